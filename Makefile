@@ -1,0 +1,122 @@
+# make          build build/curt                 make run    install what is missing, build, serve
+# make test     ... and run every test           make check  the fast tests only
+# make bench    measure against alternatives     make fuzz   fuzz the parsers for a while
+# make fmt      format the sources               make lint   static checks
+# make install  PREFIX=/usr/local DESTDIR=       make clean
+#
+# VARIANT=asan or VARIANT=tsan puts an instrumented build of the same targets under build/VARIANT/.
+
+MAKEFLAGS += --no-builtin-rules --jobs=$(shell nproc)
+CC = gcc
+PREFIX ?= /usr/local
+VARIANT ?= release
+FUZZ_SECONDS ?= 60
+
+PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr inih libcurl
+VERSION := $(shell cat VERSION)
+
+ifeq ($(VARIANT),release)
+OUT := build
+INSTRUMENT := -O2 -D_FORTIFY_SOURCE=2
+else ifeq ($(VARIANT),asan)
+OUT := build/asan
+INSTRUMENT := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+else ifeq ($(VARIANT),tsan)
+OUT := build/tsan
+INSTRUMENT := -O1 -fsanitize=thread -fno-omit-frame-pointer
+else
+$(error VARIANT is release, asan or tsan, not '$(VARIANT)')
+endif
+
+CPPFLAGS = -Isrc -I$(OUT)/gen -D_GNU_SOURCE -D_LGPL_SOURCE -DCURT_VERSION='"$(VERSION)"' \
+	$(shell pkg-config --cflags $(PACKAGES))
+CFLAGS = -std=gnu17 -g -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+	-Wno-missing-field-initializers $(INSTRUMENT) \
+	-fPIE -fstack-protector-strong -fstack-clash-protection -fcf-protection -pthread
+LDFLAGS = -pie -Wl,-z,relro,-z,now -pthread $(INSTRUMENT)
+LDLIBS = $(shell pkg-config --libs $(PACKAGES)) -lm
+
+SOURCES := $(sort $(wildcard src/*/*.c))
+OBJECTS := $(SOURCES:src/%.c=$(OUT)/obj/%.o)
+MAIN := $(OUT)/obj/cmd/main.o
+LIBRARY := $(OUT)/libcurt.a
+
+TEST_SOURCES := $(sort $(wildcard tests/unit/*/*_test.c tests/conformance/*_test.c))
+TESTS := $(TEST_SOURCES:%.c=$(OUT)/%)
+SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
+TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so
+
+.PHONY: all run test check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(OUT)/curt
+
+$(OUT)/curt: $(MAIN) $(LIBRARY)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(LIBRARY): $(filter-out $(MAIN),$(OBJECTS))
+	@rm -f $@
+	ar rcs $@ $^
+
+$(OUT)/obj/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(OUT)/tests/%.o: tests/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(SUPPORT) $(LIBRARY)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+# The load client, also the one that keeps a ledger of what was acknowledged.
+$(OUT)/tests/support/hammer: tests/support/hammer.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $<
+
+# Preloaded under a real server to count the allocations and locks of its worker threads.
+$(OUT)/tests/support/probe.so: tests/support/probe.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl -pthread
+
+-include $(OBJECTS:.o=.d) $(TESTS:=.d) $(SUPPORT:.o=.d)
+
+packages-run:
+	@tools/install-packages run
+packages-test:
+	@tools/install-packages test
+
+run: packages-run
+	@$(MAKE) --no-print-directory all
+	@build/curt serve
+
+tests-built: $(OUT)/curt $(TESTS) $(TOOLS)
+
+test: packages-test
+	@tests/run all
+
+check: packages-test
+	@tests/run fast
+
+bench:
+	@tools/install-packages bench
+	@$(MAKE) --no-print-directory all $(OUT)/tests/support/hammer
+	@bench/run
+
+fuzz:
+	@tests/fuzz/run $(FUZZ_SECONDS)
+
+fmt:
+	@tools/install-packages lint
+	clang-format -i $(shell git ls-files '*.c' '*.h')
+
+lint:
+	@tools/install-packages lint
+	@tools/lint
+
+install: all
+	install -D -m 0755 build/curt $(DESTDIR)$(PREFIX)/bin/curt
+
+clean:
+	rm -rf build

@@ -1,0 +1,32 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+	if (e) {
+		va_list ap;
+		va_start(ap, fmt);
+		vsnprintf(e->text, sizeof(e->text), fmt, ap);
+		va_end(ap);
+	}
+	return code;
+}
+
+const char *err_name(int code)
+{
+	switch (code) {
+	case 0: return "ok";
+	case ERR_NOT_FOUND: return "not-found";
+	case ERR_CONFLICT: return "conflict";
+	case ERR_INVALID: return "invalid";
+	case ERR_LIMIT: return "limit";
+	case ERR_BUSY: return "busy";
+	case ERR_UNAVAILABLE: return "unavailable";
+	case ERR_UNCERTAIN: return "uncertain";
+	case ERR_CORRUPT: return "corrupt";
+	case ERR_NOMEM: return "no-memory";
+	default: return "unknown";
+	}
+}

@@ -1,0 +1,17 @@
+/* Times as the outside sees them: RFC 3339 in UTC; inside, milliseconds since 1970 (int64_t). */
+#pragma once
+
+#include "base/str.h"
+
+enum { RFC3339_BYTES = sizeof("2026-01-02T03:04:05.678Z") };
+
+/* Writes "2026-01-02T03:04:05Z", with ".678" when there are milliseconds; NUL-terminated. */
+struct str rfc3339_format(int64_t ms, char out[RFC3339_BYTES]);
+
+/* Takes a date ("2026-01-02": its first instant in UTC) or a date-time with a zone ("Z" or
+ * "+02:00"), years 1970 to 9999. False when it is anything else. */
+bool rfc3339_parse(struct str s, int64_t *ret_ms);
+
+/* "Sun, 06 Nov 1994 08:49:37 GMT" for HTTP's Date field: exactly 29 bytes, no NUL. */
+enum { HTTP_DATE_BYTES = 29 };
+void http_date_format(int64_t ms, char out[HTTP_DATE_BYTES]);

@@ -1,0 +1,47 @@
+/* A borrowed run of bytes. Never owns, need not end in NUL; an absent string is {NULL, 0}. */
+#pragma once
+
+#include "base/def.h"
+
+#include <string.h>
+
+struct str {
+	const char *ptr;
+	size_t len;
+};
+
+#define STR(lit)   ((struct str){"" lit, sizeof(lit) - 1})
+#define STR_NULL   ((struct str){NULL, 0})
+#define STR_ARG(s) (int)(s).len, (s).ptr /* for "%.*s" */
+
+static inline struct str str_of(const char *cstr)
+{
+	return cstr ? (struct str){cstr, strlen(cstr)} : STR_NULL;
+}
+
+static inline struct str str_n(const char *ptr, size_t len)
+{
+	return (struct str){ptr, len};
+}
+
+static inline bool str_eq(struct str a, struct str b)
+{
+	return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static inline char ascii_lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+bool str_eq_nocase(struct str a, struct str b); /* ASCII only */
+bool str_starts(struct str s, struct str prefix);
+bool str_ends(struct str s, struct str suffix);
+struct str str_trim(struct str s); /* spaces and tabs at both ends */
+
+/* Cuts `*s` at the first `sep`: returns what is before it and leaves what is after. Without a
+ * separator it returns all of `*s` and leaves STR_NULL, so a loop ends on `s.ptr == NULL`. */
+struct str str_cut(struct str *s, char sep);
+
+/* Plain decimal digits only, no sign, no space. False on anything else and on overflow. */
+bool str_u64(struct str s, uint64_t *ret);

@@ -1,0 +1,68 @@
+/*
+ * Settings from descriptor tables. Each module exports a struct and rows that describe it; this
+ * module knows none of them. A value comes from the row's default, the INI file (`[section]` then
+ * `name = value`), the environment (CURT_SECTION_NAME), a flag (--section-name value, or
+ * --section-name=value; for rows of section "serve" also --name), in rising order of strength.
+ *
+ * Anything unknown, malformed or out of bounds is an error whose sentence names the place (file and
+ * line, variable, or flag), the value, and what would be right. Nothing is half-applied.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum conf_type {
+	CONF_BOOL,     /* bool: true/false, yes/no, on/off */
+	CONF_UINT,     /* uint64_t: decimal */
+	CONF_BYTES,    /* uint64_t: decimal with an optional k, m, g (powers of 1024), also KiB MiB GiB */
+	CONF_DURATION, /* uint64_t milliseconds: number with ms, s, m, h, d; a unit is required */
+	CONF_STRING,   /* char *, owned by the group; never NULL after conf_load */
+	CONF_ENUM,     /* int: index into `choices` */
+};
+
+enum {
+	CONF_RELOADABLE = 1, /* SIGHUP may change it */
+	CONF_SECRET = 2,     /* never printed */
+};
+
+struct conf_row {
+	const char *section;
+	const char *name;
+	enum conf_type type;
+	size_t offset;              /* of the field in the group's target */
+	const char *def;            /* default, in the same notation a user would write */
+	uint64_t min, max;          /* for the numeric types; max 0 means no bound */
+	const char *const *choices; /* CONF_ENUM: NULL-terminated */
+	unsigned flags;
+	const char *help; /* one sentence, for --help and docs/configuration.md */
+};
+
+struct conf_group {
+	const struct conf_row *rows;
+	size_t row_count;
+	void *target;
+};
+
+struct conf_source {
+	const char *file;               /* NULL: none */
+	char *const *env;               /* NULL-terminated "NAME=value" */
+	const char *const *env_ignored; /* NULL-terminated CURT_ names that are not settings */
+	char *const *args;              /* what stands behind the subcommand */
+	int arg_count;
+};
+
+/* Fills every group's target. On failure the targets hold nothing that needs freeing. */
+int conf_load(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
+              struct err *e);
+
+/* Applies again what is CONF_RELOADABLE; other differences are reported through `changed` (the caller logs
+ * that a restart is needed). On failure nothing changes. */
+int conf_reload(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
+                void (*changed)(const char *section, const char *name), struct err *e);
+
+void conf_release(const struct conf_group *groups, size_t group_count);
+
+/* The text of `--help` and of docs/configuration.md, from the same rows. */
+void conf_help(const struct conf_group *groups, size_t group_count, struct buf *out);
+void conf_markdown(const struct conf_group *groups, size_t group_count, struct buf *out);

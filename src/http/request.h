@@ -1,0 +1,71 @@
+/*
+ * The head of an HTTP/1.1 request, by RFC 9112, strictly: what a proxy in front might read in another way is
+ * refused (400, and the connection is closed) instead of guessed at.
+ *
+ * http_parse_head is a pure function over a buffer that holds the bytes so far. It judges line by line, so
+ * its verdict does not depend on how the bytes arrived. It never looks at the body.
+ */
+#pragma once
+
+#include "base/str.h"
+#include "http/limits.h"
+
+enum http_method {
+	HTTP_GET,
+	HTTP_HEAD,
+	HTTP_POST,
+	HTTP_PUT,
+	HTTP_PATCH,
+	HTTP_DELETE,
+	HTTP_OPTIONS,
+	HTTP_METHOD_OTHER, /* a well-formed token that we do not know: 501 is the server's to say */
+	HTTP_METHOD_COUNT,
+};
+
+struct http_field {
+	struct str name;
+	struct str value; /* without the white space around it */
+};
+
+/* All strings point into the parsed buffer. */
+struct http_request {
+	enum http_method method;
+	uint8_t minor_version; /* 0 or 1 */
+	bool keep_alive;       /* from the version and the Connection field */
+	bool expect_continue;
+	bool chunked;
+	bool has_body;           /* chunked, or a content_length above 0 */
+	uint64_t content_length; /* 0 when there is none */
+	struct str target;       /* as sent */
+	struct str path;         /* from the first '/' up to '?', not decoded; "*" for OPTIONS * */
+	struct str query;        /* behind '?'; STR_NULL without one */
+	struct str host;         /* the Host field, or the authority of an absolute-form target */
+	struct str body;         /* filled in by the connection */
+	size_t field_count;
+	struct http_field fields[HTTP_FIELDS_MAX];
+};
+
+enum { HTTP_PARSE_MORE = 0 };
+
+/*
+ * >0: the head is whole and this many bytes long; `req` is filled (all but `body`).
+ *  0: HTTP_PARSE_MORE.
+ * <0: the negated status to answer with before closing (-400, -414, -431, -501, -505), and *ret_reason is a
+ * static sentence for the client. Once said, no later byte may change it.
+ *
+ * Empty lines (CRLF) in front of the request line are skipped and counted in the length.
+ */
+int http_parse_head(const char *data, size_t len, const struct http_limits *limits, struct http_request *req,
+                    const char **ret_reason);
+
+/* The field's value, STR_NULL when absent, the first when there are several. `name` in lower case. */
+struct str http_request_field(const struct http_request *req, struct str name);
+
+const char *http_method_name(enum http_method m);
+
+/* Decodes %XX (and nothing else) into `out`, which has room for s.len bytes. False on a malformed escape or
+ * an encoded NUL. */
+bool http_percent_decode(struct str s, char *out, size_t *ret_len);
+
+/* Looks a parameter up in a query string; STR_NULL when absent. The value is still encoded. */
+struct str http_query_param(struct str query, struct str name);

@@ -1,0 +1,31 @@
+/*
+ * The one validator of target URLs, for the API, bulk and import alike. Takes what people paste, gives what
+ * is safe to put in a Location field: canonical and percent-encoded, the host as an A-label.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum { URL_BYTES_MAX = 8192 };
+
+struct url_rules {
+	/* Authorities that are ourselves ("127.0.0.1:8080", "s.example"), lower case, without a default
+	 * port: a link must not point at another short link. */
+	const struct str *own;
+	size_t own_count;
+};
+
+/*
+ * Appends the canonical form to `out`. ERR_INVALID with a sentence that names the problem and the fix when:
+ * not http or https; no host; control characters or white space inside; over URL_BYTES_MAX (before or after);
+ * user info (user:pass@) is present; the host is not a valid name, IPv4 or bracketed IPv6 address; the port
+ * is not 1 to 65535; a malformed % escape; invalid UTF-8; points back at this server. On failure `out` is
+ * unchanged.
+ *
+ * Canonical: scheme and host in lower case, IDN to A-labels (IDNA 2008), a trailing dot of the host dropped,
+ * default port dropped, an empty path is "/", dot segments removed, bytes that must not stand in a URL
+ * percent-encoded as UTF-8, hex digits of escapes in upper case, escaped unreserved characters decoded. Query
+ * and fragment are kept.
+ */
+int url_canonicalize(struct str in, const struct url_rules *rules, struct buf *out, struct err *e);

@@ -1,0 +1,78 @@
+/*
+ * Counters and histograms, declared once in the lists below: the lists make the struct, the sum over
+ * threads and the text of /metrics.
+ *
+ * Each thread that counts registers one `struct metrics` and is its only writer: a count is a relaxed load
+ * and store, never a locked instruction. Readers sum all registered sets with relaxed loads.
+ */
+#pragma once
+
+#include "base/buf.h"
+
+#include <stdatomic.h>
+
+/* name, Prometheus labels (or ""), help; entries that share a name stand together and share its help */
+#define METRICS_COUNTERS(X)                                                                                 \
+	X(redirects, "curt_redirects_total", "", "Redirects answered")                                      \
+	X(cache_hits, "curt_cache_lookups_total", "{result=\"hit\"}", "In-process cache lookups")           \
+	X(cache_negative, "curt_cache_lookups_total", "{result=\"negative\"}", "")                          \
+	X(cache_misses, "curt_cache_lookups_total", "{result=\"miss\"}", "")                                \
+	X(links_created, "curt_links_created_total", "", "Links created")                                   \
+	X(links_deleted, "curt_links_deleted_total", "", "Links deleted on request")                        \
+	X(links_reaped, "curt_links_reaped_total", "", "Expired links removed on access")                   \
+	X(keys_skipped, "curt_keys_skipped_total", "", "Generated keys that met an alias and were skipped") \
+	X(store_lookups, "curt_store_lookups_total", "", "Links looked up in the store")                    \
+	X(store_lookup_batches, "curt_store_lookup_batches_total", "", "Batches of store lookups")          \
+	X(store_writes, "curt_store_writes_total", "", "Changes written to the store")                      \
+	X(store_commits, "curt_store_commits_total", "", "Transactions that carried those changes")         \
+	X(store_errors, "curt_store_errors_total", "", "Store calls that failed")                           \
+	X(http_requests, "curt_http_requests_total", "", "Requests answered")                               \
+	X(http_2xx, "curt_http_responses_total", "{class=\"2xx\"}", "Responses by class")                   \
+	X(http_3xx, "curt_http_responses_total", "{class=\"3xx\"}", "")                                     \
+	X(http_4xx, "curt_http_responses_total", "{class=\"4xx\"}", "")                                     \
+	X(http_5xx, "curt_http_responses_total", "{class=\"5xx\"}", "")                                     \
+	X(limited, "curt_limited_total", "", "Requests refused by a key's limit")                           \
+	X(conns_accepted, "curt_connections_accepted_total", "", "Connections accepted")                    \
+	X(conns_closed, "curt_connections_closed_total", "", "Connections closed")                          \
+	X(conns_refused, "curt_connections_refused_total", "", "Connections refused at a limit")            \
+	X(conns_timed_out, "curt_connections_timed_out_total", "", "Connections ended by a deadline")       \
+	X(loop_turns, "curt_loop_turns_total", "", "Turns of the event loops")
+
+#define METRICS_HISTOGRAMS(X)                                                                      \
+	X(store_lookup_us, "curt_store_lookup_microseconds", "Time of one batch of store lookups") \
+	X(store_commit_us, "curt_store_commit_microseconds", "Time of one store transaction")
+
+/* Powers of two with four steps in each: a value's bucket is within a quarter of it. */
+enum { HISTOGRAM_BUCKETS = 128 };
+
+struct histogram {
+	_Atomic uint64_t buckets[HISTOGRAM_BUCKETS];
+	_Atomic uint64_t sum;
+};
+
+struct metrics {
+#define X(name, prometheus, labels, help) _Atomic uint64_t name;
+	METRICS_COUNTERS(X)
+#undef X
+#define X(name, prometheus, help) struct histogram name;
+	METRICS_HISTOGRAMS(X)
+#undef X
+	struct metrics *next; /* registration chain */
+};
+
+/* Only by the owning thread. */
+static inline void metric_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+	                      memory_order_relaxed);
+}
+void histogram_record(struct histogram *h, uint64_t value);
+
+/* A zeroed set that lives until the process ends; NULL when memory ran out. Any thread. */
+struct metrics *metrics_register(void);
+
+/* The Prometheus text of everything registered. Any thread. */
+void metrics_render(struct buf *out);
+
+/* The sum of one counter over all threads: metrics_sum(offsetof(struct metrics, redirects)). */
+uint64_t metrics_sum(size_t counter_offset);

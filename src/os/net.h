@@ -1,0 +1,29 @@
+/* Addresses and listening sockets. */
+#pragma once
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+struct net_addr {
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	};
+	socklen_t len;
+};
+
+enum { NET_ADDR_TEXT_BYTES = 64 }; /* "[v6]:65535" and its NUL */
+
+/* "127.0.0.1:8080", "[::1]:8080", ":8080" (all IPv4 addresses), "localhost:0". Numeric hosts and
+ * "localhost" only: start-up must not wait for a name server. */
+int net_addr_parse(struct str text, struct net_addr *ret, struct err *e);
+struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES]);
+bool net_addr_is_loopback(const struct net_addr *a);
+
+/* A non-blocking, close-on-exec listener with SO_REUSEADDR and SO_REUSEPORT. `*addr` comes back with the
+ * port that was bound, so that further workers can share a port chosen by the system (":0"). */
+int net_listen(struct net_addr *addr, int backlog, int *ret_fd, struct err *e);

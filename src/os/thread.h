@@ -1,0 +1,9 @@
+/* Named threads with all signals blocked: the main thread alone takes signals. */
+#pragma once
+
+#include "base/err.h"
+
+#include <pthread.h>
+
+/* `name` shows in top and gdb; at most 15 bytes. */
+int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *arg, struct err *e);
