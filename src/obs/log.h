@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "config/config.h"
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
@@ -17,7 +18,6 @@ struct log_settings {
 	const char *file; /* "" or NULL: standard error */
 };
 
-struct conf_row;
 extern const struct conf_row log_rows[];
 extern const size_t log_row_count;
 
