@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 enum { DAY_MS = 86400000 };
+static const int64_t year_10000_ms = 253402300800000;
 
 struct civil {
 	int year, month, day, weekday; /* month and day from 1; weekday 0 is Sunday */
@@ -37,15 +38,18 @@ static int64_t days_from_civil(int year, int month, int day)
 	return era * 146097 + day_of_era - 719468;
 }
 
-static int64_t floor_div(int64_t a, int64_t b)
+/* The day that holds `ms` and the milliseconds since its start, without overflow for any input. */
+static int64_t split_days(int64_t ms, int64_t *ret_rest_ms)
 {
-	return a / b - (a % b < 0);
+	int64_t rest = ms % DAY_MS;
+	*ret_rest_ms = rest < 0 ? rest + DAY_MS : rest;
+	return ms / DAY_MS - (rest < 0);
 }
 
 struct str rfc3339_format(int64_t ms, char out[RFC3339_BYTES])
 {
-	int64_t days = floor_div(ms, DAY_MS);
-	int64_t rest = ms - days * DAY_MS;
+	int64_t rest;
+	int64_t days = split_days(ms, &rest);
 	struct civil c = civil_from_days(days);
 	unsigned year = (unsigned)c.year % 10000;
 	unsigned sec = (unsigned)(rest / 1000);
@@ -151,7 +155,7 @@ bool rfc3339_parse(struct str s, int64_t *ret_ms)
 	if (hour > 23 || min > 59 || sec > 60) /* 60: a leap second counts as the next second */
 		return false;
 	int64_t ms = days * DAY_MS + ((hour * 60LL + min) * 60 + sec) * 1000 + frac_ms - offset_ms;
-	if (ms < 0)
+	if (ms < 0 || ms >= year_10000_ms) /* a zone or a leap second may lead out of the years */
 		return false;
 	*ret_ms = ms;
 	return true;
@@ -161,8 +165,9 @@ void http_date_format(int64_t ms, char out[HTTP_DATE_BYTES])
 {
 	static const char weekdays[] = "SunMonTueWedThuFriSat";
 	static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-	int64_t days = floor_div(ms, DAY_MS);
-	unsigned sec = (unsigned)((ms - days * DAY_MS) / 1000);
+	int64_t rest;
+	int64_t days = split_days(ms, &rest);
+	unsigned sec = (unsigned)(rest / 1000);
 	struct civil c = civil_from_days(days);
 	char text[64];
 	snprintf(text, sizeof(text), "%.3s, %02d %.3s %04d %02u:%02u:%02u GMT", weekdays + c.weekday * 3L,

@@ -1,0 +1,129 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+
+#include <stdlib.h>
+
+static void allocations_are_aligned_and_do_not_overlap(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	char *blocks[200];
+	for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+		size_t bytes = i * 7 % 113 + 1;
+		blocks[i] = arena_alloc(&a, bytes);
+		assert_non_null(blocks[i]);
+		assert_int_equal((uintptr_t)blocks[i] % 16, 0);
+		memset(blocks[i], (int)i, bytes);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+		for (size_t j = 0; j < i * 7 % 113 + 1; j++)
+			assert_int_equal((unsigned char)blocks[i][j], i);
+	}
+}
+
+static void a_block_larger_than_a_chunk_gets_its_own(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	char *small = arena_alloc(&a, 100);
+	char *large = arena_alloc(&a, 1000000);
+	assert_non_null(small);
+	assert_non_null(large);
+	memset(small, 1, 100);
+	memset(large, 2, 1000000);
+	assert_int_equal(small[99], 1);
+}
+
+static void zalloc_clears_memory_that_was_used_before(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	memset(arena_alloc(&a, 512), 0xff, 512);
+	arena_reset(&a);
+	const char *p = arena_zalloc(&a, 512);
+	for (size_t i = 0; i < 512; i++)
+		assert_int_equal(p[i], 0);
+}
+
+static void reset_gives_the_same_first_chunk_again(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	void *first = arena_alloc(&a, 64);
+	for (int i = 0; i < 1000; i++)
+		assert_non_null(arena_alloc(&a, 64));
+	arena_reset(&a);
+	assert_ptr_equal(arena_alloc(&a, 64), first);
+	assert_ptr_equal(a.first, a.current);
+}
+
+static void reset_and_release_of_an_unused_arena_do_nothing(void **state)
+{
+	(void)state;
+	struct arena a = {0};
+	arena_reset(&a);
+	arena_release(&a);
+	arena_release(&a);
+	assert_null(a.first);
+}
+
+static void an_absurd_size_is_refused_and_the_arena_stays_usable(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	volatile size_t absurd = SIZE_MAX;
+	assert_null(arena_alloc(&a, absurd));
+	assert_null(arena_zalloc(&a, absurd));
+	assert_null(arena_alloc(&a, absurd - 15));
+	assert_non_null(arena_alloc(&a, 1));
+}
+
+static void strings_are_copied_and_end_in_nul(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	char source[] = "key and more";
+	struct str copy = arena_str(&a, str_n(source, 3));
+	source[0] = 'X';
+	assert_int_equal(copy.len, 3);
+	assert_string_equal(copy.ptr, "key");
+
+	struct str empty = arena_str(&a, STR(""));
+	assert_non_null(empty.ptr);
+	assert_string_equal(empty.ptr, "");
+	assert_null(arena_str(&a, STR_NULL).ptr);
+}
+
+static void printf_formats_text_of_any_length(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	struct str s = arena_printf(&a, "%s-%d", "n", 42);
+	assert_string_equal(s.ptr, "n-42");
+	assert_int_equal(s.len, 4);
+	s = arena_printf(&a, "%09000d", 7);
+	assert_int_equal(s.len, 9000);
+	assert_int_equal(s.ptr[8999], '7');
+	assert_int_equal(s.ptr[9000], '\0');
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(allocations_are_aligned_and_do_not_overlap),
+	    cmocka_unit_test(a_block_larger_than_a_chunk_gets_its_own),
+	    cmocka_unit_test(zalloc_clears_memory_that_was_used_before),
+	    cmocka_unit_test(reset_gives_the_same_first_chunk_again),
+	    cmocka_unit_test(reset_and_release_of_an_unused_arena_do_nothing),
+	    cmocka_unit_test(an_absurd_size_is_refused_and_the_arena_stays_usable),
+	    cmocka_unit_test(strings_are_copied_and_end_in_nul),
+	    cmocka_unit_test(printf_formats_text_of_any_length),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

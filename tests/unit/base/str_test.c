@@ -1,0 +1,145 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/str.h"
+
+static void equality_compares_bytes_and_length(void **state)
+{
+	(void)state;
+	assert_true(str_eq(STR("abc"), STR("abc")));
+	assert_false(str_eq(STR("abc"), STR("abd")));
+	assert_false(str_eq(STR("abc"), STR("ab")));
+	assert_false(str_eq(STR("a\0b"), STR("a\0c")));
+	assert_true(str_eq(STR_NULL, STR("")));
+	assert_true(str_eq(STR_NULL, STR_NULL));
+}
+
+static void of_takes_a_c_string_or_null(void **state)
+{
+	(void)state;
+	assert_int_equal(str_of("four").len, 4);
+	assert_null(str_of(NULL).ptr);
+	assert_non_null(str_of("").ptr);
+}
+
+static void nocase_equality_folds_ascii_letters_only(void **state)
+{
+	(void)state;
+	assert_true(str_eq_nocase(STR("Content-Length"), STR("cONTENT-lENGTH")));
+	assert_false(str_eq_nocase(STR("["), STR("{")));
+	assert_false(str_eq_nocase(STR("@"), STR("`")));
+	assert_false(str_eq_nocase(STR("\xc4"), STR("\xe4")));
+	assert_false(str_eq_nocase(STR("a"), STR("ab")));
+	assert_true(str_eq_nocase(STR_NULL, STR("")));
+}
+
+static void starts_and_ends_look_at_whole_prefixes_and_suffixes(void **state)
+{
+	(void)state;
+	assert_true(str_starts(STR("CURT_X"), STR("CURT_")));
+	assert_false(str_starts(STR("CUR"), STR("CURT_")));
+	assert_true(str_starts(STR("x"), STR("")));
+	assert_true(str_starts(STR_NULL, STR("")));
+	assert_true(str_ends(STR("a.log"), STR(".log")));
+	assert_false(str_ends(STR("log"), STR(".log")));
+	assert_false(str_ends(STR("a.log2"), STR(".log")));
+	assert_true(str_ends(STR_NULL, STR("")));
+}
+
+static void trim_takes_spaces_and_tabs_from_both_ends(void **state)
+{
+	(void)state;
+	assert_true(str_eq(str_trim(STR(" \t a b\t ")), STR("a b")));
+	assert_true(str_eq(str_trim(STR("a")), STR("a")));
+	assert_int_equal(str_trim(STR(" \t ")).len, 0);
+	assert_true(str_eq(str_trim(STR("\na\r")), STR("\na\r")));
+	assert_int_equal(str_trim(STR_NULL).len, 0);
+}
+
+static void cut_walks_over_separated_parts(void **state)
+{
+	(void)state;
+	const char *const expected[] = {"a", "", "b", ""};
+	struct str rest = STR("a,,b,");
+	size_t i = 0;
+	while (rest.ptr) {
+		assert_in_range(i, 0, ARRAY_LEN(expected) - 1);
+		assert_true(str_eq(str_cut(&rest, ','), str_of(expected[i++])));
+	}
+	assert_int_equal(i, ARRAY_LEN(expected));
+}
+
+static void cut_without_a_separator_takes_all(void **state)
+{
+	(void)state;
+	struct str rest = STR("whole");
+	assert_true(str_eq(str_cut(&rest, ','), STR("whole")));
+	assert_null(rest.ptr);
+
+	rest = STR("");
+	struct str part = str_cut(&rest, ',');
+	assert_non_null(part.ptr);
+	assert_int_equal(part.len, 0);
+	assert_null(rest.ptr);
+
+	rest = STR_NULL;
+	assert_null(str_cut(&rest, ',').ptr);
+}
+
+static void u64_takes_plain_digits_up_to_the_largest_number(void **state)
+{
+	(void)state;
+	uint64_t n = 0;
+	assert_true(str_u64(STR("0"), &n));
+	assert_int_equal(n, 0);
+	assert_true(str_u64(STR("00042"), &n));
+	assert_int_equal(n, 42);
+	assert_true(str_u64(STR("18446744073709551615"), &n));
+	assert_true(n == UINT64_MAX);
+}
+
+static void u64_refuses_everything_else_and_leaves_the_output(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+	    "",
+	    "+1",
+	    "-1",
+	    " 1",
+	    "1 ",
+	    "1x",
+	    "0x1",
+	    "1.0",
+	    "/",
+	    ":",
+	    "18446744073709551616",
+	    "99999999999999999999",
+	    "184467440737095516150",
+	};
+	uint64_t n = 7;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_false(str_u64(str_of(bad[i]), &n));
+	assert_false(str_u64(STR_NULL, &n));
+	assert_false(str_u64(STR("1\0"), &n));
+	assert_int_equal(n, 7);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(equality_compares_bytes_and_length),
+	    cmocka_unit_test(of_takes_a_c_string_or_null),
+	    cmocka_unit_test(nocase_equality_folds_ascii_letters_only),
+	    cmocka_unit_test(starts_and_ends_look_at_whole_prefixes_and_suffixes),
+	    cmocka_unit_test(trim_takes_spaces_and_tabs_from_both_ends),
+	    cmocka_unit_test(cut_walks_over_separated_parts),
+	    cmocka_unit_test(cut_without_a_separator_takes_all),
+	    cmocka_unit_test(u64_takes_plain_digits_up_to_the_largest_number),
+	    cmocka_unit_test(u64_refuses_everything_else_and_leaves_the_output),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
