@@ -19,10 +19,15 @@ struct net_addr {
 enum { NET_ADDR_TEXT_BYTES = 64 }; /* "[v6]:65535" and its NUL */
 
 /* "127.0.0.1:8080", "[::1]:8080", ":8080" (all IPv4 addresses), "localhost:0". Numeric hosts and
- * "localhost" only: start-up must not wait for a name server. */
+ * "localhost" only: start-up must not wait for a name server. "[::]:8080" takes IPv4 as well. */
 int net_addr_parse(struct str text, struct net_addr *ret, struct err *e);
 struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES]);
 bool net_addr_is_loopback(const struct net_addr *a);
+
+/* Sharing a port (below) also shares it with another curt of the same user, silently: so before its first
+ * listener a process asks here. 0 when nobody listens on the address, ERR_BUSY when somebody does;
+ * port 0 is always free. */
+int net_port_is_free(const struct net_addr *addr, struct err *e);
 
 /* A non-blocking, close-on-exec listener with SO_REUSEADDR and SO_REUSEPORT. `*addr` comes back with the
  * port that was bound, so that further workers can share a port chosen by the system (":0"). */

@@ -1,6 +1,6 @@
 /*
  * The seam between curt and the system. Every system call whose failure must be testable goes
- * through this table; tests replace single entries (tests/support/os_fault.h) before threads start.
+ * through this table; tests replace single entries (tests/support/lib/os_fault.h) before threads start.
  * The signatures and errno are the system's own.
  */
 #pragma once

@@ -1,0 +1,185 @@
+#include "os/net.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static int bad_form(struct str text, struct err *e)
+{
+	return err_set(
+	    e, ERR_INVALID,
+	    "'%.*s' is not an address of the form HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or "
+	    ":8080 for all IPv4 addresses",
+	    (int)MIN(text.len, 80), text.ptr ? text.ptr : "");
+}
+
+static int parse_v6(struct str host, uint16_t port, struct net_addr *ret)
+{
+	char copy[INET6_ADDRSTRLEN];
+	struct in6_addr ip;
+	if (host.len >= sizeof(copy))
+		return ERR_INVALID;
+	memcpy(copy, host.ptr, host.len);
+	copy[host.len] = '\0';
+	if (strlen(copy) != host.len || inet_pton(AF_INET6, copy, &ip) != 1)
+		return ERR_INVALID;
+	*ret = (struct net_addr){.len = sizeof(ret->v6)};
+	ret->v6.sin6_family = AF_INET6;
+	ret->v6.sin6_port = htons(port);
+	ret->v6.sin6_addr = ip;
+	return 0;
+}
+
+static int parse_v4(struct str host, uint16_t port, struct net_addr *ret)
+{
+	char copy[INET_ADDRSTRLEN] = "0.0.0.0";
+	struct in_addr ip;
+	if (str_eq_nocase(host, STR("localhost")))
+		host = STR("127.0.0.1");
+	if (host.len >= sizeof(copy))
+		return ERR_INVALID;
+	if (host.len > 0) {
+		memcpy(copy, host.ptr, host.len);
+		copy[host.len] = '\0';
+		if (strlen(copy) != host.len)
+			return ERR_INVALID;
+	}
+	if (inet_pton(AF_INET, copy, &ip) != 1)
+		return ERR_INVALID;
+	*ret = (struct net_addr){.len = sizeof(ret->v4)};
+	ret->v4.sin_family = AF_INET;
+	ret->v4.sin_port = htons(port);
+	ret->v4.sin_addr = ip;
+	return 0;
+}
+
+int net_addr_parse(struct str text, struct net_addr *ret, struct err *e)
+{
+	const char *colon = text.len ? memrchr(text.ptr, ':', text.len) : NULL;
+	if (!colon)
+		return bad_form(text, e);
+	struct str host = str_n(text.ptr, (size_t)(colon - text.ptr));
+	struct str port_text = str_n(colon + 1, text.len - host.len - 1);
+	uint64_t port;
+	if (!str_u64(port_text, &port))
+		return bad_form(text, e);
+	if (port > UINT16_MAX)
+		return err_set(e, ERR_INVALID, "the port in '%.*s' is beyond 65535", (int)MIN(text.len, 80),
+		               text.ptr);
+	if (str_starts(host, STR("[")) && str_ends(host, STR("]"))) {
+		struct str inner = str_n(host.ptr + 1, host.len - 2);
+		return parse_v6(inner, (uint16_t)port, ret) < 0 ? bad_form(text, e) : 0;
+	}
+	if (memchr(host.ptr, ':', host.len))
+		return err_set(e, ERR_INVALID,
+		               "'%.*s': an IPv6 address stands in brackets, such as [::1]:8080",
+		               (int)MIN(text.len, 80), text.ptr);
+	if (parse_v4(host, (uint16_t)port, ret) < 0)
+		return err_set(e, ERR_INVALID,
+		               "'%.*s' is not a numeric address: give one of the form HOST:PORT, such as "
+		               "127.0.0.1:8080 (the only name known here is localhost)",
+		               (int)MIN(text.len, 80), text.ptr);
+	return 0;
+}
+
+struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES])
+{
+	char host[INET6_ADDRSTRLEN] = "";
+	int len;
+	if (a->any.sa_family == AF_INET6) {
+		inet_ntop(AF_INET6, &a->v6.sin6_addr, host, sizeof(host));
+		len = snprintf(out, NET_ADDR_TEXT_BYTES, "[%s]:%u", host, ntohs(a->v6.sin6_port));
+	} else {
+		inet_ntop(AF_INET, &a->v4.sin_addr, host, sizeof(host));
+		len = snprintf(out, NET_ADDR_TEXT_BYTES, "%s:%u", host, ntohs(a->v4.sin_port));
+	}
+	return str_n(out, (size_t)len);
+}
+
+bool net_addr_is_loopback(const struct net_addr *a)
+{
+	if (a->any.sa_family == AF_INET)
+		return ntohl(a->v4.sin_addr.s_addr) >> 24 == 127;
+	if (a->any.sa_family != AF_INET6)
+		return false;
+	const struct in6_addr *ip = &a->v6.sin6_addr;
+	return IN6_IS_ADDR_LOOPBACK(ip) || (IN6_IS_ADDR_V4MAPPED(ip) && ip->s6_addr[12] == 127);
+}
+
+static uint16_t port_of(const struct net_addr *a)
+{
+	return ntohs(a->any.sa_family == AF_INET6 ? a->v6.sin6_port : a->v4.sin_port);
+}
+
+static int fail(struct err *e, int error, const struct net_addr *a)
+{
+	char text[NET_ADDR_TEXT_BYTES];
+	net_addr_format(a, text);
+	switch (error) {
+	case EADDRINUSE:
+		return err_set(e, ERR_BUSY,
+		               "cannot listen on %s: the address is already in use; another process listens "
+		               "there: stop it or choose another address with --listen",
+		               text);
+	case EACCES:
+	case EPERM:
+		return err_set(e, ERR_UNAVAILABLE,
+		               "cannot listen on %s: permission denied; ports below 1024 need root or "
+		               "CAP_NET_BIND_SERVICE: choose a higher one with --listen",
+		               text);
+	case EADDRNOTAVAIL:
+		return err_set(e, ERR_INVALID,
+		               "cannot listen on %s: this machine has no such address; choose another with "
+		               "--listen",
+		               text);
+	default: return err_set(e, ERR_UNAVAILABLE, "cannot listen on %s: %s", text, strerrordesc_np(error));
+	}
+}
+
+/* A TCP socket bound to `a`; a negative errno on failure. */
+static int bound_socket(const struct net_addr *a, bool shared)
+{
+	int on = 1, off = 0;
+	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	/* "[::]" takes IPv4 as well, whatever the system's default says. */
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+	    (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0) ||
+	    (a->any.sa_family == AF_INET6 &&
+	     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0) ||
+	    bind(fd, &a->any, a->len) < 0) {
+		int error = errno;
+		close(fd);
+		return -error;
+	}
+	return fd;
+}
+
+int net_port_is_free(const struct net_addr *addr, struct err *e)
+{
+	if (port_of(addr) == 0)
+		return 0;
+	int fd = bound_socket(addr, false);
+	if (fd < 0)
+		return fail(e, -fd, addr);
+	close(fd);
+	return 0;
+}
+
+int net_listen(struct net_addr *addr, int backlog, int *ret_fd, struct err *e)
+{
+	int fd = bound_socket(addr, true);
+	if (fd < 0)
+		return fail(e, -fd, addr);
+	struct net_addr bound = {.len = sizeof(bound.v6)};
+	if (listen(fd, backlog) < 0 || getsockname(fd, &bound.any, &bound.len) < 0) {
+		int error = errno;
+		close(fd);
+		return fail(e, error, addr);
+	}
+	*addr = bound;
+	*ret_fd = fd;
+	return 0;
+}

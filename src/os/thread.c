@@ -1,0 +1,49 @@
+#include "os/thread.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 16 }; /* the kernel's own limit, with the NUL */
+
+struct start {
+	void *(*run)(void *);
+	void *arg;
+	char name[NAME_BYTES];
+};
+
+/* The thread names itself: its creator could not do so safely once the thread may have ended. */
+static void *thread_main(void *arg)
+{
+	struct start start = *(struct start *)arg;
+	free(arg);
+	pthread_setname_np(pthread_self(), start.name);
+	return start.run(start.arg);
+}
+
+int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *arg, struct err *e)
+{
+	ASSERT(strlen(name) < NAME_BYTES);
+	struct start *start = malloc(sizeof(*start));
+	if (!start)
+		return err_set(e, ERR_NOMEM, "cannot start the thread %s: memory ran out", name);
+	*start = (struct start){.run = run, .arg = arg};
+	snprintf(start->name, sizeof(start->name), "%s", name);
+
+	/* A new thread inherits the mask, so no signal can reach it even before its first instruction. */
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_t thread;
+	int error = pthread_create(&thread, NULL, thread_main, start);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error) {
+		free(start);
+		return err_set(e, ERR_UNAVAILABLE,
+		               "cannot start the thread %s: %s; raise the limit on processes (ulimit -u)",
+		               name, strerrordesc_np(error));
+	}
+	*ret = thread;
+	return 0;
+}

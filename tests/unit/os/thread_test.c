@@ -1,0 +1,65 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "os/thread.h"
+
+#include <signal.h>
+#include <string.h>
+
+struct seen {
+	char name[16];
+	sigset_t mask;
+};
+
+static void *look(void *arg)
+{
+	struct seen *seen = arg;
+	pthread_getname_np(pthread_self(), seen->name, sizeof(seen->name));
+	pthread_sigmask(SIG_SETMASK, NULL, &seen->mask);
+	return seen;
+}
+
+static void a_thread_has_its_name_and_argument_and_returns_its_result(void **state)
+{
+	(void)state;
+	struct seen seen = {.name = ""};
+	struct err e;
+	pthread_t thread;
+	void *result = NULL;
+	assert_int_equal(thread_start(&thread, "fifteen letters", look, &seen, &e), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, &seen);
+	assert_string_equal(seen.name, "fifteen letters");
+}
+
+static void signals_are_blocked_in_the_thread_and_as_before_in_its_creator(void **state)
+{
+	(void)state;
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR1, SIGCHLD, SIGALRM};
+	struct seen seen = {.name = ""};
+	struct err e;
+	pthread_t thread;
+	sigset_t before, after;
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	assert_int_equal(thread_start(&thread, "t", look, &seen, &e), 0);
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+		assert_true(sigismember(&seen.mask, signals[i]));
+		assert_int_equal(sigismember(&after, signals[i]), sigismember(&before, signals[i]));
+		assert_false(sigismember(&after, signals[i]));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_thread_has_its_name_and_argument_and_returns_its_result),
+	    cmocka_unit_test(signals_are_blocked_in_the_thread_and_as_before_in_its_creator),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
