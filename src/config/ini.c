@@ -1,0 +1,60 @@
+#include "config/ini.h"
+
+void ini_reader_init(struct ini_reader *r, struct str text)
+{
+	struct str mark = STR("\xef\xbb\xbf");
+	if (str_starts(text, mark))
+		text = str_n(text.ptr + mark.len, text.len - mark.len);
+	*r = (struct ini_reader){.rest = text};
+}
+
+static enum ini_kind bad(struct ini_reader *r, const char *problem)
+{
+	r->problem = problem;
+	return INI_BAD;
+}
+
+static bool has_control(struct str s)
+{
+	for (size_t i = 0; i < s.len; i++) {
+		unsigned char c = (unsigned char)s.ptr[i];
+		if ((c < 0x20 && c != '\t') || c == 0x7f)
+			return true;
+	}
+	return false;
+}
+
+static enum ini_kind parse_line(struct ini_reader *r, struct str line, struct ini_item *ret)
+{
+	if (has_control(line))
+		return bad(r, "there is a control character in this line");
+	if (line.ptr[0] == '[') {
+		if (line.ptr[line.len - 1] != ']')
+			return bad(r, "a section is written [name], alone on its line");
+		ret->name = str_trim(str_n(line.ptr + 1, line.len - 2));
+		return INI_SECTION;
+	}
+	struct str value = line;
+	struct str name = str_cut(&value, '=');
+	if (!value.ptr)
+		return bad(r, "expected 'name = value', '[section]' or a comment");
+	ret->name = str_trim(name);
+	ret->value = str_trim(value);
+	if (ret->name.len == 0)
+		return bad(r, "there is no name before '='");
+	return INI_PAIR;
+}
+
+enum ini_kind ini_next(struct ini_reader *r, struct ini_item *ret)
+{
+	while (r->rest.len > 0) {
+		struct str line = str_cut(&r->rest, '\n');
+		r->line++;
+		if (str_ends(line, STR("\r")))
+			line.len--;
+		line = str_trim(line);
+		if (line.len > 0 && line.ptr[0] != '#' && line.ptr[0] != ';')
+			return parse_line(r, line, ret);
+	}
+	return INI_END;
+}

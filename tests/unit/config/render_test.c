@@ -1,0 +1,130 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "config/config.h"
+
+#include <stdio.h>
+
+struct target {
+	char *url;
+	uint64_t number;
+};
+
+static const char *const modes[] = {"slow", "fast", NULL};
+
+static const struct conf_row first_rows[] = {
+    {"serve", "base_url", CONF_STRING, 0, "", .help = "The address in short links."},
+    {"store", "pool_max", CONF_UINT, 0, "8", 1, 512, .help = "Connections at most."},
+};
+static const struct conf_row second_rows[] = {
+    {"serve", "mode", CONF_ENUM, 0, "fast", .choices = modes, .flags = CONF_RELOADABLE,
+     .help = "How | fast."},
+    {"store", "password", CONF_STRING, 0, "s3cret-default", .flags = CONF_SECRET, .help = "The way in."},
+    {"store", "verify", CONF_BOOL, 0, "yes", .help = "Whether to look twice."},
+    {"cache", "memory", CONF_BYTES, 0, "64m", 1 << 20, .help = "What the cache may use."},
+};
+
+static struct target target;
+static const struct conf_group groups[] = {
+    {first_rows, ARRAY_LEN(first_rows), &target},
+    {second_rows, ARRAY_LEN(second_rows), &target},
+};
+
+static char *rendered(void (*render)(const struct conf_group *, size_t, struct buf *))
+{
+	static struct buf b;
+	b.len = 0;
+	render(groups, ARRAY_LEN(groups), &b);
+	buf_char(&b, '\0');
+	assert_false(b.failed);
+	return b.data;
+}
+
+static void assert_says(const char *text, const char *part)
+{
+	if (!strstr(text, part))
+		fail_msg("'%s' is not in: %s", part, text);
+}
+
+static size_t occurrences(const char *text, const char *part)
+{
+	size_t count = 0;
+	while ((text = strstr(text, part))) {
+		count++;
+		text += strlen(part);
+	}
+	return count;
+}
+
+static void help_has_every_flag_sentence_and_default(void **state)
+{
+	(void)state;
+	const char *text = rendered(conf_help);
+	assert_says(text, "--base-url, --serve-base-url VALUE");
+	assert_says(text, "--store-pool-max VALUE");
+	assert_says(text, "--mode, --serve-mode VALUE");
+	assert_says(text, "--store-password VALUE");
+	assert_says(text, "--store-verify [true|false]");
+	assert_says(text, "--cache-memory VALUE");
+	assert_says(text, "The address in short links.");
+	assert_says(text, "a whole number from 1 to 512; default 8\n");
+	assert_says(text, "one of slow, fast; default fast\n");
+	assert_says(text, "default 64m\n");
+}
+
+static void markdown_has_every_row_with_all_its_names(void **state)
+{
+	(void)state;
+	const char *text = rendered(conf_markdown);
+	assert_says(
+	    text,
+	    "| `base_url` | `CURT_SERVE_BASE_URL`<br>`--base-url` | text without control characters |  | "
+	    "The address in short links. |\n");
+	assert_says(
+	    text, "| `pool_max` | `CURT_STORE_POOL_MAX`<br>`--store-pool-max` | a whole number from 1 to 512 "
+	          "| `8` | Connections at most. |\n");
+	assert_says(
+	    text,
+	    "| `mode` | `CURT_SERVE_MODE`<br>`--mode` | one of slow, fast | `fast` | How \\| fast. SIGHUP "
+	    "applies a change. |\n");
+	assert_says(text, "| `verify` | `CURT_STORE_VERIFY`<br>`--store-verify` | true or false | `yes` |");
+	assert_says(text, "`CURT_CACHE_MEMORY`");
+}
+
+static void every_section_stands_once_with_the_rows_of_all_groups(void **state)
+{
+	(void)state;
+	const char *text = rendered(conf_markdown);
+	assert_int_equal(occurrences(text, "\n## ["), 3);
+	assert_int_equal(occurrences(text, "\n## [serve]\n"), 1);
+	assert_int_equal(occurrences(text, "\n## [store]\n"), 1);
+	const char *store = strstr(text, "## [store]"), *cache = strstr(text, "## [cache]");
+	assert_true(strstr(text, "`mode`") < store);
+	assert_true(strstr(text, "`verify`") > store);
+	assert_true(strstr(text, "`verify`") < cache);
+	assert_int_equal(occurrences(rendered(conf_help), "\n[serve]\n"), 1);
+}
+
+static void a_secret_default_is_not_shown(void **state)
+{
+	(void)state;
+	assert_null(strstr(rendered(conf_help), "s3cret"));
+	const char *text = rendered(conf_markdown);
+	assert_null(strstr(text, "s3cret"));
+	assert_says(text, "The way in. Secret: never shown. |\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(help_has_every_flag_sentence_and_default),
+	    cmocka_unit_test(markdown_has_every_row_with_all_its_names),
+	    cmocka_unit_test(every_section_stands_once_with_the_rows_of_all_groups),
+	    cmocka_unit_test(a_secret_default_is_not_shown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,545 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/os_fault.h"
+#include "lib/temp.h"
+#include "obs/log.h"
+#include "os/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/*
+ * The log is one for the process, so every test starts and stops it. `out` is where the lines go, `err`
+ * stands for standard error.
+ */
+static struct temp dir;
+static char out_path[TEMP_PATH_BYTES];
+static char err_path[TEMP_PATH_BYTES];
+static int real_stderr;
+static uint64_t dropped_before;
+
+static int setup(void **state)
+{
+	(void)state;
+	temp_init(&dir);
+	temp_path(&dir, "out.log", out_path);
+	temp_path(&dir, "err.log", err_path);
+	real_stderr = dup(STDERR_FILENO);
+	int fd = open(err_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+	os_fault_clock_set(1794718800123, 0);
+	log_level_set(LOG_INFO);
+	dropped_before = log_dropped();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	log_stop();
+	os_fault_reset();
+	dup2(real_stderr, STDERR_FILENO);
+	close(real_stderr);
+	temp_release(&dir);
+	return 0;
+}
+
+static void start(const char *file, int format)
+{
+	struct err e = {""};
+	struct log_settings s = {.level = LOG_INFO, .format = format, .file = file};
+	if (log_start(&s, &e) != 0)
+		fail_msg("%s", e.text);
+}
+
+static struct buf content(const char *path)
+{
+	struct buf b = {0};
+	assert_int_equal(file_read(path, 64 << 20, &b, NULL), 0);
+	return b;
+}
+
+static void assert_holds(const char *path, const char *expected)
+{
+	CLEANUP(buf_release) struct buf b = content(path);
+	if (!str_eq(buf_view(&b), str_of(expected)))
+		fail_msg("%s holds '%.*s', not '%s'", path, STR_ARG(buf_view(&b)), expected);
+}
+
+static uint64_t dropped(void)
+{
+	return log_dropped() - dropped_before;
+}
+
+static void wait_for_drops(uint64_t lines)
+{
+	while (dropped() < lines)
+		sched_yield();
+}
+
+#define PREFIX "2026-11-15T05:00:00.123Z "
+
+static void lines_reach_the_file_in_text(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	log_info("http", "listening on %s:%d", "127.0.0.1", 8080);
+	log_error("store", "%s", "two\nlines");
+	log_stop();
+	assert_holds(out_path,
+	             PREFIX "info  http: listening on 127.0.0.1:8080\n" PREFIX "error store: two\\nlines\n");
+	assert_holds(err_path, "");
+	assert_int_equal(dropped(), 0);
+}
+
+static void lines_reach_the_file_in_json(void **state)
+{
+	(void)state;
+	start(out_path, 1);
+	log_warn("http", "a \"b\"");
+	log_stop();
+	assert_holds(out_path,
+	             "{\"time\":\"2026-11-15T05:00:00.123Z\",\"level\":\"warn\",\"module\":\"http\","
+	             "\"message\":\"a \\\"b\\\"\"}\n");
+}
+
+static void without_a_file_lines_go_to_standard_error(void **state)
+{
+	(void)state;
+	start("", 0);
+	log_info("os", "one");
+	log_stop();
+	start(NULL, 0);
+	log_info("os", "two");
+	log_stop();
+	assert_holds(err_path, PREFIX "info  os: one\n" PREFIX "info  os: two\n");
+}
+
+static void before_and_after_lines_go_straight_to_standard_error(void **state)
+{
+	(void)state;
+	log_info("cmd", "before");
+	assert_holds(err_path, PREFIX "info  cmd: before\n");
+	start(out_path, 0);
+	log_info("cmd", "between");
+	log_stop();
+	log_stop(); /* twice does no harm */
+	log_info("cmd", "after");
+	assert_holds(err_path, PREFIX "info  cmd: before\n" PREFIX "info  cmd: after\n");
+	assert_holds(out_path, PREFIX "info  cmd: between\n");
+}
+
+static void lines_below_the_level_are_not_written(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	log_debug("os", "1");
+	log_level_set(LOG_DEBUG);
+	log_debug("os", "2");
+	log_level_set(LOG_ERROR);
+	log_warn("os", "3");
+	log_error("os", "4");
+	log_stop();
+	assert_holds(out_path, PREFIX "debug os: 2\n" PREFIX "error os: 4\n");
+	assert_int_equal(dropped(), 0);
+}
+
+static void a_text_too_long_is_cut_and_marked(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	log_info("os", "%05000d", 1);
+	log_stop();
+	CLEANUP(buf_release) struct buf b = content(out_path);
+	assert_int_equal(b.len, strlen(PREFIX "info  os: ") + 2048 + 1);
+	assert_true(str_ends(buf_view(&b), STR("0000...\n")));
+}
+
+static void logging_leaves_errno_alone(void **state)
+{
+	(void)state;
+	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
+	errno = EXDEV;
+	log_info("os", "straight to standard error, which fails");
+	assert_int_equal(errno, EXDEV);
+	assert_int_equal(dropped(), 1);
+	start(out_path, 0);
+	errno = EXDEV;
+	log_info("os", "into the ring");
+	assert_int_equal(errno, EXDEV);
+}
+
+static void the_rows_fill_the_settings(void **state)
+{
+	(void)state;
+	struct log_settings s = {0};
+	struct conf_group group = {log_rows, log_row_count, &s};
+	struct conf_source from = {0};
+	struct err e;
+	assert_int_equal(conf_load(&group, 1, &from, &e), 0);
+	assert_int_equal(s.level, LOG_INFO);
+	assert_int_equal(s.format, 0);
+	assert_string_equal(s.file, "");
+	conf_release(&group, 1);
+
+	char *args[] = {"--log-level=error", "--log-format", "json", "--log-file", "/x/y"};
+	from = (struct conf_source){.args = args, .arg_count = ARRAY_LEN(args)};
+	assert_int_equal(conf_load(&group, 1, &from, &e), 0);
+	assert_int_equal(s.level, LOG_ERROR);
+	assert_int_equal(s.format, 1);
+	assert_string_equal(s.file, "/x/y");
+	conf_release(&group, 1);
+}
+
+static void a_file_that_cannot_be_opened_is_an_error_that_names_it(void **state)
+{
+	(void)state;
+	char path[TEMP_PATH_BYTES];
+	struct err e = {""};
+	struct log_settings s = {.level = LOG_INFO, .file = temp_path(&dir, "no/such/folder", path)};
+	assert_int_equal(log_start(&s, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, path));
+	assert_non_null(strstr(e.text, "--log-file"));
+	log_info("cmd", "still here");
+	assert_holds(err_path, PREFIX "info  cmd: still here\n");
+	start(out_path, 0);
+}
+
+enum { THREADS = 8, LINES = 300, MAIN = THREADS };
+
+static void *log_numbers(void *arg)
+{
+	for (int i = 0; i < LINES; i++)
+		log_info("test", "thread %d line %d", *(int *)arg, i);
+	return NULL;
+}
+
+static void run_threads(int numbers[THREADS])
+{
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++) {
+		numbers[i] = i;
+		assert_int_equal(pthread_create(&threads[i], NULL, log_numbers, &numbers[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* Adds to `next` what the text holds of each thread; the lines of each must be in order and whole. */
+static void check_order(struct str text, int next[THREADS + 1])
+{
+	while (text.len > 0) {
+		char line[128];
+		int thread, number;
+		struct str one = str_cut(&text, '\n');
+		assert_in_range(one.len, 1, sizeof(line) - 1);
+		memcpy(line, one.ptr, one.len);
+		line[one.len] = '\0';
+		assert_int_equal(sscanf(line, PREFIX "info test: thread %d line %d", &thread, &number), 2);
+		assert_in_range(thread, 0, MAIN);
+		assert_int_equal(number, next[thread]);
+		next[thread]++;
+	}
+}
+
+static void lines_of_many_threads_all_arrive_in_each_threads_order(void **state)
+{
+	(void)state;
+	int numbers[THREADS], next[THREADS + 1] = {0};
+	start(out_path, 0);
+	run_threads(numbers); /* less than a ring each, so none may be lost */
+	log_stop();
+	CLEANUP(buf_release) struct buf b = content(out_path);
+	check_order(buf_view(&b), next);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(next[i], LINES);
+	assert_int_equal(dropped(), 0);
+}
+
+static atomic_bool stop_logging;
+static atomic_int at_work;
+
+static void *log_until_told(void *arg)
+{
+	atomic_fetch_add(&at_work, 1);
+	uint64_t *logged = arg;
+	while (!atomic_load(&stop_logging)) {
+		log_info("test", "x");
+		++*logged;
+		sched_yield();
+	}
+	return NULL;
+}
+
+static uint64_t count_lines(const char *path, const char *ending)
+{
+	CLEANUP(buf_release) struct buf b = content(path);
+	struct str rest = buf_view(&b);
+	uint64_t count = 0;
+	while (rest.len > 0)
+		count += str_ends(str_cut(&rest, '\n'), str_of(ending));
+	return count;
+}
+
+static void stopping_among_busy_writers_loses_no_line(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		pthread_t threads[3];
+		uint64_t logged[3] = {0}, sum = 0;
+		atomic_store(&stop_logging, false);
+		atomic_store(&at_work, 0);
+		start(out_path, 0);
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(pthread_create(&threads[i], NULL, log_until_told, &logged[i]), 0);
+		while (atomic_load(&at_work) < 3)
+			sched_yield();
+		log_stop();
+		atomic_store(&stop_logging, true);
+		for (int i = 0; i < 3; i++) {
+			pthread_join(threads[i], NULL);
+			sum += logged[i];
+		}
+		uint64_t written = count_lines(out_path, "test: x") + count_lines(err_path, "test: x");
+		assert_int_equal(written + dropped(), sum);
+		unlink(out_path);
+		assert_int_equal(truncate(err_path, 0), 0);
+		dropped_before = log_dropped();
+	}
+}
+
+/* A pipe whose reading end is `*ret_reader`, under the log's path. */
+static void start_on_pipe(int *ret_reader)
+{
+	assert_int_equal(mkfifo(out_path, 0600), 0);
+	*ret_reader = open(out_path, O_RDONLY | O_NONBLOCK);
+	assert_true(*ret_reader >= 0);
+	assert_int_equal(fcntl(*ret_reader, F_SETFL, 0), 0);
+	start(out_path, 0);
+}
+
+struct reading {
+	int fd;
+	struct buf text;
+};
+
+static void *read_to_the_end(void *arg)
+{
+	struct reading *r = arg;
+	for (;;) {
+		char *to = buf_reserve(&r->text, 65536);
+		ssize_t n = to ? read(r->fd, to, 65536) : -1;
+		if (n <= 0)
+			return NULL;
+		r->text.len += (size_t)n;
+	}
+}
+
+/* What the notices in the text add up to; the other lines are counted in `ret_lines`. */
+static uint64_t told_lost(struct str text, uint64_t *ret_lines)
+{
+	uint64_t lost = 0;
+	*ret_lines = 0;
+	while (text.len > 0) {
+		struct str line = str_cut(&text, '\n');
+		struct str prefix = STR(PREFIX "warn  obs: ");
+		if (!str_starts(line, prefix)) {
+			++*ret_lines;
+			continue;
+		}
+		struct str rest = str_n(line.ptr + prefix.len, line.len - prefix.len);
+		uint64_t number;
+		assert_true(str_u64(str_cut(&rest, ' '), &number));
+		lost += number;
+	}
+	return lost;
+}
+
+static void a_full_ring_drops_counts_and_tells(void **state)
+{
+	(void)state;
+	struct reading reading = {0};
+	pthread_t thread;
+	uint64_t logged = 0, lines;
+	start_on_pipe(&reading.fd);
+	while (dropped() < 100) { /* nobody reads the pipe */
+		log_info("test", "line %llu of a writer that is too fast", (unsigned long long)logged);
+		logged++;
+	}
+	assert_true(logged < 20000);
+	assert_int_equal(pthread_create(&thread, NULL, read_to_the_end, &reading), 0);
+	log_stop();
+	pthread_join(thread, NULL);
+	close(reading.fd);
+	uint64_t lost = told_lost(buf_view(&reading.text), &lines);
+	assert_int_equal(lost, dropped());
+	assert_int_equal(lines + lost, logged);
+	buf_release(&reading.text);
+}
+
+static void a_reader_who_never_reads_cannot_hang_the_stop(void **state)
+{
+	(void)state;
+	struct reading reading = {0};
+	uint64_t logged = 0, lines;
+	start_on_pipe(&reading.fd);
+	while (dropped() == 0) {
+		log_info("test", "line %llu", (unsigned long long)logged);
+		logged++;
+	}
+	log_stop();
+	assert_int_equal(fcntl(reading.fd, F_SETFL, O_NONBLOCK), 0);
+	read_to_the_end(&reading);
+	close(reading.fd);
+	told_lost(buf_view(&reading.text), &lines);
+	/* The last line may be cut where the pipe was full: it is in the text and counted as lost. */
+	uint64_t cut = reading.text.data[reading.text.len - 1] != '\n';
+	assert_int_equal(lines - cut + dropped(), logged);
+	buf_release(&reading.text);
+}
+
+static void a_closed_pipe_does_not_kill_and_its_lines_are_counted(void **state)
+{
+	(void)state;
+	int reader;
+	start_on_pipe(&reader);
+	close(reader);
+	for (int i = 0; i < 10; i++)
+		log_info("test", "into the void");
+	log_stop();
+	assert_int_equal(dropped(), 10);
+}
+
+static void a_full_disk_counts_and_is_told_when_there_is_room_again(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
+	log_info("test", "lost 1");
+	wait_for_drops(1);
+	log_info("test", "lost 2");
+	wait_for_drops(2);
+	os_fault_clear(OS_WRITE);
+	log_info("test", "kept");
+	log_stop();
+	assert_holds(out_path,
+	             PREFIX "warn  obs: 2 lines were lost: writing failed\n" PREFIX "info  test: kept\n");
+	assert_int_equal(dropped(), 2);
+}
+
+static void short_writes_and_signals_lose_nothing(void **state)
+{
+	(void)state;
+	int numbers[THREADS], next[THREADS + 1] = {0};
+	os_fault_short(OS_WRITE, 1, 7, OS_FOR_GOOD);
+	os_fault_fail(OS_WRITE, 5, EINTR, OS_ONCE);
+	start(out_path, 0);
+	run_threads(numbers);
+	os_fault_fail(OS_WRITE, 1, EAGAIN, OS_ONCE);
+	log_info("test", "thread %d line 0", MAIN);
+	log_stop();
+	CLEANUP(buf_release) struct buf b = content(out_path);
+	check_order(buf_view(&b), next);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(next[i], LINES);
+	assert_int_equal(next[MAIN], 1);
+	assert_int_equal(dropped(), 0);
+}
+
+static void a_line_cut_by_a_failure_is_ended_before_the_next(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	os_fault_short(OS_WRITE, 1, 10, OS_ONCE);
+	os_fault_fail(OS_WRITE, 2, EIO, OS_ONCE);
+	log_info("test", "cut");
+	wait_for_drops(1);
+	log_info("test", "whole");
+	log_stop();
+	assert_holds(out_path, "2026-11-15\n" PREFIX "warn  obs: 1 line was lost: writing failed\n" PREFIX
+	                       "info  test: whole\n");
+	assert_int_equal(dropped(), 1);
+}
+
+static void reopening_follows_a_rotated_file(void **state)
+{
+	(void)state;
+	char old[TEMP_PATH_BYTES];
+	start(out_path, 0);
+	log_info("test", "one");
+	log_stop();
+	start(out_path, 0);
+	log_info("test", "two");
+	assert_int_equal(rename(out_path, temp_path(&dir, "old.log", old)), 0);
+	log_reopen();
+	log_info("test", "three");
+	log_stop();
+	assert_int_equal(count_lines(old, "test: one"), 1);
+	assert_int_equal(count_lines(out_path, "test: three"), 1);
+	assert_int_equal(count_lines(old, "test: two") + count_lines(out_path, "test: two"), 1);
+}
+
+static void a_file_that_cannot_be_reopened_stays_in_use(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	os_fault_fail(OS_OPEN, 1, EMFILE, OS_FOR_GOOD);
+	log_reopen();
+	log_info("test", "still here");
+	log_stop();
+	os_fault_clear(OS_OPEN);
+	assert_int_equal(count_lines(out_path, "test: still here"), 1);
+	assert_int_equal(count_lines(out_path, "the old file stays in use"), 1);
+}
+
+static void reopening_standard_error_or_nothing_does_no_harm(void **state)
+{
+	(void)state;
+	log_reopen();
+	start(NULL, 0);
+	log_reopen();
+	log_info("test", "here");
+	log_stop();
+	assert_holds(err_path, PREFIX "info  test: here\n");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(lines_reach_the_file_in_text),
+	    TEST(lines_reach_the_file_in_json),
+	    TEST(without_a_file_lines_go_to_standard_error),
+	    TEST(before_and_after_lines_go_straight_to_standard_error),
+	    TEST(lines_below_the_level_are_not_written),
+	    TEST(a_text_too_long_is_cut_and_marked),
+	    TEST(logging_leaves_errno_alone),
+	    TEST(the_rows_fill_the_settings),
+	    TEST(a_file_that_cannot_be_opened_is_an_error_that_names_it),
+	    TEST(lines_of_many_threads_all_arrive_in_each_threads_order),
+	    TEST(stopping_among_busy_writers_loses_no_line),
+	    TEST(a_full_ring_drops_counts_and_tells),
+	    TEST(a_reader_who_never_reads_cannot_hang_the_stop),
+	    TEST(a_closed_pipe_does_not_kill_and_its_lines_are_counted),
+	    TEST(a_full_disk_counts_and_is_told_when_there_is_room_again),
+	    TEST(short_writes_and_signals_lose_nothing),
+	    TEST(a_line_cut_by_a_failure_is_ended_before_the_next),
+	    TEST(reopening_follows_a_rotated_file),
+	    TEST(a_file_that_cannot_be_reopened_stays_in_use),
+	    TEST(reopening_standard_error_or_nothing_does_no_harm),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
