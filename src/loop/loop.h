@@ -1,0 +1,130 @@
+/*
+ * The event loop of one worker thread. It delivers bytes and takes writes; how the bytes move (epoll today)
+ * is behind this face, and nothing above it sees a readiness event or a descriptor.
+ *
+ * One turn: wait; deliver what arrived; open the mail; run the timers; deliver to streams that were resumed;
+ * run the turn hooks; send all output that the turn queued; bury the streams that were closed. So whatever a
+ * hook does (such as writing the turn's event log) is done before any response of the turn leaves.
+ *
+ * All functions but loop_post and loop_stop belong to the loop's own thread.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "loop/mailbox.h"
+#include "loop/timer.h"
+#include "obs/metrics.h"
+#include "os/net.h"
+
+struct loop;
+struct stream;
+
+struct stream_ops {
+	/*
+	 * Bytes arrived. `data` holds everything delivered earlier and not consumed, followed by the new
+	 * bytes: contiguous, valid until the call returns. Returns how many were consumed.
+	 */
+	size_t (*bytes)(struct stream *s, const char *data, size_t len);
+
+	/* The peer sends no more. It may still read. */
+	void (*eof)(struct stream *s);
+
+	/* Output that did not leave at once has now left completely. */
+	void (*drained)(struct stream *s);
+
+	/* The deadline has passed; it is cleared. */
+	void (*deadline)(struct stream *s);
+
+	/* The last call: the memory is the owner's again. */
+	void (*closed)(struct stream *s);
+};
+
+/* What epoll's data points at. */
+struct loop_source {
+	void (*ready)(struct loop_source *, unsigned events);
+};
+
+/* One connection. Embedded in its owner's object; the fields are the loop's. */
+struct stream {
+	struct loop_source source;
+	const struct stream_ops *ops;
+	struct loop *loop;
+	int fd;
+	uint8_t state;
+	bool paused;
+	bool dirty;        /* on the loop's list of streams with output */
+	bool resumed;      /* on the loop's list of streams to deliver to */
+	bool eof;          /* the peer sends no more */
+	bool eof_said;     /* and the owner knows */
+	bool sending;      /* output did not leave at once: waiting for room */
+	unsigned interest; /* events asked of epoll */
+	struct buf in;     /* delivered, not consumed */
+	struct buf out;    /* queued */
+	size_t out_sent;
+	struct timer timer;
+	int64_t deadline_ms; /* 0: none */
+	struct list dirty_link;
+	struct list resumed_link;
+	struct list all_link;
+	struct net_addr peer;
+};
+
+/* Queues output; it leaves at the end of the turn. A stream that runs out of memory is aborted. */
+void stream_write(struct stream *s, const void *data, size_t len);
+
+/* The queue itself, for writing in place: append to it, then call stream_written. */
+struct buf *stream_out_begin(struct stream *s);
+void stream_written(struct stream *s);
+
+static inline size_t stream_backlog(const struct stream *s)
+{
+	return s->out.len - s->out_sent;
+}
+
+/* Paused, a stream delivers nothing (and reads nothing further from the peer). Resuming delivers what is
+ * there later in the same turn, or in the next one. */
+void stream_pause(struct stream *s);
+void stream_resume(struct stream *s);
+
+/* An absolute time on the monotonic clock; 0 clears. Cheap enough for every request. */
+void stream_set_deadline(struct stream *s, int64_t at_ms);
+
+/* Sends what is queued, then closes in a way that lets the peer read it all: no reset because of unread
+ * input. */
+void stream_close(struct stream *s);
+void stream_abort(struct stream *s); /* at once */
+bool stream_is_open(const struct stream *s);
+
+struct loop_config {
+	size_t streams_max;
+	struct metrics *metrics;
+};
+
+int loop_new(const struct loop_config *config, struct loop **ret, struct err *e);
+void loop_free(struct loop *l); /* all streams must be gone */
+
+/*
+ * Takes over a listening descriptor. `open` gets each new connection's address and returns the stream to run
+ * it on, with its ops set, or NULL to refuse it.
+ */
+void loop_listen(struct loop *l, int fd, struct stream *(*open)(void *ctx, const struct net_addr *peer),
+                 void *ctx);
+void loop_unlisten(struct loop *l);
+
+/* Called once every turn before output leaves, in the order of registration. At most LOOP_HOOKS_MAX. */
+enum { LOOP_HOOKS_MAX = 4 };
+void loop_add_turn_hook(struct loop *l, void (*hook)(void *ctx), void *ctx);
+
+void loop_run(struct loop *l);  /* until loop_stop; registers the thread as a reclaim reader */
+void loop_stop(struct loop *l); /* any thread */
+void loop_post(struct loop *l, struct mail *m); /* any thread */
+
+size_t loop_stream_count(const struct loop *l);
+void loop_each_stream(struct loop *l, void (*fn)(struct stream *s, void *ctx), void *ctx);
+struct timers *loop_timers(struct loop *l);
+
+/* The turn's time: taken once a turn. */
+int64_t loop_mono_ms(const struct loop *l);
+int64_t loop_real_ms(const struct loop *l);
+const char *loop_http_date(const struct loop *l); /* HTTP_DATE_BYTES bytes */

@@ -1,0 +1,54 @@
+/*
+ * Work that may block, done by a few threads beside the loops. Jobs that wait are handed over in batches, so
+ * that one query or one commit serves all of them; a job whose `share` equals that of one under way does not
+ * run at all: it gets that one's outcome. The more load, the larger the batches.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "base/str.h"
+#include "loop/loop.h"
+
+struct offload;
+
+/* Embedded in the submitter's object, which lives until `done`. */
+struct offload_job {
+	struct loop *home;                  /* whose thread runs `done` */
+	void (*done)(struct offload_job *); /* on home's thread */
+	struct str share;                   /* STR_NULL: never shared */
+
+	/* the pool's own */
+	uint64_t share_hash;
+	struct list link;      /* in the queue, or in its leader's followers */
+	struct list flight;    /* in the table of flights */
+	struct list followers; /* jobs that wait for this one's outcome */
+	struct mail mail;
+};
+
+struct offload_ops {
+	/* Does `n` jobs, 1 to batch_max of them; on a pool thread. */
+	void (*run)(void *ctx, struct offload_job **jobs, size_t n);
+
+	/* Copies the outcome of `leader` into `follower`, which had the same `share`. NULL when nothing is
+	 * shared. */
+	void (*adopt)(void *ctx, struct offload_job *follower, const struct offload_job *leader);
+};
+
+struct offload_config {
+	const char *name; /* of the threads */
+	unsigned threads;
+	size_t batch_max; /* at most OFFLOAD_BATCH_MAX */
+	size_t queue_max;
+	const struct offload_ops *ops;
+	void *ctx;
+};
+
+enum { OFFLOAD_BATCH_MAX = 1024 };
+
+int offload_new(const struct offload_config *config, struct offload **ret, struct err *e);
+
+/* Finishes what was submitted (its mail is posted), then ends the threads. */
+void offload_free(struct offload *o);
+
+/* Any loop's thread. ERR_LIMIT when the queue is full: the caller answers 503. */
+int offload_submit(struct offload *o, struct offload_job *job) MUST_CHECK;
