@@ -27,7 +27,7 @@ struct http_field {
 	struct str value; /* without the white space around it */
 };
 
-/* All strings point into the parsed buffer. */
+/* All strings point into the parsed buffer (a path that an absolute-form target leaves out is a literal). */
 struct http_request {
 	enum http_method method;
 	uint8_t minor_version; /* 0 or 1 */
@@ -50,10 +50,10 @@ enum { HTTP_PARSE_MORE = 0 };
 /*
  * >0: the head is whole and this many bytes long; `req` is filled (all but `body`).
  *  0: HTTP_PARSE_MORE.
- * <0: the negated status to answer with before closing (-400, -414, -431, -501, -505), and *ret_reason is a
- * static sentence for the client. Once said, no later byte may change it.
+ * <0: the negated status to answer with before closing (-400, -414, -417, -431, -501, -505), and *ret_reason
+ * is a static sentence for the client. Once said, no later byte may change it.
  *
- * Empty lines (CRLF) in front of the request line are skipped and counted in the length.
+ * A few empty lines (CRLF) in front of the request line are skipped and counted in the length.
  */
 int http_parse_head(const char *data, size_t len, const struct http_limits *limits, struct http_request *req,
                     const char **ret_reason);

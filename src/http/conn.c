@@ -1,0 +1,557 @@
+/*
+ * One connection is in one of four states:
+ *
+ *   HEAD     waiting for a request's head, or for the rest of it
+ *   BODY     the head is kept in the arena, the body gathers behind it
+ *   WAITING  the handler deferred; input is paused until the reply
+ *   ENDING   the last response is queued; later bytes are not looked at
+ *
+ * A request whose body is not all there yet is copied into the arena and parsed again from the copy: the
+ * parser is pure, so this gives the same request, and the common case (all bytes at hand) copies nothing.
+ */
+#include "http/conn.h"
+
+#include "base/pool.h"
+#include "http/chunked.h"
+#include "http/peers.h"
+
+#include <stdlib.h>
+
+#define ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                      \
+	{                                                                                        \
+		.section = "limits", .name = row_name, .type = row_type,                         \
+		.offset = offsetof(struct http_settings, field), .def = row_def, .min = row_min, \
+		.max = row_max, .help = row_help                                                 \
+	}
+
+const struct conf_row http_rows[] = {
+    ROW("line_bytes", CONF_BYTES, limits.line_bytes_max, "8k", 256, 1 << 20,
+        "Longest request line; a longer one gets 414."),
+    ROW("headers_bytes", CONF_BYTES, limits.headers_bytes_max, "32k", 1024, 1 << 20,
+        "Most bytes of header fields in a request; beyond them it gets 431."),
+    ROW("headers", CONF_UINT, limits.headers_max, "100", 8, HTTP_FIELDS_MAX,
+        "Most header fields in a request; beyond them it gets 431."),
+    ROW("body_bytes", CONF_BYTES, limits.body_bytes_max, "1m", 1024, 1 << 30,
+        "Largest request body; a larger one gets 413."),
+    ROW("head_time", CONF_DURATION, head_ms, "10s", 100, 3600000,
+        "Time a client has for a request's head, from its first byte to its last; then it gets 408."),
+    ROW("idle_time", CONF_DURATION, idle_ms, "60s", 100, 86400000,
+        "How long a connection may be idle between requests before it is closed."),
+    ROW("byte_rate", CONF_BYTES, body_bytes_rate, "1k", 1, 1 << 30,
+        "Least bytes a second at which a client must send a body and read an answer, after a start of "
+        "head_time."),
+    ROW("connections", CONF_UINT, connections_max, "16384", 16, 1 << 20,
+        "Most connections that one worker holds; further ones wait."),
+    ROW("connections_per_address", CONF_UINT, connections_per_address_max, "512", 0, 1 << 20,
+        "Most connections of one address (an IPv6 /64) on one worker, loopback excepted; 0 is no bound."),
+};
+const size_t http_row_count = ARRAY_LEN(http_rows);
+
+enum { BACKLOG_BYTES_MAX = 256 * 1024 }; /* queued output beyond which no further request is parsed */
+
+enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAITING, CONN_ENDING };
+
+struct http_conn {
+	struct stream stream;
+	struct http_server *srv;
+	enum conn_state state;
+	bool in_handler;
+	bool replied;
+	bool counted; /* by address */
+	bool gone;    /* the peer left while the handler held a promise */
+	bool head_started;
+	bool parked; /* paused because the peer does not read its answers */
+
+	/* of the request at hand */
+	enum http_method method;
+	uint8_t minor_version;
+	bool keep_alive;
+	int64_t body_start_ms;
+	uint64_t body_received;
+	uint64_t body_expected;
+	bool body_chunked;
+	struct http_chunked chunked;
+	struct buf body;
+	struct http_request *kept; /* in the arena, while a body gathers */
+	struct arena arena;
+};
+
+struct http_server {
+	struct loop *loop;
+	struct http_settings settings;
+	struct http_handler handler;
+	struct metrics *metrics;
+	struct pool conns;
+	struct peers *peers;
+	bool draining;
+	struct http_request request; /* the one at hand: parsed in place, handled before the next */
+};
+
+static const struct stream_ops conn_stream_ops;
+
+static struct http_conn *conn_of(struct stream *s)
+{
+	return container_of(s, struct http_conn, stream);
+}
+
+static int64_t now_ms(const struct http_conn *c)
+{
+	return loop_mono_ms(c->srv->loop);
+}
+
+/* Ends of requests and connections */
+
+static void request_reset(struct http_conn *c)
+{
+	c->state = CONN_HEAD;
+	c->head_started = false;
+	c->kept = NULL;
+	if (c->body.data)
+		buf_release(&c->body);
+	arena_reset(&c->arena);
+}
+
+static void set_output_deadline(struct http_conn *c)
+{
+	const struct http_settings *s = &c->srv->settings;
+	uint64_t ms = s->head_ms + stream_backlog(&c->stream) * 1000 / s->body_bytes_rate;
+	stream_set_deadline(&c->stream, now_ms(c) + (int64_t)ms);
+}
+
+static void conn_end(struct http_conn *c)
+{
+	c->state = CONN_ENDING;
+	set_output_deadline(c);
+	stream_close(&c->stream);
+}
+
+static void conn_free(struct http_conn *c)
+{
+	struct http_server *srv = c->srv;
+	if (c->counted)
+		peers_leave(srv->peers, &c->stream.peer);
+	request_reset(c);
+	pool_put(&srv->conns, c);
+}
+
+/* Replies */
+
+static unsigned reply_flags(const struct http_conn *c)
+{
+	unsigned flags = 0;
+	if (c->method == HTTP_HEAD)
+		flags |= HTTP_OUT_HEAD_ONLY;
+	if (!c->keep_alive)
+		flags |= HTTP_OUT_CLOSE;
+	else if (c->minor_version == 0)
+		flags |= HTTP_OUT_KEEP_10;
+	return flags;
+}
+
+static void count_reply(struct http_conn *c, int status)
+{
+	struct metrics *m = c->srv->metrics;
+	metric_add(&m->http_requests, 1);
+	if (status < 300)
+		metric_add(&m->http_2xx, 1);
+	else if (status < 400)
+		metric_add(&m->http_3xx, 1);
+	else if (status < 500)
+		metric_add(&m->http_4xx, 1);
+	else
+		metric_add(&m->http_5xx, 1);
+}
+
+/* True when there is somebody to reply to; what is left of a promise to a peer that has gone ends here. */
+static bool reply_begin(struct http_conn *c)
+{
+	ASSERT(!c->replied);
+	c->replied = true;
+	if (c->gone) {
+		conn_free(c);
+		return false;
+	}
+	if (c->srv->draining)
+		c->keep_alive = false;
+	return stream_is_open(&c->stream);
+}
+
+static void reply_end(struct http_conn *c)
+{
+	stream_written(&c->stream);
+	if (c->in_handler || !stream_is_open(&c->stream))
+		return; /* whoever called the handler goes on; a closed stream ends in conn_closed */
+	if (!c->keep_alive) {
+		conn_end(c);
+		return;
+	}
+	request_reset(c);
+	stream_set_deadline(&c->stream, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
+	stream_resume(&c->stream);
+}
+
+void http_reply(struct http_conn *c, const struct http_response *r)
+{
+	if (!reply_begin(c))
+		return;
+	count_reply(c, r->status);
+	int e = http_response_write(stream_out_begin(&c->stream), r, reply_flags(c),
+	                            loop_http_date(c->srv->loop));
+	if (e == ERR_INVALID) { /* a handler put a forbidden byte in a field: our bug, but not the peer's
+		                   problem */
+		static const struct http_response failed = {.status = 500};
+		c->keep_alive = false;
+		http_response_write(stream_out_begin(&c->stream), &failed, reply_flags(c),
+		                    loop_http_date(c->srv->loop));
+	} else if (e < 0) {
+		stream_abort(&c->stream);
+		return;
+	}
+	reply_end(c);
+}
+
+void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_ready *ready)
+{
+	if (!reply_begin(c))
+		return;
+	struct metrics *m = c->srv->metrics;
+	metric_add(&m->http_requests, 1);
+	metric_add(&m->http_3xx, 1);
+	struct buf *out = stream_out_begin(&c->stream);
+	char *to = buf_reserve(out, ready->len + HTTP_READY_EXTRA);
+	if (LIKELY(to))
+		out->len += http_ready_write(to, bytes, ready, reply_flags(c), loop_http_date(c->srv->loop));
+	reply_end(c);
+}
+
+void http_conn_defer(struct http_conn *c)
+{
+	ASSERT(c->in_handler && !c->replied);
+	c->state = CONN_WAITING;
+	stream_pause(&c->stream);
+	stream_set_deadline(&c->stream, 0);
+}
+
+static void refuse(struct http_conn *c, int status, const char *reason)
+{
+	c->keep_alive = false;
+	c->replied = false;
+	c->in_handler = true;
+	c->srv->handler.refuse(c->srv->handler.ctx, c, status, reason);
+	c->in_handler = false;
+	ASSERT(c->replied);
+	if (stream_is_open(&c->stream))
+		conn_end(c);
+}
+
+/* Requests */
+
+static void take_request(struct http_conn *c, const struct http_request *req)
+{
+	c->method = req->method;
+	c->minor_version = req->minor_version;
+	c->keep_alive = req->keep_alive;
+}
+
+/* True when the next request may be looked at. */
+static bool handle(struct http_conn *c, const struct http_request *req)
+{
+	c->replied = false;
+	c->in_handler = true;
+	c->srv->handler.handle(c->srv->handler.ctx, c, req);
+	c->in_handler = false;
+	if (!stream_is_open(&c->stream))
+		return false;
+	if (!c->replied) {
+		ASSERT(c->state == CONN_WAITING);
+		return false;
+	}
+	if (!c->keep_alive) {
+		conn_end(c);
+		return false;
+	}
+	request_reset(c);
+	return true;
+}
+
+static void body_deadline(struct http_conn *c)
+{
+	const struct http_settings *s = &c->srv->settings;
+	uint64_t allowed_ms = s->head_ms + c->body_received * 1000 / s->body_bytes_rate;
+	stream_set_deadline(&c->stream, c->body_start_ms + (int64_t)allowed_ms);
+}
+
+/* The head is whole, the body is not: keep the head and gather. False when the request was refused. */
+static bool body_begin(struct http_conn *c, const char *head, size_t head_len)
+{
+	struct http_server *srv = c->srv;
+	const char *reason;
+	struct str copy = arena_str(&c->arena, str_n(head, head_len));
+	c->kept = arena_alloc(&c->arena, sizeof(*c->kept));
+	if (!copy.ptr || !c->kept) {
+		refuse(c, 503, "The server is short of memory; try again.");
+		return false;
+	}
+	int again = http_parse_head(copy.ptr, copy.len, &srv->settings.limits, c->kept, &reason);
+	ASSERT(again == (int)head_len);
+	c->state = CONN_BODY;
+	c->body_start_ms = now_ms(c);
+	c->body_received = 0;
+	c->body_expected = c->kept->content_length;
+	c->body_chunked = c->kept->chunked;
+	if (c->body_chunked)
+		http_chunked_init(&c->chunked);
+	if (c->kept->expect_continue && c->minor_version >= 1) {
+		static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+		stream_write(&c->stream, go_on, sizeof(go_on) - 1);
+	}
+	body_deadline(c);
+	return stream_is_open(&c->stream);
+}
+
+/* Takes what belongs to the body. Sets *ret_go_on when the request was handled and the next may come. */
+static size_t body_bytes(struct http_conn *c, const char *data, size_t len, bool *ret_go_on)
+{
+	struct http_server *srv = c->srv;
+	size_t used;
+	bool done;
+	*ret_go_on = false;
+	if (c->body_chunked) {
+		const char *reason;
+		ssize_t n = http_chunked_feed(&c->chunked, data, len, srv->settings.limits.body_bytes_max,
+		                              &c->body, &reason);
+		if (n < 0) {
+			refuse(c, (int)-n, reason);
+			return len;
+		}
+		used = (size_t)n;
+		done = c->chunked.done;
+	} else {
+		used = MIN(len, c->body_expected - c->body.len);
+		buf_append(&c->body, data, used);
+		done = c->body.len == c->body_expected;
+	}
+	if (c->body.failed) {
+		refuse(c, 503, "The server is short of memory; try again.");
+		return len;
+	}
+	c->body_received += used;
+	if (!done) {
+		body_deadline(c);
+		return used;
+	}
+	c->kept->body = buf_view(&c->body);
+	*ret_go_on = handle(c, c->kept);
+	return used;
+}
+
+/* One request, or a part of one, from the front of `data`. Sets *ret_go_on when there may be another behind
+ * it. */
+static size_t head_bytes(struct http_conn *c, const char *data, size_t len, bool *ret_go_on)
+{
+	struct http_server *srv = c->srv;
+	struct http_request *req = &srv->request;
+	const char *reason;
+	*ret_go_on = false;
+
+	int n = http_parse_head(data, len, &srv->settings.limits, req, &reason);
+	if (n == HTTP_PARSE_MORE) {
+		if (!c->head_started) {
+			c->head_started = true;
+			stream_set_deadline(&c->stream, now_ms(c) + (int64_t)srv->settings.head_ms);
+		}
+		return 0;
+	}
+	if (n < 0) {
+		c->method = HTTP_GET;
+		c->minor_version = 1;
+		refuse(c, -n, reason);
+		return len;
+	}
+	size_t head_len = (size_t)n;
+	take_request(c, req);
+	if (LIKELY(!req->has_body)) {
+		req->body = STR_NULL;
+		*ret_go_on = handle(c, req);
+		return head_len;
+	}
+	if (req->content_length > srv->settings.limits.body_bytes_max) {
+		refuse(c, 413, "The request body is larger than this server takes (limits.body_bytes).");
+		return len;
+	}
+	if (!req->chunked && len - head_len >= req->content_length) {
+		req->body = str_n(data + head_len, req->content_length);
+		size_t whole = head_len + req->content_length;
+		*ret_go_on = handle(c, req);
+		return whole;
+	}
+	*ret_go_on = body_begin(c, data, head_len);
+	return head_len;
+}
+
+static size_t conn_bytes(struct stream *s, const char *data, size_t len)
+{
+	struct http_conn *c = conn_of(s);
+	size_t used = 0;
+	bool go_on = true;
+	while (go_on && used < len) {
+		if (UNLIKELY(stream_backlog(s) > BACKLOG_BYTES_MAX)) {
+			c->parked = true;
+			stream_pause(s);
+			set_output_deadline(c);
+			return used;
+		}
+		size_t n = c->state == CONN_BODY ? body_bytes(c, data + used, len - used, &go_on)
+		                                 : head_bytes(c, data + used, len - used, &go_on);
+		used += n;
+	}
+	if (c->state == CONN_HEAD && !c->head_started && stream_is_open(s))
+		stream_set_deadline(s, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
+	return used;
+}
+
+static void conn_eof(struct stream *s)
+{
+	struct http_conn *c = conn_of(s);
+	if (c->state == CONN_WAITING)
+		return; /* it still gets its answer */
+	c->state = CONN_ENDING;
+	stream_close(s);
+}
+
+static void conn_drained(struct stream *s)
+{
+	struct http_conn *c = conn_of(s);
+	if (!c->parked)
+		return;
+	c->parked = false;
+	stream_set_deadline(s, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
+	stream_resume(s);
+}
+
+static void conn_deadline(struct stream *s)
+{
+	struct http_conn *c = conn_of(s);
+	bool mid_request = c->state == CONN_BODY || (c->state == CONN_HEAD && c->head_started);
+	if (!mid_request || stream_backlog(s) > 0) {
+		stream_abort(s);
+		return;
+	}
+	if (c->state == CONN_HEAD) {
+		c->method = HTTP_GET;
+		c->minor_version = 1;
+	}
+	refuse(c, 408, "The request did not arrive in time.");
+}
+
+static void conn_closed(struct stream *s)
+{
+	struct http_conn *c = conn_of(s);
+	if (c->state == CONN_WAITING && !c->replied)
+		c->gone = true; /* freed by the reply */
+	else
+		conn_free(c);
+}
+
+static const struct stream_ops conn_stream_ops = {
+    .bytes = conn_bytes,
+    .eof = conn_eof,
+    .drained = conn_drained,
+    .deadline = conn_deadline,
+    .closed = conn_closed,
+};
+
+static struct stream *conn_open(void *ctx, const struct net_addr *peer)
+{
+	struct http_server *srv = ctx;
+	bool counted = !net_addr_is_loopback(peer);
+	if (counted && !peers_enter(srv->peers, peer, srv->settings.connections_per_address_max))
+		return NULL;
+	struct http_conn *c = pool_get(&srv->conns);
+	if (!c) {
+		if (counted)
+			peers_leave(srv->peers, peer);
+		return NULL;
+	}
+	*c = (struct http_conn){.srv = srv, .counted = counted, .arena = c->arena, .state = CONN_HEAD};
+	c->stream.ops = &conn_stream_ops;
+	c->stream.deadline_ms = now_ms(c) + (int64_t)srv->settings.head_ms;
+	return &c->stream;
+}
+
+/* The server */
+
+int http_server_new(struct loop *l, const struct http_settings *s, const struct http_handler *h,
+                    struct metrics *m, struct http_server **ret, struct err *e)
+{
+	struct http_server *srv = calloc(1, sizeof(*srv));
+	struct peers *peers = peers_new(s->connections_max);
+	if (!srv || !peers) {
+		free(srv);
+		peers_free(peers);
+		return err_set(e, ERR_NOMEM, "out of memory for the HTTP server");
+	}
+	srv->loop = l;
+	srv->settings = *s;
+	srv->handler = *h;
+	srv->metrics = m;
+	srv->peers = peers;
+	pool_init(&srv->conns, sizeof(struct http_conn), s->connections_max);
+	*ret = srv;
+	return 0;
+}
+
+static void conn_release(void *object)
+{
+	struct http_conn *c = object;
+	arena_release(&c->arena);
+}
+
+void http_server_free(struct http_server *srv)
+{
+	if (!srv)
+		return;
+	pool_release(&srv->conns, conn_release);
+	peers_free(srv->peers);
+	free(srv);
+}
+
+void http_server_listen(struct http_server *srv, int fd)
+{
+	loop_listen(srv->loop, fd, conn_open, srv);
+}
+
+static void drain_one(struct stream *s, void *ctx)
+{
+	(void)ctx;
+	struct http_conn *c = conn_of(s);
+	if (c->state == CONN_HEAD && !c->head_started && !c->parked)
+		stream_close(s);
+}
+
+void http_server_drain(struct http_server *srv)
+{
+	srv->draining = true;
+	loop_unlisten(srv->loop);
+	loop_each_stream(srv->loop, drain_one, NULL);
+}
+
+bool http_server_is_idle(const struct http_server *srv)
+{
+	return srv->conns.live == 0;
+}
+
+struct arena *http_conn_arena(struct http_conn *c)
+{
+	return &c->arena;
+}
+
+struct loop *http_conn_loop(struct http_conn *c)
+{
+	return c->srv->loop;
+}
+
+const struct net_addr *http_conn_peer(const struct http_conn *c)
+{
+	return &c->stream.peer;
+}

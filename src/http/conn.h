@@ -1,0 +1,65 @@
+/*
+ * HTTP/1.1 connections of one worker: bytes in, whole requests to the handler, responses out in order.
+ * Pipelined requests are handled in place from one buffer; while one waits for a deferred answer, the next is
+ * not parsed.
+ *
+ * Slow clients: the head has one absolute deadline from its first byte, a body must keep a minimum rate,
+ * output must be read at a minimum rate, and one address may hold only so many connections.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "config/config.h"
+#include "http/request.h"
+#include "http/response.h"
+#include "loop/loop.h"
+
+struct http_conn;
+struct http_server;
+
+struct http_settings {
+	struct http_limits limits;
+	uint64_t head_ms;         /* from a head's first byte to its last */
+	uint64_t idle_ms;         /* between requests */
+	uint64_t body_bytes_rate; /* per second, after the first head_ms; both directions */
+	uint64_t connections_max; /* per worker */
+	uint64_t connections_per_address_max;
+};
+
+extern const struct conf_row http_rows[];
+extern const size_t http_row_count;
+
+/*
+ * Called for each whole request. The handler replies before it returns, or defers. `req` and its strings
+ * are valid until it returns; the body too, unless it deferred: then it and all that was taken from the
+ * connection's arena stay until the reply.
+ */
+struct http_handler {
+	void (*handle)(void *ctx, struct http_conn *c, const struct http_request *req);
+
+	/* Replies to a request that could not be read: `status` and a sentence. The connection closes after
+	 * it. */
+	void (*refuse)(void *ctx, struct http_conn *c, int status, const char *reason);
+	void *ctx;
+};
+
+int http_server_new(struct loop *l, const struct http_settings *s, const struct http_handler *h,
+                    struct metrics *m, struct http_server **ret, struct err *e);
+void http_server_free(struct http_server *srv); /* all connections must be gone */
+void http_server_listen(struct http_server *srv, int fd);
+
+/* No new connections; idle ones close now, the others after the answer under way. */
+void http_server_drain(struct http_server *srv);
+bool http_server_is_idle(const struct http_server *srv); /* no connection, and no promise to one that has gone */
+
+/* Replies; from the handler, or later on the loop's thread after http_conn_defer. Exactly once a request. */
+void http_reply(struct http_conn *c, const struct http_response *r);
+void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_ready *ready);
+
+/* Promises a later reply. Whoever holds the promise must keep it even if the peer has gone by then. */
+void http_conn_defer(struct http_conn *c);
+
+/* Memory that lives until the reply. */
+struct arena *http_conn_arena(struct http_conn *c);
+struct loop *http_conn_loop(struct http_conn *c);
+const struct net_addr *http_conn_peer(const struct http_conn *c);
