@@ -1,0 +1,118 @@
+/* Rules of the role `store` that every backend follows alike. For backends only. */
+#pragma once
+
+#include "store/store.h"
+
+enum {
+	REPLAY_MS = 24 * 3600 * 1000, /* how long an idempotency key is remembered */
+	REPLAY_PURGE_PER_CREATE = 2,  /* dead ones removed by each create: more than it adds */
+};
+
+static inline bool replay_is_dead(int64_t created_ms, int64_t now_ms)
+{
+	return now_ms - created_ms >= REPLAY_MS;
+}
+
+/* Ids fit a signed number in every database. */
+static inline bool id_is_valid(uint64_t id)
+{
+	return id != 0 && id <= INT64_MAX;
+}
+
+/* A create that contradicts itself is a bug of the caller: it would put a link where nobody finds it. */
+static inline void create_check(const struct store_write *w)
+{
+	ASSERT(id_is_valid(w->link.id) && w->link.url.ptr);
+	ASSERT(w->link.key.len > 0 && str_eq(w->ref.key, w->link.key));
+	ASSERT(w->link.is_alias || w->ref.id == w->link.id);
+}
+
+/* The owner's right to it, and for REAP its age: 0, ERR_NOT_FOUND or ERR_CONFLICT. */
+static inline int target_check(const struct store_write *w, const struct link_record *link)
+{
+	if (w->owner != 0 && w->owner != link->owner)
+		return ERR_NOT_FOUND;
+	if (w->kind == STORE_LINK_REAP && (link->expires_ms == 0 || link->expires_ms > w->now_ms))
+		return ERR_CONFLICT;
+	return 0;
+}
+
+static inline void str_take(bool wanted, struct str from, struct str *to)
+{
+	if (wanted)
+		*to = from;
+}
+
+/* Sets what an UPDATE sets. Strings stay the update's own. */
+static inline void fields_take(const struct store_write *w, struct link_record *to)
+{
+	const struct link_record *from = &w->link;
+	ASSERT(!(w->fields & LINK_URL) || from->url.ptr);
+	if (w->fields & LINK_EXPIRES)
+		to->expires_ms = from->expires_ms;
+	if (w->fields & LINK_STATUS)
+		to->redirect_status = from->redirect_status;
+	if (w->fields & LINK_ENABLED)
+		to->enabled = from->enabled;
+	str_take(w->fields & LINK_URL, from->url, &to->url);
+	str_take(w->fields & LINK_TITLE, from->title, &to->title);
+	str_take(w->fields & LINK_NOTE, from->note, &to->note);
+	str_take(w->fields & LINK_TAGS, from->tags, &to->tags);
+	to->updated_ms = w->now_ms;
+}
+
+static inline bool str_own(struct arena *arena, struct str *s)
+{
+	struct str copy = arena_str(arena, *s);
+	bool done = copy.ptr || !s->ptr;
+	*s = copy;
+	return done;
+}
+
+/* Moves a link's strings into the arena: 0 or ERR_NOMEM. */
+static inline int link_own(struct arena *arena, struct link_record *link)
+{
+	bool done = str_own(arena, &link->key) && str_own(arena, &link->user_name) &&
+	            str_own(arena, &link->url) && str_own(arena, &link->title) &&
+	            str_own(arena, &link->note) && str_own(arena, &link->tags);
+	return done ? 0 : ERR_NOMEM;
+}
+
+/*
+ * The cursor of a list: the id of the last link that was handed out, in plain decimal. The next page holds
+ * smaller ids only, so it stays right when links come and go in between.
+ */
+static inline struct str cursor_format(struct arena *arena, uint64_t last_id)
+{
+	return arena_printf(arena, "%llu", (unsigned long long)last_id);
+}
+
+/* STR_NULL is the start: every id counts. False when this is no text that cursor_format makes. */
+static inline bool cursor_parse(struct str cursor, uint64_t *ret_id_max)
+{
+	uint64_t last_id;
+	if (!cursor.ptr) {
+		*ret_id_max = INT64_MAX;
+		return true;
+	}
+	if (!str_u64(cursor, &last_id) || last_id > INT64_MAX || cursor.ptr[0] == '0')
+		return false;
+	*ret_id_max = last_id - 1;
+	return true;
+}
+
+/* Room for one more item in a growing array of the arena; NULL when memory ran out. It doubles, so that a
+ * short page under a large limit stays small. */
+static inline void *array_room(struct arena *arena, void *items, size_t count, size_t *cap, size_t item_bytes)
+{
+	if (count < *cap)
+		return items;
+	size_t more = *cap ? *cap * 2 : 16;
+	void *larger = arena_alloc(arena, more * item_bytes);
+	if (!larger)
+		return NULL;
+	if (count > 0)
+		memcpy(larger, items, count * item_bytes);
+	*cap = more;
+	return larger;
+}

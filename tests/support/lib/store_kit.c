@@ -1,0 +1,88 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/store_kit.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct store_write create(struct arena *a, uint64_t id, struct str key)
+{
+	struct str url = arena_printf(a, "https://example.com/%llu", (unsigned long long)id);
+	return (struct store_write){
+	    .kind = STORE_LINK_CREATE,
+	    .now_ms = KIT_NOW_MS,
+	    .arena = a,
+	    .ref = {.key = key},
+	    .link = {.id = id,
+	             .key = key,
+	             .owner = 7,
+	             .url = url,
+	             .created_ms = KIT_NOW_MS,
+	             .updated_ms = KIT_NOW_MS,
+	             .redirect_status = 302,
+	             .enabled = true},
+	};
+}
+
+struct store_write kit_generated(struct arena *a, uint64_t id)
+{
+	struct store_write w = create(a, id, arena_printf(a, "g%llu", (unsigned long long)id));
+	w.ref.id = id;
+	return w;
+}
+
+struct store_write kit_alias(struct arena *a, uint64_t id, const char *name)
+{
+	struct store_write w = create(a, id, arena_str(a, str_of(name)));
+	w.link.is_alias = true;
+	return w;
+}
+
+int kit_apply(struct store *s, struct store_write *w)
+{
+	w->result = 12345; /* must be overwritten */
+	assert_int_equal(store_apply(s, w, 1), 0);
+	return w->result;
+}
+
+int kit_find(struct store *s, struct arena *a, uint64_t id, const char *key, struct link_record *ret)
+{
+	struct store_lookup read = {.ref = {.id = id, .key = str_of(key)}, .arena = a, .result = 12345};
+	assert_int_equal(store_lookup(s, &read, 1), 0);
+	if (read.result == 0 && ret)
+		*ret = read.link;
+	return read.result;
+}
+
+int kit_find_generated(struct store *s, struct arena *a, uint64_t id)
+{
+	return kit_find(s, a, id, arena_printf(a, "g%llu", (unsigned long long)id).ptr, NULL);
+}
+
+void kit_folder_make(char ret_path[KIT_PATH_BYTES])
+{
+	const char *base = getenv("TMPDIR");
+	snprintf(ret_path, KIT_PATH_BYTES, "%s/curt-store-XXXXXX", base ? base : "/tmp");
+	assert_non_null(mkdtemp(ret_path));
+}
+
+void kit_folder_remove(const char *path)
+{
+	DIR *folder = opendir(path);
+	if (!folder)
+		return;
+	const struct dirent *entry;
+	while ((entry = readdir(folder)) != NULL) {
+		if (entry->d_name[0] != '.')
+			unlinkat(dirfd(folder), entry->d_name, 0);
+	}
+	closedir(folder);
+	rmdir(path);
+}

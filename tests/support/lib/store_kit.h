@@ -1,0 +1,22 @@
+/* Small change for tests of the role `store`: writes ready to hand in, and a folder to put files in. */
+#pragma once
+
+#include "store/store.h"
+
+enum { KIT_NOW_MS = 1000000, KIT_PATH_BYTES = 256 };
+
+/* Creates of an enabled link to https://example.com/ID of owner 7. The first is named "gID", which stands for
+ * the text that the key cipher would make of the id; the second by its name, which decodes to no id. */
+struct store_write kit_generated(struct arena *a, uint64_t id);
+struct store_write kit_alias(struct arena *a, uint64_t id, const char *name);
+
+/* Applies one change and gives back its result. The call itself must succeed. */
+int kit_apply(struct store *s, struct store_write *w);
+
+/* Looks up one name and gives back the result; the call itself must succeed. `ret` may be NULL. */
+int kit_find(struct store *s, struct arena *a, uint64_t id, const char *key, struct link_record *ret);
+int kit_find_generated(struct store *s, struct arena *a, uint64_t id);
+
+/* A new folder under $TMPDIR, and its end with all that is in it. */
+void kit_folder_make(char ret_path[KIT_PATH_BYTES]);
+void kit_folder_remove(const char *path);

@@ -1,0 +1,1269 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/store_kit.h"
+#include "lib/store_suite.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const int64_t day_ms = 24 * 3600 * 1000;
+
+static const struct store_backend *backend;
+static struct store *store;
+static struct arena arena;
+
+static int setup(void **state)
+{
+	(void)state;
+	store = backend->open();
+	return store ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	backend->close(store);
+	arena_release(&arena);
+	return 0;
+}
+
+static void assert_str(struct str actual, struct str expected)
+{
+	assert_int_equal(actual.ptr != NULL, expected.ptr != NULL);
+	assert_int_equal(actual.len, expected.len);
+	if (expected.len > 0)
+		assert_memory_equal(actual.ptr, expected.ptr, expected.len);
+}
+
+/* All but the key's text, which a store keeps for aliases only. */
+static void assert_link(const struct link_record *actual, const struct link_record *expected)
+{
+	assert_int_equal(actual->id, expected->id);
+	assert_int_equal(actual->is_alias, expected->is_alias);
+	assert_str(actual->key, expected->is_alias ? expected->key : STR_NULL);
+	assert_int_equal(actual->owner, expected->owner);
+	assert_str(actual->user_name, expected->user_name);
+	assert_str(actual->url, expected->url);
+	assert_int_equal(actual->created_ms, expected->created_ms);
+	assert_int_equal(actual->updated_ms, expected->updated_ms);
+	assert_int_equal(actual->expires_ms, expected->expires_ms);
+	assert_int_equal(actual->redirect_status, expected->redirect_status);
+	assert_int_equal(actual->enabled, expected->enabled);
+	assert_str(actual->title, expected->title);
+	assert_str(actual->note, expected->note);
+	assert_str(actual->tags, expected->tags);
+}
+
+static void create_generated(uint64_t id)
+{
+	struct store_write w = kit_generated(&arena, id);
+	assert_int_equal(kit_apply(store, &w), 0);
+}
+
+static void create_alias(uint64_t id, const char *name)
+{
+	struct store_write w = kit_alias(&arena, id, name);
+	assert_int_equal(kit_apply(store, &w), 0);
+}
+
+static int find(uint64_t id, const char *key, struct link_record *ret)
+{
+	return kit_find(store, &arena, id, key, ret);
+}
+
+static struct store_write on_generated(enum store_write_kind kind, uint64_t id)
+{
+	return (struct store_write){
+	    .kind = kind,
+	    .now_ms = KIT_NOW_MS + 5,
+	    .arena = &arena,
+	    .ref = {.id = id, .key = arena_printf(&arena, "g%llu", (unsigned long long)id)}};
+}
+
+static struct store_write on_alias(enum store_write_kind kind, const char *name)
+{
+	return (struct store_write){
+	    .kind = kind, .now_ms = KIT_NOW_MS + 5, .arena = &arena, .ref = {.key = str_of(name)}};
+}
+
+/* --- lookup --- */
+
+static void a_generated_link_is_found_by_its_id(void **state)
+{
+	(void)state;
+	struct link_record link;
+	create_generated(3);
+	assert_int_equal(find(3, "g3", &link), 0);
+	assert_int_equal(link.id, 3);
+	assert_false(link.is_alias);
+	assert_null(link.key.ptr);
+	assert_str(link.url, STR("https://example.com/3"));
+}
+
+static void an_alias_is_found_by_its_name(void **state)
+{
+	(void)state;
+	struct link_record link;
+	create_alias(3, "spring");
+	assert_int_equal(find(0, "spring", &link), 0);
+	assert_int_equal(link.id, 3);
+	assert_true(link.is_alias);
+	assert_str(link.key, STR("spring"));
+}
+
+static void an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id(void **state)
+{
+	(void)state;
+	struct link_record link;
+	create_alias(3, "spring");
+	create_alias(4, "autumn");
+	assert_int_equal(find(99, "spring", &link), 0);
+	assert_int_equal(link.id, 3);
+	assert_int_equal(find(3, "autumn", &link), 0); /* row 3 is there, but goes by another name */
+	assert_int_equal(link.id, 4);
+}
+
+static void an_alias_is_not_found_by_the_id_of_its_row(void **state)
+{
+	(void)state;
+	create_alias(3, "spring");
+	assert_int_equal(find(3, "g3", NULL), ERR_NOT_FOUND);
+}
+
+static void what_was_never_made_is_not_found(void **state)
+{
+	(void)state;
+	create_generated(3);
+	assert_int_equal(find(4, "g4", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(0, "g3", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(0, "", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(INT64_MAX, "x", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find((uint64_t)INT64_MAX + 4, "x", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(UINT64_MAX, "x", NULL), ERR_NOT_FOUND);
+}
+
+static void names_are_bytes(void **state)
+{
+	(void)state;
+	struct link_record link;
+	create_alias(1, "Spring");
+	create_alias(2, "spring");
+	create_alias(3, "spring ");
+	create_alias(4, "\xff\xfe");
+	assert_int_equal(find(0, "spring", &link), 0);
+	assert_int_equal(link.id, 2);
+	assert_int_equal(find(0, "\xff\xfe", &link), 0);
+	assert_int_equal(link.id, 4);
+	assert_int_equal(find(0, "SPRING", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(0, "sprin", NULL), ERR_NOT_FOUND);
+}
+
+static void every_field_comes_back_as_it_was_given(void **state)
+{
+	(void)state;
+	char *url = arena_alloc(&arena, 8192);
+	memset(url, 'u', 8192);
+	struct store_write w = kit_alias(&arena, INT64_MAX, "full");
+	w.link = (struct link_record){.id = INT64_MAX,
+	                              .is_alias = true,
+	                              .key = w.link.key,
+	                              .owner = 1ULL << 62,
+	                              .user_name = STR("J\xc3\xbcrgen"),
+	                              .url = str_n(url, 8192),
+	                              .created_ms = 1,
+	                              .updated_ms = 1LL << 50,
+	                              .expires_ms = 1LL << 51,
+	                              .redirect_status = 65535,
+	                              .enabled = false,
+	                              .title = STR("a \0 in it"),
+	                              .note = STR("\xff not text"),
+	                              .tags = STR("[\"a\",\"b\"]")};
+	struct link_record link;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(find(0, "full", &link), 0);
+	assert_link(&link, &w.link);
+}
+
+static void absent_strings_stay_absent_and_empty_ones_empty(void **state)
+{
+	(void)state;
+	struct store_write w = kit_generated(&arena, 1);
+	w.link.title = STR("");
+	w.link.url = STR("");
+	struct link_record link;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(find(1, "g1", &link), 0);
+	assert_non_null(link.title.ptr);
+	assert_int_equal(link.title.len, 0);
+	assert_non_null(link.url.ptr);
+	assert_null(link.user_name.ptr);
+	assert_null(link.note.ptr);
+	assert_null(link.tags.ptr);
+}
+
+static void reads_in_one_go_have_results_of_their_own(void **state)
+{
+	(void)state;
+	create_generated(1);
+	create_alias(2, "two");
+	struct arena other = {0};
+	struct store_lookup reads[] = {
+	    {.ref = {1, STR("g1")}, .arena = &arena},  {.ref = {9, STR("g9")}, .arena = &other},
+	    {.ref = {0, STR("two")}, .arena = &other}, {.ref = {1, STR("g1")}, .arena = &other},
+	    {.ref = {2, STR("g2")}, .arena = &arena},
+	};
+	assert_int_equal(store_lookup(store, reads, ARRAY_LEN(reads)), 0);
+	assert_int_equal(reads[0].result, 0);
+	assert_int_equal(reads[0].link.id, 1);
+	assert_int_equal(reads[1].result, ERR_NOT_FOUND);
+	assert_int_equal(reads[2].result, 0);
+	assert_int_equal(reads[2].link.id, 2);
+	assert_int_equal(reads[3].result, 0);
+	assert_int_equal(reads[3].link.id, 1);
+	assert_int_equal(reads[4].result, ERR_NOT_FOUND);
+	arena_release(&other);
+	assert_str(reads[0].link.url, STR("https://example.com/1"));
+	assert_int_equal(store_lookup(store, reads, 0), 0);
+}
+
+static void what_was_read_stays_when_the_link_goes(void **state)
+{
+	(void)state;
+	struct link_record link;
+	create_alias(1, "one");
+	assert_int_equal(find(0, "one", &link), 0);
+	struct store_write w = on_alias(STORE_LINK_DELETE, "one");
+	assert_int_equal(kit_apply(store, &w), 0);
+	for (uint64_t id = 2; id < 20; id++)
+		create_generated(id);
+	assert_str(link.url, STR("https://example.com/1"));
+	assert_str(link.key, STR("one"));
+}
+
+/* --- create --- */
+
+static void an_alias_is_taken_once(void **state)
+{
+	(void)state;
+	create_alias(1, "name");
+	struct store_write w = kit_alias(&arena, 2, "name");
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	struct link_record link;
+	assert_int_equal(find(0, "name", &link), 0);
+	assert_int_equal(link.id, 1);
+	create_alias(2, "other"); /* the row of the loser was not made */
+}
+
+static void an_alias_may_not_look_like_a_generated_key_that_is_there(void **state)
+{
+	(void)state;
+	create_generated(5);
+	struct store_write w = kit_alias(&arena, 6, "g5");
+	w.ref.id = 5;
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	create_generated(6);
+}
+
+static void an_alias_may_look_like_a_generated_key_that_is_not_there(void **state)
+{
+	(void)state;
+	create_alias(5, "five"); /* row 5 is there, but no generated key stands for it */
+	struct store_write w = kit_alias(&arena, 6, "g5");
+	w.ref.id = 5;
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = kit_alias(&arena, 7, "g8");
+	w.ref.id = 8;
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = kit_alias(&arena, 9, "huge");
+	w.ref.id = UINT64_MAX;
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct link_record link;
+	assert_int_equal(find(5, "g5", &link), 0);
+	assert_int_equal(link.id, 6);
+}
+
+static void a_generated_key_may_not_meet_an_alias_of_its_text(void **state)
+{
+	(void)state;
+	create_alias(1, "g5");
+	struct store_write w = kit_generated(&arena, 5);
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	struct link_record link;
+	assert_int_equal(find(5, "g5", &link), 0);
+	assert_int_equal(link.id, 1);
+	create_alias(5, "row-five-is-free");
+}
+
+static void a_row_is_taken_once(void **state)
+{
+	(void)state;
+	create_generated(1);
+	create_alias(2, "two");
+	struct store_write w = kit_generated(&arena, 1);
+	w.link.url = STR("https://other.example/");
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	w = kit_alias(&arena, 1, "one");
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	w = kit_generated(&arena, 2);
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	w = kit_alias(&arena, 2, "zwei");
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	assert_int_equal(find(0, "one", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(0, "zwei", NULL), ERR_NOT_FOUND);
+	struct link_record link;
+	assert_int_equal(find(1, "g1", &link), 0);
+	assert_str(link.url, STR("https://example.com/1"));
+}
+
+static void ids_need_not_come_in_order(void **state)
+{
+	(void)state;
+	const uint64_t ids[] = {500, 3, 1000000000000, 4, 499, 1};
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		create_generated(ids[i]);
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		assert_int_equal(kit_find_generated(store, &arena, ids[i]), 0);
+}
+
+static void a_change_that_fails_does_not_stop_the_others(void **state)
+{
+	(void)state;
+	create_alias(1, "taken");
+	struct store_write batch[] = {
+	    kit_generated(&arena, 2),
+	    kit_alias(&arena, 3, "taken"),
+	    on_generated(STORE_LINK_DELETE, 77),
+	    kit_alias(&arena, 4, "free"),
+	};
+	assert_int_equal(store_apply(store, batch, ARRAY_LEN(batch)), 0);
+	assert_int_equal(batch[0].result, 0);
+	assert_int_equal(batch[1].result, ERR_CONFLICT);
+	assert_int_equal(batch[2].result, ERR_NOT_FOUND);
+	assert_int_equal(batch[3].result, 0);
+	assert_int_equal(find(2, "g2", NULL), 0);
+	assert_int_equal(find(0, "free", NULL), 0);
+	create_generated(3);
+}
+
+static void changes_of_a_batch_see_those_before_them(void **state)
+{
+	(void)state;
+	struct store_write batch[] = {
+	    kit_alias(&arena, 1, "name"),        kit_alias(&arena, 2, "name"),
+	    on_alias(STORE_LINK_DELETE, "name"), kit_alias(&arena, 3, "name"),
+	    on_alias(STORE_LINK_UPDATE, "name"),
+	};
+	batch[4].fields = LINK_TITLE;
+	batch[4].link.title = STR("third");
+	assert_int_equal(store_apply(store, batch, ARRAY_LEN(batch)), 0);
+	assert_int_equal(batch[0].result, 0);
+	assert_int_equal(batch[1].result, ERR_CONFLICT);
+	assert_int_equal(batch[2].result, 0);
+	assert_int_equal(batch[2].link.id, 1);
+	assert_int_equal(batch[3].result, 0);
+	assert_int_equal(batch[4].result, 0);
+	assert_int_equal(batch[4].link.id, 3);
+	struct link_record link;
+	assert_int_equal(find(0, "name", &link), 0);
+	assert_int_equal(link.id, 3);
+	assert_str(link.title, STR("third"));
+}
+
+static void a_batch_of_nothing_is_done(void **state)
+{
+	(void)state;
+	assert_int_equal(store_apply(store, NULL, 0), 0);
+}
+
+static void a_large_batch_is_made_whole(void **state)
+{
+	(void)state;
+	enum { MANY = 5000 };
+	struct store_write *batch = calloc(MANY, sizeof(*batch));
+	struct store_lookup *reads = calloc(MANY, sizeof(*reads));
+	for (size_t i = 0; i < MANY; i++) {
+		batch[i] = kit_generated(&arena, i + 1);
+		reads[i] = (struct store_lookup){.ref = batch[i].ref, .arena = &arena};
+	}
+	assert_int_equal(store_apply(store, batch, MANY), 0);
+	assert_int_equal(store_lookup(store, reads, MANY), 0);
+	for (size_t i = 0; i < MANY; i++) {
+		assert_int_equal(batch[i].result, 0);
+		assert_int_equal(reads[i].result, 0);
+		assert_link(&reads[i].link, &batch[i].link);
+	}
+	free(batch);
+	free(reads);
+}
+
+/* --- update, delete, reap --- */
+
+static void an_update_sets_the_named_fields_and_no_others(void **state)
+{
+	(void)state;
+	struct store_write w = kit_generated(&arena, 1);
+	w.link.user_name = STR("who");
+	w.link.title = STR("title");
+	w.link.note = STR("note");
+	w.link.tags = STR("[]");
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct link_record expected = w.link;
+	const struct link_record changes = {.id = 99, /* none of the first five is a field to set */
+	                                    .is_alias = true,
+	                                    .key = STR("no"),
+	                                    .owner = 99,
+	                                    .user_name = STR("no"),
+	                                    .url = STR("https://new.example/"),
+	                                    .created_ms = 99,
+	                                    .updated_ms = 99,
+	                                    .expires_ms = 77777,
+	                                    .redirect_status = 308,
+	                                    .enabled = false,
+	                                    .title = STR("new title"),
+	                                    .note = STR("new note"),
+	                                    .tags = STR("[\"new\"]")};
+	for (unsigned bit = 0; bit < 7; bit++) {
+		w = on_generated(STORE_LINK_UPDATE, 1);
+		w.now_ms = KIT_NOW_MS + 100 + bit;
+		w.fields = 1U << bit;
+		w.link = changes;
+		expected.updated_ms = w.now_ms;
+		switch (w.fields) {
+		case LINK_URL: expected.url = changes.url; break;
+		case LINK_EXPIRES: expected.expires_ms = changes.expires_ms; break;
+		case LINK_STATUS: expected.redirect_status = changes.redirect_status; break;
+		case LINK_ENABLED: expected.enabled = changes.enabled; break;
+		case LINK_TITLE: expected.title = changes.title; break;
+		case LINK_NOTE: expected.note = changes.note; break;
+		case LINK_TAGS: expected.tags = changes.tags; break;
+		}
+		assert_int_equal(kit_apply(store, &w), 0);
+		assert_link(&w.link, &expected);
+		struct link_record link;
+		assert_int_equal(find(1, "g1", &link), 0);
+		assert_link(&link, &expected);
+	}
+}
+
+static void an_update_can_take_a_string_away(void **state)
+{
+	(void)state;
+	struct store_write w = kit_alias(&arena, 1, "name");
+	w.link.title = STR("title");
+	w.link.note = STR("note");
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = on_alias(STORE_LINK_UPDATE, "name");
+	w.fields = LINK_TITLE | LINK_EXPIRES;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_null(w.link.title.ptr);
+	assert_str(w.link.note, STR("note"));
+	assert_str(w.link.key, STR("name"));
+	struct link_record link;
+	assert_int_equal(find(0, "name", &link), 0);
+	assert_null(link.title.ptr);
+}
+
+static void what_an_update_gives_back_is_its_own_copy(void **state)
+{
+	(void)state;
+	create_generated(1);
+	char title[] = "passing";
+	struct store_write w = on_generated(STORE_LINK_UPDATE, 1);
+	w.fields = LINK_TITLE;
+	w.link.title = str_of(title);
+	assert_int_equal(kit_apply(store, &w), 0);
+	memset(title, 'x', sizeof(title) - 1);
+	assert_str(w.link.title, STR("passing"));
+	struct link_record link;
+	assert_int_equal(find(1, "g1", &link), 0);
+	assert_str(link.title, STR("passing"));
+}
+
+static void only_the_owner_may_change_a_link(void **state)
+{
+	(void)state;
+	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_LINK_DELETE, STORE_LINK_REAP};
+	struct store_write w = kit_generated(&arena, 1);
+	w.link.expires_ms = 1;
+	assert_int_equal(kit_apply(store, &w), 0);
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		w = on_generated(kinds[i], 1);
+		w.owner = 8;
+		w.fields = LINK_TITLE;
+		w.link.title = STR("stolen");
+		assert_int_equal(kit_apply(store, &w), ERR_NOT_FOUND);
+		assert_str(w.link.title, STR("stolen")); /* a change that failed gives nothing back */
+	}
+	struct link_record link;
+	assert_int_equal(find(1, "g1", &link), 0);
+	assert_null(link.title.ptr);
+	assert_int_equal(link.updated_ms, KIT_NOW_MS);
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		create_generated(10 + i);
+		w = on_generated(STORE_LINK_UPDATE, 10 + i);
+		w.fields = LINK_EXPIRES;
+		w.link.expires_ms = 1;
+		assert_int_equal(kit_apply(store, &w), 0);
+		w = on_generated(kinds[i], 10 + i);
+		w.owner = 7;
+		assert_int_equal(kit_apply(store, &w), 0);
+	}
+}
+
+static void what_is_not_there_cannot_be_changed(void **state)
+{
+	(void)state;
+	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_LINK_DELETE, STORE_LINK_REAP};
+	create_alias(1, "one");
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		struct store_write w = on_generated(kinds[i], 1);
+		assert_int_equal(kit_apply(store, &w), ERR_NOT_FOUND);
+		w = on_alias(kinds[i], "two");
+		assert_int_equal(kit_apply(store, &w), ERR_NOT_FOUND);
+	}
+	assert_int_equal(find(0, "one", NULL), 0);
+}
+
+static void a_delete_gives_back_what_it_removed(void **state)
+{
+	(void)state;
+	struct store_write made[] = {kit_generated(&arena, 1), kit_alias(&arena, 2, "two")};
+	made[0].link.title = STR("title");
+	made[1].link.tags = STR("[\"x\"]");
+	assert_int_equal(store_apply(store, made, 2), 0);
+	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 1), on_alias(STORE_LINK_DELETE, "two")};
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(kit_apply(store, &gone[i]), 0);
+		assert_link(&gone[i].link, &made[i].link);
+		assert_int_equal(kit_apply(store, &gone[i]), ERR_NOT_FOUND);
+	}
+	assert_int_equal(find(1, "g1", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(0, "two", NULL), ERR_NOT_FOUND);
+	create_alias(3, "two"); /* its name is free again */
+}
+
+static void a_reap_takes_only_what_has_expired(void **state)
+{
+	(void)state;
+	const int64_t now_ms = 5000;
+	const struct {
+		int64_t expires_ms;
+		int result;
+	} cases[] = {{0, ERR_CONFLICT}, {5001, ERR_CONFLICT}, {5000, 0}, {4999, 0}, {1, 0}};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct store_write w = kit_alias(&arena, i + 1, arena_printf(&arena, "a%zu", i).ptr);
+		w.link.expires_ms = cases[i].expires_ms;
+		assert_int_equal(kit_apply(store, &w), 0);
+		struct store_write reap = {
+		    .kind = STORE_LINK_REAP, .now_ms = now_ms, .arena = &arena, .ref = w.ref};
+		assert_int_equal(kit_apply(store, &reap), cases[i].result);
+		assert_int_equal(find(0, w.ref.key.ptr, NULL), cases[i].result ? 0 : ERR_NOT_FOUND);
+		if (cases[i].result == 0)
+			assert_link(&reap.link, &w.link);
+	}
+}
+
+/* --- idempotency keys --- */
+
+static struct store_write with_key(struct store_write w, const char *key, uint8_t fingerprint)
+{
+	w.idempotency_key = str_of(key);
+	memset(w.fingerprint, fingerprint, sizeof(w.fingerprint));
+	return w;
+}
+
+static void the_same_create_again_gives_the_link_of_the_first(void **state)
+{
+	(void)state;
+	struct store_write first = with_key(kit_generated(&arena, 1), "key", 1);
+	first.replayed = true; /* must be overwritten */
+	assert_int_equal(kit_apply(store, &first), 0);
+	assert_false(first.replayed);
+	struct store_write again = with_key(kit_generated(&arena, 2), "key", 1);
+	assert_int_equal(kit_apply(store, &again), 0);
+	assert_true(again.replayed);
+	assert_link(&again.link, &first.link);
+	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
+}
+
+static void a_replay_of_an_alias_is_no_conflict_with_itself(void **state)
+{
+	(void)state;
+	struct store_write first = with_key(kit_alias(&arena, 1, "name"), "key", 1);
+	assert_int_equal(kit_apply(store, &first), 0);
+	struct store_write again = with_key(kit_alias(&arena, 2, "name"), "key", 1);
+	assert_int_equal(kit_apply(store, &again), 0);
+	assert_true(again.replayed);
+	assert_link(&again.link, &first.link);
+}
+
+static void another_create_under_the_same_key_is_refused(void **state)
+{
+	(void)state;
+	struct store_write first = with_key(kit_generated(&arena, 1), "key", 1);
+	assert_int_equal(kit_apply(store, &first), 0);
+	struct store_write other = with_key(kit_generated(&arena, 2), "key", 2);
+	assert_int_equal(kit_apply(store, &other), ERR_INVALID);
+	assert_false(other.replayed);
+	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
+}
+
+static void idempotency_keys_belong_to_their_owner(void **state)
+{
+	(void)state;
+	struct store_write mine = with_key(kit_generated(&arena, 1), "key", 1);
+	assert_int_equal(kit_apply(store, &mine), 0);
+	struct store_write theirs = with_key(kit_generated(&arena, 2), "key", 1);
+	theirs.link.owner = 8;
+	assert_int_equal(kit_apply(store, &theirs), 0);
+	assert_false(theirs.replayed);
+	assert_int_equal(find(2, "g2", NULL), 0);
+}
+
+static void an_idempotency_key_is_remembered_for_a_day(void **state)
+{
+	(void)state;
+	struct store_write w = with_key(kit_generated(&arena, 1), "key", 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = with_key(kit_generated(&arena, 2), "key", 1);
+	w.now_ms = KIT_NOW_MS + day_ms - 1;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_true(w.replayed);
+	w = with_key(kit_generated(&arena, 3), "key", 2);
+	w.now_ms = KIT_NOW_MS + day_ms;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_false(w.replayed);
+	w = with_key(kit_generated(&arena, 4), "key", 2);
+	w.now_ms = KIT_NOW_MS + 2 * day_ms - 1; /* the second use counts from its own time */
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_true(w.replayed);
+	assert_int_equal(w.link.id, 3);
+}
+
+static void a_replay_of_a_link_that_is_gone_is_not_found(void **state)
+{
+	(void)state;
+	struct store_write w = with_key(kit_generated(&arena, 1), "key", 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = on_generated(STORE_LINK_DELETE, 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = with_key(kit_generated(&arena, 2), "key", 1);
+	assert_int_equal(kit_apply(store, &w), ERR_NOT_FOUND);
+	assert_true(w.replayed);
+	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
+}
+
+static void a_replay_shows_the_link_as_it_is_now(void **state)
+{
+	(void)state;
+	struct store_write w = with_key(kit_generated(&arena, 1), "key", 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = on_generated(STORE_LINK_UPDATE, 1);
+	w.fields = LINK_TITLE;
+	w.link.title = STR("since");
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = with_key(kit_generated(&arena, 2), "key", 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_str(w.link.title, STR("since"));
+}
+
+static void a_create_that_failed_is_not_remembered(void **state)
+{
+	(void)state;
+	create_alias(1, "name");
+	struct store_write w = with_key(kit_alias(&arena, 2, "name"), "key", 1);
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	w = with_key(kit_alias(&arena, 2, "other"), "key", 2);
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_false(w.replayed);
+}
+
+static void a_replay_works_inside_one_batch(void **state)
+{
+	(void)state;
+	struct store_write batch[] = {with_key(kit_generated(&arena, 1), "key", 1),
+	                              with_key(kit_generated(&arena, 2), "key", 1),
+	                              with_key(kit_generated(&arena, 3), "key", 9)};
+	struct link_record made = batch[0].link;
+	assert_int_equal(store_apply(store, batch, 3), 0);
+	assert_int_equal(batch[0].result, 0);
+	assert_false(batch[0].replayed);
+	assert_int_equal(batch[1].result, 0);
+	assert_true(batch[1].replayed);
+	assert_link(&batch[1].link, &made);
+	assert_int_equal(batch[2].result, ERR_INVALID);
+}
+
+static void old_idempotency_keys_go_and_young_ones_stay(void **state)
+{
+	(void)state;
+	for (uint64_t i = 1; i <= 60; i++) {
+		struct store_write w = with_key(kit_generated(&arena, i),
+		                                arena_printf(&arena, "k%llu", (unsigned long long)i).ptr, 1);
+		w.now_ms = KIT_NOW_MS + (int64_t)i;
+		assert_int_equal(kit_apply(store, &w), 0);
+	}
+	for (uint64_t i = 101; i <= 160; i++) { /* a day after the thirtieth */
+		struct store_write w = kit_generated(&arena, i);
+		w.now_ms = KIT_NOW_MS + 30 + day_ms;
+		assert_int_equal(kit_apply(store, &w), 0);
+	}
+	for (uint64_t i = 1; i <= 60; i++) {
+		struct store_write w = with_key(kit_generated(&arena, 200 + i),
+		                                arena_printf(&arena, "k%llu", (unsigned long long)i).ptr, 1);
+		w.now_ms = KIT_NOW_MS + 30 + day_ms;
+		assert_int_equal(kit_apply(store, &w), 0);
+		assert_int_equal(w.replayed, i > 30);
+	}
+}
+
+/* --- API keys --- */
+
+static struct store_write key_create(uint8_t digest, const char *name)
+{
+	struct store_write w = {
+	    .kind = STORE_KEY_CREATE,
+	    .arena = &arena,
+	    .now_ms = KIT_NOW_MS,
+	    .key = {.name = str_of(name), .created_ms = 11, .period_ms = 60000, .creates_max = digest}};
+	memset(w.key.digest, digest, sizeof(w.key.digest));
+	return w;
+}
+
+static void assert_key(const struct key_record *actual, const struct key_record *expected)
+{
+	assert_int_equal(actual->id, expected->id);
+	assert_str(actual->name, expected->name);
+	assert_memory_equal(actual->digest, expected->digest, KEY_DIGEST_BYTES);
+	assert_int_equal(actual->admin, expected->admin);
+	assert_int_equal(actual->created_ms, expected->created_ms);
+	assert_int_equal(actual->revoked_ms, expected->revoked_ms);
+	assert_int_equal(actual->creates_max, expected->creates_max);
+	assert_int_equal(actual->redirects_max, expected->redirects_max);
+	assert_int_equal(actual->period_ms, expected->period_ms);
+}
+
+static void api_keys_get_ids_and_come_back_by_id(void **state)
+{
+	(void)state;
+	struct key_record *keys = NULL;
+	size_t count = 99;
+	assert_int_equal(store_keys(store, &arena, &keys, &count), 0);
+	assert_int_equal(count, 0);
+	struct store_write w[40];
+	for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+		w[i] = key_create((uint8_t)(200 - i), i ? "some" : "");
+		w[i].key.admin = i % 2;
+		w[i].key.redirects_max = UINT64_MAX - i;
+	}
+	assert_int_equal(store_apply(store, w, ARRAY_LEN(w)), 0);
+	assert_int_equal(store_keys(store, &arena, &keys, &count), 0);
+	assert_int_equal(count, ARRAY_LEN(w));
+	for (size_t i = 0; i < count; i++) {
+		assert_int_equal(w[i].result, 0);
+		assert_true(w[i].key.id > (i ? w[i - 1].key.id : 0));
+		assert_key(&keys[i], &w[i].key);
+	}
+}
+
+static void a_digest_is_taken_once(void **state)
+{
+	(void)state;
+	struct store_write first = key_create(1, "first"), second = key_create(1, "second");
+	assert_int_equal(kit_apply(store, &first), 0);
+	assert_int_equal(kit_apply(store, &second), ERR_CONFLICT);
+	struct key_record *keys;
+	size_t count;
+	assert_int_equal(store_keys(store, &arena, &keys, &count), 0);
+	assert_int_equal(count, 1);
+	assert_str(keys[0].name, STR("first"));
+}
+
+static void a_revoked_key_stays_with_the_time_of_its_first_revocation(void **state)
+{
+	(void)state;
+	struct store_write made = key_create(1, "name");
+	assert_int_equal(kit_apply(store, &made), 0);
+	for (int64_t i = 0; i < 2; i++) {
+		struct store_write w = {
+		    .kind = STORE_KEY_REVOKE, .now_ms = 500 + i, .arena = &arena, .key.id = made.key.id};
+		made.key.revoked_ms = 500;
+		assert_int_equal(kit_apply(store, &w), 0);
+		assert_key(&w.key, &made.key);
+		struct key_record *keys;
+		size_t count;
+		assert_int_equal(store_keys(store, &arena, &keys, &count), 0);
+		assert_int_equal(count, 1);
+		assert_key(&keys[0], &made.key);
+	}
+	struct store_write again = key_create(1, "name"); /* its digest stays taken */
+	assert_int_equal(kit_apply(store, &again), ERR_CONFLICT);
+}
+
+static void a_key_that_is_not_there_cannot_be_revoked(void **state)
+{
+	(void)state;
+	const uint64_t ids[] = {0, 1, UINT64_MAX};
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		struct store_write w = {.kind = STORE_KEY_REVOKE, .arena = &arena, .key.id = ids[i]};
+		assert_int_equal(kit_apply(store, &w), ERR_NOT_FOUND);
+	}
+}
+
+/* --- lists --- */
+
+static struct store_list list(uint64_t owner, struct str cursor, size_t limit)
+{
+	struct store_list page = {.owner = owner, .cursor = cursor, .limit = limit, .arena = &arena};
+	assert_int_equal(store_list(store, &page), 0);
+	return page;
+}
+
+static void a_list_of_nothing_is_empty(void **state)
+{
+	(void)state;
+	struct store_list page = {.limit = 5, .arena = &arena, .count = 9, .next = STR("x")};
+	assert_int_equal(store_list(store, &page), 0);
+	assert_int_equal(page.count, 0);
+	assert_null(page.next.ptr);
+	create_generated(1);
+	page = list(99, STR_NULL, 5);
+	assert_int_equal(page.count, 0);
+	assert_null(page.next.ptr);
+}
+
+static void a_list_is_newest_first_and_whole(void **state)
+{
+	(void)state;
+	struct store_write w = kit_alias(&arena, 2, "two");
+	w.link.title = STR("title");
+	create_generated(3);
+	create_generated(1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct store_list page = list(0, STR_NULL, 10);
+	assert_int_equal(page.count, 3);
+	assert_null(page.next.ptr);
+	assert_int_equal(page.links[0].id, 3);
+	assert_link(&page.links[1], &w.link);
+	assert_int_equal(page.links[2].id, 1);
+}
+
+/* Ids 1 to `count`; owners 1, 2, 3 in turn. */
+static void create_for_three(size_t count)
+{
+	struct store_write *batch = calloc(count, sizeof(*batch));
+	for (size_t i = 0; i < count; i++) {
+		batch[i] = kit_generated(&arena, i + 1);
+		batch[i].link.owner = i % 3 + 1;
+	}
+	assert_int_equal(store_apply(store, batch, count), 0);
+	free(batch);
+}
+
+static void pages_cover_everything_once(void **state)
+{
+	(void)state;
+	enum { COUNT = 100 };
+	create_for_three(COUNT);
+	for (size_t limit = 1; limit <= COUNT + 1; limit += 9) {
+		struct str cursor = STR_NULL;
+		uint64_t expected = COUNT;
+		do {
+			struct store_list page = list(0, cursor, limit);
+			assert_int_equal(page.count, MIN(limit, expected));
+			for (size_t i = 0; i < page.count; i++)
+				assert_int_equal(page.links[i].id, expected--);
+			cursor = page.next;
+		} while (cursor.ptr);
+		assert_int_equal(expected, 0);
+	}
+}
+
+static void a_page_that_ends_the_list_exactly_says_so(void **state)
+{
+	(void)state;
+	create_for_three(10);
+	struct store_list page = list(0, STR_NULL, 5);
+	assert_non_null(page.next.ptr);
+	page = list(0, page.next, 5);
+	assert_int_equal(page.count, 5);
+	assert_null(page.next.ptr);
+}
+
+static void an_owner_lists_only_what_is_theirs(void **state)
+{
+	(void)state;
+	create_for_three(100);
+	for (uint64_t owner = 1; owner <= 3; owner++) {
+		struct str cursor = STR_NULL;
+		size_t seen = 0;
+		uint64_t last = UINT64_MAX;
+		do {
+			struct store_list page = list(owner, cursor, 7);
+			for (size_t i = 0; i < page.count; i++, seen++) {
+				assert_int_equal(page.links[i].owner, owner);
+				assert_true(page.links[i].id < last);
+				last = page.links[i].id;
+			}
+			cursor = page.next;
+		} while (cursor.ptr);
+		assert_int_equal(seen, owner == 1 ? 34 : 33);
+	}
+}
+
+static void a_page_may_be_larger_than_what_there_is(void **state)
+{
+	(void)state;
+	create_for_three(50);
+	struct store_list page = list(0, STR_NULL, SIZE_MAX);
+	assert_int_equal(page.count, 50);
+	assert_null(page.next.ptr);
+}
+
+static void paging_goes_on_when_links_come_and_go(void **state)
+{
+	(void)state;
+	create_for_three(10);
+	struct store_list page = list(0, STR_NULL, 4); /* 10 9 8 7 */
+	create_generated(11);
+	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 7), on_generated(STORE_LINK_DELETE, 6)};
+	assert_int_equal(store_apply(store, gone, 2), 0);
+	page = list(0, page.next, 4);
+	assert_int_equal(page.count, 4);
+	assert_int_equal(page.links[0].id, 5);
+	assert_int_equal(page.links[3].id, 2);
+}
+
+static void a_cursor_that_never_was_is_refused(void **state)
+{
+	(void)state;
+	create_for_three(10);
+	const struct str cursors[] = {STR(""),
+	                              STR("x"),
+	                              STR("-1"),
+	                              STR("+1"),
+	                              STR(" 5"),
+	                              STR("5 "),
+	                              STR("0"),
+	                              STR("05"),
+	                              STR("5\0"),
+	                              STR("99999999999999999999"),
+	                              STR("9223372036854775808"),
+	                              STR("5;DROP TABLE link")};
+	for (size_t i = 0; i < ARRAY_LEN(cursors); i++) {
+		struct store_list page = {.cursor = cursors[i], .limit = 5, .arena = &arena, .count = 77};
+		assert_int_equal(store_list(store, &page), ERR_INVALID);
+		assert_int_equal(page.count, 77);
+	}
+}
+
+static void a_page_without_room_is_refused(void **state)
+{
+	(void)state;
+	struct store_list page = {.limit = 0, .arena = &arena};
+	assert_int_equal(store_list(store, &page), ERR_INVALID);
+}
+
+/* --- counters and constants --- */
+
+static uint64_t lease(const char *counter, uint64_t count)
+{
+	uint64_t first = 0;
+	assert_int_equal(store_lease(store, str_of(counter), count, &first), 0);
+	return first;
+}
+
+static void a_counter_starts_at_one_and_goes_on(void **state)
+{
+	(void)state;
+	assert_int_equal(lease("links", 1), 1);
+	assert_int_equal(lease("links", 1000), 2);
+	assert_int_equal(lease("links", 5), 1002);
+	assert_int_equal(lease("others", 3), 1);
+	assert_int_equal(lease("links", 1), 1007);
+	assert_int_equal(lease("others", 1), 4);
+}
+
+static void a_counter_has_an_end(void **state)
+{
+	(void)state;
+	uint64_t first = 77;
+	assert_int_equal(store_lease(store, STR("c"), UINT64_MAX, &first), ERR_LIMIT);
+	assert_int_equal(store_lease(store, STR("c"), INT64_MAX, &first), ERR_LIMIT);
+	assert_int_equal(store_lease(store, STR("c"), INT64_MAX - 2, &first), 0);
+	assert_int_equal(first, 1);
+	assert_int_equal(store_lease(store, STR("c"), 2, &first), ERR_LIMIT);
+	assert_int_equal(first, 1);
+	assert_int_equal(lease("c", 1), INT64_MAX - 1);
+}
+
+static void a_lease_of_nothing_is_refused(void **state)
+{
+	(void)state;
+	uint64_t first = 77;
+	assert_int_equal(store_lease(store, STR("c"), 0, &first), ERR_INVALID);
+	assert_int_equal(store_lease(store, STR(""), 1, &first), ERR_INVALID);
+	assert_int_equal(first, 77);
+}
+
+static void the_first_value_of_a_constant_stays(void **state)
+{
+	(void)state;
+	char first[4] = {1, 0, 2, 0}, second[4] = {9, 9, 9, 9}, other[2] = {5, 6};
+	assert_int_equal(store_constant(store, STR("a"), first, 4), 0);
+	assert_memory_equal(first, ((char[]){1, 0, 2, 0}), 4);
+	assert_int_equal(store_constant(store, STR("b"), other, 2), 0);
+	assert_int_equal(store_constant(store, STR("a"), second, 4), 0);
+	assert_memory_equal(second, first, 4);
+}
+
+static void a_constant_of_another_length_is_corrupt(void **state)
+{
+	(void)state;
+	char value[4] = "abc", longer[5] = "wxyz", shorter[3] = "uv";
+	assert_int_equal(store_constant(store, STR("a"), value, 4), 0);
+	assert_int_equal(store_constant(store, STR("a"), longer, 5), ERR_CORRUPT);
+	assert_int_equal(store_constant(store, STR("a"), shorter, 3), ERR_CORRUPT);
+	assert_string_equal(longer, "wxyz");
+	assert_int_equal(store_constant(store, STR("a"), value, 4), 0);
+	assert_string_equal(value, "abc");
+}
+
+static void a_store_that_works_answers_a_ping(void **state)
+{
+	(void)state;
+	struct err e = {"untouched"};
+	assert_int_equal(store_ping(store, &e), 0);
+	assert_int_equal(store_ping(store, NULL), 0);
+	assert_string_equal(e.text, "untouched");
+}
+
+/* --- what is kept --- */
+
+static void everything_acknowledged_is_there_after_reopening(void **state)
+{
+	(void)state;
+	struct store_write made[] = {
+	    kit_generated(&arena, 1),
+	    with_key(kit_alias(&arena, 2, "two"), "key", 1),
+	    kit_generated(&arena, 3),
+	    key_create(1, "first"),
+	    key_create(2, "second"),
+	    on_generated(STORE_LINK_DELETE, 3),
+	    on_generated(STORE_LINK_UPDATE, 1),
+	};
+	made[6].fields = LINK_NOTE;
+	made[6].link.note = STR("kept");
+	assert_int_equal(store_apply(store, made, ARRAY_LEN(made)), 0);
+	struct store_write revoke = {
+	    .kind = STORE_KEY_REVOKE, .now_ms = 9, .arena = &arena, .key.id = made[3].key.id};
+	assert_int_equal(kit_apply(store, &revoke), 0);
+	assert_int_equal(lease("c", 10), 1);
+	char value[3] = "ab";
+	assert_int_equal(store_constant(store, STR("k"), value, 3), 0);
+
+	for (int i = 0; i < 2; i++) {
+		store = backend->reopen(store);
+		assert_non_null(store);
+		struct link_record link;
+		assert_int_equal(find(1, "g1", &link), 0);
+		assert_link(&link, &made[6].link);
+		assert_int_equal(find(0, "two", &link), 0);
+		assert_link(&link, &made[1].link);
+		assert_int_equal(find(3, "g3", NULL), ERR_NOT_FOUND);
+		struct store_write again = with_key(kit_generated(&arena, 9), "key", 1);
+		assert_int_equal(kit_apply(store, &again), 0);
+		assert_true(again.replayed);
+		struct key_record *keys;
+		size_t count;
+		assert_int_equal(store_keys(store, &arena, &keys, &count), 0);
+		assert_int_equal(count, 2);
+		assert_key(&keys[0], &revoke.key);
+		assert_key(&keys[1], &made[4].key);
+		assert_int_equal(lease("c", 1), 11 + i);
+		memset(value, 'x', 2);
+		assert_int_equal(store_constant(store, STR("k"), value, 3), 0);
+		assert_string_equal(value, "ab");
+	}
+}
+
+/* --- threads --- */
+
+enum { THREADS = 4, ROUNDS = 60, PER_ROUND = 8, CONTESTED = 40 };
+
+struct worker {
+	pthread_t thread;
+	unsigned number;
+	uint64_t firsts[ROUNDS]; /* of the numbers it leased */
+	unsigned won;            /* contested names that it got */
+	unsigned wrong;          /* cmocka's asserts work in the main thread only */
+};
+
+static atomic_uint at_start;
+
+static void wait_for_all(void)
+{
+	atomic_fetch_add(&at_start, 1);
+	while (atomic_load(&at_start) < THREADS)
+		sched_yield();
+}
+
+static void round_of_leased_links(struct worker *me, struct arena *a, unsigned round)
+{
+	struct store_write writes[PER_ROUND];
+	struct store_lookup reads[PER_ROUND];
+	uint64_t first = 0;
+	me->wrong += store_lease(store, STR("ids"), PER_ROUND, &first) != 0;
+	me->firsts[round] = first;
+	for (size_t i = 0; i < PER_ROUND; i++) {
+		writes[i] = kit_generated(a, first + i);
+		reads[i] = (struct store_lookup){.ref = writes[i].ref, .arena = a};
+	}
+	me->wrong += store_apply(store, writes, PER_ROUND) != 0;
+	me->wrong += store_lookup(store, reads, PER_ROUND) != 0; /* one's own writes are there at once */
+	for (size_t i = 0; i < PER_ROUND; i++) {
+		me->wrong += writes[i].result != 0;
+		me->wrong += reads[i].result != 0 || reads[i].link.id != first + i ||
+		             !str_eq(reads[i].link.url, writes[i].link.url);
+	}
+	struct store_list page = {.limit = 10, .arena = a};
+	me->wrong += store_list(store, &page) != 0 || page.count == 0;
+	me->wrong += store_ping(store, NULL) != 0;
+}
+
+static void contest(struct worker *me, struct arena *a, unsigned i)
+{
+	struct store_write w = kit_alias(a, 1000000 + me->number * 1000 + i,
+	                                 arena_printf(a, "name-%u", i).ptr);
+	me->wrong += store_apply(store, &w, 1) != 0;
+	if (w.result == 0)
+		me->won++;
+	else
+		me->wrong += w.result != ERR_CONFLICT;
+}
+
+static void *work(void *arg)
+{
+	struct worker *me = arg;
+	struct arena a = {0};
+	wait_for_all();
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		round_of_leased_links(me, &a, i);
+		if (i < CONTESTED)
+			contest(me, &a, i);
+		arena_reset(&a);
+	}
+	arena_release(&a);
+	return NULL;
+}
+
+static int order_firsts(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+static void threads_share_a_store_and_no_number_is_leased_twice(void **state)
+{
+	(void)state;
+	static struct worker workers[THREADS];
+	uint64_t firsts[THREADS * ROUNDS];
+	unsigned won = 0;
+	atomic_store(&at_start, 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		workers[i] = (struct worker){.number = i};
+		assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++) {
+		pthread_join(workers[i].thread, NULL);
+		memcpy(&firsts[i * (size_t)ROUNDS], workers[i].firsts, sizeof(workers[i].firsts));
+		won += workers[i].won;
+		assert_int_equal(workers[i].wrong, 0);
+	}
+	assert_int_equal(won, CONTESTED);
+	qsort(firsts, ARRAY_LEN(firsts), sizeof(firsts[0]), order_firsts);
+	for (size_t i = 0; i < ARRAY_LEN(firsts); i++)
+		assert_int_equal(firsts[i], 1 + i * PER_ROUND);
+	for (uint64_t id = 1; id <= THREADS * ROUNDS * PER_ROUND; id += 97)
+		assert_int_equal(kit_find_generated(store, &arena, id), 0);
+}
+
+#define STORE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int store_suite_run(const struct store_backend *of)
+{
+	const struct CMUnitTest tests[] = {
+	    STORE_TEST(a_generated_link_is_found_by_its_id),
+	    STORE_TEST(an_alias_is_found_by_its_name),
+	    STORE_TEST(an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id),
+	    STORE_TEST(an_alias_is_not_found_by_the_id_of_its_row),
+	    STORE_TEST(what_was_never_made_is_not_found),
+	    STORE_TEST(names_are_bytes),
+	    STORE_TEST(every_field_comes_back_as_it_was_given),
+	    STORE_TEST(absent_strings_stay_absent_and_empty_ones_empty),
+	    STORE_TEST(reads_in_one_go_have_results_of_their_own),
+	    STORE_TEST(what_was_read_stays_when_the_link_goes),
+	    STORE_TEST(an_alias_is_taken_once),
+	    STORE_TEST(an_alias_may_not_look_like_a_generated_key_that_is_there),
+	    STORE_TEST(an_alias_may_look_like_a_generated_key_that_is_not_there),
+	    STORE_TEST(a_generated_key_may_not_meet_an_alias_of_its_text),
+	    STORE_TEST(a_row_is_taken_once),
+	    STORE_TEST(ids_need_not_come_in_order),
+	    STORE_TEST(a_change_that_fails_does_not_stop_the_others),
+	    STORE_TEST(changes_of_a_batch_see_those_before_them),
+	    STORE_TEST(a_batch_of_nothing_is_done),
+	    STORE_TEST(a_large_batch_is_made_whole),
+	    STORE_TEST(an_update_sets_the_named_fields_and_no_others),
+	    STORE_TEST(an_update_can_take_a_string_away),
+	    STORE_TEST(what_an_update_gives_back_is_its_own_copy),
+	    STORE_TEST(only_the_owner_may_change_a_link),
+	    STORE_TEST(what_is_not_there_cannot_be_changed),
+	    STORE_TEST(a_delete_gives_back_what_it_removed),
+	    STORE_TEST(a_reap_takes_only_what_has_expired),
+	    STORE_TEST(the_same_create_again_gives_the_link_of_the_first),
+	    STORE_TEST(a_replay_of_an_alias_is_no_conflict_with_itself),
+	    STORE_TEST(another_create_under_the_same_key_is_refused),
+	    STORE_TEST(idempotency_keys_belong_to_their_owner),
+	    STORE_TEST(an_idempotency_key_is_remembered_for_a_day),
+	    STORE_TEST(a_replay_of_a_link_that_is_gone_is_not_found),
+	    STORE_TEST(a_replay_shows_the_link_as_it_is_now),
+	    STORE_TEST(a_create_that_failed_is_not_remembered),
+	    STORE_TEST(a_replay_works_inside_one_batch),
+	    STORE_TEST(old_idempotency_keys_go_and_young_ones_stay),
+	    STORE_TEST(api_keys_get_ids_and_come_back_by_id),
+	    STORE_TEST(a_digest_is_taken_once),
+	    STORE_TEST(a_revoked_key_stays_with_the_time_of_its_first_revocation),
+	    STORE_TEST(a_key_that_is_not_there_cannot_be_revoked),
+	    STORE_TEST(a_list_of_nothing_is_empty),
+	    STORE_TEST(a_list_is_newest_first_and_whole),
+	    STORE_TEST(pages_cover_everything_once),
+	    STORE_TEST(a_page_that_ends_the_list_exactly_says_so),
+	    STORE_TEST(an_owner_lists_only_what_is_theirs),
+	    STORE_TEST(a_page_may_be_larger_than_what_there_is),
+	    STORE_TEST(paging_goes_on_when_links_come_and_go),
+	    STORE_TEST(a_cursor_that_never_was_is_refused),
+	    STORE_TEST(a_page_without_room_is_refused),
+	    STORE_TEST(a_counter_starts_at_one_and_goes_on),
+	    STORE_TEST(a_counter_has_an_end),
+	    STORE_TEST(a_lease_of_nothing_is_refused),
+	    STORE_TEST(the_first_value_of_a_constant_stays),
+	    STORE_TEST(a_constant_of_another_length_is_corrupt),
+	    STORE_TEST(a_store_that_works_answers_a_ping),
+	    STORE_TEST(threads_share_a_store_and_no_number_is_leased_twice),
+	};
+	const struct CMUnitTest kept_tests[] = {
+	    STORE_TEST(everything_acknowledged_is_there_after_reopening),
+	};
+	backend = of;
+	int failed = cmocka_run_group_tests_name(of->name, tests, NULL, NULL);
+	if (of->reopen)
+		failed += cmocka_run_group_tests_name(of->name, kept_tests, NULL, NULL);
+	return failed;
+}

@@ -1,0 +1,17 @@
+/*
+ * The conformance suite of the role `store`: every promise of store/store.h as a test. A backend passes by
+ * running it from tests/conformance/store_test.c.
+ */
+#pragma once
+
+#include "store/store.h"
+
+struct store_backend {
+	const char *name;
+	struct store *(*open)(void);             /* a fresh one with nothing in it */
+	struct store *(*reopen)(struct store *); /* closes it and opens what was kept; NULL: nothing is */
+	void (*close)(struct store *);           /* and forgets what was kept */
+};
+
+/* How many tests failed. */
+int store_suite_run(const struct store_backend *backend);
