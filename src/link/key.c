@@ -1,0 +1,158 @@
+#include "link/key.h"
+
+#include <sodium.h>
+
+enum { ROUNDS = 10 };
+
+static const struct {
+	const char *digits;
+	bool fold_case;
+} alphabets[] = {
+    [KEY_BASE62] = {"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", false},
+    [KEY_BASE64URL] = {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", false},
+    [KEY_BASE36] = {"0123456789abcdefghijklmnopqrstuvwxyz", true},
+};
+
+void key_cipher_init(struct key_cipher *c, enum key_alphabet alphabet, unsigned length,
+                     const uint8_t secret[KEY_SECRET_BYTES])
+{
+	ASSERT(length >= KEY_LENGTH_MIN && length <= KEY_LENGTH_MAX);
+	c->digits = alphabets[alphabet].digits;
+	c->fold_case = alphabets[alphabet].fold_case;
+	c->base = (unsigned)strlen(c->digits);
+	c->length = length;
+	c->count = 1;
+	for (unsigned i = 0; i < length; i++)
+		c->count *= c->base;
+	unsigned bits = 64 - (unsigned)__builtin_clzll(c->count - 1);
+	c->half_bits = (bits + 1) / 2;
+	memset(c->values, -1, sizeof(c->values));
+	for (unsigned i = 0; i < c->base; i++) {
+		unsigned char digit = (unsigned char)c->digits[i];
+		c->values[digit] = (int8_t)i;
+		if (c->fold_case && digit >= 'a' && digit <= 'z')
+			c->values[digit - 'a' + 'A'] = (int8_t)i;
+	}
+	memcpy(c->secret, secret, KEY_SECRET_BYTES);
+}
+
+static uint64_t round_value(const struct key_cipher *c, unsigned round, uint64_t half)
+{
+	/* Little-endian by hand: a data folder may move to a machine of the other kind. */
+	uint8_t in[9], out[crypto_shorthash_BYTES];
+	for (unsigned i = 0; i < 8; i++)
+		in[i] = (uint8_t)(half >> (8 * i));
+	in[8] = (uint8_t)round;
+	crypto_shorthash(out, in, sizeof(in), c->secret);
+	uint64_t value = 0;
+	for (unsigned i = 0; i < 8; i++)
+		value |= (uint64_t)out[i] << (8 * i);
+	return value & ((1ULL << c->half_bits) - 1);
+}
+
+static uint64_t feistel(const struct key_cipher *c, uint64_t block)
+{
+	uint64_t left = block >> c->half_bits;
+	uint64_t right = block & ((1ULL << c->half_bits) - 1);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		uint64_t next = left ^ round_value(c, round, right);
+		left = right;
+		right = next;
+	}
+	return left << c->half_bits | right;
+}
+
+static uint64_t feistel_back(const struct key_cipher *c, uint64_t block)
+{
+	uint64_t left = block >> c->half_bits;
+	uint64_t right = block & ((1ULL << c->half_bits) - 1);
+	for (unsigned round = ROUNDS; round-- > 0;) {
+		uint64_t before = right ^ round_value(c, round, left);
+		right = left;
+		left = before;
+	}
+	return left << c->half_bits | right;
+}
+
+void key_encode(const struct key_cipher *c, uint64_t id, char *out)
+{
+	ASSERT(id > 0 && id < c->count);
+	uint64_t value = id;
+	do {
+		value = feistel(c, value);
+	} while (value >= c->count);
+	for (unsigned i = c->length; i-- > 0;) {
+		out[i] = c->digits[value % c->base];
+		value /= c->base;
+	}
+}
+
+uint64_t key_decode(const struct key_cipher *c, struct str text)
+{
+	if (text.len != c->length)
+		return 0;
+	uint64_t value = 0;
+	for (size_t i = 0; i < text.len; i++) {
+		int digit = c->values[(unsigned char)text.ptr[i]];
+		if (digit < 0)
+			return 0;
+		value = value * c->base + (unsigned)digit;
+	}
+	do {
+		value = feistel_back(c, value);
+	} while (value >= c->count);
+	return value; /* id 0 is never given out, so 0 is free to mean "none" */
+}
+
+struct str key_fold(const struct key_cipher *c, struct str text, char *out)
+{
+	if (!c->fold_case)
+		return text;
+	for (size_t i = 0; i < text.len; i++)
+		out[i] = ascii_lower(text.ptr[i]);
+	return str_n(out, text.len);
+}
+
+static bool is_alias_byte(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+	       c == '_';
+}
+
+bool key_is_wellformed(struct str text)
+{
+	if (text.len == 0 || text.len > ALIAS_BYTES_MAX)
+		return false;
+	for (size_t i = 0; i < text.len; i++) {
+		if (!is_alias_byte(text.ptr[i]))
+			return false;
+	}
+	return true;
+}
+
+/* First path segments that are, or may become, the server's own. Compared without regard to case, so that
+ * nobody can imitate one of them. */
+static const char *const reserved[] = {
+    "admin",   "api",     "app",    "assets",  "auth",    "curt",     "dashboard",  "docs",   "event",
+    "events",  "favicon", "health", "healthz", "help",    "index",    "livez",      "login",  "logout",
+    "metrics", "openapi", "ping",   "qr",      "readyz",  "register", "robots",     "signin", "signout",
+    "signup",  "static",  "stats",  "status",  "version", "web",      "well-known",
+};
+
+int alias_check(struct str alias, struct err *e)
+{
+	if (alias.len == 0)
+		return err_set(e, ERR_INVALID, "the alias is empty; give 1 to %d of A-Z a-z 0-9 - _",
+		               ALIAS_BYTES_MAX);
+	if (alias.len > ALIAS_BYTES_MAX)
+		return err_set(e, ERR_INVALID, "the alias has %zu characters; it may have at most %d",
+		               alias.len, ALIAS_BYTES_MAX);
+	if (!key_is_wellformed(alias))
+		return err_set(e, ERR_INVALID, "the alias may only have the characters A-Z a-z 0-9 - _");
+	for (size_t i = 0; i < ARRAY_LEN(reserved); i++) {
+		if (str_eq_nocase(alias, str_of(reserved[i])))
+			return err_set(e, ERR_INVALID, "the alias '%.*s' is reserved; choose another",
+			               STR_ARG(alias));
+	}
+	return 0;
+}

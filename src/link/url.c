@@ -1,0 +1,538 @@
+/*
+ * The input is checked byte by byte first (controls, white space, backslashes, UTF-8), then cut into parts as
+ * RFC 3986 has them, and each part is written in its canonical form behind what `out` held. A canonical URL
+ * gives itself.
+ *
+ * Where browsers, resolvers and filters read one spelling in two ways, the spelling is refused rather than
+ * mended: backslashes, user info, escapes in the host, and IPv4 addresses in any but the dotted form
+ * (0x7f.1 and 2130706433 are the same host to some and a name to others).
+ */
+#include "link/url.h"
+
+#include <arpa/inet.h>
+#include <idn2.h>
+
+enum {
+	HOST_BYTES_MAX = 253,        /* as an A-label, without a trailing dot (RFC 1035) */
+	HOST_INPUT_BYTES_MAX = 1020, /* the same number of characters in UTF-8, and a little */
+	LABEL_BYTES_MAX = 63,
+	ECHO_BYTES_MAX = 40,
+};
+
+/* What of the input is repeated in a sentence: short, and printable whatever it was. */
+struct echo {
+	char text[ECHO_BYTES_MAX + sizeof("...")];
+};
+
+static const char *echo(struct echo *to, struct str s)
+{
+	size_t len = MIN(s.len, ECHO_BYTES_MAX);
+	for (size_t i = 0; i < len; i++)
+		to->text[i] = s.ptr[i] >= 0x20 && s.ptr[i] < 0x7f ? s.ptr[i] : '?';
+	strcpy(to->text + len, s.len > len ? "..." : "");
+	return to->text;
+}
+
+/* ---- bytes ---- */
+
+static bool is_space(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static int hex_digit(char c)
+{
+	if (is_digit(c))
+		return c - '0';
+	char lower = ascii_lower(c);
+	return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+static bool is_unreserved(char c)
+{
+	char lower = ascii_lower(c);
+	return (lower >= 'a' && lower <= 'z') || is_digit(c) || c == '-' || c == '.' || c == '_' || c == '~';
+}
+
+/* Stands for itself in paths (which end at a '?'), queries and fragments. */
+static bool is_plain(char c)
+{
+	return is_unreserved(c) || (c != '\0' && strchr("!$&'()*+,;=:@/?", c));
+}
+
+static struct str trim(struct str s)
+{
+	while (s.len > 0 && is_space(s.ptr[0]))
+		s = str_n(s.ptr + 1, s.len - 1);
+	while (s.len > 0 && is_space(s.ptr[s.len - 1]))
+		s.len--;
+	return s;
+}
+
+/* The length of the UTF-8 sequence that begins `s`, 0 when it is malformed (RFC 3629). */
+static size_t utf8_length(struct str s)
+{
+	const unsigned char *p = (const unsigned char *)s.ptr;
+	unsigned char low = 0x80, high = 0xbf; /* of the second byte */
+	size_t len;
+	if (p[0] < 0x80)
+		return 1;
+	if (p[0] >= 0xc2 && p[0] <= 0xdf)
+		len = 2;
+	else if (p[0] >= 0xe0 && p[0] <= 0xef)
+		len = 3;
+	else if (p[0] >= 0xf0 && p[0] <= 0xf4)
+		len = 4;
+	else
+		return 0;
+	if (p[0] == 0xe0)
+		low = 0xa0; /* else too long for its value */
+	else if (p[0] == 0xed)
+		high = 0x9f; /* else a surrogate */
+	else if (p[0] == 0xf0)
+		low = 0x90;
+	else if (p[0] == 0xf4)
+		high = 0x8f; /* else beyond U+10FFFF */
+	if (s.len < len || p[1] < low || p[1] > high)
+		return 0;
+	for (size_t i = 2; i < len; i++) {
+		if (p[i] < 0x80 || p[i] > 0xbf)
+			return 0;
+	}
+	return len;
+}
+
+static bool is_control(const char *p)
+{
+	unsigned char first = (unsigned char)p[0];
+	return first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)p[1] < 0xa0);
+}
+
+static int check_bytes(struct str in, struct err *e)
+{
+	for (size_t at = 0, len; at < in.len; at += len) {
+		const char *p = in.ptr + at;
+		len = utf8_length(str_n(p, in.len - at));
+		if (len == 0)
+			return err_set(e, ERR_INVALID,
+			               "the URL is not valid UTF-8 at byte %zu; send it as UTF-8 or "
+			               "percent-encode it",
+			               at + 1);
+		if (is_space(*p))
+			return err_set(e, ERR_INVALID,
+			               "the URL has white space inside, at byte %zu; remove it or write %%20",
+			               at + 1);
+		if (is_control(p))
+			return err_set(e, ERR_INVALID,
+			               "the URL has a control character at byte %zu; remove it", at + 1);
+		if (*p == '\\')
+			return err_set(e, ERR_INVALID,
+			               "the URL has a backslash at byte %zu; write / or %%5C instead",
+			               at + 1);
+	}
+	return 0;
+}
+
+/* ---- scheme ---- */
+
+/* Cuts http:// or https:// off `*s`. */
+static int take_scheme(struct str *s, bool *ret_https, struct err *e)
+{
+	struct str rest = *s;
+	struct str scheme = str_cut(&rest, ':');
+	struct echo shown;
+	if (!rest.ptr) {
+		while (scheme.len > 0 && scheme.ptr[0] == '/')
+			scheme = str_n(scheme.ptr + 1, scheme.len - 1);
+		return err_set(
+		    e, ERR_INVALID,
+		    "the URL must begin with http:// or https://; write 'https://%s' if you mean that",
+		    echo(&shown, scheme));
+	}
+	*ret_https = str_eq_nocase(scheme, STR("https"));
+	if (!*ret_https && !str_eq_nocase(scheme, STR("http")))
+		return err_set(e, ERR_INVALID, "the URL must begin with http:// or https://, not '%s:'",
+		               echo(&shown, scheme));
+	if (!str_starts(rest, STR("//")))
+		return err_set(e, ERR_INVALID, "the URL must have // behind '%s:'", echo(&shown, scheme));
+	*s = str_n(rest.ptr + 2, rest.len - 2);
+	return 0;
+}
+
+/* ---- host ---- */
+
+/* Names as DNS has them, with '_' because there are hosts that have one. */
+static bool label_valid(struct str label)
+{
+	if (label.len == 0 || label.len > LABEL_BYTES_MAX || label.ptr[0] == '-' ||
+	    label.ptr[label.len - 1] == '-')
+		return false;
+	for (size_t i = 0; i < label.len; i++) {
+		char c = label.ptr[i];
+		if (!(c >= 'a' && c <= 'z') && !is_digit(c) && c != '-' && c != '_')
+			return false;
+	}
+	return true;
+}
+
+/* All digits, or 0x and hex digits: somebody will read the host as an IPv4 address. */
+static bool label_numeric(struct str label)
+{
+	bool hex = str_starts(label, STR("0x"));
+	for (size_t i = hex ? 2 : 0; i < label.len; i++) {
+		if (hex ? hex_digit(label.ptr[i]) < 0 : !is_digit(label.ptr[i]))
+			return false;
+	}
+	return true;
+}
+
+static bool ipv4_valid(struct str host)
+{
+	size_t count = 0;
+	while (host.ptr) {
+		struct str part = str_cut(&host, '.');
+		uint64_t value;
+		if (part.len > 3 || !str_u64(part, &value) || value > 255 ||
+		    (part.len > 1 && part.ptr[0] == '0'))
+			return false;
+		count++;
+	}
+	return count == 4;
+}
+
+/* A lower-case ASCII name in its final form, or an IPv4 address. */
+static int check_name(struct str host, bool *ret_has_alabel, struct err *e)
+{
+	struct echo shown;
+	struct str rest = host, label = STR_NULL;
+	if (host.len > HOST_BYTES_MAX)
+		return err_set(e, ERR_INVALID, "the host '%s' is longer than %d characters; check it",
+		               echo(&shown, host), HOST_BYTES_MAX);
+	*ret_has_alabel = false;
+	while (rest.ptr) {
+		label = str_cut(&rest, '.');
+		if (!label_valid(label))
+			return err_set(e, ERR_INVALID,
+			               "the host '%s' is not a valid name; between its dots stand 1 to 63 "
+			               "letters, digits, '-' or '_', and no '-' at either end",
+			               echo(&shown, host));
+		*ret_has_alabel |= str_starts(label, STR("xn--"));
+	}
+	if (label_numeric(label) && !ipv4_valid(host))
+		return err_set(e, ERR_INVALID,
+		               "the host '%s' is not an IPv4 address of the form 192.0.2.1; write it so",
+		               echo(&shown, host));
+	return 0;
+}
+
+/* The A-label form, with upper case and compatibility characters mapped (UTS 46, then IDNA 2008). */
+static int idn_to_ascii(const char *host, char out[HOST_INPUT_BYTES_MAX + 1], struct err *e)
+{
+	struct echo shown;
+	char *ascii = NULL;
+	int rc = idn2_to_ascii_8z(host, &ascii, IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL);
+	if (rc == IDN2_MALLOC)
+		return err_set(e, ERR_NOMEM, "there is no memory to read the URL");
+	if (rc != IDN2_OK)
+		return err_set(e, ERR_INVALID,
+		               "the host '%s' is not a valid international name (%s); check it",
+		               echo(&shown, str_of(host)), idn2_strerror(rc));
+	size_t len = strlen(ascii);
+	bool fits = len <= HOST_INPUT_BYTES_MAX;
+	if (fits)
+		memcpy(out, ascii, len + 1);
+	idn2_free(ascii);
+	return fits ? 0 : err_set(e, ERR_INVALID, "the host is too long; check it");
+}
+
+static struct str drop_trailing_dot(const char *host)
+{
+	struct str s = str_of(host);
+	if (s.len > 1 && s.ptr[s.len - 1] == '.')
+		s.len--;
+	return s;
+}
+
+/* A name that has A-labels must be what its decoded form would be written as, or it names nothing. */
+static int check_alabels(struct str host, struct err *e)
+{
+	char text[HOST_INPUT_BYTES_MAX + 1], again[HOST_INPUT_BYTES_MAX + 1];
+	struct echo shown;
+	memcpy(text, host.ptr, host.len);
+	text[host.len] = '\0';
+	int rc = idn_to_ascii(text, again, e);
+	if (rc == 0 && !str_eq(str_of(again), host))
+		rc = err_set(e, ERR_INVALID, "the host '%s' has a malformed xn-- part; check it",
+		             echo(&shown, host));
+	return rc;
+}
+
+static int write_name(struct str host, struct buf *out, struct err *e)
+{
+	char text[HOST_INPUT_BYTES_MAX + 1], mapped[HOST_INPUT_BYTES_MAX + 1];
+	struct echo shown;
+	bool ascii = true, has_alabel = false;
+	if (host.len > HOST_INPUT_BYTES_MAX)
+		return err_set(e, ERR_INVALID, "the host '%s' is longer than %d characters; check it",
+		               echo(&shown, host), HOST_BYTES_MAX);
+	for (size_t i = 0; i < host.len; i++) {
+		text[i] = ascii_lower(host.ptr[i]);
+		ascii &= (unsigned char)host.ptr[i] < 0x80;
+	}
+	text[host.len] = '\0';
+	int rc = ascii ? 0 : idn_to_ascii(text, mapped, e);
+	if (rc < 0)
+		return rc;
+	struct str name = drop_trailing_dot(ascii ? text : mapped);
+	rc = check_name(name, &has_alabel, e);
+	if (rc == 0 && has_alabel)
+		rc = check_alabels(name, e);
+	if (rc == 0)
+		buf_str(out, name);
+	return rc;
+}
+
+static int write_ipv6(struct str inside, struct buf *out, struct err *e)
+{
+	char text[INET6_ADDRSTRLEN];
+	struct in6_addr address;
+	struct echo shown;
+	bool fits = inside.len < sizeof(text);
+	if (fits) {
+		memcpy(text, inside.ptr, inside.len);
+		text[inside.len] = '\0';
+	}
+	if (!fits || inet_pton(AF_INET6, text, &address) != 1)
+		return err_set(e, ERR_INVALID,
+		               "the host '[%s]' is not an IPv6 address; write one such as [2001:db8::1], "
+		               "without a zone",
+		               echo(&shown, inside));
+	ASSERT(inet_ntop(AF_INET6, &address, text, sizeof(text)));
+	buf_char(out, '[');
+	buf_str(out, str_of(text));
+	buf_char(out, ']');
+	return 0;
+}
+
+static int write_port(struct str port, bool https, struct buf *out, struct err *e)
+{
+	uint64_t number;
+	struct echo shown;
+	if (port.len > 5 || !str_u64(port, &number) || number < 1 || number > 65535)
+		return err_set(e, ERR_INVALID,
+		               "the port '%s' is not a number from 1 to 65535; mend it or leave it out",
+		               echo(&shown, port));
+	if (number != (https ? 443 : 80))
+		buf_printf(out, ":%u", (unsigned)number);
+	return 0;
+}
+
+static int write_authority(struct str authority, bool https, struct buf *out, struct err *e)
+{
+	struct echo shown;
+	struct str host = authority, port = STR_NULL;
+	if (authority.len > 0 && memchr(authority.ptr, '@', authority.len))
+		return err_set(e, ERR_INVALID,
+		               "the URL has user info before its host (an @); remove it, links are public");
+	bool bracketed = authority.len > 0 && authority.ptr[0] == '[';
+	if (bracketed) {
+		port = authority;
+		host = str_cut(&port, ']');
+		bool closed = port.ptr;
+		if (!closed || (port.len > 0 && port.ptr[0] != ':'))
+			return err_set(e, ERR_INVALID,
+			               "the host '%s' is not an IPv6 address in brackets; write one such as "
+			               "[2001:db8::1]",
+			               echo(&shown, authority));
+		port = port.len > 0 ? str_n(port.ptr + 1, port.len - 1) : STR_NULL;
+		host = str_n(host.ptr + 1, host.len - 1);
+	} else {
+		port = authority;
+		host = str_cut(&port, ':');
+		if (port.ptr && memchr(port.ptr, ':', port.len))
+			return err_set(e, ERR_INVALID,
+			               "the host '%s' has several colons; an IPv6 address stands in brackets",
+			               echo(&shown, authority));
+	}
+	if (host.len == 0)
+		return err_set(e, ERR_INVALID, "the URL has no host; write one such as https://example.com/");
+	int rc = bracketed ? write_ipv6(host, out, e) : write_name(host, out, e);
+	if (rc == 0 && port.ptr)
+		rc = write_port(port, https, out, e);
+	return rc;
+}
+
+static int check_not_own(struct str authority, const struct url_rules *rules, struct err *e)
+{
+	struct echo shown;
+	for (size_t i = 0; rules && i < rules->own_count; i++) {
+		if (str_eq(authority, rules->own[i]))
+			return err_set(e, ERR_INVALID,
+			               "the URL points back at this server (%s); give the address that the "
+			               "link should end at",
+			               echo(&shown, authority));
+	}
+	return 0;
+}
+
+/* ---- path, query, fragment ---- */
+
+static void write_escape(struct buf *out, char byte)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	unsigned value = (unsigned char)byte;
+	buf_append(out, (char[]){'%', digits[value >> 4], digits[value & 15]}, 3);
+}
+
+static int write_part(struct str part, struct buf *out, struct err *e)
+{
+	struct echo shown;
+	for (size_t i = 0; i < part.len; i++) {
+		char c = part.ptr[i];
+		if (is_plain(c)) {
+			buf_char(out, c);
+			continue;
+		}
+		if (c != '%') {
+			write_escape(out, c);
+			continue;
+		}
+		int high = part.len - i > 2 ? hex_digit(part.ptr[i + 1]) : -1;
+		int low = part.len - i > 2 ? hex_digit(part.ptr[i + 2]) : -1;
+		if (high < 0 || low < 0)
+			return err_set(
+			    e, ERR_INVALID,
+			    "'%s' is not an escape; behind %% stand two hex digits, and a plain %% is "
+			    "written %%25",
+			    echo(&shown, str_n(part.ptr + i, MIN(part.len - i, 3))));
+		c = (char)(high << 4 | low);
+		if (is_unreserved(c))
+			buf_char(out, c);
+		else
+			write_escape(out, c);
+		i += 2;
+	}
+	return 0;
+}
+
+/* In place, by RFC 3986, section 5.2.4. The path begins with '/' and shrinks or stays. */
+static size_t remove_dot_segments(char *path, size_t len)
+{
+	size_t to = 0;
+	for (size_t at = 0, next; at < len; at = next) {
+		next = at + 1;
+		while (next < len && path[next] != '/')
+			next++;
+		struct str segment = str_n(path + at + 1, next - at - 1);
+		bool up = str_eq(segment, STR(".."));
+		if (!up && !str_eq(segment, STR("."))) {
+			memmove(path + to, path + at, next - at);
+			to += next - at;
+			continue;
+		}
+		if (up) {
+			while (to > 0 && path[--to] != '/')
+				;
+		}
+		if (next == len) /* the last one leaves its slash */
+			path[to++] = '/';
+	}
+	return to;
+}
+
+static int write_path(struct str path, struct buf *out, struct err *e)
+{
+	size_t start = out->len;
+	if (path.len == 0)
+		buf_char(out, '/');
+	int rc = write_part(path, out, e);
+	if (rc == 0 && !out->failed)
+		out->len = start + remove_dot_segments(out->data + start, out->len - start);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+/* Cuts `*s` before the first of `marks`: returns what is before it and leaves the rest with its mark. */
+static struct str cut_before(struct str *s, const char *marks)
+{
+	size_t len = 0;
+	while (len < s->len && !strchr(marks, s->ptr[len]))
+		len++;
+	struct str before = str_n(s->ptr, len);
+	*s = str_n(s->ptr + len, s->len - len);
+	return before;
+}
+
+/* A query or a fragment with the mark in front of it; nothing when it is not there. */
+static int write_marked(struct str part, struct buf *out, struct err *e)
+{
+	if (part.len == 0)
+		return 0;
+	buf_char(out, part.ptr[0]);
+	return write_part(str_n(part.ptr + 1, part.len - 1), out, e);
+}
+
+static int write_url(struct str in, const struct url_rules *rules, struct buf *out, struct err *e)
+{
+	bool https = false;
+	int rc = take_scheme(&in, &https, e);
+	if (rc < 0)
+		return rc;
+	struct str fragment = in;
+	struct str query = cut_before(&fragment, "#");
+	struct str path = cut_before(&query, "?");
+	struct str authority = cut_before(&path, "/");
+
+	buf_str(out, https ? STR("https://") : STR("http://"));
+	size_t authority_at = out->len;
+	rc = write_authority(authority, https, out, e);
+	if (rc == 0 && !out->failed)
+		rc = check_not_own(str_n(out->data + authority_at, out->len - authority_at), rules, e);
+	if (rc == 0)
+		rc = write_path(path, out, e);
+	if (rc == 0)
+		rc = write_marked(query, out, e);
+	if (rc == 0)
+		rc = write_marked(fragment, out, e);
+	return rc;
+}
+
+static int canonicalize(struct str in, const struct url_rules *rules, struct buf *out, struct err *e)
+{
+	size_t start = out->len;
+	if (in.len == 0)
+		return err_set(e, ERR_INVALID,
+		               "the URL is empty; write one such as https://example.com/page");
+	if (in.len > URL_BYTES_MAX)
+		return err_set(e, ERR_INVALID, "the URL has %zu bytes; it may have %d", in.len,
+		               URL_BYTES_MAX);
+	int rc = check_bytes(in, e);
+	if (rc == 0)
+		rc = write_url(in, rules, out, e);
+	if (rc == 0 && out->failed)
+		return err_set(e, ERR_NOMEM, "there is no memory to read the URL");
+	if (rc == 0 && out->len - start > URL_BYTES_MAX)
+		return err_set(e, ERR_INVALID,
+		               "the URL has %zu bytes once it is percent-encoded; it may have %d",
+		               out->len - start, URL_BYTES_MAX);
+	return rc;
+}
+
+int url_canonicalize(struct str in, const struct url_rules *rules, struct buf *out, struct err *e)
+{
+	if (out->failed)
+		return err_set(e, ERR_NOMEM, "there is no memory to read the URL");
+	size_t start = out->len;
+	int rc = canonicalize(trim(in), rules, out, e);
+	if (rc < 0) {
+		out->len = start;
+		out->failed = false; /* what was cut short is gone again */
+	}
+	return rc;
+}
