@@ -1,0 +1,43 @@
+/*
+ * The outside's view: routes and their handlers, joining http to the links. One `struct api` is shared by all
+ * workers and does not change while they run; each worker has its own `struct api_worker`.
+ */
+#pragma once
+
+#include "api/keyring.h"
+#include "config/config.h"
+#include "http/conn.h"
+#include "link/links.h"
+#include "link/url.h"
+#include "loop/offload.h"
+
+struct api_settings {
+	struct keyring_defaults key_limits;
+};
+extern const struct conf_row api_rows[];
+extern const size_t api_row_count;
+
+struct api {
+	struct links *links;
+	struct keyring *keyring;
+	struct store *store;
+	struct offload *readers; /* lookups, lists, pings; several threads */
+	struct offload *writer;  /* changes; one thread, so one group commit at a time */
+	struct str base_url;     /* "http://127.0.0.1:8080", no slash at the end */
+	struct str domain;       /* its authority */
+	struct url_rules url_rules;
+};
+
+struct api_worker {
+	struct api *api;
+	struct metrics *metrics;
+};
+
+struct http_handler api_handler(struct api_worker *w);
+
+/* A links_render_fn: the redirect that sends a visitor on. */
+int api_render_redirect(const struct link_record *link, struct buf *out, uint16_t *ret_date_at);
+
+/* The pools' work. */
+extern const struct offload_ops api_reader_ops; /* ctx is the struct api */
+extern const struct offload_ops api_writer_ops;

@@ -1,0 +1,15 @@
+/* Who is asking. */
+#pragma once
+
+#include "api/api.h"
+
+/*
+ * Finds the request's API key: `Authorization: Bearer`, `X-Api-Key`, or `in_body` (the api_dev_key field;
+ * STR_NULL when the route has none). Replies 401 and says false when there is none or it is not in force.
+ */
+bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                  struct str in_body, struct api_key *ret);
+
+/* The same, and 403 unless it is an admin's. */
+bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                        struct api_key *ret);

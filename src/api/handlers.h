@@ -1,0 +1,18 @@
+/* The handlers behind the route table (routes.c). Each replies, or defers and replies later. */
+#pragma once
+
+#include "api/api.h"
+#include "http/router.h"
+
+typedef void api_handler_fn(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                            const struct route_match *match);
+
+/* links.c */
+api_handler_fn links_post, links_list_get, link_get, link_patch, link_delete;
+api_handler_fn create_url_post, delete_url_delete;
+
+/* keys.c */
+api_handler_fn keys_post, keys_get, key_delete;
+
+/* system.c */
+api_handler_fn healthz_get, readyz_get, metrics_get, openapi_get, front_get;

@@ -1,0 +1,169 @@
+#include "api/input.h"
+
+#include "base/rfc3339.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+static void json_freep(json_t **j)
+{
+	json_decref(*j);
+}
+
+static const char *type_name(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "an array";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER:
+	case JSON_REAL: return "a number";
+	case JSON_NULL: return "null";
+	default: return "a boolean";
+	}
+}
+
+static int wrong_type(const struct input_field *f, const json_t *v, const char *wanted, struct err *e)
+{
+	return err_set(e, ERR_INVALID, "the field '%s' must be %s, not %s", f->name, wanted, type_name(v));
+}
+
+static int read_string(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+{
+	bool may_be_null = f->type == INPUT_STRING_OR_NULL;
+	if (may_be_null && json_is_null(v)) {
+		*(struct str *)f->ret = STR_NULL;
+		return 0;
+	}
+	if (!json_is_string(v))
+		return wrong_type(f, v, may_be_null ? "a string or null" : "a string", e);
+	struct str s = str_n(json_string_value(v), json_string_length(v));
+	if (f->bytes_max && s.len > f->bytes_max)
+		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it may have at most %zu",
+		               f->name, s.len, f->bytes_max);
+	s = arena_str(arena, s);
+	*(struct str *)f->ret = s;
+	return s.ptr ? 0 : ERR_NOMEM;
+}
+
+static int read_uint(const struct input_field *f, const json_t *v, struct err *e)
+{
+	if (!json_is_integer(v))
+		return wrong_type(f, v, "a whole number", e);
+	json_int_t n = json_integer_value(v);
+	if (n < 0)
+		return err_set(e, ERR_INVALID, "the field '%s' must not be negative", f->name);
+	*(uint64_t *)f->ret = (uint64_t)n;
+	return 0;
+}
+
+static int read_time(const struct input_field *f, const json_t *v, struct err *e)
+{
+	if (json_is_null(v)) {
+		*(int64_t *)f->ret = 0;
+		return 0;
+	}
+	if (!json_is_string(v))
+		return wrong_type(f, v, "a time as text, or null", e);
+	if (!rfc3339_parse(str_n(json_string_value(v), json_string_length(v)), f->ret))
+		return err_set(
+		    e, ERR_INVALID,
+		    "the field '%s' is not a time; write it like 2027-01-31T12:00:00Z or 2027-01-31",
+		    f->name);
+	return 0;
+}
+
+static int read_strings(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+{
+	if (!json_is_array(v))
+		return wrong_type(f, v, "an array of strings", e);
+	if (json_array_size(v) > INPUT_STRINGS_MAX)
+		return err_set(e, ERR_INVALID, "the field '%s' may have at most %d entries", f->name,
+		               INPUT_STRINGS_MAX);
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		const json_t *item = json_array_get(v, i);
+		if (!json_is_string(item))
+			return err_set(e, ERR_INVALID, "entry %zu of the field '%s' must be a string, not %s",
+			               i, f->name, type_name(item));
+		size_t len = json_string_length(item);
+		if (len == 0 || len > INPUT_ITEM_BYTES_MAX)
+			return err_set(e, ERR_INVALID, "entry %zu of the field '%s' must have 1 to %d bytes",
+			               i, f->name, INPUT_ITEM_BYTES_MAX);
+	}
+	char *text = json_dumps(v, JSON_COMPACT);
+	struct str s = text ? arena_str(arena, str_of(text)) : STR_NULL;
+	free(text);
+	*(struct str *)f->ret = s;
+	return s.ptr ? 0 : ERR_NOMEM;
+}
+
+static int read_field(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+{
+	switch (f->type) {
+	case INPUT_STRING:
+	case INPUT_STRING_OR_NULL: return read_string(f, v, arena, e);
+	case INPUT_BOOL:
+		if (!json_is_boolean(v))
+			return wrong_type(f, v, "true or false", e);
+		*(bool *)f->ret = json_is_true(v);
+		return 0;
+	case INPUT_UINT: return read_uint(f, v, e);
+	case INPUT_TIME_OR_NULL: return read_time(f, v, e);
+	case INPUT_STRINGS: return read_strings(f, v, arena, e);
+	}
+	return ERR_INVALID;
+}
+
+static const struct input_field *field_named(const struct input_field *fields, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(fields[i].name, name) == 0)
+			return &fields[i];
+	}
+	return NULL;
+}
+
+static int unknown_field(const char *name, const struct input_field *fields, size_t count, struct err *e)
+{
+	char known[320] = "";
+	size_t at = 0;
+	for (size_t i = 0; i < count && at < sizeof(known) - 1; i++)
+		at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", fields[i].name);
+	return err_set(e, ERR_INVALID, "unknown field '%.64s'; the fields are: %s", name, known);
+}
+
+int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+               struct err *e)
+{
+	json_error_t where;
+	if (body.len == 0)
+		return err_set(e, ERR_INVALID, "the body is empty; send a JSON object");
+	json_t *object CLEANUP(json_freep) = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &where);
+	if (!object)
+		return err_set(e, ERR_INVALID, "the body is not JSON: %s (line %d, column %d)", where.text,
+		               where.line, where.column);
+	if (!json_is_object(object))
+		return err_set(e, ERR_INVALID, "the body must be a JSON object, not %s", type_name(object));
+	const char *name;
+	json_t *value;
+	for (size_t i = 0; i < count; i++) {
+		if (fields[i].ret_given)
+			*fields[i].ret_given = false;
+	}
+	json_object_foreach(object, name, value)
+	{
+		const struct input_field *f = field_named(fields, count, name);
+		if (!f)
+			return unknown_field(name, fields, count, e);
+		int r = read_field(f, value, arena, e);
+		if (r < 0)
+			return r;
+		if (f->ret_given)
+			*f->ret_given = true;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (fields[i].required && !json_object_get(object, fields[i].name))
+			return err_set(e, ERR_INVALID, "the field '%s' is missing", fields[i].name);
+	}
+	return 0;
+}

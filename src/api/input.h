@@ -1,0 +1,34 @@
+/*
+ * Reading a JSON object strictly: a field that is unknown, missing or of the wrong type is an error that
+ * names it. jansson parses; this says which fields there are.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+
+enum input_type {
+	INPUT_STRING,         /* struct str */
+	INPUT_STRING_OR_NULL, /* struct str; null gives STR_NULL */
+	INPUT_BOOL,           /* bool */
+	INPUT_UINT,           /* uint64_t */
+	INPUT_TIME_OR_NULL,   /* int64_t ms; RFC 3339 text; null gives 0 */
+	INPUT_STRINGS,        /* struct str: the array as compact JSON text; at most INPUT_STRINGS_MAX of
+	                         INPUT_ITEM_BYTES_MAX */
+};
+
+enum { INPUT_STRINGS_MAX = 32, INPUT_ITEM_BYTES_MAX = 64 };
+
+struct input_field {
+	const char *name;
+	enum input_type type;
+	void *ret;
+	bool *ret_given; /* may be NULL; set to whether the field was there */
+	bool required;
+	size_t bytes_max; /* of strings; 0: no bound of its own */
+};
+
+/* Strings are copied into the arena. ERR_INVALID with a sentence, or ERR_NOMEM. On failure the outputs may be
+ * half filled: use none. */
+int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+               struct err *e);

@@ -1,0 +1,54 @@
+/*
+ * What a handler asks of the pools. A job is made in the connection's arena, so it lives until the reply;
+ * `done` runs on the connection's own loop and must reply.
+ */
+#pragma once
+
+#include "api/api.h"
+
+enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS, READ_PING };
+
+struct read_job {
+	struct offload_job job;
+	struct api_worker *worker;
+	struct http_conn *conn;
+	void (*done)(struct read_job *);
+	enum read_kind kind;
+	bool as_page;   /* errors as HTML */
+	uint64_t owner; /* READ_LINK: who alone may see it; 0: no matter */
+	int64_t now_ms;
+	int result; /* of the kinds that have none of their own */
+	union {
+		struct link_resolve resolve;
+		struct store_lookup lookup;
+		struct store_list list;
+		struct {
+			struct key_record *keys;
+			size_t count;
+		} keys;
+		struct err ping;
+	};
+};
+
+struct write_job {
+	struct offload_job job;
+	struct api_worker *worker;
+	struct http_conn *conn;
+	void (*done)(struct write_job *);
+	struct store_write write;
+	struct meter *refund;         /* gets one back when the write fails */
+	struct meter_reading reading; /* for the answer's RateLimit fields */
+	bool plain;                   /* createURL and deleteURL: their own, shorter answers */
+	bool plain_text;
+	struct str key_text; /* a new API key, shown once */
+};
+
+/* NULL when memory ran out: then the request has been answered. */
+struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum read_kind kind,
+                              void (*done)(struct read_job *));
+struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, enum store_write_kind kind,
+                                void (*done)(struct write_job *));
+
+/* Defers the connection and submits; when the queue is full, answers 503 instead. */
+void read_job_submit(struct read_job *j);
+void write_job_submit(struct write_job *j);

@@ -1,0 +1,12 @@
+/* Links as the outside sees them. */
+#pragma once
+
+#include "api/api.h"
+
+void link_json(struct buf *b, const struct api *api, const struct link_record *link);
+
+/* The short answer of createURL. */
+void link_json_created(struct buf *b, const struct api *api, const struct link_record *link);
+
+/* Appends the short URL. */
+void link_short_url(struct buf *b, const struct api *api, const struct link_record *link);

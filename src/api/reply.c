@@ -1,0 +1,27 @@
+#include "api/reply.h"
+
+#include "api/problem.h"
+
+void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
+                    size_t field_count)
+{
+	buf_char(body, '\n');
+	if (body->failed) {
+		problem_reply_store(c, ERR_NOMEM);
+		return;
+	}
+	const struct http_response r = {
+	    .status = status,
+	    .content_type = STR("application/json"),
+	    .body = buf_view(body),
+	    .fields = fields,
+	    .field_count = field_count,
+	};
+	http_reply(c, &r);
+}
+
+void api_reply_invalid(struct http_conn *c, const char *code, const struct err *e)
+{
+	const struct problem p = {.status = 400, .code = code};
+	problem_reply(c, &p, "%s", e->text);
+}

@@ -1,0 +1,12 @@
+/* Common answers. */
+#pragma once
+
+#include "base/err.h"
+#include "http/conn.h"
+
+/* Sends the body as JSON with a newline at its end; 503 when the buffer ran out of memory. */
+void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
+                    size_t field_count);
+
+/* 400 with the sentence. */
+void api_reply_invalid(struct http_conn *c, const char *code, const struct err *e);

@@ -1,0 +1,121 @@
+/* Which request goes where. A hit in the cache never gets here: reserved words cannot be keys. */
+#include "api/handlers.h"
+#include "api/problem.h"
+#include "api/redirect.h"
+
+#define LIMIT_ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                          \
+	{                                                                                                  \
+		.section = "limits", .name = row_name, .type = row_type,                                   \
+		.offset = offsetof(struct api_settings, key_limits.field), .def = row_def, .min = row_min, \
+		.max = row_max, .help = row_help                                                           \
+	}
+
+const struct conf_row api_rows[] = {
+    LIMIT_ROW(
+        "creates", CONF_UINT, creates_max, "0", 0, UINT32_MAX,
+        "Links that an API key may make in a period, for keys without a limit of their own; 0 is no limit."),
+    LIMIT_ROW("redirects", CONF_UINT, redirects_max, "0", 0, UINT32_MAX,
+              "Redirections of an API key's links in a period, for keys without a limit of their own; 0 is "
+              "no limit."),
+    LIMIT_ROW("period", CONF_DURATION, period_ms, "1m", 1000, 31ULL * 24 * 3600 * 1000,
+              "The period of those limits, for keys without one of their own."),
+};
+const size_t api_row_count = ARRAY_LEN(api_rows);
+
+struct endpoint {
+	api_handler_fn *fn;
+};
+#define TO(handler)              \
+	&(const struct endpoint) \
+	{                        \
+		handler          \
+	}
+
+static const struct route routes[] = {
+    {HTTP_GET, "/", TO(front_get)},
+    {HTTP_GET, "/healthz", TO(healthz_get)},
+    {HTTP_GET, "/readyz", TO(readyz_get)},
+    {HTTP_GET, "/metrics", TO(metrics_get)},
+    {HTTP_GET, "/api/v1/openapi.json", TO(openapi_get)},
+    {HTTP_POST, "/api/v1/createURL", TO(create_url_post)},
+    {HTTP_DELETE, "/api/v1/deleteURL", TO(delete_url_delete)},
+    {HTTP_POST, "/api/v1/links", TO(links_post)},
+    {HTTP_GET, "/api/v1/links", TO(links_list_get)},
+    {HTTP_GET, "/api/v1/links/{}", TO(link_get)},
+    {HTTP_PATCH, "/api/v1/links/{}", TO(link_patch)},
+    {HTTP_DELETE, "/api/v1/links/{}", TO(link_delete)},
+    {HTTP_POST, "/api/v1/keys", TO(keys_post)},
+    {HTTP_GET, "/api/v1/keys", TO(keys_get)},
+    {HTTP_DELETE, "/api/v1/keys/{}", TO(key_delete)},
+};
+
+static bool is_reading(enum http_method m)
+{
+	return m == HTTP_GET || m == HTTP_HEAD;
+}
+
+/* Another method than the path has: 405, or what OPTIONS asks for. */
+static void reply_allowed(struct http_conn *c, enum http_method method, unsigned allowed)
+{
+	char text[96];
+	const struct http_field allow = {STR("Allow"), str_n(text, route_allow(allowed, text))};
+	if (method == HTTP_OPTIONS) {
+		const struct http_response r = {.status = 204, .fields = &allow, .field_count = 1};
+		http_reply(c, &r);
+		return;
+	}
+	const struct problem p = {
+	    .status = 405, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
+	problem_reply(c, &p, "This address does not take that method; it takes %.*s.", STR_ARG(allow.value));
+}
+
+static bool is_one_segment(struct str path)
+{
+	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
+}
+
+static void dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req)
+{
+	if (req->method == HTTP_METHOD_OTHER) {
+		static const struct problem p = {.status = 501, .code = "unknown-method"};
+		problem_reply(c, &p, "This server does not know that method.");
+		return;
+	}
+	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
+	if (match.route) {
+		const struct endpoint *to = match.route->target;
+		to->fn(w, c, req, &match);
+	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
+		reply_allowed(c, req->method, match.allowed);
+	} else if (is_one_segment(req->path)) {
+		if (is_reading(req->method))
+			redirect_handle(w, c, req);
+		else
+			reply_allowed(c, req->method, 1U << HTTP_GET);
+	} else {
+		const struct problem p = {
+		    .status = 404, .code = "no-such-address", .as_page = problem_wants_page(req)};
+		problem_reply(c, &p,
+		              "There is nothing at this address; /api/v1/openapi.json lists what there is.");
+	}
+}
+
+static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
+{
+	struct api_worker *w = ctx;
+	if (LIKELY(is_reading(req->method)) && redirect_from_cache(w, c, req))
+		return;
+	dispatch(w, c, req);
+}
+
+static void refuse(void *ctx, struct http_conn *c, int status, const char *reason)
+{
+	(void)ctx;
+	const struct problem p = {.status = status, .code = "bad-request"};
+	problem_reply(c, &p, "%s", reason);
+}
+
+struct http_handler api_handler(struct api_worker *w)
+{
+	return (struct http_handler){.handle = handle, .refuse = refuse, .ctx = w};
+}
