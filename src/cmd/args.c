@@ -1,0 +1,82 @@
+#include "cmd/args.h"
+
+#include <stdlib.h>
+
+static const struct arg_option *option_named(const struct arg_option *options, size_t count, const char *name,
+                                             size_t len)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (strlen(options[i].name) == len && memcmp(options[i].name, name, len) == 0)
+			return &options[i];
+	}
+	return NULL;
+}
+
+static int option_take(const struct arg_option *o, const char *value, struct err *e)
+{
+	if (o->value) {
+		*o->value = value;
+		return 0;
+	}
+	for (size_t i = 0; i < ARGS_REPEATS_MAX; i++) {
+		if (!o->repeat[i]) {
+			o->repeat[i] = value;
+			return 0;
+		}
+	}
+	return err_set(e, ERR_INVALID, "%s may be given at most %d times", o->name, ARGS_REPEATS_MAX);
+}
+
+static int parse_one(struct args *a, int argc, char **argv, int *at, const struct arg_option *options,
+                     size_t count, struct err *e)
+{
+	const char *arg = argv[*at];
+	if (strncmp(arg, "--", 2) != 0) {
+		if (a->word_count == ARGS_WORDS_MAX)
+			return err_set(e, ERR_INVALID, "too many arguments at '%s'", arg);
+		a->words[a->word_count++] = arg;
+		return 0;
+	}
+	const char *equals = strchr(arg, '=');
+	const struct arg_option *o = option_named(options, count, arg,
+	                                          equals ? (size_t)(equals - arg) : strlen(arg));
+	if (!o) { /* a setting, and its value if that stands apart */
+		a->client.settings[a->client.setting_count++] = argv[*at];
+		if (!equals && *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0)
+			a->client.settings[a->client.setting_count++] = argv[++*at];
+		return 0;
+	}
+	if (o->flag) {
+		*o->flag = true;
+		return equals ? err_set(e, ERR_INVALID, "%s takes no value", o->name) : 0;
+	}
+	if (equals)
+		return option_take(o, equals + 1, e);
+	if (*at + 1 == argc)
+		return err_set(e, ERR_INVALID, "%s needs a value behind it", o->name);
+	return option_take(o, argv[++*at], e);
+}
+
+int args_parse(struct args *a, int argc, char **argv, const struct arg_option *options, size_t count,
+               struct err *e)
+{
+	enum { COMMON = 4 };
+	*a = (struct args){0};
+	a->client.settings = calloc((size_t)argc + 1, sizeof(*a->client.settings));
+	struct arg_option *all = calloc(count + COMMON, sizeof(*all));
+	int r = all && a->client.settings ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+	if (r == 0) {
+		if (count > 0)
+			memcpy(all, options, count * sizeof(*all));
+		all[count] = (struct arg_option){.name = "--json", .flag = &a->json};
+		all[count + 1] = (struct arg_option){.name = "--help", .flag = &a->help};
+		all[count + 2] = (struct arg_option){.name = "--server", .value = &a->client.server};
+		all[count + 3] = (struct arg_option){.name = "--api-key", .value = &a->client.api_key};
+	}
+	for (int i = 0; r == 0 && i < argc; i++)
+		r = parse_one(a, argc, argv, &i, all, count + COMMON, e);
+	free(all);
+	if (r < 0)
+		free(steal(a->client.settings));
+	return r;
+}

@@ -1,0 +1,19 @@
+/* One question to the server and what to print of the answer: shared by `link` and `key`. */
+#pragma once
+
+#include "cmd/args.h"
+
+#include <jansson.h>
+
+/*
+ * Sends `body` (NULL: none; freed here) and gives the answer's JSON (NULL when it is empty), or prints the
+ * problem's sentence and returns the exit status. `print_json` prints a good answer as it came and gives
+ * NULL.
+ */
+int ask(struct client *c, const char *method, const char *path, json_t *body, bool print_json, json_t **ret);
+
+/* A string of an object as text for people: "-" when it is missing or null. */
+const char *ask_text(const json_t *object, const char *name);
+
+/* Percent-encodes a path segment; the caller frees it. */
+char *ask_segment(const char *text);

@@ -1,0 +1,152 @@
+#include "cmd/client.h"
+
+#include "os/clock.h"
+
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { BUSY_WAIT_MS = 3000, BUSY_LOOK_MS = 30, CALL_SECONDS = 60 };
+
+static size_t take_bytes(char *data, size_t size, size_t count, void *to)
+{
+	buf_append(to, data, size * count);
+	return size * count;
+}
+
+int client_call(struct client *c, const char *method, const char *path, struct str body, struct buf *response,
+                int *ret_status, struct err *e)
+{
+	struct buf CLEANUP(buf_release) url = {0}, authorization = {0};
+	buf_printf(&url, "%s%s", c->url, path);
+	buf_char(&url, '\0');
+	buf_printf(&authorization, "Authorization: Bearer %s", c->key ? c->key : "");
+	buf_char(&authorization, '\0');
+	CURL *curl = curl_easy_init();
+	if (!curl || url.failed || authorization.failed) {
+		curl_easy_cleanup(curl);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	struct curl_slist *headers = c->key ? curl_slist_append(NULL, authorization.data) : NULL;
+	if (body.ptr)
+		headers = curl_slist_append(headers, "Content-Type: application/json");
+	curl_easy_setopt(curl, CURLOPT_URL, url.data);
+	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
+	curl_easy_setopt(curl, CURLOPT_WRITEDATA, response);
+	curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)CALL_SECONDS);
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
+	curl_easy_setopt(curl, CURLOPT_PROXY,
+	                 ""); /* the server is named directly, and often is this machine */
+	if (body.ptr) {
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.ptr);
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)body.len);
+	}
+	CURLcode code = curl_easy_perform(curl);
+	long status = 0;
+	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+	curl_slist_free_all(headers);
+	curl_easy_cleanup(curl);
+	*ret_status = (int)status;
+	if (code != CURLE_OK)
+		return err_set(e, ERR_UNAVAILABLE, "cannot reach %s: %s", c->url, curl_easy_strerror(code));
+	return response->failed ? err_set(e, ERR_NOMEM, "out of memory") : 0;
+}
+
+static int use_remote(struct client *c, const char *url, const char *key)
+{
+	snprintf(c->url, sizeof(c->url), "%s", url);
+	size_t len = strlen(c->url);
+	if (len > 0 && c->url[len - 1] == '/')
+		c->url[len - 1] = '\0';
+	c->key = key ? strdup(key) : NULL;
+	return 0;
+}
+
+static bool answers(struct client *c)
+{
+	struct buf CLEANUP(buf_release) response = {0};
+	int status;
+	return client_call(c, "GET", "/healthz", STR_NULL, &response, &status, NULL) == 0 && status == 200;
+}
+
+/* Somebody works in the folder: a server that can be asked, or another command that will soon be done. */
+static int use_holder(struct client *c, const char *data)
+{
+	struct folder_server server;
+	if (folder_find_server(data, &server, NULL) < 0)
+		return ERR_BUSY;
+	use_remote(c, server.url, server.token);
+	if (answers(c))
+		return 0;
+	free(steal(c->key));
+	return ERR_BUSY;
+}
+
+/* 0: the folder is ours now. 1: its holder answers, and `c` is set to ask it. */
+static int use_folder(struct client *c, struct server *own, struct err *e)
+{
+	int64_t until_ms = clock_mono_ms() + BUSY_WAIT_MS;
+	for (;;) {
+		int r = folder_open(&own->folder, own->settings.serve.data, false, e);
+		if (r != ERR_BUSY)
+			return r;
+		if (use_holder(c, own->settings.serve.data) == 0)
+			return 1;
+		if (clock_mono_ms() >= until_ms)
+			return err_set(e, ERR_UNAVAILABLE,
+			               "the data folder %s is in use by a process that does not answer",
+			               own->settings.serve.data);
+		nanosleep(&(struct timespec){.tv_nsec = BUSY_LOOK_MS * 1000000L}, NULL);
+	}
+}
+
+int client_open(struct client *c, const struct client_options *options, struct err *e)
+{
+	*c = (struct client){0};
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+	const char *url = options->server ? options->server : getenv("CURT_URL");
+	const char *key = options->api_key ? options->api_key : getenv("CURT_API_KEY");
+	struct server *own = calloc(1, sizeof(*own));
+	if (!own)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	own->is_private = true;
+	own->folder.lock_fd = -1;
+	int r = settings_load(&own->settings, options->settings, options->setting_count, e);
+	if (r < 0) {
+		free(own);
+		return r;
+	}
+	if (url && url[0])
+		r = use_remote(c, url, key);
+	else
+		r = use_folder(c, own, e);
+	if (r == 0 && own->folder.path) {
+		signal(SIGPIPE, SIG_IGN);
+		r = server_start(own, e);
+		if (r == 0) {
+			use_remote(c, own->local.url, own->local.token);
+			c->own = own;
+			return 0;
+		}
+		server_stop(own);
+	}
+	settings_release(&own->settings);
+	free(own);
+	return MIN(r, 0);
+}
+
+void client_close(struct client *c)
+{
+	if (c->own) {
+		server_stop(c->own);
+		settings_release(&c->own->settings);
+		free(c->own);
+	}
+	free(c->key);
+	*c = (struct client){0};
+	curl_global_cleanup();
+}

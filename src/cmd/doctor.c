@@ -1,0 +1,126 @@
+/* Looks at what a server on this machine meets, and says what to do about it. Changes nothing. */
+#include "cmd/ask.h"
+#include "cmd/command.h"
+#include "os/clock.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+enum { FILES_WANTED = 4096, DISK_WANTED_MIB = 1024 };
+static const int64_t year_2024_ms = 1704067200000;
+
+static const char usage[] = "usage: curt doctor [--data DIR] [--SETTING VALUE]...\n"
+                            "\n"
+                            "Looks at the settings, the data folder, the store, the disk, the limits of this "
+                            "machine, and says what is\n"
+                            "wrong and how to mend it. Exit status 1 when something is.\n";
+
+/* One line of the report. */
+static void report(bool fine, const char *what, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static void report(bool fine, const char *what, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	printf("%-4s %-10s ", fine ? "ok" : "BAD", what);
+	vprintf(fmt, ap);
+	putchar('\n');
+	va_end(ap);
+}
+
+static bool check_clock(void)
+{
+	bool fine = clock_real_ms() > year_2024_ms;
+	report(fine, "clock", "%s",
+	       fine ? "is set" : "stands before 2024; set it, or links will expire at wrong times");
+	return fine;
+}
+
+static bool check_files(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return true;
+	bool fine = limit.rlim_max >= FILES_WANTED;
+	report(fine, "files", "the process may open %llu%s", (unsigned long long)limit.rlim_max,
+	       fine ? ""
+	            : "; each connection is one: raise the limit (ulimit -Hn, or LimitNOFILE in systemd)");
+	return fine;
+}
+
+static bool check_disk(const char *data)
+{
+	struct statvfs disk;
+	if (statvfs(data, &disk) != 0)
+		return true;
+	unsigned long long mib = (unsigned long long)disk.f_bavail * disk.f_frsize >> 20;
+	bool fine = mib >= DISK_WANTED_MIB;
+	report(fine, "disk", "%llu MiB are free%s", mib, fine ? "" : "; make room, or writes will soon fail");
+	return fine;
+}
+
+/* Opens the folder as any command would, and asks the server, whoever's it is, whether it is ready. */
+static bool check_data(const struct args *a, const char *data)
+{
+	struct err e;
+	struct client c;
+	int r = client_open(&c, &a->client, &e);
+	if (r == ERR_NOT_FOUND) {
+		report(true, "data", "there is no folder %s yet; the first start makes it", data);
+		return true;
+	}
+	if (r < 0) {
+		report(false, "data", "%s", e.text);
+		return false;
+	}
+	if (c.own)
+		report(true, "data", "%s is sound and no server works in it", data);
+	else
+		report(true, "server", "%s answers", c.url);
+	struct buf CLEANUP(buf_release) response = {0};
+	int status;
+	r = client_call(&c, "GET", "/readyz", STR_NULL, &response, &status, &e);
+	bool fine = r == 0 && status == 200;
+	if (fine)
+		report(true, "store", "answers");
+	else
+		report(false, "store", "%.*s", r < 0 ? (int)strlen(e.text) : (int)response.len,
+		       r < 0 ? e.text : response.data);
+	client_close(&c);
+	return fine;
+}
+
+static int examine(const struct args *a)
+{
+	struct settings settings = {0};
+	struct err e;
+	if (settings_load(&settings, a->client.settings, a->client.setting_count, &e) < 0) {
+		report(false, "settings", "%s", e.text);
+		return 1;
+	}
+	report(true, "settings", "can be read");
+	bool fine = check_clock();
+	fine &= check_files();
+	fine &= check_disk(settings.serve.data);
+	fine &= check_data(a, settings.serve.data);
+	settings_release(&settings);
+	return fine ? 0 : 1;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	struct args a;
+	struct err e;
+	if (args_parse(&a, argc, argv, NULL, 0, &e) < 0)
+		return cmd_fail("%s", e.text);
+	int r;
+	if (a.help || a.word_count > 0) {
+		fputs(usage, a.help ? stdout : stderr);
+		r = a.help ? 0 : 2;
+	} else {
+		r = examine(&a);
+	}
+	free(a.client.settings);
+	return r;
+}

@@ -1,0 +1,63 @@
+#include "base/def.h"
+#include "cmd/command.h"
+
+#include <jansson.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+} commands[] = {
+    {"serve", cmd_serve, "serve redirects and the API"},
+    {"link", cmd_link, "create, get, list, update or delete links"},
+    {"key", cmd_key, "create, list or revoke API keys"},
+    {"doctor", cmd_doctor, "look for problems with this machine and the data folder"},
+    {"version", cmd_version, "print the version"},
+};
+
+int cmd_fail(const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fputs("curt: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	return 1;
+}
+
+static void print_usage(FILE *to)
+{
+	fputs("usage: curt COMMAND [ARGUMENT]...\n\n", to);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].help);
+	fputs("\n'curt COMMAND --help' tells more about one of them.\n", to);
+}
+
+int main(int argc, char **argv)
+{
+	if (sodium_init() < 0)
+		return cmd_fail("the system gives no random numbers");
+	json_object_seed(0); /* before threads: jansson would seed itself lazily */
+	if (argc < 2) {
+		print_usage(stderr);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+		print_usage(stdout);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0)
+		return cmd_version(0, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 2, argv + 2);
+	}
+	cmd_fail("there is no command '%s'", argv[1]);
+	print_usage(stderr);
+	return 2;
+}

@@ -1,0 +1,247 @@
+#include "cmd/server.h"
+
+#include "cmd/backends.h"
+#include "os/clock.h"
+
+#include <sched.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum {
+	READER_THREADS = 2,
+	READ_BATCH_MAX = 64,
+	WRITE_BATCH_MAX = 512,
+	QUEUE_MAX = 16384,
+	ID_BLOCK = 4096,
+	ID_BLOCK_PRIVATE = 16, /* a short life should not waste many ids */
+	BACKLOG = 4096,
+	ADMIN_KEY_BYTES_MIN = 8,
+};
+
+static unsigned cores_usable(void)
+{
+	cpu_set_t set;
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/* As many descriptors as the system lets us have: each connection is one. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+/* `addr` comes back as what is listened on. */
+static int open_listeners(struct server *s, struct net_addr *addr, struct err *e)
+{
+	unsigned wanted = s->settings.serve.workers ? (unsigned)s->settings.serve.workers : cores_usable();
+	int r = 0;
+	if (s->is_private) {
+		wanted = 1;
+		r = net_addr_parse(STR("127.0.0.1:0"), addr, e);
+	} else {
+		r = net_port_is_free(addr, e);
+	}
+	for (; r == 0 && s->worker_count < MIN(wanted, SERVER_WORKERS_MAX); s->worker_count++)
+		r = net_listen(addr, BACKLOG, &s->listen_fds[s->worker_count], e);
+	net_addr_format(addr, s->listen_text);
+	return r;
+}
+
+static bool is_wildcard(const struct net_addr *a)
+{
+	return a->any.sa_family == AF_INET ? a->v4.sin_addr.s_addr == INADDR_ANY
+	                                   : IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
+}
+
+/* What short links begin with, in canonical form without the last slash. `addr` is what the settings say,
+ * with its port known; a private server makes the same links as the public one. */
+static int settle_base_url(struct server *s, const struct net_addr *addr, struct err *e)
+{
+	const struct url_rules none = {0};
+	char guess[NET_ADDR_TEXT_BYTES + 8];
+	const char *own = net_addr_format(addr, s->own_text).ptr;
+	struct str text = str_of(s->settings.serve.base_url);
+	unsigned port = ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port : addr->v6.sin6_port);
+	snprintf(s->localhost_text, sizeof(s->localhost_text), "localhost:%u", port);
+	if (text.len == 0) {
+		if (is_wildcard(addr))
+			snprintf(guess, sizeof(guess), "http://%s", s->localhost_text);
+		else
+			snprintf(guess, sizeof(guess), "http://%s", own);
+		text = str_of(guess);
+	}
+	struct err why;
+	int r = url_canonicalize(text, &none, &s->base_url, &why);
+	if (r < 0)
+		return err_set(e, r, "serve.base_url = %.*s: %s", STR_ARG(text), why.text);
+	struct str url = buf_view(&s->base_url);
+	size_t authority_at = (size_t)((const char *)memmem(url.ptr, url.len, "://", 3) - url.ptr) + 3;
+	const char *slash = memchr(url.ptr + authority_at, '/', url.len - authority_at);
+	if (!slash || slash != url.ptr + url.len - 1)
+		return err_set(e, ERR_INVALID,
+		               "serve.base_url = %.*s must end behind the host and port: keys stand right "
+		               "behind its slash",
+		               STR_ARG(text));
+	s->api.base_url = str_n(url.ptr, url.len - 1);
+	s->api.domain = str_n(url.ptr + authority_at, url.len - 1 - authority_at);
+	size_t n = 0;
+	s->own_names[n++] = s->api.domain;
+	s->own_names[n++] = str_of(s->own_text);
+	if (is_wildcard(addr) || net_addr_is_loopback(addr))
+		s->own_names[n++] = str_of(s->localhost_text);
+	s->api.url_rules = (struct url_rules){.own = s->own_names, .own_count = n};
+	return 0;
+}
+
+/* On a fresh store: the first admin key, preset by CURT_ADMIN_KEY or made now. */
+static int ensure_admin_key(struct server *s, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct key_record *keys;
+	size_t count;
+	int r = store_keys(s->store, &arena, &keys, &count);
+	if (r < 0 || count > 0)
+		return r < 0 ? err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r)) : 0;
+	struct store_write w = {
+	    .kind = STORE_KEY_CREATE,
+	    .now_ms = clock_real_ms(),
+	    .arena = &arena,
+	    .key = {.name = STR("admin"), .admin = true, .created_ms = clock_real_ms()},
+	};
+	const char *preset = getenv("CURT_ADMIN_KEY");
+	if (preset && preset[0]) {
+		if (strlen(preset) < ADMIN_KEY_BYTES_MIN)
+			return err_set(e, ERR_INVALID,
+			               "CURT_ADMIN_KEY is too short; give at least %d characters",
+			               ADMIN_KEY_BYTES_MIN);
+		api_key_digest(str_of(preset), w.key.digest);
+	} else {
+		api_key_make(s->admin_key, w.key.digest);
+	}
+	r = store_apply(s->store, &w, 1);
+	if (r == 0)
+		r = w.result;
+	return r < 0 ? err_set(e, r, "cannot write the admin key to the store (%s)", err_name(r)) : 0;
+}
+
+static int open_domain(struct server *s, struct err *e)
+{
+	s->budgets = budgets_new();
+	if (!s->budgets)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	struct links_config config = {
+	    .store = s->store,
+	    .budgets = s->budgets,
+	    .settings = s->settings.links,
+	    .id_block = s->is_private ? ID_BLOCK_PRIVATE : ID_BLOCK,
+	    .render = api_render_redirect,
+	};
+	randombytes_buf(&config.cache_seed, sizeof(config.cache_seed));
+	int r = links_new(&config, &s->links, e);
+	if (r == 0)
+		r = ensure_admin_key(s, e);
+	if (r == 0)
+		r = keyring_new(s->store, s->budgets, &s->settings.api.key_limits, &s->keyring, e);
+	return r;
+}
+
+static int start_pools(struct server *s, struct err *e)
+{
+	s->api.links = s->links;
+	s->api.keyring = s->keyring;
+	s->api.store = s->store;
+	const struct offload_config readers = {
+	    .name = "reader",
+	    .threads = READER_THREADS,
+	    .batch_max = READ_BATCH_MAX,
+	    .queue_max = QUEUE_MAX,
+	    .ops = &api_reader_ops,
+	    .ctx = &s->api,
+	};
+	const struct offload_config writer = {
+	    .name = "writer",
+	    .threads = 1,
+	    .batch_max = WRITE_BATCH_MAX,
+	    .queue_max = QUEUE_MAX,
+	    .ops = &api_writer_ops,
+	    .ctx = &s->api,
+	};
+	int r = offload_new(&readers, &s->api.readers, e);
+	return r < 0 ? r : offload_new(&writer, &s->api.writer, e);
+}
+
+static int start_workers(struct server *s, struct err *e)
+{
+	int r = 0;
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
+		r = worker_new(&s->api, &s->settings.http, s->listen_fds[i], &s->workers[i], e);
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
+		r = worker_start(s->workers[i], i, e);
+	return r;
+}
+
+/* Lets the same user's command line in without a key: who can read the data folder can read the store as
+ * well. */
+static int publish(struct server *s, struct err *e)
+{
+	uint8_t digest[KEY_DIGEST_BYTES];
+	api_key_make(s->local.token, digest);
+	keyring_set_local(s->keyring, str_of(s->local.token));
+	snprintf(s->local.url, sizeof(s->local.url), "http://%s",
+	         s->is_wildcard ? s->localhost_text : s->listen_text);
+	return s->is_private ? 0 : folder_publish(&s->folder, &s->local, e);
+}
+
+int server_start(struct server *s, struct err *e)
+{
+	struct net_addr wanted;
+	if (!s->is_private)
+		raise_descriptor_limit();
+	int r = net_addr_parse(str_of(s->settings.serve.listen), &wanted, e);
+	struct net_addr addr = wanted;
+	if (r == 0 && !s->folder.path)
+		r = folder_open(&s->folder, s->settings.serve.data, true, e);
+	if (r == 0)
+		r = open_listeners(s, &addr, e);
+	if (r == 0) {
+		s->is_wildcard = is_wildcard(&addr);
+		r = settle_base_url(s, s->is_private ? &wanted : &addr, e);
+	}
+	if (r == 0)
+		r = backend_open_store(s->settings.serve.store_url, &s->folder, &s->store, e);
+	if (r == 0)
+		r = open_domain(s, e);
+	if (r == 0)
+		r = publish(s, e);
+	if (r == 0)
+		r = start_pools(s, e);
+	if (r == 0)
+		r = start_workers(s, e);
+	return r;
+}
+
+void server_stop(struct server *s)
+{
+	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
+		worker_drain(s->workers[i], s->settings.serve.drain_ms);
+	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
+		worker_join(s->workers[i]);
+	offload_free(s->api.readers);
+	offload_free(s->api.writer);
+	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
+		worker_free(s->workers[i]);
+	keyring_free(s->keyring);
+	links_free(s->links);
+	budgets_free(s->budgets);
+	store_free(s->store);
+	if (s->folder.path && !s->is_private)
+		folder_unpublish(&s->folder);
+	folder_close(&s->folder);
+	buf_release(&s->base_url);
+}

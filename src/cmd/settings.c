@@ -1,0 +1,139 @@
+#include "cmd/settings.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FIELD(f) offsetof(struct serve_settings, f)
+
+static const struct conf_row serve_rows[] = {
+    {.section = "serve",
+     .name = "listen",
+     .type = CONF_STRING,
+     .offset = FIELD(listen),
+     .def = "127.0.0.1:8080",
+     .help = "Address and port to listen on; port 0 lets the system choose."},
+    {.section = "serve",
+     .name = "workers",
+     .type = CONF_UINT,
+     .offset = FIELD(workers),
+     .def = "0",
+     .max = 256,
+     .help = "Worker threads; 0 is one for each core that the process may use."},
+    {.section = "serve",
+     .name = "base_url",
+     .type = CONF_STRING,
+     .offset = FIELD(base_url),
+     .def = "",
+     .help = "What short links begin with, such as https://s.example; empty is http:// and the listening "
+             "address."},
+    {.section = "serve",
+     .name = "data",
+     .type = CONF_STRING,
+     .offset = FIELD(data),
+     .def = "data",
+     .help = "The data folder; made when it is missing."},
+    {.section = "serve",
+     .name = "drain_time",
+     .type = CONF_DURATION,
+     .offset = FIELD(drain_ms),
+     .def = "10s",
+     .max = 600000,
+     .help = "How long a stopping server lets requests under way finish."},
+    {.section = "store",
+     .name = "url",
+     .type = CONF_STRING,
+     .offset = FIELD(store_url),
+     .def = "sqlite:",
+     .help =
+         "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file, "
+         "memory: nowhere."},
+};
+
+/* CURT_ names in the environment that are not settings. */
+static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG", "CURT_URL", NULL};
+
+enum { GROUPS = 5 };
+
+static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
+{
+	groups[0] = (struct conf_group){serve_rows, ARRAY_LEN(serve_rows), s ? &s->serve : NULL};
+	groups[1] = (struct conf_group){links_rows, links_row_count, s ? &s->links : NULL};
+	groups[2] = (struct conf_group){api_rows, api_row_count, s ? &s->api : NULL};
+	groups[3] = (struct conf_group){http_rows, http_row_count, s ? &s->http : NULL};
+	groups[4] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
+}
+
+/* Takes --config out of the arguments: it says where the others come from. */
+static int source_of(char *const *args, int arg_count, char **rest, struct conf_source *ret, struct err *e)
+{
+	*ret = (struct conf_source){
+	    .file = getenv("CURT_CONFIG"),
+	    .env = environ,
+	    .env_ignored = env_ignored,
+	    .args = rest,
+	};
+	for (int i = 0; i < arg_count; i++) {
+		if (strncmp(args[i], "--config=", 9) == 0) {
+			ret->file = args[i] + 9;
+		} else if (strcmp(args[i], "--config") == 0) {
+			if (++i == arg_count)
+				return err_set(e, ERR_INVALID, "--config needs a file name behind it");
+			ret->file = args[i];
+		} else {
+			rest[ret->arg_count++] = args[i];
+		}
+	}
+	return 0;
+}
+
+static void needs_restart(const char *section, const char *name)
+{
+	log_warn("config", "%s.%s has changed; it takes effect at the next start", section, name);
+}
+
+static int load(struct settings *s, char *const *args, int arg_count, bool again, struct err *e)
+{
+	struct conf_group groups[GROUPS];
+	struct conf_source from;
+	char **rest = calloc((size_t)arg_count + 1, sizeof(*rest));
+	if (!rest)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	groups_of(s, groups);
+	int r = source_of(args, arg_count, rest, &from, e);
+	if (r == 0)
+		r = again ? conf_reload(groups, GROUPS, &from, needs_restart, e)
+		          : conf_load(groups, GROUPS, &from, e);
+	free(rest);
+	return r;
+}
+
+int settings_load(struct settings *s, char *const *args, int arg_count, struct err *e)
+{
+	return load(s, args, arg_count, false, e);
+}
+
+int settings_reload(struct settings *s, char *const *args, int arg_count, struct err *e)
+{
+	return load(s, args, arg_count, true, e);
+}
+
+void settings_release(struct settings *s)
+{
+	struct conf_group groups[GROUPS];
+	groups_of(s, groups);
+	conf_release(groups, GROUPS);
+}
+
+void settings_help(struct buf *out)
+{
+	struct conf_group groups[GROUPS];
+	groups_of(NULL, groups);
+	conf_help(groups, GROUPS, out);
+}
+
+void settings_markdown(struct buf *out)
+{
+	struct conf_group groups[GROUPS];
+	groups_of(NULL, groups);
+	conf_markdown(groups, GROUPS, out);
+}
