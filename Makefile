@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 VARIANT ?= release
 FUZZ_SECONDS ?= 60
 
-PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr inih libcurl
+PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl
 VERSION := $(shell cat VERSION)
 
 ifeq ($(VARIANT),release)
@@ -62,6 +62,8 @@ $(LIBRARY): $(filter-out $(MAIN),$(OBJECTS))
 $(OUT)/obj/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(OUT)/obj/web/assets.o: $(wildcard src/web/*.json)
 
 $(OUT)/tests/%.o: tests/%.c
 	@mkdir -p $(@D)
