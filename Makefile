@@ -28,7 +28,7 @@ else
 $(error VARIANT is release, asan or tsan, not '$(VARIANT)')
 endif
 
-CPPFLAGS = -Isrc -I$(OUT)/gen -D_GNU_SOURCE -D_LGPL_SOURCE -DCURT_VERSION='"$(VERSION)"' \
+CPPFLAGS = -Isrc -I$(OUT)/gen -D_GNU_SOURCE -DCURT_VERSION='"$(VERSION)"' \
 	$(shell pkg-config --cflags $(PACKAGES))
 CFLAGS = -std=gnu17 -g -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	-Wno-missing-field-initializers $(INSTRUMENT) \
@@ -59,13 +59,13 @@ $(LIBRARY): $(filter-out $(MAIN),$(OBJECTS))
 	@rm -f $@
 	ar rcs $@ $^
 
-$(OUT)/obj/%.o: src/%.c
+$(OUT)/obj/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(OUT)/obj/web/assets.o: $(wildcard src/web/*.json)
 
-$(OUT)/tests/%.o: tests/%.c
+$(OUT)/tests/%.o: tests/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
 
@@ -73,7 +73,7 @@ $(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(SUPPORT) $(LIBRARY)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # The load client, also the one that keeps a ledger of what was acknowledged.
-$(OUT)/tests/support/hammer: tests/support/hammer.c
+$(OUT)/tests/support/hammer: tests/support/hammer.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $<
 
