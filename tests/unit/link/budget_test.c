@@ -1,0 +1,136 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "link/budget.h"
+
+#include <pthread.h>
+
+static struct budget *budget_with(struct budgets *b, uint64_t creates, uint64_t period_ms)
+{
+	struct budget *one = budgets_of(b, 7);
+	assert_non_null(one);
+	budget_set(one, creates, 0, period_ms);
+	return one;
+}
+
+static void without_a_bound_everything_passes_and_nothing_is_told(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budget_with(b, 0, 1000);
+	struct meter_reading r;
+	for (int i = 0; i < 10000; i++)
+		assert_true(meter_take(&one->creates, i, &r));
+	assert_int_equal(r.limit, 0);
+	budgets_free(b);
+}
+
+static void a_period_allows_exactly_its_number_and_then_begins_anew(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budget_with(b, 3, 60000);
+	struct meter_reading r;
+	int64_t start = 1000000;
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true(meter_take(&one->creates, start + i, &r));
+		assert_int_equal(r.remaining, 2 - i);
+		assert_int_equal(r.limit, 3);
+	}
+	assert_false(meter_take(&one->creates, start + 500, &r));
+	assert_int_equal(r.remaining, 0);
+	assert_true(r.reset_ms > 0 && r.reset_ms <= 60000);
+	/* what was said is true: not before, but then */
+	assert_false(meter_take(&one->creates, start + 500 + r.reset_ms - 70, NULL));
+	assert_true(meter_take(&one->creates, start + 500 + r.reset_ms, &r));
+	assert_int_equal(r.remaining, 2);
+	budgets_free(b);
+}
+
+static void a_refund_gives_one_back_and_never_more(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budget_with(b, 2, 1000);
+	assert_true(meter_take(&one->creates, 5000, NULL));
+	assert_true(meter_take(&one->creates, 5000, NULL));
+	assert_false(meter_take(&one->creates, 5000, NULL));
+	meter_refund(&one->creates);
+	assert_true(meter_take(&one->creates, 5000, NULL));
+	for (int i = 0; i < 5; i++)
+		meter_refund(&one->creates);
+	assert_true(meter_take(&one->creates, 5000, NULL));
+	assert_true(meter_take(&one->creates, 5000, NULL));
+	assert_false(meter_take(&one->creates, 5000, NULL));
+	budgets_free(b);
+}
+
+static void creations_and_redirections_are_counted_apart(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budgets_of(b, 1);
+	budget_set(one, 1, 2, 1000);
+	assert_true(meter_take(&one->creates, 1000, NULL));
+	assert_false(meter_take(&one->creates, 1000, NULL));
+	assert_true(meter_take(&one->redirects, 1000, NULL));
+	assert_true(meter_take(&one->redirects, 1000, NULL));
+	assert_false(meter_take(&one->redirects, 1000, NULL));
+	budgets_free(b);
+}
+
+static void a_budget_stays_at_its_address_while_others_come(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budgets_of(b, 12345);
+	for (uint64_t owner = 1; owner < 20000; owner++)
+		assert_non_null(budgets_of(b, owner));
+	assert_ptr_equal(budgets_of(b, 12345), one);
+	assert_int_equal(one->owner, 12345);
+	budgets_free(b);
+}
+
+static void *take_many(void *arg)
+{
+	struct meter *m = arg;
+	uintptr_t taken = 0;
+	for (int i = 0; i < 100000; i++)
+		taken += meter_take(m, 1000, NULL);
+	return (void *)taken;
+}
+
+static void threads_together_get_exactly_the_number(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budget_with(b, 150000, 60000);
+	pthread_t threads[4];
+	uintptr_t total = 0;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, take_many, &one->creates), 0);
+	for (int i = 0; i < 4; i++) {
+		void *taken;
+		pthread_join(threads[i], &taken);
+		total += (uintptr_t)taken;
+	}
+	assert_int_equal(total, 150000);
+	budgets_free(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(without_a_bound_everything_passes_and_nothing_is_told),
+	    cmocka_unit_test(a_period_allows_exactly_its_number_and_then_begins_anew),
+	    cmocka_unit_test(a_refund_gives_one_back_and_never_more),
+	    cmocka_unit_test(creations_and_redirections_are_counted_apart),
+	    cmocka_unit_test(a_budget_stays_at_its_address_while_others_come),
+	    cmocka_unit_test(threads_together_get_exactly_the_number),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
