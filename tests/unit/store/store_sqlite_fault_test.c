@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,7 +274,7 @@ static void memory_that_runs_out_loses_nothing(void **state)
 {
 	(void)state;
 	unsigned long uncertain = 0;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 23, &uncertain);
+	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 11, &uncertain);
 }
 
 /* Batches of 3 MB fill the log, so that it is moved into the file and begun anew twice. */
@@ -294,6 +295,43 @@ static void a_checkpoint_that_fails_loses_nothing(void **state)
 		for (fault.at = 1; run_with_fault(&fault, fillers, 6, &uncertain); fault.at += stride)
 			fault.for_good = !fault.for_good;
 	}
+}
+
+/* How many pages a store that was just opened reads for one page of a list. */
+static unsigned long list_reads(uint64_t owner, struct str cursor, size_t count)
+{
+	CLEANUP(arena_release) struct arena a = {0};
+	struct store *store;
+	struct store_list page = {.owner = owner, .cursor = cursor, .limit = 10, .arena = &a};
+	assert_int_equal(store_sqlite_open(path_in_folder("links.db"), &store, NULL), 0);
+	sqlite_sys_fail(&(struct sqlite_fault){.call = SQLITE_SYS_READ, .at = ULONG_MAX});
+	assert_int_equal(store_list(store, &page), 0);
+	unsigned long reads = sqlite_sys_clear();
+	assert_int_equal(page.count, count);
+	store_free(store);
+	return reads;
+}
+
+static void a_page_of_a_list_costs_its_own_length(void **state)
+{
+	(void)state;
+	enum { LINKS = 20000 };
+	CLEANUP(arena_release) struct arena a = {0};
+	struct store *store;
+	struct store_write *batch = calloc(LINKS, sizeof(*batch));
+	assert_int_equal(store_sqlite_open(path_in_folder("links.db"), &store, NULL), 0);
+	for (size_t i = 0; i < LINKS; i++) {
+		batch[i] = kit_generated(&a, i + 1);
+		batch[i].link.owner = i < 5 ? 2 : 1;
+	}
+	assert_int_equal(store_apply(store, batch, LINKS), 0);
+	free(batch);
+	store_free(store);
+	assert_in_range(list_reads(0, STR_NULL, 10), 1, 12);
+	assert_in_range(list_reads(0, STR("10000"), 10), 1, 12);
+	assert_in_range(list_reads(1, STR("10000"), 10), 1, 12);
+	assert_in_range(list_reads(2, STR_NULL, 5), 1, 12);
+	assert_in_range(list_reads(3, STR_NULL, 0), 1, 12);
 }
 
 static void ping_tells_of_a_failed_write_until_one_succeeds(void **state)
@@ -352,6 +390,7 @@ int main(void)
 	    DISK_TEST(a_read_that_fails_tells_no_lies),
 	    DISK_TEST(memory_that_runs_out_loses_nothing),
 	    DISK_TEST(a_checkpoint_that_fails_loses_nothing),
+	    DISK_TEST(a_page_of_a_list_costs_its_own_length),
 	    DISK_TEST(ping_tells_of_a_failed_write_until_one_succeeds),
 	    DISK_TEST(a_batch_that_failed_can_be_handed_in_again),
 	};

@@ -1,0 +1,393 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "link/links.h"
+#include "store/backends.h"
+
+#include <sodium.h>
+#include <stdio.h>
+
+static struct {
+	struct store *store;
+	struct budgets *budgets;
+	struct links *links;
+	struct metrics *metrics;
+	struct arena arena;
+} fx;
+
+static const struct links_settings settings = {
+    .alphabet = KEY_BASE62, .cache_bytes = 1 << 20, .negative_ms = 1000};
+
+/* The response is the URL itself. */
+static int render(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
+{
+	buf_str(out, link->url);
+	*ret_date_at = 3;
+	return 0;
+}
+
+static void start_on(struct store *store)
+{
+	fx.store = store;
+	fx.budgets = budgets_new();
+	if (!fx.metrics)
+		fx.metrics = metrics_register();
+	struct links_config config = {.store = store,
+	                              .budgets = fx.budgets,
+	                              .settings = settings,
+	                              .id_block = 10,
+	                              .cache_seed = 1,
+	                              .render = render};
+	assert_int_equal(links_new(&config, &fx.links, NULL), 0);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	struct store *store;
+	assert_int_equal(store_memory_open(&store, NULL), 0);
+	start_on(store);
+	return 0;
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	links_free(fx.links);
+	budgets_free(fx.budgets);
+	store_free(fx.store);
+	arena_release(&fx.arena);
+	return 0;
+}
+
+static struct store_write creation(const char *url, const char *alias)
+{
+	return (struct store_write){
+	    .kind = STORE_LINK_CREATE,
+	    .now_ms = 1000,
+	    .arena = &fx.arena,
+	    .link = {.owner = 7,
+	             .url = str_of(url),
+	             .created_ms = 1000,
+	             .updated_ms = 1000,
+	             .redirect_status = 302,
+	             .enabled = true,
+	             .is_alias = alias != NULL,
+	             .key = str_of(alias)},
+	};
+}
+
+static struct str create(const char *url, const char *alias)
+{
+	struct store_write w = creation(url, alias);
+	links_apply(fx.links, &w, 1, fx.metrics);
+	assert_int_equal(w.result, 0);
+	return w.link.key;
+}
+
+static int resolve_at(struct str key, int64_t now_ms, struct str *ret)
+{
+	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
+	links_resolve(fx.links, &wanted, 1, now_ms, fx.metrics);
+	if (ret)
+		*ret = r.response;
+	return r.result;
+}
+
+static int resolve(struct str key, struct str *ret)
+{
+	return resolve_at(key, 2000, ret);
+}
+
+static void change(struct str key, unsigned fields, struct link_record link)
+{
+	struct store_write w = {.kind = STORE_LINK_UPDATE,
+	                        .now_ms = 1500,
+	                        .arena = &fx.arena,
+	                        .ref = links_ref(fx.links, key),
+	                        .fields = fields,
+	                        .link = link};
+	links_apply(fx.links, &w, 1, fx.metrics);
+	assert_int_equal(w.result, 0);
+}
+
+static void a_created_link_resolves_to_its_response_and_is_cached(void **state)
+{
+	(void)state;
+	struct str response, key = create("https://a.example/", NULL);
+	assert_int_equal(key.len, 7);
+	assert_null(cache_find(links_cache(fx.links), key));
+	assert_int_equal(resolve(key, &response), 0);
+	assert_true(str_eq(response, STR("https://a.example/")));
+	const struct cache_entry *e = cache_find(links_cache(fx.links), key);
+	assert_non_null(e);
+	assert_int_equal(e->response_date_at, 3);
+	assert_int_equal(e->budget->owner, 7);
+}
+
+static void keys_are_the_cipher_of_leased_ids(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= 25; id++) {
+		struct str key = create("https://a.example/", NULL);
+		assert_int_equal(key_decode(links_cipher(fx.links), key), id);
+	}
+}
+
+static void an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key(void **state)
+{
+	(void)state;
+	struct store_write w = creation("https://a.example/", "promo");
+	links_apply(fx.links, &w, 1, fx.metrics);
+	assert_int_equal(w.result, 0);
+	assert_true(str_eq(w.link.key, STR("promo")));
+	assert_int_equal(resolve(STR("promo"), NULL), 0);
+	char generated[7];
+	key_encode(links_cipher(fx.links), w.link.id, generated);
+	assert_int_equal(resolve(str_n(generated, 7), NULL), ERR_NOT_FOUND);
+}
+
+static void a_taken_name_is_a_conflict_both_ways(void **state)
+{
+	(void)state;
+	create("https://a.example/", "promo");
+	struct store_write again = creation("https://b.example/", "promo");
+	links_apply(fx.links, &again, 1, fx.metrics);
+	assert_int_equal(again.result, ERR_CONFLICT);
+
+	struct str key = create("https://a.example/", NULL);
+	char text[8] = "";
+	memcpy(text, key.ptr, key.len);
+	struct store_write same = creation("https://b.example/", text);
+	links_apply(fx.links, &same, 1, fx.metrics);
+	assert_int_equal(same.result, ERR_CONFLICT);
+	struct str response;
+	assert_int_equal(resolve(key, &response), 0);
+	assert_true(str_eq(response, STR("https://a.example/")));
+}
+
+static void a_generated_key_that_meets_an_alias_is_skipped(void **state)
+{
+	(void)state;
+	char next[8] = "";
+	key_encode(links_cipher(fx.links), 3, next); /* the alias's own row takes id 1 */
+	create("https://alias.example/", next);
+	uint64_t before = fx.metrics->keys_skipped;
+	assert_int_equal(key_decode(links_cipher(fx.links), create("https://a.example/", NULL)), 2);
+	assert_int_equal(key_decode(links_cipher(fx.links), create("https://b.example/", NULL)), 4);
+	assert_int_equal(fx.metrics->keys_skipped, before + 1);
+	struct str response;
+	assert_int_equal(resolve(str_of(next), &response), 0);
+	assert_true(str_eq(response, STR("https://alias.example/")));
+}
+
+static void a_batch_keeps_what_is_good_and_refuses_what_is_not(void **state)
+{
+	(void)state;
+	struct store_write batch[] = {
+	    creation("https://a.example/", NULL),
+	    creation("https://b.example/", "same"),
+	    creation("https://c.example/", "same"),
+	    creation("https://d.example/", NULL),
+	};
+	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
+	assert_int_equal(batch[0].result, 0);
+	assert_int_equal(batch[1].result, 0);
+	assert_int_equal(batch[2].result, ERR_CONFLICT);
+	assert_int_equal(batch[3].result, 0);
+	assert_false(str_eq(batch[0].link.key, batch[3].link.key));
+	struct str response;
+	assert_int_equal(resolve(STR("same"), &response), 0);
+	assert_true(str_eq(response, STR("https://b.example/")));
+}
+
+static void what_is_not_there_is_remembered_until_it_is_created(void **state)
+{
+	(void)state;
+	assert_int_equal(resolve(STR("soon"), NULL), ERR_NOT_FOUND);
+	const struct cache_entry *e = cache_find(links_cache(fx.links), STR("soon"));
+	assert_non_null(e);
+	assert_int_equal(e->response_len, 0);
+	assert_int_equal(e->expires_ms, 2000 + 1000);
+	create("https://a.example/", "soon");
+	assert_null(cache_find(links_cache(fx.links), STR("soon")));
+	assert_int_equal(resolve(STR("soon"), NULL), 0);
+}
+
+static void a_change_or_deletion_is_seen_by_the_next_lookup(void **state)
+{
+	(void)state;
+	struct str response;
+	create("https://old.example/", "k");
+	assert_int_equal(resolve(STR("k"), NULL), 0);
+	change(STR("k"), LINK_URL, (struct link_record){.url = STR("https://new.example/")});
+	assert_null(cache_find(links_cache(fx.links), STR("k")));
+	assert_int_equal(resolve(STR("k"), &response), 0);
+	assert_true(str_eq(response, STR("https://new.example/")));
+
+	struct store_write gone = {
+	    .kind = STORE_LINK_DELETE, .arena = &fx.arena, .ref = links_ref(fx.links, STR("k"))};
+	links_apply(fx.links, &gone, 1, fx.metrics);
+	assert_int_equal(gone.result, 0);
+	assert_null(cache_find(links_cache(fx.links), STR("k")));
+	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
+}
+
+static void a_disabled_link_is_not_found_but_stays(void **state)
+{
+	(void)state;
+	create("https://a.example/", "k");
+	change(STR("k"), LINK_ENABLED, (struct link_record){.enabled = false});
+	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
+	change(STR("k"), LINK_ENABLED, (struct link_record){.enabled = true});
+	assert_int_equal(resolve(STR("k"), NULL), 0);
+}
+
+static void an_expired_link_is_not_found_and_is_removed(void **state)
+{
+	(void)state;
+	create("https://a.example/", "k");
+	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 5000});
+	assert_int_equal(resolve_at(STR("k"), 4999, NULL), 0);
+	uint64_t before = fx.metrics->links_reaped;
+	assert_int_equal(resolve_at(STR("k"), 5000, NULL), ERR_NOT_FOUND);
+	assert_int_equal(fx.metrics->links_reaped, before + 1);
+	struct store_lookup read = {.ref = links_ref(fx.links, STR("k")), .arena = &fx.arena};
+	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
+	assert_int_equal(read.result, ERR_NOT_FOUND);
+}
+
+static void a_list_has_keys_newest_first(void **state)
+{
+	(void)state;
+	struct str first = create("https://a.example/", NULL);
+	create("https://b.example/", "alias");
+	struct str last = create("https://c.example/", NULL);
+	struct store_list page = {.limit = 10, .arena = &fx.arena};
+	assert_int_equal(links_list(fx.links, &page), 0);
+	assert_int_equal(page.count, 3);
+	assert_true(str_eq(page.links[0].key, last));
+	assert_true(str_eq(page.links[1].key, STR("alias")));
+	assert_true(str_eq(page.links[2].key, first));
+}
+
+static void another_key_shape_on_the_same_store_is_refused_with_the_fix(void **state)
+{
+	(void)state;
+	struct links *other;
+	struct err e;
+	struct links_config config = {
+	    .store = fx.store, .budgets = fx.budgets, .settings = settings, .id_block = 1};
+	config.settings.key_length = 6;
+	assert_int_equal(links_new(&config, &other, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "keys.length = 7"));
+	config.settings.key_length = 0;
+	config.settings.alphabet = KEY_BASE36;
+	assert_int_equal(links_new(&config, &other, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "keys.alphabet = base62"));
+	config.settings.alphabet = KEY_BASE62;
+	config.settings.key_length = 3;
+	assert_int_equal(links_new(&config, &other, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "too short"));
+}
+
+static void the_secret_stays_with_the_store(void **state)
+{
+	(void)state;
+	struct links *again;
+	struct links_config config = {
+	    .store = fx.store, .budgets = fx.budgets, .settings = settings, .id_block = 1};
+	assert_int_equal(links_new(&config, &again, NULL), 0);
+	assert_memory_equal(links_cipher(again)->secret, links_cipher(fx.links)->secret, KEY_SECRET_BYTES);
+	links_free(again);
+}
+
+static void on_a_failing_store(const char *spec, void (*then)(void))
+{
+	struct store *inner, *store;
+	stop(NULL);
+	assert_int_equal(store_memory_open(&inner, NULL), 0);
+	assert_int_equal(store_fault_open(spec, inner, &store, NULL), 0);
+	start_on(store);
+	then();
+}
+
+static void lookup_fails(void)
+{
+	create("https://a.example/", "k");
+	assert_int_equal(resolve(STR("k"), NULL), ERR_UNAVAILABLE);
+	assert_null(cache_find(links_cache(fx.links), STR("k"))); /* a failure is not an answer to remember */
+	assert_int_equal(resolve(STR("k"), NULL), 0);
+}
+
+static void a_failed_lookup_is_told_and_not_cached(void **state)
+{
+	(void)state;
+	on_a_failing_store("lookup=unavailable@1!", lookup_fails);
+}
+
+static void apply_is_uncertain(void)
+{
+	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
+	struct store_write w = creation("https://a.example/", "k");
+	links_apply(fx.links, &w, 1, fx.metrics);
+	assert_int_equal(w.result, ERR_UNCERTAIN);
+	assert_null(cache_find(links_cache(fx.links), STR("k"))); /* it may be there: ask again */
+	assert_int_equal(resolve(STR("k"), NULL), 0);
+}
+
+static void after_an_uncertain_write_the_cache_asks_again(void **state)
+{
+	(void)state;
+	on_a_failing_store("apply=uncertain", apply_is_uncertain);
+}
+
+static void lease_fails(void)
+{
+	struct store_write batch[] = {
+	    creation("https://a.example/", NULL),
+	    {.kind = STORE_KEY_CREATE,
+	     .arena = &fx.arena,
+	     .now_ms = 1,
+	     .key = {.name = STR("k"), .created_ms = 1}},
+	};
+	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
+	assert_int_equal(batch[0].result, ERR_UNAVAILABLE);
+	assert_int_equal(batch[1].result, 0);
+	assert_int_equal(batch[1].key.id, 1);
+}
+
+static void without_ids_creations_fail_and_other_changes_go_on(void **state)
+{
+	(void)state;
+	on_a_failing_store("lease=unavailable", lease_fails);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_created_link_resolves_to_its_response_and_is_cached),
+	    TEST(keys_are_the_cipher_of_leased_ids),
+	    TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key),
+	    TEST(a_taken_name_is_a_conflict_both_ways),
+	    TEST(a_generated_key_that_meets_an_alias_is_skipped),
+	    TEST(a_batch_keeps_what_is_good_and_refuses_what_is_not),
+	    TEST(what_is_not_there_is_remembered_until_it_is_created),
+	    TEST(a_change_or_deletion_is_seen_by_the_next_lookup),
+	    TEST(a_disabled_link_is_not_found_but_stays),
+	    TEST(an_expired_link_is_not_found_and_is_removed),
+	    TEST(a_list_has_keys_newest_first),
+	    TEST(another_key_shape_on_the_same_store_is_refused_with_the_fix),
+	    TEST(the_secret_stays_with_the_store),
+	    TEST(a_failed_lookup_is_told_and_not_cached),
+	    TEST(after_an_uncertain_write_the_cache_asks_again),
+	    TEST(without_ids_creations_fail_and_other_changes_go_on),
+	};
+	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
