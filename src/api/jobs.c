@@ -94,6 +94,13 @@ void write_job_submit(struct write_job *j)
 
 /* On pool threads */
 
+/* A failure that holds for a whole batch shows in its first result; the log hears of it once. */
+static void log_failure(const char *what, size_t n, int result)
+{
+	if (result == ERR_UNAVAILABLE || result == ERR_UNCERTAIN || result == ERR_CORRUPT)
+		log_error("api", "%s failed for %zu: %s", what, n, err_name(result));
+}
+
 static void run_single(struct api *api, struct read_job *j)
 {
 	switch (j->kind) {
@@ -126,8 +133,10 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 		else
 			run_single(api, j);
 	}
-	if (resolve_count > 0)
-		links_resolve(api->links, resolves, resolve_count, now_ms, my_metrics());
+	if (resolve_count == 0)
+		return;
+	links_resolve(api->links, resolves, resolve_count, now_ms, my_metrics());
+	log_failure("looking up links", resolve_count, resolves[0]->result);
 }
 
 /* Only resolves are shared. */
@@ -162,6 +171,7 @@ static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 	if (!writes)
 		return;
 	links_apply(api->links, writes, n, my_metrics());
+	log_failure("writing changes", n, writes[0].result);
 	for (size_t i = 0; i < n; i++)
 		container_of(jobs[i], struct write_job, job)->write = writes[i];
 	free(writes);

@@ -325,36 +325,37 @@ static void forget_strings(const struct conf_group *groups, size_t group_count)
 int conf_load(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
               struct err *e)
 {
-	CLEANUP(settings_release) struct settings s = {.e = e};
+	struct settings s = {.e = e};
 	forget_strings(groups, group_count);
 	int r = settings_load(&s, groups, group_count, from);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < s.count; i++)
+	for (size_t i = 0; r == 0 && i < s.count; i++)
 		conf_value_store(s.list[i].row, s.list[i].target, &s.list[i].value);
-	return 0;
+	settings_release(&s);
+	return r;
+}
+
+static void setting_renew(struct setting *now, void (*changed)(const char *section, const char *name))
+{
+	struct conf_value before = conf_value_peek(now->row, now->target);
+	if (conf_value_eq(now->row, &before, &now->value))
+		return;
+	if (now->row->flags & CONF_RELOADABLE) {
+		conf_value_release(now->row, &before);
+		conf_value_store(now->row, now->target, &now->value);
+	} else if (changed) {
+		changed(now->row->section, now->row->name);
+	}
 }
 
 int conf_reload(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
                 void (*changed)(const char *section, const char *name), struct err *e)
 {
-	CLEANUP(settings_release) struct settings s = {.e = e};
+	struct settings s = {.e = e};
 	int r = settings_load(&s, groups, group_count, from);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < s.count; i++) {
-		struct setting *now = &s.list[i];
-		struct conf_value before = conf_value_peek(now->row, now->target);
-		if (conf_value_eq(now->row, &before, &now->value))
-			continue;
-		if (now->row->flags & CONF_RELOADABLE) {
-			conf_value_release(now->row, &before);
-			conf_value_store(now->row, now->target, &now->value);
-		} else if (changed) {
-			changed(now->row->section, now->row->name);
-		}
-	}
-	return 0;
+	for (size_t i = 0; r == 0 && i < s.count; i++)
+		setting_renew(&s.list[i], changed);
+	settings_release(&s);
+	return r;
 }
 
 void conf_release(const struct conf_group *groups, size_t group_count)

@@ -1,6 +1,5 @@
 #include "link/links.h"
 
-#include "obs/log.h"
 #include "os/clock.h"
 
 #include <sodium.h>
@@ -170,10 +169,8 @@ static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n,
 	histogram_record(&m->store_lookup_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
 	metric_add(&m->store_lookups, n);
 	metric_add(&m->store_lookup_batches, 1);
-	if (r < 0) {
+	if (r < 0)
 		metric_add(&m->store_errors, 1);
-		log_error("link", "looking up %zu links failed: %s", n, err_name(r));
-	}
 	return r;
 }
 
@@ -301,7 +298,6 @@ static void apply_counted(struct links *l, struct store_write *writes, size_t n,
 	if (r == 0)
 		return;
 	metric_add(&m->store_errors, 1);
-	log_error("link", "writing %zu changes failed: %s", n, err_name(r));
 	for (size_t i = 0; i < n; i++)
 		writes[i].result = r;
 }

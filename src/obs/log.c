@@ -35,7 +35,8 @@
 enum {
 	OUT_BYTES = 65536,
 	DRAIN_ENTRIES = 1024,
-	LINGER_MS = 1, /* after a line, more are awaited this long before they need to wake the flusher */
+	BUSY_ENTRIES = 64, /* with so many at once, rings fill fast: do not linger */
+	LINGER_MS = 1,     /* after a line, more are awaited this long before they need to wake the flusher */
 	STALL_WAIT_MS = 100,
 	STALL_WAITS = 50, /* a pipe whose reader takes nothing for so many waits loses lines */
 	STALL_WAITS_STOPPING = 10,
@@ -226,31 +227,30 @@ static void out_lost(uint64_t lines)
 		flusher.unwritten += lines;
 }
 
-/* Takes a bounded number of entries, so that one busy thread cannot starve the others. True when there
- * was anything. */
-static bool ring_drain(struct log_ring *r)
+/* Takes a bounded number of entries, so that one busy thread cannot starve the others; returns how many. */
+static int ring_drain(struct log_ring *r)
 {
 	struct log_entry entry;
 	char text[LOG_TEXT_MAX];
 	uint64_t lost;
-	for (int i = 0; i < DRAIN_ENTRIES; i++) {
+	for (int taken = 0; taken < DRAIN_ENTRIES; taken++) {
 		if (!log_ring_pop(r, &entry, text, &lost)) {
 			out_lost(log_ring_take_lost(r));
-			return i > 0;
+			return taken;
 		}
 		out_lost(lost);
 		out_entry(&entry);
 	}
-	return true;
+	return DRAIN_ENTRIES;
 }
 
-static bool rings_drain(void)
+static int rings_drain(void)
 {
-	bool any = false;
+	int taken = 0;
 	for (struct log_ring *r = log_ring_first(); r; r = r->next)
-		any |= ring_drain(r);
+		taken += ring_drain(r);
 	out_flush();
-	return any;
+	return taken;
 }
 
 static void wait_for_wake(int timeout_ms)
@@ -265,12 +265,14 @@ static void *flusher_run(void *arg)
 {
 	(void)arg;
 	while (!atomic_load(&stop_wanted)) {
-		if (rings_drain()) {
-			wait_for_wake(LINGER_MS);
+		int taken = rings_drain();
+		if (taken > 0) {
+			if (taken < BUSY_ENTRIES)
+				wait_for_wake(LINGER_MS);
 			continue;
 		}
 		atomic_store(&sleeping, true);
-		if (!rings_drain() && !atomic_load(&stop_wanted) && !atomic_load(&reopen_wanted))
+		if (rings_drain() == 0 && !atomic_load(&stop_wanted) && !atomic_load(&reopen_wanted))
 			wait_for_wake(-1);
 		atomic_store(&sleeping, false);
 	}
@@ -278,7 +280,7 @@ static void *flusher_run(void *arg)
 		while (atomic_load(&r->busy))
 			sched_yield();
 	}
-	while (rings_drain())
+	while (rings_drain() > 0)
 		;
 	return NULL;
 }
@@ -412,7 +414,7 @@ void log_line(enum log_level level, const char *module, const char *fmt, ...)
 	va_end(ap);
 	size_t kept = (size_t)MIN(MAX(len, 0), LOG_TEXT_MAX);
 	if (len > LOG_TEXT_MAX)
-		memcpy(text + kept - 3, "...", 3);
+		memset(text + kept - 3, '.', 3);
 	struct log_entry entry = {
 	    .time_ms = clock_real_ms(), .level = level, .module = module, .text = str_n(text, kept)};
 	if (!hand_over(&entry))

@@ -14,7 +14,8 @@ struct writer {
 
 static void put(struct writer *w, struct str s)
 {
-	memcpy(w->at, s.ptr, s.len);
+	if (s.len > 0)
+		memcpy(w->at, s.ptr, s.len);
 	w->at += s.len;
 }
 

@@ -13,7 +13,12 @@ struct record {
 	int level;
 };
 
-enum { RECORD_ALIGN = 8 };
+enum {
+	RECORD_ALIGN = 8,
+	/* After a loss so much must be free before lines are taken again: else, in a flood, every line
+	 * that squeezes in would bring a notice of its own. More than one line can need. */
+	RESUME_BYTES = LOG_RING_BYTES / 4,
+};
 
 static struct log_ring *_Atomic rings; /* only ever grows */
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,7 +49,8 @@ bool log_ring_push(struct log_ring *r, const struct log_entry *entry)
 	need = (need + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
 	uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire); /* pairs with the pop's store */
-	if (LOG_RING_BYTES - (head - tail) < need) {
+	bool losing = atomic_load_explicit(&r->lost, memory_order_relaxed) > 0;
+	if (LOG_RING_BYTES - (head - tail) < (losing ? RESUME_BYTES : need)) {
 		atomic_fetch_add_explicit(&r->lost, 1, memory_order_relaxed);
 		return false;
 	}

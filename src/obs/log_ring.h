@@ -29,7 +29,8 @@ struct log_ring *log_ring_own(void);
 /* The newest ring; `next` leads through all of them. Sequentially consistent. */
 struct log_ring *log_ring_first(void);
 
-/* False when the entry does not fit now: `lost` is one more. Only by the owning thread. */
+/* False when the entry does not fit, or when entries were lost and a quarter of the ring is not yet free
+ * again: `lost` is one more. Only by the owning thread. */
 bool log_ring_push(struct log_ring *r, const struct log_entry *entry);
 
 /* False when the ring is empty. `ret->text` lies in `text`; `*ret_lost` lines were lost just before it.
