@@ -398,6 +398,7 @@ static size_t conn_bytes(struct stream *s, const char *data, size_t len)
 		if (UNLIKELY(stream_backlog(s) > BACKLOG_BYTES_MAX)) {
 			c->parked = true;
 			stream_pause(s);
+			stream_ask_drained(s);
 			set_output_deadline(c);
 			return used;
 		}
@@ -422,8 +423,6 @@ static void conn_eof(struct stream *s)
 static void conn_drained(struct stream *s)
 {
 	struct http_conn *c = conn_of(s);
-	if (!c->parked)
-		return;
 	c->parked = false;
 	stream_set_deadline(s, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
 	stream_resume(s);

@@ -30,7 +30,7 @@ struct stream_ops {
 	/* The peer sends no more. It may still read. */
 	void (*eof)(struct stream *s);
 
-	/* Output that did not leave at once has now left completely. */
+	/* All queued output has left; said once for each stream_ask_drained. */
 	void (*drained)(struct stream *s);
 
 	/* The deadline has passed; it is cleared. */
@@ -53,11 +53,12 @@ struct stream {
 	int fd;
 	uint8_t state;
 	bool paused;
-	bool dirty;        /* on the loop's list of streams with output */
-	bool resumed;      /* on the loop's list of streams to deliver to */
-	bool eof;          /* the peer sends no more */
-	bool eof_said;     /* and the owner knows */
-	bool sending;      /* output did not leave at once: waiting for room */
+	bool dirty;    /* on the loop's list of streams with output */
+	bool resumed;  /* on the loop's list of streams to deliver to */
+	bool eof;      /* the peer sends no more */
+	bool eof_said; /* and the owner knows */
+	bool sending;  /* output did not leave at once: waiting for room */
+	bool drained_asked;
 	unsigned interest; /* events asked of epoll */
 	struct buf in;     /* delivered, not consumed */
 	struct buf out;    /* queued */
@@ -81,6 +82,9 @@ static inline size_t stream_backlog(const struct stream *s)
 {
 	return s->out.len - s->out_sent;
 }
+
+/* Asks for `drained`, once; at the end of this turn at the earliest. */
+void stream_ask_drained(struct stream *s);
 
 /* Paused, a stream delivers nothing (and reads nothing further from the peer). Resuming delivers what is
  * there later in the same turn, or in the next one. */

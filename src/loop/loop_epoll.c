@@ -176,6 +176,12 @@ void stream_write(struct stream *s, const void *data, size_t len)
 	stream_written(s);
 }
 
+void stream_ask_drained(struct stream *s)
+{
+	s->drained_asked = true;
+	stream_mark_dirty(s);
+}
+
 void stream_pause(struct stream *s)
 {
 	s->paused = true;
@@ -276,15 +282,16 @@ static void stream_flush(struct stream *s)
 	s->out_sent = 0;
 	s->out.len = 0;
 	buffer_return(l, &s->out);
-	bool was_sending = s->sending;
-	if (was_sending) {
+	if (s->sending) {
 		s->sending = false;
 		stream_interest(s, s->interest & ~(unsigned)EPOLLOUT);
 	}
 	if (s->state == STREAM_FLUSHING)
 		stream_shut(s);
-	else if (was_sending && s->state == STREAM_OPEN)
+	if (UNLIKELY(s->drained_asked) && s->state == STREAM_OPEN) {
+		s->drained_asked = false;
 		s->ops->drained(s);
+	}
 }
 
 static void stream_say_eof(struct stream *s)

@@ -17,6 +17,6 @@ int kit_apply(struct store *s, struct store_write *w);
 int kit_find(struct store *s, struct arena *a, uint64_t id, const char *key, struct link_record *ret);
 int kit_find_generated(struct store *s, struct arena *a, uint64_t id);
 
-/* A new folder under $TMPDIR, and its end with all that is in it. */
+/* A new folder under $TMPDIR (or a usual place), and its end with all that is in it. */
 void kit_folder_make(char ret_path[KIT_PATH_BYTES]);
 void kit_folder_remove(const char *path);

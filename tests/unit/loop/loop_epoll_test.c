@@ -24,6 +24,7 @@
  *   r        resume whoever holds     q        answer "bye" and close
  *   x        abort                    d        set a deadline of 50 ms (then it says "late" and closes)
  *   b        a large answer           o        echo, and let the turn's hook look at it
+ *   s        echo, and say when it has left
  * What is not a whole line stays with the loop.
  */
 struct fixture {
@@ -63,9 +64,14 @@ static void obey(struct stream *s, const char *line, size_t len)
 	case 'b': {
 		char *large = calloc(1, LARGE);
 		stream_write(s, large, LARGE);
+		stream_ask_drained(s);
 		free(large);
 		break;
 	}
+	case 's':
+		stream_write(s, line, len);
+		stream_ask_drained(s);
+		break;
 	case 'o':
 		stream_write(s, line, len);
 		fx.watched = s;
@@ -327,6 +333,19 @@ static void an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_say
 	stop();
 }
 
+static void a_small_answer_that_leaves_at_once_has_drained_too(void **state)
+{
+	(void)state;
+	start(16);
+	int fd = dial();
+	say(fd, "s\n");
+	expect(fd, "s\ndrained\n");
+	say(fd, "e x\n"); /* said once */
+	expect(fd, "e x\n");
+	close(fd);
+	stop();
+}
+
 static void hooks_run_before_the_output_of_their_turn(void **state)
 {
 	(void)state;
@@ -432,6 +451,7 @@ int main(void)
 	    cmocka_unit_test(an_abort_ends_the_stream_at_once),
 	    cmocka_unit_test(a_deadline_passes_without_any_traffic),
 	    cmocka_unit_test(an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_says_drained),
+	    cmocka_unit_test(a_small_answer_that_leaves_at_once_has_drained_too),
 	    cmocka_unit_test(hooks_run_before_the_output_of_their_turn),
 	    cmocka_unit_test(beyond_the_bound_new_connections_wait_their_turn),
 	    cmocka_unit_test(a_refused_connection_is_closed_and_counted),

@@ -8,8 +8,10 @@
 #include "lib/os_fault.h"
 #include "lib/temp.h"
 #include "obs/log.h"
+#include "obs/log_ring.h"
 #include "os/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -321,6 +323,105 @@ static void stopping_among_busy_writers_loses_no_line(void **state)
 	}
 }
 
+static atomic_bool holding, go_on;
+
+/* A writer that is held up between its look at the log's state and its push. */
+static void *push_late(void *arg)
+{
+	(void)arg;
+	struct log_ring *r = log_ring_own();
+	struct log_entry entry = {.level = LOG_INFO, .module = "test", .text = STR("late")};
+	atomic_store(&r->busy, true);
+	atomic_store(&holding, true);
+	while (!atomic_load(&go_on))
+		sched_yield();
+	log_ring_push(r, &entry);
+	atomic_store(&r->busy, false);
+	return NULL;
+}
+
+static void *stop(void *arg)
+{
+	(void)arg;
+	log_stop();
+	return NULL;
+}
+
+static void stopping_waits_for_a_writer_that_is_held_up(void **state)
+{
+	(void)state;
+	pthread_t writer, stopper;
+	atomic_store(&holding, false);
+	atomic_store(&go_on, false);
+	start(out_path, 0);
+	assert_int_equal(pthread_create(&writer, NULL, push_late, NULL), 0);
+	while (!atomic_load(&holding))
+		sched_yield();
+	assert_int_equal(pthread_create(&stopper, NULL, stop, NULL), 0);
+	while (count_lines(err_path, "test: probe") < 100) /* straight: the stop has begun */
+		log_info("test", "probe");
+	atomic_store(&go_on, true);
+	pthread_join(writer, NULL);
+	pthread_join(stopper, NULL);
+	assert_int_equal(count_lines(out_path, "test: late"), 1);
+}
+
+static int log_thread_id(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	const struct dirent *task;
+	int found = 0;
+	while (tasks && (task = readdir(tasks))) {
+		char path[300], name[32] = "";
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+		FILE *f = fopen(path, "r");
+		if (f && fgets(name, sizeof(name), f) && strcmp(name, "log\n") == 0)
+			found = atoi(task->d_name);
+		if (f)
+			fclose(f);
+	}
+	if (tasks)
+		closedir(tasks);
+	return found;
+}
+
+/* Returns when the flusher is inside a poll without a timeout, or when the system does not tell. */
+static void wait_until_the_flusher_sleeps(void)
+{
+	char path[64], text[256];
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", log_thread_id());
+	for (;;) {
+		FILE *f = fopen(path, "r");
+		if (!f)
+			return;
+		const char *line = fgets(text, sizeof(text), f);
+		fclose(f);
+		unsigned long fds, count, timeout;
+		if (!line)
+			return;
+		if (sscanf(text, "%*d %lx %lx %lx", &fds, &count, &timeout) == 3 && count == 1 &&
+		    ((int)timeout == -1 || timeout == 0)) /* poll, or ppoll */
+			return;
+		sched_yield();
+	}
+}
+
+static void a_line_wakes_a_sleeping_flusher(void **state)
+{
+	(void)state;
+	start(out_path, 0);
+	for (uint64_t i = 1; i <= 20; i++) {
+		struct timespec began, now;
+		wait_until_the_flusher_sleeps();
+		log_info("test", "wake");
+		clock_gettime(CLOCK_MONOTONIC, &began);
+		while (count_lines(out_path, "test: wake") < i) {
+			clock_gettime(CLOCK_MONOTONIC, &now);
+			assert_true(now.tv_sec - began.tv_sec < 10);
+		}
+	}
+}
+
 /* A pipe whose reading end is `*ret_reader`, under the log's path. */
 static void start_on_pipe(int *ret_reader)
 {
@@ -530,6 +631,8 @@ int main(void)
 	    TEST(the_rows_fill_the_settings),
 	    TEST(a_file_that_cannot_be_opened_is_an_error_that_names_it),
 	    TEST(lines_of_many_threads_all_arrive_in_each_threads_order),
+	    TEST(stopping_waits_for_a_writer_that_is_held_up),
+	    TEST(a_line_wakes_a_sleeping_flusher),
 	    TEST(stopping_among_busy_writers_loses_no_line),
 	    TEST(a_full_ring_drops_counts_and_tells),
 	    TEST(a_reader_who_never_reads_cannot_hang_the_stop),

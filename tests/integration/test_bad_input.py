@@ -1,0 +1,536 @@
+"""Bad input gets a clear answer, and nothing changes."""
+import json
+import os
+import shutil
+import socket
+import sqlite3
+
+import pytest
+
+from harness import ADMIN_KEY, CURT, assert_problem, curt, folder_bytes, run, unchanged
+from wire import chunked, request
+
+URL = "https://example.com/"
+
+
+@pytest.fixture
+def still(shared):
+    """The module's server, which must be the same before and after."""
+    with unchanged(shared):
+        yield shared
+
+
+@pytest.fixture(scope="module", autouse=True)
+def something_to_lose(shared):
+    shared.create("https://example.com/kept", alias="kept", title="kept", tags=["kept"])
+
+
+def creating(client, **fields):
+    return client.post("/api/v1/links", json=dict({"original_url": URL}, **fields))
+
+
+def changing(client, **fields):
+    return client.patch("/api/v1/links/kept", json=fields)
+
+
+# URLs
+
+BAD_URLS = {
+    "empty": ("", "empty"),
+    "blank": (" \t ", "empty"),
+    "no scheme": ("example.com/x", "http:// or https://"),
+    "no scheme but slashes": ("//example.com/x", "http:// or https://"),
+    "ftp": ("ftp://example.com/", "not 'ftp:'"),
+    "javascript": ("javascript:alert(1)", "not 'javascript:'"),
+    "data": ("data:text/html,x", "not 'data:'"),
+    "file": ("file:///etc/passwd", "not 'file:'"),
+    "one slash": ("http:/example.com", "//"),
+    "no host": ("http:///x", "host"),
+    "no host but a port": ("http://:80/", "host"),
+    "line feed inside": ("https://example.com/a\nb", "white space"),
+    "carriage return and a field": ("https://example.com/\r\nSet-Cookie: x=y", "white space"),
+    "tab inside": ("https://example.com/a\tb", "white space"),
+    "space inside": ("https://example.com/a b", "white space"),
+    "NUL": ("https://example.com/a\0b", ""),
+    "escape character": ("https://example.com/a\x1bb", "control character"),
+    "delete character": ("https://example.com/a\x7fb", "control character"),
+    "C1 control character": ("https://example.com/a\u0085b", "control character"),
+    "backslash": ("https://example.com\\@evil.example/", "backslash"),
+    "user info": ("https://user:password@example.com/", "user info"),
+    "port 0": ("https://example.com:0/", "port"),
+    "port beyond 65535": ("https://example.com:65536/", "port"),
+    "port that is no number": ("https://example.com:http/", "port"),
+    "bad escape": ("https://example.com/%zz", "escape"),
+    "cut escape": ("https://example.com/%4", "escape"),
+    "underscore and spaces in the host": ("https://exa mple.com/", "white space"),
+    "dashes at the end of a label": ("https://example-.com/", "host"),
+    "empty label": ("https://example..com/", "host"),
+    "IPv4 in another form": ("http://2130706433/", "IPv4"),
+    "IPv4 in hex": ("http://0x7f.0.0.1/", "IPv4"),
+    "IPv6 without brackets": ("http://2001:db8::1/", "colons"),
+    "IPv6 that is none": ("http://[12345::]/", "IPv6"),
+    "over 8 KiB": ("https://example.com/" + "x" * (8192 - 19), "8192"),
+    "over 8 KiB once encoded": ("https://example.com/" + "ü" * 3000, "percent-encoded"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_URLS)
+def test_a_bad_url_is_refused_in_every_place_that_takes_one(still, name):
+    url, word = BAD_URLS[name]
+    assert_problem(creating(still, original_url=url), 400, word)
+    assert_problem(still.post("/api/v1/createURL", json={"original_url": url}), 400, word)
+    assert_problem(changing(still, original_url=url), 400, word)
+
+
+@pytest.mark.parametrize("spelling", ["http://127.0.0.1:{port}/x", "http://127.0.0.1:{port}", "HTTP://127.0.0.1:{port}/",
+                                      "https://127.0.0.1:{port}/kept", "http://localhost:{port}/kept",
+                                      "http://LOCALHOST:{port}/", "http://localhost.:{port}/"])
+def test_a_url_that_points_back_at_this_server_is_refused(still, spelling):
+    url = spelling.format(port=still.port)
+    assert_problem(creating(still, original_url=url), 400, "points back at this server")
+    assert_problem(changing(still, original_url=url), 400, "points back at this server")
+
+
+def test_a_url_of_the_same_host_on_another_port_is_somebody_else(server):
+    other = f"http://127.0.0.1:{server.port % 65535 + 1}/"
+    assert server.create(other)["original_url"] == other
+
+
+@pytest.mark.parametrize("url", ["https://s.example/x", "http://S.EXAMPLE/x", "https://s.example:443/", "https://s.example./",
+                                 "http://127.0.0.1:{port}/x", "http://localhost:{port}/x"])
+def test_the_base_url_and_the_address_behind_it_are_this_server(serve, url):
+    server = serve("--base-url", "https://s.example/")
+    with unchanged(server):
+        assert_problem(creating(server, original_url=url.format(port=server.port)), 400, "points back at this server")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_server_that_listens_on_every_address_knows_itself_on_this_machine(serve, host):
+    server = serve(listen="0.0.0.0:0")
+    with unchanged(server):
+        response = creating(server, original_url=f"http://{host}:{server.port}/x")
+        assert_problem(response, 400, "points back at this server")
+
+
+# Aliases
+
+@pytest.mark.parametrize("alias, word", [
+    ("", "1 to 64"), ("x" * 65, "at most 64"), ("a b", "A-Z a-z 0-9 - _"), ("a/b", "A-Z a-z 0-9 - _"),
+    ("a+", "A-Z a-z 0-9 - _"), ("a.b", "A-Z a-z 0-9 - _"), ("ä", "A-Z a-z 0-9 - _"), ("a%41", "A-Z a-z 0-9 - _"),
+    ("a\n", "A-Z a-z 0-9 - _"), ("?", "A-Z a-z 0-9 - _"),
+])
+def test_a_malformed_alias_is_refused(still, alias, word):
+    assert_problem(creating(still, alias=alias), 400, word)
+    assert_problem(still.post("/api/v1/createURL", json={"original_url": URL, "custom_alias": alias}), 400, word)
+
+
+def test_an_alias_with_a_nul_is_refused(still):
+    assert creating(still, alias="a\0b").status_code == 400
+
+
+@pytest.mark.parametrize("alias", ["api", "API", "Api", "app", "healthz", "readyz", "metrics", "event", "stats", "login",
+                                   "admin", "static", "favicon", "robots"])
+def test_a_reserved_word_is_refused_in_any_case(still, alias):
+    assert_problem(creating(still, alias=alias), 400, "reserved")
+    assert_problem(still.post("/api/v1/createURL", json={"original_url": URL, "custom_alias": alias}), 400, "reserved")
+
+
+def test_a_taken_alias_is_a_conflict(still):
+    assert_problem(creating(still, alias="kept"), 409, "'kept' is taken")
+    assert_problem(still.post("/api/v1/createURL", json={"original_url": URL, "custom_alias": "kept"}), 409, "'kept'")
+
+
+# Keys
+
+@pytest.fixture(scope="module")
+def revoked(shared):
+    key = shared.make_key("revoked")
+    assert shared.delete(f"/api/v1/keys/{key['id']}").status_code == 204
+    return key["key"]
+
+
+@pytest.mark.parametrize("method, path", [
+    ("POST", "/api/v1/links"), ("GET", "/api/v1/links"), ("GET", "/api/v1/links/kept"), ("PATCH", "/api/v1/links/kept"),
+    ("DELETE", "/api/v1/links/kept"), ("POST", "/api/v1/keys"), ("GET", "/api/v1/keys"), ("DELETE", "/api/v1/keys/1"),
+    ("POST", "/api/v1/createURL"), ("DELETE", "/api/v1/deleteURL?url_key=kept"),
+])
+def test_a_missing_unknown_or_revoked_key_is_refused(still, revoked, method, path):
+    body = {"original_url": URL, "title": "changed"} if method in ("POST", "PATCH") else None
+    for key in (None, "ck_unknown", revoked, ADMIN_KEY + "x", ADMIN_KEY[:-1], ADMIN_KEY.upper(), "x" * 5000):
+        response = still.request(method, path, key=key, json=body)
+        assert_problem(response, 401, "API key")
+        assert response.headers["WWW-Authenticate"] == 'Bearer realm="curt"'
+
+
+@pytest.mark.parametrize("field", ["Authorization: Basic YTpi", "Authorization: Bearer", "Authorization: Bearer ",
+                                   "Authorization:", "X-Api-Key:", "X-Api-Key: "])
+def test_a_header_without_a_key_is_no_key(still, field):
+    assert still.connect().get("/api/v1/links", field).status == 401
+
+
+# JSON
+
+BROKEN_BODIES = {
+    "nothing": b"", "blank": b"  ", "half an object": b'{"original_url": "https://example.com/"', "words": b"hello",
+    "a trailing comma": b'{"original_url": "https://example.com/",}', "two objects": b"{} {}",
+    "single quotes": b"{'original_url': 'https://example.com/'}", "a NUL": b'{"original_url": "https://example.com/"}\0',
+    "not UTF-8": b'{"original_url": "https://example.com/\xff"}', "a lone surrogate": b'{"title": "\\ud800"}',
+    "the same field twice": b'{"original_url": "https://example.com/", "original_url": "https://example.org/"}',
+    "nesting without end": b"[" * 100_000, "a number that is none": b'{"redirect_status": 0302}',
+    "form fields": b"original_url=https%3A%2F%2Fexample.com%2F", "a byte order mark": b"\xef\xbb\xbf{}",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_BODIES)
+@pytest.mark.parametrize("method, path", [("POST", "/api/v1/links"), ("POST", "/api/v1/createURL"),
+                                          ("PATCH", "/api/v1/links/kept"), ("POST", "/api/v1/keys")])
+def test_broken_json_is_refused(still, name, method, path):
+    problem = assert_problem(still.request(method, path, data=BROKEN_BODIES[name]), 400)
+    assert "JSON" in problem["detail"] or "original_url" in problem["detail"] or "field" in problem["detail"]
+
+
+@pytest.mark.parametrize("body", ["[]", '"text"', "5", "null", "true", '[{"original_url": "https://example.com/"}]'])
+@pytest.mark.parametrize("method, path", [("POST", "/api/v1/links"), ("POST", "/api/v1/createURL"),
+                                          ("PATCH", "/api/v1/links/kept"), ("POST", "/api/v1/keys")])
+def test_json_that_is_not_an_object_is_refused(still, body, method, path):
+    assert_problem(still.request(method, path, data=body), 400, "JSON")
+
+
+WRONG_TYPES = [
+    *[("original_url", value) for value in (5, None, True, [], {}, 1.5)],
+    *[("expires_at", value) for value in (5, True, [], {}, "", "soon", "2027-02-30", "2027-13-01", "01.02.2027",
+                                          "2027-01-31T25:00:00Z", "2027-01-31T12:00:00", "2027-01-31 12:00", "20270131")],
+    *[("redirect_status", value) for value in ("302", None, True, [], 302.0, -1, 0, 200, 300, 303, 304, 2 ** 40)],
+    *[("enabled", value) for value in (1, 0, "true", None, [])],
+    *[("title", value) for value in (5, True, [], {}, "x" * 513)],
+    *[("note", value) for value in (5, True, [], {}, "x" * 4097)],
+    *[("tags", value) for value in ("a", 5, None, {}, [1], [None], [[]], ["a", 2], [""], ["x" * 65], ["x"] * 33)],
+]
+
+
+@pytest.mark.parametrize("field, value", WRONG_TYPES)
+def test_a_field_of_a_wrong_type_or_value_is_named(still, field, value):
+    assert_problem(creating(still, **{field: value}), 400, field.replace("expires_at", "expir"))
+    assert_problem(changing(still, **{field: value}), 400, field.replace("expires_at", "expir"))
+
+
+@pytest.mark.parametrize("field, value", [("alias", 5), ("alias", True), ("alias", []), ("alias", {}), ("user_name", 5),
+                                          ("user_name", []), ("user_name", "x" * 129)])
+def test_a_field_that_only_creating_has_is_named_too(still, field, value):
+    assert_problem(creating(still, **{field: value}), 400, field)
+
+
+def test_a_missing_url_is_named(still):
+    assert_problem(still.post("/api/v1/links", json={"alias": "x"}), 400, "'original_url' is missing")
+
+
+@pytest.mark.parametrize("field", ["url", "Original_url", "original_url ", "key", "clicks", "owner", "", "x" * 500,
+                                   "line\nbreak", "<b>", "ü"])
+def test_an_unknown_field_is_named(still, field):
+    for response in (creating(still, **{field: "x"}), changing(still, **{field: "x"})):
+        assert_problem(response, 400, "Unknown field", field[:64])
+    assert_problem(still.post("/api/v1/keys", json={"name": "x", field: "x"}), 400, "Unknown field")
+
+
+def test_a_field_of_creating_is_unknown_to_changing(still):
+    assert_problem(changing(still, alias="other"), 400, "Unknown field 'alias'")
+    assert_problem(changing(still, user_name="other"), 400, "Unknown field 'user_name'")
+
+
+def test_a_change_of_nothing_is_refused(still):
+    assert_problem(changing(still), 400, "changes nothing")
+
+
+@pytest.mark.parametrize("fields, word", [
+    ({}, "name"), ({"name": 5}, "name"), ({"name": ""}, "name"), ({"name": "x" * 65}, "name"), ({"name": None}, "name"),
+    ({"name": "x", "admin": 1}, "admin"), ({"name": "x", "admin": "yes"}, "admin"),
+    ({"name": "x", "creates_limit": -1}, "creates_limit"), ({"name": "x", "creates_limit": "5"}, "creates_limit"),
+    ({"name": "x", "creates_limit": 2 ** 32}, "limit"), ({"name": "x", "creates_limit": 1.5}, "creates_limit"),
+    ({"name": "x", "redirects_limit": None}, "redirects_limit"), ({"name": "x", "redirects_limit": 2 ** 32}, "limit"),
+    ({"name": "x", "limit_period_s": []}, "limit_period_s"),
+    ({"name": "x", "limit_period_s": 31 * 86400 + 1}, "limit_period_s"),
+    ({"name": "x", "limit_period_s": 2 ** 62}, "limit_period_s"),
+])
+def test_a_wrong_field_of_a_key_is_named(still, fields, word):
+    assert_problem(still.post("/api/v1/keys", json=fields), 400, word)
+
+
+# Bodies that are too large
+
+BIG = json.dumps({"original_url": URL, "note": "x" * (1 << 20)}).encode()
+
+
+@pytest.mark.parametrize("method, path", [("POST", "/api/v1/links"), ("POST", "/api/v1/createURL"),
+                                          ("PATCH", "/api/v1/links/kept"), ("GET", "/kept")])
+@pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
+def test_a_body_over_the_limit_is_refused_and_the_connection_closed(still, method, path, framing):
+    wire = still.connect()
+    if framing == "chunked":
+        head = request(method, path, "Transfer-Encoding: chunked", key=ADMIN_KEY)
+        wire.send_until_closed(head + chunked(*[BIG[i:i + 30_000] for i in range(0, len(BIG), 30_000)]))
+    else:
+        wire.send_until_closed(request(method, path, key=ADMIN_KEY, body=BIG))
+    answer, = wire.answers_until_closed()
+    assert answer.status == 413 and answer["Connection"] == "close"
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_sent(still):
+    wire = still.connect()
+    wire.send(request("POST", "/api/v1/links", "Content-Length: 1048577", key=ADMIN_KEY))
+    answer, = wire.answers_until_closed()
+    assert answer.status == 413
+
+
+def padded(length):
+    body = json.dumps({"original_url": URL}).encode()
+    return body + b" " * (length - len(body))
+
+
+@pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
+def test_a_body_of_exactly_the_limit_is_taken(serve, framing):
+    server = serve("--limits-body-bytes", "4k")
+    wire = server.connect()
+    if framing == "chunked":
+        head = request("POST", "/api/v1/links", "Transfer-Encoding: chunked", key=ADMIN_KEY)
+        answer = wire.ask(head + chunked(padded(4096)[:1000], padded(4096)[1000:]))
+    else:
+        answer = wire.ask(request("POST", "/api/v1/links", key=ADMIN_KEY, body=padded(4096)))
+    assert answer.status == 201
+    assert wire.ask(request("POST", "/api/v1/links", key=ADMIN_KEY, body=padded(4097))).status == 413
+
+
+# Data folders
+
+def serve_fails(data, *flags, env=None, listen="127.0.0.1:0"):
+    """The sentence with which a start ends. There must be one, and status 1."""
+    done = curt("serve", "--data", data, "--listen", listen, *flags, env=env)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert "listening" not in done.stdout
+    sentence, = done.stderr.splitlines()
+    assert sentence.startswith("curt: ")
+    return sentence
+
+
+@pytest.fixture
+def stopped(server):
+    """A data folder with a link in it and nobody working there."""
+    server.create("https://example.com/kept", alias="kept")
+    server.stop()
+    return server
+
+
+def refuses_folder(data, *words):
+    """Neither a server nor a command works there, and not a byte of it changes."""
+    before = folder_bytes(data)
+    sentence = serve_fails(data)
+    for word in words:
+        assert word in sentence
+    done = curt("link", "list", "--data", data)
+    assert done.returncode == 1 and words[0] in done.stderr
+    after = folder_bytes(data)
+    after.pop("curt.lock", None)
+    before.pop("curt.lock", None)
+    assert after == before
+
+
+def test_a_folder_that_is_not_ours_is_refused(tmp_path):
+    data = tmp_path / "photos"
+    data.mkdir()
+    (data / "cat.jpg").write_bytes(b"cat")
+    refuses_folder(data, "is not a data folder of curt", str(data))
+    assert sorted(folder_bytes(data)) == ["cat.jpg"], "nothing of ours is left there"
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
+    data = tmp_path / "file"
+    data.write_text("not a folder")
+    assert str(data) in serve_fails(data)
+    assert data.read_text() == "not a folder"
+
+
+def test_a_folder_of_a_newer_version_is_refused(stopped):
+    (stopped.data / "curt.folder").write_text("curt data folder, format 99\n")
+    refuses_folder(stopped.data, "newer version", "format 99")
+
+
+def test_a_folder_with_a_damaged_mark_is_refused(stopped):
+    (stopped.data / "curt.folder").write_text("curt data fol")
+    refuses_folder(stopped.data, "damaged", "curt.folder")
+
+
+def alter_database(data, sql):
+    database = sqlite3.connect(data / "links.db")
+    database.execute(sql)
+    database.commit()
+    database.close()
+
+
+def test_a_database_of_a_newer_version_is_refused(stopped):
+    alter_database(stopped.data, "PRAGMA user_version = 99")
+    refuses_folder(stopped.data, "newer version", "99", "links.db")
+
+
+def test_a_database_of_another_program_is_refused(stopped):
+    alter_database(stopped.data, "PRAGMA application_id = 12345")
+    refuses_folder(stopped.data, "another program", "links.db")
+
+
+def test_a_file_that_is_no_database_is_refused(stopped):
+    (stopped.data / "links.db").write_bytes(b"this is not a database at all, but it is long enough to be looked at" * 99)
+    refuses_folder(stopped.data, "not a SQLite database", "links.db")
+
+
+def test_a_folder_in_use_by_another_server_is_refused_and_that_server_goes_on(server):
+    server.create("https://example.com/kept", alias="kept")
+    with unchanged(server):
+        sentence = serve_fails(server.data)
+        assert "in use by another" in sentence and str(server.data) in sentence
+    assert server.target("kept") == "https://example.com/kept"
+    assert json.loads(server.curt("link", "get", "kept", "--json").stdout)["key"] == "kept", "its address still stands"
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    assert str(tmp_path / "file") in serve_fails(tmp_path / "file" / "data")
+
+
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path):
+    data = tmp_path / "locked"
+    data.mkdir(mode=0o555)
+    as_others = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    done = run([*as_others, CURT, "serve", "--data", data, "--listen", "127.0.0.1:0"])
+    assert done.returncode == 1 and str(data) in done.stderr
+    assert list(data.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_made_with_all_above_it_and_for_its_owner_alone(serve, tmp_path):
+    data = tmp_path / "two" / "levels"
+    data.parent.parent.mkdir(exist_ok=True)
+    server = serve(data=data)
+    assert data.stat().st_mode & 0o777 == 0o700
+    for path in data.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    server.create()
+
+
+def test_a_copy_of_a_stopped_folder_is_as_good_as_the_folder(stopped, nursery):
+    shutil.copytree(stopped.data, nursery.folder / "copy")
+    assert nursery(data=nursery.folder / "copy").target("kept") == "https://example.com/kept"
+
+
+def test_keys_of_another_shape_than_the_stores_are_refused(stopped):
+    sentence = serve_fails(stopped.data, "--keys-alphabet", "base36")
+    for word in ("base62 of length 7", "base36 of length 8", "keys.alphabet = base62", "keys.length = 7"):
+        assert word in sentence
+    assert "keys.length = 9" not in serve_fails(stopped.data, "--keys-length", "9")
+    stopped.start()
+    assert stopped.target("kept") == "https://example.com/kept"
+
+
+# Settings
+
+FLAGS = {
+    "unknown flag": (["--lisen", "x"], ["--lisen", "did you mean --listen?"]),
+    "unknown flag like none": (["--frobnicate"], ["--frobnicate", "--help"]),
+    "flag without a value": (["--workers"], ["--workers", "needs a value"]),
+    "word that is no flag": (["data"], ["'data'", "not a flag"]),
+    "number that is none": (["--workers", "many"], ["--workers", "serve.workers", "0 to 256", "'many'"]),
+    "number out of range": (["--workers", "257"], ["--workers", "0 to 256", "'257'"]),
+    "negative number": (["--limits-headers", "-1"], ["--limits-headers", "limits.headers"]),
+    "number below its range": (["--limits-headers", "7"], ["--limits-headers", "8"]),
+    "duration without a unit": (["--limits-head-time", "10"], ["--limits-head-time", "unit", "'10'"]),
+    "bytes with a wrong unit": (["--cache-memory", "5x"], ["--cache-memory", "'5x'", "16m"]),
+    "bytes below the least": (["--cache-memory", "1k"], ["--cache-memory", "1m"]),
+    "word that is no choice": (["--log-level", "loud"], ["--log-level", "debug, info", "'loud'"]),
+    "unknown alphabet": (["--keys-alphabet", "base63"], ["--keys-alphabet", "base62"]),
+    "keys that are too short": (["--keys-length", "3"], ["keys.length", "4 to 10"]),
+    "keys that are too long": (["--keys-length", "11"], ["--keys-length", "10"]),
+    "store that is none": (["--store-url", "mysql://x"], ["store.url", "mysql://x", "sqlite:"]),
+    "memory with a path": (["--store-url", "memory:x"], ["store.url", "memory:"]),
+    "fault that is none": (["--store-url", "fault:x"], ["store.url", "fault:"]),
+    "fault of no operation": (["--store-url", "fault:write=busy;memory:"], ["write=busy", "lookup, apply"]),
+    "fault of no error": (["--store-url", "fault:apply=sad;memory:"], ["apply=sad", "unavailable"]),
+    "fault of call 0": (["--store-url", "fault:apply=busy@0;memory:"], ["apply=busy@0", "from 1"]),
+    "base URL with a path": (["--base-url", "https://s.example/x/"], ["serve.base_url", "must end behind the host"]),
+    "base URL that is none": (["--base-url", "s.example"], ["serve.base_url", "http://"]),
+    "configuration that is not there": (["--config", "/no/such/file.ini"], ["/no/such/file.ini"]),
+    "configuration without a name": (["--config"], ["--config", "file name"]),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_wrong_flag_ends_the_start_with_a_sentence_that_names_it(tmp_path, name):
+    flags, words = FLAGS[name]
+    sentence = serve_fails(tmp_path / "data", *flags)
+    for word in words:
+        assert word in sentence, sentence
+
+
+@pytest.mark.parametrize("listen, word", [("127.0.0.1", "HOST:PORT"), ("127.0.0.1:", "HOST:PORT"), ("x:99999", "65535"),
+                                          ("example.com:80", "numeric address"), ("::1:80", "brackets"),
+                                          ("203.0.113.7:0", "no such address"), ("", "HOST:PORT")])
+def test_a_wrong_address_to_listen_on_ends_the_start_with_a_sentence(tmp_path, listen, word):
+    assert word in serve_fails(tmp_path / "data", listen=listen)
+
+
+FILES = {
+    "unknown key": ("[serve]\nworkers = 2\n\nlisten_on = x\n", 4, "has no 'listen_on'"),
+    "mistyped key": ("[serve]\nworker = 2\n", 2, "did you mean 'workers'?"),
+    "unknown section": ("# a comment\n[server]\n", 2, "there is no section [server]"),
+    "bad value": ("[log]\nlevel = info\nformat = xml\n", 3, "text, json"),
+    "out of range": ("[limits]\nheaders = 9999999\n", 2, "limits.headers"),
+    "key before a section": ("workers = 2\n", 1, "before the first [section]"),
+    "the same key twice": ("[log]\nlevel = info\n\n[log]\nlevel = warn\n", 5, "already set in line 2"),
+    "a line that is nothing": ("[log]\nlevel\n", 2, ""),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_wrong_line_of_the_configuration_is_named(tmp_path, name):
+    text, line, word = FILES[name]
+    config = tmp_path / "curt.ini"
+    config.write_text(text)
+    for flags, env in ((["--config", config], None), ([f"--config={config}"], None), ([], {"CURT_CONFIG": config})):
+        sentence = serve_fails(tmp_path / "data", *flags, env=env)
+        assert f"{config}:{line}:" in sentence and word in sentence
+    assert not (tmp_path / "data").exists(), "a start that fails so early makes nothing"
+
+
+@pytest.mark.parametrize("name, value, words", [
+    ("CURT_SERVE_WORKER", "2", ["CURT_SERVE_WORKER", "did you mean CURT_SERVE_WORKERS?"]),
+    ("CURT_NONSENSE", "", ["CURT_NONSENSE", "no such setting"]),
+    ("CURT_SERVE_WORKERS", "two", ["CURT_SERVE_WORKERS", "'two'"]),
+    ("CURT_LOG_LEVEL", "loud", ["CURT_LOG_LEVEL", "'loud'"]),
+])
+def test_a_wrong_variable_is_named(tmp_path, name, value, words):
+    sentence = serve_fails(tmp_path / "data", env={name: value})
+    for word in words:
+        assert word in sentence
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_wrong_value_counts_even_where_a_stronger_source_overrides_it(tmp_path):
+    assert "CURT_LOG_LEVEL" in serve_fails(tmp_path / "data", "--log-level", "info", env={"CURT_LOG_LEVEL": "loud"})
+
+
+def test_a_flag_is_stronger_than_a_variable_and_a_variable_than_the_file(serve, tmp_path):
+    config = tmp_path / "curt.ini"
+    config.write_text("[serve]\nbase_url = https://file.example\n[limits]\ncreates = 7\n[cache]\nmemory = 3m\n")
+    server = serve("--config", config, "--cache-memory", "5m",
+                   env={"CURT_LIMITS_CREATES": "8", "CURT_CACHE_MEMORY": "4m"})
+    assert server.create()["short_url"].startswith("https://file.example/")
+    limited = server.client(server.make_key()["key"])
+    assert limited.post("/api/v1/links", json={"original_url": URL}).headers["RateLimit-Limit"] == "8"
+    assert "curt_cache_bytes_max 5242880\n" in server.get("/metrics").text
+
+
+def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        sentence = serve_fails(tmp_path / "data", listen=f"127.0.0.1:{other.getsockname()[1]}")
+    assert "already in use" in sentence and "--listen" in sentence
+
+
+def test_a_port_of_another_curt_is_not_shared(server, tmp_path):
+    assert "already in use" in serve_fails(tmp_path / "other", listen=f"127.0.0.1:{server.port}")
+    assert server.get("/healthz").status_code == 200

@@ -1,0 +1,414 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "http/conn.h"
+#include "os/net.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/*
+ * A server in a thread of its own. Paths: /now answers at once with its number; /hold defers until release();
+ * /big has an answer of 64 KiB; /bad puts a forbidden byte into a field. A POST answers with its body.
+ */
+static struct {
+	struct loop *loop;
+	struct http_server *server;
+	struct net_addr addr;
+	pthread_t thread;
+	struct http_conn *held;
+	_Atomic bool holding;
+	int requests; /* on the loop's thread */
+} fx;
+
+static char big[65536];
+
+static void reply_text(struct http_conn *c, struct str text)
+{
+	const struct http_response r = {.status = 200, .content_type = STR("text/plain"), .body = text};
+	http_reply(c, &r);
+}
+
+static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
+{
+	(void)ctx;
+	char text[32];
+	fx.requests++;
+	if (req->method == HTTP_POST) {
+		reply_text(c, req->body);
+	} else if (str_eq(req->path, STR("/hold"))) {
+		fx.held = c;
+		http_conn_defer(c);
+		fx.holding = true;
+	} else if (str_eq(req->path, STR("/big"))) {
+		reply_text(c, str_n(big, sizeof(big)));
+	} else if (str_eq(req->path, STR("/bad"))) {
+		const struct http_field field = {STR("X-Evil"), STR("a\r\nSet-Cookie: b")};
+		const struct http_response r = {.status = 200, .fields = &field, .field_count = 1};
+		http_reply(c, &r);
+	} else {
+		reply_text(c, str_n(text, (size_t)snprintf(text, sizeof(text), "%d", fx.requests)));
+	}
+}
+
+static void refuse(void *ctx, struct http_conn *c, int status, const char *reason)
+{
+	(void)ctx;
+	const struct http_response r = {.status = status, .body = str_of(reason)};
+	http_reply(c, &r);
+}
+
+static void release_open(struct mail *m)
+{
+	fx.holding = false;
+	reply_text(fx.held, STR("released"));
+	free(m);
+}
+
+static void drain_open(struct mail *m)
+{
+	http_server_drain(fx.server);
+	free(m);
+}
+
+static void abort_one(struct stream *s, void *ctx)
+{
+	(void)ctx;
+	stream_abort(s);
+}
+
+static void stop_open(struct mail *m)
+{
+	http_server_drain(fx.server);
+	loop_each_stream(fx.loop, abort_one, NULL);
+	loop_stop(fx.loop);
+	free(m);
+}
+
+static void post(void (*open)(struct mail *))
+{
+	struct mail *m = calloc(1, sizeof(*m));
+	m->open = open;
+	loop_post(fx.loop, m);
+}
+
+static void *loop_thread(void *arg)
+{
+	loop_run(arg);
+	return NULL;
+}
+
+static const struct http_settings usual = {
+    .limits = {.line_bytes_max = 8192,
+               .headers_bytes_max = 32768,
+               .headers_max = 100,
+               .body_bytes_max = 1 << 20},
+    .head_ms = 20000,
+    .idle_ms = 20000,
+    .body_bytes_rate = 1024,
+    .connections_max = 100,
+};
+
+static void start(struct http_settings settings)
+{
+	int fd;
+	struct metrics *m = metrics_register();
+	struct loop_config config = {.streams_max = 100, .metrics = m};
+	const struct http_handler handler = {handle, refuse, NULL};
+	memset(big, 'b', sizeof(big));
+	fx.requests = 0;
+	fx.holding = false;
+	assert_int_equal(net_addr_parse(STR("127.0.0.1:0"), &fx.addr, NULL), 0);
+	assert_int_equal(net_listen(&fx.addr, 64, &fd, NULL), 0);
+	assert_int_equal(loop_new(&config, &fx.loop, NULL), 0);
+	assert_int_equal(http_server_new(fx.loop, &settings, &handler, m, &fx.server, NULL), 0);
+	http_server_listen(fx.server, fd);
+	assert_int_equal(pthread_create(&fx.thread, NULL, loop_thread, fx.loop), 0);
+}
+
+static void stop(void)
+{
+	post(stop_open);
+	pthread_join(fx.thread, NULL);
+	assert_true(http_server_is_idle(fx.server));
+	http_server_free(fx.server);
+	loop_free(fx.loop);
+}
+
+static int dial(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(fd, &fx.addr.any, fx.addr.len), 0);
+	struct timeval limit = {.tv_sec = 20};
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	return fd;
+}
+
+static void say(int fd, const char *text)
+{
+	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+/* Reads one response; gives its status, and its body in `body`. */
+static int hear(int fd, char *body, size_t room)
+{
+	char head[4096] = "";
+	size_t len = 0;
+	while (!strstr(head, "\r\n\r\n")) {
+		assert_true(len < sizeof(head) - 1);
+		assert_int_equal(recv(fd, head + len++, 1, 0), 1);
+	}
+	const char *field = strstr(head, "Content-Length: ");
+	size_t want = field ? strtoul(field + 16, NULL, 10) : 0;
+	assert_true(want < room);
+	for (len = 0; len < want;) {
+		ssize_t n = recv(fd, body + len, want - len, 0);
+		assert_true(n > 0);
+		len += (size_t)n;
+	}
+	body[want] = '\0';
+	return atoi(head + 9);
+}
+
+static void expect(int fd, int status, const char *text)
+{
+	static char body[70000];
+	assert_int_equal(hear(fd, body, sizeof(body)), status);
+	if (text)
+		assert_string_equal(body, text);
+}
+
+static void expect_end(int fd)
+{
+	char byte;
+	assert_int_equal(recv(fd, &byte, 1, 0), 0);
+	close(fd);
+}
+
+static void wait_until_held(void)
+{
+	while (!fx.holding)
+		sched_yield();
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: h\r\n\r\n"
+
+static void pipelined_requests_are_answered_in_order(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/now") GET("/now") GET("/now"));
+	expect(fd, 200, "1");
+	expect(fd, 200, "2");
+	expect(fd, 200, "3");
+	close(fd);
+	stop();
+}
+
+static void behind_a_deferred_request_the_next_ones_wait(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/now") GET("/hold") GET("/now"));
+	expect(fd, 200, "1");
+	wait_until_held();
+	say(fd, GET("/now"));
+	struct pollfd quiet = {.fd = fd, .events = POLLIN};
+	assert_int_equal(poll(&quiet, 1, 0), 0);
+	post(release_open);
+	expect(fd, 200, "released");
+	expect(fd, 200, "3");
+	expect(fd, 200, "4");
+	close(fd);
+	stop();
+}
+
+static void a_promise_to_a_peer_that_has_gone_is_kept_without_harm(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial(), other = dial();
+	say(fd, GET("/hold"));
+	wait_until_held();
+	struct linger reset = {.l_onoff = 1};
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	close(fd); /* a reset */
+	for (int i = 0; i < 3; i++) {
+		say(other, GET("/now"));
+		expect(other, 200, NULL);
+	}
+	assert_false(http_server_is_idle(fx.server));
+	post(release_open);
+	say(other, GET("/now"));
+	expect(other, 200, NULL);
+	close(other);
+	stop();
+}
+
+static void a_half_closed_peer_still_gets_its_deferred_answer(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/hold"));
+	shutdown(fd, SHUT_WR);
+	wait_until_held();
+	post(release_open);
+	expect(fd, 200, "released");
+	expect_end(fd);
+	stop();
+}
+
+static void a_body_arrives_in_pieces_and_whole(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n01234");
+	say(fd, "56789" GET("/now"));
+	expect(fd, 200, "0123456789");
+	expect(fd, 200, "2");
+	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+	say(fd, "2\r\nde\r\n0\r\n\r\n" GET("/now"));
+	expect(fd, 200, "abcde");
+	expect(fd, 200, "4");
+	close(fd);
+	stop();
+}
+
+static void continue_is_said_only_when_the_body_is_not_there_yet(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+	expect(fd, 100, "");
+	say(fd, "ab");
+	expect(fd, 200, "ab");
+	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\ncd");
+	expect(fd, 200, "cd");
+	close(fd);
+	stop();
+}
+
+static void after_a_refusal_no_later_byte_is_looked_at(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/now") "BROKEN\r\n\r\n" GET("/now"));
+	expect(fd, 200, "1");
+	expect(fd, 400, NULL);
+	expect_end(fd);
+	stop();
+	assert_int_equal(fx.requests, 1);
+}
+
+static void a_forbidden_byte_in_a_field_never_leaves(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/bad"));
+	expect(fd, 500, "");
+	expect_end(fd);
+	stop();
+}
+
+static void a_peer_that_does_not_read_is_not_worked_for(void **state)
+{
+	(void)state;
+	enum { REQUESTS = 1000 }; /* 64 MiB of answers: far beyond what sockets hold */
+	start(usual);
+	int fd = dial(), other = dial();
+	for (int i = 0; i < REQUESTS; i++)
+		say(fd, GET("/big"));
+	for (int i = 0; i < 3; i++) {
+		say(other, GET("/now"));
+		expect(other, 200, NULL);
+	}
+	for (int i = 0; i < REQUESTS; i++)
+		expect(fd, 200, NULL);
+	say(fd, GET("/now"));
+	expect(fd, 200, NULL);
+	close(fd);
+	close(other);
+	stop();
+}
+
+static void a_head_that_dawdles_gets_408_whatever_trickles_in(void **state)
+{
+	(void)state;
+	struct http_settings s = usual;
+	s.head_ms = 150;
+	start(s);
+	int fd = dial();
+	say(fd, "GET /now HT");
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	while (poll(&p, 1, 10) == 0)
+		send(fd, "T", 1, MSG_NOSIGNAL); /* an inactivity timer would never fire */
+	expect(fd, 408, NULL);
+	expect_end(fd);
+	stop();
+}
+
+static void an_idle_connection_is_closed_without_a_word(void **state)
+{
+	(void)state;
+	struct http_settings s = usual;
+	s.idle_ms = 100;
+	start(s);
+	int fd = dial();
+	say(fd, GET("/now"));
+	expect(fd, 200, "1");
+	expect_end(fd);
+	stop();
+}
+
+static void draining_closes_the_idle_and_finishes_the_busy(void **state)
+{
+	(void)state;
+	start(usual);
+	int idle = dial(), busy = dial();
+	say(idle, GET("/now"));
+	expect(idle, 200, "1");
+	say(busy, GET("/hold"));
+	wait_until_held();
+	post(drain_open);
+	expect_end(idle);
+	int late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(late, &fx.addr.any, fx.addr.len), -1);
+	close(late);
+	post(release_open);
+	expect(busy, 200, "released");
+	expect_end(busy);
+	stop();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(pipelined_requests_are_answered_in_order),
+	    cmocka_unit_test(behind_a_deferred_request_the_next_ones_wait),
+	    cmocka_unit_test(a_promise_to_a_peer_that_has_gone_is_kept_without_harm),
+	    cmocka_unit_test(a_half_closed_peer_still_gets_its_deferred_answer),
+	    cmocka_unit_test(a_body_arrives_in_pieces_and_whole),
+	    cmocka_unit_test(continue_is_said_only_when_the_body_is_not_there_yet),
+	    cmocka_unit_test(after_a_refusal_no_later_byte_is_looked_at),
+	    cmocka_unit_test(a_forbidden_byte_in_a_field_never_leaves),
+	    cmocka_unit_test(a_peer_that_does_not_read_is_not_worked_for),
+	    cmocka_unit_test(a_head_that_dawdles_gets_408_whatever_trickles_in),
+	    cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
+	    cmocka_unit_test(draining_closes_the_idle_and_finishes_the_busy),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
