@@ -28,13 +28,13 @@ else
 $(error VARIANT is release, asan or tsan, not '$(VARIANT)')
 endif
 
-CPPFLAGS = -Isrc -I$(OUT)/gen -D_GNU_SOURCE -DCURT_VERSION='"$(VERSION)"' \
-	$(shell pkg-config --cflags $(PACKAGES))
+# On a fresh machine pkg-config is not there yet; `make run` and `make test` install it and call make again.
+CPPFLAGS := -Isrc -D_GNU_SOURCE -DCURT_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 CFLAGS = -std=gnu17 -g -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	-Wno-missing-field-initializers $(INSTRUMENT) \
 	-fPIE -fstack-protector-strong -fstack-clash-protection -fcf-protection -pthread
 LDFLAGS = -pie -Wl,-z,relro,-z,now -pthread $(INSTRUMENT)
-LDLIBS = $(shell pkg-config --libs $(PACKAGES)) -lm
+LDLIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm
 
 SOURCES := $(sort $(wildcard src/*/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(OUT)/obj/%.o)
@@ -53,34 +53,37 @@ TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so
 all: $(OUT)/curt
 
 $(OUT)/curt: $(MAIN) $(LIBRARY)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@echo "  link  $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(LIBRARY): $(filter-out $(MAIN),$(OBJECTS))
 	@rm -f $@
-	ar rcs $@ $^
+	@ar rcs $@ $^
 
 $(OUT)/obj/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "  cc    $<"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(OUT)/obj/web/assets.o: $(wildcard src/web/*.json)
 
 $(OUT)/tests/%.o: tests/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "  cc    $<"
+	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(SUPPORT) $(LIBRARY)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # The load client, also the one that keeps a ledger of what was acknowledged.
 $(OUT)/tests/support/hammer: tests/support/hammer.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $<
 
 # Preloaded under a real server to count the allocations and locks of its worker threads.
 $(OUT)/tests/support/probe.so: tests/support/probe.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl -pthread
+	@$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl -pthread
 
 -include $(OBJECTS:.o=.d) $(TESTS:=.d) $(SUPPORT:.o=.d)
 
@@ -105,6 +108,10 @@ bench:
 	@tools/install-packages bench
 	@$(MAKE) --no-print-directory all $(OUT)/tests/support/hammer
 	@bench/run
+
+# docs/configuration.md comes from the same rows as --help.
+docs: all
+	@$(OUT)/curt serve --help-markdown >docs/configuration.md
 
 fuzz:
 	@tests/fuzz/run $(FUZZ_SECONDS)
