@@ -5,6 +5,7 @@
 #include "api/jobs.h"
 #include "api/reply.h"
 #include "base/json_out.h"
+#include "obs/log.h"
 #include "web/assets.h"
 
 void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -51,6 +52,8 @@ void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_re
 	    {"curt_cache_bytes", "gauge", "Bytes of the in-process cache in use", s.bytes},
 	    {"curt_cache_bytes_max", "gauge", "Bound of the in-process cache", s.bytes_max},
 	    {"curt_cache_evictions_total", "counter", "Entries that left the main queue", s.evictions},
+	    {"curt_log_lines_dropped_total", "counter", "Log lines lost because a buffer was full",
+	     log_dropped()},
 	    {"curt_cache_scanned_out_total", "counter", "Entries that left the small queue unused",
 	     s.scanned_out},
 	};

@@ -1,27 +1,7 @@
 #include "base/json_out.h"
 
 #include "base/rfc3339.h"
-
-/* The length of the UTF-8 sequence at the front of `p`, 0 when there is none. */
-static size_t utf8_len(const unsigned char *p, size_t left)
-{
-	unsigned char c = p[0];
-	size_t len = c < 0x80                ? 1
-	             : c >= 0xc2 && c < 0xe0 ? 2
-	             : c >= 0xe0 && c < 0xf0 ? 3
-	             : c >= 0xf0 && c < 0xf5 ? 4
-	                                     : 0;
-	if (len == 0 || len > left)
-		return 0;
-	for (size_t i = 1; i < len; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	}
-	bool overlong = (c == 0xe0 && p[1] < 0xa0) || (c == 0xf0 && p[1] < 0x90);
-	bool surrogate = c == 0xed && p[1] > 0x9f;
-	bool beyond = c == 0xf4 && p[1] > 0x8f;
-	return overlong || surrogate || beyond ? 0 : len;
-}
+#include "base/utf8.h"
 
 static bool is_plain(unsigned char c)
 {
@@ -54,7 +34,7 @@ void json_out_str(struct buf *b, struct str s)
 		left -= run;
 		if (left == 0)
 			break;
-		size_t len = utf8_len(p, left);
+		size_t len = utf8_first(str_n((const char *)p, left));
 		if (len == 0) {
 			buf_str(b, STR("\xef\xbf\xbd"));
 			len = 1;

@@ -64,15 +64,18 @@ int args_parse(struct args *a, int argc, char **argv, const struct arg_option *o
 	*a = (struct args){0};
 	a->client.settings = calloc((size_t)argc + 1, sizeof(*a->client.settings));
 	struct arg_option *all = calloc(count + COMMON, sizeof(*all));
-	int r = all && a->client.settings ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-	if (r == 0) {
-		if (count > 0)
-			memcpy(all, options, count * sizeof(*all));
-		all[count] = (struct arg_option){.name = "--json", .flag = &a->json};
-		all[count + 1] = (struct arg_option){.name = "--help", .flag = &a->help};
-		all[count + 2] = (struct arg_option){.name = "--server", .value = &a->client.server};
-		all[count + 3] = (struct arg_option){.name = "--api-key", .value = &a->client.api_key};
+	if (!all || !a->client.settings) {
+		free(all);
+		free(steal(a->client.settings));
+		return err_set(e, ERR_NOMEM, "out of memory");
 	}
+	if (count > 0)
+		memcpy(all, options, count * sizeof(*all));
+	all[count] = (struct arg_option){.name = "--json", .flag = &a->json};
+	all[count + 1] = (struct arg_option){.name = "--help", .flag = &a->help};
+	all[count + 2] = (struct arg_option){.name = "--server", .value = &a->client.server};
+	all[count + 3] = (struct arg_option){.name = "--api-key", .value = &a->client.api_key};
+	int r = 0;
 	for (int i = 0; r == 0 && i < argc; i++)
 		r = parse_one(a, argc, argv, &i, all, count + COMMON, e);
 	free(all);

@@ -29,7 +29,7 @@ static int open_fault(const char *rest, const struct folder *f, struct store **r
 	if (!inner_url)
 		return err_set(e, ERR_INVALID, "store.url = fault: is written fault:OP=ERROR[@N],...;URL");
 	char *spec CLEANUP(freep) = strndup(rest, (size_t)(inner_url - rest));
-	struct store *inner;
+	struct store *inner = NULL;
 	int r = backend_open_store(inner_url + 1, f, &inner, e);
 	if (r < 0)
 		return r;

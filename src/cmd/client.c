@@ -69,7 +69,7 @@ static int use_remote(struct client *c, const char *url, const char *key)
 static bool answers(struct client *c)
 {
 	struct buf CLEANUP(buf_release) response = {0};
-	int status;
+	int status = 0;
 	return client_call(c, "GET", "/healthz", STR_NULL, &response, &status, NULL) == 0 && status == 200;
 }
 

@@ -50,7 +50,8 @@ void http_server_listen(struct http_server *srv, int fd);
 
 /* No new connections; idle ones close now, the others after the answer under way. */
 void http_server_drain(struct http_server *srv);
-bool http_server_is_idle(const struct http_server *srv); /* no connection, and no promise to one that has gone */
+bool http_server_is_idle(
+    const struct http_server *srv); /* no connection, and no promise to one that has gone */
 
 /* Replies; from the handler, or later on the loop's thread after http_conn_defer. Exactly once a request. */
 void http_reply(struct http_conn *c, const struct http_response *r);

@@ -5,6 +5,8 @@
  */
 #include "http/router.h"
 
+#include <stdio.h>
+
 /*
  * A pattern that fits a path. `rank` has a bit for each segment, the first on top, set where the pattern is
  * literal: of two patterns that fit one path, the higher rank is the more literal from the left, and equal
@@ -69,20 +71,14 @@ struct route_match route_find(const struct route *routes, size_t count, enum htt
 
 size_t route_allow(unsigned allowed, char out[96])
 {
-	size_t len = 0;
+	int len = 0;
 	if (allowed & 1U << HTTP_GET)
 		allowed |= 1U << HTTP_HEAD;
 	allowed |= 1U << HTTP_OPTIONS;
 	for (int m = 0; m < HTTP_METHOD_OTHER; m++) {
-		if (!(allowed & 1U << m))
-			continue;
-		struct str name = str_of(http_method_name((enum http_method)m));
-		if (len > 0) {
-			memcpy(out + len, ", ", 2);
-			len += 2;
-		}
-		memcpy(out + len, name.ptr, name.len);
-		len += name.len;
+		if (allowed & 1U << m)
+			len += snprintf(out + len, 96 - (size_t)len, "%s%s", len ? ", " : "",
+			                http_method_name((enum http_method)m));
 	}
-	return len;
+	return (size_t)len;
 }

@@ -273,11 +273,13 @@ static void evict_main_locked(struct cache *c)
 
 static void make_room_locked(struct cache *c, uint64_t bytes)
 {
-	while (c->small.bytes + c->main.bytes + bytes > c->bytes_max && c->entries > 0) {
+	while (c->small.bytes + c->main.bytes + bytes > c->bytes_max) {
 		if (c->small.oldest && (c->small.bytes > c->bytes_max / 10 || !c->main.oldest))
 			evict_small_locked(c);
-		else
+		else if (c->main.oldest)
 			evict_main_locked(c);
+		else
+			break;
 	}
 }
 

@@ -9,8 +9,11 @@
  */
 #include "link/url.h"
 
+#include "base/utf8.h"
+
 #include <arpa/inet.h>
 #include <idn2.h>
+#include <stdio.h>
 
 enum {
 	HOST_BYTES_MAX = 253,        /* as an A-label, without a trailing dot (RFC 1035) */
@@ -29,7 +32,7 @@ static const char *echo(struct echo *to, struct str s)
 	size_t len = MIN(s.len, ECHO_BYTES_MAX);
 	for (size_t i = 0; i < len; i++)
 		to->text[i] = s.ptr[i] >= 0x20 && s.ptr[i] < 0x7f ? s.ptr[i] : '?';
-	strcpy(to->text + len, s.len > len ? "..." : "");
+	snprintf(to->text + len, sizeof(to->text) - len, "%s", s.len > len ? "..." : "");
 	return to->text;
 }
 
@@ -74,39 +77,6 @@ static struct str trim(struct str s)
 	return s;
 }
 
-/* The length of the UTF-8 sequence that begins `s`, 0 when it is malformed (RFC 3629). */
-static size_t utf8_length(struct str s)
-{
-	const unsigned char *p = (const unsigned char *)s.ptr;
-	unsigned char low = 0x80, high = 0xbf; /* of the second byte */
-	size_t len;
-	if (p[0] < 0x80)
-		return 1;
-	if (p[0] >= 0xc2 && p[0] <= 0xdf)
-		len = 2;
-	else if (p[0] >= 0xe0 && p[0] <= 0xef)
-		len = 3;
-	else if (p[0] >= 0xf0 && p[0] <= 0xf4)
-		len = 4;
-	else
-		return 0;
-	if (p[0] == 0xe0)
-		low = 0xa0; /* else too long for its value */
-	else if (p[0] == 0xed)
-		high = 0x9f; /* else a surrogate */
-	else if (p[0] == 0xf0)
-		low = 0x90;
-	else if (p[0] == 0xf4)
-		high = 0x8f; /* else beyond U+10FFFF */
-	if (s.len < len || p[1] < low || p[1] > high)
-		return 0;
-	for (size_t i = 2; i < len; i++) {
-		if (p[i] < 0x80 || p[i] > 0xbf)
-			return 0;
-	}
-	return len;
-}
-
 static bool is_control(const char *p)
 {
 	unsigned char first = (unsigned char)p[0];
@@ -117,7 +87,7 @@ static int check_bytes(struct str in, struct err *e)
 {
 	for (size_t at = 0, len; at < in.len; at += len) {
 		const char *p = in.ptr + at;
-		len = utf8_length(str_n(p, in.len - at));
+		len = utf8_first(str_n(p, in.len - at));
 		if (len == 0)
 			return err_set(e, ERR_INVALID,
 			               "the URL is not valid UTF-8 at byte %zu; send it as UTF-8 or "
@@ -335,7 +305,7 @@ static int write_port(struct str port, bool https, struct buf *out, struct err *
 static int write_authority(struct str authority, bool https, struct buf *out, struct err *e)
 {
 	struct echo shown;
-	struct str host = authority, port = STR_NULL;
+	struct str host, port;
 	if (authority.len > 0 && memchr(authority.ptr, '@', authority.len))
 		return err_set(e, ERR_INVALID,
 		               "the URL has user info before its host (an @); remove it, links are public");

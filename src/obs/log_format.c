@@ -1,6 +1,7 @@
 #include "obs/log_format.h"
 
 #include "base/rfc3339.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 
@@ -17,36 +18,6 @@ static void put(struct writer *w, struct str s)
 	if (s.len > 0)
 		memcpy(w->at, s.ptr, s.len);
 	w->at += s.len;
-}
-
-/* The length of the well-formed UTF-8 character at `p`, or 0: no surrogates, nothing overlong, nothing
- * beyond U+10FFFF. */
-static size_t utf8_len(const unsigned char *p, size_t left)
-{
-	unsigned char low = 0x80, high = 0xbf; /* bounds of the second byte */
-	size_t len;
-	if (p[0] < 0x80)
-		return 1;
-	if (p[0] >= 0xc2 && p[0] <= 0xdf) {
-		len = 2;
-	} else if (p[0] >= 0xe0 && p[0] <= 0xef) {
-		len = 3;
-		low = p[0] == 0xe0 ? 0xa0 : 0x80;
-		high = p[0] == 0xed ? 0x9f : 0xbf;
-	} else if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-		len = 4;
-		low = p[0] == 0xf0 ? 0x90 : 0x80;
-		high = p[0] == 0xf4 ? 0x8f : 0xbf;
-	} else {
-		return 0;
-	}
-	if (left < len || p[1] < low || p[1] > high)
-		return 0;
-	for (size_t i = 2; i < len; i++) {
-		if (p[i] < 0x80 || p[i] > 0xbf)
-			return 0;
-	}
-	return len;
 }
 
 /* Terminals obey U+0080 to U+009F as they obey ESC sequences. */
@@ -79,7 +50,7 @@ static void put_text(struct writer *w, struct str s)
 	const unsigned char *p = (const unsigned char *)s.ptr;
 	size_t len;
 	for (size_t left = s.len; left > 0; left -= len, p += len) {
-		size_t valid = utf8_len(p, left);
+		size_t valid = utf8_first(str_n((const char *)p, left));
 		len = MAX(valid, 1);
 		if (valid == 0 && w->format == LOG_JSON)
 			put(w, STR("\\ufffd"));

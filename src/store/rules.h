@@ -3,6 +3,9 @@
 
 #include "store/store.h"
 
+#include <sched.h>
+#include <stdatomic.h>
+
 enum {
 	REPLAY_MS = 24 * 3600 * 1000, /* how long an idempotency key is remembered */
 	REPLAY_PURGE_PER_CREATE = 2,  /* dead ones removed by each create: more than it adds */
@@ -11,6 +14,23 @@ enum {
 static inline bool replay_is_dead(int64_t created_ms, int64_t now_ms)
 {
 	return now_ms - created_ms >= REPLAY_MS;
+}
+
+/* How many calls are under way, also those that wait for a lock, so that `free` can let them end. */
+static inline void calls_enter(atomic_uint *calls)
+{
+	atomic_fetch_add_explicit(calls, 1, memory_order_relaxed);
+}
+
+static inline void calls_leave(atomic_uint *calls) /* touches nothing of the store afterwards */
+{
+	atomic_fetch_sub_explicit(calls, 1, memory_order_release); /* pairs with calls_wait */
+}
+
+static inline void calls_wait(atomic_uint *calls)
+{
+	while (atomic_load_explicit(calls, memory_order_acquire) > 0)
+		sched_yield();
 }
 
 /* Ids fit a signed number in every database. */

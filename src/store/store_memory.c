@@ -48,6 +48,7 @@ struct named_node { /* a counter or a constant */
 
 struct store_memory {
 	struct store base;
+	atomic_uint calls;                           /* under way */
 	pthread_mutex_t lock;                        /* guards all below */
 	struct table links, links_by_owner, aliases; /* of struct link_node */
 	struct table replays, replays_by_age;        /* of struct replay_node */
@@ -58,6 +59,18 @@ struct store_memory {
 static struct store_memory *self(struct store *base)
 {
 	return container_of(base, struct store_memory, base);
+}
+
+static void enter(struct store_memory *s)
+{
+	calls_enter(&s->calls);
+	pthread_mutex_lock(&s->lock);
+}
+
+static void leave(struct store_memory *s)
+{
+	pthread_mutex_unlock(&s->lock);
+	calls_leave(&s->calls);
 }
 
 /* --- orders --- */
@@ -303,12 +316,12 @@ static int key_give(const struct key_node *node, struct arena *arena, struct key
 static int memory_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
 	struct store_memory *s = self(base);
-	pthread_mutex_lock(&s->lock);
+	enter(s);
 	for (size_t i = 0; i < n; i++) {
 		const struct link_node *node = link_find(s, reads[i].ref);
 		reads[i].result = node ? link_give(node, reads[i].arena, &reads[i].link) : ERR_NOT_FOUND;
 	}
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return 0;
 }
 
@@ -474,10 +487,10 @@ static int change(struct store_memory *s, struct store_write *w)
 static int memory_apply(struct store *base, struct store_write *writes, size_t n)
 {
 	struct store_memory *s = self(base);
-	pthread_mutex_lock(&s->lock);
+	enter(s);
 	for (size_t i = 0; i < n; i++)
 		writes[i].result = change(s, &writes[i]);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return 0;
 }
 
@@ -518,9 +531,9 @@ static int memory_list(struct store *base, struct store_list *page)
 	uint64_t id_max;
 	if (page->limit == 0 || !cursor_parse(page->cursor, &id_max))
 		return ERR_INVALID;
-	pthread_mutex_lock(&s->lock);
+	enter(s);
 	int r = list_collect(s, page, id_max);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return r;
 }
 
@@ -542,9 +555,9 @@ static int keys_collect(const struct store_memory *s, struct arena *arena, struc
 static int memory_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {
 	struct store_memory *s = self(base);
-	pthread_mutex_lock(&s->lock);
+	enter(s);
 	int r = keys_collect(s, arena, ret, ret_count);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return r;
 }
 
@@ -583,9 +596,9 @@ static int memory_lease(struct store *base, struct str counter, uint64_t count, 
 	struct store_memory *s = self(base);
 	if (counter.len == 0 || count == 0)
 		return ERR_INVALID;
-	pthread_mutex_lock(&s->lock);
+	enter(s);
 	int r = lease(s, counter, count, ret_first);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return r;
 }
 
@@ -604,9 +617,9 @@ static int constant(struct store_memory *s, struct str name, void *value, size_t
 static int memory_constant(struct store *base, struct str name, void *value, size_t len)
 {
 	struct store_memory *s = self(base);
-	pthread_mutex_lock(&s->lock);
+	enter(s);
 	int r = constant(s, name, value, len);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return r;
 }
 
@@ -622,8 +635,7 @@ static int memory_ping(struct store *base, struct err *e)
 static void memory_free(struct store *base)
 {
 	struct store_memory *s = self(base);
-	pthread_mutex_lock(&s->lock); /* calls under way end first */
-	pthread_mutex_unlock(&s->lock);
+	calls_wait(&s->calls);
 	table_free(&s->links, true);
 	table_free(&s->links_by_owner, false);
 	table_free(&s->aliases, false);

@@ -17,7 +17,6 @@
 #include "store/sqlite_change.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -36,6 +35,7 @@ enum trouble { TROUBLE_NONE, TROUBLE_WRITE, TROUBLE_CHECKPOINT };
 struct store_sqlite {
 	struct store base;
 	char *path;
+	atomic_uint calls; /* under way */
 
 	pthread_mutex_t writer_lock; /* guards the next five; `trouble` may be peeked at without */
 	struct sqlite_conn writer; /* closed after a commit of unknown outcome, until it could be reopened */
@@ -60,6 +60,7 @@ static struct store_sqlite *self(struct store *base)
 
 static struct sqlite_conn *reader_take(struct store_sqlite *s)
 {
+	calls_enter(&s->calls);
 	pthread_mutex_lock(&s->pool_lock);
 	while (s->idle_count == 0)
 		pthread_cond_wait(&s->pool_returned, &s->pool_lock);
@@ -74,8 +75,9 @@ static void reader_return(struct store_sqlite *s, struct sqlite_conn *c)
 {
 	pthread_mutex_lock(&s->pool_lock);
 	s->idle[s->idle_count++] = c;
-	pthread_cond_broadcast(&s->pool_returned); /* free() may be waiting for all of them */
+	pthread_cond_signal(&s->pool_returned);
 	pthread_mutex_unlock(&s->pool_lock);
+	calls_leave(&s->calls);
 }
 
 static int lookup_each(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
@@ -192,6 +194,18 @@ static int sqlite_keys(struct store *base, struct arena *arena, struct key_recor
 }
 
 /* --- the writer's transactions --- */
+
+static void writer_take(struct store_sqlite *s)
+{
+	calls_enter(&s->calls);
+	pthread_mutex_lock(&s->writer_lock);
+}
+
+static void writer_return(struct store_sqlite *s)
+{
+	pthread_mutex_unlock(&s->writer_lock);
+	calls_leave(&s->calls);
+}
 
 static void trouble_note_locked(struct store_sqlite *s, enum trouble trouble, int rc)
 {
@@ -390,9 +404,9 @@ static int sqlite_apply(struct store *base, struct store_write *writes, size_t n
 	struct sqlite_outcome *outcomes = calloc(n, sizeof(*outcomes));
 	if (!outcomes)
 		return ERR_NOMEM;
-	pthread_mutex_lock(&s->writer_lock);
+	writer_take(s);
 	int r = apply_locked(s, writes, n, outcomes);
-	pthread_mutex_unlock(&s->writer_lock);
+	writer_return(s);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		publish(&writes[i], &outcomes[i]);
 	free(outcomes);
@@ -425,9 +439,9 @@ static int sqlite_lease(struct store *base, struct str counter, uint64_t count, 
 		return ERR_INVALID;
 	if (count > INT64_MAX)
 		return ERR_LIMIT;
-	pthread_mutex_lock(&s->writer_lock);
+	writer_take(s);
 	int r = lease_locked(s, counter, (int64_t)count, &first);
-	pthread_mutex_unlock(&s->writer_lock);
+	writer_return(s);
 	if (r == 0)
 		*ret_first = (uint64_t)first;
 	return r;
@@ -480,9 +494,9 @@ static int constant_locked(struct store_sqlite *s, struct str name, void *value,
 static int sqlite_constant(struct store *base, struct str name, void *value, size_t len)
 {
 	struct store_sqlite *s = self(base);
-	pthread_mutex_lock(&s->writer_lock);
+	writer_take(s);
 	int r = constant_locked(s, name, value, len);
-	pthread_mutex_unlock(&s->writer_lock);
+	writer_return(s);
 	return r;
 }
 
@@ -504,34 +518,42 @@ static int probe_locked(struct store_sqlite *s, struct err *e)
 	return err_set(e, ERR_UNAVAILABLE, "%s", s->trouble_text.text);
 }
 
+static int ping_read(struct store_sqlite *s, struct err *e)
+{
+	struct sqlite_conn *c = reader_take(s);
+	int64_t next;
+	int rc = counter_get(c, STR("any"), &next);
+	int r = rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, s->path, e);
+	reader_return(s, c);
+	return r;
+}
+
+static int ping_write(struct store_sqlite *s, struct err *e)
+{
+	writer_take(s);
+	int r = probe_locked(s, e);
+	writer_return(s);
+	return r;
+}
+
 static int sqlite_ping(struct store *base, struct err *e)
 {
 	struct store_sqlite *s = self(base);
-	struct sqlite_conn *c = reader_take(s);
-	int64_t next;
-	int rc = counter_get(c, STR("seal"), &next); /* any page will do */
-	int r = rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, s->path, e);
-	reader_return(s, c);
-	if (r != 0 || atomic_load(&s->trouble) == TROUBLE_NONE)
-		return r;
-	pthread_mutex_lock(&s->writer_lock);
-	r = probe_locked(s, e);
-	pthread_mutex_unlock(&s->writer_lock);
+	calls_enter(&s->calls); /* for both halves */
+	int r = ping_read(s, e);
+	if (r == 0 && atomic_load(&s->trouble) != TROUBLE_NONE)
+		r = ping_write(s, e);
+	calls_leave(&s->calls);
 	return r;
 }
 
 static void sqlite_free(struct store *base)
 {
 	struct store_sqlite *s = self(base);
-	pthread_mutex_lock(&s->pool_lock);
-	while (s->idle_count < READERS)
-		pthread_cond_wait(&s->pool_returned, &s->pool_lock);
-	pthread_mutex_unlock(&s->pool_lock);
+	calls_wait(&s->calls);
 	for (size_t i = 0; i < READERS; i++)
 		sqlite_conn_close(&s->readers[i]);
-	pthread_mutex_lock(&s->writer_lock);
 	sqlite_conn_close(&s->writer); /* the last one: moves the log into the file and removes it */
-	pthread_mutex_unlock(&s->writer_lock);
 	pthread_cond_destroy(&s->pool_returned);
 	pthread_mutex_destroy(&s->pool_lock);
 	pthread_mutex_destroy(&s->writer_lock);

@@ -274,7 +274,7 @@ static void memory_that_runs_out_loses_nothing(void **state)
 {
 	(void)state;
 	unsigned long uncertain = 0;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 11, &uncertain);
+	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 17, &uncertain);
 }
 
 /* Batches of 3 MB fill the log, so that it is moved into the file and begun anew twice. */

@@ -1,0 +1,33 @@
+#include "base/utf8.h"
+
+size_t utf8_first(struct str s)
+{
+	const unsigned char *p = (const unsigned char *)s.ptr;
+	unsigned char low = 0x80, high = 0xbf; /* of the second byte */
+	size_t len;
+	if (p[0] < 0x80)
+		return 1;
+	if (p[0] >= 0xc2 && p[0] <= 0xdf)
+		len = 2;
+	else if (p[0] >= 0xe0 && p[0] <= 0xef)
+		len = 3;
+	else if (p[0] >= 0xf0 && p[0] <= 0xf4)
+		len = 4;
+	else
+		return 0;
+	if (p[0] == 0xe0)
+		low = 0xa0; /* else too long for its value */
+	else if (p[0] == 0xed)
+		high = 0x9f; /* else a surrogate */
+	else if (p[0] == 0xf0)
+		low = 0x90;
+	else if (p[0] == 0xf4)
+		high = 0x8f; /* else beyond U+10FFFF */
+	if (s.len < len || p[1] < low || p[1] > high)
+		return 0;
+	for (size_t i = 2; i < len; i++) {
+		if (p[i] < 0x80 || p[i] > 0xbf)
+			return 0;
+	}
+	return len;
+}

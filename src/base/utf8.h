@@ -1,0 +1,7 @@
+/* UTF-8 by RFC 3629: nothing overlong, no surrogates, nothing beyond U+10FFFF. */
+#pragma once
+
+#include "base/str.h"
+
+/* The length of the character that begins `s` (which is not empty), 0 when it is malformed. */
+size_t utf8_first(struct str s);

@@ -1,0 +1,66 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/utf8.h"
+
+static size_t encode(uint32_t c, char out[4])
+{
+	if (c < 0x80) {
+		out[0] = (char)c;
+		return 1;
+	}
+	size_t len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+	for (size_t i = len; i-- > 1; c >>= 6)
+		out[i] = (char)(0x80 | (c & 0x3f));
+	out[0] = (char)((0xf00 >> len) | c);
+	return len;
+}
+
+static void every_character_is_well_formed_and_no_prefix_of_it_is(void **state)
+{
+	(void)state;
+	for (uint32_t c = 0; c < 0x110000; c++) {
+		char text[4];
+		size_t len = encode(c, text);
+		bool surrogate = c >= 0xd800 && c < 0xe000;
+		assert_int_equal(utf8_first(str_n(text, len)), surrogate ? 0 : len);
+		for (size_t cut = 1; cut < len; cut++)
+			assert_int_equal(utf8_first(str_n(text, cut)), 0);
+	}
+}
+
+static void overlong_and_impossible_bytes_are_malformed(void **state)
+{
+	(void)state;
+	static const struct str bad[] = {
+	    {"\x80", 1},
+	    {"\xbf", 1},
+	    {"\xc0\x80", 2},
+	    {"\xc1\xbf", 2},
+	    {"\xe0\x80\x80", 3},
+	    {"\xe0\x9f\xbf", 3},
+	    {"\xf0\x80\x80\x80", 4},
+	    {"\xf0\x8f\xbf\xbf", 4},
+	    {"\xf4\x90\x80\x80", 4},
+	    {"\xf5\x80\x80\x80", 4},
+	    {"\xff", 1},
+	    {"\xc3\x28", 2},
+	    {"\xe2\x82\x28", 3},
+	    {"\xe2\x28\xa1", 3},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(utf8_first(bad[i]), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_character_is_well_formed_and_no_prefix_of_it_is),
+	    cmocka_unit_test(overlong_and_impossible_bytes_are_malformed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
