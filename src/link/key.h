@@ -1,7 +1,7 @@
 /*
  * Generated keys. An id (1, 2, 3, …) becomes a key by a keyed permutation of all strings of one length over
  * one alphabet: different ids give different keys, so a key is unique by construction and needs no table, and
- * without the secret nobody can tell which key comes next or how many there are.
+ * without the secret nobody can tell which key comes next.
  *
  * The permutation is a balanced Feistel network over the smallest even number of bits that holds all keys,
  * ten rounds with SipHash as round function. A result beyond the last key is encrypted again until it falls

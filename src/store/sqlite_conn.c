@@ -294,8 +294,8 @@ static int open_writer(struct sqlite_conn *c, const char *path, struct err *e)
 		return r;
 	/* The page size takes effect in a new file only. Checkpoints are ours to run: their errors count. */
 	int rc = exec(c, "PRAGMA page_size = 4096; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000;"
-	                 "PRAGMA cell_size_check = ON; PRAGMA wal_autocheckpoint = 0; PRAGMA "
-	                 "journal_size_limit = 16777216");
+	                 "PRAGMA cell_size_check = ON; PRAGMA wal_autocheckpoint = 0;"
+	                 "PRAGMA journal_size_limit = 16777216");
 	if (rc != SQLITE_OK)
 		return sqlite_conn_fail(c, rc, path, e);
 	r = enter_wal(c, path, e);

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const int64_t day_ms = 24 * 3600 * 1000;
+static const int64_t day_ms = 24LL * 3600 * 1000;
 
 static const struct store_backend *backend;
 static struct store *store;
@@ -1174,7 +1174,7 @@ static void threads_share_a_store_and_no_number_is_leased_twice(void **state)
 {
 	(void)state;
 	static struct worker workers[THREADS];
-	uint64_t firsts[THREADS * ROUNDS];
+	uint64_t firsts[(size_t)THREADS * ROUNDS];
 	unsigned won = 0;
 	atomic_store(&at_start, 0);
 	for (unsigned i = 0; i < THREADS; i++) {
@@ -1191,7 +1191,7 @@ static void threads_share_a_store_and_no_number_is_leased_twice(void **state)
 	qsort(firsts, ARRAY_LEN(firsts), sizeof(firsts[0]), order_firsts);
 	for (size_t i = 0; i < ARRAY_LEN(firsts); i++)
 		assert_int_equal(firsts[i], 1 + i * PER_ROUND);
-	for (uint64_t id = 1; id <= THREADS * ROUNDS * PER_ROUND; id += 97)
+	for (uint64_t id = 1; id <= ARRAY_LEN(firsts) * PER_ROUND; id += 97)
 		assert_int_equal(kit_find_generated(store, &arena, id), 0);
 }
 

@@ -86,7 +86,8 @@ static void resize(struct disk_file *f, size_t len)
 	if (len > f->cap || !f->data) {
 		f->cap = len * 2 + 1;
 		f->data = realloc(f->data, f->cap);
-		assert_non_null(f->data);
+		if (!f->data)
+			abort();
 	}
 	if (len > f->len)
 		memset(f->data + f->len, 0, len - f->len);
@@ -100,9 +101,8 @@ static void perform(struct disk_file *f, const struct operation *op, size_t len)
 	} else if (op->kind == SQLITE_EVENT_UNLINK) {
 		free(f->data);
 		*f = (struct disk_file){0};
-	} else if (op->kind == SQLITE_EVENT_WRITE) {
-		if (op->at + len > f->len)
-			resize(f, op->at + len);
+	} else if (op->kind == SQLITE_EVENT_WRITE && len > 0) {
+		resize(f, MAX(f->len, op->at + len));
 		memcpy(f->data + op->at, op->data, len);
 	}
 }
@@ -217,7 +217,7 @@ static void acknowledged_batches_survive_power_loss_whole(void **state)
 		lose_power_at(i);
 		lose_power_at(i + 1);
 	}
-	assert_true(syncs > 2 * BATCHES); /* each was acknowledged after a sync of its own */
+	assert_true(syncs / 2 > BATCHES); /* each was acknowledged after a sync of its own */
 	assert_true(moved >= 4);
 	for (size_t i = 0; i < RANDOM_POINTS; i++)
 		lose_power_at(random_below(operation_count + 1));
