@@ -91,16 +91,6 @@ static void chunks_free(struct arena_chunk *c)
 	}
 }
 
-void arena_reset(struct arena *a)
-{
-	if (!a->first)
-		return;
-	chunks_free(a->first->next);
-	a->first->next = NULL;
-	a->first->used = 0;
-	a->current = a->first;
-}
-
 void arena_release(struct arena *a)
 {
 	chunks_free(a->first);

@@ -1,7 +1,6 @@
 /*
  * Memory with one release. Everything that belongs to a request is taken from its arena and goes
- * with it; nothing is freed singly. Reset keeps the first chunk, so a steady user allocates nothing.
- * Zero-initialised is ready; the first allocation brings the first chunk.
+ * with it; nothing is freed singly. Zero-initialised is ready; the first allocation brings the first chunk.
  */
 #pragma once
 
@@ -22,5 +21,4 @@ void *arena_zalloc(struct arena *a, size_t bytes) MUST_CHECK;
 struct str arena_str(struct arena *a, struct str s);
 struct str arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-void arena_reset(struct arena *a);
 void arena_release(struct arena *a);

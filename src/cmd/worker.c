@@ -84,8 +84,10 @@ int worker_start(struct worker *w, unsigned number, struct err *e)
 {
 	char name[16];
 	snprintf(name, sizeof(name), "worker-%u", number % 1000);
-	http_server_listen(w->http, w->listen_fd);
-	int r = thread_start(&w->thread, name, worker_thread, w, e);
+	int r = http_server_listen(w->http, w->listen_fd, e);
+	if (r < 0)
+		return r;
+	r = thread_start(&w->thread, name, worker_thread, w, e);
 	w->started = r == 0;
 	return r;
 }

@@ -108,14 +108,24 @@ static void request_reset(struct http_conn *c)
 	c->kept = NULL;
 	if (c->body.data)
 		buf_release(&c->body);
-	arena_reset(&c->arena);
+	arena_release(&c->arena); /* an idle connection holds no memory but its own */
+}
+
+/* How long a peer may take to read what is queued. */
+static uint64_t reading_ms(const struct http_conn *c)
+{
+	return stream_backlog(&c->stream) * 1000 / c->srv->settings.body_bytes_rate;
 }
 
 static void set_output_deadline(struct http_conn *c)
 {
-	const struct http_settings *s = &c->srv->settings;
-	uint64_t ms = s->head_ms + stream_backlog(&c->stream) * 1000 / s->body_bytes_rate;
-	stream_set_deadline(&c->stream, now_ms(c) + (int64_t)ms);
+	stream_set_deadline(&c->stream, now_ms(c) + (int64_t)(c->srv->settings.head_ms + reading_ms(c)));
+}
+
+/* Between requests: a connection is idle once its answers have been read. */
+static void set_idle_deadline(struct http_conn *c)
+{
+	stream_set_deadline(&c->stream, now_ms(c) + (int64_t)(c->srv->settings.idle_ms + reading_ms(c)));
 }
 
 static void conn_end(struct http_conn *c)
@@ -186,7 +196,7 @@ static void reply_end(struct http_conn *c)
 		return;
 	}
 	request_reset(c);
-	stream_set_deadline(&c->stream, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
+	set_idle_deadline(c);
 	stream_resume(&c->stream);
 }
 
@@ -407,15 +417,14 @@ static size_t conn_bytes(struct stream *s, const char *data, size_t len)
 		used += n;
 	}
 	if (c->state == CONN_HEAD && !c->head_started && stream_is_open(s))
-		stream_set_deadline(s, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
+		set_idle_deadline(c);
 	return used;
 }
 
 static void conn_eof(struct stream *s)
 {
 	struct http_conn *c = conn_of(s);
-	if (c->state == CONN_WAITING)
-		return; /* it still gets its answer */
+	ASSERT(c->state != CONN_WAITING); /* which is paused, and hears of nothing */
 	c->state = CONN_ENDING;
 	stream_close(s);
 }
@@ -424,7 +433,7 @@ static void conn_drained(struct stream *s)
 {
 	struct http_conn *c = conn_of(s);
 	c->parked = false;
-	stream_set_deadline(s, now_ms(c) + (int64_t)c->srv->settings.idle_ms);
+	set_idle_deadline(c);
 	stream_resume(s);
 }
 
@@ -472,7 +481,7 @@ static struct stream *conn_open(void *ctx, const struct net_addr *peer)
 			peers_leave(srv->peers, peer);
 		return NULL;
 	}
-	*c = (struct http_conn){.srv = srv, .counted = counted, .arena = c->arena, .state = CONN_HEAD};
+	*c = (struct http_conn){.srv = srv, .counted = counted, .state = CONN_HEAD};
 	c->stream.ops = &conn_stream_ops;
 	c->stream.deadline_ms = now_ms(c) + (int64_t)srv->settings.head_ms;
 	return &c->stream;
@@ -500,24 +509,18 @@ int http_server_new(struct loop *l, const struct http_settings *s, const struct 
 	return 0;
 }
 
-static void conn_release(void *object)
-{
-	struct http_conn *c = object;
-	arena_release(&c->arena);
-}
-
 void http_server_free(struct http_server *srv)
 {
 	if (!srv)
 		return;
-	pool_release(&srv->conns, conn_release);
+	pool_release(&srv->conns, NULL);
 	peers_free(srv->peers);
 	free(srv);
 }
 
-void http_server_listen(struct http_server *srv, int fd)
+int http_server_listen(struct http_server *srv, int fd, struct err *e)
 {
-	loop_listen(srv->loop, fd, conn_open, srv);
+	return loop_listen(srv->loop, fd, conn_open, srv, e);
 }
 
 static void drain_one(struct stream *s, void *ctx)

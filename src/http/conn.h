@@ -46,7 +46,7 @@ struct http_handler {
 int http_server_new(struct loop *l, const struct http_settings *s, const struct http_handler *h,
                     struct metrics *m, struct http_server **ret, struct err *e);
 void http_server_free(struct http_server *srv); /* all connections must be gone */
-void http_server_listen(struct http_server *srv, int fd);
+int http_server_listen(struct http_server *srv, int fd, struct err *e);
 
 /* No new connections; idle ones close now, the others after the answer under way. */
 void http_server_drain(struct http_server *srv);

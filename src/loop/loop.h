@@ -112,8 +112,8 @@ void loop_free(struct loop *l); /* all streams must be gone */
  * Takes over a listening descriptor. `open` gets each new connection's address and returns the stream to run
  * it on, with its ops set, or NULL to refuse it.
  */
-void loop_listen(struct loop *l, int fd, struct stream *(*open)(void *ctx, const struct net_addr *peer),
-                 void *ctx);
+int loop_listen(struct loop *l, int fd, struct stream *(*open)(void *ctx, const struct net_addr *peer),
+                void *ctx, struct err *e);
 void loop_unlisten(struct loop *l);
 
 /* Called once every turn before output leaves, in the order of registration. At most LOOP_HOOKS_MAX. */

@@ -32,6 +32,7 @@ enum {
 	ACCEPT_PAUSE_MS = 100,
 	FLUSH_MS = 30000, /* to a peer that does not read, unless its owner set a deadline */
 	LINGER_MS = 2000,
+	LINGER_READS_PER_TURN = 16,
 	SPARE_BUFFERS_MAX = 256,
 	SPARE_BUFFER_BYTES_MAX = 64 * 1024,
 };
@@ -272,6 +273,11 @@ static void stream_flush(struct stream *s)
 			if (errno == EAGAIN || errno == EWOULDBLOCK) {
 				s->sending = true;
 				stream_interest(s, s->interest | EPOLLOUT);
+				if (s->out_sent >
+				    s->out.len / 2) { /* a queue that never empties must not grow */
+					buf_consume(&s->out, s->out_sent);
+					s->out_sent = 0;
+				}
 				return;
 			}
 			stream_abort(s);
@@ -363,13 +369,18 @@ static void stream_read(struct stream *s)
 		stream_deliver_kept(s);
 }
 
-/* Throws input away until the peer closes too. */
-static void stream_linger(struct stream *s)
+/* Throws input away until the peer closes too: closing with unread input would reset the connection, and the
+ * peer might lose our last answer. */
+static void stream_linger(struct stream *s, bool peer_is_gone)
 {
 	size_t got;
-	stream_recv(s, s->loop->read_buffer, sizeof(s->loop->read_buffer), &got);
-	if (s->eof)
-		stream_abort(s);
+	for (int i = 0; i < LINGER_READS_PER_TURN; i++) {
+		if (!stream_recv(s, s->loop->read_buffer, sizeof(s->loop->read_buffer), &got)) {
+			if (s->eof || peer_is_gone)
+				stream_abort(s);
+			return;
+		}
+	}
 }
 
 static void stream_ready(struct loop_source *source, unsigned events)
@@ -377,16 +388,21 @@ static void stream_ready(struct loop_source *source, unsigned events)
 	struct stream *s = container_of(source, struct stream, source);
 	if (s->state == STREAM_CLOSED)
 		return;
+	if (UNLIKELY(s->state == STREAM_LINGERING)) {
+		stream_linger(s, (events & (EPOLLERR | EPOLLHUP)) != 0);
+		return;
+	}
 	if (UNLIKELY(events & (EPOLLERR | EPOLLHUP))) {
 		/* Both directions are gone; there is nobody left to answer. */
 		stream_abort(s);
 		return;
 	}
 	if (events & (EPOLLIN | EPOLLRDHUP)) {
-		if (s->state == STREAM_OPEN && !s->paused)
+		if (s->state == STREAM_OPEN && s->resumed)
+			; /* what is here already is delivered first, later in this turn; epoll will say it
+			     again */
+		else if (s->state == STREAM_OPEN && !s->paused)
 			stream_read(s);
-		else if (s->state == STREAM_LINGERING)
-			stream_linger(s);
 		else
 			stream_interest(s, s->interest & ~(unsigned)(EPOLLIN | EPOLLRDHUP));
 	}
@@ -418,8 +434,9 @@ static void listen_arm(struct loop *l, bool armed)
 {
 	if (l->listen_fd < 0 || l->listen_armed == armed)
 		return;
-	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &l->listen_source};
-	int r = epoll_ctl(l->epoll_fd, armed ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, l->listen_fd, &ev);
+	struct epoll_event ev = {.events = armed ? EPOLLIN : 0, .data.ptr = &l->listen_source};
+	int r = epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->listen_fd,
+	                  &ev); /* needs no memory, so it cannot fail */
 	ASSERT(r == 0);
 	l->listen_armed = armed;
 }
@@ -433,6 +450,8 @@ static void listen_pause(struct loop *l)
 static void listen_timer_fire(struct timer *t)
 {
 	struct loop *l = container_of(t, struct loop, listen_timer);
+	if (l->spare_fd < 0)
+		l->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (l->stream_count >= l->streams_max)
 		timer_set(&l->timers, t, l->mono_ms + ACCEPT_PAUSE_MS);
 	else
@@ -512,14 +531,18 @@ static void listen_ready(struct loop_source *source, unsigned events)
 	}
 }
 
-void loop_listen(struct loop *l, int fd, struct stream *(*open)(void *ctx, const struct net_addr *peer),
-                 void *ctx)
+int loop_listen(struct loop *l, int fd, struct stream *(*open)(void *ctx, const struct net_addr *peer),
+                void *ctx, struct err *e)
 {
 	ASSERT(l->listen_fd < 0);
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &l->listen_source};
+	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0)
+		return err_set(e, ERR_UNAVAILABLE, "cannot wait for connections: %s", strerror(errno));
 	l->listen_fd = fd;
+	l->listen_armed = true;
 	l->open = open;
 	l->open_ctx = ctx;
-	listen_arm(l, true);
+	return 0;
 }
 
 void loop_unlisten(struct loop *l)
@@ -527,8 +550,7 @@ void loop_unlisten(struct loop *l)
 	if (l->listen_fd < 0)
 		return;
 	timer_cancel(&l->timers, &l->listen_timer);
-	listen_arm(l, false);
-	os_sys.close(l->listen_fd);
+	os_sys.close(l->listen_fd); /* leaves epoll by itself */
 	l->listen_fd = -1;
 }
 

@@ -103,6 +103,14 @@ static void end_flights(struct offload *o, struct offload_job **batch, size_t n)
 	pthread_mutex_unlock(&o->lock);
 }
 
+static void hand_back(struct offload_job *job)
+{
+	if (job->home)
+		loop_post(job->home, &job->mail);
+	else
+		job->done(job);
+}
+
 static void deliver(struct offload *o, struct offload_job *job)
 {
 	/* Followers first: once its mail is posted, the leader's memory is its owner's again. */
@@ -110,9 +118,9 @@ static void deliver(struct offload *o, struct offload_job *job)
 	while ((node = list_pop(&job->followers))) {
 		struct offload_job *follower = container_of(node, struct offload_job, link);
 		o->ops->adopt(o->ctx, follower, job);
-		loop_post(follower->home, &follower->mail);
+		hand_back(follower);
 	}
-	loop_post(job->home, &job->mail);
+	hand_back(job);
 }
 
 static void *pool_thread(void *arg)

@@ -13,9 +13,9 @@ struct offload;
 
 /* Embedded in the submitter's object, which lives until `done`. */
 struct offload_job {
-	struct loop *home;                  /* whose thread runs `done` */
-	void (*done)(struct offload_job *); /* on home's thread */
-	struct str share;                   /* STR_NULL: never shared */
+	struct loop *home; /* whose thread runs `done`; NULL: the pool's own */
+	void (*done)(struct offload_job *);
+	struct str share; /* STR_NULL: never shared */
 
 	/* the pool's own */
 	uint64_t share_hash;

@@ -1158,7 +1158,7 @@ static void *work(void *arg)
 		round_of_leased_links(me, &a, i);
 		if (i < CONTESTED)
 			contest(me, &a, i);
-		arena_reset(&a);
+		arena_release(&a);
 	}
 	arena_release(&a);
 	return NULL;

@@ -45,29 +45,17 @@ static void zalloc_clears_memory_that_was_used_before(void **state)
 	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	memset(arena_alloc(&a, 512), 0xff, 512);
-	arena_reset(&a);
+	arena_release(&a);
 	const char *p = arena_zalloc(&a, 512);
 	for (size_t i = 0; i < 512; i++)
 		assert_int_equal(p[i], 0);
 }
 
-static void reset_gives_the_same_first_chunk_again(void **state)
-{
-	(void)state;
-	CLEANUP(arena_release) struct arena a = {0};
-	void *first = arena_alloc(&a, 64);
-	for (int i = 0; i < 1000; i++)
-		assert_non_null(arena_alloc(&a, 64));
-	arena_reset(&a);
-	assert_ptr_equal(arena_alloc(&a, 64), first);
-	assert_ptr_equal(a.first, a.current);
-}
-
-static void reset_and_release_of_an_unused_arena_do_nothing(void **state)
+static void release_of_an_unused_arena_does_nothing(void **state)
 {
 	(void)state;
 	struct arena a = {0};
-	arena_reset(&a);
+	arena_release(&a);
 	arena_release(&a);
 	arena_release(&a);
 	assert_null(a.first);
@@ -119,8 +107,7 @@ int main(void)
 	    cmocka_unit_test(allocations_are_aligned_and_do_not_overlap),
 	    cmocka_unit_test(a_block_larger_than_a_chunk_gets_its_own),
 	    cmocka_unit_test(zalloc_clears_memory_that_was_used_before),
-	    cmocka_unit_test(reset_gives_the_same_first_chunk_again),
-	    cmocka_unit_test(reset_and_release_of_an_unused_arena_do_nothing),
+	    cmocka_unit_test(release_of_an_unused_arena_does_nothing),
 	    cmocka_unit_test(an_absurd_size_is_refused_and_the_arena_stays_usable),
 	    cmocka_unit_test(strings_are_copied_and_end_in_nul),
 	    cmocka_unit_test(printf_formats_text_of_any_length),

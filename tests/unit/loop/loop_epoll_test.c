@@ -24,7 +24,7 @@
  *   r        resume whoever holds     q        answer "bye" and close
  *   x        abort                    d        set a deadline of 50 ms (then it says "late" and closes)
  *   b        a large answer           o        echo, and let the turn's hook look at it
- *   s        echo, and say when it has left
+ *   s        echo, and say when it has left    w    answer with a chunk
  * What is not a whole line stays with the loop.
  */
 struct fixture {
@@ -38,10 +38,12 @@ struct fixture {
 	_Atomic int open_conns;
 	_Atomic int closed_conns;
 	_Atomic bool refuse;
+	_Atomic size_t largest_out;
 };
 
 static struct fixture fx;
 enum { LARGE = 32 * 1024 * 1024 }; /* more than a socket's buffers ever grow to */
+enum { CHUNK = 64 * 1024 };
 
 static void obey(struct stream *s, const char *line, size_t len)
 {
@@ -66,6 +68,12 @@ static void obey(struct stream *s, const char *line, size_t len)
 		stream_write(s, large, LARGE);
 		stream_ask_drained(s);
 		free(large);
+		break;
+	}
+	case 'w': {
+		static char chunk[CHUNK];
+		stream_write(s, chunk, sizeof(chunk));
+		fx.largest_out = MAX(fx.largest_out, s->out.cap);
 		break;
 	}
 	case 's':
@@ -152,7 +160,7 @@ static void start(size_t streams_max)
 	assert_int_equal(net_addr_parse(STR("127.0.0.1:0"), &fx.addr, NULL), 0);
 	assert_int_equal(net_listen(&fx.addr, 128, &fd, NULL), 0);
 	assert_int_equal(loop_new(&config, &fx.loop, NULL), 0);
-	loop_listen(fx.loop, fd, on_open, NULL);
+	assert_int_equal(loop_listen(fx.loop, fd, on_open, NULL, NULL), 0);
 	loop_add_turn_hook(fx.loop, hook, NULL);
 	assert_int_equal(pthread_create(&fx.thread, NULL, loop_thread, fx.loop), 0);
 }
@@ -213,6 +221,16 @@ static void expect_end(int fd)
 	char byte;
 	assert_int_equal(recv(fd, &byte, 1, 0), 0);
 	close(fd);
+}
+
+static void take(int fd, size_t want)
+{
+	static char sink[65536];
+	while (want > 0) {
+		ssize_t n = recv(fd, sink, MIN(sizeof(sink), want), 0);
+		assert_true(n > 0);
+		want -= (size_t)n;
+	}
 }
 
 static void bytes_come_and_go(void **state)
@@ -321,14 +339,26 @@ static void an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_say
 		expect(other, "e x\n");
 	}
 	close(other);
-	static char sink[65536];
-	size_t got = 0;
-	while (got < LARGE) {
-		ssize_t n = recv(fd, sink, MIN(sizeof(sink), LARGE - got), 0);
-		assert_true(n > 0);
-		got += (size_t)n;
-	}
+	take(fd, LARGE);
 	expect(fd, "drained\n");
+	close(fd);
+	stop();
+}
+
+/* The peer reads, and asks for as much again: something is always queued, and what was sent must not stay. */
+static void a_queue_that_never_empties_does_not_grow(void **state)
+{
+	(void)state;
+	enum { QUEUED = 256, EXCHANGES = 1600 }; /* 16 MiB, then 100 MiB */
+	start(16);
+	int fd = dial();
+	for (int i = 0; i < QUEUED; i++)
+		say(fd, "w\n");
+	for (int i = 0; i < EXCHANGES; i++) {
+		take(fd, CHUNK);
+		say(fd, "w\n");
+	}
+	assert_true(fx.largest_out <= 4UL * QUEUED * CHUNK);
 	close(fd);
 	stop();
 }
@@ -451,6 +481,7 @@ int main(void)
 	    cmocka_unit_test(an_abort_ends_the_stream_at_once),
 	    cmocka_unit_test(a_deadline_passes_without_any_traffic),
 	    cmocka_unit_test(an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_says_drained),
+	    cmocka_unit_test(a_queue_that_never_empties_does_not_grow),
 	    cmocka_unit_test(a_small_answer_that_leaves_at_once_has_drained_too),
 	    cmocka_unit_test(hooks_run_before_the_output_of_their_turn),
 	    cmocka_unit_test(beyond_the_bound_new_connections_wait_their_turn),

@@ -310,7 +310,7 @@ static void *read_on(void *store)
 		struct store_lookup read = {.ref = {.id = 11, .key = STR("g11")}, .arena = &a};
 		if (store_lookup(store, &read, 1) != 0)
 			abort();
-		arena_reset(&a);
+		arena_release(&a);
 	}
 	arena_release(&a);
 	return NULL;
