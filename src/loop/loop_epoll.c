@@ -273,8 +273,8 @@ static void stream_flush(struct stream *s)
 			if (errno == EAGAIN || errno == EWOULDBLOCK) {
 				s->sending = true;
 				stream_interest(s, s->interest | EPOLLOUT);
-				if (s->out_sent >
-				    s->out.len / 2) { /* a queue that never empties must not grow */
+				/* A queue that never empties must not keep what has left. */
+				if (s->out_sent > s->out.len / 2) {
 					buf_consume(&s->out, s->out_sent);
 					s->out_sent = 0;
 				}
