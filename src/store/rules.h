@@ -47,12 +47,17 @@ static inline void create_check(const struct store_write *w)
 	ASSERT(w->link.is_alias || w->ref.id == w->link.id);
 }
 
+static inline bool link_has_ended(const struct link_record *link, int64_t now_ms)
+{
+	return link->expires_ms != 0 && link->expires_ms <= now_ms;
+}
+
 /* The owner's right to it, and for REAP its age: 0, ERR_NOT_FOUND or ERR_CONFLICT. */
 static inline int target_check(const struct store_write *w, const struct link_record *link)
 {
 	if (w->owner != 0 && w->owner != link->owner)
 		return ERR_NOT_FOUND;
-	if (w->kind == STORE_LINK_REAP && (link->expires_ms == 0 || link->expires_ms > w->now_ms))
+	if (w->kind == STORE_LINK_REAP && !link_has_ended(link, w->now_ms))
 		return ERR_CONFLICT;
 	return 0;
 }
@@ -119,6 +124,18 @@ static inline bool cursor_parse(struct str cursor, uint64_t *ret_id_max)
 		return false;
 	*ret_id_max = last_id - 1;
 	return true;
+}
+
+/* What a link takes of a page's bytes. */
+static inline size_t link_bytes(const struct link_record *link)
+{
+	return link->key.len + link->user_name.len + link->url.len + link->title.len + link->note.len +
+	       link->tags.len;
+}
+
+static inline bool page_is_full(const struct store_list *page, size_t count, size_t bytes)
+{
+	return count == page->limit || (page->bytes_max > 0 && count > 0 && bytes >= page->bytes_max);
 }
 
 /* Room for one more item in a growing array of the arena; NULL when memory ran out. It doubles, so that a

@@ -155,21 +155,48 @@ int sqlite_replays_purge(struct sqlite_conn *c, const struct store_write *writes
 	return query_run(&q);
 }
 
-static int generated_exists(struct sqlite_conn *c, uint64_t id, bool *ret)
+static int alias_delete(struct sqlite_conn *c, struct str name)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_IS_GENERATED);
-	query_int(&q, (int64_t)id);
-	return query_find(&q, ret);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_ALIAS_DELETE);
+	query_str(&q, name);
+	return query_run(&q);
+}
+
+static int link_remove(struct sqlite_conn *c, const struct link_record *link)
+{
+	int rc = link->is_alias ? alias_delete(c, link->key) : SQLITE_OK;
+	if (rc != SQLITE_OK)
+		return rc;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_DELETE);
+	query_int(&q, (int64_t)link->id);
+	return query_run(&q);
+}
+
+/* Does the link in row `id` hold the name? One that has ended is removed; an alias's row never goes by its
+ * id. */
+static int holder_check(struct sqlite_conn *c, const struct store_write *w, uint64_t id, bool is_alias,
+                        bool *ret_holds)
+{
+	struct link_record link;
+	int result;
+	int rc = link_by_id(c, id, w->arena, &result, &link);
+	*ret_holds = rc == SQLITE_OK && result != ERR_NOT_FOUND;
+	if (rc != SQLITE_OK || result != 0)
+		return rc;
+	*ret_holds = link.is_alias == is_alias && !link_has_ended(&link, w->now_ms);
+	return link.is_alias == is_alias && !*ret_holds ? link_remove(c, &link) : SQLITE_OK;
 }
 
 static int name_is_taken(struct sqlite_conn *c, const struct store_write *w, bool *ret)
 {
 	uint64_t id;
 	int rc = alias_by_name(c, w->ref.key, &id);
-	*ret = id != 0;
+	*ret = false;
+	if (rc == SQLITE_OK && id != 0)
+		rc = holder_check(c, w, id, true, ret);
 	if (rc != SQLITE_OK || *ret || !w->link.is_alias || !id_is_valid(w->ref.id))
 		return rc; /* a generated key's own row is looked at by the insert */
-	return generated_exists(c, w->ref.id, ret);
+	return holder_check(c, w, w->ref.id, false, ret);
 }
 
 /* Does nothing when the id is taken. */
@@ -274,25 +301,12 @@ static int link_update(struct sqlite_conn *c, const struct store_write *w, struc
 	return query_run(&q);
 }
 
-static int alias_delete(struct sqlite_conn *c, struct str name)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_ALIAS_DELETE);
-	query_str(&q, name);
-	return query_run(&q);
-}
-
 static int link_delete(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
 {
 	int rc = target_find(c, w, out);
 	if (rc != SQLITE_OK || out->result != 0)
 		return rc;
-	if (out->link.is_alias)
-		rc = alias_delete(c, out->link.key);
-	if (rc != SQLITE_OK)
-		return rc;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_DELETE);
-	query_int(&q, (int64_t)out->link.id);
-	return query_run(&q);
+	return link_remove(c, &out->link);
 }
 
 static int digest_exists(struct sqlite_conn *c, const uint8_t *digest, bool *ret)
@@ -336,12 +350,29 @@ static int key_find(struct sqlite_conn *c, const struct store_write *w, struct s
 	return rc;
 }
 
+static int admins_in_force(struct sqlite_conn *c, int64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_ADMINS_IN_FORCE);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? sqlite3_column_int64(q.stmt, 0) : 0;
+	return rc;
+}
+
 static int key_revoke(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
 {
 	int rc = key_find(c, w, out);
 	out->back = BACK_KEY;
 	if (rc != SQLITE_OK || out->result != 0 || out->key.revoked_ms != 0)
 		return rc;
+	if (out->key.admin) {
+		int64_t admins;
+		rc = admins_in_force(c, &admins);
+		if (rc != SQLITE_OK || admins == 1) {
+			out->result = ERR_CONFLICT;
+			return rc;
+		}
+	}
 	out->key.revoked_ms = w->now_ms;
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEY_REVOKE);
 	query_int(&q, w->now_ms);

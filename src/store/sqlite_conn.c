@@ -69,7 +69,6 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_LINK_BY_ID] = "SELECT " LINK_COLUMNS " FROM link WHERE id = ?",
-    [SQL_LINK_IS_GENERATED] = "SELECT 1 FROM link WHERE id = ? AND alias IS NULL",
     [SQL_LINK_INSERT] = "INSERT INTO link (" LINK_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
                         " ON CONFLICT (id) DO NOTHING",
     [SQL_LINK_UPDATE] = "UPDATE link SET url = ?, updated_ms = ?, expires_ms = ?, redirect_status = ?,"
@@ -93,6 +92,7 @@ static const char *const sql_texts[SQL_COUNT] = {
     [SQL_KEY_INSERT] = "INSERT INTO api_key (name, digest, admin, created_ms, revoked_ms, creates_max,"
                        " redirects_max, period_ms) VALUES (?,?,?,?,?,?,?,?)",
     [SQL_KEY_REVOKE] = "UPDATE api_key SET revoked_ms = ? WHERE id = ?",
+    [SQL_ADMINS_IN_FORCE] = "SELECT count(*) FROM api_key WHERE admin <> 0 AND revoked_ms = 0",
     [SQL_KEYS] = "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id",
     [SQL_COUNTER_GET] = "SELECT next FROM counter WHERE name = ?",
     [SQL_COUNTER_SET] = "INSERT INTO counter (name, next) VALUES (?, ?)"

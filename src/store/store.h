@@ -45,7 +45,8 @@ struct store_write {
 	 * Links. CREATE: `link` as it shall be; `ref` names it (ref.key == link.key; for a generated key
 	 * ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It is
 	 * ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated
-	 * link whose id is ref.id, or a row whose id is link.id.
+	 * link whose id is ref.id, or a row whose id is link.id. A holder that has ended by now_ms does not
+	 * hold its name any more: it is removed.
 	 *
 	 * UPDATE, DELETE, REAP: `ref` says which, `owner` (unless 0) must be the record's owner, otherwise
 	 * ERR_NOT_FOUND. UPDATE sets the fields whose bit is in `fields` from `link`, and updated_ms to
@@ -67,7 +68,8 @@ struct store_write {
 	bool replayed;
 
 	/* API keys. CREATE: all but id, which comes back; ERR_CONFLICT when the digest is there already.
-	 * REVOKE: by key.id, sets revoked_ms to now_ms (the first time's stays); comes back whole. */
+	 * REVOKE: by key.id, sets revoked_ms to now_ms (the first time's stays); comes back whole;
+	 * ERR_CONFLICT when it is the last admin's key in force. */
 	struct key_record key;
 };
 
@@ -77,6 +79,7 @@ struct store_list {
 	struct str
 	    cursor; /* STR_NULL: from the newest; otherwise what `next` was; ERR_INVALID if it never was */
 	size_t limit;
+	size_t bytes_max; /* a page ends early when its strings come to this much; 0: no bound */
 	struct arena *arena;
 	struct link_record *links; /* out */
 	size_t count;              /* out */

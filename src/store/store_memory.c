@@ -359,14 +359,25 @@ static int replay(const struct store_memory *s, struct store_write *w, const str
 	return node ? link_give(node, w->arena, &w->link) : ERR_NOT_FOUND;
 }
 
-static bool name_is_taken(const struct store_memory *s, const struct store_write *w)
+static void link_remove(struct store_memory *s, struct link_node *node)
 {
-	return link_by_name(s, w->ref.key) || generated_by_id(s, w->ref.id) || link_by_id(s, w->link.id);
+	table_remove(&s->links, node);
+	table_remove(&s->links_by_owner, node);
+	if (node->link.is_alias)
+		table_remove(&s->aliases, node);
+	free(node);
+}
+
+static bool holds(const struct link_node *holder, int64_t now_ms)
+{
+	return holder && !link_has_ended(&holder->link, now_ms);
 }
 
 static int create_new(struct store_memory *s, const struct store_write *w, struct replay_node *dead)
 {
-	if (name_is_taken(s, w))
+	struct link_node *namesake = link_by_name(s, w->ref.key);
+	struct link_node *generated = w->link.is_alias ? generated_by_id(s, w->ref.id) : NULL;
+	if (holds(namesake, w->now_ms) || holds(generated, w->now_ms) || link_by_id(s, w->link.id))
 		return ERR_CONFLICT;
 	bool remember = w->idempotency_key.ptr;
 	struct link_node *node = link_node_new(&w->link);
@@ -378,6 +389,10 @@ static int create_new(struct store_memory *s, const struct store_write *w, struc
 		free(memory);
 		return ERR_NOMEM;
 	}
+	if (namesake)
+		link_remove(s, namesake);
+	if (generated)
+		link_remove(s, generated);
 	table_add(&s->links, node);
 	table_add(&s->links_by_owner, node);
 	if (node->link.is_alias)
@@ -428,14 +443,9 @@ static int link_delete(struct store_memory *s, struct store_write *w)
 	int r = node ? target_check(w, &node->link) : ERR_NOT_FOUND;
 	if (r == 0)
 		r = link_give(node, w->arena, &w->link);
-	if (r != 0)
-		return r;
-	table_remove(&s->links, node);
-	table_remove(&s->links_by_owner, node);
-	if (node->link.is_alias)
-		table_remove(&s->aliases, node);
-	free(node);
-	return 0;
+	if (r == 0)
+		link_remove(s, node);
+	return r;
 }
 
 static int key_create(struct store_memory *s, struct store_write *w)
@@ -455,12 +465,27 @@ static int key_create(struct store_memory *s, struct store_write *w)
 	return 0;
 }
 
+static bool is_admin_in_force(const struct key_node *node)
+{
+	return node->key.admin && node->key.revoked_ms == 0;
+}
+
+static size_t admins_in_force(const struct store_memory *s)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < s->keys.count; i++)
+		count += is_admin_in_force(s->keys.items[i]);
+	return count;
+}
+
 static int key_revoke(struct store_memory *s, struct store_write *w)
 {
 	struct key_node like = {.key.id = w->key.id};
 	struct key_node *node = table_find(&s->keys, &like);
 	if (!node)
 		return ERR_NOT_FOUND;
+	if (is_admin_in_force(node) && admins_in_force(s) == 1)
+		return ERR_CONFLICT;
 	int r = key_give(node, w->arena, &w->key);
 	if (r != 0)
 		return r;
@@ -502,13 +527,13 @@ static int list_collect(const struct store_memory *s, struct store_list *page, u
 	struct link_node after = {.link = {.owner = page->owner, .id = id_max + 1}};
 	size_t at = table_position(t, &after);
 	struct link_record *links = NULL;
-	size_t count = 0, cap = 0;
+	size_t count = 0, cap = 0, bytes = 0;
 	struct str next = STR_NULL;
 	for (; at > 0; at--) {
 		const struct link_node *node = t->items[at - 1];
 		if (page->owner && node->link.owner != page->owner)
 			break;
-		if (count == page->limit) {
+		if (page_is_full(page, count, bytes)) {
 			next = cursor_format(page->arena, links[count - 1].id);
 			if (!next.ptr)
 				return ERR_NOMEM;
@@ -517,6 +542,7 @@ static int list_collect(const struct store_memory *s, struct store_list *page, u
 		links = array_room(page->arena, links, count, &cap, sizeof(*links));
 		if (!links || link_give(node, page->arena, &links[count]) != 0)
 			return ERR_NOMEM;
+		bytes += link_bytes(&links[count]);
 		count++;
 	}
 	page->links = links;

@@ -10,8 +10,13 @@
  * caller is held in `struct sqlite_outcome` until the commit, so a batch that failed can be handed in again
  * as it is.
  *
+ * A lock on FILE.lock keeps other processes out: SQLite before 3.51.3 may lose pages when two of them
+ * checkpoint, and their caches would not learn of each other's changes.
+ *
  * Lock order: writer_lock and pool_lock are never held together.
  */
+#include "os/file.h"
+#include "os/sys.h"
 #include "store/backends.h"
 #include "store/rules.h"
 #include "store/sqlite_change.h"
@@ -35,6 +40,7 @@ enum trouble { TROUBLE_NONE, TROUBLE_WRITE, TROUBLE_CHECKPOINT };
 struct store_sqlite {
 	struct store base;
 	char *path;
+	int lock_fd;       /* on FILE.lock, or -1 */
 	atomic_uint calls; /* under way */
 
 	pthread_mutex_t writer_lock; /* guards the next five; `trouble` may be peeked at without */
@@ -116,11 +122,11 @@ static int sqlite_lookup(struct store *base, struct store_lookup *reads, size_t 
 static int list_collect(struct query *q, struct store_list *page)
 {
 	struct link_record *links = NULL;
-	size_t count = 0, cap = 0;
+	size_t count = 0, cap = 0, bytes = 0;
 	struct str next = STR_NULL;
 	int rc;
 	while ((rc = query_step(q)) == SQLITE_ROW) {
-		if (count == page->limit) { /* one row more than asked for: there is another page */
+		if (page_is_full(page, count, bytes)) { /* and here is one row more: there is another page */
 			next = cursor_format(page->arena, links[count - 1].id);
 			if (!next.ptr)
 				return ERR_NOMEM;
@@ -130,6 +136,7 @@ static int list_collect(struct query *q, struct store_list *page)
 		int r = links ? sqlite_row_link(q->stmt, page->arena, &links[count]) : ERR_NOMEM;
 		if (r != 0)
 			return r;
+		bytes += link_bytes(&links[count]);
 		count++;
 	}
 	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
@@ -554,6 +561,8 @@ static void sqlite_free(struct store *base)
 	for (size_t i = 0; i < READERS; i++)
 		sqlite_conn_close(&s->readers[i]);
 	sqlite_conn_close(&s->writer); /* the last one: moves the log into the file and removes it */
+	if (s->lock_fd >= 0)
+		os_sys.close(s->lock_fd);
 	pthread_cond_destroy(&s->pool_returned);
 	pthread_mutex_destroy(&s->pool_lock);
 	pthread_mutex_destroy(&s->writer_lock);
@@ -580,6 +589,19 @@ static char *plain_path(const char *path)
 	return asprintf(&plain, "%s%s", path[0] == '/' ? "" : "./", path) < 0 ? NULL : plain;
 }
 
+/* For this process alone. */
+static int file_take(struct store_sqlite *s, struct err *e)
+{
+	char *lock;
+	if (asprintf(&lock, "%s.lock", s->path) < 0)
+		return err_set(e, ERR_NOMEM, "%s: memory ran out", s->path);
+	int r = file_lock(lock, &s->lock_fd, e);
+	if (r == ERR_BUSY)
+		err_set(e, r, "%s is in use by another process; stop it, or name another file", s->path);
+	free(lock);
+	return r == ERR_NOT_FOUND ? ERR_UNAVAILABLE : r; /* there is no such folder */
+}
+
 int store_sqlite_open(const char *path, struct store **ret, struct err *e)
 {
 	struct store_sqlite *s = calloc(1, sizeof(*s));
@@ -589,11 +611,15 @@ int store_sqlite_open(const char *path, struct store **ret, struct err *e)
 	}
 	s->base.ops = &sqlite_ops;
 	s->checkpoint_at_pages = CHECKPOINT_PAGES;
+	s->lock_fd = -1;
 	pthread_mutex_init(&s->writer_lock, NULL);
 	pthread_mutex_init(&s->pool_lock, NULL);
 	pthread_cond_init(&s->pool_returned, NULL);
-	sqlite_file_create(s->path);
-	int r = writer_open_locked(s, e);
+	int r = file_take(s, e);
+	if (r == 0) {
+		sqlite_file_create(s->path);
+		r = writer_open_locked(s, e);
+	}
 	for (size_t i = 0; i < READERS; i++) {
 		if (r == 0)
 			r = sqlite_conn_open_reader(&s->readers[i], s->path, e);

@@ -807,6 +807,32 @@ static void a_revoked_key_stays_with_the_time_of_its_first_revocation(void **sta
 	assert_int_equal(kit_apply(store, &again), ERR_CONFLICT);
 }
 
+static void the_last_admin_key_in_force_cannot_be_revoked(void **state)
+{
+	(void)state;
+	struct store_write made[3];
+	for (int i = 0; i < 3; i++) {
+		made[i] = key_create((uint8_t)(i + 1), "name");
+		made[i].key.admin = i < 2;
+		assert_int_equal(kit_apply(store, &made[i]), 0);
+	}
+	/* in one transaction, so that neither sees the other's effect only later */
+	struct store_write both[2] = {
+	    {.kind = STORE_KEY_REVOKE, .now_ms = 5, .arena = &arena, .key.id = made[0].key.id},
+	    {.kind = STORE_KEY_REVOKE, .now_ms = 5, .arena = &arena, .key.id = made[1].key.id},
+	};
+	assert_int_equal(store_apply(store, both, 2), 0);
+	assert_int_equal(both[0].result, 0);
+	assert_int_equal(both[1].result, ERR_CONFLICT);
+	struct store_write plain = {
+	    .kind = STORE_KEY_REVOKE, .now_ms = 6, .arena = &arena, .key.id = made[2].key.id};
+	assert_int_equal(kit_apply(store, &plain), 0);
+	struct key_record *keys;
+	size_t count;
+	assert_int_equal(store_keys(store, &arena, &keys, &count), 0);
+	assert_int_equal(keys[1].revoked_ms, 0);
+}
+
 static void a_key_that_is_not_there_cannot_be_revoked(void **state)
 {
 	(void)state;
@@ -815,6 +841,41 @@ static void a_key_that_is_not_there_cannot_be_revoked(void **state)
 		struct store_write w = {.kind = STORE_KEY_REVOKE, .arena = &arena, .key.id = ids[i]};
 		assert_int_equal(kit_apply(store, &w), ERR_NOT_FOUND);
 	}
+}
+
+/* --- names of links that have ended --- */
+
+static void a_link_that_has_ended_does_not_hold_its_name(void **state)
+{
+	(void)state;
+	struct store_write w = kit_alias(&arena, 1, "name");
+	w.link.expires_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct store_write early = kit_alias(&arena, 2, "name");
+	early.now_ms = KIT_NOW_MS + 9;
+	assert_int_equal(kit_apply(store, &early), ERR_CONFLICT);
+	struct store_write late = kit_alias(&arena, 3, "name");
+	late.now_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(store, &late), 0);
+	struct link_record link;
+	assert_int_equal(kit_find(store, &arena, 0, "name", &link), 0);
+	assert_int_equal(link.id, 3);
+	struct store_list all = {.limit = 10, .arena = &arena};
+	assert_int_equal(store_list(store, &all), 0);
+	assert_int_equal(all.count, 1); /* the old row is gone too */
+
+	/* a generated link's name, taken over by an alias that reads the same */
+	struct store_write generated = kit_generated(&arena, 7);
+	generated.link.expires_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(store, &generated), 0);
+	struct store_write alias = kit_alias(&arena, 8, "g7");
+	alias.ref.id = 7;
+	alias.now_ms = KIT_NOW_MS + 9;
+	assert_int_equal(kit_apply(store, &alias), ERR_CONFLICT);
+	alias.now_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(store, &alias), 0);
+	assert_int_equal(kit_find(store, &arena, 7, "g7", &link), 0);
+	assert_int_equal(link.id, 8);
 }
 
 /* --- lists --- */
@@ -884,6 +945,26 @@ static void pages_cover_everything_once(void **state)
 		} while (cursor.ptr);
 		assert_int_equal(expected, 0);
 	}
+}
+
+static void a_page_ends_early_at_its_bytes(void **state)
+{
+	(void)state;
+	create_for_three(50);
+	struct str cursor = STR_NULL;
+	uint64_t expected = 50;
+	do {
+		struct store_list page = {.cursor = cursor, .limit = 50, .bytes_max = 60, .arena = &arena};
+		assert_int_equal(store_list(store, &page), 0);
+		assert_in_range(page.count, 1, 10); /* a URL has some 21 bytes */
+		for (size_t i = 0; i < page.count; i++)
+			assert_int_equal(page.links[i].id, expected--);
+		cursor = page.next;
+	} while (cursor.ptr);
+	assert_int_equal(expected, 0);
+	struct store_list page = {.limit = 50, .bytes_max = 1, .arena = &arena}; /* never none at all */
+	assert_int_equal(store_list(store, &page), 0);
+	assert_int_equal(page.count, 1);
 }
 
 static void a_page_that_ends_the_list_exactly_says_so(void **state)
@@ -1240,7 +1321,10 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(api_keys_get_ids_and_come_back_by_id),
 	    STORE_TEST(a_digest_is_taken_once),
 	    STORE_TEST(a_revoked_key_stays_with_the_time_of_its_first_revocation),
+	    STORE_TEST(the_last_admin_key_in_force_cannot_be_revoked),
 	    STORE_TEST(a_key_that_is_not_there_cannot_be_revoked),
+	    STORE_TEST(a_link_that_has_ended_does_not_hold_its_name),
+	    STORE_TEST(a_page_ends_early_at_its_bytes),
 	    STORE_TEST(a_list_of_nothing_is_empty),
 	    STORE_TEST(a_list_is_newest_first_and_whole),
 	    STORE_TEST(pages_cover_everything_once),

@@ -134,6 +134,18 @@ static void an_empty_file_becomes_a_store(void **state)
 	store_free(store);
 }
 
+static void a_file_that_is_open_cannot_be_opened_again(void **state)
+{
+	(void)state;
+	struct store *store = store_open(), *second = NULL;
+	struct err e = {""};
+	assert_int_equal(store_sqlite_open(path, &second, &e), ERR_BUSY);
+	assert_non_null(strstr(e.text, path));
+	assert_non_null(strstr(e.text, "in use"));
+	store_free(store);
+	store_free(store_open());
+}
+
 static void a_folder_that_is_not_there_is_named(void **state)
 {
 	(void)state;
@@ -349,6 +361,7 @@ int main(void)
 	    FILE_TEST(a_database_of_another_program_is_refused),
 	    FILE_TEST(a_file_says_whose_it_is),
 	    FILE_TEST(an_empty_file_becomes_a_store),
+	    FILE_TEST(a_file_that_is_open_cannot_be_opened_again),
 	    FILE_TEST(a_folder_that_is_not_there_is_named),
 	    FILE_TEST(names_that_mean_something_to_sqlite_are_plain_names),
 	    FILE_TEST(what_is_stored_is_for_its_owner_only),
