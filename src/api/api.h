@@ -26,6 +26,7 @@ struct api {
 	struct str base_url;     /* "http://127.0.0.1:8080", no slash at the end */
 	struct str domain;       /* its authority */
 	struct url_rules url_rules;
+	bool keys_stale; /* the writer's own: the keyring could not be read again after a change */
 };
 
 struct api_worker {

@@ -11,6 +11,11 @@ static struct str presented_key(const struct http_request *req, struct str in_bo
 	return header.ptr ? header : in_body;
 }
 
+bool auth_in_header(const struct http_request *req)
+{
+	return presented_key(req, STR_NULL).len > 0;
+}
+
 bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                   struct str in_body, struct api_key *ret)
 {

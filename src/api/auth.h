@@ -10,6 +10,9 @@
 bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                   struct str in_body, struct api_key *ret);
 
+/* Does the request carry a key in its header, whatever it is worth? */
+bool auth_in_header(const struct http_request *req);
+
 /* The same, and 403 unless it is an admin's. */
 bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                         struct api_key *ret);

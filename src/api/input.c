@@ -5,11 +5,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-static void json_freep(json_t **j)
-{
-	json_decref(*j);
-}
-
 static const char *type_name(const json_t *v)
 {
 	switch (json_typeof(v)) {
@@ -28,6 +23,17 @@ static int wrong_type(const struct input_field *f, const json_t *v, const char *
 	return err_set(e, ERR_INVALID, "the field '%s' must be %s, not %s", f->name, wanted, type_name(v));
 }
 
+/* They have no place in names and notes, and do harm on terminals; lines and tabs do. */
+static bool has_control(struct str s)
+{
+	for (size_t i = 0; i < s.len; i++) {
+		unsigned char c = (unsigned char)s.ptr[i];
+		if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+			return true;
+	}
+	return false;
+}
+
 static int read_string(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
 {
 	bool may_be_null = f->type == INPUT_STRING_OR_NULL;
@@ -41,6 +47,9 @@ static int read_string(const struct input_field *f, const json_t *v, struct aren
 	if (f->bytes_max && s.len > f->bytes_max)
 		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it may have at most %zu",
 		               f->name, s.len, f->bytes_max);
+	if (has_control(s))
+		return err_set(e, ERR_INVALID, "the field '%s' has a control character in it; remove it",
+		               f->name);
 	s = arena_str(arena, s);
 	*(struct str *)f->ret = s;
 	return s.ptr ? 0 : ERR_NOMEM;
@@ -132,25 +141,44 @@ static int unknown_field(const char *name, const struct input_field *fields, siz
 	return err_set(e, ERR_INVALID, "unknown field '%.64s'; the fields are: %s", name, known);
 }
 
-int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
-               struct err *e)
+int input_parse(struct str body, struct input *ret, struct err *e)
 {
 	json_error_t where;
+	*ret = (struct input){0};
 	if (body.len == 0)
 		return err_set(e, ERR_INVALID, "the body is empty; send a JSON object");
-	json_t *object CLEANUP(json_freep) = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &where);
+	json_t *object = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &where);
 	if (!object)
 		return err_set(e, ERR_INVALID, "the body is not JSON: %s (line %d, column %d)", where.text,
 		               where.line, where.column);
+	ret->json = object;
 	if (!json_is_object(object))
 		return err_set(e, ERR_INVALID, "the body must be a JSON object, not %s", type_name(object));
+	return 0;
+}
+
+void input_release(struct input *in)
+{
+	json_decref(in->json);
+	in->json = NULL;
+}
+
+struct str input_peek(const struct input *in, const char *name)
+{
+	const json_t *value = json_object_get(in->json, name);
+	return json_is_string(value) ? str_n(json_string_value(value), json_string_length(value)) : STR_NULL;
+}
+
+int input_fields(const struct input *in, const struct input_field *fields, size_t count, struct arena *arena,
+                 struct err *e)
+{
 	const char *name;
 	json_t *value;
 	for (size_t i = 0; i < count; i++) {
 		if (fields[i].ret_given)
 			*fields[i].ret_given = false;
 	}
-	json_object_foreach(object, name, value)
+	json_object_foreach((json_t *)in->json, name, value)
 	{
 		const struct input_field *f = field_named(fields, count, name);
 		if (!f)
@@ -162,8 +190,16 @@ int input_read(struct str body, const struct input_field *fields, size_t count, 
 			*f->ret_given = true;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (fields[i].required && !json_object_get(object, fields[i].name))
+		if (fields[i].required && !json_object_get(in->json, fields[i].name))
 			return err_set(e, ERR_INVALID, "the field '%s' is missing", fields[i].name);
 	}
 	return 0;
+}
+
+int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+               struct err *e)
+{
+	struct input CLEANUP(input_release) in;
+	int r = input_parse(body, &in, e);
+	return r < 0 ? r : input_fields(&in, fields, count, arena, e);
 }

@@ -8,7 +8,7 @@
 #include "base/err.h"
 
 enum input_type {
-	INPUT_STRING,         /* struct str */
+	INPUT_STRING,         /* struct str; no control characters but line feed and tab */
 	INPUT_STRING_OR_NULL, /* struct str; null gives STR_NULL */
 	INPUT_BOOL,           /* bool */
 	INPUT_UINT,           /* uint64_t */
@@ -28,7 +28,23 @@ struct input_field {
 	size_t bytes_max; /* of strings; 0: no bound of its own */
 };
 
+/* A body that has been parsed. */
+struct input {
+	void *json;
+};
+
+/* ERR_INVALID with a sentence when the body is no JSON object. */
+int input_parse(struct str body, struct input *ret, struct err *e);
+void input_release(struct input *in); /* fine on a zeroed one */
+
+/* A member that is a string, good until the release; STR_NULL otherwise. */
+struct str input_peek(const struct input *in, const char *name);
+
 /* Strings are copied into the arena. ERR_INVALID with a sentence, or ERR_NOMEM. On failure the outputs may be
  * half filled: use none. */
+int input_fields(const struct input *in, const struct input_field *fields, size_t count, struct arena *arena,
+                 struct err *e);
+
+/* Both steps at once. */
 int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
                struct err *e);

@@ -48,7 +48,7 @@ static void write_done(struct offload_job *job)
 {
 	struct write_job *j = container_of(job, struct write_job, job);
 	if (j->refund && (j->write.result != 0 || j->write.replayed))
-		meter_refund(j->refund);
+		meter_refund(j->refund, &j->reading);
 	j->done(j);
 }
 
@@ -85,7 +85,7 @@ void write_job_submit(struct write_job *j)
 	struct http_conn *c = j->conn;
 	if (offload_submit(j->worker->api->writer, &j->job) < 0) {
 		if (j->refund)
-			meter_refund(j->refund);
+			meter_refund(j->refund, &j->reading);
 		problem_reply_store(c, ERR_LIMIT);
 	} else {
 		http_conn_defer(c);
@@ -94,11 +94,11 @@ void write_job_submit(struct write_job *j)
 
 /* On pool threads */
 
-/* A failure that holds for a whole batch shows in its first result; the log hears of it once. */
-static void log_failure(const char *what, size_t n, int result)
+/* What a client is told without the cause ("the server's log says what") is told here with it. */
+static void log_failure(const char *what, struct str key, int result)
 {
 	if (result == ERR_UNAVAILABLE || result == ERR_UNCERTAIN || result == ERR_CORRUPT)
-		log_error("api", "%s failed for %zu: %s", what, n, err_name(result));
+		log_error("api", "%s '%.*s' failed: %s", what, STR_ARG(key), err_name(result));
 }
 
 static void run_single(struct api *api, struct read_job *j)
@@ -108,15 +108,53 @@ static void run_single(struct api *api, struct read_job *j)
 		int r = links_get(api->links, &j->lookup, 1, my_metrics());
 		if (r < 0)
 			j->lookup.result = r;
+		log_failure("reading the link", j->lookup.ref.key, j->lookup.result);
 		break;
 	}
-	case READ_LIST: j->result = links_list(api->links, &j->list); break;
+	case READ_LIST:
+		j->result = links_list(api->links, &j->list);
+		log_failure("listing links behind", j->list.cursor, j->result);
+		break;
 	case READ_KEYS:
 		j->result = store_keys(api->store, http_conn_arena(j->conn), &j->keys.keys, &j->keys.count);
+		log_failure("reading", STR("API keys"), j->result);
 		break;
 	case READ_PING: j->result = store_ping(api->store, &j->ping); break;
 	case READ_RESOLVE: ASSERT(false); break;
 	}
+}
+
+/* A job of nobody's: it has its own memory and no connection. */
+struct reap_job {
+	struct write_job write;
+	struct arena arena;
+};
+
+static void reap_done(struct offload_job *job)
+{
+	struct reap_job *reap = container_of(job, struct reap_job, write.job);
+	arena_release(&reap->arena);
+	free(reap);
+}
+
+/* An ended link that was asked for goes now, with the writer's next batch; the sweeper need not find it. */
+static void reap_submit(struct api *api, struct str key, int64_t now_ms)
+{
+	struct reap_job *reap = calloc(1, sizeof(*reap));
+	struct str kept = reap ? arena_str(&reap->arena, key) : STR_NULL;
+	if (!kept.ptr) {
+		free(reap);
+		return; /* somebody will ask again */
+	}
+	reap->write.job.done = reap_done;
+	reap->write.write = (struct store_write){
+	    .kind = STORE_LINK_REAP,
+	    .now_ms = now_ms,
+	    .arena = &reap->arena,
+	    .ref = links_ref(api->links, kept),
+	};
+	if (offload_submit(api->writer, &reap->write.job) < 0)
+		reap_done(&reap->write.job);
 }
 
 static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
@@ -136,7 +174,11 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 	if (resolve_count == 0)
 		return;
 	links_resolve(api->links, resolves, resolve_count, now_ms, my_metrics());
-	log_failure("looking up links", resolve_count, resolves[0]->result);
+	for (size_t i = 0; i < resolve_count; i++) {
+		log_failure("resolving", resolves[i]->key, resolves[i]->result);
+		if (resolves[i]->ended)
+			reap_submit(api, resolves[i]->key, now_ms);
+	}
 }
 
 /* Only resolves are shared. */
@@ -155,28 +197,48 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 
 const struct offload_ops api_reader_ops = {.run = readers_run, .adopt = readers_adopt};
 
+static bool is_key_write(const struct store_write *w)
+{
+	return w->kind == STORE_KEY_CREATE || w->kind == STORE_KEY_REVOKE;
+}
+
+/* Workers must know of a key's end before anybody is told of it: when they cannot be told, say that it is not
+ * sure. Every later batch tries again. */
+static void keys_settle(struct api *api, struct store_write *writes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		api->keys_stale |= is_key_write(&writes[i]) && writes[i].result == 0;
+	if (!api->keys_stale)
+		return;
+	int r = keyring_reload(api->keyring);
+	api->keys_stale = r < 0;
+	log_failure("reading", STR("API keys"), r);
+	for (size_t i = 0; r < 0 && i < n; i++) {
+		if (is_key_write(&writes[i]) && writes[i].result == 0)
+			writes[i].result = ERR_UNCERTAIN;
+	}
+}
+
 static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	struct api *api = ctx;
 	struct store_write *writes = calloc(n, sizeof(*writes));
-	bool keys_changed = false;
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &container_of(jobs[i], struct write_job, job)->write;
 		if (writes)
 			writes[i] = *w;
 		else
 			w->result = ERR_NOMEM;
-		keys_changed |= w->kind == STORE_KEY_CREATE || w->kind == STORE_KEY_REVOKE;
 	}
 	if (!writes)
 		return;
 	links_apply(api->links, writes, n, my_metrics());
-	log_failure("writing changes", n, writes[0].result);
-	for (size_t i = 0; i < n; i++)
+	keys_settle(api, writes, n);
+	for (size_t i = 0; i < n; i++) {
+		log_failure("writing", writes[i].ref.key, writes[i].result);
 		container_of(jobs[i], struct write_job, job)->write = writes[i];
+	}
 	free(writes);
-	if (keys_changed && keyring_reload(api->keyring) < 0)
-		log_error("api", "the API keys changed but could not be read again; restart to be safe");
 }
 
 const struct offload_ops api_writer_ops = {.run = writer_run};

@@ -20,7 +20,6 @@ struct snapshot {
 	struct arena arena;
 	struct held_key *keys;
 	size_t count;
-	size_t admins;
 	uint32_t *slots; /* place + 1; 0 is free */
 	size_t mask;
 };
@@ -91,7 +90,6 @@ static int snapshot_fill(struct keyring *k, struct snapshot *s)
 		budget_set(s->keys[i].budget, creates, redirects, period_ms);
 		if (record->revoked_ms)
 			continue;
-		s->admins += record->admin;
 		size_t at = slot_of(s, record->digest);
 		while (s->slots[at])
 			at = (at + 1) & s->mask;
@@ -202,10 +200,4 @@ struct str keyring_name(struct keyring *k, uint64_t id)
 		return STR("local");
 	const struct key_record *record = record_of(k, id);
 	return record ? record->name : STR_NULL;
-}
-
-bool keyring_is_last_admin(struct keyring *k, uint64_t id)
-{
-	const struct key_record *record = record_of(k, id);
-	return record && record->admin && !record->revoked_ms && snapshot_now(k)->admins == 1;
 }

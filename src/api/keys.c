@@ -36,10 +36,7 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	struct key_record *record = &j->write.key;
 	int r = key_input_read(req->body, j->write.arena, record, &e);
 	if (r < 0) {
-		if (r == ERR_INVALID)
-			api_reply_invalid(c, "invalid-body", &e);
-		else
-			problem_reply_store(c, r);
+		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
 	api_key_make(text, record->digest);
@@ -84,6 +81,13 @@ static void key_delete_done(struct write_job *j)
 		problem_reply(j->conn, &p, "There is no API key of that id.");
 		return;
 	}
+	if (j->write.result == ERR_CONFLICT) {
+		static const struct problem p = {.status = 409, .code = "last-admin-key"};
+		problem_reply(
+		    j->conn, &p,
+		    "This is the last admin key; make another one first ('curt key create --admin').");
+		return;
+	}
 	if (j->write.result < 0) {
 		problem_reply_store(j->conn, j->write.result);
 		return;
@@ -104,12 +108,6 @@ void key_delete(struct api_worker *w, struct http_conn *c, const struct http_req
 	if (!str_u64(match->params[0], &j->write.key.id)) {
 		j->write.result = ERR_NOT_FOUND;
 		key_delete_done(j);
-		return;
-	}
-	if (keyring_is_last_admin(w->api->keyring, j->write.key.id)) {
-		static const struct problem p = {.status = 409, .code = "last-admin-key"};
-		problem_reply(
-		    c, &p, "This is the last admin key; make another one first ('curt key create --admin').");
 		return;
 	}
 	write_job_submit(j);

@@ -17,6 +17,8 @@ enum {
 	IDEMPOTENCY_KEY_BYTES_MAX = 255,
 	PAGE_DEFAULT = 50,
 	PAGE_MAX = 1000,
+	PAGE_BYTES_MAX = 1 << 20, /* a page of many long notes ends early */
+	STRANGERS_BODY_BYTES_MAX = 64 * 1024,
 };
 static const int64_t default_life_ms = 2LL * 365 * 24 * 3600 * 1000;
 
@@ -37,7 +39,7 @@ static void reply_link(struct http_conn *c, const struct api *api, const struct 
 
 /* What the two ways of creating have in common, as read from the request. */
 struct create_input {
-	struct str api_dev_key, url, alias, user_name, title, note, tags;
+	struct str url, alias, user_name, title, note, tags;
 	int64_t expires_ms;
 	uint64_t status;
 	bool enabled;
@@ -180,52 +182,41 @@ static bool take_idempotency_key(struct write_job *j, const struct http_request 
 		return false;
 	}
 	j->write.idempotency_key = arena_str(j->write.arena, key);
+	if (!j->write.idempotency_key.ptr) {
+		problem_reply_store(j->conn, ERR_NOMEM);
+		return false;
+	}
 	crypto_generichash(j->write.fingerprint, FINGERPRINT_BYTES, (const unsigned char *)req->body.ptr,
 	                   req->body.len, NULL, 0);
 	return true;
 }
 
-static void create(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                   const struct input_field *fields, size_t field_count, struct create_input *in, bool plain)
+/* The rest of a create, by somebody known. */
+static void create_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                          const struct create_input *in, const struct api_key *key, bool plain)
 {
-	struct err e;
-	struct arena *arena = http_conn_arena(c);
-	int read = input_read(req->body, fields, field_count, arena, &e);
-	struct api_key key;
-	if (!auth_require(w, c, req, read == 0 ? in->api_dev_key : STR_NULL, &key))
-		return; /* nobody learns what is wrong with a body before saying who they are */
-	if (read == ERR_INVALID) {
-		api_reply_invalid(c, "invalid-body", &e);
+	struct write_job *j = write_job_new(w, c, STORE_LINK_CREATE, create_done);
+	if (!j)
 		return;
-	}
-	struct write_job *j = read == 0 ? write_job_new(w, c, STORE_LINK_CREATE, create_done) : NULL;
-	if (!j) {
-		if (read < 0)
-			problem_reply_store(c, read);
-		return;
-	}
 	j->plain = plain;
 	j->plain_text = plain && str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
-	j->write.link.owner = key.id;
+	j->write.link.owner = key->id;
+	struct err e;
 	const char *code;
 	int r = create_fill(j, in, &e, &code);
-	if (r == ERR_INVALID) {
-		api_reply_invalid(c, code, &e);
-		return;
-	}
 	if (r < 0) {
-		problem_reply_store(c, r);
+		api_reply_failed(c, r, code, &e);
 		return;
 	}
 	if (!take_idempotency_key(j, req))
 		return;
-	if (!meter_take(&key.budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
+	if (!meter_take(&key->budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
 		metric_add(&w->metrics->limited, 1);
 		ratelimit_refuse(c, &j->reading, false,
 		                 "This API key has made as many links as its limit allows.");
 		return;
 	}
-	j->refund = &key.budget->creates;
+	j->refund = &key->budget->creates;
 	write_job_submit(j);
 }
 
@@ -233,6 +224,8 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
                 const struct route_match *match)
 {
 	(void)match;
+	struct api_key key;
+	struct err e;
 	struct create_input in = {.status = 302, .enabled = true};
 	const struct input_field fields[] = {
 	    {"original_url", INPUT_STRING, &in.url, .required = true},
@@ -245,22 +238,65 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	    {"tags", INPUT_STRINGS, &in.tags},
 	    {"user_name", INPUT_STRING_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
 	};
-	create(w, c, req, fields, ARRAY_LEN(fields), &in, false);
+	if (!auth_require(w, c, req, STR_NULL, &key))
+		return;
+	int r = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
+	if (r < 0)
+		api_reply_failed(c, r, "invalid-body", &e);
+	else
+		create_submit(w, c, req, &in, &key, false);
+}
+
+/*
+ * For routes whose API key may stand in the body: parses it and finds out who is asking, in the order that
+ * costs a stranger most and the server least. False: it has been answered. `in` is to be released in any
+ * case.
+ */
+static bool body_and_key(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                         struct input *in, struct api_key *ret_key)
+{
+	struct err e;
+	bool known_already = auth_in_header(req);
+	if (known_already && !auth_require(w, c, req, STR_NULL, ret_key))
+		return false;
+	if (!known_already && req->body.len > STRANGERS_BODY_BYTES_MAX) {
+		static const struct problem p = {.status = 413, .code = "body-too-large"};
+		problem_reply(c, &p,
+		              "A body over %d bytes is read only when the API key stands in the header.",
+		              STRANGERS_BODY_BYTES_MAX);
+		return false;
+	}
+	int r = input_parse(req->body, in, &e);
+	if (r < 0) {
+		api_reply_failed(c, r, "invalid-body", &e);
+		return false;
+	}
+	return known_already || auth_require(w, c, req, input_peek(in, "api_dev_key"), ret_key);
 }
 
 void create_url_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                      const struct route_match *match)
 {
 	(void)match;
+	struct api_key key;
+	struct err e;
+	struct str api_dev_key;
 	struct create_input in = {.status = 302, .enabled = true};
 	const struct input_field fields[] = {
-	    {"api_dev_key", INPUT_STRING, &in.api_dev_key},
+	    {"api_dev_key", INPUT_STRING, &api_dev_key},
 	    {"original_url", INPUT_STRING, &in.url, .required = true},
 	    {"custom_alias", INPUT_STRING_OR_NULL, &in.alias},
 	    {"user_name", INPUT_STRING_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
 	    {"expire_date", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
 	};
-	create(w, c, req, fields, ARRAY_LEN(fields), &in, true);
+	struct input CLEANUP(input_release) body = {0};
+	if (!body_and_key(w, c, req, &body, &key))
+		return;
+	int r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
+	if (r < 0)
+		api_reply_failed(c, r, "invalid-body", &e);
+	else
+		create_submit(w, c, req, &in, &key, true);
 }
 
 /* Reading */
@@ -360,6 +396,7 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
 		return;
 	j->list.owner = sees_only(&key);
 	j->list.limit = limit;
+	j->list.bytes_max = PAGE_BYTES_MAX;
 	j->list.arena = http_conn_arena(c);
 	j->list.cursor = arena_str(j->list.arena, http_query_param(req->query, STR("cursor")));
 	read_job_submit(j);
@@ -426,12 +463,8 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 		return;
 	struct err e;
 	int r = patch_read(j, req->body, &e);
-	if (r == ERR_INVALID) {
-		api_reply_invalid(c, "invalid-body", &e);
-		return;
-	}
 	if (r < 0) {
-		problem_reply_store(c, r);
+		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
 	j->write.owner = sees_only(&key);
@@ -489,29 +522,29 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
                        const struct route_match *match)
 {
 	(void)match;
+	struct api_key key;
 	struct err e;
-	struct str api_dev_key = STR_NULL, url_key = STR_NULL;
+	struct str api_dev_key, url_key = STR_NULL;
 	const struct input_field fields[] = {
 	    {"api_dev_key", INPUT_STRING, &api_dev_key},
 	    {"url_key", INPUT_STRING, &url_key, .required = true},
 	};
-	int read = 0;
+	struct input CLEANUP(input_release) body = {0};
+	int r = 0;
 	if (req->body.len > 0) {
-		read = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
+		if (!body_and_key(w, c, req, &body, &key))
+			return;
+		r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
 	} else {
-		api_dev_key = query_text(c, req, STR("api_dev_key"));
+		if (!auth_require(w, c, req, query_text(c, req, STR("api_dev_key")), &key))
+			return;
 		url_key = query_text(c, req, STR("url_key"));
 		if (!url_key.ptr)
-			read = err_set(&e, ERR_INVALID,
-			               "url_key is missing; give it in a JSON body or in the query");
+			r = err_set(&e, ERR_INVALID,
+			            "url_key is missing; give it in a JSON body or in the query");
 	}
-	struct api_key key;
-	if (!auth_require(w, c, req, api_dev_key, &key))
-		return;
-	if (read == ERR_INVALID)
-		api_reply_invalid(c, "invalid-body", &e);
-	else if (read < 0)
-		problem_reply_store(c, read);
+	if (r < 0)
+		api_reply_failed(c, r, "invalid-body", &e);
 	else
 		delete_submit(w, c, &key, url_key, true);
 }

@@ -71,12 +71,18 @@ static void resolve_submit(struct api_worker *w, struct http_conn *c, struct str
 		return;
 	j->as_page = as_page;
 	j->resolve.arena = http_conn_arena(c);
-	j->resolve.key = arena_str(j->resolve.arena, key);
-	if (!j->resolve.key.ptr) {
+	/* Shared are lookups of the same key and epoch: one that began before a change must not answer a
+	 * request that came after the change was acknowledged. */
+	uint32_t epoch = cache_epoch(links_cache(w->api->links), key);
+	char *share = arena_alloc(j->resolve.arena, key.len + sizeof(epoch));
+	if (!share) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	j->job.share = j->resolve.key;
+	memcpy(share, key.ptr, key.len);
+	memcpy(share + key.len, &epoch, sizeof(epoch));
+	j->resolve.key = str_n(share, key.len);
+	j->job.share = str_n(share, key.len + sizeof(epoch));
 	read_job_submit(j);
 }
 

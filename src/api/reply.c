@@ -20,8 +20,12 @@ void api_reply_json(struct http_conn *c, int status, struct buf *body, const str
 	http_reply(c, &r);
 }
 
-void api_reply_invalid(struct http_conn *c, const char *code, const struct err *e)
+void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e)
 {
+	if (err != ERR_INVALID) {
+		problem_reply_store(c, err);
+		return;
+	}
 	const struct problem p = {.status = 400, .code = code};
 	problem_reply(c, &p, "%s", e->text);
 }

@@ -8,5 +8,5 @@
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count);
 
-/* 400 with the sentence. */
-void api_reply_invalid(struct http_conn *c, const char *code, const struct err *e);
+/* ERR_INVALID: 400 with the sentence. Anything else: as problem_reply_store. */
+void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);

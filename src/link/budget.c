@@ -35,7 +35,8 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 	do {
 		start = (uint32_t)(state >> 32);
 		count = (uint32_t)state;
-		if (count == 0 || now - start >= period) { /* unsigned: right across a wrap */
+		/* As signed: another worker's clock, taken once a turn, may be a little ahead of ours. */
+		if (count == 0 || (int32_t)(now - start) >= (int32_t)period) {
 			start = now;
 			count = 0;
 		}
@@ -45,21 +46,22 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, pack(start, count + 1),
 	                                                memory_order_relaxed, memory_order_relaxed));
 	if (ret) {
-		uint32_t left_units = period - MIN(now - start, period);
+		uint32_t left_units = (int32_t)(now - start) > 0 ? period - MIN(now - start, period) : period;
 		*ret = (struct meter_reading){
 		    .limit = max,
 		    .remaining = taken ? max - count - 1 : 0,
 		    .reset_ms = (uint32_t)((uint64_t)left_units * 1000 / UNITS_PER_SECOND),
+		    .period = start,
 		};
 	}
 	return taken;
 }
 
-void meter_refund(struct meter *m)
+void meter_refund(struct meter *m, const struct meter_reading *taken)
 {
 	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
 	do {
-		if ((uint32_t)state == 0)
+		if ((uint32_t)state == 0 || (uint32_t)(state >> 32) != taken->period)
 			return;
 	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, state - 1, memory_order_relaxed,
 	                                                memory_order_relaxed));

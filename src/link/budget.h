@@ -22,13 +22,14 @@ struct meter_reading {
 	uint32_t limit; /* 0: there is no bound */
 	uint32_t remaining;
 	uint32_t reset_ms; /* until the period ends and all is there again */
+	uint32_t period;   /* which one it was taken from, for a refund */
 };
 
 /* Takes one. False when the period has none left (nothing is taken then). `ret` may be NULL. */
 bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret);
 
-/* Gives one back that was taken for something which then did not happen. */
-void meter_refund(struct meter *m);
+/* Gives one back that was taken for something which then did not happen, unless its period is over. */
+void meter_refund(struct meter *m, const struct meter_reading *taken);
 
 struct budget {
 	uint64_t owner;

@@ -70,8 +70,10 @@ void cache_free(struct cache *c); /* no reader may be left */
 /* The entry of the key, good until the end of the loop's turn; NULL when there is none. Loop threads. */
 struct cache_entry *cache_find(struct cache *c, struct str key);
 
-/* Pool threads. */
+/* Any thread. */
 uint32_t cache_epoch(struct cache *c, struct str key);
+
+/* Pool threads. */
 void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch);
 void cache_invalidate(struct cache *c, struct str key);
 

@@ -139,6 +139,15 @@ static const char *const reserved[] = {
     "signup",  "static",  "stats",  "status",  "version", "web",      "well-known",
 };
 
+bool key_is_reserved(struct str text)
+{
+	for (size_t i = 0; i < ARRAY_LEN(reserved); i++) {
+		if (str_eq_nocase(text, str_of(reserved[i])))
+			return true;
+	}
+	return false;
+}
+
 int alias_check(struct str alias, struct err *e)
 {
 	if (alias.len == 0)
@@ -149,10 +158,8 @@ int alias_check(struct str alias, struct err *e)
 		               alias.len, ALIAS_BYTES_MAX);
 	if (!key_is_wellformed(alias))
 		return err_set(e, ERR_INVALID, "the alias may only have the characters A-Z a-z 0-9 - _");
-	for (size_t i = 0; i < ARRAY_LEN(reserved); i++) {
-		if (str_eq_nocase(alias, str_of(reserved[i])))
-			return err_set(e, ERR_INVALID, "the alias '%.*s' is reserved; choose another",
-			               STR_ARG(alias));
-	}
+	if (key_is_reserved(alias))
+		return err_set(e, ERR_INVALID, "the alias '%.*s' is reserved; choose another",
+		               STR_ARG(alias));
 	return 0;
 }

@@ -46,5 +46,8 @@ int alias_check(struct str alias, struct err *e);
  * this is that form, in `out`, which has room for text.len bytes. Otherwise it is the text itself. */
 struct str key_fold(const struct key_cipher *c, struct str text, char *out);
 
+/* A word that the server needs for itself, in any case. */
+bool key_is_reserved(struct str text);
+
 /* Could this be a key or an alias at all? Anything else need not be looked up. */
 bool key_is_wellformed(struct str text);

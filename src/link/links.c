@@ -213,7 +213,8 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 {
 	struct cache_fill fill = {.key = w->key};
 	w->result = read->result;
-	if (w->result == 0 && (!read->link.enabled || is_expired(&read->link, now_ms)))
+	w->ended = w->result == 0 && is_expired(&read->link, now_ms);
+	if (w->result == 0 && (w->ended || !read->link.enabled))
 		w->result = ERR_NOT_FOUND;
 	if (w->result == 0)
 		w->result = resolve_found(l, w, &read->link);
@@ -228,24 +229,6 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 		return;
 	}
 	cache_insert(l->cache, &fill, epoch);
-}
-
-/* An expired link that was asked for goes now; the sweeper need not find it. */
-static void reap(struct links *l, const struct store_lookup *reads, size_t n, int64_t now_ms,
-                 struct metrics *m)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (reads[i].result != 0 || !is_expired(&reads[i].link, now_ms))
-			continue;
-		struct store_write w = {
-		    .kind = STORE_LINK_REAP,
-		    .now_ms = now_ms,
-		    .arena = reads[i].arena,
-		    .ref = reads[i].ref,
-		};
-		if (store_apply(l->store, &w, 1) == 0 && w.result == 0)
-			metric_add(&m->links_reaped, 1);
-	}
 }
 
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms, struct metrics *m)
@@ -266,8 +249,6 @@ void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int6
 		else
 			resolve_one(l, wanted[i], &reads[i], epochs[i], now_ms);
 	}
-	if (r == 0)
-		reap(l, reads, n, now_ms, m);
 	free(reads);
 	free(epochs);
 }
@@ -276,16 +257,20 @@ void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int6
 
 static int name_create(struct links *l, struct store_write *w)
 {
-	int r = ids_next(&l->ids, &w->link.id);
-	if (r < 0)
-		return r;
-	if (w->link.is_alias) {
-		w->ref = links_ref(l, w->link.key);
-		return 0;
-	}
-	r = key_fill(l, &w->link, w->arena);
+	do {
+		int r = ids_next(&l->ids, &w->link.id);
+		if (r < 0)
+			return r;
+		if (w->link.is_alias) {
+			w->ref = links_ref(l, w->link.key);
+			return 0;
+		}
+		r = key_fill(l, &w->link, w->arena);
+		if (r < 0)
+			return r;
+	} while (key_is_reserved(w->link.key));
 	w->ref = (struct link_ref){.id = w->link.id, .key = w->link.key};
-	return r;
+	return 0;
 }
 
 static void apply_counted(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
@@ -312,11 +297,14 @@ static void settle(struct links *l, struct store_write *w, struct metrics *m)
 		cache_invalidate(l->cache, w->ref.key);
 	if (w->result != 0)
 		return;
-	w->result = key_fill(l, &w->link, w->arena);
+	if (key_fill(l, &w->link, w->arena) < 0)
+		w->result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
 	if (w->kind == STORE_LINK_CREATE && !w->replayed)
 		metric_add(&m->links_created, 1);
 	else if (w->kind == STORE_LINK_DELETE)
 		metric_add(&m->links_deleted, 1);
+	else if (w->kind == STORE_LINK_REAP)
+		metric_add(&m->links_reaped, 1);
 }
 
 static bool met_an_alias(const struct store_write *w)
@@ -334,7 +322,7 @@ static void retry_with_other_keys(struct links *l, struct store_write *w, struct
 			apply_counted(l, w, 1, m);
 	}
 	if (met_an_alias(w))
-		w->result = ERR_CORRUPT;
+		w->result = ERR_LIMIT;
 }
 
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m)

@@ -56,9 +56,10 @@ struct link_resolve {
 	struct str response; /* out */
 	uint16_t response_date_at;
 	struct budget *budget; /* out: of the link's owner */
+	bool ended;            /* out: it is there, but its time is over: the caller has it reaped */
 };
 
-/* Resolves, fills the cache, and removes from the store what it finds expired. Pool threads. */
+/* Resolves and fills the cache. Pool threads. */
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms,
                    struct metrics *m);
 

@@ -117,20 +117,6 @@ static void a_reload_does_not_give_a_used_budget_back(void **state)
 	assert_false(meter_take(&found.budget->creates, 1000, NULL));
 }
 
-static void the_last_admin_is_known(void **state)
-{
-	(void)state;
-	uint64_t one = add("one", (struct key_record){.admin = true}),
-	         plain = add("plain", (struct key_record){0});
-	assert_true(keyring_is_last_admin(fx.ring, one));
-	assert_false(keyring_is_last_admin(fx.ring, plain));
-	uint64_t two = add("two", (struct key_record){.admin = true});
-	assert_false(keyring_is_last_admin(fx.ring, one));
-	revoke(one);
-	assert_true(keyring_is_last_admin(fx.ring, two));
-	assert_false(keyring_is_last_admin(fx.ring, one));
-}
-
 static void the_local_key_is_an_admins_and_in_no_store(void **state)
 {
 	(void)state;
@@ -205,7 +191,6 @@ int main(void)
 	    TEST(a_revoked_key_is_unknown_but_its_name_is_remembered),
 	    TEST(limits_of_its_own_win_over_the_defaults),
 	    TEST(a_reload_does_not_give_a_used_budget_back),
-	    TEST(the_last_admin_is_known),
 	    TEST(the_local_key_is_an_admins_and_in_no_store),
 	    TEST(made_keys_are_long_different_and_have_their_digest),
 	    TEST(readers_see_whole_snapshots_while_keys_come_and_go),

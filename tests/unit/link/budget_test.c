@@ -56,16 +56,46 @@ static void a_refund_gives_one_back_and_never_more(void **state)
 	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 2, 1000);
+	struct meter_reading taken;
 	assert_true(meter_take(&one->creates, 5000, NULL));
-	assert_true(meter_take(&one->creates, 5000, NULL));
+	assert_true(meter_take(&one->creates, 5000, &taken));
 	assert_false(meter_take(&one->creates, 5000, NULL));
-	meter_refund(&one->creates);
+	meter_refund(&one->creates, &taken);
 	assert_true(meter_take(&one->creates, 5000, NULL));
 	for (int i = 0; i < 5; i++)
-		meter_refund(&one->creates);
+		meter_refund(&one->creates, &taken);
 	assert_true(meter_take(&one->creates, 5000, NULL));
 	assert_true(meter_take(&one->creates, 5000, NULL));
 	assert_false(meter_take(&one->creates, 5000, NULL));
+	budgets_free(b);
+}
+
+static void a_refund_of_a_period_that_is_over_does_not_enlarge_the_next(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budget_with(b, 1, 1000);
+	struct meter_reading taken;
+	assert_true(meter_take(&one->creates, 5000, &taken));
+	assert_true(meter_take(&one->creates, 7000, NULL));
+	meter_refund(&one->creates, &taken);
+	assert_false(meter_take(&one->creates, 7000, NULL));
+	budgets_free(b);
+}
+
+/* Workers take the time once a turn, so theirs differ a little. */
+static void a_worker_whose_clock_is_behind_does_not_begin_a_new_period(void **state)
+{
+	(void)state;
+	struct budgets *b = budgets_new();
+	struct budget *one = budget_with(b, 2, 60000);
+	struct meter_reading r;
+	assert_true(meter_take(&one->creates, 100000, NULL));
+	assert_true(meter_take(&one->creates, 99000, &r));
+	assert_true(r.reset_ms <= 60000);
+	assert_false(meter_take(&one->creates, 99500, &r));
+	assert_true(r.reset_ms <= 60000);
+	assert_false(meter_take(&one->creates, 100000, NULL));
 	budgets_free(b);
 }
 
@@ -128,6 +158,8 @@ int main(void)
 	    cmocka_unit_test(without_a_bound_everything_passes_and_nothing_is_told),
 	    cmocka_unit_test(a_period_allows_exactly_its_number_and_then_begins_anew),
 	    cmocka_unit_test(a_refund_gives_one_back_and_never_more),
+	    cmocka_unit_test(a_refund_of_a_period_that_is_over_does_not_enlarge_the_next),
+	    cmocka_unit_test(a_worker_whose_clock_is_behind_does_not_begin_a_new_period),
 	    cmocka_unit_test(creations_and_redirections_are_counted_apart),
 	    cmocka_unit_test(a_budget_stays_at_its_address_while_others_come),
 	    cmocka_unit_test(threads_together_get_exactly_the_number),

@@ -247,18 +247,68 @@ static void a_disabled_link_is_not_found_but_stays(void **state)
 	assert_int_equal(resolve(STR("k"), NULL), 0);
 }
 
-static void an_expired_link_is_not_found_and_is_removed(void **state)
+static void an_expired_link_is_not_found_and_can_be_reaped(void **state)
 {
 	(void)state;
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 5000});
 	assert_int_equal(resolve_at(STR("k"), 4999, NULL), 0);
+	struct link_resolve late = {.key = STR("k"), .arena = &fx.arena}, *wanted = &late;
+	links_resolve(fx.links, &wanted, 1, 5000, fx.metrics);
+	assert_int_equal(late.result, ERR_NOT_FOUND);
+	assert_true(late.ended);
+
+	struct store_write reap = {.kind = STORE_LINK_REAP,
+	                           .now_ms = 5000,
+	                           .arena = &fx.arena,
+	                           .ref = links_ref(fx.links, STR("k"))};
 	uint64_t before = fx.metrics->links_reaped;
-	assert_int_equal(resolve_at(STR("k"), 5000, NULL), ERR_NOT_FOUND);
+	links_apply(fx.links, &reap, 1, fx.metrics);
+	assert_int_equal(reap.result, 0);
 	assert_int_equal(fx.metrics->links_reaped, before + 1);
 	struct store_lookup read = {.ref = links_ref(fx.links, STR("k")), .arena = &fx.arena};
 	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
 	assert_int_equal(read.result, ERR_NOT_FOUND);
+}
+
+static void a_link_that_was_prolonged_is_not_reaped(void **state)
+{
+	(void)state;
+	create("https://a.example/", "k");
+	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 9000});
+	struct store_write reap = {.kind = STORE_LINK_REAP,
+	                           .now_ms = 5000,
+	                           .arena = &fx.arena,
+	                           .ref = links_ref(fx.links, STR("k"))};
+	links_apply(fx.links, &reap, 1, fx.metrics);
+	assert_int_equal(reap.result, ERR_CONFLICT);
+	assert_int_equal(resolve_at(STR("k"), 5000, NULL), 0);
+}
+
+/* Short keys meet real words: they are passed over. */
+static void a_generated_key_is_never_a_reserved_word(void **state)
+{
+	(void)state;
+	stop(NULL);
+	struct store *store;
+	struct links_settings small = settings;
+	small.alphabet = KEY_BASE36;
+	small.key_length = 4;
+	assert_int_equal(store_memory_open(&store, NULL), 0);
+	fx.store = store;
+	fx.budgets = budgets_new();
+	struct links_config config = {.store = store,
+	                              .budgets = fx.budgets,
+	                              .settings = small,
+	                              .id_block = 1,
+	                              .cache_seed = 1,
+	                              .render = render};
+	assert_int_equal(links_new(&config, &fx.links, NULL), 0);
+	uint64_t help = key_decode(links_cipher(fx.links), STR("help")), leased;
+	assert_true(help > 1);
+	assert_int_equal(store_lease(store, STR("link"), help - 1, &leased),
+	                 0); /* the next one would be "help" */
+	assert_int_equal(key_decode(links_cipher(fx.links), create("https://a.example/", NULL)), help + 1);
 }
 
 static void a_list_has_keys_newest_first(void **state)
@@ -381,7 +431,9 @@ int main(void)
 	    TEST(what_is_not_there_is_remembered_until_it_is_created),
 	    TEST(a_change_or_deletion_is_seen_by_the_next_lookup),
 	    TEST(a_disabled_link_is_not_found_but_stays),
-	    TEST(an_expired_link_is_not_found_and_is_removed),
+	    TEST(an_expired_link_is_not_found_and_can_be_reaped),
+	    TEST(a_link_that_was_prolonged_is_not_reaped),
+	    TEST(a_generated_key_is_never_a_reserved_word),
 	    TEST(a_list_has_keys_newest_first),
 	    TEST(another_key_shape_on_the_same_store_is_refused_with_the_fix),
 	    TEST(the_secret_stays_with_the_store),
