@@ -6,7 +6,10 @@
 #
 # VARIANT=asan or VARIANT=tsan puts an instrumented build of the same targets under build/VARIANT/.
 
-MAKEFLAGS += --no-builtin-rules --jobs=$(shell nproc)
+MAKEFLAGS += --no-builtin-rules
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += --jobs=$(shell nproc)
+endif
 CC = gcc
 PREFIX ?= /usr/local
 VARIANT ?= release
@@ -30,9 +33,11 @@ endif
 
 # On a fresh machine pkg-config is not there yet; `make run` and `make test` install it and call make again.
 CPPFLAGS := -Isrc -D_GNU_SOURCE -DCURT_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+# gcc knows it on x86 only.
+CONTROL_FLOW := $(if $(findstring 86,$(shell $(CC) -dumpmachine 2>/dev/null)),-fcf-protection)
 CFLAGS = -std=gnu17 -g -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	-Wno-missing-field-initializers $(INSTRUMENT) \
-	-fPIE -fstack-protector-strong -fstack-clash-protection -fcf-protection -pthread
+	-fPIE -fstack-protector-strong -fstack-clash-protection $(CONTROL_FLOW) -pthread
 LDFLAGS = -pie -Wl,-z,relro,-z,now -pthread $(INSTRUMENT)
 LDLIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm
 
@@ -85,7 +90,7 @@ $(OUT)/tests/support/probe.so: tests/support/probe.c
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl -pthread
 
--include $(OBJECTS:.o=.d) $(TESTS:=.d) $(SUPPORT:.o=.d)
+-include $(OBJECTS:.o=.d) $(TESTS:=.d) $(SUPPORT:.o=.d) $(OUT)/tests/support/hammer.d
 
 packages-run:
 	@tools/install-packages run

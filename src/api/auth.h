@@ -13,6 +13,6 @@ bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_r
 /* Does the request carry a key in its header, whatever it is worth? */
 bool auth_in_header(const struct http_request *req);
 
-/* The same, and 403 unless it is an admin's. */
+/* As auth_require, and 403 unless it is an admin's. */
 bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                         struct api_key *ret);

@@ -79,6 +79,7 @@ static int read_time(const struct input_field *f, const json_t *v, struct err *e
 		    e, ERR_INVALID,
 		    "the field '%s' is not a time; write it like 2027-01-31T12:00:00Z or 2027-01-31",
 		    f->name);
+	*(int64_t *)f->ret = MAX(*(int64_t *)f->ret, 1); /* the very first instant is not "never" */
 	return 0;
 }
 

@@ -26,6 +26,9 @@
 /* A local that is released when it leaves scope: CLEANUP(buf_release) struct buf b = {0}; */
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
 
+/* For strings: CLEANUP(freep) char *text = …; */
+void freep(char **p);
+
 /* Hands a pointer on and clears its source, so that the CLEANUP of the source does nothing. */
 #define steal(ptr)                               \
 	({                                       \

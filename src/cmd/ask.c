@@ -14,6 +14,26 @@ static int print_problem(int status, const struct buf *response)
 	return r;
 }
 
+/* What others have put into titles and names is shown on a terminal: without its control characters. */
+static void make_printable(json_t *value)
+{
+	const char *name;
+	json_t *child;
+	size_t i;
+	if (json_is_string(value)) {
+		char *text = strdup(json_string_value(value));
+		ASSERT(text);
+		for (char *p = text; *p; p++) {
+			if ((unsigned char)*p < 0x20 || *p == 0x7f)
+				*p = ' ';
+		}
+		json_string_set(value, text);
+		free(text);
+	}
+	json_object_foreach(value, name, child) make_printable(child);
+	json_array_foreach(value, i, child) make_printable(child);
+}
+
 int ask(struct client *c, const char *method, const char *path, json_t *body, bool print_json, json_t **ret)
 {
 	struct err e;
@@ -33,6 +53,8 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 		return 0;
 	}
 	*ret = response.len > 0 ? json_loadb(response.data, response.len, 0, NULL) : NULL;
+	if (*ret)
+		make_printable(*ret);
 	return 0;
 }
 
@@ -40,6 +62,11 @@ const char *ask_text(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
 	return text ? text : "-";
+}
+
+bool ask_set_text(json_t *body, const char *name, const char *text)
+{
+	return !text || json_object_set_new(body, name, json_string(text)) == 0;
 }
 
 char *ask_segment(const char *text)

@@ -15,5 +15,8 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 /* A string of an object as text for people: "-" when it is missing or null. */
 const char *ask_text(const json_t *object, const char *name);
 
+/* Sets a member unless `text` is NULL; false when it is not UTF-8. */
+bool ask_set_text(json_t *body, const char *name, const char *text);
+
 /* Percent-encodes a path segment; the caller frees it. */
 char *ask_segment(const char *text);

@@ -4,11 +4,6 @@
 
 #include <stdlib.h>
 
-static void freep(char **p)
-{
-	free(*p);
-}
-
 static int open_sqlite(const char *rest, const struct folder *f, struct store **ret, struct err *e)
 {
 	char *path CLEANUP(freep) = rest[0] ? strdup(rest) : folder_path(f, "links.db");

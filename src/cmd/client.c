@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { BUSY_WAIT_MS = 3000, BUSY_LOOK_MS = 30, CALL_SECONDS = 60 };
+enum { BUSY_WAIT_MS = 5000, BUSY_LOOK_MS = 30, LOOK_SECONDS = 2, CALL_SECONDS = 60 };
 
 static size_t take_bytes(char *data, size_t size, size_t count, void *to)
 {
@@ -36,7 +36,7 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, response);
-	curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)CALL_SECONDS);
+	curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)c->call_seconds);
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
 	curl_easy_setopt(curl, CURLOPT_PROXY,
@@ -66,11 +66,15 @@ static int use_remote(struct client *c, const char *url, const char *key)
 	return 0;
 }
 
+/* Is this the server, and does it know our token? Another one may have its port by now. */
 static bool answers(struct client *c)
 {
 	struct buf CLEANUP(buf_release) response = {0};
 	int status = 0;
-	return client_call(c, "GET", "/healthz", STR_NULL, &response, &status, NULL) == 0 && status == 200;
+	c->call_seconds = LOOK_SECONDS;
+	int r = client_call(c, "GET", "/api/v1/links?limit=1", STR_NULL, &response, &status, NULL);
+	c->call_seconds = CALL_SECONDS;
+	return r == 0 && status == 200;
 }
 
 /* Somebody works in the folder: a server that can be asked, or another command that will soon be done. */
@@ -98,15 +102,17 @@ static int use_folder(struct client *c, struct server *own, struct err *e)
 			return 1;
 		if (clock_mono_ms() >= until_ms)
 			return err_set(e, ERR_UNAVAILABLE,
-			               "the data folder %s is in use by a process that does not answer",
-			               own->settings.serve.data);
+			               "the data folder %s is in use by a process that does not answer; wait "
+			               "for it, or end it "
+			               "('fuser %s/curt.lock' tells its number)",
+			               own->settings.serve.data, own->settings.serve.data);
 		nanosleep(&(struct timespec){.tv_nsec = BUSY_LOOK_MS * 1000000L}, NULL);
 	}
 }
 
 int client_open(struct client *c, const struct client_options *options, struct err *e)
 {
-	*c = (struct client){0};
+	*c = (struct client){.call_seconds = CALL_SECONDS};
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 	const char *url = options->server ? options->server : getenv("CURT_URL");
 	const char *key = options->api_key ? options->api_key : getenv("CURT_API_KEY");

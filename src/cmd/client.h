@@ -12,6 +12,7 @@
 struct client {
 	char url[256];
 	char *key;
+	int call_seconds;
 	struct server *own; /* NULL: somebody else's */
 };
 

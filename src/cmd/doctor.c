@@ -1,4 +1,4 @@
-/* Looks at what a server on this machine meets, and says what to do about it. Changes nothing. */
+/* Looks at what a server on this machine meets, and says what to do about it. */
 #include "cmd/ask.h"
 #include "cmd/command.h"
 #include "os/clock.h"

@@ -3,6 +3,8 @@
 #include "os/file.h"
 #include "os/sys.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +22,6 @@ static char *join(const char *path, const char *name)
 	int r = asprintf(&joined, "%s/%s", path, name);
 	ASSERT(r >= 0);
 	return joined;
-}
-
-static void freep(char **p)
-{
-	free(*p);
 }
 
 char *folder_path(const struct folder *f, const char *name)
@@ -50,52 +47,81 @@ static int marker_check(const char *path, struct str text, struct err *e)
 	return 0;
 }
 
-static int marker_settle(const char *path, bool create, struct err *e)
+/* Of format 1 or older: 0. ERR_NOT_FOUND when there is no marker. */
+static int marker_read(const char *path, struct err *e)
 {
 	char *marker CLEANUP(freep) = join(path, marker_name);
 	struct buf CLEANUP(buf_release) text = {0};
 	int r = file_read(marker, 4096, &text, e);
-	if (r == 0)
-		return marker_check(path, buf_view(&text), e);
-	if (r != ERR_NOT_FOUND)
-		return r;
-	int empty = dir_is_empty(path, e);
-	if (empty == ERR_NOT_FOUND && !create)
-		return err_set(
-		    e, ERR_NOT_FOUND,
-		    "there is no data folder %s; start the server once, or name another with --data", path);
-	if (empty == 0 || (empty > 0 && !create))
-		return err_set(e, ERR_INVALID,
-		               "%s is not a data folder of curt: it has no file %s; name a new or empty "
-		               "folder with --data",
-		               path, marker_name);
-	if (empty < 0 && empty != ERR_NOT_FOUND)
-		return empty;
-	r = dir_create(path, 0700, e);
-	if (r < 0)
-		return r;
+	return r < 0 ? r : marker_check(path, buf_view(&text), e);
+}
+
+static int marker_write(const char *path, struct err *e)
+{
+	char *marker CLEANUP(freep) = join(path, marker_name);
 	char line[64];
 	snprintf(line, sizeof(line), "%s%d\n", marker_head, FORMAT);
 	return file_write_atomic(marker, str_of(line), 0600, e);
 }
 
+/* Nothing there, or only what a first start that died has left: its lock, and a marker not yet in place. */
+static bool is_unused(const char *path)
+{
+	DIR *dir = opendir(path);
+	if (!dir)
+		return errno == ENOENT;
+	bool unused = true;
+	for (const struct dirent *entry; unused && (entry = readdir(dir));) {
+		const char *name = entry->d_name;
+		unused = strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, lock_name) == 0 ||
+		         strncmp(name, marker_name, strlen(marker_name)) == 0;
+	}
+	closedir(dir);
+	return unused;
+}
+
+static int lock_take(const char *path, int *ret_fd, struct err *e)
+{
+	char *lock CLEANUP(freep) = join(path, lock_name);
+	int r = file_lock(lock, ret_fd, e);
+	if (r == ERR_BUSY)
+		err_set(e, r,
+		        "the data folder %s is in use by another curt process; stop it, or name another with "
+		        "--data",
+		        path);
+	return r;
+}
+
 int folder_open(struct folder *f, const char *path, bool create, struct err *e)
 {
+	int r = marker_read(path, e);
+	bool fresh = r == ERR_NOT_FOUND;
+	if (r < 0 && !fresh)
+		return r;
+	if (fresh && !is_unused(path))
+		return err_set(e, ERR_INVALID,
+		               "%s is not a data folder of curt: it has no file %s; name a new or empty "
+		               "folder with --data",
+		               path, marker_name);
+	if (fresh && !create)
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "there is no data folder %s; start the server once, or name another with --data", path);
 	int fd;
-	int r = marker_settle(path, create, e);
+	r = fresh ? dir_create(path, 0700, e) : 0;
+	if (r == 0)
+		r = lock_take(path, &fd, e);
 	if (r < 0)
 		return r;
-	char *lock CLEANUP(freep) = join(path, lock_name);
-	r = file_lock(lock, &fd, e);
-	if (r == ERR_BUSY)
-		return err_set(e, r,
-		               "the data folder %s is in use by another curt process; stop it, or name "
-		               "another with --data",
-		               path);
-	if (r < 0)
+	if (fresh)
+		r = marker_write(path, e);
+	if (r < 0) {
+		os_sys.close(fd);
 		return r;
+	}
 	*f = (struct folder){.path = strdup(path), .lock_fd = fd};
 	ASSERT(f->path);
+	folder_unpublish(f); /* what a killed server has left leads nowhere */
 	return 0;
 }
 

@@ -34,8 +34,11 @@ static bool set_number(json_t *body, const char *name, const char *text)
 static int create(struct client *c, const struct args *a, const struct key_options *o)
 {
 	json_t *body = json_object(), *key;
-	json_object_set_new(body, "name", json_string(a->words[1]));
 	json_object_set_new(body, "admin", json_boolean(o->admin));
+	if (!ask_set_text(body, "name", a->words[1])) {
+		json_decref(body);
+		return cmd_fail("the name is not UTF-8 text; check the terminal's encoding");
+	}
 	if (!set_number(body, "creates_limit", o->creates) ||
 	    !set_number(body, "redirects_limit", o->redirects) ||
 	    !set_number(body, "limit_period_s", o->period)) {

@@ -27,27 +27,31 @@ struct link_options {
 	bool enable, disable, all;
 };
 
-/* What create and update have in common. */
-static json_t *body_of(const struct link_options *o)
+/* What create and update have in common; NULL when a text is not UTF-8. */
+static json_t *body_of(const struct link_options *o, const char *url)
 {
 	json_t *body = json_object();
-	if (o->expires)
-		json_object_set_new(body, "expires_at",
-		                    strcmp(o->expires, "never") == 0 ? json_null() : json_string(o->expires));
+	bool fine = ask_set_text(body, "original_url", url) && ask_set_text(body, "alias", o->alias) &&
+	            ask_set_text(body, "title", o->title) && ask_set_text(body, "note", o->note);
+	if (o->expires && strcmp(o->expires, "never") == 0)
+		json_object_set_new(body, "expires_at", json_null());
+	else
+		fine &= ask_set_text(body, "expires_at", o->expires);
 	if (o->status)
 		json_object_set_new(body, "redirect_status", json_integer(strtol(o->status, NULL, 10)));
-	if (o->title)
-		json_object_set_new(body, "title", json_string(o->title));
-	if (o->note)
-		json_object_set_new(body, "note", json_string(o->note));
 	if (o->tags[0]) {
 		json_t *tags = json_array();
 		for (size_t i = 0; o->tags[i]; i++)
-			json_array_append_new(tags, json_string(o->tags[i]));
+			fine &= json_array_append_new(tags, json_string(o->tags[i])) == 0;
 		json_object_set_new(body, "tags", tags);
 	}
 	if (o->enable || o->disable)
 		json_object_set_new(body, "enabled", json_boolean(o->enable));
+	if (!fine) {
+		json_decref(body);
+		cmd_fail("an argument is not UTF-8 text; check the terminal's encoding");
+		return NULL;
+	}
 	return body;
 }
 
@@ -68,10 +72,9 @@ static void print_link(const json_t *link)
 
 static int create(struct client *c, const struct args *a, const struct link_options *o)
 {
-	json_t *body = body_of(o), *link;
-	json_object_set_new(body, "original_url", json_string(a->words[1]));
-	if (o->alias)
-		json_object_set_new(body, "alias", json_string(o->alias));
+	json_t *body = body_of(o, a->words[1]), *link;
+	if (!body)
+		return 1;
 	int r = ask(c, "POST", "/api/v1/links", body, a->json, &link);
 	if (link)
 		printf("%s\n", ask_text(link, "short_url"));
@@ -79,14 +82,20 @@ static int create(struct client *c, const struct args *a, const struct link_opti
 	return r;
 }
 
-static int one(struct client *c, const struct args *a, const char *method, json_t *body)
+/* Asks about one link; gives the answer. */
+static int ask_link(struct client *c, const char *method, const char *key, json_t *body, bool print_json,
+                    json_t **ret)
 {
 	char path[512];
-	char *segment = ask_segment(a->words[1]);
-	json_t *link;
+	char *segment CLEANUP(freep) = ask_segment(key);
 	snprintf(path, sizeof(path), "/api/v1/links/%s", segment);
-	free(segment);
-	int r = ask(c, method, path, body, a->json, &link);
+	return ask(c, method, path, body, print_json, ret);
+}
+
+static int show(struct client *c, const struct args *a, const char *method, json_t *body)
+{
+	json_t *link;
+	int r = ask_link(c, method, a->words[1], body, a->json, &link);
 	if (link)
 		print_link(link);
 	json_decref(link);
@@ -95,22 +104,16 @@ static int one(struct client *c, const struct args *a, const char *method, json_
 
 static int update(struct client *c, const struct args *a, const struct link_options *o)
 {
-	json_t *body = body_of(o);
-	if (o->url)
-		json_object_set_new(body, "original_url", json_string(o->url));
-	return one(c, a, "PATCH", body);
+	json_t *body = body_of(o, o->url);
+	return body ? show(c, a, "PATCH", body) : 1;
 }
 
 static int delete (struct client *c, const struct args *a)
 {
 	int r = 0;
 	for (int i = 1; r == 0 && i < a->word_count; i++) {
-		char path[512];
-		char *segment = ask_segment(a->words[i]);
 		json_t *none;
-		snprintf(path, sizeof(path), "/api/v1/links/%s", segment);
-		free(segment);
-		r = ask(c, "DELETE", path, NULL, false, &none);
+		r = ask_link(c, "DELETE", a->words[i], NULL, false, &none);
 		json_decref(none);
 		if (r == 0 && !a->json)
 			printf("deleted %s\n", a->words[i]);
@@ -118,42 +121,58 @@ static int delete (struct client *c, const struct args *a)
 	return r;
 }
 
-/* Prints a page; gives the cursor of the next one, NULL at the end. */
-static int list_page(struct client *c, const struct link_options *o, bool print_json, char **cursor)
+/* Fetches a page behind *cursor; leaves the cursor of the next one, NULL at the end. */
+static int fetch_page(struct client *c, const struct link_options *o, char **cursor, json_t **ret_page)
 {
 	char path[512];
-	json_t *page;
-	snprintf(path, sizeof(path), "/api/v1/links?limit=%s%s%s",
-	         o->limit ? o->limit
-	         : o->all ? "1000"
-	                  : "50",
-	         *cursor ? "&cursor=" : "", *cursor ? *cursor : "");
-	int r = ask(c, "GET", path, NULL, print_json, &page);
+	const char *limit = o->limit ? o->limit : o->all ? "1000" : "50";
+	snprintf(path, sizeof(path), "/api/v1/links?limit=%s%s%s", limit, *cursor ? "&cursor=" : "",
+	         *cursor ? *cursor : "");
+	int r = ask(c, "GET", path, NULL, false, ret_page);
 	free(steal(*cursor));
-	json_t *links = json_object_get(page, "links");
+	const char *next = json_string_value(json_object_get(*ret_page, "next"));
+	*cursor = next ? strdup(next) : NULL;
+	return r;
+}
+
+static void print_page(const json_t *links)
+{
 	for (size_t i = 0; i < json_array_size(links); i++) {
 		const json_t *link = json_array_get(links, i);
 		printf("%-24s %-10.10s  %s%s\n", ask_text(link, "key"), ask_text(link, "expires_at"),
 		       ask_text(link, "original_url"),
 		       json_is_true(json_object_get(link, "enabled")) ? "" : "  (disabled)");
 	}
-	const char *next = json_string_value(json_object_get(page, "next"));
-	*cursor = next ? strdup(next) : NULL;
-	json_decref(page);
-	return r;
 }
 
+/* With --all a page at a time, as text; as JSON one document, so all of it is gathered first. */
 static int list(struct client *c, const struct args *a, const struct link_options *o)
 {
-	char *cursor = o->cursor ? ask_segment(o->cursor) : NULL;
+	char *cursor CLEANUP(freep) = o->cursor ? ask_segment(o->cursor) : NULL;
+	json_t *all = json_array();
+	int r = 0;
 	if (!a->json)
 		printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
-	int r = list_page(c, o, a->json, &cursor);
-	while (r == 0 && o->all && cursor)
-		r = list_page(c, o, a->json, &cursor);
+	do {
+		json_t *page;
+		r = fetch_page(c, o, &cursor, &page);
+		json_t *links = json_object_get(page, "links");
+		if (a->json && links)
+			json_array_extend(all, links);
+		else
+			print_page(links);
+		json_decref(page);
+	} while (r == 0 && o->all && cursor);
+	if (r == 0 && a->json) {
+		json_t *document = json_pack("{s:o, s:s?}", "links", all, "next", cursor);
+		json_dumpf(document, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(document);
+		return 0;
+	}
+	json_decref(all);
 	if (r == 0 && cursor)
 		printf("more with --cursor %s, or --all\n", cursor);
-	free(cursor);
 	return r;
 }
 
@@ -182,7 +201,7 @@ static int run(const struct args *a, const struct link_options *o)
 	else if (strcmp(verb, "update") == 0)
 		r = update(&c, a, o);
 	else
-		r = one(&c, a, "GET", NULL);
+		r = show(&c, a, "GET", NULL);
 	client_close(&c);
 	return r;
 }

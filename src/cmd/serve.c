@@ -5,12 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static void show_admin_key(const char *key)
+{
+	printf("admin key, shown this once: %s\n", key);
+	fflush(stdout);
+}
+
 static void announce(const struct server *s)
 {
 	printf("curt %s, data in %s\n", CURT_VERSION, s->settings.serve.data);
-	if (s->admin_key[0])
-		printf("admin key, shown this once: %s\n", s->admin_key);
-	printf("open %.*s/ in a browser\n", STR_ARG(s->api.base_url));
+	printf("open %.*s/ in a browser\n", STR_ARG(s->identity.base_url));
 	printf("listening on http://%s\n", s->listen_text);
 	fflush(stdout);
 }
@@ -60,16 +64,19 @@ static int print_markdown(void)
 
 int cmd_serve(int argc, char **argv)
 {
-	if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0))
-		return print_help();
-	if (argc > 0 && strcmp(argv[0], "--help-markdown") == 0)
-		return print_markdown();
+	for (int i = 0; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return print_help();
+		if (strcmp(argv[i], "--help-markdown") == 0)
+			return print_markdown();
+	}
 
 	struct err e;
 	struct server *s = calloc(1, sizeof(*s));
 	if (!s)
 		return cmd_fail("out of memory");
 	s->folder.lock_fd = -1;
+	s->show_admin_key = show_admin_key;
 	if (settings_load(&s->settings, argv, argc, &e) < 0) {
 		free(s);
 		return cmd_fail("%s", e.text);

@@ -53,52 +53,6 @@ static int open_listeners(struct server *s, struct net_addr *addr, struct err *e
 	return r;
 }
 
-static bool is_wildcard(const struct net_addr *a)
-{
-	return a->any.sa_family == AF_INET ? a->v4.sin_addr.s_addr == INADDR_ANY
-	                                   : IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
-}
-
-/* What short links begin with, in canonical form without the last slash. `addr` is what the settings say,
- * with its port known; a private server makes the same links as the public one. */
-static int settle_base_url(struct server *s, const struct net_addr *addr, struct err *e)
-{
-	const struct url_rules none = {0};
-	char guess[NET_ADDR_TEXT_BYTES + 8];
-	const char *own = net_addr_format(addr, s->own_text).ptr;
-	struct str text = str_of(s->settings.serve.base_url);
-	unsigned port = ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port : addr->v6.sin6_port);
-	snprintf(s->localhost_text, sizeof(s->localhost_text), "localhost:%u", port);
-	if (text.len == 0) {
-		if (is_wildcard(addr))
-			snprintf(guess, sizeof(guess), "http://%s", s->localhost_text);
-		else
-			snprintf(guess, sizeof(guess), "http://%s", own);
-		text = str_of(guess);
-	}
-	struct err why;
-	int r = url_canonicalize(text, &none, &s->base_url, &why);
-	if (r < 0)
-		return err_set(e, r, "serve.base_url = %.*s: %s", STR_ARG(text), why.text);
-	struct str url = buf_view(&s->base_url);
-	size_t authority_at = (size_t)((const char *)memmem(url.ptr, url.len, "://", 3) - url.ptr) + 3;
-	const char *slash = memchr(url.ptr + authority_at, '/', url.len - authority_at);
-	if (!slash || slash != url.ptr + url.len - 1)
-		return err_set(e, ERR_INVALID,
-		               "serve.base_url = %.*s must end behind the host and port: keys stand right "
-		               "behind its slash",
-		               STR_ARG(text));
-	s->api.base_url = str_n(url.ptr, url.len - 1);
-	s->api.domain = str_n(url.ptr + authority_at, url.len - 1 - authority_at);
-	size_t n = 0;
-	s->own_names[n++] = s->api.domain;
-	s->own_names[n++] = str_of(s->own_text);
-	if (is_wildcard(addr) || net_addr_is_loopback(addr))
-		s->own_names[n++] = str_of(s->localhost_text);
-	s->api.url_rules = (struct url_rules){.own = s->own_names, .own_count = n};
-	return 0;
-}
-
 /* On a fresh store: the first admin key, preset by CURT_ADMIN_KEY or made now. */
 static int ensure_admin_key(struct server *s, struct err *e)
 {
@@ -122,7 +76,11 @@ static int ensure_admin_key(struct server *s, struct err *e)
 			               ADMIN_KEY_BYTES_MIN);
 		api_key_digest(str_of(preset), w.key.digest);
 	} else {
-		api_key_make(s->admin_key, w.key.digest);
+		/* Shown before it is kept: a start that dies in between makes another one the next time, and
+		 * no key is ever in force that nobody has seen. */
+		char text[API_KEY_TEXT_BYTES];
+		api_key_make(text, w.key.digest);
+		s->show_admin_key(text);
 	}
 	r = store_apply(s->store, &w, 1);
 	if (r == 0)
@@ -144,7 +102,7 @@ static int open_domain(struct server *s, struct err *e)
 	};
 	randombytes_buf(&config.cache_seed, sizeof(config.cache_seed));
 	int r = links_new(&config, &s->links, e);
-	if (r == 0)
+	if (r == 0 && !s->is_private)
 		r = ensure_admin_key(s, e);
 	if (r == 0)
 		r = keyring_new(s->store, s->budgets, &s->settings.api.key_limits, &s->keyring, e);
@@ -153,6 +111,9 @@ static int open_domain(struct server *s, struct err *e)
 
 static int start_pools(struct server *s, struct err *e)
 {
+	s->api.base_url = s->identity.base_url;
+	s->api.domain = s->identity.domain;
+	s->api.url_rules = s->identity.rules;
 	s->api.links = s->links;
 	s->api.keyring = s->keyring;
 	s->api.store = s->store;
@@ -188,13 +149,16 @@ static int start_workers(struct server *s, struct err *e)
 
 /* Lets the same user's command line in without a key: who can read the data folder can read the store as
  * well. */
-static int publish(struct server *s, struct err *e)
+static int publish(struct server *s, const struct net_addr *addr, struct err *e)
 {
 	uint8_t digest[KEY_DIGEST_BYTES];
 	api_key_make(s->local.token, digest);
 	keyring_set_local(s->keyring, str_of(s->local.token));
-	snprintf(s->local.url, sizeof(s->local.url), "http://%s",
-	         s->is_wildcard ? s->localhost_text : s->listen_text);
+	unsigned port = ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port : addr->v6.sin6_port);
+	if (net_addr_is_wildcard(addr))
+		snprintf(s->local.url, sizeof(s->local.url), "http://localhost:%u", port);
+	else
+		snprintf(s->local.url, sizeof(s->local.url), "http://%s", s->listen_text);
 	return s->is_private ? 0 : folder_publish(&s->folder, &s->local, e);
 }
 
@@ -209,16 +173,15 @@ int server_start(struct server *s, struct err *e)
 		r = folder_open(&s->folder, s->settings.serve.data, true, e);
 	if (r == 0)
 		r = open_listeners(s, &addr, e);
-	if (r == 0) {
-		s->is_wildcard = is_wildcard(&addr);
-		r = settle_base_url(s, s->is_private ? &wanted : &addr, e);
-	}
+	if (r == 0) /* a private server makes the same links as the public one */
+		r = identity_init(&s->identity, s->settings.serve.base_url, s->is_private ? &wanted : &addr,
+		                  e);
 	if (r == 0)
 		r = backend_open_store(s->settings.serve.store_url, &s->folder, &s->store, e);
 	if (r == 0)
 		r = open_domain(s, e);
 	if (r == 0)
-		r = publish(s, e);
+		r = publish(s, &addr, e);
 	if (r == 0)
 		r = start_pools(s, e);
 	if (r == 0)
@@ -243,5 +206,5 @@ void server_stop(struct server *s)
 	if (s->folder.path && !s->is_private)
 		folder_unpublish(&s->folder);
 	folder_close(&s->folder);
-	buf_release(&s->base_url);
+	identity_release(&s->identity);
 }

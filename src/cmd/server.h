@@ -5,33 +5,31 @@
 #pragma once
 
 #include "cmd/folder.h"
+#include "cmd/identity.h"
 #include "cmd/settings.h"
 #include "cmd/worker.h"
 
-enum { SERVER_WORKERS_MAX = 256, SERVER_OWN_NAMES_MAX = 4 };
+enum { SERVER_WORKERS_MAX = 256 };
 
 /* Zeroed members have not been made. */
 struct server {
 	struct settings settings; /* in: loaded */
 	bool is_private; /* in: for this process's own use: any loopback port, one worker, not published */
 	struct folder folder; /* in, or opened by server_start */
+	void (*show_admin_key)(
+	    const char *key); /* in, unless private: called when one is made, before it is kept */
 
 	struct store *store;
 	struct budgets *budgets;
 	struct links *links;
 	struct keyring *keyring;
 	struct api api;
-	struct buf base_url;
-	bool is_wildcard;
-	char listen_text[NET_ADDR_TEXT_BYTES];    /* what is listened on */
-	char own_text[NET_ADDR_TEXT_BYTES];       /* what the settings say, with the port that it became */
-	char localhost_text[NET_ADDR_TEXT_BYTES]; /* the same by another name */
-	struct str own_names[SERVER_OWN_NAMES_MAX];
+	struct identity identity;
+	char listen_text[NET_ADDR_TEXT_BYTES]; /* what is listened on */
 	struct worker *workers[SERVER_WORKERS_MAX];
 	int listen_fds[SERVER_WORKERS_MAX];
 	unsigned worker_count;
-	struct folder_server local;         /* how this user's command line gets in */
-	char admin_key[API_KEY_TEXT_BYTES]; /* made at this start, to be shown; otherwise empty */
+	struct folder_server local; /* how this user's command line gets in */
 };
 
 int server_start(struct server *s, struct err *e);

@@ -337,17 +337,45 @@ static int write_authority(struct str authority, bool https, struct buf *out, st
 	return rc;
 }
 
-static int check_not_own(struct str authority, const struct url_rules *rules, struct err *e)
+/* A canonical host that every system takes for itself. */
+static bool is_this_machine(struct str host)
+{
+	return str_starts(host, STR("127.")) || str_eq(host, STR("0.0.0.0")) ||
+	       str_eq(host, STR("localhost")) || str_ends(host, STR(".localhost")) ||
+	       str_eq(host, STR("[::1]")) || str_eq(host, STR("[::]")) ||
+	       str_starts(host, STR("[::ffff:127.")) || str_eq(host, STR("[::ffff:0.0.0.0]"));
+}
+
+/* `127.`: only addresses get here with such a beginning, as a name's last label is not a number. */
+static bool is_own(struct str authority, bool https, const struct url_rules *rules)
+{
+	if (rules->own.ptr && str_eq(authority, rules->own))
+		return true;
+	uint64_t port = https ? 443 : 80;
+	struct str host = authority;
+	const char *colon = memrchr(authority.ptr, ':', authority.len);
+	if (colon && authority.ptr[authority.len - 1] != ']') {
+		host.len = (size_t)(colon - authority.ptr);
+		str_u64(str_n(colon + 1, authority.len - host.len - 1), &port);
+	}
+	if (rules->port == 0 || port != rules->port)
+		return false;
+	for (size_t i = 0; i < rules->host_count; i++) {
+		if (str_eq(host, rules->hosts[i]))
+			return true;
+	}
+	return rules->loopback && is_this_machine(host);
+}
+
+static int check_not_own(struct str authority, bool https, const struct url_rules *rules, struct err *e)
 {
 	struct echo shown;
-	for (size_t i = 0; rules && i < rules->own_count; i++) {
-		if (str_eq(authority, rules->own[i]))
-			return err_set(e, ERR_INVALID,
-			               "the URL points back at this server (%s); give the address that the "
-			               "link should end at",
-			               echo(&shown, authority));
-	}
-	return 0;
+	if (!rules || !is_own(authority, https, rules))
+		return 0;
+	return err_set(
+	    e, ERR_INVALID,
+	    "the URL points back at this server (%s); give the address that the link should end at",
+	    echo(&shown, authority));
 }
 
 /* ---- path, query, fragment ---- */
@@ -463,7 +491,7 @@ static int write_url(struct str in, const struct url_rules *rules, struct buf *o
 	size_t authority_at = out->len;
 	rc = write_authority(authority, https, out, e);
 	if (rc == 0 && !out->failed)
-		rc = check_not_own(str_n(out->data + authority_at, out->len - authority_at), rules, e);
+		rc = check_not_own(str_n(out->data + authority_at, out->len - authority_at), https, rules, e);
 	if (rc == 0)
 		rc = write_path(path, out, e);
 	if (rc == 0)

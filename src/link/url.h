@@ -9,11 +9,17 @@
 
 enum { URL_BYTES_MAX = 8192 };
 
+/* What is this server itself: a link must not point at another short link. Hosts and authorities are in
+ * canonical form. */
 struct url_rules {
-	/* Authorities that are ourselves ("127.0.0.1:8080", "s.example"), lower case, without a default
-	 * port: a link must not point at another short link. */
-	const struct str *own;
-	size_t own_count;
+	struct str own; /* the authority that short links begin with ("s.example"); STR_NULL: none */
+
+	/* The port that it listens on (0: none), and the hosts that reach it there: these, and every spelling
+	 * of "this machine" when `loopback` is set. */
+	uint16_t port;
+	bool loopback;
+	const struct str *hosts;
+	size_t host_count;
 };
 
 /*

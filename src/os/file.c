@@ -2,7 +2,6 @@
 
 #include "os/sys.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -211,25 +210,6 @@ int dir_create(const char *path, mode_t mode, struct err *e)
 			return r;
 	}
 	return 0;
-}
-
-int dir_is_empty(const char *path, struct err *e)
-{
-	DIR *dir = opendir(path);
-	if (!dir)
-		return fail(e, errno, "open the folder", path);
-	int r = 1;
-	const struct dirent *entry;
-	while (errno = 0, (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-			r = 0;
-			break;
-		}
-	}
-	if (!entry && errno)
-		r = fail(e, errno, "read the folder", path);
-	closedir(dir);
-	return r;
 }
 
 int file_lock(const char *path, int *ret_fd, struct err *e)

@@ -14,9 +14,6 @@ int file_write_atomic(const char *path, struct str data, mode_t mode, struct err
 int dir_create(const char *path, mode_t mode, struct err *e); /* and its parents; an existing one is fine */
 int dir_sync(const char *path, struct err *e);
 
-/* 1 when the folder has no entries, 0 when it has some, ERR_NOT_FOUND when there is no such folder. */
-int dir_is_empty(const char *path, struct err *e);
-
 /* Takes an exclusive flock on `path`, creating it; ERR_BUSY when another process has it. The lock
  * lives as long as the returned descriptor. */
 int file_lock(const char *path, int *ret_fd, struct err *e);

@@ -97,6 +97,12 @@ struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTE
 	return str_n(out, (size_t)len);
 }
 
+bool net_addr_is_wildcard(const struct net_addr *a)
+{
+	return a->any.sa_family == AF_INET ? a->v4.sin_addr.s_addr == htonl(INADDR_ANY)
+	                                   : IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
+}
+
 bool net_addr_is_loopback(const struct net_addr *a)
 {
 	if (a->any.sa_family == AF_INET)

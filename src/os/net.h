@@ -23,6 +23,7 @@ enum { NET_ADDR_TEXT_BYTES = 64 }; /* "[v6]:65535" and its NUL */
 int net_addr_parse(struct str text, struct net_addr *ret, struct err *e);
 struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES]);
 bool net_addr_is_loopback(const struct net_addr *a);
+bool net_addr_is_wildcard(const struct net_addr *a); /* all addresses of its kind */
 
 /* Sharing a port (below) also shares it with another curt of the same user, silently: so before its first
  * listener a process asks here. 0 when nobody listens on the address, ERR_BUSY when somebody does;

@@ -59,6 +59,8 @@ static void every_type_is_read(void **state)
 	assert_int_equal(read("{\"text\":\"\"}", &v), 0);
 	assert_non_null(v.text.ptr);
 	assert_false(v.when_given);
+	assert_int_equal(read("{\"text\":\"x\",\"when\":\"1970-01-01T00:00:00Z\"}", &v), 0);
+	assert_true(v.when > 0); /* long ago, and not "none" */
 	assert_int_equal(read("{\"text\":\"x\",\"when\":null}", &v), 0);
 	assert_true(v.when_given);
 	assert_int_equal(v.when, 0);
@@ -82,6 +84,8 @@ static void what_is_wrong_is_named(void **state)
 	    {"{\"maybe\":\"x\"}", "'text' is missing"},
 	    {"{\"text\":1}", "'text' must be a string, not a number"},
 	    {"{\"text\":null}", "'text' must be a string, not null"},
+	    {"{\"text\":\"a\\u001b\"}", "control character"},
+	    {"{\"text\":\"a\",\"list\":[\"\\u0007\"]}", "control character"},
 	    {"{\"text\":\"abcdef\"}", "'text' has 6 bytes"},
 	    {"{\"text\":\"a\",\"maybe\":[]}", "'maybe' must be a string or null, not an array"},
 	    {"{\"text\":\"a\",\"flag\":\"true\"}", "'flag' must be true or false, not a string"},

@@ -10,8 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct str own[] = {STR("s.example"), STR("127.0.0.1:8080"), STR("[::1]:8080")};
-static const struct url_rules rules = {.own = own, .own_count = ARRAY_LEN(own)};
+static const struct str hosts[] = {STR("192.0.2.7"), STR("[2001:db8::7]")};
+static const struct url_rules rules = {
+    .own = STR("s.example"), .port = 8080, .loopback = true, .hosts = hosts, .host_count = ARRAY_LEN(hosts)};
 
 static struct err err;
 
@@ -405,10 +406,22 @@ static void links_to_ourselves_are_refused(void **state)
 	    {"http://\xef\xbd\x93.example/", "points back"},
 	    {"http://127.0.0.1:8080/", "points back"},
 	    {"http://[0:0::1]:8080/", "points back"},
+	    {"http://127.9.9.9:8080/", "points back"},
+	    {"http://0.0.0.0:8080/", "points back"},
+	    {"http://[::]:8080/", "points back"},
+	    {"http://[::ffff:127.0.0.1]:8080/", "points back"},
+	    {"http://LOCALHOST:8080/", "points back"},
+	    {"https://foo.localhost:8080/", "points back"},
+	    {"http://192.0.2.7:8080/", "points back"},
+	    {"http://[2001:0db8::7]:8080/", "points back"},
 	};
 	assert_all_refused(rows, ARRAY_LEN(rows));
 	assert_gives(STR("http://s.example:8080/"), "http://s.example:8080/");
 	assert_gives(STR("http://x.s.example/"), "http://x.s.example/");
+	assert_gives(STR("http://127.0.0.1:8081/"), "http://127.0.0.1:8081/");
+	assert_gives(STR("http://127.0.0.1/"), "http://127.0.0.1/");
+	assert_gives(STR("http://localhost.example:8080/"), "http://localhost.example:8080/");
+	assert_gives(STR("http://192.0.2.8:8080/"), "http://192.0.2.8:8080/");
 	assert_gives(STR("http://127.0.0.1/"), "http://127.0.0.1/");
 }
 

@@ -273,19 +273,6 @@ static void dir_sync_tells_what_failed(void **state)
 	assert_int_equal(dir_sync(dir.path, &e), 0);
 }
 
-static void dir_is_empty_knows_empty_full_and_missing(void **state)
-{
-	(void)state;
-	char path[TEMP_PATH_BYTES];
-	struct err e;
-	assert_int_equal(dir_is_empty(dir.path, &e), 1);
-	put(temp_path(&dir, ".hidden", path), "x");
-	assert_int_equal(dir_is_empty(dir.path, &e), 0);
-	assert_int_equal(dir_is_empty(path, &e), ERR_INVALID);
-	assert_int_equal(dir_is_empty(temp_path(&dir, "none", path), &e), ERR_NOT_FOUND);
-	assert_non_null(strstr(e.text, path));
-}
-
 static int lock_in_another_process(const char *path)
 {
 	pid_t pid = fork();
@@ -346,7 +333,6 @@ int main(void)
 	    TEST(dir_create_makes_parents_and_takes_an_existing_one),
 	    TEST(dir_create_over_a_file_is_an_error),
 	    TEST(dir_sync_tells_what_failed),
-	    TEST(dir_is_empty_knows_empty_full_and_missing),
 	    TEST(one_process_at_a_time_holds_a_lock),
 	    TEST(a_lock_that_cannot_be_created_says_why),
 	};
