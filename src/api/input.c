@@ -99,6 +99,10 @@ static int read_strings(const struct input_field *f, const json_t *v, struct are
 		if (len == 0 || len > INPUT_ITEM_BYTES_MAX)
 			return err_set(e, ERR_INVALID, "entry %zu of the field '%s' must have 1 to %d bytes",
 			               i, f->name, INPUT_ITEM_BYTES_MAX);
+		if (has_control(str_n(json_string_value(item), len)))
+			return err_set(e, ERR_INVALID,
+			               "entry %zu of the field '%s' has a control character in it", i,
+			               f->name);
 	}
 	char *text = json_dumps(v, JSON_COMPACT);
 	struct str s = text ? arena_str(arena, str_of(text)) : STR_NULL;

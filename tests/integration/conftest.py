@@ -1,5 +1,5 @@
-import itertools
 import pathlib
+import shutil
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -8,33 +8,7 @@ import pytest  # noqa: E402
 
 import harness  # noqa: E402
 from lives import live_many_lives  # noqa: E402
-
-
-class Nursery:
-    """Starts servers, and sees to it that each ends well."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.numbers = itertools.count()
-        self.servers = []
-
-    def server(self, *flags, data=None, **kwargs):
-        data = data or self.folder / f"data{next(self.numbers)}"
-        server = harness.Server(data, *flags, **kwargs)
-        self.servers.append(server)
-        return server
-
-    def __call__(self, *flags, **kwargs):
-        return self.server(*flags, **kwargs).start()
-
-    def finish(self):
-        problems = []
-        for server in reversed(self.servers):
-            try:
-                server.finish()
-            except AssertionError as problem:
-                problems.append(str(problem))
-        assert not problems, "\n".join(problems)
+from nursery import Nursery  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -74,6 +48,6 @@ def shared(tmp_path_factory):
 def many_lives(tmp_path_factory):
     """A million links, made through crashes; see lives.py."""
     nursery = Nursery(tmp_path_factory.mktemp("lives"))
-    outcome = live_many_lives(nursery)
-    yield outcome
+    yield live_many_lives(nursery)
     nursery.finish()
+    shutil.rmtree(nursery.folder)  # it is large, and pytest keeps the folders of its last runs

@@ -82,9 +82,10 @@ def test_a_bad_url_is_refused_in_every_place_that_takes_one(still, name):
     assert_problem(changing(still, original_url=url), 400, word)
 
 
-@pytest.mark.parametrize("spelling", ["http://127.0.0.1:{port}/x", "http://127.0.0.1:{port}", "HTTP://127.0.0.1:{port}/",
-                                      "https://127.0.0.1:{port}/kept", "http://localhost:{port}/kept",
-                                      "http://LOCALHOST:{port}/", "http://localhost.:{port}/"])
+@pytest.mark.parametrize("spelling", [
+    "http://127.0.0.1:{port}/x", "http://127.0.0.1:{port}", "HTTP://127.0.0.1:{port}/", "https://127.0.0.1:{port}/kept",
+    "http://localhost:{port}/kept", "http://LOCALHOST:{port}/", "http://localhost.:{port}/",
+])
 def test_a_url_that_points_back_at_this_server_is_refused(still, spelling):
     url = spelling.format(port=still.port)
     assert_problem(creating(still, original_url=url), 400, "points back at this server")
@@ -96,8 +97,10 @@ def test_a_url_of_the_same_host_on_another_port_is_somebody_else(server):
     assert server.create(other)["original_url"] == other
 
 
-@pytest.mark.parametrize("url", ["https://s.example/x", "http://S.EXAMPLE/x", "https://s.example:443/", "https://s.example./",
-                                 "http://127.0.0.1:{port}/x", "http://localhost:{port}/x"])
+@pytest.mark.parametrize("url", [
+    "https://s.example/x", "http://S.EXAMPLE/x", "https://s.example:443/", "https://s.example./",
+    "http://127.0.0.1:{port}/x", "http://localhost:{port}/x",
+])
 def test_the_base_url_and_the_address_behind_it_are_this_server(serve, url):
     server = serve("--base-url", "https://s.example/")
     with unchanged(server):
@@ -128,8 +131,8 @@ def test_an_alias_with_a_nul_is_refused(still):
     assert creating(still, alias="a\0b").status_code == 400
 
 
-@pytest.mark.parametrize("alias", ["api", "API", "Api", "app", "healthz", "readyz", "metrics", "event", "stats", "login",
-                                   "admin", "static", "favicon", "robots"])
+@pytest.mark.parametrize("alias", ["api", "API", "Api", "app", "healthz", "readyz", "metrics", "event", "stats",
+                                   "login", "admin", "static", "favicon", "robots"])
 def test_a_reserved_word_is_refused_in_any_case(still, alias):
     assert_problem(creating(still, alias=alias), 400, "reserved")
     assert_problem(still.post("/api/v1/createURL", json={"original_url": URL, "custom_alias": alias}), 400, "reserved")
@@ -173,7 +176,8 @@ def test_a_header_without_a_key_is_no_key(still, field):
 BROKEN_BODIES = {
     "nothing": b"", "blank": b"  ", "half an object": b'{"original_url": "https://example.com/"', "words": b"hello",
     "a trailing comma": b'{"original_url": "https://example.com/",}', "two objects": b"{} {}",
-    "single quotes": b"{'original_url': 'https://example.com/'}", "a NUL": b'{"original_url": "https://example.com/"}\0',
+    "single quotes": b"{'original_url': 'https://example.com/'}",
+    "a NUL": b'{"original_url": "https://example.com/"}\0',
     "not UTF-8": b'{"original_url": "https://example.com/\xff"}', "a lone surrogate": b'{"title": "\\ud800"}',
     "the same field twice": b'{"original_url": "https://example.com/", "original_url": "https://example.org/"}',
     "nesting without end": b"[" * 100_000, "a number that is none": b'{"redirect_status": 0302}',
@@ -199,7 +203,8 @@ def test_json_that_is_not_an_object_is_refused(still, body, method, path):
 WRONG_TYPES = [
     *[("original_url", value) for value in (5, None, True, [], {}, 1.5)],
     *[("expires_at", value) for value in (5, True, [], {}, "", "soon", "2027-02-30", "2027-13-01", "01.02.2027",
-                                          "2027-01-31T25:00:00Z", "2027-01-31T12:00:00", "2027-01-31 12:00", "20270131")],
+                                          "2027-01-31T25:00:00Z", "2027-01-31T12:00:00", "2027-01-31 12:00",
+                                          "20270131")],
     *[("redirect_status", value) for value in ("302", None, True, [], 302.0, -1, 0, 200, 300, 303, 304, 2 ** 40)],
     *[("enabled", value) for value in (1, 0, "true", None, [])],
     *[("title", value) for value in (5, True, [], {}, "x" * 513)],
@@ -377,7 +382,7 @@ def test_a_database_of_another_program_is_refused(stopped):
 
 
 def test_a_file_that_is_no_database_is_refused(stopped):
-    (stopped.data / "links.db").write_bytes(b"this is not a database at all, but it is long enough to be looked at" * 99)
+    (stopped.data / "links.db").write_bytes(b"this is not a database, but it is long enough to be looked at" * 99)
     refuses_folder(stopped.data, "not a SQLite database", "links.db")
 
 
@@ -404,14 +409,11 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path):
     assert list(data.iterdir()) == []
 
 
-def test_a_folder_that_is_missing_is_made_with_all_above_it_and_for_its_owner_alone(serve, tmp_path):
-    data = tmp_path / "two" / "levels"
-    data.parent.parent.mkdir(exist_ok=True)
-    server = serve(data=data)
-    assert data.stat().st_mode & 0o777 == 0o700
-    for path in data.iterdir():
-        assert path.stat().st_mode & 0o077 == 0, path
+def test_a_folder_that_is_missing_is_made_for_its_owner_alone(server):
     server.create()
+    assert server.data.stat().st_mode & 0o777 == 0o700
+    for path in server.data.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_a_copy_of_a_stopped_folder_is_as_good_as_the_folder(stopped, nursery):

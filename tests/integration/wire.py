@@ -56,6 +56,12 @@ class Wire:
     def half_close(self):
         self.sock.shutdown(socket.SHUT_WR)
 
+    def half_close_if_open(self):
+        try:
+            self.half_close()
+        except OSError:  # the peer has reset it
+            pass
+
     def close(self):
         self.sock.close()
 
