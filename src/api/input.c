@@ -23,12 +23,14 @@ static int wrong_type(const struct input_field *f, const json_t *v, const char *
 	return err_set(e, ERR_INVALID, "the field '%s' must be %s, not %s", f->name, wanted, type_name(v));
 }
 
-/* They have no place in names and notes, and do harm on terminals; lines and tabs do. */
+/* They have no place in names and notes, and do harm on terminals; lines and tabs do have one. Also those of
+ * Latin-1. */
 static bool has_control(struct str s)
 {
 	for (size_t i = 0; i < s.len; i++) {
 		unsigned char c = (unsigned char)s.ptr[i];
-		if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+		unsigned char next = i + 1 < s.len ? (unsigned char)s.ptr[i + 1] : 0;
+		if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || (c == 0xc2 && next < 0xa0))
 			return true;
 	}
 	return false;
@@ -36,7 +38,8 @@ static bool has_control(struct str s)
 
 static int read_string(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
 {
-	bool may_be_null = f->type == INPUT_STRING_OR_NULL;
+	bool may_be_null = f->type == INPUT_STRING_OR_NULL || f->type == INPUT_TEXT_OR_NULL;
+	bool is_text = f->type == INPUT_TEXT || f->type == INPUT_TEXT_OR_NULL;
 	if (may_be_null && json_is_null(v)) {
 		*(struct str *)f->ret = STR_NULL;
 		return 0;
@@ -47,7 +50,7 @@ static int read_string(const struct input_field *f, const json_t *v, struct aren
 	if (f->bytes_max && s.len > f->bytes_max)
 		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it may have at most %zu",
 		               f->name, s.len, f->bytes_max);
-	if (has_control(s))
+	if (is_text && has_control(s))
 		return err_set(e, ERR_INVALID, "the field '%s' has a control character in it; remove it",
 		               f->name);
 	s = arena_str(arena, s);
@@ -115,7 +118,9 @@ static int read_field(const struct input_field *f, const json_t *v, struct arena
 {
 	switch (f->type) {
 	case INPUT_STRING:
-	case INPUT_STRING_OR_NULL: return read_string(f, v, arena, e);
+	case INPUT_STRING_OR_NULL:
+	case INPUT_TEXT:
+	case INPUT_TEXT_OR_NULL: return read_string(f, v, arena, e);
 	case INPUT_BOOL:
 		if (!json_is_boolean(v))
 			return wrong_type(f, v, "true or false", e);

@@ -8,13 +8,15 @@
 #include "base/err.h"
 
 enum input_type {
-	INPUT_STRING,         /* struct str; no control characters but line feed and tab */
+	INPUT_STRING,         /* struct str */
 	INPUT_STRING_OR_NULL, /* struct str; null gives STR_NULL */
-	INPUT_BOOL,           /* bool */
-	INPUT_UINT,           /* uint64_t */
-	INPUT_TIME_OR_NULL,   /* int64_t ms; RFC 3339 text; null gives 0 */
-	INPUT_STRINGS,        /* struct str: the array as compact JSON text; at most INPUT_STRINGS_MAX of
-	                         INPUT_ITEM_BYTES_MAX */
+	INPUT_TEXT,           /* struct str for people: no control characters but line feed and tab */
+	INPUT_TEXT_OR_NULL,
+	INPUT_BOOL,         /* bool */
+	INPUT_UINT,         /* uint64_t */
+	INPUT_TIME_OR_NULL, /* int64_t ms; RFC 3339 text; null gives 0 */
+	INPUT_STRINGS,      /* struct str: the array as compact JSON text; at most INPUT_STRINGS_MAX of
+	                       INPUT_ITEM_BYTES_MAX */
 };
 
 enum { INPUT_STRINGS_MAX = 32, INPUT_ITEM_BYTES_MAX = 64 };

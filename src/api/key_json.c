@@ -40,7 +40,7 @@ int key_input_read(struct str body, struct arena *arena, struct key_record *ret,
 {
 	uint64_t period_s = 0;
 	const struct input_field fields[] = {
-	    {"name", INPUT_STRING, &ret->name, .required = true},
+	    {"name", INPUT_TEXT, &ret->name, .required = true},
 	    {"admin", INPUT_BOOL, &ret->admin},
 	    {"creates_limit", INPUT_UINT, &ret->creates_max},
 	    {"redirects_limit", INPUT_UINT, &ret->redirects_max},

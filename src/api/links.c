@@ -50,7 +50,7 @@ static int check_status(uint64_t status, struct err *e)
 {
 	if (status == 301 || status == 302 || status == 307 || status == 308)
 		return 0;
-	return err_set(e, ERR_INVALID, "redirect_status must be 301, 302, 307 or 308");
+	return err_set(e, ERR_INVALID, "the field 'redirect_status' must be 301, 302, 307 or 308");
 }
 
 static int check_expiry(int64_t expires_ms, int64_t now_ms, struct err *e)
@@ -233,10 +233,10 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	    {"expires_at", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
 	    {"redirect_status", INPUT_UINT, &in.status},
 	    {"enabled", INPUT_BOOL, &in.enabled},
-	    {"title", INPUT_STRING_OR_NULL, &in.title, .bytes_max = TITLE_BYTES_MAX},
-	    {"note", INPUT_STRING_OR_NULL, &in.note, .bytes_max = NOTE_BYTES_MAX},
+	    {"title", INPUT_TEXT_OR_NULL, &in.title, .bytes_max = TITLE_BYTES_MAX},
+	    {"note", INPUT_TEXT_OR_NULL, &in.note, .bytes_max = NOTE_BYTES_MAX},
 	    {"tags", INPUT_STRINGS, &in.tags},
-	    {"user_name", INPUT_STRING_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
+	    {"user_name", INPUT_TEXT_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
 	};
 	if (!auth_require(w, c, req, STR_NULL, &key))
 		return;
@@ -286,7 +286,7 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 	    {"api_dev_key", INPUT_STRING, &api_dev_key},
 	    {"original_url", INPUT_STRING, &in.url, .required = true},
 	    {"custom_alias", INPUT_STRING_OR_NULL, &in.alias},
-	    {"user_name", INPUT_STRING_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
+	    {"user_name", INPUT_TEXT_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
 	    {"expire_date", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
 	};
 	struct input CLEANUP(input_release) body = {0};
@@ -427,9 +427,8 @@ static int patch_read(struct write_job *j, struct str body, struct err *e)
 	    {"expires_at", INPUT_TIME_OR_NULL, &link->expires_ms, .ret_given = &given[1]},
 	    {"redirect_status", INPUT_UINT, &status, .ret_given = &given[2]},
 	    {"enabled", INPUT_BOOL, &link->enabled, .ret_given = &given[3]},
-	    {"title", INPUT_STRING_OR_NULL, &link->title, .ret_given = &given[4],
-	     .bytes_max = TITLE_BYTES_MAX},
-	    {"note", INPUT_STRING_OR_NULL, &link->note, .ret_given = &given[5], .bytes_max = NOTE_BYTES_MAX},
+	    {"title", INPUT_TEXT_OR_NULL, &link->title, .ret_given = &given[4], .bytes_max = TITLE_BYTES_MAX},
+	    {"note", INPUT_TEXT_OR_NULL, &link->note, .ret_given = &given[5], .bytes_max = NOTE_BYTES_MAX},
 	    {"tags", INPUT_STRINGS, &link->tags, .ret_given = &given[6]},
 	};
 	static const unsigned bits[] = {LINK_URL,   LINK_EXPIRES, LINK_STATUS, LINK_ENABLED,

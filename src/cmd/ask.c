@@ -24,7 +24,10 @@ static void make_printable(json_t *value)
 		char *text = strdup(json_string_value(value));
 		ASSERT(text);
 		for (char *p = text; *p; p++) {
-			if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			bool latin1 = (unsigned char)p[0] == 0xc2 && (unsigned char)p[1] < 0xa0;
+			if (latin1)
+				*p++ = ' ';
+			if (latin1 || (unsigned char)*p < 0x20 || *p == 0x7f)
 				*p = ' ';
 		}
 		json_string_set(value, text);

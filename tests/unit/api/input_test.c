@@ -23,7 +23,7 @@ static int read(const char *body, struct values *v)
 {
 	*v = (struct values){0};
 	const struct input_field fields[] = {
-	    {"text", INPUT_STRING, &v->text, .required = true, .bytes_max = 5},
+	    {"text", INPUT_TEXT, &v->text, .required = true, .bytes_max = 5},
 	    {"maybe", INPUT_STRING_OR_NULL, &v->maybe},
 	    {"flag", INPUT_BOOL, &v->flag},
 	    {"number", INPUT_UINT, &v->number},
@@ -85,6 +85,7 @@ static void what_is_wrong_is_named(void **state)
 	    {"{\"text\":1}", "'text' must be a string, not a number"},
 	    {"{\"text\":null}", "'text' must be a string, not null"},
 	    {"{\"text\":\"a\\u001b\"}", "control character"},
+	    {"{\"text\":\"a\\u009b\"}", "control character"},
 	    {"{\"text\":\"a\",\"list\":[\"\\u0007\"]}", "control character"},
 	    {"{\"text\":\"abcdef\"}", "'text' has 6 bytes"},
 	    {"{\"text\":\"a\",\"maybe\":[]}", "'maybe' must be a string or null, not an array"},
