@@ -388,7 +388,7 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
 	uint64_t limit = PAGE_DEFAULT;
 	if (limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > PAGE_MAX)) {
 		static const struct problem p = {.status = 400, .code = "invalid-limit"};
-		problem_reply(c, &p, "limit must be a number from 1 to %d.", PAGE_MAX);
+		problem_reply(c, &p, "The parameter 'limit' must be a number from 1 to %d.", PAGE_MAX);
 		return;
 	}
 	struct read_job *j = read_job_new(w, c, READ_LIST, links_list_done);
@@ -540,7 +540,7 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
 		url_key = query_text(c, req, STR("url_key"));
 		if (!url_key.ptr)
 			r = err_set(&e, ERR_INVALID,
-			            "url_key is missing; give it in a JSON body or in the query");
+			            "the field 'url_key' is missing; give it in a JSON body or in the query");
 	}
 	if (r < 0)
 		api_reply_failed(c, r, "invalid-body", &e);

@@ -82,11 +82,11 @@ static bool check_data(const struct args *a, const char *data)
 	int status;
 	r = client_call(&c, "GET", "/readyz", STR_NULL, &response, &status, &e);
 	bool fine = r == 0 && status == 200;
-	if (fine)
-		report(true, "store", "answers");
-	else
-		report(false, "store", "%.*s", r < 0 ? (int)strlen(e.text) : (int)response.len,
-		       r < 0 ? e.text : response.data);
+	json_t *answer = r == 0 ? json_loadb(response.data ? response.data : "", response.len, 0, NULL)
+	                        : NULL;
+	const char *why = ask_text(json_object_get(answer, "checks"), "store");
+	report(fine, "store", "%s", fine ? "answers" : r < 0 ? e.text : why);
+	json_decref(answer);
 	client_close(&c);
 	return fine;
 }

@@ -31,11 +31,17 @@ extern void *__libc_realloc(void *p, size_t bytes);
 extern void *__libc_memalign(size_t align, size_t bytes);
 extern void __libc_free(void *p);
 
-static int (*real_mutex_lock)(pthread_mutex_t *);
-static int (*real_mutex_trylock)(pthread_mutex_t *);
-static int (*real_rwlock_rdlock)(pthread_rwlock_t *);
-static int (*real_rwlock_wrlock)(pthread_rwlock_t *);
-static int (*real_spin_lock)(pthread_spinlock_t *);
+/* The library's own function. Looked up when first needed: other libraries take locks before our constructor
+ * runs. */
+static void *real(const char *name, _Atomic(void *) *kept)
+{
+	void *found = atomic_load_explicit(kept, memory_order_relaxed);
+	if (!found) {
+		found = dlsym(RTLD_NEXT, name);
+		atomic_store_explicit(kept, found, memory_order_relaxed);
+	}
+	return found;
+}
 
 static bool in_worker(void)
 {
@@ -55,11 +61,6 @@ static bool in_worker(void)
 
 __attribute__((constructor)) static void probe_start(void)
 {
-	real_mutex_lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
-	real_mutex_trylock = dlsym(RTLD_NEXT, "pthread_mutex_trylock");
-	real_rwlock_rdlock = dlsym(RTLD_NEXT, "pthread_rwlock_rdlock");
-	real_rwlock_wrlock = dlsym(RTLD_NEXT, "pthread_rwlock_wrlock");
-	real_spin_lock = dlsym(RTLD_NEXT, "pthread_spin_lock");
 	const char *path = getenv("CURT_PROBE_FILE");
 	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
 	if (fd < 0 || ftruncate(fd, sizeof(struct counters)) != 0)
@@ -116,32 +117,17 @@ void free(void *p)
 	__libc_free(p);
 }
 
-int pthread_mutex_lock(pthread_mutex_t *m)
-{
-	COUNT(locks);
-	return real_mutex_lock(m);
-}
+#define COUNTED_LOCK(name, type)                              \
+	int name(type *lock)                                  \
+	{                                                     \
+		static _Atomic(void *) kept;                  \
+		int (*function)(type *) = real(#name, &kept); \
+		COUNT(locks);                                 \
+		return function(lock);                        \
+	}
 
-int pthread_mutex_trylock(pthread_mutex_t *m)
-{
-	COUNT(locks);
-	return real_mutex_trylock(m);
-}
-
-int pthread_rwlock_rdlock(pthread_rwlock_t *l)
-{
-	COUNT(locks);
-	return real_rwlock_rdlock(l);
-}
-
-int pthread_rwlock_wrlock(pthread_rwlock_t *l)
-{
-	COUNT(locks);
-	return real_rwlock_wrlock(l);
-}
-
-int pthread_spin_lock(pthread_spinlock_t *l)
-{
-	COUNT(locks);
-	return real_spin_lock(l);
-}
+COUNTED_LOCK(pthread_mutex_lock, pthread_mutex_t)
+COUNTED_LOCK(pthread_mutex_trylock, pthread_mutex_t)
+COUNTED_LOCK(pthread_rwlock_rdlock, pthread_rwlock_t)
+COUNTED_LOCK(pthread_rwlock_wrlock, pthread_rwlock_t)
+COUNTED_LOCK(pthread_spin_lock, pthread_spinlock_t)
