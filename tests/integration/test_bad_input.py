@@ -225,6 +225,18 @@ def test_a_field_that_only_creating_has_is_named_too(still, field, value):
     assert_problem(creating(still, **{field: value}), 400, field)
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\x1b[31m", "a\rb", "a\x7fb", "a\u0085b", "a\u009bb", "\x01"])
+def test_text_for_people_has_no_control_characters(still, text):
+    for field in ("title", "note"):
+        assert_problem(creating(still, **{field: text}), 400)
+        assert_problem(changing(still, **{field: text}), 400)
+    assert_problem(creating(still, tags=["fine", text]), 400)
+    assert_problem(changing(still, tags=["fine", text]), 400)
+    assert_problem(creating(still, user_name=text), 400)
+    assert_problem(still.post("/api/v1/createURL", json={"original_url": URL, "user_name": text}), 400)
+    assert_problem(still.post("/api/v1/keys", json={"name": text}), 400)
+
+
 def test_a_missing_url_is_named(still):
     assert_problem(still.post("/api/v1/links", json={"alias": "x"}), 400, "'original_url' is missing")
 

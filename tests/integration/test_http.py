@@ -1,0 +1,638 @@
+"""HTTP/1.1 on bare sockets: framing, limits, slow and silent clients, and running out of descriptors."""
+import json
+import random
+import resource
+import select
+import socket
+import threading
+import time
+
+import pytest
+
+from harness import ADMIN_KEY, PATIENCE_S, scaled, unchanged, until
+from nursery import Nursery
+from prometheus import metric
+from wire import Closed, chunked, request
+
+BODY = '{"original_url": "https://example.com/made"}'
+CREATE = request("POST", "/api/v1/links", key=ADMIN_KEY, body=BODY)
+CREATE_CHUNKED = request("POST", "/api/v1/links", "Transfer-Encoding: chunked", key=ADMIN_KEY)
+NEXT = request("GET", "/healthz")
+
+
+def head(*lines):
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+
+
+def get(*fields):
+    return head("GET /known HTTP/1.1", "Host: curt.test", *fields)
+
+
+def post(*fields):
+    return head("POST /api/v1/links HTTP/1.1", "Host: curt.test", f"Authorization: Bearer {ADMIN_KEY}", *fields)
+
+
+@pytest.fixture(scope="module")
+def known(shared):
+    shared.create("https://example.com/known", alias="known")
+    return shared
+
+
+# What is refused: the status, and what was sent. The connection closes after it.
+REFUSED = {
+    "Content-Length with Transfer-Encoding":
+        (400, post("Content-Length: 5", "Transfer-Encoding: chunked") + b"0\r\n\r\n"),
+    "Transfer-Encoding with Content-Length":
+        (400, post("Transfer-Encoding: chunked", "Content-Length: 5") + b"0\r\n\r\n"),
+    "two Content-Lengths that differ": (400, post("Content-Length: 5", "Content-Length: 6") + b"hello!"),
+    "two Content-Lengths that agree": (400, post("Content-Length: 5", "Content-Length: 5") + b"hello"),
+    "a list of Content-Lengths": (400, post("Content-Length: 5, 5") + b"hello"),
+    "a plus sign": (400, post("Content-Length: +5") + b"hello"),
+    "a minus sign": (400, post("Content-Length: -5")),
+    "a hex length": (400, post("Content-Length: 0x5") + b"hello"),
+    "an empty length": (400, post("Content-Length:")),
+    "a length with a space inside": (400, post("Content-Length: 1 0") + b"0123456789"),
+    "a length beyond 64 bits": (400, post("Content-Length: 99999999999999999999")),
+    "a length that wraps to 5": (400, post("Content-Length: 18446744073709551621") + b"hello"),
+    "a space before the colon": (400, get("X-Field : x")),
+    "a tab before the colon": (400, get("X-Field\t: x")),
+    "a space before the colon of Content-Length": (400, post("Content-Length : 5") + b"hello"),
+    "an empty name": (400, get(": x")),
+    "a line without a colon": (400, get("X-Field")),
+    "a name that is no token": (400, get("X(Field): x")),
+    "a name beyond ASCII": (400, get("X-F\xfcld: x")),
+    "a folded field": (400, get("X-Field: a", " b")),
+    "a field folded by a tab": (400, get("X-Field: a", "\tb")),
+    "a fold right after the request line": (400, head("GET /known HTTP/1.1", " Host: curt.test")),
+    "a bare LF in the head": (400, b"GET /known HTTP/1.1\r\nHost: curt.test\nX-Field: x\r\n\r\n"),
+    "a bare LF after the request line": (400, b"GET /known HTTP/1.1\nHost: curt.test\r\n\r\n"),
+    "bare LFs only": (400, b"GET /known HTTP/1.1\nHost: curt.test\n\n"),
+    "a bare CR in a value": (400, get("X-Field: a\rb")),
+    "a bare CR at a line's end": (400, b"GET /known HTTP/1.1\rHost: curt.test\r\n\r\n"),
+    "CR CR LF": (400, get("X-Field: a\r")),
+    "a NUL in a value": (400, get("X-Field: a\0b")),
+    "a NUL in a name": (400, get("X-\0Field: a")),
+    "a NUL in the target": (400, head("GET /kno\0wn HTTP/1.1", "Host: curt.test")),
+    "a control character in a value": (400, get("X-Field: a\x01b")),
+    "DEL in a value": (400, get("X-Field: a\x7fb")),
+    "no Host": (400, head("GET /known HTTP/1.1")),
+    "two Hosts": (400, head("GET /known HTTP/1.1", "Host: curt.test", "Host: curt.test")),
+    "a Host that is none": (400, head("GET /known HTTP/1.1", "Host: a b")),
+    "a Host with a list": (400, head("GET /known HTTP/1.1", "Host: a, b")),
+    "no version": (400, head("GET /known", "Host: curt.test")),
+    "two spaces before the target": (400, head("GET  /known HTTP/1.1", "Host: curt.test")),
+    "two spaces before the version": (400, head("GET /known  HTTP/1.1", "Host: curt.test")),
+    "a space behind the version": (400, head("GET /known HTTP/1.1 ", "Host: curt.test")),
+    "a tab for a space": (400, head("GET\t/known HTTP/1.1", "Host: curt.test")),
+    "a version in small letters": (400, head("GET /known http/1.1", "Host: curt.test")),
+    "a target without a slash": (400, head("GET known HTTP/1.1", "Host: curt.test")),
+    "a target with a fragment": (400, head("GET /known#x HTTP/1.1", "Host: curt.test")),
+    "a target beyond ASCII": (400, head("GET /kn\xf6wn HTTP/1.1", "Host: curt.test")),
+    "a star for GET": (400, head("GET * HTTP/1.1", "Host: curt.test")),
+    "a method that is no token": (400, head("G(T /known HTTP/1.1", "Host: curt.test")),
+    "an absolute target of another scheme": (400, head("GET ftp://curt.test/known HTTP/1.1", "Host: curt.test")),
+    "a TLS greeting": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more\r\n\r\n"),
+    "nine empty lines": (400, b"\r\n" * 9 + get()),
+    "HTTP/2": (505, head("GET /known HTTP/2.0", "Host: curt.test")),
+    "HTTP/1.2": (505, head("GET /known HTTP/1.2", "Host: curt.test")),
+    "HTTP/0.9": (505, head("GET /known HTTP/0.9", "Host: curt.test")),
+    "the preface of HTTP/2": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "CONNECT": (501, head("CONNECT curt.test:443 HTTP/1.1", "Host: curt.test")),
+    "an unknown transfer encoding": (501, post("Transfer-Encoding: gzip")),
+    "chunked with another": (501, post("Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n"),
+    "chunked twice in one field": (501, post("Transfer-Encoding: chunked, chunked") + b"0\r\n\r\n"),
+    "chunked in two fields": (400, post("Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + b"0\r\n\r\n"),
+    "chunked with a vertical tab": (400, post("Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n"),
+    "chunked in HTTP/1.0":
+        (400, post("Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0") + b"0\r\n\r\n"),
+    "an expectation that nobody knows": (417, post("Expect: 200-maybe", "Content-Length: 5") + b"hello"),
+    "a chunk without a size": (400, CREATE_CHUNKED + b"\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size that is no number": (400, CREATE_CHUNKED + b"5g\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size with 0x": (400, CREATE_CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size with a sign": (400, CREATE_CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size with a space before it": (400, CREATE_CHUNKED + b" 5\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size with a space behind it": (400, CREATE_CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n"),
+    "a chunk size of too many digits": (400, CREATE_CHUNKED + b"00000000000000005\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size that overflows": (413, CREATE_CHUNKED + b"10000000000000005\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size of all ones": (413, CREATE_CHUNKED + b"FFFFFFFFFFFFFFFF\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size that ends in LF": (400, CREATE_CHUNKED + b"5\nhello\r\n0\r\n\r\n"),
+    "junk in a chunk extension": (400, CREATE_CHUNKED + b"5;a=\x01\r\nhello\r\n0\r\n\r\n"),
+    "a chunk extension with a bare LF": (400, CREATE_CHUNKED + b"5;a=b\nhello\r\n0\r\n\r\n"),
+    "a chunk extension with a bare CR": (400, CREATE_CHUNKED + b"5;a=b\rhello\r\n0\r\n\r\n"),
+    "a chunk extension without a name": (400, CREATE_CHUNKED + b"5;=b\r\nhello\r\n0\r\n\r\n"),
+    "a chunk extension that never closes its quotes": (400, CREATE_CHUNKED + b'5;a="b\r\nhello\r\n0\r\n\r\n'),
+    "a chunk longer than its size": (400, CREATE_CHUNKED + b"4\r\nhello\r\n0\r\n\r\n"),
+    "a chunk shorter than its size": (400, CREATE_CHUNKED + b"6\r\nhello\r\n0\r\n\r\n"),
+    "a trailer that is no field": (400, CREATE_CHUNKED + b"0\r\nbad trailer\r\n\r\n"),
+    "a trailer with a bare LF": (400, CREATE_CHUNKED + b"0\r\nX-Field: x\n\r\n"),
+    "a request line that is too long": (414, head("GET /" + "x" * 9000 + " HTTP/1.1", "Host: curt.test")),
+    "a request line without an end": (414, b"GET /" + b"x" * 9000),
+    "header fields that are too long": (431, get("X-Field: " + "x" * 33_000)),
+    "a header field without an end": (431, get()[:-2] + b"X-Field: " + b"x" * 33_000),
+    "many long header fields": (431, get(*[f"X-{i}: {'x' * 1000}" for i in range(40)])),
+    "too many header fields": (431, get(*[f"X-{i}: x" for i in range(100)])),
+    "a body that is too large": (413, post("Content-Length: 1048577")),
+    "a chunk that is too large": (413, CREATE_CHUNKED + b"100001\r\n"),
+}
+
+# What is fine: the status, and what was sent. The connection stays open.
+FINE = {
+    "a plain request": (302, get()),
+    "an absolute target": (302, head("GET http://curt.test/known HTTP/1.1", "Host: curt.test")),
+    "an absolute target that disagrees with Host": (302, head("GET http://a.test/known HTTP/1.1", "Host: b.test")),
+    "an absolute target without a path": (200, head("GET http://curt.test HTTP/1.1", "Host: curt.test")),
+    "empty lines before the request": (302, b"\r\n\r\n" + get()),
+    "fields in any case": (302, head("GET /known HTTP/1.1", "hOsT:curt.test", "X-Field:\t x \t")),
+    "an empty value": (302, get("X-Field:")),
+    "a value beyond ASCII": (302, get("X-Field: \xfc\xff")),
+    "odd characters in a name": (302, get("!#$%&'*+-.^_`|~9aZ: x")),
+    "a Host with a port": (302, head("GET /known HTTP/1.1", "Host: curt.test:8080")),
+    "a Host that is an IPv6 address": (302, head("GET /known HTTP/1.1", "Host: [::1]:8080")),
+    "a GET with a body": (302, request("GET", "/known", body="hello")),
+    "a GET with a chunked body": (302, request("GET", "/known", "Transfer-Encoding: chunked") + chunked(b"hello")),
+    "an empty body": (400, request("POST", "/api/v1/links", key=ADMIN_KEY, body="")),
+    "no body at all": (400, request("POST", "/api/v1/links", key=ADMIN_KEY)),
+    "a create": (201, CREATE),
+    "a length with zeros in front": (201, CREATE.replace(b"Content-Length: 44", b"Content-Length: 00044")),
+    "a chunked create": (201, CREATE_CHUNKED + chunked(BODY[:7].encode(), BODY[7:20].encode(), BODY[20:].encode())),
+    "chunks of a byte each": (201, CREATE_CHUNKED + chunked(*[bytes([byte]) for byte in BODY.encode()])),
+    "chunked in capitals": (201, CREATE_CHUNKED.replace(b": chunked", b": CHUNKED") + chunked(BODY.encode())),
+    "chunk extensions": (201, CREATE_CHUNKED + b'2C;a;b=c;d="e;\\" f"\r\n' + BODY.encode() + b"\r\n0;x=y\r\n\r\n"),
+    "zeros before a chunk size": (201, CREATE_CHUNKED + b"000000000000002c\r\n" + BODY.encode() + b"\r\n0\r\n\r\n"),
+    "trailers": (201, CREATE_CHUNKED + chunked(BODY.encode())[:-2] + b"X-Sum: 1\r\nContent-Length: 99\r\n\r\n"),
+    "a chunked body without chunks": (400, CREATE_CHUNKED + b"0\r\n\r\n"),
+    "an unknown method": (501, request("BREW", "/known")),
+    "a missing link": (404, request("GET", "/missing")),
+    "a hundred header fields": (302, get(*[f"X-{i}: x" for i in range(99)])),
+}
+assert len(BODY) == 44
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_proxy_might_read_differently_is_refused_and_no_later_byte_is_read(known, name):
+    status, data = REFUSED[name]
+    with unchanged(known):
+        wire = known.connect()
+        wire.send_until_closed(data + CREATE + NEXT)
+        answer, = wire.answers_until_closed()
+        assert answer.status == status, answer
+        assert answer["Connection"] == "close" and answer["Content-Type"] == "application/problem+json"
+        problem = json.loads(answer.body)
+        assert problem["status"] == status and problem["title"] == answer.reason and problem["detail"]
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_is_well_formed_is_answered_and_the_connection_goes_on(known, name):
+    status, data = FINE[name]
+    wire = known.connect()
+    answer = wire.ask(data + NEXT)
+    assert answer.status == status, answer
+    assert answer["Connection"] is None
+    assert wire.read().body == b'{"status":"alive"}\n'
+
+
+def pieces_of(data, chance):
+    while data:
+        size = chance.choice((1, 1, 2, 3, 5, 8, 20, 100, 5000))
+        yield data[:size]
+        data = data[size:]
+
+
+def verdicts(server, pieces):
+    wire = server.connect()
+    for piece in pieces:
+        wire.send_until_closed(piece)
+    wire.half_close_if_open()
+    return [answer.verdict for answer in wire.answers_until_closed()]
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *FINE])
+def test_the_verdict_does_not_depend_on_how_the_bytes_arrive(known, name):
+    _, data = {**REFUSED, **FINE}[name]
+    data += NEXT
+    whole = verdicts(known, [data])
+    assert whole
+    if len(data) < 2000:
+        assert verdicts(known, [data[i:i + 1] for i in range(len(data))]) == whole, "byte by byte"
+    chance = random.Random(name)
+    for _ in range(4):
+        assert verdicts(known, pieces_of(data, chance)) == whole, "split at random"
+
+
+def test_damaged_requests_get_whole_answers_and_do_no_harm(known):
+    chance = random.Random(4)
+    sound = [data for _, data in FINE.values()]
+    for _ in range(scaled(3000) + 100):
+        data = bytearray(b"".join(chance.choices(sound, k=chance.randrange(1, 4))))
+        for _ in range(chance.randrange(1, 6)):
+            at = chance.randrange(len(data) + 1)
+            kind = chance.randrange(4)
+            if kind == 0:
+                data[at:at + 1] = [chance.randrange(256)]
+            elif kind == 1:
+                data[at:at] = chance.choice((b"\r\n", b"\n", b"\0", b" ", b":", b"Content-Length: 7\r\n", b"\xff" * 40))
+            elif kind == 2:
+                del data[at:at + chance.randrange(1, 30)]
+            else:
+                data[at:at] = data[at:at + chance.randrange(1, 60)]
+        wire = known.connect()
+        wire.send_until_closed(bytes(data))
+        wire.half_close_if_open()
+        for answer in wire.answers_until_closed():  # which reads them strictly
+            assert answer.status < 500 or answer.status in (501, 505)
+        wire.close()
+    assert known.target("known") == "https://example.com/known"
+
+
+# One connection, many requests
+
+def test_a_hundred_mixed_pipelined_requests_are_answered_in_order(server):
+    chance = random.Random(3)
+    server.create("https://example.com/known", alias="known")
+    kinds = {
+        "hit": (lambda i: request("GET", "/known"), 302),
+        "miss": (lambda i: request("GET", f"/missing-{i}"), 404),
+        "create": (lambda i: request("POST", "/api/v1/links", key=ADMIN_KEY,
+                                     body=f'{{"original_url": "https://example.com/{i}", "alias": "made-{i}"}}'), 201),
+        "create in chunks": (lambda i: CREATE_CHUNKED + chunked(
+            b'{"original_url": "https://example.com/', b'%d", "alias": "chunked-%d"}' % (i, i)), 201),
+        "bad create": (lambda i: request("POST", "/api/v1/links", key=ADMIN_KEY, body=f'{{"wrong-{i}": 1}}'), 400),
+        "stranger": (lambda i: request("POST", "/api/v1/links", body=BODY), 401),
+        "head": (lambda i: request("HEAD", "/known"), 302),
+        "patch": (lambda i: request("PATCH", "/api/v1/links/known", key=ADMIN_KEY, body=f'{{"title": "{i}"}}'), 200),
+        "delete": (lambda i: request("DELETE", f"/api/v1/links/nothing-{i}", key=ADMIN_KEY), 404),
+        "alive": (lambda i: request("GET", "/healthz"), 200),
+        "wrong method": (lambda i: request("PUT", "/known"), 405),
+        "list": (lambda i: request("GET", "/api/v1/links?limit=1", key=ADMIN_KEY), 200),
+    }
+    sequence = list(kinds) * 8 + chance.choices(list(kinds), k=4)
+    chance.shuffle(sequence)
+    assert len(sequence) == 100
+    wire = server.connect()
+    wire.send(b"".join(kinds[kind][0](i) for i, kind in enumerate(sequence)))
+    for i, kind in enumerate(sequence):
+        answer = wire.read("HEAD" if kind == "head" else "GET")
+        assert answer.status == kinds[kind][1], (i, kind, answer)
+        if kind in ("create", "create in chunks"):
+            alias = f"made-{i}" if kind == "create" else f"chunked-{i}"
+            assert json.loads(answer.body)["key"] == alias
+        elif kind == "bad create":
+            assert f"wrong-{i}" in json.loads(answer.body)["detail"]
+        elif kind == "patch":
+            assert json.loads(answer.body)["title"] == str(i)
+    assert wire.get("/healthz").status == 200, "and nothing is left over"
+
+
+def test_a_create_is_seen_by_the_next_pipelined_request(server):
+    wire = server.connect()
+    wire.send(b"".join(request("GET", f"/next-{i}") + request(
+        "POST", "/api/v1/links", key=ADMIN_KEY, body=f'{{"original_url": "https://example.com/", "alias": "next-{i}"}}')
+        + request("GET", f"/next-{i}") for i in range(30)))
+    assert [wire.read().status for _ in range(90)] == [404, 201, 302] * 30
+
+
+def test_answers_before_a_bad_request_are_given_and_those_behind_it_not(known):
+    wire = known.connect()
+    wire.send(get() * 5 + get("Bad Field: x") + get() * 5)
+    assert [answer.status for answer in wire.answers_until_closed()] == [302] * 5 + [400]
+
+
+def test_many_requests_in_one_piece_are_all_answered(known):
+    count = scaled(20_000)
+    wire = known.connect()
+    sender = threading.Thread(target=wire.send, args=(get() * count,))
+    sender.start()
+    for _ in range(count):
+        assert wire.read().status == 302
+    sender.join()
+
+
+def test_a_connection_lives_on_between_requests(known):
+    wire = known.connect()
+    for _ in range(50):
+        answer = wire.get("/known")
+        assert answer.status == 302 and answer["Connection"] is None
+
+
+@pytest.mark.parametrize("field", ["Connection: close", "connection: Close", "Connection: x, close , y"])
+def test_a_client_that_asks_for_it_is_answered_and_closed(known, field):
+    wire = known.connect()
+    wire.send(get(field) + NEXT)
+    answer, = wire.answers_until_closed()
+    assert answer.status == 302 and answer["Connection"] == "close"
+
+
+def test_http_1_0_closes_after_the_answer(known):
+    wire = known.connect()
+    wire.send(b"GET /known HTTP/1.0\r\n\r\n" * 2)
+    answer, = wire.answers_until_closed()
+    assert answer.status == 302 and answer["Connection"] == "close"
+
+
+def test_http_1_0_stays_when_it_asks_to(known):
+    wire = known.connect()
+    for path in ("/known", "/healthz", "/missing"):
+        answer = wire.ask(f"GET {path} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".encode())
+        assert answer["Connection"] == "keep-alive"
+    assert wire.ask(b"GET /known HTTP/1.0\r\n\r\n")["Connection"] == "close"
+    assert wire.is_closed()
+
+
+def test_http_1_0_can_create(known):
+    wire = known.connect()
+    assert wire.ask(request("POST", "/api/v1/links", key=ADMIN_KEY, body=BODY, version="1.0")).status == 201
+
+
+# Bodies on their way
+
+@pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
+def test_a_client_that_expects_100_continue_is_told_to_go_on(known, framing):
+    wire = known.connect()
+    if framing == "chunked":
+        wire.send(CREATE_CHUNKED[:-2] + b"Expect: 100-continue\r\n\r\n")
+    else:
+        wire.send(post("Expect: 100-Continue", "Content-Length: 44"))
+    go_on = wire.read()
+    assert (go_on.status, go_on.fields) == (100, [])
+    wire.send(chunked(BODY.encode()) if framing == "chunked" else BODY.encode())
+    assert wire.read().status == 201
+    assert wire.get("/known").status == 302
+
+
+def test_a_client_that_expects_100_continue_is_refused_before_it_sends_too_much(known):
+    wire = known.connect()
+    wire.send(post("Expect: 100-continue", "Content-Length: 1048577"))
+    answer, = wire.answers_until_closed()
+    assert answer.status == 413
+
+
+def test_a_client_of_http_1_0_is_not_told_to_go_on(known):
+    wire = known.connect()
+    wire.send(post("Expect: 100-continue", "Content-Length: 44").replace(b"HTTP/1.1", b"HTTP/1.0"))
+    wire.send(BODY.encode())
+    assert wire.read().status == 201
+
+
+def test_a_client_that_expects_100_continue_may_send_at_once(known):
+    wire = known.connect()
+    wire.send(post("Expect: 100-continue", "Content-Length: 44") + BODY.encode())
+    answer = wire.read()
+    assert answer.status in (100, 201)
+    if answer.status == 100:
+        assert wire.read().status == 201
+
+
+# Limits, each at its edge
+
+def test_a_request_line_of_exactly_the_limit_is_read(known):
+    wire = known.connect()
+    line = "GET /{} HTTP/1.1"
+    fill = "x" * (8192 - len(line.format("")))
+    assert wire.ask(head(line.format(fill), "Host: curt.test")).status == 404
+    assert wire.ask(head(line.format(fill + "x"), "Host: curt.test")).status == 414
+
+
+def test_header_fields_of_exactly_the_limit_are_read(known):
+    wire = known.connect()
+    fill = 32768 - len("Host: curt.test\r\n") - len("X-Field: \r\n")
+    assert wire.ask(get("X-Field: " + "x" * fill)).status == 302
+    assert wire.ask(get("X-Field: " + "x" * (fill + 1))).status == 431
+
+
+def test_limits_can_be_set(serve):
+    server = serve("--limits-line-bytes", "256", "--limits-headers-bytes", "1k", "--limits-headers", "8",
+                   "--limits-body-bytes", "1k")
+    assert server.connect().get("/" + "x" * 300).status == 414
+    assert server.connect().get("/", "X-Field: " + "x" * 1100).status == 431
+    assert server.connect().get("/", *[f"X-{i}: x" for i in range(8)]).status == 431
+    assert server.connect().ask(request("POST", "/api/v1/links", key=ADMIN_KEY, body="x" * 1025)).status == 413
+
+
+# Slow clients
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory):
+    """A server without patience."""
+    nursery = Nursery(tmp_path_factory.mktemp("hurried"))
+    server = nursery("--workers", "2", "--limits-head-time", "500ms", "--limits-byte-rate", "10k")
+    server.create("https://example.com/known", alias="known")
+    yield server
+    nursery.finish()
+
+
+def trickle(wire, data, pause_s=0.02):
+    """A byte now and then, until there is an answer or none will come."""
+    deadline = time.monotonic() + PATIENCE_S
+    for i in range(len(data)):
+        if select.select([wire.sock], [], [], pause_s)[0]:
+            return
+        wire.send_until_closed(data[i:i + 1])
+        assert time.monotonic() < deadline
+    assert select.select([wire.sock], [], [], PATIENCE_S)[0]
+
+
+def test_a_head_that_stops_halfway_gets_408(hurried):
+    wire = hurried.connect()
+    wire.send(b"GET /known HTTP/1.1\r\nHo")
+    answer, = wire.answers_until_closed()
+    assert answer.status == 408 and answer["Connection"] == "close"
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_a_head_that_comes_byte_by_byte_gets_408_though_bytes_keep_coming(hurried):
+    wire = hurried.connect()
+    trickle(wire, get("X-Field: " + "x" * 20_000))
+    answer, = wire.answers_until_closed()
+    assert answer.status == 408
+
+
+def test_a_body_that_stops_halfway_gets_408_and_makes_nothing(hurried):
+    with unchanged(hurried):
+        wire = hurried.connect()
+        wire.send(CREATE[:-10])
+        answer, = wire.answers_until_closed()
+        assert answer.status == 408
+
+
+@pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
+def test_a_body_below_the_least_rate_gets_408_though_bytes_keep_coming(hurried, framing):
+    body = b'{"original_url": "https://example.com/' + b"x" * 50_000 + b'"}'
+    with unchanged(hurried):
+        wire = hurried.connect()
+        if framing == "chunked":
+            wire.send(CREATE_CHUNKED)
+            trickle(wire, chunked(body))
+        else:
+            wire.send(post(f"Content-Length: {len(body)}"))
+            trickle(wire, body)
+        answer, = wire.answers_until_closed()
+        assert answer.status == 408
+
+
+def test_a_body_above_the_least_rate_may_take_longer_than_a_head(serve):
+    server = serve("--limits-head-time", "300ms", "--limits-byte-rate", "1k")
+    body = BODY.encode() + b" " * 40_000
+    wire = server.connect()
+    wire.send(post(f"Content-Length: {len(body)}"))
+    for i in range(0, len(body), 4000):
+        wire.send(body[i:i + 4000])
+        time.sleep(0.05)  # far above the rate, and in all for longer than head_time
+    assert wire.read().status == 201
+
+
+def test_a_connection_that_never_says_a_word_is_closed(hurried):
+    assert hurried.connect().is_closed()
+
+
+def test_a_connection_that_is_idle_between_requests_is_closed_without_a_word(serve):
+    wire = serve("--limits-idle-time", "300ms").connect()
+    assert wire.get("/healthz").status == 200
+    assert wire.is_closed()
+
+
+def test_an_honest_client_is_not_disturbed_by_slow_ones(hurried):
+    slow = []
+    for _ in range(50):
+        slow.append(hurried.connect())
+        slow[-1].send(b"GET /known HT")
+    honest = hurried.connect()
+    for _ in range(200):
+        assert honest.get("/known").status == 302
+    for wire in slow:
+        answer, = wire.answers_until_closed()
+        assert answer.status == 408
+
+
+def test_a_client_that_never_reads_its_answers_is_cut(serve):
+    server = serve("--limits-head-time", "300ms", "--limits-byte-rate", "100m")
+    wire = server.connect(receive_buffer=4096)
+    flood = request("GET", "/") * 500
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        while True:
+            wire.send(flood)
+    assert server.connect().get("/healthz").status == 200
+    assert metric(server, "curt_connections_timed_out_total") >= 1
+
+
+def test_a_client_that_reads_late_gets_every_answer(serve):
+    server = serve()
+    server.create("https://example.com/" + "x" * 8000, alias="long")
+    wire = server.connect(receive_buffer=65536)
+    count = 1000
+    sender = threading.Thread(target=wire.send, args=(request("GET", "/long") * count,))
+    sender.start()
+    until(lambda: metric(server, "curt_redirects_total") > 20, "answers pile up")
+    for _ in range(count):
+        assert wire.read().status == 302
+    sender.join()
+
+
+# Half-closed clients
+
+HALF_CLOSED = {
+    "a hit": (request("GET", "/known"), [302]), "a miss": (request("GET", "/not-asked-for-before"), [404]),
+    "a create": (CREATE, [201]), "a chunked create": (CREATE_CHUNKED + chunked(BODY.encode()), [201]),
+    "three requests": (request("GET", "/known") + CREATE + request("GET", "/known"), [302, 201, 302]),
+    "one and a half": (request("GET", "/known") + b"GET /kno", [302]), "half a body": (CREATE[:-5], []),
+    "nothing": (b"", []),
+}
+
+
+@pytest.mark.parametrize("name", HALF_CLOSED)
+def test_a_client_that_sends_no_more_still_gets_its_answers(known, name):
+    data, statuses = HALF_CLOSED[name]
+    wire = known.connect()
+    wire.send(data)
+    wire.half_close()
+    assert [answer.status for answer in wire.answers_until_closed()] == statuses
+
+
+def test_a_client_that_leaves_without_waiting_does_no_harm(server):
+    for i in range(scaled(400)):
+        wire = server.connect()
+        wire.send(request("POST", "/api/v1/links", key=ADMIN_KEY,
+                          body=f'{{"original_url": "https://example.com/{i}", "alias": "left-{i}"}}') + get())
+        if i % 2:  # with a reset
+            wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        wire.close()
+    until(lambda: metric(server, "curt_connections_accepted_total") - metric(server, "curt_connections_closed_total")
+          <= 1, "all are gone")
+    assert server.get("/healthz").status_code == 200
+
+
+# Many connections
+
+@pytest.fixture
+def many_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_two_thousand_idle_connections_do_not_disturb_others(serve, many_descriptors):
+    server = serve("--workers", "2", "--limits-head-time", "10m", "--limits-idle-time", "10m")
+    server.create("https://example.com/known", alias="known")
+    idle = [server.connect() for _ in range(2000)]
+    for i, wire in enumerate(idle):
+        if i % 4 == 1:
+            assert wire.get("/known").status == 302
+        elif i % 4 == 2:
+            wire.send(get()[:20])
+        elif i % 4 == 3:
+            wire.send(CREATE[:-20])
+    until(lambda: metric(server, "curt_connections_accepted_total") == 2001, "all are accepted")
+    honest = server.connect()
+    for _ in range(scaled(2000)):
+        assert honest.get("/known").status == 302
+    server.create("https://example.com/meanwhile")
+    for i, wire in enumerate(idle):
+        wire.send({2: get()[20:], 3: CREATE[-20:]}.get(i % 4, get()))
+    for i, wire in enumerate(idle):
+        assert wire.read().status == (201 if i % 4 == 3 else 302)
+
+
+def test_connections_beyond_the_limit_wait_until_there_is_room(serve):
+    server = serve("--workers", "1", "--limits-connections", "16", "--limits-head-time", "10m")
+    first = [server.connect() for _ in range(16)]
+    for wire in first:
+        assert wire.get("/healthz").status == 200
+    late = server.connect()
+    late.send(get())
+    assert not select.select([late.sock], [], [], 0.2)[0], "it is not served yet"
+    assert first[0].get("/healthz").status == 200
+    first[1].close()
+    assert late.read().status == 404
+
+
+def test_a_server_without_descriptors_serves_whom_it_has_and_recovers(serve, many_descriptors):
+    server = serve("--workers", "2", wrapper=["prlimit", "--nofile=80:80"])
+    server.create("https://example.com/known", alias="known")
+    old = [server.connect() for _ in range(8)]
+    for wire in old:
+        assert wire.get("/known").status == 302
+    flood = []
+    for _ in range(150):
+        flood.append(server.connect())
+    until(lambda: "out of descriptors" in server.stderr, "it says that it has run out")
+    for _ in range(20):
+        for wire in old:
+            assert wire.get("/known").status == 302
+            assert wire.get("/never-asked-for").status == 404
+    assert old[0].ask(CREATE).status == 201, "the store needs no new descriptor"
+    for wire in flood:
+        wire.close()
+    fresh = until(lambda: can_be_served(server), "new connections are served again")
+    assert fresh.get("/known").status == 302
+    for wire in old:
+        assert wire.get("/known").status == 302
+
+
+def can_be_served(server):
+    wire = server.connect()
+    try:
+        assert wire.get("/healthz").status == 200
+        return wire
+    except (Closed, ConnectionError):
+        wire.close()
+        return None

@@ -1,0 +1,186 @@
+"""/metrics, /healthz and /readyz."""
+import collections
+import contextlib
+import re
+
+import pytest
+
+import prometheus
+from harness import ADMIN_KEY, ROOT, hammer, scaled
+from wire import request
+
+URL = "https://example.com/"
+HIT, NEGATIVE, MISS = (f'curt_cache_lookups_total{{result="{kind}"}}' for kind in ("hit", "negative", "miss"))
+RESTLESS = ("curt_loop_turns_total", "curt_connections_closed_total")  # they move when the server finds the time
+CLASS = {kind: f'curt_http_responses_total{{class="{kind}"}}' for kind in ("2xx", "3xx", "4xx", "5xx")}
+
+
+def test_the_metrics_are_prometheus_text(server):
+    server.create(alias="here")
+    server.target("here")
+    response = server.get("/metrics", key=None)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = prometheus.parse(response.text)
+    assert all(name.startswith("curt_") for name in families.types)
+    assert families.types["curt_store_commit_microseconds"] == "histogram"
+    assert families["curt_store_commit_microseconds_count"] >= 1
+
+
+def test_a_fresh_server_has_every_counter_at_zero(server):
+    families = prometheus.read(server)
+    for name, kind in families.types.items():
+        if kind == "counter" and name not in ("curt_connections_accepted_total", "curt_loop_turns_total"):
+            assert all(value == 0 for sample, value in families.items() if sample.split("{")[0] == name), name
+
+
+def test_every_counter_of_the_source_is_there(server):
+    source = (ROOT / "src" / "obs" / "metrics.h").read_text()
+    families = prometheus.read(server)
+    for name, labels in re.findall(r'X\(\w+, "(\w+)", "((?:\{.*?\})?)",', source):
+        assert name + labels.replace('\\"', '"') in families
+
+
+@contextlib.contextmanager
+def moved(server, counts):
+    """What happens inside moves the counters by exactly so much. The scrape before it is itself a request."""
+    expected = collections.Counter({"curt_http_requests_total": 1, CLASS["2xx"]: 1})
+    expected.update(counts)
+    before = prometheus.read(server)
+    yield
+    after = prometheus.read(server)
+    difference = {name: after[name] - before[name] for name in after if after[name] != before.get(name)
+                  and after.types.get(name.split("{")[0]) == "counter" and name not in RESTLESS}
+    assert difference == expected
+
+
+@pytest.fixture
+def warm(server):
+    """A server that keeps one connection to us, and has the links `one` and `two`, neither cached."""
+    server.create("https://example.com/one", alias="one")
+    server.create("https://example.com/two", alias="two")
+    return server
+
+
+def test_creates_move_the_counters_by_what_was_done(warm):
+    with moved(warm, {"curt_http_requests_total": 5, CLASS["2xx"]: 3, CLASS["4xx"]: 2, "curt_links_created_total": 3,
+                      "curt_store_writes_total": 4, "curt_store_commits_total": 4}):
+        for _ in range(3):
+            warm.create()
+        assert warm.post("/api/v1/links", json={"original_url": URL, "alias": "one"}).status_code == 409
+        assert warm.post("/api/v1/links", json={"original_url": "nonsense"}).status_code == 400
+
+
+def test_redirects_move_the_counters_by_what_was_done(warm):
+    with moved(warm, {"curt_http_requests_total": 15, CLASS["3xx"]: 15, "curt_redirects_total": 15, HIT: 13, MISS: 2,
+                      "curt_store_lookups_total": 2, "curt_store_lookup_batches_total": 2}):
+        for _ in range(10):
+            assert warm.get("/one", key=None).status_code == 302
+        for _ in range(5):
+            assert warm.head("/two", key=None).status_code == 302
+
+
+def test_misses_move_the_counters_by_what_was_done(warm):
+    with moved(warm, {"curt_http_requests_total": 5, CLASS["4xx"]: 5, MISS: 1, NEGATIVE: 3,
+                      "curt_store_lookups_total": 1, "curt_store_lookup_batches_total": 1}):
+        for _ in range(4):
+            assert warm.get("/nothing", key=None).status_code == 404
+        assert warm.get("/no.key", key=None).status_code == 404
+
+
+def test_changes_and_deletes_move_the_counters_by_what_was_done(warm):
+    with moved(warm, {"curt_http_requests_total": 6, CLASS["2xx"]: 4, CLASS["4xx"]: 2, "curt_links_deleted_total": 1,
+                      "curt_store_writes_total": 3, "curt_store_commits_total": 3, "curt_store_lookups_total": 2,
+                      "curt_store_lookup_batches_total": 2}):
+        warm.change("one", title="x")
+        warm.remove("two")
+        assert warm.delete("/api/v1/links/two").status_code == 404
+        assert warm.link("one") and not warm.link("two")
+        warm.links()
+
+
+def test_a_preview_is_no_redirect(warm):
+    with moved(warm, {"curt_http_requests_total": 1, CLASS["2xx"]: 1, "curt_store_lookups_total": 1,
+                      "curt_store_lookup_batches_total": 1}):
+        assert warm.get("/one+", key=None).status_code == 200
+
+
+def test_a_refusal_by_a_limit_moves_its_counter(warm):
+    client = warm.client(warm.make_key(creates_limit=1, limit_period_s=3600)["key"])
+    client.create()
+    with moved(warm, {"curt_http_requests_total": 2, CLASS["4xx"]: 2, "curt_limited_total": 2}):
+        for _ in range(2):
+            assert client.post("/api/v1/links", json={"original_url": URL}).status_code == 429
+
+
+def test_a_request_that_cannot_be_read_is_counted_as_well(warm):
+    wire = warm.connect()
+    assert wire.get("/healthz").status == 200
+    with moved(warm, {"curt_http_requests_total": 1, CLASS["4xx"]: 1}):
+        wire.send(b"nonsense\r\n\r\n")
+        answer = wire.read()
+        assert answer.status == 400
+
+
+def test_connections_are_counted(server):
+    with moved(server, {"curt_http_requests_total": 10, CLASS["2xx"]: 10, "curt_connections_accepted_total": 10}):
+        for _ in range(10):
+            assert server.connect().get("/healthz").status == 200
+
+
+def test_the_counters_of_all_workers_add_up_under_load(server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("".join(server.create(f"https://example.com/{i}")["key"] + "\n" for i in range(50)))
+    before = prometheus.read(server)
+    count = scaled(200_000)
+    report = hammer("redirect", port=server.port, keys=keys, connections=32, pipeline=4, count=count)
+    assert report["wrong"] == report["broken"] == 0
+    after = prometheus.read(server)
+    answered = report["answered"]
+    assert answered >= count
+    assert after["curt_redirects_total"] - before["curt_redirects_total"] == answered
+    assert after[CLASS["3xx"]] - before[CLASS["3xx"]] == answered
+    assert after[HIT] + after[MISS] - before[HIT] - before[MISS] == answered
+    assert after["curt_cache_entries"] == 50
+
+
+def test_pool_threads_count_under_load_too(server, tmp_path):
+    before = prometheus.read(server)
+    report = hammer("create", port=server.port, token=ADMIN_KEY, ledger=tmp_path / "ledger", prefix="x", connections=32,
+                    count=scaled(20_000))
+    after = prometheus.read(server)
+    made = report["acknowledged"]
+    assert after["curt_links_created_total"] - before["curt_links_created_total"] == made
+    assert after["curt_store_writes_total"] - before["curt_store_writes_total"] == made
+    commits = after["curt_store_commits_total"] - before["curt_store_commits_total"]
+    assert after["curt_store_commit_microseconds_count"] - before["curt_store_commit_microseconds_count"] == commits
+    assert commits < made, "creates of many connections share commits"
+
+
+def test_the_cache_stays_within_its_bound_and_counts_what_it_drops(serve, tmp_path):
+    server = serve("--workers", "2", "--cache-memory", "1m")
+    ledger, count = tmp_path / "ledger", scaled(20_000) + 10_000
+    hammer("create", port=server.port, token=ADMIN_KEY, ledger=ledger, prefix="x", connections=32, count=count)
+    report = hammer("verify", port=server.port, ledger=ledger, connections=32, pipeline=8)
+    assert (report["wrong"], report["broken"]) == (0, 0)
+    families = prometheus.read(server)
+    assert families["curt_cache_bytes_max"] == 1 << 20
+    assert 0 < families["curt_cache_bytes"] <= 1 << 20
+    dropped = families["curt_cache_evictions_total"] + families["curt_cache_scanned_out_total"]
+    assert families["curt_cache_entries"] + dropped == count
+
+
+# Health
+
+def test_health_and_readiness_are_told_to_everybody(server):
+    answers = {"/healthz": {"status": "alive"}, "/readyz": {"status": "ready", "checks": {"store": "ok"}}}
+    for path, answer in answers.items():
+        response = server.get(path, key=None)
+        assert (response.status_code, response.json()) == (200, answer)
+        assert response.headers["Content-Type"] == "application/json"
+
+
+def test_health_is_answered_pipelined_with_all_else(server):
+    wire = server.connect()
+    wire.send(request("GET", "/readyz") + request("GET", "/healthz") + request("GET", "/metrics"))
+    assert [wire.read().status for _ in range(3)] == [200, 200, 200]
