@@ -8,6 +8,7 @@
 #include "api/jobs.h"
 #include "api/problem.h"
 #include "api/ratelimit.h"
+#include "api/reply.h"
 
 static const struct http_field redirect_cache_control = {STR("Cache-Control"), STR("private, no-store")};
 
@@ -146,19 +147,7 @@ static void preview_done(struct read_job *j)
 	}
 	buf_str(&page, STR("<p class=\"quiet\">Looking here does not count as a visit.</p>"));
 	html_page_end(&page);
-	if (page.failed) {
-		problem_reply_store(j->conn, ERR_NOMEM);
-		return;
-	}
-	const struct http_field fields[] = {redirect_cache_control, html_policy};
-	const struct http_response r = {
-	    .status = 200,
-	    .content_type = STR("text/html; charset=utf-8"),
-	    .body = buf_view(&page),
-	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
-	};
-	http_reply(j->conn, &r);
+	api_reply_page(j->conn, &page);
 }
 
 static void preview_submit(struct api_worker *w, struct http_conn *c, struct str key, bool as_page)

@@ -1,5 +1,6 @@
 #include "api/reply.h"
 
+#include "api/html.h"
 #include "api/problem.h"
 
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
@@ -16,6 +17,23 @@ void api_reply_json(struct http_conn *c, int status, struct buf *body, const str
 	    .body = buf_view(body),
 	    .fields = fields,
 	    .field_count = field_count,
+	};
+	http_reply(c, &r);
+}
+
+void api_reply_page(struct http_conn *c, const struct buf *page)
+{
+	if (page->failed) {
+		problem_reply_store(c, ERR_NOMEM);
+		return;
+	}
+	const struct http_field fields[] = {html_policy, {STR("Cache-Control"), STR("private, no-store")}};
+	const struct http_response r = {
+	    .status = 200,
+	    .content_type = STR("text/html; charset=utf-8"),
+	    .body = buf_view(page),
+	    .fields = fields,
+	    .field_count = ARRAY_LEN(fields),
 	};
 	http_reply(c, &r);
 }

@@ -8,5 +8,8 @@
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count);
 
+/* Sends one of the engine's own pages: never kept, no scripts. */
+void api_reply_page(struct http_conn *c, const struct buf *page);
+
 /* ERR_INVALID: 400 with the sentence. Anything else: as problem_reply_store. */
 void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);

@@ -93,13 +93,5 @@ void front_get(struct api_worker *w, struct http_conn *c, const struct http_requ
 	                   "with <code>curt key create</code>. The whole contract is at "
 	                   "<a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a>.</p>"));
 	html_page_end(&page);
-	const struct http_field fields[] = {html_policy, {STR("Cache-Control"), STR("no-store")}};
-	const struct http_response r = {
-	    .status = 200,
-	    .content_type = STR("text/html; charset=utf-8"),
-	    .body = buf_view(&page),
-	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
-	};
-	http_reply(c, &r);
+	api_reply_page(c, &page);
 }

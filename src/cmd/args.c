@@ -1,5 +1,8 @@
 #include "cmd/args.h"
 
+#include "cmd/command.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 
 static const struct arg_option *option_named(const struct arg_option *options, size_t count, const char *name,
@@ -57,8 +60,8 @@ static int parse_one(struct args *a, int argc, char **argv, int *at, const struc
 	return option_take(o, argv[++*at], e);
 }
 
-int args_parse(struct args *a, int argc, char **argv, const struct arg_option *options, size_t count,
-               struct err *e)
+static int args_parse(struct args *a, int argc, char **argv, const struct arg_option *options, size_t count,
+                      struct err *e)
 {
 	enum { COMMON = 4 };
 	*a = (struct args){0};
@@ -81,5 +84,22 @@ int args_parse(struct args *a, int argc, char **argv, const struct arg_option *o
 	free(all);
 	if (r < 0)
 		free(steal(a->client.settings));
+	return r;
+}
+
+int args_run(const struct arg_command *command, int argc, char **argv, const void *ctx)
+{
+	struct args a;
+	struct err e;
+	if (args_parse(&a, argc, argv, command->options, command->option_count, &e) < 0)
+		return cmd_fail("%s", e.text);
+	int r;
+	if (a.help || (a.word_count == 0) == command->needs_word) {
+		fputs(command->usage, a.help ? stdout : stderr);
+		r = a.help ? 0 : 2;
+	} else {
+		r = command->run(&a, ctx);
+	}
+	free(a.client.settings);
 	return r;
 }

@@ -23,6 +23,15 @@ struct args {
 	struct client_options client;
 };
 
-/* The settings' array is the caller's to free (args.client.settings). */
-int args_parse(struct args *a, int argc, char **argv, const struct arg_option *options, size_t count,
-               struct err *e);
+/* A subcommand: its options, what `--help` says, and what it does with its words. `run` gets `ctx`, where the
+ * options' values are, and returns the exit status. Without a word (unless `needs_word` is false) the usage
+ * is an error. */
+struct arg_command {
+	const struct arg_option *options;
+	size_t option_count;
+	const char *usage;
+	bool needs_word;
+	int (*run)(const struct args *a, const void *ctx);
+};
+
+int args_run(const struct arg_command *command, int argc, char **argv, const void *ctx);

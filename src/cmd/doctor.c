@@ -91,8 +91,9 @@ static bool check_data(const struct args *a, const char *data)
 	return fine;
 }
 
-static int examine(const struct args *a)
+static int examine(const struct args *a, const void *ctx)
 {
+	(void)ctx;
 	struct settings settings = {0};
 	struct err e;
 	if (settings_load(&settings, a->client.settings, a->client.setting_count, &e) < 0) {
@@ -110,17 +111,6 @@ static int examine(const struct args *a)
 
 int cmd_doctor(int argc, char **argv)
 {
-	struct args a;
-	struct err e;
-	if (args_parse(&a, argc, argv, NULL, 0, &e) < 0)
-		return cmd_fail("%s", e.text);
-	int r;
-	if (a.help || a.word_count > 0) {
-		fputs(usage, a.help ? stdout : stderr);
-		r = a.help ? 0 : 2;
-	} else {
-		r = examine(&a);
-	}
-	free(a.client.settings);
-	return r;
+	const struct arg_command command = {.usage = usage, .run = examine};
+	return args_run(&command, argc, argv, NULL);
 }

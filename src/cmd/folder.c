@@ -107,7 +107,7 @@ int folder_open(struct folder *f, const char *path, bool create, struct err *e)
 		return err_set(
 		    e, ERR_NOT_FOUND,
 		    "there is no data folder %s; start the server once, or name another with --data", path);
-	int fd;
+	int fd = -1;
 	r = fresh ? dir_create(path, 0700, e) : 0;
 	if (r == 0)
 		r = lock_take(path, &fd, e);

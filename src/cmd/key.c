@@ -88,8 +88,9 @@ static int revoke(struct client *c, const struct args *a)
 	return r;
 }
 
-static int run(const struct args *a, const struct key_options *o)
+static int run(const struct args *a, const void *ctx)
 {
+	const struct key_options *o = ctx;
 	const char *verb = a->words[0];
 	bool is_create = strcmp(verb, "create") == 0, is_list = strcmp(verb, "list") == 0,
 	     is_revoke = strcmp(verb, "revoke") == 0;
@@ -115,17 +116,12 @@ int cmd_key(int argc, char **argv)
 	    {.name = "--redirects", .value = &o.redirects},
 	    {.name = "--period", .value = &o.period},
 	};
-	struct args a;
-	struct err e;
-	if (args_parse(&a, argc, argv, options, ARRAY_LEN(options), &e) < 0)
-		return cmd_fail("%s", e.text);
-	int r;
-	if (a.help || a.word_count == 0) {
-		fputs(usage, a.help ? stdout : stderr);
-		r = a.help ? 0 : 2;
-	} else {
-		r = run(&a, &o);
-	}
-	free(a.client.settings);
-	return r;
+	const struct arg_command command = {
+	    .options = options,
+	    .option_count = ARRAY_LEN(options),
+	    .usage = usage,
+	    .needs_word = true,
+	    .run = run,
+	};
+	return args_run(&command, argc, argv, &o);
 }

@@ -177,8 +177,9 @@ static int list(struct client *c, const struct args *a, const struct link_option
 	return r;
 }
 
-static int run(const struct args *a, const struct link_options *o)
+static int run(const struct args *a, const void *ctx)
 {
+	const struct link_options *o = ctx;
 	const char *verb = a->words[0];
 	bool needs_one = strcmp(verb, "create") == 0 || strcmp(verb, "get") == 0 ||
 	                 strcmp(verb, "update") == 0;
@@ -223,17 +224,12 @@ int cmd_link(int argc, char **argv)
 	    {.name = "--cursor", .value = &o.cursor},   {.name = "--all", .flag = &o.all},
 	    {.name = "--enable", .flag = &o.enable},    {.name = "--disable", .flag = &o.disable},
 	};
-	struct args a;
-	struct err e;
-	if (args_parse(&a, argc, argv, options, ARRAY_LEN(options), &e) < 0)
-		return cmd_fail("%s", e.text);
-	int r;
-	if (a.help || a.word_count == 0) {
-		fputs(usage, a.help ? stdout : stderr);
-		r = a.help ? 0 : 2;
-	} else {
-		r = run(&a, &o);
-	}
-	free(a.client.settings);
-	return r;
+	const struct arg_command command = {
+	    .options = options,
+	    .option_count = ARRAY_LEN(options),
+	    .usage = usage,
+	    .needs_word = true,
+	    .run = run,
+	};
+	return args_run(&command, argc, argv, &o);
 }
