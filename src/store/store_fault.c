@@ -6,8 +6,9 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { RULES_MAX = 32 };
+enum { RULES_MAX = 32, SLOW = -100 /* beside the error codes */, SLOW_MS = 300 };
 
 enum op { OP_LOOKUP, OP_APPLY, OP_LIST, OP_KEYS, OP_LEASE, OP_CONSTANT, OP_PING, OP_COUNT };
 
@@ -52,7 +53,12 @@ static int fault_lookup(struct store *base, struct store_lookup *reads, size_t n
 {
 	struct store_fault *s = self(base);
 	int fault = fault_of_call(s, OP_LOOKUP);
-	return fault ? fault : store_lookup(s->inner, reads, n);
+	if (fault != 0 && fault != SLOW)
+		return fault;
+	int r = store_lookup(s->inner, reads, n);
+	if (fault == SLOW)
+		nanosleep(&(struct timespec){.tv_nsec = SLOW_MS * 1000000L}, NULL);
+	return r;
 }
 
 /* The work is done and nothing of it comes back, as when an answer is lost on its way. */
@@ -180,7 +186,9 @@ static int parse_rule(struct str text, struct rule *rule, struct err *e)
 		    e, ERR_INVALID,
 		    "fault '%.*s': '%.*s' is none of lookup, apply, list, keys, lease, constant, ping",
 		    STR_ARG(text), STR_ARG(op));
-	if (!parse_error(error, &rule->error))
+	if (rule->op == OP_LOOKUP && str_eq(error, STR("slow")))
+		rule->error = SLOW;
+	else if (!parse_error(error, &rule->error))
 		return err_set(
 		    e, ERR_INVALID,
 		    "fault '%.*s': the error must be unavailable, uncertain, corrupt, busy or no-memory",
