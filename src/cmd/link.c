@@ -37,9 +37,8 @@ static json_t *body_of(const struct link_options *o, const char *url)
 		json_object_set_new(body, "expires_at", json_null());
 	else
 		fine &= ask_set_text(body, "expires_at", o->expires);
-	uint64_t status = 0;
-	if (o->status && str_u64(str_of(o->status), &status))
-		json_object_set_new(body, "redirect_status", json_integer((json_int_t)(status % 1000000)));
+	if (o->status)
+		json_object_set_new(body, "redirect_status", json_integer(strtol(o->status, NULL, 10)));
 	if (o->tags[0]) {
 		json_t *tags = json_array();
 		for (size_t i = 0; o->tags[i]; i++)
@@ -190,7 +189,7 @@ static int run(const struct args *a, const void *ctx)
 	    (is_list && a->word_count != 1))
 		return cmd_fail("wrong number of arguments for 'curt link %s'; see 'curt link --help'", verb);
 	uint64_t status;
-	if (o->status && !str_u64(str_of(o->status), &status))
+	if (o->status && (!str_u64(str_of(o->status), &status) || status > 999))
 		return cmd_fail("--status takes 301, 302, 307 or 308, not '%s'", o->status);
 	if (o->enable && o->disable)
 		return cmd_fail("--enable and --disable contradict each other; give one");
