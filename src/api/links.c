@@ -109,6 +109,13 @@ static int create_fill(struct write_job *j, const struct create_input *in, struc
 	return 0;
 }
 
+static void refuse_create(struct write_job *j)
+{
+	metric_add(&j->worker->metrics->limited, 1);
+	ratelimit_refuse(j->conn, &j->reading, false,
+	                 "This API key has made as many links as its limit allows.");
+}
+
 static void create_done(struct write_job *j)
 {
 	struct api *api = j->worker->api;
@@ -130,6 +137,10 @@ static void create_done(struct write_job *j)
 		static const struct problem gone = {.status = 409, .code = "idempotent-link-gone"};
 		problem_reply(j->conn, &gone,
 		              "The link that this Idempotency-Key made has been deleted; use a new key.");
+		return;
+	}
+	if (w->result == ERR_LIMIT && w->replay_only) {
+		refuse_create(j);
 		return;
 	}
 	if (w->result == ERR_LIMIT) {
@@ -210,13 +221,14 @@ static void create_submit(struct api_worker *w, struct http_conn *c, const struc
 	}
 	if (!take_idempotency_key(j, req))
 		return;
-	if (!meter_take(&key->budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
-		metric_add(&w->metrics->limited, 1);
-		ratelimit_refuse(c, &j->reading, false,
-		                 "This API key has made as many links as its limit allows.");
+	if (meter_take(&key->budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
+		j->refund = &key->budget->creates;
+	} else if (j->write.idempotency_key.ptr) {
+		j->write.replay_only = true; /* the limit is used up, but the answer may be known already */
+	} else {
+		refuse_create(j);
 		return;
 	}
-	j->refund = &key->budget->creates;
 	write_job_submit(j);
 }
 

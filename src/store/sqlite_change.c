@@ -266,6 +266,10 @@ static int link_create(struct sqlite_conn *c, const struct store_write *w, struc
 			return link_by_id(c, id, w->arena, &out->result, &out->link);
 		}
 	}
+	if (w->replay_only) {
+		out->result = ERR_LIMIT;
+		return SQLITE_OK;
+	}
 	return link_create_new(c, w, out);
 }
 

@@ -65,6 +65,7 @@ struct store_write {
 	 */
 	struct str idempotency_key; /* STR_NULL: none */
 	uint8_t fingerprint[FINGERPRINT_BYTES];
+	bool replay_only; /* create nothing: ERR_LIMIT when there is nothing to repeat */
 	bool replayed;
 
 	/* API keys. CREATE: all but id, which comes back; ERR_CONFLICT when the digest is there already.

@@ -413,7 +413,7 @@ static int link_create(struct store_memory *s, struct store_write *w)
 	struct replay_node *earlier = w->idempotency_key.ptr ? replay_find(s, w) : NULL;
 	if (earlier && !replay_is_dead(earlier->created_ms, w->now_ms))
 		return replay(s, w, earlier);
-	return create_new(s, w, earlier);
+	return w->replay_only ? ERR_LIMIT : create_new(s, w, earlier);
 }
 
 static int link_update(struct store_memory *s, struct store_write *w)

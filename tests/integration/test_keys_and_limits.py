@@ -310,6 +310,17 @@ def test_a_repeated_create_gives_the_same_link_after_a_restart(server, end):
     assert len(server.links()) == 1
 
 
+def test_a_repeated_create_is_answered_although_the_limit_is_used_up(server):
+    client = server.client(server.make_key(creates_limit=1, limit_period_s=3600)["key"])
+    body = {"original_url": "https://example.com/"}
+    first = client.post("/api/v1/links", body, headers={"Idempotency-Key": "once"})
+    again = client.post("/api/v1/links", body, headers={"Idempotency-Key": "once"})
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json()["key"] == first.json()["key"]
+    assert client.post("/api/v1/links", body, headers={"Idempotency-Key": "another"}).status_code == 429
+    assert len(client.links()) == 1
+
+
 def test_an_idempotency_key_with_another_body_is_refused(server):
     headers = {"Idempotency-Key": "order-1"}
     creating(server, headers=headers)

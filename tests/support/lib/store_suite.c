@@ -593,6 +593,24 @@ static void the_same_create_again_gives_the_link_of_the_first(void **state)
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
 }
 
+static void a_create_that_may_only_repeat_creates_nothing(void **state)
+{
+	(void)state;
+	struct store_write w = kit_alias(&arena, 1, "name");
+	w.idempotency_key = STR("once");
+	w.replay_only = true;
+	assert_int_equal(kit_apply(store, &w), ERR_LIMIT);
+	assert_int_equal(kit_find(store, &arena, 0, "name", NULL), ERR_NOT_FOUND);
+	w.replay_only = false;
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct store_write again = kit_alias(&arena, 2, "name");
+	again.idempotency_key = STR("once");
+	again.replay_only = true;
+	assert_int_equal(kit_apply(store, &again), 0);
+	assert_true(again.replayed);
+	assert_int_equal(again.link.id, 1);
+}
+
 static void a_replay_of_an_alias_is_no_conflict_with_itself(void **state)
 {
 	(void)state;
@@ -1309,6 +1327,7 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(a_delete_gives_back_what_it_removed),
 	    STORE_TEST(a_reap_takes_only_what_has_expired),
 	    STORE_TEST(the_same_create_again_gives_the_link_of_the_first),
+	    STORE_TEST(a_create_that_may_only_repeat_creates_nothing),
 	    STORE_TEST(a_replay_of_an_alias_is_no_conflict_with_itself),
 	    STORE_TEST(another_create_under_the_same_key_is_refused),
 	    STORE_TEST(idempotency_keys_belong_to_their_owner),
