@@ -27,8 +27,7 @@ static void check_sentence(const struct err *e)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	static const struct str own[] = {STR("s.example"), STR("127.0.0.1:8080")};
-	const struct url_rules rules = {.own = own, .own_count = ARRAY_LEN(own)};
+	const struct url_rules rules = {.own = STR("s.example"), .port = 8080, .loopback = true};
 	struct buf out = {0}, again = {0};
 	struct err e = {0};
 	buf_str(&out, STR("as before"));
