@@ -98,7 +98,7 @@ packages-test:
 	@tools/install-packages test
 
 run: packages-run
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -s all
 	@build/curt serve
 
 tests-built: $(OUT)/curt $(TESTS) $(TOOLS)
