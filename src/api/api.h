@@ -1,6 +1,6 @@
 /*
  * The outside's view: routes and their handlers, joining http to the links. One `struct api` is shared by all
- * workers and does not change while they run; each worker has its own `struct api_worker`.
+ * workers; what they look at does not change while they run. Each worker has its own `struct api_worker`.
  */
 #pragma once
 

@@ -118,8 +118,7 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 static void preview_done(struct read_job *j)
 {
 	const struct store_lookup *found = &j->lookup;
-	bool ended = found->result == 0 && (!found->link.enabled || (found->link.expires_ms != 0 &&
-	                                                             found->link.expires_ms <= j->now_ms));
+	bool ended = found->result == 0 && (!found->link.enabled || link_has_ended(&found->link, j->now_ms));
 	if (found->result == ERR_NOT_FOUND || ended) {
 		reply_no_link(j->conn, j->as_page);
 		return;

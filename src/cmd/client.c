@@ -56,14 +56,13 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	return response->failed ? err_set(e, ERR_NOMEM, "out of memory") : 0;
 }
 
-static int use_remote(struct client *c, const char *url, const char *key)
+static void use_remote(struct client *c, const char *url, const char *key)
 {
 	snprintf(c->url, sizeof(c->url), "%s", url);
 	size_t len = strlen(c->url);
 	if (len > 0 && c->url[len - 1] == '/')
 		c->url[len - 1] = '\0';
 	c->key = key ? strdup(key) : NULL;
-	return 0;
 }
 
 /* Is this the server, and does it know our token? Another one may have its port by now. */
@@ -127,7 +126,7 @@ int client_open(struct client *c, const struct client_options *options, struct e
 		return r;
 	}
 	if (url && url[0])
-		r = use_remote(c, url, key);
+		use_remote(c, url, key);
 	else
 		r = use_folder(c, own, e);
 	if (r == 0 && own->folder.path) {

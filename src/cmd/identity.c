@@ -3,11 +3,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 
-static unsigned port_of(const struct net_addr *a)
-{
-	return ntohs(a->any.sa_family == AF_INET ? a->v4.sin_port : a->v6.sin6_port);
-}
-
 /* As a URL's host: IPv6 in brackets. */
 static struct str host_text(struct arena *arena, const struct sockaddr *a)
 {
@@ -70,13 +65,13 @@ int identity_init(struct identity *id, const char *setting, const struct net_add
 	struct str host = everywhere ? STR("localhost") : host_text(&id->arena, &addr->any);
 	struct str text = str_of(setting);
 	if (text.len == 0)
-		text = arena_printf(&id->arena, "http://%.*s:%u", STR_ARG(host), port_of(addr));
+		text = arena_printf(&id->arena, "http://%.*s:%u", STR_ARG(host), net_addr_port(addr));
 	int r = base_url_take(id, text, e);
 	if (r < 0)
 		return r;
 	id->rules = (struct url_rules){
 	    .own = id->domain,
-	    .port = (uint16_t)port_of(addr),
+	    .port = (uint16_t)net_addr_port(addr),
 	    .loopback = everywhere || net_addr_is_loopback(addr),
 	    .hosts = id->hosts,
 	};

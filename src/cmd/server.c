@@ -154,9 +154,8 @@ static int publish(struct server *s, const struct net_addr *addr, struct err *e)
 	uint8_t digest[KEY_DIGEST_BYTES];
 	api_key_make(s->local.token, digest);
 	keyring_set_local(s->keyring, str_of(s->local.token));
-	unsigned port = ntohs(addr->any.sa_family == AF_INET ? addr->v4.sin_port : addr->v6.sin6_port);
 	if (net_addr_is_wildcard(addr))
-		snprintf(s->local.url, sizeof(s->local.url), "http://localhost:%u", port);
+		snprintf(s->local.url, sizeof(s->local.url), "http://localhost:%u", net_addr_port(addr));
 	else
 		snprintf(s->local.url, sizeof(s->local.url), "http://%s", s->listen_text);
 	return s->is_private ? 0 : folder_publish(&s->folder, &s->local, e);

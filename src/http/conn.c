@@ -552,8 +552,3 @@ struct loop *http_conn_loop(struct http_conn *c)
 {
 	return c->srv->loop;
 }
-
-const struct net_addr *http_conn_peer(const struct http_conn *c)
-{
-	return &c->stream.peer;
-}

@@ -63,4 +63,3 @@ void http_conn_defer(struct http_conn *c);
 /* Memory that lives until the reply. */
 struct arena *http_conn_arena(struct http_conn *c);
 struct loop *http_conn_loop(struct http_conn *c);
-const struct net_addr *http_conn_peer(const struct http_conn *c);

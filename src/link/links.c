@@ -192,11 +192,6 @@ int links_list(struct links *l, struct store_list *page)
 	return r;
 }
 
-static bool is_expired(const struct link_record *link, int64_t now_ms)
-{
-	return link->expires_ms != 0 && link->expires_ms <= now_ms;
-}
-
 static int resolve_found(struct links *l, struct link_resolve *w, const struct link_record *link)
 {
 	struct buf CLEANUP(buf_release) bytes = {0};
@@ -213,7 +208,7 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 {
 	struct cache_fill fill = {.key = w->key};
 	w->result = read->result;
-	w->ended = w->result == 0 && is_expired(&read->link, now_ms);
+	w->ended = w->result == 0 && link_has_ended(&read->link, now_ms);
 	if (w->result == 0 && (w->ended || !read->link.enabled))
 		w->result = ERR_NOT_FOUND;
 	if (w->result == 0)

@@ -124,7 +124,6 @@ void loop_run(struct loop *l);  /* until loop_stop; registers the thread as a re
 void loop_stop(struct loop *l); /* any thread */
 void loop_post(struct loop *l, struct mail *m); /* any thread */
 
-size_t loop_stream_count(const struct loop *l);
 void loop_each_stream(struct loop *l, void (*fn)(struct stream *s, void *ctx), void *ctx);
 struct timers *loop_timers(struct loop *l);
 

@@ -717,11 +717,6 @@ void loop_post(struct loop *l, struct mail *m)
 	mailbox_post(&l->mailbox, m);
 }
 
-size_t loop_stream_count(const struct loop *l)
-{
-	return l->stream_count;
-}
-
 void loop_each_stream(struct loop *l, void (*fn)(struct stream *s, void *ctx), void *ctx)
 {
 	struct list *node = l->streams.next;

@@ -113,7 +113,7 @@ bool net_addr_is_loopback(const struct net_addr *a)
 	return IN6_IS_ADDR_LOOPBACK(ip) || (IN6_IS_ADDR_V4MAPPED(ip) && ip->s6_addr[12] == 127);
 }
 
-static uint16_t port_of(const struct net_addr *a)
+unsigned net_addr_port(const struct net_addr *a)
 {
 	return ntohs(a->any.sa_family == AF_INET6 ? a->v6.sin6_port : a->v4.sin_port);
 }
@@ -165,7 +165,7 @@ static int bound_socket(const struct net_addr *a, bool shared)
 
 int net_port_is_free(const struct net_addr *addr, struct err *e)
 {
-	if (port_of(addr) == 0)
+	if (net_addr_port(addr) == 0)
 		return 0;
 	int fd = bound_socket(addr, false);
 	if (fd < 0)

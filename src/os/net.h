@@ -22,6 +22,7 @@ enum { NET_ADDR_TEXT_BYTES = 64 }; /* "[v6]:65535" and its NUL */
  * "localhost" only: start-up must not wait for a name server. "[::]:8080" takes IPv4 as well. */
 int net_addr_parse(struct str text, struct net_addr *ret, struct err *e);
 struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES]);
+unsigned net_addr_port(const struct net_addr *a);
 bool net_addr_is_loopback(const struct net_addr *a);
 bool net_addr_is_wildcard(const struct net_addr *a); /* all addresses of its kind */
 

@@ -32,6 +32,12 @@ struct link_record {
 	struct str tags; /* a JSON array of strings */
 };
 
+/* Its time is over: it is to be treated as if it were not there. */
+static inline bool link_has_ended(const struct link_record *link, int64_t now_ms)
+{
+	return link->expires_ms != 0 && link->expires_ms <= now_ms;
+}
+
 /* An API key. The key itself is shown once and never kept. */
 struct key_record {
 	uint64_t id;

@@ -47,11 +47,6 @@ static inline void create_check(const struct store_write *w)
 	ASSERT(w->link.is_alias || w->ref.id == w->link.id);
 }
 
-static inline bool link_has_ended(const struct link_record *link, int64_t now_ms)
-{
-	return link->expires_ms != 0 && link->expires_ms <= now_ms;
-}
-
 /* The owner's right to it, and for REAP its age: 0, ERR_NOT_FOUND or ERR_CONFLICT. */
 static inline int target_check(const struct store_write *w, const struct link_record *link)
 {
