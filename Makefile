@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 VARIANT ?= release
 FUZZ_SECONDS ?= 60
 
-PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl
+PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb
 VERSION := $(shell cat VERSION)
 
 ifeq ($(VARIANT),release)

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "store/sqlite_conn.h"
+#include "store/sqlite_layout.h"
 #include "store/store.h"
 
 /* What a change will say once it is committed. */

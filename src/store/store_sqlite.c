@@ -275,7 +275,7 @@ static int writer_open_locked(struct store_sqlite *s, struct err *e)
 {
 	if (s->writer.db)
 		return 0;
-	int r = sqlite_conn_open_writer(&s->writer, s->path, e);
+	int r = sqlite_conn_open_writer(&s->writer, &link_file_layout, s->path, e);
 	if (r == 0)
 		sqlite3_wal_hook(s->writer.db, wal_grown, s);
 	return r;
@@ -622,7 +622,7 @@ int store_sqlite_open(const char *path, struct store **ret, struct err *e)
 	}
 	for (size_t i = 0; i < READERS; i++) {
 		if (r == 0)
-			r = sqlite_conn_open_reader(&s->readers[i], s->path, e);
+			r = sqlite_conn_open_reader(&s->readers[i], &link_file_layout, s->path, e);
 		s->idle[s->idle_count++] = &s->readers[i];
 	}
 	if (r != 0) {

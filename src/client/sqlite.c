@@ -1,106 +1,15 @@
-/*
- * The link file. Links lie under sequential integer ids, so a new one is appended to the table's last page
- * and costs no search; names that people chose lie in a second, small table. A list by owner walks the index
- * link_by_owner, whose entries end in the row's id.
- *
- * SQLite before 3.51.3 can lose pages when a write meets a checkpoint from another connection. So one
- * connection writes and checkpoints, and all others are opened read-only.
- */
-#include "store/sqlite_conn.h"
+#include "client/sqlite.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#define APPLICATION_ID 0x63757274 /* "curt": says whose file this is, also to file(1) */
-
-#define LINK_COLUMNS                                                                              \
-	"id, alias, owner, user_name, url, created_ms, updated_ms, expires_ms, redirect_status, " \
-	"enabled, title, note, tags"
-#define KEY_COLUMNS "id, name, digest, admin, created_ms, revoked_ms, creates_max, redirects_max, period_ms"
-
-/* Entry i brings a file from version i to version i + 1. Only ever append. */
-static const char *const migrations[] = {
-    "CREATE TABLE link ("
-    "	id INTEGER PRIMARY KEY,"
-    "	alias TEXT," /* NULL: named by the key that encodes id */
-    "	owner INTEGER NOT NULL,"
-    "	user_name TEXT,"
-    "	url TEXT NOT NULL,"
-    "	created_ms INTEGER NOT NULL,"
-    "	updated_ms INTEGER NOT NULL,"
-    "	expires_ms INTEGER NOT NULL,"
-    "	redirect_status INTEGER NOT NULL,"
-    "	enabled INTEGER NOT NULL,"
-    "	title TEXT,"
-    "	note TEXT,"
-    "	tags TEXT"
-    ") STRICT;"
-    "CREATE INDEX link_by_owner ON link (owner);"
-    "CREATE TABLE alias (name TEXT PRIMARY KEY, id INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE replay (" /* answers to creates with an idempotency key */
-    "	owner INTEGER NOT NULL,"
-    "	key TEXT NOT NULL,"
-    "	fingerprint BLOB NOT NULL,"
-    "	link INTEGER NOT NULL,"
-    "	created_ms INTEGER NOT NULL,"
-    "	PRIMARY KEY (owner, key)"
-    ") STRICT, WITHOUT ROWID;"
-    "CREATE INDEX replay_by_age ON replay (created_ms);"
-    "CREATE TABLE api_key ("
-    "	id INTEGER PRIMARY KEY,"
-    "	name TEXT,"
-    "	digest BLOB NOT NULL UNIQUE,"
-    "	admin INTEGER NOT NULL,"
-    "	created_ms INTEGER NOT NULL,"
-    "	revoked_ms INTEGER NOT NULL,"
-    "	creates_max INTEGER NOT NULL,"
-    "	redirects_max INTEGER NOT NULL,"
-    "	period_ms INTEGER NOT NULL"
-    ") STRICT;"
-    "CREATE TABLE counter (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE constant (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;",
-};
-
-static const char *const sql_texts[SQL_COUNT] = {
+static const char *const common_sql[SQL_OWN] = {
     [SQL_BEGIN_READ] = "BEGIN",
     [SQL_BEGIN_WRITE] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
-    [SQL_LINK_BY_ID] = "SELECT " LINK_COLUMNS " FROM link WHERE id = ?",
-    [SQL_LINK_INSERT] = "INSERT INTO link (" LINK_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
-                        " ON CONFLICT (id) DO NOTHING",
-    [SQL_LINK_UPDATE] = "UPDATE link SET url = ?, updated_ms = ?, expires_ms = ?, redirect_status = ?,"
-                        " enabled = ?, title = ?, note = ?, tags = ? WHERE id = ?",
-    [SQL_LINK_DELETE] = "DELETE FROM link WHERE id = ?",
-    [SQL_LINKS_OF_ALL] = "SELECT " LINK_COLUMNS " FROM link WHERE id <= ?1 ORDER BY id DESC LIMIT ?2",
-    [SQL_LINKS_OF_OWNER] = "SELECT " LINK_COLUMNS
-                           " FROM link WHERE id <= ?1 AND owner = ?3 ORDER BY id DESC LIMIT ?2",
-    [SQL_ALIAS_BY_NAME] = "SELECT id FROM alias WHERE name = ?",
-    [SQL_ALIAS_INSERT] = "INSERT INTO alias (name, id) VALUES (?, ?)",
-    [SQL_ALIAS_DELETE] = "DELETE FROM alias WHERE name = ?",
-    [SQL_REPLAY_GET] = "SELECT fingerprint, link, created_ms FROM replay WHERE owner = ? AND key = ?",
-    [SQL_REPLAY_PUT] = "INSERT INTO replay (owner, key, fingerprint, link, created_ms) VALUES (?,?,?,?,?)"
-                       " ON CONFLICT (owner, key) DO UPDATE SET fingerprint = excluded.fingerprint,"
-                       " link = excluded.link, created_ms = excluded.created_ms",
-    [SQL_REPLAY_PURGE] = "DELETE FROM replay WHERE (owner, key) IN"
-                         " (SELECT owner, key FROM replay WHERE created_ms <= ?"
-                         " ORDER BY created_ms LIMIT ?)",
-    [SQL_KEY_BY_ID] = "SELECT " KEY_COLUMNS " FROM api_key WHERE id = ?",
-    [SQL_KEY_BY_DIGEST] = "SELECT 1 FROM api_key WHERE digest = ?",
-    [SQL_KEY_INSERT] = "INSERT INTO api_key (name, digest, admin, created_ms, revoked_ms, creates_max,"
-                       " redirects_max, period_ms) VALUES (?,?,?,?,?,?,?,?)",
-    [SQL_KEY_REVOKE] = "UPDATE api_key SET revoked_ms = ? WHERE id = ?",
-    [SQL_ADMINS_IN_FORCE] = "SELECT count(*) FROM api_key WHERE admin <> 0 AND revoked_ms = 0",
-    [SQL_KEYS] = "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id",
-    [SQL_COUNTER_GET] = "SELECT next FROM counter WHERE name = ?",
-    [SQL_COUNTER_SET] = "INSERT INTO counter (name, next) VALUES (?, ?)"
-                        " ON CONFLICT (name) DO UPDATE SET next = excluded.next",
-    [SQL_SEAL] = "INSERT INTO counter (name, next) VALUES ('', 1)" /* no lease has an empty name */
-                 " ON CONFLICT (name) DO UPDATE SET next = next + 1",
-    [SQL_CONSTANT_GET] = "SELECT value FROM constant WHERE name = ?",
-    [SQL_CONSTANT_PUT] = "INSERT INTO constant (name, value) VALUES (?, ?)",
 };
 
 int sqlite_error(int rc)
@@ -125,12 +34,12 @@ int sqlite_conn_fail(const struct sqlite_conn *c, int rc, const char *what, stru
 	return err_set(e, sqlite_error(rc), "%s: %s (SQLite's code %d)", what, sqlite3_errstr(rc), rc);
 }
 
-struct query query_begin(struct sqlite_conn *c, enum sqlite_sql sql)
+struct query query_begin(struct sqlite_conn *c, unsigned sql)
 {
 	struct query q = {.stmt = c->stmts[sql]};
 	if (UNLIKELY(!q.stmt)) {
-		q.rc = sqlite3_prepare_v3(c->db, sql_texts[sql], -1, SQLITE_PREPARE_PERSISTENT, &q.stmt,
-		                          NULL);
+		const char *text = sql < SQL_OWN ? common_sql[sql] : c->layout->sql[sql - SQL_OWN];
+		q.rc = sqlite3_prepare_v3(c->db, text, -1, SQLITE_PREPARE_PERSISTENT, &q.stmt, NULL);
 		c->stmts[sql] = q.stmt;
 	}
 	return q;
@@ -181,7 +90,7 @@ void query_end(struct query *q)
 	sqlite3_reset(q->stmt); /* repeats the code of the last step, which the caller has seen */
 }
 
-int sqlite_conn_run(struct sqlite_conn *c, enum sqlite_sql sql)
+int sqlite_conn_run(struct sqlite_conn *c, unsigned sql)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, sql);
 	return query_run(&q);
@@ -219,14 +128,14 @@ static int check_identity(struct sqlite_conn *c, const char *path, int64_t *ret_
 		return sqlite_conn_fail(c, rc, path, e);
 	if (application == 0 && *ret_version == 0 && objects == 0)
 		return 0;
-	if (application != APPLICATION_ID)
+	if (application != c->layout->application_id)
 		return err_set(e, ERR_INVALID, "%s is a database of another program: give another path",
 		               path);
-	if (*ret_version < 0 || *ret_version > (int64_t)ARRAY_LEN(migrations))
+	if (*ret_version < 0 || *ret_version > (int64_t)c->layout->migration_count)
 		return err_set(e, ERR_INVALID,
 		               "%s was written by a newer version of curt (layout %lld, this one knows %zu): "
 		               "use that version",
-		               path, (long long)*ret_version, ARRAY_LEN(migrations));
+		               path, (long long)*ret_version, c->layout->migration_count);
 	return 0;
 }
 
@@ -234,13 +143,13 @@ static int migrate_in_transaction(struct sqlite_conn *c)
 {
 	int64_t version = 0;
 	int rc = exec_int(c, "PRAGMA user_version", &version); /* again: now nobody else can change it */
-	for (int64_t i = version; rc == SQLITE_OK && i < (int64_t)ARRAY_LEN(migrations); i++)
-		rc = exec(c, migrations[i]);
+	for (int64_t i = version; rc == SQLITE_OK && i < (int64_t)c->layout->migration_count; i++)
+		rc = exec(c, c->layout->migrations[i]);
 	if (rc != SQLITE_OK)
 		return rc;
 	char text[96];
 	snprintf(text, sizeof(text), "PRAGMA application_id = %d; PRAGMA user_version = %zu; COMMIT",
-	         APPLICATION_ID, ARRAY_LEN(migrations));
+	         c->layout->application_id, c->layout->migration_count);
 	return exec(c, text);
 }
 
@@ -270,22 +179,25 @@ static int enter_wal(struct sqlite_conn *c, const char *path, struct err *e)
 	return 0;
 }
 
-static int open_handle(struct sqlite_conn *c, const char *path, int flags, struct err *e)
+static int open_handle(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path, int flags,
+                       struct err *e)
 {
-	*c = (struct sqlite_conn){0};
+	ASSERT(layout->sql_count <= SQLITE_STATEMENTS_MAX);
+	*c = (struct sqlite_conn){.layout = layout};
 	int rc = sqlite3_open_v2(path, &c->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_busy_timeout(c->db, SQLITE_BUSY_TIMEOUT_MS);
 	/* Now, because a transaction must be able to end when memory has run out. */
-	for (int sql = SQL_BEGIN_READ; rc == SQLITE_OK && sql <= SQL_ROLLBACK; sql++)
+	for (unsigned sql = 0; rc == SQLITE_OK && sql < SQL_OWN; sql++)
 		rc = query_begin(c, sql).rc;
 	return rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, path, e);
 }
 
-static int open_writer(struct sqlite_conn *c, const char *path, struct err *e)
+static int open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
+                       struct err *e)
 {
 	int64_t version = 0;
-	int r = open_handle(c, path, SQLITE_OPEN_READWRITE, e);
+	int r = open_handle(c, layout, path, SQLITE_OPEN_READWRITE, e);
 	if (r == 0 && sqlite3_db_readonly(c->db, "main"))
 		r = err_set(e, ERR_UNAVAILABLE, "%s cannot be written: check its owner and mode", path);
 	if (r == 0)
@@ -293,22 +205,24 @@ static int open_writer(struct sqlite_conn *c, const char *path, struct err *e)
 	if (r != 0)
 		return r;
 	/* The page size takes effect in a new file only. Checkpoints are ours to run: their errors count. */
-	int rc = exec(c, "PRAGMA page_size = 4096; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000;"
-	                 "PRAGMA cell_size_check = ON; PRAGMA wal_autocheckpoint = 0;"
-	                 "PRAGMA journal_size_limit = 16777216");
+	int rc = exec(c,
+	              "PRAGMA page_size = 4096; PRAGMA cell_size_check = ON; PRAGMA wal_autocheckpoint = 0");
+	if (rc == SQLITE_OK)
+		rc = exec(c, layout->writer_pragmas);
 	if (rc != SQLITE_OK)
 		return sqlite_conn_fail(c, rc, path, e);
 	r = enter_wal(c, path, e);
-	if (r == 0 && version < (int64_t)ARRAY_LEN(migrations)) {
+	if (r == 0 && version < (int64_t)c->layout->migration_count) {
 		rc = migrate(c);
 		r = rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, path, e);
 	}
 	return r;
 }
 
-static int open_reader(struct sqlite_conn *c, const char *path, struct err *e)
+static int open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
+                       struct err *e)
 {
-	int r = open_handle(c, path, SQLITE_OPEN_READONLY, e);
+	int r = open_handle(c, layout, path, SQLITE_OPEN_READONLY, e);
 	if (r != 0)
 		return r;
 	int rc = exec(c, "PRAGMA query_only = ON; PRAGMA cache_size = -1000; PRAGMA cell_size_check = ON");
@@ -329,17 +243,19 @@ void sqlite_file_create(const char *path)
 		close(fd);
 }
 
-int sqlite_conn_open_writer(struct sqlite_conn *c, const char *path, struct err *e)
+int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
+                            struct err *e)
 {
-	int r = open_writer(c, path, e);
+	int r = open_writer(c, layout, path, e);
 	if (r != 0)
 		sqlite_conn_close(c);
 	return r;
 }
 
-int sqlite_conn_open_reader(struct sqlite_conn *c, const char *path, struct err *e)
+int sqlite_conn_open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
+                            struct err *e)
 {
-	int r = open_reader(c, path, e);
+	int r = open_reader(c, layout, path, e);
 	if (r != 0)
 		sqlite_conn_close(c);
 	return r;
@@ -347,7 +263,7 @@ int sqlite_conn_open_reader(struct sqlite_conn *c, const char *path, struct err 
 
 void sqlite_conn_close(struct sqlite_conn *c)
 {
-	for (size_t i = 0; i < SQL_COUNT; i++)
+	for (size_t i = 0; i < SQLITE_STATEMENTS_MAX; i++)
 		sqlite3_finalize(c->stmts[i]);
 	int rc = sqlite3_close(c->db);
 	ASSERT(rc == SQLITE_OK); /* otherwise a statement is still in use */

@@ -1,6 +1,9 @@
 /*
- * One connection to a link file: how it is opened, the layout of the file, and every SQL statement,
- * prepared once per connection. For store_sqlite.c only. A connection is used by one thread at a time.
+ * Connections to a SQLite file: how it is opened, brought up to its layout, and asked. What is in the file is
+ * the owner's to say, in a `struct sqlite_layout`. A connection is used by one thread at a time.
+ *
+ * SQLite before 3.51.3 can lose pages when a write meets a checkpoint from another connection. So one
+ * connection writes and checkpoints, and all others are opened read-only.
  */
 #pragma once
 
@@ -9,43 +12,26 @@
 
 #include <sqlite3.h>
 
-enum { SQLITE_BUSY_TIMEOUT_MS = 5000 };
+enum { SQLITE_BUSY_TIMEOUT_MS = 5000, SQLITE_STATEMENTS_MAX = 96 };
 
-enum sqlite_sql {
-	SQL_BEGIN_READ,
-	SQL_BEGIN_WRITE,
-	SQL_COMMIT,
-	SQL_ROLLBACK,
-	SQL_LINK_BY_ID,
-	SQL_LINK_INSERT,
-	SQL_LINK_UPDATE,
-	SQL_LINK_DELETE,
-	SQL_LINKS_OF_ALL,
-	SQL_LINKS_OF_OWNER,
-	SQL_ALIAS_BY_NAME,
-	SQL_ALIAS_INSERT,
-	SQL_ALIAS_DELETE,
-	SQL_REPLAY_GET,
-	SQL_REPLAY_PUT,
-	SQL_REPLAY_PURGE,
-	SQL_KEY_BY_ID,
-	SQL_KEY_BY_DIGEST,
-	SQL_KEY_INSERT,
-	SQL_KEY_REVOKE,
-	SQL_ADMINS_IN_FORCE,
-	SQL_KEYS,
-	SQL_COUNTER_GET,
-	SQL_COUNTER_SET,
-	SQL_SEAL,
-	SQL_CONSTANT_GET,
-	SQL_CONSTANT_PUT,
-	SQL_COUNT,
+/* Every layout's first statements. */
+enum { SQL_BEGIN_READ, SQL_BEGIN_WRITE, SQL_COMMIT, SQL_ROLLBACK, SQL_OWN };
+
+/* A file's tables and statements. */
+struct sqlite_layout {
+	int application_id;            /* says whose file this is, also to file(1) */
+	const char *const *migrations; /* entry i brings a file from version i to i + 1; only ever append */
+	size_t migration_count;
+	const char *const *sql;     /* from SQL_OWN on; prepared when first used, once per connection */
+	size_t sql_count;           /* with the first ones */
+	const char *writer_pragmas; /* beyond the common ones */
 };
 
 /* Closed when `db` is NULL; zero-initialised is closed. */
 struct sqlite_conn {
 	sqlite3 *db;
-	sqlite3_stmt *stmts[SQL_COUNT];
+	const struct sqlite_layout *layout;
+	sqlite3_stmt *stmts[SQLITE_STATEMENTS_MAX];
 };
 
 /* Makes an empty file when there is none: a database without a layout yet. */
@@ -53,8 +39,10 @@ void sqlite_file_create(const char *path);
 
 /* The one connection that writes and checkpoints. Brings an older file up to date, never makes a new one: one
  * that vanished under us must not come back empty. */
-int sqlite_conn_open_writer(struct sqlite_conn *c, const char *path, struct err *e);
-int sqlite_conn_open_reader(struct sqlite_conn *c, const char *path, struct err *e);
+int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
+                            struct err *e);
+int sqlite_conn_open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
+                            struct err *e);
 void sqlite_conn_close(struct sqlite_conn *c);
 
 /* Our error for SQLite's code, and the sentence for what failed last. */
@@ -75,7 +63,7 @@ struct query {
 	int bound;
 };
 
-struct query query_begin(struct sqlite_conn *c, enum sqlite_sql sql);
+struct query query_begin(struct sqlite_conn *c, unsigned sql);
 void query_int(struct query *q, int64_t value);
 void query_str(struct query *q, struct str value); /* STR_NULL is NULL */
 void query_blob(struct query *q, const void *data, size_t len);
@@ -85,4 +73,4 @@ int query_run(struct query *q);                   /* for what gives no rows: SQL
 void query_end(struct query *q);
 
 /* A statement without parameters and rows. */
-int sqlite_conn_run(struct sqlite_conn *c, enum sqlite_sql sql);
+int sqlite_conn_run(struct sqlite_conn *c, unsigned sql);

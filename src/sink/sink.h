@@ -1,0 +1,244 @@
+/*
+ * The role `sink`: where analysed events are kept and questions about them are answered. Backends are opened
+ * by the composition root; everybody else holds a `struct sink *`.
+ *
+ * One thread, the stats worker, writes: resume, commit, settle, tidy, totals. Questions (below the line in
+ * the ops) may come from any thread that may block, at any time.
+ *
+ * What counts. A visit is one answered redirect, or an orphan: a request for a key that is none, or for the
+ * root. Only VISIT_CLICK counts as a click; bots are clicks with a reason in DIM_BOT. HEAD and prefetch
+ * requests are kept apart. An impression counts once for its fingerprint within the window of `seen`.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+
+enum visit_kind { VISIT_CLICK, VISIT_HEAD, VISIT_PREFETCH, VISIT_UNKNOWN, VISIT_ROOT, VISIT_KINDS };
+
+/* The two orphans. */
+static inline bool visit_is_orphan(enum visit_kind k)
+{
+	return k == VISIT_UNKNOWN || k == VISIT_ROOT;
+}
+
+enum visit_dim {
+	DIM_REFERRER, /* host */
+	DIM_COUNTRY,
+	DIM_BROWSER,
+	DIM_OS,
+	DIM_DEVICE,
+	DIM_LANGUAGE,
+	DIM_SOURCE, /* "link", "qr" */
+	DIM_BOT,    /* why it is taken for a machine */
+	DIM_COUNT,
+};
+extern const char *const visit_dim_names[DIM_COUNT]; /* "referrer", "country", … as the API calls them */
+
+/* All that is rolled up about a visit. Few differ from each other, so they are numbered. */
+struct visit_shape {
+	enum visit_kind kind;
+	struct str dims[DIM_COUNT]; /* STR_NULL: not known */
+};
+
+enum { SINK_NO_TEXT = 0xffffffff, SINK_FINGERPRINT_BYTES = 12, ADDRESS_BYTES_MAX = 6 };
+
+struct sink_visit {
+	int64_t time_ms;
+	uint64_t link;       /* row id in the store; 0 for orphans */
+	uint64_t visitor;    /* hash with the day's salt; 0: none */
+	uint32_t shape;      /* index into the batch's shapes */
+	uint32_t agent;      /* index into the batch's texts, or SINK_NO_TEXT; likewise: */
+	uint32_t referrer;   /* as sent */
+	uint32_t place;      /* "region\ncity" */
+	uint32_t path;       /* orphans: what was asked for */
+	uint8_t address_len; /* 0: none, 3: IPv4 /24, 6: IPv6 /48 */
+	uint8_t address[ADDRESS_BYTES_MAX];
+};
+
+struct sink_impression {
+	int64_t time_ms;     /* the event's own `ts` */
+	int64_t received_ms; /* when we took it: what the window of `seen` is measured on */
+	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];
+	struct str id;
+	struct str user;
+	struct str ad;
+};
+
+/* How far one segment of an event log has been read. */
+struct sink_position {
+	uint64_t segment;
+	uint64_t offset;
+};
+
+/* Numbers that go into the books as they are. */
+struct sink_tally {
+	uint64_t clicks;               /* visits consumed that are no orphans, HEAD and prefetch included */
+	uint64_t orphans;              /* consumed */
+	uint64_t impressions;          /* consumed, before duplicates are taken out */
+	uint64_t duplicates;           /* impressions that the worker itself found twice in its batch */
+	uint64_t unusable_clicks;      /* consumed, but could not be processed: in the dead-letter file */
+	uint64_t unusable_impressions; /* likewise */
+	uint64_t rejected;             /* events refused at the door */
+	uint64_t dropped_clicks;       /* visits not recorded because of overload */
+};
+
+struct sink_batch {
+	const struct sink_visit *visits;
+	size_t visit_count;
+	const struct sink_impression *impressions; /* no two with the same fingerprint */
+	size_t impression_count;
+	const struct visit_shape *shapes;
+	size_t shape_count;
+	const struct str *texts;
+	size_t text_count;
+	const struct sink_position *positions;
+	size_t position_count;
+	struct sink_tally tally;
+	int64_t now_ms;
+};
+
+struct sink_total {
+	uint64_t link;
+	uint64_t clicks;
+};
+
+/* Questions */
+
+enum stats_step {
+	STEP_MINUTE,
+	STEP_HOUR,
+	STEP_DAY,
+	STEP_WEEK,
+	STEP_MONTH
+}; /* weeks begin on Monday; all UTC */
+enum stats_bots { BOTS_INCLUDED, BOTS_EXCLUDED, BOTS_ONLY };
+
+struct stats_point {
+	int64_t time_ms; /* the step's beginning */
+	uint64_t clicks;
+};
+
+struct stats_share {
+	struct str value; /* STR_NULL: not known */
+	uint64_t clicks;
+};
+
+struct stats_query {
+	uint64_t link;          /* 0: all links together */
+	int64_t from_ms, to_ms; /* from <= time < to */
+	enum stats_step step;
+	bool series_wanted;
+	unsigned dims_wanted; /* bits 1 << visit_dim */
+	size_t shares_max;    /* per dimension, the largest first (ties by value) */
+	enum stats_bots bots;
+	unsigned filtered;            /* bits 1 << visit_dim: `filter` holds, all together */
+	struct str filter[DIM_COUNT]; /* STR_NULL: where it is not known */
+	struct arena *arena;
+
+	/* out; everything but the series and shares is about the same visits */
+	uint64_t clicks;            /* bots as `bots` says */
+	uint64_t bot_clicks;        /* of those */
+	uint64_t heads, prefetches; /* not in `clicks` */
+	uint64_t unknowns, roots;   /* orphans; only for link 0 */
+	bool has_visitors;          /* not with a filter, nor for link 0 */
+	uint64_t visitors;          /* estimate; days of the range added up, whole days */
+	struct stats_point
+	    *series; /* every step of the range, also the empty ones; at most SINK_SERIES_MAX */
+	size_t series_count;
+	struct stats_share *shares[DIM_COUNT];
+	size_t share_count[DIM_COUNT];
+};
+enum { SINK_SERIES_MAX = 10000 }; /* a longer one is ERR_LIMIT: the caller asks for larger steps */
+
+struct stats_visit {
+	int64_t time_ms;
+	uint64_t link;
+	struct visit_shape shape;
+	struct str agent, referrer, region, city, path, address; /* address as text: "192.0.2.0/24" */
+};
+
+/* Newest first, by the minute; within one, the last recorded first. */
+struct visits_query {
+	uint64_t link;          /* 0: orphans */
+	int64_t from_ms, to_ms; /* from <= time < to */
+	struct str
+	    cursor; /* STR_NULL: from the newest; otherwise what `next` was; ERR_INVALID if it never was */
+	size_t limit;
+	struct arena *arena;
+	struct stats_visit *visits; /* out */
+	size_t count;
+	struct str next; /* STR_NULL at the end */
+};
+
+struct ad_count {
+	struct str ad;
+	uint64_t count;
+};
+
+struct window_query {
+	int64_t from_ms, to_ms; /* from < time <= to, exact to the millisecond at both edges */
+	struct arena *arena;
+	struct ad_count *ads; /* out, sorted by ad, those with a count only */
+	size_t count;
+};
+
+struct top_links_query {
+	int64_t from_ms, to_ms; /* whole days: those that the range touches */
+	size_t limit;
+	struct arena *arena;
+	struct sink_total *links; /* out, most clicks first */
+	size_t count;
+};
+
+struct sink_books {
+	struct sink_tally tally;    /* of all batches, ever */
+	uint64_t clicks_in_rollups; /* visits in rollups that are no orphans */
+	uint64_t orphans_in_rollups;
+	uint64_t impressions_counted;         /* in rollups */
+	uint64_t duplicates;                  /* the worker's and the sink's */
+	uint64_t visit_rows, impression_rows; /* deep only */
+};
+
+struct sink {
+	const struct sink_ops *ops;
+};
+
+struct sink_ops {
+	void (*free)(struct sink *);
+
+	/* Where to go on reading: every segment that was ever read and not forgotten. */
+	int (*resume)(struct sink *, struct arena *arena, struct sink_position **ret, size_t *ret_count);
+
+	/*
+	 * Takes a whole batch or nothing of it: rows, rollups, seen fingerprints, positions and books move
+	 * together. Impressions that were seen before are left out and counted as duplicates in
+	 * *ret_duplicates. ERR_UNAVAILABLE: nothing happened, the same batch may be tried again.
+	 */
+	int (*commit)(struct sink *, const struct sink_batch *batch, uint64_t *ret_duplicates);
+
+	/* After it, all that was committed survives power loss: segments read to their end may be removed. */
+	int (*settle)(struct sink *);
+
+	/* The segments are gone: their positions need not be kept. */
+	int (*forget)(struct sink *, const uint64_t *segments, size_t count);
+
+	/* One bounded step (some milliseconds) of folding old rollups and dropping what is past its time. >0:
+	 * there is more to do; 0: nothing is due; <0: error. */
+	int (*tidy)(struct sink *, int64_t now_ms);
+
+	/* Links whose total changed since it was last marked as flushed, at most `max`; and marking them
+	 * (unless the total has moved on meanwhile). */
+	int (*totals)(struct sink *, size_t max, struct arena *arena, struct sink_total **ret,
+	              size_t *ret_count);
+	int (*totals_flushed)(struct sink *, const struct sink_total *totals, size_t count);
+
+	/* Questions: 0, or ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT, and what the query's fields say. Safe to
+	 * retry. Each sees one consistent moment between two commits. */
+	int (*stats)(struct sink *, struct stats_query *q);
+	int (*visits)(struct sink *, struct visits_query *q);
+	int (*window)(struct sink *, struct window_query *q);
+	int (*top_links)(struct sink *, struct top_links_query *q);
+	int (*books)(struct sink *, bool deep, struct sink_books *ret);
+	int (*ping)(struct sink *, struct err *e);
+};
