@@ -39,9 +39,9 @@ void link_json(struct buf *b, const struct api *api, const struct link_record *l
 	/* What this version has no other value for stands here too, so that the shape is the contract's. */
 	buf_str(b,
 	        STR(",\"not_before\":null,\"expired_url\":null,\"max_clicks\":null,\"visibility\":\"public\","
-	            "\"has_password\":false,\"forward_query\":false,\"rules\":[],\"clicks\":null"));
-	buf_printf(b, ",\"redirect_status\":%u,\"enabled\":%s,\"title\":", link->redirect_status,
-	           link->enabled ? "true" : "false");
+	            "\"has_password\":false,\"forward_query\":false,\"rules\":[]"));
+	buf_printf(b, ",\"clicks\":%llu,\"redirect_status\":%u,\"enabled\":%s,\"title\":",
+	           (unsigned long long)link->clicks, link->redirect_status, link->enabled ? "true" : "false");
 	json_out_str_or_null(b, link->title);
 	buf_str(b, STR(",\"note\":"));
 	json_out_str_or_null(b, link->note);

@@ -9,6 +9,8 @@ enum { ALIAS_BYTES_MAX = 64, KEY_BYTES_MAX = 64, KEY_DIGEST_BYTES = 32, FINGERPR
  * How a link is named. `key` is what stands behind the slash. `id` is the number that `key` decodes to
  * under the key cipher, 0 when it decodes to none. A link with a generated key is found by its id; a
  * link with an alias is found by its name. An alias may well look like a generated key.
+ *
+ * Without a key (STR_NULL) it means the row of that id, whatever its name; for lookups only.
  */
 struct link_ref {
 	uint64_t id;
@@ -30,6 +32,7 @@ struct link_record {
 	struct str title; /* STR_NULL: none; likewise note and tags */
 	struct str note;
 	struct str tags; /* a JSON array of strings */
+	uint64_t clicks; /* in all, as the store was last told (store_set_clicks) */
 };
 
 /* Its time is over: it is to be treated as if it were not there. */

@@ -1,6 +1,7 @@
 #include "store/sqlite_change.h"
 
 #include "store/rules.h"
+#include "store/tags.h"
 
 static bool column_str(sqlite3_stmt *row, int column, struct arena *arena, struct str *ret)
 {
@@ -13,7 +14,7 @@ static bool column_str(sqlite3_stmt *row, int column, struct arena *arena, struc
 	return ret->ptr != NULL;
 }
 
-/* The columns are LINK_COLUMNS of sqlite_conn.c. */
+/* The columns are LINK_COLUMNS of sqlite_layout.c. */
 int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *ret)
 {
 	int64_t id = sqlite3_column_int64(row, 0);
@@ -29,6 +30,7 @@ int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *
 	    .expires_ms = sqlite3_column_int64(row, 7),
 	    .redirect_status = (uint16_t)status,
 	    .enabled = sqlite3_column_int64(row, 9) != 0,
+	    .clicks = (uint64_t)sqlite3_column_int64(row, 13),
 	};
 	if (!column_str(row, 1, arena, &link.key) || !column_str(row, 3, arena, &link.user_name) ||
 	    !column_str(row, 4, arena, &link.url) || !column_str(row, 10, arena, &link.title) ||
@@ -91,13 +93,15 @@ int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *a
 		int rc = link_by_id(c, ref.id, arena, ret_result, &link);
 		if (rc != SQLITE_OK || (*ret_result != 0 && *ret_result != ERR_NOT_FOUND))
 			return rc;
-		if (*ret_result == 0 && !link.is_alias) {
+		if (*ret_result == 0 && (!link.is_alias || !ref.key.ptr)) {
 			*ret = link;
 			return SQLITE_OK;
 		}
 		*ret_result = ERR_NOT_FOUND; /* no such row, or one that goes by another name */
 	}
 	uint64_t id;
+	if (!ref.key.ptr)
+		return SQLITE_OK;
 	int rc = alias_by_name(c, ref.key, &id);
 	if (rc != SQLITE_OK || id == 0)
 		return rc;
@@ -162,9 +166,41 @@ static int alias_delete(struct sqlite_conn *c, struct str name)
 	return query_run(&q);
 }
 
+struct tag_run {
+	struct sqlite_conn *c;
+	unsigned sql;
+	uint64_t link_id;
+};
+
+static int tag_run(void *ctx, struct str name)
+{
+	const struct tag_run *run = ctx;
+	CLEANUP(query_end) struct query q = query_begin(run->c, run->sql);
+	query_str(&q, name);
+	query_int(&q, (int64_t)run->link_id);
+	return query_run(&q);
+}
+
+static int tags_run(struct sqlite_conn *c, unsigned sql, uint64_t link_id, struct str tags)
+{
+	struct tag_run run = {.c = c, .sql = sql, .link_id = link_id};
+	int rc = tags_each(tags, tag_run, &run);
+	return rc == ERR_NOMEM ? SQLITE_NOMEM : rc;
+}
+
+static int tags_change(struct sqlite_conn *c, uint64_t link_id, struct str from, struct str to)
+{
+	if (str_eq(from, to))
+		return SQLITE_OK;
+	int rc = tags_run(c, SQL_TAG_DROP, link_id, from);
+	return rc == SQLITE_OK ? tags_run(c, SQL_TAG_ADD, link_id, to) : rc;
+}
+
 static int link_remove(struct sqlite_conn *c, const struct link_record *link)
 {
 	int rc = link->is_alias ? alias_delete(c, link->key) : SQLITE_OK;
+	if (rc == SQLITE_OK)
+		rc = tags_run(c, SQL_TAG_DROP, link->id, link->tags);
 	if (rc != SQLITE_OK)
 		return rc;
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_DELETE);
@@ -242,6 +278,8 @@ static int link_create_new(struct sqlite_conn *c, const struct store_write *w, s
 	out->result = 0;
 	if (w->link.is_alias)
 		rc = alias_insert(c, w->link.key, w->link.id);
+	if (rc == SQLITE_OK)
+		rc = tags_run(c, SQL_TAG_ADD, w->link.id, w->link.tags);
 	if (rc == SQLITE_OK && w->idempotency_key.ptr)
 		rc = replay_put(c, w);
 	return rc;
@@ -288,10 +326,14 @@ static int link_update(struct sqlite_conn *c, const struct store_write *w, struc
 	int rc = target_find(c, w, out);
 	if (rc != SQLITE_OK || out->result != 0)
 		return rc;
+	struct str tags = out->link.tags;
 	fields_take(w, &out->link);
 	out->result = link_own(w->arena, &out->link);
 	if (out->result != 0)
 		return SQLITE_OK;
+	rc = tags_change(c, out->link.id, tags, out->link.tags);
+	if (rc != SQLITE_OK)
+		return rc;
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_UPDATE);
 	query_str(&q, out->link.url);
 	query_int(&q, out->link.updated_ms);

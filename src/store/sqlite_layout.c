@@ -2,12 +2,15 @@
  * The link file. Links lie under sequential integer ids, so a new one is appended to the table's last page
  * and costs no search; names that people chose lie in a second, small table. A list by owner walks the index
  * link_by_owner, whose entries end in the row's id.
+ *
+ * A link's tags stand in its row as they were given, and once more, each by itself, in the table tag, so that
+ * the links of a tag are found. Both are written in one transaction.
  */
 #include "store/sqlite_layout.h"
 
 #define LINK_COLUMNS                                                                              \
 	"id, alias, owner, user_name, url, created_ms, updated_ms, expires_ms, redirect_status, " \
-	"enabled, title, note, tags"
+	"enabled, title, note, tags, clicks"
 #define KEY_COLUMNS "id, name, digest, admin, created_ms, revoked_ms, creates_max, redirects_max, period_ms"
 
 static const char *const migrations[] = {
@@ -50,11 +53,18 @@ static const char *const migrations[] = {
     ") STRICT;"
     "CREATE TABLE counter (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE constant (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;",
+
+    "ALTER TABLE link ADD COLUMN clicks INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE tag (name TEXT, link INTEGER, PRIMARY KEY (name, link)) STRICT, WITHOUT ROWID;"
+    /* Not json_valid(): it says no, too, when memory has run out. */
+    "INSERT INTO tag (name, link) SELECT value, link.id FROM link,"
+    " json_each(CASE WHEN link.tags LIKE '[\"%\"]' THEN link.tags ELSE '[]' END)"
+    " WHERE type = 'text' ON CONFLICT DO NOTHING;",
 };
 
 static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_LINK_BY_ID - SQL_OWN] = "SELECT " LINK_COLUMNS " FROM link WHERE id = ?",
-    [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (" LINK_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (" LINK_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,0)"
                                   " ON CONFLICT (id) DO NOTHING",
     [SQL_LINK_UPDATE -
         SQL_OWN] = "UPDATE link SET url = ?, updated_ms = ?, expires_ms = ?, redirect_status = ?,"
@@ -64,6 +74,11 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                                    " FROM link WHERE id <= ?1 ORDER BY id DESC LIMIT ?2",
     [SQL_LINKS_OF_OWNER - SQL_OWN] = "SELECT " LINK_COLUMNS
                                      " FROM link WHERE id <= ?1 AND owner = ?3 ORDER BY id DESC LIMIT ?2",
+    /* A total that is there already costs no write. */
+    [SQL_CLICKS_SET - SQL_OWN] = "UPDATE link SET clicks = ?2 WHERE id = ?1 AND clicks <> ?2",
+    [SQL_TAG_ADD - SQL_OWN] = "INSERT INTO tag (name, link) VALUES (?, ?) ON CONFLICT DO NOTHING",
+    [SQL_TAG_DROP - SQL_OWN] = "DELETE FROM tag WHERE name = ? AND link = ?",
+    [SQL_TAGGED - SQL_OWN] = "SELECT link FROM tag WHERE name = ? ORDER BY link DESC LIMIT ?",
     [SQL_ALIAS_BY_NAME - SQL_OWN] = "SELECT id FROM alias WHERE name = ?",
     [SQL_ALIAS_INSERT - SQL_OWN] = "INSERT INTO alias (name, id) VALUES (?, ?)",
     [SQL_ALIAS_DELETE - SQL_OWN] = "DELETE FROM alias WHERE name = ?",

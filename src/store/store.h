@@ -42,11 +42,11 @@ struct store_write {
 	int result;          /* out: 0 or this change's own error; its effects are then absent */
 
 	/*
-	 * Links. CREATE: `link` as it shall be; `ref` names it (ref.key == link.key; for a generated key
-	 * ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It is
-	 * ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated
-	 * link whose id is ref.id, or a row whose id is link.id. A holder that has ended by now_ms does not
-	 * hold its name any more: it is removed.
+	 * Links. CREATE: `link` as it shall be, with no clicks yet; `ref` names it (ref.key == link.key; for
+	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
+	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
+	 * whose id is ref.id, or a row whose id is link.id. A holder that has ended by now_ms does not hold
+	 * its name any more: it is removed.
 	 *
 	 * UPDATE, DELETE, REAP: `ref` says which, `owner` (unless 0) must be the record's owner, otherwise
 	 * ERR_NOT_FOUND. UPDATE sets the fields whose bit is in `fields` from `link`, and updated_ms to
@@ -87,6 +87,14 @@ struct store_list {
 	struct str next;           /* out: STR_NULL at the end */
 };
 
+/* A link's total, by its row's id. */
+struct store_count {
+	uint64_t id;
+	uint64_t clicks;
+};
+
+enum { STORE_COUNTS_MAX = 512 }; /* in one call */
+
 struct store {
 	const struct store_ops *ops;
 };
@@ -105,6 +113,17 @@ struct store_ops {
 
 	/* Safe to retry. A page never costs more than its own length, however many links there are. */
 	int (*list)(struct store *, struct store_list *page);
+
+	/* The row ids of the links that carry the tag, newest first, at most `max`; ended ones too. Safe to
+	 * retry. */
+	int (*tagged)(struct store *, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count);
+
+	/*
+	 * Sets the totals of at most STORE_COUNTS_MAX links, so that other writers do not wait for long. Ids
+	 * that are not there are passed over; updated_ms stays. Totals are counted elsewhere and only shown
+	 * here: power loss may take them back. Safe to retry, whatever it said.
+	 */
+	int (*set_clicks)(struct store *, const struct store_count *counts, size_t n);
 
 	/* All API keys, revoked ones too, by id. Safe to retry. */
 	int (*keys)(struct store *, struct arena *arena, struct key_record **ret, size_t *ret_count);
@@ -137,6 +156,15 @@ static inline int store_apply(struct store *s, struct store_write *writes, size_
 static inline int store_list(struct store *s, struct store_list *page)
 {
 	return s->ops->list(s, page);
+}
+static inline int store_tagged(struct store *s, struct str tag, size_t max, uint64_t *ret_ids,
+                               size_t *ret_count)
+{
+	return s->ops->tagged(s, tag, max, ret_ids, ret_count);
+}
+static inline int store_set_clicks(struct store *s, const struct store_count *counts, size_t n)
+{
+	return s->ops->set_clicks(s, counts, n);
 }
 static inline int store_keys(struct store *s, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {

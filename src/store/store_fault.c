@@ -10,10 +10,21 @@
 
 enum { RULES_MAX = 32, SLOW = -100 /* beside the error codes */, SLOW_MS = 300 };
 
-enum op { OP_LOOKUP, OP_APPLY, OP_LIST, OP_KEYS, OP_LEASE, OP_CONSTANT, OP_PING, OP_COUNT };
+enum op {
+	OP_LOOKUP,
+	OP_APPLY,
+	OP_LIST,
+	OP_TAGGED,
+	OP_CLICKS,
+	OP_KEYS,
+	OP_LEASE,
+	OP_CONSTANT,
+	OP_PING,
+	OP_COUNT
+};
 
-static const char *const op_names[OP_COUNT] = {"lookup", "apply",    "list", "keys",
-                                               "lease",  "constant", "ping"};
+static const char *const op_names[OP_COUNT] = {"lookup", "apply", "list",     "tagged", "clicks",
+                                               "keys",   "lease", "constant", "ping"};
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
@@ -90,6 +101,20 @@ static int fault_list(struct store *base, struct store_list *page)
 	return fault ? fault : store_list(s->inner, page);
 }
 
+static int fault_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_TAGGED);
+	return fault ? fault : store_tagged(s->inner, tag, max, ret_ids, ret_count);
+}
+
+static int fault_set_clicks(struct store *base, const struct store_count *counts, size_t n)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_CLICKS);
+	return fault ? fault : store_set_clicks(s->inner, counts, n);
+}
+
 static int fault_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {
 	struct store_fault *s = self(base);
@@ -131,6 +156,8 @@ static const struct store_ops fault_ops = {
     .lookup = fault_lookup,
     .apply = fault_apply,
     .list = fault_list,
+    .tagged = fault_tagged,
+    .set_clicks = fault_set_clicks,
     .keys = fault_keys,
     .lease = fault_lease,
     .constant = fault_constant,
@@ -182,10 +209,11 @@ static int parse_rule(struct str text, struct rule *rule, struct err *e)
 	struct str op = str_cut(&rest, '=');
 	struct str error = str_cut(&rest, '@');
 	if (!parse_op(op, &rule->op))
-		return err_set(
-		    e, ERR_INVALID,
-		    "fault '%.*s': '%.*s' is none of lookup, apply, list, keys, lease, constant, ping",
-		    STR_ARG(text), STR_ARG(op));
+		return err_set(e, ERR_INVALID,
+		               "fault '%.*s': '%.*s' is none of lookup, apply, list, tagged, clicks, keys, "
+		               "lease, constant, "
+		               "ping",
+		               STR_ARG(text), STR_ARG(op));
 	if (rule->op == OP_LOOKUP && str_eq(error, STR("slow")))
 		rule->error = SLOW;
 	else if (!parse_error(error, &rule->error))

@@ -1,12 +1,13 @@
 /*
  * The role `store` in this process's memory, for tests and for trying curt out. The same answers as any other
  * backend, gone with the process. One mutex guards all of it; what has to be found lies in sorted arrays, so
- * a page of a list costs its own length here too.
+ * a page of a list costs its own length here too. Tags alone are searched for link by link.
  *
  * A change makes room for everything it will add before it adds anything: it happens whole or not at all.
  */
 #include "store/backends.h"
 #include "store/rules.h"
+#include "store/tags.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -291,6 +292,8 @@ static struct link_node *generated_by_id(const struct store_memory *s, uint64_t 
 
 static struct link_node *link_find(const struct store_memory *s, struct link_ref ref)
 {
+	if (!ref.key.ptr)
+		return link_by_id(s, ref.id);
 	struct link_node *node = generated_by_id(s, ref.id);
 	return node ? node : link_by_name(s, ref.key);
 }
@@ -380,7 +383,9 @@ static int create_new(struct store_memory *s, const struct store_write *w, struc
 	if (holds(namesake, w->now_ms) || holds(generated, w->now_ms) || link_by_id(s, w->link.id))
 		return ERR_CONFLICT;
 	bool remember = w->idempotency_key.ptr;
-	struct link_node *node = link_node_new(&w->link);
+	struct link_record fresh = w->link;
+	fresh.clicks = 0;
+	struct link_node *node = link_node_new(&fresh);
 	struct replay_node *memory = remember ? replay_node_new(w) : NULL;
 	if (!node || (remember && !memory) || !table_reserve(&s->links) ||
 	    !table_reserve(&s->links_by_owner) || !table_reserve(&s->aliases) ||
@@ -563,6 +568,58 @@ static int memory_list(struct store *base, struct store_list *page)
 	return r;
 }
 
+struct tag_search {
+	struct str wanted;
+	bool found;
+};
+
+static int tag_compare(void *ctx, struct str name)
+{
+	struct tag_search *search = ctx;
+	search->found |= str_eq(name, search->wanted);
+	return 0;
+}
+
+static int tagged_collect(const struct store_memory *s, struct str tag, size_t max, uint64_t *ret_ids,
+                          size_t *ret_count)
+{
+	size_t count = 0;
+	for (size_t at = s->links.count; at > 0 && count < max; at--) {
+		const struct link_node *node = s->links.items[at - 1];
+		struct tag_search search = {.wanted = tag};
+		int r = tags_each(node->link.tags, tag_compare, &search);
+		if (r != 0)
+			return r;
+		if (search.found)
+			ret_ids[count++] = node->link.id;
+	}
+	*ret_count = count;
+	return 0;
+}
+
+static int memory_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+{
+	struct store_memory *s = self(base);
+	enter(s);
+	int r = tagged_collect(s, tag, max, ret_ids, ret_count);
+	leave(s);
+	return r;
+}
+
+static int memory_set_clicks(struct store *base, const struct store_count *counts, size_t n)
+{
+	struct store_memory *s = self(base);
+	ASSERT(n <= STORE_COUNTS_MAX);
+	enter(s);
+	for (size_t i = 0; i < n; i++) {
+		struct link_node *node = link_by_id(s, counts[i].id);
+		if (node)
+			node->link.clicks = counts[i].clicks;
+	}
+	leave(s);
+	return 0;
+}
+
 static int keys_collect(const struct store_memory *s, struct arena *arena, struct key_record **ret,
                         size_t *ret_count)
 {
@@ -679,6 +736,8 @@ static const struct store_ops memory_ops = {
     .lookup = memory_lookup,
     .apply = memory_apply,
     .list = memory_list,
+    .tagged = memory_tagged,
+    .set_clicks = memory_set_clicks,
     .keys = memory_keys,
     .lease = memory_lease,
     .constant = memory_constant,

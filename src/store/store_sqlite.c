@@ -1,9 +1,9 @@
 /*
  * The role `store` on a SQLite file.
  *
- * One connection writes and checkpoints, under one mutex: apply, lease and constant take turns. A handful of
- * read-only connections is lent out to lookups and lists; each sees what was committed before it began. The
- * file is in WAL mode with synchronous=FULL, so a commit that succeeded survives power loss.
+ * One connection writes and checkpoints, under one mutex: apply, clicks, lease and constant take turns. A
+ * handful of read-only connections is lent out to lookups and lists; each sees what was committed before it
+ * began. The file is in WAL mode with synchronous=FULL, so a commit that succeeded survives power loss.
  *
  * A change looks before it writes: when it fails by itself (a conflict, say), it has touched nothing, and the
  * batch goes on without savepoints. When SQLite fails, the whole batch is rolled back. What comes back to the
@@ -166,6 +166,31 @@ static int sqlite_list(struct store *base, struct store_list *page)
 		return ERR_INVALID;
 	struct sqlite_conn *c = reader_take(s);
 	int r = list_run(c, page, id_max);
+	reader_return(s, c);
+	return r;
+}
+
+static int tagged_collect(struct sqlite_conn *c, struct str tag, size_t max, uint64_t *ret_ids,
+                          size_t *ret_count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_TAGGED);
+	query_str(&q, tag);
+	query_int(&q, (int64_t)MIN(max, INT64_MAX));
+	size_t count = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW)
+		ret_ids[count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret_count = count;
+	return 0;
+}
+
+static int sqlite_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+{
+	struct store_sqlite *s = self(base);
+	struct sqlite_conn *c = reader_take(s);
+	int r = tagged_collect(c, tag, max, ret_ids, ret_count);
 	reader_return(s, c);
 	return r;
 }
@@ -420,6 +445,41 @@ static int sqlite_apply(struct store *base, struct store_write *writes, size_t n
 	return r;
 }
 
+/* --- click totals --- */
+
+static int clicks_set(struct sqlite_conn *c, const struct store_count *count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_CLICKS_SET);
+	query_int(&q, (int64_t)count->id);
+	query_int(&q, (int64_t)count->clicks);
+	return query_run(&q);
+}
+
+static int set_clicks_locked(struct store_sqlite *s, const struct store_count *counts, size_t n)
+{
+	int r = txn_begin_locked(s);
+	if (r != 0)
+		return r;
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) {
+		if (id_is_valid(counts[i].id))
+			rc = clicks_set(&s->writer, &counts[i]);
+	}
+	return txn_end_locked(s, rc);
+}
+
+static int sqlite_set_clicks(struct store *base, const struct store_count *counts, size_t n)
+{
+	struct store_sqlite *s = self(base);
+	ASSERT(n <= STORE_COUNTS_MAX);
+	if (n == 0)
+		return 0;
+	writer_take(s);
+	int r = set_clicks_locked(s, counts, n);
+	writer_return(s);
+	return r;
+}
+
 /* --- counters and constants --- */
 
 static int lease_locked(struct store_sqlite *s, struct str counter, int64_t count, int64_t *ret_first)
@@ -575,6 +635,8 @@ static const struct store_ops sqlite_ops = {
     .lookup = sqlite_lookup,
     .apply = sqlite_apply,
     .list = sqlite_list,
+    .tagged = sqlite_tagged,
+    .set_clicks = sqlite_set_clicks,
     .keys = sqlite_keys,
     .lease = sqlite_lease,
     .constant = sqlite_constant,

@@ -39,6 +39,7 @@ static struct store_write filler_write(struct arena *a, unsigned b, size_t i)
 static void batch_fill(struct arena *a, unsigned b, struct store_write *batch, size_t filler)
 {
 	batch[0] = kit_generated(a, link_id(b));
+	batch[0].link.tags = arena_printf(a, "[\"all\",\"by-%u\"]", b);
 	batch[1] = kit_alias(a, link_id(b) + 1, alias_name(a, b));
 	batch[2] = (struct store_write){.kind = STORE_LINK_UPDATE,
 	                                .arena = a,
@@ -78,6 +79,24 @@ int ledger_lease(struct ledger *ledger, struct store *store)
 	return 0;
 }
 
+/* A link and its tags come together or not at all. */
+static void tags_check(struct store *store, struct arena *a, const bool *happened)
+{
+	uint64_t ids[LEDGER_BATCHES + 1], one[2];
+	size_t count, at = 0;
+	assert_int_equal(store_tagged(store, STR("all"), ARRAY_LEN(ids), ids, &count), 0);
+	for (unsigned b = LEDGER_BATCHES - 1; b > 0; b--) {
+		size_t own;
+		assert_int_equal(store_tagged(store, arena_printf(a, "by-%u", b), 2, one, &own), 0);
+		assert_int_equal(own, happened[b]);
+		if (happened[b]) {
+			assert_true(at < count);
+			assert_int_equal(ids[at++], link_id(b));
+		}
+	}
+	assert_int_equal(at, count);
+}
+
 void ledger_check(struct ledger *ledger, struct store *store)
 {
 	CLEANUP(arena_release) struct arena a = {0};
@@ -100,5 +119,6 @@ void ledger_check(struct ledger *ledger, struct store *store)
 		struct str expected = happened[b + 1] ? title(&a, b + 1) : STR_NULL;
 		assert_true(str_eq(link.title, expected));
 	}
+	tags_check(store, &a, happened);
 	assert_int_equal(ledger_lease(ledger, store), 0);
 }

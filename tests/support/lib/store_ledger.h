@@ -1,8 +1,8 @@
 /*
- * A workload for a store that may fail, and the book of what it said. Batch b creates a link and a name,
- * gives a title to the link of batch b - 1 and takes away the name of batch b - 2, all in one apply; then it
- * leases ten numbers. From the book follows what must be there afterwards, what must not, and what happens
- * all or not at all.
+ * A workload for a store that may fail, and the book of what it said. Batch b creates a tagged link and a
+ * name, gives a title to the link of batch b - 1 and takes away the name of batch b - 2, all in one apply;
+ * then it leases ten numbers. From the book follows what must be there afterwards, what must not, and what
+ * happens all or not at all.
  */
 #pragma once
 

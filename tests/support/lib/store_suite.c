@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "lib/store_kit.h"
 #include "lib/store_suite.h"
 
@@ -59,6 +60,7 @@ static void assert_link(const struct link_record *actual, const struct link_reco
 	assert_str(actual->title, expected->title);
 	assert_str(actual->note, expected->note);
 	assert_str(actual->tags, expected->tags);
+	assert_int_equal(actual->clicks, expected->clicks);
 }
 
 static void create_generated(uint64_t id)
@@ -135,6 +137,24 @@ static void an_alias_is_not_found_by_the_id_of_its_row(void **state)
 	(void)state;
 	create_alias(3, "spring");
 	assert_int_equal(find(3, "g3", NULL), ERR_NOT_FOUND);
+}
+
+static void without_a_key_a_link_is_found_by_its_row_whatever_its_name(void **state)
+{
+	(void)state;
+	create_generated(3);
+	create_alias(4, "spring");
+	struct store_lookup reads[] = {{.ref = {.id = 3}, .arena = &arena},
+	                               {.ref = {.id = 4}, .arena = &arena},
+	                               {.ref = {.id = 5}, .arena = &arena},
+	                               {.ref = {.id = 0}, .arena = &arena}};
+	assert_int_equal(store_lookup(store, reads, ARRAY_LEN(reads)), 0);
+	assert_int_equal(reads[0].result, 0);
+	assert_int_equal(reads[0].link.id, 3);
+	assert_int_equal(reads[1].result, 0);
+	assert_str(reads[1].link.key, STR("spring"));
+	assert_int_equal(reads[2].result, ERR_NOT_FOUND);
+	assert_int_equal(reads[3].result, ERR_NOT_FOUND);
 }
 
 static void what_was_never_made_is_not_found(void **state)
@@ -1070,6 +1090,388 @@ static void a_page_without_room_is_refused(void **state)
 	assert_int_equal(store_list(store, &page), ERR_INVALID);
 }
 
+/* --- tags --- */
+
+static void create_tagged(uint64_t id, const char *tags)
+{
+	struct store_write w = kit_generated(&arena, id);
+	w.link.tags = str_of(tags);
+	assert_int_equal(kit_apply(store, &w), 0);
+}
+
+static void set_tags(uint64_t id, const char *tags)
+{
+	struct store_write w = on_generated(STORE_LINK_UPDATE, id);
+	w.fields = LINK_TAGS;
+	w.link.tags = str_of(tags);
+	assert_int_equal(kit_apply(store, &w), 0);
+}
+
+/* `expected` has the ids, newest first, each followed by a space. */
+static void assert_tagged(const char *tag, const char *expected)
+{
+	uint64_t ids[100];
+	size_t count = 77;
+	char text[1024] = "";
+	assert_int_equal(store_tagged(store, str_of(tag), ARRAY_LEN(ids), ids, &count), 0);
+	assert_true(count <= ARRAY_LEN(ids));
+	for (size_t i = 0, len = 0; i < count; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%llu ", (unsigned long long)ids[i]);
+	assert_string_equal(text, expected);
+}
+
+static void links_are_found_by_tag_newest_first(void **state)
+{
+	(void)state;
+	create_tagged(5, "[\"a\"]");
+	create_tagged(2, "[\"b\",\"a\"]");
+	create_tagged(9, "[\"a\",\"c\"]");
+	create_tagged(7, "[]");
+	create_generated(8);
+	assert_tagged("a", "9 5 2 ");
+	assert_tagged("b", "2 ");
+	assert_tagged("c", "9 ");
+	assert_tagged("A", "");
+	assert_tagged("", "");
+	assert_tagged("[\"a\"]", "");
+}
+
+static void no_more_links_of_a_tag_come_than_there_is_room_for(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= 30; id++)
+		create_tagged(id, "[\"t\"]");
+	for (size_t max = 0; max <= 40; max += 5) {
+		uint64_t ids[41];
+		size_t count = 77;
+		memset(ids, 0xff, sizeof(ids));
+		assert_int_equal(store_tagged(store, STR("t"), max, ids, &count), 0);
+		assert_int_equal(count, MIN(max, 30));
+		for (size_t i = 0; i < count; i++)
+			assert_int_equal(ids[i], 30 - i);
+		assert_int_equal(ids[count], UINT64_MAX);
+	}
+}
+
+static void a_tag_is_what_its_json_stands_for(void **state)
+{
+	(void)state;
+	create_tagged(1, "[\"say \\\"hi\\\" \\\\ \",\"J\xc3\xbcrgen\"]");
+	create_tagged(2, "[ \"J\\u00fcrgen\" , \"twice\", \"twice\" ]");
+	create_tagged(3, "[1,null,[\"deep\"],{\"k\":\"v\"}]");
+	create_tagged(4, "no JSON at all");
+	create_tagged(5, "");
+	assert_tagged("say \"hi\" \\ ", "1 ");
+	assert_tagged("J\xc3\xbcrgen", "2 1 ");
+	assert_tagged("twice", "2 ");
+	assert_tagged("deep", "");
+	assert_tagged("v", "");
+	assert_tagged("1", "");
+	set_tags(2, "[\"once\"]");
+	set_tags(4, "[\"once\"]");
+	assert_tagged("twice", "");
+	assert_tagged("once", "4 2 ");
+}
+
+static void an_update_moves_a_link_from_tag_to_tag(void **state)
+{
+	(void)state;
+	create_tagged(1, "[\"a\",\"b\"]");
+	create_tagged(2, "[\"a\"]");
+	set_tags(1, "[\"b\",\"c\"]");
+	assert_tagged("a", "2 ");
+	assert_tagged("b", "1 ");
+	assert_tagged("c", "1 ");
+	struct store_write w = on_generated(STORE_LINK_UPDATE, 1);
+	w.fields = LINK_TITLE;
+	w.link.title = STR("other");
+	w.link.tags = STR("[\"not-asked-for\"]");
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_tagged("b", "1 ");
+	assert_tagged("not-asked-for", "");
+	set_tags(1, NULL);
+	assert_tagged("b", "");
+	assert_tagged("c", "");
+	set_tags(1, "[\"a\"]");
+	assert_tagged("a", "2 1 ");
+}
+
+static void a_link_that_goes_takes_its_tags_with_it(void **state)
+{
+	(void)state;
+	create_tagged(1, "[\"t\"]");
+	create_tagged(2, "[\"t\",\"u\"]");
+	struct store_write ended = kit_alias(&arena, 3, "name");
+	ended.link.tags = STR("[\"t\"]");
+	ended.link.expires_ms = KIT_NOW_MS + 1;
+	assert_int_equal(kit_apply(store, &ended), 0);
+	struct store_write generated = kit_generated(&arena, 4);
+	generated.link.tags = STR("[\"t\"]");
+	generated.link.expires_ms = KIT_NOW_MS + 1;
+	assert_int_equal(kit_apply(store, &generated), 0);
+	assert_tagged("t", "4 3 2 1 ");
+
+	struct store_write gone = on_generated(STORE_LINK_DELETE, 1);
+	assert_int_equal(kit_apply(store, &gone), 0);
+	assert_tagged("t", "4 3 2 ");
+	struct store_write heir = kit_alias(&arena, 5, "name"); /* the holder of its name has ended */
+	heir.now_ms = KIT_NOW_MS + 1;
+	assert_int_equal(kit_apply(store, &heir), 0);
+	assert_tagged("t", "4 2 ");
+	heir = kit_alias(&arena, 6, "g4");
+	heir.ref.id = 4;
+	heir.now_ms = KIT_NOW_MS + 1;
+	heir.link.tags = STR("[\"u\"]");
+	assert_int_equal(kit_apply(store, &heir), 0);
+	assert_tagged("t", "2 ");
+	assert_tagged("u", "6 2 ");
+	struct store_write expire = on_generated(STORE_LINK_UPDATE, 2);
+	expire.fields = LINK_EXPIRES;
+	expire.link.expires_ms = 1;
+	assert_int_equal(kit_apply(store, &expire), 0);
+	assert_tagged("t", "2 "); /* ended, and still there */
+	struct store_write reap = on_generated(STORE_LINK_REAP, 2);
+	assert_int_equal(kit_apply(store, &reap), 0);
+	assert_tagged("t", "");
+	assert_tagged("u", "6 ");
+}
+
+static void a_create_that_fails_leaves_no_tag(void **state)
+{
+	(void)state;
+	create_alias(1, "taken");
+	struct store_write w = kit_alias(&arena, 2, "taken");
+	w.link.tags = STR("[\"t\"]");
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	w = kit_alias(&arena, 1, "other");
+	w.link.tags = STR("[\"t\"]");
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	assert_tagged("t", "");
+}
+
+/* --- click totals --- */
+
+static void set_clicks(uint64_t id, uint64_t clicks)
+{
+	const struct store_count count = {.id = id, .clicks = clicks};
+	assert_int_equal(store_set_clicks(store, &count, 1), 0);
+}
+
+static uint64_t clicks_of(uint64_t id)
+{
+	struct link_record link;
+	assert_int_equal(find(id, arena_printf(&arena, "g%llu", (unsigned long long)id).ptr, &link), 0);
+	return link.clicks;
+}
+
+static void a_new_link_has_no_clicks_whatever_its_maker_says(void **state)
+{
+	(void)state;
+	struct store_write w = kit_generated(&arena, 1);
+	w.link.clicks = 99;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(clicks_of(1), 0);
+}
+
+static void a_total_is_shown_wherever_the_link_is(void **state)
+{
+	(void)state;
+	struct link_record link;
+	struct store_write made = with_key(kit_generated(&arena, 1), "key", 1);
+	assert_int_equal(kit_apply(store, &made), 0);
+	create_alias(2, "two");
+	const struct store_count counts[] = {{.id = 2, .clicks = INT64_MAX}, {.id = 1, .clicks = 41}};
+	assert_int_equal(store_set_clicks(store, counts, ARRAY_LEN(counts)), 0);
+	made.link.clicks = 41;
+
+	assert_int_equal(find(1, "g1", &link), 0);
+	assert_link(&link, &made.link); /* and nothing else has changed, updated_ms neither */
+	assert_int_equal(find(0, "two", &link), 0);
+	assert_true(link.clicks == INT64_MAX);
+	struct store_list page = {.limit = 5, .arena = &arena};
+	assert_int_equal(store_list(store, &page), 0);
+	assert_int_equal(page.links[1].clicks, 41);
+	struct store_write w = with_key(kit_generated(&arena, 9), "key", 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(w.link.clicks, 41);
+	w = on_generated(STORE_LINK_UPDATE, 1);
+	w.fields = LINK_TITLE;
+	w.link.clicks = 1000;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(w.link.clicks, 41);
+	assert_int_equal(clicks_of(1), 41);
+	w = on_generated(STORE_LINK_DELETE, 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(w.link.clicks, 41);
+	create_generated(1);
+	assert_int_equal(clicks_of(1), 0);
+}
+
+static void totals_of_links_that_are_not_there_are_passed_over(void **state)
+{
+	(void)state;
+	create_generated(1);
+	create_generated(3);
+	const struct store_count counts[] = {{.id = 0, .clicks = 1},  {.id = 1, .clicks = 10},
+	                                     {.id = 2, .clicks = 20}, {.id = UINT64_MAX, .clicks = 5},
+	                                     {.id = 3, .clicks = 30}, {.id = 1, .clicks = 11}};
+	assert_int_equal(store_set_clicks(store, counts, ARRAY_LEN(counts)), 0);
+	assert_int_equal(clicks_of(1), 11);
+	assert_int_equal(clicks_of(3), 30);
+	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
+	assert_int_equal(store_set_clicks(store, NULL, 0), 0);
+}
+
+static void a_total_may_be_set_again_and_may_fall(void **state)
+{
+	(void)state;
+	create_generated(1);
+	set_clicks(1, 5);
+	set_clicks(1, 5);
+	assert_int_equal(clicks_of(1), 5);
+	set_clicks(1, 2);
+	assert_int_equal(clicks_of(1), 2);
+}
+
+static void as_many_totals_as_are_allowed_are_set_at_once(void **state)
+{
+	(void)state;
+	struct store_write batch[STORE_COUNTS_MAX];
+	struct store_count counts[STORE_COUNTS_MAX];
+	for (size_t i = 0; i < STORE_COUNTS_MAX; i++) {
+		batch[i] = kit_generated(&arena, i + 1);
+		counts[i] = (struct store_count){.id = STORE_COUNTS_MAX - i, .clicks = 3 * i + 1};
+	}
+	assert_int_equal(store_apply(store, batch, STORE_COUNTS_MAX), 0);
+	assert_int_equal(store_set_clicks(store, counts, STORE_COUNTS_MAX), 0);
+	for (size_t i = 0; i < STORE_COUNTS_MAX; i++)
+		assert_int_equal(clicks_of(counts[i].id), counts[i].clicks);
+}
+
+/* --- random changes against a model --- */
+
+enum { MODEL_IDS = 24, MODEL_TAGS = 5, MODEL_STEPS = 1500 };
+
+struct model {
+	bool there;
+	unsigned tags; /* a set of bits */
+	uint64_t clicks;
+};
+
+static struct model model[MODEL_IDS + 1];
+
+static uint32_t random_state;
+
+static uint32_t random_below(uint32_t bound)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 17;
+	random_state ^= random_state << 5;
+	return random_state % bound;
+}
+
+static struct str tags_text(unsigned tags)
+{
+	CLEANUP(buf_release) struct buf b = {0};
+	for (unsigned i = 0; i < MODEL_TAGS; i++) {
+		if (tags & 1U << i)
+			buf_printf(&b, "%s\"t%u\"", b.len ? "," : "[", i);
+	}
+	if (b.len == 0)
+		return random_below(2) ? STR("[]") : STR_NULL;
+	buf_char(&b, ']');
+	return arena_str(&arena, buf_view(&b));
+}
+
+static void model_create(uint64_t id)
+{
+	struct model *m = &model[id];
+	unsigned tags = random_below(1U << MODEL_TAGS);
+	struct store_write w = kit_generated(&arena, id);
+	w.link.tags = tags_text(tags);
+	w.link.clicks = 7;
+	assert_int_equal(kit_apply(store, &w), m->there ? ERR_CONFLICT : 0);
+	if (!m->there)
+		*m = (struct model){.there = true, .tags = tags};
+}
+
+static void model_update(uint64_t id)
+{
+	struct model *m = &model[id];
+	struct store_write w = on_generated(STORE_LINK_UPDATE, id);
+	unsigned tags = random_below(1U << MODEL_TAGS);
+	w.fields = random_below(4) ? LINK_TAGS : LINK_NOTE;
+	w.link.tags = tags_text(tags);
+	assert_int_equal(kit_apply(store, &w), m->there ? 0 : ERR_NOT_FOUND);
+	if (m->there && w.fields == LINK_TAGS)
+		m->tags = tags;
+}
+
+static void model_remove(uint64_t id)
+{
+	struct model *m = &model[id];
+	struct store_write w = on_generated(STORE_LINK_DELETE, id);
+	assert_int_equal(kit_apply(store, &w), m->there ? 0 : ERR_NOT_FOUND);
+	if (m->there)
+		assert_int_equal(w.link.clicks, m->clicks);
+	*m = (struct model){0};
+}
+
+static void model_count(void)
+{
+	struct store_count counts[4];
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+		counts[i].id = 1 + random_below(MODEL_IDS);
+		counts[i].clicks = random_below(1000);
+		if (model[counts[i].id].there)
+			model[counts[i].id].clicks = counts[i].clicks;
+	}
+	assert_int_equal(store_set_clicks(store, counts, ARRAY_LEN(counts)), 0);
+}
+
+static void assert_model(void)
+{
+	for (unsigned tag = 0; tag < MODEL_TAGS; tag++) {
+		CLEANUP(buf_release) struct buf expected = {0};
+		for (uint64_t id = MODEL_IDS; id > 0; id--) {
+			if (model[id].there && model[id].tags & 1U << tag)
+				buf_printf(&expected, "%llu ", (unsigned long long)id);
+		}
+		buf_append(&expected, "", 1);
+		assert_tagged(arena_printf(&arena, "t%u", tag).ptr, expected.data);
+	}
+	for (uint64_t id = 1; id <= MODEL_IDS; id++) {
+		if (model[id].there)
+			assert_int_equal(clicks_of(id), model[id].clicks);
+		else
+			assert_int_equal(kit_find_generated(store, &arena, id), ERR_NOT_FOUND);
+	}
+}
+
+static void tags_and_totals_are_right_after_any_changes(void **state)
+{
+	(void)state;
+	memset(model, 0, sizeof(model));
+	random_state = 20261115;
+	for (int step = 0; step < MODEL_STEPS; step++) {
+		uint64_t id = 1 + random_below(MODEL_IDS);
+		switch (random_below(8)) {
+		case 0:
+		case 1:
+		case 2: model_create(id); break;
+		case 3:
+		case 4: model_update(id); break;
+		case 5: model_remove(id); break;
+		default: model_count(); break;
+		}
+		if (step % 25 == 0) {
+			assert_model();
+			arena_release(&arena);
+		}
+	}
+	assert_model();
+}
+
 /* --- counters and constants --- */
 
 static uint64_t lease(const char *counter, uint64_t count)
@@ -1160,10 +1562,14 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 	};
 	made[6].fields = LINK_NOTE;
 	made[6].link.note = STR("kept");
+	made[0].link.tags = STR("[\"kept\"]");
+	made[2].link.tags = STR("[\"kept\"]");
 	assert_int_equal(store_apply(store, made, ARRAY_LEN(made)), 0);
 	struct store_write revoke = {
 	    .kind = STORE_KEY_REVOKE, .now_ms = 9, .arena = &arena, .key.id = made[3].key.id};
 	assert_int_equal(kit_apply(store, &revoke), 0);
+	set_clicks(1, 77);
+	made[6].link.clicks = 77;
 	assert_int_equal(lease("c", 10), 1);
 	char value[3] = "ab";
 	assert_int_equal(store_constant(store, STR("k"), value, 3), 0);
@@ -1174,6 +1580,7 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 		struct link_record link;
 		assert_int_equal(find(1, "g1", &link), 0);
 		assert_link(&link, &made[6].link);
+		assert_tagged("kept", "1 ");
 		assert_int_equal(find(0, "two", &link), 0);
 		assert_link(&link, &made[1].link);
 		assert_int_equal(find(3, "g3", NULL), ERR_NOT_FOUND);
@@ -1223,6 +1630,7 @@ static void round_of_leased_links(struct worker *me, struct arena *a, unsigned r
 	me->firsts[round] = first;
 	for (size_t i = 0; i < PER_ROUND; i++) {
 		writes[i] = kit_generated(a, first + i);
+		writes[i].link.tags = STR("[\"shared\"]");
 		reads[i] = (struct store_lookup){.ref = writes[i].ref, .arena = a};
 	}
 	me->wrong += store_apply(store, writes, PER_ROUND) != 0;
@@ -1235,6 +1643,11 @@ static void round_of_leased_links(struct worker *me, struct arena *a, unsigned r
 	struct store_list page = {.limit = 10, .arena = a};
 	me->wrong += store_list(store, &page) != 0 || page.count == 0;
 	me->wrong += store_ping(store, NULL) != 0;
+	const struct store_count count = {.id = first, .clicks = round};
+	uint64_t ids[4];
+	size_t found;
+	me->wrong += store_set_clicks(store, &count, 1) != 0;
+	me->wrong += store_tagged(store, STR("shared"), ARRAY_LEN(ids), ids, &found) != 0 || found == 0;
 }
 
 static void contest(struct worker *me, struct arena *a, unsigned i)
@@ -1303,6 +1716,7 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(an_alias_is_found_by_its_name),
 	    STORE_TEST(an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id),
 	    STORE_TEST(an_alias_is_not_found_by_the_id_of_its_row),
+	    STORE_TEST(without_a_key_a_link_is_found_by_its_row_whatever_its_name),
 	    STORE_TEST(what_was_never_made_is_not_found),
 	    STORE_TEST(names_are_bytes),
 	    STORE_TEST(every_field_comes_back_as_it_was_given),
@@ -1353,6 +1767,18 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(paging_goes_on_when_links_come_and_go),
 	    STORE_TEST(a_cursor_that_never_was_is_refused),
 	    STORE_TEST(a_page_without_room_is_refused),
+	    STORE_TEST(links_are_found_by_tag_newest_first),
+	    STORE_TEST(no_more_links_of_a_tag_come_than_there_is_room_for),
+	    STORE_TEST(a_tag_is_what_its_json_stands_for),
+	    STORE_TEST(an_update_moves_a_link_from_tag_to_tag),
+	    STORE_TEST(a_link_that_goes_takes_its_tags_with_it),
+	    STORE_TEST(a_create_that_fails_leaves_no_tag),
+	    STORE_TEST(a_new_link_has_no_clicks_whatever_its_maker_says),
+	    STORE_TEST(a_total_is_shown_wherever_the_link_is),
+	    STORE_TEST(totals_of_links_that_are_not_there_are_passed_over),
+	    STORE_TEST(a_total_may_be_set_again_and_may_fall),
+	    STORE_TEST(as_many_totals_as_are_allowed_are_set_at_once),
+	    STORE_TEST(tags_and_totals_are_right_after_any_changes),
 	    STORE_TEST(a_counter_starts_at_one_and_goes_on),
 	    STORE_TEST(a_counter_has_an_end),
 	    STORE_TEST(a_lease_of_nothing_is_refused),

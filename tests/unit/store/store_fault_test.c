@@ -40,7 +40,8 @@ static int call(struct store *s, const char *op)
 	struct store_list page = {.limit = 1, .arena = &arena};
 	struct key_record *keys;
 	size_t count;
-	uint64_t first;
+	uint64_t first, id;
+	const struct store_count clicks = {.id = 1, .clicks = 1};
 	char value[1] = {0};
 	if (strcmp(op, "lookup") == 0)
 		return store_lookup(s, &read, 1);
@@ -48,6 +49,10 @@ static int call(struct store *s, const char *op)
 		return store_apply(s, NULL, 0);
 	if (strcmp(op, "list") == 0)
 		return store_list(s, &page);
+	if (strcmp(op, "tagged") == 0)
+		return store_tagged(s, STR("t"), 1, &id, &count);
+	if (strcmp(op, "clicks") == 0)
+		return store_set_clicks(s, &clicks, 1);
 	if (strcmp(op, "keys") == 0)
 		return store_keys(s, &arena, &keys, &count);
 	if (strcmp(op, "lease") == 0)
@@ -61,7 +66,8 @@ static int call(struct store *s, const char *op)
 static void every_operation_fails_with_every_error_and_no_other_does(void **state)
 {
 	(void)state;
-	static const char *const ops[] = {"lookup", "apply", "list", "keys", "lease", "constant", "ping"};
+	static const char *const ops[] = {"lookup", "apply", "list",     "tagged", "clicks",
+	                                  "keys",   "lease", "constant", "ping"};
 	static const int errors[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 	for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
 		for (size_t j = 0; j < ARRAY_LEN(errors); j++) {

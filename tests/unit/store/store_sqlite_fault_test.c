@@ -143,6 +143,9 @@ static void read_under_fault(struct store *store, const struct ledger *ledger, u
 	}
 	struct store_list page = {.limit = 5, .arena = &a};
 	assert_clean_error(store_list(store, &page));
+	uint64_t ids[5];
+	size_t count;
+	assert_clean_error(store_tagged(store, STR("all"), ARRAY_LEN(ids), ids, &count));
 }
 
 struct run {
@@ -170,6 +173,8 @@ static void work(struct run *run, struct store *store, const size_t *fillers, un
 	for (unsigned b = 1; b <= batches; b++) {
 		note_failure(run, ledger_apply(&run->ledger, store, b, fillers[b - 1]));
 		read_under_fault(store, &run->ledger, b);
+		const struct store_count clicks = {.id = 10ULL * b + 1, .clicks = b};
+		note_failure(run, store_set_clicks(store, &clicks, 1));
 		note_failure(run, ledger_lease(&run->ledger, store));
 		int r = store_constant(store, STR("name"), constant, sizeof(constant));
 		assert_clean_error(r);

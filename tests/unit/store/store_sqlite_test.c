@@ -243,6 +243,84 @@ static void a_damaged_page_is_told_and_the_others_are_read(void **state)
 	store_free(store);
 }
 
+/* --- files of earlier versions --- */
+
+/* The tables of version 1, as that version made them. */
+static const char version_1[] =
+    "PRAGMA journal_mode = WAL;"
+    "BEGIN;"
+    "CREATE TABLE link (id INTEGER PRIMARY KEY, alias TEXT, owner INTEGER NOT NULL, user_name TEXT,"
+    " url TEXT NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,"
+    " expires_ms INTEGER NOT NULL, redirect_status INTEGER NOT NULL, enabled INTEGER NOT NULL,"
+    " title TEXT, note TEXT, tags TEXT) STRICT;"
+    "CREATE INDEX link_by_owner ON link (owner);"
+    "CREATE TABLE alias (name TEXT PRIMARY KEY, id INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE replay (owner INTEGER NOT NULL, key TEXT NOT NULL, fingerprint BLOB NOT NULL,"
+    " link INTEGER NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (owner, key)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX replay_by_age ON replay (created_ms);"
+    "CREATE TABLE api_key (id INTEGER PRIMARY KEY, name TEXT, digest BLOB NOT NULL UNIQUE,"
+    " admin INTEGER NOT NULL, created_ms INTEGER NOT NULL, revoked_ms INTEGER NOT NULL,"
+    " creates_max INTEGER NOT NULL, redirects_max INTEGER NOT NULL, period_ms INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE counter (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE constant (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+    "INSERT INTO link VALUES"
+    " (1, NULL, 7, NULL, 'https://example.com/1', 5, 6, 0, 302, 1, NULL, NULL, '[\"old\",\"both\",\"old\"]'),"
+    " (2, 'two', 7, 'who', 'https://example.com/2', 5, 6, 0, 308, 0, 'title', 'note', '[\"both\"]'),"
+    " (3, NULL, 7, NULL, 'https://example.com/3', 5, 6, 0, 302, 1, NULL, NULL, NULL),"
+    " (4, NULL, 7, NULL, 'https://example.com/4', 5, 6, 0, 302, 1, NULL, NULL, 'damaged [');"
+    "INSERT INTO alias VALUES ('two', 2);"
+    "INSERT INTO counter VALUES ('ids', 5);"
+    "PRAGMA application_id = 1668641396; PRAGMA user_version = 1;"
+    "COMMIT;";
+
+static void assert_tagged(struct store *store, struct str tag, size_t expected_count, uint64_t newest)
+{
+	uint64_t ids[8] = {0};
+	size_t count;
+	assert_int_equal(store_tagged(store, tag, ARRAY_LEN(ids), ids, &count), 0);
+	assert_int_equal(count, expected_count);
+	assert_int_equal(ids[0], newest);
+}
+
+static void a_file_of_version_1_opens_with_no_clicks_and_all_its_tags(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	file_sql(version_1);
+	for (int i = 0; i < 2; i++) { /* also when it has been brought up to date already */
+		struct store *store = store_open();
+		struct link_record link;
+		assert_int_equal(kit_find(store, &a, 1, "g1", &link), 0);
+		assert_int_equal(link.clicks, 0);
+		assert_true(str_eq(link.tags, STR("[\"old\",\"both\",\"old\"]")));
+		assert_int_equal(kit_find(store, &a, 0, "two", &link), 0);
+		assert_int_equal(link.clicks, 0);
+		assert_int_equal(link.redirect_status, 308);
+		assert_true(str_eq(link.title, STR("title")));
+		assert_int_equal(kit_find_generated(store, &a, 4), 0);
+		assert_tagged(store, STR("old"), 1, 1);
+		assert_tagged(store, STR("both"), 2, 2);
+		assert_tagged(store, STR("damaged ["), 0, 0);
+		store_free(store);
+	}
+}
+
+static void a_link_of_version_1_is_counted_and_loses_its_tags_when_it_goes(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	file_sql(version_1);
+	struct store *store = store_open();
+	const struct store_count count = {.id = 1, .clicks = 12};
+	assert_int_equal(store_set_clicks(store, &count, 1), 0);
+	struct store_write w = {.kind = STORE_LINK_DELETE, .arena = &a, .ref = {1, STR("g1")}};
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(w.link.clicks, 12);
+	assert_tagged(store, STR("old"), 0, 0);
+	assert_tagged(store, STR("both"), 1, 2);
+	store_free(store);
+}
+
 /* --- kill -9 --- */
 
 /* Works until it is killed, and tells of each acknowledgement. */
@@ -367,6 +445,8 @@ int main(void)
 	    FILE_TEST(what_is_stored_is_for_its_owner_only),
 	    FILE_TEST(a_clean_close_leaves_one_file),
 	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
+	    FILE_TEST(a_file_of_version_1_opens_with_no_clicks_and_all_its_tags),
+	    FILE_TEST(a_link_of_version_1_is_counted_and_loses_its_tags_when_it_goes),
 	    FILE_TEST(what_a_killed_process_acknowledged_is_there),
 	    FILE_TEST(steady_reading_does_not_let_the_log_grow),
 	};
