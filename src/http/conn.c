@@ -1,9 +1,10 @@
 /*
- * One connection is in one of four states:
+ * One connection is in one of five states:
  *
  *   HEAD     waiting for a request's head, or for the rest of it
  *   BODY     the head is kept in the arena, the body gathers behind it
  *   WAITING  the handler deferred; input is paused until the reply
+ *   ENDLESS  the answer belongs to an owner who writes on; input is thrown away
  *   ENDING   the last response is queued; later bytes are not looked at
  *
  * A request whose body is not all there yet is copied into the arena and parsed again from the copy: the
@@ -31,7 +32,7 @@ const struct conf_row http_rows[] = {
         "Most bytes of header fields in a request; beyond them it gets 431."),
     ROW("headers", CONF_UINT, limits.headers_max, "100", 8, HTTP_FIELDS_MAX,
         "Most header fields in a request; beyond them it gets 431."),
-    ROW("body_bytes", CONF_BYTES, limits.body_bytes_max, "1m", 1024, 1 << 30,
+    ROW("body_bytes", CONF_BYTES, limits.body_bytes_max, "4m", 1024, 1 << 30,
         "Largest request body; a larger one gets 413."),
     ROW("head_time", CONF_DURATION, head_ms, "10s", 100, 3600000,
         "Time a client has for a request's head, from its first byte to its last; then it gets 408."),
@@ -49,7 +50,7 @@ const size_t http_row_count = ARRAY_LEN(http_rows);
 
 enum { BACKLOG_BYTES_MAX = 256 * 1024 }; /* queued output beyond which no further request is parsed */
 
-enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAITING, CONN_ENDING };
+enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAITING, CONN_ENDLESS, CONN_ENDING };
 
 struct http_conn {
 	struct stream stream;
@@ -74,6 +75,11 @@ struct http_conn {
 	struct buf body;
 	struct http_request *kept; /* in the arena, while a body gathers */
 	struct arena arena;
+
+	/* of an endless answer */
+	struct http_stream_owner *owner; /* until it has been told of the end, or has ended it */
+	uint64_t queued_bytes;           /* in all */
+	uint64_t owed_bytes;             /* of which this much must have left by the deadline */
 };
 
 struct http_server {
@@ -87,7 +93,7 @@ struct http_server {
 	struct http_request request; /* the one at hand: parsed in place, handled before the next */
 };
 
-static const struct stream_ops conn_stream_ops;
+static const struct stream_ops conn_stream_ops, endless_stream_ops;
 
 static struct http_conn *conn_of(struct stream *s)
 {
@@ -200,6 +206,15 @@ static void reply_end(struct http_conn *c)
 	stream_resume(&c->stream);
 }
 
+/* A handler put a forbidden byte in a field: our bug, but not the peer's problem. */
+static void reply_failed(struct http_conn *c)
+{
+	static const struct http_response failed = {.status = 500};
+	c->keep_alive = false;
+	http_response_write(stream_out_begin(&c->stream), &failed, reply_flags(c),
+	                    loop_http_date(c->srv->loop));
+}
+
 void http_reply(struct http_conn *c, const struct http_response *r)
 {
 	if (!reply_begin(c))
@@ -207,12 +222,8 @@ void http_reply(struct http_conn *c, const struct http_response *r)
 	count_reply(c, r->status);
 	int e = http_response_write(stream_out_begin(&c->stream), r, reply_flags(c),
 	                            loop_http_date(c->srv->loop));
-	if (e == ERR_INVALID) { /* a handler put a forbidden byte in a field: our bug, but not the peer's
-		                   problem */
-		static const struct http_response failed = {.status = 500};
-		c->keep_alive = false;
-		http_response_write(stream_out_begin(&c->stream), &failed, reply_flags(c),
-		                    loop_http_date(c->srv->loop));
+	if (e == ERR_INVALID) {
+		reply_failed(c);
 	} else if (e < 0) {
 		stream_abort(&c->stream);
 		return;
@@ -241,6 +252,140 @@ void http_conn_defer(struct http_conn *c)
 	stream_pause(&c->stream);
 	stream_set_deadline(&c->stream, 0);
 }
+
+/* Answers without an end */
+
+static uint64_t endless_sent(const struct http_conn *c)
+{
+	return c->queued_bytes - stream_backlog(&c->stream);
+}
+
+/* What is queued by now must have left in time. What is added later does not move that time: it is for the
+ * next one, or a peer that reads nothing could be told a little now and then for ever. */
+static void endless_owe(struct http_conn *c)
+{
+	c->owed_bytes = c->queued_bytes;
+	set_output_deadline(c);
+	stream_ask_drained(&c->stream);
+}
+
+static void endless_over(struct http_conn *c)
+{
+	struct http_stream_owner *owner = steal(c->owner);
+	conn_end(c);
+	owner->closed(owner);
+}
+
+/* False when there will be no answer but a failure; its owner hears of it when the connection has ended. */
+static bool endless_head(struct http_conn *c, const struct http_response *head)
+{
+	int e = http_response_write(stream_out_begin(&c->stream), head, HTTP_OUT_CLOSE | HTTP_OUT_ENDLESS,
+	                            loop_http_date(c->srv->loop));
+	if (e == ERR_INVALID)
+		reply_failed(c);
+	stream_written(&c->stream);
+	if (e == ERR_INVALID)
+		conn_end(c);
+	else if (e < 0)
+		stream_abort(&c->stream);
+	return e == 0 && stream_is_open(&c->stream);
+}
+
+void http_stream_begin(struct http_conn *c, const struct http_response *head, struct http_stream_owner *owner)
+{
+	ASSERT(!c->replied && c->method != HTTP_HEAD);
+	if (c->gone) {
+		owner->closed(owner);
+		c->replied = true;
+		conn_free(c);
+		return;
+	}
+	bool waited = c->state == CONN_WAITING;
+	c->replied = true;
+	c->keep_alive = false;
+	c->state = CONN_ENDLESS;
+	c->owner = owner;
+	c->stream.ops = &endless_stream_ops;
+	if (!stream_is_open(&c->stream))
+		return; /* it went in this very turn: endless_closed follows */
+	count_reply(c, head->status);
+	if (!endless_head(c, head))
+		return;
+	c->queued_bytes = stream_backlog(&c->stream);
+	endless_owe(c);
+	if (c->srv->draining)
+		endless_over(c);
+	else if (waited)
+		stream_resume(&c->stream);
+}
+
+bool http_stream_write(struct http_conn *c, struct str bytes)
+{
+	ASSERT(c->owner);
+	if (!stream_is_open(&c->stream) || stream_backlog(&c->stream) + bytes.len > HTTP_STREAM_BACKLOG_MAX)
+		return false;
+	if (bytes.len == 0)
+		return true;
+	bool owes_nothing = endless_sent(c) >= c->owed_bytes;
+	stream_write(&c->stream, bytes.ptr, bytes.len);
+	c->queued_bytes += bytes.len;
+	if (owes_nothing)
+		endless_owe(c);
+	return stream_is_open(&c->stream);
+}
+
+void http_stream_end(struct http_conn *c)
+{
+	ASSERT(c->owner);
+	c->owner = NULL;
+	if (stream_is_open(&c->stream))
+		conn_end(c);
+}
+
+static size_t endless_bytes(struct stream *s, const char *data, size_t len)
+{
+	(void)s;
+	(void)data;
+	return len;
+}
+
+static void endless_eof(struct stream *s)
+{
+	endless_over(conn_of(s));
+}
+
+static void endless_drained(struct stream *s)
+{
+	stream_set_deadline(s, 0);
+}
+
+static void endless_deadline(struct stream *s)
+{
+	struct http_conn *c = conn_of(s);
+	if (endless_sent(c) < c->owed_bytes)
+		stream_abort(s);
+	else
+		endless_owe(c); /* for what was added since */
+}
+
+static void endless_closed(struct stream *s)
+{
+	struct http_conn *c = conn_of(s);
+	struct http_stream_owner *owner = steal(c->owner);
+	if (owner)
+		owner->closed(owner);
+	conn_free(c);
+}
+
+static const struct stream_ops endless_stream_ops = {
+    .bytes = endless_bytes,
+    .eof = endless_eof,
+    .drained = endless_drained,
+    .deadline = endless_deadline,
+    .closed = endless_closed,
+};
+
+/* Requests that cannot be read */
 
 static void refuse(struct http_conn *c, int status, const char *reason)
 {
@@ -277,7 +422,8 @@ static bool handle(struct http_conn *c, const struct http_request *req)
 		return false;
 	}
 	if (!c->keep_alive) {
-		conn_end(c);
+		if (c->state != CONN_ENDLESS)
+			conn_end(c);
 		return false;
 	}
 	request_reset(c);
@@ -416,8 +562,12 @@ static size_t conn_bytes(struct stream *s, const char *data, size_t len)
 		                                 : head_bytes(c, data + used, len - used, &go_on);
 		used += n;
 	}
-	if (c->state == CONN_HEAD && !c->head_started && stream_is_open(s))
-		set_idle_deadline(c);
+	if (LIKELY(c->state == CONN_HEAD)) {
+		if (!c->head_started && stream_is_open(s))
+			set_idle_deadline(c);
+	} else if (c->state == CONN_ENDLESS) {
+		used = len; /* nobody will look at what is behind the request */
+	}
 	return used;
 }
 
@@ -529,6 +679,8 @@ static void drain_one(struct stream *s, void *ctx)
 	struct http_conn *c = conn_of(s);
 	if (c->state == CONN_HEAD && !c->head_started && !c->parked)
 		stream_close(s);
+	else if (c->state == CONN_ENDLESS && c->owner && stream_is_open(s))
+		endless_over(c);
 }
 
 void http_server_drain(struct http_server *srv)
@@ -551,4 +703,9 @@ struct arena *http_conn_arena(struct http_conn *c)
 struct loop *http_conn_loop(struct http_conn *c)
 {
 	return c->srv->loop;
+}
+
+const struct net_addr *http_conn_peer(const struct http_conn *c)
+{
+	return &c->stream.peer;
 }

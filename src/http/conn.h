@@ -48,7 +48,7 @@ int http_server_new(struct loop *l, const struct http_settings *s, const struct 
 void http_server_free(struct http_server *srv); /* all connections must be gone */
 int http_server_listen(struct http_server *srv, int fd, struct err *e);
 
-/* No new connections; idle ones close now, the others after the answer under way. */
+/* No new connections; idle ones and endless answers end now, the others after the answer under way. */
 void http_server_drain(struct http_server *srv);
 bool http_server_is_idle(
     const struct http_server *srv); /* no connection, and no promise to one that has gone */
@@ -60,6 +60,33 @@ void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_
 /* Promises a later reply. Whoever holds the promise must keep it even if the peer has gone by then. */
 void http_conn_defer(struct http_conn *c);
 
-/* Memory that lives until the reply. */
+/*
+ * An answer that goes on until one side ends it (server-sent events). It takes the place of http_reply, in
+ * the handler or after http_conn_defer, but not for HEAD, which is answered as usual. The head says no length
+ * and `Connection: close`: the answer ends with the connection, which HTTP/1.0 understands as well; its body
+ * is the first of the bytes.
+ *
+ * What the peer sends from now on is read and thrown away, requests too; when it sends no more, it has gone.
+ * There may be nothing to read for ever; what there is, it must read at the minimum rate, or is cut off.
+ */
+struct http_stream_owner {
+	/* The peer has gone, or the server drains: write no more. Called once, on the loop's thread, unless
+	 * the owner ended the stream itself; perhaps before http_stream_begin returns. The connection's arena
+	 * lives at least until then. */
+	void (*closed)(struct http_stream_owner *);
+};
+
+enum { HTTP_STREAM_BACKLOG_MAX = 256 * 1024 };
+
+void http_stream_begin(struct http_conn *c, const struct http_response *head,
+                       struct http_stream_owner *owner);
+
+/* False when the bytes were not taken: more than HTTP_STREAM_BACKLOG_MAX would wait for the peer to read, or
+ * `closed` is about to be called. */
+bool http_stream_write(struct http_conn *c, struct str bytes);
+void http_stream_end(struct http_conn *c); /* the peer may still read what was written */
+
+/* Memory that lives until the reply; that of an endless answer until its end. */
 struct arena *http_conn_arena(struct http_conn *c);
 struct loop *http_conn_loop(struct http_conn *c);
+const struct net_addr *http_conn_peer(const struct http_conn *c);

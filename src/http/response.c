@@ -20,7 +20,7 @@ _Static_assert(sizeof(LINE_KEEP_10) - 1 <= HTTP_READY_EXTRA, "room for the Conne
 /* What is worked out before the copying. */
 struct plan {
 	struct str status_line;
-	struct str length_line; /* empty when the status has no body */
+	struct str length_line; /* empty when the status has no body, or the body no end */
 	struct str connection_line;
 	struct str body;
 	char status_text[64];
@@ -125,11 +125,13 @@ static void plan_make(struct plan *p, const struct http_response *r, unsigned fl
 	p->length_line = STR("");
 	p->body = STR("");
 	if (status_has_body(r->status)) {
-		len = snprintf(p->length_text, sizeof(p->length_text), "Content-Length: %zu\r\n",
-		               r->body.len);
-		p->length_line = str_n(p->length_text, (size_t)len);
 		if (!(flags & HTTP_OUT_HEAD_ONLY))
 			p->body = r->body;
+		if (!(flags & HTTP_OUT_ENDLESS)) {
+			len = snprintf(p->length_text, sizeof(p->length_text), "Content-Length: %zu\r\n",
+			               r->body.len);
+			p->length_line = str_n(p->length_text, (size_t)len);
+		}
 	}
 	p->connection_line = connection_line(flags);
 }

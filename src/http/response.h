@@ -13,6 +13,7 @@ enum {
 	HTTP_OUT_HEAD_ONLY = 1, /* the answer to HEAD: same head, no body */
 	HTTP_OUT_CLOSE = 2,     /* says Connection: close */
 	HTTP_OUT_KEEP_10 = 4,   /* says Connection: keep-alive, to an HTTP/1.0 client that asked */
+	HTTP_OUT_ENDLESS = 8,   /* no Content-Length: more follows the body until the connection ends */
 };
 
 struct http_response {
@@ -24,8 +25,8 @@ struct http_response {
 };
 
 /*
- * Appends status line, Date, the fields, Content-Type, Content-Length (none for 1xx, 204 and 304),
- * Connection, and the body. 0 or ERR_INVALID or ERR_NOMEM (then `out` is as before).
+ * Appends status line, Date, the fields, Content-Type, Content-Length (none for 1xx, 204, 304 and what has no
+ * end), Connection, and the body. 0 or ERR_INVALID or ERR_NOMEM (then `out` is as before).
  */
 int http_response_write(struct buf *out, const struct http_response *r, unsigned flags,
                         const char date[HTTP_DATE_BYTES]);

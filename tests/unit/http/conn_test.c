@@ -17,7 +17,9 @@
 
 /*
  * A server in a thread of its own. Paths: /now answers at once with its number; /hold defers until release();
- * /big has an answer of 64 KiB; /bad puts a forbidden byte into a field. A POST answers with its body.
+ * /big has an answer of 64 KiB; /bad puts a forbidden byte into a field; /endless begins an answer that
+ * tell() goes on with; /brief is one that ends at once; /endless-bad cannot begin. A POST answers with its
+ * body.
  */
 static struct {
 	struct loop *loop;
@@ -27,6 +29,11 @@ static struct {
 	struct http_conn *held;
 	_Atomic bool holding;
 	int requests; /* on the loop's thread */
+
+	struct http_stream_owner owner; /* of the endless answer */
+	struct http_conn *endless;
+	struct str told; /* what tell() writes */
+	_Atomic int begun, closed, writes, refused;
 } fx;
 
 static char big[65536];
@@ -35,6 +42,27 @@ static void reply_text(struct http_conn *c, struct str text)
 {
 	const struct http_response r = {.status = 200, .content_type = STR("text/plain"), .body = text};
 	http_reply(c, &r);
+}
+
+static void endless_closed(struct http_stream_owner *owner)
+{
+	assert_ptr_equal(owner, &fx.owner);
+	fx.endless = NULL;
+	fx.closed++;
+}
+
+static void begin_endless(struct http_conn *c, struct str field)
+{
+	const struct http_field fields[] = {{STR("X-Field"), field}};
+	const struct http_response head = {.status = 200,
+	                                   .content_type = STR("text/event-stream"),
+	                                   .body = STR("hello "),
+	                                   .fields = fields,
+	                                   .field_count = 1};
+	fx.owner.closed = endless_closed;
+	fx.endless = c;
+	http_stream_begin(c, &head, &fx.owner);
+	fx.begun++;
 }
 
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
@@ -54,6 +82,14 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 		const struct http_field field = {STR("X-Evil"), STR("a\r\nSet-Cookie: b")};
 		const struct http_response r = {.status = 200, .fields = &field, .field_count = 1};
 		http_reply(c, &r);
+	} else if (str_eq(req->path, STR("/endless"))) {
+		begin_endless(c, STR("v"));
+	} else if (str_eq(req->path, STR("/endless-bad"))) {
+		begin_endless(c, STR("a\r\nb"));
+	} else if (str_eq(req->path, STR("/brief"))) {
+		begin_endless(c, STR("v"));
+		assert_true(http_stream_write(c, STR("and bye")));
+		http_stream_end(c);
 	} else {
 		reply_text(c, str_n(text, (size_t)snprintf(text, sizeof(text), "%d", fx.requests)));
 	}
@@ -70,6 +106,28 @@ static void release_open(struct mail *m)
 {
 	fx.holding = false;
 	reply_text(fx.held, STR("released"));
+	free(m);
+}
+
+static void release_endless_open(struct mail *m)
+{
+	fx.holding = false;
+	begin_endless(fx.held, STR("v"));
+	free(m);
+}
+
+static void tell_open(struct mail *m)
+{
+	if (fx.endless && !http_stream_write(fx.endless, fx.told))
+		fx.refused++;
+	fx.writes++;
+	free(m);
+}
+
+static void end_open(struct mail *m)
+{
+	http_stream_end(fx.endless);
+	fx.endless = NULL;
 	free(m);
 }
 
@@ -126,6 +184,8 @@ static void start(struct http_settings settings)
 	memset(big, 'b', sizeof(big));
 	fx.requests = 0;
 	fx.holding = false;
+	fx.endless = NULL;
+	fx.begun = fx.closed = fx.writes = fx.refused = 0;
 	assert_int_equal(net_addr_parse(STR("127.0.0.1:0"), &fx.addr, NULL), 0);
 	assert_int_equal(net_listen(&fx.addr, 64, &fd, NULL), 0);
 	assert_int_equal(loop_new(&config, &fx.loop, NULL), 0);
@@ -461,6 +521,299 @@ static void draining_closes_the_idle_and_finishes_the_busy(void **state)
 	stop();
 }
 
+/* Answers without an end */
+
+static void hear_exactly(int fd, const char *text)
+{
+	char heard[256] = "";
+	size_t want = strlen(text);
+	assert_true(want < sizeof(heard));
+	assert_int_equal(recv(fd, heard, want, MSG_WAITALL), want);
+	assert_string_equal(heard, text);
+}
+
+/* The head, byte by byte, so that what follows stays in the socket. */
+static void hear_endless_head(int fd)
+{
+	char head[1024] = "";
+	for (size_t len = 0; !strstr(head, "\r\n\r\n"); len++) {
+		assert_true(len < sizeof(head) - 1);
+		assert_int_equal(recv(fd, head + len, 1, 0), 1);
+	}
+	assert_ptr_equal(strstr(head, "HTTP/1.1 200 OK\r\n"), head);
+	assert_non_null(strstr(head, "\r\nConnection: close\r\n"));
+	assert_non_null(strstr(head, "\r\nContent-Type: text/event-stream\r\n"));
+	assert_non_null(strstr(head, "\r\nX-Field: v\r\n"));
+	assert_null(strstr(head, "Content-Length"));
+	assert_null(strstr(head, "Transfer-Encoding"));
+	hear_exactly(fd, "hello ");
+}
+
+static void tell(struct str bytes)
+{
+	int before = fx.writes;
+	fx.told = bytes;
+	post(tell_open);
+	while (fx.writes == before)
+		sched_yield();
+}
+
+static void wait_until_closed(void)
+{
+	while (fx.closed == 0)
+		sched_yield();
+}
+
+static void an_endless_answer_goes_on_until_its_owner_ends_it(void **state)
+{
+	(void)state;
+	static const char *const requests[] = {GET("/endless"), "GET /endless HTTP/1.0\r\n\r\n"};
+	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+		start(usual);
+		int fd = dial();
+		say(fd, requests[i]);
+		hear_endless_head(fd);
+		tell(STR("one "));
+		hear_exactly(fd, "one ");
+		tell(STR(""));
+		tell(STR("two"));
+		hear_exactly(fd, "two");
+		post(end_open);
+		expect_end(fd);
+		stop();
+		assert_int_equal(fx.closed, 0);
+		assert_int_equal(fx.refused, 0);
+	}
+}
+
+static void an_endless_answer_may_end_where_it_began(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/now") GET("/brief") GET("/now"));
+	expect(fd, 200, "1");
+	hear_endless_head(fd);
+	hear_exactly(fd, "and bye");
+	expect_end(fd);
+	stop();
+	assert_int_equal(fx.requests, 2);
+	assert_int_equal(fx.closed, 0);
+}
+
+static void what_a_peer_says_into_an_endless_answer_is_thrown_away(void **state)
+{
+	(void)state;
+	static char flood[65536];
+	memset(flood, 'x', sizeof(flood));
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/endless") GET("/now"));
+	hear_endless_head(fd);
+	size_t before = allocated_bytes();
+	for (int i = 0; i < 100; i++) /* more than sockets hold: it is read */
+		assert_int_equal(send(fd, flood, sizeof(flood), MSG_NOSIGNAL), sizeof(flood));
+	say(fd, GET("/now"));
+	tell(STR("still here"));
+	hear_exactly(fd, "still here");
+	assert_true(allocated_bytes() < before + (1 << 20));
+	post(end_open);
+	expect_end(fd);
+	stop();
+	assert_int_equal(fx.requests, 1);
+}
+
+static void the_owner_hears_once_that_the_peer_has_gone(void **state)
+{
+	(void)state;
+	for (int reset = 0; reset < 2; reset++) {
+		start(usual);
+		int fd = dial();
+		say(fd, GET("/endless"));
+		hear_endless_head(fd);
+		if (reset) {
+			struct linger at_once = {.l_onoff = 1};
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+			close(fd);
+		} else {
+			shutdown(fd, SHUT_WR); /* it might still read, but nobody waits for events so */
+			expect_end(fd);
+		}
+		wait_until_closed();
+		tell(STR("to nobody"));
+		stop();
+		assert_int_equal(fx.closed, 1);
+	}
+}
+
+static void an_endless_answer_may_be_idle_for_ever(void **state)
+{
+	(void)state;
+	struct http_settings s = usual;
+	s.head_ms = s.idle_ms = 100;
+	start(s);
+	int fd = dial(), clock = dial();
+	say(fd, GET("/endless"));
+	hear_endless_head(fd);
+	for (int i = 0; i < 3; i++) {
+		expect_end(clock); /* after the time for a head; by then those of the other are over too */
+		clock = dial();
+	}
+	close(clock);
+	tell(STR("awake"));
+	hear_exactly(fd, "awake");
+	post(end_open);
+	expect_end(fd);
+	stop();
+	assert_int_equal(fx.closed, 0);
+}
+
+/* Writes until the sockets are full, and then until no more is taken. */
+static void tell_until_refused(struct str bytes)
+{
+	fx.refused = 0;
+	for (int i = 0; fx.refused == 0 && fx.closed == 0; i++) {
+		assert_true(i < 10000);
+		tell(bytes);
+	}
+}
+
+static void a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off(void **state)
+{
+	(void)state;
+	struct http_settings s = usual;
+	s.head_ms = 200;
+	s.body_bytes_rate = 1 << 30;
+	start(s);
+	int fd = dial();
+	say(fd, GET("/endless"));
+	hear_endless_head(fd);
+	size_t before = allocated_bytes();
+	tell_until_refused(str_n(big, sizeof(big)));
+	assert_true(fx.closed || allocated_bytes() < before + 4 * HTTP_STREAM_BACKLOG_MAX);
+	wait_until_closed();
+	close(fd);
+	stop();
+	assert_int_equal(fx.closed, 1);
+}
+
+static void a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more(void **state)
+{
+	(void)state;
+	static char heard[sizeof(big)];
+	struct http_settings s = usual;
+	s.head_ms = 300;
+	s.body_bytes_rate = 1 << 20;
+	start(s);
+	int fd = dial(), clock = dial();
+	say(fd, GET("/endless"));
+	hear_endless_head(fd);
+	struct pollfd over = {.fd = clock, .events = POLLIN};
+	for (int lives = 0; lives < 3;) {
+		tell_until_refused(str_n(big, sizeof(big)));
+		assert_int_equal(recv(fd, heard, sizeof(heard), MSG_WAITALL), sizeof(heard));
+		if (poll(&over, 1, 0) == 1) {
+			expect_end(clock);
+			over.fd = clock = dial();
+			lives++;
+		}
+	}
+	assert_int_equal(fx.closed, 0);
+	close(clock);
+	tell_until_refused(str_n(big, sizeof(big)));
+	wait_until_closed();
+	close(fd);
+	stop();
+	assert_int_equal(fx.closed, 1);
+}
+
+static void draining_ends_endless_answers_at_once(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/endless"));
+	hear_endless_head(fd);
+	tell(STR("last words"));
+	post(drain_open);
+	hear_exactly(fd, "last words");
+	expect_end(fd);
+	stop();
+	assert_int_equal(fx.closed, 1);
+}
+
+static void an_endless_answer_may_begin_after_a_deferral(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/hold") GET("/now"));
+	wait_until_held();
+	post(release_endless_open);
+	hear_endless_head(fd);
+	tell(STR("deferred"));
+	hear_exactly(fd, "deferred");
+	shutdown(fd, SHUT_WR);
+	expect_end(fd);
+	wait_until_closed();
+	stop();
+	assert_int_equal(fx.closed, 1);
+	assert_int_equal(fx.requests, 1);
+}
+
+static void an_endless_answer_to_a_peer_that_has_gone_is_over_at_once(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial(), other = dial();
+	say(fd, GET("/hold"));
+	wait_until_held();
+	struct linger reset = {.l_onoff = 1};
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	close(fd);
+	for (int i = 0; i < 3; i++) {
+		say(other, GET("/now"));
+		expect(other, 200, NULL);
+	}
+	post(release_endless_open);
+	wait_until_closed();
+	close(other);
+	stop();
+	assert_int_equal(fx.closed, 1);
+}
+
+static void an_endless_answer_does_not_begin_while_the_server_drains(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/hold"));
+	wait_until_held();
+	post(drain_open);
+	post(release_endless_open);
+	hear_endless_head(fd);
+	expect_end(fd);
+	stop();
+	assert_int_equal(fx.closed, 1);
+}
+
+static void an_endless_answer_with_a_forbidden_byte_is_a_failure(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/endless-bad"));
+	expect(fd, 500, "");
+	while (fx.begun == 0)
+		sched_yield();
+	tell(STR("into the void"));
+	assert_int_equal(fx.refused + fx.closed, 1);
+	expect_end(fd);
+	wait_until_closed();
+	stop();
+	assert_int_equal(fx.closed, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -479,6 +832,18 @@ int main(void)
 	    cmocka_unit_test(a_head_that_dawdles_gets_408_whatever_trickles_in),
 	    cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
 	    cmocka_unit_test(draining_closes_the_idle_and_finishes_the_busy),
+	    cmocka_unit_test(an_endless_answer_goes_on_until_its_owner_ends_it),
+	    cmocka_unit_test(an_endless_answer_may_end_where_it_began),
+	    cmocka_unit_test(what_a_peer_says_into_an_endless_answer_is_thrown_away),
+	    cmocka_unit_test(the_owner_hears_once_that_the_peer_has_gone),
+	    cmocka_unit_test(an_endless_answer_may_be_idle_for_ever),
+	    cmocka_unit_test(a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off),
+	    cmocka_unit_test(a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more),
+	    cmocka_unit_test(draining_ends_endless_answers_at_once),
+	    cmocka_unit_test(an_endless_answer_may_begin_after_a_deferral),
+	    cmocka_unit_test(an_endless_answer_to_a_peer_that_has_gone_is_over_at_once),
+	    cmocka_unit_test(an_endless_answer_does_not_begin_while_the_server_drains),
+	    cmocka_unit_test(an_endless_answer_with_a_forbidden_byte_is_a_failure),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
