@@ -1,0 +1,319 @@
+#include "base/json_in.h"
+
+#include "base/utf8.h"
+
+struct json_in json_in_begin(struct str text)
+{
+	return (struct json_in){.at = text.ptr, .end = text.ptr + text.len, .start = text.ptr};
+}
+
+static bool fail(struct json_in *in, const char *what)
+{
+	if (!in->wrong)
+		in->wrong = what;
+	in->end = in->at; /* nothing comes after an error */
+	return false;
+}
+
+static void skip_space(struct json_in *in)
+{
+	while (in->at < in->end && (*in->at == ' ' || *in->at == '\n' || *in->at == '\r' || *in->at == '\t'))
+		in->at++;
+}
+
+bool json_in_at_end(struct json_in *in)
+{
+	skip_space(in);
+	return !in->wrong && in->at == in->end;
+}
+
+enum json_in_kind json_in_peek(struct json_in *in)
+{
+	skip_space(in);
+	if (in->at == in->end) {
+		fail(in, "it ends too early");
+		return JSON_IN_NONE;
+	}
+	switch (*in->at) {
+	case '{': return JSON_IN_OBJECT;
+	case '[': return JSON_IN_ARRAY;
+	case '"': return JSON_IN_STRING;
+	case 't': return JSON_IN_TRUE;
+	case 'f': return JSON_IN_FALSE;
+	case 'n': return JSON_IN_NULL;
+	case '-':
+	case '0' ... '9': return JSON_IN_NUMBER;
+	default: fail(in, "a value was expected"); return JSON_IN_NONE;
+	}
+}
+
+static bool take(struct json_in *in, char c, const char *what)
+{
+	skip_space(in);
+	if (in->at == in->end || *in->at != c)
+		return fail(in, what);
+	in->at++;
+	return true;
+}
+
+bool json_in_enter(struct json_in *in, char bracket)
+{
+	return take(in, bracket, "a bracket was expected");
+}
+
+bool json_in_more(struct json_in *in, char bracket, bool *first)
+{
+	char closing = bracket == '{' ? '}' : ']';
+	bool was_first = *first;
+	*first = false;
+	skip_space(in);
+	if (in->at < in->end && *in->at == closing) {
+		in->at++;
+		return false;
+	}
+	return was_first ? !in->wrong && (in->at < in->end || fail(in, "it ends too early"))
+	                 : take(in, ',', "a comma or a closing bracket was expected");
+}
+
+/* Strings */
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = ascii_lower(c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool take_hex4(struct json_in *in, unsigned *ret)
+{
+	*ret = 0;
+	if (in->end - in->at < 4)
+		return fail(in, "a \\u escape is cut short");
+	for (int i = 0; i < 4; i++) {
+		int digit = hex_digit(*in->at++);
+		if (digit < 0)
+			return fail(in, "a \\u escape needs four hexadecimal digits");
+		*ret = *ret << 4 | (unsigned)digit;
+	}
+	return true;
+}
+
+static bool take_unicode(struct json_in *in, unsigned *ret)
+{
+	unsigned low;
+	if (!take_hex4(in, ret))
+		return false;
+	if (*ret == 0)
+		return fail(in, "a string must not hold \\u0000");
+	if (*ret >= 0xdc00 && *ret <= 0xdfff)
+		return fail(in, "a surrogate stands alone");
+	if (*ret < 0xd800 || *ret > 0xdbff)
+		return true;
+	if (in->end - in->at < 2 || in->at[0] != '\\' || in->at[1] != 'u')
+		return fail(in, "a surrogate stands alone");
+	in->at += 2;
+	if (!take_hex4(in, &low))
+		return false;
+	if (low < 0xdc00 || low > 0xdfff)
+		return fail(in, "a surrogate stands alone");
+	*ret = 0x10000 + ((*ret - 0xd800) << 10) + (low - 0xdc00);
+	return true;
+}
+
+static size_t encode(unsigned c, char out[4])
+{
+	if (c < 0x80) {
+		out[0] = (char)c;
+		return 1;
+	}
+	if (c < 0x800) {
+		out[0] = (char)(0xc0 | c >> 6);
+		out[1] = (char)(0x80 | (c & 0x3f));
+		return 2;
+	}
+	if (c < 0x10000) {
+		out[0] = (char)(0xe0 | c >> 12);
+		out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+		out[2] = (char)(0x80 | (c & 0x3f));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | c >> 18);
+	out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+	out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+	out[3] = (char)(0x80 | (c & 0x3f));
+	return 4;
+}
+
+/* What stands behind a backslash, as UTF-8; 0 on an error. */
+static size_t take_escape(struct json_in *in, char out[4])
+{
+	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+	unsigned c;
+	if (in->at == in->end)
+		return fail(in, "a string has no end");
+	char letter = *in->at++;
+	if (letter == 'u')
+		return take_unicode(in, &c) ? encode(c, out) : 0;
+	const char *found = letter ? strchr(names, letter) : NULL;
+	if (!found)
+		return fail(in, "a backslash must stand before one of \"\\/bfnrtu");
+	out[0] = values[found - names];
+	return 1;
+}
+
+/* Bytes that stand for themselves, up to a quote or a backslash. */
+static bool take_plain(struct json_in *in, struct str *ret)
+{
+	const char *from = in->at;
+	bool ascii = true;
+	while (in->at < in->end && *in->at != '"' && *in->at != '\\') {
+		unsigned char c = (unsigned char)*in->at;
+		if (c < 0x20)
+			return fail(in, "a control character stands in a string");
+		ascii &= c < 0x80;
+		in->at++;
+	}
+	*ret = str_n(from, (size_t)(in->at - from));
+	for (size_t i = 0; !ascii && i < ret->len;) {
+		size_t n = utf8_first(str_n(ret->ptr + i, ret->len - i));
+		if (n == 0)
+			return fail(in, "a string is not UTF-8");
+		i += n;
+	}
+	return true;
+}
+
+bool json_in_string(struct json_in *in, char *scratch, size_t room, struct str *ret, bool *ret_whole)
+{
+	struct str plain;
+	size_t len = 0;
+	*ret_whole = true;
+	if (!take(in, '"', "a string was expected") || !take_plain(in, &plain))
+		return false;
+	if (in->at < in->end && *in->at == '"') {
+		in->at++;
+		*ret = plain;
+		return true;
+	}
+	for (;;) {
+		char escaped[4];
+		if (in->at == in->end)
+			return fail(in, "a string has no end");
+		*ret_whole &= len + plain.len <= room;
+		if (*ret_whole && plain.len > 0)
+			memcpy(scratch + len, plain.ptr, plain.len);
+		len += *ret_whole ? plain.len : 0;
+		if (*in->at++ == '"')
+			break;
+		size_t n = take_escape(in, escaped);
+		if (n == 0)
+			return false;
+		*ret_whole &= len + n <= room;
+		if (*ret_whole)
+			memcpy(scratch + len, escaped, n);
+		len += *ret_whole ? n : 0;
+		if (!take_plain(in, &plain))
+			return false;
+	}
+	*ret = str_n(scratch, len);
+	return true;
+}
+
+bool json_in_name(struct json_in *in, char *scratch, size_t room, struct str *ret)
+{
+	bool whole;
+	return json_in_string(in, scratch, room, ret, &whole) && take(in, ':', "a colon was expected");
+}
+
+/* Numbers and the rest */
+
+static size_t take_digits(struct json_in *in)
+{
+	const char *from = in->at;
+	while (in->at < in->end && *in->at >= '0' && *in->at <= '9')
+		in->at++;
+	return (size_t)(in->at - from);
+}
+
+enum json_in_kind json_in_number(struct json_in *in, int64_t *ret)
+{
+	skip_space(in);
+	const char *from = in->at;
+	bool negative = in->at < in->end && *in->at == '-', whole = true;
+	in->at += negative;
+	const char *digits = in->at;
+	size_t n = take_digits(in);
+	if (n == 0 || (n > 1 && *digits == '0'))
+		return fail(in, "a number is malformed"), JSON_IN_NONE;
+	if (in->at < in->end && *in->at == '.') {
+		in->at++;
+		whole = false;
+		if (take_digits(in) == 0)
+			return fail(in, "a number is malformed"), JSON_IN_NONE;
+	}
+	if (in->at < in->end && (*in->at == 'e' || *in->at == 'E')) {
+		in->at++;
+		whole = false;
+		if (in->at < in->end && (*in->at == '+' || *in->at == '-'))
+			in->at++;
+		if (take_digits(in) == 0)
+			return fail(in, "a number is malformed"), JSON_IN_NONE;
+	}
+	uint64_t value = 0;
+	if (!whole || !str_u64(str_n(digits, n), &value) || value > INT64_MAX)
+		return JSON_IN_NUMBER;
+	*ret = *from == '-' ? -(int64_t)value : (int64_t)value;
+	return JSON_IN_INTEGER;
+}
+
+static bool skip_word(struct json_in *in, struct str word)
+{
+	if ((size_t)(in->end - in->at) < word.len || memcmp(in->at, word.ptr, word.len) != 0)
+		return fail(in, "a value was expected");
+	in->at += word.len;
+	return true;
+}
+
+static bool skip_scalar(struct json_in *in, enum json_in_kind kind)
+{
+	struct str ignored;
+	bool whole;
+	int64_t number;
+	switch (kind) {
+	case JSON_IN_STRING: return json_in_string(in, NULL, 0, &ignored, &whole);
+	case JSON_IN_NUMBER: return json_in_number(in, &number) != JSON_IN_NONE;
+	case JSON_IN_TRUE: return skip_word(in, STR("true"));
+	case JSON_IN_FALSE: return skip_word(in, STR("false"));
+	case JSON_IN_NULL: return skip_word(in, STR("null"));
+	default: return false;
+	}
+}
+
+bool json_in_skip(struct json_in *in)
+{
+	char open[JSON_IN_DEPTH_MAX];
+	size_t depth = 0;
+	bool first = false;
+	struct str name;
+	for (;;) {
+		enum json_in_kind kind = json_in_peek(in);
+		if (kind == JSON_IN_OBJECT || kind == JSON_IN_ARRAY) {
+			if (depth == JSON_IN_DEPTH_MAX)
+				return fail(in, "values are nested too deeply");
+			open[depth++] = *in->at++;
+			first = true;
+		} else if (!skip_scalar(in, kind)) {
+			return false;
+		}
+		while (depth > 0 && !json_in_more(in, open[depth - 1], &first)) {
+			if (in->wrong)
+				return false;
+			depth--;
+		}
+		if (depth == 0)
+			return !in->wrong;
+		if (open[depth - 1] == '{' && !json_in_name(in, NULL, 0, &name))
+			return false;
+	}
+}

@@ -1,0 +1,56 @@
+/*
+ * Reading JSON in place, for the one path where a tree of allocated values costs more than the work itself:
+ * events. It is a reader that is asked for what should come next, by RFC 8259, strictly; nothing is
+ * allocated.
+ *
+ * The first error sticks: everything after it fails, and `wrong` says what it was.
+ */
+#pragma once
+
+#include "base/str.h"
+
+enum { JSON_IN_DEPTH_MAX = 64 };
+
+struct json_in {
+	const char *at, *end, *start;
+	const char *wrong; /* NULL: nothing yet */
+};
+
+enum json_in_kind {
+	JSON_IN_NONE, /* an error, or the end */
+	JSON_IN_OBJECT,
+	JSON_IN_ARRAY,
+	JSON_IN_STRING,
+	JSON_IN_INTEGER, /* no fraction, no exponent, and it fits */
+	JSON_IN_NUMBER,  /* any other */
+	JSON_IN_TRUE,
+	JSON_IN_FALSE,
+	JSON_IN_NULL,
+};
+
+struct json_in json_in_begin(struct str text);
+
+/* Is there nothing but white space left? */
+bool json_in_at_end(struct json_in *in);
+
+/* What value comes next; nothing is taken. Numbers are not told apart yet: JSON_IN_NUMBER. */
+enum json_in_kind json_in_peek(struct json_in *in);
+
+/* Takes the opening of an object or array. */
+bool json_in_enter(struct json_in *in, char bracket);
+
+/* Before each member or item: takes the comma; false at the closing bracket, which is taken, and on an error.
+ * `first` is the caller's, true before the first call. */
+bool json_in_more(struct json_in *in, char bracket, bool *first);
+
+/* A member's name and the colon behind it. `scratch` has room for `room` bytes; a name or string without
+ * escapes is not copied but pointed at. One that is longer than `room` is not an error: its value is cut, and
+ * *ret_whole is false. */
+bool json_in_name(struct json_in *in, char *scratch, size_t room, struct str *ret);
+bool json_in_string(struct json_in *in, char *scratch, size_t room, struct str *ret, bool *ret_whole);
+
+/* A number. Integers that fit give JSON_IN_INTEGER and their value. */
+enum json_in_kind json_in_number(struct json_in *in, int64_t *ret);
+
+/* Takes any value whole. */
+bool json_in_skip(struct json_in *in);
