@@ -1,0 +1,587 @@
+/* The folder: boots, recovery, the list of segments, the flusher. */
+#include "event/log_private.h"
+
+#include "event/reader.h"
+#include "obs/log.h"
+#include "os/clock.h"
+#include "os/file.h"
+#include "os/sys.h"
+#include "os/thread.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static const char *const durability_names[] = {"flush", "sync", NULL};
+static const char *const address_names[] = {"truncated", "none", NULL};
+
+#define ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                       \
+	{                                                                                         \
+		.section = "events", .name = row_name, .type = row_type,                          \
+		.offset = offsetof(struct event_settings, field), .def = row_def, .min = row_min, \
+		.max = row_max, .help = row_help                                                  \
+	}
+
+const struct conf_row event_rows[] = {
+    {.section = "events",
+     .name = "visits",
+     .type = CONF_BOOL,
+     .offset = offsetof(struct event_settings, visits),
+     .def = "true",
+     .help = "Whether visits are recorded at all; without them there are no clicks to count."},
+    {.section = "events",
+     .name = "durability",
+     .type = CONF_ENUM,
+     .offset = offsetof(struct event_settings, durability),
+     .def = "flush",
+     .choices = durability_names,
+     .help =
+         "What an answer to /event promises: flush survives a killed process, and power loss costs at most "
+         "flush_ms; sync survives power loss too, and waits for the disk. Redirects never wait."},
+    ROW("flush_ms", CONF_UINT, flush_ms, "1000", 10, 60000,
+        "How often the event log is flushed to the disk, in milliseconds."),
+    ROW("spool_bytes", CONF_BYTES, spool_bytes, "1g", 1 << 20, 1ULL << 44,
+        "Most bytes of events that wait to be analysed; beyond them /event answers 503 and clicks are "
+        "counted as "
+        "dropped."),
+    ROW("segment_bytes", CONF_BYTES, segment_bytes, "64m", 64 << 10, 1 << 30,
+        "Size at which a new segment of the event log is begun."),
+    ROW("keep_time", CONF_DURATION, keep_ms, "1h", 0, 0,
+        "How long segments of the event log are kept after they have been analysed."),
+    ROW("keep_bytes", CONF_BYTES, keep_bytes, "256m", 0, 0,
+        "Most bytes of analysed segments that are kept; the oldest go first."),
+    {.section = "events",
+     .name = "address",
+     .type = CONF_ENUM,
+     .offset = offsetof(struct event_settings, address),
+     .def = "truncated",
+     .choices = address_names,
+     .help = "What is kept of a visitor's address: truncated to its network (IPv4 /24, IPv6 /48), or none."},
+    {.section = "events",
+     .name = "country_header",
+     .type = CONF_STRING,
+     .offset = offsetof(struct event_settings, country_header),
+     .def = "CF-IPCountry",
+     .help = "Request header in which a trusted proxy tells the visitor's country as two letters; empty is "
+             "none."},
+};
+const size_t event_row_count = ARRAY_LEN(event_rows);
+
+void segment_path(const char *folder, uint64_t segment, char out[SEGMENT_PATH_BYTES])
+{
+	snprintf(out, SEGMENT_PATH_BYTES, "%s/%08x-%02x-%06x.log", folder, (unsigned)(segment >> 32),
+	         (unsigned)(segment >> 24 & 0xff), (unsigned)(segment & 0xffffff));
+}
+
+static bool segment_parse(const char *name, uint64_t *ret)
+{
+	unsigned boot, writer, sequence;
+	int used = 0;
+	if (sscanf(name, "%8x-%2x-%6x.log%n", &boot, &writer, &sequence, &used) != 3)
+		return false;
+	char again[SEGMENT_PATH_BYTES];
+	*ret = event_segment(boot, writer, sequence);
+	segment_path(".", *ret, again);
+	return strcmp(again + 2, name) == 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
+int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, size_t *ret_count,
+                      struct err *e)
+{
+	DIR *dir = opendir(folder);
+	if (!dir)
+		return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
+		               "cannot read the folder %s: %s", folder, strerror(errno));
+	struct buf CLEANUP(buf_release) found = {0};
+	struct dirent *entry;
+	while ((entry = readdir(dir))) {
+		uint64_t segment;
+		if (segment_parse(entry->d_name, &segment))
+			buf_append(&found, &segment, sizeof(segment));
+	}
+	closedir(dir);
+	*ret = arena_alloc(arena, found.len + 1);
+	if (found.failed || !*ret)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	memcpy(*ret, found.data ? found.data : "", found.len);
+	*ret_count = found.len / sizeof(uint64_t);
+	qsort(*ret, *ret_count, sizeof(uint64_t), by_number);
+	return 0;
+}
+
+/* Segments */
+
+static struct log_segment *segment_add(struct event_log *log, uint64_t number, int fd, uint64_t end,
+                                       bool finished, int64_t modified_ms)
+{
+	struct log_segment *s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->number = number;
+	s->fd = fd;
+	s->modified_ms = modified_ms;
+	atomic_init(&s->end, end);
+	atomic_init(&s->finished, finished);
+	pthread_mutex_lock(&log->lock);
+	list_push(&log->segments, &s->link);
+	log->folder_dirty |= fd >= 0;
+	pthread_mutex_unlock(&log->lock);
+	return s;
+}
+
+int log_segment_begin(struct event_log *log, uint64_t number, int64_t now_ms, struct log_segment **ret)
+{
+	char path[SEGMENT_PATH_BYTES];
+	uint8_t head[EVENT_HEADER_BYTES];
+	event_header_encode(&(struct event_header){log->node, number, now_ms}, head);
+	segment_path(log->path, number, path);
+	/* Not O_EXCL: an attempt that failed halfway leaves its file behind, and the number is ours alone. */
+	int fd = os_sys.open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	int r = write_all_at(fd, head, sizeof(head), 0);
+	if (r == 0 && !(*ret = segment_add(log, number, fd, EVENT_HEADER_BYTES, false, now_ms)))
+		r = -ENOMEM;
+	if (r < 0)
+		os_sys.close(fd);
+	return r;
+}
+
+int event_log_segments(struct event_log *log, struct arena *arena, struct event_segment_state **ret,
+                       size_t *ret_count)
+{
+	size_t count = 0;
+	pthread_mutex_lock(&log->lock);
+	for (struct list *l = log->segments.next; l != &log->segments; l = l->next)
+		count++;
+	struct event_segment_state *states = arena_alloc(arena, count * sizeof(*states) + 1);
+	if (states) {
+		count = 0;
+		for (struct list *l = log->segments.next; l != &log->segments; l = l->next) {
+			const struct log_segment *s = container_of(l, struct log_segment, link);
+			/* First whether it is finished: then its end is the last one. */
+			bool finished = atomic_load_explicit(&s->finished, memory_order_acquire);
+			states[count++] = (struct event_segment_state){
+			    .segment = s->number,
+			    .end = atomic_load_explicit(&s->end, memory_order_acquire),
+			    .finished = finished,
+			    .modified_ms = finished ? s->modified_ms : 0,
+			};
+		}
+	}
+	pthread_mutex_unlock(&log->lock);
+	if (!states)
+		return ERR_NOMEM;
+	qsort(states, count, sizeof(*states), by_number); /* the number comes first in it */
+	*ret = states;
+	*ret_count = count;
+	return 0;
+}
+
+int event_log_remove(struct event_log *log, uint64_t segment)
+{
+	char path[SEGMENT_PATH_BYTES];
+	struct log_segment *found = NULL;
+	int r = ERR_NOT_FOUND;
+	pthread_mutex_lock(&log->lock);
+	for (struct list *l = log->segments.next; l != &log->segments && !found; l = l->next) {
+		struct log_segment *s = container_of(l, struct log_segment, link);
+		if (s->number == segment)
+			found = s;
+	}
+	if (found) {
+		bool done = found->fd < 0 && atomic_load_explicit(&found->finished, memory_order_acquire);
+		r = !done ? ERR_BUSY : found->damaged ? ERR_CORRUPT : 0;
+		if (r == 0)
+			list_remove(&found->link);
+	}
+	pthread_mutex_unlock(&log->lock);
+	if (r < 0)
+		return r;
+	segment_path(log->path, segment, path);
+	if (os_sys.unlink(path) != 0 && errno != ENOENT)
+		log_warn("event", "cannot remove %s: %s", path, strerror(errno));
+	free(found);
+	return 0;
+}
+
+/* The flusher */
+
+static void note_sync_failure(struct event_log *log, int error)
+{
+	if (atomic_exchange(&log->sync_failed, true))
+		return;
+	log_error("event",
+	          "the event log could not be flushed to the disk: %s; what was written may be lost with the "
+	          "power, so "
+	          "/event answers 503 until a restart",
+	          strerror(error));
+}
+
+static struct log_segment *next_to_sync(struct event_log *log, uint64_t *ret_end, bool *ret_finished)
+{
+	for (struct list *l = log->segments.next; l != &log->segments; l = l->next) {
+		struct log_segment *s = container_of(l, struct log_segment, link);
+		if (s->fd < 0 || s->round == log->round)
+			continue;
+		s->round = log->round;
+		*ret_finished = atomic_load_explicit(&s->finished, memory_order_acquire);
+		*ret_end = atomic_load_explicit(&s->end, memory_order_acquire);
+		if (*ret_end > s->synced || *ret_finished)
+			return s;
+	}
+	return NULL;
+}
+
+/* Syncs one segment after another, each once: a busy one has grown again meanwhile, and somebody waits for
+ * the round to be over. Only here are descriptors closed, and a segment with one is never removed, so it can
+ * be used without the lock. */
+static void sync_segments(struct event_log *log)
+{
+	struct log_segment *s;
+	uint64_t end;
+	bool finished;
+	log->round++;
+	while ((s = next_to_sync(log, &end, &finished))) {
+		int fd = s->fd;
+		pthread_mutex_unlock(&log->lock);
+		bool failed_before = atomic_load_explicit(&log->sync_failed, memory_order_relaxed);
+		if (end > s->synced && !failed_before && os_sys.fdatasync(fd) != 0)
+			note_sync_failure(log, errno);
+		if (finished)
+			os_sys.close(fd);
+		pthread_mutex_lock(&log->lock);
+		s->synced = end;
+		if (finished)
+			s->fd = -1;
+	}
+}
+
+static void sync_folder(struct event_log *log)
+{
+	struct err e;
+	if (!log->folder_dirty || atomic_load_explicit(&log->sync_failed, memory_order_relaxed))
+		return;
+	log->folder_dirty = false;
+	pthread_mutex_unlock(&log->lock);
+	if (dir_sync(log->path, &e) < 0)
+		note_sync_failure(log, errno);
+	pthread_mutex_lock(&log->lock);
+}
+
+static void flush_round(struct event_log *log)
+{
+	uint64_t written[EVENT_WRITERS_MAX];
+	for (unsigned i = 0; i < log->writer_count; i++)
+		written[i] = atomic_load_explicit(&log->writers[i].written, memory_order_acquire);
+	sync_folder(log);
+	sync_segments(log);
+	pthread_mutex_unlock(&log->lock);
+	bool failed = atomic_load_explicit(&log->sync_failed, memory_order_relaxed);
+	for (unsigned i = 0; i < log->writer_count; i++) {
+		struct event_writer *w = &log->writers[i];
+		bool moved = written[i] > atomic_load_explicit(&w->synced, memory_order_relaxed);
+		if (moved && !failed)
+			atomic_store_explicit(&w->synced, written[i], memory_order_release);
+		if (moved && log->synced)
+			log->synced(log->ctx, i);
+	}
+	pthread_mutex_lock(&log->lock);
+}
+
+static void *flusher_thread(void *arg)
+{
+	struct event_log *log = arg;
+	pthread_mutex_lock(&log->lock);
+	while (!log->stopping) {
+		if (!log->hurry) {
+			struct timespec at;
+			clock_gettime(CLOCK_MONOTONIC, &at);
+			int64_t ns = at.tv_nsec + (int64_t)(log->settings->flush_ms % 1000) * 1000000;
+			at.tv_sec += (time_t)(log->settings->flush_ms / 1000) + ns / 1000000000;
+			at.tv_nsec = ns % 1000000000;
+			while (!log->hurry && !log->stopping &&
+			       pthread_cond_timedwait(&log->wake, &log->lock, &at) != ETIMEDOUT)
+				;
+		}
+		log->hurry = false;
+		flush_round(log);
+	}
+	pthread_mutex_unlock(&log->lock);
+	return NULL;
+}
+
+/* Opening */
+
+/* The next boot: higher than any that left a trace, here or at the reader. */
+static int boot_begin(struct event_log *log, const struct event_log_config *config, const uint64_t *segments,
+                      size_t count, struct err *e)
+{
+	char path[SEGMENT_PATH_BYTES], line[96];
+	struct buf CLEANUP(buf_release) text = {0};
+	unsigned long long node = 0;
+	unsigned boot = 0;
+	snprintf(path, sizeof(path), "%s/boot", log->path);
+	int r = file_read(path, sizeof(line), &text, e);
+	if (r < 0 && r != ERR_NOT_FOUND)
+		return r;
+	buf_char(&text, 0);
+	if (r == 0 && sscanf(text.data, "node %16llx boot %u", &node, &boot) != 2)
+		return err_set(e, ERR_CORRUPT, "%s is damaged; remove it, and a new one is made", path);
+	while (node == 0)
+		randombytes_buf(&node, sizeof(node));
+	for (size_t i = 0; i < count; i++)
+		boot = MAX(boot, event_segment_boot(segments[i]));
+	for (size_t i = 0; i < config->read_count; i++)
+		boot = MAX(boot, event_segment_boot(config->read[i].segment));
+	log->node = node;
+	log->boot = boot + 1;
+	int n = snprintf(line, sizeof(line), "node %016llx boot %u\n", node, log->boot);
+	return file_write_atomic(path, str_n(line, (size_t)n), 0600, e);
+}
+
+static uint64_t offset_read(const struct event_log_config *config, uint64_t segment)
+{
+	for (size_t i = 0; i < config->read_count; i++) {
+		if (config->read[i].segment == segment)
+			return config->read[i].offset;
+	}
+	return 0;
+}
+
+/* Cuts a torn write off and closes the segment. */
+static int seal(const struct event_log *log, struct event_scan *scan, struct err *e)
+{
+	char path[SEGMENT_PATH_BYTES];
+	uint8_t end[EVENT_END_BYTES];
+	struct event_scan whole;
+	segment_path(log->path, scan->segment, path);
+	/* The end record says how many records there are in all, also before the place where the reader
+	 * stands. */
+	int r = event_scan(log->path, scan->segment, 0, &whole, e);
+	if (r < 0 || whole.ended || whole.valid_end != scan->valid_end)
+		return r;
+	size_t n = event_encode_end(end, scan->segment, scan->valid_end, whole.records,
+	                            EVENT_END_BY_RECOVERY);
+	int fd = os_sys.open(path, O_RDWR | O_CLOEXEC, 0);
+	if (fd < 0 || os_sys.ftruncate(fd, (off_t)scan->valid_end) != 0 ||
+	    write_all_at(fd, end, n, scan->valid_end) < 0 || os_sys.fdatasync(fd) != 0)
+		r = err_set(e, ERR_UNAVAILABLE, "cannot recover %s: %s", path, strerror(errno));
+	if (fd >= 0)
+		os_sys.close(fd);
+	if (r == 0 && scan->size > scan->valid_end)
+		log_info("event", "%s: a write of %llu bytes was cut short when the process stopped; removed",
+		         path, (unsigned long long)(scan->size - scan->valid_end));
+	if (r == 0)
+		scan->valid_end += n;
+	return r;
+}
+
+static void say_damage(const struct event_log *log, const struct event_scan *scan)
+{
+	char path[SEGMENT_PATH_BYTES];
+	segment_path(log->path, scan->segment, path);
+	log_error("event",
+	          "%s is damaged at byte %llu: %s; it is read up to there ('curt verify' tells more)", path,
+	          (unsigned long long)(scan->header_valid ? scan->valid_end : 0),
+	          scan->header_valid ? event_fault_text(scan->fault) : "its header is not valid");
+}
+
+static int recover_segment(struct event_log *log, const struct event_log_config *config, uint64_t segment,
+                           struct err *e)
+{
+	char path[SEGMENT_PATH_BYTES];
+	struct stat st;
+	struct event_scan scan;
+	uint64_t from = offset_read(config, segment);
+	segment_path(log->path, segment, path);
+	int r = event_scan(log->path, segment, from, &scan, e);
+	if (r < 0)
+		return r;
+	/* A process that stopped while it made a segment leaves a part of the header, and no record. */
+	if (scan.size <= EVENT_HEADER_BYTES) {
+		os_sys.unlink(path);
+		return 0;
+	}
+	bool damaged = !scan.header_valid || scan.valid_again_at != 0;
+	if (damaged)
+		say_damage(log, &scan);
+	else if (!scan.ended && from <= scan.size)
+		r = seal(log, &scan, e);
+	if (r < 0 || stat(path, &st) != 0)
+		return r;
+	log->backlog.clicks += scan.counts.clicks;
+	log->backlog.orphans += scan.counts.orphans;
+	log->backlog.impressions += scan.counts.impressions;
+	log->backlog.rejected += scan.counts.rejected;
+	log->backlog.dropped += scan.counts.dropped;
+	uint64_t start = MAX(from, (uint64_t)EVENT_HEADER_BYTES);
+	if (scan.valid_end > start)
+		atomic_fetch_add(&log->spool_used, scan.valid_end - start);
+	struct log_segment *s = segment_add(log, segment, -1, scan.header_valid ? scan.valid_end : 0, true,
+	                                    (int64_t)st.st_mtim.tv_sec * 1000);
+	if (!s)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	s->damaged = damaged;
+	return 0;
+}
+
+static int log_begin(struct event_log *log, const struct event_log_config *config, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	uint64_t *segments = NULL;
+	size_t count = 0;
+	int r = dir_create(log->path, 0700, e);
+	if (r == 0)
+		r = event_folder_list(log->path, &arena, &segments, &count, e);
+	if (r == 0)
+		r = boot_begin(log, config, segments, count, e);
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = recover_segment(log, config, segments[i], e);
+	for (unsigned i = 0; r == 0 && i < config->writers; i++) {
+		r = writer_init(&log->writers[i], log, i);
+		log->writer_count = i + 1;
+		if (r < 0)
+			err_set(e, r, "out of memory for the event log");
+	}
+	if (r == 0)
+		r = thread_start(&log->flusher, "flusher", flusher_thread, log, e);
+	log->flusher_runs = r == 0;
+	return r;
+}
+
+int event_log_open(const struct event_log_config *config, struct event_log **ret, struct err *e)
+{
+	ASSERT(config->writers <= EVENT_WRITERS_MAX);
+	struct event_log *log = calloc(1, sizeof(*log) + config->writers * sizeof(log->writers[0]));
+	if (!log)
+		return err_set(e, ERR_NOMEM, "out of memory for the event log");
+	log->settings = config->settings;
+	log->synced = config->synced;
+	log->ctx = config->ctx;
+	list_init(&log->segments);
+	pthread_mutex_init(&log->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&log->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	log->path = strdup(config->path);
+	int r = log->path ? log_begin(log, config, e)
+	                  : err_set(e, ERR_NOMEM, "out of memory for the event log");
+	if (r < 0) {
+		event_log_close(log);
+		return r;
+	}
+	*ret = log;
+	return 0;
+}
+
+static void flusher_stop(struct event_log *log)
+{
+	pthread_mutex_lock(&log->lock);
+	log->stopping = true;
+	pthread_cond_signal(&log->wake);
+	pthread_mutex_unlock(&log->lock);
+	pthread_join(log->flusher, NULL);
+}
+
+void event_log_close(struct event_log *log)
+{
+	if (!log)
+		return;
+	for (unsigned i = 0; log->flusher_runs && i < log->writer_count; i++)
+		writer_end(&log->writers[i], clock_real_ms());
+	if (log->flusher_runs) {
+		flusher_stop(log);
+		pthread_mutex_lock(&log->lock);
+		flush_round(log); /* what the writers ended just now */
+		pthread_mutex_unlock(&log->lock);
+	}
+	for (unsigned i = 0; i < log->writer_count; i++)
+		writer_release(&log->writers[i]);
+	struct list *node;
+	while ((node = list_pop(&log->segments))) {
+		struct log_segment *s = container_of(node, struct log_segment, link);
+		if (s->fd >= 0)
+			os_sys.close(s->fd);
+		free(s);
+	}
+	pthread_cond_destroy(&log->wake);
+	pthread_mutex_destroy(&log->lock);
+	free(log->path);
+	free(log);
+}
+
+/* Looking */
+
+struct event_writer *event_log_writer(struct event_log *log, unsigned number)
+{
+	ASSERT(number < log->writer_count);
+	return &log->writers[number];
+}
+
+uint64_t event_log_node(const struct event_log *log)
+{
+	return log->node;
+}
+
+const char *event_log_path(const struct event_log *log)
+{
+	return log->path;
+}
+
+struct event_counts event_log_backlog(const struct event_log *log)
+{
+	return log->backlog;
+}
+
+uint64_t event_log_spool_bytes(const struct event_log *log)
+{
+	return atomic_load_explicit(&log->spool_used, memory_order_relaxed);
+}
+
+bool event_log_is_full(const struct event_log *log)
+{
+	return event_log_spool_bytes(log) >= log->settings->spool_bytes;
+}
+
+bool event_log_sync_failed(const struct event_log *log)
+{
+	return atomic_load_explicit(&log->sync_failed, memory_order_relaxed);
+}
+
+void event_log_consumed(struct event_log *log, uint64_t bytes)
+{
+	atomic_fetch_sub_explicit(&log->spool_used, bytes, memory_order_relaxed);
+}
+
+int event_log_trouble(struct event_log *log, struct err *e)
+{
+	if (event_log_sync_failed(log))
+		return err_set(e, ERR_UNAVAILABLE,
+		               "the event log could not be flushed to the disk; see the server's log, mend "
+		               "the disk, and "
+		               "restart");
+	for (unsigned i = 0; i < log->writer_count; i++) {
+		if (atomic_load_explicit(&log->writers[i].failing, memory_order_relaxed))
+			return err_set(
+			    e, ERR_UNAVAILABLE,
+			    "the event log cannot be written; see the server's log: is the disk full?");
+	}
+	if (event_log_is_full(log))
+		return err_set(
+		    e, ERR_LIMIT,
+		    "events wait to be analysed up to the bound (events.spool_bytes); clicks are dropped");
+	return 0;
+}

@@ -1,0 +1,86 @@
+/* What the parts of the log share: log.c (folder, flusher), writer.c. */
+#pragma once
+
+#include "base/list.h"
+#include "event/log.h"
+#include "event/strings.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { EVENT_WRITERS_MAX = 256, EVENT_TURN_BYTES = 256 * 1024, EVENT_RETRY_MS = 100 };
+
+/* On the log's list until it is removed. */
+struct log_segment {
+	struct list link;
+	uint64_t number;
+	int fd;                /* -1: closed. Only the flusher closes, or the end of the log. */
+	_Atomic uint64_t end;  /* the writer releases it after the bytes are in the file; readers acquire */
+	_Atomic bool finished; /* likewise */
+	uint64_t synced;       /* the flusher's own; likewise: */
+	uint64_t round;        /* the last in which it was looked at */
+	int64_t modified_ms;   /* when it was finished */
+	bool damaged;          /* found so when the log was opened */
+};
+
+struct event_writer {
+	struct event_log *log;
+	unsigned number;
+	unsigned sequence;           /* of the next segment */
+	struct log_segment *segment; /* NULL: none yet */
+	uint64_t end;                /* of the segment */
+	uint64_t records;            /* in the segment, written */
+	size_t turn_len;
+	uint64_t turn_records;
+	struct event_counts turn;   /* in the buffer */
+	struct event_counts untold; /* rejected and dropped, for the next tally */
+	struct event_counts counts;
+	int64_t tally_ms; /* when one was last written */
+	int64_t retry_ms; /* after a failure: not before */
+	uint64_t failures;
+	bool tail_dirty;          /* behind `end` lies what a failed write left */
+	_Atomic bool failing;     /* the last write failed; read by event_log_trouble */
+	_Atomic uint64_t written; /* pairs with the flusher's acquire */
+	_Atomic uint64_t synced;  /* the flusher releases, the worker acquires */
+	struct strings *strings;
+	uint8_t *buffer; /* EVENT_TURN_BYTES */
+};
+
+struct event_log {
+	char *path;
+	const struct event_settings *settings;
+	uint64_t node;
+	uint32_t boot;
+	struct event_counts backlog;
+	_Atomic uint64_t spool_used;
+	_Atomic bool sync_failed;
+	void (*synced)(void *ctx, unsigned writer);
+	void *ctx;
+
+	pthread_mutex_t lock; /* guards what follows */
+	pthread_cond_t wake;
+	struct list segments;
+	bool folder_dirty; /* a segment's name is not on the disk yet */
+	bool hurry;
+	bool stopping;
+
+	pthread_t flusher;
+	bool flusher_runs;
+	uint64_t round; /* the flusher's own */
+	unsigned writer_count;
+	struct event_writer writers[];
+};
+
+/* The path of a segment, in a buffer of the caller. */
+enum { SEGMENT_PATH_BYTES = 4096 };
+void segment_path(const char *folder, uint64_t segment, char out[SEGMENT_PATH_BYTES]);
+
+/* Makes the file with its header and puts it on the list. Worker threads. */
+int log_segment_begin(struct event_log *log, uint64_t number, int64_t now_ms, struct log_segment **ret);
+
+int writer_init(struct event_writer *w, struct event_log *log, unsigned number);
+void writer_end(struct event_writer *w, int64_t now_ms); /* flushes, and writes the end record */
+void writer_release(struct event_writer *w);
+
+/* pwritev until all is written. 0 or -errno. */
+int write_all_at(int fd, const void *data, size_t len, uint64_t at);

@@ -1,0 +1,62 @@
+/*
+ * Reading one segment, record after record. A reader belongs to one thread.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "event/log.h"
+
+struct event_reader {
+	int fd;
+	uint64_t segment;
+	uint64_t node;
+	uint64_t position;      /* of the next record */
+	enum event_fault fault; /* after ERR_CORRUPT: what is wrong at `position` */
+	uint8_t *buffer;
+	uint64_t buffer_at;
+	size_t buffer_len;
+};
+
+/* At `position`, or at the first record when that is 0. ERR_NOT_FOUND; ERR_CORRUPT when the header is not
+ * valid; ERR_UNAVAILABLE when it cannot be read. */
+int event_reader_open(struct event_reader *r, const char *folder, uint64_t segment, uint64_t position,
+                      struct err *e);
+void event_reader_close(struct event_reader *r); /* fine on a zeroed one, and twice */
+
+/*
+ * 1: *ret is the next record, its strings good until the next call. 0: `end` is reached. ERR_CORRUPT: the
+ * record at r->position is not valid; it stays there. ERR_UNAVAILABLE: the file could not be read.
+ */
+int event_reader_next(struct event_reader *r, uint64_t end, struct event *ret);
+
+/* The string record at a position, copied to `out`; STR_NULL when there is none. */
+struct str event_reader_string(const struct event_reader *r, uint32_t at, char out[EVENT_STRING_BYTES_MAX]);
+
+/* What a whole segment holds. */
+struct event_scan {
+	uint64_t segment;
+	uint64_t size;
+	bool header_valid;
+	uint64_t valid_end; /* records are valid up to here */
+	bool ended;         /* by an end record */
+	uint8_t end_flags;
+	uint64_t records;
+	struct event_counts counts;
+	enum event_fault fault; /* at valid_end, when that is not the size */
+	uint64_t
+	    valid_again_at;  /* a valid record further on: it is damage, no torn write; 0: there is none */
+	bool count_is_wrong; /* the end record says another number of records */
+};
+
+/* Reads the segment from `from` (0: its first record). */
+int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e);
+
+/* The segments in a folder, by number. ERR_NOT_FOUND when there is no folder. */
+int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, size_t *ret_count,
+                      struct err *e);
+
+/*
+ * Checks every segment and appends a report in words. `growing`: a server is writing there now, so segments
+ * of the highest boot may end in the middle of a write. Returns how many segments are damaged, or an error.
+ */
+int event_verify(const char *folder, bool growing, struct buf *report, struct err *e);

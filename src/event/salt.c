@@ -1,0 +1,85 @@
+#include "event/salt.h"
+
+#include "base/buf.h"
+#include "base/rfc3339.h"
+#include "obs/log.h"
+#include "os/file.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DAY_MS = 24 * 3600 * 1000, LINE_BYTES = 10 + 1 + 2 * SALT_BYTES + 1 };
+
+struct salts {
+	char *path;
+	pthread_mutex_t lock; /* guards the rest */
+	int64_t day;          /* -1: none yet */
+	uint8_t salt[SALT_BYTES];
+};
+
+int salts_new(const char *folder, struct salts **ret, struct err *e)
+{
+	struct salts *s = calloc(1, sizeof(*s));
+	if (!s || asprintf(&s->path, "%s/salt", folder) < 0) {
+		free(s);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	s->day = -1;
+	pthread_mutex_init(&s->lock, NULL);
+	*ret = s;
+	return 0;
+}
+
+void salts_free(struct salts *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_destroy(&s->lock);
+	sodium_memzero(s->salt, sizeof(s->salt));
+	free(s->path);
+	free(s);
+}
+
+static struct str day_text(int64_t day, char out[RFC3339_BYTES])
+{
+	struct str text = rfc3339_format(day * DAY_MS, out);
+	text.len = 10;
+	return text;
+}
+
+static bool load(struct salts *s, int64_t day)
+{
+	char text[RFC3339_BYTES];
+	struct buf CLEANUP(buf_release) line = {0};
+	if (file_read(s->path, 2 * LINE_BYTES, &line, NULL) < 0 || line.len != LINE_BYTES ||
+	    !str_starts(buf_view(&line), day_text(day, text)))
+		return false;
+	size_t len;
+	return sodium_hex2bin(s->salt, SALT_BYTES, line.data + 11, 2 * SALT_BYTES, NULL, &len, NULL) == 0 &&
+	       len == SALT_BYTES;
+}
+
+static void make(struct salts *s, int64_t day)
+{
+	char date[RFC3339_BYTES], hex[2 * SALT_BYTES + 1], line[LINE_BYTES + 1];
+	struct err e;
+	randombytes_buf(s->salt, SALT_BYTES);
+	sodium_bin2hex(hex, sizeof(hex), s->salt, SALT_BYTES);
+	snprintf(line, sizeof(line), "%.*s %s\n", STR_ARG(day_text(day, date)), hex);
+	if (file_write_atomic(s->path, str_n(line, LINE_BYTES), 0600, &e) < 0)
+		log_warn("event",
+		         "the day's salt is not kept, so a restart counts today's visitors again: %s",
+		         e.text);
+}
+
+void salts_of_day(struct salts *s, int64_t day, uint8_t ret[SALT_BYTES])
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->day != day && !load(s, day))
+		make(s, day);
+	s->day = day;
+	memcpy(ret, s->salt, SALT_BYTES);
+	pthread_mutex_unlock(&s->lock);
+}

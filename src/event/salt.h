@@ -1,0 +1,19 @@
+/*
+ * The salt of the day: visitors are told apart by a hash of address and user agent under it, and once the day
+ * is over it is thrown away, so that nobody can tell from the hash who it was. It survives a restart in a
+ * file of the log's folder.
+ */
+#pragma once
+
+#include "base/err.h"
+
+enum { SALT_BYTES = 16 };
+
+struct salts;
+
+int salts_new(const char *folder, struct salts **ret, struct err *e);
+void salts_free(struct salts *s);
+
+/* The salt of the day (days since 1970, UTC), made when there is none; older ones are gone then. Any thread;
+ * takes a lock and may write a file, so callers ask once a day. */
+void salts_of_day(struct salts *s, int64_t day, uint8_t ret[SALT_BYTES]);
