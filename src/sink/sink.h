@@ -143,8 +143,9 @@ struct stats_query {
 	uint64_t unknowns, roots;   /* orphans; only for link 0 */
 	bool has_visitors;          /* not with a filter, nor for link 0 */
 	uint64_t visitors;          /* estimate; days of the range added up, whole days */
-	struct stats_point
-	    *series; /* every step of the range, also the empty ones; at most SINK_SERIES_MAX */
+	/* Every step of the range, also the empty ones; at most SINK_SERIES_MAX. Where the rollups left are
+	 * coarser than the steps, their clicks are at their start. */
+	struct stats_point *series;
 	size_t series_count;
 	struct stats_share *shares[DIM_COUNT];
 	size_t share_count[DIM_COUNT];
@@ -213,7 +214,9 @@ struct sink_ops {
 	/*
 	 * Takes a whole batch or nothing of it: rows, rollups, seen fingerprints, positions and books move
 	 * together. Impressions that were seen before are left out and counted as duplicates in
-	 * *ret_duplicates. ERR_UNAVAILABLE: nothing happened, the same batch may be tried again.
+	 * *ret_duplicates. ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT: nothing happened that the same batch,
+	 * tried again, would not make right. ERR_UNCERTAIN: it is another batch than the one before, which
+	 * failed but turns out to have happened; go on from what `resume` says.
 	 */
 	int (*commit)(struct sink *, const struct sink_batch *batch, uint64_t *ret_duplicates);
 
@@ -223,12 +226,12 @@ struct sink_ops {
 	/* The segments are gone: their positions need not be kept. */
 	int (*forget)(struct sink *, const uint64_t *segments, size_t count);
 
-	/* One bounded step (some milliseconds) of folding old rollups and dropping what is past its time. >0:
-	 * there is more to do; 0: nothing is due; <0: error. */
+	/* One bounded step (some milliseconds, now and then some hundred) of folding old rollups and dropping
+	 * what is past its time. >0: there is more to do; 0: nothing is due; <0: error. */
 	int (*tidy)(struct sink *, int64_t now_ms);
 
 	/* Links whose total changed since it was last marked as flushed, at most `max`; and marking them
-	 * (unless the total has moved on meanwhile). */
+	 * (unless the total has moved on meanwhile). Not cheap: every few seconds, not after every commit. */
 	int (*totals)(struct sink *, size_t max, struct arena *arena, struct sink_total **ret,
 	              size_t *ret_count);
 	int (*totals_flushed)(struct sink *, const struct sink_total *totals, size_t count);

@@ -1,0 +1,264 @@
+#include "sink/answers.h"
+#include "base/hash.h"
+#include "sink/codec.h"
+#include "sink/digest.h"
+
+#include <stdlib.h>
+
+int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct visit_shape *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SHAPE_BY_ID);
+	query_int(&q, (int64_t)id);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (rc != SQLITE_OK || !found)
+		return rc == SQLITE_OK ? SQLITE_CORRUPT : rc;
+	int kind = sqlite3_column_int(q.stmt, 1);
+	if (kind < 0 || kind >= VISIT_KINDS)
+		return SQLITE_CORRUPT;
+	ret->kind = (enum visit_kind)kind;
+	for (int i = 0; i < DIM_COUNT; i++)
+		if (!layout_column_str(&q, 2 + i, arena, &ret->dims[i]))
+			return SQLITE_NOMEM;
+	return SQLITE_OK;
+}
+
+static int end_of_level(struct sqlite_conn *c, unsigned sql, int64_t level_key, int64_t *ret_ms)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	query_int(&q, level_key);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (found)
+		*ret_ms = sqlite3_column_int64(q.stmt, 0);
+	return rc;
+}
+
+int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret)
+{
+	int rc = SQLITE_OK;
+	for (int level = 0; rc == SQLITE_OK && level < CELL_LEVELS; level++) {
+		int64_t key = cell_level_key(level, link);
+		ret->first_ms[level] = INT64_MAX;
+		ret->last_ms[level] = INT64_MIN;
+		rc = end_of_level(c, SQL_CELL_OLDEST, key, &ret->first_ms[level]);
+		if (rc == SQLITE_OK)
+			rc = end_of_level(c, SQL_CELL_NEWEST, key, &ret->last_ms[level]);
+	}
+	return rc;
+}
+
+struct query answers_day_link(struct sqlite_conn *c, int64_t day, uint64_t link)
+{
+	struct query q = query_begin(c, SQL_DAY_LINK_GET);
+	query_int(&q, day);
+	query_int(&q, (int64_t)link);
+	return q;
+}
+
+int answers_day_near(struct sqlite_conn *c, unsigned sql, int64_t day, int64_t *ret_day)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	query_int(&q, day);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (found)
+		*ret_day = sqlite3_column_int64(q.stmt, 0);
+	return rc;
+}
+
+/* --- the top --- */
+
+/* Clicks by link: open addressing, 0 is an empty slot. */
+struct top {
+	struct sink_total *slots;
+	size_t slot_count, count;
+	int64_t from_ms, to_ms; /* whole days */
+};
+
+static void top_put(struct top *t, uint64_t link, uint64_t clicks)
+{
+	size_t at = hash_u64(link, 0x2d358dccaa6c78a5ULL) & (t->slot_count - 1);
+	while (t->slots[at].link != 0 && t->slots[at].link != link)
+		at = (at + 1) & (t->slot_count - 1);
+	t->count += t->slots[at].link == 0;
+	t->slots[at].link = link;
+	t->slots[at].clicks += clicks;
+}
+
+static int top_add(struct top *t, uint64_t link, uint64_t clicks)
+{
+	if (t->count * 2 >= t->slot_count) {
+		struct top larger = {.slot_count = MAX(t->slot_count * 2, 1024)};
+		larger.slots = calloc(larger.slot_count, sizeof(*larger.slots));
+		if (!larger.slots)
+			return SQLITE_NOMEM;
+		for (size_t i = 0; i < t->slot_count; i++)
+			if (t->slots[i].link != 0)
+				top_put(&larger, t->slots[i].link, t->slots[i].clicks);
+		free(t->slots);
+		t->slots = larger.slots;
+		t->slot_count = larger.slot_count;
+	}
+	top_put(t, link, clicks);
+	return SQLITE_OK;
+}
+
+static int top_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
+{
+	(void)visitor;
+	struct top *t = arg;
+	if (!key->click || key->time_ms < t->from_ms || key->time_ms >= t->to_ms)
+		return SQLITE_OK;
+	return top_add(t, key->link, 1);
+}
+
+static int top_days(struct sqlite_conn *c, struct top *t)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_DAY_LINK_RANGE);
+	query_int(&q, day_of(t->from_ms));
+	query_int(&q, day_of(t->to_ms));
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int64_t clicks = sqlite3_column_int64(q.stmt, 1);
+		int r = clicks > 0 ? top_add(t, (uint64_t)sqlite3_column_int64(q.stmt, 0), (uint64_t)clicks)
+		                   : SQLITE_OK;
+		if (r != SQLITE_OK)
+			return r;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* Most clicks first, then the older link; empty slots last. */
+static int total_compare(const void *a, const void *b)
+{
+	const struct sink_total *x = a, *y = b;
+	if (x->clicks != y->clicks)
+		return x->clicks > y->clicks ? -1 : 1;
+	return x->link < y->link ? -1 : x->link > y->link;
+}
+
+int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
+{
+	const int64_t limit_ms = 1LL << 52;
+	struct top t = {.from_ms = time_floor(MAX(q->from_ms, -limit_ms), DAY_MS),
+	                .to_ms = time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)};
+	q->links = NULL;
+	q->count = 0;
+	if (q->from_ms >= q->to_ms)
+		return SQLITE_OK;
+	int rc = top_days(c, &t);
+	if (rc == SQLITE_OK)
+		rc = digest_fresh_each(c, top_fresh, &t);
+	if (rc == SQLITE_OK && t.count > 0) {
+		qsort(t.slots, t.slot_count, sizeof(*t.slots), total_compare);
+		size_t count = MIN(t.count, q->limit);
+		q->links = arena_alloc(q->arena, MAX(count, 1) * sizeof(*q->links));
+		if (q->links) {
+			memcpy(q->links, t.slots, count * sizeof(*q->links));
+			q->count = count;
+		} else {
+			rc = SQLITE_NOMEM;
+		}
+	}
+	free(t.slots);
+	return rc;
+}
+
+/* --- the books --- */
+
+static int sums_get(struct sqlite_conn *c, unsigned sql, const int64_t *args, int arg_count, uint64_t *ret,
+                    int ret_count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	for (int i = 0; i < arg_count; i++)
+		query_int(&q, args[i]);
+	bool found;
+	int rc = query_find(&q, &found);
+	for (int i = 0; found && i < ret_count; i++)
+		ret[i] = (uint64_t)sqlite3_column_int64(q.stmt, i);
+	return rc;
+}
+
+/* Not from the sums beside them, but from the bytes themselves. */
+static int count_hours(struct sqlite_conn *c, uint64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_CELL_RANGE);
+	query_int(&q, ad_cell_key(AD_HOUR, 0));
+	query_int(&q, ad_cell_key(AD_DAY, 0));
+	*ret = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		struct str blob = column_blob(&q, 0);
+		struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+		struct count item;
+		while (counts_next(&r, &item))
+			*ret += item.n;
+		if (r.blob.bad)
+			return SQLITE_CORRUPT;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int count_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
+{
+	(void)visitor;
+	struct sink_books *b = arg;
+	b->visit_rows++;
+	if (key->link == 0)
+		b->orphans_in_rollups++;
+	else
+		b->clicks_in_rollups++;
+	return SQLITE_OK;
+}
+
+/* Adds to what has retired. */
+static int count_deep(struct sqlite_conn *c, struct sink_books *ret)
+{
+	uint64_t links[2] = {0}, together[2] = {0}, rows = 0, impressions = 0;
+	int rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){0, CELL_TOGETHER}, 2, links, 2);
+	if (rc == SQLITE_OK) /* orphans have no cells but these */
+		rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){CELL_TOGETHER, INT64_MAX}, 2, together, 2);
+	if (rc == SQLITE_OK)
+		rc = sums_get(c, SQL_VISIT_COUNT, NULL, 0, &rows, 1);
+	if (rc == SQLITE_OK)
+		rc = sums_get(c, SQL_IMPRESSION_COUNT, NULL, 0, &ret->impression_rows, 1);
+	if (rc == SQLITE_OK)
+		rc = count_hours(c, &impressions);
+	ret->clicks_in_rollups += links[0];
+	ret->orphans_in_rollups += together[1];
+	ret->impressions_counted += impressions;
+	ret->visit_rows += rows;
+	return rc == SQLITE_OK ? digest_fresh_each(c, count_fresh, ret) : rc;
+}
+
+static int count_shallow(struct sqlite_conn *c, struct sink_books *ret)
+{
+	uint64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
+	int rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){CELL_TOGETHER, INT64_MAX}, 2, together, 2);
+	if (rc == SQLITE_OK)
+		rc = sums_get(c, SQL_FRESH_SUMS, NULL, 0, fresh, 2);
+	if (rc == SQLITE_OK)
+		rc = sums_get(c, SQL_AD_CELL_SUM, (int64_t[]){ad_cell_key(AD_DAY, 0)}, 1, &impressions, 1);
+	ret->clicks_in_rollups += together[0] + fresh[0] - fresh[1];
+	ret->orphans_in_rollups += together[1] + fresh[1];
+	ret->impressions_counted += impressions;
+	return rc;
+}
+
+int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret)
+{
+	struct book book;
+	int rc = layout_book_get(c, &book);
+	if (rc != SQLITE_OK)
+		return rc;
+	struct sink_books b = {.tally = book.tally,
+	                       .clicks_in_rollups = book.retired_clicks,
+	                       .orphans_in_rollups = book.retired_orphans,
+	                       .impressions_counted = book.retired_impressions,
+	                       .duplicates = book.tally.duplicates + book.duplicates};
+	rc = deep ? count_deep(c, &b) : count_shallow(c, &b);
+	if (rc == SQLITE_OK)
+		*ret = b;
+	return rc;
+}

@@ -1,0 +1,42 @@
+/* Questions about visits, answered in one snapshot that the caller has begun. SQLite's codes; what a query
+ * itself can be wrong about is checked by the functions that say so. For sink_sqlite.c only. */
+#pragma once
+
+#include "sink/layout.h"
+
+/* 0, ERR_LIMIT or ERR_INVALID: before any file is touched. Sets the series' count. */
+int answers_stats_check(struct stats_query *q);
+int answers_stats_get(struct sqlite_conn *c, struct stats_query *q);
+
+/* `key` is the file's secret. A cursor carries a check made with it. */
+struct visits_from {
+	int64_t minute_ms;
+	uint64_t rank; /* visits of that link and minute that were recorded before the last one given */
+};
+int answers_visits_check(const struct visits_query *q, const uint8_t *key, struct visits_from *ret);
+int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
+                       const struct visits_from *from);
+
+int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
+int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret);
+
+/* A shape by its number, strings in the arena. */
+int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct visit_shape *ret);
+
+/* Which levels may have cells where, so that nobody looks for those that cannot be. */
+struct cell_spans {
+	int64_t first_ms[CELL_LEVELS], last_ms[CELL_LEVELS]; /* starts; first > last: none at all */
+};
+int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret);
+
+static inline bool answers_cell_may_be(const struct cell_spans *s, enum cell_level level, int64_t start_ms)
+{
+	return start_ms >= s->first_ms[level] && start_ms <= s->last_ms[level];
+}
+
+/* Bits of the hours in which the link had visits on that day; the sketch's bytes when wanted. */
+struct query answers_day_link(struct sqlite_conn *c, int64_t day, uint64_t link);
+
+/* The nearest day on which any link had visits: SQL_DAY_LINK_FROM `day` on, or SQL_DAY_LINK_UP_TO it. Leaves
+ * *ret_day alone when there is none. */
+int answers_day_near(struct sqlite_conn *c, unsigned sql, int64_t day, int64_t *ret_day);

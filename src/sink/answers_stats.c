@@ -1,0 +1,592 @@
+/*
+ * A link's statistics: whole cells inside the range from their counts of shapes, the cells that the range
+ * cuts from their rows, and what is still fresh from the visits themselves. Every count passes through one
+ * place, add(), which knows for each shape whether the query wants it.
+ *
+ * A cut cell whose rows are (partly) gone: the rows that are left go by their own time, the others as if they
+ * were all at the cell's start. So when the start is inside, the cell's counts are taken and the rows outside
+ * are taken away again; when it is not, the rows inside are added.
+ */
+#include "sink/answers.h"
+#include "sink/codec.h"
+#include "sink/digest.h"
+#include "sink/sketch.h"
+
+#include <stdlib.h>
+
+struct shape_verdict {
+	bool known, wanted, click, bot;
+	uint64_t count;
+	struct visit_shape *shape; /* in the arena */
+};
+
+struct asking {
+	struct sqlite_conn *c;
+	struct stats_query *q;
+	int64_t link; /* whose cells are being added: the query's, or LINK_ORPHANS */
+	int64_t from_ms, to_ms;
+	int64_t first_step;
+	uint64_t first_visit;         /* the oldest row that is left */
+	struct shape_verdict *shapes; /* by number */
+	size_t shape_cap;
+	uint64_t shape_last;
+	struct visitor {
+		int64_t day;
+		uint32_t hash;
+	} * visitors; /* fresh ones */
+	size_t visitor_count, visitor_cap;
+};
+
+static const int64_t time_limit_ms = 1LL << 50;
+
+/* --- steps --- */
+
+/* Days since 1970 from a date, and back, as in the proleptic Gregorian calendar: years are counted from
+ * March, so that the leap day is the last. */
+static int64_t days_of_month(int64_t months) /* since January 1970 */
+{
+	int64_t year = 1970 + time_floor(months, 12) / 12, month = months - time_floor(months, 12);
+	int64_t march_year = month < 2 ? year - 1 : year, march_month = (month + 10) % 12;
+	int64_t era = time_floor(march_year, 400) / 400, of_era = march_year - era * 400;
+	return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * march_month + 2) / 5 - 719468;
+}
+
+static int64_t month_of_days(int64_t days)
+{
+	int64_t guess = days * 12 / 366 - 1; /* never too late near 1970, never more than some months early */
+	guess = days < 0 ? days * 12 / 365 - 2 : guess;
+	while (days_of_month(guess + 1) <= days)
+		guess++;
+	return guess;
+}
+
+static int64_t step_unit_ms(enum stats_step step)
+{
+	switch (step) {
+	case STEP_MINUTE: return MINUTE_MS;
+	case STEP_HOUR: return HOUR_MS;
+	case STEP_WEEK: return 7 * DAY_MS;
+	case STEP_DAY:
+	case STEP_MONTH: break;
+	}
+	return DAY_MS;
+}
+
+/* The first Monday after 1970-01-01, a Thursday. */
+static int64_t step_offset_ms(enum stats_step step)
+{
+	return step == STEP_WEEK ? 4 * DAY_MS : 0;
+}
+
+/* The number of the step that a time lies in, and a step's beginning. */
+static int64_t step_of(enum stats_step step, int64_t ms)
+{
+	if (step == STEP_MONTH)
+		return month_of_days(day_of(ms));
+	int64_t unit_ms = step_unit_ms(step);
+	return time_floor(ms - step_offset_ms(step), unit_ms) / unit_ms;
+}
+
+static int64_t step_start_ms(enum stats_step step, int64_t number)
+{
+	if (step == STEP_MONTH)
+		return days_of_month(number) * DAY_MS;
+	return number * step_unit_ms(step) + step_offset_ms(step);
+}
+
+static int64_t clamp_ms(int64_t ms)
+{
+	return MAX(MIN(ms, time_limit_ms), -time_limit_ms);
+}
+
+int answers_stats_check(struct stats_query *q)
+{
+	q->series_count = 0;
+	if (q->link > INT64_MAX)
+		return ERR_INVALID;
+	int64_t from_ms = clamp_ms(q->from_ms), to_ms = clamp_ms(q->to_ms);
+	if (!q->series_wanted || from_ms >= to_ms)
+		return 0;
+	/* Months of a range without end would take long to count. */
+	if ((to_ms - from_ms) / step_unit_ms(q->step) / 31 > SINK_SERIES_MAX)
+		return ERR_LIMIT;
+	int64_t count = step_of(q->step, to_ms - 1) - step_of(q->step, from_ms) + 1;
+	if (count > SINK_SERIES_MAX)
+		return ERR_LIMIT;
+	q->series_count = (size_t)count;
+	return 0;
+}
+
+/* --- counting --- */
+
+static bool dim_is(struct str value, struct str wanted)
+{
+	if (!value.ptr || !wanted.ptr)
+		return !value.ptr && !wanted.ptr;
+	return str_eq(value, wanted);
+}
+
+static void judge(const struct stats_query *q, struct shape_verdict *v)
+{
+	v->known = true;
+	v->click = v->shape->kind == VISIT_CLICK;
+	v->bot = v->shape->dims[DIM_BOT].ptr != NULL;
+	v->wanted = q->bots == BOTS_INCLUDED || v->bot == (q->bots == BOTS_ONLY);
+	for (int i = 0; i < DIM_COUNT; i++)
+		if (q->filtered >> i & 1 && !dim_is(v->shape->dims[i], q->filter[i]))
+			v->wanted = false;
+}
+
+static int learn(struct asking *a, uint64_t id)
+{
+	if (id > a->shape_last)
+		return SQLITE_CORRUPT;
+	if (id >= a->shape_cap) {
+		size_t cap = MAX(id + 1, a->shape_cap * 2);
+		struct shape_verdict *larger = reallocarray(a->shapes, cap, sizeof(*larger));
+		if (!larger)
+			return SQLITE_NOMEM;
+		memset(larger + a->shape_cap, 0, (cap - a->shape_cap) * sizeof(*larger));
+		a->shapes = larger;
+		a->shape_cap = cap;
+	}
+	struct shape_verdict *v = &a->shapes[id];
+	v->shape = arena_alloc(a->q->arena, sizeof(*v->shape));
+	if (!v->shape)
+		return SQLITE_NOMEM;
+	int rc = answers_shape_get(a->c, id, a->q->arena, v->shape);
+	if (rc == SQLITE_OK)
+		judge(a->q, v);
+	return rc;
+}
+
+/* `n` may be negative, as a large number: it takes away what was added. `step` is ignored without a series.
+ */
+static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
+{
+	if (UNLIKELY(id >= a->shape_cap || !a->shapes[id].known)) {
+		int rc = learn(a, id);
+		if (rc != SQLITE_OK)
+			return rc;
+	}
+	struct shape_verdict *v = &a->shapes[id];
+	if (!v->wanted)
+		return SQLITE_OK;
+	v->count += n;
+	if (v->click && a->q->series)
+		a->q->series[step].clicks += n;
+	return SQLITE_OK;
+}
+
+static size_t step_at(const struct asking *a, int64_t ms)
+{
+	if (!a->q->series)
+		return 0;
+	return (size_t)(step_of(a->q->step, ms) - a->first_step);
+}
+
+static int add_counts(struct asking *a, struct str blob, int64_t start_ms)
+{
+	struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+	struct count item;
+	size_t step = step_at(a, start_ms);
+	int rc = SQLITE_OK;
+	while (rc == SQLITE_OK && counts_next(&r, &item))
+		rc = add(a, item.id, item.n, step);
+	return r.blob.bad ? SQLITE_CORRUPT : rc;
+}
+
+/* --- cut cells --- */
+
+struct cut {
+	struct asking *a;
+	uint64_t first, end; /* of the run */
+	bool start_inside;
+	size_t start_step;
+};
+
+static int cut_visit(const struct cut *cut, const struct visit_key *key)
+{
+	struct asking *a = cut->a;
+	bool inside = key->time_ms >= a->from_ms && key->time_ms < a->to_ms;
+	if (inside == cut->start_inside)
+		return SQLITE_OK;
+	return inside ? add(a, key->shape, 1, step_at(a, key->time_ms))
+	              : add(a, key->shape, -(uint64_t)1, cut->start_step);
+}
+
+static int cut_block(const struct cut *cut, const struct query *q)
+{
+	uint64_t number = (uint64_t)sqlite3_column_int64(q->stmt, 0);
+	uint64_t end = MIN(cut->end, number + (uint64_t)sqlite3_column_int64(q->stmt, 1));
+	struct str blob = column_blob(q, 2);
+	struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+	struct keys_state state = {0};
+	int rc = SQLITE_OK;
+	for (; rc == SQLITE_OK && number < end; number++) {
+		struct visit_key key;
+		visit_key_get(&r, &state, &key);
+		if (r.bad)
+			return SQLITE_CORRUPT;
+		if (number >= cut->first)
+			rc = cut_visit(cut, &key);
+	}
+	return rc;
+}
+
+static int cut_run(const struct cut *cut)
+{
+	CLEANUP(query_end) struct query q = query_begin(cut->a->c, SQL_VISIT_KEYS);
+	query_int(&q, (int64_t)cut->first);
+	query_int(&q, (int64_t)cut->end);
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int r = cut_block(cut, &q);
+		if (r != SQLITE_OK)
+			return r;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* Rows of minutes that lie wholly on the start's side change nothing. */
+static bool run_matters(const struct cut *cut, const struct run *run, int64_t start_ms)
+{
+	int64_t minute_ms = start_ms + (int64_t)run->minute * MINUTE_MS, end_ms = minute_ms + MINUTE_MS;
+	if (cut->start_inside)
+		return minute_ms < cut->a->from_ms || end_ms > cut->a->to_ms;
+	return minute_ms < cut->a->to_ms && end_ms > cut->a->from_ms;
+}
+
+static int add_cut_cell(struct asking *a, int64_t start_ms, struct str shapes, struct str blob)
+{
+	struct cut cut = {.a = a, .start_inside = start_ms >= a->from_ms};
+	CLEANUP(runs_release) struct runs runs = {0};
+	int rc = SQLITE_OK;
+	if (cut.start_inside) {
+		cut.start_step = step_at(a, start_ms);
+		rc = add_counts(a, shapes, start_ms);
+	}
+	if (rc == SQLITE_OK)
+		rc = layout_sql_code(runs_add_blob(&runs, blob.ptr, blob.len, 0));
+	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
+		cut.first = MAX(runs.items[i].first, a->first_visit);
+		cut.end = runs.items[i].first + runs.items[i].count;
+		if (cut.first < cut.end && run_matters(&cut, &runs.items[i], start_ms))
+			rc = cut_run(&cut);
+	}
+	return rc;
+}
+
+/* --- cells --- */
+
+static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, const struct query *q,
+                    int shapes_column)
+{
+	int64_t end_ms = start_ms + cell_level_ms[level];
+	if (end_ms <= a->from_ms || start_ms >= a->to_ms)
+		return SQLITE_OK;
+	if (start_ms >= a->from_ms && end_ms <= a->to_ms)
+		return add_counts(a, column_blob(q, shapes_column), start_ms);
+	return add_cut_cell(a, start_ms, column_blob(q, shapes_column), column_blob(q, shapes_column + 1));
+}
+
+/* What is together lies side by side. */
+static int add_together(struct asking *a, enum cell_level level)
+{
+	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_CELL_RANGE);
+	query_int(&q, cell_level_key(level, a->link));
+	query_int(&q, a->from_ms - cell_level_ms[level] + 1);
+	query_int(&q, a->to_ms);
+	query_int(&q, a->link);
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int r = add_cell(a, level, sqlite3_column_int64(q.stmt, 0), &q, 1);
+		if (r != SQLITE_OK)
+			return r;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int add_one(struct asking *a, const struct cell_spans *spans, enum cell_level level, int64_t start_ms)
+{
+	if (!answers_cell_may_be(spans, level, start_ms) || start_ms + cell_level_ms[level] <= a->from_ms ||
+	    start_ms >= a->to_ms)
+		return SQLITE_OK;
+	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_CELL_GET);
+	query_int(&q, cell_level_key(level, a->link));
+	query_int(&q, start_ms);
+	query_int(&q, a->link);
+	bool found;
+	int rc = query_find(&q, &found);
+	return rc == SQLITE_OK && found ? add_cell(a, level, start_ms, &q, 0) : rc;
+}
+
+static int add_hour(struct asking *a, const struct cell_spans *spans, int64_t hour_ms)
+{
+	int rc = add_one(a, spans, CELL_HOUR, hour_ms);
+	for (int64_t ms = hour_ms; rc == SQLITE_OK && ms < hour_ms + HOUR_MS; ms += MINUTE_MS)
+		rc = add_one(a, spans, CELL_MINUTE, ms);
+	return rc;
+}
+
+static int visitor_compare(const void *a, const void *b)
+{
+	const struct visitor *x = a, *y = b;
+	return x->day < y->day ? -1 : x->day > y->day;
+}
+
+/* The fresh visitors of that day; they are sorted by day. */
+static void add_visitors(struct asking *a, int64_t day, struct sketch *sketch, size_t *at)
+{
+	while (*at < a->visitor_count && a->visitors[*at].day < day)
+		(*at)++;
+	for (; *at < a->visitor_count && a->visitors[*at].day == day; (*at)++)
+		sketch_add(sketch, a->visitors[*at].hash);
+	a->q->visitors += sketch_estimate(sketch);
+}
+
+/* *ret_hours are those in which it had visits; *ret_sketch is what the file has of its visitors. */
+static int day_get(struct asking *a, int64_t day, uint32_t *ret_hours, struct sketch *ret_sketch)
+{
+	CLEANUP(query_end) struct query q = answers_day_link(a->c, day, a->q->link);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret_hours = 0;
+	sketch_init(ret_sketch);
+	if (rc != SQLITE_OK || !found)
+		return rc;
+	*ret_hours = (uint32_t)sqlite3_column_int64(q.stmt, 1);
+	struct str blob = column_blob(&q, 2);
+	return !a->q->has_visitors || sketch_read(ret_sketch, blob.ptr, blob.len) ? SQLITE_OK
+	                                                                          : SQLITE_CORRUPT;
+}
+
+static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day, size_t *visitor_at)
+{
+	uint32_t hours;
+	struct sketch sketch;
+	int rc = day_get(a, day, &hours, &sketch);
+	if (rc != SQLITE_OK)
+		return rc;
+	if (a->q->has_visitors)
+		add_visitors(a, day, &sketch, visitor_at);
+	if (hours)
+		rc = add_one(a, spans, CELL_DAY, day * DAY_MS);
+	for (int64_t hour = 0; rc == SQLITE_OK && hour < 24; hour++)
+		if (hours >> hour & 1)
+			rc = add_hour(a, spans, day * DAY_MS + hour * HOUR_MS);
+	return rc;
+}
+
+/* The first day from `day` on that has anything. A day may have fresh visits only. */
+static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int64_t *ret)
+{
+	*ret = INT64_MAX;
+	int rc = answers_day_near(a->c, SQL_DAY_LINK_FROM, day, ret);
+	while (visitor_at < a->visitor_count && a->visitors[visitor_at].day < day)
+		visitor_at++;
+	if (visitor_at < a->visitor_count)
+		*ret = MIN(*ret, a->visitors[visitor_at].day);
+	return rc;
+}
+
+static int add_link(struct asking *a)
+{
+	struct cell_spans spans;
+	int64_t day = day_of(a->from_ms), last = day_of(a->to_ms - 1);
+	size_t visitor_at = 0;
+	if (a->visitor_count > 0)
+		qsort(a->visitors, a->visitor_count, sizeof(*a->visitors), visitor_compare);
+	int rc = answers_spans_get(a->c, a->link, &spans);
+	if (rc == SQLITE_OK)
+		rc = next_day(a, day, visitor_at, &day);
+	while (rc == SQLITE_OK && day <= last) {
+		rc = add_day(a, &spans, day, &visitor_at);
+		if (rc == SQLITE_OK)
+			rc = next_day(a, day + 1, visitor_at, &day);
+	}
+	return rc;
+}
+
+static int add_all(struct asking *a)
+{
+	int rc = SQLITE_OK;
+	for (a->link = LINK_ORPHANS; rc == SQLITE_OK && a->link <= LINK_ALL; a->link++)
+		for (int level = 0; rc == SQLITE_OK && level < CELL_LEVELS; level++)
+			rc = add_together(a, level);
+	return rc;
+}
+
+/* --- fresh visits --- */
+
+static int remember_visitor(struct asking *a, int64_t day, uint32_t hash)
+{
+	if (a->visitor_count == a->visitor_cap) {
+		size_t cap = MAX(a->visitor_cap * 2, 256);
+		struct visitor *larger = reallocarray(a->visitors, cap, sizeof(*larger));
+		if (!larger)
+			return SQLITE_NOMEM;
+		a->visitors = larger;
+		a->visitor_cap = cap;
+	}
+	a->visitors[a->visitor_count++] = (struct visitor){.day = day, .hash = hash};
+	return SQLITE_OK;
+}
+
+static int add_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
+{
+	struct asking *a = arg;
+	if (a->q->link != 0 && key->link != a->q->link)
+		return SQLITE_OK;
+	int rc = SQLITE_OK;
+	if (key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
+		rc = add(a, key->shape, 1, step_at(a, key->time_ms));
+	/* visitors are counted by whole days */
+	if (rc == SQLITE_OK && visitor && a->q->has_visitors)
+		rc = remember_visitor(a, day_of(key->time_ms), visitor);
+	return rc;
+}
+
+/* --- the answer --- */
+
+static void sum_up(const struct asking *a)
+{
+	struct stats_query *q = a->q;
+	for (size_t i = 0; i < a->shape_cap; i++) {
+		const struct shape_verdict *v = &a->shapes[i];
+		if (!v->known || v->count == 0)
+			continue;
+		switch (v->shape->kind) {
+		case VISIT_CLICK:
+			q->clicks += v->count;
+			q->bot_clicks += v->bot ? v->count : 0;
+			break;
+		case VISIT_HEAD: q->heads += v->count; break;
+		case VISIT_PREFETCH: q->prefetches += v->count; break;
+		case VISIT_UNKNOWN: q->unknowns += v->count; break;
+		case VISIT_ROOT: q->roots += v->count; break;
+		case VISIT_KINDS: break;
+		}
+	}
+}
+
+/* What is not known comes before everything. */
+static int value_compare(const void *a, const void *b)
+{
+	const struct stats_share *x = a, *y = b;
+	if (!x->value.ptr || !y->value.ptr)
+		return (x->value.ptr != NULL) - (y->value.ptr != NULL);
+	int order = memcmp(x->value.ptr, y->value.ptr, MIN(x->value.len, y->value.len));
+	return order ? order : (x->value.len > y->value.len) - (x->value.len < y->value.len);
+}
+
+static int share_compare(const void *a, const void *b)
+{
+	const struct stats_share *x = a, *y = b;
+	if (x->clicks != y->clicks)
+		return x->clicks > y->clicks ? -1 : 1;
+	return value_compare(a, b);
+}
+
+static size_t join_equal(struct stats_share *shares, size_t count)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (kept > 0 && value_compare(&shares[kept - 1], &shares[i]) == 0)
+			shares[kept - 1].clicks += shares[i].clicks;
+		else
+			shares[kept++] = shares[i];
+	}
+	return kept;
+}
+
+static int share_out(const struct asking *a, int dim, struct stats_share *room)
+{
+	struct stats_query *q = a->q;
+	size_t count = 0;
+	for (size_t i = 0; i < a->shape_cap; i++) {
+		const struct shape_verdict *v = &a->shapes[i];
+		if (v->known && v->click && v->count > 0)
+			room[count++] = (struct stats_share){.value = v->shape->dims[dim],
+			                                     .clicks = v->count};
+	}
+	qsort(room, count, sizeof(*room), value_compare);
+	count = join_equal(room, count);
+	qsort(room, count, sizeof(*room), share_compare);
+	count = MIN(count, q->shares_max);
+	q->shares[dim] = arena_alloc(q->arena, MAX(count, 1) * sizeof(*room));
+	if (!q->shares[dim])
+		return SQLITE_NOMEM;
+	memcpy(q->shares[dim], room, count * sizeof(*room));
+	q->share_count[dim] = count;
+	return SQLITE_OK;
+}
+
+static int share_all(const struct asking *a)
+{
+	if (!a->q->dims_wanted)
+		return SQLITE_OK;
+	struct stats_share *room = malloc(MAX(a->shape_cap, 1) * sizeof(*room));
+	int rc = room ? SQLITE_OK : SQLITE_NOMEM;
+	for (int dim = 0; rc == SQLITE_OK && dim < DIM_COUNT; dim++)
+		if (a->q->dims_wanted >> dim & 1)
+			rc = share_out(a, dim, room);
+	free(room);
+	return rc;
+}
+
+static int prepare(struct stats_query *q, int64_t from_ms)
+{
+	q->clicks = q->bot_clicks = q->heads = q->prefetches = q->unknowns = q->roots = q->visitors = 0;
+	q->has_visitors = q->link != 0 && !q->filtered;
+	q->series = NULL;
+	for (int i = 0; i < DIM_COUNT; i++) {
+		q->shares[i] = NULL;
+		q->share_count[i] = 0;
+	}
+	if (q->series_count == 0)
+		return SQLITE_OK;
+	q->series = arena_alloc(q->arena, q->series_count * sizeof(*q->series));
+	if (!q->series)
+		return SQLITE_NOMEM;
+	int64_t first = step_of(q->step, from_ms);
+	for (size_t i = 0; i < q->series_count; i++)
+		q->series[i] = (struct stats_point){.time_ms = step_start_ms(q->step, first + (int64_t)i)};
+	return SQLITE_OK;
+}
+
+static int first_visit_get(struct sqlite_conn *c, uint64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_VISIT_FIRST);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : UINT64_MAX;
+	return rc;
+}
+
+int answers_stats_get(struct sqlite_conn *c, struct stats_query *q)
+{
+	struct asking a = {.c = c,
+	                   .q = q,
+	                   .link = (int64_t)q->link,
+	                   .from_ms = clamp_ms(q->from_ms),
+	                   .to_ms = clamp_ms(q->to_ms)};
+	int rc = prepare(q, a.from_ms);
+	if (rc != SQLITE_OK || a.from_ms >= a.to_ms)
+		return rc;
+	a.first_step = q->series ? step_of(q->step, a.from_ms) : 0;
+	rc = first_visit_get(c, &a.first_visit);
+	if (rc == SQLITE_OK)
+		rc = layout_last_get(c, SQL_SHAPE_LAST, &a.shape_last);
+	if (rc == SQLITE_OK)
+		rc = digest_fresh_each(c, add_fresh, &a);
+	if (rc == SQLITE_OK)
+		rc = q->link == 0 ? add_all(&a) : add_link(&a);
+	if (rc == SQLITE_OK) {
+		sum_up(&a);
+		rc = share_all(&a);
+	}
+	free(a.shapes);
+	free(a.visitors);
+	return rc;
+}

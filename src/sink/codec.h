@@ -1,0 +1,167 @@
+/*
+ * What lies in the blobs of the stats file. Numbers are varints: seven bits a byte, the lowest first, the top
+ * bit says that more follow. Where neighbours are alike a number is stored as its difference from the one
+ * before, signed ones folded so that small stays small (0, -1, 1, -2, ...). Reading never leaves the blob;
+ * bytes that are no blob of ours are noticed, not believed.
+ *
+ *	counts    (id - id before, count), by rising id: how often each shape, or each ad
+ *	runs      (minute - minute before, first - end of the run before, count), by rising minute and first:
+ *	          where the rows of a cell's visits are; minutes are counted from the cell's start
+ *	keys      (time, link, shape and whether it is a click) of visits one after the other
+ *	details   (agent, referrer, place, path, address) of the same visits, in the same order
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "sink/sink.h"
+
+enum { VARINT_BYTES_MAX = 10 };
+
+static inline uint8_t *varint_put(uint8_t *out, uint64_t value)
+{
+	for (; value >= 0x80; value >>= 7)
+		*out++ = (uint8_t)(value | 0x80);
+	*out++ = (uint8_t)value;
+	return out;
+}
+
+/* `bad` is sticky, and everything reads as 0 after it. */
+struct blob_reader {
+	const uint8_t *at;
+	const uint8_t *end;
+	bool bad;
+};
+
+static inline struct blob_reader blob_reader_of(const void *data, size_t len)
+{
+	return (struct blob_reader){.at = data, .end = (const uint8_t *)data + len};
+}
+
+uint64_t varint_get_long(struct blob_reader *r);
+
+static inline uint64_t varint_get(struct blob_reader *r)
+{
+	if (LIKELY(r->at < r->end && *r->at < 0x80))
+		return *r->at++;
+	return varint_get_long(r);
+}
+
+static inline uint64_t zigzag(int64_t value)
+{
+	return ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+}
+
+static inline int64_t zigzag_back(uint64_t value)
+{
+	return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+}
+
+/* --- counts --- */
+
+struct count {
+	uint64_t id;
+	uint64_t n;
+};
+
+struct counts {
+	struct count *items; /* by rising id, each once */
+	size_t count, cap;
+};
+
+void counts_release(struct counts *c);
+int counts_append(struct counts *c, uint64_t id, uint64_t n); /* id is larger than all before; 0, ERR_NOMEM */
+
+/* Adds what the blob holds. 0, ERR_NOMEM, ERR_CORRUPT. */
+int counts_add_blob(struct counts *c, const void *data, size_t len);
+int counts_add(struct counts *c, const struct counts *more);
+void counts_write(const struct counts *c, struct buf *out);
+uint64_t counts_sum(const struct counts *c);
+
+/* One after the other, without an array: false at the end, or when `bad`. */
+struct counts_reader {
+	struct blob_reader blob;
+	uint64_t id;
+};
+
+static inline bool counts_next(struct counts_reader *r, struct count *ret)
+{
+	if (r->blob.at == r->blob.end || r->blob.bad)
+		return false;
+	r->id += varint_get(&r->blob);
+	*ret = (struct count){.id = r->id, .n = varint_get(&r->blob)};
+	return !r->blob.bad;
+}
+
+/* --- runs --- */
+
+struct run {
+	uint64_t minute; /* from the cell's start */
+	uint64_t first;  /* the number of its first visit */
+	uint64_t count;
+};
+
+struct runs {
+	struct run *items;
+	size_t count, cap;
+};
+
+void runs_release(struct runs *r);
+int runs_append(struct runs *r, struct run run); /* in any order */
+
+/* Adds what the blob holds, with `minutes` added to each minute. */
+int runs_add_blob(struct runs *r, const void *data, size_t len, uint64_t minutes);
+
+/* Moves the first `count` behind the others. */
+int runs_rotate(struct runs *r, size_t count);
+
+/* Puts them in order, joins those that touch, and drops those that end before `first`. */
+void runs_settle(struct runs *r, uint64_t first);
+void runs_write(const struct runs *r, struct buf *out);
+
+/* --- visits --- */
+
+struct visit_key {
+	int64_t time_ms;
+	uint64_t link; /* 0: orphan */
+	uint32_t shape;
+	bool click;
+};
+
+struct visit_details {
+	uint64_t agent, referrer, place, path; /* numbers in the table of texts; 0: none */
+	uint8_t address_len;
+	uint8_t address[ADDRESS_BYTES_MAX];
+};
+
+/* Zero-initialised at the beginning of each blob, for the writer and for the reader. */
+struct keys_state {
+	int64_t time_ms;
+	uint64_t link;
+};
+
+enum {
+	KEY_BYTES_MAX = 3 * VARINT_BYTES_MAX,
+	DETAILS_BYTES_MAX = 4 * VARINT_BYTES_MAX + 1 + ADDRESS_BYTES_MAX
+};
+
+static inline uint8_t *visit_key_put(uint8_t *out, struct keys_state *s, const struct visit_key *key)
+{
+	out = varint_put(out, zigzag((int64_t)((uint64_t)key->time_ms - (uint64_t)s->time_ms)));
+	out = varint_put(out, zigzag((int64_t)(key->link - s->link)));
+	out = varint_put(out, (uint64_t)key->shape << 1 | key->click);
+	*s = (struct keys_state){.time_ms = key->time_ms, .link = key->link};
+	return out;
+}
+
+static inline void visit_key_get(struct blob_reader *r, struct keys_state *s, struct visit_key *ret)
+{
+	s->time_ms = (int64_t)((uint64_t)s->time_ms + (uint64_t)zigzag_back(varint_get(r)));
+	s->link += (uint64_t)zigzag_back(varint_get(r));
+	uint64_t shape = varint_get(r);
+	*ret = (struct visit_key){
+	    .time_ms = s->time_ms, .link = s->link, .shape = (uint32_t)(shape >> 1), .click = shape & 1};
+}
+
+uint8_t *visit_details_put(uint8_t *out, const struct visit_details *d);
+void visit_details_get(struct blob_reader *r, struct visit_details *ret);
+void visit_details_skip(struct blob_reader *r);

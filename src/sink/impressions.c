@@ -1,0 +1,415 @@
+#include "sink/impressions.h"
+#include "base/hash.h"
+#include "sink/codec.h"
+#include "sink/sort.h"
+
+#include <stdlib.h>
+
+enum {
+	NEW_ADS_PER_DAY = 200000, /* beyond it, an ad that was never seen counts as "(other)" */
+	ROW_IMPRESSIONS_MAX = 4096,
+};
+
+/* --- ads --- */
+
+static int ad_find(struct sqlite_conn *c, struct str name, int64_t *ret_id)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_BY_NAME);
+	query_str(&q, name);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret_id = found ? sqlite3_column_int64(q.stmt, 0) : 0;
+	return rc;
+}
+
+static int ad_insert(struct sqlite_conn *c, struct str name, int64_t *ret_id)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_INSERT);
+	query_str(&q, name);
+	int rc = query_run(&q);
+	*ret_id = sqlite3_last_insert_rowid(c->db);
+	return rc;
+}
+
+static int ad_number(struct sqlite_conn *c, struct book *book, struct str name, uint64_t *ret)
+{
+	int64_t id;
+	ASSERT(name.ptr);
+	int rc = ad_find(c, name, &id);
+	if (rc == SQLITE_OK && id == 0 && book->new_ads >= NEW_ADS_PER_DAY) {
+		name = STR("(other)");
+		rc = ad_find(c, name, &id);
+	}
+	if (rc == SQLITE_OK && id == 0) {
+		rc = ad_insert(c, name, &id);
+		book->new_ads++;
+	}
+	*ret = (uint64_t)id;
+	return rc;
+}
+
+/* --- writing --- */
+
+struct writing {
+	struct sqlite_conn *c;
+	const struct sink_impression *const *impressions;
+	size_t count;
+	uint64_t *ads;     /* of each */
+	uint32_t *same;    /* by hash of the ad: an impression of it, plus 1; 0: none */
+	size_t same_count; /* a power of two */
+	struct sort_item *items, *room;
+	struct counts counts;
+	struct buf blob, details;
+};
+
+static void writing_release(struct writing *w)
+{
+	free(w->ads);
+	free(w->same);
+	free(w->items);
+	free(w->room);
+	counts_release(&w->counts);
+	buf_release(&w->blob);
+	buf_release(&w->details);
+}
+
+static int writing_init(struct writing *w)
+{
+	for (w->same_count = 64; w->same_count < w->count * 2;)
+		w->same_count *= 2;
+	w->ads = malloc(w->count * sizeof(*w->ads));
+	w->same = calloc(w->same_count, sizeof(*w->same));
+	w->items = malloc(w->count * sizeof(*w->items));
+	w->room = malloc(w->count * sizeof(*w->room));
+	return w->ads && w->same && w->items && w->room ? SQLITE_OK : SQLITE_NOMEM;
+}
+
+/* Each ad of the batch is looked up once. */
+static int number_ads(struct writing *w, struct book *book)
+{
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < w->count; i++) {
+		struct str ad = w->impressions[i]->ad;
+		size_t at = hash_str(ad, (uintptr_t)w->same) & (w->same_count - 1);
+		while (w->same[at] && !str_eq(w->impressions[w->same[at] - 1]->ad, ad))
+			at = (at + 1) & (w->same_count - 1);
+		if (w->same[at]) {
+			w->ads[i] = w->ads[w->same[at] - 1];
+		} else {
+			rc = ad_number(w->c, book, ad, &w->ads[i]);
+			w->same[at] = (uint32_t)i + 1;
+		}
+	}
+	return rc;
+}
+
+/* By bucket and ad, those not before `from_ms`; how many. */
+static size_t order(struct writing *w, int64_t unit_ms, int64_t from_ms)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < w->count; i++) {
+		int64_t time_ms = w->impressions[i]->time_ms;
+		ASSERT(time_ms >= 0 && time_ms < 1LL << 48);
+		if (time_ms >= from_ms)
+			w->items[count++] = (struct sort_item){
+			    .major = (uint64_t)(time_ms / unit_ms), .minor = w->ads[i], .index = (uint32_t)i};
+	}
+	sort_items(w->items, w->room, count);
+	return count;
+}
+
+static size_t bucket_end(const struct writing *w, size_t at, size_t count)
+{
+	size_t end = at + 1;
+	while (end < count && w->items[end].major == w->items[at].major)
+		end++;
+	return end;
+}
+
+static int cell_read(struct writing *w, int64_t key)
+{
+	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_AD_CELL_GET);
+	query_int(&q, key);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (rc != SQLITE_OK || !found)
+		return rc;
+	struct str blob = column_blob(&q, 0);
+	return layout_sql_code(counts_add_blob(&w->counts, blob.ptr, blob.len));
+}
+
+static int cell_write(struct writing *w, int64_t key)
+{
+	w->blob.len = 0;
+	counts_write(&w->counts, &w->blob);
+	if (w->blob.failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_AD_CELL_PUT);
+	query_int(&q, key);
+	query_int(&q, (int64_t)counts_sum(&w->counts));
+	query_blob(&q, w->blob.data, w->blob.len);
+	return query_run(&q);
+}
+
+static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
+{
+	w->counts.count = 0;
+	int r = 0;
+	for (size_t i = from, end; r == 0 && i < to; i = end) {
+		for (end = i + 1; end < to && w->items[end].minor == w->items[i].minor;)
+			end++;
+		r = counts_append(&w->counts, w->items[i].minor, end - i);
+	}
+	int rc = r == 0 ? cell_read(w, key) : SQLITE_NOMEM;
+	return rc == SQLITE_OK ? cell_write(w, key) : rc;
+}
+
+static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
+{
+	size_t count = order(w, ad_level_ms[level], from_ms);
+	int rc = SQLITE_OK;
+	for (size_t at = 0, end; rc == SQLITE_OK && at < count; at = end) {
+		end = bucket_end(w, at, count);
+		rc = cell_add(w, ad_cell_key(level, (int64_t)w->items[at].major * ad_level_ms[level]), at,
+		              end);
+	}
+	return rc;
+}
+
+static int next_part(struct writing *w, int64_t second_ms, int64_t *ret_key)
+{
+	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_LAST);
+	query_int(&q, impression_key(second_ms, 0));
+	query_int(&q, impression_key(second_ms + SECOND_MS, 0));
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret_key = found ? sqlite3_column_int64(q.stmt, 0) + 1 : impression_key(second_ms, 0);
+	return rc;
+}
+
+static void pack_text(struct buf *out, struct str text)
+{
+	uint8_t *at = (uint8_t *)buf_reserve(out, VARINT_BYTES_MAX);
+	if (at)
+		out->len += (size_t)(varint_put(at, text.len) - at);
+	buf_str(out, text);
+}
+
+static void pack(struct writing *w, const struct sort_item *item)
+{
+	const struct sink_impression *i = w->impressions[item->index];
+	uint8_t *ads = (uint8_t *)buf_reserve(&w->blob, 2UL * VARINT_BYTES_MAX);
+	uint8_t *details = (uint8_t *)buf_reserve(&w->details, VARINT_BYTES_MAX);
+	if (!ads || !details)
+		return;
+	uint8_t *end = varint_put(varint_put(ads, (uint64_t)(i->time_ms % SECOND_MS)), item->minor);
+	w->blob.len += (size_t)(end - ads);
+	w->details.len += (size_t)(varint_put(details, zigzag(i->received_ms - i->time_ms)) - details);
+	pack_text(&w->details, i->id);
+	pack_text(&w->details, i->user);
+}
+
+static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
+{
+	w->blob.len = w->details.len = 0;
+	for (size_t i = from; i < to; i++)
+		pack(w, &w->items[i]);
+	if (w->blob.failed || w->details.failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_INSERT);
+	query_int(&q, key);
+	query_int(&q, (int64_t)(to - from));
+	query_blob(&q, w->blob.data, w->blob.len);
+	query_blob(&q, w->details.data, w->details.len);
+	return query_run(&q);
+}
+
+/* The items are ordered by second. */
+static int write_rows(struct writing *w, int64_t from_ms)
+{
+	size_t count = order(w, SECOND_MS, from_ms);
+	int rc = SQLITE_OK;
+	for (size_t at = 0; rc == SQLITE_OK && at < count;) {
+		size_t end = bucket_end(w, at, count);
+		int64_t key = 0;
+		rc = next_part(w, (int64_t)w->items[at].major * SECOND_MS, &key);
+		for (; rc == SQLITE_OK && at < end; key++) {
+			size_t to = MIN(end, at + ROW_IMPRESSIONS_MAX);
+			rc = row_write(w, key, at, to);
+			at = to;
+		}
+	}
+	return rc;
+}
+
+int impressions_write(struct sqlite_conn *c, struct book *book,
+                      const struct sink_impression *const *impressions, size_t count)
+{
+	CLEANUP(writing_release) struct writing w = {.c = c, .impressions = impressions, .count = count};
+	int rc = writing_init(&w);
+	if (rc == SQLITE_OK)
+		rc = number_ads(&w, book);
+	if (rc == SQLITE_OK)
+		rc = write_rows(&w, book->kept_ms);
+	for (int level = 0; rc == SQLITE_OK && level < AD_LEVELS; level++)
+		rc = write_cells(&w, level, level < AD_HOUR ? book->kept_ms : 0);
+	return rc;
+}
+
+/* --- windows --- */
+
+struct adding {
+	struct sqlite_conn *c;
+	uint64_t *by_ad;
+	size_t cap;
+	uint64_t last; /* the largest number of an ad */
+};
+
+static int adding_add(struct adding *a, uint64_t ad, uint64_t n)
+{
+	if (UNLIKELY(ad >= a->cap)) {
+		if (ad > a->last)
+			return SQLITE_CORRUPT;
+		size_t cap = MAX(ad + 1, a->cap * 2);
+		uint64_t *larger = reallocarray(a->by_ad, cap, sizeof(*larger));
+		if (!larger)
+			return SQLITE_NOMEM;
+		memset(larger + a->cap, 0, (cap - a->cap) * sizeof(*larger));
+		a->by_ad = larger;
+		a->cap = cap;
+	}
+	a->by_ad[ad] += n;
+	return SQLITE_OK;
+}
+
+static int add_blob(struct adding *a, struct str blob)
+{
+	struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+	struct count item;
+	int rc = SQLITE_OK;
+	while (rc == SQLITE_OK && counts_next(&r, &item))
+		rc = adding_add(a, item.id, item.n);
+	return r.blob.bad ? SQLITE_CORRUPT : rc;
+}
+
+static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int64_t to_ms)
+{
+	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_AD_CELL_RANGE);
+	query_int(&q, ad_cell_key(level, from_ms));
+	query_int(&q, ad_cell_key(level, to_ms));
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int added = add_blob(a, column_blob(&q, 0));
+		if (added != SQLITE_OK)
+			return added;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int add_row(struct adding *a, struct str blob, int64_t second_ms, int64_t from_ms, int64_t to_ms)
+{
+	struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+	int rc = SQLITE_OK;
+	while (rc == SQLITE_OK && r.at < r.end) {
+		int64_t time_ms = second_ms + (int64_t)varint_get(&r);
+		uint64_t ad = varint_get(&r);
+		if (!r.bad && time_ms >= from_ms && time_ms < to_ms)
+			rc = adding_add(a, ad, 1);
+	}
+	return r.bad ? SQLITE_CORRUPT : rc;
+}
+
+static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
+{
+	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_IMPRESSION_RANGE);
+	query_int(&q, impression_key(from_ms, 0));
+	query_int(&q, impression_key(time_ceil(to_ms, SECOND_MS), 0));
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int64_t second_ms = (sqlite3_column_int64(q.stmt, 0) >> IMPRESSION_PART_BITS) * SECOND_MS;
+		int added = add_row(a, column_blob(&q, 1), second_ms, from_ms, to_ms);
+		if (added != SQLITE_OK)
+			return added;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* from <= time < to, in the largest whole buckets, none larger than `level`'s; -1: by rows. */
+static int add_range(struct adding *a, int level, int64_t from_ms, int64_t to_ms)
+{
+	if (from_ms >= to_ms)
+		return SQLITE_OK;
+	if (level < 0)
+		return add_rows(a, from_ms, to_ms);
+	int64_t first_ms = time_ceil(from_ms, ad_level_ms[level]);
+	int64_t last_ms = time_floor(to_ms, ad_level_ms[level]);
+	if (first_ms >= last_ms)
+		return add_range(a, level - 1, from_ms, to_ms);
+	int rc = add_range(a, level - 1, from_ms, first_ms);
+	if (rc == SQLITE_OK)
+		rc = add_cells(a, level, first_ms, last_ms);
+	if (rc == SQLITE_OK)
+		rc = add_range(a, level - 1, last_ms, to_ms);
+	return rc;
+}
+
+static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct str *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_BY_ID);
+	query_int(&q, (int64_t)id);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (rc != SQLITE_OK || !found)
+		return rc == SQLITE_OK ? SQLITE_CORRUPT : rc;
+	return layout_column_str(&q, 0, arena, ret) ? SQLITE_OK : SQLITE_NOMEM;
+}
+
+static int ad_compare(const void *a, const void *b)
+{
+	const struct ad_count *x = a, *y = b;
+	int order_ = memcmp(x->ad.ptr, y->ad.ptr, MIN(x->ad.len, y->ad.len));
+	return order_ ? order_ : (x->ad.len > y->ad.len) - (x->ad.len < y->ad.len);
+}
+
+static int answer(const struct adding *a, struct window_query *q)
+{
+	size_t count = 0;
+	for (size_t id = 0; id < a->cap; id++)
+		count += a->by_ad[id] > 0;
+	struct ad_count *ads = arena_alloc(q->arena, MAX(count, 1) * sizeof(*ads));
+	int rc = ads ? SQLITE_OK : SQLITE_NOMEM;
+	count = 0;
+	for (size_t id = 0; rc == SQLITE_OK && id < a->cap; id++) {
+		if (a->by_ad[id] == 0)
+			continue;
+		ads[count].count = a->by_ad[id];
+		rc = ad_name(a->c, id, q->arena, &ads[count++].ad);
+	}
+	if (rc != SQLITE_OK)
+		return rc;
+	qsort(ads, count, sizeof(*ads), ad_compare);
+	q->ads = ads;
+	q->count = count;
+	return SQLITE_OK;
+}
+
+/* Before book.kept_ms there are hours only: one counts when its start is inside. */
+int impressions_window(struct sqlite_conn *c, struct window_query *q)
+{
+	const int64_t limit_ms = 1LL << 48;
+	struct adding a = {.c = c};
+	struct book book;
+	int64_t from_ms = MAX(MIN(q->from_ms, limit_ms) + 1, 0), to_ms = MIN(q->to_ms, limit_ms - 1) + 1;
+	int rc = layout_book_get(c, &book);
+	if (rc == SQLITE_OK)
+		rc = layout_last_get(c, SQL_AD_LAST, &a.last);
+	if (rc == SQLITE_OK && from_ms < book.kept_ms)
+		rc = add_range(&a, AD_DAY, time_ceil(from_ms, HOUR_MS),
+		               time_ceil(MIN(to_ms, book.kept_ms), HOUR_MS));
+	if (rc == SQLITE_OK)
+		rc = add_range(&a, AD_DAY, MAX(from_ms, book.kept_ms), to_ms);
+	if (rc == SQLITE_OK)
+		rc = answer(&a, q);
+	free(a.by_ad);
+	return rc;
+}

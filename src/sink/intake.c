@@ -1,0 +1,400 @@
+/*
+ * What a commit writes: new shapes and texts into their dictionaries, the visits as they came into `fresh`,
+ * impressions that were not seen before with their counts, positions and books. What visitors and clients
+ * choose freely is bounded: so many new shapes and ads a day, then they are "(other)".
+ */
+#include "sink/intake.h"
+#include "base/hash.h"
+#include "sink/codec.h"
+#include "sink/impressions.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+enum {
+	NEW_SHAPES_PER_DAY = 20000,       /* beyond it: no new referrers */
+	NEW_SHAPES_OTHER_PER_DAY = 25000, /* beyond it: no new languages either */
+	FRESH_VISITS_MAX = 8192,          /* in one row */
+};
+
+uint64_t intake_hash(const uint8_t *key, const void *data, size_t len)
+{
+	uint64_t hash;
+	_Static_assert(sizeof(hash) == crypto_shorthash_BYTES && FILE_KEY_BYTES == crypto_shorthash_KEYBYTES,
+	               "as libsodium has it");
+	crypto_shorthash((unsigned char *)&hash, data, len, key);
+	return hash;
+}
+
+/* --- shapes --- */
+
+static void shape_pack(struct buf *out, const struct visit_shape *shape)
+{
+	out->len = 0;
+	buf_char(out, (char)shape->kind);
+	for (int i = 0; i < DIM_COUNT; i++) {
+		uint64_t len = shape->dims[i].ptr ? shape->dims[i].len + 1 : 0;
+		buf_append(out, &len, sizeof(len));
+		buf_str(out, shape->dims[i]);
+	}
+}
+
+static bool column_is(const struct query *q, int column, struct str value)
+{
+	bool null = sqlite3_column_type(q->stmt, column) == SQLITE_NULL;
+	if (null || !value.ptr)
+		return null && !value.ptr;
+	const char *text = (const char *)sqlite3_column_text(q->stmt, column);
+	return text && str_eq(str_n(text, (size_t)sqlite3_column_bytes(q->stmt, column)), value);
+}
+
+static bool row_is_shape(const struct query *q, const struct visit_shape *shape)
+{
+	bool same = sqlite3_column_int(q->stmt, 1) == (int)shape->kind;
+	for (int i = 0; same && i < DIM_COUNT; i++)
+		same = column_is(q, 2 + i, shape->dims[i]);
+	return same;
+}
+
+/* *ret_id is 0 when there is none. */
+static int shape_find(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
+{
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_SHAPE_BY_HASH);
+	query_int(&q, (int64_t)hash);
+	*ret_id = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		if (!row_is_shape(&q, shape))
+			continue;
+		*ret_id = sqlite3_column_int64(q.stmt, 0);
+		return SQLITE_OK;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int shape_insert(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
+{
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_SHAPE_INSERT);
+	query_int(&q, (int64_t)hash);
+	query_int(&q, shape->kind);
+	for (int i = 0; i < DIM_COUNT; i++)
+		query_str(&q, shape->dims[i]);
+	int rc = query_run(&q);
+	*ret_id = sqlite3_last_insert_rowid(in->c->db);
+	in->book.new_shapes++;
+	return rc;
+}
+
+static int shape_look(struct intake *in, const struct visit_shape *shape, uint64_t *ret_hash, int64_t *ret_id)
+{
+	shape_pack(&in->scratch, shape);
+	if (in->scratch.failed)
+		return SQLITE_NOMEM;
+	*ret_hash = intake_hash(in->key, in->scratch.data, in->scratch.len);
+	return shape_find(in, *ret_hash, shape, ret_id);
+}
+
+/* Makes it plainer; false when it cannot be made so. */
+static bool shape_simplify(const struct intake *in, struct visit_shape *shape)
+{
+	static const struct str other = STR("(other)");
+	if (in->book.new_shapes >= NEW_SHAPES_PER_DAY && shape->dims[DIM_REFERRER].ptr &&
+	    !str_eq(shape->dims[DIM_REFERRER], other))
+		shape->dims[DIM_REFERRER] = other;
+	else if (in->book.new_shapes >= NEW_SHAPES_OTHER_PER_DAY && shape->dims[DIM_LANGUAGE].ptr &&
+	         !str_eq(shape->dims[DIM_LANGUAGE], other))
+		shape->dims[DIM_LANGUAGE] = other;
+	else
+		return false;
+	return true;
+}
+
+static int shape_number(struct intake *in, struct visit_shape shape, int64_t *ret_id)
+{
+	uint64_t hash;
+	int rc;
+	do
+		rc = shape_look(in, &shape, &hash, ret_id);
+	while (rc == SQLITE_OK && *ret_id == 0 && shape_simplify(in, &shape));
+	if (rc == SQLITE_OK && *ret_id == 0)
+		rc = shape_insert(in, hash, &shape, ret_id);
+	return rc;
+}
+
+static int take_shapes(struct intake *in)
+{
+	size_t count = in->batch->shape_count;
+	in->shapes = calloc(count + 1, sizeof(*in->shapes));
+	in->clicks = calloc(count + 1, sizeof(*in->clicks));
+	int rc = in->shapes && in->clicks ? SQLITE_OK : SQLITE_NOMEM;
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
+		int64_t id = 0;
+		rc = shape_number(in, in->batch->shapes[i], &id);
+		in->shapes[i] = (uint32_t)id;
+		in->clicks[i] = in->batch->shapes[i].kind == VISIT_CLICK;
+	}
+	return rc;
+}
+
+/* --- texts --- */
+
+static int text_touch(struct intake *in, int64_t id)
+{
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_TOUCH);
+	query_int(&q, id);
+	query_int(&q, day_of(in->batch->now_ms));
+	return query_run(&q);
+}
+
+static int text_find(struct intake *in, uint64_t hash, struct str text, int64_t *ret_id, bool *ret_old)
+{
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_BY_HASH);
+	query_int(&q, (int64_t)hash);
+	*ret_id = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		if (!column_is(&q, 1, text))
+			continue;
+		*ret_id = sqlite3_column_int64(q.stmt, 0);
+		*ret_old = sqlite3_column_int64(q.stmt, 2) < day_of(in->batch->now_ms);
+		return SQLITE_OK;
+	}
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int text_insert(struct intake *in, uint64_t hash, struct str text, int64_t *ret_id)
+{
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_INSERT);
+	query_int(&q, (int64_t)hash);
+	query_str(&q, text);
+	query_int(&q, day_of(in->batch->now_ms));
+	int rc = query_run(&q);
+	*ret_id = sqlite3_last_insert_rowid(in->c->db);
+	return rc;
+}
+
+/* The number of the batch's text `index`, looked up when it is first used. */
+static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
+{
+	*ret = 0;
+	if (index == SINK_NO_TEXT)
+		return SQLITE_OK;
+	ASSERT(index < in->batch->text_count);
+	struct str text = in->batch->texts[index];
+	int rc = SQLITE_OK;
+	if (in->texts[index] == 0 && text.ptr) {
+		uint64_t hash = intake_hash(in->key, text.ptr, text.len);
+		int64_t id;
+		bool old = false;
+		rc = text_find(in, hash, text, &id, &old);
+		if (rc == SQLITE_OK && id == 0)
+			rc = text_insert(in, hash, text, &id);
+		else if (rc == SQLITE_OK && old)
+			rc = text_touch(in, id);
+		in->texts[index] = (uint64_t)id;
+	}
+	*ret = in->texts[index];
+	return rc;
+}
+
+/* --- visits --- */
+
+struct fresh {
+	struct buf keys, visitors, details;
+	uint64_t visits, orphans;
+	struct keys_state state;
+};
+
+static void fresh_release(struct fresh *f)
+{
+	buf_release(&f->keys);
+	buf_release(&f->visitors);
+	buf_release(&f->details);
+}
+
+static int fresh_write(struct intake *in, struct fresh *f)
+{
+	if (f->keys.failed || f->visitors.failed || f->details.failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_FRESH_INSERT);
+	query_int(&q, in->batch->now_ms);
+	query_int(&q, (int64_t)f->visits);
+	query_int(&q, (int64_t)f->orphans);
+	query_blob(&q, f->keys.data, f->keys.len);
+	query_blob(&q, f->visitors.data, f->visitors.len);
+	query_blob(&q, f->details.data, f->details.len);
+	int rc = query_run(&q);
+	f->keys.len = f->visitors.len = f->details.len = 0;
+	f->visits = f->orphans = 0;
+	f->state = (struct keys_state){0};
+	return rc;
+}
+
+static int details_of(struct intake *in, const struct sink_visit *v, struct visit_details *ret)
+{
+	ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
+	*ret = (struct visit_details){.address_len = v->address_len};
+	memcpy(ret->address, v->address, v->address_len);
+	int rc = text_number(in, v->agent, &ret->agent);
+	if (rc == SQLITE_OK)
+		rc = text_number(in, v->referrer, &ret->referrer);
+	if (rc == SQLITE_OK)
+		rc = text_number(in, v->place, &ret->place);
+	if (rc == SQLITE_OK)
+		rc = text_number(in, v->path, &ret->path);
+	return rc;
+}
+
+/* Only whose click counts is a visitor. 32 bits are enough for a sketch, and say less about anybody. */
+static uint32_t visitor_of(const struct intake *in, const struct sink_visit *v)
+{
+	if (v->visitor == 0 || v->link == 0 || !in->clicks[v->shape])
+		return 0;
+	uint32_t hash = (uint32_t)hash_mix(v->visitor ^ 0x9e3779b97f4a7c15ULL, 0xbf58476d1ce4e5b9ULL);
+	return hash ? hash : 1;
+}
+
+static int fresh_add(struct intake *in, struct fresh *f, const struct sink_visit *v)
+{
+	ASSERT(v->shape < in->batch->shape_count && v->link <= INT64_MAX);
+	ASSERT((v->link == 0) == visit_is_orphan(in->batch->shapes[v->shape].kind));
+	struct visit_details details;
+	int rc = details_of(in, v, &details);
+	uint8_t *key = (uint8_t *)buf_reserve(&f->keys, KEY_BYTES_MAX);
+	uint8_t *more = (uint8_t *)buf_reserve(&f->details, DETAILS_BYTES_MAX);
+	if (rc != SQLITE_OK || !key || !more)
+		return rc == SQLITE_OK ? SQLITE_NOMEM : rc;
+	struct visit_key k = {.time_ms = v->time_ms,
+	                      .link = v->link,
+	                      .shape = in->shapes[v->shape],
+	                      .click = in->clicks[v->shape]};
+	f->keys.len += (size_t)(visit_key_put(key, &f->state, &k) - key);
+	f->details.len += (size_t)(visit_details_put(more, &details) - more);
+	uint32_t visitor = visitor_of(in, v);
+	buf_append(&f->visitors, &visitor, sizeof(visitor));
+	f->visits++;
+	f->orphans += v->link == 0;
+	return SQLITE_OK;
+}
+
+static int take_visits(struct intake *in)
+{
+	CLEANUP(fresh_release) struct fresh f = {0};
+	in->texts = calloc(in->batch->text_count + 1, sizeof(*in->texts));
+	int rc = in->texts ? SQLITE_OK : SQLITE_NOMEM;
+	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->visit_count; i++) {
+		rc = fresh_add(in, &f, &in->batch->visits[i]);
+		if (rc == SQLITE_OK && f.visits == FRESH_VISITS_MAX)
+			rc = fresh_write(in, &f);
+	}
+	if (rc == SQLITE_OK && f.visits > 0)
+		rc = fresh_write(in, &f);
+	return rc;
+}
+
+/* --- impressions --- */
+
+/* Leaves out what was seen; what is left is in `kept`. */
+static int sift(struct intake *in, bool *seen, const struct sink_impression **kept, size_t *ret_count)
+{
+	size_t count = in->batch->impression_count, left = 0;
+	for (size_t i = 0; i < count; i++)
+		in->entries[i] = seen_entry_of(&in->batch->impressions[i]);
+	int rc = seen_check(in->seen, in->c, in->entries, count, seen);
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
+		if (seen[i])
+			continue;
+		const struct sink_impression *impression = &in->batch->impressions[i];
+		in->entries[left] = in->entries[i];
+		kept[left++] = impression;
+		in->book.received_ms = MAX(in->book.received_ms, impression->received_ms);
+	}
+	in->duplicates = count - left;
+	*ret_count = left;
+	return rc;
+}
+
+static int take_impressions(struct intake *in)
+{
+	size_t count = in->batch->impression_count, left;
+	if (count == 0)
+		return SQLITE_OK;
+	in->entries = malloc(count * sizeof(*in->entries));
+	bool *seen = malloc(count * sizeof(*seen));
+	const struct sink_impression **kept = malloc(count * sizeof(struct sink_impression *));
+	int rc = in->entries && seen && kept ? sift(in, seen, kept, &left) : SQLITE_NOMEM;
+	if (rc == SQLITE_OK)
+		rc = seen_add(in->seen, in->c, in->entries, left);
+	if (rc == SQLITE_OK && left > 0)
+		rc = impressions_write(in->c, &in->book, kept, left);
+	free(seen);
+	free(kept);
+	return rc;
+}
+
+/* --- the rest --- */
+
+static int take_positions(struct intake *in)
+{
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->position_count; i++) {
+		CLEANUP(query_end) struct query q = query_begin(in->c, SQL_POSITION_PUT);
+		query_int(&q, (int64_t)in->batch->positions[i].segment);
+		query_int(&q, (int64_t)in->batch->positions[i].offset);
+		rc = query_run(&q);
+	}
+	return rc;
+}
+
+static int take_books(struct intake *in)
+{
+	const struct sink_tally *t = &in->batch->tally;
+	const struct book *b = &in->book;
+	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_BOOK_ADD);
+	query_int(&q, (int64_t)t->clicks);
+	query_int(&q, (int64_t)t->orphans);
+	query_int(&q, (int64_t)t->impressions);
+	query_int(&q, (int64_t)t->duplicates);
+	query_int(&q, (int64_t)t->unusable_clicks);
+	query_int(&q, (int64_t)t->unusable_impressions);
+	query_int(&q, (int64_t)t->rejected);
+	query_int(&q, (int64_t)t->dropped_clicks);
+	query_int(&q, (int64_t)in->duplicates);
+	query_int(&q, b->serial);
+	query_int(&q, b->new_day);
+	query_int(&q, b->new_shapes);
+	query_int(&q, b->new_ads);
+	query_int(&q, b->received_ms);
+	return query_run(&q);
+}
+
+int intake_run(struct intake *in)
+{
+	int rc = layout_book_get(in->c, &in->book);
+	if (rc != SQLITE_OK)
+		return rc;
+	in->book.serial++;
+	if (in->book.new_day != day_of(in->batch->now_ms)) {
+		in->book.new_day = day_of(in->batch->now_ms);
+		in->book.new_shapes = in->book.new_ads = 0;
+	}
+	rc = take_shapes(in);
+	if (rc == SQLITE_OK)
+		rc = take_visits(in);
+	if (rc == SQLITE_OK)
+		rc = take_impressions(in);
+	if (rc == SQLITE_OK)
+		rc = take_positions(in);
+	if (rc == SQLITE_OK)
+		rc = take_books(in);
+	return rc;
+}
+
+void intake_release(struct intake *in)
+{
+	free(in->shapes);
+	free(in->clicks);
+	free(in->texts);
+	free(in->entries);
+	buf_release(&in->scratch);
+}

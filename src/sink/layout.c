@@ -1,0 +1,335 @@
+/*
+ * The stats file.
+ *
+ * One thread writes it. Commits do not wait for the disk (synchronous=NORMAL): a crash of the process loses
+ * nothing; after power loss the last commits may be undone, whole ones, and the positions with them, so the
+ * event log, which is kept until `settle` has moved everything into the file, is simply read again from
+ * there.
+ *
+ * Writing a row per visit and a counter per link and commit would cost a page here and a page there for each
+ * of them. So visits come in two steps. A commit only appends its visits to `fresh`, packed, in the order in
+ * which they came. When enough have gathered there (or a minute has passed), they are digested: sorted by
+ * minute and link, appended to `visit` in blocks of about a page, and counted in everything that is kept per
+ * link, each row once for all of them. A question adds what is still fresh by looking through it: at most
+ * some hundred thousand packed visits, a few milliseconds. So answers are always whole.
+ *
+ * visit     Blocks of visits. Each visit has a number; a block begins with number `first`. Numbers never
+ *           come again. The oldest blocks go when their newest visit is past its time.
+ * cell      The rollup: visits of one link in one minute, hour or day, how many of each shape (`shapes`), and
+ *           where their rows are (`runs`, each with its minute, so that nothing is lost by folding). A visit
+ *           is in exactly one cell of its link at any time: old minutes are added to hours, old hours to
+ *           days. Clustered by time, as a digest writes the cells of one or two minutes. A second set, level
+ *           + CELL_TOGETHER, has all links together (link 0) and orphans (link -1).
+ * day_link  What is known per day and link (orphans: -1): clicks, a bit for each hour with visits, so that a
+ *           reader knows where to look for cells, and the sketch of its visitors.
+ * total     Clicks per link, ever; `flushed` when the link store has that number.
+ * shape     What is rolled up about a visit, numbered. Visitors choose referrers and languages, so a day
+ *           brings a bounded number of new shapes; beyond it these become "(other)".
+ * text      Agents, referrers, places, paths: numbered; gone when unused for as long as visits are kept. The
+ *           hash is keyed with a secret of this file, so that nobody can prepare collisions.
+ *
+ * impression  The impressions of one second and commit, packed: `ads` has (millisecond, ad) of each,
+ * `details` the rest. The key is the second and a number within it. ad_cell   Counts of each ad by second,
+ * minute, hour and day, all written by the commit. The key is the level (top byte) and the start. A window is
+ * the sum of the largest whole buckets in it, and of rows at the two edges. Before `book.kept_ms`, which
+ * moves by whole hours, only hours and days are kept.
+ *
+ * seen_*    Fingerprints of the impressions within the window; see seen.h.
+ * position  How far each segment of the event log was read. Segments are unsigned and stored as if signed.
+ * book      One row: what was consumed, ever, and the file's few numbers.
+ */
+#include "sink/layout.h"
+
+const int64_t cell_level_ms[CELL_LEVELS] = {MINUTE_MS, HOUR_MS, DAY_MS};
+const int64_t ad_level_ms[AD_LEVELS] = {SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS};
+
+#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
+
+static const char *const migrations[] = {
+    "CREATE TABLE fresh ("
+    "	id INTEGER PRIMARY KEY,"
+    "	committed_ms INTEGER NOT NULL,"
+    "	visits INTEGER NOT NULL," /* both together */
+    "	orphans INTEGER NOT NULL,"
+    "	keys BLOB NOT NULL,"
+    "	visitors BLOB NOT NULL," /* four bytes for each visit, 0: none */
+    "	details BLOB NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE visit ("
+    "	first INTEGER PRIMARY KEY,"
+    "	count INTEGER NOT NULL,"
+    "	newest_ms INTEGER NOT NULL,"
+    "	keys BLOB NOT NULL,"
+    "	details BLOB NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE cell ("
+    "	level INTEGER NOT NULL,"
+    "	start INTEGER NOT NULL,"
+    "	link INTEGER NOT NULL,"
+    "	visits INTEGER NOT NULL,"
+    "	shapes BLOB NOT NULL,"
+    "	runs BLOB NOT NULL,"
+    "	PRIMARY KEY (level, start, link)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE day_link ("
+    "	day INTEGER NOT NULL," /* since 1970 */
+    "	link INTEGER NOT NULL,"
+    "	clicks INTEGER NOT NULL,"
+    "	hours INTEGER NOT NULL,"
+    "	visitors BLOB NOT NULL,"
+    "	PRIMARY KEY (day, link)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE total ("
+    "	link INTEGER PRIMARY KEY,"
+    "	clicks INTEGER NOT NULL,"
+    "	flushed INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX total_unflushed ON total (link) WHERE flushed = 0;"
+    "CREATE TABLE shape ("
+    "	id INTEGER PRIMARY KEY,"
+    "	hash INTEGER NOT NULL,"
+    "	kind INTEGER NOT NULL,"
+    "	referrer TEXT,"
+    "	country TEXT,"
+    "	browser TEXT,"
+    "	os TEXT,"
+    "	device TEXT,"
+    "	language TEXT,"
+    "	source TEXT,"
+    "	bot TEXT"
+    ") STRICT;"
+    "CREATE INDEX shape_by_hash ON shape (hash);"
+    "CREATE TABLE text ("
+    "	id INTEGER PRIMARY KEY AUTOINCREMENT," /* a number that was swept must not mean another text */
+    "	hash INTEGER NOT NULL,"
+    "	last_day INTEGER NOT NULL,"
+    "	text TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX text_by_hash ON text (hash);"
+    "CREATE TABLE impression ("
+    "	at INTEGER PRIMARY KEY,"
+    "	count INTEGER NOT NULL,"
+    "	ads BLOB NOT NULL,"
+    "	details BLOB NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE ad (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;"
+    "CREATE TABLE ad_cell (at INTEGER PRIMARY KEY, count INTEGER NOT NULL, ads BLOB NOT NULL) STRICT;"
+    "CREATE TABLE seen_batch (id INTEGER PRIMARY KEY, entries BLOB NOT NULL) STRICT;"
+    "CREATE TABLE seen_run ("
+    "	run INTEGER PRIMARY KEY AUTOINCREMENT," /* chunks of a dropped run must not be taken for a new one's
+                                                 */
+    "	newest_ms INTEGER NOT NULL,"
+    "	filter BLOB NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE seen_chunk (at INTEGER PRIMARY KEY, entries BLOB NOT NULL) STRICT;"
+    "CREATE TABLE position (segment INTEGER PRIMARY KEY, offset INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE book ("
+    "	id INTEGER PRIMARY KEY CHECK (id = 1),"
+    "	key BLOB NOT NULL DEFAULT x'',"
+    "	clicks INTEGER NOT NULL DEFAULT 0,"
+    "	orphans INTEGER NOT NULL DEFAULT 0,"
+    "	impressions INTEGER NOT NULL DEFAULT 0,"
+    "	batch_duplicates INTEGER NOT NULL DEFAULT 0,"
+    "	unusable_clicks INTEGER NOT NULL DEFAULT 0,"
+    "	unusable_impressions INTEGER NOT NULL DEFAULT 0,"
+    "	rejected INTEGER NOT NULL DEFAULT 0,"
+    "	dropped_clicks INTEGER NOT NULL DEFAULT 0,"
+    "	duplicates INTEGER NOT NULL DEFAULT 0,"
+    "	serial INTEGER NOT NULL DEFAULT 0,"
+    "	seals INTEGER NOT NULL DEFAULT 0,"
+    "	next_visit INTEGER NOT NULL DEFAULT 1,"
+    "	kept_ms INTEGER NOT NULL DEFAULT 0,"
+    "	retired_clicks INTEGER NOT NULL DEFAULT 0,"
+    "	retired_orphans INTEGER NOT NULL DEFAULT 0,"
+    "	retired_impressions INTEGER NOT NULL DEFAULT 0,"
+    "	new_day INTEGER NOT NULL DEFAULT 0,"
+    "	new_shapes INTEGER NOT NULL DEFAULT 0,"
+    "	new_ads INTEGER NOT NULL DEFAULT 0,"
+    "	received_ms INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "INSERT INTO book (id) VALUES (1);",
+};
+
+/* The first `?3` rows at most, so that a step is short. */
+#define FIRST_BELOW(table, column)                                                        \
+	"DELETE FROM " table " WHERE " column " >= ?1 AND " column " < min(?2, coalesce(" \
+	"(SELECT " column " FROM " table " WHERE " column " >= ?1 ORDER BY " column       \
+	" LIMIT 1 OFFSET ?3), ?2))"
+
+static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
+#define S(name) [name - SQL_OWN]
+    S(SQL_BOOK_GET) = "SELECT clicks, orphans, impressions, batch_duplicates, unusable_clicks,"
+                      " unusable_impressions, rejected, dropped_clicks, duplicates, serial, next_visit,"
+                      " kept_ms, retired_clicks, retired_orphans, retired_impressions, new_day, new_shapes,"
+                      " new_ads, received_ms FROM book",
+    S(SQL_BOOK_ADD) = "UPDATE book SET clicks = clicks + ?, orphans = orphans + ?,"
+                      " impressions = impressions + ?, batch_duplicates = batch_duplicates + ?,"
+                      " unusable_clicks = unusable_clicks + ?,"
+                      " unusable_impressions = unusable_impressions + ?, rejected = rejected + ?,"
+                      " dropped_clicks = dropped_clicks + ?, duplicates = duplicates + ?, serial = ?,"
+                      " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?",
+    S(SQL_SEAL) = "UPDATE book SET seals = seals + 1",
+    S(SQL_BOOK_NEXT_VISIT) = "UPDATE book SET next_visit = ?",
+    S(SQL_BOOK_KEPT) = "UPDATE book SET kept_ms = ?",
+    S(SQL_BOOK_RETIRE) = "UPDATE book SET retired_clicks = retired_clicks + ?,"
+                         " retired_orphans = retired_orphans + ?,"
+                         " retired_impressions = retired_impressions + ?",
+    S(SQL_BOOK_KEY) = "SELECT key FROM book",
+    S(SQL_BOOK_KEY_SET) = "UPDATE book SET key = ?",
+    S(SQL_POSITIONS) = "SELECT segment, offset FROM position ORDER BY segment",
+    S(SQL_POSITION_PUT) = "INSERT INTO position (segment, offset) VALUES (?, ?)"
+                          " ON CONFLICT (segment) DO UPDATE SET offset = excluded.offset",
+    S(SQL_POSITION_DELETE) = "DELETE FROM position WHERE segment = ?",
+    S(SQL_SHAPE_BY_HASH) = "SELECT id, kind, " SHAPE_DIMS " FROM shape WHERE hash = ?",
+    S(SQL_SHAPE_BY_ID) = "SELECT id, kind, " SHAPE_DIMS " FROM shape WHERE id = ?",
+    S(SQL_SHAPE_INSERT) = "INSERT INTO shape (hash, kind, " SHAPE_DIMS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+    S(SQL_SHAPE_LAST) = "SELECT max(id) FROM shape",
+    S(SQL_TEXT_BY_HASH) = "SELECT id, text, last_day FROM text WHERE hash = ?",
+    S(SQL_TEXT_BY_ID) = "SELECT text FROM text WHERE id = ?",
+    S(SQL_TEXT_INSERT) = "INSERT INTO text (hash, text, last_day) VALUES (?, ?, ?)",
+    S(SQL_TEXT_TOUCH) = "UPDATE text SET last_day = ?2 WHERE id = ?1",
+    S(SQL_TEXT_SWEEP) = "DELETE FROM text WHERE id > ?1 AND id <= ?2 AND last_day < ?3",
+    S(SQL_TEXT_AFTER) = "SELECT max(id) FROM (SELECT id FROM text WHERE id > ?1 ORDER BY id LIMIT ?2)",
+    S(SQL_FRESH_INSERT) = "INSERT INTO fresh (committed_ms, visits, orphans, keys, visitors, details)"
+                          " VALUES (?,?,?,?,?,?)",
+    S(SQL_FRESH_ALL) = "SELECT visits, keys, visitors, details FROM fresh ORDER BY id",
+    S(SQL_FRESH_KEYS) = "SELECT visits, keys, visitors FROM fresh ORDER BY id",
+    S(SQL_FRESH_SUMS) = "SELECT coalesce(sum(visits), 0), coalesce(sum(orphans), 0), min(committed_ms)"
+                        " FROM fresh",
+    S(SQL_FRESH_DELETE) = "DELETE FROM fresh",
+    S(SQL_VISIT_INSERT) = "INSERT INTO visit (first, count, newest_ms, keys, details) VALUES (?,?,?,?,?)",
+    S(SQL_VISIT_KEYS) = "SELECT first, count, keys FROM visit WHERE first >= coalesce((SELECT max(first) FROM"
+                        " visit WHERE first <= ?1), ?1) AND first < ?2 ORDER BY first",
+    S(SQL_VISIT_AT) = "SELECT first, count, keys, details FROM visit WHERE first <= ?"
+                      " ORDER BY first DESC LIMIT 1",
+    S(SQL_VISIT_FIRST) = "SELECT first, newest_ms FROM visit ORDER BY first LIMIT 1",
+    S(SQL_VISIT_DELETE) = "DELETE FROM visit WHERE first = ?",
+    S(SQL_VISIT_COUNT) = "SELECT coalesce(sum(count), 0) FROM visit",
+    S(SQL_CELL_GET) = "SELECT shapes, runs FROM cell WHERE level = ? AND start = ? AND link = ?",
+    S(SQL_CELL_RANGE) = "SELECT start, shapes, runs FROM cell WHERE level = ? AND start >= ? AND start < ?"
+                        " AND link = ? ORDER BY start",
+    S(SQL_CELL_PUT) = "INSERT INTO cell (level, start, link, visits, shapes, runs) VALUES (?,?,?,?,?,?)"
+                      " ON CONFLICT (level, start, link) DO UPDATE SET visits = excluded.visits,"
+                      " shapes = excluded.shapes, runs = excluded.runs",
+    S(SQL_CELL_OLDEST) = "SELECT start, link, visits, shapes, runs FROM cell WHERE level = ?"
+                         " ORDER BY start, link LIMIT 1",
+    S(SQL_CELL_NEWEST) = "SELECT start FROM cell WHERE level = ? ORDER BY start DESC LIMIT 1",
+    S(SQL_CELL_DELETE) = "DELETE FROM cell WHERE level = ? AND start = ? AND link = ?",
+    S(SQL_CELL_SUMS) = "SELECT coalesce(sum(CASE WHEN link >= 0 THEN visits END), 0),"
+                       " coalesce(sum(CASE WHEN link < 0 THEN visits END), 0)"
+                       " FROM cell WHERE level >= ? AND level < ?",
+    S(SQL_DAY_LINK_GET) = "SELECT clicks, hours, visitors FROM day_link WHERE day = ? AND link = ?",
+    S(SQL_DAY_LINK_PUT) = "INSERT INTO day_link (day, link, clicks, hours, visitors) VALUES (?,?,?,?,?)"
+                          " ON CONFLICT (day, link) DO UPDATE SET clicks = excluded.clicks,"
+                          " hours = excluded.hours, visitors = excluded.visitors",
+    S(SQL_DAY_LINK_COUNT) = "UPDATE day_link SET clicks = ?3, hours = ?4 WHERE day = ?1 AND link = ?2",
+    S(SQL_DAY_LINK_RANGE) = "SELECT link, clicks FROM day_link WHERE day >= ? AND day < ?",
+    S(SQL_DAY_LINK_FROM) = "SELECT day FROM day_link WHERE day >= ? ORDER BY day LIMIT 1",
+    S(SQL_DAY_LINK_UP_TO) = "SELECT day FROM day_link WHERE day <= ? ORDER BY day DESC LIMIT 1",
+    S(SQL_DAY_LINK_DELETE) = "DELETE FROM day_link WHERE (day, link) IN"
+                             " (SELECT day, link FROM day_link WHERE day < ? ORDER BY day, link LIMIT ?)",
+    S(SQL_TOTAL_ADD) = "INSERT INTO total (link, clicks, flushed) VALUES (?, ?, 0)"
+                       " ON CONFLICT (link) DO UPDATE SET clicks = clicks + excluded.clicks, flushed = 0",
+    S(SQL_TOTALS_UNFLUSHED) = "SELECT link, clicks FROM total WHERE flushed = 0 ORDER BY link LIMIT ?",
+    S(SQL_TOTAL_FLUSHED) = "UPDATE total SET flushed = 1 WHERE link = ? AND clicks = ? AND flushed = 0",
+    S(SQL_AD_BY_NAME) = "SELECT id FROM ad WHERE name = ?",
+    S(SQL_AD_BY_ID) = "SELECT name FROM ad WHERE id = ?",
+    S(SQL_AD_INSERT) = "INSERT INTO ad (name) VALUES (?)",
+    S(SQL_AD_LAST) = "SELECT max(id) FROM ad",
+    S(SQL_AD_CELL_GET) = "SELECT ads FROM ad_cell WHERE at = ?",
+    S(SQL_AD_CELL_PUT) = "INSERT INTO ad_cell (at, count, ads) VALUES (?, ?, ?)"
+                         " ON CONFLICT (at) DO UPDATE SET count = excluded.count, ads = excluded.ads",
+    S(SQL_AD_CELL_RANGE) = "SELECT ads FROM ad_cell WHERE at >= ? AND at < ?",
+    S(SQL_AD_CELL_DELETE) = FIRST_BELOW("ad_cell", "at"),
+    S(SQL_AD_CELL_OLDEST) = "SELECT at, count FROM ad_cell WHERE at >= ? ORDER BY at LIMIT 1",
+    S(SQL_AD_CELL_SUM) = "SELECT coalesce(sum(count), 0) FROM ad_cell WHERE at >= ?",
+    S(SQL_IMPRESSION_LAST) = "SELECT at FROM impression WHERE at >= ? AND at < ? ORDER BY at DESC LIMIT 1",
+    S(SQL_IMPRESSION_INSERT) = "INSERT INTO impression (at, count, ads, details) VALUES (?, ?, ?, ?)",
+    S(SQL_IMPRESSION_RANGE) = "SELECT at, ads FROM impression WHERE at >= ? AND at < ?",
+    S(SQL_IMPRESSION_DELETE) = FIRST_BELOW("impression", "at"),
+    S(SQL_IMPRESSION_COUNT) = "SELECT coalesce(sum(count), 0) FROM impression",
+    S(SQL_SEEN_BATCH_INSERT) = "INSERT INTO seen_batch (entries) VALUES (?)",
+    S(SQL_SEEN_BATCHES) = "SELECT entries FROM seen_batch ORDER BY id",
+    S(SQL_SEEN_BATCH_DELETE) = "DELETE FROM seen_batch",
+    S(SQL_SEEN_RUN_INSERT) = "INSERT INTO seen_run (newest_ms, filter) VALUES (?, ?)",
+    S(SQL_SEEN_RUNS) = "SELECT run, newest_ms, filter FROM seen_run ORDER BY run",
+    S(SQL_SEEN_RUN_DELETE) = "DELETE FROM seen_run WHERE run = ?",
+    S(SQL_SEEN_CHUNK_INSERT) = "INSERT INTO seen_chunk (at, entries) VALUES (?, ?)",
+    S(SQL_SEEN_CHUNK_AT) = "SELECT entries FROM seen_chunk WHERE at >= ?1 AND at <= ?2"
+                           " ORDER BY at DESC LIMIT 1",
+    S(SQL_SEEN_CHUNK_DELETE) = FIRST_BELOW("seen_chunk", "at"),
+#undef S
+};
+
+const struct sqlite_layout stats_file_layout = {
+    .application_id = 0x63757273, /* "curs" */
+    .migrations = migrations,
+    .migration_count = ARRAY_LEN(migrations),
+    .sql = sql_texts,
+    .sql_count = SQL_COUNT,
+    .writer_pragmas =
+        "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16000; PRAGMA journal_size_limit = 67108864",
+};
+
+int layout_book_get(struct sqlite_conn *c, struct book *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_GET);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (rc != SQLITE_OK || !found)
+		return rc == SQLITE_OK ? SQLITE_CORRUPT : rc;
+	int64_t n[19];
+	for (int i = 0; i < (int)ARRAY_LEN(n); i++)
+		n[i] = sqlite3_column_int64(q.stmt, i);
+	*ret = (struct book){
+	    .tally = {.clicks = (uint64_t)n[0],
+	              .orphans = (uint64_t)n[1],
+	              .impressions = (uint64_t)n[2],
+	              .duplicates = (uint64_t)n[3],
+	              .unusable_clicks = (uint64_t)n[4],
+	              .unusable_impressions = (uint64_t)n[5],
+	              .rejected = (uint64_t)n[6],
+	              .dropped_clicks = (uint64_t)n[7]},
+	    .duplicates = (uint64_t)n[8],
+	    .serial = n[9],
+	    .next_visit = n[10],
+	    .kept_ms = n[11],
+	    .retired_clicks = (uint64_t)n[12],
+	    .retired_orphans = (uint64_t)n[13],
+	    .retired_impressions = (uint64_t)n[14],
+	    .new_day = n[15],
+	    .new_shapes = n[16],
+	    .new_ads = n[17],
+	    .received_ms = n[18],
+	};
+	return SQLITE_OK;
+}
+
+int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : 0; /* NULL is 0 */
+	return rc;
+}
+
+int layout_sql_code(int r)
+{
+	switch (r) {
+	case 0: return SQLITE_OK;
+	case ERR_NOMEM: return SQLITE_NOMEM;
+	default: ASSERT(r == ERR_CORRUPT); return SQLITE_CORRUPT;
+	}
+}
+
+bool layout_column_str(const struct query *q, int column, struct arena *arena, struct str *ret)
+{
+	*ret = STR_NULL;
+	if (sqlite3_column_type(q->stmt, column) == SQLITE_NULL)
+		return true;
+	const char *text = (const char *)sqlite3_column_text(q->stmt, column);
+	if (text)
+		*ret = arena_str(arena, str_n(text, (size_t)sqlite3_column_bytes(q->stmt, column)));
+	return ret->ptr != NULL;
+}

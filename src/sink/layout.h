@@ -1,0 +1,170 @@
+/* The stats file: its tables, and every statement. For the files of this backend only. */
+#pragma once
+
+#include "client/sqlite.h"
+#include "sink/sink.h"
+
+enum {
+	SQL_BOOK_GET = SQL_OWN,
+	SQL_BOOK_ADD,
+	SQL_SEAL,
+	SQL_BOOK_NEXT_VISIT,
+	SQL_BOOK_KEPT,
+	SQL_BOOK_RETIRE,
+	SQL_BOOK_KEY,
+	SQL_BOOK_KEY_SET,
+	SQL_POSITIONS,
+	SQL_POSITION_PUT,
+	SQL_POSITION_DELETE,
+	SQL_SHAPE_BY_HASH,
+	SQL_SHAPE_BY_ID,
+	SQL_SHAPE_INSERT,
+	SQL_SHAPE_LAST,
+	SQL_TEXT_BY_HASH,
+	SQL_TEXT_BY_ID,
+	SQL_TEXT_INSERT,
+	SQL_TEXT_TOUCH,
+	SQL_TEXT_SWEEP,
+	SQL_TEXT_AFTER,
+	SQL_FRESH_INSERT,
+	SQL_FRESH_ALL,
+	SQL_FRESH_KEYS,
+	SQL_FRESH_SUMS,
+	SQL_FRESH_DELETE,
+	SQL_VISIT_INSERT,
+	SQL_VISIT_KEYS,
+	SQL_VISIT_AT,
+	SQL_VISIT_FIRST,
+	SQL_VISIT_DELETE,
+	SQL_VISIT_COUNT,
+	SQL_CELL_GET,
+	SQL_CELL_RANGE,
+	SQL_CELL_PUT,
+	SQL_CELL_OLDEST,
+	SQL_CELL_NEWEST,
+	SQL_CELL_DELETE,
+	SQL_CELL_SUMS,
+	SQL_DAY_LINK_GET,
+	SQL_DAY_LINK_PUT,
+	SQL_DAY_LINK_COUNT,
+	SQL_DAY_LINK_RANGE,
+	SQL_DAY_LINK_FROM,
+	SQL_DAY_LINK_UP_TO,
+	SQL_DAY_LINK_DELETE,
+	SQL_TOTAL_ADD,
+	SQL_TOTALS_UNFLUSHED,
+	SQL_TOTAL_FLUSHED,
+	SQL_AD_BY_NAME,
+	SQL_AD_BY_ID,
+	SQL_AD_INSERT,
+	SQL_AD_LAST,
+	SQL_AD_CELL_GET,
+	SQL_AD_CELL_PUT,
+	SQL_AD_CELL_RANGE,
+	SQL_AD_CELL_DELETE,
+	SQL_AD_CELL_OLDEST,
+	SQL_AD_CELL_SUM,
+	SQL_IMPRESSION_LAST,
+	SQL_IMPRESSION_INSERT,
+	SQL_IMPRESSION_RANGE,
+	SQL_IMPRESSION_DELETE,
+	SQL_IMPRESSION_COUNT,
+	SQL_SEEN_BATCH_INSERT,
+	SQL_SEEN_BATCHES,
+	SQL_SEEN_BATCH_DELETE,
+	SQL_SEEN_RUN_INSERT,
+	SQL_SEEN_RUNS,
+	SQL_SEEN_RUN_DELETE,
+	SQL_SEEN_CHUNK_INSERT,
+	SQL_SEEN_CHUNK_AT,
+	SQL_SEEN_CHUNK_DELETE,
+	SQL_COUNT,
+};
+
+extern const struct sqlite_layout stats_file_layout;
+
+/* --- time --- */
+
+#define SECOND_MS 1000LL
+#define MINUTE_MS (60 * SECOND_MS)
+#define HOUR_MS   (60 * MINUTE_MS)
+#define DAY_MS    (24 * HOUR_MS)
+
+static inline int64_t time_floor(int64_t ms, int64_t unit_ms)
+{
+	int64_t rest = ms % unit_ms;
+	return ms - (rest < 0 ? rest + unit_ms : rest);
+}
+
+static inline int64_t time_ceil(int64_t ms, int64_t unit_ms)
+{
+	return time_floor(ms + unit_ms - 1, unit_ms);
+}
+
+static inline int64_t day_of(int64_t ms)
+{
+	return time_floor(ms, DAY_MS) / DAY_MS;
+}
+
+/* --- cells --- */
+
+enum cell_level { CELL_MINUTE, CELL_HOUR, CELL_DAY, CELL_LEVELS };
+enum { CELL_TOGETHER = 8, LINK_ALL = 0, LINK_ORPHANS = -1 };
+
+extern const int64_t cell_level_ms[CELL_LEVELS];
+
+/* As the table has it: what is not of one link lies apart, where it can be read in one go. */
+static inline int64_t cell_level_key(enum cell_level level, int64_t link)
+{
+	return link > 0 ? level : CELL_TOGETHER + (int64_t)level;
+}
+
+/* --- impressions --- */
+
+enum ad_level { AD_SECOND, AD_MINUTE, AD_HOUR, AD_DAY, AD_LEVELS };
+extern const int64_t ad_level_ms[AD_LEVELS];
+
+static inline int64_t ad_cell_key(enum ad_level level, int64_t start_ms)
+{
+	return (int64_t)level << 56 | start_ms;
+}
+
+enum { IMPRESSION_PART_BITS = 24 };
+
+static inline int64_t impression_key(int64_t time_ms, int64_t part)
+{
+	return time_ms / SECOND_MS << IMPRESSION_PART_BITS | part;
+}
+
+/* --- the book --- */
+
+struct book {
+	struct sink_tally tally;
+	uint64_t duplicates; /* found by the sink */
+	int64_t serial;      /* of the last commit */
+	int64_t next_visit;
+	int64_t kept_ms;                                               /* whole hours; see layout.c */
+	uint64_t retired_clicks, retired_orphans, retired_impressions; /* whose last rollup is gone */
+	int64_t new_day;                                               /* the day of the next two */
+	int64_t new_shapes, new_ads;
+	int64_t received_ms; /* the newest impression's */
+};
+
+/* SQLite's codes, as everywhere in this backend below the ops. */
+int layout_book_get(struct sqlite_conn *c, struct book *ret);
+
+/* The largest number in a dictionary (SQL_SHAPE_LAST, SQL_AD_LAST): what is beyond it was never written. */
+int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret);
+
+/* For blobs that are there: SQLITE_OK, SQLITE_NOMEM, SQLITE_CORRUPT. */
+int layout_sql_code(int r);
+
+/* A column's blob, valid until the next step. */
+static inline struct str column_blob(const struct query *q, int column)
+{
+	const char *data = sqlite3_column_blob(q->stmt, column);
+	return str_n(data, (size_t)sqlite3_column_bytes(q->stmt, column));
+}
+
+/* A column's text in the arena; STR_NULL stays so. False when memory ran out. */
+bool layout_column_str(const struct query *q, int column, struct arena *arena, struct str *ret);

@@ -1,0 +1,672 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/sink_model.h"
+#include "lib/sink_suite.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static const int64_t minute_ms = 60000, hour_ms = 3600000, day_ms = 86400000;
+static const int64_t start_ms = 1790000000000 / 86400000 * 86400000; /* midnight, in September 2026 */
+
+static const struct sink_backend *backend;
+static struct sink *sink;
+static struct model model;
+static struct arena arena;
+static struct sink_settings settings;
+static uint64_t seed; /* another one for each test */
+
+static int setup(void **state)
+{
+	(void)state;
+	settings = (struct sink_settings){.minutes_ms = 2 * 86400000ULL,
+	                                  .hours_ms = 60 * 86400000ULL,
+	                                  .visits_ms = 90 * 86400000ULL,
+	                                  .impressions_ms = 35 * 86400000ULL,
+	                                  .seen_ms = 86400000ULL};
+	model_init(&model, ++seed, (int64_t)settings.seen_ms);
+	sink = backend->open(&settings);
+	return sink ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (sink)
+		backend->close(sink);
+	model_release(&model);
+	arena_release(&arena);
+	return 0;
+}
+
+static void reopen(void)
+{
+	sink = backend->reopen(sink, &settings);
+	assert_non_null(sink);
+}
+
+/* Until nothing is due. */
+static unsigned tidy_up(int64_t now_ms)
+{
+	for (unsigned steps = 0;; steps++) {
+		int r = sink->ops->tidy(sink, now_ms);
+		assert_true(r >= 0);
+		if (r == 0)
+			return steps;
+		assert_true(steps < 100000);
+	}
+}
+
+/* --- nothing --- */
+
+static void an_empty_sink_answers_everything_with_nothing(void **state)
+{
+	(void)state;
+	struct sink_position *positions;
+	size_t count;
+	assert_int_equal(sink->ops->resume(sink, &arena, &positions, &count), 0);
+	assert_int_equal(count, 0);
+	model_check_all(&model, sink, start_ms, start_ms + day_ms, STEP_MINUTE, 10);
+	model_check_totals(&model, sink);
+	model_check_books(&model, sink, true);
+	assert_int_equal(sink->ops->tidy(sink, start_ms), 0);
+	assert_int_equal(sink->ops->settle(sink), 0);
+	assert_int_equal(sink->ops->ping(sink, NULL), 0);
+}
+
+static void an_empty_batch_moves_positions_and_books_only(void **state)
+{
+	(void)state;
+	model_commit(&model, sink, 0, 0, start_ms, start_ms + 1, start_ms);
+	model_check_all(&model, sink, start_ms, start_ms + day_ms, STEP_MINUTE, 3);
+	model_check_books(&model, sink, true);
+}
+
+/* --- positions --- */
+
+static void commit_positions(uint64_t segment, uint64_t offset)
+{
+	struct sink_position p = {.segment = segment, .offset = offset};
+	struct sink_batch batch = {.positions = &p, .position_count = 1, .now_ms = start_ms};
+	uint64_t duplicates;
+	assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+}
+
+static uint64_t position_of(uint64_t segment, size_t expected_count)
+{
+	struct sink_position *positions;
+	size_t count;
+	uint64_t offset = UINT64_MAX;
+	assert_int_equal(sink->ops->resume(sink, &arena, &positions, &count), 0);
+	assert_int_equal(count, expected_count);
+	for (size_t i = 0; i < count; i++)
+		if (positions[i].segment == segment)
+			offset = positions[i].offset;
+	return offset;
+}
+
+static void reading_goes_on_where_the_last_commit_was(void **state)
+{
+	(void)state;
+	commit_positions(1, 100);
+	commit_positions(UINT64_MAX, 7);
+	commit_positions(1, 250);
+	assert_int_equal(position_of(1, 2), 250);
+	reopen();
+	assert_int_equal(position_of(1, 2), 250);
+	assert_int_equal(position_of(UINT64_MAX, 2), 7);
+}
+
+static void many_segments_are_remembered(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 50; i++)
+		commit_positions(i << 32, i + 1);
+	for (uint64_t i = 0; i < 50; i++)
+		assert_int_equal(position_of(i << 32, 50), i + 1);
+}
+
+static void a_segment_that_is_gone_is_forgotten(void **state)
+{
+	(void)state;
+	commit_positions(1, 100);
+	commit_positions(UINT64_MAX - 1, 7);
+	assert_int_equal(sink->ops->forget(sink, (uint64_t[]){UINT64_MAX - 1, 99}, 2), 0);
+	assert_int_equal(position_of(1, 1), 100);
+	reopen();
+	assert_int_equal(position_of(1, 1), 100);
+}
+
+/* --- against the model --- */
+
+static void answers_are_those_of_the_model_after_every_commit(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		int64_t now_ms = start_ms + (i + 1) * 20 * minute_ms;
+		model_commit(&model, sink, 150, 60, start_ms, now_ms, now_ms);
+		model_check_all(&model, sink, start_ms, now_ms + minute_ms, STEP_MINUTE, 60);
+		model_check_books(&model, sink, true);
+	}
+}
+
+static void digesting_in_between_changes_no_answer(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		int64_t now_ms = start_ms + (i + 1) * 5 * hour_ms;
+		model_commit(&model, sink, 150, 60, start_ms, now_ms, now_ms);
+		if (i % 2)
+			model_check_totals(&model, sink);
+		if (i % 3 == 0)
+			tidy_up(now_ms + 2 * minute_ms);
+		model_check_all(&model, sink, start_ms, now_ms + minute_ms, STEP_MINUTE, 40);
+		model_check_books(&model, sink, true);
+	}
+}
+
+static void everything_is_there_after_reopening(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		int64_t now_ms = start_ms + (i + 1) * 5 * hour_ms;
+		model_commit(&model, sink, 100, 100, start_ms, now_ms, now_ms);
+		if (i == 3)
+			tidy_up(now_ms + hour_ms);
+		reopen();
+		model_check_all(&model, sink, start_ms, now_ms + minute_ms, STEP_MINUTE, 40);
+		model_check_books(&model, sink, true);
+	}
+}
+
+static void folding_to_hours_changes_no_answer(void **state)
+{
+	(void)state;
+	int64_t end_ms = start_ms + 3 * day_ms;
+	for (int i = 0; i < 5; i++)
+		model_commit(&model, sink, 200, 50, start_ms, end_ms, end_ms + i * hour_ms);
+	assert_true(tidy_up(end_ms + 30 * hour_ms) > 1); /* a part of them */
+	model_check_all(&model, sink, start_ms, end_ms, STEP_HOUR, 150);
+	model_commit(&model, sink, 200, 0, start_ms, end_ms, end_ms + day_ms); /* late ones */
+	model_check_all(&model, sink, start_ms, end_ms, STEP_HOUR, 50);
+	tidy_up(end_ms + 3 * day_ms);
+	model_check_all(&model, sink, start_ms, end_ms, STEP_HOUR, 150);
+	model_check_books(&model, sink, true);
+	model_check_totals(&model, sink);
+}
+
+static void folding_to_days_changes_no_answer(void **state)
+{
+	(void)state;
+	int64_t end_ms = start_ms + 9 * day_ms, now_ms = end_ms + 61 * day_ms;
+	settings.impressions_ms = 365 * 86400000ULL;
+	reopen();
+	for (int i = 0; i < 4; i++)
+		model_commit(&model, sink, 300, 50, start_ms, end_ms, end_ms + i * hour_ms);
+	tidy_up(now_ms);
+	model_check_all(&model, sink, start_ms, end_ms, STEP_DAY, 150);
+	model_commit(&model, sink, 300, 0, start_ms, end_ms, now_ms);
+	model_check_all(&model, sink, start_ms, end_ms, STEP_DAY, 50);
+	tidy_up(now_ms + 2 * day_ms);
+	reopen();
+	model_check_all(&model, sink, start_ms, end_ms, STEP_DAY, 150);
+	model_check_books(&model, sink, true);
+}
+
+static void every_step_of_folding_leaves_all_answers_right(void **state)
+{
+	(void)state;
+	int64_t end_ms = start_ms + day_ms, now_ms = end_ms + 70 * day_ms;
+	settings.impressions_ms = 365 * 86400000ULL;
+	reopen();
+	model_commit(&model, sink, 600, 200, start_ms, end_ms, end_ms);
+	unsigned steps = 0;
+	while (sink->ops->tidy(sink, now_ms) > 0) {
+		if (steps++ % 3 == 0)
+			reopen();
+		model_check_all(&model, sink, start_ms, end_ms, STEP_DAY, 15);
+		model_check_books(&model, sink, true);
+	}
+	assert_true(steps > 10);
+}
+
+/* --- retention --- */
+
+static void counts_stay_when_the_rows_have_gone(void **state)
+{
+	(void)state;
+	int64_t end_ms = start_ms + 2 * day_ms, now_ms = end_ms + 91 * day_ms;
+	model_commit(&model, sink, 400, 300, start_ms, end_ms, end_ms);
+	tidy_up(now_ms);
+	struct sink_books books;
+	assert_int_equal(sink->ops->books(sink, true, &books), 0);
+	assert_int_equal(books.visit_rows, 0);
+	assert_int_equal(books.impression_rows, 0);
+	model_check_books(&model, sink, false);
+	for (uint64_t link = 0; link < 2; link++) {
+		struct stats_query q = {.link = link,
+		                        .from_ms = start_ms,
+		                        .to_ms = end_ms,
+		                        .step = STEP_DAY,
+		                        .series_wanted = true,
+		                        .dims_wanted = ~0U,
+		                        .shares_max = 10};
+		model_check_stats(&model, sink, &q);
+	}
+	model_check_window(&model, sink, start_ms - 1, end_ms);
+	struct visits_query v = {.link = 1, .from_ms = 0, .to_ms = end_ms, .limit = 10, .arena = &arena};
+	assert_int_equal(sink->ops->visits(sink, &v), 0);
+	assert_int_equal(v.count, 0);
+	assert_null(v.next.ptr);
+}
+
+static void without_rows_a_cell_counts_where_it_starts(void **state)
+{
+	(void)state;
+	int64_t now_ms = start_ms + 100 * day_ms;
+	model_commit(&model, sink, 300, 100, start_ms, start_ms + day_ms, start_ms + day_ms);
+	tidy_up(now_ms);
+	struct stats_query all = {.from_ms = start_ms, .to_ms = start_ms + 1, .arena = &arena};
+	struct stats_query none = {.from_ms = start_ms + 1, .to_ms = start_ms + day_ms, .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &all), 0);
+	assert_int_equal(sink->ops->stats(sink, &none), 0);
+	assert_int_equal(all.clicks + all.heads + all.prefetches, model.tally.clicks);
+	assert_int_equal(all.unknowns + all.roots, model.tally.orphans);
+	assert_int_equal(none.clicks + none.heads + none.prefetches + none.unknowns + none.roots, 0);
+}
+
+static void books_balance_when_days_are_dropped(void **state)
+{
+	(void)state;
+	settings.days_ms = 70 * 86400000ULL;
+	reopen();
+	model_commit(&model, sink, 300, 200, start_ms, start_ms + 4 * day_ms, start_ms + 4 * day_ms);
+	for (int64_t day = 60; day < 80; day += 2) {
+		tidy_up(start_ms + day * day_ms);
+		model_check_books(&model, sink, false);
+	}
+	struct stats_query q = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &q), 0);
+	assert_int_equal(q.clicks, 0);
+	struct window_query w = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
+	assert_int_equal(sink->ops->window(sink, &w), 0);
+	assert_int_equal(w.count, 0);
+	struct top_links_query t = {.from_ms = 0, .to_ms = INT64_MAX, .limit = 5, .arena = &arena};
+	assert_int_equal(sink->ops->top_links(sink, &t), 0);
+	assert_int_equal(t.count, 0);
+}
+
+static void tidying_comes_to_an_end(void **state)
+{
+	(void)state;
+	model_commit(&model, sink, 100, 100, start_ms, start_ms + day_ms, start_ms + day_ms);
+	tidy_up(start_ms + 200 * day_ms);
+	assert_int_equal(sink->ops->tidy(sink, start_ms + 200 * day_ms), 0);
+}
+
+/* --- duplicates --- */
+
+static void an_impression_counts_once_within_the_window(void **state)
+{
+	(void)state;
+	int64_t window_ms = (int64_t)settings.seen_ms;
+	assert_true(model_impress(&model, sink, 5, start_ms));
+	assert_false(model_impress(&model, sink, 5, start_ms));
+	assert_false(model_impress(&model, sink, 5, start_ms + window_ms - 1));
+	assert_false(model_impress(&model, sink, 5, start_ms - window_ms + 1));
+	assert_true(model_impress(&model, sink, 6, start_ms));
+	assert_true(model_impress(&model, sink, 5, start_ms + window_ms));
+	assert_false(model_impress(&model, sink, 5, start_ms + 2 * window_ms - 1));
+	model_check_books(&model, sink, true);
+}
+
+static void what_was_seen_is_remembered_after_reopening(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 100; i++)
+		assert_true(model_impress(&model, sink, i, start_ms + (int64_t)i * 20 * minute_ms));
+	reopen();
+	for (uint64_t i = 40; i < 100; i++)
+		assert_false(model_impress(&model, sink, i, start_ms + 100 * 20 * minute_ms));
+	assert_true(model_impress(&model, sink, 0, start_ms + 100 * 20 * minute_ms));
+}
+
+static void duplicates_are_those_of_the_model_over_days(void **state)
+{
+	(void)state;
+	for (int hour = 0; hour < 80; hour++) {
+		int64_t now_ms = start_ms + hour * hour_ms;
+		model_commit(&model, sink, 0, 40, now_ms - hour_ms, now_ms, now_ms);
+		if (hour % 10 == 9)
+			tidy_up(now_ms);
+		if (hour % 17 == 16)
+			reopen();
+	}
+	model_check_books(&model, sink, true);
+	assert_true(model.duplicates > 100);
+	model_check_all(&model, sink, start_ms - hour_ms, start_ms + 80 * hour_ms, STEP_MINUTE, 20);
+}
+
+/* --- edges and refusals --- */
+
+static void a_window_is_exact_to_the_millisecond(void **state)
+{
+	(void)state;
+	static const int64_t at_ms[] = {-1,    0,       1,       999,      1000,    59999,
+	                                60000, 3599999, 3600000, 86399999, 86400000};
+	for (size_t i = 0; i < ARRAY_LEN(at_ms); i++)
+		assert_true(model_impress(&model, sink, i, start_ms + at_ms[i]));
+	for (size_t i = 0; i < ARRAY_LEN(at_ms); i++)
+		for (size_t k = 0; k < ARRAY_LEN(at_ms); k++)
+			for (int64_t d = -1; d <= 1; d++)
+				model_check_window(&model, sink, start_ms + at_ms[i] + d,
+				                   start_ms + at_ms[k]);
+	model_check_window(&model, sink, INT64_MIN, INT64_MAX);
+}
+
+static void a_series_that_is_too_long_is_refused(void **state)
+{
+	(void)state;
+	struct stats_query q = {.from_ms = start_ms,
+	                        .to_ms = start_ms + SINK_SERIES_MAX * minute_ms,
+	                        .series_wanted = true,
+	                        .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &q), 0);
+	assert_int_equal(q.series_count, SINK_SERIES_MAX);
+	q.to_ms++;
+	assert_int_equal(sink->ops->stats(sink, &q), ERR_LIMIT);
+	q.step = STEP_MONTH;
+	q.from_ms = INT64_MIN;
+	q.to_ms = INT64_MAX;
+	assert_int_equal(sink->ops->stats(sink, &q), ERR_LIMIT);
+}
+
+static void a_cursor_that_never_was_is_refused(void **state)
+{
+	(void)state;
+	model_commit(&model, sink, 200, 0, start_ms, start_ms + hour_ms, start_ms + hour_ms);
+	struct visits_query q = {.link = 1, .from_ms = 0, .to_ms = INT64_MAX, .limit = 5, .arena = &arena};
+	assert_int_equal(sink->ops->visits(sink, &q), 0);
+	assert_non_null(q.next.ptr);
+	char text[128];
+	assert_true(q.next.len < sizeof(text));
+	struct str right = q.next;
+	for (size_t i = 0; i < right.len; i++) {
+		memcpy(text, right.ptr, right.len);
+		text[i] = text[i] == '0' ? '1' : '0';
+		q.cursor = str_n(text, right.len);
+		assert_int_equal(sink->ops->visits(sink, &q), ERR_INVALID);
+	}
+	q.cursor = str_n(right.ptr, right.len - 1);
+	assert_int_equal(sink->ops->visits(sink, &q), ERR_INVALID);
+	q.cursor = STR("");
+	assert_int_equal(sink->ops->visits(sink, &q), ERR_INVALID);
+	q.cursor = right;
+	assert_int_equal(sink->ops->visits(sink, &q), 0);
+	q.link = 0; /* it is another link's */
+	assert_int_equal(sink->ops->visits(sink, &q), ERR_INVALID);
+}
+
+static void a_page_without_room_is_refused(void **state)
+{
+	(void)state;
+	struct visits_query q = {.link = 1, .from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
+	assert_int_equal(sink->ops->visits(sink, &q), ERR_INVALID);
+}
+
+/* New visits come, and what is fresh is digested and folded, while somebody reads page after page. */
+static void a_walk_meets_every_visit_once_whatever_happens_meanwhile(void **state)
+{
+	(void)state;
+	int64_t end_ms = start_ms + 6 * hour_ms;
+	model_commit(&model, sink, 800, 0, start_ms, end_ms, end_ms);
+	uint64_t expected = 0, met = 0;
+	for (size_t i = 0; i < model.visit_count; i++)
+		expected += model.visits[i].v.link == 1;
+	struct str cursor = STR_NULL;
+	int64_t last_minute = INT64_MAX;
+	for (int page = 0;; page++) {
+		struct visits_query q = {
+		    .link = 1, .from_ms = 0, .to_ms = end_ms, .cursor = cursor, .limit = 7, .arena = &arena};
+		assert_int_equal(sink->ops->visits(sink, &q), 0);
+		for (size_t i = 0; i < q.count; i++) {
+			assert_true(q.visits[i].time_ms / minute_ms <= last_minute);
+			last_minute = q.visits[i].time_ms / minute_ms;
+		}
+		met += q.count;
+		cursor = q.next;
+		if (!cursor.ptr)
+			break;
+		model_commit(&model, sink, 20, 0, end_ms - 1, end_ms, end_ms + page);
+		if (page == 2)
+			model_check_totals(&model, sink);
+		else if (page == 4)
+			tidy_up(end_ms + 3 * day_ms);
+	}
+	assert_true(expected > 50);
+	assert_int_equal(met, expected);
+}
+
+/* --- totals --- */
+
+static void a_total_that_moved_on_is_not_marked(void **state)
+{
+	(void)state;
+	struct sink_total *totals, *again;
+	size_t count, again_count;
+	model_commit(&model, sink, 200, 0, start_ms, start_ms + hour_ms, start_ms);
+	assert_int_equal(sink->ops->totals(sink, 100, &arena, &totals, &count), 0);
+	assert_int_equal(count, MODEL_LINKS);
+	model_commit(&model, sink, 200, 0, start_ms, start_ms + hour_ms, start_ms);
+	assert_int_equal(sink->ops->totals(sink, 100, &arena, &again, &again_count), 0);
+	assert_int_equal(sink->ops->totals_flushed(sink, totals, count), 0);
+	assert_int_equal(sink->ops->totals(sink, 100, &arena, &again, &again_count), 0);
+	assert_int_equal(again_count, MODEL_LINKS); /* all have moved on */
+	model_check_totals(&model, sink);
+	reopen();
+	assert_int_equal(sink->ops->totals(sink, 100, &arena, &again, &again_count), 0);
+	assert_int_equal(again_count, 0);
+}
+
+/* --- bounds --- */
+
+/* A flood of made-up headers: the counts stay right, the number of different ones does not grow for ever.
+ */
+static void made_up_referrers_and_languages_are_bounded(void **state)
+{
+	(void)state;
+	enum { SHAPES = 6000, ROUNDS = 5 };
+	struct visit_shape *shapes = calloc(SHAPES, sizeof(*shapes));
+	struct sink_visit *visits = calloc(SHAPES, sizeof(*visits));
+	uint64_t duplicates;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < SHAPES; i++) {
+			shapes[i].dims[DIM_REFERRER] = arena_printf(&arena, "r%u.example",
+			                                            round * SHAPES + i);
+			shapes[i].dims[DIM_LANGUAGE] = arena_printf(&arena, "l%u", round * SHAPES + i);
+			visits[i] = (struct sink_visit){.time_ms = start_ms,
+			                                .link = 1,
+			                                .shape = i,
+			                                .agent = SINK_NO_TEXT,
+			                                .referrer = SINK_NO_TEXT,
+			                                .place = SINK_NO_TEXT,
+			                                .path = SINK_NO_TEXT};
+		}
+		struct sink_batch batch = {.visits = visits,
+		                           .visit_count = SHAPES,
+		                           .shapes = shapes,
+		                           .shape_count = SHAPES,
+		                           .now_ms = start_ms};
+		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+	}
+	struct stats_query q = {.link = 1,
+	                        .from_ms = start_ms,
+	                        .to_ms = start_ms + 1,
+	                        .dims_wanted = 1U << DIM_REFERRER | 1U << DIM_LANGUAGE,
+	                        .shares_max = ROUNDS * SHAPES,
+	                        .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &q), 0);
+	assert_int_equal(q.clicks, ROUNDS * SHAPES);
+	assert_true(q.share_count[DIM_REFERRER] < ROUNDS * SHAPES);
+	assert_true(str_eq(q.shares[DIM_REFERRER][0].value, STR("(other)")));
+	assert_true(q.share_count[DIM_LANGUAGE] < ROUNDS * SHAPES);
+	assert_true(str_eq(q.shares[DIM_LANGUAGE][0].value, STR("(other)")));
+	free(shapes);
+	free(visits);
+}
+
+static void many_visitors_are_estimated(void **state)
+{
+	(void)state;
+	enum { VISITS = 30000 };
+	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct sink_visit *visits = calloc(VISITS, sizeof(*visits));
+	uint64_t duplicates;
+	for (unsigned i = 0; i < VISITS; i++)
+		visits[i] = (struct sink_visit){.time_ms = start_ms + i,
+		                                .link = 9,
+		                                .visitor = (i / 3 + 1) * 0x9e3779b97f4a7c15ULL,
+		                                .agent = SINK_NO_TEXT,
+		                                .referrer = SINK_NO_TEXT,
+		                                .place = SINK_NO_TEXT,
+		                                .path = SINK_NO_TEXT};
+	for (int half = 0; half < 2; half++) {
+		struct sink_batch batch = {.visits = visits + half * (VISITS / 2),
+		                           .visit_count = VISITS / 2,
+		                           .shapes = &shape,
+		                           .shape_count = 1,
+		                           .now_ms = start_ms};
+		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+		if (half == 0)
+			tidy_up(start_ms + hour_ms); /* one half in the file's sketch, one still fresh */
+	}
+	struct stats_query q = {.link = 9, .from_ms = start_ms, .to_ms = start_ms + 1, .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &q), 0);
+	assert_true(q.has_visitors);
+	assert_in_range(q.visitors, 10000 * 94 / 100, 10000 * 106 / 100);
+	free(visits);
+}
+
+/* --- threads --- */
+
+static atomic_bool stop_asking;
+
+/* Whatever moment a question sees, it is one between two commits: 7 clicks at a time. */
+static void *ask_on(void *arg)
+{
+	(void)arg;
+	uint64_t *bad = calloc(1, sizeof(*bad));
+	while (!atomic_load(&stop_asking)) {
+		struct arena a = {0};
+		struct stats_query q = {
+		    .link = 3, .from_ms = start_ms, .to_ms = start_ms + day_ms, .arena = &a};
+		struct window_query w = {.from_ms = start_ms - 1, .to_ms = start_ms + day_ms, .arena = &a};
+		struct visits_query v = {
+		    .link = 3, .from_ms = 0, .to_ms = INT64_MAX, .limit = 20, .arena = &a};
+		struct sink_books books;
+		*bad += sink->ops->stats(sink, &q) != 0 || q.clicks % 7 != 0;
+		*bad += sink->ops->window(sink, &w) != 0 || (w.count > 0 && w.ads[0].count % 7 != 0);
+		*bad += sink->ops->visits(sink, &v) != 0;
+		*bad += sink->ops->books(sink, false, &books) != 0 || books.clicks_in_rollups % 7 != 0 ||
+		        books.tally.clicks != books.clicks_in_rollups;
+		arena_release(&a);
+	}
+	return bad;
+}
+
+static void commit_seven(unsigned round)
+{
+	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct sink_visit visits[7];
+	struct sink_impression impressions[7];
+	for (unsigned i = 0; i < 7; i++) {
+		int64_t time_ms = start_ms + (round * 7 + i) * 1000;
+		uint64_t number = round * 7 + i;
+		visits[i] = (struct sink_visit){.time_ms = time_ms,
+		                                .link = 3,
+		                                .agent = SINK_NO_TEXT,
+		                                .referrer = SINK_NO_TEXT,
+		                                .place = SINK_NO_TEXT,
+		                                .path = SINK_NO_TEXT};
+		impressions[i] = (struct sink_impression){.time_ms = time_ms, .received_ms = time_ms};
+		impressions[i].id = impressions[i].user = impressions[i].ad = STR("x");
+		memcpy(impressions[i].fingerprint, &number, sizeof(number));
+	}
+	struct sink_batch batch = {.visits = visits,
+	                           .visit_count = 7,
+	                           .impressions = impressions,
+	                           .impression_count = 7,
+	                           .shapes = &shape,
+	                           .shape_count = 1,
+	                           .now_ms = start_ms + round * 7000,
+	                           .tally = {.clicks = 7, .impressions = 7}};
+	uint64_t duplicates = 1;
+	assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+	assert_int_equal(duplicates, 0);
+}
+
+static void questions_see_whole_commits_while_the_writer_goes_on(void **state)
+{
+	(void)state;
+	pthread_t threads[3];
+	atomic_store(&stop_asking, false);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, ask_on, NULL), 0);
+	for (unsigned round = 0; round < 400; round++) {
+		commit_seven(round);
+		if (round % 20 == 19)
+			assert_true(sink->ops->tidy(sink, start_ms + round * 7000 + 61000) >= 0);
+		if (round % 100 == 99)
+			tidy_up(start_ms + 4 * day_ms);
+	}
+	atomic_store(&stop_asking, true);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+		void *bad;
+		pthread_join(threads[i], &bad);
+		assert_int_equal(*(uint64_t *)bad, 0);
+		free(bad);
+	}
+}
+
+#define SINK_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int sink_suite_run(const struct sink_backend *of)
+{
+	const struct CMUnitTest tests[] = {
+	    SINK_TEST(an_empty_sink_answers_everything_with_nothing),
+	    SINK_TEST(an_empty_batch_moves_positions_and_books_only),
+	    SINK_TEST(reading_goes_on_where_the_last_commit_was),
+	    SINK_TEST(many_segments_are_remembered),
+	    SINK_TEST(a_segment_that_is_gone_is_forgotten),
+	    SINK_TEST(answers_are_those_of_the_model_after_every_commit),
+	    SINK_TEST(digesting_in_between_changes_no_answer),
+	    SINK_TEST(everything_is_there_after_reopening),
+	    SINK_TEST(folding_to_hours_changes_no_answer),
+	    SINK_TEST(folding_to_days_changes_no_answer),
+	    SINK_TEST(every_step_of_folding_leaves_all_answers_right),
+	    SINK_TEST(counts_stay_when_the_rows_have_gone),
+	    SINK_TEST(without_rows_a_cell_counts_where_it_starts),
+	    SINK_TEST(books_balance_when_days_are_dropped),
+	    SINK_TEST(tidying_comes_to_an_end),
+	    SINK_TEST(an_impression_counts_once_within_the_window),
+	    SINK_TEST(what_was_seen_is_remembered_after_reopening),
+	    SINK_TEST(duplicates_are_those_of_the_model_over_days),
+	    SINK_TEST(a_window_is_exact_to_the_millisecond),
+	    SINK_TEST(a_series_that_is_too_long_is_refused),
+	    SINK_TEST(a_cursor_that_never_was_is_refused),
+	    SINK_TEST(a_page_without_room_is_refused),
+	    SINK_TEST(a_walk_meets_every_visit_once_whatever_happens_meanwhile),
+	    SINK_TEST(a_total_that_moved_on_is_not_marked),
+	    SINK_TEST(made_up_referrers_and_languages_are_bounded),
+	    SINK_TEST(many_visitors_are_estimated),
+	    SINK_TEST(questions_see_whole_commits_while_the_writer_goes_on),
+	};
+	backend = of;
+	return cmocka_run_group_tests_name(of->name, tests, NULL, NULL);
+}
