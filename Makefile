@@ -14,6 +14,8 @@ CC = gcc
 PREFIX ?= /usr/local
 VARIANT ?= release
 FUZZ_SECONDS ?= 60
+# The rules for user agents, which become part of the binary.
+UAP_RULES ?= /usr/share/uap-core/regexes.yaml
 
 PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb
 VERSION := $(shell cat VERSION)
@@ -71,6 +73,8 @@ $(OUT)/obj/%.o: src/%.c Makefile
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(OUT)/obj/web/assets.o: $(wildcard src/web/*.json)
+$(OUT)/obj/stats/agent.o: CPPFLAGS += -DUAP_RULES='"$(UAP_RULES)"'
+$(OUT)/obj/stats/agent.o: $(UAP_RULES)
 
 $(OUT)/tests/%.o: tests/%.c Makefile
 	@mkdir -p $(@D)

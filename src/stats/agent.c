@@ -1,0 +1,617 @@
+/*
+ * An agent is looked up by its text in a table of answers. Otherwise it goes through five lists of rules at
+ * once: uap-core's three give the browser, the system and the device, and two of our own, below, say which
+ * agents are machines, and which have a screen that neither the system nor the device tells.
+ *
+ * Names. A rule either spells out its answer, or takes it from the agent ("$1"). Of the latter most can only
+ * be one of a few names that stand in the rule. The rest ("any word that ends in bot") are an outsider's to
+ * choose: they must be short and printable, and there is a limit for them alone, so that nobody who
+ * makes up names can take the place of a real one.
+ */
+#include "stats/agent.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/utf8.h"
+#include "stats/agent_rules.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <yaml.h>
+
+enum {
+	AGENT_BYTES_MAX = 512,
+	NAME_BYTES_MAX = 64,
+	NAMES_MAX = 8192,
+	NAMES_OPEN_MAX = 4096, /* of these, taken from what agents say */
+	NAME_SLOTS = 2 * NAMES_MAX,
+};
+
+#define OTHER STR("Other")
+
+/* ---- our own rules ---- */
+
+#define RULE(in, expression, answer)                                                              \
+	{                                                                                         \
+		.list = (in), .ignore_case = true, .regex = STR(expression), .value = STR(answer) \
+	}
+#define BOT(reason, expression)   RULE(AGENT_LIST_BOT, expression, reason)
+#define SHAPE(device, expression) RULE(AGENT_LIST_SHAPE, expression, device)
+
+/* In each list the first that matches. Words are taken whole where it matters: a Cubot is a telephone. */
+static const struct agent_rule own_rules[] = {
+    BOT("preview", "facebookexternalhit|\\bFacebot\\b|facebookcatalog|Slackbot|Slack-ImgProxy|Twitterbot"),
+    BOT("preview",
+        "^WhatsApp/|TelegramBot|Discordbot|LinkedInBot|SkypeUriPreview|MicrosoftPreview|BingPreview"),
+    BOT("preview",
+        "Pinterest(?:bot|/0\\.)|redditbot|\\bvkShare\\b|\\bMastodon/|Iframely|Embedly|kakaotalk-scrap"),
+    BOT("preview", "Google Web Preview|Snap URL Preview|Bluesky Cardyb|XING-contenttabreceiver|\\bSynapse/"),
+    BOT("preview", "GoogleImageProxy|YahooMailProxy"),
+
+    BOT("monitor",
+        "UptimeRobot|Pingdom|StatusCake|Site24x7|NewRelicPinger|Datadog|Uptime-Kuma|Better ?Uptime"),
+    BOT("monitor",
+        "Better Stack|HetrixTools|\\bCheckly\\b|updown\\.io|Freshping|\\bcheck_http/|\\bZabbix\\b"),
+    BOT("monitor",
+        "Blackbox[ -]Exporter|^Prometheus/|kube-probe|ELB-HealthChecker|GoogleHC/|Consul Health Check"),
+    BOT("monitor",
+        "Cloudflare-Healthchecks|Route53-Health-Check|\\bMonit/|PRTG Network Monitor|\\bmonitis\\b"),
+    BOT("monitor", "Rackspace Monitoring|YottaaMonitor|HttpMonitor|Catchpoint|GomezAgent|W3C_Validator"),
+    BOT("monitor", "Chrome-Lighthouse|GTmetrix|\\bPTST/|PageSpeed"),
+
+    BOT("headless",
+        "Headless|PhantomJS|SlimerJS|CasperJS|\\b(?:Puppeteer|Playwright|Selenium|HtmlUnit|jsdom)\\b"),
+
+    BOT("feed", "Feedly|Feedbin|FeedFetcher|FeedBurner|NewsBlur|Inoreader|Tiny Tiny RSS|SimplePie|MagpieRSS"),
+    BOT("feed",
+        "FreshRSS|Miniflux|feedparser|\\bSimpleRSS\\b|NewsGator|Netvibes|Bloglovin|theoldreader\\.com"),
+
+    BOT("scanner",
+        "masscan|\\bzgrab|Nmap Scripting|sqlmap|\\bNikto\\b|\\bNuclei\\b|WPScan|\\bNessus\\b|OpenVAS"),
+    BOT("scanner",
+        "gobuster|dirbuster|CensysInspect|Expanse, a Palo Alto|internet-measurement|WhatWeb|TLSProber"),
+
+    BOT("http-library",
+        "\\b(?:lib)?curl(?:/|-agent|$)|PycURL|\\bWget|\\baria2|\\bAxel/|\\blftp/|fetch libfetch"),
+    BOT("http-library",
+        "\\bpython-[a-z]|^Python/|\\baiohttp\\b|\\burllib3/|urlgrabber|^ureq|reqwest|^hyper/"),
+    BOT("http-library",
+        "Go-http-client|go-resty|^Java[/\\d]|Java-http-client|Google-HTTP-Java|HTTPClient|okhttp"),
+    BOT("http-library",
+        "Apache-CXF|\\bJersey/|ReactorNetty|akka-http|scalaj-http|^AHC/|unirest|Vert\\.x-|\\bJNLP/"),
+    BOT("http-library",
+        "libwww-perl|LWP::|WWW-Mechanize|HTTP::Tiny|GuzzleHttp|^PHP/|^PECL::|Symfony HttpClient"),
+    BOT("http-library",
+        "axios/|node-fetch|node-superagent|^node$|\\bundici\\b|^got[ /(]|^Deno/|^Bun/|PostmanRuntime"),
+    BOT("http-library",
+        "^insomnia/|HTTPie|^Ruby$|\\bFaraday\\b|rest-client/|http\\.rb/|Typhoeus|lua-resty-http"),
+    BOT("http-library",
+        "RestSharp|WinHTTP|WindowsPowerShell|Microsoft-CryptoAPI|^Dart/|APT-HTTP|HTTrack|WebCopier"),
+    BOT("http-library", "WebZIP|aws-sdk-|aws-cli/|\\bminio-|^s3fs/|^rclone/"),
+
+    BOT("crawler",
+        "(?<!cu)bots?\\b|\\bbot[-_/]|crawl(?:er|ers|ing)?\\b|spider\\b|scraper\\b|archiver\\b|indexer\\b"),
+    BOT("crawler",
+        "\\+ ?https?://|Mediapartners-Google|AppEngine-Google|APIs-Google|GoogleOther|Yahoo! Slurp"),
+    BOT("crawler",
+        "Google-(?:InspectionTool|Extended|Safety|Read-Aloud|Site-Verification|Adwords|Structured)"),
+    BOT("crawler",
+        "ChatGPT-User|Perplexity-User|Claude-User|anthropic-ai|cohere-ai|meta-external|\\bYandex[A-Z]\\w+/"),
+    BOT("crawler", "\\bNutch|heritrix|archive\\.org|Scrapy|Screaming Frog"),
+
+    SHAPE("TV",
+          "Smart-?TV|Smart TV|Google ?TV|Android ?TV|Apple ?TV|HbbTV|NetCast|NETTV|InettvBrowser|Web0S"),
+    SHAPE("TV", "\\bDTV\\b|\\bTV Safari|\\bBRAVIA|\\bVIERA|\\bVIDAA|\\bCrKey\\b|\\bRoku\\b|MiTV|MIBOX|tvOS"),
+    SHAPE("TV",
+          "\\bAFT\\w{1,4}(?: Build|\\))|PlayStation [3-9]|\\bXbox\\b|Nintendo Wii|\\bWii ?U\\b|Dreamcast"),
+    SHAPE("Other", "PlayStation|Nintendo|\\bPSP\\b|watchOS|SmartWatch|Apple Watch|\\bWatch\\d+,\\d|HomePod"),
+    SHAPE("Other", "OculusBrowser|\\bQuest \\d|QtCarBrowser|\\bTesla/"),
+    SHAPE("Tablet",
+          "iPad|PlayBook|TouchPad|\\bKindle|\\bKF\\w{2,6}(?: Build|\\))|\\bSilk/|\\bTablet\\b(?! PC)"),
+    SHAPE("Tablet", "Nexus (?:7|9|10)\\b|\\bSM-[TX]\\d|\\bGT-[PN][158]\\d{3}|Galaxy Tab"),
+    SHAPE("Mobile", "Windows CE|IEMobile|\\bJ2ME\\b"),
+};
+
+/* Names that settle the class of a device, separated by bars. */
+struct class_names {
+	enum agent_device device;
+	struct str names;
+};
+
+/* uap-core's name of the device, or of its brand. */
+static const struct class_names classes_by_device[] = {
+    {AGENT_DEVICE_TV, STR("Inettv|Generic_Inettv")},
+    {AGENT_DEVICE_TABLET, STR("Generic Tablet|Generic_Android_Tablet|Microsoft Surface RT")},
+    {AGENT_DEVICE_MOBILE, STR("Generic Smartphone|Generic Feature Phone")},
+    {AGENT_DEVICE_DESKTOP, STR("Mac")},
+};
+
+/* What a system runs on when nothing else is known. For Android see android_class(). */
+static const struct class_names classes_by_os[] = {
+    {AGENT_DEVICE_DESKTOP,
+     STR("Windows|Mac OS X|Mac OS|Linux|Chrome OS|Ubuntu|Debian|Fedora|Red Hat|CentOS")},
+    {AGENT_DEVICE_DESKTOP, STR("Gentoo|SUSE|openSUSE|Slackware|Mageia|Mandriva|Kubuntu|Lubuntu|PCLinuxOS")},
+    {AGENT_DEVICE_DESKTOP, STR("Linux Mint|Arch Linux|Puppy|BackTrack|FreeBSD|OpenBSD|NetBSD|BSD|Solaris")},
+    {AGENT_DEVICE_DESKTOP, STR("SerenityOS")},
+    {AGENT_DEVICE_MOBILE,
+     STR("iOS|Windows Phone|Windows Mobile|BlackBerry OS|KaiOS|Firefox OS|Sailfish|Tizen")},
+    {AGENT_DEVICE_MOBILE, STR("Symbian OS|Symbian^3|Symbian^3 Anna|Symbian^3 Belle|MeeGo|Maemo|Bada|webOS")},
+    {AGENT_DEVICE_MOBILE, STR("Nokia Series 40|Nokia Series 30 Plus|Brew MP|BREW")},
+    {AGENT_DEVICE_TABLET, STR("BlackBerry Tablet OS|WeTab|Kindle")},
+    {AGENT_DEVICE_TV, STR("ATV OS X|WebTV|Chromecast|VRE")},
+};
+
+static const struct str device_names[] = {
+    [AGENT_DEVICE_OTHER] = STR("Other"),   [AGENT_DEVICE_DESKTOP] = STR("Desktop"),
+    [AGENT_DEVICE_MOBILE] = STR("Mobile"), [AGENT_DEVICE_TABLET] = STR("Tablet"),
+    [AGENT_DEVICE_TV] = STR("TV"),         [AGENT_DEVICE_BOT] = STR("Bot"),
+};
+
+struct str agent_device_name(enum agent_device device)
+{
+	return device_names[device];
+}
+
+/* ---- state ---- */
+
+/* A kept answer. The cells are a ring for the clock hand and, by `next`, the chains of the hash table. */
+struct answer {
+	uint64_t hash;
+	uint32_t next; /* in its chain: a cell's number + 1; 0 for none */
+	uint16_t len;
+	bool used; /* since the hand passed */
+	struct agent_info info;
+	char text[];
+};
+
+struct agents {
+	uint64_t seed;
+	struct agent_rules *rules; /* NULL until the first miss */
+	struct arena rules_mem;    /* of their texts */
+	bool rules_corrupt;        /* they never will be there */
+
+	size_t cells_max;
+	size_t cells_count;
+	size_t hand;
+	struct answer **cells;
+	uint32_t *chains;
+	uint64_t chains_mask;
+
+	struct arena names_mem;
+	size_t names_count;
+	size_t names_open;
+	struct str names[NAMES_MAX];
+	uint16_t name_slots[NAME_SLOTS]; /* open addressing: the number of a name + 1; 0 for none */
+
+	struct agents_stats stats;
+};
+
+int agents_new(size_t cache_entries_max, struct agents **ret, struct err *e)
+{
+	struct agents *a = calloc(1, sizeof(*a));
+	if (!a)
+		return err_set(e, ERR_NOMEM, "out of memory for user agents");
+	randombytes_buf(&a->seed, sizeof(a->seed));
+	a->cells_max = MIN(cache_entries_max, UINT32_MAX / 2);
+	size_t chains = 64;
+	while (chains < a->cells_max)
+		chains *= 2;
+	a->chains_mask = chains - 1;
+	a->cells = calloc(a->cells_max + 1, sizeof(struct answer *));
+	a->chains = calloc(chains, sizeof(*a->chains));
+	if (!a->cells || !a->chains) {
+		agents_free(a);
+		return err_set(e, ERR_NOMEM, "out of memory for %zu user agents", cache_entries_max);
+	}
+	*ret = a;
+	return 0;
+}
+
+void agents_free(struct agents *a)
+{
+	if (!a)
+		return;
+	for (size_t i = 0; a->cells && i < a->cells_count; i++)
+		free(a->cells[i]);
+	free(a->cells);
+	free(a->chains);
+	agent_rules_free(a->rules);
+	arena_release(&a->rules_mem);
+	arena_release(&a->names_mem);
+	free(a);
+}
+
+struct agents_stats agents_read_stats(const struct agents *a)
+{
+	struct agents_stats stats = a->stats;
+	stats.entries = a->cells_count;
+	stats.names = a->names_count;
+	if (a->rules) {
+		struct agent_rules_stats rules = agent_rules_read_stats(a->rules);
+		stats.rules_compiled = rules.compiled;
+		stats.rules_run = rules.runs;
+		stats.skipped = rules.skipped;
+	}
+	return stats;
+}
+
+/* ---- uap-core's file ---- */
+
+__asm__(".section .rodata\n"
+        ".balign 16\n"
+        "uap_rules_begin:\n"
+        ".incbin \"" UAP_RULES "\"\n"
+        "uap_rules_end:\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const unsigned char uap_rules_begin[] __attribute__((visibility("hidden")));
+extern const unsigned char uap_rules_end[] __attribute__((visibility("hidden")));
+
+/* The file is a mapping of lists to sequences of mappings of fields to texts. */
+enum { DEPTH_LISTS = 1, DEPTH_FIELDS = 3 };
+
+struct file_reader {
+	struct arena *mem;
+	struct buf *rules; /* of struct agent_rule */
+	unsigned depth;
+	enum agent_list list; /* AGENT_LISTS: one that is of no use here */
+	struct agent_rule rule;
+	struct str *field; /* where the next scalar goes; NULL when it is a field's name */
+	struct str flag;
+	struct str unused;
+};
+
+static enum agent_list list_named(struct str name)
+{
+	if (str_eq(name, STR("user_agent_parsers")))
+		return AGENT_LIST_BROWSER;
+	if (str_eq(name, STR("os_parsers")))
+		return AGENT_LIST_OS;
+	return str_eq(name, STR("device_parsers")) ? AGENT_LIST_DEVICE : AGENT_LISTS;
+}
+
+static struct str *field_named(struct file_reader *f, struct str name)
+{
+	if (str_eq(name, STR("regex")))
+		return &f->rule.regex;
+	if (str_eq(name, STR("regex_flag")))
+		return &f->flag;
+	if (str_eq(name, STR("family_replacement")) || str_eq(name, STR("os_replacement")) ||
+	    str_eq(name, STR("device_replacement")))
+		return &f->rule.value;
+	return str_eq(name, STR("brand_replacement")) ? &f->rule.brand : &f->unused;
+}
+
+static int file_scalar(struct file_reader *f, struct str text)
+{
+	if (f->depth == DEPTH_LISTS) {
+		f->list = list_named(text);
+	} else if (f->depth == DEPTH_FIELDS && !f->field) {
+		f->field = field_named(f, text);
+	} else if (f->depth == DEPTH_FIELDS) {
+		*f->field = arena_str(f->mem, text);
+		if (!f->field->ptr)
+			return ERR_NOMEM;
+		f->field = NULL;
+	}
+	return 0;
+}
+
+static int file_event(struct file_reader *f, const yaml_event_t *event)
+{
+	switch (event->type) {
+	case YAML_SCALAR_EVENT:
+		return file_scalar(f,
+		                   str_n((const char *)event->data.scalar.value, event->data.scalar.length));
+	case YAML_MAPPING_START_EVENT:
+	case YAML_SEQUENCE_START_EVENT:
+		f->depth++;
+		f->rule = (struct agent_rule){0};
+		f->flag = STR_NULL;
+		f->field = NULL;
+		return f->depth > DEPTH_FIELDS ? ERR_CORRUPT : 0;
+	case YAML_MAPPING_END_EVENT:
+		if (f->depth-- != DEPTH_FIELDS || f->list == AGENT_LISTS || !f->rule.regex.ptr)
+			return 0;
+		f->rule.list = f->list;
+		f->rule.ignore_case = str_eq(f->flag, STR("i"));
+		buf_append(f->rules, &f->rule, sizeof(f->rule));
+		return f->rules->failed ? ERR_NOMEM : 0;
+	case YAML_SEQUENCE_END_EVENT: f->depth--; return 0;
+	default: return 0;
+	}
+}
+
+static int file_read(struct arena *mem, struct buf *rules)
+{
+	struct file_reader f = {.mem = mem, .rules = rules, .list = AGENT_LISTS};
+	yaml_parser_t parser;
+	if (!yaml_parser_initialize(&parser))
+		return ERR_NOMEM;
+	yaml_parser_set_input_string(&parser, uap_rules_begin, (size_t)(uap_rules_end - uap_rules_begin));
+	int r = 0;
+	bool ended = false;
+	while (r == 0 && !ended) {
+		yaml_event_t event;
+		if (yaml_parser_parse(&parser, &event)) {
+			ended = event.type == YAML_STREAM_END_EVENT;
+			r = file_event(&f, &event);
+			yaml_event_delete(&event);
+		} else {
+			r = parser.error == YAML_MEMORY_ERROR ? ERR_NOMEM : ERR_CORRUPT;
+		}
+	}
+	yaml_parser_delete(&parser);
+	return r;
+}
+
+static int rules_load(struct agents *a)
+{
+	CLEANUP(buf_release) struct buf rules = {0};
+	CLEANUP(arena_release) struct arena mem = {0};
+	int r = file_read(&mem, &rules);
+	if (r < 0)
+		return r;
+	buf_append(&rules, own_rules, sizeof(own_rules));
+	if (rules.failed)
+		return ERR_NOMEM;
+	size_t count = rules.len / sizeof(struct agent_rule);
+	if (count > AGENT_RULES_MAX)
+		return ERR_CORRUPT;
+	r = agent_rules_new((const struct agent_rule *)(const void *)rules.data, count, &a->rules);
+	if (r == 0) {
+		a->rules_mem = mem;
+		mem = (struct arena){0};
+	}
+	return r;
+}
+
+/* The first miss pays for this. When memory ran out then, a later one tries again. */
+static bool rules_ready(struct agents *a)
+{
+	if (a->rules)
+		return true;
+	if (!a->rules_corrupt)
+		a->rules_corrupt = rules_load(a) == ERR_CORRUPT;
+	return a->rules;
+}
+
+/* ---- names ---- */
+
+struct name {
+	char text[NAME_BYTES_MAX];
+	size_t len;
+};
+
+/* Writes `pattern` with its $1 to $4 filled in. False, and empty, when it is too long. */
+static bool name_write(struct name *n, struct str pattern, const struct str groups[AGENT_GROUPS])
+{
+	n->len = 0;
+	for (size_t i = 0; i < pattern.len; i++) {
+		struct str part = str_n(&pattern.ptr[i], 1);
+		int group = i + 1 < pattern.len ? pattern.ptr[i + 1] - '0' : 0;
+		if (pattern.ptr[i] == '$' && group > 0 && group < AGENT_GROUPS) {
+			part = groups[group];
+			i++;
+		}
+		if (part.len > sizeof(n->text) - n->len) {
+			n->len = 0;
+			return false;
+		}
+		if (part.len > 0)
+			memcpy(n->text + n->len, part.ptr, part.len);
+		n->len += part.len;
+	}
+	return true;
+}
+
+static bool is_printable(struct str s)
+{
+	while (s.len > 0) {
+		size_t len = utf8_first(s);
+		unsigned char c = (unsigned char)s.ptr[0];
+		unsigned char second = len > 1 ? (unsigned char)s.ptr[1] : 0;
+		if (len == 0 || c < 0x20 || c == 0x7f || (c == 0xc2 && second < 0xa0))
+			return false;
+		s = str_n(s.ptr + len, s.len - len);
+	}
+	return true;
+}
+
+/* The slot of the name, or the empty one where it belongs. */
+static uint16_t *names_slot(struct agents *a, struct str name)
+{
+	size_t at = hash_str(name, a->seed) % NAME_SLOTS;
+	while (a->name_slots[at] && !str_eq(a->names[a->name_slots[at] - 1], name))
+		at = (at + 1) % NAME_SLOTS;
+	return &a->name_slots[at];
+}
+
+/* The name for as long as we live; "Other" when there is no room for it. */
+static struct str names_keep(struct agents *a, struct str name, bool open)
+{
+	uint16_t *slot = names_slot(a, name);
+	if (*slot)
+		return a->names[*slot - 1];
+	struct str kept = STR_NULL;
+	if (a->names_count < NAMES_MAX && !(open && a->names_open == NAMES_OPEN_MAX))
+		kept = arena_str(&a->names_mem, name);
+	if (!kept.ptr) {
+		a->stats.names_refused++;
+		return OTHER;
+	}
+	a->names[a->names_count++] = kept;
+	a->names_open += open;
+	*slot = (uint16_t)a->names_count;
+	return kept;
+}
+
+static struct str name_of(struct agents *a, const struct agent_match *match)
+{
+	const struct agent_rule *rule = match->rule;
+	if (!rule)
+		return OTHER;
+	struct name n;
+	bool spelled_out = rule->value.ptr && !memchr(rule->value.ptr, '$', rule->value.len);
+	bool fits = name_write(&n, rule->value.ptr ? rule->value : STR("$1"), match->groups);
+	struct str name = str_trim(str_n(n.text, n.len));
+	if (!fits || !is_printable(name)) {
+		a->stats.names_refused++;
+		return OTHER;
+	}
+	return name.len > 0 ? names_keep(a, name, !spelled_out && !rule->names_fixed) : OTHER;
+}
+
+/* ---- classes ---- */
+
+static bool class_find(const struct class_names *classes, size_t count, struct str name,
+                       enum agent_device *ret)
+{
+	for (size_t i = 0; i < count; i++) {
+		for (struct str rest = classes[i].names; rest.ptr;) {
+			if (str_eq(str_cut(&rest, '|'), name)) {
+				*ret = classes[i].device;
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* Browsers say "Mobile" on telephones and nothing on tablets; other programs say neither. */
+static enum agent_device android_class(struct str agent)
+{
+	bool browser = str_starts(agent, STR("Mozilla/"));
+	bool mobile = memmem(agent.ptr, agent.len, "Mobi", 4);
+	return browser && !mobile ? AGENT_DEVICE_TABLET : AGENT_DEVICE_MOBILE;
+}
+
+static enum agent_device device_class(struct str agent, const struct agent_match *device, struct str os)
+{
+	enum agent_device class;
+	struct name family = {.len = 0}, brand = {.len = 0};
+	if (device->rule) {
+		name_write(&family, device->rule->value, device->groups);
+		name_write(&brand, device->rule->brand, device->groups);
+	}
+	if (class_find(classes_by_device, ARRAY_LEN(classes_by_device), str_n(family.text, family.len),
+	               &class) ||
+	    class_find(classes_by_device, ARRAY_LEN(classes_by_device), str_n(brand.text, brand.len), &class))
+		return class;
+	if (str_eq(os, STR("Android")))
+		return android_class(agent);
+	if (class_find(classes_by_os, ARRAY_LEN(classes_by_os), os, &class))
+		return class;
+	/* A device that has a name but no known system: a telephone of the old days. */
+	return device->rule ? AGENT_DEVICE_MOBILE : AGENT_DEVICE_OTHER;
+}
+
+static bool is_spider(const struct agent_match *device)
+{
+	return device->rule && str_eq(device->rule->value, STR("Spider"));
+}
+
+/* Asks the rules. */
+static void agent_judge(struct agents *a, struct str agent, struct agent_info *ret)
+{
+	struct agent_match matches[AGENT_LISTS];
+	agent_rules_match(a->rules, agent, matches);
+	const struct agent_match *device = &matches[AGENT_LIST_DEVICE];
+	const struct agent_rule *bot = matches[AGENT_LIST_BOT].rule;
+	const struct agent_rule *shape = matches[AGENT_LIST_SHAPE].rule;
+	ret->browser = name_of(a, &matches[AGENT_LIST_BROWSER]);
+	ret->os = name_of(a, &matches[AGENT_LIST_OS]);
+	if (bot)
+		ret->bot = bot->value;
+	else if (is_spider(device))
+		ret->bot = STR("crawler");
+	if (ret->bot.ptr)
+		ret->device = agent_device_name(AGENT_DEVICE_BOT);
+	else if (shape)
+		ret->device = shape->value;
+	else
+		ret->device = agent_device_name(device_class(agent, device, ret->os));
+}
+
+/* ---- answers ---- */
+
+static struct answer *answers_find(struct agents *a, struct str agent, uint64_t hash)
+{
+	uint32_t cell = a->chains[hash & a->chains_mask];
+	while (cell) {
+		struct answer *known = a->cells[cell - 1];
+		if (known->hash == hash && str_eq(str_n(known->text, known->len), agent))
+			return known;
+		cell = known->next;
+	}
+	return NULL;
+}
+
+static void answers_unlink(struct agents *a, size_t cell)
+{
+	uint32_t *link = &a->chains[a->cells[cell]->hash & a->chains_mask];
+	while (*link != cell + 1)
+		link = &a->cells[*link - 1]->next;
+	*link = a->cells[cell]->next;
+}
+
+/* A cell for a new answer: a fresh one, or the first that was not used since the hand last passed. */
+static size_t answers_make_room(struct agents *a)
+{
+	if (a->cells_count < a->cells_max)
+		return a->cells_count++;
+	while (a->cells[a->hand]->used) {
+		a->cells[a->hand]->used = false;
+		a->hand = (a->hand + 1) % a->cells_max;
+	}
+	size_t cell = a->hand;
+	a->hand = (cell + 1) % a->cells_max;
+	answers_unlink(a, cell);
+	free(a->cells[cell]);
+	a->stats.evictions++;
+	return cell;
+}
+
+/* Keeps the answer; without memory for it, it is worked out again next time. */
+static void answers_keep(struct agents *a, struct str agent, uint64_t hash, const struct agent_info *info)
+{
+	struct answer *fresh = a->cells_max > 0 ? malloc(sizeof(*fresh) + agent.len) : NULL;
+	if (!fresh)
+		return;
+	*fresh = (struct answer){.hash = hash, .len = (uint16_t)agent.len, .info = *info};
+	memcpy(fresh->text, agent.ptr, agent.len);
+	size_t cell = answers_make_room(a);
+	uint32_t *chain = &a->chains[hash & a->chains_mask];
+	fresh->next = *chain;
+	*chain = (uint32_t)cell + 1;
+	a->cells[cell] = fresh;
+}
+
+void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret)
+{
+	struct str agent = str_trim(user_agent);
+	agent.len = MIN(agent.len, AGENT_BYTES_MAX);
+	*ret = (struct agent_info){OTHER, OTHER, agent_device_name(AGENT_DEVICE_OTHER), STR_NULL};
+	if (agent.len == 0 || str_eq(agent, STR("-"))) {
+		ret->device = agent_device_name(AGENT_DEVICE_BOT);
+		ret->bot = STR("no-user-agent");
+		a->stats.hits++;
+		return;
+	}
+	uint64_t hash = hash_str(agent, a->seed);
+	struct answer *known = answers_find(a, agent, hash);
+	if (known) {
+		known->used = true;
+		*ret = known->info;
+		a->stats.hits++;
+		return;
+	}
+	a->stats.misses++;
+	if (!rules_ready(a)) {
+		a->stats.rules_missing++;
+		return;
+	}
+	agent_judge(a, agent, ret);
+	answers_keep(a, agent, hash, ret);
+}

@@ -1,0 +1,390 @@
+/*
+ * The words of all rules form a trie with failure links (Aho and Corasick): walking it along a text
+ * passes every word that the text contains. A word leads to the needs that it meets, a need to its rule,
+ * and a rule whose last need is met becomes a candidate. Words are looked for in lower case, so that
+ * rules of both kinds share the trie; it lets a few more candidates through and loses none.
+ */
+#include "stats/agent_rules.h"
+
+#include "base/buf.h"
+#include "stats/agent_needs.h"
+
+#include <stdlib.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum {
+	NEEDS_MAX = 8,       /* of one rule */
+	WORD_BYTES_MAX = 24, /* in the trie; the beginning of a needed word is needed, too */
+
+	MATCH_STEPS_MAX = 60000, /* uap-core's own examples take up to 50000, and 10000 as machine code */
+	MATCH_HEAP_KIB_MAX = 512,
+	SKIPPED_PER_TEXT_MAX = 2, /* runs that meet a limit; then the text is given up */
+};
+
+/* ---- the trie of all words ---- */
+
+/* Nodes are numbered; 0 is the root, and as a link it means "none". */
+struct node {
+	uint32_t child; /* the first; the others follow as its siblings */
+	uint32_t sibling;
+	uint32_t fail; /* the longest other word beginning that ends here */
+	uint32_t word; /* the next node along the failure links at which a word ends */
+	uint32_t uses; /* of the word that ends here; 0 for none */
+	unsigned char byte;
+};
+
+/* A need that is met by a word; uses of one word are chained. Number 0 is not used. */
+struct use {
+	uint32_t next;
+	uint32_t need;
+};
+
+struct trie {
+	struct buf nodes; /* of struct node */
+	struct buf uses;  /* of struct use */
+	uint32_t root[256];
+};
+
+static struct node *trie_nodes(const struct trie *t)
+{
+	return (struct node *)(void *)t->nodes.data;
+}
+
+static uint32_t trie_count(const struct trie *t)
+{
+	return (uint32_t)(t->nodes.len / sizeof(struct node));
+}
+
+static void trie_init(struct trie *t)
+{
+	buf_append(&t->nodes, &(struct node){0}, sizeof(struct node));
+	buf_append(&t->uses, &(struct use){0}, sizeof(struct use));
+}
+
+static void trie_release(struct trie *t)
+{
+	buf_release(&t->nodes);
+	buf_release(&t->uses);
+}
+
+static uint32_t node_child(const struct node *nodes, uint32_t at, unsigned char byte)
+{
+	uint32_t n = nodes[at].child;
+	while (n && nodes[n].byte != byte)
+		n = nodes[n].sibling;
+	return n;
+}
+
+static void trie_add(struct trie *t, struct str word, uint32_t need)
+{
+	uint32_t at = 0;
+	for (size_t i = 0; i < MIN(word.len, WORD_BYTES_MAX) && !t->nodes.failed; i++) {
+		unsigned char byte = (unsigned char)word.ptr[i];
+		uint32_t child = node_child(trie_nodes(t), at, byte);
+		if (!child) {
+			child = trie_count(t);
+			struct node fresh = {.byte = byte, .sibling = trie_nodes(t)[at].child};
+			buf_append(&t->nodes, &fresh, sizeof(fresh));
+			if (!t->nodes.failed)
+				trie_nodes(t)[at].child = child;
+		}
+		at = child;
+	}
+	if (t->nodes.failed)
+		return;
+	struct use use = {.next = trie_nodes(t)[at].uses, .need = need};
+	trie_nodes(t)[at].uses = (uint32_t)(t->uses.len / sizeof(use));
+	buf_append(&t->uses, &use, sizeof(use));
+}
+
+static uint32_t trie_step(const struct trie *t, uint32_t at, unsigned char byte)
+{
+	const struct node *nodes = trie_nodes(t);
+	for (; at; at = nodes[at].fail) {
+		uint32_t child = node_child(nodes, at, byte);
+		if (child)
+			return child;
+	}
+	return t->root[byte];
+}
+
+/* Sets the links, nearest to the root first: a link leads to a node that is nearer. */
+static int trie_link(struct trie *t)
+{
+	if (t->nodes.failed || t->uses.failed)
+		return ERR_NOMEM;
+	struct node *nodes = trie_nodes(t);
+	uint32_t *queue = malloc(trie_count(t) * sizeof(*queue));
+	if (!queue)
+		return ERR_NOMEM;
+	uint32_t in = 0;
+	for (uint32_t n = nodes[0].child; n; n = nodes[n].sibling) {
+		t->root[nodes[n].byte] = n;
+		queue[in++] = n;
+	}
+	for (uint32_t out = 0; out < in; out++) {
+		const struct node *parent = &nodes[queue[out]];
+		for (uint32_t n = parent->child; n; n = nodes[n].sibling) {
+			nodes[n].fail = trie_step(t, parent->fail, nodes[n].byte);
+			uint32_t fail = nodes[n].fail;
+			nodes[n].word = nodes[fail].uses ? fail : nodes[fail].word;
+			queue[in++] = n;
+		}
+	}
+	free(queue);
+	return 0;
+}
+
+/* ---- rules ---- */
+
+/* A rule as PCRE has it. */
+struct program {
+	pcre2_code *code; /* NULL until the first run */
+	bool broken;      /* cannot be compiled */
+};
+
+struct agent_rules {
+	struct agent_rule *rules; /* list by list */
+	size_t count;
+	size_t first[AGENT_LISTS + 1]; /* where each list begins, and the end */
+	struct program *programs;      /* one for each rule */
+	pcre2_match_context *limits;
+	pcre2_match_data *match;
+
+	struct trie trie;
+	struct buf needs;    /* of uint16_t: the rule of each need */
+	uint8_t *needs_left; /* of each rule, before a text is looked at */
+	uint8_t *left;       /* the same while a text is looked at */
+	uint64_t *met;       /* bits: needs that this text meets */
+	uint64_t *ready;     /* bits: rules whose needs are all met */
+	uint64_t *always;    /* bits: rules that have none */
+	size_t met_words;
+	size_t ready_words;
+
+	struct agent_rules_stats stats;
+};
+
+static void bit_set(uint64_t *bits, size_t i)
+{
+	bits[i / 64] |= UINT64_C(1) << (i % 64);
+}
+
+static bool bit_get(const uint64_t *bits, size_t i)
+{
+	return bits[i / 64] >> (i % 64) & 1;
+}
+
+/* Puts the words of one rule into the trie. */
+static int rule_index(struct agent_rules *r, uint16_t index)
+{
+	CLEANUP(arena_release) struct arena scratch = {0};
+	struct agent_rule *rule = &r->rules[index];
+	struct agent_need *needs;
+	int result = agent_needs_find(&scratch, rule->regex, &needs, &rule->names_fixed);
+	if (result < 0)
+		return result;
+	for (; needs && r->needs_left[index] < NEEDS_MAX; needs = needs->next, r->needs_left[index]++) {
+		for (const struct agent_word *w = needs->words; w; w = w->next)
+			trie_add(&r->trie, w->text, (uint32_t)(r->needs.len / sizeof(index)));
+		buf_append(&r->needs, &index, sizeof(index));
+	}
+	if (r->needs_left[index] == 0)
+		bit_set(r->always, index);
+	return 0;
+}
+
+static int rules_index(struct agent_rules *r)
+{
+	trie_init(&r->trie);
+	int result = 0;
+	for (size_t i = 0; result == 0 && i < r->count; i++)
+		result = rule_index(r, (uint16_t)i);
+	if (result == 0)
+		result = trie_link(&r->trie);
+	if (result < 0 || r->needs.failed)
+		return ERR_NOMEM;
+	r->met_words = r->needs.len / sizeof(uint16_t) / 64 + 1;
+	r->met = calloc(r->met_words, sizeof(*r->met));
+	return r->met ? 0 : ERR_NOMEM;
+}
+
+static int rules_allocate(struct agent_rules *r)
+{
+	r->ready_words = r->count / 64 + 1;
+	r->rules = calloc(r->count + 1, sizeof(*r->rules));
+	r->programs = calloc(r->count + 1, sizeof(*r->programs));
+	r->needs_left = calloc(r->count + 1, 1);
+	r->left = calloc(r->count + 1, 1);
+	r->ready = calloc(r->ready_words, sizeof(*r->ready));
+	r->always = calloc(r->ready_words, sizeof(*r->always));
+	r->limits = pcre2_match_context_create(NULL);
+	r->match = pcre2_match_data_create(AGENT_GROUPS, NULL);
+	if (!r->rules || !r->programs || !r->needs_left || !r->left || !r->ready || !r->always ||
+	    !r->limits || !r->match)
+		return ERR_NOMEM;
+	pcre2_set_match_limit(r->limits, MATCH_STEPS_MAX);
+	pcre2_set_heap_limit(r->limits, MATCH_HEAP_KIB_MAX);
+	return 0;
+}
+
+static void rules_copy(struct agent_rules *r, const struct agent_rule *rules)
+{
+	size_t at = 0;
+	for (enum agent_list list = 0; list < AGENT_LISTS; list++) {
+		r->first[list] = at;
+		for (size_t i = 0; i < r->count; i++) {
+			if (rules[i].list == list)
+				r->rules[at++] = rules[i];
+		}
+	}
+	r->first[AGENT_LISTS] = at;
+}
+
+int agent_rules_new(const struct agent_rule *rules, size_t count, struct agent_rules **ret)
+{
+	ASSERT(count <= AGENT_RULES_MAX);
+	struct agent_rules *r = calloc(1, sizeof(*r));
+	if (!r)
+		return ERR_NOMEM;
+	r->count = count;
+	int result = rules_allocate(r);
+	if (result == 0) {
+		rules_copy(r, rules);
+		result = rules_index(r);
+	}
+	if (result < 0)
+		agent_rules_free(r);
+	else
+		*ret = r;
+	return result;
+}
+
+void agent_rules_free(struct agent_rules *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; r->programs && i < r->count; i++)
+		pcre2_code_free(r->programs[i].code);
+	pcre2_match_context_free(r->limits);
+	pcre2_match_data_free(r->match);
+	trie_release(&r->trie);
+	buf_release(&r->needs);
+	free(r->programs);
+	free(r->needs_left);
+	free(r->left);
+	free(r->met);
+	free(r->ready);
+	free(r->always);
+	free(r->rules);
+	free(r);
+}
+
+struct agent_rules_stats agent_rules_read_stats(const struct agent_rules *r)
+{
+	return r->stats;
+}
+
+/* ---- matching ---- */
+
+static void need_meet(struct agent_rules *r, uint32_t need)
+{
+	if (bit_get(r->met, need))
+		return;
+	bit_set(r->met, need);
+	uint16_t rule = ((const uint16_t *)(const void *)r->needs.data)[need];
+	if (--r->left[rule] == 0)
+		bit_set(r->ready, rule);
+}
+
+/* One pass over the text; afterwards `ready` has the rules that may match. */
+static void rules_scan(struct agent_rules *r, struct str text)
+{
+	const struct node *nodes = trie_nodes(&r->trie);
+	const struct use *uses = (const struct use *)(const void *)r->trie.uses.data;
+	memcpy(r->left, r->needs_left, r->count);
+	memset(r->met, 0, r->met_words * sizeof(*r->met));
+	memcpy(r->ready, r->always, r->ready_words * sizeof(*r->ready));
+	uint32_t at = 0;
+	for (size_t i = 0; i < text.len; i++) {
+		at = trie_step(&r->trie, at, (unsigned char)ascii_lower(text.ptr[i]));
+		for (uint32_t word = at; word; word = nodes[word].word) {
+			for (uint32_t u = nodes[word].uses; u; u = uses[u].next)
+				need_meet(r, uses[u].need);
+		}
+	}
+}
+
+static bool program_prepare(struct agent_rules *r, struct program *p, const struct agent_rule *rule)
+{
+	if (p->code || p->broken)
+		return p->code;
+	uint32_t options = PCRE2_DOLLAR_ENDONLY | (rule->ignore_case ? PCRE2_CASELESS : 0);
+	int error;
+	PCRE2_SIZE where;
+	p->code = pcre2_compile((PCRE2_SPTR)rule->regex.ptr, rule->regex.len, options, &error, &where, NULL);
+	p->broken = !p->code;
+	if (!p->code)
+		return false;
+	r->stats.compiled++;
+	/* Where the system forbids machine code made at run time, PCRE interprets the program instead. */
+	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);
+	return true;
+}
+
+/* `found` is what pcre2_match said: one more than the highest group, 0 when there is no room for them all. */
+static void groups_copy(const struct agent_rules *r, struct str text, int found, struct str ret[AGENT_GROUPS])
+{
+	const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(r->match);
+	for (size_t i = 0; i < AGENT_GROUPS; i++) {
+		bool matched = (found == 0 || i < (size_t)found) && ends[2 * i] != PCRE2_UNSET;
+		ret[i] = matched ? str_n(text.ptr + ends[2 * i], ends[2 * i + 1] - ends[2 * i]) : STR_NULL;
+	}
+}
+
+static bool rule_run(struct agent_rules *r, size_t index, struct str text, struct str ret[AGENT_GROUPS])
+{
+	struct program *p = &r->programs[index];
+	r->stats.runs++;
+	if (!program_prepare(r, p, &r->rules[index])) {
+		r->stats.skipped++;
+		return false;
+	}
+	int found = pcre2_match(p->code, (PCRE2_SPTR)text.ptr, text.len, 0, 0, r->match, r->limits);
+	if (found < 0) {
+		r->stats.skipped += found != PCRE2_ERROR_NOMATCH;
+		return false;
+	}
+	groups_copy(r, text, found, ret);
+	return true;
+}
+
+/* The next rule from `i` on, below `end`, whose needs are met; `end` when there is none. */
+static size_t rules_next_ready(const struct agent_rules *r, size_t i, size_t end)
+{
+	while (i < end) {
+		uint64_t bits = r->ready[i / 64] >> (i % 64);
+		if (bits)
+			return MIN(i + (size_t)__builtin_ctzll(bits), end);
+		i = (i / 64 + 1) * 64;
+	}
+	return end;
+}
+
+void agent_rules_match(struct agent_rules *r, struct str text, struct agent_match ret[AGENT_LISTS])
+{
+	uint64_t skipped_max = r->stats.skipped + SKIPPED_PER_TEXT_MAX;
+	rules_scan(r, text);
+	for (int list = 0; list < AGENT_LISTS; list++) {
+		ret[list].rule = NULL;
+		size_t end = r->first[list + 1];
+		size_t i = rules_next_ready(r, r->first[list], end);
+		for (; i < end && r->stats.skipped < skipped_max; i = rules_next_ready(r, i + 1, end)) {
+			if (rule_run(r, i, text, ret[list].groups)) {
+				ret[list].rule = &r->rules[i];
+				break;
+			}
+		}
+	}
+}

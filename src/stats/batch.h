@@ -1,0 +1,49 @@
+/*
+ * From records of the event log to a batch for the sink: validated, enriched, without duplicates among
+ * themselves. A builder is used again and again; its memory stays.
+ *
+ * Owned by the stats worker's thread.
+ */
+#pragma once
+
+#include "event/reader.h"
+#include "sink/sink.h"
+#include "stats/dead_letters.h"
+#include "stats/news.h"
+#include "stats/place.h"
+#include "stats/words.h"
+
+enum dedup_key { DEDUP_ID, DEDUP_TUPLE };
+enum { DEDUP_SECRET_BYTES = 16, BATCH_RECENT_MAX = 50 };
+
+struct batch_config {
+	size_t events_max;
+	int dedup_key; /* enum dedup_key */
+	uint8_t dedup_secret[DEDUP_SECRET_BYTES];
+	struct agents *agents;
+	struct places *places; /* NULL: none */
+	struct dead_letters *dead_letters;
+};
+
+struct batch;
+struct batch_segment;
+
+int batch_new(const struct batch_config *config, struct batch **ret);
+void batch_free(struct batch *b);
+
+/* One segment that is read: which words its strings are. */
+struct batch_segment *batch_segment_new(void);
+void batch_segment_free(struct batch_segment *s);
+
+/* Empties it for the next round. */
+void batch_begin(struct batch *b, int64_t now_ms);
+bool batch_is_full(const struct batch *b);
+
+/* Takes one record of the segment that `r` reads. 0 or ERR_NOMEM: then it was not taken. */
+int batch_add(struct batch *b, struct event_reader *r, struct batch_segment *s, const struct event *ev);
+
+/* The keys of the first visits. */
+const struct stats_recent *batch_recent(const struct batch *b, size_t *ret_count);
+
+/* What the sink gets, all but the positions; good until batch_begin. */
+const struct sink_batch *batch_result(struct batch *b);

@@ -1,0 +1,88 @@
+#include "stats/dead_letters.h"
+
+#include "base/json_out.h"
+#include "obs/log.h"
+#include "os/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { FILE_BYTES_MAX = 16 << 20 };
+
+struct dead_letters {
+	char *path;
+	char *old_path;
+	uint64_t node;
+};
+
+int dead_letters_new(const char *folder, uint64_t node, struct dead_letters **ret, struct err *e)
+{
+	struct dead_letters *d = calloc(1, sizeof(*d));
+	if (!d)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	d->node = node;
+	if (asprintf(&d->path, "%s/dead-letters.ndjson", folder) < 0)
+		d->path = NULL;
+	if (asprintf(&d->old_path, "%s/dead-letters.ndjson.1", folder) < 0)
+		d->old_path = NULL;
+	if (!d->path || !d->old_path) {
+		dead_letters_free(d);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	*ret = d;
+	return 0;
+}
+
+void dead_letters_free(struct dead_letters *d)
+{
+	if (!d)
+		return;
+	free(d->path);
+	free(d->old_path);
+	free(d);
+}
+
+static void put_field(struct buf *b, const char *name, struct str value)
+{
+	buf_printf(b, ",\"%s\":", name);
+	json_out_str_or_null(b, value);
+}
+
+static void letter_write(struct buf *b, const struct dead_letters *d, uint64_t segment,
+                         const struct event *ev, const char *reason)
+{
+	char id[EVENT_ID_TEXT_BYTES];
+	buf_str(b, STR("{\"event\":"));
+	json_out_str(b, event_id_format(d->node, segment, ev->position, id));
+	put_field(b, "reason", str_of(reason));
+	if (ev->kind == EVENT_IMPRESSION) {
+		buf_printf(b, ",\"kind\":\"impression\",\"ts\":%lld", (long long)ev->impression.time_ms);
+		put_field(b, "id", ev->impression.id);
+		put_field(b, "userId", ev->impression.user);
+		put_field(b, "adId", ev->impression.ad);
+	} else if (ev->kind == EVENT_VISIT) {
+		buf_printf(b, ",\"kind\":\"visit\",\"ts\":%lld,\"link\":%llu", (long long)ev->visit.time_ms,
+		           (unsigned long long)ev->visit.link);
+		put_field(b, "key", ev->visit.key);
+	}
+	buf_str(b, STR("}\n"));
+}
+
+void dead_letters_add(struct dead_letters *d, uint64_t segment, const struct event *ev, const char *reason)
+{
+	struct buf CLEANUP(buf_release) line = {0};
+	struct stat st;
+	letter_write(&line, d, segment, ev, reason);
+	if (stat(d->path, &st) == 0 && st.st_size > FILE_BYTES_MAX)
+		os_sys.rename(d->path, d->old_path);
+	int fd = os_sys.open(d->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	ssize_t n = fd >= 0 && !line.failed ? os_sys.write(fd, line.data, line.len) : -1;
+	if (n != (ssize_t)line.len)
+		log_error("stats", "an event that could not be processed (%s) could not be kept in %s: %s",
+		          reason, d->path, strerror(errno));
+	if (fd >= 0)
+		os_sys.close(fd);
+}

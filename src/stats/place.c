@@ -1,0 +1,117 @@
+/*
+ * The library checks every offset against the bounds of the file. What it then finds is checked here: a
+ * damaged file may say that a city is a number or a row of control characters.
+ */
+#include "stats/place.h"
+
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <maxminddb.h>
+#include <stdlib.h>
+
+enum { V4_BYTES = 3, V6_BYTES = 6, NAME_BYTES_MAX = 120 };
+
+struct places {
+	MMDB_s db;
+};
+
+/* Where the fields are: MaxMind's layout first, then the flat one of other vendors. */
+static const char *const country_paths[][5] = {
+    {"country", "iso_code"}, {"country_code"}, {"country"}, {NULL}};
+static const char *const region_paths[][5] = {{"subdivisions", "0", "names", "en"}, {"region"}, {NULL}};
+static const char *const city_paths[][5] = {{"city", "names", "en"}, {"city"}, {NULL}};
+
+static int open_failed(const char *path, int status, struct err *e)
+{
+	int why = errno;
+	if (status == MMDB_FILE_OPEN_ERROR)
+		return err_set(e, why == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
+		               "cannot open the places file %s: %s", path, strerror(why));
+	if (status == MMDB_OUT_OF_MEMORY_ERROR)
+		return err_set(e, ERR_NOMEM, "out of memory for %s", path);
+	return err_set(e, ERR_CORRUPT,
+	               "%s is not a MaxMind DB file, or it is damaged (%s); download it again", path,
+	               MMDB_strerror(status));
+}
+
+int places_open(const char *path, struct places **ret, struct err *e)
+{
+	struct places *p = calloc(1, sizeof(*p));
+	if (!p)
+		return err_set(e, ERR_NOMEM, "out of memory for %s", path);
+	int status = MMDB_open(path, MMDB_MODE_MMAP, &p->db);
+	if (status != MMDB_SUCCESS) {
+		int r = open_failed(path, status, e);
+		free(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+void places_close(struct places *p)
+{
+	if (!p)
+		return;
+	MMDB_close(&p->db);
+	free(p);
+}
+
+static bool is_name(struct str s)
+{
+	if (s.len == 0 || s.len > NAME_BYTES_MAX)
+		return false;
+	while (s.len > 0) {
+		size_t len = utf8_first(s);
+		const unsigned char *c = (const unsigned char *)s.ptr;
+		if (len == 0 || c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0))
+			return false;
+		s = str_n(s.ptr + len, s.len - len);
+	}
+	return true;
+}
+
+static bool is_country(struct str s)
+{
+	return s.len == 2 && s.ptr[0] >= 'A' && s.ptr[0] <= 'Z' && s.ptr[1] >= 'A' && s.ptr[1] <= 'Z';
+}
+
+/* The text at the first of the paths that leads to a good one. */
+static struct str entry_text(MMDB_entry_s *entry, const char *const (*paths)[5], bool (*is_good)(struct str))
+{
+	for (; paths[0][0]; paths++) {
+		MMDB_entry_data_s data;
+		if (MMDB_aget_value(entry, &data, paths[0]) != MMDB_SUCCESS || !data.has_data ||
+		    data.type != MMDB_DATA_TYPE_UTF8_STRING)
+			continue;
+		struct str text = str_n(data.utf8_string, data.data_size);
+		if (is_good(text))
+			return text;
+	}
+	return STR_NULL;
+}
+
+void places_find(const struct places *p, int family, const uint8_t *address, struct place *ret)
+{
+	*ret = (struct place){0};
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} from = {0};
+	from.any.sa_family = (sa_family_t)family;
+	if (family == AF_INET)
+		memcpy(&from.v4.sin_addr, address, V4_BYTES);
+	else if (family == AF_INET6)
+		memcpy(&from.v6.sin6_addr, address, V6_BYTES);
+	else
+		return;
+	int status;
+	MMDB_lookup_result_s found = MMDB_lookup_sockaddr(&p->db, &from.any, &status);
+	if (status != MMDB_SUCCESS || !found.found_entry)
+		return;
+	ret->country = entry_text(&found.entry, country_paths, is_country);
+	ret->region = entry_text(&found.entry, region_paths, is_name);
+	ret->city = entry_text(&found.entry, city_paths, is_name);
+}

@@ -1,0 +1,147 @@
+#include "stats/words.h"
+
+#include "base/hash.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+enum { SLOTS = 2 * WORDS_MAX, HOST_BYTES_MAX = 253 };
+
+int words_init(struct words *w, struct agents *agents)
+{
+	*w = (struct words){.agents = agents};
+	w->list = calloc(WORDS_MAX, sizeof(*w->list));
+	w->slots = calloc(SLOTS, sizeof(*w->slots));
+	randombytes_buf(&w->seed, sizeof(w->seed));
+	return w->list && w->slots ? 0 : ERR_NOMEM;
+}
+
+void words_release(struct words *w)
+{
+	arena_release(&w->arena);
+	free(w->list);
+	free(w->slots);
+	*w = (struct words){0};
+}
+
+void words_reset(struct words *w)
+{
+	arena_release(&w->arena);
+	memset(w->slots, 0, SLOTS * sizeof(*w->slots));
+	memset(w->list, 0, (w->count + 1) * sizeof(*w->list));
+	w->count = 0;
+	w->bytes = 0;
+}
+
+/* A batch adds what it adds; so this leaves room for one. */
+bool words_are_many(const struct words *w)
+{
+	return w->count > WORDS_MAX / 2 || w->bytes > WORDS_BYTES_MAX / 2;
+}
+
+uint32_t words_of(struct words *w, struct str text)
+{
+	if (text.len == 0)
+		return WORD_NONE;
+	uint64_t hash = hash_str(text, w->seed);
+	size_t i = hash % SLOTS;
+	for (; w->slots[i] != 0; i = (i + 1) % SLOTS) {
+		const struct word *found = &w->list[w->slots[i]];
+		if (found->hash == hash && str_eq(found->text, text))
+			return w->slots[i];
+	}
+	if (w->count + 1 >= WORDS_MAX || w->bytes + text.len > WORDS_BYTES_MAX)
+		return WORD_NONE;
+	struct str kept = arena_str(&w->arena, text);
+	if (!kept.ptr)
+		return WORD_NONE;
+	w->bytes += text.len;
+	w->slots[i] = ++w->count;
+	w->list[w->count] = (struct word){.text = kept, .hash = hash};
+	return w->count;
+}
+
+const struct word *words_agent(struct words *w, uint32_t number)
+{
+	struct word *word = &w->list[number]; /* the one of WORD_NONE stands for a missing agent */
+	if (LIKELY(word->agent_known))
+		return word;
+	struct agent_info info;
+	agents_find(w->agents, word->text, &info);
+	word->browser = words_of(w, info.browser);
+	word->os = words_of(w, info.os);
+	word->device = words_of(w, info.device);
+	word->bot = words_of(w, info.bot);
+	word->agent_known = true;
+	return word;
+}
+
+/* "https://user@Host.example:8080/path" has the host "host.example". Anything else than http has none. */
+static struct str host_of(struct str url, char out[HOST_BYTES_MAX])
+{
+	struct str rest = url;
+	if (str_starts(rest, STR("https://")))
+		rest = str_n(rest.ptr + 8, rest.len - 8);
+	else if (str_starts(rest, STR("http://")))
+		rest = str_n(rest.ptr + 7, rest.len - 7);
+	else
+		return STR_NULL;
+	size_t end = 0;
+	while (end < rest.len && !strchr("/?#\\", rest.ptr[end]))
+		end++;
+	struct str host = str_n(rest.ptr, end);
+	const char *at = host.len > 0 ? memrchr(host.ptr, '@', host.len) : NULL;
+	if (at)
+		host = str_n(at + 1, host.len - (size_t)(at + 1 - host.ptr));
+	if (host.len > 0 && host.ptr[0] == '[') {
+		const char *bracket = memchr(host.ptr, ']', host.len);
+		host.len = bracket ? (size_t)(bracket + 1 - host.ptr) : 0;
+	} else {
+		host = str_cut(&host, ':');
+	}
+	if (host.len == 0 || host.len > HOST_BYTES_MAX)
+		return STR_NULL;
+	for (size_t i = 0; i < host.len; i++) {
+		if (host.ptr[i] <= ' ' || host.ptr[i] >= 127)
+			return STR_NULL;
+		out[i] = ascii_lower(host.ptr[i]);
+	}
+	return str_n(out, host.len);
+}
+
+uint32_t words_host(struct words *w, uint32_t number)
+{
+	if (number == WORD_NONE)
+		return WORD_NONE;
+	char host[HOST_BYTES_MAX];
+	struct word *word = &w->list[number];
+	if (!word->host_known) {
+		word->host = words_of(w, host_of(word->text, host));
+		word->host_known = true;
+	}
+	return word->host;
+}
+
+static bool is_letter(char c)
+{
+	return ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z';
+}
+
+uint32_t words_language(struct words *w, uint32_t number)
+{
+	if (number == WORD_NONE)
+		return WORD_NONE;
+	struct word *word = &w->list[number];
+	if (!word->language_known) {
+		char primary[3];
+		size_t len = 0;
+		while (len < word->text.len && len < sizeof(primary) && is_letter(word->text.ptr[len])) {
+			primary[len] = ascii_lower(word->text.ptr[len]);
+			len++;
+		}
+		bool ends = len == word->text.len || word->text.ptr[len] == '-';
+		word->language = len >= 2 && ends ? words_of(w, str_n(primary, len)) : WORD_NONE;
+		word->language_known = true;
+	}
+	return word->language;
+}

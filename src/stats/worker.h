@@ -1,0 +1,45 @@
+/*
+ * The stats worker: one thread that reads the event log, makes batches of what it finds, and commits them to
+ * the sink together with how far it has read. It also flushes per-link totals to the store, lets the sink
+ * tidy up, and removes segments that are done with.
+ *
+ * A sink that fails holds it up: the same batch is tried again until it works, and meanwhile the spool grows.
+ */
+#pragma once
+
+#include "config/config.h"
+#include "event/log.h"
+#include "stats/news.h"
+#include "store/store.h"
+
+struct stats_worker;
+
+struct stats_settings {
+	uint64_t batch;
+	uint64_t interval_ms;
+	int dedup_key; /* enum dedup_key */
+	uint64_t totals_ms;
+	char *places;
+};
+extern const struct conf_row stats_rows[];
+extern const size_t stats_row_count;
+
+struct stats_worker_config {
+	const struct stats_settings *settings; /* outlives the worker */
+	struct event_log *log;
+	struct sink *sink;
+	struct store *store;
+	const struct event_settings *events;                       /* for what is kept */
+	const uint8_t *dedup_secret;                               /* DEDUP_SECRET_BYTES of them */
+	void (*publish)(void *ctx, const struct stats_news *news); /* on the worker's thread; may be NULL */
+	void *ctx;
+};
+
+int stats_worker_start(const struct stats_worker_config *config, struct stats_worker **ret, struct err *e);
+
+/* Reads what is left (for a moment at most: the rest is there at the next start), flushes, and ends. NULL is
+ * fine. */
+void stats_worker_stop(struct stats_worker *w);
+
+/* 0, or why events are not analysed at present: a sentence for /readyz. Any thread. */
+int stats_worker_trouble(struct stats_worker *w, struct err *e);
