@@ -4,12 +4,15 @@
  */
 #pragma once
 
+#include "api/capture.h"
 #include "api/keyring.h"
 #include "config/config.h"
 #include "http/conn.h"
 #include "link/links.h"
 #include "link/url.h"
 #include "loop/offload.h"
+#include "sink/sink.h"
+#include "stats/worker.h"
 
 struct api_settings {
 	struct keyring_defaults key_limits;
@@ -23,8 +26,17 @@ struct api {
 	struct store *store;
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct offload *writer;  /* changes; one thread, so one group commit at a time */
-	struct str base_url;     /* "http://127.0.0.1:8080", no slash at the end */
-	struct str domain;       /* its authority */
+	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
+	struct event_log *event_log;
+	struct sink *sink;
+	struct stats_worker *stats;
+	struct live *live;
+	uint64_t impressions_ms;           /* how long they are kept */
+	struct capture_books books_before; /* what was served and logged before this start */
+	struct api_worker *const *workers;
+	unsigned worker_count;
+	struct str base_url; /* "http://127.0.0.1:8080", no slash at the end */
+	struct str domain;   /* its authority */
 	struct url_rules url_rules;
 	bool keys_stale; /* the writer's own: the keyring could not be read again after a change */
 };
@@ -32,6 +44,10 @@ struct api {
 struct api_worker {
 	struct api *api;
 	struct metrics *metrics;
+	struct loop *loop;
+	struct capture capture;
+	struct list watchers; /* of the live feed, on this worker */
+	struct timer watchers_timer;
 };
 
 struct http_handler api_handler(struct api_worker *w);
@@ -42,3 +58,7 @@ int api_render_redirect(const struct link_record *link, struct buf *out, uint16_
 /* The pools' work. */
 extern const struct offload_ops api_reader_ops; /* ctx is the struct api */
 extern const struct offload_ops api_writer_ops;
+extern const struct offload_ops api_asker_ops;
+
+/* Pool threads count in sets of their own, made when a thread first works. */
+struct metrics *api_pool_metrics(void);

@@ -14,5 +14,17 @@ api_handler_fn create_url_post, delete_url_delete;
 /* keys.c */
 api_handler_fn keys_post, keys_get, key_delete;
 
+/* events.c */
+api_handler_fn event_post;
+
+/* stats.c */
+api_handler_fn link_stats_get, link_visits_get, orphans_get, window_get, overview_get;
+
+/* books.c */
+api_handler_fn reconcile_get;
+
+/* live.c */
+api_handler_fn live_get;
+
 /* system.c */
 api_handler_fn healthz_get, readyz_get, metrics_get, openapi_get, front_get;

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* Pool threads count in sets of their own, made when a thread first works. */
-static struct metrics *my_metrics(void)
+struct metrics *api_pool_metrics(void)
 {
 	static _Thread_local struct metrics *mine;
 	if (!mine)
@@ -105,7 +104,7 @@ static void run_single(struct api *api, struct read_job *j)
 {
 	switch (j->kind) {
 	case READ_LINK: {
-		int r = links_get(api->links, &j->lookup, 1, my_metrics());
+		int r = links_get(api->links, &j->lookup, 1, api_pool_metrics());
 		if (r < 0)
 			j->lookup.result = r;
 		log_failure("reading the link", j->lookup.ref.key, j->lookup.result);
@@ -119,7 +118,6 @@ static void run_single(struct api *api, struct read_job *j)
 		j->result = store_keys(api->store, http_conn_arena(j->conn), &j->keys.keys, &j->keys.count);
 		log_failure("reading", STR("API keys"), j->result);
 		break;
-	case READ_PING: j->result = store_ping(api->store, &j->ping); break;
 	case READ_RESOLVE: ASSERT(false); break;
 	}
 }
@@ -173,7 +171,7 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 	}
 	if (resolve_count == 0)
 		return;
-	links_resolve(api->links, resolves, resolve_count, now_ms, my_metrics());
+	links_resolve(api->links, resolves, resolve_count, now_ms, api_pool_metrics());
 	for (size_t i = 0; i < resolve_count; i++) {
 		log_failure("resolving", resolves[i]->key, resolves[i]->result);
 		if (resolves[i]->ended)
@@ -189,6 +187,7 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 	const struct link_resolve *from = &container_of(leader, const struct read_job, job)->resolve;
 	to->result = from->result;
 	to->response_date_at = from->response_date_at;
+	to->link = from->link;
 	to->budget = from->budget;
 	to->response = arena_str(to->arena, from->response);
 	if (from->response.ptr && !to->response.ptr)
@@ -232,7 +231,7 @@ static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 	}
 	if (!writes)
 		return;
-	links_apply(api->links, writes, n, my_metrics());
+	links_apply(api->links, writes, n, api_pool_metrics());
 	keys_settle(api, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		log_failure("writing", writes[i].ref.key, writes[i].result);

@@ -6,7 +6,7 @@
 
 #include "api/api.h"
 
-enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS, READ_PING };
+enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS };
 
 struct read_job {
 	struct offload_job job;
@@ -14,8 +14,9 @@ struct read_job {
 	struct http_conn *conn;
 	void (*done)(struct read_job *);
 	enum read_kind kind;
-	bool as_page;   /* errors as HTML */
-	uint64_t owner; /* READ_LINK: who alone may see it; 0: no matter */
+	bool as_page;               /* errors as HTML */
+	struct capture_draft draft; /* READ_RESOLVE: the visit, once it is known where it goes */
+	uint64_t owner;             /* READ_LINK: who alone may see it; 0: no matter */
 	int64_t now_ms;
 	int result; /* of the kinds that have none of their own */
 	union {
@@ -26,7 +27,6 @@ struct read_job {
 			struct key_record *keys;
 			size_t count;
 		} keys;
-		struct err ping;
 	};
 };
 

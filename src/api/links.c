@@ -4,6 +4,7 @@
 #include "api/input.h"
 #include "api/jobs.h"
 #include "api/link_json.h"
+#include "api/named.h"
 #include "api/problem.h"
 #include "api/ratelimit.h"
 #include "api/reply.h"
@@ -21,12 +22,6 @@ enum {
 	STRANGERS_BODY_BYTES_MAX = 64 * 1024,
 };
 static const int64_t default_life_ms = 2LL * 365 * 24 * 3600 * 1000;
-
-static void reply_no_such_link(struct http_conn *c)
-{
-	static const struct problem p = {.status = 404, .code = "no-such-link"};
-	problem_reply(c, &p, "There is no link of that key, or it is not yours.");
-}
 
 static void reply_link(struct http_conn *c, const struct api *api, const struct link_record *link)
 {
@@ -313,36 +308,16 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 
 /* Reading */
 
-/* The folded key of a path segment or field, in the arena; STR_NULL when it cannot be a key (then 404 was
- * said). */
-static struct str take_key(struct api_worker *w, struct http_conn *c, struct str text)
-{
-	char folded[KEY_BYTES_MAX];
-	if (!key_is_wellformed(text)) {
-		reply_no_such_link(c);
-		return STR_NULL;
-	}
-	struct str key = arena_str(http_conn_arena(c), key_fold(links_cipher(w->api->links), text, folded));
-	if (!key.ptr)
-		problem_reply_store(c, ERR_NOMEM);
-	return key;
-}
-
 static void link_get_done(struct read_job *j)
 {
 	const struct store_lookup *found = &j->lookup;
 	if (found->result == ERR_NOT_FOUND ||
 	    (found->result == 0 && j->owner && found->link.owner != j->owner))
-		reply_no_such_link(j->conn);
+		named_reply_no_such_link(j->conn);
 	else if (found->result < 0)
 		problem_reply_store(j->conn, found->result);
 	else
 		reply_link(j->conn, j->worker->api, &found->link);
-}
-
-static uint64_t sees_only(const struct api_key *key)
-{
-	return key->admin ? 0 : key->id;
 }
 
 void link_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -351,11 +326,11 @@ void link_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 	struct api_key key;
 	if (!auth_require(w, c, req, STR_NULL, &key))
 		return;
-	struct str name = take_key(w, c, match->params[0]);
+	struct str name = named_take_key(w, c, match->params[0]);
 	struct read_job *j = name.ptr ? read_job_new(w, c, READ_LINK, link_get_done) : NULL;
 	if (!j)
 		return;
-	j->owner = sees_only(&key);
+	j->owner = named_sees_only(&key);
 	j->lookup.ref = links_ref(w->api->links, name);
 	j->lookup.arena = http_conn_arena(c);
 	read_job_submit(j);
@@ -406,7 +381,7 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
 	struct read_job *j = read_job_new(w, c, READ_LIST, links_list_done);
 	if (!j)
 		return;
-	j->list.owner = sees_only(&key);
+	j->list.owner = named_sees_only(&key);
 	j->list.limit = limit;
 	j->list.bytes_max = PAGE_BYTES_MAX;
 	j->list.arena = http_conn_arena(c);
@@ -420,7 +395,7 @@ static void patch_done(struct write_job *j)
 {
 	const struct store_write *w = &j->write;
 	if (w->result == ERR_NOT_FOUND)
-		reply_no_such_link(j->conn);
+		named_reply_no_such_link(j->conn);
 	else if (w->result < 0)
 		problem_reply_store(j->conn, w->result);
 	else
@@ -468,7 +443,7 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	struct api_key key;
 	if (!auth_require(w, c, req, STR_NULL, &key))
 		return;
-	struct str name = take_key(w, c, match->params[0]);
+	struct str name = named_take_key(w, c, match->params[0]);
 	struct write_job *j = name.ptr ? write_job_new(w, c, STORE_LINK_UPDATE, patch_done) : NULL;
 	if (!j)
 		return;
@@ -478,7 +453,7 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	j->write.owner = sees_only(&key);
+	j->write.owner = named_sees_only(&key);
 	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);
 }
@@ -486,7 +461,7 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 static void delete_done(struct write_job *j)
 {
 	if (j->write.result == ERR_NOT_FOUND) {
-		reply_no_such_link(j->conn);
+		named_reply_no_such_link(j->conn);
 		return;
 	}
 	if (j->write.result < 0) {
@@ -502,12 +477,12 @@ static void delete_done(struct write_job *j)
 static void delete_submit(struct api_worker *w, struct http_conn *c, const struct api_key *key,
                           struct str text, bool plain)
 {
-	struct str name = take_key(w, c, text);
+	struct str name = named_take_key(w, c, text);
 	struct write_job *j = name.ptr ? write_job_new(w, c, STORE_LINK_DELETE, delete_done) : NULL;
 	if (!j)
 		return;
 	j->plain = plain;
-	j->write.owner = sees_only(key);
+	j->write.owner = named_sees_only(key);
 	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);
 }

@@ -1,6 +1,9 @@
 /*
  * The redirect. A hit in the cache is answered here and now: one hash, one walk, one copy; no allocation, no
  * lock, no system call. Everything else goes to the readers' pool, where identical keys share one lookup.
+ *
+ * Each answer is captured (api/capture.h) before it is queued: redirects as visits of their link, 404s as
+ * orphans.
  */
 #include "api/redirect.h"
 
@@ -47,6 +50,13 @@ static bool within_budget(struct api_worker *w, struct http_conn *c, struct budg
 	return false;
 }
 
+static void reply_orphan(struct api_worker *w, struct http_conn *c, struct capture_draft *draft,
+                         struct str key, bool as_page)
+{
+	capture_orphan(&w->capture, draft, key);
+	reply_no_link(c, as_page);
+}
+
 static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str response, uint16_t date_at)
 {
 	const struct http_ready ready = {.len = (uint32_t)response.len, .date_at = date_at};
@@ -56,27 +66,32 @@ static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str
 
 static void resolve_done(struct read_job *j)
 {
-	const struct link_resolve *found = &j->resolve;
-	if (found->result == ERR_NOT_FOUND)
-		reply_no_link(j->conn, j->as_page);
-	else if (found->result < 0)
+	struct link_resolve *found = &j->resolve;
+	struct capture *capture = &j->worker->capture;
+	if (found->result == ERR_NOT_FOUND) {
+		reply_orphan(j->worker, j->conn, &j->draft, found->key, j->as_page);
+	} else if (found->result < 0) {
 		problem_reply_store(j->conn, found->result);
-	else if (within_budget(j->worker, j->conn, found->budget, j->as_page))
+	} else if (within_budget(j->worker, j->conn, found->budget, j->as_page)) {
+		capture_redirect(capture, &j->draft, found->link, found->key);
 		reply_redirect(j->worker, j->conn, found->response, found->response_date_at);
+	}
 }
 
-static void resolve_submit(struct api_worker *w, struct http_conn *c, struct str key, bool as_page)
+static void resolve_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                           struct str key, bool as_page)
 {
 	struct read_job *j = read_job_new(w, c, READ_RESOLVE, resolve_done);
 	if (!j)
 		return;
 	j->as_page = as_page;
 	j->resolve.arena = http_conn_arena(c);
+	capture_read(&w->capture, c, req, &j->draft);
 	/* Shared are lookups of the same key and epoch: one that began before a change must not answer a
 	 * request that came after the change was acknowledged. */
 	uint32_t epoch = cache_epoch(links_cache(w->api->links), key);
 	char *share = arena_alloc(j->resolve.arena, key.len + sizeof(epoch));
-	if (!share) {
+	if (!share || !capture_keep(&j->draft, j->resolve.arena)) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
@@ -100,15 +115,19 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 		return false;
 	if (UNLIKELY(e->expires_ms != 0 && e->expires_ms <= loop_real_ms(http_conn_loop(c))))
 		return false; /* the store decides, and removes it if it has ended */
+	struct capture_draft draft;
 	if (UNLIKELY(e->response_len == 0)) {
 		metric_add(&w->metrics->cache_negative, 1);
-		reply_no_link(c, problem_wants_page(req));
+		capture_read(&w->capture, c, req, &draft);
+		reply_orphan(w, c, &draft, key, problem_wants_page(req));
 		return true;
 	}
 	metric_add(&w->metrics->cache_hits, 1);
 	if (UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
 	    !within_budget(w, c, e->budget, problem_wants_page(req)))
 		return true;
+	capture_read(&w->capture, c, req, &draft);
+	capture_redirect(&w->capture, &draft, e->link, key);
 	reply_redirect(w, c, str_n(cache_entry_response(e), e->response_len), e->response_date_at);
 	return true;
 }
@@ -177,7 +196,9 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 	if (preview)
 		key.len--;
 	if (!readable || !key_is_wellformed(key)) {
-		reply_no_link(c, as_page);
+		struct capture_draft draft;
+		capture_read(&w->capture, c, req, &draft);
+		reply_orphan(w, c, &draft, str_n(req->path.ptr + 1, req->path.len - 1), as_page);
 		return;
 	}
 	key = key_fold(links_cipher(w->api->links), key, folded);
@@ -186,5 +207,5 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 		return;
 	}
 	metric_add(&w->metrics->cache_misses, 1);
-	resolve_submit(w, c, key, as_page);
+	resolve_submit(w, c, req, key, as_page);
 }

@@ -1,5 +1,5 @@
 /* What operators and newcomers ask the server about itself. */
-#include "api/auth.h"
+#include "api/ask.h"
 #include "api/handlers.h"
 #include "api/html.h"
 #include "api/jobs.h"
@@ -18,23 +18,61 @@ void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_re
 	http_reply(c, &alive);
 }
 
-static void readyz_done(struct read_job *j)
+struct readyz_job {
+	struct ask_job ask;
+	struct err store, events, stats, sink;
+	int store_result, events_result, stats_result, sink_result;
+};
+
+static void readyz_run(struct ask_job *ask)
 {
+	struct readyz_job *j = container_of(ask, struct readyz_job, ask);
+	struct api *api = ask->worker->api;
+	j->store_result = store_ping(api->store, &j->store);
+	j->events_result = event_log_trouble(api->event_log, &j->events);
+	j->stats_result = stats_worker_trouble(api->stats, &j->stats);
+	j->sink_result = api->sink->ops->ping(api->sink, &j->sink);
+}
+
+static void readyz_done(struct ask_job *ask)
+{
+	struct readyz_job *j = container_of(ask, struct readyz_job, ask);
+	const struct {
+		const char *name;
+		int result;
+		const struct err *why;
+	} checks[] = {
+	    {"store", j->store_result, &j->store},
+	    {"event_log", j->events_result, &j->events},
+	    {"stats_worker", j->stats_result, &j->stats},
+	    {"sink", j->sink_result, &j->sink},
+	};
+	/* Links are served without statistics too: then a server is not taken out, but says what it lacks. A
+	 * log that lost a flush wants a restart. */
+	bool ready = j->store_result == 0 && !event_log_sync_failed(ask->worker->api->event_log);
+	bool whole = true;
 	struct buf CLEANUP(buf_release) body = {0};
-	bool ready = j->result == 0;
-	buf_printf(&body, "{\"status\":\"%s\",\"checks\":{\"store\":", ready ? "ready" : "not ready");
-	json_out_str(&body, ready ? STR("ok") : str_of(j->ping.text));
+	for (size_t i = 0; i < ARRAY_LEN(checks); i++)
+		whole &= checks[i].result == 0;
+	buf_printf(&body, "{\"status\":\"%s\",\"checks\":{",
+	           !ready  ? "not ready"
+	           : whole ? "ready"
+	                   : "degraded");
+	for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
+		buf_printf(&body, "%s\"%s\":", i > 0 ? "," : "", checks[i].name);
+		json_out_str(&body, checks[i].result == 0 ? STR("ok") : str_of(checks[i].why->text));
+	}
 	buf_str(&body, STR("}}"));
-	api_reply_json(j->conn, ready ? 200 : 503, &body, NULL, 0);
+	api_reply_json(ask->conn, ready ? 200 : 503, &body, NULL, 0);
 }
 
 void readyz_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                 const struct route_match *match)
 {
 	(void)req, (void)match;
-	struct read_job *j = read_job_new(w, c, READ_PING, readyz_done);
+	struct readyz_job *j = ask_job_new(w, c, sizeof(*j), readyz_run, readyz_done);
 	if (j)
-		read_job_submit(j);
+		ask_job_submit(&j->ask);
 }
 
 void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -52,6 +90,8 @@ void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_re
 	    {"curt_cache_bytes", "gauge", "Bytes of the in-process cache in use", s.bytes},
 	    {"curt_cache_bytes_max", "gauge", "Bound of the in-process cache", s.bytes_max},
 	    {"curt_cache_evictions_total", "counter", "Entries that left the main queue", s.evictions},
+	    {"curt_events_spool_bytes", "gauge", "Bytes of the event log that wait to be analysed",
+	     event_log_spool_bytes(w->api->event_log)},
 	    {"curt_log_lines_dropped_total", "counter", "Log lines lost because a buffer was full",
 	     log_dropped()},
 	    {"curt_cache_scanned_out_total", "counter", "Entries that left the small queue unused",
@@ -81,7 +121,10 @@ void openapi_get(struct api_worker *w, struct http_conn *c, const struct http_re
 void front_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                const struct route_match *match)
 {
-	(void)req, (void)match;
+	(void)match;
+	struct capture_draft draft;
+	capture_read(&w->capture, c, req, &draft);
+	capture_orphan(&w->capture, &draft, STR_NULL);
 	struct buf CLEANUP(buf_release) page = {0};
 	html_page_begin(&page, STR("curt"));
 	buf_str(&page, STR("<h1>curt is running</h1><p>Make a short link:</p><pre>curl -X POST "));

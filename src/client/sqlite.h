@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -44,6 +45,10 @@ int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *l
 int sqlite_conn_open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
                             struct err *e);
 void sqlite_conn_close(struct sqlite_conn *c);
+
+/* Looks for damage, through a connection of its own that changes nothing: 0, or how many places are damaged,
+ * with a report of the first ones. */
+int sqlite_file_check(const char *path, struct buf *report, struct err *e);
 
 /* Our error for SQLite's code, and the sentence for what failed last. */
 int sqlite_error(int rc);

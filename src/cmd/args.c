@@ -94,7 +94,7 @@ int args_run(const struct arg_command *command, int argc, char **argv, const voi
 	if (args_parse(&a, argc, argv, command->options, command->option_count, &e) < 0)
 		return cmd_fail("%s", e.text);
 	int r;
-	if (a.help || (a.word_count == 0) == command->needs_word) {
+	if (a.help || a.word_count < command->words_min || a.word_count > command->words_max) {
 		fputs(command->usage, a.help ? stdout : stderr);
 		r = a.help ? 0 : 2;
 	} else {

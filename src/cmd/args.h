@@ -24,13 +24,12 @@ struct args {
 };
 
 /* A subcommand: its options, what `--help` says, and what it does with its words. `run` gets `ctx`, where the
- * options' values are, and returns the exit status. Without a word (unless `needs_word` is false) the usage
- * is an error. */
+ * options' values are, and returns the exit status. With too few or too many words the usage is an error. */
 struct arg_command {
 	const struct arg_option *options;
 	size_t option_count;
 	const char *usage;
-	bool needs_word;
+	int words_min, words_max;
 	int (*run)(const struct args *a, const void *ctx);
 };
 

@@ -1,5 +1,6 @@
 #include "cmd/backends.h"
 
+#include "sink/sink_sqlite.h"
 #include "store/backends.h"
 
 #include <stdlib.h>
@@ -52,4 +53,14 @@ int backend_open_store(const char *url, const struct folder *f, struct store **r
 	}
 	return err_set(e, ERR_INVALID,
 	               "store.url = %.64s names no known store; write sqlite: or memory:", url);
+}
+
+int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,
+                      struct sink **ret, struct err *e)
+{
+	if (strncmp(url, "sqlite:", 7) != 0)
+		return err_set(e, ERR_INVALID,
+		               "sink.url = %.64s names no known sink; write sqlite: or sqlite:/path", url);
+	char *path CLEANUP(freep) = url[7] ? strdup(url + 7) : folder_path(f, "stats.db");
+	return path ? sink_sqlite_open(path, s, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
 }

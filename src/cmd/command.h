@@ -5,6 +5,8 @@ int cmd_serve(int argc, char **argv);
 int cmd_link(int argc, char **argv);
 int cmd_key(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_stats(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 /* Prints "curt: …" on standard error and returns the exit status for a failure. */

@@ -23,7 +23,7 @@ static void report(bool fine, const char *what, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	printf("%-4s %-10s ", fine ? "ok" : "BAD", what);
+	printf("%-4s %-12s ", fine ? "ok" : "BAD", what);
 	vprintf(fmt, ap);
 	putchar('\n');
 	va_end(ap);
@@ -84,8 +84,16 @@ static bool check_data(const struct args *a, const char *data)
 	bool fine = r == 0 && status == 200;
 	json_t *answer = r == 0 ? json_loadb(response.data ? response.data : "", response.len, 0, NULL)
 	                        : NULL;
-	const char *why = ask_text(json_object_get(answer, "checks"), "store");
-	report(fine, "store", "%s", fine ? "answers" : r < 0 ? e.text : why);
+	if (!answer)
+		report(false, "ready", "%s", r < 0 ? e.text : "the server's answer cannot be read");
+	const char *name;
+	json_t *said;
+	json_object_foreach(json_object_get(answer, "checks"), name, said)
+	{
+		bool well = strcmp(json_string_value(said) ? json_string_value(said) : "", "ok") == 0;
+		report(well, name, "%s", well ? "answers" : json_string_value(said));
+		fine &= well;
+	}
 	json_decref(answer);
 	client_close(&c);
 	return fine;

@@ -120,7 +120,8 @@ int cmd_key(int argc, char **argv)
 	    .options = options,
 	    .option_count = ARRAY_LEN(options),
 	    .usage = usage,
-	    .needs_word = true,
+	    .words_min = 1,
+	    .words_max = ARGS_WORDS_MAX,
 	    .run = run,
 	};
 	return args_run(&command, argc, argv, &o);

@@ -62,6 +62,7 @@ static void print_link(const json_t *link)
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
 		printf("%-13s %s\n", fields[i], ask_text(link, fields[i]));
 	printf("%-13s %lld\n", "status", json_integer_value(json_object_get(link, "redirect_status")));
+	printf("%-13s %lld\n", "clicks", json_integer_value(json_object_get(link, "clicks")));
 	printf("%-13s %s\n", "enabled", json_is_true(json_object_get(link, "enabled")) ? "yes" : "no");
 	json_t *tags = json_object_get(link, "tags");
 	printf("%-13s ", "tags");
@@ -227,7 +228,8 @@ int cmd_link(int argc, char **argv)
 	    .options = options,
 	    .option_count = ARRAY_LEN(options),
 	    .usage = usage,
-	    .needs_word = true,
+	    .words_min = 1,
+	    .words_max = ARGS_WORDS_MAX,
 	    .run = run,
 	};
 	return args_run(&command, argc, argv, &o);

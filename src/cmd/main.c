@@ -14,7 +14,9 @@ static const struct {
 } commands[] = {
     {"serve", cmd_serve, "serve redirects and the API"},
     {"link", cmd_link, "create, get, list, update or delete links"},
+    {"stats", cmd_stats, "show clicks and impressions"},
     {"key", cmd_key, "create, list or revoke API keys"},
+    {"verify", cmd_verify, "check the event log and the databases for damage"},
     {"doctor", cmd_doctor, "look for problems with this machine and the data folder"},
     {"version", cmd_version, "print the version"},
 };

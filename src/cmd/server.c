@@ -1,5 +1,6 @@
 #include "cmd/server.h"
 
+#include "api/live.h"
 #include "cmd/backends.h"
 #include "os/clock.h"
 
@@ -11,6 +12,7 @@
 
 enum {
 	READER_THREADS = 2,
+	ASKER_THREADS = 2,
 	READ_BATCH_MAX = 64,
 	WRITE_BATCH_MAX = 512,
 	QUEUE_MAX = 16384,
@@ -109,8 +111,117 @@ static int open_domain(struct server *s, struct err *e)
 	return r;
 }
 
+/* On the flusher's thread. */
+static void events_synced(void *ctx, unsigned writer)
+{
+	const struct server *s = ctx;
+	if (s->api_workers[writer])
+		capture_synced(&s->api_workers[writer]->capture);
+}
+
+/* The log goes on where the sink stands. */
+static int open_log(struct server *s, const char *path, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct sink_position *positions = NULL;
+	size_t count = 0;
+	int r = s->sink->ops->resume(s->sink, &arena, &positions, &count);
+	struct event_position *read = arena_alloc(&arena, count * sizeof(*read) + 1);
+	if (r < 0 || !read)
+		return err_set(e, r < 0 ? r : ERR_NOMEM,
+		               "cannot read from the sink how far the event log was read");
+	for (size_t i = 0; i < count; i++)
+		read[i] = (struct event_position){positions[i].segment, positions[i].offset};
+	const struct event_log_config config = {
+	    .path = path,
+	    .settings = &s->settings.events,
+	    .writers = s->worker_count,
+	    .read = read,
+	    .read_count = count,
+	    .synced = s->settings.events.durability == DURABILITY_SYNC ? events_synced : NULL,
+	    .ctx = s,
+	};
+	return event_log_open(&config, &s->event_log, e);
+}
+
+/* What earlier starts served: all that they logged, and what they say they dropped. The log is the only
+ * witness. */
+static int books_carry(struct server *s, struct err *e)
+{
+	struct sink_books books;
+	int r = s->sink->ops->books(s->sink, false, &books);
+	if (r < 0)
+		return err_set(e, r, "cannot read the books from the sink (%s)", err_name(r));
+	struct event_counts backlog = event_log_backlog(s->event_log);
+	struct capture_books *before = &s->api.books_before;
+	before->counts = (struct event_counts){
+	    .clicks = books.tally.clicks + backlog.clicks,
+	    .orphans = books.tally.orphans + backlog.orphans,
+	    .impressions = books.tally.impressions + backlog.impressions,
+	    .rejected = books.tally.rejected + backlog.rejected,
+	    .dropped = books.tally.dropped_clicks + backlog.dropped,
+	};
+	before->served = before->counts.clicks + before->counts.dropped;
+	return 0;
+}
+
+static int open_events(struct server *s, struct err *e)
+{
+	char *path CLEANUP(freep) = folder_path(&s->folder, "events");
+	if (!path)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = backend_open_sink(s->settings.serve.sink_url, &s->folder, &s->settings.sink, &s->sink, e);
+	if (r == 0)
+		r = open_log(s, path, e);
+	if (r == 0)
+		r = books_carry(s, e);
+	if (r == 0)
+		r = salts_new(path, &s->salts, e);
+	if (r == 0 && s->settings.serve.trusted_proxies[0])
+		r = proxies_parse(str_of(s->settings.serve.trusted_proxies), &s->proxies, e);
+	if (r == 0)
+		r = live_new(&s->api, &s->live, e);
+	s->capture_rules = (struct capture_rules){
+	    .log = s->event_log,
+	    .salts = s->salts,
+	    .settings = &s->settings.events,
+	    .proxies = s->proxies,
+	};
+	return r;
+}
+
+/* What makes impressions equal must not change, or replays would count twice: the store keeps the secret. */
+static int start_stats(struct server *s, struct err *e)
+{
+	uint8_t secret[crypto_shorthash_siphashx24_KEYBYTES];
+	randombytes_buf(secret, sizeof(secret));
+	int r = store_constant(s->store, STR("dedup-secret"), secret, sizeof(secret));
+	if (r < 0)
+		return err_set(e, r, "cannot read the secret for telling duplicates from the store (%s)",
+		               err_name(r));
+	const struct stats_worker_config config = {
+	    .settings = &s->settings.stats,
+	    .log = s->event_log,
+	    .sink = s->sink,
+	    .store = s->store,
+	    .events = &s->settings.events,
+	    .dedup_secret = secret,
+	    .publish = live_publish,
+	    .ctx = s->live,
+	};
+	r = stats_worker_start(&config, &s->stats, e);
+	s->api.stats = s->stats;
+	return r;
+}
+
 static int start_pools(struct server *s, struct err *e)
 {
+	s->api.sink = s->sink;
+	s->api.event_log = s->event_log;
+	s->api.live = s->live;
+	s->api.impressions_ms = s->settings.sink.impressions_ms;
+	s->api.workers = s->api_workers;
+	s->api.worker_count = s->worker_count;
 	s->api.base_url = s->identity.base_url;
 	s->api.domain = s->identity.domain;
 	s->api.url_rules = s->identity.rules;
@@ -133,17 +244,33 @@ static int start_pools(struct server *s, struct err *e)
 	    .ops = &api_writer_ops,
 	    .ctx = &s->api,
 	};
+	const struct offload_config askers = {
+	    .name = "asker",
+	    .threads = ASKER_THREADS,
+	    .batch_max = 1, /* a slow question must not hold up the one behind it */
+	    .queue_max = QUEUE_MAX,
+	    .ops = &api_asker_ops,
+	    .ctx = &s->api,
+	};
 	int r = offload_new(&readers, &s->api.readers, e);
-	return r < 0 ? r : offload_new(&writer, &s->api.writer, e);
+	if (r == 0)
+		r = offload_new(&writer, &s->api.writer, e);
+	return r < 0 ? r : offload_new(&askers, &s->api.askers, e);
 }
 
 static int start_workers(struct server *s, struct err *e)
 {
 	int r = 0;
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
+		r = worker_new(&s->api, &s->capture_rules, i, &s->settings.http, s->listen_fds[i],
+		               &s->workers[i], e);
+		if (r == 0)
+			s->api_workers[i] = worker_api(s->workers[i]);
+	}
+	if (r == 0)
+		r = start_stats(s, e);
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
-		r = worker_new(&s->api, &s->settings.http, s->listen_fds[i], &s->workers[i], e);
-	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
-		r = worker_start(s->workers[i], i, e);
+		r = worker_start(s->workers[i], e);
 	return r;
 }
 
@@ -180,6 +307,8 @@ int server_start(struct server *s, struct err *e)
 	if (r == 0)
 		r = open_domain(s, e);
 	if (r == 0)
+		r = open_events(s, e);
+	if (r == 0)
 		r = publish(s, &addr, e);
 	if (r == 0)
 		r = start_pools(s, e);
@@ -196,8 +325,16 @@ void server_stop(struct server *s)
 		worker_join(s->workers[i]);
 	offload_free(s->api.readers);
 	offload_free(s->api.writer);
+	offload_free(s->api.askers);
+	stats_worker_stop(s->stats);
+	event_log_close(s->event_log);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
 		worker_free(s->workers[i]);
+	live_free(s->live);
+	proxies_free(s->proxies);
+	salts_free(s->salts);
+	if (s->sink)
+		s->sink->ops->free(s->sink);
 	keyring_free(s->keyring);
 	links_free(s->links);
 	budgets_free(s->budgets);

@@ -23,7 +23,15 @@ struct server {
 	struct budgets *budgets;
 	struct links *links;
 	struct keyring *keyring;
+	struct sink *sink;
+	struct event_log *event_log;
+	struct salts *salts;
+	struct proxies *proxies;
+	struct capture_rules capture_rules;
 	struct api api;
+	struct api_worker *api_workers[SERVER_WORKERS_MAX];
+	struct stats_worker *stats;
+	struct live *live;
 	struct identity identity;
 	char listen_text[NET_ADDR_TEXT_BYTES]; /* what is listened on */
 	struct worker *workers[SERVER_WORKERS_MAX];

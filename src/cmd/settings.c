@@ -33,6 +33,14 @@ static const struct conf_row serve_rows[] = {
      .def = "data",
      .help = "The data folder; made when it is missing."},
     {.section = "serve",
+     .name = "trusted_proxies",
+     .type = CONF_STRING,
+     .offset = FIELD(trusted_proxies),
+     .def = "",
+     .help =
+         "Proxies whose X-Forwarded-For and country header are believed: addresses and networks (10.0.0.0/8) "
+         "separated by commas, and the word loopback."},
+    {.section = "serve",
      .name = "drain_time",
      .type = CONF_DURATION,
      .offset = FIELD(drain_ms),
@@ -46,13 +54,20 @@ static const struct conf_row serve_rows[] = {
      .def = "sqlite:",
      .help =
          "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file, "
-         "memory: nowhere."},
+         "memory: nowhere (for trying things out: the next start numbers its links anew, but statistics "
+         "stay)."},
+    {.section = "sink",
+     .name = "url",
+     .type = CONF_STRING,
+     .offset = FIELD(sink_url),
+     .def = "sqlite:",
+     .help = "Where statistics are kept: sqlite: is stats.db in the data folder, sqlite:/path another file."},
 };
 
 /* CURT_ names in the environment that are not settings. */
 static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG", "CURT_URL", NULL};
 
-enum { GROUPS = 5 };
+enum { GROUPS = 8 };
 
 static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 {
@@ -60,7 +75,10 @@ static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 	groups[1] = (struct conf_group){links_rows, links_row_count, s ? &s->links : NULL};
 	groups[2] = (struct conf_group){api_rows, api_row_count, s ? &s->api : NULL};
 	groups[3] = (struct conf_group){http_rows, http_row_count, s ? &s->http : NULL};
-	groups[4] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
+	groups[4] = (struct conf_group){event_rows, event_row_count, s ? &s->events : NULL};
+	groups[5] = (struct conf_group){stats_rows, stats_row_count, s ? &s->stats : NULL};
+	groups[6] = (struct conf_group){sink_rows, sink_row_count, s ? &s->sink : NULL};
+	groups[7] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
 }
 
 /* Takes --config out of the arguments: it says where the others come from. */

@@ -6,6 +6,7 @@
 #include "http/conn.h"
 #include "link/links.h"
 #include "obs/log.h"
+#include "sink/settings.h"
 
 struct serve_settings {
 	char *listen;
@@ -13,7 +14,9 @@ struct serve_settings {
 	char *data;
 	uint64_t workers;
 	uint64_t drain_ms;
+	char *trusted_proxies;
 	char *store_url;
+	char *sink_url;
 };
 
 struct settings {
@@ -21,6 +24,9 @@ struct settings {
 	struct links_settings links;
 	struct http_settings http;
 	struct api_settings api;
+	struct event_settings events;
+	struct stats_settings stats;
+	struct sink_settings sink;
 	struct log_settings log;
 };
 

@@ -1,5 +1,6 @@
 #include "cmd/worker.h"
 
+#include "api/live.h"
 #include "os/thread.h"
 
 #include <pthread.h>
@@ -12,6 +13,7 @@ struct worker {
 	struct loop *loop;
 	struct http_server *http;
 	struct api_worker api;
+	unsigned number;
 	int listen_fd; /* until the loop has it */
 	pthread_t thread;
 	bool started;
@@ -56,12 +58,13 @@ static void drain_begin(struct mail *m)
 	drain_look(&w->drain_timer);
 }
 
-int worker_new(struct api *api, const struct http_settings *http, int listen_fd, struct worker **ret,
-               struct err *e)
+int worker_new(struct api *api, const struct capture_rules *rules, unsigned number,
+               const struct http_settings *http, int listen_fd, struct worker **ret, struct err *e)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 	if (!w)
 		return err_set(e, ERR_NOMEM, "out of memory for a worker");
+	w->number = number;
 	w->listen_fd = listen_fd;
 	w->drain_mail.open = drain_begin;
 	w->api = (struct api_worker){.api = api, .metrics = metrics_register()};
@@ -69,6 +72,9 @@ int worker_new(struct api *api, const struct http_settings *http, int listen_fd,
 	int r = w->api.metrics ? loop_new(&config, &w->loop, e)
 	                       : err_set(e, ERR_NOMEM, "out of memory for counters");
 	if (r == 0) {
+		w->api.loop = w->loop;
+		capture_init(&w->api.capture, rules, number, w->loop, w->api.metrics);
+		live_worker_init(&w->api);
 		struct http_handler handler = api_handler(&w->api);
 		r = http_server_new(w->loop, http, &handler, w->api.metrics, &w->http, e);
 	}
@@ -80,10 +86,15 @@ int worker_new(struct api *api, const struct http_settings *http, int listen_fd,
 	return 0;
 }
 
-int worker_start(struct worker *w, unsigned number, struct err *e)
+struct api_worker *worker_api(struct worker *w)
+{
+	return &w->api;
+}
+
+int worker_start(struct worker *w, struct err *e)
 {
 	char name[16];
-	snprintf(name, sizeof(name), "worker-%u", number % 1000);
+	snprintf(name, sizeof(name), "worker-%u", w->number % 1000);
 	int r = http_server_listen(w->http, w->listen_fd, e);
 	if (r < 0)
 		return r;

@@ -295,6 +295,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_fill *f
 	    .hash = hash_str(fill->key, c->seed),
 	    .expires_ms = fill->expires_ms,
 	    .budget = fill->budget,
+	    .link = fill->link,
 	    .response_len = (uint32_t)fill->response.len,
 	    .response_date_at = fill->response_date_at,
 	    .key_len = (uint8_t)fill->key.len,

@@ -33,6 +33,7 @@ struct cache_entry {
 	_Atomic(struct cache_entry *) next;
 	uint64_t hash;
 	int64_t expires_ms;    /* real time; when the link ends, or a negative entry does; 0: never */
+	uint64_t link;         /* row id */
 	struct budget *budget; /* of the link's owner */
 	uint32_t response_len; /* 0: there is no such link */
 	uint16_t response_date_at;
@@ -57,6 +58,7 @@ struct cache_fill {
 	struct str response; /* empty: there is no such link */
 	uint16_t response_date_at;
 	int64_t expires_ms;
+	uint64_t link;
 	struct budget *budget;
 };
 

@@ -198,6 +198,7 @@ static int resolve_found(struct links *l, struct link_resolve *w, const struct l
 	int r = l->render(link, &bytes, &w->response_date_at);
 	if (r < 0)
 		return r;
+	w->link = link->id;
 	w->budget = budgets_of(l->budgets, link->owner);
 	w->response = arena_str(w->arena, buf_view(&bytes));
 	return w->budget && w->response.ptr ? 0 : ERR_NOMEM;
@@ -217,6 +218,7 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 		fill.response = w->response;
 		fill.response_date_at = w->response_date_at;
 		fill.expires_ms = read->link.expires_ms;
+		fill.link = w->link;
 		fill.budget = w->budget;
 	} else if (w->result == ERR_NOT_FOUND && l->negative_ms > 0) {
 		fill.expires_ms = now_ms + (int64_t)l->negative_ms;

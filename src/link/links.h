@@ -55,6 +55,7 @@ struct link_resolve {
 	             */
 	struct str response; /* out */
 	uint16_t response_date_at;
+	uint64_t link;         /* out: row id */
 	struct budget *budget; /* out: of the link's owner */
 	bool ended;            /* out: it is there, but its time is over: the caller has it reaped */
 };

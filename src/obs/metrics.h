@@ -26,6 +26,24 @@
 	X(store_writes, "curt_store_writes_total", "", "Changes written to the store")                      \
 	X(store_commits, "curt_store_commits_total", "", "Transactions that carried those changes")         \
 	X(store_errors, "curt_store_errors_total", "", "Store calls that failed")                           \
+	X(events_clicks, "curt_events_logged_total", "{kind=\"click\"}", "Events written to the event log") \
+	X(events_orphans, "curt_events_logged_total", "{kind=\"orphan\"}", "")                              \
+	X(events_impressions, "curt_events_logged_total", "{kind=\"impression\"}", "")                      \
+	X(events_clicks_dropped, "curt_events_dropped_total", "{kind=\"click\"}",                           \
+	  "Events not recorded because of overload")                                                        \
+	X(events_orphans_dropped, "curt_events_dropped_total", "{kind=\"orphan\"}", "")                     \
+	X(events_refused, "curt_events_refused_total", "", "Requests to /event answered with 503")          \
+	X(events_rejected, "curt_events_rejected_total", "", "Events refused because they were wrong")      \
+	X(events_segments_removed, "curt_events_segments_removed_total", "",                                \
+	  "Segments of the event log removed after they were analysed")                                     \
+	X(events_unreadable_bytes, "curt_events_unreadable_bytes_total", "",                                \
+	  "Bytes of the event log lost to damage")                                                          \
+	X(stats_batches, "curt_stats_batches_total", "", "Batches committed to the sink")                   \
+	X(stats_visits, "curt_stats_events_total", "{kind=\"visit\"}", "Events committed to the sink")      \
+	X(stats_impressions, "curt_stats_events_total", "{kind=\"impression\"}", "")                        \
+	X(stats_duplicates, "curt_stats_duplicates_total", "", "Impressions dropped as duplicates")         \
+	X(stats_unusable, "curt_stats_dead_letters_total", "", "Events that went to the dead-letter file")  \
+	X(stats_failures, "curt_stats_failures_total", "", "Commits that the sink refused")                 \
 	X(http_requests, "curt_http_requests_total", "", "Requests answered")                               \
 	X(http_2xx, "curt_http_responses_total", "{class=\"2xx\"}", "Responses by class")                   \
 	X(http_3xx, "curt_http_responses_total", "{class=\"3xx\"}", "")                                     \
@@ -40,7 +58,8 @@
 
 #define METRICS_HISTOGRAMS(X)                                                                      \
 	X(store_lookup_us, "curt_store_lookup_microseconds", "Time of one batch of store lookups") \
-	X(store_commit_us, "curt_store_commit_microseconds", "Time of one store transaction")
+	X(store_commit_us, "curt_store_commit_microseconds", "Time of one store transaction")      \
+	X(stats_commit_us, "curt_stats_commit_microseconds", "Time of one commit to the sink")
 
 /* Powers of two with four steps in each: a value's bucket is within a quarter of it. */
 enum { HISTOGRAM_BUCKETS = 128 };

@@ -44,6 +44,14 @@ def shared(tmp_path_factory):
     nursery.finish()
 
 
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory):
+    """One server for all tests of a module about statistics. It counts at once, so that nobody waits for it."""
+    nursery = Nursery(tmp_path_factory.mktemp("counting"))
+    yield nursery("--workers", "2", "--worker-interval-ms", "5")
+    nursery.finish()
+
+
 @pytest.fixture(scope="session")
 def many_lives(tmp_path_factory):
     """A million links, made through crashes; see lives.py."""

@@ -274,7 +274,7 @@ def test_a_wrong_field_of_a_key_is_named(still, fields, word):
 
 # Bodies that are too large
 
-BIG = json.dumps({"original_url": URL, "note": "x" * (1 << 20)}).encode()
+BIG = json.dumps({"original_url": URL, "note": "x" * (4 << 20)}).encode()
 
 
 @pytest.mark.parametrize("method, path", [("POST", "/api/v1/links"), ("POST", "/api/v1/createURL"),
@@ -294,7 +294,7 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed(still, metho
 
 def test_a_body_over_the_limit_is_refused_before_it_is_sent(still):
     wire = still.connect()
-    wire.send(request("POST", "/api/v1/links", "Content-Length: 1048577", key=ADMIN_KEY))
+    wire.send(request("POST", "/api/v1/links", "Content-Length: 4194305", key=ADMIN_KEY))
     answer, = wire.answers_until_closed()
     assert answer.status == 413
 

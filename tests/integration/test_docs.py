@@ -2,6 +2,7 @@
 import json
 import re
 import shlex
+import time
 
 import pytest
 
@@ -80,21 +81,32 @@ def play_curl(client, line):
     return client.request(method, url[len("http://127.0.0.1:8080"):], key=None, headers=headers, data=data)
 
 
-def test_the_first_link_of_the_readme_works_as_it_is_written(server):
-    lines = [line.replace("$KEY", ADMIN_KEY) for line in blocks(README) if line.startswith("curl ")]
-    assert len(lines) == 2
-    made, followed = [play_curl(server, line) for line in lines]
+def curl_lines():
+    known = {"$KEY": ADMIN_KEY, "$(date +%s)": str(int(time.time()))}
+    for line in blocks(README):
+        for name, value in known.items():
+            line = line.replace(name, value)
+        if line.startswith("curl "):
+            yield line
+
+
+def test_the_first_steps_of_the_readme_work_as_they_are_written(server):
+    made, followed, sent, counted, balanced = [play_curl(server, line) for line in curl_lines()]
     assert made.status_code == 201
     assert (followed.status_code, followed.headers["Location"]) == (302, "https://example.com/a/long/address")
+    assert sent.status_code == 204
+    assert (counted.status_code, balanced.status_code) == (200, 200)
+    assert balanced.json()["redirects_served"] == 1 and balanced.json()["difference"] == 0
 
 
 def test_the_commands_of_the_readme_work_as_they_are_written(server):
+    server.create(alias="first")
     lines = [line for line in blocks(README) if line.startswith("build/curt ")]
-    assert len(lines) >= 2
+    assert len(lines) >= 3
     for line in lines:
         done = server.curt(*shlex.split(line)[1:])
-        assert (done.returncode, done.stderr) == (0, "")
-    assert "https://example.com/another/address" in done.stdout
+        assert (done.returncode, done.stderr) == (0, ""), line
+    assert "https://example.com/another/address" in [link["original_url"] for link in server.links()]
 
 
 def test_the_changelog_knows_the_version():

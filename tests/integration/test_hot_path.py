@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from books import settled
 from harness import PROBE, until
 from prometheus import metric
 from wire import request
@@ -69,6 +70,28 @@ def test_redirects_over_warm_connections_neither_allocate_nor_free_nor_lock(prob
         assert answer.status == 302 and answer["Location"] == f"https://example.com/{i % 20}"
     assert probed.counts() == before
     assert metric(server, 'curt_cache_lookups_total{result="hit"}') >= ROUNDS
+
+
+def visitor(number):
+    """Header fields as a browser sends them, of one of many visitors."""
+    return (f"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:{number}.0) Gecko/20100101 Firefox/{number}.0",
+            f"Referer: https://www.example.org/page/{number}", f"Accept-Language: x{number}, en;q=0.8",
+            "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+            "Accept-Encoding: gzip, deflate, br", "Sec-Fetch-Mode: navigate", f"X-Forwarded-For: 203.0.113.{number % 250}",
+            "Cookie: consent=yes; session=0123456789abcdef", "Upgrade-Insecure-Requests: 1")
+
+
+@pytest.mark.parametrize("visitors", [20, ROUNDS], ids=["some visitors", "every visitor a new one"])
+def test_recording_who_comes_neither_allocates_nor_frees_nor_locks(probed, visitors):
+    server = probed.server
+    wires = [server.connect() for _ in range(16)]
+    warm_up(server, wires, request("GET", "/link-0?source=qr", *visitor(0)), 1)
+    before = probed.counts()
+    for i in range(ROUNDS):
+        assert wires[i % 16].ask(request("GET", f"/link-{i % 20}?source=qr", *visitor(i % visitors))).status == 302
+    assert probed.counts() == before
+    now = settled(server)
+    assert now["clicks_in_rollups"] == ROUNDS + 3 * 16 + 20
 
 
 def test_pipelined_redirects_on_many_connections_neither_allocate_nor_free_nor_lock(probed):

@@ -131,8 +131,8 @@ REFUSED = {
     "a header field without an end": (431, get()[:-2] + b"X-Field: " + b"x" * 33_000),
     "many long header fields": (431, get(*[f"X-{i}: {'x' * 1000}" for i in range(40)])),
     "too many header fields": (431, get(*[f"X-{i}: x" for i in range(100)])),
-    "a body that is too large": (413, post("Content-Length: 1048577")),
-    "a chunk that is too large": (413, CREATE_CHUNKED + b"100001\r\n"),
+    "a body that is too large": (413, post("Content-Length: 4194305")),
+    "a chunk that is too large": (413, CREATE_CHUNKED + b"400001\r\n"),
 }
 
 # What is fine: the status, and what was sent. The connection stays open.
@@ -361,7 +361,7 @@ def test_a_client_that_expects_100_continue_is_told_to_go_on(known, framing):
 
 def test_a_client_that_expects_100_continue_is_refused_before_it_sends_too_much(known):
     wire = known.connect()
-    wire.send(post("Expect: 100-continue", "Content-Length: 1048577"))
+    wire.send(post("Expect: 100-continue", "Content-Length: 4194305"))
     answer, = wire.answers_until_closed()
     assert answer.status == 413
 

@@ -2,16 +2,20 @@
 import collections
 import contextlib
 import re
+import time
 
 import pytest
 
 import prometheus
+from books import settled
 from harness import ADMIN_KEY, ROOT, hammer, scaled
 from wire import request
 
 URL = "https://example.com/"
 HIT, NEGATIVE, MISS = (f'curt_cache_lookups_total{{result="{kind}"}}' for kind in ("hit", "negative", "miss"))
 RESTLESS = ("curt_loop_turns_total", "curt_connections_closed_total")  # they move when the server finds the time
+WORKERS_OWN = ("curt_stats_", "curt_events_segments_")  # what the stats worker does, it does later
+LOGGED = {kind: f'curt_events_logged_total{{kind="{kind}"}}' for kind in ("click", "orphan", "impression")}
 CLASS = {kind: f'curt_http_responses_total{{class="{kind}"}}' for kind in ("2xx", "3xx", "4xx", "5xx")}
 
 
@@ -50,7 +54,8 @@ def moved(server, counts):
     yield
     after = prometheus.read(server)
     difference = {name: after[name] - before[name] for name in after if after[name] != before.get(name)
-                  and after.types.get(name.split("{")[0]) == "counter" and name not in RESTLESS}
+                  and after.types.get(name.split("{")[0]) == "counter" and name not in RESTLESS
+                  and not name.startswith(WORKERS_OWN)}
     assert difference == expected
 
 
@@ -73,7 +78,7 @@ def test_creates_move_the_counters_by_what_was_done(warm):
 
 def test_redirects_move_the_counters_by_what_was_done(warm):
     with moved(warm, {"curt_http_requests_total": 15, CLASS["3xx"]: 15, "curt_redirects_total": 15, HIT: 13, MISS: 2,
-                      "curt_store_lookups_total": 2, "curt_store_lookup_batches_total": 2}):
+                      LOGGED["click"]: 15, "curt_store_lookups_total": 2, "curt_store_lookup_batches_total": 2}):
         for _ in range(10):
             assert warm.get("/one", key=None).status_code == 302
         for _ in range(5):
@@ -82,7 +87,7 @@ def test_redirects_move_the_counters_by_what_was_done(warm):
 
 def test_misses_move_the_counters_by_what_was_done(warm):
     with moved(warm, {"curt_http_requests_total": 5, CLASS["4xx"]: 5, MISS: 1, NEGATIVE: 3,
-                      "curt_store_lookups_total": 1, "curt_store_lookup_batches_total": 1}):
+                      LOGGED["orphan"]: 5, "curt_store_lookups_total": 1, "curt_store_lookup_batches_total": 1}):
         for _ in range(4):
             assert warm.get("/nothing", key=None).status_code == 404
         assert warm.get("/no.key", key=None).status_code == 404
@@ -97,6 +102,29 @@ def test_changes_and_deletes_move_the_counters_by_what_was_done(warm):
         assert warm.delete("/api/v1/links/two").status_code == 404
         assert warm.link("one") and not warm.link("two")
         warm.links()
+
+
+def test_events_move_the_counters_by_what_was_done(warm):
+    event = {"id": "e-1", "ts": int(time.time()), "userId": "u-1", "adId": "a-1"}
+    with moved(warm, {"curt_http_requests_total": 3, CLASS["2xx"]: 2, CLASS["4xx"]: 1, LOGGED["impression"]: 3,
+                      "curt_events_rejected_total": 2}):
+        assert warm.post("/event", json=event, key=None).status_code == 204
+        assert warm.post("/event", json=[event, event, {}], key=None).json()["accepted"] == 2
+        assert warm.post("/event", json={}, key=None).status_code == 400
+
+
+def test_what_the_stats_worker_has_done_shows_in_its_counters(warm):
+    event = {"id": "e-1", "ts": int(time.time()), "userId": "u-1", "adId": "a-1"}
+    warm.post("/event", json=[event, event], key=None)
+    warm.target("one")
+    settled(warm)
+    families = prometheus.read(warm)
+    assert families['curt_stats_events_total{kind="visit"}'] == 1
+    assert families['curt_stats_events_total{kind="impression"}'] == 1
+    assert families["curt_stats_duplicates_total"] == 1
+    assert families["curt_stats_batches_total"] == families["curt_stats_commit_microseconds_count"] >= 1
+    assert families["curt_stats_failures_total"] == families["curt_stats_dead_letters_total"] == 0
+    assert families["curt_events_spool_bytes"] == 0
 
 
 def test_a_preview_is_no_redirect(warm):
@@ -173,7 +201,8 @@ def test_the_cache_stays_within_its_bound_and_counts_what_it_drops(serve, tmp_pa
 # Health
 
 def test_health_and_readiness_are_told_to_everybody(server):
-    answers = {"/healthz": {"status": "alive"}, "/readyz": {"status": "ready", "checks": {"store": "ok"}}}
+    answers = {"/healthz": {"status": "alive"}, "/readyz": {"status": "ready", "checks": {
+        "store": "ok", "event_log": "ok", "stats_worker": "ok", "sink": "ok"}}}
     for path, answer in answers.items():
         response = server.get(path, key=None)
         assert (response.status_code, response.json()) == (200, answer)

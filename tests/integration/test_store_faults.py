@@ -30,8 +30,8 @@ def sound(server):
 
 
 def plain(links):
-    """Without what changes with the port."""
-    return [dict(link, short_url=None, domain=None) for link in links]
+    """Without what changes with the port, or by being followed."""
+    return [dict(link, short_url=None, domain=None, clicks=None) for link in links]
 
 
 def writes(server):
@@ -145,7 +145,8 @@ def test_readiness_says_why_not_and_when_it_is_over(faulty):
     assert "told to fail: unavailable" in response.json()["checks"]["store"]
     assert server.get("/healthz", key=None).status_code == 200, "it is alive all the same"
     assert "corrupt" in server.get("/readyz", key=None).json()["checks"]["store"]
-    assert server.get("/readyz", key=None).json() == {"status": "ready", "checks": {"store": "ok"}}
+    assert server.get("/readyz", key=None).json() == {
+        "status": "ready", "checks": {"store": "ok", "event_log": "ok", "stats_worker": "ok", "sink": "ok"}}
 
 
 def test_what_the_store_refuses_does_not_count_against_a_limit(faulty):

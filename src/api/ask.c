@@ -1,0 +1,66 @@
+#include "api/ask.h"
+
+#include "api/named.h"
+#include "api/problem.h"
+#include "obs/log.h"
+
+static void job_done(struct offload_job *job)
+{
+	struct ask_job *j = container_of(job, struct ask_job, job);
+	j->done(j);
+}
+
+void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct ask_job *),
+                  void (*done)(struct ask_job *))
+{
+	struct ask_job *j = arena_zalloc(http_conn_arena(c), bytes);
+	if (!j) {
+		problem_reply_store(c, ERR_NOMEM);
+		return NULL;
+	}
+	j->job.home = http_conn_loop(c);
+	j->job.done = job_done;
+	j->worker = w;
+	j->conn = c;
+	j->arena = http_conn_arena(c);
+	j->run = run;
+	j->done = done;
+	j->now_ms = loop_real_ms(j->job.home);
+	return j;
+}
+
+void ask_job_submit(struct ask_job *j)
+{
+	if (offload_submit(j->worker->api->askers, &j->job) < 0)
+		problem_reply_store(j->conn, ERR_LIMIT);
+	else
+		http_conn_defer(j->conn);
+}
+
+bool ask_job_failed(struct ask_job *j)
+{
+	if (j->result == 0)
+		return false;
+	if (j->result == ERR_NOT_FOUND) {
+		named_reply_no_such_link(j->conn);
+	} else if (j->result == ERR_INVALID) {
+		static const struct problem p = {.status = 400, .code = "invalid-parameter"};
+		problem_reply(j->conn, &p, "%s", j->why.text);
+	} else {
+		problem_reply_store(j->conn, j->result);
+	}
+	return true;
+}
+
+static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
+{
+	(void)ctx;
+	for (size_t i = 0; i < n; i++) {
+		struct ask_job *j = container_of(jobs[i], struct ask_job, job);
+		j->run(j);
+		if (j->result == ERR_UNAVAILABLE || j->result == ERR_CORRUPT)
+			log_error("api", "a question about statistics failed: %s", err_name(j->result));
+	}
+}
+
+const struct offload_ops api_asker_ops = {.run = askers_run};

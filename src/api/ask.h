@@ -1,0 +1,30 @@
+/*
+ * Questions about statistics. They may take long, so they have threads of their own: a redirect that waits
+ * for the store never waits behind one. A job is made in the connection's arena and lives until the reply.
+ */
+#pragma once
+
+#include "api/api.h"
+
+struct ask_job {
+	struct offload_job job;
+	struct api_worker *worker;
+	struct http_conn *conn;
+	struct arena *arena;            /* the connection's */
+	void (*run)(struct ask_job *);  /* on a pool thread: asks, sets `result` */
+	void (*done)(struct ask_job *); /* on the connection's loop: replies */
+	int64_t now_ms;
+	int result;
+	struct err why; /* of ERR_INVALID */
+};
+
+/* A job of `bytes`, whose first member is the struct ask_job; zeroed. NULL when memory ran out: then the
+ * request has been answered. */
+void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct ask_job *),
+                  void (*done)(struct ask_job *));
+
+/* Defers the connection and submits; when the queue is full, answers 503 instead. */
+void ask_job_submit(struct ask_job *j);
+
+/* Replies for a result below 0; false when it is 0. */
+bool ask_job_failed(struct ask_job *j);

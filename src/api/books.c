@@ -1,0 +1,111 @@
+/* GET /api/v1/reconcile: do the books balance? */
+#include "api/ask.h"
+#include "api/auth.h"
+#include "api/handlers.h"
+#include "api/reply.h"
+
+struct books_job {
+	struct ask_job ask;
+	bool deep;
+	struct sink_books sink;
+	struct capture_books log;
+};
+
+static void books_add(struct capture_books *to, const struct capture_books *more)
+{
+	to->served += more->served;
+	to->counts.clicks += more->counts.clicks;
+	to->counts.orphans += more->counts.orphans;
+	to->counts.impressions += more->counts.impressions;
+	to->counts.rejected += more->counts.rejected;
+	to->counts.dropped += more->counts.dropped;
+}
+
+/* First the sink, then the workers: so what was consumed is never more than what was logged. */
+static void books_run(struct ask_job *ask)
+{
+	struct books_job *j = container_of(ask, struct books_job, ask);
+	struct api *api = ask->worker->api;
+	ask->result = api->sink->ops->books(api->sink, j->deep, &j->sink);
+	j->log = api->books_before;
+	for (unsigned i = 0; i < api->worker_count; i++) {
+		struct capture_books mine = capture_read_books(&api->workers[i]->capture);
+		books_add(&j->log, &mine);
+	}
+}
+
+static uint64_t apart(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+static uint64_t above(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Everything that should be equal and is not. What waits in the log is no difference. */
+static uint64_t difference(const struct books_job *j)
+{
+	const struct sink_tally *read = &j->sink.tally;
+	const struct event_counts *logged = &j->log.counts;
+	return apart(j->log.served, logged->clicks + logged->dropped) + above(read->clicks, logged->clicks) +
+	       apart(read->clicks, j->sink.clicks_in_rollups + read->unusable_clicks) +
+	       above(read->impressions, logged->impressions) +
+	       apart(read->impressions,
+	             j->sink.impressions_counted + j->sink.duplicates + read->unusable_impressions);
+}
+
+static void books_done(struct ask_job *ask)
+{
+	struct books_job *j = container_of(ask, struct books_job, ask);
+	struct buf CLEANUP(buf_release) body = {0};
+	if (ask_job_failed(ask))
+		return;
+	const struct sink_tally *read = &j->sink.tally;
+	const struct event_counts *logged = &j->log.counts;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} lines[] = {
+	    {"redirects_served", j->log.served},
+	    {"clicks_logged", logged->clicks},
+	    {"clicks_consumed", read->clicks},
+	    {"clicks_in_rollups", j->sink.clicks_in_rollups},
+	    {"clicks_pending", above(logged->clicks, read->clicks)},
+	    {"impressions_accepted", logged->impressions},
+	    {"impressions_consumed", read->impressions},
+	    {"impressions_counted", j->sink.impressions_counted},
+	    {"impressions_pending", above(logged->impressions, read->impressions)},
+	    {"orphans_logged", logged->orphans},
+	    {"orphans_in_rollups", j->sink.orphans_in_rollups},
+	    {"duplicates", j->sink.duplicates},
+	    {"rejected", logged->rejected},
+	    {"dead_letters", read->unusable_clicks + read->unusable_impressions},
+	    {"dropped", logged->dropped},
+	    {"difference", difference(j)},
+	    {"visit_rows", j->sink.visit_rows},
+	    {"impression_rows", j->sink.impression_rows},
+	};
+	size_t count = j->deep ? ARRAY_LEN(lines)
+	                       : ARRAY_LEN(lines) - 2; /* rows are counted by deep ones only */
+	for (size_t i = 0; i < count; i++)
+		buf_printf(&body, "%c\"%s\":%llu", i == 0 ? '{' : ',', lines[i].name,
+		           (unsigned long long)lines[i].value);
+	buf_char(&body, '}');
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
+}
+
+void reconcile_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                   const struct route_match *match)
+{
+	(void)match;
+	struct api_key key;
+	if (!auth_require_admin(w, c, req, &key))
+		return;
+	struct books_job *j = ask_job_new(w, c, sizeof(*j), books_run, books_done);
+	if (!j)
+		return;
+	j->deep = str_eq(http_query_param(req->query, STR("deep")), STR("true"));
+	ask_job_submit(&j->ask);
+}

@@ -1,0 +1,334 @@
+#include "api/live.h"
+
+#include "api/ask.h"
+#include "api/auth.h"
+#include "api/handlers.h"
+#include "api/named.h"
+#include "api/problem.h"
+#include "base/json_out.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { STILL_HERE_MS = 15000 };
+
+/* One event of the feed, as it goes out. */
+struct live_item {
+	uint64_t link; /* 0: not about a link */
+	size_t at, len;
+};
+
+struct live_chunk;
+
+struct live_mail {
+	struct mail mail;
+	struct live_chunk *chunk;
+	struct api_worker *worker;
+};
+
+/* What one batch gives; shared by all workers, freed by the last. */
+struct live_chunk {
+	struct live *live;
+	struct list link; /* in live->chunks */
+	_Atomic unsigned users;
+	struct buf text;
+	struct live_item items[2 * LIVE_ITEMS_MAX + 1];
+	size_t item_count;
+	struct live_mail mails[];
+};
+
+struct live {
+	struct api *api;
+	_Atomic unsigned watchers; /* on all workers */
+	pthread_mutex_t lock;
+	struct list chunks; /* on their way; a stopped loop leaves its mail unread */
+};
+
+struct watcher {
+	struct http_stream_owner owner;
+	struct list link;
+	struct http_conn *conn;
+	struct live *live;
+	uint64_t only; /* this link; 0: everything */
+};
+
+int live_new(struct api *api, struct live **ret, struct err *e)
+{
+	struct live *live = calloc(1, sizeof(*live));
+	if (!live)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	live->api = api;
+	list_init(&live->chunks);
+	pthread_mutex_init(&live->lock, NULL);
+	*ret = live;
+	return 0;
+}
+
+static void chunk_free(struct live_chunk *chunk)
+{
+	pthread_mutex_lock(&chunk->live->lock);
+	list_remove(&chunk->link);
+	pthread_mutex_unlock(&chunk->live->lock);
+	buf_release(&chunk->text);
+	free(chunk);
+}
+
+void live_free(struct live *live)
+{
+	if (!live)
+		return;
+	while (!list_empty(&live->chunks))
+		chunk_free(container_of(live->chunks.next, struct live_chunk, link));
+	pthread_mutex_destroy(&live->lock);
+	free(live);
+}
+
+/* Watchers */
+
+/* One that reads too slowly misses some. */
+static void watcher_write(struct watcher *w, struct str text)
+{
+	(void)http_stream_write(w->conn, text);
+}
+
+static void chunk_deliver(const struct live_chunk *chunk, struct watcher *w)
+{
+	if (w->only == 0) {
+		watcher_write(w, buf_view(&chunk->text));
+		return;
+	}
+	for (size_t i = 0; i < chunk->item_count; i++) {
+		const struct live_item *item = &chunk->items[i];
+		if (item->link == w->only)
+			watcher_write(w, str_n(chunk->text.data + item->at, item->len));
+	}
+}
+
+static void chunk_open(struct mail *m)
+{
+	struct live_mail *mail = container_of(m, struct live_mail, mail);
+	struct live_chunk *chunk = mail->chunk;
+	struct list *head = &mail->worker->watchers;
+	for (struct list *node = head->next; node != head;) {
+		struct watcher *w = container_of(node, struct watcher, link);
+		node = node->next; /* a write may end the stream */
+		chunk_deliver(chunk, w);
+	}
+	if (atomic_fetch_sub(&chunk->users, 1) == 1)
+		chunk_free(chunk);
+}
+
+/* Proxies and clients give up on a connection that says nothing. */
+static void still_here(struct timer *t)
+{
+	struct api_worker *worker = container_of(t, struct api_worker, watchers_timer);
+	struct list *head = &worker->watchers;
+	for (struct list *node = head->next; node != head;) {
+		struct watcher *w = container_of(node, struct watcher, link);
+		node = node->next;
+		watcher_write(w, STR(": still here\n\n"));
+	}
+	if (!list_empty(head))
+		timer_set(loop_timers(worker->loop), t, loop_mono_ms(worker->loop) + STILL_HERE_MS);
+}
+
+void live_worker_init(struct api_worker *w)
+{
+	list_init(&w->watchers);
+	timer_init(&w->watchers_timer, still_here);
+}
+
+static void watcher_closed(struct http_stream_owner *owner)
+{
+	struct watcher *w = container_of(owner, struct watcher, owner);
+	list_remove(&w->link);
+	atomic_fetch_sub(&w->live->watchers, 1);
+	free(w);
+}
+
+/* Publishing, on the stats worker's thread */
+
+static void put_text(struct buf *b, const char *name, struct str value)
+{
+	buf_printf(b, ",\"%s\":", name);
+	json_out_str_or_null(b, value);
+}
+
+static void item_begin(struct live_chunk *chunk, uint64_t link, const char *event)
+{
+	chunk->items[chunk->item_count] = (struct live_item){.link = link, .at = chunk->text.len};
+	buf_printf(&chunk->text, "event: %s\ndata: ", event);
+}
+
+static void item_end(struct live_chunk *chunk)
+{
+	buf_str(&chunk->text, STR("\n\n"));
+	struct live_item *item = &chunk->items[chunk->item_count++];
+	item->len = chunk->text.len - item->at;
+}
+
+static void put_visit(struct live_chunk *chunk, const struct stats_news *news,
+                      const struct stats_recent *recent)
+{
+	static const char *const names[VISIT_KINDS] = {"click", "head", "prefetch", "orphan", "orphan"};
+	const struct sink_visit *v = &news->batch->visits[recent->visit];
+	const struct visit_shape *shape = &news->batch->shapes[v->shape];
+	item_begin(chunk, v->link, names[shape->kind]);
+	buf_str(&chunk->text, STR("{\"t\":"));
+	json_out_time(&chunk->text, v->time_ms);
+	put_text(&chunk->text, "key", str_n(recent->key, recent->key_len));
+	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
+		put_text(&chunk->text, visit_dim_names[dim], shape->dims[dim]);
+	buf_char(&chunk->text, '}');
+	item_end(chunk);
+}
+
+static void put_impression(struct live_chunk *chunk, const struct sink_impression *i)
+{
+	item_begin(chunk, 0, "impression");
+	buf_str(&chunk->text, STR("{\"t\":"));
+	json_out_time(&chunk->text, i->time_ms);
+	put_text(&chunk->text, "adId", i->ad);
+	buf_char(&chunk->text, '}');
+	item_end(chunk);
+}
+
+static void put_totals(struct live_chunk *chunk, const struct stats_news *news)
+{
+	const struct sink_batch *b = news->batch;
+	item_begin(chunk, 0, "totals");
+	buf_printf(&chunk->text,
+	           "{\"clicks\":%llu,\"orphans\":%llu,\"impressions\":%llu,\"duplicates\":%llu}",
+	           (unsigned long long)b->tally.clicks, (unsigned long long)b->tally.orphans,
+	           (unsigned long long)(b->impression_count - news->duplicates),
+	           (unsigned long long)(b->tally.duplicates + news->duplicates));
+	item_end(chunk);
+}
+
+void live_publish(void *ctx, const struct stats_news *news)
+{
+	struct live *live = ctx;
+	if (atomic_load_explicit(&live->watchers, memory_order_relaxed) == 0)
+		return;
+	unsigned workers = live->api->worker_count;
+	struct live_chunk *chunk = calloc(1, sizeof(*chunk) + workers * sizeof(chunk->mails[0]));
+	if (!chunk)
+		return;
+	chunk->live = live;
+	list_init(&chunk->link);
+	size_t shown = MIN(news->batch->impression_count, (size_t)LIVE_ITEMS_MAX);
+	for (size_t i = 0; i < news->recent_count; i++)
+		put_visit(chunk, news, &news->recent[i]);
+	for (size_t i = 0; i < shown; i++)
+		put_impression(chunk, &news->batch->impressions[i]);
+	put_totals(chunk, news);
+	if (chunk->text.failed) {
+		buf_release(&chunk->text);
+		free(chunk);
+		return;
+	}
+	pthread_mutex_lock(&live->lock);
+	list_push(&live->chunks, &chunk->link);
+	pthread_mutex_unlock(&live->lock);
+	atomic_init(&chunk->users, workers);
+	for (unsigned i = 0; i < workers; i++) {
+		struct api_worker *w = live->api->workers[i];
+		chunk->mails[i] = (struct live_mail){.mail.open = chunk_open, .chunk = chunk, .worker = w};
+		loop_post(w->loop, &chunk->mails[i].mail);
+	}
+}
+
+/* The route */
+
+static const struct http_field live_fields[] = {{{"Cache-Control", 13}, {"no-store", 8}},
+                                                {{"X-Accel-Buffering", 17}, {"no", 2}}};
+static const struct http_response live_head = {
+    .status = 200,
+    .content_type = {"text/event-stream", 17},
+    .fields = live_fields,
+    .field_count = ARRAY_LEN(live_fields),
+};
+
+static void watch(struct api_worker *w, struct http_conn *c, uint64_t only)
+{
+	struct live *live = w->api->live;
+	struct watcher *watcher = calloc(1, sizeof(*watcher));
+	if (!watcher) {
+		problem_reply_store(c, ERR_NOMEM);
+		return;
+	}
+	if (atomic_fetch_add(&live->watchers, 1) >= LIVE_WATCHERS_MAX) {
+		static const struct problem p = {.status = 503, .code = "too-many-watchers"};
+		atomic_fetch_sub(&live->watchers, 1);
+		free(watcher);
+		problem_reply(c, &p, "%d clients watch the live feed already; try again later.",
+		              LIVE_WATCHERS_MAX);
+		return;
+	}
+	*watcher = (struct watcher){.owner.closed = watcher_closed, .conn = c, .live = live, .only = only};
+	list_push(&w->watchers, &watcher->link);
+	if (!w->watchers_timer.armed)
+		timer_set(loop_timers(w->loop), &w->watchers_timer, loop_mono_ms(w->loop) + STILL_HERE_MS);
+	http_stream_begin(c, &live_head, &watcher->owner);
+}
+
+struct watch_job {
+	struct ask_job ask;
+	struct str key;
+	uint64_t owner;
+	bool head_only;
+	struct store_lookup read;
+};
+
+static void watch_run(struct ask_job *ask)
+{
+	struct watch_job *j = container_of(ask, struct watch_job, ask);
+	struct links *links = ask->worker->api->links;
+	j->read = (struct store_lookup){.ref = links_ref(links, j->key), .arena = ask->arena};
+	ask->result = links_get(links, &j->read, 1, api_pool_metrics());
+	if (ask->result == 0)
+		ask->result = j->read.result;
+	if (ask->result == 0 && j->owner != 0 && j->read.link.owner != j->owner)
+		ask->result = ERR_NOT_FOUND;
+}
+
+static void watch_done(struct ask_job *ask)
+{
+	struct watch_job *j = container_of(ask, struct watch_job, ask);
+	if (ask_job_failed(ask))
+		return;
+	if (j->head_only)
+		http_reply(ask->conn, &live_head);
+	else
+		watch(ask->worker, ask->conn, j->read.link.id);
+}
+
+void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+              const struct route_match *match)
+{
+	(void)match;
+	struct api_key key;
+	struct str wanted = http_query_param(req->query, STR("key"));
+	if (!auth_require(w, c, req, STR_NULL, &key))
+		return;
+	if (!wanted.ptr) {
+		static const struct problem p = {.status = 403, .code = "not-permitted"};
+		if (!key.admin)
+			problem_reply(
+			    c, &p,
+			    "Only an admin's key may watch everything; name one of your links: ?key=KEY");
+		else if (req->method == HTTP_HEAD)
+			http_reply(c, &live_head);
+		else
+			watch(w, c, 0);
+		return;
+	}
+	struct str name = named_take_key(w, c, wanted);
+	struct watch_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), watch_run, watch_done) : NULL;
+	if (!j)
+		return;
+	j->key = name;
+	j->owner = named_sees_only(&key);
+	j->head_only = req->method == HTTP_HEAD;
+	ask_job_submit(&j->ask);
+}

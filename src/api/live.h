@@ -1,0 +1,21 @@
+/*
+ * The live feed: what the stats worker has just committed, to whoever watches /api/v1/live as server-sent
+ * events. Under load it is a sample: at most LIVE_ITEMS_MAX visits and impressions a batch, with the true
+ * numbers beside them.
+ */
+#pragma once
+
+#include "api/api.h"
+
+struct live;
+
+enum { LIVE_ITEMS_MAX = 50, LIVE_WATCHERS_MAX = 256 };
+
+/* The api's workers must be set. */
+int live_new(struct api *api, struct live **ret, struct err *e);
+void live_free(struct live *live); /* when no loop and no stats worker runs any more */
+
+/* A stats_worker's publish; ctx is the struct live. */
+void live_publish(void *ctx, const struct stats_news *news);
+
+void live_worker_init(struct api_worker *w);

@@ -1,0 +1,13 @@
+/* Which link a request means, and whether whoever asks may see it. */
+#pragma once
+
+#include "api/api.h"
+
+/* A key out of a path or a body, decoded, folded and in the connection's arena; when it is none, 404 was
+ * answered and STR_NULL comes back. */
+struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str text);
+
+/* Whose links a key sees: 0 for everybody's. */
+uint64_t named_sees_only(const struct api_key *key);
+
+void named_reply_no_such_link(struct http_conn *c);

@@ -1,0 +1,528 @@
+/* Questions about clicks and impressions. */
+#include "api/ask.h"
+#include "api/auth.h"
+#include "api/handlers.h"
+#include "api/link_json.h"
+#include "api/named.h"
+#include "api/problem.h"
+#include "api/reply.h"
+#include "api/stats_params.h"
+#include "base/json_out.h"
+
+#include <stdlib.h>
+
+enum {
+	VISITS_DEFAULT = 50,
+	VISITS_MAX = 1000,
+	TOP_LINKS = 10,
+	TOP_ADS = 10,
+	AD_LINKS_MAX = 32, /* of one tag, for the click-through */
+};
+
+static const char *const kind_names[VISIT_KINDS] = {"click", "head", "prefetch", "unknown", "root"};
+
+static void reply_wrong(struct http_conn *c, int r, const struct err *e)
+{
+	api_reply_failed(c, r, "invalid-parameter", e);
+}
+
+/* Writing answers */
+
+static void put_series(struct buf *b, const struct stats_query *q)
+{
+	buf_str(b, STR(",\"series\":["));
+	for (size_t i = 0; i < q->series_count; i++) {
+		buf_str(b, i > 0 ? STR(",{\"t\":") : STR("{\"t\":"));
+		json_out_time(b, q->series[i].time_ms);
+		buf_printf(b, ",\"clicks\":%llu}", (unsigned long long)q->series[i].clicks);
+	}
+	buf_char(b, ']');
+}
+
+static void put_shares(struct buf *b, const struct stats_query *q)
+{
+	bool first = true;
+	buf_str(b, STR(",\"by\":{"));
+	for (unsigned dim = 0; dim < DIM_COUNT; dim++) {
+		if (!(q->dims_wanted & 1U << dim))
+			continue;
+		buf_printf(b, "%s\"%s\":[", first ? "" : ",", visit_dim_names[dim]);
+		first = false;
+		for (size_t i = 0; i < q->share_count[dim]; i++) {
+			buf_str(b, i > 0 ? STR(",{\"value\":") : STR("{\"value\":"));
+			json_out_str_or_null(b, q->shares[dim][i].value);
+			buf_printf(b, ",\"clicks\":%llu}", (unsigned long long)q->shares[dim][i].clicks);
+		}
+		buf_char(b, ']');
+	}
+	buf_char(b, '}');
+}
+
+static void put_range(struct buf *b, int64_t from_ms, int64_t to_ms)
+{
+	buf_str(b, STR("\"from\":"));
+	json_out_time(b, MAX(from_ms, 1)); /* 0 would be null */
+	buf_str(b, STR(",\"to\":"));
+	json_out_time(b, to_ms);
+}
+
+static void put_counts(struct buf *b, const struct stats_query *q)
+{
+	buf_printf(b, ",\"clicks\":%llu,\"unique_visitors\":", (unsigned long long)q->clicks);
+	if (q->has_visitors)
+		buf_printf(b, "%llu", (unsigned long long)q->visitors);
+	else
+		buf_str(b, STR("null"));
+	buf_printf(b, ",\"bots\":%llu,\"heads\":%llu,\"prefetches\":%llu", (unsigned long long)q->bot_clicks,
+	           (unsigned long long)q->heads, (unsigned long long)q->prefetches);
+}
+
+static void put_breakdown(struct buf *b, const struct stats_query *q)
+{
+	if (q->series_wanted) {
+		buf_printf(b, ",\"step\":\"%s\"", stats_step_name(q->step));
+		put_series(b, q);
+	}
+	put_shares(b, q);
+}
+
+static void explain_series(struct ask_job *j)
+{
+	if (j->result != ERR_LIMIT)
+		return;
+	j->result = err_set(
+	    &j->why, ERR_INVALID,
+	    "That would be more than %d steps; ask for a shorter range or for larger steps (by=day).",
+	    SINK_SERIES_MAX);
+}
+
+/* A link's statistics */
+
+/* The link that is asked about, as whoever asks may see it. */
+struct subject {
+	struct str key;
+	uint64_t owner; /* 0: anybody's */
+	struct link_record link;
+};
+
+static int subject_find(struct ask_job *j, struct subject *s)
+{
+	struct store_lookup read = {.ref = links_ref(j->worker->api->links, s->key), .arena = j->arena};
+	int r = links_get(j->worker->api->links, &read, 1, api_pool_metrics());
+	if (r == 0)
+		r = read.result;
+	if (r == 0 && s->owner != 0 && read.link.owner != s->owner)
+		r = ERR_NOT_FOUND;
+	s->link = read.link;
+	return r;
+}
+
+struct link_stats_job {
+	struct ask_job ask;
+	struct subject subject;
+	struct stats_query query;
+};
+
+static void link_stats_run(struct ask_job *ask)
+{
+	struct link_stats_job *j = container_of(ask, struct link_stats_job, ask);
+	struct sink *sink = ask->worker->api->sink;
+	ask->result = subject_find(ask, &j->subject);
+	if (ask->result < 0)
+		return;
+	j->query.link = j->subject.link.id;
+	ask->result = sink->ops->stats(sink, &j->query);
+	explain_series(ask);
+}
+
+static void link_stats_done(struct ask_job *ask)
+{
+	struct link_stats_job *j = container_of(ask, struct link_stats_job, ask);
+	struct buf CLEANUP(buf_release) body = {0};
+	if (ask_job_failed(ask))
+		return;
+	buf_str(&body, STR("{\"key\":"));
+	json_out_str(&body, j->subject.link.key);
+	buf_char(&body, ',');
+	put_range(&body, j->query.from_ms, j->query.to_ms);
+	put_counts(&body, &j->query);
+	put_breakdown(&body, &j->query);
+	buf_char(&body, '}');
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
+}
+
+void link_stats_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                    const struct route_match *match)
+{
+	struct api_key key;
+	struct err e;
+	if (!auth_require(w, c, req, STR_NULL, &key))
+		return;
+	struct str name = named_take_key(w, c, match->params[0]);
+	struct link_stats_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), link_stats_run, link_stats_done)
+	                                    : NULL;
+	if (!j)
+		return;
+	j->subject = (struct subject){.key = name, .owner = named_sees_only(&key)};
+	j->query.arena = j->ask.arena;
+	int r = stats_params_read(req->query, j->ask.now_ms, &j->query, &e);
+	if (r < 0)
+		reply_wrong(c, r, &e);
+	else
+		ask_job_submit(&j->ask);
+}
+
+/* Single visits */
+
+struct visits_job {
+	struct ask_job ask;
+	bool orphans;
+	struct subject subject;
+	struct visits_query query;
+};
+
+static void visits_run(struct ask_job *ask)
+{
+	struct visits_job *j = container_of(ask, struct visits_job, ask);
+	struct sink *sink = ask->worker->api->sink;
+	ask->result = j->orphans ? 0 : subject_find(ask, &j->subject);
+	if (ask->result < 0)
+		return;
+	j->query.link = j->subject.link.id;
+	ask->result = sink->ops->visits(sink, &j->query);
+	if (ask->result == ERR_INVALID)
+		err_set(&ask->why, ERR_INVALID,
+		        "The parameter 'cursor' must be what 'next' was in the page before.");
+}
+
+static void put_text(struct buf *b, const char *name, struct str value)
+{
+	buf_printf(b, ",\"%s\":", name);
+	json_out_str_or_null(b, value);
+}
+
+static void put_visit(struct buf *b, const struct stats_visit *v)
+{
+	buf_str(b, STR("{\"t\":"));
+	json_out_time(b, v->time_ms);
+	buf_printf(b, ",\"kind\":\"%s\"", kind_names[v->shape.kind]);
+	if (visit_is_orphan(v->shape.kind))
+		put_text(b, "path", v->path);
+	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
+		put_text(b, visit_dim_names[dim], v->shape.dims[dim]);
+	put_text(b, "region", v->region);
+	put_text(b, "city", v->city);
+	put_text(b, "address", v->address);
+	put_text(b, "referrer_url", v->referrer);
+	put_text(b, "user_agent", v->agent);
+	buf_char(b, '}');
+}
+
+static void visits_done(struct ask_job *ask)
+{
+	struct visits_job *j = container_of(ask, struct visits_job, ask);
+	struct buf CLEANUP(buf_release) body = {0};
+	if (ask_job_failed(ask))
+		return;
+	buf_str(&body, STR("{\"visits\":["));
+	for (size_t i = 0; i < j->query.count; i++) {
+		if (i > 0)
+			buf_char(&body, ',');
+		put_visit(&body, &j->query.visits[i]);
+	}
+	buf_str(&body, STR("],\"next\":"));
+	json_out_str_or_null(&body, j->query.next);
+	buf_char(&body, '}');
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
+}
+
+static void visits_submit(struct visits_job *j, const struct http_request *req)
+{
+	struct err e;
+	uint64_t limit = VISITS_DEFAULT;
+	struct str limit_text = http_query_param(req->query, STR("limit"));
+	j->query.arena = j->ask.arena;
+	j->query.cursor = arena_str(j->ask.arena, http_query_param(req->query, STR("cursor")));
+	int r = stats_range_read(req->query, j->ask.now_ms, j->ask.arena, &j->query.from_ms, &j->query.to_ms,
+	                         &e);
+	if (r == 0 && limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > VISITS_MAX))
+		r = err_set(&e, ERR_INVALID, "The parameter 'limit' must be a number from 1 to %d.",
+		            VISITS_MAX);
+	j->query.limit = limit;
+	if (r < 0)
+		reply_wrong(j->ask.conn, r, &e);
+	else
+		ask_job_submit(&j->ask);
+}
+
+void link_visits_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                     const struct route_match *match)
+{
+	struct api_key key;
+	if (!auth_require(w, c, req, STR_NULL, &key))
+		return;
+	struct str name = named_take_key(w, c, match->params[0]);
+	struct visits_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), visits_run, visits_done) : NULL;
+	if (!j)
+		return;
+	j->subject = (struct subject){.key = name, .owner = named_sees_only(&key)};
+	visits_submit(j, req);
+}
+
+void orphans_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                 const struct route_match *match)
+{
+	(void)match;
+	struct api_key key;
+	if (!auth_require_admin(w, c, req, &key))
+		return;
+	struct visits_job *j = ask_job_new(w, c, sizeof(*j), visits_run, visits_done);
+	if (!j)
+		return;
+	j->orphans = true;
+	visits_submit(j, req);
+}
+
+/* Impressions in a window */
+
+struct window_job {
+	struct ask_job ask;
+	struct window_query query;
+};
+
+static void window_run(struct ask_job *ask)
+{
+	struct window_job *j = container_of(ask, struct window_job, ask);
+	struct sink *sink = ask->worker->api->sink;
+	ask->result = sink->ops->window(sink, &j->query);
+}
+
+static void window_done(struct ask_job *ask)
+{
+	struct window_job *j = container_of(ask, struct window_job, ask);
+	struct buf CLEANUP(buf_release) body = {0};
+	if (ask_job_failed(ask))
+		return;
+	buf_char(&body, '{');
+	for (size_t i = 0; i < j->query.count; i++) {
+		if (i > 0)
+			buf_char(&body, ',');
+		json_out_str(&body, j->query.ads[i].ad);
+		buf_printf(&body, ":%llu", (unsigned long long)j->query.ads[i].count);
+	}
+	buf_char(&body, '}');
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
+}
+
+void window_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                const struct route_match *match)
+{
+	(void)match;
+	static const struct problem p = {.status = 400, .code = "invalid-parameter"};
+	struct str text = http_query_param(req->query, STR("timeWindowMinutes"));
+	uint64_t minutes;
+	if (!text.ptr) {
+		problem_reply(c, &p,
+		              "The parameter 'timeWindowMinutes' is missing: /stats?timeWindowMinutes=60");
+		return;
+	}
+	if (!str_u64(text, &minutes) || minutes == 0) {
+		problem_reply(c, &p, "The parameter 'timeWindowMinutes' must be a whole number above zero.");
+		return;
+	}
+	struct window_job *j = ask_job_new(w, c, sizeof(*j), window_run, window_done);
+	if (!j)
+		return;
+	j->query.arena = j->ask.arena;
+	j->query.to_ms = j->ask.now_ms;
+	j->query.from_ms = minutes < (uint64_t)j->ask.now_ms / 60000
+	                       ? j->ask.now_ms - (int64_t)minutes * 60000
+	                       : 0;
+	ask_job_submit(&j->ask);
+}
+
+/* The overview */
+
+struct top_link {
+	uint64_t clicks;
+	struct link_record link;
+	bool found; /* still there */
+};
+
+struct top_ad {
+	struct ad_count ad;
+	bool has_links; /* its name is a link's key, or a tag */
+	uint64_t clicks;
+};
+
+struct overview_job {
+	struct ask_job ask;
+	struct stats_query query;
+	uint64_t impressions;
+	struct top_link links[TOP_LINKS];
+	size_t link_count;
+	struct top_ad ads[TOP_ADS];
+	size_t ad_count;
+};
+
+static int top_links_find(struct overview_job *j)
+{
+	struct api *api = j->ask.worker->api;
+	struct top_links_query top = {
+	    .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .limit = TOP_LINKS, .arena = j->ask.arena};
+	struct store_lookup reads[TOP_LINKS] = {0};
+	int r = api->sink->ops->top_links(api->sink, &top);
+	if (r < 0 || top.count == 0)
+		return r;
+	for (size_t i = 0; i < top.count; i++)
+		reads[i] = (struct store_lookup){.ref.id = top.links[i].link, .arena = j->ask.arena};
+	r = links_get(api->links, reads, top.count, api_pool_metrics());
+	for (size_t i = 0; r == 0 && i < top.count; i++)
+		j->links[i] = (struct top_link){top.links[i].clicks, reads[i].link, reads[i].result == 0};
+	j->link_count = r == 0 ? top.count : 0;
+	return r;
+}
+
+static int clicks_of(struct overview_job *j, uint64_t link, uint64_t *ret)
+{
+	struct sink *sink = j->ask.worker->api->sink;
+	struct stats_query q = {
+	    .link = link, .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .arena = j->ask.arena};
+	int r = sink->ops->stats(sink, &q);
+	*ret += q.clicks;
+	return r;
+}
+
+/* An ad whose name is a link's key, or a tag of links: their clicks are its clicks. */
+static int ad_clicks_find(struct overview_job *j, struct top_ad *ad)
+{
+	struct api *api = j->ask.worker->api;
+	uint64_t ids[AD_LINKS_MAX + 1];
+	size_t count = 0;
+	int r = store_tagged(api->store, ad->ad.ad, AD_LINKS_MAX, ids, &count);
+	if (r == 0 && key_is_wellformed(ad->ad.ad)) {
+		char folded[KEY_BYTES_MAX];
+		struct str key = key_fold(links_cipher(api->links), ad->ad.ad, folded);
+		struct store_lookup read = {.ref = links_ref(api->links, key), .arena = j->ask.arena};
+		r = links_get(api->links, &read, 1, api_pool_metrics());
+		bool listed = false;
+		for (size_t i = 0; i < count; i++)
+			listed |= ids[i] == read.link.id;
+		if (r == 0 && read.result == 0 && !listed)
+			ids[count++] = read.link.id;
+	}
+	ad->has_links = count > 0;
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = clicks_of(j, ids[i], &ad->clicks);
+	return r;
+}
+
+static int by_count(const void *a, const void *b)
+{
+	const struct ad_count *x = a, *y = b;
+	return (x->count < y->count) - (x->count > y->count);
+}
+
+static int top_ads_find(struct overview_job *j)
+{
+	struct sink *sink = j->ask.worker->api->sink;
+	struct window_query window = {
+	    .from_ms = j->query.from_ms - 1, .to_ms = j->query.to_ms - 1, .arena = j->ask.arena};
+	int r = sink->ops->window(sink, &window);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < window.count; i++)
+		j->impressions += window.ads[i].count;
+	if (window.count > 0) /* qsort takes no NULL */
+		qsort(window.ads, window.count, sizeof(*window.ads), by_count);
+	j->ad_count = MIN(window.count, (size_t)TOP_ADS);
+	for (size_t i = 0; r == 0 && i < j->ad_count; i++) {
+		j->ads[i].ad = window.ads[i];
+		r = ad_clicks_find(j, &j->ads[i]);
+	}
+	return r;
+}
+
+static void overview_run(struct ask_job *ask)
+{
+	struct overview_job *j = container_of(ask, struct overview_job, ask);
+	struct sink *sink = ask->worker->api->sink;
+	ask->result = sink->ops->stats(sink, &j->query);
+	explain_series(ask);
+	if (ask->result == 0)
+		ask->result = top_links_find(j);
+	if (ask->result == 0)
+		ask->result = top_ads_find(j);
+}
+
+static void put_top_links(struct buf *b, const struct overview_job *j)
+{
+	bool first = true;
+	buf_str(b, STR(",\"top_links\":["));
+	for (size_t i = 0; i < j->link_count; i++) {
+		if (!j->links[i].found)
+			continue;
+		buf_str(b, first ? STR("{\"key\":") : STR(",{\"key\":"));
+		first = false;
+		json_out_str(b, j->links[i].link.key);
+		buf_str(b, STR(",\"short_url\":\""));
+		link_short_url(b, j->ask.worker->api, &j->links[i].link);
+		buf_printf(b, "\",\"clicks\":%llu}", (unsigned long long)j->links[i].clicks);
+	}
+	buf_char(b, ']');
+}
+
+static void put_top_ads(struct buf *b, const struct overview_job *j)
+{
+	buf_str(b, STR(",\"top_ads\":["));
+	for (size_t i = 0; i < j->ad_count; i++) {
+		const struct top_ad *ad = &j->ads[i];
+		buf_str(b, i > 0 ? STR(",{\"ad\":") : STR("{\"ad\":"));
+		json_out_str(b, ad->ad.ad);
+		buf_printf(b, ",\"impressions\":%llu", (unsigned long long)ad->ad.count);
+		if (ad->has_links)
+			buf_printf(b, ",\"clicks\":%llu,\"click_through\":%.6g}",
+			           (unsigned long long)ad->clicks, (double)ad->clicks / (double)ad->ad.count);
+		else
+			buf_str(b, STR(",\"clicks\":null,\"click_through\":null}"));
+	}
+	buf_char(b, ']');
+}
+
+static void overview_done(struct ask_job *ask)
+{
+	struct overview_job *j = container_of(ask, struct overview_job, ask);
+	struct buf CLEANUP(buf_release) body = {0};
+	if (ask_job_failed(ask))
+		return;
+	buf_char(&body, '{');
+	put_range(&body, j->query.from_ms, j->query.to_ms);
+	put_counts(&body, &j->query);
+	buf_printf(&body, ",\"orphans\":{\"unknown\":%llu,\"root\":%llu},\"impressions\":%llu",
+	           (unsigned long long)j->query.unknowns, (unsigned long long)j->query.roots,
+	           (unsigned long long)j->impressions);
+	put_top_links(&body, j);
+	put_top_ads(&body, j);
+	put_breakdown(&body, &j->query);
+	buf_char(&body, '}');
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
+}
+
+void overview_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                  const struct route_match *match)
+{
+	(void)match;
+	struct api_key key;
+	struct err e;
+	if (!auth_require_admin(w, c, req, &key))
+		return;
+	struct overview_job *j = ask_job_new(w, c, sizeof(*j), overview_run, overview_done);
+	if (!j)
+		return;
+	j->query.arena = j->ask.arena;
+	int r = stats_params_read(req->query, j->ask.now_ms, &j->query, &e);
+	if (r < 0)
+		reply_wrong(c, r, &e);
+	else
+		ask_job_submit(&j->ask);
+}

@@ -1,0 +1,235 @@
+#include "cmd/ask.h"
+#include "cmd/command.h"
+#include "os/clock.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static const char usage[] =
+    "usage: curt stats KEY [OPTION]...\n"
+    "       curt stats [OPTION]...          all links together, with the most followed ones and the ads\n"
+    "\n"
+    "  --from TIME, --to TIME   2026-01-31 or 2026-01-31T12:00:00Z; the last 30 days when not given\n"
+    "  --step STEP              minute, hour, day, week or month; what fits the range when not given\n"
+    "  --where NAME=VALUE       only visits like that; referrer, country, browser, os, device, language, "
+    "source, bot;\n"
+    "                           may be repeated, and all must hold\n"
+    "  --bots WHICH             include (the default), exclude or only\n"
+    "  --limit N                rows per table, 10 when not given\n"
+    "\n"
+    "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
+
+enum { BAR_WIDTH = 40, CATCH_UP_MS = 30000, LOOK_MS = 50 };
+
+struct stats_options {
+	const char *from, *to, *step, *bots, *limit;
+	const char *where[ARGS_REPEATS_MAX + 1];
+};
+
+static const char *const tables[] = {"referrer", "country",  "browser", "os",
+                                     "device",   "language", "source",  "bot"};
+
+static long long number(const json_t *object, const char *name)
+{
+	return json_integer_value(json_object_get(object, name));
+}
+
+/* Eighths of a cell, so that small numbers show too. */
+static void print_bar(long long value, long long largest)
+{
+	static const char *const parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+	long long eighths = largest > 0 ? value * BAR_WIDTH * 8 / largest : 0;
+	if (value > 0 && eighths == 0)
+		eighths = 1;
+	for (long long i = 0; i < eighths / 8; i++)
+		fputs("█", stdout);
+	puts(parts[eighths % 8]);
+}
+
+/* "2026-01-02T03:04:05Z": as much of it as the step needs. */
+static int time_width(const char *step)
+{
+	if (strcmp(step, "minute") == 0 || strcmp(step, "hour") == 0)
+		return 16;
+	return strcmp(step, "month") == 0 ? 7 : 10;
+}
+
+static void print_series(const json_t *answer)
+{
+	json_t *series = json_object_get(answer, "series");
+	const char *step = ask_text(answer, "step");
+	long long largest = 0;
+	size_t count = json_array_size(series), first = 0;
+	for (size_t i = 0; i < count; i++)
+		largest = MAX(largest, number(json_array_get(series, i), "clicks"));
+	if (largest == 0)
+		return;
+	while (number(json_array_get(series, first), "clicks") == 0)
+		first++;
+	printf("\nclicks by %s\n", step);
+	for (size_t i = first; i < count; i++) {
+		const json_t *point = json_array_get(series, i);
+		printf("  %-*.*s %10lld  ", time_width(step), time_width(step), ask_text(point, "t"),
+		       number(point, "clicks"));
+		print_bar(number(point, "clicks"), largest);
+	}
+}
+
+static void print_table(const json_t *answer, const char *name)
+{
+	const json_t *rows = json_object_get(json_object_get(answer, "by"), name);
+	long long clicks = MAX(number(answer, "clicks"), 1);
+	if (json_array_size(rows) == 0)
+		return;
+	printf("\n%s\n", name);
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		const json_t *row = json_array_get(rows, i);
+		printf("  %-28.28s %10lld %5.1f %%  ", ask_text(row, "value"), number(row, "clicks"),
+		       100.0 * (double)number(row, "clicks") / (double)clicks);
+		print_bar(number(row, "clicks"), clicks);
+	}
+}
+
+static void print_top(const json_t *answer)
+{
+	const json_t *links = json_object_get(answer, "top_links"), *ads = json_object_get(answer, "top_ads");
+	if (json_array_size(links) > 0)
+		puts("\nlinks");
+	for (size_t i = 0; i < json_array_size(links); i++) {
+		const json_t *link = json_array_get(links, i);
+		printf("  %-40s %10lld\n", ask_text(link, "short_url"), number(link, "clicks"));
+	}
+	if (json_array_size(ads) > 0)
+		printf("\n%-30s %12s %10s %8s\n", "ads", "impressions", "clicks", "ratio");
+	for (size_t i = 0; i < json_array_size(ads); i++) {
+		const json_t *ad = json_array_get(ads, i);
+		printf("  %-28.28s %12lld", ask_text(ad, "ad"), number(ad, "impressions"));
+		if (json_is_null(json_object_get(ad, "clicks")))
+			printf(" %10s %8s\n", "-", "-");
+		else
+			printf(" %10lld %6.2f %%\n", number(ad, "clicks"),
+			       100.0 * json_number_value(json_object_get(ad, "click_through")));
+	}
+}
+
+static void print_answer(const json_t *answer, const char *key)
+{
+	if (key)
+		printf("%-16s %s\n", "link", ask_text(answer, "key"));
+	printf("%-16s %s to %s\n", "range", ask_text(answer, "from"), ask_text(answer, "to"));
+	printf("%-16s %lld, of them %lld by bots\n", "clicks", number(answer, "clicks"),
+	       number(answer, "bots"));
+	if (json_is_integer(json_object_get(answer, "unique_visitors")))
+		printf("%-16s about %lld\n", "visitors", number(answer, "unique_visitors"));
+	printf("%-16s %lld HEAD, %lld prefetch\n", "not counted", number(answer, "heads"),
+	       number(answer, "prefetches"));
+	if (!key) {
+		const json_t *orphans = json_object_get(answer, "orphans");
+		printf("%-16s %lld at unknown keys, %lld at the root\n", "orphan visits",
+		       number(orphans, "unknown"), number(orphans, "root"));
+		printf("%-16s %lld\n", "impressions", number(answer, "impressions"));
+	}
+	print_top(answer);
+	print_series(answer);
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+		print_table(answer, tables[i]);
+}
+
+static void put_param(struct buf *path, const char *name, size_t name_len, const char *value)
+{
+	if (!value)
+		return;
+	char *escaped CLEANUP(freep) = ask_segment(value);
+	buf_char(path, memchr(path->data, '?', path->len) ? '&' : '?');
+	buf_append(path, name, name_len);
+	buf_printf(path, "=%s", escaped);
+}
+
+/* The path to ask; false when an option is wrong. */
+static bool path_of(const struct stats_options *o, const char *key, struct buf *path)
+{
+	if (key) {
+		char *segment CLEANUP(freep) = ask_segment(key);
+		buf_printf(path, "/api/v1/links/%s/stats", segment);
+	} else {
+		buf_str(path, STR("/api/v1/stats"));
+	}
+	put_param(path, "from", 4, o->from);
+	put_param(path, "to", 2, o->to);
+	put_param(path, "bots", 4, o->bots);
+	put_param(path, "limit", 5, o->limit);
+	if (o->step) {
+		char by[256];
+		snprintf(by, sizeof(by), "%.32s,referrer,country,browser,os,device,language,source,bot",
+		         o->step);
+		put_param(path, "by", 2, by);
+	}
+	for (size_t i = 0; o->where[i]; i++) {
+		const char *equals = strchr(o->where[i], '=');
+		if (!equals) {
+			cmd_fail("--where takes NAME=VALUE, such as browser=Firefox; not '%s'", o->where[i]);
+			return false;
+		}
+		put_param(path, o->where[i], (size_t)(equals - o->where[i]), equals + 1);
+	}
+	buf_char(path, '\0');
+	return true;
+}
+
+/* A server of our own has just begun to read what a killed one left in the log. */
+static int catch_up(struct client *c)
+{
+	int64_t until_ms = clock_mono_ms() + CATCH_UP_MS;
+	for (;;) {
+		json_t *books;
+		int r = ask(c, "GET", "/api/v1/reconcile", NULL, false, &books);
+		long long pending = number(books, "clicks_pending") + number(books, "impressions_pending");
+		json_decref(books);
+		if (r != 0 || pending == 0)
+			return r;
+		if (clock_mono_ms() > until_ms)
+			return cmd_fail("%lld events still wait to be analysed; run 'curt serve' and ask it",
+			                pending);
+		nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+	}
+}
+
+static int run(const struct args *a, const void *ctx)
+{
+	const struct stats_options *o = ctx;
+	struct err e;
+	struct client c;
+	struct buf CLEANUP(buf_release) path = {0};
+	const char *key = a->word_count > 0 ? a->words[0] : NULL;
+	if (!path_of(o, key, &path))
+		return 1;
+	if (client_open(&c, &a->client, &e) < 0)
+		return cmd_fail("%s", e.text);
+	json_t *answer = NULL;
+	int r = c.own ? catch_up(&c) : 0;
+	if (r == 0)
+		r = ask(&c, "GET", path.data, NULL, a->json, &answer);
+	if (answer)
+		print_answer(answer, key);
+	json_decref(answer);
+	client_close(&c);
+	return r;
+}
+
+int cmd_stats(int argc, char **argv)
+{
+	struct stats_options o = {0};
+	const struct arg_option options[] = {
+	    {.name = "--from", .value = &o.from},   {.name = "--to", .value = &o.to},
+	    {.name = "--step", .value = &o.step},   {.name = "--bots", .value = &o.bots},
+	    {.name = "--limit", .value = &o.limit}, {.name = "--where", .repeat = o.where},
+	};
+	const struct arg_command command = {
+	    .options = options,
+	    .option_count = ARRAY_LEN(options),
+	    .usage = usage,
+	    .words_max = 1,
+	    .run = run,
+	};
+	return args_run(&command, argc, argv, &o);
+}
