@@ -141,7 +141,7 @@ static int filters_read(struct str query, struct stats_query *q, struct err *e)
 
 int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, struct err *e)
 {
-	struct str by, bots, limit;
+	struct str by = STR_NULL, bots = STR_NULL, limit = STR_NULL;
 	bool step_given = false;
 	uint64_t shares = SHARES_DEFAULT;
 	q->series_wanted = true;

@@ -281,7 +281,7 @@ static void sync_folder(struct event_log *log)
 
 static void flush_round(struct event_log *log)
 {
-	uint64_t written[EVENT_WRITERS_MAX];
+	uint64_t written[EVENT_WRITERS_MAX] = {0};
 	for (unsigned i = 0; i < log->writer_count; i++)
 		written[i] = atomic_load_explicit(&log->writers[i].written, memory_order_acquire);
 	sync_folder(log);

@@ -32,7 +32,7 @@ int event_reader_open(struct event_reader *r, const char *folder, uint64_t segme
 {
 	char path[SEGMENT_PATH_BYTES];
 	uint8_t head[EVENT_HEADER_BYTES];
-	struct event_header header;
+	struct event_header header = {0};
 	segment_path(folder, segment, path);
 	*r = (struct event_reader){.segment = segment,
 	                           .position = MAX(position, (uint64_t)EVENT_HEADER_BYTES)};

@@ -53,11 +53,12 @@ static bool load(struct salts *s, int64_t day)
 {
 	char text[RFC3339_BYTES];
 	struct buf CLEANUP(buf_release) line = {0};
-	if (file_read(s->path, 2 * LINE_BYTES, &line, NULL) < 0 || line.len != LINE_BYTES ||
+	if (file_read(s->path, (size_t)2 * LINE_BYTES, &line, NULL) < 0 || line.len != LINE_BYTES ||
 	    !str_starts(buf_view(&line), day_text(day, text)))
 		return false;
 	size_t len;
-	return sodium_hex2bin(s->salt, SALT_BYTES, line.data + 11, 2 * SALT_BYTES, NULL, &len, NULL) == 0 &&
+	return sodium_hex2bin(s->salt, SALT_BYTES, line.data + 11, (size_t)2 * SALT_BYTES, NULL, &len,
+	                      NULL) == 0 &&
 	       len == SALT_BYTES;
 }
 

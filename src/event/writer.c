@@ -76,6 +76,7 @@ static int turn_write(struct event_writer *w, int64_t now_ms)
 {
 	if (w->turn_len == 0)
 		return 0;
+	ASSERT(w->segment); /* nothing is encoded without one: its number is under the checksum */
 	int r = 0;
 	/* The rest of a failed write must go first: a record in it could stand right behind a shorter turn.
 	 */

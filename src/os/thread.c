@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { NAME_BYTES = 16 }; /* the kernel's own limit, with the NUL */
 
@@ -46,4 +48,10 @@ int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *a
 	}
 	*ret = thread;
 	return 0;
+}
+
+void thread_step_back(int nice)
+{
+	/* On Linux a priority belongs to a thread. Where it is not allowed, all stay equal. */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
 }

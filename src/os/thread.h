@@ -7,3 +7,6 @@
 
 /* `name` shows in top and gdb; at most 15 bytes. */
 int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *arg, struct err *e);
+
+/* The calling thread steps back behind the others when cores are scarce; 0 is the usual, 19 the most. */
+void thread_step_back(int nice);

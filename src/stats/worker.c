@@ -15,6 +15,7 @@ enum {
 	AGENTS_MAX = 16384,
 	RETRY_MS = 1000,
 	TIDY_EVERY_MS = 10000,
+	NICE = 5,            /* visitors come first */
 	LAST_READ_MS = 2000, /* how long a stopping worker goes on reading */
 	TOTALS_MAX = STORE_COUNTS_MAX,
 };
@@ -469,6 +470,7 @@ static void *worker_thread(void *arg)
 	struct stats_worker *w = arg;
 	w->metrics = metrics_register();
 	ASSERT(w->metrics);
+	thread_step_back(NICE);
 	for (bool stopping = false; !stopping;) {
 		int r = round_run(w);
 		chores_run(w);
