@@ -260,8 +260,11 @@ static int source_read(struct stats_worker *w, struct source *s)
 	 */
 	if (r < 0 && s->reader.position > start)
 		return 0;
-	if (r == ERR_CORRUPT || r == ERR_NOT_FOUND)
-		source_give_up(w, s, r == ERR_CORRUPT ? event_fault_text(s->reader.fault) : "it is gone");
+	if (r == ERR_NOT_FOUND)
+		source_give_up(w, s, "it is gone");
+	else if (r == ERR_CORRUPT)
+		source_give_up(w, s,
+		               s->strings ? event_fault_text(s->reader.fault) : "its header is not valid");
 	return r == ERR_NOMEM || r == ERR_UNAVAILABLE ? r : 0;
 }
 

@@ -1,0 +1,521 @@
+/* The folder of the event log: boots, recovery, what is known of segments, and the flusher. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "event/log_private.h"
+#include "lib/event_kit.h"
+#include "lib/os_fault.h"
+#include "lib/temp.h"
+#include "obs/log.h"
+#include "os/file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct temp dir;
+static struct event_sample sample, bad;
+
+static int make_folder(void **state)
+{
+	(void)state;
+	temp_init(&dir);
+	log_level_set(LOG_ERROR + 1);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	os_fault_reset();
+	temp_release(&dir);
+	return 0;
+}
+
+static int open_reading(const struct event_position *read, size_t count, struct event_log **ret,
+                        struct err *e)
+{
+	const struct event_log_config config = {
+	    .path = dir.path, .settings = &kit_settings, .writers = 1, .read = read, .read_count = count};
+	return event_log_open(&config, ret, e);
+}
+
+static unsigned boot_of(const struct event_log *log)
+{
+	return log->boot;
+}
+
+static struct event_segment_state only_state(struct event_log *log)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct event_segment_state *states;
+	size_t count;
+	assert_int_equal(event_log_segments(log, &arena, &states, &count), 0);
+	assert_int_equal(count, 1);
+	return states[0];
+}
+
+/* Boots */
+
+static void boots_grow_and_the_node_stays(void **state)
+{
+	(void)state;
+	uint64_t node = 0;
+	for (unsigned boot = 1; boot < 5; boot++) {
+		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		assert_int_equal(boot_of(log), boot);
+		assert_int_not_equal(event_log_node(log), 0);
+		if (boot > 1)
+			assert_int_equal(event_log_node(log), node);
+		node = event_log_node(log);
+		event_log_close(log);
+	}
+	struct buf CLEANUP(buf_release) text = {0};
+	char path[TEMP_PATH_BYTES], want[64];
+	assert_int_equal(file_read(temp_path(&dir, "boot", path), 100, &text, NULL), 0);
+	int n = snprintf(want, sizeof(want), "node %016llx boot 4\n", (unsigned long long)node);
+	assert_true(str_eq(buf_view(&text), str_n(want, (size_t)n)));
+}
+
+static void a_boot_is_higher_than_any_segment_or_position_knows(void **state)
+{
+	(void)state;
+	struct event_log *log;
+	sample_make(&sample, event_segment(40, 0, 0), 1, true);
+	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	log = kit_log_open(dir.path, &kit_settings, 1); /* there is no boot file */
+	assert_int_equal(boot_of(log), 41);
+	event_log_close(log);
+	const struct event_position read[] = {{event_segment(90, 1, 2), 64}, {event_segment(12, 0, 0), 64}};
+	assert_int_equal(open_reading(read, 2, &log, NULL), 0);
+	assert_int_equal(boot_of(log), 91);
+	event_log_close(log);
+	log = kit_log_open(dir.path, &kit_settings, 1);
+	assert_int_equal(boot_of(log), 92);
+	event_log_close(log);
+}
+
+static void a_damaged_boot_file_stops_the_start(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {"", "node", "node xyz boot 1\n", "node 00ff boot\n"};
+	char path[TEMP_PATH_BYTES];
+	temp_path(&dir, "boot", path);
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		struct event_log *log = NULL;
+		struct err e = {""};
+		assert_int_equal(file_write_atomic(path, str_of(texts[i]), 0600, NULL), 0);
+		assert_int_equal(open_reading(NULL, 0, &log, &e), ERR_CORRUPT);
+		assert_null(log);
+		assert_non_null(strstr(e.text, path));
+	}
+	assert_int_equal(unlink(path), 0);
+	event_log_close(kit_log_open(dir.path, &kit_settings, 1));
+}
+
+static void the_folder_is_made(void **state)
+{
+	(void)state;
+	char path[TEMP_PATH_BYTES];
+	struct stat st;
+	event_log_close(kit_log_open(temp_path(&dir, "a/b", path), &kit_settings, 2));
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+/* Recovery */
+
+static void expect_file(const uint8_t *data, size_t len)
+{
+	struct buf CLEANUP(buf_release) file = {0};
+	segment_file_read(dir.path, sample.segment, &file);
+	assert_int_equal(file.len, len);
+	assert_memory_equal(file.data, data, len);
+}
+
+/* Opens twice: the second must find what the first has left. */
+static void expect_recovery(const uint8_t *file, size_t len, uint64_t end, size_t records)
+{
+	struct event_counts counts = sample_counts(&sample, records);
+	bool changes = len != bad.len || memcmp(file, bad.data, len) != 0;
+	int times = changes || records % 8 == 0 ? 2 : 1; /* what is left alone is found alike */
+	for (int i = 0; i < times; i++) {
+		struct event_log *log = kit_log_open(dir.path, &kit_settings, 0);
+		struct event_counts backlog = event_log_backlog(log);
+		struct event_segment_state s = only_state(log);
+		assert_int_equal(s.segment, sample.segment);
+		assert_int_equal(s.end, end);
+		assert_true(s.finished);
+		assert_counts_equal(&backlog, &counts);
+		uint64_t waits = end > EVENT_HEADER_BYTES ? end - EVENT_HEADER_BYTES : 0;
+		assert_int_equal(event_log_spool_bytes(log), waits);
+		event_log_close(log);
+		expect_file(file, len);
+	}
+}
+
+static void check_recovery(enum damage what, size_t byte)
+{
+	size_t good = byte < EVENT_HEADER_BYTES ? 0 : sample_records_before(&sample, byte);
+	if (bad.len <= EVENT_HEADER_BYTES) {
+		event_log_close(kit_log_open(dir.path, &kit_settings, 0));
+		assert_false(segment_file_is_there(dir.path, sample.segment));
+	} else if (byte < EVENT_HEADER_BYTES) {
+		expect_recovery(bad.data, bad.len, 0, 0);
+	} else if (what != DAMAGE_CUT && good + 1 < sample.count) {
+		expect_recovery(bad.data, bad.len, sample.at[good], good);
+	} else {
+		static uint8_t sealed[SAMPLE_BYTES_MAX];
+		memcpy(sealed, sample.data, sample.at[good]);
+		size_t len = sample.at[good];
+		len += event_encode_end(sealed + len, sample.segment, len, good, EVENT_END_BY_RECOVERY);
+		expect_recovery(sealed, len, len, good);
+	}
+}
+
+/* A torn tail is cut off and the segment sealed; a damaged segment stays as it is; twice is like once. */
+static void recovery_copes_with_damage_at_every_byte(void **state)
+{
+	(void)state;
+	kit_syncs_skip();
+	sample_make(&sample, SAMPLE_SEGMENT, 4, true);
+	assert_true(sample.len > 2000);
+	for (size_t byte = 0; byte < sample.len; byte++) {
+		for (enum damage what = 0; what < DAMAGES; what++) {
+			if (!sample_damage(&sample, what, byte, &bad))
+				continue;
+			segment_file_write(dir.path, sample.segment, bad.data, bad.len);
+			check_recovery(what, byte);
+		}
+	}
+}
+
+static void a_whole_segment_is_left_as_it_is(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 3, true);
+	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	expect_recovery(sample.data, sample.len, sample.len, sample.count);
+}
+
+/* From every record on: what is unread is counted, and the end record still counts all. */
+static void recovery_begins_where_the_reader_stands(void **state)
+{
+	(void)state;
+	kit_syncs_skip();
+	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
+	struct event_counts all = sample_counts(&sample, sample.count);
+	for (size_t i = 0; i <= sample.count; i++) {
+		for (size_t torn = 0; torn < 3; torn++) {
+			static uint8_t sealed[SAMPLE_BYTES_MAX];
+			struct event_log *log;
+			struct event_counts read = sample_counts(&sample, i);
+			const struct event_position at = {sample.segment, sample.at[i]};
+			memset(sample.data + sample.len, 9, torn);
+			segment_file_write(dir.path, sample.segment, sample.data, sample.len + torn);
+			assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
+			struct event_counts backlog = event_log_backlog(log);
+			assert_int_equal(backlog.clicks, all.clicks - read.clicks);
+			assert_int_equal(backlog.impressions, all.impressions - read.impressions);
+			assert_int_equal(backlog.rejected, all.rejected - read.rejected);
+			assert_int_equal(event_log_spool_bytes(log),
+			                 sample.len + EVENT_END_BYTES - sample.at[i]);
+			event_log_close(log);
+			memcpy(sealed, sample.data, sample.len);
+			event_encode_end(sealed + sample.len, sample.segment, sample.len, sample.count,
+			                 EVENT_END_BY_RECOVERY);
+			expect_file(sealed, sample.len + EVENT_END_BYTES);
+		}
+	}
+}
+
+static void a_reader_behind_the_end_record_has_nothing_left(void **state)
+{
+	(void)state;
+	struct event_log *log;
+	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
+	const struct event_position at = {sample.segment, sample.len};
+	const struct event_counts none = {0};
+	for (size_t junk = 0; junk < 3; junk++) {
+		memset(sample.data + sample.len, 9, junk);
+		segment_file_write(dir.path, sample.segment, sample.data, sample.len + junk);
+		assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
+		struct event_counts backlog = event_log_backlog(log);
+		assert_counts_equal(&backlog, &none);
+		assert_int_equal(event_log_spool_bytes(log), 0);
+		event_log_close(log);
+		expect_file(sample.data, sample.len + junk);
+	}
+}
+
+/* The sink knows of more than the file has: the power went before the file was on the disk. */
+static void a_segment_shorter_than_what_was_read_is_left_alone(void **state)
+{
+	(void)state;
+	struct event_log *log;
+	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
+	const struct event_position at = {sample.segment, sample.len};
+	sample.len = sample.at[5] + 3;
+	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
+	assert_int_equal(event_log_spool_bytes(log), 0);
+	assert_int_equal(event_log_backlog(log).clicks, 0);
+	event_log_close(log);
+	expect_file(sample.data, sample.len);
+}
+
+static void files_that_are_no_segments_are_left_alone(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"0000000A-00-000000.log", "00000001-00-000000.log~", "notes.txt"};
+	char path[TEMP_PATH_BYTES];
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		assert_int_equal(file_write_atomic(temp_path(&dir, names[i], path), STR("mine"), 0600, NULL),
+		                 0);
+	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	assert_int_equal(boot_of(log), 1);
+	event_log_close(log);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		struct buf CLEANUP(buf_release) text = {0};
+		assert_int_equal(file_read(temp_path(&dir, names[i], path), 100, &text, NULL), 0);
+		assert_true(str_eq(buf_view(&text), STR("mine")));
+	}
+}
+
+/* What a killed process leaves: nothing is lost, and nothing is lost by opening again and again. */
+static void what_was_flushed_survives_a_killed_process(void **state)
+{
+	(void)state;
+	uint64_t node = 0;
+	uint64_t clicks = 0;
+	for (int life = 0; life < 4; life++) {
+		struct event_log *log = kit_log_open(dir.path, &kit_settings, 2);
+		assert_true(life == 0 || event_log_node(log) == node);
+		node = event_log_node(log);
+		assert_int_equal(event_log_backlog(log).clicks, clicks);
+		for (unsigned i = 0; i < 2; i++) {
+			struct event_writer *w = event_log_writer(log, i);
+			assert_true(kit_click(w, 1, SAMPLE_TIME_MS));
+			assert_true(kit_click(w, 2, SAMPLE_TIME_MS));
+			assert_int_equal(event_writer_flush(w, SAMPLE_TIME_MS), 0);
+			assert_true(kit_click(w, 3, SAMPLE_TIME_MS)); /* never flushed */
+			clicks += 2;
+			w->turn_len = 0; /* the process dies here */
+			w->turn = (struct event_counts){0};
+			w->segment = NULL;
+		}
+		event_log_close(log);
+		assert_int_equal(folder_count(dir.path).counts.clicks, clicks);
+	}
+	struct event_found found = folder_count(dir.path);
+	assert_int_equal(found.segments, 8);
+	assert_int_equal(found.ended, 6);
+}
+
+/* Segments */
+
+static void a_segment_is_made_with_its_first_record(void **state)
+{
+	(void)state;
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct event_segment_state *states;
+	size_t count;
+	struct event_log *log = kit_log_open(dir.path, &kit_settings, 3);
+	assert_int_equal(event_log_segments(log, &arena, &states, &count), 0);
+	assert_int_equal(count, 0);
+	struct event_writer *w = event_log_writer(log, 2);
+	assert_true(kit_click(w, 1, SAMPLE_TIME_MS));
+	assert_int_equal(only_state(log).segment, event_segment(1, 2, 0));
+	assert_int_equal(only_state(log).end, EVENT_HEADER_BYTES);
+	assert_false(only_state(log).finished);
+	assert_int_equal(event_writer_flush(w, SAMPLE_TIME_MS), 0);
+	assert_int_equal(only_state(log).end, EVENT_HEADER_BYTES + event_writer_written(w));
+	event_log_close(log);
+	assert_int_equal(folder_count(dir.path).segments, 1);
+	assert_int_equal(folder_count(dir.path).ended, 1);
+}
+
+static void only_what_is_done_with_can_be_removed(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	struct event_writer *w = event_log_writer(log, 0);
+	assert_true(kit_click(w, 1, SAMPLE_TIME_MS));
+	assert_int_equal(event_log_remove(log, event_segment(boot_of(log), 0, 0)), ERR_BUSY);
+	assert_int_equal(event_log_remove(log, 12345), ERR_NOT_FOUND);
+	assert_int_equal(event_log_remove(log, sample.segment), 0);
+	assert_false(segment_file_is_there(dir.path, sample.segment));
+	assert_int_equal(event_log_remove(log, sample.segment), ERR_NOT_FOUND);
+	event_log_close(log);
+}
+
+static void a_damaged_segment_stays_for_people_to_look_at(void **state)
+{
+	(void)state;
+	for (int header = 0; header < 2; header++) {
+		sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+		sample.data[header ? 20 : sample.at[4] + 20] ^= 1;
+		segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		assert_int_equal(event_log_remove(log, sample.segment), ERR_CORRUPT);
+		event_log_close(log);
+		expect_file(sample.data, sample.len);
+	}
+}
+
+/* The flusher */
+
+struct watcher {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	unsigned calls;
+	unsigned syncs_at_first;
+	bool wants_turn;
+	unsigned syncs;
+};
+static struct watcher watcher;
+
+static void watcher_begin(void)
+{
+	watcher = (struct watcher){.calls = 0};
+	pthread_mutex_init(&watcher.lock, NULL);
+	pthread_cond_init(&watcher.wake, NULL);
+}
+
+static void watched(void *ctx, unsigned writer)
+{
+	assert_ptr_equal(ctx, &watcher);
+	assert_int_equal(writer, 0);
+	pthread_mutex_lock(&watcher.lock);
+	if (watcher.calls++ == 0)
+		watcher.syncs_at_first = watcher.syncs;
+	pthread_cond_broadcast(&watcher.wake);
+	pthread_mutex_unlock(&watcher.lock);
+}
+
+static struct event_log *open_watched(void)
+{
+	struct event_log *log = NULL;
+	const struct event_log_config config = {
+	    .path = dir.path, .settings = &kit_settings, .writers = 2, .synced = watched, .ctx = &watcher};
+	watcher_begin();
+	assert_int_equal(event_log_open(&config, &log, NULL), 0);
+	return log;
+}
+
+static void a_wanted_sync_is_done_and_told(void **state)
+{
+	(void)state;
+	os_fault_clear(OS_FDATASYNC);
+	struct event_log *log = open_watched();
+	struct event_writer *w = event_log_writer(log, 0);
+	for (unsigned round = 1; round <= 20; round++) {
+		assert_true(kit_impression(w, round, SAMPLE_TIME_MS));
+		assert_int_equal(event_writer_flush(w, SAMPLE_TIME_MS), 0);
+		assert_true(event_writer_synced(w) < event_writer_written(w));
+		event_writer_want_sync(w);
+		pthread_mutex_lock(&watcher.lock);
+		while (watcher.calls < round)
+			pthread_cond_wait(&watcher.wake, &watcher.lock);
+		pthread_mutex_unlock(&watcher.lock);
+		assert_int_equal(event_writer_synced(w), event_writer_written(w));
+		assert_int_equal(os_fault_calls(OS_FDATASYNC), round);
+	}
+	assert_int_equal(os_fault_calls(OS_FSYNC), 2 + 1); /* the boot file, its folder; the segment's name */
+	event_log_close(log);
+}
+
+/* During every sync another turn is written, so the segment is never done; whoever waits must be told all
+ * the same. */
+enum { TURNS_DURING_SYNCS = 20 };
+
+static int sync_while_turns_go_on(int fd)
+{
+	(void)fd;
+	pthread_mutex_lock(&watcher.lock);
+	if (watcher.syncs++ < TURNS_DURING_SYNCS && watcher.calls == 0) {
+		watcher.wants_turn = true;
+		pthread_cond_broadcast(&watcher.wake);
+		while (watcher.wants_turn)
+			pthread_cond_wait(&watcher.wake, &watcher.lock);
+	}
+	pthread_mutex_unlock(&watcher.lock);
+	return 0;
+}
+
+static void a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk(void **state)
+{
+	(void)state;
+	os_sys.fdatasync = sync_while_turns_go_on;
+	struct event_log *log = open_watched();
+	struct event_writer *w = event_log_writer(log, 0);
+	assert_true(kit_impression(w, 0, SAMPLE_TIME_MS));
+	assert_int_equal(event_writer_flush(w, SAMPLE_TIME_MS), 0);
+	uint64_t before = event_writer_written(w);
+	event_writer_want_sync(w);
+	pthread_mutex_lock(&watcher.lock);
+	while (watcher.calls == 0) {
+		if (watcher.wants_turn) {
+			assert_true(kit_impression(w, 1, SAMPLE_TIME_MS));
+			assert_int_equal(event_writer_flush(w, SAMPLE_TIME_MS), 0);
+			watcher.wants_turn = false;
+			pthread_cond_broadcast(&watcher.wake);
+		}
+		pthread_cond_wait(&watcher.wake, &watcher.lock);
+	}
+	pthread_mutex_unlock(&watcher.lock);
+	assert_int_equal(watcher.syncs_at_first, 1);
+	assert_int_equal(event_writer_synced(w), before); /* who knows whether the sync took the later turn */
+	event_log_close(log);
+}
+
+static void closing_syncs_and_ends_everything(void **state)
+{
+	(void)state;
+	os_fault_clear(OS_FDATASYNC);
+	unsigned before = open_descriptors();
+	struct event_log *log = open_watched();
+	assert_true(kit_impression(event_log_writer(log, 0), 1, SAMPLE_TIME_MS)); /* in the turn */
+	event_log_close(log);
+	assert_int_equal(watcher.calls, 1);
+	assert_int_equal(os_fault_calls(OS_FDATASYNC), 1);
+	assert_int_equal(open_descriptors(), before);
+	assert_int_equal(folder_count(dir.path).counts.impressions, 1);
+	assert_int_equal(folder_count(dir.path).ended, 1);
+	event_log_close(NULL);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    IN_FOLDER(boots_grow_and_the_node_stays),
+	    IN_FOLDER(a_boot_is_higher_than_any_segment_or_position_knows),
+	    IN_FOLDER(a_damaged_boot_file_stops_the_start),
+	    IN_FOLDER(the_folder_is_made),
+	    IN_FOLDER(recovery_copes_with_damage_at_every_byte),
+	    IN_FOLDER(a_whole_segment_is_left_as_it_is),
+	    IN_FOLDER(recovery_begins_where_the_reader_stands),
+	    IN_FOLDER(a_reader_behind_the_end_record_has_nothing_left),
+	    IN_FOLDER(a_segment_shorter_than_what_was_read_is_left_alone),
+	    IN_FOLDER(files_that_are_no_segments_are_left_alone),
+	    IN_FOLDER(what_was_flushed_survives_a_killed_process),
+	    IN_FOLDER(a_segment_is_made_with_its_first_record),
+	    IN_FOLDER(only_what_is_done_with_can_be_removed),
+	    IN_FOLDER(a_damaged_segment_stays_for_people_to_look_at),
+	    IN_FOLDER(a_wanted_sync_is_done_and_told),
+	    IN_FOLDER(a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk),
+	    IN_FOLDER(closing_syncs_and_ends_everything),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "event/salt.h"
+#include "lib/os_fault.h"
+#include "lib/temp.h"
+#include "obs/log.h"
+#include "os/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { DAY = 20455 }; /* 2026-01-02 */
+
+static struct temp dir;
+
+static int make_folder(void **state)
+{
+	(void)state;
+	temp_init(&dir);
+	log_level_set(LOG_ERROR + 1);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	os_fault_reset();
+	temp_release(&dir);
+	return 0;
+}
+
+/* Of a process that starts, asks and ends. */
+static void salt_of(int64_t day, uint8_t ret[SALT_BYTES])
+{
+	struct salts *s;
+	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	salts_of_day(s, day, ret);
+	salts_free(s);
+}
+
+static void read_line(struct buf *ret)
+{
+	char path[TEMP_PATH_BYTES];
+	assert_int_equal(file_read(temp_path(&dir, "salt", path), 1000, ret, NULL), 0);
+}
+
+static void a_days_salt_survives_a_restart(void **state)
+{
+	(void)state;
+	uint8_t first[SALT_BYTES], again[SALT_BYTES];
+	salt_of(DAY, first);
+	for (int i = 0; i < 3; i++) {
+		salt_of(DAY, again);
+		assert_memory_equal(first, again, SALT_BYTES);
+	}
+}
+
+static void another_day_has_another_salt(void **state)
+{
+	(void)state;
+	struct salts *s;
+	uint8_t salts[10][SALT_BYTES], again[SALT_BYTES];
+	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	for (int i = 0; i < 10; i++) {
+		salts_of_day(s, DAY + i, salts[i]);
+		salts_of_day(s, DAY + i, again);
+		assert_memory_equal(salts[i], again, SALT_BYTES);
+		for (int j = 0; j < i; j++)
+			assert_memory_not_equal(salts[i], salts[j], SALT_BYTES);
+	}
+	salts_free(s);
+	salt_of(DAY + 9, again);
+	assert_memory_equal(salts[9], again, SALT_BYTES);
+}
+
+static void yesterdays_salt_is_gone_from_the_file(void **state)
+{
+	(void)state;
+	uint8_t salt[SALT_BYTES];
+	struct buf CLEANUP(buf_release) before = {0};
+	struct buf CLEANUP(buf_release) after = {0};
+	struct stat st;
+	char path[TEMP_PATH_BYTES];
+	salt_of(DAY, salt);
+	read_line(&before);
+	assert_true(str_starts(buf_view(&before), STR("2026-01-02 ")));
+	salt_of(DAY + 1, salt);
+	read_line(&after);
+	assert_int_equal(after.len, 10 + 1 + 2 * SALT_BYTES + 1);
+	assert_true(str_starts(buf_view(&after), STR("2026-01-03 ")));
+	assert_memory_not_equal(before.data + 11, after.data + 11, 2 * SALT_BYTES);
+	assert_int_equal(stat(temp_path(&dir, "salt", path), &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static void a_damaged_file_is_replaced(void **state)
+{
+	(void)state;
+	static const char *const lines[] = {
+	    "",
+	    "2026-01-02 00112233445566778899aabbccddeef\n",
+	    "2026-01-02 00112233445566778899aabbccddeexx\n",
+	    "2026-01-02 00112233445566778899aabbccddeeff\nmore\n",
+	    "2026-01-01 00112233445566778899aabbccddeeff\n",
+	};
+	static const uint8_t from_file[] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77};
+	char path[TEMP_PATH_BYTES];
+	temp_path(&dir, "salt", path);
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		uint8_t salt[SALT_BYTES], again[SALT_BYTES];
+		assert_int_equal(file_write_atomic(path, str_of(lines[i]), 0600, NULL), 0);
+		salt_of(DAY, salt);
+		assert_memory_not_equal(salt, from_file, sizeof(from_file));
+		salt_of(DAY, again);
+		assert_memory_equal(salt, again, SALT_BYTES);
+	}
+}
+
+static void a_salt_that_cannot_be_kept_serves_all_the_same(void **state)
+{
+	(void)state;
+	struct salts *s;
+	uint8_t first[SALT_BYTES], again[SALT_BYTES];
+	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
+	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	salts_of_day(s, DAY, first);
+	salts_of_day(s, DAY, again);
+	assert_memory_equal(first, again, SALT_BYTES);
+	salts_free(s);
+	salts_free(NULL);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    IN_FOLDER(a_days_salt_survives_a_restart),
+	    IN_FOLDER(another_day_has_another_salt),
+	    IN_FOLDER(yesterdays_salt_is_gone_from_the_file),
+	    IN_FOLDER(a_damaged_file_is_replaced),
+	    IN_FOLDER(a_salt_that_cannot_be_kept_serves_all_the_same),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

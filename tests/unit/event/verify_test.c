@@ -1,0 +1,226 @@
+/* What `curt verify` says about segments: it names the file, and the byte where reading stops. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "event/log_private.h"
+#include "lib/event_kit.h"
+#include "lib/os_fault.h"
+#include "lib/temp.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static struct temp dir;
+static struct event_sample sample, bad;
+static struct buf report;
+
+static int make_folder(void **state)
+{
+	(void)state;
+	temp_init(&dir);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	os_fault_reset();
+	buf_release(&report);
+	temp_release(&dir);
+	return 0;
+}
+
+/* How many are damaged; the words are in `report`. */
+static int verify(bool growing)
+{
+	struct err e = {""};
+	report.len = 0;
+	int damaged = event_verify(dir.path, growing, &report, &e);
+	buf_char(&report, '\0');
+	assert_false(report.failed);
+	return damaged;
+}
+
+static bool says(const char *fmt, ...) PRINTF_LIKE(1, 2);
+static bool says(const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return strstr(report.data, text) != NULL;
+}
+
+static void write_sample(const struct event_sample *s)
+{
+	segment_file_write(dir.path, s->segment, s->data, s->len);
+}
+
+static void check_report(enum damage what, size_t byte)
+{
+	char path[SEGMENT_PATH_BYTES];
+	size_t good = byte < EVENT_HEADER_BYTES ? 0 : sample_records_before(&sample, byte);
+	int damaged = verify(false);
+	segment_path(dir.path, sample.segment, path);
+	assert_true(says("%s: ", path));
+	if (byte < EVENT_HEADER_BYTES && what == DAMAGE_CUT) {
+		assert_int_equal(damaged, 0);
+		assert_true(says("empty: the process stopped"));
+	} else if (byte < EVENT_HEADER_BYTES) {
+		assert_int_equal(damaged, 1);
+		assert_true(says("DAMAGED at byte 0: "));
+	} else if (what != DAMAGE_CUT && good + 1 < sample.count) {
+		assert_int_equal(damaged, 1);
+		assert_true(says("; DAMAGED at byte %zu: ", sample.at[good]));
+		assert_true(says("go on at byte %zu,", sample.at[good + 1]));
+		assert_true(says(" %zu bytes are lost", sample.len - sample.at[good]));
+	} else {
+		assert_int_equal(damaged, 0);
+		assert_true(bad.len == sample.at[good] ? says("; not closed")
+		                                       : says("; torn at byte %zu: ", sample.at[good]));
+	}
+	if (byte >= EVENT_HEADER_BYTES) {
+		struct event_counts c = sample_counts(&sample, good);
+		assert_true(says("%d clicks, %d orphan visits, %d impressions", (int)c.clicks, (int)c.orphans,
+		                 (int)c.impressions));
+	}
+}
+
+static void every_damaged_byte_is_named(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 4, true);
+	for (size_t byte = 0; byte < sample.len; byte++) {
+		for (enum damage what = 0; what < DAMAGES; what++) {
+			if (!sample_damage(&sample, what, byte, &bad))
+				continue;
+			write_sample(&bad);
+			check_report(what, byte);
+		}
+	}
+}
+
+static void a_whole_segment_is_called_so(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+	write_sample(&sample);
+	assert_int_equal(verify(false), 0);
+	assert_true(says("3 clicks, 2 orphan visits, 2 impressions; whole\n"));
+}
+
+static void an_end_by_recovery_is_told(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
+	sample.len += event_encode_end(sample.data + sample.len, sample.segment, sample.len, sample.count,
+	                               EVENT_END_BY_RECOVERY);
+	write_sample(&sample);
+	assert_int_equal(verify(false), 0);
+	assert_true(says("; whole (closed by recovery)\n"));
+}
+
+static void an_end_that_counts_wrongly_is_damage(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
+	sample.len += event_encode_end(sample.data + sample.len, sample.segment, sample.len, sample.count + 1,
+	                               0);
+	write_sample(&sample);
+	assert_int_equal(verify(false), 1);
+	assert_true(says("DAMAGED: its end record tells another number of records"));
+}
+
+static void bytes_behind_the_end_are_damage(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+	size_t end = sample.len;
+	sample.data[sample.len++] = 7;
+	write_sample(&sample);
+	assert_int_equal(verify(false), 1);
+	assert_true(says("DAMAGED at byte %zu: 1 bytes stand behind its end record", end));
+}
+
+static void only_the_last_segment_of_a_writer_may_lack_its_end(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
+	write_sample(&sample);
+	sample_make(&bad, event_segment(5, 3, 0), 1, true); /* another writer's */
+	write_sample(&bad);
+	assert_int_equal(verify(false), 0);
+	assert_true(says("; not closed"));
+	sample_make(&bad, SAMPLE_SEGMENT + 1, 1, true);
+	write_sample(&bad);
+	assert_int_equal(verify(false), 1);
+	assert_true(says("DAMAGED at byte %zu: its end record is missing", sample.len));
+	sample.len -= 3;
+	write_sample(&sample);
+	assert_int_equal(verify(false), 1);
+	assert_true(
+	    says("DAMAGED at byte %zu: it goes on beyond the end of the file", sample.at[sample.count - 1]));
+	/* Not even a header: it was made, or the next would not be there. */
+	sample.len = 12;
+	write_sample(&sample);
+	assert_int_equal(verify(false), 1);
+	assert_true(says("DAMAGED at byte 0"));
+}
+
+static void what_a_server_is_writing_is_not_torn(void **state)
+{
+	(void)state;
+	sample_make(&sample, event_segment(4, 0, 0), 1, false);
+	sample.len -= 3;
+	write_sample(&sample);
+	sample_make(&bad, event_segment(5, 0, 0), 1, false);
+	bad.len -= 3;
+	write_sample(&bad);
+	assert_int_equal(verify(true), 0);
+	assert_true(says("00000004-00-000000.log: 3 clicks, 2 orphan visits, 2 impressions; torn at byte"));
+	assert_true(says("00000005-00-000000.log: 3 clicks, 2 orphan visits, 2 impressions; being written"));
+}
+
+static void an_empty_folder_is_fine_and_a_missing_one_is_not(void **state)
+{
+	(void)state;
+	struct err e = {""};
+	assert_int_equal(verify(false), 0);
+	assert_int_equal(report.len, 1);
+	assert_int_equal(event_verify("/nowhere/at/all", false, &report, &e), ERR_NOT_FOUND);
+	assert_non_null(strstr(e.text, "/nowhere/at/all"));
+}
+
+static void a_segment_that_cannot_be_read_is_an_error(void **state)
+{
+	(void)state;
+	struct err e = {""};
+	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+	write_sample(&sample);
+	os_fault_fail(OS_PREAD, 2, EIO, OS_ONCE);
+	assert_int_equal(event_verify(dir.path, false, &report, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, dir.path));
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    IN_FOLDER(every_damaged_byte_is_named),
+	    IN_FOLDER(a_whole_segment_is_called_so),
+	    IN_FOLDER(an_end_by_recovery_is_told),
+	    IN_FOLDER(an_end_that_counts_wrongly_is_damage),
+	    IN_FOLDER(bytes_behind_the_end_are_damage),
+	    IN_FOLDER(only_the_last_segment_of_a_writer_may_lack_its_end),
+	    IN_FOLDER(what_a_server_is_writing_is_not_torn),
+	    IN_FOLDER(an_empty_folder_is_fine_and_a_missing_one_is_not),
+	    IN_FOLDER(a_segment_that_cannot_be_read_is_an_error),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

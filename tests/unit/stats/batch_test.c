@@ -1,0 +1,504 @@
+/* From a log that a writer wrote to what the sink gets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/event_kit.h"
+#include "lib/temp.h"
+#include "obs/log.h"
+#include "os/file.h"
+#include "stats/batch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define NOW          SAMPLE_TIME_MS
+#define FIREFOX      "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
+#define TIME_TOO_FAR 253402300800000LL
+
+enum { EVENTS_MAX = 200, SEGMENT_BYTES_MAX = 1 << 20 };
+
+static struct temp dir;
+static struct event_log *events;
+static struct event_writer *w;
+static struct batch *batch;
+static struct batch_config config;
+static const struct event_visitor nobody;
+
+static int make(void **state)
+{
+	(void)state;
+	temp_init(&dir);
+	log_level_set(LOG_ERROR + 1);
+	config = (struct batch_config){.events_max = EVENTS_MAX, .dedup_key = DEDUP_ID};
+	memset(config.dedup_secret, 7, sizeof(config.dedup_secret));
+	assert_int_equal(agents_new(64, &config.agents, NULL), 0);
+	assert_int_equal(dead_letters_new(dir.path, SAMPLE_NODE, &config.dead_letters, NULL), 0);
+	events = kit_log_open(dir.path, &kit_settings, 1);
+	w = event_log_writer(events, 0);
+	return 0;
+}
+
+static int release(void **state)
+{
+	(void)state;
+	batch_free(batch);
+	batch = NULL;
+	event_log_close(events);
+	dead_letters_free(config.dead_letters);
+	places_close(config.places);
+	agents_free(config.agents);
+	temp_release(&dir);
+	return 0;
+}
+
+/* Reads the writer's segment from `from` on into a batch that has just begun. */
+static const struct sink_batch *feed(uint64_t from)
+{
+	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
+	struct event ev;
+	struct batch_segment *strings = batch_segment_new();
+	assert_int_equal(event_writer_flush(w, NOW), 0);
+	if (!batch)
+		assert_int_equal(batch_new(&config, &batch), 0);
+	batch_begin(batch, NOW);
+	uint64_t end = EVENT_HEADER_BYTES + event_writer_written(w);
+	assert_int_equal(event_reader_open(&r, dir.path, event_segment(1, 0, 0), from, NULL), 0);
+	while (!batch_is_full(batch) && event_reader_next(&r, end, &ev) == 1)
+		assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	batch_segment_free(strings);
+	return batch_result(batch);
+}
+
+static void click(const char *agent, const char *referrer, const char *language)
+{
+	struct event_visit v = {.time_ms = NOW, .link = 5, .visitor = 9, .key = STR("key")};
+	const struct event_visitor from = {str_of(agent), str_of(referrer), str_of(language)};
+	assert_true(event_writer_visit(w, &v, &from));
+}
+
+static void impression(const char *id, const char *user, const char *ad, int64_t time_ms)
+{
+	const struct event_impression i = {time_ms, NOW, str_of(id), str_of(user), str_of(ad)};
+	assert_true(event_writer_impression(w, &i));
+}
+
+static void assert_text(struct str got, const char *want)
+{
+	if (!str_eq(got, str_of(want)) || !got.ptr != !want)
+		fail_msg("'%.*s' instead of '%s'", STR_ARG(got), want ? want : "(none)");
+}
+
+static const struct visit_shape *shape_of(const struct sink_batch *b, size_t visit)
+{
+	assert_true(visit < b->visit_count && b->visits[visit].shape < b->shape_count);
+	return &b->shapes[b->visits[visit].shape];
+}
+
+static struct str text_of(const struct sink_batch *b, uint32_t index)
+{
+	if (index == SINK_NO_TEXT)
+		return STR_NULL;
+	assert_true(index < b->text_count);
+	return b->texts[index];
+}
+
+static void a_click_is_enriched(void **state)
+{
+	(void)state;
+	click(FIREFOX, "https://News.example/story", "de-AT");
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->visit_count, 1);
+	const struct sink_visit *v = &b->visits[0];
+	assert_int_equal(v->time_ms, NOW);
+	assert_int_equal(v->link, 5);
+	assert_int_equal(v->visitor, 9);
+	assert_text(text_of(b, v->agent), FIREFOX);
+	assert_text(text_of(b, v->referrer), "https://News.example/story");
+	assert_int_equal(v->place, SINK_NO_TEXT);
+	assert_int_equal(v->path, SINK_NO_TEXT);
+	const struct visit_shape *s = shape_of(b, 0);
+	assert_int_equal(s->kind, VISIT_CLICK);
+	assert_text(s->dims[DIM_BROWSER], "Firefox");
+	assert_text(s->dims[DIM_OS], "Linux");
+	assert_text(s->dims[DIM_DEVICE], "Desktop");
+	assert_text(s->dims[DIM_BOT], NULL);
+	assert_text(s->dims[DIM_REFERRER], "news.example");
+	assert_text(s->dims[DIM_LANGUAGE], "de");
+	assert_text(s->dims[DIM_COUNTRY], NULL);
+	assert_text(s->dims[DIM_SOURCE], "link");
+	assert_int_equal(b->tally.clicks, 1);
+	assert_int_equal(b->now_ms, NOW);
+}
+
+static void visits_alike_share_a_shape(void **state)
+{
+	(void)state;
+	click(FIREFOX, "https://a.example/1", "de");
+	click(FIREFOX, "https://a.example/2", "de-CH"); /* another text, the same host and language */
+	click(FIREFOX, "https://b.example/", "de");
+	click("curl/7.88.1", NULL, NULL);
+	click(NULL, NULL, NULL);
+	click(NULL, NULL, NULL);
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->visit_count, 6);
+	assert_int_equal(b->shape_count, 4);
+	assert_int_equal(b->visits[0].shape, b->visits[1].shape);
+	assert_int_not_equal(b->visits[0].shape, b->visits[2].shape);
+	assert_int_equal(b->visits[4].shape, b->visits[5].shape);
+	assert_int_equal(b->visits[0].agent, b->visits[2].agent);
+	assert_int_not_equal(b->visits[0].referrer, b->visits[1].referrer);
+	assert_text(shape_of(b, 3)->dims[DIM_BOT], "http-library");
+	assert_text(shape_of(b, 4)->dims[DIM_BOT], "no-user-agent");
+	assert_int_equal(b->visits[4].agent, SINK_NO_TEXT);
+}
+
+static void kinds_and_sources_are_kept_apart(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < EVENT_VISIT_KINDS; kind++) {
+		struct event_visit v = {.time_ms = NOW,
+		                        .link = 3,
+		                        .kind = (uint8_t)kind,
+		                        .source = kind % 2 ? EVENT_SOURCE_QR : EVENT_SOURCE_LINK,
+		                        .key = kind == EVENT_ORPHAN_ROOT ? STR("") : STR("wp-login.php")};
+		assert_true(event_writer_visit(w, &v, &nobody));
+	}
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->visit_count, EVENT_VISIT_KINDS);
+	assert_int_equal(b->shape_count, EVENT_VISIT_KINDS);
+	for (size_t i = 0; i < b->visit_count; i++) {
+		bool orphan = visit_is_orphan((enum visit_kind)i);
+		assert_int_equal(shape_of(b, i)->kind, i);
+		assert_text(shape_of(b, i)->dims[DIM_SOURCE], i % 2 ? "qr" : "link");
+		assert_int_equal(b->visits[i].link, orphan ? 0 : 3);
+		assert_text(text_of(b, b->visits[i].path), i == VISIT_UNKNOWN ? "wp-login.php" : NULL);
+	}
+	assert_int_equal(b->tally.clicks, 3);
+	assert_int_equal(b->tally.orphans, 2);
+}
+
+static void visit_from(const char *country, unsigned len, const uint8_t *address)
+{
+	struct event_visit v = {.time_ms = NOW, .link = 1, .address_len = (uint8_t)len};
+	memcpy(v.country, country, 2);
+	memcpy(v.address, address, len);
+	assert_true(event_writer_visit(w, &v, &nobody));
+}
+
+static void a_country_comes_from_the_header_or_else_from_the_address(void **state)
+{
+	(void)state;
+	static const uint8_t munich[] = {192, 0, 2}, nowhere[] = {10, 0, 0},
+	                     paris[] = {0x20, 1, 0xd, 0xb8, 0, 1};
+	char path[TEMP_PATH_BYTES], command[TEMP_PATH_BYTES + 64];
+	temp_path(&dir, "city.mmdb", path);
+	snprintf(command, sizeof(command), "python3 tests/support/mmdb.py city '%s'", path);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(places_open(path, &config.places, NULL), 0);
+	visit_from("AT", 3, munich);
+	visit_from("\0\0", 3, munich);
+	visit_from("XX", 6, paris); /* the proxy does not know */
+	visit_from("de", 3, munich);
+	visit_from("\0\0", 3, nowhere);
+	visit_from("US", 0, nowhere);
+	visit_from("\0\0", 3, munich);
+	const struct sink_batch *b = feed(0);
+	static const char *const countries[] = {"AT", "DE", "FR", "DE", NULL, "US", "DE"};
+	static const char *const places[] = {
+	    "Bavaria\nMunich", "Bavaria\nMunich", "Île-de-France\nParis", "Bavaria\nMunich", NULL, NULL,
+	    "Bavaria\nMunich"};
+	assert_int_equal(b->visit_count, ARRAY_LEN(countries));
+	for (size_t i = 0; i < ARRAY_LEN(countries); i++) {
+		assert_text(shape_of(b, i)->dims[DIM_COUNTRY], countries[i]);
+		assert_text(text_of(b, b->visits[i].place), places[i]);
+	}
+	assert_int_equal(b->visits[2].address_len, 6);
+	assert_memory_equal(b->visits[2].address, paris, 6);
+}
+
+static void the_same_id_counts_once(void **state)
+{
+	(void)state;
+	impression("a", "u", "ad", NOW);
+	impression("a", "other", "other", NOW + 1);
+	impression("b", "u", "ad", NOW);
+	impression("a", "u", "ad", NOW);
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->impression_count, 2);
+	assert_int_equal(b->tally.impressions, 4);
+	assert_int_equal(b->tally.duplicates, 2);
+	assert_text(b->impressions[0].id, "a");
+	assert_text(b->impressions[0].user, "u");
+	assert_text(b->impressions[0].ad, "ad");
+	assert_int_equal(b->impressions[0].time_ms, NOW);
+	assert_int_equal(b->impressions[0].received_ms, NOW);
+	assert_text(b->impressions[1].id, "b");
+	uint8_t print[SINK_FINGERPRINT_BYTES];
+	memcpy(print, b->impressions[0].fingerprint, sizeof(print));
+	b = feed(0); /* another batch: the sink must know them again */
+	assert_int_equal(b->impression_count, 2);
+	assert_memory_equal(print, b->impressions[0].fingerprint, sizeof(print));
+	assert_memory_not_equal(print, b->impressions[1].fingerprint, sizeof(print));
+}
+
+static void the_same_tuple_counts_once(void **state)
+{
+	(void)state;
+	config.dedup_key = DEDUP_TUPLE;
+	impression("a", "u", "ad", NOW);
+	impression("a", "u", "ad", NOW);
+	impression("a", "u", "ad", NOW + 1);
+	impression("a", "u", "da", NOW);
+	impression("a", "ua", "d", NOW); /* the same letters in a row */
+	impression("au", "a", "d", NOW);
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->impression_count, 5);
+	assert_int_equal(b->tally.duplicates, 1);
+}
+
+static void the_longest_texts_fit(void **state)
+{
+	(void)state;
+	static char text[EVENT_FIELD_BYTES_MAX];
+	memset(text, 'x', sizeof(text));
+	const struct str field = str_n(text, sizeof(text));
+	config.dedup_key = DEDUP_TUPLE;
+	assert_true(event_writer_impression(w, &(struct event_impression){NOW, NOW, field, field, field}));
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->impression_count, 1);
+	assert_int_equal(b->impressions[0].ad.len, EVENT_FIELD_BYTES_MAX);
+}
+
+static unsigned letters_saying(const char *reason)
+{
+	struct buf CLEANUP(buf_release) text = {0};
+	char path[TEMP_PATH_BYTES];
+	temp_path(&dir, "dead-letters.ndjson", path);
+	assert_int_equal(file_read(path, 1 << 20, &text, NULL), 0);
+	buf_char(&text, '\0');
+	unsigned n = 0;
+	for (const char *at = text.data; (at = strstr(at, reason)); at++)
+		n++;
+	return n;
+}
+
+static void unusable_visits_go_to_the_dead_letters(void **state)
+{
+	(void)state;
+	struct event_visit bad[] = {
+	    {.time_ms = 0, .link = 1},
+	    {.time_ms = TIME_TOO_FAR, .link = 1},
+	    {.time_ms = NOW, .link = 0},
+	    {.time_ms = NOW, .link = 1, .address_len = 4},
+	    {.time_ms = -1000, .kind = EVENT_ORPHAN_KEY, .key = STR("k")},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		int64_t time_ms = bad[i].time_ms;
+		assert_true(event_writer_visit(w, &bad[i], &nobody));
+		assert_int_equal(bad[i].time_ms, time_ms);
+	}
+	click(FIREFOX, NULL, NULL);
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->visit_count, 1);
+	assert_int_equal(b->tally.clicks, 5);
+	assert_int_equal(b->tally.orphans, 1);
+	assert_int_equal(b->tally.unusable_clicks, 4);
+	assert_int_equal(letters_saying("its time is out of range"), 3);
+	assert_int_equal(letters_saying("it names no link"), 1);
+	assert_int_equal(letters_saying("neither of IPv4 nor of IPv6"), 1);
+}
+
+static void unusable_impressions_go_to_the_dead_letters(void **state)
+{
+	(void)state;
+	impression("", "u", "ad", NOW);
+	impression("a", "", "ad", NOW);
+	impression("a", "u", "", NOW);
+	impression("a", "u", "ad", 0);
+	impression("a", "u", "ad", TIME_TOO_FAR);
+	impression("a", "u", "ad", TIME_TOO_FAR - 1);
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->impression_count, 1); /* an unusable one does not make it a duplicate */
+	assert_int_equal(b->tally.impressions, 6);
+	assert_int_equal(b->tally.unusable_impressions, 5);
+	assert_int_equal(b->tally.duplicates, 0);
+	assert_int_equal(letters_saying("it lacks its id, userId or adId"), 3);
+	assert_int_equal(letters_saying("its time is out of range"), 2);
+}
+
+/* The bounds of the log allow three texts together to be long; one alone must not be. */
+static void an_impression_with_one_text_too_long_is_unusable(void **state)
+{
+	(void)state;
+	static char text[2 * EVENT_FIELD_BYTES_MAX];
+	struct event ev = {.kind = EVENT_IMPRESSION};
+	struct event_reader r = {.fd = -1};
+	struct batch_segment *strings = batch_segment_new();
+	memset(text, 'x', sizeof(text));
+	ev.impression = (struct event_impression){NOW, NOW, STR("a"), STR("b"), str_n(text, sizeof(text))};
+	assert_int_equal(batch_new(&config, &batch), 0);
+	batch_begin(batch, NOW);
+	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(batch_result(batch)->impression_count, 0);
+	assert_int_equal(batch_result(batch)->tally.unusable_impressions, 1);
+	assert_int_equal(letters_saying("one of its texts is too long"), 1);
+	batch_segment_free(strings);
+}
+
+static void tallies_are_added_up(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		event_writer_rejected(w, 5);
+		assert_int_equal(event_writer_flush(w, NOW), 0);
+	}
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->tally.rejected, 15);
+	assert_int_equal(b->tally.dropped_clicks, 0);
+	assert_int_equal(b->visit_count + b->impression_count, 0);
+}
+
+static void strings_from_before_the_reader_began_are_fetched(void **state)
+{
+	(void)state;
+	click(FIREFOX, "https://a.example/", "de");
+	assert_int_equal(event_writer_flush(w, NOW), 0);
+	uint64_t from = EVENT_HEADER_BYTES + event_writer_written(w);
+	click(FIREFOX, "https://a.example/", "de");
+	const struct sink_batch *b = feed(from);
+	assert_int_equal(b->visit_count, 1);
+	assert_text(shape_of(b, 0)->dims[DIM_BROWSER], "Firefox");
+	assert_text(shape_of(b, 0)->dims[DIM_REFERRER], "a.example");
+	assert_text(shape_of(b, 0)->dims[DIM_LANGUAGE], "de");
+	assert_text(text_of(b, b->visits[0].agent), FIREFOX);
+}
+
+static void a_mention_that_leads_nowhere_reads_as_none(void **state)
+{
+	(void)state;
+	click(FIREFOX, NULL, NULL);
+	feed(0);
+	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
+	struct event ev = {.kind = EVENT_VISIT};
+	ev.visit = (struct event_visit){
+	    .time_ms = NOW, .link = 1, .agent = 65, .referrer = 1 << 30, .key = STR("")};
+	struct batch_segment *strings = batch_segment_new();
+	assert_int_equal(event_reader_open(&r, dir.path, event_segment(1, 0, 0), 0, NULL), 0);
+	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	const struct sink_batch *b = batch_result(batch);
+	assert_int_equal(b->visit_count, 2);
+	assert_text(shape_of(b, 1)->dims[DIM_BOT], "no-user-agent");
+	assert_int_equal(b->visits[1].referrer, SINK_NO_TEXT);
+	batch_segment_free(strings);
+}
+
+/* So many strings that the words are forgotten between two batches, while the segment is read on. */
+static void forgotten_words_are_found_again(void **state)
+{
+	(void)state;
+	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
+	struct batch_segment *strings = batch_segment_new();
+	struct event ev, visit = {0};
+	click(FIREFOX, "https://a.example/", "de");
+	assert_int_equal(event_writer_flush(w, NOW), 0);
+	assert_int_equal(batch_new(&config, &batch), 0);
+	batch_begin(batch, NOW);
+	assert_int_equal(event_reader_open(&r, dir.path, event_segment(1, 0, 0), 0, NULL), 0);
+	while (event_reader_next(&r, EVENT_HEADER_BYTES + event_writer_written(w), &ev) == 1) {
+		assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+		visit = ev.kind == EVENT_VISIT ? ev : visit;
+	}
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; !batch_is_full(batch); i++) {
+			char text[32];
+			int len = snprintf(text, sizeof(text), "text %u of %d", i, round);
+			ev = (struct event){.kind = EVENT_STRING, .position = 1 << 20 | i};
+			ev.string = str_n(text, (size_t)len);
+			assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+			assert_true(i < WORDS_MAX);
+		}
+		batch_begin(batch, NOW);
+		assert_false(batch_is_full(batch));
+		assert_int_equal(batch_add(batch, &r, strings, &visit), 0);
+		const struct sink_batch *b = batch_result(batch);
+		assert_int_equal(b->visit_count, 1);
+		assert_int_equal(b->shape_count, 1);
+		assert_text(shape_of(b, 0)->dims[DIM_BROWSER], "Firefox");
+		assert_text(shape_of(b, 0)->dims[DIM_REFERRER], "a.example");
+		assert_text(shape_of(b, 0)->dims[DIM_LANGUAGE], "de");
+		assert_text(text_of(b, b->visits[0].referrer), "https://a.example/");
+	}
+	batch_segment_free(strings);
+}
+
+static void a_batch_is_full_at_its_bound(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < EVENTS_MAX; i++) {
+		char id[16];
+		snprintf(id, sizeof(id), "%u", i);
+		impression(id, "u", "ad", NOW);
+		click(FIREFOX, NULL, NULL);
+	}
+	const struct sink_batch *b = feed(0);
+	assert_true(batch_is_full(batch));
+	assert_int_equal(b->visit_count + b->impression_count, EVENTS_MAX);
+}
+
+static void the_first_visits_are_news_with_their_keys(void **state)
+{
+	(void)state;
+	size_t count;
+	impression("a", "u", "ad", NOW);
+	for (unsigned i = 0; i < BATCH_RECENT_MAX + 10; i++) {
+		char key[16];
+		struct event_visit v = {.time_ms = NOW, .link = 1};
+		v.key = str_n(key, (size_t)snprintf(key, sizeof(key), "key%u", i));
+		assert_true(event_writer_visit(w, &v, &nobody));
+	}
+	const struct sink_batch *b = feed(0);
+	const struct stats_recent *recent = batch_recent(batch, &count);
+	assert_int_equal(count, BATCH_RECENT_MAX);
+	for (size_t i = 0; i < count; i++) {
+		char want[32];
+		snprintf(want, sizeof(want), "key%zu", i);
+		assert_int_equal(recent[i].visit, i);
+		assert_text(str_n(recent[i].key, recent[i].key_len), want);
+	}
+	assert_int_equal(b->visit_count, BATCH_RECENT_MAX + 10);
+	batch_begin(batch, NOW);
+	batch_recent(batch, &count);
+	assert_int_equal(count, 0);
+	assert_int_equal(batch_result(batch)->visit_count, 0);
+	assert_int_equal(batch_result(batch)->tally.clicks, 0);
+}
+
+#define WITH_LOG(test) cmocka_unit_test_setup_teardown(test, make, release)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    WITH_LOG(a_click_is_enriched),
+	    WITH_LOG(visits_alike_share_a_shape),
+	    WITH_LOG(kinds_and_sources_are_kept_apart),
+	    WITH_LOG(a_country_comes_from_the_header_or_else_from_the_address),
+	    WITH_LOG(the_same_id_counts_once),
+	    WITH_LOG(the_same_tuple_counts_once),
+	    WITH_LOG(the_longest_texts_fit),
+	    WITH_LOG(unusable_visits_go_to_the_dead_letters),
+	    WITH_LOG(unusable_impressions_go_to_the_dead_letters),
+	    WITH_LOG(an_impression_with_one_text_too_long_is_unusable),
+	    WITH_LOG(tallies_are_added_up),
+	    WITH_LOG(strings_from_before_the_reader_began_are_fetched),
+	    WITH_LOG(a_mention_that_leads_nowhere_reads_as_none),
+	    WITH_LOG(forgotten_words_are_found_again),
+	    WITH_LOG(a_batch_is_full_at_its_bound),
+	    WITH_LOG(the_first_visits_are_news_with_their_keys),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
