@@ -90,6 +90,7 @@ int cmd_serve(int argc, char **argv)
 	sigaddset(&signals, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a write that fails, like a full disk */
 
 	int r = log_start(&s->settings.log, &e);
 	if (r == 0)

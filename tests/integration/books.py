@@ -1,6 +1,7 @@
 """Clicks and impressions as the server counts them, and as the ledgers of the load client do."""
 import collections
 import json
+import sqlite3
 
 from harness import until
 
@@ -63,6 +64,21 @@ def post_events(server, events):
     response = server.post("/event", key=None, data=body.encode(), headers={"Content-Type": "application/x-ndjson"})
     assert response.status_code == 200, response.text
     assert response.json() == {"accepted": len(events), "rejected": []}
+
+
+class Stuck:
+    """While this lasts, the sink cannot write: somebody else holds its lock."""
+
+    def __init__(self, server):
+        self.database = sqlite3.connect(server.data / "stats.db", isolation_level=None, timeout=60)
+
+    def __enter__(self):
+        self.database.execute("BEGIN IMMEDIATE")
+        return self
+
+    def __exit__(self, *_):
+        self.database.execute("ROLLBACK")
+        self.database.close()
 
 
 # What the load client has seen

@@ -1,0 +1,68 @@
+"""The books balance at every moment, not only when all is quiet."""
+import time
+
+import pytest
+
+from books import books, settled
+from harness import assert_problem, hammer_end, hammer_start, scaled
+
+GROWING = ("redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_rollups", "impressions_accepted",
+           "impressions_consumed", "impressions_counted", "orphans_logged", "orphans_in_rollups", "duplicates", "rejected",
+           "dropped")
+
+
+def watch(server, loads):
+    """Looks at the books for as long as the loads go on; how often it did."""
+    before, looks = books(server), 0
+    while any(load.poll() is None for load in loads):
+        now = books(server, deep=looks % 10 == 9)
+        assert now["difference"] == 0, now
+        assert all(now[name] >= before[name] for name in GROWING), (before, now)
+        assert now["clicks_consumed"] <= now["clicks_logged"] == now["redirects_served"]
+        assert now["clicks_pending"] == now["clicks_logged"] - now["clicks_consumed"]
+        assert now["impressions_counted"] + now["duplicates"] == now["impressions_consumed"] <= now["impressions_accepted"]
+        before, looks = now, looks + 1
+    return looks
+
+
+def test_the_books_balance_at_every_moment_of_a_load(serve, tmp_path):
+    server = serve("--workers", "2", "--worker-interval-ms", "5")
+    keys = tmp_path / "keys"
+    keys.write_text("".join(server.create(f"https://example.com/{n}")["key"] + "\n" for n in range(20)))
+    loads = [hammer_start("redirect", port=server.port, keys=keys, connections=8, pipeline=4, browsers=1, seconds=2),
+             hammer_start("events", port=server.port, ledger=tmp_path / "one", prefix="same", connections=4, seconds=2),
+             hammer_start("events", port=server.port, ledger=tmp_path / "two", prefix="same", connections=2, seconds=2)]
+    looks = watch(server, loads)
+    redirects, one, two = [hammer_end(load) for load in loads]
+    now = settled(server)
+    assert looks > scaled(100)
+    assert now["clicks_in_rollups"] == redirects["answered"]
+    assert now["impressions_accepted"] == one["acknowledged"] + two["acknowledged"]
+    assert now["duplicates"] == min(one["acknowledged"], two["acknowledged"]), "both sent the same ids"
+
+
+def test_the_books_go_on_where_they_were_after_a_stop(server):
+    server.create(alias="here")
+    for _ in range(7):
+        server.target("here")
+        server.target("nowhere")
+    event = {"id": "e", "ts": int(time.time()), "userId": "u", "adId": "a"}
+    assert server.post("/event", json=[event, event, {}], key=None).status_code == 200
+    before = settled(server)
+    assert (before["redirects_served"], before["orphans_logged"], before["rejected"]) == (7, 7, 1)
+    for _ in range(2):
+        server.restart()
+        assert settled(server) == before
+    server.target("here")
+    assert settled(server)["redirects_served"] == 8
+
+
+@pytest.mark.parametrize("deep", ["", "?deep=false", "?deep=yes", "?shallow=true"])
+def test_rows_are_counted_on_request_only(server, deep):
+    assert "visit_rows" not in server.get(f"/api/v1/reconcile{deep}").json()
+
+
+def test_the_books_are_for_admins(server):
+    assert_problem(server.client(server.make_key()["key"]).get("/api/v1/reconcile"), 403)
+    assert_problem(server.get("/api/v1/reconcile", key=None), 401)
+    assert_problem(server.post("/api/v1/reconcile"), 405)

@@ -1,0 +1,311 @@
+"""Damage to the event log is found and named, and never crosses into the books; `curt stats` in the terminal."""
+import json
+import random
+import re
+import time
+
+import pytest
+
+from books import Stuck, link_stats, settled, window
+from harness import curt, hammer, scaled
+
+KEYS = 5
+
+
+class Frozen:
+    """A data folder whose log holds events that were never counted: the server was killed while its sink was stuck."""
+
+    def __init__(self, server, folder, events=300):
+        self.server = server
+        self.keys = [server.create(f"https://example.com/{n}")["key"] for n in range(KEYS)]
+        settled(server)
+        with Stuck(server):
+            for number in range(events):
+                self.one(number)
+            server.kill()
+        self.log = max((server.data / "events").glob("*.log"), key=lambda path: path.stat().st_size)
+        self.whole = self.log.read_bytes()
+
+    def one(self, number):
+        if number % 3 == 2:
+            body = {"id": f"i-{number}", "ts": int(time.time() * 1000), "userId": "u", "adId": "ad"}
+            assert self.server.post("/event", json=body, key=None).status_code == 204
+        else:
+            key = self.keys[number % KEYS]
+            assert self.server.get(f"/{key}", key=None, headers={"User-Agent": f"agent {number % 7}"}).status_code == 302
+
+    def records(self, data=None):
+        """(position, length, kind) of each record, as docs/eventlog-format.md has it."""
+        data, at = data or self.whole, 64
+        while at < len(data):
+            length = int.from_bytes(data[at + 4:at + 6], "little")
+            yield at, length, data[at + 6]
+            at += length
+
+    def counts_before(self, place):
+        """Clicks and impressions whose records end before the place."""
+        kinds = [kind for at, length, kind in self.records() if at + length <= place]
+        return kinds.count(2), kinds.count(3)
+
+    def begin_of(self, place):
+        """Where the record at that place begins."""
+        return max(at for at, _, _ in self.records() if at <= place)
+
+    def verify(self):
+        done = self.server.curt("verify")
+        said = re.search(rf"^{re.escape(str(self.log))}: (.*)$", done.stdout, re.MULTILINE)
+        return done.returncode, said[1] if said else "", done.stdout
+
+
+@pytest.fixture
+def frozen(serve, tmp_path):
+    return Frozen(serve("--workers", "1", "--worker-interval-ms", "5"), tmp_path)
+
+
+def test_a_log_that_a_killed_server_left_is_sound(frozen):
+    status, said, everything = frozen.verify()
+    assert (status, everything.splitlines()[-1]) == (0, "everything is sound")
+    assert said.startswith("200 clicks, 0 orphan visits, 100 impressions; not closed")
+
+
+def test_verify_changes_nothing(frozen):
+    before = {path: path.read_bytes() for path in (frozen.server.data / "events").iterdir()}
+    frozen.verify()
+    assert {path: path.read_bytes() for path in (frozen.server.data / "events").iterdir()} == before
+
+
+def test_verify_works_beside_a_running_server(server):
+    server.create(alias="here")
+    for _ in range(10):
+        server.target("here")
+    done = server.curt("verify")
+    assert done.returncode == 0 and "being written" in done.stdout and done.stdout.endswith("everything is sound\n")
+    assert server.target("here")
+
+
+def test_verify_says_what_is_not_there(tmp_path, server):
+    done = curt("verify", "--data", tmp_path / "none")
+    assert done.returncode == 1 and "no data folder" in done.stderr
+    server.stop()
+    done = server.curt("verify")
+    assert done.returncode == 0 and "nothing waits" in done.stdout
+
+
+def flip(data, place, chance):
+    return data[:place] + bytes([data[place] ^ (1 << chance.randrange(8))]) + data[place + 1:]
+
+
+def serve_damaged(frozen, place):
+    """The server starts on what is left and serves; it counts what stands before the place, and nothing behind it."""
+    server = frozen.server.start()
+    assert server.target(frozen.keys[0])
+    now = settled(server)
+    clicks, impressions = frozen.counts_before(place)
+    assert now["clicks_in_rollups"] == clicks + 1
+    assert window(server).get("ad", 0) == impressions == now["impressions_counted"]
+    assert sum(link_stats(server, key)["clicks"] for key in frozen.keys) == clicks + 1
+    server.stop()
+
+
+@pytest.mark.parametrize("seed", range(2 + scaled(6)))
+def test_a_flipped_bit_is_named_and_nothing_behind_it_counts(frozen, seed):
+    chance = random.Random(seed)
+    last = max(at for at, _, _ in frozen.records())
+    place = chance.randrange(64, last)
+    damaged = flip(frozen.whole, place, chance)
+    frozen.log.write_bytes(damaged)
+    status, said, everything = frozen.verify()
+    assert status == 1 and everything.splitlines()[-1] == "1 damaged"
+    assert f"DAMAGED at byte {frozen.begin_of(place)}:" in said, said
+    serve_damaged(frozen, place)
+    assert frozen.log.read_bytes() == damaged, "it stays as it is, for people to look at"
+    assert frozen.verify()[0] == 1
+
+
+@pytest.mark.parametrize("seed", range(1 + scaled(3)))
+def test_bytes_that_are_missing_in_the_middle_are_named_and_nothing_behind_them_counts(frozen, seed):
+    """Records know their place, so none behind the gap is valid: that is what a torn last write looks like, too."""
+    chance = random.Random(seed)
+    place = chance.randrange(64, max(at for at, _, _ in frozen.records()))
+    damaged = frozen.whole[:place] + frozen.whole[place + chance.randrange(1, 100):]
+    frozen.log.write_bytes(damaged)
+    where = next(at for at, (a, b) in enumerate(zip(frozen.whole, damaged)) if a != b)
+    _, said, _ = frozen.verify()
+    assert f" at byte {frozen.begin_of(where)}:" in said, said
+    serve_damaged(frozen, where)
+
+
+def test_bytes_that_are_missing_before_the_end_of_a_closed_segment_are_damage(serve, tmp_path):
+    server = serve("--workers", "1", "--events-segment-bytes", "64k")
+    server.create(alias="here")
+    keys = tmp_path / "keys"
+    keys.write_text("here\n")
+    hammer("redirect", port=server.port, keys=keys, connections=4, count=3000)
+    settled(server)
+    server.stop()
+    first = min((server.data / "events").glob("*.log"))
+    whole = first.read_bytes()
+    first.write_bytes(whole[:1000] + whole[1003:])
+    done = server.curt("verify")
+    assert done.returncode == 1
+    place = re.search(rf"{first.name}: .*DAMAGED at byte (\d+):", done.stdout)
+    assert 1000 - 200 < int(place[1]) <= 1000
+    server.start()
+    assert settled(server)["clicks_in_rollups"] == 3000, "it was read before it was damaged"
+
+
+@pytest.mark.parametrize("seed", range(1 + scaled(3)))
+def test_zeroed_bytes_are_named(frozen, seed):
+    chance = random.Random(seed)
+    places = [at for at, _, _ in frozen.records()]
+    place = chance.choice(places[:-10]) + chance.randrange(0, 8)
+    damaged = frozen.whole[:place] + bytes(64) + frozen.whole[place + 64:]
+    frozen.log.write_bytes(damaged)
+    where = next(at for at, (a, b) in enumerate(zip(frozen.whole, damaged)) if a != b)
+    status, said, _ = frozen.verify()
+    assert status == 1 and f"DAMAGED at byte {frozen.begin_of(where)}:" in said, said
+    serve_damaged(frozen, where)
+
+
+@pytest.mark.parametrize("seed", range(1 + scaled(3)))
+def test_a_log_that_was_cut_off_counts_up_to_there(frozen, seed):
+    """A torn last write looks the same: nobody was told about it, so it is no damage."""
+    place = random.Random(seed).randrange(64, len(frozen.whole))
+    frozen.log.write_bytes(frozen.whole[:place])
+    status, said, _ = frozen.verify()
+    at_a_border = place in [at for at, _, _ in frozen.records()]
+    assert status == 0 and (("not closed" if at_a_border else f"torn at byte {frozen.begin_of(place)}:") in said), said
+    serve_damaged(frozen, place)
+    status, said, _ = frozen.verify()
+    assert status == 0 and "whole (closed by recovery)" in said, said
+
+
+@pytest.mark.parametrize("place", [0, 8, 12, 16, 24, 63])
+def test_a_damaged_header_loses_the_segment_and_says_so(frozen, place):
+    frozen.log.write_bytes(flip(frozen.whole, place, random.Random(place)))
+    status, said, _ = frozen.verify()
+    assert status == 1 and "DAMAGED at byte 0: its header is not valid" in said
+    serve_damaged(frozen, 64)
+
+
+def test_a_record_that_was_copied_is_not_counted_again(frozen):
+    at, length, _ = [record for record in frozen.records() if record[2] == 2][-1]
+    frozen.log.write_bytes(frozen.whole + frozen.whole[at:at + length])
+    status, said, _ = frozen.verify()
+    assert status == 0 and f"torn at byte {len(frozen.whole)}:" in said, said
+    serve_damaged(frozen, len(frozen.whole))
+
+
+def test_a_segment_under_another_name_is_not_counted(frozen):
+    other = frozen.log.with_name(frozen.log.name.replace("-000000.log", "-000001.log"))
+    other.write_bytes(frozen.whole)
+    assert frozen.verify()[0] == 1
+    serve_damaged(frozen, len(frozen.whole))
+
+
+def test_nonsense_in_the_folder_is_left_alone(frozen):
+    folder = frozen.server.data / "events"
+    (folder / "notes.txt").write_text("mine")
+    (folder / "00000001-00-zzzzzz.log").write_bytes(b"junk")
+    serve_damaged(frozen, len(frozen.whole))
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_damage_to_a_database_is_found(server, tmp_path):
+    server.create(alias="here")
+    keys = tmp_path / "keys"
+    keys.write_text("here\n")
+    hammer("redirect", port=server.port, keys=keys, connections=4, count=scaled(20_000) + 2000)
+    settled(server)
+    server.stop()
+    assert server.curt("verify").returncode == 0
+    data = bytearray((server.data / "stats.db").read_bytes())
+    for at in range(4096 * 2, len(data), 4096):
+        data[at:at + 64] = b"\xff" * 64
+    (server.data / "stats.db").write_bytes(data)
+    done = server.curt("verify")
+    assert done.returncode == 1 and "stats.db: DAMAGED" in done.stdout
+    assert "links.db: whole" in done.stdout
+
+
+# curt stats
+
+@pytest.fixture(params=["through the server", "straight"])
+def told(request, server):
+    """told(*args): what `curt stats` says, with a server and without."""
+    server.create(alias="here", tags=["spring"])
+    for number in range(6):
+        server.get("/here", key=None, headers={"User-Agent": "curl/8.5.0", "Referer": f"https://host{number % 2}.example/"})
+    server.head("/here", key=None)
+    server.get("/nowhere", key=None)
+    body = [{"id": f"i-{n}", "ts": int(time.time() * 1000), "userId": "u", "adId": "spring"} for n in range(12)]
+    assert server.post("/event", json=body, key=None).status_code == 200
+    settled(server)
+    if request.param == "straight":
+        server.kill()
+
+    def ask(*args):
+        return server.curt("stats", *args)
+    return ask
+
+
+def test_stats_of_a_link_are_a_table_and_bars(told):
+    done = told("here")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^link +here$", done.stdout, re.MULTILINE)
+    assert re.search(r"^clicks +6, of them 6 by bots$", done.stdout, re.MULTILINE)
+    assert re.search(r"^visitors +about 1$", done.stdout, re.MULTILINE)
+    assert re.search(r"^not counted +1 HEAD, 0 prefetch$", done.stdout, re.MULTILINE)
+    assert re.search(r"^clicks by day\n  \d{4}-\d\d-\d\d +6  █{40}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^referrer\n  host0.example +3  50.0 %  █{20}\n  host1.example +3  50.0 %  █{20}$", done.stdout,
+                     re.MULTILINE), done.stdout
+
+
+def test_stats_of_everything_tell_links_and_ads(told):
+    done = told()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^clicks +6, of them 6 by bots$", done.stdout, re.MULTILINE)
+    assert re.search(r"^orphan visits +1 at unknown keys, 0 at the root$", done.stdout, re.MULTILINE)
+    assert re.search(r"^impressions +12$", done.stdout, re.MULTILINE)
+    assert re.search(r"^links\n  http://\S+/here +6$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  spring +12 +6 +50.00 %$", done.stdout, re.MULTILINE)
+
+
+def test_stats_as_json_are_what_the_api_says(told):
+    answer = json.loads(told("here", "--json").stdout)
+    assert (answer["key"], answer["clicks"], answer["heads"]) == ("here", 6, 1)
+    assert json.loads(told("--json").stdout)["top_ads"][0]["click_through"] == 0.5
+
+
+def test_options_of_stats_choose(told):
+    assert json.loads(told("here", "--json", "--where", "referrer=host1.example").stdout)["clicks"] == 3
+    assert json.loads(told("here", "--json", "--bots", "exclude").stdout)["clicks"] == 0
+    assert json.loads(told("here", "--json", "--where", "source=qr", "--where", "os=Other").stdout)["clicks"] == 0
+    assert len(json.loads(told("here", "--json", "--limit", "1").stdout)["by"]["referrer"]) == 1
+    answer = json.loads(told("here", "--json", "--step", "hour", "--from", "2026-01-01", "--to", "2026-01-02").stdout)
+    assert (answer["step"], len(answer["series"]), answer["clicks"]) == ("hour", 24, 0)
+
+
+WRONG = [
+    (["nowhere"], "no link"), (["here", "--bots", "some"], "'bots'"), (["here", "--where", "browser"], "NAME=VALUE"),
+    (["here", "--step", "eon"], "eon"), (["here", "--from", "x"], "'from'"), (["here", "--limit", "0"], "'limit'"),
+    (["here", "--nonsense"], "nonsense"), (["here", "there"], "usage"), (["here", "--from"], "--from"),
+]
+
+
+def test_wrong_options_of_stats_end_with_a_sentence_and_status_1(told):
+    for args, word in WRONG:
+        done = told(*args)
+        assert done.returncode != 0 and done.stdout == "", args
+        assert word in done.stderr, done.stderr
+
+
+def test_stats_without_a_server_count_what_a_killed_one_left(server):
+    server.create(alias="here")
+    settled(server)
+    with Stuck(server):
+        for _ in range(20):
+            server.target("here")
+        server.kill()
+    done = server.curt("stats", "here", "--json")
+    assert json.loads(done.stdout)["clicks"] == 20
