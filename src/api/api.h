@@ -27,6 +27,8 @@ struct api {
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct offload *writer;  /* changes; one thread, so one group commit at a time */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
+	struct offload *checker; /* readiness: one thread that waits for nobody */
+	_Atomic bool stopping;   /* questions that still wait are not answered */
 	struct event_log *event_log;
 	struct sink *sink;
 	struct stats_worker *stats;

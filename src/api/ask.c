@@ -29,12 +29,22 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
 	return j;
 }
 
-void ask_job_submit(struct ask_job *j)
+static void submit(struct ask_job *j, struct offload *pool)
 {
-	if (offload_submit(j->worker->api->askers, &j->job) < 0)
+	if (offload_submit(pool, &j->job) < 0)
 		problem_reply_store(j->conn, ERR_LIMIT);
 	else
 		http_conn_defer(j->conn);
+}
+
+void ask_job_submit(struct ask_job *j)
+{
+	submit(j, j->worker->api->askers);
+}
+
+void ask_job_submit_check(struct ask_job *j)
+{
+	submit(j, j->worker->api->checker);
 }
 
 bool ask_job_failed(struct ask_job *j)
@@ -54,10 +64,14 @@ bool ask_job_failed(struct ask_job *j)
 
 static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
 {
-	(void)ctx;
+	const struct api *api = ctx;
 	for (size_t i = 0; i < n; i++) {
 		struct ask_job *j = container_of(jobs[i], struct ask_job, job);
-		j->run(j);
+		/* A server that stops does not finish the questions that still wait. */
+		if (atomic_load_explicit(&api->stopping, memory_order_relaxed))
+			j->result = ERR_LIMIT;
+		else
+			j->run(j);
 		if (j->result == ERR_UNAVAILABLE || j->result == ERR_CORRUPT)
 			log_error("api", "a question about statistics failed: %s", err_name(j->result));
 	}

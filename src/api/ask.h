@@ -23,8 +23,10 @@ struct ask_job {
 void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct ask_job *),
                   void (*done)(struct ask_job *));
 
-/* Defers the connection and submits; when the queue is full, answers 503 instead. */
+/* Defers the connection and submits; when the queue is full, answers 503 instead. A check does not wait
+ * behind statistics. */
 void ask_job_submit(struct ask_job *j);
+void ask_job_submit_check(struct ask_job *j);
 
 /* Replies for a result below 0; false when it is 0. */
 bool ask_job_failed(struct ask_job *j);

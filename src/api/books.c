@@ -83,6 +83,7 @@ static void books_done(struct ask_job *ask)
 	    {"rejected", logged->rejected},
 	    {"dead_letters", read->unusable_clicks + read->unusable_impressions},
 	    {"dropped", logged->dropped},
+	    {"damaged_bytes", event_log_damaged_bytes(ask->worker->api->event_log)},
 	    {"difference", difference(j)},
 	    {"visit_rows", j->sink.visit_rows},
 	    {"impression_rows", j->sink.impression_rows},

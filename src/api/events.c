@@ -13,6 +13,8 @@
 enum {
 	FUTURE_MS = 3600 * 1000, /* how far clocks may be ahead of ours */
 	RETRY_SECONDS = 5,
+	EVENTS_MAX = 50000,  /* in a body: they are read on the event loop */
+	REJECTED_MAX = 1000, /* that the answer lists */
 };
 #define SECONDS_BELOW 100000000000LL /* a smaller `ts` is in seconds */
 
@@ -146,7 +148,9 @@ static int not_json(const struct json_in *in, struct err *e)
 
 static void reject(struct event_request *q, size_t index, const char *why)
 {
-	if (q->rejected++ > 0)
+	if (q->rejected++ >= REJECTED_MAX)
+		return;
+	if (q->rejected > 1)
 		buf_char(&q->errors, ',');
 	buf_printf(&q->errors, "{\"index\":%zu,\"error\":", index);
 	json_out_str(&q->errors, str_of(why));
@@ -184,6 +188,17 @@ static void take_lines(struct event_request *q, struct str body)
 		if (!json_in_at_end(&blank))
 			take_line(q, index++, line);
 	}
+}
+
+static size_t lines_in(struct str body)
+{
+	size_t count = 0;
+	while (body.ptr) {
+		struct str line = str_cut(&body, '\n');
+		struct json_in blank = json_in_begin(line);
+		count += !json_in_at_end(&blank);
+	}
+	return count;
 }
 
 static bool has_type(const struct http_request *req, struct str type)
@@ -248,9 +263,18 @@ static void answer(struct capture_wait *wait, int err)
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_printf(&body, "{\"accepted\":%llu,\"rejected\":[", (unsigned long long)q->accepted);
 	buf_str(&body, buf_view(&errors));
-	buf_str(&body, STR("]}"));
+	buf_char(&body, ']');
+	if (q->rejected > REJECTED_MAX)
+		buf_printf(&body, ",\"rejected_count\":%llu", (unsigned long long)q->rejected);
+	buf_char(&body, '}');
 	body.failed |= errors.failed;
 	api_reply_json(c, 200, &body, NULL, 0);
+}
+
+static void answer_too_many(struct http_conn *c)
+{
+	static const struct problem p = {.status = 413, .code = "too-many-events"};
+	problem_reply(c, &p, "A body may hold at most %d events; send them in several.", EVENTS_MAX);
 }
 
 static void answer_wrong(struct event_request *q, struct http_conn *c, const char *why)
@@ -285,7 +309,11 @@ static bool take_array(struct event_request *q, struct http_conn *c, struct json
 {
 	struct json_in whole = *in;
 	bool first = true;
-	if (!json_in_skip(&whole) || !json_in_at_end(&whole)) {
+	size_t count = 0;
+	json_in_enter(&whole, '[');
+	while (json_in_more(&whole, '[', &first) && json_in_skip(&whole))
+		count++;
+	if (!json_in_at_end(&whole)) {
 		struct err e;
 		if (!whole.wrong)
 			whole.wrong = "something stands behind it";
@@ -293,7 +321,12 @@ static bool take_array(struct event_request *q, struct http_conn *c, struct json
 		answer_wrong(q, c, e.text);
 		return false;
 	}
+	if (count > EVENTS_MAX) {
+		answer_too_many(c);
+		return false;
+	}
 	q->is_batch = true;
+	first = true;
 	json_in_enter(in, '[');
 	for (size_t index = 0; !q->failed && json_in_more(in, '[', &first); index++)
 		take(q, index, in);
@@ -324,6 +357,10 @@ void event_post(struct api_worker *w, struct http_conn *c, const struct http_req
 		return;
 	}
 	if (is_lines(req)) {
+		if (lines_in(req->body) > EVENTS_MAX) {
+			answer_too_many(c);
+			return;
+		}
 		q->is_batch = true;
 		take_lines(q, req->body);
 	} else if (!take_json(q, c, req->body)) {

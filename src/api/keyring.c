@@ -194,6 +194,12 @@ static const struct key_record *record_of(struct keyring *k, uint64_t id)
 	return low < s->count && s->keys[low].record.id == id ? &s->keys[low].record : NULL;
 }
 
+bool keyring_in_force(struct keyring *k, uint64_t id)
+{
+	const struct key_record *record = id != 0 ? record_of(k, id) : NULL;
+	return id == 0 || (record && record->revoked_ms == 0);
+}
+
 struct str keyring_name(struct keyring *k, uint64_t id)
 {
 	if (id == 0)

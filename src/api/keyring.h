@@ -45,6 +45,9 @@ void keyring_set_local(struct keyring *k, struct str presented);
  * turn. */
 struct str keyring_name(struct keyring *k, uint64_t id);
 
+/* Is the key still in force? Loop threads. */
+bool keyring_in_force(struct keyring *k, uint64_t id);
+
 /* A fresh key, NUL-terminated, and the digest to keep. */
 void api_key_make(char text[API_KEY_TEXT_BYTES], uint8_t digest[KEY_DIGEST_BYTES]);
 void api_key_digest(struct str text, uint8_t digest[KEY_DIGEST_BYTES]);

@@ -49,7 +49,8 @@ struct watcher {
 	struct list link;
 	struct http_conn *conn;
 	struct live *live;
-	uint64_t only; /* this link; 0: everything */
+	uint64_t only;    /* this link; 0: everything */
+	uint64_t api_key; /* by whose right */
 };
 
 int live_new(struct api *api, struct live **ret, struct err *e)
@@ -91,6 +92,25 @@ static void watcher_write(struct watcher *w, struct str text)
 	(void)http_stream_write(w->conn, text);
 }
 
+static void watcher_closed(struct http_stream_owner *owner)
+{
+	struct watcher *w = container_of(owner, struct watcher, owner);
+	list_remove(&w->link);
+	atomic_fetch_sub(&w->live->watchers, 1);
+	free(w);
+}
+
+/* A key that was revoked meanwhile sees no more. */
+static bool watcher_may_watch(struct watcher *w)
+{
+	if (keyring_in_force(w->live->api->keyring, w->api_key))
+		return true;
+	struct http_conn *conn = w->conn;
+	watcher_closed(&w->owner);
+	http_stream_end(conn);
+	return false;
+}
+
 static void chunk_deliver(const struct live_chunk *chunk, struct watcher *w)
 {
 	if (w->only == 0) {
@@ -112,7 +132,8 @@ static void chunk_open(struct mail *m)
 	for (struct list *node = head->next; node != head;) {
 		struct watcher *w = container_of(node, struct watcher, link);
 		node = node->next; /* a write may end the stream */
-		chunk_deliver(chunk, w);
+		if (watcher_may_watch(w))
+			chunk_deliver(chunk, w);
 	}
 	if (atomic_fetch_sub(&chunk->users, 1) == 1)
 		chunk_free(chunk);
@@ -126,7 +147,8 @@ static void still_here(struct timer *t)
 	for (struct list *node = head->next; node != head;) {
 		struct watcher *w = container_of(node, struct watcher, link);
 		node = node->next;
-		watcher_write(w, STR(": still here\n\n"));
+		if (watcher_may_watch(w))
+			watcher_write(w, STR(": still here\n\n"));
 	}
 	if (!list_empty(head))
 		timer_set(loop_timers(worker->loop), t, loop_mono_ms(worker->loop) + STILL_HERE_MS);
@@ -136,14 +158,6 @@ void live_worker_init(struct api_worker *w)
 {
 	list_init(&w->watchers);
 	timer_init(&w->watchers_timer, still_here);
-}
-
-static void watcher_closed(struct http_stream_owner *owner)
-{
-	struct watcher *w = container_of(owner, struct watcher, owner);
-	list_remove(&w->link);
-	atomic_fetch_sub(&w->live->watchers, 1);
-	free(w);
 }
 
 /* Publishing, on the stats worker's thread */
@@ -249,7 +263,7 @@ static const struct http_response live_head = {
     .field_count = ARRAY_LEN(live_fields),
 };
 
-static void watch(struct api_worker *w, struct http_conn *c, uint64_t only)
+static void watch(struct api_worker *w, struct http_conn *c, uint64_t api_key, uint64_t only)
 {
 	struct live *live = w->api->live;
 	struct watcher *watcher = calloc(1, sizeof(*watcher));
@@ -265,7 +279,8 @@ static void watch(struct api_worker *w, struct http_conn *c, uint64_t only)
 		              LIVE_WATCHERS_MAX);
 		return;
 	}
-	*watcher = (struct watcher){.owner.closed = watcher_closed, .conn = c, .live = live, .only = only};
+	*watcher = (struct watcher){
+	    .owner.closed = watcher_closed, .conn = c, .live = live, .only = only, .api_key = api_key};
 	list_push(&w->watchers, &watcher->link);
 	if (!w->watchers_timer.armed)
 		timer_set(loop_timers(w->loop), &w->watchers_timer, loop_mono_ms(w->loop) + STILL_HERE_MS);
@@ -276,6 +291,7 @@ struct watch_job {
 	struct ask_job ask;
 	struct str key;
 	uint64_t owner;
+	uint64_t api_key;
 	bool head_only;
 	struct store_lookup read;
 };
@@ -300,7 +316,7 @@ static void watch_done(struct ask_job *ask)
 	if (j->head_only)
 		http_reply(ask->conn, &live_head);
 	else
-		watch(ask->worker, ask->conn, j->read.link.id);
+		watch(ask->worker, ask->conn, j->api_key, j->read.link.id);
 }
 
 void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -320,7 +336,7 @@ void live_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 		else if (req->method == HTTP_HEAD)
 			http_reply(c, &live_head);
 		else
-			watch(w, c, 0);
+			watch(w, c, key.id, 0);
 		return;
 	}
 	struct str name = named_take_key(w, c, wanted);
@@ -329,6 +345,7 @@ void live_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 		return;
 	j->key = name;
 	j->owner = named_sees_only(&key);
+	j->api_key = key.id;
 	j->head_only = req->method == HTTP_HEAD;
 	ask_job_submit(&j->ask);
 }

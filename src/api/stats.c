@@ -288,6 +288,7 @@ void orphans_get(struct api_worker *w, struct http_conn *c, const struct http_re
 struct window_job {
 	struct ask_job ask;
 	struct window_query query;
+	struct buf body; /* made by the pool: there may be many ads */
 };
 
 static void window_run(struct ask_job *ask)
@@ -295,23 +296,23 @@ static void window_run(struct ask_job *ask)
 	struct window_job *j = container_of(ask, struct window_job, ask);
 	struct sink *sink = ask->worker->api->sink;
 	ask->result = sink->ops->window(sink, &j->query);
+	if (ask->result < 0)
+		return;
+	buf_char(&j->body, '{');
+	for (size_t i = 0; i < j->query.count; i++) {
+		if (i > 0)
+			buf_char(&j->body, ',');
+		json_out_str(&j->body, j->query.ads[i].ad);
+		buf_printf(&j->body, ":%llu", (unsigned long long)j->query.ads[i].count);
+	}
+	buf_char(&j->body, '}');
 }
 
 static void window_done(struct ask_job *ask)
 {
-	struct window_job *j = container_of(ask, struct window_job, ask);
-	struct buf CLEANUP(buf_release) body = {0};
-	if (ask_job_failed(ask))
-		return;
-	buf_char(&body, '{');
-	for (size_t i = 0; i < j->query.count; i++) {
-		if (i > 0)
-			buf_char(&body, ',');
-		json_out_str(&body, j->query.ads[i].ad);
-		buf_printf(&body, ":%llu", (unsigned long long)j->query.ads[i].count);
-	}
-	buf_char(&body, '}');
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	struct buf CLEANUP(buf_release) body = container_of(ask, struct window_job, ask)->body;
+	if (!ask_job_failed(ask))
+		api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
 void window_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,

@@ -2,9 +2,10 @@
 
 #include "base/rfc3339.h"
 
-#define MINUTE_MS 60000LL
-#define HOUR_MS   (60 * MINUTE_MS)
-#define DAY_MS    (24 * HOUR_MS)
+#define MINUTE_MS   60000LL
+#define HOUR_MS     (60 * MINUTE_MS)
+#define DAY_MS      (24 * HOUR_MS)
+#define TIME_MS_MAX 253402300800000LL /* the year 10000 */
 
 static const char *const step_names[] = {"minute", "hour", "day", "week", "month"};
 static const char *const bots_names[] = {"include", "exclude", "only"};
@@ -55,7 +56,7 @@ static int time_param(struct str query, const char *name, struct arena *arena, i
 		*ret_ms = otherwise_ms;
 		return 0;
 	}
-	if (str_u64(text, &ms) && ms <= INT64_MAX / 2)
+	if (str_u64(text, &ms) && ms > 0 && ms <= TIME_MS_MAX)
 		*ret_ms = (int64_t)ms;
 	else if (!rfc3339_parse(text, ret_ms))
 		return err_set(

@@ -72,7 +72,7 @@ void readyz_get(struct api_worker *w, struct http_conn *c, const struct http_req
 	(void)req, (void)match;
 	struct readyz_job *j = ask_job_new(w, c, sizeof(*j), readyz_run, readyz_done);
 	if (j)
-		ask_job_submit(&j->ask);
+		ask_job_submit_check(&j->ask);
 }
 
 void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,

@@ -223,7 +223,11 @@ bool json_in_string(struct json_in *in, char *scratch, size_t room, struct str *
 bool json_in_name(struct json_in *in, char *scratch, size_t room, struct str *ret)
 {
 	bool whole;
-	return json_in_string(in, scratch, room, ret, &whole) && take(in, ':', "a colon was expected");
+	if (!json_in_string(in, scratch, room, ret, &whole) || !take(in, ':', "a colon was expected"))
+		return false;
+	if (!whole)
+		*ret = STR_NULL;
+	return true;
 }
 
 /* Numbers and the rest */

@@ -43,9 +43,9 @@ bool json_in_enter(struct json_in *in, char bracket);
  * `first` is the caller's, true before the first call. */
 bool json_in_more(struct json_in *in, char bracket, bool *first);
 
-/* A member's name and the colon behind it. `scratch` has room for `room` bytes; a name or string without
- * escapes is not copied but pointed at. One that is longer than `room` is not an error: its value is cut, and
- * *ret_whole is false. */
+/* A member's name and the colon behind it; one that does not fit the scratch is STR_NULL. `scratch` has room
+ * for `room` bytes; a name or string without escapes is not copied but pointed at. One that is longer than
+ * `room` is not an error: its value is cut, and *ret_whole is false. */
 bool json_in_name(struct json_in *in, char *scratch, size_t room, struct str *ret);
 bool json_in_string(struct json_in *in, char *scratch, size_t room, struct str *ret, bool *ret_whole);
 

@@ -5,9 +5,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 
 enum { FORMAT = 1 };
 
@@ -90,6 +92,16 @@ static int lock_take(const char *path, int *ret_fd, struct err *e)
 		        "--data",
 		        path);
 	return r;
+}
+
+bool folder_is_busy(const char *path)
+{
+	char *lock CLEANUP(freep) = join(path, lock_name);
+	int fd = os_sys.open(lock, O_RDONLY | O_CLOEXEC, 0);
+	bool busy = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+	if (fd >= 0)
+		os_sys.close(fd);
+	return busy;
 }
 
 int folder_open(struct folder *f, const char *path, bool create, struct err *e)

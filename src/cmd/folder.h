@@ -27,6 +27,9 @@ struct folder_server {
 int folder_open(struct folder *f, const char *path, bool create, struct err *e);
 void folder_close(struct folder *f);
 
+/* Does a process work in the folder at `path`? Changes nothing. */
+bool folder_is_busy(const char *path);
+
 /* A path inside; the caller frees it. */
 char *folder_path(const struct folder *f, const char *name);
 

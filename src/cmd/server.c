@@ -16,10 +16,14 @@ enum {
 	READ_BATCH_MAX = 64,
 	WRITE_BATCH_MAX = 512,
 	QUEUE_MAX = 16384,
+	ASK_QUEUE_MAX = 256, /* questions that wait longer than this are better asked again */
 	ID_BLOCK = 4096,
 	ID_BLOCK_PRIVATE = 16, /* a short life should not waste many ids */
 	BACKLOG = 4096,
 	ADMIN_KEY_BYTES_MIN = 8,
+	DESCRIPTORS_RESERVED = 64,           /* databases, locks, the log's next segments */
+	DESCRIPTORS_RESERVED_PER_WORKER = 8, /* its listener, loop, mailbox and segments */
+	CONNECTIONS_MIN = 16,
 };
 
 static unsigned cores_usable(void)
@@ -176,7 +180,7 @@ static int open_events(struct server *s, struct err *e)
 	if (r == 0)
 		r = books_carry(s, e);
 	if (r == 0)
-		r = salts_new(path, &s->salts, e);
+		r = salts_new(s->settings.events.address == ADDRESS_NONE ? NULL : path, &s->salts, e);
 	if (r == 0 && s->settings.serve.trusted_proxies[0])
 		r = proxies_parse(str_of(s->settings.serve.trusted_proxies), &s->proxies, e);
 	if (r == 0)
@@ -205,6 +209,7 @@ static int start_stats(struct server *s, struct err *e)
 	    .sink = s->sink,
 	    .store = s->store,
 	    .events = &s->settings.events,
+	    .seen_ms = s->settings.sink.seen_ms,
 	    .dedup_secret = secret,
 	    .publish = live_publish,
 	    .ctx = s->live,
@@ -248,22 +253,59 @@ static int start_pools(struct server *s, struct err *e)
 	    .name = "asker",
 	    .threads = ASKER_THREADS,
 	    .batch_max = 1, /* a slow question must not hold up the one behind it */
-	    .queue_max = QUEUE_MAX,
+	    .queue_max = ASK_QUEUE_MAX,
+	    .ops = &api_asker_ops,
+	    .ctx = &s->api,
+	};
+	const struct offload_config checker = {
+	    .name = "checker",
+	    .threads = 1,
+	    .batch_max = 1,
+	    .queue_max = ASK_QUEUE_MAX,
 	    .ops = &api_asker_ops,
 	    .ctx = &s->api,
 	};
 	int r = offload_new(&readers, &s->api.readers, e);
 	if (r == 0)
 		r = offload_new(&writer, &s->api.writer, e);
+	if (r == 0)
+		r = offload_new(&checker, &s->api.checker, e);
 	return r < 0 ? r : offload_new(&askers, &s->api.askers, e);
+}
+
+/* How many connections a worker may hold so that even all of them leave descriptors for the files: or a flood
+ * of idle ones would keep the event log from its next segment. */
+static uint64_t connections_affordable(uint64_t descriptors, unsigned workers)
+{
+	uint64_t reserved = DESCRIPTORS_RESERVED + (uint64_t)workers * DESCRIPTORS_RESERVED_PER_WORKER;
+	uint64_t rest = descriptors > reserved ? descriptors - reserved : 0;
+	return MAX(rest / workers, CONNECTIONS_MIN);
+}
+
+static struct http_settings bounded_http_settings(const struct server *s)
+{
+	struct http_settings http = s->settings.http;
+	struct rlimit limit;
+	if (s->is_private || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return http;
+	uint64_t affordable = connections_affordable(limit.rlim_cur, s->worker_count);
+	if (affordable < http.connections_max) {
+		log_info("cmd",
+		         "limits.connections is %ju instead of %ju for each of %u workers: the limit of open "
+		         "files is %ju (ulimit -n)",
+		         (uintmax_t)affordable, (uintmax_t)http.connections_max, s->worker_count,
+		         (uintmax_t)limit.rlim_cur);
+		http.connections_max = affordable;
+	}
+	return http;
 }
 
 static int start_workers(struct server *s, struct err *e)
 {
+	const struct http_settings http = bounded_http_settings(s);
 	int r = 0;
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
-		r = worker_new(&s->api, &s->capture_rules, i, &s->settings.http, s->listen_fds[i],
-		               &s->workers[i], e);
+		r = worker_new(&s->api, &s->capture_rules, i, &http, s->listen_fds[i], &s->workers[i], e);
 		if (r == 0)
 			s->api_workers[i] = worker_api(s->workers[i]);
 	}
@@ -319,6 +361,7 @@ int server_start(struct server *s, struct err *e)
 
 void server_stop(struct server *s)
 {
+	atomic_store(&s->api.stopping, true);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
 		worker_drain(s->workers[i], s->settings.serve.drain_ms);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
@@ -326,6 +369,7 @@ void server_stop(struct server *s)
 	offload_free(s->api.readers);
 	offload_free(s->api.writer);
 	offload_free(s->api.askers);
+	offload_free(s->api.checker);
 	stats_worker_stop(s->stats);
 	event_log_close(s->event_log);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)

@@ -16,16 +16,6 @@ static const char usage[] = "usage: curt verify [--data DIR]\n"
                             "server may be\n"
                             "running. Exit status 1 when something is damaged.\n";
 
-static bool is_running(const char *data)
-{
-	struct folder folder = {0};
-	struct err e;
-	int r = folder_open(&folder, data, false, &e);
-	if (r == 0)
-		folder_close(&folder);
-	return r == ERR_BUSY;
-}
-
 /* How many things are damaged, or an error. */
 static int verify_events(const char *data, bool running, struct err *e)
 {
@@ -81,7 +71,7 @@ static int verify(const struct args *a, const void *ctx)
 		r = cmd_fail("there is no data folder %s; name another with --data DIR", data);
 	} else {
 		int parts[3];
-		bool running = is_running(data);
+		bool running = folder_is_busy(data);
 		parts[0] = verify_events(data, running, &e);
 		parts[1] = parts[0] < 0 ? 0 : verify_file(data, settings.serve.store_url, "links.db", &e);
 		parts[2] = parts[0] < 0 || parts[1] < 0

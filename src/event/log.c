@@ -89,6 +89,11 @@ static bool segment_parse(const char *name, uint64_t *ret)
 	return strcmp(again + 2, name) == 0;
 }
 
+bool event_segment_has_next(const uint64_t *segments, size_t count, size_t i)
+{
+	return i + 1 < count && segments[i + 1] >> 24 == segments[i] >> 24;
+}
+
 static int by_number(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -104,12 +109,16 @@ int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, s
 		               "cannot read the folder %s: %s", folder, strerror(errno));
 	struct buf CLEANUP(buf_release) found = {0};
 	struct dirent *entry;
+	errno = 0;
 	while ((entry = readdir(dir))) {
 		uint64_t segment;
 		if (segment_parse(entry->d_name, &segment))
 			buf_append(&found, &segment, sizeof(segment));
 	}
+	int failed = errno; /* a part of the list would be worse than none */
 	closedir(dir);
+	if (failed)
+		return err_set(e, ERR_UNAVAILABLE, "cannot read the folder %s: %s", folder, strerror(failed));
 	*ret = arena_alloc(arena, found.len + 1);
 	if (found.failed || !*ret)
 		return err_set(e, ERR_NOMEM, "out of memory");
@@ -202,15 +211,20 @@ int event_log_remove(struct event_log *log, uint64_t segment)
 	if (found) {
 		bool done = found->fd < 0 && atomic_load_explicit(&found->finished, memory_order_acquire);
 		r = !done ? ERR_BUSY : found->damaged ? ERR_CORRUPT : 0;
-		if (r == 0)
-			list_remove(&found->link);
 	}
 	pthread_mutex_unlock(&log->lock);
 	if (r < 0)
 		return r;
+	/* Only when it is gone for good may its position be forgotten: otherwise it would be read again. */
+	struct err e;
 	segment_path(log->path, segment, path);
-	if (os_sys.unlink(path) != 0 && errno != ENOENT)
+	if ((os_sys.unlink(path) != 0 && errno != ENOENT) || dir_sync(log->path, &e) < 0) {
 		log_warn("event", "cannot remove %s: %s", path, strerror(errno));
+		return ERR_UNAVAILABLE;
+	}
+	pthread_mutex_lock(&log->lock);
+	list_remove(&found->link);
+	pthread_mutex_unlock(&log->lock);
 	free(found);
 	return 0;
 }
@@ -387,18 +401,25 @@ static int seal(const struct event_log *log, struct event_scan *scan, struct err
 	return r;
 }
 
-static void say_damage(const struct event_log *log, const struct event_scan *scan)
+static void say_damage(struct event_log *log, const struct event_scan *scan, const char *why)
 {
 	char path[SEGMENT_PATH_BYTES];
+	uint64_t valid_end = scan->header_valid ? scan->valid_end : 0;
 	segment_path(log->path, scan->segment, path);
+	log->damaged_bytes += scan->size - valid_end;
+	if (!why)
+		why = !scan->header_valid ? "its header is not valid"
+		      : scan->fault != EVENT_VALID
+		          ? event_fault_text(scan->fault)
+		          : "it ends there, though the log goes on in another segment";
 	log_error("event",
 	          "%s is damaged at byte %llu: %s; it is read up to there ('curt verify' tells more)", path,
-	          (unsigned long long)(scan->header_valid ? scan->valid_end : 0),
-	          scan->header_valid ? event_fault_text(scan->fault) : "its header is not valid");
+	          (unsigned long long)valid_end, why);
 }
 
+/* `has_next`: its writer had begun another segment, so this one was whole once. */
 static int recover_segment(struct event_log *log, const struct event_log_config *config, uint64_t segment,
-                           struct err *e)
+                           bool has_next, struct err *e)
 {
 	char path[SEGMENT_PATH_BYTES];
 	struct stat st;
@@ -406,16 +427,19 @@ static int recover_segment(struct event_log *log, const struct event_log_config 
 	uint64_t from = offset_read(config, segment);
 	segment_path(log->path, segment, path);
 	int r = event_scan(log->path, segment, from, &scan, e);
-	if (r < 0)
+	bool unreadable = r == ERR_UNAVAILABLE; /* a bad sector costs one segment, not the start */
+	if (r < 0 && !unreadable)
 		return r;
 	/* A process that stopped while it made a segment leaves a part of the header, and no record. */
-	if (scan.size <= EVENT_HEADER_BYTES) {
+	if (!unreadable && scan.size <= EVENT_HEADER_BYTES && !has_next) {
 		os_sys.unlink(path);
 		return 0;
 	}
-	bool damaged = !scan.header_valid || scan.valid_again_at != 0;
+	bool damaged = unreadable || !scan.header_valid || event_scan_is_damage(&scan) ||
+	               (has_next && !scan.ended);
+	r = 0;
 	if (damaged)
-		say_damage(log, &scan);
+		say_damage(log, &scan, unreadable ? e->text : NULL);
 	else if (!scan.ended && from <= scan.size)
 		r = seal(log, &scan, e);
 	if (r < 0 || stat(path, &st) != 0)
@@ -447,7 +471,7 @@ static int log_begin(struct event_log *log, const struct event_log_config *confi
 	if (r == 0)
 		r = boot_begin(log, config, segments, count, e);
 	for (size_t i = 0; r == 0 && i < count; i++)
-		r = recover_segment(log, config, segments[i], e);
+		r = recover_segment(log, config, segments[i], event_segment_has_next(segments, count, i), e);
 	for (unsigned i = 0; r == 0 && i < config->writers; i++) {
 		r = writer_init(&log->writers[i], log, i);
 		log->writer_count = i + 1;
@@ -544,6 +568,11 @@ const char *event_log_path(const struct event_log *log)
 struct event_counts event_log_backlog(const struct event_log *log)
 {
 	return log->backlog;
+}
+
+uint64_t event_log_damaged_bytes(const struct event_log *log)
+{
+	return log->damaged_bytes;
 }
 
 uint64_t event_log_spool_bytes(const struct event_log *log)

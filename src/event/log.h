@@ -70,6 +70,9 @@ const char *event_log_path(const struct event_log *log);
 /* What was on record and unread when the log was opened. */
 struct event_counts event_log_backlog(const struct event_log *log);
 
+/* Bytes of segments that were damaged when the log was opened, and are not read. */
+uint64_t event_log_damaged_bytes(const struct event_log *log);
+
 /* The bound of the spool is reached: what is offered now is not taken. Any thread. */
 bool event_log_is_full(const struct event_log *log);
 uint64_t event_log_spool_bytes(const struct event_log *log); /* written and unread; any thread */

@@ -52,6 +52,7 @@ struct event_log {
 	uint64_t node;
 	uint32_t boot;
 	struct event_counts backlog;
+	uint64_t damaged_bytes; /* found at the start */
 	_Atomic uint64_t spool_used;
 	_Atomic bool sync_failed;
 	void (*synced)(void *ctx, unsigned writer);

@@ -175,6 +175,11 @@ static int find_valid_again(struct event_reader *r, struct event_scan *s)
 	return 0;
 }
 
+bool event_scan_is_damage(const struct event_scan *s)
+{
+	return s->valid_again_at != 0 || s->size - s->valid_end > EVENT_TURN_BYTES;
+}
+
 int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e)
 {
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};

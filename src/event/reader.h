@@ -48,12 +48,19 @@ struct event_scan {
 	bool count_is_wrong; /* the end record says another number of records */
 };
 
+/* No torn write looks like this: valid records go on behind the bad one, or more is left than one write has.
+ */
+bool event_scan_is_damage(const struct event_scan *s);
+
 /* Reads the segment from `from` (0: its first record). */
 int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e);
 
 /* The segments in a folder, by number. ERR_NOT_FOUND when there is no folder. */
 int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, size_t *ret_count,
                       struct err *e);
+
+/* Has the writer of segments[i] begun another one behind it, in the same boot? */
+bool event_segment_has_next(const uint64_t *segments, size_t count, size_t i);
 
 /*
  * Checks every segment and appends a report in words. `growing`: a server is writing there now, so segments

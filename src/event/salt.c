@@ -22,7 +22,7 @@ struct salts {
 int salts_new(const char *folder, struct salts **ret, struct err *e)
 {
 	struct salts *s = calloc(1, sizeof(*s));
-	if (!s || asprintf(&s->path, "%s/salt", folder) < 0) {
+	if (!s || (folder && asprintf(&s->path, "%s/salt", folder) < 0)) {
 		free(s);
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
@@ -53,8 +53,8 @@ static bool load(struct salts *s, int64_t day)
 {
 	char text[RFC3339_BYTES];
 	struct buf CLEANUP(buf_release) line = {0};
-	if (file_read(s->path, (size_t)2 * LINE_BYTES, &line, NULL) < 0 || line.len != LINE_BYTES ||
-	    !str_starts(buf_view(&line), day_text(day, text)))
+	if (!s->path || file_read(s->path, (size_t)2 * LINE_BYTES, &line, NULL) < 0 ||
+	    line.len != LINE_BYTES || !str_starts(buf_view(&line), day_text(day, text)))
 		return false;
 	size_t len;
 	return sodium_hex2bin(s->salt, SALT_BYTES, line.data + 11, (size_t)2 * SALT_BYTES, NULL, &len,
@@ -69,7 +69,7 @@ static void make(struct salts *s, int64_t day)
 	randombytes_buf(s->salt, SALT_BYTES);
 	sodium_bin2hex(hex, sizeof(hex), s->salt, SALT_BYTES);
 	snprintf(line, sizeof(line), "%.*s %s\n", STR_ARG(day_text(day, date)), hex);
-	if (file_write_atomic(s->path, str_n(line, LINE_BYTES), 0600, &e) < 0)
+	if (s->path && file_write_atomic(s->path, str_n(line, LINE_BYTES), 0600, &e) < 0)
 		log_warn("event",
 		         "the day's salt is not kept, so a restart counts today's visitors again: %s",
 		         e.text);

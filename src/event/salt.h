@@ -1,7 +1,8 @@
 /*
  * The salt of the day: visitors are told apart by a hash of address and user agent under it, and once the day
- * is over it is thrown away, so that nobody can tell from the hash who it was. It survives a restart in a
- * file of the log's folder.
+ * is over it is thrown away, so that nobody can tell from the hash who it was. Until then, who has both could
+ * find an address by trying all of them. It survives a restart in a file of the log's folder, unless no trace
+ * of addresses is to be kept.
  */
 #pragma once
 
@@ -11,6 +12,7 @@ enum { SALT_BYTES = 16 };
 
 struct salts;
 
+/* `folder` may be NULL: the salt is kept in memory only, and a restart counts the day's visitors again. */
 int salts_new(const char *folder, struct salts **ret, struct err *e);
 void salts_free(struct salts *s);
 

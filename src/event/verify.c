@@ -1,12 +1,6 @@
 #include "event/log_private.h"
 #include "event/reader.h"
 
-/* Is there a later segment of the same boot and writer? */
-static bool has_successor(const uint64_t *segments, size_t count, size_t i)
-{
-	return i + 1 < count && segments[i + 1] >> 24 == segments[i] >> 24;
-}
-
 static void tell_counts(struct buf *report, const struct event_scan *s)
 {
 	buf_printf(report, "%llu clicks, %llu orphan visits, %llu impressions",
@@ -29,13 +23,14 @@ static bool tell_segment(struct buf *report, const char *path, const struct even
 		return true;
 	}
 	tell_counts(report, s);
-	if (s->valid_again_at != 0) {
-		buf_printf(report,
-		           "; DAMAGED at byte %llu: %s; valid records go on at byte %llu, but nothing behind "
-		           "damage is "
-		           "trusted: %llu bytes are lost\n",
-		           (unsigned long long)s->valid_end, event_fault_text(s->fault),
-		           (unsigned long long)s->valid_again_at, (unsigned long long)rest);
+	if (event_scan_is_damage(s)) {
+		buf_printf(report, "; DAMAGED at byte %llu: %s; ", (unsigned long long)s->valid_end,
+		           event_fault_text(s->fault));
+		if (s->valid_again_at != 0)
+			buf_printf(report,
+			           "valid records go on at byte %llu, but nothing behind damage is trusted: ",
+			           (unsigned long long)s->valid_again_at);
+		buf_printf(report, "%llu bytes are lost\n", (unsigned long long)rest);
 		return true;
 	}
 	if (s->ended && (rest > 0 || s->count_is_wrong)) {
@@ -87,11 +82,18 @@ int event_verify(const char *folder, bool growing, struct buf *report, struct er
 		segment_path(folder, segments[i], path);
 		r = event_scan(folder, segments[i], 0, &scan, e);
 		if (r == ERR_NOT_FOUND && growing)
-			continue; /* it was removed meanwhile */
+			continue;           /* it was removed meanwhile */
+		if (r == ERR_UNAVAILABLE) { /* the others are looked at all the same */
+			buf_printf(report, "%s: DAMAGED at byte %llu: %s\n", path,
+			           (unsigned long long)scan.valid_end, e->text);
+			damaged++;
+			continue;
+		}
 		if (r < 0)
 			return r;
 		bool may_grow = growing && event_segment_boot(segments[i]) == newest;
-		damaged += tell_segment(report, path, &scan, may_grow, has_successor(segments, count, i));
+		damaged += tell_segment(report, path, &scan, may_grow,
+		                        event_segment_has_next(segments, count, i));
 	}
 	return damaged;
 }

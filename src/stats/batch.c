@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 enum {
+	AGENT_NS_MAX = 100 * 1000 * 1000, /* a batch's time for agents that nobody has seen before */
 	SHAPE_PARTS = 9,
 	SHAPES_MAX = 1 << 16, /* in one batch; one with more is handed over early */
 	SHAPE_SLOTS = 2 * SHAPES_MAX,
@@ -44,6 +45,8 @@ struct batch {
 	struct place_slot *places;
 	struct stats_recent recent[BATCH_RECENT_MAX];
 	size_t recent_count;
+	size_t taken; /* records of this round, duplicates and unusable ones too */
+	bool closed;  /* the next record must not be in the same batch as those before */
 	struct sink_batch result;
 };
 
@@ -136,14 +139,16 @@ void batch_begin(struct batch *b, int64_t now_ms)
 	}
 	b->stamp++;
 	b->recent_count = 0;
+	b->taken = 0;
+	b->closed = false;
+	words_allow(&b->words, AGENT_NS_MAX);
 	b->result = (struct sink_batch){.now_ms = now_ms};
 }
 
 bool batch_is_full(const struct batch *b)
 {
-	return b->result.visit_count + b->result.impression_count >= b->config.events_max ||
-	       b->result.shape_count >= SHAPES_MAX - 1 || b->result.text_count + 4 > b->text_cap ||
-	       words_are_many(&b->words);
+	return b->closed || b->taken >= b->config.events_max || b->result.shape_count >= SHAPES_MAX - 1 ||
+	       b->result.text_count + 4 > b->text_cap || words_are_many(&b->words);
 }
 
 const struct sink_batch *batch_result(struct batch *b)
@@ -414,19 +419,21 @@ static void fingerprint(const struct batch *b, const struct event_impression *i,
 	memcpy(ret, digest, SINK_FINGERPRINT_BYTES);
 }
 
-/* False when the batch has it already; otherwise it is noted as the next impression's. */
-static bool is_new(struct batch *b, const uint8_t print[SINK_FINGERPRINT_BYTES])
+/* The slot of the fingerprint: that of the impression which has it, or an empty one. */
+static uint32_t *fingerprint_slot(struct batch *b, const uint8_t print[SINK_FINGERPRINT_BYTES])
 {
 	uint64_t hash;
 	memcpy(&hash, print, sizeof(hash));
 	size_t i = hash & (b->fingerprint_slot_count - 1);
-	for (; b->fingerprint_slots[i] != 0; i = (i + 1) & (b->fingerprint_slot_count - 1)) {
-		const struct sink_impression *other = &b->impressions[b->fingerprint_slots[i] - 1];
-		if (memcmp(other->fingerprint, print, SINK_FINGERPRINT_BYTES) == 0)
-			return false;
-	}
-	b->fingerprint_slots[i] = (uint32_t)b->result.impression_count + 1;
-	return true;
+	while (b->fingerprint_slots[i] != 0 && memcmp(b->impressions[b->fingerprint_slots[i] - 1].fingerprint,
+	                                              print, SINK_FINGERPRINT_BYTES) != 0)
+		i = (i + 1) & (b->fingerprint_slot_count - 1);
+	return &b->fingerprint_slots[i];
+}
+
+static bool within_window(const struct batch *b, int64_t a_ms, int64_t b_ms)
+{
+	return (uint64_t)(a_ms > b_ms ? a_ms - b_ms : b_ms - a_ms) < b->config.seen_ms;
 }
 
 static const char *impression_is_unusable(const struct event_impression *i)
@@ -452,16 +459,25 @@ static int add_impression(struct batch *b, struct event_reader *r, const struct 
 		dead_letters_add(b->config.dead_letters, r->segment, ev, reason);
 		return 0;
 	}
-	char *texts = arena_alloc(&b->arena, i->id.len + i->user.len + i->ad.len);
-	if (!texts)
-		return ERR_NOMEM;
-	struct sink_impression *to = &b->impressions[b->result.impression_count];
-	fingerprint(b, i, to->fingerprint);
-	b->result.tally.impressions++;
-	if (!is_new(b, to->fingerprint)) {
+	uint8_t print[SINK_FINGERPRINT_BYTES];
+	fingerprint(b, i, print);
+	uint32_t *slot = fingerprint_slot(b, print);
+	if (*slot != 0) {
+		if (!within_window(b, b->impressions[*slot - 1].received_ms, i->received_ms)) {
+			b->closed = true;
+			return ERR_LIMIT;
+		}
+		b->result.tally.impressions++;
 		b->result.tally.duplicates++;
 		return 0;
 	}
+	char *texts = arena_alloc(&b->arena, i->id.len + i->user.len + i->ad.len);
+	if (!texts)
+		return ERR_NOMEM;
+	b->result.tally.impressions++;
+	*slot = (uint32_t)b->result.impression_count + 1;
+	struct sink_impression *to = &b->impressions[b->result.impression_count];
+	memcpy(to->fingerprint, print, sizeof(print));
 	memcpy(texts, i->id.ptr, i->id.len);
 	memcpy(texts + i->id.len, i->user.ptr, i->user.len);
 	memcpy(texts + i->id.len + i->user.len, i->ad.ptr, i->ad.len);
@@ -477,6 +493,7 @@ static int add_impression(struct batch *b, struct event_reader *r, const struct 
 int batch_add(struct batch *b, struct event_reader *r, struct batch_segment *s, const struct event *ev)
 {
 	segment_refresh(b, s);
+	b->taken += ev->kind == EVENT_VISIT || ev->kind == EVENT_IMPRESSION;
 	switch (ev->kind) {
 	case EVENT_STRING: segment_note(s, (uint32_t)ev->position, words_of(&b->words, ev->string)); return 0;
 	case EVENT_VISIT: return add_visit(b, r, s, ev);

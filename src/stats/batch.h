@@ -18,7 +18,8 @@ enum { DEDUP_SECRET_BYTES = 16, BATCH_RECENT_MAX = 50 };
 
 struct batch_config {
 	size_t events_max;
-	int dedup_key; /* enum dedup_key */
+	int dedup_key;    /* enum dedup_key */
+	uint64_t seen_ms; /* received further apart than this, two of the same fingerprint both count */
 	uint8_t dedup_secret[DEDUP_SECRET_BYTES];
 	struct agents *agents;
 	struct places *places; /* NULL: none */
@@ -39,7 +40,8 @@ void batch_segment_free(struct batch_segment *s);
 void batch_begin(struct batch *b, int64_t now_ms);
 bool batch_is_full(const struct batch *b);
 
-/* Takes one record of the segment that `r` reads. 0 or ERR_NOMEM: then it was not taken. */
+/* Takes one record of the segment that `r` reads. Otherwise it was not taken: ERR_NOMEM; ERR_LIMIT: this
+ * batch must be committed first, and says that it is full. */
 int batch_add(struct batch *b, struct event_reader *r, struct batch_segment *s, const struct event *ev);
 
 /* The keys of the first visits. */

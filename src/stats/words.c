@@ -1,6 +1,7 @@
 #include "stats/words.h"
 
 #include "base/hash.h"
+#include "os/clock.h"
 
 #include <sodium.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@ enum { SLOTS = 2 * WORDS_MAX, HOST_BYTES_MAX = 253 };
 
 int words_init(struct words *w, struct agents *agents)
 {
-	*w = (struct words){.agents = agents};
+	*w = (struct words){.agents = agents, .agent_ns_left = INT64_MAX};
 	w->list = calloc(WORDS_MAX, sizeof(*w->list));
 	w->slots = calloc(SLOTS, sizeof(*w->slots));
 	randombytes_buf(&w->seed, sizeof(w->seed));
@@ -31,6 +32,11 @@ void words_reset(struct words *w)
 	memset(w->list, 0, (w->count + 1) * sizeof(*w->list));
 	w->count = 0;
 	w->bytes = 0;
+}
+
+void words_allow(struct words *w, int64_t agent_ns)
+{
+	w->agent_ns_left = agent_ns;
 }
 
 /* A batch adds what it adds; so this leaves room for one. */
@@ -66,13 +72,18 @@ const struct word *words_agent(struct words *w, uint32_t number)
 	struct word *word = &w->list[number]; /* the one of WORD_NONE stands for a missing agent */
 	if (LIKELY(word->agent_known))
 		return word;
-	struct agent_info info;
-	agents_find(w->agents, word->text, &info);
+	struct agent_info info = {.browser = STR("Other"), .os = STR("Other"), .device = STR("Other")};
+	bool in_time = w->agent_ns_left > 0 || number == WORD_NONE;
+	if (in_time) {
+		int64_t start_ns = clock_mono_ns();
+		agents_find(w->agents, word->text, &info);
+		w->agent_ns_left -= clock_mono_ns() - start_ns;
+	}
 	word->browser = words_of(w, info.browser);
 	word->os = words_of(w, info.os);
 	word->device = words_of(w, info.device);
 	word->bot = words_of(w, info.bot);
-	word->agent_known = true;
+	word->agent_known = in_time;
 	return word;
 }
 

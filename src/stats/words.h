@@ -37,6 +37,7 @@ struct words {
 	uint32_t *slots;
 	struct arena arena;
 	size_t bytes;
+	int64_t agent_ns_left; /* see words_allow */
 };
 
 int words_init(struct words *w, struct agents *agents);
@@ -55,6 +56,10 @@ static inline struct str words_text(const struct words *w, uint32_t number)
 {
 	return number == WORD_NONE ? STR_NULL : w->list[number].text;
 }
+
+/* Time for looking at new user agents. When it is used up they are "Other", until there is more: a flood of
+ * made-up agents must not hold up everybody's statistics. */
+void words_allow(struct words *w, int64_t agent_ns);
 
 /* What a text is as a user agent: sets the word's browser, os, device and bot. Also for WORD_NONE. */
 const struct word *words_agent(struct words *w, uint32_t number);

@@ -15,6 +15,8 @@ enum {
 	AGENTS_MAX = 16384,
 	RETRY_MS = 1000,
 	TIDY_EVERY_MS = 10000,
+	TIDY_MS = 50,        /* at a time: clicks should show within a second */
+	TOTALS_MS = 1000,    /* likewise; what is left is flushed the next time */
 	NICE = 5,            /* visitors come first */
 	LAST_READ_MS = 2000, /* how long a stopping worker goes on reading */
 	TOTALS_MAX = STORE_COUNTS_MAX,
@@ -87,9 +89,10 @@ struct stats_worker {
 	struct batch *batch;
 	struct source *sources;
 	size_t source_count, source_cap;
-	size_t first; /* whose turn it is to be read first */
+	size_t first;     /* whose turn it is to be read first */
+	bool read_failed; /* in this round, of some segment */
 	struct sink_position *positions;
-	int64_t totals_due_ms, tidy_due_ms; /* monotonic */
+	int64_t totals_due_ms, tidy_due_ms, remove_due_ms; /* monotonic */
 
 	pthread_t thread;
 	bool started;
@@ -150,13 +153,24 @@ int stats_worker_trouble(struct stats_worker *w, struct err *e)
 
 /* Sources */
 
+/* The first source whose number is not below; sources are sorted. */
+static size_t source_place(const struct stats_worker *w, uint64_t segment)
+{
+	size_t low = 0, high = w->source_count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (w->sources[middle].segment < segment)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 static struct source *source_find(struct stats_worker *w, uint64_t segment)
 {
-	for (size_t i = 0; i < w->source_count; i++) {
-		if (w->sources[i].segment == segment)
-			return &w->sources[i];
-	}
-	return NULL;
+	size_t i = source_place(w, segment);
+	return i < w->source_count && w->sources[i].segment == segment ? &w->sources[i] : NULL;
 }
 
 static struct source *source_add(struct stats_worker *w, uint64_t segment)
@@ -173,7 +187,9 @@ static struct source *source_add(struct stats_worker *w, uint64_t segment)
 			return NULL;
 		w->source_cap = cap;
 	}
-	struct source *s = &w->sources[w->source_count++];
+	struct source *s = &w->sources[source_place(w, segment)];
+	memmove(s + 1, s, (size_t)(w->sources + w->source_count - s) * sizeof(*s));
+	w->source_count++;
 	*s = (struct source){.segment = segment, .reader.fd = -1};
 	return s;
 }
@@ -183,6 +199,13 @@ static void source_close(struct source *s)
 	event_reader_close(&s->reader);
 	batch_segment_free(s->strings);
 	s->strings = NULL;
+}
+
+/* Bytes that will not be read do not wait in the spool. */
+static void source_lose(struct stats_worker *w, uint64_t bytes)
+{
+	metric_add(&w->metrics->events_unreadable_bytes, bytes);
+	event_log_consumed(w->config.log, bytes);
 }
 
 /* Asks the log how far its segments are written. */
@@ -198,6 +221,8 @@ static int sources_refresh(struct stats_worker *w)
 			s = source_add(w, states[i].segment);
 		if (!s)
 			return ERR_NOMEM;
+		if (s->unreadable)
+			source_lose(w, states[i].end - s->end);
 		s->end = states[i].end;
 		s->finished = states[i].finished;
 		s->modified_ms = states[i].modified_ms;
@@ -218,8 +243,7 @@ static void source_give_up(struct stats_worker *w, struct source *s, const char 
 	          "lost ('curt verify' tells more)",
 	          (unsigned long long)s->segment, (unsigned long long)unread_from(s), why,
 	          (unsigned long long)(s->end - unread_from(s)));
-	metric_add(&w->metrics->events_unreadable_bytes, s->end - unread_from(s));
-	event_log_consumed(w->config.log, s->end - unread_from(s));
+	source_lose(w, s->end - unread_from(s));
 	s->unreadable = true;
 	source_close(s);
 }
@@ -265,7 +289,8 @@ static int source_read(struct stats_worker *w, struct source *s)
 	else if (r == ERR_CORRUPT)
 		source_give_up(w, s,
 		               s->strings ? event_fault_text(s->reader.fault) : "its header is not valid");
-	return r == ERR_NOMEM || r == ERR_UNAVAILABLE ? r : 0;
+	w->read_failed |= r == ERR_UNAVAILABLE; /* tried again; the other segments go on meanwhile */
+	return r == ERR_NOMEM ? r : 0;
 }
 
 static size_t positions_collect(struct stats_worker *w)
@@ -302,6 +327,7 @@ static void positions_settle(struct stats_worker *w)
 static int batch_gather(struct stats_worker *w)
 {
 	int r = sources_refresh(w);
+	w->read_failed = false;
 	batch_begin(w->batch, clock_real_ms());
 	for (size_t i = 0; r == 0 && i < w->source_count && !batch_is_full(w->batch); i++)
 		r = source_read(w, &w->sources[(w->first + i) % w->source_count]);
@@ -368,19 +394,19 @@ static int round_run(struct stats_worker *w)
 	struct sink_batch b = *batch_result(w->batch);
 	b.positions = w->positions;
 	b.position_count = positions_collect(w);
-	if (b.position_count == 0)
-		return 0;
 	bool was_full = batch_is_full(w->batch);
-	if (!batch_commit(w, &b))
+	if (b.position_count > 0 && !batch_commit(w, &b))
 		return round_failed(w, ERR_UNAVAILABLE);
-	return was_full ? 1 : 0;
+	if (w->read_failed)
+		set_trouble(w, "a segment of the event log cannot be read", ERR_UNAVAILABLE);
+	return was_full ? 1 : w->read_failed ? ERR_UNAVAILABLE : 0;
 }
 
 /* Chores */
 
-static void totals_flush(struct stats_worker *w)
+static void totals_flush(struct stats_worker *w, int64_t until_ms)
 {
-	for (;;) {
+	while (clock_mono_ms() < until_ms) {
 		struct arena CLEANUP(arena_release) arena = {0};
 		struct sink *sink = w->config.sink;
 		struct sink_total *totals;
@@ -413,12 +439,6 @@ static bool is_done(const struct source *s)
 	return s->finished && !s->strings && !s->unreadable && s->committed >= s->end;
 }
 
-static int by_age(const void *a, const void *b)
-{
-	const struct source *x = a, *y = b;
-	return (x->segment > y->segment) - (x->segment < y->segment);
-}
-
 /* Removes segments that are done with and past their time, or beyond what is kept of them; the oldest first.
  */
 static void segments_remove(struct stats_worker *w)
@@ -426,9 +446,6 @@ static void segments_remove(struct stats_worker *w)
 	uint64_t kept_bytes = 0;
 	bool settled = false;
 	int64_t now_ms = clock_real_ms();
-	if (w->source_count == 0)
-		return; /* qsort takes no NULL */
-	qsort(w->sources, w->source_count, sizeof(*w->sources), by_age);
 	for (size_t i = w->source_count; i-- > 0;) {
 		struct source *s = &w->sources[i];
 		if (!is_done(s))
@@ -450,22 +467,33 @@ static void segments_remove(struct stats_worker *w)
 	}
 }
 
-static void chores_run(struct stats_worker *w)
+/* Only when nothing old waits to be read: the sink forgets what it has seen by the times it knows. */
+static void tidy(struct stats_worker *w)
+{
+	int64_t until_ms = clock_mono_ms() + TIDY_MS;
+	int r;
+	do {
+		r = w->config.sink->ops->tidy(w->config.sink, clock_real_ms());
+	} while (r > 0 && clock_mono_ms() < until_ms);
+	if (r < 0)
+		log_warn("stats", "old statistics could not be folded (%s); tried again later", err_name(r));
+	if (r <= 0)
+		w->tidy_due_ms = clock_mono_ms() + TIDY_EVERY_MS;
+}
+
+static void chores_run(struct stats_worker *w, bool caught_up)
 {
 	int64_t now_ms = clock_mono_ms();
 	if (now_ms >= w->totals_due_ms) {
-		totals_flush(w);
+		totals_flush(w, now_ms + TOTALS_MS);
 		w->totals_due_ms = now_ms + (int64_t)w->config.settings->totals_ms;
 	}
-	if (now_ms >= w->tidy_due_ms) {
+	if (now_ms >= w->remove_due_ms) {
 		segments_remove(w);
-		int r = w->config.sink->ops->tidy(w->config.sink, clock_real_ms());
-		if (r < 0)
-			log_warn("stats", "old statistics could not be folded (%s); tried again later",
-			         err_name(r));
-		if (r <= 0)
-			w->tidy_due_ms = now_ms + TIDY_EVERY_MS;
+		w->remove_due_ms = now_ms + TIDY_EVERY_MS;
 	}
+	if (caught_up && now_ms >= w->tidy_due_ms)
+		tidy(w);
 }
 
 static void *worker_thread(void *arg)
@@ -473,17 +501,18 @@ static void *worker_thread(void *arg)
 	struct stats_worker *w = arg;
 	w->metrics = metrics_register();
 	ASSERT(w->metrics);
+	metric_add(&w->metrics->events_unreadable_bytes, event_log_damaged_bytes(w->config.log));
 	thread_step_back(NICE);
 	for (bool stopping = false; !stopping;) {
 		int r = round_run(w);
-		chores_run(w);
+		chores_run(w, r == 0);
 		stopping = r > 0 ? is_stopping(w)
 		                 : wait_ms(w, r < 0 ? RETRY_MS : w->config.settings->interval_ms);
 	}
 	int64_t until_ms = clock_mono_ms() + LAST_READ_MS;
 	while (clock_mono_ms() < until_ms && round_run(w) > 0)
 		;
-	totals_flush(w);
+	totals_flush(w, clock_mono_ms() + TOTALS_MS);
 	return NULL;
 }
 
@@ -499,11 +528,11 @@ static int positions_resume(struct stats_worker *w, struct err *e)
 	if (r == 0)
 		r = sink->ops->resume(sink, &arena, &positions, &count);
 	for (size_t i = 0; r == 0 && i < count; i++) {
+		/* A segment that is not there may come back (a folder that was not mounted): its position
+		 * stays. */
 		struct source *s = source_find(w, positions[i].segment);
 		if (s)
 			s->committed = positions[i].offset;
-		else
-			r = sink->ops->forget(sink, &positions[i].segment, 1);
 	}
 	return r < 0 ? err_set(e, r, "cannot find out how far the event log was read (%s)", err_name(r)) : 0;
 }
@@ -522,6 +551,7 @@ static int parts_make(struct stats_worker *w, struct err *e)
 	struct batch_config config = {
 	    .events_max = s->batch,
 	    .dedup_key = s->dedup_key,
+	    .seen_ms = w->config.seen_ms,
 	    .agents = w->agents,
 	    .places = w->places,
 	    .dead_letters = w->dead_letters,

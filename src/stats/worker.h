@@ -30,6 +30,7 @@ struct stats_worker_config {
 	struct sink *sink;
 	struct store *store;
 	const struct event_settings *events;                       /* for what is kept */
+	uint64_t seen_ms;                                          /* the sink's window for duplicates */
 	const uint8_t *dedup_secret;                               /* DEDUP_SECRET_BYTES of them */
 	void (*publish)(void *ctx, const struct stats_news *news); /* on the worker's thread; may be NULL */
 	void *ctx;

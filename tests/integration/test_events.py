@@ -391,3 +391,21 @@ def test_events_are_taken_when_visits_are_not_recorded(serve, ad):
     assert counted(server, ad) == 1
     now = settled(server)
     assert (now["redirects_served"], now["clicks_logged"], now["orphans_logged"], now["visit_rows"]) == (0, 0, 0, 0)
+
+
+def test_only_the_first_thousand_that_are_wrong_are_listed(server):
+    answer = server.post("/event", data="[" + ",".join(["1"] * 3000) + "]", key=None)
+    assert answer.status_code == 200
+    assert len(answer.json()["rejected"]) == 1000 and answer.json()["rejected_count"] == 3000
+    assert settled(server)["rejected"] == 3000
+
+
+@pytest.mark.parametrize("body", ["[" + ",".join(["1"] * 50_001) + "]", "1\n" * 50_001, "{}\n" * 50_001])
+def test_a_body_with_too_many_events_is_refused_whole(server, body):
+    answer = server.post("/event", data=body, key=None, headers={"Content-Type": "application/x-ndjson"} if body[0] != "[" else {})
+    assert_problem(answer, 413, "50000")
+
+
+def test_a_name_that_only_begins_like_a_field_is_another_name(server):
+    event = '{"i\\u0064XXXXXXXXXXXXXXXXXXXXXXXXXX": "n", "ts": %d, "userId": "u", "adId": "a"}' % time.time()
+    assert_problem(server.post("/event", data=event, key=None), 400, "id is missing")

@@ -189,3 +189,15 @@ def test_a_reader_that_does_not_read_hurts_nobody(serve, tmp_path):
     assert now["clicks_in_rollups"] == report["answered"]
     assert server.status_field("VmRSS") - before < 64 * 1024, "what it does not read is not kept for it"
     assert feed.wait_for("totals")["clicks"] > 0
+
+
+def test_a_key_that_is_revoked_sees_no_more(counting):
+    server = counting
+    made = server.post("/api/v1/keys", json={"name": "watcher", "admin": True}).json()
+    server.create(alias="here")
+    feed = Feed(server, key=made["key"])
+    server.target("here")
+    feed.wait_for("click")
+    assert server.delete(f"/api/v1/keys/{made['id']}").status_code == 204
+    server.target("here")
+    assert "click" not in [event for event, _ in feed.rest()]

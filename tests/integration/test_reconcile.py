@@ -57,6 +57,23 @@ def test_the_books_go_on_where_they_were_after_a_stop(server):
     assert settled(server)["redirects_served"] == 8
 
 
+def test_a_log_that_was_away_for_a_start_is_not_counted_again(server, tmp_path):
+    server.create(alias="here")
+    for _ in range(9):
+        server.target("here")
+    before = settled(server)
+    server.stop()
+    (server.data / "events").rename(tmp_path / "away")
+    server.start()
+    settled(server)
+    server.stop()
+    for path in (tmp_path / "away").glob("*.log"):
+        path.rename(server.data / "events" / path.name)
+    server.start()
+    after = settled(server)
+    assert (after["clicks_in_rollups"], after["visit_rows"]) == (before["clicks_in_rollups"], before["visit_rows"]) == (9, 9)
+
+
 @pytest.mark.parametrize("deep", ["", "?deep=false", "?deep=yes", "?shallow=true"])
 def test_rows_are_counted_on_request_only(server, deep):
     assert "visit_rows" not in server.get(f"/api/v1/reconcile{deep}").json()

@@ -520,6 +520,12 @@ def test_the_books_of_a_quiet_server_are_all_there(server):
     assert set(books(server)) == {
         "redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_rollups", "clicks_pending",
         "impressions_accepted", "impressions_consumed", "impressions_counted", "impressions_pending", "orphans_logged",
-        "orphans_in_rollups", "duplicates", "rejected", "dead_letters", "dropped", "difference"}
+        "orphans_in_rollups", "duplicates", "rejected", "dead_letters", "dropped", "damaged_bytes", "difference"}
     assert set(books(server, deep=True)) - set(books(server)) == {"visit_rows", "impression_rows"}
     assert all(value == 0 for value in books(server, deep=True).values())
+
+
+@pytest.mark.parametrize("query", ["?to=0", "?from=0", "?to=99999999999999999", "?to=4611686018427387903"])
+def test_times_beyond_the_calendar_are_refused(server, query):
+    server.create(alias="here")
+    assert_problem(server.get(f"/api/v1/links/here/stats{query}"), 400, "must be a time")

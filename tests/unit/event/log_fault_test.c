@@ -398,7 +398,8 @@ static void every_call_may_fail_while_the_log_is_opened(void **state)
 			all = sample_counts(&sample, sample.count);
 			memset(sample.data + sample.len, 1, 20); /* torn */
 			segment_file_write(dir.path, sample.segment, sample.data, sample.len + 20);
-			segment_file_write(dir.path, sample.segment + 1, sample.data, EVENT_HEADER_BYTES);
+			/* another writer's, just begun */
+			segment_file_write(dir.path, event_segment(1, 1, 0), sample.data, EVENT_HEADER_BYTES);
 			unsigned before = open_descriptors();
 			struct err e = {""};
 			const struct event_log_config config = {

@@ -358,6 +358,57 @@ static void only_what_is_done_with_can_be_removed(void **state)
 	event_log_close(log);
 }
 
+static void a_segment_that_cannot_be_removed_stays_known(void **state)
+{
+	(void)state;
+	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	os_fault_fail(OS_UNLINK, 1, EIO, OS_ONCE);
+	assert_int_equal(event_log_remove(log, sample.segment), ERR_UNAVAILABLE);
+	os_fault_fail(OS_FSYNC, 1, EIO, OS_ONCE); /* of the folder: its name may come back */
+	assert_int_equal(event_log_remove(log, sample.segment), ERR_UNAVAILABLE);
+	assert_int_equal(event_log_remove(log, sample.segment), 0);
+	event_log_close(log);
+}
+
+/* Its writer went on to another one, so this one had its end. */
+static void a_segment_without_its_end_that_has_a_successor_is_damaged(void **state)
+{
+	(void)state;
+	for (int header_only = 0; header_only < 2; header_only++) {
+		sample_make(&sample, SAMPLE_SEGMENT, 1, true);
+		size_t len = header_only ? EVENT_HEADER_BYTES : sample.len - EVENT_END_BYTES;
+		segment_file_write(dir.path, sample.segment, sample.data, len);
+		sample_make(&bad, SAMPLE_SEGMENT + 1, 1, true);
+		segment_file_write(dir.path, bad.segment, bad.data, bad.len);
+		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		assert_int_equal(event_log_remove(log, sample.segment), ERR_CORRUPT);
+		assert_int_equal(event_log_remove(log, bad.segment), 0);
+		event_log_close(log);
+		expect_file(sample.data, len);
+	}
+}
+
+static void what_is_longer_than_a_write_is_no_torn_write(void **state)
+{
+	(void)state;
+	static const uint8_t rubbish[EVENT_TURN_BYTES + 1] = {0};
+	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
+	struct buf CLEANUP(buf_release) file = {0};
+	buf_append(&file, sample.data, sample.len);
+	buf_append(&file, rubbish, sizeof(rubbish));
+	segment_file_write(dir.path, sample.segment, (uint8_t *)file.data, file.len);
+	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	assert_int_equal(event_log_damaged_bytes(log), sizeof(rubbish));
+	event_log_close(log);
+	expect_file((uint8_t *)file.data, file.len);
+	segment_file_write(dir.path, sample.segment, (uint8_t *)file.data, file.len - 1);
+	log = kit_log_open(dir.path, &kit_settings, 1);
+	assert_int_equal(event_log_damaged_bytes(log), 0);
+	event_log_close(log);
+}
+
 static void a_damaged_segment_stays_for_people_to_look_at(void **state)
 {
 	(void)state;
@@ -512,6 +563,9 @@ int main(void)
 	    IN_FOLDER(what_was_flushed_survives_a_killed_process),
 	    IN_FOLDER(a_segment_is_made_with_its_first_record),
 	    IN_FOLDER(only_what_is_done_with_can_be_removed),
+	    IN_FOLDER(a_segment_that_cannot_be_removed_stays_known),
+	    IN_FOLDER(a_segment_without_its_end_that_has_a_successor_is_damaged),
+	    IN_FOLDER(what_is_longer_than_a_write_is_no_torn_write),
 	    IN_FOLDER(a_damaged_segment_stays_for_people_to_look_at),
 	    IN_FOLDER(a_wanted_sync_is_done_and_told),
 	    IN_FOLDER(a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk),

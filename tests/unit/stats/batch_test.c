@@ -20,7 +20,7 @@
 #define FIREFOX      "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
 #define TIME_TOO_FAR 253402300800000LL
 
-enum { EVENTS_MAX = 200, SEGMENT_BYTES_MAX = 1 << 20 };
+enum { EVENTS_MAX = 200, SEGMENT_BYTES_MAX = 1 << 20, WINDOW_MS = 24 * 3600 * 1000 };
 
 static struct temp dir;
 static struct event_log *events;
@@ -34,7 +34,7 @@ static int make(void **state)
 	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
-	config = (struct batch_config){.events_max = EVENTS_MAX, .dedup_key = DEDUP_ID};
+	config = (struct batch_config){.events_max = EVENTS_MAX, .dedup_key = DEDUP_ID, .seen_ms = WINDOW_MS};
 	memset(config.dedup_secret, 7, sizeof(config.dedup_secret));
 	assert_int_equal(agents_new(64, &config.agents, NULL), 0);
 	assert_int_equal(dead_letters_new(dir.path, SAMPLE_NODE, &config.dead_letters, NULL), 0);
@@ -450,6 +450,44 @@ static void a_batch_is_full_at_its_bound(void **state)
 	assert_int_equal(b->visit_count + b->impression_count, EVENTS_MAX);
 }
 
+static void duplicates_fill_a_batch_too(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 3 * EVENTS_MAX; i++)
+		impression("same", "u", "ad", NOW);
+	const struct sink_batch *b = feed(0);
+	assert_true(batch_is_full(batch));
+	assert_int_equal(b->impression_count, 1);
+	assert_int_equal(b->tally.duplicates, EVENTS_MAX - 1);
+}
+
+static void the_same_id_beyond_the_window_needs_another_batch(void **state)
+{
+	(void)state;
+	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
+	struct batch_segment *strings = batch_segment_new();
+	struct event ev = {
+	    .kind = EVENT_IMPRESSION,
+	    .impression = {
+	        .time_ms = NOW, .received_ms = NOW, .id = STR("a"), .user = STR("u"), .ad = STR("ad")}};
+	assert_int_equal(batch_new(&config, &batch), 0);
+	batch_begin(batch, NOW);
+	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	ev.impression.received_ms = NOW + WINDOW_MS - 1;
+	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(batch_result(batch)->tally.duplicates, 1);
+	assert_false(batch_is_full(batch));
+	ev.impression.received_ms = NOW + WINDOW_MS;
+	assert_int_equal(batch_add(batch, &r, strings, &ev), ERR_LIMIT);
+	assert_true(batch_is_full(batch));
+	assert_int_equal(batch_result(batch)->impression_count, 1);
+	assert_int_equal(batch_result(batch)->tally.impressions, 2);
+	batch_begin(batch, NOW);
+	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(batch_result(batch)->impression_count, 1);
+	batch_segment_free(strings);
+}
+
 static void the_first_visits_are_news_with_their_keys(void **state)
 {
 	(void)state;
@@ -498,6 +536,8 @@ int main(void)
 	    WITH_LOG(a_mention_that_leads_nowhere_reads_as_none),
 	    WITH_LOG(forgotten_words_are_found_again),
 	    WITH_LOG(a_batch_is_full_at_its_bound),
+	    WITH_LOG(duplicates_fill_a_batch_too),
+	    WITH_LOG(the_same_id_beyond_the_window_needs_another_batch),
 	    WITH_LOG(the_first_visits_are_news_with_their_keys),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

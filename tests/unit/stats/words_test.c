@@ -190,6 +190,19 @@ static void a_reset_forgets_what_was_made_of_words(void **state)
 	assert_word(words_agent(&words, WORD_NONE)->bot, "no-user-agent");
 }
 
+static void without_time_new_agents_are_other_until_there_is_more(void **state)
+{
+	(void)state;
+	uint32_t curl = words_of(&words, STR("curl/7.88.1")), wget = words_of(&words, STR("Wget/1.21"));
+	words_allow(&words, 1);
+	assert_word(words_agent(&words, curl)->browser, "curl"); /* which takes longer than that */
+	assert_word(words_agent(&words, wget)->browser, "Other");
+	assert_word(words_agent(&words, curl)->browser, "curl");
+	assert_word(words_agent(&words, WORD_NONE)->bot, "no-user-agent");
+	words_allow(&words, INT64_MAX);
+	assert_word(words_agent(&words, wget)->browser, "Wget");
+}
+
 #define WITH_WORDS(test) cmocka_unit_test_setup_teardown(test, make, release)
 
 int main(void)
@@ -202,6 +215,7 @@ int main(void)
 	    WITH_WORDS(too_many_words_are_refused_until_a_reset),
 	    WITH_WORDS(too_many_bytes_are_refused_until_a_reset),
 	    WITH_WORDS(a_reset_forgets_what_was_made_of_words),
+	    WITH_WORDS(without_time_new_agents_are_other_until_there_is_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
