@@ -24,6 +24,7 @@ enum {
 	DESCRIPTORS_RESERVED = 64,           /* databases, locks, the log's next segments */
 	DESCRIPTORS_RESERVED_PER_WORKER = 8, /* its listener, loop, mailbox and segments */
 	CONNECTIONS_MIN = 16,
+	CONNECTIONS_USUAL = 1024, /* fewer are worth a warning */
 };
 
 static unsigned cores_usable(void)
@@ -290,7 +291,7 @@ static struct http_settings bounded_http_settings(const struct server *s)
 		return http;
 	uint64_t affordable = connections_affordable(limit.rlim_cur, s->worker_count);
 	if (affordable < http.connections_max) {
-		log_info("cmd",
+		log_line(affordable < CONNECTIONS_USUAL ? LOG_WARN : LOG_DEBUG, "cmd",
 		         "limits.connections is %ju instead of %ju for each of %u workers: the limit of open "
 		         "files is %ju (ulimit -n)",
 		         (uintmax_t)affordable, (uintmax_t)http.connections_max, s->worker_count,

@@ -9,6 +9,10 @@
  *
  * A request whose body is not all there yet is copied into the arena and parsed again from the copy: the
  * parser is pure, so this gives the same request, and the common case (all bytes at hand) copies nothing.
+ *
+ * Large answers could fill the memory when nobody reads them, so a worker has a budget for those that wait.
+ * Behind one, the connection's next request is not looked at until it has left: a connection holds one at
+ * most, and asking for more does not win time.
  */
 #include "http/conn.h"
 
@@ -40,15 +44,21 @@ const struct conf_row http_rows[] = {
         "How long a connection may be idle between requests before it is closed."),
     ROW("byte_rate", CONF_BYTES, body_bytes_rate, "1k", 1, 1 << 30,
         "Least bytes a second at which a client must send a body and read an answer, after a start of "
-        "head_time."),
+        "head_time. What an answer has beyond 64 KiB must be read at 64k a second or more."),
     ROW("connections", CONF_UINT, connections_max, "16384", 16, 1 << 20,
-        "Most connections that one worker holds; further ones wait."),
+        "Most connections that one worker holds; further ones wait. Less when the limit of open files leaves "
+        "no room for them."),
     ROW("connections_per_address", CONF_UINT, connections_per_address_max, "512", 0, 1 << 20,
         "Most connections of one address (an IPv6 /64) on one worker, loopback excepted; 0 is no bound."),
 };
 const size_t http_row_count = ARRAY_LEN(http_rows);
 
-enum { BACKLOG_BYTES_MAX = 256 * 1024 }; /* queued output beyond which no further request is parsed */
+enum {
+	BACKLOG_BYTES_MAX = 256 * 1024, /* queued output beyond which no further request is parsed */
+	LARGE_ANSWER_BYTES = 64 * 1024, /* a body beyond this counts against the budget */
+	LARGE_ANSWERS_BYTES_MAX = 64 * 1024 * 1024, /* the budget of a worker */
+	LARGE_BYTES_RATE = 64 * 1024, /* least bytes a second of reading, beyond the first 64 KiB */
+};
 
 enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAITING, CONN_ENDLESS, CONN_ENDING };
 
@@ -61,7 +71,9 @@ struct http_conn {
 	bool counted; /* by address */
 	bool gone;    /* the peer left while the handler held a promise */
 	bool head_started;
-	bool parked; /* paused because the peer does not read its answers */
+	bool parked;              /* paused because the peer does not read its answers */
+	size_t backlog_bytes_max; /* beyond this the connection parks; 0 while a large answer waits */
+	size_t large_bytes;       /* of the server's budget, while a large answer waits */
 
 	/* of the request at hand */
 	enum http_method method;
@@ -90,6 +102,7 @@ struct http_server {
 	struct pool conns;
 	struct peers *peers;
 	bool draining;
+	size_t large_bytes;          /* of all connections */
 	struct http_request request; /* the one at hand: parsed in place, handled before the next */
 };
 
@@ -117,10 +130,16 @@ static void request_reset(struct http_conn *c)
 	arena_release(&c->arena); /* an idle connection holds no memory but its own */
 }
 
-/* How long a peer may take to read what is queued. */
+/* How long a peer may take to read what is queued. At the usual least rate alone, a large answer could be
+ * held for hours. */
 static uint64_t reading_ms(const struct http_conn *c)
 {
-	return stream_backlog(&c->stream) * 1000 / c->srv->settings.body_bytes_rate;
+	uint64_t rate = c->srv->settings.body_bytes_rate;
+	uint64_t bytes = stream_backlog(&c->stream);
+	if (LIKELY(bytes <= LARGE_ANSWER_BYTES))
+		return bytes * 1000 / rate;
+	return LARGE_ANSWER_BYTES * UINT64_C(1000) / rate +
+	       (bytes - LARGE_ANSWER_BYTES) * 1000 / MAX(rate, LARGE_BYTES_RATE);
 }
 
 static void set_output_deadline(struct http_conn *c)
@@ -141,9 +160,18 @@ static void conn_end(struct http_conn *c)
 	stream_close(&c->stream);
 }
 
+/* A large answer has left, or never will. */
+static void large_over(struct http_conn *c)
+{
+	c->srv->large_bytes -= c->large_bytes;
+	c->large_bytes = 0;
+	c->backlog_bytes_max = BACKLOG_BYTES_MAX;
+}
+
 static void conn_free(struct http_conn *c)
 {
 	struct http_server *srv = c->srv;
+	large_over(c);
 	if (c->counted)
 		peers_leave(srv->peers, &c->stream.peer);
 	request_reset(c);
@@ -215,10 +243,40 @@ static void reply_failed(struct http_conn *c)
 	                    loop_http_date(c->srv->loop));
 }
 
+/* Takes a large answer into the budget. One alone always fits: or it could never be had. */
+static bool large_begin(struct http_conn *c, size_t bytes)
+{
+	struct http_server *srv = c->srv;
+	ASSERT(c->large_bytes == 0);
+	if (c->method == HTTP_HEAD)
+		return true; /* the body does not go out */
+	if (srv->large_bytes > 0 && srv->large_bytes + bytes > LARGE_ANSWERS_BYTES_MAX)
+		return false;
+	srv->large_bytes += bytes;
+	c->large_bytes = bytes;
+	c->backlog_bytes_max = 0;
+	stream_ask_drained(&c->stream);
+	return true;
+}
+
+/* In the form of the handler's own refusals. */
+static const struct http_field large_refused_fields[] = {{STR("Retry-After"), STR("1")},
+                                                         {STR("Cache-Control"), STR("private, no-store")}};
+static const struct http_response large_refused = {
+    .status = 503,
+    .content_type = STR("application/problem+json"),
+    .body = STR("{\"type\":\"urn:curt:unavailable\",\"title\":\"Service Unavailable\",\"status\":503,"
+                "\"detail\":\"Too many large answers wait for their clients to read them. Try again.\"}\n"),
+    .fields = large_refused_fields,
+    .field_count = ARRAY_LEN(large_refused_fields),
+};
+
 void http_reply(struct http_conn *c, const struct http_response *r)
 {
 	if (!reply_begin(c))
 		return;
+	if (UNLIKELY(r->body.len > LARGE_ANSWER_BYTES) && !large_begin(c, r->body.len))
+		r = &large_refused;
 	count_reply(c, r->status);
 	int e = http_response_write(stream_out_begin(&c->stream), r, reply_flags(c),
 	                            loop_http_date(c->srv->loop));
@@ -551,7 +609,7 @@ static size_t conn_bytes(struct stream *s, const char *data, size_t len)
 	size_t used = 0;
 	bool go_on = true;
 	while (go_on && used < len) {
-		if (UNLIKELY(stream_backlog(s) > BACKLOG_BYTES_MAX)) {
+		if (UNLIKELY(stream_backlog(s) > c->backlog_bytes_max)) {
 			c->parked = true;
 			stream_pause(s);
 			stream_ask_drained(s);
@@ -583,8 +641,9 @@ static void conn_drained(struct stream *s)
 {
 	struct http_conn *c = conn_of(s);
 	c->parked = false;
+	large_over(c);
 	set_idle_deadline(c);
-	stream_resume(s);
+	stream_resume(s); /* if it was parked */
 }
 
 static void conn_deadline(struct stream *s)
@@ -631,7 +690,8 @@ static struct stream *conn_open(void *ctx, const struct net_addr *peer)
 			peers_leave(srv->peers, peer);
 		return NULL;
 	}
-	*c = (struct http_conn){.srv = srv, .counted = counted, .state = CONN_HEAD};
+	*c = (struct http_conn){
+	    .srv = srv, .counted = counted, .state = CONN_HEAD, .backlog_bytes_max = BACKLOG_BYTES_MAX};
 	c->stream.ops = &conn_stream_ops;
 	c->stream.deadline_ms = now_ms(c) + (int64_t)srv->settings.head_ms;
 	return &c->stream;
@@ -663,6 +723,7 @@ void http_server_free(struct http_server *srv)
 {
 	if (!srv)
 		return;
+	ASSERT(srv->large_bytes == 0);
 	pool_release(&srv->conns, NULL);
 	peers_free(srv->peers);
 	free(srv);

@@ -4,7 +4,8 @@
  * not parsed.
  *
  * Slow clients: the head has one absolute deadline from its first byte, a body must keep a minimum rate,
- * output must be read at a minimum rate, and one address may hold only so many connections.
+ * output must be read at a minimum rate, and one address may hold only so many connections. Large answers
+ * that wait to be read share a budget; one that does not fit becomes a 503, and the connection goes on.
  */
 #pragma once
 

@@ -33,6 +33,11 @@ static struct ip ip_of_v6(const struct in6_addr *v6)
 	return ip;
 }
 
+static bool addr_is_mapped(const struct net_addr *a)
+{
+	return a->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr);
+}
+
 static struct ip ip_of(const struct net_addr *a)
 {
 	struct ip ip = {.len = 0};
@@ -275,6 +280,10 @@ void http_client_address(const struct proxies *p, const struct net_addr *peer, c
                          struct net_addr *ret)
 {
 	*ret = *peer;
+	if (UNLIKELY(addr_is_mapped(peer))) { /* to a listener on [::] all of IPv4 comes so */
+		struct ip ip = ip_of(peer);
+		*ret = addr_of(&ip, net_addr_port(peer));
+	}
 	if (LIKELY(!p || p->count == 0) || !proxies_trust(p, peer))
 		return;
 	unsigned hops = 0;

@@ -20,10 +20,11 @@ void proxies_free(struct proxies *p);
 bool proxies_trust(const struct proxies *p, const struct net_addr *peer); /* NULL trusts nobody */
 
 /*
- * The client: the peer as it is, or, when that is trusted, the rightmost address of X-Forwarded-For (all
+ * The client: the peer, or, when that is trusted, the rightmost address of X-Forwarded-For (all
  * fields of that name, in order) that is not trusted itself; the leftmost when all of them are. Entries are
  * "1.2.3.4", "1.2.3.4:567", "::1" or "[::1]:80"; at anything else ("unknown"), and after FORWARDED_HOPS_MAX,
- * the walk ends and the last good address stands. IPv4 in IPv6 (::ffff:1.2.3.4) is IPv4. Never allocates.
+ * the walk ends and the last good address stands. IPv4 in IPv6 (::ffff:1.2.3.4) is IPv4, the peer's too.
+ * Never allocates.
  */
 void http_client_address(const struct proxies *p, const struct net_addr *peer, const struct http_request *req,
                          struct net_addr *ret);

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from books import settled
 from harness import ADMIN_KEY, PATIENCE_S, scaled, unchanged, until
 from nursery import Nursery
 from prometheus import metric
@@ -605,8 +606,10 @@ def test_connections_beyond_the_limit_wait_until_there_is_room(serve):
     assert late.read().status == 404
 
 
-def test_a_server_without_descriptors_serves_whom_it_has_and_recovers(serve, many_descriptors):
-    server = serve("--workers", "2", wrapper=["prlimit", "--nofile=80:80"])
+@pytest.mark.parametrize("descriptors, said", [(80, "limits.connections is 16 instead of 16384"),
+                                               (50, "out of descriptors")])
+def test_a_server_without_descriptors_serves_whom_it_has_and_recovers(serve, many_descriptors, descriptors, said):
+    server = serve("--workers", "2", wrapper=["prlimit", f"--nofile={descriptors}:{descriptors}"])
     server.create("https://example.com/known", alias="known")
     old = [server.connect() for _ in range(8)]
     for wire in old:
@@ -614,7 +617,7 @@ def test_a_server_without_descriptors_serves_whom_it_has_and_recovers(serve, man
     flood = []
     for _ in range(150):
         flood.append(server.connect())
-    until(lambda: "out of descriptors" in server.stderr, "it says that it has run out")
+    until(lambda: said in server.stderr, "it says that it has few, or has run out")
     for _ in range(20):
         for wire in old:
             assert wire.get("/known").status == 302
@@ -626,6 +629,32 @@ def test_a_server_without_descriptors_serves_whom_it_has_and_recovers(serve, man
     assert fresh.get("/known").status == 302
     for wire in old:
         assert wire.get("/known").status == 302
+
+
+def test_idle_connections_leave_descriptors_for_the_events(serve, many_descriptors):
+    """Segments of the log are small here: new ones are needed all the time, and each is a descriptor."""
+    server = serve("--workers", "2", "--events-segment-bytes", "64k", "--limits-head-time", "10m",
+                   wrapper=["prlimit", "--nofile=128:128"])
+    server.create("https://example.com/known", alias="known")
+    old = [server.connect() for _ in range(8)]
+    for wire in old:
+        assert wire.get("/known").status == 302
+    idle = [server.connect() for _ in range(200)]
+    until(lambda: metric(server, "curt_connections_accepted_total") >= 2 * 24, "those that fit have been accepted")
+    clicks = 0
+    for wire in old:
+        wire.send(get() * scaled(4000))
+        for _ in range(scaled(4000)):
+            assert wire.read().status == 302
+            clicks += 1
+    for number, wire in enumerate(old):
+        event = json.dumps({"id": f"e-{number}", "ts": int(time.time() * 1000), "userId": "u", "adId": "a"})
+        assert wire.ask(request("POST", "/event", body=event)).status == 204
+    for wire in idle:
+        wire.close()
+    now = settled(server)
+    assert now["dropped"] == now["difference"] == 0 and now["clicks_in_rollups"] == clicks + 8
+    assert "out of descriptors" not in server.stderr
 
 
 def can_be_served(server):

@@ -1,6 +1,7 @@
 """Questions about clicks and impressions: exact answers, clear refusals, and nobody sees what is not theirs."""
 import datetime
 import itertools
+import socket
 import time
 
 import pytest
@@ -469,6 +470,24 @@ def test_addresses_are_truncated_and_come_from_trusted_proxies(serve, forwarded,
     follow(server, "here", 1, X_Forwarded_For=forwarded)
     settled(server)
     assert [visit["address"] for visit in visits(server, "here")] == [address]
+
+
+def has_ipv6():
+    try:
+        with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 that takes IPv4 as well")
+def test_a_visitor_of_ipv4_is_one_on_a_listener_of_ipv6_too(serve):
+    server = serve("--workers", "1", listen="[::]:0")
+    server.url = f"http://127.0.0.1:{server.port}"
+    server.create(alias="here")
+    follow(server, "here", 1)
+    settled(server)
+    assert [visit["address"] for visit in visits(server, "here")] == ["127.0.0.0/24"]
 
 
 def test_a_country_is_believed_from_a_trusted_proxy_only(serve):

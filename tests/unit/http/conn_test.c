@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "http/conn.h"
+#include "lib/os_fault.h"
 #include "os/net.h"
 
 #include <malloc.h>
@@ -17,9 +18,9 @@
 
 /*
  * A server in a thread of its own. Paths: /now answers at once with its number; /hold defers until release();
- * /big has an answer of 64 KiB; /bad puts a forbidden byte into a field; /endless begins an answer that
- * tell() goes on with; /brief is one that ends at once; /endless-bad cannot begin. A POST answers with its
- * body.
+ * /big has an answer of 64 KiB, /large one of 24 MiB, /larger one beyond the budget for such; /bad puts a
+ * forbidden byte into a field; /endless begins an answer that tell() goes on with; /brief is one that ends at
+ * once; /endless-bad cannot begin. A POST answers with its body.
  */
 static struct {
 	struct loop *loop;
@@ -36,7 +37,8 @@ static struct {
 	_Atomic int begun, closed, writes, refused;
 } fx;
 
-static char big[65536];
+enum { LARGE_BYTES = 24 << 20, LARGER_BYTES = 65 << 20 };
+static char big[65536], large[LARGER_BYTES];
 
 static void reply_text(struct http_conn *c, struct str text)
 {
@@ -78,6 +80,10 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 		fx.holding = true;
 	} else if (str_eq(req->path, STR("/big"))) {
 		reply_text(c, str_n(big, sizeof(big)));
+	} else if (str_eq(req->path, STR("/large"))) {
+		reply_text(c, str_n(large, LARGE_BYTES));
+	} else if (str_eq(req->path, STR("/larger"))) {
+		reply_text(c, str_n(large, LARGER_BYTES));
 	} else if (str_eq(req->path, STR("/bad"))) {
 		const struct http_field field = {STR("X-Evil"), STR("a\r\nSet-Cookie: b")};
 		const struct http_response r = {.status = 200, .fields = &field, .field_count = 1};
@@ -106,6 +112,13 @@ static void release_open(struct mail *m)
 {
 	fx.holding = false;
 	reply_text(fx.held, STR("released"));
+	free(m);
+}
+
+static void release_large_open(struct mail *m)
+{
+	fx.holding = false;
+	reply_text(fx.held, str_n(large, LARGE_BYTES));
 	free(m);
 }
 
@@ -217,15 +230,24 @@ static void say(int fd, const char *text)
 	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
 }
 
+/* Reads a response's head into `head`, and gives its status. */
+static int hear_head(int fd, char head[4096])
+{
+	size_t len = 0;
+	memset(head, 0, 4096);
+	while (!strstr(head, "\r\n\r\n")) {
+		assert_true(len < 4095);
+		assert_int_equal(recv(fd, head + len++, 1, 0), 1);
+	}
+	return atoi(head + 9);
+}
+
 /* Reads one response; gives its status, and its body in `body`. */
 static int hear(int fd, char *body, size_t room)
 {
-	char head[4096] = "";
+	char head[4096];
 	size_t len = 0;
-	while (!strstr(head, "\r\n\r\n")) {
-		assert_true(len < sizeof(head) - 1);
-		assert_int_equal(recv(fd, head + len++, 1, 0), 1);
-	}
+	int status = hear_head(fd, head);
 	const char *field = strstr(head, "Content-Length: ");
 	size_t want = field ? strtoul(field + 16, NULL, 10) : 0;
 	assert_true(want < room);
@@ -235,7 +257,7 @@ static int hear(int fd, char *body, size_t room)
 		len += (size_t)n;
 	}
 	body[want] = '\0';
-	return atoi(head + 9);
+	return status;
 }
 
 static void expect(int fd, int status, const char *text)
@@ -521,6 +543,210 @@ static void draining_closes_the_idle_and_finishes_the_busy(void **state)
 	stop();
 }
 
+/* Large answers */
+
+/* Asks, and reads no more than the head of the answer: the rest waits. */
+static int ask_and_stop(int fd, const char *request)
+{
+	char head[4096];
+	say(fd, request);
+	return hear_head(fd, head);
+}
+
+static void read_on(int fd, size_t bytes)
+{
+	static char piece[1 << 20];
+	while (bytes > 0) {
+		ssize_t n = recv(fd, piece, MIN(bytes, sizeof(piece)), 0);
+		assert_true(n > 0);
+		bytes -= (size_t)n;
+	}
+}
+
+static void expect_refused(int fd, const char *request)
+{
+	static const char problem[] = "{\"type\":\"urn:curt:unavailable\",\"title\":\"Service "
+	                              "Unavailable\",\"status\":503,\"detail\":\"";
+	char head[4096], body[1024] = "";
+	say(fd, request);
+	assert_int_equal(hear_head(fd, head), 503);
+	assert_non_null(strstr(head, "\r\nRetry-After: 1\r\n"));
+	assert_non_null(strstr(head, "\r\nContent-Type: application/problem+json\r\n"));
+	assert_null(strstr(head, "\r\nConnection: "));
+	size_t len = strtoul(strstr(head, "Content-Length: ") + 16, NULL, 10);
+	assert_true(len < sizeof(body));
+	assert_int_equal(recv(fd, body, len, MSG_WAITALL), len);
+	assert_ptr_equal(strstr(body, problem), body);
+	assert_string_equal(body + len - 4, ".\"}\n");
+}
+
+/* What a peer that left held comes free once the loop has seen it: asks until then. */
+static void expect_room_soon(int fd)
+{
+	char head[4096];
+	for (int tries = 0;; tries++) {
+		assert_true(tries < 100000);
+		say(fd, GET("/large"));
+		int status = hear_head(fd, head);
+		if (status == 200)
+			break;
+		assert_int_equal(status, 503);
+		read_on(fd, strtoul(strstr(head, "Content-Length: ") + 16, NULL, 10));
+	}
+	read_on(fd, LARGE_BYTES);
+}
+
+static void close_with_reset(int fd)
+{
+	struct linger reset = {.l_onoff = 1};
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	close(fd);
+}
+
+static void large_answers_that_nobody_reads_do_not_pile_up(void **state)
+{
+	(void)state;
+	enum { FULL = 2, OTHERS = 20 };
+	start(usual);
+	int full[FULL], others[OTHERS];
+	size_t before = allocated_bytes();
+	for (int i = 0; i < FULL; i++)
+		assert_int_equal(ask_and_stop(full[i] = dial(), GET("/large")), 200);
+	for (int i = 0; i < OTHERS; i++) {
+		others[i] = dial();
+		expect_refused(others[i], GET("/large"));
+		say(others[i], GET("/now")); /* the connection goes on */
+		expect(others[i], 200, NULL);
+		say(others[i], GET("/big")); /* and what is not large has no budget */
+		expect(others[i], 200, NULL);
+	}
+	assert_true(allocated_bytes() < before + (80 << 20));
+	read_on(full[0], LARGE_BYTES);
+	assert_int_equal(ask_and_stop(others[0], GET("/large")), 200);
+	expect_refused(full[0], GET("/large"));
+	read_on(others[0], LARGE_BYTES);
+	for (int i = 0; i < FULL; i++)
+		close(full[i]);
+	for (int i = 0; i < OTHERS; i++)
+		close(others[i]);
+	stop();
+}
+
+static void a_peer_that_leaves_gives_back_what_it_held(void **state)
+{
+	(void)state;
+	static const char *const last[] = {GET("/large"),
+	                                   "GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+	                                   GET("/large") GET("/now")};
+	start(usual);
+	int other = dial();
+	for (size_t i = 0; i < ARRAY_LEN(last); i++) {
+		int first = dial(), second = dial();
+		assert_int_equal(ask_and_stop(first, last[i]), 200);
+		assert_int_equal(ask_and_stop(second, GET("/large")), 200);
+		expect_refused(other, GET("/large"));
+		close_with_reset(first);
+		expect_room_soon(other);
+		close_with_reset(second);
+		expect_room_soon(other);
+	}
+	close(other);
+	stop();
+}
+
+static void an_answer_beyond_the_budget_is_given_when_it_is_alone(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial(), other = dial();
+	assert_int_equal(ask_and_stop(fd, GET("/larger")), 200);
+	expect_refused(other, GET("/large"));
+	read_on(fd, LARGER_BYTES);
+	assert_int_equal(ask_and_stop(other, GET("/large")), 200);
+	expect_refused(fd, GET("/larger"));
+	read_on(other, LARGE_BYTES);
+	assert_int_equal(ask_and_stop(fd, GET("/larger")), 200);
+	read_on(fd, LARGER_BYTES);
+	close(fd);
+	close(other);
+	stop();
+}
+
+static void the_head_of_a_large_answer_alone_is_not_large(void **state)
+{
+	(void)state;
+	start(usual);
+	int full = dial(), fd = dial();
+	assert_int_equal(ask_and_stop(full, GET("/larger")), 200);
+	assert_int_equal(ask_and_stop(fd, "HEAD /large HTTP/1.1\r\nHost: h\r\n\r\n"), 200);
+	say(fd, GET("/now"));
+	expect(fd, 200, NULL);
+	close(full);
+	close(fd);
+	stop();
+}
+
+static void behind_a_large_answer_the_next_requests_wait_and_are_answered(void **state)
+{
+	(void)state;
+	start(usual);
+	int fd = dial();
+	assert_int_equal(ask_and_stop(fd, GET("/large") GET("/large") GET("/now")), 200);
+	for (int i = 0; i < 2; i++) { /* both would fit, but one connection holds one */
+		char head[4096];
+		read_on(fd, LARGE_BYTES);
+		if (i == 0)
+			assert_int_equal(hear_head(fd, head), 200);
+	}
+	expect(fd, 200, "3");
+	say(fd, GET("/hold") GET("/large"));
+	wait_until_held();
+	post(release_large_open);
+	for (int i = 0; i < 2; i++) {
+		char head[4096];
+		assert_int_equal(hear_head(fd, head), 200);
+		read_on(fd, LARGE_BYTES);
+	}
+	close(fd);
+	stop();
+}
+
+/* The loop has seen the new time when it returns. */
+static void pass_time(int64_t ms)
+{
+	os_fault_clock_advance(ms);
+	int fd = dial();
+	say(fd, GET("/now"));
+	expect(fd, 200, NULL);
+	close(fd);
+}
+
+/* At the least rate of 1 KiB a second it would be hours. */
+static void a_large_answer_must_be_read_within_minutes(void **state)
+{
+	(void)state;
+	enum { MINUTE_MS = 60000 };
+	static const char *const requests[] = {GET("/large"),
+	                                       "GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"};
+	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+		os_fault_clock_set(1700000000000, 1000000);
+		start(usual);
+		int fd = dial(), room = sizeof(big); /* what is not read must not fit into the sockets */
+		assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)), 0);
+		assert_int_equal(ask_and_stop(fd, requests[i]), 200);
+		pass_time(MINUTE_MS);
+		read_on(fd, LARGE_BYTES / 2); /* so far it was in time */
+		pass_time(9 * MINUTE_MS);
+		size_t heard = LARGE_BYTES / 2;
+		for (ssize_t n; (n = recv(fd, big, sizeof(big), 0)) > 0;)
+			heard += (size_t)n;
+		assert_true(heard < LARGE_BYTES);
+		close(fd);
+		stop();
+		os_fault_reset();
+	}
+}
+
 /* Answers without an end */
 
 static void hear_exactly(int fd, const char *text)
@@ -668,7 +894,7 @@ static void an_endless_answer_may_be_idle_for_ever(void **state)
 	assert_int_equal(fx.closed, 0);
 }
 
-/* Writes until the sockets are full, and then until no more is taken. */
+/* Writes until the sockets are full, and then until no more is taken. (They may find room for it later.) */
 static void tell_until_refused(struct str bytes)
 {
 	fx.refused = 0;
@@ -676,6 +902,12 @@ static void tell_until_refused(struct str bytes)
 		assert_true(i < 10000);
 		tell(bytes);
 	}
+}
+
+static void tell_until_closed(struct str bytes)
+{
+	while (fx.closed == 0)
+		tell(bytes);
 }
 
 static void a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off(void **state)
@@ -691,7 +923,7 @@ static void a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off(void 
 	size_t before = allocated_bytes();
 	tell_until_refused(str_n(big, sizeof(big)));
 	assert_true(fx.closed || allocated_bytes() < before + 4 * HTTP_STREAM_BACKLOG_MAX);
-	wait_until_closed();
+	tell_until_closed(str_n(big, sizeof(big)));
 	close(fd);
 	stop();
 	assert_int_equal(fx.closed, 1);
@@ -720,8 +952,7 @@ static void a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_mor
 	}
 	assert_int_equal(fx.closed, 0);
 	close(clock);
-	tell_until_refused(str_n(big, sizeof(big)));
-	wait_until_closed();
+	tell_until_closed(str_n(big, sizeof(big)));
 	close(fd);
 	stop();
 	assert_int_equal(fx.closed, 1);
@@ -832,6 +1063,12 @@ int main(void)
 	    cmocka_unit_test(a_head_that_dawdles_gets_408_whatever_trickles_in),
 	    cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
 	    cmocka_unit_test(draining_closes_the_idle_and_finishes_the_busy),
+	    cmocka_unit_test(large_answers_that_nobody_reads_do_not_pile_up),
+	    cmocka_unit_test(a_peer_that_leaves_gives_back_what_it_held),
+	    cmocka_unit_test(an_answer_beyond_the_budget_is_given_when_it_is_alone),
+	    cmocka_unit_test(the_head_of_a_large_answer_alone_is_not_large),
+	    cmocka_unit_test(behind_a_large_answer_the_next_requests_wait_and_are_answered),
+	    cmocka_unit_test(a_large_answer_must_be_read_within_minutes),
 	    cmocka_unit_test(an_endless_answer_goes_on_until_its_owner_ends_it),
 	    cmocka_unit_test(an_endless_answer_may_end_where_it_began),
 	    cmocka_unit_test(what_a_peer_says_into_an_endless_answer_is_thrown_away),

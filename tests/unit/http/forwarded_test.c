@@ -201,9 +201,23 @@ static void without_a_trusted_peer_the_client_is_the_peer(void **state)
 	forward(values, 1);
 	assert_client_of("", "203.0.113.9:4711", "203.0.113.9:4711");
 	assert_client_of("10.0.0.0/8", "203.0.113.9:4711", "203.0.113.9:4711");
-	assert_client_of("10.0.0.0/8", "[::ffff:203.0.113.9]:4711", "[::ffff:203.0.113.9]:4711");
 	http_client_address(NULL, &peer, &req, &client);
 	assert_memory_equal(&client, &peer, sizeof(peer));
+}
+
+static void a_peer_of_ipv4_in_ipv6_is_a_client_of_ipv4(void **state)
+{
+	(void)state;
+	static const char *const values[] = {"6.6.6.6"};
+	struct net_addr peer = addr("[::ffff:203.0.113.9]:4711"), plain = addr("203.0.113.9:4711"), client;
+	forward(values, 1);
+	assert_client_of("", "[::ffff:203.0.113.9]:4711", "203.0.113.9:4711");
+	assert_client_of("10.0.0.0/8", "[::ffff:203.0.113.9]:4711", "203.0.113.9:4711");
+	assert_client_of("10.0.0.0/8", "[2001:db8::1]:4711", "[2001:db8::1]:4711");
+	http_client_address(NULL, &peer, &req, &client);
+	assert_memory_equal(&client, &plain, sizeof(plain));
+	forward(NULL, 0);
+	assert_client_of("203.0.113.9", "[::ffff:203.0.113.9]:4711", "203.0.113.9:4711");
 }
 
 static void a_trusted_peer_that_forwards_nothing_is_the_client(void **state)
@@ -318,6 +332,7 @@ int main(void)
 	    cmocka_unit_test(a_bad_item_is_named_with_what_would_be_right),
 	    cmocka_unit_test(a_list_has_an_end),
 	    cmocka_unit_test(without_a_trusted_peer_the_client_is_the_peer),
+	    cmocka_unit_test(a_peer_of_ipv4_in_ipv6_is_a_client_of_ipv4),
 	    cmocka_unit_test(a_trusted_peer_that_forwards_nothing_is_the_client),
 	    cmocka_unit_test(the_client_is_the_rightmost_that_is_no_proxy),
 	    cmocka_unit_test(fields_of_the_same_name_are_one_list),
