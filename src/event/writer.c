@@ -125,6 +125,7 @@ static int segment_end(struct event_writer *w, int64_t now_ms)
 	atomic_store_explicit(&w->segment->finished, true, memory_order_release);
 	w->segment = NULL;
 	strings_clear(w->strings);
+	event_writer_want_sync(w); /* so that its descriptor is closed */
 	return 0;
 }
 

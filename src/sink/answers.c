@@ -104,8 +104,9 @@ static int top_add(struct top *t, uint64_t link, uint64_t clicks)
 	return SQLITE_OK;
 }
 
-static int top_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
+static int top_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
+	(void)ordinal;
 	(void)visitor;
 	struct top *t = arg;
 	if (!key->click || key->time_ms < t->from_ms || key->time_ms >= t->to_ms)
@@ -200,8 +201,9 @@ static int count_hours(struct sqlite_conn *c, uint64_t *ret)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int count_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
+static int count_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
+	(void)ordinal;
 	(void)visitor;
 	struct sink_books *b = arg;
 	b->visit_rows++;
@@ -213,7 +215,7 @@ static int count_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
 }
 
 /* Adds to what has retired. */
-static int count_deep(struct sqlite_conn *c, struct sink_books *ret)
+static int count_deep(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
 {
 	uint64_t links[2] = {0}, together[2] = {0}, rows = 0, impressions = 0;
 	int rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){0, CELL_TOGETHER}, 2, links, 2);
@@ -225,14 +227,14 @@ static int count_deep(struct sqlite_conn *c, struct sink_books *ret)
 		rc = sums_get(c, SQL_IMPRESSION_COUNT, NULL, 0, &ret->impression_rows, 1);
 	if (rc == SQLITE_OK)
 		rc = count_hours(c, &impressions);
-	ret->clicks_in_rollups += links[0];
+	ret->clicks_in_rollups = book->retired_link_clicks + links[0];
 	ret->orphans_in_rollups += together[1];
 	ret->impressions_counted += impressions;
 	ret->visit_rows += rows;
 	return rc == SQLITE_OK ? digest_fresh_each(c, count_fresh, ret) : rc;
 }
 
-static int count_shallow(struct sqlite_conn *c, struct sink_books *ret)
+static int count_shallow(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
 {
 	uint64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
 	int rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){CELL_TOGETHER, INT64_MAX}, 2, together, 2);
@@ -240,6 +242,8 @@ static int count_shallow(struct sqlite_conn *c, struct sink_books *ret)
 		rc = sums_get(c, SQL_FRESH_SUMS, NULL, 0, fresh, 2);
 	if (rc == SQLITE_OK)
 		rc = sums_get(c, SQL_AD_CELL_SUM, (int64_t[]){ad_cell_key(AD_DAY, 0)}, 1, &impressions, 1);
+	fresh[0] -= book->digesting.visits;
+	fresh[1] -= book->digesting.orphans;
 	ret->clicks_in_rollups += together[0] + fresh[0] - fresh[1];
 	ret->orphans_in_rollups += together[1] + fresh[1];
 	ret->impressions_counted += impressions;
@@ -257,7 +261,7 @@ int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret)
 	                       .orphans_in_rollups = book.retired_orphans,
 	                       .impressions_counted = book.retired_impressions,
 	                       .duplicates = book.tally.duplicates + book.duplicates};
-	rc = deep ? count_deep(c, &b) : count_shallow(c, &b);
+	rc = deep ? count_deep(c, &book, &b) : count_shallow(c, &book, &b);
 	if (rc == SQLITE_OK)
 		*ret = b;
 	return rc;

@@ -378,6 +378,21 @@ static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day
 	return rc;
 }
 
+/* They nearly always are. */
+static bool visitors_are_sorted(const struct asking *a)
+{
+	for (size_t i = 1; i < a->visitor_count; i++)
+		if (a->visitors[i].day < a->visitors[i - 1].day)
+			return false;
+	return true;
+}
+
+static void visitors_sort(struct asking *a)
+{
+	if (!visitors_are_sorted(a))
+		qsort(a->visitors, a->visitor_count, sizeof(*a->visitors), visitor_compare);
+}
+
 /* The first day from `day` on that has anything. A day may have fresh visits only. */
 static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int64_t *ret)
 {
@@ -395,8 +410,7 @@ static int add_link(struct asking *a)
 	struct cell_spans spans;
 	int64_t day = day_of(a->from_ms), last = day_of(a->to_ms - 1);
 	size_t visitor_at = 0;
-	if (a->visitor_count > 0)
-		qsort(a->visitors, a->visitor_count, sizeof(*a->visitors), visitor_compare);
+	visitors_sort(a);
 	int rc = answers_spans_get(a->c, a->link, &spans);
 	if (rc == SQLITE_OK)
 		rc = next_day(a, day, visitor_at, &day);
@@ -408,9 +422,29 @@ static int add_link(struct asking *a)
 	return rc;
 }
 
+static int add_all_visitors(struct asking *a)
+{
+	int64_t day = day_of(a->from_ms), last = day_of(a->to_ms - 1);
+	size_t visitor_at = 0;
+	if (!a->q->has_visitors)
+		return SQLITE_OK;
+	visitors_sort(a);
+	int rc = next_day(a, day, visitor_at, &day);
+	while (rc == SQLITE_OK && day <= last) {
+		uint32_t ignored;
+		struct sketch sketch;
+		rc = day_get(a, day, &ignored, &sketch);
+		if (rc != SQLITE_OK)
+			return rc;
+		add_visitors(a, day, &sketch, &visitor_at);
+		rc = next_day(a, day + 1, visitor_at, &day);
+	}
+	return rc;
+}
+
 static int add_all(struct asking *a)
 {
-	int rc = SQLITE_OK;
+	int rc = add_all_visitors(a);
 	for (a->link = LINK_ORPHANS; rc == SQLITE_OK && a->link <= LINK_ALL; a->link++)
 		for (int level = 0; rc == SQLITE_OK && level < CELL_LEVELS; level++)
 			rc = add_together(a, level);
@@ -433,8 +467,9 @@ static int remember_visitor(struct asking *a, int64_t day, uint32_t hash)
 	return SQLITE_OK;
 }
 
-static int add_fresh(void *arg, const struct visit_key *key, uint32_t visitor)
+static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
+	(void)ordinal;
 	struct asking *a = arg;
 	if (a->q->link != 0 && key->link != a->q->link)
 		return SQLITE_OK;
@@ -538,7 +573,7 @@ static int share_all(const struct asking *a)
 static int prepare(struct stats_query *q, int64_t from_ms)
 {
 	q->clicks = q->bot_clicks = q->heads = q->prefetches = q->unknowns = q->roots = q->visitors = 0;
-	q->has_visitors = q->link != 0 && !q->filtered;
+	q->has_visitors = !q->filtered;
 	q->series = NULL;
 	for (int i = 0; i < DIM_COUNT; i++) {
 		q->shares[i] = NULL;

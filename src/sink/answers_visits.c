@@ -22,7 +22,7 @@ enum {
 
 struct fresh_visit {
 	int64_t time_ms;
-	uint64_t ordinal; /* among all fresh ones */
+	uint64_t ordinal; /* in the fresh rows */
 };
 
 struct pick {
@@ -44,7 +44,6 @@ struct listing {
 
 	struct fresh_visit *fresh; /* of this link, by minute and ordinal */
 	size_t fresh_count, fresh_cap;
-	uint64_t ordinal;
 
 	struct runs day, hour; /* the cell of the day; all of the hour at hand */
 
@@ -100,11 +99,10 @@ int answers_visits_check(const struct visits_query *q, const uint8_t *key, struc
 
 /* --- what is fresh --- */
 
-static int fresh_collect(void *arg, const struct visit_key *key, uint32_t visitor)
+static int fresh_collect(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)visitor;
 	struct listing *l = arg;
-	uint64_t ordinal = l->ordinal++;
 	if (key->link != l->q->link || key->time_ms >= l->q->to_ms ||
 	    time_floor(key->time_ms, MINUTE_MS) + MINUTE_MS <= l->q->from_ms)
 		return SQLITE_OK; /* a minute that the range's start cuts is kept whole, for the ranks */

@@ -178,16 +178,30 @@ int runs_rotate(struct runs *r, size_t count)
 	return 0;
 }
 
+/* The end of the minute that begins at `at`: its last run is also the one with the largest numbers. */
+static size_t minute_end(const struct runs *r, size_t at)
+{
+	size_t end = at + 1;
+	while (end < r->count && r->items[end].minute == r->items[at].minute)
+		end++;
+	return end;
+}
+
 void runs_settle(struct runs *r, uint64_t first)
 {
 	if (!runs_are_sorted(r))
 		qsort(r->items, r->count, sizeof(*r->items), run_compare);
 	size_t kept = 0;
-	for (size_t i = 0; i < r->count; i++) {
+	for (size_t i = 0, end = 0; i < r->count; i++) {
+		if (i == end) {
+			end = minute_end(r, i);
+			if (r->items[end - 1].first + r->items[end - 1].count <= first) {
+				i = end - 1;
+				continue;
+			}
+		}
 		struct run run = r->items[i];
 		struct run *last = kept > 0 ? &r->items[kept - 1] : NULL;
-		if (run.first + run.count <= first)
-			continue;
 		if (last && last->minute == run.minute && last->first + last->count == run.first)
 			last->count += run.count;
 		else

@@ -114,7 +114,8 @@ int runs_add_blob(struct runs *r, const void *data, size_t len, uint64_t minutes
 /* Moves the first `count` behind the others. */
 int runs_rotate(struct runs *r, size_t count);
 
-/* Puts them in order, joins those that touch, and drops those that end before `first`. */
+/* Puts them in order, joins those that touch, and drops the minutes that end before visit `first`. Of a
+ * minute that is partly there all stay: a visit's rank in it must not change. */
 void runs_settle(struct runs *r, uint64_t first);
 void runs_write(const struct runs *r, struct buf *out);
 

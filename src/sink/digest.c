@@ -1,7 +1,10 @@
 /*
- * A digest sorts all fresh visits by minute and link and writes each touched row once. Orphans have link 0
- * and so lie before the links of their minute: all of a minute's orphans, all its links together, and each
+ * A piece of a digest sorts its visits by minute and link and writes each touched row once. Orphans have link
+ * 0 and so lie before the links of their minute: all of a minute's orphans, all its links together, and each
  * of its links are one run of visit numbers each.
+ *
+ * A piece has the visits of some neighbouring links, so that all pieces together touch hardly more pages than
+ * one digest would.
  */
 #include "sink/digest.h"
 #include "sink/sketch.h"
@@ -9,7 +12,10 @@
 
 #include <stdlib.h>
 
-enum { BLOCK_BYTES_MAX = 3900 }; /* with the row's other columns it fits a page */
+enum {
+	BLOCK_BYTES_MAX = 3900, /* with the row's other columns it fits a page */
+	SAMPLE_EVERY = 64,      /* visits, to see how the links lie */
+};
 
 struct visit {
 	int64_t time_ms;
@@ -39,7 +45,8 @@ struct digest {
 	uint32_t *tallies; /* by shape; all 0 between uses */
 	uint32_t *touched; /* shapes whose tally is not 0 */
 	uint64_t shape_last;
-	uint64_t number_first; /* the number of the first visit */
+	struct digesting state; /* as it was */
+	uint64_t number_first;  /* the number of the first visit */
 	struct counts shapes;
 	struct runs runs;
 	struct buf scratch;
@@ -94,6 +101,8 @@ static int read_row(struct digest *d, const struct query *q)
 		const uint8_t *from = more.at;
 		visit_key_get(&k, &state, &key);
 		visit_details_skip(&more);
+		if (key.link < (uint64_t)d->state.link)
+			continue;
 		struct visit *v = &d->visits[d->count++];
 		*v = (struct visit){
 		    .time_ms = key.time_ms,
@@ -117,11 +126,59 @@ static int read_fresh(struct digest *d)
 	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_FRESH_ALL);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		if (sqlite3_column_int64(q.stmt, 4) > d->state.row)
+			return SQLITE_OK;
 		int r = read_row(d, &q);
 		if (r != SQLITE_OK)
 			return r;
 	}
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* --- pieces --- */
+
+static int link_compare(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
+static int piece_end(const struct digest *d, size_t visits_max, uint64_t *ret_link)
+{
+	size_t count = d->count / SAMPLE_EVERY;
+	uint64_t smallest = UINT64_MAX;
+	uint64_t *links = malloc(MAX(count, 1) * sizeof(*links));
+	if (!links)
+		return SQLITE_NOMEM;
+	for (size_t i = 0; i < count; i++)
+		links[i] = d->visits[i * SAMPLE_EVERY].link;
+	for (size_t i = 0; i < d->count; i++)
+		smallest = MIN(smallest, d->visits[i].link);
+	qsort(links, count, sizeof(*links), link_compare);
+	size_t at = visits_max / SAMPLE_EVERY;
+	*ret_link = MAX(at < count ? links[at] : 0, smallest + 1);
+	free(links);
+	return SQLITE_OK;
+}
+
+/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
+static int take_piece(struct digest *d, size_t visits_max, uint64_t *ret_link)
+{
+	*ret_link = 0;
+	if (d->count <= visits_max + visits_max / 2)
+		return SQLITE_OK;
+	uint64_t end;
+	int rc = piece_end(d, visits_max, &end);
+	if (rc != SQLITE_OK)
+		return rc;
+	size_t kept = 0;
+	for (size_t i = 0; i < d->count; i++)
+		if (d->visits[i].link < end)
+			d->visits[kept++] = d->visits[i];
+	*ret_link = kept < d->count ? end : 0;
+	d->count = kept;
+	return SQLITE_OK;
 }
 
 /* --- blocks --- */
@@ -400,6 +457,32 @@ static int count_days(struct digest *d)
 	return rc;
 }
 
+/* Groups from .. to - 1 are of one day: only its visitors are kept for all links together. */
+static int count_visitors(struct digest *d, size_t from, size_t to)
+{
+	struct day day = {.day = day_of(d->groups[from].minute_ms), .link = LINK_ALL};
+	int rc = day_read(d, &day);
+	if (rc != SQLITE_OK)
+		return rc;
+	for (size_t i = from; i < to; i++)
+		day_count(d, &day, &d->groups[i]);
+	day.clicks = 0;
+	return day.changed ? day_write(d, &day) : SQLITE_OK;
+}
+
+/* The groups are sorted by minute. */
+static int count_all_visitors(struct digest *d)
+{
+	int rc = SQLITE_OK;
+	for (size_t from = 0, to; rc == SQLITE_OK && from < d->group_count; from = to) {
+		int64_t day = day_of(d->groups[from].minute_ms);
+		for (to = from + 1; to < d->group_count && day_of(d->groups[to].minute_ms) == day;)
+			to++;
+		rc = count_visitors(d, from, to);
+	}
+	return rc;
+}
+
 /* --- all together --- */
 
 static int sort_visits(struct digest *d)
@@ -442,29 +525,69 @@ static int find_groups(struct digest *d)
 	return SQLITE_OK;
 }
 
-static int number_visits(struct digest *d)
+static int begin(struct digest *d)
 {
 	struct book book;
+	uint64_t row = 0;
 	int rc = layout_book_get(d->c, &book);
+	if (rc == SQLITE_OK)
+		rc = layout_last_get(d->c, SQL_SHAPE_LAST, &d->shape_last);
+	if (rc == SQLITE_OK && book.digesting.row == 0)
+		rc = layout_last_get(d->c, SQL_FRESH_LAST, &row);
 	if (rc != SQLITE_OK)
 		return rc;
 	d->number_first = (uint64_t)book.next_visit;
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BOOK_NEXT_VISIT);
-	query_int(&q, book.next_visit + (int64_t)d->count);
+	d->state = book.digesting;
+	if (d->state.row == 0)
+		d->state.row = (int64_t)row;
+	return SQLITE_OK;
+}
+
+static int state_write(struct digest *d, const struct digesting *state)
+{
+	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BOOK_DIGEST);
+	query_int(&q, (int64_t)(d->number_first + d->count));
+	query_int(&q, state->row);
+	query_int(&q, state->link);
+	query_int(&q, (int64_t)state->visits);
+	query_int(&q, (int64_t)state->orphans);
 	return query_run(&q);
 }
 
-int digest_run(struct sqlite_conn *c)
+static int fresh_delete(struct digest *d)
+{
+	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_FRESH_DELETE);
+	query_int(&q, d->state.row);
+	return query_run(&q);
+}
+
+/* The next piece begins at that link; 0: this was the last one. */
+static int end(struct digest *d, uint64_t next_link)
+{
+	struct digesting state = {0};
+	if (next_link > 0) {
+		state = d->state;
+		state.link = (int64_t)next_link;
+		state.visits += d->count;
+		for (size_t i = 0; i < d->count; i++)
+			state.orphans += d->visits[i].link == 0;
+	}
+	int rc = state_write(d, &state);
+	return rc == SQLITE_OK && next_link == 0 ? fresh_delete(d) : rc;
+}
+
+int digest_piece(struct sqlite_conn *c, size_t visits_max)
 {
 	CLEANUP(digest_release) struct digest d = {.c = c};
-	int rc = layout_last_get(c, SQL_SHAPE_LAST, &d.shape_last);
+	uint64_t next_link = 0;
+	int rc = begin(&d);
 	if (rc == SQLITE_OK)
 		rc = read_fresh(&d);
+	if (rc == SQLITE_OK)
+		rc = take_piece(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
 		return rc;
-	rc = number_visits(&d);
-	if (rc == SQLITE_OK)
-		rc = sort_visits(&d);
+	rc = sort_visits(&d);
 	if (rc == SQLITE_OK)
 		rc = find_groups(&d);
 	if (rc == SQLITE_OK)
@@ -474,14 +597,16 @@ int digest_run(struct sqlite_conn *c)
 	if (rc == SQLITE_OK)
 		rc = count_days(&d);
 	if (rc == SQLITE_OK)
-		rc = sqlite_conn_run(c, SQL_FRESH_DELETE);
+		rc = count_all_visitors(&d);
+	if (rc == SQLITE_OK)
+		rc = end(&d, next_link);
 	return rc;
 }
 
 /* --- for questions --- */
 
-static int each_of_row(const struct query *q,
-                       int (*each)(void *arg, const struct visit_key *key, uint32_t visitor), void *arg)
+static int each_of_row(const struct query *q, uint64_t ordinal, uint64_t from_link, digest_each_fn *each,
+                       void *arg)
 {
 	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
 	struct str keys = column_blob(q, 1), visitors = column_blob(q, 2);
@@ -494,22 +619,29 @@ static int each_of_row(const struct query *q,
 		uint32_t visitor;
 		visit_key_get(&k, &state, &key);
 		memcpy(&visitor, visitors.ptr + i * sizeof(visitor), sizeof(visitor));
-		int rc = k.bad ? SQLITE_CORRUPT : each(arg, &key, visitor);
+		int rc = k.bad ? SQLITE_CORRUPT : SQLITE_OK;
+		if (rc == SQLITE_OK && key.link >= from_link)
+			rc = each(arg, ordinal + i, &key, visitor);
 		if (rc != SQLITE_OK)
 			return rc;
 	}
 	return SQLITE_OK;
 }
 
-int digest_fresh_each(struct sqlite_conn *c,
-                      int (*each)(void *arg, const struct visit_key *key, uint32_t visitor), void *arg)
+int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
 {
+	struct book book;
+	uint64_t ordinal = 0;
+	int rc = layout_book_get(c, &book);
+	if (rc != SQLITE_OK)
+		return rc;
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_FRESH_KEYS);
-	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int r = each_of_row(&q, each, arg);
+		bool partly = sqlite3_column_int64(q.stmt, 3) <= book.digesting.row;
+		int r = each_of_row(&q, ordinal, partly ? (uint64_t)book.digesting.link : 0, each, arg);
 		if (r != SQLITE_OK)
 			return r;
+		ordinal += (uint64_t)sqlite3_column_int64(q.stmt, 0);
 	}
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }

@@ -6,45 +6,61 @@
 #include <stdlib.h>
 
 enum {
-	NEW_ADS_PER_DAY = 200000, /* beyond it, an ad that was never seen counts as "(other)" */
 	ROW_IMPRESSIONS_MAX = 4096,
 };
 
 /* --- ads --- */
 
-static int ad_find(struct sqlite_conn *c, struct str name, int64_t *ret_id)
+static const struct str other_ad = STR("(other)");
+
+struct ad {
+	int64_t id;       /* 0: none */
+	int64_t last_day; /* of its newest impression */
+};
+
+static int ad_find(struct sqlite_conn *c, struct str name, struct ad *ret)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_BY_NAME);
 	query_str(&q, name);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret_id = found ? sqlite3_column_int64(q.stmt, 0) : 0;
+	*ret = (struct ad){0};
+	if (found)
+		*ret = (struct ad){.id = sqlite3_column_int64(q.stmt, 0),
+		                   .last_day = sqlite3_column_int64(q.stmt, 1)};
 	return rc;
 }
 
-static int ad_insert(struct sqlite_conn *c, struct str name, int64_t *ret_id)
+static int ad_insert(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
 {
+	*ret = (struct ad){.id = ++book->last_ad};
+	book->ads++;
+	book->new_ads++;
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_INSERT);
+	query_int(&q, ret->id);
 	query_str(&q, name);
-	int rc = query_run(&q);
-	*ret_id = sqlite3_last_insert_rowid(c->db);
-	return rc;
+	query_int(&q, ret->last_day);
+	return query_run(&q);
 }
 
-static int ad_number(struct sqlite_conn *c, struct book *book, struct str name, uint64_t *ret)
+static int ad_touch(struct sqlite_conn *c, int64_t id, int64_t day)
 {
-	int64_t id;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_TOUCH);
+	query_int(&q, id);
+	query_int(&q, day);
+	return query_run(&q);
+}
+
+static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
+{
 	ASSERT(name.ptr);
-	int rc = ad_find(c, name, &id);
-	if (rc == SQLITE_OK && id == 0 && book->new_ads >= NEW_ADS_PER_DAY) {
-		name = STR("(other)");
-		rc = ad_find(c, name, &id);
+	int rc = ad_find(c, name, ret);
+	if (rc == SQLITE_OK && ret->id == 0 && (book->new_ads >= NEW_ADS_PER_DAY || book->ads >= ADS_MAX)) {
+		name = other_ad;
+		rc = ad_find(c, name, ret);
 	}
-	if (rc == SQLITE_OK && id == 0) {
-		rc = ad_insert(c, name, &id);
-		book->new_ads++;
-	}
-	*ret = (uint64_t)id;
+	if (rc == SQLITE_OK && ret->id == 0)
+		rc = ad_insert(c, book, name, ret);
 	return rc;
 }
 
@@ -54,7 +70,7 @@ struct writing {
 	struct sqlite_conn *c;
 	const struct sink_impression *const *impressions;
 	size_t count;
-	uint64_t *ads;     /* of each */
+	struct ad *ads;    /* of each */
 	uint32_t *same;    /* by hash of the ad: an impression of it, plus 1; 0: none */
 	size_t same_count; /* a power of two */
 	struct sort_item *items, *room;
@@ -93,11 +109,15 @@ static int number_ads(struct writing *w, struct book *book)
 		size_t at = hash_str(ad, (uintptr_t)w->same) & (w->same_count - 1);
 		while (w->same[at] && !str_eq(w->impressions[w->same[at] - 1]->ad, ad))
 			at = (at + 1) & (w->same_count - 1);
-		if (w->same[at]) {
+		if (w->same[at])
 			w->ads[i] = w->ads[w->same[at] - 1];
-		} else {
-			rc = ad_number(w->c, book, ad, &w->ads[i]);
-			w->same[at] = (uint32_t)i + 1;
+		else
+			rc = ad_get(w->c, book, ad, &w->ads[i]);
+		w->same[at] = (uint32_t)i + 1; /* the last one knows the newest day */
+		int64_t day = day_of(w->impressions[i]->time_ms);
+		if (rc == SQLITE_OK && day > w->ads[i].last_day) {
+			rc = ad_touch(w->c, w->ads[i].id, day);
+			w->ads[i].last_day = day;
 		}
 	}
 	return rc;
@@ -111,8 +131,9 @@ static size_t order(struct writing *w, int64_t unit_ms, int64_t from_ms)
 		int64_t time_ms = w->impressions[i]->time_ms;
 		ASSERT(time_ms >= 0 && time_ms < 1LL << 48);
 		if (time_ms >= from_ms)
-			w->items[count++] = (struct sort_item){
-			    .major = (uint64_t)(time_ms / unit_ms), .minor = w->ads[i], .index = (uint32_t)i};
+			w->items[count++] = (struct sort_item){.major = (uint64_t)(time_ms / unit_ms),
+			                                       .minor = (uint64_t)w->ads[i].id,
+			                                       .index = (uint32_t)i};
 	}
 	sort_items(w->items, w->room, count);
 	return count;
@@ -176,15 +197,22 @@ static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
 	return rc;
 }
 
-static int next_part(struct writing *w, int64_t second_ms, int64_t *ret_key)
+/* IMPRESSION_PARTS when all are taken. */
+static int next_part(struct writing *w, int64_t second_ms, int64_t *ret_part)
 {
 	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_LAST);
 	query_int(&q, impression_key(second_ms, 0));
 	query_int(&q, impression_key(second_ms + SECOND_MS, 0));
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret_key = found ? sqlite3_column_int64(q.stmt, 0) + 1 : impression_key(second_ms, 0);
+	*ret_part = found ? sqlite3_column_int64(q.stmt, 0) % IMPRESSION_PARTS + 1 : 0;
 	return rc;
+}
+
+/* Where all parts are taken, commits add to one after the other. */
+static int64_t part_key(int64_t second_ms, int64_t part, int64_t serial)
+{
+	return impression_key(second_ms, part < IMPRESSION_PARTS ? part : (part + serial) % IMPRESSION_PARTS);
 }
 
 static void pack_text(struct buf *out, struct str text)
@@ -225,17 +253,17 @@ static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
 }
 
 /* The items are ordered by second. */
-static int write_rows(struct writing *w, int64_t from_ms)
+static int write_rows(struct writing *w, const struct book *book)
 {
-	size_t count = order(w, SECOND_MS, from_ms);
+	size_t count = order(w, SECOND_MS, book->kept_ms);
 	int rc = SQLITE_OK;
 	for (size_t at = 0; rc == SQLITE_OK && at < count;) {
 		size_t end = bucket_end(w, at, count);
-		int64_t key = 0;
-		rc = next_part(w, (int64_t)w->items[at].major * SECOND_MS, &key);
-		for (; rc == SQLITE_OK && at < end; key++) {
+		int64_t second_ms = (int64_t)w->items[at].major * SECOND_MS, part = 0;
+		rc = next_part(w, second_ms, &part);
+		for (; rc == SQLITE_OK && at < end; part++) {
 			size_t to = MIN(end, at + ROW_IMPRESSIONS_MAX);
-			rc = row_write(w, key, at, to);
+			rc = row_write(w, part_key(second_ms, part, book->serial), at, to);
 			at = to;
 		}
 	}
@@ -250,7 +278,7 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
 	if (rc == SQLITE_OK)
 		rc = number_ads(&w, book);
 	if (rc == SQLITE_OK)
-		rc = write_rows(&w, book->kept_ms);
+		rc = write_rows(&w, book);
 	for (int level = 0; rc == SQLITE_OK && level < AD_LEVELS; level++)
 		rc = write_cells(&w, level, level < AD_HOUR ? book->kept_ms : 0);
 	return rc;
@@ -359,8 +387,9 @@ static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, stru
 	query_int(&q, (int64_t)id);
 	bool found;
 	int rc = query_find(&q, &found);
+	*ret = other_ad; /* its name was swept */
 	if (rc != SQLITE_OK || !found)
-		return rc == SQLITE_OK ? SQLITE_CORRUPT : rc;
+		return rc;
 	return layout_column_str(&q, 0, arena, ret) ? SQLITE_OK : SQLITE_NOMEM;
 }
 
@@ -369,6 +398,19 @@ static int ad_compare(const void *a, const void *b)
 	const struct ad_count *x = a, *y = b;
 	int order_ = memcmp(x->ad.ptr, y->ad.ptr, MIN(x->ad.len, y->ad.len));
 	return order_ ? order_ : (x->ad.len > y->ad.len) - (x->ad.len < y->ad.len);
+}
+
+/* Several may be "(other)". */
+static size_t join_equal(struct ad_count *ads, size_t count)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (kept > 0 && str_eq(ads[kept - 1].ad, ads[i].ad))
+			ads[kept - 1].count += ads[i].count;
+		else
+			ads[kept++] = ads[i];
+	}
+	return kept;
 }
 
 static int answer(const struct adding *a, struct window_query *q)
@@ -389,7 +431,7 @@ static int answer(const struct adding *a, struct window_query *q)
 		return rc;
 	qsort(ads, count, sizeof(*ads), ad_compare);
 	q->ads = ads;
-	q->count = count;
+	q->count = join_equal(ads, count);
 	return SQLITE_OK;
 }
 
@@ -398,11 +440,10 @@ int impressions_window(struct sqlite_conn *c, struct window_query *q)
 {
 	const int64_t limit_ms = 1LL << 48;
 	struct adding a = {.c = c};
-	struct book book;
+	struct book book = {0};
 	int64_t from_ms = MAX(MIN(q->from_ms, limit_ms) + 1, 0), to_ms = MIN(q->to_ms, limit_ms - 1) + 1;
 	int rc = layout_book_get(c, &book);
-	if (rc == SQLITE_OK)
-		rc = layout_last_get(c, SQL_AD_LAST, &a.last);
+	a.last = (uint64_t)book.last_ad;
 	if (rc == SQLITE_OK && from_ms < book.kept_ms)
 		rc = add_range(&a, AD_DAY, time_ceil(from_ms, HOUR_MS),
 		               time_ceil(MIN(to_ms, book.kept_ms), HOUR_MS));

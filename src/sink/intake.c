@@ -1,7 +1,8 @@
 /*
  * What a commit writes: new shapes and texts into their dictionaries, the visits as they came into `fresh`,
  * impressions that were not seen before with their counts, positions and books. What visitors and clients
- * choose freely is bounded: so many new shapes and ads a day, then they are "(other)".
+ * choose freely is bounded: so many new shapes and ads a day, then they are "(other)"; so many new texts,
+ * then they are left out.
  */
 #include "sink/intake.h"
 #include "base/hash.h"
@@ -12,9 +13,11 @@
 #include <stdlib.h>
 
 enum {
-	NEW_SHAPES_PER_DAY = 20000,       /* beyond it: no new referrers */
-	NEW_SHAPES_OTHER_PER_DAY = 25000, /* beyond it: no new languages either */
-	FRESH_VISITS_MAX = 8192,          /* in one row */
+	NEW_SHAPES_PER_DAY = 20000,
+	SHAPES_MAX = 200000,               /* ever */
+	SHAPES_PLAINEST = 4 * VISIT_KINDS, /* kept free below both: the shapes that all others can become */
+	NEW_TEXTS_PER_DAY = 200000,
+	FRESH_VISITS_MAX = 8192, /* in one row */
 };
 
 uint64_t intake_hash(const uint8_t *key, const void *data, size_t len)
@@ -82,6 +85,7 @@ static int shape_insert(struct intake *in, uint64_t hash, const struct visit_sha
 	int rc = query_run(&q);
 	*ret_id = sqlite3_last_insert_rowid(in->c->db);
 	in->book.new_shapes++;
+	in->shape_last = (uint64_t)*ret_id;
 	return rc;
 }
 
@@ -94,28 +98,40 @@ static int shape_look(struct intake *in, const struct visit_shape *shape, uint64
 	return shape_find(in, *ret_hash, shape, ret_id);
 }
 
-/* Makes it plainer; false when it cannot be made so. */
-static bool shape_simplify(const struct intake *in, struct visit_shape *shape)
+/* What becomes "(other)" in a new shape when so many came that day. The last stage leaves only the kind, and
+ * whether there is a source and a bot. */
+static const struct plainer {
+	int64_t new_shapes;
+	unsigned dims, dims_unknown; /* where it is known; where it is not */
+} plainer[] = {
+    {.new_shapes = 14000, .dims = 1U << DIM_REFERRER},
+    {.new_shapes = 16000, .dims = 1U << DIM_LANGUAGE},
+    {.new_shapes = 18000, .dims = 1U << DIM_COUNTRY | 1U << DIM_BROWSER | 1U << DIM_OS | 1U << DIM_DEVICE},
+    {.new_shapes = NEW_SHAPES_PER_DAY - SHAPES_PLAINEST,
+     .dims = (1U << DIM_COUNT) - 1,
+     .dims_unknown = (1U << DIM_COUNT) - 1 - (1U << DIM_SOURCE) - (1U << DIM_BOT)},
+};
+
+/* Makes it plainer; false when it may be new as it is. */
+static bool shape_simplify(const struct intake *in, struct visit_shape *shape, size_t stage)
 {
-	static const struct str other = STR("(other)");
-	if (in->book.new_shapes >= NEW_SHAPES_PER_DAY && shape->dims[DIM_REFERRER].ptr &&
-	    !str_eq(shape->dims[DIM_REFERRER], other))
-		shape->dims[DIM_REFERRER] = other;
-	else if (in->book.new_shapes >= NEW_SHAPES_OTHER_PER_DAY && shape->dims[DIM_LANGUAGE].ptr &&
-	         !str_eq(shape->dims[DIM_LANGUAGE], other))
-		shape->dims[DIM_LANGUAGE] = other;
-	else
+	bool full = in->shape_last >= SHAPES_MAX - SHAPES_PLAINEST;
+	if (stage == ARRAY_LEN(plainer) || (!full && in->book.new_shapes < plainer[stage].new_shapes))
 		return false;
+	for (int i = 0; i < DIM_COUNT; i++)
+		if ((shape->dims[i].ptr ? plainer[stage].dims : plainer[stage].dims_unknown) >> i & 1)
+			shape->dims[i] = STR("(other)");
 	return true;
 }
 
 static int shape_number(struct intake *in, struct visit_shape shape, int64_t *ret_id)
 {
 	uint64_t hash;
+	size_t stage = 0;
 	int rc;
 	do
 		rc = shape_look(in, &shape, &hash, ret_id);
-	while (rc == SQLITE_OK && *ret_id == 0 && shape_simplify(in, &shape));
+	while (rc == SQLITE_OK && *ret_id == 0 && shape_simplify(in, &shape, stage++));
 	if (rc == SQLITE_OK && *ret_id == 0)
 		rc = shape_insert(in, hash, &shape, ret_id);
 	return rc;
@@ -126,7 +142,8 @@ static int take_shapes(struct intake *in)
 	size_t count = in->batch->shape_count;
 	in->shapes = calloc(count + 1, sizeof(*in->shapes));
 	in->clicks = calloc(count + 1, sizeof(*in->clicks));
-	int rc = in->shapes && in->clicks ? SQLITE_OK : SQLITE_NOMEM;
+	int rc = in->shapes && in->clicks ? layout_last_get(in->c, SQL_SHAPE_LAST, &in->shape_last)
+	                                  : SQLITE_NOMEM;
 	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
 		int64_t id = 0;
 		rc = shape_number(in, in->batch->shapes[i], &id);
@@ -137,6 +154,8 @@ static int take_shapes(struct intake *in)
 }
 
 /* --- texts --- */
+
+enum { TEXT_NOT_KEPT = -1 };
 
 static int text_touch(struct intake *in, int64_t id)
 {
@@ -170,6 +189,7 @@ static int text_insert(struct intake *in, uint64_t hash, struct str text, int64_
 	query_int(&q, day_of(in->batch->now_ms));
 	int rc = query_run(&q);
 	*ret_id = sqlite3_last_insert_rowid(in->c->db);
+	in->book.new_texts++;
 	return rc;
 }
 
@@ -187,13 +207,15 @@ static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
 		int64_t id;
 		bool old = false;
 		rc = text_find(in, hash, text, &id, &old);
-		if (rc == SQLITE_OK && id == 0)
+		if (rc == SQLITE_OK && id == 0 && in->book.new_texts >= NEW_TEXTS_PER_DAY)
+			id = TEXT_NOT_KEPT;
+		else if (rc == SQLITE_OK && id == 0)
 			rc = text_insert(in, hash, text, &id);
 		else if (rc == SQLITE_OK && old)
 			rc = text_touch(in, id);
-		in->texts[index] = (uint64_t)id;
+		in->texts[index] = id;
 	}
-	*ret = in->texts[index];
+	*ret = in->texts[index] == TEXT_NOT_KEPT ? 0 : (uint64_t)in->texts[index];
 	return rc;
 }
 
@@ -365,6 +387,10 @@ static int take_books(struct intake *in)
 	query_int(&q, b->new_shapes);
 	query_int(&q, b->new_ads);
 	query_int(&q, b->received_ms);
+	query_int(&q, in->batch->now_ms);
+	query_int(&q, b->new_texts);
+	query_int(&q, b->ads);
+	query_int(&q, b->last_ad);
 	return query_run(&q);
 }
 
@@ -376,8 +402,10 @@ int intake_run(struct intake *in)
 	in->book.serial++;
 	if (in->book.new_day != day_of(in->batch->now_ms)) {
 		in->book.new_day = day_of(in->batch->now_ms);
-		in->book.new_shapes = in->book.new_ads = 0;
+		in->book.new_shapes = in->book.new_ads = in->book.new_texts = 0;
 	}
+	/* It lies ahead after the clock was wrong; tidying will move it back. */
+	in->book.kept_ms = MIN(in->book.kept_ms, MAX(time_floor(in->batch->now_ms, HOUR_MS), 0));
 	rc = take_shapes(in);
 	if (rc == SQLITE_OK)
 		rc = take_visits(in);

@@ -15,10 +15,11 @@ struct intake {
 
 	uint64_t duplicates; /* out */
 
-	struct book book; /* as it will be */
-	uint32_t *shapes; /* numbers in the file */
-	bool *clicks;     /* whether the shape is one */
-	uint64_t *texts;  /* numbers in the file; 0: not looked up yet */
+	struct book book;    /* as it will be */
+	uint32_t *shapes;    /* numbers in the file */
+	bool *clicks;        /* whether the shape is one */
+	uint64_t shape_last; /* the largest number in the file */
+	int64_t *texts;      /* numbers in the file; 0: not looked up yet; -1: not kept */
 	struct seen_entry *entries;
 	struct buf scratch;
 };

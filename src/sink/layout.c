@@ -11,7 +11,9 @@
  * which they came. When enough have gathered there (or a minute has passed), they are digested: sorted by
  * minute and link, appended to `visit` in blocks of about a page, and counted in everything that is kept per
  * link, each row once for all of them. A question adds what is still fresh by looking through it: at most
- * some hundred thousand packed visits, a few milliseconds. So answers are always whole.
+ * some hundred thousand packed visits, a few milliseconds. So answers are always whole. As a digest of many
+ * links takes seconds, it is done in pieces, by rising link, each a transaction of its own; the book says how
+ * far it has come, and what is digested is left out when what is fresh is looked through.
  *
  * visit     Blocks of visits. Each visit has a number; a block begins with number `first`. Numbers never
  *           come again. The oldest blocks go when their newest visit is past its time.
@@ -21,22 +23,33 @@
  *           days. Clustered by time, as a digest writes the cells of one or two minutes. A second set, level
  *           + CELL_TOGETHER, has all links together (link 0) and orphans (link -1).
  * day_link  What is known per day and link (orphans: -1): clicks, a bit for each hour with visits, so that a
- *           reader knows where to look for cells, and the sketch of its visitors.
+ *           reader knows where to look for cells, and the sketch of its visitors. Link 0 has the sketch of
+ *           all links together, and no clicks.
  * total     Clicks per link, ever; `flushed` when the link store has that number.
- * shape     What is rolled up about a visit, numbered. Visitors choose referrers and languages, so a day
- *           brings a bounded number of new shapes; beyond it these become "(other)".
- * text      Agents, referrers, places, paths: numbered; gone when unused for as long as visits are kept. The
- *           hash is keyed with a secret of this file, so that nobody can prepare collisions.
+ * shape     What is rolled up about a visit, numbered. Visitors choose most of it, so a day brings a bounded
+ *           number of new shapes, and all days together too; towards the bound more and more of a new one
+ *           becomes "(other)".
+ * text      Agents, referrers, places, paths: numbered; gone when unused for as long as visits are kept. A
+ *           day brings a bounded number of new ones; beyond it they are not kept. The hash is keyed with a
+ *           secret of this file, so that nobody can prepare collisions.
  *
  * impression  The impressions of one second and commit, packed: `ads` has (millisecond, ad) of each,
- * `details` the rest. The key is the second and a number within it. ad_cell   Counts of each ad by second,
- * minute, hour and day, all written by the commit. The key is the level (top byte) and the start. A window is
- * the sum of the largest whole buckets in it, and of rows at the two edges. Before `book.kept_ms`, which
- * moves by whole hours, only hours and days are kept.
+ * `details` the rest. The key is the second and a number within it; when a second has no more numbers, what
+ * comes is added to its rows. ad_cell   Counts of each ad by second, minute, hour and day, all written by the
+ * commit. The key is the level (top byte) and the start. A window is the sum of the largest whole buckets in
+ * it, and of rows at the two edges. Before `book.kept_ms`, which moves by whole hours, only hours and days
+ * are kept.
+ *
+ * ad        Names, numbered; numbers never come again. Anybody can make them up, so there are at most 50,000,
+ *           and 10,000 new ones a day; beyond it, impressions of an ad without a number count as "(other)".
+ *           A name goes when nothing counts it any more. When names run short it goes when it was not used
+ *           for as long as rows are kept; what older hours and days count of it then reads "(other)".
  *
  * seen_*    Fingerprints of the impressions within the window; see seen.h.
  * position  How far each segment of the event log was read. Segments are unsigned and stored as if signed.
- * book      One row: what was consumed, ever, and the file's few numbers.
+ * book      One row: what was consumed, ever, and the file's few numbers. Visits whose last cell was dropped
+ *           have retired: there is one sum for the cells of all links together, and one for those of single
+ *           links, as the two go at different times.
  */
 #include "sink/layout.h"
 
@@ -148,6 +161,20 @@ static const char *const migrations[] = {
     "	received_ms INTEGER NOT NULL DEFAULT 0"
     ") STRICT;"
     "INSERT INTO book (id) VALUES (1);",
+    "ALTER TABLE book ADD COLUMN now_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN new_texts INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN ads INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN last_ad INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN retired_link_clicks INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN digest_row INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN digest_link INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN digest_visits INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE book ADD COLUMN digest_orphans INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE ad ADD COLUMN last_day INTEGER NOT NULL DEFAULT 0;" /* of the newest impression */
+    "UPDATE book SET ads = (SELECT count(*) FROM ad), last_ad = (SELECT coalesce(max(id), 0) FROM ad),"
+    "	retired_link_clicks = retired_clicks;"
+    "UPDATE ad SET last_day = coalesce((SELECT max(at) - (3 << 56) FROM ad_cell WHERE at >= 3 << 56), 0)"
+    "	/ 86400000;",
 };
 
 /* The first `?3` rows at most, so that a step is short. */
@@ -161,19 +188,24 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     S(SQL_BOOK_GET) = "SELECT clicks, orphans, impressions, batch_duplicates, unusable_clicks,"
                       " unusable_impressions, rejected, dropped_clicks, duplicates, serial, next_visit,"
                       " kept_ms, retired_clicks, retired_orphans, retired_impressions, new_day, new_shapes,"
-                      " new_ads, received_ms FROM book",
+                      " new_ads, received_ms, now_ms, new_texts, ads, last_ad, retired_link_clicks,"
+                      " digest_row, digest_link, digest_visits, digest_orphans FROM book",
     S(SQL_BOOK_ADD) = "UPDATE book SET clicks = clicks + ?, orphans = orphans + ?,"
                       " impressions = impressions + ?, batch_duplicates = batch_duplicates + ?,"
                       " unusable_clicks = unusable_clicks + ?,"
                       " unusable_impressions = unusable_impressions + ?, rejected = rejected + ?,"
                       " dropped_clicks = dropped_clicks + ?, duplicates = duplicates + ?, serial = ?,"
-                      " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?",
+                      " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?, now_ms = ?,"
+                      " new_texts = ?, ads = ?, last_ad = ?",
     S(SQL_SEAL) = "UPDATE book SET seals = seals + 1",
-    S(SQL_BOOK_NEXT_VISIT) = "UPDATE book SET next_visit = ?",
+    S(SQL_BOOK_DIGEST) = "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
+                         " digest_visits = ?, digest_orphans = ?",
     S(SQL_BOOK_KEPT) = "UPDATE book SET kept_ms = ?",
     S(SQL_BOOK_RETIRE) = "UPDATE book SET retired_clicks = retired_clicks + ?,"
                          " retired_orphans = retired_orphans + ?,"
-                         " retired_impressions = retired_impressions + ?",
+                         " retired_impressions = retired_impressions + ?,"
+                         " retired_link_clicks = retired_link_clicks + ?",
+    S(SQL_BOOK_ADS_GONE) = "UPDATE book SET ads = ads - ?",
     S(SQL_BOOK_KEY) = "SELECT key FROM book",
     S(SQL_BOOK_KEY_SET) = "UPDATE book SET key = ?",
     S(SQL_POSITIONS) = "SELECT segment, offset FROM position ORDER BY segment",
@@ -192,18 +224,20 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     S(SQL_TEXT_AFTER) = "SELECT max(id) FROM (SELECT id FROM text WHERE id > ?1 ORDER BY id LIMIT ?2)",
     S(SQL_FRESH_INSERT) = "INSERT INTO fresh (committed_ms, visits, orphans, keys, visitors, details)"
                           " VALUES (?,?,?,?,?,?)",
-    S(SQL_FRESH_ALL) = "SELECT visits, keys, visitors, details FROM fresh ORDER BY id",
-    S(SQL_FRESH_KEYS) = "SELECT visits, keys, visitors FROM fresh ORDER BY id",
+    S(SQL_FRESH_ALL) = "SELECT visits, keys, visitors, details, id FROM fresh ORDER BY id",
+    S(SQL_FRESH_KEYS) = "SELECT visits, keys, visitors, id FROM fresh ORDER BY id",
     S(SQL_FRESH_SUMS) = "SELECT coalesce(sum(visits), 0), coalesce(sum(orphans), 0), min(committed_ms)"
                         " FROM fresh",
-    S(SQL_FRESH_DELETE) = "DELETE FROM fresh",
+    S(SQL_FRESH_LAST) = "SELECT max(id) FROM fresh",
+    S(SQL_FRESH_DELETE) = "DELETE FROM fresh WHERE id <= ?",
     S(SQL_VISIT_INSERT) = "INSERT INTO visit (first, count, newest_ms, keys, details) VALUES (?,?,?,?,?)",
     S(SQL_VISIT_KEYS) = "SELECT first, count, keys FROM visit WHERE first >= coalesce((SELECT max(first) FROM"
                         " visit WHERE first <= ?1), ?1) AND first < ?2 ORDER BY first",
     S(SQL_VISIT_AT) = "SELECT first, count, keys, details FROM visit WHERE first <= ?"
                       " ORDER BY first DESC LIMIT 1",
     S(SQL_VISIT_FIRST) = "SELECT first, newest_ms FROM visit ORDER BY first LIMIT 1",
-    S(SQL_VISIT_DELETE) = "DELETE FROM visit WHERE first = ?",
+    S(SQL_VISIT_PAST) = "SELECT first, newest_ms FROM visit WHERE newest_ms <= ? ORDER BY first LIMIT 1",
+    S(SQL_VISIT_DELETE) = FIRST_BELOW("visit", "first"),
     S(SQL_VISIT_COUNT) = "SELECT coalesce(sum(count), 0) FROM visit",
     S(SQL_CELL_GET) = "SELECT shapes, runs FROM cell WHERE level = ? AND start = ? AND link = ?",
     S(SQL_CELL_RANGE) = "SELECT start, shapes, runs FROM cell WHERE level = ? AND start >= ? AND start < ?"
@@ -232,10 +266,12 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                        " ON CONFLICT (link) DO UPDATE SET clicks = clicks + excluded.clicks, flushed = 0",
     S(SQL_TOTALS_UNFLUSHED) = "SELECT link, clicks FROM total WHERE flushed = 0 ORDER BY link LIMIT ?",
     S(SQL_TOTAL_FLUSHED) = "UPDATE total SET flushed = 1 WHERE link = ? AND clicks = ? AND flushed = 0",
-    S(SQL_AD_BY_NAME) = "SELECT id FROM ad WHERE name = ?",
+    S(SQL_AD_BY_NAME) = "SELECT id, last_day FROM ad WHERE name = ?",
     S(SQL_AD_BY_ID) = "SELECT name FROM ad WHERE id = ?",
-    S(SQL_AD_INSERT) = "INSERT INTO ad (name) VALUES (?)",
-    S(SQL_AD_LAST) = "SELECT max(id) FROM ad",
+    S(SQL_AD_INSERT) = "INSERT INTO ad (id, name, last_day) VALUES (?, ?, ?)",
+    S(SQL_AD_TOUCH) = "UPDATE ad SET last_day = ?2 WHERE id = ?1",
+    S(SQL_AD_SWEEP) = "DELETE FROM ad WHERE id > ?1 AND id <= ?2 AND last_day < ?3",
+    S(SQL_AD_AFTER) = "SELECT max(id) FROM (SELECT id FROM ad WHERE id > ?1 ORDER BY id LIMIT ?2)",
     S(SQL_AD_CELL_GET) = "SELECT ads FROM ad_cell WHERE at = ?",
     S(SQL_AD_CELL_PUT) = "INSERT INTO ad_cell (at, count, ads) VALUES (?, ?, ?)"
                          " ON CONFLICT (at) DO UPDATE SET count = excluded.count, ads = excluded.ads",
@@ -244,7 +280,10 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     S(SQL_AD_CELL_OLDEST) = "SELECT at, count FROM ad_cell WHERE at >= ? ORDER BY at LIMIT 1",
     S(SQL_AD_CELL_SUM) = "SELECT coalesce(sum(count), 0) FROM ad_cell WHERE at >= ?",
     S(SQL_IMPRESSION_LAST) = "SELECT at FROM impression WHERE at >= ? AND at < ? ORDER BY at DESC LIMIT 1",
-    S(SQL_IMPRESSION_INSERT) = "INSERT INTO impression (at, count, ads, details) VALUES (?, ?, ?, ?)",
+    S(SQL_IMPRESSION_INSERT) = "INSERT INTO impression (at, count, ads, details) VALUES (?, ?, ?, ?)"
+                               " ON CONFLICT (at) DO UPDATE SET count = count + excluded.count,"
+                               " ads = CAST(ads || excluded.ads AS BLOB),"
+                               " details = CAST(details || excluded.details AS BLOB)",
     S(SQL_IMPRESSION_RANGE) = "SELECT at, ads FROM impression WHERE at >= ? AND at < ?",
     S(SQL_IMPRESSION_DELETE) = FIRST_BELOW("impression", "at"),
     S(SQL_IMPRESSION_COUNT) = "SELECT coalesce(sum(count), 0) FROM impression",
@@ -278,7 +317,7 @@ int layout_book_get(struct sqlite_conn *c, struct book *ret)
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc == SQLITE_OK ? SQLITE_CORRUPT : rc;
-	int64_t n[19];
+	int64_t n[28];
 	for (int i = 0; i < (int)ARRAY_LEN(n); i++)
 		n[i] = sqlite3_column_int64(q.stmt, i);
 	*ret = (struct book){
@@ -301,6 +340,12 @@ int layout_book_get(struct sqlite_conn *c, struct book *ret)
 	    .new_shapes = n[16],
 	    .new_ads = n[17],
 	    .received_ms = n[18],
+	    .now_ms = n[19],
+	    .new_texts = n[20],
+	    .ads = n[21],
+	    .last_ad = n[22],
+	    .retired_link_clicks = (uint64_t)n[23],
+	    .digesting = {.row = n[24], .link = n[25], .visits = (uint64_t)n[26], .orphans = (uint64_t)n[27]},
 	};
 	return SQLITE_OK;
 }

@@ -8,9 +8,10 @@ enum {
 	SQL_BOOK_GET = SQL_OWN,
 	SQL_BOOK_ADD,
 	SQL_SEAL,
-	SQL_BOOK_NEXT_VISIT,
+	SQL_BOOK_DIGEST,
 	SQL_BOOK_KEPT,
 	SQL_BOOK_RETIRE,
+	SQL_BOOK_ADS_GONE,
 	SQL_BOOK_KEY,
 	SQL_BOOK_KEY_SET,
 	SQL_POSITIONS,
@@ -30,11 +31,13 @@ enum {
 	SQL_FRESH_ALL,
 	SQL_FRESH_KEYS,
 	SQL_FRESH_SUMS,
+	SQL_FRESH_LAST,
 	SQL_FRESH_DELETE,
 	SQL_VISIT_INSERT,
 	SQL_VISIT_KEYS,
 	SQL_VISIT_AT,
 	SQL_VISIT_FIRST,
+	SQL_VISIT_PAST,
 	SQL_VISIT_DELETE,
 	SQL_VISIT_COUNT,
 	SQL_CELL_GET,
@@ -57,7 +60,9 @@ enum {
 	SQL_AD_BY_NAME,
 	SQL_AD_BY_ID,
 	SQL_AD_INSERT,
-	SQL_AD_LAST,
+	SQL_AD_TOUCH,
+	SQL_AD_SWEEP,
+	SQL_AD_AFTER,
 	SQL_AD_CELL_GET,
 	SQL_AD_CELL_PUT,
 	SQL_AD_CELL_RANGE,
@@ -129,7 +134,7 @@ static inline int64_t ad_cell_key(enum ad_level level, int64_t start_ms)
 	return (int64_t)level << 56 | start_ms;
 }
 
-enum { IMPRESSION_PART_BITS = 24 };
+enum { IMPRESSION_PART_BITS = 24, IMPRESSION_PARTS = 1 << IMPRESSION_PART_BITS };
 
 static inline int64_t impression_key(int64_t time_ms, int64_t part)
 {
@@ -138,22 +143,34 @@ static inline int64_t impression_key(int64_t time_ms, int64_t part)
 
 /* --- the book --- */
 
+/* A digest under way: of the fresh rows up to `row`, what is of links below `link` is digested. */
+struct digesting {
+	int64_t row; /* 0: none is under way */
+	int64_t link;
+	uint64_t visits, orphans; /* digested, but still in these rows; both together, and orphans */
+};
+
 struct book {
 	struct sink_tally tally;
 	uint64_t duplicates; /* found by the sink */
 	int64_t serial;      /* of the last commit */
 	int64_t next_visit;
+	struct digesting digesting;
 	int64_t kept_ms;                                               /* whole hours; see layout.c */
 	uint64_t retired_clicks, retired_orphans, retired_impressions; /* whose last rollup is gone */
-	int64_t new_day;                                               /* the day of the next two */
-	int64_t new_shapes, new_ads;
-	int64_t received_ms; /* the newest impression's */
+	int64_t new_day;                                               /* the day of the next three */
+	int64_t new_shapes, new_ads, new_texts;
+	int64_t received_ms;          /* the newest impression's */
+	int64_t now_ms;               /* of the last commit */
+	int64_t ads;                  /* that have a name */
+	int64_t last_ad;              /* the largest number ever given */
+	uint64_t retired_link_clicks; /* as retired_clicks, of the cells of single links */
 };
 
 /* SQLite's codes, as everywhere in this backend below the ops. */
 int layout_book_get(struct sqlite_conn *c, struct book *ret);
 
-/* The largest number in a dictionary (SQL_SHAPE_LAST, SQL_AD_LAST): what is beyond it was never written. */
+/* The largest number in a dictionary (SQL_SHAPE_LAST): what is beyond it was never written. */
 int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret);
 
 /* For blobs that are there: SQLITE_OK, SQLITE_NOMEM, SQLITE_CORRUPT. */

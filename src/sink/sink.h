@@ -141,7 +141,7 @@ struct stats_query {
 	uint64_t bot_clicks;        /* of those */
 	uint64_t heads, prefetches; /* not in `clicks` */
 	uint64_t unknowns, roots;   /* orphans; only for link 0 */
-	bool has_visitors;          /* not with a filter, nor for link 0 */
+	bool has_visitors;          /* not with a filter */
 	uint64_t visitors;          /* estimate; days of the range added up, whole days */
 	/* Every step of the range, also the empty ones; at most SINK_SERIES_MAX. Where the rollups left are
 	 * coarser than the steps, their clicks are at their start. */
@@ -180,7 +180,9 @@ struct ad_count {
 struct window_query {
 	int64_t from_ms, to_ms; /* from < time <= to, exact to the millisecond at both edges */
 	struct arena *arena;
-	struct ad_count *ads; /* out, sorted by ad, those with a count only */
+	/* out, sorted by ad, those with a count only. Names are bounded (in number: 10,000 new ones a day,
+	 * 50,000 in all): what has no name of its own is counted under "(other)". */
+	struct ad_count *ads;
 	size_t count;
 };
 
@@ -216,7 +218,9 @@ struct sink_ops {
 	 * together. Impressions that were seen before are left out and counted as duplicates in
 	 * *ret_duplicates. ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT: nothing happened that the same batch,
 	 * tried again, would not make right. ERR_UNCERTAIN: it is another batch than the one before, which
-	 * failed but turns out to have happened; go on from what `resume` says.
+	 * failed but turns out to have happened; go on from what `resume` says. Some milliseconds; some
+	 * hundred when what was committed before is sorted in meanwhile, as happens with some commits after
+	 * many.
 	 */
 	int (*commit)(struct sink *, const struct sink_batch *batch, uint64_t *ret_duplicates);
 
@@ -227,11 +231,13 @@ struct sink_ops {
 	int (*forget)(struct sink *, const uint64_t *segments, size_t count);
 
 	/* One bounded step (some milliseconds, now and then some hundred) of folding old rollups and dropping
-	 * what is past its time. >0: there is more to do; 0: nothing is due; <0: error. */
+	 * what is past its time. A clock is believed only up to an hour after the last commit's. >0: there is
+	 * more to do; 0: nothing is due; <0: error. */
 	int (*tidy)(struct sink *, int64_t now_ms);
 
 	/* Links whose total changed since it was last marked as flushed, at most `max`; and marking them
-	 * (unless the total has moved on meanwhile). Not cheap: every few seconds, not after every commit. */
+	 * (unless the total has moved on meanwhile). Not cheap: every few seconds, not after every commit.
+	 * After a flood of visits the last of them may be in the totals of a later call only. */
 	int (*totals)(struct sink *, size_t max, struct arena *arena, struct sink_total **ret,
 	              size_t *ret_count);
 	int (*totals_flushed)(struct sink *, const struct sink_total *totals, size_t count);

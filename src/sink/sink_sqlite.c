@@ -30,6 +30,7 @@
 enum {
 	READERS = 4,
 	DIGEST_AT = 262144,      /* fresh visits: a question looks through them in some milliseconds */
+	DIGEST_PIECE = 32768,    /* of them in one transaction */
 	DIGEST_IDLE_MS = 60000,  /* or so long after the first of them */
 	CHECKPOINT_PAGES = 4000, /* of log before they are moved into the file: 16 MB */
 	CHECKPOINT_STEP_PAGES = 1000,
@@ -57,9 +58,11 @@ struct sink_sqlite {
 	int wal_pages;
 	int checkpoint_at_pages;
 	struct seen seen;
-	uint64_t fresh_visits;
+	uint64_t fresh_visits; /* not digested yet */
+	bool digesting;        /* pieces are missing */
 	int64_t fresh_since_ms;
 	struct tidy tidy;
+	bool seen_turn;          /* the last step of tidying was theirs */
 	struct err trouble_text; /* why the last write failed */
 	atomic_bool troubled;
 
@@ -272,11 +275,15 @@ static void checkpoint_locked(struct sink_sqlite *s)
 static int fresh_load(struct sink_sqlite *s)
 {
 	CLEANUP(query_end) struct query q = query_begin(&s->writer, SQL_FRESH_SUMS);
+	struct book book;
 	bool found;
 	int rc = query_find(&q, &found);
+	if (rc == SQLITE_OK)
+		rc = layout_book_get(&s->writer, &book);
 	if (rc == SQLITE_OK) {
-		s->fresh_visits = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		s->fresh_visits = (uint64_t)sqlite3_column_int64(q.stmt, 0) - book.digesting.visits;
 		s->fresh_since_ms = sqlite3_column_int64(q.stmt, 2);
+		s->digesting = book.digesting.row != 0;
 	}
 	return rc;
 }
@@ -423,14 +430,29 @@ static int txn_end_locked(struct sink_sqlite *s, int rc)
 	return sqlite_error(rc);
 }
 
-static int digest_locked(struct sink_sqlite *s)
+/* One piece. */
+static int digest_locked(struct sink_sqlite *s, size_t visits_max)
 {
 	int r = txn_begin_locked(s);
 	if (r == 0)
-		r = txn_end_locked(s, digest_run(&s->writer));
-	if (r == 0)
-		s->fresh_visits = 0;
-	return r;
+		r = txn_end_locked(s, digest_piece(&s->writer, visits_max));
+	if (r != 0)
+		return r;
+	int rc = fresh_load(s);
+	if (rc != SQLITE_OK) {
+		trouble_note_locked(s, rc);
+		sqlite_conn_close(&s->writer); /* it is read again with the next one */
+	}
+	return sqlite_error(rc);
+}
+
+/* A piece with each commit: twice as much as comes in, so that a digest ends before there is enough for the
+ * next. */
+static int digest_some_locked(struct sink_sqlite *s, size_t coming)
+{
+	if (!s->digesting && s->fresh_visits < DIGEST_AT)
+		return 0;
+	return digest_locked(s, MAX(DIGEST_PIECE, 2 * coming));
 }
 
 /* --- commit --- */
@@ -510,7 +532,7 @@ static int last_resolve_locked(struct sink_sqlite *s, const struct sink_batch *b
 
 static int batch_take_locked(struct sink_sqlite *s, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
-	int r = s->fresh_visits >= DIGEST_AT ? digest_locked(s) : 0;
+	int r = digest_some_locked(s, batch->visit_count);
 	if (r == 0)
 		r = txn_begin_locked(s);
 	if (r != 0)
@@ -637,7 +659,7 @@ static int sqlite_settle(struct sink *base)
 
 static bool digest_is_due(const struct sink_sqlite *s, int64_t now_ms)
 {
-	return s->fresh_visits >= DIGEST_AT ||
+	return s->digesting || s->fresh_visits >= DIGEST_AT ||
 	       (s->fresh_visits > 0 && now_ms - s->fresh_since_ms >= DIGEST_IDLE_MS);
 }
 
@@ -653,12 +675,20 @@ static int seen_horizon(struct sink_sqlite *s, int64_t now_ms, int64_t *ret_ms)
 static int tidy_run(struct sink_sqlite *s, int64_t now_ms, bool *ret_more, int64_t *ret_run)
 {
 	*ret_run = 0;
-	int rc = tidy_step(&s->tidy, &s->writer, &s->settings, now_ms, ret_more);
-	if (rc != SQLITE_OK || *ret_more)
-		return rc;
-	int64_t horizon_ms;
-	rc = seen_horizon(s, now_ms, &horizon_ms);
-	return rc == SQLITE_OK ? seen_drop(&s->seen, &s->writer, horizon_ms, ret_more, ret_run) : rc;
+	*ret_more = false;
+	int rc = SQLITE_OK;
+	for (int i = 0; rc == SQLITE_OK && !*ret_more && i < 2; i++) {
+		s->seen_turn = !s->seen_turn;
+		if (!s->seen_turn) {
+			rc = tidy_step(&s->tidy, &s->writer, &s->settings, now_ms, ret_more);
+			continue;
+		}
+		int64_t horizon_ms;
+		rc = seen_horizon(s, now_ms, &horizon_ms);
+		if (rc == SQLITE_OK)
+			rc = seen_drop(&s->seen, &s->writer, horizon_ms, ret_more, ret_run);
+	}
+	return rc;
 }
 
 static int tidy_locked(struct sink_sqlite *s, int64_t now_ms)
@@ -666,7 +696,7 @@ static int tidy_locked(struct sink_sqlite *s, int64_t now_ms)
 	bool more;
 	int64_t run;
 	if (digest_is_due(s, now_ms)) {
-		int r = digest_locked(s);
+		int r = digest_locked(s, DIGEST_PIECE);
 		return r ? r : 1;
 	}
 	int r = txn_begin_locked(s);
@@ -721,7 +751,7 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
 	writer_take(s);
 	int r = writer_open_locked(s, false, &s->trouble_text);
 	if (r == 0 && s->fresh_visits > 0)
-		r = digest_locked(s);
+		r = digest_locked(s, DIGEST_PIECE);
 	if (r == 0)
 		r = sqlite_error(totals_read(&s->writer, MIN(max, 1 << 20), arena, ret, ret_count));
 	writer_return(s);

@@ -15,10 +15,12 @@ enum {
 	AGENTS_MAX = 16384,
 	RETRY_MS = 1000,
 	TIDY_EVERY_MS = 10000,
-	TIDY_MS = 50,        /* at a time: clicks should show within a second */
-	TOTALS_MS = 1000,    /* likewise; what is left is flushed the next time */
-	NICE = 5,            /* visitors come first */
-	LAST_READ_MS = 2000, /* how long a stopping worker goes on reading */
+	TIDY_MS = 50, /* at a time: clicks should show within a second */
+	IDLE_COMMIT_MS = 30 * 60 *
+	                 1000, /* the sink drops what is past its time by the time of the last commit */
+	TOTALS_MS = 1000,      /* likewise; what is left is flushed the next time */
+	NICE = 5,              /* visitors come first */
+	LAST_READ_MS = 2000,   /* how long a stopping worker goes on reading */
 	TOTALS_MAX = STORE_COUNTS_MAX,
 };
 
@@ -92,7 +94,7 @@ struct stats_worker {
 	size_t first;     /* whose turn it is to be read first */
 	bool read_failed; /* in this round, of some segment */
 	struct sink_position *positions;
-	int64_t totals_due_ms, tidy_due_ms, remove_due_ms; /* monotonic */
+	int64_t totals_due_ms, tidy_due_ms, remove_due_ms, committed_ms; /* monotonic */
 
 	pthread_t thread;
 	bool started;
@@ -235,6 +237,11 @@ static uint64_t unread_from(const struct source *s)
 	return MAX(s->committed, (uint64_t)EVENT_HEADER_BYTES);
 }
 
+static uint64_t read_to(const struct source *s)
+{
+	return s->strings ? s->reader.position : unread_from(s);
+}
+
 /* What cannot be read is left as it is: nothing behind damage is trusted. */
 static void source_give_up(struct stats_worker *w, struct source *s, const char *why)
 {
@@ -323,14 +330,35 @@ static void positions_settle(struct stats_worker *w)
 
 /* Batches */
 
+/* A writer's segments are read one after the other: an open one is a descriptor. */
+static bool is_its_turn(const struct stats_worker *w, size_t i)
+{
+	const struct source *s = &w->sources[i], *before = s - 1;
+	if (i == 0 || before->segment >> 24 != s->segment >> 24 || before->unreadable)
+		return true;
+	return before->finished && read_to(before) >= before->end;
+}
+
+static bool is_behind(const struct stats_worker *w)
+{
+	for (size_t i = 0; i < w->source_count; i++) {
+		if (!w->sources[i].unreadable && read_to(&w->sources[i]) < w->sources[i].end)
+			return true;
+	}
+	return false;
+}
+
 /* Fills the batch from all segments in turn. */
 static int batch_gather(struct stats_worker *w)
 {
 	int r = sources_refresh(w);
 	w->read_failed = false;
 	batch_begin(w->batch, clock_real_ms());
-	for (size_t i = 0; r == 0 && i < w->source_count && !batch_is_full(w->batch); i++)
-		r = source_read(w, &w->sources[(w->first + i) % w->source_count]);
+	for (size_t i = 0; r == 0 && i < w->source_count && !batch_is_full(w->batch); i++) {
+		size_t next = (w->first + i) % w->source_count;
+		if (is_its_turn(w, next))
+			r = source_read(w, &w->sources[next]);
+	}
 	w->first++;
 	return r;
 }
@@ -362,6 +390,7 @@ static bool batch_commit(struct stats_worker *w, struct sink_batch *b)
 		int r = w->config.sink->ops->commit(w->config.sink, b, &duplicates);
 		set_trouble(w, "the sink does not take events", r);
 		if (r == 0) {
+			w->committed_ms = clock_mono_ms();
 			histogram_record(&w->metrics->stats_commit_us,
 			                 (uint64_t)(clock_mono_ns() - start_ns) / 1000);
 			positions_settle(w);
@@ -394,12 +423,15 @@ static int round_run(struct stats_worker *w)
 	struct sink_batch b = *batch_result(w->batch);
 	b.positions = w->positions;
 	b.position_count = positions_collect(w);
-	bool was_full = batch_is_full(w->batch);
-	if (b.position_count > 0 && !batch_commit(w, &b))
+	bool was_full = batch_is_full(w->batch), behind = is_behind(w);
+	bool idle_long = clock_mono_ms() - w->committed_ms >= IDLE_COMMIT_MS;
+	if ((b.position_count > 0 || idle_long) && !batch_commit(w, &b))
 		return round_failed(w, ERR_UNAVAILABLE);
 	if (w->read_failed)
 		set_trouble(w, "a segment of the event log cannot be read", ERR_UNAVAILABLE);
-	return was_full ? 1 : w->read_failed ? ERR_UNAVAILABLE : 0;
+	if (w->read_failed && !was_full)
+		return ERR_UNAVAILABLE;
+	return behind ? 1 : 0;
 }
 
 /* Chores */
@@ -573,7 +605,8 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&w->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	w->totals_due_ms = clock_mono_ms() + (int64_t)config->settings->totals_ms;
+	w->committed_ms = clock_mono_ms();
+	w->totals_due_ms = w->committed_ms + (int64_t)config->settings->totals_ms;
 	int r = parts_make(w, e);
 	if (r == 0)
 		r = positions_resume(w, e);

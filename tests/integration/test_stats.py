@@ -349,7 +349,7 @@ def test_the_overview_of_an_empty_server(server):
     everything = overview(server)
     assert (everything["clicks"], everything["impressions"]) == (0, 0)
     assert everything["orphans"] == {"unknown": 0, "root": 0}
-    assert everything["top_links"] == everything["top_ads"] == [] and everything["unique_visitors"] is None
+    assert everything["top_links"] == everything["top_ads"] == [] and everything["unique_visitors"] == 0
 
 
 def test_the_overview_adds_everything_up_and_tells_the_top(server):

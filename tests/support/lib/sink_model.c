@@ -389,8 +389,9 @@ static uint64_t count_visitors(const struct model *m, const struct stats_query *
 		bool seen[64] = {false};
 		for (size_t k = 0; k < m->visit_count; k++) {
 			const struct model_visit *v = &m->visits[k];
-			if (v->v.link != q->link || v->v.time_ms / day_ms != day || v->v.visitor == 0 ||
-			    m->shapes[v->shape].kind != VISIT_CLICK || seen[v->v.visitor])
+			if ((q->link && v->v.link != q->link) || v->v.time_ms / day_ms != day ||
+			    v->v.visitor == 0 || m->shapes[v->shape].kind != VISIT_CLICK ||
+			    seen[v->v.visitor])
 				continue;
 			seen[v->v.visitor] = true;
 			sum++;
@@ -419,7 +420,7 @@ void model_check_stats(struct model *m, struct sink *s, const struct stats_query
 	assert_int_equal(q.prefetches, kinds[VISIT_PREFETCH]);
 	assert_int_equal(q.unknowns, kinds[VISIT_UNKNOWN]);
 	assert_int_equal(q.roots, kinds[VISIT_ROOT]);
-	assert_int_equal(q.has_visitors, q.link != 0 && !q.filtered);
+	assert_int_equal(q.has_visitors, !q.filtered);
 	if (q.has_visitors)
 		assert_int_equal(q.visitors, count_visitors(m, &q));
 	if (q.series_wanted)

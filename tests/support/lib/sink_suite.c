@@ -51,9 +51,18 @@ static void reopen(void)
 	assert_non_null(sink);
 }
 
+/* The sink believes the time of commits only. */
+static void pass_time(int64_t now_ms)
+{
+	struct sink_batch batch = {.now_ms = now_ms};
+	uint64_t duplicates;
+	assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+}
+
 /* Until nothing is due. */
 static unsigned tidy_up(int64_t now_ms)
 {
+	pass_time(now_ms);
 	for (unsigned steps = 0;; steps++) {
 		int r = sink->ops->tidy(sink, now_ms);
 		assert_true(r >= 0);
@@ -227,6 +236,7 @@ static void every_step_of_folding_leaves_all_answers_right(void **state)
 	reopen();
 	model_commit(&model, sink, 600, 200, start_ms, end_ms, end_ms);
 	unsigned steps = 0;
+	pass_time(now_ms);
 	while (sink->ops->tidy(sink, now_ms) > 0) {
 		if (steps++ % 3 == 0)
 			reopen();
@@ -300,6 +310,73 @@ static void books_balance_when_days_are_dropped(void **state)
 	struct top_links_query t = {.from_ms = 0, .to_ms = INT64_MAX, .limit = 5, .arena = &arena};
 	assert_int_equal(sink->ops->top_links(sink, &t), 0);
 	assert_int_equal(t.count, 0);
+}
+
+static void books_balance_after_every_step_of_dropping_days(void **state)
+{
+	(void)state;
+	int64_t end_ms = start_ms + 40 * day_ms, now_ms = end_ms + 71 * day_ms;
+	settings.days_ms = 70 * 86400000ULL;
+	reopen();
+	model_commit(&model, sink, 900, 700, start_ms, end_ms, end_ms);
+	pass_time(now_ms);
+	for (unsigned steps = 0; sink->ops->tidy(sink, now_ms) > 0; steps++) {
+		model_check_books(&model, sink, false);
+		assert_true(steps < 1000);
+	}
+	struct stats_query q = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &q), 0);
+	assert_int_equal(q.clicks, 0);
+}
+
+/* --- clocks --- */
+
+static void a_clock_that_runs_ahead_of_the_commits_drops_nothing(void **state)
+{
+	(void)state;
+	int64_t now_ms = start_ms + day_ms;
+	settings.days_ms = 70 * 86400000ULL;
+	reopen();
+	model_commit(&model, sink, 300, 200, start_ms, now_ms, now_ms);
+	for (unsigned steps = 0; sink->ops->tidy(sink, now_ms + 365 * day_ms) > 0; steps++)
+		assert_true(steps < 1000);
+	model_commit(&model, sink, 300, 200, start_ms, now_ms, now_ms);
+	tidy_up(now_ms);
+	model_check_all(&model, sink, start_ms, now_ms, STEP_MINUTE, 60);
+	model_check_books(&model, sink, true);
+}
+
+static void impressions_are_exact_again_after_the_clock_was_wrong(void **state)
+{
+	(void)state;
+	int64_t now_ms = start_ms + 10 * hour_ms + 20 * minute_ms;
+	model_commit(&model, sink, 0, 300, start_ms, now_ms, now_ms);
+	tidy_up(now_ms + 365 * day_ms);
+	model_commit(&model, sink, 0, 300, now_ms, now_ms + minute_ms, now_ms + minute_ms);
+	tidy_up(now_ms + minute_ms);
+	model_commit(&model, sink, 0, 300, now_ms, now_ms + 2 * minute_ms, now_ms + 2 * minute_ms);
+	tidy_up(now_ms + 2 * minute_ms);
+	for (int64_t ms = 0; ms < 2 * minute_ms; ms += 777)
+		model_check_window(&model, sink, now_ms + ms, now_ms + 2 * minute_ms);
+	model_check_window(&model, sink, start_ms - 1, now_ms + hour_ms);
+	model_check_books(&model, sink, false);
+}
+
+static void visits_of_the_future_hold_up_nothing(void **state)
+{
+	(void)state;
+	int64_t now_ms = start_ms + day_ms, future_ms = now_ms + 400 * day_ms;
+	model_commit(&model, sink, 50, 0, future_ms, future_ms + day_ms, now_ms);
+	tidy_up(now_ms + 2 * minute_ms);
+	model_commit(&model, sink, 300, 0, start_ms, now_ms, now_ms);
+	tidy_up(now_ms + 91 * day_ms);
+	struct sink_books books;
+	assert_int_equal(sink->ops->books(sink, true, &books), 0);
+	assert_int_equal(books.visit_rows, 0);
+	model_check_books(&model, sink, false);
+	struct visits_query v = {.link = 1, .from_ms = 0, .to_ms = INT64_MAX, .limit = 10, .arena = &arena};
+	assert_int_equal(sink->ops->visits(sink, &v), 0);
+	assert_int_equal(v.count, 0);
 }
 
 static void tidying_comes_to_an_end(void **state)
@@ -451,6 +528,52 @@ static void a_walk_meets_every_visit_once_whatever_happens_meanwhile(void **stat
 	}
 	assert_true(expected > 50);
 	assert_int_equal(met, expected);
+}
+
+/* Twenty visits of link 1 in the first minute; one before, and perhaps one ten days later. */
+static void commit_minute(bool later)
+{
+	enum { COUNT = 20 };
+	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct sink_visit visits[COUNT + 2];
+	uint64_t duplicates;
+	for (size_t i = 0; i < ARRAY_LEN(visits); i++)
+		visits[i] = (struct sink_visit){.time_ms = start_ms,
+		                                .link = 1,
+		                                .agent = SINK_NO_TEXT,
+		                                .referrer = SINK_NO_TEXT,
+		                                .place = SINK_NO_TEXT,
+		                                .path = SINK_NO_TEXT};
+	visits[0].time_ms -= minute_ms;
+	visits[COUNT + 1].time_ms += 10 * day_ms;
+	struct sink_batch batch = {.visits = visits,
+	                           .visit_count = COUNT + 1 + later,
+	                           .shapes = &shape,
+	                           .shape_count = 1,
+	                           .now_ms = start_ms};
+	assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+}
+
+/* The older half of a minute's rows is dropped, and the cells are folded, between two pages. */
+static void a_walk_repeats_nothing_when_rows_are_dropped_meanwhile(void **state)
+{
+	(void)state;
+	settings.hours_ms = 95 * 86400000ULL;
+	reopen();
+	commit_minute(false);
+	tidy_up(start_ms + 2 * minute_ms);
+	commit_minute(true);
+	tidy_up(start_ms + 91 * day_ms);
+	struct visits_query q = {
+	    .link = 1, .from_ms = start_ms, .to_ms = start_ms + minute_ms, .limit = 15, .arena = &arena};
+	assert_int_equal(sink->ops->visits(sink, &q), 0);
+	assert_int_equal(q.count, 15);
+	tidy_up(start_ms + 97 * day_ms);
+	q.cursor = q.next;
+	assert_non_null(q.cursor.ptr);
+	assert_int_equal(sink->ops->visits(sink, &q), 0);
+	assert_int_equal(q.count, 5);
+	assert_null(q.next.ptr);
 }
 
 /* --- totals --- */
@@ -653,6 +776,10 @@ int sink_suite_run(const struct sink_backend *of)
 	    SINK_TEST(counts_stay_when_the_rows_have_gone),
 	    SINK_TEST(without_rows_a_cell_counts_where_it_starts),
 	    SINK_TEST(books_balance_when_days_are_dropped),
+	    SINK_TEST(books_balance_after_every_step_of_dropping_days),
+	    SINK_TEST(a_clock_that_runs_ahead_of_the_commits_drops_nothing),
+	    SINK_TEST(impressions_are_exact_again_after_the_clock_was_wrong),
+	    SINK_TEST(visits_of_the_future_hold_up_nothing),
 	    SINK_TEST(tidying_comes_to_an_end),
 	    SINK_TEST(an_impression_counts_once_within_the_window),
 	    SINK_TEST(what_was_seen_is_remembered_after_reopening),
@@ -662,6 +789,7 @@ int sink_suite_run(const struct sink_backend *of)
 	    SINK_TEST(a_cursor_that_never_was_is_refused),
 	    SINK_TEST(a_page_without_room_is_refused),
 	    SINK_TEST(a_walk_meets_every_visit_once_whatever_happens_meanwhile),
+	    SINK_TEST(a_walk_repeats_nothing_when_rows_are_dropped_meanwhile),
 	    SINK_TEST(a_total_that_moved_on_is_not_marked),
 	    SINK_TEST(made_up_referrers_and_languages_are_bounded),
 	    SINK_TEST(many_visitors_are_estimated),

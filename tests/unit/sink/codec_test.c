@@ -131,6 +131,22 @@ static void a_run_that_is_partly_there_is_kept(void **state)
 	assert_int_equal(r.count, 0);
 }
 
+static void of_a_minute_that_is_partly_there_all_runs_are_kept(void **state)
+{
+	(void)state;
+	CLEANUP(runs_release) struct runs r = {0};
+	runs_append(&r, (struct run){.minute = 1, .first = 10, .count = 5});
+	runs_append(&r, (struct run){.minute = 2, .first = 20, .count = 5});
+	runs_append(&r, (struct run){.minute = 2, .first = 40, .count = 5});
+	runs_append(&r, (struct run){.minute = 3, .first = 30, .count = 5});
+	runs_settle(&r, 44);
+	static const struct run expected[] = {{2, 20, 5}, {2, 40, 5}};
+	assert_int_equal(r.count, ARRAY_LEN(expected));
+	assert_memory_equal(r.items, expected, sizeof(expected));
+	runs_settle(&r, 45);
+	assert_int_equal(r.count, 0);
+}
+
 static void visits_come_back(void **state)
 {
 	(void)state;
@@ -201,6 +217,7 @@ int main(void)
 	    cmocka_unit_test(runs_come_back_in_order_and_joined),
 	    cmocka_unit_test(the_first_runs_are_moved_to_the_end),
 	    cmocka_unit_test(a_run_that_is_partly_there_is_kept),
+	    cmocka_unit_test(of_a_minute_that_is_partly_there_all_runs_are_kept),
 	    cmocka_unit_test(visits_come_back),
 	    cmocka_unit_test(no_bytes_lead_out_of_the_blob),
 	};
