@@ -216,9 +216,8 @@ int event_log_remove(struct event_log *log, uint64_t segment)
 	if (r < 0)
 		return r;
 	/* Only when it is gone for good may its position be forgotten: otherwise it would be read again. */
-	struct err e;
 	segment_path(log->path, segment, path);
-	if ((os_sys.unlink(path) != 0 && errno != ENOENT) || dir_sync(log->path, &e) < 0) {
+	if ((os_sys.unlink(path) != 0 && errno != ENOENT) || os_sys.fsync(log->folder_fd) != 0) {
 		log_warn("event", "cannot remove %s: %s", path, strerror(errno));
 		return ERR_UNAVAILABLE;
 	}
@@ -283,12 +282,11 @@ static void sync_segments(struct event_log *log)
 
 static void sync_folder(struct event_log *log)
 {
-	struct err e;
 	if (!log->folder_dirty || atomic_load_explicit(&log->sync_failed, memory_order_relaxed))
 		return;
 	log->folder_dirty = false;
 	pthread_mutex_unlock(&log->lock);
-	if (dir_sync(log->path, &e) < 0)
+	if (os_sys.fsync(log->folder_fd) != 0)
 		note_sync_failure(log, errno);
 	pthread_mutex_lock(&log->lock);
 }
@@ -466,6 +464,9 @@ static int log_begin(struct event_log *log, const struct event_log_config *confi
 	uint64_t *segments = NULL;
 	size_t count = 0;
 	int r = dir_create(log->path, 0700, e);
+	/* Kept open: when descriptors run out, that is no failure of the disk. */
+	if (r == 0 && (log->folder_fd = os_sys.open(log->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)) < 0)
+		r = err_set(e, ERR_UNAVAILABLE, "cannot open the folder %s: %s", log->path, strerror(errno));
 	if (r == 0)
 		r = event_folder_list(log->path, &arena, &segments, &count, e);
 	if (r == 0)
@@ -490,6 +491,7 @@ int event_log_open(const struct event_log_config *config, struct event_log **ret
 	struct event_log *log = calloc(1, sizeof(*log) + config->writers * sizeof(log->writers[0]));
 	if (!log)
 		return err_set(e, ERR_NOMEM, "out of memory for the event log");
+	log->folder_fd = -1;
 	log->settings = config->settings;
 	log->synced = config->synced;
 	log->ctx = config->ctx;
@@ -541,6 +543,8 @@ void event_log_close(struct event_log *log)
 			os_sys.close(s->fd);
 		free(s);
 	}
+	if (log->folder_fd >= 0)
+		os_sys.close(log->folder_fd);
 	pthread_cond_destroy(&log->wake);
 	pthread_mutex_destroy(&log->lock);
 	free(log->path);

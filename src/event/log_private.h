@@ -48,6 +48,7 @@ struct event_writer {
 
 struct event_log {
 	char *path;
+	int folder_fd; /* for syncing it */
 	const struct event_settings *settings;
 	uint64_t node;
 	uint32_t boot;

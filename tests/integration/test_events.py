@@ -400,7 +400,8 @@ def test_only_the_first_thousand_that_are_wrong_are_listed(server):
     assert settled(server)["rejected"] == 3000
 
 
-@pytest.mark.parametrize("body", ["[" + ",".join(["1"] * 50_001) + "]", "1\n" * 50_001, "{}\n" * 50_001])
+@pytest.mark.parametrize("body", ["[" + ",".join(["1"] * 50_001) + "]", "1\n" * 50_001, "{}\n" * 50_001],
+                         ids=["array", "numbers", "lines"])
 def test_a_body_with_too_many_events_is_refused_whole(server, body):
     answer = server.post("/event", data=body, key=None, headers={"Content-Type": "application/x-ndjson"} if body[0] != "[" else {})
     assert_problem(answer, 413, "50000")
