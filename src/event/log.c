@@ -317,11 +317,7 @@ static void *flusher_thread(void *arg)
 	pthread_mutex_lock(&log->lock);
 	while (!log->stopping) {
 		if (!log->hurry) {
-			struct timespec at;
-			clock_gettime(CLOCK_MONOTONIC, &at);
-			int64_t ns = at.tv_nsec + (int64_t)(log->settings->flush_ms % 1000) * 1000000;
-			at.tv_sec += (time_t)(log->settings->flush_ms / 1000) + ns / 1000000000;
-			at.tv_nsec = ns % 1000000000;
+			struct timespec at = clock_mono_after(log->settings->flush_ms);
 			while (!log->hurry && !log->stopping &&
 			       pthread_cond_timedwait(&log->wake, &log->lock, &at) != ETIMEDOUT)
 				;

@@ -24,3 +24,13 @@ int64_t clock_real_ms(void)
 {
 	return clock_ns(CLOCK_REALTIME) / 1000000;
 }
+
+struct timespec clock_mono_after(uint64_t ms)
+{
+	struct timespec at;
+	clock_gettime(CLOCK_MONOTONIC, &at); /* the real one: a test's clock does not wake sleepers */
+	int64_t ns = at.tv_nsec + (int64_t)(ms % 1000) * 1000000;
+	at.tv_sec += (time_t)(ms / 1000) + ns / 1000000000;
+	at.tv_nsec = ns % 1000000000;
+	return at;
+}

@@ -3,6 +3,11 @@
 
 #include "base/def.h"
 
+#include <time.h>
+
 int64_t clock_mono_ms(void);
 int64_t clock_real_ms(void);
 int64_t clock_mono_ns(void);
+
+/* So much later on the monotonic clock, as pthread_cond_timedwait wants it. */
+struct timespec clock_mono_after(uint64_t ms);

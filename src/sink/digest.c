@@ -509,7 +509,7 @@ static int find_groups(struct digest *d)
 	for (size_t i = 0; i < d->count; i++)
 		count += i == 0 || d->items[i].major != d->items[i - 1].major ||
 		         d->items[i].minor != d->items[i - 1].minor;
-	d->groups = malloc(count * sizeof(*d->groups));
+	d->groups = malloc(MAX(count, 1) * sizeof(*d->groups));
 	if (!d->groups)
 		return SQLITE_NOMEM;
 	for (size_t i = 0, end; i < d->count; i = end) {

@@ -109,11 +109,7 @@ struct stats_worker {
 /* Sleeps, or until the end is asked for. */
 static bool wait_ms(struct stats_worker *w, uint64_t ms)
 {
-	struct timespec at;
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	int64_t ns = at.tv_nsec + (int64_t)(ms % 1000) * 1000000;
-	at.tv_sec += (time_t)(ms / 1000) + ns / 1000000000;
-	at.tv_nsec = ns % 1000000000;
+	struct timespec at = clock_mono_after(ms);
 	pthread_mutex_lock(&w->lock);
 	while (!w->stopping && pthread_cond_timedwait(&w->wake, &w->lock, &at) != ETIMEDOUT)
 		;
