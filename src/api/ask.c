@@ -62,6 +62,19 @@ bool ask_job_failed(struct ask_job *j)
 	return true;
 }
 
+int ask_subject_find(const struct ask_job *j, struct ask_subject *s)
+{
+	struct links *links = j->worker->api->links;
+	struct store_lookup read = {.ref = links_ref(links, s->key), .arena = j->arena};
+	int r = links_get(links, &read, 1, api_pool_metrics());
+	if (r == 0)
+		r = read.result;
+	if (r == 0 && s->owner != 0 && read.link.owner != s->owner)
+		r = ERR_NOT_FOUND;
+	s->link = read.link;
+	return r;
+}
+
 static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	const struct api *api = ctx;

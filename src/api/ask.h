@@ -30,3 +30,13 @@ void ask_job_submit_check(struct ask_job *j);
 
 /* Replies for a result below 0; false when it is 0. */
 bool ask_job_failed(struct ask_job *j);
+
+/* The link that is asked about, as whoever asks may see it. */
+struct ask_subject {
+	struct str key; /* in */
+	uint64_t owner; /* in: whose it must be; 0: anybody's */
+	struct link_record link;
+};
+
+/* On a pool thread. ERR_NOT_FOUND also when it is somebody else's. */
+int ask_subject_find(const struct ask_job *j, struct ask_subject *s);

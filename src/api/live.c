@@ -289,23 +289,15 @@ static void watch(struct api_worker *w, struct http_conn *c, uint64_t api_key, u
 
 struct watch_job {
 	struct ask_job ask;
-	struct str key;
-	uint64_t owner;
+	struct ask_subject subject;
 	uint64_t api_key;
 	bool head_only;
-	struct store_lookup read;
 };
 
 static void watch_run(struct ask_job *ask)
 {
 	struct watch_job *j = container_of(ask, struct watch_job, ask);
-	struct links *links = ask->worker->api->links;
-	j->read = (struct store_lookup){.ref = links_ref(links, j->key), .arena = ask->arena};
-	ask->result = links_get(links, &j->read, 1, api_pool_metrics());
-	if (ask->result == 0)
-		ask->result = j->read.result;
-	if (ask->result == 0 && j->owner != 0 && j->read.link.owner != j->owner)
-		ask->result = ERR_NOT_FOUND;
+	ask->result = ask_subject_find(ask, &j->subject);
 }
 
 static void watch_done(struct ask_job *ask)
@@ -316,7 +308,7 @@ static void watch_done(struct ask_job *ask)
 	if (j->head_only)
 		http_reply(ask->conn, &live_head);
 	else
-		watch(ask->worker, ask->conn, j->api_key, j->read.link.id);
+		watch(ask->worker, ask->conn, j->api_key, j->subject.link.id);
 }
 
 void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -343,8 +335,7 @@ void live_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 	struct watch_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), watch_run, watch_done) : NULL;
 	if (!j)
 		return;
-	j->key = name;
-	j->owner = named_sees_only(&key);
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&key)};
 	j->api_key = key.id;
 	j->head_only = req->method == HTTP_HEAD;
 	ask_job_submit(&j->ask);

@@ -98,28 +98,9 @@ static void explain_series(struct ask_job *j)
 
 /* A link's statistics */
 
-/* The link that is asked about, as whoever asks may see it. */
-struct subject {
-	struct str key;
-	uint64_t owner; /* 0: anybody's */
-	struct link_record link;
-};
-
-static int subject_find(struct ask_job *j, struct subject *s)
-{
-	struct store_lookup read = {.ref = links_ref(j->worker->api->links, s->key), .arena = j->arena};
-	int r = links_get(j->worker->api->links, &read, 1, api_pool_metrics());
-	if (r == 0)
-		r = read.result;
-	if (r == 0 && s->owner != 0 && read.link.owner != s->owner)
-		r = ERR_NOT_FOUND;
-	s->link = read.link;
-	return r;
-}
-
 struct link_stats_job {
 	struct ask_job ask;
-	struct subject subject;
+	struct ask_subject subject;
 	struct stats_query query;
 };
 
@@ -127,7 +108,7 @@ static void link_stats_run(struct ask_job *ask)
 {
 	struct link_stats_job *j = container_of(ask, struct link_stats_job, ask);
 	struct sink *sink = ask->worker->api->sink;
-	ask->result = subject_find(ask, &j->subject);
+	ask->result = ask_subject_find(ask, &j->subject);
 	if (ask->result < 0)
 		return;
 	j->query.link = j->subject.link.id;
@@ -163,7 +144,7 @@ void link_stats_get(struct api_worker *w, struct http_conn *c, const struct http
 	                                    : NULL;
 	if (!j)
 		return;
-	j->subject = (struct subject){.key = name, .owner = named_sees_only(&key)};
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&key)};
 	j->query.arena = j->ask.arena;
 	int r = stats_params_read(req->query, j->ask.now_ms, &j->query, &e);
 	if (r < 0)
@@ -177,7 +158,7 @@ void link_stats_get(struct api_worker *w, struct http_conn *c, const struct http
 struct visits_job {
 	struct ask_job ask;
 	bool orphans;
-	struct subject subject;
+	struct ask_subject subject;
 	struct visits_query query;
 };
 
@@ -185,7 +166,7 @@ static void visits_run(struct ask_job *ask)
 {
 	struct visits_job *j = container_of(ask, struct visits_job, ask);
 	struct sink *sink = ask->worker->api->sink;
-	ask->result = j->orphans ? 0 : subject_find(ask, &j->subject);
+	ask->result = j->orphans ? 0 : ask_subject_find(ask, &j->subject);
 	if (ask->result < 0)
 		return;
 	j->query.link = j->subject.link.id;
@@ -265,7 +246,7 @@ void link_visits_get(struct api_worker *w, struct http_conn *c, const struct htt
 	struct visits_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), visits_run, visits_done) : NULL;
 	if (!j)
 		return;
-	j->subject = (struct subject){.key = name, .owner = named_sees_only(&key)};
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&key)};
 	visits_submit(j, req);
 }
 
