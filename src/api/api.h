@@ -4,31 +4,50 @@
  */
 #pragma once
 
+#include "api/accounts.h"
 #include "api/capture.h"
-#include "api/keyring.h"
 #include "config/config.h"
 #include "http/conn.h"
 #include "link/links.h"
+#include "link/tries.h"
 #include "link/url.h"
 #include "loop/offload.h"
 #include "sink/sink.h"
 #include "stats/worker.h"
 
+/* How often strangers may be wrong; see api/strangers.h. */
+struct stranger_limits {
+	uint64_t misses_max;           /* per address and minute */
+	uint64_t sign_ins_account_max; /* wrong ones in tries_ms; likewise: */
+	uint64_t sign_ins_address_max;
+	uint64_t passwords_link_max; /* of links */
+	uint64_t passwords_address_max;
+	uint64_t tries_ms;
+};
+
 struct api_settings {
-	struct keyring_defaults key_limits;
+	struct account_limits key_limits;
+	struct stranger_limits strangers;
+	uint64_t session_ms; /* how long somebody stays signed in */
 };
 extern const struct conf_row api_rows[];
 extern const size_t api_row_count;
 
 struct api {
 	struct links *links;
-	struct keyring *keyring;
+	const struct api_settings *settings;
+	struct accounts *accounts;
+	struct tries *tries;           /* of strangers */
+	const struct proxies *proxies; /* NULL: none */
 	struct store *store;
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct offload *writer;  /* changes; one thread, so one group commit at a time */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
 	struct offload *checker; /* readiness: one thread that waits for nobody */
-	_Atomic bool stopping;   /* questions that still wait are not answered */
+	struct offload *hasher;  /* passwords: one thread, which bounds their memory */
+	struct offload
+	    *counter;          /* clicks of limited links: one thread, which may wait for the stats worker */
+	_Atomic bool stopping; /* questions that still wait are not answered */
 	struct event_log *event_log;
 	struct sink *sink;
 	struct stats_worker *stats;
@@ -40,7 +59,7 @@ struct api {
 	struct str base_url; /* "http://127.0.0.1:8080", no slash at the end */
 	struct str domain;   /* its authority */
 	struct url_rules url_rules;
-	bool keys_stale; /* the writer's own: the keyring could not be read again after a change */
+	bool accounts_stale; /* the writer's own: they could not be read again after a change */
 };
 
 struct api_worker {
@@ -61,6 +80,7 @@ int api_render_redirect(const struct link_record *link, struct buf *out, uint16_
 extern const struct offload_ops api_reader_ops; /* ctx is the struct api */
 extern const struct offload_ops api_writer_ops;
 extern const struct offload_ops api_asker_ops;
+extern const struct offload_ops api_counter_ops;
 
 /* Pool threads count in sets of their own, made when a thread first works. */
 struct metrics *api_pool_metrics(void);

@@ -29,12 +29,14 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
 	return j;
 }
 
-static void submit(struct ask_job *j, struct offload *pool)
+static bool submit(struct ask_job *j, struct offload *pool)
 {
-	if (offload_submit(pool, &j->job) < 0)
+	if (offload_submit(pool, &j->job) < 0) {
 		problem_reply_store(j->conn, ERR_LIMIT);
-	else
-		http_conn_defer(j->conn);
+		return false;
+	}
+	http_conn_defer(j->conn);
+	return true;
 }
 
 void ask_job_submit(struct ask_job *j)
@@ -45,6 +47,11 @@ void ask_job_submit(struct ask_job *j)
 void ask_job_submit_check(struct ask_job *j)
 {
 	submit(j, j->worker->api->checker);
+}
+
+bool ask_job_submit_hash(struct ask_job *j)
+{
+	return submit(j, j->worker->api->hasher);
 }
 
 bool ask_job_failed(struct ask_job *j)
@@ -86,7 +93,7 @@ static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
 		else
 			j->run(j);
 		if (j->result == ERR_UNAVAILABLE || j->result == ERR_CORRUPT)
-			log_error("api", "a question about statistics failed: %s", err_name(j->result));
+			log_error("api", "a question failed: %s", err_name(j->result));
 	}
 }
 

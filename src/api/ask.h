@@ -1,6 +1,7 @@
 /*
- * Questions about statistics. They may take long, so they have threads of their own: a redirect that waits
- * for the store never waits behind one. A job is made in the connection's arena and lives until the reply.
+ * Questions that may take long: about statistics, and whether a password is right, so they have threads of
+ * their own: a redirect that waits for the store never waits behind one. A job is made in the connection's
+ * arena and lives until the reply.
  */
 #pragma once
 
@@ -24,9 +25,10 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
                   void (*done)(struct ask_job *));
 
 /* Defers the connection and submits; when the queue is full, answers 503 instead. A check does not wait
- * behind statistics. */
+ * behind statistics, and passwords (api/passwords.h) have a thread of their own. */
 void ask_job_submit(struct ask_job *j);
 void ask_job_submit_check(struct ask_job *j);
+bool ask_job_submit_hash(struct ask_job *j); /* false: it was not submitted */
 
 /* Replies for a result below 0; false when it is 0. */
 bool ask_job_failed(struct ask_job *j);

@@ -1,6 +1,10 @@
 #include "api/auth.h"
 
+#include "api/key_json.h"
 #include "api/problem.h"
+
+const struct str session_cookie_name = {"curt_session", sizeof("curt_session") - 1};
+const struct http_field auth_challenge = {STR("WWW-Authenticate"), STR("Bearer realm=\"curt\"")};
 
 static struct str presented_key(const struct http_request *req, struct str in_body)
 {
@@ -16,38 +20,145 @@ bool auth_in_header(const struct http_request *req)
 	return presented_key(req, STR_NULL).len > 0;
 }
 
-bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                  struct str in_body, struct api_key *ret)
+/* Cookies */
+
+static bool is_token(struct str s)
 {
-	static const struct http_field challenge[] = {
-	    {STR("WWW-Authenticate"), STR("Bearer realm=\"curt\"")}};
+	for (size_t i = 0; i < s.len; i++) {
+		char c = ascii_lower(s.ptr[i]);
+		if ((c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_')
+			return false;
+	}
+	return s.len > 0 && s.len < SESSION_TEXT_BYTES;
+}
+
+/*
+ * Cookies of other programs on the same host may hold anything, and are passed over. Two sessions are none: a
+ * neighbour's page can add a cookie of this name to ours, and nobody shall act in another's account unawares.
+ */
+struct str auth_session_cookie(const struct http_request *req)
+{
+	struct str found = STR_NULL;
+	for (size_t i = 0; i < req->field_count; i++) {
+		struct str rest = req->fields[i].value;
+		if (!str_eq_nocase(req->fields[i].name, STR("cookie")))
+			continue;
+		while (rest.ptr) {
+			struct str value = str_trim(str_cut(&rest, ';'));
+			struct str name = str_cut(&value, '=');
+			if (!str_eq(name, session_cookie_name))
+				continue;
+			if (found.ptr && !str_eq(found, value))
+				return STR_NULL;
+			found = value;
+		}
+	}
+	return is_token(found) ? found : STR_NULL;
+}
+
+/* Who it is */
+
+static bool find(struct api_worker *w, struct http_conn *c, struct str key, struct str token,
+                 struct caller *ret)
+{
+	struct accounts *accounts = w->api->accounts;
+	int64_t now_ms = loop_real_ms(http_conn_loop(c));
+	*ret = (struct caller){0};
+	if (key.len > 0)
+		return accounts_find_key(accounts, key, now_ms, ret);
+	return token.ptr && accounts_find_session(accounts, token, now_ms, ret);
+}
+
+bool auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req, struct caller *ret)
+{
+	return find(w, c, presented_key(req, STR_NULL), auth_session_cookie(req), ret);
+}
+
+static void refuse_nobody(struct http_conn *c, struct str key, struct str token)
+{
 	static const struct problem p = {
-	    .status = 401, .code = "key-required", .fields = challenge, .field_count = 1};
-	struct str presented = presented_key(req, in_body);
-	if (presented.len == 0) {
+	    .status = 401, .code = "key-required", .fields = &auth_challenge, .field_count = 1};
+	if (key.len > 0)
+		problem_reply(c, &p,
+		              "The API key is unknown, has been revoked or has expired, or its user is "
+		              "disabled. Make one with 'curt key create'.");
+	else if (token.ptr)
+		problem_reply(
+		    c, &p, "Your session is over. Sign in again (POST /api/v1/session), or send an API key.");
+	else
 		problem_reply(
 		    c, &p,
 		    "This needs an API key: send it as 'Authorization: Bearer KEY', as 'X-Api-Key: KEY', "
-		    "or in the field api_dev_key where there is one.");
+		    "or in the field api_dev_key where there is one. Or sign in: POST /api/v1/session.");
+}
+
+static bool changes_nothing(enum http_method m)
+{
+	return m == HTTP_GET || m == HTTP_HEAD || m == HTTP_OPTIONS;
+}
+
+static bool is_forged(const struct api_worker *w, const struct http_request *req, const struct caller *caller)
+{
+	struct str presented = http_request_field(req, STR("x-csrf-token"));
+	return caller->by_session && !changes_nothing(req->method) &&
+	       !session_csrf_is(w->api->accounts, caller->session, presented);
+}
+
+bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                  struct str in_body, unsigned rights, struct caller *ret)
+{
+	struct str key = presented_key(req, in_body);
+	struct str token = auth_session_cookie(req);
+	if (!find(w, c, key, token, ret)) {
+		refuse_nobody(c, key, token);
 		return false;
 	}
-	if (!keyring_find(w->api->keyring, presented, ret)) {
+	if (is_forged(w, req, ret)) {
+		static const struct problem p = {.status = 403, .code = "csrf-token-required"};
 		problem_reply(c, &p,
-		              "The API key is unknown or has been revoked. Make one with 'curt key create'.");
+		              "A change by somebody who is signed in needs the session's csrf_token (see GET "
+		              "/api/v1/session) in the header X-CSRF-Token.");
+		return false;
+	}
+	if (rights & ~ret->rights) {
+		auth_refuse(c, rights & ~ret->rights);
 		return false;
 	}
 	return true;
 }
 
 bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                        struct api_key *ret)
+                        struct caller *ret)
 {
-	if (!auth_require(w, c, req, STR_NULL, ret))
-		return false;
-	if (!ret->admin) {
-		static const struct problem p = {.status = 403, .code = "admin-only"};
-		problem_reply(c, &p, "This needs an admin's API key.");
-		return false;
+	return auth_require(w, c, req, STR_NULL, RIGHT_ADMIN, ret);
+}
+
+static const char *doing(unsigned right)
+{
+	switch (right) {
+	case RIGHT_READ: return "read links";
+	case RIGHT_STATS: return "see statistics";
+	case RIGHT_CREATE: return "make or change links";
+	case RIGHT_DELETE: return "delete links";
+	default: return "do this";
 	}
-	return true;
+}
+
+void auth_refuse(struct http_conn *c, unsigned missing)
+{
+	static const struct problem admin = {.status = 403, .code = "admin-only"};
+	static const struct problem other = {.status = 403, .code = "right-missing"};
+	if (missing & RIGHT_ADMIN) {
+		problem_reply(c, &admin, "This needs an admin's API key, or an admin who is signed in.");
+		return;
+	}
+	struct buf CLEANUP(buf_release) list = {0};
+	for (unsigned right = 1; right <= RIGHTS_ALL; right <<= 1) {
+		if (missing & right)
+			buf_printf(&list, "%s%s (right '%s')", list.len ? ", nor " : "", doing(right),
+			           right_name(right));
+	}
+	problem_reply(c, &other,
+	              "This key or account may not %.*s. Use one that has the right, or ask an admin for it.",
+	              STR_ARG(buf_view(&list)));
 }

@@ -1,18 +1,36 @@
-/* Who is asking. */
+/*
+ * Who is asking. An API key comes as `Authorization: Bearer`, `X-Api-Key`, or in a field of the body; a
+ * session comes as the cookie `curt_session`. A key that is presented decides: the cookie is not looked at
+ * then, and a wrong key is wrong.
+ */
 #pragma once
 
 #include "api/api.h"
 
+extern const struct str session_cookie_name;   /* "curt_session" */
+extern const struct http_field auth_challenge; /* WWW-Authenticate, for every 401 */
+
 /*
- * Finds the request's API key: `Authorization: Bearer`, `X-Api-Key`, or `in_body` (the api_dev_key field;
- * STR_NULL when the route has none). Replies 401 and says false when there is none or it is not in force.
+ * Finds out who asks, and whether they have all of `rights`. Replies and says false otherwise: 401 when it is
+ * nobody, 403 when a right is missing. A session that changes something (any method but GET, HEAD and
+ * OPTIONS) must bring its token in X-CSRF-Token, or it is 403: another site may have sent the request.
+ * `in_body` is the api_dev_key field; STR_NULL when the route has none.
  */
 bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                  struct str in_body, struct api_key *ret);
+                  struct str in_body, unsigned rights, struct caller *ret);
+
+/* As auth_require for RIGHT_ADMIN. */
+bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                        struct caller *ret);
+
+/* Who asks, and no reply: false and zeroes when it is nobody. For following links, and for signing out. */
+bool auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req, struct caller *ret);
 
 /* Does the request carry a key in its header, whatever it is worth? */
 bool auth_in_header(const struct http_request *req);
 
-/* As auth_require, and 403 unless it is an admin's. */
-bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                        struct api_key *ret);
+/* 403 that names the missing rights. */
+void auth_refuse(struct http_conn *c, unsigned missing);
+
+/* The session's token out of the cookies; STR_NULL when there is none. */
+struct str auth_session_cookie(const struct http_request *req);

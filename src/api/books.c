@@ -101,8 +101,8 @@ void reconcile_get(struct api_worker *w, struct http_conn *c, const struct http_
                    const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
-	if (!auth_require_admin(w, c, req, &key))
+	struct caller caller;
+	if (!auth_require_admin(w, c, req, &caller))
 		return;
 	struct books_job *j = ask_job_new(w, c, sizeof(*j), books_run, books_done);
 	if (!j)

@@ -190,7 +190,17 @@ void capture_orphan(struct capture *c, struct capture_draft *d, struct str key)
 	event_writer_visit(c->writer, &d->visit, &d->visitor);
 }
 
-/* Answers to /event */
+bool capture_limited(struct capture *c, struct capture_draft *d, uint64_t link, struct str key)
+{
+	c->served++;
+	d->visit.time_ms = loop_real_ms(c->loop);
+	d->visit.kind = EVENT_CLICK;
+	d->visit.link = link;
+	d->visit.key = key;
+	return event_writer_visit(c->writer, &d->visit, &d->visitor);
+}
+
+/* Answers that wait */
 
 int capture_wait_begin(struct capture *c, struct capture_wait *wait)
 {

@@ -3,7 +3,8 @@
  *
  * Records are gathered during a turn of the loop and written before the turn's answers leave (capture_turn, a
  * turn hook). A redirect needs no more than that. An answer to /event promises that the event is on record,
- * so it is held back until the write has worked, and with durability = sync until the disk has it.
+ * and the redirect of a link with a click limit must be: these are held back until the write has worked, and
+ * with durability = sync until the disk has it.
  */
 #pragma once
 
@@ -44,7 +45,7 @@ struct capture {
 	uint64_t served_told;
 	struct event_counts told; /* to the metrics and the ledger */
 	struct capture_ledger ledger;
-	struct list turn_waits; /* answers to /event that wait for the turn's write */
+	struct list turn_waits; /* answers that wait for the turn's write */
 	struct list sync_waits; /* ... for the disk */
 	struct mail synced_mail;
 	_Atomic bool synced_posted;
@@ -70,10 +71,18 @@ bool capture_keep(struct capture_draft *d, struct arena *arena);
 /* A redirect was answered. */
 void capture_redirect(struct capture *c, struct capture_draft *d, uint64_t link, struct str key);
 
+/*
+ * A redirect that is answered only if it is on record, whatever its method and the setting events.visits: the
+ * record is what a click limit rests on. Between capture_wait_begin and capture_wait_end. False: it was not
+ * taken.
+ */
+bool capture_limited(struct capture *c, struct capture_draft *d, uint64_t link, struct str key);
+
 /* Somebody asked for a key that is none, or for the root (an empty key). */
 void capture_orphan(struct capture *c, struct capture_draft *d, struct str key);
 
-/* An answer to /event. Lives in the connection's arena; the connection is deferred. */
+/* An answer that waits for its record: to /event, or of a limited link. Lives in the connection's arena; the
+ * connection is deferred. */
 struct capture_wait {
 	struct list link;
 	struct http_conn *conn;

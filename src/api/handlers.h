@@ -11,6 +11,18 @@ typedef void api_handler_fn(struct api_worker *w, struct http_conn *c, const str
 api_handler_fn links_post, links_list_get, link_get, link_patch, link_delete;
 api_handler_fn create_url_post, delete_url_delete;
 
+/* permissions.c */
+api_handler_fn permissions_get, permission_put, permission_delete;
+
+/* sweeps.c */
+api_handler_fn sweep_post;
+
+/* sign_in.c */
+api_handler_fn session_post, session_get, session_delete;
+
+/* users.c */
+api_handler_fn users_post, users_get, user_get, user_patch, user_sessions_delete;
+
 /* keys.c */
 api_handler_fn keys_post, keys_get, key_delete;
 

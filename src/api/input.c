@@ -60,11 +60,19 @@ static int read_string(const struct input_field *f, const json_t *v, struct aren
 
 static int read_uint(const struct input_field *f, const json_t *v, struct err *e)
 {
+	bool may_be_null = f->type == INPUT_UINT_OR_NULL;
+	if (may_be_null && json_is_null(v)) {
+		*(uint64_t *)f->ret = 0;
+		return 0;
+	}
 	if (!json_is_integer(v))
-		return wrong_type(f, v, "a whole number", e);
+		return wrong_type(f, v, may_be_null ? "a whole number or null" : "a whole number", e);
 	json_int_t n = json_integer_value(v);
 	if (n < 0)
 		return err_set(e, ERR_INVALID, "the field '%s' must not be negative", f->name);
+	if (may_be_null && n == 0)
+		return err_set(e, ERR_INVALID, "the field '%s' must be at least 1, or null for none",
+		               f->name);
 	*(uint64_t *)f->ret = (uint64_t)n;
 	return 0;
 }
@@ -126,7 +134,8 @@ static int read_field(const struct input_field *f, const json_t *v, struct arena
 			return wrong_type(f, v, "true or false", e);
 		*(bool *)f->ret = json_is_true(v);
 		return 0;
-	case INPUT_UINT: return read_uint(f, v, e);
+	case INPUT_UINT:
+	case INPUT_UINT_OR_NULL: return read_uint(f, v, e);
 	case INPUT_TIME_OR_NULL: return read_time(f, v, e);
 	case INPUT_STRINGS: return read_strings(f, v, arena, e);
 	}
@@ -144,7 +153,7 @@ static const struct input_field *field_named(const struct input_field *fields, s
 
 static int unknown_field(const char *name, const struct input_field *fields, size_t count, struct err *e)
 {
-	char known[320] = "";
+	char known[400] = "";
 	size_t at = 0;
 	for (size_t i = 0; i < count && at < sizeof(known) - 1; i++)
 		at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", fields[i].name);

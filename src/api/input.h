@@ -14,6 +14,7 @@ enum input_type {
 	INPUT_TEXT_OR_NULL,
 	INPUT_BOOL,         /* bool */
 	INPUT_UINT,         /* uint64_t */
+	INPUT_UINT_OR_NULL, /* uint64_t of at least 1; null gives 0 */
 	INPUT_TIME_OR_NULL, /* int64_t ms; RFC 3339 text; null gives 0 */
 	INPUT_STRINGS,      /* struct str: the array as compact JSON text; at most INPUT_STRINGS_MAX of
 	                       INPUT_ITEM_BYTES_MAX */

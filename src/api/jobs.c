@@ -83,12 +83,17 @@ void write_job_submit(struct write_job *j)
 {
 	struct http_conn *c = j->conn;
 	if (offload_submit(j->worker->api->writer, &j->job) < 0) {
-		if (j->refund)
-			meter_refund(j->refund, &j->reading);
+		write_job_give_up(j);
 		problem_reply_store(c, ERR_LIMIT);
 	} else {
 		http_conn_defer(c);
 	}
+}
+
+void write_job_give_up(struct write_job *j)
+{
+	if (j->refund)
+		meter_refund(j->refund, &j->reading);
 }
 
 /* On pool threads */
@@ -98,6 +103,22 @@ static void log_failure(const char *what, struct str key, int result)
 {
 	if (result == ERR_UNAVAILABLE || result == ERR_UNCERTAIN || result == ERR_CORRUPT)
 		log_error("api", "%s '%.*s' failed: %s", what, STR_ARG(key), err_name(result));
+}
+
+static void run_permitted(struct api *api, struct read_job *j)
+{
+	struct arena *arena = http_conn_arena(j->conn);
+	struct store_lookup read = {.ref = j->permitted.ref, .arena = arena};
+	int r = links_get(api->links, &read, 1, api_pool_metrics());
+	if (r == 0)
+		r = read.result;
+	if (r == 0 && j->owner != 0 && read.link.owner != j->owner)
+		r = ERR_NOT_FOUND;
+	if (r == 0)
+		r = store_permitted(api->store, read.link.id, arena, &j->permitted.users,
+		                    &j->permitted.count);
+	j->permitted.link = read.link;
+	j->result = r;
 }
 
 static void run_single(struct api *api, struct read_job *j)
@@ -117,6 +138,10 @@ static void run_single(struct api *api, struct read_job *j)
 	case READ_KEYS:
 		j->result = store_keys(api->store, http_conn_arena(j->conn), &j->keys.keys, &j->keys.count);
 		log_failure("reading", STR("API keys"), j->result);
+		break;
+	case READ_PERMITTED:
+		run_permitted(api, j);
+		log_failure("reading the list of", j->permitted.ref.key, j->result);
 		break;
 	case READ_RESOLVE: ASSERT(false); break;
 	}
@@ -174,7 +199,7 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 	links_resolve(api->links, resolves, resolve_count, now_ms, api_pool_metrics());
 	for (size_t i = 0; i < resolve_count; i++) {
 		log_failure("resolving", resolves[i]->key, resolves[i]->result);
-		if (resolves[i]->ended)
+		if (resolves[i]->over)
 			reap_submit(api, resolves[i]->key, now_ms);
 	}
 }
@@ -186,9 +211,12 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 	struct link_resolve *to = &container_of(follower, struct read_job, job)->resolve;
 	const struct link_resolve *from = &container_of(leader, const struct read_job, job)->resolve;
 	to->result = from->result;
+	to->verdict = from->verdict;
 	to->response_date_at = from->response_date_at;
 	to->link = from->link;
 	to->budget = from->budget;
+	to->gate = from->gate;
+	to->max_clicks = from->max_clicks;
 	to->response = arena_str(to->arena, from->response);
 	if (from->response.ptr && !to->response.ptr)
 		to->result = ERR_NOMEM;
@@ -196,24 +224,31 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 
 const struct offload_ops api_reader_ops = {.run = readers_run, .adopt = readers_adopt};
 
-static bool is_key_write(const struct store_write *w)
+static bool is_account_write(const struct store_write *w)
 {
-	return w->kind == STORE_KEY_CREATE || w->kind == STORE_KEY_REVOKE;
+	return !store_write_is_link(w->kind) && w->kind != STORE_KEY_USED;
 }
 
-/* Workers must know of a key's end before anybody is told of it: when they cannot be told, say that it is not
- * sure. Every later batch tries again. */
-static void keys_settle(struct api *api, struct store_write *writes, size_t n)
+/* Workers must know of the end of a key, a session or a user before anybody is told of it: when they cannot
+ * be told, say that it is not sure. Every later batch tries again. */
+static void accounts_settle(struct api *api, struct store_write *writes, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		api->keys_stale |= is_key_write(&writes[i]) && writes[i].result == 0;
-	if (!api->keys_stale)
+	bool sessions_ended = false;
+	for (size_t i = 0; i < n; i++) {
+		bool done = is_account_write(&writes[i]) && writes[i].result == 0;
+		if (done && writes[i].kind == STORE_SESSION_END)
+			sessions_ended = true; /* which alone is quick to learn */
+		else
+			api->accounts_stale |= done;
+	}
+	if (!api->accounts_stale && !sessions_ended)
 		return;
-	int r = keyring_reload(api->keyring);
-	api->keys_stale = r < 0;
-	log_failure("reading", STR("API keys"), r);
+	int r = api->accounts_stale ? accounts_reload(api->accounts)
+	                            : accounts_reload_sessions(api->accounts);
+	api->accounts_stale = r < 0;
+	log_failure("reading", STR("accounts"), r);
 	for (size_t i = 0; r < 0 && i < n; i++) {
-		if (is_key_write(&writes[i]) && writes[i].result == 0)
+		if (is_account_write(&writes[i]) && writes[i].result == 0)
 			writes[i].result = ERR_UNCERTAIN;
 	}
 }
@@ -232,7 +267,7 @@ static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 	if (!writes)
 		return;
 	links_apply(api->links, writes, n, api_pool_metrics());
-	keys_settle(api, writes, n);
+	accounts_settle(api, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		log_failure("writing", writes[i].ref.key, writes[i].result);
 		container_of(jobs[i], struct write_job, job)->write = writes[i];

@@ -6,7 +6,7 @@
 
 #include "api/api.h"
 
-enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS };
+enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS, READ_PERMITTED };
 
 struct read_job {
 	struct offload_job job;
@@ -16,7 +16,10 @@ struct read_job {
 	enum read_kind kind;
 	bool as_page;               /* errors as HTML */
 	struct capture_draft draft; /* READ_RESOLVE: the visit, once it is known where it goes */
-	uint64_t owner;             /* READ_LINK: who alone may see it; 0: no matter */
+	struct net_addr client;     /* READ_RESOLVE and previews: where it comes from */
+	uint32_t epoch;             /* READ_RESOLVE: of the key, when it was asked for */
+	uint64_t owner;             /* READ_LINK, READ_PERMITTED: who alone may see it; 0: no matter */
+	bool sees_all;              /* READ_LINK, previews: an admin looks */
 	int64_t now_ms;
 	int result; /* of the kinds that have none of their own */
 	union {
@@ -27,6 +30,12 @@ struct read_job {
 			struct key_record *keys;
 			size_t count;
 		} keys;
+		struct {
+			struct link_ref ref;     /* in */
+			struct link_record link; /* out; its list: */
+			uint64_t *users;
+			size_t count;
+		} permitted;
 	};
 };
 
@@ -41,6 +50,7 @@ struct write_job {
 	bool plain;                   /* createURL and deleteURL: their own, shorter answers */
 	bool plain_text;
 	struct str key_text; /* a new API key, shown once */
+	void *ctx;           /* the handler's own */
 };
 
 /* NULL when memory ran out: then the request has been answered. */
@@ -52,3 +62,6 @@ struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, enum 
 /* Defers the connection and submits; when the queue is full, answers 503 instead. */
 void read_job_submit(struct read_job *j);
 void write_job_submit(struct write_job *j);
+
+/* It will not be submitted: what it took from a budget goes back. */
+void write_job_give_up(struct write_job *j);

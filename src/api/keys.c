@@ -1,11 +1,28 @@
-/* API keys over HTTP, for admins: /api/v1/keys. */
+/*
+ * API keys over HTTP: /api/v1/keys. Admins make, see and revoke everybody's; whoever is signed in their own.
+ * A key without the right 'admin' has no say here: one that got lost shall not make others.
+ */
 #include "api/auth.h"
 #include "api/handlers.h"
-#include "api/input.h"
 #include "api/jobs.h"
 #include "api/key_json.h"
 #include "api/problem.h"
 #include "api/reply.h"
+
+/* False: they may not, and that has been said. `ret_only` is whose keys alone they may touch; 0: anybody's.
+ */
+static bool may_manage(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                       struct caller *ret, uint64_t *ret_only)
+{
+	if (!auth_require(w, c, req, STR_NULL, 0, ret))
+		return false;
+	if (!caller_is_admin(ret) && !ret->by_session) {
+		auth_refuse(c, RIGHT_ADMIN);
+		return false;
+	}
+	*ret_only = caller_is_admin(ret) ? 0 : ret->user;
+	return true;
+}
 
 static void keys_post_done(struct write_job *j)
 {
@@ -13,17 +30,60 @@ static void keys_post_done(struct write_job *j)
 		problem_reply_store(j->conn, j->write.result);
 		return;
 	}
+	static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
 	struct buf CLEANUP(buf_release) body = {0};
 	key_json(&body, &j->write.key, j->key_text);
-	api_reply_json(j->conn, 201, &body, NULL, 0);
+	api_reply_json(j->conn, 201, &body, &never_kept, 1);
+}
+
+/* Whose the key shall be: NULL for a user of its own. False: it has been answered. */
+static bool choose_user(struct api_worker *w, struct http_conn *c, const struct key_input *in, uint64_t only,
+                        const struct account **ret)
+{
+	if (!in->user.ptr) {
+		*ret = only ? accounts_user(w->api->accounts, only) : NULL;
+		return true;
+	}
+	*ret = accounts_user_named(w->api->accounts, in->user);
+	if (only && (!*ret || (*ret)->id != only)) {
+		auth_refuse(c, RIGHT_ADMIN);
+		return false;
+	}
+	if (!*ret) {
+		static const struct problem p = {.status = 400, .code = "no-such-user"};
+		problem_reply(c, &p, "The field 'user' is no user's id or email address.");
+		return false;
+	}
+	return true;
+}
+
+/* A right that its user's role lacks would be worth nothing. False: it has been answered. */
+static bool choose_rights(struct http_conn *c, const struct key_input *in, const struct account *user,
+                          uint64_t only, unsigned *ret)
+{
+	unsigned allowed = user ? role_rights(user->role) : RIGHTS_ALL;
+	unsigned missing = in->rights_given ? in->rights & ~allowed : 0;
+	*ret = in->rights & allowed;
+	if (missing == 0)
+		return true;
+	if (only) {
+		auth_refuse(c, missing);
+		return false;
+	}
+	static const struct problem p = {.status = 400, .code = "invalid-field"};
+	problem_reply(c, &p,
+	              "The role of that user does not have the right '%s'; raise it first, or leave it out.",
+	              right_name(missing & -missing));
+	return false;
 }
 
 void keys_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
-	if (!auth_require_admin(w, c, req, &key))
+	struct caller caller;
+	uint64_t only;
+	if (!may_manage(w, c, req, &caller, &only))
 		return;
 	struct write_job *j = write_job_new(w, c, STORE_KEY_CREATE, keys_post_done);
 	char *text = j ? arena_alloc(j->write.arena, API_KEY_TEXT_BYTES) : NULL;
@@ -33,14 +93,29 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 		return;
 	}
 	struct err e;
-	struct key_record *record = &j->write.key;
-	int r = key_input_read(req->body, j->write.arena, record, &e);
+	struct key_input in;
+	const struct account *user;
+	unsigned rights;
+	int r = key_input_read(req->body, j->write.now_ms, j->write.arena, &in, &e);
 	if (r < 0) {
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	api_key_make(text, record->digest);
-	record->created_ms = j->write.now_ms;
+	if (!choose_user(w, c, &in, only, &user) || !choose_rights(c, &in, user, only, &rights))
+		return;
+	j->write.key = (struct key_record){
+	    .user = user ? user->id : 0,
+	    .name = in.name,
+	    .rights = rights,
+	    .created_ms = j->write.now_ms,
+	    .expires_ms = in.expires_ms,
+	    .creates_max = in.creates_max,
+	    .redirects_max = in.redirects_max,
+	    .period_ms = in.period_ms,
+	};
+	if (!user)
+		j->write.user = key_own_user(&j->write.key);
+	api_key_make(text, j->write.key.digest);
 	j->key_text = str_of(text);
 	write_job_submit(j);
 }
@@ -52,13 +127,17 @@ static void keys_get_done(struct read_job *j)
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
-	buf_str(&body, STR("{\"keys\":["));
+	const char *before = "{\"keys\":[";
 	for (size_t i = 0; i < j->keys.count; i++) {
-		if (i)
-			buf_char(&body, ',');
-		key_json(&body, &j->keys.keys[i], STR_NULL);
+		struct key_record *key = &j->keys.keys[i];
+		if (j->owner != 0 && key->user != j->owner)
+			continue;
+		key->used_ms = MAX(key->used_ms, accounts_key_used_ms(j->worker->api->accounts, key->id));
+		buf_str(&body, str_of(before));
+		key_json(&body, key, STR_NULL);
+		before = ",";
 	}
-	buf_str(&body, STR("]}"));
+	buf_str(&body, body.len > 0 ? STR("]}") : STR("{\"keys\":[]}"));
 	api_reply_json(j->conn, 200, &body, NULL, 0);
 }
 
@@ -66,12 +145,15 @@ void keys_get(struct api_worker *w, struct http_conn *c, const struct http_reque
               const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
-	if (!auth_require_admin(w, c, req, &key))
+	struct caller caller;
+	uint64_t only;
+	if (!may_manage(w, c, req, &caller, &only))
 		return;
 	struct read_job *j = read_job_new(w, c, READ_KEYS, keys_get_done);
-	if (j)
-		read_job_submit(j);
+	if (!j)
+		return;
+	j->owner = only;
+	read_job_submit(j);
 }
 
 static void key_delete_done(struct write_job *j)
@@ -99,12 +181,14 @@ static void key_delete_done(struct write_job *j)
 void key_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                 const struct route_match *match)
 {
-	struct api_key key;
-	if (!auth_require_admin(w, c, req, &key))
+	struct caller caller;
+	uint64_t only;
+	if (!may_manage(w, c, req, &caller, &only))
 		return;
 	struct write_job *j = write_job_new(w, c, STORE_KEY_REVOKE, key_delete_done);
 	if (!j)
 		return;
+	j->write.key.user = only;
 	if (!str_u64(match->params[0], &j->write.key.id)) {
 		j->write.result = ERR_NOT_FOUND;
 		key_delete_done(j);

@@ -36,10 +36,18 @@ void link_json(struct buf *b, const struct api *api, const struct link_record *l
 	json_out_str(b, api->domain);
 	buf_str(b, STR(",\"updated_at\":"));
 	json_out_time(b, link->updated_ms);
+	buf_str(b, STR(",\"not_before\":"));
+	json_out_time(b, link->not_before_ms);
+	buf_str(b, STR(",\"expired_url\":"));
+	json_out_str_or_null(b, link->expired_url);
+	if (link->max_clicks > 0)
+		buf_printf(b, ",\"max_clicks\":%llu", (unsigned long long)link->max_clicks);
+	else
+		buf_str(b, STR(",\"max_clicks\":null"));
+	buf_printf(b, ",\"visibility\":\"%s\",\"has_password\":%s", link->is_private ? "private" : "public",
+	           link->password.ptr ? "true" : "false");
 	/* What this version has no other value for stands here too, so that the shape is the contract's. */
-	buf_str(b,
-	        STR(",\"not_before\":null,\"expired_url\":null,\"max_clicks\":null,\"visibility\":\"public\","
-	            "\"has_password\":false,\"forward_query\":false,\"rules\":[]"));
+	buf_str(b, STR(",\"forward_query\":false,\"rules\":[]"));
 	buf_printf(b, ",\"clicks\":%llu,\"redirect_status\":%u,\"enabled\":%s,\"title\":",
 	           (unsigned long long)link->clicks, link->redirect_status, link->enabled ? "true" : "false");
 	json_out_str_or_null(b, link->title);
@@ -49,6 +57,6 @@ void link_json(struct buf *b, const struct api *api, const struct link_record *l
 	buf_str(b, link->tags.len > 0 ? link->tags : STR("[]"));
 	buf_str(b, STR(",\"owner\":"));
 	json_out_str_or_null(b, link->user_name.len > 0 ? link->user_name
-	                                                : keyring_name(api->keyring, link->owner));
+	                                                : accounts_name(api->accounts, link->owner));
 	buf_char(b, '}');
 }

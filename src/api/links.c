@@ -1,10 +1,12 @@
 /* Links over HTTP: /api/v1/links, and createURL and deleteURL, which say the same in other words. */
+#include "api/ask.h"
 #include "api/auth.h"
 #include "api/handlers.h"
 #include "api/input.h"
 #include "api/jobs.h"
 #include "api/link_json.h"
 #include "api/named.h"
+#include "api/passwords.h"
 #include "api/problem.h"
 #include "api/ratelimit.h"
 #include "api/reply.h"
@@ -22,6 +24,7 @@ enum {
 	STRANGERS_BODY_BYTES_MAX = 64 * 1024,
 };
 static const int64_t default_life_ms = 2LL * 365 * 24 * 3600 * 1000;
+static const uint64_t max_clicks_max = 1ULL << 53; /* what JSON's numbers hold everywhere */
 
 static void reply_link(struct http_conn *c, const struct api *api, const struct link_record *link)
 {
@@ -30,16 +33,30 @@ static void reply_link(struct http_conn *c, const struct api *api, const struct 
 	api_reply_json(c, 200, &body, NULL, 0);
 }
 
-/* Creating */
+/* What requests say about a link */
 
-/* What the two ways of creating have in common, as read from the request. */
-struct create_input {
-	struct str url, alias, user_name, title, note, tags;
-	int64_t expires_ms;
-	uint64_t status;
-	bool enabled;
-	bool expires_given;
-};
+static int check_max_clicks(uint64_t max, struct err *e)
+{
+	return max <= max_clicks_max ? 0
+	                             : err_set(e, ERR_INVALID, "the field 'max_clicks' may be at most %llu",
+	                                       (unsigned long long)max_clicks_max);
+}
+
+static int check_visibility(struct str text, bool *ret_private, struct err *e)
+{
+	*ret_private = str_eq(text, STR("private"));
+	return *ret_private || str_eq(text, STR("public"))
+	           ? 0
+	           : err_set(e, ERR_INVALID, "the field 'visibility' must be \"public\" or \"private\"");
+}
+
+static int check_times(int64_t not_before_ms, int64_t expires_ms, struct err *e)
+{
+	if (not_before_ms == 0 || expires_ms == 0 || not_before_ms < expires_ms)
+		return 0;
+	return err_set(e, ERR_INVALID,
+	               "the link would end before it begins; give a 'not_before' earlier than 'expires_at'");
+}
 
 static int check_status(uint64_t status, struct err *e)
 {
@@ -54,6 +71,17 @@ static int check_expiry(int64_t expires_ms, int64_t now_ms, struct err *e)
 		return 0;
 	return err_set(e, ERR_INVALID, "the expiry lies in the past; give a later time, or null for none");
 }
+
+/* Creating */
+
+/* What the two ways of creating have in common, as read from the request. */
+struct create_input {
+	struct str url, alias, user_name, title, note, tags, expired_url, visibility, password, owner;
+	int64_t not_before_ms, expires_ms;
+	uint64_t status, max_clicks;
+	bool enabled;
+	bool expires_given;
+};
 
 /* Puts the canonical form into the arena. */
 static int canonical_url(struct api *api, struct str in, struct arena *arena, struct str *ret, struct err *e)
@@ -87,14 +115,29 @@ static int create_fill(struct write_job *j, const struct create_input *in, struc
 		if (!link->key.ptr)
 			return ERR_NOMEM;
 	}
+	if (in->expired_url.ptr) {
+		r = canonical_url(api, in->expired_url, arena, &link->expired_url, e);
+		if (r < 0)
+			return r;
+	}
 	*ret_code = "invalid-field";
-	r = check_status(in->status, e);
-	if (r == 0 && in->expires_given)
-		r = check_expiry(in->expires_ms, j->write.now_ms, e);
-	if (r < 0)
-		return r;
 	link->created_ms = link->updated_ms = j->write.now_ms;
 	link->expires_ms = in->expires_given ? in->expires_ms : j->write.now_ms + default_life_ms;
+	r = check_status(in->status, e);
+	if (r == 0)
+		r = check_expiry(link->expires_ms, j->write.now_ms, e);
+	if (r == 0)
+		r = check_times(in->not_before_ms, link->expires_ms, e);
+	if (r == 0)
+		r = check_max_clicks(in->max_clicks, e);
+	if (r == 0 && in->visibility.ptr)
+		r = check_visibility(in->visibility, &link->is_private, e);
+	if (r == 0 && in->password.ptr)
+		r = password_check(in->password, LINK_PASSWORD_BYTES_MIN, e);
+	if (r < 0)
+		return r;
+	link->not_before_ms = in->not_before_ms;
+	link->max_clicks = in->max_clicks;
 	link->redirect_status = (uint16_t)in->status;
 	link->enabled = in->enabled;
 	link->user_name = in->user_name;
@@ -128,10 +171,12 @@ static void create_done(struct write_job *j)
 		    "This Idempotency-Key was used for another request; use a new one for each link.");
 		return;
 	}
-	if (w->result == ERR_NOT_FOUND) {
+	/* Who made it may have given it away since, and then must not see what became of it. */
+	bool is_theirs = w->owner == 0 || w->owner == w->link.owner;
+	if (w->result == ERR_NOT_FOUND || (w->result == 0 && w->replayed && !is_theirs)) {
 		static const struct problem gone = {.status = 409, .code = "idempotent-link-gone"};
 		problem_reply(j->conn, &gone,
-		              "The link that this Idempotency-Key made has been deleted; use a new key.");
+		              "The link that this Idempotency-Key made is gone; use a new key.");
 		return;
 	}
 	if (w->result == ERR_LIMIT && w->replay_only) {
@@ -197,16 +242,79 @@ static bool take_idempotency_key(struct write_job *j, const struct http_request 
 	return true;
 }
 
+/* A link's password is hashed on its own thread before the link is written. */
+struct hash_job {
+	struct ask_job ask;
+	struct write_job *write;
+	struct str password;
+};
+
+static void hash_run(struct ask_job *ask)
+{
+	struct hash_job *j = container_of(ask, struct hash_job, ask);
+	ask->result = password_hash(j->password, ask->arena, &j->write->write.link.password);
+}
+
+static void hash_done(struct ask_job *ask)
+{
+	struct hash_job *j = container_of(ask, struct hash_job, ask);
+	if (ask->result < 0) {
+		write_job_give_up(j->write);
+		problem_reply_store(ask->conn, ask->result);
+		return;
+	}
+	write_job_submit(j->write);
+}
+
+static void submit_with_password(struct write_job *j, struct str password)
+{
+	if (!password.ptr) {
+		write_job_submit(j);
+		return;
+	}
+	struct hash_job *hash = ask_job_new(j->worker, j->conn, sizeof(*hash), hash_run, hash_done);
+	if (!hash) {
+		write_job_give_up(j);
+		return;
+	}
+	hash->write = j;
+	hash->password = password;
+	if (!ask_job_submit_hash(&hash->ask))
+		write_job_give_up(j);
+}
+
+/* Whose the link shall be. Only admins give links to others. False: that has been said. */
+static bool take_owner(struct api_worker *w, struct http_conn *c, const struct caller *caller,
+                       struct str text, uint64_t *ret)
+{
+	const struct account *owner = accounts_user_named(w->api->accounts, text);
+	if (!caller_is_admin(caller) && (!owner || owner->id != caller->user)) {
+		auth_refuse(c, RIGHT_ADMIN);
+		return false;
+	}
+	if (!owner) {
+		static const struct problem p = {.status = 400, .code = "no-such-user"};
+		problem_reply(c, &p, "The field 'owner' names nobody; give a user's email address or id.");
+		return false;
+	}
+	*ret = owner->id;
+	return true;
+}
+
 /* The rest of a create, by somebody known. */
 static void create_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                          const struct create_input *in, const struct api_key *key, bool plain)
+                          const struct create_input *in, const struct caller *caller, bool plain)
 {
 	struct write_job *j = write_job_new(w, c, STORE_LINK_CREATE, create_done);
 	if (!j)
 		return;
 	j->plain = plain;
 	j->plain_text = plain && str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
-	j->write.link.owner = key->id;
+	j->write.link.owner = caller->user;
+	j->write.link.api_key = caller->key;
+	j->write.owner = named_sees_only(caller);
+	if (in->owner.ptr && !take_owner(w, c, caller, in->owner, &j->write.link.owner))
+		return;
 	struct err e;
 	const char *code;
 	int r = create_fill(j, in, &e, &code);
@@ -216,42 +324,48 @@ static void create_submit(struct api_worker *w, struct http_conn *c, const struc
 	}
 	if (!take_idempotency_key(j, req))
 		return;
-	if (meter_take(&key->budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
-		j->refund = &key->budget->creates;
+	if (meter_take(&caller->budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
+		j->refund = &caller->budget->creates;
 	} else if (j->write.idempotency_key.ptr) {
 		j->write.replay_only = true; /* the limit is used up, but the answer may be known already */
 	} else {
 		refuse_create(j);
 		return;
 	}
-	write_job_submit(j);
+	submit_with_password(j, in->password);
 }
 
 void links_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                 const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
+	struct caller caller;
 	struct err e;
 	struct create_input in = {.status = 302, .enabled = true};
 	const struct input_field fields[] = {
 	    {"original_url", INPUT_STRING, &in.url, .required = true},
 	    {"alias", INPUT_STRING_OR_NULL, &in.alias},
+	    {"not_before", INPUT_TIME_OR_NULL, &in.not_before_ms},
 	    {"expires_at", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
+	    {"expired_url", INPUT_STRING_OR_NULL, &in.expired_url},
+	    {"max_clicks", INPUT_UINT_OR_NULL, &in.max_clicks},
+	    {"visibility", INPUT_STRING, &in.visibility},
+	    {"password", INPUT_STRING_OR_NULL, &in.password},
 	    {"redirect_status", INPUT_UINT, &in.status},
 	    {"enabled", INPUT_BOOL, &in.enabled},
 	    {"title", INPUT_TEXT_OR_NULL, &in.title, .bytes_max = TITLE_BYTES_MAX},
 	    {"note", INPUT_TEXT_OR_NULL, &in.note, .bytes_max = NOTE_BYTES_MAX},
 	    {"tags", INPUT_STRINGS, &in.tags},
 	    {"user_name", INPUT_TEXT_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
+	    {"owner", INPUT_STRING_OR_NULL, &in.owner},
 	};
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
 		return;
 	int r = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
 	if (r < 0)
 		api_reply_failed(c, r, "invalid-body", &e);
 	else
-		create_submit(w, c, req, &in, &key, false);
+		create_submit(w, c, req, &in, &caller, false);
 }
 
 /*
@@ -260,11 +374,11 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
  * case.
  */
 static bool body_and_key(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                         struct input *in, struct api_key *ret_key)
+                         struct input *in, unsigned rights, struct caller *ret)
 {
 	struct err e;
 	bool known_already = auth_in_header(req);
-	if (known_already && !auth_require(w, c, req, STR_NULL, ret_key))
+	if (known_already && !auth_require(w, c, req, STR_NULL, rights, ret))
 		return false;
 	if (!known_already && req->body.len > STRANGERS_BODY_BYTES_MAX) {
 		static const struct problem p = {.status = 413, .code = "body-too-large"};
@@ -278,14 +392,14 @@ static bool body_and_key(struct api_worker *w, struct http_conn *c, const struct
 		api_reply_failed(c, r, "invalid-body", &e);
 		return false;
 	}
-	return known_already || auth_require(w, c, req, input_peek(in, "api_dev_key"), ret_key);
+	return known_already || auth_require(w, c, req, input_peek(in, "api_dev_key"), rights, ret);
 }
 
 void create_url_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                      const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
+	struct caller caller;
 	struct err e;
 	struct str api_dev_key;
 	struct create_input in = {.status = 302, .enabled = true};
@@ -297,13 +411,13 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 	    {"expire_date", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
 	};
 	struct input CLEANUP(input_release) body = {0};
-	if (!body_and_key(w, c, req, &body, &key))
+	if (!body_and_key(w, c, req, &body, RIGHT_CREATE, &caller))
 		return;
 	int r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
 	if (r < 0)
 		api_reply_failed(c, r, "invalid-body", &e);
 	else
-		create_submit(w, c, req, &in, &key, true);
+		create_submit(w, c, req, &in, &caller, true);
 }
 
 /* Reading */
@@ -323,14 +437,14 @@ static void link_get_done(struct read_job *j)
 void link_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
               const struct route_match *match)
 {
-	struct api_key key;
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_READ, &caller))
 		return;
 	struct str name = named_take_key(w, c, match->params[0]);
 	struct read_job *j = name.ptr ? read_job_new(w, c, READ_LINK, link_get_done) : NULL;
 	if (!j)
 		return;
-	j->owner = named_sees_only(&key);
+	j->owner = named_sees_only(&caller);
 	j->lookup.ref = links_ref(w->api->links, name);
 	j->lookup.arena = http_conn_arena(c);
 	read_job_submit(j);
@@ -368,8 +482,8 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
                     const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_READ, &caller))
 		return;
 	struct str limit_text = http_query_param(req->query, STR("limit"));
 	uint64_t limit = PAGE_DEFAULT;
@@ -381,7 +495,7 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
 	struct read_job *j = read_job_new(w, c, READ_LIST, links_list_done);
 	if (!j)
 		return;
-	j->list.owner = named_sees_only(&key);
+	j->list.owner = named_sees_only(&caller);
 	j->list.limit = limit;
 	j->list.bytes_max = PAGE_BYTES_MAX;
 	j->list.arena = http_conn_arena(c);
@@ -402,60 +516,98 @@ static void patch_done(struct write_job *j)
 		reply_link(j->conn, j->worker->api, &w->link);
 }
 
-/* Reads the changes into the write. */
-static int patch_read(struct write_job *j, struct str body, struct err *e)
+/* What a PATCH says beside the link's own fields. */
+struct patch_input {
+	struct str url, expired_url, visibility, password, owner;
+	uint64_t status;
+};
+
+static int patch_check(struct write_job *j, const struct patch_input *in, struct err *e)
 {
 	struct link_record *link = &j->write.link;
-	struct str url = STR_NULL;
-	uint64_t status = 0;
-	bool given[7];
-	const struct input_field fields[] = {
-	    {"original_url", INPUT_STRING, &url, .ret_given = &given[0]},
-	    {"expires_at", INPUT_TIME_OR_NULL, &link->expires_ms, .ret_given = &given[1]},
-	    {"redirect_status", INPUT_UINT, &status, .ret_given = &given[2]},
-	    {"enabled", INPUT_BOOL, &link->enabled, .ret_given = &given[3]},
-	    {"title", INPUT_TEXT_OR_NULL, &link->title, .ret_given = &given[4], .bytes_max = TITLE_BYTES_MAX},
-	    {"note", INPUT_TEXT_OR_NULL, &link->note, .ret_given = &given[5], .bytes_max = NOTE_BYTES_MAX},
-	    {"tags", INPUT_STRINGS, &link->tags, .ret_given = &given[6]},
+	struct api *api = j->worker->api;
+	unsigned fields = j->write.fields;
+	int r = 0;
+	if (fields & LINK_URL)
+		r = canonical_url(api, in->url, j->write.arena, &link->url, e);
+	if (r == 0 && in->expired_url.ptr)
+		r = canonical_url(api, in->expired_url, j->write.arena, &link->expired_url, e);
+	if (r == 0 && (fields & LINK_STATUS))
+		r = check_status(in->status, e);
+	if (r == 0 && (fields & LINK_EXPIRES))
+		r = check_expiry(link->expires_ms, j->write.now_ms, e);
+	if (r == 0 && (fields & LINK_EXPIRES) && (fields & LINK_NOT_BEFORE))
+		r = check_times(link->not_before_ms, link->expires_ms, e);
+	if (r == 0)
+		r = check_max_clicks(link->max_clicks, e);
+	if (r == 0 && (fields & LINK_PRIVATE))
+		r = check_visibility(in->visibility, &link->is_private, e);
+	if (r == 0 && in->password.ptr)
+		r = password_check(in->password, LINK_PASSWORD_BYTES_MIN, e);
+	link->redirect_status = (uint16_t)in->status;
+	return r;
+}
+
+/* Reads the changes into the write. */
+static int patch_read(struct write_job *j, struct str body, struct patch_input *in, struct err *e)
+{
+	struct link_record *link = &j->write.link;
+	const struct {
+		struct input_field field;
+		unsigned bit;
+	} rows[] = {
+	    {{"original_url", INPUT_STRING, &in->url}, LINK_URL},
+	    {{"not_before", INPUT_TIME_OR_NULL, &link->not_before_ms}, LINK_NOT_BEFORE},
+	    {{"expires_at", INPUT_TIME_OR_NULL, &link->expires_ms}, LINK_EXPIRES},
+	    {{"expired_url", INPUT_STRING_OR_NULL, &in->expired_url}, LINK_EXPIRED_URL},
+	    {{"max_clicks", INPUT_UINT_OR_NULL, &link->max_clicks}, LINK_MAX_CLICKS},
+	    {{"visibility", INPUT_STRING, &in->visibility}, LINK_PRIVATE},
+	    {{"password", INPUT_STRING_OR_NULL, &in->password}, LINK_PASSWORD},
+	    {{"redirect_status", INPUT_UINT, &in->status}, LINK_STATUS},
+	    {{"enabled", INPUT_BOOL, &link->enabled}, LINK_ENABLED},
+	    {{"title", INPUT_TEXT_OR_NULL, &link->title, .bytes_max = TITLE_BYTES_MAX}, LINK_TITLE},
+	    {{"note", INPUT_TEXT_OR_NULL, &link->note, .bytes_max = NOTE_BYTES_MAX}, LINK_NOTE},
+	    {{"tags", INPUT_STRINGS, &link->tags}, LINK_TAGS},
+	    {{"owner", INPUT_STRING, &in->owner}, LINK_OWNER},
 	};
-	static const unsigned bits[] = {LINK_URL,   LINK_EXPIRES, LINK_STATUS, LINK_ENABLED,
-	                                LINK_TITLE, LINK_NOTE,    LINK_TAGS};
+	struct input_field fields[ARRAY_LEN(rows)];
+	bool given[ARRAY_LEN(rows)];
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		fields[i] = rows[i].field;
+		fields[i].ret_given = &given[i];
+	}
 	int r = input_read(body, fields, ARRAY_LEN(fields), j->write.arena, e);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
-		j->write.fields |= given[i] ? bits[i] : 0;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		j->write.fields |= given[i] ? rows[i].bit : 0;
 	if (j->write.fields == 0)
 		return err_set(e, ERR_INVALID, "the body changes nothing; name at least one field");
-	if (j->write.fields & LINK_URL)
-		r = canonical_url(j->worker->api, url, j->write.arena, &link->url, e);
-	if (r == 0 && (j->write.fields & LINK_STATUS))
-		r = check_status(status, e);
-	if (r == 0 && (j->write.fields & LINK_EXPIRES))
-		r = check_expiry(link->expires_ms, j->write.now_ms, e);
-	link->redirect_status = (uint16_t)status;
-	return r;
+	return patch_check(j, in, e);
 }
 
 void link_patch(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                 const struct route_match *match)
 {
-	struct api_key key;
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
 		return;
 	struct str name = named_take_key(w, c, match->params[0]);
 	struct write_job *j = name.ptr ? write_job_new(w, c, STORE_LINK_UPDATE, patch_done) : NULL;
 	if (!j)
 		return;
 	struct err e;
-	int r = patch_read(j, req->body, &e);
+	struct patch_input in = {0};
+	int r = patch_read(j, req->body, &in, &e);
 	if (r < 0) {
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	j->write.owner = named_sees_only(&key);
+	if ((j->write.fields & LINK_OWNER) && !take_owner(w, c, &caller, in.owner, &j->write.link.owner))
+		return;
+	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
-	write_job_submit(j);
+	submit_with_password(j, in.password);
 }
 
 static void delete_done(struct write_job *j)
@@ -474,7 +626,7 @@ static void delete_done(struct write_job *j)
 	http_reply(j->conn, j->plain ? &success : &done);
 }
 
-static void delete_submit(struct api_worker *w, struct http_conn *c, const struct api_key *key,
+static void delete_submit(struct api_worker *w, struct http_conn *c, const struct caller *caller,
                           struct str text, bool plain)
 {
 	struct str name = named_take_key(w, c, text);
@@ -482,7 +634,7 @@ static void delete_submit(struct api_worker *w, struct http_conn *c, const struc
 	if (!j)
 		return;
 	j->plain = plain;
-	j->write.owner = named_sees_only(key);
+	j->write.owner = named_sees_only(caller);
 	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);
 }
@@ -490,9 +642,9 @@ static void delete_submit(struct api_worker *w, struct http_conn *c, const struc
 void link_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                  const struct route_match *match)
 {
-	struct api_key key;
-	if (auth_require(w, c, req, STR_NULL, &key))
-		delete_submit(w, c, &key, match->params[0], false);
+	struct caller caller;
+	if (auth_require(w, c, req, STR_NULL, RIGHT_DELETE, &caller))
+		delete_submit(w, c, &caller, match->params[0], false);
 }
 
 /* A query parameter, decoded into the arena; STR_NULL when absent or malformed. */
@@ -508,7 +660,7 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
                        const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
+	struct caller caller;
 	struct err e;
 	struct str api_dev_key, url_key = STR_NULL;
 	const struct input_field fields[] = {
@@ -518,11 +670,11 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
 	struct input CLEANUP(input_release) body = {0};
 	int r = 0;
 	if (req->body.len > 0) {
-		if (!body_and_key(w, c, req, &body, &key))
+		if (!body_and_key(w, c, req, &body, RIGHT_DELETE, &caller))
 			return;
 		r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
 	} else {
-		if (!auth_require(w, c, req, query_text(c, req, STR("api_dev_key")), &key))
+		if (!auth_require(w, c, req, query_text(c, req, STR("api_dev_key")), RIGHT_DELETE, &caller))
 			return;
 		url_key = query_text(c, req, STR("url_key"));
 		if (!url_key.ptr)
@@ -532,5 +684,5 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
 	if (r < 0)
 		api_reply_failed(c, r, "invalid-body", &e);
 	else
-		delete_submit(w, c, &key, url_key, true);
+		delete_submit(w, c, &caller, url_key, true);
 }

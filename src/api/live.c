@@ -49,8 +49,8 @@ struct watcher {
 	struct list link;
 	struct http_conn *conn;
 	struct live *live;
-	uint64_t only;    /* this link; 0: everything */
-	uint64_t api_key; /* by whose right */
+	uint64_t only;        /* this link; 0: everything */
+	struct caller caller; /* by whose right */
 };
 
 int live_new(struct api *api, struct live **ret, struct err *e)
@@ -100,10 +100,10 @@ static void watcher_closed(struct http_stream_owner *owner)
 	free(w);
 }
 
-/* A key that was revoked meanwhile sees no more. */
+/* A key that was revoked, or a session that ended meanwhile sees no more. */
 static bool watcher_may_watch(struct watcher *w)
 {
-	if (keyring_in_force(w->live->api->keyring, w->api_key))
+	if (accounts_in_force(w->live->api->accounts, &w->caller, loop_real_ms(http_conn_loop(w->conn))))
 		return true;
 	struct http_conn *conn = w->conn;
 	watcher_closed(&w->owner);
@@ -263,7 +263,7 @@ static const struct http_response live_head = {
     .field_count = ARRAY_LEN(live_fields),
 };
 
-static void watch(struct api_worker *w, struct http_conn *c, uint64_t api_key, uint64_t only)
+static void watch(struct api_worker *w, struct http_conn *c, const struct caller *caller, uint64_t only)
 {
 	struct live *live = w->api->live;
 	struct watcher *watcher = calloc(1, sizeof(*watcher));
@@ -280,7 +280,7 @@ static void watch(struct api_worker *w, struct http_conn *c, uint64_t api_key, u
 		return;
 	}
 	*watcher = (struct watcher){
-	    .owner.closed = watcher_closed, .conn = c, .live = live, .only = only, .api_key = api_key};
+	    .owner.closed = watcher_closed, .conn = c, .live = live, .only = only, .caller = *caller};
 	list_push(&w->watchers, &watcher->link);
 	if (!w->watchers_timer.armed)
 		timer_set(loop_timers(w->loop), &w->watchers_timer, loop_mono_ms(w->loop) + STILL_HERE_MS);
@@ -290,7 +290,7 @@ static void watch(struct api_worker *w, struct http_conn *c, uint64_t api_key, u
 struct watch_job {
 	struct ask_job ask;
 	struct ask_subject subject;
-	uint64_t api_key;
+	struct caller caller;
 	bool head_only;
 };
 
@@ -308,35 +308,34 @@ static void watch_done(struct ask_job *ask)
 	if (j->head_only)
 		http_reply(ask->conn, &live_head);
 	else
-		watch(ask->worker, ask->conn, j->api_key, j->subject.link.id);
+		watch(ask->worker, ask->conn, &j->caller, j->subject.link.id);
 }
 
 void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
               const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
+	struct caller caller;
 	struct str wanted = http_query_param(req->query, STR("key"));
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_STATS, &caller))
 		return;
 	if (!wanted.ptr) {
 		static const struct problem p = {.status = 403, .code = "not-permitted"};
-		if (!key.admin)
-			problem_reply(
-			    c, &p,
-			    "Only an admin's key may watch everything; name one of your links: ?key=KEY");
+		if (!caller_is_admin(&caller))
+			problem_reply(c, &p,
+			              "Only an admin may watch everything; name one of your links: ?key=KEY");
 		else if (req->method == HTTP_HEAD)
 			http_reply(c, &live_head);
 		else
-			watch(w, c, key.id, 0);
+			watch(w, c, &caller, 0);
 		return;
 	}
 	struct str name = named_take_key(w, c, wanted);
 	struct watch_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), watch_run, watch_done) : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&key)};
-	j->api_key = key.id;
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
+	j->caller = caller;
 	j->head_only = req->method == HTTP_HEAD;
 	ask_job_submit(&j->ask);
 }

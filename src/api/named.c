@@ -21,7 +21,7 @@ struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str 
 	return key;
 }
 
-uint64_t named_sees_only(const struct api_key *key)
+uint64_t named_sees_only(const struct caller *caller)
 {
-	return key->admin ? 0 : key->id;
+	return caller_is_admin(caller) ? 0 : caller->user;
 }

@@ -7,7 +7,7 @@
  * answered and STR_NULL comes back. */
 struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str text);
 
-/* Whose links a key sees: 0 for everybody's. */
-uint64_t named_sees_only(const struct api_key *key);
+/* Whose links somebody sees: 0 for everybody's. */
+uint64_t named_sees_only(const struct caller *caller);
 
 void named_reply_no_such_link(struct http_conn *c);

@@ -79,6 +79,19 @@ bool problem_wants_page(const struct http_request *req)
 	return html && (!json || html < json);
 }
 
+void problem_reply_log(struct http_conn *c, int err)
+{
+	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+	const struct problem p = {
+	    .status = 503,
+	    .code = err == ERR_UNCERTAIN ? "uncertain" : "unavailable",
+	    .fields = soon,
+	    .field_count = 1,
+	};
+	problem_reply(c, &p, "This cannot be counted at the moment (%s). Try again.",
+	              err == ERR_LIMIT ? "the event log is full" : "the event log cannot be written");
+}
+
 void problem_reply_store(struct http_conn *c, int err)
 {
 	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};

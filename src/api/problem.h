@@ -20,5 +20,8 @@ void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt
 /* Does the client prefer HTML to JSON? */
 bool problem_wants_page(const struct http_request *req);
 
+/* The event log could not take what must be on record: 503, nothing was changed. */
+void problem_reply_log(struct http_conn *c, int err);
+
 /* A store that failed: 503 for what may be retried, 500 for what may not. */
 void problem_reply_store(struct http_conn *c, int err);

@@ -2,16 +2,20 @@
  * The redirect. A hit in the cache is answered here and now: one hash, one walk, one copy; no allocation, no
  * lock, no system call. Everything else goes to the readers' pool, where identical keys share one lookup.
  *
- * Each answer is captured (api/capture.h) before it is queued: redirects as visits of their link, 404s as
- * orphans.
+ * Each answer is captured (api/capture.h) before it is queued: redirects as visits of their link, 404s and
+ * late visitors as orphans. The answer of a link with a click limit takes one from its gate and waits for its
+ * record; see link/gates.h.
  */
 #include "api/redirect.h"
 
-#include "api/html.h"
+#include "api/auth.h"
+#include "api/count.h"
+#include "api/doors.h"
 #include "api/jobs.h"
+#include "api/preview.h"
 #include "api/problem.h"
 #include "api/ratelimit.h"
-#include "api/reply.h"
+#include "api/strangers.h"
 
 static const struct http_field redirect_cache_control = {STR("Cache-Control"), STR("private, no-store")};
 
@@ -30,13 +34,17 @@ int api_render_redirect(const struct link_record *link, struct buf *out, uint16_
 	return e == ERR_INVALID ? ERR_CORRUPT : e;
 }
 
-static void reply_no_link(struct http_conn *c, bool as_page)
-{
-	const struct problem p = {.status = 404, .code = "no-such-link", .as_page = as_page};
-	problem_reply(
-	    c, &p,
-	    "There is no link here. Check the address for typing errors; the link may also have ended.");
-}
+/* Where a link leads, from the cache or from a lookup. */
+struct target {
+	uint64_t link;
+	struct str key;
+	struct budget *budget;
+	struct click_gate *gate;
+	uint64_t max_clicks;
+	bool late;
+	struct str response;
+	uint16_t date_at;
+};
 
 /* False: the owner's budget is used up, and that has been said. */
 static bool within_budget(struct api_worker *w, struct http_conn *c, struct budget *budget, bool as_page)
@@ -50,13 +58,6 @@ static bool within_budget(struct api_worker *w, struct http_conn *c, struct budg
 	return false;
 }
 
-static void reply_orphan(struct api_worker *w, struct http_conn *c, struct capture_draft *draft,
-                         struct str key, bool as_page)
-{
-	capture_orphan(&w->capture, draft, key);
-	reply_no_link(c, as_page);
-}
-
 static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str response, uint16_t date_at)
 {
 	const struct http_ready ready = {.len = (uint32_t)response.len, .date_at = date_at};
@@ -64,43 +65,184 @@ static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str
 	http_reply_ready(c, response.ptr, &ready);
 }
 
+/* Limited links */
+
+struct limited_answer {
+	struct capture_wait wait;
+	struct api_worker *worker;
+	struct click_gate *gate;
+	struct str response;
+	uint16_t date_at;
+};
+
+static void limited_done(struct capture_wait *wait, int err)
+{
+	struct limited_answer *a = container_of(wait, struct limited_answer, wait);
+	if (err == 0) {
+		reply_redirect(a->worker, wait->conn, a->response, a->date_at);
+		return;
+	}
+	if (err != ERR_UNCERTAIN) /* it may be on record, and then it has been counted */
+		gate_give_back(a->gate);
+	problem_reply_log(wait->conn, err);
+}
+
+/* One click has been taken from the gate. */
+static void limited_submit(struct api_worker *w, struct http_conn *c, const struct target *t,
+                           struct capture_draft *draft)
+{
+	struct limited_answer *a = arena_zalloc(http_conn_arena(c), sizeof(*a));
+	int r = a ? capture_wait_begin(&w->capture, &a->wait) : ERR_NOMEM;
+	if (r == 0) {
+		a->response = arena_str(http_conn_arena(c), t->response);
+		r = a->response.ptr ? 0 : ERR_NOMEM;
+	}
+	if (r == 0 && !capture_limited(&w->capture, draft, t->link, t->key))
+		r = ERR_LIMIT;
+	if (r < 0) {
+		gate_give_back(t->gate);
+		problem_reply_log(c, r);
+		return;
+	}
+	a->worker = w;
+	a->gate = t->gate;
+	a->date_at = t->date_at;
+	a->wait.done = limited_done;
+	capture_wait_end(&w->capture, c, &a->wait);
+}
+
+/* Sends a visitor on. False: the link's clicks are used up or not counted, and nothing was said. */
+static bool send_on(struct api_worker *w, struct http_conn *c, const struct target *t,
+                    struct capture_draft *draft, bool as_page)
+{
+	if (UNLIKELY(t->gate) && !gate_take(t->gate, t->max_clicks))
+		return false;
+	if (UNLIKELY(atomic_load_explicit(&t->budget->redirects.max, memory_order_relaxed) != 0) &&
+	    !within_budget(w, c, t->budget, as_page)) {
+		if (t->gate)
+			gate_give_back(t->gate);
+		return true;
+	}
+	if (UNLIKELY(t->gate)) {
+		limited_submit(w, c, t, draft);
+		return true;
+	}
+	if (UNLIKELY(t->late))
+		capture_orphan(&w->capture, draft, t->key);
+	else
+		capture_redirect(&w->capture, draft, t->link, t->key);
+	reply_redirect(w, c, t->response, t->date_at);
+	return true;
+}
+
+/* From the store */
+
+static void resolve_done(struct read_job *j);
+
+static void resolve_again(struct read_job *j)
+{
+	j->done = resolve_done;
+	j->resolve.result = 0;
+	j->resolve.gate = NULL;
+	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
+	j->job.share = STR_NULL;
+	read_job_submit(j);
+}
+
+static void counted(struct read_job *j)
+{
+	if (j->resolve.result < 0)
+		problem_reply_store(j->conn, j->resolve.result);
+	else
+		resolve_again(j);
+}
+
 static void resolve_done(struct read_job *j)
 {
 	struct link_resolve *found = &j->resolve;
-	struct capture *capture = &j->worker->capture;
-	if (found->result == ERR_NOT_FOUND) {
-		reply_orphan(j->worker, j->conn, &j->draft, found->key, j->as_page);
-	} else if (found->result < 0) {
-		problem_reply_store(j->conn, found->result);
-	} else if (within_budget(j->worker, j->conn, found->budget, j->as_page)) {
-		capture_redirect(capture, &j->draft, found->link, found->key);
-		reply_redirect(j->worker, j->conn, found->response, found->response_date_at);
+	struct api_worker *w = j->worker;
+	/* The link has changed since it was asked for. A limit that it got meanwhile holds already. */
+	if (cache_epoch(links_cache(w->api->links), found->key) != j->epoch) {
+		resolve_again(j);
+		return;
 	}
+	if (found->result == ERR_NOT_FOUND) {
+		capture_orphan(&w->capture, &j->draft, found->key);
+		door_no_link(w, j->conn, &j->client, j->as_page);
+		return;
+	}
+	if (found->result < 0) {
+		problem_reply_store(j->conn, found->result);
+		return;
+	}
+	if (found->verdict == LINK_UNCOUNTED) {
+		count_submit(j, counted);
+		return;
+	}
+	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
+		door_closed(j->conn, found->verdict, found->key, j->as_page);
+		return;
+	}
+	const struct target t = {
+	    .link = found->link,
+	    .key = found->key,
+	    .budget = found->budget,
+	    .gate = found->gate,
+	    .max_clicks = found->max_clicks,
+	    .late = found->verdict == LINK_LATE,
+	    .response = found->response,
+	    .date_at = found->response_date_at,
+	};
+	if (!send_on(w, j->conn, &t, &j->draft, j->as_page))
+		resolve_again(j); /* its last click has just gone: now it is ended */
 }
 
-static void resolve_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                           struct str key, bool as_page)
+struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                                  struct str key)
 {
 	struct read_job *j = read_job_new(w, c, READ_RESOLVE, resolve_done);
 	if (!j)
-		return;
-	j->as_page = as_page;
-	j->resolve.arena = http_conn_arena(c);
+		return NULL;
+	struct arena *arena = http_conn_arena(c);
+	j->as_page = problem_wants_page(req);
+	j->resolve.arena = arena;
+	j->resolve.key = arena_str(arena, key);
+	strangers_address(w, c, req, &j->client);
 	capture_read(&w->capture, c, req, &j->draft);
-	/* Shared are lookups of the same key and epoch: one that began before a change must not answer a
-	 * request that came after the change was acknowledged. */
-	uint32_t epoch = cache_epoch(links_cache(w->api->links), key);
-	char *share = arena_alloc(j->resolve.arena, key.len + sizeof(epoch));
-	if (!share || !capture_keep(&j->draft, j->resolve.arena)) {
+	if (!j->resolve.key.ptr || !capture_keep(&j->draft, arena)) {
 		problem_reply_store(c, ERR_NOMEM);
-		return;
+		return NULL;
 	}
-	memcpy(share, key.ptr, key.len);
-	memcpy(share + key.len, &epoch, sizeof(epoch));
-	j->resolve.key = str_n(share, key.len);
-	j->job.share = str_n(share, key.len + sizeof(epoch));
+	struct caller caller;
+	auth_find(w, c, req, &caller);
+	j->resolve.user = caller.user;
+	j->resolve.sees_all = caller_is_admin(&caller);
+	return j;
+}
+
+/* Strangers who ask for the same key share a lookup, if it is the same epoch: one that began before a change
+ * must not answer a request that came after the change was acknowledged. */
+static void share(struct read_job *j)
+{
+	struct str key = j->resolve.key;
+	if (j->resolve.user != 0 || j->resolve.sees_all || j->resolve.see_other)
+		return;
+	char *text = arena_alloc(j->resolve.arena, key.len + sizeof(j->epoch));
+	if (!text)
+		return;
+	memcpy(text, key.ptr, key.len);
+	memcpy(text + key.len, &j->epoch, sizeof(j->epoch));
+	j->job.share = str_n(text, key.len + sizeof(j->epoch));
+}
+
+void redirect_job_submit(struct read_job *j)
+{
+	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
+	share(j);
 	read_job_submit(j);
 }
+
+/* From the cache */
 
 bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct http_request *req)
 {
@@ -114,98 +256,83 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 	if (!e)
 		return false;
 	if (UNLIKELY(e->expires_ms != 0 && e->expires_ms <= loop_real_ms(http_conn_loop(c))))
-		return false; /* the store decides, and removes it if it has ended */
+		return false; /* the store decides, and removes it if it is over */
+	if (!strangers_may_look(w, c, req))
+		return true;
 	struct capture_draft draft;
+	capture_read(&w->capture, c, req, &draft);
 	if (UNLIKELY(e->response_len == 0)) {
+		struct net_addr client;
 		metric_add(&w->metrics->cache_negative, 1);
-		capture_read(&w->capture, c, req, &draft);
-		reply_orphan(w, c, &draft, key, problem_wants_page(req));
+		strangers_address(w, c, req, &client);
+		capture_orphan(&w->capture, &draft, key);
+		door_no_link(w, c, &client, problem_wants_page(req));
 		return true;
 	}
+	const struct target t = {
+	    .link = e->link,
+	    .key = key,
+	    .budget = e->budget,
+	    .gate = e->gate,
+	    .max_clicks = e->max_clicks,
+	    .late = e->late,
+	    .response = str_n(cache_entry_response(e), e->response_len),
+	    .date_at = e->response_date_at,
+	};
+	bool as_page = UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
+	               problem_wants_page(req);
+	if (!send_on(w, c, &t, &draft, as_page))
+		return false; /* used up: the store knows where the late go */
 	metric_add(&w->metrics->cache_hits, 1);
-	if (UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
-	    !within_budget(w, c, e->budget, problem_wants_page(req)))
-		return true;
-	capture_read(&w->capture, c, req, &draft);
-	capture_redirect(&w->capture, &draft, e->link, key);
-	reply_redirect(w, c, str_n(cache_entry_response(e), e->response_len), e->response_date_at);
 	return true;
 }
 
-/* The preview */
-
-static void preview_done(struct read_job *j)
+struct str redirect_key(struct api_worker *w, struct str path, char out[REDIRECT_KEY_BYTES],
+                        bool *ret_preview)
 {
-	const struct store_lookup *found = &j->lookup;
-	bool ended = found->result == 0 && (!found->link.enabled || link_has_ended(&found->link, j->now_ms));
-	if (found->result == ERR_NOT_FOUND || ended) {
-		reply_no_link(j->conn, j->as_page);
-		return;
+	char decoded[REDIRECT_KEY_BYTES];
+	struct str text = str_n(path.ptr + 1, path.len - 1);
+	size_t len = 0;
+	*ret_preview = false;
+	if (text.len > sizeof(decoded) || !http_percent_decode(text, decoded, &len))
+		return STR_NULL;
+	struct str key = str_n(decoded, len);
+	if (str_ends(key, STR("+"))) {
+		*ret_preview = true;
+		key.len--;
 	}
-	if (found->result < 0) {
-		problem_reply_store(j->conn, found->result);
-		return;
+	if (!key_is_wellformed(key))
+		return STR_NULL;
+	key = key_fold(links_cipher(w->api->links), key, out);
+	if (key.ptr == decoded) {
+		memcpy(out, decoded, key.len);
+		key.ptr = out;
 	}
-	const struct link_record *link = &found->link;
-	struct buf CLEANUP(buf_release) page = {0};
-	html_page_begin(&page, STR("Where this link goes"));
-	buf_str(&page, STR("<h1>Where this link goes</h1><p><code>"));
-	html_text(&page, j->worker->api->base_url);
-	buf_char(&page, '/');
-	html_text(&page, link->key);
-	buf_str(&page, STR("</code> leads to</p><p><a rel=\"noreferrer nofollow\" href=\""));
-	html_text(&page, link->url);
-	buf_str(&page, STR("\">"));
-	html_text(&page, link->url);
-	buf_str(&page, STR("</a></p>"));
-	if (link->title.len > 0) {
-		buf_str(&page, STR("<p>"));
-		html_text(&page, link->title);
-		buf_str(&page, STR("</p>"));
-	}
-	buf_str(&page, STR("<p class=\"quiet\">Looking here does not count as a visit.</p>"));
-	html_page_end(&page);
-	api_reply_page(j->conn, &page);
-}
-
-static void preview_submit(struct api_worker *w, struct http_conn *c, struct str key, bool as_page)
-{
-	struct read_job *j = read_job_new(w, c, READ_LINK, preview_done);
-	if (!j)
-		return;
-	j->as_page = as_page;
-	j->lookup.arena = http_conn_arena(c);
-	struct str kept = arena_str(j->lookup.arena, key);
-	if (!kept.ptr) {
-		problem_reply_store(c, ERR_NOMEM);
-		return;
-	}
-	j->lookup.ref = links_ref(w->api->links, kept);
-	read_job_submit(j);
+	return key;
 }
 
 void redirect_handle(struct api_worker *w, struct http_conn *c, const struct http_request *req)
 {
-	bool as_page = problem_wants_page(req);
-	char decoded[3 * (KEY_BYTES_MAX + 1)], folded[KEY_BYTES_MAX];
-	size_t len = 0;
-	bool readable = req->path.len - 1 <= sizeof(decoded) &&
-	                http_percent_decode(str_n(req->path.ptr + 1, req->path.len - 1), decoded, &len);
-	struct str key = str_n(decoded, len);
-	bool preview = readable && str_ends(key, STR("+"));
-	if (preview)
-		key.len--;
-	if (!readable || !key_is_wellformed(key)) {
+	char text[REDIRECT_KEY_BYTES];
+	bool preview;
+	if (!strangers_may_look(w, c, req))
+		return;
+	struct str key = redirect_key(w, req->path, text, &preview);
+	if (!key.ptr) {
 		struct capture_draft draft;
+		struct net_addr client;
 		capture_read(&w->capture, c, req, &draft);
-		reply_orphan(w, c, &draft, str_n(req->path.ptr + 1, req->path.len - 1), as_page);
+		capture_orphan(&w->capture, &draft, str_n(req->path.ptr + 1, req->path.len - 1));
+		strangers_address(w, c, req, &client);
+		door_no_link(w, c, &client, problem_wants_page(req));
 		return;
 	}
-	key = key_fold(links_cipher(w->api->links), key, folded);
 	if (preview) {
-		preview_submit(w, c, key, as_page);
+		preview_submit(w, c, req, key);
 		return;
 	}
 	metric_add(&w->metrics->cache_misses, 1);
-	resolve_submit(w, c, req, key, as_page);
+	struct read_job *j = redirect_job_new(w, c, req, key);
+	if (j)
+		redirect_job_submit(j);
 }

@@ -2,12 +2,20 @@
 #include "api/handlers.h"
 #include "api/problem.h"
 #include "api/redirect.h"
+#include "api/unlock.h"
 
 #define LIMIT_ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                          \
 	{                                                                                                  \
 		.section = "limits", .name = row_name, .type = row_type,                                   \
 		.offset = offsetof(struct api_settings, key_limits.field), .def = row_def, .min = row_min, \
 		.max = row_max, .help = row_help                                                           \
+	}
+
+#define STRANGER_ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                      \
+	{                                                                                                 \
+		.section = "limits", .name = row_name, .type = row_type,                                  \
+		.offset = offsetof(struct api_settings, strangers.field), .def = row_def, .min = row_min, \
+		.max = row_max, .help = row_help                                                          \
 	}
 
 const struct conf_row api_rows[] = {
@@ -19,6 +27,27 @@ const struct conf_row api_rows[] = {
               "no limit."),
     LIMIT_ROW("period", CONF_DURATION, period_ms, "1m", 1000, 31ULL * 24 * 3600 * 1000,
               "The period of those limits, for keys without one of their own."),
+    STRANGER_ROW("misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
+                 "Requests for links that do not exist, from one address (an IPv6 /64) in a minute; beyond "
+                 "them it gets 429 for every link; 0 is no limit."),
+    STRANGER_ROW("sign_ins_account", CONF_UINT, sign_ins_account_max, "10", 1, TRIES_MAX,
+                 "Wrong passwords for one account in limits.tries_period."),
+    STRANGER_ROW("sign_ins_address", CONF_UINT, sign_ins_address_max, "50", 1, TRIES_MAX,
+                 "Wrong passwords for accounts from one address in limits.tries_period."),
+    STRANGER_ROW("passwords_link", CONF_UINT, passwords_link_max, "100", 1, TRIES_MAX,
+                 "Wrong passwords for one link in limits.tries_period."),
+    STRANGER_ROW("passwords_address", CONF_UINT, passwords_address_max, "20", 1, TRIES_MAX,
+                 "Wrong passwords for links from one address in limits.tries_period."),
+    STRANGER_ROW("tries_period", CONF_DURATION, tries_ms, "5m", 1000, TRIES_PERIOD_MS_MAX,
+                 "The period of the limits of wrong passwords."),
+    {.section = "serve",
+     .name = "session_time",
+     .type = CONF_DURATION,
+     .offset = offsetof(struct api_settings, session_ms),
+     .def = "7d",
+     .min = 1000,
+     .max = 366ULL * 24 * 3600 * 1000,
+     .help = "How long somebody who signs in stays signed in."},
 };
 const size_t api_row_count = ARRAY_LEN(api_rows);
 
@@ -44,6 +73,9 @@ static const struct route routes[] = {
     {HTTP_GET, "/api/v1/links/{}", TO(link_get)},
     {HTTP_PATCH, "/api/v1/links/{}", TO(link_patch)},
     {HTTP_DELETE, "/api/v1/links/{}", TO(link_delete)},
+    {HTTP_GET, "/api/v1/links/{}/permissions", TO(permissions_get)},
+    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", TO(permission_put)},
+    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", TO(permission_delete)},
     {HTTP_GET, "/api/v1/links/{}/stats", TO(link_stats_get)},
     {HTTP_GET, "/api/v1/links/{}/visits", TO(link_visits_get)},
     {HTTP_GET, "/api/v1/orphans", TO(orphans_get)},
@@ -55,6 +87,15 @@ static const struct route routes[] = {
     {HTTP_POST, "/api/v1/keys", TO(keys_post)},
     {HTTP_GET, "/api/v1/keys", TO(keys_get)},
     {HTTP_DELETE, "/api/v1/keys/{}", TO(key_delete)},
+    {HTTP_POST, "/api/v1/session", TO(session_post)},
+    {HTTP_GET, "/api/v1/session", TO(session_get)},
+    {HTTP_DELETE, "/api/v1/session", TO(session_delete)},
+    {HTTP_POST, "/api/v1/users", TO(users_post)},
+    {HTTP_GET, "/api/v1/users", TO(users_get)},
+    {HTTP_GET, "/api/v1/users/{}", TO(user_get)},
+    {HTTP_PATCH, "/api/v1/users/{}", TO(user_patch)},
+    {HTTP_DELETE, "/api/v1/users/{}/sessions", TO(user_sessions_delete)},
+    {HTTP_POST, "/api/v1/sweep", TO(sweep_post)},
 };
 
 static bool is_reading(enum http_method m)
@@ -98,8 +139,10 @@ static void dispatch(struct api_worker *w, struct http_conn *c, const struct htt
 	} else if (is_one_segment(req->path)) {
 		if (is_reading(req->method))
 			redirect_handle(w, c, req);
+		else if (req->method == HTTP_POST)
+			unlock_handle(w, c, req);
 		else
-			reply_allowed(c, req->method, 1U << HTTP_GET);
+			reply_allowed(c, req->method, 1U << HTTP_GET | 1U << HTTP_POST);
 	} else {
 		const struct problem p = {
 		    .status = 404, .code = "no-such-address", .as_page = problem_wants_page(req)};

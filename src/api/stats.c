@@ -135,16 +135,16 @@ static void link_stats_done(struct ask_job *ask)
 void link_stats_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                     const struct route_match *match)
 {
-	struct api_key key;
+	struct caller caller;
 	struct err e;
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_STATS, &caller))
 		return;
 	struct str name = named_take_key(w, c, match->params[0]);
 	struct link_stats_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), link_stats_run, link_stats_done)
 	                                    : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&key)};
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
 	j->query.arena = j->ask.arena;
 	int r = stats_params_read(req->query, j->ask.now_ms, &j->query, &e);
 	if (r < 0)
@@ -239,14 +239,14 @@ static void visits_submit(struct visits_job *j, const struct http_request *req)
 void link_visits_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                      const struct route_match *match)
 {
-	struct api_key key;
-	if (!auth_require(w, c, req, STR_NULL, &key))
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, RIGHT_STATS, &caller))
 		return;
 	struct str name = named_take_key(w, c, match->params[0]);
 	struct visits_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), visits_run, visits_done) : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&key)};
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
 	visits_submit(j, req);
 }
 
@@ -254,8 +254,8 @@ void orphans_get(struct api_worker *w, struct http_conn *c, const struct http_re
                  const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
-	if (!auth_require_admin(w, c, req, &key))
+	struct caller caller;
+	if (!auth_require_admin(w, c, req, &caller))
 		return;
 	struct visits_job *j = ask_job_new(w, c, sizeof(*j), visits_run, visits_done);
 	if (!j)
@@ -494,9 +494,9 @@ void overview_get(struct api_worker *w, struct http_conn *c, const struct http_r
                   const struct route_match *match)
 {
 	(void)match;
-	struct api_key key;
+	struct caller caller;
 	struct err e;
-	if (!auth_require_admin(w, c, req, &key))
+	if (!auth_require_admin(w, c, req, &caller))
 		return;
 	struct overview_job *j = ask_job_new(w, c, sizeof(*j), overview_run, overview_done);
 	if (!j)

@@ -3,6 +3,7 @@
 #include "cmd/command.h"
 
 #include <curl/curl.h>
+#include <sodium.h>
 #include <stdlib.h>
 
 static int print_problem(int status, const struct buf *response)
@@ -37,15 +38,36 @@ static void make_printable(json_t *value)
 	json_array_foreach(value, i, child) make_printable(child);
 }
 
+/* In memory of its own size, since memory that grows leaves copies behind. */
+static struct str body_text(const json_t *body)
+{
+	size_t len = json_dumpb(body, NULL, 0, JSON_COMPACT);
+	char *text = malloc(len + 1);
+	ASSERT(text);
+	json_dumpb(body, text, len, JSON_COMPACT);
+	text[len] = '\0';
+	return str_n(text, len);
+}
+
+static void body_free(json_t *body, struct str text)
+{
+	json_t *password = json_object_get(body, "password");
+	if (json_is_string(password))
+		sodium_memzero((char *)json_string_value(password), json_string_length(password));
+	json_decref(body);
+	if (text.ptr)
+		sodium_memzero((char *)text.ptr, text.len);
+	free((char *)text.ptr);
+}
+
 int ask(struct client *c, const char *method, const char *path, json_t *body, bool print_json, json_t **ret)
 {
 	struct err e;
 	struct buf CLEANUP(buf_release) response = {0};
-	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-	json_decref(body);
+	struct str text = body ? body_text(body) : STR_NULL;
 	int status;
-	int r = client_call(c, method, path, str_of(text), &response, &status, &e);
-	free(text);
+	int r = client_call(c, method, path, text, &response, &status, &e);
+	body_free(body, text);
 	*ret = NULL;
 	if (r < 0)
 		return cmd_fail("%s", e.text);
@@ -72,6 +94,29 @@ bool ask_set_text(json_t *body, const char *name, const char *text)
 	return !text || json_object_set_new(body, name, json_string(text)) == 0;
 }
 
+bool ask_set_text_or_none(json_t *body, const char *name, const char *text, const char *none)
+{
+	if (!text || strcmp(text, none) != 0)
+		return ask_set_text(body, name, text);
+	return json_object_set_new(body, name, json_null()) == 0;
+}
+
+bool ask_set_number(json_t *body, const char *name, const char *text)
+{
+	uint64_t n;
+	if (!text)
+		return true;
+	if (!str_u64(str_of(text), &n) || n > INT64_MAX)
+		return false;
+	return json_object_set_new(body, name, json_integer((json_int_t)n)) == 0;
+}
+
+bool ask_set_secret(json_t *body, const char *name, const struct secret *secret)
+{
+	return !memchr(secret->text, '\0', secret->len) &&
+	       json_object_set_new(body, name, json_stringn(secret->text, secret->len)) == 0;
+}
+
 char *ask_segment(const char *text)
 {
 	char *escaped = curl_easy_escape(NULL, text, 0);
@@ -79,4 +124,55 @@ char *ask_segment(const char *text)
 	curl_free(escaped);
 	ASSERT(copy);
 	return copy;
+}
+
+char *ask_path(const char *before, const char *word, const char *after)
+{
+	char *segment CLEANUP(freep) = ask_segment(word);
+	char *path = NULL;
+	ASSERT(asprintf(&path, "%s%s%s", before, segment, after) >= 0);
+	return path;
+}
+
+static const struct ask_verb *verb_named(const struct ask_verb *verbs, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(verbs[i].name, name) == 0)
+			return &verbs[i];
+	}
+	return NULL;
+}
+
+/* Wrong options are told before somebody types a password, not after. */
+static int prepare(const struct ask_verb *verb, const struct args *a, const void *ctx)
+{
+	struct err e;
+	struct settings settings = {0};
+	int r = settings_load(&settings, a->client.settings, a->client.setting_count, &e);
+	if (r < 0)
+		return cmd_fail("%s", e.text);
+	settings_release(&settings);
+	return verb->prepare(a, ctx);
+}
+
+int ask_verb_run(const char *command, const struct ask_verb *verbs, size_t count, const struct args *a,
+                 const void *ctx)
+{
+	const struct ask_verb *verb = verb_named(verbs, count, a->words[0]);
+	if (!verb)
+		return cmd_fail("there is no 'curt %s %s'; see 'curt %s --help'", command, a->words[0],
+		                command);
+	if (a->word_count < verb->words_min || a->word_count > verb->words_max)
+		return cmd_fail("wrong number of arguments for 'curt %s %s'; see 'curt %s --help'", command,
+		                verb->name, command);
+	int r = verb->prepare ? prepare(verb, a, ctx) : 0;
+	if (r != 0)
+		return r;
+	struct err e;
+	struct client c;
+	if (client_open(&c, &a->client, &e) < 0)
+		return cmd_fail("%s", e.text);
+	r = verb->run(&c, a, ctx);
+	client_close(&c);
+	return r;
 }

@@ -1,14 +1,28 @@
-/* One question to the server and what to print of the answer: shared by `link` and `key`. */
+/* One question to the server and what to print of the answer: shared by the commands that ask one. */
 #pragma once
 
 #include "cmd/args.h"
+#include "cmd/secret.h"
 
 #include <jansson.h>
 
+/* What stands behind a command's name and does the work: `curt link create`. */
+struct ask_verb {
+	const char *name;
+	int words_min, words_max; /* with the verb itself */
+	/* Before a server is asked: are the options right, and what is the password? NULL: no question. */
+	int (*prepare)(const struct args *a, const void *ctx);
+	int (*run)(struct client *c, const struct args *a, const void *ctx);
+};
+
+/* Does what the first word says, with a server to ask; returns the exit status. */
+int ask_verb_run(const char *command, const struct ask_verb *verbs, size_t count, const struct args *a,
+                 const void *ctx);
+
 /*
- * Sends `body` (NULL: none; freed here) and gives the answer's JSON (NULL when it is empty), or prints the
- * problem's sentence and returns the exit status. `print_json` prints a good answer as it came and gives
- * NULL.
+ * Sends `body` (NULL: none; freed here, with its password overwritten) and gives the answer's JSON (NULL when
+ * it is empty), or prints the problem's sentence and returns the exit status. `print_json` prints a good
+ * answer as it came and gives NULL.
  */
 int ask(struct client *c, const char *method, const char *path, json_t *body, bool print_json, json_t **ret);
 
@@ -18,5 +32,17 @@ const char *ask_text(const json_t *object, const char *name);
 /* Sets a member unless `text` is NULL; false when it is not UTF-8. */
 bool ask_set_text(json_t *body, const char *name, const char *text);
 
+/* Likewise, and `none` is null. */
+bool ask_set_text_or_none(json_t *body, const char *name, const char *text, const char *none);
+
+/* Likewise; false when it is not a whole number. */
+bool ask_set_number(json_t *body, const char *name, const char *text);
+
+/* False when it is not UTF-8. */
+bool ask_set_secret(json_t *body, const char *name, const struct secret *secret);
+
 /* Percent-encodes a path segment; the caller frees it. */
 char *ask_segment(const char *text);
+
+/* A path with a word in it, percent-encoded; the caller frees it. */
+char *ask_path(const char *before, const char *word, const char *after);

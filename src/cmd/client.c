@@ -32,6 +32,7 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	if (body.ptr)
 		headers = curl_slist_append(headers, "Content-Type: application/json");
 	curl_easy_setopt(curl, CURLOPT_URL, url.data);
+	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* a word of a path may be ".." */
 	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);

@@ -3,7 +3,9 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_link(int argc, char **argv);
+int cmd_user(int argc, char **argv);
 int cmd_key(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

@@ -4,44 +4,59 @@
 #include <stdlib.h>
 
 static const char usage[] =
-    "usage: curt key create NAME [--admin] [--creates N] [--redirects N] [--period SECONDS]\n"
+    "usage: curt key create NAME [--scopes LIST | --admin] [--user USER] [--expires TIME] [--creates N] "
+    "[--redirects N] [--period SECONDS]\n"
     "       curt key list\n"
     "       curt key revoke ID\n"
     "\n"
-    "A key is shown once, when it is made. --creates and --redirects limit how many links it may make, and "
-    "how often its links\n"
-    "may be followed, in a period.\n"
+    "A key is shown once, when it is made.\n"
+    "\n"
+    "  --scopes LIST      what it may do: read, stats, create, delete, admin, separated by commas; all but "
+    "admin when not given\n"
+    "  --admin            all of them\n"
+    "  --user USER        whose it is, by email address or id; it can do no more than they can. Without it "
+    "the key is a user\n"
+    "                     of its own\n"
+    "  --expires TIME     2027-01-31, 2027-01-31T12:00:00Z, or never (the default)\n"
+    "  --creates N, --redirects N, --period SECONDS\n"
+    "                     how many links it may make, and how often those may be followed, in a period\n"
     "\n"
     "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
 
 struct key_options {
-	const char *creates, *redirects, *period;
+	const char *scopes, *user, *expires, *creates, *redirects, *period;
 	bool admin;
 };
 
-/* Puts a number into the body; false when the text is not one. */
-static bool set_number(json_t *body, const char *name, const char *text)
+/* "read,create" as an array; false when it is not UTF-8. */
+static bool set_scopes(json_t *body, const char *text)
 {
-	uint64_t n;
+	bool fine = true;
 	if (!text)
 		return true;
-	if (!str_u64(str_of(text), &n) || n > INT64_MAX)
-		return false;
-	json_object_set_new(body, name, json_integer((json_int_t)n));
-	return true;
+	json_t *scopes = json_array();
+	for (struct str rest = str_of(text); fine && rest.ptr;) {
+		struct str scope = str_trim(str_cut(&rest, ','));
+		fine = json_array_append_new(scopes, json_stringn(scope.ptr, scope.len)) == 0;
+	}
+	return json_object_set_new(body, "scopes", scopes) == 0 && fine;
 }
 
-static int create(struct client *c, const struct args *a, const struct key_options *o)
+static int create(struct client *c, const struct args *a, const void *ctx)
 {
+	const struct key_options *o = ctx;
 	json_t *body = json_object(), *key;
-	json_object_set_new(body, "admin", json_boolean(o->admin));
-	if (!ask_set_text(body, "name", a->words[1])) {
+	if (o->admin)
+		json_object_set_new(body, "admin", json_true());
+	if (!ask_set_text(body, "name", a->words[1]) || !set_scopes(body, o->scopes) ||
+	    !ask_set_text(body, "user", o->user) ||
+	    !ask_set_text_or_none(body, "expires_at", o->expires, "never")) {
 		json_decref(body);
-		return cmd_fail("the name is not UTF-8 text; check the terminal's encoding");
+		return cmd_fail("an argument is not UTF-8 text; check the terminal's encoding");
 	}
-	if (!set_number(body, "creates_limit", o->creates) ||
-	    !set_number(body, "redirects_limit", o->redirects) ||
-	    !set_number(body, "limit_period_s", o->period)) {
+	if (!ask_set_number(body, "creates_limit", o->creates) ||
+	    !ask_set_number(body, "redirects_limit", o->redirects) ||
+	    !ask_set_number(body, "limit_period_s", o->period)) {
 		json_decref(body);
 		return cmd_fail("--creates, --redirects and --period take whole numbers");
 	}
@@ -52,35 +67,59 @@ static int create(struct client *c, const struct args *a, const struct key_optio
 	return r;
 }
 
-static int list(struct client *c, const struct args *a)
+static void print_scopes(const json_t *key)
 {
+	char text[64] = "";
+	const json_t *scopes = json_object_get(key, "scopes");
+	size_t at = 0;
+	for (size_t i = 0; i < json_array_size(scopes) && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? "," : "",
+		                       json_string_value(json_array_get(scopes, i)));
+	printf("%-31s ", text);
+}
+
+/* 0 is none. */
+static void print_limit(const json_t *key, const char *name)
+{
+	long long limit = json_integer_value(json_object_get(key, name));
+	if (limit > 0)
+		printf("%-10lld ", limit);
+	else
+		printf("%-10s ", "-");
+}
+
+static void print_key(const json_t *key)
+{
+	printf("%-6lld %-20s %-6lld ", json_integer_value(json_object_get(key, "id")), ask_text(key, "name"),
+	       json_integer_value(json_object_get(key, "user")));
+	print_scopes(key);
+	print_limit(key, "creates_limit");
+	print_limit(key, "redirects_limit");
+	print_limit(key, "limit_period_s");
+	printf("%-10.10s %-19.19s %.10s\n", ask_text(key, "expires_at"), ask_text(key, "last_used_at"),
+	       ask_text(key, "revoked_at"));
+}
+
+static int list(struct client *c, const struct args *a, const void *ctx)
+{
+	(void)ctx;
 	json_t *answer;
 	int r = ask(c, "GET", "/api/v1/keys", NULL, a->json, &answer);
-	json_t *keys = json_object_get(answer, "keys");
+	const json_t *keys = json_object_get(answer, "keys");
 	if (keys)
-		printf("%-6s %-20s %-6s %-10s %-10s %-10s %s\n", "ID", "NAME", "ADMIN", "CREATES",
-		       "REDIRECTS", "PERIOD", "REVOKED");
-	for (size_t i = 0; i < json_array_size(keys); i++) {
-		const json_t *key = json_array_get(keys, i);
-		printf("%-6lld %-20s %-6s %-10lld %-10lld %-10lld %.10s\n",
-		       json_integer_value(json_object_get(key, "id")), ask_text(key, "name"),
-		       json_is_true(json_object_get(key, "admin")) ? "yes" : "no",
-		       json_integer_value(json_object_get(key, "creates_limit")),
-		       json_integer_value(json_object_get(key, "redirects_limit")),
-		       json_integer_value(json_object_get(key, "limit_period_s")),
-		       ask_text(key, "revoked_at"));
-	}
+		printf("%-6s %-20s %-6s %-31s %-10s %-10s %-10s %-10s %-19s %s\n", "ID", "NAME", "USER",
+		       "SCOPES", "CREATES", "REDIRECTS", "PERIOD", "EXPIRES", "USED", "REVOKED");
+	for (size_t i = 0; i < json_array_size(keys); i++)
+		print_key(json_array_get(keys, i));
 	json_decref(answer);
 	return r;
 }
 
-static int revoke(struct client *c, const struct args *a)
+static int revoke(struct client *c, const struct args *a, const void *ctx)
 {
-	char path[256];
-	char *segment = ask_segment(a->words[1]);
+	(void)ctx;
+	char *path CLEANUP(freep) = ask_path("/api/v1/keys/", a->words[1], "");
 	json_t *none;
-	snprintf(path, sizeof(path), "/api/v1/keys/%.200s", segment);
-	free(segment);
 	int r = ask(c, "DELETE", path, NULL, false, &none);
 	json_decref(none);
 	if (r == 0 && !a->json)
@@ -90,30 +129,21 @@ static int revoke(struct client *c, const struct args *a)
 
 static int run(const struct args *a, const void *ctx)
 {
-	const struct key_options *o = ctx;
-	const char *verb = a->words[0];
-	bool is_create = strcmp(verb, "create") == 0, is_list = strcmp(verb, "list") == 0,
-	     is_revoke = strcmp(verb, "revoke") == 0;
-	if (!is_create && !is_list && !is_revoke)
-		return cmd_fail("there is no 'curt key %s'; see 'curt key --help'", verb);
-	if (a->word_count != (is_list ? 1 : 2))
-		return cmd_fail("wrong number of arguments for 'curt key %s'; see 'curt key --help'", verb);
-	struct err e;
-	struct client c;
-	if (client_open(&c, &a->client, &e) < 0)
-		return cmd_fail("%s", e.text);
-	int r = is_create ? create(&c, a, o) : is_list ? list(&c, a) : revoke(&c, a);
-	client_close(&c);
-	return r;
+	static const struct ask_verb verbs[] = {
+	    {"create", 2, 2, NULL, create},
+	    {"list", 1, 1, NULL, list},
+	    {"revoke", 2, 2, NULL, revoke},
+	};
+	return ask_verb_run("key", verbs, ARRAY_LEN(verbs), a, ctx);
 }
 
 int cmd_key(int argc, char **argv)
 {
 	struct key_options o = {0};
 	const struct arg_option options[] = {
-	    {.name = "--admin", .flag = &o.admin},
-	    {.name = "--creates", .value = &o.creates},
-	    {.name = "--redirects", .value = &o.redirects},
+	    {.name = "--scopes", .value = &o.scopes},   {.name = "--admin", .flag = &o.admin},
+	    {.name = "--user", .value = &o.user},       {.name = "--expires", .value = &o.expires},
+	    {.name = "--creates", .value = &o.creates}, {.name = "--redirects", .value = &o.redirects},
 	    {.name = "--period", .value = &o.period},
 	};
 	const struct arg_command command = {

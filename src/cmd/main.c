@@ -13,9 +13,11 @@ static const struct {
 	const char *help;
 } commands[] = {
     {"serve", cmd_serve, "serve redirects and the API"},
-    {"link", cmd_link, "create, get, list, update or delete links"},
+    {"link", cmd_link, "create, get, list, update or delete links; say who may follow them"},
     {"stats", cmd_stats, "show clicks and impressions"},
+    {"user", cmd_user, "add, list, change, disable or sign out users"},
     {"key", cmd_key, "create, list or revoke API keys"},
+    {"sweep", cmd_sweep, "remove links whose time is over"},
     {"verify", cmd_verify, "check the event log and the databases for damage"},
     {"doctor", cmd_doctor, "look for problems with this machine and the data folder"},
     {"version", cmd_version, "print the version"},

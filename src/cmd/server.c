@@ -17,6 +17,7 @@ enum {
 	WRITE_BATCH_MAX = 512,
 	QUEUE_MAX = 16384,
 	ASK_QUEUE_MAX = 256, /* questions that wait longer than this are better asked again */
+	HASH_QUEUE_MAX = 64, /* some seconds of passwords */
 	ID_BLOCK = 4096,
 	ID_BLOCK_PRIVATE = 16, /* a short life should not waste many ids */
 	BACKLOG = 4096,
@@ -73,8 +74,10 @@ static int ensure_admin_key(struct server *s, struct err *e)
 	    .kind = STORE_KEY_CREATE,
 	    .now_ms = clock_real_ms(),
 	    .arena = &arena,
-	    .key = {.name = STR("admin"), .admin = true, .created_ms = clock_real_ms()},
+	    .key = {.name = STR("admin"), .rights = RIGHTS_ALL, .created_ms = clock_real_ms()},
+	    .user = {.first_name = STR("admin"), .role = ROLE_ADMIN, .enabled = true},
 	};
+	w.user.created_ms = w.user.updated_ms = w.now_ms;
 	const char *preset = getenv("CURT_ADMIN_KEY");
 	if (preset && preset[0]) {
 		if (strlen(preset) < ADMIN_KEY_BYTES_MIN)
@@ -112,8 +115,9 @@ static int open_domain(struct server *s, struct err *e)
 	if (r == 0 && !s->is_private)
 		r = ensure_admin_key(s, e);
 	if (r == 0)
-		r = keyring_new(s->store, s->budgets, &s->settings.api.key_limits, &s->keyring, e);
-	return r;
+		r = accounts_new(s->store, s->budgets, &s->settings.api.key_limits, &s->accounts, e);
+	s->tries = tries_new();
+	return r == 0 && !s->tries ? err_set(e, ERR_NOMEM, "out of memory") : r;
 }
 
 /* On the flusher's thread. */
@@ -232,7 +236,10 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.domain = s->identity.domain;
 	s->api.url_rules = s->identity.rules;
 	s->api.links = s->links;
-	s->api.keyring = s->keyring;
+	s->api.settings = &s->settings.api;
+	s->api.accounts = s->accounts;
+	s->api.tries = s->tries;
+	s->api.proxies = s->proxies;
 	s->api.store = s->store;
 	const struct offload_config readers = {
 	    .name = "reader",
@@ -266,11 +273,31 @@ static int start_pools(struct server *s, struct err *e)
 	    .ops = &api_asker_ops,
 	    .ctx = &s->api,
 	};
+	const struct offload_config hasher = {
+	    .name = "hasher",
+	    .threads = 1,
+	    .batch_max = 1,
+	    .queue_max = HASH_QUEUE_MAX,
+	    .ops = &api_asker_ops,
+	    .ctx = &s->api,
+	};
+	const struct offload_config counter = {
+	    .name = "counter",
+	    .threads = 1,
+	    .batch_max = READ_BATCH_MAX,
+	    .queue_max = QUEUE_MAX,
+	    .ops = &api_counter_ops,
+	    .ctx = &s->api,
+	};
 	int r = offload_new(&readers, &s->api.readers, e);
 	if (r == 0)
 		r = offload_new(&writer, &s->api.writer, e);
 	if (r == 0)
 		r = offload_new(&checker, &s->api.checker, e);
+	if (r == 0)
+		r = offload_new(&hasher, &s->api.hasher, e);
+	if (r == 0)
+		r = offload_new(&counter, &s->api.counter, e);
 	return r < 0 ? r : offload_new(&askers, &s->api.askers, e);
 }
 
@@ -314,6 +341,8 @@ static int start_workers(struct server *s, struct err *e)
 		r = start_stats(s, e);
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
 		r = worker_start(s->workers[i], e);
+	if (r == 0 && !s->is_private)
+		r = housekeeper_start(&s->api, &s->settings.housekeeper, &s->housekeeper, e);
 	return r;
 }
 
@@ -323,7 +352,7 @@ static int publish(struct server *s, const struct net_addr *addr, struct err *e)
 {
 	uint8_t digest[KEY_DIGEST_BYTES];
 	api_key_make(s->local.token, digest);
-	keyring_set_local(s->keyring, str_of(s->local.token));
+	accounts_set_local(s->accounts, str_of(s->local.token));
 	if (net_addr_is_wildcard(addr))
 		snprintf(s->local.url, sizeof(s->local.url), "http://localhost:%u", net_addr_port(addr));
 	else
@@ -363,6 +392,7 @@ int server_start(struct server *s, struct err *e)
 void server_stop(struct server *s)
 {
 	atomic_store(&s->api.stopping, true);
+	housekeeper_stop(s->housekeeper);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
 		worker_drain(s->workers[i], s->settings.serve.drain_ms);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
@@ -371,6 +401,8 @@ void server_stop(struct server *s)
 	offload_free(s->api.writer);
 	offload_free(s->api.askers);
 	offload_free(s->api.checker);
+	offload_free(s->api.hasher);
+	offload_free(s->api.counter);
 	stats_worker_stop(s->stats);
 	event_log_close(s->event_log);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
@@ -380,7 +412,8 @@ void server_stop(struct server *s)
 	salts_free(s->salts);
 	if (s->sink)
 		s->sink->ops->free(s->sink);
-	keyring_free(s->keyring);
+	accounts_free(s->accounts);
+	tries_free(s->tries);
 	links_free(s->links);
 	budgets_free(s->budgets);
 	store_free(s->store);

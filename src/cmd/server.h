@@ -22,7 +22,9 @@ struct server {
 	struct store *store;
 	struct budgets *budgets;
 	struct links *links;
-	struct keyring *keyring;
+	struct accounts *accounts;
+	struct tries *tries;
+	struct housekeeper *housekeeper; /* not of a private server */
 	struct sink *sink;
 	struct event_log *event_log;
 	struct salts *salts;

@@ -67,7 +67,7 @@ static const struct conf_row serve_rows[] = {
 /* CURT_ names in the environment that are not settings. */
 static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG", "CURT_URL", NULL};
 
-enum { GROUPS = 8 };
+enum { GROUPS = 9 };
 
 static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 {
@@ -78,7 +78,8 @@ static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 	groups[4] = (struct conf_group){event_rows, event_row_count, s ? &s->events : NULL};
 	groups[5] = (struct conf_group){stats_rows, stats_row_count, s ? &s->stats : NULL};
 	groups[6] = (struct conf_group){sink_rows, sink_row_count, s ? &s->sink : NULL};
-	groups[7] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
+	groups[7] = (struct conf_group){housekeeper_rows, housekeeper_row_count, s ? &s->housekeeper : NULL};
+	groups[8] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
 }
 
 /* Takes --config out of the arguments: it says where the others come from. */

@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "cmd/folder.h"
+#include "cmd/housekeeper.h"
 #include "http/conn.h"
 #include "link/links.h"
 #include "obs/log.h"
@@ -24,6 +25,7 @@ struct settings {
 	struct links_settings links;
 	struct http_settings http;
 	struct api_settings api;
+	struct housekeeper_settings housekeeper;
 	struct event_settings events;
 	struct stats_settings stats;
 	struct sink_settings sink;

@@ -41,7 +41,8 @@ const struct conf_row event_rows[] = {
      .choices = durability_names,
      .help =
          "What an answer to /event promises: flush survives a killed process, and power loss costs at most "
-         "flush_ms; sync survives power loss too, and waits for the disk. Redirects never wait."},
+         "flush_ms; sync survives power loss too, and waits for the disk. Redirects do not wait, but for "
+         "those of links with a click limit."},
     ROW("flush_ms", CONF_UINT, flush_ms, "1000", 10, 60000,
         "How often the event log is flushed to the disk, in milliseconds."),
     ROW("spool_bytes", CONF_BYTES, spool_bytes, "1g", 1 << 20, 1ULL << 44,

@@ -305,6 +305,8 @@ void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_
 
 void http_conn_defer(struct http_conn *c)
 {
+	if (!c->in_handler && c->state == CONN_WAITING)
+		return; /* one step of the answer has led to another */
 	ASSERT(c->in_handler && !c->replied);
 	c->state = CONN_WAITING;
 	stream_pause(&c->stream);

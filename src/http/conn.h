@@ -58,7 +58,8 @@ bool http_server_is_idle(
 void http_reply(struct http_conn *c, const struct http_response *r);
 void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_ready *ready);
 
-/* Promises a later reply. Whoever holds the promise must keep it even if the peer has gone by then. */
+/* Promises a later reply. Whoever holds the promise must keep it even if the peer has gone by then; it may be
+ * made again until then. */
 void http_conn_defer(struct http_conn *c);
 
 /*

@@ -1,5 +1,6 @@
 /*
- * What an API key may still do in its period: so many creations, so many redirections of its links. A period
+ * What an API key, or a user without one, may still do in a period: so many creations, so many redirections
+ * of its links. A period
  * begins with the first use after the last one ended, and allows exactly its number.
  *
  * A meter is one atomic word, shared by all workers without a lock: the period's start and the count within
@@ -32,13 +33,20 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret);
 void meter_refund(struct meter *m, const struct meter_reading *taken);
 
 struct budget {
-	uint64_t owner;
+	uint64_t owner;          /* an API key's id, or budget_of_user */
+	_Atomic int64_t used_ms; /* when the API key was last used; real time, 0: never */
 	struct meter creates;
 	struct meter redirects;
 };
 
-/* The budgets of all API keys by id. A budget's address stays good as long as the table: cache entries point
- * at it. */
+/* The name of a user's own budget, for what is done without an API key. */
+static inline uint64_t budget_of_user(uint64_t user)
+{
+	return user | 1ULL << 63;
+}
+
+/* The budgets of all API keys and users. A budget's address stays good as long as the table: cache entries
+ * point at it. */
 struct budgets;
 struct budgets *budgets_new(void);
 void budgets_free(struct budgets *b);

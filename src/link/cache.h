@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "link/budget.h"
+#include "link/gates.h"
 
 #include <stdatomic.h>
 
@@ -32,12 +33,15 @@ struct cache;
 struct cache_entry {
 	_Atomic(struct cache_entry *) next;
 	uint64_t hash;
-	int64_t expires_ms;    /* real time; when the link ends, or a negative entry does; 0: never */
-	uint64_t link;         /* row id */
-	struct budget *budget; /* of the link's owner */
+	int64_t expires_ms;      /* real time; when the link ends, or a negative entry does; 0: never */
+	uint64_t link;           /* row id */
+	struct budget *budget;   /* whose limit of redirections holds */
+	struct click_gate *gate; /* NULL: no limit of clicks */
+	uint64_t max_clicks;
 	uint32_t response_len; /* 0: there is no such link */
 	uint16_t response_date_at;
 	uint8_t key_len;
+	bool late;            /* the response sends elsewhere, for the link's time is over */
 	_Atomic uint8_t uses; /* 0 to 3, since it was last moved */
 	/* the writers' own: place in a queue */
 	struct cache_entry *older;
@@ -60,6 +64,9 @@ struct cache_fill {
 	int64_t expires_ms;
 	uint64_t link;
 	struct budget *budget;
+	struct click_gate *gate;
+	uint64_t max_clicks;
+	bool late;
 };
 
 struct cache_stats {

@@ -33,6 +33,14 @@ const struct conf_row links_rows[] = {
      .help = "Length of generated keys, 4 to 10; 0 is 7 for base62 and 8 for the others. Fixed when the data "
              "folder "
              "is made."},
+    {.section = "keys",
+     .name = "quarantine",
+     .type = CONF_DURATION,
+     .offset = FIELD(rest_ms),
+     .def = "90d",
+     .max = 100ULL * 365 * 24 * 3600 * 1000,
+     .help = "How long the alias of a link whose time is over rests before somebody else may take it. "
+             "Generated keys are never given out twice."},
     {.section = "cache",
      .name = "memory",
      .type = CONF_BYTES,
@@ -55,10 +63,13 @@ struct links {
 	struct store *store;
 	struct budgets *budgets;
 	struct cache *cache;
+	struct gates *gates;
 	struct key_cipher cipher;
 	struct ids ids;
 	links_render_fn *render;
 	uint64_t negative_ms;
+	uint64_t rest_ms;
+	pthread_mutex_t sweep_lock;
 };
 
 /* What a data folder's keys look like; written once. */
@@ -108,13 +119,18 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	l->budgets = config->budgets;
 	l->render = config->render;
 	l->negative_ms = config->settings.negative_ms;
+	l->rest_ms = config->settings.rest_ms;
 	int r = shape_settle(l, &config->settings, e);
 	if (r == 0 && config->render)
 		r = cache_new(config->settings.cache_bytes, config->cache_seed, &l->cache, e);
+	if (r == 0 && config->render && !(l->gates = gates_new()))
+		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r < 0) {
+		cache_free(l->cache);
 		free(l);
 		return r;
 	}
+	pthread_mutex_init(&l->sweep_lock, NULL);
 	ids_init(&l->ids, l->store, config->id_block, l->cipher.count);
 	*ret = l;
 	return 0;
@@ -125,7 +141,9 @@ void links_free(struct links *l)
 	if (!l)
 		return;
 	cache_free(l->cache);
+	gates_free(l->gates); /* cache entries point at them */
 	ids_release(&l->ids);
+	pthread_mutex_destroy(&l->sweep_lock);
 	sodium_memzero(&l->cipher, sizeof(l->cipher));
 	free(l);
 }
@@ -192,38 +210,182 @@ int links_list(struct links *l, struct store_list *page)
 	return r;
 }
 
-static int resolve_found(struct links *l, struct link_resolve *w, const struct link_record *link)
+int links_over(struct links *l, struct store_over *over)
 {
-	struct buf CLEANUP(buf_release) bytes = {0};
-	int r = l->render(link, &bytes, &w->response_date_at);
+	return store_over(l->store, over);
+}
+
+pthread_mutex_t *links_sweep_lock(struct links *l)
+{
+	return &l->sweep_lock;
+}
+
+uint64_t links_budget_name(const struct link_record *link)
+{
+	return link->api_key ? link->api_key : budget_of_user(link->owner);
+}
+
+static bool is_known_as_spent(struct links *l, const struct link_record *link)
+{
+	const struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
+	if (gate && gate_is_counted(gate))
+		return gate_is_spent(gate, link->max_clicks);
+	return link->max_clicks != 0 && link->clicks >= link->max_clicks;
+}
+
+bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms)
+{
+	return link->enabled && link->not_before_ms <= now_ms && !link_has_ended(link, now_ms) &&
+	       !is_known_as_spent(l, link);
+}
+
+/* Resolving */
+
+/* For everybody alike, whoever they are. */
+static bool is_there(const struct link_record *link, int64_t now_ms)
+{
+	return link->enabled && link->not_before_ms <= now_ms && !link_is_over(link, now_ms);
+}
+
+static bool is_for_everybody(const struct link_record *link)
+{
+	return !link->is_private && !link->password.ptr;
+}
+
+static bool is_permitted(const struct link_resolve *w, const struct store_lookup *read)
+{
+	if (w->sees_all || !read->link.is_private)
+		return true;
+	return w->user != 0 && (w->user == read->link.owner || read->permitted);
+}
+
+static bool is_locked(const struct link_resolve *w, const struct link_record *link)
+{
+	return link->password.ptr && !(w->unlocked.ptr && str_eq(w->unlocked, link->password));
+}
+
+/* The last question: how many clicks are left. */
+static int judge_clicks(struct links *l, struct link_resolve *w, const struct link_record *link)
+{
+	w->verdict = LINK_OPEN;
+	if (link->max_clicks == 0)
+		return 0;
+	struct click_gate *gate = gates_of(l->gates, link->id);
+	if (!gate)
+		return ERR_LIMIT;
+	if (gate_is_spent(gate, link->max_clicks)) {
+		w->verdict = LINK_LATE;
+		return link->expired_url.ptr ? 0 : ERR_NOT_FOUND;
+	}
+	w->gate = gate;
+	w->max_clicks = link->max_clicks;
+	if (!gate_is_counted(gate))
+		w->verdict = LINK_UNCOUNTED;
+	return 0;
+}
+
+/* 0 with a verdict, or why there is none. The order is the promise of links_resolve. */
+static int judge(struct links *l, struct link_resolve *w, const struct store_lookup *read, int64_t now_ms)
+{
+	const struct link_record *link = &read->link;
+	if (!is_there(link, now_ms))
+		return ERR_NOT_FOUND;
+	if (!is_permitted(w, read))
+		w->verdict = w->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
+	else if (link_has_ended(link, now_ms))
+		w->verdict = LINK_LATE;
+	else if (is_locked(w, link))
+		w->verdict = LINK_LOCKED;
+	else
+		return judge_clicks(l, w, link);
+	return 0;
+}
+
+static int respond(struct links *l, struct link_resolve *w, const struct link_record *link)
+{
+	CLEANUP(buf_release) struct buf bytes = {0};
+	struct link_record shown = *link;
+	if (w->verdict == LINK_LATE) {
+		shown.url = link->expired_url;
+		shown.redirect_status = 302;
+	}
+	if (w->see_other)
+		shown.redirect_status = 303;
+	int r = l->render(&shown, &bytes, &w->response_date_at);
 	if (r < 0)
 		return r;
-	w->link = link->id;
-	w->budget = budgets_of(l->budgets, link->owner);
 	w->response = arena_str(w->arena, buf_view(&bytes));
-	return w->budget && w->response.ptr ? 0 : ERR_NOMEM;
+	return w->response.ptr ? 0 : ERR_NOMEM;
+}
+
+static int resolve_found(struct links *l, struct link_resolve *w, const struct store_lookup *read,
+                         int64_t now_ms)
+{
+	w->over = link_is_over(&read->link, now_ms);
+	w->link = read->link.id;
+	int r = judge(l, w, read, now_ms);
+	if (r < 0)
+		return r;
+	w->budget = budgets_of(l->budgets, links_budget_name(&read->link));
+	if (!w->budget)
+		return ERR_NOMEM;
+	return w->verdict == LINK_OPEN || w->verdict == LINK_LATE ? respond(l, w, &read->link) : 0;
+}
+
+/* How long a response holds for everybody; false: it does not. */
+static bool response_is_kept(const struct links *l, const struct link_resolve *w,
+                             const struct link_record *link, int64_t now_ms, int64_t *ret_expires_ms)
+{
+	if (!w->response.ptr || w->see_other || !is_for_everybody(link))
+		return false;
+	if (w->verdict == LINK_OPEN)
+		*ret_expires_ms = link->expires_ms;
+	else if (link_has_ended(link, now_ms))
+		*ret_expires_ms = link_over_ms(link);
+	else /* its clicks are used up, but one may be given back */
+		*ret_expires_ms = now_ms + (int64_t)l->negative_ms;
+	return *ret_expires_ms == 0 || *ret_expires_ms > now_ms;
+}
+
+/* The same for "not found". */
+static bool absence_is_kept(const struct links *l, const struct store_lookup *read, int64_t now_ms,
+                            int64_t *ret_expires_ms)
+{
+	const struct link_record *link = &read->link;
+	*ret_expires_ms = now_ms + (int64_t)l->negative_ms;
+	if (read->result == 0 && is_there(link, now_ms) && !is_for_everybody(link))
+		return false;
+	if (read->result == 0 && link->not_before_ms > now_ms)
+		*ret_expires_ms = MIN(*ret_expires_ms, link->not_before_ms);
+	return l->negative_ms > 0;
 }
 
 static void resolve_one(struct links *l, struct link_resolve *w, const struct store_lookup *read,
                         uint32_t epoch, int64_t now_ms)
 {
 	struct cache_fill fill = {.key = w->key};
-	w->result = read->result;
-	w->ended = w->result == 0 && link_has_ended(&read->link, now_ms);
-	if (w->result == 0 && (w->ended || !read->link.enabled))
-		w->result = ERR_NOT_FOUND;
-	if (w->result == 0)
-		w->result = resolve_found(l, w, &read->link);
+	bool kept = false;
+	w->verdict = LINK_OPEN; /* it may be asked a second time, once its gate is counted */
+	w->response = STR_NULL;
+	w->budget = NULL;
+	w->gate = NULL;
+	w->link = w->max_clicks = 0;
+	w->over = false;
+	w->result = read->result == 0 ? resolve_found(l, w, read, now_ms) : read->result;
+	if (w->result == ERR_NOT_FOUND)
+		kept = absence_is_kept(l, read, now_ms, &fill.expires_ms);
+	else if (w->result == 0)
+		kept = response_is_kept(l, w, &read->link, now_ms, &fill.expires_ms);
+	if (!kept)
+		return;
 	if (w->result == 0) {
 		fill.response = w->response;
 		fill.response_date_at = w->response_date_at;
-		fill.expires_ms = read->link.expires_ms;
 		fill.link = w->link;
 		fill.budget = w->budget;
-	} else if (w->result == ERR_NOT_FOUND && l->negative_ms > 0) {
-		fill.expires_ms = now_ms + (int64_t)l->negative_ms;
-	} else {
-		return;
+		fill.gate = w->gate;
+		fill.max_clicks = w->max_clicks;
+		fill.late = w->verdict == LINK_LATE;
 	}
 	cache_insert(l->cache, &fill, epoch);
 }
@@ -236,6 +398,7 @@ void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int6
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		epochs[i] = cache_epoch(l->cache, wanted[i]->key); /* before the store is asked */
 		reads[i].ref = links_ref(l, wanted[i]->key);
+		reads[i].user = wanted[i]->user;
 		reads[i].arena = wanted[i]->arena;
 	}
 	if (r == 0)
@@ -284,18 +447,23 @@ static void apply_counted(struct links *l, struct store_write *writes, size_t n,
 		writes[i].result = r;
 }
 
-/* Also after an uncertain outcome: what may have changed must not be served from the cache. */
+/* Also after an uncertain outcome: what may have changed must not be served from the cache. A link that was
+ * named by its row alone is known by its record; if there is none, it was over, and so is what the cache has
+ * of it. */
 static void settle(struct links *l, struct store_write *w, struct metrics *m)
 {
-	bool is_link = w->kind != STORE_KEY_CREATE && w->kind != STORE_KEY_REVOKE;
-	if (!is_link)
+	if (!store_write_is_link(w->kind) || (w->result != 0 && w->result != ERR_UNCERTAIN))
 		return;
-	if (l->cache && (w->result == 0 || w->result == ERR_UNCERTAIN))
-		cache_invalidate(l->cache, w->ref.key);
-	if (w->result != 0)
-		return;
-	if (key_fill(l, &w->link, w->arena) < 0)
+	bool done = w->result == 0;
+	if (done && key_fill(l, &w->link, w->arena) < 0)
 		w->result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
+	struct str key = w->ref.key.ptr || !done ? w->ref.key : w->link.key;
+	if (l->cache && key.ptr)
+		cache_invalidate(l->cache, key);
+	if (w->kind == STORE_LINK_UPDATE && (w->fields & LINK_MAX_CLICKS))
+		gates_uncount(l->gates, done ? w->link.id : 0); /* when no cache has the old limit any more */
+	if (!done)
+		return;
 	if (w->kind == STORE_LINK_CREATE && !w->replayed)
 		metric_add(&m->links_created, 1);
 	else if (w->kind == STORE_LINK_DELETE)
@@ -325,8 +493,11 @@ static void retry_with_other_keys(struct links *l, struct store_write *w, struct
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
 	int naming = 0;
-	for (size_t i = 0; i < n && naming == 0; i++) {
-		if (writes[i].kind == STORE_LINK_CREATE)
+	for (size_t i = 0; i < n; i++) {
+		bool is_create = writes[i].kind == STORE_LINK_CREATE;
+		if (is_create || writes[i].kind == STORE_LINK_REAP)
+			writes[i].rest_ms = l->rest_ms;
+		if (is_create && naming == 0)
 			naming = name_create(l, &writes[i]);
 	}
 	if (naming < 0) { /* no ids, so no creations; the batch goes again one by one without them */

@@ -6,10 +6,13 @@
 
 #include "config/config.h"
 #include "link/cache.h"
+#include "link/gates.h"
 #include "link/ids.h"
 #include "link/key.h"
 #include "obs/metrics.h"
 #include "store/store.h"
+
+#include <pthread.h>
 
 struct links;
 
@@ -18,6 +21,7 @@ struct links_settings {
 	uint64_t key_length; /* 0: the alphabet's own */
 	uint64_t cache_bytes;
 	uint64_t negative_ms;
+	uint64_t rest_ms; /* of the alias of a link that is over */
 };
 extern const struct conf_row links_rows[];
 extern const size_t links_row_count;
@@ -47,20 +51,44 @@ struct cache *links_cache(struct links *l);
 /* How a folded key (key_fold) is looked up. */
 struct link_ref links_ref(const struct links *l, struct str key);
 
+/* What is to be done with somebody who follows a link. */
+enum link_verdict {
+	LINK_OPEN,      /* send them on: `response` */
+	LINK_LATE,      /* its time or its clicks are over, and there is another place for them: `response` */
+	LINK_SIGN_IN,   /* it is private, and nobody is signed in */
+	LINK_FORBIDDEN, /* it is private, and they are not on its list */
+	LINK_LOCKED,    /* it asks for a password */
+	LINK_UNCOUNTED, /* its clicks are limited, and `gate` must be counted first */
+};
+
 /* Where a key leads. */
 struct link_resolve {
 	struct str key;      /* in: folded; lives until the outcome is taken */
 	struct arena *arena; /* in: where the response goes */
-	int result; /* out: 0; ERR_NOT_FOUND for unknown, disabled and expired alike; or the store's failure
-	             */
-	struct str response; /* out */
+	uint64_t user;       /* in: who asks; 0: nobody is signed in */
+	bool sees_all;       /* in: an admin, for whom every link is open but for its password */
+	struct str unlocked; /* in: the stored password that was met; STR_NULL: none */
+	bool see_other;      /* in: the answer is to a POST: 303, whatever the link's own status */
+	/* out: 0 with a verdict; ERR_NOT_FOUND for unknown, disabled, not yet, ended and spent alike; or the
+	 * store's failure */
+	int result;
+	enum link_verdict verdict;
+	struct str response; /* out, for OPEN and LATE */
 	uint16_t response_date_at;
-	uint64_t link;         /* out: row id */
-	struct budget *budget; /* out: of the link's owner */
-	bool ended;            /* out: it is there, but its time is over: the caller has it reaped */
+	uint64_t link;           /* out: row id */
+	struct budget *budget;   /* out: whose limit of redirections holds */
+	struct click_gate *gate; /* out: NULL: no limit of clicks */
+	uint64_t max_clicks;
+	bool over; /* out: it is there, but may go: the caller has it reaped */
 };
 
-/* Resolves and fills the cache. Pool threads. */
+/*
+ * Resolves and fills the cache. Pool threads. In this order: a link that is unknown, disabled, not yet valid,
+ * or over (it ended without a place for the late, or long ago), is not found; a private one asks who it is;
+ * an ended one sends elsewhere; one with a password asks for it; one whose clicks are used up is as if it had
+ * ended; the rest is open. Only what is the same for everybody is cached: never private links, nor those with
+ * a password.
+ */
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms,
                    struct metrics *m);
 
@@ -69,10 +97,22 @@ void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int6
 int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m);
 int links_list(struct links *l, struct store_list *page);
 
+/* Does it lead to its target now, for those who may follow it? Not when it is disabled, not yet valid or
+ * ended, nor when its clicks are known to be used up. Any thread; takes a lock. */
+bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms);
+
+/* The budget that holds for a link's redirections: of the API key that made it, otherwise of its owner. */
+uint64_t links_budget_name(const struct link_record *link);
+
+/* Links that may go, for sweep.c; see store.h. The lock is held from looking until they are gone, or several
+ * sweepers would look at the same ones. */
+int links_over(struct links *l, struct store_over *over);
+pthread_mutex_t *links_sweep_lock(struct links *l);
+
 /*
- * Creates, updates, deletes, in one transaction; also API keys. For CREATE the caller gives `link` with
- * is_alias and, for an alias, `key` (folded and checked); id, key and ref are filled here. For the others
- * `ref` comes from links_ref. Records come back with their key. Each write's `result` is final; there is no
- * return value beyond it.
+ * Creates, updates, deletes, in one transaction; also accounts and API keys. rest_ms is filled in here. For
+ * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref
+ * are filled here. For the others `ref` comes from links_ref. Records come back with their key. Each write's
+ * `result` is final; there is no return value beyond it.
  */
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m);

@@ -19,7 +19,7 @@
 	X(cache_misses, "curt_cache_lookups_total", "{result=\"miss\"}", "")                                \
 	X(links_created, "curt_links_created_total", "", "Links created")                                   \
 	X(links_deleted, "curt_links_deleted_total", "", "Links deleted on request")                        \
-	X(links_reaped, "curt_links_reaped_total", "", "Expired links removed on access")                   \
+	X(links_reaped, "curt_links_reaped_total", "", "Links removed because their time was over")         \
 	X(keys_skipped, "curt_keys_skipped_total", "", "Generated keys that met an alias and were skipped") \
 	X(store_lookups, "curt_store_lookups_total", "", "Links looked up in the store")                    \
 	X(store_lookup_batches, "curt_store_lookup_batches_total", "", "Batches of store lookups")          \

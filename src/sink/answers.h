@@ -18,6 +18,11 @@ int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint
                        const struct visits_from *from);
 
 int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
+int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);
+
+/* Totals that the link store does not have yet. */
+int answers_totals_get(struct sqlite_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
+                       size_t *ret_count);
 int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret);
 
 /* A shape by its number, strings in the arena. */

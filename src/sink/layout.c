@@ -264,6 +264,7 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                              " (SELECT day, link FROM day_link WHERE day < ? ORDER BY day, link LIMIT ?)",
     S(SQL_TOTAL_ADD) = "INSERT INTO total (link, clicks, flushed) VALUES (?, ?, 0)"
                        " ON CONFLICT (link) DO UPDATE SET clicks = clicks + excluded.clicks, flushed = 0",
+    S(SQL_TOTAL_GET) = "SELECT clicks FROM total WHERE link = ?",
     S(SQL_TOTALS_UNFLUSHED) = "SELECT link, clicks FROM total WHERE flushed = 0 ORDER BY link LIMIT ?",
     S(SQL_TOTAL_FLUSHED) = "UPDATE total SET flushed = 1 WHERE link = ? AND clicks = ? AND flushed = 0",
     S(SQL_AD_BY_NAME) = "SELECT id, last_day FROM ad WHERE name = ?",

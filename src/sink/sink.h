@@ -41,7 +41,7 @@ struct visit_shape {
 	struct str dims[DIM_COUNT]; /* STR_NULL: not known */
 };
 
-enum { SINK_NO_TEXT = 0xffffffff, SINK_FINGERPRINT_BYTES = 12, ADDRESS_BYTES_MAX = 6 };
+enum { SINK_NO_TEXT = 0xffffffff, SINK_FINGERPRINT_BYTES = 12, ADDRESS_BYTES_MAX = 6, SINK_CLICKS_MAX = 512 };
 
 struct sink_visit {
 	int64_t time_ms;
@@ -248,6 +248,10 @@ struct sink_ops {
 	int (*visits)(struct sink *, struct visits_query *q);
 	int (*window)(struct sink *, struct window_query *q);
 	int (*top_links)(struct sink *, struct top_links_query *q);
+	/* Fills in the clicks of each of n links, at most SINK_CLICKS_MAX: all that were ever committed, bots
+	 * included, also where retention has dropped the rollups; 0 for a link that nobody visited. Some
+	 * microseconds for each link, and some milliseconds when much was committed lately. */
+	int (*clicks)(struct sink *, struct sink_total *links, size_t n);
 	int (*books)(struct sink *, bool deep, struct sink_books *ret);
 	int (*ping)(struct sink *, struct err *e);
 };

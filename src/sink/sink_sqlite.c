@@ -215,6 +215,24 @@ static int sqlite_books(struct sink *base, bool deep, struct sink_books *ret)
 	return question(self(base), ask_books, &(struct books_question){.deep = deep, .ret = ret});
 }
 
+struct clicks_question {
+	struct sink_total *links;
+	size_t n;
+};
+
+static int ask_clicks(struct sink_sqlite *s, struct sqlite_conn *c, void *arg)
+{
+	(void)s;
+	struct clicks_question *q = arg;
+	return answers_clicks_get(c, q->links, q->n);
+}
+
+static int sqlite_clicks(struct sink *base, struct sink_total *links, size_t n)
+{
+	ASSERT(n <= SINK_CLICKS_MAX);
+	return question(self(base), ask_clicks, &(struct clicks_question){.links = links, .n = n});
+}
+
 /* --- the writer --- */
 
 static void writer_take(struct sink_sqlite *s)
@@ -724,26 +742,6 @@ static int sqlite_tidy(struct sink *base, int64_t now_ms)
 
 /* --- totals --- */
 
-static int totals_read(struct sqlite_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
-                       size_t *ret_count)
-{
-	struct sink_total *totals = arena_alloc(arena, MAX(max, 1) * sizeof(*totals));
-	if (!totals)
-		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTALS_UNFLUSHED);
-	query_int(&q, (int64_t)max);
-	size_t count = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW)
-		totals[count++] = (struct sink_total){.link = (uint64_t)sqlite3_column_int64(q.stmt, 0),
-		                                      .clicks = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
-	if (rc != SQLITE_DONE)
-		return rc;
-	*ret = totals;
-	*ret_count = count;
-	return SQLITE_OK;
-}
-
 static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, struct sink_total **ret,
                          size_t *ret_count)
 {
@@ -753,7 +751,7 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
 	if (r == 0 && s->fresh_visits > 0)
 		r = digest_locked(s, DIGEST_PIECE);
 	if (r == 0)
-		r = sqlite_error(totals_read(&s->writer, MIN(max, 1 << 20), arena, ret, ret_count));
+		r = sqlite_error(answers_totals_get(&s->writer, MIN(max, 1 << 20), arena, ret, ret_count));
 	writer_return(s);
 	return r;
 }
@@ -839,6 +837,7 @@ static const struct sink_ops sqlite_ops = {
     .visits = sqlite_visits,
     .window = sqlite_window,
     .top_links = sqlite_top_links,
+    .clicks = sqlite_clicks,
     .books = sqlite_books,
     .ping = sqlite_ping,
 };

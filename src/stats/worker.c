@@ -75,6 +75,7 @@ struct source {
 	uint64_t segment;
 	uint64_t committed; /* how far the sink has it; 0: nothing */
 	uint64_t end;       /* as the log last said */
+	uint64_t cut;       /* where it ended when the last cut was made */
 	bool finished;
 	bool unreadable; /* until the next start */
 	int64_t modified_ms;
@@ -102,16 +103,24 @@ struct stats_worker {
 	pthread_cond_t wake;
 	bool stopping;
 	struct err trouble; /* empty: none */
+	/* Whoever wants the sink to catch up gets the next number. A cut says where all segments ended; it is
+	 * for all numbers that were given out before. There is one at a time. */
+	uint64_t asked;        /* the last number given out */
+	uint64_t cut_for;      /* the last that the last cut is for; changed by the worker alone */
+	uint64_t caught_up;    /* likewise, of the last cut that the sink has */
+	unsigned waiting;      /* threads in stats_worker_catch_up */
+	pthread_cond_t caught; /* caught_up, stopping or waiting has changed */
 };
 
 /* Waiting */
 
-/* Sleeps, or until the end is asked for. */
-static bool wait_ms(struct stats_worker *w, uint64_t ms)
+/* Sleeps, or until the end is asked for; when `hurry`, also until somebody wants the sink to catch up. */
+static bool wait_ms(struct stats_worker *w, uint64_t ms, bool hurry)
 {
 	struct timespec at = clock_mono_after(ms);
 	pthread_mutex_lock(&w->lock);
-	while (!w->stopping && pthread_cond_timedwait(&w->wake, &w->lock, &at) != ETIMEDOUT)
+	while (!w->stopping && !(hurry && w->asked > w->cut_for) &&
+	       pthread_cond_timedwait(&w->wake, &w->lock, &at) != ETIMEDOUT)
 		;
 	bool stopping = w->stopping;
 	pthread_mutex_unlock(&w->lock);
@@ -324,6 +333,71 @@ static void positions_settle(struct stats_worker *w)
 	event_log_consumed(w->config.log, bytes);
 }
 
+/* Catching up */
+
+/* The last number given out; what was written before it was is found by a refresh that begins now. */
+static uint64_t asked_now(struct stats_worker *w)
+{
+	pthread_mutex_lock(&w->lock);
+	uint64_t asked = w->asked;
+	pthread_mutex_unlock(&w->lock);
+	return asked;
+}
+
+/* After a refresh that began when `asked` was the last number. Those who come while a cut is not reached wait
+ * for the next one: a cut that moves might never be. */
+static void cut_make(struct stats_worker *w, uint64_t asked)
+{
+	if (w->cut_for > w->caught_up || asked == w->cut_for)
+		return;
+	for (size_t i = 0; i < w->source_count; i++)
+		w->sources[i].cut = w->sources[i].end;
+	pthread_mutex_lock(&w->lock);
+	w->cut_for = asked;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Tells those who wait for the cut, if the sink has all that is before it. */
+static void cut_settle(struct stats_worker *w)
+{
+	if (w->cut_for == w->caught_up)
+		return;
+	for (size_t i = 0; i < w->source_count; i++) {
+		const struct source *s = &w->sources[i];
+		if (!s->unreadable && unread_from(s) < s->cut)
+			return;
+	}
+	pthread_mutex_lock(&w->lock);
+	w->caught_up = w->cut_for;
+	pthread_cond_broadcast(&w->caught);
+	pthread_mutex_unlock(&w->lock);
+}
+
+int stats_worker_catch_up(struct stats_worker *w, uint64_t timeout_ms)
+{
+	struct timespec at = clock_mono_after(timeout_ms);
+	pthread_mutex_lock(&w->lock);
+	uint64_t number = ++w->asked;
+	w->waiting++;
+	pthread_cond_signal(&w->wake);
+	while (!w->stopping && w->caught_up < number &&
+	       pthread_cond_timedwait(&w->caught, &w->lock, &at) != ETIMEDOUT)
+		;
+	int r = w->caught_up >= number ? 0 : ERR_UNAVAILABLE;
+	if (--w->waiting == 0)
+		pthread_cond_broadcast(&w->caught); /* pairs with waiters_leave */
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+static void waiters_leave(struct stats_worker *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->waiting > 0)
+		pthread_cond_wait(&w->caught, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
 /* Batches */
 
 /* A writer's segments are read one after the other: an open one is a descriptor. */
@@ -347,7 +421,10 @@ static bool is_behind(const struct stats_worker *w)
 /* Fills the batch from all segments in turn. */
 static int batch_gather(struct stats_worker *w)
 {
+	uint64_t asked = asked_now(w);
 	int r = sources_refresh(w);
+	if (r == 0)
+		cut_make(w, asked);
 	w->read_failed = false;
 	batch_begin(w->batch, clock_real_ms());
 	for (size_t i = 0; r == 0 && i < w->source_count && !batch_is_full(w->batch); i++) {
@@ -395,7 +472,7 @@ static bool batch_commit(struct stats_worker *w, struct sink_batch *b)
 			return true;
 		}
 		metric_add(&w->metrics->stats_failures, 1);
-		if (wait_ms(w, RETRY_MS))
+		if (wait_ms(w, RETRY_MS, false))
 			return false;
 	}
 }
@@ -533,9 +610,10 @@ static void *worker_thread(void *arg)
 	thread_step_back(NICE);
 	for (bool stopping = false; !stopping;) {
 		int r = round_run(w);
+		cut_settle(w);
 		chores_run(w, r == 0);
 		stopping = r > 0 ? is_stopping(w)
-		                 : wait_ms(w, r < 0 ? RETRY_MS : w->config.settings->interval_ms);
+		                 : wait_ms(w, r < 0 ? RETRY_MS : w->config.settings->interval_ms, r == 0);
 	}
 	int64_t until_ms = clock_mono_ms() + LAST_READ_MS;
 	while (clock_mono_ms() < until_ms && round_run(w) > 0)
@@ -600,6 +678,7 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&w->wake, &attr);
+	pthread_cond_init(&w->caught, &attr);
 	pthread_condattr_destroy(&attr);
 	w->committed_ms = clock_mono_ms();
 	w->totals_due_ms = w->committed_ms + (int64_t)config->settings->totals_ms;
@@ -625,8 +704,10 @@ void stats_worker_stop(struct stats_worker *w)
 		pthread_mutex_lock(&w->lock);
 		w->stopping = true;
 		pthread_cond_signal(&w->wake);
+		pthread_cond_broadcast(&w->caught);
 		pthread_mutex_unlock(&w->lock);
 		pthread_join(w->thread, NULL);
+		waiters_leave(w);
 	}
 	for (size_t i = 0; i < w->source_count; i++)
 		source_close(&w->sources[i]);
@@ -637,6 +718,7 @@ void stats_worker_stop(struct stats_worker *w)
 	places_close(w->places);
 	agents_free(w->agents);
 	pthread_cond_destroy(&w->wake);
+	pthread_cond_destroy(&w->caught);
 	pthread_mutex_destroy(&w->lock);
 	free(w);
 }

@@ -42,5 +42,14 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
  * fine. */
 void stats_worker_stop(struct stats_worker *w);
 
+/*
+ * Returns 0 when everything that was written to the event log before the call is in the sink, or was found
+ * to be unreadable; ERR_UNAVAILABLE when that was not reached in time, or the worker ends meanwhile. The
+ * worker is woken for it, so this takes as long as reading what is left and a commit do (and a chore, if it
+ * is at one). What is written during the call is not waited for. Any thread that may block, several at once;
+ * none may begin once stats_worker_stop was called.
+ */
+int stats_worker_catch_up(struct stats_worker *w, uint64_t timeout_ms) MUST_CHECK;
+
 /* 0, or why events are not analysed at present: a sentence for /readyz. Any thread. */
 int stats_worker_trouble(struct stats_worker *w, struct err *e);

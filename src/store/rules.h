@@ -8,7 +8,12 @@
 
 enum {
 	REPLAY_MS = 24 * 3600 * 1000, /* how long an idempotency key is remembered */
-	REPLAY_PURGE_PER_CREATE = 2,  /* dead ones removed by each create: more than it adds */
+	/* What has died is removed in small portions, each by a write that may add one: always more than it
+	 * adds. */
+	REPLAY_PURGE_PER_CREATE = 2,
+	REST_PURGE_PER_REAP = 2,
+	SESSION_PURGE_PER_END = 2,
+	USER_GENERATION_FIRST = 1,
 };
 
 static inline bool replay_is_dead(int64_t created_ms, int64_t now_ms)
@@ -39,6 +44,8 @@ static inline bool id_is_valid(uint64_t id)
 	return id != 0 && id <= INT64_MAX;
 }
 
+/* --- links --- */
+
 /* A create that contradicts itself is a bug of the caller: it would put a link where nobody finds it. */
 static inline void create_check(const struct store_write *w)
 {
@@ -52,9 +59,31 @@ static inline int target_check(const struct store_write *w, const struct link_re
 {
 	if (w->owner != 0 && w->owner != link->owner)
 		return ERR_NOT_FOUND;
-	if (w->kind == STORE_LINK_REAP && !link_has_ended(link, w->now_ms))
+	if (w->kind == STORE_LINK_REAP && !link_is_over(link, w->now_ms))
 		return ERR_CONFLICT;
 	return 0;
+}
+
+/* Until when the alias of a link that was over at `over_ms` rests. */
+static inline int64_t rest_until_ms(int64_t over_ms, uint64_t rest_ms)
+{
+	int64_t until_ms;
+	return __builtin_add_overflow(over_ms, rest_ms, &until_ms) ? INT64_MAX : until_ms;
+}
+
+/* May the CREATE have a name that rests for `owner` until then? */
+static inline bool rest_allows(uint64_t owner, int64_t until_ms, const struct store_write *w)
+{
+	return owner == w->link.owner || until_ms <= w->now_ms;
+}
+
+/* Must the link that has the name give way to the CREATE? */
+static inline bool holder_yields(const struct link_record *holder, const struct store_write *w)
+{
+	if (!link_is_over(holder, w->now_ms))
+		return false;
+	return !holder->is_alias ||
+	       rest_allows(holder->owner, rest_until_ms(link_over_ms(holder), w->rest_ms), w);
 }
 
 static inline void str_take(bool wanted, struct str from, struct str *to)
@@ -63,18 +92,33 @@ static inline void str_take(bool wanted, struct str from, struct str *to)
 		*to = from;
 }
 
+static inline void link_numbers_take(unsigned fields, const struct link_record *from, struct link_record *to)
+{
+	if (fields & LINK_EXPIRES)
+		to->expires_ms = from->expires_ms;
+	if (fields & LINK_STATUS)
+		to->redirect_status = from->redirect_status;
+	if (fields & LINK_ENABLED)
+		to->enabled = from->enabled;
+	if (fields & LINK_NOT_BEFORE)
+		to->not_before_ms = from->not_before_ms;
+	if (fields & LINK_MAX_CLICKS)
+		to->max_clicks = from->max_clicks;
+	if (fields & LINK_PRIVATE)
+		to->is_private = from->is_private;
+	if (fields & LINK_OWNER)
+		to->owner = from->owner;
+}
+
 /* Sets what an UPDATE sets. Strings stay the update's own. */
 static inline void fields_take(const struct store_write *w, struct link_record *to)
 {
 	const struct link_record *from = &w->link;
 	ASSERT(!(w->fields & LINK_URL) || from->url.ptr);
-	if (w->fields & LINK_EXPIRES)
-		to->expires_ms = from->expires_ms;
-	if (w->fields & LINK_STATUS)
-		to->redirect_status = from->redirect_status;
-	if (w->fields & LINK_ENABLED)
-		to->enabled = from->enabled;
+	link_numbers_take(w->fields, from, to);
 	str_take(w->fields & LINK_URL, from->url, &to->url);
+	str_take(w->fields & LINK_EXPIRED_URL, from->expired_url, &to->expired_url);
+	str_take(w->fields & LINK_PASSWORD, from->password, &to->password);
 	str_take(w->fields & LINK_TITLE, from->title, &to->title);
 	str_take(w->fields & LINK_NOTE, from->note, &to->note);
 	str_take(w->fields & LINK_TAGS, from->tags, &to->tags);
@@ -93,10 +137,76 @@ static inline bool str_own(struct arena *arena, struct str *s)
 static inline int link_own(struct arena *arena, struct link_record *link)
 {
 	bool done = str_own(arena, &link->key) && str_own(arena, &link->user_name) &&
-	            str_own(arena, &link->url) && str_own(arena, &link->title) &&
+	            str_own(arena, &link->url) && str_own(arena, &link->expired_url) &&
+	            str_own(arena, &link->password) && str_own(arena, &link->title) &&
 	            str_own(arena, &link->note) && str_own(arena, &link->tags);
 	return done ? 0 : ERR_NOMEM;
 }
+
+/* What a link takes of a page's bytes. */
+static inline size_t link_bytes(const struct link_record *link)
+{
+	return link->key.len + link->user_name.len + link->url.len + link->expired_url.len +
+	       link->password.len + link->title.len + link->note.len + link->tags.len;
+}
+
+/* --- users and API keys --- */
+
+/* An admin who can act as one. */
+static inline bool user_is_admin(const struct user_record *user)
+{
+	return user->enabled && user->role == ROLE_ADMIN;
+}
+
+/* A role that is none is a bug of the caller. */
+static inline void user_check_role(enum user_role role)
+{
+	ASSERT(role >= ROLE_VIEWER && role <= ROLE_ADMIN);
+}
+
+/* Sets what a USER_UPDATE sets. Strings stay the update's own. */
+static inline void user_fields_take(const struct store_write *w, struct user_record *to)
+{
+	const struct user_record *from = &w->user;
+	unsigned fields = w->user_fields;
+	str_take(fields & USER_EMAIL, from->email, &to->email);
+	str_take(fields & USER_NAMES, from->first_name, &to->first_name);
+	str_take(fields & USER_NAMES, from->middle_name, &to->middle_name);
+	str_take(fields & USER_NAMES, from->last_name, &to->last_name);
+	str_take(fields & USER_PASSWORD, from->password, &to->password);
+	if (fields & USER_ROLE)
+		to->role = from->role;
+	user_check_role(to->role);
+	if (fields & USER_ENABLED)
+		to->enabled = from->enabled;
+	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !from->enabled))
+		to->generation++;
+	to->updated_ms = w->now_ms;
+}
+
+/* Moves a user's strings into the arena: 0 or ERR_NOMEM. */
+static inline int user_own(struct arena *arena, struct user_record *user)
+{
+	bool done = str_own(arena, &user->email) && str_own(arena, &user->first_name) &&
+	            str_own(arena, &user->middle_name) && str_own(arena, &user->last_name) &&
+	            str_own(arena, &user->password);
+	return done ? 0 : ERR_NOMEM;
+}
+
+/* One with which an admin can act. */
+static inline bool key_is_admins(const struct key_record *key, const struct user_record *user, int64_t now_ms)
+{
+	return key->revoked_ms == 0 && (key->expires_ms == 0 || key->expires_ms > now_ms) &&
+	       key->rights & RIGHT_ADMIN && user_is_admin(user);
+}
+
+/* A REVOKE may say whose key it must be. */
+static inline bool key_is_of(const struct key_record *key, uint64_t user)
+{
+	return user == 0 || user == key->user;
+}
+
+/* --- pages --- */
 
 /*
  * The cursor of a list: the id of the last link that was handed out, in plain decimal. The next page holds
@@ -119,13 +229,6 @@ static inline bool cursor_parse(struct str cursor, uint64_t *ret_id_max)
 		return false;
 	*ret_id_max = last_id - 1;
 	return true;
-}
-
-/* What a link takes of a page's bytes. */
-static inline size_t link_bytes(const struct link_record *link)
-{
-	return link->key.len + link->user_name.len + link->url.len + link->title.len + link->note.len +
-	       link->tags.len;
 }
 
 static inline bool page_is_full(const struct store_list *page, size_t count, size_t bytes)

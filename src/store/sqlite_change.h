@@ -1,33 +1,36 @@
 /*
- * What reads and changes do to a link file, over one connection and inside the caller's transaction. For
- * store_sqlite.c only. Functions return SQLite's code (SQLITE_OK or an error); what became of the single
- * read or change stands in its result.
+ * What changes do to a link file, over the writing connection and inside the caller's transaction. For the
+ * files of the SQLite store only. Functions return SQLite's code (SQLITE_OK or an error); what became of the
+ * single change stands in its outcome.
+ *
+ * A change looks before it writes: when its result is an error, nothing was touched.
  */
 #pragma once
 
 #include "store/sqlite_layout.h"
 #include "store/store.h"
 
+enum { BACK_LINK = 1 << 0, BACK_USER = 1 << 1, BACK_KEY = 1 << 2 };
+
 /* What a change will say once it is committed. */
 struct sqlite_outcome {
 	int result;
 	bool replayed;
-	enum { BACK_NOTHING, BACK_LINK, BACK_KEY } back;
+	unsigned back; /* bits: which records come back */
 	union {
 		struct link_record link;
-		struct key_record key;
+		struct {
+			struct user_record user;
+			struct key_record key;
+		};
 	};
 };
 
-/* Strings go to the arena. 0, ERR_CORRUPT or ERR_NOMEM. */
-int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *ret);
-int sqlite_row_key(sqlite3_stmt *row, struct arena *arena, struct key_record *ret);
-
-int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *arena, int *ret_result,
-                     struct link_record *ret);
-
-/* Looks before it writes: when out->result is an error, nothing was touched. */
 int sqlite_change(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out);
 
-/* Forgets a bounded number of dead idempotency keys, after a batch that may have added some. */
-int sqlite_replays_purge(struct sqlite_conn *c, const struct store_write *writes, size_t n);
+/* The same by subject: sqlite_links.c has the links and their lists, sqlite_accounts.c the rest. */
+int sqlite_change_link(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out);
+int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out);
+
+/* Forgets a bounded number of what has died, after a batch that may have added some. */
+int sqlite_purge(struct sqlite_conn *c, const struct store_write *writes, size_t n);

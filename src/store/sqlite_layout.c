@@ -5,13 +5,26 @@
  *
  * A link's tags stand in its row as they were given, and once more, each by itself, in the table tag, so that
  * the links of a tag are found. Both are written in one transaction.
+ *
+ * over_ms is link_over_ms of the row, and link_by_over has the links that will be over one day: expiries are
+ * mostly given as so much from now, so a new link's entry is appended there too. `permitted` is how many
+ * users are on the link's list, so that its bound costs no counting.
+ *
+ * A name that people chose is held (alias) or rests (resting), never both.
  */
 #include "store/sqlite_layout.h"
 
-#define LINK_COLUMNS                                                                              \
-	"id, alias, owner, user_name, url, created_ms, updated_ms, expires_ms, redirect_status, " \
-	"enabled, title, note, tags, clicks"
-#define KEY_COLUMNS "id, name, digest, admin, created_ms, revoked_ms, creates_max, redirects_max, period_ms"
+/* In the order of enum LINK_COLUMN_, USER_COLUMN_, KEY_COLUMN_. */
+#define LINK_COLUMNS                                                                         \
+	"id, alias, owner, api_key, user_name, url, created_ms, updated_ms, not_before_ms, " \
+	"expires_ms, expired_url, max_clicks, redirect_status, enabled, private, password, " \
+	"title, note, tags, clicks"
+#define USER_COLUMNS                                                                           \
+	"id, email, first_name, middle_name, last_name, role, enabled, password, generation, " \
+	"created_ms, updated_ms"
+#define KEY_COLUMNS                                                                     \
+	"id, user, name, digest, rights, created_ms, expires_ms, revoked_ms, used_ms, " \
+	"creates_max, redirects_max, period_ms"
 
 static const char *const migrations[] = {
     "CREATE TABLE link ("
@@ -60,28 +73,127 @@ static const char *const migrations[] = {
     "INSERT INTO tag (name, link) SELECT value, link.id FROM link,"
     " json_each(CASE WHEN link.tags LIKE '[\"%\"]' THEN link.tags ELSE '[]' END)"
     " WHERE type = 'text' ON CONFLICT DO NOTHING;",
+
+    /* Links are copied into a new table: ADD COLUMN would read all of a strict one, once for each column.
+     * What used to be an API key's becomes that of a user of the same id. */
+    "CREATE TABLE link_3 ("
+    "	id INTEGER PRIMARY KEY,"
+    "	alias TEXT,"
+    "	owner INTEGER NOT NULL,"
+    "	api_key INTEGER NOT NULL,"
+    "	user_name TEXT,"
+    "	url TEXT NOT NULL,"
+    "	created_ms INTEGER NOT NULL,"
+    "	updated_ms INTEGER NOT NULL,"
+    "	not_before_ms INTEGER NOT NULL,"
+    "	expires_ms INTEGER NOT NULL,"
+    "	expired_url TEXT,"
+    "	max_clicks INTEGER NOT NULL,"
+    "	redirect_status INTEGER NOT NULL,"
+    "	enabled INTEGER NOT NULL,"
+    "	private INTEGER NOT NULL,"
+    "	password TEXT,"
+    "	title TEXT,"
+    "	note TEXT,"
+    "	tags TEXT,"
+    "	clicks INTEGER NOT NULL,"
+    "	over_ms INTEGER NOT NULL,"
+    "	permitted INTEGER NOT NULL"
+    ") STRICT;"
+    "INSERT INTO link_3 SELECT id, alias, owner, owner, user_name, url, created_ms, updated_ms, 0,"
+    " expires_ms, NULL, 0, redirect_status, enabled, 0, NULL, title, note, tags, clicks, expires_ms, 0"
+    " FROM link ORDER BY id;"
+    "DROP TABLE link;"
+    "ALTER TABLE link_3 RENAME TO link;"
+    "CREATE INDEX link_by_owner ON link (owner);"
+    "CREATE INDEX link_by_over ON link (over_ms) WHERE over_ms > 0;"
+    "CREATE TABLE permission (link INTEGER, user INTEGER, PRIMARY KEY (link, user)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE resting (" /* aliases that only their last owner may take */
+    "	name TEXT PRIMARY KEY,"
+    "	owner INTEGER NOT NULL,"
+    "	until_ms INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX resting_by_end ON resting (until_ms);"
+    "CREATE TABLE ended_session (id BLOB PRIMARY KEY, expires_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX ended_session_by_end ON ended_session (expires_ms);"
+    "CREATE TABLE user ("
+    "	id INTEGER PRIMARY KEY,"
+    "	email TEXT UNIQUE,"
+    "	first_name TEXT,"
+    "	middle_name TEXT,"
+    "	last_name TEXT,"
+    "	role INTEGER NOT NULL," /* 1 viewer, 2 editor, 3 admin */
+    "	enabled INTEGER NOT NULL,"
+    "	password TEXT,"
+    "	generation INTEGER NOT NULL,"
+    "	created_ms INTEGER NOT NULL,"
+    "	updated_ms INTEGER NOT NULL"
+    ") STRICT;"
+    "INSERT INTO user SELECT id, NULL, name, NULL, NULL, CASE admin WHEN 0 THEN 2 ELSE 3 END, 1, NULL, 1,"
+    " created_ms, created_ms FROM api_key;"
+    "CREATE TABLE api_key_3 ("
+    "	id INTEGER PRIMARY KEY,"
+    "	user INTEGER NOT NULL,"
+    "	name TEXT,"
+    "	digest BLOB NOT NULL UNIQUE,"
+    "	rights INTEGER NOT NULL," /* bits: 1 read, 2 stats, 4 create, 8 delete, 16 admin */
+    "	created_ms INTEGER NOT NULL,"
+    "	expires_ms INTEGER NOT NULL,"
+    "	revoked_ms INTEGER NOT NULL,"
+    "	used_ms INTEGER NOT NULL,"
+    "	creates_max INTEGER NOT NULL,"
+    "	redirects_max INTEGER NOT NULL,"
+    "	period_ms INTEGER NOT NULL"
+    ") STRICT;"
+    "INSERT INTO api_key_3 SELECT id, id, name, digest, CASE admin WHEN 0 THEN 15 ELSE 31 END, created_ms, 0,"
+    " revoked_ms, 0, creates_max, redirects_max, period_ms FROM api_key;"
+    "DROP TABLE api_key;"
+    "ALTER TABLE api_key_3 RENAME TO api_key;",
 };
 
 static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_LINK_BY_ID - SQL_OWN] = "SELECT " LINK_COLUMNS " FROM link WHERE id = ?",
-    [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (" LINK_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,0)"
+    [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (" LINK_COLUMNS ", over_ms, permitted)"
+                                  " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,?,0)"
                                   " ON CONFLICT (id) DO NOTHING",
-    [SQL_LINK_UPDATE -
-        SQL_OWN] = "UPDATE link SET url = ?, updated_ms = ?, expires_ms = ?, redirect_status = ?,"
-                   " enabled = ?, title = ?, note = ?, tags = ? WHERE id = ?",
+    [SQL_LINK_UPDATE - SQL_OWN] = "UPDATE link SET owner = ?2, url = ?3, updated_ms = ?4, not_before_ms = ?5,"
+                                  " expires_ms = ?6, expired_url = ?7, max_clicks = ?8, redirect_status = ?9,"
+                                  " enabled = ?10, private = ?11, password = ?12, title = ?13, note = ?14,"
+                                  " tags = ?15, over_ms = ?16 WHERE id = ?1",
     [SQL_LINK_DELETE - SQL_OWN] = "DELETE FROM link WHERE id = ?",
     [SQL_LINKS_OF_ALL - SQL_OWN] = "SELECT " LINK_COLUMNS
                                    " FROM link WHERE id <= ?1 ORDER BY id DESC LIMIT ?2",
     [SQL_LINKS_OF_OWNER - SQL_OWN] = "SELECT " LINK_COLUMNS
                                      " FROM link WHERE id <= ?1 AND owner = ?3 ORDER BY id DESC LIMIT ?2",
+    [SQL_LINKS_OVER - SQL_OWN] = "SELECT id FROM link WHERE over_ms > 0 AND over_ms <= ?"
+                                 " ORDER BY over_ms, id LIMIT ?",
+    [SQL_LINKS_OVER_COUNT - SQL_OWN] = "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= ?",
+    [SQL_PERMISSION_GET - SQL_OWN] = "SELECT 1 FROM permission WHERE link = ? AND user = ?",
+    /* Changes no row when there is no room. */
+    [SQL_PERMISSION_ROOM -
+        SQL_OWN] = "UPDATE link SET permitted = permitted + 1 WHERE id = ? AND permitted < ?",
+    [SQL_PERMISSION_ADD - SQL_OWN] = "INSERT INTO permission (link, user) VALUES (?, ?)",
+    [SQL_PERMISSION_DROP - SQL_OWN] = "DELETE FROM permission WHERE link = ? AND user = ?",
+    [SQL_PERMISSION_DROPPED - SQL_OWN] = "UPDATE link SET permitted = permitted - 1 WHERE id = ?",
+    [SQL_PERMISSIONS - SQL_OWN] = "SELECT user FROM permission WHERE link = ? ORDER BY user",
+    [SQL_PERMISSIONS_DROP - SQL_OWN] = "DELETE FROM permission WHERE link = ?",
     /* A total that is there already costs no write. */
     [SQL_CLICKS_SET - SQL_OWN] = "UPDATE link SET clicks = ?2 WHERE id = ?1 AND clicks <> ?2",
     [SQL_TAG_ADD - SQL_OWN] = "INSERT INTO tag (name, link) VALUES (?, ?) ON CONFLICT DO NOTHING",
     [SQL_TAG_DROP - SQL_OWN] = "DELETE FROM tag WHERE name = ? AND link = ?",
     [SQL_TAGGED - SQL_OWN] = "SELECT link FROM tag WHERE name = ? ORDER BY link DESC LIMIT ?",
     [SQL_ALIAS_BY_NAME - SQL_OWN] = "SELECT id FROM alias WHERE name = ?",
+    /* Who holds a name, and for whom it rests. */
+    [SQL_NAME_STATE - SQL_OWN] = "SELECT (SELECT id FROM alias WHERE name = ?1), owner, until_ms"
+                                 " FROM (SELECT 1) LEFT JOIN resting ON name = ?1",
     [SQL_ALIAS_INSERT - SQL_OWN] = "INSERT INTO alias (name, id) VALUES (?, ?)",
     [SQL_ALIAS_DELETE - SQL_OWN] = "DELETE FROM alias WHERE name = ?",
+    [SQL_REST_PUT - SQL_OWN] = "INSERT INTO resting (name, owner, until_ms) VALUES (?, ?, ?)"
+                               " ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,"
+                               " until_ms = excluded.until_ms",
+    [SQL_REST_DROP - SQL_OWN] = "DELETE FROM resting WHERE name = ?",
+    [SQL_REST_PURGE - SQL_OWN] = "DELETE FROM resting WHERE name IN (SELECT name FROM resting"
+                                 " WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)",
     [SQL_REPLAY_GET -
         SQL_OWN] = "SELECT fingerprint, link, created_ms FROM replay WHERE owner = ? AND key = ?",
     [SQL_REPLAY_PUT -
@@ -91,13 +203,30 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_REPLAY_PURGE - SQL_OWN] = "DELETE FROM replay WHERE (owner, key) IN"
                                    " (SELECT owner, key FROM replay WHERE created_ms <= ?"
                                    " ORDER BY created_ms LIMIT ?)",
+    [SQL_USER_BY_ID - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id = ?",
+    [SQL_USER_BY_EMAIL - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE email = ?",
+    [SQL_USER_INSERT - SQL_OWN] = "INSERT INTO user (" USER_COLUMNS ") VALUES (NULL,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_USER_UPDATE - SQL_OWN] = "UPDATE user SET email = ?2, first_name = ?3, middle_name = ?4,"
+                                  " last_name = ?5, role = ?6, enabled = ?7, password = ?8, generation = ?9,"
+                                  " updated_ms = ?10 WHERE id = ?1",
+    [SQL_USERS - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id > ? ORDER BY id LIMIT ?",
+    [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ? AND role = ? AND enabled <> 0 LIMIT 1",
+    [SQL_SESSION_PUT - SQL_OWN] = "INSERT INTO ended_session (id, expires_ms) VALUES (?, ?)"
+                                  " ON CONFLICT (id) DO UPDATE"
+                                  " SET expires_ms = max(expires_ms, excluded.expires_ms)",
+    [SQL_SESSION_PURGE - SQL_OWN] = "DELETE FROM ended_session WHERE id IN (SELECT id FROM ended_session"
+                                    " WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?)",
+    [SQL_SESSIONS - SQL_OWN] = "SELECT id, expires_ms FROM ended_session WHERE expires_ms > ?",
     [SQL_KEY_BY_ID - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key WHERE id = ?",
     [SQL_KEY_BY_DIGEST - SQL_OWN] = "SELECT 1 FROM api_key WHERE digest = ?",
-    [SQL_KEY_INSERT -
-        SQL_OWN] = "INSERT INTO api_key (name, digest, admin, created_ms, revoked_ms, creates_max,"
-                   " redirects_max, period_ms) VALUES (?,?,?,?,?,?,?,?)",
-    [SQL_KEY_REVOKE - SQL_OWN] = "UPDATE api_key SET revoked_ms = ? WHERE id = ?",
-    [SQL_ADMINS_IN_FORCE - SQL_OWN] = "SELECT count(*) FROM api_key WHERE admin <> 0 AND revoked_ms = 0",
+    [SQL_KEY_INSERT - SQL_OWN] = "INSERT INTO api_key (" KEY_COLUMNS ") VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_KEY_REVOKE - SQL_OWN] = "UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1",
+    [SQL_KEY_USED_GET - SQL_OWN] = "SELECT used_ms FROM api_key WHERE id = ?",
+    [SQL_KEY_USED - SQL_OWN] = "UPDATE api_key SET used_ms = ?2 WHERE id = ?1",
+    /* In force at a time; two will do. */
+    [SQL_ADMIN_KEYS - SQL_OWN] = "SELECT k.id FROM api_key k JOIN user u ON u.id = k.user WHERE k.revoked_ms "
+                                 "= 0 AND (k.expires_ms = 0 OR k.expires_ms > ?) AND k.rights & ?"
+                                 " AND u.role = ? AND u.enabled <> 0 LIMIT 2",
     [SQL_KEYS - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id",
     [SQL_COUNTER_GET - SQL_OWN] = "SELECT next FROM counter WHERE name = ?",
     [SQL_COUNTER_SET - SQL_OWN] = "INSERT INTO counter (name, next) VALUES (?, ?)"

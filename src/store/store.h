@@ -1,7 +1,7 @@
 /*
- * The role `store`: links and API keys. Backends are opened by the composition root; everybody else
- * holds a `struct store *`. All calls block and may come from any thread that is not an event loop;
- * a backend orders them itself.
+ * The role `store`: links, who may follow them, users and API keys. Backends are opened by the composition
+ * root; everybody else holds a `struct store *`. All calls block and may come from any thread that is not an
+ * event loop; a backend orders them itself.
  */
 #pragma once
 
@@ -11,19 +11,32 @@
 
 struct store_lookup {
 	struct link_ref ref;     /* in */
+	uint64_t user;           /* in: somebody; 0: nobody */
 	struct arena *arena;     /* in: where the record's strings go */
 	int result;              /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT or ERR_NOMEM */
 	struct link_record link; /* out, when result is 0 */
+	bool permitted;          /* out, when the link is private: is `user` on its list? */
 };
 
 enum store_write_kind {
 	STORE_LINK_CREATE,
 	STORE_LINK_UPDATE,
 	STORE_LINK_DELETE,
-	STORE_LINK_REAP, /* delete if expires_ms is set and <= now_ms; otherwise ERR_CONFLICT */
+	STORE_LINK_REAP, /* delete if link_is_over; otherwise ERR_CONFLICT */
+	STORE_PERMIT,
+	STORE_FORBID,
+	STORE_USER_CREATE,
+	STORE_USER_UPDATE,
+	STORE_SESSION_END,
 	STORE_KEY_CREATE,
 	STORE_KEY_REVOKE,
+	STORE_KEY_USED,
 };
+
+static inline bool store_write_is_link(enum store_write_kind kind)
+{
+	return kind <= STORE_FORBID;
+}
 
 enum {
 	LINK_URL = 1 << 0,
@@ -33,6 +46,21 @@ enum {
 	LINK_TITLE = 1 << 4,
 	LINK_NOTE = 1 << 5,
 	LINK_TAGS = 1 << 6,
+	LINK_NOT_BEFORE = 1 << 7,
+	LINK_EXPIRED_URL = 1 << 8,
+	LINK_MAX_CLICKS = 1 << 9,
+	LINK_PRIVATE = 1 << 10,
+	LINK_PASSWORD = 1 << 11,
+	LINK_OWNER = 1 << 12,
+};
+
+enum {
+	USER_EMAIL = 1 << 0,
+	USER_NAMES = 1 << 1, /* all three */
+	USER_ROLE = 1 << 2,
+	USER_ENABLED = 1 << 3,
+	USER_PASSWORD = 1 << 4,
+	USER_SESSIONS = 1 << 5, /* ends them, and changes nothing else */
 };
 
 struct store_write {
@@ -45,17 +73,28 @@ struct store_write {
 	 * Links. CREATE: `link` as it shall be, with no clicks yet; `ref` names it (ref.key == link.key; for
 	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
 	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
-	 * whose id is ref.id, or a row whose id is link.id. A holder that has ended by now_ms does not hold
-	 * its name any more: it is removed.
+	 * whose id is ref.id, or a row whose id is link.id. A holder that is over (link_is_over) does not
+	 * hold its name any more: it is removed, as by REAP.
 	 *
-	 * UPDATE, DELETE, REAP: `ref` says which, `owner` (unless 0) must be the record's owner, otherwise
-	 * ERR_NOT_FOUND. UPDATE sets the fields whose bit is in `fields` from `link`, and updated_ms to
-	 * now_ms; `link` comes back as stored. DELETE and REAP give back the record that was removed.
+	 * The alias of a link that went by REAP rests for rest_ms from the moment it was over: until then
+	 * only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
+	 * another's visitors. DELETE frees an alias at once. Names that have rested are forgotten by later
+	 * REAPs, some by each.
+	 *
+	 * UPDATE, DELETE, REAP, PERMIT, FORBID: `ref` says which (for REAP also without a key: the row of
+	 * that id), `owner` (unless 0) must be the record's owner, otherwise ERR_NOT_FOUND. UPDATE sets the
+	 * fields whose bit is in `fields` from `link`, and updated_ms to now_ms; `link` comes back as stored.
+	 * DELETE and REAP give back the record that was removed; its list goes with it.
+	 *
+	 * PERMIT puts the user user.id on the link's list, FORBID takes it off; both are content when it was
+	 * so before, and `link` comes back. PERMIT is ERR_INVALID when there is no such user, ERR_LIMIT
+	 * beyond PERMITTED_MAX.
 	 */
 	struct link_ref ref;
 	uint64_t owner;
 	unsigned fields;
 	struct link_record link;
+	uint64_t rest_ms; /* CREATE, REAP */
 
 	/*
 	 * CREATE with an idempotency key (of link.owner, remembered for 24 h in the same transaction): when
@@ -68,10 +107,48 @@ struct store_write {
 	bool replay_only; /* create nothing: ERR_LIMIT when there is nothing to repeat */
 	bool replayed;
 
-	/* API keys. CREATE: all but id, which comes back; ERR_CONFLICT when the digest is there already.
-	 * REVOKE: by key.id, sets revoked_ms to now_ms (the first time's stays); comes back whole;
-	 * ERR_CONFLICT when it is the last admin's key in force. */
+	/*
+	 * Users. CREATE: all but id and generation, which come back; ERR_CONFLICT when the email address is
+	 * taken. UPDATE: by user.id (ERR_NOT_FOUND), sets what user_fields says and updated_ms, and comes
+	 * back whole; ERR_CONFLICT when the email address is taken; ERR_BUSY when nobody enabled would be
+	 * an admin any more. A change of password, and enabled = false, raise the generation, as
+	 * USER_SESSIONS does.
+	 */
+	struct user_record user;
+	unsigned user_fields;
+
+	struct session_record session; /* SESSION_END; it may have ended before */
+
+	/*
+	 * API keys. CREATE: all but id, which comes back; ERR_CONFLICT when the digest is there already;
+	 * ERR_INVALID when key.user is nobody. With key.user == 0 the key gets a user of its own, made from
+	 * `user` as by USER_CREATE in the same step. REVOKE: by key.id, and by key.user unless that is 0
+	 * (otherwise ERR_NOT_FOUND); sets revoked_ms to now_ms (the first time's stays); comes back whole;
+	 * ERR_CONFLICT when it is the last admin's key in force at now_ms (not revoked, not expired,
+	 * RIGHT_ADMIN, of an enabled admin). USED: sets used_ms of key.id unless it is later already;
+	 * ERR_NOT_FOUND.
+	 */
 	struct key_record key;
+};
+
+/* By id, from the smallest. */
+struct store_users {
+	uint64_t after; /* ids above this */
+	size_t limit;
+	struct arena *arena;
+	struct user_record *users; /* out */
+	size_t count;
+	bool more; /* out: there are further ones */
+};
+
+/* Links that may go: link_is_over. */
+struct store_over {
+	int64_t now_ms;
+	size_t max;
+	uint64_t *ids; /* room for `max` */
+	size_t count;  /* out; those that were over first come first */
+	bool count_all;
+	uint64_t total; /* out, when count_all: how many there are */
 };
 
 /* Newest first. */
@@ -125,6 +202,25 @@ struct store_ops {
 	 */
 	int (*set_clicks)(struct store *, const struct store_count *counts, size_t n);
 
+	/* The users on a private link's list, by id; the link is named by its row's id. Safe to retry. */
+	int (*permitted)(struct store *, uint64_t link, struct arena *arena, uint64_t **ret,
+	                 size_t *ret_count);
+
+	/* Safe to retry; costs no more than what it gives, unless all are counted. */
+	int (*over)(struct store *, struct store_over *over);
+
+	/* A page of all users. Safe to retry. */
+	int (*users)(struct store *, struct store_users *page);
+
+	/* The user of that email address (in lower case), or of that id when it is STR_NULL: 0, ERR_NOT_FOUND
+	 * or a failure. Safe to retry. */
+	int (*user)(struct store *, uint64_t id, struct str email, struct arena *arena,
+	            struct user_record *ret);
+
+	/* Sessions that were ended and are not past their time. Safe to retry. */
+	int (*sessions)(struct store *, int64_t now_ms, struct arena *arena, struct session_record **ret,
+	                size_t *ret_count);
+
 	/* All API keys, revoked ones too, by id. Safe to retry. */
 	int (*keys)(struct store *, struct arena *arena, struct key_record **ret, size_t *ret_count);
 
@@ -165,6 +261,29 @@ static inline int store_tagged(struct store *s, struct str tag, size_t max, uint
 static inline int store_set_clicks(struct store *s, const struct store_count *counts, size_t n)
 {
 	return s->ops->set_clicks(s, counts, n);
+}
+static inline int store_permitted(struct store *s, uint64_t link, struct arena *arena, uint64_t **ret,
+                                  size_t *ret_count)
+{
+	return s->ops->permitted(s, link, arena, ret, ret_count);
+}
+static inline int store_over(struct store *s, struct store_over *over)
+{
+	return s->ops->over(s, over);
+}
+static inline int store_users(struct store *s, struct store_users *page)
+{
+	return s->ops->users(s, page);
+}
+static inline int store_user(struct store *s, uint64_t id, struct str email, struct arena *arena,
+                             struct user_record *ret)
+{
+	return s->ops->user(s, id, email, arena, ret);
+}
+static inline int store_sessions(struct store *s, int64_t now_ms, struct arena *arena,
+                                 struct session_record **ret, size_t *ret_count)
+{
+	return s->ops->sessions(s, now_ms, arena, ret, ret_count);
 }
 static inline int store_keys(struct store *s, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {

@@ -16,6 +16,11 @@ enum op {
 	OP_LIST,
 	OP_TAGGED,
 	OP_CLICKS,
+	OP_PERMITTED,
+	OP_OVER,
+	OP_USERS,
+	OP_USER,
+	OP_SESSIONS,
 	OP_KEYS,
 	OP_LEASE,
 	OP_CONSTANT,
@@ -23,8 +28,9 @@ enum op {
 	OP_COUNT
 };
 
-static const char *const op_names[OP_COUNT] = {"lookup", "apply", "list",     "tagged", "clicks",
-                                               "keys",   "lease", "constant", "ping"};
+static const char *const op_names[OP_COUNT] = {"lookup",    "apply", "list",     "tagged", "clicks",
+                                               "permitted", "over",  "users",    "user",   "sessions",
+                                               "keys",      "lease", "constant", "ping"};
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
@@ -115,6 +121,44 @@ static int fault_set_clicks(struct store *base, const struct store_count *counts
 	return fault ? fault : store_set_clicks(s->inner, counts, n);
 }
 
+static int fault_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
+                           size_t *ret_count)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_PERMITTED);
+	return fault ? fault : store_permitted(s->inner, link, arena, ret, ret_count);
+}
+
+static int fault_over(struct store *base, struct store_over *over)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_OVER);
+	return fault ? fault : store_over(s->inner, over);
+}
+
+static int fault_users(struct store *base, struct store_users *page)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_USERS);
+	return fault ? fault : store_users(s->inner, page);
+}
+
+static int fault_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
+                      struct user_record *ret)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_USER);
+	return fault ? fault : store_user(s->inner, id, email, arena, ret);
+}
+
+static int fault_sessions(struct store *base, int64_t now_ms, struct arena *arena,
+                          struct session_record **ret, size_t *ret_count)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_SESSIONS);
+	return fault ? fault : store_sessions(s->inner, now_ms, arena, ret, ret_count);
+}
+
 static int fault_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {
 	struct store_fault *s = self(base);
@@ -158,6 +202,11 @@ static const struct store_ops fault_ops = {
     .list = fault_list,
     .tagged = fault_tagged,
     .set_clicks = fault_set_clicks,
+    .permitted = fault_permitted,
+    .over = fault_over,
+    .users = fault_users,
+    .user = fault_user,
+    .sessions = fault_sessions,
     .keys = fault_keys,
     .lease = fault_lease,
     .constant = fault_constant,
@@ -209,11 +258,11 @@ static int parse_rule(struct str text, struct rule *rule, struct err *e)
 	struct str op = str_cut(&rest, '=');
 	struct str error = str_cut(&rest, '@');
 	if (!parse_op(op, &rule->op))
-		return err_set(e, ERR_INVALID,
-		               "fault '%.*s': '%.*s' is none of lookup, apply, list, tagged, clicks, keys, "
-		               "lease, constant, "
-		               "ping",
-		               STR_ARG(text), STR_ARG(op));
+		return err_set(
+		    e, ERR_INVALID,
+		    "fault '%.*s': '%.*s' is none of lookup, apply, list, tagged, clicks, permitted, "
+		    "over, users, user, sessions, keys, lease, constant, ping",
+		    STR_ARG(text), STR_ARG(op));
 	if (rule->op == OP_LOOKUP && str_eq(error, STR("slow")))
 		rule->error = SLOW;
 	else if (!parse_error(error, &rule->error))

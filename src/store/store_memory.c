@@ -2,60 +2,13 @@
  * The role `store` in this process's memory, for tests and for trying curt out. The same answers as any other
  * backend, gone with the process. One mutex guards all of it; what has to be found lies in sorted arrays, so
  * a page of a list costs its own length here too. Tags alone are searched for link by link.
- *
- * A change makes room for everything it will add before it adds anything: it happens whole or not at all.
  */
 #include "store/backends.h"
+#include "store/memory.h"
 #include "store/rules.h"
 #include "store/tags.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-
-/* Pointers, sorted by an order that takes two of them. The table does not own what they point at. */
-struct table {
-	void **items;
-	size_t count;
-	size_t cap;
-	int (*order)(const void *a, const void *b);
-};
-
-/* Each node is one allocation: its strings stand behind it. */
-struct link_node {
-	struct link_record link;
-	char text[];
-};
-
-struct replay_node {
-	uint64_t owner;
-	struct str key;
-	uint8_t fingerprint[FINGERPRINT_BYTES];
-	uint64_t link;
-	int64_t created_ms;
-	char text[];
-};
-
-struct key_node {
-	struct key_record key;
-	char text[];
-};
-
-struct named_node { /* a counter or a constant */
-	struct str name;
-	uint64_t next;
-	struct str value;
-	char text[];
-};
-
-struct store_memory {
-	struct store base;
-	atomic_uint calls;                           /* under way */
-	pthread_mutex_t lock;                        /* guards all below */
-	struct table links, links_by_owner, aliases; /* of struct link_node */
-	struct table replays, replays_by_age;        /* of struct replay_node */
-	struct table keys;                           /* of struct key_node, by id */
-	struct table counters, constants;            /* of struct named_node */
-};
 
 static struct store_memory *self(struct store *base)
 {
@@ -74,444 +27,27 @@ static void leave(struct store_memory *s)
 	calls_leave(&s->calls);
 }
 
-/* --- orders --- */
-
-static int order_u64(uint64_t a, uint64_t b)
-{
-	return (a > b) - (a < b);
-}
-
-static int order_str(struct str a, struct str b)
-{
-	size_t common = MIN(a.len, b.len);
-	int order = common ? memcmp(a.ptr, b.ptr, common) : 0;
-	return order ? order : order_u64(a.len, b.len);
-}
-
-static int order_link_id(const void *a, const void *b)
-{
-	return order_u64(((const struct link_node *)a)->link.id, ((const struct link_node *)b)->link.id);
-}
-
-static int order_link_owner(const void *a, const void *b)
-{
-	int order = order_u64(((const struct link_node *)a)->link.owner,
-	                      ((const struct link_node *)b)->link.owner);
-	return order ? order : order_link_id(a, b);
-}
-
-static int order_link_name(const void *a, const void *b)
-{
-	return order_str(((const struct link_node *)a)->link.key, ((const struct link_node *)b)->link.key);
-}
-
-static int order_replay(const void *a, const void *b)
-{
-	const struct replay_node *x = a, *y = b;
-	int order = order_u64(x->owner, y->owner);
-	return order ? order : order_str(x->key, y->key);
-}
-
-static int order_replay_age(const void *a, const void *b)
-{
-	const struct replay_node *x = a, *y = b;
-	int order = (x->created_ms > y->created_ms) - (x->created_ms < y->created_ms);
-	return order ? order : order_replay(a, b);
-}
-
-static int order_key(const void *a, const void *b)
-{
-	return order_u64(((const struct key_node *)a)->key.id, ((const struct key_node *)b)->key.id);
-}
-
-static int order_name(const void *a, const void *b)
-{
-	return order_str(((const struct named_node *)a)->name, ((const struct named_node *)b)->name);
-}
-
-/* --- tables --- */
-
-/* Where the first item stands that is not before `like`. */
-static size_t table_position(const struct table *t, const void *like)
-{
-	size_t low = 0, high = t->count;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (t->order(t->items[middle], like) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static void *table_find(const struct table *t, const void *like)
-{
-	size_t at = table_position(t, like);
-	return at < t->count && t->order(t->items[at], like) == 0 ? t->items[at] : NULL;
-}
-
-static bool table_reserve(struct table *t)
-{
-	if (t->count < t->cap)
-		return true;
-	size_t cap = t->cap ? t->cap * 2 : 16;
-	void **items = realloc(t->items, cap * sizeof(*items));
-	if (!items)
-		return false;
-	t->items = items;
-	t->cap = cap;
-	return true;
-}
-
-static void table_add(struct table *t, void *item) /* room was reserved */
-{
-	size_t at = table_position(t, item);
-	ASSERT(t->count < t->cap);
-	memmove(&t->items[at + 1], &t->items[at], (t->count - at) * sizeof(*t->items));
-	t->items[at] = item;
-	t->count++;
-}
-
-static void table_remove(struct table *t, const void *item)
-{
-	size_t at = table_position(t, item);
-	ASSERT(at < t->count && t->items[at] == item);
-	t->count--;
-	memmove(&t->items[at], &t->items[at + 1], (t->count - at) * sizeof(*t->items));
-}
-
-/* Puts an item in the place of another that is its equal in the table's order. */
-static void table_replace(struct table *t, const void *item, void *by)
-{
-	size_t at = table_position(t, item);
-	ASSERT(at < t->count && t->items[at] == item);
-	t->items[at] = by;
-}
-
-static void table_free(struct table *t, bool with_items)
-{
-	for (size_t i = 0; with_items && i < t->count; i++)
-		free(t->items[i]);
-	free(t->items);
-}
-
-/* --- nodes --- */
-
-/* Moves a string to *at, which goes on behind it. */
-static void str_place(struct str *s, char **at)
-{
-	if (!s->ptr)
-		return;
-	if (s->len > 0)
-		memcpy(*at, s->ptr, s->len);
-	s->ptr = *at;
-	*at += s->len;
-}
-
-static struct link_node *link_node_new(const struct link_record *link)
-{
-	size_t bytes = link->key.len + link->user_name.len + link->url.len + link->title.len +
-	               link->note.len + link->tags.len;
-	struct link_node *node = malloc(sizeof(*node) + bytes);
-	if (!node)
-		return NULL;
-	node->link = *link;
-	if (!link->is_alias)
-		node->link.key = STR_NULL;
-	char *at = node->text;
-	str_place(&node->link.key, &at);
-	str_place(&node->link.user_name, &at);
-	str_place(&node->link.url, &at);
-	str_place(&node->link.title, &at);
-	str_place(&node->link.note, &at);
-	str_place(&node->link.tags, &at);
-	return node;
-}
-
-static struct replay_node *replay_node_new(const struct store_write *w)
-{
-	struct replay_node *node = malloc(sizeof(*node) + w->idempotency_key.len);
-	if (!node)
-		return NULL;
-	node->owner = w->link.owner;
-	node->key = w->idempotency_key;
-	node->link = w->link.id;
-	node->created_ms = w->now_ms;
-	memcpy(node->fingerprint, w->fingerprint, FINGERPRINT_BYTES);
-	char *at = node->text;
-	str_place(&node->key, &at);
-	return node;
-}
-
-static struct key_node *key_node_new(const struct key_record *key, uint64_t id)
-{
-	struct key_node *node = malloc(sizeof(*node) + key->name.len);
-	if (!node)
-		return NULL;
-	node->key = *key;
-	node->key.id = id;
-	char *at = node->text;
-	str_place(&node->key.name, &at);
-	return node;
-}
-
-static struct named_node *named_node_new(struct str name, struct str value)
-{
-	struct named_node *node = malloc(sizeof(*node) + name.len + value.len);
-	if (!node)
-		return NULL;
-	node->name = name;
-	node->value = value;
-	node->next = 1;
-	char *at = node->text;
-	str_place(&node->name, &at);
-	str_place(&node->value, &at);
-	return node;
-}
-
-/* --- finding --- */
-
-static struct link_node *link_by_id(const struct store_memory *s, uint64_t id)
-{
-	struct link_node like = {.link.id = id};
-	return table_find(&s->links, &like);
-}
-
-static struct link_node *link_by_name(const struct store_memory *s, struct str name)
-{
-	struct link_node like = {.link.key = name};
-	return table_find(&s->aliases, &like);
-}
-
-static struct link_node *generated_by_id(const struct store_memory *s, uint64_t id)
-{
-	struct link_node *node = link_by_id(s, id);
-	return node && !node->link.is_alias ? node : NULL;
-}
-
-static struct link_node *link_find(const struct store_memory *s, struct link_ref ref)
-{
-	if (!ref.key.ptr)
-		return link_by_id(s, ref.id);
-	struct link_node *node = generated_by_id(s, ref.id);
-	return node ? node : link_by_name(s, ref.key);
-}
-
-static int link_give(const struct link_node *node, struct arena *arena, struct link_record *ret)
-{
-	struct link_record link = node->link;
-	int r = link_own(arena, &link);
-	if (r == 0)
-		*ret = link;
-	return r;
-}
-
-static int key_give(const struct key_node *node, struct arena *arena, struct key_record *ret)
-{
-	struct key_record key = node->key;
-	if (!str_own(arena, &key.name))
-		return ERR_NOMEM;
-	*ret = key;
-	return 0;
-}
+/* --- links --- */
 
 static int memory_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
 	struct store_memory *s = self(base);
 	enter(s);
 	for (size_t i = 0; i < n; i++) {
-		const struct link_node *node = link_find(s, reads[i].ref);
-		reads[i].result = node ? link_give(node, reads[i].arena, &reads[i].link) : ERR_NOT_FOUND;
+		struct store_lookup *read = &reads[i];
+		const struct link_node *node = memory_link_find(s, read->ref);
+		read->result = node ? memory_link_give(node, read->arena, &read->link) : ERR_NOT_FOUND;
+		read->permitted = read->result == 0 && read->link.is_private &&
+		                  memory_is_permitted(s, read->link.id, read->user);
 	}
 	leave(s);
-	return 0;
-}
-
-/* --- changes --- */
-
-static void replay_remove(struct store_memory *s, struct replay_node *node)
-{
-	table_remove(&s->replays, node);
-	table_remove(&s->replays_by_age, node);
-	free(node);
-}
-
-static void replays_purge(struct store_memory *s, int64_t now_ms)
-{
-	for (int i = 0; i < REPLAY_PURGE_PER_CREATE && s->replays_by_age.count > 0; i++) {
-		struct replay_node *oldest = s->replays_by_age.items[0];
-		if (!replay_is_dead(oldest->created_ms, now_ms))
-			return;
-		replay_remove(s, oldest);
-	}
-}
-
-static struct replay_node *replay_find(const struct store_memory *s, const struct store_write *w)
-{
-	struct replay_node like = {.owner = w->link.owner, .key = w->idempotency_key};
-	return table_find(&s->replays, &like);
-}
-
-static int replay(const struct store_memory *s, struct store_write *w, const struct replay_node *earlier)
-{
-	if (memcmp(earlier->fingerprint, w->fingerprint, FINGERPRINT_BYTES) != 0)
-		return ERR_INVALID;
-	w->replayed = true;
-	const struct link_node *node = link_by_id(s, earlier->link);
-	return node ? link_give(node, w->arena, &w->link) : ERR_NOT_FOUND;
-}
-
-static void link_remove(struct store_memory *s, struct link_node *node)
-{
-	table_remove(&s->links, node);
-	table_remove(&s->links_by_owner, node);
-	if (node->link.is_alias)
-		table_remove(&s->aliases, node);
-	free(node);
-}
-
-static bool holds(const struct link_node *holder, int64_t now_ms)
-{
-	return holder && !link_has_ended(&holder->link, now_ms);
-}
-
-static int create_new(struct store_memory *s, const struct store_write *w, struct replay_node *dead)
-{
-	struct link_node *namesake = link_by_name(s, w->ref.key);
-	struct link_node *generated = w->link.is_alias ? generated_by_id(s, w->ref.id) : NULL;
-	if (holds(namesake, w->now_ms) || holds(generated, w->now_ms) || link_by_id(s, w->link.id))
-		return ERR_CONFLICT;
-	bool remember = w->idempotency_key.ptr;
-	struct link_record fresh = w->link;
-	fresh.clicks = 0;
-	struct link_node *node = link_node_new(&fresh);
-	struct replay_node *memory = remember ? replay_node_new(w) : NULL;
-	if (!node || (remember && !memory) || !table_reserve(&s->links) ||
-	    !table_reserve(&s->links_by_owner) || !table_reserve(&s->aliases) ||
-	    !table_reserve(&s->replays) || !table_reserve(&s->replays_by_age)) {
-		free(node);
-		free(memory);
-		return ERR_NOMEM;
-	}
-	if (namesake)
-		link_remove(s, namesake);
-	if (generated)
-		link_remove(s, generated);
-	table_add(&s->links, node);
-	table_add(&s->links_by_owner, node);
-	if (node->link.is_alias)
-		table_add(&s->aliases, node);
-	if (dead)
-		replay_remove(s, dead);
-	if (memory) {
-		table_add(&s->replays, memory);
-		table_add(&s->replays_by_age, memory);
-	}
-	replays_purge(s, w->now_ms);
-	return 0;
-}
-
-static int link_create(struct store_memory *s, struct store_write *w)
-{
-	create_check(w);
-	struct replay_node *earlier = w->idempotency_key.ptr ? replay_find(s, w) : NULL;
-	if (earlier && !replay_is_dead(earlier->created_ms, w->now_ms))
-		return replay(s, w, earlier);
-	return w->replay_only ? ERR_LIMIT : create_new(s, w, earlier);
-}
-
-static int link_update(struct store_memory *s, struct store_write *w)
-{
-	struct link_node *node = link_find(s, w->ref);
-	int r = node ? target_check(w, &node->link) : ERR_NOT_FOUND;
-	if (r != 0)
-		return r;
-	struct link_record link = node->link;
-	fields_take(w, &link);
-	struct link_node *changed = link_node_new(&link);
-	if (!changed || link_give(changed, w->arena, &w->link) != 0) {
-		free(changed);
-		return ERR_NOMEM;
-	}
-	table_replace(&s->links, node, changed);
-	table_replace(&s->links_by_owner, node, changed);
-	if (node->link.is_alias)
-		table_replace(&s->aliases, node, changed);
-	free(node);
-	return 0;
-}
-
-static int link_delete(struct store_memory *s, struct store_write *w)
-{
-	struct link_node *node = link_find(s, w->ref);
-	int r = node ? target_check(w, &node->link) : ERR_NOT_FOUND;
-	if (r == 0)
-		r = link_give(node, w->arena, &w->link);
-	if (r == 0)
-		link_remove(s, node);
-	return r;
-}
-
-static int key_create(struct store_memory *s, struct store_write *w)
-{
-	for (size_t i = 0; i < s->keys.count; i++) {
-		const struct key_node *other = s->keys.items[i];
-		if (memcmp(other->key.digest, w->key.digest, KEY_DIGEST_BYTES) == 0)
-			return ERR_CONFLICT;
-	}
-	struct key_node *node = key_node_new(&w->key, s->keys.count + 1); /* keys are never removed */
-	if (!node || !table_reserve(&s->keys)) {
-		free(node);
-		return ERR_NOMEM;
-	}
-	table_add(&s->keys, node);
-	w->key.id = node->key.id;
-	return 0;
-}
-
-static bool is_admin_in_force(const struct key_node *node)
-{
-	return node->key.admin && node->key.revoked_ms == 0;
-}
-
-static size_t admins_in_force(const struct store_memory *s)
-{
-	size_t count = 0;
-	for (size_t i = 0; i < s->keys.count; i++)
-		count += is_admin_in_force(s->keys.items[i]);
-	return count;
-}
-
-static int key_revoke(struct store_memory *s, struct store_write *w)
-{
-	struct key_node like = {.key.id = w->key.id};
-	struct key_node *node = table_find(&s->keys, &like);
-	if (!node)
-		return ERR_NOT_FOUND;
-	if (is_admin_in_force(node) && admins_in_force(s) == 1)
-		return ERR_CONFLICT;
-	int r = key_give(node, w->arena, &w->key);
-	if (r != 0)
-		return r;
-	if (node->key.revoked_ms == 0)
-		node->key.revoked_ms = w->now_ms;
-	w->key.revoked_ms = node->key.revoked_ms;
 	return 0;
 }
 
 static int change(struct store_memory *s, struct store_write *w)
 {
 	w->replayed = false;
-	switch (w->kind) {
-	case STORE_LINK_CREATE: return link_create(s, w);
-	case STORE_LINK_UPDATE: return link_update(s, w);
-	case STORE_LINK_DELETE:
-	case STORE_LINK_REAP: return link_delete(s, w);
-	case STORE_KEY_CREATE: return key_create(s, w);
-	case STORE_KEY_REVOKE: return key_revoke(s, w);
-	}
-	ASSERT(false);
+	return store_write_is_link(w->kind) ? memory_change_link(s, w) : memory_change_account(s, w);
 }
 
 static int memory_apply(struct store *base, struct store_write *writes, size_t n)
@@ -523,8 +59,6 @@ static int memory_apply(struct store *base, struct store_write *writes, size_t n
 	leave(s);
 	return 0;
 }
-
-/* --- lists --- */
 
 static int list_collect(const struct store_memory *s, struct store_list *page, uint64_t id_max)
 {
@@ -545,7 +79,7 @@ static int list_collect(const struct store_memory *s, struct store_list *page, u
 			break;
 		}
 		links = array_room(page->arena, links, count, &cap, sizeof(*links));
-		if (!links || link_give(node, page->arena, &links[count]) != 0)
+		if (!links || memory_link_give(node, page->arena, &links[count]) != 0)
 			return ERR_NOMEM;
 		bytes += link_bytes(&links[count]);
 		count++;
@@ -612,12 +146,132 @@ static int memory_set_clicks(struct store *base, const struct store_count *count
 	ASSERT(n <= STORE_COUNTS_MAX);
 	enter(s);
 	for (size_t i = 0; i < n; i++) {
-		struct link_node *node = link_by_id(s, counts[i].id);
+		struct link_node *node = memory_link_by_id(s, counts[i].id);
 		if (node)
 			node->link.clicks = counts[i].clicks;
 	}
 	leave(s);
 	return 0;
+}
+
+static int permitted_collect(const struct store_memory *s, uint64_t link, struct arena *arena, uint64_t **ret,
+                             size_t *ret_count)
+{
+	struct permit_node first = {.link = link};
+	uint64_t *users = NULL;
+	size_t count = 0, cap = 0;
+	for (size_t at = table_position(&s->permits, &first); at < s->permits.count; at++) {
+		const struct permit_node *node = s->permits.items[at];
+		if (node->link != link)
+			break;
+		users = array_room(arena, users, count, &cap, sizeof(*users));
+		if (!users)
+			return ERR_NOMEM;
+		users[count++] = node->user;
+	}
+	*ret = users;
+	*ret_count = count;
+	return 0;
+}
+
+static int memory_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
+                            size_t *ret_count)
+{
+	struct store_memory *s = self(base);
+	enter(s);
+	int r = permitted_collect(s, link, arena, ret, ret_count);
+	leave(s);
+	return r;
+}
+
+static void over_collect(const struct store_memory *s, struct store_over *over)
+{
+	struct link_node after = {.link = {.expires_ms = over->now_ms, .id = UINT64_MAX}};
+	size_t end = over->now_ms > 0 ? table_position(&s->links_by_over, &after) : 0;
+	over->count = MIN(end, over->max);
+	for (size_t i = 0; i < over->count; i++)
+		over->ids[i] = ((const struct link_node *)s->links_by_over.items[i])->link.id;
+	if (over->count_all)
+		over->total = end;
+}
+
+static int memory_over(struct store *base, struct store_over *over)
+{
+	struct store_memory *s = self(base);
+	enter(s);
+	over_collect(s, over);
+	leave(s);
+	return 0;
+}
+
+/* --- accounts --- */
+
+static int users_collect(const struct store_memory *s, struct store_users *page)
+{
+	struct user_node first = {.user.id = page->after + 1};
+	struct user_record *users = NULL;
+	size_t at = page->after == UINT64_MAX ? s->users.count : table_position(&s->users, &first);
+	size_t count = 0, cap = 0;
+	for (; at < s->users.count && count < page->limit; at++, count++) {
+		users = array_room(page->arena, users, count, &cap, sizeof(*users));
+		if (!users || memory_user_give(s->users.items[at], page->arena, &users[count]) != 0)
+			return ERR_NOMEM;
+	}
+	page->users = users;
+	page->count = count;
+	page->more = at < s->users.count;
+	return 0;
+}
+
+static int memory_users(struct store *base, struct store_users *page)
+{
+	struct store_memory *s = self(base);
+	if (page->limit == 0)
+		return ERR_INVALID;
+	enter(s);
+	int r = users_collect(s, page);
+	leave(s);
+	return r;
+}
+
+static int memory_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
+                       struct user_record *ret)
+{
+	struct store_memory *s = self(base);
+	enter(s);
+	const struct user_node *node = email.ptr ? memory_user_by_email(s, email) : memory_user_by_id(s, id);
+	int r = node ? memory_user_give(node, arena, ret) : ERR_NOT_FOUND;
+	leave(s);
+	return r;
+}
+
+static int sessions_collect(const struct store_memory *s, int64_t now_ms, struct arena *arena,
+                            struct session_record **ret, size_t *ret_count)
+{
+	struct session_record *sessions = NULL;
+	size_t count = 0, cap = 0;
+	for (size_t at = s->sessions_by_end.count; at > 0; at--) {
+		const struct session_node *node = s->sessions_by_end.items[at - 1];
+		if (node->session.expires_ms <= now_ms)
+			break;
+		sessions = array_room(arena, sessions, count, &cap, sizeof(*sessions));
+		if (!sessions)
+			return ERR_NOMEM;
+		sessions[count++] = node->session;
+	}
+	*ret = sessions;
+	*ret_count = count;
+	return 0;
+}
+
+static int memory_sessions(struct store *base, int64_t now_ms, struct arena *arena,
+                           struct session_record **ret, size_t *ret_count)
+{
+	struct store_memory *s = self(base);
+	enter(s);
+	int r = sessions_collect(s, now_ms, arena, ret, ret_count);
+	leave(s);
+	return r;
 }
 
 static int keys_collect(const struct store_memory *s, struct arena *arena, struct key_record **ret,
@@ -627,7 +281,7 @@ static int keys_collect(const struct store_memory *s, struct arena *arena, struc
 	if (s->keys.count > 0 && !(keys = arena_alloc(arena, s->keys.count * sizeof(*keys))))
 		return ERR_NOMEM;
 	for (size_t i = 0; i < s->keys.count; i++) {
-		if (key_give(s->keys.items[i], arena, &keys[i]) != 0)
+		if (memory_key_give(s->keys.items[i], arena, &keys[i]) != 0)
 			return ERR_NOMEM;
 	}
 	*ret = keys;
@@ -645,6 +299,25 @@ static int memory_keys(struct store *base, struct arena *arena, struct key_recor
 }
 
 /* --- counters and constants --- */
+
+static int order_name(const void *a, const void *b)
+{
+	return order_str(((const struct named_node *)a)->name, ((const struct named_node *)b)->name);
+}
+
+static struct named_node *named_node_new(struct str name, struct str value)
+{
+	struct named_node *node = malloc(sizeof(*node) + name.len + value.len);
+	if (!node)
+		return NULL;
+	node->name = name;
+	node->value = value;
+	node->next = 1;
+	char *at = node->text;
+	str_place(&node->name, &at);
+	str_place(&node->value, &at);
+	return node;
+}
 
 /* The node of that name, made with `value` when there is none; NULL when memory ran out. */
 static struct named_node *named_get(struct table *t, struct str name, struct str value)
@@ -719,12 +392,8 @@ static void memory_free(struct store *base)
 {
 	struct store_memory *s = self(base);
 	calls_wait(&s->calls);
-	table_free(&s->links, true);
-	table_free(&s->links_by_owner, false);
-	table_free(&s->aliases, false);
-	table_free(&s->replays, true);
-	table_free(&s->replays_by_age, false);
-	table_free(&s->keys, true);
+	memory_links_release(s);
+	memory_accounts_release(s);
 	table_free(&s->counters, true);
 	table_free(&s->constants, true);
 	pthread_mutex_destroy(&s->lock);
@@ -738,6 +407,11 @@ static const struct store_ops memory_ops = {
     .list = memory_list,
     .tagged = memory_tagged,
     .set_clicks = memory_set_clicks,
+    .permitted = memory_permitted,
+    .over = memory_over,
+    .users = memory_users,
+    .user = memory_user,
+    .sessions = memory_sessions,
     .keys = memory_keys,
     .lease = memory_lease,
     .constant = memory_constant,
@@ -751,12 +425,8 @@ int store_memory_open(struct store **ret, struct err *e)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	s->base.ops = &memory_ops;
 	pthread_mutex_init(&s->lock, NULL);
-	s->links.order = order_link_id;
-	s->links_by_owner.order = order_link_owner;
-	s->aliases.order = order_link_name;
-	s->replays.order = order_replay;
-	s->replays_by_age.order = order_replay_age;
-	s->keys.order = order_key;
+	memory_links_init(s);
+	memory_accounts_init(s);
 	s->counters.order = order_name;
 	s->constants.order = order_name;
 	*ret = &s->base;

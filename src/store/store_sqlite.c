@@ -20,6 +20,7 @@
 #include "store/backends.h"
 #include "store/rules.h"
 #include "store/sqlite_change.h"
+#include "store/sqlite_read.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -86,76 +87,13 @@ static void reader_return(struct store_sqlite *s, struct sqlite_conn *c)
 	calls_leave(&s->calls);
 }
 
-static int lookup_each(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		struct store_lookup *read = &reads[i];
-		int rc = sqlite_link_find(c, read->ref, read->arena, &read->result, &read->link);
-		if (sqlite_error(rc) == ERR_CORRUPT)
-			read->result = ERR_CORRUPT; /* its page is bad; the others' may be good */
-		else if (rc != SQLITE_OK)
-			return sqlite_error(rc);
-	}
-	return 0;
-}
-
-/* In one snapshot: the locks that a read takes are then taken once for all. */
-static int lookup_together(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
-{
-	int rc = sqlite_conn_run(c, SQL_BEGIN_READ);
-	if (rc != SQLITE_OK)
-		return sqlite_error(rc);
-	int r = lookup_each(c, reads, n);
-	sqlite_conn_run(c, SQL_ROLLBACK);
-	return r;
-}
-
 static int sqlite_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
 	struct store_sqlite *s = self(base);
 	struct sqlite_conn *c = reader_take(s);
-	int r = n == 1 ? lookup_each(c, reads, n) : lookup_together(c, reads, n);
+	int r = sqlite_read_links(c, reads, n);
 	reader_return(s, c);
 	return r;
-}
-
-static int list_collect(struct query *q, struct store_list *page)
-{
-	struct link_record *links = NULL;
-	size_t count = 0, cap = 0, bytes = 0;
-	struct str next = STR_NULL;
-	int rc;
-	while ((rc = query_step(q)) == SQLITE_ROW) {
-		if (page_is_full(page, count, bytes)) { /* and here is one row more: there is another page */
-			next = cursor_format(page->arena, links[count - 1].id);
-			if (!next.ptr)
-				return ERR_NOMEM;
-			break;
-		}
-		links = array_room(page->arena, links, count, &cap, sizeof(*links));
-		int r = links ? sqlite_row_link(q->stmt, page->arena, &links[count]) : ERR_NOMEM;
-		if (r != 0)
-			return r;
-		bytes += link_bytes(&links[count]);
-		count++;
-	}
-	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-		return sqlite_error(rc);
-	page->links = links;
-	page->count = count;
-	page->next = next;
-	return 0;
-}
-
-static int list_run(struct sqlite_conn *c, struct store_list *page, uint64_t id_max)
-{
-	CLEANUP(query_end)
-	struct query q = query_begin(c, page->owner ? SQL_LINKS_OF_OWNER : SQL_LINKS_OF_ALL);
-	query_int(&q, (int64_t)id_max);
-	query_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
-	if (page->owner)
-		query_int(&q, (int64_t)page->owner);
-	return list_collect(&q, page);
 }
 
 static int sqlite_list(struct store *base, struct store_list *page)
@@ -165,62 +103,75 @@ static int sqlite_list(struct store *base, struct store_list *page)
 	if (page->limit == 0 || !cursor_parse(page->cursor, &id_max))
 		return ERR_INVALID;
 	struct sqlite_conn *c = reader_take(s);
-	int r = list_run(c, page, id_max);
+	int r = sqlite_read_list(c, page, id_max);
 	reader_return(s, c);
 	return r;
-}
-
-static int tagged_collect(struct sqlite_conn *c, struct str tag, size_t max, uint64_t *ret_ids,
-                          size_t *ret_count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_TAGGED);
-	query_str(&q, tag);
-	query_int(&q, (int64_t)MIN(max, INT64_MAX));
-	size_t count = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW)
-		ret_ids[count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
-	if (rc != SQLITE_DONE)
-		return sqlite_error(rc);
-	*ret_count = count;
-	return 0;
 }
 
 static int sqlite_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	struct store_sqlite *s = self(base);
 	struct sqlite_conn *c = reader_take(s);
-	int r = tagged_collect(c, tag, max, ret_ids, ret_count);
+	int r = sqlite_read_tagged(c, tag, max, ret_ids, ret_count);
 	reader_return(s, c);
 	return r;
 }
 
-static int keys_collect(struct sqlite_conn *c, struct arena *arena, struct key_record **ret,
-                        size_t *ret_count)
+static int sqlite_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
+                            size_t *ret_count)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS);
-	struct key_record *keys = NULL;
-	size_t count = 0, cap = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		keys = array_room(arena, keys, count, &cap, sizeof(*keys));
-		int r = keys ? sqlite_row_key(q.stmt, arena, &keys[count]) : ERR_NOMEM;
-		if (r != 0)
-			return r;
-		count++;
-	}
-	if (rc != SQLITE_DONE)
-		return sqlite_error(rc);
-	*ret = keys;
-	*ret_count = count;
-	return 0;
+	struct store_sqlite *s = self(base);
+	struct sqlite_conn *c = reader_take(s);
+	int r = sqlite_read_permitted(c, link, arena, ret, ret_count);
+	reader_return(s, c);
+	return r;
+}
+
+static int sqlite_over(struct store *base, struct store_over *over)
+{
+	struct store_sqlite *s = self(base);
+	struct sqlite_conn *c = reader_take(s);
+	int r = sqlite_read_over(c, over);
+	reader_return(s, c);
+	return r;
+}
+
+static int sqlite_users(struct store *base, struct store_users *page)
+{
+	struct store_sqlite *s = self(base);
+	if (page->limit == 0)
+		return ERR_INVALID;
+	struct sqlite_conn *c = reader_take(s);
+	int r = sqlite_read_users(c, page);
+	reader_return(s, c);
+	return r;
+}
+
+static int sqlite_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
+                       struct user_record *ret)
+{
+	struct store_sqlite *s = self(base);
+	struct sqlite_conn *c = reader_take(s);
+	int r = sqlite_read_user(c, id, email, arena, ret);
+	reader_return(s, c);
+	return r;
+}
+
+static int sqlite_sessions(struct store *base, int64_t now_ms, struct arena *arena,
+                           struct session_record **ret, size_t *ret_count)
+{
+	struct store_sqlite *s = self(base);
+	struct sqlite_conn *c = reader_take(s);
+	int r = sqlite_read_sessions(c, now_ms, arena, ret, ret_count);
+	reader_return(s, c);
+	return r;
 }
 
 static int sqlite_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {
 	struct store_sqlite *s = self(base);
 	struct sqlite_conn *c = reader_take(s);
-	int r = keys_collect(c, arena, ret, ret_count);
+	int r = sqlite_read_keys(c, arena, ret, ret_count);
 	reader_return(s, c);
 	return r;
 }
@@ -408,9 +359,11 @@ static void publish(struct store_write *w, const struct sqlite_outcome *out)
 	w->replayed = out->replayed;
 	if (out->result != 0)
 		return;
-	if (out->back == BACK_LINK)
+	if (out->back & BACK_LINK)
 		w->link = out->link;
-	else if (out->back == BACK_KEY)
+	if (out->back & BACK_USER)
+		w->user = out->user;
+	if (out->back & BACK_KEY)
 		w->key = out->key;
 }
 
@@ -424,7 +377,7 @@ static int apply_locked(struct store_sqlite *s, const struct store_write *writes
 	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
 		rc = sqlite_change(&s->writer, &writes[i], &outcomes[i]);
 	if (rc == SQLITE_OK)
-		rc = sqlite_replays_purge(&s->writer, writes, n);
+		rc = sqlite_purge(&s->writer, writes, n);
 	return txn_end_locked(s, rc);
 }
 
@@ -637,6 +590,11 @@ static const struct store_ops sqlite_ops = {
     .list = sqlite_list,
     .tagged = sqlite_tagged,
     .set_clicks = sqlite_set_clicks,
+    .permitted = sqlite_permitted,
+    .over = sqlite_over,
+    .users = sqlite_users,
+    .user = sqlite_user,
+    .sessions = sqlite_sessions,
     .keys = sqlite_keys,
     .lease = sqlite_lease,
     .constant = sqlite_constant,

@@ -37,6 +37,14 @@ def server(serve):
 
 
 @pytest.fixture(scope="module")
+def serve_all(tmp_path_factory):
+    """serve_all(*flags): a server for all tests of a module."""
+    nursery = Nursery(tmp_path_factory.mktemp("all"))
+    yield nursery
+    nursery.finish()
+
+
+@pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """One server for all tests of a module that leave it as it is."""
     nursery = Nursery(tmp_path_factory.mktemp("shared"))

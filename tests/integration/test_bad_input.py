@@ -209,6 +209,10 @@ WRONG_TYPES = [
     *[("enabled", value) for value in (1, 0, "true", None, [])],
     *[("title", value) for value in (5, True, [], {}, "x" * 513)],
     *[("note", value) for value in (5, True, [], {}, "x" * 4097)],
+    *[("not_before", value) for value in (5, True, [], {}, "", "soon", "2027-02-30", "2027-01-31T12:00:00")],
+    *[("max_clicks", value) for value in (0, -1, 1.5, "10", True, [], {}, 2 ** 53 + 1)],
+    *[("visibility", value) for value in (None, 5, True, "", "Private", "secret", [])],
+    *[("password", value) for value in (5, True, [], {}, "", "x" * 1025)],
     *[("tags", value) for value in ("a", 5, None, {}, [1], [None], [[]], ["a", 2], [""], ["x" * 65], ["x"] * 33)],
 ]
 
@@ -241,7 +245,7 @@ def test_a_missing_url_is_named(still):
     assert_problem(still.post("/api/v1/links", json={"alias": "x"}), 400, "'original_url' is missing")
 
 
-@pytest.mark.parametrize("field", ["url", "Original_url", "original_url ", "key", "clicks", "owner", "", "x" * 500,
+@pytest.mark.parametrize("field", ["url", "Original_url", "original_url ", "key", "clicks", "has_password", "", "x" * 500,
                                    "line\nbreak", "<b>", "ü"])
 def test_an_unknown_field_is_named(still, field):
     for response in (creating(still, **{field: "x"}), changing(still, **{field: "x"})):

@@ -1,15 +1,35 @@
 """Every subcommand, in the three ways it can do its work: through the server of the data folder, straight on the folder
 when there is none, and through a server elsewhere."""
+import contextlib
+import http.server
 import json
+import os
+import pty
 import re
+import signal
 import sqlite3
+import subprocess
+import termios
+import threading
 
 import pytest
 
-from harness import ADMIN_KEY, CURT, ROOT, curt, folder_bytes, run
+from harness import ADMIN_KEY, CURT, ROOT, clean_env, curt, folder_bytes, run, until
 from prometheus import metric
 
 URL = "https://example.com/"
+SECRET = "correct horse battery"
+
+
+def told(text, *command):
+    """Runs a command with the text on its standard input."""
+    return run(["sh", "-c", 'printf %s "$TOLD" | exec "$@"', "sh", *command], env=clean_env(TOLD=text))
+
+
+def make_user(server, email, **fields):
+    response = server.post("/api/v1/users", json=dict(email=email, **fields))
+    assert response.status_code == 201, response.text
+    return response.json()
 
 
 class Way:
@@ -19,13 +39,17 @@ class Way:
         self.server = server
         self.kind = kind
 
-    def __call__(self, *args, ok=True, env=None):
+    def run(self, *args, env=None, tell=None):
         if self.kind == "elsewhere":
-            done = curt(*args, "--server", self.server.url + "/", "--api-key", ADMIN_KEY, env=env)
+            args = *args, "--server", self.server.url + "/", "--api-key", ADMIN_KEY
         else:
             if self.kind == "straight" and self.server.process:
                 self.server.stop()
-            done = self.server.curt(*args, env=env)
+            args = *args, "--data", self.server.data
+        return curt(*args, env=env) if tell is None else told(tell, CURT, *args)
+
+    def __call__(self, *args, ok=True, env=None, tell=None):
+        done = self.run(*args, env=env, tell=tell)
         if ok:
             assert (done.returncode, done.stderr) == (0, ""), done
         else:
@@ -33,8 +57,8 @@ class Way:
             assert re.fullmatch(r"curt: .+\n", done.stderr), done.stderr
         return done.stderr if not ok else done.stdout
 
-    def json(self, *args):
-        return json.loads(self(*args, "--json"))
+    def json(self, *args, tell=None):
+        return json.loads(self(*args, "--json", tell=tell))
 
     def look(self):
         return self.server if self.server.process else self.server.start()
@@ -71,7 +95,8 @@ def test_a_link_is_shown(way):
     rows = dict(line.split(None, 1) for line in said.splitlines())
     assert rows["original_url"] == URL and rows["short_url"].endswith("/shown")
     assert (rows["title"], rows["tags"], rows["status"], rows["enabled"]) == ("The title", "a, b", "302", "yes")
-    assert rows["note"] == "-"
+    assert rows["note"] == rows["not_before"] == rows["expired_url"] == "-"
+    assert (rows["visibility"], rows["password"], rows["clicks"]) == ("public", "no", "0")
     assert way.json("link", "get", "shown")["title"] == "The title"
 
 
@@ -83,6 +108,55 @@ def test_a_link_is_updated(way):
     link = way.json("link", "update", "changing", "--enable", "--tag", "x", "--expires", "never")
     assert (link["enabled"], link["tags"], link["expires_at"], link["title"]) == (True, ["x"], None, "New")
     assert way.look().get("/changing", key=None).status_code == 301
+
+
+BOUNDS = ["--not-before", "2020-01-31", "--expires", "2099-01-31", "--expired-url", "https://example.com/over",
+          "--max-clicks", "5", "--private"]
+
+
+def test_a_link_is_created_with_bounds(way):
+    make_user(way.look(), "ada@example.com")
+    link = way.json("link", "create", URL, "--alias", "bound", *BOUNDS, "--password", "--owner", "ada@example.com",
+                    tell=f"{SECRET}\nand more")
+    assert (link["not_before"], link["expires_at"]) == ("2020-01-31T00:00:00Z", "2099-01-31T00:00:00Z")
+    assert (link["expired_url"], link["max_clicks"]) == ("https://example.com/over", 5)
+    assert (link["visibility"], link["has_password"], link["owner"]) == ("private", True, "ada@example.com")
+    rows = dict(line.split(None, 1) for line in way("link", "get", "bound").splitlines())
+    assert (rows["not_before"], rows["expired_url"]) == ("2020-01-31T00:00:00Z", "https://example.com/over")
+    assert (rows["clicks"], rows["visibility"], rows["password"]) == ("0 of 5", "private", "yes")
+    assert way("link", "list").splitlines()[1].endswith("(private)  (password)")
+    answer = way.look().post("/bound", json={"password": SECRET})
+    assert (answer.status_code, answer.headers["Location"]) == (303, URL)
+
+
+def test_what_bounds_a_link_can_be_taken_away(way):
+    way("link", "create", URL, "--alias", "bound", *BOUNDS, "--password", tell=SECRET)
+    link = way.json("link", "update", "bound", "--not-before", "none", "--expires", "never", "--expired-url", "none",
+                    "--max-clicks", "none", "--public", "--no-password")
+    assert [link[name] for name in ("not_before", "expires_at", "expired_url", "max_clicks")] == [None] * 4
+    assert (link["visibility"], link["has_password"]) == ("public", False)
+    assert way.look().target("bound") == URL
+
+
+def test_a_link_gets_another_password(way):
+    way("link", "create", URL, "--alias", "locked", "--password", tell="first\n")
+    assert "password      yes" in way("link", "update", "locked", "--password", tell="second\n")
+    tries = [way.look().post("/locked", json={"password": word}, key=None) for word in ("first", "second")]
+    assert [answer.status_code for answer in tries] == [401, 303]
+
+
+def test_users_are_permitted_and_forbidden_to_follow_a_private_link(way):
+    ada, grace = [make_user(way.look(), f"{name}@example.com")["id"] for name in ("ada", "grace")]
+    way("link", "create", URL, "--alias", "board", "--private")
+    assert way("link", "permitted", "board") == "ID     USER\n"
+    assert way("link", "permit", "board", "Ada@example.com") == "Ada@example.com is on the list of board\n"
+    assert way("link", "permit", "board", str(grace), "--json") == ""
+    assert way("link", "permitted", "board").splitlines()[1:] == [f"{ada:<6} ada@example.com",
+                                                                 f"{grace:<6} grace@example.com"]
+    assert way("link", "forbid", "board", "grace@example.com") == "grace@example.com is off the list of board\n"
+    assert [user["id"] for user in way.json("link", "permitted", "board")["users"]] == [ada]
+    way("link", "update", "board", "--public")
+    assert way("link", "permitted", "board").endswith("the link is public: everybody may follow it\n")
 
 
 def test_links_are_deleted(way):
@@ -150,6 +224,37 @@ def test_all_links_are_listed_as_json_too(way):
     (["link", "list", "--limit", "0"], ["imit"]),
     (["link", "list", "--limit", "x"], ["imit"]),
     (["link", "list", "--cursor", "x"], ["cursor"]),
+    (["link", "create", URL, "--max-clicks", "0"], ["max_clicks"]),
+    (["link", "create", URL, "--max-clicks", "many"], ["--max-clicks", "whole number"]),
+    (["link", "create", URL, "--max-clicks", "-1"], ["--max-clicks", "whole number"]),
+    (["link", "create", URL, "--expired-url", "ftp://example.com/"], ["http"]),
+    (["link", "create", URL, "--not-before", "2050-01-01", "--expires", "2049-01-01"], ["not_before"]),
+    (["link", "create", URL, "--private", "--public"], ["--private", "--public"]),
+    (["link", "create", URL, "--password", "--no-password"], ["--password", "--no-password"]),
+    (["link", "create", URL, "--password"], ["no password", "one line"]),
+    (["link", "create", URL, "--owner", "nobody@example.com"], ["owner"]),
+    (["link", "update", "taken", "--owner", ""], ["owner"]),
+    (["link", "permit", "taken", "nobody@example.com"], ["no such user"]),
+    (["link", "permit", "missing", "1"], ["no link"]),
+    (["link", "forbid", "taken", ".."], ["no such user"]),
+    (["link", "permitted", "missing"], ["no link"]),
+    (["user", "add", "ada@example.com"], ["no password", "one line"]),
+    (["user", "add", "nobody", "--no-password"], ["email"]),
+    (["user", "add", "ada@example.com", "--no-password", "--role", "king"], ["role"]),
+    (["user", "add", "ada@example.com", "--no-password", "--first-name", b"\xff"], ["UTF-8"]),
+    (["user", "passwd", "1", "--no-password"], ["disable"]),
+    (["user", "role", "1", "king"], ["viewer, editor or admin"]),
+    (["user", "role", "1", "viewer"], ["last admin"]),
+    (["user", "disable", "1"], ["last admin"]),
+    (["user", "disable", "nobody@example.com"], ["no user"]),
+    (["user", "enable", ".."], ["no user"]),
+    (["user", "sign-out", "99"], ["no user"]),
+    (["key", "create", "x", "--scopes", "read,write"], ["scopes", "write"]),
+    (["key", "create", "x", "--scopes", ""], ["scopes"]),
+    (["key", "create", "x", "--scopes", "read", "--admin"], ["scopes", "admin"]),
+    (["key", "create", "x", "--user", "nobody@example.com"], ["user"]),
+    (["key", "create", "x", "--expires", "2001-01-01"], ["past"]),
+    (["key", "create", "x", "--expires", "soon"], ["expires_at"]),
     (["key", "create", ""], ["name"]),
     (["key", "create", "x", "--creates", "many"], ["--creates", "whole numbers"]),
     (["key", "create", "x", "--redirects", "-1"], ["--redirects", "whole numbers"]),
@@ -161,12 +266,16 @@ def test_all_links_are_listed_as_json_too(way):
 ], ids=str)
 def test_what_cannot_be_done_ends_with_a_sentence_and_status_1(way, args, words):
     way.look().create(alias="taken")
-    before = way.look().links(), way.look().keys()
+
+    def content(server):
+        keys = [{name: value for name, value in key.items() if name != "last_used_at"} for key in server.keys()]
+        return [link["key"] for link in server.links()], keys, server.users()
+    before = content(way.look())
     said = way(*args, ok=False)
     for word in words:
         assert word in said, said
     server = way.look()
-    assert ([link["key"] for link in server.links()], server.keys()) == ([link["key"] for link in before[0]], before[1])
+    assert content(server) == before
     assert server.link("taken")["title"] is None and server.link("taken")["enabled"] is True
 
 
@@ -183,8 +292,164 @@ def test_what_lies_in_the_store_cannot_speak_to_the_terminal(way):
     server.start()
     said = way("link", "get", "evil")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said), repr(said)
-    assert len(said.splitlines()) == 11
+    assert len(said.splitlines()) == 15
     assert way.json("link", "get", "evil")["title"] == "\x1b[31mred\x07", "JSON escapes it"
+
+
+# Users
+
+def sign_in(server, email, password):
+    return server.post("/api/v1/session", json={"email": email, "password": password}, key=None).status_code
+
+
+def test_a_user_is_added_and_can_sign_in(way):
+    assert way("user", "add", "Ada@Example.com", tell=f"{SECRET}\n") == "added ada@example.com as editor, id 2\n"
+    assert sign_in(way.look(), "ada@example.com", SECRET) == 200
+    assert SECRET.encode() not in b"".join(folder_bytes(way.server.data).values())
+
+
+def test_a_user_is_added_with_every_option(way):
+    user = way.json("user", "add", "ada@example.com", "--role", "viewer", "--first-name", "Ada", "--middle-name=King",
+                    "--last-name", "Lovelace", tell=SECRET)
+    assert (user["email"], user["role"], user["enabled"]) == ("ada@example.com", "viewer", True)
+    assert (user["first_name"], user["middle_name"], user["last_name"]) == ("Ada", "King", "Lovelace")
+    rows = way("user", "list").splitlines()
+    assert rows[0].split() == ["ID", "EMAIL", "ROLE", "ENABLED", "NAME"]
+    assert [row.split() for row in rows[1:]] == [["1", "-", "admin", "yes", "admin"],
+                                                ["2", "ada@example.com", "viewer", "yes", "Ada", "King", "Lovelace"]]
+    assert way.json("user", "list")["users"] == way.look().users()
+
+
+def test_a_user_without_a_password_cannot_sign_in_until_there_is_one(way):
+    way("user", "add", "ada@example.com", "--no-password")
+    assert sign_in(way.look(), "ada@example.com", "") == 401
+    assert way("user", "passwd", "ada@example.com", tell=SECRET) == "changed the password of ada@example.com\n"
+    assert sign_in(way.look(), "ada@example.com", SECRET) == 200
+    assert way.json("user", "passwd", "2", tell="another password")["id"] == 2
+    assert [sign_in(way.look(), "ada@example.com", word) for word in (SECRET, "another password")] == [401, 200]
+
+
+def test_a_user_gets_another_role_is_disabled_and_enabled(way):
+    way("user", "add", "ada@example.com", "--no-password")
+    assert way("user", "role", "ada@example.com", "admin") == "admin is now the role of ada@example.com\n"
+    key = way("key", "create", "ada's", "--user", "ada@example.com").strip()
+    assert way("user", "disable", "2") == "disabled ada@example.com\n"
+    assert way.look().get("/api/v1/links", key=key).status_code == 401
+    assert way.json("user", "enable", "ada@example.com")["enabled"] is True
+    assert way.look().get("/api/v1/links", key=key).status_code == 200
+
+
+def test_a_user_is_signed_out_everywhere(way):
+    way("user", "add", "ada@example.com", tell=SECRET)
+    account = {"email": "ada@example.com", "password": SECRET}
+    token = way.look().post("/api/v1/session", json=account, key=None).cookies["curt_session"]
+    cookie = {"Cookie": f"curt_session={token}"}
+    way.look().session.cookies.clear()
+    assert way.look().get("/api/v1/session", key=None, headers=cookie).status_code == 200
+    assert way("user", "sign-out", "ada@example.com") == "signed out ada@example.com\n"
+    assert way.look().get("/api/v1/session", key=None, headers=cookie).status_code == 401
+    assert way("user", "sign-out", "2", "--json") == ""
+
+
+def test_more_users_than_fit_on_a_page_are_listed(server):
+    made = [make_user(server, f"user-{i}@example.com")["id"] for i in range(1100)]
+    assert [int(row.split()[0]) for row in server.curt("user", "list").stdout.splitlines()[2:]] == made
+    assert len(json.loads(server.curt("user", "list", "--json").stdout)["users"]) == 1101
+
+
+@pytest.mark.parametrize("text, word", [("short\n", "8 to 1024 bytes"), ("\n" + SECRET, "8 to 1024 bytes"),
+                                        ("x" * 1025, "at most 1024 bytes"), ("", "no password")])
+def test_a_password_that_will_not_do_is_refused(server, text, word):
+    done = told(text, CURT, "user", "add", "ada@example.com", "--data", server.data)
+    assert (done.returncode, done.stdout) == (1, "") and word in done.stderr
+    assert len(server.users()) == 1
+
+
+# Passwords on a terminal
+
+class Terminal:
+    """A command that has a terminal to itself."""
+
+    def __init__(self, *args):
+        self.side, self.theirs = pty.openpty()
+        self.said = ""
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "setsid", "--ctty", CURT, *map(str, args)], env=clean_env(),
+            stdin=self.theirs, stdout=self.theirs, stderr=self.theirs)
+
+        os.set_blocking(self.side, False)
+
+    def read(self):
+        with contextlib.suppress(BlockingIOError):
+            self.said += os.read(self.side, 65536).decode()
+        return self.said
+
+    def expect(self, prompt):
+        until(lambda: self.read().endswith(prompt), f"the command asks '{prompt}'")
+
+    def type(self, text):
+        os.write(self.side, text.encode())
+
+    @property
+    def echoes(self):
+        return bool(termios.tcgetattr(self.theirs)[3] & termios.ECHO)
+
+    def end(self):
+        """The exit status."""
+        until(lambda: self.read() and self.process.poll() is not None, "the command ends")
+        self.read()
+        return self.process.returncode
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.side)
+        os.close(self.theirs)
+
+
+@pytest.fixture
+def terminal():
+    with contextlib.ExitStack() as stack:
+        def start(*args):
+            terminal = Terminal(*args)
+            stack.callback(terminal.close)
+            return terminal
+        yield start
+
+
+def test_a_terminal_is_asked_twice_and_shows_nothing(server, terminal):
+    command = terminal("user", "add", "ada@example.com", "--data", server.data)
+    command.expect("new password for ada@example.com: ")
+    assert not command.echoes
+    command.type(SECRET + "\n")
+    command.expect("once more: ")
+    command.type(SECRET + "\n")
+    assert command.end() == 0 and command.echoes
+    assert "added ada@example.com" in command.said and SECRET not in command.said
+    assert sign_in(server, "ada@example.com", SECRET) == 200
+
+
+def test_two_passwords_that_differ_are_none(server, terminal):
+    command = terminal("link", "create", URL, "--password", "--data", server.data)
+    command.expect("password of the link: ")
+    command.type("one\n")
+    command.expect("once more: ")
+    command.type("two\n")
+    assert command.end() == 1 and "curt: the two passwords differ" in command.said
+    assert server.links() == []
+
+
+@pytest.mark.parametrize("ended_by", ["ctrl-c", signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_terminal_shows_again_what_is_typed_when_the_command_is_ended(server, terminal, ended_by):
+    command = terminal("user", "passwd", "1", "--data", server.data)
+    command.expect("new password for 1: ")
+    command.type("half a pass")
+    if ended_by == "ctrl-c":
+        command.type("\x03")
+    else:
+        command.process.send_signal(ended_by)
+    assert command.end() == -(signal.SIGINT if ended_by == "ctrl-c" else ended_by)
+    assert command.echoes and "half" not in command.said
 
 
 # Keys
@@ -194,20 +459,114 @@ def test_a_key_is_created_listed_and_revoked(way):
     assert re.fullmatch(r"ck_[0-9A-Za-z]{40}", key)
     assert way.look().get("/api/v1/links", key=key).status_code == 200
     rows = way("key", "list").splitlines()
-    assert rows[0].split() == ["ID", "NAME", "ADMIN", "CREATES", "REDIRECTS", "PERIOD", "REVOKED"]
-    assert [row.split()[:3] for row in rows[1:]] == [["1", "admin", "yes"], ["2", "ada", "no"]]
+    assert rows[0].split() == ["ID", "NAME", "USER", "SCOPES", "CREATES", "REDIRECTS", "PERIOD", "EXPIRES", "USED",
+                               "REVOKED"]
+    assert [row.split()[:4] for row in rows[1:]] == [["1", "admin", "1", "read,stats,create,delete,admin"],
+                                                    ["2", "ada", "2", "read,stats,create,delete"]]
+    used = rows[2].split()[8]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", used)
     assert way("key", "revoke", "2") == "revoked 2\n"
     assert way.look().get("/api/v1/links", key=key).status_code == 401
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", way("key", "list").splitlines()[2].split()[-1])
 
 
 def test_a_key_is_created_with_every_option(way):
-    key = way.json("key", "create", "bob", "--admin", "--creates", "5", "--redirects=6", "--period", "7")
-    assert (key["name"], key["admin"]) == ("bob", True)
+    way("user", "add", "ada@example.com", "--no-password")
+    key = way.json("key", "create", "bob", "--scopes", "create, read", "--user", "Ada@example.com", "--expires",
+                   "2099-01-31", "--creates", "5", "--redirects=6", "--period", "7")
+    assert (key["name"], key["admin"], key["scopes"], key["user"]) == ("bob", False, ["read", "create"], 2)
     assert (key["creates_limit"], key["redirects_limit"], key["limit_period_s"]) == (5, 6, 7)
+    assert key["expires_at"] == "2099-01-31T00:00:00Z"
     listed = way.json("key", "list")["keys"]
     assert [k["name"] for k in listed] == ["admin", "bob"] and "key" not in listed[1]
+    assert way("key", "list").splitlines()[2].split() == ["2", "bob", "2", "read,create", "5", "6", "7", "2099-01-31",
+                                                         "-", "-"]
     assert way("key", "revoke", str(key["id"]), "--json") == ""
+
+
+def test_a_key_that_may_do_everything_is_created(way):
+    key = way.json("key", "create", "root", "--admin", "--expires", "never")
+    assert (key["admin"], key["expires_at"]) == (True, None)
+    assert way.json("key", "create", "root", "--scopes", "read,stats,create,delete,admin")["admin"] is True
+
+
+# Sweeping
+
+def end_links(server, count):
+    """Links whose time is over, as if it had passed."""
+    names = [server.create(alias=f"ended-{i}")["key"] for i in range(count)]
+    server.stop()
+    database = sqlite3.connect(server.data / "links.db")
+    changed = database.execute("UPDATE link SET expires_ms = 1000, over_ms = 1000 WHERE alias LIKE 'ended-%'").rowcount
+    database.commit()
+    database.close()
+    assert changed == count
+    server.start()
+    return names
+
+
+def test_links_whose_time_is_over_are_swept(way):
+    way.look().create(alias="living")
+    end_links(way.look(), 40)
+    done = way.run("sweep")
+    assert (done.returncode, done.stdout) == (0, "removed 40 links\n")
+    assert re.fullmatch(r"(removed \d+, \d+ remain\n)*removed 40, 0 remain\n", done.stderr)
+    assert [link["key"] for link in way.look().links()] == ["living"]
+    done = way.run("sweep", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"removed": 0})
+
+
+@pytest.fixture
+def sweeper():
+    """sweeper(*answers): the address of a server that gives these answers to calls of /api/v1/sweep."""
+    with contextlib.ExitStack() as stack:
+        def start(*answers):
+            left = list(answers)
+
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def do_POST(self):
+                    assert self.path == "/api/v1/sweep"
+                    status, body = left.pop(0)
+                    text = json.dumps(body).encode()
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text)
+
+                def log_message(self, *args):
+                    pass
+            fake = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+            thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(fake.shutdown)
+            return ["--server", f"http://127.0.0.1:{fake.server_port}"]
+        yield start
+
+
+def answer(removed, remaining):
+    return 200, {"removed": removed, "remaining": remaining}
+
+
+def test_a_sweep_goes_on_until_nothing_remains(sweeper, terminal):
+    done = curt("sweep", *sweeper(answer(500, 700), answer(600, 100), answer(100, 0)))
+    assert (done.returncode, done.stdout) == (0, "removed 1200 links\n")
+    assert done.stderr == "removed 500, 700 remain\nremoved 1100, 100 remain\nremoved 1200, 0 remain\n"
+    command = terminal("sweep", *sweeper(answer(1, 1), answer(1, 0)))
+    assert command.end() == 0
+    assert command.said == "removed 1, 1 remain\x1b[K\rremoved 2, 0 remain\x1b[K\r\r\nremoved 2 links\r\n"
+
+
+def test_a_sweep_that_gets_nowhere_says_so(sweeper):
+    done = curt("sweep", "--json", *sweeper(answer(3, 2), answer(0, 2)))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("curt: 2 links whose time is over remain")
+
+
+def test_a_sweep_that_fails_says_why(sweeper):
+    done = curt("sweep", *sweeper(answer(3, 2), (503, {"detail": "The link store does not answer."})))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "removed 3, 2 remain\ncurt: The link store does not answer.\n"
 
 
 # Who is asked
@@ -274,7 +633,7 @@ def test_links_made_straight_on_the_folder_carry_the_public_address_of_the_setti
 
 
 def test_a_command_without_a_folder_says_so_and_makes_none(tmp_path):
-    for args in (["link", "list"], ["link", "create", URL], ["key", "list"]):
+    for args in (["link", "list"], ["link", "create", URL], ["key", "list"], ["user", "list"], ["sweep"]):
         done = curt(*args, "--data", tmp_path / "none")
         assert done.returncode == 1 and f"there is no data folder {tmp_path / 'none'}" in done.stderr
     done = curt("link", "list", cwd=tmp_path)
@@ -295,7 +654,8 @@ def test_the_folder_of_a_command_may_come_from_the_configuration_and_the_environ
 
 @pytest.mark.parametrize("args, word", [
     ([], "usage: curt"), (["nonsense"], "no command 'nonsense'"), (["link"], "usage: curt link"),
-    (["key"], "usage: curt key"), (["doctor", "who"], "usage: curt doctor"),
+    (["key"], "usage: curt key"), (["user"], "usage: curt user"), (["doctor", "who"], "usage: curt doctor"),
+    (["sweep", "all"], "usage: curt sweep"),
 ])
 def test_wrong_usage_ends_with_status_2_and_the_right_usage(args, word):
     done = curt(*args)
@@ -308,7 +668,14 @@ def test_wrong_usage_ends_with_status_2_and_the_right_usage(args, word):
     (["link", "get"], "wrong number of arguments"), (["link", "delete"], "wrong number of arguments"),
     (["link", "list", "x"], "wrong number of arguments"), (["key", "create"], "wrong number of arguments"),
     (["key", "list", "x"], "wrong number of arguments"), (["key", "revoke"], "wrong number of arguments"),
+    (["link", "permit", "x"], "wrong number of arguments"), (["link", "permitted"], "wrong number of arguments"),
+    (["user", "nonsense"], "no 'curt user nonsense'"), (["user", "add"], "wrong number of arguments"),
+    (["user", "role", "x"], "wrong number of arguments"), (["user", "list", "x"], "wrong number of arguments"),
     (["link", "list", "--all=yes"], "takes no value"),
+    (["link", "create", URL, "--password=x"], "takes no value"),
+    (["link", "create", URL, "--password", "x"], "wrong number of arguments"),
+    (["user", "passwd", "1", "x"], "wrong number of arguments"),
+    (["user", "passwd", "1", "--password=x"], "--password"),
     (["link", "list", "--frobnicate"], "--frobnicate"), (["link", "list", "--lmit", "5"], "--lmit"),
     (["link", "create", URL, *["--tag=x"] * 33], "at most 32 times"),
     (["link", "list", *"abcdefghij"], "too many arguments"),
@@ -325,10 +692,13 @@ def test_an_option_without_its_value_is_named(server):
 
 
 @pytest.mark.parametrize("args, words", [
-    (["--help"], ["serve", "link", "key", "doctor", "version"]), (["-h"], ["serve"]), (["help"], ["serve"]),
+    (["--help"], ["serve", "link", "user", "key", "sweep", "doctor", "version"]), (["-h"], ["serve"]),
+    (["help"], ["serve"]),
     (["serve", "--help"], ["--listen", "--data", "--store-url", "--limits-creates", "CURT_"]),
     (["link", "--help"], ["create", "get", "list", "update", "delete", "--json", "--server"]),
-    (["link", "create", "--help"], ["--alias"]),
+    (["link", "create", "--help"], ["--alias", "--max-clicks", "--private", "--password", "permit"]),
+    (["user", "--help"], ["add", "list", "passwd", "role", "disable", "enable", "sign-out", "viewer"]),
+    (["sweep", "--help"], ["sweep.interval"]),
     (["key", "--help"], ["create", "list", "revoke", "--creates"]), (["doctor", "--help"], ["--data"]),
     (["serve", "--data", "x", "--help"], ["--listen"]),
 ])

@@ -10,7 +10,8 @@ from prometheus import metric
 from wire import request
 
 URL = "https://example.com/"
-KEY_FIELDS = {"id", "name", "admin", "created_at", "revoked_at", "creates_limit", "redirects_limit", "limit_period_s"}
+KEY_FIELDS = {"id", "name", "admin", "scopes", "user", "created_at", "expires_at", "revoked_at", "last_used_at",
+              "creates_limit", "redirects_limit", "limit_period_s"}
 
 
 def creating(client, headers=None, **fields):
@@ -27,7 +28,8 @@ def revoke(client, key):
 def test_a_new_key_is_shown_once_and_works_at_once(server):
     key = server.make_key("ada", creates_limit=10, redirects_limit=20, limit_period_s=30)
     assert set(key) == KEY_FIELDS | {"key"}
-    assert (key["name"], key["admin"], key["revoked_at"]) == ("ada", False, None)
+    assert (key["name"], key["admin"], key["revoked_at"], key["expires_at"]) == ("ada", False, None, None)
+    assert sorted(key["scopes"]) == ["create", "delete", "read", "stats"]
     assert (key["creates_limit"], key["redirects_limit"], key["limit_period_s"]) == (10, 20, 30)
     listed = [k for k in server.keys() if k["id"] == key["id"]]
     assert listed == [{name: value for name, value in key.items() if name != "key"}]
@@ -89,9 +91,9 @@ def test_a_revoked_key_stays_revoked_after_a_crash(server):
 def test_revoking_twice_keeps_the_first_time(server):
     key = server.make_key("gone")
     revoke(server, key)
-    before = server.keys()
+    before = server.keys_as_made()
     revoke(server, key)
-    assert server.keys() == before
+    assert server.keys_as_made() == before
 
 
 def test_links_of_a_revoked_key_go_on(server):

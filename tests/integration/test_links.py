@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from harness import ADMIN_KEY, assert_problem, scaled, unchanged, until
+from harness import ADMIN_KEY, assert_problem, scaled, soon, unchanged, until
 from prometheus import metric
 from wire import request
 
@@ -18,11 +18,6 @@ LINK_FIELDS = {"key", "domain", "short_url", "original_url", "created_at", "upda
 
 def moment(text):
     return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-
-def soon(milliseconds):
-    then = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(milliseconds=milliseconds)
-    return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # Creating and reading
@@ -486,7 +481,7 @@ def test_the_preview_of_a_generated_key_works_and_of_nothing_is_not_found(server
 # Addresses and methods
 
 @pytest.mark.parametrize("path, allow", [
-    ("/healthz", "GET, HEAD, OPTIONS"), ("/", "GET, HEAD, OPTIONS"), ("/somekey", "GET, HEAD, OPTIONS"),
+    ("/healthz", "GET, HEAD, OPTIONS"), ("/", "GET, HEAD, OPTIONS"), ("/somekey", "GET, HEAD, POST, OPTIONS"),
     ("/api/v1/links", "GET, HEAD, POST, OPTIONS"), ("/api/v1/links/somekey", "GET, HEAD, PATCH, DELETE, OPTIONS"),
     ("/api/v1/keys", "GET, HEAD, POST, OPTIONS"), ("/api/v1/keys/1", "DELETE, OPTIONS"),
     ("/api/v1/createURL", "POST, OPTIONS"), ("/api/v1/deleteURL", "DELETE, OPTIONS"),

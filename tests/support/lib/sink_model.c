@@ -567,6 +567,27 @@ void model_check_top_links(struct model *m, struct sink *s, int64_t from_ms, int
 	arena_release(&arena);
 }
 
+/* One by one, and all together with a link that nobody visited, one twice, and one that cannot be. */
+void model_check_clicks(struct model *m, struct sink *s)
+{
+	struct sink_total all[MODEL_LINKS + 3] = {0};
+	for (unsigned i = 0; i < MODEL_LINKS; i++) {
+		struct sink_total one = {.link = link_of(i), .clicks = 99};
+		assert_int_equal(s->ops->clicks(s, &one, 1), 0);
+		assert_int_equal(one.link, link_of(i));
+		assert_int_equal(one.clicks, clicks_of(m, one.link, INT64_MIN, INT64_MAX));
+		all[MODEL_LINKS - i].link = link_of(i);
+	}
+	all[0] = (struct sink_total){.link = 2, .clicks = 99};
+	all[MODEL_LINKS + 1].link = link_of(0);
+	all[MODEL_LINKS + 2].clicks = 99;
+	assert_int_equal(s->ops->clicks(s, all, ARRAY_LEN(all)), 0);
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		assert_int_equal(all[i].clicks,
+		                 all[i].link ? clicks_of(m, all[i].link, INT64_MIN, INT64_MAX) : 0);
+	assert_int_equal(all[0].clicks, 0);
+}
+
 /* Asks for those that changed until there are none. */
 void model_check_totals(struct model *m, struct sink *s)
 {
@@ -649,4 +670,5 @@ void model_check_all(struct model *m, struct sink *s, int64_t from_ms, int64_t t
 		model_check_visits(m, s, q.link, q.from_ms, q.to_ms, 1 + model_random(m, 40));
 		model_check_top_links(m, s, q.from_ms, q.to_ms, 1 + model_random(m, 10));
 	}
+	model_check_clicks(m, s);
 }

@@ -59,6 +59,7 @@ void model_check_window(struct model *m, struct sink *s, int64_t from_ms, int64_
 void model_check_visits(struct model *m, struct sink *s, uint64_t link, int64_t from_ms, int64_t to_ms,
                         size_t limit);
 void model_check_top_links(struct model *m, struct sink *s, int64_t from_ms, int64_t to_ms, size_t limit);
+void model_check_clicks(struct model *m, struct sink *s); /* of all links, and of one without any */
 void model_check_totals(struct model *m, struct sink *s);
 void model_check_books(struct model *m, struct sink *s, bool rows_kept);
 

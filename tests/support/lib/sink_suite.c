@@ -300,6 +300,7 @@ static void books_balance_when_days_are_dropped(void **state)
 	for (int64_t day = 60; day < 80; day += 2) {
 		tidy_up(start_ms + day * day_ms);
 		model_check_books(&model, sink, false);
+		model_check_clicks(&model, sink);
 	}
 	struct stats_query q = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
 	assert_int_equal(sink->ops->stats(sink, &q), 0);
@@ -322,6 +323,7 @@ static void books_balance_after_every_step_of_dropping_days(void **state)
 	pass_time(now_ms);
 	for (unsigned steps = 0; sink->ops->tidy(sink, now_ms) > 0; steps++) {
 		model_check_books(&model, sink, false);
+		model_check_clicks(&model, sink);
 		assert_true(steps < 1000);
 	}
 	struct stats_query q = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
@@ -597,6 +599,74 @@ static void a_total_that_moved_on_is_not_marked(void **state)
 	assert_int_equal(again_count, 0);
 }
 
+/* --- clicks, ever --- */
+
+static void clicks_are_whole_right_after_every_commit(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 12; i++) {
+		int64_t now_ms = start_ms + i * minute_ms;
+		model_commit(&model, sink, 120, 0, start_ms - day_ms, now_ms + 1, now_ms);
+		model_check_clicks(&model, sink);
+		if (i % 5 == 4)
+			tidy_up(now_ms + 2 * minute_ms);
+		if (i % 4 == 3)
+			reopen();
+		model_check_clicks(&model, sink);
+	}
+}
+
+static void clicks_stay_when_days_are_dropped(void **state)
+{
+	(void)state;
+	settings.days_ms = 70 * 86400000ULL;
+	reopen();
+	model_commit(&model, sink, 400, 0, start_ms, start_ms + day_ms, start_ms + day_ms);
+	tidy_up(start_ms + 100 * day_ms);
+	struct stats_query q = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
+	assert_int_equal(sink->ops->stats(sink, &q), 0);
+	assert_int_equal(q.clicks, 0);
+	model_check_clicks(&model, sink);
+	model_commit(&model, sink, 100, 0, start_ms + 100 * day_ms, start_ms + 101 * day_ms,
+	             start_ms + 101 * day_ms);
+	model_check_clicks(&model, sink);
+	reopen();
+	model_check_clicks(&model, sink);
+}
+
+static void as_many_links_as_are_allowed_are_asked_about_at_once(void **state)
+{
+	(void)state;
+	enum { LINKS = SINK_CLICKS_MAX };
+	struct visit_shape shape = {.kind = VISIT_CLICK, .dims[DIM_BOT] = STR("crawler")};
+	struct sink_visit visits[LINKS];
+	struct sink_total links[LINKS];
+	uint64_t duplicates;
+	for (int round = 1; round <= 3; round++) {
+		for (size_t i = 0; i < LINKS; i++)
+			visits[i] = (struct sink_visit){.time_ms = start_ms,
+			                                .link = 1 + i * 2,
+			                                .agent = SINK_NO_TEXT,
+			                                .referrer = SINK_NO_TEXT,
+			                                .place = SINK_NO_TEXT,
+			                                .path = SINK_NO_TEXT};
+		struct sink_batch batch = {.visits = visits,
+		                           .visit_count = LINKS,
+		                           .shapes = &shape,
+		                           .shape_count = 1,
+		                           .now_ms = start_ms};
+		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
+		for (size_t i = 0; i < LINKS; i++)
+			links[i] = (struct sink_total){.link = 1 + i};
+		assert_int_equal(sink->ops->clicks(sink, links, LINKS), 0);
+		for (size_t i = 0; i < LINKS; i++)
+			assert_int_equal(links[i].clicks, i % 2 ? 0 : round);
+		if (round == 1)
+			tidy_up(start_ms + 2 * minute_ms);
+	}
+	assert_int_equal(sink->ops->clicks(sink, NULL, 0), 0);
+}
+
 /* --- bounds --- */
 
 /* A flood of made-up headers: the counts stay right, the number of different ones does not grow for ever.
@@ -684,7 +754,7 @@ static atomic_bool stop_asking;
 static void *ask_on(void *arg)
 {
 	(void)arg;
-	uint64_t *bad = calloc(1, sizeof(*bad));
+	uint64_t *bad = calloc(1, sizeof(*bad)), before = 0;
 	while (!atomic_load(&stop_asking)) {
 		struct arena a = {0};
 		struct stats_query q = {
@@ -693,6 +763,10 @@ static void *ask_on(void *arg)
 		struct visits_query v = {
 		    .link = 3, .from_ms = 0, .to_ms = INT64_MAX, .limit = 20, .arena = &a};
 		struct sink_books books;
+		struct sink_total total = {.link = 3};
+		*bad += sink->ops->clicks(sink, &total, 1) != 0 || total.clicks % 7 != 0 ||
+		        total.clicks < before;
+		before = total.clicks;
 		*bad += sink->ops->stats(sink, &q) != 0 || q.clicks % 7 != 0;
 		*bad += sink->ops->window(sink, &w) != 0 || (w.count > 0 && w.ads[0].count % 7 != 0);
 		*bad += sink->ops->visits(sink, &v) != 0;
@@ -791,6 +865,9 @@ int sink_suite_run(const struct sink_backend *of)
 	    SINK_TEST(a_walk_meets_every_visit_once_whatever_happens_meanwhile),
 	    SINK_TEST(a_walk_repeats_nothing_when_rows_are_dropped_meanwhile),
 	    SINK_TEST(a_total_that_moved_on_is_not_marked),
+	    SINK_TEST(clicks_are_whole_right_after_every_commit),
+	    SINK_TEST(clicks_stay_when_days_are_dropped),
+	    SINK_TEST(as_many_links_as_are_allowed_are_asked_about_at_once),
 	    SINK_TEST(made_up_referrers_and_languages_are_bounded),
 	    SINK_TEST(many_visitors_are_estimated),
 	    SINK_TEST(questions_see_whole_commits_while_the_writer_goes_on),

@@ -45,6 +45,35 @@ struct store_write kit_alias(struct arena *a, uint64_t id, const char *name)
 	return w;
 }
 
+struct store_write kit_user(struct arena *a, const char *email, enum user_role role)
+{
+	return (struct store_write){
+	    .kind = STORE_USER_CREATE,
+	    .now_ms = KIT_NOW_MS,
+	    .arena = a,
+	    .user = {.email = arena_str(a, str_of(email)),
+	             .first_name = STR("first"),
+	             .role = role,
+	             .enabled = true,
+	             .created_ms = KIT_NOW_MS,
+	             .updated_ms = KIT_NOW_MS},
+	};
+}
+
+struct store_write kit_key(struct arena *a, uint8_t digest, uint64_t user)
+{
+	struct store_write w = kit_user(a, NULL, ROLE_EDITOR);
+	w.kind = STORE_KEY_CREATE;
+	w.key = (struct key_record){.user = user,
+	                            .name = STR("key"),
+	                            .rights = RIGHTS_ALL,
+	                            .created_ms = 11,
+	                            .creates_max = digest,
+	                            .period_ms = 60000};
+	memset(w.key.digest, digest, sizeof(w.key.digest));
+	return w;
+}
+
 int kit_apply(struct store *s, struct store_write *w)
 {
 	w->result = 12345; /* must be overwritten */

@@ -10,6 +10,11 @@ enum { KIT_NOW_MS = 1000000, KIT_PATH_BYTES = 256 };
 struct store_write kit_generated(struct arena *a, uint64_t id);
 struct store_write kit_alias(struct arena *a, uint64_t id, const char *name);
 
+/* Creates of an enabled user (of nobody's address with NULL), and of a key of the user (of a new editor with
+ * 0) with all rights, whose digest is that byte over and over. */
+struct store_write kit_user(struct arena *a, const char *email, enum user_role role);
+struct store_write kit_key(struct arena *a, uint8_t digest, uint64_t user);
+
 /* Applies one change and gives back its result. The call itself must succeed. */
 int kit_apply(struct store *s, struct store_write *w);
 

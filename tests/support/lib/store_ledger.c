@@ -10,7 +10,13 @@
 
 #include <stdlib.h>
 
-enum { FILLER_URL_BYTES = 8000 };
+enum {
+	FILLER_URL_BYTES = 8000,
+	CHANGES = 12, /* in a batch, beside the filler */
+	FIRST = 1,    /* the id of the first user, and of the first key */
+	OWNER = 7,    /* of the kit's links */
+	REST_MS = 1000,
+};
 
 static uint64_t link_id(unsigned b)
 {
@@ -27,6 +33,16 @@ static struct str title(struct arena *a, unsigned b)
 	return arena_printf(a, "title by %u", b);
 }
 
+static const char *mortal_name(struct arena *a, unsigned b)
+{
+	return arena_printf(a, "mortal-%u", b).ptr;
+}
+
+static const char *address(struct arena *a, unsigned b)
+{
+	return arena_printf(a, "user-%u@example.com", b).ptr;
+}
+
 static struct store_write filler_write(struct arena *a, unsigned b, size_t i)
 {
 	struct store_write w = kit_generated(a, 1000000ULL * b + i);
@@ -34,6 +50,25 @@ static struct store_write filler_write(struct arena *a, unsigned b, size_t i)
 	memset(url, 'a' + (int)(b % 26), FILLER_URL_BYTES);
 	w.link.url = str_n(url, FILLER_URL_BYTES);
 	return w;
+}
+
+static void accounts_fill(struct arena *a, unsigned b, struct store_write batch[6])
+{
+	batch[0] = kit_user(a, address(a, b), ROLE_EDITOR);
+	batch[1] = kit_key(a, (uint8_t)b, 0);
+	batch[2] = (struct store_write){
+	    .kind = STORE_USER_UPDATE, .arena = a, .user.id = FIRST, .user_fields = USER_SESSIONS};
+	batch[3] = (struct store_write){
+	    .kind = STORE_PERMIT, .arena = a, .ref = kit_generated(a, link_id(b)).ref, .user.id = FIRST};
+	batch[4] = (struct store_write){.kind = STORE_KEY_USED, .key = {.id = FIRST, .used_ms = b}};
+	batch[5] = (struct store_write){.kind = STORE_SESSION_END,
+	                                .session = {.id = {(uint8_t)b}, .expires_ms = KIT_NOW_MS}};
+}
+
+/* Which may not have happened. */
+static bool is_about_another_batch(size_t change)
+{
+	return change == 2 || change == 3 || change == 11;
 }
 
 static void batch_fill(struct arena *a, unsigned b, struct store_write *batch, size_t filler)
@@ -48,20 +83,28 @@ static void batch_fill(struct arena *a, unsigned b, struct store_write *batch, s
 	                                .link.title = title(a, b)};
 	batch[3] = (struct store_write){
 	    .kind = STORE_LINK_DELETE, .arena = a, .ref = {.key = str_of(alias_name(a, b - 2))}};
+	accounts_fill(a, b, batch + 4);
+	batch[10] = kit_alias(a, link_id(b) + 2, mortal_name(a, b));
+	batch[10].link.expires_ms = KIT_NOW_MS;
+	batch[11] = (struct store_write){.kind = STORE_LINK_REAP,
+	                                 .now_ms = KIT_NOW_MS,
+	                                 .arena = a,
+	                                 .ref = {.key = str_of(mortal_name(a, b - 1))},
+	                                 .rest_ms = REST_MS};
 	for (size_t i = 0; i < filler; i++)
-		batch[4 + i] = filler_write(a, b, i);
+		batch[CHANGES + i] = filler_write(a, b, i);
 }
 
 int ledger_apply(struct ledger *ledger, struct store *store, unsigned b, size_t filler)
 {
 	assert_true(b > 0 && b < LEDGER_BATCHES);
 	CLEANUP(arena_release) struct arena a = {0};
-	struct store_write *batch = calloc(4 + filler, sizeof(*batch));
+	struct store_write *batch = calloc(CHANGES + filler, sizeof(*batch));
 	batch_fill(&a, b, batch, filler);
-	int r = store_apply(store, batch, 4 + filler);
-	if (r == 0) {
-		assert_int_equal(batch[0].result, 0);
-		assert_int_equal(batch[1].result, 0);
+	int r = store_apply(store, batch, CHANGES + filler);
+	for (size_t i = 0; r == 0 && i < CHANGES; i++) {
+		if (!is_about_another_batch(i))
+			assert_int_equal(batch[i].result, 0);
 	}
 	free(batch);
 	ledger->batches[b] = r == 0 ? LEDGER_DONE : r == ERR_UNCERTAIN ? LEDGER_UNCERTAIN : LEDGER_REFUSED;
@@ -80,12 +123,12 @@ int ledger_lease(struct ledger *ledger, struct store *store)
 }
 
 /* A link and its tags come together or not at all. */
-static void tags_check(struct store *store, struct arena *a, const bool *happened)
+static void tags_check(struct store *store, struct arena *a, unsigned last, const bool *happened)
 {
 	uint64_t ids[LEDGER_BATCHES + 1], one[2];
 	size_t count, at = 0;
 	assert_int_equal(store_tagged(store, STR("all"), ARRAY_LEN(ids), ids, &count), 0);
-	for (unsigned b = LEDGER_BATCHES - 1; b > 0; b--) {
+	for (unsigned b = last; b > 0; b--) {
 		size_t own;
 		assert_int_equal(store_tagged(store, arena_printf(a, "by-%u", b), 2, one, &own), 0);
 		assert_int_equal(own, happened[b]);
@@ -97,28 +140,95 @@ static void tags_check(struct store *store, struct arena *a, const bool *happene
 	assert_int_equal(at, count);
 }
 
+/* Each user, key, use and session of what happened, and none besides. */
+static void accounts_check(struct store *store, struct arena *a, const bool *happened)
+{
+	struct user_record user;
+	struct key_record *keys;
+	struct session_record *sessions;
+	struct store_users page = {.limit = 4 * LEDGER_BATCHES, .arena = a};
+	size_t batches = 0, key_count, session_count;
+	assert_int_equal(store_users(store, &page), 0);
+	assert_int_equal(store_keys(store, a, &keys, &key_count), 0);
+	assert_int_equal(store_sessions(store, 0, a, &sessions, &session_count), 0);
+	int64_t used_ms = 0;
+	for (unsigned b = 1; b < LEDGER_BATCHES; b++) {
+		if (!happened[b])
+			continue;
+		assert_int_equal(store_user(store, 0, str_of(address(a, b)), a, &user), 0);
+		assert_true(batches < key_count);
+		assert_int_equal(keys[batches].creates_max, b);
+		used_ms = b;
+		batches++;
+	}
+	assert_int_equal(page.count, 2 * batches);
+	assert_int_equal(key_count, batches);
+	assert_int_equal(session_count, batches);
+	for (size_t i = 0; i < session_count; i++)
+		assert_true(happened[sessions[i].id[0]]);
+	if (batches > 0) {
+		assert_int_equal(keys[0].used_ms, used_ms);
+		assert_int_equal(page.users[0].generation, page.users[1].generation + batches);
+	}
+}
+
+/* A name that was reaped is gone, and nobody else gets it while it rests. */
+static void mortal_check(struct store *store, struct arena *a, unsigned b, const bool *happened)
+{
+	const char *name = mortal_name(a, b);
+	bool there = happened[b] && !happened[b + 1];
+	assert_int_equal(kit_find(store, a, 0, name, NULL), there ? 0 : ERR_NOT_FOUND);
+	if (!happened[b])
+		return;
+	struct store_write thief = kit_alias(a, 5, name);
+	thief.link.owner = OWNER + 1;
+	thief.rest_ms = REST_MS;
+	assert_int_equal(kit_apply(store, &thief), ERR_CONFLICT);
+}
+
+static void link_check(struct store *store, struct arena *a, unsigned b, const bool *happened)
+{
+	struct link_record link;
+	uint64_t *users;
+	size_t count;
+	struct str key = arena_printf(a, "g%llu", (unsigned long long)link_id(b));
+	assert_int_equal(kit_find(store, a, link_id(b), key.ptr, &link), 0);
+	struct str expected = happened[b + 1] ? title(a, b + 1) : STR_NULL;
+	assert_true(str_eq(link.title, expected));
+	assert_int_equal(store_permitted(store, link_id(b), a, &users, &count), 0);
+	assert_int_equal(count, 1);
+	assert_int_equal(users[0], FIRST);
+}
+
+/* The last batch that was tried. */
+static unsigned ledger_last(const struct ledger *ledger)
+{
+	unsigned last = LEDGER_BATCHES - 1;
+	while (last > 0 && ledger->batches[last] == LEDGER_NOTHING)
+		last--;
+	return last;
+}
+
 void ledger_check(struct ledger *ledger, struct store *store)
 {
 	CLEANUP(arena_release) struct arena a = {0};
 	bool happened[LEDGER_BATCHES + 2] = {false};
-	for (unsigned b = 1; b < LEDGER_BATCHES; b++) {
+	unsigned last = ledger_last(ledger);
+	for (unsigned b = 1; b <= last; b++) {
 		happened[b] = kit_find_generated(store, &a, link_id(b)) == 0;
 		if (ledger->batches[b] == LEDGER_DONE)
 			assert_true(happened[b]);
 		else if (ledger->batches[b] != LEDGER_UNCERTAIN)
 			assert_false(happened[b]);
 	}
-	for (unsigned b = 1; b < LEDGER_BATCHES; b++) {
+	for (unsigned b = 1; b <= last; b++) {
 		bool named = happened[b] && !happened[b + 2];
-		struct link_record link;
 		assert_int_equal(kit_find(store, &a, 0, alias_name(&a, b), NULL), named ? 0 : ERR_NOT_FOUND);
-		if (!happened[b])
-			continue;
-		struct str key = arena_printf(&a, "g%llu", (unsigned long long)link_id(b));
-		assert_int_equal(kit_find(store, &a, link_id(b), key.ptr, &link), 0);
-		struct str expected = happened[b + 1] ? title(&a, b + 1) : STR_NULL;
-		assert_true(str_eq(link.title, expected));
+		mortal_check(store, &a, b, happened);
+		if (happened[b])
+			link_check(store, &a, b, happened);
 	}
-	tags_check(store, &a, happened);
+	tags_check(store, &a, last, happened);
+	accounts_check(store, &a, happened);
 	assert_int_equal(ledger_lease(ledger, store), 0);
 }

@@ -1,6 +1,11 @@
 /*
- * A workload for a store that may fail, and the book of what it said. Batch b creates a tagged link and a
- * name, gives a title to the link of batch b - 1 and takes away the name of batch b - 2, all in one apply;
+ * A workload for a store that may fail, and the book of what it said. Batch b, all in one apply,
+ *	- creates a tagged link and a name, gives a title to the link of batch b - 1 and takes away the name
+ *of batch b - 2;
+ *	- makes a user, and a key with a user of its own; ends the first user's sessions, puts that user on
+ *the link's list, and tells of a use of the first key;
+ *	- makes a name that is over at once, and reaps that of batch b - 1, which rests then;
+ *	- remembers a session that was ended;
  * then it leases ten numbers. From the book follows what must be there afterwards, what must not, and what
  * happens all or not at all.
  */

@@ -56,6 +56,33 @@ static void what_was_put_is_found_and_nothing_else(void **state)
 	cache_free(c);
 }
 
+static void all_that_a_fill_says_is_kept(void **state)
+{
+	(void)state;
+	struct cache *c = cache_of(1 << 20);
+	struct budget budget = {.owner = 3};
+	struct click_gate gate = {.link = 9};
+	struct cache_fill fill = {.key = STR("k"),
+	                          .response = STR("there"),
+	                          .response_date_at = 2,
+	                          .expires_ms = 4,
+	                          .link = 9,
+	                          .budget = &budget,
+	                          .gate = &gate,
+	                          .max_clicks = 1ULL << 40,
+	                          .late = true};
+	cache_insert(c, &fill, cache_epoch(c, fill.key));
+	const struct cache_entry *e = cache_find(c, STR("k"));
+	assert_int_equal(e->response_date_at, 2);
+	assert_int_equal(e->expires_ms, 4);
+	assert_int_equal(e->link, 9);
+	assert_ptr_equal(e->budget, &budget);
+	assert_ptr_equal(e->gate, &gate);
+	assert_int_equal(e->max_clicks, 1ULL << 40);
+	assert_true(e->late);
+	cache_free(c);
+}
+
 static void a_second_fill_replaces_the_first(void **state)
 {
 	(void)state;
@@ -241,6 +268,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_was_put_is_found_and_nothing_else),
+	    cmocka_unit_test(all_that_a_fill_says_is_kept),
 	    cmocka_unit_test(a_second_fill_replaces_the_first),
 	    cmocka_unit_test(a_negative_entry_has_no_response),
 	    cmocka_unit_test(an_invalidated_key_is_gone),

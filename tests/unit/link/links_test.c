@@ -126,7 +126,9 @@ static void a_created_link_resolves_to_its_response_and_is_cached(void **state)
 	const struct cache_entry *e = cache_find(links_cache(fx.links), key);
 	assert_non_null(e);
 	assert_int_equal(e->response_date_at, 3);
-	assert_int_equal(e->budget->owner, 7);
+	assert_int_equal(e->budget->owner, budget_of_user(7));
+	assert_null(e->gate);
+	assert_false(e->late);
 }
 
 static void keys_are_the_cipher_of_leased_ids(void **state)
@@ -256,7 +258,7 @@ static void an_expired_link_is_not_found_and_can_be_reaped(void **state)
 	struct link_resolve late = {.key = STR("k"), .arena = &fx.arena}, *wanted = &late;
 	links_resolve(fx.links, &wanted, 1, 5000, fx.metrics);
 	assert_int_equal(late.result, ERR_NOT_FOUND);
-	assert_true(late.ended);
+	assert_true(late.over);
 
 	struct store_write reap = {.kind = STORE_LINK_REAP,
 	                           .now_ms = 5000,
@@ -403,7 +405,8 @@ static void lease_fails(void)
 	    {.kind = STORE_KEY_CREATE,
 	     .arena = &fx.arena,
 	     .now_ms = 1,
-	     .key = {.name = STR("k"), .created_ms = 1}},
+	     .user = {.role = ROLE_EDITOR, .enabled = true, .created_ms = 1, .updated_ms = 1},
+	     .key = {.name = STR("k"), .rights = RIGHT_READ, .created_ms = 1}},
 	};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
 	assert_int_equal(batch[0].result, ERR_UNAVAILABLE);

@@ -262,6 +262,9 @@ static void assert_pieces_are_whole(struct sink *s, uint64_t link)
 	assert_int_equal(s->ops->stats(s, &q), 0);
 	assert_int_equal(q.clicks, link ? expected : PIECES_VISITS - expected);
 	assert_int_equal(q.unknowns, link ? 0 : expected);
+	struct sink_total total = {.link = link, .clicks = 99};
+	assert_int_equal(s->ops->clicks(s, &total, 1), 0);
+	assert_int_equal(total.clicks, link ? expected : 0);
 	assert_true(q.has_visitors);
 	if (link)
 		assert_in_range(q.visitors, 1, 50);

@@ -8,6 +8,7 @@
 
 #include "lib/store_kit.h"
 #include "lib/store_ledger.h"
+#include "lib/store_versions.h"
 #include "store/backends.h"
 
 #include <fcntl.h>
@@ -206,6 +207,21 @@ static void a_clean_close_leaves_one_file(void **state)
 	store_free(store);
 }
 
+/* Overwrites the first page of the file that has this text in it. */
+static void damage_page_with(const char *text)
+{
+	char page[4096], junk[4096];
+	off_t at = 0;
+	int fd = open(path, O_RDWR);
+	memset(junk, 0xee, sizeof(junk));
+	do {
+		assert_int_equal(pread(fd, page, sizeof(page), at), sizeof(page));
+		at += (off_t)sizeof(page);
+	} while (!memmem(page, sizeof(page), text, strlen(text)));
+	assert_int_equal(pwrite(fd, junk, sizeof(junk), at - (off_t)sizeof(page)), sizeof(junk));
+	close(fd);
+}
+
 static void a_damaged_page_is_told_and_the_others_are_read(void **state)
 {
 	(void)state;
@@ -219,14 +235,7 @@ static void a_damaged_page_is_told_and_the_others_are_read(void **state)
 	free(batch);
 	store_free(store);
 
-	struct stat st;
-	int fd = open(path, O_RDWR);
-	char junk[4096];
-	memset(junk, 0xee, sizeof(junk));
-	assert_int_equal(fstat(fd, &st), 0);
-	assert_int_equal(pwrite(fd, junk, sizeof(junk), st.st_size / 4096 / 2 * 4096), sizeof(junk));
-	close(fd);
-
+	damage_page_with("https://example.com/1000");
 	store = store_open();
 	struct store_lookup *reads = calloc(LINKS, sizeof(*reads));
 	for (size_t i = 0; i < LINKS; i++)
@@ -245,34 +254,6 @@ static void a_damaged_page_is_told_and_the_others_are_read(void **state)
 
 /* --- files of earlier versions --- */
 
-/* The tables of version 1, as that version made them. */
-static const char version_1[] =
-    "PRAGMA journal_mode = WAL;"
-    "BEGIN;"
-    "CREATE TABLE link (id INTEGER PRIMARY KEY, alias TEXT, owner INTEGER NOT NULL, user_name TEXT,"
-    " url TEXT NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,"
-    " expires_ms INTEGER NOT NULL, redirect_status INTEGER NOT NULL, enabled INTEGER NOT NULL,"
-    " title TEXT, note TEXT, tags TEXT) STRICT;"
-    "CREATE INDEX link_by_owner ON link (owner);"
-    "CREATE TABLE alias (name TEXT PRIMARY KEY, id INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE replay (owner INTEGER NOT NULL, key TEXT NOT NULL, fingerprint BLOB NOT NULL,"
-    " link INTEGER NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (owner, key)) STRICT, WITHOUT ROWID;"
-    "CREATE INDEX replay_by_age ON replay (created_ms);"
-    "CREATE TABLE api_key (id INTEGER PRIMARY KEY, name TEXT, digest BLOB NOT NULL UNIQUE,"
-    " admin INTEGER NOT NULL, created_ms INTEGER NOT NULL, revoked_ms INTEGER NOT NULL,"
-    " creates_max INTEGER NOT NULL, redirects_max INTEGER NOT NULL, period_ms INTEGER NOT NULL) STRICT;"
-    "CREATE TABLE counter (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE constant (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;"
-    "INSERT INTO link VALUES"
-    " (1, NULL, 7, NULL, 'https://example.com/1', 5, 6, 0, 302, 1, NULL, NULL, '[\"old\",\"both\",\"old\"]'),"
-    " (2, 'two', 7, 'who', 'https://example.com/2', 5, 6, 0, 308, 0, 'title', 'note', '[\"both\"]'),"
-    " (3, NULL, 7, NULL, 'https://example.com/3', 5, 6, 0, 302, 1, NULL, NULL, NULL),"
-    " (4, NULL, 7, NULL, 'https://example.com/4', 5, 6, 0, 302, 1, NULL, NULL, 'damaged [');"
-    "INSERT INTO alias VALUES ('two', 2);"
-    "INSERT INTO counter VALUES ('ids', 5);"
-    "PRAGMA application_id = 1668641396; PRAGMA user_version = 1;"
-    "COMMIT;";
-
 static void assert_tagged(struct store *store, struct str tag, size_t expected_count, uint64_t newest)
 {
 	uint64_t ids[8] = {0};
@@ -282,38 +263,85 @@ static void assert_tagged(struct store *store, struct str tag, size_t expected_c
 	assert_int_equal(ids[0], newest);
 }
 
-static void a_file_of_version_1_opens_with_no_clicks_and_all_its_tags(void **state)
+static void a_file_of_an_earlier_version_opens_with_all_its_links(void **state)
 {
 	(void)state;
-	CLEANUP(arena_release) struct arena a = {0};
-	file_sql(version_1);
-	for (int i = 0; i < 2; i++) { /* also when it has been brought up to date already */
-		struct store *store = store_open();
-		struct link_record link;
-		assert_int_equal(kit_find(store, &a, 1, "g1", &link), 0);
-		assert_int_equal(link.clicks, 0);
-		assert_true(str_eq(link.tags, STR("[\"old\",\"both\",\"old\"]")));
-		assert_int_equal(kit_find(store, &a, 0, "two", &link), 0);
-		assert_int_equal(link.clicks, 0);
-		assert_int_equal(link.redirect_status, 308);
-		assert_true(str_eq(link.title, STR("title")));
-		assert_int_equal(kit_find_generated(store, &a, 4), 0);
-		assert_tagged(store, STR("old"), 1, 1);
-		assert_tagged(store, STR("both"), 2, 2);
-		assert_tagged(store, STR("damaged ["), 0, 0);
-		store_free(store);
+	for (int version = 1; version <= STORE_VERSION_LAST; version++) {
+		store_version_make(path, version);
+		for (int i = 0; i < 2; i++) { /* also when it has been brought up to date already */
+			struct store *store = store_open();
+			store_version_check(store, version);
+			store_free(store);
+		}
+		assert_int_equal(unlink(path), 0);
 	}
 }
 
-static void a_link_of_version_1_is_counted_and_loses_its_tags_when_it_goes(void **state)
+static void a_key_of_an_earlier_version_becomes_a_user_of_the_same_id(void **state)
 {
 	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
-	file_sql(version_1);
+	for (int version = 1; version <= STORE_VERSION_LAST; version++) {
+		store_version_make(path, version);
+		struct store *store = store_open();
+		struct store_users page = {.limit = 9, .arena = &a};
+		struct key_record *keys;
+		size_t count;
+		assert_int_equal(store_users(store, &page), 0);
+		assert_int_equal(store_keys(store, &a, &keys, &count), 0);
+		assert_int_equal(page.count, 3);
+		assert_int_equal(count, 3);
+		for (size_t i = 0; i < 3; i++) {
+			assert_int_equal(keys[i].id, page.users[i].id);
+			assert_int_equal(keys[i].user, page.users[i].id);
+			assert_int_equal(page.users[i].created_ms, keys[i].created_ms);
+			assert_true(str_eq(page.users[i].first_name, keys[i].name));
+			assert_null(page.users[i].email.ptr);
+			assert_true(page.users[i].enabled);
+			assert_int_equal(page.users[i].role, i == 1 ? ROLE_EDITOR : ROLE_ADMIN);
+			assert_int_equal(keys[i].rights, i == 1 ? RIGHTS_ALL & ~RIGHT_ADMIN : RIGHTS_ALL);
+			assert_int_equal(keys[i].expires_ms, 0);
+			assert_int_equal(keys[i].used_ms, 0);
+		}
+		assert_int_equal(keys[1].id, 7);
+		assert_true(str_eq(keys[1].name, STR("a program")));
+		assert_memory_equal(keys[1].digest, "12345678901234567890123456789012", KEY_DIGEST_BYTES);
+		assert_int_equal(keys[1].creates_max, 100);
+		assert_int_equal(keys[1].redirects_max, 200);
+		assert_null(keys[2].name.ptr);
+		assert_int_equal(keys[2].revoked_ms, 14);
+		store_free(store);
+		assert_int_equal(unlink(path), 0);
+	}
+}
+
+static void a_file_of_an_earlier_version_goes_on(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	store_version_make(path, 1);
 	struct store *store = store_open();
-	const struct store_count count = {.id = 1, .clicks = 12};
-	assert_int_equal(store_set_clicks(store, &count, 1), 0);
-	struct store_write w = {.kind = STORE_LINK_DELETE, .arena = &a, .ref = {1, STR("g1")}};
+	uint64_t first;
+	char secret[3];
+	assert_int_equal(store_lease(store, STR("ids"), 1, &first), 0);
+	assert_int_equal(first, 5);
+	assert_int_equal(store_constant(store, STR("secret"), secret, 3), 0);
+	assert_memory_equal(secret, "abc", 3);
+	struct store_write replay = kit_generated(&a, 50); /* its owner's key is 7 */
+	replay.idempotency_key = STR("again");
+	assert_int_equal(kit_apply(store, &replay), 0);
+	assert_true(replay.replayed);
+	assert_int_equal(replay.link.id, 1);
+	struct store_write user = kit_user(&a, "new@example.com", ROLE_VIEWER);
+	assert_int_equal(kit_apply(store, &user), 0);
+	assert_int_equal(user.user.id, 10);
+	struct store_write last = {.kind = STORE_KEY_REVOKE, .now_ms = 5, .arena = &a, .key.id = 3};
+	assert_int_equal(kit_apply(store, &last), ERR_CONFLICT); /* the only admin's in force */
+	const struct store_count clicks = {.id = 1, .clicks = 12};
+	assert_int_equal(store_set_clicks(store, &clicks, 1), 0);
+	struct store_write w = {.kind = STORE_PERMIT, .arena = &a, .ref = {1, STR("g1")}, .user.id = 7};
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = (struct store_write){.kind = STORE_LINK_DELETE, .arena = &a, .ref = {1, STR("g1")}};
 	assert_int_equal(kit_apply(store, &w), 0);
 	assert_int_equal(w.link.clicks, 12);
 	assert_tagged(store, STR("old"), 0, 0);
@@ -445,8 +473,9 @@ int main(void)
 	    FILE_TEST(what_is_stored_is_for_its_owner_only),
 	    FILE_TEST(a_clean_close_leaves_one_file),
 	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
-	    FILE_TEST(a_file_of_version_1_opens_with_no_clicks_and_all_its_tags),
-	    FILE_TEST(a_link_of_version_1_is_counted_and_loses_its_tags_when_it_goes),
+	    FILE_TEST(a_file_of_an_earlier_version_opens_with_all_its_links),
+	    FILE_TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id),
+	    FILE_TEST(a_file_of_an_earlier_version_goes_on),
 	    FILE_TEST(what_a_killed_process_acknowledged_is_there),
 	    FILE_TEST(steady_reading_does_not_let_the_log_grow),
 	};

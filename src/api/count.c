@@ -1,0 +1,53 @@
+#include "api/count.h"
+
+#include "api/problem.h"
+#include "os/reclaim.h"
+
+enum { CATCH_UP_MS = 10000 };
+
+void count_submit(struct read_job *j, void (*done)(struct read_job *))
+{
+	/* Those who wait for the same link wait together. */
+	j->job.share = str_n((const char *)&j->resolve.link, sizeof(j->resolve.link));
+	j->done = done;
+	if (offload_submit(j->worker->api->counter, &j->job) < 0)
+		problem_reply_store(j->conn, ERR_LIMIT);
+}
+
+static int totals_read(struct api *api, struct sink_total *totals, size_t n)
+{
+	/* Until the link was found to be limited, a worker may have served it without asking the gate: from
+	 * its cache, in this very turn. When all turns have ended, that is on record. From then on the gate,
+	 * which is not counted yet, lets nobody through. */
+	reclaim_wait();
+	int r = stats_worker_catch_up(api->stats, CATCH_UP_MS);
+	return r < 0 ? r : api->sink->ops->clicks(api->sink, totals, n);
+}
+
+static void counter_run(void *ctx, struct offload_job **jobs, size_t n)
+{
+	struct api *api = ctx;
+	struct sink_total totals[OFFLOAD_BATCH_MAX];
+	for (size_t i = 0; i < n; i++)
+		totals[i] = (struct sink_total){
+		    .link = container_of(jobs[i], struct read_job, job)->resolve.link};
+	int r = totals_read(api, totals, n);
+	for (size_t i = 0; i < n; i++) {
+		struct read_job *j = container_of(jobs[i], struct read_job, job);
+		/* When the link has changed meanwhile, it may have had no limit for a while. Then the gate
+		 * stays uncounted, and whoever comes next has it counted again. */
+		bool unchanged = cache_epoch(links_cache(api->links), j->resolve.key) == j->epoch;
+		if (r == 0 && unchanged)
+			gate_count(j->resolve.gate, totals[i].clicks);
+		j->resolve.result = r;
+	}
+}
+
+static void counter_adopt(void *ctx, struct offload_job *follower, const struct offload_job *leader)
+{
+	(void)ctx;
+	container_of(follower, struct read_job, job)->resolve.result =
+	    container_of(leader, const struct read_job, job)->resolve.result;
+}
+
+const struct offload_ops api_counter_ops = {.run = counter_run, .adopt = counter_adopt};

@@ -1,0 +1,16 @@
+/*
+ * What visitors of short links are told who are not sent on. Unknown, disabled, not yet valid, ended and used
+ * up look all the same. Nothing here tells where a link goes.
+ */
+#pragma once
+
+#include "api/api.h"
+
+/* There is no such link: counts as a miss of the client, and may end in 429. */
+void door_no_link(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_page);
+
+/* For the verdicts LINK_SIGN_IN, LINK_FORBIDDEN and LINK_LOCKED. `key` is what was asked for. */
+void door_closed(struct http_conn *c, enum link_verdict verdict, struct str key, bool as_page);
+
+/* The password was wrong: ask again. */
+void door_wrong_password(struct http_conn *c, bool as_page);

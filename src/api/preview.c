@@ -1,0 +1,85 @@
+#include "api/preview.h"
+
+#include "api/auth.h"
+#include "api/doors.h"
+#include "api/html.h"
+#include "api/jobs.h"
+#include "api/problem.h"
+#include "api/reply.h"
+#include "api/strangers.h"
+
+static void write_target(struct buf *page, const struct link_record *link)
+{
+	buf_str(page, STR(" leads to</p><p><a rel=\"noreferrer nofollow\" href=\""));
+	html_text(page, link->url);
+	buf_str(page, STR("\">"));
+	html_text(page, link->url);
+	buf_str(page, STR("</a></p>"));
+	if (link->title.len > 0) {
+		buf_str(page, STR("<p>"));
+		html_text(page, link->title);
+		buf_str(page, STR("</p>"));
+	}
+}
+
+/* A look must be worth no more than a visit: it shows no target that a visit would ask a password for, or
+ * count against a limit. */
+static void reply_preview(struct read_job *j, const struct link_record *link)
+{
+	struct buf CLEANUP(buf_release) page = {0};
+	html_page_begin(&page, STR("Where this link goes"));
+	buf_str(&page, STR("<h1>Where this link goes</h1><p><code>"));
+	html_text(&page, j->worker->api->base_url);
+	buf_char(&page, '/');
+	html_text(&page, link->key);
+	buf_str(&page, STR("</code>"));
+	if (link->password.ptr)
+		buf_str(&page, STR(" asks for a password, and tells only those who know it.</p>"));
+	else if (link->max_clicks > 0)
+		buf_str(&page, STR(" may be followed a limited number of times, and tells only those who "
+		                   "follow it.</p>"));
+	else
+		write_target(&page, link);
+	buf_str(&page, STR("<p class=\"quiet\">Looking here does not count as a visit.</p>"));
+	html_page_end(&page);
+	api_reply_page(j->conn, &page);
+}
+
+static void preview_done(struct read_job *j)
+{
+	const struct store_lookup *found = &j->lookup;
+	const struct link_record *link = &found->link;
+	if (found->result == ERR_NOT_FOUND ||
+	    (found->result == 0 && !links_is_open(j->worker->api->links, link, j->now_ms))) {
+		door_no_link(j->worker, j->conn, &j->client, j->as_page);
+	} else if (found->result < 0) {
+		problem_reply_store(j->conn, found->result);
+	} else if (link->is_private && found->user == 0 && !j->sees_all) {
+		door_closed(j->conn, LINK_SIGN_IN, link->key, j->as_page);
+	} else if (link->is_private && !j->sees_all && found->user != link->owner && !found->permitted) {
+		door_closed(j->conn, LINK_FORBIDDEN, link->key, j->as_page);
+	} else {
+		reply_preview(j, link);
+	}
+}
+
+void preview_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req, struct str key)
+{
+	struct read_job *j = read_job_new(w, c, READ_LINK, preview_done);
+	if (!j)
+		return;
+	struct caller caller;
+	auth_find(w, c, req, &caller);
+	strangers_address(w, c, req, &j->client);
+	j->as_page = problem_wants_page(req);
+	j->sees_all = caller_is_admin(&caller);
+	j->lookup.user = caller.user;
+	j->lookup.arena = http_conn_arena(c);
+	struct str kept = arena_str(j->lookup.arena, key);
+	if (!kept.ptr) {
+		problem_reply_store(c, ERR_NOMEM);
+		return;
+	}
+	j->lookup.ref = links_ref(w->api->links, kept);
+	read_job_submit(j);
+}

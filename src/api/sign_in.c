@@ -1,0 +1,355 @@
+/*
+ * Signing in and out. An address that is unknown, one without a password, one that is disabled and a wrong
+ * password get the same answer after the same time: the password is always looked at, on the password thread.
+ *
+ * Signing in works as a form too, without scripts, for those who follow a private link.
+ */
+#include "api/sign_in.h"
+
+#include "api/ask.h"
+#include "api/auth.h"
+#include "api/handlers.h"
+#include "api/html.h"
+#include "api/input.h"
+#include "api/jobs.h"
+#include "api/key_json.h"
+#include "api/passwords.h"
+#include "api/problem.h"
+#include "api/reply.h"
+#include "api/strangers.h"
+#include "api/user_json.h"
+#include "base/json_out.h"
+#include "http/form.h"
+#include "http/forwarded.h"
+
+#include <stdio.h>
+
+enum { SIGN_IN_BODY_BYTES_MAX = 16 * 1024, NEXT_BYTES_MAX = 2048, MAX_AGE_S_MAX = 400 * 24 * 3600 };
+
+static const char failed_sentence[] = "The email address or the password is wrong.";
+static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
+
+/* The cookie */
+
+bool session_is_secure(const struct api_worker *w, struct http_conn *c, const struct http_request *req)
+{
+	struct str proto = http_request_field(req, STR("x-forwarded-proto"));
+	return str_starts(w->api->base_url, STR("https://")) ||
+	       (proxies_trust(w->api->proxies, http_conn_peer(c)) && str_eq_nocase(proto, STR("https")));
+}
+
+static void cookie_write(char out[SESSION_COOKIE_BYTES], const char *token, uint64_t age_s, bool secure)
+{
+	int len = snprintf(out, SESSION_COOKIE_BYTES,
+	                   "%.*s=%s; Path=/; HttpOnly; SameSite=Lax; Max-Age=%llu%s",
+	                   STR_ARG(session_cookie_name), token, (unsigned long long)MIN(age_s, MAX_AGE_S_MAX),
+	                   secure ? "; Secure" : "");
+	ASSERT(len > 0 && len < SESSION_COOKIE_BYTES);
+}
+
+void session_start(const struct api_worker *w, const struct user_record *user, int64_t now_ms, bool secure,
+                   struct session_start *ret)
+{
+	const struct api *api = w->api;
+	char token[SESSION_TEXT_BYTES];
+	uint8_t session[SESSION_ID_BYTES];
+	ret->expires_ms = now_ms + (int64_t)api->settings->session_ms;
+	session_make(api->accounts, user->id, user->generation, ret->expires_ms, token, session);
+	session_csrf(api->accounts, session, ret->csrf);
+	cookie_write(ret->cookie, token, api->settings->session_ms / 1000, secure);
+}
+
+void session_reply_ended(struct http_conn *c)
+{
+	char cookie[SESSION_COOKIE_BYTES];
+	cookie_write(cookie, "", 0, false);
+	const struct http_field fields[] = {{STR("Set-Cookie"), str_of(cookie)}, never_kept};
+	const struct http_response r = {.status = 204, .fields = fields, .field_count = ARRAY_LEN(fields)};
+	http_reply(c, &r);
+}
+
+/* The form */
+
+void sign_in_page(struct http_conn *c, int status, const char *why, struct str next)
+{
+	struct buf CLEANUP(buf_release) page = {0};
+	html_page_begin(&page, STR("Sign in"));
+	buf_str(&page, STR("<h1>Sign in</h1><p>"));
+	html_text(&page, str_of(why));
+	buf_str(&page,
+	        STR("</p><form method=\"post\" action=\"/api/v1/session\">"
+	            "<label>Email address<br><input type=\"email\" name=\"email\" autocomplete=\"username\" "
+	            "required autofocus></label>"
+	            "<label>Password<br><input type=\"password\" name=\"password\" "
+	            "autocomplete=\"current-password\" required></label>"
+	            "<input type=\"hidden\" name=\"next\" value=\""));
+	html_text(&page, next);
+	buf_str(&page, STR("\"><p><button>Sign in</button></p></form>"));
+	html_page_end(&page);
+	if (page.failed) {
+		problem_reply_store(c, ERR_NOMEM);
+		return;
+	}
+	const struct http_field fields[] = {html_form_policy, never_kept};
+	const struct http_response r = {
+	    .status = status,
+	    .content_type = STR("text/html; charset=utf-8"),
+	    .body = buf_view(&page),
+	    .fields = fields,
+	    .field_count = ARRAY_LEN(fields),
+	};
+	http_reply(c, &r);
+}
+
+/* Only a path of our own: browsers take '//' and '/\' for another host, and drop controls before they look.
+ */
+static struct str local_path(struct str next)
+{
+	bool fits = next.len > 0 && next.len <= NEXT_BYTES_MAX && next.ptr[0] == '/' &&
+	            (next.len == 1 || (next.ptr[1] != '/' && next.ptr[1] != '\\'));
+	for (size_t i = 0; fits && i < next.len; i++)
+		fits = (unsigned char)next.ptr[i] > ' ' && next.ptr[i] != 0x7f;
+	return fits ? next : STR("/");
+}
+
+/* A page elsewhere may post here, and so sign somebody in as another without their knowledge. Browsers say
+ * where a POST comes from; others send no Origin. */
+static bool is_foreign(const struct api *api, const struct http_request *req)
+{
+	struct str origin = http_request_field(req, STR("origin"));
+	if (!origin.ptr)
+		return false;
+	const char *slashes = memmem(origin.ptr, origin.len, "://", 3);
+	if (!slashes)
+		return true;
+	struct str authority = str_n(slashes + 3, origin.len - (size_t)(slashes + 3 - origin.ptr));
+	return !str_eq_nocase(authority, req->host) && !str_eq_nocase(authority, api->domain);
+}
+
+/* Signing in */
+
+struct sign_in_job {
+	struct ask_job ask;
+	struct str email, password; /* as given, the first in lower case */
+	struct str next;
+	bool is_form, secure;
+	struct stranger_tries tries;
+	struct user_record user;
+	bool right;
+};
+
+static void sign_in_run(struct ask_job *ask)
+{
+	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
+	int found = ERR_NOT_FOUND;
+	if (j->email.len > 0)
+		found = store_user(ask->worker->api->store, 0, j->email, ask->arena, &j->user);
+	if (found < 0 && found != ERR_NOT_FOUND) {
+		ask->result = found;
+		return;
+	}
+	bool may = found == 0 && j->user.enabled;
+	int r = password_verify(may ? j->user.password : STR_NULL, j->password);
+	j->right = r == 0;
+	if (r < 0 && r != ERR_INVALID)
+		ask->result = r;
+}
+
+static void reply_wrong(struct sign_in_job *j)
+{
+	static const struct problem p = {
+	    .status = 401, .code = "sign-in-failed", .fields = &auth_challenge, .field_count = 1};
+	if (j->is_form)
+		sign_in_page(j->ask.conn, 401, failed_sentence, j->next);
+	else
+		problem_reply(j->ask.conn, &p, "%s", failed_sentence);
+}
+
+static void reply_signed_in(struct sign_in_job *j)
+{
+	struct http_conn *c = j->ask.conn;
+	struct session_start start;
+	session_start(j->ask.worker, &j->user, loop_real_ms(http_conn_loop(c)), j->secure, &start);
+	const struct http_field fields[] = {
+	    {STR("Set-Cookie"), str_of(start.cookie)}, never_kept, {STR("Location"), j->next}};
+	if (j->is_form) {
+		const struct http_response r = {
+		    .status = 303, .fields = fields, .field_count = ARRAY_LEN(fields)};
+		http_reply(c, &r);
+		return;
+	}
+	struct buf CLEANUP(buf_release) body = {0};
+	buf_str(&body, STR("{\"user\":"));
+	user_json(&body, &j->user);
+	buf_printf(&body, ",\"csrf_token\":\"%s\",\"expires_at\":", start.csrf);
+	json_out_time(&body, start.expires_ms);
+	buf_char(&body, '}');
+	api_reply_json(c, 200, &body, fields, ARRAY_LEN(fields) - 1);
+}
+
+static void sign_in_done(struct ask_job *ask)
+{
+	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
+	if (ask->result < 0 || j->right) /* what could not be looked at is no try */
+		strangers_forgive(ask->worker, ask->conn, &j->tries);
+	if (ask->result < 0)
+		problem_reply_store(ask->conn, ask->result);
+	else if (j->right)
+		reply_signed_in(j);
+	else
+		reply_wrong(j);
+}
+
+/* False: it was wrong, and that has been said. */
+static bool read_form(struct sign_in_job *j, const struct http_request *req)
+{
+	struct arena *arena = j->ask.arena;
+	j->email = http_form_field(req->body, STR("email"), arena);
+	j->password = http_form_field(req->body, STR("password"), arena);
+	j->next = local_path(http_form_field(req->body, STR("next"), arena));
+	if (j->email.len > 0 && j->email.len <= USER_EMAIL_BYTES_MAX && j->password.len > 0 &&
+	    j->password.len <= PASSWORD_BYTES_MAX)
+		return true;
+	sign_in_page(j->ask.conn, 400, "Give your email address and your password.", j->next);
+	return false;
+}
+
+static bool read_json(struct sign_in_job *j, const struct http_request *req)
+{
+	const struct input_field fields[] = {
+	    {"email", INPUT_STRING, &j->email, .required = true, .bytes_max = USER_EMAIL_BYTES_MAX},
+	    {"password", INPUT_STRING, &j->password, .required = true, .bytes_max = PASSWORD_BYTES_MAX},
+	};
+	struct err e;
+	int r = input_read(req->body, fields, ARRAY_LEN(fields), j->ask.arena, &e);
+	if (r == 0)
+		return true;
+	api_reply_failed(j->ask.conn, r, "invalid-body", &e);
+	return false;
+}
+
+/* In place: it is our own copy. */
+static void lower(struct str s)
+{
+	for (size_t i = 0; i < s.len; i++)
+		((char *)s.ptr)[i] = ascii_lower(s.ptr[i]);
+}
+
+void session_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                  const struct route_match *match)
+{
+	(void)match;
+	bool is_form = http_is_form(req);
+	const struct problem large = {.status = 413, .code = "body-too-large", .as_page = is_form};
+	const struct problem foreign = {.status = 403, .code = "foreign-origin", .as_page = is_form};
+	if (req->body.len > SIGN_IN_BODY_BYTES_MAX) {
+		problem_reply(c, &large, "Signing in takes at most %d bytes.", SIGN_IN_BODY_BYTES_MAX);
+		return;
+	}
+	if (is_foreign(w->api, req)) {
+		problem_reply(c, &foreign, "Another site has sent this. Sign in on this server's own page.");
+		return;
+	}
+	struct sign_in_job *j = ask_job_new(w, c, sizeof(*j), sign_in_run, sign_in_done);
+	if (!j)
+		return;
+	j->is_form = is_form;
+	j->secure = session_is_secure(w, c, req);
+	if (!(is_form ? read_form(j, req) : read_json(j, req)))
+		return;
+	lower(j->email);
+	if (strangers_sign_in(w, c, req, j->email, &j->tries))
+		ask_job_submit_hash(&j->ask);
+}
+
+/* Who am I? */
+
+struct who_job {
+	struct ask_job ask;
+	struct caller caller;
+	struct user_record user;
+};
+
+static void who_run(struct ask_job *ask)
+{
+	struct who_job *j = container_of(ask, struct who_job, ask);
+	ask->result = store_user(ask->worker->api->store, j->caller.user, STR_NULL, ask->arena, &j->user);
+}
+
+static void reply_who(struct api_worker *w, struct http_conn *c, const struct caller *caller,
+                      const struct user_record *user)
+{
+	struct buf CLEANUP(buf_release) body = {0};
+	char csrf[CSRF_TEXT_BYTES];
+	buf_str(&body, STR("{\"user\":"));
+	if (user)
+		user_json(&body, user);
+	else
+		buf_str(&body, STR("null"));
+	buf_str(&body, STR(",\"rights\":"));
+	rights_json(&body, caller->rights);
+	buf_str(&body, STR(",\"csrf_token\":"));
+	if (caller->by_session)
+		session_csrf(w->api->accounts, caller->session, csrf);
+	json_out_str_or_null(&body, caller->by_session ? str_of(csrf) : STR_NULL);
+	buf_str(&body, STR(",\"expires_at\":"));
+	json_out_time(&body, caller->expires_ms);
+	buf_char(&body, '}');
+	api_reply_json(c, 200, &body, &never_kept, 1);
+}
+
+static void who_done(struct ask_job *ask)
+{
+	struct who_job *j = container_of(ask, struct who_job, ask);
+	if (ask->result < 0)
+		problem_reply_store(ask->conn, ask->result);
+	else
+		reply_who(ask->worker, ask->conn, &j->caller, &j->user);
+}
+
+void session_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                 const struct route_match *match)
+{
+	(void)match;
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, 0, &caller))
+		return;
+	if (caller.user == 0) {
+		reply_who(w, c, &caller, NULL);
+		return;
+	}
+	struct who_job *j = ask_job_new(w, c, sizeof(*j), who_run, who_done);
+	if (!j)
+		return;
+	j->caller = caller;
+	ask_job_submit(&j->ask);
+}
+
+/* Signing out */
+
+static void session_delete_done(struct write_job *j)
+{
+	if (j->write.result < 0)
+		problem_reply_store(j->conn, j->write.result);
+	else
+		session_reply_ended(j->conn);
+}
+
+void session_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                    const struct route_match *match)
+{
+	(void)match;
+	struct caller caller;
+	if (!auth_find(w, c, req, &caller) || !caller.by_session) {
+		static const struct problem p = {
+		    .status = 401, .code = "not-signed-in", .fields = &auth_challenge, .field_count = 1};
+		problem_reply(c, &p, "Nobody is signed in here, so there is no session to end.");
+		return;
+	}
+	struct write_job *j = write_job_new(w, c, STORE_SESSION_END, session_delete_done);
+	if (!j)
+		return;
+	memcpy(j->write.session.id, caller.session, SESSION_ID_BYTES);
+	j->write.session.expires_ms = caller.expires_ms;
+	write_job_submit(j);
+}

@@ -1,0 +1,423 @@
+/*
+ * Users over HTTP: /api/v1/users. Admins see and change everybody; anybody else themselves, and to change
+ * anything they must be signed in: an API key that got lost shall not take its user's account along.
+ */
+#include "api/ask.h"
+#include "api/auth.h"
+#include "api/handlers.h"
+#include "api/jobs.h"
+#include "api/passwords.h"
+#include "api/problem.h"
+#include "api/reply.h"
+#include "api/sign_in.h"
+#include "api/strangers.h"
+#include "api/user_json.h"
+
+#include <stdio.h>
+
+enum { PAGE_DEFAULT = 50, PAGE_MAX = 1000, USER_SEGMENT_BYTES_MAX = 3 * USER_EMAIL_BYTES_MAX };
+
+static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
+
+static void reply_no_such_user(struct http_conn *c)
+{
+	static const struct problem p = {.status = 404, .code = "no-such-user"};
+	problem_reply(c, &p, "There is no user of that id or email address.");
+}
+
+/* For all that a change of a user may come to but success. */
+static void reply_unchanged(struct http_conn *c, int result)
+{
+	static const struct problem taken = {.status = 409, .code = "email-taken"};
+	static const struct problem last = {.status = 409, .code = "last-admin"};
+	switch (result) {
+	case ERR_NOT_FOUND: reply_no_such_user(c); return;
+	case ERR_CONFLICT: problem_reply(c, &taken, "Another user has that email address."); return;
+	case ERR_BUSY:
+		problem_reply(c, &last,
+		              "This is the last admin; make somebody else an admin first (role \"admin\").");
+		return;
+	default: problem_reply_store(c, result); return;
+	}
+}
+
+static void reply_user(struct http_conn *c, int status, const struct user_record *user,
+                       const struct http_field *fields, size_t field_count)
+{
+	struct buf CLEANUP(buf_release) body = {0};
+	user_json(&body, user);
+	api_reply_json(c, status, &body, fields, field_count);
+}
+
+/*
+ * Which user the path means, and whether whoever asks may have to do with them: 0 when it has been answered.
+ * Others do not learn who there is.
+ */
+static uint64_t named_user(struct api_worker *w, struct http_conn *c, struct str segment,
+                           const struct caller *caller)
+{
+	char text[USER_SEGMENT_BYTES_MAX];
+	size_t len = 0;
+	uint64_t id = 0;
+	if (segment.len <= sizeof(text) && http_percent_decode(segment, text, &len)) {
+		struct str name = str_n(text, len);
+		const struct account *account = accounts_user_named(w->api->accounts, name);
+		id = str_eq(name, STR("me")) ? caller->user : account ? account->id : 0;
+	}
+	if (!caller_is_admin(caller) && id != caller->user) {
+		auth_refuse(c, RIGHT_ADMIN);
+		return 0;
+	}
+	if (id == 0)
+		reply_no_such_user(c);
+	return id;
+}
+
+/* Changes that an admin may make, or somebody who is signed in for themselves. */
+static bool may_change(struct http_conn *c, const struct caller *caller)
+{
+	if (caller_is_admin(caller) || caller->by_session)
+		return true;
+	auth_refuse(c, RIGHT_ADMIN);
+	return false;
+}
+
+/* Creating */
+
+struct create_job {
+	struct ask_job ask;
+	struct write_job *write;
+	struct str password;
+};
+
+static void users_post_done(struct write_job *j)
+{
+	char location[64];
+	if (j->write.result < 0) {
+		reply_unchanged(j->conn, j->write.result);
+		return;
+	}
+	snprintf(location, sizeof(location), "/api/v1/users/%llu", (unsigned long long)j->write.user.id);
+	const struct http_field fields[] = {never_kept, {STR("Location"), str_of(location)}};
+	reply_user(j->conn, 201, &j->write.user, fields, ARRAY_LEN(fields));
+}
+
+static void create_hash(struct ask_job *ask)
+{
+	struct create_job *j = container_of(ask, struct create_job, ask);
+	ask->result = password_hash(j->password, ask->arena, &j->write->write.user.password);
+}
+
+static void create_hashed(struct ask_job *ask)
+{
+	struct create_job *j = container_of(ask, struct create_job, ask);
+	if (ask->result < 0)
+		problem_reply_store(ask->conn, ask->result);
+	else
+		write_job_submit(j->write);
+}
+
+void users_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                const struct route_match *match)
+{
+	(void)match;
+	struct caller caller;
+	struct user_input in;
+	struct err e;
+	if (!auth_require_admin(w, c, req, &caller))
+		return;
+	int r = user_input_create(req->body, http_conn_arena(c), &in, &e);
+	if (r < 0) {
+		api_reply_failed(c, r, "invalid-body", &e);
+		return;
+	}
+	struct write_job *write = write_job_new(w, c, STORE_USER_CREATE, users_post_done);
+	if (!write)
+		return;
+	write->write.user = in.user;
+	write->write.user.created_ms = write->write.user.updated_ms = write->write.now_ms;
+	if (!in.password.ptr) {
+		write_job_submit(write);
+		return;
+	}
+	struct create_job *j = ask_job_new(w, c, sizeof(*j), create_hash, create_hashed);
+	if (!j)
+		return;
+	j->write = write;
+	j->password = in.password;
+	ask_job_submit_hash(&j->ask);
+}
+
+/* Reading */
+
+struct list_job {
+	struct ask_job ask;
+	uint64_t only; /* 0: everybody */
+	struct store_users page;
+	struct user_record one;
+};
+
+static void list_run(struct ask_job *ask)
+{
+	struct list_job *j = container_of(ask, struct list_job, ask);
+	struct store *store = ask->worker->api->store;
+	if (j->only == 0) {
+		ask->result = store_users(store, &j->page);
+		return;
+	}
+	ask->result = store_user(store, j->only, STR_NULL, ask->arena, &j->one);
+	j->page.users = &j->one;
+	j->page.count = 1;
+}
+
+static void users_get_done(struct ask_job *ask)
+{
+	const struct store_users *page = &container_of(ask, struct list_job, ask)->page;
+	if (ask->result < 0) {
+		reply_unchanged(ask->conn, ask->result);
+		return;
+	}
+	struct buf CLEANUP(buf_release) body = {0};
+	buf_str(&body, STR("{\"users\":["));
+	for (size_t i = 0; i < page->count; i++) {
+		if (i)
+			buf_char(&body, ',');
+		user_json(&body, &page->users[i]);
+	}
+	if (page->more && page->count > 0)
+		buf_printf(&body, "],\"next\":\"%llu\"}",
+		           (unsigned long long)page->users[page->count - 1].id);
+	else
+		buf_str(&body, STR("],\"next\":null}"));
+	api_reply_json(ask->conn, 200, &body, &never_kept, 1);
+}
+
+static void user_get_done(struct ask_job *ask)
+{
+	struct list_job *j = container_of(ask, struct list_job, ask);
+	if (ask->result < 0)
+		reply_unchanged(ask->conn, ask->result);
+	else
+		reply_user(ask->conn, 200, &j->one, &never_kept, 1);
+}
+
+static void submit_list(struct api_worker *w, struct http_conn *c, const struct store_users *page,
+                        uint64_t only, void (*done)(struct ask_job *))
+{
+	struct list_job *j = ask_job_new(w, c, sizeof(*j), list_run, done);
+	if (!j)
+		return;
+	j->page = *page;
+	j->page.arena = j->ask.arena;
+	j->only = only;
+	ask_job_submit(&j->ask);
+}
+
+/* False: it was wrong, and that has been said. */
+static bool read_page(struct http_conn *c, struct str query, struct store_users *ret)
+{
+	static const struct problem bad_limit = {.status = 400, .code = "invalid-limit"};
+	static const struct problem bad_cursor = {.status = 400, .code = "invalid-cursor"};
+	struct str limit_text = http_query_param(query, STR("limit"));
+	struct str cursor = http_query_param(query, STR("cursor"));
+	uint64_t limit = PAGE_DEFAULT;
+	*ret = (struct store_users){0};
+	if (limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > PAGE_MAX)) {
+		problem_reply(c, &bad_limit, "The parameter 'limit' must be a number from 1 to %d.",
+		              PAGE_MAX);
+		return false;
+	}
+	if (cursor.ptr && (!str_u64(cursor, &ret->after) || ret->after > INT64_MAX)) {
+		problem_reply(c, &bad_cursor,
+		              "The cursor is not one that this list gave; start again without it.");
+		return false;
+	}
+	ret->limit = limit;
+	return true;
+}
+
+void users_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+               const struct route_match *match)
+{
+	(void)match;
+	struct caller caller;
+	struct store_users page;
+	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !read_page(c, req->query, &page))
+		return;
+	submit_list(w, c, &page, caller_is_admin(&caller) ? 0 : caller.user, users_get_done);
+}
+
+void user_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+              const struct route_match *match)
+{
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, 0, &caller))
+		return;
+	uint64_t id = named_user(w, c, match->params[0], &caller);
+	if (id != 0)
+		submit_list(w, c, &(struct store_users){0}, id, user_get_done);
+}
+
+/* Changing */
+
+struct patch_job {
+	struct ask_job ask;
+	struct write_job *write;
+	struct user_input in;
+	uint64_t user;
+	bool own;    /* by somebody who is signed in, for themselves */
+	bool secure; /* a new cookie goes over TLS only */
+	bool wrong;  /* the current password is another */
+	struct stranger_tries tries;
+};
+
+static bool changes_own_password(const struct patch_job *j)
+{
+	return j->own && (j->in.fields & USER_PASSWORD);
+}
+
+/* Whose session made the change keeps it, under the new generation. */
+static void patch_done(struct write_job *write)
+{
+	const struct patch_job *j = write->ctx;
+	const struct user_record *user = &write->write.user;
+	if (write->write.result < 0) {
+		reply_unchanged(write->conn, write->write.result);
+		return;
+	}
+	struct session_start start;
+	struct http_field fields[3] = {never_kept};
+	size_t n = 1;
+	if (changes_own_password(j) && user->enabled) {
+		session_start(write->worker, user, loop_real_ms(http_conn_loop(write->conn)), j->secure,
+		              &start);
+		fields[n++] = (struct http_field){STR("Set-Cookie"), str_of(start.cookie)};
+		fields[n++] = (struct http_field){STR("X-CSRF-Token"), str_of(start.csrf)};
+	}
+	reply_user(write->conn, 200, user, fields, n);
+}
+
+/* Looks at the user as they are, for the names that stay and the password that was, and makes the new one. */
+static void patch_run(struct ask_job *ask)
+{
+	struct patch_job *j = container_of(ask, struct patch_job, ask);
+	struct user_record now;
+	int r = store_user(ask->worker->api->store, j->user, STR_NULL, ask->arena, &now);
+	if (r == 0 && changes_own_password(j)) {
+		r = password_verify(now.password, j->in.current_password);
+		j->wrong = r == ERR_INVALID;
+		if (j->wrong)
+			return;
+	}
+	if (r == 0)
+		user_input_keep_names(&j->in, &now);
+	if (r == 0 && j->in.password.ptr)
+		r = password_hash(j->in.password, ask->arena, &j->in.user.password);
+	ask->result = r;
+}
+
+static void patch_prepared(struct ask_job *ask)
+{
+	struct patch_job *j = container_of(ask, struct patch_job, ask);
+	if (j->wrong) {
+		static const struct problem p = {.status = 403, .code = "wrong-password"};
+		problem_reply(ask->conn, &p, "The current password is another one; nothing was changed.");
+		return;
+	}
+	strangers_forgive(ask->worker, ask->conn, &j->tries);
+	if (ask->result < 0) {
+		reply_unchanged(ask->conn, ask->result);
+		return;
+	}
+	j->write->write.user = j->in.user;
+	j->write->write.user.id = j->user;
+	j->write->write.user_fields = j->in.fields;
+	write_job_submit(j->write);
+}
+
+/* False: they may not, and that has been said. */
+static bool patch_is_allowed(const struct patch_job *j, const struct caller *caller)
+{
+	static const struct problem p = {.status = 400, .code = "invalid-body"};
+	struct http_conn *c = j->ask.conn;
+	if (!caller_is_admin(caller) && (j->in.fields & (USER_EMAIL | USER_ROLE | USER_ENABLED))) {
+		auth_refuse(c, RIGHT_ADMIN);
+		return false;
+	}
+	if (changes_own_password(j) && !j->in.current_password.ptr) {
+		problem_reply(c, &p,
+		              "The field 'current_password' is missing: a new password needs the old one.");
+		return false;
+	}
+	if (!j->own && j->in.current_password.ptr) {
+		problem_reply(
+		    c, &p,
+		    "The field 'current_password' is for those who are signed in and change their own.");
+		return false;
+	}
+	return true;
+}
+
+void user_patch(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                const struct route_match *match)
+{
+	struct caller caller;
+	struct err e;
+	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
+		return;
+	uint64_t id = named_user(w, c, match->params[0], &caller);
+	struct patch_job *j = id ? ask_job_new(w, c, sizeof(*j), patch_run, patch_prepared) : NULL;
+	if (!j)
+		return;
+	int r = user_input_change(req->body, j->ask.arena, &j->in, &e);
+	if (r < 0) {
+		api_reply_failed(c, r, "invalid-body", &e);
+		return;
+	}
+	j->user = id;
+	j->own = caller.by_session && caller.user == id;
+	j->secure = session_is_secure(w, c, req);
+	if (!patch_is_allowed(j, &caller))
+		return;
+	j->write = write_job_new(w, c, STORE_USER_UPDATE, patch_done);
+	if (!j->write)
+		return;
+	j->write->ctx = j;
+	const struct account *account = accounts_user(w->api->accounts, id);
+	if (changes_own_password(j) &&
+	    !strangers_sign_in(w, c, req, account ? account->email : STR_NULL, &j->tries))
+		return;
+	if (j->in.password.ptr)
+		ask_job_submit_hash(&j->ask);
+	else
+		ask_job_submit(&j->ask);
+}
+
+/* Ending sessions */
+
+static void sessions_delete_done(struct write_job *j)
+{
+	const struct http_response done = {.status = 204};
+	if (j->write.result < 0)
+		reply_unchanged(j->conn, j->write.result);
+	else if (j->ctx)
+		session_reply_ended(j->conn);
+	else
+		http_reply(j->conn, &done);
+}
+
+void user_sessions_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                          const struct route_match *match)
+{
+	struct caller caller;
+	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
+		return;
+	uint64_t id = named_user(w, c, match->params[0], &caller);
+	struct write_job *j = id ? write_job_new(w, c, STORE_USER_UPDATE, sessions_delete_done) : NULL;
+	if (!j)
+		return;
+	j->ctx = caller.by_session && caller.user == id ? j : NULL; /* their own cookie goes with it */
+	j->write.user.id = id;
+	j->write.user_fields = USER_SESSIONS;
+	write_job_submit(j);
+}

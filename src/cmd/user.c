@@ -1,0 +1,227 @@
+#include "cmd/ask.h"
+#include "cmd/command.h"
+
+#include <stdlib.h>
+
+static const char usage[] =
+    "usage: curt user add EMAIL [--role ROLE] [--first-name T] [--middle-name T] [--last-name T] "
+    "[--no-password]\n"
+    "       curt user list\n"
+    "       curt user passwd USER\n"
+    "       curt user role USER ROLE\n"
+    "       curt user disable USER\n"
+    "       curt user enable USER\n"
+    "       curt user sign-out USER\n"
+    "\n"
+    "USER is an email address or an id. ROLE is one of\n"
+    "  viewer   sees their own links and statistics\n"
+    "  editor   makes, changes and deletes links too (the default)\n"
+    "  admin    sees everybody's links, and manages users and keys\n"
+    "\n"
+    "Passwords are asked for twice, or read from the standard input (one line) when that is no terminal. "
+    "--no-password makes a\n"
+    "user who cannot sign in until 'passwd' gives them one. A new password, 'disable' and 'sign-out' end all "
+    "sessions of the\n"
+    "user; 'disable' also makes their API keys worth nothing until 'enable'.\n"
+    "\n"
+    "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
+
+struct user_options {
+	const char *role, *first_name, *middle_name, *last_name;
+	bool no_password;
+	struct secret *password;
+};
+
+static int not_utf8(json_t *body)
+{
+	json_decref(body);
+	return cmd_fail("an argument or the password is not UTF-8 text; check the terminal's encoding");
+}
+
+static int read_password(const struct user_options *o, const char *user)
+{
+	char whose[400];
+	struct err e;
+	snprintf(whose, sizeof(whose), "new password for %.300s", user);
+	return secret_read(o->password, whose, &e) < 0 ? cmd_fail("%s", e.text) : 0;
+}
+
+static int prepare_add(const struct args *a, const void *ctx)
+{
+	const struct user_options *o = ctx;
+	return o->no_password ? 0 : read_password(o, a->words[1]);
+}
+
+static int prepare_passwd(const struct args *a, const void *ctx)
+{
+	const struct user_options *o = ctx;
+	if (o->no_password)
+		return cmd_fail("a password can be changed, not taken away; 'curt user disable' keeps "
+		                "somebody out");
+	return read_password(o, a->words[1]);
+}
+
+static int add(struct client *c, const struct args *a, const void *ctx)
+{
+	const struct user_options *o = ctx;
+	json_t *body = json_object(), *user;
+	bool fine = ask_set_text(body, "email", a->words[1]) && ask_set_text(body, "role", o->role) &&
+	            ask_set_text(body, "first_name", o->first_name) &&
+	            ask_set_text(body, "middle_name", o->middle_name) &&
+	            ask_set_text(body, "last_name", o->last_name) &&
+	            (o->no_password || ask_set_secret(body, "password", o->password));
+	secret_wipe(o->password);
+	if (!fine)
+		return not_utf8(body);
+	int r = ask(c, "POST", "/api/v1/users", body, a->json, &user);
+	if (user)
+		printf("added %s as %s, id %lld\n", ask_text(user, "email"), ask_text(user, "role"),
+		       json_integer_value(json_object_get(user, "id")));
+	json_decref(user);
+	return r;
+}
+
+static void print_user(const json_t *user)
+{
+	static const char *const names[] = {"first_name", "middle_name", "last_name"};
+	bool named = false;
+	printf("%-6lld %-32s %-7s %-8s", json_integer_value(json_object_get(user, "id")),
+	       ask_text(user, "email"), ask_text(user, "role"),
+	       json_is_true(json_object_get(user, "enabled")) ? "yes" : "no");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *name = json_string_value(json_object_get(user, names[i]));
+		named |= name != NULL;
+		if (name)
+			printf(" %s", name);
+	}
+	puts(named ? "" : " -");
+}
+
+/* Fetches the users behind *cursor; leaves the cursor of the next ones, NULL at the end. */
+static int fetch_page(struct client *c, char **cursor, json_t **ret_page)
+{
+	char *path CLEANUP(freep) = *cursor ? ask_path("/api/v1/users?limit=1000&cursor=", *cursor, "")
+	                                    : ask_path("/api/v1/users?limit=1000", "", "");
+	int r = ask(c, "GET", path, NULL, false, ret_page);
+	free(steal(*cursor));
+	const char *next = json_string_value(json_object_get(*ret_page, "next"));
+	*cursor = next ? strdup(next) : NULL;
+	return r;
+}
+
+static int list(struct client *c, const struct args *a, const void *ctx)
+{
+	(void)ctx;
+	char *cursor CLEANUP(freep) = NULL;
+	json_t *all = json_array();
+	int r;
+	do {
+		json_t *page;
+		r = fetch_page(c, &cursor, &page);
+		json_array_extend(all, json_object_get(page, "users"));
+		json_decref(page);
+	} while (r == 0 && cursor);
+	if (r == 0 && a->json) {
+		json_t *document = json_pack("{s:O}", "users", all);
+		json_dumpf(document, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(document);
+	} else if (r == 0) {
+		printf("%-6s %-32s %-7s %-8s %s\n", "ID", "EMAIL", "ROLE", "ENABLED", "NAME");
+		for (size_t i = 0; i < json_array_size(all); i++)
+			print_user(json_array_get(all, i));
+	}
+	json_decref(all);
+	return r;
+}
+
+/* Changes a user; tells it with `said` and the user's name. */
+static int change(struct client *c, const struct args *a, json_t *body, const char *said)
+{
+	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[1], "");
+	json_t *user;
+	int r = ask(c, "PATCH", path, body, a->json, &user);
+	if (user)
+		printf("%s %s\n", said,
+		       json_is_string(json_object_get(user, "email")) ? ask_text(user, "email")
+		                                                      : a->words[1]);
+	json_decref(user);
+	return r;
+}
+
+static int passwd(struct client *c, const struct args *a, const void *ctx)
+{
+	const struct user_options *o = ctx;
+	json_t *body = json_object();
+	bool fine = ask_set_secret(body, "password", o->password);
+	secret_wipe(o->password);
+	return fine ? change(c, a, body, "changed the password of") : not_utf8(body);
+}
+
+static int role(struct client *c, const struct args *a, const void *ctx)
+{
+	(void)ctx;
+	char said[64];
+	json_t *body = json_object();
+	if (!ask_set_text(body, "role", a->words[2]))
+		return not_utf8(body);
+	snprintf(said, sizeof(said), "%.40s is now the role of", a->words[2]);
+	return change(c, a, body, said);
+}
+
+static int enable(struct client *c, const struct args *a, const void *ctx)
+{
+	(void)ctx;
+	return change(c, a, json_pack("{s:b}", "enabled", 1), "enabled");
+}
+
+static int disable(struct client *c, const struct args *a, const void *ctx)
+{
+	(void)ctx;
+	return change(c, a, json_pack("{s:b}", "enabled", 0), "disabled");
+}
+
+static int sign_out(struct client *c, const struct args *a, const void *ctx)
+{
+	(void)ctx;
+	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[1], "/sessions");
+	json_t *none;
+	int r = ask(c, "DELETE", path, NULL, false, &none);
+	json_decref(none);
+	if (r == 0 && !a->json)
+		printf("signed out %s\n", a->words[1]);
+	return r;
+}
+
+static int run(const struct args *a, const void *ctx)
+{
+	static const struct ask_verb verbs[] = {
+	    {"add", 2, 2, prepare_add, add},          {"list", 1, 1, NULL, list},
+	    {"passwd", 2, 2, prepare_passwd, passwd}, {"role", 3, 3, NULL, role},
+	    {"enable", 2, 2, NULL, enable},           {"disable", 2, 2, NULL, disable},
+	    {"sign-out", 2, 2, NULL, sign_out},
+	};
+	return ask_verb_run("user", verbs, ARRAY_LEN(verbs), a, ctx);
+}
+
+int cmd_user(int argc, char **argv)
+{
+	struct secret CLEANUP(secret_wipe) password = {0};
+	struct user_options o = {.password = &password};
+	const struct arg_option options[] = {
+	    {.name = "--role", .value = &o.role},
+	    {.name = "--first-name", .value = &o.first_name},
+	    {.name = "--middle-name", .value = &o.middle_name},
+	    {.name = "--last-name", .value = &o.last_name},
+	    {.name = "--no-password", .flag = &o.no_password},
+	};
+	const struct arg_command command = {
+	    .options = options,
+	    .option_count = ARRAY_LEN(options),
+	    .usage = usage,
+	    .words_min = 1,
+	    .words_max = ARGS_WORDS_MAX,
+	    .run = run,
+	};
+	return args_run(&command, argc, argv, &o);
+}

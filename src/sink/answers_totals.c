@@ -1,0 +1,93 @@
+/*
+ * Clicks of single links, ever: a row for each link has what is digested, and stays when its cells go; what
+ * is fresh is looked through once for all links that are asked about.
+ */
+#include "base/hash.h"
+#include "sink/answers.h"
+#include "sink/codec.h"
+#include "sink/digest.h"
+
+int answers_totals_get(struct sqlite_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
+                       size_t *ret_count)
+{
+	struct sink_total *totals = arena_alloc(arena, MAX(max, 1) * sizeof(*totals));
+	if (!totals)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTALS_UNFLUSHED);
+	query_int(&q, (int64_t)max);
+	size_t count = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW)
+		totals[count++] = (struct sink_total){.link = (uint64_t)sqlite3_column_int64(q.stmt, 0),
+		                                      .clicks = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
+	if (rc != SQLITE_DONE)
+		return rc;
+	*ret = totals;
+	*ret_count = count;
+	return SQLITE_OK;
+}
+
+/* --- single links --- */
+
+/* Open addressing, at most half full; 0 is an empty slot, so orphans find nothing. */
+enum { WANTED_SLOTS = 2 * SINK_CLICKS_MAX };
+
+struct wanted {
+	size_t mask; /* of the slots in use: few links are found in few cache lines */
+	struct sink_total slots[WANTED_SLOTS];
+};
+
+static struct sink_total *wanted_slot(struct wanted *w, uint64_t link)
+{
+	size_t at = hash_u64(link, 0x2d358dccaa6c78a5ULL) & w->mask;
+	while (w->slots[at].link != 0 && w->slots[at].link != link)
+		at = (at + 1) & w->mask;
+	return &w->slots[at];
+}
+
+static void wanted_init(struct wanted *w, const struct sink_total *links, size_t n)
+{
+	size_t count = 2;
+	while (count < 2 * n)
+		count *= 2;
+	w->mask = count - 1;
+	memset(w->slots, 0, count * sizeof(*w->slots));
+	for (size_t i = 0; i < n; i++)
+		wanted_slot(w, links[i].link)->link = links[i].link;
+}
+
+static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+{
+	(void)ordinal;
+	(void)visitor;
+	if (!key->click)
+		return SQLITE_OK;
+	struct sink_total *slot = wanted_slot(arg, key->link);
+	if (slot->link != 0)
+		slot->clicks++;
+	return SQLITE_OK;
+}
+
+static int wanted_digested(struct sqlite_conn *c, struct sink_total *slot)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTAL_GET);
+	query_int(&q, (int64_t)slot->link);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (found)
+		slot->clicks += (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	return rc;
+}
+
+int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n)
+{
+	struct wanted w;
+	wanted_init(&w, links, n);
+	int rc = digest_fresh_each(c, wanted_fresh, &w);
+	for (size_t i = 0; rc == SQLITE_OK && i <= w.mask; i++)
+		if (w.slots[i].link != 0)
+			rc = wanted_digested(c, &w.slots[i]);
+	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
+		links[i].clicks = links[i].link ? wanted_slot(&w, links[i].link)->clicks : 0;
+	return rc;
+}

@@ -1,0 +1,256 @@
+#include "store/sqlite_read.h"
+
+#include "store/rules.h"
+#include "store/sqlite_rows.h"
+
+/* --- links --- */
+
+/* The link, and whether the user is on its list; only a private one costs the second question. */
+static int lookup_one(struct sqlite_conn *c, struct store_lookup *read)
+{
+	int rc = sqlite_link_find(c, read->ref, read->arena, &read->result, &read->link);
+	read->permitted = false;
+	if (rc != SQLITE_OK || read->result != 0 || !read->link.is_private || read->user == 0)
+		return rc;
+	return sqlite_permission_find(c, read->link.id, read->user, &read->permitted);
+}
+
+static int lookup_each(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int rc = lookup_one(c, &reads[i]);
+		if (sqlite_error(rc) == ERR_CORRUPT)
+			reads[i].result = ERR_CORRUPT; /* its page is bad; the others' may be good */
+		else if (rc != SQLITE_OK)
+			return sqlite_error(rc);
+	}
+	return 0;
+}
+
+/* Several together in one snapshot: the locks that a read takes are then taken once for all. */
+int sqlite_read_links(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
+{
+	if (n == 1)
+		return lookup_each(c, reads, n);
+	int rc = sqlite_conn_run(c, SQL_BEGIN_READ);
+	if (rc != SQLITE_OK)
+		return sqlite_error(rc);
+	int r = lookup_each(c, reads, n);
+	sqlite_conn_run(c, SQL_ROLLBACK);
+	return r;
+}
+
+static int list_collect(struct query *q, struct store_list *page)
+{
+	struct link_record *links = NULL;
+	size_t count = 0, cap = 0, bytes = 0;
+	struct str next = STR_NULL;
+	int rc;
+	ASSERT(page->limit > 0);
+	while ((rc = query_step(q)) == SQLITE_ROW) {
+		if (page_is_full(page, count, bytes)) { /* and here is one row more: there is another page */
+			next = cursor_format(page->arena, links[count - 1].id);
+			if (!next.ptr)
+				return ERR_NOMEM;
+			break;
+		}
+		links = array_room(page->arena, links, count, &cap, sizeof(*links));
+		int r = links ? sqlite_row_link(q->stmt, page->arena, &links[count]) : ERR_NOMEM;
+		if (r != 0)
+			return r;
+		bytes += link_bytes(&links[count]);
+		count++;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	page->links = links;
+	page->count = count;
+	page->next = next;
+	return 0;
+}
+
+int sqlite_read_list(struct sqlite_conn *c, struct store_list *page, uint64_t id_max)
+{
+	CLEANUP(query_end)
+	struct query q = query_begin(c, page->owner ? SQL_LINKS_OF_OWNER : SQL_LINKS_OF_ALL);
+	query_int(&q, (int64_t)id_max);
+	query_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	if (page->owner)
+		query_int(&q, (int64_t)page->owner);
+	return list_collect(&q, page);
+}
+
+/* There is room for as many rows as the statement gives at most. */
+static int ids_collect(struct query *q, uint64_t *ret_ids, size_t *ret_count)
+{
+	size_t count = 0;
+	int rc;
+	while ((rc = query_step(q)) == SQLITE_ROW)
+		ret_ids[count++] = (uint64_t)sqlite3_column_int64(q->stmt, 0);
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret_count = count;
+	return 0;
+}
+
+int sqlite_read_tagged(struct sqlite_conn *c, struct str tag, size_t max, uint64_t *ret_ids,
+                       size_t *ret_count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_TAGGED);
+	query_str(&q, tag);
+	query_int(&q, (int64_t)MIN(max, INT64_MAX));
+	return ids_collect(&q, ret_ids, ret_count);
+}
+
+int sqlite_read_permitted(struct sqlite_conn *c, uint64_t link, struct arena *arena, uint64_t **ret,
+                          size_t *ret_count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_PERMISSIONS);
+	query_int(&q, (int64_t)link);
+	uint64_t *users = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		users = array_room(arena, users, count, &cap, sizeof(*users));
+		if (!users)
+			return ERR_NOMEM;
+		users[count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	}
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret = users;
+	*ret_count = count;
+	return 0;
+}
+
+static int over_ids(struct sqlite_conn *c, struct store_over *over)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_OVER);
+	query_int(&q, over->now_ms);
+	query_int(&q, (int64_t)MIN(over->max, INT64_MAX));
+	return ids_collect(&q, over->ids, &over->count);
+}
+
+static int over_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_OVER_COUNT);
+	query_int(&q, now_ms);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (found)
+		*ret = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	return sqlite_error(rc);
+}
+
+static int over_both(struct sqlite_conn *c, struct store_over *over)
+{
+	uint64_t total = 0;
+	int r = over_count(c, over->now_ms, &total);
+	if (r == 0)
+		r = over_ids(c, over);
+	if (r == 0)
+		over->total = total;
+	return r;
+}
+
+int sqlite_read_over(struct sqlite_conn *c, struct store_over *over)
+{
+	if (!over->count_all)
+		return over_ids(c, over);
+	int rc = sqlite_conn_run(c, SQL_BEGIN_READ); /* one snapshot for both */
+	if (rc != SQLITE_OK)
+		return sqlite_error(rc);
+	int r = over_both(c, over);
+	sqlite_conn_run(c, SQL_ROLLBACK);
+	return r;
+}
+
+/* --- accounts --- */
+
+static int users_collect(struct query *q, struct store_users *page)
+{
+	struct user_record *users = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(q)) == SQLITE_ROW && count < page->limit) {
+		users = array_room(page->arena, users, count, &cap, sizeof(*users));
+		int r = users ? sqlite_row_user(q->stmt, page->arena, &users[count]) : ERR_NOMEM;
+		if (r != 0)
+			return r;
+		count++;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	page->users = users;
+	page->count = count;
+	page->more = rc == SQLITE_ROW;
+	return 0;
+}
+
+int sqlite_read_users(struct sqlite_conn *c, struct store_users *page)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_USERS);
+	query_int(&q, (int64_t)MIN(page->after, INT64_MAX));
+	query_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	return users_collect(&q, page);
+}
+
+int sqlite_read_user(struct sqlite_conn *c, uint64_t id, struct str email, struct arena *arena,
+                     struct user_record *ret)
+{
+	int result;
+	int rc = sqlite_user_find(c, id, email, arena, &result, ret);
+	return rc == SQLITE_OK ? result : sqlite_error(rc);
+}
+
+static int row_session(sqlite3_stmt *row, struct session_record *ret)
+{
+	const void *id = sqlite3_column_blob(row, 0);
+	if (!id || sqlite3_column_bytes(row, 0) != SESSION_ID_BYTES)
+		return ERR_CORRUPT;
+	memcpy(ret->id, id, SESSION_ID_BYTES);
+	ret->expires_ms = sqlite3_column_int64(row, 1);
+	return 0;
+}
+
+int sqlite_read_sessions(struct sqlite_conn *c, int64_t now_ms, struct arena *arena,
+                         struct session_record **ret, size_t *ret_count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSIONS);
+	query_int(&q, now_ms);
+	struct session_record *sessions = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		sessions = array_room(arena, sessions, count, &cap, sizeof(*sessions));
+		int r = sessions ? row_session(q.stmt, &sessions[count]) : ERR_NOMEM;
+		if (r != 0)
+			return r;
+		count++;
+	}
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret = sessions;
+	*ret_count = count;
+	return 0;
+}
+
+int sqlite_read_keys(struct sqlite_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS);
+	struct key_record *keys = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		keys = array_room(arena, keys, count, &cap, sizeof(*keys));
+		int r = keys ? sqlite_row_key(q.stmt, arena, &keys[count]) : ERR_NOMEM;
+		if (r != 0)
+			return r;
+		count++;
+	}
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret = keys;
+	*ret_count = count;
+	return 0;
+}

@@ -1,0 +1,263 @@
+"""Links whose time is over are removed, and only those; their aliases rest for a while."""
+import json
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness import ADMIN_KEY, assert_problem, hammer_end, hammer_start, scaled, soon, until, until_status
+from people import Crowd, make_person
+from prometheus import metric
+from wire import request
+
+URL = "https://example.com/"
+NEVER = ("--workers", "2", "--sweep-interval", "0ms")
+
+
+def sweep(client):
+    response = client.post("/api/v1/sweep")
+    assert response.status_code == 200, response.text
+    told = response.json()
+    assert set(told) == {"removed", "remaining"}
+    return told
+
+
+def sweep_all(client):
+    removed = 0
+    while True:
+        told = sweep(client)
+        removed += told["removed"]
+        if told["remaining"] == 0:
+            return removed
+        assert told["removed"] > 0, "it gets on"
+
+
+def make_many(server, count, **fields):
+    """Links by many connections at once; their keys."""
+    keys = []
+    with Crowd(server, 8) as crowd:
+        for at, wire in enumerate(crowd.wires):
+            share = len(range(at, count, 8))
+            wire.send(request("POST", "/api/v1/links", key=ADMIN_KEY, body=json.dumps({"original_url": URL, **fields})) * share)
+        for at, wire in enumerate(crowd.wires):
+            for _ in range(at, count, 8):
+                answer = wire.read()
+                assert answer.status == 201, answer
+                keys.append(json.loads(answer.body)["key"])
+    return keys
+
+
+def wait_until(moment):
+    until(lambda: soon(0) > moment, "its time has come")
+
+
+def keys_of(server):
+    return {link["key"] for link in server.links()}
+
+
+def assert_sound(server):
+    server.stop()
+    done = server.curt("verify")
+    assert done.returncode == 0 and done.stdout.endswith("everything is sound\n"), done.stdout
+
+
+# What goes and what stays
+
+def test_what_is_over_goes_and_all_else_stays(serve):
+    server = serve(*NEVER)
+    ends = soon(1500)
+    over = set(make_many(server, 300, expires_at=ends))
+    over.add(server.create(alias="over-private", expires_at=ends, visibility="private", password="x")["key"])
+    over.add(server.create(alias="over-limited", expires_at=ends, max_clicks=3)["key"])
+    over.add(server.create(alias="over-disabled", expires_at=ends, enabled=False)["key"])
+    stay = set(make_many(server, 50)) | set(make_many(server, 50, expires_at="2099-01-01"))
+    stay.add(server.create(alias="never", expires_at=None)["key"])
+    stay.add(server.create(alias="late", expires_at=ends, expired_url="https://example.com/late")["key"])
+    stay.add(server.create(alias="early", not_before="2098-01-01", expires_at="2099-01-01")["key"])
+    stay.add(server.create(alias="off", enabled=False)["key"])
+    stay.add(server.create(alias="spent", max_clicks=1)["key"])
+    assert server.target("spent") == URL
+    assert sweep(server) == {"removed": 0, "remaining": 0} or soon(0) > ends, "nothing goes before its time"
+    wait_until(ends)
+    assert keys_of(server) == stay | over, "nobody has asked for them"
+    assert sweep_all(server) == len(over)
+    assert keys_of(server) == stay
+    assert sweep(server) == {"removed": 0, "remaining": 0}
+    assert server.target("late") == "https://example.com/late"
+    assert server.target("never") == URL
+    assert metric(server, "curt_links_reaped_total") == len(over)
+    assert_sound(server)
+
+
+def test_one_that_was_prolonged_stays(serve):
+    server = serve(*NEVER)
+    ends = soon(600)
+    for number in range(20):
+        server.create(alias=f"x{number}", expires_at=ends)
+    wait_until(ends)
+    for number in range(0, 20, 2):
+        server.change(f"x{number}", expires_at="2099-01-01")
+    assert sweep_all(server) == 10
+    assert keys_of(server) == {f"x{number}" for number in range(0, 20, 2)}
+    assert all(server.target(f"x{number}") == URL for number in range(0, 20, 2))
+
+
+def test_one_that_is_asked_for_goes_without_a_sweep(serve):
+    server = serve(*NEVER)
+    ends = soon(500)
+    keys = make_many(server, 10, expires_at=ends)
+    wait_until(ends)
+    assert [server.target(key) for key in keys[:5]] == [None] * 5
+    until(lambda: keys_of(server) == set(keys[5:]), "those that were asked for are gone")
+    assert sweep(server)["removed"] == 5
+
+
+def test_the_server_sweeps_by_itself(serve):
+    server = serve("--workers", "2", "--sweep-interval", "100ms")
+    keep = server.create()["key"]
+    for _ in range(2):
+        make_many(server, 100, expires_at=soon(300))
+        until(lambda: keys_of(server) == {keep}, "they are swept away")
+
+
+def test_sweeping_needs_an_admin(serve):
+    server = serve(*NEVER)
+    assert_problem(server.post("/api/v1/sweep", key=None), 401)
+    assert_problem(make_person(server, "editor").post("/api/v1/sweep"), 403)
+
+
+def test_the_command_line_sweeps_until_nothing_is_left(serve):
+    server = serve(*NEVER)
+    ends = soon(800)
+    make_many(server, 200, expires_at=ends)
+    keep = server.create()["key"]
+    wait_until(ends)
+    done = server.curt("sweep")
+    assert done.returncode == 0 and "200" in done.stdout, done
+    assert keys_of(server) == {keep}
+
+
+def test_two_sweeps_at_once_remove_everything_once(serve):
+    server = serve(*NEVER)
+    ends = soon(1500)
+    make_many(server, 1000, expires_at=ends)
+    wait_until(ends)
+    with ThreadPoolExecutor(3) as pool:
+        told = list(pool.map(sweep_all, [server.client() for _ in range(3)]))
+    assert sum(told) == 1000 and server.links() == []
+    assert metric(server, "curt_links_reaped_total") == 1000
+
+
+# Under load and through crashes
+
+def test_links_are_followed_and_made_while_others_are_swept(serve, tmp_path):
+    server = serve(*NEVER)
+    ends = soon(1500)
+    make_many(server, scaled(3000), expires_at=ends)
+    stay = make_many(server, 100)
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{key}\n" for key in stay))
+    wait_until(ends)
+    followers = hammer_start("redirect", port=server.port, keys=keys, connections=16, seconds=600, rate=3000)
+    maker = hammer_start("create", port=server.port, token=ADMIN_KEY, ledger=tmp_path / "made", prefix="meanwhile",
+                         connections=4, count=scaled(1000))
+    assert sweep_all(server) == scaled(3000)
+    made = hammer_end(maker)
+    assert made["wrong"] == made["broken"] == 0
+    server.kill()  # ends the followers
+    report = hammer_end(followers)
+    assert report["wrong"] == 0 and report["answered"] > 100, report
+    server.start()
+    assert len(keys_of(server)) == 100 + made["acknowledged"]
+    assert_sound(server)
+
+
+@pytest.mark.slow
+def test_a_crash_in_the_middle_of_a_sweep_leaves_a_sound_store_and_the_sweep_goes_on(serve):
+    server, chance = serve(*NEVER), random.Random(6)
+    stay = set(make_many(server, 50))
+    for number in range(scaled(5)):
+        ends = soon(1500)
+        over = set(make_many(server, scaled(2000), expires_at=ends, **({"alias": None} if number else {})))
+        wait_until(ends)
+        thread = threading.Thread(target=sweep_until_cut_off, args=(server.client(),))
+        thread.start()
+        until(lambda: metric(server, "curt_links_reaped_total") > 0, "the sweep is under way")
+        time.sleep(chance.uniform(0, 0.05))  # the moment of the crash
+        server.kill()
+        thread.join()
+        verified = server.curt("verify")
+        assert verified.returncode == 0 and verified.stdout.endswith("everything is sound\n"), verified.stdout
+        assert server.curt("doctor").returncode == 0
+        server.start()
+        left = keys_of(server)
+        assert stay <= left <= stay | over
+        assert sweep_all(server) == len(left - stay), "it goes on where it was"
+        assert keys_of(server) == stay
+    assert_sound(server)
+
+
+def sweep_until_cut_off(client):
+    try:
+        while True:
+            client.post("/api/v1/sweep")
+    except Exception:  # noqa: BLE001 - the server is dead, whatever the client library calls that
+        pass
+
+
+# Aliases rest
+
+def test_a_rested_alias_is_for_its_last_owner_until_its_time(serve):
+    server = serve(*NEVER, "--keys-quarantine", "1h")
+    owner, other = make_person(server), make_person(server)
+    ends = soon(600)
+    for number in range(3):
+        owner.create(alias=f"rested-{number}", expires_at=ends)
+    wait_until(ends)
+    server.get("/rested-0", key=None)  # goes on access; 1 goes by a sweep; 2 is still there
+    until(lambda: server.link("rested-0") is None, "it is removed")
+
+    def taking(client, number):
+        return client.post("/api/v1/links", json={"original_url": URL, "alias": f"rested-{number}"})
+
+    assert_problem(taking(other, 2), 409, "taken")
+    sweep_all(server)
+    for number in range(3):
+        assert_problem(taking(other, number), 409, "taken")
+        assert_problem(taking(server, number), 409, "taken")
+    server.restart()
+    other.url = owner.url = server.url
+    for number in range(3):
+        assert_problem(taking(other, number), 409, "taken")
+        assert taking(owner, number).status_code == 201
+        assert_problem(taking(other, number), 409, "taken")
+    owner.remove("rested-0")
+    assert taking(other, 0).status_code == 201, "what is deleted is free at once"
+
+
+def test_a_rested_alias_is_free_when_it_has_rested(serve):
+    server = serve(*NEVER, "--keys-quarantine", "2s")
+    owner, other = make_person(server), make_person(server)
+    ends, rested = soon(600), soon(2600)
+    owner.create(alias="swept", expires_at=ends)
+    owner.create(alias="left-there", expires_at=ends)
+    wait_until(ends)
+    assert server.target("swept") is None
+    for alias in ("swept", "left-there"):
+        body = {"original_url": "https://example.com/new", "alias": alias}
+        taken = until_status(lambda: other.post("/api/v1/links", json=body), 201)
+        assert soon(0) > rested, "not before its time"
+        assert taken.json()["key"] == alias and server.target(alias) == "https://example.com/new"
+
+
+def test_no_rest_is_no_rest(serve):
+    server = serve(*NEVER, "--keys-quarantine", "0ms")
+    owner, other = make_person(server), make_person(server)
+    ends = soon(500)
+    owner.create(alias="restless", expires_at=ends)
+    wait_until(ends)
+    other.create("https://example.com/new", alias="restless")
+    assert server.target("restless") == "https://example.com/new"
+    assert owner.link("restless") is None

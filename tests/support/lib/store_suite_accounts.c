@@ -1,0 +1,724 @@
+/* The conformance suite's tests of users, sessions that were ended, and API keys. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/store_suite_private.h"
+
+#include <stdlib.h>
+
+/* --- users --- */
+
+static struct user_record user_now(uint64_t id)
+{
+	struct user_record user;
+	assert_int_equal(store_user(suite.store, id, STR_NULL, &suite.arena, &user), 0);
+	return user;
+}
+
+static struct store_write update_user(uint64_t id, unsigned fields)
+{
+	return (struct store_write){.kind = STORE_USER_UPDATE,
+	                            .now_ms = KIT_NOW_MS + 50,
+	                            .arena = &suite.arena,
+	                            .user.id = id,
+	                            .user_fields = fields};
+}
+
+static size_t count_users(void)
+{
+	struct store_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
+	assert_int_equal(store_users(suite.store, &page), 0);
+	assert_false(page.more);
+	return page.count;
+}
+
+static void users_get_ids_and_are_found_by_id_and_by_address(void **state)
+{
+	(void)state;
+	struct store_write full = kit_user(&suite.arena, "j@example.com", ROLE_ADMIN);
+	full.user.id = 77; /* overwritten, like the generation */
+	full.user.generation = 1000;
+	full.user.first_name = STR("J\xc3\xbcrgen");
+	full.user.middle_name = STR("");
+	full.user.last_name = STR("\xff not text");
+	full.user.password = STR("$argon2id$v=19$");
+	full.user.created_ms = 1LL << 50;
+	full.user.updated_ms = 3;
+	full.user.enabled = false;
+	struct store_write bare = kit_user(&suite.arena, NULL, ROLE_VIEWER);
+	bare.user.first_name = STR_NULL;
+	struct store_write *both[] = {&full, &bare};
+	for (size_t i = 0; i < 2; i++) {
+		struct user_record user;
+		assert_int_equal(kit_apply(suite.store, both[i]), 0);
+		assert_true(both[i]->user.id != 0);
+		assert_true(both[i]->user.generation < 1000);
+		assert_int_equal(store_user(suite.store, both[i]->user.id, STR_NULL, &suite.arena, &user), 0);
+		assert_user(&user, &both[i]->user);
+	}
+	assert_true(full.user.id != bare.user.id);
+	struct user_record user;
+	assert_int_equal(store_user(suite.store, 0, STR("j@example.com"), &suite.arena, &user), 0);
+	assert_user(&user, &full.user);
+	assert_int_equal(store_user(suite.store, bare.user.id, STR("j@example.com"), &suite.arena, &user), 0);
+	assert_user(&user, &full.user); /* the address decides */
+}
+
+static void a_user_who_never_was_is_not_found(void **state)
+{
+	(void)state;
+	uint64_t last = create_user("a@example.com", ROLE_VIEWER);
+	create_user(NULL, ROLE_VIEWER);
+	struct user_record user = {.id = 55};
+	const uint64_t ids[] = {0, last + 2, INT64_MAX, UINT64_MAX};
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		assert_int_equal(store_user(suite.store, ids[i], STR_NULL, &suite.arena, &user),
+		                 ERR_NOT_FOUND);
+		struct store_write w = update_user(ids[i], USER_NAMES);
+		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
+	}
+	assert_int_equal(store_user(suite.store, last, STR("b@example.com"), &suite.arena, &user),
+	                 ERR_NOT_FOUND);
+	assert_int_equal(store_user(suite.store, last, STR(""), &suite.arena, &user), ERR_NOT_FOUND);
+	assert_int_equal(user.id, 55);
+}
+
+static void an_address_is_taken_once_and_is_bytes(void **state)
+{
+	(void)state;
+	create_user("a@example.com", ROLE_VIEWER);
+	create_user("A@example.com", ROLE_VIEWER); /* lower case is the caller's business */
+	create_user("a@example.co", ROLE_VIEWER);
+	create_user(NULL, ROLE_VIEWER);
+	create_user(NULL, ROLE_VIEWER);
+	struct store_write w = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
+	w.user.id = 99;
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	assert_int_equal(w.user.id, 99);
+	assert_int_equal(count_users(), 5);
+	struct user_record user;
+	assert_int_equal(store_user(suite.store, 0, STR("a@example.com"), &suite.arena, &user), 0);
+	assert_int_equal(user.role, ROLE_VIEWER);
+}
+
+static void what_was_read_of_a_user_stays(void **state)
+{
+	(void)state;
+	uint64_t id = create_user("a@example.com", ROLE_VIEWER);
+	struct user_record before = user_now(id);
+	char name[] = "passing";
+	struct store_write w = update_user(id, USER_EMAIL | USER_NAMES);
+	w.user.email = STR("b@example.com");
+	w.user.last_name = str_of(name);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	memset(name, 'x', sizeof(name) - 1);
+	assert_str(w.user.last_name, STR("passing"));
+	assert_str(user_now(id).last_name, STR("passing"));
+	assert_str(before.email, STR("a@example.com"));
+	assert_str(before.first_name, STR("first"));
+}
+
+static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state)
+{
+	(void)state;
+	create_user(NULL, ROLE_ADMIN);
+	struct store_write made = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
+	made.user.password = STR("old");
+	assert_int_equal(kit_apply(suite.store, &made), 0);
+	struct user_record expected = made.user;
+	const struct user_record changes = {.id = made.user.id,
+	                                    .email = STR("b@example.com"),
+	                                    .middle_name = STR("middle"),
+	                                    .last_name = STR("last"),
+	                                    .role = ROLE_VIEWER,
+	                                    .password = STR("new"),
+	                                    .generation = 999,
+	                                    .created_ms = 999,
+	                                    .updated_ms = 999};
+	for (unsigned bit = 0; bit < 6; bit++) {
+		struct store_write w = update_user(made.user.id, 1U << bit);
+		w.now_ms = KIT_NOW_MS + 100 + bit;
+		w.user = changes;
+		expected.updated_ms = w.now_ms;
+		switch (w.user_fields) {
+		case USER_EMAIL: expected.email = changes.email; break;
+		case USER_NAMES:
+			expected.first_name = changes.first_name;
+			expected.middle_name = changes.middle_name;
+			expected.last_name = changes.last_name;
+			break;
+		case USER_ROLE: expected.role = changes.role; break;
+		case USER_ENABLED:
+			expected.enabled = false;
+			expected.generation++;
+			break;
+		case USER_PASSWORD:
+			expected.password = changes.password;
+			expected.generation++;
+			break;
+		case USER_SESSIONS: expected.generation++; break;
+		}
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		assert_user(&w.user, &expected);
+		struct user_record user = user_now(made.user.id);
+		assert_user(&user, &expected);
+	}
+}
+
+static void sessions_end_by_password_by_disabling_and_on_request(void **state)
+{
+	(void)state;
+	uint64_t id = create_user("a@example.com", ROLE_EDITOR);
+	uint64_t before = user_now(id).generation;
+	const struct {
+		unsigned fields;
+		bool enabled;
+		bool ends;
+	} cases[] = {{USER_NAMES | USER_EMAIL | USER_ROLE, false, false},
+	             {USER_ENABLED, true, false},
+	             {USER_ENABLED, false, true},
+	             {USER_ENABLED, true, false},
+	             {USER_PASSWORD, false, true},
+	             {USER_SESSIONS, false, true},
+	             {USER_PASSWORD | USER_SESSIONS | USER_ENABLED, false, true}};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct store_write w = update_user(id, cases[i].fields);
+		w.user.enabled = cases[i].enabled;
+		w.user.role = ROLE_EDITOR;
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		if (cases[i].ends)
+			assert_true(w.user.generation > before);
+		else
+			assert_int_equal(w.user.generation, before);
+		assert_int_equal(user_now(id).generation, w.user.generation);
+		before = w.user.generation;
+	}
+}
+
+static void an_update_cannot_take_the_address_of_another(void **state)
+{
+	(void)state;
+	uint64_t a = create_user("a@example.com", ROLE_VIEWER), b = create_user("b@example.com", ROLE_VIEWER);
+	struct store_write w = update_user(b, USER_EMAIL | USER_NAMES | USER_PASSWORD);
+	w.user.email = STR("a@example.com");
+	w.user.first_name = STR("stolen");
+	struct user_record before = user_now(b);
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	assert_str(w.user.first_name, STR("stolen")); /* a change that failed gives nothing back */
+	struct user_record after = user_now(b);
+	assert_user(&after, &before);
+
+	w.user.email = STR("b@example.com"); /* one's own */
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct store_write away = update_user(a, USER_EMAIL);
+	struct store_write there = update_user(b, USER_EMAIL);
+	there.user.email = STR("a@example.com");
+	struct store_write batch[] = {away, there}; /* freed and taken in one go */
+	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	assert_int_equal(batch[0].result, 0);
+	assert_int_equal(batch[1].result, 0);
+	assert_null(user_now(a).email.ptr);
+	struct user_record user;
+	assert_int_equal(store_user(suite.store, 0, STR("a@example.com"), &suite.arena, &user), 0);
+	assert_int_equal(user.id, b);
+	assert_int_equal(store_user(suite.store, 0, STR("b@example.com"), &suite.arena, &user),
+	                 ERR_NOT_FOUND);
+}
+
+static void the_last_enabled_admin_stays_one(void **state)
+{
+	(void)state;
+	uint64_t a = create_user("a@example.com", ROLE_ADMIN), b = create_user("b@example.com", ROLE_ADMIN);
+	struct store_write idle = kit_user(&suite.arena, NULL, ROLE_ADMIN);
+	idle.user.enabled = false; /* does not count */
+	assert_int_equal(kit_apply(suite.store, &idle), 0);
+	create_user(NULL, ROLE_EDITOR);
+	struct store_write fall = update_user(a, USER_ROLE), off = update_user(b, USER_ENABLED);
+	fall.user.role = ROLE_EDITOR;
+	struct store_write both[] = {fall, off}; /* in one transaction: the second sees the first */
+	assert_int_equal(store_apply(suite.store, both, 2), 0);
+	assert_int_equal(both[0].result, 0);
+	assert_int_equal(both[1].result, ERR_BUSY);
+	struct user_record user = user_now(b);
+	assert_true(user.enabled);
+	assert_int_equal(user.updated_ms, KIT_NOW_MS);
+	fall = update_user(b, USER_ROLE);
+	fall.user.role = ROLE_VIEWER;
+	assert_int_equal(kit_apply(suite.store, &fall), ERR_BUSY);
+
+	struct store_write names = update_user(b, USER_NAMES | USER_ROLE | USER_ENABLED | USER_SESSIONS);
+	names.user.role = ROLE_ADMIN; /* whatever leaves an admin is fine */
+	names.user.enabled = true;
+	assert_int_equal(kit_apply(suite.store, &names), 0);
+	struct store_write on = update_user(idle.user.id, USER_ENABLED);
+	on.user.enabled = true;
+	assert_int_equal(kit_apply(suite.store, &on), 0);
+	off = update_user(b, USER_ENABLED);
+	assert_int_equal(kit_apply(suite.store, &off), 0);
+}
+
+static void a_store_without_an_admin_can_be_changed(void **state)
+{
+	(void)state;
+	uint64_t id = create_user(NULL, ROLE_EDITOR);
+	struct store_write w = update_user(id, USER_ENABLED | USER_ROLE);
+	w.user.role = ROLE_VIEWER;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void pages_of_users_cover_everybody_once(void **state)
+{
+	(void)state;
+	enum { USERS = 50 };
+	struct store_write w[USERS];
+	struct store_users none = {.limit = 5, .arena = &suite.arena, .count = 9, .more = true};
+	assert_int_equal(store_users(suite.store, &none), 0);
+	assert_int_equal(none.count, 0);
+	assert_false(none.more);
+	for (size_t i = 0; i < USERS; i++)
+		w[i] = kit_user(&suite.arena, arena_printf(&suite.arena, "u%zu", USERS - i).ptr, ROLE_VIEWER);
+	assert_int_equal(store_apply(suite.store, w, USERS), 0);
+	for (size_t limit = 1; limit <= USERS + 1; limit += 7) {
+		struct store_users page = {.limit = limit, .arena = &suite.arena};
+		size_t seen = 0;
+		do {
+			assert_int_equal(store_users(suite.store, &page), 0);
+			assert_int_equal(page.count, MIN(limit, USERS - seen));
+			for (size_t i = 0; i < page.count; i++, seen++) {
+				assert_user(&page.users[i], &w[seen].user);
+				assert_true(page.users[i].id > page.after);
+				page.after = page.users[i].id;
+			}
+			assert_int_equal(page.more, seen < USERS);
+		} while (page.more);
+		assert_int_equal(seen, USERS);
+	}
+	const uint64_t beyond[] = {w[USERS - 1].user.id, INT64_MAX, UINT64_MAX};
+	for (size_t i = 0; i < ARRAY_LEN(beyond); i++) {
+		struct store_users page = {.after = beyond[i], .limit = SIZE_MAX, .arena = &suite.arena};
+		assert_int_equal(store_users(suite.store, &page), 0);
+		assert_int_equal(page.count, 0);
+		assert_false(page.more);
+	}
+}
+
+static void a_page_of_users_without_room_is_refused(void **state)
+{
+	(void)state;
+	struct store_users page = {.limit = 0, .arena = &suite.arena};
+	assert_int_equal(store_users(suite.store, &page), ERR_INVALID);
+}
+
+/* --- sessions --- */
+
+static struct store_write end_session(uint8_t number, int64_t expires_ms, int64_t now_ms)
+{
+	struct store_write w = {
+	    .kind = STORE_SESSION_END, .now_ms = now_ms, .session.expires_ms = expires_ms};
+	memset(w.session.id, number, sizeof(w.session.id));
+	return w;
+}
+
+/* The numbers of the sessions that are remembered at that time, as a set of bits. */
+static uint64_t ended_at(int64_t now_ms)
+{
+	struct session_record *sessions = NULL;
+	size_t count = 99;
+	uint64_t set = 0;
+	assert_int_equal(store_sessions(suite.store, now_ms, &suite.arena, &sessions, &count), 0);
+	for (size_t i = 0; i < count; i++) {
+		uint8_t number = sessions[i].id[SESSION_ID_BYTES - 1];
+		assert_true(number < 64 && !(set & 1ULL << number)); /* each once */
+		assert_true(sessions[i].expires_ms > now_ms);
+		set |= 1ULL << number;
+	}
+	return set;
+}
+
+static void an_ended_session_is_remembered_until_its_time(void **state)
+{
+	(void)state;
+	assert_int_equal(ended_at(0), 0);
+	struct store_write batch[] = {end_session(1, 100, 5), end_session(2, 200, 5), end_session(3, 150, 5),
+	                              end_session(0, 1LL << 50, 5)};
+	assert_int_equal(store_apply(suite.store, batch, 4), 0);
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(batch[i].result, 0);
+	assert_int_equal(ended_at(99), 0xf);
+	assert_int_equal(ended_at(100), 0xd);
+	assert_int_equal(ended_at(150), 0x5);
+	assert_int_equal(ended_at(200), 0x1);
+}
+
+static void a_session_may_end_twice(void **state)
+{
+	(void)state;
+	static const int64_t times_ms[] = {100, 100, 300, 200};
+	for (size_t i = 0; i < ARRAY_LEN(times_ms); i++) {
+		struct store_write w = end_session(4, times_ms[i], 5);
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
+	assert_int_equal(ended_at(299), 1 << 4); /* the later time stays */
+	assert_int_equal(ended_at(300), 0);
+}
+
+/* What was forgotten is told by a clock that goes back. */
+static void sessions_past_their_time_are_forgotten_and_others_stay(void **state)
+{
+	(void)state;
+	for (uint8_t i = 1; i <= 40; i++) {
+		struct store_write w = end_session(i, 100 + i, 5);
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
+	assert_true(ended_at(5) == ((1ULL << 41) - 1 - 1));
+	for (uint8_t i = 0; i < 20; i++) {
+		struct store_write w = end_session(50, 900, 120);
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
+	uint64_t expected = 1ULL << 50;
+	for (uint8_t i = 21; i <= 40; i++)
+		expected |= 1ULL << i;
+	assert_true(ended_at(5) == expected);
+}
+
+/* --- API keys --- */
+
+static struct key_record key_now(uint64_t id)
+{
+	struct key_record *keys;
+	size_t count, at = 0;
+	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	while (at < count && keys[at].id != id)
+		at++;
+	assert_true(at < count);
+	return keys[at];
+}
+
+static size_t count_keys(void)
+{
+	struct key_record *keys;
+	size_t count;
+	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	return count;
+}
+
+static struct store_write revoke(uint64_t id, int64_t now_ms)
+{
+	return (struct store_write){
+	    .kind = STORE_KEY_REVOKE, .now_ms = now_ms, .arena = &suite.arena, .key.id = id};
+}
+
+static void api_keys_get_ids_and_come_back_by_id(void **state)
+{
+	(void)state;
+	struct key_record *keys = NULL;
+	size_t count = 99;
+	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	assert_int_equal(count, 0);
+	uint64_t user = create_user(NULL, ROLE_EDITOR);
+	struct store_write w[40];
+	for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+		w[i] = kit_key(&suite.arena, (uint8_t)(200 - i), i % 3 ? user : 0);
+		w[i].key.name = i ? STR("some") : STR("");
+		w[i].key.rights = (unsigned)i % (RIGHTS_ALL + 1);
+		w[i].key.expires_ms = (int64_t)i << 40;
+		w[i].key.used_ms = (int64_t)i << 41;
+		w[i].key.redirects_max = UINT64_MAX - i;
+	}
+	assert_int_equal(store_apply(suite.store, w, ARRAY_LEN(w)), 0);
+	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	assert_int_equal(count, ARRAY_LEN(w));
+	for (size_t i = 0; i < count; i++) {
+		assert_int_equal(w[i].result, 0);
+		assert_true(w[i].key.id > (i ? w[i - 1].key.id : 0));
+		assert_key(&keys[i], &w[i].key);
+		if (i % 3)
+			assert_int_equal(w[i].key.user, user);
+	}
+}
+
+static void a_digest_is_taken_once(void **state)
+{
+	(void)state;
+	struct store_write first = kit_key(&suite.arena, 1, 0), second = kit_key(&suite.arena, 1, 0);
+	assert_int_equal(kit_apply(suite.store, &first), 0);
+	second.key.name = STR("second");
+	assert_int_equal(kit_apply(suite.store, &second), ERR_CONFLICT);
+	assert_int_equal(count_keys(), 1);
+	assert_int_equal(count_users(), 1); /* the second has no user either */
+	assert_str(key_now(first.key.id).name, STR("key"));
+}
+
+static void a_key_of_nobody_gets_a_user_of_its_own(void **state)
+{
+	(void)state;
+	create_user(NULL, ROLE_VIEWER);
+	struct store_write w = kit_key(&suite.arena, 1, 0);
+	w.user.email = STR("k@example.com");
+	w.user.role = ROLE_ADMIN;
+	w.user.id = 77;
+	w.user.generation = 77;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_int_equal(w.key.user, w.user.id);
+	struct user_record user = user_now(w.user.id);
+	assert_user(&user, &w.user);
+	assert_str(user.email, STR("k@example.com"));
+	assert_int_equal(user.role, ROLE_ADMIN);
+	assert_int_equal(key_now(w.key.id).user, user.id);
+	assert_int_equal(count_users(), 2);
+
+	struct store_write other = kit_key(&suite.arena, 2, 0);
+	other.user.email = STR("k@example.com");
+	assert_int_equal(kit_apply(suite.store, &other), ERR_CONFLICT);
+	assert_int_equal(other.key.user, 0);
+	assert_int_equal(count_keys(), 1);
+	assert_int_equal(count_users(), 2);
+}
+
+static void a_key_of_a_user_who_is_not_there_is_refused(void **state)
+{
+	(void)state;
+	uint64_t last = create_user(NULL, ROLE_VIEWER);
+	const uint64_t ids[] = {last + 1, INT64_MAX, UINT64_MAX};
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		struct store_write w = kit_key(&suite.arena, 1, ids[i]);
+		assert_int_equal(kit_apply(suite.store, &w), ERR_INVALID);
+		assert_int_equal(w.key.id, 0);
+	}
+	assert_int_equal(count_keys(), 0);
+	assert_int_equal(count_users(), 1);
+	struct store_write w = kit_key(&suite.arena, 1, last);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_int_equal(count_users(), 1);
+}
+
+static void a_revoked_key_stays_with_the_time_of_its_first_revocation(void **state)
+{
+	(void)state;
+	struct store_write made = kit_key(&suite.arena, 1, 0);
+	assert_int_equal(kit_apply(suite.store, &made), 0);
+	for (int64_t i = 0; i < 2; i++) {
+		struct store_write w = revoke(made.key.id, 500 + i);
+		made.key.revoked_ms = 500;
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		assert_key(&w.key, &made.key);
+		struct key_record key = key_now(made.key.id);
+		assert_key(&key, &made.key);
+	}
+	struct store_write again = kit_key(&suite.arena, 1, 0); /* its digest stays taken */
+	assert_int_equal(kit_apply(suite.store, &again), ERR_CONFLICT);
+}
+
+static void only_its_user_may_revoke_a_key(void **state)
+{
+	(void)state;
+	uint64_t mine = create_user(NULL, ROLE_EDITOR), theirs = create_user(NULL, ROLE_EDITOR);
+	struct store_write made = kit_key(&suite.arena, 1, mine);
+	assert_int_equal(kit_apply(suite.store, &made), 0);
+	struct store_write w = revoke(made.key.id, 5);
+	w.key.user = theirs;
+	assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
+	assert_int_equal(key_now(made.key.id).revoked_ms, 0);
+	w.key.user = mine;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_int_equal(key_now(made.key.id).revoked_ms, 5);
+}
+
+/* Of five keys only one is an admin's in force; the others lack one thing each. */
+static void the_last_admin_key_in_force_cannot_be_revoked(void **state)
+{
+	(void)state;
+	enum { NOW_MS = 1000, KEYS = 6 };
+	uint64_t admin = create_user(NULL, ROLE_ADMIN), editor = create_user(NULL, ROLE_EDITOR);
+	struct store_write idle = kit_user(&suite.arena, NULL, ROLE_ADMIN);
+	idle.user.enabled = false;
+	assert_int_equal(kit_apply(suite.store, &idle), 0);
+	struct store_write w[KEYS];
+	const uint64_t users[KEYS] = {admin, admin, admin, idle.user.id, editor, admin};
+	for (size_t i = 0; i < KEYS; i++)
+		w[i] = kit_key(&suite.arena, (uint8_t)(i + 1), users[i]);
+	w[0].key.expires_ms = NOW_MS + 1;            /* in force until the next millisecond */
+	w[1].key.expires_ms = NOW_MS;                /* expired */
+	w[2].key.rights = RIGHTS_ALL & ~RIGHT_ADMIN; /* without the right */
+	w[5].key.revoked_ms = 1;                     /* revoked */
+	assert_int_equal(store_apply(suite.store, w, KEYS), 0);
+	for (size_t i = 0; i < KEYS; i++) {
+		struct store_write out = revoke(w[i].key.id, NOW_MS);
+		assert_int_equal(kit_apply(suite.store, &out), i == 0 ? ERR_CONFLICT : 0);
+	}
+	assert_int_equal(key_now(w[0].key.id).revoked_ms, 0);
+	struct store_write out = revoke(w[0].key.id, NOW_MS + 1); /* by then it is worth nothing */
+	assert_int_equal(kit_apply(suite.store, &out), 0);
+}
+
+static void of_two_admin_keys_one_can_be_revoked(void **state)
+{
+	(void)state;
+	struct store_write made[2];
+	for (int i = 0; i < 2; i++) {
+		made[i] = kit_key(&suite.arena, (uint8_t)(i + 1), 0);
+		made[i].user.role = ROLE_ADMIN;
+		assert_int_equal(kit_apply(suite.store, &made[i]), 0);
+	}
+	/* in one transaction, so that neither sees the other's effect only later */
+	struct store_write both[] = {revoke(made[0].key.id, 5), revoke(made[1].key.id, 5)};
+	assert_int_equal(store_apply(suite.store, both, 2), 0);
+	assert_int_equal(both[0].result, 0);
+	assert_int_equal(both[1].result, ERR_CONFLICT);
+	assert_int_equal(key_now(made[1].key.id).revoked_ms, 0);
+}
+
+static void a_key_that_is_not_there_cannot_be_changed(void **state)
+{
+	(void)state;
+	struct store_write made = kit_key(&suite.arena, 1, 0);
+	assert_int_equal(kit_apply(suite.store, &made), 0);
+	const uint64_t ids[] = {0, made.key.id + 1, UINT64_MAX};
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		struct store_write w = revoke(ids[i], 5);
+		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
+		w.kind = STORE_KEY_USED;
+		w.key.used_ms = 7;
+		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
+	}
+}
+
+static void the_last_use_of_a_key_never_goes_back(void **state)
+{
+	(void)state;
+	struct store_write made = kit_key(&suite.arena, 1, 0);
+	assert_int_equal(kit_apply(suite.store, &made), 0);
+	const int64_t used_ms[] = {50, 70, 60, 70, 1LL << 45};
+	int64_t latest_ms = 0;
+	for (size_t i = 0; i < ARRAY_LEN(used_ms); i++) {
+		struct store_write w = {.kind = STORE_KEY_USED, .now_ms = 3};
+		w.key.id = made.key.id;
+		w.key.used_ms = used_ms[i];
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		latest_ms = MAX(latest_ms, used_ms[i]);
+		made.key.used_ms = latest_ms;
+		struct key_record key = key_now(made.key.id);
+		assert_key(&key, &made.key); /* and nothing else has changed */
+	}
+}
+
+static void uses_come_by_the_hundred(void **state)
+{
+	(void)state;
+	enum { KEYS = 200, USES = 800 };
+	uint64_t user = create_user(NULL, ROLE_EDITOR), ids[KEYS];
+	struct store_write *batch = calloc(USES, sizeof(*batch));
+	for (size_t i = 0; i < KEYS; i++)
+		batch[i] = kit_key(&suite.arena, (uint8_t)i, user);
+	assert_int_equal(store_apply(suite.store, batch, KEYS), 0);
+	for (size_t i = 0; i < KEYS; i++)
+		ids[i] = batch[i].key.id;
+	for (size_t i = 0; i < USES; i++) {
+		batch[i] = (struct store_write){.kind = STORE_KEY_USED};
+		batch[i].key.id = i == 400 ? UINT64_MAX : ids[i % KEYS];
+		batch[i].key.used_ms = (int64_t)(i + 1);
+	}
+	assert_int_equal(store_apply(suite.store, batch, USES), 0);
+	for (size_t i = 0; i < USES; i++)
+		assert_int_equal(batch[i].result, i == 400 ? ERR_NOT_FOUND : 0);
+	struct key_record *keys;
+	size_t count;
+	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	assert_int_equal(count, KEYS);
+	for (size_t i = 0; i < KEYS; i++)
+		assert_int_equal(keys[i].used_ms, USES - KEYS + i + 1);
+	free(batch);
+}
+
+/* --- all kinds together --- */
+
+static void a_batch_of_all_kinds_is_done_in_order(void **state)
+{
+	(void)state;
+	uint64_t guest = create_user("guest@example.com", ROLE_VIEWER);
+	struct store_write link = kit_alias(&suite.arena, 1, "name");
+	link.link.is_private = true;
+	link.link.expires_ms = KIT_NOW_MS + 5;
+	struct store_write rename = update_user(guest, USER_EMAIL);
+	rename.user.email = STR("other@example.com");
+	struct store_write on_link = on_alias(STORE_PERMIT, "name");
+	on_link.user.id = guest;
+	struct store_write off_link = on_alias(STORE_FORBID, "name");
+	off_link.user.id = guest;
+	struct store_write stranger = on_alias(STORE_PERMIT, "name");
+	stranger.user.id = UINT64_MAX;
+	struct store_write taken = kit_user(&suite.arena, "guest@example.com", ROLE_VIEWER);
+	struct store_write reap = on_alias(STORE_LINK_REAP, "name");
+	const struct {
+		struct store_write write;
+		int result;
+	} steps[] = {
+	    {on_link, ERR_NOT_FOUND}, /* not made yet */
+	    {link, 0},
+	    {on_link, 0},
+	    {stranger, ERR_INVALID},
+	    {taken, ERR_CONFLICT},
+	    {rename, 0},
+	    {taken, 0}, /* now it is free */
+	    {end_session(3, 100, 5), 0},
+	    {kit_key(&suite.arena, 9, guest), 0},
+	    {kit_key(&suite.arena, 9, guest), ERR_CONFLICT},
+	    {off_link, 0},
+	    {reap, 0},
+	    {reap, ERR_NOT_FOUND},
+	    {on_link, ERR_NOT_FOUND},
+	};
+	struct store_write batch[ARRAY_LEN(steps)];
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		batch[i] = steps[i].write;
+		batch[i].result = 12345;
+	}
+	assert_int_equal(store_apply(suite.store, batch, ARRAY_LEN(batch)), 0);
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++)
+		assert_int_equal(batch[i].result, steps[i].result);
+	assert_link(&batch[2].link, &link.link);
+	assert_str(batch[5].user.email, STR("other@example.com"));
+	assert_str(batch[5].user.first_name, STR("first"));
+	assert_link(&batch[11].link, &link.link);
+	assert_int_equal(count_users(), 2);
+	assert_int_equal(count_keys(), 1);
+	assert_int_equal(key_now(batch[8].key.id).user, guest);
+	assert_int_equal(ended_at(99), 1 << 3);
+}
+
+int store_suite_accounts_run(const char *name)
+{
+	const struct CMUnitTest tests[] = {
+	    STORE_TEST(users_get_ids_and_are_found_by_id_and_by_address),
+	    STORE_TEST(a_user_who_never_was_is_not_found),
+	    STORE_TEST(an_address_is_taken_once_and_is_bytes),
+	    STORE_TEST(what_was_read_of_a_user_stays),
+	    STORE_TEST(an_update_of_a_user_sets_the_named_fields_and_no_others),
+	    STORE_TEST(sessions_end_by_password_by_disabling_and_on_request),
+	    STORE_TEST(an_update_cannot_take_the_address_of_another),
+	    STORE_TEST(the_last_enabled_admin_stays_one),
+	    STORE_TEST(a_store_without_an_admin_can_be_changed),
+	    STORE_TEST(pages_of_users_cover_everybody_once),
+	    STORE_TEST(a_page_of_users_without_room_is_refused),
+	    STORE_TEST(an_ended_session_is_remembered_until_its_time),
+	    STORE_TEST(a_session_may_end_twice),
+	    STORE_TEST(sessions_past_their_time_are_forgotten_and_others_stay),
+	    STORE_TEST(api_keys_get_ids_and_come_back_by_id),
+	    STORE_TEST(a_digest_is_taken_once),
+	    STORE_TEST(a_key_of_nobody_gets_a_user_of_its_own),
+	    STORE_TEST(a_key_of_a_user_who_is_not_there_is_refused),
+	    STORE_TEST(a_revoked_key_stays_with_the_time_of_its_first_revocation),
+	    STORE_TEST(only_its_user_may_revoke_a_key),
+	    STORE_TEST(the_last_admin_key_in_force_cannot_be_revoked),
+	    STORE_TEST(of_two_admin_keys_one_can_be_revoked),
+	    STORE_TEST(a_key_that_is_not_there_cannot_be_changed),
+	    STORE_TEST(the_last_use_of_a_key_never_goes_back),
+	    STORE_TEST(uses_come_by_the_hundred),
+	    STORE_TEST(a_batch_of_all_kinds_is_done_in_order),
+	};
+	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}

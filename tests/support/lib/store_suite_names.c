@@ -1,0 +1,602 @@
+/* The conformance suite's tests of how links end, and of what becomes of their names then. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "lib/store_suite_private.h"
+
+enum { OVER_MS = KIT_NOW_MS + 100, REST_MS = 1000, OTHER_OWNER = 8 };
+
+/* A create of an alias of owner 7 that is over at OVER_MS. */
+static struct store_write mortal(uint64_t id, const char *name)
+{
+	struct store_write w = kit_alias(&suite.arena, id, name);
+	w.link.expires_ms = OVER_MS;
+	w.rest_ms = REST_MS;
+	return w;
+}
+
+static struct store_write reap(const char *name, int64_t now_ms)
+{
+	struct store_write w = on_alias(STORE_LINK_REAP, name);
+	w.now_ms = now_ms;
+	w.rest_ms = REST_MS;
+	return w;
+}
+
+static struct store_write take(uint64_t id, const char *name, uint64_t owner, int64_t now_ms)
+{
+	struct store_write w = kit_alias(&suite.arena, id, name);
+	w.link.owner = owner;
+	w.now_ms = now_ms;
+	w.rest_ms = REST_MS;
+	return w;
+}
+
+static void create_and_reap(uint64_t id, const char *name)
+{
+	struct store_write batch[] = {mortal(id, name), reap(name, OVER_MS)};
+	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	assert_int_equal(batch[0].result, 0);
+	assert_int_equal(batch[1].result, 0);
+}
+
+/* --- reap --- */
+
+static void a_reap_takes_only_what_is_over(void **state)
+{
+	(void)state;
+	const int64_t now_ms = 5000;
+	const struct {
+		int64_t expires_ms;
+		int result;
+	} cases[] = {{0, ERR_CONFLICT}, {5001, ERR_CONFLICT}, {5000, 0}, {4999, 0}, {1, 0}};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct store_write w = kit_alias(&suite.arena, i + 1,
+		                                 arena_printf(&suite.arena, "a%zu", i).ptr);
+		w.link.expires_ms = cases[i].expires_ms;
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		struct store_write reap = {
+		    .kind = STORE_LINK_REAP, .now_ms = now_ms, .arena = &suite.arena, .ref = w.ref};
+		assert_int_equal(kit_apply(suite.store, &reap), cases[i].result);
+		assert_int_equal(find(0, w.ref.key.ptr, NULL), cases[i].result ? 0 : ERR_NOT_FOUND);
+		if (cases[i].result == 0)
+			assert_link(&reap.link, &w.link);
+	}
+}
+
+static void a_link_with_a_place_for_the_late_is_over_two_years_after_its_end(void **state)
+{
+	(void)state;
+	struct store_write w = mortal(1, "name");
+	w.link.expired_url = STR("https://late.example/");
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct store_write early = reap("name", OVER_MS + LINK_LATE_MS - 1);
+	assert_int_equal(kit_apply(suite.store, &early), ERR_CONFLICT);
+	struct store_write heir = take(2, "name", 7, OVER_MS + LINK_LATE_MS - 1);
+	assert_int_equal(kit_apply(suite.store, &heir), ERR_CONFLICT);
+	struct store_write due = reap("name", OVER_MS + LINK_LATE_MS);
+	assert_int_equal(kit_apply(suite.store, &due), 0);
+	assert_link(&due.link, &w.link);
+}
+
+static void a_reap_may_name_the_row_alone(void **state)
+{
+	(void)state;
+	struct store_write made[] = {mortal(1ULL << 40, "name"), kit_generated(&suite.arena, 2),
+	                             kit_generated(&suite.arena, 3)};
+	made[1].link.expires_ms = 1;
+	assert_int_equal(store_apply(suite.store, made, 3), 0);
+	const struct {
+		uint64_t id;
+		int result;
+	} cases[] = {
+	    {1ULL << 40, 0},    {1ULL << 40, ERR_NOT_FOUND}, {2, 0}, {3, ERR_CONFLICT}, {4, ERR_NOT_FOUND},
+	    {0, ERR_NOT_FOUND}, {UINT64_MAX, ERR_NOT_FOUND}};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct store_write w = {.kind = STORE_LINK_REAP,
+		                        .now_ms = OVER_MS,
+		                        .arena = &suite.arena,
+		                        .ref = {.id = cases[i].id},
+		                        .rest_ms = REST_MS};
+		assert_int_equal(kit_apply(suite.store, &w), cases[i].result);
+		if (i == 0)
+			assert_link(&w.link, &made[0].link);
+	}
+	assert_int_equal(find(0, "name", NULL), ERR_NOT_FOUND);
+	assert_int_equal(find(3, "g3", NULL), 0);
+	struct store_write thief = take(9, "name", OTHER_OWNER, OVER_MS); /* its alias rests like any other */
+	assert_int_equal(kit_apply(suite.store, &thief), ERR_CONFLICT);
+}
+
+/* --- names --- */
+
+static void a_link_that_is_over_does_not_hold_its_name(void **state)
+{
+	(void)state;
+	struct store_write w = kit_alias(&suite.arena, 1, "name");
+	w.link.expires_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct store_write early = kit_alias(&suite.arena, 2, "name");
+	early.now_ms = KIT_NOW_MS + 9;
+	assert_int_equal(kit_apply(suite.store, &early), ERR_CONFLICT);
+	struct store_write late = kit_alias(&suite.arena, 3, "name");
+	late.now_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(suite.store, &late), 0);
+	struct link_record link;
+	assert_int_equal(kit_find(suite.store, &suite.arena, 0, "name", &link), 0);
+	assert_int_equal(link.id, 3);
+	struct store_list all = {.limit = 10, .arena = &suite.arena};
+	assert_int_equal(store_list(suite.store, &all), 0);
+	assert_int_equal(all.count, 1); /* the old row is gone too */
+
+	/* a generated link's name, taken over by an alias that reads the same */
+	struct store_write generated = kit_generated(&suite.arena, 7);
+	generated.link.expires_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(suite.store, &generated), 0);
+	struct store_write alias = kit_alias(&suite.arena, 8, "g7");
+	alias.ref.id = 7;
+	alias.now_ms = KIT_NOW_MS + 9;
+	assert_int_equal(kit_apply(suite.store, &alias), ERR_CONFLICT);
+	alias.now_ms = KIT_NOW_MS + 10;
+	assert_int_equal(kit_apply(suite.store, &alias), 0);
+	assert_int_equal(kit_find(suite.store, &suite.arena, 7, "g7", &link), 0);
+	assert_int_equal(link.id, 8);
+}
+
+static void the_name_of_a_reaped_link_rests_for_others(void **state)
+{
+	(void)state;
+	create_and_reap(1, "name");
+	struct store_write early = take(2, "name", OTHER_OWNER, OVER_MS + REST_MS - 1);
+	assert_int_equal(kit_apply(suite.store, &early), ERR_CONFLICT);
+	assert_int_equal(find(0, "name", NULL), ERR_NOT_FOUND);
+	struct store_write due = take(2, "name", OTHER_OWNER, OVER_MS + REST_MS);
+	assert_int_equal(kit_apply(suite.store, &due), 0);
+	assert_int_equal(find(0, "name", NULL), 0);
+}
+
+static void a_rest_counts_from_the_moment_the_link_was_over(void **state)
+{
+	(void)state;
+	struct store_write made[] = {mortal(1, "late"), mortal(2, "long-ago")};
+	assert_int_equal(store_apply(suite.store, made, 2), 0);
+	struct store_write late = reap("late", OVER_MS + REST_MS - 1);
+	assert_int_equal(kit_apply(suite.store, &late), 0);
+	struct store_write w = take(3, "late", OTHER_OWNER, OVER_MS + REST_MS - 1);
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w.now_ms++;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct store_write long_ago = reap("long-ago", OVER_MS + REST_MS);
+	assert_int_equal(kit_apply(suite.store, &long_ago), 0);
+	w = take(4, "long-ago", OTHER_OWNER, OVER_MS + REST_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void the_owner_may_take_a_resting_name_at_once(void **state)
+{
+	(void)state;
+	create_and_reap(1, "name");
+	struct store_write w = take(2, "name", 7, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	w = on_alias(STORE_LINK_DELETE, "name"); /* and may give it away then */
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	w = take(3, "name", OTHER_OWNER, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void a_delete_frees_a_name_at_once(void **state)
+{
+	(void)state;
+	struct store_write w = mortal(1, "name");
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	w = on_alias(STORE_LINK_DELETE, "name");
+	w.now_ms = OVER_MS;
+	w.rest_ms = REST_MS;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	w = take(2, "name", OTHER_OWNER, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void a_generated_key_does_not_get_a_resting_name_of_somebody_else(void **state)
+{
+	(void)state;
+	create_and_reap(1, "g5");
+	create_and_reap(2, "g6");
+	struct store_write w = kit_generated(&suite.arena, 5);
+	w.link.owner = OTHER_OWNER;
+	w.now_ms = OVER_MS + REST_MS - 1;
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w.now_ms++;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	w = kit_generated(&suite.arena, 6); /* the owner's own */
+	w.now_ms = OVER_MS;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void a_rest_without_end_is_one(void **state)
+{
+	(void)state;
+	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
+	batch[1].rest_ms = UINT64_MAX;
+	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	struct store_write w = take(2, "name", OTHER_OWNER, 1LL << 60);
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w = take(2, "name", 7, 1LL << 60);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void without_a_rest_a_reaped_name_is_free(void **state)
+{
+	(void)state;
+	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
+	batch[1].rest_ms = 0;
+	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	struct store_write w = take(2, "name", OTHER_OWNER, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void what_is_over_and_not_reaped_yet_yields_as_if_it_were(void **state)
+{
+	(void)state;
+	struct store_write made[] = {mortal(1, "mine"), mortal(2, "theirs"), mortal(3, "g9")};
+	assert_int_equal(store_apply(suite.store, made, 3), 0);
+	struct store_write w = take(4, "mine", 7, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_int_equal(kit_find(suite.store, &suite.arena, 1, NULL, NULL), ERR_NOT_FOUND);
+	w = take(5, "theirs", OTHER_OWNER, OVER_MS + REST_MS - 1);
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	assert_int_equal(find(0, "theirs", NULL), 0); /* a change that failed has touched nothing */
+	w.now_ms++;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct link_record link;
+	assert_int_equal(find(0, "theirs", &link), 0);
+	assert_int_equal(link.id, 5);
+
+	w = kit_generated(&suite.arena, 9);
+	w.link.owner = OTHER_OWNER;
+	w.rest_ms = REST_MS;
+	w.now_ms = OVER_MS + REST_MS - 1;
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w.now_ms++;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_int_equal(find(9, "g9", &link), 0);
+	assert_int_equal(link.id, 9);
+}
+
+static void a_create_that_fails_removes_nobody(void **state)
+{
+	(void)state;
+	struct store_write made[] = {mortal(1, "name"), kit_generated(&suite.arena, 2)};
+	assert_int_equal(store_apply(suite.store, made, 2), 0);
+	struct store_write w = take(2, "name", 7, OVER_MS); /* the name would yield, the row does not */
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w = take(1, "name", 7, OVER_MS); /* its own row is never used twice */
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	struct link_record link;
+	assert_int_equal(find(0, "name", &link), 0);
+	assert_int_equal(link.id, 1);
+	create_and_reap(3, "rests");
+	w = take(2, "rests", 7, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w = take(4, "rests", OTHER_OWNER, OVER_MS); /* and still does */
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+}
+
+static void a_name_rests_for_its_last_owner(void **state)
+{
+	(void)state;
+	struct store_write given = on_alias(STORE_LINK_UPDATE, "name");
+	given.fields = LINK_OWNER;
+	given.link.owner = 9;
+	struct store_write batch[] = {mortal(1, "name"), given, reap("name", OVER_MS)};
+	assert_int_equal(store_apply(suite.store, batch, 3), 0);
+	assert_int_equal(batch[2].link.owner, 9);
+	struct store_write w = take(2, "name", 7, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	w = take(2, "name", 9, OVER_MS);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+/* A rest that was forgotten is told by a clock that goes back. */
+static void names_that_have_rested_are_forgotten_and_others_stay(void **state)
+{
+	(void)state;
+	enum { NAMES = 40 };
+	for (uint64_t i = 1; i <= NAMES; i++) {
+		const char *name = arena_printf(&suite.arena, "n%llu", (unsigned long long)i).ptr;
+		create_and_reap(i, name);
+		struct store_write batch[] = {take(100 + i, name, 7, OVER_MS), reap(name, OVER_MS + 5000)};
+		batch[0].link.expires_ms = OVER_MS + (int64_t)i;
+		batch[1].rest_ms = 10000;
+		assert_int_equal(store_apply(suite.store, batch, 2), 0);
+		assert_int_equal(batch[1].result, 0);
+	}
+	for (uint64_t i = 1; i <= NAMES; i++) { /* reaps of nothing, when half of the names have rested */
+		struct store_write w = {.kind = STORE_LINK_REAP,
+		                        .now_ms = OVER_MS + 10000 + NAMES / 2,
+		                        .arena = &suite.arena,
+		                        .ref = {.id = 999}};
+		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
+	}
+	for (uint64_t i = 1; i <= NAMES; i++) {
+		const char *name = arena_printf(&suite.arena, "n%llu", (unsigned long long)i).ptr;
+		struct store_write w = take(200 + i, name, OTHER_OWNER, OVER_MS);
+		assert_int_equal(kit_apply(suite.store, &w), i <= NAMES / 2 ? 0 : ERR_CONFLICT);
+	}
+}
+
+/* --- links that may go --- */
+
+static void create_with_end(uint64_t id, int64_t expires_ms, const char *expired_url)
+{
+	struct store_write w = kit_generated(&suite.arena, id);
+	w.link.expires_ms = expires_ms;
+	w.link.expired_url = str_of(expired_url);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+/* `expected` has the ids in order, each followed by a space. */
+static void assert_over(int64_t now_ms, const char *expected)
+{
+	uint64_t ids[64];
+	struct store_over over = {.now_ms = now_ms, .max = ARRAY_LEN(ids), .ids = ids, .count = 99};
+	CLEANUP(buf_release) struct buf text = {0};
+	assert_int_equal(store_over(suite.store, &over), 0);
+	assert_true(over.count <= over.max);
+	for (size_t i = 0; i < over.count; i++)
+		buf_printf(&text, "%llu ", (unsigned long long)ids[i]);
+	buf_append(&text, "", 1);
+	assert_string_equal(text.data, expected);
+	over.count_all = true;
+	assert_int_equal(store_over(suite.store, &over), 0);
+	assert_int_equal(over.total, over.count);
+}
+
+static void what_is_over_comes_in_the_order_in_which_it_ended(void **state)
+{
+	(void)state;
+	assert_over(INT64_MAX, "");
+	create_with_end(5, 300, NULL);
+	create_with_end(1, 500, NULL);
+	create_with_end(2, 100, NULL);
+	create_with_end(3, 0, NULL);
+	create_with_end(4, 50, "https://late.example/");
+	create_with_end(0x700000000, 301, NULL);
+	struct store_write w = kit_alias(&suite.arena, 7, "name");
+	w.link.expires_ms = 300;
+	w.link.enabled = false;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_over(99, "");
+	assert_over(100, "2 ");
+	assert_over(299, "2 ");
+	assert_over(300, "2 5 7 ");
+	assert_over(499, "2 5 7 30064771072 ");
+	assert_over(500, "2 5 7 30064771072 1 ");
+	assert_over(50 + LINK_LATE_MS - 1, "2 5 7 30064771072 1 ");
+	assert_over(50 + LINK_LATE_MS, "2 5 7 30064771072 1 4 ");
+	assert_over(0, "");
+	assert_over(-1, "");
+}
+
+static void what_is_over_follows_every_change(void **state)
+{
+	(void)state;
+	create_with_end(1, 100, NULL);
+	create_with_end(2, 200, NULL);
+	create_with_end(3, 300, NULL);
+	struct store_write later = on_generated(STORE_LINK_UPDATE, 1);
+	later.fields = LINK_EXPIRES;
+	later.link.expires_ms = 250;
+	struct store_write never = on_generated(STORE_LINK_UPDATE, 2);
+	never.fields = LINK_EXPIRES;
+	struct store_write kept = on_generated(STORE_LINK_UPDATE, 3);
+	kept.fields = LINK_EXPIRED_URL;
+	kept.link.expired_url = STR("https://late.example/");
+	struct store_write batch[] = {later, never, kept};
+	assert_int_equal(store_apply(suite.store, batch, 3), 0);
+	assert_over(1000, "1 ");
+	never.link.expires_ms = 240;
+	kept.link.expired_url = STR_NULL;
+	struct store_write back[] = {never, kept};
+	assert_int_equal(store_apply(suite.store, back, 2), 0);
+	assert_over(1000, "2 1 3 ");
+	struct store_write title = on_generated(STORE_LINK_UPDATE, 1);
+	title.fields = LINK_TITLE;
+	assert_int_equal(kit_apply(suite.store, &title), 0);
+	assert_over(1000, "2 1 3 ");
+	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 2), on_generated(STORE_LINK_REAP, 3)};
+	assert_int_equal(store_apply(suite.store, gone, 2), 0);
+	assert_over(1000, "1 ");
+}
+
+static void no_more_come_than_there_is_room_for_and_all_are_counted(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= 30; id++)
+		create_with_end(id, (int64_t)id, NULL);
+	for (size_t max = 0; max <= 40; max += 10) {
+		uint64_t ids[41];
+		memset(ids, 0xff, sizeof(ids));
+		struct store_over over = {
+		    .now_ms = 25, .max = max, .ids = ids, .count_all = max != 20, .total = 77};
+		assert_int_equal(store_over(suite.store, &over), 0);
+		assert_int_equal(over.count, MIN(max, 25));
+		assert_int_equal(over.total, max != 20 ? 25 : 77);
+		for (size_t i = 0; i < over.count; i++)
+			assert_int_equal(ids[i], i + 1);
+		assert_true(ids[over.count] == UINT64_MAX);
+	}
+}
+
+/* --- random changes against a model --- */
+
+enum { MODEL_NAMES = 5, MODEL_OWNERS = 3, MODEL_STEPS = 1500, MODEL_REST_MS = 40 };
+
+/* A name is held by a link, or rests until `until_ms` (0: does not), and in both cases has an owner. */
+static struct {
+	uint64_t link; /* 0: nobody has it */
+	uint64_t owner;
+	int64_t over_ms; /* of the link; 0: never */
+	int64_t until_ms;
+} model[MODEL_NAMES];
+
+static uint32_t random_state;
+
+static uint32_t random_below(uint32_t bound)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 17;
+	random_state ^= random_state << 5;
+	return random_state % bound;
+}
+
+static const char *model_name(unsigned i)
+{
+	return arena_printf(&suite.arena, "name-%u", i).ptr;
+}
+
+static bool model_is_over(unsigned i, int64_t now_ms)
+{
+	return model[i].link != 0 && model[i].over_ms != 0 && model[i].over_ms <= now_ms;
+}
+
+static bool model_may_take(unsigned i, uint64_t owner, int64_t now_ms)
+{
+	int64_t until_ms = model[i].until_ms;
+	if (model[i].link != 0 && !model_is_over(i, now_ms))
+		return false;
+	if (model[i].link != 0)
+		until_ms = model[i].over_ms + MODEL_REST_MS;
+	return model[i].owner == owner || until_ms <= now_ms;
+}
+
+static void model_create(unsigned i, uint64_t id, int64_t now_ms)
+{
+	struct store_write w = take(id, model_name(i), 1 + random_below(MODEL_OWNERS), now_ms);
+	w.rest_ms = MODEL_REST_MS;
+	w.link.expires_ms = random_below(4) ? now_ms + random_below(60) : 0;
+	bool may = model_may_take(i, w.link.owner, now_ms);
+	assert_int_equal(kit_apply(suite.store, &w), may ? 0 : ERR_CONFLICT);
+	if (!may)
+		return;
+	model[i].link = id;
+	model[i].owner = w.link.owner;
+	model[i].over_ms = w.link.expires_ms;
+	model[i].until_ms = 0;
+}
+
+static void model_reap(unsigned i, int64_t now_ms)
+{
+	struct store_write w = on_alias(STORE_LINK_REAP, model_name(i));
+	w.now_ms = now_ms;
+	w.rest_ms = MODEL_REST_MS;
+	bool over = model_is_over(i, now_ms);
+	assert_int_equal(kit_apply(suite.store, &w), over                 ? 0
+	                                             : model[i].link == 0 ? ERR_NOT_FOUND
+	                                                                  : ERR_CONFLICT);
+	if (!over)
+		return;
+	assert_int_equal(w.link.id, model[i].link);
+	model[i].link = 0;
+	model[i].until_ms = model[i].over_ms + MODEL_REST_MS;
+}
+
+static void model_delete(unsigned i, int64_t now_ms)
+{
+	struct store_write w = on_alias(STORE_LINK_DELETE, model_name(i));
+	w.now_ms = now_ms;
+	assert_int_equal(kit_apply(suite.store, &w), model[i].link ? 0 : ERR_NOT_FOUND);
+	if (model[i].link != 0) {
+		model[i].link = 0;
+		model[i].until_ms = 0;
+		model[i].owner = 0;
+	}
+}
+
+static void model_update(unsigned i, int64_t now_ms)
+{
+	struct store_write w = on_alias(STORE_LINK_UPDATE, model_name(i));
+	w.fields = LINK_OWNER | LINK_EXPIRES;
+	w.link.owner = 1 + random_below(MODEL_OWNERS);
+	w.link.expires_ms = now_ms + random_below(60);
+	assert_int_equal(kit_apply(suite.store, &w), model[i].link ? 0 : ERR_NOT_FOUND);
+	if (model[i].link != 0) {
+		model[i].owner = w.link.owner;
+		model[i].over_ms = w.link.expires_ms;
+	}
+}
+
+static void assert_model(int64_t now_ms)
+{
+	size_t over_count = 0;
+	for (unsigned i = 0; i < MODEL_NAMES; i++) {
+		struct link_record link;
+		int r = find(0, model_name(i), &link);
+		assert_int_equal(r, model[i].link ? 0 : ERR_NOT_FOUND);
+		if (r == 0) {
+			assert_int_equal(link.id, model[i].link);
+			assert_int_equal(link.owner, model[i].owner);
+		}
+		over_count += model_is_over(i, now_ms);
+	}
+	struct store_over over = {.now_ms = now_ms, .count_all = true};
+	assert_int_equal(store_over(suite.store, &over), 0);
+	assert_int_equal(over.total, over_count);
+}
+
+static void names_are_right_after_any_changes(void **state)
+{
+	(void)state;
+	memset(model, 0, sizeof(model));
+	random_state = 20261116;
+	int64_t now_ms = KIT_NOW_MS;
+	for (uint64_t step = 1; step <= MODEL_STEPS; step++) {
+		unsigned i = random_below(MODEL_NAMES);
+		now_ms += random_below(12);
+		switch (random_below(8)) {
+		case 0:
+		case 1:
+		case 2:
+		case 3: model_create(i, step, now_ms); break;
+		case 4:
+		case 5: model_reap(i, now_ms); break;
+		case 6: model_update(i, now_ms); break;
+		default: model_delete(i, now_ms); break;
+		}
+		if (step % 10 == 0) {
+			assert_model(now_ms);
+			arena_release(&suite.arena);
+		}
+	}
+}
+
+int store_suite_names_run(const char *name)
+{
+	const struct CMUnitTest tests[] = {
+	    STORE_TEST(a_reap_takes_only_what_is_over),
+	    STORE_TEST(a_link_with_a_place_for_the_late_is_over_two_years_after_its_end),
+	    STORE_TEST(a_reap_may_name_the_row_alone),
+	    STORE_TEST(a_link_that_is_over_does_not_hold_its_name),
+	    STORE_TEST(the_name_of_a_reaped_link_rests_for_others),
+	    STORE_TEST(a_rest_counts_from_the_moment_the_link_was_over),
+	    STORE_TEST(the_owner_may_take_a_resting_name_at_once),
+	    STORE_TEST(a_delete_frees_a_name_at_once),
+	    STORE_TEST(a_generated_key_does_not_get_a_resting_name_of_somebody_else),
+	    STORE_TEST(a_rest_without_end_is_one),
+	    STORE_TEST(without_a_rest_a_reaped_name_is_free),
+	    STORE_TEST(what_is_over_and_not_reaped_yet_yields_as_if_it_were),
+	    STORE_TEST(a_create_that_fails_removes_nobody),
+	    STORE_TEST(a_name_rests_for_its_last_owner),
+	    STORE_TEST(names_that_have_rested_are_forgotten_and_others_stay),
+	    STORE_TEST(what_is_over_comes_in_the_order_in_which_it_ended),
+	    STORE_TEST(what_is_over_follows_every_change),
+	    STORE_TEST(no_more_come_than_there_is_room_for_and_all_are_counted),
+	    STORE_TEST(names_are_right_after_any_changes),
+	};
+	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
