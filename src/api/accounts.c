@@ -30,6 +30,7 @@ struct held_key {
 	int64_t expires_ms;
 	int64_t revoked_ms;
 	int64_t told_ms; /* the use that the store knows of, or was about to be told; under `uses_lock` */
+	bool has_limits; /* of its own */
 	struct budget *budget;
 };
 
@@ -241,16 +242,34 @@ static int read_users(struct accounts *a, const struct snapshot *old, struct sna
 	return r;
 }
 
-static int hold_key(struct accounts *a, struct snapshot *s, const struct key_record *record,
+static bool is_over(int64_t expires_ms, int64_t now_ms)
+{
+	return expires_ms != 0 && expires_ms <= now_ms;
+}
+
+static void count_live_key(struct account *account, const struct key_record *record, int64_t now_ms)
+{
+	if (record->revoked_ms || is_over(record->expires_ms, now_ms))
+		return;
+	account->live_keys++;
+	if (record->expires_ms && (!account->live_until_ms || record->expires_ms < account->live_until_ms))
+		account->live_until_ms = record->expires_ms;
+}
+
+/* Also one without limits of its own has a budget: when it was last used stands there, and links that were
+ * made with it before may point at it. */
+static int hold_key(struct accounts *a, struct snapshot *s, const struct key_record *record, int64_t now_ms,
                     struct budget *budget)
 {
 	const struct account_limits *l = &a->limits;
-	const struct held_user *user = user_of(s, record->user);
+	struct held_user *user = (struct held_user *)user_of(s, record->user); /* not published yet */
 	if (!budget)
 		return ERR_NOMEM;
 	budget_set(budget, record->creates_max ? record->creates_max : l->creates_max,
 	           record->redirects_max ? record->redirects_max : l->redirects_max,
 	           record->period_ms ? record->period_ms : l->period_ms);
+	if (user)
+		count_live_key(&user->account, record, now_ms);
 	if (user && !record->revoked_ms)
 		table_add(&s->by_digest, hash_of_random(record->digest), s->key_count);
 	struct held_key *key = &s->keys[s->key_count++];
@@ -261,6 +280,7 @@ static int hold_key(struct accounts *a, struct snapshot *s, const struct key_rec
 	    .expires_ms = record->expires_ms,
 	    .revoked_ms = record->revoked_ms,
 	    .told_ms = record->used_ms,
+	    .has_limits = record->creates_max || record->redirects_max || record->period_ms,
 	    .budget = budget,
 	};
 	memcpy(key->digest, record->digest, sizeof(key->digest));
@@ -270,6 +290,7 @@ static int hold_key(struct accounts *a, struct snapshot *s, const struct key_rec
 static int hold_keys(struct accounts *a, const struct snapshot *old, struct snapshot *s,
                      const struct key_record *records, size_t count)
 {
+	int64_t now_ms = clock_real_ms();
 	int r = table_init(&s->by_digest, &s->arena, count);
 	s->keys = arena_alloc(&s->arena, MAX(count, 1) * sizeof(*s->keys));
 	if (!s->keys)
@@ -279,7 +300,7 @@ static int hold_keys(struct accounts *a, const struct snapshot *old, struct snap
 		while (old && known < old->key_count && old->keys[known].id < id)
 			known++;
 		bool is_known = old && known < old->key_count && old->keys[known].id == id;
-		r = hold_key(a, s, &records[i],
+		r = hold_key(a, s, &records[i], now_ms,
 		             is_known ? old->keys[known].budget : budgets_of(a->budgets, id));
 	}
 	return r;
@@ -410,11 +431,6 @@ static const struct snapshot *snapshot_now(const struct accounts *a)
 
 /* Finding keys */
 
-static bool is_over(int64_t expires_ms, int64_t now_ms)
-{
-	return expires_ms != 0 && expires_ms <= now_ms;
-}
-
 static unsigned rights_of(const struct held_key *key)
 {
 	return role_rights(key->user->account.role) & key->rights;
@@ -453,7 +469,8 @@ bool accounts_find_key(struct accounts *a, struct str presented, int64_t now_ms,
 		    .user = key->user->account.id,
 		    .key = key->id,
 		    .rights = rights_of(key),
-		    .budget = key->budget,
+		    .limit_key = key->has_limits ? key->id : 0,
+		    .budget = key->has_limits ? key->budget : key->user->budget,
 		    .expires_ms = key->expires_ms,
 		};
 		note_use(key->budget, now_ms);

@@ -16,11 +16,15 @@
 #include "link/budget.h"
 #include "store/store.h"
 
-enum { API_KEY_TEXT_BYTES = 48 };
+enum {
+	API_KEY_TEXT_BYTES = 48,
+	ACCOUNT_KEYS_MAX = 100, /* in force, of a user with an email address */
+};
 
 struct accounts;
 
-/* Limits for keys that have none of their own, and for users; 0: none. */
+/* Limits of a user, by session and by all their keys without limits of their own together; and for what a
+ * key's own limits leave open. 0: none. */
 struct account_limits {
 	uint64_t creates_max;
 	uint64_t redirects_max;
@@ -33,7 +37,8 @@ struct caller {
 	uint64_t key;    /* the API key; 0: none: a session, or the local key */
 	unsigned rights; /* RIGHT_ bits: those of the user's role, cut to the key's */
 	bool by_session;
-	struct budget *budget; /* of the key, otherwise of the user */
+	uint64_t limit_key;    /* the API key when it has limits of its own; 0: the user's hold */
+	struct budget *budget; /* of limit_key, otherwise of the user */
 	/* of a session */
 	uint8_t session[SESSION_ID_BYTES];
 	uint64_t generation;
@@ -53,7 +58,17 @@ struct account {
 	enum user_role role;
 	bool enabled;
 	uint64_t generation;
+	/* Keys that were neither revoked nor expired when this was read, and when the first of them expires;
+	 * 0: never. */
+	size_t live_keys;
+	int64_t live_until_ms;
 };
+
+/* May there be one key more? Once one has expired there is room, and the next change counts anew. */
+static inline bool account_has_room(const struct account *a, int64_t now_ms)
+{
+	return a->live_keys < ACCOUNT_KEYS_MAX || (a->live_until_ms != 0 && a->live_until_ms <= now_ms);
+}
 
 int accounts_new(struct store *store, struct budgets *budgets, const struct account_limits *limits,
                  struct accounts **ret, struct err *e);

@@ -18,9 +18,10 @@
 /* How often strangers may be wrong; see api/strangers.h. */
 struct stranger_limits {
 	uint64_t misses_max;           /* per address and minute */
-	uint64_t sign_ins_account_max; /* wrong ones in tries_ms; likewise: */
-	uint64_t sign_ins_address_max;
-	uint64_t passwords_link_max; /* of links */
+	uint64_t sign_ins_max;         /* wrong ones for an account from one address in tries_ms; likewise: */
+	uint64_t sign_ins_account_max; /* from all addresses */
+	uint64_t sign_ins_address_max; /* for all accounts */
+	uint64_t passwords_link_max;   /* of links */
 	uint64_t passwords_address_max;
 	uint64_t tries_ms;
 };
@@ -33,6 +34,22 @@ struct api_settings {
 extern const struct conf_row api_rows[];
 extern const size_t api_row_count;
 
+/* Passwords wait for their thread in shares, so that no kind of request keeps another out. */
+enum hash_kind {
+	HASH_NONE,
+	HASH_SET,     /* a new one, by somebody who has a right to set it */
+	HASH_UNLOCK,  /* a link's, by anybody */
+	HASH_SIGN_IN, /* a user's, by anybody; and the current one of somebody who changes their own */
+	HASH_KINDS
+};
+
+enum {
+	HASH_SET_MAX = 16, /* under way; some seconds of passwords in all */
+	HASH_UNLOCK_MAX = 24,
+	HASH_SIGN_IN_MAX = 24,
+	HASH_QUEUE_MAX = HASH_SET_MAX + HASH_UNLOCK_MAX + HASH_SIGN_IN_MAX,
+};
+
 struct api {
 	struct links *links;
 	const struct api_settings *settings;
@@ -43,15 +60,17 @@ struct api {
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct offload *writer;  /* changes; one thread, so one group commit at a time */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
-	struct offload *checker; /* readiness: one thread that waits for nobody */
-	struct offload *hasher;  /* passwords: one thread, which bounds their memory */
-	struct offload
-	    *counter;          /* clicks of limited links: one thread, which may wait for the stats worker */
-	_Atomic bool stopping; /* questions that still wait are not answered */
+	struct offload *checker;              /* readiness: one thread that waits for nobody */
+	struct offload *hasher;               /* passwords: one thread, which bounds their memory */
+	_Atomic unsigned hashing[HASH_KINDS]; /* jobs of the hasher under way, of each kind */
+	struct offload *sweeper;              /* sweeps that are asked for: one thread, which steps back */
+	struct offload *counter; /* clicks of limited links: one thread; it may wait for the stats worker */
+	_Atomic bool stopping;   /* questions that still wait are not answered */
 	struct event_log *event_log;
 	struct sink *sink;
 	struct stats_worker *stats;
 	struct live *live;
+	_Atomic uint64_t owner_changes;    /* of links: raised by the writer, before anybody is told of one */
 	uint64_t impressions_ms;           /* how long they are kept */
 	struct capture_books books_before; /* what was served and logged before this start */
 	struct api_worker *const *workers;

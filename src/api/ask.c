@@ -4,9 +4,31 @@
 #include "api/problem.h"
 #include "obs/log.h"
 
+static const unsigned hash_shares[HASH_KINDS] = {
+    [HASH_SET] = HASH_SET_MAX,
+    [HASH_UNLOCK] = HASH_UNLOCK_MAX,
+    [HASH_SIGN_IN] = HASH_SIGN_IN_MAX,
+};
+
+/* Workers take from it at the same time: who has taken too many puts it back. */
+static bool share_take(struct api *api, enum hash_kind kind)
+{
+	if (atomic_fetch_add_explicit(&api->hashing[kind], 1, memory_order_relaxed) < hash_shares[kind])
+		return true;
+	atomic_fetch_sub_explicit(&api->hashing[kind], 1, memory_order_relaxed);
+	return false;
+}
+
+static void share_give_back(const struct ask_job *j)
+{
+	if (j->hash_kind != HASH_NONE)
+		atomic_fetch_sub_explicit(&j->worker->api->hashing[j->hash_kind], 1, memory_order_relaxed);
+}
+
 static void job_done(struct offload_job *job)
 {
 	struct ask_job *j = container_of(job, struct ask_job, job);
+	share_give_back(j);
 	j->done(j);
 }
 
@@ -49,9 +71,22 @@ void ask_job_submit_check(struct ask_job *j)
 	submit(j, j->worker->api->checker);
 }
 
-bool ask_job_submit_hash(struct ask_job *j)
+void ask_job_submit_sweep(struct ask_job *j)
 {
-	return submit(j, j->worker->api->hasher);
+	submit(j, j->worker->api->sweeper);
+}
+
+bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind)
+{
+	if (!share_take(j->worker->api, kind)) {
+		problem_reply_store(j->conn, ERR_LIMIT);
+		return false;
+	}
+	j->hash_kind = kind;
+	if (submit(j, j->worker->api->hasher))
+		return true;
+	share_give_back(j);
+	return false;
 }
 
 bool ask_job_failed(struct ask_job *j)

@@ -15,6 +15,7 @@ struct ask_job {
 	void (*run)(struct ask_job *);  /* on a pool thread: asks, sets `result` */
 	void (*done)(struct ask_job *); /* on the connection's loop: replies */
 	int64_t now_ms;
+	enum hash_kind hash_kind; /* whose share it takes */
 	int result;
 	struct err why; /* of ERR_INVALID */
 };
@@ -25,10 +26,14 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
                   void (*done)(struct ask_job *));
 
 /* Defers the connection and submits; when the queue is full, answers 503 instead. A check does not wait
- * behind statistics, and passwords (api/passwords.h) have a thread of their own. */
+ * behind statistics. */
 void ask_job_submit(struct ask_job *j);
 void ask_job_submit_check(struct ask_job *j);
-bool ask_job_submit_hash(struct ask_job *j); /* false: it was not submitted */
+void ask_job_submit_sweep(struct ask_job *j);
+
+/* The same on the thread for passwords (api/passwords.h), and 503 also when the share of that kind is used
+ * up. False: it was not submitted. */
+bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind);
 
 /* Replies for a result below 0; false when it is 0. */
 bool ask_job_failed(struct ask_job *j);

@@ -74,20 +74,22 @@ bool auth_find(struct api_worker *w, struct http_conn *c, const struct http_requ
 	return find(w, c, presented_key(req, STR_NULL), auth_session_cookie(req), ret);
 }
 
+static const struct problem nobody = {
+    .status = 401, .code = "key-required", .fields = &auth_challenge, .field_count = 1};
+
 static void refuse_nobody(struct http_conn *c, struct str key, struct str token)
 {
-	static const struct problem p = {
-	    .status = 401, .code = "key-required", .fields = &auth_challenge, .field_count = 1};
 	if (key.len > 0)
-		problem_reply(c, &p,
+		problem_reply(c, &nobody,
 		              "The API key is unknown, has been revoked or has expired, or its user is "
 		              "disabled. Make one with 'curt key create'.");
 	else if (token.ptr)
 		problem_reply(
-		    c, &p, "Your session is over. Sign in again (POST /api/v1/session), or send an API key.");
+		    c, &nobody,
+		    "Your session is over. Sign in again (POST /api/v1/session), or send an API key.");
 	else
 		problem_reply(
-		    c, &p,
+		    c, &nobody,
 		    "This needs an API key: send it as 'Authorization: Bearer KEY', as 'X-Api-Key: KEY', "
 		    "or in the field api_dev_key where there is one. Or sign in: POST /api/v1/session.");
 }
@@ -131,6 +133,23 @@ bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct 
                         struct caller *ret)
 {
 	return auth_require(w, c, req, STR_NULL, RIGHT_ADMIN, ret);
+}
+
+bool auth_holds(const struct api_worker *w, struct http_conn *c, const struct caller *caller)
+{
+	return accounts_in_force(w->api->accounts, caller, loop_real_ms(http_conn_loop(c)));
+}
+
+void auth_refuse_ended(struct http_conn *c, const struct caller *caller)
+{
+	if (caller->by_session)
+		problem_reply(c, &nobody,
+		              "Your session ended, or you lost a right, before this was done: nothing was "
+		              "changed. Sign in again (POST /api/v1/session).");
+	else
+		problem_reply(c, &nobody,
+		              "The API key was revoked, expired or lost a right, or its user was disabled, "
+		              "before this was done: nothing was changed.");
 }
 
 static const char *doing(unsigned right)

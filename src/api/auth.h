@@ -29,6 +29,13 @@ bool auth_find(struct api_worker *w, struct http_conn *c, const struct http_requ
 /* Does the request carry a key in its header, whatever it is worth? */
 bool auth_in_header(const struct http_request *req);
 
+/*
+ * For answers that take more than one step: would whoever asked still be let in, with all the rights they had
+ * then? And the 401 for those who would not.
+ */
+bool auth_holds(const struct api_worker *w, struct http_conn *c, const struct caller *caller);
+void auth_refuse_ended(struct http_conn *c, const struct caller *caller);
+
 /* 403 that names the missing rights. */
 void auth_refuse(struct http_conn *c, unsigned missing);
 

@@ -192,12 +192,11 @@ void capture_orphan(struct capture *c, struct capture_draft *d, struct str key)
 
 bool capture_limited(struct capture *c, struct capture_draft *d, uint64_t link, struct str key)
 {
-	c->served++;
 	d->visit.time_ms = loop_real_ms(c->loop);
 	d->visit.kind = EVENT_CLICK;
 	d->visit.link = link;
 	d->visit.key = key;
-	return event_writer_visit(c->writer, &d->visit, &d->visitor);
+	return event_writer_limited(c->writer, &d->visit, &d->visitor);
 }
 
 /* Answers that wait */
@@ -235,7 +234,7 @@ static void tell_ledger(struct capture *c, const struct event_counts *now)
 	struct capture_ledger *l = &c->ledger;
 	uint64_t turn = atomic_load_explicit(&l->turn, memory_order_relaxed);
 	atomic_store_explicit(&l->turn, turn + 1, memory_order_relaxed);
-	atomic_store_explicit(&l->served, c->served, memory_order_release);
+	atomic_store_explicit(&l->served, c->served + now->limited, memory_order_release);
 	atomic_store_explicit(&l->clicks, now->clicks, memory_order_release);
 	atomic_store_explicit(&l->orphans, now->orphans, memory_order_release);
 	atomic_store_explicit(&l->impressions, now->impressions, memory_order_release);

@@ -41,7 +41,7 @@ struct capture {
 	int64_t salt_day; /* -1: none yet */
 	uint8_t salt[SALT_BYTES];
 	struct str country_header;
-	uint64_t served; /* redirects answered, HEAD and prefetch included */
+	uint64_t served; /* redirects answered, HEAD and prefetch included; not those of limited links */
 	uint64_t served_told;
 	struct event_counts told; /* to the metrics and the ledger */
 	struct capture_ledger ledger;

@@ -16,9 +16,14 @@ void count_submit(struct read_job *j, void (*done)(struct read_job *))
 
 static int totals_read(struct api *api, struct sink_total *totals, size_t n)
 {
+	struct err ignored;
+	/* Nobody waits for a sink that is known to be away, nor in a server that stops. */
+	if (atomic_load(&api->stopping) || stats_worker_trouble(api->stats, &ignored) < 0)
+		return ERR_UNAVAILABLE;
 	/* Until the link was found to be limited, a worker may have served it without asking the gate: from
 	 * its cache, in this very turn. When all turns have ended, that is on record. From then on the gate,
-	 * which is not counted yet, lets nobody through. */
+	 * which is not counted yet, lets nobody through; and if its limit is taken away and given again
+	 * meanwhile, its round is over, and this count is not taken. */
 	reclaim_wait();
 	int r = stats_worker_catch_up(api->stats, CATCH_UP_MS);
 	return r < 0 ? r : api->sink->ops->clicks(api->sink, totals, n);
@@ -28,18 +33,18 @@ static void counter_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	struct api *api = ctx;
 	struct sink_total totals[OFFLOAD_BATCH_MAX];
-	for (size_t i = 0; i < n; i++)
-		totals[i] = (struct sink_total){
-		    .link = container_of(jobs[i], struct read_job, job)->resolve.link};
+	int64_t rounds[OFFLOAD_BATCH_MAX];
+	for (size_t i = 0; i < n; i++) {
+		const struct link_resolve *resolve = &container_of(jobs[i], struct read_job, job)->resolve;
+		totals[i] = (struct sink_total){.link = resolve->link};
+		rounds[i] = gate_round(resolve->gate);
+	}
 	int r = totals_read(api, totals, n);
 	for (size_t i = 0; i < n; i++) {
-		struct read_job *j = container_of(jobs[i], struct read_job, job);
-		/* When the link has changed meanwhile, it may have had no limit for a while. Then the gate
-		 * stays uncounted, and whoever comes next has it counted again. */
-		bool unchanged = cache_epoch(links_cache(api->links), j->resolve.key) == j->epoch;
-		if (r == 0 && unchanged)
-			gate_count(j->resolve.gate, totals[i].clicks);
-		j->resolve.result = r;
+		struct link_resolve *resolve = &container_of(jobs[i], struct read_job, job)->resolve;
+		if (r == 0)
+			gate_count(resolve->gate, rounds[i], totals[i].clicks);
+		resolve->result = r;
 	}
 }
 

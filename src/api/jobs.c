@@ -216,6 +216,7 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 	to->link = from->link;
 	to->budget = from->budget;
 	to->gate = from->gate;
+	gate_pin(to->gate);
 	to->max_clicks = from->max_clicks;
 	to->response = arena_str(to->arena, from->response);
 	if (from->response.ptr && !to->response.ptr)
@@ -235,7 +236,8 @@ static void accounts_settle(struct api *api, struct store_write *writes, size_t 
 {
 	bool sessions_ended = false;
 	for (size_t i = 0; i < n; i++) {
-		bool done = is_account_write(&writes[i]) && writes[i].result == 0;
+		bool done = is_account_write(&writes[i]) &&
+		            (writes[i].result == 0 || writes[i].result == ERR_UNCERTAIN);
 		if (done && writes[i].kind == STORE_SESSION_END)
 			sessions_ended = true; /* which alone is quick to learn */
 		else
@@ -253,6 +255,21 @@ static void accounts_settle(struct api *api, struct store_write *writes, size_t 
 	}
 }
 
+/* Whoever watches a link because it is theirs must be judged anew; also when it is not sure. Who sees only
+ * their own links can give one to nobody but themselves: that changes nothing, and is not for ending
+ * everybody's watching at will. */
+static void owners_settle(struct api *api, const struct store_write *writes, size_t n)
+{
+	bool changed = false;
+	for (size_t i = 0; i < n; i++) {
+		const struct store_write *w = &writes[i];
+		changed |= w->kind == STORE_LINK_UPDATE && (w->fields & LINK_OWNER) &&
+		           w->link.owner != w->owner && (w->result == 0 || w->result == ERR_UNCERTAIN);
+	}
+	if (changed)
+		atomic_fetch_add(&api->owner_changes, 1);
+}
+
 static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	struct api *api = ctx;
@@ -268,6 +285,7 @@ static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 		return;
 	links_apply(api->links, writes, n, api_pool_metrics());
 	accounts_settle(api, writes, n);
+	owners_settle(api, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		log_failure("writing", writes[i].ref.key, writes[i].result);
 		container_of(jobs[i], struct write_job, job)->write = writes[i];

@@ -139,7 +139,7 @@ static int user_as_text(struct input *in)
 int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret, struct err *e)
 {
 	uint64_t period_s = 0;
-	bool admin = false, admin_given;
+	bool admin = false, admin_given, limits_given[3] = {false};
 	struct str scopes = STR_NULL;
 	*ret = (struct key_input){0};
 	const struct input_field fields[] = {
@@ -148,10 +148,11 @@ int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct 
 	    {"admin", INPUT_BOOL, &admin, .ret_given = &admin_given},
 	    {"user", INPUT_STRING, &ret->user, .bytes_max = USER_BYTES_MAX},
 	    {"expires_at", INPUT_TIME_OR_NULL, &ret->expires_ms},
-	    {"creates_limit", INPUT_UINT, &ret->creates_max},
-	    {"redirects_limit", INPUT_UINT, &ret->redirects_max},
-	    {"limit_period_s", INPUT_UINT, &period_s},
+	    {"creates_limit", INPUT_UINT, &ret->creates_max, .ret_given = &limits_given[0]},
+	    {"redirects_limit", INPUT_UINT, &ret->redirects_max, .ret_given = &limits_given[1]},
+	    {"limit_period_s", INPUT_UINT, &period_s, .ret_given = &limits_given[2]},
 	};
+	const size_t limits_at = ARRAY_LEN(fields) - ARRAY_LEN(limits_given);
 	struct input CLEANUP(input_release) in = {0};
 	int r = input_parse(body, &in, e);
 	if (r == 0)
@@ -162,6 +163,8 @@ int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct 
 		r = read_rights(ret, admin, admin_given, scopes, e);
 	if (r < 0)
 		return r;
+	for (size_t i = 0; i < ARRAY_LEN(limits_given) && !ret->limit_given; i++)
+		ret->limit_given = limits_given[i] ? fields[limits_at + i].name : NULL;
 	ret->period_ms = MIN(period_s, UINT32_MAX) * 1000;
 	return check(ret, now_ms, e);
 }

@@ -22,6 +22,7 @@ struct key_input {
 	struct str user;   /* as people write it; STR_NULL: not given */
 	int64_t expires_ms;
 	uint64_t creates_max, redirects_max, period_ms;
+	const char *limit_given; /* the field of the first of those three that was given; NULL: none was */
 };
 
 /* {"name", "scopes"?, "admin"?, "user"?, "expires_at"?, "creates_limit"?, "redirects_limit"?,

@@ -30,10 +30,9 @@ static void keys_post_done(struct write_job *j)
 		problem_reply_store(j->conn, j->write.result);
 		return;
 	}
-	static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
 	struct buf CLEANUP(buf_release) body = {0};
 	key_json(&body, &j->write.key, j->key_text);
-	api_reply_json(j->conn, 201, &body, &never_kept, 1);
+	api_reply_json(j->conn, 201, &body, NULL, 0);
 }
 
 /* Whose the key shall be: NULL for a user of its own. False: it has been answered. */
@@ -77,6 +76,30 @@ static bool choose_rights(struct http_conn *c, const struct key_input *in, const
 	return false;
 }
 
+/* Limits are what an admin sets for others: nobody gives themselves more. False: it has been answered. */
+static bool may_limit(struct http_conn *c, const struct key_input *in, uint64_t only)
+{
+	static const struct problem p = {.status = 403, .code = "admin-only"};
+	if (!only || !in->limit_given)
+		return true;
+	problem_reply(c, &p,
+	              "The field '%s' is for admins; without it the key shares the limits of your account.",
+	              in->limit_given);
+	return false;
+}
+
+/* Only admins make keys for users without an email address: those are not bounded. False: it has been
+ * answered. */
+static bool has_room(struct http_conn *c, const struct account *user, int64_t now_ms)
+{
+	static const struct problem p = {.status = 409, .code = "too-many-keys"};
+	if (!user || !user->email.ptr || account_has_room(user, now_ms))
+		return true;
+	problem_reply(c, &p, "A user has at most %d API keys that are in force; revoke one first.",
+	              ACCOUNT_KEYS_MAX);
+	return false;
+}
+
 void keys_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                const struct route_match *match)
 {
@@ -101,7 +124,8 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	if (!choose_user(w, c, &in, only, &user) || !choose_rights(c, &in, user, only, &rights))
+	if (!choose_user(w, c, &in, only, &user) || !choose_rights(c, &in, user, only, &rights) ||
+	    !may_limit(c, &in, only) || !has_room(c, user, j->write.now_ms))
 		return;
 	j->write.key = (struct key_record){
 	    .user = user ? user->id : 0,

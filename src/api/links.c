@@ -151,7 +151,7 @@ static void refuse_create(struct write_job *j)
 {
 	metric_add(&j->worker->metrics->limited, 1);
 	ratelimit_refuse(j->conn, &j->reading, false,
-	                 "This API key has made as many links as its limit allows.");
+	                 "This API key, or its user, has made as many links as the limit allows.");
 }
 
 static void create_done(struct write_job *j)
@@ -246,6 +246,7 @@ static bool take_idempotency_key(struct write_job *j, const struct http_request 
 struct hash_job {
 	struct ask_job ask;
 	struct write_job *write;
+	struct caller caller;
 	struct str password;
 };
 
@@ -258,15 +259,18 @@ static void hash_run(struct ask_job *ask)
 static void hash_done(struct ask_job *ask)
 {
 	struct hash_job *j = container_of(ask, struct hash_job, ask);
-	if (ask->result < 0) {
-		write_job_give_up(j->write);
-		problem_reply_store(ask->conn, ask->result);
+	if (ask->result == 0 && auth_holds(ask->worker, ask->conn, &j->caller)) {
+		write_job_submit(j->write);
 		return;
 	}
-	write_job_submit(j->write);
+	write_job_give_up(j->write);
+	if (ask->result < 0)
+		problem_reply_store(ask->conn, ask->result);
+	else
+		auth_refuse_ended(ask->conn, &j->caller);
 }
 
-static void submit_with_password(struct write_job *j, struct str password)
+static void submit_with_password(struct write_job *j, const struct caller *caller, struct str password)
 {
 	if (!password.ptr) {
 		write_job_submit(j);
@@ -278,8 +282,9 @@ static void submit_with_password(struct write_job *j, struct str password)
 		return;
 	}
 	hash->write = j;
+	hash->caller = *caller;
 	hash->password = password;
-	if (!ask_job_submit_hash(&hash->ask))
+	if (!ask_job_submit_hash(&hash->ask, HASH_SET))
 		write_job_give_up(j);
 }
 
@@ -311,8 +316,9 @@ static void create_submit(struct api_worker *w, struct http_conn *c, const struc
 	j->plain = plain;
 	j->plain_text = plain && str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
 	j->write.link.owner = caller->user;
-	j->write.link.api_key = caller->key;
+	j->write.link.api_key = caller->limit_key;
 	j->write.owner = named_sees_only(caller);
+	j->write.idempotency_owner = caller->user;
 	if (in->owner.ptr && !take_owner(w, c, caller, in->owner, &j->write.link.owner))
 		return;
 	struct err e;
@@ -332,7 +338,7 @@ static void create_submit(struct api_worker *w, struct http_conn *c, const struc
 		refuse_create(j);
 		return;
 	}
-	submit_with_password(j, in->password);
+	submit_with_password(j, caller, in->password);
 }
 
 void links_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -507,13 +513,16 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
 
 static void patch_done(struct write_job *j)
 {
+	const struct http_response done = {.status = 204};
 	const struct store_write *w = &j->write;
 	if (w->result == ERR_NOT_FOUND)
 		named_reply_no_such_link(j->conn);
 	else if (w->result < 0)
 		problem_reply_store(j->conn, w->result);
-	else
+	else if (j->ctx)
 		reply_link(j->conn, j->worker->api, &w->link);
+	else
+		http_reply(j->conn, &done);
 }
 
 /* What a PATCH says beside the link's own fields. */
@@ -605,9 +614,10 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	}
 	if ((j->write.fields & LINK_OWNER) && !take_owner(w, c, &caller, in.owner, &j->write.link.owner))
 		return;
+	j->ctx = caller.rights & RIGHT_READ ? j : NULL; /* who may not read links is not shown this one */
 	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
-	submit_with_password(j, in.password);
+	submit_with_password(j, &caller, in.password);
 }
 
 static void delete_done(struct write_job *j)

@@ -49,8 +49,9 @@ struct watcher {
 	struct list link;
 	struct http_conn *conn;
 	struct live *live;
-	uint64_t only;        /* this link; 0: everything */
-	struct caller caller; /* by whose right */
+	uint64_t only;          /* this link; 0: everything */
+	struct caller caller;   /* by whose right */
+	uint64_t owner_changes; /* before that right was looked at */
 };
 
 int live_new(struct api *api, struct live **ret, struct err *e)
@@ -100,10 +101,18 @@ static void watcher_closed(struct http_stream_owner *owner)
 	free(w);
 }
 
-/* A key that was revoked, or a session that ended meanwhile sees no more. */
+/* Is the link still theirs? When any link has got another owner it is not known which, so the answer is no:
+ * the client connects again and is judged anew. Admins need not own what they watch. */
+static bool watcher_still_owns(struct watcher *w)
+{
+	return caller_is_admin(&w->caller) || atomic_load(&w->live->api->owner_changes) == w->owner_changes;
+}
+
+/* A key that was revoked, a session that ended, or somebody whose link was given away sees no more. */
 static bool watcher_may_watch(struct watcher *w)
 {
-	if (accounts_in_force(w->live->api->accounts, &w->caller, loop_real_ms(http_conn_loop(w->conn))))
+	if (accounts_in_force(w->live->api->accounts, &w->caller, loop_real_ms(http_conn_loop(w->conn))) &&
+	    watcher_still_owns(w))
 		return true;
 	struct http_conn *conn = w->conn;
 	watcher_closed(&w->owner);
@@ -263,24 +272,52 @@ static const struct http_response live_head = {
     .field_count = ARRAY_LEN(live_fields),
 };
 
-static void watch(struct api_worker *w, struct http_conn *c, const struct caller *caller, uint64_t only)
+static unsigned watchers_of(const struct api_worker *w, uint64_t user)
 {
-	struct live *live = w->api->live;
+	unsigned count = 0;
+	for (const struct list *node = w->watchers.next; node != &w->watchers; node = node->next)
+		count += container_of(node, const struct watcher, link)->caller.user == user;
+	return count;
+}
+
+/* Room for one more: for this user, and at all. False: that has been said. */
+static bool watch_admit(struct api_worker *w, struct http_conn *c, const struct caller *caller)
+{
+	static const struct problem p = {.status = 503, .code = "too-many-watchers"};
+	if (watchers_of(w, caller->user) >= LIVE_WATCHERS_USER_MAX) {
+		problem_reply(c, &p, "You watch the live feed %d times already; end one of them first.",
+		              LIVE_WATCHERS_USER_MAX);
+		return false;
+	}
+	if (atomic_fetch_add(&w->api->live->watchers, 1) >= LIVE_WATCHERS_MAX) {
+		atomic_fetch_sub(&w->api->live->watchers, 1);
+		problem_reply(c, &p, "%d clients watch the live feed already; try again later.",
+		              LIVE_WATCHERS_MAX);
+		return false;
+	}
+	return true;
+}
+
+static void watch(struct api_worker *w, struct http_conn *c, const struct caller *caller, uint64_t only,
+                  uint64_t owner_changes)
+{
 	struct watcher *watcher = calloc(1, sizeof(*watcher));
 	if (!watcher) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	if (atomic_fetch_add(&live->watchers, 1) >= LIVE_WATCHERS_MAX) {
-		static const struct problem p = {.status = 503, .code = "too-many-watchers"};
-		atomic_fetch_sub(&live->watchers, 1);
+	if (!watch_admit(w, c, caller)) {
 		free(watcher);
-		problem_reply(c, &p, "%d clients watch the live feed already; try again later.",
-		              LIVE_WATCHERS_MAX);
 		return;
 	}
 	*watcher = (struct watcher){
-	    .owner.closed = watcher_closed, .conn = c, .live = live, .only = only, .caller = *caller};
+	    .owner.closed = watcher_closed,
+	    .conn = c,
+	    .live = w->api->live,
+	    .only = only,
+	    .caller = *caller,
+	    .owner_changes = owner_changes,
+	};
 	list_push(&w->watchers, &watcher->link);
 	if (!w->watchers_timer.armed)
 		timer_set(loop_timers(w->loop), &w->watchers_timer, loop_mono_ms(w->loop) + STILL_HERE_MS);
@@ -291,6 +328,7 @@ struct watch_job {
 	struct ask_job ask;
 	struct ask_subject subject;
 	struct caller caller;
+	uint64_t owner_changes;
 	bool head_only;
 };
 
@@ -308,7 +346,7 @@ static void watch_done(struct ask_job *ask)
 	if (j->head_only)
 		http_reply(ask->conn, &live_head);
 	else
-		watch(ask->worker, ask->conn, &j->caller, j->subject.link.id);
+		watch(ask->worker, ask->conn, &j->caller, j->subject.link.id, j->owner_changes);
 }
 
 void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -327,7 +365,7 @@ void live_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 		else if (req->method == HTTP_HEAD)
 			http_reply(c, &live_head);
 		else
-			watch(w, c, &caller, 0);
+			watch(w, c, &caller, 0, 0);
 		return;
 	}
 	struct str name = named_take_key(w, c, wanted);
@@ -336,6 +374,7 @@ void live_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 		return;
 	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
 	j->caller = caller;
+	j->owner_changes = atomic_load(&w->api->owner_changes);
 	j->head_only = req->method == HTTP_HEAD;
 	ask_job_submit(&j->ask);
 }

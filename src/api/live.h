@@ -9,7 +9,11 @@
 
 struct live;
 
-enum { LIVE_ITEMS_MAX = 50, LIVE_WATCHERS_MAX = 256 };
+enum {
+	LIVE_ITEMS_MAX = 50,
+	LIVE_WATCHERS_MAX = 256,
+	LIVE_WATCHERS_USER_MAX = 16, /* of one user, on one worker */
+};
 
 /* The api's workers must be set. */
 int live_new(struct api *api, struct live **ret, struct err *e);

@@ -6,6 +6,33 @@
 #include "api/problem.h"
 #include "api/reply.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
+
+/* So that an owner tells apart who they let in, and learns no addresses: a***@example.com. */
+static void email_masked(struct buf *b, struct str email)
+{
+	struct str domain = email;
+	struct buf CLEANUP(buf_release) masked = {0};
+	str_cut(&domain, '@');
+	buf_append(&masked, email.ptr, utf8_first(email));
+	buf_str(&masked, STR("***@"));
+	buf_str(&masked, domain);
+	b->failed |= masked.failed;
+	json_out_str(b, buf_view(&masked));
+}
+
+static void listed_json(struct buf *b, uint64_t id, const struct account *user, bool for_admin)
+{
+	struct str email = user ? user->email : STR_NULL;
+	buf_printf(b, "{\"id\":%llu,\"email\":", (unsigned long long)id);
+	if (email.ptr && !for_admin)
+		email_masked(b, email);
+	else
+		json_out_str_or_null(b, email);
+	buf_str(b, STR(",\"name\":"));
+	json_out_str_or_null(b, user && for_admin ? user->name : STR_NULL);
+	buf_char(b, '}');
+}
 
 static void permissions_get_done(struct read_job *j)
 {
@@ -25,11 +52,9 @@ static void permissions_get_done(struct read_job *j)
 	for (size_t i = 0; i < j->permitted.count; i++) {
 		uint64_t id = j->permitted.users[i];
 		const struct account *user = accounts_user(j->worker->api->accounts, id);
-		buf_printf(&body, "%s{\"id\":%llu,\"email\":", i ? "," : "", (unsigned long long)id);
-		json_out_str_or_null(&body, user ? user->email : STR_NULL);
-		buf_str(&body, STR(",\"name\":"));
-		json_out_str_or_null(&body, user ? user->name : STR_NULL);
-		buf_char(&body, '}');
+		if (i)
+			buf_char(&body, ',');
+		listed_json(&body, id, user, j->owner == 0);
 	}
 	buf_str(&body, STR("]}"));
 	api_reply_json(j->conn, 200, &body, NULL, 0);
@@ -50,13 +75,19 @@ void permissions_get(struct api_worker *w, struct http_conn *c, const struct htt
 	read_job_submit(j);
 }
 
+/* A link that is not theirs is told before a user who is none: or they could find out who there is. */
 static void permission_done(struct write_job *j)
 {
 	static const struct problem full = {.status = 409, .code = "too-many-permissions"};
+	static const struct problem nobody = {.status = 404, .code = "no-such-user"};
 	const struct http_response done = {.status = 204};
-	switch (j->write.result) {
+	bool no_user = j->write.user.id == 0 && j->write.result == 0;
+	switch (no_user ? ERR_INVALID : j->write.result) {
 	case 0: http_reply(j->conn, &done); return;
 	case ERR_NOT_FOUND: named_reply_no_such_link(j->conn); return;
+	case ERR_INVALID:
+		problem_reply(j->conn, &nobody, "There is no such user; name one by email address or id.");
+		return;
 	case ERR_LIMIT:
 		problem_reply(j->conn, &full,
 		              "A link's list holds at most %d users; take somebody off it first.",
@@ -78,15 +109,14 @@ static void permission_change(struct api_worker *w, struct http_conn *c, const s
 		return;
 	char *text = arena_alloc(j->write.arena, match->params[1].len + 1);
 	size_t len = 0;
-	const struct account *user = NULL;
-	if (text && http_percent_decode(match->params[1], text, &len))
-		user = accounts_user_named(w->api->accounts, str_n(text, len));
-	if (!user) {
-		static const struct problem p = {.status = 404, .code = "no-such-user"};
-		problem_reply(c, &p, "There is no such user; name one by email address or id.");
+	if (!text) {
+		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	j->write.user.id = user->id;
+	const struct account *user = NULL;
+	if (http_percent_decode(match->params[1], text, &len))
+		user = accounts_user_named(w->api->accounts, str_n(text, len));
+	j->write.user.id = user ? user->id : 0;
 	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);

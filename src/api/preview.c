@@ -73,7 +73,7 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 	strangers_address(w, c, req, &j->client);
 	j->as_page = problem_wants_page(req);
 	j->sees_all = caller_is_admin(&caller);
-	j->lookup.user = caller.user;
+	j->lookup.user = caller.rights & RIGHT_READ ? caller.user : 0; /* a key that may not read is nobody */
 	j->lookup.arena = http_conn_arena(c);
 	struct str kept = arena_str(j->lookup.arena, key);
 	if (!kept.ptr) {

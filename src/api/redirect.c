@@ -47,13 +47,13 @@ struct target {
 };
 
 /* False: the owner's budget is used up, and that has been said. */
-static bool within_budget(struct api_worker *w, struct http_conn *c, struct budget *budget, bool as_page)
+static bool within_budget(struct api_worker *w, struct http_conn *c, struct budget *budget, bool as_page,
+                          struct meter_reading *ret)
 {
-	struct meter_reading reading;
-	if (LIKELY(meter_take(&budget->redirects, loop_mono_ms(http_conn_loop(c)), &reading)))
+	if (LIKELY(meter_take(&budget->redirects, loop_mono_ms(http_conn_loop(c)), ret)))
 		return true;
 	metric_add(&w->metrics->limited, 1);
-	ratelimit_refuse(c, &reading, as_page,
+	ratelimit_refuse(c, ret, as_page,
 	                 "This link has been followed more often than its owner's limit allows.");
 	return false;
 }
@@ -70,26 +70,37 @@ static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str
 struct limited_answer {
 	struct capture_wait wait;
 	struct api_worker *worker;
-	struct click_gate *gate;
+	struct click_gate *gate; /* pinned */
+	struct budget *budget;
+	struct meter_reading reading; /* what was taken of the budget */
 	struct str response;
 	uint16_t date_at;
 };
 
+/* It did not happen: neither limit has it. */
+static void limited_undo(const struct target *t, const struct meter_reading *reading)
+{
+	gate_give_back(t->gate);
+	meter_refund(&t->budget->redirects, reading);
+}
+
 static void limited_done(struct capture_wait *wait, int err)
 {
 	struct limited_answer *a = container_of(wait, struct limited_answer, wait);
+	const struct target t = {.gate = a->gate, .budget = a->budget};
 	if (err == 0) {
 		reply_redirect(a->worker, wait->conn, a->response, a->date_at);
-		return;
+	} else {
+		if (err != ERR_UNCERTAIN) /* it may be on record, and then it has been counted */
+			limited_undo(&t, &a->reading);
+		problem_reply_log(wait->conn, err);
 	}
-	if (err != ERR_UNCERTAIN) /* it may be on record, and then it has been counted */
-		gate_give_back(a->gate);
-	problem_reply_log(wait->conn, err);
+	gate_unpin(t.gate);
 }
 
-/* One click has been taken from the gate. */
+/* One click has been taken from the gate, and one redirection from the budget. */
 static void limited_submit(struct api_worker *w, struct http_conn *c, const struct target *t,
-                           struct capture_draft *draft)
+                           const struct meter_reading *reading, struct capture_draft *draft)
 {
 	struct limited_answer *a = arena_zalloc(http_conn_arena(c), sizeof(*a));
 	int r = a ? capture_wait_begin(&w->capture, &a->wait) : ERR_NOMEM;
@@ -100,12 +111,15 @@ static void limited_submit(struct api_worker *w, struct http_conn *c, const stru
 	if (r == 0 && !capture_limited(&w->capture, draft, t->link, t->key))
 		r = ERR_LIMIT;
 	if (r < 0) {
-		gate_give_back(t->gate);
+		limited_undo(t, reading);
 		problem_reply_log(c, r);
 		return;
 	}
+	gate_pin(t->gate);
 	a->worker = w;
 	a->gate = t->gate;
+	a->budget = t->budget;
+	a->reading = *reading;
 	a->date_at = t->date_at;
 	a->wait.done = limited_done;
 	capture_wait_end(&w->capture, c, &a->wait);
@@ -115,16 +129,17 @@ static void limited_submit(struct api_worker *w, struct http_conn *c, const stru
 static bool send_on(struct api_worker *w, struct http_conn *c, const struct target *t,
                     struct capture_draft *draft, bool as_page)
 {
+	struct meter_reading reading = {0};
 	if (UNLIKELY(t->gate) && !gate_take(t->gate, t->max_clicks))
 		return false;
 	if (UNLIKELY(atomic_load_explicit(&t->budget->redirects.max, memory_order_relaxed) != 0) &&
-	    !within_budget(w, c, t->budget, as_page)) {
+	    !within_budget(w, c, t->budget, as_page, &reading)) {
 		if (t->gate)
 			gate_give_back(t->gate);
 		return true;
 	}
 	if (UNLIKELY(t->gate)) {
-		limited_submit(w, c, t, draft);
+		limited_submit(w, c, t, &reading, draft);
 		return true;
 	}
 	if (UNLIKELY(t->late))
@@ -143,7 +158,7 @@ static void resolve_again(struct read_job *j)
 {
 	j->done = resolve_done;
 	j->resolve.result = 0;
-	j->resolve.gate = NULL;
+	j->resolve.gate = NULL; /* its pin is the caller's to end */
 	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
 	j->job.share = STR_NULL;
 	read_job_submit(j);
@@ -151,13 +166,20 @@ static void resolve_again(struct read_job *j)
 
 static void counted(struct read_job *j)
 {
+	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+	const struct problem p = {
+	    .status = 503, .code = "unavailable", .fields = soon, .field_count = 1, .as_page = j->as_page};
+	gate_unpin(j->resolve.gate);
 	if (j->resolve.result < 0)
-		problem_reply_store(j->conn, j->resolve.result);
+		problem_reply(j->conn, &p,
+		              "The clicks of this link are limited, and cannot be counted at the moment. Try "
+		              "again.");
 	else
 		resolve_again(j);
 }
 
-static void resolve_done(struct read_job *j)
+/* The reply ends what `j` lies in. */
+static void resolve_answer(struct read_job *j)
 {
 	struct link_resolve *found = &j->resolve;
 	struct api_worker *w = j->worker;
@@ -173,10 +195,6 @@ static void resolve_done(struct read_job *j)
 	}
 	if (found->result < 0) {
 		problem_reply_store(j->conn, found->result);
-		return;
-	}
-	if (found->verdict == LINK_UNCOUNTED) {
-		count_submit(j, counted);
 		return;
 	}
 	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
@@ -197,6 +215,18 @@ static void resolve_done(struct read_job *j)
 		resolve_again(j); /* its last click has just gone: now it is ended */
 }
 
+static void resolve_done(struct read_job *j)
+{
+	struct click_gate *gate = j->resolve.gate;
+	bool uncounted = j->resolve.result == 0 && j->resolve.verdict == LINK_UNCOUNTED;
+	if (uncounted) {
+		count_submit(j, counted); /* which keeps the pin */
+		return;
+	}
+	resolve_answer(j);
+	gate_unpin(gate);
+}
+
 struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                                   struct str key)
 {
@@ -215,7 +245,8 @@ struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, con
 	}
 	struct caller caller;
 	auth_find(w, c, req, &caller);
-	j->resolve.user = caller.user;
+	j->resolve.user = caller.rights & RIGHT_READ ? caller.user
+	                                             : 0; /* a key that may not read is nobody */
 	j->resolve.sees_all = caller_is_admin(&caller);
 	return j;
 }

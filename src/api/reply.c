@@ -3,6 +3,8 @@
 #include "api/html.h"
 #include "api/problem.h"
 
+static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
+
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count)
 {
@@ -11,12 +13,16 @@ void api_reply_json(struct http_conn *c, int status, struct buf *body, const str
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
+	struct http_field all[REPLY_FIELDS_MAX + 1] = {never_kept};
+	ASSERT(field_count <= REPLY_FIELDS_MAX);
+	for (size_t i = 0; i < field_count; i++)
+		all[i + 1] = fields[i];
 	const struct http_response r = {
 	    .status = status,
 	    .content_type = STR("application/json"),
 	    .body = buf_view(body),
-	    .fields = fields,
-	    .field_count = field_count,
+	    .fields = all,
+	    .field_count = field_count + 1,
 	};
 	http_reply(c, &r);
 }
@@ -27,7 +33,7 @@ void api_reply_page(struct http_conn *c, const struct buf *page)
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	const struct http_field fields[] = {html_policy, {STR("Cache-Control"), STR("private, no-store")}};
+	const struct http_field fields[] = {html_policy, never_kept};
 	const struct http_response r = {
 	    .status = 200,
 	    .content_type = STR("text/html; charset=utf-8"),

@@ -4,7 +4,10 @@
 #include "base/err.h"
 #include "http/conn.h"
 
-/* Sends the body as JSON with a newline at its end; 503 when the buffer ran out of memory. */
+enum { REPLY_FIELDS_MAX = 7 };
+
+/* Sends the body as JSON with a newline at its end, never to be kept; 503 when the buffer ran out of memory.
+ * At most REPLY_FIELDS_MAX fields. */
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count);
 

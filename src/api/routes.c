@@ -21,17 +21,21 @@
 const struct conf_row api_rows[] = {
     LIMIT_ROW(
         "creates", CONF_UINT, creates_max, "0", 0, UINT32_MAX,
-        "Links that an API key may make in a period, for keys without a limit of their own; 0 is no limit."),
+        "Links that a user may make in a period, by session and by all API keys without limits of their own "
+        "together; 0 is no limit."),
     LIMIT_ROW("redirects", CONF_UINT, redirects_max, "0", 0, UINT32_MAX,
-              "Redirections of an API key's links in a period, for keys without a limit of their own; 0 is "
-              "no limit."),
+              "Redirections of a user's links in a period, but for those of links that were made with an "
+              "API key that has limits of its own; 0 is no limit."),
     LIMIT_ROW("period", CONF_DURATION, period_ms, "1m", 1000, 31ULL * 24 * 3600 * 1000,
-              "The period of those limits, for keys without one of their own."),
+              "The period of those limits, and of an API key's own limits that name none."),
     STRANGER_ROW("misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
                  "Requests for links that do not exist, from one address (an IPv6 /64) in a minute; beyond "
                  "them it gets 429 for every link; 0 is no limit."),
-    STRANGER_ROW("sign_ins_account", CONF_UINT, sign_ins_account_max, "10", 1, TRIES_MAX,
-                 "Wrong passwords for one account in limits.tries_period."),
+    STRANGER_ROW("sign_ins", CONF_UINT, sign_ins_max, "10", 1, TRIES_MAX,
+                 "Wrong passwords for one account from one address (an IPv6 /64) in limits.tries_period; and "
+                 "wrong current passwords of somebody who is signed in."),
+    STRANGER_ROW("sign_ins_account", CONF_UINT, sign_ins_account_max, "100", 1, TRIES_MAX,
+                 "Wrong passwords for one account from all addresses in limits.tries_period."),
     STRANGER_ROW("sign_ins_address", CONF_UINT, sign_ins_address_max, "50", 1, TRIES_MAX,
                  "Wrong passwords for accounts from one address in limits.tries_period."),
     STRANGER_ROW("passwords_link", CONF_UINT, passwords_link_max, "100", 1, TRIES_MAX,

@@ -101,14 +101,14 @@ void sign_in_page(struct http_conn *c, int status, const char *why, struct str n
 	http_reply(c, &r);
 }
 
-/* Only a path of our own: browsers take '//' and '/\' for another host, and drop controls before they look.
- */
+/* Only a path of our own, in printable ASCII: browsers take '//' and '/\' for another host, and drop controls
+ * before they look. */
 static struct str local_path(struct str next)
 {
 	bool fits = next.len > 0 && next.len <= NEXT_BYTES_MAX && next.ptr[0] == '/' &&
 	            (next.len == 1 || (next.ptr[1] != '/' && next.ptr[1] != '\\'));
 	for (size_t i = 0; fits && i < next.len; i++)
-		fits = (unsigned char)next.ptr[i] > ' ' && next.ptr[i] != 0x7f;
+		fits = next.ptr[i] > ' ' && next.ptr[i] < 0x7f;
 	return fits ? next : STR("/");
 }
 
@@ -170,9 +170,9 @@ static void reply_signed_in(struct sign_in_job *j)
 	struct http_conn *c = j->ask.conn;
 	struct session_start start;
 	session_start(j->ask.worker, &j->user, loop_real_ms(http_conn_loop(c)), j->secure, &start);
-	const struct http_field fields[] = {
-	    {STR("Set-Cookie"), str_of(start.cookie)}, never_kept, {STR("Location"), j->next}};
+	const struct http_field cookie = {STR("Set-Cookie"), str_of(start.cookie)};
 	if (j->is_form) {
+		const struct http_field fields[] = {cookie, never_kept, {STR("Location"), j->next}};
 		const struct http_response r = {
 		    .status = 303, .fields = fields, .field_count = ARRAY_LEN(fields)};
 		http_reply(c, &r);
@@ -184,7 +184,7 @@ static void reply_signed_in(struct sign_in_job *j)
 	buf_printf(&body, ",\"csrf_token\":\"%s\",\"expires_at\":", start.csrf);
 	json_out_time(&body, start.expires_ms);
 	buf_char(&body, '}');
-	api_reply_json(c, 200, &body, fields, ARRAY_LEN(fields) - 1);
+	api_reply_json(c, 200, &body, &cookie, 1);
 }
 
 static void sign_in_done(struct ask_job *ask)
@@ -258,8 +258,10 @@ void session_post(struct api_worker *w, struct http_conn *c, const struct http_r
 	if (!(is_form ? read_form(j, req) : read_json(j, req)))
 		return;
 	lower(j->email);
-	if (strangers_sign_in(w, c, req, j->email, &j->tries))
-		ask_job_submit_hash(&j->ask);
+	if (!strangers_sign_in(w, c, req, j->email, &j->tries))
+		return;
+	if (!ask_job_submit_hash(&j->ask, HASH_SIGN_IN))
+		strangers_forgive(w, c, &j->tries); /* it was not looked at */
 }
 
 /* Who am I? */
@@ -295,7 +297,7 @@ static void reply_who(struct api_worker *w, struct http_conn *c, const struct ca
 	buf_str(&body, STR(",\"expires_at\":"));
 	json_out_time(&body, caller->expires_ms);
 	buf_char(&body, '}');
-	api_reply_json(c, 200, &body, &never_kept, 1);
+	api_reply_json(c, 200, &body, NULL, 0);
 }
 
 static void who_done(struct ask_job *ask)

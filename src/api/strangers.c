@@ -1,6 +1,7 @@
 #include "api/strangers.h"
 
 #include "api/problem.h"
+#include "api/proxy_hint.h"
 #include "api/ratelimit.h"
 #include "http/form.h"
 #include "http/forwarded.h"
@@ -16,6 +17,8 @@ static struct tries_rule rule_of(const struct api_worker *w, enum stranger_kind 
 		max = l->misses_max;
 		period_ms = MISSES_PERIOD_MS;
 		break;
+	case STRANGER_SIGN_IN:
+	case STRANGER_CURRENT_PASSWORD: max = l->sign_ins_max; break;
 	case STRANGER_SIGN_IN_ACCOUNT: max = l->sign_ins_account_max; break;
 	case STRANGER_SIGN_IN_ADDRESS: max = l->sign_ins_address_max; break;
 	case STRANGER_PASSWORD_LINK: max = l->passwords_link_max; break;
@@ -37,6 +40,7 @@ static uint64_t address_name(const struct api_worker *w, enum stranger_kind kind
 void strangers_address(const struct api_worker *w, struct http_conn *c, const struct http_request *req,
                        struct net_addr *ret)
 {
+	proxy_hint(w, c, req);
 	http_client_address(w->api->proxies, http_conn_peer(c), req, ret);
 }
 
@@ -79,53 +83,74 @@ bool strangers_may_look(struct api_worker *w, struct http_conn *c, const struct 
 void strangers_forgive(struct api_worker *w, struct http_conn *c, const struct stranger_tries *tries)
 {
 	for (unsigned i = 0; i < tries->count; i++) {
-		struct tries_rule rule = rule_of(w, tries->kinds[i]);
-		tries_refund(w->api->tries, tries->names[i], &rule, loop_mono_ms(http_conn_loop(c)));
+		struct tries_rule rule = rule_of(w, tries->tries[i].kind);
+		tries_refund(w->api->tries, tries->tries[i].name, &rule, loop_mono_ms(http_conn_loop(c)));
 	}
 }
 
-static bool take(struct api_worker *w, struct http_conn *c, enum stranger_kind kind, uint64_t name,
-                 struct stranger_tries *tries, struct meter_reading *ret)
+/* All that `wanted` names, or none. */
+static bool take(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                 const struct stranger_tries *wanted, const char *sentence, struct stranger_tries *ret)
 {
-	struct tries_rule rule = rule_of(w, kind);
-	if (!tries_take(w->api->tries, name, &rule, loop_mono_ms(http_conn_loop(c)), ret))
+	struct meter_reading reading;
+	*ret = (struct stranger_tries){0};
+	for (unsigned i = 0; i < wanted->count; i++) {
+		const struct stranger_try *one = &wanted->tries[i];
+		struct tries_rule rule = rule_of(w, one->kind);
+		if (tries_take(w->api->tries, one->name, &rule, loop_mono_ms(http_conn_loop(c)), &reading)) {
+			ret->tries[ret->count++] = *one;
+			continue;
+		}
+		strangers_forgive(w, c, ret);
+		ret->count = 0;
+		refuse(w, c, &reading, problem_wants_page(req) || http_is_form(req), sentence);
 		return false;
-	tries->names[tries->count] = name;
-	tries->kinds[tries->count] = kind;
-	tries->count++;
+	}
 	return true;
 }
 
-/* One try of `what`, and one of the address; both or none. */
-static bool take_both(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                      struct str what, const enum stranger_kind kinds[2], const char *sentence,
-                      struct stranger_tries *ret)
+static uint64_t text_name(const struct api_worker *w, enum stranger_kind kind, struct str text)
 {
-	struct meter_reading reading;
-	struct net_addr client;
-	strangers_address(w, c, req, &client);
-	*ret = (struct stranger_tries){0};
-	if (take(w, c, kinds[0], tries_name(w->api->tries, kinds[0], what.ptr, what.len), ret, &reading) &&
-	    take(w, c, kinds[1], address_name(w, kinds[1], &client), ret, &reading))
-		return true;
-	strangers_forgive(w, c, ret);
-	ret->count = 0;
-	refuse(w, c, &reading, problem_wants_page(req) || http_is_form(req), sentence);
-	return false;
+	return tries_name(w->api->tries, kind, text.ptr, text.len);
 }
 
 bool strangers_sign_in(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                        struct str email, struct stranger_tries *ret)
 {
-	static const enum stranger_kind kinds[] = {STRANGER_SIGN_IN_ACCOUNT, STRANGER_SIGN_IN_ADDRESS};
-	return take_both(w, c, req, email, kinds,
-	                 "Too many wrong passwords were given for this account or from your address.", ret);
+	struct net_addr client;
+	strangers_address(w, c, req, &client);
+	uint64_t account = text_name(w, STRANGER_SIGN_IN_ACCOUNT, email);
+	uint64_t address = address_name(w, STRANGER_SIGN_IN_ADDRESS, &client);
+	const uint64_t both[] = {account, address};
+	const struct stranger_tries wanted = {
+	    .tries = {{STRANGER_SIGN_IN, tries_name(w->api->tries, STRANGER_SIGN_IN, both, sizeof(both))},
+	              {STRANGER_SIGN_IN_ACCOUNT, account},
+	              {STRANGER_SIGN_IN_ADDRESS, address}},
+	    .count = 3,
+	};
+	return take(w, c, req, &wanted,
+	            "Too many wrong passwords were given for this account or from your address.", ret);
+}
+
+bool strangers_current_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                                uint64_t user, struct stranger_tries *ret)
+{
+	const enum stranger_kind kind = STRANGER_CURRENT_PASSWORD;
+	const struct stranger_tries wanted = {
+	    .tries = {{kind, tries_name(w->api->tries, kind, &user, sizeof(user))}}, .count = 1};
+	return take(w, c, req, &wanted, "Too many wrong passwords were given for this account.", ret);
 }
 
 bool strangers_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                         struct str key, struct stranger_tries *ret)
 {
-	static const enum stranger_kind kinds[] = {STRANGER_PASSWORD_LINK, STRANGER_PASSWORD_ADDRESS};
-	return take_both(w, c, req, key, kinds,
-	                 "Too many wrong passwords were given for this link or from your address.", ret);
+	struct net_addr client;
+	strangers_address(w, c, req, &client);
+	const struct stranger_tries wanted = {
+	    .tries = {{STRANGER_PASSWORD_LINK, text_name(w, STRANGER_PASSWORD_LINK, key)},
+	              {STRANGER_PASSWORD_ADDRESS, address_name(w, STRANGER_PASSWORD_ADDRESS, &client)}},
+	    .count = 2,
+	};
+	return take(w, c, req, &wanted,
+	            "Too many wrong passwords were given for this link or from your address.", ret);
 }

@@ -9,16 +9,24 @@
 
 enum stranger_kind {
 	STRANGER_MISS = 1,
+	STRANGER_SIGN_IN, /* for one account from one address */
 	STRANGER_SIGN_IN_ACCOUNT,
 	STRANGER_SIGN_IN_ADDRESS,
+	STRANGER_CURRENT_PASSWORD, /* of somebody who is signed in already */
 	STRANGER_PASSWORD_LINK,
 	STRANGER_PASSWORD_ADDRESS
 };
 
-/* Up to two tries that were taken, for giving them back. */
+/* What a try counts for. */
+struct stranger_try {
+	enum stranger_kind kind;
+	uint64_t name;
+};
+
+/* Those that were taken, for giving them back. */
+enum { STRANGER_TRIES_MAX = 3 };
 struct stranger_tries {
-	uint64_t names[2];
-	enum stranger_kind kinds[2];
+	struct stranger_try tries[STRANGER_TRIES_MAX];
 	unsigned count;
 };
 
@@ -29,14 +37,22 @@ bool strangers_miss(struct api_worker *w, struct http_conn *c, const struct net_
  * False: that has been said. Costs one load while there is no such stranger anywhere. */
 bool strangers_may_look(struct api_worker *w, struct http_conn *c, const struct http_request *req);
 
-/* Before a password is looked at: takes one try of the account (by its email address, known or not) or link,
- * and one of the address. False: too many, and that has been said. */
+/*
+ * Before a password is looked at: takes a try of all that it counts for, or none. False: too many, and that
+ * has been said.
+ *
+ * Signing in counts for the account (by its email address, known or not) from this address, strictly; for the
+ * account from anywhere, so generously that others can hardly keep its owner out; and for the address. The
+ * current password of whoever is signed in counts for that user alone, whom strangers cannot keep from it.
+ */
 bool strangers_sign_in(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                        struct str email, struct stranger_tries *ret);
+bool strangers_current_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                                uint64_t user, struct stranger_tries *ret);
 bool strangers_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                         struct str key, struct stranger_tries *ret);
 
-/* The password was right: the tries did not count. */
+/* The password was right, or was not looked at: the tries did not count. */
 void strangers_forgive(struct api_worker *w, struct http_conn *c, const struct stranger_tries *tries);
 
 /* Where a request comes from. */

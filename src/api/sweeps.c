@@ -9,6 +9,7 @@
 #include "api/reply.h"
 #include "link/sweep.h"
 #include "os/clock.h"
+#include "os/thread.h"
 
 #include <time.h>
 
@@ -20,28 +21,35 @@ struct sweep_job {
 	uint64_t remaining;
 };
 
-static void sweep_run(struct ask_job *ask)
+static bool wait_or_stop(void *ctx, uint64_t ms)
+{
+	const struct api *api = ctx;
+	const struct timespec rest = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000L};
+	nanosleep(&rest, NULL);
+	return atomic_load_explicit(&api->stopping, memory_order_relaxed);
+}
+
+static void sweep_job_run(struct ask_job *ask)
 {
 	struct sweep_job *j = container_of(ask, struct sweep_job, ask);
 	struct api *api = ask->worker->api;
-	struct sweep sweep = {0};
-	struct sweep_outcome step = {.more = true};
-	int64_t until_ms = clock_mono_ms() + SWEEP_MS;
-	while (ask->result == 0 && step.more && clock_mono_ms() < until_ms &&
-	       !atomic_load_explicit(&api->stopping, memory_order_relaxed)) {
-		ask->result = sweep_step(&sweep, api->links, ask->now_ms, api_pool_metrics(), &step);
-		if (ask->result < 0)
-			return;
-		j->removed += step.removed;
-		uint64_t rest_ms = sweep_rest_ms(&step);
-		nanosleep(&(struct timespec){.tv_nsec = (long)MIN(rest_ms, 999) * 1000000L}, NULL);
-	}
+	struct sweep_run run = {
+	    .links = api->links,
+	    .metrics = api_pool_metrics(),
+	    .until_ms = clock_mono_ms() + SWEEP_MS,
+	    .wait = wait_or_stop,
+	    .ctx = api,
+	};
+	thread_only_when_idle(); /* the pool's one thread does nothing else */
+	ask->result = sweep_run(&run);
+	j->removed = run.removed;
 	struct store_over left = {.now_ms = ask->now_ms, .count_all = true};
-	ask->result = links_over(api->links, &left);
+	if (ask->result == 0)
+		ask->result = links_over(api->links, &left);
 	j->remaining = left.total;
 }
 
-static void sweep_done(struct ask_job *ask)
+static void sweep_job_done(struct ask_job *ask)
 {
 	struct sweep_job *j = container_of(ask, struct sweep_job, ask);
 	if (ask->result < 0) {
@@ -61,7 +69,7 @@ void sweep_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	struct caller caller;
 	if (!auth_require_admin(w, c, req, &caller))
 		return;
-	struct sweep_job *j = ask_job_new(w, c, sizeof(*j), sweep_run, sweep_done);
+	struct sweep_job *j = ask_job_new(w, c, sizeof(*j), sweep_job_run, sweep_job_done);
 	if (j)
-		ask_job_submit(&j->ask);
+		ask_job_submit_sweep(&j->ask);
 }

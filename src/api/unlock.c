@@ -77,6 +77,8 @@ static void unlock_done(struct ask_job *ask)
 {
 	struct unlock_job *j = container_of(ask, struct unlock_job, ask);
 	struct read_job *redirect = j->redirect;
+	if (ask->result < 0 && ask->result != ERR_NOT_FOUND) /* what could not be looked at is no try */
+		strangers_forgive(ask->worker, ask->conn, &j->tries);
 	if (ask->result == ERR_NOT_FOUND) {
 		door_no_link(ask->worker, ask->conn, &redirect->client, redirect->as_page);
 	} else if (ask->result < 0) {
@@ -145,10 +147,13 @@ void unlock_handle(struct api_worker *w, struct http_conn *c, const struct http_
 		return;
 	j->password = password;
 	j->redirect = redirect_job_new(w, c, req, key);
-	if (!j->redirect)
+	if (!j->redirect) {
+		strangers_forgive(w, c, &j->tries);
 		return;
+	}
 	j->lookup.ref = links_ref(w->api->links, j->redirect->resolve.key);
 	j->lookup.user = j->redirect->resolve.user;
 	j->lookup.arena = j->ask.arena;
-	ask_job_submit_hash(&j->ask);
+	if (!ask_job_submit_hash(&j->ask, HASH_UNLOCK))
+		strangers_forgive(w, c, &j->tries);
 }

@@ -17,8 +17,6 @@
 
 enum { PAGE_DEFAULT = 50, PAGE_MAX = 1000, USER_SEGMENT_BYTES_MAX = 3 * USER_EMAIL_BYTES_MAX };
 
-static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
-
 static void reply_no_such_user(struct http_conn *c)
 {
 	static const struct problem p = {.status = 404, .code = "no-such-user"};
@@ -87,6 +85,7 @@ static bool may_change(struct http_conn *c, const struct caller *caller)
 struct create_job {
 	struct ask_job ask;
 	struct write_job *write;
+	struct caller caller;
 	struct str password;
 };
 
@@ -98,8 +97,8 @@ static void users_post_done(struct write_job *j)
 		return;
 	}
 	snprintf(location, sizeof(location), "/api/v1/users/%llu", (unsigned long long)j->write.user.id);
-	const struct http_field fields[] = {never_kept, {STR("Location"), str_of(location)}};
-	reply_user(j->conn, 201, &j->write.user, fields, ARRAY_LEN(fields));
+	const struct http_field field = {STR("Location"), str_of(location)};
+	reply_user(j->conn, 201, &j->write.user, &field, 1);
 }
 
 static void create_hash(struct ask_job *ask)
@@ -108,11 +107,14 @@ static void create_hash(struct ask_job *ask)
 	ask->result = password_hash(j->password, ask->arena, &j->write->write.user.password);
 }
 
+/* Who was somebody when they asked may be nobody by now. */
 static void create_hashed(struct ask_job *ask)
 {
 	struct create_job *j = container_of(ask, struct create_job, ask);
 	if (ask->result < 0)
 		problem_reply_store(ask->conn, ask->result);
+	else if (!auth_holds(ask->worker, ask->conn, &j->caller))
+		auth_refuse_ended(ask->conn, &j->caller);
 	else
 		write_job_submit(j->write);
 }
@@ -144,8 +146,9 @@ void users_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	if (!j)
 		return;
 	j->write = write;
+	j->caller = caller;
 	j->password = in.password;
-	ask_job_submit_hash(&j->ask);
+	ask_job_submit_hash(&j->ask, HASH_SET);
 }
 
 /* Reading */
@@ -189,7 +192,7 @@ static void users_get_done(struct ask_job *ask)
 		           (unsigned long long)page->users[page->count - 1].id);
 	else
 		buf_str(&body, STR("],\"next\":null}"));
-	api_reply_json(ask->conn, 200, &body, &never_kept, 1);
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
 static void user_get_done(struct ask_job *ask)
@@ -198,7 +201,7 @@ static void user_get_done(struct ask_job *ask)
 	if (ask->result < 0)
 		reply_unchanged(ask->conn, ask->result);
 	else
-		reply_user(ask->conn, 200, &j->one, &never_kept, 1);
+		reply_user(ask->conn, 200, &j->one, NULL, 0);
 }
 
 static void submit_list(struct api_worker *w, struct http_conn *c, const struct store_users *page,
@@ -263,6 +266,7 @@ void user_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 struct patch_job {
 	struct ask_job ask;
 	struct write_job *write;
+	struct caller caller;
 	struct user_input in;
 	uint64_t user;
 	bool own;    /* by somebody who is signed in, for themselves */
@@ -286,8 +290,8 @@ static void patch_done(struct write_job *write)
 		return;
 	}
 	struct session_start start;
-	struct http_field fields[3] = {never_kept};
-	size_t n = 1;
+	struct http_field fields[2];
+	size_t n = 0;
 	if (changes_own_password(j) && user->enabled) {
 		session_start(write->worker, user, loop_real_ms(http_conn_loop(write->conn)), j->secure,
 		              &start);
@@ -319,20 +323,21 @@ static void patch_run(struct ask_job *ask)
 static void patch_prepared(struct ask_job *ask)
 {
 	struct patch_job *j = container_of(ask, struct patch_job, ask);
-	if (j->wrong) {
+	if (!j->wrong)
+		strangers_forgive(ask->worker, ask->conn, &j->tries);
+	if (!auth_holds(ask->worker, ask->conn, &j->caller)) {
+		auth_refuse_ended(ask->conn, &j->caller);
+	} else if (j->wrong) {
 		static const struct problem p = {.status = 403, .code = "wrong-password"};
 		problem_reply(ask->conn, &p, "The current password is another one; nothing was changed.");
-		return;
-	}
-	strangers_forgive(ask->worker, ask->conn, &j->tries);
-	if (ask->result < 0) {
+	} else if (ask->result < 0) {
 		reply_unchanged(ask->conn, ask->result);
-		return;
+	} else {
+		j->write->write.user = j->in.user;
+		j->write->write.user.id = j->user;
+		j->write->write.user_fields = j->in.fields;
+		write_job_submit(j->write);
 	}
-	j->write->write.user = j->in.user;
-	j->write->write.user.id = j->user;
-	j->write->write.user_fields = j->in.fields;
-	write_job_submit(j->write);
 }
 
 /* False: they may not, and that has been said. */
@@ -374,6 +379,7 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
+	j->caller = caller;
 	j->user = id;
 	j->own = caller.by_session && caller.user == id;
 	j->secure = session_is_secure(w, c, req);
@@ -383,14 +389,15 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	if (!j->write)
 		return;
 	j->write->ctx = j;
-	const struct account *account = accounts_user(w->api->accounts, id);
-	if (changes_own_password(j) &&
-	    !strangers_sign_in(w, c, req, account ? account->email : STR_NULL, &j->tries))
-		return;
-	if (j->in.password.ptr)
-		ask_job_submit_hash(&j->ask);
-	else
+	if (!j->in.password.ptr) {
 		ask_job_submit(&j->ask);
+		return;
+	}
+	bool guess = changes_own_password(j);
+	if (guess && !strangers_current_password(w, c, req, id, &j->tries))
+		return;
+	if (!ask_job_submit_hash(&j->ask, guess ? HASH_SIGN_IN : HASH_SET))
+		strangers_forgive(w, c, &j->tries);
 }
 
 /* Ending sessions */

@@ -26,15 +26,17 @@ const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
 struct housekeeper {
 	struct api *api;
 	struct housekeeper_settings settings;
-	pthread_t thread;
+	pthread_t uses_thread, sweep_thread;
+	bool uses_started, sweep_started;
 	pthread_mutex_t lock; /* guards `stopping` */
 	pthread_cond_t wake;
 	bool stopping;
 };
 
 /* True: the end was asked for. */
-static bool wait_ms(struct housekeeper *h, uint64_t ms)
+static bool wait_ms(void *ctx, uint64_t ms)
 {
+	struct housekeeper *h = ctx;
 	struct timespec at = clock_mono_after(ms);
 	pthread_mutex_lock(&h->lock);
 	while (!h->stopping && pthread_cond_timedwait(&h->wake, &h->lock, &at) != ETIMEDOUT)
@@ -44,27 +46,28 @@ static bool wait_ms(struct housekeeper *h, uint64_t ms)
 	return stopping;
 }
 
-/* True: the end was asked for. */
-static bool sweep_all(struct housekeeper *h)
+static void *sweep_thread(void *arg)
 {
-	struct sweep sweep = {0};
-	struct sweep_outcome step = {.more = true};
-	uint64_t removed = 0;
-	bool stopping = false;
-	while (step.more && !stopping) {
-		int r = sweep_step(&sweep, h->api->links, clock_real_ms(), api_pool_metrics(), &step);
-		if (r < 0) {
+	struct housekeeper *h = arg;
+	thread_only_when_idle();
+	while (!wait_ms(h, h->settings.sweep_ms)) {
+		struct sweep_run run = {
+		    .links = h->api->links,
+		    .metrics = api_pool_metrics(),
+		    .until_ms = INT64_MAX,
+		    .wait = wait_ms,
+		    .ctx = h,
+		};
+		int r = sweep_run(&run);
+		if (r < 0)
 			log_warn("cmd",
 			         "links whose time is over could not be removed (%s); tried again later",
 			         err_name(r));
-			break;
-		}
-		removed += step.removed;
-		stopping = wait_ms(h, sweep_rest_ms(&step));
+		if (run.removed > 0)
+			log_info("cmd", "%llu links whose time was over were removed",
+			         (unsigned long long)run.removed);
 	}
-	if (removed > 0)
-		log_info("cmd", "%llu links whose time was over were removed", (unsigned long long)removed);
-	return stopping;
+	return NULL;
 }
 
 /* A use that cannot be written now is forgotten: the next one will be. */
@@ -83,24 +86,14 @@ static void uses_flush(struct housekeeper *h)
 	} while (n == USES_MAX);
 }
 
-static void *housekeeper_thread(void *arg)
+static void *uses_thread(void *arg)
 {
 	struct housekeeper *h = arg;
-	int64_t sweep_at_ms = clock_mono_ms() + (int64_t)h->settings.sweep_ms;
-	int64_t uses_at_ms = clock_mono_ms() + USES_EVERY_MS;
 	bool stopping = false;
 	thread_step_back(NICE);
 	while (!stopping) {
-		int64_t next_ms = h->settings.sweep_ms ? MIN(sweep_at_ms, uses_at_ms) : uses_at_ms;
-		stopping = wait_ms(h, (uint64_t)MAX(next_ms - clock_mono_ms(), 0));
-		if (!stopping && h->settings.sweep_ms && clock_mono_ms() >= sweep_at_ms) {
-			stopping = sweep_all(h);
-			sweep_at_ms = clock_mono_ms() + (int64_t)h->settings.sweep_ms;
-		}
-		if (stopping || clock_mono_ms() >= uses_at_ms) {
-			uses_flush(h);
-			uses_at_ms = clock_mono_ms() + USES_EVERY_MS;
-		}
+		stopping = wait_ms(h, USES_EVERY_MS);
+		uses_flush(h);
 	}
 	return NULL;
 }
@@ -119,9 +112,14 @@ int housekeeper_start(struct api *api, const struct housekeeper_settings *settin
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&h->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	int r = thread_start(&h->thread, "housekeeper", housekeeper_thread, h, e);
+	int r = thread_start(&h->uses_thread, "housekeeper", uses_thread, h, e);
+	h->uses_started = r == 0;
+	if (r == 0 && settings->sweep_ms > 0) {
+		r = thread_start(&h->sweep_thread, "sweeper", sweep_thread, h, e);
+		h->sweep_started = r == 0;
+	}
 	if (r < 0) {
-		free(h);
+		housekeeper_stop(h);
 		return r;
 	}
 	*ret = h;
@@ -134,9 +132,12 @@ void housekeeper_stop(struct housekeeper *h)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->stopping = true;
-	pthread_cond_signal(&h->wake);
+	pthread_cond_broadcast(&h->wake);
 	pthread_mutex_unlock(&h->lock);
-	pthread_join(h->thread, NULL);
+	if (h->uses_started)
+		pthread_join(h->uses_thread, NULL);
+	if (h->sweep_started)
+		pthread_join(h->sweep_thread, NULL);
 	pthread_cond_destroy(&h->wake);
 	pthread_mutex_destroy(&h->lock);
 	free(h);

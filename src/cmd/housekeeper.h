@@ -1,6 +1,6 @@
 /*
- * Chores of a running server that nobody waits for: removing links that are over, and telling the store when
- * API keys were last used. One thread, which steps back behind all others.
+ * Chores of a running server that nobody waits for: telling the store when API keys were last used, and
+ * removing links that are over. A thread for each: the second runs only in idle time (link/sweep.h).
  */
 #pragma once
 

@@ -17,7 +17,6 @@ enum {
 	WRITE_BATCH_MAX = 512,
 	QUEUE_MAX = 16384,
 	ASK_QUEUE_MAX = 256, /* questions that wait longer than this are better asked again */
-	HASH_QUEUE_MAX = 64, /* some seconds of passwords */
 	ID_BLOCK = 4096,
 	ID_BLOCK_PRIVATE = 16, /* a short life should not waste many ids */
 	BACKLOG = 4096,
@@ -281,6 +280,14 @@ static int start_pools(struct server *s, struct err *e)
 	    .ops = &api_asker_ops,
 	    .ctx = &s->api,
 	};
+	const struct offload_config sweeper = {
+	    .name = "sweep-asked",
+	    .threads = 1,
+	    .batch_max = 1,
+	    .queue_max = ASK_QUEUE_MAX,
+	    .ops = &api_asker_ops,
+	    .ctx = &s->api,
+	};
 	const struct offload_config counter = {
 	    .name = "counter",
 	    .threads = 1,
@@ -296,6 +303,8 @@ static int start_pools(struct server *s, struct err *e)
 		r = offload_new(&checker, &s->api.checker, e);
 	if (r == 0)
 		r = offload_new(&hasher, &s->api.hasher, e);
+	if (r == 0)
+		r = offload_new(&sweeper, &s->api.sweeper, e);
 	if (r == 0)
 		r = offload_new(&counter, &s->api.counter, e);
 	return r < 0 ? r : offload_new(&askers, &s->api.askers, e);
@@ -392,6 +401,7 @@ int server_start(struct server *s, struct err *e)
 void server_stop(struct server *s)
 {
 	atomic_store(&s->api.stopping, true);
+	stats_worker_let_go(s->stats);
 	housekeeper_stop(s->housekeeper);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
 		worker_drain(s->workers[i], s->settings.serve.drain_ms);
@@ -402,6 +412,7 @@ void server_stop(struct server *s)
 	offload_free(s->api.askers);
 	offload_free(s->api.checker);
 	offload_free(s->api.hasher);
+	offload_free(s->api.sweeper);
 	offload_free(s->api.counter);
 	stats_worker_stop(s->stats);
 	event_log_close(s->event_log);

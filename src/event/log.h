@@ -38,7 +38,8 @@ struct event_position {
 };
 
 struct event_counts {
-	uint64_t clicks; /* visits that are no orphans */
+	uint64_t clicks;  /* visits that are no orphans */
+	uint64_t limited; /* of those: what was to be on record or not to happen (event_writer_limited) */
 	uint64_t orphans;
 	uint64_t impressions;
 	uint64_t rejected;        /* events refused at the door */
@@ -115,6 +116,10 @@ struct event_visitor {
  * as dropped. Records are on record when event_writer_flush has said 0.
  */
 bool event_writer_visit(struct event_writer *w, struct event_visit *v, const struct event_visitor *from);
+
+/* The same for a click that is answered only if it is on record. One that is not taken, or whose turn is
+ * lost, did not happen, and is counted nowhere. */
+bool event_writer_limited(struct event_writer *w, struct event_visit *v, const struct event_visitor *from);
 
 /* False: not taken, and counted nowhere: the client is told. Texts are within EVENT_FIELD_BYTES_MAX. */
 bool event_writer_impression(struct event_writer *w, const struct event_impression *i);

@@ -52,10 +52,10 @@ int write_all_at(int fd, const void *data, size_t len, uint64_t at)
 static int turn_failed(struct event_writer *w, int64_t now_ms, const char *what, int error)
 {
 	w->failures += w->turn.clicks + w->turn.orphans + w->turn.impressions > 0;
-	w->counts.dropped += w->turn.clicks;
+	uint64_t dropped = w->turn.clicks - w->turn.limited;
+	w->counts.dropped += dropped;
 	w->counts.dropped_orphans += w->turn.orphans;
-	w->untold.dropped += w->turn.clicks +
-	                     w->turn.dropped; /* a tally that was in the turn is told again */
+	w->untold.dropped += dropped + w->turn.dropped; /* a tally that was in the turn is told again */
 	w->untold.rejected += w->turn.rejected;
 	w->turn = (struct event_counts){0};
 	w->turn_len = 0;
@@ -91,6 +91,7 @@ static int turn_write(struct event_writer *w, int64_t now_ms)
 	w->end += w->turn_len;
 	w->records += w->turn_records;
 	w->counts.clicks += w->turn.clicks;
+	w->counts.limited += w->turn.limited;
 	w->counts.orphans += w->turn.orphans;
 	w->counts.impressions += w->turn.impressions;
 	if (UNLIKELY(atomic_load_explicit(&w->failing, memory_order_relaxed))) {
@@ -176,15 +177,10 @@ static uint32_t mention(struct event_writer *w, struct str text)
 	return at;
 }
 
-bool event_writer_visit(struct event_writer *w, struct event_visit *v, const struct event_visitor *from)
+static bool visit_add(struct event_writer *w, struct event_visit *v, const struct event_visitor *from)
 {
-	if (UNLIKELY(event_log_is_full(w->log) || make_room(w, VISIT_BYTES_MAX, v->time_ms) < 0)) {
-		bool orphan = event_is_orphan(v->kind);
-		w->counts.dropped_orphans += orphan;
-		w->counts.dropped += !orphan;
-		w->untold.dropped += !orphan;
+	if (UNLIKELY(event_log_is_full(w->log) || make_room(w, VISIT_BYTES_MAX, v->time_ms) < 0))
 		return false;
-	}
 	v->agent = mention(w, from->agent);
 	v->referrer = mention(w, from->referrer);
 	v->language = mention(w, from->language);
@@ -196,6 +192,24 @@ bool event_writer_visit(struct event_writer *w, struct event_visit *v, const str
 	else
 		w->turn.clicks++;
 	return true;
+}
+
+bool event_writer_visit(struct event_writer *w, struct event_visit *v, const struct event_visitor *from)
+{
+	if (LIKELY(visit_add(w, v, from)))
+		return true;
+	bool orphan = event_is_orphan(v->kind);
+	w->counts.dropped_orphans += orphan;
+	w->counts.dropped += !orphan;
+	w->untold.dropped += !orphan;
+	return false;
+}
+
+bool event_writer_limited(struct event_writer *w, struct event_visit *v, const struct event_visitor *from)
+{
+	bool added = visit_add(w, v, from);
+	w->turn.limited += added;
+	return added;
 }
 
 bool event_writer_impression(struct event_writer *w, const struct event_impression *i)

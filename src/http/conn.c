@@ -13,11 +13,16 @@
  * Large answers could fill the memory when nobody reads them, so a worker has a budget for those that wait.
  * Behind one, the connection's next request is not looked at until it has left: a connection holds one at
  * most, and asking for more does not win time.
+ *
+ * Bodies have a budget too (http/body.h). A body is released, and its share with it, where nobody can look at
+ * it any more: when the handler has returned with a reply, with the reply of one that deferred, with any
+ * refusal, and when the peer sends no more or has gone. A peer that then does not read its answer, or watches
+ * an endless one, holds none of it.
  */
 #include "http/conn.h"
 
 #include "base/pool.h"
-#include "http/chunked.h"
+#include "http/body.h"
 #include "http/peers.h"
 
 #include <stdlib.h>
@@ -55,9 +60,7 @@ const size_t http_row_count = ARRAY_LEN(http_rows);
 
 enum {
 	BACKLOG_BYTES_MAX = 256 * 1024, /* queued output beyond which no further request is parsed */
-	LARGE_ANSWER_BYTES = 64 * 1024, /* a body beyond this counts against the budget */
 	LARGE_ANSWERS_BYTES_MAX = 64 * 1024 * 1024, /* the budget of a worker */
-	LARGE_BYTES_RATE = 64 * 1024, /* least bytes a second of reading, beyond the first 64 KiB */
 };
 
 enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAITING, CONN_ENDLESS, CONN_ENDING };
@@ -79,12 +82,7 @@ struct http_conn {
 	enum http_method method;
 	uint8_t minor_version;
 	bool keep_alive;
-	int64_t body_start_ms;
-	uint64_t body_received;
-	uint64_t body_expected;
-	bool body_chunked;
-	struct http_chunked chunked;
-	struct buf body;
+	struct http_body body;
 	struct http_request *kept; /* in the arena, while a body gathers */
 	struct arena arena;
 
@@ -102,7 +100,8 @@ struct http_server {
 	struct pool conns;
 	struct peers *peers;
 	bool draining;
-	size_t large_bytes;          /* of all connections */
+	size_t large_bytes; /* of all connections */
+	struct http_bodies bodies;
 	struct http_request request; /* the one at hand: parsed in place, handled before the next */
 };
 
@@ -120,26 +119,25 @@ static int64_t now_ms(const struct http_conn *c)
 
 /* Ends of requests and connections */
 
+static void body_over(struct http_conn *c)
+{
+	if (UNLIKELY(c->body.bytes.data))
+		http_body_release(&c->body, &c->srv->bodies);
+}
+
 static void request_reset(struct http_conn *c)
 {
 	c->state = CONN_HEAD;
 	c->head_started = false;
 	c->kept = NULL;
-	if (c->body.data)
-		buf_release(&c->body);
+	body_over(c);
 	arena_release(&c->arena); /* an idle connection holds no memory but its own */
 }
 
-/* How long a peer may take to read what is queued. At the usual least rate alone, a large answer could be
- * held for hours. */
+/* How long a peer may take to read what is queued. */
 static uint64_t reading_ms(const struct http_conn *c)
 {
-	uint64_t rate = c->srv->settings.body_bytes_rate;
-	uint64_t bytes = stream_backlog(&c->stream);
-	if (LIKELY(bytes <= LARGE_ANSWER_BYTES))
-		return bytes * 1000 / rate;
-	return LARGE_ANSWER_BYTES * UINT64_C(1000) / rate +
-	       (bytes - LARGE_ANSWER_BYTES) * 1000 / MAX(rate, LARGE_BYTES_RATE);
+	return http_slowest_ms(stream_backlog(&c->stream), c->srv->settings.body_bytes_rate);
 }
 
 static void set_output_deadline(struct http_conn *c)
@@ -226,6 +224,7 @@ static void reply_end(struct http_conn *c)
 	if (c->in_handler || !stream_is_open(&c->stream))
 		return; /* whoever called the handler goes on; a closed stream ends in conn_closed */
 	if (!c->keep_alive) {
+		body_over(c);
 		conn_end(c);
 		return;
 	}
@@ -260,22 +259,26 @@ static bool large_begin(struct http_conn *c, size_t bytes)
 }
 
 /* In the form of the handler's own refusals. */
-static const struct http_field large_refused_fields[] = {{STR("Retry-After"), STR("1")},
-                                                         {STR("Cache-Control"), STR("private, no-store")}};
-static const struct http_response large_refused = {
-    .status = 503,
-    .content_type = STR("application/problem+json"),
-    .body = STR("{\"type\":\"urn:curt:unavailable\",\"title\":\"Service Unavailable\",\"status\":503,"
-                "\"detail\":\"Too many large answers wait for their clients to read them. Try again.\"}\n"),
-    .fields = large_refused_fields,
-    .field_count = ARRAY_LEN(large_refused_fields),
-};
+static const struct http_field busy_fields[] = {{STR("Retry-After"), STR("1")},
+                                                {STR("Cache-Control"), STR("private, no-store")}};
+#define BUSY(sentence)                                                                                     \
+	{                                                                                                  \
+		.status = 503, .content_type = STR("application/problem+json"),                            \
+		.body = STR(                                                                               \
+		    "{\"type\":\"urn:curt:unavailable\",\"title\":\"Service Unavailable\",\"status\":503," \
+		    "\"detail\":\"" sentence "\"}\n"),                                                     \
+		.fields = busy_fields, .field_count = ARRAY_LEN(busy_fields),                              \
+	}
+static const struct http_response large_refused = BUSY(
+    "Too many large answers wait for their clients to read them. Try again.");
+static const struct http_response body_refused = BUSY(
+    "Too many large request bodies are on their way to this server. Try again.");
 
 void http_reply(struct http_conn *c, const struct http_response *r)
 {
 	if (!reply_begin(c))
 		return;
-	if (UNLIKELY(r->body.len > LARGE_ANSWER_BYTES) && !large_begin(c, r->body.len))
+	if (UNLIKELY(r->body.len > HTTP_LARGE_BYTES) && !large_begin(c, r->body.len))
 		r = &large_refused;
 	count_reply(c, r->status);
 	int e = http_response_write(stream_out_begin(&c->stream), r, reply_flags(c),
@@ -369,7 +372,10 @@ void http_stream_begin(struct http_conn *c, const struct http_response *head, st
 	if (!stream_is_open(&c->stream))
 		return; /* it went in this very turn: endless_closed follows */
 	count_reply(c, head->status);
-	if (!endless_head(c, head))
+	bool begun = endless_head(c, head);
+	if (waited)
+		body_over(c);
+	if (!begun)
 		return;
 	c->queued_bytes = stream_backlog(&c->stream);
 	endless_owe(c);
@@ -447,16 +453,35 @@ static const struct stream_ops endless_stream_ops = {
 
 /* Requests that cannot be read */
 
-static void refuse(struct http_conn *c, int status, const char *reason)
+static void refusal_begin(struct http_conn *c)
 {
+	body_over(c);
 	c->keep_alive = false;
 	c->replied = false;
 	c->in_handler = true;
-	c->srv->handler.refuse(c->srv->handler.ctx, c, status, reason);
+}
+
+static void refusal_end(struct http_conn *c)
+{
 	c->in_handler = false;
 	ASSERT(c->replied);
 	if (stream_is_open(&c->stream))
 		conn_end(c);
+}
+
+static void refuse(struct http_conn *c, int status, const char *reason)
+{
+	refusal_begin(c);
+	c->srv->handler.refuse(c->srv->handler.ctx, c, status, reason);
+	refusal_end(c);
+}
+
+static void refuse_body(struct http_conn *c)
+{
+	refusal_begin(c);
+	metric_add(&c->srv->metrics->bodies_refused, 1);
+	http_reply(c, &body_refused);
+	refusal_end(c);
 }
 
 /* Requests */
@@ -475,6 +500,8 @@ static bool handle(struct http_conn *c, const struct http_request *req)
 	c->in_handler = true;
 	c->srv->handler.handle(c->srv->handler.ctx, c, req);
 	c->in_handler = false;
+	if (c->replied)
+		body_over(c);
 	if (!stream_is_open(&c->stream))
 		return false;
 	if (!c->replied) {
@@ -490,11 +517,10 @@ static bool handle(struct http_conn *c, const struct http_request *req)
 	return true;
 }
 
-static void body_deadline(struct http_conn *c)
+static void set_body_deadline(struct http_conn *c)
 {
 	const struct http_settings *s = &c->srv->settings;
-	uint64_t allowed_ms = s->head_ms + c->body_received * 1000 / s->body_bytes_rate;
-	stream_set_deadline(&c->stream, c->body_start_ms + (int64_t)allowed_ms);
+	stream_set_deadline(&c->stream, http_body_deadline_ms(&c->body, s->head_ms, s->body_bytes_rate));
 }
 
 /* The head is whole, the body is not: keep the head and gather. False when the request was refused. */
@@ -511,17 +537,12 @@ static bool body_begin(struct http_conn *c, const char *head, size_t head_len)
 	int again = http_parse_head(copy.ptr, copy.len, &srv->settings.limits, c->kept, &reason);
 	ASSERT(again == (int)head_len);
 	c->state = CONN_BODY;
-	c->body_start_ms = now_ms(c);
-	c->body_received = 0;
-	c->body_expected = c->kept->content_length;
-	c->body_chunked = c->kept->chunked;
-	if (c->body_chunked)
-		http_chunked_init(&c->chunked);
+	http_body_begin(&c->body, c->kept, now_ms(c));
 	if (c->kept->expect_continue && c->minor_version >= 1) {
 		static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 		stream_write(&c->stream, go_on, sizeof(go_on) - 1);
 	}
-	body_deadline(c);
+	set_body_deadline(c);
 	return stream_is_open(&c->stream);
 }
 
@@ -529,36 +550,24 @@ static bool body_begin(struct http_conn *c, const char *head, size_t head_len)
 static size_t body_bytes(struct http_conn *c, const char *data, size_t len, bool *ret_go_on)
 {
 	struct http_server *srv = c->srv;
-	size_t used;
-	bool done;
+	const char *reason;
 	*ret_go_on = false;
-	if (c->body_chunked) {
-		const char *reason;
-		ssize_t n = http_chunked_feed(&c->chunked, data, len, srv->settings.limits.body_bytes_max,
-		                              &c->body, &reason);
-		if (n < 0) {
-			refuse(c, (int)-n, reason);
-			return len;
-		}
-		used = (size_t)n;
-		done = c->chunked.done;
-	} else {
-		used = MIN(len, c->body_expected - c->body.len);
-		buf_append(&c->body, data, used);
-		done = c->body.len == c->body_expected;
-	}
-	if (c->body.failed) {
-		refuse(c, 503, "The server is short of memory; try again.");
+	ssize_t used = http_body_feed(&c->body, &srv->bodies, data, len, srv->settings.limits.body_bytes_max,
+	                              &reason);
+	if (used < 0) {
+		if (used == HTTP_BODY_NO_ROOM)
+			refuse_body(c);
+		else
+			refuse(c, (int)-used, reason);
 		return len;
 	}
-	c->body_received += used;
-	if (!done) {
-		body_deadline(c);
-		return used;
+	if (!c->body.is_whole) {
+		set_body_deadline(c);
+		return (size_t)used;
 	}
-	c->kept->body = buf_view(&c->body);
+	c->kept->body = buf_view(&c->body.bytes);
 	*ret_go_on = handle(c, c->kept);
-	return used;
+	return (size_t)used;
 }
 
 /* One request, or a part of one, from the front of `data`. Sets *ret_go_on when there may be another behind
@@ -635,6 +644,7 @@ static void conn_eof(struct stream *s)
 {
 	struct http_conn *c = conn_of(s);
 	ASSERT(c->state != CONN_WAITING); /* which is paused, and hears of nothing */
+	body_over(c);
 	c->state = CONN_ENDING;
 	stream_close(s);
 }
@@ -725,7 +735,7 @@ void http_server_free(struct http_server *srv)
 {
 	if (!srv)
 		return;
-	ASSERT(srv->large_bytes == 0);
+	ASSERT(srv->large_bytes == 0 && srv->bodies.taken_bytes == 0);
 	pool_release(&srv->conns, NULL);
 	peers_free(srv->peers);
 	free(srv);

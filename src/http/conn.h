@@ -5,7 +5,8 @@
  *
  * Slow clients: the head has one absolute deadline from its first byte, a body must keep a minimum rate,
  * output must be read at a minimum rate, and one address may hold only so many connections. Large answers
- * that wait to be read share a budget; one that does not fit becomes a 503, and the connection goes on.
+ * that wait to be read share a budget; one that does not fit becomes a 503, and the connection goes on. Large
+ * bodies on their way share another; one that does not fit gets a 503, and the connection closes.
  */
 #pragma once
 

@@ -88,13 +88,18 @@ static bool network_has(const struct network *n, const struct ip *ip)
 	return memcmp(masked.bytes, n->ip.bytes, ip->len) == 0;
 }
 
-static bool ip_is_trusted(const struct proxies *p, const struct ip *ip)
+static bool networks_have(const struct network *networks, size_t count, const struct ip *ip)
 {
-	for (size_t i = 0; i < p->count; i++) {
-		if (network_has(&p->networks[i], ip))
+	for (size_t i = 0; i < count; i++) {
+		if (network_has(&networks[i], ip))
 			return true;
 	}
 	return false;
+}
+
+static bool ip_is_trusted(const struct proxies *p, const struct ip *ip)
+{
+	return networks_have(p->networks, p->count, ip);
 }
 
 /* The list of proxies */
@@ -292,4 +297,26 @@ void http_client_address(const struct proxies *p, const struct net_addr *peer, c
 		if (str_eq_nocase(f->name, STR("x-forwarded-for")) && !walk(p, f->value, &hops, ret))
 			return;
 	}
+}
+
+/* A proxy that nobody named */
+
+/* Loopback, and what RFC 1918 and RFC 4193 set aside. */
+static const struct network nearby[] = {
+    {{.bytes = {127}, .len = V4_BYTES}, 8},        {{.bytes = {10}, .len = V4_BYTES}, 8},
+    {{.bytes = {172, 16}, .len = V4_BYTES}, 12},   {{.bytes = {192, 168}, .len = V4_BYTES}, 16},
+    {{.bytes = {[15] = 1}, .len = V6_BYTES}, 128}, {{.bytes = {0xfc}, .len = V6_BYTES}, 7},
+};
+
+bool http_forwarded_is_lost(const struct proxies *p, const struct net_addr *peer,
+                            const struct http_request *req)
+{
+	struct ip ip = ip_of(peer);
+	if ((p && p->count > 0) || !networks_have(nearby, ARRAY_LEN(nearby), &ip))
+		return false;
+	for (size_t i = 0; i < req->field_count; i++) {
+		if (str_eq_nocase(req->fields[i].name, STR("x-forwarded-for")))
+			return true;
+	}
+	return false;
 }

@@ -28,3 +28,8 @@ bool proxies_trust(const struct proxies *p, const struct net_addr *peer); /* NUL
  */
 void http_client_address(const struct proxies *p, const struct net_addr *peer, const struct http_request *req,
                          struct net_addr *ret);
+
+/* Does a proxy seem to stand in between that nobody named? The field is there, the peer is on this machine or
+ * in a private network, and the list trusts nobody. */
+bool http_forwarded_is_lost(const struct proxies *p, const struct net_addr *peer,
+                            const struct http_request *req);

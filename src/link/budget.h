@@ -1,7 +1,7 @@
 /*
- * What an API key, or a user without one, may still do in a period: so many creations, so many redirections
- * of its links. A period
- * begins with the first use after the last one ended, and allows exactly its number.
+ * What a user may still do in a period, by session and by all API keys that have no limits of their own; or
+ * an API key that has: so many creations, so many redirections of its links. A period begins with the first
+ * use after the last one ended, and allows exactly its number.
  *
  * A meter is one atomic word, shared by all workers without a lock: the period's start and the count within
  * it change together by compare-and-swap. The bounds are stored apart and may change at any time.
@@ -39,7 +39,7 @@ struct budget {
 	struct meter redirects;
 };
 
-/* The name of a user's own budget, for what is done without an API key. */
+/* The name of a user's own budget, for all that is not done with an API key that has limits of its own. */
 static inline uint64_t budget_of_user(uint64_t user)
 {
 	return user | 1ULL << 63;

@@ -87,11 +87,19 @@ int cache_new(uint64_t bytes_max, uint64_t seed, struct cache **ret, struct err 
 	return 0;
 }
 
+static void entry_free(struct cache_entry *e)
+{
+	if (!e)
+		return;
+	gate_unpin(e->gate);
+	free(e);
+}
+
 static void chain_free(struct cache_entry *e)
 {
 	while (e) {
 		struct cache_entry *older = e->older;
-		free(e);
+		entry_free(e);
 		e = older;
 	}
 }
@@ -304,6 +312,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_fill *f
 	    .key_len = (uint8_t)fill->key.len,
 	    .bytes = (uint32_t)(bytes + 2 * sizeof(void *)), /* and malloc's own share */
 	};
+	gate_pin(e->gate);
 	memcpy(e->data, fill->key.ptr, fill->key.len);
 	if (fill->response.len > 0)
 		memcpy(e->data + fill->key.len, fill->response.ptr, fill->response.len);
@@ -315,13 +324,13 @@ void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch
 	ASSERT(fill->key.len > 0 && fill->key.len <= UINT8_MAX);
 	struct cache_entry *e = entry_new(c, fill);
 	if (!e || e->bytes > c->bytes_max / 16) {
-		free(e); /* a cache too small for this entry works without it */
+		entry_free(e); /* a cache too small for this entry works without it */
 		return;
 	}
 	pthread_mutex_lock(&c->lock);
 	if (atomic_load(&c->epochs[e->hash % EPOCH_SLOTS]) != epoch) {
 		pthread_mutex_unlock(&c->lock);
-		free(e);
+		entry_free(e);
 		return;
 	}
 	struct cache_entry *old = chain_find_locked(c, e->hash, fill->key);

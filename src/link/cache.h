@@ -36,7 +36,7 @@ struct cache_entry {
 	int64_t expires_ms;      /* real time; when the link ends, or a negative entry does; 0: never */
 	uint64_t link;           /* row id */
 	struct budget *budget;   /* whose limit of redirections holds */
-	struct click_gate *gate; /* NULL: no limit of clicks */
+	struct click_gate *gate; /* pinned while the entry is there; NULL: no limit of clicks */
 	uint64_t max_clicks;
 	uint32_t response_len; /* 0: there is no such link */
 	uint16_t response_date_at;

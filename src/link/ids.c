@@ -14,7 +14,7 @@ void ids_release(struct ids *ids)
 static int refill_locked(struct ids *ids)
 {
 	uint64_t first;
-	int r = store_lease(ids->store, STR("link"), ids->block, &first);
+	int r = store_lease(ids->store, STORE_LINK_COUNTER, ids->block, &first);
 	if (r < 0)
 		return r;
 	ids->next = first;

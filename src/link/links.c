@@ -227,10 +227,13 @@ uint64_t links_budget_name(const struct link_record *link)
 
 static bool is_known_as_spent(struct links *l, const struct link_record *link)
 {
-	const struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
+	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
+	bool spent = link->max_clicks != 0 &&
+	             link->clicks >= link->max_clicks; /* as the store was last told */
 	if (gate && gate_is_counted(gate))
-		return gate_is_spent(gate, link->max_clicks);
-	return link->max_clicks != 0 && link->clicks >= link->max_clicks;
+		spent = gate_is_spent(gate, link->max_clicks);
+	gate_unpin(gate);
+	return spent;
 }
 
 bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms)
@@ -264,22 +267,27 @@ static bool is_locked(const struct link_resolve *w, const struct link_record *li
 	return link->password.ptr && !(w->unlocked.ptr && str_eq(w->unlocked, link->password));
 }
 
-/* The last question: how many clicks are left. */
+/* The last questions: are clicks left, and is the password known? Whoever does not know it is not told how
+ * many are left, but that there are none. */
 static int judge_clicks(struct links *l, struct link_resolve *w, const struct link_record *link)
 {
-	w->verdict = LINK_OPEN;
-	if (link->max_clicks == 0)
-		return 0;
-	struct click_gate *gate = gates_of(l->gates, link->id);
-	if (!gate)
+	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
+	if (link->max_clicks && !gate)
 		return ERR_LIMIT;
-	if (gate_is_spent(gate, link->max_clicks)) {
+	w->verdict = LINK_OPEN;
+	if (gate && gate_is_spent(gate, link->max_clicks)) {
+		gate_unpin(gate);
 		w->verdict = LINK_LATE;
 		return link->expired_url.ptr ? 0 : ERR_NOT_FOUND;
 	}
+	if (is_locked(w, link)) {
+		gate_unpin(gate);
+		w->verdict = LINK_LOCKED;
+		return 0;
+	}
 	w->gate = gate;
 	w->max_clicks = link->max_clicks;
-	if (!gate_is_counted(gate))
+	if (gate && !gate_is_counted(gate))
 		w->verdict = LINK_UNCOUNTED;
 	return 0;
 }
@@ -294,8 +302,6 @@ static int judge(struct links *l, struct link_resolve *w, const struct store_loo
 		w->verdict = w->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
 	else if (link_has_ended(link, now_ms))
 		w->verdict = LINK_LATE;
-	else if (is_locked(w, link))
-		w->verdict = LINK_LOCKED;
 	else
 		return judge_clicks(l, w, link);
 	return 0;
@@ -464,9 +470,11 @@ static void settle(struct links *l, struct store_write *w, struct metrics *m)
 		gates_uncount(l->gates, done ? w->link.id : 0); /* when no cache has the old limit any more */
 	if (!done)
 		return;
-	if (w->kind == STORE_LINK_CREATE && !w->replayed)
+	if (w->kind == STORE_LINK_CREATE && !w->replayed) {
 		metric_add(&m->links_created, 1);
-	else if (w->kind == STORE_LINK_DELETE)
+		if (w->link.max_clicks)
+			gates_begin(l->gates, w->link.id);
+	} else if (w->kind == STORE_LINK_DELETE)
 		metric_add(&m->links_deleted, 1);
 	else if (w->kind == STORE_LINK_REAP)
 		metric_add(&m->links_reaped, 1);

@@ -77,7 +77,7 @@ struct link_resolve {
 	uint16_t response_date_at;
 	uint64_t link;           /* out: row id */
 	struct budget *budget;   /* out: whose limit of redirections holds */
-	struct click_gate *gate; /* out: NULL: no limit of clicks */
+	struct click_gate *gate; /* out: pinned, for the caller to unpin; NULL: no limit of clicks */
 	uint64_t max_clicks;
 	bool over; /* out: it is there, but may go: the caller has it reaped */
 };
@@ -85,9 +85,9 @@ struct link_resolve {
 /*
  * Resolves and fills the cache. Pool threads. In this order: a link that is unknown, disabled, not yet valid,
  * or over (it ended without a place for the late, or long ago), is not found; a private one asks who it is;
- * an ended one sends elsewhere; one with a password asks for it; one whose clicks are used up is as if it had
- * ended; the rest is open. Only what is the same for everybody is cached: never private links, nor those with
- * a password.
+ * an ended one sends elsewhere; one whose clicks are used up is as if it had ended; one with a password asks
+ * for it; the rest is open. Only what is the same for everybody is cached: never private links, nor those
+ * with a password.
  */
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms,
                    struct metrics *m);

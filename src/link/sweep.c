@@ -1,10 +1,18 @@
 #include "link/sweep.h"
 
 #include "os/clock.h"
+#include "os/thread.h"
 
 #include <stdlib.h>
 
-enum { BATCH_MIN = 16, BATCH_MAX = 512, AIM_US = 3000 };
+enum {
+	BATCH_MIN = 1,
+	BATCH_FIRST = 16,
+	BATCH_MAX = 512,
+	AIM_US = 2000,
+	BUSY_MS = 20, /* between two looks for room */
+	BUSY_MAX = 25,
+};
 
 /* As many as would have taken the time that is aimed at; growing by doubling at most, as the first steps find
  * pages in memory that later ones do not. A batch that was not full says nothing about larger ones. */
@@ -52,7 +60,7 @@ static int step_locked(struct sweep *s, struct links *l, int64_t now_ms, struct 
                        struct sweep_outcome *ret)
 {
 	uint64_t ids[BATCH_MAX];
-	size_t batch = s->batch ? MIN(s->batch, (size_t)BATCH_MAX) : BATCH_MIN;
+	size_t batch = s->batch ? MIN(s->batch, (size_t)BATCH_MAX) : BATCH_FIRST;
 	struct store_over over = {.now_ms = now_ms, .max = batch, .ids = ids};
 	struct sweep_outcome outcome = {0};
 	int r = links_over(l, &over);
@@ -73,4 +81,36 @@ int sweep_step(struct sweep *s, struct links *l, int64_t now_ms, struct metrics 
 	int r = step_locked(s, l, now_ms, m, ret);
 	pthread_mutex_unlock(links_sweep_lock(l));
 	return r;
+}
+
+/* True: the end is asked for. */
+static bool room_wait(const struct sweep_run *run, struct sweep *s)
+{
+	for (unsigned looks = 0; !thread_has_room(); looks++) {
+		if (run->wait(run->ctx, BUSY_MS))
+			return true;
+		if (looks == BUSY_MAX) {
+			s->batch = BATCH_MIN;
+			return false;
+		}
+	}
+	return false;
+}
+
+int sweep_run(struct sweep_run *run)
+{
+	struct sweep s = {0};
+	struct sweep_outcome step;
+	run->removed = 0;
+	run->more = true;
+	while (run->more && clock_mono_ms() < run->until_ms && !room_wait(run, &s)) {
+		int r = sweep_step(&s, run->links, clock_real_ms(), run->metrics, &step);
+		if (r < 0)
+			return r;
+		run->removed += step.removed;
+		run->more = step.more;
+		if (run->more && run->wait(run->ctx, (uint64_t)step.took_us / 1000 + 1))
+			break;
+	}
+	return 0;
 }

@@ -22,8 +22,22 @@ struct sweep_outcome {
 int sweep_step(struct sweep *s, struct links *l, int64_t now_ms, struct metrics *m,
                struct sweep_outcome *ret);
 
-/* How long to leave the store to others before the next step: as long as this one took. */
-static inline uint64_t sweep_rest_ms(const struct sweep_outcome *step)
-{
-	return (uint64_t)step->took_us / 1000 + 1;
-}
+/*
+ * Step after step until nothing is left, `until_ms` has come or the end is asked for, with rests as long as
+ * the steps. On a thread of its own, which runs only when the machine has idle time (thread_only_when_idle):
+ * so visitors do not wait for it. But then a step that holds the store's writer could be left standing by a
+ * machine that has become busy; so each step is preceded by a look whether there is room, and when there was
+ * none for a while, the smallest step is made all the same.
+ */
+struct sweep_run {
+	struct links *links;
+	struct metrics *metrics;
+	int64_t until_ms;                     /* monotonic */
+	bool (*wait)(void *ctx, uint64_t ms); /* true: the end is asked for */
+	void *ctx;
+	uint64_t removed; /* out */
+	bool more;        /* out: there may be further ones */
+};
+
+/* 0, or the store's failure; what was removed before stays so. */
+int sweep_run(struct sweep_run *run);

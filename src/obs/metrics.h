@@ -49,7 +49,9 @@
 	X(http_3xx, "curt_http_responses_total", "{class=\"3xx\"}", "")                                     \
 	X(http_4xx, "curt_http_responses_total", "{class=\"4xx\"}", "")                                     \
 	X(http_5xx, "curt_http_responses_total", "{class=\"5xx\"}", "")                                     \
-	X(limited, "curt_limited_total", "", "Requests refused by a key's limit")                           \
+	X(bodies_refused, "curt_bodies_refused_total", "",                                                  \
+	  "Requests refused because too many large bodies were on their way")                               \
+	X(limited, "curt_limited_total", "", "Requests refused by a limit")                                 \
 	X(conns_accepted, "curt_connections_accepted_total", "", "Connections accepted")                    \
 	X(conns_closed, "curt_connections_closed_total", "", "Connections closed")                          \
 	X(conns_refused, "curt_connections_refused_total", "", "Connections refused at a limit")            \

@@ -1,5 +1,8 @@
 #include "os/thread.h"
 
+#include "os/clock.h"
+
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +10,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 16 }; /* the kernel's own limit, with the NUL */
+enum {
+	NAME_BYTES = 16, /* the kernel's own limit, with the NUL */
+	PROBE_NS = 50 * 1000,
+	ROOM_FACTOR = 4,
+};
 
 struct start {
 	void *(*run)(void *);
@@ -54,4 +61,27 @@ void thread_step_back(int nice)
 {
 	/* On Linux a priority belongs to a thread. Where it is not allowed, all stay equal. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
+}
+
+void thread_only_when_idle(void)
+{
+	const struct sched_param none = {0};
+	if (sched_setscheduler(0, SCHED_IDLE, &none) != 0)
+		thread_step_back(19);
+}
+
+static int64_t cpu_used_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+bool thread_has_room(void)
+{
+	int64_t began_ns = clock_mono_ns(), used_ns = cpu_used_ns(), now_used_ns;
+	do {
+		now_used_ns = cpu_used_ns();
+	} while (now_used_ns - used_ns < PROBE_NS);
+	return clock_mono_ns() - began_ns < ROOM_FACTOR * (now_used_ns - used_ns);
 }

@@ -10,3 +10,11 @@ int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *a
 
 /* The calling thread steps back behind the others when cores are scarce; 0 is the usual, 19 the most. */
 void thread_step_back(int nice);
+
+/* From now on the calling thread runs only when no other wants its core; there is no way back. On a machine
+ * without idle time it hardly runs at all, also when it holds a lock: see sweep.h for a way to live with it.
+ */
+void thread_only_when_idle(void);
+
+/* Does the calling thread get a core when it wants one? It uses one for a moment to find out. */
+bool thread_has_room(void);

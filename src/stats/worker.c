@@ -109,6 +109,7 @@ struct stats_worker {
 	uint64_t cut_for;      /* the last that the last cut is for; changed by the worker alone */
 	uint64_t caught_up;    /* likewise, of the last cut that the sink has */
 	unsigned waiting;      /* threads in stats_worker_catch_up */
+	bool let_go;           /* nobody may wait any more */
 	pthread_cond_t caught; /* caught_up, stopping or waiting has changed */
 };
 
@@ -380,7 +381,7 @@ int stats_worker_catch_up(struct stats_worker *w, uint64_t timeout_ms)
 	uint64_t number = ++w->asked;
 	w->waiting++;
 	pthread_cond_signal(&w->wake);
-	while (!w->stopping && w->caught_up < number &&
+	while (!w->stopping && !w->let_go && w->caught_up < number &&
 	       pthread_cond_timedwait(&w->caught, &w->lock, &at) != ETIMEDOUT)
 		;
 	int r = w->caught_up >= number ? 0 : ERR_UNAVAILABLE;
@@ -388,6 +389,16 @@ int stats_worker_catch_up(struct stats_worker *w, uint64_t timeout_ms)
 		pthread_cond_broadcast(&w->caught); /* pairs with waiters_leave */
 	pthread_mutex_unlock(&w->lock);
 	return r;
+}
+
+void stats_worker_let_go(struct stats_worker *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->let_go = true;
+	pthread_cond_broadcast(&w->caught);
+	pthread_mutex_unlock(&w->lock);
 }
 
 static void waiters_leave(struct stats_worker *w)

@@ -51,5 +51,8 @@ void stats_worker_stop(struct stats_worker *w);
  */
 int stats_worker_catch_up(struct stats_worker *w, uint64_t timeout_ms) MUST_CHECK;
 
+/* From now on nobody waits: those who do are told so. Before the threads that may wait are ended. */
+void stats_worker_let_go(struct stats_worker *w);
+
 /* 0, or why events are not analysed at present: a sentence for /readyz. Any thread. */
 int stats_worker_trouble(struct stats_worker *w, struct err *e);

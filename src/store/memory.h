@@ -105,6 +105,7 @@ void memory_links_release(struct store_memory *s);
 struct link_node *memory_link_by_id(const struct store_memory *s, uint64_t id);
 struct link_node *memory_link_find(const struct store_memory *s, struct link_ref ref);
 int memory_link_give(const struct link_node *node, struct arena *arena, struct link_record *ret);
+uint64_t memory_counter_next(const struct store_memory *s, struct str name);
 bool memory_is_permitted(const struct store_memory *s, uint64_t link, uint64_t user);
 int memory_change_link(struct store_memory *s, struct store_write *w);
 

@@ -124,24 +124,46 @@ static int user_create(struct store_memory *s, struct store_write *w)
 	return r;
 }
 
-static bool other_admin_exists(const struct store_memory *s, uint64_t id)
+static bool is_admins(const struct store_memory *s, const struct key_node *node, int64_t now_ms)
+{
+	const struct user_node *user = memory_user_by_id(s, node->key.user);
+	return user && user_is_admin(&user->user) && key_is_for_admins(&node->key, now_ms);
+}
+
+static bool has_admin_key(const struct store_memory *s, uint64_t user, int64_t now_ms)
+{
+	for (size_t i = 0; i < s->keys.count; i++) {
+		const struct key_node *node = s->keys.items[i];
+		if (node->key.user == user && key_is_for_admins(&node->key, now_ms))
+			return true;
+	}
+	return false;
+}
+
+/* One who can get in. */
+static bool other_admin_exists(const struct store_memory *s, uint64_t id, int64_t now_ms)
 {
 	for (size_t i = 0; i < s->users.count; i++) {
-		const struct user_node *node = s->users.items[i];
-		if (node->user.id != id && user_is_admin(&node->user))
+		const struct user_record *user = &((const struct user_node *)s->users.items[i])->user;
+		if (user->id != id && user_is_admin(user) && user_signs_in(user))
+			return true;
+	}
+	for (size_t i = 0; i < s->keys.count; i++) {
+		const struct key_node *node = s->keys.items[i];
+		if (node->key.user != id && is_admins(s, node, now_ms))
 			return true;
 	}
 	return false;
 }
 
 static int user_check(const struct store_memory *s, const struct user_record *before,
-                      const struct user_record *after)
+                      const struct user_record *after, int64_t now_ms)
 {
 	const struct user_node *namesake = memory_user_by_email(s, after->email);
 	if (namesake && namesake->user.id != after->id)
 		return ERR_CONFLICT;
-	bool falls = user_is_admin(before) && !user_is_admin(after);
-	return falls && !other_admin_exists(s, before->id) ? ERR_BUSY : 0;
+	bool shut_out = admin_is_shut_out(before, after, has_admin_key(s, before->id, now_ms));
+	return shut_out && !other_admin_exists(s, before->id, now_ms) ? ERR_BUSY : 0;
 }
 
 static int user_update(struct store_memory *s, struct store_write *w)
@@ -151,7 +173,7 @@ static int user_update(struct store_memory *s, struct store_write *w)
 		return ERR_NOT_FOUND;
 	struct user_record user = node->user;
 	user_fields_take(w, &user);
-	int r = user_check(s, &node->user, &user);
+	int r = user_check(s, &node->user, &user, w->now_ms);
 	if (r != 0)
 		return r;
 	struct user_node *changed = user_node_new(&user);
@@ -269,12 +291,6 @@ static int key_create(struct store_memory *s, struct store_write *w)
 	w->key.id = node->key.id;
 	w->key.user = node->key.user;
 	return 0;
-}
-
-static bool is_admins(const struct store_memory *s, const struct key_node *node, int64_t now_ms)
-{
-	const struct user_node *user = memory_user_by_id(s, node->key.user);
-	return user && key_is_admins(&node->key, &user->user, now_ms);
 }
 
 static size_t admin_keys_count(const struct store_memory *s, int64_t now_ms)

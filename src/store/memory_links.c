@@ -116,7 +116,7 @@ static struct replay_node *replay_node_new(const struct store_write *w)
 	struct replay_node *node = malloc(sizeof(*node) + w->idempotency_key.len);
 	if (!node)
 		return NULL;
-	node->owner = w->link.owner;
+	node->owner = w->idempotency_owner;
 	node->key = w->idempotency_key;
 	node->link = w->link.id;
 	node->created_ms = w->now_ms;
@@ -233,7 +233,7 @@ static void rests_purge(struct store_memory *s, int64_t now_ms)
 
 static struct replay_node *replay_find(const struct store_memory *s, const struct store_write *w)
 {
-	struct replay_node like = {.owner = w->link.owner, .key = w->idempotency_key};
+	struct replay_node like = {.owner = w->idempotency_owner, .key = w->idempotency_key};
 	return table_find(&s->replays, &like);
 }
 
@@ -291,18 +291,25 @@ static void link_remove(struct store_memory *s, struct link_node *node)
 	link_take(s, node);
 }
 
-static bool holds(const struct link_node *holder, const struct store_write *w)
+static bool key_was_given(const struct store_memory *s, uint64_t id)
 {
-	return holder && !holder_yields(&holder->link, w);
+	const struct link_node *row = memory_link_by_id(s, id);
+	return row ? !row->link.is_alias : id < memory_counter_next(s, STORE_LINK_COUNTER);
+}
+
+static bool name_is_taken(const struct store_memory *s, const struct store_write *w,
+                          const struct rest_node *rest, const struct link_node *holder)
+{
+	return (rest && !rest_allows(rest->owner, rest->until_ms, w)) ||
+	       (holder && !holder_yields(&holder->link, w)) ||
+	       (alias_decodes(w) && key_was_given(s, w->ref.id));
 }
 
 static int create_new(struct store_memory *s, const struct store_write *w, struct replay_node *dead)
 {
 	struct rest_node *rest = rest_by_name(s, w->ref.key);
-	struct link_node *namesake = link_by_name(s, w->ref.key);
-	struct link_node *generated = w->link.is_alias ? generated_by_id(s, w->ref.id) : NULL;
-	if ((rest && !rest_allows(rest->owner, rest->until_ms, w)) || holds(namesake, w) ||
-	    holds(generated, w) || memory_link_by_id(s, w->link.id))
+	struct link_node *holder = link_by_name(s, w->ref.key);
+	if (name_is_taken(s, w, rest, holder) || memory_link_by_id(s, w->link.id))
 		return ERR_CONFLICT;
 	bool remember = w->idempotency_key.ptr;
 	struct link_record fresh = w->link;
@@ -317,10 +324,8 @@ static int create_new(struct store_memory *s, const struct store_write *w, struc
 	}
 	if (rest)
 		rest_remove(s, rest);
-	if (namesake)
-		link_remove(s, namesake);
-	if (generated)
-		link_remove(s, generated);
+	if (holder)
+		link_remove(s, holder);
 	link_add(s, node);
 	if (dead)
 		replay_remove(s, dead);

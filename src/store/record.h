@@ -28,8 +28,9 @@ struct link_record {
 	uint64_t id;   /* of the row, never used twice */
 	bool is_alias; /* named by `key`; otherwise named by the key that encodes `id` */
 	struct str key;
-	uint64_t owner;       /* id of the user whose it is; 0: made on the machine itself, for admins only */
-	uint64_t api_key;     /* id of the API key that made it, whose limits hold; 0: there is none */
+	uint64_t owner; /* id of the user whose it is; 0: made on the machine itself, for admins only */
+	uint64_t
+	    api_key; /* id of the API key that made it, if its own limits hold for it; 0: the owner's do */
 	struct str user_name; /* who made it, in the maker's own words; may be STR_NULL */
 	struct str url;       /* canonical */
 	int64_t created_ms;

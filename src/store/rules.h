@@ -14,6 +14,7 @@ enum {
 	REST_PURGE_PER_REAP = 2,
 	SESSION_PURGE_PER_END = 2,
 	USER_GENERATION_FIRST = 1,
+	COUNTER_FIRST = 1,
 };
 
 static inline bool replay_is_dead(int64_t created_ms, int64_t now_ms)
@@ -77,13 +78,17 @@ static inline bool rest_allows(uint64_t owner, int64_t until_ms, const struct st
 	return owner == w->link.owner || until_ms <= w->now_ms;
 }
 
-/* Must the link that has the name give way to the CREATE? */
+/* Must the link that has the name as its alias give way to the CREATE? */
 static inline bool holder_yields(const struct link_record *holder, const struct store_write *w)
 {
-	if (!link_is_over(holder, w->now_ms))
-		return false;
-	return !holder->is_alias ||
+	return link_is_over(holder, w->now_ms) &&
 	       rest_allows(holder->owner, rest_until_ms(link_over_ms(holder), w->rest_ms), w);
+}
+
+/* Might the name that the CREATE wants be a key that was generated? */
+static inline bool alias_decodes(const struct store_write *w)
+{
+	return w->link.is_alias && id_is_valid(w->ref.id);
 }
 
 static inline void str_take(bool wanted, struct str from, struct str *to)
@@ -106,8 +111,10 @@ static inline void link_numbers_take(unsigned fields, const struct link_record *
 		to->max_clicks = from->max_clicks;
 	if (fields & LINK_PRIVATE)
 		to->is_private = from->is_private;
-	if (fields & LINK_OWNER)
+	if (fields & LINK_OWNER) {
 		to->owner = from->owner;
+		to->api_key = from->api_key;
+	}
 }
 
 /* Sets what an UPDATE sets. Strings stay the update's own. */
@@ -152,10 +159,24 @@ static inline size_t link_bytes(const struct link_record *link)
 
 /* --- users and API keys --- */
 
-/* An admin who can act as one. */
+/* An admin who may act as one. */
 static inline bool user_is_admin(const struct user_record *user)
 {
 	return user->enabled && user->role == ROLE_ADMIN;
+}
+
+static inline bool user_signs_in(const struct user_record *user)
+{
+	return user->email.ptr && user->password.ptr;
+}
+
+/* Does the change shut out an admin who could get in? `has_key`: with an API key, before and after. */
+static inline bool admin_is_shut_out(const struct user_record *before, const struct user_record *after,
+                                     bool has_key)
+{
+	bool could = user_is_admin(before) && (has_key || user_signs_in(before));
+	bool can = user_is_admin(after) && (has_key || user_signs_in(after));
+	return could && !can;
 }
 
 /* A role that is none is a bug of the caller. */
@@ -193,11 +214,11 @@ static inline int user_own(struct arena *arena, struct user_record *user)
 	return done ? 0 : ERR_NOMEM;
 }
 
-/* One with which an admin can act. */
-static inline bool key_is_admins(const struct key_record *key, const struct user_record *user, int64_t now_ms)
+/* One with which an admin could act. */
+static inline bool key_is_for_admins(const struct key_record *key, int64_t now_ms)
 {
 	return key->revoked_ms == 0 && (key->expires_ms == 0 || key->expires_ms > now_ms) &&
-	       key->rights & RIGHT_ADMIN && user_is_admin(user);
+	       key->rights & RIGHT_ADMIN;
 }
 
 /* A REVOKE may say whose key it must be. */

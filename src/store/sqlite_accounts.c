@@ -52,22 +52,51 @@ static int user_create(struct sqlite_conn *c, const struct store_write *w, struc
 	return user_insert(c, &out->user);
 }
 
-static int other_admin_find(struct sqlite_conn *c, uint64_t id, bool *ret)
+static int admin_key_find(struct sqlite_conn *c, uint64_t user, int64_t now_ms, bool *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_OTHER_ADMIN);
-	query_int(&q, (int64_t)id);
-	query_int(&q, ROLE_ADMIN);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_ADMIN_KEY_OF);
+	query_int(&q, now_ms);
+	query_int(&q, RIGHT_ADMIN);
+	query_int(&q, (int64_t)user);
 	return query_find(&q, ret);
 }
 
-/* May the user become what out->user is? out->result says so. */
-static int user_check(struct sqlite_conn *c, const struct user_record *before, struct sqlite_outcome *out)
+/* One who can get in. */
+static int other_admin_find(struct sqlite_conn *c, uint64_t id, int64_t now_ms, bool *ret)
 {
-	bool taken, others = true;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_OTHER_ADMIN);
+	query_int(&q, now_ms);
+	query_int(&q, RIGHT_ADMIN);
+	query_int(&q, ROLE_ADMIN);
+	query_int(&q, (int64_t)id);
+	return query_find(&q, ret);
+}
+
+/* Would nobody be left who can get in as an admin, when the user becomes `after`? */
+static int last_admin_check(struct sqlite_conn *c, const struct user_record *before,
+                            const struct user_record *after, int64_t now_ms, bool *ret)
+{
+	bool has_key, others;
+	*ret = false;
+	if (!user_is_admin(before))
+		return SQLITE_OK;
+	int rc = admin_key_find(c, before->id, now_ms, &has_key);
+	if (rc != SQLITE_OK || !admin_is_shut_out(before, after, has_key))
+		return rc;
+	rc = other_admin_find(c, before->id, now_ms, &others);
+	*ret = !others;
+	return rc;
+}
+
+/* May the user become what out->user is? out->result says so. */
+static int user_check(struct sqlite_conn *c, const struct user_record *before, int64_t now_ms,
+                      struct sqlite_outcome *out)
+{
+	bool taken, last = false;
 	int rc = email_is_taken(c, out->user.email, before->id, &taken);
-	if (rc == SQLITE_OK && user_is_admin(before) && !user_is_admin(&out->user))
-		rc = other_admin_find(c, before->id, &others);
-	out->result = taken ? ERR_CONFLICT : others ? 0 : ERR_BUSY;
+	if (rc == SQLITE_OK && !taken)
+		rc = last_admin_check(c, before, &out->user, now_ms, &last);
+	out->result = taken ? ERR_CONFLICT : last ? ERR_BUSY : 0;
 	return rc;
 }
 
@@ -96,7 +125,7 @@ static int user_update(struct sqlite_conn *c, const struct store_write *w, struc
 	out->back = BACK_USER;
 	out->user = before;
 	user_fields_take(w, &out->user);
-	rc = user_check(c, &before, out);
+	rc = user_check(c, &before, w->now_ms, out);
 	if (rc == SQLITE_OK && out->result == 0)
 		out->result = user_own(w->arena, &out->user);
 	return rc == SQLITE_OK && out->result == 0 ? user_write(c, &out->user) : rc;

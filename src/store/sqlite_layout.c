@@ -26,6 +26,13 @@
 	"id, user, name, digest, rights, created_ms, expires_ms, revoked_ms, used_ms, " \
 	"creates_max, redirects_max, period_ms"
 
+/* What an admin gets in with: a password, or a key in force at ?1 with the right ?2. The role is ?3. */
+#define ADMIN_SIGNS_IN "role = ?3 AND enabled <> 0 AND email IS NOT NULL AND password IS NOT NULL"
+#define KEY_FOR_ADMINS "revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > ?1) AND rights & ?2"
+#define ADMINS_KEYS                                                                    \
+	"api_key k JOIN user u ON u.id = k.user WHERE u.role = ?3 AND u.enabled <> 0 " \
+	"AND " KEY_FOR_ADMINS
+
 static const char *const migrations[] = {
     "CREATE TABLE link ("
     "	id INTEGER PRIMARY KEY,"
@@ -75,7 +82,8 @@ static const char *const migrations[] = {
     " WHERE type = 'text' ON CONFLICT DO NOTHING;",
 
     /* Links are copied into a new table: ADD COLUMN would read all of a strict one, once for each column.
-     * What used to be an API key's becomes that of a user of the same id. */
+     * What used to be an API key's becomes that of a user of the same id, whom nobody can be any more when
+     * the key is revoked. */
     "CREATE TABLE link_3 ("
     "	id INTEGER PRIMARY KEY,"
     "	alias TEXT,"
@@ -129,8 +137,8 @@ static const char *const migrations[] = {
     "	created_ms INTEGER NOT NULL,"
     "	updated_ms INTEGER NOT NULL"
     ") STRICT;"
-    "INSERT INTO user SELECT id, NULL, name, NULL, NULL, CASE admin WHEN 0 THEN 2 ELSE 3 END, 1, NULL, 1,"
-    " created_ms, created_ms FROM api_key;"
+    "INSERT INTO user SELECT id, NULL, name, NULL, NULL, CASE admin WHEN 0 THEN 2 ELSE 3 END, revoked_ms = 0,"
+    " NULL, 1, created_ms, created_ms FROM api_key;"
     "CREATE TABLE api_key_3 ("
     "	id INTEGER PRIMARY KEY,"
     "	user INTEGER NOT NULL,"
@@ -159,7 +167,7 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_LINK_UPDATE - SQL_OWN] = "UPDATE link SET owner = ?2, url = ?3, updated_ms = ?4, not_before_ms = ?5,"
                                   " expires_ms = ?6, expired_url = ?7, max_clicks = ?8, redirect_status = ?9,"
                                   " enabled = ?10, private = ?11, password = ?12, title = ?13, note = ?14,"
-                                  " tags = ?15, over_ms = ?16 WHERE id = ?1",
+                                  " tags = ?15, over_ms = ?16, api_key = ?17 WHERE id = ?1",
     [SQL_LINK_DELETE - SQL_OWN] = "DELETE FROM link WHERE id = ?",
     [SQL_LINKS_OF_ALL - SQL_OWN] = "SELECT " LINK_COLUMNS
                                    " FROM link WHERE id <= ?1 ORDER BY id DESC LIMIT ?2",
@@ -210,7 +218,9 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                                   " last_name = ?5, role = ?6, enabled = ?7, password = ?8, generation = ?9,"
                                   " updated_ms = ?10 WHERE id = ?1",
     [SQL_USERS - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id > ? ORDER BY id LIMIT ?",
-    [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ? AND role = ? AND enabled <> 0 LIMIT 1",
+    [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ?4 AND " ADMIN_SIGNS_IN
+                                  " UNION ALL SELECT 1 FROM " ADMINS_KEYS " AND u.id <> ?4 LIMIT 1",
+    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user = ?3 AND " KEY_FOR_ADMINS " LIMIT 1",
     [SQL_SESSION_PUT - SQL_OWN] = "INSERT INTO ended_session (id, expires_ms) VALUES (?, ?)"
                                   " ON CONFLICT (id) DO UPDATE"
                                   " SET expires_ms = max(expires_ms, excluded.expires_ms)",
@@ -223,10 +233,8 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_KEY_REVOKE - SQL_OWN] = "UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1",
     [SQL_KEY_USED_GET - SQL_OWN] = "SELECT used_ms FROM api_key WHERE id = ?",
     [SQL_KEY_USED - SQL_OWN] = "UPDATE api_key SET used_ms = ?2 WHERE id = ?1",
-    /* In force at a time; two will do. */
-    [SQL_ADMIN_KEYS - SQL_OWN] = "SELECT k.id FROM api_key k JOIN user u ON u.id = k.user WHERE k.revoked_ms "
-                                 "= 0 AND (k.expires_ms = 0 OR k.expires_ms > ?) AND k.rights & ?"
-                                 " AND u.role = ? AND u.enabled <> 0 LIMIT 2",
+    /* Two will do. */
+    [SQL_ADMIN_KEYS - SQL_OWN] = "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2",
     [SQL_KEYS - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id",
     [SQL_COUNTER_GET - SQL_OWN] = "SELECT next FROM counter WHERE name = ?",
     [SQL_COUNTER_SET - SQL_OWN] = "INSERT INTO counter (name, next) VALUES (?, ?)"

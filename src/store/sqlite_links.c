@@ -10,7 +10,7 @@
 static int replay_find(struct sqlite_conn *c, const struct store_write *w, uint64_t *ret_id, bool *ret_same)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_REPLAY_GET);
-	query_int(&q, (int64_t)w->link.owner);
+	query_int(&q, (int64_t)w->idempotency_owner);
 	query_str(&q, w->idempotency_key);
 	bool found;
 	int rc = query_find(&q, &found);
@@ -27,7 +27,7 @@ static int replay_find(struct sqlite_conn *c, const struct store_write *w, uint6
 static int replay_put(struct sqlite_conn *c, const struct store_write *w)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_REPLAY_PUT);
-	query_int(&q, (int64_t)w->link.owner);
+	query_int(&q, (int64_t)w->idempotency_owner);
 	query_str(&q, w->idempotency_key);
 	query_blob(&q, w->fingerprint, FINGERPRINT_BYTES);
 	query_int(&q, (int64_t)w->link.id);
@@ -84,7 +84,7 @@ static int alias_insert(struct sqlite_conn *c, struct str name, uint64_t id)
 
 /* A name that is to be had by a CREATE. */
 struct name {
-	struct link_record alias, generated; /* what has it and yields; id 0: nothing */
+	struct link_record holder; /* what has it and yields; id 0: nothing */
 	bool rests;
 	bool taken;
 };
@@ -106,20 +106,32 @@ static int name_ask(struct sqlite_conn *c, const struct store_write *w, struct n
 	return rc;
 }
 
-/* Does the link in row `id` have the name? An alias's row never goes by its id. */
-static int holder_ask(struct sqlite_conn *c, const struct store_write *w, uint64_t id, bool is_alias,
-                      struct link_record *ret_yields, bool *ret_taken)
+/* The link in row `id` has the name as its alias. */
+static int holder_ask(struct sqlite_conn *c, const struct store_write *w, uint64_t id, struct name *name)
 {
 	struct link_record link;
 	int result;
 	int rc = sqlite_link_by_id(c, id, w->arena, &result, &link);
-	*ret_taken = rc == SQLITE_OK && result != ERR_NOT_FOUND;
-	if (rc != SQLITE_OK || result != 0)
+	if (rc != SQLITE_OK || result == ERR_NOT_FOUND)
 		return rc;
-	bool has = link.is_alias == is_alias;
-	*ret_taken = has && !holder_yields(&link, w);
-	if (has && !*ret_taken)
-		*ret_yields = link;
+	name->taken = result != 0 || !holder_yields(&link, w);
+	if (!name->taken)
+		name->holder = link;
+	return rc;
+}
+
+/* Was the key that encodes `id` given out? An alias's row never goes by its id. */
+static int given_ask(struct sqlite_conn *c, uint64_t id, struct arena *arena, bool *ret)
+{
+	struct link_record link;
+	int64_t next;
+	int result;
+	int rc = sqlite_link_by_id(c, id, arena, &result, &link);
+	*ret = result != 0 || !link.is_alias;
+	if (rc != SQLITE_OK || result != ERR_NOT_FOUND)
+		return rc;
+	rc = sqlite_counter_next(c, STORE_LINK_COUNTER, &next);
+	*ret = id < (uint64_t)next;
 	return rc;
 }
 
@@ -128,10 +140,10 @@ static int name_find(struct sqlite_conn *c, const struct store_write *w, struct 
 	uint64_t alias;
 	int rc = name_ask(c, w, name, &alias);
 	if (rc == SQLITE_OK && !name->taken && alias != 0)
-		rc = holder_ask(c, w, alias, true, &name->alias, &name->taken);
-	if (rc != SQLITE_OK || name->taken || !w->link.is_alias || !id_is_valid(w->ref.id))
-		return rc; /* a generated key's own row is looked at by the insert */
-	return holder_ask(c, w, w->ref.id, false, &name->generated, &name->taken);
+		rc = holder_ask(c, w, alias, name);
+	if (rc == SQLITE_OK && !name->taken && alias_decodes(w))
+		rc = given_ask(c, w->ref.id, w->arena, &name->taken);
+	return rc; /* a generated key's own row is looked at by the insert */
 }
 
 static int rest_put(struct sqlite_conn *c, const struct link_record *link, int64_t until_ms)
@@ -203,11 +215,7 @@ static int link_insert(struct sqlite_conn *c, const struct link_record *link, bo
 static int name_clear(struct sqlite_conn *c, const struct store_write *w, const struct name *name)
 {
 	int rc = name->rests ? rest_drop(c, w->ref.key) : SQLITE_OK;
-	if (rc == SQLITE_OK && name->alias.id != 0)
-		rc = link_remove(c, &name->alias);
-	if (rc == SQLITE_OK && name->generated.id != 0)
-		rc = link_remove(c, &name->generated);
-	return rc;
+	return rc == SQLITE_OK && name->holder.id != 0 ? link_remove(c, &name->holder) : rc;
 }
 
 static int link_create_new(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
@@ -287,6 +295,7 @@ static int link_write(struct sqlite_conn *c, const struct link_record *link)
 	query_str(&q, link->note);
 	query_str(&q, link->tags);
 	query_int(&q, link_over_ms(link));
+	query_int(&q, (int64_t)link->api_key);
 	return query_run(&q);
 }
 

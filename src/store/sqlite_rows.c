@@ -194,3 +194,13 @@ int sqlite_user_exists(struct sqlite_conn *c, uint64_t id, bool *ret)
 	query_int(&q, (int64_t)id);
 	return query_find(&q, ret);
 }
+
+int sqlite_counter_next(struct sqlite_conn *c, struct str name, int64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_GET);
+	query_str(&q, name);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? sqlite3_column_int64(q.stmt, 0) : COUNTER_FIRST;
+	return rc;
+}

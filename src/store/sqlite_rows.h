@@ -24,3 +24,6 @@ int sqlite_user_find(struct sqlite_conn *c, uint64_t id, struct str email, struc
 
 int sqlite_permission_find(struct sqlite_conn *c, uint64_t link, uint64_t user, bool *ret);
 int sqlite_user_exists(struct sqlite_conn *c, uint64_t id, bool *ret);
+
+/* The number that a counter's next lease begins with. */
+int sqlite_counter_next(struct sqlite_conn *c, struct str name, int64_t *ret);

@@ -51,7 +51,7 @@ enum {
 	LINK_MAX_CLICKS = 1 << 9,
 	LINK_PRIVATE = 1 << 10,
 	LINK_PASSWORD = 1 << 11,
-	LINK_OWNER = 1 << 12,
+	LINK_OWNER = 1 << 12, /* and api_key: the limits of who it belonged to are not the new owner's */
 };
 
 enum {
@@ -73,8 +73,12 @@ struct store_write {
 	 * Links. CREATE: `link` as it shall be, with no clicks yet; `ref` names it (ref.key == link.key; for
 	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
 	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
-	 * whose id is ref.id, or a row whose id is link.id. A holder that is over (link_is_over) does not
-	 * hold its name any more: it is removed, as by REAP.
+	 * whose id is ref.id, or a row whose id is link.id. An alias that is over (link_is_over) does not
+	 * hold its name any more: its link is removed, as by REAP.
+	 *
+	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
+	 * over stays taken, and so does one whose link is gone. Gone is every ref.id that has no row and that
+	 * the counter STORE_LINK_COUNTER has passed; whether it was ever used is not asked.
 	 *
 	 * The alias of a link that went by REAP rests for rest_ms from the moment it was over: until then
 	 * only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
@@ -97,12 +101,13 @@ struct store_write {
 	uint64_t rest_ms; /* CREATE, REAP */
 
 	/*
-	 * CREATE with an idempotency key (of link.owner, remembered for 24 h in the same transaction): when
-	 * it was used before with the same fingerprint, nothing is created, `link` comes back as the
-	 * link of that time, `replayed` is true and result is 0 (ERR_NOT_FOUND when that link is gone
-	 * since). With another fingerprint result is ERR_INVALID.
+	 * CREATE with an idempotency key (remembered for 24 h in the same transaction): when its owner used
+	 * it before with the same fingerprint, nothing is created, `link` comes back as the link of that
+	 * time, whoever owns it now (who may see it is the API's business), `replayed` is true and result is
+	 * 0 (ERR_NOT_FOUND when that link is gone since). With another fingerprint result is ERR_INVALID.
 	 */
 	struct str idempotency_key; /* STR_NULL: none */
+	uint64_t idempotency_owner; /* whose idempotency key it is: the caller's, not the link's owner's */
 	uint8_t fingerprint[FINGERPRINT_BYTES];
 	bool replay_only; /* create nothing: ERR_LIMIT when there is nothing to repeat */
 	bool replayed;
@@ -110,9 +115,10 @@ struct store_write {
 	/*
 	 * Users. CREATE: all but id and generation, which come back; ERR_CONFLICT when the email address is
 	 * taken. UPDATE: by user.id (ERR_NOT_FOUND), sets what user_fields says and updated_ms, and comes
-	 * back whole; ERR_CONFLICT when the email address is taken; ERR_BUSY when nobody enabled would be
-	 * an admin any more. A change of password, and enabled = false, raise the generation, as
-	 * USER_SESSIONS does.
+	 * back whole; ERR_CONFLICT when the email address is taken; ERR_BUSY when it would shut out the last
+	 * admin who can get in: enabled, with an email address and a password, or with an API key in force
+	 * at now_ms that has RIGHT_ADMIN. A change that shuts no such admin out is never refused so. A change
+	 * of password, and enabled = false, raise the generation, as USER_SESSIONS does.
 	 */
 	struct user_record user;
 	unsigned user_fields;
@@ -171,6 +177,10 @@ struct store_count {
 };
 
 enum { STORE_COUNTS_MAX = 512 }; /* in one call */
+
+/* The counter that the ids of links are leased from. A backend must know it: CREATE asks it which keys may
+ * have been given out. */
+#define STORE_LINK_COUNTER STR("link")
 
 struct store {
 	const struct store_ops *ops;

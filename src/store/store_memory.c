@@ -312,7 +312,7 @@ static struct named_node *named_node_new(struct str name, struct str value)
 		return NULL;
 	node->name = name;
 	node->value = value;
-	node->next = 1;
+	node->next = COUNTER_FIRST;
 	char *at = node->text;
 	str_place(&node->name, &at);
 	str_place(&node->value, &at);
@@ -333,6 +333,12 @@ static struct named_node *named_get(struct table *t, struct str name, struct str
 	}
 	table_add(t, node);
 	return node;
+}
+
+uint64_t memory_counter_next(const struct store_memory *s, struct str name)
+{
+	const struct named_node *node = table_find(&s->counters, &(struct named_node){.name = name});
+	return node ? node->next : COUNTER_FIRST;
 }
 
 static int lease(struct store_memory *s, struct str counter, uint64_t count, uint64_t *ret_first)

@@ -21,6 +21,7 @@
 #include "store/rules.h"
 #include "store/sqlite_change.h"
 #include "store/sqlite_read.h"
+#include "store/sqlite_rows.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -265,16 +266,6 @@ static void rollback_locked(struct store_sqlite *s)
 		sqlite_conn_close(&s->writer); /* which rolls back */
 }
 
-static int counter_get(struct sqlite_conn *c, struct str name, int64_t *ret_next)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_GET);
-	query_str(&q, name);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_next = found ? sqlite3_column_int64(q.stmt, 0) : 1;
-	return rc;
-}
-
 static int counter_set(struct sqlite_conn *c, struct str name, int64_t next)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_SET);
@@ -441,7 +432,7 @@ static int lease_locked(struct store_sqlite *s, struct str counter, int64_t coun
 	if (r != 0)
 		return r;
 	int64_t next;
-	int rc = counter_get(&s->writer, counter, ret_first);
+	int rc = sqlite_counter_next(&s->writer, counter, ret_first);
 	if (rc == SQLITE_OK && __builtin_add_overflow(*ret_first, count, &next)) {
 		rollback_locked(s);
 		return ERR_LIMIT;
@@ -542,7 +533,7 @@ static int ping_read(struct store_sqlite *s, struct err *e)
 {
 	struct sqlite_conn *c = reader_take(s);
 	int64_t next;
-	int rc = counter_get(c, STR("any"), &next);
+	int rc = sqlite_counter_next(c, STR("any"), &next);
 	int r = rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, s->path, e);
 	reader_return(s, c);
 	return r;

@@ -15,7 +15,7 @@ URL = "https://example.com/"
 
 # What comes back. Viewers, editors and admins come with a session and with an API key of all rights; "a/b" is a for
 # the session and b for the key. The last five columns are keys of an editor (the last: of an admin) with that scope
-# alone. `own` and `foreign` say whose the link, user or key in the path is. A row with "public" is the same for all.
+# alone; a key that may change links but not read them is shown none (204). `own` and `foreign` say whose the link, user or key in the path is. A row with "public" is the same for all.
 TABLE = """
                                                     nobody viewer  editor  admin    read stats create delete admin
 GET    /                                            public 200
@@ -37,7 +37,7 @@ POST   /api/v1/links                                401    403     201     201  
 GET    /api/v1/links                                401    200     200     200      200  403   403    403    403
 GET    /api/v1/links/{key}                own       401    200     200     200      200  403   403    403    403
 GET    /api/v1/links/{key}                foreign   401    404     404     200      404  403   403    403    403
-PATCH  /api/v1/links/{key}                own       401    403     200     200      403  403   200    403    403
+PATCH  /api/v1/links/{key}                own       401    403     200     200      403  403   204    403    403
 PATCH  /api/v1/links/{key}                foreign   401    403     404     200      403  403   404    403    403
 DELETE /api/v1/links/{key}                own       401    403     204     204      403  403   403    204    403
 DELETE /api/v1/links/{key}                foreign   401    403     404     204      403  403   403    404    403

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from books import settled
-from harness import ADMIN_KEY, PATIENCE_S, scaled, unchanged, until
+from harness import ADMIN_KEY, PATIENCE_S, VARIANT, scaled, unchanged, until
 from nursery import Nursery
 from prometheus import metric
 from wire import Closed, chunked, request
@@ -526,6 +526,65 @@ def test_a_client_that_reads_late_gets_every_answer(serve):
     for _ in range(count):
         assert wire.read().status == 302
     sender.join()
+
+
+# Large bodies that do not end
+
+@pytest.mark.parametrize("framing", ["Content-Length", "chunked"])
+def test_bodies_that_do_not_end_do_not_fill_the_memory(serve, framing):
+    server = serve("--workers", "1")
+    server.create("https://example.com/known", alias="known")
+    before = server.status_field("VmRSS")
+    size, count = 4 << 20, 200
+    begin = post(f"Content-Length: {size}") if framing == "Content-Length" else CREATE_CHUNKED + b"%x\r\n" % size
+    wires = []
+    for number in range(count):
+        wires.append(server.connect())
+        wires[-1].send(begin)
+        wires[-1].send_until_closed(b" " * (size - 1))
+        if number % 20 == 0:
+            assert server.connect().get("/known").status == 302
+            assert server.connect().ask(CREATE).status == 201
+            event = json.dumps({"id": f"e-{number}", "ts": int(time.time() * 1000), "userId": "u", "adId": "a"})
+            assert server.connect().ask(request("POST", "/event", body=event)).status == 204
+    heard = select.poll()
+    for wire in wires:
+        heard.register(wire.sock, select.POLLIN)
+    until(lambda: len(heard.poll(0)) >= count - 20, "most have been refused")
+    if VARIANT == "release":  # sanitizers hold on to what was freed
+        assert server.status_field("VmHWM") - before < 2 * (64 << 10), "KiB; all of it would be 800 MiB"
+    refused = {descriptor for descriptor, _ in heard.poll(0)}
+    assert metric(server, "curt_bodies_refused_total") >= len(refused)
+    for wire in wires:
+        if wire.sock.fileno() in refused:
+            answer, = wire.answers_until_closed()
+            assert (answer.status, answer["Retry-After"], answer["Connection"]) == (503, "1", "close")
+            assert json.loads(answer.body)["detail"].startswith("Too many large request bodies")
+        wire.close()
+    until(lambda: server.connect().ask(post(f"Content-Length: {size}") + BODY.encode() + b" " * (size - 44)).status == 201,
+          "there is room again")
+
+
+# A proxy that nobody named
+
+def test_a_proxy_that_is_not_trusted_is_told_once(serve):
+    hint = "limits count the proxy as one visitor; set serve.trusted_proxies"
+    server = serve("--workers", "2")
+    for number in range(3):
+        assert server.connect().get(f"/missing-{number}").status == 404
+    assert hint not in server.stderr
+    for number in range(20):
+        assert server.connect().get(f"/unknown-{number}", "X-Forwarded-For: 203.0.113.9").status == 404
+    until(lambda: hint in server.stderr, "it is told")
+    server.stop()
+    assert server.stderr.count(hint) == 1
+
+
+def test_with_a_trusted_proxy_there_is_nothing_to_tell(serve):
+    server = serve("--trusted-proxies", "192.0.2.7")
+    assert server.connect().get("/missing", "X-Forwarded-For: 203.0.113.9").status == 404
+    server.stop()
+    assert "trusted_proxies" not in server.stderr
 
 
 # Half-closed clients

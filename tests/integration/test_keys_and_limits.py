@@ -350,7 +350,7 @@ def test_an_idempotency_key_of_a_deleted_link_makes_no_second_one(server):
     headers = {"Idempotency-Key": "order-1"}
     server.remove(creating(server, headers=headers).json()["key"])
     with unchanged(server):
-        assert_problem(creating(server, headers=headers), 409, "deleted")
+        assert_problem(creating(server, headers=headers), 409, "gone")
 
 
 @pytest.mark.parametrize("length, status", [(1, 201), (255, 201), (256, 400)])

@@ -7,6 +7,7 @@ import pytest
 
 from books import settled
 from harness import ADMIN_KEY, PATIENCE_S, assert_problem, hammer, scaled, until
+from people import key_of, make_user
 from prometheus import metric
 from wire import request
 
@@ -142,18 +143,53 @@ def test_a_reader_that_leaves_is_forgotten(server):
     until(lambda: metric(server, closed) >= 20, "their connections are closed")
 
 
-def test_too_many_readers_are_refused_and_others_are_not(server):
-    feeds, refusal = [], None
-    while refusal is None and len(feeds) < 2000:
-        wire = server.connect()
-        wire.send(request("GET", "/api/v1/live", key=ADMIN_KEY))
-        head = wire.sock.recv(65536)
-        if head.startswith(b"HTTP/1.1 200"):
-            feeds.append(wire)
-        else:
-            refusal = head
-    assert refusal.startswith(b"HTTP/1.1 503") and b"already" in refusal
+def watch_as(server, key, query=""):
+    """The connection of one more watcher, and the first that it hears."""
+    wire = server.connect()
+    wire.send(request("GET", f"/api/v1/live{query}", key=key))
+    return wire, wire.sock.recv(65536)
+
+
+def watch_all(server, key, count):
+    """So many watchers more; all must be let in."""
+    feeds = []
+    for _ in range(count):
+        wire, head = watch_as(server, key)
+        assert head.startswith(b"HTTP/1.1 200"), head
+        feeds.append(wire)
+    return feeds
+
+
+def assert_full(server, key, word):
+    _, head = watch_as(server, key)
+    assert head.startswith(b"HTTP/1.1 503") and b"urn:curt:too-many-watchers" in head and word in head, head
+
+
+def test_one_user_has_so_many_watchers_on_a_worker_and_no_more(serve):
+    server = serve("--workers", "1")
+    admin = make_user(server, "admin", password=None)
+    key, another = (key_of(server, admin, admin=True)["key"] for _ in range(2))
+    plain = key_of(server, make_user(server, password=None))["key"]
+    server.client(plain).create(alias="own")
+    feeds = watch_all(server, key, 10) + watch_all(server, another, 6)
+    assert_full(server, key, b"You watch")
+    assert_full(server, another, b"You watch")
+    for _ in range(16):
+        assert watch_as(server, plain, "?key=own")[1].startswith(b"HTTP/1.1 200"), "others have room of their own"
+    assert watch_as(server, plain, "?key=own")[1].startswith(b"HTTP/1.1 503")
     feeds[0].close()
+    until(lambda: watch_as(server, key)[1].startswith(b"HTTP/1.1 200"), "who leaves makes room")
+    assert server.target("own")
+
+
+def test_too_many_readers_are_refused_and_others_are_not(serve):
+    server = serve("--workers", "1")
+    keys = [key_of(server, make_user(server, "admin", password=None), admin=True)["key"] for _ in range(17)]
+    feeds = [feed for key in keys[:16] for feed in watch_all(server, key, 16)]
+    assert_full(server, keys[16], b"256 clients")
+    feeds[0].close()
+    until(lambda: watch_as(server, keys[16])[1].startswith(b"HTTP/1.1 200"), "who leaves makes room")
+    assert_full(server, keys[16], b"256 clients")
     server.create(alias="here")
     assert server.connect().ask(request("HEAD", "/api/v1/live", key=ADMIN_KEY), "HEAD").status == 200
     assert server.target("here")
@@ -201,3 +237,35 @@ def test_a_key_that_is_revoked_sees_no_more(counting):
     assert server.delete(f"/api/v1/keys/{made['id']}").status_code == 204
     server.target("here")
     assert "click" not in [event for event, _ in feed.rest()]
+
+
+def test_a_link_that_is_given_away_is_watched_no_more(counting):
+    server = counting
+    giver, taker = make_user(server), make_user(server)
+    key, new_key = key_of(server, giver)["key"], key_of(server, taker)["key"]
+    server.client(key).create(alias="given")
+    feed, admins = Feed(server, "?key=given", key=key), Feed(server, "?key=given")
+    server.target("given")
+    assert feed.wait_for("click")["key"] == admins.wait_for("click")["key"] == "given"
+    server.change("given", owner=taker["email"])
+    server.target("given")
+    with pytest.raises(EOFError):  # not even the first click after it
+        feed.next()
+    assert_problem(server.client(key).get("/api/v1/live?key=given"), 404)
+    new_feed = Feed(server, "?key=given", key=new_key)
+    assert admins.wait_for("click")["key"] == "given", "an admin need not own it"
+    server.target("given")
+    assert admins.wait_for("click")["key"] == new_feed.wait_for("click")["key"] == "given"
+
+
+def test_who_gives_a_link_to_themselves_ends_nobodys_watching(counting):
+    server = counting
+    watching, busy = make_user(server), make_user(server)
+    key, busy_key = key_of(server, watching)["key"], key_of(server, busy)["key"]
+    server.client(key).create(alias="watched")
+    feed = Feed(server, "?key=watched", key=key)
+    server.client(busy_key).create(alias="own-all-along")
+    for _ in range(3):
+        server.client(busy_key).change("own-all-along", owner=busy["email"])
+    server.target("watched")
+    assert feed.wait_for("click")["key"] == "watched"

@@ -120,6 +120,24 @@ def test_a_sink_that_is_stuck_for_a_moment_loses_nothing(server, keys, tmp_path)
     until(lambda: server.get("/readyz", key=None).json()["status"] == "ready", "it is well again")
 
 
+@pytest.mark.release_only
+def test_limited_links_do_not_wait_for_a_sink_that_is_away_nor_hold_up_the_end(serve):
+    """Their clicks cannot be counted then. 200 are more than the counter takes on at once."""
+    server = serve("--workers", "2", "--drain-time", "100ms")
+    made = [server.create(max_clicks=5)["key"] for _ in range(200)]
+    for key in made:
+        server.change(key, max_clicks=6)  # a limit that was changed is counted again
+    plain = server.create()["key"]
+    with Stuck(server):
+        assert server.target(plain), "something for the sink to take"
+        until(lambda: server.get("/readyz", key=None).json()["status"] == "degraded", "it says that it does not get on")
+        for key in made:
+            assert_problem(server.get("/" + key, key=None), 503, "cannot be counted")
+        assert server.target(server.create(max_clicks=1)["key"]), "a new one has had no click"
+        server.close()
+        server.stop()
+
+
 # No room for the log
 
 def limit_file_size(server, size):

@@ -149,7 +149,7 @@ def test_the_owner_the_admin_and_the_permitted_may_follow_it(scene):
     key = scene.private(mark)
     scene.permit(key, scene.friend.user["id"])
     friend_key = key_of(scene.server, scene.friend.user, scopes=["read"])["key"]
-    owner_key = key_of(scene.server, scene.owner.user, scopes=["stats"])["key"]
+    owner_key = key_of(scene.server, scene.owner.user)["key"]
     for response in (scene.owner.get(f"/{key}"), scene.friend.get(f"/{key}"), scene.server.get(f"/{key}"),
                      make_person(scene.server, "admin").get(f"/{key}"), scene.server.get(f"/{key}", key=friend_key),
                      scene.server.get(f"/{key}", key=owner_key)):
@@ -159,6 +159,15 @@ def test_the_owner_the_admin_and_the_permitted_may_follow_it(scene):
         assert response.status_code == 200 and mark in response.text
     assert scene.friend.link(key) is None, "to follow is not to own"
     assert mark not in scene.friend.get("/api/v1/links").text
+
+
+@pytest.mark.parametrize("scope", ["stats", "create", "delete"])
+def test_a_key_that_may_not_read_follows_no_private_link(scene, scope):
+    key = scene.private()
+    blind = key_of(scene.server, scene.owner.user, scopes=[scope])["key"]
+    assert_problem(scene.server.get(f"/{key}", key=blind), 401)
+    assert scene.server.get(f"/{key}+", key=blind).status_code == 401
+    assert scene.server.post(f"/{key}", json={"password": "x"}, key=blind).status_code == 401
 
 
 def test_visits_of_a_private_link_count_and_refusals_do_not(scene):
@@ -265,7 +274,11 @@ def test_an_alias_whose_link_has_ended_does_not_hand_its_list_on(scene):
     assert_problem(scene.friend.get(f"/{alias}"), 403)
 
 
-def test_the_list_names_users_and_survives_a_crash(serve):
+def masked(email):
+    return email[0] + "***@" + email.split("@")[1]
+
+
+def test_the_list_tells_owners_whom_they_let_in_but_no_addresses_and_survives_a_crash(serve):
     scene = Scene(serve("--workers", "2"))
     key, server = scene.private(), scene.server
     others = [make_user(server, "viewer") for _ in range(5)]
@@ -273,7 +286,10 @@ def test_the_list_names_users_and_survives_a_crash(serve):
         scene.permit(key, user["id"])
     told = scene.owner.get(f"/api/v1/links/{key}/permissions").json()
     assert set(told) == {"key", "visibility", "users"} and told["visibility"] == "private"
-    assert [(user["id"], user["email"]) for user in told["users"]] == [(user["id"], user["email"]) for user in others]
+    assert [(user["id"], user["email"]) for user in told["users"]] == [(user["id"], masked(user["email"])) for user in others]
+    assert all(user["email"] not in json.dumps(told) for user in others)
+    in_full = server.get(f"/api/v1/links/{key}/permissions").json()["users"]
+    assert [(user["id"], user["email"]) for user in in_full] == [(user["id"], user["email"]) for user in others], "for admins"
     server.kill()
     server.start()
     owner = Person(server, scene.owner.user)

@@ -10,7 +10,8 @@ from people import COOKIE, PASSWORD, Crowd, Person, cookie_of, key_of, make_pers
 from wire import request
 
 SESSION = "/api/v1/session"
-ROOMY = ("--workers", "2", "--limits-sign-ins-account", "10000", "--limits-sign-ins-address", "10000")
+ROOMY = ("--workers", "2", "--limits-sign-ins", "10000", "--limits-sign-ins-account", "10000", "--limits-sign-ins-address",
+         "10000")
 
 
 @pytest.fixture(scope="module")
@@ -349,6 +350,29 @@ def test_one_account_may_be_tried_so_often_and_no_more(serve):
     assert page.status_code == 429 and page.headers["Content-Type"].startswith("text/html")
 
 
+def test_one_account_may_be_tried_so_often_from_one_address_and_its_owner_is_not_kept_out(serve):
+    server = serve("--workers", "2", "--limits-sign-ins", "3", "--limits-tries-period", "1h", "--trusted-proxies", "loopback")
+    user, other = make_user(server), make_user(server)
+
+    def attempt(address, email, password="wrong"):
+        return sign_in(server, email, password, headers={"X-Forwarded-For": address})
+
+    assert [attempt("192.0.2.1", user["email"]).status_code for _ in range(5)] == [401] * 3 + [429] * 2
+    assert_problem(attempt("192.0.2.1", user["email"], PASSWORD), 429)
+    assert attempt("192.0.2.2", user["email"], PASSWORD).status_code == 200, "the owner is elsewhere"
+    assert attempt("192.0.2.1", other["email"], PASSWORD).status_code == 200, "another account from the same place"
+
+
+def test_strangers_cannot_keep_somebody_from_changing_their_password(serve):
+    server = serve("--limits-sign-ins", "2", "--limits-sign-ins-account", "3", "--limits-tries-period", "1h",
+                   "--trusted-proxies", "loopback")
+    person = make_person(server)
+    for number in range(5):
+        sign_in(server, person.user["email"], "wrong", headers={"X-Forwarded-For": f"192.0.2.{number}"})
+    body = {"password": "a new password", "current_password": PASSWORD}
+    assert person.patch("/api/v1/users/me", json=body).status_code == 200
+
+
 def test_one_address_may_try_so_often_and_no_more(serve):
     server = serve("--workers", "2", "--limits-sign-ins-address", "5", "--limits-tries-period", "1h", "--trusted-proxies",
                    "loopback")
@@ -393,9 +417,9 @@ def test_one_may_try_again_after_the_time_that_was_named(serve):
 
 
 def test_guessing_ones_current_password_is_limited_too(serve):
-    server = serve("--limits-sign-ins-account", "3", "--limits-tries-period", "1h")
+    server = serve("--limits-sign-ins", "3", "--limits-tries-period", "1h")
     person = make_person(server)
     body = {"password": "a new password", "current_password": "wrong password"}
     statuses = [person.patch("/api/v1/users/me", json=body).status_code for _ in range(5)]
     assert statuses == [403] * 3 + [429] * 2
-    assert still_let_in(person)
+    assert still_let_in(person) and sign_in(server, person.user["email"]).status_code == 200

@@ -17,6 +17,8 @@
 
 static const int64_t day_ms = 24LL * 3600 * 1000;
 
+enum { CALLER = 5, OTHER_CALLER = 6 }; /* neither owns a link */
+
 struct suite suite;
 
 /* --- lookup --- */
@@ -368,26 +370,27 @@ static void an_update_sets_the_named_fields_and_no_others(void **state)
 	w.link.tags = STR("[]");
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	struct link_record expected = w.link;
-	const struct link_record changes = {.id = 99, /* of the first six only the owner is a field to set */
-	                                    .is_alias = true,
-	                                    .key = STR("no"),
-	                                    .owner = 99,
-	                                    .api_key = 99,
-	                                    .user_name = STR("no"),
-	                                    .url = STR("https://new.example/"),
-	                                    .created_ms = 99,
-	                                    .updated_ms = 99,
-	                                    .not_before_ms = 66666,
-	                                    .expires_ms = 77777,
-	                                    .expired_url = STR("https://late.example/"),
-	                                    .max_clicks = 5,
-	                                    .redirect_status = 308,
-	                                    .enabled = false,
-	                                    .is_private = true,
-	                                    .password = STR("$argon2id$new"),
-	                                    .title = STR("new title"),
-	                                    .note = STR("new note"),
-	                                    .tags = STR("[\"new\"]")};
+	const struct link_record changes = {
+	    .id = 99, /* of the first six only the owner is a field to set, with api_key */
+	    .is_alias = true,
+	    .key = STR("no"),
+	    .owner = 99,
+	    .api_key = 99,
+	    .user_name = STR("no"),
+	    .url = STR("https://new.example/"),
+	    .created_ms = 99,
+	    .updated_ms = 99,
+	    .not_before_ms = 66666,
+	    .expires_ms = 77777,
+	    .expired_url = STR("https://late.example/"),
+	    .max_clicks = 5,
+	    .redirect_status = 308,
+	    .enabled = false,
+	    .is_private = true,
+	    .password = STR("$argon2id$new"),
+	    .title = STR("new title"),
+	    .note = STR("new note"),
+	    .tags = STR("[\"new\"]")};
 	for (unsigned bit = 0; bit < 13; bit++) {
 		w = on_generated(STORE_LINK_UPDATE, 1);
 		w.now_ms = KIT_NOW_MS + 100 + bit;
@@ -407,7 +410,10 @@ static void an_update_sets_the_named_fields_and_no_others(void **state)
 		case LINK_MAX_CLICKS: expected.max_clicks = changes.max_clicks; break;
 		case LINK_PRIVATE: expected.is_private = changes.is_private; break;
 		case LINK_PASSWORD: expected.password = changes.password; break;
-		case LINK_OWNER: expected.owner = changes.owner; break;
+		case LINK_OWNER:
+			expected.owner = changes.owner;
+			expected.api_key = changes.api_key;
+			break;
 		}
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		assert_link(&w.link, &expected);
@@ -528,6 +534,7 @@ static void a_delete_gives_back_what_it_removed(void **state)
 static struct store_write with_key(struct store_write w, const char *key, uint8_t fingerprint)
 {
 	w.idempotency_key = str_of(key);
+	w.idempotency_owner = CALLER;
 	memset(w.fingerprint, fingerprint, sizeof(w.fingerprint));
 	return w;
 }
@@ -586,16 +593,42 @@ static void another_create_under_the_same_key_is_refused(void **state)
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
 }
 
-static void idempotency_keys_belong_to_their_owner(void **state)
+static void idempotency_keys_belong_to_whoever_asks(void **state)
 {
 	(void)state;
 	struct store_write mine = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &mine), 0);
-	struct store_write theirs = with_key(kit_generated(&suite.arena, 2), "key", 1);
-	theirs.link.owner = 8;
+	struct store_write theirs = with_key(kit_generated(&suite.arena, 2), "key", 2);
+	theirs.idempotency_owner = OTHER_CALLER; /* for the same owner of the link */
 	assert_int_equal(kit_apply(suite.store, &theirs), 0);
 	assert_false(theirs.replayed);
 	assert_int_equal(find(2, "g2", NULL), 0);
+	struct store_write again = with_key(kit_generated(&suite.arena, 3), "key", 1);
+	again.link.owner = 8; /* whose link it would be does not matter */
+	assert_int_equal(kit_apply(suite.store, &again), 0);
+	assert_true(again.replayed);
+	assert_link(&again.link, &mine.link);
+	again = with_key(kit_generated(&suite.arena, 3), "key", 2);
+	again.idempotency_owner = OTHER_CALLER;
+	assert_int_equal(kit_apply(suite.store, &again), 0);
+	assert_true(again.replayed);
+	assert_link(&again.link, &theirs.link);
+}
+
+static void a_replay_gives_the_link_whoever_owns_it_now(void **state)
+{
+	(void)state;
+	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	w = on_generated(STORE_LINK_UPDATE, 1);
+	w.fields = LINK_OWNER;
+	w.link.owner = 8;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct store_write again = with_key(kit_generated(&suite.arena, 2), "key", 1);
+	assert_int_equal(kit_apply(suite.store, &again), 0);
+	assert_true(again.replayed);
+	assert_link(&again.link, &w.link);
+	assert_int_equal(again.link.owner, 8);
 }
 
 static void an_idempotency_key_is_remembered_for_a_day(void **state)
@@ -988,10 +1021,10 @@ static void a_link_that_goes_takes_its_tags_with_it(void **state)
 	ended.link.tags = STR("[\"t\"]");
 	ended.link.expires_ms = KIT_NOW_MS + 1;
 	assert_int_equal(kit_apply(suite.store, &ended), 0);
-	struct store_write generated = kit_generated(&suite.arena, 4);
-	generated.link.tags = STR("[\"t\"]");
-	generated.link.expires_ms = KIT_NOW_MS + 1;
-	assert_int_equal(kit_apply(suite.store, &generated), 0);
+	ended = kit_alias(&suite.arena, 4, "g6");
+	ended.link.tags = STR("[\"t\"]");
+	ended.link.expires_ms = KIT_NOW_MS + 1;
+	assert_int_equal(kit_apply(suite.store, &ended), 0);
 	assert_tagged("t", "4 3 2 1 ");
 
 	struct store_write gone = on_generated(STORE_LINK_DELETE, 1);
@@ -1001,8 +1034,7 @@ static void a_link_that_goes_takes_its_tags_with_it(void **state)
 	heir.now_ms = KIT_NOW_MS + 1;
 	assert_int_equal(kit_apply(suite.store, &heir), 0);
 	assert_tagged("t", "4 2 ");
-	heir = kit_alias(&suite.arena, 6, "g4");
-	heir.ref.id = 4;
+	heir = kit_generated(&suite.arena, 6);
 	heir.now_ms = KIT_NOW_MS + 1;
 	heir.link.tags = STR("[\"u\"]");
 	assert_int_equal(kit_apply(suite.store, &heir), 0);
@@ -1570,7 +1602,8 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(a_create_that_may_only_repeat_creates_nothing),
 	    STORE_TEST(a_replay_of_an_alias_is_no_conflict_with_itself),
 	    STORE_TEST(another_create_under_the_same_key_is_refused),
-	    STORE_TEST(idempotency_keys_belong_to_their_owner),
+	    STORE_TEST(idempotency_keys_belong_to_whoever_asks),
+	    STORE_TEST(a_replay_gives_the_link_whoever_owns_it_now),
 	    STORE_TEST(an_idempotency_key_is_remembered_for_a_day),
 	    STORE_TEST(a_replay_of_a_link_that_is_gone_is_not_found),
 	    STORE_TEST(a_replay_shows_the_link_as_it_is_now),

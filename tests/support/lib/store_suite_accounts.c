@@ -28,6 +28,15 @@ static struct store_write update_user(uint64_t id, unsigned fields)
 	                            .user_fields = fields};
 }
 
+/* Who can sign in when both are given. */
+static uint64_t create_admin(const char *email, const char *password)
+{
+	struct store_write w = kit_user(&suite.arena, email, ROLE_ADMIN);
+	w.user.password = str_of(password);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	return w.user.id;
+}
+
 static size_t count_users(void)
 {
 	struct store_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
@@ -125,7 +134,7 @@ static void what_was_read_of_a_user_stays(void **state)
 static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state)
 {
 	(void)state;
-	create_user(NULL, ROLE_ADMIN);
+	create_admin("other@example.com", "other"); /* so that the role may go */
 	struct store_write made = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
 	made.user.password = STR("old");
 	assert_int_equal(kit_apply(suite.store, &made), 0);
@@ -229,45 +238,157 @@ static void an_update_cannot_take_the_address_of_another(void **state)
 	                 ERR_NOT_FOUND);
 }
 
-static void the_last_enabled_admin_stays_one(void **state)
+/* With all rights. */
+static void create_key(uint8_t digest, uint64_t user, int64_t expires_ms)
+{
+	struct store_write w = kit_key(&suite.arena, digest, user);
+	w.key.expires_ms = expires_ms;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+/* Each way to shut an admin out; those by password only when there is no key. */
+static const struct {
+	unsigned fields;
+	enum user_role role;
+	bool enabled;
+	bool by_password;
+} falls[] = {
+    {USER_ROLE, ROLE_EDITOR, true, false},
+    {USER_ROLE | USER_ENABLED, ROLE_VIEWER, true, false},
+    {USER_ENABLED, ROLE_ADMIN, false, false},
+    {USER_PASSWORD, ROLE_ADMIN, true, true},
+    {USER_EMAIL, ROLE_ADMIN, true, true},
+    {USER_EMAIL | USER_PASSWORD | USER_NAMES, ROLE_ADMIN, true, true},
+};
+
+static struct store_write fall(uint64_t id, size_t i)
+{
+	struct store_write w = update_user(id, falls[i].fields);
+	w.user.role = falls[i].role;
+	w.user.enabled = falls[i].enabled;
+	return w;
+}
+
+/* Nobody can take the admin away, and trying changes nothing. */
+static void assert_last_admin(uint64_t id, bool has_key)
+{
+	struct user_record before = user_now(id);
+	for (size_t i = 0; i < ARRAY_LEN(falls); i++) {
+		if (has_key && falls[i].by_password)
+			continue;
+		struct store_write w = fall(id, i);
+		assert_int_equal(kit_apply(suite.store, &w), ERR_BUSY);
+		struct user_record after = user_now(id);
+		assert_user(&after, &before);
+	}
+}
+
+/* Admins by name only, and an editor who is none with whatever key. */
+static void create_admins_who_cannot_get_in(void)
+{
+	enum { KEYS = 5 };
+	create_admin("no-password@example.com", NULL);
+	create_admin(NULL, "no address");
+	struct store_write w[KEYS];
+	for (size_t i = 0; i < KEYS; i++) {
+		w[i] = kit_key(&suite.arena, (uint8_t)(100 + i), 0);
+		w[i].user.role = ROLE_ADMIN;
+	}
+	w[0].key.rights = RIGHTS_ALL & ~RIGHT_ADMIN;
+	w[1].key.expires_ms = update_user(0, 0).now_ms;
+	w[2].key.revoked_ms = 1;
+	w[3].user.enabled = false;
+	w[3].user.email = STR("off@example.com");
+	w[3].user.password = STR("off");
+	w[4].user.role = ROLE_EDITOR;
+	w[4].user.email = STR("editor@example.com");
+	w[4].user.password = STR("editor");
+	assert_int_equal(store_apply(suite.store, w, KEYS), 0);
+	for (size_t i = 0; i < KEYS; i++)
+		assert_int_equal(w[i].result, 0);
+}
+
+static void the_last_admin_who_can_get_in_stays_one(void **state)
 {
 	(void)state;
-	uint64_t a = create_user("a@example.com", ROLE_ADMIN), b = create_user("b@example.com", ROLE_ADMIN);
-	struct store_write idle = kit_user(&suite.arena, NULL, ROLE_ADMIN);
-	idle.user.enabled = false; /* does not count */
-	assert_int_equal(kit_apply(suite.store, &idle), 0);
-	create_user(NULL, ROLE_EDITOR);
-	struct store_write fall = update_user(a, USER_ROLE), off = update_user(b, USER_ENABLED);
-	fall.user.role = ROLE_EDITOR;
-	struct store_write both[] = {fall, off}; /* in one transaction: the second sees the first */
+	uint64_t a = create_admin("a@example.com", "a"), b = create_admin("b@example.com", "b");
+	create_admins_who_cannot_get_in();
+	struct store_write both[] = {fall(a, 0), fall(b, 2)}; /* one transaction: the second sees the first */
 	assert_int_equal(store_apply(suite.store, both, 2), 0);
 	assert_int_equal(both[0].result, 0);
 	assert_int_equal(both[1].result, ERR_BUSY);
-	struct user_record user = user_now(b);
-	assert_true(user.enabled);
-	assert_int_equal(user.updated_ms, KIT_NOW_MS);
-	fall = update_user(b, USER_ROLE);
-	fall.user.role = ROLE_VIEWER;
-	assert_int_equal(kit_apply(suite.store, &fall), ERR_BUSY);
+	assert_last_admin(b, false);
 
-	struct store_write names = update_user(b, USER_NAMES | USER_ROLE | USER_ENABLED | USER_SESSIONS);
-	names.user.role = ROLE_ADMIN; /* whatever leaves an admin is fine */
-	names.user.enabled = true;
-	assert_int_equal(kit_apply(suite.store, &names), 0);
-	struct store_write on = update_user(idle.user.id, USER_ENABLED);
-	on.user.enabled = true;
-	assert_int_equal(kit_apply(suite.store, &on), 0);
-	off = update_user(b, USER_ENABLED);
-	assert_int_equal(kit_apply(suite.store, &off), 0);
+	struct store_write same = update_user(b, USER_EMAIL | USER_NAMES | USER_ROLE | USER_ENABLED |
+	                                             USER_PASSWORD | USER_SESSIONS);
+	same.user.email = STR("new@example.com"); /* whatever leaves an admin is fine */
+	same.user.password = STR("new");
+	same.user.role = ROLE_ADMIN;
+	same.user.enabled = true;
+	assert_int_equal(kit_apply(suite.store, &same), 0);
+	assert_last_admin(b, false);
 }
 
-static void a_store_without_an_admin_can_be_changed(void **state)
+static void an_admin_falls_when_another_has_a_password(void **state)
 {
 	(void)state;
-	uint64_t id = create_user(NULL, ROLE_EDITOR);
-	struct store_write w = update_user(id, USER_ENABLED | USER_ROLE);
-	w.user.role = ROLE_VIEWER;
+	uint64_t a = create_admin("a@example.com", "a");
+	create_admins_who_cannot_get_in();
+	assert_last_admin(a, false);
+	create_admin("b@example.com", "b");
+	for (size_t i = 0; i < ARRAY_LEN(falls); i++) {
+		struct store_write w = fall(create_admin("c@example.com", "c"), i);
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		w = update_user(w.user.id, USER_EMAIL); /* the address is wanted again */
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
+}
+
+static void an_admin_falls_when_another_has_a_key_in_force(void **state)
+{
+	(void)state;
+	const int64_t now_ms = update_user(0, 0).now_ms;
+	uint64_t a = create_admin("a@example.com", "a"), b = create_admin(NULL, NULL);
+	create_admins_who_cannot_get_in();
+	assert_last_admin(a, false);
+	create_key(1, b, now_ms + 1);
+	struct store_write w = fall(a, 0);
+	w.now_ms = now_ms + 1; /* by then it is not in force any more */
+	assert_int_equal(kit_apply(suite.store, &w), ERR_BUSY);
+	w.now_ms = now_ms;
 	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_last_admin(b, true);
+}
+
+static void an_admin_with_a_key_needs_no_password(void **state)
+{
+	(void)state;
+	const int64_t now_ms = update_user(0, 0).now_ms;
+	uint64_t id = create_admin("a@example.com", "a");
+	create_admins_who_cannot_get_in();
+	create_key(1, id, now_ms + 1);
+	for (size_t i = 0; i < ARRAY_LEN(falls); i++) {
+		struct store_write w = fall(id, i);
+		if (falls[i].by_password)
+			assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
+	assert_last_admin(id, true);
+	struct store_write w = fall(id, 0);
+	w.now_ms = now_ms + 1; /* the key has ended, and with it the last way in: nothing is left to keep */
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void where_no_admin_can_get_in_every_change_is_allowed(void **state)
+{
+	(void)state;
+	create_admins_who_cannot_get_in();
+	struct store_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
+	assert_int_equal(store_users(suite.store, &page), 0);
+	for (size_t user = 0; user < page.count; user++) {
+		struct store_write w = update_user(page.users[user].id, USER_ENABLED | USER_ROLE);
+		w.user.role = ROLE_VIEWER;
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
 }
 
 static void pages_of_users_cover_everybody_once(void **state)
@@ -700,8 +821,11 @@ int store_suite_accounts_run(const char *name)
 	    STORE_TEST(an_update_of_a_user_sets_the_named_fields_and_no_others),
 	    STORE_TEST(sessions_end_by_password_by_disabling_and_on_request),
 	    STORE_TEST(an_update_cannot_take_the_address_of_another),
-	    STORE_TEST(the_last_enabled_admin_stays_one),
-	    STORE_TEST(a_store_without_an_admin_can_be_changed),
+	    STORE_TEST(the_last_admin_who_can_get_in_stays_one),
+	    STORE_TEST(an_admin_falls_when_another_has_a_password),
+	    STORE_TEST(an_admin_falls_when_another_has_a_key_in_force),
+	    STORE_TEST(an_admin_with_a_key_needs_no_password),
+	    STORE_TEST(where_no_admin_can_get_in_every_change_is_allowed),
 	    STORE_TEST(pages_of_users_cover_everybody_once),
 	    STORE_TEST(a_page_of_users_without_room_is_refused),
 	    STORE_TEST(an_ended_session_is_remembered_until_its_time),

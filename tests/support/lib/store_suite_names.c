@@ -133,20 +133,112 @@ static void a_link_that_is_over_does_not_hold_its_name(void **state)
 	struct store_list all = {.limit = 10, .arena = &suite.arena};
 	assert_int_equal(store_list(suite.store, &all), 0);
 	assert_int_equal(all.count, 1); /* the old row is gone too */
-
-	/* a generated link's name, taken over by an alias that reads the same */
-	struct store_write generated = kit_generated(&suite.arena, 7);
-	generated.link.expires_ms = KIT_NOW_MS + 10;
-	assert_int_equal(kit_apply(suite.store, &generated), 0);
-	struct store_write alias = kit_alias(&suite.arena, 8, "g7");
-	alias.ref.id = 7;
-	alias.now_ms = KIT_NOW_MS + 9;
-	assert_int_equal(kit_apply(suite.store, &alias), ERR_CONFLICT);
-	alias.now_ms = KIT_NOW_MS + 10;
-	assert_int_equal(kit_apply(suite.store, &alias), 0);
-	assert_int_equal(kit_find(suite.store, &suite.arena, 7, "g7", &link), 0);
-	assert_int_equal(link.id, 8);
 }
+
+/* --- generated keys --- */
+
+static void lease_ids(uint64_t count)
+{
+	uint64_t first;
+	assert_int_equal(store_lease(suite.store, STR("link"), count, &first), 0);
+}
+
+/* What an alias in row `row` gets that reads like the key of `id`, long after all is over. */
+static int take_key(uint64_t row, uint64_t id, uint64_t owner)
+{
+	const char *name = arena_printf(&suite.arena, "g%llu", (unsigned long long)id).ptr;
+	struct store_write w = take(row, name, owner, OVER_MS + LINK_LATE_MS);
+	w.ref.id = id;
+	return kit_apply(suite.store, &w);
+}
+
+static void assert_key_is_taken(uint64_t id)
+{
+	assert_int_equal(take_key(1000, id, 7), ERR_CONFLICT); /* the owner of all the kit's links */
+	assert_int_equal(take_key(1000, id, OTHER_OWNER), ERR_CONFLICT);
+}
+
+static void create_mortal_generated(uint64_t id)
+{
+	struct store_write w = kit_generated(&suite.arena, id);
+	w.link.expires_ms = OVER_MS;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+}
+
+static void the_key_of_a_generated_link_that_is_over_is_for_nobody(void **state)
+{
+	(void)state;
+	create_mortal_generated(3); /* also when the counter knows nothing of it */
+	assert_key_is_taken(3);
+	assert_int_equal(find(3, "g3", NULL), 0); /* a change that failed has touched nothing */
+	lease_ids(10);
+	assert_key_is_taken(3);
+	assert_int_equal(find(3, "g3", NULL), 0);
+}
+
+static void the_key_of_a_generated_link_that_is_gone_is_for_nobody(void **state)
+{
+	(void)state;
+	lease_ids(10);
+	create_mortal_generated(3);
+	create_mortal_generated(4);
+	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 3), on_generated(STORE_LINK_REAP, 4)};
+	gone[1].now_ms = OVER_MS;
+	assert_int_equal(store_apply(suite.store, gone, 2), 0);
+	for (uint64_t id = 3; id <= 4; id++) {
+		assert_int_equal(kit_find_generated(suite.store, &suite.arena, id), ERR_NOT_FOUND);
+		assert_key_is_taken(id);
+		assert_int_equal(kit_find_generated(suite.store, &suite.arena, id), ERR_NOT_FOUND);
+	}
+	create_alias(1000, "the-row-is-free");
+}
+
+static void an_alias_may_read_like_a_key_that_is_still_to_come(void **state)
+{
+	(void)state;
+	uint64_t first;
+	assert_int_equal(store_lease(suite.store, STR("other"), 500, &first), 0); /* no links' counter */
+	assert_int_equal(take_key(1001, 1, OTHER_OWNER), 0);
+	lease_ids(10);
+	assert_key_is_taken(10); /* the last that was leased, whether it was used or not */
+	assert_int_equal(take_key(1002, 11, OTHER_OWNER), 0);
+	assert_int_equal(take_key(1003, UINT64_MAX, OTHER_OWNER), 0);
+	lease_ids(1);
+	struct store_write meets = kit_generated(&suite.arena, 11); /* and then is skipped */
+	assert_int_equal(kit_apply(suite.store, &meets), ERR_CONFLICT);
+	struct link_record link;
+	assert_int_equal(find(11, "g11", &link), 0);
+	assert_int_equal(link.id, 1002);
+	struct store_write generated = kit_generated(&suite.arena, 10);
+	assert_int_equal(kit_apply(suite.store, &generated), 0);
+}
+
+static void the_row_of_an_alias_gives_no_key_out(void **state)
+{
+	(void)state;
+	lease_ids(10);
+	create_alias(5, "five");
+	assert_int_equal(take_key(7, 5, OTHER_OWNER), 0);
+	struct link_record link;
+	assert_int_equal(find(5, "g5", &link), 0);
+	assert_int_equal(link.id, 7);
+}
+
+static void a_replay_of_an_alias_is_none_of_the_counters_business(void **state)
+{
+	(void)state;
+	struct store_write w = take(1000, "g3", 7, KIT_NOW_MS);
+	w.ref.id = 3;
+	w.idempotency_key = STR("once");
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	lease_ids(10);
+	w.link.id = 1001;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_true(w.replayed);
+	assert_int_equal(w.link.id, 1000);
+}
+
+/* --- rest --- */
 
 static void the_name_of_a_reaped_link_rests_for_others(void **state)
 {
@@ -582,6 +674,11 @@ int store_suite_names_run(const char *name)
 	    STORE_TEST(a_link_with_a_place_for_the_late_is_over_two_years_after_its_end),
 	    STORE_TEST(a_reap_may_name_the_row_alone),
 	    STORE_TEST(a_link_that_is_over_does_not_hold_its_name),
+	    STORE_TEST(the_key_of_a_generated_link_that_is_over_is_for_nobody),
+	    STORE_TEST(the_key_of_a_generated_link_that_is_gone_is_for_nobody),
+	    STORE_TEST(an_alias_may_read_like_a_key_that_is_still_to_come),
+	    STORE_TEST(the_row_of_an_alias_gives_no_key_out),
+	    STORE_TEST(a_replay_of_an_alias_is_none_of_the_counters_business),
 	    STORE_TEST(the_name_of_a_reaped_link_rests_for_others),
 	    STORE_TEST(a_rest_counts_from_the_moment_the_link_was_over),
 	    STORE_TEST(the_owner_may_take_a_resting_name_at_once),

@@ -166,6 +166,83 @@ static void limits_of_its_own_win_over_the_defaults(void **state)
 	assert_int_equal(found.budget->creates.period_ms, 60000);
 }
 
+static void keys_without_limits_of_their_own_share_their_users_budget(void **state)
+{
+	(void)state;
+	struct caller one, two, limited;
+	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
+	add("one", ada.id, all_rights);
+	add("two", ada.id, all_rights);
+	struct key_record own = add("limited", ada.id,
+	                            (struct key_record){.rights = RIGHTS_ALL, .redirects_max = 5});
+	assert_true(finds("one", &one) && finds("two", &two) && finds("limited", &limited));
+	assert_ptr_equal(one.budget, budgets_of(fx.budgets, budget_of_user(ada.id)));
+	assert_ptr_equal(two.budget, one.budget);
+	assert_int_equal(one.limit_key, 0);
+	assert_ptr_equal(limited.budget, budgets_of(fx.budgets, own.id));
+	assert_int_equal(limited.limit_key, own.id);
+	for (int i = 0; i < 11; i++)
+		assert_true(meter_take(i % 2 ? &one.budget->creates : &two.budget->creates, 1000, NULL));
+	assert_false(meter_take(&one.budget->creates, 1000, NULL));
+	assert_true(meter_take(&limited.budget->creates, 1000, NULL));
+}
+
+static void any_of_the_three_limits_is_one_of_its_own(void **state)
+{
+	(void)state;
+	const struct key_record some[] = {
+	    {.rights = RIGHTS_ALL, .creates_max = 1},
+	    {.rights = RIGHTS_ALL, .redirects_max = 1},
+	    {.rights = RIGHTS_ALL, .period_ms = 1000},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(some); i++) {
+		char text[] = {(char)('a' + i), '\0'};
+		struct caller found;
+		uint64_t id = add(text, 0, some[i]).id;
+		assert_true(finds(text, &found));
+		assert_int_equal(found.limit_key, id);
+		assert_ptr_equal(found.budget, budgets_of(fx.budgets, id));
+	}
+}
+
+static void a_key_without_limits_keeps_a_budget_for_the_links_it_made_before(void **state)
+{
+	(void)state;
+	struct key_record key = add("old", 0, all_rights);
+	assert_int_equal(budgets_of(fx.budgets, key.id)->redirects.max, 12);
+}
+
+static void keys_in_force_are_counted(void **state)
+{
+	(void)state;
+	const int64_t now_ms = clock_real_ms(), later_ms = now_ms + HOUR_MS;
+	uint64_t ada = add_user("ada@example.com", ROLE_EDITOR).id,
+	         bob = add_user("bob@example.com", ROLE_EDITOR).id;
+	add("bobs", bob, all_rights);
+	add("expired", ada, (struct key_record){.rights = RIGHT_READ, .expires_ms = now_ms});
+	revoke(add("revoked", ada, all_rights).id);
+	assert_int_equal(accounts_user(fx.accounts, ada)->live_keys, 0);
+	assert_int_equal(accounts_user(fx.accounts, bob)->live_keys, 1);
+	assert_int_equal(accounts_user(fx.accounts, bob)->live_until_ms, 0);
+	add("latest", ada, (struct key_record){.rights = RIGHT_READ, .expires_ms = later_ms + 1});
+	add("later", ada, (struct key_record){.rights = RIGHT_READ, .expires_ms = later_ms});
+	add("ever", ada, all_rights);
+	assert_int_equal(accounts_user(fx.accounts, ada)->live_keys, 3);
+	assert_int_equal(accounts_user(fx.accounts, ada)->live_until_ms, later_ms);
+}
+
+static void an_account_has_room_until_it_has_too_many_keys_or_one_expires(void **state)
+{
+	(void)state;
+	struct account a = {.live_keys = ACCOUNT_KEYS_MAX - 1};
+	assert_true(account_has_room(&a, NOW_MS));
+	a.live_keys++;
+	assert_false(account_has_room(&a, NOW_MS));
+	a.live_until_ms = NOW_MS + 1;
+	assert_false(account_has_room(&a, NOW_MS));
+	assert_true(account_has_room(&a, NOW_MS + 1));
+}
+
 static void a_reload_does_not_give_a_used_budget_back(void **state)
 {
 	(void)state;
@@ -394,7 +471,7 @@ static void who_has_lost_a_right_is_not_in_force_any_more(void **state)
 	ada.role = ROLE_ADMIN;
 	change_user(ada, USER_ROLE);
 	assert_true(accounts_in_force(fx.accounts, &key, NOW_MS));
-	add_user("boss@example.com", ROLE_ADMIN);
+	add("bosses", add_user("boss@example.com", ROLE_ADMIN).id, all_rights);
 	ada.role = ROLE_VIEWER;
 	change_user(ada, USER_ROLE);
 	assert_false(accounts_in_force(fx.accounts, &key, NOW_MS));
@@ -572,6 +649,11 @@ int main(void)
 	    TEST(a_revoked_key_is_unknown_but_its_users_name_is_remembered),
 	    TEST(a_key_ends_at_its_very_time_without_a_reload),
 	    TEST(limits_of_its_own_win_over_the_defaults),
+	    TEST(keys_without_limits_of_their_own_share_their_users_budget),
+	    TEST(any_of_the_three_limits_is_one_of_its_own),
+	    TEST(a_key_without_limits_keeps_a_budget_for_the_links_it_made_before),
+	    TEST(keys_in_force_are_counted),
+	    TEST(an_account_has_room_until_it_has_too_many_keys_or_one_expires),
 	    TEST(a_reload_does_not_give_a_used_budget_back),
 	    TEST(the_local_key_is_an_admins_and_in_no_store),
 	    TEST(nobody_is_in_force),

@@ -307,6 +307,49 @@ static void only_an_admin_is_one(void **state)
 	assert_int_equal(caller.rights, RIGHTS_ALL);
 }
 
+/* Answers of several steps */
+
+static void change_ada(struct user_record to, unsigned fields)
+{
+	to.id = ada;
+	struct store_write w = {.kind = STORE_USER_UPDATE, .user = to, .user_fields = fields};
+	apply(&w);
+	assert_int_equal(accounts_reload(api.accounts), 0);
+}
+
+static void who_lost_a_right_since_they_asked_does_not_hold_any_more(void **state)
+{
+	(void)state;
+	struct caller by_key, by_session, reading, local;
+	struct http_request key = key_request(HTTP_GET, "full"), few = key_request(HTTP_GET, "reading"),
+	                    session = session_request(HTTP_GET), own = key_request(HTTP_GET, "local");
+	assert_true(requires(&key, 0, &by_key) && requires(&session, 0, &by_session) &&
+	            requires(&few, 0, &reading) && requires(&own, 0, &local));
+	assert_true(auth_holds(&worker, &conn, &by_key) && auth_holds(&worker, &conn, &by_session));
+	change_ada((struct user_record){.role = ROLE_VIEWER}, USER_ROLE);
+	assert_false(auth_holds(&worker, &conn, &by_key));
+	assert_false(auth_holds(&worker, &conn, &by_session));
+	assert_true(auth_holds(&worker, &conn, &reading));
+	change_ada((struct user_record){.enabled = false}, USER_ENABLED);
+	assert_false(auth_holds(&worker, &conn, &reading));
+	assert_true(auth_holds(&worker, &conn, &local));
+	assert_int_equal(conn.replies, 0);
+}
+
+static void who_does_not_hold_any_more_is_told_that_nothing_was_done(void **state)
+{
+	(void)state;
+	auth_refuse_ended(&conn, &(struct caller){.by_session = true});
+	assert_int_equal(conn.status, 401);
+	assert_non_null(strstr(conn.body, "urn:curt:key-required"));
+	assert_non_null(strstr(conn.body, "Your session ended"));
+	assert_non_null(strstr(conn.body, "nothing was changed"));
+	auth_refuse_ended(&conn, &(struct caller){.key = 1});
+	assert_int_equal(conn.status, 401);
+	assert_non_null(strstr(conn.body, "The API key was revoked"));
+	assert_non_null(strstr(conn.body, "nothing was changed"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
 int main(void)
@@ -322,6 +365,8 @@ int main(void)
 	    TEST(a_session_changes_things_with_its_token_only),
 	    TEST(a_missing_right_is_named),
 	    TEST(only_an_admin_is_one),
+	    TEST(who_lost_a_right_since_they_asked_does_not_hold_any_more),
+	    TEST(who_does_not_hold_any_more_is_told_that_nothing_was_done),
 	};
 	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,7 @@ static int start(void **state)
 	(void)state;
 	settings.strangers = (struct stranger_limits){
 	    .misses_max = 3,
+	    .sign_ins_max = 2,
 	    .sign_ins_account_max = 3,
 	    .sign_ins_address_max = 5,
 	    .passwords_link_max = 2,
@@ -176,6 +177,56 @@ static void an_account_is_bounded_wherever_the_tries_come_from(void **state)
 	assert_true(signs_in("192.0.2.4:1", "ada@example.com"));
 }
 
+static void an_account_is_bounded_more_strictly_for_each_address(void **state)
+{
+	(void)state;
+	settings.strangers.sign_ins_account_max = 5;
+	settings.strangers.sign_ins_address_max = 50;
+	assert_true(signs_in("192.0.2.1:1", "ada@example.com"));
+	assert_true(signs_in("192.0.2.1:2", "ada@example.com"));
+	assert_false(signs_in("192.0.2.1:3", "ada@example.com"));
+	assert_true(signs_in("192.0.2.1:1", "bob@example.com"));
+	/* others do not keep its owner out, and who was refused has not counted */
+	assert_true(signs_in("192.0.2.2:1", "ada@example.com"));
+	assert_true(signs_in("192.0.2.2:1", "ada@example.com"));
+	assert_false(signs_in("192.0.2.2:1", "ada@example.com"));
+	assert_true(signs_in("192.0.2.3:1", "ada@example.com"));
+	assert_false(signs_in("192.0.2.3:1", "ada@example.com")); /* now it is five from anywhere */
+}
+
+static void addresses_of_one_64_are_one_for_an_account(void **state)
+{
+	(void)state;
+	settings.strangers.sign_ins_account_max = 50;
+	assert_true(signs_in("[2001:db8:0:1::1]:1", "ada@example.com"));
+	assert_true(signs_in("[2001:db8:0:1::2]:1", "ada@example.com"));
+	assert_false(signs_in("[2001:db8:0:1::3]:1", "ada@example.com"));
+	assert_true(signs_in("[2001:db8:0:2::1]:1", "ada@example.com"));
+}
+
+static void a_current_password_counts_for_its_user_alone(void **state)
+{
+	(void)state;
+	struct http_conn c = conn_from("192.0.2.1:1"), other = conn_from("192.0.2.2:1");
+	struct stranger_tries tries;
+	/* whatever strangers do at the door */
+	for (int i = 0; i < 10; i++)
+		signs_in("192.0.2.1:1", "ada@example.com");
+	assert_true(strangers_current_password(&worker, &c, &plain_request, 7, &tries));
+	assert_int_equal(tries.count, 1);
+	assert_true(strangers_current_password(&worker, &other, &plain_request, 7, &tries));
+	assert_int_equal(c.replies + other.replies, 0);
+	assert_false(strangers_current_password(&worker, &c, &plain_request, 7, &tries));
+	assert_int_equal(c.status, 429);
+	assert_true(strangers_current_password(&worker, &c, &plain_request, 8, &tries));
+	strangers_forgive(&worker, &c, &tries);
+	for (int i = 0; i < 5; i++) {
+		assert_true(strangers_current_password(&worker, &c, &plain_request, 8, &tries));
+		strangers_forgive(&worker, &c, &tries);
+	}
+	assert_true(signs_in("192.0.2.9:1", "7"));
+}
+
 static void an_address_is_bounded_whatever_account_it_tries(void **state)
 {
 	(void)state;
@@ -208,7 +259,7 @@ static void who_was_right_has_not_tried(void **state)
 	for (int i = 0; i < 20; i++) {
 		struct stranger_tries tries;
 		assert_true(strangers_sign_in(&worker, &c, &plain_request, STR("ada@example.com"), &tries));
-		assert_int_equal(tries.count, 2);
+		assert_int_equal(tries.count, 3);
 		strangers_forgive(&worker, &c, &tries);
 	}
 	assert_int_equal(c.replies, 0);
@@ -269,6 +320,9 @@ int main(void)
 	    TEST(who_has_used_up_their_misses_may_not_look_any_more),
 	    TEST(a_refusal_says_when_to_come_back),
 	    TEST(an_account_is_bounded_wherever_the_tries_come_from),
+	    TEST(an_account_is_bounded_more_strictly_for_each_address),
+	    TEST(addresses_of_one_64_are_one_for_an_account),
+	    TEST(a_current_password_counts_for_its_user_alone),
 	    TEST(an_address_is_bounded_whatever_account_it_tries),
 	    TEST(a_try_that_is_refused_for_its_address_is_none_of_the_account),
 	    TEST(who_was_right_has_not_tried),

@@ -5,26 +5,31 @@
 
 #include <cmocka.h>
 
+#include "http/body.h"
 #include "http/conn.h"
 #include "lib/os_fault.h"
 #include "os/net.h"
 
+#include <errno.h>
+#include <linux/sockios.h>
 #include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /*
  * A server in a thread of its own. Paths: /now answers at once with its number; /hold defers until release();
  * /big has an answer of 64 KiB, /large one of 24 MiB, /larger one beyond the budget for such; /bad puts a
  * forbidden byte into a field; /endless begins an answer that tell() goes on with; /brief is one that ends at
- * once; /endless-bad cannot begin. A POST answers with its body.
+ * once; /endless-bad cannot begin. A POST of / answers with its body, one of /count with its length.
  */
 static struct {
 	struct loop *loop;
 	struct http_server *server;
+	struct metrics *metrics;
 	struct net_addr addr;
 	pthread_t thread;
 	struct http_conn *held;
@@ -35,6 +40,7 @@ static struct {
 	struct http_conn *endless;
 	struct str told; /* what tell() writes */
 	_Atomic int begun, closed, writes, refused;
+	_Atomic int mails; /* of turn() */
 } fx;
 
 enum { LARGE_BYTES = 24 << 20, LARGER_BYTES = 65 << 20 };
@@ -72,8 +78,10 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 	(void)ctx;
 	char text[32];
 	fx.requests++;
-	if (req->method == HTTP_POST) {
+	if (req->method == HTTP_POST && str_eq(req->path, STR("/"))) {
 		reply_text(c, req->body);
+	} else if (str_eq(req->path, STR("/count"))) {
+		reply_text(c, str_n(text, (size_t)snprintf(text, sizeof(text), "%zu", req->body.len)));
 	} else if (str_eq(req->path, STR("/hold"))) {
 		fx.held = c;
 		http_conn_defer(c);
@@ -144,6 +152,12 @@ static void end_open(struct mail *m)
 	free(m);
 }
 
+static void turn_open(struct mail *m)
+{
+	fx.mails++;
+	free(m);
+}
+
 static void drain_open(struct mail *m)
 {
 	http_server_drain(fx.server);
@@ -195,6 +209,7 @@ static void start(struct http_settings settings)
 	struct loop_config config = {.streams_max = 100, .metrics = m};
 	const struct http_handler handler = {handle, refuse, NULL};
 	memset(big, 'b', sizeof(big));
+	fx.metrics = m;
 	fx.requests = 0;
 	fx.holding = false;
 	fx.endless = NULL;
@@ -1045,6 +1060,308 @@ static void an_endless_answer_with_a_forbidden_byte_is_a_failure(void **state)
 	assert_int_equal(fx.closed, 1);
 }
 
+/* Large bodies */
+
+enum { MIB = 1 << 20, HALF_BYTES = 17 * MIB }; /* in a buffer of 32 MiB: two of them use up the budget */
+
+static struct http_settings with_bodies(size_t bytes_max)
+{
+	struct http_settings s = usual;
+	s.limits.body_bytes_max = bytes_max;
+	return s;
+}
+
+static void turn(void)
+{
+	int before = fx.mails;
+	post(turn_open);
+	while (fx.mails == before)
+		sched_yield();
+}
+
+/* A part of a body. When it returns, the server has taken it: it has left this socket, and the loop, which
+ * reads up to 64 KiB a turn, has turned often enough. */
+static void say_bytes(int fd, size_t bytes)
+{
+	for (size_t left = bytes; left > 0;) {
+		ssize_t n = send(fd, large, MIN(left, sizeof(large)), MSG_NOSIGNAL);
+		assert_true(n > 0);
+		left -= (size_t)n;
+	}
+	int waiting;
+	do {
+		assert_int_equal(ioctl(fd, SIOCOUTQ, &waiting), 0);
+	} while (waiting > 0);
+	uint64_t until = fx.metrics->loop_turns + bytes / 65536 + 4;
+	while (fx.metrics->loop_turns < until)
+		turn();
+}
+
+/* A whole body, and the status of the answer. */
+static int offer(size_t bytes)
+{
+	char head[4096];
+	int fd = dial();
+	uint64_t refused = metrics_sum(offsetof(struct metrics, bodies_refused));
+	size_t len = (size_t)snprintf(
+	    head, sizeof(head), "POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", bytes);
+	assert_int_equal(send(fd, head, len, MSG_NOSIGNAL), len);
+	while (bytes > 0) {
+		ssize_t n = send(fd, large, MIN(bytes, sizeof(large)), MSG_NOSIGNAL);
+		assert_true(n > 0); /* what is refused is read all the same */
+		bytes -= (size_t)n;
+	}
+	int status = hear_head(fd, head);
+	bool is_refused = status == 503;
+	assert_int_equal(metrics_sum(offsetof(struct metrics, bodies_refused)) - refused, is_refused);
+	if (is_refused) {
+		assert_non_null(strstr(head, "\r\nRetry-After: 1\r\n"));
+		assert_non_null(strstr(head, "\r\nContent-Type: application/problem+json\r\n"));
+		assert_non_null(strstr(head, "\r\nConnection: close\r\n"));
+		read_on(fd, strtoul(strstr(head, "Content-Length: ") + 16, NULL, 10));
+		expect_end(fd);
+	} else {
+		close(fd);
+	}
+	return status;
+}
+
+/* What a peer that left held comes free once the loop has seen it. */
+static void expect_room_for_a_body_soon(void)
+{
+	for (int tries = 0; offer(MIB) != 200; tries++)
+		assert_true(tries < 1000);
+}
+
+static void bodies_that_do_not_end_do_not_pile_up(void **state)
+{
+	(void)state;
+	enum { FULL = 16, OTHERS = 10 };
+	start(with_bodies(4 * MIB));
+	int full[FULL];
+	size_t before = allocated_bytes();
+	for (int i = 0; i < FULL; i++) {
+		full[i] = dial();
+		say(full[i], i % 2 ? "POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: 4194304\r\n\r\n"
+		                   : "POST /count HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+		                     "400000\r\n");
+		say_bytes(full[i], 4 * MIB - 1);
+	}
+	for (int i = 0; i < OTHERS; i++) {
+		assert_int_equal(offer(2 * MIB), 503);
+		assert_int_equal(offer(HTTP_LARGE_BYTES), 200); /* what is not large has no budget */
+	}
+	assert_true(allocated_bytes() < before + (80 << 20));
+	say(full[1], "x");
+	expect(full[1], 200, "4194304");
+	assert_int_equal(offer(2 * MIB), 200);
+	say(full[0], "x\r\n0\r\n\r\n" GET("/now"));
+	expect(full[0], 200, "4194304");
+	expect(full[0], 200, NULL); /* the connection goes on */
+	for (int i = 0; i < FULL; i++)
+		close(full[i]);
+	stop();
+}
+
+/* How a body may end while the connection stays. */
+
+static void end_whole(int fd)
+{
+	say(fd, "x");
+	expect(fd, 200, "17825793");
+}
+
+static void end_whole_chunked(int fd)
+{
+	say(fd, "\r\n0\r\n\r\n");
+	expect(fd, 200, "17825792");
+}
+
+static void end_in_a_bad_chunk(int fd)
+{
+	say(fd, "no");
+	expect(fd, 400, NULL);
+}
+
+static void end_in_a_chunk_that_is_too_large(int fd)
+{
+	say(fd, "\r\n4000000\r\n");
+	expect(fd, 413, NULL);
+}
+
+static void end_by_half_close(int fd)
+{
+	char byte;
+	shutdown(fd, SHUT_WR);
+	assert_int_equal(recv(fd, &byte, 1, 0), 0);
+	turn();
+}
+
+static void end_unread(int fd)
+{
+	char head[4096];
+	say(fd, "x");
+	assert_int_equal(hear_head(fd, head), 200);
+}
+
+static void end_endless(int fd)
+{
+	say(fd, "x");
+	hear_endless_head(fd);
+}
+
+static void hold_whole(int fd)
+{
+	say(fd, "x");
+	wait_until_held();
+	assert_int_equal(offer(MIB), 503); /* the handler may still look at it */
+}
+
+static void end_deferred(int fd)
+{
+	hold_whole(fd);
+	post(release_open);
+	expect(fd, 200, "released");
+}
+
+static void end_deferred_unread(int fd)
+{
+	char head[4096];
+	hold_whole(fd);
+	post(release_large_open);
+	assert_int_equal(hear_head(fd, head), 200);
+}
+
+static void end_deferred_endless(int fd)
+{
+	hold_whole(fd);
+	post(release_endless_open);
+	hear_endless_head(fd);
+}
+
+#define POST_BEGUN(path, fields) \
+	"POST " path " HTTP/1.1\r\nHost: h\r\n" fields "Content-Length: 17825793\r\n\r\n"
+#define POST_CHUNKED                                                            \
+	"POST /count HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" \
+	"1100000\r\n"
+
+static void a_body_gives_its_share_back_however_it_ends(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *head;
+		void (*end)(int fd);
+	} ways[] = {
+	    {POST_BEGUN("/count", ""), end_whole},
+	    {POST_CHUNKED, end_whole_chunked},
+	    {POST_CHUNKED, end_in_a_bad_chunk},
+	    {POST_CHUNKED, end_in_a_chunk_that_is_too_large},
+	    {POST_BEGUN("/count", ""), end_by_half_close},
+	    {POST_CHUNKED, end_by_half_close},
+	    {POST_BEGUN("/large", "Connection: close\r\n"), end_unread},
+	    {POST_BEGUN("/large", ""), end_unread},
+	    {POST_BEGUN("/endless", ""), end_endless},
+	    {POST_BEGUN("/hold", ""), end_deferred},
+	    {POST_BEGUN("/hold", "Connection: close\r\n"), end_deferred},
+	    {POST_BEGUN("/hold", "Connection: close\r\n"), end_deferred_unread},
+	    {POST_BEGUN("/hold", ""), end_deferred_endless},
+	};
+	start(with_bodies(64 * MIB));
+	int half = dial();
+	say(half, POST_BEGUN("/count", ""));
+	say_bytes(half, HALF_BYTES);
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		int fd = dial();
+		say(fd, ways[i].head);
+		say_bytes(fd, HALF_BYTES);
+		assert_int_equal(offer(MIB), 503);
+		ways[i].end(fd);
+		assert_int_equal(offer(MIB), 200);
+		close(fd);
+	}
+	end_whole(half);
+	close(half);
+	stop();
+}
+
+static void a_peer_that_leaves_gives_back_the_share_of_its_body(void **state)
+{
+	(void)state;
+	start(with_bodies(64 * MIB));
+	int half = dial(), gone = dial(), held = dial();
+	say(half, POST_BEGUN("/count", ""));
+	say_bytes(half, HALF_BYTES);
+
+	say(gone, POST_CHUNKED);
+	say_bytes(gone, HALF_BYTES);
+	assert_int_equal(offer(MIB), 503);
+	close_with_reset(gone);
+	expect_room_for_a_body_soon();
+
+	say(held, POST_BEGUN("/hold", ""));
+	say_bytes(held, HALF_BYTES);
+	say(held, "x");
+	wait_until_held();
+	close_with_reset(held);
+	for (int i = 0; i < 10; i++)
+		turn();
+	assert_int_equal(offer(MIB), 503); /* its memory stays for the handler */
+	post(release_open);
+	expect_room_for_a_body_soon();
+	close(half);
+	stop();
+}
+
+/* While nothing can be sent, only the allocator can tell. */
+static void half_a_body_is_not_kept_while_answers_before_it_wait(void **state)
+{
+	(void)state;
+	os_fault_clear(OS_SEND); /* threads start after the first arming */
+	start(with_bodies(64 * MIB));
+	int fd = dial();
+	size_t before = allocated_bytes();
+	os_fault_fail(OS_SEND, 1, EAGAIN, OS_FOR_GOOD);
+	say(fd, GET("/now") POST_BEGUN("/count", ""));
+	say_bytes(fd, HALF_BYTES);
+	shutdown(fd, SHUT_WR);
+	for (int i = 0; i < 10; i++)
+		turn();
+	assert_true(allocated_bytes() < before + 8 * MIB);
+	os_fault_clear(OS_SEND);
+	expect(fd, 200, "1");
+	expect_end(fd);
+	stop();
+	os_fault_reset();
+}
+
+/* At the least rate of 1 KiB a second it would be hours. */
+static void a_large_body_must_come_within_minutes(void **state)
+{
+	(void)state;
+	enum { MINUTE_MS = 60000 };
+	os_fault_clock_set(1700000000000, 1000000);
+	start(with_bodies(64 * MIB));
+	int half = dial(), slow = dial(), steady = dial();
+	say(half, POST_BEGUN("/count", ""));
+	say(slow, POST_BEGUN("/count", ""));
+	say(steady, "POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: 16777217\r\n\r\n");
+	say_bytes(half, HALF_BYTES);
+	say_bytes(slow, HALF_BYTES);
+	assert_int_equal(offer(MIB), 503);
+	pass_time(5 *
+	          MINUTE_MS); /* so far they are in time: 272 s at 64 KiB a second, and 84 s before that */
+	expect(steady, 408, NULL); /* but nothing came here */
+	expect_end(steady);
+	say_bytes(half, 4 * MIB);
+	pass_time(MINUTE_MS);
+	expect(slow, 408, NULL);
+	expect_end(slow);
+	assert_int_equal(offer(MIB), 200);
+	close(half);
+	stop();
+	os_fault_reset();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1081,6 +1398,11 @@ int main(void)
 	    cmocka_unit_test(an_endless_answer_to_a_peer_that_has_gone_is_over_at_once),
 	    cmocka_unit_test(an_endless_answer_does_not_begin_while_the_server_drains),
 	    cmocka_unit_test(an_endless_answer_with_a_forbidden_byte_is_a_failure),
+	    cmocka_unit_test(bodies_that_do_not_end_do_not_pile_up),
+	    cmocka_unit_test(a_body_gives_its_share_back_however_it_ends),
+	    cmocka_unit_test(a_peer_that_leaves_gives_back_the_share_of_its_body),
+	    cmocka_unit_test(half_a_body_is_not_kept_while_answers_before_it_wait),
+	    cmocka_unit_test(a_large_body_must_come_within_minutes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

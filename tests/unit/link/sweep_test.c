@@ -13,7 +13,7 @@
 #include <sodium.h>
 #include <stdio.h>
 
-enum { NOW = 1000000, IDS_MAX = 4096, BATCH_MIN = 16, BATCH_MAX = 512, AIM_US = 3000 };
+enum { NOW = 1000000, IDS_MAX = 4096, BATCH_MIN = 1, BATCH_FIRST = 16, BATCH_MAX = 512, AIM_US = 2000 };
 
 /* Hands on what links need, and gets in between. */
 static struct slow {
@@ -232,11 +232,11 @@ static void a_step_is_one_transaction(void **state)
 	slow.largest_apply = 0;
 	slow.commit_us = 100;
 	struct sweep_outcome outcome = step(&s);
-	assert_int_equal(outcome.removed, BATCH_MIN);
+	assert_int_equal(outcome.removed, BATCH_FIRST);
 	assert_true(outcome.more);
 	assert_int_equal(outcome.took_us, 100);
 	assert_int_equal(slow.applies, 1);
-	assert_int_equal(slow.largest_apply, BATCH_MIN);
+	assert_int_equal(slow.largest_apply, BATCH_FIRST);
 }
 
 static void steps_grow_while_the_store_is_quick(void **state)
@@ -245,7 +245,7 @@ static void steps_grow_while_the_store_is_quick(void **state)
 	struct sweep s = {0};
 	create_many(3000, NOW);
 	slow.cost_us = 1;
-	for (size_t expected = BATCH_MIN; expected < BATCH_MAX; expected *= 2)
+	for (size_t expected = BATCH_FIRST; expected < BATCH_MAX; expected *= 2)
 		assert_int_equal(step(&s).removed, expected);
 	assert_int_equal(step(&s).removed, BATCH_MAX);
 	assert_int_equal(step(&s).removed, BATCH_MAX);
@@ -289,6 +289,53 @@ static void a_few_links_say_nothing_about_many(void **state)
 	assert_int_equal(outcome.removed, 3);
 	assert_false(outcome.more);
 	assert_int_equal(s.batch, 256);
+}
+
+/* Counts the rests, and asks for the end after some. */
+struct rests {
+	unsigned taken, stop_after;
+};
+
+static bool rest(void *ctx, uint64_t ms)
+{
+	struct rests *r = ctx;
+	assert_in_range(ms, 1, 1000);
+	return ++r->taken == r->stop_after;
+}
+
+static struct sweep_run run_of(struct rests *rests)
+{
+	fx.clock_ns = NOW * 1000000LL; /* a run looks at the clock itself */
+	return (struct sweep_run){
+	    .links = fx.links, .metrics = fx.metrics, .until_ms = INT64_MAX, .wait = rest, .ctx = rests};
+}
+
+static void a_run_removes_everything_and_rests_in_between(void **state)
+{
+	(void)state;
+	struct rests rests = {0};
+	struct sweep_run run = run_of(&rests);
+	create_many(300, NOW);
+	assert_int_equal(sweep_run(&run), 0);
+	assert_int_equal(run.removed, 300);
+	assert_false(run.more);
+	assert_true(rests.taken >= 2);
+}
+
+static void a_run_ends_when_it_is_asked_to(void **state)
+{
+	(void)state;
+	struct rests rests = {.stop_after = 1};
+	struct sweep_run run = run_of(&rests);
+	create_many(300, NOW);
+	assert_int_equal(sweep_run(&run), 0);
+	assert_true(run.removed < 300);
+	assert_true(run.more);
+	assert_int_equal(rests.taken, 1);
+	run.until_ms = 0; /* long ago */
+	assert_int_equal(sweep_run(&run), 0);
+	assert_int_equal(run.removed, 0);
+	assert_true(run.more);
 }
 
 static void a_link_that_is_prolonged_meanwhile_stays(void **state)
@@ -346,6 +393,8 @@ int main(void)
 	    TEST(steps_take_about_as_long_as_they_should),
 	    TEST(steps_shrink_at_once_when_the_store_is_slow),
 	    TEST(a_few_links_say_nothing_about_many),
+	    TEST(a_run_removes_everything_and_rests_in_between),
+	    TEST(a_run_ends_when_it_is_asked_to),
 	    TEST(a_link_that_is_prolonged_meanwhile_stays),
 	    TEST(a_failing_store_is_told_and_tried_again),
 	    TEST(swept_links_leave_the_cache),

@@ -7,6 +7,7 @@
 
 #include "os/thread.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 
@@ -55,10 +56,31 @@ static void signals_are_blocked_in_the_thread_and_as_before_in_its_creator(void 
 	}
 }
 
+static void *step_down(void *arg)
+{
+	int *policy = arg;
+	thread_only_when_idle();
+	*policy = sched_getscheduler(0);
+	return NULL;
+}
+
+static void a_thread_may_run_in_idle_time_only_and_the_others_are_as_before(void **state)
+{
+	(void)state;
+	int policy = -1;
+	struct err e;
+	pthread_t thread;
+	assert_int_equal(thread_start(&thread, "t", step_down, &policy, &e), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(policy, SCHED_IDLE);
+	assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_thread_has_its_name_and_argument_and_returns_its_result),
+	    cmocka_unit_test(a_thread_may_run_in_idle_time_only_and_the_others_are_as_before),
 	    cmocka_unit_test(signals_are_blocked_in_the_thread_and_as_before_in_its_creator),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -316,6 +316,17 @@ static void who_waits_is_told_when_the_worker_ends(void **state)
 	assert_int_equal(visits_of(1), 3); /* what was read is committed all the same */
 }
 
+static void nobody_waits_for_a_worker_that_lets_go(void **state)
+{
+	(void)state;
+	start();
+	set_failing(ERR_UNAVAILABLE);
+	write_clicks(event_log_writer(events, 0), 1, 3);
+	stats_worker_let_go(worker);
+	assert_int_equal(stats_worker_catch_up(worker, 100 * TIMEOUT_MS), ERR_UNAVAILABLE);
+	set_failing(0);
+}
+
 static void a_segment_that_cannot_be_read_is_not_waited_for(void **state)
 {
 	(void)state;
@@ -349,6 +360,7 @@ int main(void)
 	    TEST(what_cannot_be_committed_in_time_is_told),
 	    TEST(who_asks_while_a_commit_is_under_way_gets_what_came_after_it_too),
 	    TEST(who_waits_is_told_when_the_worker_ends),
+	    TEST(nobody_waits_for_a_worker_that_lets_go),
 	    TEST(a_segment_that_cannot_be_read_is_not_waited_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
