@@ -49,7 +49,7 @@ const struct conf_row http_rows[] = {
         "How long a connection may be idle between requests before it is closed."),
     ROW("byte_rate", CONF_BYTES, body_bytes_rate, "1k", 1, 1 << 30,
         "Least bytes a second at which a client must send a body and read an answer, after a start of "
-        "head_time. What an answer has beyond 64 KiB must be read at 64k a second or more."),
+        "head_time. What a body or an answer has beyond 64 KiB must move at 64k a second or more."),
     ROW("connections", CONF_UINT, connections_max, "16384", 16, 1 << 20,
         "Most connections that one worker holds; further ones wait. Less when the limit of open files leaves "
         "no room for them."),

@@ -26,7 +26,7 @@ struct gates *gates_new(void)
 	if (!g)
 		return NULL;
 	g->slot_count = SLOTS_FIRST;
-	g->slots = calloc(g->slot_count, sizeof(*g->slots));
+	g->slots = calloc(g->slot_count, sizeof(struct gate_node *));
 	if (!g->slots) {
 		free(g);
 		return NULL;

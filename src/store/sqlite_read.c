@@ -30,8 +30,12 @@ static int lookup_each(struct sqlite_conn *c, struct store_lookup *reads, size_t
 /* Several together in one snapshot: the locks that a read takes are then taken once for all. */
 int sqlite_read_links(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
 {
-	if (n == 1)
-		return lookup_each(c, reads, n);
+	if (n == 1) {
+		int r = lookup_each(c, reads, n);
+		if (r != 0 || reads[0].result != ERR_CORRUPT)
+			return r;
+		/* A link may have gone between its name and its row: look again, at one moment. */
+	}
 	int rc = sqlite_conn_run(c, SQL_BEGIN_READ);
 	if (rc != SQLITE_OK)
 		return sqlite_error(rc);

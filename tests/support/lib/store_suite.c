@@ -1568,6 +1568,43 @@ static void threads_share_a_store_and_no_number_is_leased_twice(void **state)
 		assert_int_equal(kit_find_generated(suite.store, &suite.arena, id), 0);
 }
 
+struct watch {
+	pthread_t thread;
+	atomic_bool over;
+	unsigned wrong;
+};
+
+/* One at a time: each look is by itself at one moment. */
+static void *look_for_alias(void *arg)
+{
+	struct watch *w = arg;
+	struct arena a = {0};
+	while (!atomic_load(&w->over)) {
+		struct store_lookup read = {.ref.key = STR("fickle"), .arena = &a};
+		w->wrong += store_lookup(suite.store, &read, 1) != 0;
+		w->wrong += read.result != 0 && read.result != ERR_NOT_FOUND;
+		arena_release(&a);
+	}
+	return NULL;
+}
+
+static void a_link_that_comes_and_goes_is_there_or_not_there(void **state)
+{
+	(void)state;
+	struct watch w = {0};
+	assert_int_equal(pthread_create(&w.thread, NULL, look_for_alias, &w), 0);
+	for (uint64_t id = 1; id <= 400; id++) {
+		struct store_write come = kit_alias(&suite.arena, id, "fickle");
+		assert_int_equal(kit_apply(suite.store, &come), 0);
+		struct store_write go = {
+		    .kind = STORE_LINK_DELETE, .arena = &suite.arena, .ref = {.key = STR("fickle")}};
+		assert_int_equal(kit_apply(suite.store, &go), 0);
+	}
+	atomic_store(&w.over, true);
+	pthread_join(w.thread, NULL);
+	assert_int_equal(w.wrong, 0);
+}
+
 int store_suite_run(const struct store_backend *of)
 {
 	const struct CMUnitTest tests[] = {
@@ -1639,6 +1676,7 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(a_constant_of_another_length_is_corrupt),
 	    STORE_TEST(a_store_that_works_answers_a_ping),
 	    STORE_TEST(threads_share_a_store_and_no_number_is_leased_twice),
+	    STORE_TEST(a_link_that_comes_and_goes_is_there_or_not_there),
 	};
 	const struct CMUnitTest kept_tests[] = {
 	    STORE_TEST(everything_acknowledged_is_there_after_reopening),

@@ -407,7 +407,6 @@ static uint64_t create_uncounted(struct link_record link)
 	return id;
 }
 
-
 static void a_limit_of_clicks_is_counted_before_anybody_is_sent_on(void **state)
 {
 	(void)state;
