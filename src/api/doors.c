@@ -6,14 +6,18 @@
 #include "api/sign_in.h"
 #include "api/strangers.h"
 
-void door_no_link(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_page)
+void door_no_link(struct http_conn *c, bool as_page)
 {
-	if (!strangers_miss(w, c, client, as_page))
-		return;
 	const struct problem p = {.status = 404, .code = "no-such-link", .as_page = as_page};
 	problem_reply(
 	    c, &p,
 	    "There is no link here. Check the address for typing errors; the link may also have ended.");
+}
+
+void door_no_key(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_page)
+{
+	if (strangers_miss(w, c, client, as_page))
+		door_no_link(c, as_page);
 }
 
 /* A form that posts to the page's own address, which is the link. Works without scripts. */

@@ -49,9 +49,10 @@ static void preview_done(struct read_job *j)
 {
 	const struct store_lookup *found = &j->lookup;
 	const struct link_record *link = &found->link;
-	if (found->result == ERR_NOT_FOUND ||
-	    (found->result == 0 && !links_is_open(j->worker->api->links, link, j->now_ms))) {
-		door_no_link(j->worker, j->conn, &j->client, j->as_page);
+	if (found->result == ERR_NOT_FOUND) {
+		door_no_key(j->worker, j->conn, &j->client, j->as_page);
+	} else if (found->result == 0 && !links_is_open(j->worker->api->links, link, j->now_ms)) {
+		door_no_link(j->conn, j->as_page);
 	} else if (found->result < 0) {
 		problem_reply_store(j->conn, found->result);
 	} else if (link->is_private && found->user == 0 && !j->sees_all) {

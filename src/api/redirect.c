@@ -190,7 +190,10 @@ static void resolve_answer(struct read_job *j)
 	}
 	if (found->result == ERR_NOT_FOUND) {
 		capture_orphan(&w->capture, &j->draft, found->key);
-		door_no_link(w, j->conn, &j->client, j->as_page);
+		if (found->link != 0)
+			door_no_link(j->conn, j->as_page);
+		else
+			door_no_key(w, j->conn, &j->client, j->as_page);
 		return;
 	}
 	if (found->result < 0) {
@@ -293,11 +296,9 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 	struct capture_draft draft;
 	capture_read(&w->capture, c, req, &draft);
 	if (UNLIKELY(e->response_len == 0)) {
-		struct net_addr client;
 		metric_add(&w->metrics->cache_negative, 1);
-		strangers_address(w, c, req, &client);
 		capture_orphan(&w->capture, &draft, key);
-		door_no_link(w, c, &client, problem_wants_page(req));
+		door_no_link(c, problem_wants_page(req));
 		return true;
 	}
 	const struct target t = {
@@ -355,7 +356,7 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 		capture_read(&w->capture, c, req, &draft);
 		capture_orphan(&w->capture, &draft, str_n(req->path.ptr + 1, req->path.len - 1));
 		strangers_address(w, c, req, &client);
-		door_no_link(w, c, &client, problem_wants_page(req));
+		door_no_key(w, c, &client, problem_wants_page(req));
 		return;
 	}
 	if (preview) {

@@ -80,7 +80,10 @@ static void unlock_done(struct ask_job *ask)
 	if (ask->result < 0 && ask->result != ERR_NOT_FOUND) /* what could not be looked at is no try */
 		strangers_forgive(ask->worker, ask->conn, &j->tries);
 	if (ask->result == ERR_NOT_FOUND) {
-		door_no_link(ask->worker, ask->conn, &redirect->client, redirect->as_page);
+		if (j->lookup.result == 0) /* it is there, but not open */
+			door_no_link(ask->conn, redirect->as_page);
+		else
+			door_no_key(ask->worker, ask->conn, &redirect->client, redirect->as_page);
 	} else if (ask->result < 0) {
 		problem_reply_store(ask->conn, ask->result);
 	} else if (j->verdict == LINK_LOCKED) {
@@ -136,7 +139,7 @@ void unlock_handle(struct api_worker *w, struct http_conn *c, const struct http_
 		return;
 	if (!key.ptr || preview) {
 		strangers_address(w, c, req, &client);
-		door_no_link(w, c, &client, problem_wants_page(req));
+		door_no_key(w, c, &client, problem_wants_page(req));
 		return;
 	}
 	struct str password = read_password(c, req);

@@ -69,6 +69,17 @@ def test_refusals_of_good_and_of_missing_links_are_the_same(street, address):
     assert page.status_code == 429 and page.headers["Content-Type"].startswith("text/html") and URL not in page.text
 
 
+def test_following_links_that_have_ended_is_no_guessing(street, address):
+    """An office behind one address may follow a link that is over as often as it likes, also one that is gone."""
+    for path in ("/off", "/later", "/spent", "/off+"):
+        assert {ask(street, path, address).status_code for _ in range(2 * BOUND)} == {404}
+    assert ask(street, "/gone-for-good", address).status_code == 404
+    assert {ask(street, "/gone-for-good", address).status_code for _ in range(2 * BOUND)} == {404}, "the cache knows it"
+    assert ask(street, "/there", address).status_code == 302
+    wear_out(street, address, BOUND - 1)
+    assert ask(street, "/there", address).status_code == 429
+
+
 def test_another_address_is_not_concerned(street, address):
     wear_out(street, address)
     assert ask(street, "/there", address).status_code == 429
@@ -86,12 +97,13 @@ def test_ipv6_addresses_of_one_network_are_one(street):
     assert ask(street, "/there", "2001:db8:1::1").status_code == 302
 
 
-def test_everything_that_is_not_there_is_a_miss(street, address):
-    """However it is asked for, and why ever it is not there."""
-    misses = [("GET", "/missing"), ("HEAD", "/missing"), ("GET", "/missing+"), ("GET", "/off"), ("GET", "/later"),
-              ("GET", "/spent"), ("GET", "/%zz"), ("GET", "/not.a.key"), ("GET", "/off+"), ("POST", "/missing")]
+def test_every_key_that_is_none_is_a_miss(street, address):
+    """However it is asked for."""
+    misses = [("GET", "/missing-{}"), ("HEAD", "/missing-{}"), ("GET", "/missing-{}+"), ("GET", "/%zz{}"),
+              ("GET", "/not.a.key.{}"), ("POST", "/missing-{}")]
     for number in range(BOUND):
         method, path = misses[number % len(misses)]
+        path = path.format(next(_names))
         body = {"json": {"password": "x"}} if method == "POST" else {}
         assert ask(street, path, address, method, **body).status_code == 404, f"{method} {path}"
     assert ask(street, "/there", address).status_code == 429
