@@ -10,8 +10,10 @@ void count_submit(struct read_job *j, void (*done)(struct read_job *))
 	/* Those who wait for the same link wait together. */
 	j->job.share = str_n((const char *)&j->resolve.link, sizeof(j->resolve.link));
 	j->done = done;
-	if (offload_submit(j->worker->api->counter, &j->job) < 0)
+	if (offload_submit(j->worker->api->counter, &j->job) < 0) {
+		gate_unpin(j->resolve.gate);
 		problem_reply_store(j->conn, ERR_LIMIT);
+	}
 }
 
 static int totals_read(struct api *api, struct sink_total *totals, size_t n)

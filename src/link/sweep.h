@@ -1,7 +1,8 @@
 /*
  * Removes links that are over, in steps that are small enough not to be felt: a step asks the store for some
  * of them and removes them in one transaction. Its size follows from how long the last ones took, so that the
- * store's writer is held for a few milliseconds at most.
+ * store's writer is held for a few milliseconds (some more when SQLite moves its log into the file, as after
+ * any change).
  */
 #pragma once
 
