@@ -19,20 +19,27 @@ static int email_is_taken(struct sqlite_conn *c, struct str email, uint64_t id, 
 	return rc;
 }
 
+/* In the order of USER_COLUMNS: for the insert, with the id 0, and the update alike. */
+static void user_bind(struct query *q, uint64_t id, const struct user_record *user)
+{
+	query_int(q, (int64_t)id);
+	query_str(q, user->email);
+	query_str(q, user->first_name);
+	query_str(q, user->middle_name);
+	query_str(q, user->last_name);
+	query_int(q, user->role);
+	query_int(q, user->enabled);
+	query_str(q, user->password);
+	query_int(q, (int64_t)user->generation);
+	query_int(q, user->created_ms);
+	query_int(q, user->updated_ms);
+}
+
 /* Its id comes back in *user. */
 static int user_insert(struct sqlite_conn *c, struct user_record *user)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_USER_INSERT);
-	query_str(&q, user->email);
-	query_str(&q, user->first_name);
-	query_str(&q, user->middle_name);
-	query_str(&q, user->last_name);
-	query_int(&q, user->role);
-	query_int(&q, user->enabled);
-	query_str(&q, user->password);
-	query_int(&q, (int64_t)user->generation);
-	query_int(&q, user->created_ms);
-	query_int(&q, user->updated_ms);
+	user_bind(&q, 0, user);
 	int rc = query_run(&q);
 	user->id = (uint64_t)sqlite3_last_insert_rowid(c->db);
 	return rc;
@@ -103,16 +110,7 @@ static int user_check(struct sqlite_conn *c, const struct user_record *before, i
 static int user_write(struct sqlite_conn *c, const struct user_record *user)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_USER_UPDATE);
-	query_int(&q, (int64_t)user->id);
-	query_str(&q, user->email);
-	query_str(&q, user->first_name);
-	query_str(&q, user->middle_name);
-	query_str(&q, user->last_name);
-	query_int(&q, user->role);
-	query_int(&q, user->enabled);
-	query_str(&q, user->password);
-	query_int(&q, (int64_t)user->generation);
-	query_int(&q, user->updated_ms);
+	user_bind(&q, user->id, user);
 	return query_run(&q);
 }
 

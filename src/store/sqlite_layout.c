@@ -164,10 +164,10 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (" LINK_COLUMNS ", over_ms, permitted)"
                                   " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,?,0)"
                                   " ON CONFLICT (id) DO NOTHING",
-    [SQL_LINK_UPDATE - SQL_OWN] = "UPDATE link SET owner = ?2, url = ?3, updated_ms = ?4, not_before_ms = ?5,"
-                                  " expires_ms = ?6, expired_url = ?7, max_clicks = ?8, redirect_status = ?9,"
-                                  " enabled = ?10, private = ?11, password = ?12, title = ?13, note = ?14,"
-                                  " tags = ?15, over_ms = ?16, api_key = ?17 WHERE id = ?1",
+    [SQL_LINK_UPDATE - SQL_OWN] =
+        "UPDATE link SET owner = ?3, api_key = ?4, url = ?6, updated_ms = ?8, not_before_ms = ?9,"
+        " expires_ms = ?10, expired_url = ?11, max_clicks = ?12, redirect_status = ?13, enabled = ?14,"
+        " private = ?15, password = ?16, title = ?17, note = ?18, tags = ?19, over_ms = ?20 WHERE id = ?1",
     [SQL_LINK_DELETE - SQL_OWN] = "DELETE FROM link WHERE id = ?",
     [SQL_LINKS_OF_ALL - SQL_OWN] = "SELECT " LINK_COLUMNS
                                    " FROM link WHERE id <= ?1 ORDER BY id DESC LIMIT ?2",
@@ -213,10 +213,11 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                                    " ORDER BY created_ms LIMIT ?)",
     [SQL_USER_BY_ID - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id = ?",
     [SQL_USER_BY_EMAIL - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE email = ?",
-    [SQL_USER_INSERT - SQL_OWN] = "INSERT INTO user (" USER_COLUMNS ") VALUES (NULL,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_USER_INSERT - SQL_OWN] = "INSERT INTO user (" USER_COLUMNS
+                                  ") VALUES (NULLIF(?,0),?,?,?,?,?,?,?,?,?,?)",
     [SQL_USER_UPDATE - SQL_OWN] = "UPDATE user SET email = ?2, first_name = ?3, middle_name = ?4,"
                                   " last_name = ?5, role = ?6, enabled = ?7, password = ?8, generation = ?9,"
-                                  " updated_ms = ?10 WHERE id = ?1",
+                                  " updated_ms = ?11 WHERE id = ?1",
     [SQL_USERS - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id > ? ORDER BY id LIMIT ?",
     [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ?4 AND " ADMIN_SIGNS_IN
                                   " UNION ALL SELECT 1 FROM " ADMINS_KEYS " AND u.id <> ?4 LIMIT 1",
