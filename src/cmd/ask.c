@@ -4,6 +4,7 @@
 
 #include <curl/curl.h>
 #include <sodium.h>
+#include <stdarg.h>
 #include <stdlib.h>
 
 static int print_problem(int status, const struct buf *response)
@@ -80,6 +81,22 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 	*ret = response.len > 0 ? json_loadb(response.data, response.len, 0, NULL) : NULL;
 	if (*ret)
 		make_printable(*ret);
+	return 0;
+}
+
+int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
+                ...)
+{
+	json_t *none;
+	int r = ask(c, method, path, NULL, false, &none);
+	json_decref(none);
+	if (r != 0 || a->json)
+		return r;
+	va_list said;
+	va_start(said, fmt);
+	vprintf(fmt, said);
+	va_end(said);
+	putchar('\n');
 	return 0;
 }
 

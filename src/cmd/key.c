@@ -119,12 +119,7 @@ static int revoke(struct client *c, const struct args *a, const void *ctx)
 {
 	(void)ctx;
 	char *path CLEANUP(freep) = ask_path("/api/v1/keys/", a->words[1], "");
-	json_t *none;
-	int r = ask(c, "DELETE", path, NULL, false, &none);
-	json_decref(none);
-	if (r == 0 && !a->json)
-		printf("revoked %s\n", a->words[1]);
-	return r;
+	return ask_and_say(c, a, "DELETE", path, "revoked %s", a->words[1]);
 }
 
 static int run(const struct args *a, const void *ctx)

@@ -186,11 +186,7 @@ static int delete (struct client *c, const struct args *a, const void *ctx)
 	int r = 0;
 	for (int i = 1; r == 0 && i < a->word_count; i++) {
 		char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[i], "");
-		json_t *none;
-		r = ask(c, "DELETE", path, NULL, false, &none);
-		json_decref(none);
-		if (r == 0 && !a->json)
-			printf("deleted %s\n", a->words[i]);
+		r = ask_and_say(c, a, "DELETE", path, "deleted %s", a->words[i]);
 	}
 	return r;
 }
@@ -201,12 +197,7 @@ static int change_list(struct client *c, const struct args *a, const char *metho
 {
 	char *list CLEANUP(freep) = ask_path("/api/v1/links/", a->words[1], "/permissions/");
 	char *path CLEANUP(freep) = ask_path(list, a->words[2], "");
-	json_t *none;
-	int r = ask(c, method, path, NULL, false, &none);
-	json_decref(none);
-	if (r == 0 && !a->json)
-		printf("%s is %s the list of %s\n", a->words[2], said, a->words[1]);
-	return r;
+	return ask_and_say(c, a, method, path, "%s is %s the list of %s", a->words[2], said, a->words[1]);
 }
 
 static int permit(struct client *c, const struct args *a, const void *ctx)

@@ -185,12 +185,7 @@ static int sign_out(struct client *c, const struct args *a, const void *ctx)
 {
 	(void)ctx;
 	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[1], "/sessions");
-	json_t *none;
-	int r = ask(c, "DELETE", path, NULL, false, &none);
-	json_decref(none);
-	if (r == 0 && !a->json)
-		printf("signed out %s\n", a->words[1]);
-	return r;
+	return ask_and_say(c, a, "DELETE", path, "signed out %s", a->words[1]);
 }
 
 static int run(const struct args *a, const void *ctx)
