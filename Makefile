@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 60
 # The rules for user agents, which become part of the binary.
 UAP_RULES ?= /usr/share/uap-core/regexes.yaml
 
-PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb
+PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb libpq hiredis
 VERSION := $(shell cat VERSION)
 
 ifeq ($(VARIANT),release)
@@ -41,7 +41,7 @@ CFLAGS = -std=gnu17 -g -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmiss
 	-Wno-missing-field-initializers $(INSTRUMENT) \
 	-fPIE -fstack-protector-strong -fstack-clash-protection $(CONTROL_FLOW) -pthread
 LDFLAGS = -pie -Wl,-z,relro,-z,now -pthread $(INSTRUMENT)
-LDLIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lm
+LDLIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lzookeeper_mt -lm
 
 SOURCES := $(sort $(wildcard src/*/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(OUT)/obj/%.o)

@@ -534,7 +534,7 @@ static void totals_flush(struct stats_worker *w, int64_t until_ms)
 		for (size_t i = 0; r == 0 && i < n; i++)
 			counts[i] = (struct store_count){totals[i].link, totals[i].clicks};
 		if (r == 0)
-			r = store_set_clicks(w->config.store, counts, n);
+			r = store_set_clicks(w->config.store, event_log_node(w->config.log), counts, n);
 		if (r == 0)
 			r = sink->ops->totals_flushed(sink, totals, n);
 		if (r < 0) {

@@ -12,6 +12,7 @@
 struct store_lookup {
 	struct link_ref ref;     /* in */
 	uint64_t user;           /* in: somebody; 0: nobody */
+	bool fresh;              /* in: it may just have changed: ask nobody who may lag behind */
 	struct arena *arena;     /* in: where the record's strings go */
 	int result;              /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT or ERR_NOMEM */
 	struct link_record link; /* out, when result is 0 */
@@ -100,6 +101,11 @@ struct store_write {
 	struct link_record link;
 	uint64_t rest_ms; /* CREATE, REAP */
 
+	/* CREATE: the name is a generated key that was given out before and came back (store_claim). Only
+	 * whether somebody has it now is asked. Its link is kept as if the name were an alias, under an id of
+	 * its own, so that it inherits nothing. */
+	bool reuse;
+
 	/*
 	 * CREATE with an idempotency key (remembered for 24 h in the same transaction): when its owner used
 	 * it before with the same fingerprint, nothing is created, `link` comes back as the link of that
@@ -182,6 +188,8 @@ enum { STORE_COUNTS_MAX = 512 }; /* in one call */
  * have been given out. */
 #define STORE_LINK_COUNTER STR("link")
 
+struct store_part_ops;
+
 struct store {
 	const struct store_ops *ops;
 };
@@ -195,7 +203,8 @@ struct store_ops {
 
 	/* Does n changes in order as one transaction, durable when it returns 0 (they survive power
 	 * loss). ERR_UNAVAILABLE: none of them happened, may be retried. ERR_UNCERTAIN: all or none of them
-	 * happened. */
+	 * happened. A store of several parts makes one transaction in each, and returns 0 with such an error
+	 * as the `result` of the changes whose part failed. */
 	int (*apply)(struct store *, struct store_write *writes, size_t n);
 
 	/* Safe to retry. A page never costs more than its own length, however many links there are. */
@@ -206,11 +215,12 @@ struct store_ops {
 	int (*tagged)(struct store *, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count);
 
 	/*
-	 * Sets the totals of at most STORE_COUNTS_MAX links, so that other writers do not wait for long. Ids
-	 * that are not there are passed over; updated_ms stays. Totals are counted elsewhere and only shown
-	 * here: power loss may take them back. Safe to retry, whatever it said.
+	 * Sets the totals of at most STORE_COUNTS_MAX links, as one node has counted them: a link's clicks
+	 * are the sum over the nodes. (A store that serves one process only may take each node for the last
+	 * one.) Ids that are not there are passed over; updated_ms stays. Totals are counted elsewhere and
+	 * only shown here: power loss may take them back. Safe to retry, whatever it said.
 	 */
-	int (*set_clicks)(struct store *, const struct store_count *counts, size_t n);
+	int (*set_clicks)(struct store *, uint64_t node, const struct store_count *counts, size_t n);
 
 	/* The users on a private link's list, by id; the link is named by its row's id. Safe to retry. */
 	int (*permitted)(struct store *, uint64_t link, struct arena *arena, uint64_t **ret,
@@ -244,6 +254,24 @@ struct store_ops {
 
 	/* 0 when the backend answers; otherwise an error and a sentence for /readyz. */
 	int (*ping)(struct store *, struct err *e);
+
+	/* The rest may be NULL. */
+
+	/* A number that changes with every change of users, API keys and ended sessions. NULL: nobody but
+	 * this process writes to the store. Safe to retry. */
+	int (*version)(struct store *, uint64_t *ret);
+
+	/*
+	 * Takes, for good, up to `max` generated keys whose links went by REAP, or wait for it, and whose
+	 * rest (rest_ms from the moment they were over) has ended: their ids. Two callers never get the same
+	 * one, and neither waits for the other. A CREATE with `reuse` may name links so. NULL: this store
+	 * never gives a generated key out again. On failure keys may be lost, never given twice.
+	 */
+	int (*claim)(struct store *, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+	             size_t *ret_count);
+
+	/* What it takes to be one of several in a ring: store/part.h. */
+	const struct store_part_ops *part;
 };
 
 static inline void store_free(struct store *s)
@@ -268,9 +296,9 @@ static inline int store_tagged(struct store *s, struct str tag, size_t max, uint
 {
 	return s->ops->tagged(s, tag, max, ret_ids, ret_count);
 }
-static inline int store_set_clicks(struct store *s, const struct store_count *counts, size_t n)
+static inline int store_set_clicks(struct store *s, uint64_t node, const struct store_count *counts, size_t n)
 {
-	return s->ops->set_clicks(s, counts, n);
+	return s->ops->set_clicks(s, node, counts, n);
 }
 static inline int store_permitted(struct store *s, uint64_t link, struct arena *arena, uint64_t **ret,
                                   size_t *ret_count)

@@ -114,11 +114,11 @@ static int fault_tagged(struct store *base, struct str tag, size_t max, uint64_t
 	return fault ? fault : store_tagged(s->inner, tag, max, ret_ids, ret_count);
 }
 
-static int fault_set_clicks(struct store *base, const struct store_count *counts, size_t n)
+static int fault_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
 	struct store_fault *s = self(base);
 	int fault = fault_of_call(s, OP_CLICKS);
-	return fault ? fault : store_set_clicks(s->inner, counts, n);
+	return fault ? fault : store_set_clicks(s->inner, node, counts, n);
 }
 
 static int fault_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,

@@ -140,15 +140,16 @@ static int memory_tagged(struct store *base, struct str tag, size_t max, uint64_
 	return r;
 }
 
-static int memory_set_clicks(struct store *base, const struct store_count *counts, size_t n)
+static int memory_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
 	struct store_memory *s = self(base);
+	(void)node; /* there is one only */
 	ASSERT(n <= STORE_COUNTS_MAX);
 	enter(s);
 	for (size_t i = 0; i < n; i++) {
-		struct link_node *node = memory_link_by_id(s, counts[i].id);
-		if (node)
-			node->link.clicks = counts[i].clicks;
+		struct link_node *counted = memory_link_by_id(s, counts[i].id);
+		if (counted)
+			counted->link.clicks = counts[i].clicks;
 	}
 	leave(s);
 	return 0;

@@ -412,9 +412,10 @@ static int set_clicks_locked(struct store_sqlite *s, const struct store_count *c
 	return txn_end_locked(s, rc);
 }
 
-static int sqlite_set_clicks(struct store *base, const struct store_count *counts, size_t n)
+static int sqlite_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
 	struct store_sqlite *s = self(base);
+	(void)node; /* there is one only */
 	ASSERT(n <= STORE_COUNTS_MAX);
 	if (n == 0)
 		return 0;

@@ -1069,7 +1069,7 @@ static void a_create_that_fails_leaves_no_tag(void **state)
 static void set_clicks(uint64_t id, uint64_t clicks)
 {
 	const struct store_count count = {.id = id, .clicks = clicks};
-	assert_int_equal(store_set_clicks(suite.store, &count, 1), 0);
+	assert_int_equal(store_set_clicks(suite.store, 1, &count, 1), 0);
 }
 
 static uint64_t clicks_of(uint64_t id)
@@ -1096,7 +1096,7 @@ static void a_total_is_shown_wherever_the_link_is(void **state)
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	create_alias(2, "two");
 	const struct store_count counts[] = {{.id = 2, .clicks = INT64_MAX}, {.id = 1, .clicks = 41}};
-	assert_int_equal(store_set_clicks(suite.store, counts, ARRAY_LEN(counts)), 0);
+	assert_int_equal(store_set_clicks(suite.store, 1, counts, ARRAY_LEN(counts)), 0);
 	made.link.clicks = 41;
 
 	assert_int_equal(find(1, "g1", &link), 0);
@@ -1130,11 +1130,11 @@ static void totals_of_links_that_are_not_there_are_passed_over(void **state)
 	const struct store_count counts[] = {{.id = 0, .clicks = 1},  {.id = 1, .clicks = 10},
 	                                     {.id = 2, .clicks = 20}, {.id = UINT64_MAX, .clicks = 5},
 	                                     {.id = 3, .clicks = 30}, {.id = 1, .clicks = 11}};
-	assert_int_equal(store_set_clicks(suite.store, counts, ARRAY_LEN(counts)), 0);
+	assert_int_equal(store_set_clicks(suite.store, 1, counts, ARRAY_LEN(counts)), 0);
 	assert_int_equal(clicks_of(1), 11);
 	assert_int_equal(clicks_of(3), 30);
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
-	assert_int_equal(store_set_clicks(suite.store, NULL, 0), 0);
+	assert_int_equal(store_set_clicks(suite.store, 1, NULL, 0), 0);
 }
 
 static void a_total_may_be_set_again_and_may_fall(void **state)
@@ -1158,7 +1158,7 @@ static void as_many_totals_as_are_allowed_are_set_at_once(void **state)
 		counts[i] = (struct store_count){.id = STORE_COUNTS_MAX - i, .clicks = 3 * i + 1};
 	}
 	assert_int_equal(store_apply(suite.store, batch, STORE_COUNTS_MAX), 0);
-	assert_int_equal(store_set_clicks(suite.store, counts, STORE_COUNTS_MAX), 0);
+	assert_int_equal(store_set_clicks(suite.store, 1, counts, STORE_COUNTS_MAX), 0);
 	for (size_t i = 0; i < STORE_COUNTS_MAX; i++)
 		assert_int_equal(clicks_of(counts[i].id), counts[i].clicks);
 }
@@ -1241,7 +1241,7 @@ static void model_count(void)
 		if (model[counts[i].id].there)
 			model[counts[i].id].clicks = counts[i].clicks;
 	}
-	assert_int_equal(store_set_clicks(suite.store, counts, ARRAY_LEN(counts)), 0);
+	assert_int_equal(store_set_clicks(suite.store, 1, counts, ARRAY_LEN(counts)), 0);
 }
 
 static void assert_model(void)
@@ -1506,7 +1506,7 @@ static void round_of_leased_links(struct worker *me, struct arena *a, unsigned r
 	    .kind = STORE_PERMIT, .arena = a, .ref = writes[0].ref, .user.id = somebody};
 	me->wrong += store_apply(suite.store, &let, 1) != 0 || let.result != 0;
 	me->wrong += store_permitted(suite.store, first, a, &listed, &found) != 0 || found != 1;
-	me->wrong += store_set_clicks(suite.store, &count, 1) != 0;
+	me->wrong += store_set_clicks(suite.store, 1, &count, 1) != 0;
 	me->wrong += store_tagged(suite.store, STR("shared"), ARRAY_LEN(ids), ids, &found) != 0 || found == 0;
 }
 

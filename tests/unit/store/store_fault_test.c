@@ -56,7 +56,7 @@ static int call(struct store *s, const char *op)
 	if (strcmp(op, "tagged") == 0)
 		return store_tagged(s, STR("t"), 1, &id, &count);
 	if (strcmp(op, "clicks") == 0)
-		return store_set_clicks(s, &clicks, 1);
+		return store_set_clicks(s, 1, &clicks, 1);
 	if (strcmp(op, "permitted") == 0)
 		return store_permitted(s, 1, &arena, &ids, &count);
 	if (strcmp(op, "over") == 0)

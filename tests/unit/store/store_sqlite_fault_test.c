@@ -208,7 +208,7 @@ static void work(struct run *run, struct store *store, const size_t *fillers, un
 		note_failure(run, ledger_apply(&run->ledger, store, b, fillers[b - 1]));
 		read_under_fault(store, &run->ledger, b);
 		const struct store_count clicks = {.id = 10ULL * b + 1, .clicks = b};
-		note_failure(run, store_set_clicks(store, &clicks, 1));
+		note_failure(run, store_set_clicks(store, 1, &clicks, 1));
 		note_failure(run, ledger_lease(&run->ledger, store));
 		int r = store_constant(store, STR("name"), constant, sizeof(constant));
 		assert_clean_error(r);

@@ -339,7 +339,7 @@ static void a_file_of_an_earlier_version_goes_on(void **state)
 	struct store_write last = {.kind = STORE_KEY_REVOKE, .now_ms = 5, .arena = &a, .key.id = 3};
 	assert_int_equal(kit_apply(store, &last), ERR_CONFLICT); /* the only admin's in force */
 	const struct store_count clicks = {.id = 1, .clicks = 12};
-	assert_int_equal(store_set_clicks(store, &clicks, 1), 0);
+	assert_int_equal(store_set_clicks(store, 1, &clicks, 1), 0);
 	struct store_write w = {.kind = STORE_PERMIT, .arena = &a, .ref = {1, STR("g1")}, .user.id = 7};
 	assert_int_equal(kit_apply(store, &w), 0);
 	w = (struct store_write){.kind = STORE_LINK_DELETE, .arena = &a, .ref = {1, STR("g1")}};

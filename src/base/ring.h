@@ -1,0 +1,25 @@
+/*
+ * Consistent hashing: which of several members a key belongs to. Each member stands at many points of a
+ * circle, chosen by its name alone; a key belongs to the member whose point comes next. A new member takes a
+ * fair share from all others, and nothing else moves.
+ *
+ * Placement is for ever: other processes, other versions and stored data rely on it. Never change a constant.
+ */
+#pragma once
+
+#include "base/str.h"
+
+enum { RING_POINTS = 256 }; /* of each member: shares differ by some 6 % */
+
+struct ring;
+
+/* The order of the names does not matter; they differ from each other. NULL when memory ran out. */
+struct ring *ring_new(const struct str *names, size_t n);
+void ring_free(struct ring *r);
+
+/* The number of the member in `names`. */
+size_t ring_find(const struct ring *r, struct str key);
+
+/* The same among those whose bit in `skip` is not set: the key's next choice when a member is away. `skip`
+ * may be NULL; n when all are skipped. */
+size_t ring_find_but(const struct ring *r, struct str key, const bool *skip);

@@ -1,0 +1,98 @@
+/*
+ * Connections to a PostgreSQL database: a few, lent to one thread at a time, asked in pipeline mode with
+ * prepared statements and binary values. A connection that failed is closed; a server that is away is left
+ * alone for a while that doubles up to PG_REST_MAX_MS, so that nobody queues up behind it.
+ *
+ * A pipeline is a list of statements that travel together. What they come to is read in their order. When one
+ * fails, those behind it up to the next sync are skipped by the server, and pg_sync tells that.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+
+#include <libpq-fe.h>
+
+enum {
+	PG_CONNECT_TIMEOUT_MS = 3000,
+	PG_ANSWER_TIMEOUT_MS = 10000,
+	PG_REST_MIN_MS = 50,
+	PG_REST_MAX_MS = 2000
+};
+enum { PG_PARAMS_MAX = 40 };
+
+struct pg_pool;
+struct pg_conn;
+
+/* Prepared on each connection when it is first used there; `name` is unique within the program. */
+struct pg_statement {
+	const char *name;
+	const char *sql;
+};
+
+/* postgres:// or postgresql:// as libpq reads it. Only parses. ERR_INVALID with a sentence that never repeats
+ * the password. `setup` runs once on each new connection (may be NULL): its failure closes it. */
+int pg_pool_new(struct str url, size_t connections_max,
+                int (*setup)(struct pg_conn *, void *ctx, struct err *e), void *ctx, struct pg_pool **ret,
+                struct err *e);
+void pg_pool_free(struct pg_pool *p);                /* waits for lent ones */
+struct str pg_pool_address(const struct pg_pool *p); /* host:port/database, for people and for names */
+
+/* NULL: the server is away, or all are lent and none came back in time; `e` says why (may be NULL). */
+struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
+void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction */
+bool pg_is_sick(const struct pg_pool *p);
+
+/* --- asking --- */
+
+struct pg_query { /* a statement's values as they are gathered */
+	struct pg_conn *conn;
+	const struct pg_statement *statement;
+	struct arena arena;
+	int count;
+	const char *values[PG_PARAMS_MAX];
+	int lengths[PG_PARAMS_MAX];
+	int formats[PG_PARAMS_MAX];
+	bool failed; /* memory ran out: pg_send says so */
+};
+
+struct pg_query pg_query(struct pg_conn *c, const struct pg_statement *statement);
+void pg_int(struct pg_query *q, int64_t v);
+void pg_bool(struct pg_query *q, bool v);
+void pg_text(struct pg_query *q, struct str v);                   /* STR_NULL: NULL */
+void pg_bytes(struct pg_query *q, const void *v, size_t n);       /* NULL: NULL */
+void pg_ints(struct pg_query *q, const int64_t *v, size_t n);     /* bigint[] */
+void pg_texts(struct pg_query *q, const struct str *v, size_t n); /* text[]; STR_NULL: NULL */
+
+/* Adds the statement to the pipeline and ends the query. A failure shows when results are read. */
+void pg_send(struct pg_query *q);
+
+/* Sends what is gathered, with a sync behind it. */
+void pg_flush(struct pg_conn *c);
+
+struct pg_result {
+	PGresult *vendor; /* NULL: there is none */
+	int rows;
+};
+
+/*
+ * The next statement's rows: 0; a statement's own error: ERR_CONFLICT (unique violation), ERR_INVALID,
+ * ERR_BUSY (a lock or serialization failure: try the transaction again), ERR_LIMIT (out of room), and so on;
+ * ERR_UNAVAILABLE when the connection failed or the statement was skipped for an earlier one's error.
+ */
+int pg_next(struct pg_conn *c, struct pg_result *ret, struct err *e);
+void pg_result_end(struct pg_result *r);
+
+/* Reads up to the sync; 0 when everything before it went well. */
+int pg_sync(struct pg_conn *c, struct err *e);
+
+bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what was asked last is unknown */
+
+/* A cell, by column number. */
+bool pg_is_null(const struct pg_result *r, int row, int col);
+int64_t pg_get_int(const struct pg_result *r, int row, int col); /* int2, int4, int8, bool */
+struct str pg_get_text(const struct pg_result *r, int row,
+                       int col); /* text and bytea; good until pg_result_end */
+
+/* Text without values, outside of a pipeline: migrations, LISTEN. Several statements are one transaction. */
+int pg_run(struct pg_conn *c, const char *sql, struct err *e);

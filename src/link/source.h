@@ -1,0 +1,32 @@
+/*
+ * Where the names of new links come from, when it is not the leased cipher: a pool of keys on Redis
+ * (keys/pool.c) or keys of links that are over (link/claim.c). Threads that may block.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "link/key.h"
+
+struct source_key {
+	char text[KEY_LENGTH_MAX];
+	uint8_t len;
+	bool used_before; /* it was another link's: see store_write.reuse */
+};
+
+struct source_stats {
+	uint64_t stock; /* keys that can be had now, as far as is known */
+	uint64_t taken; /* since the start */
+	uint64_t shards, shards_sick;
+};
+
+struct key_source {
+	const struct key_source_ops *ops;
+};
+
+struct key_source_ops {
+	void (*free)(struct key_source *); /* gives back what was taken from elsewhere and not handed out */
+	/* One to `n` keys. ERR_LIMIT: there are none at the moment; ERR_UNAVAILABLE: nobody answers. The
+	 * sentence says which, for people. */
+	int (*take)(struct key_source *, struct source_key *ret, size_t n, size_t *ret_count, struct err *e);
+	struct source_stats (*stats)(struct key_source *);
+};

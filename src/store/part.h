@@ -1,0 +1,68 @@
+/*
+ * What a store offers so that it can be one of several in a ring (store_ring.c). For rings and for backends.
+ *
+ * Placement. Everything that belongs to a key (its link, who is permitted, a name that rests, a key that is
+ * spent) lies in the part to which the ring assigns the key's text. Users, API keys, sessions, counters and
+ * constants lie in one part, the home.
+ *
+ * The epoch. Who is in the ring changes over time. Every part keeps the ring's description under a number,
+ * the epoch, which grows with each change. Lookups and changes say under which epoch they chose the part, and
+ * the part refuses them with ERR_CONFLICT when it knows another: then the caller learns the new ring and
+ * chooses again. A part checks that inside the transaction, and `ring_set` waits for those that it let in
+ * under the old one, so once it has returned, nobody writes by the old ring any more. 0 is never refused.
+ */
+#pragma once
+
+#include "store/store.h"
+
+/* A batch of keys on its way from one part to another; made by move_begin, ended by move_end. */
+struct part_move;
+
+/* Which key a create with an idempotency key was going to have. A retry would choose another key, which may
+ * lie in another part than the first try's record; so the first choice is written down where retries find
+ * it. Remembered for 24 h. */
+struct part_route {
+	uint64_t owner; /* in: with idempotency_key, whose create it is */
+	struct str idempotency_key;
+	int64_t now_ms;
+	struct arena *arena;
+	struct link_ref ref; /* in: what it would be; out: what it was the first time */
+	uint64_t link_id;    /* in and out: likewise, link_record.id */
+	bool is_alias;       /* in and out */
+};
+
+struct store_part_ops {
+	/* store_lookup and store_apply under an epoch; ERR_CONFLICT: the part has another. `apply` waits for
+	 * rows that are being moved away. */
+	int (*lookup)(struct store *, uint64_t epoch, struct store_lookup *reads, size_t n);
+	int (*apply)(struct store *, uint64_t epoch, struct store_write *writes, size_t n);
+
+	/* The ring as this part knows it: epoch 0 and STR_NULL when it was never in one. */
+	int (*ring_get)(struct store *, struct arena *arena, uint64_t *ret_epoch, struct str *ret_text);
+	/* ERR_CONFLICT when the part's epoch is `epoch` or later already. */
+	int (*ring_set)(struct store *, uint64_t epoch, struct str text);
+
+	/* 0, with the first choice in `route`; see above. `route_drop` forgets it: the create failed. */
+	int (*route)(struct store *, struct part_route *route);
+	int (*route_drop)(struct store *, const struct part_route *route);
+
+	/* Of a page that ended with this link; what store_list takes. Pages of all parts are in the same
+	 * order: `before` says whether a link stands before another. */
+	struct str (*cursor)(struct arena *arena, const struct link_record *last);
+	bool (*before)(const struct link_record *a, const struct link_record *b);
+
+	/* Up to `max` keys that something lies under, above `after` in an order of the part's own (STR_NULL:
+	 * from the first). The texts of generated keys too. */
+	int (*keys_after)(struct store *, struct str after, size_t max, struct arena *arena, struct str *ret,
+	                  size_t *ret_count);
+
+	/*
+	 * Moving. move_begin locks all that lies under the keys in `from`, so that changes wait, and reads
+	 * it; move_put writes it to `to` durably, where what is there already stays; move_end removes it from
+	 * `from` (`done`) or leaves it, and lets go. All of one kind of backend. Lookups never wait: they see
+	 * it in `from`, then in both, then in `to`.
+	 */
+	int (*move_begin)(struct store *from, const struct str *keys, size_t n, struct part_move **ret);
+	int (*move_put)(struct store *to, struct part_move *move);
+	int (*move_end)(struct store *from, struct part_move *move, bool done);
+};
