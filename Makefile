@@ -1,6 +1,7 @@
 # make          build build/curt                 make run    install what is missing, build, serve
 # make test     ... and run every test           make check  the fast tests only
 # make bench    measure against alternatives     make fuzz   fuzz the parsers for a while
+# make cluster  run a whole cluster here
 # make fmt      format the sources               make lint   static checks
 # make install  PREFIX=/usr/local DESTDIR=       make clean
 #
@@ -53,7 +54,7 @@ TESTS := $(TEST_SOURCES:%.c=$(OUT)/%)
 SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
 TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so
 
-.PHONY: all run test check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
+.PHONY: all run cluster test check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -104,6 +105,11 @@ packages-test:
 run: packages-run
 	@$(MAKE) --no-print-directory -s all
 	@build/curt serve
+
+# Real PostgreSQL, Redis, ZooKeeper and HAProxy, and two of each of curt's services.
+cluster: packages-test
+	@$(MAKE) --no-print-directory -s all
+	@tools/cluster
 
 tests-built: $(OUT)/curt $(TESTS) $(TOOLS)
 

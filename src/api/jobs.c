@@ -70,6 +70,17 @@ struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, enum 
 	return j;
 }
 
+void read_job_share(struct read_job *j)
+{
+	struct str key = j->resolve.key;
+	char *text = arena_alloc(j->resolve.arena, key.len + sizeof(j->epoch));
+	if (!text)
+		return;
+	memcpy(text, key.ptr, key.len);
+	memcpy(text + key.len, &j->epoch, sizeof(j->epoch));
+	j->job.share = str_n(text, key.len + sizeof(j->epoch));
+}
+
 void read_job_submit(struct read_job *j)
 {
 	struct http_conn *c = j->conn;
@@ -198,7 +209,9 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 		return;
 	links_resolve(api->links, resolves, resolve_count, now_ms, api_pool_metrics());
 	for (size_t i = 0; i < resolve_count; i++) {
-		log_failure("resolving", resolves[i]->key, resolves[i]->result);
+		/* One without a connection only looks again: what it misses is served from the cache. */
+		if (container_of(resolves[i], struct read_job, resolve)->conn)
+			log_failure("resolving", resolves[i]->key, resolves[i]->result);
 		if (resolves[i]->over)
 			reap_submit(api, resolves[i]->key, now_ms);
 	}

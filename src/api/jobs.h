@@ -63,5 +63,9 @@ struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, enum 
 void read_job_submit(struct read_job *j);
 void write_job_submit(struct write_job *j);
 
+/* A resolve for nobody in particular shares the flight of those for the same key and epoch: a lookup that
+ * began before a change must not answer a request that came after the change was acknowledged. */
+void read_job_share(struct read_job *j);
+
 /* It will not be submitted: what it took from a budget goes back. */
 void write_job_give_up(struct write_job *j);

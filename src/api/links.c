@@ -154,6 +154,18 @@ static void refuse_create(struct write_job *j)
 	                 "This API key, or its user, has made as many links as the limit allows.");
 }
 
+static void create_failed(struct write_job *j)
+{
+	static const struct http_field later[] = {{STR("Retry-After"), STR("5")}};
+	static const struct problem dry = {
+	    .status = 503, .code = "no-keys", .fields = later, .field_count = 1};
+	struct err why;
+	if (j->write.result == ERR_BUSY && links_source_trouble(j->worker->api->links, &why))
+		problem_reply(j->conn, &dry, "%s", why.text);
+	else
+		problem_reply_store(j->conn, j->write.result);
+}
+
 static void create_done(struct write_job *j)
 {
 	struct api *api = j->worker->api;
@@ -190,7 +202,7 @@ static void create_done(struct write_job *j)
 		return;
 	}
 	if (w->result < 0) {
-		problem_reply_store(j->conn, w->result);
+		create_failed(j);
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0}, location = {0};

@@ -15,6 +15,7 @@
 #include "api/preview.h"
 #include "api/problem.h"
 #include "api/ratelimit.h"
+#include "api/refresh.h"
 #include "api/strangers.h"
 
 static const struct http_field redirect_cache_control = {STR("Cache-Control"), STR("private, no-store")};
@@ -45,6 +46,20 @@ struct target {
 	struct str response;
 	uint16_t date_at;
 };
+
+static struct target target_of(const struct cache_entry *e)
+{
+	return (struct target){
+	    .link = e->link,
+	    .key = str_n(e->data, e->key_len),
+	    .budget = e->budget,
+	    .gate = e->gate,
+	    .max_clicks = e->max_clicks,
+	    .late = e->late,
+	    .response = str_n(cache_entry_response(e), e->response_len),
+	    .date_at = e->response_date_at,
+	};
+}
 
 /* False: the owner's budget is used up, and that has been said. */
 static bool within_budget(struct api_worker *w, struct http_conn *c, struct budget *budget, bool as_page,
@@ -178,6 +193,19 @@ static void counted(struct read_job *j)
 		resolve_again(j);
 }
 
+static void resolve_failed(struct read_job *j)
+{
+	struct link_resolve *found = &j->resolve;
+	const struct cache_entry *e = found->see_other ? NULL
+	                                               : refresh_rescue(j->worker, found->key, found->result);
+	if (e) {
+		const struct target t = target_of(e);
+		send_on(j->worker, j->conn, &t, &j->draft, j->as_page);
+	} else {
+		problem_reply_store(j->conn, found->result);
+	}
+}
+
 /* The reply ends what `j` lies in. */
 static void resolve_answer(struct read_job *j)
 {
@@ -197,7 +225,7 @@ static void resolve_answer(struct read_job *j)
 		return;
 	}
 	if (found->result < 0) {
-		problem_reply_store(j->conn, found->result);
+		resolve_failed(j);
 		return;
 	}
 	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
@@ -254,25 +282,11 @@ struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, con
 	return j;
 }
 
-/* Strangers who ask for the same key share a lookup, if it is the same epoch: one that began before a change
- * must not answer a request that came after the change was acknowledged. */
-static void share(struct read_job *j)
-{
-	struct str key = j->resolve.key;
-	if (j->resolve.user != 0 || j->resolve.sees_all || j->resolve.see_other)
-		return;
-	char *text = arena_alloc(j->resolve.arena, key.len + sizeof(j->epoch));
-	if (!text)
-		return;
-	memcpy(text, key.ptr, key.len);
-	memcpy(text + key.len, &j->epoch, sizeof(j->epoch));
-	j->job.share = str_n(text, key.len + sizeof(j->epoch));
-}
-
 void redirect_job_submit(struct read_job *j)
 {
 	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
-	share(j);
+	if (j->resolve.user == 0 && !j->resolve.sees_all && !j->resolve.see_other)
+		read_job_share(j);
 	read_job_submit(j);
 }
 
@@ -286,11 +300,15 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 	char folded[KEY_BYTES_MAX];
 	struct str key = key_fold(links_cipher(links), str_n(req->path.ptr + 1, req->path.len - 1), folded);
 	/* No need to see whether this looks like a key: nothing else is ever in the cache. */
-	const struct cache_entry *e = cache_find(links_cache(links), key);
+	struct cache_entry *e = cache_find(links_cache(links), key);
 	if (!e)
 		return false;
 	if (UNLIKELY(e->expires_ms != 0 && e->expires_ms <= loop_real_ms(http_conn_loop(c))))
 		return false; /* the store decides, and removes it if it is over */
+	if (UNLIKELY(atomic_load_explicit(&e->due_ms, memory_order_relaxed) <=
+	             loop_mono_ms(http_conn_loop(c))) &&
+	    !refresh_may_serve(w, e))
+		return false;
 	if (!strangers_may_look(w, c, req))
 		return true;
 	struct capture_draft draft;
@@ -301,16 +319,7 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 		door_no_link(c, problem_wants_page(req));
 		return true;
 	}
-	const struct target t = {
-	    .link = e->link,
-	    .key = key,
-	    .budget = e->budget,
-	    .gate = e->gate,
-	    .max_clicks = e->max_clicks,
-	    .late = e->late,
-	    .response = str_n(cache_entry_response(e), e->response_len),
-	    .date_at = e->response_date_at,
-	};
+	const struct target t = target_of(e);
 	bool as_page = UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
 	               problem_wants_page(req);
 	if (!send_on(w, c, &t, &draft, as_page))

@@ -40,31 +40,41 @@ struct str pg_pool_address(const struct pg_pool *p); /* host:port/database, for 
 
 /* NULL: the server is away, or all are lent and none came back in time; `e` says why (may be NULL). */
 struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
-void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction */
+void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction; may be NULL */
 bool pg_is_sick(const struct pg_pool *p);
+
+/* The server only follows another one: it takes no writes. Known for PostgreSQL 14 and later. */
+bool pg_is_standby(const struct pg_conn *c);
+
+/* How long an answer may take from now on, on both sides, until the connection is returned; otherwise
+ * PG_ANSWER_TIMEOUT_MS. */
+int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e);
 
 /* --- asking --- */
 
-struct pg_query { /* a statement's values as they are gathered */
+/* A statement's values as they are gathered. It stays where it is until pg_send: values may lie inside it. */
+struct pg_query {
 	struct pg_conn *conn;
 	const struct pg_statement *statement;
-	struct arena arena;
+	struct arena arena; /* for arrays */
 	int count;
 	const char *values[PG_PARAMS_MAX];
 	int lengths[PG_PARAMS_MAX];
-	int formats[PG_PARAMS_MAX];
-	bool failed; /* memory ran out: pg_send says so */
+	uint64_t numbers[PG_PARAMS_MAX]; /* as they travel */
+	bool failed;                     /* memory ran out: pg_send says so */
 };
 
 struct pg_query pg_query(struct pg_conn *c, const struct pg_statement *statement);
-void pg_int(struct pg_query *q, int64_t v);
+void pg_int(struct pg_query *q, int64_t v); /* bigint */
 void pg_bool(struct pg_query *q, bool v);
 void pg_text(struct pg_query *q, struct str v);                   /* STR_NULL: NULL */
 void pg_bytes(struct pg_query *q, const void *v, size_t n);       /* NULL: NULL */
 void pg_ints(struct pg_query *q, const int64_t *v, size_t n);     /* bigint[] */
 void pg_texts(struct pg_query *q, const struct str *v, size_t n); /* text[]; STR_NULL: NULL */
+void pg_blobs(struct pg_query *q, const struct str *v, size_t n); /* bytea[]; STR_NULL: NULL */
 
-/* Adds the statement to the pipeline and ends the query. A failure shows when results are read. */
+/* Adds the statement to the pipeline and ends the query. Strings were only borrowed until here. A failure
+ * shows when results are read. */
 void pg_send(struct pg_query *q);
 
 /* Sends what is gathered, with a sync behind it. */
@@ -83,7 +93,7 @@ struct pg_result {
 int pg_next(struct pg_conn *c, struct pg_result *ret, struct err *e);
 void pg_result_end(struct pg_result *r);
 
-/* Reads up to the sync; 0 when everything before it went well. */
+/* Reads up to the sync; 0 when everything before it went well, otherwise what went wrong first. */
 int pg_sync(struct pg_conn *c, struct err *e);
 
 bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what was asked last is unknown */

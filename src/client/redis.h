@@ -58,6 +58,10 @@ struct redis_reply {
 /* Queues a command, each argument as it is (bytes). Sends nothing yet. */
 void redis_write(struct redis_conn *c, const struct str *args, size_t n);
 
+/* Sends what is queued and waits for nothing, so that several servers can work at the same time. 0 or
+ * ERR_UNAVAILABLE. */
+int redis_send(struct redis_conn *c);
+
 /* Sends what is queued and reads the next reply: 0, also when the server answered with an error
  * (REDIS_ERROR); ERR_UNAVAILABLE when the connection failed, then for all that follow too. A reply of
  * READONLY, LOADING, MASTERDOWN or NOAUTH fails the connection: the next one asks anew where to go. */
@@ -67,7 +71,8 @@ struct redis_reply redis_reply_at(const struct redis_reply *array, size_t i);
 /* One command, one reply. */
 int redis_ask(struct redis_conn *c, const struct str *args, size_t n, struct redis_reply *ret);
 
-/* For a listener: waits up to `ms` for a message that was not asked for. 0; ERR_BUSY when none came. */
+/* For a listener: sends what is queued and waits up to `ms` for whatever comes. 0; ERR_BUSY when nothing
+ * came; ERR_UNAVAILABLE. The connection is closed when it is returned. */
 int redis_wait(struct redis_conn *c, uint64_t ms, struct redis_reply *ret);
 
 #define REDIS_ARGS(...) \

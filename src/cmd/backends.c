@@ -1,5 +1,6 @@
 #include "cmd/backends.h"
 
+#include "lease/backends.h"
 #include "sink/sink_sqlite.h"
 #include "store/backends.h"
 
@@ -63,4 +64,30 @@ int backend_open_sink(const char *url, const struct folder *f, const struct sink
 		               "sink.url = %.64s names no known sink; write sqlite: or sqlite:/path", url);
 	char *path CLEANUP(freep) = url[7] ? strdup(url + 7) : folder_path(f, "stats.db");
 	return path ? sink_sqlite_open(path, s, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+static int open_leases_file(const char *url, struct leases **ret, struct err *e)
+{
+	return leases_local_open(url + strlen("file:"), ret, e);
+}
+
+static const struct {
+	const char *scheme;
+	int (*open)(const char *url, struct leases **ret, struct err *e);
+} lease_services[] = {
+    {"redis://", leases_redis_open},
+    {"redis+sentinel://", leases_redis_open},
+    {"zookeeper://", leases_zookeeper_open},
+    {"file:", open_leases_file},
+};
+
+int backend_open_leases(const char *url, struct leases **ret, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(lease_services); i++) {
+		if (strncmp(url, lease_services[i].scheme, strlen(lease_services[i].scheme)) == 0)
+			return lease_services[i].open(url, ret, e);
+	}
+	return err_set(e, ERR_INVALID,
+	               "lease.url names no known lease service; write redis://HOST:PORT, "
+	               "redis+sentinel://HOST:PORT/NAME, zookeeper://HOST:PORT/PATH or file:/FOLDER");
 }

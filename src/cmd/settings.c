@@ -55,7 +55,44 @@ static const struct conf_row serve_rows[] = {
      .help =
          "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file, "
          "memory: nowhere (for trying things out: the next start numbers its links anew, but statistics "
-         "stay)."},
+         "stay); postgres://USER:PASSWORD@HOST/DATABASE, which several servers may share, and several of "
+         "them separated by commas, over which the links are spread. Click limits (max_clicks) are counted "
+         "by each server for itself."},
+    {.section = "store",
+     .name = "replicas",
+     .type = CONF_STRING,
+     .offset = FIELD(store_replicas),
+     .def = "",
+     .flags = CONF_SECRET,
+     .help = "Replicas of the databases in store.url that answer lookups, as postgres:// URLs separated by "
+             "commas."},
+    {.section = "cache",
+     .name = "url",
+     .type = CONF_STRING,
+     .offset = FIELD(cache_url),
+     .def = "",
+     .flags = CONF_SECRET,
+     .help = "The cache that servers share, through which they tell each other of changes: redis://HOST:PORT "
+             "or redis+sentinel://HOST:PORT,HOST:PORT/NAME; several are separated by commas. Empty: none."},
+    {.section = "limits",
+     .name = "url",
+     .type = CONF_STRING,
+     .offset = FIELD(limits_url),
+     .def = "",
+     .flags = CONF_SECRET,
+     .help = "Through which Redis (as in cache.url) servers keep the limits of API keys and users together; "
+             "empty: each server for itself."},
+    {.section = "lease",
+     .name = "url",
+     .type = CONF_STRING,
+     .offset = FIELD(lease_url),
+     .def = "",
+     .flags = CONF_SECRET,
+     .help =
+         "Who says which of several processes does what only one may do: redis://HOST:PORT, "
+         "redis+sentinel://HOST:PORT,HOST:PORT/NAME, zookeeper://HOST:PORT,HOST:PORT/PATH, or file:/FOLDER "
+         "for processes of one machine. A server needs it only to be the one that sweeps (sweep.interval); "
+         "empty: every server does."},
     {.section = "sink",
      .name = "url",
      .type = CONF_STRING,
@@ -67,7 +104,7 @@ static const struct conf_row serve_rows[] = {
 /* CURT_ names in the environment that are not settings. */
 static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG", "CURT_URL", NULL};
 
-enum { GROUPS = 9 };
+enum { GROUPS = 10 };
 
 static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 {
@@ -80,6 +117,7 @@ static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 	groups[6] = (struct conf_group){sink_rows, sink_row_count, s ? &s->sink : NULL};
 	groups[7] = (struct conf_group){housekeeper_rows, housekeeper_row_count, s ? &s->housekeeper : NULL};
 	groups[8] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
+	groups[9] = (struct conf_group){keys_rows, keys_row_count, s ? &s->keys : NULL};
 }
 
 /* Takes --config out of the arguments: it says where the others come from. */

@@ -5,6 +5,7 @@
 #include "cmd/folder.h"
 #include "cmd/housekeeper.h"
 #include "http/conn.h"
+#include "keys/settings.h"
 #include "link/links.h"
 #include "obs/log.h"
 #include "sink/settings.h"
@@ -17,7 +18,11 @@ struct serve_settings {
 	uint64_t drain_ms;
 	char *trusted_proxies;
 	char *store_url;
+	char *store_replicas;
+	char *cache_url;
+	char *limits_url;
 	char *sink_url;
+	char *lease_url;
 };
 
 struct settings {
@@ -30,6 +35,7 @@ struct settings {
 	struct stats_settings stats;
 	struct sink_settings sink;
 	struct log_settings log;
+	struct keys_settings keys;
 };
 
 /* Reads everything: `args` is what stands behind the subcommand, --config included. */

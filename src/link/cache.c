@@ -12,6 +12,7 @@ enum {
 	ENTRY_BYTES_TYPICAL = 384, /* decides the number of buckets and ghosts */
 	RETIRED_BYTES_MAX = 1 << 20,
 	USES_MAX = 3,
+	AGE_STEP = 512, /* buckets */
 };
 
 /* A FIFO: entries come in at `newest` and leave from `oldest`. */
@@ -302,6 +303,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_fill *f
 	*e = (struct cache_entry){
 	    .hash = hash_str(fill->key, c->seed),
 	    .expires_ms = fill->expires_ms,
+	    .due_ms = fill->due_ms ? fill->due_ms : INT64_MAX,
 	    .budget = fill->budget,
 	    .link = fill->link,
 	    .gate = fill->gate,
@@ -356,6 +358,41 @@ void cache_invalidate(struct cache *c, struct str key)
 		entry_retire_locked(c, e);
 	pthread_mutex_unlock(&c->lock);
 	reclaim_retired(c);
+}
+
+void cache_forget(struct cache *c, struct str key)
+{
+	uint64_t hash = hash_str(key, c->seed);
+	pthread_mutex_lock(&c->lock);
+	struct cache_entry *e = chain_find_locked(c, hash, key);
+	if (e)
+		entry_retire_locked(c, e);
+	pthread_mutex_unlock(&c->lock);
+	reclaim_retired(c);
+}
+
+static void bucket_age_locked(struct cache *c, uint64_t bucket, int64_t mono_ms)
+{
+	struct cache_entry *e = atomic_load_explicit(&c->buckets[bucket], memory_order_relaxed);
+	for (; e; e = atomic_load_explicit(&e->next, memory_order_relaxed)) {
+		if (atomic_load_explicit(&e->due_ms, memory_order_relaxed) > mono_ms)
+			atomic_store_explicit(&e->due_ms, mono_ms, memory_order_relaxed);
+	}
+}
+
+void cache_age(struct cache *c, int64_t mono_ms)
+{
+	/* Epochs first: what comes in from now on was read from now on. */
+	pthread_mutex_lock(&c->lock);
+	for (size_t i = 0; i < EPOCH_SLOTS; i++)
+		atomic_fetch_add(&c->epochs[i], 1);
+	pthread_mutex_unlock(&c->lock);
+	for (uint64_t bucket = 0; bucket <= c->mask;) {
+		pthread_mutex_lock(&c->lock);
+		for (unsigned i = 0; i < AGE_STEP && bucket <= c->mask; i++)
+			bucket_age_locked(c, bucket++, mono_ms);
+		pthread_mutex_unlock(&c->lock);
+	}
 }
 
 struct cache_stats cache_read_stats(struct cache *c)

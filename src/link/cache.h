@@ -18,6 +18,10 @@
  *
  * Staleness. A lookup in the store takes time, and the link may change meanwhile. Whoever looks up notes the
  * key's epoch first; every invalidation raises the epoch; an insert with an old epoch is refused.
+ *
+ * Age. When others write to the store too, what is kept may be old without anybody having said so. So an
+ * entry has a time when it is due to be read again. Who finds it due puts that off by compare-and-swap, and
+ * whoever succeeds reads it again (api/refresh.h): one at a time, while the others go on with what is there.
  */
 #pragma once
 
@@ -34,6 +38,7 @@ struct cache_entry {
 	_Atomic(struct cache_entry *) next;
 	uint64_t hash;
 	int64_t expires_ms;      /* real time; when the link ends, or a negative entry does; 0: never */
+	_Atomic int64_t due_ms;  /* monotonic; when it should be read again; INT64_MAX: never */
 	uint64_t link;           /* row id */
 	struct budget *budget;   /* whose limit of redirections holds */
 	struct click_gate *gate; /* pinned while the entry is there; NULL: no limit of clicks */
@@ -62,6 +67,7 @@ struct cache_fill {
 	struct str response; /* empty: there is no such link */
 	uint16_t response_date_at;
 	int64_t expires_ms;
+	int64_t due_ms; /* 0: never */
 	uint64_t link;
 	struct budget *budget;
 	struct click_gate *gate;
@@ -85,5 +91,13 @@ uint32_t cache_epoch(struct cache *c, struct str key);
 /* Pool threads. */
 void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch);
 void cache_invalidate(struct cache *c, struct str key);
+
+/* The entry is not what the store has, and nothing shall stand in its place. Other than cache_invalidate it
+ * ends no lookup under way: it comes from one. */
+void cache_forget(struct cache *c, struct str key);
+
+/* Changes may have been missed: every entry is due now, and no lookup under way counts any more. Takes the
+ * writers' mutex many times for a moment. */
+void cache_age(struct cache *c, int64_t mono_ms);
 
 struct cache_stats cache_read_stats(struct cache *c); /* any thread; takes the writers' mutex */

@@ -9,7 +9,9 @@
 #include "link/gates.h"
 #include "link/ids.h"
 #include "link/key.h"
+#include "link/source.h"
 #include "obs/metrics.h"
+#include "rcache/rcache.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -21,8 +23,14 @@ struct links_settings {
 	uint64_t key_length; /* 0: the alphabet's own */
 	uint64_t cache_bytes;
 	uint64_t negative_ms;
-	uint64_t rest_ms; /* of the alias of a link that is over */
+	uint64_t rest_ms;        /* of the alias of a link that is over */
+	uint64_t life_ms;        /* of cached links, when others write to the store too; 0: for ever */
+	uint64_t shared_life_ms; /* in the shared cache */
+	int source;              /* enum link_source */
 };
+
+enum link_source { SOURCE_CIPHER, SOURCE_POOL, SOURCE_CLAIM };
+
 extern const struct conf_row links_rows[];
 extern const size_t links_row_count;
 
@@ -30,8 +38,10 @@ extern const size_t links_row_count;
 typedef int links_render_fn(const struct link_record *link, struct buf *out, uint16_t *ret_date_at);
 
 struct links_config {
-	struct store *store;     /* outlives the links */
-	struct budgets *budgets; /* likewise */
+	struct store *store;       /* outlives the links */
+	struct budgets *budgets;   /* likewise; and so the next two */
+	struct rcache *rcache;     /* what servers cache together; NULL: nothing */
+	struct key_source *source; /* of keys; NULL: the cipher over leased ids */
 	struct links_settings settings;
 	uint64_t id_block; /* how many ids to lease at once */
 	uint64_t cache_seed;
@@ -47,6 +57,18 @@ void links_free(struct links *l);
 
 const struct key_cipher *links_cipher(const struct links *l);
 struct cache *links_cache(struct links *l);
+
+/* How long beyond its time a cached link may be served while it is read again in the background; later it is
+ * asked for first. */
+uint64_t links_grace_ms(const struct links *l);
+
+/* Why the last creation that found no key found none; false: that has not happened. Any thread. */
+bool links_source_trouble(struct links *l, struct err *ret);
+
+/* Another server has changed the link of a (folded) key; or may have changed any link. Any thread that may
+ * block. */
+void links_changed(struct links *l, struct str key);
+void links_lost(struct links *l);
 
 /* How a folded key (key_fold) is looked up. */
 struct link_ref links_ref(const struct links *l, struct str key);
@@ -113,6 +135,7 @@ pthread_mutex_t *links_sweep_lock(struct links *l);
  * Creates, updates, deletes, in one transaction; also accounts and API keys. rest_ms is filled in here. For
  * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref
  * are filled here. For the others `ref` comes from links_ref. Records come back with their key. Each write's
- * `result` is final; there is no return value beyond it.
+ * `result` is final; there is no return value beyond it. When it returns, other servers have been told, as
+ * far as they can be. A CREATE is ERR_BUSY when the source of keys has none now: links_source_trouble.
  */
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m);

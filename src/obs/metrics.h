@@ -17,10 +17,14 @@
 	X(cache_hits, "curt_cache_lookups_total", "{result=\"hit\"}", "In-process cache lookups")           \
 	X(cache_negative, "curt_cache_lookups_total", "{result=\"negative\"}", "")                          \
 	X(cache_misses, "curt_cache_lookups_total", "{result=\"miss\"}", "")                                \
+	X(cache_refreshes, "curt_cache_refreshes_total", "", "Cached links that were read again in time")   \
+	X(cache_rescues, "curt_cache_rescues_total", "",                                                    \
+	  "Redirects from the cache because the store did not answer")                                      \
 	X(links_created, "curt_links_created_total", "", "Links created")                                   \
 	X(links_deleted, "curt_links_deleted_total", "", "Links deleted on request")                        \
 	X(links_reaped, "curt_links_reaped_total", "", "Links removed because their time was over")         \
 	X(keys_skipped, "curt_keys_skipped_total", "", "Generated keys that met an alias and were skipped") \
+	X(keys_dry, "curt_keys_dry_total", "", "Times that the source of keys had none")                    \
 	X(store_lookups, "curt_store_lookups_total", "", "Links looked up in the store")                    \
 	X(store_lookup_batches, "curt_store_lookup_batches_total", "", "Batches of store lookups")          \
 	X(store_writes, "curt_store_writes_total", "", "Changes written to the store")                      \

@@ -27,7 +27,7 @@ static int order_link_over(const void *a, const void *b)
 
 static int order_link_name(const void *a, const void *b)
 {
-	return order_str(((const struct link_node *)a)->link.key, ((const struct link_node *)b)->link.key);
+	return order_str(((const struct link_node *)a)->name, ((const struct link_node *)b)->name);
 }
 
 static int order_replay(const void *a, const void *b)
@@ -41,6 +41,12 @@ static int order_replay_age(const void *a, const void *b)
 {
 	const struct replay_node *x = a, *y = b;
 	int order = order_i64(x->created_ms, y->created_ms);
+	return order ? order : order_replay(a, b);
+}
+
+static int order_replay_name(const void *a, const void *b)
+{
+	int order = order_str(((const struct replay_node *)a)->name, ((const struct replay_node *)b)->name);
 	return order ? order : order_replay(a, b);
 }
 
@@ -68,12 +74,13 @@ void memory_links_init(struct store_memory *s)
 	s->links.order = order_link_id;
 	s->links_by_owner.order = order_link_owner;
 	s->links_by_over.order = order_link_over;
-	s->aliases.order = order_link_name;
+	s->names.order = order_link_name;
 	s->permits.order = order_permit;
 	s->rests.order = order_rest;
 	s->rests_by_end.order = order_rest_end;
 	s->replays.order = order_replay;
 	s->replays_by_age.order = order_replay_age;
+	s->replays_by_name.order = order_replay_name;
 }
 
 void memory_links_release(struct store_memory *s)
@@ -81,26 +88,27 @@ void memory_links_release(struct store_memory *s)
 	table_free(&s->links, true);
 	table_free(&s->links_by_owner, false);
 	table_free(&s->links_by_over, false);
-	table_free(&s->aliases, false);
+	table_free(&s->names, false);
 	table_free(&s->permits, true);
 	table_free(&s->rests, true);
 	table_free(&s->rests_by_end, false);
 	table_free(&s->replays, true);
 	table_free(&s->replays_by_age, false);
+	table_free(&s->replays_by_name, false);
 }
 
 /* --- nodes --- */
 
-static struct link_node *link_node_new(const struct link_record *link)
+static struct link_node *link_node_new(const struct link_record *link, struct str name)
 {
-	struct link_node *node = malloc(sizeof(*node) + link_bytes(link));
+	struct link_node *node = malloc(sizeof(*node) + name.len + link_bytes(link));
 	if (!node)
 		return NULL;
 	node->link = *link;
-	if (!link->is_alias)
-		node->link.key = STR_NULL;
+	node->name = name;
 	char *at = node->text;
-	str_place(&node->link.key, &at);
+	str_place(&node->name, &at);
+	node->link.key = link->is_alias ? node->name : STR_NULL;
 	str_place(&node->link.user_name, &at);
 	str_place(&node->link.url, &at);
 	str_place(&node->link.expired_url, &at);
@@ -111,29 +119,35 @@ static struct link_node *link_node_new(const struct link_record *link)
 	return node;
 }
 
-static struct replay_node *replay_node_new(const struct store_write *w)
+static struct replay_node *replay_node_copy(const struct replay_node *from)
 {
-	struct replay_node *node = malloc(sizeof(*node) + w->idempotency_key.len);
+	struct replay_node *node = malloc(sizeof(*node) + from->key.len + from->name.len);
 	if (!node)
 		return NULL;
-	node->owner = w->idempotency_owner;
-	node->key = w->idempotency_key;
-	node->link = w->link.id;
-	node->created_ms = w->now_ms;
-	memcpy(node->fingerprint, w->fingerprint, FINGERPRINT_BYTES);
+	*node = *from;
 	char *at = node->text;
 	str_place(&node->key, &at);
+	str_place(&node->name, &at);
 	return node;
 }
 
-static struct rest_node *rest_node_new(const struct link_record *link, int64_t until_ms)
+static struct replay_node *replay_node_new(const struct store_write *w)
 {
-	struct rest_node *node = malloc(sizeof(*node) + link->key.len);
+	struct replay_node node = {.owner = w->idempotency_owner,
+	                           .key = w->idempotency_key,
+	                           .link = w->link.id,
+	                           .name = w->link.key,
+	                           .created_ms = w->now_ms};
+	memcpy(node.fingerprint, w->fingerprint, FINGERPRINT_BYTES);
+	return replay_node_copy(&node);
+}
+
+static struct rest_node *rest_node_copy(const struct rest_node *from)
+{
+	struct rest_node *node = malloc(sizeof(*node) + from->name.len);
 	if (!node)
 		return NULL;
-	node->name = link->key;
-	node->owner = link->owner;
-	node->until_ms = until_ms;
+	*node = *from;
 	char *at = node->text;
 	str_place(&node->name, &at);
 	return node;
@@ -149,8 +163,8 @@ struct link_node *memory_link_by_id(const struct store_memory *s, uint64_t id)
 
 static struct link_node *link_by_name(const struct store_memory *s, struct str name)
 {
-	struct link_node like = {.link.key = name};
-	return table_find(&s->aliases, &like);
+	struct link_node like = {.name = name};
+	return table_find(&s->names, &like);
 }
 
 static struct link_node *generated_by_id(const struct store_memory *s, uint64_t id)
@@ -164,7 +178,9 @@ struct link_node *memory_link_find(const struct store_memory *s, struct link_ref
 	if (!ref.key.ptr)
 		return memory_link_by_id(s, ref.id);
 	struct link_node *node = generated_by_id(s, ref.id);
-	return node ? node : link_by_name(s, ref.key);
+	if (!node)
+		node = link_by_name(s, ref.key);
+	return node && (node->link.is_alias || node->link.id == ref.id) ? node : NULL;
 }
 
 int memory_link_give(const struct link_node *node, struct arena *arena, struct link_record *ret)
@@ -195,11 +211,25 @@ bool memory_is_permitted(const struct store_memory *s, uint64_t link, uint64_t u
 
 /* --- what is forgotten --- */
 
-static void replay_remove(struct store_memory *s, struct replay_node *node)
+void memory_replay_remove(struct store_memory *s, struct replay_node *node)
 {
 	table_remove(&s->replays, node);
 	table_remove(&s->replays_by_age, node);
+	table_remove(&s->replays_by_name, node);
 	free(node);
+}
+
+static bool replay_reserve(struct store_memory *s)
+{
+	return table_reserve(&s->replays) && table_reserve(&s->replays_by_age) &&
+	       table_reserve(&s->replays_by_name);
+}
+
+static void replay_add(struct store_memory *s, struct replay_node *node) /* room was reserved */
+{
+	table_add(&s->replays, node);
+	table_add(&s->replays_by_age, node);
+	table_add(&s->replays_by_name, node);
 }
 
 static void replays_purge(struct store_memory *s, int64_t now_ms)
@@ -208,11 +238,11 @@ static void replays_purge(struct store_memory *s, int64_t now_ms)
 		struct replay_node *oldest = s->replays_by_age.items[0];
 		if (!replay_is_dead(oldest->created_ms, now_ms))
 			return;
-		replay_remove(s, oldest);
+		memory_replay_remove(s, oldest);
 	}
 }
 
-static void rest_remove(struct store_memory *s, struct rest_node *node)
+void memory_rest_remove(struct store_memory *s, struct rest_node *node)
 {
 	table_remove(&s->rests, node);
 	table_remove(&s->rests_by_end, node);
@@ -225,7 +255,7 @@ static void rests_purge(struct store_memory *s, int64_t now_ms)
 		struct rest_node *first = s->rests_by_end.items[0];
 		if (first->until_ms > now_ms)
 			return;
-		rest_remove(s, first);
+		memory_rest_remove(s, first);
 	}
 }
 
@@ -246,7 +276,7 @@ static int replay(const struct store_memory *s, struct store_write *w, const str
 	return node ? memory_link_give(node, w->arena, &w->link) : ERR_NOT_FOUND;
 }
 
-static void list_remove(struct store_memory *s, uint64_t link)
+static void permits_remove(struct store_memory *s, uint64_t link)
 {
 	struct permit_node first = {.link = link}, after = {.link = link + 1};
 	size_t at = table_position(&s->permits, &first);
@@ -261,7 +291,7 @@ static bool link_will_be_over(const struct link_record *link)
 static bool link_reserve(struct store_memory *s)
 {
 	return table_reserve(&s->links) && table_reserve(&s->links_by_owner) &&
-	       table_reserve(&s->links_by_over) && table_reserve(&s->aliases);
+	       table_reserve(&s->links_by_over) && table_reserve(&s->names);
 }
 
 static void link_add(struct store_memory *s, struct link_node *node) /* room was reserved */
@@ -270,8 +300,7 @@ static void link_add(struct store_memory *s, struct link_node *node) /* room was
 	table_add(&s->links_by_owner, node);
 	if (link_will_be_over(&node->link))
 		table_add(&s->links_by_over, node);
-	if (node->link.is_alias)
-		table_add(&s->aliases, node);
+	table_add(&s->names, node);
 }
 
 static void link_take(struct store_memory *s, struct link_node *node)
@@ -280,70 +309,69 @@ static void link_take(struct store_memory *s, struct link_node *node)
 	table_remove(&s->links_by_owner, node);
 	if (link_will_be_over(&node->link))
 		table_remove(&s->links_by_over, node);
-	if (node->link.is_alias)
-		table_remove(&s->aliases, node);
+	table_remove(&s->names, node);
 	free(node);
 }
 
-static void link_remove(struct store_memory *s, struct link_node *node)
+void memory_link_remove(struct store_memory *s, struct link_node *node)
 {
-	list_remove(s, node->link.id);
+	permits_remove(s, node->link.id);
 	link_take(s, node);
 }
 
-static bool key_was_given(const struct store_memory *s, uint64_t id)
+static bool key_was_given(const struct store_memory *s, const struct store_write *w, bool in_ring)
 {
-	const struct link_node *row = memory_link_by_id(s, id);
-	return row ? !row->link.is_alias : id < memory_counter_next(s, STORE_LINK_COUNTER);
+	const struct link_node *row = memory_link_by_id(s, w->ref.id);
+	if (row)
+		return !row->link.is_alias;
+	return !in_ring && key_is_spent(w, memory_counter_next(s, STORE_LINK_COUNTER));
 }
 
-static bool name_is_taken(const struct store_memory *s, const struct store_write *w,
-                          const struct rest_node *rest, const struct link_node *holder)
+static bool name_is_taken(const struct store_write *w, const struct rest_node *rest,
+                          const struct link_node *holder)
 {
 	return (rest && !rest_allows(rest->owner, rest->until_ms, w)) ||
-	       (holder && !holder_yields(&holder->link, w)) ||
-	       (alias_decodes(w) && key_was_given(s, w->ref.id));
+	       (holder && !holder_yields(&holder->link, w));
 }
 
-static int create_new(struct store_memory *s, const struct store_write *w, struct replay_node *dead)
+static int create_new(struct store_memory *s, const struct store_write *w, struct replay_node *dead,
+                      bool in_ring)
 {
 	struct rest_node *rest = rest_by_name(s, w->ref.key);
 	struct link_node *holder = link_by_name(s, w->ref.key);
-	if (name_is_taken(s, w, rest, holder) || memory_link_by_id(s, w->link.id))
+	if (name_is_taken(w, rest, holder) || memory_link_by_id(s, w->link.id) ||
+	    (alias_decodes(w) && key_was_given(s, w, in_ring)))
 		return ERR_CONFLICT;
 	bool remember = w->idempotency_key.ptr;
 	struct link_record fresh = w->link;
 	fresh.clicks = 0;
-	struct link_node *node = link_node_new(&fresh);
+	struct link_node *node = link_node_new(&fresh, w->link.key);
 	struct replay_node *memory = remember ? replay_node_new(w) : NULL;
-	if (!node || (remember && !memory) || !link_reserve(s) || !table_reserve(&s->replays) ||
-	    !table_reserve(&s->replays_by_age)) {
+	if (!node || (remember && !memory) || !link_reserve(s) || !replay_reserve(s)) {
 		free(node);
 		free(memory);
 		return ERR_NOMEM;
 	}
 	if (rest)
-		rest_remove(s, rest);
+		memory_rest_remove(s, rest);
 	if (holder)
-		link_remove(s, holder);
+		memory_link_remove(s, holder);
 	link_add(s, node);
 	if (dead)
-		replay_remove(s, dead);
-	if (memory) {
-		table_add(&s->replays, memory);
-		table_add(&s->replays_by_age, memory);
-	}
+		memory_replay_remove(s, dead);
+	if (memory)
+		replay_add(s, memory);
 	replays_purge(s, w->now_ms);
 	return 0;
 }
 
-static int link_create(struct store_memory *s, struct store_write *w)
+static int link_create(struct store_memory *s, struct store_write *w, bool in_ring)
 {
 	create_check(w);
 	struct replay_node *earlier = w->idempotency_key.ptr ? replay_find(s, w) : NULL;
 	if (earlier && !replay_is_dead(earlier->created_ms, w->now_ms))
 		return replay(s, w, earlier);
-	return w->replay_only ? ERR_LIMIT : create_new(s, w, earlier);
+	return w->replay_only ? ERR_LIMIT : create_new(s, w, earlier, in_ring);
 }
 
 static int target_find(const struct store_memory *s, const struct store_write *w, struct link_node **ret)
@@ -360,7 +388,7 @@ static int link_update(struct store_memory *s, struct store_write *w)
 		return r;
 	struct link_record link = node->link;
 	fields_take(w, &link);
-	struct link_node *changed = link_node_new(&link);
+	struct link_node *changed = link_node_new(&link, node->name);
 	if (!changed || !link_reserve(s) || memory_link_give(changed, w->arena, &w->link) != 0) {
 		free(changed);
 		return ERR_NOMEM;
@@ -377,8 +405,19 @@ static int link_delete(struct store_memory *s, struct store_write *w)
 	if (r == 0)
 		r = memory_link_give(node, w->arena, &w->link);
 	if (r == 0)
-		link_remove(s, node);
+		memory_link_remove(s, node);
 	return r;
+}
+
+static bool rest_reserve(struct store_memory *s)
+{
+	return table_reserve(&s->rests) && table_reserve(&s->rests_by_end);
+}
+
+static void rest_add(struct store_memory *s, struct rest_node *node) /* room was reserved */
+{
+	table_add(&s->rests, node);
+	table_add(&s->rests_by_end, node);
 }
 
 /* The rest that a link's alias has to take, or NULL, and room for it: 0 or ERR_NOMEM. */
@@ -389,8 +428,9 @@ static int rest_make(struct store_memory *s, const struct store_write *w, const 
 	*ret = NULL;
 	if (!link->is_alias || until_ms <= w->now_ms)
 		return 0;
-	if (table_reserve(&s->rests) && table_reserve(&s->rests_by_end))
-		*ret = rest_node_new(link, until_ms);
+	struct rest_node rest = {.name = link->key, .owner = link->owner, .until_ms = until_ms};
+	if (rest_reserve(s))
+		*ret = rest_node_copy(&rest);
 	return *ret ? 0 : ERR_NOMEM;
 }
 
@@ -408,11 +448,9 @@ static int link_reap(struct store_memory *s, struct store_write *w)
 		free(rest);
 		return r;
 	}
-	link_remove(s, node);
-	if (rest) {
-		table_add(&s->rests, rest);
-		table_add(&s->rests_by_end, rest);
-	}
+	memory_link_remove(s, node);
+	if (rest)
+		rest_add(s, rest);
 	return 0;
 }
 
@@ -424,12 +462,8 @@ static size_t list_length(const struct store_memory *s, uint64_t link)
 	return table_position(&s->permits, &after) - table_position(&s->permits, &first);
 }
 
-static int list_add(struct store_memory *s, uint64_t link, uint64_t user)
+static int list_put(struct store_memory *s, uint64_t link, uint64_t user)
 {
-	if (!memory_user_by_id(s, user))
-		return ERR_INVALID;
-	if (list_length(s, link) >= PERMITTED_MAX)
-		return ERR_LIMIT;
 	struct permit_node *permit = malloc(sizeof(*permit));
 	if (!permit || !table_reserve(&s->permits)) {
 		free(permit);
@@ -440,7 +474,14 @@ static int list_add(struct store_memory *s, uint64_t link, uint64_t user)
 	return 0;
 }
 
-static int list_change(struct store_memory *s, struct store_write *w)
+static int list_add(struct store_memory *s, uint64_t link, uint64_t user, bool in_ring)
+{
+	if (!in_ring && !memory_user_by_id(s, user))
+		return ERR_INVALID;
+	return list_length(s, link) >= PERMITTED_MAX ? ERR_LIMIT : list_put(s, link, user);
+}
+
+static int list_change(struct store_memory *s, struct store_write *w, bool in_ring)
 {
 	struct link_node *node;
 	struct link_record link;
@@ -451,7 +492,7 @@ static int list_change(struct store_memory *s, struct store_write *w)
 		return r;
 	struct permit_node *permit = permit_find(s, link.id, w->user.id);
 	if (w->kind == STORE_PERMIT && !permit)
-		r = list_add(s, link.id, w->user.id);
+		r = list_add(s, link.id, w->user.id, in_ring);
 	if (w->kind == STORE_FORBID && permit)
 		table_cut(&s->permits, table_position(&s->permits, permit), 1);
 	if (r == 0)
@@ -459,15 +500,62 @@ static int list_change(struct store_memory *s, struct store_write *w)
 	return r;
 }
 
-int memory_change_link(struct store_memory *s, struct store_write *w)
+int memory_change_link(struct store_memory *s, struct store_write *w, bool in_ring)
 {
 	switch (w->kind) {
-	case STORE_LINK_CREATE: return link_create(s, w);
+	case STORE_LINK_CREATE: return link_create(s, w, in_ring);
 	case STORE_LINK_UPDATE: return link_update(s, w);
 	case STORE_LINK_DELETE: return link_delete(s, w);
 	case STORE_LINK_REAP: return link_reap(s, w);
 	case STORE_PERMIT:
-	case STORE_FORBID: return list_change(s, w);
+	case STORE_FORBID: return list_change(s, w, in_ring);
 	default: ASSERT(false);
 	}
+}
+
+/* --- what comes from another part --- */
+
+int memory_link_put(struct store_memory *s, const struct link_record *link, struct str name,
+                    const uint64_t *users, size_t user_count)
+{
+	if (link_by_name(s, name) || memory_link_by_id(s, link->id))
+		return 0;
+	struct link_node *node = link_node_new(link, name);
+	if (!node || !link_reserve(s)) {
+		free(node);
+		return ERR_NOMEM;
+	}
+	link_add(s, node);
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < user_count; i++)
+		r = list_put(s, link->id, users[i]);
+	if (r != 0)
+		memory_link_remove(s, node);
+	return r;
+}
+
+int memory_rest_put(struct store_memory *s, const struct rest_node *rest)
+{
+	if (table_find(&s->rests, rest))
+		return 0;
+	struct rest_node *node = rest_node_copy(rest);
+	if (!node || !rest_reserve(s)) {
+		free(node);
+		return ERR_NOMEM;
+	}
+	rest_add(s, node);
+	return 0;
+}
+
+int memory_replay_put(struct store_memory *s, const struct replay_node *replay)
+{
+	if (table_find(&s->replays, replay))
+		return 0;
+	struct replay_node *node = replay_node_copy(replay);
+	if (!node || !replay_reserve(s)) {
+		free(node);
+		return ERR_NOMEM;
+	}
+	replay_add(s, node);
+	return 0;
 }

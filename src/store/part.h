@@ -32,8 +32,11 @@ struct part_route {
 };
 
 struct store_part_ops {
-	/* store_lookup and store_apply under an epoch; ERR_CONFLICT: the part has another. `apply` waits for
-	 * rows that are being moved away. */
+	/*
+	 * store_lookup and store_apply under an epoch; ERR_CONFLICT: the part has another. `apply` waits for
+	 * rows that are being moved away. It asks nothing that the home alone can know, as the ring has asked
+	 * there before: whether the user of a PERMIT exists, and which ids STORE_LINK_COUNTER has passed.
+	 */
 	int (*lookup)(struct store *, uint64_t epoch, struct store_lookup *reads, size_t n);
 	int (*apply)(struct store *, uint64_t epoch, struct store_write *writes, size_t n);
 
@@ -42,8 +45,12 @@ struct store_part_ops {
 	/* ERR_CONFLICT when the part's epoch is `epoch` or later already. */
 	int (*ring_set)(struct store *, uint64_t epoch, struct str text);
 
-	/* 0, with the first choice in `route`; see above. `route_drop` forgets it: the create failed. */
-	int (*route)(struct store *, struct part_route *route);
+	/* What a counter would give out next. */
+	int (*counter)(struct store *, struct str counter, uint64_t *ret_next);
+
+	/* 0, with the first choice in each of the `routes`, durably; see above. Two of them may be the same.
+	 * `route_drop` forgets one, as the create failed, unless it is another choice by now. */
+	int (*route)(struct store *, struct part_route *routes, size_t n);
 	int (*route_drop)(struct store *, const struct part_route *route);
 
 	/* Of a page that ended with this link; what store_list takes. Pages of all parts are in the same
@@ -57,12 +64,16 @@ struct store_part_ops {
 	                  size_t *ret_count);
 
 	/*
-	 * Moving. move_begin locks all that lies under the keys in `from`, so that changes wait, and reads
-	 * it; move_put writes it to `to` durably, where what is there already stays; move_end removes it from
-	 * `from` (`done`) or leaves it, and lets go. All of one kind of backend. Lookups never wait: they see
-	 * it in `from`, then in both, then in `to`.
+	 * Moving. move_begin locks all that lies under the keys (which differ from each other) in `from`, so
+	 * that changes and other moves of it wait, and reads it: links first, since a change that it waited
+	 * for may have put other things in their place. ERR_CONFLICT: the part has another epoch; ring_set
+	 * waits until the move has ended. move_put writes it to `to` durably, where what is there already
+	 * stays; move_end removes it from `from` (`done`) or leaves it, lets go, and frees `move` whatever it
+	 * says. All of one kind of backend. Lookups never wait: they see it in `from`, then in both, then in
+	 * `to`.
 	 */
-	int (*move_begin)(struct store *from, const struct str *keys, size_t n, struct part_move **ret);
+	int (*move_begin)(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
+	                  struct part_move **ret);
 	int (*move_put)(struct store *to, struct part_move *move);
 	int (*move_end)(struct store *from, struct part_move *move, bool done);
 };

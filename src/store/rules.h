@@ -52,7 +52,7 @@ static inline void create_check(const struct store_write *w)
 {
 	ASSERT(id_is_valid(w->link.id) && w->link.url.ptr);
 	ASSERT(w->link.key.len > 0 && str_eq(w->ref.key, w->link.key));
-	ASSERT(w->link.is_alias || w->ref.id == w->link.id);
+	ASSERT(w->link.is_alias || (w->ref.id == w->link.id && !w->reuse));
 }
 
 /* The owner's right to it, and for REAP its age: 0, ERR_NOT_FOUND or ERR_CONFLICT. */
@@ -75,13 +75,13 @@ static inline int64_t rest_until_ms(int64_t over_ms, uint64_t rest_ms)
 /* May the CREATE have a name that rests for `owner` until then? */
 static inline bool rest_allows(uint64_t owner, int64_t until_ms, const struct store_write *w)
 {
-	return owner == w->link.owner || until_ms <= w->now_ms;
+	return w->reuse || owner == w->link.owner || until_ms <= w->now_ms;
 }
 
-/* Must the link that has the name as its alias give way to the CREATE? */
+/* Must the link that has the name give way to the CREATE? A generated key is its link's for good. */
 static inline bool holder_yields(const struct link_record *holder, const struct store_write *w)
 {
-	return link_is_over(holder, w->now_ms) &&
+	return holder->is_alias && link_is_over(holder, w->now_ms) &&
 	       rest_allows(holder->owner, rest_until_ms(link_over_ms(holder), w->rest_ms), w);
 }
 
@@ -89,6 +89,13 @@ static inline bool holder_yields(const struct link_record *holder, const struct 
 static inline bool alias_decodes(const struct store_write *w)
 {
 	return w->link.is_alias && id_is_valid(w->ref.id);
+}
+
+/* The name reads like a key that has no row: was it given out before? `next` is what the counter gives next.
+ */
+static inline bool key_is_spent(const struct store_write *w, uint64_t next)
+{
+	return !w->reuse && w->ref.id < next;
 }
 
 static inline void str_take(bool wanted, struct str from, struct str *to)

@@ -120,18 +120,18 @@ static int holder_ask(struct sqlite_conn *c, const struct store_write *w, uint64
 	return rc;
 }
 
-/* Was the key that encodes `id` given out? An alias's row never goes by its id. */
-static int given_ask(struct sqlite_conn *c, uint64_t id, struct arena *arena, bool *ret)
+/* Was the key that the name reads like given out? An alias's row never goes by its id. */
+static int given_ask(struct sqlite_conn *c, const struct store_write *w, bool *ret)
 {
 	struct link_record link;
 	int64_t next;
 	int result;
-	int rc = sqlite_link_by_id(c, id, arena, &result, &link);
+	int rc = sqlite_link_by_id(c, w->ref.id, w->arena, &result, &link);
 	*ret = result != 0 || !link.is_alias;
 	if (rc != SQLITE_OK || result != ERR_NOT_FOUND)
 		return rc;
 	rc = sqlite_counter_next(c, STORE_LINK_COUNTER, &next);
-	*ret = id < (uint64_t)next;
+	*ret = key_is_spent(w, (uint64_t)next);
 	return rc;
 }
 
@@ -142,7 +142,7 @@ static int name_find(struct sqlite_conn *c, const struct store_write *w, struct 
 	if (rc == SQLITE_OK && !name->taken && alias != 0)
 		rc = holder_ask(c, w, alias, name);
 	if (rc == SQLITE_OK && !name->taken && alias_decodes(w))
-		rc = given_ask(c, w->ref.id, w->arena, &name->taken);
+		rc = given_ask(c, w, &name->taken);
 	return rc; /* a generated key's own row is looked at by the insert */
 }
 

@@ -14,7 +14,7 @@ struct store_lookup {
 	uint64_t user;           /* in: somebody; 0: nobody */
 	bool fresh;              /* in: it may just have changed: ask nobody who may lag behind */
 	struct arena *arena;     /* in: where the record's strings go */
-	int result;              /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT or ERR_NOMEM */
+	int result;              /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT, ERR_NOMEM or its part's error */
 	struct link_record link; /* out, when result is 0 */
 	bool permitted;          /* out, when the link is private: is `user` on its list? */
 };
@@ -74,8 +74,9 @@ struct store_write {
 	 * Links. CREATE: `link` as it shall be, with no clicks yet; `ref` names it (ref.key == link.key; for
 	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
 	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
-	 * whose id is ref.id, or a row whose id is link.id. An alias that is over (link_is_over) does not
-	 * hold its name any more: its link is removed, as by REAP.
+	 * whose id is ref.id, or a row whose id is link.id (a store of several parts looks in one of them:
+	 * ids come from one counter). An alias that is over (link_is_over) does not hold its name any more:
+	 * its link is removed, as by REAP.
 	 *
 	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
 	 * over stays taken, and so does one whose link is gone. Gone is every ref.id that has no row and that
@@ -198,7 +199,8 @@ struct store_ops {
 	/* Waits for calls under way to end; then all acknowledged work is on its medium. */
 	void (*free)(struct store *);
 
-	/* Reads n links in one go. 0, or an error that holds for all of them. Safe to retry. */
+	/* Reads n links in one go. 0, or an error that holds for all of them; a store of several parts
+	 * returns 0, with such an error as the `result` of the reads whose part failed. Safe to retry. */
 	int (*lookup)(struct store *, struct store_lookup *reads, size_t n);
 
 	/* Does n changes in order as one transaction, durable when it returns 0 (they survive power

@@ -15,13 +15,13 @@ static struct store_memory *self(struct store *base)
 	return container_of(base, struct store_memory, base);
 }
 
-static void enter(struct store_memory *s)
+void memory_enter(struct store_memory *s)
 {
 	calls_enter(&s->calls);
 	pthread_mutex_lock(&s->lock);
 }
 
-static void leave(struct store_memory *s)
+void memory_leave(struct store_memory *s)
 {
 	pthread_mutex_unlock(&s->lock);
 	calls_leave(&s->calls);
@@ -29,10 +29,8 @@ static void leave(struct store_memory *s)
 
 /* --- links --- */
 
-static int memory_lookup(struct store *base, struct store_lookup *reads, size_t n)
+void memory_links_read(const struct store_memory *s, struct store_lookup *reads, size_t n)
 {
-	struct store_memory *s = self(base);
-	enter(s);
 	for (size_t i = 0; i < n; i++) {
 		struct store_lookup *read = &reads[i];
 		const struct link_node *node = memory_link_find(s, read->ref);
@@ -40,23 +38,34 @@ static int memory_lookup(struct store *base, struct store_lookup *reads, size_t 
 		read->permitted = read->result == 0 && read->link.is_private &&
 		                  memory_is_permitted(s, read->link.id, read->user);
 	}
-	leave(s);
+}
+
+static int memory_lookup(struct store *base, struct store_lookup *reads, size_t n)
+{
+	struct store_memory *s = self(base);
+	memory_enter(s);
+	memory_links_read(s, reads, n);
+	memory_leave(s);
 	return 0;
 }
 
-static int change(struct store_memory *s, struct store_write *w)
+void memory_change(struct store_memory *s, struct store_write *writes, size_t n, bool in_ring)
 {
-	w->replayed = false;
-	return store_write_is_link(w->kind) ? memory_change_link(s, w) : memory_change_account(s, w);
+	for (size_t i = 0; i < n; i++) {
+		struct store_write *w = &writes[i];
+		w->replayed = false;
+		w->result = store_write_is_link(w->kind) ? memory_change_link(s, w, in_ring)
+		                                         : memory_change_account(s, w);
+	}
 }
 
 static int memory_apply(struct store *base, struct store_write *writes, size_t n)
 {
 	struct store_memory *s = self(base);
-	enter(s);
-	for (size_t i = 0; i < n; i++)
-		writes[i].result = change(s, &writes[i]);
-	leave(s);
+	memory_enter(s);
+	memory_moves_wait(s, writes, n);
+	memory_change(s, writes, n, false);
+	memory_leave(s);
 	return 0;
 }
 
@@ -96,9 +105,9 @@ static int memory_list(struct store *base, struct store_list *page)
 	uint64_t id_max;
 	if (page->limit == 0 || !cursor_parse(page->cursor, &id_max))
 		return ERR_INVALID;
-	enter(s);
+	memory_enter(s);
 	int r = list_collect(s, page, id_max);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -134,9 +143,9 @@ static int tagged_collect(const struct store_memory *s, struct str tag, size_t m
 static int memory_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	int r = tagged_collect(s, tag, max, ret_ids, ret_count);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -145,13 +154,14 @@ static int memory_set_clicks(struct store *base, uint64_t node, const struct sto
 	struct store_memory *s = self(base);
 	(void)node; /* there is one only */
 	ASSERT(n <= STORE_COUNTS_MAX);
-	enter(s);
+	memory_enter(s);
+	memory_moves_wait_rows(s, counts, n);
 	for (size_t i = 0; i < n; i++) {
 		struct link_node *counted = memory_link_by_id(s, counts[i].id);
 		if (counted)
 			counted->link.clicks = counts[i].clicks;
 	}
-	leave(s);
+	memory_leave(s);
 	return 0;
 }
 
@@ -179,9 +189,9 @@ static int memory_permitted(struct store *base, uint64_t link, struct arena *are
                             size_t *ret_count)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	int r = permitted_collect(s, link, arena, ret, ret_count);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -199,9 +209,9 @@ static void over_collect(const struct store_memory *s, struct store_over *over)
 static int memory_over(struct store *base, struct store_over *over)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	over_collect(s, over);
-	leave(s);
+	memory_leave(s);
 	return 0;
 }
 
@@ -229,9 +239,9 @@ static int memory_users(struct store *base, struct store_users *page)
 	struct store_memory *s = self(base);
 	if (page->limit == 0)
 		return ERR_INVALID;
-	enter(s);
+	memory_enter(s);
 	int r = users_collect(s, page);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -239,10 +249,10 @@ static int memory_user(struct store *base, uint64_t id, struct str email, struct
                        struct user_record *ret)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	const struct user_node *node = email.ptr ? memory_user_by_email(s, email) : memory_user_by_id(s, id);
 	int r = node ? memory_user_give(node, arena, ret) : ERR_NOT_FOUND;
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -269,9 +279,9 @@ static int memory_sessions(struct store *base, int64_t now_ms, struct arena *are
                            struct session_record **ret, size_t *ret_count)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	int r = sessions_collect(s, now_ms, arena, ret, ret_count);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -293,9 +303,9 @@ static int keys_collect(const struct store_memory *s, struct arena *arena, struc
 static int memory_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	int r = keys_collect(s, arena, ret, ret_count);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -359,9 +369,9 @@ static int memory_lease(struct store *base, struct str counter, uint64_t count, 
 	struct store_memory *s = self(base);
 	if (counter.len == 0 || count == 0)
 		return ERR_INVALID;
-	enter(s);
+	memory_enter(s);
 	int r = lease(s, counter, count, ret_first);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -380,9 +390,9 @@ static int constant(struct store_memory *s, struct str name, void *value, size_t
 static int memory_constant(struct store *base, struct str name, void *value, size_t len)
 {
 	struct store_memory *s = self(base);
-	enter(s);
+	memory_enter(s);
 	int r = constant(s, name, value, len);
-	leave(s);
+	memory_leave(s);
 	return r;
 }
 
@@ -401,6 +411,7 @@ static void memory_free(struct store *base)
 	calls_wait(&s->calls);
 	memory_links_release(s);
 	memory_accounts_release(s);
+	memory_part_release(s);
 	table_free(&s->counters, true);
 	table_free(&s->constants, true);
 	pthread_mutex_destroy(&s->lock);
@@ -423,6 +434,7 @@ static const struct store_ops memory_ops = {
     .lease = memory_lease,
     .constant = memory_constant,
     .ping = memory_ping,
+    .part = &memory_part_ops,
 };
 
 int store_memory_open(struct store **ret, struct err *e)
@@ -434,6 +446,7 @@ int store_memory_open(struct store **ret, struct err *e)
 	pthread_mutex_init(&s->lock, NULL);
 	memory_links_init(s);
 	memory_accounts_init(s);
+	memory_part_init(s);
 	s->counters.order = order_name;
 	s->constants.order = order_name;
 	*ret = &s->base;

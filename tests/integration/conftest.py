@@ -1,3 +1,4 @@
+import collections
 import pathlib
 import shutil
 import sys
@@ -7,6 +8,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import pytest  # noqa: E402
 
 import harness  # noqa: E402
+import stores  # noqa: E402
 from lives import live_many_lives  # noqa: E402
 from nursery import Nursery  # noqa: E402
 
@@ -15,6 +17,34 @@ from nursery import Nursery  # noqa: E402
 def build_is_there():
     for path in (harness.CURT, harness.HAMMER):
         assert path.exists(), f"{path} is missing: build it with 'make tests-built', or set CURT_BUILD"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines():
+    stores.begin()
+    yield
+    stores.end()
+
+
+def pytest_collection_modifyitems(config, items):
+    """On another store than the embedded one, tests that are about the embedded one are left out. Where several processes
+    share the tests, those of a file stay together: they share a server. Those that measure run alone."""
+    for item in items:
+        if item.get_closest_marker("release_only") or "many_lives" in item.fixturenames:
+            item.add_marker("alone")
+    if not stores.EMBEDDED:
+        out = [item for item in items if item.get_closest_marker("embedded")]
+        items[:] = [item for item in items if not item.get_closest_marker("embedded")]
+        config.hook.pytest_deselected(items=out)
+        config.left_out = collections.Counter(item.get_closest_marker("embedded").args[0] for item in out)
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for reason, count in sorted(getattr(config, "left_out", {}).items()):
+        terminalreporter.write_line(f"left out {count}: {reason}")
 
 
 @pytest.fixture

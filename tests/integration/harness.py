@@ -18,6 +18,7 @@ import time
 
 import requests
 
+import stores
 from wire import Wire
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -130,6 +131,10 @@ def run(command, env=None, cwd=None):
 
 
 def curt(*args, env=None, cwd=None):
+    if "--data" in args:
+        data = args[args.index("--data") + 1]
+        args = stores.translated(args, data)
+        env = {**stores.settings_of(data), **(env or {})}
     return run([CURT, *args], env=clean_env(**(env or {})), cwd=cwd)
 
 
@@ -244,7 +249,7 @@ class Server(Client):
         self.flags = [str(flag) for flag in flags]
         # Tests ask for links that are not there as often as they like, unless that is what they are about: env =
         # {"CURT_LIMITS_MISSES": None} is the program's own default.
-        self.env = clean_env(**{"CURT_ADMIN_KEY": admin_key, "CURT_LIMITS_MISSES": 0, **(env or {})})
+        self.env = clean_env(**{"CURT_ADMIN_KEY": admin_key, "CURT_LIMITS_MISSES": 0, **stores.settings_of(data), **(env or {})})
         self.wrapper = list(wrapper)
         self.listen = listen
         self.stdout_path = self.data.with_name(self.data.name + ".stdout")
@@ -260,7 +265,8 @@ class Server(Client):
         assert self.process is None
         with open(self.stderr_path, "ab") as stderr:
             self.process = spawn([*self.wrapper, CURT, "serve", "--data", self.data, "--listen", self.listen,
-                                  *self.flags], env=self.env, stdout=subprocess.PIPE, stderr=stderr)
+                                  *stores.translated(self.flags, self.data)], env=self.env, stdout=subprocess.PIPE,
+                                 stderr=stderr)
         return self
 
     def wait_ready(self):

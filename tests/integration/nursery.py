@@ -2,6 +2,7 @@
 import itertools
 
 import harness
+import stores
 
 
 class Nursery:
@@ -28,4 +29,6 @@ class Nursery:
                 server.finish()
             except AssertionError as problem:
                 problems.append(str(problem))
+        for server in self.servers:
+            stores.forget(server.data)
         assert not problems, "\n".join(problems)

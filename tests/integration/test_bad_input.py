@@ -387,16 +387,19 @@ def alter_database(data, sql):
     database.close()
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_a_database_of_a_newer_version_is_refused(stopped):
     alter_database(stopped.data, "PRAGMA user_version = 99")
     refuses_folder(stopped.data, "newer version", "99", "links.db")
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_a_database_of_another_program_is_refused(stopped):
     alter_database(stopped.data, "PRAGMA application_id = 12345")
     refuses_folder(stopped.data, "another program", "links.db")
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_a_file_that_is_no_database_is_refused(stopped):
     (stopped.data / "links.db").write_bytes(b"this is not a database, but it is long enough to be looked at" * 99)
     refuses_folder(stopped.data, "not a SQLite database", "links.db")

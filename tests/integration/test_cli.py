@@ -279,6 +279,7 @@ def test_what_cannot_be_done_ends_with_a_sentence_and_status_1(way, args, words)
     assert server.link("taken")["title"] is None and server.link("taken")["enabled"] is True
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_what_lies_in_the_store_cannot_speak_to_the_terminal(way):
     """The API takes no control characters; but a store may have been filled by others."""
     server = way.look()
@@ -506,6 +507,7 @@ def end_links(server, count):
     return names
 
 
+@pytest.mark.embedded("it writes to SQLite's files")
 def test_links_whose_time_is_over_are_swept(way):
     way.look().create(alias="living")
     end_links(way.look(), 40)
@@ -765,6 +767,7 @@ def test_the_doctor_finds_a_store_that_fails(serve):
     assert state == "BAD" and "told to fail" in text
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_the_doctor_finds_a_damaged_database(server):
     server.create(alias="kept")
     server.stop()

@@ -42,6 +42,7 @@ def test_no_acknowledged_link_was_lost(many_lives, tmp_path):
     assert (report["wrong"], report["broken"]) == (0, 0), report["first_wrong"]
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_the_store_is_sound_and_holds_no_more_than_was_sent(many_lives):
     server = many_lives.stopped()
     database = sqlite3.connect(f"file:{server.data}/links.db?mode=ro", uri=True)

@@ -77,6 +77,7 @@ def test_everything_acknowledged_is_there_after_the_server_is_started_again(serv
     assert server.get("/api/v1/links", key=key["key"]).status_code == 200
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_a_clean_stop_leaves_no_log_and_no_address_behind(server):
     server.create()
     assert (server.data / "server.json").exists()

@@ -2,6 +2,8 @@
 import json
 import re
 
+import pytest
+
 from harness import curt
 
 
@@ -43,6 +45,7 @@ def test_an_address_that_a_killed_server_left_is_removed_before_anything_is_serv
     assert server.curt("link", "list").returncode == 0
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_two_servers_never_share_one_database(nursery, tmp_path):
     first = nursery.server("--store-url", f"sqlite:{tmp_path}/shared.db")
     first.start()

@@ -6,7 +6,7 @@ import pytest
 from harness import ADMIN_KEY, hammer
 from lives import CREATES
 
-pytestmark = [pytest.mark.slow, pytest.mark.release_only]
+pytestmark = [pytest.mark.slow, pytest.mark.release_only, pytest.mark.embedded("it measures the embedded store")]
 
 MEMORY_MAX_KIB = 25_000_000 // 1024
 READY_MAX_S = 0.2

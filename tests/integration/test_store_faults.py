@@ -213,6 +213,7 @@ def test_a_memory_store_serves_and_forgets(serve):
     assert server.links() == []
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_a_sqlite_store_may_lie_elsewhere(serve, tmp_path):
     path = tmp_path / "elsewhere.db"
     server = serve("--store-url", f"sqlite:{path}")

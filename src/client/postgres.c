@@ -1,0 +1,312 @@
+/*
+ * The pool. A thread that wants a connection gets an idle one, or makes one while there are fewer than the
+ * most, or waits for one to come back. When connecting fails, or a server that is connected does not answer,
+ * the server is sick and rests. After its rest one thread tries it; until that has worked, the others are
+ * told at once that it is away.
+ */
+#include "client/postgres.h"
+
+#include "client/postgres_conn.h"
+#include "os/clock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OPTIONS_MAX = 64 };
+
+struct pg_pool {
+	char *address;
+	PQconninfoOption *options;         /* owns the strings of the next two */
+	const char *keywords[OPTIONS_MAX]; /* up to a NULL */
+	const char *values[OPTIONS_MAX];
+	int (*setup)(struct pg_conn *, void *ctx, struct err *e);
+	void *ctx;
+	size_t max;
+
+	pthread_mutex_t lock; /* guards what follows; is_sick may be peeked at without */
+	pthread_cond_t changed;
+	struct pg_conn **idle; /* the last one was used last */
+	size_t idle_count;
+	size_t open_count; /* idle, lent, and being made */
+	size_t trying;     /* being made */
+	atomic_bool is_sick;
+	int64_t rest_ms;
+	int64_t rest_until_ms;
+	struct err why_sick;
+};
+
+/* --- the URL --- */
+
+static const char *option_get(const PQconninfoOption *options, const char *name)
+{
+	for (const PQconninfoOption *o = options; o->keyword; o++) {
+		if (strcmp(o->keyword, name) == 0 && o->val && o->val[0])
+			return o->val;
+	}
+	return NULL;
+}
+
+/* What the URL leaves open. A server that vanished without a word is found out within a few seconds. */
+static const char *const usual[][2] = {
+    {"fallback_application_name", "curt"},
+    {"client_encoding", "UTF8"},
+    {"connect_timeout", "3"},
+    {"keepalives_idle", "10"},
+    {"keepalives_interval", "2"},
+    {"keepalives_count", "3"},
+    {"tcp_user_timeout", "10000"},
+};
+_Static_assert(PG_CONNECT_TIMEOUT_MS == 3000, "connect_timeout is in seconds");
+
+static void options_gather(struct pg_pool *p)
+{
+	size_t n = 0;
+	for (const PQconninfoOption *o = p->options; o->keyword; o++) {
+		if (!o->val)
+			continue;
+		ASSERT(n + ARRAY_LEN(usual) + 1 < OPTIONS_MAX);
+		p->keywords[n] = o->keyword;
+		p->values[n++] = o->val;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(usual); i++) {
+		if (option_get(p->options, usual[i][0]))
+			continue;
+		p->keywords[n] = usual[i][0];
+		p->values[n++] = usual[i][1];
+	}
+}
+
+static int address_make(struct pg_pool *p)
+{
+	const char *host = option_get(p->options, "host"), *port = option_get(p->options, "port");
+	const char *user = option_get(p->options, "user"), *name = option_get(p->options, "dbname");
+	if (!host)
+		host = option_get(p->options, "hostaddr");
+	int n = asprintf(&p->address, "%s:%s/%s", host ? host : "localhost", port ? port : "5432",
+	                 name   ? name
+	                 : user ? user
+	                        : "");
+	if (n < 0)
+		p->address = NULL;
+	return p->address ? 0 : ERR_NOMEM;
+}
+
+/* libpq's own message may repeat the text, and so the password. */
+static int url_parse(struct pg_pool *p, struct str url, struct err *e)
+{
+	if (!str_starts(url, STR("postgres://")) && !str_starts(url, STR("postgresql://")))
+		return err_set(e, ERR_INVALID, "the URL of a PostgreSQL database begins with postgres://");
+	CLEANUP(freep) char *text = strndup(url.ptr, url.len);
+	char *message = NULL;
+	p->options = text ? PQconninfoParse(text, &message) : NULL;
+	PQfreemem(message);
+	if (!p->options)
+		return err_set(e, text ? ERR_INVALID : ERR_NOMEM,
+		               "the URL of the PostgreSQL database cannot be read; it is "
+		               "postgres://USER:PASSWORD@HOST:PORT/DATABASE, special characters "
+		               "percent-encoded, and options as libpq knows them behind a '?'");
+	options_gather(p);
+	return address_make(p) == 0 ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
+}
+
+/* --- life --- */
+
+int pg_pool_new(struct str url, size_t connections_max,
+                int (*setup)(struct pg_conn *, void *ctx, struct err *e), void *ctx, struct pg_pool **ret,
+                struct err *e)
+{
+	ASSERT(connections_max > 0);
+	struct pg_pool *p = calloc(1, sizeof(*p));
+	if (!p)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	p->setup = setup;
+	p->ctx = ctx;
+	p->max = connections_max;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	p->idle = calloc(connections_max, sizeof(struct pg_conn *));
+	int r = p->idle ? url_parse(p, url, e) : err_set(e, ERR_NOMEM, "memory ran out");
+	if (r != 0) {
+		pg_pool_free(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+void pg_pool_free(struct pg_pool *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	while (p->open_count > p->idle_count)
+		pthread_cond_wait(&p->changed, &p->lock);
+	pthread_mutex_unlock(&p->lock);
+	for (size_t i = 0; i < p->idle_count; i++)
+		pg_conn_close(p->idle[i]);
+	pthread_cond_destroy(&p->changed);
+	pthread_mutex_destroy(&p->lock);
+	PQconninfoFree(p->options);
+	free(p->address);
+	free(p->idle);
+	free(p);
+}
+
+struct str pg_pool_address(const struct pg_pool *p)
+{
+	return str_of(p->address);
+}
+
+bool pg_is_sick(const struct pg_pool *p)
+{
+	return atomic_load_explicit(&p->is_sick, memory_order_relaxed);
+}
+
+/* --- health --- */
+
+static void sick_note_locked(struct pg_pool *p, const char *why)
+{
+	p->rest_ms = p->rest_ms ? MIN(p->rest_ms * 2, PG_REST_MAX_MS) : PG_REST_MIN_MS;
+	p->rest_until_ms = clock_mono_ms() + p->rest_ms;
+	snprintf(p->why_sick.text, sizeof(p->why_sick.text), "%s", why);
+	atomic_store_explicit(&p->is_sick, true, memory_order_relaxed);
+}
+
+static void well_note_locked(struct pg_pool *p)
+{
+	p->rest_ms = 0;
+	atomic_store_explicit(&p->is_sick, false, memory_order_relaxed);
+}
+
+/* --- lending --- */
+
+static int conn_make(struct pg_pool *p, struct pg_conn **ret, struct err *e)
+{
+	struct pg_conn *c;
+	int r = pg_conn_open(p->keywords, p->values, p->address, &c, e);
+	if (r != 0)
+		return r;
+	c->pool = p;
+	r = p->setup ? p->setup(c, p->ctx, e) : 0;
+	if (r != 0) {
+		pg_conn_close(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+/* The lock is not held while connecting. */
+static struct pg_conn *conn_make_unlocking(struct pg_pool *p)
+{
+	struct pg_conn *c = NULL;
+	struct err why = {""};
+	p->open_count++;
+	p->trying++;
+	pthread_mutex_unlock(&p->lock);
+	int r = conn_make(p, &c, &why);
+	pthread_mutex_lock(&p->lock);
+	p->trying--;
+	if (r == 0) {
+		well_note_locked(p);
+	} else {
+		p->open_count--;
+		sick_note_locked(p, why.text);
+	}
+	pthread_cond_broadcast(&p->changed);
+	return c;
+}
+
+/* The one that was used last, as the others may be closed for idleness. */
+static struct pg_conn *idle_take_locked(struct pg_pool *p)
+{
+	while (p->idle_count > 0) {
+		struct pg_conn *c = p->idle[--p->idle_count];
+		if (pg_conn_is_alive(c))
+			return c;
+		pg_conn_close(c);
+		p->open_count--;
+	}
+	return NULL;
+}
+
+/* Nobody is to wait for a sick server but the one who tries it. */
+static bool is_left_alone_locked(const struct pg_pool *p)
+{
+	return pg_is_sick(p) && (p->trying > 0 || clock_mono_ms() < p->rest_until_ms);
+}
+
+static struct pg_conn *take_locked(struct pg_pool *p, struct err *e)
+{
+	struct timespec until = clock_mono_after(PG_ANSWER_TIMEOUT_MS);
+	for (;;) {
+		if (is_left_alone_locked(p)) {
+			err_set(e, ERR_UNAVAILABLE, "%s", p->why_sick.text);
+			return NULL;
+		}
+		struct pg_conn *c = idle_take_locked(p);
+		if (c)
+			return c;
+		if (p->open_count < p->max) {
+			c = conn_make_unlocking(p);
+			if (!c)
+				err_set(e, ERR_UNAVAILABLE, "%s", p->why_sick.text);
+			return c;
+		}
+		if (pthread_cond_timedwait(&p->changed, &p->lock, &until) != 0) {
+			err_set(e, ERR_UNAVAILABLE, "%s: all %zu connections are in use", p->address, p->max);
+			return NULL;
+		}
+	}
+}
+
+struct pg_conn *pg_take(struct pg_pool *p, struct err *e)
+{
+	pthread_mutex_lock(&p->lock);
+	struct pg_conn *c = take_locked(p, e);
+	pthread_mutex_unlock(&p->lock);
+	return c;
+}
+
+/* The others would not be answered either; a new one shows when the server is back. */
+static void late_note_locked(struct pg_pool *p)
+{
+	char why[sizeof(p->why_sick.text)];
+	snprintf(why, sizeof(why), "%s: the server did not answer in time", p->address);
+	sick_note_locked(p, why);
+	p->open_count -= p->idle_count;
+	while (p->idle_count > 0)
+		pg_conn_close(p->idle[--p->idle_count]);
+}
+
+static bool conn_is_kept(struct pg_conn *c)
+{
+	if (c->failed || !pg_conn_is_idle(c))
+		return false;
+	return c->timeout_ms == PG_ANSWER_TIMEOUT_MS || pg_patience(c, PG_ANSWER_TIMEOUT_MS, NULL) == 0;
+}
+
+void pg_return(struct pg_conn *c)
+{
+	if (!c)
+		return;
+	struct pg_pool *p = c->pool;
+	bool kept = conn_is_kept(c), late = c->late;
+	if (!kept)
+		pg_conn_close(c);
+	pthread_mutex_lock(&p->lock);
+	if (kept)
+		p->idle[p->idle_count++] = c;
+	else
+		p->open_count--;
+	if (late)
+		late_note_locked(p);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,420 @@
+/*
+ * A connection is in pipeline mode from its beginning. libpq never blocks here: what cannot be sent yet stays
+ * in its buffer, and whenever we wait for an answer we send and read at the same time, so that neither side
+ * waits for the other with full buffers.
+ */
+#include "client/postgres_conn.h"
+
+#include "base/hash.h"
+#include "os/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- errors --- */
+
+struct sqlstate {
+	char prefix[6]; /* two characters are a class */
+	int error;
+	bool fatal; /* the connection is of no use any more */
+};
+
+/* The first that fits. */
+static const struct sqlstate sqlstates[] = {
+    {"23505", ERR_CONFLICT, false}, /* unique violation */
+    {"40", ERR_BUSY, false},        /* serialization failure, deadlock */
+    {"55P03", ERR_BUSY, false},     /* a lock was not to be had in time */
+    {"53", ERR_LIMIT, false},       /* disk full, out of memory, too many connections */
+    {"57014", ERR_UNAVAILABLE, false} /* took longer than its time */,
+    {"57", ERR_UNAVAILABLE, true},    /* shutting down */
+    {"08", ERR_UNAVAILABLE, true},    /* connection trouble */
+    {"25006", ERR_UNAVAILABLE, true}, /* it became a standby */
+    {"26", ERR_UNAVAILABLE, true},    /* somebody in between swapped servers under us */
+    {"58", ERR_UNAVAILABLE, false},   /* I/O error */
+    {"XX001", ERR_CORRUPT, false},
+    {"XX002", ERR_CORRUPT, false},
+    {"XX", ERR_UNAVAILABLE, false},
+};
+
+static const struct sqlstate sqlstate_other = {"", ERR_INVALID, false};
+
+static const struct sqlstate *sqlstate_find(const char *code)
+{
+	for (size_t i = 0; code && i < ARRAY_LEN(sqlstates); i++) {
+		if (strncmp(code, sqlstates[i].prefix, strlen(sqlstates[i].prefix)) == 0)
+			return &sqlstates[i];
+	}
+	return &sqlstate_other;
+}
+
+/* libpq ends its messages with a newline, and may have one between two sentences. */
+static void sentence_take(struct err *to, const char *vendor)
+{
+	snprintf(to->text, sizeof(to->text), "%s", vendor);
+	size_t len = strlen(to->text);
+	while (len > 0 && to->text[len - 1] == '\n')
+		to->text[--len] = '\0';
+	for (char *p = to->text; *p; p++) {
+		if (*p == '\n' || *p == '\t')
+			*p = ' ';
+	}
+}
+
+static int error_note(struct pg_conn *c, int error, const char *text)
+{
+	if (c->error == 0) {
+		c->error = error;
+		sentence_take(&c->error_text, text);
+	}
+	return error;
+}
+
+static int conn_fail(struct pg_conn *c, const char *text)
+{
+	c->failed = true;
+	return error_note(c, ERR_UNAVAILABLE, text);
+}
+
+static int error_tell(const struct pg_conn *c, int error, struct err *e)
+{
+	return err_set(e, error, "%s", c->error_text.text);
+}
+
+/* --- waiting --- */
+
+/* Sends what can be sent and takes in what has come; waits for either until the deadline. */
+static int conn_turn(struct pg_conn *c)
+{
+	int unsent = PQflush(c->vendor);
+	if (unsent < 0)
+		return conn_fail(c, PQerrorMessage(c->vendor));
+	int64_t left_ms = c->deadline_ms - clock_mono_ms();
+	struct pollfd poll_fd = {.fd = PQsocket(c->vendor),
+	                         .events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0))};
+	int n = left_ms > 0 ? poll(&poll_fd, 1, (int)MIN(left_ms, INT32_MAX)) : 0;
+	if (n < 0 && errno != EINTR)
+		return conn_fail(c, "waiting for the server failed");
+	if (n == 0) {
+		c->late = true;
+		return conn_fail(c, "the server did not answer in time");
+	}
+	if (n > 0 && poll_fd.revents & ~POLLOUT && !PQconsumeInput(c->vendor))
+		return conn_fail(c, PQerrorMessage(c->vendor));
+	return 0;
+}
+
+static void deadline_set(struct pg_conn *c)
+{
+	c->deadline_ms = clock_mono_ms() + c->timeout_ms;
+}
+
+/* The next piece of the answer, which may be NULL. */
+static int conn_read(struct pg_conn *c, PGresult **ret)
+{
+	while (PQisBusy(c->vendor)) {
+		int r = conn_turn(c);
+		if (r != 0)
+			return r;
+	}
+	*ret = PQgetResult(c->vendor);
+	return 0;
+}
+
+/* --- prepared statements --- */
+
+static struct pg_prepared *prepared_find(struct pg_conn *c, const struct pg_statement *statement)
+{
+	uint64_t at = hash_u64((uint64_t)(uintptr_t)statement, 0);
+	for (size_t i = 0; i < PG_STATEMENTS_MAX; i++, at++) {
+		struct pg_prepared *p = &c->prepared[at % PG_STATEMENTS_MAX];
+		if (!p->statement)
+			p->statement = statement;
+		if (p->statement == statement)
+			return p;
+	}
+	ASSERT(false); /* a program has fewer statements */
+}
+
+/* --- what is under way --- */
+
+static bool pending_push(struct pg_conn *c, enum pg_pending_kind kind, const struct pg_statement *statement)
+{
+	size_t end = c->pending_first + c->pending_count;
+	if (end == c->pending_cap && c->pending_first > 0) {
+		memmove(c->pending, c->pending + c->pending_first, c->pending_count * sizeof(*c->pending));
+		c->pending_first = 0;
+		end = c->pending_count;
+	}
+	if (end == c->pending_cap) {
+		size_t cap = c->pending_cap ? c->pending_cap * 2 : 64;
+		struct pg_pending *larger = realloc(c->pending, cap * sizeof(*larger));
+		if (!larger)
+			return false;
+		c->pending = larger;
+		c->pending_cap = cap;
+	}
+	c->pending[end] = (struct pg_pending){kind, statement};
+	c->pending_count++;
+	return true;
+}
+
+static struct pg_pending pending_pop(struct pg_conn *c)
+{
+	struct pg_pending p = c->pending[c->pending_first++];
+	if (--c->pending_count == 0)
+		c->pending_first = 0;
+	return p;
+}
+
+/* --- asking --- */
+
+/* A pipeline with a hole would give answers to the wrong questions: without memory the connection is lost. */
+static void send_check(struct pg_conn *c, bool done)
+{
+	if (!done && !c->failed)
+		conn_fail(c, PQstatus(c->vendor) == CONNECTION_OK ? "memory ran out"
+		                                                  : PQerrorMessage(c->vendor));
+}
+
+static void prepare_send(struct pg_conn *c, const struct pg_statement *statement)
+{
+	struct pg_prepared *p = prepared_find(c, statement);
+	if (p->readiness != PG_UNKNOWN)
+		return;
+	p->readiness = PG_ASKED;
+	send_check(c, PQsendPrepare(c->vendor, statement->name, statement->sql, 0, NULL) &&
+	                  pending_push(c, PG_PENDING_PREPARE, statement));
+}
+
+void pg_send(struct pg_query *q)
+{
+	static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
+	struct pg_conn *c = q->conn;
+	send_check(c, !q->failed);
+	if (!c->failed)
+		prepare_send(c, q->statement);
+	if (!c->failed)
+		send_check(c, PQsendQueryPrepared(c->vendor, q->statement->name, q->count, q->values,
+		                                  q->lengths, binary, 1) &&
+		                  pending_push(c, PG_PENDING_RUN, q->statement));
+	arena_release(&q->arena);
+}
+
+void pg_flush(struct pg_conn *c)
+{
+	deadline_set(c);
+	if (!c->failed)
+		send_check(c, PQpipelineSync(c->vendor) && pending_push(c, PG_PENDING_SYNC, NULL));
+	if (!c->failed && PQflush(c->vendor) < 0)
+		conn_fail(c, PQerrorMessage(c->vendor));
+}
+
+static int result_judge(struct pg_conn *c, const PGresult *result)
+{
+	switch (PQresultStatus(result)) {
+	case PGRES_COMMAND_OK:
+	case PGRES_TUPLES_OK:
+	case PGRES_PIPELINE_SYNC: return 0;
+	case PGRES_PIPELINE_ABORTED:
+		return error_note(c, ERR_UNAVAILABLE, "skipped, as an earlier statement failed");
+	default: break;
+	}
+	const struct sqlstate *state = sqlstate_find(PQresultErrorField(result, PG_DIAG_SQLSTATE));
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	if (!text)
+		text = PQerrorMessage(c->vendor);
+	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
+		return conn_fail(c, text);
+	return error_note(c, state->error, text);
+}
+
+/* Answers in pipeline mode end with a NULL each, but those to a sync. */
+static int answer_end(struct pg_conn *c)
+{
+	PGresult *more;
+	int r = conn_read(c, &more);
+	if (r != 0 || !more)
+		return r;
+	PQclear(more);
+	return conn_fail(c, "the server sent more than was asked for");
+}
+
+/* The answer to the first of what is pending. */
+static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult **ret)
+{
+	PGresult *result;
+	int r = conn_read(c, &result);
+	if (r != 0)
+		return r;
+	if (!result)
+		return conn_fail(c, PQstatus(c->vendor) == CONNECTION_OK ? "the server sent no answer"
+		                                                         : PQerrorMessage(c->vendor));
+	*ret_what = pending_pop(c);
+	r = result_judge(c, result);
+	if (!c->failed && ret_what->kind != PG_PENDING_SYNC)
+		answer_end(c);
+	if (ret_what->kind == PG_PENDING_PREPARE)
+		prepared_find(c, ret_what->statement)->readiness = r == 0 ? PG_READY : PG_UNKNOWN;
+	if (r != 0 || c->failed) {
+		PQclear(result);
+		return r ? r : ERR_UNAVAILABLE;
+	}
+	*ret = result;
+	return 0;
+}
+
+int pg_next(struct pg_conn *c, struct pg_result *ret, struct err *e)
+{
+	*ret = (struct pg_result){NULL, 0};
+	while (!c->failed) {
+		ASSERT(c->pending_count > 0 && c->pending[c->pending_first].kind != PG_PENDING_SYNC);
+		struct pg_pending what = {PG_PENDING_RUN, NULL};
+		PGresult *result = NULL;
+		int r = answer_read(c, &what, &result);
+		if (what.kind == PG_PENDING_PREPARE) { /* if it failed, its run is skipped: that tells */
+			PQclear(result);
+			continue;
+		}
+		if (r != 0)
+			return error_tell(c, c->error == r ? r : ERR_UNAVAILABLE, e);
+		*ret = (struct pg_result){result, PQntuples(result)};
+		return 0;
+	}
+	return error_tell(c, ERR_UNAVAILABLE, e);
+}
+
+void pg_result_end(struct pg_result *r)
+{
+	PQclear(r->vendor);
+	*r = (struct pg_result){NULL, 0};
+}
+
+int pg_sync(struct pg_conn *c, struct err *e)
+{
+	struct pg_pending what = {PG_PENDING_RUN, NULL};
+	while (!c->failed && what.kind != PG_PENDING_SYNC) {
+		ASSERT(c->pending_count > 0);
+		PGresult *result = NULL;
+		answer_read(c, &what, &result);
+		PQclear(result);
+	}
+	int r = c->error;
+	if (r != 0)
+		error_tell(c, r, e);
+	if (!c->failed)
+		c->error = 0;
+	return r;
+}
+
+bool pg_conn_failed(const struct pg_conn *c)
+{
+	return c->failed;
+}
+
+/* --- plain text --- */
+
+static int run_read(struct pg_conn *c)
+{
+	PGresult *result = NULL;
+	int r;
+	while ((r = conn_read(c, &result)) == 0 && result) {
+		result_judge(c, result);
+		PQclear(result);
+	}
+	return r;
+}
+
+int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+{
+	ASSERT(c->pending_count == 0 || c->failed);
+	deadline_set(c);
+	if (!c->failed)
+		send_check(c, PQexitPipelineMode(c->vendor) && PQsendQuery(c->vendor, sql));
+	if (!c->failed)
+		run_read(c);
+	if (!c->failed)
+		send_check(c, PQenterPipelineMode(c->vendor));
+	int r = c->error;
+	if (r != 0)
+		error_tell(c, r, e);
+	if (!c->failed)
+		c->error = 0;
+	return r;
+}
+
+int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
+{
+	char sql[96];
+	c->timeout_ms = (int64_t)timeout_ms;
+	/* The server gives up a little later than we do: its locks are not held for nobody. */
+	snprintf(sql, sizeof(sql), "SET statement_timeout = %llu", (unsigned long long)timeout_ms + 1000);
+	return pg_run(c, sql, e);
+}
+
+/* --- life --- */
+
+bool pg_is_standby(const struct pg_conn *c)
+{
+	const char *standby = PQparameterStatus(c->vendor, "in_hot_standby");
+	return standby && strcmp(standby, "on") == 0;
+}
+
+bool pg_conn_is_idle(const struct pg_conn *c)
+{
+	return c->pending_count == 0 && PQtransactionStatus(c->vendor) == PQTRANS_IDLE;
+}
+
+/* A server says something unasked when it goes, or when its settings change: a new connection serves both. */
+bool pg_conn_is_alive(const struct pg_conn *c)
+{
+	struct pollfd poll_fd = {.fd = PQsocket(c->vendor), .events = POLLIN};
+	return poll(&poll_fd, 1, 0) == 0;
+}
+
+static void notice_ignore(void *arg, const PGresult *notice)
+{
+	(void)arg;
+	(void)notice;
+}
+
+static int conn_begin(struct pg_conn *c, const char *address, struct err *e)
+{
+	if (PQstatus(c->vendor) != CONNECTION_OK) {
+		struct err why;
+		sentence_take(&why, PQerrorMessage(c->vendor));
+		return err_set(e, ERR_UNAVAILABLE, "%s: %s", address, why.text);
+	}
+	PQsetNoticeReceiver(c->vendor, notice_ignore, NULL);
+	if (PQsetnonblocking(c->vendor, 1) != 0 || !PQenterPipelineMode(c->vendor))
+		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
+	return 0;
+}
+
+int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
+                 struct pg_conn **ret, struct err *e)
+{
+	struct pg_conn *c = calloc(1, sizeof(*c));
+	if (!c)
+		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
+	c->vendor = PQconnectdbParams(keywords, values, 0);
+	int r = c->vendor ? conn_begin(c, address, e) : err_set(e, ERR_NOMEM, "%s: memory ran out", address);
+	if (r == 0)
+		r = pg_patience(c, PG_ANSWER_TIMEOUT_MS, e);
+	if (r != 0) {
+		pg_conn_close(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void pg_conn_close(struct pg_conn *c)
+{
+	if (!c)
+		return;
+	PQfinish(c->vendor);
+	free(c->pending);
+	free(c);
+}

@@ -1,0 +1,140 @@
+/* How values travel to and from PostgreSQL: binary, big-endian. */
+#include "client/postgres.h"
+
+#include <endian.h>
+#include <string.h>
+
+/* Object ids of element types; fixed for ever in PostgreSQL's catalogue. */
+enum { OID_BYTEA = 17, OID_INT8 = 20, OID_TEXT = 25 };
+
+struct pg_query pg_query(struct pg_conn *c, const struct pg_statement *statement)
+{
+	return (struct pg_query){.conn = c, .statement = statement};
+}
+
+static void value_add(struct pg_query *q, const void *v, size_t n)
+{
+	ASSERT(q->count < PG_PARAMS_MAX && n <= INT32_MAX);
+	q->values[q->count] = v;
+	q->lengths[q->count] = (int)n;
+	q->count++;
+}
+
+void pg_int(struct pg_query *q, int64_t v)
+{
+	ASSERT(q->count < PG_PARAMS_MAX);
+	q->numbers[q->count] = htobe64((uint64_t)v);
+	value_add(q, &q->numbers[q->count], sizeof(uint64_t));
+}
+
+void pg_bool(struct pg_query *q, bool v)
+{
+	static const char bytes[2] = {0, 1};
+	value_add(q, &bytes[v], 1);
+}
+
+void pg_text(struct pg_query *q, struct str v)
+{
+	value_add(q, v.ptr, v.len);
+}
+
+void pg_bytes(struct pg_query *q, const void *v, size_t n)
+{
+	value_add(q, v, n);
+}
+
+/* --- arrays --- */
+
+static char *put_u32(char *at, uint32_t v)
+{
+	uint32_t wire = htobe32(v);
+	memcpy(at, &wire, sizeof(wire));
+	return at + sizeof(wire);
+}
+
+enum { ARRAY_HEAD_BYTES = 20 };
+
+static char *array_head(char *at, uint32_t element, size_t n)
+{
+	at = put_u32(at, 1); /* dimensions */
+	at = put_u32(at, 1); /* NULLs may come */
+	at = put_u32(at, element);
+	at = put_u32(at, (uint32_t)n);
+	return put_u32(at, 1); /* the first one's number */
+}
+
+static char *array_room(struct pg_query *q, size_t bytes)
+{
+	char *room = bytes <= INT32_MAX ? arena_alloc(&q->arena, bytes) : NULL;
+	if (!room)
+		q->failed = true;
+	value_add(q, room, room ? bytes : 0);
+	return room;
+}
+
+void pg_ints(struct pg_query *q, const int64_t *v, size_t n)
+{
+	char *at = array_room(q, ARRAY_HEAD_BYTES + n * (sizeof(uint32_t) + sizeof(uint64_t)));
+	if (!at)
+		return;
+	at = array_head(at, OID_INT8, n);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t wire = htobe64((uint64_t)v[i]);
+		at = put_u32(at, sizeof(wire));
+		memcpy(at, &wire, sizeof(wire));
+		at += sizeof(wire);
+	}
+}
+
+static void strs_add(struct pg_query *q, uint32_t element, const struct str *v, size_t n)
+{
+	size_t bytes = ARRAY_HEAD_BYTES;
+	for (size_t i = 0; i < n; i++)
+		bytes += sizeof(uint32_t) + v[i].len;
+	char *at = array_room(q, bytes);
+	if (!at)
+		return;
+	at = array_head(at, element, n);
+	for (size_t i = 0; i < n; i++) {
+		at = put_u32(at, v[i].ptr ? (uint32_t)v[i].len : UINT32_MAX);
+		if (v[i].ptr)
+			memcpy(at, v[i].ptr, v[i].len);
+		at += v[i].len;
+	}
+}
+
+void pg_texts(struct pg_query *q, const struct str *v, size_t n)
+{
+	strs_add(q, OID_TEXT, v, n);
+}
+
+void pg_blobs(struct pg_query *q, const struct str *v, size_t n)
+{
+	strs_add(q, OID_BYTEA, v, n);
+}
+
+/* --- cells --- */
+
+bool pg_is_null(const struct pg_result *r, int row, int col)
+{
+	return PQgetisnull(r->vendor, row, col);
+}
+
+int64_t pg_get_int(const struct pg_result *r, int row, int col)
+{
+	const unsigned char *bytes = (const unsigned char *)PQgetvalue(r->vendor, row, col);
+	int len = PQgetlength(r->vendor, row, col);
+	if (len == 0)
+		return 0;
+	uint64_t v = len > 1 && bytes[0] & 0x80 ? UINT64_MAX : 0; /* of one byte is only bool */
+	for (int i = 0; i < len; i++)
+		v = v << 8 | bytes[i];
+	return (int64_t)v;
+}
+
+struct str pg_get_text(const struct pg_result *r, int row, int col)
+{
+	if (PQgetisnull(r->vendor, row, col))
+		return STR_NULL;
+	return str_n(PQgetvalue(r->vendor, row, col), (size_t)PQgetlength(r->vendor, row, col));
+}

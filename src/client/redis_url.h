@@ -1,0 +1,31 @@
+/*
+ * The parts of a redis:// or redis+sentinel:// URL (client/redis.h has their form). User, password and names
+ * may be percent-encoded. What is wrong is said without repeating a byte of the URL: a password that was put
+ * in the wrong place would come out with it.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+
+enum { REDIS_HOSTS_MAX = 16, REDIS_PORT = 6379, REDIS_SENTINEL_PORT = 26379 };
+
+struct redis_host {
+	char *host; /* a name or an address, without brackets */
+	uint16_t port;
+};
+
+struct redis_url {
+	struct arena arena; /* holds all texts */
+	bool is_sentinel;   /* the hosts are sentinels; otherwise there is one, the server */
+	size_t host_count;
+	struct redis_host hosts[REDIS_HOSTS_MAX];
+	struct str user;     /* STR_NULL: none */
+	struct str password; /* STR_NULL: none */
+	struct str primary;  /* the name that the sentinels know */
+	struct str db;       /* digits */
+	struct str name;     /* see redis_name */
+};
+
+int redis_url_parse(struct str url, struct redis_url *ret, struct err *e);
+void redis_url_release(struct redis_url *u);

@@ -1,0 +1,47 @@
+/*
+ * One connection to a server that speaks Redis' protocol: for client/redis.c only. It never blocks beyond its
+ * deadline, however slowly the other side drips: sockets do not block, and each wait is for what is left.
+ */
+#pragma once
+
+#include "client/redis.h"
+#include "client/redis_url.h"
+
+#include "base/list.h"
+
+enum { REDIS_REPLY_BYTES_MAX = 64 << 20, REDIS_REPLY_COUNT_MAX = 1 << 20 };
+
+struct redisReader;
+
+struct redis_conn {
+	struct list link;    /* in its pool */
+	struct redis *owner; /* NULL for a sentinel */
+	uint64_t era;        /* of its pool: see redis.c */
+	int fd;
+	struct redisReader *reader;
+	struct arena replies; /* the reply that was read last, or what has come of the next */
+	bool reply_whole;     /* the former */
+	struct buf out;
+	size_t out_sent;
+	size_t awaited;      /* replies of commands that were queued */
+	int64_t deadline_ms; /* for what was sent */
+	int64_t idle_since_ms;
+	bool failed;
+	bool spent; /* works, but must not be lent again */
+	struct err why;
+};
+
+/* Connects until `deadline_ms`; NULL with a sentence. Sends nothing. */
+struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms, struct err *e);
+void wire_close(struct redis_conn *c); /* NULL is fine */
+
+/* Has the other side closed it, or said what nobody asked for, while it lay idle? */
+bool wire_is_stale(const struct redis_conn *c);
+
+/* Sends what is queued; the replies are due by then. */
+int wire_send(struct redis_conn *c, int64_t deadline_ms);
+
+/* The next reply: 0, ERR_BUSY when there is none by then, ERR_UNAVAILABLE when the connection failed. */
+int wire_read(struct redis_conn *c, int64_t deadline_ms, struct redis_reply *ret);
+
+int wire_fail(struct redis_conn *c, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -1,0 +1,127 @@
+#include "keys/keygen.h"
+
+#include "client/redis.h"
+#include "cmd/backends.h"
+#include "cmd/command.h"
+#include "cmd/service.h"
+#include "link/shape.h"
+
+#include <stdio.h>
+
+static const char usage[] =
+    "usage: curt keygen [--config FILE] [--SETTING VALUE]...\n"
+    "\n"
+    "Makes keys for the links of store.url and keeps the databases of keys.stock_url filled with them, "
+    "between\n"
+    "keys.stock_low and keys.stock_high. Any number may run: each looks after keys.gen_stocks of the "
+    "databases,\n"
+    "under a lease (lease.url; without it, on the first server of keys.url). SIGTERM ends it.\n"
+    "\n";
+
+struct keygen_service {
+	struct store *store;
+	struct key_cipher cipher;
+	struct leases *leases;
+	struct arena arena;
+	struct stock **stocks;
+	size_t stock_count;
+	struct keygen *keygen;
+};
+
+static int open_leases(const struct settings *s, struct leases **ret, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct str *urls;
+	size_t count;
+	if (s->serve.lease_url[0])
+		return backend_open_leases(s->serve.lease_url, ret, e);
+	if (!s->keys.url[0])
+		return err_set(
+		    e, ERR_INVALID,
+		    "lease.url is not set: curt keygen must know who else makes keys; write "
+		    "redis://HOST:PORT, zookeeper://HOST:PORT/PATH, or file:/FOLDER when all of them run "
+		    "on this machine");
+	int r = redis_urls_cut(str_of(s->keys.url), &arena, &urls, &count, e);
+	if (r < 0)
+		return r;
+	struct str first = arena_str(&arena, urls[0]);
+	return first.ptr ? backend_open_leases(first.ptr, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+static int open_store(struct keygen_service *k, const struct settings *s, struct err *e)
+{
+	/* A store that belongs to one process makes its keys there. */
+	if (strncmp(s->serve.store_url, "postgres", strlen("postgres")) != 0)
+		return err_set(
+		    e, ERR_INVALID,
+		    "curt keygen makes keys for a store that several processes share: set store.url to "
+		    "a postgres:// address");
+	int r = backend_open_store(s->serve.store_url, NULL, &k->store, e);
+	if (r == 0)
+		r = shape_settle(k->store, (enum key_alphabet)s->links.alphabet, s->links.key_length,
+		                 &k->cipher, e);
+	return r;
+}
+
+static void stop(void *ctx)
+{
+	struct keygen_service *k = ctx;
+	if (k->keygen) {
+		uint64_t made;
+		keygen_stop(k->keygen, &made);
+		printf("keygen: %ju keys made\n", (uintmax_t)made);
+	}
+	stocks_free(k->stocks, k->stock_count);
+	leases_free(k->leases);
+	store_free(k->store);
+	arena_release(&k->arena);
+}
+
+static int start_all(struct keygen_service *k, const struct settings *s, struct err *e)
+{
+	int r = keys_settings_check(&s->keys, e);
+	if (r == 0 && !s->keys.stock_url[0])
+		r = err_set(e, ERR_INVALID,
+		            "keys.stock_url is not set; write postgres://USER@HOST:PORT/DATABASE");
+	if (r == 0)
+		r = stocks_new(str_of(s->keys.stock_url), &k->arena, &k->stocks, &k->stock_count, e);
+	if (r == 0)
+		r = open_leases(s, &k->leases, e);
+	if (r == 0)
+		r = open_store(k, s, e);
+	if (r < 0)
+		return r;
+	const struct keygen_config config = {
+	    .store = k->store,
+	    .cipher = &k->cipher,
+	    .leases = k->leases,
+	    .stocks = k->stocks,
+	    .stock_count = k->stock_count,
+	    .low = s->keys.stock_low,
+	    .high = s->keys.stock_high,
+	    .quarantine_ms = s->links.rest_ms,
+	    .held_max = s->keys.gen_stocks,
+	    .lease_ms = s->keys.lease_ms,
+	};
+	return keygen_start(&config, &k->keygen, e);
+}
+
+static int start(void *ctx, const struct settings *s, struct err *e)
+{
+	struct keygen_service *k = ctx;
+	int r = start_all(k, s, e);
+	if (r < 0) {
+		stop(k);
+		return r;
+	}
+	printf("keygen: ready for %zu keys database%s\n", k->stock_count, k->stock_count == 1 ? "" : "s");
+	fflush(stdout);
+	return 0;
+}
+
+int cmd_keygen(int argc, char **argv)
+{
+	struct keygen_service k = {0};
+	const struct service service = {.usage = usage, .start = start, .stop = stop, .ctx = &k};
+	return service_run(&service, argc, argv);
+}

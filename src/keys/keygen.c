@@ -1,0 +1,190 @@
+#include "keys/keygen.h"
+
+#include "link/ids.h"
+#include "obs/log.h"
+#include "os/clock.h"
+
+#include <stdlib.h>
+
+enum {
+	BATCH = STOCK_KEYS_MAX,
+	CLAIM_REST_MS = 10000, /* after there was nothing to claim */
+};
+
+struct keygen {
+	struct keygen_config config;
+	struct rounds *rounds;
+	struct ids ids;
+	bool *filling;     /* a stock between the marks is filled if it was below the lower one */
+	uint64_t *stocked; /* as last counted */
+	struct source_key *keys;
+	uint64_t *claimed;
+	int64_t claim_ms;           /* when to ask for keys that were left behind again */
+	uint64_t made, made_before; /* before: at the last status */
+};
+
+static int lease_of(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES], struct err *e)
+{
+	struct keygen *g = ctx;
+	char own[STOCK_NAME_BYTES];
+	int r = stock_name(g->config.stocks[place], own, e);
+	if (r < 0)
+		return r;
+	rounds_name("keygen", str_of(own), name);
+	*ret = g->config.leases;
+	return 0;
+}
+
+/* From now on the database refuses whoever looked after it before. */
+static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
+{
+	const struct keygen *g = ctx;
+	size_t none;
+	g->filling[place] = false;
+	return stock_add(g->config.stocks[place], fence, NULL, 0, &none, e);
+}
+
+static void key_add(const struct keygen *g, size_t *count, uint64_t id, bool used_before)
+{
+	struct source_key *key = &g->keys[*count];
+	*key = (struct source_key){.len = (uint8_t)g->config.cipher->length, .used_before = used_before};
+	key_encode(g->config.cipher, id, key->text);
+	if (!key_is_reserved(str_n(key->text, key->len)))
+		(*count)++;
+}
+
+/* A failure costs nothing but these keys: there are others. */
+static void claim(struct keygen *g, size_t max, size_t *count)
+{
+	const struct keygen_config *c = &g->config;
+	size_t claimed = 0;
+	if (!c->store->ops->claim || clock_mono_ms() < g->claim_ms)
+		return;
+	int r = c->store->ops->claim(c->store, clock_real_ms(), c->quarantine_ms, max, g->claimed, &claimed);
+	if (r < 0 || claimed < max)
+		g->claim_ms = clock_mono_ms() + CLAIM_REST_MS;
+	for (size_t i = 0; r == 0 && i < claimed; i++) {
+		if (g->claimed[i] > 0 && g->claimed[i] < c->cipher->count)
+			key_add(g, count, g->claimed[i], true);
+	}
+}
+
+/* Up to `max` keys that nobody has, in g->keys. */
+static int make(struct keygen *g, size_t max, size_t *ret_count, struct err *e)
+{
+	size_t count = 0;
+	claim(g, max, &count);
+	while (count < max) {
+		uint64_t id;
+		int r = ids_next(&g->ids, &id);
+		if (r == ERR_LIMIT)
+			return err_set(e, r,
+			               "all keys of this length were given out; a new store with a larger "
+			               "keys.length is needed");
+		if (r < 0)
+			return err_set(e, r, "the store gives no ids (%s)", err_name(r));
+		key_add(g, &count, id, false);
+	}
+	*ret_count = count;
+	return 0;
+}
+
+static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
+{
+	struct keygen *g = ctx;
+	struct stock *stock = g->config.stocks[place];
+	uint64_t stocked = 0;
+	int r = stock_count(stock, &stocked, e);
+	if (r < 0)
+		return r;
+	g->stocked[place] = stocked;
+	g->filling[place] = stocked < (g->filling[place] ? g->config.high : g->config.low);
+	if (!g->filling[place])
+		return 0;
+	size_t count = 0, added = 0;
+	r = make(g, MIN((size_t)BATCH, g->config.high - stocked), &count, e);
+	if (r == 0)
+		r = stock_add(stock, fence, g->keys, count, &added, e);
+	if (r < 0)
+		return r;
+	if (added < count) /* the belt has held something that the braces should have */
+		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
+		         STR_ARG(stock_address(stock)), count - added, count);
+	g->made += added;
+	return 1;
+}
+
+static void status(void *ctx, const bool *held, uint64_t ms)
+{
+	struct keygen *g = ctx;
+	for (size_t i = 0; i < g->config.stock_count; i++) {
+		if (held[i])
+			log_info("keys", "stock %.*s: %ju keys", STR_ARG(stock_address(g->config.stocks[i])),
+			         (uintmax_t)g->stocked[i]);
+	}
+	log_info("keys", "keygen: %ju keys made, %ju a second of late", (uintmax_t)g->made,
+	         (uintmax_t)((g->made - g->made_before) * 1000 / MAX(ms, 1)));
+	g->made_before = g->made;
+}
+
+static struct str address(void *ctx, size_t place)
+{
+	const struct keygen *g = ctx;
+	return stock_address(g->config.stocks[place]);
+}
+
+static const struct rounds_ops keygen_ops = {
+    .lease = lease_of,
+    .begin = begin,
+    .visit = visit,
+    .status = status,
+    .address = address,
+};
+
+int keygen_start(const struct keygen_config *config, struct keygen **ret, struct err *e)
+{
+	struct keygen *g = calloc(1, sizeof(*g));
+	if (!g)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	g->config = *config;
+	ids_init(&g->ids, config->store, BATCH, config->cipher->count);
+	g->filling = calloc(config->stock_count, sizeof(*g->filling));
+	g->stocked = calloc(config->stock_count, sizeof(*g->stocked));
+	g->keys = calloc(BATCH, sizeof(*g->keys));
+	g->claimed = calloc(BATCH, sizeof(*g->claimed));
+	const struct rounds_config rounds = {
+	    .ops = &keygen_ops,
+	    .ctx = g,
+	    .thread = "keygen",
+	    .what = "stock",
+	    .places = config->stock_count,
+	    .held_max = config->held_max,
+	    .lease_ms = config->lease_ms,
+	};
+	int r = g->filling && g->stocked && g->keys && g->claimed ? 0
+	                                                          : err_set(e, ERR_NOMEM, "out of memory");
+	if (r == 0)
+		r = rounds_start(&rounds, &g->rounds, e);
+	if (r < 0) {
+		uint64_t none;
+		keygen_stop(g, &none);
+		return r;
+	}
+	*ret = g;
+	return 0;
+}
+
+void keygen_stop(struct keygen *g, uint64_t *ret_made)
+{
+	*ret_made = 0;
+	if (!g)
+		return;
+	rounds_stop(g->rounds);
+	*ret_made = g->made;
+	ids_release(&g->ids);
+	free(g->filling);
+	free(g->stocked);
+	free(g->keys);
+	free(g->claimed);
+	free(g);
+}

@@ -1,0 +1,218 @@
+#include "keys/keysync.h"
+
+#include "obs/log.h"
+#include "os/clock.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+	BATCH = SHELF_KEYS_MAX,
+	PUSH_TRIES = 20, /* of one batch, as long as nobody knows what came of it */
+	PUSH_REST_MS = 100,
+	DRY_QUIET_MS = 10000,
+};
+
+_Static_assert((int)SHELF_KEYS_MAX <= (int)STOCK_KEYS_MAX, "a batch is taken in one call");
+
+struct keysync {
+	struct keysync_config config;
+	struct rounds *rounds;
+	bool *filling;     /* a shard between the marks is filled if it was below the lower one */
+	uint64_t *shelved; /* as last counted */
+	struct source_key *keys;
+	size_t stock_next; /* whose turn it is */
+	int64_t dry_ms;    /* when the log was last told that all databases are empty */
+	struct keysync_sums sums;
+	uint64_t moved_before; /* at the last status */
+};
+
+static int lease_of(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES], struct err *e)
+{
+	(void)e;
+	const struct keysync *s = ctx;
+	rounds_name("keysync", shelf_name(s->config.shelves[place]), name);
+	*ret = s->config.leases[place];
+	return 0;
+}
+
+static uint64_t batch_name(void)
+{
+	uint64_t name = 0;
+	while (name == 0)
+		randombytes_buf(&name, sizeof(name));
+	return name;
+}
+
+/* From now on the shard refuses whoever looked after it before. */
+static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
+{
+	const struct keysync *s = ctx;
+	s->filling[place] = false;
+	return shelf_push(s->config.shelves[place], fence, batch_name(), NULL, 0, e);
+}
+
+/* From the first database that has some, beginning with the one whose turn it is; its number in ret_stock. */
+static size_t take_in_turn(struct keysync *s, size_t max, size_t *ret_stock)
+{
+	const struct keysync_config *c = &s->config;
+	for (size_t i = 0; i < c->stock_count; i++) {
+		size_t at = (s->stock_next + i) % c->stock_count;
+		size_t count = 0;
+		struct err e = {""};
+		if (stock_is_sick(c->stocks[at]))
+			continue;
+		int r = stock_take(c->stocks[at], max, s->keys, &count, &e);
+		if (r < 0)
+			log_warn("keys", "keys database %.*s: %s", STR_ARG(stock_address(c->stocks[at])),
+			         e.text);
+		if (r == 0 && count > 0) {
+			s->stock_next = at + 1;
+			*ret_stock = at;
+			return count;
+		}
+	}
+	return 0;
+}
+
+static int push_until_known(struct keysync *s, struct shelf *shelf, uint64_t fence, size_t count,
+                            struct err *e)
+{
+	uint64_t batch = batch_name();
+	bool uncertain = false;
+	for (int i = 0; i < PUSH_TRIES; i++) {
+		int r = shelf_push(shelf, fence, batch, s->keys, count, e);
+		uncertain |= r == ERR_UNCERTAIN;
+		if (r == 0 || !uncertain)
+			return r;
+		if (r == ERR_CONFLICT) /* somebody else's batch may have come after ours */
+			return ERR_UNCERTAIN;
+		const struct timespec rest = {.tv_nsec = PUSH_REST_MS * 1000000L};
+		nanosleep(&rest, NULL);
+	}
+	return ERR_UNCERTAIN;
+}
+
+static void give_back(struct keysync *s, size_t stock, size_t count)
+{
+	struct err e = {""};
+	if (stock_return(s->config.stocks[stock], s->keys, count, &e) == 0) {
+		s->sums.returned += count;
+		return;
+	}
+	s->sums.lost += count;
+	log_error("keys", "%zu keys are lost: neither Redis nor keys database %.*s took them: %s", count,
+	          STR_ARG(stock_address(s->config.stocks[stock])), e.text);
+}
+
+static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, struct err *e)
+{
+	struct shelf *shelf = s->config.shelves[place];
+	size_t stock = 0;
+	size_t count = take_in_turn(s, max, &stock);
+	if (count == 0) {
+		if (s->dry_ms == 0 || clock_mono_ms() - s->dry_ms > DRY_QUIET_MS) {
+			log_warn("keys", "no keys database has keys: start curt keygen, or more of them");
+			s->dry_ms = clock_mono_ms();
+		}
+		return 0;
+	}
+	int r = push_until_known(s, shelf, fence, count, e);
+	if (r == 0) {
+		s->sums.moved += count;
+		return 1;
+	}
+	if (r == ERR_UNCERTAIN) {
+		s->sums.lost += count;
+		log_error("keys", "%zu keys may be lost: Redis at %.*s does not say whether it has them",
+		          count, STR_ARG(shelf_name(shelf)));
+	} else {
+		give_back(s, stock, count);
+	}
+	return r;
+}
+
+static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
+{
+	struct keysync *s = ctx;
+	uint64_t count = 0;
+	int r = shelf_count(s->config.shelves[place], &count, e);
+	if (r < 0)
+		return r;
+	s->shelved[place] = count;
+	s->filling[place] = count < (s->filling[place] ? s->config.high : s->config.low);
+	return s->filling[place] ? move(s, place, fence, MIN((size_t)BATCH, s->config.high - count), e) : 0;
+}
+
+static void status(void *ctx, const bool *held, uint64_t ms)
+{
+	struct keysync *s = ctx;
+	for (size_t i = 0; i < s->config.shelf_count; i++) {
+		if (held[i])
+			log_info("keys", "shard %.*s: %ju keys", STR_ARG(shelf_name(s->config.shelves[i])),
+			         (uintmax_t)s->shelved[i]);
+	}
+	log_info("keys", "keysync: %ju keys moved, %ju a second of late; %ju put back, %ju lost",
+	         (uintmax_t)s->sums.moved, (uintmax_t)((s->sums.moved - s->moved_before) * 1000 / MAX(ms, 1)),
+	         (uintmax_t)s->sums.returned, (uintmax_t)s->sums.lost);
+	s->moved_before = s->sums.moved;
+}
+
+static struct str address(void *ctx, size_t place)
+{
+	const struct keysync *s = ctx;
+	return shelf_name(s->config.shelves[place]);
+}
+
+static const struct rounds_ops keysync_ops = {
+    .lease = lease_of,
+    .begin = begin,
+    .visit = visit,
+    .status = status,
+    .address = address,
+};
+
+int keysync_start(const struct keysync_config *config, struct keysync **ret, struct err *e)
+{
+	struct keysync *s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	s->config = *config;
+	s->stock_next = config->stock_count > 1 ? randombytes_uniform((uint32_t)config->stock_count) : 0;
+	s->filling = calloc(config->shelf_count, sizeof(*s->filling));
+	s->shelved = calloc(config->shelf_count, sizeof(*s->shelved));
+	s->keys = calloc(BATCH, sizeof(*s->keys));
+	const struct rounds_config rounds = {
+	    .ops = &keysync_ops,
+	    .ctx = s,
+	    .thread = "keysync",
+	    .what = "shard",
+	    .places = config->shelf_count,
+	    .held_max = config->held_max,
+	    .lease_ms = config->lease_ms,
+	};
+	int r = s->filling && s->shelved && s->keys ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+	if (r == 0)
+		r = rounds_start(&rounds, &s->rounds, e);
+	if (r < 0) {
+		struct keysync_sums none;
+		keysync_stop(s, &none);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void keysync_stop(struct keysync *s, struct keysync_sums *ret)
+{
+	*ret = (struct keysync_sums){0};
+	if (!s)
+		return;
+	rounds_stop(s->rounds);
+	*ret = s->sums;
+	free(s->filling);
+	free(s->shelved);
+	free(s->keys);
+	free(s);
+}

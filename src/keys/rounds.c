@@ -1,0 +1,218 @@
+#include "keys/rounds.h"
+
+#include "obs/log.h"
+#include "os/clock.h"
+#include "os/thread.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { IDLE_MS = 100, RETRY_MS = 500, REST_MS = 1000, STATUS_MS = 10000, QUIET_MS = 10000 };
+
+struct place {
+	struct leases *leases;
+	struct lease *lease; /* NULL: it is not ours */
+	int64_t try_ms;      /* when to try for it again */
+	int64_t told_ms;     /* when the log was last told of a failure */
+};
+
+struct rounds {
+	struct rounds_config config;
+	struct place *places;
+	bool *held; /* for status */
+	size_t held_count;
+	int64_t status_ms;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool stopping; /* under the lock */
+};
+
+void rounds_name(const char *service, struct str name, char out[ROUNDS_NAME_BYTES])
+{
+	int len = snprintf(out, ROUNDS_NAME_BYTES, "%s:%.*s", service, STR_ARG(name));
+	if (len >= ROUNDS_NAME_BYTES) { /* its end may be what tells it from others */
+		uint8_t digest[crypto_generichash_BYTES_MIN];
+		char hex[sizeof(digest) * 2 + 1];
+		crypto_generichash(digest, sizeof(digest), (const uint8_t *)name.ptr, name.len, NULL, 0);
+		sodium_bin2hex(hex, sizeof(hex), digest, sizeof(digest));
+		snprintf(out, ROUNDS_NAME_BYTES, "%s:%s", service, hex);
+	}
+	for (char *c = out; *c; c++) {
+		bool fine = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+		            (*c >= '0' && *c <= '9') || strchr("-_:.", *c);
+		if (!fine)
+			*c = '-';
+	}
+}
+
+/* Once for each place and while: a server that is away for an hour is not news every second. */
+static void tell(struct rounds *r, size_t i, const char *doing, const char *why)
+{
+	int64_t now_ms = clock_mono_ms();
+	struct place *p = &r->places[i];
+	if (p->told_ms != 0 && now_ms - p->told_ms < QUIET_MS)
+		return;
+	p->told_ms = now_ms;
+	struct str address = r->config.ops->address(r->config.ctx, i);
+	log_warn("keys", "%s %.*s: %s: %s", r->config.what, STR_ARG(address), doing, why);
+}
+
+static void let_go(struct rounds *r, size_t i, uint64_t rest_ms)
+{
+	struct place *p = &r->places[i];
+	p->leases->ops->release(p->leases, p->lease);
+	p->lease = NULL;
+	p->try_ms = clock_mono_ms() + (int64_t)rest_ms;
+	r->held[i] = false;
+	r->held_count--;
+}
+
+/* Instances that began together should not ask together for ever. */
+static int64_t after(uint64_t ms)
+{
+	return clock_mono_ms() + (int64_t)(ms + randombytes_uniform((uint32_t)ms / 2 + 1));
+}
+
+static void try_for(struct rounds *r, size_t i)
+{
+	struct place *p = &r->places[i];
+	const struct rounds_config *c = &r->config;
+	char name[ROUNDS_NAME_BYTES];
+	struct err e = {"the lease service does not answer"};
+	p->try_ms = after(RETRY_MS);
+	int code = c->ops->lease(c->ctx, i, &p->leases, name, &e);
+	if (code == 0)
+		code = p->leases->ops->take(p->leases, str_of(name), c->lease_ms, &p->lease);
+	if (code == ERR_BUSY)
+		return;
+	if (code < 0) {
+		p->try_ms = after(REST_MS);
+		tell(r, i, "cannot be looked after", e.text);
+		return;
+	}
+	uint64_t fence = p->leases->ops->fence(p->lease);
+	r->held[i] = true;
+	r->held_count++;
+	code = c->ops->begin(c->ctx, i, fence, &e);
+	if (code < 0) {
+		tell(r, i, "given up", e.text);
+		let_go(r, i, REST_MS);
+		return;
+	}
+	p->told_ms = 0;
+	struct str address = c->ops->address(c->ctx, i);
+	log_info("keys", "%s %.*s: looked after from here, fencing number %ju", c->what, STR_ARG(address),
+	         (uintmax_t)fence);
+}
+
+static int visit(struct rounds *r, size_t i)
+{
+	struct place *p = &r->places[i];
+	const struct rounds_config *c = &r->config;
+	if (!p->leases->ops->is_held(p->lease)) {
+		tell(r, i, "given up", "the lease is in doubt");
+		let_go(r, i, 0);
+		return 0;
+	}
+	struct err e = {""};
+	int code = c->ops->visit(c->ctx, i, p->leases->ops->fence(p->lease), &e);
+	if (code < 0) {
+		tell(r, i, "given up", e.text);
+		let_go(r, i, REST_MS);
+	}
+	return MAX(code, 0);
+}
+
+/* True: there is more to do at once. */
+static bool round_of_all(struct rounds *r)
+{
+	bool more = false;
+	for (size_t i = 0; i < r->config.places; i++) {
+		const struct place *p = &r->places[i];
+		if (p->lease)
+			more |= visit(r, i) > 0;
+		else if (r->held_count < r->config.held_max && clock_mono_ms() >= p->try_ms)
+			try_for(r, i);
+	}
+	int64_t now_ms = clock_mono_ms();
+	if (now_ms - r->status_ms >= STATUS_MS) {
+		r->config.ops->status(r->config.ctx, r->held, (uint64_t)(now_ms - r->status_ms));
+		r->status_ms = now_ms;
+	}
+	return more;
+}
+
+static bool wait_ms(struct rounds *r, uint64_t ms)
+{
+	struct timespec at = clock_mono_after(ms);
+	pthread_mutex_lock(&r->lock);
+	while (!r->stopping && ms > 0 && pthread_cond_timedwait(&r->wake, &r->lock, &at) != ETIMEDOUT)
+		;
+	bool stopping = r->stopping;
+	pthread_mutex_unlock(&r->lock);
+	return stopping;
+}
+
+static void *run(void *arg)
+{
+	struct rounds *r = arg;
+	while (!wait_ms(r, round_of_all(r) ? 0 : IDLE_MS))
+		;
+	for (size_t i = 0; i < r->config.places; i++) {
+		if (r->places[i].lease)
+			let_go(r, i, 0);
+	}
+	return NULL;
+}
+
+static void rounds_free(struct rounds *r)
+{
+	pthread_cond_destroy(&r->wake);
+	pthread_mutex_destroy(&r->lock);
+	free(r->places);
+	free(r->held);
+	free(r);
+}
+
+int rounds_start(const struct rounds_config *config, struct rounds **ret, struct err *e)
+{
+	struct rounds *r = calloc(1, sizeof(*r));
+	if (!r)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	r->config = *config;
+	r->status_ms = clock_mono_ms();
+	r->places = calloc(config->places, sizeof(*r->places));
+	r->held = calloc(config->places, sizeof(*r->held));
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&r->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	int code = r->places && r->held ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; code == 0 && i < config->places; i++)
+		r->places[i].try_ms = clock_mono_ms() + randombytes_uniform(RETRY_MS);
+	if (code == 0)
+		code = thread_start(&r->thread, config->thread, run, r, e);
+	if (code < 0) {
+		rounds_free(r);
+		return code;
+	}
+	*ret = r;
+	return 0;
+}
+
+void rounds_stop(struct rounds *r)
+{
+	if (!r)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->stopping = true;
+	pthread_cond_signal(&r->wake);
+	pthread_mutex_unlock(&r->lock);
+	pthread_join(r->thread, NULL);
+	rounds_free(r);
+}

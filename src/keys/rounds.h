@@ -1,0 +1,49 @@
+/*
+ * A thread that looks after some of several places, each under a lease of its own, beside other processes
+ * that do the same. It takes leases until it has as many as it may have, visits its places in turn, and gives
+ * a place up as soon as its lease is in doubt or a visit fails; after a rest it tries again. Stopping gives
+ * all of them up at once.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/str.h"
+#include "lease/lease.h"
+
+enum { ROUNDS_NAME_BYTES = 65 };
+
+struct rounds_ops {
+	/* The place's lease: who gives it, and its name (see rounds_name). An error: not now. */
+	int (*lease)(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES],
+	             struct err *e);
+
+	/* The lease was just taken: makes the fencing number known. An error gives it up. */
+	int (*begin)(void *ctx, size_t place, uint64_t fence, struct err *e);
+
+	/* A bounded piece of work: 1 when there is more to do at once, 0 when there is none for a while, or
+	 * an error, after which the place is given up. */
+	int (*visit)(void *ctx, size_t place, uint64_t fence, struct err *e);
+
+	/* Now and then: says in the log how things are. `ms` passed since the last time. */
+	void (*status)(void *ctx, const bool *held, uint64_t ms);
+
+	struct str (*address)(void *ctx, size_t place); /* for people */
+};
+
+struct rounds_config {
+	const struct rounds_ops *ops;
+	void *ctx;
+	const char *thread; /* its name */
+	const char *what;   /* "stock": in the log */
+	size_t places;
+	size_t held_max;
+	uint64_t lease_ms;
+};
+
+struct rounds;
+
+int rounds_start(const struct rounds_config *config, struct rounds **ret, struct err *e);
+void rounds_stop(struct rounds *r); /* NULL is fine */
+
+/* "service:name" made of what names of leases are made of. */
+void rounds_name(const char *service, struct str name, char out[ROUNDS_NAME_BYTES]);

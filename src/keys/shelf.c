@@ -1,0 +1,234 @@
+#include "keys/shelf.h"
+
+#include "client/redis.h"
+#include "keys/element.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LIST  STR("curt:keys:available")
+#define FENCE STR("curt:keys:fence")
+#define BATCH STR("curt:keys:batch")
+
+/* Numbers are compared as text: those of the script's language are not exact beyond 2^53. -1: refused. */
+#define PUSH_SCRIPT                                                                        \
+	STR("local fence, batch = ARGV[1], ARGV[2]\n"                                      \
+	    "local seen = redis.call('GET', KEYS[2]) or '0'\n"                             \
+	    "if #seen > #fence or (#seen == #fence and seen > fence) then return -1 end\n" \
+	    "if seen ~= fence then redis.call('SET', KEYS[2], fence) end\n"                \
+	    "if #ARGV > 2 and redis.call('GET', KEYS[3]) ~= batch then\n"                  \
+	    "  redis.call('RPUSH', KEYS[1], unpack(ARGV, 3))\n"                            \
+	    "  redis.call('SET', KEYS[3], batch)\n"                                        \
+	    "end\n"                                                                        \
+	    "return 0")
+
+enum { PUSH_HEAD = 8, NUMBER_BYTES = 24 };
+
+struct shelf {
+	struct redis *redis;
+};
+
+int shelf_new(struct str url, struct shelf **ret, struct err *e)
+{
+	struct shelf *s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = redis_new(url, &s->redis, e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void shelf_free(struct shelf *s)
+{
+	if (!s)
+		return;
+	redis_free(s->redis);
+	free(s);
+}
+
+struct str shelf_name(const struct shelf *s)
+{
+	return redis_name(s->redis);
+}
+
+bool shelf_is_sick(const struct shelf *s)
+{
+	return redis_is_sick(s->redis);
+}
+
+/* The server has answered, but not what was asked for. */
+static int refused(const struct shelf *s, const struct redis_reply *reply, struct err *e)
+{
+	struct str text = reply->type == REDIS_ERROR ? reply->text : STR("an answer of the wrong kind");
+	return err_set(e, ERR_UNAVAILABLE, "Redis at %.*s says: %.*s", STR_ARG(shelf_name(s)),
+	               (int)MIN(text.len, 200), text.ptr);
+}
+
+static int cut_off(const struct shelf *s, int code, struct err *e)
+{
+	return err_set(e, code, "the connection to Redis at %.*s failed", STR_ARG(shelf_name(s)));
+}
+
+/* One command whose answer is a number. ERR_UNCERTAIN: it was sent, and there is no answer. */
+static int ask_number(struct shelf *s, const struct str *args, size_t n, int64_t *ret, struct err *e)
+{
+	struct redis_conn *c = redis_take(s->redis, e);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	struct redis_reply reply;
+	int r = redis_ask(c, args, n, &reply);
+	if (r < 0)
+		r = cut_off(s, ERR_UNCERTAIN, e);
+	else if (reply.type != REDIS_INT)
+		r = refused(s, &reply, e);
+	else
+		*ret = reply.number;
+	redis_return(c);
+	return r;
+}
+
+int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
+{
+	const struct str args[] = {STR("LLEN"), LIST};
+	int64_t count;
+	int r = ask_number(s, args, ARRAY_LEN(args), &count, e);
+	if (r < 0)
+		return ERR_UNAVAILABLE;
+	*ret = (uint64_t)count;
+	return 0;
+}
+
+static struct str number_text(uint64_t n, char out[NUMBER_BYTES])
+{
+	return str_n(out, (size_t)snprintf(out, NUMBER_BYTES, "%ju", (uintmax_t)n));
+}
+
+/* `head` first, then the keys. NULL: out of memory. */
+static struct str *command_of(const struct str *head, size_t head_count, const struct source_key *keys,
+                              size_t n, struct arena *arena)
+{
+	const struct str *texts = elements_write(keys, n, arena);
+	struct str *args = arena_alloc(arena, (head_count + n) * sizeof(*args));
+	if (!texts || !args)
+		return NULL;
+	memcpy(args, head, head_count * sizeof(*args));
+	if (n > 0)
+		memcpy(args + head_count, texts, n * sizeof(*args));
+	return args;
+}
+
+int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
+               struct err *e)
+{
+	ASSERT(n <= SHELF_KEYS_MAX && batch != 0);
+	struct arena CLEANUP(arena_release) arena = {0};
+	char fence_text[NUMBER_BYTES], batch_text[NUMBER_BYTES];
+	const struct str head[PUSH_HEAD] = {
+	    STR("EVAL"),
+	    PUSH_SCRIPT,
+	    STR("3"),
+	    LIST,
+	    FENCE,
+	    BATCH,
+	    number_text(fence, fence_text),
+	    number_text(batch, batch_text),
+	};
+	const struct str *args = command_of(head, PUSH_HEAD, keys, n, &arena);
+	if (!args)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	int64_t answer;
+	int r = ask_number(s, args, PUSH_HEAD + n, &answer, e);
+	if (r == 0 && answer < 0)
+		r = err_set(e, ERR_CONFLICT,
+		            "Redis at %.*s has seen a larger fencing number than %ju: another keysync looks "
+		            "after it now",
+		            STR_ARG(shelf_name(s)), (uintmax_t)fence);
+	return r;
+}
+
+static size_t read_elements(const struct redis_reply *reply, struct source_key *ret, size_t max)
+{
+	size_t count = 0;
+	for (size_t i = 0; reply->type == REDIS_ARRAY && i < MIN(reply->count, max); i++) {
+		const struct redis_reply element = redis_reply_at(reply, i);
+		if (element_read(element.text, &ret[count]))
+			count++; /* what is no key is dropped: nobody could follow it */
+	}
+	return count;
+}
+
+static int take_from(struct shelf *s, struct redis_conn *c, size_t max, struct source_key *ret,
+                     size_t *ret_count, uint64_t *ret_left, struct err *e)
+{
+	char max_text[NUMBER_BYTES];
+	struct redis_reply reply;
+	redis_write(c, REDIS_ARGS(STR("LPOP"), LIST, number_text(max, max_text)));
+	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
+	if (redis_read(c, &reply) < 0)
+		return cut_off(s, ERR_UNAVAILABLE, e);
+	bool wrong = reply.type != REDIS_ARRAY && reply.type != REDIS_NIL;
+	int r = wrong ? refused(s, &reply, e) : 0;
+	*ret_count = read_elements(&reply, ret, max);
+	if (redis_read(c, &reply) == 0 && reply.type == REDIS_INT)
+		*ret_left = (uint64_t)reply.number;
+	else
+		*ret_left = 0; /* the keys are ours all the same */
+	return r;
+}
+
+int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
+               struct err *e)
+{
+	struct redis_conn *c = redis_take(s->redis, e);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	int r = take_from(s, c, max, ret, ret_count, ret_left, e);
+	redis_return(c);
+	return r;
+}
+
+int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	const struct str head[] = {STR("LPUSH"), LIST};
+	if (n == 0)
+		return 0;
+	const struct str *args = command_of(head, ARRAY_LEN(head), keys, n, &arena);
+	if (!args)
+		return err_set(e, ERR_UNAVAILABLE, "out of memory");
+	int64_t count;
+	return ask_number(s, args, ARRAY_LEN(head) + n, &count, e);
+}
+
+int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e)
+{
+	struct str *each;
+	size_t count, made = 0;
+	int r = redis_urls_cut(urls, arena, &each, &count, e);
+	if (r < 0)
+		return r;
+	struct shelf **shelves = arena_zalloc(arena, count * sizeof(struct shelf *));
+	if (!shelves)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	while (r == 0 && made < count) {
+		r = shelf_new(each[made], &shelves[made], e);
+		made += r == 0 ? 1 : 0;
+	}
+	if (r < 0) {
+		shelves_free(shelves, made);
+		return r;
+	}
+	*ret = shelves;
+	*ret_count = count;
+	return 0;
+}
+
+void shelves_free(struct shelf **shelves, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		shelf_free(shelves[i]);
+}

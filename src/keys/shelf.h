@@ -1,0 +1,46 @@
+/*
+ * A Redis server with keys ready for use: the list "curt:keys:available". It is put in order by one keysync
+ * at a time, under a fencing number (lease.h) that lies beside the list: a smaller one is refused. Anybody
+ * may take from it.
+ *
+ * All calls block, and may come from any thread.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "link/source.h"
+
+enum { SHELF_KEYS_MAX = 1000 /* in one call */ };
+
+struct shelf;
+
+/* Only parses. redis:// or redis+sentinel:// */
+int shelf_new(struct str url, struct shelf **ret, struct err *e);
+void shelf_free(struct shelf *s);
+
+struct str shelf_name(const struct shelf *s); /* host:port/db, or the primary's name */
+bool shelf_is_sick(const struct shelf *s);    /* it is being left alone for a while */
+
+int shelf_count(struct shelf *s, uint64_t *ret, struct err *e);
+
+/*
+ * Adds keys at the end; n may be 0. ERR_CONFLICT: a larger number was seen; ERR_UNAVAILABLE: it cannot be
+ * reached; in both cases nothing was added. ERR_UNCERTAIN: it may have been. Then the same call with the same
+ * `batch` (different for each batch, never 0) adds them if they are not there, as long as no other batch came
+ * since.
+ */
+int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
+               struct err *e);
+
+/* Up to `max` keys from the front, and how many are left. After a failure keys may be lost, never given
+ * twice. */
+int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
+               struct err *e);
+
+/* Puts back what was taken and not used, at the front. */
+int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e);
+
+/* Of a list of URLs separated by commas: `ret` is in `arena`, the shelves are not. */
+int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e);
+void shelves_free(struct shelf **shelves, size_t n);

@@ -1,0 +1,461 @@
+/*
+ * Leases as ephemeral nodes of ZooKeeper. Each lease has a session of its own, whose timeout is the lease's
+ * life: doubt about one is doubt about no other, and closing the session takes the node away.
+ *
+ * Held is what was proven. The server keeps a session for its timeout after it last heard from it, so each
+ * answered question about the node (a beat, every third of the life) proves the lease until that long after
+ * the question was sent, less a margin. A holder that was paused finds its proof too old, whatever the
+ * library has noticed by then. When the connection breaks the lease is given up at once: the session may live
+ * on, but nobody can tell.
+ *
+ * A create whose answer was lost may have happened. The node's data is a random token, so the next try
+ * recognises its own node. The fencing number is the transaction that created the node.
+ */
+#define THREADED /* asks the vendor's header for the calls that wait */
+
+#include "base/list.h"
+#include "lease/backends.h"
+#include "obs/log.h"
+#include "os/clock.h"
+#include "os/thread.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <zookeeper/zookeeper.h>
+
+enum {
+	CONNECT_MS = 3000,
+	PING_SESSION_MS = 10000,
+	TRIES = 3,
+	TOKEN_BYTES = 16,
+	TOKEN_TEXT_BYTES = TOKEN_BYTES * 2 + 1,
+	PATH_BYTES = 512,
+	NAME_BYTES_MAX = 64,
+	NODE_BYTES = PATH_BYTES + NAME_BYTES_MAX + 1,
+};
+
+struct session {
+	zhandle_t *vendor;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int state; /* under the lock; ZOO_..._STATE, 0 before the first */
+	uint64_t life_ms;
+	_Atomic bool doubted; /* it was not connected at some moment since the lease began */
+};
+
+struct leases_zookeeper {
+	struct leases base;
+	char *hosts;
+	char path[PATH_BYTES]; /* of the node under which the leases are; begins with a slash */
+	pthread_t beater;
+	bool beater_started;
+	pthread_mutex_t lock; /* of what follows, and of every lease's node in the list, due_ms and beating */
+	pthread_cond_t wake;
+	struct list leases;
+	struct session *spare; /* a try that found the lease taken leaves its session for the next one */
+	bool stopping;
+};
+
+struct lease {
+	struct list node;
+	struct leases_zookeeper *owner;
+	struct session *session;
+	char path[NODE_BYTES];
+	uint64_t fence;
+	uint64_t span_ms; /* how long a proof holds */
+	int64_t due_ms;   /* of the next beat */
+	int64_t sent_ms;  /* of the beat under way */
+	bool beating;
+	_Atomic int64_t proven_ms; /* when the last answered question was sent */
+	_Atomic bool lost;         /* never taken back */
+};
+
+/* Sessions */
+
+static void session_watch(zhandle_t *vendor, int type, int state, const char *path, void *ctx)
+{
+	(void)vendor;
+	(void)path;
+	struct session *s = ctx;
+	if (type != ZOO_SESSION_EVENT)
+		return;
+	if (state != ZOO_CONNECTED_STATE)
+		atomic_store(&s->doubted, true);
+	pthread_mutex_lock(&s->lock);
+	s->state = state;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void vendor_log(const char *message)
+{
+	log_debug("lease", "zookeeper: %.400s", message);
+}
+
+static void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	if (s->vendor)
+		zookeeper_close(
+		    s->vendor); /* ends the vendor's threads; its nodes go at once if it is connected */
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static struct session *session_new(const char *hosts, uint64_t life_ms)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_init(&s->lock, NULL);
+	s->life_ms = life_ms;
+	s->vendor = zookeeper_init2(hosts, session_watch, (int)life_ms, NULL, s, ZOO_NO_LOG_CLIENTENV,
+	                            vendor_log);
+	if (!s->vendor) {
+		session_free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static bool state_is_final(int state)
+{
+	return state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
+}
+
+static bool session_is_over(struct session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	bool over = state_is_final(s->state);
+	pthread_mutex_unlock(&s->lock);
+	return over;
+}
+
+/* Waits until it is connected, and begins to watch for doubt. */
+static bool session_await(struct session *s)
+{
+	struct timespec until = clock_mono_after(CONNECT_MS);
+	pthread_mutex_lock(&s->lock);
+	while (s->state != ZOO_CONNECTED_STATE && !state_is_final(s->state) &&
+	       pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT)
+		;
+	bool connected = s->state == ZOO_CONNECTED_STATE;
+	if (connected)
+		atomic_store(&s->doubted, false);
+	pthread_mutex_unlock(&s->lock);
+	return connected;
+}
+
+/* The spare one, or a new one: connected, or NULL. */
+static struct session *session_get(struct leases_zookeeper *l, uint64_t life_ms)
+{
+	pthread_mutex_lock(&l->lock);
+	struct session *s = steal(l->spare);
+	pthread_mutex_unlock(&l->lock);
+	if (s && (s->life_ms != life_ms || session_is_over(s))) {
+		session_free(s);
+		s = NULL;
+	}
+	if (!s)
+		s = session_new(l->hosts, life_ms);
+	if (s && !session_await(s)) {
+		session_free(s);
+		s = NULL;
+	}
+	return s;
+}
+
+static void session_put(struct leases_zookeeper *l, struct session *s)
+{
+	pthread_mutex_lock(&l->lock);
+	if (!l->spare)
+		l->spare = steal(s);
+	pthread_mutex_unlock(&l->lock);
+	session_free(s);
+}
+
+/* Taking */
+
+static bool is_worth_another_try(int code)
+{
+	return code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT;
+}
+
+/* The nodes above the leases; they stay. */
+static int path_make(const struct leases_zookeeper *l, struct session *s)
+{
+	char part[PATH_BYTES];
+	int code = ZOK;
+	for (size_t i = 1; code == ZOK && i <= strlen(l->path); i++) {
+		if (l->path[i] != '/' && l->path[i] != '\0')
+			continue;
+		memcpy(part, l->path, i);
+		part[i] = '\0';
+		code = zoo_create(s->vendor, part, "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_PERSISTENT, NULL, 0);
+		if (code == ZNODEEXISTS)
+			code = ZOK;
+	}
+	return code;
+}
+
+/* Whose node is it? An earlier try of ours may have made it. */
+static int node_recognise(struct lease *lease, const char *token, struct Stat *stat)
+{
+	char data[TOKEN_TEXT_BYTES];
+	int len = sizeof(data);
+	int code = zoo_get(lease->session->vendor, lease->path, 0, data, &len, stat);
+	if (code != ZOK)
+		return code;
+	return len == TOKEN_TEXT_BYTES - 1 && memcmp(data, token, (size_t)len) == 0 ? ZOK : ZNODEEXISTS;
+}
+
+static int node_create(const struct leases_zookeeper *l, struct lease *lease, const char *token,
+                       struct Stat *stat)
+{
+	int code = zoo_create2(lease->session->vendor, lease->path, token, TOKEN_TEXT_BYTES - 1,
+	                       &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0, stat);
+	if (code == ZNONODE && (code = path_make(l, lease->session)) == ZOK)
+		code = zoo_create2(lease->session->vendor, lease->path, token, TOKEN_TEXT_BYTES - 1,
+		                   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0, stat);
+	return code == ZNODEEXISTS ? node_recognise(lease, token, stat) : code;
+}
+
+/* One session's tries: ZOK, ZNODEEXISTS when it is somebody else's, or a failure. */
+static int node_take(const struct leases_zookeeper *l, struct lease *lease)
+{
+	uint8_t random[TOKEN_BYTES];
+	char token[TOKEN_TEXT_BYTES];
+	struct Stat stat;
+	randombytes_buf(random, sizeof(random));
+	sodium_bin2hex(token, sizeof(token), random, sizeof(random));
+	int code = ZCONNECTIONLOSS;
+	for (int i = 0; i < TRIES && is_worth_another_try(code); i++) {
+		if (!session_await(lease->session))
+			return ZCONNECTIONLOSS;
+		atomic_store(&lease->proven_ms, clock_mono_ms());
+		code = node_create(l, lease, token, &stat);
+	}
+	if (code == ZOK)
+		lease->fence = (uint64_t)stat.czxid;
+	return code;
+}
+
+static void lease_begin(struct leases_zookeeper *l, struct lease *lease, uint64_t life_ms)
+{
+	/* The server has its own idea of how short and how long a session may be. */
+	uint64_t granted_ms = (uint64_t)zoo_recv_timeout(lease->session->vendor);
+	uint64_t span_ms = MIN(life_ms, granted_ms);
+	lease->span_ms = span_ms - span_ms / 10;
+	lease->owner = l;
+	pthread_mutex_lock(&l->lock);
+	lease->due_ms = atomic_load(&lease->proven_ms) + (int64_t)(span_ms / 3);
+	list_push(&l->leases, &lease->node);
+	pthread_cond_signal(&l->wake);
+	pthread_mutex_unlock(&l->lock);
+}
+
+static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struct lease **ret)
+{
+	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
+	struct lease *lease = calloc(1, sizeof(*lease));
+	if (!lease)
+		return ERR_NOMEM;
+	ASSERT(name.len > 0 && name.len <= NAME_BYTES_MAX);
+	snprintf(lease->path, sizeof(lease->path), "%s/%.*s", l->path, STR_ARG(name));
+	int code = ZCONNECTIONLOSS;
+	lease->session = session_get(l, life_ms);
+	if (lease->session)
+		code = node_take(l, lease);
+	if (code == ZOK) {
+		lease_begin(l, lease, life_ms);
+		*ret = lease;
+		return 0;
+	}
+	if (code == ZNODEEXISTS)
+		session_put(l, lease->session);
+	else
+		session_free(lease->session);
+	free(lease);
+	return code == ZNODEEXISTS ? ERR_BUSY : ERR_UNAVAILABLE;
+}
+
+/* Holding */
+
+static bool zk_is_held(const struct lease *const_lease)
+{
+	struct lease *lease = (struct lease *)const_lease; /* "lost" is remembered */
+	if (atomic_load(&lease->lost))
+		return false;
+	int64_t proof_ends_ms = atomic_load(&lease->proven_ms) + (int64_t)lease->span_ms;
+	if (!atomic_load(&lease->session->doubted) && clock_mono_ms() < proof_ends_ms)
+		return true;
+	atomic_store(&lease->lost, true);
+	return false;
+}
+
+static uint64_t zk_fence(const struct lease *lease)
+{
+	return lease->fence;
+}
+
+/* On the vendor's thread; the lease lives at least as long as its session. */
+static void beat_done(int code, const struct Stat *stat, const void *ctx)
+{
+	struct lease *lease = (struct lease *)ctx;
+	struct leases_zookeeper *l = lease->owner;
+	pthread_mutex_lock(&l->lock);
+	lease->beating = false;
+	if (code == ZOK && (uint64_t)stat->czxid == lease->fence)
+		atomic_store(&lease->proven_ms, lease->sent_ms);
+	else
+		atomic_store(&lease->lost, true);
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void beat_locked(struct lease *lease, int64_t now_ms)
+{
+	lease->due_ms = now_ms + (int64_t)(lease->span_ms / 3);
+	if (lease->beating)
+		return;
+	lease->beating = true;
+	lease->sent_ms = now_ms;
+	if (zoo_aexists(lease->session->vendor, lease->path, 0, beat_done, lease) != ZOK) {
+		lease->beating = false;
+		atomic_store(&lease->lost, true);
+	}
+}
+
+/* When the next is due. */
+static int64_t beat_all_locked(struct leases_zookeeper *l)
+{
+	int64_t now_ms = clock_mono_ms();
+	int64_t next_ms = now_ms + CONNECT_MS;
+	for (struct list *at = l->leases.next; at != &l->leases; at = at->next) {
+		struct lease *lease = container_of(at, struct lease, node);
+		if (lease->due_ms <= now_ms)
+			beat_locked(lease, now_ms);
+		next_ms = MIN(next_ms, lease->due_ms);
+	}
+	return next_ms - now_ms;
+}
+
+static void *beater_run(void *arg)
+{
+	struct leases_zookeeper *l = arg;
+	pthread_mutex_lock(&l->lock);
+	while (!l->stopping) {
+		struct timespec until = clock_mono_after((uint64_t)beat_all_locked(l));
+		pthread_cond_timedwait(&l->wake, &l->lock, &until);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+static void zk_release(struct leases *base, struct lease *lease)
+{
+	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
+	pthread_mutex_lock(&l->lock);
+	list_remove(&lease->node);
+	pthread_mutex_unlock(&l->lock);
+	if (zk_is_held(lease)) /* closing does it as well, but does not wait until it is done */
+		zoo_delete(lease->session->vendor, lease->path, -1);
+	session_free(lease->session);
+	free(lease);
+}
+
+/* The whole */
+
+static int zk_ping(struct leases *base, struct err *e)
+{
+	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
+	struct session *s = session_get(l, PING_SESSION_MS);
+	if (!s)
+		return err_set(e, ERR_UNAVAILABLE,
+		               "ZooKeeper at %.300s does not answer; start it, or mend lease.url", l->hosts);
+	int code = zoo_exists(s->vendor, "/", 0, NULL);
+	session_free(s);
+	return code == ZOK
+	           ? 0
+	           : err_set(e, ERR_UNAVAILABLE, "ZooKeeper at %.300s says: %s", l->hosts, zerror(code));
+}
+
+static void zk_free(struct leases *base)
+{
+	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
+	pthread_mutex_lock(&l->lock);
+	ASSERT(list_empty(&l->leases));
+	l->stopping = true;
+	pthread_cond_signal(&l->wake);
+	pthread_mutex_unlock(&l->lock);
+	if (l->beater_started)
+		pthread_join(l->beater, NULL);
+	session_free(l->spare);
+	pthread_cond_destroy(&l->wake);
+	pthread_mutex_destroy(&l->lock);
+	free(l->hosts);
+	free(l);
+}
+
+static const struct leases_ops zk_ops = {
+    .free = zk_free,
+    .take = zk_take,
+    .is_held = zk_is_held,
+    .fence = zk_fence,
+    .release = zk_release,
+    .ping = zk_ping,
+};
+
+static int url_parse(struct leases_zookeeper *l, const char *url, struct err *e)
+{
+	struct str rest = str_of(url), scheme = STR("zookeeper://");
+	bool known = str_starts(rest, scheme);
+	if (known)
+		rest = str_n(rest.ptr + scheme.len, rest.len - scheme.len);
+	struct str hosts = str_cut(&rest, '/');
+	while (rest.len > 0 && rest.ptr[rest.len - 1] == '/')
+		rest.len--;
+	bool fits = rest.len > 0 && rest.len < PATH_BYTES - 1;
+	if (!known || hosts.len == 0 || !fits || memmem(rest.ptr, rest.len, "//", 2))
+		return err_set(e, ERR_INVALID,
+		               "a lease on ZooKeeper is written zookeeper://HOST:PORT[,HOST:PORT]/PATH");
+	snprintf(l->path, sizeof(l->path), "/%.*s", STR_ARG(rest));
+	l->hosts = strndup(hosts.ptr, hosts.len);
+	return l->hosts ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+int leases_zookeeper_open(const char *url, struct leases **ret, struct err *e)
+{
+	struct leases_zookeeper *l = calloc(1, sizeof(*l));
+	if (!l)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	l->base.ops = &zk_ops;
+	list_init(&l->leases);
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&l->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	zoo_set_debug_level(ZOO_LOG_LEVEL_WARN);
+	int r = url_parse(l, url, e);
+	if (r == 0) {
+		r = thread_start(&l->beater, "lease-beat", beater_run, l, e);
+		l->beater_started = r == 0;
+	}
+	if (r < 0) {
+		zk_free(&l->base);
+		return r;
+	}
+	*ret = &l->base;
+	return 0;
+}

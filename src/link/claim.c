@@ -1,0 +1,108 @@
+#include "link/claim.h"
+
+#include "link/ids.h"
+#include "os/clock.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { CLAIM_MAX = 64, AGAIN_MS = 1000 };
+
+struct claim {
+	struct key_source base;
+	struct claim_config config;
+	struct key_cipher cipher;
+	struct ids ids;
+	_Atomic int64_t again_ms; /* monotonic; the store had none: not to be asked before */
+	_Atomic uint64_t taken;
+};
+
+static struct claim *self(struct key_source *s)
+{
+	return container_of(s, struct claim, base);
+}
+
+static void source_free(struct key_source *s)
+{
+	struct claim *c = self(s);
+	ids_release(&c->ids);
+	explicit_bzero(&c->cipher, sizeof(c->cipher));
+	free(c);
+}
+
+static void key_of(const struct claim *c, uint64_t id, bool used_before, struct source_key *ret)
+{
+	*ret = (struct source_key){.len = (uint8_t)c->cipher.length, .used_before = used_before};
+	key_encode(&c->cipher, id, ret->text);
+}
+
+/* None is no failure: then new ones are made. */
+static size_t claim_some(struct claim *c, struct source_key *ret, size_t n)
+{
+	uint64_t ids[CLAIM_MAX];
+	size_t found = 0, count = 0;
+	int64_t now_ms = clock_mono_ms();
+	if (now_ms < atomic_load_explicit(&c->again_ms, memory_order_relaxed))
+		return 0;
+	int r = c->config.store->ops->claim(c->config.store, clock_real_ms(), c->config.rest_ms,
+	                                    MIN(n, (size_t)CLAIM_MAX), ids, &found);
+	if (r < 0 || found == 0)
+		atomic_store_explicit(&c->again_ms, now_ms + AGAIN_MS, memory_order_relaxed);
+	for (size_t i = 0; r == 0 && i < found; i++) {
+		if (ids[i] > 0 && ids[i] < c->cipher.count)
+			key_of(c, ids[i], true, &ret[count++]);
+	}
+	return count;
+}
+
+static int make_one(struct claim *c, struct source_key *ret, struct err *e)
+{
+	uint64_t id;
+	do {
+		int r = ids_next(&c->ids, &id);
+		if (r < 0)
+			return err_set(e, r, "the store gives no numbers for new keys (%s)", err_name(r));
+		key_of(c, id, false, ret);
+	} while (key_is_reserved(str_n(ret->text, ret->len)));
+	return 0;
+}
+
+static int source_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
+                       struct err *e)
+{
+	struct claim *c = self(s);
+	size_t count = claim_some(c, ret, n);
+	if (count == 0) {
+		int r = make_one(c, &ret[0], e);
+		if (r < 0)
+			return r;
+		count = 1;
+	}
+	atomic_fetch_add_explicit(&c->taken, count, memory_order_relaxed);
+	*ret_count = count;
+	return 0;
+}
+
+static struct source_stats source_stats(struct key_source *s)
+{
+	return (struct source_stats){.taken = atomic_load_explicit(&self(s)->taken, memory_order_relaxed)};
+}
+
+static const struct key_source_ops ops = {.free = source_free, .take = source_take, .stats = source_stats};
+
+int claim_new(const struct claim_config *config, struct key_source **ret, struct err *e)
+{
+	if (!config->store->ops->claim)
+		return err_set(e, ERR_INVALID,
+		               "keys.source = claim needs a store that gives keys out again: PostgreSQL "
+		               "(store.url = postgres://...); for this one write keys.source = cipher");
+	struct claim *c = calloc(1, sizeof(*c));
+	if (!c)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	c->base.ops = &ops;
+	c->config = *config;
+	c->cipher = *config->cipher;
+	ids_init(&c->ids, config->store, config->id_block, c->cipher.count);
+	*ret = &c->base;
+	return 0;
+}

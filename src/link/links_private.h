@@ -1,0 +1,34 @@
+/* What the files behind links.h share; nobody else includes it. */
+#pragma once
+
+#include "link/links.h"
+#include "link/tier2.h"
+
+struct links {
+	struct store *store;
+	struct budgets *budgets;
+	struct cache *cache;
+	struct gates *gates;
+	struct tier2 tier2;
+	struct key_source *source; /* NULL: the cipher */
+	struct key_cipher cipher;
+	struct ids ids;
+	links_render_fn *render;
+	uint64_t negative_ms;
+	uint64_t life_ms; /* of what is cached; 0: for ever */
+	uint64_t rest_ms;
+	pthread_mutex_t sweep_lock;
+	pthread_mutex_t source_lock; /* guards source_why */
+	struct err source_why;
+};
+
+/* Stores keep a generated key as its id alone. */
+int links_key_fill(const struct links *l, struct link_record *link, struct arena *arena);
+
+/* naming.c. Gives each new link of the batch its id, key and ref. One that cannot be named has that as its
+ * result: ERR_LIMIT when the keys of this length are used up, ERR_BUSY when the source has none now
+ * (links_source_trouble), or the store's failure. */
+void links_name(struct links *l, struct store_write *writes, size_t n, struct metrics *m);
+
+/* Was it refused because its key, which nobody chose, is somebody's? */
+bool links_met_another(const struct store_write *w);

@@ -1,0 +1,140 @@
+/*
+ * How new links get their names. An alias is its own; generated keys come from the cipher over leased ids, or
+ * from the source that is configured. A key from a source is taken by its text: the id behind it is what the
+ * text decodes to. One that was another link's before names its link as an alias does, under a fresh id, so
+ * that it inherits neither clicks nor gate.
+ */
+#include "link/links_private.h"
+
+#include "obs/log.h"
+
+enum { TAKE_MAX = 64 };
+
+/* Was the name left to us? On a second try it may stand there as if it were an alias. */
+static bool is_ours_to_name(const struct store_write *w)
+{
+	return !w->link.is_alias || w->reuse;
+}
+
+bool links_met_another(const struct store_write *w)
+{
+	return w->kind == STORE_LINK_CREATE && w->result == ERR_CONFLICT && is_ours_to_name(w);
+}
+
+static int name_alias(struct links *l, struct store_write *w)
+{
+	w->ref = links_ref(l, w->link.key);
+	return ids_next(&l->ids, &w->link.id);
+}
+
+static int name_by_cipher(struct links *l, struct store_write *w)
+{
+	do {
+		int r = ids_next(&l->ids, &w->link.id);
+		if (r == 0)
+			r = links_key_fill(l, &w->link, w->arena);
+		if (r < 0)
+			return r;
+	} while (key_is_reserved(w->link.key));
+	w->ref = (struct link_ref){.id = w->link.id, .key = w->link.key};
+	return 0;
+}
+
+/* ERR_INVALID: that is no key of this store. */
+static int name_by_key(struct links *l, struct store_write *w, const struct source_key *key)
+{
+	struct str text = str_n(key->text, key->len);
+	uint64_t id = key_decode(&l->cipher, text);
+	if (id == 0 || key_is_reserved(text))
+		return ERR_INVALID;
+	w->link.key = arena_str(w->arena, text);
+	if (!w->link.key.ptr)
+		return ERR_NOMEM;
+	w->ref = (struct link_ref){.id = id, .key = w->link.key};
+	w->reuse = w->link.is_alias = key->used_before;
+	w->link.id = id;
+	return key->used_before ? ids_next(&l->ids, &w->link.id) : 0;
+}
+
+/* Keys as they are wanted, taken from the source some at a time. */
+struct supply {
+	struct links *links;
+	struct source_key keys[TAKE_MAX];
+	size_t at, count;
+	size_t wanted; /* by the rest of the batch: no more is taken, for what is not used would be lost */
+	int failed;
+};
+
+static void source_failed(struct supply *s, int r, const struct err *why, struct metrics *m)
+{
+	struct links *l = s->links;
+	s->failed = r == ERR_LIMIT || r == ERR_UNAVAILABLE ? ERR_BUSY : r;
+	metric_add(&m->keys_dry, 1);
+	pthread_mutex_lock(&l->source_lock);
+	l->source_why = *why;
+	pthread_mutex_unlock(&l->source_lock);
+}
+
+static const struct source_key *supply_next(struct supply *s, struct metrics *m)
+{
+	struct key_source *source = s->links->source;
+	if (s->at == s->count && s->failed == 0) {
+		struct err why = {0};
+		s->at = s->count = 0;
+		int r = source->ops->take(source, s->keys, MIN(s->wanted, (size_t)TAKE_MAX), &s->count, &why);
+		if (r < 0)
+			source_failed(s, r, &why, m);
+	}
+	return s->failed < 0 ? NULL : &s->keys[s->at++];
+}
+
+static int name_by_source(struct supply *s, struct store_write *w, struct metrics *m)
+{
+	int r;
+	do {
+		const struct source_key *key = supply_next(s, m);
+		if (!key)
+			return s->failed;
+		r = name_by_key(s->links, w, key);
+		if (r == ERR_INVALID) {
+			metric_add(&m->keys_skipped, 1);
+			log_warn(
+			    "link",
+			    "the key '%.*s' from stock cannot name a link of this store, and was skipped",
+			    (int)key->len, key->text);
+		}
+	} while (r == ERR_INVALID);
+	s->wanted--;
+	return r;
+}
+
+static int name_one(struct supply *s, struct store_write *w, struct metrics *m)
+{
+	if (!is_ours_to_name(w))
+		return name_alias(s->links, w);
+	return s->links->source ? name_by_source(s, w, m) : name_by_cipher(s->links, w);
+}
+
+void links_name(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+{
+	struct supply supply = {.links = l};
+	int no_ids = 0; /* then nobody waits for the store once more */
+	for (size_t i = 0; i < n; i++)
+		supply.wanted += writes[i].kind == STORE_LINK_CREATE && is_ours_to_name(&writes[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (writes[i].kind != STORE_LINK_CREATE)
+			continue;
+		int r = no_ids < 0 ? no_ids : name_one(&supply, &writes[i], m);
+		if (r < 0 && r != ERR_BUSY && r != ERR_NOMEM)
+			no_ids = r;
+		writes[i].result = r;
+	}
+}
+
+bool links_source_trouble(struct links *l, struct err *ret)
+{
+	pthread_mutex_lock(&l->source_lock);
+	*ret = l->source_why;
+	pthread_mutex_unlock(&l->source_lock);
+	return ret->text[0] != '\0';
+}

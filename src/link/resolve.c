@@ -1,0 +1,254 @@
+#include "link/links_private.h"
+
+#include "os/clock.h"
+
+static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m)
+{
+	int64_t start_ns = clock_mono_ns();
+	int r = store_lookup(l->store, reads, n);
+	histogram_record(&m->store_lookup_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
+	metric_add(&m->store_lookups, n);
+	metric_add(&m->store_lookup_batches, 1);
+	if (r < 0)
+		metric_add(&m->store_errors, 1);
+	return r;
+}
+
+int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m)
+{
+	int r = lookup_counted(l, reads, n, m);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (reads[i].result == 0)
+			reads[i].result = links_key_fill(l, &reads[i].link, reads[i].arena);
+	}
+	return r;
+}
+
+/* Resolving */
+
+/* For everybody alike, whoever they are. */
+static bool is_there(const struct link_record *link, int64_t now_ms)
+{
+	return link->enabled && link->not_before_ms <= now_ms && !link_is_over(link, now_ms);
+}
+
+static bool is_for_everybody(const struct link_record *link)
+{
+	return !link->is_private && !link->password.ptr;
+}
+
+static bool is_permitted(const struct link_resolve *w, const struct store_lookup *read)
+{
+	if (w->sees_all || !read->link.is_private)
+		return true;
+	return w->user != 0 && (w->user == read->link.owner || read->permitted);
+}
+
+static bool is_locked(const struct link_resolve *w, const struct link_record *link)
+{
+	return link->password.ptr && !(w->unlocked.ptr && str_eq(w->unlocked, link->password));
+}
+
+/* The last questions: are clicks left, and is the password known? Whoever does not know it is not told how
+ * many are left, but that there are none. */
+static int judge_clicks(struct links *l, struct link_resolve *w, const struct link_record *link)
+{
+	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
+	if (link->max_clicks && !gate)
+		return ERR_LIMIT;
+	w->verdict = LINK_OPEN;
+	if (gate && gate_is_spent(gate, link->max_clicks)) {
+		gate_unpin(gate);
+		w->verdict = LINK_LATE;
+		return link->expired_url.ptr ? 0 : ERR_NOT_FOUND;
+	}
+	if (is_locked(w, link)) {
+		gate_unpin(gate);
+		w->verdict = LINK_LOCKED;
+		return 0;
+	}
+	w->gate = gate;
+	w->max_clicks = link->max_clicks;
+	if (gate && !gate_is_counted(gate))
+		w->verdict = LINK_UNCOUNTED;
+	return 0;
+}
+
+/* 0 with a verdict, or why there is none. The order is the promise of links_resolve. */
+static int judge(struct links *l, struct link_resolve *w, const struct store_lookup *read, int64_t now_ms)
+{
+	const struct link_record *link = &read->link;
+	if (!is_there(link, now_ms))
+		return ERR_NOT_FOUND;
+	if (!is_permitted(w, read))
+		w->verdict = w->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
+	else if (link_has_ended(link, now_ms))
+		w->verdict = LINK_LATE;
+	else
+		return judge_clicks(l, w, link);
+	return 0;
+}
+
+static int respond(struct links *l, struct link_resolve *w, const struct link_record *link)
+{
+	CLEANUP(buf_release) struct buf bytes = {0};
+	struct link_record shown = *link;
+	if (w->verdict == LINK_LATE) {
+		shown.url = link->expired_url;
+		shown.redirect_status = 302;
+	}
+	if (w->see_other)
+		shown.redirect_status = 303;
+	int r = l->render(&shown, &bytes, &w->response_date_at);
+	if (r < 0)
+		return r;
+	w->response = arena_str(w->arena, buf_view(&bytes));
+	return w->response.ptr ? 0 : ERR_NOMEM;
+}
+
+static int resolve_found(struct links *l, struct link_resolve *w, const struct store_lookup *read,
+                         int64_t now_ms)
+{
+	w->over = link_is_over(&read->link, now_ms);
+	w->link = read->link.id;
+	int r = judge(l, w, read, now_ms);
+	if (r < 0)
+		return r;
+	w->budget = budgets_of(l->budgets, links_budget_name(&read->link));
+	if (!w->budget)
+		return ERR_NOMEM;
+	return w->verdict == LINK_OPEN || w->verdict == LINK_LATE ? respond(l, w, &read->link) : 0;
+}
+
+/* How long a response holds for everybody; false: it does not. */
+static bool response_is_kept(const struct links *l, const struct link_resolve *w,
+                             const struct link_record *link, int64_t now_ms, int64_t *ret_expires_ms)
+{
+	if (!w->response.ptr || w->see_other || !is_for_everybody(link))
+		return false;
+	if (w->verdict == LINK_OPEN)
+		*ret_expires_ms = link->expires_ms;
+	else if (link_has_ended(link, now_ms))
+		*ret_expires_ms = link_over_ms(link);
+	else /* its clicks are used up, but one may be given back */
+		*ret_expires_ms = now_ms + (int64_t)l->negative_ms;
+	return *ret_expires_ms == 0 || *ret_expires_ms > now_ms;
+}
+
+/* The same for "not found". */
+static bool absence_is_kept(const struct links *l, const struct store_lookup *read, int64_t now_ms,
+                            int64_t *ret_expires_ms)
+{
+	const struct link_record *link = &read->link;
+	*ret_expires_ms = now_ms + (int64_t)l->negative_ms;
+	if (read->result == 0 && is_there(link, now_ms) && !is_for_everybody(link))
+		return false;
+	if (read->result == 0 && link->not_before_ms > now_ms)
+		*ret_expires_ms = MIN(*ret_expires_ms, link->not_before_ms);
+	return l->negative_ms > 0;
+}
+
+static void resolve_reset(struct link_resolve *w)
+{
+	w->verdict = LINK_OPEN; /* it may be asked a second time, once its gate is counted */
+	w->response = STR_NULL;
+	w->budget = NULL;
+	w->gate = NULL;
+	w->link = w->max_clicks = 0;
+	w->over = false;
+}
+
+static bool is_kept(const struct links *l, const struct link_resolve *w, const struct store_lookup *read,
+                    int64_t now_ms, int64_t *ret_expires_ms)
+{
+	if (w->result == ERR_NOT_FOUND)
+		return absence_is_kept(l, read, now_ms, ret_expires_ms);
+	return w->result == 0 && response_is_kept(l, w, &read->link, now_ms, ret_expires_ms);
+}
+
+/* `began_ms` is when it began to be read (monotonic). */
+static void resolve_one(struct links *l, struct link_resolve *w, const struct store_lookup *read,
+                        uint32_t epoch, int64_t now_ms, int64_t began_ms)
+{
+	struct cache_fill fill = {.key = w->key};
+	resolve_reset(w);
+	w->result = read->result == 0 ? resolve_found(l, w, read, now_ms) : read->result;
+	if (!is_kept(l, w, read, now_ms, &fill.expires_ms)) {
+		/* Somebody else may have made it so, and the cache would not know. */
+		if (l->life_ms && (w->result == 0 || w->result == ERR_NOT_FOUND) && !w->see_other)
+			cache_forget(l->cache, w->key);
+		return;
+	}
+	if (w->result == 0) {
+		fill.response = w->response;
+		fill.response_date_at = w->response_date_at;
+		fill.link = w->link;
+		fill.budget = w->budget;
+		fill.gate = w->gate;
+		fill.max_clicks = w->max_clicks;
+		fill.late = w->verdict == LINK_LATE;
+		fill.due_ms = l->life_ms ? began_ms + (int64_t)l->life_ms : 0;
+	}
+	cache_insert(l->cache, &fill, epoch);
+}
+
+/* What one batch of lookups needs beside the lookups themselves. */
+struct resolving {
+	struct store_lookup *reads; /* by `wanted` */
+	struct tier2_read *tier2;   /* likewise */
+	struct store_lookup *asked; /* those that are left for the store */
+	uint32_t *epochs;
+};
+
+/* Those that the shared cache could not answer, in one go. */
+static void ask_store(struct links *l, struct resolving *b, size_t n, struct metrics *m)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!b->tier2[i].answered)
+			b->asked[count++] = b->reads[i];
+	}
+	int r = count > 0 ? lookup_counted(l, b->asked, count, m) : 0;
+	for (size_t i = 0, at = 0; i < n; i++) {
+		if (b->tier2[i].answered)
+			continue;
+		b->reads[i] = b->asked[at++];
+		if (r < 0)
+			b->reads[i].result = r;
+	}
+}
+
+static void resolve_batch(struct links *l, struct resolving *b, struct link_resolve **wanted, size_t n,
+                          int64_t now_ms, struct metrics *m)
+{
+	int64_t began_ms = clock_mono_ms();
+	for (size_t i = 0; i < n; i++) {
+		b->epochs[i] = cache_epoch(l->cache, wanted[i]->key); /* before anybody is asked */
+		b->reads[i].ref = links_ref(l, wanted[i]->key);
+		b->reads[i].user = wanted[i]->user;
+		b->reads[i].arena = wanted[i]->arena;
+		b->tier2[i] = (struct tier2_read){.read = &b->reads[i], .skip = wanted[i]->see_other};
+	}
+	tier2_get(&l->tier2, b->tier2, n);
+	ask_store(l, b, n, m);
+	tier2_fill(&l->tier2, b->tier2, n, began_ms);
+	for (size_t i = 0; i < n; i++)
+		resolve_one(l, wanted[i], &b->reads[i], b->epochs[i], now_ms, began_ms);
+}
+
+void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms, struct metrics *m)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct resolving b = {
+	    .reads = arena_zalloc(&arena, n * sizeof(*b.reads)),
+	    .tier2 = arena_zalloc(&arena, n * sizeof(*b.tier2)),
+	    .asked = arena_zalloc(&arena, n * sizeof(*b.asked)),
+	    .epochs = arena_zalloc(&arena, n * sizeof(*b.epochs)),
+	};
+	if (b.reads && b.tier2 && b.asked && b.epochs) {
+		resolve_batch(l, &b, wanted, n, now_ms, m);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		wanted[i]->result = ERR_NOMEM;
+}

@@ -1,0 +1,86 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/postgres_kit.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+bool postgres_kit_is_there(void)
+{
+	bool there = getenv("CURT_TEST_POSTGRES") != NULL;
+	if (!there)
+		print_message("no PostgreSQL: CURT_TEST_POSTGRES is not set\n");
+	return there;
+}
+
+static struct pg_conn *connect(const char *url, struct pg_pool **ret_pool)
+{
+	struct err e = {""};
+	if (pg_pool_new(str_of(url), 1, NULL, NULL, ret_pool, &e) != 0)
+		fail_msg("%s", e.text);
+	struct pg_conn *c = pg_take(*ret_pool, &e);
+	if (!c)
+		fail_msg("%s", e.text);
+	return c;
+}
+
+void postgres_kit_run(const char *url, const char *sql)
+{
+	struct pg_pool *pool;
+	struct err e = {""};
+	struct pg_conn *c = connect(url, &pool);
+	if (pg_run(c, sql, &e) != 0)
+		fail_msg("%s: %s", sql, e.text);
+	pg_return(c);
+	pg_pool_free(pool);
+}
+
+int64_t postgres_kit_ask(const char *url, const char *sql)
+{
+	struct pg_pool *pool;
+	struct pg_result result;
+	struct err e = {""};
+	struct pg_conn *c = connect(url, &pool);
+	const struct pg_statement statement = {"kit_ask", sql};
+	struct pg_query q = pg_query(c, &statement);
+	pg_send(&q);
+	pg_flush(c);
+	if (pg_next(c, &result, &e) != 0 || result.rows != 1)
+		fail_msg("%s: %s", sql, e.text);
+	int64_t v = pg_get_int(&result, 0, 0);
+	pg_result_end(&result);
+	assert_int_equal(pg_sync(c, NULL), 0);
+	pg_return(c);
+	pg_pool_free(pool);
+	return v;
+}
+
+void postgres_kit_database_make(char ret_url[POSTGRES_KIT_URL_BYTES])
+{
+	static atomic_uint made;
+	const char *base = getenv("CURT_TEST_POSTGRES");
+	assert_non_null(base);
+	char name[64], sql[128];
+	snprintf(name, sizeof(name), "curt_test_%d_%u", (int)getpid(), atomic_fetch_add(&made, 1));
+	snprintf(sql, sizeof(sql), "CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8'", name);
+	postgres_kit_run(base, sql);
+	const char *path = strchr(strstr(base, "://") + 3, '/');
+	int head = path ? (int)(path - base) : (int)strlen(base);
+	const char *options = path ? strchr(path, '?') : NULL;
+	snprintf(ret_url, POSTGRES_KIT_URL_BYTES, "%.*s/%s%s", head, base, name, options ? options : "");
+}
+
+void postgres_kit_database_remove(const char *url)
+{
+	char sql[POSTGRES_KIT_URL_BYTES + 64];
+	const char *name = strchr(strstr(url, "://") + 3, '/') + 1;
+	snprintf(sql, sizeof(sql), "DROP DATABASE %.*s WITH (FORCE)", (int)strcspn(name, "?"), name);
+	postgres_kit_run(getenv("CURT_TEST_POSTGRES"), sql);
+}

@@ -1,0 +1,21 @@
+/*
+ * A PostgreSQL server for tests: CURT_TEST_POSTGRES is the URL of a superuser of a server where databases may
+ * be made. Without it there is no server, and such tests are skipped.
+ */
+#pragma once
+
+#include "client/postgres.h"
+
+enum { POSTGRES_KIT_URL_BYTES = 512 };
+
+bool postgres_kit_is_there(void); /* prints why not */
+
+/* A new database's URL. */
+void postgres_kit_database_make(char ret_url[POSTGRES_KIT_URL_BYTES]);
+void postgres_kit_database_remove(const char *url); /* who is connected to it is thrown out */
+
+/* Runs SQL on the database; must work. */
+void postgres_kit_run(const char *url, const char *sql);
+
+/* The first cell, a number. */
+int64_t postgres_kit_ask(const char *url, const char *sql);

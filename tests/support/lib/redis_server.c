@@ -1,0 +1,168 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/redis_server.h"
+
+#include "client/redis.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROGRAM "/usr/bin/redis-server"
+
+enum { ARGS_MAX = 24, READY_TRIES = 500, TRY_MS = 20 };
+
+bool redis_server_exists(void)
+{
+	return access(PROGRAM, X_OK) == 0;
+}
+
+static unsigned free_port(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(a);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, len), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+	close(fd);
+	return ntohs(a.sin_port);
+}
+
+static void arguments_of_server(const struct redis_server *s, const char *const *args, const char **argv)
+{
+	static char port[8];
+	snprintf(port, sizeof(port), "%u", s->port);
+	const char *const own[] = {PROGRAM, "--port",       port,     "--bind", "127.0.0.1",
+	                           "--dir", s->folder.path, "--save", ""};
+	size_t n = ARRAY_LEN(own);
+	memcpy(argv, own, sizeof(own));
+	for (; args && *args && n < ARGS_MAX; args++)
+		argv[n++] = *args;
+}
+
+static void arguments_of_sentinel(const struct redis_server *s, const char **argv)
+{
+	static char path[TEMP_PATH_BYTES];
+	argv[0] = PROGRAM;
+	argv[1] = temp_path(&s->folder, "sentinel.conf", path);
+	argv[2] = "--sentinel";
+}
+
+static void run(const struct redis_server *s, const char *const *args, pid_t parent)
+{
+	const char *argv[ARGS_MAX + 1] = {NULL};
+	if (s->is_sentinel)
+		arguments_of_sentinel(s, argv);
+	else
+		arguments_of_server(s, args, argv);
+	int null = open("/dev/null", O_RDWR);
+	dup2(null, 0);
+	dup2(null, 1);
+	dup2(null, 2);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() == parent)
+		execv(PROGRAM, (char **)argv);
+	_exit(127);
+}
+
+static bool answers(const struct redis_server *s)
+{
+	struct redis *r;
+	struct redis_reply reply;
+	struct err e;
+	assert_int_equal(redis_new(str_of(s->url), &r, &e), 0);
+	struct redis_conn *c = redis_take(r, &e);
+	/* One that wants a password is ready as well. */
+	bool ready = c ? redis_ask(c, REDIS_ARGS(STR("PING")), &reply) == 0
+	               : strstr(e.text, "NOAUTH") != NULL;
+	redis_return(c);
+	redis_free(r);
+	return ready;
+}
+
+static void launch(struct redis_server *s, const char *const *args)
+{
+	pid_t parent = getpid();
+	s->pid = fork();
+	assert_true(s->pid >= 0);
+	if (s->pid == 0)
+		run(s, args, parent);
+	for (int i = 0; i < READY_TRIES && !answers(s); i++) {
+		if (waitpid(s->pid, NULL, WNOHANG) == s->pid) {
+			s->pid = 0;
+			fail_msg("redis-server ended at once");
+		}
+		nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
+	}
+	assert_true(answers(s));
+}
+
+static void prepare(struct redis_server *s)
+{
+	*s = (struct redis_server){.port = free_port()};
+	temp_init(&s->folder);
+	snprintf(s->url, sizeof(s->url), "redis://127.0.0.1:%u", s->port);
+}
+
+void redis_server_start(struct redis_server *s, const char *const *args)
+{
+	prepare(s);
+	launch(s, args);
+}
+
+void redis_server_start_sentinel(struct redis_server *s, unsigned primary_port)
+{
+	char path[TEMP_PATH_BYTES];
+	prepare(s);
+	s->is_sentinel = true;
+	FILE *f = fopen(temp_path(&s->folder, "sentinel.conf", path), "w");
+	assert_non_null(f);
+	fprintf(f, "port %u\nbind 127.0.0.1\ndir %s\nsentinel monitor main 127.0.0.1 %u 1\n", s->port,
+	        s->folder.path, primary_port);
+	assert_int_equal(fclose(f), 0);
+	launch(s, NULL);
+}
+
+void redis_server_restart(struct redis_server *s, const char *const *args)
+{
+	assert_int_equal(s->pid, 0);
+	launch(s, args);
+}
+
+void redis_server_kill(struct redis_server *s)
+{
+	if (s->pid <= 0)
+		return;
+	kill(s->pid, SIGKILL);
+	waitpid(s->pid, NULL, 0);
+	s->pid = 0;
+}
+
+void redis_server_signal(struct redis_server *s, int what)
+{
+	assert_true(s->pid > 0);
+	assert_int_equal(kill(s->pid, what), 0);
+	if (what == SIGSTOP)
+		assert_int_equal(waitpid(s->pid, NULL, WUNTRACED), s->pid);
+}
+
+void redis_server_stop(struct redis_server *s)
+{
+	redis_server_kill(s);
+	if (s->folder.path[0])
+		temp_release(&s->folder);
+	s->folder.path[0] = '\0';
+}

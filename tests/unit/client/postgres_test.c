@@ -1,0 +1,491 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/postgres.h"
+#include "lib/postgres_kit.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static char url[POSTGRES_KIT_URL_BYTES];
+
+static struct pg_pool *pool_of(const char *text, size_t max)
+{
+	struct pg_pool *p = NULL;
+	struct err e = {""};
+	if (pg_pool_new(str_of(text), max, NULL, NULL, &p, &e) != 0)
+		fail_msg("%s", e.text);
+	return p;
+}
+
+static struct pg_conn *take(struct pg_pool *p)
+{
+	struct err e = {""};
+	struct pg_conn *c = pg_take(p, &e);
+	if (!c)
+		fail_msg("%s", e.text);
+	return c;
+}
+
+#define NEEDS_SERVER()                        \
+	do {                                  \
+		(void)state;                  \
+		if (!postgres_kit_is_there()) \
+			skip();               \
+	} while (0)
+
+/* --- URLs --- */
+
+static void a_url_that_cannot_be_read_is_refused_without_its_password(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+	    "mysql://u:geheim@h/d",
+	    "postgres://u:geheim@h:port:1/d?x",
+	    "postgres://u:geheim@h/d?nonsense=1",
+	    "postgres://u:gehe%im@h/d",
+	    "host=h password=geheim",
+	    "",
+	};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct pg_pool *p = NULL;
+		struct err e = {""};
+		assert_int_equal(pg_pool_new(str_of(bad[i]), 1, NULL, NULL, &p, &e), ERR_INVALID);
+		assert_null(p);
+		assert_true(strlen(e.text) > 0);
+		assert_null(strstr(e.text, "geheim"));
+	}
+}
+
+static void an_address_names_host_port_and_database_only(void **state)
+{
+	(void)state;
+	struct pg_pool *p = pool_of("postgres://me:geheim@db.example:6000/links?connect_timeout=1", 1);
+	assert_string_equal(pg_pool_address(p).ptr, "db.example:6000/links");
+	pg_pool_free(p);
+	p = pool_of("postgresql://me@/", 1);
+	assert_string_equal(pg_pool_address(p).ptr, "localhost:5432/me");
+	pg_pool_free(p);
+}
+
+/* --- values --- */
+
+static const struct pg_statement echo = {
+    "echo", "SELECT $1::bigint, $2::bool, $3::text, $4::bytea, $5::bigint, $6::int2, $7::int4"};
+
+static void values_come_back_as_they_were_sent(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	struct pg_query q = pg_query(c, &echo);
+	pg_int(&q, INT64_MIN + 5);
+	pg_bool(&q, true);
+	pg_text(&q, STR("J\xc3\xbcrgen"));
+	pg_bytes(&q, "a\0\xff", 3);
+	pg_text(&q, STR_NULL);
+	pg_bytes(&q, "\xff\xfe", 2);
+	pg_bytes(&q, "\x00\x01\x00\x00", 4);
+	pg_send(&q);
+	pg_flush(c);
+	struct pg_result r;
+	assert_int_equal(pg_next(c, &r, NULL), 0);
+	assert_int_equal(r.rows, 1);
+	assert_int_equal(pg_get_int(&r, 0, 0), INT64_MIN + 5);
+	assert_int_equal(pg_get_int(&r, 0, 1), 1);
+	assert_true(str_eq(pg_get_text(&r, 0, 2), STR("J\xc3\xbcrgen")));
+	assert_true(str_eq(pg_get_text(&r, 0, 3), STR("a\0\xff")));
+	assert_true(pg_is_null(&r, 0, 4));
+	assert_null(pg_get_text(&r, 0, 4).ptr);
+	assert_int_equal(pg_get_int(&r, 0, 5), -2);
+	assert_int_equal(pg_get_int(&r, 0, 6), 65536);
+	pg_result_end(&r);
+	assert_int_equal(pg_sync(c, NULL), 0);
+	pg_return(c);
+	pg_pool_free(p);
+}
+
+static const struct pg_statement unnest = {"unnest",
+                                           "SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])"};
+
+static void arrays_travel_with_their_nulls(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	const int64_t ints[] = {-1, INT64_MAX, 0};
+	const struct str texts[] = {STR("eins"), STR_NULL, STR("")};
+	const struct str blobs[] = {STR(""), STR("\0"), STR_NULL};
+	for (size_t n = 0; n <= 3; n += 3) {
+		struct pg_query q = pg_query(c, &unnest);
+		pg_ints(&q, ints, n);
+		pg_texts(&q, texts, n);
+		pg_blobs(&q, blobs, n);
+		pg_send(&q);
+	}
+	pg_flush(c);
+	struct pg_result r;
+	assert_int_equal(pg_next(c, &r, NULL), 0);
+	assert_int_equal(r.rows, 0);
+	pg_result_end(&r);
+	assert_int_equal(pg_next(c, &r, NULL), 0);
+	assert_int_equal(r.rows, 3);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pg_get_int(&r, i, 0), ints[i]);
+		assert_int_equal(pg_get_text(&r, i, 1).ptr != NULL, texts[i].ptr != NULL);
+		assert_true(str_eq(pg_get_text(&r, i, 1), texts[i]));
+		assert_int_equal(pg_get_text(&r, i, 2).ptr != NULL, blobs[i].ptr != NULL);
+		assert_true(str_eq(pg_get_text(&r, i, 2), blobs[i]));
+	}
+	pg_result_end(&r);
+	assert_int_equal(pg_sync(c, NULL), 0);
+	pg_return(c);
+	pg_pool_free(p);
+}
+
+/* --- pipelines --- */
+
+static const struct pg_statement one_over = {"one_over", "SELECT 1 / $1::bigint"};
+
+static void one_over_send(struct pg_conn *c, int64_t v)
+{
+	struct pg_query q = pg_query(c, &one_over);
+	pg_int(&q, v);
+	pg_send(&q);
+}
+
+static void after_an_error_the_rest_is_skipped_up_to_the_sync(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	struct err e = {""};
+	struct pg_result r;
+	one_over_send(c, 1);
+	one_over_send(c, 0);
+	one_over_send(c, 1);
+	pg_flush(c);
+	one_over_send(c, 1);
+	pg_flush(c);
+	assert_int_equal(pg_next(c, &r, NULL), 0);
+	pg_result_end(&r);
+	assert_int_equal(pg_next(c, &r, &e), ERR_INVALID);
+	assert_string_equal(e.text, "division by zero");
+	assert_int_equal(pg_next(c, &r, &e), ERR_UNAVAILABLE);
+	assert_int_equal(pg_sync(c, &e), ERR_INVALID);
+	assert_string_equal(e.text, "division by zero");
+	assert_int_equal(pg_next(c, &r, NULL), 0); /* what stands behind the sync is not touched */
+	assert_int_equal(pg_get_int(&r, 0, 0), 1);
+	pg_result_end(&r);
+	assert_int_equal(pg_sync(c, NULL), 0);
+	assert_false(pg_conn_failed(c));
+	pg_return(c);
+	pg_pool_free(p);
+}
+
+static void a_statement_whose_preparation_was_skipped_is_prepared_later(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	struct pg_result r;
+	one_over_send(c, 0);
+	struct pg_query q = pg_query(c, &unnest);
+	for (int i = 0; i < 3; i++)
+		pg_text(&q, STR_NULL);
+	pg_send(&q);
+	pg_flush(c);
+	assert_int_equal(pg_sync(c, NULL), ERR_INVALID);
+	q = pg_query(c, &unnest);
+	for (int i = 0; i < 3; i++)
+		pg_text(&q, STR_NULL);
+	pg_send(&q);
+	pg_flush(c);
+	assert_int_equal(pg_next(c, &r, NULL), 0);
+	pg_result_end(&r);
+	assert_int_equal(pg_sync(c, NULL), 0);
+	pg_return(c);
+	pg_pool_free(p);
+}
+
+static const struct pg_statement mirror = {"mirror", "SELECT $1::bytea, repeat('x', 100000)"};
+
+/* Each side has more to say than the sockets hold: whoever only writes waits for ever. */
+static void a_large_pipeline_does_not_wait_for_itself(void **state)
+{
+	NEEDS_SERVER();
+	enum { STATEMENTS = 300, BYTES = 100000 };
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	char *bytes = malloc(BYTES);
+	memset(bytes, 'y', BYTES);
+	for (int i = 0; i < STATEMENTS; i++) {
+		struct pg_query q = pg_query(c, &mirror);
+		pg_bytes(&q, bytes, BYTES);
+		pg_send(&q);
+	}
+	pg_flush(c);
+	for (int i = 0; i < STATEMENTS; i++) {
+		struct pg_result r;
+		assert_int_equal(pg_next(c, &r, NULL), 0);
+		assert_true(str_eq(pg_get_text(&r, 0, 0), str_n(bytes, BYTES)));
+		pg_result_end(&r);
+	}
+	assert_int_equal(pg_sync(c, NULL), 0);
+	free(bytes);
+	pg_return(c);
+	pg_pool_free(p);
+}
+
+static void errors_are_told_apart(void **state)
+{
+	NEEDS_SERVER();
+	static const struct {
+		const char *sql;
+		int error;
+	} cases[] = {
+	    {"CREATE TABLE twice (n int PRIMARY KEY); INSERT INTO twice VALUES (1), (1)", ERR_CONFLICT},
+	    {"SELECT nothing_like_that", ERR_INVALID},
+	    {"DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$", ERR_BUSY},
+	    {"DO $$ BEGIN RAISE SQLSTATE '53100'; END $$", ERR_LIMIT},
+	    {"DO $$ BEGIN RAISE SQLSTATE 'XX001'; END $$", ERR_CORRUPT},
+	    {"SET statement_timeout = 1; SELECT pg_sleep(10)", ERR_UNAVAILABLE},
+	};
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_int_equal(pg_run(c, cases[i].sql, NULL), cases[i].error);
+		assert_false(pg_conn_failed(c));
+	}
+	pg_return(c);
+	pg_pool_free(p);
+}
+
+/* --- the pool --- */
+
+static const struct pg_statement backend = {"backend", "SELECT pg_backend_pid()::bigint"};
+
+static int64_t backend_of(struct pg_conn *c)
+{
+	struct pg_result r;
+	struct pg_query q = pg_query(c, &backend);
+	pg_send(&q);
+	pg_flush(c);
+	assert_int_equal(pg_next(c, &r, NULL), 0);
+	int64_t pid = pg_get_int(&r, 0, 0);
+	pg_result_end(&r);
+	assert_int_equal(pg_sync(c, NULL), 0);
+	return pid;
+}
+
+static int64_t backend_once(struct pg_pool *p)
+{
+	struct pg_conn *c = take(p);
+	int64_t pid = backend_of(c);
+	pg_return(c);
+	return pid;
+}
+
+static void a_connection_is_used_again(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 2);
+	assert_int_equal(backend_once(p), backend_once(p));
+	pg_pool_free(p);
+}
+
+static void a_connection_inside_a_transaction_is_not_used_again(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	int64_t pid = backend_of(c);
+	assert_int_equal(pg_run(c, "BEGIN", NULL), 0);
+	pg_return(c);
+	assert_int_not_equal(backend_once(p), pid);
+	pg_pool_free(p);
+}
+
+static void an_idle_connection_that_the_server_closed_is_replaced(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	char sql[128];
+	int64_t pid = backend_once(p);
+	snprintf(sql, sizeof(sql), "SELECT pg_terminate_backend(%lld, 5000)", (long long)pid);
+	postgres_kit_run(url, sql);
+	assert_int_not_equal(backend_once(p), pid);
+	assert_false(pg_is_sick(p));
+	pg_pool_free(p);
+}
+
+static void a_connection_that_fails_tells_it_and_the_next_one_works(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	struct pg_result r;
+	char sql[128];
+	snprintf(sql, sizeof(sql), "SELECT pg_terminate_backend(%lld, 5000)", (long long)backend_of(c));
+	postgres_kit_run(url, sql);
+	one_over_send(c, 1);
+	pg_flush(c);
+	assert_int_equal(pg_next(c, &r, NULL), ERR_UNAVAILABLE);
+	assert_int_equal(pg_sync(c, NULL), ERR_UNAVAILABLE);
+	assert_true(pg_conn_failed(c));
+	pg_return(c);
+	assert_true(backend_once(p) > 0);
+	pg_pool_free(p);
+}
+
+static void *return_later(void *conn)
+{
+	usleep(20000);
+	pg_return(conn);
+	return NULL;
+}
+
+static void who_finds_all_lent_waits_for_one(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	pthread_t thread;
+	int64_t pid = backend_of(c);
+	assert_int_equal(pthread_create(&thread, NULL, return_later, c), 0);
+	assert_int_equal(backend_once(p), pid);
+	pthread_join(thread, NULL);
+	pg_pool_free(p);
+}
+
+/* A socket that listens (or, when `refuses`, does not) and never says anything. */
+static int silent_server(bool refuses, char ret_url[POSTGRES_KIT_URL_BYTES], const char *options)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, len), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	if (!refuses)
+		assert_int_equal(listen(fd, 8), 0);
+	snprintf(ret_url, POSTGRES_KIT_URL_BYTES, "postgres://me:geheim@127.0.0.1:%u/db%s",
+	         ntohs(at.sin_port), options);
+	return fd;
+}
+
+static void a_server_that_is_away_is_left_alone_for_a_while(void **state)
+{
+	(void)state;
+	char away[POSTGRES_KIT_URL_BYTES];
+	int fd = silent_server(true, away, "");
+	struct pg_pool *p = pool_of(away, 2);
+	struct err e = {""};
+	assert_false(pg_is_sick(p));
+	assert_null(pg_take(p, &e));
+	assert_non_null(strstr(e.text, "127.0.0.1"));
+	assert_null(strstr(e.text, "geheim"));
+	assert_true(pg_is_sick(p));
+	/* Whoever asks while it rests is told what the one who tried was told. */
+	struct err again = {""};
+	assert_null(pg_take(p, &again));
+	assert_string_equal(again.text, e.text);
+	close(fd);
+	pg_pool_free(p);
+}
+
+static void a_server_that_never_answers_is_given_up(void **state)
+{
+	(void)state;
+	char away[POSTGRES_KIT_URL_BYTES];
+	int fd = silent_server(false, away, "?connect_timeout=2");
+	struct pg_pool *p = pool_of(away, 1);
+	struct err e = {""};
+	assert_null(pg_take(p, &e));
+	assert_true(pg_is_sick(p));
+	assert_non_null(strstr(e.text, "timeout expired"));
+	close(fd);
+	pg_pool_free(p);
+}
+
+static int setup_refuses(struct pg_conn *c, void *ctx, struct err *e)
+{
+	assert_int_equal(pg_run(c, "SELECT 1", e), 0);
+	return err_set(e, ERR_INVALID, "%s", (const char *)ctx);
+}
+
+static void a_setup_that_fails_closes_the_connection(void **state)
+{
+	NEEDS_SERVER();
+	struct pg_pool *p = NULL;
+	struct err e = {""};
+	assert_int_equal(pg_pool_new(str_of(url), 1, setup_refuses, "not this one", &p, &e), 0);
+	assert_null(pg_take(p, &e));
+	assert_string_equal(e.text, "not this one");
+	pg_pool_free(p);
+}
+
+static void an_answer_that_takes_too_long_is_given_up_and_the_server_left_alone(void **state)
+{
+	NEEDS_SERVER();
+	static const struct pg_statement sleep_long = {"sleep_long", "SELECT pg_sleep(5)"};
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	struct pg_result r;
+	assert_int_equal(pg_patience(c, 50, NULL), 0);
+	struct pg_query q = pg_query(c, &sleep_long);
+	pg_send(&q);
+	pg_flush(c);
+	assert_int_equal(pg_next(c, &r, NULL), ERR_UNAVAILABLE);
+	assert_true(pg_conn_failed(c));
+	pg_return(c);
+	assert_true(pg_is_sick(p));
+	pg_pool_free(p);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	if (getenv("CURT_TEST_POSTGRES"))
+		postgres_kit_database_make(url);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (url[0])
+		postgres_kit_database_remove(url);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_url_that_cannot_be_read_is_refused_without_its_password),
+	    cmocka_unit_test(an_address_names_host_port_and_database_only),
+	    cmocka_unit_test(values_come_back_as_they_were_sent),
+	    cmocka_unit_test(arrays_travel_with_their_nulls),
+	    cmocka_unit_test(after_an_error_the_rest_is_skipped_up_to_the_sync),
+	    cmocka_unit_test(a_statement_whose_preparation_was_skipped_is_prepared_later),
+	    cmocka_unit_test(a_large_pipeline_does_not_wait_for_itself),
+	    cmocka_unit_test(errors_are_told_apart),
+	    cmocka_unit_test(a_connection_is_used_again),
+	    cmocka_unit_test(a_connection_inside_a_transaction_is_not_used_again),
+	    cmocka_unit_test(an_idle_connection_that_the_server_closed_is_replaced),
+	    cmocka_unit_test(a_connection_that_fails_tells_it_and_the_next_one_works),
+	    cmocka_unit_test(who_finds_all_lent_waits_for_one),
+	    cmocka_unit_test(a_server_that_is_away_is_left_alone_for_a_while),
+	    cmocka_unit_test(a_server_that_never_answers_is_given_up),
+	    cmocka_unit_test(a_setup_that_fails_closes_the_connection),
+	    cmocka_unit_test(an_answer_that_takes_too_long_is_given_up_and_the_server_left_alone),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

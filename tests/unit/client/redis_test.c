@@ -1,0 +1,379 @@
+/* Against servers that the tests start, stop and kill themselves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/redis.h"
+#include "lib/redis_server.h"
+#include "os/clock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static struct redis_server server;
+
+static int server_up(void **state)
+{
+	(void)state;
+	if (redis_server_exists())
+		redis_server_start(&server, NULL);
+	else
+		print_message("redis-server is not installed: these tests are skipped\n");
+	return 0;
+}
+
+static int server_down(void **state)
+{
+	(void)state;
+	redis_server_stop(&server);
+	return 0;
+}
+
+static struct redis *open_url(const char *url)
+{
+	struct redis *r = NULL;
+	struct err e = {""};
+	if (!server.port)
+		skip();
+	if (redis_new(str_of(url), &r, &e) != 0)
+		fail_msg("%s", e.text);
+	return r;
+}
+
+static struct redis_conn *take(struct redis *r)
+{
+	struct err e = {""};
+	struct redis_conn *c = redis_take(r, &e);
+	if (!c)
+		fail_msg("%s", e.text);
+	return c;
+}
+
+static void pause_ms(unsigned ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+/* A connection as soon as the server is tried again. */
+static struct redis_conn *take_in_time(struct redis *r)
+{
+	struct err e = {""};
+	for (int64_t end_ms = clock_mono_ms() + 20000; clock_mono_ms() < end_ms; pause_ms(10)) {
+		struct redis_conn *c = redis_take(r, &e);
+		if (c)
+			return c;
+	}
+	fail_msg("%s", e.text);
+	return NULL;
+}
+
+static void assert_status(struct redis_conn *c, const struct str *args, size_t n, const char *expected)
+{
+	struct redis_reply reply;
+	assert_int_equal(redis_ask(c, args, n, &reply), 0);
+	assert_int_equal(reply.type, REDIS_STATUS);
+	assert_int_equal(reply.text.len, strlen(expected));
+	assert_memory_equal(reply.text.ptr, expected, reply.text.len);
+}
+
+static void replies_of_each_kind_come_in_the_order_of_their_commands(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_conn *c = take(r);
+	struct redis_reply reply;
+	redis_write(c, REDIS_ARGS(STR("SET"), STR("k\0\r\n"), STR("v\0w")));
+	redis_write(c, REDIS_ARGS(STR("MGET"), STR("k\0\r\n"), STR("none")));
+	redis_write(c, REDIS_ARGS(STR("STRLEN"), STR("k\0\r\n")));
+	redis_write(c, REDIS_ARGS(STR("GET"), STR("none")));
+	redis_write(c, REDIS_ARGS(STR("NOSUCH")));
+	redis_write(c, REDIS_ARGS(STR("GET"), STR("k\0\r\n")));
+	assert_int_equal(redis_read(c, &reply), 0);
+	assert_int_equal(reply.type, REDIS_STATUS);
+	assert_int_equal(redis_read(c, &reply), 0);
+	assert_int_equal(reply.type, REDIS_ARRAY);
+	assert_int_equal(reply.count, 2);
+	assert_int_equal(redis_reply_at(&reply, 0).type, REDIS_STR);
+	assert_true(str_eq(redis_reply_at(&reply, 0).text, STR("v\0w")));
+	assert_int_equal(redis_reply_at(&reply, 1).type, REDIS_NIL);
+	assert_int_equal(redis_read(c, &reply), 0);
+	assert_int_equal(reply.type, REDIS_INT);
+	assert_int_equal(reply.number, 3);
+	assert_int_equal(redis_read(c, &reply), 0);
+	assert_int_equal(reply.type, REDIS_NIL);
+	assert_int_equal(redis_read(c, &reply), 0);
+	assert_int_equal(reply.type, REDIS_ERROR);
+	assert_int_equal(redis_read(c, &reply), 0);
+	assert_true(str_eq(reply.text, STR("v\0w")));
+	redis_return(c);
+	redis_free(r);
+}
+
+static void a_value_larger_than_any_buffer_comes_back_whole(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_conn *c = take(r);
+	struct redis_reply reply;
+	size_t len = 5 << 20;
+	char *big = malloc(len);
+	for (size_t i = 0; i < len; i++)
+		big[i] = (char)(i * 7 + i / 251);
+	assert_status(c, REDIS_ARGS(STR("SET"), STR("big"), str_n(big, len)), "OK");
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("GET"), STR("big")), &reply), 0);
+	assert_int_equal(reply.text.len, len);
+	assert_memory_equal(reply.text.ptr, big, len);
+	redis_return(c);
+	redis_free(r);
+	free(big);
+}
+
+static void a_connection_is_lent_again_and_one_with_replies_left_is_not(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_reply reply;
+	struct redis_conn *c = take(r);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CLIENT"), STR("ID")), &reply), 0);
+	int64_t first = reply.number;
+	redis_return(c);
+	c = take(r);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CLIENT"), STR("ID")), &reply), 0);
+	assert_int_equal(reply.number, first);
+	redis_write(c, REDIS_ARGS(STR("PING")));
+	redis_return(c);
+	c = take(r);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CLIENT"), STR("ID")), &reply), 0);
+	assert_int_not_equal(reply.number, first);
+	redis_return(c);
+	assert_false(redis_is_sick(r));
+	redis_free(r);
+}
+
+static void a_database_is_chosen_by_the_url(void **state)
+{
+	(void)state;
+	char url[96];
+	snprintf(url, sizeof(url), "%s/5", server.url);
+	struct redis *five = open_url(url), *zero = open_url(server.url);
+	struct redis_conn *c = take(five);
+	struct redis_reply reply;
+	assert_status(c, REDIS_ARGS(STR("SET"), STR("only in five"), STR("x")), "OK");
+	redis_return(c);
+	c = take(zero);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("EXISTS"), STR("only in five")), &reply), 0);
+	assert_int_equal(reply.number, 0);
+	redis_return(c);
+	redis_free(five);
+	redis_free(zero);
+}
+
+static void a_password_is_used_and_a_wrong_one_is_never_told(void **state)
+{
+	(void)state;
+	if (!server.port)
+		skip();
+	struct redis_server own;
+	struct redis *r;
+	struct err e = {""};
+	char url[96];
+	redis_server_start(&own, (const char *const[]){"--requirepass", "right one", NULL});
+	snprintf(url, sizeof(url), "redis://right%%20one@127.0.0.1:%u", own.port);
+	r = open_url(url);
+	redis_return(take(r));
+	redis_free(r);
+	snprintf(url, sizeof(url), "redis://wrong-one@127.0.0.1:%u", own.port);
+	r = open_url(url);
+	assert_null(redis_take(r, &e));
+	assert_non_null(strstr(e.text, "WRONGPASS"));
+	assert_null(strstr(e.text, "wrong-one"));
+	redis_free(r);
+	redis_server_stop(&own);
+}
+
+static void a_server_that_was_restarted_is_found_again_without_a_failure(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	redis_return(take(r));
+	redis_server_kill(&server);
+	redis_server_restart(&server, NULL);
+	struct redis_conn *c = take(r); /* what lay idle is dead, and that is no failure of the server */
+	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
+	redis_return(c);
+	redis_free(r);
+}
+
+static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_conn *c = take(r);
+	struct redis_reply reply;
+	struct err e = {""};
+	redis_server_kill(&server);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
+	assert_false(redis_is_sick(r));
+	redis_return(c);
+	assert_true(redis_is_sick(r));
+	assert_null(redis_take(r, &e));
+	assert_non_null(strstr(e.text, "away"));
+	redis_server_restart(&server, NULL);
+	c = take_in_time(r);
+	assert_false(redis_is_sick(r));
+	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
+	redis_return(c);
+	redis_free(r);
+}
+
+struct attempt {
+	struct redis *redis;
+	pthread_barrier_t *start;
+	_Atomic unsigned *tried; /* how many were let through to the server */
+};
+
+static void *attempt_run(void *arg)
+{
+	struct attempt *a = arg;
+	struct err e = {""};
+	pthread_barrier_wait(a->start);
+	assert_null(redis_take(a->redis, &e));
+	if (!strstr(e.text, "no answer within")) /* those who did not try hear of the earlier failure */
+		atomic_fetch_add(a->tried, 1);
+	return NULL;
+}
+
+/* A stopped process still accepts connections, and never answers. */
+static void a_stopped_server_is_tried_by_one_caller_at_a_time(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_conn *c = take(r);
+	struct redis_reply reply;
+	redis_server_signal(&server, SIGSTOP);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
+	redis_return(c);
+	pause_ms(REDIS_REST_MIN_MS + 10);
+	_Atomic unsigned tried = 0;
+	pthread_t threads[8];
+	pthread_barrier_t start;
+	struct attempt a = {.redis = r, .tried = &tried, .start = &start};
+	pthread_barrier_init(&start, NULL, ARRAY_LEN(threads));
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, attempt_run, &a), 0);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&start);
+	assert_int_equal(tried, 1);
+	redis_server_signal(&server, SIGCONT);
+	c = take_in_time(r);
+	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
+	redis_return(c);
+	redis_free(r);
+}
+
+static void a_server_that_became_a_replica_fails_the_connection(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_conn *c = take(r);
+	struct redis_reply reply;
+	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("127.0.0.1"), STR("1")), "OK");
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("SET"), STR("a"), STR("b")), &reply), ERR_UNAVAILABLE);
+	redis_return(c);
+	assert_true(redis_is_sick(r));
+	c = take_in_time(r);
+	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("NO"), STR("ONE")), "OK");
+	redis_return(c);
+	redis_free(r);
+}
+
+static void a_listener_hears_what_is_published_and_is_told_when_nothing_is(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	struct redis_conn *c = take(r), *speaker = take(r);
+	struct redis_reply reply;
+	redis_write(c, REDIS_ARGS(STR("SUBSCRIBE"), STR("news")));
+	assert_int_equal(redis_wait(c, 5000, &reply), 0);
+	assert_true(str_eq(redis_reply_at(&reply, 0).text, STR("subscribe")));
+	assert_int_equal(redis_wait(c, 0, &reply), ERR_BUSY);
+	assert_int_equal(redis_ask(speaker, REDIS_ARGS(STR("PUBLISH"), STR("news"), STR("x")), &reply), 0);
+	assert_int_equal(reply.number, 1);
+	assert_int_equal(redis_wait(c, 5000, &reply), 0);
+	assert_true(str_eq(redis_reply_at(&reply, 2).text, STR("x")));
+	redis_return(c);
+	redis_return(speaker);
+	assert_false(redis_is_sick(r));
+	redis_free(r);
+}
+
+/* --- Sentinel, as far as one server can play it; the whole is in tests/cluster --- */
+
+static void sentinels_that_are_away_are_said_to_be(void **state)
+{
+	(void)state;
+	struct redis *r = open_url("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main");
+	struct err e = {""};
+	assert_null(redis_take(r, &e));
+	assert_non_null(strstr(e.text, "(main) is away"));
+	assert_true(redis_is_sick(r));
+	redis_free(r);
+}
+
+static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void **state)
+{
+	(void)state;
+	if (!server.port)
+		skip();
+	struct redis_server sentinel;
+	struct redis_reply reply;
+	struct err e = {""};
+	char url[96];
+	redis_server_start_sentinel(&sentinel, server.port);
+	snprintf(url, sizeof(url), "redis+sentinel://127.0.0.1:1,127.0.0.1:%u/main", sentinel.port);
+	struct redis *r = open_url(url);
+	struct redis_conn *c = take(r);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CONFIG"), STR("GET"), STR("port")), &reply), 0);
+	snprintf(url, sizeof(url), "%u", server.port);
+	assert_true(str_eq(redis_reply_at(&reply, 1).text, str_of(url)));
+	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("127.0.0.1"), STR("1")), "OK");
+	redis_write(c, REDIS_ARGS(STR("PING")));
+	redis_return(c); /* a reply is left: the next take makes a new connection */
+	assert_null(redis_take(r, &e));
+	assert_non_null(strstr(e.text, "not the primary"));
+	redis_free(r);
+
+	r = open_url(server.url);
+	c = take(r);
+	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("NO"), STR("ONE")), "OK");
+	redis_return(c);
+	redis_free(r);
+	redis_server_stop(&sentinel);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(replies_of_each_kind_come_in_the_order_of_their_commands),
+	    cmocka_unit_test(a_value_larger_than_any_buffer_comes_back_whole),
+	    cmocka_unit_test(a_connection_is_lent_again_and_one_with_replies_left_is_not),
+	    cmocka_unit_test(a_database_is_chosen_by_the_url),
+	    cmocka_unit_test(a_password_is_used_and_a_wrong_one_is_never_told),
+	    cmocka_unit_test(a_server_that_was_restarted_is_found_again_without_a_failure),
+	    cmocka_unit_test(a_dead_server_is_left_alone_and_found_when_it_is_back),
+	    cmocka_unit_test(a_stopped_server_is_tried_by_one_caller_at_a_time),
+	    cmocka_unit_test(a_server_that_became_a_replica_fails_the_connection),
+	    cmocka_unit_test(a_listener_hears_what_is_published_and_is_told_when_nothing_is),
+	    cmocka_unit_test(sentinels_that_are_away_are_said_to_be),
+	    cmocka_unit_test(a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused),
+	};
+	return cmocka_run_group_tests(tests, server_up, server_down);
+}
