@@ -65,6 +65,9 @@ struct accounts {
 	struct account_limits limits;
 	_Atomic(struct snapshot *) current;
 	_Atomic(struct ended *) ended;
+	pthread_mutex_t reload_lock; /* one at a time reads and publishes; guards `version` */
+	uint64_t version;            /* of the store's accounts, read before what is published */
+	bool has_version;
 	pthread_mutex_t uses_lock; /* a snapshot does not go while accounts_uses looks at it */
 	uint8_t secret[SESSION_SECRET_BYTES];
 	uint64_t hash_seed;
@@ -320,7 +323,7 @@ static int snapshot_fill(struct accounts *a, const struct snapshot *old, struct 
 	return r;
 }
 
-static int reload_people(struct accounts *a)
+static int reload_people_locked(struct accounts *a)
 {
 	struct snapshot *old = atomic_load_explicit(&a->current, memory_order_relaxed); /* our own */
 	struct snapshot *fresh = calloc(1, sizeof(*fresh));
@@ -360,7 +363,7 @@ static int ended_fill(struct accounts *a, struct ended *s)
 	return r;
 }
 
-int accounts_reload_sessions(struct accounts *a)
+static int reload_sessions_locked(struct accounts *a)
 {
 	struct ended *fresh = calloc(1, sizeof(*fresh));
 	int r = fresh ? ended_fill(a, fresh) : ERR_NOMEM;
@@ -377,10 +380,48 @@ int accounts_reload_sessions(struct accounts *a)
 	return 0;
 }
 
+int accounts_reload_sessions(struct accounts *a)
+{
+	pthread_mutex_lock(&a->reload_lock);
+	int r = reload_sessions_locked(a);
+	pthread_mutex_unlock(&a->reload_lock);
+	return r;
+}
+
+/* The version is read first: a change that comes in between is then read once more, not missed. */
+static int reload_locked(struct accounts *a)
+{
+	uint64_t version = 0;
+	bool has_version = a->store->ops->version != NULL;
+	int r = has_version ? a->store->ops->version(a->store, &version) : 0;
+	if (r == 0)
+		r = reload_sessions_locked(a);
+	if (r == 0)
+		r = reload_people_locked(a);
+	a->has_version = has_version && r == 0;
+	a->version = version;
+	return r;
+}
+
 int accounts_reload(struct accounts *a)
 {
-	int r = accounts_reload_sessions(a);
-	return r < 0 ? r : reload_people(a);
+	pthread_mutex_lock(&a->reload_lock);
+	int r = reload_locked(a);
+	pthread_mutex_unlock(&a->reload_lock);
+	return r;
+}
+
+int accounts_follow(struct accounts *a)
+{
+	uint64_t version = 0;
+	if (!a->store->ops->version)
+		return 0;
+	pthread_mutex_lock(&a->reload_lock);
+	int r = a->store->ops->version(a->store, &version);
+	if (r == 0 && !(a->has_version && a->version == version))
+		r = reload_locked(a);
+	pthread_mutex_unlock(&a->reload_lock);
+	return r;
 }
 
 int accounts_new(struct store *store, struct budgets *budgets, const struct account_limits *limits,
@@ -392,6 +433,7 @@ int accounts_new(struct store *store, struct budgets *budgets, const struct acco
 	a->store = store;
 	a->budgets = budgets;
 	a->limits = *limits;
+	pthread_mutex_init(&a->reload_lock, NULL);
 	pthread_mutex_init(&a->uses_lock, NULL);
 	randombytes_buf(&a->hash_seed, sizeof(a->hash_seed));
 	randombytes_buf(a->secret, sizeof(a->secret));
@@ -412,6 +454,7 @@ void accounts_free(struct accounts *a)
 		return;
 	snapshot_free(atomic_load_explicit(&a->current, memory_order_relaxed));
 	ended_free(atomic_load_explicit(&a->ended, memory_order_relaxed));
+	pthread_mutex_destroy(&a->reload_lock);
 	pthread_mutex_destroy(&a->uses_lock);
 	sodium_memzero(a->secret, sizeof(a->secret));
 	free(a);

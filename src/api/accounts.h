@@ -74,8 +74,11 @@ int accounts_new(struct store *store, struct budgets *budgets, const struct acco
                  struct accounts **ret, struct err *e);
 void accounts_free(struct accounts *a);
 
-/* Reads everything from the store again and sets the budgets. Pool threads and start-up; one at a time. */
+/* Reads everything from the store again and sets the budgets. Threads that may block; they take turns. */
 int accounts_reload(struct accounts *a);
+
+/* The same, if anything has changed in a store that others write to as well. */
+int accounts_follow(struct accounts *a);
 
 /* The same for the sessions that were ended, and nothing else: enough after STORE_SESSION_END, and cheap
  * however many users there are. */

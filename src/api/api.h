@@ -57,6 +57,12 @@ struct api {
 	struct tries *tries;           /* of strangers */
 	const struct proxies *proxies; /* NULL: none */
 	struct store *store;
+	/* What is shared with other servers; NULL: nothing. */
+	struct rcache *rcache; /* through which they hear of changes */
+	struct key_source *source;
+	struct limiter *limiter;
+	struct settler *settler;
+	struct leases *leases;
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct offload *writer;  /* changes; one thread, so one group commit at a time */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
@@ -89,6 +95,9 @@ struct api_worker {
 	struct list watchers; /* of the live feed, on this worker */
 	struct timer watchers_timer;
 };
+
+/* What servers tell each other (rcache_tell): users, API keys or sessions have changed. */
+#define API_TOPIC_ACCOUNTS STR("accounts")
 
 struct http_handler api_handler(struct api_worker *w);
 

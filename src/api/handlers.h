@@ -39,4 +39,7 @@ api_handler_fn reconcile_get;
 api_handler_fn live_get;
 
 /* system.c */
-api_handler_fn healthz_get, readyz_get, metrics_get, openapi_get, front_get;
+api_handler_fn healthz_get, readyz_get, openapi_get, front_get;
+
+/* gauges.c */
+api_handler_fn metrics_get;

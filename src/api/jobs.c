@@ -266,6 +266,8 @@ static void accounts_settle(struct api *api, struct store_write *writes, size_t 
 		if (is_account_write(&writes[i]) && writes[i].result == 0)
 			writes[i].result = ERR_UNCERTAIN;
 	}
+	if (api->rcache)
+		api->rcache->ops->tell(api->rcache, API_TOPIC_ACCOUNTS);
 }
 
 /* Whoever watches a link because it is theirs must be judged anew; also when it is not sure. Who sees only

@@ -5,7 +5,8 @@
 #include "api/jobs.h"
 #include "api/reply.h"
 #include "base/json_out.h"
-#include "obs/log.h"
+#include "lease/lease.h"
+#include "limiter/limiter.h"
 #include "web/assets.h"
 
 void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -18,49 +19,98 @@ void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_re
 	http_reply(c, &alive);
 }
 
+/* What is looked at, in the order in which it is told. */
+enum check {
+	CHECK_STORE,
+	CHECK_LOG,
+	CHECK_STATS,
+	CHECK_SINK,
+	CHECK_CACHE,
+	CHECK_KEYS,
+	CHECK_LIMITS,
+	CHECK_LEASES,
+	CHECKS
+};
+static const char *const check_names[CHECKS] = {
+    [CHECK_STORE] = "store",   [CHECK_LOG] = "event_log",      [CHECK_STATS] = "stats_worker",
+    [CHECK_SINK] = "sink",     [CHECK_CACHE] = "shared_cache", [CHECK_KEYS] = "keys",
+    [CHECK_LIMITS] = "limits", [CHECK_LEASES] = "leases",
+};
+
 struct readyz_job {
 	struct ask_job ask;
-	struct err store, events, stats, sink;
-	int store_result, events_result, stats_result, sink_result;
+	struct {
+		bool asked; /* there is such a thing */
+		int result;
+		struct err why;
+	} checks[CHECKS];
 };
+
+static int keys_check(struct key_source *source, struct err *e)
+{
+	struct source_stats s = source->ops->stats(source);
+	if (s.shards == 0 || s.stock > 0)
+		return 0;
+	return err_set(e, ERR_LIMIT,
+	               "no keys are left in stock (%llu of %llu shards do not answer): links with an alias "
+	               "can be made, others not",
+	               (unsigned long long)s.shards_sick, (unsigned long long)s.shards);
+}
+
+static struct err *why_of(struct readyz_job *j, enum check check)
+{
+	return &j->checks[check].why;
+}
+
+static void note(struct readyz_job *j, enum check check, int result)
+{
+	j->checks[check].asked = true;
+	j->checks[check].result = result;
+}
+
+static void check_shared(struct readyz_job *j, struct api *api)
+{
+	if (api->rcache)
+		note(j, CHECK_CACHE, api->rcache->ops->ping(api->rcache, why_of(j, CHECK_CACHE)));
+	if (api->source)
+		note(j, CHECK_KEYS, keys_check(api->source, why_of(j, CHECK_KEYS)));
+	if (api->limiter)
+		note(j, CHECK_LIMITS, api->limiter->ops->ping(api->limiter, why_of(j, CHECK_LIMITS)));
+	if (api->leases)
+		note(j, CHECK_LEASES, api->leases->ops->ping(api->leases, why_of(j, CHECK_LEASES)));
+}
 
 static void readyz_run(struct ask_job *ask)
 {
 	struct readyz_job *j = container_of(ask, struct readyz_job, ask);
 	struct api *api = ask->worker->api;
-	j->store_result = store_ping(api->store, &j->store);
-	j->events_result = event_log_trouble(api->event_log, &j->events);
-	j->stats_result = stats_worker_trouble(api->stats, &j->stats);
-	j->sink_result = api->sink->ops->ping(api->sink, &j->sink);
+	note(j, CHECK_STORE, store_ping(api->store, why_of(j, CHECK_STORE)));
+	note(j, CHECK_LOG, event_log_trouble(api->event_log, why_of(j, CHECK_LOG)));
+	note(j, CHECK_STATS, stats_worker_trouble(api->stats, why_of(j, CHECK_STATS)));
+	note(j, CHECK_SINK, api->sink->ops->ping(api->sink, why_of(j, CHECK_SINK)));
+	check_shared(j, api);
 }
 
 static void readyz_done(struct ask_job *ask)
 {
 	struct readyz_job *j = container_of(ask, struct readyz_job, ask);
-	const struct {
-		const char *name;
-		int result;
-		const struct err *why;
-	} checks[] = {
-	    {"store", j->store_result, &j->store},
-	    {"event_log", j->events_result, &j->events},
-	    {"stats_worker", j->stats_result, &j->stats},
-	    {"sink", j->sink_result, &j->sink},
-	};
-	/* Links are served without statistics too: then a server is not taken out, but says what it lacks. A
-	 * log that lost a flush wants a restart. */
-	bool ready = j->store_result == 0 && !event_log_sync_failed(ask->worker->api->event_log);
+	/* Links are served without statistics too, and without what servers share: then a server is not taken
+	 * out, but says what it lacks. A log that lost a flush wants a restart. */
+	bool ready = j->checks[CHECK_STORE].result == 0 &&
+	             !event_log_sync_failed(ask->worker->api->event_log);
 	bool whole = true;
 	struct buf CLEANUP(buf_release) body = {0};
-	for (size_t i = 0; i < ARRAY_LEN(checks); i++)
-		whole &= checks[i].result == 0;
+	for (size_t i = 0; i < CHECKS; i++)
+		whole &= j->checks[i].result == 0;
 	buf_printf(&body, "{\"status\":\"%s\",\"checks\":{",
 	           !ready  ? "not ready"
 	           : whole ? "ready"
 	                   : "degraded");
-	for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
-		buf_printf(&body, "%s\"%s\":", i > 0 ? "," : "", checks[i].name);
-		json_out_str(&body, checks[i].result == 0 ? STR("ok") : str_of(checks[i].why->text));
+	for (size_t i = 0; i < CHECKS; i++) {
+		if (!j->checks[i].asked)
+			continue;
+		buf_printf(&body, "%s\"%s\":", i > 0 ? "," : "", check_names[i]);
+		json_out_str(&body, j->checks[i].result == 0 ? STR("ok") : str_of(j->checks[i].why.text));
 	}
 	buf_str(&body, STR("}}"));
 	api_reply_json(ask->conn, ready ? 200 : 503, &body, NULL, 0);
@@ -73,40 +123,6 @@ void readyz_get(struct api_worker *w, struct http_conn *c, const struct http_req
 	struct readyz_job *j = ask_job_new(w, c, sizeof(*j), readyz_run, readyz_done);
 	if (j)
 		ask_job_submit_check(&j->ask);
-}
-
-void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
-{
-	(void)req, (void)match;
-	struct buf CLEANUP(buf_release) body = {0};
-	metrics_render(&body);
-	struct cache_stats s = cache_read_stats(links_cache(w->api->links));
-	const struct {
-		const char *name, *type, *help;
-		uint64_t value;
-	} gauges[] = {
-	    {"curt_cache_entries", "gauge", "Links in the in-process cache", s.entries},
-	    {"curt_cache_bytes", "gauge", "Bytes of the in-process cache in use", s.bytes},
-	    {"curt_cache_bytes_max", "gauge", "Bound of the in-process cache", s.bytes_max},
-	    {"curt_cache_evictions_total", "counter", "Entries that left the main queue", s.evictions},
-	    {"curt_events_spool_bytes", "gauge", "Bytes of the event log that wait to be analysed",
-	     event_log_spool_bytes(w->api->event_log)},
-	    {"curt_log_lines_dropped_total", "counter", "Log lines lost because a buffer was full",
-	     log_dropped()},
-	    {"curt_cache_scanned_out_total", "counter", "Entries that left the small queue unused",
-	     s.scanned_out},
-	};
-	for (size_t i = 0; i < ARRAY_LEN(gauges); i++)
-		buf_printf(&body, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", gauges[i].name, gauges[i].help,
-		           gauges[i].name, gauges[i].type, gauges[i].name,
-		           (unsigned long long)gauges[i].value);
-	const struct http_response r = {
-	    .status = 200,
-	    .content_type = STR("text/plain; version=0.0.4; charset=utf-8"),
-	    .body = buf_view(&body),
-	};
-	http_reply(c, &r);
 }
 
 void openapi_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,

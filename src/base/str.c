@@ -1,5 +1,12 @@
 #include "base/str.h"
 
+int str_order(struct str a, struct str b)
+{
+	size_t len = MIN(a.len, b.len);
+	int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
+	return order ? order : (a.len > b.len) - (a.len < b.len);
+}
+
 bool str_eq_nocase(struct str a, struct str b)
 {
 	if (a.len != b.len)
@@ -43,6 +50,30 @@ struct str str_cut(struct str *s, char sep)
 	size_t before = (size_t)(at - whole.ptr);
 	*s = str_n(at + 1, whole.len - before - 1);
 	return str_n(whole.ptr, before);
+}
+
+static bool begins_with_scheme(struct str s)
+{
+	size_t len = 0;
+	while (len < s.len &&
+	       ((ascii_lower(s.ptr[len]) >= 'a' && ascii_lower(s.ptr[len]) <= 'z') || s.ptr[len] == '+'))
+		len++;
+	return len > 0 && str_starts(str_n(s.ptr + len, s.len - len), STR("://"));
+}
+
+struct str str_cut_url(struct str *s)
+{
+	for (size_t i = 0; i < s->len; i++) {
+		struct str rest = str_n(s->ptr + i + 1, s->len - i - 1);
+		if (s->ptr[i] != ',' || !begins_with_scheme(str_trim(rest)))
+			continue;
+		struct str first = str_n(s->ptr, i);
+		*s = rest;
+		return str_trim(first);
+	}
+	struct str last = *s;
+	*s = STR_NULL;
+	return str_trim(last);
 }
 
 bool str_u64(struct str s, uint64_t *ret)

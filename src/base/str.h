@@ -34,6 +34,9 @@ static inline char ascii_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
+/* By bytes, a beginning before what it begins: <0, 0 or >0. */
+int str_order(struct str a, struct str b);
+
 bool str_eq_nocase(struct str a, struct str b); /* ASCII only */
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
@@ -42,6 +45,10 @@ struct str str_trim(struct str s); /* spaces and tabs at both ends */
 /* Cuts `*s` at the first `sep`: returns what is before it and leaves what is after. Without a
  * separator it returns all of `*s` and leaves STR_NULL, so a loop ends on `s.ptr == NULL`. */
 struct str str_cut(struct str *s, char sep);
+
+/* Cuts the first of several URLs off, trimmed, likewise. They are separated by commas, and so may be the
+ * hosts within one: a comma separates URLs when a scheme follows ("redis://a:1,b:2/x, redis://c"). */
+struct str str_cut_url(struct str *s);
 
 /* Plain decimal digits only, no sign, no space. False on anything else and on overflow. */
 bool str_u64(struct str s, uint64_t *ret);

@@ -96,6 +96,9 @@ void pg_result_end(struct pg_result *r);
 /* Reads up to the sync; 0 when everything before it went well, otherwise what went wrong first. */
 int pg_sync(struct pg_conn *c, struct err *e);
 
+/* One statement, one answer, with nothing else in the pipeline: sends, flushes, reads, syncs. */
+int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e);
+
 bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what was asked last is unknown */
 
 /* A cell, by column number. */

@@ -308,6 +308,18 @@ int pg_sync(struct pg_conn *c, struct err *e)
 	return r;
 }
 
+int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e)
+{
+	struct pg_conn *c = q->conn;
+	pg_send(q);
+	pg_flush(c);
+	pg_next(c, ret, NULL);
+	int r = pg_sync(c, e);
+	if (r != 0)
+		pg_result_end(ret);
+	return r;
+}
+
 bool pg_conn_failed(const struct pg_conn *c)
 {
 	return c->failed;

@@ -205,34 +205,6 @@ void redis_url_release(struct redis_url *u)
 	arena_release(&u->arena);
 }
 
-/* Letters, + and then "://": only a new URL begins so, never a further sentinel. */
-static bool begins_with_scheme(struct str s)
-{
-	size_t len = 0;
-	while (len < s.len &&
-	       ((ascii_lower(s.ptr[len]) >= 'a' && ascii_lower(s.ptr[len]) <= 'z') || s.ptr[len] == '+'))
-		len++;
-	return len > 0 && str_starts(str_n(s.ptr + len, s.len - len), STR("://"));
-}
-
-/* Cuts the first URL from the list. */
-static struct str cut_url(struct str *list)
-{
-	for (size_t i = 0; i < list->len; i++) {
-		if (list->ptr[i] != ',')
-			continue;
-		struct str rest = str_n(list->ptr + i + 1, list->len - i - 1);
-		if (begins_with_scheme(str_trim(rest))) {
-			struct str url = str_n(list->ptr, i);
-			*list = rest;
-			return str_trim(url);
-		}
-	}
-	struct str last = *list;
-	*list = STR_NULL;
-	return str_trim(last);
-}
-
 int redis_urls_cut(struct str urls, struct arena *arena, struct str **ret, size_t *ret_count, struct err *e)
 {
 	size_t commas = 0, count = 0;
@@ -245,7 +217,7 @@ int redis_urls_cut(struct str urls, struct arena *arena, struct str **ret, size_
 	if (!list)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	while (urls.ptr)
-		list[count++] = cut_url(&urls);
+		list[count++] = str_cut_url(&urls);
 	*ret = list;
 	*ret_count = count;
 	return 0;

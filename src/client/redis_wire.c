@@ -169,11 +169,8 @@ static int connect_host(const struct redis_host *host, int64_t deadline_ms, stru
 	return fd;
 }
 
-struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms, struct err *e)
+struct redis_conn *wire_new(int fd, struct err *e)
 {
-	int fd = connect_host(host, deadline_ms, e);
-	if (fd < 0)
-		return NULL;
 	struct redis_conn *c = calloc(1, sizeof(*c));
 	redisReader *reader = redisReaderCreateWithFunctions(&node_functions);
 	if (!c || !reader) {
@@ -189,6 +186,12 @@ struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms,
 	c->reader = reader;
 	c->fd = fd;
 	return c;
+}
+
+struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms, struct err *e)
+{
+	int fd = connect_host(host, deadline_ms, e);
+	return fd < 0 ? NULL : wire_new(fd, e);
 }
 
 void wire_close(struct redis_conn *c)

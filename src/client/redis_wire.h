@@ -33,6 +33,9 @@ struct redis_conn {
 
 /* Connects until `deadline_ms`; NULL with a sentence. Sends nothing. */
 struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms, struct err *e);
+
+/* Over a socket that is connected and does not block, which it owns from now on, also when it fails. */
+struct redis_conn *wire_new(int fd, struct err *e);
 void wire_close(struct redis_conn *c); /* NULL is fine */
 
 /* Has the other side closed it, or said what nobody asked for, while it lay idle? */

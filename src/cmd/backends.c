@@ -1,33 +1,52 @@
 #include "cmd/backends.h"
 
+#include "client/postgres.h"
+#include "keys/pool.h"
 #include "lease/backends.h"
+#include "limiter/backends.h"
+#include "link/claim.h"
+#include "link/shape.h"
+#include "rcache/backends.h"
 #include "sink/sink_sqlite.h"
 #include "store/backends.h"
 
 #include <stdlib.h>
 
-static int open_sqlite(const char *rest, const struct folder *f, struct store **ret, struct err *e)
+enum { CLAIM_ID_BLOCK = 256, PARTS_MAX = 32, REPLICAS_MAX = 64 };
+
+/* What is known of a store that is to be opened. */
+struct store_place {
+	const char *url;
+	const char *rest; /* behind the scheme */
+	const char *replicas;
+	const struct folder *folder; /* NULL: there is none */
+};
+
+static int open_sqlite(const struct store_place *p, struct store **ret, struct err *e)
 {
-	char *path CLEANUP(freep) = rest[0] ? strdup(rest) : folder_path(f, "links.db");
+	if (!p->rest[0] && !p->folder)
+		return err_set(e, ERR_INVALID,
+		               "store.url = sqlite: lies in a server's data folder, where nobody else may "
+		               "work; name a store that is shared, such as postgres://HOST/DATABASE");
+	char *path CLEANUP(freep) = p->rest[0] ? strdup(p->rest) : folder_path(p->folder, "links.db");
 	return store_sqlite_open(path, ret, e);
 }
 
-static int open_memory(const char *rest, const struct folder *f, struct store **ret, struct err *e)
+static int open_memory(const struct store_place *p, struct store **ret, struct err *e)
 {
-	(void)f;
-	if (rest[0])
+	if (p->rest[0])
 		return err_set(e, ERR_INVALID, "store.url = memory: takes nothing behind the colon");
 	return store_memory_open(ret, e);
 }
 
-static int open_fault(const char *rest, const struct folder *f, struct store **ret, struct err *e)
+static int open_fault(const struct store_place *p, struct store **ret, struct err *e)
 {
-	const char *inner_url = strchr(rest, ';');
+	const char *inner_url = strchr(p->rest, ';');
 	if (!inner_url)
 		return err_set(e, ERR_INVALID, "store.url = fault: is written fault:OP=ERROR[@N],...;URL");
-	char *spec CLEANUP(freep) = strndup(rest, (size_t)(inner_url - rest));
+	char *spec CLEANUP(freep) = strndup(p->rest, (size_t)(inner_url - p->rest));
 	struct store *inner = NULL;
-	int r = backend_open_store(inner_url + 1, f, &inner, e);
+	int r = backend_open_store_with(inner_url + 1, p->replicas, p->folder, &inner, e);
 	if (r < 0)
 		return r;
 	r = store_fault_open(spec, inner, ret, e);
@@ -36,24 +55,177 @@ static int open_fault(const char *rest, const struct folder *f, struct store **r
 	return r;
 }
 
+/* Cuts a list of URLs; false when there are more than `max`. */
+static bool urls_cut(const char *urls, struct str *ret, size_t max, size_t *ret_count)
+{
+	struct str rest = str_of(urls);
+	for (*ret_count = 0; rest.ptr && rest.len > 0; ++*ret_count) {
+		if (*ret_count == max)
+			return false;
+		ret[*ret_count] = str_cut_url(&rest);
+	}
+	return true;
+}
+
+static int open_postgres(const struct store_place *p, struct store **ret, struct err *e)
+{
+	struct str replicas[REPLICAS_MAX];
+	struct store_postgres_config config = {.url = str_of(p->url), .replicas = replicas};
+	if (!urls_cut(p->replicas, replicas, REPLICAS_MAX, &config.replica_count))
+		return err_set(e, ERR_INVALID, "store.replicas names more than %d databases", REPLICAS_MAX);
+	return store_postgres_open(&config, ret, e);
+}
+
 static const struct {
 	const char *scheme;
-	int (*open)(const char *rest, const struct folder *f, struct store **ret, struct err *e);
+	int (*open)(const struct store_place *p, struct store **ret, struct err *e);
 } stores[] = {
-    {"sqlite:", open_sqlite},
-    {"memory:", open_memory},
-    {"fault:", open_fault}, /* to see what the server does when its store fails */
+    {"sqlite:", open_sqlite},         {"memory:", open_memory}, {"postgres://", open_postgres},
+    {"postgresql://", open_postgres}, {"fault:", open_fault}, /* to see what the server does when its store
+                                                                 fails */
 };
 
-int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e)
+static int open_one(const char *url, const char *replicas, const struct folder *f, struct store **ret,
+                    struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(stores); i++) {
 		size_t len = strlen(stores[i].scheme);
+		const struct store_place place = {url, url + len, replicas, f};
 		if (strncmp(url, stores[i].scheme, len) == 0)
-			return stores[i].open(url + len, f, ret, e);
+			return stores[i].open(&place, ret, e);
 	}
 	return err_set(e, ERR_INVALID,
-	               "store.url = %.64s names no known store; write sqlite: or memory:", url);
+	               "store.url = %.*s... names no known store; write sqlite:, memory: or "
+	               "postgres://USER@HOST/DATABASE",
+	               (int)MIN(strcspn(url, ":/@"), 16), url);
+}
+
+/* Several stores as one. */
+struct parts {
+	struct arena arena;
+	struct store_ring_part list[PARTS_MAX];
+	size_t count;
+};
+
+static void parts_end(struct parts *p)
+{
+	for (size_t i = 0; i < p->count; i++) {
+		store_free(p->list[i].store);
+		free(p->list[i].ctx);
+	}
+	arena_release(&p->arena);
+}
+
+/* What people know a part by: no secrets, and the same for every server that names it. */
+static int part_address(struct arena *arena, const char *url, size_t number, struct str *ret, struct err *e)
+{
+	struct pg_pool *pool = NULL;
+	if (strncmp(url, "postgres", 8) != 0) {
+		*ret = arena_printf(arena, "part-%zu", number);
+		return 0;
+	}
+	int r = pg_pool_new(str_of(url), 1, NULL, NULL, &pool, e);
+	if (r < 0)
+		return r;
+	*ret = arena_str(arena, pg_pool_address(pool));
+	pg_pool_free(pool);
+	return 0;
+}
+
+/* What it takes to open a part, now or when it is there. */
+struct part_place {
+	size_t url_len;
+	char text[]; /* the URL and the replicas, each with its NUL */
+};
+
+static struct part_place *part_place_new(struct str url, const char *replicas)
+{
+	struct part_place *place = malloc(sizeof(*place) + url.len + 1 + strlen(replicas) + 1);
+	if (!place)
+		return NULL;
+	place->url_len = url.len;
+	memcpy(place->text, url.ptr, url.len);
+	place->text[url.len] = '\0';
+	strcpy(place->text + url.len + 1, replicas);
+	return place;
+}
+
+static int part_open(void *ctx, struct store **ret, struct err *e)
+{
+	const struct part_place *place = ctx;
+	struct store *part = NULL;
+	int r = open_one(place->text, place->text + place->url_len + 1, NULL, &part, e);
+	if (r < 0)
+		return r;
+	if (!part->ops->part) {
+		store_free(part);
+		return err_set(e, ERR_INVALID,
+		               "store.url names several stores, and one of them cannot be one of several; "
+		               "write postgres:// URLs separated by commas");
+	}
+	*ret = part;
+	return 0;
+}
+
+/* One that is away now is opened when it is there again: the others can serve without it. */
+static int parts_add(struct parts *p, struct str url, const char *replicas, struct err *e)
+{
+	struct store_ring_part *part = &p->list[p->count];
+	if (p->count == PARTS_MAX)
+		return err_set(e, ERR_INVALID, "store.url names more than %d databases", PARTS_MAX);
+	struct part_place *place = part_place_new(url, replicas);
+	if (!place)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	*part = (struct store_ring_part){.open = part_open, .ctx = place};
+	p->count++;
+	int r = part_address(&p->arena, place->text, p->count, &part->address, e);
+	if (r == 0)
+		r = part_open(place, &part->store, e);
+	return r == ERR_UNAVAILABLE ? 0 : r;
+}
+
+int backend_open_ring(const char *urls, const char *replicas, struct store **ret, struct err *e)
+{
+	struct parts parts = {0};
+	struct str rest = str_of(urls);
+	int r = 0;
+	while (r == 0 && rest.ptr && rest.len > 0)
+		r = parts_add(&parts, str_cut_url(&rest), replicas, e);
+	if (r == 0)
+		r = store_ring_open(parts.list, parts.count, ret, e);
+	if (r == 0)
+		parts.count = 0; /* the ring has them */
+	parts_end(&parts);
+	return r;
+}
+
+/* A database that is one of several must not be taken for the whole. */
+static int open_alone(const char *url, const char *replicas, const struct folder *f, struct store **ret,
+                      struct err *e)
+{
+	struct store *store = NULL;
+	int r = open_one(url, replicas, f, &store, e);
+	if (r == 0 && store->ops->part)
+		r = store_ring_alone(store, e);
+	if (r < 0)
+		store_free(store);
+	else
+		*ret = store;
+	return r;
+}
+
+int backend_open_store_with(const char *url, const char *replicas, const struct folder *f, struct store **ret,
+                            struct err *e)
+{
+	struct str rest = str_of(url);
+	str_cut_url(&rest);
+	bool is_list = strncmp(url, "fault:", 6) != 0 && rest.ptr && rest.len > 0;
+	return is_list ? backend_open_ring(url, replicas, ret, e) : open_alone(url, replicas, f, ret, e);
+}
+
+int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e)
+{
+	return backend_open_store_with(url, "", f, ret, e);
 }
 
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,
@@ -90,4 +262,68 @@ int backend_open_leases(const char *url, struct leases **ret, struct err *e)
 	return err_set(e, ERR_INVALID,
 	               "lease.url names no known lease service; write redis://HOST:PORT, "
 	               "redis+sentinel://HOST:PORT/NAME, zookeeper://HOST:PORT/PATH or file:/FOLDER");
+}
+
+static bool is_redis(const char *url)
+{
+	return strncmp(url, "redis://", 8) == 0 || strncmp(url, "redis+sentinel://", 17) == 0;
+}
+
+static int refuse_redis(const char *setting, struct err *e)
+{
+	return err_set(e, ERR_INVALID,
+	               "%s names no known service; write redis://HOST:PORT or "
+	               "redis+sentinel://HOST:PORT,HOST:PORT/NAME",
+	               setting);
+}
+
+int backend_open_rcache(const char *urls, const struct rcache_listener *listener, struct rcache **ret,
+                        struct err *e)
+{
+	*ret = NULL;
+	if (!urls[0])
+		return 0;
+	return is_redis(urls) ? rcache_redis_open(urls, listener, ret, e) : refuse_redis("cache.url", e);
+}
+
+int backend_open_limiter(const char *urls, struct limiter **ret, struct err *e)
+{
+	*ret = NULL;
+	if (!urls[0])
+		return 0;
+	return is_redis(urls) ? limiter_redis_open(urls, ret, e) : refuse_redis("limits.url", e);
+}
+
+static int open_pool(const struct settings *s, struct key_source **ret, struct err *e)
+{
+	if (!s->keys.url[0])
+		return err_set(
+		    e, ERR_INVALID,
+		    "keys.source = pool needs the Redis servers that hold the keys; set keys.url, or "
+		    "write keys.source = cipher");
+	return key_pool_open(s->keys.url, s->keys.batch, ret, e);
+}
+
+static int open_claim(const struct settings *s, struct store *store, struct key_source **ret, struct err *e)
+{
+	struct key_cipher cipher;
+	int r = shape_settle(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher, e);
+	if (r < 0)
+		return r;
+	const struct claim_config config = {
+	    .store = store, .cipher = &cipher, .rest_ms = s->links.rest_ms, .id_block = CLAIM_ID_BLOCK};
+	r = claim_new(&config, ret, e);
+	explicit_bzero(&cipher, sizeof(cipher));
+	return r;
+}
+
+int backend_open_source(const struct settings *s, struct store *store, struct key_source **ret, struct err *e)
+{
+	*ret = NULL;
+	switch ((enum link_source)s->links.source) {
+	case SOURCE_CIPHER: return 0;
+	case SOURCE_POOL: return open_pool(s, ret, e);
+	case SOURCE_CLAIM: return open_claim(s, store, ret, e);
+	}
+	return 0;
 }

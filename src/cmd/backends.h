@@ -2,13 +2,25 @@
 #pragma once
 
 #include "cmd/folder.h"
+#include "cmd/settings.h"
 #include "lease/lease.h"
+#include "limiter/limiter.h"
+#include "rcache/rcache.h"
 #include "sink/settings.h"
 #include "sink/sink.h"
 #include "store/store.h"
 
-/* sqlite: (in the data folder), sqlite:/path, memory:, fault:SPEC;URL */
+/*
+ * sqlite: (in the data folder), sqlite:/path, memory:, postgres://, fault:SPEC;URL; several postgres:// that
+ * are separated by commas are a ring. `replicas`: of any of them, likewise; "" for none. Without a folder
+ * (NULL) only stores that need none.
+ */
+int backend_open_store_with(const char *url, const char *replicas, const struct folder *f, struct store **ret,
+                            struct err *e);
 int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e);
+
+/* A ring even of one. */
+int backend_open_ring(const char *urls, const char *replicas, struct store **ret, struct err *e);
 
 /* sqlite: (in the data folder), sqlite:/path */
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,
@@ -16,3 +28,12 @@ int backend_open_sink(const char *url, const struct folder *f, const struct sink
 
 /* redis://, redis+sentinel://, zookeeper://, file:/FOLDER */
 int backend_open_leases(const char *url, struct leases **ret, struct err *e);
+
+/* redis:// and redis+sentinel://, several separated by commas; NULL when the setting is empty. */
+int backend_open_rcache(const char *urls, const struct rcache_listener *listener, struct rcache **ret,
+                        struct err *e);
+int backend_open_limiter(const char *urls, struct limiter **ret, struct err *e);
+
+/* As keys.source says; NULL: the cipher alone. */
+int backend_open_source(const struct settings *s, struct store *store, struct key_source **ret,
+                        struct err *e);

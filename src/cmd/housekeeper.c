@@ -1,5 +1,6 @@
 #include "cmd/housekeeper.h"
 
+#include "lease/lease.h"
 #include "link/sweep.h"
 #include "obs/log.h"
 #include "os/clock.h"
@@ -9,7 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { USES_EVERY_MS = 60 * 1000, USES_MAX = 256, NICE = 10 };
+enum { USES_EVERY_MS = 60 * 1000, USES_MAX = 256, NICE = 10, SWEEP_LEASE_MS = 30000 };
 
 const struct conf_row housekeeper_rows[] = {
     {.section = "sweep",
@@ -28,6 +29,7 @@ struct housekeeper {
 	struct housekeeper_settings settings;
 	pthread_t uses_thread, sweep_thread;
 	bool uses_started, sweep_started;
+	struct lease *lease;  /* the sweeper's own; NULL: it has none */
 	pthread_mutex_t lock; /* guards `stopping` */
 	pthread_cond_t wake;
 	bool stopping;
@@ -46,26 +48,52 @@ static bool wait_ms(void *ctx, uint64_t ms)
 	return stopping;
 }
 
+/* The same for a sweep, which also ends with its lease. */
+static bool sweep_wait(void *ctx, uint64_t ms)
+{
+	struct housekeeper *h = ctx;
+	return wait_ms(h, ms) || (h->lease && !h->api->leases->ops->is_held(h->lease));
+}
+
+static void sweep(struct housekeeper *h)
+{
+	struct sweep_run run = {
+	    .links = h->api->links,
+	    .metrics = api_pool_metrics(),
+	    .until_ms = INT64_MAX,
+	    .wait = sweep_wait,
+	    .ctx = h,
+	};
+	int r = sweep_run(&run);
+	if (r < 0)
+		log_warn("cmd", "links whose time is over could not be removed (%s); tried again later",
+		         err_name(r));
+	if (run.removed > 0)
+		log_info("cmd", "%llu links whose time was over were removed",
+		         (unsigned long long)run.removed);
+}
+
+/* Several sweepers do no harm, they only do the same work; so a lease in doubt ends a sweep, and guards
+ * nothing. */
+static void sweep_leased(struct housekeeper *h)
+{
+	struct leases *leases = h->api->leases;
+	if (leases->ops->take(leases, STR("sweeper"), SWEEP_LEASE_MS, &h->lease) < 0)
+		return; /* another server has it, or nobody knows: later */
+	sweep(h);
+	leases->ops->release(leases, h->lease);
+	h->lease = NULL;
+}
+
 static void *sweep_thread(void *arg)
 {
 	struct housekeeper *h = arg;
 	thread_only_when_idle();
 	while (!wait_ms(h, h->settings.sweep_ms)) {
-		struct sweep_run run = {
-		    .links = h->api->links,
-		    .metrics = api_pool_metrics(),
-		    .until_ms = INT64_MAX,
-		    .wait = wait_ms,
-		    .ctx = h,
-		};
-		int r = sweep_run(&run);
-		if (r < 0)
-			log_warn("cmd",
-			         "links whose time is over could not be removed (%s); tried again later",
-			         err_name(r));
-		if (run.removed > 0)
-			log_info("cmd", "%llu links whose time was over were removed",
-			         (unsigned long long)run.removed);
+		if (h->api->leases)
+			sweep_leased(h);
+		else
+			sweep(h);
 	}
 	return NULL;
 }

@@ -4,8 +4,10 @@
 #include "cmd/backends.h"
 #include "cmd/command.h"
 #include "cmd/service.h"
+#include "link/claim.h"
 #include "link/shape.h"
 
+#include <sodium.h>
 #include <stdio.h>
 
 static const char usage[] =
@@ -18,9 +20,11 @@ static const char usage[] =
     "under a lease (lease.url; without it, on the first server of keys.url). SIGTERM ends it.\n"
     "\n";
 
+enum { ID_BLOCK = 1000 }; /* what a batch needs, and what a kill wastes at most */
+
 struct keygen_service {
 	struct store *store;
-	struct key_cipher cipher;
+	struct key_source *origin;
 	struct leases *leases;
 	struct arena arena;
 	struct stock **stocks;
@@ -48,7 +52,7 @@ static int open_leases(const struct settings *s, struct leases **ret, struct err
 	return first.ptr ? backend_open_leases(first.ptr, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
 }
 
-static int open_store(struct keygen_service *k, const struct settings *s, struct err *e)
+static int open_origin(struct keygen_service *k, const struct settings *s, struct err *e)
 {
 	/* A store that belongs to one process makes its keys there. */
 	if (strncmp(s->serve.store_url, "postgres", strlen("postgres")) != 0)
@@ -56,10 +60,21 @@ static int open_store(struct keygen_service *k, const struct settings *s, struct
 		    e, ERR_INVALID,
 		    "curt keygen makes keys for a store that several processes share: set store.url to "
 		    "a postgres:// address");
+	struct key_cipher cipher;
 	int r = backend_open_store(s->serve.store_url, NULL, &k->store, e);
 	if (r == 0)
-		r = shape_settle(k->store, (enum key_alphabet)s->links.alphabet, s->links.key_length,
-		                 &k->cipher, e);
+		r = shape_settle(k->store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher,
+		                 e);
+	if (r < 0)
+		return r;
+	const struct claim_config config = {
+	    .store = k->store,
+	    .cipher = &cipher,
+	    .rest_ms = s->links.rest_ms,
+	    .id_block = ID_BLOCK,
+	};
+	r = claim_new(&config, &k->origin, e);
+	sodium_memzero(&cipher, sizeof(cipher));
 	return r;
 }
 
@@ -73,6 +88,8 @@ static void stop(void *ctx)
 	}
 	stocks_free(k->stocks, k->stock_count);
 	leases_free(k->leases);
+	if (k->origin)
+		k->origin->ops->free(k->origin);
 	store_free(k->store);
 	arena_release(&k->arena);
 }
@@ -88,18 +105,16 @@ static int start_all(struct keygen_service *k, const struct settings *s, struct 
 	if (r == 0)
 		r = open_leases(s, &k->leases, e);
 	if (r == 0)
-		r = open_store(k, s, e);
+		r = open_origin(k, s, e);
 	if (r < 0)
 		return r;
 	const struct keygen_config config = {
-	    .store = k->store,
-	    .cipher = &k->cipher,
+	    .origin = k->origin,
 	    .leases = k->leases,
 	    .stocks = k->stocks,
 	    .stock_count = k->stock_count,
 	    .low = s->keys.stock_low,
 	    .high = s->keys.stock_high,
-	    .quarantine_ms = s->links.rest_ms,
 	    .held_max = s->keys.gen_stocks,
 	    .lease_ms = s->keys.lease_ms,
 	};

@@ -12,6 +12,7 @@
 
 enum {
 	READER_THREADS = 2,
+	READER_THREADS_REMOTE = 4, /* they wait for the network, not for a core */
 	ASKER_THREADS = 2,
 	READ_BATCH_MAX = 64,
 	WRITE_BATCH_MAX = 512,
@@ -94,27 +95,38 @@ static int ensure_admin_key(struct server *s, struct err *e)
 	r = store_apply(s->store, &w, 1);
 	if (r == 0)
 		r = w.result;
+	if (r == ERR_CONFLICT) /* the same preset, by another server that starts at this moment */
+		return 0;
 	return r < 0 ? err_set(e, r, "cannot write the admin key to the store (%s)", err_name(r)) : 0;
 }
 
 static int open_domain(struct server *s, struct err *e)
 {
+	int r = cluster_open(&s->cluster, &s->settings, s->store, s->is_private, e);
+	if (r < 0)
+		return r;
 	s->budgets = budgets_new();
 	if (!s->budgets)
 		return err_set(e, ERR_NOMEM, "out of memory");
+	if (s->cluster.settler)
+		budgets_share(s->budgets, settler_settling(s->cluster.settler));
 	struct links_config config = {
 	    .store = s->store,
 	    .budgets = s->budgets,
+	    .rcache = s->cluster.rcache,
+	    .source = s->cluster.source,
 	    .settings = s->settings.links,
 	    .id_block = s->is_private ? ID_BLOCK_PRIVATE : ID_BLOCK,
 	    .render = api_render_redirect,
 	};
 	randombytes_buf(&config.cache_seed, sizeof(config.cache_seed));
-	int r = links_new(&config, &s->links, e);
+	r = links_new(&config, &s->links, e);
 	if (r == 0 && !s->is_private)
 		r = ensure_admin_key(s, e);
 	if (r == 0)
 		r = accounts_new(s->store, s->budgets, &s->settings.api.key_limits, &s->accounts, e);
+	if (r == 0)
+		r = cluster_join(&s->cluster, s->links, s->accounts, s->store, s->is_private, e);
 	s->tries = tries_new();
 	return r == 0 && !s->tries ? err_set(e, ERR_NOMEM, "out of memory") : r;
 }
@@ -240,9 +252,14 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.tries = s->tries;
 	s->api.proxies = s->proxies;
 	s->api.store = s->store;
+	s->api.rcache = s->cluster.rcache;
+	s->api.source = s->cluster.source;
+	s->api.limiter = s->cluster.limiter;
+	s->api.settler = s->cluster.settler;
+	s->api.leases = s->cluster.leases;
 	const struct offload_config readers = {
 	    .name = "reader",
-	    .threads = READER_THREADS,
+	    .threads = s->store->ops->version ? READER_THREADS_REMOTE : READER_THREADS,
 	    .batch_max = READ_BATCH_MAX,
 	    .queue_max = QUEUE_MAX,
 	    .ops = &api_reader_ops,
@@ -384,7 +401,8 @@ int server_start(struct server *s, struct err *e)
 		r = identity_init(&s->identity, s->settings.serve.base_url, s->is_private ? &wanted : &addr,
 		                  e);
 	if (r == 0)
-		r = backend_open_store(s->settings.serve.store_url, &s->folder, &s->store, e);
+		r = backend_open_store_with(s->settings.serve.store_url, s->settings.serve.store_replicas,
+		                            &s->folder, &s->store, e);
 	if (r == 0)
 		r = open_domain(s, e);
 	if (r == 0)
@@ -423,10 +441,12 @@ void server_stop(struct server *s)
 	salts_free(s->salts);
 	if (s->sink)
 		s->sink->ops->free(s->sink);
+	cluster_leave(&s->cluster);
 	accounts_free(s->accounts);
 	tries_free(s->tries);
 	links_free(s->links);
 	budgets_free(s->budgets);
+	cluster_close(&s->cluster);
 	store_free(s->store);
 	if (s->folder.path && !s->is_private)
 		folder_unpublish(&s->folder);

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "cmd/cluster.h"
 #include "cmd/folder.h"
 #include "cmd/identity.h"
 #include "cmd/settings.h"
@@ -20,6 +21,7 @@ struct server {
 	    const char *key); /* in, unless private: called when one is made, before it is kept */
 
 	struct store *store;
+	struct cluster cluster;
 	struct budgets *budgets;
 	struct links *links;
 	struct accounts *accounts;

@@ -1,25 +1,17 @@
 #include "keys/keygen.h"
 
-#include "link/ids.h"
 #include "obs/log.h"
-#include "os/clock.h"
 
 #include <stdlib.h>
 
-enum {
-	BATCH = STOCK_KEYS_MAX,
-	CLAIM_REST_MS = 10000, /* after there was nothing to claim */
-};
+enum { BATCH = STOCK_KEYS_MAX };
 
 struct keygen {
 	struct keygen_config config;
 	struct rounds *rounds;
-	struct ids ids;
 	bool *filling;     /* a stock between the marks is filled if it was below the lower one */
 	uint64_t *stocked; /* as last counted */
 	struct source_key *keys;
-	uint64_t *claimed;
-	int64_t claim_ms;           /* when to ask for keys that were left behind again */
 	uint64_t made, made_before; /* before: at the last status */
 };
 
@@ -44,49 +36,14 @@ static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 	return stock_add(g->config.stocks[place], fence, NULL, 0, &none, e);
 }
 
-static void key_add(const struct keygen *g, size_t *count, uint64_t id, bool used_before)
+/* `count` keys that nobody has, in g->keys. */
+static int make(const struct keygen *g, size_t count, struct err *e)
 {
-	struct source_key *key = &g->keys[*count];
-	*key = (struct source_key){.len = (uint8_t)g->config.cipher->length, .used_before = used_before};
-	key_encode(g->config.cipher, id, key->text);
-	if (!key_is_reserved(str_n(key->text, key->len)))
-		(*count)++;
-}
-
-/* A failure costs nothing but these keys: there are others. */
-static void claim(struct keygen *g, size_t max, size_t *count)
-{
-	const struct keygen_config *c = &g->config;
-	size_t claimed = 0;
-	if (!c->store->ops->claim || clock_mono_ms() < g->claim_ms)
-		return;
-	int r = c->store->ops->claim(c->store, clock_real_ms(), c->quarantine_ms, max, g->claimed, &claimed);
-	if (r < 0 || claimed < max)
-		g->claim_ms = clock_mono_ms() + CLAIM_REST_MS;
-	for (size_t i = 0; r == 0 && i < claimed; i++) {
-		if (g->claimed[i] > 0 && g->claimed[i] < c->cipher->count)
-			key_add(g, count, g->claimed[i], true);
-	}
-}
-
-/* Up to `max` keys that nobody has, in g->keys. */
-static int make(struct keygen *g, size_t max, size_t *ret_count, struct err *e)
-{
-	size_t count = 0;
-	claim(g, max, &count);
-	while (count < max) {
-		uint64_t id;
-		int r = ids_next(&g->ids, &id);
-		if (r == ERR_LIMIT)
-			return err_set(e, r,
-			               "all keys of this length were given out; a new store with a larger "
-			               "keys.length is needed");
-		if (r < 0)
-			return err_set(e, r, "the store gives no ids (%s)", err_name(r));
-		key_add(g, &count, id, false);
-	}
-	*ret_count = count;
-	return 0;
+	struct key_source *origin = g->config.origin;
+	int r = 0;
+	for (size_t made = 0, some = 0; r == 0 && made < count; made += some)
+		r = origin->ops->take(origin, g->keys + made, count - made, &some, e);
+	return r;
 }
 
 static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
@@ -101,8 +58,8 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 	g->filling[place] = stocked < (g->filling[place] ? g->config.high : g->config.low);
 	if (!g->filling[place])
 		return 0;
-	size_t count = 0, added = 0;
-	r = make(g, MIN((size_t)BATCH, g->config.high - stocked), &count, e);
+	size_t count = MIN((size_t)BATCH, g->config.high - stocked), added = 0;
+	r = make(g, count, e);
 	if (r == 0)
 		r = stock_add(stock, fence, g->keys, count, &added, e);
 	if (r < 0)
@@ -147,11 +104,9 @@ int keygen_start(const struct keygen_config *config, struct keygen **ret, struct
 	if (!g)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	g->config = *config;
-	ids_init(&g->ids, config->store, BATCH, config->cipher->count);
 	g->filling = calloc(config->stock_count, sizeof(*g->filling));
 	g->stocked = calloc(config->stock_count, sizeof(*g->stocked));
 	g->keys = calloc(BATCH, sizeof(*g->keys));
-	g->claimed = calloc(BATCH, sizeof(*g->claimed));
 	const struct rounds_config rounds = {
 	    .ops = &keygen_ops,
 	    .ctx = g,
@@ -161,8 +116,7 @@ int keygen_start(const struct keygen_config *config, struct keygen **ret, struct
 	    .held_max = config->held_max,
 	    .lease_ms = config->lease_ms,
 	};
-	int r = g->filling && g->stocked && g->keys && g->claimed ? 0
-	                                                          : err_set(e, ERR_NOMEM, "out of memory");
+	int r = g->filling && g->stocked && g->keys ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
 		r = rounds_start(&rounds, &g->rounds, e);
 	if (r < 0) {
@@ -181,10 +135,8 @@ void keygen_stop(struct keygen *g, uint64_t *ret_made)
 		return;
 	rounds_stop(g->rounds);
 	*ret_made = g->made;
-	ids_release(&g->ids);
 	free(g->filling);
 	free(g->stocked);
 	free(g->keys);
-	free(g->claimed);
 	free(g);
 }

@@ -2,29 +2,25 @@
  * The generator: keeps keys databases filled between two marks. Any number of processes do this at the same
  * time, each for some of the databases (rounds.h).
  *
- * A key is made of an id from the store's counter by the store's cipher (link/key.h), as the servers' own
- * keys are. So no two generators ever make the same key, no server makes one that waits in a stock, and the
- * store refuses an alias that reads like one. Keys that links have left behind after their quarantine
- * (store_claim) come first, marked as used before.
+ * Its keys come from an origin that no two processes get the same key from: ids of the store's counter under
+ * the store's cipher, as the servers' own keys are, and keys that links have left behind after their
+ * quarantine (link/claim.h). So no server makes a key that waits in a stock, and the store refuses an alias
+ * that reads like one.
  */
 #pragma once
 
 #include "keys/rounds.h"
 #include "keys/stock.h"
-#include "link/key.h"
-#include "store/store.h"
 
 struct keygen;
 
 /* What it points at outlives the generator. */
 struct keygen_config {
-	struct store *store;
-	const struct key_cipher *cipher;
+	struct key_source *origin;
 	struct leases *leases;
 	struct stock **stocks;
 	size_t stock_count;
 	uint64_t low, high;
-	uint64_t quarantine_ms;
 	size_t held_max;
 	uint64_t lease_ms;
 };

@@ -259,25 +259,15 @@ int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_
 	return r;
 }
 
-/* Cuts the first URL off: it ends where the next scheme begins. */
-static struct str url_cut(struct str *urls)
-{
-	static const char next[] = ",postgres";
-	const char *end = memmem(urls->ptr, urls->len, next, strlen(next));
-	struct str first = end ? str_n(urls->ptr, (size_t)(end - urls->ptr)) : *urls;
-	*urls = end ? str_n(end + 1, urls->len - first.len - 1) : STR_NULL;
-	return str_trim(first);
-}
-
 int stocks_new(struct str urls, struct arena *arena, struct stock ***ret, size_t *ret_count, struct err *e)
 {
 	size_t count = 0, made = 0;
 	for (struct str rest = urls; rest.ptr; count++)
-		url_cut(&rest);
+		str_cut_url(&rest);
 	struct stock **stocks = arena_zalloc(arena, count * sizeof(struct stock *));
 	int r = stocks ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 	while (r == 0 && made < count) {
-		r = stock_new(url_cut(&urls), &stocks[made], e);
+		r = stock_new(str_cut_url(&urls), &stocks[made], e);
 		made += r == 0 ? 1 : 0;
 	}
 	if (r < 0) {

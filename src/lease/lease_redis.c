@@ -12,7 +12,7 @@
  * renewal thread until the lease has ended by itself.
  */
 #include "base/list.h"
-#include "client/redis.h"
+#include "client/redis_ring.h"
 #include "lease/backends.h"
 #include "os/clock.h"
 #include "os/thread.h"
@@ -299,17 +299,7 @@ static void redis_release(struct leases *base, struct lease *lease)
 
 static int redis_lease_ping(struct leases *base, struct err *e)
 {
-	struct leases_redis *l = self(base);
-	struct redis_reply reply;
-	struct redis_conn *c = redis_take(l->redis, e);
-	if (!c)
-		return ERR_UNAVAILABLE;
-	int r = redis_ask(c, REDIS_ARGS(STR("PING")), &reply);
-	redis_return(c);
-	if (r)
-		return err_set(e, r, "Redis (%.*s) does not answer: leases cannot be taken or kept",
-		               STR_ARG(redis_name(l->redis)));
-	return 0;
+	return redis_ping(self(base)->redis, e);
 }
 
 static void redis_leases_free(struct leases *base)

@@ -5,17 +5,86 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* The start is kept in sixteenths of a second: 32 bits of them last eight years of uptime. */
-enum { UNITS_PER_SECOND = 16 };
-
-static uint32_t units_of(int64_t ms)
+static uint32_t period_units(const struct meter *m)
 {
-	return (uint32_t)(ms * UNITS_PER_SECOND / 1000);
+	return meter_units(atomic_load_explicit(&m->period_ms, memory_order_relaxed));
 }
 
-static uint64_t pack(uint32_t start, uint32_t count)
+/* False: the word holds for another period. */
+static bool share_read(const _Atomic uint64_t *word, uint32_t start, uint32_t *ret)
 {
-	return (uint64_t)start << 32 | count;
+	uint64_t v = atomic_load_explicit(word, memory_order_relaxed);
+	*ret = (uint32_t)v;
+	return v != 0 && (uint32_t)(v >> 32) == start;
+}
+
+static uint32_t end_of(const struct meter *m, uint32_t start)
+{
+	uint32_t end;
+	if (m->share && share_read(&m->share->end, start, &end))
+		return end;
+	return start + period_units(m);
+}
+
+/* As signed: another worker's clock, taken once a turn, may be a little ahead of ours. */
+static bool is_past(uint32_t end, uint32_t now)
+{
+	return (int32_t)(now - end) >= 0;
+}
+
+/* How far this server may count in the period. */
+static uint32_t bound_of(const struct meter *m, uint32_t start, uint32_t max)
+{
+	uint32_t grant;
+	if (!m->share)
+		return max;
+	if (share_read(&m->share->grant, start, &grant))
+		return MIN(grant, max);
+	uint32_t servers = atomic_load_explicit(&m->share->settling->servers, memory_order_relaxed);
+	return (uint32_t)(((uint64_t)max + servers - 1) / servers);
+}
+
+/* Has the settler look at this meter. A system call, but at the start of a period and now and then only. */
+static void share_list(struct meter_share *s)
+{
+	struct settling *settling = s->settling;
+	if (!atomic_exchange_explicit(&s->is_listed, true, memory_order_acq_rel)) {
+		s->next_listed = atomic_load_explicit(&settling->listed, memory_order_relaxed);
+		while (!atomic_compare_exchange_weak_explicit(&settling->listed, &s->next_listed, s,
+		                                              memory_order_release, memory_order_relaxed))
+			;
+	}
+	if (!atomic_exchange(&settling->woken, true))
+		sem_post(&settling->wake);
+}
+
+static void share_tell(struct meter_share *s, bool taken, uint32_t start, uint32_t count)
+{
+	uint32_t at;
+	if (!taken) {
+		if (!atomic_load_explicit(&s->has_refused, memory_order_relaxed))
+			atomic_store_explicit(&s->has_refused, true, memory_order_relaxed);
+		return;
+	}
+	if (count == 1 || (share_read(&s->nudge, start, &at) && at == count))
+		share_list(s);
+}
+
+static uint32_t left_of(const struct meter *m, uint32_t start, uint32_t count, uint32_t max)
+{
+	uint32_t elsewhere;
+	if (!m->share || !share_read(&m->share->elsewhere, start, &elsewhere))
+		elsewhere = 0;
+	uint64_t gone = (uint64_t)count + elsewhere;
+	return gone < max ? (uint32_t)(max - gone) : 0;
+}
+
+bool meter_now(const struct meter *m, int64_t mono_ms, uint32_t *ret_start, uint32_t *ret_count)
+{
+	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
+	*ret_start = (uint32_t)(state >> 32);
+	*ret_count = (uint32_t)state;
+	return *ret_count > 0 && !is_past(end_of(m, *ret_start), meter_units(mono_ms));
 }
 
 bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
@@ -26,31 +95,32 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 			*ret = (struct meter_reading){0};
 		return true;
 	}
-	uint32_t now = units_of(mono_ms);
-	uint32_t period_ms = atomic_load_explicit(&m->period_ms, memory_order_relaxed);
-	uint32_t period = (uint32_t)((uint64_t)period_ms * UNITS_PER_SECOND / 1000);
+	uint32_t now = meter_units(mono_ms);
 	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
-	uint32_t start, count;
+	uint32_t start, count, end;
 	bool taken;
 	do {
 		start = (uint32_t)(state >> 32);
 		count = (uint32_t)state;
-		/* As signed: another worker's clock, taken once a turn, may be a little ahead of ours. */
-		if (count == 0 || (int32_t)(now - start) >= (int32_t)period) {
+		end = end_of(m, start);
+		if (count == 0 || is_past(end, now)) {
 			start = now;
 			count = 0;
+			end = end_of(m, start);
 		}
-		taken = count < max;
+		taken = count < bound_of(m, start, max);
 		if (!taken)
 			break;
-	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, pack(start, count + 1),
+	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, meter_pack(start, count + 1),
 	                                                memory_order_relaxed, memory_order_relaxed));
+	if (m->share)
+		share_tell(m->share, taken, start, count + 1);
 	if (ret) {
-		uint32_t left_units = (int32_t)(now - start) > 0 ? period - MIN(now - start, period) : period;
+		uint32_t left_units = is_past(end, now) ? 0 : MIN(end - now, period_units(m));
 		*ret = (struct meter_reading){
 		    .limit = max,
-		    .remaining = taken ? max - count - 1 : 0,
-		    .reset_ms = (uint32_t)((uint64_t)left_units * 1000 / UNITS_PER_SECOND),
+		    .remaining = taken ? left_of(m, start, count + 1, max) : 0,
+		    .reset_ms = (uint32_t)((uint64_t)left_units * 1000 / METER_UNITS),
 		    .period = start,
 		};
 	}
@@ -69,13 +139,16 @@ void meter_refund(struct meter *m, const struct meter_reading *taken)
 
 enum { BUDGET_SLOTS = 4096 };
 
+/* With shares when budgets are shared. */
 struct budget_node {
 	struct budget_node *next;
 	struct budget budget;
+	struct meter_share shares[];
 };
 
 struct budgets {
 	pthread_mutex_t lock;
+	struct settling *settling; /* NULL: nobody shares them */
 	struct budget_node *slots[BUDGET_SLOTS];
 };
 
@@ -102,6 +175,32 @@ void budgets_free(struct budgets *b)
 	free(b);
 }
 
+void budgets_share(struct budgets *b, struct settling *s)
+{
+	b->settling = s;
+}
+
+static void share_init(struct meter_share *share, struct settling *s, struct meter *m, uint64_t owner,
+                       char what)
+{
+	*share = (struct meter_share){.settling = s, .meter = m, .owner = owner, .what = what};
+	m->share = share;
+}
+
+static struct budget_node *node_new(struct budgets *b, uint64_t owner)
+{
+	struct budget_node *node = calloc(1,
+	                                  sizeof(*node) + (b->settling ? 2 * sizeof(struct meter_share) : 0));
+	if (!node)
+		return NULL;
+	node->budget.owner = owner;
+	if (b->settling) {
+		share_init(&node->shares[0], b->settling, &node->budget.creates, owner, 'c');
+		share_init(&node->shares[1], b->settling, &node->budget.redirects, owner, 'r');
+	}
+	return node;
+}
+
 struct budget *budgets_of(struct budgets *b, uint64_t owner)
 {
 	struct budget_node **slot = &b->slots[hash_u64(owner, 0x51ed) % BUDGET_SLOTS];
@@ -110,9 +209,8 @@ struct budget *budgets_of(struct budgets *b, uint64_t owner)
 	while (node && node->budget.owner != owner)
 		node = node->next;
 	if (!node) {
-		node = calloc(1, sizeof(*node));
+		node = node_new(b, owner);
 		if (node) {
-			node->budget.owner = owner;
 			node->next = *slot;
 			*slot = node;
 		}

@@ -5,17 +5,53 @@
  *
  * A meter is one atomic word, shared by all workers without a lock: the period's start and the count within
  * it change together by compare-and-swap. The bounds are stored apart and may change at any time.
+ *
+ * When servers share the budgets (link/settler.h), a meter has a share beside it: how far this server may go
+ * in the period under way, and when that ends for all of them. It says for which period it holds, by the
+ * period's start; for another one, of which the others have not heard yet, this server's fair part holds.
  */
 #pragma once
 
 #include "base/def.h"
 
+#include <semaphore.h>
 #include <stdatomic.h>
+
+/* What workers and the settler have in common. */
+struct settling {
+	_Atomic(struct meter_share *) listed; /* pushed with release, taken whole with acquire */
+	_Atomic bool woken;
+	sem_t wake;
+	_Atomic uint32_t servers; /* that share the budgets; at least 1 */
+};
+
+/* Words of two halves: the period's start in 1/16 s, and a number that holds for that period only. */
+struct meter_share {
+	_Atomic uint64_t grant;     /* ... the count that this server may reach */
+	_Atomic uint64_t end;       /* ... when the period ends, in 1/16 s */
+	_Atomic uint64_t elsewhere; /* ... what other servers have used, or hold */
+	_Atomic uint64_t nudge;     /* ... the count at which the settler should look */
+	_Atomic bool is_listed;
+	_Atomic bool has_refused; /* since the settler last looked */
+	struct meter_share *next_listed;
+	struct settling *settling;
+	struct meter *meter;
+	uint64_t owner;
+	char what; /* as in limiter.h */
+	/* the settler's own */
+	struct settled *settled; /* NULL: it has not heard of a use */
+	struct {
+		uint64_t amount; /* reserved in a period that the meter has not begun */
+		uint64_t period;
+		int64_t until_ms;
+	} carried;
+};
 
 struct meter {
 	_Atomic uint64_t state;     /* start in 1/16 s (32 bits) | count (32 bits) */
 	_Atomic uint32_t max;       /* 0: no bound */
 	_Atomic uint32_t period_ms; /* of at least 1000 */
+	struct meter_share *share;  /* NULL: this server's alone; never changes */
 };
 
 /* What to tell the client. */
@@ -25,6 +61,23 @@ struct meter_reading {
 	uint32_t reset_ms; /* until the period ends and all is there again */
 	uint32_t period;   /* which one it was taken from, for a refund */
 };
+
+/* The count of the period that is under way, and its start in 1/16 s; false: none is. */
+bool meter_now(const struct meter *m, int64_t mono_ms, uint32_t *ret_start, uint32_t *ret_count);
+
+enum { METER_UNITS = 16 }; /* in a second */
+
+/* A time in 1/16 s: 32 bits of them last eight years of uptime. */
+static inline uint32_t meter_units(int64_t mono_ms)
+{
+	return (uint32_t)(mono_ms * METER_UNITS / 1000);
+}
+
+/* For a word of a share. */
+static inline uint64_t meter_pack(uint32_t start, uint32_t number)
+{
+	return (uint64_t)start << 32 | number;
+}
 
 /* Takes one. False when the period has none left (nothing is taken then). `ret` may be NULL. */
 bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret);
@@ -50,6 +103,9 @@ static inline uint64_t budget_of_user(uint64_t user)
 struct budgets;
 struct budgets *budgets_new(void);
 void budgets_free(struct budgets *b);
+
+/* From now on budgets are made with shares. Before the first is made; `s` outlives the table. */
+void budgets_share(struct budgets *b, struct settling *s);
 
 /* The owner's budget, made without bounds when there is none yet; NULL when memory ran out. Any thread; takes
  * a lock, so not on the redirect path. */

@@ -7,8 +7,39 @@
  * or was written by a newer version. */
 int store_sqlite_open(const char *path, struct store **ret, struct err *e);
 
+/* A PostgreSQL database, or one that speaks its language; docs/postgres.md says which. */
+struct store_postgres_config {
+	struct str url;             /* of the primary */
+	const struct str *replicas; /* URLs of databases that follow it: they answer lookups */
+	size_t replica_count;
+	size_t readers, writers; /* connections at most; 0: a usual number */
+};
+
+/* Makes the tables where there are none. ERR_INVALID with a sentence when a URL is wrong or a newer version
+ * was here, ERR_UNAVAILABLE when the primary does not answer. */
+int store_postgres_open(const struct store_postgres_config *config, struct store **ret, struct err *e);
+
 /* In this process's memory, gone with it. */
 int store_memory_open(struct store **ret, struct err *e);
+
+/* A part of a ring. It and `ctx` (from malloc) are the ring's own once that is open. */
+struct store_ring_part {
+	struct store *store; /* has ops->part; NULL: it is away, and `open` is tried until it is there */
+	struct str address;  /* what people know it by, without secrets */
+	int (*open)(void *ctx, struct store **ret, struct err *e);
+	void *ctx;
+};
+
+/*
+ * Several stores as one, by the hash of a link's key (store_ring.c); they are of one kind. Whoever is in the
+ * ring already must be among them; those who are not in it wait for store_reshard. When nobody is, all are,
+ * or the one that has been a store of its own.
+ */
+int store_ring_open(const struct store_ring_part *parts, size_t n, struct store **ret, struct err *e);
+
+/* 0 when the store, which has ops->part, is in no ring, or alone in it; otherwise ERR_INVALID and a sentence.
+ */
+int store_ring_alone(struct store *s, struct err *e);
 
 /*
  * Wraps `inner` (and owns it, unless opening fails) and fails calls on request, to see what callers do.

@@ -35,7 +35,6 @@ void table_free(struct table *t, bool with_items);
 
 int order_u64(uint64_t a, uint64_t b);
 int order_i64(int64_t a, int64_t b);
-int order_str(struct str a, struct str b);
 
 /* Moves a string to *at, which goes on behind it. */
 void str_place(struct str *s, char **at);

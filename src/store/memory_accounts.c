@@ -13,7 +13,7 @@ static int order_user(const void *a, const void *b)
 
 static int order_user_email(const void *a, const void *b)
 {
-	return order_str(((const struct user_node *)a)->user.email,
+	return str_order(((const struct user_node *)a)->user.email,
 	                 ((const struct user_node *)b)->user.email);
 }
 

@@ -27,14 +27,14 @@ static int order_link_over(const void *a, const void *b)
 
 static int order_link_name(const void *a, const void *b)
 {
-	return order_str(((const struct link_node *)a)->name, ((const struct link_node *)b)->name);
+	return str_order(((const struct link_node *)a)->name, ((const struct link_node *)b)->name);
 }
 
 static int order_replay(const void *a, const void *b)
 {
 	const struct replay_node *x = a, *y = b;
 	int order = order_u64(x->owner, y->owner);
-	return order ? order : order_str(x->key, y->key);
+	return order ? order : str_order(x->key, y->key);
 }
 
 static int order_replay_age(const void *a, const void *b)
@@ -46,7 +46,7 @@ static int order_replay_age(const void *a, const void *b)
 
 static int order_replay_name(const void *a, const void *b)
 {
-	int order = order_str(((const struct replay_node *)a)->name, ((const struct replay_node *)b)->name);
+	int order = str_order(((const struct replay_node *)a)->name, ((const struct replay_node *)b)->name);
 	return order ? order : order_replay(a, b);
 }
 
@@ -59,7 +59,7 @@ static int order_permit(const void *a, const void *b)
 
 static int order_rest(const void *a, const void *b)
 {
-	return order_str(((const struct rest_node *)a)->name, ((const struct rest_node *)b)->name);
+	return str_order(((const struct rest_node *)a)->name, ((const struct rest_node *)b)->name);
 }
 
 static int order_rest_end(const void *a, const void *b)

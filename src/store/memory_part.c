@@ -168,7 +168,7 @@ static int order_route(const void *a, const void *b)
 {
 	const struct route_node *x = a, *y = b;
 	int order = order_u64(x->owner, y->owner);
-	return order ? order : order_str(x->key, y->key);
+	return order ? order : str_order(x->key, y->key);
 }
 
 static int order_route_age(const void *a, const void *b)
@@ -296,7 +296,7 @@ static struct str name_after(const struct table *t, const void *like, struct str
 {
 	for (size_t at = table_position(t, like); at < t->count; at++) {
 		struct str name = name_of(t->items[at]);
-		if (order_str(name, after) > 0)
+		if (str_order(name, after) > 0)
 			return name;
 	}
 	return STR_NULL;
@@ -306,7 +306,7 @@ static struct str first_of(struct str a, struct str b)
 {
 	if (!a.ptr || !b.ptr)
 		return a.ptr ? a : b;
-	return order_str(a, b) <= 0 ? a : b;
+	return str_order(a, b) <= 0 ? a : b;
 }
 
 static int part_keys_after(struct store *base, struct str after, size_t max, struct arena *arena,

@@ -84,13 +84,6 @@ int order_i64(int64_t a, int64_t b)
 	return (a > b) - (a < b);
 }
 
-int order_str(struct str a, struct str b)
-{
-	size_t common = MIN(a.len, b.len);
-	int order = common ? memcmp(a.ptr, b.ptr, common) : 0;
-	return order ? order : order_u64(a.len, b.len);
-}
-
 void str_place(struct str *s, char **at)
 {
 	if (!s->ptr)

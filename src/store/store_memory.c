@@ -313,7 +313,7 @@ static int memory_keys(struct store *base, struct arena *arena, struct key_recor
 
 static int order_name(const void *a, const void *b)
 {
-	return order_str(((const struct named_node *)a)->name, ((const struct named_node *)b)->name);
+	return str_order(((const struct named_node *)a)->name, ((const struct named_node *)b)->name);
 }
 
 static struct named_node *named_node_new(struct str name, struct str value)

@@ -210,6 +210,7 @@ def test_a_stopping_server_ends_the_feed(server):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_reader_that_does_not_read_hurts_nobody(serve, tmp_path):
     server = serve("--workers", "1", "--worker-interval-ms", "1", "--worker-batch", "50")
     server.create(alias="here")

@@ -259,6 +259,8 @@ static void a_generated_key_may_not_meet_an_alias_of_its_text(void **state)
 static void a_row_is_taken_once(void **state)
 {
 	(void)state;
+	if (suite.backend->has_parts)
+		return; /* ids come from one counter */
 	create_generated(1);
 	create_alias(2, "two");
 	struct store_write w = kit_generated(&suite.arena, 1);
@@ -1060,7 +1062,8 @@ static void a_create_that_fails_leaves_no_tag(void **state)
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 	w = kit_alias(&suite.arena, 1, "other");
 	w.link.tags = STR("[\"t\"]");
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
+	if (!suite.backend->has_parts)
+		assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 	assert_tagged("t", "");
 }
 
@@ -1118,8 +1121,11 @@ static void a_total_is_shown_wherever_the_link_is(void **state)
 	w = on_generated(STORE_LINK_DELETE, 1);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_int_equal(w.link.clicks, 41);
-	create_generated(1);
-	assert_int_equal(clicks_of(1), 0);
+	w = on_alias(STORE_LINK_DELETE, "two");
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	create_alias(2, "two"); /* who takes the name begins at 0 */
+	assert_int_equal(find(0, "two", &link), 0);
+	assert_int_equal(link.clicks, 0);
 }
 
 static void totals_of_links_that_are_not_there_are_passed_over(void **state)
@@ -1198,11 +1204,17 @@ static struct str tags_text(unsigned tags)
 	return arena_str(&suite.arena, buf_view(&b));
 }
 
+/* The model's links come and go under names that were chosen: a generated key is never given out twice. */
+static const char *model_name(uint64_t id)
+{
+	return arena_printf(&suite.arena, "m%llu", (unsigned long long)id).ptr;
+}
+
 static void model_create(uint64_t id)
 {
 	struct model *m = &model[id];
 	unsigned tags = random_below(1U << MODEL_TAGS);
-	struct store_write w = kit_generated(&suite.arena, id);
+	struct store_write w = kit_alias(&suite.arena, id, model_name(id));
 	w.link.tags = tags_text(tags);
 	w.link.clicks = 7;
 	assert_int_equal(kit_apply(suite.store, &w), m->there ? ERR_CONFLICT : 0);
@@ -1213,7 +1225,7 @@ static void model_create(uint64_t id)
 static void model_update(uint64_t id)
 {
 	struct model *m = &model[id];
-	struct store_write w = on_generated(STORE_LINK_UPDATE, id);
+	struct store_write w = on_alias(STORE_LINK_UPDATE, model_name(id));
 	unsigned tags = random_below(1U << MODEL_TAGS);
 	w.fields = random_below(4) ? LINK_TAGS : LINK_NOTE;
 	w.link.tags = tags_text(tags);
@@ -1225,7 +1237,7 @@ static void model_update(uint64_t id)
 static void model_remove(uint64_t id)
 {
 	struct model *m = &model[id];
-	struct store_write w = on_generated(STORE_LINK_DELETE, id);
+	struct store_write w = on_alias(STORE_LINK_DELETE, model_name(id));
 	assert_int_equal(kit_apply(suite.store, &w), m->there ? 0 : ERR_NOT_FOUND);
 	if (m->there)
 		assert_int_equal(w.link.clicks, m->clicks);
@@ -1256,10 +1268,10 @@ static void assert_model(void)
 		assert_tagged(arena_printf(&suite.arena, "t%u", tag).ptr, expected.data);
 	}
 	for (uint64_t id = 1; id <= MODEL_IDS; id++) {
+		struct link_record link;
+		assert_int_equal(find(0, model_name(id), &link), model[id].there ? 0 : ERR_NOT_FOUND);
 		if (model[id].there)
-			assert_int_equal(clicks_of(id), model[id].clicks);
-		else
-			assert_int_equal(kit_find_generated(suite.store, &suite.arena, id), ERR_NOT_FOUND);
+			assert_int_equal(link.clicks, model[id].clicks);
 	}
 }
 

@@ -363,6 +363,8 @@ static void what_is_over_and_not_reaped_yet_yields_as_if_it_were(void **state)
 static void a_create_that_fails_removes_nobody(void **state)
 {
 	(void)state;
+	if (suite.backend->has_parts)
+		return; /* the row that is taken may lie in another part */
 	struct store_write made[] = {mortal(1, "name"), kit_generated(&suite.arena, 2)};
 	assert_int_equal(store_apply(suite.store, made, 2), 0);
 	struct store_write w = take(2, "name", 7, OVER_MS); /* the name would yield, the row does not */

@@ -128,6 +128,19 @@ static void u64_refuses_everything_else_and_leaves_the_output(void **state)
 	assert_int_equal(n, 7);
 }
 
+static void a_list_of_urls_is_cut_where_a_scheme_follows_a_comma(void **state)
+{
+	(void)state;
+	struct str list = STR("redis+sentinel://a:1,b:2/x, redis://c ,postgres://d");
+	assert_true(str_eq(str_cut_url(&list), STR("redis+sentinel://a:1,b:2/x")));
+	assert_true(str_eq(str_cut_url(&list), STR("redis://c")));
+	assert_true(str_eq(str_cut_url(&list), STR("postgres://d")));
+	assert_null(list.ptr);
+	list = STR(" a,b, ");
+	assert_true(str_eq(str_cut_url(&list), STR("a,b,")));
+	assert_null(list.ptr);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -140,6 +153,7 @@ int main(void)
 	    cmocka_unit_test(cut_without_a_separator_takes_all),
 	    cmocka_unit_test(u64_takes_plain_digits_up_to_the_largest_number),
 	    cmocka_unit_test(u64_refuses_everything_else_and_leaves_the_output),
+	    cmocka_unit_test(a_list_of_urls_is_cut_where_a_scheme_follows_a_comma),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,87 @@
+#include "cmd/cluster.h"
+
+#include "cmd/backends.h"
+
+/* On the cache's thread. What has not been made yet has cached nothing. */
+
+static void changed(void *ctx, struct str key)
+{
+	struct cluster *c = ctx;
+	struct links *links = atomic_load_explicit(&c->links, memory_order_acquire);
+	if (links)
+		links_changed(links, key);
+}
+
+static void told(void *ctx, struct str topic)
+{
+	struct cluster *c = ctx;
+	struct watcher *watcher = atomic_load_explicit(&c->listener, memory_order_acquire);
+	if (watcher && str_eq(topic, API_TOPIC_ACCOUNTS))
+		watcher_wake(watcher);
+}
+
+static void lost(void *ctx)
+{
+	struct cluster *c = ctx;
+	struct links *links = atomic_load_explicit(&c->links, memory_order_acquire);
+	struct watcher *watcher = atomic_load_explicit(&c->listener, memory_order_acquire);
+	if (links)
+		links_lost(links);
+	if (watcher)
+		watcher_wake(watcher);
+}
+
+static int open_limits(struct cluster *c, const struct settings *s, struct err *e)
+{
+	int r = backend_open_limiter(s->serve.limits_url, &c->limiter, e);
+	return r == 0 && c->limiter ? settler_new(c->limiter, &c->settler, e) : r;
+}
+
+int cluster_open(struct cluster *c, const struct settings *s, struct store *store, bool is_private,
+                 struct err *e)
+{
+	const struct rcache_listener listener = {.changed = changed, .told = told, .lost = lost, .ctx = c};
+	int r = backend_open_rcache(s->serve.cache_url, &listener, &c->rcache, e);
+	if (r == 0)
+		r = backend_open_source(s, store, &c->source, e);
+	if (r == 0 && !is_private)
+		r = open_limits(c, s, e);
+	if (r == 0 && !is_private && s->serve.lease_url[0])
+		r = backend_open_leases(s->serve.lease_url, &c->leases, e);
+	return r;
+}
+
+int cluster_join(struct cluster *c, struct links *links, struct accounts *accounts, struct store *store,
+                 bool is_private, struct err *e)
+{
+	int r = 0;
+	if (store->ops->version && !is_private)
+		r = watcher_start(accounts, &c->watcher, e);
+	if (r == 0 && c->settler)
+		r = settler_start(c->settler, e);
+	/* release: pairs with the acquires above */
+	atomic_store_explicit(&c->links, links, memory_order_release);
+	atomic_store_explicit(&c->listener, c->watcher, memory_order_release);
+	/* What was told between the reading of the accounts and now is not known. */
+	if (c->watcher)
+		watcher_wake(c->watcher);
+	return r;
+}
+
+void cluster_leave(struct cluster *c)
+{
+	if (c->rcache)
+		c->rcache->ops->free(c->rcache); /* and its thread: nobody is told anything any more */
+	watcher_stop(c->watcher);
+	settler_stop(c->settler);
+}
+
+void cluster_close(struct cluster *c)
+{
+	if (c->source)
+		c->source->ops->free(c->source);
+	settler_free(c->settler);
+	if (c->limiter)
+		c->limiter->ops->free(c->limiter);
+	leases_free(c->leases);
+}

@@ -1,0 +1,156 @@
+/*
+ * The thread of a node: it listens to what others publish there, and tells what is owed to the node. Both
+ * are at an end together when the node is away, so one thread does both. It asks the node for a sign of life
+ * a few times a second: a connection that is dead but not closed would otherwise keep silent for ever.
+ */
+#include "rcache/node.h"
+
+#include "obs/log.h"
+#include "os/clock.h"
+#include "os/thread.h"
+
+#include <time.h>
+
+enum { TURN_MS = 100, PING_MS = 300, SILENCE_MS_MAX = 1000 };
+
+struct listening {
+	struct node *node;
+	struct redis_conn *conn; /* NULL: not subscribed */
+	int64_t heard_ms;
+	int64_t pinged_ms;
+	bool complained;
+};
+
+static void hear(const struct rcache_listener *l, struct str message)
+{
+	if (message.len == 0)
+		return;
+	struct str text = str_n(message.ptr + 1, message.len - 1);
+	switch (message.ptr[0]) {
+	case NODE_SAYS_KEY: l->changed(l->ctx, text); break;
+	case NODE_SAYS_TOPIC: l->told(l->ctx, text); break;
+	case NODE_SAYS_ALL: l->lost(l->ctx); break;
+	default: break; /* of a later version */
+	}
+}
+
+/* Waits for the next thing that the node says, and passes it on if it is news. */
+static int listen_once(struct listening *l, uint64_t ms, struct str *ret_kind)
+{
+	struct redis_reply reply;
+	int r = redis_wait(l->conn, ms, &reply);
+	if (r)
+		return r;
+	l->heard_ms = clock_mono_ms();
+	*ret_kind = reply.type == REDIS_ARRAY && reply.count > 0 ? redis_reply_at(&reply, 0).text : STR("");
+	if (str_eq(*ret_kind, STR("message")) && reply.count == 3)
+		hear(l->node->listener, redis_reply_at(&reply, 2).text);
+	return 0;
+}
+
+static void complain(struct listening *l, const char *why)
+{
+	if (!l->complained)
+		log_warn("rcache",
+		         "the node %.*s of the shared cache is away: %s; its keys are asked of the store",
+		         STR_ARG(redis_name(l->node->redis)), why);
+	l->complained = true;
+}
+
+/* Until it is back, changes of others do not arrive: what was kept may be old, now and when it is back. */
+static void unsubscribe(struct listening *l, const char *why)
+{
+	const struct rcache_listener *to = l->node->listener;
+	redis_return(l->conn);
+	l->conn = NULL;
+	atomic_store(&l->node->listening, false);
+	complain(l, why);
+	to->lost(to->ctx);
+}
+
+static void subscribe(struct listening *l)
+{
+	const struct rcache_listener *to = l->node->listener;
+	struct err e = {"it does not answer"};
+	struct str kind = STR("");
+	l->conn = redis_take(l->node->redis, &e);
+	if (l->conn) {
+		redis_write(l->conn, REDIS_ARGS(STR("SUBSCRIBE"), NODE_CHANNEL));
+		if (listen_once(l, REDIS_TIMEOUT_MS, &kind) != 0 || !str_eq(kind, STR("subscribe"))) {
+			redis_return(l->conn);
+			l->conn = NULL;
+		}
+	}
+	if (!l->conn) {
+		complain(l, e.text);
+		return;
+	}
+	if (l->complained)
+		log_info("rcache", "the node %.*s of the shared cache is back",
+		         STR_ARG(redis_name(l->node->redis)));
+	l->complained = false;
+	l->pinged_ms = l->heard_ms;
+	atomic_store(&l->node->listening, true);
+	to->lost(to->ctx);
+}
+
+static void ping_when_due(struct listening *l)
+{
+	int64_t now_ms = clock_mono_ms();
+	if (now_ms - l->pinged_ms < PING_MS)
+		return;
+	redis_write(l->conn, REDIS_ARGS(STR("PING")));
+	l->pinged_ms = now_ms;
+}
+
+static void listen_for_a_turn(struct listening *l)
+{
+	struct str kind;
+	int64_t end_ms = clock_mono_ms() + TURN_MS;
+	int r = 0;
+	ping_when_due(l);
+	for (int64_t now_ms = clock_mono_ms(); r == 0 && now_ms < end_ms; now_ms = clock_mono_ms())
+		r = listen_once(l, (uint64_t)(end_ms - now_ms), &kind);
+	if (r == ERR_UNAVAILABLE)
+		unsubscribe(l, "the connection failed");
+	else if (clock_mono_ms() - l->heard_ms > SILENCE_MS_MAX)
+		unsubscribe(l, "it gives no sign of life");
+}
+
+static void *listen_run(void *arg)
+{
+	struct listening l = {.node = arg};
+	while (!atomic_load(l.node->stop)) {
+		if (!l.conn)
+			subscribe(&l);
+		if (l.conn)
+			listen_for_a_turn(&l);
+		else
+			nanosleep(&(struct timespec){.tv_nsec = TURN_MS / 4 * 1000000L}, NULL);
+		node_settle(l.node);
+	}
+	node_settle(l.node);
+	redis_return(l.conn);
+	return NULL;
+}
+
+int node_start(struct node *n, struct err *e)
+{
+	int r = thread_start(&n->thread, "rcache", listen_run, n, e);
+	n->started = r == 0;
+	return r;
+}
+
+void node_stop(struct node *n)
+{
+	if (!n->started)
+		return;
+	pthread_join(n->thread, NULL);
+	size_t left = owed_count(n->owed);
+	if (left > 0)
+		log_warn(
+		    "rcache",
+		    "%zu changes could not be told to the node %.*s of the shared cache; old values there "
+		    "stay until they end by themselves",
+		    left, STR_ARG(redis_name(n->redis)));
+}

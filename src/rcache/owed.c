@@ -1,0 +1,201 @@
+#include "rcache/owed.h"
+
+#include "base/hash.h"
+#include "base/list.h"
+#include "os/clock.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { BUCKETS = 16384 };
+
+struct entry {
+	struct list link; /* in the order of coming */
+	struct entry *next;
+	unsigned attempts; /* under way */
+	bool owed;         /* one has failed */
+	size_t len;
+	char key[];
+};
+
+struct owed {
+	_Atomic bool any; /* so that looking costs nothing while all is well */
+	pthread_mutex_t lock;
+	struct list entries;
+	size_t count;
+	uint64_t seed;
+	struct entry **buckets;
+	bool all;
+	uint64_t all_version;
+	int64_t all_since_ms;
+};
+
+struct owed *owed_new(void)
+{
+	struct owed *o = calloc(1, sizeof(*o));
+	struct entry **buckets = calloc(BUCKETS, sizeof(struct entry *));
+	if (!o || !buckets) {
+		free(o);
+		free(buckets);
+		return NULL;
+	}
+	o->buckets = buckets;
+	randombytes_buf(&o->seed, sizeof(o->seed));
+	list_init(&o->entries);
+	pthread_mutex_init(&o->lock, NULL);
+	return o;
+}
+
+void owed_free(struct owed *o)
+{
+	if (!o)
+		return;
+	struct list *node;
+	while ((node = list_pop(&o->entries)))
+		free(container_of(node, struct entry, link));
+	pthread_mutex_destroy(&o->lock);
+	free(o->buckets);
+	free(o);
+}
+
+/* Where the entry's pointer is, or would be. */
+static struct entry **find_locked(struct owed *o, struct str key)
+{
+	struct entry **at = &o->buckets[hash_str(key, o->seed) % BUCKETS];
+	while (*at && !str_eq(str_n((*at)->key, (*at)->len), key))
+		at = &(*at)->next;
+	return at;
+}
+
+static struct entry *add_locked(struct owed *o, struct entry **at, struct str key)
+{
+	struct entry *e = o->count < OWED_KEYS_MAX ? calloc(1, sizeof(*e) + key.len) : NULL;
+	if (!e)
+		return NULL;
+	memcpy(e->key, key.ptr, key.len);
+	e->len = key.len;
+	list_push(&o->entries, &e->link);
+	*at = e;
+	o->count++;
+	return e;
+}
+
+static void all_locked(struct owed *o)
+{
+	o->all = true;
+	o->all_version++;
+	o->all_since_ms = clock_mono_ms();
+}
+
+static void begin_locked(struct owed *o, struct str key)
+{
+	struct entry **at = find_locked(o, key);
+	struct entry *e = *at ? *at : add_locked(o, at, key);
+	if (e)
+		e->attempts++;
+	else
+		all_locked(o);
+}
+
+static void end_locked(struct owed *o, struct str key, bool told)
+{
+	struct entry **at = find_locked(o, key), *e = *at;
+	if (!e || e->attempts == 0) { /* it found no room when it began */
+		if (!told)
+			all_locked(o);
+		return;
+	}
+	e->attempts--;
+	e->owed |= !told;
+	if (e->attempts > 0 || e->owed)
+		return;
+	*at = e->next;
+	list_remove(&e->link);
+	free(e);
+	o->count--;
+}
+
+static void note_any_locked(struct owed *o)
+{
+	atomic_store_explicit(&o->any, o->count > 0 || o->all, memory_order_release);
+}
+
+void owed_begin(struct owed *o, const struct str *keys, size_t n)
+{
+	pthread_mutex_lock(&o->lock);
+	for (size_t i = 0; i < n; i++)
+		begin_locked(o, keys[i]);
+	note_any_locked(o);
+	pthread_mutex_unlock(&o->lock);
+}
+
+void owed_end(struct owed *o, const struct str *keys, size_t n, bool told)
+{
+	pthread_mutex_lock(&o->lock);
+	for (size_t i = 0; i < n; i++)
+		end_locked(o, keys[i], told);
+	note_any_locked(o);
+	pthread_mutex_unlock(&o->lock);
+}
+
+bool owed_any(const struct owed *o)
+{
+	/* Whoever was told of the change by its maker sees what its maker stored. */
+	return atomic_load_explicit(&o->any, memory_order_acquire);
+}
+
+bool owed_has(struct owed *o, struct str key)
+{
+	if (!owed_any(o))
+		return false;
+	pthread_mutex_lock(&o->lock);
+	bool has = o->all || *find_locked(o, key);
+	pthread_mutex_unlock(&o->lock);
+	return has;
+}
+
+size_t owed_count(struct owed *o)
+{
+	pthread_mutex_lock(&o->lock);
+	size_t count = o->count;
+	pthread_mutex_unlock(&o->lock);
+	return count;
+}
+
+size_t owed_pick(struct owed *o, struct arena *arena, struct str *ret, size_t max)
+{
+	size_t n = 0;
+	pthread_mutex_lock(&o->lock);
+	for (struct list *i = o->entries.next; i != &o->entries && n < max; i = i->next) {
+		struct entry *e = container_of(i, struct entry, link);
+		struct str copy = e->owed ? arena_str(arena, str_n(e->key, e->len)) : STR_NULL;
+		if (!copy.ptr)
+			continue;
+		e->owed = false;
+		e->attempts++;
+		ret[n++] = copy;
+	}
+	pthread_mutex_unlock(&o->lock);
+	return n;
+}
+
+bool owed_all_begin(struct owed *o, int64_t *ret_since_ms, uint64_t *ret_version)
+{
+	pthread_mutex_lock(&o->lock);
+	bool all = o->all;
+	*ret_since_ms = o->all_since_ms;
+	*ret_version = o->all_version;
+	pthread_mutex_unlock(&o->lock);
+	return all;
+}
+
+void owed_all_end(struct owed *o, uint64_t version)
+{
+	pthread_mutex_lock(&o->lock);
+	if (version == o->all_version)
+		o->all = false;
+	note_any_locked(o);
+	pthread_mutex_unlock(&o->lock);
+}

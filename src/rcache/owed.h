@@ -1,0 +1,33 @@
+/*
+ * Changes that a node of the cache has not acknowledged yet: being told right now, or owed because it did not
+ * answer. While a key is here, this process must not believe what the node says about it.
+ *
+ * Bounded: when more than OWED_KEYS_MAX wait, the keys that find no room are not remembered one by one;
+ * everything that the node holds counts as changed instead.
+ */
+#pragma once
+
+#include "base/arena.h"
+
+enum { OWED_KEYS_MAX = 65536 };
+
+struct owed;
+
+struct owed *owed_new(void); /* NULL when memory ran out */
+void owed_free(struct owed *o);
+
+/* Any thread. Before and after an attempt to tell the node of a change; `told` is whether it worked. */
+void owed_begin(struct owed *o, const struct str *keys, size_t n);
+void owed_end(struct owed *o, const struct str *keys, size_t n, bool told);
+
+bool owed_any(const struct owed *o);
+bool owed_has(struct owed *o, struct str key);
+size_t owed_count(struct owed *o);
+
+/* Begins another attempt for up to `max` keys that are owed: copies of them in the arena. */
+size_t owed_pick(struct owed *o, struct arena *arena, struct str *ret, size_t max);
+
+/* Is everything owed, and since when (monotonic) has no further key found no room? `ret_version` is for
+ * owed_all_end, which does nothing if there was another such key in the meantime. */
+bool owed_all_begin(struct owed *o, int64_t *ret_since_ms, uint64_t *ret_version);
+void owed_all_end(struct owed *o, uint64_t version);

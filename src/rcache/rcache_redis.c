@@ -1,0 +1,372 @@
+/*
+ * The shared cache on Redis. Each key belongs to one node of a ring, for good: while a node is away its keys
+ * are misses. Others do not take them over, for when it came back its old values would be believed again.
+ *
+ * What is promised, and what is not. With all nodes up, nobody reads an old value after `change` returned,
+ * and every server has heard of it within a network's delay. A node that is away from the changing server but
+ * not from another may show that other an old value until it can be told, or the value ends by itself. A
+ * changing server that dies before it could tell a node leaves the old value there until it ends. A node that
+ * forgets what it acknowledged (a Sentinel promotes a replica that was behind) may forget a mark: the
+ * connections of all listeners broke, so all hear `lost`, and a value of which the mark was forgotten stays
+ * until its end. A fill is in time for its mark unless Redis itself stops for seconds between the mark and
+ * the fill. So the life of values is the bound in each of these cases: minutes, not days.
+ */
+#include "client/redis_ring.h"
+#include "os/clock.h"
+#include "rcache/backends.h"
+#include "rcache/node.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NOWHERE = REDIS_RING_MAX };
+
+struct rcache_redis {
+	struct rcache base;
+	struct rcache_listener listener;
+	struct redis_ring ring;
+	_Atomic bool stop;
+	_Atomic uint64_t hits, misses, errors;
+	struct node nodes[REDIS_RING_MAX];
+};
+
+/* One round: the keys of a call by their nodes, and a connection to each node that has some. */
+struct round {
+	struct rcache_redis *cache;
+	struct arena arena; /* what is sent */
+	size_t n;
+	uint8_t node_of[NODE_BATCH_MAX]; /* NOWHERE: nothing to ask */
+	struct redis_conn *conns[REDIS_RING_MAX];
+};
+
+static struct rcache_redis *self(struct rcache *base)
+{
+	return container_of(base, struct rcache_redis, base);
+}
+
+static void count(_Atomic uint64_t *counter, size_t n)
+{
+	if (n > 0)
+		atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static bool round_asks(const struct round *r, size_t node)
+{
+	return memchr(r->node_of, (int)node, r->n) != NULL;
+}
+
+/* --- get --- */
+
+static struct redis_conn *get_write(struct round *r, const struct rcache_get *gets, size_t node)
+{
+	struct str args[NODE_BATCH_MAX + 1] = {STR("MGET")};
+	size_t n = 1;
+	for (size_t i = 0; i < r->n; i++) {
+		if (r->node_of[i] != node)
+			continue;
+		args[n] = node_text(&r->arena, NODE_PREFIX, 0, gets[i].key);
+		if (!args[n++].ptr)
+			return NULL;
+	}
+	struct redis_conn *c = redis_take(r->cache->ring.nodes[node], NULL);
+	if (c) {
+		redis_write(c, args, n);
+		redis_send(c);
+	}
+	return c;
+}
+
+static void get_one(struct rcache_get *get, struct redis_reply found)
+{
+	if (found.type != REDIS_STR || found.text.len == 0)
+		return;
+	if (found.text.ptr[0] == NODE_MARK)
+		get->state = RCACHE_CHANGED;
+	if (found.text.ptr[0] != NODE_VALUE)
+		return;
+	get->value = arena_str(get->arena, str_n(found.text.ptr + 1, found.text.len - 1));
+	if (get->value.ptr)
+		get->state = RCACHE_HIT;
+}
+
+/* False when the node did not answer. */
+static bool get_read(struct round *r, struct rcache_get *gets, size_t node)
+{
+	struct redis_reply reply;
+	size_t at = 0;
+	if (!r->conns[node] || redis_read(r->conns[node], &reply) != 0 || reply.type != REDIS_ARRAY)
+		return false;
+	for (size_t i = 0; i < r->n; i++) {
+		if (r->node_of[i] == node && at < reply.count)
+			get_one(&gets[i], redis_reply_at(&reply, at++));
+	}
+	return true;
+}
+
+/* What is being changed by this process is not asked for at all. */
+static void get_place(struct round *r, struct rcache_get *get, size_t i)
+{
+	size_t node = redis_ring_find(&r->cache->ring, get->key);
+	bool owed = owed_has(r->cache->nodes[node].owed, get->key);
+	get->state = owed ? RCACHE_CHANGED : RCACHE_MISS;
+	get->value = STR_NULL;
+	r->node_of[i] = (uint8_t)(owed ? NOWHERE : node);
+}
+
+static void get_round(struct rcache_redis *cache, struct rcache_get *gets, size_t n)
+{
+	struct round r = {.cache = cache, .n = n};
+	for (size_t i = 0; i < n; i++)
+		get_place(&r, &gets[i], i);
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		if (round_asks(&r, node))
+			r.conns[node] = get_write(&r, gets, node);
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		if (round_asks(&r, node) && !get_read(&r, gets, node))
+			count(&cache->errors, 1);
+		redis_return(r.conns[node]);
+	}
+	arena_release(&r.arena);
+}
+
+static void cache_get(struct rcache *base, struct rcache_get *gets, size_t n)
+{
+	struct rcache_redis *cache = self(base);
+	size_t hits = 0;
+	for (size_t at = 0; at < n; at += NODE_BATCH_MAX)
+		get_round(cache, gets + at, MIN(n - at, NODE_BATCH_MAX));
+	for (size_t i = 0; i < n; i++)
+		hits += gets[i].state == RCACHE_HIT;
+	count(&cache->hits, hits);
+	count(&cache->misses, n - hits);
+}
+
+/* --- fill --- */
+
+static bool fill_write_one(struct round *r, struct redis_conn *c, const struct rcache_fill *fill)
+{
+	char life[24];
+	struct str key = node_text(&r->arena, NODE_PREFIX, 0, fill->key);
+	struct str value = node_text(&r->arena, STR(""), NODE_VALUE, fill->value);
+	if (!key.ptr || !value.ptr)
+		return false;
+	snprintf(life, sizeof(life), "%llu", (unsigned long long)fill->life_ms);
+	redis_write(c, REDIS_ARGS(STR("SET"), key, value, STR("PX"), str_of(life), STR("NX")));
+	return true;
+}
+
+/* The number of commands that were sent. */
+static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_t node)
+{
+	size_t sent = 0;
+	struct redis_conn *c = redis_take(r->cache->ring.nodes[node], NULL);
+	r->conns[node] = c;
+	for (size_t i = 0; c && i < r->n; i++) {
+		if (r->node_of[i] == node && fill_write_one(r, c, &fills[i]))
+			sent++;
+	}
+	if (c)
+		redis_send(c);
+	return sent;
+}
+
+static bool fill_read(struct redis_conn *c, size_t sent)
+{
+	struct redis_reply reply;
+	bool answered = c != NULL;
+	for (size_t i = 0; answered && i < sent; i++)
+		answered = redis_read(c, &reply) == 0;
+	return answered;
+}
+
+static void fill_round(struct rcache_redis *cache, const struct rcache_fill *fills, size_t n)
+{
+	struct round r = {.cache = cache, .n = n};
+	size_t sent[REDIS_RING_MAX] = {0};
+	for (size_t i = 0; i < n; i++) {
+		size_t node = redis_ring_find(&cache->ring, fills[i].key);
+		bool may = fills[i].life_ms > 0 && !owed_has(cache->nodes[node].owed, fills[i].key);
+		r.node_of[i] = (uint8_t)(may ? node : NOWHERE);
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		if (round_asks(&r, node))
+			sent[node] = fill_write(&r, fills, node);
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		if (round_asks(&r, node) && !fill_read(r.conns[node], sent[node]))
+			count(&cache->errors, 1);
+		redis_return(r.conns[node]);
+	}
+	arena_release(&r.arena);
+}
+
+static void cache_fill(struct rcache *base, const struct rcache_fill *fills, size_t n, int64_t began_ms)
+{
+	for (size_t at = 0; at < n; at += NODE_BATCH_MAX) {
+		if (clock_mono_ms() - began_ms > RCACHE_MARK_MS / 2)
+			return;
+		fill_round(self(base), fills + at, MIN(n - at, NODE_BATCH_MAX));
+	}
+}
+
+/* --- change --- */
+
+/* The keys of a round, those of one node beside each other. */
+struct change {
+	struct str keys[NODE_BATCH_MAX];
+	size_t first[REDIS_RING_MAX + 1];
+	struct redis_conn *conns[REDIS_RING_MAX];
+	bool sent[REDIS_RING_MAX];
+};
+
+static void change_sort(const struct rcache_redis *cache, const struct str *keys, size_t n,
+                        struct change *ret)
+{
+	uint8_t node_of[NODE_BATCH_MAX];
+	size_t at[REDIS_RING_MAX];
+	for (size_t i = 0; i < n; i++) {
+		node_of[i] = (uint8_t)redis_ring_find(&cache->ring, keys[i]);
+		ret->first[node_of[i] + 1]++;
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		at[node] = ret->first[node];
+		ret->first[node + 1] += ret->first[node];
+	}
+	for (size_t i = 0; i < n; i++)
+		ret->keys[at[node_of[i]]++] = keys[i];
+}
+
+static void change_write(struct rcache_redis *cache, struct change *change, size_t node)
+{
+	const struct str *keys = change->keys + change->first[node];
+	size_t n = change->first[node + 1] - change->first[node];
+	if (n == 0)
+		return;
+	owed_begin(cache->nodes[node].owed, keys, n);
+	struct redis_conn *c = redis_take(cache->ring.nodes[node], NULL);
+	change->conns[node] = c;
+	change->sent[node] = c && node_mark_write(c, keys, n);
+	if (change->sent[node])
+		redis_send(c);
+}
+
+static void change_read(struct rcache_redis *cache, struct change *change, size_t node)
+{
+	const struct str *keys = change->keys + change->first[node];
+	size_t n = change->first[node + 1] - change->first[node];
+	if (n == 0)
+		return;
+	bool told = change->sent[node] && node_mark_read(change->conns[node], keys, n) == 0;
+	owed_end(cache->nodes[node].owed, keys, n, told);
+	redis_return(change->conns[node]);
+	if (!told)
+		count(&cache->errors, 1);
+}
+
+static void change_round(struct rcache_redis *cache, const struct str *keys, size_t n)
+{
+	struct change change = {.first = {0}};
+	change_sort(cache, keys, n, &change);
+	for (size_t node = 0; node < cache->ring.count; node++)
+		change_write(cache, &change, node);
+	for (size_t node = 0; node < cache->ring.count; node++)
+		change_read(cache, &change, node);
+}
+
+static void cache_change(struct rcache *base, const struct str *keys, size_t n)
+{
+	for (size_t at = 0; at < n; at += NODE_BATCH_MAX)
+		change_round(self(base), keys + at, MIN(n - at, NODE_BATCH_MAX));
+}
+
+/* --- the rest of the role --- */
+
+static void cache_tell(struct rcache *base, struct str topic)
+{
+	struct rcache_redis *cache = self(base);
+	for (size_t i = 0; i < cache->ring.count; i++) {
+		struct redis_conn *c = redis_take(cache->ring.nodes[i], NULL);
+		if (!c || node_publish(c, NODE_SAYS_TOPIC, topic) != 0)
+			count(&cache->errors, 1);
+		redis_return(c);
+	}
+}
+
+static struct rcache_stats cache_stats(struct rcache *base)
+{
+	struct rcache_redis *cache = self(base);
+	struct rcache_stats s = {
+	    .hits = atomic_load_explicit(&cache->hits, memory_order_relaxed),
+	    .misses = atomic_load_explicit(&cache->misses, memory_order_relaxed),
+	    .errors = atomic_load_explicit(&cache->errors, memory_order_relaxed),
+	    .nodes = (unsigned)cache->ring.count,
+	    .listening = true,
+	};
+	for (size_t i = 0; i < cache->ring.count; i++) {
+		s.nodes_sick += redis_is_sick(cache->ring.nodes[i]);
+		s.listening &= atomic_load_explicit(&cache->nodes[i].listening, memory_order_relaxed);
+	}
+	return s;
+}
+
+static int cache_ping(struct rcache *base, struct err *e)
+{
+	return redis_ring_ping(&self(base)->ring, e);
+}
+
+static void cache_free(struct rcache *base)
+{
+	struct rcache_redis *cache = self(base);
+	atomic_store(&cache->stop, true);
+	for (size_t i = 0; i < cache->ring.count; i++) {
+		node_stop(&cache->nodes[i]);
+		owed_free(cache->nodes[i].owed);
+	}
+	redis_ring_release(&cache->ring);
+	free(cache);
+}
+
+static const struct rcache_ops redis_ops = {
+    .free = cache_free,
+    .get = cache_get,
+    .fill = cache_fill,
+    .change = cache_change,
+    .tell = cache_tell,
+    .stats = cache_stats,
+    .ping = cache_ping,
+};
+
+static int start_nodes(struct rcache_redis *cache, struct err *e)
+{
+	for (size_t i = 0; i < cache->ring.count; i++) {
+		cache->nodes[i] = (struct node){.redis = cache->ring.nodes[i],
+		                                .owed = owed_new(),
+		                                .listener = &cache->listener,
+		                                .stop = &cache->stop};
+		if (!cache->nodes[i].owed)
+			return err_set(e, ERR_NOMEM, "memory ran out");
+		int r = node_start(&cache->nodes[i], e);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+int rcache_redis_open(const char *urls, const struct rcache_listener *listener, struct rcache **ret,
+                      struct err *e)
+{
+	struct rcache_redis *cache = calloc(1, sizeof(*cache));
+	if (!cache)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	cache->base.ops = &redis_ops;
+	cache->listener = *listener;
+	int r = redis_ring_open(str_of(urls), &cache->ring, e);
+	if (r == 0)
+		r = start_nodes(cache, e);
+	if (r)
+		cache_free(&cache->base);
+	else
+		*ret = &cache->base;
+	return r;
+}

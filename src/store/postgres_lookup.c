@@ -1,0 +1,225 @@
+/* Links by name or by row, a batch in one round trip. */
+#include "store/postgres_read.h"
+
+#include "store/postgres_rows.h"
+#include "store/rules.h"
+
+#include <stdlib.h>
+
+static const struct pg_statement links_by_key = {
+    "links_by_key", "SELECT " LINK_COLUMNS " FROM link l WHERE l.key = ANY ($1::bytea[])"};
+static const struct pg_statement links_by_id = {
+    "links_by_id", "SELECT " LINK_COLUMNS " FROM link l WHERE l.id = ANY ($1::bigint[])"};
+static const struct pg_statement epoch_get = {"epoch_get", "SELECT epoch FROM ring_state WHERE id = 1"};
+static const struct pg_statement permissions_get = {
+    "permissions_get", "SELECT l.id, p.user_id FROM unnest($1::bigint[], $2::bigint[]) AS a (id, user_id)"
+                       " JOIN link l ON l.id = a.id"
+                       " JOIN permission p ON p.key = l.key AND p.user_id = a.user_id"};
+
+/* A batch: the reads sorted by what they ask for, so that a row finds all that want it. */
+struct batch {
+	struct store_lookup **by_key; /* those with a key, by its bytes */
+	struct store_lookup **by_id;  /* the others, by id */
+	size_t key_count, id_count;
+	struct arena arena;
+};
+
+static int order_by_key(const void *a, const void *b)
+{
+	const struct store_lookup *const *x = a, *const *y = b;
+	return str_order((*x)->ref.key, (*y)->ref.key);
+}
+
+static int order_by_id(const void *a, const void *b)
+{
+	const struct store_lookup *const *x = a, *const *y = b;
+	return ((*x)->ref.id > (*y)->ref.id) - ((*x)->ref.id < (*y)->ref.id);
+}
+
+static int batch_sort(struct batch *b, struct store_lookup *reads, size_t n)
+{
+	b->by_key = arena_alloc(&b->arena, n * sizeof(struct store_lookup *));
+	b->by_id = arena_alloc(&b->arena, n * sizeof(struct store_lookup *));
+	if (!b->by_key || !b->by_id)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++) {
+		reads[i].result = ERR_NOT_FOUND;
+		reads[i].permitted = false;
+		if (reads[i].ref.key.ptr)
+			b->by_key[b->key_count++] = &reads[i];
+		else if (id_is_valid(reads[i].ref.id))
+			b->by_id[b->id_count++] = &reads[i];
+	}
+	qsort(b->by_key, b->key_count, sizeof(struct store_lookup *), order_by_key);
+	qsort(b->by_id, b->id_count, sizeof(struct store_lookup *), order_by_id);
+	return 0;
+}
+
+/* --- asking --- */
+
+static int keys_send(struct pg_conn *c, struct batch *b)
+{
+	struct str *keys = arena_alloc(&b->arena, b->key_count * sizeof(*keys));
+	if (!keys)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < b->key_count; i++)
+		keys[i] = b->by_key[i]->ref.key;
+	struct pg_query q = pg_query(c, &links_by_key);
+	pg_blobs(&q, keys, b->key_count);
+	pg_send(&q);
+	return 0;
+}
+
+static int ids_send(struct pg_conn *c, struct batch *b)
+{
+	int64_t *ids = arena_alloc(&b->arena, b->id_count * sizeof(*ids));
+	if (!ids)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < b->id_count; i++)
+		ids[i] = (int64_t)b->by_id[i]->ref.id;
+	struct pg_query q = pg_query(c, &links_by_id);
+	pg_ints(&q, ids, b->id_count);
+	pg_send(&q);
+	return 0;
+}
+
+static void read_take(struct store_lookup *read, const struct pg_result *result, int row)
+{
+	if (postgres_row_is(result, row, read->ref))
+		read->result = postgres_row_link(result, row, read->arena, &read->link);
+}
+
+/* Hands the row to all reads of `sorted` that are like `want`. */
+static void row_give(struct store_lookup **sorted, size_t n, int (*order)(const void *, const void *),
+                     struct store_lookup *want, const struct pg_result *result, int row)
+{
+	struct store_lookup **hit = bsearch(&want, sorted, n, sizeof(struct store_lookup *), order);
+	if (!hit)
+		return;
+	while (hit > sorted && order(&hit[-1], &want) == 0)
+		hit--;
+	for (; hit < sorted + n && order(hit, &want) == 0; hit++)
+		read_take(*hit, result, row);
+}
+
+static void key_row_take(struct batch *b, const struct pg_result *result, int row)
+{
+	struct store_lookup like = {.ref.key = postgres_row_name(result, row)};
+	row_give(b->by_key, b->key_count, order_by_key, &like, result, row);
+}
+
+static void id_row_take(struct batch *b, const struct pg_result *result, int row)
+{
+	struct store_lookup like = {.ref.id = (uint64_t)pg_get_int(result, row, COLUMN_ID)};
+	row_give(b->by_id, b->id_count, order_by_id, &like, result, row);
+}
+
+static int rows_take(struct pg_conn *c, struct batch *b,
+                     void (*take)(struct batch *, const struct pg_result *, int row))
+{
+	CLEANUP(pg_result_end) struct pg_result result;
+	int r = pg_next(c, &result, NULL);
+	for (int row = 0; r == 0 && row < result.rows; row++)
+		take(b, &result, row);
+	return r;
+}
+
+static int epoch_check(struct pg_conn *c, uint64_t epoch)
+{
+	CLEANUP(pg_result_end) struct pg_result result;
+	int r = pg_next(c, &result, NULL);
+	if (r != 0)
+		return r;
+	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == epoch ? 0 : ERR_CONFLICT;
+}
+
+/* What was sent is always read to its end. */
+static int links_read(struct pg_conn *c, uint64_t epoch, struct batch *b)
+{
+	int r = b->key_count > 0 ? keys_send(c, b) : 0;
+	if (r == 0 && b->id_count > 0)
+		r = ids_send(c, b);
+	if (r != 0)
+		return r; /* the connection is left with a question: it will not be used again */
+	if (epoch != 0) {
+		struct pg_query q = pg_query(c, &epoch_get);
+		pg_send(&q);
+	}
+	pg_flush(c);
+	int other = 0;
+	if (b->key_count > 0)
+		rows_take(c, b, key_row_take);
+	if (b->id_count > 0)
+		rows_take(c, b, id_row_take);
+	if (epoch != 0)
+		other = epoch_check(c, epoch);
+	r = pg_sync(c, NULL);
+	return r ? r : other;
+}
+
+/* --- who is permitted --- */
+
+static bool read_asks_permission(const struct store_lookup *read)
+{
+	return read->result == 0 && read->link.is_private && id_is_valid(read->user);
+}
+
+static int permissions_send(struct pg_conn *c, const struct store_lookup *reads, size_t n, size_t count,
+                            struct arena *arena)
+{
+	int64_t *links = arena_alloc(arena, count * sizeof(*links));
+	int64_t *users = arena_alloc(arena, count * sizeof(*users));
+	if (!links || !users)
+		return ERR_NOMEM;
+	size_t at = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (read_asks_permission(&reads[i])) {
+			links[at] = (int64_t)reads[i].link.id;
+			users[at++] = (int64_t)reads[i].user;
+		}
+	}
+	struct pg_query q = pg_query(c, &permissions_get);
+	pg_ints(&q, links, count);
+	pg_ints(&q, users, count);
+	pg_send(&q);
+	pg_flush(c);
+	return 0;
+}
+
+static void permission_take(struct store_lookup *reads, size_t n, uint64_t link, uint64_t user)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (read_asks_permission(&reads[i]) && reads[i].link.id == link && reads[i].user == user)
+			reads[i].permitted = true;
+	}
+}
+
+/* Only private links cost this second question, and they are few. */
+static int permissions_read(struct pg_conn *c, struct store_lookup *reads, size_t n, struct arena *arena)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++)
+		count += read_asks_permission(&reads[i]);
+	if (count == 0)
+		return 0;
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	int r = permissions_send(c, reads, n, count, arena);
+	if (r == 0)
+		r = pg_next(c, &result, NULL);
+	for (int row = 0; r == 0 && row < result.rows; row++)
+		permission_take(reads, n, (uint64_t)pg_get_int(&result, row, 0),
+		                (uint64_t)pg_get_int(&result, row, 1));
+	return r ? r : pg_sync(c, NULL);
+}
+
+int postgres_read_links(struct pg_conn *c, uint64_t epoch, struct store_lookup *reads, size_t n)
+{
+	struct batch b = {0};
+	int r = batch_sort(&b, reads, n);
+	if (r == 0)
+		r = links_read(c, epoch, &b);
+	if (r == 0)
+		r = permissions_read(c, reads, n, &b.arena);
+	arena_release(&b.arena);
+	return r;
+}

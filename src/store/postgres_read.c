@@ -1,0 +1,306 @@
+#include "store/postgres_read.h"
+
+#include "store/postgres_rows.h"
+#include "store/rules.h"
+
+/* --- lists --- */
+
+enum { LIST_STEP = 512 }; /* links fetched at a time, as a page may end early at its bytes */
+
+static const struct pg_statement links_of_all = {
+    "links_of_all", "SELECT " LINK_COLUMNS " FROM link l WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
+                    " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
+static const struct pg_statement links_of_owner = {
+    "links_of_owner", "SELECT " LINK_COLUMNS " FROM link l WHERE owner = $4::bigint"
+                      " AND (created_ms, l.id) < ($1::bigint, $2::bigint)"
+                      " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
+
+/* Where a page goes on: behind this link. */
+struct place {
+	int64_t created_ms;
+	int64_t id;
+};
+
+struct str postgres_cursor_format(struct arena *arena, const struct link_record *last)
+{
+	return arena_printf(arena, "%lld.%llu", (long long)last->created_ms, (unsigned long long)last->id);
+}
+
+static bool place_number(struct str text, int64_t *ret)
+{
+	uint64_t v;
+	bool padded = text.len > 1 && text.ptr[0] == '0';
+	if (padded || !str_u64(text, &v) || v > INT64_MAX)
+		return false;
+	*ret = (int64_t)v;
+	return true;
+}
+
+static bool place_parse(struct str cursor, struct place *ret)
+{
+	*ret = (struct place){INT64_MAX, INT64_MAX};
+	if (!cursor.ptr)
+		return true;
+	struct str created = str_cut(&cursor, '.');
+	bool before_epoch = created.len > 1 && created.ptr[0] == '-';
+	if (before_epoch)
+		created = str_n(created.ptr + 1, created.len - 1);
+	if (!cursor.ptr || !place_number(created, &ret->created_ms) || !place_number(cursor, &ret->id))
+		return false;
+	if (before_epoch)
+		ret->created_ms = -ret->created_ms;
+	return ret->id > 0;
+}
+
+struct collected {
+	struct link_record *links;
+	size_t count, cap, bytes;
+	bool is_full; /* and one link more was there */
+};
+
+/* Takes the rows up to the page's end. */
+static int list_collect(const struct pg_result *result, const struct store_list *page, struct collected *got)
+{
+	for (int row = 0; row < result->rows; row++) {
+		if (page_is_full(page, got->count, got->bytes)) {
+			got->is_full = true;
+			return 0;
+		}
+		got->links = array_room(page->arena, got->links, got->count, &got->cap, sizeof(*got->links));
+		if (!got->links)
+			return ERR_NOMEM;
+		struct link_record *link = &got->links[got->count];
+		int r = postgres_row_link(result, row, page->arena, link);
+		if (r != 0)
+			return r;
+		got->bytes += link_bytes(link);
+		got->count++;
+	}
+	return 0;
+}
+
+static int list_step(struct pg_conn *c, const struct store_list *page, struct place *place,
+                     struct collected *got, bool *ret_more)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	size_t want = MIN(page->limit - got->count, LIST_STEP) + 1;
+	struct pg_query q = pg_query(c, page->owner ? &links_of_owner : &links_of_all);
+	pg_int(&q, place->created_ms);
+	pg_int(&q, place->id);
+	pg_int(&q, (int64_t)want);
+	if (page->owner)
+		pg_int(&q, (int64_t)page->owner);
+	int r = pg_ask(&q, &result, NULL);
+	if (r == 0)
+		r = list_collect(&result, page, got);
+	*ret_more = r == 0 && !got->is_full && (size_t)result.rows == want;
+	if (got->count > 0)
+		*place = (struct place){got->links[got->count - 1].created_ms,
+		                        (int64_t)got->links[got->count - 1].id};
+	return r;
+}
+
+int postgres_read_list(struct pg_conn *c, struct store_list *page)
+{
+	struct place place;
+	struct collected got = {0};
+	struct str next = STR_NULL;
+	if (page->limit == 0 || !place_parse(page->cursor, &place))
+		return ERR_INVALID;
+	bool more = true;
+	while (more) {
+		int r = list_step(c, page, &place, &got, &more);
+		if (r != 0)
+			return postgres_error(r);
+	}
+	if (got.is_full) {
+		next = postgres_cursor_format(page->arena, &got.links[got.count - 1]);
+		if (!next.ptr)
+			return ERR_NOMEM;
+	}
+	page->links = got.links;
+	page->count = got.count;
+	page->next = next;
+	return 0;
+}
+
+/* --- rows of numbers --- */
+
+static int ids_read(struct pg_query *q, uint64_t *ret_ids, size_t *ret_count)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	int r = pg_ask(q, &result, NULL);
+	for (int row = 0; r == 0 && row < result.rows; row++)
+		ret_ids[row] = (uint64_t)pg_get_int(&result, row, 0);
+	if (r == 0)
+		*ret_count = (size_t)result.rows;
+	return postgres_error(r);
+}
+
+static const struct pg_statement tagged = {
+    "tagged", "SELECT id FROM tag WHERE name = $1 ORDER BY made_ms DESC, id DESC LIMIT $2"};
+
+int postgres_read_tagged(struct pg_conn *c, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+{
+	struct pg_query q = pg_query(c, &tagged);
+	pg_text(&q, tag);
+	pg_int(&q, (int64_t)MIN(max, INT64_MAX));
+	return ids_read(&q, ret_ids, ret_count);
+}
+
+static const struct pg_statement permitted = {
+    "permitted", "SELECT p.user_id FROM link l JOIN permission p ON p.key = l.key WHERE l.id = $1"
+                 " ORDER BY p.user_id"};
+
+int postgres_read_permitted(struct pg_conn *c, uint64_t link, struct arena *arena, uint64_t **ret,
+                            size_t *ret_count)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &permitted);
+	pg_int(&q, (int64_t)MIN(link, INT64_MAX));
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	uint64_t *users = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*users));
+	if (!users)
+		return ERR_NOMEM;
+	for (int row = 0; row < result.rows; row++)
+		users[row] = (uint64_t)pg_get_int(&result, row, 0);
+	*ret = users;
+	*ret_count = (size_t)result.rows;
+	return 0;
+}
+
+static const struct pg_statement over_ids = {
+    "over_ids", "SELECT id FROM link WHERE over_ms > 0 AND over_ms <= $1 ORDER BY over_ms, id LIMIT $2"};
+static const struct pg_statement over_count = {
+    "over_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
+
+int postgres_read_over(struct pg_conn *c, struct store_over *over)
+{
+	uint64_t total = 0;
+	size_t one = 0;
+	int r = 0;
+	if (over->count_all) {
+		struct pg_query q = pg_query(c, &over_count);
+		pg_int(&q, over->now_ms);
+		r = ids_read(&q, &total, &one);
+	}
+	if (r != 0)
+		return r;
+	struct pg_query q = pg_query(c, &over_ids);
+	pg_int(&q, over->now_ms);
+	pg_int(&q, (int64_t)MIN(over->max, INT64_MAX));
+	r = ids_read(&q, over->ids, &over->count);
+	if (r == 0 && over->count_all)
+		over->total = total;
+	return r;
+}
+
+static const struct pg_statement version_get = {"account_version",
+                                                "SELECT version FROM account_version WHERE id = 1"};
+
+int postgres_read_version(struct pg_conn *c, uint64_t *ret)
+{
+	size_t one;
+	struct pg_query q = pg_query(c, &version_get);
+	return ids_read(&q, ret, &one);
+}
+
+/* --- accounts --- */
+
+static const struct pg_statement users_after = {
+    "users_after", "SELECT " USER_COLUMNS " FROM users WHERE id > $1 ORDER BY id LIMIT $2"};
+
+int postgres_read_users(struct pg_conn *c, struct store_users *page)
+{
+	if (page->limit == 0)
+		return ERR_INVALID;
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &users_after);
+	pg_int(&q, (int64_t)MIN(page->after, INT64_MAX));
+	pg_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	size_t count = MIN((size_t)result.rows, page->limit);
+	struct user_record *users = arena_alloc(page->arena, (count + 1) * sizeof(*users));
+	r = users ? 0 : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = postgres_row_user(&result, (int)i, page->arena, &users[i]);
+	if (r != 0)
+		return r;
+	page->users = users;
+	page->count = count;
+	page->more = (size_t)result.rows > count;
+	return 0;
+}
+
+static const struct pg_statement user_by_id = {"user_by_id",
+                                               "SELECT " USER_COLUMNS " FROM users WHERE id = $1"};
+static const struct pg_statement user_by_email = {"user_by_email",
+                                                  "SELECT " USER_COLUMNS " FROM users WHERE email = $1"};
+
+int postgres_read_user(struct pg_conn *c, uint64_t id, struct str email, struct arena *arena,
+                       struct user_record *ret)
+{
+	if (!email.ptr && !id_is_valid(id))
+		return ERR_NOT_FOUND;
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, email.ptr ? &user_by_email : &user_by_id);
+	if (email.ptr)
+		pg_text(&q, email);
+	else
+		pg_int(&q, (int64_t)id);
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	return result.rows > 0 ? postgres_row_user(&result, 0, arena, ret) : ERR_NOT_FOUND;
+}
+
+static const struct pg_statement sessions = {
+    "sessions", "SELECT id, expires_ms FROM ended_session WHERE expires_ms > $1"};
+
+int postgres_read_sessions(struct pg_conn *c, int64_t now_ms, struct arena *arena,
+                           struct session_record **ret, size_t *ret_count)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &sessions);
+	pg_int(&q, now_ms);
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	struct session_record *list = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*list));
+	if (!list)
+		return ERR_NOMEM;
+	for (int row = 0; row < result.rows; row++) {
+		struct str id = pg_get_text(&result, row, 0);
+		if (id.len != SESSION_ID_BYTES)
+			return ERR_CORRUPT;
+		memcpy(list[row].id, id.ptr, SESSION_ID_BYTES);
+		list[row].expires_ms = pg_get_int(&result, row, 1);
+	}
+	*ret = list;
+	*ret_count = (size_t)result.rows;
+	return 0;
+}
+
+static const struct pg_statement keys = {"api_keys", "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id"};
+
+int postgres_read_keys(struct pg_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &keys);
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	struct key_record *list = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*list));
+	r = list ? 0 : ERR_NOMEM;
+	for (int row = 0; r == 0 && row < result.rows; row++)
+		r = postgres_row_key(&result, row, arena, &list[row]);
+	if (r != 0)
+		return r;
+	*ret = list;
+	*ret_count = (size_t)result.rows;
+	return 0;
+}

@@ -1,0 +1,261 @@
+#include "store/postgres_txn.h"
+
+#include "os/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+	TRIES_MAX = 8,
+	TRY_PAUSE_MS = 5,          /* times the number of the try */
+	RESOLVE_TIMEOUT_MS = 5000, /* a server that crashed is often back by then */
+	RESOLVE_PAUSE_MS = 20,
+};
+
+/* --- putting and asking --- */
+
+static int txn_fail(struct postgres_txn *t, int error, const struct err *why)
+{
+	if (t->error == 0) {
+		t->error = error;
+		err_set(t->e, error, "%s", why->text);
+	}
+	return t->error;
+}
+
+void txn_no_memory_note(struct postgres_txn *t)
+{
+	txn_fail(t, ERR_NOMEM, &(const struct err){"memory ran out"});
+}
+
+void txn_put(struct postgres_txn *t, struct pg_query *q)
+{
+	pg_send(q);
+	t->put_count++;
+}
+
+void txn_ask_add(struct postgres_txn *t, struct pg_query *q)
+{
+	(void)t;
+	pg_send(q);
+}
+
+int txn_ask_send(struct postgres_txn *t)
+{
+	pg_flush(t->conn);
+	for (; t->put_count > 0; t->put_count--) {
+		struct pg_result result;
+		struct err why = {""};
+		int r = pg_next(t->conn, &result, &why);
+		pg_result_end(&result);
+		if (r != 0)
+			txn_fail(t, r, &why);
+	}
+	return t->error;
+}
+
+int txn_ask_next(struct postgres_txn *t, struct pg_result *ret)
+{
+	struct err why = {""};
+	int r = pg_next(t->conn, ret, &why);
+	return r ? txn_fail(t, r, &why) : 0;
+}
+
+int txn_ask_end(struct postgres_txn *t)
+{
+	struct err why = {""};
+	int r = pg_sync(t->conn, &why);
+	return r ? txn_fail(t, r, &why) : t->error;
+}
+
+int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
+{
+	txn_ask_add(t, q);
+	txn_ask_send(t);
+	txn_ask_next(t, ret);
+	int r = txn_ask_end(t);
+	if (r != 0)
+		pg_result_end(ret);
+	return r;
+}
+
+/* --- marks --- */
+
+enum { MARK_ID_BYTES = 20 };
+
+struct postgres_mark {
+	uint8_t id[MARK_ID_BYTES];
+	int64_t sequence; /* of the last transaction */
+	bool is_lent;
+};
+
+struct postgres_marks {
+	pthread_mutex_t lock; /* guards who is lent */
+	pthread_cond_t returned;
+	size_t count;
+	struct postgres_mark marks[];
+};
+
+struct postgres_marks *postgres_marks_new(size_t count)
+{
+	struct postgres_marks *m = calloc(1, sizeof(*m) + count * sizeof(m->marks[0]));
+	if (!m)
+		return NULL;
+	m->count = count;
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->returned, NULL);
+	for (size_t i = 0; i < count; i++)
+		ASSERT(getrandom(m->marks[i].id, MARK_ID_BYTES, 0) == MARK_ID_BYTES);
+	return m;
+}
+
+void postgres_marks_free(struct postgres_marks *m)
+{
+	if (!m)
+		return;
+	pthread_cond_destroy(&m->returned);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+static struct postgres_mark *mark_find_locked(struct postgres_marks *m)
+{
+	for (size_t i = 0; i < m->count; i++) {
+		if (!m->marks[i].is_lent)
+			return &m->marks[i];
+	}
+	return NULL;
+}
+
+struct postgres_mark *postgres_mark_take(struct postgres_marks *m)
+{
+	struct postgres_mark *mark;
+	pthread_mutex_lock(&m->lock);
+	while (!(mark = mark_find_locked(m)))
+		pthread_cond_wait(&m->returned, &m->lock);
+	mark->is_lent = true;
+	pthread_mutex_unlock(&m->lock);
+	return mark;
+}
+
+void postgres_mark_return(struct postgres_marks *m, struct postgres_mark *mark)
+{
+	pthread_mutex_lock(&m->lock);
+	mark->is_lent = false;
+	pthread_cond_signal(&m->returned);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static const struct pg_statement mark_set = {
+    "mark_set", "INSERT INTO commit_mark (writer, sequence, at_ms) VALUES ($1, $2, $3)"
+                " ON CONFLICT (writer) DO UPDATE SET sequence = excluded.sequence, at_ms = excluded.at_ms"};
+
+/* Also where there is no row yet this waits for the transaction that is making it. */
+static const struct pg_statement mark_get = {
+    "mark_get", "INSERT INTO commit_mark (writer, sequence, at_ms) VALUES ($1, 0, $2)"
+                " ON CONFLICT (writer) DO UPDATE SET at_ms = excluded.at_ms RETURNING sequence"};
+
+static void mark_put(struct postgres_txn *t, struct postgres_mark *mark)
+{
+	struct pg_query q = txn_query(t, &mark_set);
+	pg_bytes(&q, mark->id, MARK_ID_BYTES);
+	pg_int(&q, ++mark->sequence);
+	pg_int(&q, clock_real_ms());
+	txn_put(t, &q);
+}
+
+static int mark_ask(struct pg_conn *c, const struct postgres_mark *mark, bool *ret_committed)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &mark_get);
+	pg_bytes(&q, mark->id, MARK_ID_BYTES);
+	pg_int(&q, clock_real_ms());
+	int r = pg_ask(&q, &result, NULL);
+	if (r == 0)
+		*ret_committed = pg_get_int(&result, 0, 0) == mark->sequence;
+	return r;
+}
+
+static int mark_ask_once(struct pg_pool *pool, const struct postgres_mark *mark, bool *ret_committed)
+{
+	struct pg_conn *c = pg_take(pool, NULL);
+	int r = c ? mark_ask(c, mark, ret_committed) : ERR_UNAVAILABLE;
+	pg_return(c);
+	return r;
+}
+
+/* The answer to COMMIT got lost: 0 it happened; ERR_BUSY it did not; ERR_UNCERTAIN nobody tells. */
+static int commit_resolve(struct pg_pool *pool, const struct postgres_mark *mark)
+{
+	int64_t until_ms = clock_mono_ms() + RESOLVE_TIMEOUT_MS;
+	do {
+		bool committed;
+		if (mark_ask_once(pool, mark, &committed) == 0)
+			return committed ? 0 : ERR_BUSY;
+		usleep(RESOLVE_PAUSE_MS * 1000);
+	} while (clock_mono_ms() < until_ms);
+	return ERR_UNCERTAIN;
+}
+
+/* --- transactions --- */
+
+static const struct pg_statement txn_begin = {"txn_begin", "BEGIN"};
+static const struct pg_statement txn_commit = {"txn_commit", "COMMIT"};
+
+static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work)
+{
+	struct pg_query q = txn_query(t, &txn_begin);
+	txn_put(t, &q);
+	if (mark)
+		mark_put(t, mark);
+	int r = work->run(t, work->ctx);
+	return r ? r : t->error;
+}
+
+/* What was put last travels with the COMMIT, which is skipped when one of them fails. */
+static int txn_end(struct postgres_txn *t)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = txn_query(t, &txn_commit);
+	return txn_ask(t, &q, &result);
+}
+
+/* Once, on one connection, which is given back. A unique violation is somebody else's doing: what we looked
+ * for was not there when we looked. */
+static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
+                   struct err *e)
+{
+	struct pg_conn *c = pg_take(pool, e);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	struct postgres_txn t = {.conn = c, .in_ring = work->in_ring, .e = e};
+	int r = txn_work(&t, mark, work);
+	bool at_commit = r == 0;
+	if (at_commit)
+		r = txn_end(&t);
+	bool lost = pg_conn_failed(c);
+	if (r != 0 && !lost &&
+	    t.put_count == 0) /* otherwise the connection is closed, which comes to the same */
+		pg_run(c, "ROLLBACK", NULL);
+	pg_return(c);
+	arena_release(&t.scratch);
+	if (t.error == ERR_CONFLICT)
+		return ERR_BUSY;
+	if (at_commit && lost)
+		return mark ? commit_resolve(pool, mark) : ERR_UNCERTAIN;
+	return lost ? ERR_BUSY : r;
+}
+
+int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
+                     struct err *e)
+{
+	for (unsigned i = 1; i <= TRIES_MAX; i++) {
+		int r = txn_try(pool, mark, work, e);
+		if (r != ERR_BUSY)
+			return r;
+		usleep(i * TRY_PAUSE_MS * 1000);
+	}
+	return ERR_UNAVAILABLE;
+}

@@ -1,0 +1,180 @@
+/*
+ * What the home knows for all parts: users, the counter of ids, and where creates with an idempotency key
+ * went.
+ *
+ * Routes. A create with an idempotency key writes down at the home which key it will have, before it goes to
+ * that key's part, where the link and the memory of the idempotency key are made in one transaction. A retry
+ * has chosen another key, but finds the first one's route and goes to the same part: there it is repeated, or
+ * made now under the first one's key if the first never arrived. They lie at the home, and not spread over
+ * the parts, since the home stays the same when the ring changes.
+ *
+ * A route may lead to a create that was not like this one (an alias of another name): then that part is asked
+ * only whether it happened. If not, the route is forgotten and this one takes its place.
+ */
+#include "store/ring_change.h"
+#include "store/rules.h"
+
+#include <stdlib.h>
+
+/* --- users --- */
+
+/* There is no such user; still the link may not be there, which would have to be told first. To take the user
+ * off its list finds that out in its turn, and changes nothing. */
+static void permit_ask(struct store_ring *s, struct change *c)
+{
+	struct user_record user;
+	int r = store_user(ring_home(s), c->write.user.id, STR_NULL, c->write.arena, &user);
+	c->stranger = r == ERR_NOT_FOUND;
+	if (c->stranger)
+		c->write.kind = STORE_FORBID;
+	else if (r != 0)
+		change_end(c, r);
+}
+
+/* --- keys that were given out --- */
+
+static int counter_ask(struct store_ring *s)
+{
+	struct store *home = ring_home(s);
+	uint64_t next;
+	int r = home->ops->part->counter(home, STORE_LINK_COUNTER, &next);
+	if (r == 0)
+		atomic_store(&s->counter_seen, next); /* it only grows; an older answer is asked again */
+	return r;
+}
+
+/* The counter has passed the id: unless an alias took it as its row, the key was given out. */
+static int given_ask(struct store_ring *s, struct change *c)
+{
+	struct store_lookup read = {.ref = {.id = c->write.ref.id}, .arena = c->write.arena};
+	int r = ring_lookup(&s->base, &read, 1);
+	if (r == 0 && read.result != ERR_NOT_FOUND)
+		r = read.result;
+	c->taken = read.result != 0 || !read.link.is_alias;
+	return r;
+}
+
+static void alias_ask(struct store_ring *s, struct change *c)
+{
+	uint64_t id = c->write.ref.id;
+	int r = id >= atomic_load(&s->counter_seen) ? counter_ask(s) : 0;
+	if (r == 0 && id < atomic_load(&s->counter_seen))
+		r = given_ask(s, c);
+	if (r != 0)
+		change_end(c, r);
+	else if (c->taken && !c->write.idempotency_key.ptr)
+		change_end(c, ERR_CONFLICT);
+}
+
+void ring_home_ask(struct store_ring *s, struct changes *changes)
+{
+	for (size_t i = 0; i < changes->count; i++) {
+		struct change *c = &changes->all[i];
+		if (c->write.kind == STORE_PERMIT)
+			permit_ask(s, c);
+		else if (c->write.kind == STORE_LINK_CREATE && alias_decodes(&c->write) && !c->write.reuse)
+			alias_ask(s, c);
+	}
+}
+
+/* --- routes --- */
+
+static bool wants_route(const struct change *c)
+{
+	return c->pending && c->write.kind == STORE_LINK_CREATE && c->write.idempotency_key.ptr;
+}
+
+/* Follows the route. A generated key is as good as any other; a name that somebody chose is not. */
+static void route_follow(struct change *c, const struct part_route *route)
+{
+	struct store_write *w = &c->write;
+	bool plain = !w->link.is_alias && !route->is_alias;
+	c->route = *route;
+	c->routed = true;
+	c->foreign = !plain && !str_eq(route->ref.key, w->ref.key);
+	w->replay_only = c->from->replay_only || c->taken || c->foreign;
+	if (str_eq(route->ref.key, w->ref.key))
+		return;
+	w->ref = route->ref;
+	w->link.key = route->ref.key;
+	w->link.id = route->link_id;
+	w->link.is_alias = route->is_alias;
+	w->reuse = false;
+}
+
+static struct part_route route_of(const struct change *c)
+{
+	const struct store_write *w = c->from;
+	return (struct part_route){.owner = w->idempotency_owner,
+	                           .idempotency_key = w->idempotency_key,
+	                           .now_ms = w->now_ms,
+	                           .arena = w->arena,
+	                           .ref = w->ref,
+	                           .link_id = w->link.id,
+	                           .is_alias = w->link.is_alias};
+}
+
+void ring_home_route(struct store_ring *s, struct changes *changes)
+{
+	struct store *home = ring_home(s);
+	struct part_route *routes = calloc(changes->count + 1, sizeof(*routes));
+	size_t count = 0, at = 0;
+	for (size_t i = 0; routes && i < changes->count; i++) {
+		if (wants_route(&changes->all[i]))
+			routes[count++] = route_of(&changes->all[i]);
+	}
+	int r = routes ? 0 : ERR_NOMEM;
+	if (r == 0 && count > 0)
+		r = home->ops->part->route(home, routes, count);
+	if (r == ERR_UNCERTAIN)
+		r = ERR_UNAVAILABLE; /* of the creates nothing has happened */
+	for (size_t i = 0; i < changes->count; i++) {
+		struct change *c = &changes->all[i];
+		if (!wants_route(c))
+			continue;
+		if (r == 0)
+			route_follow(c, &routes[at++]);
+		else
+			change_end(c, r);
+	}
+	free(routes);
+}
+
+static void route_drop(struct store_ring *s, const struct change *c)
+{
+	struct store *home = ring_home(s);
+	(void)home->ops->part->route_drop(home, &c->route); /* left behind, it is asked again */
+}
+
+/* What the answer means for a create that was only to be repeated if it happened before. */
+static bool nothing_to_repeat(const struct change *c)
+{
+	return c->write.replay_only && c->write.result == ERR_LIMIT && !c->from->replay_only;
+}
+
+static void create_restart(struct change *c)
+{
+	c->write = *c->from;
+	c->routed = c->foreign = false;
+	c->pending = true;
+}
+
+bool ring_home_settle(struct store_ring *s, struct changes *changes)
+{
+	bool again = false;
+	for (size_t i = 0; i < changes->count; i++) {
+		struct change *c = &changes->all[i];
+		if (!c->routed)
+			continue;
+		bool nothing = nothing_to_repeat(c);
+		if (nothing && !c->foreign)
+			c->write.result = ERR_CONFLICT; /* somebody's key reads so */
+		if (nothing || c->write.result == ERR_CONFLICT)
+			route_drop(s, c);
+		if (nothing && c->foreign) {
+			create_restart(c);
+			again = true;
+		}
+	}
+	return again;
+}

@@ -1,0 +1,467 @@
+/*
+ * Who is in the ring. Every part keeps the ring's description under an epoch, and the highest one holds. A
+ * new one is written to the home first: of two that try at once one is refused there, so an epoch never means
+ * two things. Whoever finds a part behind brings it up to date, so it does not matter if the one who declared
+ * a new ring died on the way. (Nobody relies on a part being up to date before he has seen it so himself.)
+ *
+ * A part is known by its name, which stays with its data. By its address it is known only as long as it has
+ * not answered since the start: if another one turns up there, it has another epoch and refuses all calls.
+ */
+#include "os/clock.h"
+#include "store/ring_core.h"
+#include "store/rules.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+enum { LEARN_TRIES_MAX = 400, LEARN_PAUSE_MAX_MS = 10 };
+
+/* What the parts say. */
+struct learned {
+	struct arena arenas[RING_PARTS_MAX];
+	char names[RING_PARTS_MAX][PART_NAME_TEXT + 1];
+	uint64_t epochs[RING_PARTS_MAX];
+	struct str texts[RING_PARTS_MAX];
+	int results[PART_SLOTS];
+};
+
+static void learned_freep(struct learned **l)
+{
+	for (size_t i = 0; *l && i < RING_PARTS_MAX; i++)
+		arena_release(&(*l)->arenas[i]);
+	free(*l);
+}
+
+static uint64_t configured(const struct store_ring *s)
+{
+	return ((uint64_t)1 << s->part_count) - 1;
+}
+
+static int learn_part(void *ctx, struct store *part, size_t number)
+{
+	struct learned *l = ctx;
+	uint8_t name[PART_NAME_BYTES];
+	randombytes_buf(name, sizeof(name));
+	int r = store_constant(part, STR("part-name"), name, sizeof(name));
+	if (r == 0)
+		r = part->ops->part->ring_get(part, &l->arenas[number], &l->epochs[number],
+		                              &l->texts[number]);
+	sodium_bin2hex(l->names[number], sizeof(l->names[number]), name, sizeof(name));
+	return r;
+}
+
+static int ask_all_locked(struct store_ring *s, struct learned *l, struct err *e)
+{
+	ring_each(s, configured(s), learn_part, l, l->results);
+	for (size_t i = 0; i < s->part_count; i++) {
+		s->parts[i].answers = l->results[i] == 0;
+		if (l->results[i] == 0)
+			memcpy(s->parts[i].name, l->names[i], sizeof(l->names[i]));
+		if (l->results[i] == ERR_CORRUPT || l->results[i] == ERR_INVALID)
+			return err_set(
+			    e, l->results[i],
+			    "the part at %.*s is not one of curt's (%s); look at it before anything "
+			    "is written there",
+			    STR_ARG(s->parts[i].address), err_name(l->results[i]));
+	}
+	for (size_t i = 0; i < s->part_count; i++) {
+		for (size_t k = 0; k < i; k++) {
+			if (s->parts[i].name[0] && strcmp(s->parts[i].name, s->parts[k].name) == 0)
+				return err_set(e, ERR_INVALID,
+				               "store.url names one database twice: %.*s and %.*s",
+				               STR_ARG(s->parts[k].address), STR_ARG(s->parts[i].address));
+		}
+	}
+	return 0;
+}
+
+/* Who knows the highest epoch; part_count when none knows any. */
+static int best_find(const struct store_ring *s, const struct learned *l, size_t *ret, struct err *e)
+{
+	size_t best = s->part_count;
+	for (size_t i = 0; i < s->part_count; i++) {
+		if (l->results[i] != 0 || l->epochs[i] == 0)
+			continue;
+		if (best == s->part_count || l->epochs[i] > l->epochs[best])
+			best = i;
+		else if (l->epochs[i] == l->epochs[best] && !str_eq(l->texts[i], l->texts[best]))
+			return err_set(e, ERR_CORRUPT,
+			               "%.*s and %.*s belong to two different rings; store.url must list the "
+			               "parts of one",
+			               STR_ARG(s->parts[best].address), STR_ARG(s->parts[i].address));
+	}
+	*ret = best;
+	return 0;
+}
+
+/* --- views --- */
+
+static void view_free(struct ring_view *v)
+{
+	if (!v)
+		return;
+	ring_free(v->old);
+	ring_free(v->new);
+	arena_release(&v->arena);
+	free(v);
+}
+
+void ring_view_unref(struct ring_view *v)
+{
+	if (v && atomic_fetch_sub(&v->refs, 1) == 1)
+		view_free(v);
+}
+
+struct ring_view *ring_view_get(struct store_ring *s)
+{
+	pthread_mutex_lock(&s->view_lock);
+	struct ring_view *v = s->view;
+	atomic_fetch_add(&v->refs, 1);
+	pthread_mutex_unlock(&s->view_lock);
+	return v;
+}
+
+static void view_put(struct store_ring *s, struct ring_view *v)
+{
+	pthread_mutex_lock(&s->view_lock);
+	struct ring_view *old = s->view;
+	s->view = v;
+	pthread_mutex_unlock(&s->view_lock);
+	ring_view_unref(old);
+}
+
+static size_t part_find_locked(const struct store_ring *s, const struct plan_part *wanted)
+{
+	for (size_t i = 0; i < s->part_count; i++) {
+		if (str_eq(str_of(s->parts[i].name), wanted->name))
+			return i;
+	}
+	for (size_t i = 0; i < s->part_count; i++) {
+		if (!s->parts[i].name[0] && str_eq(s->parts[i].address, wanted->address))
+			return i;
+	}
+	return PART_MISSING;
+}
+
+static struct ring *circle_new_locked(const struct store_ring *s, const struct plan_parts *parts,
+                                      size_t *numbers)
+{
+	struct str names[RING_PARTS_MAX];
+	for (size_t i = 0; i < parts->count; i++) {
+		names[i] = parts->at[i].name;
+		numbers[i] = part_find_locked(s, &parts->at[i]);
+	}
+	return ring_new(names, parts->count);
+}
+
+static int view_new_locked(const struct store_ring *s, uint64_t epoch, struct str text,
+                           struct ring_view **ret, struct err *e)
+{
+	struct ring_view *v = calloc(1, sizeof(*v));
+	if (!v)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	atomic_init(&v->refs, 1);
+	int r = ring_plan_read(text, epoch, &v->arena, &v->plan);
+	if (r == 0) {
+		v->old = circle_new_locked(s, &v->plan.members, v->members);
+		if (v->plan.target.count > 0)
+			v->new = circle_new_locked(s, &v->plan.target, v->targets);
+		if (!v->old || (v->plan.target.count > 0 && !v->new))
+			r = ERR_NOMEM;
+	}
+	if (r != 0) {
+		view_free(v);
+		return err_set(e, r, "the ring's description cannot be read (%s)", err_name(r));
+	}
+	*ret = v;
+	return 0;
+}
+
+static uint64_t numbers_set(const size_t *numbers, size_t n)
+{
+	uint64_t set = 0;
+	for (size_t i = 0; i < n; i++)
+		set |= (uint64_t)1 << numbers[i];
+	return set;
+}
+
+uint64_t view_olds(const struct ring_view *v)
+{
+	return numbers_set(v->members, v->plan.members.count);
+}
+
+uint64_t view_news(const struct ring_view *v)
+{
+	return view_moves(v) ? numbers_set(v->targets, v->plan.target.count) : view_olds(v);
+}
+
+/* --- bringing parts up to date --- */
+
+struct declaration {
+	uint64_t epoch;
+	struct str text;
+};
+
+static int declare_part(void *ctx, struct store *part, size_t number)
+{
+	(void)number;
+	const struct declaration *d = ctx;
+	int r = part->ops->part->ring_set(part, d->epoch, d->text);
+	return r == ERR_CONFLICT ? 0 : r; /* somebody was faster */
+}
+
+static void help_locked(struct store_ring *s, const struct ring_view *v, const struct learned *l, size_t best)
+{
+	struct declaration d = {l->epochs[best], l->texts[best]};
+	uint64_t behind = 0;
+	for (size_t i = 0; i < s->part_count; i++) {
+		if (l->results[i] == 0 && l->epochs[i] < d.epoch)
+			behind |= (uint64_t)1 << i;
+	}
+	int results[PART_SLOTS];
+	ring_each(s, behind & (view_olds(v) | view_news(v)), declare_part, &d, results);
+}
+
+int ring_declare_home(struct store_ring *s, const struct ring_plan *plan, struct err *e)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct str text = ring_plan_write(plan, &arena);
+	if (!text.ptr)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	struct store *home = ring_home(s);
+	int r = home->ops->part->ring_set(home, plan->epoch, text);
+	if (r == ERR_CONFLICT)
+		return err_set(e, r, "somebody else has changed the ring at this moment; look at --status");
+	if (r != 0)
+		return err_set(e, r, "%.*s does not take the new ring (%s)",
+		               STR_ARG(s->parts[s->home].address), err_name(r));
+	return 0;
+}
+
+int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_t parts, struct err *e)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct declaration d = {plan->epoch, ring_plan_write(plan, &arena)};
+	int results[PART_SLOTS];
+	if (!d.text.ptr)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	ring_each(s, parts, declare_part, &d, results);
+	for (size_t i = 0; i < s->part_count; i++) {
+		if (results[i] != 0)
+			return err_set(e, results[i], "%.*s does not know the new ring yet (%s)",
+			               STR_ARG(s->parts[i].address), err_name(results[i]));
+	}
+	return 0;
+}
+
+/* --- a ring that is not there yet --- */
+
+static int part_is_used(struct store *part, bool *ret)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct store_users users = {.limit = 1, .arena = &arena};
+	struct str key;
+	size_t count = 0;
+	int r = store_users(part, &users);
+	if (r == 0)
+		r = part->ops->part->keys_after(part, STR_NULL, 1, &arena, &key, &count);
+	*ret = users.count > 0 || count > 0;
+	return r;
+}
+
+/* Which of the parts has been a store of its own until now, if one has. */
+static int used_find(struct store_ring *s, size_t *ret, struct err *e)
+{
+	*ret = s->part_count;
+	for (size_t i = 0; i < s->part_count; i++) {
+		bool used;
+		int r = part_is_used(ring_store(s, i), &used);
+		if (r != 0)
+			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->parts[i].address),
+			               err_name(r));
+		if (used && *ret < s->part_count)
+			return err_set(
+			    e, ERR_INVALID,
+			    "%.*s and %.*s both hold links or accounts, but never were one ring; list "
+			    "one of them only, or empty the other",
+			    STR_ARG(s->parts[*ret].address), STR_ARG(s->parts[i].address));
+		if (used)
+			*ret = i;
+	}
+	return 0;
+}
+
+/* All are empty: all are in it. One has been a store of its own: it is the ring, and the others wait to be
+ * taken in by `curt reshard`. */
+static int ring_make(struct store_ring *s, struct err *e)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct plan_part parts[RING_PARTS_MAX];
+	size_t used;
+	int r = used_find(s, &used, e);
+	if (r != 0)
+		return r;
+	bool alone = used < s->part_count;
+	size_t home = alone ? used : 0;
+	for (size_t i = 0; i < s->part_count; i++)
+		parts[i] = (struct plan_part){str_of(s->parts[i].name), s->parts[i].address};
+	struct ring_plan plan = {.epoch = 1,
+	                         .home = parts[home].name,
+	                         .members = {alone ? &parts[home] : parts, alone ? 1 : s->part_count}};
+	struct str text = ring_plan_write(&plan, &arena);
+	if (!text.ptr)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	struct store *first = ring_store(s, home);
+	r = first->ops->part->ring_set(first, plan.epoch, text);
+	if (r != 0 && r != ERR_CONFLICT) /* another process made it at the same moment */
+		return err_set(e, r, "%.*s does not take the ring's description (%s)",
+		               STR_ARG(s->parts[home].address), err_name(r));
+	return 0;
+}
+
+/* --- learning --- */
+
+static int take_locked(struct store_ring *s, const struct learned *l, size_t best, struct err *e)
+{
+	struct ring_view *v = NULL;
+	int r = view_new_locked(s, l->epochs[best], l->texts[best], &v, e);
+	if (r != 0)
+		return r;
+	help_locked(s, v, l, best);
+	view_put(s, v);
+	return 0;
+}
+
+static int learn_locked(struct store_ring *s, bool *ret_found, struct err *e)
+{
+	CLEANUP(learned_freep) struct learned *l = calloc(1, sizeof(*l));
+	size_t best = 0;
+	if (!l)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = ask_all_locked(s, l, e);
+	if (r == 0)
+		r = best_find(s, l, &best, e);
+	*ret_found = r == 0 && best < s->part_count;
+	return *ret_found ? take_locked(s, l, best, e) : r;
+}
+
+int ring_learn(struct store_ring *s, struct err *e)
+{
+	bool found = true;
+	pthread_mutex_lock(&s->learning);
+	int r = learn_locked(s, &found, e);
+	pthread_mutex_unlock(&s->learning);
+	if (r == 0 && !found)
+		r = err_set(e, ERR_UNAVAILABLE, "no part of the ring answers");
+	return r;
+}
+
+static bool view_is_current(struct store_ring *s, const struct ring_view *v)
+{
+	struct ring_view *current = ring_view_get(s);
+	bool same = current == v;
+	ring_view_unref(current);
+	return same;
+}
+
+bool ring_learn_again(struct store_ring *s, const struct ring_view *v, unsigned tries)
+{
+	if (tries >= LEARN_TRIES_MAX)
+		return false;
+	pthread_mutex_lock(&s->learning);
+	if (view_is_current(s, v)) {
+		bool found;
+		(void)learn_locked(s, &found, NULL); /* if it failed, so will the calls, and say why */
+	}
+	pthread_mutex_unlock(&s->learning);
+	if (tries > 1) {
+		long pause_ms = MIN(tries, LEARN_PAUSE_MAX_MS);
+		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+	}
+	return true;
+}
+
+int ring_try(struct store_ring *s, int (*once)(struct store_ring *s, const struct ring_view *v, void *ctx),
+             void *ctx)
+{
+	int r;
+	bool again;
+	unsigned tries = 0;
+	calls_enter(&s->calls);
+	do {
+		struct ring_view *v = ring_view_get(s);
+		r = once(s, v, ctx);
+		again = r == ERR_CONFLICT && ring_learn_again(s, v, ++tries);
+		ring_view_unref(v);
+	} while (again);
+	calls_leave(&s->calls);
+	return r == ERR_CONFLICT ? ERR_UNAVAILABLE : r;
+}
+
+int ring_view_confirm(struct store_ring *s, const struct ring_view *v)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct store_lookup nothing = {.arena = &arena};
+	struct store *home = ring_home(s);
+	int r = home->ops->part->lookup(home, v->plan.epoch, &nothing, 1);
+	return r == ERR_CONFLICT ? r : 0;
+}
+
+static int members_check(const struct ring_view *v, struct err *e)
+{
+	const struct plan_parts *lists[] = {&v->plan.members, &v->plan.target};
+	const size_t *const numbers[] = {v->members, v->targets};
+	for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
+		for (size_t i = 0; i < lists[k]->count; i++) {
+			if (numbers[k][i] == PART_MISSING)
+				return err_set(
+				    e, ERR_INVALID,
+				    "the ring has a part at %.*s that store.url does not list; add "
+				    "its URL",
+				    STR_ARG(lists[k]->at[i].address));
+		}
+	}
+	return 0;
+}
+
+static int all_answer(const struct store_ring *s, struct err *e)
+{
+	for (size_t i = 0; i < s->part_count; i++) {
+		if (!s->parts[i].answers)
+			return err_set(e, ERR_UNAVAILABLE,
+			               "%.*s does not answer, and without it nobody knows whether there is a "
+			               "ring already",
+			               STR_ARG(s->parts[i].address));
+	}
+	return 0;
+}
+
+static int learn_first_locked(struct store_ring *s, struct err *e)
+{
+	bool found;
+	int r = learn_locked(s, &found, e);
+	if (r == 0 && !found) {
+		r = all_answer(s, e);
+		if (r == 0)
+			r = ring_make(s, e);
+		if (r == 0)
+			r = learn_locked(s, &found, e);
+	}
+	if (r == 0)
+		r = members_check(s->view, e);
+	if (r != 0)
+		return r;
+	s->home = s->view->members[plan_parts_find(&s->view->plan.members, s->view->plan.home)];
+	if (s->parts[s->home].answers)
+		return 0;
+	return err_set(e, ERR_UNAVAILABLE, "%.*s does not answer; it is the ring's home, where accounts are",
+	               STR_ARG(s->parts[s->home].address));
+}
+
+int ring_learn_first(struct store_ring *s, struct err *e)
+{
+	pthread_mutex_lock(&s->learning);
+	int r = learn_first_locked(s, e);
+	pthread_mutex_unlock(&s->learning);
+	return r;
+}

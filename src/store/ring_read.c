@@ -1,0 +1,503 @@
+/* Reads of links over all parts of a ring. */
+#include "store/ring_core.h"
+#include "store/rules.h"
+
+#include <stdlib.h>
+
+/* --- lookup --- */
+
+/* The reads as they are handed to the parts: those of one part stand side by side, and share an arena that no
+ * other thread touches. */
+struct spread {
+	uint64_t epoch;
+	struct arena arenas[PART_SLOTS];
+	struct store_lookup *copies;
+	size_t *reads; /* whose copy it is */
+	size_t count;
+	size_t begin[PART_SLOTS + 1]; /* of each part's copies; they end where the next part's begin */
+};
+
+static void spread_release(struct spread *sp)
+{
+	for (size_t i = 0; i < PART_SLOTS; i++)
+		arena_release(&sp->arenas[i]);
+	free(sp->copies);
+	free(sp->reads);
+}
+
+/* Which parts the read goes to in this phase. */
+static uint64_t read_parts(const struct ring_view *v, int phase, const struct store_lookup *read)
+{
+	if (phase > 0 && read->result == 0)
+		return 0; /* found where it was */
+	if (!read->ref.key.ptr)
+		return view_phase(v, phase);
+	size_t old = view_old(v, read->ref.key), new = view_new(v, read->ref.key);
+	if (phase == 0)
+		return (uint64_t)1 << old;
+	return old == new ? 0 : (uint64_t)1 << new;
+}
+
+static int spread_init(struct spread *sp, const struct ring_view *v, int phase,
+                       const struct store_lookup *reads, size_t n)
+{
+	*sp = (struct spread){.epoch = v->plan.epoch};
+	uint64_t *parts = calloc(n, sizeof(*parts));
+	for (size_t i = 0; parts && i < n; i++) {
+		parts[i] = read_parts(v, phase, &reads[i]);
+		sp->count += (size_t)__builtin_popcountll(parts[i]);
+	}
+	sp->copies = calloc(sp->count + 1, sizeof(*sp->copies));
+	sp->reads = calloc(sp->count + 1, sizeof(*sp->reads));
+	size_t at = 0;
+	bool done = parts && sp->copies && sp->reads;
+	for (size_t part = 0; done && part < PART_SLOTS; part++) {
+		sp->begin[part] = at;
+		for (size_t i = 0; i < n; i++) {
+			if (!(parts[i] >> part & 1))
+				continue;
+			sp->copies[at] = reads[i];
+			sp->copies[at].arena = &sp->arenas[part];
+			sp->reads[at++] = i;
+		}
+	}
+	sp->begin[PART_SLOTS] = at;
+	free(parts);
+	return done ? 0 : ERR_NOMEM;
+}
+
+static uint64_t spread_parts(const struct spread *sp)
+{
+	uint64_t set = 0;
+	for (size_t part = 0; part < PART_SLOTS; part++) {
+		if (sp->begin[part] < sp->begin[part + 1])
+			set |= (uint64_t)1 << part;
+	}
+	return set;
+}
+
+static int lookup_call(void *ctx, struct store *part, size_t number)
+{
+	const struct spread *sp = ctx;
+	size_t begin = sp->begin[number];
+	return part->ops->part->lookup(part, sp->epoch, &sp->copies[begin], sp->begin[number + 1] - begin);
+}
+
+/* What is there counts more than what failed, and that more than what is not there. */
+static void read_take(struct store_lookup *read, const struct store_lookup *copy, int result)
+{
+	int found = result ? result : copy->result;
+	if (read->result == 0 || found == ERR_NOT_FOUND)
+		return;
+	read->result = found;
+	if (found != 0)
+		return;
+	read->link = copy->link;
+	read->permitted = copy->permitted;
+	read->result = link_own(read->arena, &read->link);
+}
+
+static int lookup_phase(struct store_ring *s, const struct ring_view *v, int phase,
+                        struct store_lookup *reads, size_t n)
+{
+	CLEANUP(spread_release) struct spread sp;
+	int results[PART_SLOTS] = {0};
+	int r = spread_init(&sp, v, phase, reads, n);
+	if (r != 0)
+		return r;
+	ring_each(s, spread_parts(&sp), lookup_call, &sp, results);
+	for (size_t part = 0; part < PART_SLOTS; part++) {
+		if (results[part] == ERR_CONFLICT)
+			return ERR_CONFLICT;
+		for (size_t i = sp.begin[part]; i < sp.begin[part + 1]; i++)
+			read_take(&reads[sp.reads[i]], &sp.copies[i], results[part]);
+	}
+	return 0;
+}
+
+struct lookups {
+	struct store_lookup *reads;
+	size_t n;
+};
+
+static int lookup_once(struct store_ring *s, const struct ring_view *v, void *ctx)
+{
+	const struct lookups *l = ctx;
+	int r = 0;
+	for (size_t i = 0; i < l->n; i++) {
+		l->reads[i].result = ERR_NOT_FOUND;
+		l->reads[i].permitted = false;
+	}
+	for (int phase = 0; r == 0 && phase < view_phases(v); phase++)
+		r = lookup_phase(s, v, phase, l->reads, l->n);
+	return r;
+}
+
+int ring_lookup(struct store *base, struct store_lookup *reads, size_t n)
+{
+	struct lookups l = {reads, n};
+	return n > 0 ? ring_try(ring_self(base), lookup_once, &l) : 0;
+}
+
+/* --- pages --- */
+
+/* The same page of each part, in each phase, as a queue that is eaten from the front. */
+struct pages {
+	struct store_list of[PHASES_MAX][RING_PARTS_MAX];
+	struct arena arenas[PHASES_MAX][RING_PARTS_MAX];
+	size_t at[PHASES_MAX][RING_PARTS_MAX];
+	int phase;
+};
+
+static void pages_freep(struct pages **pages)
+{
+	for (size_t i = 0; *pages && i < PHASES_MAX * (size_t)RING_PARTS_MAX; i++)
+		arena_release(&(*pages)->arenas[0][i]);
+	free(*pages);
+}
+
+static int list_call(void *ctx, struct store *part, size_t number)
+{
+	struct pages *pages = ctx;
+	return store_list(part, &pages->of[pages->phase][number]);
+}
+
+/* The front of all queues that stands first; NULL when one of them has run out and may go on, or all are
+ * empty. */
+static const struct link_record *pages_first(const struct pages *pages, const struct store_part_ops *order)
+{
+	const struct link_record *first = NULL;
+	for (int phase = 0; phase <= pages->phase; phase++) {
+		for (size_t i = 0; i < RING_PARTS_MAX; i++) {
+			const struct store_list *page = &pages->of[phase][i];
+			size_t at = pages->at[phase][i];
+			if (at < page->count && (!first || order->before(&page->links[at], first)))
+				first = &page->links[at];
+			if (at == page->count && page->next.ptr)
+				return NULL;
+		}
+	}
+	return first;
+}
+
+/* The same link may be in two parts while it moves. */
+static void pages_pass(struct pages *pages, uint64_t id)
+{
+	for (int phase = 0; phase <= pages->phase; phase++) {
+		for (size_t i = 0; i < RING_PARTS_MAX; i++) {
+			size_t *at = &pages->at[phase][i];
+			const struct store_list *page = &pages->of[phase][i];
+			*at += *at < page->count && page->links[*at].id == id;
+		}
+	}
+}
+
+static bool pages_go_on(const struct pages *pages)
+{
+	for (int phase = 0; phase <= pages->phase; phase++) {
+		for (size_t i = 0; i < RING_PARTS_MAX; i++) {
+			const struct store_list *page = &pages->of[phase][i];
+			if (pages->at[phase][i] < page->count || page->next.ptr)
+				return true;
+		}
+	}
+	return false;
+}
+
+static int pages_merge(struct pages *pages, const struct store_part_ops *order, struct store_list *page)
+{
+	struct link_record *links = NULL;
+	size_t count = 0, cap = 0, bytes = 0;
+	const struct link_record *first;
+	while (!page_is_full(page, count, bytes) && (first = pages_first(pages, order)) != NULL) {
+		links = array_room(page->arena, links, count, &cap, sizeof(*links));
+		if (!links)
+			return ERR_NOMEM;
+		links[count] = *first;
+		if (link_own(page->arena, &links[count]) != 0)
+			return ERR_NOMEM;
+		bytes += link_bytes(&links[count]);
+		pages_pass(pages, links[count++].id);
+	}
+	struct str next = STR_NULL;
+	if (pages_go_on(pages)) {
+		next = order->cursor(page->arena, &links[count - 1]);
+		if (!next.ptr)
+			return ERR_NOMEM;
+	}
+	page->links = links;
+	page->count = count;
+	page->next = next;
+	return 0;
+}
+
+static int list_once(struct store_ring *s, const struct ring_view *v, void *ctx)
+{
+	struct store_list *page = ctx;
+	CLEANUP(pages_freep) struct pages *pages = calloc(1, sizeof(*pages));
+	int results[PART_SLOTS], r = pages ? 0 : ERR_NOMEM;
+	for (int phase = 0; r == 0 && phase < view_phases(v); phase++) {
+		pages->phase = phase;
+		for (size_t i = 0; i < RING_PARTS_MAX; i++) {
+			pages->of[phase][i] = *page;
+			pages->of[phase][i].arena = &pages->arenas[phase][i];
+			pages->of[phase][i].count = 0;
+			pages->of[phase][i].next = STR_NULL;
+		}
+		ring_each(s, view_phase(v, phase), list_call, pages, results);
+		r = ring_worst(view_phase(v, phase), results);
+	}
+	if (r == 0)
+		r = ring_view_confirm(s, v);
+	return r == 0 ? pages_merge(pages, ring_home(s)->ops->part, page) : r;
+}
+
+int ring_list(struct store *base, struct store_list *page)
+{
+	return ring_try(ring_self(base), list_once, page);
+}
+
+/* --- ids from all parts --- */
+
+struct found { /* with what orders it */
+	int64_t rank;
+	uint64_t id;
+};
+
+struct gather {
+	/* what is asked */
+	ring_call_fn *call;
+	struct str tag;
+	size_t max;
+	int64_t now_ms;
+	bool count_all;
+	/* what came: each part's own, then all of them */
+	struct found *of[PART_SLOTS];
+	size_t counts[PART_SLOTS];
+	uint64_t totals[PART_SLOTS];
+	struct found *all;
+	size_t count;
+	uint64_t total;
+};
+
+static void gather_release(struct gather *g)
+{
+	for (size_t i = 0; i < PART_SLOTS; i++)
+		free(g->of[i]);
+	free(g->all);
+}
+
+static int found_order(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Adds what the parts of one phase gave; their own lists are empty afterwards. */
+static int gather_add(struct gather *g, uint64_t parts)
+{
+	size_t more = 0;
+	for (size_t i = 0; i < PART_SLOTS; i++)
+		more += g->counts[i];
+	struct found *all = realloc(g->all, (g->count + more + 1) * sizeof(*all));
+	if (!all)
+		return ERR_NOMEM;
+	g->all = all;
+	for (size_t i = 0; i < PART_SLOTS; i++) {
+		if (!(parts >> i & 1))
+			continue;
+		for (size_t k = 0; k < g->counts[i]; k++)
+			all[g->count++] = g->of[i][k];
+		g->total += g->totals[i];
+		free(steal(g->of[i]));
+		g->counts[i] = g->totals[i] = 0;
+	}
+	return 0;
+}
+
+static int gather_once(struct store_ring *s, const struct ring_view *v, void *ctx)
+{
+	struct gather *g = ctx;
+	int results[PART_SLOTS], r = 0;
+	uint64_t asked = 0;
+	g->count = g->total = 0;
+	for (int phase = 0; r == 0 && phase < view_phases(v); phase++) {
+		uint64_t parts = view_phase(v, phase);
+		ring_each(s, parts, g->call, g, results);
+		r = ring_worst(parts, results);
+		for (size_t i = 0; i < PART_SLOTS; i++)
+			g->totals[i] = asked >> i & 1 ? 0 : g->totals[i]; /* counted in the first phase */
+		asked |= parts;
+		if (r == 0)
+			r = gather_add(g, parts);
+	}
+	return r == 0 ? ring_view_confirm(s, v) : r;
+}
+
+/* Asks all parts; then the best stand first, each once. */
+static int gather(struct store_ring *s, struct gather *g)
+{
+	int r = ring_try(s, gather_once, g);
+	if (r != 0)
+		return r;
+	qsort(g->all, g->count, sizeof(*g->all), found_order);
+	size_t kept = 0;
+	for (size_t i = 0; i < g->count; i++) {
+		if (kept == 0 || g->all[kept - 1].id != g->all[i].id)
+			g->all[kept++] = g->all[i];
+	}
+	g->count = MIN(kept, g->max);
+	return 0;
+}
+
+static void gather_ids(const struct gather *g, uint64_t *ret_ids)
+{
+	for (size_t i = 0; i < g->count; i++)
+		ret_ids[i] = g->all[i].id;
+}
+
+/* Ids come from one counter, so the newest link has the largest. */
+static int tagged_call(void *ctx, struct store *part, size_t number)
+{
+	struct gather *g = ctx;
+	uint64_t *ids = calloc(g->max + 1, sizeof(*ids));
+	free(g->of[number]); /* of a try that failed */
+	g->of[number] = calloc(g->max + 1, sizeof(*g->of[number]));
+	int r = ids && g->of[number] ? store_tagged(part, g->tag, g->max, ids, &g->counts[number])
+	                             : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < g->counts[number]; i++)
+		g->of[number][i] = (struct found){.rank = -(int64_t)ids[i], .id = ids[i]};
+	free(ids);
+	return r;
+}
+
+int ring_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+{
+	CLEANUP(gather_release) struct gather g = {.call = tagged_call, .tag = tag, .max = max};
+	int r = gather(ring_self(base), &g);
+	if (r != 0)
+		return r;
+	gather_ids(&g, ret_ids);
+	*ret_count = g.count;
+	return 0;
+}
+
+/* Parts give what is over in order, but do not say since when: the links are read to know. */
+static int over_rank(struct store *part, const uint64_t *ids, size_t n, struct found *ret, size_t *ret_count)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct store_lookup *reads = calloc(n + 1, sizeof(*reads));
+	if (!reads)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++)
+		reads[i] = (struct store_lookup){.ref = {.id = ids[i]}, .arena = &arena};
+	int r = n > 0 ? store_lookup(part, reads, n) : 0;
+	size_t count = 0;
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (reads[i].result == 0)
+			ret[count++] = (struct found){.rank = link_over_ms(&reads[i].link), .id = ids[i]};
+	}
+	*ret_count = count;
+	free(reads);
+	return r;
+}
+
+static int over_call(void *ctx, struct store *part, size_t number)
+{
+	struct gather *g = ctx;
+	struct store_over over = {.now_ms = g->now_ms,
+	                          .max = g->max,
+	                          .ids = calloc(g->max + 1, sizeof(*over.ids)),
+	                          .count_all = g->count_all};
+	free(g->of[number]); /* of a try that failed */
+	g->of[number] = calloc(g->max + 1, sizeof(*g->of[number]));
+	int r = over.ids && g->of[number] ? store_over(part, &over) : ERR_NOMEM;
+	g->totals[number] = over.total;
+	if (r == 0)
+		r = over_rank(part, over.ids, over.count, g->of[number], &g->counts[number]);
+	free(over.ids);
+	return r;
+}
+
+int ring_over(struct store *base, struct store_over *over)
+{
+	CLEANUP(gather_release)
+	struct gather g = {
+	    .call = over_call, .max = over->max, .now_ms = over->now_ms, .count_all = over->count_all};
+	int r = gather(ring_self(base), &g);
+	if (r != 0)
+		return r;
+	gather_ids(&g, over->ids);
+	over->count = g.count;
+	if (over->count_all)
+		over->total = g.total;
+	return 0;
+}
+
+/* --- who may follow a link --- */
+
+struct listed {
+	uint64_t link;
+	struct arena arenas[PART_SLOTS];
+	uint64_t *users[PART_SLOTS];
+	size_t counts[PART_SLOTS];
+};
+
+static int permitted_call(void *ctx, struct store *part, size_t number)
+{
+	struct listed *l = ctx;
+	return store_permitted(part, l->link, &l->arenas[number], &l->users[number], &l->counts[number]);
+}
+
+static int listed_take(const struct listed *l, struct arena *arena, uint64_t **ret, size_t *ret_count)
+{
+	*ret = NULL;
+	*ret_count = 0;
+	for (size_t i = 0; i < PART_SLOTS && *ret_count == 0; i++) {
+		if (l->counts[i] == 0)
+			continue;
+		*ret = arena_alloc(arena, l->counts[i] * sizeof(**ret));
+		if (!*ret)
+			return ERR_NOMEM;
+		memcpy(*ret, l->users[i], l->counts[i] * sizeof(**ret));
+		*ret_count = l->counts[i];
+	}
+	return 0;
+}
+
+struct permitted {
+	uint64_t link;
+	struct arena *arena;
+	uint64_t *users;
+	size_t count;
+};
+
+static int permitted_once(struct store_ring *s, const struct ring_view *v, void *ctx)
+{
+	struct permitted *p = ctx;
+	int results[PART_SLOTS], r = 0;
+	p->count = 0;
+	for (int phase = 0; r == 0 && p->count == 0 && phase < view_phases(v); phase++) {
+		struct listed l = {.link = p->link};
+		ring_each(s, view_phase(v, phase), permitted_call, &l, results);
+		r = ring_worst(view_phase(v, phase), results);
+		if (r == 0)
+			r = listed_take(&l, p->arena, &p->users, &p->count);
+		for (size_t i = 0; i < PART_SLOTS; i++)
+			arena_release(&l.arenas[i]);
+	}
+	return r == 0 ? ring_view_confirm(s, v) : r;
+}
+
+int ring_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret, size_t *ret_count)
+{
+	struct permitted p = {.link = link, .arena = arena};
+	int r = ring_try(ring_self(base), permitted_once, &p);
+	if (r == 0) {
+		*ret = p.users;
+		*ret_count = p.count;
+	}
+	return r;
+}

@@ -1,0 +1,429 @@
+#include "lib/lease_suite.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/lease_puppet.h"
+#include "lib/relay.h"
+#include "lib/temp.h"
+#include "os/clock.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+enum {
+	LIFE_MS = 600,        /* where a lease shall end by itself */
+	LONG_LIFE_MS = 20000, /* where it shall not, however slow the machine is */
+	PATIENCE_MS = 60000,
+	THREADS = 4,
+	PROCESSES = 3,
+	ROUNDS = 8,
+};
+
+static const struct lease_backend *backend; /* that is tested now */
+static unsigned name_number;
+
+/* Servers remember: each test has names of its own. */
+static struct str fresh_name(char out[64])
+{
+	int len = snprintf(out, 64, "suite:%d.%" PRIi64 "-%u", (int)getpid(), clock_real_ms() % 1000000,
+	                   ++name_number);
+	return str_n(out, (size_t)len);
+}
+
+static struct leases *open_at(const char *address)
+{
+	struct leases *l = NULL;
+	struct err e = {""};
+	if (backend->open(address, &l, &e) != 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static struct leases *open_here(void)
+{
+	if (!backend->address)
+		skip();
+	return open_at(backend->address);
+}
+
+static void pause_ms(unsigned ms)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+}
+
+static struct lease *take(struct leases *l, struct str name, uint64_t life_ms)
+{
+	struct lease *lease = NULL;
+	assert_int_equal(l->ops->take(l, name, life_ms, &lease), 0);
+	return lease;
+}
+
+/* Tries until it is free. */
+static struct lease *take_in_time(struct leases *l, struct str name, uint64_t life_ms)
+{
+	struct lease *lease = NULL;
+	for (int64_t end_ms = clock_mono_ms() + PATIENCE_MS; clock_mono_ms() < end_ms; pause_ms(5)) {
+		if (l->ops->take(l, name, life_ms, &lease) == 0)
+			return lease;
+	}
+	fail_msg("the lease was never free");
+	return NULL;
+}
+
+static void assert_busy(struct leases *l, struct str name)
+{
+	struct lease *lease = NULL;
+	assert_int_equal(l->ops->take(l, name, LONG_LIFE_MS, &lease), ERR_BUSY);
+}
+
+static uint64_t puppet_takes(struct puppet *p, struct str name, unsigned life_ms)
+{
+	char line[PUPPET_LINE_BYTES];
+	uint64_t fence = 0;
+	puppet_tell(p, "take %.*s %u", STR_ARG(name), life_ms);
+	if (sscanf(puppet_hear(p, line), "taken %" SCNu64, &fence) != 1)
+		fail_msg("the other process says: %s", line);
+	return fence;
+}
+
+static void assert_puppet_says(struct puppet *p, const char *command, const char *answer)
+{
+	char line[PUPPET_LINE_BYTES];
+	puppet_tell(p, "%s", command);
+	assert_string_equal(puppet_hear(p, line), answer);
+}
+
+/* One process */
+
+static void a_taken_lease_is_held_and_others_are_told_that_it_is_busy(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *l = open_here(), *other = open_here();
+	struct lease *lease = take(l, name, LONG_LIFE_MS);
+	assert_true(l->ops->is_held(lease));
+	assert_true(l->ops->fence(lease) > 0);
+	assert_busy(l, name);
+	assert_busy(other, name);
+	assert_true(l->ops->is_held(lease));
+	l->ops->release(l, lease);
+	leases_free(l);
+	leases_free(other);
+}
+
+static void a_release_frees_the_lease_at_once(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *l = open_here(), *other = open_here();
+	for (int i = 0; i < ROUNDS; i++) {
+		l->ops->release(l, take(l, name, LONG_LIFE_MS));
+		other->ops->release(other, take(other, name, LONG_LIFE_MS));
+	}
+	leases_free(l);
+	leases_free(other);
+}
+
+static void leases_of_different_names_are_held_side_by_side(void **state)
+{
+	(void)state;
+	char first_text[64], second_text[64];
+	struct str first_name = fresh_name(first_text), second_name = fresh_name(second_text);
+	struct leases *l = open_here();
+	struct lease *first = take(l, first_name, LONG_LIFE_MS);
+	struct lease *second = take(l, second_name, LONG_LIFE_MS);
+	assert_true(l->ops->is_held(first) && l->ops->is_held(second));
+	l->ops->release(l, first);
+	assert_true(l->ops->is_held(second));
+	assert_busy(l, second_name);
+	l->ops->release(l, second);
+	leases_free(l);
+}
+
+static void fencing_numbers_grow_from_holder_to_holder_and_over_restarts(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	uint64_t last = 0;
+	for (int i = 0; i < ROUNDS; i++) {
+		struct leases *l = open_here();
+		for (int k = 0; k < 2; k++) {
+			struct lease *lease = take(l, name, LONG_LIFE_MS);
+			assert_true(l->ops->fence(lease) > last);
+			last = l->ops->fence(lease);
+			l->ops->release(l, lease);
+		}
+		leases_free(l);
+	}
+}
+
+struct contender {
+	struct leases *leases;
+	struct str name;
+	const char *folder;
+	bool fine;
+};
+
+static void *contend_in_thread(void *arg)
+{
+	struct contender *c = arg;
+	c->fine = contend(c->leases, c->name, ROUNDS, c->folder);
+	return NULL;
+}
+
+static void of_many_threads_one_holds_the_lease_at_a_time(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *l = open_here();
+	CLEANUP(temp_release) struct temp folder;
+	temp_init(&folder);
+	struct contender contenders[THREADS];
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++) {
+		contenders[i] = (struct contender){.leases = l, .name = name, .folder = folder.path};
+		assert_int_equal(pthread_create(&threads[i], NULL, contend_in_thread, &contenders[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < THREADS; i++)
+		assert_true(contenders[i].fine);
+	leases_free(l);
+}
+
+static void a_lease_is_renewed_for_as_long_as_its_holder_wants_it(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *l = open_here(), *other = open_here();
+	bool survived = false;
+	for (int i = 0; i < 10 && !survived; i++) { /* a machine that stands still for a life may lose it */
+		struct lease *lease = take_in_time(l, name, LIFE_MS), *second = NULL;
+		int64_t end_ms = clock_mono_ms() + 2 * LIFE_MS;
+		int r = ERR_BUSY;
+		while (r == ERR_BUSY && clock_mono_ms() < end_ms) {
+			pause_ms(20);
+			r = other->ops->take(other, name, LIFE_MS, &second);
+		}
+		survived = r == ERR_BUSY && l->ops->is_held(lease);
+		assert_false(r == 0 && l->ops->is_held(lease));
+		if (r == 0)
+			other->ops->release(other, second);
+		l->ops->release(l, lease);
+	}
+	assert_true(survived);
+	leases_free(l);
+	leases_free(other);
+}
+
+static void a_service_that_is_there_answers_a_ping(void **state)
+{
+	(void)state;
+	struct leases *l = open_here();
+	struct err e = {""};
+	assert_int_equal(l->ops->ping(l, &e), 0);
+	leases_free(l);
+}
+
+/* Several processes */
+
+static void of_many_processes_one_holds_the_lease_at_a_time(void **state)
+{
+	(void)state;
+	char text[64], line[PUPPET_LINE_BYTES];
+	struct str name = fresh_name(text);
+	CLEANUP(temp_release) struct temp folder;
+	struct puppet puppets[PROCESSES];
+	if (!backend->address)
+		skip();
+	temp_init(&folder);
+	for (int i = 0; i < PROCESSES; i++) {
+		puppet_start(&puppets[i], backend);
+		puppet_tell(&puppets[i], "contend %.*s %d %s", STR_ARG(name), ROUNDS, folder.path);
+	}
+	for (int i = 0; i < PROCESSES; i++)
+		assert_string_equal(puppet_hear(&puppets[i], line), "done");
+	for (int i = 0; i < PROCESSES; i++)
+		puppet_stop(&puppets[i]);
+}
+
+static void a_holder_that_is_killed_is_succeeded(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *l = open_here();
+	struct puppet holder;
+	puppet_start(&holder, backend);
+	uint64_t fence = puppet_takes(&holder, name, LIFE_MS);
+	puppet_stop(&holder);
+	struct lease *lease = take_in_time(l, name, LONG_LIFE_MS);
+	assert_true(l->ops->fence(lease) > fence);
+	assert_true(l->ops->is_held(lease));
+	l->ops->release(l, lease);
+	leases_free(l);
+}
+
+/* The holder is stopped between asking whether it holds the lease and the write that it asked for. */
+static void a_holder_that_wakes_up_late_knows_it_and_its_write_is_refused(void **state)
+{
+	(void)state;
+	char text[64], path[TEMP_PATH_BYTES], write[PUPPET_LINE_BYTES];
+	struct str name = fresh_name(text);
+	CLEANUP(temp_release) struct temp folder;
+	struct leases *l = open_here();
+	temp_init(&folder);
+	snprintf(write, sizeof(write), "write %s", temp_path(&folder, "guarded", path));
+	struct puppet holder;
+	puppet_start(&holder, backend);
+	uint64_t fence = puppet_takes(&holder, name, LIFE_MS);
+	assert_puppet_says(&holder, write, "done");
+	kill(holder.pid, SIGSTOP);
+	struct lease *lease = take_in_time(l, name, LONG_LIFE_MS);
+	assert_true(l->ops->fence(lease) > fence);
+	assert_true(guarded_write(path, l->ops->fence(lease)));
+	kill(holder.pid, SIGCONT);
+	assert_puppet_says(&holder, "held", "no");
+	assert_puppet_says(&holder, write, "refused");
+	assert_puppet_says(&holder, "held", "no");
+	assert_puppet_says(&holder, "release", "released");
+	assert_true(l->ops->is_held(lease)); /* what it released was not ours */
+	assert_busy(l, name);
+	l->ops->release(l, lease);
+	puppet_stop(&holder);
+	leases_free(l);
+}
+
+static void a_paused_holder_stays_the_holder(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *l = open_here();
+	struct puppet holder;
+	puppet_start(&holder, backend);
+	puppet_takes(&holder, name, LIFE_MS);
+	kill(holder.pid, SIGSTOP);
+	for (int64_t end_ms = clock_mono_ms() + LIFE_MS; clock_mono_ms() < end_ms; pause_ms(50))
+		assert_busy(l, name);
+	kill(holder.pid, SIGCONT);
+	assert_puppet_says(&holder, "held", "yes");
+	puppet_stop(&holder);
+	l->ops->release(l, take_in_time(l, name, LIFE_MS));
+	leases_free(l);
+}
+
+/* Servers that go away */
+
+/* Whoever gets the lease next, the first holder has known before that it lost it; and does not get it back
+ * when the server does. */
+static void cut_off_and_succeed(enum relay_mode mode)
+{
+	char text[64];
+	struct str name = fresh_name(text);
+	struct leases *direct = open_here();
+	struct relay *relay = relay_start(backend->address);
+	struct leases *l = open_at(relay_address(relay));
+	struct lease *lease = take(l, name, LIFE_MS), *next = NULL;
+	relay_set(relay, mode);
+	int r = ERR_BUSY;
+	bool held = true;
+	for (int64_t end_ms = clock_mono_ms() + PATIENCE_MS; r != 0 && clock_mono_ms() < end_ms;
+	     pause_ms(2)) {
+		r = direct->ops->take(direct, name, LONG_LIFE_MS, &next);
+		held = l->ops->is_held(lease);
+	}
+	assert_int_equal(r, 0);
+	assert_false(held);
+	relay_set(relay, RELAY_PASS);
+	l->ops->release(l, take_in_time(l, STR("suite:elsewhere"), LONG_LIFE_MS)); /* it answers again */
+	assert_false(l->ops->is_held(lease));
+	assert_true(direct->ops->fence(next) > l->ops->fence(lease));
+	l->ops->release(l, lease);
+	assert_true(direct->ops->is_held(next));
+	direct->ops->release(direct, next);
+	leases_free(l);
+	leases_free(direct);
+	relay_stop(relay);
+}
+
+static void a_server_that_says_nothing_any_more_ends_the_lease(void **state)
+{
+	(void)state;
+	cut_off_and_succeed(RELAY_HOLD);
+}
+
+static void a_server_that_breaks_connections_ends_the_lease(void **state)
+{
+	(void)state;
+	cut_off_and_succeed(RELAY_CUT);
+}
+
+static void without_a_server_nobody_knows_who_has_the_lease(void **state)
+{
+	(void)state;
+	char text[64];
+	struct str name = fresh_name(text);
+	if (!backend->address)
+		skip();
+	struct relay *relay = relay_start(backend->address);
+	relay_set(relay, RELAY_CUT);
+	struct leases *l = open_at(relay_address(relay));
+	struct lease *lease = NULL;
+	struct err e = {""};
+	assert_int_equal(l->ops->take(l, name, LONG_LIFE_MS, &lease), ERR_UNAVAILABLE);
+	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
+	assert_true(e.text[0] != '\0');
+	relay_set(relay, RELAY_PASS);
+	l->ops->release(l, take_in_time(l, name, LONG_LIFE_MS));
+	leases_free(l);
+	relay_stop(relay);
+}
+
+int lease_suite_run(const struct lease_backend *tested)
+{
+	static const struct CMUnitTest common[] = {
+	    cmocka_unit_test(a_taken_lease_is_held_and_others_are_told_that_it_is_busy),
+	    cmocka_unit_test(a_release_frees_the_lease_at_once),
+	    cmocka_unit_test(leases_of_different_names_are_held_side_by_side),
+	    cmocka_unit_test(fencing_numbers_grow_from_holder_to_holder_and_over_restarts),
+	    cmocka_unit_test(of_many_threads_one_holds_the_lease_at_a_time),
+	    cmocka_unit_test(a_service_that_is_there_answers_a_ping),
+	    cmocka_unit_test(of_many_processes_one_holds_the_lease_at_a_time),
+	    cmocka_unit_test(a_holder_that_is_killed_is_succeeded),
+	};
+	static const struct CMUnitTest expiring[] = {
+	    cmocka_unit_test(a_lease_is_renewed_for_as_long_as_its_holder_wants_it),
+	    cmocka_unit_test(a_holder_that_wakes_up_late_knows_it_and_its_write_is_refused),
+	};
+	static const struct CMUnitTest lasting[] = {
+	    cmocka_unit_test(a_paused_holder_stays_the_holder),
+	};
+	static const struct CMUnitTest served[] = {
+	    cmocka_unit_test(a_server_that_says_nothing_any_more_ends_the_lease),
+	    cmocka_unit_test(a_server_that_breaks_connections_ends_the_lease),
+	    cmocka_unit_test(without_a_server_nobody_knows_who_has_the_lease),
+	};
+	backend = tested;
+	print_message("leases: %s%s\n", tested->name, tested->address ? "" : ": its server is not there");
+	int failed = cmocka_run_group_tests_name(tested->name, common, NULL, NULL);
+	if (tested->expires)
+		failed += cmocka_run_group_tests_name(tested->name, expiring, NULL, NULL);
+	else
+		failed += cmocka_run_group_tests_name(tested->name, lasting, NULL, NULL);
+	if (tested->has_server)
+		failed += cmocka_run_group_tests_name(tested->name, served, NULL, NULL);
+	return failed;
+}

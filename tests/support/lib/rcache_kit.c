@@ -1,0 +1,220 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/rcache_kit.h"
+
+#include "os/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static void hear_changed(void *ctx, struct str key)
+{
+	struct rcache_kit *k = ctx;
+	pthread_mutex_lock(&k->lock);
+	k->changed++;
+	snprintf(k->last_changed, sizeof(k->last_changed), "%.*s", STR_ARG(key));
+	pthread_cond_broadcast(&k->heard);
+	pthread_mutex_unlock(&k->lock);
+}
+
+static void hear_told(void *ctx, struct str topic)
+{
+	struct rcache_kit *k = ctx;
+	pthread_mutex_lock(&k->lock);
+	k->told++;
+	snprintf(k->last_told, sizeof(k->last_told), "%.*s", STR_ARG(topic));
+	pthread_cond_broadcast(&k->heard);
+	pthread_mutex_unlock(&k->lock);
+}
+
+static void hear_lost(void *ctx)
+{
+	struct rcache_kit *k = ctx;
+	pthread_mutex_lock(&k->lock);
+	k->lost++;
+	pthread_cond_broadcast(&k->heard);
+	pthread_mutex_unlock(&k->lock);
+}
+
+static void pause_ms(unsigned ms)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+}
+
+void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
+{
+	struct err e = {""};
+	*k = (struct rcache_kit){.cache = NULL};
+	pthread_mutex_init(&k->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&k->heard, &attr);
+	pthread_condattr_destroy(&attr);
+	const struct rcache_listener listener = {
+	    .changed = hear_changed, .told = hear_told, .lost = hear_lost, .ctx = k};
+	if (rcache_redis_open(urls, &listener, &k->cache, &e) != 0)
+		fail_msg("%s", e.text);
+	if (listening)
+		rcache_kit_wait_listening(k, true);
+}
+
+void rcache_kit_close(struct rcache_kit *k)
+{
+	k->cache->ops->free(k->cache);
+	pthread_cond_destroy(&k->heard);
+	pthread_mutex_destroy(&k->lock);
+}
+
+typedef bool condition(const struct rcache_kit *k, unsigned count, const char *text);
+
+static void wait_for(struct rcache_kit *k, condition *met, unsigned count, const char *text)
+{
+	struct timespec end = clock_mono_after(RCACHE_KIT_WAIT_MS);
+	int late = 0;
+	pthread_mutex_lock(&k->lock);
+	while (!met(k, count, text) && late == 0)
+		late = pthread_cond_timedwait(&k->heard, &k->lock, &end);
+	bool ok = met(k, count, text);
+	pthread_mutex_unlock(&k->lock);
+	if (!ok)
+		fail_msg("heard only of %u changes, last '%s', %u topics, %u losses", k->changed,
+		         k->last_changed, k->told, k->lost);
+}
+
+static bool changed_met(const struct rcache_kit *k, unsigned count, const char *text)
+{
+	return k->changed >= count && (!text || strcmp(k->last_changed, text) == 0);
+}
+
+static bool told_met(const struct rcache_kit *k, unsigned count, const char *text)
+{
+	(void)count;
+	return strcmp(k->last_told, text) == 0;
+}
+
+static bool lost_met(const struct rcache_kit *k, unsigned count, const char *text)
+{
+	(void)text;
+	return k->lost >= count;
+}
+
+void rcache_kit_wait_changed(struct rcache_kit *k, unsigned count, const char *last)
+{
+	wait_for(k, changed_met, count, last);
+}
+
+static bool news_met(const struct rcache_kit *k, unsigned count, const char *text)
+{
+	(void)text;
+	return k->changed + k->lost >= count;
+}
+
+void rcache_kit_wait_news(struct rcache_kit *k, unsigned count)
+{
+	wait_for(k, news_met, count, NULL);
+}
+
+void rcache_kit_wait_told(struct rcache_kit *k, const char *topic)
+{
+	wait_for(k, told_met, 0, topic);
+}
+
+void rcache_kit_wait_lost(struct rcache_kit *k, unsigned count)
+{
+	wait_for(k, lost_met, count, NULL);
+}
+
+unsigned rcache_kit_lost(struct rcache_kit *k)
+{
+	pthread_mutex_lock(&k->lock);
+	unsigned lost = k->lost;
+	pthread_mutex_unlock(&k->lock);
+	return lost;
+}
+
+unsigned rcache_kit_changed(struct rcache_kit *k)
+{
+	pthread_mutex_lock(&k->lock);
+	unsigned changed = k->changed;
+	pthread_mutex_unlock(&k->lock);
+	return changed;
+}
+
+void rcache_kit_wait_listening(struct rcache_kit *k, bool listening)
+{
+	int64_t end_ms = clock_mono_ms() + RCACHE_KIT_WAIT_MS;
+	while (k->cache->ops->stats(k->cache).listening != listening && clock_mono_ms() < end_ms)
+		pause_ms(2);
+	assert_int_equal(k->cache->ops->stats(k->cache).listening, listening);
+}
+
+enum rcache_state rcache_kit_get(struct rcache_kit *k, const char *key, const char *value)
+{
+	struct arena arena = {0};
+	struct rcache_get get = {.key = str_of(key), .arena = &arena};
+	k->cache->ops->get(k->cache, &get, 1);
+	if (get.state == RCACHE_HIT && value)
+		assert_true(str_eq(get.value, str_of(value)));
+	arena_release(&arena);
+	return get.state;
+}
+
+void rcache_kit_wait_state(struct rcache_kit *k, const char *key, enum rcache_state state)
+{
+	int64_t end_ms = clock_mono_ms() + RCACHE_KIT_WAIT_MS;
+	while (rcache_kit_get(k, key, NULL) != state && clock_mono_ms() < end_ms)
+		pause_ms(5);
+	assert_int_equal(rcache_kit_get(k, key, NULL), state);
+}
+
+void rcache_kit_fill(struct rcache_kit *k, const char *key, const char *value, uint64_t life_ms)
+{
+	const struct rcache_fill fill = {.key = str_of(key), .value = str_of(value), .life_ms = life_ms};
+	k->cache->ops->fill(k->cache, &fill, 1, clock_mono_ms());
+}
+
+void rcache_kit_change(struct rcache_kit *k, const char *key)
+{
+	const struct str one = str_of(key);
+	k->cache->ops->change(k->cache, &one, 1);
+}
+
+void rcache_kit_fill_many(struct rcache_kit *k, unsigned n)
+{
+	struct arena arena = {0};
+	struct rcache_fill *fills = calloc(n, sizeof(*fills));
+	for (unsigned i = 0; i < n; i++) {
+		fills[i].key = fills[i].value = arena_printf(&arena, "k%u", i);
+		fills[i].life_ms = 600000;
+	}
+	k->cache->ops->fill(k->cache, fills, n, clock_mono_ms());
+	free(fills);
+	arena_release(&arena);
+}
+
+unsigned rcache_kit_hits_of_many(struct rcache_kit *k, unsigned n)
+{
+	struct arena arena = {0};
+	struct rcache_get *gets = calloc(n, sizeof(*gets));
+	unsigned hits = 0;
+	for (unsigned i = 0; i < n; i++) {
+		gets[i].key = arena_printf(&arena, "k%u", i);
+		gets[i].arena = &arena;
+	}
+	k->cache->ops->get(k->cache, gets, n);
+	for (unsigned i = 0; i < n; i++) {
+		hits += gets[i].state == RCACHE_HIT;
+		if (gets[i].state == RCACHE_HIT)
+			assert_true(str_eq(gets[i].value, gets[i].key));
+	}
+	free(gets);
+	arena_release(&arena);
+	return hits;
+}

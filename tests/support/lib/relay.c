@@ -1,0 +1,172 @@
+#include "lib/relay.h"
+
+#include "base/str.h"
+#include "os/net.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PAIRS_MAX = 64, BYTES = 16384 };
+
+struct pair {
+	int fds[2]; /* the client's, and ours to the server; -1: unused */
+};
+
+struct relay {
+	struct net_addr server;
+	char address[NET_ADDR_TEXT_BYTES];
+	int listener;
+	int wake[2]; /* a byte for each change of mode */
+	struct pair pairs[PAIRS_MAX];
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	enum relay_mode wanted, mode; /* under the lock; the thread follows */
+	bool stopping;
+};
+
+static void pair_close(struct pair *p)
+{
+	for (int i = 0; i < 2; i++) {
+		if (p->fds[i] >= 0)
+			close(p->fds[i]);
+		p->fds[i] = -1;
+	}
+}
+
+static void pair_open(struct relay *r, enum relay_mode mode)
+{
+	int client = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
+	struct pair *free_pair = NULL;
+	for (size_t i = 0; i < PAIRS_MAX && !free_pair; i++)
+		free_pair = r->pairs[i].fds[0] < 0 ? &r->pairs[i] : NULL;
+	if (client < 0 || mode == RELAY_CUT || !free_pair) {
+		if (client >= 0)
+			close(client);
+		return;
+	}
+	int server = socket(r->server.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	*free_pair = (struct pair){{client, server}};
+	if (server < 0 || connect(server, &r->server.any, r->server.len) < 0)
+		pair_close(free_pair);
+}
+
+static void pair_pass(struct pair *p, int from)
+{
+	char bytes[BYTES];
+	ssize_t n = recv(p->fds[from], bytes, sizeof(bytes), 0);
+	for (ssize_t sent = 0; n > 0 && sent < n;) {
+		ssize_t more = send(p->fds[1 - from], bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
+		if (more <= 0)
+			n = -1;
+		sent += more;
+	}
+	if (n <= 0)
+		pair_close(p);
+}
+
+/* The mode that holds now; -1: it is over. */
+static int follow(struct relay *r)
+{
+	pthread_mutex_lock(&r->lock);
+	r->mode = r->wanted;
+	if (r->mode == RELAY_CUT) {
+		for (size_t i = 0; i < PAIRS_MAX; i++)
+			pair_close(&r->pairs[i]);
+	}
+	int mode = r->stopping ? -1 : (int)r->mode;
+	pthread_cond_broadcast(&r->changed);
+	pthread_mutex_unlock(&r->lock);
+	return mode;
+}
+
+static void *relay_run(void *arg)
+{
+	struct relay *r = arg;
+	for (int mode; (mode = follow(r)) >= 0;) {
+		struct pollfd polled[2 + 2 * PAIRS_MAX] = {{.fd = r->wake[0], .events = POLLIN},
+		                                           {.fd = r->listener, .events = POLLIN}};
+		for (size_t i = 0; i < 2 * PAIRS_MAX; i++) {
+			int fd = mode == RELAY_PASS ? r->pairs[i / 2].fds[i % 2] : -1;
+			polled[2 + i] = (struct pollfd){.fd = fd, .events = POLLIN};
+		}
+		poll(polled, ARRAY_LEN(polled), -1);
+		char byte;
+		if (polled[0].revents && read(r->wake[0], &byte, 1) == 1)
+			continue;
+		for (size_t i = 0; i < 2 * PAIRS_MAX; i++) {
+			bool is_open = r->pairs[i / 2].fds[i % 2] >= 0;
+			if (polled[2 + i].revents && is_open)
+				pair_pass(&r->pairs[i / 2], (int)(i % 2));
+		}
+		if (polled[1].revents)
+			pair_open(r, (enum relay_mode)mode);
+	}
+	return NULL;
+}
+
+static void nudge(struct relay *r)
+{
+	ssize_t n = write(r->wake[1], "", 1);
+	ASSERT(n == 1);
+}
+
+struct relay *relay_start(const char *server)
+{
+	struct relay *r = calloc(1, sizeof(*r));
+	struct net_addr own;
+	ASSERT(r);
+	for (size_t i = 0; i < PAIRS_MAX; i++)
+		r->pairs[i] = (struct pair){{-1, -1}};
+	int parsed = net_addr_parse(str_of(server), &r->server, NULL);
+	int parsed_own = net_addr_parse(STR("127.0.0.1:0"), &own, NULL);
+	int listening = net_listen(&own, PAIRS_MAX, &r->listener, NULL);
+	ASSERT(parsed == 0 && parsed_own == 0 && listening == 0);
+	net_addr_format(&own, r->address);
+	int piped = pipe2(r->wake, O_CLOEXEC);
+	ASSERT(piped == 0);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->changed, NULL);
+	int started = pthread_create(&r->thread, NULL, relay_run, r);
+	ASSERT(started == 0);
+	return r;
+}
+
+const char *relay_address(const struct relay *r)
+{
+	return r->address;
+}
+
+void relay_set(struct relay *r, enum relay_mode mode)
+{
+	pthread_mutex_lock(&r->lock);
+	r->wanted = mode;
+	nudge(r);
+	while (r->mode != mode)
+		pthread_cond_wait(&r->changed, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void relay_stop(struct relay *r)
+{
+	if (!r)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->stopping = true;
+	nudge(r);
+	pthread_mutex_unlock(&r->lock);
+	pthread_join(r->thread, NULL);
+	for (size_t i = 0; i < PAIRS_MAX; i++)
+		pair_close(&r->pairs[i]);
+	close(r->listener);
+	close(r->wake[0]);
+	close(r->wake[1]);
+	pthread_cond_destroy(&r->changed);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}

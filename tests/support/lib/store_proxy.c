@@ -1,0 +1,231 @@
+#include "lib/store_proxy.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static struct store_proxy *self(struct store *base)
+{
+	return container_of(base, struct store_proxy, base);
+}
+
+static bool away(struct store *base)
+{
+	return atomic_load(&self(base)->is_away);
+}
+
+static const struct store_part_ops *part_of(struct store *base)
+{
+	return self(base)->inner->ops->part;
+}
+
+static void pause_here(struct store *base)
+{
+	static _Thread_local unsigned seed;
+	unsigned max_us = atomic_load(&self(base)->pause_us_max);
+	if (seed == 0)
+		seed = (unsigned)(uintptr_t)&seed;
+	unsigned pause_us = max_us ? (unsigned)rand_r(&seed) % (4 * max_us) : 0;
+	if (pause_us > 0 && pause_us < max_us) /* one time in four */
+		nanosleep(&(struct timespec){.tv_nsec = pause_us * 1000L}, NULL);
+}
+
+static void proxy_free(struct store *base)
+{
+	(void)base;
+}
+
+static int proxy_lookup(struct store *base, struct store_lookup *reads, size_t n)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_lookup(self(base)->inner, reads, n);
+}
+
+static int proxy_apply(struct store *base, struct store_write *writes, size_t n)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_apply(self(base)->inner, writes, n);
+}
+
+static int proxy_list(struct store *base, struct store_list *page)
+{
+	pause_here(base);
+	return away(base) ? ERR_UNAVAILABLE : store_list(self(base)->inner, page);
+}
+
+static int proxy_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_tagged(self(base)->inner, tag, max, ret_ids, ret_count);
+}
+
+static int proxy_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_set_clicks(self(base)->inner, node, counts, n);
+}
+
+static int proxy_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
+                           size_t *ret_count)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_permitted(self(base)->inner, link, arena, ret, ret_count);
+}
+
+static int proxy_over(struct store *base, struct store_over *over)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_over(self(base)->inner, over);
+}
+
+static int proxy_users(struct store *base, struct store_users *page)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_users(self(base)->inner, page);
+}
+
+static int proxy_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
+                      struct user_record *ret)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_user(self(base)->inner, id, email, arena, ret);
+}
+
+static int proxy_sessions(struct store *base, int64_t now_ms, struct arena *arena,
+                          struct session_record **ret, size_t *ret_count)
+{
+	return away(base) ? ERR_UNAVAILABLE
+	                  : store_sessions(self(base)->inner, now_ms, arena, ret, ret_count);
+}
+
+static int proxy_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_keys(self(base)->inner, arena, ret, ret_count);
+}
+
+static int proxy_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_lease(self(base)->inner, counter, count, ret_first);
+}
+
+static int proxy_constant(struct store *base, struct str name, void *value, size_t len)
+{
+	return away(base) ? ERR_UNAVAILABLE : store_constant(self(base)->inner, name, value, len);
+}
+
+static int proxy_ping(struct store *base, struct err *e)
+{
+	return away(base) ? err_set(e, ERR_UNAVAILABLE, "it is away") : store_ping(self(base)->inner, e);
+}
+
+/* --- as a part --- */
+
+static int part_lookup(struct store *base, uint64_t epoch, struct store_lookup *reads, size_t n)
+{
+	if (away(base))
+		return ERR_UNAVAILABLE;
+	atomic_fetch_add(&self(base)->lookups, 1);
+	pause_here(base);
+	int r = part_of(base)->lookup(self(base)->inner, epoch, reads, n);
+	pause_here(base);
+	return r;
+}
+
+static int part_apply(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
+{
+	if (away(base))
+		return ERR_UNAVAILABLE;
+	pause_here(base);
+	int r = part_of(base)->apply(self(base)->inner, epoch, writes, n);
+	return r == 0 && atomic_load(&self(base)->loses_commits) ? ERR_UNCERTAIN : r;
+}
+
+static int part_ring_get(struct store *base, struct arena *arena, uint64_t *ret_epoch, struct str *ret_text)
+{
+	return away(base) ? ERR_UNAVAILABLE
+	                  : part_of(base)->ring_get(self(base)->inner, arena, ret_epoch, ret_text);
+}
+
+static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
+{
+	pause_here(base);
+	return away(base) ? ERR_UNAVAILABLE : part_of(base)->ring_set(self(base)->inner, epoch, text);
+}
+
+static int part_counter(struct store *base, struct str counter, uint64_t *ret_next)
+{
+	return away(base) ? ERR_UNAVAILABLE : part_of(base)->counter(self(base)->inner, counter, ret_next);
+}
+
+static int part_route(struct store *base, struct part_route *routes, size_t n)
+{
+	return away(base) ? ERR_UNAVAILABLE : part_of(base)->route(self(base)->inner, routes, n);
+}
+
+static int part_route_drop(struct store *base, const struct part_route *route)
+{
+	return away(base) ? ERR_UNAVAILABLE : part_of(base)->route_drop(self(base)->inner, route);
+}
+
+static int part_keys_after(struct store *base, struct str after, size_t max, struct arena *arena,
+                           struct str *ret, size_t *ret_count)
+{
+	return away(base) ? ERR_UNAVAILABLE
+	                  : part_of(base)->keys_after(self(base)->inner, after, max, arena, ret, ret_count);
+}
+
+static int part_move_begin(struct store *base, uint64_t epoch, const struct str *keys, size_t n,
+                           struct part_move **ret)
+{
+	if (away(base))
+		return ERR_UNAVAILABLE;
+	pause_here(base);
+	atomic_fetch_add(&self(base)->moves, 1);
+	return part_of(base)->move_begin(self(base)->inner, epoch, keys, n, ret);
+}
+
+static int part_move_put(struct store *base, struct part_move *move)
+{
+	if (away(base))
+		return ERR_UNAVAILABLE;
+	pause_here(base);
+	int r = part_of(base)->move_put(self(base)->inner, move);
+	pause_here(base);
+	return r;
+}
+
+static int part_move_end(struct store *base, struct part_move *move, bool done)
+{
+	bool dies = away(base) || atomic_load(&self(base)->forgets_moves);
+	pause_here(base);
+	int r = part_of(base)->move_end(self(base)->inner, move, done && !dies);
+	return dies ? ERR_UNAVAILABLE : r;
+}
+
+void store_proxy_init(struct store_proxy *p, struct store *inner)
+{
+	*p = (struct store_proxy){
+	    .inner = inner,
+	    .ops = {.free = proxy_free,
+	            .lookup = proxy_lookup,
+	            .apply = proxy_apply,
+	            .list = proxy_list,
+	            .tagged = proxy_tagged,
+	            .set_clicks = proxy_set_clicks,
+	            .permitted = proxy_permitted,
+	            .over = proxy_over,
+	            .users = proxy_users,
+	            .user = proxy_user,
+	            .sessions = proxy_sessions,
+	            .keys = proxy_keys,
+	            .lease = proxy_lease,
+	            .constant = proxy_constant,
+	            .ping = proxy_ping},
+	    .part_ops = {.lookup = part_lookup,
+	                 .apply = part_apply,
+	                 .ring_get = part_ring_get,
+	                 .ring_set = part_ring_set,
+	                 .counter = part_counter,
+	                 .route = part_route,
+	                 .route_drop = part_route_drop,
+	                 .cursor = inner->ops->part->cursor,
+	                 .before = inner->ops->part->before,
+	                 .keys_after = part_keys_after,
+	                 .move_begin = part_move_begin,
+	                 .move_put = part_move_put,
+	                 .move_end = part_move_end},
+	};
+	p->ops.part = &p->part_ops;
+	p->base.ops = &p->ops;
+}

@@ -1,0 +1,143 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/ring.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { KEYS = 20000, MEMBERS_MAX = 9 };
+
+static struct str names[MEMBERS_MAX] = {STR("alpha"), STR("beta"), STR("gamma"), STR("delta"), STR("epsilon"),
+                                        STR("zeta"),  STR("eta"),  STR("theta"), STR("iota")};
+
+static struct str key_of(char *room, size_t bytes, unsigned number)
+{
+	return str_n(room, (size_t)snprintf(room, bytes, "key-%u", number));
+}
+
+static struct ring *ring_of(size_t n)
+{
+	struct ring *r = ring_new(names, n);
+	assert_non_null(r);
+	return r;
+}
+
+/* Other processes, other versions and stored data rely on these: they never change. */
+static void placement_is_for_ever(void **state)
+{
+	(void)state;
+	static const struct {
+		struct str key;
+		size_t of_two, of_three;
+	} frozen[] = {
+	    {STR(""), 0, 0},        {STR("a"), 1, 1},
+	    {STR("abc1234"), 0, 0}, {STR("spring"), 1, 1},
+	    {STR("Zz9_-"), 1, 2},   {STR("0000000"), 0, 0},
+	    {STR("zzzzzzz"), 0, 0}, {STR("a-much-longer-alias-of-the-kind-that-people-make-up"), 1, 2},
+	};
+	struct ring *two = ring_of(2), *three = ring_of(3);
+	for (size_t i = 0; i < ARRAY_LEN(frozen); i++) {
+		assert_int_equal(ring_find(two, frozen[i].key), frozen[i].of_two);
+		assert_int_equal(ring_find(three, frozen[i].key), frozen[i].of_three);
+	}
+	ring_free(two);
+	ring_free(three);
+}
+
+static void shares_are_even(void **state)
+{
+	(void)state;
+	for (size_t n = 1; n <= MEMBERS_MAX; n++) {
+		struct ring *r = ring_of(n);
+		size_t shares[MEMBERS_MAX] = {0};
+		char room[32];
+		for (unsigned i = 0; i < KEYS; i++)
+			shares[ring_find(r, key_of(room, sizeof(room), i))]++;
+		for (size_t i = 0; i < n; i++)
+			assert_in_range(shares[i] * n, KEYS * 80 / 100, KEYS * 120 / 100);
+		ring_free(r);
+	}
+}
+
+static void a_new_member_takes_its_share_and_nothing_else_moves(void **state)
+{
+	(void)state;
+	for (size_t n = 1; n < MEMBERS_MAX; n++) {
+		struct ring *before = ring_of(n), *after = ring_of(n + 1);
+		size_t moved = 0;
+		char room[32];
+		for (unsigned i = 0; i < KEYS; i++) {
+			struct str key = key_of(room, sizeof(room), i);
+			size_t old = ring_find(before, key), new = ring_find(after, key);
+			if (old != new)
+				assert_int_equal(new, n); /* never from one old member to another */
+			moved += old != new;
+		}
+		assert_in_range(moved * (n + 1), KEYS * 80 / 100, KEYS * 120 / 100);
+		ring_free(before);
+		ring_free(after);
+	}
+}
+
+static void the_order_of_the_names_does_not_matter(void **state)
+{
+	(void)state;
+	const struct str turned[] = {names[2], names[0], names[1]};
+	static const size_t number[] = {2, 0, 1};
+	struct ring *a = ring_of(3), *b = ring_new(turned, 3);
+	char room[32];
+	for (unsigned i = 0; i < KEYS; i++) {
+		struct str key = key_of(room, sizeof(room), i);
+		assert_int_equal(ring_find(a, key), number[ring_find(b, key)]);
+	}
+	ring_free(a);
+	ring_free(b);
+}
+
+static void who_is_skipped_hands_its_keys_to_all_others(void **state)
+{
+	(void)state;
+	struct ring *r = ring_of(4);
+	const bool skip[4] = {false, true, false, false}, all[4] = {true, true, true, true};
+	size_t heirs[4] = {0};
+	char room[32];
+	for (unsigned i = 0; i < KEYS; i++) {
+		struct str key = key_of(room, sizeof(room), i);
+		size_t first = ring_find(r, key), next = ring_find_but(r, key, skip);
+		if (first == 1)
+			heirs[next]++;
+		else
+			assert_int_equal(next, first);
+		assert_int_equal(ring_find_but(r, key, NULL), first);
+	}
+	assert_int_equal(heirs[1], 0);
+	assert_true(heirs[0] > 0 && heirs[2] > 0 && heirs[3] > 0);
+	assert_int_equal(ring_find_but(r, STR("x"), all), 4);
+	ring_free(r);
+}
+
+static void a_ring_of_nobody_finds_nobody(void **state)
+{
+	(void)state;
+	struct ring *r = ring_of(0);
+	assert_int_equal(ring_find(r, STR("x")), 0);
+	ring_free(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(placement_is_for_ever),
+	    cmocka_unit_test(shares_are_even),
+	    cmocka_unit_test(a_new_member_takes_its_share_and_nothing_else_moves),
+	    cmocka_unit_test(the_order_of_the_names_does_not_matter),
+	    cmocka_unit_test(who_is_skipped_hands_its_keys_to_all_others),
+	    cmocka_unit_test(a_ring_of_nobody_finds_nobody),
+	};
+	return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
+}

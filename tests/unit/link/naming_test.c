@@ -1,0 +1,354 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "link/claim.h"
+#include "link/links.h"
+#include "store/backends.h"
+
+static struct {
+	struct store *store;
+	struct budgets *budgets;
+	struct links *links;
+	struct metrics *metrics;
+	struct arena arena;
+} fx;
+
+/* A source with a list of keys. */
+static struct {
+	struct key_source base;
+	struct source_key keys[16];
+	size_t at, count;
+	size_t asked; /* the largest number at once */
+	int fail;
+} shelf;
+
+static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
+                      struct err *e)
+{
+	(void)s;
+	shelf.asked = MAX(shelf.asked, n);
+	if (shelf.fail)
+		return err_set(e, shelf.fail, "nobody answers");
+	if (shelf.at == shelf.count)
+		return err_set(e, ERR_LIMIT, "the shelf is empty");
+	size_t count = 0;
+	while (count < MIN(n, 2) && shelf.at < shelf.count) /* never more than two at once */
+		ret[count++] = shelf.keys[shelf.at++];
+	*ret_count = count;
+	return 0;
+}
+
+static const struct key_source_ops shelf_ops = {.take = shelf_take};
+
+static void shelve(struct str text, bool used_before)
+{
+	struct source_key *key = &shelf.keys[shelf.count++];
+	*key = (struct source_key){.len = (uint8_t)text.len, .used_before = used_before};
+	memcpy(key->text, text.ptr, text.len);
+}
+
+static void shelve_id(uint64_t id, bool used_before)
+{
+	char text[7];
+	key_encode(links_cipher(fx.links), id, text);
+	shelve(str_n(text, sizeof(text)), used_before);
+}
+
+/* Ids that are in stock were leased by whoever made them. */
+static void lease_to(uint64_t id)
+{
+	uint64_t first = 0;
+	while (first < id)
+		assert_int_equal(store_lease(fx.store, STORE_LINK_COUNTER, 1, &first), 0);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	memset(&shelf, 0, sizeof(shelf));
+	shelf.base.ops = &shelf_ops;
+	assert_int_equal(store_memory_open(&fx.store, NULL), 0);
+	fx.budgets = budgets_new();
+	if (!fx.metrics)
+		fx.metrics = metrics_register();
+	const struct links_config config = {
+	    .store = fx.store, .budgets = fx.budgets, .source = &shelf.base, .id_block = 10};
+	assert_int_equal(links_new(&config, &fx.links, NULL), 0);
+	return 0;
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	links_free(fx.links);
+	budgets_free(fx.budgets);
+	store_free(fx.store);
+	arena_release(&fx.arena);
+	return 0;
+}
+
+static struct store_write creation(const char *alias)
+{
+	return (struct store_write){
+	    .kind = STORE_LINK_CREATE,
+	    .now_ms = 1000,
+	    .arena = &fx.arena,
+	    .link = {.owner = 7,
+	             .url = STR("https://a.example/"),
+	             .redirect_status = 302,
+	             .enabled = true,
+	             .is_alias = alias != NULL,
+	             .key = str_of(alias)},
+	};
+}
+
+static struct store_write create(const char *alias)
+{
+	struct store_write w = creation(alias);
+	links_apply(fx.links, &w, 1, fx.metrics);
+	return w;
+}
+
+static int lookup(struct str key, struct link_record *ret)
+{
+	struct store_lookup read = {.ref = links_ref(fx.links, key), .arena = &fx.arena};
+	assert_int_equal(store_lookup(fx.store, &read, 1), 0);
+	*ret = read.link;
+	return read.result;
+}
+
+static void a_new_key_is_the_link_of_its_id(void **state)
+{
+	(void)state;
+	struct link_record link;
+	lease_to(100);
+	shelve_id(77, false);
+	struct store_write w = create(NULL);
+	assert_int_equal(w.result, 0);
+	assert_int_equal(w.link.id, 77);
+	assert_false(w.link.is_alias);
+	assert_int_equal(lookup(w.link.key, &link), 0);
+	assert_int_equal(link.id, 77);
+}
+
+static void a_key_that_was_used_before_names_a_link_with_an_id_of_its_own(void **state)
+{
+	(void)state;
+	struct link_record link;
+	char text[7];
+	lease_to(100);
+	shelve_id(77, true);
+	key_encode(links_cipher(fx.links), 77, text);
+	struct store_write w = create(NULL);
+	assert_int_equal(w.result, 0);
+	assert_true(str_eq(w.link.key, str_n(text, 7)));
+	assert_true(w.link.id > 100);
+	assert_int_equal(lookup(w.link.key, &link), 0);
+	assert_int_equal(link.id, w.link.id);
+}
+
+static void a_key_that_somebody_has_is_passed_over(void **state)
+{
+	(void)state;
+	lease_to(100);
+	shelve_id(5, false);
+	shelve_id(5, false); /* as after a failover of Redis */
+	shelve_id(5, true);
+	shelve_id(6, true);
+	assert_int_equal(create(NULL).link.id, 5);
+	uint64_t skipped = fx.metrics->keys_skipped;
+	struct store_write w = create(NULL);
+	assert_int_equal(w.result, 0);
+	assert_int_equal(key_decode(links_cipher(fx.links), w.link.key), 6);
+	assert_int_equal(fx.metrics->keys_skipped, skipped + 2);
+}
+
+static void a_key_of_another_store_and_a_reserved_word_are_passed_over(void **state)
+{
+	(void)state;
+	lease_to(100);
+	shelve(STR("short"), false);
+	shelve(STR("not-one"), false);
+	shelve(STR("healthz"), false);
+	shelve_id(9, false);
+	assert_int_equal(create(NULL).link.id, 9);
+}
+
+static void a_batch_takes_exactly_what_it_needs(void **state)
+{
+	(void)state;
+	lease_to(100);
+	for (uint64_t id = 1; id <= 5; id++)
+		shelve_id(id, false);
+	struct store_write batch[] = {creation(NULL), creation("mine"), creation(NULL), creation(NULL)};
+	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
+	for (size_t i = 0; i < ARRAY_LEN(batch); i++)
+		assert_int_equal(batch[i].result, 0);
+	assert_int_equal(shelf.asked, 3);
+	assert_int_equal(shelf.at, 3);
+}
+
+static void a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on(void **state)
+{
+	(void)state;
+	struct err why;
+	lease_to(100);
+	assert_int_equal(create("first").result, 0);
+	assert_false(links_source_trouble(fx.links, &why));
+	shelve_id(3, false);
+	struct store_write batch[] = {
+	    creation(NULL),
+	    creation(NULL),
+	    creation("mine"),
+	    {.kind = STORE_LINK_DELETE,
+	     .now_ms = 1000,
+	     .arena = &fx.arena,
+	     .ref = links_ref(fx.links, STR("first"))},
+	};
+	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
+	assert_int_equal(batch[0].result, 0);
+	assert_int_equal(batch[1].result, ERR_BUSY);
+	assert_int_equal(batch[2].result, 0);
+	assert_int_equal(batch[3].result, 0);
+	assert_true(links_source_trouble(fx.links, &why));
+	assert_string_equal(why.text, "the shelf is empty");
+	shelve_id(4, false);
+	assert_int_equal(create(NULL).link.id, 4);
+}
+
+static void a_source_that_does_not_answer_refuses_likewise(void **state)
+{
+	(void)state;
+	struct err why;
+	shelf.fail = ERR_UNAVAILABLE;
+	assert_int_equal(create(NULL).result, ERR_BUSY);
+	assert_true(links_source_trouble(fx.links, &why));
+	assert_string_equal(why.text, "nobody answers");
+}
+
+/* Claiming */
+
+static struct {
+	struct store base;
+	struct store_ops ops;
+	uint64_t ids[8];
+	size_t count;
+	size_t asked;
+	unsigned calls;
+	int fail;
+} estate;
+
+static int estate_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+                        size_t *ret_count)
+{
+	(void)s, (void)now_ms;
+	assert_int_equal(rest_ms, 5000);
+	estate.calls++;
+	estate.asked = max;
+	if (estate.fail)
+		return estate.fail;
+	*ret_count = MIN(max, estate.count);
+	for (size_t i = 0; i < *ret_count; i++)
+		ret_ids[i] = estate.ids[--estate.count];
+	return 0;
+}
+
+static int estate_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret)
+{
+	(void)s;
+	return store_lease(fx.store, counter, count, ret);
+}
+
+static struct key_source *claim_start(void)
+{
+	struct key_source *source = NULL;
+	memset(&estate, 0, sizeof(estate));
+	estate.ops.claim = estate_claim;
+	estate.ops.lease = estate_lease;
+	estate.base.ops = &estate.ops;
+	const struct claim_config config = {
+	    .store = &estate.base, .cipher = links_cipher(fx.links), .rest_ms = 5000, .id_block = 10};
+	assert_int_equal(claim_new(&config, &source, NULL), 0);
+	return source;
+}
+
+static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state)
+{
+	(void)state;
+	struct source_key keys[3];
+	size_t count = 0;
+	struct key_source *source = claim_start();
+	for (uint64_t id = 1; id <= 5; id++)
+		estate.ids[estate.count++] = id;
+	assert_int_equal(source->ops->take(source, keys, 3, &count, NULL), 0);
+	assert_int_equal(count, 3);
+	assert_int_equal(estate.asked, 3);
+	for (size_t i = 0; i < 3; i++) {
+		assert_true(keys[i].used_before);
+		assert_int_equal(key_decode(links_cipher(fx.links), str_n(keys[i].text, keys[i].len)), 5 - i);
+	}
+	assert_int_equal(source->ops->stats(source).taken, 3);
+	source->ops->free(source);
+}
+
+static void without_ended_keys_new_ones_are_made_and_the_store_is_left_alone(void **state)
+{
+	(void)state;
+	struct source_key key;
+	size_t count = 0;
+	struct key_source *source = claim_start();
+	for (uint64_t id = 1; id <= 20; id++) {
+		assert_int_equal(source->ops->take(source, &key, 1, &count, NULL), 0);
+		assert_false(key.used_before);
+		assert_int_equal(key_decode(links_cipher(fx.links), str_n(key.text, key.len)), id);
+	}
+	assert_in_range(estate.calls, 1, 3); /* once a second */
+	source->ops->free(source);
+}
+
+static void a_store_that_cannot_be_asked_does_not_stop_creation(void **state)
+{
+	(void)state;
+	struct source_key key;
+	size_t count = 0;
+	struct key_source *source = claim_start();
+	estate.fail = ERR_UNAVAILABLE;
+	assert_int_equal(source->ops->take(source, &key, 1, &count, NULL), 0);
+	assert_false(key.used_before);
+	source->ops->free(source);
+}
+
+static void a_store_that_never_gives_keys_again_is_refused_with_a_sentence(void **state)
+{
+	(void)state;
+	struct err e;
+	struct key_source *source = NULL;
+	struct store_ops none = {0};
+	struct store store = {&none};
+	const struct claim_config config = {.store = &store, .cipher = links_cipher(fx.links), .id_block = 1};
+	assert_int_equal(claim_new(&config, &source, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "keys.source = claim"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+	const struct CMUnitTest tests[] = {
+	    TEST(a_new_key_is_the_link_of_its_id),
+	    TEST(a_key_that_was_used_before_names_a_link_with_an_id_of_its_own),
+	    TEST(a_key_that_somebody_has_is_passed_over),
+	    TEST(a_key_of_another_store_and_a_reserved_word_are_passed_over),
+	    TEST(a_batch_takes_exactly_what_it_needs),
+	    TEST(a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on),
+	    TEST(a_source_that_does_not_answer_refuses_likewise),
+	    TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for),
+	    TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone),
+	    TEST(a_store_that_cannot_be_asked_does_not_stop_creation),
+	    TEST(a_store_that_never_gives_keys_again_is_refused_with_a_sentence),
+	};
+	return cmocka_run_group_tests_name("naming", tests, NULL, NULL);
+}

@@ -1,0 +1,267 @@
+/* What happens to the shared cache when its nodes stop, die, fill up or hold something else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/redis.h"
+#include "lib/rcache_kit.h"
+#include "lib/redis_server.h"
+#include "os/clock.h"
+#include "rcache/owed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NODES = 3, KEYS = 300, LIFE_MS = 600000 };
+
+static struct redis_server servers[NODES];
+static char urls[NODES * 80];
+
+static int servers_up(void **state)
+{
+	(void)state;
+	if (!redis_server_exists()) {
+		print_message("redis-server is not installed: these tests are skipped\n");
+		return 0;
+	}
+	urls[0] = '\0';
+	for (unsigned i = 0; i < NODES; i++) {
+		redis_server_start(&servers[i], NULL);
+		strcat(strcat(urls, i ? "," : ""), servers[i].url);
+	}
+	return 0;
+}
+
+static int servers_down(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < NODES; i++)
+		redis_server_stop(&servers[i]);
+	return 0;
+}
+
+static void open_kit(struct rcache_kit *k, const char *some_urls)
+{
+	if (!servers[0].port)
+		skip();
+	rcache_kit_open(k, some_urls, true);
+}
+
+static void ask_server(const char *url, const struct str *args, size_t n)
+{
+	struct redis *r;
+	struct redis_reply reply;
+	assert_int_equal(redis_new(str_of(url), &r, NULL), 0);
+	struct redis_conn *c = redis_take(r, NULL);
+	assert_non_null(c);
+	assert_int_equal(redis_ask(c, args, n, &reply), 0);
+	assert_int_not_equal(reply.type, REDIS_ERROR);
+	redis_return(c);
+	redis_free(r);
+}
+
+static void a_cache_without_any_node_opens_and_everything_is_a_miss(void **state)
+{
+	(void)state;
+	struct rcache_kit k;
+	struct err e = {""};
+	rcache_kit_open(&k, "redis://secret@127.0.0.1:1", false);
+	rcache_kit_fill(&k, "x", "v", LIFE_MS);
+	assert_int_equal(rcache_kit_get(&k, "x", NULL), RCACHE_MISS);
+	rcache_kit_change(&k, "x");
+	assert_int_equal(rcache_kit_get(&k, "x", NULL), RCACHE_CHANGED);
+	k.cache->ops->tell(k.cache, STR("topic"));
+	assert_int_equal(k.cache->ops->ping(k.cache, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "127.0.0.1:1/0"));
+	assert_null(strstr(e.text, "secret"));
+	struct rcache_stats s = k.cache->ops->stats(k.cache);
+	assert_int_equal(s.nodes, 1);
+	assert_int_equal(s.nodes_sick, 1);
+	assert_false(s.listening);
+	assert_true(s.errors > 0);
+	rcache_kit_close(&k);
+}
+
+static void a_list_that_is_wrong_is_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"", "http://h", "redis://a,redis://a:6379", "redis://a,redis://"};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct rcache *cache = NULL;
+		struct err e = {""};
+		assert_int_equal(rcache_redis_open(bad[i], &(struct rcache_listener){0}, &cache, &e),
+		                 ERR_INVALID);
+		assert_true(e.text[0] != '\0');
+		assert_null(cache);
+	}
+}
+
+static void a_dead_node_costs_its_own_keys_only_and_they_are_not_moved(void **state)
+{
+	(void)state;
+	struct rcache_kit k;
+	open_kit(&k, urls);
+	rcache_kit_fill_many(&k, KEYS);
+	assert_int_equal(rcache_kit_hits_of_many(&k, KEYS), KEYS);
+	redis_server_kill(&servers[1]);
+	unsigned left = rcache_kit_hits_of_many(&k, KEYS);
+	assert_in_range(left, KEYS / 3, KEYS - KEYS / 6);
+	rcache_kit_fill_many(&k, KEYS);
+	assert_int_equal(rcache_kit_hits_of_many(&k, KEYS), left);
+	rcache_kit_wait_listening(&k, false);
+	assert_int_equal(k.cache->ops->stats(k.cache).nodes_sick, 1);
+
+	redis_server_restart(&servers[1], NULL);
+	rcache_kit_wait_listening(&k, true);
+	rcache_kit_fill_many(&k, KEYS);
+	assert_int_equal(rcache_kit_hits_of_many(&k, KEYS), KEYS);
+	rcache_kit_close(&k);
+}
+
+static void a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back(void **state)
+{
+	(void)state;
+	struct rcache_kit k;
+	open_kit(&k, servers[0].url);
+	rcache_kit_wait_lost(&k, 1); /* what was kept before it listened may be old */
+	unsigned before = rcache_kit_lost(&k);
+	redis_server_kill(&servers[0]);
+	rcache_kit_wait_lost(&k, before + 1);
+	rcache_kit_wait_listening(&k, false);
+	assert_int_equal(rcache_kit_lost(&k), before + 1);
+	redis_server_restart(&servers[0], NULL);
+	rcache_kit_wait_lost(&k, before + 2);
+	rcache_kit_wait_listening(&k, true);
+	assert_int_equal(rcache_kit_lost(&k), before + 2);
+	rcache_kit_close(&k);
+}
+
+static void a_node_that_is_silent_is_noticed_though_its_connection_stands(void **state)
+{
+	(void)state;
+	struct rcache_kit k;
+	open_kit(&k, servers[0].url);
+	unsigned before = rcache_kit_lost(&k);
+	redis_server_signal(&servers[0], SIGSTOP);
+	rcache_kit_wait_lost(&k, before + 1);
+	assert_int_equal(rcache_kit_get(&k, "k", NULL), RCACHE_MISS);
+	redis_server_signal(&servers[0], SIGCONT);
+	rcache_kit_wait_listening(&k, true);
+	rcache_kit_close(&k);
+}
+
+static void a_change_that_a_node_missed_is_told_when_it_is_back(void **state)
+{
+	(void)state;
+	struct rcache_kit a, b;
+	open_kit(&a, servers[0].url);
+	open_kit(&b, servers[0].url);
+	rcache_kit_fill(&a, "missed", "old", LIFE_MS);
+	rcache_kit_fill(&a, "other", "kept", LIFE_MS);
+	unsigned before = rcache_kit_changed(&b) + rcache_kit_lost(&b);
+	redis_server_signal(&servers[0], SIGSTOP);
+	rcache_kit_change(&a, "missed");
+	assert_int_equal(rcache_kit_get(&a, "missed", NULL), RCACHE_CHANGED);
+	assert_int_equal(rcache_kit_get(&a, "other", NULL), RCACHE_MISS);
+	redis_server_signal(&servers[0], SIGCONT);
+	rcache_kit_wait_state(&b, "missed", RCACHE_CHANGED);
+	rcache_kit_wait_news(&b, before + 1);
+	rcache_kit_wait_state(&a, "other", RCACHE_HIT);
+	rcache_kit_close(&a);
+	rcache_kit_close(&b);
+}
+
+static void change_numbered(struct rcache_kit *k, unsigned n)
+{
+	struct arena arena = {0};
+	struct str *keys = calloc(n, sizeof(*keys));
+	for (unsigned i = 0; i < n; i++)
+		keys[i] = arena_printf(&arena, "n%u", i);
+	k->cache->ops->change(k->cache, keys, n);
+	free(keys);
+	arena_release(&arena);
+}
+
+static void changes_beyond_number_make_everything_on_the_node_changed(void **state)
+{
+	(void)state;
+	struct rcache_kit a, b;
+	open_kit(&a, servers[0].url);
+	open_kit(&b, servers[0].url);
+	rcache_kit_fill_many(&b, 1200);
+	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("not ours"), STR("x")));
+	redis_server_signal(&servers[0], SIGSTOP);
+	change_numbered(&a, OWED_KEYS_MAX + 100);
+	assert_int_equal(rcache_kit_get(&a, "k7", NULL), RCACHE_CHANGED);
+	rcache_kit_fill(&a, "k7", "anything", LIFE_MS);
+	redis_server_signal(&servers[0], SIGCONT);
+	rcache_kit_wait_state(&b, "k1199", RCACHE_CHANGED);
+	rcache_kit_wait_state(&a, "k7", RCACHE_MISS); /* the marks have ended, and nothing is owed */
+	assert_int_equal(rcache_kit_hits_of_many(&b, 1200), 0);
+	struct redis *r;
+	struct redis_reply reply;
+	assert_int_equal(redis_new(str_of(servers[0].url), &r, NULL), 0);
+	struct redis_conn *c = redis_take(r, NULL);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("GET"), STR("not ours")), &reply), 0);
+	assert_true(str_eq(reply.text, STR("x")));
+	redis_return(c);
+	redis_free(r);
+	rcache_kit_close(&a);
+	rcache_kit_close(&b);
+}
+
+static void a_full_node_lets_old_values_go_and_is_told_later(void **state)
+{
+	(void)state;
+	struct rcache_kit a, b;
+	open_kit(&a, servers[0].url);
+	open_kit(&b, servers[0].url);
+	rcache_kit_fill(&a, "full", "old", LIFE_MS);
+	ask_server(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("1")));
+	rcache_kit_change(&a, "full");
+	assert_int_equal(rcache_kit_get(&a, "full", NULL), RCACHE_CHANGED);
+	assert_int_equal(rcache_kit_get(&b, "full", NULL), RCACHE_MISS);
+	ask_server(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("0")));
+	rcache_kit_wait_state(&b, "full", RCACHE_CHANGED);
+	rcache_kit_close(&a);
+	rcache_kit_close(&b);
+}
+
+static void what_is_not_ours_under_a_key_is_a_miss(void **state)
+{
+	(void)state;
+	struct rcache_kit k;
+	open_kit(&k, servers[0].url);
+	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:odd"), STR("?value")));
+	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:nothing"), STR("")));
+	ask_server(servers[0].url, REDIS_ARGS(STR("RPUSH"), STR("curt:l:list"), STR("v")));
+	assert_int_equal(rcache_kit_get(&k, "odd", NULL), RCACHE_MISS);
+	assert_int_equal(rcache_kit_get(&k, "nothing", NULL), RCACHE_MISS);
+	assert_int_equal(rcache_kit_get(&k, "list", NULL), RCACHE_MISS);
+	unsigned before = rcache_kit_changed(&k);
+	ask_server(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes"), STR("")));
+	ask_server(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes"), STR("?")));
+	ask_server(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes"), STR("kone")));
+	rcache_kit_wait_changed(&k, before + 1, "one");
+	assert_int_equal(rcache_kit_changed(&k), before + 1);
+	rcache_kit_close(&k);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_cache_without_any_node_opens_and_everything_is_a_miss),
+	    cmocka_unit_test(a_list_that_is_wrong_is_refused),
+	    cmocka_unit_test(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved),
+	    cmocka_unit_test(a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back),
+	    cmocka_unit_test(a_node_that_is_silent_is_noticed_though_its_connection_stands),
+	    cmocka_unit_test(a_change_that_a_node_missed_is_told_when_it_is_back),
+	    cmocka_unit_test(changes_beyond_number_make_everything_on_the_node_changed),
+	    cmocka_unit_test(a_full_node_lets_old_values_go_and_is_told_later),
+	    cmocka_unit_test(what_is_not_ours_under_a_key_is_a_miss),
+	};
+	return cmocka_run_group_tests(tests, servers_up, servers_down);
+}
