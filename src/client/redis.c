@@ -280,6 +280,7 @@ struct redis_conn *redis_take(struct redis *r, struct err *e)
 
 static bool idle_put(struct redis *r, struct redis_conn *c)
 {
+	wire_rest(c);
 	c->idle_since_ms = clock_mono_ms();
 	pthread_mutex_lock(&r->lock);
 	bool keep = c->era == r->era && r->idle_count < IDLE_MAX;
@@ -338,7 +339,7 @@ int redis_send(struct redis_conn *c)
 /* Answers that say: ask somebody else, or later. */
 static bool is_refusal(struct str error)
 {
-	static const char *const words[] = {"READONLY ", "LOADING ", "MASTERDOWN ", "NOAUTH "};
+	static const char *const words[] = {"READONLY ", "LOADING ", "MASTERDOWN ", "NOREPLICAS ", "NOAUTH "};
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (str_starts(error, str_of(words[i])))
 			return true;

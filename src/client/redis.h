@@ -64,7 +64,8 @@ int redis_send(struct redis_conn *c);
 
 /* Sends what is queued and reads the next reply: 0, also when the server answered with an error
  * (REDIS_ERROR); ERR_UNAVAILABLE when the connection failed, then for all that follow too. A reply of
- * READONLY, LOADING, MASTERDOWN or NOAUTH fails the connection: the next one asks anew where to go. */
+ * READONLY, LOADING, MASTERDOWN, NOREPLICAS or NOAUTH fails the connection: the next one asks anew where to
+ * go. */
 int redis_read(struct redis_conn *c, struct redis_reply *ret);
 struct redis_reply redis_reply_at(const struct redis_reply *array, size_t i);
 

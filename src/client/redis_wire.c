@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 16384 };
+enum { READ_BYTES = 16384, REST_BYTES_MAX = 65536 };
 
 int wire_fail(struct redis_conn *c, const char *fmt, ...)
 {
@@ -203,6 +203,14 @@ void wire_close(struct redis_conn *c)
 	arena_release(&c->replies);
 	buf_release(&c->out);
 	free(c);
+}
+
+void wire_rest(struct redis_conn *c)
+{
+	arena_release(&c->replies);
+	c->reply_whole = false;
+	if (c->out.cap > REST_BYTES_MAX)
+		buf_release(&c->out);
 }
 
 bool wire_is_stale(const struct redis_conn *c)

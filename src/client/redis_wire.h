@@ -38,6 +38,9 @@ struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms,
 struct redis_conn *wire_new(int fd, struct err *e);
 void wire_close(struct redis_conn *c); /* NULL is fine */
 
+/* Gives back the memory of what was sent and read, but for a little. */
+void wire_rest(struct redis_conn *c);
+
 /* Has the other side closed it, or said what nobody asked for, while it lay idle? */
 bool wire_is_stale(const struct redis_conn *c);
 

@@ -14,6 +14,15 @@
 
 enum { CLAIM_ID_BLOCK = 256, PARTS_MAX = 32, REPLICAS_MAX = 64 };
 
+/* Whose sentence does not say which setting it is about gets that put before it. */
+static int about(const char *setting, int r, struct err *e)
+{
+	if (r == 0 || !e || strstr(e->text, setting))
+		return r;
+	const struct err said = *e;
+	return err_set(e, r, "%s: %s", setting, said.text);
+}
+
 /* What is known of a store that is to be opened. */
 struct store_place {
 	const char *url;
@@ -220,7 +229,9 @@ int backend_open_store_with(const char *url, const char *replicas, const struct 
 	struct str rest = str_of(url);
 	str_cut_url(&rest);
 	bool is_list = strncmp(url, "fault:", 6) != 0 && rest.ptr && rest.len > 0;
-	return is_list ? backend_open_ring(url, replicas, ret, e) : open_alone(url, replicas, f, ret, e);
+	return about(
+	    "store.url",
+	    is_list ? backend_open_ring(url, replicas, ret, e) : open_alone(url, replicas, f, ret, e), e);
 }
 
 int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e)
@@ -257,7 +268,7 @@ int backend_open_leases(const char *url, struct leases **ret, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(lease_services); i++) {
 		if (strncmp(url, lease_services[i].scheme, strlen(lease_services[i].scheme)) == 0)
-			return lease_services[i].open(url, ret, e);
+			return about("lease.url", lease_services[i].open(url, ret, e), e);
 	}
 	return err_set(e, ERR_INVALID,
 	               "lease.url names no known lease service; write redis://HOST:PORT, "
@@ -283,7 +294,8 @@ int backend_open_rcache(const char *urls, const struct rcache_listener *listener
 	*ret = NULL;
 	if (!urls[0])
 		return 0;
-	return is_redis(urls) ? rcache_redis_open(urls, listener, ret, e) : refuse_redis("cache.url", e);
+	return is_redis(urls) ? about("cache.url", rcache_redis_open(urls, listener, ret, e), e)
+	                      : refuse_redis("cache.url", e);
 }
 
 int backend_open_limiter(const char *urls, struct limiter **ret, struct err *e)
@@ -291,7 +303,8 @@ int backend_open_limiter(const char *urls, struct limiter **ret, struct err *e)
 	*ret = NULL;
 	if (!urls[0])
 		return 0;
-	return is_redis(urls) ? limiter_redis_open(urls, ret, e) : refuse_redis("limits.url", e);
+	return is_redis(urls) ? about("limits.url", limiter_redis_open(urls, ret, e), e)
+	                      : refuse_redis("limits.url", e);
 }
 
 static int open_pool(const struct settings *s, struct key_source **ret, struct err *e)
@@ -301,7 +314,7 @@ static int open_pool(const struct settings *s, struct key_source **ret, struct e
 		    e, ERR_INVALID,
 		    "keys.source = pool needs the Redis servers that hold the keys; set keys.url, or "
 		    "write keys.source = cipher");
-	return key_pool_open(s->keys.url, s->keys.batch, ret, e);
+	return about("keys.url", key_pool_open(s->keys.url, s->keys.batch, ret, e), e);
 }
 
 static int open_claim(const struct settings *s, struct store *store, struct key_source **ret, struct err *e)

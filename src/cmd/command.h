@@ -10,6 +10,7 @@ int cmd_keygen(int argc, char **argv);
 int cmd_keysync(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_stats(int argc, char **argv);
+int cmd_reshard(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 

@@ -20,6 +20,7 @@ static const struct {
     {"sweep", cmd_sweep, "remove links whose time is over"},
     {"keygen", cmd_keygen, "keep databases filled with keys for new links"},
     {"keysync", cmd_keysync, "keep Redis servers filled with keys from the databases"},
+    {"reshard", cmd_reshard, "spread the links over other databases"},
     {"verify", cmd_verify, "check the event log and the databases for damage"},
     {"doctor", cmd_doctor, "look for problems with this machine and the data folder"},
     {"version", cmd_version, "print the version"},

@@ -68,6 +68,8 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
 		         STR_ARG(stock_address(stock)), count - added, count);
 	g->made += added;
+	g->stocked[place] = stocked + added;
+	g->filling[place] = stocked + added < g->config.high;
 	return 1;
 }
 

@@ -121,6 +121,8 @@ static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, str
 	int r = push_until_known(s, shelf, fence, count, e);
 	if (r == 0) {
 		s->sums.moved += count;
+		s->shelved[place] += count;
+		s->filling[place] = s->shelved[place] < s->config.high;
 		return 1;
 	}
 	if (r == ERR_UNCERTAIN) {

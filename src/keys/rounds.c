@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { IDLE_MS = 100, RETRY_MS = 500, REST_MS = 1000, STATUS_MS = 10000, QUIET_MS = 10000 };
+enum { IDLE_MS = 100, RETRY_MS = 250, REST_MS = 500, STATUS_MS = 10000, QUIET_MS = 10000 };
 
 struct place {
 	struct leases *leases;
@@ -81,7 +81,7 @@ static void try_for(struct rounds *r, size_t i)
 	struct place *p = &r->places[i];
 	const struct rounds_config *c = &r->config;
 	char name[ROUNDS_NAME_BYTES];
-	struct err e = {"the lease service does not answer"};
+	struct err e = {"the lease service does not answer; is lease.url right?"};
 	p->try_ms = after(RETRY_MS);
 	int code = c->ops->lease(c->ctx, i, &p->leases, name, &e);
 	if (code == 0)
@@ -193,7 +193,7 @@ int rounds_start(const struct rounds_config *config, struct rounds **ret, struct
 	pthread_cond_init(&r->wake, &attr);
 	pthread_condattr_destroy(&attr);
 	int code = r->places && r->held ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-	for (size_t i = 0; code == 0 && i < config->places; i++)
+	for (size_t i = 0; r->places && i < config->places; i++)
 		r->places[i].try_ms = clock_mono_ms() + randombytes_uniform(RETRY_MS);
 	if (code == 0)
 		code = thread_start(&r->thread, config->thread, run, r, e);

@@ -94,7 +94,7 @@ static int ask_number(struct shelf *s, const struct str *args, size_t n, int64_t
 int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
 {
 	const struct str args[] = {STR("LLEN"), LIST};
-	int64_t count;
+	int64_t count = 0;
 	int r = ask_number(s, args, ARRAY_LEN(args), &count, e);
 	if (r < 0)
 		return ERR_UNAVAILABLE;
@@ -140,13 +140,14 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 	const struct str *args = command_of(head, PUSH_HEAD, keys, n, &arena);
 	if (!args)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	int64_t answer;
+	int64_t answer = 0;
 	int r = ask_number(s, args, PUSH_HEAD + n, &answer, e);
 	if (r == 0 && answer < 0)
-		r = err_set(e, ERR_CONFLICT,
-		            "Redis at %.*s has seen a larger fencing number than %ju: another keysync looks "
-		            "after it now",
-		            STR_ARG(shelf_name(s)), (uintmax_t)fence);
+		r = err_set(
+		    e, ERR_CONFLICT,
+		    "Redis at %.*s has seen a larger fencing number than %ju: another keysync looks "
+		    "after it now (if none does, lease.url was changed: delete curt:keys:fence there)",
+		    STR_ARG(shelf_name(s)), (uintmax_t)fence);
 	return r;
 }
 
@@ -200,7 +201,7 @@ int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struc
 	const struct str *args = command_of(head, ARRAY_LEN(head), keys, n, &arena);
 	if (!args)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	int64_t count;
+	int64_t count = 0;
 	return ask_number(s, args, ARRAY_LEN(head) + n, &count, e);
 }
 

@@ -218,7 +218,8 @@ int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, si
 		r = err_set(
 		    e, ERR_CONFLICT,
 		    "the keys database %.*s has seen a larger fencing number than %ju: another keygen "
-		    "looks after it now",
+		    "looks after it now (if none does, lease.url was changed: set key_fence.fence to 0 "
+		    "there)",
 		    STR_ARG(pg_pool_address(s->pool)), (uintmax_t)fence);
 	if (r == 0)
 		*ret_new = (size_t)pg_get_int(&rows, 0, 1);
@@ -265,7 +266,9 @@ int stocks_new(struct str urls, struct arena *arena, struct stock ***ret, size_t
 	for (struct str rest = urls; rest.ptr; count++)
 		str_cut_url(&rest);
 	struct stock **stocks = arena_zalloc(arena, count * sizeof(struct stock *));
-	int r = stocks ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+	if (!stocks)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = 0;
 	while (r == 0 && made < count) {
 		r = stock_new(str_cut_url(&urls), &stocks[made], e);
 		made += r == 0 ? 1 : 0;

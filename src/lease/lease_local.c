@@ -61,10 +61,13 @@ static int fence_raise(const struct leases_local *l, int fd, uint64_t *ret)
 {
 	uint64_t before;
 	int r = fence_read(fd, &before);
-	if (r == 0)
-		r = fence_write(fd, before + 1);
+	if (r < 0)
+		return r;
+	r = fence_write(fd, before + 1);
 	if (r == 0 && before == 0)
 		r = dir_sync(l->folder, NULL); /* or the number could vanish with the file's name */
+	if (r < 0 && before == 0)
+		os_sys.ftruncate(fd, 0); /* half a first number would look like damage for ever */
 	*ret = before + 1;
 	return r;
 }

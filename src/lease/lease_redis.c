@@ -236,9 +236,8 @@ static struct lease *lease_new(struct str name, uint64_t life_ms)
 	unsigned char random[TOKEN_BYTES];
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(lease->token, sizeof(lease->token), random, sizeof(random));
-	/* The braces keep both on one node of a Redis Cluster. */
-	snprintf(lease->key, sizeof(lease->key), "curt:lease:{%.*s}", STR_ARG(name));
-	snprintf(lease->fence_key, sizeof(lease->fence_key), "curt:fence:{%.*s}", STR_ARG(name));
+	snprintf(lease->key, sizeof(lease->key), "curt:lease:%.*s", STR_ARG(name));
+	snprintf(lease->fence_key, sizeof(lease->fence_key), "curt:fence:%.*s", STR_ARG(name));
 	lease->life_ms = life_ms;
 	lease->due_ms = NEVER_MS;
 	list_init(&lease->link);

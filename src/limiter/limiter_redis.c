@@ -181,9 +181,21 @@ static int redis_limiter_ping(struct limiter *base, struct err *e)
 	return redis_ring_ping(&self(base)->ring, e);
 }
 
+/* So that the others need not wait until it is missed. */
+static void say_goodbye(struct limiter_redis *l, size_t node)
+{
+	struct redis_reply reply;
+	struct redis_conn *c = redis_take(l->ring.nodes[node], NULL);
+	if (c)
+		redis_ask(c, REDIS_ARGS(STR("ZREM"), SERVERS_KEY, str_of(l->id)), &reply);
+	redis_return(c);
+}
+
 static void redis_limiter_free(struct limiter *base)
 {
 	struct limiter_redis *l = self(base);
+	for (size_t node = 0; node < l->ring.count; node++)
+		say_goodbye(l, node);
 	redis_ring_release(&l->ring);
 	free(l);
 }

@@ -224,11 +224,14 @@ static void apply_counted(struct links *l, struct store_write *writes, size_t n,
 	histogram_record(&m->store_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
 	metric_add(&m->store_writes, n);
 	metric_add(&m->store_commits, 1);
-	if (r == 0)
-		return;
-	metric_add(&m->store_errors, 1);
-	for (size_t i = 0; i < n; i++)
-		writes[i].result = r;
+	bool failed = r < 0;
+	for (size_t i = 0; i < n; i++) {
+		if (r < 0)
+			writes[i].result = r;
+		failed |= writes[i].result == ERR_UNAVAILABLE || writes[i].result == ERR_UNCERTAIN;
+	}
+	if (failed)
+		metric_add(&m->store_errors, 1);
 }
 
 /* Also after an uncertain outcome: what may have changed must not be served from a cache. */

@@ -9,7 +9,10 @@ static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n,
 	histogram_record(&m->store_lookup_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
 	metric_add(&m->store_lookups, n);
 	metric_add(&m->store_lookup_batches, 1);
-	if (r < 0)
+	bool failed = r < 0;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		failed |= reads[i].result == ERR_UNAVAILABLE;
+	if (failed)
 		metric_add(&m->store_errors, 1);
 	return r;
 }

@@ -10,7 +10,9 @@
 
 enum {
 	BATCH_MAX = 1024,
-	WAIT_MAX_MS = 2000, /* between two looks at a meter that nobody uses */
+	WAIT_MAX_MS = 1000, /* between two looks at a meter that nobody uses */
+	IDLE_SHARE = 16,    /* of its part, what a server holds while nobody uses it; */
+	IDLE_MIN = 8,       /* and at least so many, if they are there */
 	AWAY_MS = 500,      /* until a limiter that failed is asked again */
 	SERVERS_MS = 1000,  /* how often to ask at least, to be counted and to count */
 };
@@ -87,8 +89,9 @@ void settler_free(struct settler *s)
 {
 	if (!s)
 		return;
-	while (s->active.next != &s->active)
-		settled_drop(s, container_of(s->active.next, struct settled, link));
+	struct list *node;
+	while ((node = list_pop(&s->active))) /* the meters have gone */
+		free(container_of(node, struct settled, link));
 	sem_destroy(&s->settling.wake);
 	free(s);
 }
@@ -131,10 +134,12 @@ static void period_begin(struct settled *t, uint32_t start, int64_t mono_ms)
 	share->carried.amount = 0;
 }
 
-/* Who has wanted nothing since the last time rounds down: the last one is for those who need it. */
-static uint64_t part_of(uint64_t whole, uint64_t servers, bool is_idle)
+/* Who has wanted nothing since the last time lets go of half of what it holds, down to a small part, so that
+ * the next visitor need not wait; and rounds down: the last one is for those who need it. */
+static uint64_t hold_idle(uint64_t held, uint64_t whole, uint64_t servers)
 {
-	return (whole + (is_idle ? 0 : servers - 1)) / servers;
+	uint64_t part = whole / servers;
+	return MIN(part, MAX(held / 2, MAX(part / IDLE_SHARE, IDLE_MIN)));
 }
 
 /* What is to be reserved. At first what this server was let use anyhow; then as many as make it one among
@@ -143,9 +148,10 @@ static uint64_t target_of(const struct settler *s, const struct settled *t, uint
 {
 	uint64_t servers = atomic_load_explicit(&s->settling.servers, memory_order_relaxed);
 	if (!t->is_known)
-		return MAX(part_of(max, servers, false), (uint64_t)count);
-	uint64_t left = t->used < max ? max - t->used : 0;
-	uint64_t hold = part_of(left + held_of(t, count), servers, t->is_idle);
+		return MAX((max + servers - 1) / servers, (uint64_t)count);
+	uint64_t held = held_of(t, count);
+	uint64_t whole = held + (t->used < max ? max - t->used : 0);
+	uint64_t hold = t->is_idle ? hold_idle(held, whole, servers) : (whole + servers - 1) / servers;
 	return MAX(MIN(count + hold, (uint64_t)max), (uint64_t)count);
 }
 
@@ -212,12 +218,13 @@ static void publish(const struct settled *t, uint32_t count)
 	put(&t->share->grant, t->start, t->reserved);
 }
 
-static void plan_next(struct settled *t, uint32_t count, uint32_t max, int64_t mono_ms)
+static void plan_next(struct settled *t, const struct round_use *told, int64_t delta, int64_t mono_ms)
 {
-	/* What is held while nothing is free is soon to be had by others. */
-	bool quiet = t->is_idle && t->owed == 0 && (t->used < max || held_of(t, count) == 0);
+	/* Not while it still gives back, nor while it holds what others may need. */
+	bool quiet = t->is_idle && delta == 0 && t->owed == 0 &&
+	             (t->used < told->max || held_of(t, told->count) == 0);
 	t->wait_ms = quiet ? MIN(t->wait_ms * 2, WAIT_MAX_MS) : SETTLE_MS;
-	t->count = count;
+	t->count = told->count;
 	t->next_ms = mono_ms + (t->owed ? 0 : t->wait_ms);
 }
 
@@ -244,7 +251,7 @@ static void heard(struct settler *s, const struct round_use *told, const struct 
 	t->end_ms = mono_ms + (int64_t)use->left_ms;
 	put(&t->share->end, t->start, end + meter_units((int64_t)use->left_ms + SETTLE_PAD_MS));
 	publish(t, told->count);
-	plan_next(t, told->count, told->max, mono_ms);
+	plan_next(t, told, use->delta, mono_ms);
 	s->again |= t->owed > 0;
 }
 

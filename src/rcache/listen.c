@@ -1,6 +1,6 @@
 /*
- * The thread of a node: it listens to what others publish there, and tells what is owed to the node. Both
- * are at an end together when the node is away, so one thread does both. It asks the node for a sign of life
+ * The thread of a node: it listens to what others publish there, tells what is owed to the node, and tries it
+ * again when it is away; the other threads do not wait for it meanwhile. It asks the node for a sign of life
  * a few times a second: a connection that is dead but not closed would otherwise keep silent for ever.
  */
 #include "rcache/node.h"
@@ -90,6 +90,7 @@ static void subscribe(struct listening *l)
 		         STR_ARG(redis_name(l->node->redis)));
 	l->complained = false;
 	l->pinged_ms = l->heard_ms;
+	owed_recall(l->node->owed);
 	atomic_store(&l->node->listening, true);
 	to->lost(to->ctx);
 }
@@ -117,6 +118,13 @@ static void listen_for_a_turn(struct listening *l)
 		unsubscribe(l, "it gives no sign of life");
 }
 
+/* A command has failed though the subscription stands: nobody else tries the node. */
+static void revive(struct redis *node)
+{
+	if (redis_is_sick(node))
+		redis_return(redis_take(node, NULL));
+}
+
 static void *listen_run(void *arg)
 {
 	struct listening l = {.node = arg};
@@ -127,6 +135,7 @@ static void *listen_run(void *arg)
 			listen_for_a_turn(&l);
 		else
 			nanosleep(&(struct timespec){.tv_nsec = TURN_MS / 4 * 1000000L}, NULL);
+		revive(l.node->redis);
 		node_settle(l.node);
 	}
 	node_settle(l.node);

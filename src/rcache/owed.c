@@ -12,19 +12,20 @@
 enum { BUCKETS = 16384 };
 
 struct entry {
-	struct list link; /* in the order of coming */
+	struct list link; /* in `open` or `told`, in the order of coming */
 	struct entry *next;
 	unsigned attempts; /* under way */
 	bool owed;         /* one has failed */
+	int64_t told_ms;   /* when none is under way or owed */
 	size_t len;
 	char key[];
 };
 
 struct owed {
-	_Atomic bool any; /* so that looking costs nothing while all is well */
+	_Atomic bool any; /* something is open: so that looking costs nothing while all is well */
 	pthread_mutex_t lock;
-	struct list entries;
-	size_t count;
+	struct list open, told;
+	size_t open_count, told_count;
 	uint64_t seed;
 	struct entry **buckets;
 	bool all;
@@ -43,7 +44,8 @@ struct owed *owed_new(void)
 	}
 	o->buckets = buckets;
 	randombytes_buf(&o->seed, sizeof(o->seed));
-	list_init(&o->entries);
+	list_init(&o->open);
+	list_init(&o->told);
 	pthread_mutex_init(&o->lock, NULL);
 	return o;
 }
@@ -53,7 +55,8 @@ void owed_free(struct owed *o)
 	if (!o)
 		return;
 	struct list *node;
-	while ((node = list_pop(&o->entries)))
+	list_splice(&o->open, &o->told);
+	while ((node = list_pop(&o->open)))
 		free(container_of(node, struct entry, link));
 	pthread_mutex_destroy(&o->lock);
 	free(o->buckets);
@@ -69,17 +72,53 @@ static struct entry **find_locked(struct owed *o, struct str key)
 	return at;
 }
 
-static struct entry *add_locked(struct owed *o, struct entry **at, struct str key)
+static bool is_open(const struct entry *e)
 {
-	struct entry *e = o->count < OWED_KEYS_MAX ? calloc(1, sizeof(*e) + key.len) : NULL;
+	return e->attempts > 0 || e->owed;
+}
+
+static void forget_oldest_locked(struct owed *o)
+{
+	struct entry *e = container_of(o->told.next, struct entry, link);
+	*find_locked(o, str_n(e->key, e->len)) = e->next;
+	list_remove(&e->link);
+	o->told_count--;
+	free(e);
+}
+
+/* A new entry, in no list yet; NULL when there is no room. */
+static struct entry *add_locked(struct owed *o, struct str key)
+{
+	if (o->open_count >= OWED_KEYS_MAX)
+		return NULL;
+	if (o->open_count + o->told_count >= OWED_KEYS_MAX)
+		forget_oldest_locked(o);
+	struct entry *e = calloc(1, sizeof(*e) + key.len);
 	if (!e)
 		return NULL;
 	memcpy(e->key, key.ptr, key.len);
 	e->len = key.len;
-	list_push(&o->entries, &e->link);
-	*at = e;
-	o->count++;
+	list_init(&e->link);
+	*find_locked(o, key) = e;
 	return e;
+}
+
+static void open_locked(struct owed *o, struct entry *e)
+{
+	list_remove(&e->link);
+	list_push(&o->open, &e->link);
+	o->open_count++;
+}
+
+static void close_locked(struct owed *o, struct entry *e)
+{
+	e->told_ms = clock_mono_ms();
+	list_remove(&e->link);
+	list_push(&o->told, &e->link);
+	o->open_count--;
+	o->told_count++;
+	while (e->told_ms - container_of(o->told.next, struct entry, link)->told_ms > OWED_RECENT_MS)
+		forget_oldest_locked(o);
 }
 
 static void all_locked(struct owed *o)
@@ -91,17 +130,24 @@ static void all_locked(struct owed *o)
 
 static void begin_locked(struct owed *o, struct str key)
 {
-	struct entry **at = find_locked(o, key);
-	struct entry *e = *at ? *at : add_locked(o, at, key);
-	if (e)
-		e->attempts++;
-	else
-		all_locked(o);
+	struct entry *e = *find_locked(o, key);
+	if (!e) {
+		e = add_locked(o, key);
+		if (!e) {
+			all_locked(o);
+			return;
+		}
+		open_locked(o, e);
+	} else if (!is_open(e)) {
+		o->told_count--;
+		open_locked(o, e);
+	}
+	e->attempts++;
 }
 
 static void end_locked(struct owed *o, struct str key, bool told)
 {
-	struct entry **at = find_locked(o, key), *e = *at;
+	struct entry *e = *find_locked(o, key);
 	if (!e || e->attempts == 0) { /* it found no room when it began */
 		if (!told)
 			all_locked(o);
@@ -109,17 +155,13 @@ static void end_locked(struct owed *o, struct str key, bool told)
 	}
 	e->attempts--;
 	e->owed |= !told;
-	if (e->attempts > 0 || e->owed)
-		return;
-	*at = e->next;
-	list_remove(&e->link);
-	free(e);
-	o->count--;
+	if (!is_open(e))
+		close_locked(o, e);
 }
 
 static void note_any_locked(struct owed *o)
 {
-	atomic_store_explicit(&o->any, o->count > 0 || o->all, memory_order_release);
+	atomic_store_explicit(&o->any, o->open_count > 0 || o->all, memory_order_release);
 }
 
 void owed_begin(struct owed *o, const struct str *keys, size_t n)
@@ -151,7 +193,8 @@ bool owed_has(struct owed *o, struct str key)
 	if (!owed_any(o))
 		return false;
 	pthread_mutex_lock(&o->lock);
-	bool has = o->all || *find_locked(o, key);
+	const struct entry *e = *find_locked(o, key);
+	bool has = o->all || (e && is_open(e));
 	pthread_mutex_unlock(&o->lock);
 	return has;
 }
@@ -159,7 +202,7 @@ bool owed_has(struct owed *o, struct str key)
 size_t owed_count(struct owed *o)
 {
 	pthread_mutex_lock(&o->lock);
-	size_t count = o->count;
+	size_t count = o->open_count;
 	pthread_mutex_unlock(&o->lock);
 	return count;
 }
@@ -168,7 +211,7 @@ size_t owed_pick(struct owed *o, struct arena *arena, struct str *ret, size_t ma
 {
 	size_t n = 0;
 	pthread_mutex_lock(&o->lock);
-	for (struct list *i = o->entries.next; i != &o->entries && n < max; i = i->next) {
+	for (struct list *i = o->open.next; i != &o->open && n < max; i = i->next) {
 		struct entry *e = container_of(i, struct entry, link);
 		struct str copy = e->owed ? arena_str(arena, str_n(e->key, e->len)) : STR_NULL;
 		if (!copy.ptr)
@@ -179,6 +222,19 @@ size_t owed_pick(struct owed *o, struct arena *arena, struct str *ret, size_t ma
 	}
 	pthread_mutex_unlock(&o->lock);
 	return n;
+}
+
+void owed_recall(struct owed *o)
+{
+	pthread_mutex_lock(&o->lock);
+	while (!list_empty(&o->told)) {
+		struct entry *e = container_of(o->told.next, struct entry, link);
+		o->told_count--;
+		e->owed = true;
+		open_locked(o, e);
+	}
+	note_any_locked(o);
+	pthread_mutex_unlock(&o->lock);
 }
 
 bool owed_all_begin(struct owed *o, int64_t *ret_since_ms, uint64_t *ret_version)

@@ -4,12 +4,12 @@
  *
  * What is promised, and what is not. With all nodes up, nobody reads an old value after `change` returned,
  * and every server has heard of it within a network's delay. A node that is away from the changing server but
- * not from another may show that other an old value until it can be told, or the value ends by itself. A
- * changing server that dies before it could tell a node leaves the old value there until it ends. A node that
- * forgets what it acknowledged (a Sentinel promotes a replica that was behind) may forget a mark: the
- * connections of all listeners broke, so all hear `lost`, and a value of which the mark was forgotten stays
- * until its end. A fill is in time for its mark unless Redis itself stops for seconds between the mark and
- * the fill. So the life of values is the bound in each of these cases: minutes, not days.
+ * not from another may show that other an old value until it can be told, or the value ends by itself. A node
+ * that forgets what it acknowledged (it lost its memory, or a Sentinel promoted a replica that was behind)
+ * breaks the connections of all listeners: all hear `lost`, and whoever made changes lately tells them once
+ * more. Old values stay until their end when the changing server died before it could tell, when a node came
+ * back with a memory older than OWED_RECENT_MS (do not let it save to a disk), or when Redis itself stopped
+ * for seconds between a mark and a late fill. So the life of values is the bound of what goes wrong: minutes.
  */
 #include "client/redis_ring.h"
 #include "os/clock.h"
@@ -50,6 +50,13 @@ static void count(_Atomic uint64_t *counter, size_t n)
 		atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
+/* Whoever looks something up does not wait for a node that is known to be away: its thread finds out when it
+ * is back. */
+static struct redis_conn *take_if_well(struct redis *node)
+{
+	return redis_is_sick(node) ? NULL : redis_take(node, NULL);
+}
+
 static bool round_asks(const struct round *r, size_t node)
 {
 	return memchr(r->node_of, (int)node, r->n) != NULL;
@@ -68,7 +75,7 @@ static struct redis_conn *get_write(struct round *r, const struct rcache_get *ge
 		if (!args[n++].ptr)
 			return NULL;
 	}
-	struct redis_conn *c = redis_take(r->cache->ring.nodes[node], NULL);
+	struct redis_conn *c = take_if_well(r->cache->ring.nodes[node]);
 	if (c) {
 		redis_write(c, args, n);
 		redis_send(c);
@@ -160,7 +167,7 @@ static bool fill_write_one(struct round *r, struct redis_conn *c, const struct r
 static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_t node)
 {
 	size_t sent = 0;
-	struct redis_conn *c = redis_take(r->cache->ring.nodes[node], NULL);
+	struct redis_conn *c = take_if_well(r->cache->ring.nodes[node]);
 	r->conns[node] = c;
 	for (size_t i = 0; c && i < r->n; i++) {
 		if (r->node_of[i] == node && fill_write_one(r, c, &fills[i]))
@@ -244,7 +251,7 @@ static void change_write(struct rcache_redis *cache, struct change *change, size
 	if (n == 0)
 		return;
 	owed_begin(cache->nodes[node].owed, keys, n);
-	struct redis_conn *c = redis_take(cache->ring.nodes[node], NULL);
+	struct redis_conn *c = take_if_well(cache->ring.nodes[node]);
 	change->conns[node] = c;
 	change->sent[node] = c && node_mark_write(c, keys, n);
 	if (change->sent[node])
@@ -286,7 +293,7 @@ static void cache_tell(struct rcache *base, struct str topic)
 {
 	struct rcache_redis *cache = self(base);
 	for (size_t i = 0; i < cache->ring.count; i++) {
-		struct redis_conn *c = redis_take(cache->ring.nodes[i], NULL);
+		struct redis_conn *c = take_if_well(cache->ring.nodes[i]);
 		if (!c || node_publish(c, NODE_SAYS_TOPIC, topic) != 0)
 			count(&cache->errors, 1);
 		redis_return(c);

@@ -406,7 +406,7 @@ static struct part_move *move_new(const struct str *keys, size_t n)
 	list_init(&move->list);
 	move->keys = arena_alloc(&move->arena, (n + 1) * sizeof(*move->keys));
 	move->links = arena_alloc(&move->arena, (n + 1) * sizeof(*move->links));
-	move->rests = arena_alloc(&move->arena, (n + 1) * sizeof(*move->rests));
+	move->rests = arena_alloc(&move->arena, (n + 1) * sizeof(struct rest_node *));
 	bool done = move->keys && move->links && move->rests;
 	for (size_t i = 0; done && i < n; i++) {
 		move->keys[i] = arena_str(&move->arena, keys[i]);

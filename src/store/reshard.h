@@ -30,10 +30,10 @@ struct reshard {
 	void *ctx;
 
 	/* out */
-	bool is_settled; /* there was nothing to do */
-	bool was_begun;  /* it went on with what another one had left */
-	uint64_t looked_at;
-	uint64_t moved; /* or would be */
+	bool is_settled;    /* there was nothing to do */
+	bool was_begun;     /* it went on with what another one had left */
+	uint64_t looked_at; /* keys in all members, when it began */
+	uint64_t moved;     /* or would be */
 	struct reshard_flow flows[RING_PARTS_MAX * RING_PARTS_MAX];
 	size_t flow_count;
 };

@@ -325,7 +325,7 @@ static int take_locked(struct store_ring *s, const struct learned *l, size_t bes
 {
 	struct ring_view *v = NULL;
 	int r = view_new_locked(s, l->epochs[best], l->texts[best], &v, e);
-	if (r != 0)
+	if (!v)
 		return r;
 	help_locked(s, v, l, best);
 	view_put(s, v);
@@ -336,6 +336,7 @@ static int learn_locked(struct store_ring *s, bool *ret_found, struct err *e)
 {
 	CLEANUP(learned_freep) struct learned *l = calloc(1, sizeof(*l));
 	size_t best = 0;
+	*ret_found = false;
 	if (!l)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	int r = ask_all_locked(s, l, e);

@@ -42,7 +42,7 @@ static int spread_init(struct spread *sp, const struct ring_view *v, int phase,
                        const struct store_lookup *reads, size_t n)
 {
 	*sp = (struct spread){.epoch = v->plan.epoch};
-	uint64_t *parts = calloc(n, sizeof(*parts));
+	uint64_t *parts = calloc(n + 1, sizeof(*parts));
 	for (size_t i = 0; parts && i < n; i++) {
 		parts[i] = read_parts(v, phase, &reads[i]);
 		sp->count += (size_t)__builtin_popcountll(parts[i]);
@@ -151,8 +151,10 @@ struct pages {
 
 static void pages_freep(struct pages **pages)
 {
-	for (size_t i = 0; *pages && i < PHASES_MAX * (size_t)RING_PARTS_MAX; i++)
-		arena_release(&(*pages)->arenas[0][i]);
+	for (int phase = 0; *pages && phase < PHASES_MAX; phase++) {
+		for (size_t i = 0; i < RING_PARTS_MAX; i++)
+			arena_release(&(*pages)->arenas[phase][i]);
+	}
 	free(*pages);
 }
 

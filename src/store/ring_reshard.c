@@ -2,7 +2,6 @@
 
 #include "store/ring_core.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 enum { PAGE_KEYS = 1000, MOVE_KEYS = 200, MOVE_TRIES = 5, MOVE_PAUSE_MS = 50 };
@@ -170,6 +169,18 @@ static int walk_part(struct walk *w, size_t from)
 	return r;
 }
 
+/* Those that went to a part before the walk came to it were looked at twice. */
+static uint64_t seen_twice(const struct walk *w)
+{
+	const size_t *members = w->view->members;
+	uint64_t count = 0;
+	for (size_t to = 1; to < w->view->plan.members.count && !w->r->dry_run; to++) {
+		for (size_t from = 0; from < to; from++)
+			count += w->found[members[from]][members[to]];
+	}
+	return count;
+}
+
 static int walk_all(struct walk *w)
 {
 	int r = 0;
@@ -177,7 +188,8 @@ static int walk_all(struct walk *w)
 	w->looked_at = 0;
 	for (size_t i = 0; r == 0 && i < w->view->plan.members.count; i++)
 		r = walk_part(w, w->view->members[i]);
-	w->r->looked_at += w->looked_at;
+	if (w->number == 1)
+		w->r->looked_at = w->looked_at - seen_twice(w);
 	return r;
 }
 
@@ -303,14 +315,10 @@ int store_reshard(struct store *ring, struct reshard *r, struct err *e)
 	r->was_begun = view_moves(v);
 	r->is_settled = !view_moves(v) && plan_parts_equal(&v->plan.members, &wanted.list);
 	ring_view_unref(v);
-	struct walk *w = calloc(1, sizeof(*w));
-	if (!w)
-		result = err_set(e, ERR_NOMEM, "out of memory");
 	if (result == 0 && !r->is_settled) {
-		*w = (struct walk){.s = s, .wanted = &wanted, .r = r, .e = e};
-		result = reshard(w, e);
+		struct walk w = {.s = s, .wanted = &wanted, .r = r, .e = e};
+		result = reshard(&w, e);
 	}
-	free(w);
 	ring_free(wanted.circle);
 	return result;
 }

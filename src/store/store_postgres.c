@@ -3,7 +3,7 @@
  *
  * Changes, leases and the like go to the primary, over the connections of `writers`; each batch of changes is
  * one transaction, and its answer means that the primary has it on disk. Reads have connections of their own
- * (`readers`), so that they never wait for changes.
+ * (`readers`), so that they never wait for changes; lookups go to replicas where there are some.
  *
  * Other servers work on the same database. Whatever must not happen twice is decided by a unique constraint
  * or under a row's lock; whoever loses looks again (postgres_txn.h).
@@ -13,122 +13,198 @@
 #include "store/postgres_layout.h"
 #include "store/postgres_numbers.h"
 #include "store/postgres_read.h"
+#include "store/postgres_replica.h"
 #include "store/postgres_rows.h"
-#include "store/rules.h"
+#include "store/postgres_store.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 
-enum { READERS_DEFAULT = 4, WRITERS_DEFAULT = 2 };
-
-struct store_postgres {
-	struct store base;
-	atomic_uint calls; /* under way */
-	struct pg_pool *writers, *readers;
-	struct postgres_marks *marks;
-
-	atomic_bool is_troubled; /* the last write failed: ping tries one */
-};
-
-static struct store_postgres *self(struct store *base)
-{
-	return container_of(base, struct store_postgres, base);
-}
+enum { READERS_DEFAULT = 4, WRITERS_DEFAULT = 2, MOVERS = 2 };
 
 /* --- reading --- */
 
-/* `call` reads over the connection `c`, and is done again when that turns out to be broken: the server may
- * have been restarted since it was used last. */
-#define READ(s, call)                                                                  \
-	({                                                                             \
-		int result_ = ERR_UNAVAILABLE;                                         \
-		bool again_ = true;                                                    \
-		calls_enter(&(s)->calls);                                              \
-		for (int try_ = 0; again_ && try_ < 2; try_++) {                       \
-			struct pg_conn *c = pg_take((s)->readers, NULL);               \
-			result_ = c ? (call) : ERR_UNAVAILABLE;                        \
-			again_ = c && result_ == ERR_UNAVAILABLE && pg_conn_failed(c); \
-			pg_return(c);                                                  \
-		}                                                                      \
-		calls_leave(&(s)->calls);                                              \
-		result_;                                                               \
-	})
+static int lookup_at_primary(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n)
+{
+	return POSTGRES_READ(s, postgres_read_links(c, epoch, reads, n));
+}
+
+/* Some of the reads, copied together. */
+struct some {
+	struct store_lookup *copies;
+	size_t *places; /* where they belong */
+	size_t count;
+};
+
+static void some_add(struct some *to, const struct store_lookup *reads, size_t place)
+{
+	to->copies[to->count] = reads[place];
+	to->places[to->count++] = place;
+}
+
+static void some_return(const struct some *from, struct store_lookup *reads)
+{
+	for (size_t i = 0; i < from->count; i++)
+		reads[from->places[i]] = from->copies[i];
+}
+
+/* A link that a replica does not know may be too young for it. Returns whether a replica answered. */
+static bool lookup_at_replica(struct store_postgres *s, bool any, uint64_t epoch, struct store_lookup *reads,
+                              size_t n, struct some *some, bool *settled)
+{
+	some->count = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!settled[i] && postgres_replicas_may_answer(s->replicas, &reads[i]))
+			some_add(some, reads, i);
+	}
+	if (some->count == 0 ||
+	    postgres_replicas_lookup(s->replicas, any, epoch, some->copies, some->count) != 0)
+		return false;
+	some_return(some, reads);
+	for (size_t i = 0; i < some->count; i++)
+		settled[some->places[i]] = some->copies[i].result != ERR_NOT_FOUND;
+	return true;
+}
+
+/* All that no replica has settled. */
+static int lookup_rest(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n,
+                       struct some *some, const bool *settled)
+{
+	some->count = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!settled[i])
+			some_add(some, reads, i);
+	}
+	int r = some->count > 0 ? lookup_at_primary(s, epoch, some->copies, some->count) : 0;
+	if (r == 0)
+		some_return(some, reads);
+	return r;
+}
+
+/* Without the primary what replicas know is still told, and the rest fails one by one. */
+static int lookup_without_primary(struct store_postgres *s, int error, bool was_answered, uint64_t epoch,
+                                  struct store_lookup *reads, size_t n, struct some *some, bool *settled)
+{
+	if (!was_answered && !lookup_at_replica(s, true, epoch, reads, n, some, settled))
+		return error;
+	for (size_t i = 0; i < n; i++) {
+		if (!settled[i])
+			reads[i].result = error;
+	}
+	return 0;
+}
+
+static int lookup_with_replicas(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads,
+                                size_t n, struct some *some, bool *settled)
+{
+	bool was_answered = lookup_at_replica(s, false, epoch, reads, n, some, settled);
+	int r = lookup_rest(s, epoch, reads, n, some, settled);
+	if (r != ERR_UNAVAILABLE)
+		return r;
+	return lookup_without_primary(s, r, was_answered, epoch, reads, n, some, settled);
+}
+
+int postgres_lookup_at(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n)
+{
+	if (!s->replicas)
+		return lookup_at_primary(s, epoch, reads, n);
+	struct arena arena = {0};
+	struct some some = {.copies = arena_alloc(&arena, n * sizeof(*reads)),
+	                    .places = arena_alloc(&arena, n * sizeof(*some.places))};
+	bool *settled = arena_zalloc(&arena, n * sizeof(*settled));
+	calls_enter(&s->calls);
+	int r = some.copies && some.places && settled
+	            ? lookup_with_replicas(s, epoch, reads, n, &some, settled)
+	            : ERR_NOMEM;
+	calls_leave(&s->calls);
+	arena_release(&arena);
+	return r;
+}
 
 static int postgres_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
-	struct store_postgres *s = self(base);
-	return n > 0 ? READ(s, postgres_error(postgres_read_links(c, 0, reads, n))) : 0;
+	return n > 0 ? postgres_error(postgres_lookup_at(store_postgres_of(base), 0, reads, n)) : 0;
 }
 
 static int postgres_list(struct store *base, struct store_list *page)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_list(c, page));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_list(c, page));
 }
 
 static int postgres_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids,
                            size_t *ret_count)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_tagged(c, tag, max, ret_ids, ret_count));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_tagged(c, tag, max, ret_ids, ret_count));
 }
 
 static int postgres_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
                               size_t *ret_count)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_permitted(c, link, arena, ret, ret_count));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_permitted(c, link, arena, ret, ret_count));
 }
 
 static int postgres_over(struct store *base, struct store_over *over)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_over(c, over));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_over(c, over));
 }
 
 static int postgres_users(struct store *base, struct store_users *page)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_users(c, page));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_users(c, page));
 }
 
 static int postgres_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
                          struct user_record *ret)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_user(c, id, email, arena, ret));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_user(c, id, email, arena, ret));
 }
 
 static int postgres_sessions(struct store *base, int64_t now_ms, struct arena *arena,
                              struct session_record **ret, size_t *ret_count)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_sessions(c, now_ms, arena, ret, ret_count));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_sessions(c, now_ms, arena, ret, ret_count));
 }
 
 static int postgres_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_keys(c, arena, ret, ret_count));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_keys(c, arena, ret, ret_count));
 }
 
 static int postgres_version(struct store *base, uint64_t *ret)
 {
-	struct store_postgres *s = self(base);
-	return READ(s, postgres_read_version(c, ret));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_read_version(c, ret));
 }
 
 /* --- trouble --- */
 
-static int write_note(struct store_postgres *s, int r)
+int postgres_write_note(struct store_postgres *s, int r)
 {
 	bool failed = r == ERR_UNAVAILABLE || r == ERR_UNCERTAIN || r == ERR_CORRUPT;
 	atomic_store_explicit(&s->is_troubled, failed, memory_order_relaxed);
 	return r;
 }
 
+int postgres_write(struct store_postgres *s, const struct postgres_work *work, struct err *e)
+{
+	struct postgres_mark *mark = postgres_mark_take(s->marks);
+	int r = postgres_txn_run(s->writers, mark, work, e);
+	postgres_mark_return(s->marks, mark);
+	return r;
+}
+
 /* --- changes --- */
 
 struct apply_work {
+	uint64_t epoch;
 	const struct store_write *writes;
 	size_t n;
 	struct store_outcome *outcomes;
@@ -138,67 +214,62 @@ static int apply_run(struct postgres_txn *t, void *ctx)
 {
 	const struct apply_work *work = ctx;
 	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes)); /* it may be done again */
+	if (work->epoch != 0)
+		postgres_epoch_hold(t, work->epoch);
 	return postgres_change(t, work->writes, work->n, work->outcomes);
 }
 
-static int apply(struct store_postgres *s, struct store_write *writes, size_t n)
+/* ERR_INVALID is what another epoch comes to. */
+static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes, size_t n)
 {
 	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
 	if (!outcomes)
 		return ERR_NOMEM;
-	struct apply_work ctx = {.writes = writes, .n = n, .outcomes = outcomes};
-	struct postgres_work work = {.run = apply_run, .ctx = &ctx};
-	struct postgres_mark *mark = postgres_mark_take(s->marks);
-	int r = postgres_error(postgres_txn_run(s->writers, mark, &work, NULL));
-	postgres_mark_return(s->marks, mark);
+	struct apply_work ctx = {.epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
+	struct postgres_work work = {.run = apply_run, .ctx = &ctx, .in_ring = in_ring};
+	int r = postgres_write(s, &work, NULL);
+	if (s->replicas) /* also what failed may have happened */
+		postgres_replicas_changed(s->replicas, writes, n);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		outcome_publish(&outcomes[i], &writes[i]);
 	free(outcomes);
-	return write_note(s, r);
+	return r;
+}
+
+int postgres_apply_at(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes,
+                      size_t n)
+{
+	return n > 0 ? POSTGRES_WRITE(s, apply(s, epoch, in_ring, writes, n)) : 0;
 }
 
 static int postgres_apply(struct store *base, struct store_write *writes, size_t n)
 {
-	struct store_postgres *s = self(base);
-	if (n == 0)
-		return 0;
-	calls_enter(&s->calls);
-	int r = apply(s, writes, n);
-	calls_leave(&s->calls);
-	return r;
+	return postgres_error(postgres_apply_at(store_postgres_of(base), 0, false, writes, n));
 }
-
-#define WRITE(s, call)                               \
-	({                                           \
-		calls_enter(&(s)->calls);            \
-		int result_ = write_note(s, (call)); \
-		calls_leave(&(s)->calls);            \
-		result_;                             \
-	})
 
 static int set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
-	struct store_postgres *s = self(base);
-	return WRITE(s, postgres_set_clicks(s->writers, node, counts, n));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_WRITE(s, postgres_set_clicks(s->writers, node, counts, n));
 }
 
 static int lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
 {
-	struct store_postgres *s = self(base);
-	return WRITE(s, postgres_lease(s->writers, counter, count, ret_first));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_WRITE(s, postgres_lease(s->writers, counter, count, ret_first));
 }
 
 static int constant(struct store *base, struct str name, void *value, size_t len)
 {
-	struct store_postgres *s = self(base);
-	return WRITE(s, postgres_constant(s->writers, name, value, len));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_WRITE(s, postgres_constant(s->writers, name, value, len));
 }
 
 static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
                  size_t *ret_count)
 {
-	struct store_postgres *s = self(base);
-	return WRITE(s, postgres_claim(s->writers, now_ms, rest_ms, max, ret_ids, ret_count));
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_WRITE(s, postgres_claim(s->writers, now_ms, rest_ms, max, ret_ids, ret_count));
 }
 
 /* --- health and life --- */
@@ -223,16 +294,12 @@ static int nothing_run(struct postgres_txn *t, void *ctx)
 static int ping_write(struct store_postgres *s, struct err *e)
 {
 	struct postgres_work work = {.run = nothing_run};
-	struct postgres_mark *mark = postgres_mark_take(s->marks);
-	struct err why = {""};
-	int r = write_note(s, postgres_error(postgres_txn_run(s->writers, mark, &work, &why)));
-	postgres_mark_return(s->marks, mark);
-	return r ? err_set(e, r, "%s", why.text) : 0;
+	return postgres_write_note(s, postgres_error(postgres_write(s, &work, e)));
 }
 
 static int ping(struct store *base, struct err *e)
 {
-	struct store_postgres *s = self(base);
+	struct store_postgres *s = store_postgres_of(base);
 	calls_enter(&s->calls);
 	int r = ping_read(s, e);
 	if (r == 0 && atomic_load_explicit(&s->is_troubled, memory_order_relaxed))
@@ -243,8 +310,10 @@ static int ping(struct store *base, struct err *e)
 
 static void postgres_free(struct store *base)
 {
-	struct store_postgres *s = self(base);
+	struct store_postgres *s = store_postgres_of(base);
 	calls_wait(&s->calls);
+	postgres_replicas_free(s->replicas);
+	pg_pool_free(s->movers);
 	pg_pool_free(s->readers);
 	pg_pool_free(s->writers);
 	postgres_marks_free(s->marks);
@@ -269,6 +338,7 @@ static const struct store_ops postgres_ops = {
     .ping = ping,
     .version = postgres_version,
     .claim = claim,
+    .part = &postgres_part_ops,
 };
 
 /* A server that only follows another one would refuse every write. */
@@ -289,7 +359,9 @@ static int pools_open(struct store_postgres *s, const struct store_postgres_conf
 	if (!s->marks)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e);
-	return r ? r : pg_pool_new(config->url, readers, NULL, NULL, &s->readers, e);
+	if (r == 0)
+		r = pg_pool_new(config->url, readers, NULL, NULL, &s->readers, e);
+	return r ? r : pg_pool_new(config->url, MOVERS, writer_setup, s, &s->movers, e);
 }
 
 static int layout_make(struct store_postgres *s, struct err *e)
@@ -305,6 +377,20 @@ static int layout_make(struct store_postgres *s, struct err *e)
 	         : 0;
 }
 
+static int replicas_open(struct store_postgres *s, const struct store_postgres_config *config, struct err *e)
+{
+	uint8_t name[REPLICA_NAME_BYTES];
+	if (config->replica_count == 0)
+		return 0;
+	ASSERT(getrandom(name, sizeof(name), 0) == sizeof(name));
+	int r = postgres_constant(s->writers, REPLICA_NAME, name, sizeof(name));
+	if (r != 0)
+		return err_set(e, r, "%s: the database's name cannot be read",
+		               pg_pool_address(s->writers).ptr);
+	return postgres_replicas_new(config->replicas, config->replica_count, name, s->readers,
+	                             config->readers ? config->readers : READERS_DEFAULT, &s->replicas, e);
+}
+
 int store_postgres_open(const struct store_postgres_config *config, struct store **ret, struct err *e)
 {
 	struct store_postgres *s = calloc(1, sizeof(*s));
@@ -314,6 +400,8 @@ int store_postgres_open(const struct store_postgres_config *config, struct store
 	int r = pools_open(s, config, e);
 	if (r == 0)
 		r = layout_make(s, e);
+	if (r == 0)
+		r = replicas_open(s, config, e);
 	if (r != 0) {
 		postgres_free(&s->base);
 		return r;

@@ -31,10 +31,12 @@ class Phase:
         failed = ", ".join(f"{count} x {status}" for status, count in sorted(self.failures.items(), key=str)) or "none"
         failing = f"{self.failed_last - self.failed_first:.1f} s" if self.failures else "-"
         return (self.name, f"{(self.ended or time.monotonic()) - self.begun:.1f} s", str(self.redirects),
-                str(len(self.redirect_errors)), f"{self.slowest_s['redirect'] * 1000:.0f} ms", str(self.creates), failed, failing)
+                str(len(self.redirect_errors)), f"{self.slowest_s['redirect'] * 1000:.0f} ms", str(self.creates),
+                f"{self.slowest_s['create'] * 1000:.0f} ms", failed, failing)
 
 
-HEADINGS = ("what was killed", "took", "redirects", "errors", "slowest", "creates", "creates that failed", "failing for")
+HEADINGS = ("what was killed", "took", "redirects", "errors", "slowest", "creates", "slowest", "creates that failed",
+            "failing for")
 
 
 class Load:

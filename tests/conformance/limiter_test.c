@@ -159,12 +159,17 @@ static void the_servers_that_settle_are_counted(void **state)
 	assert_int_equal(third->ops->settle(third, NULL, 0, &count), 0);
 	assert_int_equal(count, before + 1);
 	third->ops->free(third);
+	assert_int_equal(a->ops->settle(a, NULL, 0, &count), 0);
+	assert_int_equal(count, before);
 }
 
 static void a_server_that_settles_no_more_is_not_counted_after_a_while(void **state)
 {
 	(void)state;
 	unsigned count = 0;
+	assert_int_equal(b->ops->settle(b, NULL, 0, &count), 0);
+	assert_int_equal(a->ops->settle(a, NULL, 0, &count), 0);
+	assert_int_equal(count, 2);
 	for (int64_t end_ms = clock_mono_ms() + PATIENCE_MS; count != 1 && clock_mono_ms() < end_ms;) {
 		nanosleep(&(struct timespec){.tv_nsec = 20000000L}, NULL);
 		assert_int_equal(a->ops->settle(a, NULL, 0, &count), 0);
@@ -238,7 +243,7 @@ int main(void)
 	open_one = open_memory;
 	int failed = run("memory");
 	if (!redis_server_exists()) {
-		printf("redis-server is not installed\n[  SKIPPED ] all of 19 test(s)\n");
+		printf("redis-tools is not installed\n[  SKIPPED ] all of 19 test(s)\n");
 		return failed;
 	}
 	open_one = open_redis;

@@ -181,7 +181,7 @@ static int run(unsigned nodes)
 int main(void)
 {
 	if (!redis_server_exists()) {
-		printf("redis-server is not installed\n[  SKIPPED ] all of 20 test(s)\n");
+		printf("redis-tools is not installed\n[  SKIPPED ] all of 20 test(s)\n");
 		return 0;
 	}
 	return run(1) + run(NODES);

@@ -44,9 +44,9 @@ static void sqlite_close(struct store *s)
 	kit_folder_remove(folder);
 }
 
-static char url[POSTGRES_KIT_URL_BYTES];
+static char urls[2][POSTGRES_KIT_URL_BYTES];
 
-static struct store *postgres_here(void)
+static struct store *postgres_at(const char *url)
 {
 	struct store *s = NULL;
 	struct err e = {""};
@@ -56,17 +56,16 @@ static struct store *postgres_here(void)
 	return s;
 }
 
-/* One database, and its tables anew for each test. */
 static struct store *postgres_open(void)
 {
-	postgres_kit_run(url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
-	return postgres_here();
+	postgres_kit_database_empty(urls[0]);
+	return postgres_at(urls[0]);
 }
 
 static struct store *postgres_reopen(struct store *s)
 {
 	store_free(s);
-	return postgres_here();
+	return postgres_at(urls[0]);
 }
 
 static struct store *memory_open(void)
@@ -81,15 +80,38 @@ static struct store *fault_open(void)
 	return inner && store_fault_open("", inner, &s, NULL) == 0 ? s : NULL;
 }
 
-static struct store *ring_open(void)
+static struct store *ring_of(struct store *one, struct store *two)
 {
-	const struct store_ring_part parts[] = {{.store = memory_open(), .address = STR("one")},
-	                                        {.store = memory_open(), .address = STR("two")}};
+	const struct store_ring_part parts[] = {{.store = one, .address = STR("one")},
+	                                        {.store = two, .address = STR("two")}};
 	struct store *s = NULL;
 	struct err e = {""};
 	if (store_ring_open(parts, ARRAY_LEN(parts), &s, &e) != 0)
 		print_error("%s\n", e.text);
 	return s;
+}
+
+static struct store *ring_open(void)
+{
+	return ring_of(memory_open(), memory_open());
+}
+
+static struct store *postgres_ring_here(void)
+{
+	return ring_of(postgres_at(urls[0]), postgres_at(urls[1]));
+}
+
+static struct store *postgres_ring_open(void)
+{
+	postgres_kit_database_empty(urls[0]);
+	postgres_kit_database_empty(urls[1]);
+	return postgres_ring_here();
+}
+
+static struct store *postgres_ring_reopen(struct store *s)
+{
+	store_free(s);
+	return postgres_ring_here();
 }
 
 int main(void)
@@ -100,15 +122,24 @@ int main(void)
 	    {.name = "fault over memory", .open = fault_open, .close = store_free},
 	    {.name = "ring of two in memory", .open = ring_open, .close = store_free, .has_parts = true},
 	};
-	static const struct store_backend postgres = {
-	    .name = "postgres", .open = postgres_open, .reopen = postgres_reopen, .close = store_free};
+	static const struct store_backend with_postgres[] = {
+	    {.name = "postgres", .open = postgres_open, .reopen = postgres_reopen, .close = store_free},
+	    {.name = "ring of two on postgres",
+	     .open = postgres_ring_open,
+	     .reopen = postgres_ring_reopen,
+	     .close = store_free,
+	     .has_parts = true},
+	};
 	int failed = 0;
 	for (size_t i = 0; i < ARRAY_LEN(backends); i++)
 		failed += store_suite_run(&backends[i]);
-	if (postgres_kit_is_there()) {
-		postgres_kit_database_make(url);
-		failed += store_suite_run(&postgres);
-		postgres_kit_database_remove(url);
-	}
+	if (!postgres_kit_is_there())
+		return failed;
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++)
+		postgres_kit_database_make(urls[i]);
+	for (size_t i = 0; i < ARRAY_LEN(with_postgres); i++)
+		failed += store_suite_run(&with_postgres[i]);
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++)
+		postgres_kit_database_remove(urls[i]);
 	return failed;
 }

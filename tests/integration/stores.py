@@ -7,7 +7,6 @@ With another store than SQLite each data folder gets databases of its own, and a
 finds them again. Where a test names the store `sqlite:` it gets the one that was asked for; tests that are about SQLite's
 files, or about a folder that holds everything, are marked `embedded` and left out.
 """
-import hashlib
 import itertools
 import os
 import pathlib
@@ -33,32 +32,36 @@ class Stores:
         self.engines = Engines()
         self.postgres = self.engines.postgres(durable=False, settings={"max_connections": 500}) if PARTS else None
         self.redis = self.engines.redis(settings={"databases": CACHES_MAX}) if CACHED else None
-        self.known = {}
         self.numbers = itertools.count()
+        self.known = {}  # folder: its databases, and its number
+        self.clean = []  # databases that nobody uses
 
-    @staticmethod
-    def name_of(data):
-        return hashlib.sha256(str(pathlib.Path(data).absolute()).encode()).hexdigest()[:16]
+    def database(self):
+        if self.clean:
+            return self.clean.pop()
+        name = f"links{next(self.numbers)}"
+        self.postgres.sql(f"CREATE DATABASE {name} STRATEGY file_copy")
+        return name
 
     def of(self, data):
         """What the server on that folder gets."""
-        name = self.name_of(data)
-        if name not in self.known:
-            self.known[name] = [f"t{name}_{part}" for part in range(PARTS)], next(self.numbers) % CACHES_MAX
-            for database in self.known[name][0]:
-                self.postgres.database(database)
-        databases, cache = self.known[name]
+        folder = str(pathlib.Path(data).absolute())
+        if folder not in self.known:
+            self.known[folder] = [self.database() for _ in range(PARTS)], next(self.numbers) % CACHES_MAX
+        databases, number = self.known[folder]
         settings = {}
         if databases:
             settings["CURT_STORE_URL"] = ",".join(self.postgres.url(database) for database in databases)
         if self.redis:
-            settings["CURT_CACHE_URL"] = self.redis.url(cache)
+            settings["CURT_CACHE_URL"] = self.redis.url(number)
         return settings
 
     def forget(self, data):
         """The folder is not used any more."""
-        for database in self.known.pop(self.name_of(data), ([], 0))[0]:
-            self.postgres.drop(database)
+        for database in self.known.pop(str(pathlib.Path(data).absolute()), ([], 0))[0]:
+            # Cheaper than another database.
+            self.postgres.sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public", database)
+            self.clean.append(database)
 
 
 _stores = None

@@ -435,6 +435,7 @@ def test_a_folder_that_is_missing_is_made_for_its_owner_alone(server):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+@pytest.mark.embedded("it is about a folder that holds everything")
 def test_a_copy_of_a_stopped_folder_is_as_good_as_the_folder(stopped, nursery):
     shutil.copytree(stopped.data, nursery.folder / "copy")
     assert nursery(data=nursery.folder / "copy").target("kept") == "https://example.com/kept"
@@ -467,7 +468,7 @@ FLAGS = {
     "unknown alphabet": (["--keys-alphabet", "base63"], ["--keys-alphabet", "base62"]),
     "keys that are too short": (["--keys-length", "3"], ["keys.length", "4 to 10"]),
     "keys that are too long": (["--keys-length", "11"], ["--keys-length", "10"]),
-    "store that is none": (["--store-url", "mysql://x"], ["store.url", "mysql://x", "sqlite:"]),
+    "store that is none": (["--store-url", "mysql://x"], ["store.url", "mysql", "sqlite:"]),
     "memory with a path": (["--store-url", "memory:x"], ["store.url", "memory:"]),
     "fault that is none": (["--store-url", "fault:x"], ["store.url", "fault:"]),
     "fault of no operation": (["--store-url", "fault:write=busy;memory:"], ["write=busy", "lookup, apply"]),

@@ -211,6 +211,7 @@ def test_nonsense_in_the_folder_is_left_alone(frozen):
     assert (folder / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.embedded("it is about SQLite's files")
 def test_damage_to_a_database_is_found(server, tmp_path):
     server.create(alias="here")
     keys = tmp_path / "keys"

@@ -128,8 +128,8 @@ class Cluster:
 
     def rows(self):
         """What runs where: (what, name, address, process id)."""
-        return [(engine.kind, engine.name, getattr(engine, "url", engine.address) if engine.kind == "curt" else engine.address,
-                 engine.pid) for engine in self.engines.all]
+        return [(engine.kind, engine.name, engine.address if getattr(engine, "service", "serve") == "serve" else "-", engine.pid)
+                for engine in self.engines.all]
 
     def end(self):
         self.engines.end()

@@ -84,3 +84,15 @@ void postgres_kit_database_remove(const char *url)
 	snprintf(sql, sizeof(sql), "DROP DATABASE %.*s WITH (FORCE)", (int)strcspn(name, "?"), name);
 	postgres_kit_run(getenv("CURT_TEST_POSTGRES"), sql);
 }
+
+void postgres_kit_database_empty(const char *url)
+{
+	postgres_kit_run(url, "DO $$ DECLARE t name; BEGIN"
+	                      " FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+	                      " AND tablename NOT IN ('layout_version', 'account_version', 'ring_state') LOOP"
+	                      " EXECUTE format('DELETE FROM %I', t); END LOOP;"
+	                      " IF to_regclass('ring_state') IS NOT NULL THEN"
+	                      " UPDATE ring_state SET epoch = 0, description = NULL;"
+	                      " ALTER TABLE users ALTER COLUMN id RESTART;"
+	                      " ALTER TABLE api_key ALTER COLUMN id RESTART; END IF; END $$");
+}

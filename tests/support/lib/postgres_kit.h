@@ -14,6 +14,9 @@ bool postgres_kit_is_there(void); /* prints why not */
 void postgres_kit_database_make(char ret_url[POSTGRES_KIT_URL_BYTES]);
 void postgres_kit_database_remove(const char *url); /* who is connected to it is thrown out */
 
+/* Takes away everything that a store has put into it, and leaves the tables. */
+void postgres_kit_database_empty(const char *url);
+
 /* Runs SQL on the database; must work. */
 void postgres_kit_run(const char *url, const char *sql);
 

@@ -20,7 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROGRAM "/usr/bin/redis-server"
+/* Debian's redis-tools has the server without the service; it goes by the name that it is called. */
+#define PROGRAM "/usr/bin/redis-check-rdb"
+#define NAME    "redis-server"
 
 enum { ARGS_MAX = 24, READY_TRIES = 500, TRY_MS = 20 };
 
@@ -45,7 +47,7 @@ static void arguments_of_server(const struct redis_server *s, const char *const 
 {
 	static char port[8];
 	snprintf(port, sizeof(port), "%u", s->port);
-	const char *const own[] = {PROGRAM, "--port",       port,     "--bind", "127.0.0.1",
+	const char *const own[] = {NAME,    "--port",       port,     "--bind", "127.0.0.1",
 	                           "--dir", s->folder.path, "--save", ""};
 	size_t n = ARRAY_LEN(own);
 	memcpy(argv, own, sizeof(own));
@@ -56,7 +58,7 @@ static void arguments_of_server(const struct redis_server *s, const char *const 
 static void arguments_of_sentinel(const struct redis_server *s, const char **argv)
 {
 	static char path[TEMP_PATH_BYTES];
-	argv[0] = PROGRAM;
+	argv[0] = NAME;
 	argv[1] = temp_path(&s->folder, "sentinel.conf", path);
 	argv[2] = "--sentinel";
 }

@@ -8,13 +8,15 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { PAIRS_MAX = 64, BYTES = 16384 };
 
 struct pair {
-	int fds[2]; /* the client's, and ours to the server; -1: unused */
+	int fds[2];     /* the client's, and ours to the server; -1: unused */
+	bool is_doomed; /* the server's next answer goes nowhere */
 };
 
 struct relay {
@@ -28,6 +30,8 @@ struct relay {
 	pthread_cond_t changed;
 	enum relay_mode wanted, mode; /* under the lock; the thread follows */
 	bool stopping;
+	const char *cut_text; /* under the lock; NULL: none */
+	bool cut_after, cut_stays;
 };
 
 static void pair_close(struct pair *p)
@@ -51,15 +55,35 @@ static void pair_open(struct relay *r, enum relay_mode mode)
 		return;
 	}
 	int server = socket(r->server.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	*free_pair = (struct pair){{client, server}};
+	*free_pair = (struct pair){.fds = {client, server}};
 	if (server < 0 || connect(server, &r->server.any, r->server.len) < 0)
 		pair_close(free_pair);
 }
 
-static void pair_pass(struct pair *p, int from)
+/* Is it time to cut, before the bytes are passed on? */
+static bool pair_is_cut(struct relay *r, struct pair *p, int from, const char *bytes, size_t n)
+{
+	if (from == 1)
+		return p->is_doomed;
+	bool cut = false;
+	pthread_mutex_lock(&r->lock);
+	if (r->cut_text && memmem(bytes, n, r->cut_text, strlen(r->cut_text))) {
+		cut = !r->cut_after;
+		p->is_doomed = r->cut_after;
+		r->cut_text = NULL;
+		if (r->cut_stays)
+			r->wanted = RELAY_CUT;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return cut;
+}
+
+static void pair_pass(struct relay *r, struct pair *p, int from)
 {
 	char bytes[BYTES];
 	ssize_t n = recv(p->fds[from], bytes, sizeof(bytes), 0);
+	if (n > 0 && pair_is_cut(r, p, from, bytes, (size_t)n))
+		n = -1;
 	for (ssize_t sent = 0; n > 0 && sent < n;) {
 		ssize_t more = send(p->fds[1 - from], bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
 		if (more <= 0)
@@ -92,7 +116,8 @@ static void *relay_run(void *arg)
 		struct pollfd polled[2 + 2 * PAIRS_MAX] = {{.fd = r->wake[0], .events = POLLIN},
 		                                           {.fd = r->listener, .events = POLLIN}};
 		for (size_t i = 0; i < 2 * PAIRS_MAX; i++) {
-			int fd = mode == RELAY_PASS ? r->pairs[i / 2].fds[i % 2] : -1;
+			bool passes = mode == RELAY_PASS || (mode == RELAY_MUTE && i % 2 == 0);
+			int fd = passes ? r->pairs[i / 2].fds[i % 2] : -1;
 			polled[2 + i] = (struct pollfd){.fd = fd, .events = POLLIN};
 		}
 		poll(polled, ARRAY_LEN(polled), -1);
@@ -102,7 +127,7 @@ static void *relay_run(void *arg)
 		for (size_t i = 0; i < 2 * PAIRS_MAX; i++) {
 			bool is_open = r->pairs[i / 2].fds[i % 2] >= 0;
 			if (polled[2 + i].revents && is_open)
-				pair_pass(&r->pairs[i / 2], (int)(i % 2));
+				pair_pass(r, &r->pairs[i / 2], (int)(i % 2));
 		}
 		if (polled[1].revents)
 			pair_open(r, (enum relay_mode)mode);
@@ -122,7 +147,7 @@ struct relay *relay_start(const char *server)
 	struct net_addr own;
 	ASSERT(r);
 	for (size_t i = 0; i < PAIRS_MAX; i++)
-		r->pairs[i] = (struct pair){{-1, -1}};
+		r->pairs[i] = (struct pair){.fds = {-1, -1}};
 	int parsed = net_addr_parse(str_of(server), &r->server, NULL);
 	int parsed_own = net_addr_parse(STR("127.0.0.1:0"), &own, NULL);
 	int listening = net_listen(&own, PAIRS_MAX, &r->listener, NULL);
@@ -149,6 +174,15 @@ void relay_set(struct relay *r, enum relay_mode mode)
 	nudge(r);
 	while (r->mode != mode)
 		pthread_cond_wait(&r->changed, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void relay_cut_at(struct relay *r, const char *text, bool after, bool stays)
+{
+	pthread_mutex_lock(&r->lock);
+	r->cut_text = text;
+	r->cut_after = after;
+	r->cut_stays = stays;
 	pthread_mutex_unlock(&r->lock);
 }
 

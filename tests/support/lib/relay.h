@@ -18,8 +18,16 @@ enum relay_mode {
 	RELAY_PASS,
 	RELAY_HOLD, /* connections stay and are accepted, but nothing comes through, as from a paused machine
 	             */
+	RELAY_MUTE, /* what clients say arrives, the server's answers do not */
 	RELAY_CUT,  /* connections are closed, new ones too at once, as from a machine that restarts */
 };
 
 /* In force when it returns. */
 void relay_set(struct relay *r, enum relay_mode mode);
+
+/*
+ * Once: closes the connection whose client sends `text` (within one packet), before the server has it, or
+ * after that but before the client has the answer. With `stays` the mode is RELAY_CUT from then on. NULL: not
+ * any more.
+ */
+void relay_cut_at(struct relay *r, const char *text, bool after, bool stays);

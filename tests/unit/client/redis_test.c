@@ -7,9 +7,11 @@
 #include <cmocka.h>
 
 #include "client/redis.h"
+#include "lib/os_fault.h"
 #include "lib/redis_server.h"
 #include "os/clock.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,7 +26,7 @@ static int server_up(void **state)
 	if (redis_server_exists())
 		redis_server_start(&server, NULL);
 	else
-		print_message("redis-server is not installed: these tests are skipped\n");
+		print_message("redis-tools is not installed: these tests are skipped\n");
 	return 0;
 }
 
@@ -132,6 +134,69 @@ static void a_value_larger_than_any_buffer_comes_back_whole(void **state)
 	redis_return(c);
 	redis_free(r);
 	free(big);
+}
+
+/* Two commands in one go: 0 when both were answered as they should be. */
+static int exchange(struct redis *r)
+{
+	struct redis_reply reply;
+	struct redis_conn *c = redis_take(r, NULL);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	redis_write(c, REDIS_ARGS(STR("SET"), STR("exchange"), STR("some value")));
+	redis_write(c, REDIS_ARGS(STR("MGET"), STR("exchange"), STR("exchange")));
+	int bad = redis_read(c, &reply);
+	if (bad == 0)
+		assert_int_equal(reply.type, REDIS_STATUS);
+	bad = redis_read(c, &reply);
+	if (bad == 0) {
+		assert_int_equal(reply.count, 2);
+		assert_true(str_eq(redis_reply_at(&reply, 1).text, STR("some value")));
+	}
+	redis_return(c);
+	return bad;
+}
+
+static void bytes_that_go_and_come_one_at_a_time_make_the_same_replies(void **state)
+{
+	(void)state;
+	struct redis *r = open_url(server.url);
+	os_fault_short(OS_SEND, 1, 1, OS_FOR_GOOD);
+	os_fault_short(OS_RECV, 1, 1, OS_FOR_GOOD);
+	assert_int_equal(exchange(r), 0);
+	assert_int_equal(exchange(r), 0);
+	assert_true(os_fault_hits(OS_SEND) > 100);
+	assert_true(os_fault_hits(OS_RECV) > 50);
+	os_fault_reset();
+	redis_free(r);
+}
+
+static void fail_each(enum os_call call, int error, int expected)
+{
+	for (uint64_t n = 1;; n++) {
+		struct redis *r = open_url(server.url);
+		os_fault_fail(call, n, error, OS_ONCE);
+		int first = exchange(r);
+		bool reached = os_fault_hits(call) > 0;
+		os_fault_reset();
+		assert_int_equal(first, reached ? expected : 0);
+		redis_return(take_in_time(r));
+		assert_int_equal(exchange(r), 0);
+		redis_free(r);
+		if (!reached) {
+			assert_true(n > 2);
+			return;
+		}
+	}
+}
+
+static void every_call_of_the_system_may_fail_once_and_the_next_connection_works(void **state)
+{
+	(void)state;
+	fail_each(OS_SEND, EPIPE, ERR_UNAVAILABLE);
+	fail_each(OS_RECV, ECONNRESET, ERR_UNAVAILABLE);
+	fail_each(OS_SEND, EINTR, 0);
+	fail_each(OS_RECV, EINTR, 0);
 }
 
 static void a_connection_is_lent_again_and_one_with_replies_left_is_not(void **state)
@@ -364,6 +429,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(replies_of_each_kind_come_in_the_order_of_their_commands),
 	    cmocka_unit_test(a_value_larger_than_any_buffer_comes_back_whole),
+	    cmocka_unit_test(bytes_that_go_and_come_one_at_a_time_make_the_same_replies),
+	    cmocka_unit_test(every_call_of_the_system_may_fail_once_and_the_next_connection_works),
 	    cmocka_unit_test(a_connection_is_lent_again_and_one_with_replies_left_is_not),
 	    cmocka_unit_test(a_database_is_chosen_by_the_url),
 	    cmocka_unit_test(a_password_is_used_and_a_wrong_one_is_never_told),

@@ -23,7 +23,7 @@ static int server_up(void **state)
 	if (redis_server_exists())
 		redis_server_start(&server, NULL);
 	else
-		print_message("redis-server is not installed: these tests are skipped\n");
+		print_message("redis-tools is not installed: these tests are skipped\n");
 	return 0;
 }
 

@@ -71,12 +71,48 @@ static void a_key_that_changes_again_meanwhile_stays_until_both_are_told(void **
 	owed_free(o);
 }
 
+static void what_was_told_lately_is_owed_again_when_the_node_may_have_forgotten(void **state)
+{
+	(void)state;
+	struct owed *o = owed_new();
+	owed_begin(o, &a, 1);
+	owed_end(o, &a, 1, true);
+	owed_begin(o, &b, 1);
+	owed_recall(o);
+	assert_true(owed_has(o, a));
+	assert_int_equal(owed_count(o), 2);
+	assert_int_equal(pick(o, 8), 1);
+	owed_end(o, &a, 1, true);
+	owed_end(o, &b, 1, true);
+	assert_false(owed_any(o));
+	owed_recall(o);
+	assert_int_equal(pick(o, 8), 2);
+	owed_free(o);
+}
+
 static void add_numbered(struct owed *o, unsigned number)
 {
 	char text[16];
 	struct str key = str_n(text, (size_t)snprintf(text, sizeof(text), "n%u", number));
 	owed_begin(o, &key, 1);
 	owed_end(o, &key, 1, false);
+}
+
+static void what_was_told_gives_way_to_what_is_owed(void **state)
+{
+	(void)state;
+	struct owed *o = owed_new();
+	int64_t since_ms;
+	uint64_t version;
+	owed_begin(o, &a, 1);
+	owed_end(o, &a, 1, true);
+	for (unsigned i = 0; i < OWED_KEYS_MAX; i++)
+		add_numbered(o, i);
+	assert_false(owed_all_begin(o, &since_ms, &version));
+	owed_recall(o);
+	assert_false(owed_has(o, a));
+	assert_int_equal(owed_count(o), OWED_KEYS_MAX);
+	owed_free(o);
 }
 
 static void what_finds_no_room_makes_everything_owed(void **state)
@@ -110,6 +146,8 @@ int main(void)
 	    cmocka_unit_test(a_change_is_there_while_it_is_told_and_gone_when_it_was),
 	    cmocka_unit_test(a_change_that_was_not_told_is_owed_until_it_is),
 	    cmocka_unit_test(a_key_that_changes_again_meanwhile_stays_until_both_are_told),
+	    cmocka_unit_test(what_was_told_lately_is_owed_again_when_the_node_may_have_forgotten),
+	    cmocka_unit_test(what_was_told_gives_way_to_what_is_owed),
 	    cmocka_unit_test(what_finds_no_room_makes_everything_owed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

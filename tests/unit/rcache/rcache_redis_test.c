@@ -24,7 +24,7 @@ static int servers_up(void **state)
 {
 	(void)state;
 	if (!redis_server_exists()) {
-		print_message("redis-server is not installed: these tests are skipped\n");
+		print_message("redis-tools is not installed: these tests are skipped\n");
 		return 0;
 	}
 	urls[0] = '\0';
@@ -174,6 +174,23 @@ static void a_change_that_a_node_missed_is_told_when_it_is_back(void **state)
 	rcache_kit_close(&b);
 }
 
+static void a_node_that_came_back_with_an_old_value_is_told_of_the_change_again(void **state)
+{
+	(void)state;
+	struct rcache_kit a, b;
+	open_kit(&a, servers[0].url);
+	open_kit(&b, servers[0].url);
+	rcache_kit_change(&a, "forgotten");
+	assert_int_equal(rcache_kit_get(&b, "forgotten", NULL), RCACHE_CHANGED);
+	redis_server_kill(&servers[0]);
+	redis_server_restart(&servers[0], NULL);
+	/* As if it had been saved, or replicated, just before the change. */
+	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:forgotten"), STR("vold"), STR("NX")));
+	rcache_kit_wait_state(&b, "forgotten", RCACHE_CHANGED);
+	rcache_kit_close(&a);
+	rcache_kit_close(&b);
+}
+
 static void change_numbered(struct rcache_kit *k, unsigned n)
 {
 	struct arena arena = {0};
@@ -259,6 +276,7 @@ int main(void)
 	    cmocka_unit_test(a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back),
 	    cmocka_unit_test(a_node_that_is_silent_is_noticed_though_its_connection_stands),
 	    cmocka_unit_test(a_change_that_a_node_missed_is_told_when_it_is_back),
+	    cmocka_unit_test(a_node_that_came_back_with_an_old_value_is_told_of_the_change_again),
 	    cmocka_unit_test(changes_beyond_number_make_everything_on_the_node_changed),
 	    cmocka_unit_test(a_full_node_lets_old_values_go_and_is_told_later),
 	    cmocka_unit_test(what_is_not_ours_under_a_key_is_a_miss),

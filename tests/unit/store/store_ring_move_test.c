@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "lib/postgres_kit.h"
 #include "lib/store_kit.h"
 #include "lib/store_proxy.h"
 #include "store/backends.h"
@@ -366,23 +367,49 @@ static void nothing_is_missed_or_lost_while_keys_move(int rounds)
 	arena_release(&a);
 }
 
-static void nothing_is_missed_or_lost_while_keys_move_in_memory(void **state)
+static void with_parts(int rounds)
 {
-	(void)state;
 	for (size_t i = 0; i < PARTS; i++) {
-		assert_int_equal(store_memory_open(&inner[i], NULL), 0);
 		store_proxy_init(&proxies[i], inner[i]);
 		store_proxy_init(&movers[i], inner[i]);
 	}
-	nothing_is_missed_or_lost_while_keys_move(8);
+	nothing_is_missed_or_lost_while_keys_move(rounds);
 	for (size_t i = 0; i < PARTS; i++)
 		store_free(inner[i]);
+}
+
+static void nothing_is_missed_or_lost_while_keys_move_in_memory(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < PARTS; i++)
+		assert_int_equal(store_memory_open(&inner[i], NULL), 0);
+	with_parts(8);
+}
+
+static void nothing_is_missed_or_lost_while_keys_move_on_postgres(void **state)
+{
+	(void)state;
+	static char urls[PARTS][POSTGRES_KIT_URL_BYTES];
+	if (!postgres_kit_is_there())
+		skip();
+	for (size_t i = 0; i < PARTS; i++) {
+		struct err e = {""};
+		postgres_kit_database_make(urls[i]);
+		struct store_postgres_config config = {.url = str_of(urls[i]), .readers = 8, .writers = 8};
+		if (store_postgres_open(&config, &inner[i], &e) != 0)
+			print_error("%s\n", e.text);
+		assert_non_null(inner[i]);
+	}
+	with_parts(2);
+	for (size_t i = 0; i < PARTS; i++)
+		postgres_kit_database_remove(urls[i]);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(nothing_is_missed_or_lost_while_keys_move_in_memory),
+	    cmocka_unit_test(nothing_is_missed_or_lost_while_keys_move_on_postgres),
 	};
 	return cmocka_run_group_tests_name("store_ring_move", tests, NULL, NULL);
 }

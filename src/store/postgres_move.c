@@ -1,0 +1,179 @@
+/*
+ * Keys that move to another part. A move is a transaction in the part that is left: its rows are locked from
+ * the beginning, and gone when it commits. They travel as JSON, each table's rows as they are, so that no
+ * column can be forgotten.
+ */
+#include "store/postgres_rows.h"
+#include "store/postgres_store.h"
+
+#include <stdlib.h>
+
+/* What lies under keys. `lock` waits for those who change it; changes of a link's tags, list and clicks wait
+ * for the link. */
+struct table {
+	const char *name;
+	struct pg_statement lock, read, write, clear;
+};
+
+#define TABLE(table, column, how)                                                                            \
+	{                                                                                                    \
+		.name = table,                                                                               \
+		.lock = {"move_lock_" table,                                                                 \
+		         "SELECT 1 FROM " table " WHERE " column " = ANY ($1::bytea[])" how},                \
+		.read = {"move_read_" table,                                                                 \
+		         "SELECT coalesce(json_agg(t), '[]')::text FROM (SELECT * FROM " table               \
+		         " WHERE " column " = ANY ($1::bytea[])) AS t"},                                     \
+		.write = {"move_write_" table, "INSERT INTO " table " SELECT * FROM json_populate_recordset" \
+		                               "(NULL::" table ", $1::text::json) ON CONFLICT DO NOTHING"},  \
+		.clear = {                                                                                   \
+			"move_clear_" table,                                                                 \
+			"DELETE FROM " table " WHERE " column " = ANY ($1::bytea[])"                         \
+		}                                                                                            \
+	}
+
+static const struct table tables[] = {
+    TABLE("link", "key", " ORDER BY key FOR UPDATE"),
+    TABLE("resting", "key", " ORDER BY key FOR UPDATE"),
+    TABLE("spent_key", "key", " ORDER BY key FOR UPDATE"),
+    TABLE("replay", "link_key", " ORDER BY caller, name FOR UPDATE"),
+    TABLE("permission", "key", ""),
+    TABLE("tag", "key", ""),
+    TABLE("click_total", "key", ""),
+};
+enum { LOCKED_TABLES = 4 };
+
+struct part_move {
+	struct postgres_txn txn; /* in the part that is left */
+	struct arena arena;
+	struct str *keys;
+	size_t n;
+	struct str rows[ARRAY_LEN(tables)]; /* JSON */
+};
+
+static void keys_put(struct part_move *move, const struct pg_statement *statement)
+{
+	struct pg_query q = txn_query(&move->txn, statement);
+	pg_blobs(&q, move->keys, move->n);
+	txn_put(&move->txn, &q);
+}
+
+static int table_read(struct part_move *move, size_t i)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = txn_query(&move->txn, &tables[i].read);
+	pg_blobs(&q, move->keys, move->n);
+	int r = txn_ask(&move->txn, &q, &row);
+	if (r != 0)
+		return r;
+	move->rows[i] = pg_get_text(&row, 0, 0);
+	return str_own(&move->arena, &move->rows[i]) ? 0 : ERR_NOMEM;
+}
+
+static const struct pg_statement move_start = {"move_start", "BEGIN"};
+
+/* All locks first: then nothing changes any more. */
+static int move_read(struct part_move *move, uint64_t epoch)
+{
+	struct pg_query q = txn_query(&move->txn, &move_start);
+	txn_put(&move->txn, &q);
+	if (epoch != 0)
+		postgres_epoch_hold(&move->txn, epoch);
+	for (size_t i = 0; i < LOCKED_TABLES; i++)
+		keys_put(move, &tables[i].lock);
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(tables); i++)
+		r = table_read(move, i);
+	return r;
+}
+
+static void move_free(struct part_move *move)
+{
+	if (!move)
+		return;
+	pg_return(move->txn.conn); /* inside a transaction it is closed, which lets go */
+	arena_release(&move->txn.scratch);
+	arena_release(&move->arena);
+	free(move);
+}
+
+static struct part_move *move_new(const struct str *keys, size_t n)
+{
+	struct part_move *move = calloc(1, sizeof(*move));
+	if (move)
+		move->keys = arena_alloc(&move->arena, (n + 1) * sizeof(*keys));
+	if (!move || !move->keys) {
+		move_free(move);
+		return NULL;
+	}
+	move->n = n;
+	for (size_t i = 0; i < n; i++) {
+		move->keys[i] = arena_str(&move->arena, keys[i]);
+		if (!move->keys[i].ptr) {
+			move_free(move);
+			return NULL;
+		}
+	}
+	return move;
+}
+
+static int move_begin(struct store_postgres *s, uint64_t epoch, struct part_move *move)
+{
+	move->txn.conn = pg_take(s->movers, NULL);
+	return move->txn.conn ? postgres_epoch_error(s, epoch, move_read(move, epoch)) : ERR_UNAVAILABLE;
+}
+
+int postgres_move_begin(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
+                        struct part_move **ret)
+{
+	struct store_postgres *s = store_postgres_of(from);
+	struct part_move *move = move_new(keys, n);
+	if (!move)
+		return ERR_NOMEM;
+	calls_enter(&s->calls);
+	int r = move_begin(s, epoch, move);
+	calls_leave(&s->calls);
+	if (r == 0)
+		*ret = move;
+	else
+		move_free(move);
+	return r;
+}
+
+static int move_put_run(struct postgres_txn *t, void *ctx)
+{
+	const struct part_move *move = ctx;
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
+		struct pg_query q = txn_query(t, &tables[i].write);
+		pg_text(&q, move->rows[i]);
+		txn_put(t, &q);
+	}
+	return 0;
+}
+
+int postgres_move_put(struct store *to, struct part_move *move)
+{
+	struct store_postgres *s = store_postgres_of(to);
+	struct postgres_work work = {.run = move_put_run, .ctx = move};
+	return postgres_error(POSTGRES_WRITE(s, postgres_write(s, &work, NULL)));
+}
+
+static const struct pg_statement move_commit = {"move_commit", "COMMIT"};
+
+static int move_finish(struct part_move *move)
+{
+	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+		keys_put(move, &tables[i].clear);
+	struct pg_query q = txn_query(&move->txn, &move_commit);
+	return txn_ask(&move->txn, &q, &none);
+}
+
+int postgres_move_end(struct store *from, struct part_move *move, bool done)
+{
+	struct store_postgres *s = store_postgres_of(from);
+	calls_enter(&s->calls);
+	int r = done ? move_finish(move) : pg_run(move->txn.conn, "ROLLBACK", NULL);
+	move_free(move);
+	calls_leave(&s->calls);
+	return postgres_error(r);
+}

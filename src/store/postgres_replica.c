@@ -1,0 +1,250 @@
+#include "store/postgres_replica.h"
+
+#include "base/hash.h"
+#include "os/clock.h"
+#include "os/thread.h"
+#include "store/postgres_read.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum {
+	TARGETS = 8,         /* of the primary's progress are remembered: some seconds */
+	RECENT_SLOTS = 8192, /* a power of two */
+};
+
+/* All that the primary had written at a time. */
+struct target {
+	int64_t position;
+	int64_t at_ms; /* on the monotonic clock */
+};
+
+struct replica {
+	struct pg_pool *pool;
+	_Atomic int64_t fresh_ms; /* it knows all that happened until then; 0: never heard of */
+};
+
+struct postgres_replicas {
+	struct pg_pool *primary;
+	uint8_t name[REPLICA_NAME_BYTES];
+	struct replica *list;
+	size_t count;
+	atomic_size_t turn; /* who is asked next */
+
+	struct target targets[TARGETS]; /* the poller's alone */
+	size_t target_count;
+
+	_Atomic int64_t recent_ms[RECENT_SLOTS]; /* by hash of the key: when it was changed */
+
+	pthread_t poller;
+	bool is_polling;
+	pthread_mutex_t lock; /* guards is_ending */
+	pthread_cond_t ended;
+	bool is_ending;
+};
+
+/* --- what was changed just now --- */
+
+static size_t recent_slot(struct str key)
+{
+	return hash_str(key, 0) % RECENT_SLOTS;
+}
+
+void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_write *writes, size_t n)
+{
+	int64_t now_ms = clock_mono_ms();
+	for (size_t i = 0; i < n; i++) {
+		if (store_write_is_link(writes[i].kind) && writes[i].ref.key.ptr)
+			atomic_store_explicit(&rs->recent_ms[recent_slot(writes[i].ref.key)], now_ms,
+			                      memory_order_relaxed);
+	}
+}
+
+bool postgres_replicas_may_answer(const struct postgres_replicas *rs, const struct store_lookup *read)
+{
+	if (read->fresh || !read->ref.key.ptr)
+		return false;
+	int64_t changed_ms = atomic_load_explicit(&rs->recent_ms[recent_slot(read->ref.key)],
+	                                          memory_order_relaxed);
+	return changed_ms == 0 || clock_mono_ms() - changed_ms >= REPLICA_RECENT_MS;
+}
+
+/* --- asking --- */
+
+static int replica_lookup(struct replica *replica, uint64_t epoch, struct store_lookup *reads, size_t n)
+{
+	struct pg_conn *c = pg_take(replica->pool, NULL);
+	int r = c ? postgres_read_links(c, epoch, reads, n) : ERR_UNAVAILABLE;
+	pg_return(c);
+	return r;
+}
+
+static bool replica_is_fresh(const struct replica *replica)
+{
+	int64_t fresh_ms = atomic_load_explicit(&replica->fresh_ms, memory_order_relaxed);
+	return fresh_ms != 0 && clock_mono_ms() - fresh_ms < REPLICA_LAG_MAX_MS;
+}
+
+int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, uint64_t epoch,
+                             struct store_lookup *reads, size_t n)
+{
+	size_t first = atomic_fetch_add_explicit(&rs->turn, 1, memory_order_relaxed);
+	for (size_t i = 0; i < rs->count; i++) {
+		struct replica *replica = &rs->list[(first + i) % rs->count];
+		if (!any && !replica_is_fresh(replica))
+			continue;
+		if (replica_lookup(replica, epoch, reads, n) == 0)
+			return 0;
+	}
+	return ERR_UNAVAILABLE;
+}
+
+/* --- how far they are --- */
+
+static const struct pg_statement primary_position = {
+    "primary_position", "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"};
+static const struct pg_statement replica_position = {
+    "replica_position", "SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')::bigint"};
+
+static int position_ask(struct pg_pool *pool, const struct pg_statement *statement, int64_t *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_conn *c = pg_take(pool, NULL);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	struct pg_query q = pg_query(c, statement);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0 && !pg_is_null(&row, 0, 0)) /* NULL: it follows nobody any more */
+		*ret = pg_get_int(&row, 0, 0);
+	else
+		r = ERR_UNAVAILABLE;
+	pg_return(c);
+	return r;
+}
+
+static void target_note(struct postgres_replicas *rs)
+{
+	struct target target = {.at_ms = clock_mono_ms()};
+	if (position_ask(rs->primary, &primary_position, &target.position) != 0)
+		return;
+	if (rs->target_count == TARGETS) {
+		memmove(&rs->targets[0], &rs->targets[1], (TARGETS - 1) * sizeof(target));
+		rs->target_count--;
+	}
+	rs->targets[rs->target_count++] = target;
+}
+
+static void replica_note(const struct postgres_replicas *rs, struct replica *replica)
+{
+	int64_t position;
+	if (position_ask(replica->pool, &replica_position, &position) != 0)
+		return;
+	for (size_t i = rs->target_count; i > 0; i--) {
+		if (rs->targets[i - 1].position > position)
+			continue;
+		atomic_store_explicit(&replica->fresh_ms, rs->targets[i - 1].at_ms, memory_order_relaxed);
+		return;
+	}
+}
+
+static bool poll_wait(struct postgres_replicas *rs)
+{
+	struct timespec until = clock_mono_after(REPLICA_POLL_MS);
+	pthread_mutex_lock(&rs->lock);
+	int waited = 0;
+	while (!rs->is_ending && waited == 0)
+		waited = pthread_cond_timedwait(&rs->ended, &rs->lock, &until);
+	bool ending = rs->is_ending;
+	pthread_mutex_unlock(&rs->lock);
+	return !ending;
+}
+
+static void *poll_run(void *arg)
+{
+	struct postgres_replicas *rs = arg;
+	do {
+		target_note(rs);
+		for (size_t i = 0; i < rs->count; i++)
+			replica_note(rs, &rs->list[i]);
+	} while (poll_wait(rs));
+	return NULL;
+}
+
+/* --- life --- */
+
+static const struct pg_statement name_get = {"part_name", "SELECT value FROM constant WHERE name = $1"};
+
+/* Of each new connection to a replica: is it the primary's? */
+static int replica_setup(struct pg_conn *c, void *ctx, struct err *e)
+{
+	const struct postgres_replicas *rs = ctx;
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &name_get);
+	pg_text(&q, REPLICA_NAME);
+	int r = pg_ask(&q, &row, e);
+	if (r != 0)
+		return r;
+	if (row.rows != 1 ||
+	    !str_eq(pg_get_text(&row, 0, 0), str_n((const char *)rs->name, REPLICA_NAME_BYTES)))
+		return err_set(e, ERR_INVALID, "it follows another database than %s",
+		               pg_pool_address(rs->primary).ptr);
+	return 0;
+}
+
+static int replicas_open(struct postgres_replicas *rs, const struct str *urls, size_t n,
+                         size_t connections_max, struct err *e)
+{
+	rs->list = calloc(n, sizeof(*rs->list));
+	if (!rs->list)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	for (size_t i = 0; i < n; i++) {
+		int r = pg_pool_new(urls[i], connections_max, replica_setup, rs, &rs->list[i].pool, e);
+		if (r != 0)
+			return r;
+		rs->count++;
+	}
+	int r = thread_start(&rs->poller, "pg-replicas", poll_run, rs, e);
+	rs->is_polling = r == 0;
+	return r;
+}
+
+int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name, struct pg_pool *primary,
+                          size_t connections_max, struct postgres_replicas **ret, struct err *e)
+{
+	struct postgres_replicas *rs = calloc(1, sizeof(*rs));
+	if (!rs)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	rs->primary = primary;
+	memcpy(rs->name, name, REPLICA_NAME_BYTES);
+	pthread_mutex_init(&rs->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&rs->ended, &attr);
+	pthread_condattr_destroy(&attr);
+	int r = replicas_open(rs, urls, n, connections_max, e);
+	if (r != 0) {
+		postgres_replicas_free(rs);
+		return r;
+	}
+	*ret = rs;
+	return 0;
+}
+
+void postgres_replicas_free(struct postgres_replicas *rs)
+{
+	if (!rs)
+		return;
+	pthread_mutex_lock(&rs->lock);
+	rs->is_ending = true;
+	pthread_cond_signal(&rs->ended);
+	pthread_mutex_unlock(&rs->lock);
+	if (rs->is_polling)
+		pthread_join(rs->poller, NULL);
+	for (size_t i = 0; i < rs->count; i++)
+		pg_pool_free(rs->list[i].pool);
+	pthread_cond_destroy(&rs->ended);
+	pthread_mutex_destroy(&rs->lock);
+	free(rs->list);
+	free(rs);
+}

@@ -1,0 +1,41 @@
+/*
+ * The replicas of a PostgreSQL store: databases that follow the primary, and answer lookups in its place. For
+ * the files of the PostgreSQL store only.
+ *
+ * A replica is used while it is known to lag by less than REPLICA_LAG_MAX_MS. A thread finds that out: twice
+ * a second it asks the primary how far it has written; a replica that has come as far knows all that had
+ * happened by then. A database that follows another primary is passed over: the constant "part-name", which
+ * is random, tells them apart.
+ *
+ * Who changed a link must see the change: for a while the keys that this process changed are asked at the
+ * primary. Others see it after the lag at the latest.
+ */
+#pragma once
+
+#include "client/postgres.h"
+#include "store/store.h"
+
+enum { REPLICA_LAG_MAX_MS = 1500, REPLICA_RECENT_MS = 3000, REPLICA_POLL_MS = 500 };
+
+struct postgres_replicas;
+
+/* The constant that the primary and its replicas share, and others do not. */
+#define REPLICA_NAME STR("part-name")
+enum { REPLICA_NAME_BYTES = 16 };
+
+/* `primary` is asked for its progress. 0 also when no replica answers yet; ERR_INVALID when a URL is wrong.
+ */
+int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name, struct pg_pool *primary,
+                          size_t connections_max, struct postgres_replicas **ret, struct err *e);
+void postgres_replicas_free(struct postgres_replicas *rs);
+
+/* The process has changed links. */
+void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_write *writes, size_t n);
+
+/* May a replica answer it? Not what must be fresh, nor what was changed just now, nor rows without a name. */
+bool postgres_replicas_may_answer(const struct postgres_replicas *rs, const struct store_lookup *read);
+
+/* Asks a replica that lags little, or with `any` whoever answers, which is for when the primary is away.
+ * ERR_UNAVAILABLE when there is none. */
+int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, uint64_t epoch,
+                             struct store_lookup *reads, size_t n);

@@ -1,0 +1,162 @@
+"""Links move to other databases while two servers redirect and create: `curt reshard`."""
+import contextlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+import harness
+from engines import Engines
+from harness import ADMIN_KEY, hammer, until
+from load import Load
+
+LINKS = 8000
+HOT = 300
+REDIRECTS = 3000
+# Entries of the cache are old at once and most find no room: redirects really go to the store.
+SETTINGS = {"CURT_CACHE_LIFE": "1ms", "CURT_CACHE_MEMORY": "1m", "CURT_SERVE_WORKERS": 1}
+
+
+@pytest.fixture(scope="module")
+def engines():
+    with Engines() as engines:
+        yield engines
+
+
+class Ring:
+    """Three databases, of which two are a ring, and two servers on them."""
+
+    def __init__(self, engines, nursery, tmp_path):
+        self.postgres = engines.postgres("reshard", durable=False)
+        self.names = ["a", "b", "c"]
+        self.urls = [self.postgres.database(name) for name in self.names]
+        self.ledger = tmp_path / "ledger"
+        first = nursery(env={"CURT_STORE_URL": ",".join(self.urls[:2]), **SETTINGS})
+        hammer("create", port=first.port, token=ADMIN_KEY, ledger=self.ledger, prefix="link", count=LINKS)
+        first.stop()
+        self.servers = [nursery(env=self.settings()) for _ in range(2)]
+
+    def settings(self):
+        return {"CURT_STORE_URL": ",".join(self.urls), **SETTINGS}
+
+    def count(self, name):
+        return int(self.postgres.sql("SELECT count(*) FROM link", name)[0][0])
+
+    def links(self):
+        """The keys that were acknowledged at first, and where they lead."""
+        return dict(line.split() for line in self.ledger.read_text().splitlines())
+
+    def address(self, name):
+        return f"{self.postgres.address}/{name}"
+
+    def reshard(self, *flags):
+        done = harness.curt("reshard", *flags, env=self.settings())
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextlib.contextmanager
+    def obstacle(self):
+        """Somebody changes the last links of the second database for so long that a move comes to a halt there."""
+        statement = "BEGIN; SELECT count(*) FROM (SELECT 1 FROM link ORDER BY key DESC LIMIT 200 FOR UPDATE) AS l; \\echo held"
+        psql = subprocess.Popen(
+            [str(self.postgres.program("psql")), "-X", "-q", "-A", "-t", self.urls[1]], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True)
+        psql.stdin.write(statement + "\n")
+        psql.stdin.flush()
+        while psql.stdout.readline().strip() != "held":
+            pass
+        try:
+            yield
+        finally:
+            psql.communicate("ROLLBACK;\n")
+
+    def reshard_start(self):
+        return harness.spawn([harness.CURT, "reshard"], env=harness.clean_env(**self.settings()), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+
+
+@contextlib.contextmanager
+def loaded(server, hot):
+    load = Load(server.port, ADMIN_KEY, hot).start()
+    try:
+        yield load
+    finally:
+        load.stop()
+
+
+def follow_until(ring, condition):
+    """Redirects by the other server than the one that creates, of links of which most are not in its cache, once and then
+    until the condition holds; how many."""
+    asked = 0
+    while asked == 0 or not condition():
+        report = hammer("redirect", port=ring.servers[1].port, keys=ring.ledger, connections=16, count=REDIRECTS)
+        assert report["3xx"] == REDIRECTS and (report["wrong"], report["broken"]) == (0, 0), report
+        asked += REDIRECTS
+    return asked
+
+
+def moved(text):
+    """(keys that moved, keys in all)"""
+    return tuple(int(number) for number in re.search(r"^(?:would move|moved) (\d+) of (\d+) keys", text, re.MULTILINE).groups())
+
+
+def test_from_two_databases_to_three_while_serving(engines, nursery, tmp_path):
+    ring = Ring(engines, nursery, tmp_path)
+    assert ring.count("a") + ring.count("b") == LINKS
+    assert "idle" in ring.reshard("--status")
+    assert ring.count("c") == 0
+    hot = dict(list(ring.links().items())[:HOT])
+    with loaded(ring.servers[0], hot) as load:
+        would_move, of = moved(ring.reshard("--dry-run"))
+        assert ring.count("c") == 0 and of >= LINKS
+        print(f"\nwould move {would_move} of {of} keys")
+
+        # Killed in the middle, servers go on, and it goes on.
+        with ring.obstacle():
+            process = ring.reshard_start()
+            until(lambda: ring.count("c") > would_move // 2, "keys have begun to move")
+            asked = follow_until(ring, lambda: True)
+            assert process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            harness.kill_group(process.pid)
+            assert "keys are moving" in ring.reshard("--status")
+            asked += follow_until(ring, lambda: True)
+        load.next_phase("between two runs")
+
+        process = ring.reshard_start()
+        asked += follow_until(ring, lambda: process.poll() is not None)
+        stdout, stderr = process.communicate()
+        harness.kill_group(process.pid)
+        assert process.returncode == 0, stderr
+        load.next_phase("afterwards")
+        print(stdout.decode().strip())
+        assert "nothing to do" in ring.reshard()
+        until(lambda: load.phase.creates > 20, "links are made in the new ring")
+    print(load.table())
+
+    # Nothing failed, nothing is lost, and about a third is in the new one.
+    assert not load.trouble and not load.twice
+    assert not any(phase.redirect_errors for phase in load.phases)
+    assert not any(phase.failures for phase in load.phases)
+    report = hammer("verify", port=ring.servers[1].port, ledger=ring.ledger)
+    assert report["wrong"] == 0 and report["answered"] == LINKS, report
+    for server in ring.servers:
+        for key, target in load.made.items():
+            assert server.target(key) == target
+    counts = {name: ring.count(name) for name in ring.names}
+    total = LINKS + len(load.made)
+    print(f"links by database: {counts}; {100 * counts['c'] / total:.1f} % moved; {asked} redirects "
+          f"meanwhile and {len(load.made)} links made, none failed")
+    assert sum(counts.values()) == total
+    assert total * 25 // 100 < counts["c"] < total * 42 // 100
+    assert len(ring.servers[0].links()) == total
+
+    # And one leaves.
+    print(ring.reshard("--leave", ring.address("b")).strip())
+    assert ring.count("b") == 0 and ring.count("a") + ring.count("c") == total
+    for key, target in hot.items():
+        assert ring.servers[1].target(key) == target
+    refused = harness.curt("reshard", "--leave", ring.address("a"), env=ring.settings())
+    assert refused.returncode == 1 and "home" in refused.stderr

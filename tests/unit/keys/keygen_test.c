@@ -1,0 +1,183 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "keys/keygen.h"
+#include "lease/backends.h"
+#include "lib/keys_kit.h"
+#include "lib/postgres_kit.h"
+#include "lib/temp.h"
+
+enum { STOCKS = 2, LOW = 1500, HIGH = 2500, LIFE_MS = 20000, KEYS_MAX = 100000 };
+
+static struct temp folder;
+static char urls[STOCKS][POSTGRES_KIT_URL_BYTES];
+static struct stock *stocks[STOCKS];
+static struct leases *leases;
+static struct key_source *origin;
+
+static int setup(void **state)
+{
+	(void)state;
+	temp_init(&folder);
+	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
+	origin = pipe_source_new(1);
+	for (int i = 0; i < STOCKS && postgres_kit_is_there(); i++) {
+		postgres_kit_database_make(urls[i]);
+		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (int i = 0; i < STOCKS && stocks[i]; i++) {
+		stock_free(steal(stocks[i]));
+		postgres_kit_database_remove(urls[i]);
+	}
+	origin->ops->free(origin);
+	leases_free(leases);
+	temp_release(&folder);
+	return 0;
+}
+
+static struct keygen *start(size_t held_max)
+{
+	const struct keygen_config config = {
+	    .origin = origin,
+	    .leases = leases,
+	    .stocks = stocks,
+	    .stock_count = STOCKS,
+	    .low = LOW,
+	    .high = HIGH,
+	    .held_max = held_max,
+	    .lease_ms = LIFE_MS,
+	};
+	struct keygen *g = NULL;
+	if (!stocks[0])
+		skip();
+	assert_int_equal(keygen_start(&config, &g, NULL), 0);
+	return g;
+}
+
+static uint64_t stop(struct keygen *g)
+{
+	uint64_t made;
+	keygen_stop(g, &made);
+	return made;
+}
+
+static uint64_t count_in(int stock)
+{
+	uint64_t count = 0;
+	assert_int_equal(stock_count(stocks[stock], &count, NULL), 0);
+	return count;
+}
+
+static void drain(int stock, size_t n, struct pipe_seen *seen)
+{
+	struct source_key keys[STOCK_KEYS_MAX];
+	while (n > 0) {
+		size_t count = 0;
+		assert_int_equal(stock_take(stocks[stock], MIN(n, STOCK_KEYS_MAX), keys, &count, NULL), 0);
+		pipe_seen_note(seen, keys, count);
+		n -= count;
+	}
+}
+
+static void a_stock_below_the_lower_mark_is_filled_to_the_upper_one(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keygen *g = start(STOCKS);
+	pipe_seen_init(&seen, KEYS_MAX);
+	for (int i = 0; i < STOCKS; i++)
+		UNTIL(count_in(i) == HIGH);
+	drain(0, HIGH - LOW, &seen); /* at the mark is not below it */
+	drain(1, HIGH - LOW + 1, &seen);
+	UNTIL(count_in(1) == HIGH);
+	assert_int_equal(count_in(0), LOW);
+	drain(0, 1, &seen);
+	UNTIL(count_in(0) == HIGH);
+	assert_int_equal(stop(g), 2 * HIGH + 2 * (HIGH - LOW + 1));
+	pipe_seen_release(&seen);
+}
+
+static void several_generators_share_the_stocks_and_make_no_key_twice(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keygen *first = start(1), *second = start(1);
+	pipe_seen_init(&seen, KEYS_MAX);
+	for (int i = 0; i < STOCKS; i++)
+		UNTIL(count_in(i) == HIGH);
+	stop(first);
+	for (int i = 0; i < STOCKS; i++)
+		drain(i, HIGH, &seen);
+	UNTIL(count_in(0) == HIGH || count_in(1) == HIGH);
+	struct keygen *third = start(1); /* the other one's place is free */
+	for (int i = 0; i < STOCKS; i++)
+		UNTIL(count_in(i) == HIGH);
+	stop(second);
+	stop(third);
+	for (int i = 0; i < STOCKS; i++)
+		drain(i, HIGH, &seen);
+	assert_int_equal(seen.count, (size_t)2 * STOCKS * HIGH);
+	pipe_seen_release(&seen);
+}
+
+/* Somebody with a larger number was there: it tries again with a new lease each time, and adds nothing. */
+static void a_generator_that_was_succeeded_adds_nothing(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keygen *g = start(STOCKS);
+	pipe_seen_init(&seen, KEYS_MAX);
+	UNTIL(count_in(0) == HIGH);
+	postgres_kit_run(urls[0], "UPDATE key_fence SET fence = 1000000");
+	drain(0, HIGH, &seen);
+	char name[STOCK_NAME_BYTES], lease_name[ROUNDS_NAME_BYTES];
+	struct lease *lease = NULL;
+	assert_int_equal(stock_name(stocks[0], name, NULL), 0);
+	rounds_name("keygen", str_of(name), lease_name);
+	UNTIL(leases->ops->take(leases, str_of(lease_name), LIFE_MS, &lease) == 0); /* it has let go */
+	assert_int_equal(count_in(0), 0);
+	leases->ops->release(leases, lease);
+	stop(g);
+	assert_int_equal(count_in(0), 0);
+	pipe_seen_release(&seen);
+}
+
+static void a_stock_that_is_away_does_not_keep_it_from_the_others(void **state)
+{
+	(void)state;
+	struct stock *away = NULL;
+	assert_int_equal(stock_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
+	if (!stocks[0]) {
+		stock_free(away);
+		skip();
+	}
+	struct stock *here = stocks[0];
+	stocks[0] = away;
+	struct keygen *g = start(STOCKS);
+	UNTIL(count_in(1) == HIGH);
+	stop(g);
+	stocks[0] = here;
+	stock_free(away);
+}
+
+int main(void)
+{
+#define WITH_ALL(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    WITH_ALL(a_stock_below_the_lower_mark_is_filled_to_the_upper_one),
+	    WITH_ALL(several_generators_share_the_stocks_and_make_no_key_twice),
+	    WITH_ALL(a_generator_that_was_succeeded_adds_nothing),
+	    WITH_ALL(a_stock_that_is_away_does_not_keep_it_from_the_others),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "keys/keysync.h"
+#include "lease/backends.h"
+#include "lib/keys_kit.h"
+#include "lib/postgres_kit.h"
+#include "lib/redis_server.h"
+#include "lib/relay.h"
+#include "lib/temp.h"
+
+#include <stdio.h>
+
+enum { STOCKS = 2, SHELVES = 2, LOW = 100, HIGH = 500, STOCKED = 3000, LIFE_MS = 20000 };
+
+static struct temp folder;
+static char urls[STOCKS][POSTGRES_KIT_URL_BYTES];
+static struct stock *stocks[STOCKS];
+static struct redis_server server;
+static struct relay *relay;            /* before the first shelf */
+static struct shelf *shelves[SHELVES]; /* two databases of the server */
+static struct shelf *direct;           /* the first shelf, past the relay */
+static struct leases *leases, *of_each[SHELVES];
+
+static void fill_stock(int stock, unsigned first, size_t n)
+{
+	struct source_key keys[STOCK_KEYS_MAX];
+	size_t added;
+	for (size_t at = 0; at < n; at += STOCK_KEYS_MAX) {
+		pipe_keys(keys, STOCK_KEYS_MAX, first + (unsigned)at);
+		assert_int_equal(stock_add(stocks[stock], 1, keys, STOCK_KEYS_MAX, &added, NULL), 0);
+	}
+}
+
+static struct shelf *shelf_at(const char *address, int db)
+{
+	char url[128];
+	struct shelf *s = NULL;
+	snprintf(url, sizeof(url), "redis://%s/%d", address, db);
+	assert_int_equal(shelf_new(str_of(url), &s, NULL), 0);
+	return s;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	if (!postgres_kit_is_there() || !redis_server_exists())
+		return 0;
+	temp_init(&folder);
+	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
+	for (int i = 0; i < SHELVES; i++)
+		of_each[i] = leases;
+	for (int i = 0; i < STOCKS; i++) {
+		postgres_kit_database_make(urls[i]);
+		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
+		fill_stock(i, (unsigned)i * STOCKED, STOCKED);
+	}
+	redis_server_start(&server, NULL);
+	const char *address = server.url + strlen("redis://");
+	relay = relay_start(address);
+	shelves[0] = shelf_at(relay_address(relay), 0);
+	shelves[1] = shelf_at(address, 1);
+	direct = shelf_at(address, 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (!leases)
+		return 0;
+	for (int i = 0; i < STOCKS; i++) {
+		stock_free(stocks[i]);
+		postgres_kit_database_remove(urls[i]);
+	}
+	shelves_free(shelves, SHELVES);
+	shelf_free(direct);
+	relay_stop(relay);
+	redis_server_stop(&server);
+	leases_free(steal(leases));
+	temp_release(&folder);
+	return 0;
+}
+
+static struct keysync *start(size_t held_max)
+{
+	const struct keysync_config config = {
+	    .shelves = shelves,
+	    .leases = of_each,
+	    .shelf_count = SHELVES,
+	    .stocks = stocks,
+	    .stock_count = STOCKS,
+	    .low = LOW,
+	    .high = HIGH,
+	    .held_max = held_max,
+	    .lease_ms = LIFE_MS,
+	};
+	struct keysync *s = NULL;
+	if (!leases)
+		skip();
+	assert_int_equal(keysync_start(&config, &s, NULL), 0);
+	return s;
+}
+
+static struct keysync_sums stop(struct keysync *s)
+{
+	struct keysync_sums sums;
+	keysync_stop(s, &sums);
+	return sums;
+}
+
+static uint64_t count_on(struct shelf *s)
+{
+	uint64_t count = 0;
+	assert_int_equal(shelf_count(s, &count, NULL), 0);
+	return count;
+}
+
+static void drain(struct shelf *s, size_t n, struct pipe_seen *seen)
+{
+	struct source_key keys[SHELF_KEYS_MAX];
+	while (n > 0) {
+		size_t count = 0;
+		uint64_t left;
+		assert_int_equal(shelf_take(s, MIN(n, SHELF_KEYS_MAX), keys, &count, &left, NULL), 0);
+		pipe_seen_note(seen, keys, count);
+		n -= count;
+	}
+}
+
+/* Notes whatever is anywhere: no key is in two places. How many of all were seen in the end. */
+static size_t collect(struct pipe_seen *seen)
+{
+	struct source_key keys[STOCK_KEYS_MAX];
+	size_t count = 1;
+	drain(direct, count_on(direct), seen);
+	drain(shelves[1], count_on(shelves[1]), seen);
+	for (int i = 0; i < STOCKS; i++) {
+		for (count = 1; count > 0; pipe_seen_note(seen, keys, count))
+			assert_int_equal(stock_take(stocks[i], STOCK_KEYS_MAX, keys, &count, NULL), 0);
+	}
+	return seen->count;
+}
+
+static void a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_stocks(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keysync *s = start(SHELVES);
+	pipe_seen_init(&seen, STOCKS * STOCKED);
+	for (int i = 0; i < SHELVES; i++)
+		UNTIL(count_on(shelves[i]) == HIGH);
+	drain(shelves[0], HIGH - LOW, &seen); /* at the mark is not below it */
+	for (int round = 0; round < 5; round++) {
+		drain(shelves[1], HIGH - LOW + 1, &seen);
+		UNTIL(count_on(shelves[1]) == HIGH);
+	}
+	assert_int_equal(count_on(shelves[0]), LOW);
+	for (int i = 0; i < STOCKS; i++) {
+		uint64_t left = 0;
+		assert_int_equal(stock_count(stocks[i], &left, NULL), 0);
+		assert_true(left < STOCKED);
+	}
+	struct keysync_sums sums = stop(s);
+	assert_int_equal(sums.moved, 2 * HIGH + 5 * (HIGH - LOW + 1));
+	assert_int_equal(sums.returned + sums.lost, 0);
+	assert_int_equal(collect(&seen), STOCKS * STOCKED);
+	pipe_seen_release(&seen);
+}
+
+static void when_one_stops_another_takes_its_shards(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keysync *first = start(1), *second = start(1);
+	pipe_seen_init(&seen, STOCKS * STOCKED);
+	for (int i = 0; i < SHELVES; i++)
+		UNTIL(count_on(shelves[i]) == HIGH);
+	stop(first);
+	stop(second);
+	for (int i = 0; i < SHELVES; i++)
+		drain(shelves[i], HIGH, &seen);
+	second = start(SHELVES);
+	for (int i = 0; i < SHELVES; i++)
+		UNTIL(count_on(shelves[i]) == HIGH);
+	stop(second);
+	assert_int_equal(collect(&seen), STOCKS * STOCKED);
+	pipe_seen_release(&seen);
+}
+
+static void what_a_shard_refuses_goes_back_to_the_stock(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keysync *s = start(SHELVES);
+	char name[ROUNDS_NAME_BYTES];
+	struct lease *lease = NULL;
+	pipe_seen_init(&seen, STOCKS * STOCKED);
+	UNTIL(count_on(direct) == HIGH);
+	assert_int_equal(shelf_push(direct, 1000000, 1, NULL, 0, NULL),
+	                 0); /* a successor that it knows nothing of */
+	drain(direct, HIGH, &seen);
+	rounds_name("keysync", shelf_name(shelves[0]), name);
+	UNTIL(leases->ops->take(leases, str_of(name), LIFE_MS, &lease) == 0); /* it has let go */
+	assert_int_equal(count_on(direct), 0);
+	struct keysync_sums sums = stop(s);
+	leases->ops->release(leases, lease);
+	assert_true(sums.returned > 0);
+	assert_int_equal(sums.lost, 0);
+	assert_int_equal(collect(&seen), STOCKS * STOCKED);
+	pipe_seen_release(&seen);
+}
+
+/* The server has taken the keys, and its answer is late: they are not pushed twice, nor put back. */
+static void a_push_whose_answer_is_late_is_settled_when_the_server_is_back(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keysync *s = start(SHELVES);
+	pipe_seen_init(&seen, STOCKS * STOCKED);
+	UNTIL(count_on(direct) == HIGH);
+	for (int round = 0; round < 3; round++) {
+		relay_set(relay, RELAY_HOLD);
+		drain(direct, count_on(direct), &seen);
+		relay_set(relay, round % 2 ? RELAY_CUT : RELAY_PASS);
+		relay_set(relay, RELAY_PASS);
+		UNTIL(count_on(direct) == HIGH);
+	}
+	struct keysync_sums sums = stop(s);
+	assert_int_equal(collect(&seen) + sums.lost, STOCKS * STOCKED);
+	pipe_seen_release(&seen);
+}
+
+static void empty_and_absent_stocks_are_passed_over(void **state)
+{
+	(void)state;
+	struct stock *away = NULL, *here = stocks[0];
+	assert_int_equal(stock_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
+	stocks[0] = away;
+	struct keysync *s = leases ? start(SHELVES) : NULL;
+	for (int i = 0; s && i < SHELVES; i++)
+		UNTIL(count_on(shelves[i]) == HIGH);
+	if (s)
+		stop(s);
+	stocks[0] = here;
+	stock_free(away);
+	if (!s)
+		skip();
+}
+
+int main(void)
+{
+#define WITH_ALL(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    WITH_ALL(a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_stocks),
+	    WITH_ALL(when_one_stops_another_takes_its_shards),
+	    WITH_ALL(what_a_shard_refuses_goes_back_to_the_stock),
+	    WITH_ALL(a_push_whose_answer_is_late_is_settled_when_the_server_is_back),
+	    WITH_ALL(empty_and_absent_stocks_are_passed_over),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,246 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "keys/pool.h"
+#include "keys/shelf.h"
+#include "lib/keys_kit.h"
+#include "lib/redis_server.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { SERVERS = 2, BATCH = 10 };
+
+/* Each test begins with empty servers. */
+static struct redis_server servers[SERVERS];
+static struct shelf *shelves[SERVERS];
+static char urls[128];
+static uint64_t batch;
+
+static int servers_up(void **state)
+{
+	(void)state;
+	if (!redis_server_exists()) {
+		print_message("redis-server is not installed: these tests are skipped\n");
+		return 0;
+	}
+	for (int i = 0; i < SERVERS; i++) {
+		redis_server_start(&servers[i], NULL);
+		assert_int_equal(shelf_new(str_of(servers[i].url), &shelves[i], NULL), 0);
+	}
+	snprintf(urls, sizeof(urls), "%s,%s", servers[0].url, servers[1].url);
+	return 0;
+}
+
+static int servers_down(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SERVERS; i++) {
+		shelf_free(shelves[i]);
+		shelves[i] = NULL;
+		redis_server_stop(&servers[i]);
+		servers[i] = (struct redis_server){0};
+	}
+	return 0;
+}
+
+static struct key_source *open_pool(void)
+{
+	struct key_source *pool = NULL;
+	struct err e = {""};
+	if (!servers[0].port)
+		skip();
+	if (key_pool_open(urls, BATCH, &pool, &e) != 0)
+		fail_msg("%s", e.text);
+	return pool;
+}
+
+static void fill(int server, unsigned first, size_t n)
+{
+	struct source_key keys[SHELF_KEYS_MAX];
+	if (!servers[0].port)
+		skip();
+	pipe_keys(keys, n, first);
+	assert_int_equal(shelf_push(shelves[server], 1, ++batch, keys, n, NULL), 0);
+}
+
+static uint64_t left_in(int server)
+{
+	uint64_t count = 0;
+	assert_int_equal(shelf_count(shelves[server], &count, NULL), 0);
+	return count;
+}
+
+static size_t take(struct key_source *pool, struct source_key *ret, size_t n)
+{
+	struct err e = {""};
+	size_t count = 0;
+	if (pool->ops->take(pool, ret, n, &count, &e) != 0)
+		fail_msg("%s", e.text);
+	assert_in_range(count, 1, n);
+	return count;
+}
+
+static void keys_are_taken_in_batches_from_the_fullest_shard(void **state)
+{
+	(void)state;
+	fill(0, 0, 100);
+	fill(1, 1000, 300);
+	struct key_source *pool = open_pool();
+	struct source_key key;
+	UNTIL(pool->ops->stats(pool).stock == 400);
+	assert_int_equal(take(pool, &key, 1), 1);
+	assert_in_range(pipe_key_number(&key), 1000, 1299);
+	assert_int_equal(left_in(0), 100);
+	assert_true(left_in(1) <= 300 - BATCH);
+	struct source_stats stats = pool->ops->stats(pool);
+	assert_int_equal(stats.taken, 1);
+	assert_int_equal(stats.shards, 2);
+	assert_int_equal(stats.shards_sick, 0);
+	pool->ops->free(pool);
+}
+
+static void what_was_not_handed_out_goes_back_at_the_end(void **state)
+{
+	(void)state;
+	fill(0, 0, 100);
+	fill(1, 1000, 95);
+	struct key_source *pool = open_pool();
+	struct source_key keys[30];
+	size_t taken = 0;
+	while (taken < 30)
+		taken += take(pool, keys, 30 - taken);
+	pool->ops->free(pool);
+	assert_int_equal(left_in(0) + left_in(1), 195 - 30);
+}
+
+static void all_keys_are_handed_out_once_and_then_it_says_that_none_is_left(void **state)
+{
+	(void)state;
+	enum { KEYS = 200 };
+	fill(0, 0, KEYS / 2);
+	fill(1, KEYS / 2, KEYS / 2);
+	struct key_source *pool = open_pool();
+	struct source_key keys[7];
+	struct pipe_seen seen;
+	struct err e = {""};
+	size_t count;
+	pipe_seen_init(&seen, KEYS);
+	while (seen.count < KEYS)
+		pipe_seen_note(&seen, keys, take(pool, keys, ARRAY_LEN(keys)));
+	assert_int_equal(pool->ops->take(pool, keys, 1, &count, &e), ERR_LIMIT);
+	assert_non_null(strstr(e.text, "no keys are left in stock"));
+	assert_non_null(strstr(e.text, "curt keygen"));
+	fill(0, 0, 1); /* it comes back by itself */
+	int r;
+	while ((r = pool->ops->take(pool, keys, 1, &count, &e)) == ERR_LIMIT)
+		;
+	assert_int_equal(r, 0);
+	pipe_seen_release(&seen);
+	pool->ops->free(pool);
+}
+
+static void a_shard_that_is_away_is_skipped(void **state)
+{
+	(void)state;
+	fill(0, 0, 500);
+	fill(1, 1000, 100);
+	struct key_source *pool = open_pool();
+	struct source_key keys[BATCH];
+	UNTIL(pool->ops->stats(pool).stock == 600);
+	redis_server_kill(&servers[0]);
+	size_t from_second = 0;
+	while (from_second < 50) {
+		size_t count = take(pool, keys, BATCH);
+		for (size_t i = 0; i < count; i++)
+			from_second += pipe_key_number(&keys[i]) >= 1000 ? 1 : 0;
+	}
+	assert_int_equal(pool->ops->stats(pool).shards_sick, 1);
+	pool->ops->free(pool);
+}
+
+static void when_no_shard_answers_it_says_so(void **state)
+{
+	(void)state;
+	struct key_source *pool = open_pool();
+	struct source_key key;
+	size_t count;
+	struct err e = {""};
+	for (int i = 0; i < SERVERS; i++)
+		redis_server_kill(&servers[i]);
+	assert_int_equal(pool->ops->take(pool, &key, 1, &count, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "no key shard answers"));
+	pool->ops->free(pool);
+}
+
+struct taker {
+	struct key_source *pool;
+	struct source_key keys[2000];
+	size_t count;
+};
+
+static void *take_in_thread(void *arg)
+{
+	struct taker *t = arg;
+	size_t some = 0;
+	struct err e;
+	while (t->pool->ops->take(t->pool, t->keys + t->count, 3, &some, &e) == 0)
+		t->count += some;
+	return NULL;
+}
+
+static void threads_that_take_at_once_get_different_keys(void **state)
+{
+	(void)state;
+	enum { TAKERS = 4, KEYS = 2000 };
+	fill(0, 0, KEYS / 2);
+	fill(1, KEYS / 2, KEYS / 2);
+	struct key_source *pools[2] = {open_pool(), open_pool()};
+	struct taker *takers = test_calloc(TAKERS, sizeof(*takers));
+	pthread_t threads[TAKERS];
+	struct pipe_seen seen;
+	for (int i = 0; i < TAKERS; i++) {
+		takers[i].pool = pools[i % 2];
+		assert_int_equal(pthread_create(&threads[i], NULL, take_in_thread, &takers[i]), 0);
+	}
+	pipe_seen_init(&seen, KEYS);
+	for (int i = 0; i < TAKERS; i++) {
+		pthread_join(threads[i], NULL);
+		pipe_seen_note(&seen, takers[i].keys, takers[i].count);
+	}
+	for (int i = 0; i < 2; i++)
+		pools[i]->ops->free(pools[i]);
+	assert_int_equal(seen.count + left_in(0) + left_in(1), KEYS);
+	pipe_seen_release(&seen);
+	test_free(takers);
+}
+
+static void an_address_that_cannot_be_read_is_refused_without_its_password(void **state)
+{
+	(void)state;
+	struct key_source *pool = NULL;
+	struct err e = {""};
+	assert_int_equal(key_pool_open("redis://:hidden@host:notaport", BATCH, &pool, &e), ERR_INVALID);
+	assert_true(e.text[0] != '\0');
+	assert_null(strstr(e.text, "hidden"));
+	assert_null(pool);
+}
+
+int main(void)
+{
+#define WITH_SERVERS(test) cmocka_unit_test_setup_teardown(test, servers_up, servers_down)
+	const struct CMUnitTest tests[] = {
+	    WITH_SERVERS(keys_are_taken_in_batches_from_the_fullest_shard),
+	    WITH_SERVERS(what_was_not_handed_out_goes_back_at_the_end),
+	    WITH_SERVERS(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left),
+	    WITH_SERVERS(a_shard_that_is_away_is_skipped),
+	    WITH_SERVERS(when_no_shard_answers_it_says_so),
+	    WITH_SERVERS(threads_that_take_at_once_get_different_keys),
+	    cmocka_unit_test(an_address_that_cannot_be_read_is_refused_without_its_password),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

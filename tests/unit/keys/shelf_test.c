@@ -1,0 +1,221 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/redis.h"
+#include "keys/shelf.h"
+#include "lib/keys_kit.h"
+#include "lib/redis_server.h"
+#include "lib/relay.h"
+
+#include <stdio.h>
+
+static struct redis_server server;
+
+static int server_up(void **state)
+{
+	(void)state;
+	if (redis_server_exists())
+		redis_server_start(&server, NULL);
+	else
+		print_message("redis-server is not installed: these tests are skipped\n");
+	return 0;
+}
+
+static int server_down(void **state)
+{
+	(void)state;
+	redis_server_stop(&server);
+	return 0;
+}
+
+static struct shelf *open_at(const char *url)
+{
+	struct shelf *s = NULL;
+	struct err e = {""};
+	if (shelf_new(str_of(url), &s, &e) != 0)
+		fail_msg("%s", e.text);
+	return s;
+}
+
+static void ask_server(const struct str *args, size_t n)
+{
+	struct redis *redis = NULL;
+	struct redis_reply reply;
+	assert_int_equal(redis_new(str_of(server.url), &redis, NULL), 0);
+	struct redis_conn *c = redis_take(redis, NULL);
+	assert_non_null(c);
+	assert_int_equal(redis_ask(c, args, n, &reply), 0);
+	assert_int_not_equal(reply.type, REDIS_ERROR);
+	redis_return(c);
+	redis_free(redis);
+}
+
+static struct shelf *open_empty(void)
+{
+	if (!server.port)
+		skip();
+	ask_server(REDIS_ARGS(STR("FLUSHALL")));
+	return open_at(server.url);
+}
+
+static int push(struct shelf *s, uint64_t fence, uint64_t batch, unsigned first, size_t n)
+{
+	struct source_key keys[SHELF_KEYS_MAX];
+	pipe_keys(keys, n, first);
+	return shelf_push(s, fence, batch, keys, n, NULL);
+}
+
+static void assert_count(struct shelf *s, uint64_t expected)
+{
+	uint64_t count = UINT64_MAX;
+	assert_int_equal(shelf_count(s, &count, NULL), 0);
+	assert_int_equal(count, expected);
+}
+
+static void keys_come_out_in_the_order_they_went_in(void **state)
+{
+	(void)state;
+	struct shelf *s = open_empty();
+	struct source_key keys[SHELF_KEYS_MAX];
+	size_t count;
+	uint64_t left;
+	assert_count(s, 0);
+	assert_int_equal(shelf_take(s, 10, keys, &count, &left, NULL), 0);
+	assert_int_equal(count, 0);
+	assert_int_equal(push(s, 1, 1, 0, SHELF_KEYS_MAX), 0);
+	assert_int_equal(shelf_take(s, 600, keys, &count, &left, NULL), 0);
+	assert_int_equal(count, 600);
+	assert_int_equal(left, 400);
+	for (unsigned i = 0; i < 600; i++)
+		assert_int_equal(pipe_key_number(&keys[i]), i);
+	assert_int_equal(shelf_take(s, 600, keys, &count, &left, NULL), 0);
+	assert_int_equal(count, 400);
+	assert_int_equal(left, 0);
+	assert_int_equal(pipe_key_number(&keys[399]), 999);
+	shelf_free(s);
+}
+
+static void what_comes_back_is_taken_first(void **state)
+{
+	(void)state;
+	struct shelf *s = open_empty();
+	struct source_key keys[4], again[4];
+	size_t count;
+	uint64_t left;
+	assert_int_equal(push(s, 1, 1, 0, 8), 0);
+	assert_int_equal(shelf_take(s, 4, keys, &count, &left, NULL), 0);
+	assert_int_equal(shelf_return(s, keys, 4, NULL), 0);
+	assert_int_equal(shelf_return(s, NULL, 0, NULL), 0);
+	assert_count(s, 8);
+	assert_int_equal(shelf_take(s, 4, again, &count, &left, NULL), 0);
+	for (int i = 0; i < 4; i++)
+		assert_true(pipe_key_number(&again[i]) < 4);
+	shelf_free(s);
+}
+
+static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
+{
+	(void)state;
+	struct shelf *old = open_empty(), *new = open_at(server.url);
+	const uint64_t large = (UINT64_C(1) << 62) + 1; /* a double cannot tell it from its neighbour */
+	struct err e = {""};
+	struct source_key key = pipe_key(50);
+	assert_int_equal(push(old, 9, 1, 0, 2), 0);
+	assert_int_equal(push(new, 10, 2, 0, 0), 0); /* making it known is enough */
+	assert_int_equal(shelf_push(old, 9, 3, &key, 1, &e), ERR_CONFLICT);
+	assert_non_null(strstr(e.text, "fencing number"));
+	assert_count(new, 2);
+	assert_int_equal(push(new, large, 4, 2, 2), 0);
+	assert_int_equal(push(new, large - 1, 5, 4, 2), ERR_CONFLICT);
+	assert_int_equal(push(new, large, 6, 4, 2), 0);
+	assert_count(new, 6);
+	shelf_free(old);
+	shelf_free(new);
+}
+
+static void a_batch_that_is_pushed_again_is_there_once(void **state)
+{
+	(void)state;
+	struct shelf *s = open_empty();
+	assert_int_equal(push(s, 1, 77, 0, 10), 0);
+	assert_int_equal(push(s, 1, 77, 0, 10), 0);
+	assert_count(s, 10);
+	assert_int_equal(push(s, 1, 78, 10, 10), 0);
+	assert_count(s, 20);
+	shelf_free(s);
+}
+
+/* A push whose answer is lost is uncertain, a push that never left is not. */
+static void a_lost_answer_is_told_apart_from_a_server_that_is_away(void **state)
+{
+	(void)state;
+	char url[64];
+	struct shelf *direct = open_empty();
+	struct relay *relay = relay_start(server.url + strlen("redis://"));
+	snprintf(url, sizeof(url), "redis://%s", relay_address(relay));
+	struct shelf *s = open_at(url);
+	assert_int_equal(push(s, 1, 5, 0, 10), 0);
+	relay_set(relay, RELAY_HOLD);
+	assert_int_equal(push(s, 1, 6, 10, 10), ERR_UNCERTAIN);
+	assert_true(shelf_is_sick(s));
+	assert_int_equal(push(s, 1, 6, 10, 10), ERR_UNAVAILABLE);
+	relay_set(relay, RELAY_PASS); /* and what was on its way arrives */
+	int r;
+	while ((r = push(s, 1, 6, 10, 10)) == ERR_UNAVAILABLE || r == ERR_UNCERTAIN)
+		;
+	assert_int_equal(r, 0);
+	assert_count(direct, 20);
+	shelf_free(s);
+	shelf_free(direct);
+	relay_stop(relay);
+}
+
+static void what_is_no_key_is_dropped(void **state)
+{
+	(void)state;
+	struct shelf *s = open_empty();
+	struct source_key keys[8];
+	size_t count;
+	uint64_t left;
+	ask_server(REDIS_ARGS(STR("RPUSH"), STR("curt:keys:available"), STR("0000001"), STR("no key at all"),
+	                      STR(""), STR("0000003!")));
+	assert_int_equal(shelf_take(s, 8, keys, &count, &left, NULL), 0);
+	assert_int_equal(count, 2);
+	assert_int_equal(pipe_key_number(&keys[0]), 1);
+	assert_int_equal(pipe_key_number(&keys[1]), 3);
+	shelf_free(s);
+}
+
+static void something_else_under_the_lists_name_is_an_error_in_words(void **state)
+{
+	(void)state;
+	struct shelf *s = open_empty();
+	struct source_key key = pipe_key(1);
+	size_t count;
+	uint64_t left;
+	struct err e = {""};
+	ask_server(REDIS_ARGS(STR("SET"), STR("curt:keys:available"), STR("x")));
+	assert_int_equal(shelf_push(s, 1, 1, &key, 1, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "WRONGTYPE"));
+	assert_int_equal(shelf_take(s, 1, &key, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(shelf_count(s, &left, &e), ERR_UNAVAILABLE);
+	shelf_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(keys_come_out_in_the_order_they_went_in),
+	    cmocka_unit_test(what_comes_back_is_taken_first),
+	    cmocka_unit_test(whoever_has_a_smaller_fencing_number_pushes_nothing),
+	    cmocka_unit_test(a_batch_that_is_pushed_again_is_there_once),
+	    cmocka_unit_test(a_lost_answer_is_told_apart_from_a_server_that_is_away),
+	    cmocka_unit_test(what_is_no_key_is_dropped),
+	    cmocka_unit_test(something_else_under_the_lists_name_is_an_error_in_words),
+	};
+	return cmocka_run_group_tests(tests, server_up, server_down);
+}

@@ -1,0 +1,191 @@
+/* What is ZooKeeper's own about leases; what all backends promise is in lib/lease_suite.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lease/backends.h"
+#include "lib/keys_kit.h"
+#include "lib/os_fault.h"
+#include "lib/relay.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LIFE_MS = 20000, NAME_BYTES = 64 };
+
+static struct leases *open_at(const char *address)
+{
+	char url[256];
+	struct leases *l = NULL;
+	struct err e = {""};
+	snprintf(url, sizeof(url), "zookeeper://%s/curt-test/own", address);
+	if (leases_zookeeper_open(url, &l, &e) != 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static const char *server(void)
+{
+	const char *address = getenv("CURT_TEST_ZOOKEEPER");
+	if (!address) {
+		print_message("no ZooKeeper: CURT_TEST_ZOOKEEPER is not set\n");
+		skip();
+	}
+	return address;
+}
+
+static struct str fresh_name(char out[NAME_BYTES])
+{
+	int len = snprintf(out, NAME_BYTES, "own-%08x%08x", randombytes_random(), randombytes_random());
+	return str_n(out, (size_t)len);
+}
+
+struct taker {
+	struct leases *leases;
+	struct str name;
+	struct lease *lease;
+	int result;
+};
+
+static void *take_in_thread(void *arg)
+{
+	struct taker *t = arg;
+	t->result = t->leases->ops->take(t->leases, t->name, LIFE_MS, &t->lease);
+	return NULL;
+}
+
+static bool is_busy(struct leases *l, struct str name)
+{
+	struct lease *lease = NULL;
+	int r = l->ops->take(l, name, LIFE_MS, &lease);
+	if (r == 0)
+		l->ops->release(l, lease);
+	return r == ERR_BUSY;
+}
+
+/* The node is made, the connection breaks before the answer comes, and the next try finds a node that is its
+ * own. */
+static void a_node_whose_answer_was_lost_is_recognised(void **state)
+{
+	(void)state;
+	char first_text[NAME_BYTES], text[NAME_BYTES];
+	struct str first_name = fresh_name(first_text), name = fresh_name(text);
+	struct leases *direct = open_at(server());
+	struct relay *relay = relay_start(server());
+	struct leases *l = open_at(relay_address(relay));
+	struct lease *others = NULL;
+	assert_int_equal(direct->ops->take(direct, first_name, LIFE_MS, &others), 0);
+	assert_true(is_busy(l, first_name)); /* from now on it has a session that is connected */
+	relay_set(relay, RELAY_MUTE);
+	struct taker taker = {.leases = l, .name = name};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, take_in_thread, &taker), 0);
+	UNTIL(is_busy(direct, name)); /* it is there, and its maker does not know */
+	relay_set(relay, RELAY_CUT);
+	relay_set(relay, RELAY_PASS);
+	pthread_join(thread, NULL);
+	assert_int_equal(taker.result, 0);
+	assert_true(l->ops->is_held(taker.lease));
+	assert_true(l->ops->fence(taker.lease) > direct->ops->fence(others));
+	assert_true(is_busy(direct, name));
+	l->ops->release(l, taker.lease);
+	assert_false(is_busy(direct, name));
+	direct->ops->release(direct, others);
+	leases_free(l);
+	leases_free(direct);
+	relay_stop(relay);
+}
+
+/* Stands still until it is turned, and lies ahead, so that the backend's own thread sleeps through the test.
+ */
+static void clock_stop(void)
+{
+	os_fault_clock_set(clock_real_ms(), clock_mono_ms() + 3600000);
+}
+
+/* Its session may well live on, and nobody else could have it yet. The clock stands still: nothing but the
+ * break can end it. */
+static void a_lease_is_lost_the_moment_its_connection_breaks(void **state)
+{
+	(void)state;
+	char text[NAME_BYTES];
+	struct str name = fresh_name(text);
+	const char *address = server();
+	clock_stop();
+	struct leases *direct = open_at(address);
+	struct relay *relay = relay_start(address);
+	struct leases *l = open_at(relay_address(relay));
+	struct lease *lease = NULL;
+	assert_int_equal(l->ops->take(l, name, LIFE_MS, &lease), 0);
+	assert_true(l->ops->is_held(lease));
+	relay_set(relay, RELAY_CUT);
+	for (int i = 0; i < PIPE_PATIENCE_MS && l->ops->is_held(lease); i++)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	assert_false(l->ops->is_held(lease));
+	relay_set(relay, RELAY_PASS);
+	assert_true(is_busy(direct, name));
+	l->ops->release(l, lease);
+	leases_free(l);
+	leases_free(direct);
+	relay_stop(relay);
+	os_fault_reset();
+}
+
+/* As for a process that was paused, before anything else of it has noticed. */
+static void a_lease_that_was_proven_too_long_ago_is_lost(void **state)
+{
+	(void)state;
+	char text[NAME_BYTES];
+	struct str name = fresh_name(text);
+	const char *address = server();
+	clock_stop();
+	struct leases *l = open_at(address);
+	struct lease *lease = NULL;
+	assert_int_equal(l->ops->take(l, name, LIFE_MS, &lease), 0);
+	os_fault_clock_advance(LIFE_MS / 2);
+	assert_true(l->ops->is_held(lease));
+	os_fault_clock_advance(LIFE_MS / 2);
+	assert_false(l->ops->is_held(lease));
+	l->ops->release(l, lease);
+	leases_free(l);
+	os_fault_reset();
+}
+
+static void addresses_that_cannot_be_read_are_refused(void **state)
+{
+	(void)state;
+	static const char *const wrong[] = {
+	    "zookeeper://",
+	    "zookeeper:///path",
+	    "zookeeper://host:2181",
+	    "zookeeper://host:2181/",
+	    "zookeeper://host/a//b",
+	    "redis://host/path",
+	    "",
+	};
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		struct leases *l = NULL;
+		struct err e = {""};
+		assert_int_equal(leases_zookeeper_open(wrong[i], &l, &e), ERR_INVALID);
+		assert_non_null(strstr(e.text, "zookeeper://HOST:PORT"));
+		assert_null(l);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_node_whose_answer_was_lost_is_recognised),
+	    cmocka_unit_test(a_lease_is_lost_the_moment_its_connection_breaks),
+	    cmocka_unit_test(a_lease_that_was_proven_too_long_ago_is_lost),
+	    cmocka_unit_test(addresses_that_cannot_be_read_are_refused),
+	};
+	if (sodium_init() < 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

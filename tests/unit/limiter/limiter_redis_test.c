@@ -1,0 +1,153 @@
+/* What happens to budgets on Redis when a node is away; what all backends promise is in the conformance test.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "client/redis.h"
+#include "lib/redis_server.h"
+#include "limiter/backends.h"
+#include "os/clock.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { USES = 60, PERIOD_MS = 3600 * 1000 };
+
+static struct redis_server servers[2];
+static char urls[160];
+
+static int servers_up(void **state)
+{
+	(void)state;
+	if (!redis_server_exists()) {
+		print_message("redis-tools is not installed: these tests are skipped\n");
+		return 0;
+	}
+	redis_server_start(&servers[0], NULL);
+	redis_server_start(&servers[1], NULL);
+	snprintf(urls, sizeof(urls), "%s,%s", servers[0].url, servers[1].url);
+	return 0;
+}
+
+static int servers_down(void **state)
+{
+	(void)state;
+	redis_server_stop(&servers[0]);
+	redis_server_stop(&servers[1]);
+	return 0;
+}
+
+static struct limiter *open_limiter(void)
+{
+	struct limiter *l = NULL;
+	struct err e = {""};
+	if (!servers[0].port)
+		skip();
+	if (limiter_redis_open(urls, &l, &e) != 0)
+		fail_msg("%s", e.text);
+	return l;
+}
+
+static int settle(struct limiter *l, struct limiter_use uses[USES])
+{
+	unsigned count = 0;
+	for (unsigned i = 0; i < USES; i++)
+		uses[i] = (struct limiter_use){.owner = i, .what = 'r', .period_ms = PERIOD_MS, .delta = 1};
+	int r = l->ops->settle(l, uses, USES, &count);
+	assert_int_equal(count, 1);
+	return r;
+}
+
+static unsigned settled_of(const struct limiter_use uses[USES])
+{
+	unsigned settled = 0;
+	for (unsigned i = 0; i < USES; i++)
+		settled += uses[i].settled;
+	return settled;
+}
+
+static void no_budget_is_ever_without_an_end(void **state)
+{
+	(void)state;
+	struct limiter *l = open_limiter();
+	struct limiter_use uses[USES];
+	assert_int_equal(settle(l, uses), 0);
+	for (size_t s = 0; s < ARRAY_LEN(servers); s++) {
+		struct redis *r;
+		struct redis_reply reply;
+		assert_int_equal(redis_new(str_of(servers[s].url), &r, NULL), 0);
+		struct redis_conn *c = redis_take(r, NULL);
+		/* How many keys there are, and how many of them have no end. */
+		const struct str script = STR(
+		    "local all, endless = redis.call('KEYS', '*'), 0\n"
+		    "for i, k in ipairs(all) do\n"
+		    "  if redis.call('PTTL', k) < 0 then endless = endless + 1 end\n"
+		    "end\n"
+		    "return {#all, endless}\n");
+		assert_int_equal(redis_ask(c, REDIS_ARGS(STR("EVAL"), script, STR("0")), &reply), 0);
+		assert_true(redis_reply_at(&reply, 0).number > 1);
+		assert_int_equal(redis_reply_at(&reply, 1).number, 0);
+		redis_return(c);
+		redis_free(r);
+	}
+	l->ops->free(l);
+}
+
+static void a_node_that_is_away_leaves_only_its_own_budgets_unsettled(void **state)
+{
+	(void)state;
+	struct limiter *l = open_limiter();
+	struct limiter_use uses[USES];
+	struct err e = {""};
+	assert_int_equal(settle(l, uses), 0);
+	assert_int_equal(settled_of(uses), USES);
+	uint64_t before[USES];
+	for (unsigned i = 0; i < USES; i++)
+		before[i] = uses[i].used;
+	redis_server_kill(&servers[1]);
+	assert_int_equal(settle(l, uses), ERR_UNAVAILABLE);
+	assert_in_range(settled_of(uses), 1, USES - 1);
+	for (unsigned i = 0; i < USES; i++) {
+		if (uses[i].settled)
+			assert_int_equal(uses[i].used, before[i] + 1);
+	}
+	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
+	redis_server_restart(&servers[1], NULL);
+	int64_t end_ms = clock_mono_ms() + 20000;
+	while (settle(l, uses) != 0 && clock_mono_ms() < end_ms)
+		nanosleep(&(struct timespec){.tv_nsec = 10000000L}, NULL);
+	assert_int_equal(settled_of(uses), USES);
+	assert_int_equal(l->ops->ping(l, &e), 0);
+	l->ops->free(l);
+}
+
+static void without_any_node_nothing_is_settled(void **state)
+{
+	(void)state;
+	struct limiter *l;
+	struct err e = {""};
+	struct limiter_use use = {
+	    .owner = 1, .what = 'c', .period_ms = PERIOD_MS, .delta = 1, .settled = true};
+	unsigned count = 7;
+	assert_int_equal(limiter_redis_open("redis://127.0.0.1:1", &l, &e), 0);
+	assert_int_equal(l->ops->settle(l, &use, 1, &count), ERR_UNAVAILABLE);
+	assert_false(use.settled);
+	assert_int_equal(count, 7);
+	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
+	l->ops->free(l);
+	assert_int_equal(limiter_redis_open("http://h", &l, &e), ERR_INVALID);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(no_budget_is_ever_without_an_end),
+	    cmocka_unit_test(a_node_that_is_away_leaves_only_its_own_budgets_unsettled),
+	    cmocka_unit_test(without_any_node_nothing_is_settled),
+	};
+	return cmocka_run_group_tests(tests, servers_up, servers_down);
+}

@@ -1,0 +1,439 @@
+/* What is the PostgreSQL store's own; what it shares with all stores is in the conformance suite. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/postgres_kit.h"
+#include "lib/store_kit.h"
+#include "store/backends.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OVER_MS = KIT_NOW_MS + 100, REST_MS = 1000 };
+
+static char url[POSTGRES_KIT_URL_BYTES];
+static struct store *store;
+static struct arena arena;
+
+static struct store *open_here(void)
+{
+	struct store *s = NULL;
+	struct err e = {""};
+	const struct store_postgres_config config = {.url = str_of(url)};
+	if (store_postgres_open(&config, &s, &e) != 0)
+		fail_msg("%s", e.text);
+	return s;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	if (!url[0])
+		return 0;
+	postgres_kit_database_empty(url);
+	store = open_here();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	store_free(store);
+	store = NULL;
+	arena_release(&arena);
+	return 0;
+}
+
+#define NEEDS_SERVER()          \
+	do {                    \
+		(void)state;    \
+		if (!store)     \
+			skip(); \
+	} while (0)
+
+/* --- opening --- */
+
+static void *open_and_close(void *arg)
+{
+	(void)arg;
+	store_free(open_here());
+	return NULL;
+}
+
+static void servers_that_start_at_once_on_an_empty_database_all_come_up(void **state)
+{
+	NEEDS_SERVER();
+	pthread_t threads[4];
+	store_free(store);
+	store = NULL;
+	postgres_kit_run(url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		pthread_join(threads[i], NULL);
+	store = open_here();
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM account_version"), 1);
+}
+
+static void a_database_of_a_newer_version_is_refused(void **state)
+{
+	NEEDS_SERVER();
+	struct store *s = NULL;
+	struct err e = {""};
+	const struct store_postgres_config config = {.url = str_of(url)};
+	postgres_kit_run(url, "UPDATE layout_version SET version = version + 1");
+	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "newer version"));
+	postgres_kit_run(url, "UPDATE layout_version SET version = version - 1");
+}
+
+static void a_wrong_url_and_a_server_that_is_away_are_told_apart(void **state)
+{
+	(void)state;
+	struct store *s = NULL;
+	struct err e = {""};
+	struct store_postgres_config config = {.url = STR("postgres://me:geheim@h/d?nonsense=1")};
+	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_null(strstr(e.text, "geheim"));
+	config.url = STR("postgres://me:geheim@127.0.0.1:1/d");
+	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "127.0.0.1"));
+	assert_null(strstr(e.text, "geheim"));
+}
+
+/* --- keys that are spent, and those that come back --- */
+
+static struct store_write on_key(enum store_write_kind kind, uint64_t id, int64_t now_ms)
+{
+	struct str key = arena_printf(&arena, "g%llu", (unsigned long long)id);
+	return (struct store_write){
+	    .kind = kind, .now_ms = now_ms, .arena = &arena, .ref = {id, key}, .rest_ms = REST_MS};
+}
+
+static void create_mortal(uint64_t id)
+{
+	struct store_write w = kit_generated(&arena, id);
+	w.link.expires_ms = OVER_MS;
+	assert_int_equal(kit_apply(store, &w), 0);
+}
+
+static void reap(uint64_t id)
+{
+	struct store_write w = on_key(STORE_LINK_REAP, id, OVER_MS);
+	assert_int_equal(kit_apply(store, &w), 0);
+}
+
+static size_t claim(int64_t now_ms, size_t max, uint64_t *ret)
+{
+	size_t count = 77;
+	assert_int_equal(store->ops->claim(store, now_ms, REST_MS, max, ret, &count), 0);
+	assert_true(count <= max);
+	return count;
+}
+
+static void a_generated_key_whose_link_was_deleted_is_never_given_out_again(void **state)
+{
+	NEEDS_SERVER();
+	uint64_t ids[4];
+	struct store_write w = kit_generated(&arena, 3);
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = on_key(STORE_LINK_DELETE, 3, KIT_NOW_MS);
+	assert_int_equal(kit_apply(store, &w), 0);
+	w = kit_generated(&arena, 3);
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	w = kit_alias(&arena, 4,
+	              "g3"); /* not as an alias either, also when the counter knows nothing of it */
+	w.ref.id = 3;
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	assert_int_equal(claim(1LL << 60, 4, ids), 0);
+}
+
+static void a_reaped_key_comes_back_once_after_its_rest(void **state)
+{
+	NEEDS_SERVER();
+	uint64_t ids[4];
+	create_mortal(3);
+	reap(3);
+	struct store_write w = kit_generated(&arena, 3);
+	assert_int_equal(kit_apply(store, &w), ERR_CONFLICT);
+	assert_int_equal(claim(OVER_MS + REST_MS - 1, 4, ids), 0);
+	assert_int_equal(claim(OVER_MS + REST_MS, 4, ids), 1);
+	assert_int_equal(ids[0], 3);
+	assert_int_equal(claim(1LL << 60, 4, ids), 0);
+}
+
+static void a_key_whose_link_waits_to_be_reaped_comes_back_too(void **state)
+{
+	NEEDS_SERVER();
+	uint64_t ids[4];
+	create_mortal(3);
+	struct store_write alias = kit_alias(&arena, 4, "name"); /* is nobody's to claim */
+	alias.link.expires_ms = OVER_MS;
+	assert_int_equal(kit_apply(store, &alias), 0);
+	assert_int_equal(claim(OVER_MS + REST_MS - 1, 4, ids), 0);
+	assert_int_equal(kit_find_generated(store, &arena, 3), 0);
+	assert_int_equal(claim(OVER_MS + REST_MS, 4, ids), 1);
+	assert_int_equal(ids[0], 3);
+	assert_int_equal(kit_find_generated(store, &arena, 3), ERR_NOT_FOUND);
+	assert_int_equal(kit_find(store, &arena, 0, "name", NULL), 0);
+}
+
+static struct store_write reuse(uint64_t row, uint64_t id)
+{
+	struct store_write w = kit_alias(&arena, row,
+	                                 arena_printf(&arena, "g%llu", (unsigned long long)id).ptr);
+	w.ref.id = id;
+	w.reuse = true;
+	w.rest_ms = REST_MS;
+	return w;
+}
+
+static void a_key_that_came_back_names_a_link_again_and_can_come_back_again(void **state)
+{
+	NEEDS_SERVER();
+	uint64_t ids[4], first;
+	struct link_record link;
+	assert_int_equal(store_lease(store, STORE_LINK_COUNTER, 10, &first), 0);
+	create_mortal(3);
+	const struct store_count clicks = {.id = 3, .clicks = 41};
+	assert_int_equal(store_set_clicks(store, 1, &clicks, 1), 0);
+	assert_int_equal(claim(OVER_MS + REST_MS, 4, ids), 1);
+	struct store_write w = reuse(77, 3);
+	w.link.expires_ms = OVER_MS + 5000;
+	assert_int_equal(kit_apply(store, &w), 0);
+	assert_int_equal(kit_find(store, &arena, 3, "g3", &link), 0);
+	assert_int_equal(link.id, 77);
+	assert_int_equal(link.clicks, 0);
+	struct store_write taken = reuse(78, 3);
+	assert_int_equal(kit_apply(store, &taken), ERR_CONFLICT);
+	taken = kit_alias(&arena, 79, "g3"); /* it does not yield when it is over, as a chosen name would */
+	taken.ref.id = 3;
+	taken.now_ms = OVER_MS + 50000;
+	assert_int_equal(kit_apply(store, &taken), ERR_CONFLICT);
+	struct store_write gone = on_key(STORE_LINK_REAP, 3, OVER_MS + 5000);
+	assert_int_equal(kit_apply(store, &gone), 0);
+	assert_int_equal(claim(OVER_MS + 5000 + REST_MS, 4, ids), 1);
+	assert_int_equal(ids[0], 3);
+}
+
+enum { CLAIMED = 400, CLAIMERS = 4 };
+
+static void *claim_all(void *arg)
+{
+	uint64_t *ids = arg;
+	size_t count = 0, more = 1;
+	while (more > 0 && count < CLAIMED) {
+		assert_int_equal(
+		    store->ops->claim(store, 1LL << 60, 0, MIN(7, CLAIMED - count), ids + count, &more), 0);
+		count += more;
+	}
+	return NULL;
+}
+
+static void no_two_claimers_get_the_same_key(void **state)
+{
+	NEEDS_SERVER();
+	static uint64_t ids[CLAIMERS][CLAIMED];
+	static unsigned seen[CLAIMED + 1];
+	pthread_t threads[CLAIMERS];
+	memset(ids, 0, sizeof(ids));
+	memset(seen, 0, sizeof(seen));
+	struct store_write *batch = calloc(CLAIMED, sizeof(*batch));
+	for (uint64_t i = 0; i < CLAIMED; i++) {
+		batch[i] = kit_generated(&arena, i + 1);
+		batch[i].link.expires_ms = OVER_MS;
+	}
+	assert_int_equal(store_apply(store, batch, CLAIMED), 0);
+	for (uint64_t i = 0; i < CLAIMED / 2; i++)
+		batch[i] = on_key(STORE_LINK_REAP, i + 1, OVER_MS);
+	assert_int_equal(store_apply(store, batch, CLAIMED / 2), 0);
+	free(batch);
+	for (size_t i = 0; i < CLAIMERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, claim_all, ids[i]), 0);
+	for (size_t i = 0; i < CLAIMERS; i++)
+		pthread_join(threads[i], NULL);
+	for (size_t i = 0; i < CLAIMERS; i++) {
+		for (size_t k = 0; k < CLAIMED && ids[i][k]; k++)
+			seen[ids[i][k]]++;
+	}
+	for (size_t id = 1; id <= CLAIMED; id++)
+		assert_int_equal(seen[id], 1);
+}
+
+/* --- several nodes --- */
+
+static uint64_t clicks_of(uint64_t id)
+{
+	struct link_record link;
+	assert_int_equal(
+	    kit_find(store, &arena, id, arena_printf(&arena, "g%llu", (unsigned long long)id).ptr, &link), 0);
+	return link.clicks;
+}
+
+static void a_links_clicks_are_the_sum_over_the_nodes(void **state)
+{
+	NEEDS_SERVER();
+	struct store_write w = kit_generated(&arena, 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct store_count count = {.id = 1, .clicks = 40};
+	assert_int_equal(store_set_clicks(store, 1, &count, 1), 0);
+	count.clicks = 2;
+	assert_int_equal(store_set_clicks(store, UINT64_MAX, &count, 1), 0);
+	assert_int_equal(clicks_of(1), 42);
+	count.clicks = 50;
+	assert_int_equal(store_set_clicks(store, 1, &count, 1), 0);
+	assert_int_equal(clicks_of(1), 52);
+	count.clicks = INT64_MAX;
+	assert_int_equal(store_set_clicks(store, 1, &count, 1), 0);
+	assert_true(clicks_of(1) == INT64_MAX);
+}
+
+enum { NODES = 4, COUNTED = 20, COUNTS = 30 };
+
+static void *count_up(void *arg)
+{
+	uint64_t node = (uint64_t)(uintptr_t)arg;
+	struct store_count counts[COUNTED];
+	for (uint64_t round = 1; round <= COUNTS; round++) {
+		for (uint64_t i = 0; i < COUNTED; i++) /* each node in an order of its own */
+			counts[i] = (struct store_count){.id = 1 + (node % 2 ? i : COUNTED - 1 - i),
+			                                 .clicks = round};
+		assert_int_equal(store_set_clicks(store, node, counts, COUNTED), 0);
+	}
+	return NULL;
+}
+
+static void nodes_that_count_at_once_lose_nothing(void **state)
+{
+	NEEDS_SERVER();
+	pthread_t threads[NODES];
+	for (uint64_t id = 1; id <= COUNTED; id++) {
+		struct store_write w = kit_generated(&arena, id);
+		assert_int_equal(kit_apply(store, &w), 0);
+	}
+	for (uintptr_t i = 0; i < NODES; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_up, (void *)(i + 1)), 0);
+	for (size_t i = 0; i < NODES; i++)
+		pthread_join(threads[i], NULL);
+	for (uint64_t id = 1; id <= COUNTED; id++)
+		assert_int_equal(clicks_of(id), NODES * COUNTS);
+}
+
+static uint64_t version(void)
+{
+	uint64_t v = 0;
+	assert_int_equal(store->ops->version(store, &v), 0);
+	return v;
+}
+
+static void the_version_tells_of_changes_of_the_accounts_and_of_nothing_else(void **state)
+{
+	NEEDS_SERVER();
+	uint64_t before = version();
+	struct store_write link = kit_generated(&arena, 1),
+	                   user = kit_user(&arena, "a@b.example", ROLE_ADMIN);
+	assert_int_equal(kit_apply(store, &link), 0);
+	assert_int_equal(version(), before);
+	assert_int_equal(kit_apply(store, &user), 0);
+	assert_true(version() > before);
+	struct store_write key = kit_key(&arena, 7, user.user.id);
+	before = version();
+	assert_int_equal(kit_apply(store, &key), 0);
+	assert_true(version() > before);
+	before = version();
+	struct store_write used = {
+	    .kind = STORE_KEY_USED, .arena = &arena, .key = {.id = key.key.id, .used_ms = 5}};
+	assert_int_equal(kit_apply(store, &used), 0);
+	assert_int_equal(version(), before);
+	struct store_write end = {
+	    .kind = STORE_SESSION_END, .arena = &arena, .session = {.id = {1}, .expires_ms = 1LL << 50}};
+	assert_int_equal(kit_apply(store, &end), 0);
+	assert_true(version() > before);
+}
+
+/* --- two servers, one idempotency key --- */
+
+enum { RACERS = 4, RACES = 20 };
+
+struct racer {
+	struct store *store;
+	unsigned number;
+	uint64_t ids[RACES]; /* of the link that each race gave */
+};
+
+static void *race(void *arg)
+{
+	struct racer *r = arg;
+	for (unsigned i = 0; i < RACES; i++) {
+		struct arena own = {0};
+		struct store_write w = kit_generated(&own, 1 + r->number * RACES + i);
+		w.idempotency_key = arena_printf(&own, "race%u", i);
+		w.idempotency_owner = 5;
+		assert_int_equal(kit_apply(r->store, &w), 0);
+		r->ids[i] = w.link.id;
+		arena_release(&own);
+	}
+	return NULL;
+}
+
+static void of_creates_with_one_idempotency_key_one_is_made_whoever_asks(void **state)
+{
+	NEEDS_SERVER();
+	struct racer racers[RACERS];
+	pthread_t threads[RACERS];
+	for (unsigned i = 0; i < RACERS; i++) {
+		racers[i] = (struct racer){.store = open_here(), .number = i};
+		assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
+	}
+	for (unsigned i = 0; i < RACERS; i++) {
+		pthread_join(threads[i], NULL);
+		store_free(racers[i].store);
+	}
+	for (unsigned i = 0; i < RACES; i++) {
+		for (unsigned k = 1; k < RACERS; k++)
+			assert_int_equal(racers[k].ids[i], racers[0].ids[i]);
+	}
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), RACES);
+}
+
+static int group_setup(void **state)
+{
+	(void)state;
+	if (postgres_kit_is_there())
+		postgres_kit_database_make(url);
+	return 0;
+}
+
+static int group_teardown(void **state)
+{
+	(void)state;
+	if (url[0])
+		postgres_kit_database_remove(url);
+	return 0;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(servers_that_start_at_once_on_an_empty_database_all_come_up),
+	    TEST(a_database_of_a_newer_version_is_refused),
+	    TEST(a_wrong_url_and_a_server_that_is_away_are_told_apart),
+	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
+	    TEST(a_reaped_key_comes_back_once_after_its_rest),
+	    TEST(a_key_whose_link_waits_to_be_reaped_comes_back_too),
+	    TEST(a_key_that_came_back_names_a_link_again_and_can_come_back_again),
+	    TEST(no_two_claimers_get_the_same_key),
+	    TEST(a_links_clicks_are_the_sum_over_the_nodes),
+	    TEST(nodes_that_count_at_once_lose_nothing),
+	    TEST(the_version_tells_of_changes_of_the_accounts_and_of_nothing_else),
+	    TEST(of_creates_with_one_idempotency_key_one_is_made_whoever_asks),
+	};
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
