@@ -60,6 +60,8 @@ static void render_source(struct buf *out, struct key_source *source)
 	const struct gauge gauges[] = {
 	    {"curt_keys_stock", "", "gauge", "Keys that can be had now", s.stock},
 	    {"curt_keys_taken_total", "", "counter", "Keys taken from their source", s.taken},
+	    {"curt_keys_refilled_total", "", "counter",
+	     "Keys that were brought to the shards, for all servers, since this one started", s.refilled},
 	    {"curt_keys_shards", "", "gauge", "Redis shards that hold keys", s.shards},
 	    {"curt_keys_shards_sick", "", "gauge", "Shards that are left alone because they failed",
 	     s.shards_sick},

@@ -151,8 +151,10 @@ static void sign_in_run(struct ask_job *ask)
 	bool may = found == 0 && j->user.enabled;
 	int r = password_verify(may ? j->user.password : STR_NULL, j->password);
 	j->right = r == 0;
-	if (r < 0 && r != ERR_INVALID)
-		ask->result = r;
+	if (r == ERR_INVALID)
+		return;
+	/* Another server may have made the user just now: then ours must know before the session is used. */
+	ask->result = r < 0 ? r : accounts_follow(ask->worker->api->accounts);
 }
 
 static void reply_wrong(struct sign_in_job *j)

@@ -1,6 +1,6 @@
 #include "client/redis.h"
 
-#include "client/redis_wire.h"
+#include "client/redis_connect.h"
 #include "os/clock.h"
 
 #include <pthread.h>
@@ -115,120 +115,12 @@ static bool may_try_locked(struct redis *r)
 	return true;
 }
 
-/* --- connecting --- */
-
-static int greet_read(struct redis_conn *c, int64_t deadline_ms, struct redis_reply *ret)
-{
-	int r = wire_read(c, deadline_ms, ret);
-	if (r == ERR_BUSY)
-		return wire_fail(c, "it does not answer");
-	if (r == 0 && ret->type == REDIS_ERROR)
-		return wire_fail(c, "%.*s", (int)MIN(ret->text.len, 200), ret->text.ptr);
-	return r;
-}
-
-static void greet_auth(struct redis_conn *c, const struct redis_url *u)
-{
-	if (u->user.ptr)
-		redis_write(c, REDIS_ARGS(STR("AUTH"), u->user, u->password));
-	else if (u->password.ptr)
-		redis_write(c, REDIS_ARGS(STR("AUTH"), u->password));
-}
-
-/* Signs in, and hears from the server itself that it works: a stopped process still accepts connections. */
-static int greet(struct redis_conn *c, const struct redis_url *u, int64_t deadline_ms)
-{
-	struct redis_reply reply = {0};
-	greet_auth(c, u);
-	if (!str_eq(u->db, STR("0")))
-		redis_write(c, REDIS_ARGS(STR("SELECT"), u->db));
-	redis_write(c, REDIS_ARGS(u->is_sentinel ? STR("ROLE") : STR("PING")));
-	int r = wire_send(c, deadline_ms);
-	for (; r == 0 && c->awaited > 0; c->awaited--)
-		r = greet_read(c, deadline_ms, &reply);
-	if (r || !u->is_sentinel)
-		return r;
-	if (reply.type != REDIS_ARRAY || reply.count == 0 ||
-	    !str_eq(redis_reply_at(&reply, 0).text, STR("master")))
-		return wire_fail(c, "it is not the primary");
-	return 0;
-}
-
-static struct redis_conn *open_server(const struct redis_host *host, const struct redis_url *u,
-                                      int64_t deadline_ms, struct err *e)
-{
-	struct redis_conn *c = wire_open(host, deadline_ms, e);
-	if (c && greet(c, u, deadline_ms) != 0) {
-		err_set(e, ERR_UNAVAILABLE, "%s port %u: %s", host->host, host->port, c->why.text);
-		wire_close(c);
-		return NULL;
-	}
-	return c;
-}
-
-static int read_primary(struct redis_conn *c, int64_t deadline_ms, struct arena *arena,
-                        struct redis_host *ret)
-{
-	struct redis_reply reply;
-	uint64_t port;
-	int r = greet_read(c, deadline_ms, &reply);
-	if (r)
-		return r;
-	if (reply.type != REDIS_ARRAY || reply.count < 2 || !str_u64(redis_reply_at(&reply, 1).text, &port) ||
-	    port == 0 || port > 65535)
-		return wire_fail(c, "it knows no such primary");
-	ret->host = (char *)arena_str(arena, redis_reply_at(&reply, 0).text).ptr;
-	ret->port = (uint16_t)port;
-	return ret->host ? 0 : wire_fail(c, "memory ran out");
-}
-
-/* Where the primary is, as one sentinel believes. */
-static int ask_sentinel(const struct redis_host *sentinel, struct str primary, int64_t deadline_ms,
-                        struct arena *arena, struct redis_host *ret, struct err *e)
-{
-	struct redis_conn *c = wire_open(sentinel, deadline_ms, e);
-	if (!c)
-		return ERR_UNAVAILABLE;
-	redis_write(c, REDIS_ARGS(STR("SENTINEL"), STR("get-master-addr-by-name"), primary));
-	int r = wire_send(c, deadline_ms);
-	if (r == 0)
-		r = read_primary(c, deadline_ms, arena, ret);
-	if (r)
-		err_set(e, r, "the sentinel at %s port %u: %s", sentinel->host, sentinel->port, c->why.text);
-	wire_close(c);
-	return r;
-}
-
-/* A silent sentinel may use up only its share of the time, so that others and the server are left some. */
-static struct redis_conn *open_by_sentinel(struct redis *r, int64_t deadline_ms, struct err *e)
-{
-	const struct redis_url *u = &r->url;
-	size_t first = atomic_load_explicit(&r->sentinel, memory_order_relaxed);
-	int64_t share_ms = REDIS_TIMEOUT_MS / (int64_t)(u->host_count + 1);
-	struct redis_conn *c = NULL;
-	struct arena arena = {0};
-	bool named = false; /* what became of a primary says more than that a sentinel is away */
-	for (size_t i = 0; !c && i < u->host_count; i++) {
-		size_t s = (first + i) % u->host_count;
-		struct redis_host primary = {0};
-		int64_t until_ms = MIN(clock_mono_ms() + share_ms, deadline_ms);
-		if (ask_sentinel(&u->hosts[s], u->primary, until_ms, &arena, &primary, named ? NULL : e) != 0)
-			continue;
-		named = true;
-		c = open_server(&primary, u, deadline_ms, e);
-		if (c)
-			atomic_store_explicit(&r->sentinel, s, memory_order_relaxed);
-	}
-	arena_release(&arena);
-	return c;
-}
+/* --- lending --- */
 
 static struct redis_conn *open_new(struct redis *r, uint64_t era, struct err *e)
 {
 	struct err why = {""};
-	int64_t deadline_ms = clock_mono_ms() + REDIS_TIMEOUT_MS;
-	struct redis_conn *c = r->url.is_sentinel ? open_by_sentinel(r, deadline_ms, &why)
-	                                          : open_server(&r->url.hosts[0], &r->url, deadline_ms, &why);
+	struct redis_conn *c = redis_connect(&r->url, &r->sentinel, &why);
 	if (!c) {
 		server_failed(r, era, &why);
 		err_set(e, ERR_UNAVAILABLE, "Redis (%.*s) is away: %s", STR_ARG(redis_name(r)), why.text);
@@ -239,8 +131,6 @@ static struct redis_conn *open_new(struct redis *r, uint64_t era, struct err *e)
 	server_answered(r, era);
 	return c;
 }
-
-/* --- lending --- */
 
 static struct redis_conn *idle_take_locked(struct redis *r)
 {

@@ -149,13 +149,14 @@ struct part_place {
 
 static struct part_place *part_place_new(struct str url, const char *replicas)
 {
-	struct part_place *place = malloc(sizeof(*place) + url.len + 1 + strlen(replicas) + 1);
+	size_t replicas_bytes = strlen(replicas) + 1;
+	struct part_place *place = malloc(sizeof(*place) + url.len + 1 + replicas_bytes);
 	if (!place)
 		return NULL;
 	place->url_len = url.len;
 	memcpy(place->text, url.ptr, url.len);
 	place->text[url.len] = '\0';
-	strcpy(place->text + url.len + 1, replicas);
+	memcpy(place->text + url.len + 1, replicas, replicas_bytes);
 	return place;
 }
 
@@ -193,7 +194,7 @@ static int parts_add(struct parts *p, struct str url, const char *replicas, stru
 	return r == ERR_UNAVAILABLE ? 0 : r;
 }
 
-int backend_open_ring(const char *urls, const char *replicas, struct store **ret, struct err *e)
+int backend_open_ring(const char *urls, const char *replicas, bool make, struct store **ret, struct err *e)
 {
 	struct parts parts = {0};
 	struct str rest = str_of(urls);
@@ -201,7 +202,7 @@ int backend_open_ring(const char *urls, const char *replicas, struct store **ret
 	while (r == 0 && rest.ptr && rest.len > 0)
 		r = parts_add(&parts, str_cut_url(&rest), replicas, e);
 	if (r == 0)
-		r = store_ring_open(parts.list, parts.count, ret, e);
+		r = store_ring_open(parts.list, parts.count, make, ret, e);
 	if (r == 0)
 		parts.count = 0; /* the ring has them */
 	parts_end(&parts);
@@ -229,9 +230,10 @@ int backend_open_store_with(const char *url, const char *replicas, const struct 
 	struct str rest = str_of(url);
 	str_cut_url(&rest);
 	bool is_list = strncmp(url, "fault:", 6) != 0 && rest.ptr && rest.len > 0;
-	return about(
-	    "store.url",
-	    is_list ? backend_open_ring(url, replicas, ret, e) : open_alone(url, replicas, f, ret, e), e);
+	return about("store.url",
+	             is_list ? backend_open_ring(url, replicas, true, ret, e)
+	                     : open_alone(url, replicas, f, ret, e),
+	             e);
 }
 
 int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e)

@@ -19,8 +19,8 @@ int backend_open_store_with(const char *url, const char *replicas, const struct 
                             struct err *e);
 int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e);
 
-/* A ring even of one. */
-int backend_open_ring(const char *urls, const char *replicas, struct store **ret, struct err *e);
+/* A ring even of one; made only if `make`. */
+int backend_open_ring(const char *urls, const char *replicas, bool make, struct store **ret, struct err *e);
 
 /* sqlite: (in the data folder), sqlite:/path */
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,

@@ -168,7 +168,7 @@ static int status_print(struct store *ring, struct err *e)
 static int run(const struct options *o, const struct settings *s, struct err *e)
 {
 	struct store *ring = NULL;
-	int r = backend_open_ring(s->serve.store_url, "", &ring, e);
+	int r = backend_open_ring(s->serve.store_url, "", false, &ring, e);
 	if (r == 0)
 		r = o->status ? status_print(ring, e) : reshard(ring, o, e);
 	store_free(ring);

@@ -11,7 +11,7 @@ enum {
 	BATCH = SHELF_KEYS_MAX,
 	PUSH_TRIES = 20, /* of one batch, as long as nobody knows what came of it */
 	PUSH_REST_MS = 100,
-	DRY_QUIET_MS = 10000,
+	QUIET_MS = 10000, /* what goes on is told so often */
 };
 
 _Static_assert((int)SHELF_KEYS_MAX <= (int)STOCK_KEYS_MAX, "a batch is taken in one call");
@@ -21,9 +21,11 @@ struct keysync {
 	struct rounds *rounds;
 	bool *filling;     /* a shard between the marks is filled if it was below the lower one */
 	uint64_t *shelved; /* as last counted */
+	uint64_t *batches; /* how many were pushed to each shard */
 	struct source_key *keys;
 	size_t stock_next; /* whose turn it is */
 	int64_t dry_ms;    /* when the log was last told that all databases are empty */
+	int64_t *away_ms;  /* ... and that one is away */
 	struct keysync_sums sums;
 	uint64_t moved_before; /* at the last status */
 };
@@ -37,37 +39,43 @@ static int lease_of(void *ctx, size_t place, struct leases **ret, char name[ROUN
 	return 0;
 }
 
-static uint64_t batch_name(void)
-{
-	uint64_t name = 0;
-	while (name == 0)
-		randombytes_buf(&name, sizeof(name));
-	return name;
-}
-
 /* From now on the shard refuses whoever looked after it before. */
 static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 {
 	const struct keysync *s = ctx;
 	s->filling[place] = false;
-	return shelf_push(s->config.shelves[place], fence, batch_name(), NULL, 0, e);
+	return shelf_push(s->config.shelves[place], fence, ++s->batches[place], NULL, 0, e);
+}
+
+static bool is_time_to_tell(int64_t *told_ms)
+{
+	int64_t now_ms = clock_mono_ms();
+	if (*told_ms != 0 && now_ms - *told_ms < QUIET_MS)
+		return false;
+	*told_ms = now_ms;
+	return true;
+}
+
+static size_t take_from(struct keysync *s, size_t stock, size_t max)
+{
+	struct stock *from = s->config.stocks[stock];
+	size_t count = 0;
+	struct err e = {""};
+	if (stock_is_sick(from) || stock_take(from, max, s->keys, &count, &e) == 0)
+		return count;
+	if (is_time_to_tell(&s->away_ms[stock]))
+		log_warn("keys", "keys database %.*s: %s", STR_ARG(stock_address(from)), e.text);
+	return 0;
 }
 
 /* From the first database that has some, beginning with the one whose turn it is; its number in ret_stock. */
 static size_t take_in_turn(struct keysync *s, size_t max, size_t *ret_stock)
 {
-	const struct keysync_config *c = &s->config;
-	for (size_t i = 0; i < c->stock_count; i++) {
-		size_t at = (s->stock_next + i) % c->stock_count;
-		size_t count = 0;
-		struct err e = {""};
-		if (stock_is_sick(c->stocks[at]))
-			continue;
-		int r = stock_take(c->stocks[at], max, s->keys, &count, &e);
-		if (r < 0)
-			log_warn("keys", "keys database %.*s: %s", STR_ARG(stock_address(c->stocks[at])),
-			         e.text);
-		if (r == 0 && count > 0) {
+	size_t stocks = s->config.stock_count;
+	for (size_t i = 0; i < stocks; i++) {
+		size_t at = (s->stock_next + i) % stocks;
+		size_t count = take_from(s, at, max);
+		if (count > 0) {
 			s->stock_next = at + 1;
 			*ret_stock = at;
 			return count;
@@ -76,13 +84,12 @@ static size_t take_in_turn(struct keysync *s, size_t max, size_t *ret_stock)
 	return 0;
 }
 
-static int push_until_known(struct keysync *s, struct shelf *shelf, uint64_t fence, size_t count,
-                            struct err *e)
+static int push_until_known(struct keysync *s, size_t place, uint64_t fence, size_t count, struct err *e)
 {
-	uint64_t batch = batch_name();
+	uint64_t batch = ++s->batches[place];
 	bool uncertain = false;
 	for (int i = 0; i < PUSH_TRIES; i++) {
-		int r = shelf_push(shelf, fence, batch, s->keys, count, e);
+		int r = shelf_push(s->config.shelves[place], fence, batch, s->keys, count, e);
 		uncertain |= r == ERR_UNCERTAIN;
 		if (r == 0 || !uncertain)
 			return r;
@@ -112,13 +119,11 @@ static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, str
 	size_t stock = 0;
 	size_t count = take_in_turn(s, max, &stock);
 	if (count == 0) {
-		if (s->dry_ms == 0 || clock_mono_ms() - s->dry_ms > DRY_QUIET_MS) {
+		if (is_time_to_tell(&s->dry_ms))
 			log_warn("keys", "no keys database has keys: start curt keygen, or more of them");
-			s->dry_ms = clock_mono_ms();
-		}
 		return 0;
 	}
-	int r = push_until_known(s, shelf, fence, count, e);
+	int r = push_until_known(s, place, fence, count, e);
 	if (r == 0) {
 		s->sums.moved += count;
 		s->shelved[place] += count;
@@ -184,6 +189,8 @@ int keysync_start(const struct keysync_config *config, struct keysync **ret, str
 	s->stock_next = config->stock_count > 1 ? randombytes_uniform((uint32_t)config->stock_count) : 0;
 	s->filling = calloc(config->shelf_count, sizeof(*s->filling));
 	s->shelved = calloc(config->shelf_count, sizeof(*s->shelved));
+	s->batches = calloc(config->shelf_count, sizeof(*s->batches));
+	s->away_ms = calloc(config->stock_count, sizeof(*s->away_ms));
 	s->keys = calloc(BATCH, sizeof(*s->keys));
 	const struct rounds_config rounds = {
 	    .ops = &keysync_ops,
@@ -194,7 +201,9 @@ int keysync_start(const struct keysync_config *config, struct keysync **ret, str
 	    .held_max = config->held_max,
 	    .lease_ms = config->lease_ms,
 	};
-	int r = s->filling && s->shelved && s->keys ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+	int r = s->filling && s->shelved && s->batches && s->away_ms && s->keys
+	            ? 0
+	            : err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
 		r = rounds_start(&rounds, &s->rounds, e);
 	if (r < 0) {
@@ -215,6 +224,8 @@ void keysync_stop(struct keysync *s, struct keysync_sums *ret)
 	*ret = s->sums;
 	free(s->filling);
 	free(s->shelved);
+	free(s->batches);
+	free(s->away_ms);
 	free(s->keys);
 	free(s);
 }

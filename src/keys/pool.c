@@ -18,6 +18,8 @@ enum {
 struct shard {
 	struct shelf *shelf;
 	_Atomic uint64_t left; /* as last seen; 0 when it does not answer */
+	uint64_t brought;      /* likewise, by the prefetcher alone */
+	bool seen;             /* since the start */
 };
 
 struct pool_hand { /* keys at hand, first in first out */
@@ -34,6 +36,7 @@ struct key_pool {
 	size_t shard_count;
 	size_t batch;
 	_Atomic uint64_t taken;
+	_Atomic uint64_t refilled;
 
 	pthread_mutex_t fetch_lock; /* one fetches at a time; taken before `lock` */
 	struct source_key *fetched; /* under fetch_lock */
@@ -163,10 +166,17 @@ static void fetch_if_low(struct key_pool *p)
 static void look_at_all(struct key_pool *p)
 {
 	for (size_t i = 0; i < p->shard_count; i++) {
-		uint64_t left = 0;
-		if (shelf_count(p->shards[i].shelf, &left, NULL) < 0)
-			left = 0;
-		atomic_store(&p->shards[i].left, left);
+		struct shard *s = &p->shards[i];
+		uint64_t left = 0, brought = 0;
+		if (shelf_look(s->shelf, &left, &brought, NULL) < 0) {
+			atomic_store(&s->left, 0);
+			continue;
+		}
+		atomic_store(&s->left, left);
+		if (s->seen) /* fewer than before: the shard has lost its memory */
+			atomic_fetch_add(&p->refilled, brought < s->brought ? brought : brought - s->brought);
+		s->brought = brought;
+		s->seen = true;
 	}
 }
 
@@ -243,6 +253,7 @@ static struct source_stats pool_stats(struct key_source *base)
 	struct source_stats stats = {.stock = p->hand.count, .shards = p->shard_count};
 	pthread_mutex_unlock(&p->lock);
 	stats.taken = atomic_load(&p->taken);
+	stats.refilled = atomic_load(&p->refilled);
 	for (size_t i = 0; i < p->shard_count; i++) {
 		stats.stock += atomic_load(&p->shards[i].left);
 		stats.shards_sick += shelf_is_sick(p->shards[i].shelf) ? 1 : 0;

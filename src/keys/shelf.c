@@ -6,23 +6,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LIST  STR("curt:keys:available")
-#define FENCE STR("curt:keys:fence")
-#define BATCH STR("curt:keys:batch")
+#define LIST    STR("curt:keys:available")
+#define FENCE   STR("curt:keys:fence")
+#define BATCH   STR("curt:keys:batch")
+#define BROUGHT STR("curt:keys:brought")
 
-/* Numbers are compared as text: those of the script's language are not exact beyond 2^53. -1: refused. */
-#define PUSH_SCRIPT                                                                        \
-	STR("local fence, batch = ARGV[1], ARGV[2]\n"                                      \
-	    "local seen = redis.call('GET', KEYS[2]) or '0'\n"                             \
-	    "if #seen > #fence or (#seen == #fence and seen > fence) then return -1 end\n" \
-	    "if seen ~= fence then redis.call('SET', KEYS[2], fence) end\n"                \
-	    "if #ARGV > 2 and redis.call('GET', KEYS[3]) ~= batch then\n"                  \
-	    "  redis.call('RPUSH', KEYS[1], unpack(ARGV, 3))\n"                            \
-	    "  redis.call('SET', KEYS[3], batch)\n"                                        \
-	    "end\n"                                                                        \
+/* Fencing numbers are compared as text: those of the script's language are not exact beyond 2^53. A batch
+ * that is not above the last one is there already: it is the same once more, or comes late over a connection
+ * that was given up long ago. -1: refused. */
+#define PUSH_SCRIPT                                                                                    \
+	STR("local fence, batch = ARGV[1], tonumber(ARGV[2])\n"                                        \
+	    "local seen = redis.call('GET', KEYS[2]) or '0'\n"                                         \
+	    "if #seen > #fence or (#seen == #fence and seen > fence) then return -1 end\n"             \
+	    "if seen ~= fence then redis.call('SET', KEYS[2], fence) redis.call('DEL', KEYS[3]) end\n" \
+	    "if #ARGV > 2 and batch > (tonumber(redis.call('GET', KEYS[3])) or 0) then\n"              \
+	    "  redis.call('RPUSH', KEYS[1], unpack(ARGV, 3))\n"                                        \
+	    "  redis.call('SET', KEYS[3], ARGV[2])\n"                                                  \
+	    "  redis.call('INCRBY', KEYS[4], #ARGV - 2)\n"                                             \
+	    "end\n"                                                                                    \
 	    "return 0")
 
-enum { PUSH_HEAD = 8, NUMBER_BYTES = 24 };
+enum { PUSH_HEAD = 9, NUMBER_BYTES = 24 };
 
 struct shelf {
 	struct redis *redis;
@@ -102,6 +106,36 @@ int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
 	return 0;
 }
 
+static int look_through(const struct shelf *s, struct redis_conn *c, uint64_t *ret, uint64_t *ret_brought,
+                        struct err *e)
+{
+	struct redis_reply reply;
+	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
+	redis_write(c, REDIS_ARGS(STR("GET"), BROUGHT));
+	if (redis_read(c, &reply) < 0)
+		return cut_off(s, ERR_UNAVAILABLE, e);
+	int r = reply.type == REDIS_INT ? 0 : refused(s, &reply, e);
+	uint64_t count = r == 0 ? (uint64_t)reply.number : 0;
+	if (redis_read(c, &reply) < 0)
+		return cut_off(s, ERR_UNAVAILABLE, e);
+	if (r < 0)
+		return r;
+	*ret = count;
+	if (reply.type != REDIS_STR || !str_u64(reply.text, ret_brought))
+		*ret_brought = 0;
+	return 0;
+}
+
+int shelf_look(struct shelf *s, uint64_t *ret, uint64_t *ret_brought, struct err *e)
+{
+	struct redis_conn *c = redis_take(s->redis, e);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	int r = look_through(s, c, ret, ret_brought, e);
+	redis_return(c);
+	return r;
+}
+
 static struct str number_text(uint64_t n, char out[NUMBER_BYTES])
 {
 	return str_n(out, (size_t)snprintf(out, NUMBER_BYTES, "%ju", (uintmax_t)n));
@@ -130,10 +164,11 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 	const struct str head[PUSH_HEAD] = {
 	    STR("EVAL"),
 	    PUSH_SCRIPT,
-	    STR("3"),
+	    STR("4"),
 	    LIST,
 	    FENCE,
 	    BATCH,
+	    BROUGHT,
 	    number_text(fence, fence_text),
 	    number_text(batch, batch_text),
 	};

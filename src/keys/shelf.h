@@ -24,11 +24,13 @@ bool shelf_is_sick(const struct shelf *s);    /* it is being left alone for a wh
 
 int shelf_count(struct shelf *s, uint64_t *ret, struct err *e);
 
+/* The same, and how many were ever pushed; that begins at 0 again when the server loses its memory. */
+int shelf_look(struct shelf *s, uint64_t *ret, uint64_t *ret_brought, struct err *e);
+
 /*
  * Adds keys at the end; n may be 0. ERR_CONFLICT: a larger number was seen; ERR_UNAVAILABLE: it cannot be
  * reached; in both cases nothing was added. ERR_UNCERTAIN: it may have been. Then the same call with the same
- * `batch` (different for each batch, never 0) adds them if they are not there, as long as no other batch came
- * since.
+ * `batch` adds them if they are not there. Under one fencing number batches are counted from 1.
  */
 int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
                struct err *e);

@@ -27,9 +27,9 @@
 #include <zookeeper/zookeeper.h>
 
 enum {
-	CONNECT_MS = 3000,
+	CONNECT_MS = 2000,
 	PING_SESSION_MS = 10000,
-	TRIES = 3,
+	TRIES = 4,
 	TOKEN_BYTES = 16,
 	TOKEN_TEXT_BYTES = TOKEN_BYTES * 2 + 1,
 	PATH_BYTES = 512,
@@ -156,25 +156,7 @@ static bool session_await(struct session *s)
 	return connected;
 }
 
-/* The spare one, or a new one: connected, or NULL. */
-static struct session *session_get(struct leases_zookeeper *l, uint64_t life_ms)
-{
-	pthread_mutex_lock(&l->lock);
-	struct session *s = steal(l->spare);
-	pthread_mutex_unlock(&l->lock);
-	if (s && (s->life_ms != life_ms || session_is_over(s))) {
-		session_free(s);
-		s = NULL;
-	}
-	if (!s)
-		s = session_new(l->hosts, life_ms);
-	if (s && !session_await(s)) {
-		session_free(s);
-		s = NULL;
-	}
-	return s;
-}
-
+/* For the next one who wants a session. It has no node: nothing would take that away. */
 static void session_put(struct leases_zookeeper *l, struct session *s)
 {
 	pthread_mutex_lock(&l->lock);
@@ -182,6 +164,22 @@ static void session_put(struct leases_zookeeper *l, struct session *s)
 		l->spare = steal(s);
 	pthread_mutex_unlock(&l->lock);
 	session_free(s);
+}
+
+/* The spare one, or a new one: connected, or NULL. One that cannot connect goes on trying until it is asked
+ * for again. */
+static struct session *session_get(struct leases_zookeeper *l, uint64_t life_ms)
+{
+	pthread_mutex_lock(&l->lock);
+	struct session *s = steal(l->spare);
+	pthread_mutex_unlock(&l->lock);
+	if (s && (s->life_ms != life_ms || session_is_over(s)))
+		session_free(steal(s));
+	if (!s)
+		s = session_new(l->hosts, life_ms);
+	if (s && !session_await(s))
+		session_put(l, steal(s));
+	return s;
 }
 
 /* Taking */
@@ -239,11 +237,13 @@ static int node_take(const struct leases_zookeeper *l, struct lease *lease)
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(token, sizeof(token), random, sizeof(random));
 	int code = ZCONNECTIONLOSS;
-	for (int i = 0; i < TRIES && is_worth_another_try(code); i++) {
+	bool again = true; /* also when it worked, but the connection broke on the way */
+	for (int i = 0; i < TRIES && again; i++) {
 		if (!session_await(lease->session))
 			return ZCONNECTIONLOSS;
 		atomic_store(&lease->proven_ms, clock_mono_ms());
 		code = node_create(l, lease, token, &stat);
+		again = is_worth_another_try(code) || (code == ZOK && atomic_load(&lease->session->doubted));
 	}
 	if (code == ZOK)
 		lease->fence = (uint64_t)stat.czxid;

@@ -10,6 +10,9 @@
  * a row means that something else is wrong. */
 enum { KEY_TRIES = 32 };
 
+/* With a part of the store away: as many keys in a row rarely all lie there. */
+enum { PART_TRIES = 4 };
+
 /* For entries that have no life of their own. */
 enum { GRACE_MS = 10000 };
 
@@ -100,7 +103,8 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	l->render = config->render;
 	l->negative_ms = config->settings.negative_ms;
 	l->rest_ms = config->settings.rest_ms;
-	l->life_ms = config->store->ops->version ? config->settings.life_ms : 0;
+	l->is_shared = config->store->ops->version != NULL;
+	l->life_ms = l->is_shared ? config->settings.life_ms : 0;
 	l->source = config->source;
 	l->tier2 = (struct tier2){
 	    .rcache = config->rcache,
@@ -217,7 +221,7 @@ bool links_is_open(struct links *l, const struct link_record *link, int64_t now_
 
 /* Writing */
 
-static void apply_counted(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+static int apply_counted(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
 	int64_t start_ns = clock_mono_ns();
 	int r = store_apply(l->store, writes, n);
@@ -232,6 +236,7 @@ static void apply_counted(struct links *l, struct store_write *writes, size_t n,
 	}
 	if (failed)
 		metric_add(&m->store_errors, 1);
+	return r;
 }
 
 /* Also after an uncertain outcome: what may have changed must not be served from a cache. */
@@ -291,27 +296,13 @@ static void settle(struct links *l, struct store_write *w, struct metrics *m)
 		count_done(l, w, m);
 }
 
-/* The store refused a key that nobody chose, because somebody's alias reads the same or it was given out
- * before: take the next one. */
-static void retry_with_other_keys(struct links *l, struct store_write *w, struct metrics *m)
-{
-	for (int tries = 0; tries < KEY_TRIES && links_met_another(w); tries++) {
-		metric_add(&m->keys_skipped, 1);
-		links_name(l, w, 1, m);
-		if (w->result == 0)
-			apply_counted(l, w, 1, m);
-	}
-	if (links_met_another(w))
-		w->result = ERR_LIMIT;
-}
-
 static bool is_nameless(const struct store_write *w)
 {
 	return w->kind == STORE_LINK_CREATE && w->result < 0;
 }
 
 /* Without those that have no name; they have their result already. */
-static void apply_named(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+static int apply_named(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
 	struct store_write *named = calloc(n, sizeof(*named));
 	size_t count = 0;
@@ -321,32 +312,85 @@ static void apply_named(struct links *l, struct store_write *writes, size_t n, s
 		else if (!is_nameless(&writes[i]))
 			named[count++] = writes[i];
 	}
-	if (count > 0)
-		apply_counted(l, named, count, m);
+	int r = count > 0 ? apply_counted(l, named, count, m) : 0;
 	for (size_t i = 0, at = 0; named && i < n; i++) {
 		if (!is_nameless(&writes[i]))
 			writes[i] = named[at++];
 	}
 	free(named);
+	return r;
+}
+
+/* True: all were named, and the store has answered, though a part of it may be away. */
+static bool apply_batch(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+{
+	bool nameless = false;
+	links_name(l, writes, n, m);
+	for (size_t i = 0; i < n; i++)
+		nameless |= is_nameless(&writes[i]);
+	if (!nameless)
+		return apply_counted(l, writes, n, m) == 0;
+	apply_named(l, writes, n, m);
+	return false;
+}
+
+static bool wants_another_key(const struct store_write *w, bool elsewhere)
+{
+	return links_met_another(w) || (elsewhere && links_may_lie_elsewhere(w));
+}
+
+/* Those that the store refused a key which nobody chose: because somebody's alias reads the same, it was
+ * given out before, or the part of the store where it would lie is away. */
+static size_t refused_ones(struct store_write *writes, size_t n, bool elsewhere, struct store_write *ret,
+                           struct metrics *m)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!wants_another_key(&writes[i], elsewhere))
+			continue;
+		metric_add(&m->keys_skipped, 1);
+		ret[count++] = writes[i];
+	}
+	return count;
+}
+
+static void retry_with_other_keys(struct links *l, struct store_write *writes, size_t n, bool answered,
+                                  struct metrics *m)
+{
+	struct store_write *again = NULL;
+	bool wanted = false;
+	for (size_t i = 0; i < n; i++)
+		wanted |= wants_another_key(&writes[i], answered);
+	if (wanted)
+		again = calloc(n, sizeof(*again));
+	for (int tries = 0; again && tries < KEY_TRIES; tries++) {
+		bool elsewhere = answered && tries < PART_TRIES;
+		size_t count = refused_ones(writes, n, elsewhere, again, m);
+		if (count == 0)
+			break;
+		answered = apply_batch(l, again, count, m);
+		for (size_t i = 0, at = 0; i < n; i++) {
+			if (wants_another_key(&writes[i], elsewhere))
+				writes[i] = again[at++];
+		}
+	}
+	free(again);
+	for (size_t i = 0; i < n; i++) {
+		if (links_met_another(&writes[i]))
+			writes[i].result = ERR_LIMIT;
+	}
 }
 
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
-	bool nameless = false;
 	for (size_t i = 0; i < n; i++) {
 		if (writes[i].kind == STORE_LINK_CREATE || writes[i].kind == STORE_LINK_REAP)
 			writes[i].rest_ms = l->rest_ms;
 	}
-	links_name(l, writes, n, m);
-	for (size_t i = 0; i < n; i++)
-		nameless |= is_nameless(&writes[i]);
-	if (nameless)
-		apply_named(l, writes, n, m);
-	else
-		apply_counted(l, writes, n, m);
+	bool answered = apply_batch(l, writes, n, m);
+	retry_with_other_keys(l, writes, n, answered, m);
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &writes[i];
-		retry_with_other_keys(l, w, m);
 		if (store_write_is_link(w->kind) && w->result == 0 &&
 		    links_key_fill(l, &w->link, w->arena) < 0)
 			w->result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */

@@ -15,6 +15,7 @@ struct links {
 	struct ids ids;
 	links_render_fn *render;
 	uint64_t negative_ms;
+	bool is_shared;   /* others write to the store too */
 	uint64_t life_ms; /* of what is cached; 0: for ever */
 	uint64_t rest_ms;
 	pthread_mutex_t sweep_lock;
@@ -32,3 +33,7 @@ void links_name(struct links *l, struct store_write *writes, size_t n, struct me
 
 /* Was it refused because its key, which nobody chose, is somebody's? */
 bool links_met_another(const struct store_write *w);
+
+/* Was it refused, and nothing done, because the part of the store where it would lie is away? With another
+ * key it may lie in another part. Not one with an idempotency key: whoever repeats it means the same link. */
+bool links_may_lie_elsewhere(const struct store_write *w);

@@ -21,6 +21,12 @@ bool links_met_another(const struct store_write *w)
 	return w->kind == STORE_LINK_CREATE && w->result == ERR_CONFLICT && is_ours_to_name(w);
 }
 
+bool links_may_lie_elsewhere(const struct store_write *w)
+{
+	return w->kind == STORE_LINK_CREATE && w->result == ERR_UNAVAILABLE && is_ours_to_name(w) &&
+	       !w->idempotency_key.ptr;
+}
+
 static int name_alias(struct links *l, struct store_write *w)
 {
 	w->ref = links_ref(l, w->link.key);

@@ -52,6 +52,13 @@ static bool is_locked(const struct link_resolve *w, const struct link_record *li
 	return link->password.ptr && !(w->unlocked.ptr && str_eq(w->unlocked, link->password));
 }
 
+/* Here, or by what all servers together have told the store. The latter lags behind, and a store of our own
+ * is told nothing that the gate does not know. */
+static bool is_spent(const struct links *l, const struct click_gate *gate, const struct link_record *link)
+{
+	return gate_is_spent(gate, link->max_clicks) || (l->is_shared && link->clicks >= link->max_clicks);
+}
+
 /* The last questions: are clicks left, and is the password known? Whoever does not know it is not told how
  * many are left, but that there are none. */
 static int judge_clicks(struct links *l, struct link_resolve *w, const struct link_record *link)
@@ -60,7 +67,7 @@ static int judge_clicks(struct links *l, struct link_resolve *w, const struct li
 	if (link->max_clicks && !gate)
 		return ERR_LIMIT;
 	w->verdict = LINK_OPEN;
-	if (gate && gate_is_spent(gate, link->max_clicks)) {
+	if (gate && is_spent(l, gate, link)) {
 		gate_unpin(gate);
 		w->verdict = LINK_LATE;
 		return link->expired_url.ptr ? 0 : ERR_NOT_FOUND;

@@ -16,6 +16,7 @@ struct source_key {
 struct source_stats {
 	uint64_t stock; /* keys that can be had now, as far as is known */
 	uint64_t taken; /* since the start */
+	uint64_t refilled; /* brought to where they are taken from since the start, for all servers */
 	uint64_t shards, shards_sick;
 };
 

@@ -23,7 +23,8 @@
 	X(links_created, "curt_links_created_total", "", "Links created")                                   \
 	X(links_deleted, "curt_links_deleted_total", "", "Links deleted on request")                        \
 	X(links_reaped, "curt_links_reaped_total", "", "Links removed because their time was over")         \
-	X(keys_skipped, "curt_keys_skipped_total", "", "Generated keys that met an alias and were skipped") \
+	X(keys_skipped, "curt_keys_skipped_total", "",                                                      \
+	  "Generated keys that could not be used and were skipped")                                         \
 	X(keys_dry, "curt_keys_dry_total", "", "Times that the source of keys had none")                    \
 	X(store_lookups, "curt_store_lookups_total", "", "Links looked up in the store")                    \
 	X(store_lookup_batches, "curt_store_lookup_batches_total", "", "Batches of store lookups")          \

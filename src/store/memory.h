@@ -1,7 +1,7 @@
 /*
  * What the store in memory is made of. For its own files only: store_memory.c has the role's operations,
- * memory_links.c and memory_accounts.c the changes, memory_table.c what has to be found, memory_part.c what
- * it takes to be part of a ring.
+ * memory_links.c and memory_accounts.c the changes, memory_table.c what has to be found, memory_part.c and
+ * memory_move.c what it takes to be part of a ring.
  *
  * A change makes room for everything it will add before it adds anything: it happens whole or not at all.
  */
@@ -142,7 +142,14 @@ int memory_replay_put(struct store_memory *s, const struct replay_node *replay);
 /* `in_ring`: what the home alone knows was asked there (part.h). */
 int memory_change_link(struct store_memory *s, struct store_write *w, bool in_ring);
 
+struct part_move;
+
 extern const struct store_part_ops memory_part_ops;
+bool memory_epoch_fits(const struct store_memory *s, uint64_t epoch);
+int memory_move_begin(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
+                      struct part_move **ret);
+int memory_move_put(struct store *to, struct part_move *move);
+int memory_move_end(struct store *from, struct part_move *move, bool done);
 void memory_part_init(struct store_memory *s);
 void memory_part_release(struct store_memory *s);
 /* Waits until nothing of what the changes are about is being moved away. */

@@ -81,10 +81,14 @@ static bool run_takes(struct subjects *s, enum class class, const struct store_w
 	}
 }
 
-static size_t run_length(struct subjects *s, const struct store_write *writes, size_t n)
+/* With Citus a run locks one row at most. */
+static size_t run_length(const struct postgres_txn *t, struct subjects *s, const struct store_write *writes,
+                         size_t n)
 {
 	enum class class = class_of(&writes[0]);
 	size_t length = 1;
+	if (t->is_distributed && class != CLASS_CREATE)
+		return 1;
 	s->run++;
 	run_takes(s, class, &writes[0]);
 	while (length < n && run_takes(s, class, &writes[length]))
@@ -106,8 +110,7 @@ static int run_do(struct postgres_txn *t, const struct store_write *writes, size
 
 /* --- what has died --- */
 
-/* Something that dies, the kind of write that adds it, and the statement that forgets dead ones. Rows that
- * another server is forgetting are left to it. */
+/* Something that dies, the kind of write that adds it, and the statement that forgets dead ones. */
 struct purge {
 	enum store_write_kind kind;
 	int64_t per_write;
@@ -125,7 +128,7 @@ static const struct purge purges[] = {
      REST_PURGE_PER_REAP,
      0,
      {"resting_purge", "DELETE FROM resting WHERE key IN (SELECT key FROM resting"
-                       " WHERE until_ms <= $1 ORDER BY until_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"}},
+                       " WHERE until_ms <= $1 ORDER BY until_ms LIMIT $2)"}},
     {STORE_SESSION_END,
      SESSION_PURGE_PER_END,
      0,
@@ -157,7 +160,7 @@ int postgres_change(struct postgres_txn *t, const struct store_write *writes, si
 	struct subjects s;
 	int r = subjects_init(t, &s, n);
 	for (size_t i = 0, length; r == 0 && i < n; i += length) {
-		length = run_length(&s, writes + i, n - i);
+		length = run_length(t, &s, writes + i, n - i);
 		r = run_do(t, writes + i, length, outcomes + i);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(purges); i++)

@@ -1,6 +1,7 @@
 #include "store/postgres_replica.h"
 
 #include "base/hash.h"
+#include "obs/log.h"
 #include "os/clock.h"
 #include "os/thread.h"
 #include "store/postgres_read.h"
@@ -13,6 +14,9 @@ enum {
 	RECENT_SLOTS = 8192, /* a power of two */
 };
 
+/* What the log was told of a replica. */
+enum { REPLICA_UNTOLD, REPLICA_USED, REPLICA_UNUSED };
+
 /* All that the primary had written at a time. */
 struct target {
 	int64_t position;
@@ -22,6 +26,7 @@ struct target {
 struct replica {
 	struct pg_pool *pool;
 	_Atomic int64_t fresh_ms; /* it knows all that happened until then; 0: never heard of */
+	int told;                 /* the poller's alone */
 };
 
 struct postgres_replicas {
@@ -106,18 +111,19 @@ static const struct pg_statement primary_position = {
 static const struct pg_statement replica_position = {
     "replica_position", "SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')::bigint"};
 
-static int position_ask(struct pg_pool *pool, const struct pg_statement *statement, int64_t *ret)
+static int position_ask(struct pg_pool *pool, const struct pg_statement *statement, int64_t *ret,
+                        struct err *e)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_conn *c = pg_take(pool, NULL);
+	struct pg_conn *c = pg_take(pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(c, statement);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0 && !pg_is_null(&row, 0, 0)) /* NULL: it follows nobody any more */
+	int r = pg_ask(&q, &row, e);
+	if (r == 0 && pg_is_null(&row, 0, 0))
+		r = err_set(e, ERR_UNAVAILABLE, "it follows nobody");
+	if (r == 0)
 		*ret = pg_get_int(&row, 0, 0);
-	else
-		r = ERR_UNAVAILABLE;
 	pg_return(c);
 	return r;
 }
@@ -125,7 +131,7 @@ static int position_ask(struct pg_pool *pool, const struct pg_statement *stateme
 static void target_note(struct postgres_replicas *rs)
 {
 	struct target target = {.at_ms = clock_mono_ms()};
-	if (position_ask(rs->primary, &primary_position, &target.position) != 0)
+	if (position_ask(rs->primary, &primary_position, &target.position, NULL) != 0)
 		return;
 	if (rs->target_count == TARGETS) {
 		memmove(&rs->targets[0], &rs->targets[1], (TARGETS - 1) * sizeof(target));
@@ -134,10 +140,10 @@ static void target_note(struct postgres_replicas *rs)
 	rs->targets[rs->target_count++] = target;
 }
 
-static void replica_note(const struct postgres_replicas *rs, struct replica *replica)
+static void replica_note(const struct postgres_replicas *rs, struct replica *replica, struct err *e)
 {
 	int64_t position;
-	if (position_ask(replica->pool, &replica_position, &position) != 0)
+	if (position_ask(replica->pool, &replica_position, &position, e) != 0)
 		return;
 	for (size_t i = rs->target_count; i > 0; i--) {
 		if (rs->targets[i - 1].position > position)
@@ -145,6 +151,22 @@ static void replica_note(const struct postgres_replicas *rs, struct replica *rep
 		atomic_store_explicit(&replica->fresh_ms, rs->targets[i - 1].at_ms, memory_order_relaxed);
 		return;
 	}
+}
+
+/* Once for each change. In a ring every database is offered the replicas of all. */
+static void replica_tell(const struct postgres_replicas *rs, struct replica *replica, const struct err *why)
+{
+	bool is_fresh = replica_is_fresh(replica);
+	int now = is_fresh ? REPLICA_USED : REPLICA_UNUSED;
+	if (replica->told == now)
+		return;
+	replica->told = now;
+	if (is_fresh)
+		log_info("store", "%s answers lookups for %s", pg_pool_address(replica->pool).ptr,
+		         pg_pool_address(rs->primary).ptr);
+	else
+		log_info("store", "%s does not answer lookups for %s: %s", pg_pool_address(replica->pool).ptr,
+		         pg_pool_address(rs->primary).ptr, why->text[0] ? why->text : "it lags behind");
 }
 
 static bool poll_wait(struct postgres_replicas *rs)
@@ -164,8 +186,11 @@ static void *poll_run(void *arg)
 	struct postgres_replicas *rs = arg;
 	do {
 		target_note(rs);
-		for (size_t i = 0; i < rs->count; i++)
-			replica_note(rs, &rs->list[i]);
+		for (size_t i = 0; i < rs->count; i++) {
+			struct err why = {""};
+			replica_note(rs, &rs->list[i], &why);
+			replica_tell(rs, &rs->list[i], &why);
+		}
 	} while (poll_wait(rs));
 	return NULL;
 }

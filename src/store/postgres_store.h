@@ -13,6 +13,7 @@ struct store_postgres {
 	struct pg_pool *movers;             /* a move holds its connection until it ends */
 	struct postgres_replicas *replicas; /* NULL: there are none */
 	struct postgres_marks *marks;
+	bool is_distributed;     /* by Citus */
 	atomic_bool is_troubled; /* the last write failed: ping tries one */
 };
 

@@ -13,8 +13,40 @@ static const struct pg_statement targets_by_id = {
     "targets_by_id",
     "SELECT " LINK_COLUMNS " FROM link l WHERE l.id = ANY ($1::bigint[]) ORDER BY l.id FOR UPDATE"};
 
+/* Of one key: what Citus can lock, too. */
+static const struct pg_statement target_by_key = {
+    "target_by_key", "SELECT " LINK_COLUMNS " FROM link l WHERE l.key = $1 FOR UPDATE"};
+static const struct pg_statement key_of_row = {"key_of_row", "SELECT key FROM link WHERE id = $1"};
+
+static void target_add_key(struct postgres_txn *t, struct str key)
+{
+	struct pg_query q = txn_query(t, &target_by_key);
+	pg_text(&q, key);
+	txn_ask_add(t, &q);
+}
+
+/* A row that is known by its id alone is not found without asking everywhere; then it is locked by its key.
+ */
+static int target_add_row(struct postgres_txn *t, uint64_t id)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = txn_query(t, &key_of_row);
+	pg_int(&q, id_is_valid(id) ? (int64_t)id : 0);
+	int r = txn_ask(t, &q, &row);
+	if (r == 0)
+		target_add_key(t, row.rows > 0 ? pg_get_text(&row, 0, 0) : STR(""));
+	return r;
+}
+
 static int targets_add(struct postgres_txn *t, const struct store_write *writes, size_t n)
 {
+	bool by_key = writes[0].ref.key.ptr;
+	if (n == 1 && by_key) {
+		target_add_key(t, writes[0].ref.key);
+		return 0;
+	}
+	if (n == 1 && t->is_distributed)
+		return target_add_row(t, writes[0].ref.id);
 	struct str *keys = arena_alloc(&t->scratch, n * sizeof(*keys));
 	int64_t *ids = arena_alloc(&t->scratch, n * sizeof(*ids));
 	if (!keys || !ids)
@@ -23,7 +55,6 @@ static int targets_add(struct postgres_txn *t, const struct store_write *writes,
 		keys[i] = writes[i].ref.key;
 		ids[i] = id_is_valid(writes[i].ref.id) ? (int64_t)writes[i].ref.id : 0;
 	}
-	bool by_key = writes[0].ref.key.ptr;
 	struct pg_query q = txn_query(t, by_key ? &targets_by_key : &targets_by_id);
 	if (by_key)
 		pg_blobs(&q, keys, n);

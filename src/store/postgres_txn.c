@@ -230,7 +230,8 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	struct pg_conn *c = pg_take(pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	struct postgres_txn t = {.conn = c, .in_ring = work->in_ring, .e = e};
+	struct postgres_txn t = {
+	    .conn = c, .in_ring = work->in_ring, .is_distributed = work->is_distributed, .e = e};
 	int r = txn_work(&t, mark, work);
 	bool at_commit = r == 0;
 	if (at_commit)

@@ -16,6 +16,7 @@
 struct postgres_txn {
 	struct pg_conn *conn;
 	bool in_ring;             /* what the home alone knows was asked there (part.h) */
+	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
 	bool accounts_are_locked; /* and their version was raised */
 	size_t put_count;         /* put since the last answer */
 	struct arena scratch;     /* until the transaction ends */
@@ -63,6 +64,7 @@ struct postgres_work {
 	int (*run)(struct postgres_txn *t, void *ctx);
 	void *ctx;
 	bool in_ring;
+	bool is_distributed;
 };
 int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                      struct err *e);

@@ -1,7 +1,7 @@
 /*
  * What the store of several parts is made of. For its own files only: store_ring.c has the role's operations
- * and says why they are right, ring_read.c and ring_change.c the reads and changes of links, ring_learn.c
- * finds out who is in the ring, ring_late.c opens parts that were away, ring_move.c moves keys.
+ * and says why they are right, ring_lookup.c, ring_read.c and ring_change.c the reads and changes of links,
+ * ring_learn.c finds out who is in the ring, ring_late.c opens parts that were away, ring_move.c moves keys.
  */
 #pragma once
 
@@ -126,8 +126,8 @@ int ring_view_confirm(struct store_ring *s, const struct ring_view *v);
 
 /* --- learning --- */
 
-/* At the start: finds the ring or makes it. */
-int ring_learn_first(struct store_ring *s, struct err *e);
+/* At the start: finds the ring, or makes it if that is wanted. */
+int ring_learn_first(struct store_ring *s, bool make, struct err *e);
 
 /* After a part has refused the view's epoch, the `tries`-th time in a row: learns again, unless somebody has
  * in the meantime. False when it has been tried often enough. */
@@ -135,6 +135,9 @@ bool ring_learn_again(struct store_ring *s, const struct ring_view *v, unsigned 
 
 /* Asks all parts now. `e` says what is wrong with the ring, if anything is. */
 int ring_learn(struct store_ring *s, struct err *e);
+
+/* Does it hold links or accounts? */
+int ring_part_is_used(struct store *part, bool *ret);
 
 /* Makes it the ring: at the home first, which decides when two try at once (ERR_CONFLICT). */
 int ring_declare_home(struct store_ring *s, const struct ring_plan *plan, struct err *e);
@@ -145,7 +148,7 @@ int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_
 /* --- moving --- */
 
 /* Moves all that lies under the keys; they differ from each other. ERR_CONFLICT: there is another ring by
- * now. Anything else: it is in `from` still, or in both, or in `to`; it may be tried again. */
+ * now. ERR_UNAVAILABLE: it is in `from` still, or in both, or in `to`; it may be tried again. */
 int ring_move_keys(struct store_ring *s, uint64_t epoch, size_t from, size_t to, const struct str *keys,
                    size_t n);
 

@@ -256,7 +256,7 @@ int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_
 
 /* --- a ring that is not there yet --- */
 
-static int part_is_used(struct store *part, bool *ret)
+int ring_part_is_used(struct store *part, bool *ret)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct store_users users = {.limit = 1, .arena = &arena};
@@ -275,7 +275,7 @@ static int used_find(struct store_ring *s, size_t *ret, struct err *e)
 	*ret = s->part_count;
 	for (size_t i = 0; i < s->part_count; i++) {
 		bool used;
-		int r = part_is_used(ring_store(s, i), &used);
+		int r = ring_part_is_used(ring_store(s, i), &used);
 		if (r != 0)
 			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->parts[i].address),
 			               err_name(r));
@@ -437,12 +437,18 @@ static int all_answer(const struct store_ring *s, struct err *e)
 	return 0;
 }
 
-static int learn_first_locked(struct store_ring *s, struct err *e)
+static int learn_first_locked(struct store_ring *s, bool make, struct err *e)
 {
 	bool found;
 	int r = learn_locked(s, &found, e);
 	if (r == 0 && !found) {
 		r = all_answer(s, e);
+		if (r == 0 && !make)
+			return err_set(
+			    e, ERR_NOT_FOUND,
+			    "the databases are no ring yet, and servers that use one of them alone would "
+			    "not find what moves; restart all servers with the whole list in store.url "
+			    "first");
 		if (r == 0)
 			r = ring_make(s, e);
 		if (r == 0)
@@ -459,10 +465,10 @@ static int learn_first_locked(struct store_ring *s, struct err *e)
 	               STR_ARG(s->parts[s->home].address));
 }
 
-int ring_learn_first(struct store_ring *s, struct err *e)
+int ring_learn_first(struct store_ring *s, bool make, struct err *e)
 {
 	pthread_mutex_lock(&s->learning);
-	int r = learn_first_locked(s, e);
+	int r = learn_first_locked(s, make, e);
 	pthread_mutex_unlock(&s->learning);
 	return r;
 }

@@ -86,13 +86,13 @@ static int walk_tell(struct walk *w, size_t from)
 	return err_set(w->e, ERR_BUSY, "stopped; 'curt reshard' goes on from here");
 }
 
-/* A lock that others held too long, or a server that is just starting again, is no reason to give up. */
+/* A server that is just starting again is no reason to give up. */
 static int move_patiently(struct walk *w, size_t from, size_t to, const struct str *keys, size_t n)
 {
 	int r = 0;
 	for (unsigned tries = 0; tries < MOVE_TRIES; tries++) {
 		r = ring_move_keys(w->s, w->view->plan.epoch, from, to, keys, n);
-		if (r != ERR_BUSY && r != ERR_UNAVAILABLE)
+		if (r != ERR_UNAVAILABLE)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = MOVE_PAUSE_MS * 1000000L}, NULL);
 	}
@@ -281,6 +281,27 @@ static int reshard(struct walk *w, struct err *e)
 	return r;
 }
 
+/* Links of its own would turn up among those of the ring. */
+static int newcomers_check(struct store_ring *s, const struct ring_view *v, const struct wanted *w,
+                           struct err *e)
+{
+	for (size_t i = 0; i < w->list.count && !view_moves(v); i++) {
+		bool used = false;
+		struct str address = w->list.at[i].address;
+		if (plan_parts_find(&v->plan.members, w->list.at[i].name) < v->plan.members.count)
+			continue;
+		int r = ring_part_is_used(ring_store(s, w->numbers[i]), &used);
+		if (r != 0)
+			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(address), err_name(r));
+		if (used)
+			return err_set(
+			    e, ERR_INVALID,
+			    "%.*s holds links or accounts of its own; only an empty database can join",
+			    STR_ARG(address));
+	}
+	return 0;
+}
+
 static int members_check(const struct ring_view *v, const struct wanted *w, struct err *e)
 {
 	if (view_moves(v) && !plan_parts_equal(&v->plan.target, &w->list))
@@ -312,6 +333,8 @@ int store_reshard(struct store *ring, struct reshard *r, struct err *e)
 		return result;
 	struct ring_view *v = ring_view_get(s);
 	result = members_check(v, &wanted, e);
+	if (result == 0)
+		result = newcomers_check(s, v, &wanted, e);
 	r->was_begun = view_moves(v);
 	r->is_settled = !view_moves(v) && plan_parts_equal(&v->plan.members, &wanted.list);
 	ring_view_unref(v);

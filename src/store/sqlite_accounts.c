@@ -45,7 +45,7 @@ static int user_insert(struct sqlite_conn *c, struct user_record *user)
 	return rc;
 }
 
-static int user_create(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int user_create(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	bool taken;
 	user_check_role(w->user.role);
@@ -97,7 +97,7 @@ static int last_admin_check(struct sqlite_conn *c, const struct user_record *bef
 
 /* May the user become what out->user is? out->result says so. */
 static int user_check(struct sqlite_conn *c, const struct user_record *before, int64_t now_ms,
-                      struct sqlite_outcome *out)
+                      struct store_outcome *out)
 {
 	bool taken, last = false;
 	int rc = email_is_taken(c, out->user.email, before->id, &taken);
@@ -114,7 +114,7 @@ static int user_write(struct sqlite_conn *c, const struct user_record *user)
 	return query_run(&q);
 }
 
-static int user_update(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int user_update(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	struct user_record before;
 	int rc = sqlite_user_find(c, w->user.id, STR_NULL, w->arena, &out->result, &before);
@@ -166,7 +166,7 @@ static int key_insert(struct sqlite_conn *c, struct key_record *key)
 	return rc;
 }
 
-static int key_create(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int key_create(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	bool taken, known = true;
 	int rc = digest_exists(c, w->key.digest, &taken);
@@ -184,7 +184,7 @@ static int key_create(struct sqlite_conn *c, const struct store_write *w, struct
 	return key_insert(c, &out->key);
 }
 
-static int key_find(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int key_find(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEY_BY_ID);
 	query_int(&q, (int64_t)w->key.id);
@@ -212,7 +212,7 @@ static int key_is_last(struct sqlite_conn *c, const struct store_write *w, bool 
 	return rc;
 }
 
-static int key_revoke(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int key_revoke(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	int rc = key_find(c, w, out);
 	out->back = BACK_KEY;
@@ -240,7 +240,7 @@ static int key_used_get(struct sqlite_conn *c, uint64_t id, bool *ret_found, int
 	return rc;
 }
 
-static int key_used(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int key_used(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	bool found;
 	int64_t used_ms;
@@ -254,7 +254,7 @@ static int key_used(struct sqlite_conn *c, const struct store_write *w, struct s
 	return query_run(&q);
 }
 
-int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	switch (w->kind) {
 	case STORE_USER_CREATE: return user_create(c, w, out);

@@ -2,7 +2,7 @@
 
 #include "store/rules.h"
 
-int sqlite_change(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+int sqlite_change(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	return store_write_is_link(w->kind) ? sqlite_change_link(c, w, out)
 	                                    : sqlite_change_account(c, w, out);

@@ -7,30 +7,14 @@
  */
 #pragma once
 
+#include "store/outcome.h"
 #include "store/sqlite_layout.h"
-#include "store/store.h"
 
-enum { BACK_LINK = 1 << 0, BACK_USER = 1 << 1, BACK_KEY = 1 << 2 };
-
-/* What a change will say once it is committed. */
-struct sqlite_outcome {
-	int result;
-	bool replayed;
-	unsigned back; /* bits: which records come back */
-	union {
-		struct link_record link;
-		struct {
-			struct user_record user;
-			struct key_record key;
-		};
-	};
-};
-
-int sqlite_change(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out);
+int sqlite_change(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out);
 
 /* The same by subject: sqlite_links.c has the links and their lists, sqlite_accounts.c the rest. */
-int sqlite_change_link(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out);
-int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out);
+int sqlite_change_link(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out);
+int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out);
 
 /* Forgets a bounded number of what has died, after a batch that may have added some. */
 int sqlite_purge(struct sqlite_conn *c, const struct store_write *writes, size_t n);

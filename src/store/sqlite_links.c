@@ -224,7 +224,7 @@ static int name_clear(struct sqlite_conn *c, const struct store_write *w, const 
 	return rc == SQLITE_OK && name->holder.id != 0 ? link_remove(c, &name->holder) : rc;
 }
 
-static int link_create_new(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int link_create_new(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	struct name name = {.taken = false};
 	bool done;
@@ -246,7 +246,7 @@ static int link_create_new(struct sqlite_conn *c, const struct store_write *w, s
 	return rc;
 }
 
-static int link_create(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int link_create(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	create_check(w);
 	if (w->idempotency_key.ptr) {
@@ -273,7 +273,7 @@ static int link_create(struct sqlite_conn *c, const struct store_write *w, struc
 }
 
 /* The link that the change is about goes to out->link, unless out->result says why not. */
-static int target_find(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int target_find(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	int rc = sqlite_link_find(c, w->ref, w->arena, &out->result, &out->link);
 	if (rc == SQLITE_OK && out->result == 0)
@@ -289,7 +289,7 @@ static int link_write(struct sqlite_conn *c, const struct link_record *link)
 	return query_run(&q);
 }
 
-static int link_update(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int link_update(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	int rc = target_find(c, w, out);
 	if (rc != SQLITE_OK || out->result != 0)
@@ -303,7 +303,7 @@ static int link_update(struct sqlite_conn *c, const struct store_write *w, struc
 	return rc == SQLITE_OK ? link_write(c, &out->link) : rc;
 }
 
-static int link_delete(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int link_delete(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	int rc = target_find(c, w, out);
 	if (rc != SQLITE_OK || out->result != 0)
@@ -311,7 +311,7 @@ static int link_delete(struct sqlite_conn *c, const struct store_write *w, struc
 	return link_remove(c, &out->link);
 }
 
-static int link_reap(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int link_reap(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	int rc = link_delete(c, w, out);
 	if (rc != SQLITE_OK || out->result != 0 || !out->link.is_alias)
@@ -341,7 +341,7 @@ static int list_run(struct sqlite_conn *c, unsigned sql, uint64_t link, uint64_t
 	return query_run(&q);
 }
 
-static int list_add(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int list_add(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	bool known, room;
 	int rc = sqlite_user_exists(c, w->user.id, &known);
@@ -355,13 +355,13 @@ static int list_add(struct sqlite_conn *c, const struct store_write *w, struct s
 	return list_run(c, SQL_PERMISSION_ADD, out->link.id, w->user.id);
 }
 
-static int list_drop(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int list_drop(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	int rc = list_run(c, SQL_PERMISSION_DROP, out->link.id, w->user.id);
 	return rc == SQLITE_OK ? link_run(c, SQL_PERMISSION_DROPPED, out->link.id) : rc;
 }
 
-static int list_change(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+static int list_change(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	bool listed, wanted = w->kind == STORE_PERMIT;
 	int rc = target_find(c, w, out);
@@ -373,7 +373,7 @@ static int list_change(struct sqlite_conn *c, const struct store_write *w, struc
 	return wanted ? list_add(c, w, out) : list_drop(c, w, out);
 }
 
-int sqlite_change_link(struct sqlite_conn *c, const struct store_write *w, struct sqlite_outcome *out)
+int sqlite_change_link(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
 {
 	switch (w->kind) {
 	case STORE_LINK_CREATE: return link_create(c, w, out);

@@ -80,7 +80,8 @@ struct store_write {
 	 *
 	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
 	 * over stays taken, and so does one whose link is gone. Gone is every ref.id that has no row and that
-	 * the counter STORE_LINK_COUNTER has passed; whether it was ever used is not asked.
+	 * the counter STORE_LINK_COUNTER has passed; whether it was ever used is not asked. A store that
+	 * gives keys back (claim) also remembers those whose links went, however they were made.
 	 *
 	 * The alias of a link that went by REAP rests for rest_ms from the moment it was over: until then
 	 * only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
@@ -259,8 +260,8 @@ struct store_ops {
 
 	/* The rest may be NULL. */
 
-	/* A number that changes with every change of users, API keys and ended sessions. NULL: nobody but
-	 * this process writes to the store. Safe to retry. */
+	/* A number that changes with every change of users, API keys (but not with their use) and ended
+	 * sessions. NULL: nobody but this process writes to the store. Safe to retry. */
 	int (*version)(struct store *, uint64_t *ret);
 
 	/*

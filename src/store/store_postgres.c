@@ -226,7 +226,8 @@ static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct 
 	if (!outcomes)
 		return ERR_NOMEM;
 	struct apply_work ctx = {.epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
-	struct postgres_work work = {.run = apply_run, .ctx = &ctx, .in_ring = in_ring};
+	struct postgres_work work = {
+	    .run = apply_run, .ctx = &ctx, .in_ring = in_ring, .is_distributed = s->is_distributed};
 	int r = postgres_write(s, &work, NULL);
 	if (s->replicas) /* also what failed may have happened */
 		postgres_replicas_changed(s->replicas, writes, n);
@@ -250,7 +251,7 @@ static int postgres_apply(struct store *base, struct store_write *writes, size_t
 static int set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_set_clicks(s->writers, node, counts, n));
+	return POSTGRES_WRITE(s, postgres_set_clicks(s->writers, s->is_distributed, node, counts, n));
 }
 
 static int lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -269,7 +270,8 @@ static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t ma
                  size_t *ret_count)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_claim(s->writers, now_ms, rest_ms, max, ret_ids, ret_count));
+	return POSTGRES_WRITE(
+	    s, postgres_claim(s->writers, s->is_distributed, now_ms, rest_ms, max, ret_ids, ret_count));
 }
 
 /* --- health and life --- */
@@ -370,7 +372,7 @@ static int layout_make(struct store_postgres *s, struct err *e)
 	struct pg_conn *c = pg_take(s->writers, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = postgres_layout_make(c, &why);
+	int r = postgres_layout_make(c, &s->is_distributed, &why);
 	pg_return(c);
 	return r ? err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s",
 	                   pg_pool_address(s->writers).ptr, why.text)

@@ -285,7 +285,7 @@ static const struct store_ops ring_ops = {
     .claim = ring_claim,
 };
 
-static int init(struct store_ring *s, const struct store_ring_part *parts, size_t n, struct err *e)
+static int init(struct store_ring *s, const struct store_ring_part *parts, size_t n, bool make, struct err *e)
 {
 	const struct store_ops *kind = NULL;
 	for (size_t i = 0; i < n; i++) {
@@ -308,11 +308,12 @@ static int init(struct store_ring *s, const struct store_ring_part *parts, size_
 	s->base.ops = &s->ops;
 	int r = fan_new(n > 1 ? (unsigned)MIN(n * THREADS_PER_PART, THREADS_MAX) : 0, &s->fan, e);
 	if (r == 0)
-		r = ring_learn_first(s, e);
+		r = ring_learn_first(s, make, e);
 	return r == 0 ? ring_late_begin(s, e) : r;
 }
 
-int store_ring_open(const struct store_ring_part *parts, size_t n, struct store **ret, struct err *e)
+int store_ring_open(const struct store_ring_part *parts, size_t n, bool make, struct store **ret,
+                    struct err *e)
 {
 	if (n == 0 || n > RING_PARTS_MAX)
 		return err_set(e, ERR_INVALID, "a ring has 1 to %d parts, not %zu", RING_PARTS_MAX, n);
@@ -321,7 +322,7 @@ int store_ring_open(const struct store_ring_part *parts, size_t n, struct store 
 		return err_set(e, ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&s->learning, NULL);
 	pthread_mutex_init(&s->view_lock, NULL);
-	int r = init(s, parts, n, e);
+	int r = init(s, parts, n, make, e);
 	if (r != 0) {
 		release(s);
 		return r;

@@ -7,7 +7,7 @@
  *
  * A change looks before it writes: when it fails by itself (a conflict, say), it has touched nothing, and the
  * batch goes on without savepoints. When SQLite fails, the whole batch is rolled back. What comes back to the
- * caller is held in `struct sqlite_outcome` until the commit, so a batch that failed can be handed in again
+ * caller is held in `struct store_outcome` until the commit, so a batch that failed can be handed in again
  * as it is.
  *
  * A lock on FILE.lock keeps other processes out: SQLite before 3.51.3 may lose pages when two of them
@@ -344,22 +344,8 @@ static int txn_end_locked(struct store_sqlite *s, int rc)
 
 /* --- changes --- */
 
-static void publish(struct store_write *w, const struct sqlite_outcome *out)
-{
-	w->result = out->result;
-	w->replayed = out->replayed;
-	if (out->result != 0)
-		return;
-	if (out->back & BACK_LINK)
-		w->link = out->link;
-	if (out->back & BACK_USER)
-		w->user = out->user;
-	if (out->back & BACK_KEY)
-		w->key = out->key;
-}
-
 static int apply_locked(struct store_sqlite *s, const struct store_write *writes, size_t n,
-                        struct sqlite_outcome *outcomes)
+                        struct store_outcome *outcomes)
 {
 	int r = txn_begin_locked(s);
 	if (r != 0)
@@ -377,14 +363,14 @@ static int sqlite_apply(struct store *base, struct store_write *writes, size_t n
 	struct store_sqlite *s = self(base);
 	if (n == 0)
 		return 0;
-	struct sqlite_outcome *outcomes = calloc(n, sizeof(*outcomes));
+	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
 	if (!outcomes)
 		return ERR_NOMEM;
 	writer_take(s);
 	int r = apply_locked(s, writes, n, outcomes);
 	writer_return(s);
 	for (size_t i = 0; r == 0 && i < n; i++)
-		publish(&writes[i], &outcomes[i]);
+		outcome_publish(&outcomes[i], &writes[i]);
 	free(outcomes);
 	return r;
 }

@@ -49,6 +49,7 @@ class Load:
         self.stopping = False
         self.orders = itertools.count()
         self.made = {}  # key: target, of each 201
+        self.followed = set()  # of those, for the test's own use
         self.twice = []
         self.trouble = []
         self.phases = [Phase("(before)")]

@@ -1,4 +1,6 @@
 """Under steady creates and redirects, one part of the cluster after another is killed and comes back."""
+import collections
+
 import pytest
 
 from cluster import Cluster
@@ -30,11 +32,6 @@ def cluster(engines):
 
 # What comes back, and how one knows
 
-def stocks(cluster):
-    """How many keys wait in each keys database."""
-    return [int(shard.sql("SELECT count(*) FROM key_stock", "keys")[0][0]) for shard in cluster.shards]
-
-
 def drain(cluster):
     """Takes keys from the Redis servers, so that somebody must bring new ones. What is left is enough meanwhile."""
     for shard in cluster.key_shards:
@@ -46,17 +43,16 @@ def is_refilled(cluster):
 
 
 def until_keys_flow(cluster):
-    """Until keygen has refilled both databases, and keysync every Redis server, after they ran low."""
-    seen_low = [False, False]
+    """Until keygen has put new keys into both databases since now, and keysync has refilled every Redis server."""
+    begun = [shard.sql("SELECT txid_current()", "keys")[0][0] for shard in cluster.shards]
 
     def flows():
-        for i, count in enumerate(stocks(cluster)):
-            seen_low[i] |= count < STOCK_LOW
-        if not all(seen_low):
-            if is_refilled(cluster):
-                drain(cluster)
-            return False
-        return all(count >= STOCK_LOW for count in stocks(cluster)) and is_refilled(cluster)
+        new = [shard.sql(f"SELECT 1 FROM key_stock WHERE xmin::text::bigint > {since} LIMIT 1", "keys")
+               for shard, since in zip(cluster.shards, begun)]
+        full = is_refilled(cluster)
+        if full and not all(new):
+            drain(cluster)
+        return full and all(new)
     until(flows, "keys flow from keygen to Redis")
 
 
@@ -104,13 +100,28 @@ def kill_zookeeper(cluster, load):
     until_keys_flow(cluster)
 
 
-def kill_shard(number):
+def follow_cold(cluster, load, count=100):
+    """Follows links that nobody has followed yet, so no server has them in its memory; what came of it."""
+    fresh = [key for key in list(load.made) if key not in load.followed][:count]
+    load.followed.update(fresh)
+    client = Client(cluster.url, None)
+    statuses = collections.Counter(client.get(f"/{key}").status_code for key in fresh)
+    client.close()
+    return statuses
+
+
+def kill_shard(number, answers):
+    """What links that no server has in its memory answer meanwhile is one of `answers`."""
     def kill(cluster, load):
         shard = cluster.shards[number]
+        until(lambda: number != 0 or shard.replayed(cluster.replica), "the replica has what was made until now")
         shard.kill()
         until(lambda: load.phase.failures or load.trouble, "creates feel it")
         goal = load.phase.redirects + 500
         until(lambda: load.phase.redirects >= goal or load.trouble, "redirects go on")
+        cold = follow_cold(cluster, load)
+        print(f"\n{shard.name} is away: links that nobody had followed answered {dict(cold)}", end="")
+        assert set(cold) <= answers and cold[302] > 0
         shard.start()
         until_ready(cluster)
     return kill
@@ -128,8 +139,8 @@ FAULTS = {
     "keysync": kill_keysync,
     "keygen": kill_keygen,
     "ZooKeeper": kill_zookeeper,
-    "shard a (has a replica)": kill_shard(0),
-    "shard b": kill_shard(1),
+    "shard a (has a replica)": kill_shard(0, {302}),
+    "shard b": kill_shard(1, {302, 503}),
     "server": kill_server,
 }
 

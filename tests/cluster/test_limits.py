@@ -7,7 +7,7 @@ from engines import Engines
 from harness import until
 from prometheus import metric
 
-LIMIT = 1000
+LIMIT = 500
 PERIOD_S = 600  # far longer than a test: all that follows is one period
 
 

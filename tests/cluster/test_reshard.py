@@ -11,7 +11,7 @@ from engines import Engines
 from harness import ADMIN_KEY, hammer, until
 from load import Load
 
-LINKS = 8000
+LINKS = 5000
 HOT = 300
 REDIRECTS = 3000
 # Entries of the cache are old at once and most find no room: redirects really go to the store.
@@ -24,11 +24,16 @@ def engines():
         yield engines
 
 
+@pytest.fixture(scope="module")
+def postgres(engines):
+    return engines.postgres(durable=False)
+
+
 class Ring:
     """Three databases, of which two are a ring, and two servers on them."""
 
-    def __init__(self, engines, nursery, tmp_path):
-        self.postgres = engines.postgres("reshard", durable=False)
+    def __init__(self, postgres, nursery, tmp_path):
+        self.postgres = postgres
         self.names = ["a", "b", "c"]
         self.urls = [self.postgres.database(name) for name in self.names]
         self.ledger = tmp_path / "ledger"
@@ -101,8 +106,8 @@ def moved(text):
     return tuple(int(number) for number in re.search(r"^(?:would move|moved) (\d+) of (\d+) keys", text, re.MULTILINE).groups())
 
 
-def test_from_two_databases_to_three_while_serving(engines, nursery, tmp_path):
-    ring = Ring(engines, nursery, tmp_path)
+def test_from_two_databases_to_three_while_serving(postgres, nursery, tmp_path):
+    ring = Ring(postgres, nursery, tmp_path)
     assert ring.count("a") + ring.count("b") == LINKS
     assert "idle" in ring.reshard("--status")
     assert ring.count("c") == 0
@@ -160,3 +165,33 @@ def test_from_two_databases_to_three_while_serving(engines, nursery, tmp_path):
         assert ring.servers[1].target(key) == target
     refused = harness.curt("reshard", "--leave", ring.address("a"), env=ring.settings())
     assert refused.returncode == 1 and "home" in refused.stderr
+
+
+def test_a_server_starts_without_a_part_and_serves_what_is_not_there(engines, postgres, nursery):
+    databases = [postgres, engines.postgres("other", durable=False)]
+    server = nursery(env={"CURT_STORE_URL": ",".join(database.database("links") for database in databases), **SETTINGS})
+    links = [server.create(f"https://example.com/{number}", alias=f"link-{number}")["key"] for number in range(40)]
+    there = [[bytes.fromhex(key[2:]).decode() for [key] in database.sql("SELECT key FROM link", "links")]
+             for database in databases]
+    assert sorted(there[0] + there[1]) == sorted(links) and all(there)
+    server.stop()
+    databases[1].kill()
+    server.start()
+    for key in there[0]:
+        assert server.target(key) == "https://example.com/" + key.removeprefix("link-")
+    assert server.get(f"/{there[1][0]}", key=None).status_code == 503
+    ready = server.get("/readyz")
+    assert ready.status_code == 503 and f"{databases[1].address}/links" in ready.text
+    server.change(there[0][0], title="it works")
+    assert server.patch(f"/api/v1/links/{there[1][0]}", json={"title": "it does not"}).status_code == 503
+    databases[1].start()
+    until(lambda: server.get("/readyz").status_code == 200, "the server is whole again")
+    for key in links:
+        assert server.target(key) == "https://example.com/" + key.removeprefix("link-")
+
+
+def test_one_database_of_a_ring_is_not_taken_for_the_whole(postgres, nursery):
+    urls = [postgres.database(name) for name in ("one", "two")]
+    nursery(env={"CURT_STORE_URL": ",".join(urls)}).stop()
+    with pytest.raises(AssertionError, match=f"{postgres.address}/two"):
+        nursery.server(env={"CURT_STORE_URL": urls[0]}).start()

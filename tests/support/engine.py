@@ -81,6 +81,7 @@ class Engine:
 
     kind = None
     polite = signal.SIGTERM
+    last = None  # the signal for when its data goes with it, if that is another
     lowers = True  # to nobody, when we are root
 
     def __init__(self, engines, name):
@@ -131,12 +132,12 @@ class Engine:
     def start(self):
         return self.launch().wait_ready()
 
-    def stop(self):
+    def stop(self, number=None):
         """As an operator does it; waits for the end."""
         if self.process is None:
             return
         self.resume()
-        self.process.send_signal(self.polite)
+        self.process.send_signal(number or self.polite)
         try:
             self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,5 @@
 """PostgreSQL for the tests."""
+import contextlib
 import signal
 import subprocess
 
@@ -11,6 +12,7 @@ class Postgres(Engine):
 
     kind = "postgres"
     polite = signal.SIGINT  # "fast": it ends connections instead of waiting for them
+    last = signal.SIGQUIT  # "immediate": it writes nothing more
 
     def __init__(self, engines, name, durable=True, settings=None, primary=None):
         super().__init__(engines, name)
@@ -36,6 +38,13 @@ class Postgres(Engine):
     def is_ready(self):
         return subprocess.run([str(self.program("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(self.port)],
                               check=False).returncode == 0
+
+    def kill(self):
+        """As any engine; what the system keeps of a PostgreSQL that could not tidy up goes too."""
+        super().kill()
+        with contextlib.suppress(OSError):
+            for line in (self.data / "postmaster.pid").read_text().splitlines()[6:7]:
+                subprocess.run(["ipcrm", "-m", line.split()[1]], stderr=subprocess.DEVNULL, check=False)
 
     def url(self, database="postgres"):
         return f"postgres://postgres@{self.address}/{database}"

@@ -118,7 +118,7 @@ class Engines:
         """In the reverse order, so that nobody misses what he stands on."""
         atexit.unregister(self.end)
         for engine in reversed(self.all):
-            engine.stop()
+            engine.stop(engine.last)
         self.all = []
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -96,3 +96,13 @@ void postgres_kit_database_empty(const char *url)
 	                      " ALTER TABLE users ALTER COLUMN id RESTART;"
 	                      " ALTER TABLE api_key ALTER COLUMN id RESTART; END IF; END $$");
 }
+
+void postgres_kit_citus_feign(const char *url)
+{
+	postgres_kit_run(
+	    url, "SET allow_system_table_mods = on;"
+	         " INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable,"
+	         " extversion) VALUES (99999, 'citus', 10, 2200, false, '0');"
+	         " CREATE FUNCTION create_distributed_table(text, text, colocate_with text DEFAULT '')"
+	         " RETURNS void LANGUAGE sql AS ''");
+}

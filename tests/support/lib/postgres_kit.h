@@ -17,6 +17,9 @@ void postgres_kit_database_remove(const char *url); /* who is connected to it is
 /* Takes away everything that a store has put into it, and leaves the tables. */
 void postgres_kit_database_empty(const char *url);
 
+/* Makes the database look as if it had the extension citus, so that what is done for its sake is tried. */
+void postgres_kit_citus_feign(const char *url);
+
 /* Runs SQL on the database; must work. */
 void postgres_kit_run(const char *url, const char *sql);
 

@@ -125,7 +125,7 @@ void redis_server_start(struct redis_server *s, const char *const *args)
 	launch(s, args);
 }
 
-void redis_server_start_sentinel(struct redis_server *s, unsigned primary_port)
+void redis_server_start_guarded_sentinel(struct redis_server *s, unsigned primary_port, const char *password)
 {
 	char path[TEMP_PATH_BYTES];
 	prepare(s);
@@ -134,8 +134,15 @@ void redis_server_start_sentinel(struct redis_server *s, unsigned primary_port)
 	assert_non_null(f);
 	fprintf(f, "port %u\nbind 127.0.0.1\ndir %s\nsentinel monitor main 127.0.0.1 %u 1\n", s->port,
 	        s->folder.path, primary_port);
+	if (password)
+		fprintf(f, "requirepass %s\nsentinel auth-pass main %s\n", password, password);
 	assert_int_equal(fclose(f), 0);
 	launch(s, NULL);
+}
+
+void redis_server_start_sentinel(struct redis_server *s, unsigned primary_port)
+{
+	redis_server_start_guarded_sentinel(s, primary_port, NULL);
 }
 
 void redis_server_restart(struct redis_server *s, const char *const *args)

@@ -23,8 +23,9 @@ bool redis_server_exists(void);
  * redis-server up to a NULL, or NULL. */
 void redis_server_start(struct redis_server *s, const char *const *args);
 
-/* A sentinel that watches a server under the name "main". */
+/* A sentinel that watches a server under the name "main"; the second one where both want a password. */
 void redis_server_start_sentinel(struct redis_server *s, unsigned primary_port);
+void redis_server_start_guarded_sentinel(struct redis_server *s, unsigned primary_port, const char *password);
 
 /* Once more on the same port, after redis_server_kill. */
 void redis_server_restart(struct redis_server *s, const char *const *args);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ struct relay {
 	bool stopping;
 	const char *cut_text; /* under the lock; NULL: none */
 	bool cut_after, cut_stays;
+	_Atomic size_t dropped;
 };
 
 static void pair_close(struct pair *p)
@@ -78,13 +80,16 @@ static bool pair_is_cut(struct relay *r, struct pair *p, int from, const char *b
 	return cut;
 }
 
-static void pair_pass(struct relay *r, struct pair *p, int from)
+static void pair_pass(struct relay *r, struct pair *p, int from, enum relay_mode mode)
 {
 	char bytes[BYTES];
 	ssize_t n = recv(p->fds[from], bytes, sizeof(bytes), 0);
 	if (n > 0 && pair_is_cut(r, p, from, bytes, (size_t)n))
 		n = -1;
-	for (ssize_t sent = 0; n > 0 && sent < n;) {
+	bool dropped = n > 0 && mode == RELAY_MUTE && from == 1;
+	if (dropped)
+		atomic_fetch_add(&r->dropped, (size_t)n);
+	for (ssize_t sent = 0; n > 0 && !dropped && sent < n;) {
 		ssize_t more = send(p->fds[1 - from], bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
 		if (more <= 0)
 			n = -1;
@@ -116,8 +121,7 @@ static void *relay_run(void *arg)
 		struct pollfd polled[2 + 2 * PAIRS_MAX] = {{.fd = r->wake[0], .events = POLLIN},
 		                                           {.fd = r->listener, .events = POLLIN}};
 		for (size_t i = 0; i < 2 * PAIRS_MAX; i++) {
-			bool passes = mode == RELAY_PASS || (mode == RELAY_MUTE && i % 2 == 0);
-			int fd = passes ? r->pairs[i / 2].fds[i % 2] : -1;
+			int fd = mode == RELAY_HOLD ? -1 : r->pairs[i / 2].fds[i % 2];
 			polled[2 + i] = (struct pollfd){.fd = fd, .events = POLLIN};
 		}
 		poll(polled, ARRAY_LEN(polled), -1);
@@ -127,7 +131,7 @@ static void *relay_run(void *arg)
 		for (size_t i = 0; i < 2 * PAIRS_MAX; i++) {
 			bool is_open = r->pairs[i / 2].fds[i % 2] >= 0;
 			if (polled[2 + i].revents && is_open)
-				pair_pass(r, &r->pairs[i / 2], (int)(i % 2));
+				pair_pass(r, &r->pairs[i / 2], (int)(i % 2), (enum relay_mode)mode);
 		}
 		if (polled[1].revents)
 			pair_open(r, (enum relay_mode)mode);
@@ -165,6 +169,11 @@ struct relay *relay_start(const char *server)
 const char *relay_address(const struct relay *r)
 {
 	return r->address;
+}
+
+size_t relay_dropped(const struct relay *r)
+{
+	return atomic_load(&r->dropped);
 }
 
 void relay_set(struct relay *r, enum relay_mode mode)

@@ -18,12 +18,15 @@ enum relay_mode {
 	RELAY_PASS,
 	RELAY_HOLD, /* connections stay and are accepted, but nothing comes through, as from a paused machine
 	             */
-	RELAY_MUTE, /* what clients say arrives, the server's answers do not */
+	RELAY_MUTE, /* what clients say arrives, the server's answers are dropped */
 	RELAY_CUT,  /* connections are closed, new ones too at once, as from a machine that restarts */
 };
 
 /* In force when it returns. */
 void relay_set(struct relay *r, enum relay_mode mode);
+
+/* How many bytes of answers were dropped. */
+size_t relay_dropped(const struct relay *r);
 
 /*
  * Once: closes the connection whose client sends `text` (within one packet), before the server has it, or

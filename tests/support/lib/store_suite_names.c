@@ -238,6 +238,56 @@ static void a_replay_of_an_alias_is_none_of_the_counters_business(void **state)
 	assert_int_equal(w.link.id, 1000);
 }
 
+/* --- generated keys that came back --- */
+
+/* What a link in row `row` gets that shall have the key of `id` again. */
+static int give_again(uint64_t row, uint64_t id)
+{
+	struct store_write w = take(row, arena_printf(&suite.arena, "g%llu", (unsigned long long)id).ptr,
+	                            OTHER_OWNER, OVER_MS);
+	w.ref.id = id;
+	w.reuse = true;
+	return kit_apply(suite.store, &w);
+}
+
+static void a_key_that_came_back_names_a_link_of_its_own(void **state)
+{
+	(void)state;
+	lease_ids(10);
+	create_mortal_generated(3);
+	struct store_write gone = on_generated(STORE_LINK_REAP, 3);
+	gone.now_ms = OVER_MS;
+	assert_int_equal(kit_apply(suite.store, &gone), 0);
+	assert_key_is_taken(3);
+	assert_int_equal(give_again(1001, 3), 0);
+	struct link_record link;
+	assert_int_equal(find(3, "g3", &link), 0);
+	assert_int_equal(link.id, 1001);
+	assert_true(link.is_alias);
+	assert_str(link.key, STR("g3"));
+	assert_int_equal(find(3, NULL, NULL), ERR_NOT_FOUND); /* the row of the first */
+	struct store_write change = on_generated(STORE_LINK_UPDATE, 3);
+	change.fields = LINK_TITLE;
+	change.link.title = STR("second");
+	assert_int_equal(kit_apply(suite.store, &change), 0);
+	assert_int_equal(change.link.id, 1001);
+	assert_int_equal(give_again(1002, 3), ERR_CONFLICT);
+}
+
+static void a_key_that_somebody_has_does_not_come_back(void **state)
+{
+	(void)state;
+	lease_ids(10);
+	create_generated(3);
+	create_mortal_generated(4); /* over, and still there */
+	create_alias(50, "g5");
+	for (uint64_t id = 3; id <= 5; id++)
+		assert_int_equal(give_again(1000 + id, id), ERR_CONFLICT);
+	assert_int_equal(find(3, "g3", NULL), 0);
+	assert_int_equal(find(4, "g4", NULL), 0);
+	assert_int_equal(find(5, "g5", NULL), 0);
+}
+
 /* --- rest --- */
 
 static void the_name_of_a_reaped_link_rests_for_others(void **state)
@@ -681,6 +731,8 @@ int store_suite_names_run(const char *name)
 	    STORE_TEST(an_alias_may_read_like_a_key_that_is_still_to_come),
 	    STORE_TEST(the_row_of_an_alias_gives_no_key_out),
 	    STORE_TEST(a_replay_of_an_alias_is_none_of_the_counters_business),
+	    STORE_TEST(a_key_that_came_back_names_a_link_of_its_own),
+	    STORE_TEST(a_key_that_somebody_has_does_not_come_back),
 	    STORE_TEST(the_name_of_a_reaped_link_rests_for_others),
 	    STORE_TEST(a_rest_counts_from_the_moment_the_link_was_over),
 	    STORE_TEST(the_owner_may_take_a_resting_name_at_once),

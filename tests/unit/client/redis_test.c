@@ -424,6 +424,35 @@ static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void 
 	redis_server_stop(&sentinel);
 }
 
+static void a_sentinel_that_wants_a_password_is_given_the_servers(void **state)
+{
+	(void)state;
+	if (!server.port)
+		skip();
+	struct redis_server primary, sentinel;
+	struct err e = {""};
+	char url[96];
+	redis_server_start(&primary, (const char *const[]){"--requirepass", "right", NULL});
+	redis_server_start_guarded_sentinel(&sentinel, primary.port, "right");
+	snprintf(url, sizeof(url), "redis+sentinel://right@127.0.0.1:%u/main", sentinel.port);
+	struct redis *r = open_url(url);
+	struct redis_conn *c = take(r);
+	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
+	redis_return(c);
+	redis_free(r);
+	static const char *const wrong[] = {"redis+sentinel://wrong@127.0.0.1:%u/main",
+	                                    "redis+sentinel://127.0.0.1:%u/main"};
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+		snprintf(url, sizeof(url), wrong[i], sentinel.port);
+		r = open_url(url);
+		assert_null(redis_take(r, &e));
+		assert_non_null(strstr(e.text, i == 0 ? "WRONGPASS" : "NOAUTH"));
+		redis_free(r);
+	}
+	redis_server_stop(&sentinel);
+	redis_server_stop(&primary);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -441,6 +470,7 @@ int main(void)
 	    cmocka_unit_test(a_listener_hears_what_is_published_and_is_told_when_nothing_is),
 	    cmocka_unit_test(sentinels_that_are_away_are_said_to_be),
 	    cmocka_unit_test(a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused),
+	    cmocka_unit_test(a_sentinel_that_wants_a_password_is_given_the_servers),
 	};
 	return cmocka_run_group_tests(tests, server_up, server_down);
 }

@@ -219,6 +219,20 @@ static void threads_that_take_at_once_get_different_keys(void **state)
 	test_free(takers);
 }
 
+static void it_counts_what_is_brought_for_anybody(void **state)
+{
+	(void)state;
+	fill(0, 0, 100);
+	fill(1, 500, 1);
+	struct key_source *pool = open_pool();
+	UNTIL(pool->ops->stats(pool).stock == 101);
+	assert_int_equal(pool->ops->stats(pool).refilled, 0); /* it was there before */
+	fill(0, 100, 30);
+	fill(1, 1000, 50);
+	UNTIL(pool->ops->stats(pool).refilled == 80);
+	pool->ops->free(pool);
+}
+
 static void an_address_that_cannot_be_read_is_refused_without_its_password(void **state)
 {
 	(void)state;
@@ -240,6 +254,7 @@ int main(void)
 	    WITH_SERVERS(a_shard_that_is_away_is_skipped),
 	    WITH_SERVERS(when_no_shard_answers_it_says_so),
 	    WITH_SERVERS(threads_that_take_at_once_get_different_keys),
+	    WITH_SERVERS(it_counts_what_is_brought_for_anybody),
 	    cmocka_unit_test(an_address_that_cannot_be_read_is_refused_without_its_password),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

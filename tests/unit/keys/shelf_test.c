@@ -146,6 +146,10 @@ static void a_batch_that_is_pushed_again_is_there_once(void **state)
 	assert_count(s, 10);
 	assert_int_equal(push(s, 1, 78, 10, 10), 0);
 	assert_count(s, 20);
+	assert_int_equal(push(s, 1, 77, 0, 10), 0); /* long after, over a connection that was given up */
+	assert_count(s, 20);
+	assert_int_equal(push(s, 2, 1, 20, 10), 0); /* the next holder counts anew */
+	assert_count(s, 30);
 	shelf_free(s);
 }
 

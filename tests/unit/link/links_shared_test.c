@@ -439,6 +439,24 @@ static void an_entry_goes_when_its_link_has_become_private(void **state)
 	assert_null(cache_find(links_cache(fx.other), key));
 }
 
+/* Click limits */
+
+static void a_limited_link_is_used_up_when_all_servers_together_have_counted_so_many(void **state)
+{
+	(void)state;
+	struct str key = create_as((struct link_record){.max_clicks = 3});
+	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
+	links_resolve(fx.other, &wanted, 1, 2000, fx.metrics);
+	assert_int_equal(r.result, 0);
+	gate_unpin(r.gate);
+	struct store_count count = {.id = r.link, .clicks = 2};
+	assert_int_equal(store_set_clicks(fx.store.inner, 1, &count, 1), 0);
+	assert_int_equal(resolve(fx.other, key, NULL), 0);
+	count.clicks = 3;
+	assert_int_equal(store_set_clicks(fx.store.inner, 1, &count, 1), 0);
+	assert_int_equal(resolve(fx.other, key, NULL), ERR_NOT_FOUND);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -461,6 +479,7 @@ int main(void)
 	    TEST(when_messages_were_lost_every_entry_is_due),
 	    TEST(an_entry_goes_when_the_store_has_the_link_no_more_and_absence_is_not_kept),
 	    TEST(an_entry_goes_when_its_link_has_become_private),
+	    TEST(a_limited_link_is_used_up_when_all_servers_together_have_counted_so_many),
 	};
 	return cmocka_run_group_tests_name("links_shared", tests, NULL, NULL);
 }

@@ -274,7 +274,7 @@ static struct store *ring_over(struct store_proxy *part, size_t n)
 	struct err e = {""};
 	for (size_t i = 0; i < n; i++)
 		parts[i] = (struct store_ring_part){.store = &part[i].base, .address = addresses[i]};
-	if (store_ring_open(parts, n, &s, &e) != 0)
+	if (store_ring_open(parts, n, true, &s, &e) != 0)
 		print_error("%s\n", e.text);
 	assert_non_null(s);
 	return s;

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { PARTS = 3, LINKS = 3000 };
 
@@ -49,7 +50,7 @@ static int open_over(const size_t *which, size_t n, struct store **ret)
 		parts[i] = (struct store_ring_part){.store = &proxies[which[i]].base,
 		                                    .address = addresses[which[i]]};
 	e.text[0] = '\0';
-	return store_ring_open(parts, n, ret, &e);
+	return store_ring_open(parts, n, true, ret, &e);
 }
 
 /* Over the first n. */
@@ -215,6 +216,19 @@ static void one_database_named_twice_is_refused(void **state)
 	assert_text_has(e.text, "twice");
 }
 
+static void a_ring_is_made_only_on_request(void **state)
+{
+	(void)state;
+	const struct store_ring_part part = {.store = &proxies[0].base, .address = addresses[0]};
+	struct store *s = NULL;
+	assert_int_equal(store_ring_open(&part, 1, false, &s, &e), ERR_NOT_FOUND);
+	assert_text_has(e.text, "restart all servers");
+	assert_int_equal(store_ring_alone(inner[0], &e), 0);
+	store_free(ring_over_first(2));
+	assert_int_equal(store_ring_alone(inner[0], &e), ERR_INVALID);
+	assert_text_has(e.text, "b:2/x");
+}
+
 static void two_that_start_at_once_agree(void **state)
 {
 	(void)state;
@@ -288,6 +302,62 @@ static void a_ring_starts_without_a_part_but_not_without_its_home(void **state)
 	store_free(s);
 	atomic_store(&proxies[0].is_away, true);
 	assert_int_equal(open_over((size_t[]){0, 1}, 2, &s), ERR_UNAVAILABLE);
+	assert_text_has(e.text, "a:1/x");
+}
+
+/* What the composition root does for a database that does not answer yet. */
+static int open_late(void *ctx, struct store **ret, struct err *why)
+{
+	struct store_proxy *p = &proxies[*(size_t *)ctx];
+	if (atomic_load(&p->is_away))
+		return err_set(why, ERR_UNAVAILABLE, "it is away");
+	*ret = &p->base;
+	return 0;
+}
+
+static struct store *ring_with_late(size_t late)
+{
+	struct store_ring_part parts[2];
+	struct store *s = NULL;
+	for (size_t i = 0; i < 2; i++)
+		parts[i] = (struct store_ring_part){.store = &proxies[i].base, .address = addresses[i]};
+	size_t *number = malloc(sizeof(*number));
+	*number = late;
+	parts[late].store = NULL;
+	parts[late].open = open_late;
+	parts[late].ctx = number;
+	e.text[0] = '\0';
+	if (store_ring_open(parts, 2, true, &s, &e) != 0)
+		free(number);
+	return s;
+}
+
+static void a_part_that_could_not_be_opened_is_opened_later(void **state)
+{
+	(void)state;
+	struct store *s = ring_over_first(2);
+	links_make(s, 1, 100);
+	uint64_t here = id_in(s, 0, 1), there = id_in(s, 1, 1);
+	store_free(s);
+	atomic_store(&proxies[1].is_away, true);
+	s = ring_with_late(1);
+	assert_non_null(s);
+	assert_int_equal(kit_find_generated(s, &arena, here), 0);
+	struct store_lookup read = {.ref = kit_generated(&arena, there).ref, .arena = &arena};
+	assert_int_equal(store_lookup(s, &read, 1), 0);
+	assert_int_equal(read.result, ERR_UNAVAILABLE);
+	assert_int_equal(store_ping(s, &e), ERR_UNAVAILABLE);
+	assert_text_has(e.text, "b:2/x");
+	atomic_store(&proxies[1].is_away, false);
+	for (int tries = 0; tries < 1000 && read.result != 0; tries++) {
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+		assert_int_equal(store_lookup(s, &read, 1), 0);
+	}
+	assert_int_equal(read.result, 0);
+	links_check(s, 1, 100);
+	store_free(s);
+	atomic_store(&proxies[0].is_away, true);
+	assert_null(ring_with_late(0)); /* the home */
 	assert_text_has(e.text, "a:1/x");
 }
 
@@ -612,6 +682,21 @@ static void a_part_that_is_away_holds_a_move_up_and_no_more(void **state)
 	store_free(s);
 }
 
+static void a_database_with_links_of_its_own_cannot_join(void **state)
+{
+	(void)state;
+	links_make(inner[2], 5000, 1);
+	store_free(ring_over_first(2));
+	struct store *s = ring_over_first(3);
+	struct reshard r = {.leave = NULL};
+	assert_int_equal(store_reshard(s, &r, &e), ERR_INVALID);
+	assert_text_has(e.text, "c:3/x");
+	struct ring_status status;
+	assert_int_equal(store_ring_status(s, &arena, &status, &e), 0);
+	assert_false(status.moves);
+	store_free(s);
+}
+
 static void another_target_while_keys_move_is_refused(void **state)
 {
 	(void)state;
@@ -644,9 +729,11 @@ int main(void)
 	    RING_TEST(two_stores_of_their_own_are_no_ring),
 	    RING_TEST(a_member_without_a_url_is_named),
 	    RING_TEST(one_database_named_twice_is_refused),
+	    RING_TEST(a_ring_is_made_only_on_request),
 	    RING_TEST(two_that_start_at_once_agree),
 	    RING_TEST(a_part_that_is_away_fails_only_what_is_its_own),
 	    RING_TEST(a_ring_starts_without_a_part_but_not_without_its_home),
+	    RING_TEST(a_part_that_could_not_be_opened_is_opened_later),
 	    RING_TEST(a_fresh_ring_needs_all_its_parts),
 	    RING_TEST(another_database_in_a_members_place_is_not_written_to),
 	    RING_TEST(a_lost_commit_is_uncertain_for_its_own_changes),
@@ -660,6 +747,7 @@ int main(void)
 	    RING_TEST(a_move_that_was_stopped_goes_on),
 	    RING_TEST(what_was_left_in_both_parts_goes_with_its_deletion),
 	    RING_TEST(a_part_that_is_away_holds_a_move_up_and_no_more),
+	    RING_TEST(a_database_with_links_of_its_own_cannot_join),
 	    RING_TEST(another_target_while_keys_move_is_refused),
 	};
 	return cmocka_run_group_tests_name("store_ring", tests, NULL, NULL);

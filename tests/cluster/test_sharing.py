@@ -1,0 +1,121 @@
+"""Servers on one store: they start together, know the same people, and take keys from where they are told to."""
+import pytest
+
+from engines import Engines
+from harness import assert_problem, soon, until
+from people import Person, make_user, still_let_in
+from prometheus import metric
+
+
+@pytest.fixture(scope="module")
+def engines():
+    with Engines() as engines:
+        yield engines
+
+
+@pytest.fixture(scope="module")
+def postgres(engines):
+    return engines.postgres(durable=False)
+
+
+@pytest.fixture
+def redis(engines):
+    return engines.redis()
+
+
+@pytest.fixture
+def env(postgres, request):
+    return {"CURT_STORE_URL": postgres.database(request.node.name[:60])}
+
+
+def launch_together(nursery, count, env, **kwargs):
+    """On a store that none of them has seen before."""
+    servers = [nursery.server("--workers", "1", env=env, **kwargs).launch() for _ in range(count)]
+    for server in servers:
+        server.wait_ready()
+    return servers
+
+
+def test_servers_that_start_at_once_on_an_empty_store_all_come_up(nursery, env):
+    servers = launch_together(nursery, 4, env)
+    key = servers[0].create("https://example.com/shared")["key"]
+    for server in servers:
+        assert server.target(key) == "https://example.com/shared"
+    assert len(servers[0].keys()) == 1, "the preset key was made once"
+
+
+def test_keys_that_servers_make_at_once_are_all_different(nursery, env):
+    one, other = launch_together(nursery, 2, env)
+    made = [server.create()["key"] for _ in range(50) for server in (one, other)]
+    assert len(set(made)) == 100
+    assert {link["key"] for link in one.links()} == set(made)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not-told"])
+def test_what_happens_to_people_holds_on_every_server(nursery, env, redis, told):
+    if told:
+        env["CURT_CACHE_URL"] = redis.url()
+    one, other = launch_together(nursery, 2, env)
+    user = make_user(one)
+    until(lambda: any(known["id"] == user["id"] for known in other.users()), "the other knows the user")
+    there = Person(other, user)
+    assert still_let_in(there)
+    here = Person(one, user)
+    assert here.delete("/api/v1/session").status_code in (200, 204)
+    assert still_let_in(there), "signing out ends one session, not the other's"
+    assert one.patch(f"/api/v1/users/{user['id']}", json={"enabled": False}).status_code in (200, 204)
+    until(lambda: not still_let_in(there), "the other knows that the user is disabled")
+
+
+def test_a_new_limit_of_a_key_holds_on_every_server(nursery, env, redis):
+    env["CURT_CACHE_URL"] = redis.url()
+    one, other = launch_together(nursery, 2, env)
+    key = one.make_key("limited", creates_limit=1, limit_period_s=600)["key"]
+    until(lambda: other.get("/api/v1/links", key=key).status_code == 200, "the other knows the key")
+    client = other.client(key)
+    client.create()
+    assert client.post("/api/v1/links", json={"original_url": "https://example.com/"}).status_code == 429
+
+
+def test_without_keys_in_stock_links_are_followed_and_aliases_given(nursery, env, redis):
+    link = nursery("--workers", "1", env=env).create("https://example.com/before")["key"]
+    server = nursery("--workers", "1", env={**env, "CURT_KEYS_SOURCE": "pool", "CURT_KEYS_URL": redis.url()})
+    for _ in range(3):
+        refused = server.post("/api/v1/links", json={"original_url": "https://example.com/"})
+        assert_problem(refused, 503, "keys")
+        assert refused.json()["type"] == "urn:curt:no-keys" and int(refused.headers["Retry-After"]) > 0
+    assert server.create("https://example.com/mine", alias="mine")["key"] == "mine"
+    assert server.target("mine") == "https://example.com/mine"
+    assert server.target(link) == "https://example.com/before"
+    assert metric(server, "curt_keys_dry_total") >= 3 and metric(server, "curt_keys_stock") == 0
+    ready = server.get("/readyz")
+    assert ready.status_code == 200 and ready.json()["status"] == "degraded"
+    assert "no keys" in ready.json()["checks"]["keys"]
+
+
+def test_claimed_keys_come_from_links_that_are_over_and_lead_to_the_new_target(nursery, env):
+    server = nursery("--workers", "1", "--keys-source", "claim", "--keys-quarantine", "0ms", env=env)
+    old = server.create("https://example.com/old", expires_at=soon(500))["key"]
+    kept = server.create("https://example.com/kept")["key"]
+    assert server.target(old) == "https://example.com/old"
+    until(lambda: server.target(old) is None, "its time is over")
+    made = {}
+
+    def the_old_key_is_given_again():
+        key = server.create(f"https://example.com/new/{len(made)}")["key"]
+        made[key] = f"https://example.com/new/{len(made)}"
+        return key == old
+
+    until(the_old_key_is_given_again, "the key of the ended link is claimed")
+    assert kept not in made and server.target(kept) == "https://example.com/kept"
+    for key, target in made.items():
+        assert server.target(key) == target
+    assert metric(server, "curt_keys_taken_total") >= len(made)
+
+
+def test_nothing_of_it_is_told_by_a_server_that_shares_nothing(nursery):
+    server = nursery("--workers", "1")
+    text = server.get("/metrics").text
+    for name in ("curt_shared_cache", "curt_limits_", "curt_keys_stock"):
+        assert name not in text
+    assert set(server.get("/readyz").json()["checks"]) == {"store", "event_log", "stats_worker", "sink"}
