@@ -76,7 +76,9 @@ struct api {
 	struct sink *sink;
 	struct stats_worker *stats;
 	struct live *live;
-	_Atomic uint64_t owner_changes;    /* of links: raised by the writer, before anybody is told of one */
+	/* Of links: raised by the writer, before anybody is told of one; and when other servers tell of one.
+	 */
+	_Atomic uint64_t owner_changes;
 	uint64_t impressions_ms;           /* how long they are kept */
 	struct capture_books books_before; /* what was served and logged before this start */
 	struct api_worker *const *workers;
@@ -94,10 +96,13 @@ struct api_worker {
 	struct capture capture;
 	struct list watchers; /* of the live feed, on this worker */
 	struct timer watchers_timer;
+	int64_t watchers_told_ms; /* monotonic; when they last heard that somebody is here */
 };
 
-/* What servers tell each other (rcache_tell): users, API keys or sessions have changed. */
+/* What servers tell each other (rcache_tell): users, API keys or sessions have changed; links have got other
+ * owners. */
 #define API_TOPIC_ACCOUNTS STR("accounts")
+#define API_TOPIC_OWNERS   STR("owners")
 
 struct http_handler api_handler(struct api_worker *w);
 

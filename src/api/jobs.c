@@ -281,8 +281,11 @@ static void owners_settle(struct api *api, const struct store_write *writes, siz
 		changed |= w->kind == STORE_LINK_UPDATE && (w->fields & LINK_OWNER) &&
 		           w->link.owner != w->owner && (w->result == 0 || w->result == ERR_UNCERTAIN);
 	}
-	if (changed)
-		atomic_fetch_add(&api->owner_changes, 1);
+	if (!changed)
+		return;
+	atomic_fetch_add(&api->owner_changes, 1);
+	if (api->rcache)
+		api->rcache->ops->tell(api->rcache, API_TOPIC_OWNERS);
 }
 
 static void writer_run(void *ctx, struct offload_job **jobs, size_t n)

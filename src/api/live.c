@@ -4,13 +4,14 @@
 #include "api/auth.h"
 #include "api/handlers.h"
 #include "api/named.h"
+#include "api/ownership.h"
 #include "api/problem.h"
 #include "base/json_out.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { STILL_HERE_MS = 15000 };
+enum { STILL_HERE_MS = 15000, LOOK_MS = 1000 };
 
 /* One event of the feed, as it goes out. */
 struct live_item {
@@ -49,9 +50,10 @@ struct watcher {
 	struct list link;
 	struct http_conn *conn;
 	struct live *live;
-	uint64_t only;          /* this link; 0: everything */
-	struct caller caller;   /* by whose right */
-	uint64_t owner_changes; /* before that right was looked at */
+	uint64_t only;               /* this link; 0: everything */
+	struct caller caller;        /* by whose right */
+	uint64_t owner_changes;      /* before that right was looked at */
+	struct ownership *ownership; /* NULL: whoever changes it tells, or it need not be theirs */
 };
 
 int live_new(struct api *api, struct live **ret, struct err *e)
@@ -98,6 +100,7 @@ static void watcher_closed(struct http_stream_owner *owner)
 	struct watcher *w = container_of(owner, struct watcher, owner);
 	list_remove(&w->link);
 	atomic_fetch_sub(&w->live->watchers, 1);
+	ownership_free(w->ownership);
 	free(w);
 }
 
@@ -105,7 +108,11 @@ static void watcher_closed(struct http_stream_owner *owner)
  * the client connects again and is judged anew. Admins need not own what they watch. */
 static bool watcher_still_owns(struct watcher *w)
 {
-	return caller_is_admin(&w->caller) || atomic_load(&w->live->api->owner_changes) == w->owner_changes;
+	if (caller_is_admin(&w->caller))
+		return true;
+	if (w->ownership && !ownership_holds(w->ownership, loop_mono_ms(http_conn_loop(w->conn))))
+		return false;
+	return atomic_load(&w->live->api->owner_changes) == w->owner_changes;
 }
 
 /* A key that was revoked, a session that ended, or somebody whose link was given away sees no more. */
@@ -148,19 +155,35 @@ static void chunk_open(struct mail *m)
 		chunk_free(chunk);
 }
 
+/* Do others give links away without telling? */
+static bool is_untold(const struct api *api)
+{
+	return api->store->ops->version && !api->rcache;
+}
+
+static void timer_again(struct api_worker *w)
+{
+	timer_set(loop_timers(w->loop), &w->watchers_timer,
+	          loop_mono_ms(w->loop) + (is_untold(w->api) ? LOOK_MS : STILL_HERE_MS));
+}
+
 /* Proxies and clients give up on a connection that says nothing. */
 static void still_here(struct timer *t)
 {
 	struct api_worker *worker = container_of(t, struct api_worker, watchers_timer);
 	struct list *head = &worker->watchers;
+	int64_t mono_ms = loop_mono_ms(worker->loop);
+	bool says_so = mono_ms - worker->watchers_told_ms >= STILL_HERE_MS;
+	if (says_so)
+		worker->watchers_told_ms = mono_ms;
 	for (struct list *node = head->next; node != head;) {
 		struct watcher *w = container_of(node, struct watcher, link);
 		node = node->next;
-		if (watcher_may_watch(w))
+		if (watcher_may_watch(w) && says_so)
 			watcher_write(w, STR(": still here\n\n"));
 	}
 	if (!list_empty(head))
-		timer_set(loop_timers(worker->loop), t, loop_mono_ms(worker->loop) + STILL_HERE_MS);
+		timer_again(worker);
 }
 
 void live_worker_init(struct api_worker *w)
@@ -298,29 +321,28 @@ static bool watch_admit(struct api_worker *w, struct http_conn *c, const struct 
 	return true;
 }
 
-static void watch(struct api_worker *w, struct http_conn *c, const struct caller *caller, uint64_t only,
-                  uint64_t owner_changes)
+/* `wish` says by which right; it is copied. */
+static void watch(struct api_worker *w, struct http_conn *c, const struct watcher *wish,
+                  struct ownership *ownership)
 {
 	struct watcher *watcher = calloc(1, sizeof(*watcher));
-	if (!watcher) {
+	if (!watcher)
 		problem_reply_store(c, ERR_NOMEM);
-		return;
-	}
-	if (!watch_admit(w, c, caller)) {
+	if (!watcher || !watch_admit(w, c, &wish->caller)) {
+		ownership_free(ownership);
 		free(watcher);
 		return;
 	}
-	*watcher = (struct watcher){
-	    .owner.closed = watcher_closed,
-	    .conn = c,
-	    .live = w->api->live,
-	    .only = only,
-	    .caller = *caller,
-	    .owner_changes = owner_changes,
-	};
+	*watcher = *wish;
+	watcher->owner.closed = watcher_closed;
+	watcher->conn = c;
+	watcher->live = w->api->live;
+	watcher->ownership = ownership;
 	list_push(&w->watchers, &watcher->link);
-	if (!w->watchers_timer.armed)
-		timer_set(loop_timers(w->loop), &w->watchers_timer, loop_mono_ms(w->loop) + STILL_HERE_MS);
+	if (!w->watchers_timer.armed) {
+		w->watchers_told_ms = loop_mono_ms(w->loop);
+		timer_again(w);
+	}
 	http_stream_begin(c, &live_head, &watcher->owner);
 }
 
@@ -338,6 +360,22 @@ static void watch_run(struct ask_job *ask)
 	ask->result = ask_subject_find(ask, &j->subject);
 }
 
+static void watch_one(struct watch_job *j)
+{
+	struct api *api = j->ask.worker->api;
+	const struct watcher wish = {
+	    .only = j->subject.link.id, .caller = j->caller, .owner_changes = j->owner_changes};
+	struct ownership *ownership = NULL;
+	if (is_untold(api) && j->subject.owner != 0) {
+		ownership = ownership_new(api, j->subject.key, j->subject.link.id, j->subject.owner);
+		if (!ownership) {
+			problem_reply_store(j->ask.conn, ERR_NOMEM);
+			return;
+		}
+	}
+	watch(j->ask.worker, j->ask.conn, &wish, ownership);
+}
+
 static void watch_done(struct ask_job *ask)
 {
 	struct watch_job *j = container_of(ask, struct watch_job, ask);
@@ -346,7 +384,7 @@ static void watch_done(struct ask_job *ask)
 	if (j->head_only)
 		http_reply(ask->conn, &live_head);
 	else
-		watch(ask->worker, ask->conn, &j->caller, j->subject.link.id, j->owner_changes);
+		watch_one(j);
 }
 
 void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -365,7 +403,7 @@ void live_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 		else if (req->method == HTTP_HEAD)
 			http_reply(c, &live_head);
 		else
-			watch(w, c, &caller, 0, 0);
+			watch(w, c, &(struct watcher){.caller = caller}, NULL);
 		return;
 	}
 	struct str name = named_take_key(w, c, wanted);

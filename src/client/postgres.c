@@ -7,6 +7,7 @@
 #include "client/postgres.h"
 
 #include "client/postgres_conn.h"
+#include "obs/log.h"
 #include "os/clock.h"
 
 #include <pthread.h>
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OPTIONS_MAX = 64 };
+enum { OPTIONS_MAX = 64, TELL_MS = 1000 };
 
 struct pg_pool {
 	char *address;
@@ -24,6 +25,7 @@ struct pg_pool {
 	int (*setup)(struct pg_conn *, void *ctx, struct err *e);
 	void *ctx;
 	size_t max;
+	int64_t timeout_ms; /* for answers */
 
 	pthread_mutex_t lock; /* guards what follows; is_sick may be peeked at without */
 	pthread_cond_t changed;
@@ -35,6 +37,7 @@ struct pg_pool {
 	int64_t rest_ms;
 	int64_t rest_until_ms;
 	struct err why_sick;
+	int64_t told_ms; /* when the log was told of trouble last; 0: never */
 };
 
 /* --- the URL --- */
@@ -124,6 +127,7 @@ int pg_pool_new(struct str url, size_t connections_max,
 	p->setup = setup;
 	p->ctx = ctx;
 	p->max = connections_max;
+	p->timeout_ms = PG_ANSWER_TIMEOUT_MS;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
@@ -163,12 +167,28 @@ struct str pg_pool_address(const struct pg_pool *p)
 	return str_of(p->address);
 }
 
+void pg_pool_patience(struct pg_pool *p, int64_t timeout_ms)
+{
+	p->timeout_ms = timeout_ms;
+}
+
 bool pg_is_sick(const struct pg_pool *p)
 {
 	return atomic_load_explicit(&p->is_sick, memory_order_relaxed);
 }
 
 /* --- health --- */
+
+/* A caller may only say that the database did not do it; the log says why, once in a while. libpq's sentences
+ * name the host and the user, never the password. */
+static void trouble_tell_locked(struct pg_pool *p, const char *why)
+{
+	int64_t now_ms = clock_mono_ms();
+	if (p->told_ms != 0 && now_ms - p->told_ms < TELL_MS)
+		return;
+	p->told_ms = now_ms;
+	log_warn("client", "%s: %s", p->address, why);
+}
 
 static void sick_note_locked(struct pg_pool *p, const char *why)
 {
@@ -189,7 +209,7 @@ static void well_note_locked(struct pg_pool *p)
 static int conn_make(struct pg_pool *p, struct pg_conn **ret, struct err *e)
 {
 	struct pg_conn *c;
-	int r = pg_conn_open(p->keywords, p->values, p->address, &c, e);
+	int r = pg_conn_open(p->keywords, p->values, p->address, p->timeout_ms, &c, e);
 	if (r != 0)
 		return r;
 	c->pool = p;
@@ -217,6 +237,8 @@ static struct pg_conn *conn_make_unlocking(struct pg_pool *p)
 		well_note_locked(p);
 	} else {
 		p->open_count--;
+		if (r == ERR_UNAVAILABLE && !pg_is_sick(p))
+			log_warn("client", "%s", why.text);
 		sick_note_locked(p, why.text);
 	}
 	pthread_cond_broadcast(&p->changed);
@@ -244,7 +266,7 @@ static bool is_left_alone_locked(const struct pg_pool *p)
 
 static struct pg_conn *take_locked(struct pg_pool *p, struct err *e)
 {
-	struct timespec until = clock_mono_after(PG_ANSWER_TIMEOUT_MS);
+	struct timespec until = clock_mono_after((uint64_t)p->timeout_ms);
 	for (;;) {
 		if (is_left_alone_locked(p)) {
 			err_set(e, ERR_UNAVAILABLE, "%s", p->why_sick.text);
@@ -289,7 +311,8 @@ static bool conn_is_kept(struct pg_conn *c)
 {
 	if (c->failed || !pg_conn_is_idle(c))
 		return false;
-	return c->timeout_ms == PG_ANSWER_TIMEOUT_MS || pg_patience(c, PG_ANSWER_TIMEOUT_MS, NULL) == 0;
+	int64_t usual_ms = c->pool->timeout_ms;
+	return c->timeout_ms == usual_ms || pg_patience(c, (uint64_t)usual_ms, NULL) == 0;
 }
 
 void pg_return(struct pg_conn *c)
@@ -298,13 +321,19 @@ void pg_return(struct pg_conn *c)
 		return;
 	struct pg_pool *p = c->pool;
 	bool kept = conn_is_kept(c), late = c->late;
+	struct err trouble = c->trouble;
+	c->trouble.text[0] = '\0';
 	if (!kept)
 		pg_conn_close(c);
 	pthread_mutex_lock(&p->lock);
-	if (kept)
+	if (trouble.text[0])
+		trouble_tell_locked(p, trouble.text);
+	if (kept) {
+		c->waited_in_vain = false;
 		p->idle[p->idle_count++] = c;
-	else
+	} else {
 		p->open_count--;
+	}
 	if (late)
 		late_note_locked(p);
 	pthread_cond_broadcast(&p->changed);

@@ -16,6 +16,8 @@
 enum {
 	PG_CONNECT_TIMEOUT_MS = 3000,
 	PG_ANSWER_TIMEOUT_MS = 10000,
+	PG_LOCK_SHARE = 4,      /* of the time for an answer, one part may be spent waiting for one lock */
+	PG_IDLE_TXN_MS = 15000, /* the server ends a transaction whose owner says nothing for so long */
 	PG_REST_MIN_MS = 50,
 	PG_REST_MAX_MS = 2000
 };
@@ -38,6 +40,9 @@ int pg_pool_new(struct str url, size_t connections_max,
 void pg_pool_free(struct pg_pool *p);                /* waits for lent ones */
 struct str pg_pool_address(const struct pg_pool *p); /* host:port/database, for people and for names */
 
+/* How long answers may take on all its connections, instead of PG_ANSWER_TIMEOUT_MS. Before the first one. */
+void pg_pool_patience(struct pg_pool *p, int64_t timeout_ms);
+
 /* NULL: the server is away, or all are lent and none came back in time; `e` says why (may be NULL). */
 struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
 void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction; may be NULL */
@@ -47,7 +52,7 @@ bool pg_is_sick(const struct pg_pool *p);
 bool pg_is_standby(const struct pg_conn *c);
 
 /* How long an answer may take from now on, on both sides, until the connection is returned; otherwise
- * PG_ANSWER_TIMEOUT_MS. */
+ * the pool's. */
 int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e);
 
 /* --- asking --- */
@@ -100,6 +105,10 @@ int pg_sync(struct pg_conn *c, struct err *e);
 int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e);
 
 bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what was asked last is unknown */
+
+/* One of the errors since it was taken was a lock that somebody held for too long: asking again at once would
+ * only wait again. */
+bool pg_waited_in_vain(const struct pg_conn *c);
 
 /* A cell, by column number. */
 bool pg_is_null(const struct pg_result *r, int row, int col);

@@ -19,26 +19,31 @@ struct sqlstate {
 	char prefix[6]; /* two characters are a class */
 	int error;
 	bool fatal; /* the connection is of no use any more */
+	bool usual; /* happens when all is well: callers look again */
 };
+
+#define LOCK_LATE "55P03"
 
 /* The first that fits. */
 static const struct sqlstate sqlstates[] = {
-    {"23505", ERR_CONFLICT, false}, /* unique violation */
-    {"40", ERR_BUSY, false},        /* serialization failure, deadlock */
-    {"55P03", ERR_BUSY, false},     /* a lock was not to be had in time */
-    {"53", ERR_LIMIT, false},       /* disk full, out of memory, too many connections */
-    {"57014", ERR_UNAVAILABLE, false} /* took longer than its time */,
-    {"57", ERR_UNAVAILABLE, true},    /* shutting down */
-    {"08", ERR_UNAVAILABLE, true},    /* connection trouble */
-    {"25006", ERR_UNAVAILABLE, true}, /* it became a standby */
-    {"26", ERR_UNAVAILABLE, true},    /* somebody in between swapped servers under us */
-    {"58", ERR_UNAVAILABLE, false},   /* I/O error */
-    {"XX001", ERR_CORRUPT, false},
-    {"XX002", ERR_CORRUPT, false},
-    {"XX", ERR_UNAVAILABLE, false},
+    {"23505", ERR_CONFLICT, false, true},    /* unique violation */
+    {"40", ERR_BUSY, false, true},           /* serialization failure, deadlock */
+    {LOCK_LATE, ERR_BUSY, false, false},     /* a lock was not to be had in time */
+    {"25P03", ERR_UNAVAILABLE, true, false}, /* we stood still inside a transaction */
+    {"22012", ERR_INVALID, false, true},     /* division by 0: how a statement says no */
+    {"53", ERR_LIMIT, false, false},         /* disk full, out of memory, too many connections */
+    {"57014", ERR_UNAVAILABLE, false, false} /* took longer than its time */,
+    {"57", ERR_UNAVAILABLE, true, false},    /* shutting down */
+    {"08", ERR_UNAVAILABLE, true, false},    /* connection trouble */
+    {"25006", ERR_UNAVAILABLE, true, false}, /* it became a standby */
+    {"26", ERR_UNAVAILABLE, true, false},    /* somebody in between swapped servers under us */
+    {"58", ERR_UNAVAILABLE, false, false},   /* I/O error */
+    {"XX001", ERR_CORRUPT, false, false},
+    {"XX002", ERR_CORRUPT, false, false},
+    {"XX", ERR_UNAVAILABLE, false, false},
 };
 
-static const struct sqlstate sqlstate_other = {"", ERR_INVALID, false};
+static const struct sqlstate sqlstate_other = {"", ERR_INVALID, false, false};
 
 static const struct sqlstate *sqlstate_find(const char *code)
 {
@@ -71,9 +76,16 @@ static int error_note(struct pg_conn *c, int error, const char *text)
 	return error;
 }
 
+static void trouble_note(struct pg_conn *c, const char *text)
+{
+	if (!c->trouble.text[0])
+		sentence_take(&c->trouble, text);
+}
+
 static int conn_fail(struct pg_conn *c, const char *text)
 {
 	c->failed = true;
+	trouble_note(c, text);
 	return error_note(c, ERR_UNAVAILABLE, text);
 }
 
@@ -227,6 +239,10 @@ static int result_judge(struct pg_conn *c, const PGresult *result)
 		text = PQerrorMessage(c->vendor);
 	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
 		return conn_fail(c, text);
+	if (strcmp(state->prefix, LOCK_LATE) == 0)
+		c->waited_in_vain = true;
+	if (!state->usual)
+		trouble_note(c, text);
 	return error_note(c, state->error, text);
 }
 
@@ -325,6 +341,11 @@ bool pg_conn_failed(const struct pg_conn *c)
 	return c->failed;
 }
 
+bool pg_waited_in_vain(const struct pg_conn *c)
+{
+	return c->waited_in_vain;
+}
+
 /* --- plain text --- */
 
 static int run_read(struct pg_conn *c)
@@ -358,10 +379,12 @@ int pg_run(struct pg_conn *c, const char *sql, struct err *e)
 
 int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
 {
-	char sql[96];
+	char sql[128];
 	c->timeout_ms = (int64_t)timeout_ms;
-	/* The server gives up a little later than we do: its locks are not held for nobody. */
-	snprintf(sql, sizeof(sql), "SET statement_timeout = %llu", (unsigned long long)timeout_ms + 1000);
+	/* The server gives up a little later than we do: its locks are not held for nobody. For one lock it
+	 * waits less, so that a row which somebody holds is not taken for a server that does not answer. */
+	snprintf(sql, sizeof(sql), "SET statement_timeout = %llu; SET lock_timeout = %llu",
+	         (unsigned long long)timeout_ms + 1000, (unsigned long long)timeout_ms / PG_LOCK_SHARE + 1);
 	return pg_run(c, sql, e);
 }
 
@@ -404,8 +427,30 @@ static int conn_begin(struct pg_conn *c, const char *address, struct err *e)
 	return 0;
 }
 
+/* What keeps others from waiting for us when we stand still or are gone, and statements from seeing less than
+ * was committed before them. Not every server knows them all. */
+static const char *const manners[] = {
+    "SET default_transaction_isolation = 'read committed'",
+    "SET idle_in_transaction_session_timeout = 15000",
+    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3",
+    "SET client_connection_check_interval = 5000",
+};
+
+_Static_assert(PG_IDLE_TXN_MS == 15000, "the statement says so");
+
+static int manners_learn(struct pg_conn *c, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(manners); i++) {
+		int r = pg_run(c, manners[i], e);
+		if (c->failed)
+			return r;
+	}
+	c->trouble.text[0] = '\0';
+	return 0;
+}
+
 int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
-                 struct pg_conn **ret, struct err *e)
+                 int64_t timeout_ms, struct pg_conn **ret, struct err *e)
 {
 	struct pg_conn *c = calloc(1, sizeof(*c));
 	if (!c)
@@ -413,7 +458,9 @@ int pg_conn_open(const char *const *keywords, const char *const *values, const c
 	c->vendor = PQconnectdbParams(keywords, values, 0);
 	int r = c->vendor ? conn_begin(c, address, e) : err_set(e, ERR_NOMEM, "%s: memory ran out", address);
 	if (r == 0)
-		r = pg_patience(c, PG_ANSWER_TIMEOUT_MS, e);
+		r = pg_patience(c, (uint64_t)timeout_ms, e);
+	if (r == 0)
+		r = manners_learn(c, e);
 	if (r != 0) {
 		pg_conn_close(c);
 		return r;

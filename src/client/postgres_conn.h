@@ -25,6 +25,8 @@ struct pg_conn {
 	PGconn *vendor;
 	bool failed;
 	bool late; /* failed because no answer came in time */
+	bool waited_in_vain;
+	struct err trouble; /* what a person should hear of, since it was taken; empty: nothing */
 	int64_t timeout_ms;
 	int64_t deadline_ms; /* of the answers to what was flushed last */
 
@@ -38,7 +40,7 @@ struct pg_conn {
 
 /* The keywords and values are libpq's; `address` is for sentences. */
 int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
-                 struct pg_conn **ret, struct err *e);
+                 int64_t timeout_ms, struct pg_conn **ret, struct err *e);
 void pg_conn_close(struct pg_conn *c);
 
 /* Is an idle one still of use, as far as can be told without asking? */

@@ -3,6 +3,7 @@
 #include "client/redis_connect.h"
 #include "os/clock.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -239,9 +240,20 @@ static bool is_refusal(struct str error)
 
 static int check_reply(struct redis_conn *c, const struct redis_reply *reply)
 {
-	if (reply->type == REDIS_ERROR && is_refusal(reply->text))
-		return wire_fail(c, "%.*s", (int)MIN(reply->text.len, 200), reply->text.ptr);
-	return 0;
+	if (reply->type != REDIS_ERROR || !is_refusal(reply->text))
+		return 0;
+	c->refused = !c->failed;
+	return wire_fail(c, "%.*s", (int)MIN(reply->text.len, 200), reply->text.ptr);
+}
+
+bool redis_was_refused(const struct redis_conn *c)
+{
+	return c->refused;
+}
+
+const char *redis_why(const struct redis_conn *c)
+{
+	return c->why.text;
 }
 
 int redis_read(struct redis_conn *c, struct redis_reply *ret)
@@ -254,6 +266,12 @@ int redis_read(struct redis_conn *c, struct redis_reply *ret)
 	if (r == ERR_BUSY)
 		return wire_fail(c, "no answer within %d ms", REDIS_TIMEOUT_MS);
 	return r ? r : check_reply(c, ret);
+}
+
+bool redis_is_ready(const struct redis_conn *c, uint64_t ms)
+{
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+	return c->failed || poll(&p, 1, (int)ms) != 0;
 }
 
 int redis_ask(struct redis_conn *c, const struct str *args, size_t n, struct redis_reply *ret)

@@ -67,6 +67,12 @@ int redis_send(struct redis_conn *c);
  * READONLY, LOADING, MASTERDOWN, NOREPLICAS or NOAUTH fails the connection: the next one asks anew where to
  * go. */
 int redis_read(struct redis_conn *c, struct redis_reply *ret);
+
+/* Did it fail by such a reply? Then the server has said for certain that it did not do it. */
+bool redis_was_refused(const struct redis_conn *c);
+const char *redis_why(const struct redis_conn *c); /* it failed, for people; "" before that */
+/* Can something be read within `ms`? Also true when the connection has failed. After redis_send. */
+bool redis_is_ready(const struct redis_conn *c, uint64_t ms);
 struct redis_reply redis_reply_at(const struct redis_reply *array, size_t i);
 
 /* One command, one reply. */

@@ -14,31 +14,54 @@ static int refusal_is_failure(struct redis_conn *c, const struct redis_reply *re
 	return wire_fail(c, "%.*s", (int)MIN(reply->text.len, 200), reply->text.ptr);
 }
 
+/* What a server says to AUTH may repeat the password ("unknown command ... with args beginning with"): no
+ * more of it is passed on than a word that is known. */
+static int auth_refusal_is_failure(struct redis_conn *c, const struct redis_reply *reply)
+{
+	static const char *const words[] = {"WRONGPASS", "NOAUTH", "NOPERM"};
+	if (reply->type != REDIS_ERROR)
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		if (str_starts(reply->text, str_of(words[i])))
+			return wire_fail(c, "it refuses the user or the password of its URL (%s)", words[i]);
+	}
+	return wire_fail(c, "it refuses AUTH; does it want the user and the password of its URL?");
+}
+
+static int auth_read(struct redis_conn *c, int64_t deadline_ms)
+{
+	struct redis_reply reply = {0};
+	int r = wire_read(c, deadline_ms, &reply);
+	return r ? silence_is_failure(c, r) : auth_refusal_is_failure(c, &reply);
+}
+
 static int greet_read(struct redis_conn *c, int64_t deadline_ms, struct redis_reply *ret)
 {
 	int r = wire_read(c, deadline_ms, ret);
 	return r ? silence_is_failure(c, r) : refusal_is_failure(c, ret);
 }
 
-static void greet_auth(struct redis_conn *c, const struct redis_url *u)
+/* True: there is an answer to be read. */
+static bool auth_write(struct redis_conn *c, const struct redis_url *u)
 {
 	if (u->user.ptr)
 		redis_write(c, REDIS_ARGS(STR("AUTH"), u->user, u->password));
 	else if (u->password.ptr)
 		redis_write(c, REDIS_ARGS(STR("AUTH"), u->password));
+	return u->user.ptr || u->password.ptr;
 }
 
 /* Signs in, and hears from the server itself that it works: a stopped process still accepts connections. */
 static int greet(struct redis_conn *c, const struct redis_url *u, int64_t deadline_ms)
 {
 	struct redis_reply reply = {0};
-	greet_auth(c, u);
+	bool auth = auth_write(c, u);
 	if (!str_eq(u->db, STR("0")))
 		redis_write(c, REDIS_ARGS(STR("SELECT"), u->db));
 	redis_write(c, REDIS_ARGS(u->is_sentinel ? STR("ROLE") : STR("PING")));
 	int r = wire_send(c, deadline_ms);
-	for (; r == 0 && c->awaited > 0; c->awaited--)
-		r = greet_read(c, deadline_ms, &reply);
+	for (; r == 0 && c->awaited > 0; c->awaited--, auth = false)
+		r = auth ? auth_read(c, deadline_ms) : greet_read(c, deadline_ms, &reply);
 	if (r || !u->is_sentinel)
 		return r;
 	if (reply.type != REDIS_ARRAY || reply.count == 0 ||
@@ -83,10 +106,10 @@ static int ask_for_primary(struct redis_conn *c, const struct redis_url *u, int6
 static int ask_with_password(struct redis_conn *c, const struct redis_url *u, int64_t deadline_ms,
                              struct redis_reply *ret)
 {
-	greet_auth(c, u);
+	bool auth = auth_write(c, u);
 	int r = wire_send(c, deadline_ms);
-	if (r == 0)
-		r = greet_read(c, deadline_ms, ret);
+	if (r == 0 && auth)
+		r = auth_read(c, deadline_ms);
 	return r ? r : ask_for_primary(c, u, deadline_ms, ret);
 }
 

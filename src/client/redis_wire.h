@@ -27,7 +27,8 @@ struct redis_conn {
 	int64_t deadline_ms; /* for what was sent */
 	int64_t idle_since_ms;
 	bool failed;
-	bool spent; /* works, but must not be lent again */
+	bool refused; /* ... since the server answered so */
+	bool spent;   /* works, but must not be lent again */
 	struct err why;
 };
 

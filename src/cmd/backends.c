@@ -216,7 +216,7 @@ static int open_alone(const char *url, const char *replicas, const struct folder
 	struct store *store = NULL;
 	int r = open_one(url, replicas, f, &store, e);
 	if (r == 0 && store->ops->part)
-		r = store_ring_alone(store, e);
+		r = store_alone_open(store, &store, e);
 	if (r < 0)
 		store_free(store);
 	else

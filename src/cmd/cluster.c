@@ -18,6 +18,8 @@ static void told(void *ctx, struct str topic)
 	struct watcher *watcher = atomic_load_explicit(&c->listener, memory_order_acquire);
 	if (watcher && str_eq(topic, API_TOPIC_ACCOUNTS))
 		watcher_wake(watcher);
+	if (str_eq(topic, API_TOPIC_OWNERS))
+		atomic_fetch_add(c->owner_changes, 1);
 }
 
 static void lost(void *ctx)
@@ -29,6 +31,7 @@ static void lost(void *ctx)
 		links_lost(links);
 	if (watcher)
 		watcher_wake(watcher);
+	atomic_fetch_add(c->owner_changes, 1);
 }
 
 static int open_limits(struct cluster *c, const struct settings *s, struct err *e)
@@ -38,8 +41,9 @@ static int open_limits(struct cluster *c, const struct settings *s, struct err *
 }
 
 int cluster_open(struct cluster *c, const struct settings *s, struct store *store, bool is_private,
-                 struct err *e)
+                 _Atomic uint64_t *owner_changes, struct err *e)
 {
+	c->owner_changes = owner_changes;
 	const struct rcache_listener listener = {.changed = changed, .told = told, .lost = lost, .ctx = c};
 	int r = backend_open_rcache(s->serve.cache_url, &listener, &c->rcache, e);
 	if (r == 0)

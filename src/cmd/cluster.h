@@ -22,6 +22,7 @@ struct cluster {
 	/* For what is told on the cache's own thread; NULL: there is nobody to be told yet. */
 	_Atomic(struct links *) links;
 	_Atomic(struct watcher *) listener;
+	_Atomic uint64_t *owner_changes; /* the api's */
 };
 
 /*
@@ -29,7 +30,7 @@ struct cluster {
  * and the source of keys, but settles no limits and takes no leases.
  */
 int cluster_open(struct cluster *c, const struct settings *settings, struct store *store, bool is_private,
-                 struct err *e);
+                 _Atomic uint64_t *owner_changes, struct err *e);
 
 /* From now on it hears what others tell, and they what it does. */
 int cluster_join(struct cluster *c, struct links *links, struct accounts *accounts, struct store *store,

@@ -102,7 +102,7 @@ static int ensure_admin_key(struct server *s, struct err *e)
 
 static int open_domain(struct server *s, struct err *e)
 {
-	int r = cluster_open(&s->cluster, &s->settings, s->store, s->is_private, e);
+	int r = cluster_open(&s->cluster, &s->settings, s->store, s->is_private, &s->api.owner_changes, e);
 	if (r < 0)
 		return r;
 	s->budgets = budgets_new();

@@ -52,6 +52,7 @@ static const struct conf_row serve_rows[] = {
      .type = CONF_STRING,
      .offset = FIELD(store_url),
      .def = "sqlite:",
+     .flags = CONF_SECRET,
      .help =
          "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file, "
          "memory: nowhere (for trying things out: the next start numbers its links anew, but statistics "

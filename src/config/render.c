@@ -4,7 +4,7 @@
 
 static const char *default_text(const struct conf_row *row)
 {
-	return row->def && !(row->flags & CONF_SECRET) ? row->def : "";
+	return row->def ? row->def : ""; /* of a secret too: it stands in the program for all to read */
 }
 
 /* Rows of one section stand together, wherever their groups are. */

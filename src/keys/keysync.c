@@ -132,8 +132,8 @@ static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, str
 	}
 	if (r == ERR_UNCERTAIN) {
 		s->sums.lost += count;
-		log_error("keys", "%zu keys may be lost: Redis at %.*s does not say whether it has them",
-		          count, STR_ARG(shelf_name(shelf)));
+		log_error("keys", "%zu keys may be lost: Redis at %.*s does not say whether it has them (%s)",
+		          count, STR_ARG(shelf_name(shelf)), e->text);
 	} else {
 		give_back(s, stock, count);
 	}

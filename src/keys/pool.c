@@ -1,6 +1,7 @@
 #include "keys/pool.h"
 
 #include "keys/shelf.h"
+#include "obs/log.h"
 #include "os/clock.h"
 #include "os/thread.h"
 
@@ -37,6 +38,7 @@ struct key_pool {
 	size_t batch;
 	_Atomic uint64_t taken;
 	_Atomic uint64_t refilled;
+	_Atomic uint64_t lost;
 
 	pthread_mutex_t fetch_lock; /* one fetches at a time; taken before `lock` */
 	struct source_key *fetched; /* under fetch_lock */
@@ -96,12 +98,22 @@ static size_t order_shards(struct key_pool *p)
 	return count;
 }
 
+/* Nobody else gets them, and the server may have taken fewer: it is a bound. */
+static void note_lost(struct key_pool *p, size_t shard, size_t n, const char *why)
+{
+	atomic_fetch_add(&p->lost, n);
+	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n,
+	         STR_ARG(shelf_name(p->shards[shard].shelf)), why);
+}
+
 static int fetch_one(struct key_pool *p, size_t shard, size_t *ret_count, struct err *e)
 {
 	struct shard *s = &p->shards[shard];
 	uint64_t left = 0;
 	*ret_count = 0;
 	int r = shelf_take(s->shelf, p->batch, p->fetched, ret_count, &left, e);
+	if (r == ERR_UNCERTAIN)
+		note_lost(p, shard, p->batch, e->text);
 	atomic_store(&s->left, r == 0 ? left : 0);
 	return r;
 }
@@ -246,6 +258,17 @@ static int pool_take(struct key_source *base, struct source_key *ret, size_t n, 
 	return r;
 }
 
+/* Behind those at hand, with room left for what is being fetched. Any shard is as good as the one that it
+ * came from. */
+static void pool_give_back(struct key_source *base, const struct source_key *keys, size_t n)
+{
+	struct key_pool *p = container_of(base, struct key_pool, base);
+	pthread_mutex_lock(&p->lock);
+	size_t room = p->hand.room - p->batch;
+	hand_put(&p->hand, keys, p->hand.count < room ? MIN(n, room - p->hand.count) : 0, 0);
+	pthread_mutex_unlock(&p->lock);
+}
+
 static struct source_stats pool_stats(struct key_source *base)
 {
 	struct key_pool *p = container_of(base, struct key_pool, base);
@@ -254,6 +277,7 @@ static struct source_stats pool_stats(struct key_source *base)
 	pthread_mutex_unlock(&p->lock);
 	stats.taken = atomic_load(&p->taken);
 	stats.refilled = atomic_load(&p->refilled);
+	stats.lost = atomic_load(&p->lost);
 	for (size_t i = 0; i < p->shard_count; i++) {
 		stats.stock += atomic_load(&p->shards[i].left);
 		stats.shards_sick += shelf_is_sick(p->shards[i].shelf) ? 1 : 0;
@@ -264,12 +288,14 @@ static struct source_stats pool_stats(struct key_source *base)
 /* Each key to where it came from, in runs. One that finds its shard away is lost: there are others. */
 static void give_back_all(struct key_pool *p)
 {
+	struct err e = {""};
 	struct pool_hand *h = &p->hand;
 	while (h->count > 0) {
 		size_t shard = h->shards[h->first], run = 0;
 		while (run < p->batch && h->count > 0 && h->shards[h->first] == shard)
 			run += hand_take(h, &p->fetched[run], 1);
-		shelf_return(p->shards[shard].shelf, p->fetched, run, NULL);
+		if (shelf_return(p->shards[shard].shelf, p->fetched, run, &e) < 0)
+			note_lost(p, shard, run, e.text);
 	}
 }
 
@@ -294,6 +320,7 @@ static void pool_free(struct key_source *base)
 static const struct key_source_ops pool_ops = {
     .free = pool_free,
     .take = pool_take,
+    .give_back = pool_give_back,
     .stats = pool_stats,
 };
 
@@ -302,7 +329,7 @@ static int pool_make(struct key_pool *p, const char *urls, struct err *e)
 	int r = shelves_new(str_of(urls), &p->arena, &p->shelves, &p->shard_count, e);
 	if (r < 0)
 		return r;
-	p->hand.room = 2 * p->batch;
+	p->hand.room = 3 * p->batch; /* half of a batch, a fetched one, and what comes back */
 	p->hand.keys = arena_zalloc(&p->arena, p->hand.room * sizeof(*p->hand.keys));
 	p->hand.shards = arena_zalloc(&p->arena, p->hand.room * sizeof(*p->hand.shards));
 	p->shards = arena_zalloc(&p->arena, p->shard_count * sizeof(*p->shards));

@@ -126,11 +126,19 @@ static int visit(struct rounds *r, size_t i)
 	return MAX(code, 0);
 }
 
-/* True: there is more to do at once. */
+static bool is_stopping(struct rounds *r)
+{
+	pthread_mutex_lock(&r->lock);
+	bool stopping = r->stopping;
+	pthread_mutex_unlock(&r->lock);
+	return stopping;
+}
+
+/* True: there is more to do at once. Each place may take seconds when who is asked does not answer. */
 static bool round_of_all(struct rounds *r)
 {
 	bool more = false;
-	for (size_t i = 0; i < r->config.places; i++) {
+	for (size_t i = 0; i < r->config.places && !is_stopping(r); i++) {
 		const struct place *p = &r->places[i];
 		if (p->lease)
 			more |= visit(r, i) > 0;

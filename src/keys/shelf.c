@@ -13,16 +13,17 @@
 
 /* Fencing numbers are compared as text: those of the script's language are not exact beyond 2^53. A batch
  * that is not above the last one is there already: it is the same once more, or comes late over a connection
- * that was given up long ago. -1: refused. */
+ * that was given up long ago. -1: refused. What may fail comes before the keys are added: an error says that
+ * none was. */
 #define PUSH_SCRIPT                                                                                    \
 	STR("local fence, batch = ARGV[1], tonumber(ARGV[2])\n"                                        \
 	    "local seen = redis.call('GET', KEYS[2]) or '0'\n"                                         \
 	    "if #seen > #fence or (#seen == #fence and seen > fence) then return -1 end\n"             \
 	    "if seen ~= fence then redis.call('SET', KEYS[2], fence) redis.call('DEL', KEYS[3]) end\n" \
 	    "if #ARGV > 2 and batch > (tonumber(redis.call('GET', KEYS[3])) or 0) then\n"              \
+	    "  redis.call('INCRBY', KEYS[4], #ARGV - 2)\n"                                             \
 	    "  redis.call('RPUSH', KEYS[1], unpack(ARGV, 3))\n"                                        \
 	    "  redis.call('SET', KEYS[3], ARGV[2])\n"                                                  \
-	    "  redis.call('INCRBY', KEYS[4], #ARGV - 2)\n"                                             \
 	    "end\n"                                                                                    \
 	    "return 0")
 
@@ -72,9 +73,13 @@ static int refused(const struct shelf *s, const struct redis_reply *reply, struc
 	               (int)MIN(text.len, 200), text.ptr);
 }
 
-static int cut_off(const struct shelf *s, int code, struct err *e)
+/* There is no answer, or one by which the client gives the connection up. `code` is for the former: a server
+ * that refuses has done nothing. */
+static int cut_off(const struct shelf *s, const struct redis_conn *c, int code, struct err *e)
 {
-	return err_set(e, code, "the connection to Redis at %.*s failed", STR_ARG(shelf_name(s)));
+	bool refused = redis_was_refused(c);
+	return err_set(e, refused ? ERR_UNAVAILABLE : code, "Redis at %.*s %s: %.200s",
+	               STR_ARG(shelf_name(s)), refused ? "says" : "failed", redis_why(c));
 }
 
 /* One command whose answer is a number. ERR_UNCERTAIN: it was sent, and there is no answer. */
@@ -86,7 +91,7 @@ static int ask_number(struct shelf *s, const struct str *args, size_t n, int64_t
 	struct redis_reply reply;
 	int r = redis_ask(c, args, n, &reply);
 	if (r < 0)
-		r = cut_off(s, ERR_UNCERTAIN, e);
+		r = cut_off(s, c, ERR_UNCERTAIN, e);
 	else if (reply.type != REDIS_INT)
 		r = refused(s, &reply, e);
 	else
@@ -113,11 +118,11 @@ static int look_through(const struct shelf *s, struct redis_conn *c, uint64_t *r
 	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
 	redis_write(c, REDIS_ARGS(STR("GET"), BROUGHT));
 	if (redis_read(c, &reply) < 0)
-		return cut_off(s, ERR_UNAVAILABLE, e);
+		return cut_off(s, c, ERR_UNAVAILABLE, e);
 	int r = reply.type == REDIS_INT ? 0 : refused(s, &reply, e);
 	uint64_t count = r == 0 ? (uint64_t)reply.number : 0;
 	if (redis_read(c, &reply) < 0)
-		return cut_off(s, ERR_UNAVAILABLE, e);
+		return cut_off(s, c, ERR_UNAVAILABLE, e);
 	if (r < 0)
 		return r;
 	*ret = count;
@@ -205,7 +210,7 @@ static int take_from(struct shelf *s, struct redis_conn *c, size_t max, struct s
 	redis_write(c, REDIS_ARGS(STR("LPOP"), LIST, number_text(max, max_text)));
 	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
 	if (redis_read(c, &reply) < 0)
-		return cut_off(s, ERR_UNAVAILABLE, e);
+		return cut_off(s, c, ERR_UNCERTAIN, e);
 	bool wrong = reply.type != REDIS_ARRAY && reply.type != REDIS_NIL;
 	int r = wrong ? refused(s, &reply, e) : 0;
 	*ret_count = read_elements(&reply, ret, max);

@@ -29,14 +29,14 @@ int shelf_look(struct shelf *s, uint64_t *ret, uint64_t *ret_brought, struct err
 
 /*
  * Adds keys at the end; n may be 0. ERR_CONFLICT: a larger number was seen; ERR_UNAVAILABLE: it cannot be
- * reached; in both cases nothing was added. ERR_UNCERTAIN: it may have been. Then the same call with the same
- * `batch` adds them if they are not there. Under one fencing number batches are counted from 1.
+ * reached, or refuses; in both cases nothing was added. ERR_UNCERTAIN: it may have been. Then the same call
+ * with the same `batch` adds them if they are not there. Under one fencing number batches are counted from 1.
  */
 int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
                struct err *e);
 
-/* Up to `max` keys from the front, and how many are left. After a failure keys may be lost, never given
- * twice. */
+/* Up to `max` keys from the front, and how many are left. ERR_UNCERTAIN: as many may have been taken, and are
+ * lost, since the answer did not come. ERR_UNAVAILABLE: none was. */
 int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
                struct err *e);
 

@@ -10,24 +10,26 @@
  *
  * A create whose answer was lost may have happened. The node's data is a random token, so the next try
  * recognises its own node. The fencing number is the transaction that created the node.
+ *
+ * No question waits long for its answer (zk_session.h). What was not answered needs no more care: the session
+ * is closed, and its nodes go with it. Closing, too, waits a while for a server that is silent; so each such
+ * session is closed by a thread of its own, all of them side by side.
  */
-#define THREADED /* asks the vendor's header for the calls that wait */
 
 #include "base/list.h"
 #include "lease/backends.h"
-#include "obs/log.h"
+#include "lease/zk_session.h"
 #include "os/clock.h"
 #include "os/thread.h"
 
-#include <errno.h>
 #include <sodium.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <zookeeper/zookeeper.h>
 
 enum {
-	CONNECT_MS = 2000,
+	TAKE_MS = 2000,   /* connecting and all questions; also for a ping */
+	RELEASE_MS = 500, /* of all leases together, when the service does not answer */
+	IDLE_MS = 2000,
 	PING_SESSION_MS = 10000,
 	TRIES = 4,
 	TOKEN_BYTES = 16,
@@ -35,15 +37,6 @@ enum {
 	PATH_BYTES = 512,
 	NAME_BYTES_MAX = 64,
 	NODE_BYTES = PATH_BYTES + NAME_BYTES_MAX + 1,
-};
-
-struct session {
-	zhandle_t *vendor;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	int state; /* under the lock; ZOO_..._STATE, 0 before the first */
-	uint64_t life_ms;
-	_Atomic bool doubted; /* it was not connected at some moment since the lease began */
 };
 
 struct leases_zookeeper {
@@ -54,15 +47,16 @@ struct leases_zookeeper {
 	bool beater_started;
 	pthread_mutex_t lock; /* of what follows, and of every lease's node in the list, due_ms and beating */
 	pthread_cond_t wake;
-	struct list leases;
-	struct session *spare; /* a try that found the lease taken leaves its session for the next one */
+	struct list leases, closing;
+	struct zk_session *spare; /* a try that found the lease taken leaves its session for the next one */
+	bool silent;              /* the last release was not answered: the next does not wait for it */
 	bool stopping;
 };
 
 struct lease {
 	struct list node;
 	struct leases_zookeeper *owner;
-	struct session *session;
+	struct zk_session *session;
 	char path[NODE_BYTES];
 	uint64_t fence;
 	uint64_t span_ms; /* how long a proof holds */
@@ -71,115 +65,84 @@ struct lease {
 	bool beating;
 	_Atomic int64_t proven_ms; /* when the last answered question was sent */
 	_Atomic bool lost;         /* never taken back */
+	pthread_t closer;          /* when it is closing */
+	_Atomic bool closed;
 };
 
-/* Sessions */
-
-static void session_watch(zhandle_t *vendor, int type, int state, const char *path, void *ctx)
-{
-	(void)vendor;
-	(void)path;
-	struct session *s = ctx;
-	if (type != ZOO_SESSION_EVENT)
-		return;
-	if (state != ZOO_CONNECTED_STATE)
-		atomic_store(&s->doubted, true);
-	pthread_mutex_lock(&s->lock);
-	s->state = state;
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
-}
-
-static void vendor_log(const char *message)
-{
-	log_debug("lease", "zookeeper: %.400s", message);
-}
-
-static void session_free(struct session *s)
-{
-	if (!s)
-		return;
-	if (s->vendor)
-		zookeeper_close(
-		    s->vendor); /* ends the vendor's threads; its nodes go at once if it is connected */
-	pthread_cond_destroy(&s->changed);
-	pthread_mutex_destroy(&s->lock);
-	free(s);
-}
-
-static struct session *session_new(const char *hosts, uint64_t life_ms)
-{
-	struct session *s = calloc(1, sizeof(*s));
-	if (!s)
-		return NULL;
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	pthread_mutex_init(&s->lock, NULL);
-	s->life_ms = life_ms;
-	s->vendor = zookeeper_init2(hosts, session_watch, (int)life_ms, NULL, s, ZOO_NO_LOG_CLIENTENV,
-	                            vendor_log);
-	if (!s->vendor) {
-		session_free(s);
-		return NULL;
-	}
-	return s;
-}
-
-static bool state_is_final(int state)
-{
-	return state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
-}
-
-static bool session_is_over(struct session *s)
-{
-	pthread_mutex_lock(&s->lock);
-	bool over = state_is_final(s->state);
-	pthread_mutex_unlock(&s->lock);
-	return over;
-}
-
-/* Waits until it is connected, and begins to watch for doubt. */
-static bool session_await(struct session *s)
-{
-	struct timespec until = clock_mono_after(CONNECT_MS);
-	pthread_mutex_lock(&s->lock);
-	while (s->state != ZOO_CONNECTED_STATE && !state_is_final(s->state) &&
-	       pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT)
-		;
-	bool connected = s->state == ZOO_CONNECTED_STATE;
-	if (connected)
-		atomic_store(&s->doubted, false);
-	pthread_mutex_unlock(&s->lock);
-	return connected;
-}
-
 /* For the next one who wants a session. It has no node: nothing would take that away. */
-static void session_put(struct leases_zookeeper *l, struct session *s)
+static void session_put(struct leases_zookeeper *l, struct zk_session *s)
 {
 	pthread_mutex_lock(&l->lock);
 	if (!l->spare)
 		l->spare = steal(s);
 	pthread_mutex_unlock(&l->lock);
-	session_free(s);
+	zk_session_free(s);
 }
 
 /* The spare one, or a new one: connected, or NULL. One that cannot connect goes on trying until it is asked
  * for again. */
-static struct session *session_get(struct leases_zookeeper *l, uint64_t life_ms)
+static struct zk_session *session_get(struct leases_zookeeper *l, uint64_t life_ms,
+                                      const struct timespec *until)
 {
 	pthread_mutex_lock(&l->lock);
-	struct session *s = steal(l->spare);
+	struct zk_session *s = steal(l->spare);
 	pthread_mutex_unlock(&l->lock);
-	if (s && (s->life_ms != life_ms || session_is_over(s)))
-		session_free(steal(s));
+	if (s && (s->life_ms != life_ms || zk_session_is_over(s)))
+		zk_session_free(steal(s));
 	if (!s)
-		s = session_new(l->hosts, life_ms);
-	if (s && !session_await(s))
+		s = zk_session_new(l->hosts, life_ms);
+	if (s && !zk_session_await(s, until))
 		session_put(l, steal(s));
 	return s;
+}
+
+/* Closing */
+
+static struct lease *closing_pop(struct leases_zookeeper *l, bool all)
+{
+	struct lease *found = NULL;
+	pthread_mutex_lock(&l->lock);
+	for (struct list *at = l->closing.next; !found && at != &l->closing; at = at->next) {
+		struct lease *lease = container_of(at, struct lease, node);
+		if (all || atomic_load(&lease->closed))
+			found = lease;
+	}
+	if (found)
+		list_remove(&found->node);
+	pthread_mutex_unlock(&l->lock);
+	return found;
+}
+
+/* Of those that are closed, or all of them. */
+static void closing_join(struct leases_zookeeper *l, bool all)
+{
+	struct lease *lease;
+	while ((lease = closing_pop(l, all))) {
+		pthread_join(lease->closer, NULL);
+		free(lease);
+	}
+}
+
+static void *close_run(void *arg)
+{
+	struct lease *lease = arg;
+	zk_session_free(lease->session);
+	atomic_store(&lease->closed, true);
+	return NULL;
+}
+
+/* Frees it, sooner or later. */
+static void lease_close(struct leases_zookeeper *l, struct lease *lease)
+{
+	closing_join(l, false);
+	if (!lease->session || thread_start(&lease->closer, "lease-close", close_run, lease, NULL) < 0) {
+		zk_session_free(lease->session);
+		free(lease);
+		return;
+	}
+	pthread_mutex_lock(&l->lock);
+	list_push(&l->closing, &lease->node);
+	pthread_mutex_unlock(&l->lock);
 }
 
 /* Taking */
@@ -190,7 +153,7 @@ static bool is_worth_another_try(int code)
 }
 
 /* The nodes above the leases; they stay. */
-static int path_make(const struct leases_zookeeper *l, struct session *s)
+static int path_make(const struct leases_zookeeper *l, struct zk_session *s, const struct timespec *until)
 {
 	char part[PATH_BYTES];
 	int code = ZOK;
@@ -199,7 +162,7 @@ static int path_make(const struct leases_zookeeper *l, struct session *s)
 			continue;
 		memcpy(part, l->path, i);
 		part[i] = '\0';
-		code = zoo_create(s->vendor, part, "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_PERSISTENT, NULL, 0);
+		code = zk_session_create(s, part, "", ZOO_PERSISTENT, until);
 		if (code == ZNODEEXISTS)
 			code = ZOK;
 	}
@@ -207,46 +170,46 @@ static int path_make(const struct leases_zookeeper *l, struct session *s)
 }
 
 /* Whose node is it? An earlier try of ours may have made it. */
-static int node_recognise(struct lease *lease, const char *token, struct Stat *stat)
+static int node_recognise(const struct lease *lease, const char *token, const struct timespec *until)
 {
-	char data[TOKEN_TEXT_BYTES];
-	int len = sizeof(data);
-	int code = zoo_get(lease->session->vendor, lease->path, 0, data, &len, stat);
+	struct zk_session *s = lease->session;
+	int code = zk_session_read(s, lease->path, until);
 	if (code != ZOK)
 		return code;
-	return len == TOKEN_TEXT_BYTES - 1 && memcmp(data, token, (size_t)len) == 0 ? ZOK : ZNODEEXISTS;
+	return s->data_len == TOKEN_TEXT_BYTES - 1 && memcmp(s->data, token, TOKEN_TEXT_BYTES - 1) == 0
+	           ? ZOK
+	           : ZNODEEXISTS;
 }
 
-static int node_create(const struct leases_zookeeper *l, struct lease *lease, const char *token,
-                       struct Stat *stat)
+/* With ZOK the session's `stat` is the node's. */
+static int node_create(const struct leases_zookeeper *l, const struct lease *lease, const char *token,
+                       const struct timespec *until)
 {
-	int code = zoo_create2(lease->session->vendor, lease->path, token, TOKEN_TEXT_BYTES - 1,
-	                       &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0, stat);
-	if (code == ZNONODE && (code = path_make(l, lease->session)) == ZOK)
-		code = zoo_create2(lease->session->vendor, lease->path, token, TOKEN_TEXT_BYTES - 1,
-		                   &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0, stat);
-	return code == ZNODEEXISTS ? node_recognise(lease, token, stat) : code;
+	struct zk_session *s = lease->session;
+	int code = zk_session_create(s, lease->path, token, ZOO_EPHEMERAL, until);
+	if (code == ZNONODE && (code = path_make(l, s, until)) == ZOK)
+		code = zk_session_create(s, lease->path, token, ZOO_EPHEMERAL, until);
+	return code == ZNODEEXISTS ? node_recognise(lease, token, until) : code;
 }
 
 /* One session's tries: ZOK, ZNODEEXISTS when it is somebody else's, or a failure. */
-static int node_take(const struct leases_zookeeper *l, struct lease *lease)
+static int node_take(const struct leases_zookeeper *l, struct lease *lease, const struct timespec *until)
 {
 	uint8_t random[TOKEN_BYTES];
 	char token[TOKEN_TEXT_BYTES];
-	struct Stat stat;
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(token, sizeof(token), random, sizeof(random));
 	int code = ZCONNECTIONLOSS;
 	bool again = true; /* also when it worked, but the connection broke on the way */
 	for (int i = 0; i < TRIES && again; i++) {
-		if (!session_await(lease->session))
+		if (!zk_session_await(lease->session, until))
 			return ZCONNECTIONLOSS;
 		atomic_store(&lease->proven_ms, clock_mono_ms());
-		code = node_create(l, lease, token, &stat);
+		code = node_create(l, lease, token, until);
 		again = is_worth_another_try(code) || (code == ZOK && atomic_load(&lease->session->doubted));
 	}
 	if (code == ZOK)
-		lease->fence = (uint64_t)stat.czxid;
+		lease->fence = (uint64_t)lease->session->stat.czxid;
 	return code;
 }
 
@@ -258,6 +221,7 @@ static void lease_begin(struct leases_zookeeper *l, struct lease *lease, uint64_
 	lease->span_ms = span_ms - span_ms / 10;
 	lease->owner = l;
 	pthread_mutex_lock(&l->lock);
+	l->silent = false;
 	lease->due_ms = atomic_load(&lease->proven_ms) + (int64_t)(span_ms / 3);
 	list_push(&l->leases, &lease->node);
 	pthread_cond_signal(&l->wake);
@@ -273,19 +237,18 @@ static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struc
 	ASSERT(name.len > 0 && name.len <= NAME_BYTES_MAX);
 	snprintf(lease->path, sizeof(lease->path), "%s/%.*s", l->path, STR_ARG(name));
 	int code = ZCONNECTIONLOSS;
-	lease->session = session_get(l, life_ms);
+	const struct timespec until = clock_mono_after(TAKE_MS);
+	lease->session = session_get(l, life_ms, &until);
 	if (lease->session)
-		code = node_take(l, lease);
+		code = node_take(l, lease, &until);
 	if (code == ZOK) {
 		lease_begin(l, lease, life_ms);
 		*ret = lease;
 		return 0;
 	}
 	if (code == ZNODEEXISTS)
-		session_put(l, lease->session);
-	else
-		session_free(lease->session);
-	free(lease);
+		session_put(l, steal(lease->session));
+	lease_close(l, lease);
 	return code == ZNODEEXISTS ? ERR_BUSY : ERR_UNAVAILABLE;
 }
 
@@ -339,7 +302,7 @@ static void beat_locked(struct lease *lease, int64_t now_ms)
 static int64_t beat_all_locked(struct leases_zookeeper *l)
 {
 	int64_t now_ms = clock_mono_ms();
-	int64_t next_ms = now_ms + CONNECT_MS;
+	int64_t next_ms = now_ms + IDLE_MS;
 	for (struct list *at = l->leases.next; at != &l->leases; at = at->next) {
 		struct lease *lease = container_of(at, struct lease, node);
 		if (lease->due_ms <= now_ms)
@@ -366,11 +329,17 @@ static void zk_release(struct leases *base, struct lease *lease)
 	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
 	pthread_mutex_lock(&l->lock);
 	list_remove(&lease->node);
+	const struct timespec until = clock_mono_after(l->silent ? 0 : RELEASE_MS);
 	pthread_mutex_unlock(&l->lock);
-	if (zk_is_held(lease)) /* closing does it as well, but does not wait until it is done */
-		zoo_delete(lease->session->vendor, lease->path, -1);
-	session_free(lease->session);
-	free(lease);
+	if (zk_is_held(lease)) { /* closing does it as well, but does not wait until it is done */
+		int code = zk_session_delete(lease->session, lease->path, &until);
+		if (code == ZOK) /* and so is this done at once */
+			zk_session_free(steal(lease->session));
+		pthread_mutex_lock(&l->lock);
+		l->silent = code == ZOPERATIONTIMEOUT;
+		pthread_mutex_unlock(&l->lock);
+	}
+	lease_close(l, lease);
 }
 
 /* The whole */
@@ -378,12 +347,13 @@ static void zk_release(struct leases *base, struct lease *lease)
 static int zk_ping(struct leases *base, struct err *e)
 {
 	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
-	struct session *s = session_get(l, PING_SESSION_MS);
+	const struct timespec until = clock_mono_after(TAKE_MS);
+	struct zk_session *s = session_get(l, PING_SESSION_MS, &until);
 	if (!s)
 		return err_set(e, ERR_UNAVAILABLE,
 		               "ZooKeeper at %.300s does not answer; start it, or mend lease.url", l->hosts);
-	int code = zoo_exists(s->vendor, "/", 0, NULL);
-	session_free(s);
+	int code = zk_session_look(s, "/", &until);
+	zk_session_free(s);
 	return code == ZOK
 	           ? 0
 	           : err_set(e, ERR_UNAVAILABLE, "ZooKeeper at %.300s says: %s", l->hosts, zerror(code));
@@ -399,7 +369,8 @@ static void zk_free(struct leases *base)
 	pthread_mutex_unlock(&l->lock);
 	if (l->beater_started)
 		pthread_join(l->beater, NULL);
-	session_free(l->spare);
+	closing_join(l, true);
+	zk_session_free(l->spare);
 	pthread_cond_destroy(&l->wake);
 	pthread_mutex_destroy(&l->lock);
 	free(l->hosts);
@@ -440,6 +411,7 @@ int leases_zookeeper_open(const char *url, struct leases **ret, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	l->base.ops = &zk_ops;
 	list_init(&l->leases);
+	list_init(&l->closing);
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);

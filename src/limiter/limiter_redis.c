@@ -1,48 +1,86 @@
 /*
- * Budgets on Redis. A budget is a hash {start, used} that ends with its period; it lies on the node of the
- * ring that its key belongs to. One script for each node and round does it all: it counts the servers, begins
- * periods and adds up. So a crash leaves no count without an end, and two servers cannot begin one period
- * twice. The time is the node's own.
+ * Budgets on Redis. A budget is a hash that ends with its period: the period's name, and a field for each
+ * server with what it has used and how far it may go. It lies on the node of the ring that its key belongs
+ * to. One script for each node and round does it all: it counts the servers, begins periods, adds up and
+ * grants. So a crash leaves no budget without an end, and two servers cannot begin one period twice. The time
+ * is the node's own. A field also has the number of the settling that wrote it: one that was delayed does not
+ * overwrite a later one.
  *
- * A node that is away leaves its budgets unsettled; one that forgets begins a new period early.
+ * A node that is away leaves its budgets unsettled, and so does one of several that does not answer within
+ * LATE_MS. A thread waits for such nodes, and tries them until they answer: the others are not held up.
  */
 #include "client/redis_ring.h"
 #include "limiter/backends.h"
+#include "os/clock.h"
+#include "os/thread.h"
 
+#include <semaphore.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ID_BYTES = 8, ID_TEXT_BYTES = 2 * ID_BYTES + 1, ROUND_MAX = 128, REPLY_PER_USE = 3 };
+enum { ID_BYTES = 8, ID_TEXT_BYTES = 2 * ID_BYTES + 1, ROUND_MAX = 128, PROBE_MS = 50, LATE_MS = 100 };
+enum { SCRIPT_ARGS = 5, ARGS_PER_USE = 7, REPLY_PER_USE = 4 };
 
 #define SERVERS_KEY STR("curt:b:servers")
 
+/* ARGV: this server's id, the number of the settling, LIMITER_SERVER_MS, LIMITER_CALM_MS, LIMITER_TAIL_MS;
+ * then for each budget period_ms, period, left_ms, max, used, grant, want. */
 static const char settle_script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
-    "redis.call('ZADD', KEYS[1], now, ARGV[1])\n"
-    "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])\n"
-    "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
-    "local out = {redis.call('ZCARD', KEYS[1])}\n"
+    "local me, seq, life = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
+    "local calm_ms, tail = tonumber(ARGV[4]), tonumber(ARGV[5])\n"
+    "redis.call('ZADD', KEYS[1], now, me)\n"
+    "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - life)\n"
+    "redis.call('PEXPIRE', KEYS[1], life)\n"
+    "local ids, lives = redis.call('ZRANGE', KEYS[1], 0, -1), {}\n"
+    "for _, id in ipairs(ids) do lives[id] = true end\n"
+    "local out = {#ids}\n"
+    "local function begin(key, name, left, calm)\n"
+    "  redis.call('HSET', key, '.period', string.format('%.0f', name))\n"
+    "  if calm then redis.call('HSET', key, '.calm', string.format('%.0f', now + calm)) end\n"
+    "  redis.call('PEXPIRE', key, string.format('%.0f', left))\n"
+    "end\n"
     "for i = 2, #KEYS do\n"
-    "  local delta, period = ARGV[2 * i - 1], ARGV[2 * i]\n"
-    "  local left, used, start = redis.call('PTTL', KEYS[i]), 0, 0\n"
-    "  if left < 0 and tonumber(delta) > 0 then\n"
-    "    redis.call('HSET', KEYS[i], 'start', string.format('%.0f', now), 'used', 0)\n"
-    "    redis.call('PEXPIRE', KEYS[i], period)\n"
-    "    left = tonumber(period)\n"
+    "  local key, a = KEYS[i], {}\n"
+    "  for k = 1, 7 do a[k] = tonumber(ARGV[5 + (i - 2) * 7 + k]) end\n"
+    "  local length, known, known_left, max, used, grant, want = unpack(a)\n"
+    "  local name, left = 0, redis.call('PTTL', key)\n"
+    "  if left >= 0 then name = tonumber(redis.call('HGET', key, '.period')) end\n"
+    "  local counts = left >= 0 and (known == 0 or known >= name)\n"
+    "  if not counts and known > 0 and known_left >= tail then\n" /* it was forgotten */
+    "    name, left, counts = known, math.min(known_left, length), true\n"
+    "    begin(key, name, left, calm_ms)\n"
+    "  elseif left < 0 and known == 0 and used + want > 0 then\n"
+    "    name, left, counts = now, length, true\n"
+    "    begin(key, name, left)\n"
     "  end\n"
-    "  if left >= 0 then\n"
-    "    used = redis.call('HINCRBY', KEYS[i], 'used', delta)\n"
-    "    start = tonumber(redis.call('HGET', KEYS[i], 'start'))\n"
+    "  local others, calm, last = 0, 0, 0\n"
+    "  local all = redis.call('HGETALL', key)\n"
+    "  for k = 1, #all, 2 do\n"
+    "    local field, text = all[k], all[k + 1]\n"
+    "    if field == '.calm' then\n"
+    "      calm = tonumber(text)\n"
+    "    elseif field ~= '.period' then\n"
+    "      local s, u, g = string.match(text, '(%d+) (%d+) (%d+)')\n"
+    "      if field == me then\n"
+    "        last = tonumber(s)\n"
+    "      else\n"
+    "        others = others + tonumber(lives[field] and g or u)\n"
+    "      end\n"
+    "    end\n"
     "  end\n"
-    "  if used < 0 then\n"
-    "    redis.call('HSET', KEYS[i], 'used', 0)\n"
-    "    used = 0\n"
+    "  if counts then\n"
+    "    local share = math.ceil(math.max(max - others - used, 0) / math.max(#ids, 2))\n"
+    "    if now < calm then share = 0 end\n"
+    "    grant = math.max(grant, used + math.min(want, share))\n"
+    "    if seq > last then\n"
+    "      redis.call('HSET', key, me, string.format('%.0f %.0f %.0f', seq, used, grant))\n"
+    "    end\n"
     "  end\n"
-    "  out[#out + 1] = used\n"
-    "  out[#out + 1] = math.max(left, 0)\n"
-    "  out[#out + 1] = start\n"
+    "  for _, v in ipairs({name, math.max(left, 0), grant, others}) do out[#out + 1] = v end\n"
     "end\n"
     "return out\n";
 
@@ -50,6 +88,15 @@ struct limiter_redis {
 	struct limiter base;
 	struct redis_ring ring;
 	char id[ID_TEXT_BYTES]; /* names this server among those that settle */
+	_Atomic uint64_t settlings;
+	/* Where an answer is still missing, for the prober to wait for; NULL elsewhere. Nobody needs it: all
+	 * is told again. */
+	_Atomic(struct redis_conn *) late[REDIS_RING_MAX];
+	/* the thread that tries nodes which are away */
+	pthread_t prober;
+	sem_t wake;
+	_Atomic bool probes; /* it has been woken */
+	_Atomic bool stopping;
 };
 
 static struct limiter_redis *self(struct limiter *base)
@@ -81,11 +128,44 @@ static bool round_begin(const struct limiter_redis *l, struct round *r)
 	return true;
 }
 
-/* EVAL script count servers keys... id life (delta period)... */
+static struct str number(struct round *r, uint64_t value)
+{
+	return arena_printf(&r->arena, "%llu", (unsigned long long)value);
+}
+
+static size_t write_use(struct round *r, const struct limiter_use *u, struct str *args)
+{
+	const uint64_t values[ARGS_PER_USE] = {u->period_ms, u->period, u->left_ms, u->max,
+	                                       u->used,      u->grant,  u->want};
+	for (size_t i = 0; i < ARGS_PER_USE; i++)
+		args[i] = number(r, values[i]);
+	return ARGS_PER_USE;
+}
+
+static void prober_wake(struct limiter_redis *l)
+{
+	if (!atomic_exchange(&l->probes, true))
+		sem_post(&l->wake);
+}
+
+/* Does it answer, as far as is known? Otherwise it is tried elsewhere. */
+static bool node_is_well(struct limiter_redis *l, size_t node)
+{
+	bool is_well = !redis_is_sick(l->ring.nodes[node]) && !atomic_load(&l->late[node]);
+	if (!is_well)
+		prober_wake(l);
+	return is_well;
+}
+
+/* EVAL script count servers keys... arguments... */
 static void write_node(struct limiter_redis *l, struct round *r, size_t node)
 {
-	struct str args[3 + 1 + ROUND_MAX + 2 + 2 * ROUND_MAX];
+	struct str args[3 + 1 + ROUND_MAX + SCRIPT_ARGS + ARGS_PER_USE * ROUND_MAX];
 	size_t n = 4, keys = 1;
+	struct redis_conn *c = node_is_well(l, node) ? redis_take(l->ring.nodes[node], NULL) : NULL;
+	r->conns[node] = c;
+	if (!c)
+		return;
 	for (size_t i = 0; i < r->n; i++) {
 		if (r->node_of[i] == node) {
 			args[n++] = r->keys[i];
@@ -94,22 +174,19 @@ static void write_node(struct limiter_redis *l, struct round *r, size_t node)
 	}
 	args[0] = STR("EVAL");
 	args[1] = str_of(settle_script);
-	args[2] = arena_printf(&r->arena, "%zu", keys);
+	args[2] = number(r, keys);
 	args[3] = SERVERS_KEY;
 	args[n++] = str_of(l->id);
-	args[n++] = arena_printf(&r->arena, "%d", LIMITER_SERVER_MS);
+	args[n++] = number(r, atomic_fetch_add(&l->settlings, 1) + 1);
+	args[n++] = number(r, LIMITER_SERVER_MS);
+	args[n++] = number(r, LIMITER_CALM_MS);
+	args[n++] = number(r, LIMITER_TAIL_MS);
 	for (size_t i = 0; i < r->n; i++) {
-		if (r->node_of[i] == node) {
-			args[n++] = arena_printf(&r->arena, "%lld", (long long)r->uses[i].delta);
-			args[n++] = arena_printf(&r->arena, "%u", r->uses[i].period_ms);
-		}
+		if (r->node_of[i] == node)
+			n += write_use(r, &r->uses[i], args + n);
 	}
-	struct redis_conn *c = redis_take(l->ring.nodes[node], NULL);
-	r->conns[node] = c;
-	if (c) {
-		redis_write(c, args, n);
-		redis_send(c);
-	}
+	redis_write(c, args, n);
+	redis_send(c);
 }
 
 static uint64_t number_at(const struct redis_reply *reply, size_t i)
@@ -125,18 +202,25 @@ static void read_uses(struct round *r, size_t node, const struct redis_reply *re
 		struct limiter_use *u = &r->uses[i];
 		if (r->node_of[i] != node)
 			continue;
-		u->used = number_at(reply, at);
+		u->period = number_at(reply, at);
 		u->left_ms = number_at(reply, at + 1);
-		u->period = number_at(reply, at + 2);
+		u->grant = number_at(reply, at + 2);
+		u->others = number_at(reply, at + 3);
 		u->settled = true;
 		at += REPLY_PER_USE;
 	}
 }
 
-static void read_node(struct round *r, size_t node, unsigned *servers)
+static void read_node(struct limiter_redis *l, struct round *r, size_t node, int64_t late_ms,
+                      unsigned *servers)
 {
 	struct redis_reply reply;
 	struct redis_conn *c = r->conns[node];
+	if (c && l->ring.count > 1 && !redis_is_ready(c, (uint64_t)MAX(late_ms - clock_mono_ms(), 0))) {
+		atomic_store(&l->late[node], c);
+		prober_wake(l);
+		return;
+	}
 	if (c && redis_read(c, &reply) == 0 && reply.type == REDIS_ARRAY && reply.count > 0) {
 		*servers = MAX(*servers, (unsigned)number_at(&reply, 0));
 		read_uses(r, node, &reply);
@@ -151,8 +235,9 @@ static void settle_round(struct limiter_redis *l, struct limiter_use *uses, size
 		/* Also those that have no use in it: each counts the servers. */
 		for (size_t node = 0; node < l->ring.count; node++)
 			write_node(l, &r, node);
+		int64_t late_ms = clock_mono_ms() + LATE_MS;
 		for (size_t node = 0; node < l->ring.count; node++)
-			read_node(&r, node, servers);
+			read_node(l, &r, node, late_ms, servers);
 	}
 	arena_release(&r.arena);
 }
@@ -181,23 +266,73 @@ static int redis_limiter_ping(struct limiter *base, struct err *e)
 	return redis_ring_ping(&self(base)->ring, e);
 }
 
+/* A late answer is read and forgotten; if none comes, the node is away. */
+static void late_end(struct limiter_redis *l, size_t node, bool waits)
+{
+	struct redis_reply reply;
+	struct redis_conn *c = atomic_load(&l->late[node]);
+	if (!c)
+		return;
+	if (waits)
+		redis_read(c, &reply);
+	redis_return(c);
+	atomic_store(&l->late[node], NULL);
+}
+
+static bool probe(struct limiter_redis *l)
+{
+	bool some = false;
+	for (size_t node = 0; node < l->ring.count && !atomic_load(&l->stopping); node++) {
+		late_end(l, node, true);
+		if (redis_is_sick(l->ring.nodes[node]))
+			some |= redis_ping(l->ring.nodes[node], NULL) != 0;
+	}
+	return some;
+}
+
+static void *prober_thread(void *arg)
+{
+	struct limiter_redis *l = arg;
+	while (!atomic_load(&l->stopping)) {
+		sem_wait(&l->wake);
+		while (probe(l) && !atomic_load(&l->stopping)) {
+			struct timespec at = clock_mono_after(PROBE_MS);
+			sem_clockwait(&l->wake, CLOCK_MONOTONIC, &at);
+		}
+		atomic_store(&l->probes, false);
+	}
+	return NULL;
+}
+
 /* So that the others need not wait until it is missed. */
 static void say_goodbye(struct limiter_redis *l, size_t node)
 {
 	struct redis_reply reply;
-	struct redis_conn *c = redis_take(l->ring.nodes[node], NULL);
+	struct redis_conn *c = redis_is_sick(l->ring.nodes[node]) ? NULL
+	                                                          : redis_take(l->ring.nodes[node], NULL);
 	if (c)
 		redis_ask(c, REDIS_ARGS(STR("ZREM"), SERVERS_KEY, str_of(l->id)), &reply);
 	redis_return(c);
 }
 
+static void release(struct limiter_redis *l)
+{
+	redis_ring_release(&l->ring);
+	sem_destroy(&l->wake);
+	free(l);
+}
+
 static void redis_limiter_free(struct limiter *base)
 {
 	struct limiter_redis *l = self(base);
-	for (size_t node = 0; node < l->ring.count; node++)
+	atomic_store(&l->stopping, true);
+	sem_post(&l->wake);
+	pthread_join(l->prober, NULL);
+	for (size_t node = 0; node < l->ring.count; node++) {
+		late_end(l, node, false);
 		say_goodbye(l, node);
-	redis_ring_release(&l->ring);
-	free(l);
+	}
+	release(l);
 }
 
 static const struct limiter_ops redis_ops = {
@@ -211,15 +346,17 @@ int limiter_redis_open(const char *urls, struct limiter **ret, struct err *e)
 	struct limiter_redis *l = calloc(1, sizeof(*l));
 	if (!l)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	int r = redis_ring_open(str_of(urls), &l->ring, e);
-	if (r) {
-		free(l);
-		return r;
-	}
 	unsigned char id[ID_BYTES];
 	randombytes_buf(id, sizeof(id));
 	sodium_bin2hex(l->id, sizeof(l->id), id, sizeof(id));
 	l->base.ops = &redis_ops;
-	*ret = &l->base;
-	return 0;
+	sem_init(&l->wake, 0, 0);
+	int r = redis_ring_open(str_of(urls), &l->ring, e);
+	if (r == 0)
+		r = thread_start(&l->prober, "limits-probe", prober_thread, l, e);
+	if (r)
+		release(l);
+	else
+		*ret = &l->base;
+	return r;
 }

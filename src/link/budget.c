@@ -41,7 +41,7 @@ static uint32_t bound_of(const struct meter *m, uint32_t start, uint32_t max)
 	if (share_read(&m->share->grant, start, &grant))
 		return MIN(grant, max);
 	uint32_t servers = atomic_load_explicit(&m->share->settling->servers, memory_order_relaxed);
-	return (uint32_t)(((uint64_t)max + servers - 1) / servers);
+	return meter_opening(max, servers);
 }
 
 /* Has the settler look at this meter. A system call, but at the start of a period and now and then only. */
@@ -84,7 +84,7 @@ bool meter_now(const struct meter *m, int64_t mono_ms, uint32_t *ret_start, uint
 	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
 	*ret_start = (uint32_t)(state >> 32);
 	*ret_count = (uint32_t)state;
-	return *ret_count > 0 && !is_past(end_of(m, *ret_start), meter_units(mono_ms));
+	return state != 0 && !is_past(end_of(m, *ret_start), meter_units(mono_ms));
 }
 
 bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
@@ -103,7 +103,7 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 		start = (uint32_t)(state >> 32);
 		count = (uint32_t)state;
 		end = end_of(m, start);
-		if (count == 0 || is_past(end, now)) {
+		if (state == 0 || is_past(end, now)) {
 			start = now;
 			count = 0;
 			end = end_of(m, start);

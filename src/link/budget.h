@@ -8,7 +8,7 @@
  *
  * When servers share the budgets (link/settler.h), a meter has a share beside it: how far this server may go
  * in the period under way, and when that ends for all of them. It says for which period it holds, by the
- * period's start; for another one, of which the others have not heard yet, this server's fair part holds.
+ * period's start; for another one, of which nothing has been heard yet, meter_opening holds.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct settling {
 	_Atomic(struct meter_share *) listed; /* pushed with release, taken whole with acquire */
 	_Atomic bool woken;
 	sem_t wake;
-	_Atomic uint32_t servers; /* that share the budgets; at least 1 */
+	_Atomic uint32_t servers; /* that share the budgets; 0: this is not known yet */
 };
 
 /* Words of two halves: the period's start in 1/16 s, and a number that holds for that period only. */
@@ -40,11 +40,6 @@ struct meter_share {
 	char what; /* as in limiter.h */
 	/* the settler's own */
 	struct settled *settled; /* NULL: it has not heard of a use */
-	struct {
-		uint64_t amount; /* reserved in a period that the meter has not begun */
-		uint64_t period;
-		int64_t until_ms;
-	} carried;
 };
 
 struct meter {
@@ -62,7 +57,8 @@ struct meter_reading {
 	uint32_t period;   /* which one it was taken from, for a refund */
 };
 
-/* The count of the period that is under way, and its start in 1/16 s; false: none is. */
+/* The count of the period that is under way (0: all was given back), and its start in 1/16 s; false: none is.
+ */
 bool meter_now(const struct meter *m, int64_t mono_ms, uint32_t *ret_start, uint32_t *ret_count);
 
 enum { METER_UNITS = 16 }; /* in a second */
@@ -77,6 +73,24 @@ static inline uint32_t meter_units(int64_t mono_ms)
 static inline uint64_t meter_pack(uint32_t start, uint32_t number)
 {
 	return (uint64_t)start << 32 | number;
+}
+
+enum { OPENING_SHARE = 20, OPENING_MIN = 8, SERVERS_MIN = 2 };
+
+/* What each of them may have. There may be one more than is known: one that starts, or whose last run died.
+ */
+static inline uint64_t meter_part(uint64_t whole, uint32_t servers)
+{
+	servers = MAX(servers, (uint32_t)SERVERS_MIN);
+	return (whole + servers - 1) / servers;
+}
+
+/* How far a server may count before it has heard of the period, so that the first requests need not wait.
+ * Where others may have used it all, they stay within a twentieth together. */
+static inline uint32_t meter_opening(uint32_t max, uint32_t servers)
+{
+	uint64_t part = meter_part(max, servers);
+	return (uint32_t)(servers < SERVERS_MIN ? part : MIN(part, MAX(part / OPENING_SHARE, OPENING_MIN)));
 }
 
 /* Takes one. False when the period has none left (nothing is taken then). `ret` may be NULL. */

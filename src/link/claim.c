@@ -3,6 +3,7 @@
 #include "link/ids.h"
 #include "os/clock.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -15,6 +16,10 @@ struct claim {
 	struct ids ids;
 	_Atomic int64_t again_ms; /* monotonic; the store had none: not to be asked before */
 	_Atomic uint64_t taken;
+
+	pthread_mutex_t lock; /* guards what follows */
+	struct source_key back[CLAIM_MAX];
+	size_t back_count;
 };
 
 static struct claim *self(struct key_source *s)
@@ -26,6 +31,7 @@ static void source_free(struct key_source *s)
 {
 	struct claim *c = self(s);
 	ids_release(&c->ids);
+	pthread_mutex_destroy(&c->lock);
 	explicit_bzero(&c->cipher, sizeof(c->cipher));
 	free(c);
 }
@@ -67,11 +73,33 @@ static int make_one(struct claim *c, struct source_key *ret, struct err *e)
 	return 0;
 }
 
+static size_t take_back(struct claim *c, struct source_key *ret, size_t n)
+{
+	pthread_mutex_lock(&c->lock);
+	size_t count = MIN(n, c->back_count);
+	c->back_count -= count;
+	memcpy(ret, &c->back[c->back_count], count * sizeof(*ret));
+	pthread_mutex_unlock(&c->lock);
+	return count;
+}
+
+static void source_give_back(struct key_source *s, const struct source_key *keys, size_t n)
+{
+	struct claim *c = self(s);
+	pthread_mutex_lock(&c->lock);
+	size_t count = MIN(n, CLAIM_MAX - c->back_count);
+	memcpy(&c->back[c->back_count], keys, count * sizeof(*keys));
+	c->back_count += count;
+	pthread_mutex_unlock(&c->lock);
+}
+
 static int source_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
                        struct err *e)
 {
 	struct claim *c = self(s);
-	size_t count = claim_some(c, ret, n);
+	size_t count = take_back(c, ret, n);
+	if (count == 0)
+		count = claim_some(c, ret, n);
 	if (count == 0) {
 		int r = make_one(c, &ret[0], e);
 		if (r < 0)
@@ -88,7 +116,12 @@ static struct source_stats source_stats(struct key_source *s)
 	return (struct source_stats){.taken = atomic_load_explicit(&self(s)->taken, memory_order_relaxed)};
 }
 
-static const struct key_source_ops ops = {.free = source_free, .take = source_take, .stats = source_stats};
+static const struct key_source_ops ops = {
+    .free = source_free,
+    .take = source_take,
+    .give_back = source_give_back,
+    .stats = source_stats,
+};
 
 int claim_new(const struct claim_config *config, struct key_source **ret, struct err *e)
 {
@@ -102,6 +135,7 @@ int claim_new(const struct claim_config *config, struct key_source **ret, struct
 	c->base.ops = &ops;
 	c->config = *config;
 	c->cipher = *config->cipher;
+	pthread_mutex_init(&c->lock, NULL);
 	ids_init(&c->ids, config->store, config->id_block, c->cipher.count);
 	*ret = &c->base;
 	return 0;

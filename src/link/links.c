@@ -322,16 +322,22 @@ static int apply_named(struct links *l, struct store_write *writes, size_t n, st
 }
 
 /* True: all were named, and the store has answered, though a part of it may be away. */
-static bool apply_batch(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+static bool apply_batch(struct links *l, struct store_write *writes, size_t n, struct leftovers *left,
+                        struct metrics *m)
 {
 	bool nameless = false;
-	links_name(l, writes, n, m);
-	for (size_t i = 0; i < n; i++)
+	links_name(l, writes, n, left, m);
+	struct link_name *names = l->source && n > 0 ? calloc(n, sizeof(*names)) : NULL;
+	for (size_t i = 0; i < n; i++) {
 		nameless |= is_nameless(&writes[i]);
-	if (!nameless)
-		return apply_counted(l, writes, n, m) == 0;
-	apply_named(l, writes, n, m);
-	return false;
+		if (names && !is_nameless(&writes[i]))
+			names[i] = links_name_of(l, &writes[i]);
+	}
+	int r = nameless ? apply_named(l, writes, n, m) : apply_counted(l, writes, n, m);
+	for (size_t i = 0; names && i < n; i++)
+		leftovers_note(left, &writes[i], &names[i], r < 0);
+	free(names);
+	return r == 0 && !nameless;
 }
 
 static bool wants_another_key(const struct store_write *w, bool elsewhere)
@@ -355,7 +361,7 @@ static size_t refused_ones(struct store_write *writes, size_t n, bool elsewhere,
 }
 
 static void retry_with_other_keys(struct links *l, struct store_write *writes, size_t n, bool answered,
-                                  struct metrics *m)
+                                  struct leftovers *left, struct metrics *m)
 {
 	struct store_write *again = NULL;
 	bool wanted = false;
@@ -368,7 +374,7 @@ static void retry_with_other_keys(struct links *l, struct store_write *writes, s
 		size_t count = refused_ones(writes, n, elsewhere, again, m);
 		if (count == 0)
 			break;
-		answered = apply_batch(l, again, count, m);
+		answered = apply_batch(l, again, count, left, m);
 		for (size_t i = 0, at = 0; i < n; i++) {
 			if (wants_another_key(&writes[i], elsewhere))
 				writes[i] = again[at++];
@@ -387,8 +393,10 @@ void links_apply(struct links *l, struct store_write *writes, size_t n, struct m
 		if (writes[i].kind == STORE_LINK_CREATE || writes[i].kind == STORE_LINK_REAP)
 			writes[i].rest_ms = l->rest_ms;
 	}
-	bool answered = apply_batch(l, writes, n, m);
-	retry_with_other_keys(l, writes, n, answered, m);
+	struct leftovers left = {0};
+	bool answered = apply_batch(l, writes, n, &left, m);
+	retry_with_other_keys(l, writes, n, answered, &left, m);
+	leftovers_return(&left, l);
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &writes[i];
 		if (store_write_is_link(w->kind) && w->result == 0 &&

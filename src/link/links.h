@@ -114,7 +114,8 @@ struct link_resolve {
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms,
                    struct metrics *m);
 
-/* The records themselves, expired or not. `ref.key` is folded. The result is 0 or what holds for all of them.
+/* The records themselves, expired or not, as the store's primary has them now. `ref.key` is folded. The
+ * result is 0 or what holds for all of them.
  */
 int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m);
 int links_list(struct links *l, struct store_list *page);

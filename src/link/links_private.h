@@ -26,10 +26,34 @@ struct links {
 /* Stores keep a generated key as its id alone. */
 int links_key_fill(const struct links *l, struct link_record *link, struct arena *arena);
 
+/* What a batch of creations took from the source and has no use for. */
+struct leftovers {
+	struct leftover {
+		struct source_key key;
+		bool of_part; /* it would lie in a part of the store that is away */
+	} * all;
+	size_t count, room;
+	bool answered; /* something came of a creation: the store is not away as a whole */
+};
+
 /* naming.c. Gives each new link of the batch its id, key and ref. One that cannot be named has that as its
  * result: ERR_LIMIT when the keys of this length are used up, ERR_BUSY when the source has none now
  * (links_source_trouble), or the store's failure. */
-void links_name(struct links *l, struct store_write *writes, size_t n, struct metrics *m);
+void links_name(struct links *l, struct store_write *writes, size_t n, struct leftovers *left,
+                struct metrics *m);
+
+/* What a creation was to be called, for the store may say otherwise. */
+struct link_name {
+	struct link_ref ref; /* STR_NULL: the source has no part in it */
+	bool reuse;
+};
+struct link_name links_name_of(const struct links *l, const struct store_write *w);
+
+/* The store has judged the creation, or the whole batch failed (`away`): notes the name when it was certainly
+ * not used. */
+void leftovers_note(struct leftovers *left, const struct store_write *w, const struct link_name *name,
+                    bool away);
+void leftovers_return(struct leftovers *left, struct links *l); /* and frees them */
 
 /* Was it refused because its key, which nobody chose, is somebody's? */
 bool links_met_another(const struct store_write *w);

@@ -8,6 +8,8 @@
 
 #include "obs/log.h"
 
+#include <stdlib.h>
+
 enum { TAKE_MAX = 64 };
 
 /* Was the name left to us? On a second try it may stand there as if it were an alias. */
@@ -67,9 +69,24 @@ struct supply {
 	struct links *links;
 	struct source_key keys[TAKE_MAX];
 	size_t at, count;
-	size_t wanted; /* by the rest of the batch: no more is taken, for what is not used would be lost */
+	size_t wanted; /* by the rest of the batch: no more is taken */
 	int failed;
+	struct leftovers *left;
 };
+
+/* Without memory the key is lost. */
+static void leftovers_add(struct leftovers *left, const struct source_key *key, bool of_part)
+{
+	if (left->count == left->room) {
+		size_t room = MAX(2 * left->room, (size_t)TAKE_MAX);
+		struct leftover *all = realloc(left->all, room * sizeof(*all));
+		if (!all)
+			return;
+		left->all = all;
+		left->room = room;
+	}
+	left->all[left->count++] = (struct leftover){*key, of_part};
+}
 
 static void source_failed(struct supply *s, int r, const struct err *why, struct metrics *m)
 {
@@ -110,6 +127,8 @@ static int name_by_source(struct supply *s, struct store_write *w, struct metric
 			    (int)key->len, key->text);
 		}
 	} while (r == ERR_INVALID);
+	if (r < 0)
+		leftovers_add(s->left, &s->keys[s->at - 1], false);
 	s->wanted--;
 	return r;
 }
@@ -121,9 +140,10 @@ static int name_one(struct supply *s, struct store_write *w, struct metrics *m)
 	return s->links->source ? name_by_source(s, w, m) : name_by_cipher(s->links, w);
 }
 
-void links_name(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+void links_name(struct links *l, struct store_write *writes, size_t n, struct leftovers *left,
+                struct metrics *m)
 {
-	struct supply supply = {.links = l};
+	struct supply supply = {.links = l, .left = left};
 	int no_ids = 0; /* then nobody waits for the store once more */
 	for (size_t i = 0; i < n; i++)
 		supply.wanted += writes[i].kind == STORE_LINK_CREATE && is_ours_to_name(&writes[i]);
@@ -135,6 +155,64 @@ void links_name(struct links *l, struct store_write *writes, size_t n, struct me
 			no_ids = r;
 		writes[i].result = r;
 	}
+	while (supply.at < supply.count)
+		leftovers_add(left, &supply.keys[supply.at++], false);
+}
+
+struct link_name links_name_of(const struct links *l, const struct store_write *w)
+{
+	struct link_name name = {.ref = w->ref, .reuse = w->reuse};
+	bool is_from_source = l->source && w->kind == STORE_LINK_CREATE && is_ours_to_name(w) &&
+	                      w->ref.key.len <= KEY_LENGTH_MAX;
+	if (!is_from_source)
+		name.ref.key = STR_NULL;
+	return name;
+}
+
+/* The link that came back, made now or before, may have this name or another. */
+static bool is_called(const struct link_record *link, const struct link_name *name)
+{
+	return link->is_alias ? str_eq(link->key, name->ref.key) : link->id == name->ref.id;
+}
+
+/* Not when it is somebody's (ERR_CONFLICT), nor when that is not known. What can be repeated may have been
+ * promised its name, which it gets when its part is there again. */
+static bool is_unused(const struct store_write *w, const struct link_name *name)
+{
+	switch (w->result) {
+	case 0: return !is_called(&w->link, name);
+	case ERR_INVALID:
+	case ERR_NOT_FOUND:
+	case ERR_LIMIT: return true;
+	case ERR_UNAVAILABLE: return !w->idempotency_key.ptr;
+	default: return false;
+	}
+}
+
+void leftovers_note(struct leftovers *left, const struct store_write *w, const struct link_name *name,
+                    bool away)
+{
+	if (!name->ref.key.ptr)
+		return;
+	bool is_away = w->result == ERR_UNAVAILABLE;
+	left->answered |= !is_away;
+	if (!is_unused(w, name))
+		return;
+	struct source_key key = {.len = (uint8_t)name->ref.key.len, .used_before = name->reuse};
+	memcpy(key.text, name->ref.key.ptr, key.len);
+	leftovers_add(left, &key, is_away && !away);
+}
+
+/* While a part is away and others are there, its keys are better lost: they would come back again and again,
+ * until nothing else is at hand. */
+void leftovers_return(struct leftovers *left, struct links *l)
+{
+	for (size_t i = 0; i < left->count; i++) {
+		if (!left->all[i].of_part || !left->answered)
+			l->source->ops->give_back(l->source, &left->all[i].key, 1);
+	}
+	free(left->all);
+	*left = (struct leftovers){0};
 }
 
 bool links_source_trouble(struct links *l, struct err *ret)

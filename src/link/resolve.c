@@ -2,6 +2,9 @@
 
 #include "os/clock.h"
 
+/* How long what may be old is kept: the store may know better any moment. */
+enum { OLD_LIFE_MS = 1000 };
+
 static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m)
 {
 	int64_t start_ns = clock_mono_ns();
@@ -19,6 +22,8 @@ static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n,
 
 int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m)
 {
+	for (size_t i = 0; i < n; i++)
+		reads[i].fresh = true;
 	int r = lookup_counted(l, reads, n, m);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		if (reads[i].result == 0)
@@ -176,6 +181,14 @@ static bool is_kept(const struct links *l, const struct link_resolve *w, const s
 	return w->result == 0 && response_is_kept(l, w, &read->link, now_ms, ret_expires_ms);
 }
 
+/* When the answer should be asked for again; 0: never. */
+static int64_t due_ms(const struct links *l, const struct store_lookup *read, int64_t began_ms)
+{
+	if (read->old)
+		return began_ms + OLD_LIFE_MS;
+	return l->life_ms ? began_ms + (int64_t)l->life_ms : 0;
+}
+
 /* `began_ms` is when it began to be read (monotonic). */
 static void resolve_one(struct links *l, struct link_resolve *w, const struct store_lookup *read,
                         uint32_t epoch, int64_t now_ms, int64_t began_ms)
@@ -197,7 +210,9 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 		fill.gate = w->gate;
 		fill.max_clicks = w->max_clicks;
 		fill.late = w->verdict == LINK_LATE;
-		fill.due_ms = l->life_ms ? began_ms + (int64_t)l->life_ms : 0;
+		fill.due_ms = due_ms(l, read, began_ms);
+	} else if (read->old) {
+		fill.expires_ms = MIN(fill.expires_ms, now_ms + OLD_LIFE_MS);
 	}
 	cache_insert(l->cache, &fill, epoch);
 }
@@ -228,6 +243,15 @@ static void ask_store(struct links *l, struct resolving *b, size_t n, struct met
 	}
 }
 
+/* A link without a limit is followed without its gate, which it may have from a time when it had one. When
+ * somebody else took the limit away, nobody here was told so: what the gate knows is too little from now on.
+ * After the answer was cached, or clicks would still go by when the gate is counted again. */
+static void gate_pass_by(struct links *l, const struct store_lookup *read)
+{
+	if (l->is_shared && read->result == 0 && read->link.max_clicks == 0)
+		gates_uncount(l->gates, read->link.id);
+}
+
 static void resolve_batch(struct links *l, struct resolving *b, struct link_resolve **wanted, size_t n,
                           int64_t now_ms, struct metrics *m)
 {
@@ -237,13 +261,16 @@ static void resolve_batch(struct links *l, struct resolving *b, struct link_reso
 		b->reads[i].ref = links_ref(l, wanted[i]->key);
 		b->reads[i].user = wanted[i]->user;
 		b->reads[i].arena = wanted[i]->arena;
+		b->reads[i].fresh = wanted[i]->see_other; /* a password was looked at that is not older */
 		b->tier2[i] = (struct tier2_read){.read = &b->reads[i], .skip = wanted[i]->see_other};
 	}
 	tier2_get(&l->tier2, b->tier2, n);
 	ask_store(l, b, n, m);
 	tier2_fill(&l->tier2, b->tier2, n, began_ms);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		resolve_one(l, wanted[i], &b->reads[i], b->epochs[i], now_ms, began_ms);
+		gate_pass_by(l, &b->reads[i]);
+	}
 }
 
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms, struct metrics *m)

@@ -11,27 +11,32 @@
 enum {
 	BATCH_MAX = 1024,
 	WAIT_MAX_MS = 1000, /* between two looks at a meter that nobody uses */
-	IDLE_SHARE = 16,    /* of its part, what a server holds while nobody uses it; */
-	IDLE_MIN = 8,       /* and at least so many, if they are there */
-	AWAY_MS = 500,      /* until a limiter that failed is asked again */
-	SERVERS_MS = 1000,  /* how often to ask at least, to be counted and to count */
+	SMALL_SHARE = 16,   /* of its part, what a server holds while hardly anybody uses it; */
+	SMALL_MIN = 8,      /* and at least so many, if they are there */
+	AHEAD = 4,          /* times what was used since the last look, a server likes to hold */
+	UNTOLD_SHARE = 40,  /* of the limit, what is used before that is told at once */
+	AWAY_MS = 200,      /* until a limiter that failed is asked again */
+	PATIENCE_MS = 1000, /* how long a server keeps to its grant while nobody answers */
+	SERVERS_MS = 500,   /* how often to ask at least, to be counted and to count */
 };
 
 /* A meter with a period under way, as the limiter knows it. */
 struct settled {
 	struct list link;
 	struct meter_share *share;
-	uint32_t start;    /* of the meter's period; what follows is about it */
-	bool is_known;     /* the limiter has been told of it */
-	bool is_idle;      /* nobody has wanted any since it was last settled */
-	uint64_t period;   /* its name there */
-	uint64_t reserved; /* what it has counted there as ours: used or held */
-	uint64_t owed;     /* what it has counted beyond that, to be given back with the next round */
-	uint64_t used;     /* by all servers, without what is owed */
-	uint32_t count;    /* used here, when it was last settled */
-	int64_t end_ms;    /* of the period, there; monotonic */
+	uint32_t start;  /* of the meter's period; what follows is about it */
+	bool is_idle;    /* nobody has wanted any since it was last settled */
+	bool is_missed;  /* nobody answered the last time */
+	bool is_alone;   /* nobody has answered for so long that it has taken its part of what was free */
+	uint32_t count;  /* used here, when it was last settled */
+	uint64_t grant;  /* the count that this server may reach: as published */
+	uint64_t period; /* its name there; 0: it has not been heard of */
+	uint64_t others; /* what the others had used or held, when it was last heard */
+	int64_t end_ms;  /* of the period, there; monotonic */
+	int64_t heard_ms;
+	int64_t calm_until_ms; /* others may not have said yet what they used while nobody answered */
 	int64_t next_ms;
-	int64_t wait_ms;
+	int64_t wait_ms; /* 0: it is new */
 };
 
 /* What is told of a meter in a round. */
@@ -39,16 +44,18 @@ struct round_use {
 	struct settled *settled;
 	uint32_t max;
 	uint32_t count;
-	uint64_t target; /* what is to be reserved */
+	bool gives; /* its grant was lowered */
 };
 
 struct settler {
 	struct limiter *limiter;
 	struct settling settling;
 	struct list active;
-	int64_t servers_ms; /* when they were last counted */
-	bool is_away;
-	bool again; /* something is owed, or others wait their turn: make another round at once */
+	int64_t asked_ms;
+	int64_t heard_ms;   /* the last time the servers were counted */
+	int64_t failing_ms; /* since when the limiter does not answer for all; INT64_MAX: it does */
+	int64_t calm_until_ms;
+	bool again; /* others wait their turn, or something is given back: make another round at once */
 	struct round_use told[BATCH_MAX];
 	struct limiter_use uses[BATCH_MAX];
 	size_t use_count;
@@ -64,10 +71,11 @@ int settler_new(struct limiter *limiter, struct settler **ret, struct err *e)
 	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->limiter = limiter;
-	s->servers_ms = INT64_MIN;
+	s->asked_ms = INT64_MIN;
+	s->heard_ms = INT64_MIN / 2;
+	s->failing_ms = INT64_MAX;
 	list_init(&s->active);
 	sem_init(&s->settling.wake, 0, 0);
-	atomic_store(&s->settling.servers, 1);
 	*ret = s;
 	return 0;
 }
@@ -115,44 +123,103 @@ static void take_listed(struct settler *s)
 	}
 }
 
-static uint64_t held_of(const struct settled *t, uint32_t count)
+static uint32_t servers_of(const struct settler *s)
 {
-	return t->reserved > count ? t->reserved - count : 0;
+	return atomic_load_explicit(&s->settling.servers, memory_order_relaxed);
 }
 
-static void period_begin(struct settled *t, uint32_t start, int64_t mono_ms)
+static void put(_Atomic uint64_t *word, uint32_t start, uint64_t number)
 {
-	struct meter_share *share = t->share;
-	bool carries = share->carried.amount > 0 && mono_ms < share->carried.until_ms;
-	t->start = start;
-	t->reserved = t->used = carries ? share->carried.amount : 0;
-	t->period = share->carried.period;
-	t->is_known = carries;
-	t->owed = 0;
-	t->wait_ms = SETTLE_MS;
-	t->end_ms = INT64_MAX;
-	share->carried.amount = 0;
+	atomic_store_explicit(word, meter_pack(start, (uint32_t)MIN(number, UINT32_MAX)),
+	                      memory_order_relaxed);
 }
 
-/* Who has wanted nothing since the last time lets go of half of what it holds, down to a small part, so that
- * the next visitor need not wait; and rounds down: the last one is for those who need it. */
-static uint64_t hold_idle(uint64_t held, uint64_t whole, uint64_t servers)
+static void grant_put(struct settled *t, uint64_t grant)
 {
-	uint64_t part = whole / servers;
-	return MIN(part, MAX(held / 2, MAX(part / IDLE_SHARE, IDLE_MIN)));
+	t->grant = grant;
+	put(&t->share->grant, t->start, grant);
 }
 
-/* What is to be reserved. At first what this server was let use anyhow; then as many as make it one among
- * equals. */
-static uint64_t target_of(const struct settler *s, const struct settled *t, uint32_t count, uint32_t max)
+static void period_begin(const struct settler *s, struct settled *t, uint32_t start, uint32_t max,
+                         int64_t mono_ms)
 {
-	uint64_t servers = atomic_load_explicit(&s->settling.servers, memory_order_relaxed);
-	if (!t->is_known)
-		return MAX((max + servers - 1) / servers, (uint64_t)count);
-	uint64_t held = held_of(t, count);
-	uint64_t whole = held + (t->used < max ? max - t->used : 0);
-	uint64_t hold = t->is_idle ? hold_idle(held, whole, servers) : (whole + servers - 1) / servers;
-	return MAX(MIN(count + hold, (uint64_t)max), (uint64_t)count);
+	*t = (struct settled){
+	    .link = t->link,
+	    .share = t->share,
+	    .start = start,
+	    .end_ms = INT64_MAX,
+	    .heard_ms = mono_ms,
+	    .wait_ms = SETTLE_MS,
+	};
+	grant_put(t, meter_opening(max, servers_of(s)));
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/*
+ * How many this server would like to hold beyond those it has used: a few times what it needs between two
+ * looks, and its whole part when somebody was refused. One that nobody uses lets go of most of what it holds,
+ * down to a small part, so that the next visitor need not wait; and rounds down: the last one is for those
+ * who need it.
+ */
+static uint64_t want_of(const struct settler *s, const struct settled *t, uint32_t count, uint32_t max,
+                        bool refused)
+{
+	uint32_t servers = servers_of(s);
+	uint64_t whole = less(max, t->others + count);
+	uint64_t part = meter_part(whole, servers);
+	uint64_t small = MAX(part / SMALL_SHARE, SMALL_MIN);
+	if (t->is_idle)
+		return MIN(whole / MAX(servers, (uint32_t)SERVERS_MIN),
+		           MAX(less(t->grant, count) / AHEAD, small));
+	if (refused || servers < SERVERS_MIN)
+		return part;
+	return MIN(part, MAX(small, (uint64_t)AHEAD * less(count, t->count)));
+}
+
+static struct limiter_use use_of(const struct settled *t, uint32_t max, uint32_t count, uint64_t want,
+                                 int64_t mono_ms)
+{
+	return (struct limiter_use){
+	    .owner = t->share->owner,
+	    .what = t->share->what,
+	    .period_ms = atomic_load_explicit(&t->share->meter->period_ms, memory_order_relaxed),
+	    .max = max,
+	    .used = count,
+	    .want = want,
+	    .grant = t->grant,
+	    .period = t->period,
+	    .left_ms = t->period && t->end_ms > mono_ms ? (uint64_t)(t->end_ms - mono_ms) : 0,
+	};
+}
+
+/* Is it too early to take what others do not seem to need? They may have had no answer either. */
+static bool is_calm(const struct settled *t, int64_t mono_ms)
+{
+	return mono_ms < t->calm_until_ms || mono_ms - t->heard_ms >= LIMITER_SERVER_MS;
+}
+
+static void tell(struct settler *s, struct settled *t, uint32_t max, uint32_t count, int64_t mono_ms)
+{
+	bool refused = atomic_exchange_explicit(&t->share->has_refused, false, memory_order_relaxed);
+	t->is_idle = t->count == count && !refused;
+	uint64_t want = want_of(s, t, count, max, refused);
+	uint64_t keep = MIN(count + want, (uint64_t)max);
+	bool gives = t->grant > keep && !t->is_missed;
+	if (is_calm(t, mono_ms))
+		want = MIN(want, less(meter_part(max, servers_of(s)), count));
+	uint32_t start = t->start;
+	if (gives) { /* first here, then there: an answer may be lost */
+		grant_put(t, keep);
+		meter_now(t->share->meter, mono_ms, &start, &count);
+	}
+	if (start != t->start)
+		return;
+	s->told[s->use_count] = (struct round_use){.settled = t, .max = max, .count = count, .gives = gives};
+	s->uses[s->use_count++] = use_of(t, max, count, want, mono_ms);
 }
 
 /* False: there is nothing to settle any more. */
@@ -161,25 +228,14 @@ static bool prepare(struct settler *s, struct settled *t, int64_t mono_ms)
 	struct meter *m = t->share->meter;
 	uint32_t max = atomic_load_explicit(&m->max, memory_order_relaxed);
 	uint32_t start, count;
-	if (max == 0 || !meter_now(m, mono_ms, &start, &count))
+	if (!meter_now(m, mono_ms, &start, &count))
 		return false;
 	if (start != t->start || t->wait_ms == 0)
-		period_begin(t, start, mono_ms);
-	if (mono_ms >= t->end_ms) { /* it is over there, and what is told now would count for the next one */
+		period_begin(s, t, start, max, mono_ms);
+	if (mono_ms >= t->end_ms || max == 0) /* it is over there; or there is nothing to keep to */
 		t->next_ms = mono_ms + SETTLE_PAD_MS;
-		return true;
-	}
-	bool refused = atomic_exchange_explicit(&t->share->has_refused, false, memory_order_relaxed);
-	t->is_idle = t->count == count && !refused;
-	uint64_t target = target_of(s, t, count, max);
-	s->told[s->use_count] = (struct round_use){
-	    .settled = t, .max = max, .count = count, .target = target};
-	s->uses[s->use_count++] = (struct limiter_use){
-	    .owner = t->share->owner,
-	    .what = t->share->what,
-	    .period_ms = atomic_load_explicit(&m->period_ms, memory_order_relaxed),
-	    .delta = (int64_t)target - (int64_t)t->reserved - (int64_t)t->owed,
-	};
+	else
+		tell(s, t, max, count, mono_ms);
 	return true;
 }
 
@@ -204,93 +260,124 @@ static void gather(struct settler *s, int64_t mono_ms)
 	}
 }
 
-static void put(_Atomic uint64_t *word, uint32_t start, uint64_t number)
-{
-	atomic_store_explicit(word, meter_pack(start, (uint32_t)MIN(number, UINT32_MAX)),
-	                      memory_order_relaxed);
-}
-
-static void publish(const struct settled *t, uint32_t count)
-{
-	uint64_t held = held_of(t, count);
-	put(&t->share->elsewhere, t->start, t->used > t->reserved ? t->used - t->reserved : 0);
-	put(&t->share->nudge, t->start, count + (held + 1) / 2);
-	put(&t->share->grant, t->start, t->reserved);
-}
-
-static void plan_next(struct settled *t, const struct round_use *told, int64_t delta, int64_t mono_ms)
+static void plan_next(struct settled *t, const struct round_use *told, int64_t mono_ms)
 {
 	/* Not while it still gives back, nor while it holds what others may need. */
-	bool quiet = t->is_idle && delta == 0 && t->owed == 0 &&
-	             (t->used < told->max || held_of(t, told->count) == 0);
+	bool quiet = t->is_idle && !told->gives &&
+	             (t->others + t->grant < told->max || t->grant <= told->count);
 	t->wait_ms = quiet ? MIN(t->wait_ms * 2, WAIT_MAX_MS) : SETTLE_MS;
 	t->count = told->count;
-	t->next_ms = mono_ms + (t->owed ? 0 : t->wait_ms);
+	t->next_ms = mono_ms + t->wait_ms;
+}
+
+/* After how many uses to settle at once: before a busy server has none left, and so often that one that is
+ * killed takes little with it. */
+static uint64_t untold_max(uint64_t held, uint32_t max)
+{
+	return MIN((held + 1) / 2, MAX(max / UNTOLD_SHARE, SMALL_MIN));
+}
+
+/* The period goes on there: until when, and how far. */
+static void follow(struct settler *s, struct settled *t, const struct round_use *told,
+                   const struct limiter_use *use, int64_t mono_ms)
+{
+	if (mono_ms - t->heard_ms >= LIMITER_SERVER_MS)
+		t->calm_until_ms = mono_ms + LIMITER_CALM_MS;
+	t->heard_ms = mono_ms;
+	t->is_missed = t->is_alone = false;
+	t->period = use->period;
+	t->others = use->others;
+	t->end_ms = mono_ms + (int64_t)use->left_ms;
+	put(&t->share->end, t->start,
+	    meter_units(mono_ms) + MAX(meter_units((int64_t)use->left_ms + SETTLE_PAD_MS), 1));
+	put(&t->share->elsewhere, t->start, t->others);
+	uint64_t most = MAX(less(told->max, t->others), (uint64_t)told->count);
+	bool over = use->grant > most;
+	put(&t->share->nudge, t->start,
+	    told->count + untold_max(less(MIN(use->grant, most), told->count), told->max));
+	grant_put(t, MIN(use->grant, most));
+	plan_next(t, told, mono_ms);
+	if (over) {
+		t->next_ms = mono_ms;
+		s->again = true;
+	}
 }
 
 static void heard(struct settler *s, const struct round_use *told, const struct limiter_use *use,
                   int64_t mono_ms)
 {
 	struct settled *t = told->settled;
-	uint32_t end = meter_units(mono_ms);
-	if (t->is_known && use->period != t->period) {
-		/* The period has ended there. What was just told stands in the next one. */
-		t->share->carried.amount = use->delta > 0 ? (uint64_t)use->delta : 0;
-		t->share->carried.period = use->period;
-		t->share->carried.until_ms = mono_ms + (int64_t)use->left_ms;
-		put(&t->share->end, t->start, end);
-		t->next_ms = mono_ms + SETTLE_MS;
+	if (use->period && (!t->period || use->period <= t->period)) {
+		follow(s, t, told, use, mono_ms);
 		return;
 	}
-	uint64_t excess = use->used > told->max ? use->used - told->max : 0;
-	t->period = use->period;
-	t->is_known = true;
-	t->owed = MIN(excess, told->target - told->count);
-	t->reserved = told->target - t->owed;
-	t->used = use->used - t->owed;
-	t->end_ms = mono_ms + (int64_t)use->left_ms;
-	put(&t->share->end, t->start, end + meter_units((int64_t)use->left_ms + SETTLE_PAD_MS));
-	publish(t, told->count);
-	plan_next(t, told, use->delta, mono_ms);
-	s->again |= t->owed > 0;
+	if (use->period) /* another one has begun there */
+		put(&t->share->end, t->start, MAX(meter_units(mono_ms), t->start + 1));
+	t->next_ms = mono_ms + SETTLE_PAD_MS;
 }
 
-/* What was told may have been counted or not: it is taken as not, so that nothing is let through twice. */
+/* It keeps to its grant, so that a limiter that stops for a moment does no harm; and then takes its part of
+ * what was free when it last heard. */
 static void missed(struct settler *s, const struct round_use *told, int64_t mono_ms)
 {
 	struct settled *t = told->settled;
-	uint64_t servers = atomic_load_explicit(&s->settling.servers, memory_order_relaxed);
-	put(&t->share->grant, t->start, MAX(t->reserved, (told->max + servers - 1) / servers));
+	uint32_t servers = servers_of(s);
+	int64_t since_ms = t->period ? t->heard_ms : MIN(t->heard_ms, s->failing_ms);
 	t->next_ms = mono_ms + AWAY_MS;
+	t->is_missed = true;
+	if (t->is_alone || mono_ms - since_ms < PATIENCE_MS)
+		return;
+	t->is_alone = true;
+	uint64_t part = servers == 1 ? told->max : meter_part(told->max, servers);
+	if (t->period) {
+		uint64_t free = less(told->max, t->others + t->grant);
+		part = t->grant + (servers == 1 ? free : meter_part(free, servers));
+	}
+	grant_put(t, MAX(t->grant, part));
 }
 
-static void say_whether_away(struct settler *s, int r)
+static void say_whether_away(struct settler *s, int r, int64_t mono_ms)
 {
-	if (r < 0 && !s->is_away)
+	bool was_away = s->failing_ms != INT64_MAX;
+	if (r < 0 && !was_away) {
 		log_warn("limits",
 		         "the servers cannot settle their limits (%s); each goes on with its part of them",
 		         err_name(r));
-	if (r == 0 && s->is_away)
+		s->failing_ms = mono_ms;
+	}
+	if (r == 0 && was_away) {
 		log_info("limits", "the servers settle their limits again");
-	s->is_away = r < 0;
+		s->failing_ms = INT64_MAX;
+	}
+}
+
+/* After a time without an answer the others may come back later than this one. */
+static void servers_heard(struct settler *s, unsigned servers, int64_t mono_ms)
+{
+	if (mono_ms - s->heard_ms >= LIMITER_SERVER_MS)
+		s->calm_until_ms = mono_ms + LIMITER_CALM_MS;
+	s->heard_ms = mono_ms;
+	if (mono_ms < s->calm_until_ms)
+		servers = MAX(servers, servers_of(s));
+	atomic_store_explicit(&s->settling.servers, servers, memory_order_relaxed);
 }
 
 static void settle(struct settler *s, int64_t mono_ms)
 {
-	unsigned servers = 1;
+	unsigned servers = 0;
 	int r = s->limiter->ops->settle(s->limiter, s->uses, s->use_count, &servers);
 	atomic_fetch_add_explicit(&s->rounds, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->failures, r < 0, memory_order_relaxed);
-	if (r == 0)
-		atomic_store_explicit(&s->settling.servers, MAX(servers, 1), memory_order_relaxed);
-	s->servers_ms = mono_ms;
+	s->asked_ms = mono_ms;
+	say_whether_away(s, r, mono_ms);
+	if (servers > 0)
+		servers_heard(s, servers, mono_ms);
 	for (size_t i = 0; i < s->use_count; i++) {
 		if (s->uses[i].settled)
 			heard(s, &s->told[i], &s->uses[i], mono_ms);
 		else
 			missed(s, &s->told[i], mono_ms);
 	}
-	say_whether_away(s, r);
 }
 
 void settler_round(struct settler *s, int64_t mono_ms)
@@ -298,7 +385,7 @@ void settler_round(struct settler *s, int64_t mono_ms)
 	take_listed(s);
 	gather(s, mono_ms);
 	s->again = s->use_count == BATCH_MAX;
-	if (s->use_count > 0 || s->servers_ms + SERVERS_MS <= mono_ms)
+	if (s->use_count > 0 || s->asked_ms + SERVERS_MS <= mono_ms)
 		settle(s, mono_ms);
 }
 
@@ -323,26 +410,25 @@ int settler_start(struct settler *s, struct err *e)
 	return r;
 }
 
-/* What this server holds and will not use. */
-static void give_back(struct settler *s)
+/* The last word about every meter: what was used. */
+static void say_last(struct settler *s)
 {
+	int64_t mono_ms = s->asked_ms;
 	unsigned servers;
-	s->use_count = 0;
-	for (struct list *node = s->active.next; node != &s->active && s->use_count < BATCH_MAX;
-	     node = node->next) {
-		const struct settled *t = container_of(node, struct settled, link);
-		uint32_t start, count;
-		if (!meter_now(t->share->meter, s->servers_ms, &start, &count) || start != t->start)
-			continue;
-		s->uses[s->use_count++] = (struct limiter_use){
-		    .owner = t->share->owner,
-		    .what = t->share->what,
-		    .period_ms = atomic_load(&t->share->meter->period_ms),
-		    .delta = (int64_t)count - (int64_t)t->reserved - (int64_t)t->owed,
-		};
+	struct list *node = s->active.next;
+	int r = 0;
+	while (node != &s->active && r == 0) {
+		for (s->use_count = 0; node != &s->active && s->use_count < BATCH_MAX; node = node->next) {
+			struct settled *t = container_of(node, struct settled, link);
+			uint32_t start, count;
+			if (!t->period || !meter_now(t->share->meter, mono_ms, &start, &count) ||
+			    start != t->start)
+				continue;
+			grant_put(t, count);
+			s->uses[s->use_count++] = use_of(t, count, count, 0, mono_ms);
+		}
+		r = s->limiter->ops->settle(s->limiter, s->uses, s->use_count, &servers);
 	}
-	if (s->use_count > 0)
-		s->limiter->ops->settle(s->limiter, s->uses, s->use_count, &servers);
 }
 
 void settler_stop(struct settler *s)
@@ -354,7 +440,7 @@ void settler_stop(struct settler *s)
 		pthread_join(s->thread, NULL);
 		settler_round(s, clock_mono_ms());
 	}
-	give_back(s);
+	say_last(s);
 }
 
 struct settler_stats settler_stats(struct settler *s)

@@ -1,21 +1,24 @@
 /*
  * Keeps budgets together over several servers, through the role `limiter`.
  *
- * What a server may let through, it has reserved before: the limiter's number is what all servers have used
- * or hold, and a server's meter goes no further than its reservation. So the sum never goes past the limit,
- * however fast requests come. What is free is divided: each time, a server holds as much as makes it one
- * among equals (its own and what is free, by the number of servers), so a single busy one gets nearly all,
- * and one that is idle gives back what others need.
+ * What a server may let through, it has been granted before: its meter goes no further than its grant, and
+ * the limiter takes what one server was granted as gone for the others. So the sum stays within the limit,
+ * however fast requests come. A server holds a few times what it needs between two looks, and when it has
+ * refused somebody as much as makes it one among equals (its own and what is free, by the number of servers,
+ * and never more than half). So a single busy one gets nearly all, and one that is idle gives back what
+ * others need.
  *
- * Two cases are not covered by a reservation. In a period of which this server has not heard yet it may use
- * its fair part, the limit by the number of servers: so the first request need not wait. When all of them
- * begin together, that comes to the limit and at most one more for each server; one that joins later goes
- * over by what it lets through until it has heard, which is a round trip. And while the limiter is away each
- * server goes on with what it holds, or its fair part if that is more.
+ * Two cases are not covered by a grant. In a period of which this server has not heard yet it begins with a
+ * small part (meter_opening), so that the first request need not wait. And when nobody has answered for
+ * PATIENCE_MS it takes its part of what was free when it last heard; of a period of which it has not heard,
+ * its part of the limit. Who has never heard how many servers there are takes it that there are two.
  *
- * A meter is settled at once when a period begins and when half of what it holds is used; else every
- * SETTLE_MS, and less often while nothing happens. The period ends for all servers when the limiter says so,
- * here a moment later than there (SETTLE_PAD_MS).
+ * A server that is killed has told what it used up to the last look; what it was granted beyond that is free
+ * again after LIMITER_SERVER_MS.
+ *
+ * A meter is settled at once when a period begins, when half of what it holds is used, and when a fortieth of
+ * the limit is; else every SETTLE_MS, and less often while nothing happens. The period ends for all servers
+ * when the limiter says so, here a moment later than there (SETTLE_PAD_MS).
  */
 #pragma once
 
@@ -27,7 +30,7 @@ enum { SETTLE_MS = 100, SETTLE_PAD_MS = 63 };
 struct settler;
 
 struct settler_stats {
-	unsigned servers;
+	unsigned servers;          /* 0: it has never heard */
 	uint64_t rounds, failures; /* calls of the limiter, and those that failed */
 	uint64_t meters;           /* that are being settled */
 };
@@ -38,7 +41,7 @@ void settler_free(struct settler *s);
 struct settling *settler_settling(struct settler *s);
 
 int settler_start(struct settler *s, struct err *e);
-void settler_stop(struct settler *s); /* gives back what is held; also when it was never started */
+void settler_stop(struct settler *s); /* says what was used; also when it was never started */
 
 /* One round, as the thread makes them. For tests, instead of settler_start. */
 void settler_round(struct settler *s, int64_t mono_ms);

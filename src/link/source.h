@@ -14,9 +14,10 @@ struct source_key {
 };
 
 struct source_stats {
-	uint64_t stock; /* keys that can be had now, as far as is known */
-	uint64_t taken; /* since the start */
+	uint64_t stock;    /* keys that can be had now, as far as is known */
+	uint64_t taken;    /* since the start */
 	uint64_t refilled; /* brought to where they are taken from since the start, for all servers */
+	uint64_t lost;     /* at most so many were taken and did not arrive, or could not be put back */
 	uint64_t shards, shards_sick;
 };
 
@@ -29,5 +30,8 @@ struct key_source_ops {
 	/* One to `n` keys. ERR_LIMIT: there are none at the moment; ERR_UNAVAILABLE: nobody answers. The
 	 * sentence says which, for people. */
 	int (*take)(struct key_source *, struct source_key *ret, size_t n, size_t *ret_count, struct err *e);
+	/* Keys that were taken and certainly name nothing: they may be taken again, here or elsewhere. What
+	 * there is no room for is lost. */
+	void (*give_back)(struct key_source *, const struct source_key *keys, size_t n);
 	struct source_stats (*stats)(struct key_source *);
 };

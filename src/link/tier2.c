@@ -196,7 +196,7 @@ void tier2_fill(const struct tier2 *t, const struct tier2_read *reads, size_t n,
 	struct rcache_fill *fills = t->rcache ? arena_zalloc(&arena, n * sizeof(*fills)) : NULL;
 	size_t count = 0;
 	for (size_t i = 0; fills && i < n; i++) {
-		if (!reads[i].fills)
+		if (!reads[i].fills || reads[i].read->old)
 			continue;
 		struct rcache_fill *f = &fills[count];
 		f->key = reads[i].read->ref.key;

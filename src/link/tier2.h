@@ -50,5 +50,6 @@ struct tier2_read {
 /* Asks for all of them at once. */
 void tier2_get(const struct tier2 *t, struct tier2_read *reads, size_t n);
 
-/* Gives the others what the store has said since `began_ms` (monotonic). */
+/* Gives the others what the store has said since `began_ms` (monotonic), but nothing that may be old: it
+ * would outlive the time when the store knows better. */
 void tier2_fill(const struct tier2 *t, const struct tier2_read *reads, size_t n, int64_t began_ms);

@@ -1,7 +1,7 @@
 /*
- * The thread of a node: it listens to what others publish there, tells what is owed to the node, and tries it
- * again when it is away; the other threads do not wait for it meanwhile. It asks the node for a sign of life
- * a few times a second: a connection that is dead but not closed would otherwise keep silent for ever.
+ * The thread that listens to what others publish on a node, and tries it again when it is away. It does
+ * nothing else: while it is deaf, this server serves old links. It asks the node for a sign of life a few
+ * times a second: a connection that is dead but not closed would otherwise keep silent for ever.
  */
 #include "rcache/node.h"
 
@@ -118,13 +118,6 @@ static void listen_for_a_turn(struct listening *l)
 		unsubscribe(l, "it gives no sign of life");
 }
 
-/* A command has failed though the subscription stands: nobody else tries the node. */
-static void revive(struct redis *node)
-{
-	if (redis_is_sick(node))
-		redis_return(redis_take(node, NULL));
-}
-
 static void *listen_run(void *arg)
 {
 	struct listening l = {.node = arg};
@@ -135,27 +128,25 @@ static void *listen_run(void *arg)
 			listen_for_a_turn(&l);
 		else
 			nanosleep(&(struct timespec){.tv_nsec = TURN_MS / 4 * 1000000L}, NULL);
-		revive(l.node->redis);
-		node_settle(l.node);
 	}
-	node_settle(l.node);
 	redis_return(l.conn);
 	return NULL;
 }
 
 int node_start(struct node *n, struct err *e)
 {
-	int r = thread_start(&n->thread, "rcache", listen_run, n, e);
-	n->started = r == 0;
-	return r;
+	int r = thread_start(&n->listener_thread, "rcache", listen_run, n, e);
+	n->listener_started = r == 0;
+	return r ? r : node_settle_start(n, e);
 }
 
 void node_stop(struct node *n)
 {
-	if (!n->started)
-		return;
-	pthread_join(n->thread, NULL);
-	size_t left = owed_count(n->owed);
+	if (n->listener_started)
+		pthread_join(n->listener_thread, NULL);
+	if (n->settler_started)
+		pthread_join(n->settler_thread, NULL);
+	size_t left = n->owed ? owed_count(n->owed) : 0;
 	if (left > 0)
 		log_warn(
 		    "rcache",

@@ -1,10 +1,6 @@
 #include "rcache/node.h"
 
-#include "os/clock.h"
-
 #include <stdio.h>
-
-enum { SCAN_KEYS = 500, LATE_FILL_MS = RCACHE_MARK_MS };
 
 struct str node_text(struct arena *arena, struct str prefix, char head, struct str text)
 {
@@ -20,150 +16,160 @@ struct str node_text(struct arena *arena, struct str prefix, char head, struct s
 	return str_n(out, len);
 }
 
-static struct str mark_life(char out[16])
+/* NULL when memory ran out. */
+static const struct str *texts(struct arena *arena, struct str prefix, char head, const struct str *keys,
+                               size_t n)
 {
-	return str_n(out, (size_t)snprintf(out, 16, "%d", RCACHE_MARK_MS));
+	struct str *texts = arena_alloc(arena, (n + 1) * sizeof(*texts));
+	for (size_t i = 0; texts && i < n; i++) {
+		texts[i] = node_text(arena, prefix, head, keys[i]);
+		if (!texts[i].ptr)
+			return NULL;
+	}
+	return texts;
 }
 
-bool node_mark_write(struct redis_conn *c, const struct str *keys, size_t n)
+static int out_of_memory(struct err *e)
+{
+	return err_set(e, ERR_NOMEM, "memory ran out");
+}
+
+static int failed(const struct redis_conn *c, struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "%s", redis_why(c));
+}
+
+static int refused(const struct redis_reply *reply, struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "%.*s", (int)MIN(reply->text.len, 200), reply->text.ptr);
+}
+
+/* --- marks --- */
+
+static void marks_write(struct redis_conn *c, const struct str *names, size_t n, bool only_over)
 {
 	const char mark = NODE_MARK;
 	char life[16];
-	struct arena arena = {0};
-	bool whole = true;
-	for (size_t i = 0; i < n && whole; i++) {
-		struct str key = node_text(&arena, NODE_PREFIX, 0, keys[i]);
-		struct str message = node_text(&arena, STR(""), NODE_SAYS_KEY, keys[i]);
-		whole = key.ptr && message.ptr;
-		if (!whole)
-			break;
-		redis_write(c, REDIS_ARGS(STR("SET"), key, str_n(&mark, 1), STR("PX"), mark_life(life)));
-		redis_write(c, REDIS_ARGS(STR("PUBLISH"), NODE_CHANNEL, message));
-	}
-	arena_release(&arena);
-	return whole;
-}
-
-/* A node without room refuses marks, but not that old values go. */
-static void drop(struct redis_conn *c, const struct str *keys, size_t n)
-{
-	struct arena arena = {0};
-	struct redis_reply reply;
+	snprintf(life, sizeof(life), "%d", RCACHE_MARK_MS);
+	const struct str tail[] = {str_n(&mark, 1), STR("PX"), str_of(life), STR("XX")};
 	for (size_t i = 0; i < n; i++) {
-		struct str key = node_text(&arena, NODE_PREFIX, 0, keys[i]);
-		if (!key.ptr || redis_ask(c, REDIS_ARGS(STR("UNLINK"), key), &reply) != 0)
-			break;
-	}
-	arena_release(&arena);
-}
-
-int node_mark_read(struct redis_conn *c, const struct str *keys, size_t n)
-{
-	struct redis_reply reply;
-	bool refused = false;
-	for (size_t i = 0; i < 2 * n; i++) {
-		int r = redis_read(c, &reply);
-		if (r)
-			return r;
-		refused |= reply.type == REDIS_ERROR;
-	}
-	if (refused)
-		drop(c, keys, n);
-	return refused ? ERR_UNAVAILABLE : 0;
-}
-
-int node_publish(struct redis_conn *c, char kind, struct str text)
-{
-	struct arena arena = {0};
-	struct redis_reply reply;
-	struct str message = node_text(&arena, STR(""), kind, text);
-	int r = message.ptr ? redis_ask(c, REDIS_ARGS(STR("PUBLISH"), NODE_CHANNEL, message), &reply)
-	                    : ERR_NOMEM;
-	arena_release(&arena);
-	return r;
-}
-
-/* --- what is owed --- */
-
-static int settle_keys(struct node *n, struct redis_conn *c)
-{
-	for (;;) {
-		struct arena arena = {0};
-		struct str keys[NODE_BATCH_MAX];
-		size_t count = owed_pick(n->owed, &arena, keys, ARRAY_LEN(keys));
-		int r = node_mark_write(c, keys, count) ? node_mark_read(c, keys, count) : ERR_NOMEM;
-		owed_end(n->owed, keys, count, r == 0);
-		arena_release(&arena);
-		if (r || count == 0)
-			return r;
+		const struct str args[] = {STR("SET"), names[i], tail[0], tail[1], tail[2], tail[3]};
+		redis_write(c, args, ARRAY_LEN(args) - (only_over ? 0 : 1));
 	}
 }
 
-/* Turns what stands under the keys of one SCAN answer into marks. They are not created where nothing is. */
-static int mark_found(struct redis_conn *c, const struct redis_reply *keys)
+/* Those of the names that were refused, in `ret`. */
+static int marks_read(struct redis_conn *c, const struct str *names, size_t n, struct str *ret,
+                      size_t *ret_count, struct err *e)
 {
-	const char mark = NODE_MARK;
-	char life[16];
 	struct redis_reply reply;
-	for (size_t i = 0; i < keys->count; i++)
-		redis_write(c, REDIS_ARGS(STR("SET"), redis_reply_at(keys, i).text, str_n(&mark, 1),
-		                          STR("PX"), mark_life(life), STR("XX")));
+	*ret_count = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (redis_read(c, &reply) != 0)
+			return failed(c, e);
+		if (reply.type == REDIS_ERROR)
+			ret[(*ret_count)++] = names[i];
+	}
+	return 0;
+}
+
+static int drop(struct redis_conn *c, const struct str *names, size_t n, struct err *e)
+{
+	struct str args[NODE_BATCH_MAX + 1] = {STR("UNLINK")};
+	struct redis_reply reply;
+	if (n == 0)
+		return 0;
+	memcpy(args + 1, names, n * sizeof(*names));
+	if (redis_ask(c, args, n + 1, &reply) != 0)
+		return failed(c, e);
+	return reply.type == REDIS_INT ? 0 : refused(&reply, e);
+}
+
+static int mark(struct redis_conn *c, const struct str *names, size_t n, bool only_over, struct err *e)
+{
+	struct str gone[NODE_BATCH_MAX];
+	size_t gone_count = 0;
+	ASSERT(n <= NODE_BATCH_MAX);
+	marks_write(c, names, n, only_over);
+	int r = marks_read(c, names, n, gone, &gone_count, e);
+	return r ? r : drop(c, gone, gone_count, e);
+}
+
+int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct err *e)
+{
+	return mark(c, names, n, true, e);
+}
+
+/* --- messages --- */
+
+static void messages_write(struct redis_conn *c, const struct str *messages, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		redis_write(c, REDIS_ARGS(STR("PUBLISH"), NODE_CHANNEL, messages[i]));
+}
+
+static int messages_read(struct redis_conn *c, size_t n, struct err *e)
+{
+	struct redis_reply reply;
 	int r = 0;
-	for (size_t count = keys->count; r == 0 && count > 0; count--)
-		r = redis_read(c, &reply);
+	for (size_t i = 0; i < n; i++) {
+		if (redis_read(c, &reply) != 0)
+			return failed(c, e);
+		if (reply.type != REDIS_INT)
+			r = refused(&reply, e);
+	}
 	return r;
 }
 
-/* One step of SCAN. `cursor` holds the server's, which is "0" at the end. */
-static int mark_some(struct redis_conn *c, char cursor[32])
+int node_publish(struct redis_conn *c, char kind, struct str text, struct err *e)
 {
-	struct redis_reply reply;
-	char pattern[16], step[16];
-	struct str prefix = NODE_PREFIX;
-	snprintf(pattern, sizeof(pattern), "%.*s*", STR_ARG(prefix));
-	snprintf(step, sizeof(step), "%d", SCAN_KEYS);
-	int r = redis_ask(c,
-	                  REDIS_ARGS(STR("SCAN"), str_of(cursor), STR("MATCH"), str_of(pattern), STR("COUNT"),
-	                             str_of(step)),
-	                  &reply);
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct str message = node_text(&arena, STR(""), kind, text);
+	if (!message.ptr)
+		return out_of_memory(e);
+	messages_write(c, &message, 1);
+	return messages_read(c, 1, e);
+}
+
+/* --- both --- */
+
+bool node_tell_write(struct redis_conn *c, const struct str *keys, size_t n)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	const struct str *names = texts(&arena, NODE_PREFIX, 0, keys, n);
+	const struct str *messages = texts(&arena, STR(""), NODE_SAYS_KEY, keys, n);
+	if (!names || !messages)
+		return false;
+	marks_write(c, names, n, false);
+	messages_write(c, messages, n);
+	return true;
+}
+
+int node_tell_read(struct redis_conn *c, const struct str *keys, size_t n)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct str gone[NODE_BATCH_MAX];
+	size_t gone_count = 0;
+	ASSERT(n <= NODE_BATCH_MAX);
+	int r = marks_read(c, keys, n, gone, &gone_count, NULL);
+	if (r == 0)
+		r = messages_read(c, n, NULL);
+	const struct str *names = texts(&arena, NODE_PREFIX, 0, gone, gone_count);
+	if (r || !names)
+		return r ? r : ERR_NOMEM;
+	return drop(c, names, gone_count, NULL);
+}
+
+int node_tell(struct redis_conn *c, const struct str *keys, size_t n, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	const struct str *names = texts(&arena, NODE_PREFIX, 0, keys, n);
+	const struct str *messages = texts(&arena, STR(""), NODE_SAYS_KEY, keys, n);
+	if (!names || !messages)
+		return out_of_memory(e);
+	int r = mark(c, names, n, false, e);
 	if (r)
 		return r;
-	if (reply.type != REDIS_ARRAY || reply.count != 2)
-		return ERR_UNAVAILABLE;
-	struct redis_reply next = redis_reply_at(&reply, 0), keys = redis_reply_at(&reply, 1);
-	if (next.text.len >= 32 || keys.type != REDIS_ARRAY)
-		return ERR_UNAVAILABLE;
-	memcpy(cursor, next.text.ptr, next.text.len);
-	cursor[next.text.len] = '\0';
-	return mark_found(c, &keys);
-}
-
-/*
- * Everything is owed. Marks are put over whatever the node holds, so nothing can be believed that was there.
- * SCAN may miss what is filled while it runs; so it begins only when nobody fills any more with what was read
- * before the last change that found no room.
- */
-static void settle_all(struct node *n, struct redis_conn *c)
-{
-	int64_t since_ms;
-	uint64_t version;
-	char cursor[32] = "0";
-	if (!owed_all_begin(n->owed, &since_ms, &version) || clock_mono_ms() - since_ms < LATE_FILL_MS)
-		return;
-	do {
-		if (atomic_load(n->stop) || mark_some(c, cursor) != 0)
-			return;
-	} while (strcmp(cursor, "0") != 0);
-	if (node_publish(c, NODE_SAYS_ALL, STR("")) == 0)
-		owed_all_end(n->owed, version);
-}
-
-void node_settle(struct node *n)
-{
-	if (!owed_any(n->owed))
-		return;
-	struct redis_conn *c = redis_take(n->redis, NULL);
-	if (c && settle_keys(n, c) == 0)
-		settle_all(n, c);
-	redis_return(c);
+	messages_write(c, messages, n);
+	return messages_read(c, n, e);
 }

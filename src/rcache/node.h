@@ -4,6 +4,11 @@
  * A value is "curt:l:" and the key; its first byte tells what it is: a value of the link store (VALUE), or a
  * mark that it has changed (MARK). Changes are published on one channel of the key's node: 'k' and the key,
  * 't' and a topic, or 'a' when everything on the node may have changed.
+ *
+ * A node without room refuses marks, but not that old values go: then these are removed instead, and the
+ * change counts as told. A late fill finds no mark there, but no room either.
+ *
+ * Two threads look after a node. One listens, and does nothing else that takes time; the other settles.
  */
 #pragma once
 
@@ -19,7 +24,7 @@
 
 enum { NODE_VALUE = 'v', NODE_MARK = 'm', NODE_SAYS_KEY = 'k', NODE_SAYS_TOPIC = 't', NODE_SAYS_ALL = 'a' };
 
-/* A mark is told from a full node, too: room for as many marks as one round trip carries. */
+/* What one round trip carries. */
 enum { NODE_BATCH_MAX = 256 };
 
 struct node {
@@ -28,23 +33,30 @@ struct node {
 	const struct rcache_listener *listener;
 	_Atomic bool *stop; /* of the whole cache */
 	_Atomic bool listening;
-	pthread_t thread;
-	bool started;
+	pthread_t listener_thread, settler_thread;
+	bool listener_started, settler_started;
 };
 
 /* `head` byte (none: 0) and text in the arena; STR_NULL when memory ran out. */
 struct str node_text(struct arena *arena, struct str prefix, char head, struct str text);
 
-/* Queues marks and messages for up to NODE_BATCH_MAX keys; false when memory ran out. Then reads the answers:
- * 0 when all are in place. */
-bool node_mark_write(struct redis_conn *c, const struct str *keys, size_t n);
-int node_mark_read(struct redis_conn *c, const struct str *keys, size_t n);
+/* Tell of up to NODE_BATCH_MAX keys in one round trip. The first queues the commands; false when memory ran
+ * out. The second reads the answers: 0 when all is told. */
+bool node_tell_write(struct redis_conn *c, const struct str *keys, size_t n);
+int node_tell_read(struct redis_conn *c, const struct str *keys, size_t n);
 
-int node_publish(struct redis_conn *c, char kind, struct str text);
+/* The same in two round trips: what cannot be marked is not published either. `e` says why. */
+int node_tell(struct redis_conn *c, const struct str *keys, size_t n, struct err *e);
 
-/* Tells what is owed, as far as the node answers. */
-void node_settle(struct node *n);
+/* Marks over what stands under up to NODE_BATCH_MAX names (the prefix and the key), and none where nothing
+ * is. */
+int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct err *e);
 
-/* The thread that listens to the node and settles. */
+int node_publish(struct redis_conn *c, char kind, struct str text, struct err *e);
+
+/* The thread that tells what is owed to the node, and tries it when it is away. */
+int node_settle_start(struct node *n, struct err *e);
+
+/* Both threads. */
 int node_start(struct node *n, struct err *e);
-void node_stop(struct node *n); /* after *stop was set */
+void node_stop(struct node *n); /* after *stop was set; also when it was not started, or half */

@@ -253,7 +253,7 @@ static void change_write(struct rcache_redis *cache, struct change *change, size
 	owed_begin(cache->nodes[node].owed, keys, n);
 	struct redis_conn *c = take_if_well(cache->ring.nodes[node]);
 	change->conns[node] = c;
-	change->sent[node] = c && node_mark_write(c, keys, n);
+	change->sent[node] = c && node_tell_write(c, keys, n);
 	if (change->sent[node])
 		redis_send(c);
 }
@@ -264,7 +264,7 @@ static void change_read(struct rcache_redis *cache, struct change *change, size_
 	size_t n = change->first[node + 1] - change->first[node];
 	if (n == 0)
 		return;
-	bool told = change->sent[node] && node_mark_read(change->conns[node], keys, n) == 0;
+	bool told = change->sent[node] && node_tell_read(change->conns[node], keys, n) == 0;
 	owed_end(cache->nodes[node].owed, keys, n, told);
 	redis_return(change->conns[node]);
 	if (!told)
@@ -294,7 +294,7 @@ static void cache_tell(struct rcache *base, struct str topic)
 	struct rcache_redis *cache = self(base);
 	for (size_t i = 0; i < cache->ring.count; i++) {
 		struct redis_conn *c = take_if_well(cache->ring.nodes[i]);
-		if (!c || node_publish(c, NODE_SAYS_TOPIC, topic) != 0)
+		if (!c || node_publish(c, NODE_SAYS_TOPIC, topic, NULL) != 0)
 			count(&cache->errors, 1);
 		redis_return(c);
 	}

@@ -39,15 +39,17 @@ struct store_ring_part {
 int store_ring_open(const struct store_ring_part *parts, size_t n, bool make, struct store **ret,
                     struct err *e);
 
-/* 0 when the store, which has ops->part, is in no ring, or alone in it; otherwise ERR_INVALID and a sentence.
- */
-int store_ring_alone(struct store *s, struct err *e);
+/* A store that has ops->part, and is not to be taken for the whole when it is one of several. ERR_INVALID and
+ * a sentence when it is in a ring with others; if that happens later, calls are ERR_UNAVAILABLE and `ping`
+ * says the sentence. It is the new one's own, unless opening fails. */
+int store_alone_open(struct store *inner, struct store **ret, struct err *e);
 
 /*
  * Wraps `inner` (and owns it, unless opening fails) and fails calls on request, to see what callers do.
  * `spec` is a comma-separated list of OP=ERROR[@N]: calls of OP (lookup, apply, list, tagged, clicks,
- * permitted, over, users, user, sessions, keys, lease, constant, ping) fail with ERROR (unavailable,
- * uncertain, corrupt, busy, no-memory), all of them or from the N-th on; OP=ERROR@N! only the N-th.
- * "apply=uncertain" does the work and then says so; "lookup=slow" does it and then takes 300 ms to answer.
+ * permitted, over, users, user, sessions, keys, lease, constant, ping, version, claim) fail with ERROR
+ * (unavailable, uncertain, corrupt, busy, no-memory), all of them or from the N-th on; OP=ERROR@N! only the
+ * N-th. "apply=uncertain" does the work and then says so; "lookup=slow" does it and then takes 300 ms to
+ * answer.
  */
 int store_fault_open(const char *spec, struct store *inner, struct store **ret, struct err *e);

@@ -28,16 +28,26 @@ static int part_lookup(struct store *base, uint64_t epoch, struct store_lookup *
 	return r;
 }
 
-static int part_apply(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
+static int apply(struct store *base, uint64_t epoch, bool in_ring, struct store_write *writes, size_t n)
 {
 	struct store_memory *s = self(base);
 	memory_enter(s);
 	memory_moves_wait(s, writes, n);
 	int r = memory_epoch_fits(s, epoch) ? 0 : ERR_CONFLICT;
 	if (r == 0)
-		memory_change(s, writes, n, true);
+		memory_change(s, writes, n, in_ring);
 	memory_leave(s);
 	return r;
+}
+
+static int part_apply(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
+{
+	return apply(base, epoch, true, writes, n);
+}
+
+static int part_apply_whole(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
+{
+	return apply(base, epoch, false, writes, n);
 }
 
 static int part_ring_get(struct store *base, struct arena *arena, uint64_t *ret_epoch, struct str *ret_text)
@@ -259,6 +269,7 @@ static int part_keys_after(struct store *base, struct str after, size_t max, str
 const struct store_part_ops memory_part_ops = {
     .lookup = part_lookup,
     .apply = part_apply,
+    .apply_whole = part_apply_whole,
     .ring_get = part_ring_get,
     .ring_set = part_ring_set,
     .counter = part_counter,

@@ -39,6 +39,8 @@ struct store_part_ops {
 	 */
 	int (*lookup)(struct store *, uint64_t epoch, struct store_lookup *reads, size_t n);
 	int (*apply)(struct store *, uint64_t epoch, struct store_write *writes, size_t n);
+	/* `apply` in a part that is the whole store (store_alone.c): it asks itself all of that. */
+	int (*apply_whole)(struct store *, uint64_t epoch, struct store_write *writes, size_t n);
 
 	/* The ring as this part knows it: epoch 0 and STR_NULL when it was never in one. */
 	int (*ring_get)(struct store *, struct arena *arena, uint64_t *ret_epoch, struct str *ret_text);
@@ -68,9 +70,10 @@ struct store_part_ops {
 	 * that changes and other moves of it wait, and reads it: links first, since a change that it waited
 	 * for may have put other things in their place. ERR_CONFLICT: the part has another epoch; ring_set
 	 * waits until the move has ended. move_put writes it to `to` durably, where what is there already
-	 * stays; move_end removes it from `from` (`done`) or leaves it, lets go, and frees `move` whatever it
-	 * says. All of one kind of backend. Lookups never wait: they see it in `from`, then in both, then in
-	 * `to`.
+	 * stays, and what was put there before under the same epoch is left out, whatever became of it since;
+	 * ERR_CONFLICT: `to` has another epoch. move_end removes it from `from` (`done`) or leaves it, lets
+	 * go, and frees `move` whatever it says. All of one kind of backend. Lookups never wait: they see it
+	 * in `from`, then in both, then in `to`.
 	 */
 	int (*move_begin)(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
 	                  struct part_move **ret);

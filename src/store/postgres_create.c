@@ -36,7 +36,8 @@ static const struct pg_statement replays_clear = {
 static const struct pg_statement replays_insert = {
     "replays_insert",
     "INSERT INTO replay (caller, name, fingerprint, link_key, link_id, made_ms)"
-    " SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[])"};
+    " SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[])"
+    " ORDER BY 1, 2"};
 
 struct replay_columns {
 	size_t count;
@@ -163,6 +164,7 @@ static struct link_row create_row(const struct store_write *w, bool sure)
 	    .name = w->link.key,
 	    .key_id = w->link.is_alias && !w->reuse ? 0 : w->ref.id,
 	    .sure = sure,
+	    .reuse = w->reuse,
 	};
 }
 

@@ -11,6 +11,8 @@
  */
 #include "store/postgres_layout.h"
 
+#include "store/postgres_txn.h"
+
 #include <stdio.h>
 
 static const char *const steps[] = {
@@ -129,6 +131,8 @@ static const char *const steps[] = {
     /* Each writing connection's last transaction: whether a COMMIT that was not answered has happened. */
     "CREATE TABLE IF NOT EXISTS commit_mark (writer bytea PRIMARY KEY, sequence bigint NOT NULL, at_ms "
     "bigint NOT NULL)",
+    /* Keys that were put here by a move under the present epoch of the ring: none is put twice. */
+    "CREATE TABLE IF NOT EXISTS moved_key (key bytea PRIMARY KEY)",
 };
 
 /* Ids are unique by their counter already; on one server the database sees to it as well. */
@@ -215,17 +219,17 @@ static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citu
 	return r ? r : layout_grow(c, has_citus, e);
 }
 
-int postgres_layout_make(struct pg_conn *c, bool *ret_distributed, struct err *e)
+int postgres_layout_make(struct pg_conn *c, struct postgres_kind *ret, struct err *e)
 {
 	int64_t is_postgres, citus_count;
 	int r = pg_patience(c, LAYOUT_TIMEOUT_MS, e);
 	if (r == 0)
 		r = number_ask(c, &server_about, &is_postgres, &citus_count, e);
 	if (r == 0)
-		r = pg_run(c, "BEGIN", e);
+		r = pg_run(c, TXN_BEGIN, e);
 	if (r != 0)
 		return r;
-	*ret_distributed = citus_count > 0;
+	*ret = (struct postgres_kind){.has_advisory_locks = is_postgres, .is_distributed = citus_count > 0};
 	r = layout_make_locked(c, is_postgres, citus_count > 0, e);
 	if (r == 0)
 		r = pg_run(c, marks_purge, e);

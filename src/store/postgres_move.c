@@ -2,6 +2,10 @@
  * Keys that move to another part. A move is a transaction in the part that is left: its rows are locked from
  * the beginning, and gone when it commits. They travel as JSON, each table's rows as they are, so that no
  * column can be forgotten.
+ *
+ * The database ends that transaction when its owner stands still for long, and another may have moved the
+ * keys by the time he goes on; since then they may have been changed or deleted where they are now. So the
+ * part that they move to keeps in mind which keys were put there under its epoch: a key is put once.
  */
 #include "store/postgres_rows.h"
 #include "store/postgres_store.h"
@@ -15,7 +19,7 @@ struct table {
 	struct pg_statement lock, read, write, clear;
 };
 
-#define TABLE(table, column, how)                                                                            \
+#define TABLE(table, column, how, put)                                                                       \
 	{                                                                                                    \
 		.name = table,                                                                               \
 		.lock = {"move_lock_" table,                                                                 \
@@ -24,26 +28,33 @@ struct table {
 		         "SELECT coalesce(json_agg(t), '[]')::text FROM (SELECT * FROM " table               \
 		         " WHERE " column " = ANY ($1::bytea[])) AS t"},                                     \
 		.write = {"move_write_" table, "INSERT INTO " table " SELECT * FROM json_populate_recordset" \
-		                               "(NULL::" table ", $1::text::json) ON CONFLICT DO NOTHING"},  \
+		                               "(NULL::" table ", $1::text::json) WHERE " column             \
+		                               " = ANY ($2::bytea[]) ORDER BY " column " ON CONFLICT " put}, \
 		.clear = {                                                                                   \
 			"move_clear_" table,                                                                 \
 			"DELETE FROM " table " WHERE " column " = ANY ($1::bytea[])"                         \
 		}                                                                                            \
 	}
 
+/* An idempotency key that was used here long ago gives way to its newer use. */
+#define REPLAY_PUT                                                                                       \
+	"(caller, name) DO UPDATE SET fingerprint = excluded.fingerprint, link_key = excluded.link_key," \
+	" link_id = excluded.link_id, made_ms = excluded.made_ms WHERE replay.made_ms < excluded.made_ms"
+
 static const struct table tables[] = {
-    TABLE("link", "key", " ORDER BY key FOR UPDATE"),
-    TABLE("resting", "key", " ORDER BY key FOR UPDATE"),
-    TABLE("spent_key", "key", " ORDER BY key FOR UPDATE"),
-    TABLE("replay", "link_key", " ORDER BY caller, name FOR UPDATE"),
-    TABLE("permission", "key", ""),
-    TABLE("tag", "key", ""),
-    TABLE("click_total", "key", ""),
+    TABLE("link", "key", " ORDER BY key FOR UPDATE", "DO NOTHING"),
+    TABLE("resting", "key", " ORDER BY key FOR UPDATE", "DO NOTHING"),
+    TABLE("spent_key", "key", " ORDER BY key FOR UPDATE", "DO NOTHING"),
+    TABLE("replay", "link_key", " ORDER BY caller, name FOR UPDATE", REPLAY_PUT),
+    TABLE("permission", "key", "", "DO NOTHING"),
+    TABLE("tag", "key", "", "DO NOTHING"),
+    TABLE("click_total", "key", "", "DO NOTHING"),
 };
 enum { LOCKED_TABLES = 4 };
 
 struct part_move {
 	struct postgres_txn txn; /* in the part that is left */
+	uint64_t epoch;          /* 0: of no ring */
 	struct arena arena;
 	struct str *keys;
 	size_t n;
@@ -69,15 +80,15 @@ static int table_read(struct part_move *move, size_t i)
 	return str_own(&move->arena, &move->rows[i]) ? 0 : ERR_NOMEM;
 }
 
-static const struct pg_statement move_start = {"move_start", "BEGIN"};
+static const struct pg_statement move_start = {"move_start", TXN_BEGIN};
 
 /* All locks first: then nothing changes any more. */
-static int move_read(struct part_move *move, uint64_t epoch)
+static int move_read(struct part_move *move)
 {
 	struct pg_query q = txn_query(&move->txn, &move_start);
 	txn_put(&move->txn, &q);
-	if (epoch != 0)
-		postgres_epoch_hold(&move->txn, epoch);
+	if (move->epoch != 0)
+		postgres_epoch_hold(&move->txn, move->epoch);
 	for (size_t i = 0; i < LOCKED_TABLES; i++)
 		keys_put(move, &tables[i].lock);
 	int r = 0;
@@ -116,10 +127,10 @@ static struct part_move *move_new(const struct str *keys, size_t n)
 	return move;
 }
 
-static int move_begin(struct store_postgres *s, uint64_t epoch, struct part_move *move)
+static int move_begin(struct store_postgres *s, struct part_move *move)
 {
 	move->txn.conn = pg_take(s->movers, NULL);
-	return move->txn.conn ? postgres_epoch_error(s, epoch, move_read(move, epoch)) : ERR_UNAVAILABLE;
+	return move->txn.conn ? postgres_epoch_error(s, move->epoch, move_read(move)) : ERR_UNAVAILABLE;
 }
 
 int postgres_move_begin(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
@@ -129,8 +140,9 @@ int postgres_move_begin(struct store *from, uint64_t epoch, const struct str *ke
 	struct part_move *move = move_new(keys, n);
 	if (!move)
 		return ERR_NOMEM;
+	move->epoch = epoch;
 	calls_enter(&s->calls);
-	int r = move_begin(s, epoch, move);
+	int r = move_begin(s, move);
 	calls_leave(&s->calls);
 	if (r == 0)
 		*ret = move;
@@ -139,22 +151,51 @@ int postgres_move_begin(struct store *from, uint64_t epoch, const struct str *ke
 	return r;
 }
 
+/* Waits for others who are putting one of them. */
+static const struct pg_statement moved_note = {
+    "moved_note", "INSERT INTO moved_key (key) SELECT k FROM unnest($1::bytea[]) AS k ORDER BY k"
+                  " ON CONFLICT DO NOTHING RETURNING key"};
+
+/* Which of the keys nobody has put yet. The names are the answer's. */
+static int keys_claim(struct postgres_txn *t, const struct part_move *move, struct pg_result *answer,
+                      struct str *ret, size_t *ret_count)
+{
+	postgres_epoch_hold(t, move->epoch);
+	struct pg_query q = txn_query(t, &moved_note);
+	pg_blobs(&q, move->keys, move->n);
+	int r = txn_ask(t, &q, answer);
+	if (r != 0)
+		return r;
+	for (int row = 0; row < answer->rows; row++)
+		ret[row] = pg_get_text(answer, row, 0);
+	*ret_count = (size_t)answer->rows;
+	return 0;
+}
+
 static int move_put_run(struct postgres_txn *t, void *ctx)
 {
+	CLEANUP(pg_result_end) struct pg_result answer = {NULL, 0};
 	const struct part_move *move = ctx;
-	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
+	struct str *keys = arena_alloc(&t->scratch, (move->n + 1) * sizeof(*keys));
+	size_t n = move->n;
+	if (!keys)
+		return txn_no_memory(t);
+	memcpy(keys, move->keys, n * sizeof(*keys));
+	int r = move->epoch != 0 ? keys_claim(t, move, &answer, keys, &n) : 0;
+	for (size_t i = 0; r == 0 && n > 0 && i < ARRAY_LEN(tables); i++) {
 		struct pg_query q = txn_query(t, &tables[i].write);
 		pg_text(&q, move->rows[i]);
+		pg_blobs(&q, keys, n);
 		txn_put(t, &q);
 	}
-	return 0;
+	return r;
 }
 
 int postgres_move_put(struct store *to, struct part_move *move)
 {
 	struct store_postgres *s = store_postgres_of(to);
 	struct postgres_work work = {.run = move_put_run, .ctx = move};
-	return postgres_error(POSTGRES_WRITE(s, postgres_write(s, &work, NULL)));
+	return postgres_epoch_error(s, move->epoch, POSTGRES_WRITE(s, postgres_write(s, &work, NULL)));
 }
 
 static const struct pg_statement move_commit = {"move_commit", "COMMIT"};

@@ -18,7 +18,7 @@ static const struct pg_statement totals_lazily = {"totals_lazily", "SET LOCAL sy
 /* Whoever adds up must see the totals of all nodes: one at a time, and in one order. (Where that lock cannot
  * be had, a sum may lack another node's newest total until one of them counts again.) */
 static const struct pg_statement totals_lock = {
-    "totals_lock", "SELECT id FROM link WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE"};
+    "totals_lock", "SELECT id FROM link WHERE id = ANY ($1::bigint[]) ORDER BY key FOR UPDATE"};
 /* When an id comes twice, the last one counts. */
 static const struct pg_statement totals_put = {
     "totals_put",

@@ -28,6 +28,8 @@ static const struct pg_statement ring_read = {"ring_read",
 static const struct pg_statement ring_write = {
     "ring_write",
     "UPDATE ring_state SET epoch = $1, description = $2 WHERE id = 1 AND epoch < $1 RETURNING 1"};
+/* They were of older epochs; no move under one of those is let in any more. */
+static const struct pg_statement moved_forget = {"moved_forget", "TRUNCATE moved_key"};
 
 void postgres_epoch_hold(struct postgres_txn *t, uint64_t epoch)
 {
@@ -65,8 +67,8 @@ int postgres_epoch_error(struct store_postgres *s, uint64_t epoch, int r)
 	struct arena arena = {0};
 	struct str text;
 	uint64_t now = epoch;
-	if (r == ERR_INVALID && epoch != 0 && part_ring_get(&s->base, &arena, &now, &text) == 0 &&
-	    now != epoch)
+	/* If it is this one, it has become so since. */
+	if (r == ERR_INVALID && epoch != 0 && part_ring_get(&s->base, &arena, &now, &text) == 0)
 		r = ERR_CONFLICT;
 	arena_release(&arena);
 	return r == ERR_CONFLICT ? r : postgres_error(r);
@@ -87,7 +89,11 @@ static int ring_set_run(struct postgres_txn *t, void *ctx)
 	pg_int(&q, (int64_t)work->epoch);
 	pg_text(&q, work->text);
 	int r = txn_ask(t, &q, &row);
-	return r == 0 && row.rows == 0 ? ERR_CONFLICT : r;
+	if (r != 0 || row.rows == 0)
+		return r ? r : ERR_CONFLICT;
+	q = txn_query(t, &moved_forget);
+	txn_put(t, &q);
+	return 0;
 }
 
 static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
@@ -109,6 +115,12 @@ static int part_apply(struct store *base, uint64_t epoch, struct store_write *wr
 {
 	struct store_postgres *s = store_postgres_of(base);
 	return postgres_epoch_error(s, epoch, postgres_apply_at(s, epoch, true, writes, n));
+}
+
+static int part_apply_whole(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
+{
+	struct store_postgres *s = store_postgres_of(base);
+	return postgres_epoch_error(s, epoch, postgres_apply_at(s, epoch, false, writes, n));
 }
 
 static const struct pg_statement counter_read = {"counter_read", "SELECT next FROM counter WHERE name = $1"};
@@ -318,6 +330,7 @@ static int part_keys_after(struct store *base, struct str after, size_t max, str
 const struct store_part_ops postgres_part_ops = {
     .lookup = part_lookup,
     .apply = part_apply,
+    .apply_whole = part_apply_whole,
     .ring_get = part_ring_get,
     .ring_set = part_ring_set,
     .counter = part_counter,

@@ -52,7 +52,14 @@ static const struct pg_statement links_insert = {
     " n.redirect_status, n.enabled <> 0, n.private <> 0, n.password, n.title, n.note, n.tags, 0, 0"
     " FROM " ROWS " WHERE n.sure <> 0 OR (NOT EXISTS (SELECT 1 FROM resting r WHERE r.key = n.key)"
     " AND NOT EXISTS (SELECT 1 FROM spent_key s WHERE s.key = n.key))"
-    " ON CONFLICT DO NOTHING RETURNING id"};
+    " ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"};
+
+/* An insert that waited for the end of a name's last link judged whether the name rests by what there was
+ * before it waited. A statement of its own sees what that link left behind. */
+static const struct pg_statement links_doubt = {
+    "links_doubt", "SELECT 1 FROM link l WHERE l.key = ANY ($1::bytea[]) AND l.id = ANY ($2::bigint[])"
+                   " AND (EXISTS (SELECT 1 FROM resting r WHERE r.key = l.key)"
+                   " OR EXISTS (SELECT 1 FROM spent_key s WHERE s.key = l.key)) LIMIT 1"};
 
 static const struct pg_statement links_update = {
     "links_update",
@@ -126,15 +133,37 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 	return false;
 }
 
+static void doubt_add(struct postgres_txn *t, struct columns *c)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < c->n; i++) {
+		if (c->rows[i].reuse)
+			continue;
+		c->strs[n] = c->rows[i].name;
+		c->ints[n++] = (int64_t)c->rows[i].link->id;
+	}
+	struct pg_query q = txn_query(t, &links_doubt);
+	pg_blobs(&q, c->strs, n);
+	pg_ints(&q, c->ints, n);
+	txn_ask_add(t, &q);
+}
+
 int postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
                           struct pg_result *ret)
 {
 	struct columns c;
 	if (!columns_init(t, &c, rows, n))
 		return t->error;
+	CLEANUP(pg_result_end) struct pg_result doubt = {NULL, 0};
 	struct pg_query q = txn_query(t, &links_insert);
 	rows_bind(&q, &c);
-	return txn_ask(t, &q, ret);
+	txn_ask_add(t, &q);
+	doubt_add(t, &c);
+	txn_ask_send(t);
+	txn_ask_next(t, ret);
+	txn_ask_next(t, &doubt);
+	int r = txn_ask_end(t);
+	return r == 0 && doubt.rows > 0 ? ERR_BUSY : r;
 }
 
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n)
@@ -183,7 +212,7 @@ void postgres_links_delete(struct postgres_txn *t, const struct str *names, size
 static const struct pg_statement tags_insert = {
     "tags_insert", "INSERT INTO tag (key, name, made_ms, id)"
                    " SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])"
-                   " ON CONFLICT DO NOTHING"};
+                   " ORDER BY 1, 2 ON CONFLICT DO NOTHING"};
 
 struct tag_rows {
 	struct arena *arena;

@@ -8,10 +8,11 @@ struct link_row {
 	struct str name;
 	uint64_t key_id; /* what the name encodes, if it is a generated key's; 0: it was chosen */
 	bool sure;       /* insert: nobody need be asked whether the name rests or is spent */
+	bool reuse;      /* insert: a key that was spent before */
 };
 
 /* Asks for the insert of those whose name and id are free; the ids that were inserted are the first column
- * of the answer. */
+ * of the answer. ERR_BUSY when one of them has come to rest, or was spent, while the insert waited. */
 int postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
                           struct pg_result *ret);
 

@@ -24,9 +24,15 @@ struct target {
 };
 
 struct replica {
+	struct postgres_replicas *all;
 	struct pg_pool *pool;
 	_Atomic int64_t fresh_ms; /* it knows all that happened until then; 0: never heard of */
-	int told;                 /* the poller's alone */
+
+	pthread_t poller;
+	bool is_polled;
+	int told; /* this and what follows are the poller's alone */
+	struct target targets[TARGETS];
+	size_t target_count;
 };
 
 struct postgres_replicas {
@@ -36,13 +42,8 @@ struct postgres_replicas {
 	size_t count;
 	atomic_size_t turn; /* who is asked next */
 
-	struct target targets[TARGETS]; /* the poller's alone */
-	size_t target_count;
-
 	_Atomic int64_t recent_ms[RECENT_SLOTS]; /* by hash of the key: when it was changed */
 
-	pthread_t poller;
-	bool is_polling;
 	pthread_mutex_t lock; /* guards is_ending */
 	pthread_cond_t ended;
 	bool is_ending;
@@ -128,34 +129,36 @@ static int position_ask(struct pg_pool *pool, const struct pg_statement *stateme
 	return r;
 }
 
-static void target_note(struct postgres_replicas *rs)
+static void target_note(struct replica *replica)
 {
 	struct target target = {.at_ms = clock_mono_ms()};
-	if (position_ask(rs->primary, &primary_position, &target.position, NULL) != 0)
+	if (position_ask(replica->all->primary, &primary_position, &target.position, NULL) != 0)
 		return;
-	if (rs->target_count == TARGETS) {
-		memmove(&rs->targets[0], &rs->targets[1], (TARGETS - 1) * sizeof(target));
-		rs->target_count--;
+	if (replica->target_count == TARGETS) {
+		memmove(&replica->targets[0], &replica->targets[1], (TARGETS - 1) * sizeof(target));
+		replica->target_count--;
 	}
-	rs->targets[rs->target_count++] = target;
+	replica->targets[replica->target_count++] = target;
 }
 
-static void replica_note(const struct postgres_replicas *rs, struct replica *replica, struct err *e)
+static void replica_note(struct replica *replica, struct err *e)
 {
 	int64_t position;
 	if (position_ask(replica->pool, &replica_position, &position, e) != 0)
 		return;
-	for (size_t i = rs->target_count; i > 0; i--) {
-		if (rs->targets[i - 1].position > position)
+	for (size_t i = replica->target_count; i > 0; i--) {
+		if (replica->targets[i - 1].position > position)
 			continue;
-		atomic_store_explicit(&replica->fresh_ms, rs->targets[i - 1].at_ms, memory_order_relaxed);
+		atomic_store_explicit(&replica->fresh_ms, replica->targets[i - 1].at_ms,
+		                      memory_order_relaxed);
 		return;
 	}
 }
 
 /* Once for each change. In a ring every database is offered the replicas of all. */
-static void replica_tell(const struct postgres_replicas *rs, struct replica *replica, const struct err *why)
+static void replica_tell(struct replica *replica, const struct err *why)
 {
+	const struct postgres_replicas *rs = replica->all;
 	bool is_fresh = replica_is_fresh(replica);
 	int now = is_fresh ? REPLICA_USED : REPLICA_UNUSED;
 	if (replica->told == now)
@@ -183,15 +186,13 @@ static bool poll_wait(struct postgres_replicas *rs)
 
 static void *poll_run(void *arg)
 {
-	struct postgres_replicas *rs = arg;
+	struct replica *replica = arg;
 	do {
-		target_note(rs);
-		for (size_t i = 0; i < rs->count; i++) {
-			struct err why = {""};
-			replica_note(rs, &rs->list[i], &why);
-			replica_tell(rs, &rs->list[i], &why);
-		}
-	} while (poll_wait(rs));
+		struct err why = {""};
+		target_note(replica);
+		replica_note(replica, &why);
+		replica_tell(replica, &why);
+	} while (poll_wait(replica->all));
 	return NULL;
 }
 
@@ -226,10 +227,20 @@ static int replicas_open(struct postgres_replicas *rs, const struct str *urls, s
 		int r = pg_pool_new(urls[i], connections_max, replica_setup, rs, &rs->list[i].pool, e);
 		if (r != 0)
 			return r;
+		rs->list[i].all = rs;
+		pg_pool_patience(rs->list[i].pool, REPLICA_PATIENCE_MS);
 		rs->count++;
 	}
-	int r = thread_start(&rs->poller, "pg-replicas", poll_run, rs, e);
-	rs->is_polling = r == 0;
+	return 0;
+}
+
+static int pollers_start(struct postgres_replicas *rs, struct err *e)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < rs->count; i++) {
+		r = thread_start(&rs->list[i].poller, "pg-replica", poll_run, &rs->list[i], e);
+		rs->list[i].is_polled = r == 0;
+	}
 	return r;
 }
 
@@ -248,6 +259,8 @@ int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name,
 	pthread_cond_init(&rs->ended, &attr);
 	pthread_condattr_destroy(&attr);
 	int r = replicas_open(rs, urls, n, connections_max, e);
+	if (r == 0)
+		r = pollers_start(rs, e);
 	if (r != 0) {
 		postgres_replicas_free(rs);
 		return r;
@@ -262,10 +275,12 @@ void postgres_replicas_free(struct postgres_replicas *rs)
 		return;
 	pthread_mutex_lock(&rs->lock);
 	rs->is_ending = true;
-	pthread_cond_signal(&rs->ended);
+	pthread_cond_broadcast(&rs->ended);
 	pthread_mutex_unlock(&rs->lock);
-	if (rs->is_polling)
-		pthread_join(rs->poller, NULL);
+	for (size_t i = 0; i < rs->count; i++) {
+		if (rs->list[i].is_polled)
+			pthread_join(rs->list[i].poller, NULL);
+	}
 	for (size_t i = 0; i < rs->count; i++)
 		pg_pool_free(rs->list[i].pool);
 	pthread_cond_destroy(&rs->ended);

@@ -2,10 +2,11 @@
  * The replicas of a PostgreSQL store: databases that follow the primary, and answer lookups in its place. For
  * the files of the PostgreSQL store only.
  *
- * A replica is used while it is known to lag by less than REPLICA_LAG_MAX_MS. A thread finds that out: twice
- * a second it asks the primary how far it has written; a replica that has come as far knows all that had
- * happened by then. A database that follows another primary is passed over: the constant "part-name", which
- * is random, tells them apart.
+ * A replica is used while it is known to lag by less than REPLICA_LAG_MAX_MS. A thread for each finds that
+ * out: twice a second it asks the primary how far it has written; a replica that has come as far knows all
+ * that had happened by then. A replica that hangs disturbs nobody but its own thread, and those who ask it
+ * before that is found out, for REPLICA_PATIENCE_MS. A database that follows another primary is passed over:
+ * the constant "part-name", which is random, tells them apart.
  *
  * Who changed a link must see the change: for a while the keys that this process changed are asked at the
  * primary. Others see it after the lag at the latest.
@@ -15,7 +16,12 @@
 #include "client/postgres.h"
 #include "store/store.h"
 
-enum { REPLICA_LAG_MAX_MS = 1500, REPLICA_RECENT_MS = 3000, REPLICA_POLL_MS = 500 };
+enum {
+	REPLICA_LAG_MAX_MS = 1500,
+	REPLICA_RECENT_MS = 3000,
+	REPLICA_POLL_MS = 500,
+	REPLICA_PATIENCE_MS = 1000
+};
 
 struct postgres_replicas;
 

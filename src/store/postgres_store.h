@@ -3,6 +3,7 @@
 #pragma once
 
 #include "store/part.h"
+#include "store/postgres_layout.h"
 #include "store/postgres_txn.h"
 #include "store/rules.h"
 
@@ -13,7 +14,7 @@ struct store_postgres {
 	struct pg_pool *movers;             /* a move holds its connection until it ends */
 	struct postgres_replicas *replicas; /* NULL: there are none */
 	struct postgres_marks *marks;
-	bool is_distributed;     /* by Citus */
+	struct postgres_kind kind;
 	atomic_bool is_troubled; /* the last write failed: ping tries one */
 };
 

@@ -9,9 +9,10 @@
 static const struct pg_statement targets_by_key = {
     "targets_by_key",
     "SELECT " LINK_COLUMNS " FROM link l WHERE l.key = ANY ($1::bytea[]) ORDER BY l.key FOR UPDATE"};
+/* Whoever locks several does it in the keys' order. */
 static const struct pg_statement targets_by_id = {
-    "targets_by_id",
-    "SELECT " LINK_COLUMNS " FROM link l WHERE l.id = ANY ($1::bigint[]) ORDER BY l.id FOR UPDATE"};
+    "targets_by_id", "SELECT * FROM (SELECT " LINK_COLUMNS " FROM link l WHERE l.id = ANY ($1::bigint[])"
+                     " ORDER BY l.key FOR UPDATE) AS t ORDER BY t.id"};
 
 /* Of one key: what Citus can lock, too. */
 static const struct pg_statement target_by_key = {
@@ -192,12 +193,13 @@ static int target_note(struct effects *f, const struct pg_result *rows, const st
 
 static const struct pg_statement rests_put = {
     "rests_put", "INSERT INTO resting (key, rest_owner, until_ms)"
-                 " SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[])"
+                 " SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) ORDER BY 1"
                  " ON CONFLICT (key) DO UPDATE SET rest_owner = excluded.rest_owner,"
                  " until_ms = excluded.until_ms"};
 static const struct pg_statement spent_put = {
     "spent_put", "INSERT INTO spent_key (key, id, ended_ms) SELECT n.key, n.id, NULLIF(n.ended_ms, -1)"
                  " FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS n (key, id, ended_ms)"
+                 " ORDER BY n.key"
                  " ON CONFLICT (key) DO UPDATE SET id = excluded.id, ended_ms = excluded.ended_ms"};
 
 static void named_put(struct postgres_txn *t, const struct pg_statement *statement, const struct str *names,

@@ -201,13 +201,25 @@ static int commit_resolve(struct pg_pool *pool, const struct postgres_mark *mark
 
 /* --- transactions --- */
 
-static const struct pg_statement txn_begin = {"txn_begin", "BEGIN"};
+static const struct pg_statement txn_begin = {"txn_begin", TXN_BEGIN};
 static const struct pg_statement txn_commit = {"txn_commit", "COMMIT"};
 
-static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work)
+/* The number is "curv". */
+#define WAY_LOCK(function) \
+	"SELECT " function "(1668641398, oid::int) FROM pg_namespace WHERE nspname = current_schema()"
+
+static const struct pg_statement way_share = {"way_share", WAY_LOCK("pg_advisory_xact_lock_shared")};
+static const struct pg_statement way_own = {"way_own", WAY_LOCK("pg_advisory_xact_lock")};
+
+static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work,
+                    bool again)
 {
 	struct pg_query q = txn_query(t, &txn_begin);
 	txn_put(t, &q);
+	if (work->gives_way) {
+		q = txn_query(t, again ? &way_own : &way_share);
+		txn_put(t, &q);
+	}
 	if (mark)
 		mark_put(t, mark);
 	int r = work->run(t, work->ctx);
@@ -225,23 +237,25 @@ static int txn_end(struct postgres_txn *t)
 /* Once, on one connection, which is given back. A unique violation is somebody else's doing: what we looked
  * for was not there when we looked. */
 static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
-                   struct err *e)
+                   bool again, struct err *e)
 {
 	struct pg_conn *c = pg_take(pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct postgres_txn t = {
 	    .conn = c, .in_ring = work->in_ring, .is_distributed = work->is_distributed, .e = e};
-	int r = txn_work(&t, mark, work);
+	int r = txn_work(&t, mark, work, again);
 	bool at_commit = r == 0;
 	if (at_commit)
 		r = txn_end(&t);
-	bool lost = pg_conn_failed(c);
+	bool lost = pg_conn_failed(c), in_vain = pg_waited_in_vain(c);
 	if (r != 0 && !lost &&
 	    t.put_count == 0) /* otherwise the connection is closed, which comes to the same */
 		pg_run(c, "ROLLBACK", NULL);
 	pg_return(c);
 	arena_release(&t.scratch);
+	if (r == ERR_BUSY && in_vain) /* whoever holds it may have gone: others are not to wait as well */
+		return ERR_UNAVAILABLE;
 	if (t.error == ERR_CONFLICT)
 		return ERR_BUSY;
 	if (at_commit && lost)
@@ -253,7 +267,7 @@ int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const str
                      struct err *e)
 {
 	for (unsigned i = 1; i <= TRIES_MAX; i++) {
-		int r = txn_try(pool, mark, work, e);
+		int r = txn_try(pool, mark, work, i > 1, e);
 		if (r != ERR_BUSY)
 			return r;
 		usleep(i * TRY_PAUSE_MS * 1000);

@@ -29,6 +29,10 @@ static inline struct pg_query txn_query(struct postgres_txn *t, const struct pg_
 	return pg_query(t->conn, statement);
 }
 
+/* Each statement sees what was committed before it began, whatever the database's own default is: who waited
+ * for a lock must see what its holder did. */
+#define TXN_BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED"
+
 /* Adds a statement whose answer nobody needs, unless it fails. */
 void txn_put(struct postgres_txn *t, struct pg_query *q);
 
@@ -51,7 +55,9 @@ static inline int txn_no_memory(struct postgres_txn *t)
 }
 
 /*
- * Runs `work` in a transaction on a connection of the pool, again when it was ERR_BUSY, and commits.
+ * Runs `work` in a transaction on a connection of the pool, again when it was ERR_BUSY, and commits. Batches
+ * that name the same things in different orders may wait for each other in a circle; the database ends one of
+ * them, and that one is done again while no other runs.
  *
  * With a mark, a COMMIT whose answer got lost is resolved: 0 when it happened, and all is done again when it
  * did not. ERR_UNCERTAIN when that could not be found out in time. Without one it is ERR_UNCERTAIN at once.
@@ -65,6 +71,7 @@ struct postgres_work {
 	void *ctx;
 	bool in_ring;
 	bool is_distributed;
+	bool gives_way; /* there are advisory locks: when it has to be done again, it is done alone */
 };
 int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                      struct err *e);

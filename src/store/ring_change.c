@@ -55,6 +55,8 @@ static void pulls_do(struct store_ring *s, const struct ring_view *v, const stru
 			keys[count++] = key;
 	}
 	int r = ring_move_keys(s, v->plan.epoch, pulls[0].from, pulls[0].to, keys, count);
+	r = ring_part_verdict(s, v, pulls[0].from, r); /* either may have refused it */
+	r = ring_part_verdict(s, v, pulls[0].to, r);
 	for (size_t i = 0; i < n; i++) {
 		if (r == ERR_CONFLICT)
 			pulls[i].change->refused = true;
@@ -201,13 +203,15 @@ static int changes_phase(struct store_ring *s, const struct ring_view *v, int ph
 	int r = spread_init(&sp, s, v, phase, changes);
 	if (r != 0)
 		return r;
-	ring_each(s, spread_parts(&sp), apply_call, &sp, results);
+	uint64_t parts = spread_parts(&sp);
+	ring_each(s, parts, apply_call, &sp, results);
 	for (size_t part = 0; part < PART_SLOTS; part++) {
+		int result = parts >> part & 1 ? ring_part_verdict(s, v, part, results[part]) : 0;
 		for (size_t i = sp.begin[part]; i < sp.begin[part + 1]; i++) {
-			if (results[part] == ERR_CONFLICT)
+			if (result == ERR_CONFLICT)
 				sp.changes[i]->refused = true;
 			else
-				outcome_take(sp.changes[i], &sp.copies[i], results[part]);
+				outcome_take(sp.changes[i], &sp.copies[i], result);
 		}
 	}
 	return 0;

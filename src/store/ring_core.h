@@ -1,7 +1,8 @@
 /*
  * What the store of several parts is made of. For its own files only: store_ring.c has the role's operations
  * and says why they are right, ring_lookup.c, ring_read.c and ring_change.c the reads and changes of links,
- * ring_learn.c finds out who is in the ring, ring_late.c opens parts that were away, ring_move.c moves keys.
+ * ring_learn.c finds out who is in the ring, ring_view.c keeps what was found, ring_late.c opens parts that
+ * were away, ring_move.c moves keys.
  */
 #pragma once
 
@@ -10,6 +11,7 @@
 #include "store/part.h"
 #include "store/ring_fan.h"
 #include "store/ring_plan.h"
+#include "store/ring_worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,8 +28,10 @@ struct ring_part {
 	_Atomic(struct store *) store; /* NULL: it was away, and is opened later */
 	struct store_ring_part config;
 	struct str address;
-	char name[PART_NAME_TEXT + 1]; /* under `learning`; empty: nobody has asked it yet */
-	bool answers;                  /* under `learning`: it did the last time */
+	char name[PART_NAME_TEXT + 1];  /* under `learning`; empty: nobody has asked it yet */
+	atomic_bool answers;            /* it did the last time */
+	_Atomic uint64_t refused_epoch; /* that it does not know yet; 0: it has answered since */
+	int64_t refused_ms;             /* under `view_lock`: since when */
 };
 
 /* The ring as it was learned once; never changes. */
@@ -54,7 +58,8 @@ struct store_ring {
 	struct ring_view *view;
 	_Atomic uint64_t counter_seen; /* STORE_LINK_COUNTER is at least this */
 	atomic_uint turn;              /* whose turn it is to give keys back */
-	struct ring_late *late;        /* opens what was away; NULL: nothing was */
+	struct ring_worker *late;      /* opens what was away; NULL: nothing was */
+	struct ring_worker *helper;    /* learns, and tells parts that are behind */
 };
 
 /* --- parts; sets of them are bits by number --- */
@@ -75,14 +80,15 @@ static inline struct store *ring_store(struct store_ring *s, size_t number)
 	                            memory_order_acquire); /* pairs with ring_late.c */
 }
 
-/* Opens what was away at the start, as soon as it can be. */
-int ring_late_begin(struct store_ring *s, struct err *e);
-void ring_late_end(struct store_ring *s);
+/* Opens what was away at the start; true when all are there. */
+bool ring_late_open(struct store_ring *s);
 
 /* --- views --- */
 
 struct ring_view *ring_view_get(struct store_ring *s);
 void ring_view_unref(struct ring_view *v);
+void ring_view_put(struct store_ring *s, struct ring_view *v); /* takes the reference */
+bool ring_view_is_current(struct store_ring *s, const struct ring_view *v);
 
 static inline bool view_moves(const struct ring_view *v)
 {
@@ -116,12 +122,16 @@ static inline uint64_t view_phase(const struct ring_view *v, int phase)
 	return phase == 0 ? view_olds(v) : view_news(v);
 }
 
+/* What a part's answer to a call under the view's epoch comes to: ERR_CONFLICT is ERR_UNAVAILABLE when the
+ * part has refused that epoch for so long that waiting for it would only hold others up. */
+int ring_part_verdict(struct store_ring *s, const struct ring_view *v, size_t number, int result);
+
 /* Does it under the ring as it is known, and again under the new one whenever it returns ERR_CONFLICT;
- * ERR_UNAVAILABLE when that does not end. */
+ * ERR_UNAVAILABLE when that does not end within seconds. */
 int ring_try(struct store_ring *s, int (*once)(struct store_ring *s, const struct ring_view *v, void *ctx),
              void *ctx);
 
-/* For reads that carry no epoch, after them: ERR_CONFLICT when the view had ended. */
+/* For reads that carry no epoch, after them: ERR_CONFLICT when the view had ended, or why nobody knows. */
 int ring_view_confirm(struct store_ring *s, const struct ring_view *v);
 
 /* --- learning --- */
@@ -129,9 +139,8 @@ int ring_view_confirm(struct store_ring *s, const struct ring_view *v);
 /* At the start: finds the ring, or makes it if that is wanted. */
 int ring_learn_first(struct store_ring *s, bool make, struct err *e);
 
-/* After a part has refused the view's epoch, the `tries`-th time in a row: learns again, unless somebody has
- * in the meantime. False when it has been tried often enough. */
-bool ring_learn_again(struct store_ring *s, const struct ring_view *v, unsigned tries);
+/* Asks all parts, and tells those that are behind. False when one of them could not be told. */
+bool ring_catch_up(struct store_ring *s);
 
 /* Asks all parts now. `e` says what is wrong with the ring, if anything is. */
 int ring_learn(struct store_ring *s, struct err *e);

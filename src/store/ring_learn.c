@@ -14,7 +14,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 
-enum { LEARN_TRIES_MAX = 400, LEARN_PAUSE_MAX_MS = 10 };
+enum { LEARN_MS = 5000, LEARN_PAUSE_MAX_MS = 10 };
 
 /* What the parts say. */
 struct learned {
@@ -54,8 +54,8 @@ static int ask_all_locked(struct store_ring *s, struct learned *l, struct err *e
 {
 	ring_each(s, configured(s), learn_part, l, l->results);
 	for (size_t i = 0; i < s->part_count; i++) {
-		s->parts[i].answers = l->results[i] == 0;
-		if (l->results[i] == 0)
+		atomic_store(&s->parts[i].answers, l->results[i] == 0);
+		if (l->results[i] == 0 && strcmp(s->parts[i].name, l->names[i]) != 0)
 			memcpy(s->parts[i].name, l->names[i], sizeof(l->names[i]));
 		if (l->results[i] == ERR_CORRUPT || l->results[i] == ERR_INVALID)
 			return err_set(
@@ -94,41 +94,7 @@ static int best_find(const struct store_ring *s, const struct learned *l, size_t
 	return 0;
 }
 
-/* --- views --- */
-
-static void view_free(struct ring_view *v)
-{
-	if (!v)
-		return;
-	ring_free(v->old);
-	ring_free(v->new);
-	arena_release(&v->arena);
-	free(v);
-}
-
-void ring_view_unref(struct ring_view *v)
-{
-	if (v && atomic_fetch_sub(&v->refs, 1) == 1)
-		view_free(v);
-}
-
-struct ring_view *ring_view_get(struct store_ring *s)
-{
-	pthread_mutex_lock(&s->view_lock);
-	struct ring_view *v = s->view;
-	atomic_fetch_add(&v->refs, 1);
-	pthread_mutex_unlock(&s->view_lock);
-	return v;
-}
-
-static void view_put(struct store_ring *s, struct ring_view *v)
-{
-	pthread_mutex_lock(&s->view_lock);
-	struct ring_view *old = s->view;
-	s->view = v;
-	pthread_mutex_unlock(&s->view_lock);
-	ring_view_unref(old);
-}
+/* --- making a view --- */
 
 static size_t part_find_locked(const struct store_ring *s, const struct plan_part *wanted)
 {
@@ -170,29 +136,11 @@ static int view_new_locked(const struct store_ring *s, uint64_t epoch, struct st
 			r = ERR_NOMEM;
 	}
 	if (r != 0) {
-		view_free(v);
+		ring_view_unref(v);
 		return err_set(e, r, "the ring's description cannot be read (%s)", err_name(r));
 	}
 	*ret = v;
 	return 0;
-}
-
-static uint64_t numbers_set(const size_t *numbers, size_t n)
-{
-	uint64_t set = 0;
-	for (size_t i = 0; i < n; i++)
-		set |= (uint64_t)1 << numbers[i];
-	return set;
-}
-
-uint64_t view_olds(const struct ring_view *v)
-{
-	return numbers_set(v->members, v->plan.members.count);
-}
-
-uint64_t view_news(const struct ring_view *v)
-{
-	return view_moves(v) ? numbers_set(v->targets, v->plan.target.count) : view_olds(v);
 }
 
 /* --- bringing parts up to date --- */
@@ -210,7 +158,9 @@ static int declare_part(void *ctx, struct store *part, size_t number)
 	return r == ERR_CONFLICT ? 0 : r; /* somebody was faster */
 }
 
-static void help_locked(struct store_ring *s, const struct ring_view *v, const struct learned *l, size_t best)
+/* Without the lock: a part lets those end that it has admitted, and that may take long. False when one of
+ * them is still behind. */
+static bool help(struct store_ring *s, const struct learned *l, size_t best)
 {
 	struct declaration d = {l->epochs[best], l->texts[best]};
 	uint64_t behind = 0;
@@ -219,17 +169,37 @@ static void help_locked(struct store_ring *s, const struct ring_view *v, const s
 			behind |= (uint64_t)1 << i;
 	}
 	int results[PART_SLOTS];
-	ring_each(s, behind & (view_olds(v) | view_news(v)), declare_part, &d, results);
+	struct ring_view *v = ring_view_get(s);
+	behind &= v->plan.epoch == d.epoch ? view_olds(v) | view_news(v) : 0;
+	ring_view_unref(v);
+	ring_each(s, behind, declare_part, &d, results);
+	return ring_worst(behind, results) == 0;
+}
+
+/* What nobody could read again would be the end of the ring. */
+static int declaration_make(const struct ring_plan *plan, struct arena *arena, struct declaration *ret,
+                            struct err *e)
+{
+	struct ring_plan same;
+	struct str text = ring_plan_write(plan, arena);
+	if (!text.ptr)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = ring_plan_read(text, plan->epoch, arena, &same);
+	if (r != 0)
+		return err_set(e, r, "the new ring makes no sense (%s); it is not written", err_name(r));
+	*ret = (struct declaration){plan->epoch, text};
+	return 0;
 }
 
 int ring_declare_home(struct store_ring *s, const struct ring_plan *plan, struct err *e)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
-	struct str text = ring_plan_write(plan, &arena);
-	if (!text.ptr)
-		return err_set(e, ERR_NOMEM, "out of memory");
+	struct declaration d = {0};
 	struct store *home = ring_home(s);
-	int r = home->ops->part->ring_set(home, plan->epoch, text);
+	int r = declaration_make(plan, &arena, &d, e);
+	if (r != 0)
+		return r;
+	r = home->ops->part->ring_set(home, d.epoch, d.text);
 	if (r == ERR_CONFLICT)
 		return err_set(e, r, "somebody else has changed the ring at this moment; look at --status");
 	if (r != 0)
@@ -241,14 +211,17 @@ int ring_declare_home(struct store_ring *s, const struct ring_plan *plan, struct
 int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_t parts, struct err *e)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
-	struct declaration d = {plan->epoch, ring_plan_write(plan, &arena)};
+	struct declaration d = {0};
 	int results[PART_SLOTS];
-	if (!d.text.ptr)
-		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = declaration_make(plan, &arena, &d, e);
+	if (r != 0)
+		return r;
 	ring_each(s, parts, declare_part, &d, results);
 	for (size_t i = 0; i < s->part_count; i++) {
 		if (results[i] != 0)
-			return err_set(e, results[i], "%.*s does not know the new ring yet (%s)",
+			return err_set(e, results[i],
+			               "%.*s does not take the ring's description (%s): it is away, or a "
+			               "transaction stays open there; its keys wait for it",
 			               STR_ARG(s->parts[i].address), err_name(results[i]));
 	}
 	return 0;
@@ -321,65 +294,94 @@ static int ring_make(struct store_ring *s, struct err *e)
 
 /* --- learning --- */
 
-static int take_locked(struct store_ring *s, const struct learned *l, size_t best, struct err *e)
+static int take_locked(struct store_ring *s, uint64_t epoch, struct str text, struct err *e)
 {
 	struct ring_view *v = NULL;
-	int r = view_new_locked(s, l->epochs[best], l->texts[best], &v, e);
-	if (!v)
-		return r;
-	help_locked(s, v, l, best);
-	view_put(s, v);
-	return 0;
+	if (s->view && epoch < s->view->plan.epoch)
+		return 0; /* who knows better is away */
+	int r = view_new_locked(s, epoch, text, &v, e);
+	if (v)
+		ring_view_put(s, v);
+	return r;
 }
 
-static int learn_locked(struct store_ring *s, bool *ret_found, struct err *e)
+/* *ret_best: who knew it; part_count when nobody knows of a ring. */
+static int learn_locked(struct store_ring *s, struct learned *l, size_t *ret_best, struct err *e)
 {
-	CLEANUP(learned_freep) struct learned *l = calloc(1, sizeof(*l));
-	size_t best = 0;
-	*ret_found = false;
+	*ret_best = s->part_count;
 	if (!l)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	int r = ask_all_locked(s, l, e);
 	if (r == 0)
-		r = best_find(s, l, &best, e);
-	*ret_found = r == 0 && best < s->part_count;
-	return *ret_found ? take_locked(s, l, best, e) : r;
+		r = best_find(s, l, ret_best, e);
+	if (r == 0 && *ret_best < s->part_count)
+		r = take_locked(s, l->epochs[*ret_best], l->texts[*ret_best], e);
+	return r;
+}
+
+static struct learned *learned_new(void)
+{
+	return calloc(1, sizeof(struct learned));
 }
 
 int ring_learn(struct store_ring *s, struct err *e)
 {
-	bool found = true;
+	CLEANUP(learned_freep) struct learned *l = learned_new();
+	size_t best;
 	pthread_mutex_lock(&s->learning);
-	int r = learn_locked(s, &found, e);
+	int r = learn_locked(s, l, &best, e);
 	pthread_mutex_unlock(&s->learning);
-	if (r == 0 && !found)
+	if (r == 0 && best == s->part_count)
 		r = err_set(e, ERR_UNAVAILABLE, "no part of the ring answers");
+	ring_worker_poke(s->helper);
 	return r;
 }
 
-static bool view_is_current(struct store_ring *s, const struct ring_view *v)
+bool ring_catch_up(struct store_ring *s)
 {
-	struct ring_view *current = ring_view_get(s);
-	bool same = current == v;
-	ring_view_unref(current);
-	return same;
+	CLEANUP(learned_freep) struct learned *l = learned_new();
+	size_t best;
+	pthread_mutex_lock(&s->learning);
+	int r = learn_locked(s, l, &best, NULL);
+	pthread_mutex_unlock(&s->learning);
+	return r != 0 || best == s->part_count || help(s, l, best);
 }
 
-bool ring_learn_again(struct store_ring *s, const struct ring_view *v, unsigned tries)
+/* A new ring is written there first, so nobody else needs to be asked, who might not answer. */
+static int home_ask_locked(struct store_ring *s)
 {
-	if (tries >= LEARN_TRIES_MAX)
-		return false;
+	CLEANUP(arena_release) struct arena arena = {0};
+	uint64_t epoch = 0;
+	struct str text = STR_NULL;
+	struct store *home = ring_home(s);
+	int r = home->ops->part->ring_get(home, &arena, &epoch, &text);
+	return r == 0 && epoch > s->view->plan.epoch ? take_locked(s, epoch, text, NULL) : r;
+}
+
+/* If it fails, so will the calls, and say why. */
+static void learn_again_locked(struct store_ring *s)
+{
+	CLEANUP(learned_freep) struct learned *l = NULL;
+	size_t best;
+	if (home_ask_locked(s) == 0)
+		return;
+	l = learned_new();
+	(void)learn_locked(s, l, &best, NULL);
+}
+
+static void learn_again(struct store_ring *s, const struct ring_view *v, unsigned tries)
+{
 	pthread_mutex_lock(&s->learning);
-	if (view_is_current(s, v)) {
-		bool found;
-		(void)learn_locked(s, &found, NULL); /* if it failed, so will the calls, and say why */
-	}
+	if (ring_view_is_current(s, v))
+		learn_again_locked(s);
+	bool same = ring_view_is_current(s, v);
 	pthread_mutex_unlock(&s->learning);
+	if (same)
+		ring_worker_poke(s->helper); /* it is the part that is behind */
 	if (tries > 1) {
 		long pause_ms = MIN(tries, LEARN_PAUSE_MAX_MS);
 		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
 	}
-	return true;
 }
 
 int ring_try(struct store_ring *s, int (*once)(struct store_ring *s, const struct ring_view *v, void *ctx),
@@ -388,11 +390,16 @@ int ring_try(struct store_ring *s, int (*once)(struct store_ring *s, const struc
 	int r;
 	bool again;
 	unsigned tries = 0;
+	int64_t end_ms = 0;
 	calls_enter(&s->calls);
 	do {
 		struct ring_view *v = ring_view_get(s);
 		r = once(s, v, ctx);
-		again = r == ERR_CONFLICT && ring_learn_again(s, v, ++tries);
+		if (r == ERR_CONFLICT && end_ms == 0)
+			end_ms = clock_mono_ms() + LEARN_MS;
+		again = r == ERR_CONFLICT && clock_mono_ms() < end_ms;
+		if (again)
+			learn_again(s, v, ++tries);
 		ring_view_unref(v);
 	} while (again);
 	calls_leave(&s->calls);
@@ -404,8 +411,7 @@ int ring_view_confirm(struct store_ring *s, const struct ring_view *v)
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct store_lookup nothing = {.arena = &arena};
 	struct store *home = ring_home(s);
-	int r = home->ops->part->lookup(home, v->plan.epoch, &nothing, 1);
-	return r == ERR_CONFLICT ? r : 0;
+	return home->ops->part->lookup(home, v->plan.epoch, &nothing, 1);
 }
 
 static int members_check(const struct ring_view *v, struct err *e)
@@ -437,11 +443,25 @@ static int all_answer(const struct store_ring *s, struct err *e)
 	return 0;
 }
 
+/* Nobody waits for it yet: the parts are told here. */
+static int make_locked(struct store_ring *s, struct err *e)
+{
+	CLEANUP(learned_freep) struct learned *l = learned_new();
+	size_t best;
+	int r = ring_make(s, e);
+	if (r == 0)
+		r = learn_locked(s, l, &best, e);
+	if (r == 0)
+		(void)help(s, l, best); /* who does not hear of it now will when it is asked */
+	return r;
+}
+
 static int learn_first_locked(struct store_ring *s, bool make, struct err *e)
 {
-	bool found;
-	int r = learn_locked(s, &found, e);
-	if (r == 0 && !found) {
+	CLEANUP(learned_freep) struct learned *l = learned_new();
+	size_t best;
+	int r = learn_locked(s, l, &best, e);
+	if (r == 0 && best == s->part_count) {
 		r = all_answer(s, e);
 		if (r == 0 && !make)
 			return err_set(
@@ -450,9 +470,7 @@ static int learn_first_locked(struct store_ring *s, bool make, struct err *e)
 			    "not find what moves; restart all servers with the whole list in store.url "
 			    "first");
 		if (r == 0)
-			r = ring_make(s, e);
-		if (r == 0)
-			r = learn_locked(s, &found, e);
+			r = make_locked(s, e);
 	}
 	if (r == 0)
 		r = members_check(s->view, e);

@@ -29,6 +29,14 @@ static bool is_doubtful(const struct store_lookup *read)
 	return read->link.is_private && read->user != 0 && !read->permitted;
 }
 
+/* The caller's reads, and which of them a part has refused: they are tried again under the new ring. */
+struct lookups {
+	struct store_lookup *reads;
+	bool *pending;
+	bool *refused;
+	size_t n;
+};
+
 /* Which parts the read goes to in this phase. */
 static uint64_t read_parts(const struct ring_view *v, int phase, const struct store_lookup *read)
 {
@@ -42,13 +50,21 @@ static uint64_t read_parts(const struct ring_view *v, int phase, const struct st
 	return old == new ? 0 : (uint64_t)1 << new;
 }
 
-static int spread_init(struct spread *sp, const struct ring_view *v, int phase,
-                       const struct store_lookup *reads, size_t n)
+/* It may be in the next part since a moment ago: whoever lags behind still has it as it was before. */
+static bool moves_away(const struct ring_view *v, int phase, const struct store_lookup *read)
 {
+	return phase == 0 && view_moves(v) &&
+	       (!read->ref.key.ptr || view_old(v, read->ref.key) != view_new(v, read->ref.key));
+}
+
+static int spread_init(struct spread *sp, const struct ring_view *v, int phase, const struct lookups *l)
+{
+	size_t n = l->n;
+	const struct store_lookup *reads = l->reads;
 	*sp = (struct spread){.epoch = v->plan.epoch};
 	uint64_t *parts = calloc(n + 1, sizeof(*parts));
 	for (size_t i = 0; parts && i < n; i++) {
-		parts[i] = read_parts(v, phase, &reads[i]);
+		parts[i] = l->pending[i] && !l->refused[i] ? read_parts(v, phase, &reads[i]) : 0;
 		sp->count += (size_t)__builtin_popcountll(parts[i]);
 	}
 	sp->copies = calloc(sp->count + 1, sizeof(*sp->copies));
@@ -62,6 +78,7 @@ static int spread_init(struct spread *sp, const struct ring_view *v, int phase,
 				continue;
 			sp->copies[at] = reads[i];
 			sp->copies[at].arena = &sp->arenas[part];
+			sp->copies[at].fresh |= moves_away(v, phase, &reads[i]);
 			sp->reads[at++] = i;
 		}
 	}
@@ -99,47 +116,65 @@ static void read_take(struct store_lookup *read, const struct store_lookup *copy
 		return;
 	read->link = copy->link;
 	read->permitted = copy->permitted;
+	read->old = copy->old;
 	read->result = link_own(read->arena, &read->link);
 }
 
-static int lookup_phase(struct store_ring *s, const struct ring_view *v, int phase,
-                        struct store_lookup *reads, size_t n)
+static int lookup_phase(struct store_ring *s, const struct ring_view *v, int phase, const struct lookups *l)
 {
 	CLEANUP(spread_release) struct spread sp;
 	int results[PART_SLOTS] = {0};
-	int r = spread_init(&sp, v, phase, reads, n);
+	int r = spread_init(&sp, v, phase, l);
 	if (r != 0)
 		return r;
-	ring_each(s, spread_parts(&sp), lookup_call, &sp, results);
+	uint64_t parts = spread_parts(&sp);
+	ring_each(s, parts, lookup_call, &sp, results);
 	for (size_t part = 0; part < PART_SLOTS; part++) {
-		if (results[part] == ERR_CONFLICT)
-			return ERR_CONFLICT;
-		for (size_t i = sp.begin[part]; i < sp.begin[part + 1]; i++)
-			read_take(&reads[sp.reads[i]], &sp.copies[i], results[part]);
+		int result = parts >> part & 1 ? ring_part_verdict(s, v, part, results[part]) : 0;
+		for (size_t i = sp.begin[part]; i < sp.begin[part + 1]; i++) {
+			if (result == ERR_CONFLICT)
+				l->refused[sp.reads[i]] = true;
+			else
+				read_take(&l->reads[sp.reads[i]], &sp.copies[i], result);
+		}
 	}
 	return 0;
 }
 
-struct lookups {
-	struct store_lookup *reads;
-	size_t n;
-};
-
 static int lookup_once(struct store_ring *s, const struct ring_view *v, void *ctx)
 {
 	const struct lookups *l = ctx;
+	bool again = false;
 	int r = 0;
 	for (size_t i = 0; i < l->n; i++) {
+		l->refused[i] = false;
+		if (!l->pending[i])
+			continue;
 		l->reads[i].result = ERR_NOT_FOUND;
-		l->reads[i].permitted = false;
+		l->reads[i].permitted = l->reads[i].old = false;
 	}
 	for (int phase = 0; r == 0 && phase < view_phases(v); phase++)
-		r = lookup_phase(s, v, phase, l->reads, l->n);
-	return r;
+		r = lookup_phase(s, v, phase, l);
+	for (size_t i = 0; r == 0 && i < l->n; i++) {
+		l->pending[i] = l->refused[i];
+		again |= l->pending[i];
+	}
+	return again ? ERR_CONFLICT : r;
 }
 
 int ring_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
-	struct lookups l = {reads, n};
-	return n > 0 ? ring_try(ring_self(base), lookup_once, &l) : 0;
+	bool *flags = calloc(2 * n + 1, sizeof(*flags));
+	struct lookups l = {reads, flags, flags + n, n};
+	if (!flags)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++)
+		l.pending[i] = true;
+	int r = n > 0 ? ring_try(ring_self(base), lookup_once, &l) : 0;
+	for (size_t i = 0; r == ERR_UNAVAILABLE && i < n; i++) {
+		if (l.pending[i])
+			reads[i].result = r;
+	}
+	free(flags);
+	return r == ERR_UNAVAILABLE ? 0 : r;
 }

@@ -17,8 +17,7 @@ static int move_once(struct store *from, struct store *to, uint64_t epoch, const
 	int r = from->ops->part->move_begin(from, epoch, keys, n, &move);
 	if (r != 0)
 		return r;
-	r = move_finish(from, to, move);
-	return r == ERR_CONFLICT ? ERR_UNAVAILABLE : r; /* the epoch was right, when it began */
+	return move_finish(from, to, move);
 }
 
 /* Locks that stood in each other's way are free the next time. */

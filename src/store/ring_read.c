@@ -134,6 +134,7 @@ struct found { /* with what orders it */
 struct gather {
 	/* what is asked */
 	ring_call_fn *call;
+	int (*order)(const void *a, const void *b);
 	struct str tag;
 	size_t max;
 	int64_t now_ms;
@@ -160,6 +161,11 @@ static int found_order(const void *a, const void *b)
 	if (x->rank != y->rank)
 		return x->rank < y->rank ? -1 : 1;
 	return (x->id > y->id) - (x->id < y->id);
+}
+
+static int found_order_back(const void *a, const void *b)
+{
+	return found_order(b, a);
 }
 
 /* Adds what the parts of one phase gave; their own lists are empty afterwards. */
@@ -209,7 +215,7 @@ static int gather(struct store_ring *s, struct gather *g)
 	int r = ring_try(s, gather_once, g);
 	if (r != 0)
 		return r;
-	qsort(g->all, g->count, sizeof(*g->all), found_order);
+	qsort(g->all, g->count, sizeof(*g->all), g->order);
 	size_t kept = 0;
 	for (size_t i = 0; i < g->count; i++) {
 		if (kept == 0 || g->all[kept - 1].id != g->all[i].id)
@@ -225,24 +231,50 @@ static void gather_ids(const struct gather *g, uint64_t *ret_ids)
 		ret_ids[i] = g->all[i].id;
 }
 
-/* Ids come from one counter, so the newest link has the largest. */
+/* Parts give ids in order, but not what orders them: the links are read to know. */
+static int rank_all(struct store *part, int64_t (*rank)(const struct link_record *link), const uint64_t *ids,
+                    size_t n, struct found *ret, size_t *ret_count)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct store_lookup *reads = calloc(n + 1, sizeof(*reads));
+	if (!reads)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++)
+		reads[i] = (struct store_lookup){.ref = {.id = ids[i]}, .fresh = true, .arena = &arena};
+	int r = n > 0 ? store_lookup(part, reads, n) : 0;
+	size_t count = 0;
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (reads[i].result == 0)
+			ret[count++] = (struct found){.rank = rank(&reads[i].link), .id = ids[i]};
+	}
+	*ret_count = count;
+	free(reads);
+	return r;
+}
+
+static int64_t tagged_rank(const struct link_record *link)
+{
+	return link->created_ms;
+}
+
 static int tagged_call(void *ctx, struct store *part, size_t number)
 {
 	struct gather *g = ctx;
+	size_t count = 0;
 	uint64_t *ids = calloc(g->max + 1, sizeof(*ids));
 	free(g->of[number]); /* of a try that failed */
 	g->of[number] = calloc(g->max + 1, sizeof(*g->of[number]));
-	int r = ids && g->of[number] ? store_tagged(part, g->tag, g->max, ids, &g->counts[number])
-	                             : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < g->counts[number]; i++)
-		g->of[number][i] = (struct found){.rank = -(int64_t)ids[i], .id = ids[i]};
+	int r = ids && g->of[number] ? store_tagged(part, g->tag, g->max, ids, &count) : ERR_NOMEM;
+	if (r == 0)
+		r = rank_all(part, tagged_rank, ids, count, g->of[number], &g->counts[number]);
 	free(ids);
 	return r;
 }
 
 int ring_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
-	CLEANUP(gather_release) struct gather g = {.call = tagged_call, .tag = tag, .max = max};
+	CLEANUP(gather_release)
+	struct gather g = {.call = tagged_call, .order = found_order_back, .tag = tag, .max = max};
 	int r = gather(ring_self(base), &g);
 	if (r != 0)
 		return r;
@@ -251,24 +283,9 @@ int ring_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_id
 	return 0;
 }
 
-/* Parts give what is over in order, but do not say since when: the links are read to know. */
-static int over_rank(struct store *part, const uint64_t *ids, size_t n, struct found *ret, size_t *ret_count)
+static int64_t over_rank(const struct link_record *link)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct store_lookup *reads = calloc(n + 1, sizeof(*reads));
-	if (!reads)
-		return ERR_NOMEM;
-	for (size_t i = 0; i < n; i++)
-		reads[i] = (struct store_lookup){.ref = {.id = ids[i]}, .arena = &arena};
-	int r = n > 0 ? store_lookup(part, reads, n) : 0;
-	size_t count = 0;
-	for (size_t i = 0; r == 0 && i < n; i++) {
-		if (reads[i].result == 0)
-			ret[count++] = (struct found){.rank = link_over_ms(&reads[i].link), .id = ids[i]};
-	}
-	*ret_count = count;
-	free(reads);
-	return r;
+	return link_over_ms(link);
 }
 
 static int over_call(void *ctx, struct store *part, size_t number)
@@ -283,7 +300,7 @@ static int over_call(void *ctx, struct store *part, size_t number)
 	int r = over.ids && g->of[number] ? store_over(part, &over) : ERR_NOMEM;
 	g->totals[number] = over.total;
 	if (r == 0)
-		r = over_rank(part, over.ids, over.count, g->of[number], &g->counts[number]);
+		r = rank_all(part, over_rank, over.ids, over.count, g->of[number], &g->counts[number]);
 	free(over.ids);
 	return r;
 }
@@ -291,8 +308,11 @@ static int over_call(void *ctx, struct store *part, size_t number)
 int ring_over(struct store *base, struct store_over *over)
 {
 	CLEANUP(gather_release)
-	struct gather g = {
-	    .call = over_call, .max = over->max, .now_ms = over->now_ms, .count_all = over->count_all};
+	struct gather g = {.call = over_call,
+	                   .order = found_order,
+	                   .max = over->max,
+	                   .now_ms = over->now_ms,
+	                   .count_all = over->count_all};
 	int r = gather(ring_self(base), &g);
 	if (r != 0)
 		return r;

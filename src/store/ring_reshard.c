@@ -233,27 +233,64 @@ static struct plan_parts members_now(const struct store_ring *s, const struct ri
 	return (struct plan_parts){parts, v->plan.members.count};
 }
 
-/* Returns when no part lets anybody in by an earlier ring. */
-static int begin(struct store_ring *s, const struct wanted *w, struct err *e)
+/* Does the ring as it is known now lead where we want? 0: it does, and keys move; 1: all is done; otherwise
+ * ERR_CONFLICT. */
+static int progress_check(const struct ring_view *v, const struct wanted *w, struct err *e)
+{
+	if (view_moves(v) && plan_parts_equal(&v->plan.target, &w->list))
+		return 0;
+	if (!view_moves(v) && plan_parts_equal(&v->plan.members, &w->list))
+		return 1;
+	return err_set(e, ERR_CONFLICT, "somebody else has changed the ring meanwhile; look at --status");
+}
+
+/* A transaction that stays open in a part (of a server that hangs, say) would keep that part from taking the
+ * new ring, and its keys would be out of reach until it ends. To declare what a part knows already changes
+ * nothing, but waits in the same way. */
+static int begin_try(struct store_ring *s, const struct ring_view *v, struct err *e)
+{
+	struct err why = {""};
+	int r = ring_declare_all(s, &v->plan, view_olds(v), &why);
+	return r == 0 ? 0 : err_set(e, r, "nothing was changed: %s", why.text);
+}
+
+/* Makes the ring that is checked move, unless it does. */
+static int begin_declare(struct store_ring *s, const struct ring_view *v, const struct wanted *w,
+                         struct err *e)
 {
 	struct plan_part parts[RING_PARTS_MAX];
-	struct ring_view *v = ring_view_get(s);
 	struct ring_plan plan = {.epoch = v->plan.epoch + 1,
 	                         .home = v->plan.home,
 	                         .members = members_now(s, v, parts),
 	                         .target = w->list};
-	int r = 0;
-	if (!view_moves(v))
+	if (view_moves(v))
+		return 0;
+	int r = begin_try(s, v, e);
+	if (r == 0)
 		r = ring_declare_home(s, &plan, e);
-	ring_view_unref(v);
+	return r == ERR_CONFLICT ? 0 : r; /* what was declared instead is looked at next */
+}
+
+/* *ret is the ring that moves, when no part lets anybody in by an earlier one; NULL when somebody else has
+ * finished the move. */
+static int begin(struct store_ring *s, const struct ring_view *checked, const struct wanted *w,
+                 struct ring_view **ret, struct err *e)
+{
+	*ret = NULL;
+	int r = begin_declare(s, checked, w, e);
 	if (r == 0)
 		r = ring_learn(s, e);
 	if (r != 0)
 		return r;
-	v = ring_view_get(s);
-	r = ring_declare_all(s, &v->plan, view_olds(v) | view_news(v), e);
-	ring_view_unref(v);
-	return r;
+	struct ring_view *v = ring_view_get(s);
+	r = progress_check(v, w, e);
+	if (r == 0)
+		r = ring_declare_all(s, &v->plan, view_olds(v) | view_news(v), e);
+	if (r == 0)
+		*ret = v;
+	else
+		ring_view_unref(v);
+	return MIN(r, 0);
 }
 
 /* A part that does not hear of it now will when it is asked next. */
@@ -267,16 +304,38 @@ static int finish(struct store_ring *s, const struct ring_view *v, struct err *e
 	return ring_learn(s, e);
 }
 
-static int reshard(struct walk *w, struct err *e)
+static int move_and_finish(struct walk *w, struct err *e)
 {
-	int r = w->r->dry_run ? 0 : begin(w->s, w->wanted, e);
+	int r = move_all(w);
+	return r == 0 ? finish(w->s, w->view, e) : r;
+}
+
+/* Two may do the same at once; the one who comes second to the end is content with that. */
+static int conflict_settle(struct store_ring *s, const struct wanted *w, int error)
+{
+	if (error != ERR_CONFLICT || ring_learn(s, NULL) != 0)
+		return error;
+	struct ring_view *v = ring_view_get(s);
+	bool done = progress_check(v, w, NULL) == 1;
+	ring_view_unref(v);
+	return done ? 0 : error;
+}
+
+static int reshard(struct walk *w, const struct ring_view *checked, struct err *e)
+{
+	struct ring_view *v = NULL;
+	if (w->r->dry_run) {
+		w->view = checked;
+		return move_all(w);
+	}
+	int r = begin(w->s, checked, w->wanted, &v, e);
 	if (r != 0)
 		return r;
-	struct ring_view *v = ring_view_get(w->s);
 	w->view = v;
-	r = move_all(w);
-	if (r == 0 && !w->r->dry_run)
-		r = finish(w->s, v, e);
+	if (v)
+		r = conflict_settle(w->s, w->wanted, move_and_finish(w, e));
+	else
+		w->r->is_settled = true;
 	ring_view_unref(v);
 	return r;
 }
@@ -337,11 +396,11 @@ int store_reshard(struct store *ring, struct reshard *r, struct err *e)
 		result = newcomers_check(s, v, &wanted, e);
 	r->was_begun = view_moves(v);
 	r->is_settled = !view_moves(v) && plan_parts_equal(&v->plan.members, &wanted.list);
-	ring_view_unref(v);
 	if (result == 0 && !r->is_settled) {
 		struct walk w = {.s = s, .wanted = &wanted, .r = r, .e = e};
-		result = reshard(&w, e);
+		result = reshard(&w, v, e);
 	}
+	ring_view_unref(v);
 	ring_free(wanted.circle);
 	return result;
 }

@@ -17,6 +17,7 @@ struct store_lookup {
 	int result;              /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT, ERR_NOMEM or its part's error */
 	struct link_record link; /* out, when result is 0 */
 	bool permitted;          /* out, when the link is private: is `user` on its list? */
+	bool old; /* in: false; out: a replica said so, and nobody knows how far behind it is */
 };
 
 enum store_write_kind {

@@ -25,12 +25,14 @@ enum op {
 	OP_LEASE,
 	OP_CONSTANT,
 	OP_PING,
+	OP_VERSION,
+	OP_CLAIM,
 	OP_COUNT
 };
 
-static const char *const op_names[OP_COUNT] = {"lookup",    "apply", "list",     "tagged", "clicks",
-                                               "permitted", "over",  "users",    "user",   "sessions",
-                                               "keys",      "lease", "constant", "ping"};
+static const char *const op_names[OP_COUNT] = {
+    "lookup", "apply",    "list", "tagged", "clicks",   "permitted", "over",    "users",
+    "user",   "sessions", "keys", "lease",  "constant", "ping",      "version", "claim"};
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
@@ -43,6 +45,7 @@ struct rule { /* calls `first` to `last`, counted from 1, fail with `error` */
 
 struct store_fault {
 	struct store base;
+	struct store_ops ops; /* it has what `inner` has */
 	struct store *inner;
 	size_t rule_count;
 	struct rule rules[RULES_MAX];
@@ -188,6 +191,21 @@ static int fault_ping(struct store *base, struct err *e)
 	             : store_ping(s->inner, e);
 }
 
+static int fault_version(struct store *base, uint64_t *ret)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_VERSION);
+	return fault ? fault : s->inner->ops->version(s->inner, ret);
+}
+
+static int fault_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+                       size_t *ret_count)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_CLAIM);
+	return fault ? fault : s->inner->ops->claim(s->inner, now_ms, rest_ms, max, ret_ids, ret_count);
+}
+
 static void fault_free(struct store *base)
 {
 	struct store_fault *s = self(base);
@@ -261,7 +279,7 @@ static int parse_rule(struct str text, struct rule *rule, struct err *e)
 		return err_set(
 		    e, ERR_INVALID,
 		    "fault '%.*s': '%.*s' is none of lookup, apply, list, tagged, clicks, permitted, "
-		    "over, users, user, sessions, keys, lease, constant, ping",
+		    "over, users, user, sessions, keys, lease, constant, ping, version, claim",
 		    STR_ARG(text), STR_ARG(op));
 	if (rule->op == OP_LOOKUP && str_eq(error, STR("slow")))
 		rule->error = SLOW;
@@ -304,7 +322,10 @@ int store_fault_open(const char *spec, struct store *inner, struct store **ret, 
 		free(s);
 		return r;
 	}
-	s->base.ops = &fault_ops;
+	s->ops = fault_ops;
+	s->ops.version = inner->ops->version ? fault_version : NULL;
+	s->ops.claim = inner->ops->claim ? fault_claim : NULL;
+	s->base.ops = &s->ops;
 	s->inner = inner;
 	*ret = &s->base;
 	return 0;

@@ -61,8 +61,10 @@ static bool lookup_at_replica(struct store_postgres *s, bool any, uint64_t epoch
 	    postgres_replicas_lookup(s->replicas, any, epoch, some->copies, some->count) != 0)
 		return false;
 	some_return(some, reads);
-	for (size_t i = 0; i < some->count; i++)
+	for (size_t i = 0; i < some->count; i++) {
+		reads[some->places[i]].old = any;
 		settled[some->places[i]] = some->copies[i].result != ERR_NOT_FOUND;
+	}
 	return true;
 }
 
@@ -226,8 +228,11 @@ static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct 
 	if (!outcomes)
 		return ERR_NOMEM;
 	struct apply_work ctx = {.epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
-	struct postgres_work work = {
-	    .run = apply_run, .ctx = &ctx, .in_ring = in_ring, .is_distributed = s->is_distributed};
+	struct postgres_work work = {.run = apply_run,
+	                             .ctx = &ctx,
+	                             .in_ring = in_ring,
+	                             .is_distributed = s->kind.is_distributed,
+	                             .gives_way = s->kind.has_advisory_locks};
 	int r = postgres_write(s, &work, NULL);
 	if (s->replicas) /* also what failed may have happened */
 		postgres_replicas_changed(s->replicas, writes, n);
@@ -251,7 +256,7 @@ static int postgres_apply(struct store *base, struct store_write *writes, size_t
 static int set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_set_clicks(s->writers, s->is_distributed, node, counts, n));
+	return POSTGRES_WRITE(s, postgres_set_clicks(s->writers, s->kind.is_distributed, node, counts, n));
 }
 
 static int lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -271,7 +276,7 @@ static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t ma
 {
 	struct store_postgres *s = store_postgres_of(base);
 	return POSTGRES_WRITE(
-	    s, postgres_claim(s->writers, s->is_distributed, now_ms, rest_ms, max, ret_ids, ret_count));
+	    s, postgres_claim(s->writers, s->kind.is_distributed, now_ms, rest_ms, max, ret_ids, ret_count));
 }
 
 /* --- health and life --- */
@@ -372,7 +377,7 @@ static int layout_make(struct store_postgres *s, struct err *e)
 	struct pg_conn *c = pg_take(s->writers, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = postgres_layout_make(c, &s->is_distributed, &why);
+	int r = postgres_layout_make(c, &s->kind, &why);
 	pg_return(c);
 	return r ? err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s",
 	                   pg_pool_address(s->writers).ptr, why.text)

@@ -253,11 +253,17 @@ static void release(struct store_ring *s)
 	free(s);
 }
 
+static void workers_end(struct store_ring *s)
+{
+	ring_worker_free(s->late);
+	ring_worker_free(s->helper);
+}
+
 static void ring_close(struct store *base)
 {
 	struct store_ring *s = ring_self(base);
 	calls_wait(&s->calls);
-	ring_late_end(s);
+	workers_end(s);
 	for (size_t i = 0; i < s->part_count; i++) {
 		store_free(ring_store(s, i));
 		free(s->parts[i].config.ctx);
@@ -285,6 +291,17 @@ static const struct store_ops ring_ops = {
     .claim = ring_claim,
 };
 
+static int workers_begin(struct store_ring *s, struct err *e)
+{
+	bool all = true;
+	for (size_t i = 0; i < s->part_count; i++)
+		all &= ring_store(s, i) != NULL;
+	int r = all ? 0 : ring_worker_new(s, "curt-ring-late", ring_late_open, &s->late, e);
+	if (r == 0)
+		r = ring_worker_new(s, "curt-ring-help", ring_catch_up, &s->helper, e);
+	return r;
+}
+
 static int init(struct store_ring *s, const struct store_ring_part *parts, size_t n, bool make, struct err *e)
 {
 	const struct store_ops *kind = NULL;
@@ -309,7 +326,7 @@ static int init(struct store_ring *s, const struct store_ring_part *parts, size_
 	int r = fan_new(n > 1 ? (unsigned)MIN(n * THREADS_PER_PART, THREADS_MAX) : 0, &s->fan, e);
 	if (r == 0)
 		r = ring_learn_first(s, make, e);
-	return r == 0 ? ring_late_begin(s, e) : r;
+	return r == 0 ? workers_begin(s, e) : r;
 }
 
 int store_ring_open(const struct store_ring_part *parts, size_t n, bool make, struct store **ret,
@@ -324,30 +341,10 @@ int store_ring_open(const struct store_ring_part *parts, size_t n, bool make, st
 	pthread_mutex_init(&s->view_lock, NULL);
 	int r = init(s, parts, n, make, e);
 	if (r != 0) {
+		workers_end(s);
 		release(s);
 		return r;
 	}
 	*ret = &s->base;
 	return 0;
-}
-
-int store_ring_alone(struct store *store, struct err *e)
-{
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct ring_plan plan;
-	uint64_t epoch = 0;
-	struct str text = STR_NULL;
-	int r = store->ops->part->ring_get(store, &arena, &epoch, &text);
-	if (r == 0 && epoch > 0)
-		r = ring_plan_read(text, epoch, &arena, &plan);
-	if (r != 0)
-		return err_set(e, r, "cannot read whether the database is part of a ring (%s)", err_name(r));
-	if (epoch == 0 || (plan.members.count == 1 && plan.target.count == 0))
-		return 0;
-	const struct plan_parts *parts = plan.target.count > 0 ? &plan.target : &plan.members;
-	return err_set(
-	    e, ERR_INVALID,
-	    "the database is one of a ring of %zu, with %.*s and %.*s in it: store.url must list all of "
-	    "them, separated by commas",
-	    parts->count, STR_ARG(parts->at[0].address), STR_ARG(parts->at[parts->count - 1].address));
 }

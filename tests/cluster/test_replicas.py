@@ -1,4 +1,8 @@
 """Replicas of the link database answer lookups, and never at the cost of what has just changed."""
+import contextlib
+import socket
+import threading
+
 import pytest
 
 from engines import Engines
@@ -40,9 +44,9 @@ def cluster(nursery, pair, request):
     url = primary.database(name)
     until(lambda: primary.replayed(replica), "the replica has the database")
 
-    def start(replicas=replica.url(name)):
+    def start(replicas=replica.url(name), **env):
         return nursery("--workers", "1", "--cache-life", "1ms", "--cache-negative-time", "1ms",
-                       env={"CURT_STORE_URL": url, "CURT_STORE_REPLICAS": replicas})
+                       env={"CURT_STORE_URL": url, "CURT_STORE_REPLICAS": replicas, **env})
 
     start.name = name
     return start
@@ -111,13 +115,100 @@ def test_a_replica_that_stands_still_is_left_alone(cluster, pair):
     until(lambda: server.target(key) == "https://example.com/new", "the replica is found to lag")
 
 
-def test_a_database_that_follows_another_one_is_never_asked(cluster, module_engines, pair):
-    primary, replica = pair
+class Hung:
+    """A server that lets in whoever comes, and never says a word."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.guests = []
+        self.thread = threading.Thread(target=self.welcome)
+        self.thread.start()
+
+    def welcome(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.guests.append(self.listener.accept()[0])
+
+    def url(self):
+        return f"postgres://nobody@127.0.0.1:{self.listener.getsockname()[1]}/nothing?connect_timeout=2"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for guest in self.guests:
+            guest.close()
+
+
+def test_a_replica_that_hangs_does_not_disturb_the_others(cluster, pair):
+    replica = pair[1]
+    with Hung() as hung:
+        server = cluster(replicas=f"{hung.url()},{replica.url(cluster.name)}")
+        name = f"127.0.0.1:{replica.port}/{cluster.name}"
+        until(lambda: f"{name} answers lookups" in server.stderr, "the replica is known to be fresh")
+        seen = len(hung.guests)
+        until(lambda: len(hung.guests) >= seen + 2, "the other one was tried again and again")
+        since = server.stderr.split(f"{name} answers lookups", 1)[1]
+        assert f"{name} does not answer lookups" not in since
+
+
+def test_a_database_that_follows_another_one_is_never_asked(cluster, nursery, module_engines, pair):
+    primary, _ = pair
     stranger = module_engines.postgres(durable=False)
     other = stranger.database("other")
-    server = cluster(replicas=other)
-    key = created(server, primary, replica)
+    maker, server = cluster(replicas=""), cluster(replicas=other)
+    deceiver = nursery("--workers", "1", env={"CURT_STORE_URL": other})
+    maker.create("https://example.com/right", alias="the-same-name")
+    deceiver.create("https://example.com/wrong", alias="the-same-name")
+    assert deceiver.target("the-same-name") == "https://example.com/wrong"
     primary.kill()
-    answer = server.get(f"/{key}", key=None)
-    assert answer.status_code in (302, 503), "302: it was still in memory"
-    assert lookups_at(stranger, "other") == 0
+    answer = server.get("/the-same-name", key=None)
+    assert answer.status_code == 503, "the stranger knows that name, but not that link"
+
+
+def status_of(server, key):
+    return server.get(f"/{key}", key=None).status_code
+
+
+def test_what_an_old_replica_said_while_the_primary_was_away_is_not_kept(cluster, engines, pair):
+    primary, replica = pair
+    redis = engines.redis()
+    one, other = (cluster(CURT_CACHE_URL=redis.url()) for _ in range(2))
+    key = created(one, primary, replica, "https://example.com/old")
+    replica.sql("SELECT pg_wal_replay_pause()")
+    one.remove(key)
+    until(lambda: not redis.ask("EXISTS", f"curt:l:{key}"), "the mark of the change has gone")
+    primary.kill()
+    until(lambda: status_of(other, key) == 302, "the replica answers: it knows no better")
+    assert not redis.ask("EXISTS", f"curt:l:{key}"), "nobody knows how old that is"
+    primary.start()
+    replica.sql("SELECT pg_wal_replay_resume()")
+    for server in (one, other):
+        until(lambda: status_of(server, key) == 404, "the link is gone again")
+
+
+def test_what_another_server_changed_is_never_asked_of_a_replica_that_lags(cluster, engines, pair):
+    primary, replica = pair
+    redis = engines.redis()
+    one, other = (cluster(CURT_CACHE_URL=redis.url()) for _ in range(2))
+    key = created(one, primary, replica, "https://example.com/old")
+    locked = one.create("https://example.com/locked", password="old-password-1")["key"]
+    until(lambda: primary.replayed(replica), "the replica has the link")
+
+    def unlock(password):
+        return other.request("POST", f"/{locked}", key=None, json={"password": password}).status_code
+
+    until(lambda: lookups_at(replica, cluster.name) > 0 or other.target(key) is None, "the replica is used")
+    assert unlock("old-password-1") == 303
+    replica.sql("SELECT pg_wal_replay_pause()")
+    one.change(locked, password="new-password-2")
+    one.change(key, original_url="https://example.com/new")
+    assert unlock("old-password-1") == 401
+    assert unlock("new-password-2") == 303
+    assert other.link(key)["original_url"] == "https://example.com/new"
+    one.remove(key)
+    assert other.link(key) is None
+    assert other.get(f"/{key}+", key=None).status_code == 404

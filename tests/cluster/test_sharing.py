@@ -3,8 +3,9 @@ import pytest
 
 from engines import Engines
 from harness import assert_problem, soon, until
-from people import Person, make_user, still_let_in
+from people import Person, key_of, make_user, still_let_in
 from prometheus import metric
+from test_live import Feed
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,50 @@ def test_what_happens_to_people_holds_on_every_server(nursery, env, redis, told)
     assert still_let_in(there), "signing out ends one session, not the other's"
     assert one.patch(f"/api/v1/users/{user['id']}", json={"enabled": False}).status_code in (200, 204)
     until(lambda: not still_let_in(there), "the other knows that the user is disabled")
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not-told"])
+def test_a_link_given_away_elsewhere_is_watched_no_more(nursery, env, redis, told):
+    if told:
+        env["CURT_CACHE_URL"] = redis.url()
+    one, other = launch_together(nursery, 2, env)
+    giver, taker = make_user(one), make_user(one)
+    key = key_of(one, giver)["key"]
+    until(lambda: other.get("/api/v1/links", key=key).status_code == 200, "the other knows the key")
+    other.client(key).create(alias="given")
+    feed, admins = Feed(other, "?key=given", key=key), Feed(other, "?key=given")
+    other.target("given")
+    assert feed.wait_for("click")["key"] == admins.wait_for("click")["key"] == "given"
+    one.change("given", owner=taker["email"])
+    feed.wire.sock.settimeout(0.05)
+
+    def has_ended():
+        other.target("given")
+        try:
+            feed.next()
+        except TimeoutError:
+            pass
+        except EOFError:
+            return True
+        return False
+
+    until(has_ended, "the feed ends")
+    other.target("given")
+    assert admins.wait_for("click")["key"] == "given", "an admin need not own it"
+
+
+def test_clicks_without_a_limit_count_when_another_server_sets_one_again(nursery, env, redis):
+    env["CURT_CACHE_URL"] = redis.url()
+    one, other = launch_together(nursery, 2, env)
+    link = one.create("https://example.com/", max_clicks=5)["key"]
+    for _ in range(3):
+        assert other.target(link)
+    one.change(link, max_clicks=None)
+    until(lambda: all(other.target(link) for _ in range(60)), "the other knows that there is no limit")
+    one.change(link, max_clicks=60)
+    before_it_knew = []
+    until(lambda: before_it_knew.append(other.target(link)) or not before_it_knew[-1], "the other knows that there is one again")
+    assert len(before_it_knew) < 57, "so many would be left of sixty if only the first three counted"
 
 
 def test_a_new_limit_of_a_key_holds_on_every_server(nursery, env, redis):

@@ -6,17 +6,18 @@
 
 #include <cmocka.h>
 
+#include "lib/limiter_memory.h"
 #include "lib/redis_server.h"
 #include "limiter/backends.h"
 #include "os/clock.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 enum { LONG_MS = 3600 * 1000, SHORT_MS = 60, PATIENCE_MS = 20000 };
 
+static struct limiter_world world;
 static struct redis_server servers[2];
 static char urls[160];
 static int (*open_one)(struct limiter **ret, struct err *e);
@@ -25,7 +26,7 @@ static uint64_t next_owner;
 
 static int open_memory(struct limiter **ret, struct err *e)
 {
-	return limiter_memory_open("a test", ret, e);
+	return limiter_memory_open(&world, ret, e);
 }
 
 static int open_redis(struct limiter **ret, struct err *e)
@@ -50,10 +51,8 @@ static int both_down(void **state)
 	return 0;
 }
 
-static struct limiter_use settle_one(struct limiter *l, uint64_t owner, char what, uint32_t period_ms,
-                                     int64_t delta)
+static struct limiter_use settle_use(struct limiter *l, struct limiter_use use)
 {
-	struct limiter_use use = {.owner = owner, .what = what, .period_ms = period_ms, .delta = delta};
 	unsigned count = 0;
 	assert_int_equal(l->ops->settle(l, &use, 1, &count), 0);
 	assert_true(use.settled);
@@ -61,71 +60,184 @@ static struct limiter_use settle_one(struct limiter *l, uint64_t owner, char wha
 	return use;
 }
 
-static void uses_of_all_servers_add_up(void **state)
+/* A server that knows of no period says that it has used so many, of a limit that is far away. */
+static struct limiter_use tell(struct limiter *l, uint64_t owner, char what, uint32_t period_ms,
+                               uint64_t used)
+{
+	return settle_use(l, (struct limiter_use){.owner = owner,
+	                                          .what = what,
+	                                          .period_ms = period_ms,
+	                                          .max = 1000000,
+	                                          .used = used,
+	                                          .grant = used});
+}
+
+/* Looks without having used anything: what the others have. */
+static uint64_t seen_by(struct limiter *l, uint64_t owner, char what, uint32_t period_ms)
+{
+	return tell(l, owner, what, period_ms, 0).others;
+}
+
+static void both_are_counted(void)
+{
+	unsigned count;
+	assert_int_equal(a->ops->settle(a, NULL, 0, &count), 0);
+	assert_int_equal(b->ops->settle(b, NULL, 0, &count), 0);
+}
+
+static void each_hears_what_the_others_have_used(void **state)
 {
 	(void)state;
 	uint64_t owner = next_owner++;
-	struct limiter_use first = settle_one(a, owner, 'c', LONG_MS, 3);
-	assert_int_equal(first.used, 3);
+	struct limiter_use first = tell(a, owner, 'c', LONG_MS, 3);
+	assert_int_equal(first.others, 0);
 	assert_true(first.period != 0);
 	assert_in_range(first.left_ms, 1, LONG_MS);
-	struct limiter_use second = settle_one(b, owner, 'c', LONG_MS, 4);
-	assert_int_equal(second.used, 7);
+	struct limiter_use second = tell(b, owner, 'c', LONG_MS, 4);
+	assert_int_equal(second.others, 3);
 	assert_int_equal(second.period, first.period);
 	assert_true(second.left_ms <= first.left_ms);
-	assert_int_equal(settle_one(a, owner, 'c', LONG_MS, 0).used, 7);
+	assert_int_equal(tell(a, owner, 'c', LONG_MS, 5).others, 4);
+}
+
+static void what_is_told_twice_counts_once_and_may_become_less(void **state)
+{
+	(void)state;
+	uint64_t owner = next_owner++;
+	for (unsigned i = 0; i < 3; i++)
+		tell(a, owner, 'c', LONG_MS, 5);
+	assert_int_equal(seen_by(b, owner, 'c', LONG_MS), 5);
+	tell(a, owner, 'c', LONG_MS, 2);
+	assert_int_equal(seen_by(b, owner, 'c', LONG_MS), 2);
+	tell(a, owner, 'c', LONG_MS, 0);
+	assert_int_equal(seen_by(b, owner, 'c', LONG_MS), 0);
 }
 
 static void budgets_of_others_other_kinds_and_other_periods_are_apart(void **state)
 {
 	(void)state;
-	uint64_t owner = next_owner++;
-	settle_one(a, owner, 'c', LONG_MS, 5);
-	assert_int_equal(settle_one(a, owner, 'r', LONG_MS, 1).used, 1);
-	assert_int_equal(settle_one(a, next_owner++, 'c', LONG_MS, 1).used, 1);
-	assert_int_equal(settle_one(a, owner, 'c', LONG_MS + 1, 1).used, 1);
-	assert_int_equal(settle_one(a, owner, 'c', LONG_MS, 0).used, 5);
-	assert_int_equal(settle_one(a, UINT64_MAX, 'c', LONG_MS, 2).used, 2);
+	uint64_t owner = next_owner++, other = next_owner++;
+	tell(a, owner, 'c', LONG_MS, 5);
+	tell(a, UINT64_MAX, 'c', LONG_MS, 2);
+	assert_int_equal(seen_by(b, owner, 'r', LONG_MS), 0);
+	assert_int_equal(seen_by(b, other, 'c', LONG_MS), 0);
+	assert_int_equal(seen_by(b, owner, 'c', LONG_MS + 1), 0);
+	assert_int_equal(seen_by(b, owner, 'c', LONG_MS), 5);
+	assert_int_equal(seen_by(b, UINT64_MAX, 'c', LONG_MS), 2);
 }
 
-static void what_is_given_back_counts_no_more_and_never_below_nothing(void **state)
+static void grants_stay_within_the_limit_and_leave_something_for_others(void **state)
 {
 	(void)state;
-	uint64_t owner = next_owner++;
-	settle_one(a, owner, 'c', LONG_MS, 5);
-	assert_int_equal(settle_one(b, owner, 'c', LONG_MS, -2).used, 3);
-	assert_int_equal(settle_one(b, owner, 'c', LONG_MS, -10).used, 0);
-	assert_int_equal(settle_one(a, owner, 'c', LONG_MS, 1).used, 1);
+	both_are_counted();
+	struct limiter_use of_a = {
+	    .owner = next_owner++, .what = 'c', .period_ms = LONG_MS, .max = 100, .used = 1, .want = 1000};
+	struct limiter_use of_b = of_a;
+	of_a = settle_use(a, of_a);
+	assert_int_equal(of_a.grant, 1 + 50);
+	of_b = settle_use(b, of_b);
+	assert_int_equal(of_b.others, 51);
+	assert_int_equal(of_b.grant, 1 + 24);
+	for (unsigned i = 0; i < 30; i++) {
+		of_a.used = of_a.grant;
+		of_a = settle_use(a, of_a);
+		of_b.used = of_b.grant;
+		of_b = settle_use(b, of_b);
+	}
+	assert_int_equal(of_a.grant + of_b.grant, 100);
+}
+
+static void a_grant_is_lowered_by_its_server_only(void **state)
+{
+	(void)state;
+	both_are_counted();
+	struct limiter_use of_a = {
+	    .owner = next_owner++, .what = 'c', .period_ms = LONG_MS, .max = 100, .used = 1, .want = 20};
+	of_a = settle_use(a, of_a);
+	assert_int_equal(of_a.grant, 21);
+	of_a.want = 0;
+	of_a = settle_use(a, of_a);
+	assert_int_equal(of_a.grant, 21);
+	assert_int_equal(seen_by(b, of_a.owner, 'c', LONG_MS), 21);
+	of_a.grant = 5;
+	of_a = settle_use(a, of_a);
+	assert_int_equal(of_a.grant, 5);
+	assert_int_equal(seen_by(b, of_a.owner, 'c', LONG_MS), 5);
 }
 
 static void looking_begins_no_period(void **state)
 {
 	(void)state;
-	uint64_t owner = next_owner++;
-	for (int64_t delta = 0; delta >= -1; delta--) {
-		struct limiter_use use = settle_one(a, owner, 'c', LONG_MS, delta);
-		assert_int_equal(use.used, 0);
-		assert_int_equal(use.left_ms, 0);
-		assert_int_equal(use.period, 0);
-	}
+	struct limiter_use use = tell(a, next_owner++, 'c', LONG_MS, 0);
+	assert_int_equal(use.others, 0);
+	assert_int_equal(use.left_ms, 0);
+	assert_int_equal(use.period, 0);
 }
 
 static void a_period_ends_and_the_next_one_begins_at_nothing(void **state)
 {
 	(void)state;
 	uint64_t owner = next_owner++;
-	struct limiter_use first = settle_one(a, owner, 'c', SHORT_MS, 9), now = first;
+	struct limiter_use first = tell(a, owner, 'c', SHORT_MS, 9), now = first;
 	assert_in_range(first.left_ms, 1, SHORT_MS);
 	for (int64_t end_ms = clock_mono_ms() + PATIENCE_MS; now.period && clock_mono_ms() < end_ms;) {
 		nanosleep(&(struct timespec){.tv_nsec = 2000000L}, NULL);
-		now = settle_one(a, owner, 'c', SHORT_MS, 0);
+		now = tell(b, owner, 'c', SHORT_MS, 0);
 	}
-	assert_int_equal(now.used, 0);
-	struct limiter_use next = settle_one(b, owner, 'c', LONG_MS, 1);
-	assert_int_equal(next.used, 1);
-	next = settle_one(b, owner, 'c', SHORT_MS, 1);
-	assert_int_equal(next.used, 1);
-	assert_int_not_equal(next.period, first.period);
+	assert_int_equal(now.others, 0);
+	struct limiter_use next = tell(b, owner, 'c', SHORT_MS, 1);
+	assert_int_equal(next.others, 0);
+	assert_true(next.period > first.period);
+}
+
+static void what_is_told_of_a_period_that_is_over_is_not_counted(void **state)
+{
+	(void)state;
+	struct limiter_use now = tell(b, next_owner++, 'c', LONG_MS, 1);
+	struct limiter_use late = now;
+	late.period -= LONG_MS;
+	late.left_ms = 1;
+	late.used = late.grant = 100;
+	late = settle_use(a, late);
+	assert_int_equal(late.period, now.period);
+	assert_int_equal(seen_by(b, now.owner, 'c', LONG_MS), 0);
+	late.owner = next_owner++; /* and where none is under way, none begins */
+	late.left_ms = 1;
+	late = settle_use(a, late);
+	assert_int_equal(late.period, 0);
+}
+
+static void a_period_that_was_forgotten_is_brought_back_and_no_grant_grows_at_first(void **state)
+{
+	(void)state;
+	struct limiter_use begun = tell(a, next_owner++, 'c', LONG_MS, 1);
+	struct limiter_use known = begun;
+	known.owner = next_owner++; /* of which the limiter knows nothing */
+	known.period = begun.period - LONG_MS / 2;
+	known.left_ms = LONG_MS / 2;
+	known.used = 10;
+	known.grant = 15;
+	known.want = 1000;
+	struct limiter_use back = settle_use(a, known);
+	assert_int_equal(back.period, known.period);
+	assert_in_range(back.left_ms, LONG_MS / 2 - PATIENCE_MS, LONG_MS / 2);
+	assert_int_equal(back.grant, 15);
+	assert_int_equal(seen_by(b, known.owner, 'c', LONG_MS), 15);
+}
+
+static void of_two_periods_under_way_the_first_one_is_kept(void **state)
+{
+	(void)state;
+	struct limiter_use later = tell(a, next_owner++, 'c', LONG_MS, 3);
+	struct limiter_use first = later;
+	first.period -= LONG_MS / 2;
+	first.left_ms = LONG_MS / 2;
+	first = settle_use(b, first);
+	assert_int_equal(first.others, 3);
+	later = settle_use(a, later);
+	assert_int_equal(later.period, first.period);
+	assert_true(later.left_ms <= LONG_MS / 2);
+	assert_int_equal(later.others, 3);
 }
 
 static void many_budgets_are_settled_in_one_call(void **state)
@@ -134,13 +246,14 @@ static void many_budgets_are_settled_in_one_call(void **state)
 	enum { MANY = 700 };
 	struct limiter_use *uses = calloc(MANY, sizeof(*uses));
 	unsigned count = 0;
-	for (int round = 1; round <= 2; round++) {
+	for (int round = 0; round < 2; round++) {
 		for (size_t i = 0; i < MANY; i++)
 			uses[i] = (struct limiter_use){
-			    .owner = 1000000 + i, .what = 'r', .period_ms = LONG_MS, .delta = (int64_t)i + 1};
-		assert_int_equal(a->ops->settle(a, uses, MANY, &count), 0);
+			    .owner = 1000000 + i, .what = 'r', .period_ms = LONG_MS, .used = i + 1};
+		struct limiter *l = round ? b : a;
+		assert_int_equal(l->ops->settle(l, uses, MANY, &count), 0);
 		for (size_t i = 0; i < MANY; i++)
-			assert_int_equal(uses[i].used, round * (i + 1));
+			assert_int_equal(uses[i].others, round * (i + 1));
 	}
 	free(uses);
 }
@@ -177,32 +290,24 @@ static void a_server_that_settles_no_more_is_not_counted_after_a_while(void **st
 	assert_int_equal(count, 1);
 }
 
-struct adder {
-	struct limiter *limiter;
-	uint64_t owner;
-};
-
-static void *add(void *arg)
-{
-	struct adder *adder = arg;
-	for (int i = 0; i < 100; i++)
-		settle_one(adder->limiter, adder->owner, 'c', LONG_MS, 1);
-	return NULL;
-}
-
-static void nothing_is_lost_between_threads_and_servers(void **state)
+/* Its grants are the others' again, and what it has used is not. */
+static void what_a_server_held_that_is_gone_is_free(void **state)
 {
 	(void)state;
-	uint64_t owner = next_owner++;
-	struct adder adders[4];
-	pthread_t threads[ARRAY_LEN(adders)];
-	for (size_t i = 0; i < ARRAY_LEN(adders); i++) {
-		adders[i] = (struct adder){.limiter = i % 2 ? a : b, .owner = owner};
-		assert_int_equal(pthread_create(&threads[i], NULL, add, &adders[i]), 0);
-	}
-	for (size_t i = 0; i < ARRAY_LEN(adders); i++)
-		pthread_join(threads[i], NULL);
-	assert_int_equal(settle_one(a, owner, 'c', LONG_MS, 0).used, 400);
+	struct limiter *third;
+	struct err e;
+	assert_int_equal(open_one(&third, &e), 0);
+	struct limiter_use use = {
+	    .owner = next_owner++, .what = 'c', .period_ms = LONG_MS, .max = 100, .used = 2, .grant = 60};
+	unsigned count;
+	assert_int_equal(third->ops->settle(third, &use, 1, &count), 0);
+	unsigned all;
+	use.used = use.grant = 0;
+	assert_int_equal(a->ops->settle(a, &use, 1, &all), 0);
+	assert_int_equal(use.others, 60);
+	third->ops->free(third);
+	assert_int_equal(a->ops->settle(a, &use, 1, &all), 0);
+	assert_int_equal(use.others, 2);
 }
 
 static void it_answers(void **state)
@@ -215,14 +320,19 @@ static void it_answers(void **state)
 static int run(const char *name)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(uses_of_all_servers_add_up),
+	    cmocka_unit_test(each_hears_what_the_others_have_used),
+	    cmocka_unit_test(what_is_told_twice_counts_once_and_may_become_less),
 	    cmocka_unit_test(budgets_of_others_other_kinds_and_other_periods_are_apart),
-	    cmocka_unit_test(what_is_given_back_counts_no_more_and_never_below_nothing),
+	    cmocka_unit_test(grants_stay_within_the_limit_and_leave_something_for_others),
+	    cmocka_unit_test(a_grant_is_lowered_by_its_server_only),
 	    cmocka_unit_test(looking_begins_no_period),
 	    cmocka_unit_test(a_period_ends_and_the_next_one_begins_at_nothing),
+	    cmocka_unit_test(what_is_told_of_a_period_that_is_over_is_not_counted),
+	    cmocka_unit_test(a_period_that_was_forgotten_is_brought_back_and_no_grant_grows_at_first),
+	    cmocka_unit_test(of_two_periods_under_way_the_first_one_is_kept),
 	    cmocka_unit_test(many_budgets_are_settled_in_one_call),
-	    cmocka_unit_test(nothing_is_lost_between_threads_and_servers),
 	    cmocka_unit_test(the_servers_that_settle_are_counted),
+	    cmocka_unit_test(what_a_server_held_that_is_gone_is_free),
 	    cmocka_unit_test(it_answers),
 	};
 	next_owner = 1;
@@ -240,10 +350,11 @@ static int run_patient(const char *name)
 
 int main(void)
 {
+	limiter_world_init(&world);
 	open_one = open_memory;
 	int failed = run("memory");
 	if (!redis_server_exists()) {
-		printf("redis-tools is not installed\n[  SKIPPED ] all of 19 test(s)\n");
+		printf("redis-tools is not installed\n[  SKIPPED ] all of 29 test(s)\n");
 		return failed;
 	}
 	open_one = open_redis;

@@ -28,6 +28,7 @@ from engine_postgres import Postgres
 from engine_redis import Redis, RedisConnection, RedisError, RedisSet, Sentinel  # noqa: F401
 
 NOBODY = 65534
+TEMPLATE = "CURT_ENGINES_TEMPLATE"  # in the environment: a fresh data folder of PostgreSQL
 
 
 class ZooKeeper(Engine):
@@ -54,7 +55,7 @@ class ZooKeeper(Engine):
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.folder / "zoo.cfg"]
 
     def four_letters(self, word):
-        with socket.create_connection(("127.0.0.1", self.port), 5) as s:
+        with socket.create_connection(("127.0.0.1", self.port), 1) as s:
             s.sendall(word.encode())
             with s.makefile() as answer:
                 return answer.read()
@@ -159,14 +160,18 @@ class Engines:
         return copy / place.relative_to(UNPACKED)
 
     def postgres_template(self):
-        """initdb takes seconds, a copy does not."""
-        template = self.folder / "postgres-template"
-        if not template.exists():
-            folder = self.new_folder("postgres-template.new")
-            self.run([self.postgres_program("initdb"), "-D", folder, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+        """initdb takes seconds, a copy does not: one for us and for all processes that we start."""
+        if not os.path.isdir(os.environ.get(TEMPLATE, "")):
+            home = pathlib.Path(tempfile.mkdtemp(prefix="curt-template-"))
+            atexit.register(shutil.rmtree, home, ignore_errors=True)
+            home.chmod(0o711)
+            template = home / "data"
+            template.mkdir(mode=0o700)
+            self.give(template)
+            self.run([self.postgres_program("initdb"), "-D", template, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                       "--locale=C", "--no-sync", "--no-instructions"])
-            folder.rename(template)
-        return template
+            os.environ[TEMPLATE] = str(template)
+        return os.environ[TEMPLATE]
 
     def redis_program(self, name):
         """Debian's redis-tools has the server without the service; it goes by the name that it is called."""

@@ -77,6 +77,11 @@ static int source_take(struct key_source *base, struct source_key *ret, size_t n
 	return 0;
 }
 
+static void source_give_back(struct key_source *base, const struct source_key *keys, size_t n)
+{
+	(void)base, (void)keys, (void)n;
+}
+
 static struct source_stats source_stats(struct key_source *base)
 {
 	(void)base;
@@ -86,7 +91,7 @@ static struct source_stats source_stats(struct key_source *base)
 struct key_source *pipe_source_new(unsigned first)
 {
 	static const struct key_source_ops ops = {
-	    .free = source_free, .take = source_take, .stats = source_stats};
+	    .free = source_free, .take = source_take, .give_back = source_give_back, .stats = source_stats};
 	struct pipe_source *s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->base.ops = &ops;

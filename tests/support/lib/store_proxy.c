@@ -113,11 +113,15 @@ static int proxy_ping(struct store *base, struct err *e)
 
 static int part_lookup(struct store *base, uint64_t epoch, struct store_lookup *reads, size_t n)
 {
-	if (away(base))
+	if (away(base) || atomic_load(&self(base)->loses_lookups))
 		return ERR_UNAVAILABLE;
 	atomic_fetch_add(&self(base)->lookups, 1);
+	for (size_t i = 0; i < n; i++)
+		atomic_fetch_add(&self(base)->fresh, reads[i].fresh);
 	pause_here(base);
 	int r = part_of(base)->lookup(self(base)->inner, epoch, reads, n);
+	for (size_t i = 0; i < n; i++)
+		reads[i].old = atomic_load(&self(base)->is_old);
 	pause_here(base);
 	return r;
 }
@@ -131,15 +135,28 @@ static int part_apply(struct store *base, uint64_t epoch, struct store_write *wr
 	return r == 0 && atomic_load(&self(base)->loses_commits) ? ERR_UNCERTAIN : r;
 }
 
+static int part_apply_whole(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
+{
+	return away(base) ? ERR_UNAVAILABLE : part_of(base)->apply_whole(self(base)->inner, epoch, writes, n);
+}
+
 static int part_ring_get(struct store *base, struct arena *arena, uint64_t *ret_epoch, struct str *ret_text)
 {
-	return away(base) ? ERR_UNAVAILABLE
-	                  : part_of(base)->ring_get(self(base)->inner, arena, ret_epoch, ret_text);
+	int r = away(base) ? ERR_UNAVAILABLE
+	                   : part_of(base)->ring_get(self(base)->inner, arena, ret_epoch, ret_text);
+	void (*then)(void) = atomic_load(&self(base)->ring_was_asked);
+	if (then)
+		then();
+	return r;
 }
 
 static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
 {
 	pause_here(base);
+	while (atomic_load(&self(base)->holds_rings))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	if (atomic_load(&self(base)->refuses_rings))
+		return ERR_BUSY;
 	return away(base) ? ERR_UNAVAILABLE : part_of(base)->ring_set(self(base)->inner, epoch, text);
 }
 
@@ -214,6 +231,7 @@ void store_proxy_init(struct store_proxy *p, struct store *inner)
 	            .ping = proxy_ping},
 	    .part_ops = {.lookup = part_lookup,
 	                 .apply = part_apply,
+	                 .apply_whole = part_apply_whole,
 	                 .ring_get = part_ring_get,
 	                 .ring_set = part_ring_set,
 	                 .counter = part_counter,

@@ -7,6 +7,7 @@
 
 #include "client/postgres.h"
 #include "lib/postgres_kit.h"
+#include "obs/log.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -421,6 +422,100 @@ static int setup_refuses(struct pg_conn *c, void *ctx, struct err *e)
 	return err_set(e, ERR_INVALID, "%s", (const char *)ctx);
 }
 
+static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
+{
+	NEEDS_SERVER();
+	struct err e = {""};
+	postgres_kit_run(url, "CREATE TABLE held (id int); INSERT INTO held VALUES (1)");
+	struct pg_pool *p = pool_of(url, 2);
+	struct pg_conn *holder = take(p), *waiter = take(p);
+	assert_int_equal(pg_run(holder, "BEGIN; SELECT id FROM held FOR UPDATE", &e), 0);
+	assert_int_equal(pg_patience(waiter, 2000, &e), 0);
+	assert_false(pg_waited_in_vain(waiter));
+	assert_int_equal(pg_run(waiter, "SELECT id FROM held FOR UPDATE", &e), ERR_BUSY);
+	assert_true(pg_waited_in_vain(waiter));
+	assert_false(pg_conn_failed(waiter));
+	pg_return(waiter);
+	assert_false(pg_is_sick(p));
+	waiter = take(p);
+	assert_false(pg_waited_in_vain(waiter));
+	pg_return(waiter);
+	pg_return(holder);
+	pg_pool_free(p);
+}
+
+static void a_transaction_whose_owner_stands_still_is_ended(void **state)
+{
+	NEEDS_SERVER();
+	struct err e = {""};
+	struct pg_pool *p = pool_of(url, 1);
+	struct pg_conn *c = take(p);
+	const struct pg_statement limit = {"limit_get",
+	                                   "SELECT setting::bigint FROM pg_settings"
+	                                   " WHERE name = 'idle_in_transaction_session_timeout'"};
+	struct pg_query q = pg_query(c, &limit);
+	struct pg_result row;
+	assert_int_equal(pg_ask(&q, &row, &e), 0);
+	assert_int_equal(pg_get_int(&row, 0, 0), PG_IDLE_TXN_MS);
+	pg_result_end(&row);
+	assert_int_equal(
+	    pg_run(c, "SET idle_in_transaction_session_timeout = 1; SET application_name = 'still'", &e), 0);
+	assert_int_equal(pg_run(c, "BEGIN", &e), 0);
+	while (
+	    postgres_kit_ask(url, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'still'"))
+		usleep(1000);
+	assert_int_equal(pg_run(c, "SELECT 1", &e), ERR_UNAVAILABLE);
+	assert_true(pg_conn_failed(c));
+	pg_return(c);
+	assert_false(pg_is_sick(p));
+	pg_pool_free(p);
+}
+
+static void the_log_says_what_the_server_said_and_no_password(void **state)
+{
+	NEEDS_SERVER();
+	char path[] = "/tmp/curt-postgres-log-XXXXXX", with_password[2 * POSTGRES_KIT_URL_BYTES];
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	const char *at = strchr(url, '@');
+	assert_non_null(at);
+	snprintf(with_password, sizeof(with_password), "%.*s:geheim%s", (int)(at - url), url, at);
+	const struct log_settings settings = {.level = LOG_INFO, .file = path};
+	assert_int_equal(log_start(&settings, NULL), 0);
+	struct pg_pool *p = pool_of(with_password, 1);
+	for (int i = 0; i < 2; i++) { /* the second time is too soon to be told */
+		struct pg_conn *c = take(p);
+		assert_int_equal(pg_run(c, "SELECT no_such_thing", NULL), ERR_INVALID);
+		pg_return(c);
+	}
+	pg_pool_free(p);
+	log_stop();
+	char text[4096];
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	assert_true(n > 0);
+	text[n] = '\0';
+	close(fd);
+	unlink(path);
+	const char *said = strstr(text, "no_such_thing");
+	assert_non_null(said);
+	assert_null(strstr(said + 1, "no_such_thing"));
+	assert_null(strstr(text, "geheim"));
+}
+
+static void a_pool_may_have_less_patience(void **state)
+{
+	NEEDS_SERVER();
+	struct err e = {""};
+	struct pg_pool *p = pool_of(url, 1);
+	pg_pool_patience(p, 200);
+	struct pg_conn *c = take(p);
+	assert_int_equal(pg_run(c, "SELECT pg_sleep(20)", &e), ERR_UNAVAILABLE);
+	assert_true(pg_conn_failed(c));
+	pg_return(c);
+	assert_true(pg_is_sick(p));
+	pg_pool_free(p);
+}
+
 static void a_setup_that_fails_closes_the_connection(void **state)
 {
 	NEEDS_SERVER();
@@ -484,6 +579,10 @@ int main(void)
 	    cmocka_unit_test(who_finds_all_lent_waits_for_one),
 	    cmocka_unit_test(a_server_that_is_away_is_left_alone_for_a_while),
 	    cmocka_unit_test(a_server_that_never_answers_is_given_up),
+	    cmocka_unit_test(a_row_that_somebody_holds_makes_nobody_sick),
+	    cmocka_unit_test(a_transaction_whose_owner_stands_still_is_ended),
+	    cmocka_unit_test(a_pool_may_have_less_patience),
+	    cmocka_unit_test(the_log_says_what_the_server_said_and_no_password),
 	    cmocka_unit_test(a_setup_that_fails_closes_the_connection),
 	    cmocka_unit_test(an_answer_that_takes_too_long_is_given_up_and_the_server_left_alone),
 	};

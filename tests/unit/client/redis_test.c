@@ -262,6 +262,58 @@ static void a_password_is_used_and_a_wrong_one_is_never_told(void **state)
 	redis_server_stop(&own);
 }
 
+static void assert_not_told(const struct redis_server *s, const char *user)
+{
+	char url[96];
+	struct err e = {""};
+	snprintf(url, sizeof(url), "redis://%shidden@127.0.0.1:%u", user, s->port);
+	struct redis *r = open_url(url);
+	assert_null(redis_take(r, &e));
+	assert_non_null(strstr(e.text, "AUTH"));
+	assert_null(strstr(e.text, "hidden"));
+	assert_null(redis_take(r, &e)); /* what is remembered of it */
+	assert_null(strstr(e.text, "hidden"));
+	redis_free(r);
+}
+
+/* "unknown command 'AUTH', with args beginning with: 'hidden'" */
+static void a_password_that_the_server_repeats_is_not_passed_on(void **state)
+{
+	(void)state;
+	if (!server.port)
+		skip();
+	struct redis_server own;
+	redis_server_start(&own, (const char *const[]){"--rename-command", "AUTH", "x-auth", NULL});
+	assert_not_told(&own, "");
+	assert_not_told(&own, "user:");
+	redis_server_stop(&own);
+	assert_not_told(&server, ""); /* it has none */
+}
+
+static void a_refusal_says_that_nothing_was_done(void **state)
+{
+	(void)state;
+	if (!server.port)
+		skip();
+	struct redis_server own;
+	struct redis_reply reply;
+	redis_server_start(&own, (const char *const[]){"--min-replicas-to-write", "1", NULL});
+	struct redis *r = open_url(own.url);
+	struct redis_conn *c = take(r);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("SET"), STR("k"), STR("v")), &reply), ERR_UNAVAILABLE);
+	assert_true(redis_was_refused(c));
+	assert_non_null(strstr(redis_why(c), "NOREPLICAS"));
+	redis_return(c);
+	assert_true(redis_is_sick(r));
+	c = take_in_time(r);
+	redis_server_kill(&own);
+	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("SET"), STR("k"), STR("v")), &reply), ERR_UNAVAILABLE);
+	assert_false(redis_was_refused(c));
+	redis_return(c);
+	redis_free(r);
+	redis_server_stop(&own);
+}
+
 static void a_server_that_was_restarted_is_found_again_without_a_failure(void **state)
 {
 	(void)state;
@@ -463,6 +515,8 @@ int main(void)
 	    cmocka_unit_test(a_connection_is_lent_again_and_one_with_replies_left_is_not),
 	    cmocka_unit_test(a_database_is_chosen_by_the_url),
 	    cmocka_unit_test(a_password_is_used_and_a_wrong_one_is_never_told),
+	    cmocka_unit_test(a_password_that_the_server_repeats_is_not_passed_on),
+	    cmocka_unit_test(a_refusal_says_that_nothing_was_done),
 	    cmocka_unit_test(a_server_that_was_restarted_is_found_again_without_a_failure),
 	    cmocka_unit_test(a_dead_server_is_left_alone_and_found_when_it_is_back),
 	    cmocka_unit_test(a_stopped_server_is_tried_by_one_caller_at_a_time),

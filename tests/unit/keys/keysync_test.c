@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "client/redis.h"
 #include "keys/keysync.h"
 #include "lease/backends.h"
 #include "lib/keys_kit.h"
@@ -45,21 +46,73 @@ static struct shelf *shelf_at(const char *address, int db)
 	return s;
 }
 
-static int setup(void **state)
+static void empty_stock(int stock)
+{
+	struct source_key keys[STOCK_KEYS_MAX];
+	for (size_t count = 1; count > 0;)
+		assert_int_equal(stock_take(stocks[stock], STOCK_KEYS_MAX, keys, &count, NULL), 0);
+}
+
+static void ask_server(const struct str *commands[], const size_t *counts, size_t n)
+{
+	struct redis *redis = NULL;
+	struct redis_reply reply;
+	assert_int_equal(redis_new(str_of(server.url), &redis, NULL), 0);
+	struct redis_conn *c = redis_take(redis, NULL);
+	assert_non_null(c);
+	for (size_t i = 0; i < n; i++)
+		redis_write(c, commands[i], counts[i]);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(redis_read(c, &reply), 0);
+		assert_int_not_equal(reply.type, REDIS_ERROR);
+	}
+	redis_return(c);
+	redis_free(redis);
+}
+
+static int servers_up(void **state)
 {
 	(void)state;
 	if (!postgres_kit_is_there() || !redis_server_exists())
+		return 0;
+	for (int i = 0; i < STOCKS; i++) {
+		postgres_kit_database_make(urls[i]);
+		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
+	}
+	redis_server_start(&server, NULL);
+	return 0;
+}
+
+static int servers_down(void **state)
+{
+	(void)state;
+	if (!server.port)
+		return 0;
+	for (int i = 0; i < STOCKS; i++) {
+		stock_free(stocks[i]);
+		postgres_kit_database_remove(urls[i]);
+	}
+	redis_server_stop(&server);
+	return 0;
+}
+
+/* Each test begins with full stocks and an empty Redis. */
+static int setup(void **state)
+{
+	(void)state;
+	const struct str flush[] = {STR("FLUSHALL")};
+	const struct str *commands[] = {flush};
+	if (!server.port)
 		return 0;
 	temp_init(&folder);
 	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
 	for (int i = 0; i < SHELVES; i++)
 		of_each[i] = leases;
 	for (int i = 0; i < STOCKS; i++) {
-		postgres_kit_database_make(urls[i]);
-		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
+		empty_stock(i);
 		fill_stock(i, (unsigned)i * STOCKED, STOCKED);
 	}
-	redis_server_start(&server, NULL);
+	ask_server(commands, &(size_t){1}, 1);
 	const char *address = server.url + strlen("redis://");
 	relay = relay_start(address);
 	shelves[0] = shelf_at(relay_address(relay), 0);
@@ -73,14 +126,9 @@ static int teardown(void **state)
 	(void)state;
 	if (!leases)
 		return 0;
-	for (int i = 0; i < STOCKS; i++) {
-		stock_free(stocks[i]);
-		postgres_kit_database_remove(urls[i]);
-	}
 	shelves_free(shelves, SHELVES);
 	shelf_free(direct);
 	relay_stop(relay);
-	redis_server_stop(&server);
 	leases_free(steal(leases));
 	temp_release(&folder);
 	return 0;
@@ -215,6 +263,55 @@ static void what_a_shard_refuses_goes_back_to_the_stock(void **state)
 	pipe_seen_release(&seen);
 }
 
+/* The first list is emptied and all writes refused, with nothing in between. */
+static void empty_and_refuse(void)
+{
+	const struct str multi[] = {STR("MULTI")}, flush[] = {STR("DEL"), STR("curt:keys:available")},
+	                 refuse[] = {STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), STR("1")},
+	                 exec[] = {STR("EXEC")};
+	const struct str *commands[] = {multi, flush, refuse, exec};
+	const size_t counts[] = {1, 2, 4, 1};
+	ask_server(commands, counts, ARRAY_LEN(counts));
+}
+
+static void refuse_no_more(void)
+{
+	const struct str accept[] = {STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), STR("0")};
+	const struct str *commands[] = {accept};
+	ask_server(commands, &(size_t){ARRAY_LEN(accept)}, 1);
+}
+
+static uint64_t in_stock(void)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < STOCKS; i++) {
+		uint64_t count = 0;
+		assert_int_equal(stock_count(stocks[i], &count, NULL), 0);
+		sum += count;
+	}
+	return sum;
+}
+
+static void what_a_server_refuses_that_lacks_replicas_goes_back_too(void **state)
+{
+	(void)state;
+	char name[ROUNDS_NAME_BYTES];
+	struct lease *lease = NULL;
+	struct keysync *s = start(SHELVES);
+	for (int i = 0; i < SHELVES; i++)
+		UNTIL(count_on(i ? shelves[1] : direct) == HIGH);
+	uint64_t before = in_stock();
+	empty_and_refuse();
+	rounds_name("keysync", shelf_name(shelves[0]), name);
+	UNTIL(leases->ops->take(leases, str_of(name), LIFE_MS, &lease) == 0); /* it has let go */
+	struct keysync_sums sums = stop(s);
+	leases->ops->release(leases, lease);
+	assert_int_equal(in_stock(), before);
+	assert_true(sums.returned > 0);
+	assert_int_equal(sums.lost, 0);
+	refuse_no_more();
+}
+
 /* The server has taken the keys, and its answer is late: they are not pushed twice, nor put back. */
 static void a_push_whose_answer_is_late_is_settled_when_the_server_is_back(void **state)
 {
@@ -259,8 +356,9 @@ int main(void)
 	    WITH_ALL(a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_stocks),
 	    WITH_ALL(when_one_stops_another_takes_its_shards),
 	    WITH_ALL(what_a_shard_refuses_goes_back_to_the_stock),
+	    WITH_ALL(what_a_server_refuses_that_lacks_replicas_goes_back_too),
 	    WITH_ALL(a_push_whose_answer_is_late_is_settled_when_the_server_is_back),
 	    WITH_ALL(empty_and_absent_stocks_are_passed_over),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, servers_up, servers_down);
 }

@@ -118,6 +118,28 @@ static void what_was_not_handed_out_goes_back_at_the_end(void **state)
 	assert_int_equal(left_in(0) + left_in(1), 195 - 30);
 }
 
+static void what_comes_back_is_handed_out_again_and_goes_back_at_the_end(void **state)
+{
+	(void)state;
+	fill(0, 0, 1);
+	struct key_source *pool = open_pool();
+	struct source_key key, again, many[5 * BATCH];
+	take(pool, &key, 1);
+	pool->ops->give_back(pool, &key, 1);
+	assert_int_equal(take(pool, &again, 1), 1);
+	assert_memory_equal(again.text, key.text, key.len);
+	pool->ops->give_back(pool, &again, 1);
+	assert_int_equal(pool->ops->stats(pool).stock, 1);
+	pool->ops->free(pool);
+	assert_int_equal(left_in(0), 1);
+	pool = open_pool();
+	pipe_keys(many, 5 * BATCH, 1000);
+	pool->ops->give_back(pool, many, 5 * BATCH); /* more than there is room for */
+	pool->ops->give_back(pool, many, 5 * BATCH);
+	assert_int_equal(take(pool, many, 5 * BATCH), 2 * BATCH);
+	pool->ops->free(pool);
+}
+
 static void all_keys_are_handed_out_once_and_then_it_says_that_none_is_left(void **state)
 {
 	(void)state;
@@ -160,6 +182,23 @@ static void a_shard_that_is_away_is_skipped(void **state)
 			from_second += pipe_key_number(&keys[i]) >= 1000 ? 1 : 0;
 	}
 	assert_int_equal(pool->ops->stats(pool).shards_sick, 1);
+	pool->ops->free(pool);
+}
+
+static void keys_that_did_not_arrive_are_counted(void **state)
+{
+	(void)state;
+	fill(0, 0, 500);
+	fill(1, 1000, 100);
+	struct key_source *pool = open_pool();
+	struct source_key keys[BATCH];
+	UNTIL(pool->ops->stats(pool).stock == 600);
+	assert_int_equal(pool->ops->stats(pool).lost, 0);
+	redis_server_signal(&servers[0], SIGSTOP);
+	while (pool->ops->stats(pool).lost == 0)
+		take(pool, keys, BATCH);
+	assert_int_equal(pool->ops->stats(pool).lost % BATCH, 0);
+	redis_server_signal(&servers[0], SIGCONT);
 	pool->ops->free(pool);
 }
 
@@ -250,8 +289,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    WITH_SERVERS(keys_are_taken_in_batches_from_the_fullest_shard),
 	    WITH_SERVERS(what_was_not_handed_out_goes_back_at_the_end),
+	    WITH_SERVERS(what_comes_back_is_handed_out_again_and_goes_back_at_the_end),
 	    WITH_SERVERS(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left),
 	    WITH_SERVERS(a_shard_that_is_away_is_skipped),
+	    WITH_SERVERS(keys_that_did_not_arrive_are_counted),
 	    WITH_SERVERS(when_no_shard_answers_it_says_so),
 	    WITH_SERVERS(threads_that_take_at_once_get_different_keys),
 	    WITH_SERVERS(it_counts_what_is_brought_for_anybody),

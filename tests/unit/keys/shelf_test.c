@@ -178,6 +178,73 @@ static void a_lost_answer_is_told_apart_from_a_server_that_is_away(void **state)
 	relay_stop(relay);
 }
 
+static void replicas_wanted(const char *count)
+{
+	ask_server(REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), str_of(count)));
+}
+
+static void a_refusal_is_certain_and_names_the_reason(void **state)
+{
+	(void)state;
+	struct shelf *s = open_empty();
+	struct source_key keys[10];
+	size_t count;
+	uint64_t left;
+	struct err e = {""};
+	pipe_keys(keys, 10, 0);
+	assert_int_equal(shelf_push(s, 1, 1, keys, 5, NULL), 0);
+	replicas_wanted("1");
+	assert_int_equal(shelf_push(s, 1, 2, keys + 5, 5, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "NOREPLICAS"));
+	UNTIL(shelf_count(s, &left, NULL) == 0); /* it is left alone for a moment */
+	assert_int_equal(left, 5);
+	assert_int_equal(shelf_take(s, 5, keys, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "NOREPLICAS"));
+	replicas_wanted("0");
+	UNTIL(shelf_take(s, 5, keys, &count, &left, NULL) == 0);
+	assert_int_equal(count, 5);
+	shelf_free(s);
+}
+
+static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
+{
+	(void)state;
+	char url[64];
+	struct shelf *direct = open_empty();
+	struct relay *relay = relay_start(server.url + strlen("redis://"));
+	snprintf(url, sizeof(url), "redis://%s", relay_address(relay));
+	struct shelf *s = open_at(url);
+	struct source_key keys[10];
+	size_t count;
+	uint64_t left;
+	struct err e = {""};
+	assert_int_equal(push(s, 1, 1, 0, 10), 0);
+	relay_set(relay, RELAY_MUTE);
+	assert_int_equal(shelf_take(s, 4, keys, &count, &left, &e), ERR_UNCERTAIN);
+	assert_true(e.text[0] != '\0');
+	assert_int_equal(shelf_take(s, 4, keys, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_count(direct, 6);
+	shelf_free(s);
+	shelf_free(direct);
+	relay_stop(relay);
+}
+
+/* Whatever else lies on the server: keys that it has are not put back elsewhere. */
+static void a_push_that_fails_half_way_has_added_nothing(void **state)
+{
+	(void)state;
+	static const char *const others[] = {"curt:keys:fence", "curt:keys:batch", "curt:keys:brought"};
+	struct shelf *s = open_empty();
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		ask_server(REDIS_ARGS(STR("FLUSHALL")));
+		ask_server(REDIS_ARGS(STR("RPUSH"), str_of(others[i]), STR("x")));
+		int r = push(s, 1, 1, 0, 10);
+		assert_count(s, r == 0 ? 10 : 0);
+		assert_true(r == 0 || r == ERR_UNAVAILABLE);
+	}
+	shelf_free(s);
+}
+
 static void what_is_no_key_is_dropped(void **state)
 {
 	(void)state;
@@ -218,6 +285,9 @@ int main(void)
 	    cmocka_unit_test(whoever_has_a_smaller_fencing_number_pushes_nothing),
 	    cmocka_unit_test(a_batch_that_is_pushed_again_is_there_once),
 	    cmocka_unit_test(a_lost_answer_is_told_apart_from_a_server_that_is_away),
+	    cmocka_unit_test(a_refusal_is_certain_and_names_the_reason),
+	    cmocka_unit_test(keys_whose_answer_is_late_may_be_lost_and_it_says_so),
+	    cmocka_unit_test(a_push_that_fails_half_way_has_added_nothing),
 	    cmocka_unit_test(what_is_no_key_is_dropped),
 	    cmocka_unit_test(something_else_under_the_lists_name_is_an_error_in_words),
 	};

@@ -156,6 +156,33 @@ static void a_lease_that_was_proven_too_long_ago_is_lost(void **state)
 	os_fault_reset();
 }
 
+/* A stopped server holds up nobody for as long as its sessions live. */
+static void a_service_that_is_silent_is_not_waited_for(void **state)
+{
+	(void)state;
+	enum { LEASES = 6 };
+	struct leases *direct = open_at(server());
+	struct relay *relay = relay_start(server());
+	struct leases *l = open_at(relay_address(relay));
+	struct lease *others = NULL, *leases[LEASES] = {NULL}, *none = NULL;
+	char text[NAME_BYTES];
+	for (int i = 0; i < LEASES; i++)
+		assert_int_equal(l->ops->take(l, fresh_name(text), LIFE_MS, &leases[i]), 0);
+	struct str name = fresh_name(text);
+	assert_int_equal(direct->ops->take(direct, name, LIFE_MS, &others), 0);
+	assert_true(is_busy(l, name)); /* from now on it has a session that is connected */
+	relay_set(relay, RELAY_HOLD);
+	int64_t began_ms = clock_mono_ms();
+	assert_int_equal(l->ops->take(l, fresh_name(text), LIFE_MS, &none), ERR_UNAVAILABLE);
+	for (int i = 0; i < LEASES; i++)
+		l->ops->release(l, leases[i]);
+	leases_free(l);
+	assert_true(clock_mono_ms() - began_ms < LIFE_MS / 2); /* a single one would take longer */
+	direct->ops->release(direct, others);
+	leases_free(direct);
+	relay_stop(relay);
+}
+
 static void addresses_that_cannot_be_read_are_refused(void **state)
 {
 	(void)state;
@@ -183,6 +210,7 @@ int main(void)
 	    cmocka_unit_test(a_node_whose_answer_was_lost_is_recognised),
 	    cmocka_unit_test(a_lease_is_lost_the_moment_its_connection_breaks),
 	    cmocka_unit_test(a_lease_that_was_proven_too_long_ago_is_lost),
+	    cmocka_unit_test(a_service_that_is_silent_is_not_waited_for),
 	    cmocka_unit_test(addresses_that_cannot_be_read_are_refused),
 	};
 	if (sodium_init() < 0)

@@ -52,13 +52,17 @@ static struct limiter *open_limiter(void)
 	return l;
 }
 
-static int settle(struct limiter *l, struct limiter_use uses[USES])
+static uint64_t first_owner;
+
+/* Each of so many budgets has been used so often. */
+static int settle(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < USES; i++)
-		uses[i] = (struct limiter_use){.owner = i, .what = 'r', .period_ms = PERIOD_MS, .delta = 1};
+		uses[i] = (struct limiter_use){
+		    .owner = first_owner + i, .what = 'r', .period_ms = PERIOD_MS, .max = 1000, .used = used};
 	int r = l->ops->settle(l, uses, USES, &count);
-	assert_int_equal(count, 1);
+	assert_in_range(count, 1, 2);
 	return r;
 }
 
@@ -75,7 +79,7 @@ static void no_budget_is_ever_without_an_end(void **state)
 	(void)state;
 	struct limiter *l = open_limiter();
 	struct limiter_use uses[USES];
-	assert_int_equal(settle(l, uses), 0);
+	assert_int_equal(settle(l, uses, 1), 0);
 	for (size_t s = 0; s < ARRAY_LEN(servers); s++) {
 		struct redis *r;
 		struct redis_reply reply;
@@ -97,32 +101,60 @@ static void no_budget_is_ever_without_an_end(void **state)
 	l->ops->free(l);
 }
 
+static void settle_until_all_are(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
+{
+	int64_t end_ms = clock_mono_ms() + 20000;
+	while (settle(l, uses, used) != 0 && clock_mono_ms() < end_ms)
+		nanosleep(&(struct timespec){.tv_nsec = 10000000L}, NULL);
+	assert_int_equal(settled_of(uses), USES);
+}
+
 static void a_node_that_is_away_leaves_only_its_own_budgets_unsettled(void **state)
 {
 	(void)state;
-	struct limiter *l = open_limiter();
+	struct limiter *l = open_limiter(), *other = open_limiter();
+	first_owner += USES;
 	struct limiter_use uses[USES];
 	struct err e = {""};
-	assert_int_equal(settle(l, uses), 0);
-	assert_int_equal(settled_of(uses), USES);
-	uint64_t before[USES];
-	for (unsigned i = 0; i < USES; i++)
-		before[i] = uses[i].used;
+	assert_int_equal(settle(l, uses, 1), 0);
 	redis_server_kill(&servers[1]);
-	assert_int_equal(settle(l, uses), ERR_UNAVAILABLE);
+	assert_int_equal(settle(l, uses, 2), ERR_UNAVAILABLE);
 	assert_in_range(settled_of(uses), 1, USES - 1);
+	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
+	assert_int_equal(settle(other, uses, 1), ERR_UNAVAILABLE);
 	for (unsigned i = 0; i < USES; i++) {
 		if (uses[i].settled)
-			assert_int_equal(uses[i].used, before[i] + 1);
+			assert_int_equal(uses[i].others, 2);
 	}
-	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
 	redis_server_restart(&servers[1], NULL);
-	int64_t end_ms = clock_mono_ms() + 20000;
-	while (settle(l, uses) != 0 && clock_mono_ms() < end_ms)
-		nanosleep(&(struct timespec){.tv_nsec = 10000000L}, NULL);
-	assert_int_equal(settled_of(uses), USES);
+	settle_until_all_are(l, uses, 3);
+	settle_until_all_are(other, uses, 1);
+	for (unsigned i = 0; i < USES; i++)
+		assert_int_equal(uses[i].others, 3);
 	assert_int_equal(l->ops->ping(l, &e), 0);
 	l->ops->free(l);
+	other->ops->free(other);
+}
+
+static void what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order(void **state)
+{
+	(void)state;
+	struct limiter *l = open_limiter(), *other = open_limiter();
+	struct limiter_use uses[USES];
+	first_owner += USES;
+	assert_int_equal(settle(l, uses, 1), 0);
+	redis_server_signal(&servers[1], SIGSTOP);
+	for (uint64_t used = 2; used <= 20; used++) {
+		assert_int_equal(settle(l, uses, used), ERR_UNAVAILABLE);
+		assert_in_range(settled_of(uses), 1, USES - 1);
+	}
+	redis_server_signal(&servers[1], SIGCONT);
+	settle_until_all_are(l, uses, 21);
+	settle_until_all_are(other, uses, 1);
+	for (unsigned i = 0; i < USES; i++)
+		assert_int_equal(uses[i].others, 21);
+	l->ops->free(l);
+	other->ops->free(other);
 }
 
 static void without_any_node_nothing_is_settled(void **state)
@@ -131,7 +163,7 @@ static void without_any_node_nothing_is_settled(void **state)
 	struct limiter *l;
 	struct err e = {""};
 	struct limiter_use use = {
-	    .owner = 1, .what = 'c', .period_ms = PERIOD_MS, .delta = 1, .settled = true};
+	    .owner = 1, .what = 'c', .period_ms = PERIOD_MS, .used = 1, .settled = true};
 	unsigned count = 7;
 	assert_int_equal(limiter_redis_open("redis://127.0.0.1:1", &l, &e), 0);
 	assert_int_equal(l->ops->settle(l, &use, 1, &count), ERR_UNAVAILABLE);
@@ -147,6 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(no_budget_is_ever_without_an_end),
 	    cmocka_unit_test(a_node_that_is_away_leaves_only_its_own_budgets_unsettled),
+	    cmocka_unit_test(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order),
 	    cmocka_unit_test(without_any_node_nothing_is_settled),
 	};
 	return cmocka_run_group_tests(tests, servers_up, servers_down);

@@ -19,6 +19,7 @@ struct watched_store {
 	struct store_ops ops;
 	unsigned lookups; /* links */
 	unsigned fresh;   /* of them */
+	bool old;         /* a replica answers, while the primary is away */
 	int fail;         /* what lookups fail with; 0: they do not */
 	int apply_fail;   /* what changes come to after they are done */
 };
@@ -38,7 +39,10 @@ static int watched_lookup(struct store *s, struct store_lookup *reads, size_t n)
 	w->lookups += (unsigned)n;
 	for (size_t i = 0; i < n; i++)
 		w->fresh += reads[i].fresh;
-	return w->fail ? w->fail : store_lookup(w->inner, reads, n);
+	int r = w->fail ? w->fail : store_lookup(w->inner, reads, n);
+	for (size_t i = 0; i < n; i++)
+		reads[i].old = w->old;
+	return r;
 }
 
 static int watched_apply(struct store *s, struct store_write *writes, size_t n)
@@ -269,6 +273,49 @@ static void a_link_that_has_just_changed_is_asked_for_where_nothing_lags_and_is_
 	assert_non_null(rcache_double_value(&fx.rcache, key, NULL).ptr);
 }
 
+static void what_may_be_old_is_not_shared_and_soon_asked_for_again(void **state)
+{
+	(void)state;
+	struct str key = create(), disabled = create();
+	struct store_write w = {.kind = STORE_LINK_UPDATE,
+	                        .now_ms = 1500,
+	                        .arena = &fx.arena,
+	                        .ref = links_ref(fx.links, disabled),
+	                        .fields = LINK_ENABLED};
+	links_apply(fx.links, &w, 1, fx.metrics);
+	rcache_double_settle(&fx.rcache);
+	fx.store.old = true;
+	int64_t began_ms = clock_mono_ms();
+	struct links *lasting = server(NULL, 3600000);
+	assert_int_equal(resolve(lasting, key, NULL), 0);
+	assert_int_equal(resolve(lasting, disabled, NULL), ERR_NOT_FOUND);
+	assert_null(rcache_double_value(&fx.rcache, key, NULL).ptr);
+	assert_null(rcache_double_value(&fx.rcache, disabled, NULL).ptr);
+	struct cache_entry *e = cache_find(links_cache(lasting), key);
+	assert_non_null(e);
+	assert_in_range(e->due_ms, began_ms, clock_mono_ms() + 1000);
+	e = cache_find(links_cache(lasting), disabled);
+	assert_non_null(e);
+	assert_int_equal(e->expires_ms, 2000 + 1000);
+	fx.store.old = false;
+	assert_int_equal(resolve(lasting, key, NULL), 0);
+	assert_non_null(rcache_double_value(&fx.rcache, key, NULL).ptr);
+	links_free(lasting);
+}
+
+static void records_and_what_a_password_opens_are_asked_for_where_nothing_lags(void **state)
+{
+	(void)state;
+	struct str key = create();
+	struct store_lookup read = {.ref = links_ref(fx.links, key), .arena = &fx.arena};
+	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
+	assert_int_equal(fx.store.fresh, 1);
+	struct link_resolve r = {.key = key, .arena = &fx.arena, .see_other = true}, *wanted = &r;
+	links_resolve(fx.links, &wanted, 1, 2000, fx.metrics);
+	assert_int_equal(r.result, 0);
+	assert_int_equal(fx.store.fresh, 2);
+}
+
 static void bytes_that_are_no_value_are_a_miss(void **state)
 {
 	(void)state;
@@ -457,6 +504,51 @@ static void a_limited_link_is_used_up_when_all_servers_together_have_counted_so_
 	assert_int_equal(resolve(fx.other, key, NULL), ERR_NOT_FOUND);
 }
 
+static void set_limit(struct links *links, struct str key, uint64_t max_clicks)
+{
+	struct store_write w = {.kind = STORE_LINK_UPDATE,
+	                        .now_ms = 1500,
+	                        .arena = &fx.arena,
+	                        .ref = links_ref(links, key),
+	                        .fields = LINK_MAX_CLICKS,
+	                        .link.max_clicks = max_clicks};
+	links_apply(links, &w, 1, fx.metrics);
+	assert_int_equal(w.result, 0);
+	rcache_double_settle(&fx.rcache);
+}
+
+static struct link_resolve resolved(struct links *links, struct str key)
+{
+	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
+	links_resolve(links, &wanted, 1, 2000, fx.metrics);
+	assert_int_equal(r.result, 0);
+	return r;
+}
+
+static void a_limit_that_comes_back_elsewhere_is_counted_again(void **state)
+{
+	(void)state;
+	struct str key = create_as((struct link_record){.max_clicks = 5});
+	struct link_resolve r = resolved(fx.other, key);
+	assert_int_equal(r.verdict, LINK_UNCOUNTED);
+	gate_count(r.gate, gate_round(r.gate), 3);
+	gate_unpin(r.gate);
+	set_limit(fx.links, key, 7); /* the gate has seen every click that went by here */
+	links_changed(fx.other, key);
+	r = resolved(fx.other, key);
+	assert_int_equal(r.verdict, LINK_OPEN);
+	gate_unpin(r.gate);
+	set_limit(fx.links, key, 0);
+	links_changed(fx.other, key);
+	r = resolved(fx.other, key);
+	assert_null(r.gate); /* from now on clicks go by that it does not see */
+	set_limit(fx.links, key, 50);
+	links_changed(fx.other, key);
+	r = resolved(fx.other, key);
+	assert_int_equal(r.verdict, LINK_UNCOUNTED);
+	gate_unpin(r.gate);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -466,6 +558,8 @@ int main(void)
 	    TEST(what_is_not_the_same_for_everybody_is_not_shared),
 	    TEST(a_batch_asks_the_store_only_for_what_the_cache_lacks),
 	    TEST(a_link_that_has_just_changed_is_asked_for_where_nothing_lags_and_is_not_shared),
+	    TEST(what_may_be_old_is_not_shared_and_soon_asked_for_again),
+	    TEST(records_and_what_a_password_opens_are_asked_for_where_nothing_lags),
 	    TEST(bytes_that_are_no_value_are_a_miss),
 	    TEST(a_failure_of_the_store_is_not_shared),
 	    TEST(a_sick_shared_cache_costs_nothing_but_lookups),
@@ -480,6 +574,7 @@ int main(void)
 	    TEST(an_entry_goes_when_the_store_has_the_link_no_more_and_absence_is_not_kept),
 	    TEST(an_entry_goes_when_its_link_has_become_private),
 	    TEST(a_limited_link_is_used_up_when_all_servers_together_have_counted_so_many),
+	    TEST(a_limit_that_comes_back_elsewhere_is_counted_again),
 	};
 	return cmocka_run_group_tests_name("links_shared", tests, NULL, NULL);
 }

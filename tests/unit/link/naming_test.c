@@ -24,6 +24,8 @@ static struct {
 	size_t at, count;
 	size_t asked; /* the largest number at once */
 	int fail;
+	struct source_key back[16];
+	size_t back_count;
 } shelf;
 
 static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
@@ -42,7 +44,14 @@ static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, si
 	return 0;
 }
 
-static const struct key_source_ops shelf_ops = {.take = shelf_take};
+static void shelf_give_back(struct key_source *s, const struct source_key *keys, size_t n)
+{
+	(void)s;
+	for (size_t i = 0; i < n; i++)
+		shelf.back[shelf.back_count++] = keys[i];
+}
+
+static const struct key_source_ops shelf_ops = {.take = shelf_take, .give_back = shelf_give_back};
 
 static void shelve(struct str text, bool used_before)
 {
@@ -266,16 +275,22 @@ static int parts_constant(struct store *s, struct str name, void *value, size_t 
 	return store_constant(fx.store, name, value, len);
 }
 
-static struct links *parts_start(void)
+static struct links *parts_start_with(struct key_source *source)
 {
 	struct links *links = NULL;
 	memset(&parts, 0, sizeof(parts));
 	parts.ops = (struct store_ops){
 	    .apply = parts_apply, .lease = parts_lease, .constant = parts_constant};
 	parts.base.ops = &parts.ops;
-	const struct links_config config = {.store = &parts.base, .budgets = fx.budgets, .id_block = 10};
+	const struct links_config config = {
+	    .store = &parts.base, .budgets = fx.budgets, .source = source, .id_block = 10};
 	assert_int_equal(links_new(&config, &links, NULL), 0);
 	return links;
+}
+
+static struct links *parts_start(void)
+{
+	return parts_start_with(NULL);
 }
 
 static void with_a_part_away_new_links_are_made_in_the_others(void **state)
@@ -315,6 +330,111 @@ static void a_store_that_is_away_as_a_whole_is_asked_once(void **state)
 	links_apply(links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, ERR_UNAVAILABLE);
 	assert_int_equal(parts.calls, 1);
+	links_free(links);
+}
+
+/* Keys that were taken for nothing */
+
+static uint64_t id_given_back(size_t i)
+{
+	assert_true(i < shelf.back_count);
+	return key_decode(links_cipher(fx.links), str_n(shelf.back[i].text, shelf.back[i].len));
+}
+
+static void a_creation_that_is_repeated_gives_its_key_back(void **state)
+{
+	(void)state;
+	lease_to(100);
+	shelve_id(5, false);
+	shelve_id(6, false);
+	shelve_id(7, true);
+	struct store_write first = creation(NULL), again = creation(NULL), other = creation(NULL);
+	first.idempotency_key = again.idempotency_key = other.idempotency_key = STR("same");
+	other.fingerprint[0] = 1;
+	links_apply(fx.links, &first, 1, fx.metrics);
+	assert_int_equal(first.link.id, 5);
+	assert_int_equal(shelf.back_count, 0);
+	links_apply(fx.links, &again, 1, fx.metrics);
+	assert_int_equal(again.result, 0);
+	assert_true(again.replayed);
+	assert_int_equal(again.link.id, 5);
+	assert_int_equal(id_given_back(0), 6);
+	assert_false(shelf.back[0].used_before);
+	links_apply(fx.links, &other, 1, fx.metrics); /* another creation under the same key */
+	assert_int_equal(other.result, ERR_INVALID);
+	assert_int_equal(id_given_back(1), 7);
+	assert_true(shelf.back[1].used_before);
+	assert_int_equal(shelf.back_count, 2);
+}
+
+static void a_key_that_somebody_has_is_not_given_back(void **state)
+{
+	(void)state;
+	lease_to(100);
+	shelve_id(5, false);
+	shelve_id(5, false);
+	shelve_id(6, false);
+	assert_int_equal(create(NULL).link.id, 5);
+	assert_int_equal(create(NULL).link.id, 6);
+	assert_int_equal(shelf.back_count, 0);
+}
+
+static void a_store_that_is_away_costs_no_keys(void **state)
+{
+	(void)state;
+	struct links *links = parts_start_with(&shelf.base);
+	lease_to(100);
+	shelve_id(5, false);
+	shelve_id(6, false);
+	struct store_write batch[] = {creation(NULL), creation(NULL)};
+	parts.all_away = true;
+	batch[1].idempotency_key = STR("again"); /* it may have been promised its name */
+	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
+	assert_int_equal(batch[0].result, ERR_UNAVAILABLE);
+	assert_int_equal(shelf.back_count, 1);
+	assert_int_equal(id_given_back(0), 5);
+	links_free(links);
+}
+
+static void when_every_part_is_away_the_keys_come_back_but_not_those_of_a_single_one(void **state)
+{
+	(void)state;
+	struct links *links = parts_start_with(&shelf.base);
+	lease_to(100);
+	for (uint64_t id = 2; id <= 10; id += 2)
+		shelve_id(id, false);
+	struct store_write w = creation(NULL);
+	links_apply(links, &w, 1, fx.metrics); /* with no luck: all lie in the part that is away */
+	assert_int_equal(w.result, ERR_UNAVAILABLE);
+	assert_int_equal(shelf.back_count, 5);
+	assert_int_equal(id_given_back(0), 2);
+	shelve_id(12, false);
+	shelve_id(13, false);
+	w = creation(NULL);
+	links_apply(links, &w, 1, fx.metrics);
+	assert_int_equal(w.link.id, 13);
+	assert_int_equal(shelf.back_count, 5);
+	links_free(links);
+}
+
+static int no_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret)
+{
+	(void)s, (void)counter, (void)count, (void)ret;
+	return ERR_UNAVAILABLE;
+}
+
+static void without_numbers_for_its_links_a_batch_gives_all_its_keys_back(void **state)
+{
+	(void)state;
+	struct links *links = parts_start_with(&shelf.base);
+	parts.ops.lease = no_lease;
+	shelve_id(5, true); /* needs a number */
+	shelve_id(6, true);
+	struct store_write batch[] = {creation(NULL), creation(NULL)};
+	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
+	assert_true(batch[0].result < 0);
+	assert_true(batch[1].result < 0);
+	assert_int_equal(shelf.back_count, 2);
 	links_free(links);
 }
 
@@ -383,6 +503,28 @@ static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state
 	source->ops->free(source);
 }
 
+static void what_comes_back_is_given_out_before_anything_is_claimed(void **state)
+{
+	(void)state;
+	struct source_key keys[4], again[100];
+	size_t count = 0;
+	struct key_source *source = claim_start();
+	estate.ids[estate.count++] = 3;
+	estate.ids[estate.count++] = 4;
+	assert_int_equal(source->ops->take(source, keys, 2, &count, NULL), 0);
+	source->ops->give_back(source, keys, 2);
+	assert_int_equal(source->ops->take(source, again, 4, &count, NULL), 0);
+	assert_int_equal(count, 2);
+	assert_memory_equal(again, keys, 2 * sizeof(*keys));
+	assert_int_equal(estate.calls, 1);
+	for (size_t i = 0; i < ARRAY_LEN(again); i++)
+		again[i] = keys[0];
+	source->ops->give_back(source, again, ARRAY_LEN(again)); /* more than there is room for */
+	assert_int_equal(source->ops->take(source, again, ARRAY_LEN(again), &count, NULL), 0);
+	assert_int_equal(count, 64);
+	source->ops->free(source);
+}
+
 static void without_ended_keys_new_ones_are_made_and_the_store_is_left_alone(void **state)
 {
 	(void)state;
@@ -436,6 +578,12 @@ int main(void)
 	    TEST(with_a_part_away_new_links_are_made_in_the_others),
 	    TEST(with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused),
 	    TEST(a_store_that_is_away_as_a_whole_is_asked_once),
+	    TEST(a_creation_that_is_repeated_gives_its_key_back),
+	    TEST(a_key_that_somebody_has_is_not_given_back),
+	    TEST(a_store_that_is_away_costs_no_keys),
+	    TEST(when_every_part_is_away_the_keys_come_back_but_not_those_of_a_single_one),
+	    TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back),
+	    TEST(what_comes_back_is_given_out_before_anything_is_claimed),
 	    TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for),
 	    TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone),
 	    TEST(a_store_that_cannot_be_asked_does_not_stop_creation),

@@ -99,6 +99,48 @@ static void every_operation_fails_with_every_error_and_no_other_does(void **stat
 	}
 }
 
+static int shared_version(struct store *s, uint64_t *ret)
+{
+	(void)s;
+	*ret = 5;
+	return 0;
+}
+
+static int shared_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+                        size_t *ret_count)
+{
+	(void)s, (void)now_ms, (void)rest_ms, (void)max;
+	ret_ids[0] = 9;
+	*ret_count = 1;
+	return 0;
+}
+
+static void shared_free(struct store *s)
+{
+	(void)s;
+}
+
+static void it_has_what_the_store_inside_has_and_no_more(void **state)
+{
+	(void)state;
+	static const struct store_ops ops = {
+	    .free = shared_free, .version = shared_version, .claim = shared_claim};
+	struct store shared = {&ops}, *s = fault_open("");
+	uint64_t version = 0, id = 0;
+	size_t count = 0;
+	assert_null(s->ops->version);
+	assert_null(s->ops->claim);
+	store_free(s);
+	assert_int_equal(store_fault_open("version=busy@2,claim=unavailable@2", &shared, &s, NULL), 0);
+	assert_int_equal(s->ops->version(s, &version), 0);
+	assert_int_equal(version, 5);
+	assert_int_equal(s->ops->version(s, &version), ERR_BUSY);
+	assert_int_equal(s->ops->claim(s, 0, 0, 1, &id, &count), 0);
+	assert_int_equal(id, 9);
+	assert_int_equal(s->ops->claim(s, 0, 0, 1, &id, &count), ERR_UNAVAILABLE);
+	store_free(s);
+}
+
 static void a_number_is_the_first_call_that_fails(void **state)
 {
 	(void)state;
@@ -234,6 +276,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_operation_fails_with_every_error_and_no_other_does),
+	    cmocka_unit_test(it_has_what_the_store_inside_has_and_no_more),
 	    cmocka_unit_test(a_number_is_the_first_call_that_fails),
 	    cmocka_unit_test(a_number_with_a_mark_is_the_only_call_that_fails),
 	    cmocka_unit_test(of_several_rules_the_first_that_meets_a_call_decides),

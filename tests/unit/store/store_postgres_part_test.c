@@ -348,6 +348,242 @@ static void changes_wait_for_a_move_and_lookups_do_not(void **state)
 	assert_int_equal(find_at(0, 1, NULL), ERR_NOT_FOUND);
 }
 
+static void rings_set(uint64_t epoch)
+{
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(part->ring_set(parts[i], epoch, STR("ring")), 0);
+}
+
+static void move_under(uint64_t epoch, struct str key)
+{
+	struct part_move *m;
+	assert_int_equal(part->move_begin(parts[0], epoch, &key, 1, &m), 0);
+	assert_int_equal(part->move_put(parts[1], m), 0);
+	assert_int_equal(part->move_end(parts[0], m, true), 0);
+}
+
+/* As the database does to one that stands still for long. */
+static void moves_break(void)
+{
+	postgres_kit_ask(urls[0], "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+	                          " WHERE state = 'idle in transaction' AND datname = current_database()");
+}
+
+static void a_move_that_was_overtaken_brings_nothing_back(void **state)
+{
+	NEEDS_SERVER();
+	const struct str key = STR("brand");
+	struct part_move *slow;
+	struct store_write w = kit_alias(&arena, 1, "brand");
+	assert_int_equal(kit_apply(parts[0], &w), 0);
+	rings_set(5);
+	assert_int_equal(part->move_begin(parts[0], 5, &key, 1, &slow), 0);
+	moves_break();
+	move_under(5, key);
+	struct store_write gone = {
+	    .kind = STORE_LINK_DELETE, .arena = &arena, .ref = w.ref, .now_ms = KIT_NOW_MS};
+	assert_int_equal(kit_apply(parts[1], &gone), 0);
+	assert_int_equal(part->move_put(parts[1], slow), 0);
+	assert_int_not_equal(part->move_end(parts[0], slow, true), 0);
+	assert_int_equal(kit_find(parts[1], &arena, 0, "brand", NULL), ERR_NOT_FOUND);
+}
+
+static void a_move_of_an_older_ring_is_refused_where_it_goes(void **state)
+{
+	NEEDS_SERVER();
+	const struct str key = STR("g1");
+	struct part_move *slow;
+	assert_int_equal(create_at(0, 1), 0);
+	rings_set(5);
+	assert_int_equal(part->move_begin(parts[0], 5, &key, 1, &slow), 0);
+	moves_break();
+	rings_set(6);
+	assert_int_equal(part->move_put(parts[1], slow), ERR_CONFLICT);
+	assert_int_not_equal(part->move_end(parts[0], slow, false), 0);
+	assert_keys(1, "");
+}
+
+static void a_key_moves_again_under_a_later_ring(void **state)
+{
+	NEEDS_SERVER();
+	assert_int_equal(create_at(0, 1), 0);
+	rings_set(5);
+	move_under(5, STR("g1"));
+	rings_set(6);
+	postgres_kit_run(urls[1], "DELETE FROM link"); /* as if it had moved back */
+	assert_int_equal(create_at(0, 1), 0);
+	move_under(6, STR("g1"));
+	assert_keys(1, "g1 ");
+}
+
+static void the_newer_use_of_an_idempotency_key_moves(void **state)
+{
+	NEEDS_SERVER();
+	struct store_write old = kit_generated(&arena, 1), new = kit_generated(&arena, 2);
+	old.idempotency_key = new.idempotency_key = STR("order");
+	new.now_ms = KIT_NOW_MS + 25LL * 3600 * 1000; /* by then the old one is dead */
+	struct store_write again = new;
+	assert_int_equal(kit_apply(parts[1], &old), 0);
+	assert_int_equal(kit_apply(parts[0], &new), 0);
+	move_under(0, STR("g2"));
+	assert_int_equal(kit_apply(parts[1], &again), 0);
+	assert_true(again.replayed);
+	assert_int_equal(again.link.id, 2);
+}
+
+static struct store_write behind;
+static int behind_result;
+
+static void *create_behind(void *arg)
+{
+	(void)arg;
+	int r = part->apply(parts[0], 5, &behind, 1);
+	behind_result = r ? r : behind.result;
+	return NULL;
+}
+
+/* A transaction that sees all as it was when it began would not see the ring for which it waited. */
+static void the_epoch_holds_whatever_isolation_the_database_prefers(void **state)
+{
+	NEEDS_SERVER();
+	pthread_t thread;
+	rings_set(5);
+	postgres_kit_run(urls[0], "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET"
+	                          " default_transaction_isolation = ''repeatable read''',"
+	                          " current_database()); END $$");
+	store_free(parts[0]);
+	struct err e = {""};
+	const struct store_postgres_config config = {.url = str_of(urls[0])};
+	assert_int_equal(store_postgres_open(&config, &parts[0], &e), 0);
+	struct pg_pool *pool;
+	assert_int_equal(pg_pool_new(str_of(urls[0]), 1, NULL, NULL, &pool, &e), 0);
+	struct pg_conn *c = pg_take(pool, &e);
+	assert_non_null(c);
+	assert_int_equal(pg_run(c,
+	                        "BEGIN; SELECT pg_advisory_xact_lock(1668641397, oid::int) FROM pg_namespace"
+	                        " WHERE nspname = current_schema(); UPDATE ring_state SET epoch = 6",
+	                        &e),
+	                 0);
+	behind = kit_generated(&arena, 50);
+	assert_int_equal(pthread_create(&thread, NULL, create_behind, NULL), 0);
+	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
+		usleep(1000);
+	assert_int_equal(pg_run(c, "COMMIT", &e), 0);
+	pthread_join(thread, NULL);
+	pg_return(c);
+	pg_pool_free(pool);
+	postgres_kit_run(urls[0], "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET"
+	                          " default_transaction_isolation', current_database()); END $$");
+	assert_int_equal(behind_result, ERR_CONFLICT);
+	assert_keys(0, "");
+}
+
+/* What a REAP does, with an end that is slow to come. */
+static void a_name_that_comes_to_rest_while_somebody_wants_it_stays_its_owners(void **state)
+{
+	NEEDS_SERVER();
+	pthread_t thread;
+	struct err e = {""};
+	struct store_write w = kit_alias(&arena, 1, "brand");
+	w.link.expires_ms = OVER_MS;
+	assert_int_equal(kit_apply(parts[0], &w), 0);
+	rings_set(5);
+	struct pg_pool *pool;
+	assert_int_equal(pg_pool_new(str_of(urls[0]), 1, NULL, NULL, &pool, &e), 0);
+	struct pg_conn *c = pg_take(pool, &e);
+	assert_non_null(c);
+	assert_int_equal(pg_run(c,
+	                        "BEGIN; DELETE FROM link WHERE key = 'brand';"
+	                        " INSERT INTO resting VALUES ('brand', 7, 99999999999)",
+	                        &e),
+	                 0);
+	behind = kit_alias(&arena, 2, "brand");
+	behind.link.owner = 8;
+	behind.now_ms = OVER_MS + 1;
+	assert_int_equal(pthread_create(&thread, NULL, create_behind, NULL), 0);
+	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
+		usleep(1000);
+	assert_int_equal(pg_run(c, "COMMIT", &e), 0);
+	pthread_join(thread, NULL);
+	pg_return(c);
+	pg_pool_free(pool);
+	assert_int_equal(behind_result, ERR_CONFLICT);
+	assert_int_equal(kit_find(parts[0], &arena, 0, "brand", NULL), ERR_NOT_FOUND);
+}
+
+/* As when a server was frozen in the middle of a move. */
+static void a_key_that_is_held_for_long_fails_only_its_own_changes(void **state)
+{
+	NEEDS_SERVER();
+	struct part_move *m;
+	const struct str key = STR("g1");
+	assert_int_equal(create_at(0, 1), 0);
+	assert_int_equal(create_at(0, 2), 0);
+	assert_int_equal(part->move_begin(parts[0], 0, &key, 1, &m), 0);
+	struct store_write w[] = {
+	    {.kind = STORE_LINK_UPDATE, .arena = &arena, .ref = {1, STR("g1")}, .now_ms = KIT_NOW_MS},
+	    {.kind = STORE_LINK_UPDATE, .arena = &arena, .ref = {2, STR("g2")}, .now_ms = KIT_NOW_MS}};
+	assert_int_equal(store_apply(parts[0], &w[0], 1), ERR_UNAVAILABLE);
+	assert_int_equal(store_apply(parts[0], &w[1], 1), 0);
+	assert_int_equal(w[1].result, 0);
+	assert_int_equal(part->move_end(parts[0], m, false), 0);
+	assert_int_equal(store_apply(parts[0], &w[0], 1), 0);
+	assert_int_equal(w[0].result, 0);
+}
+
+/* --- the order of locks --- */
+
+static void *count_both(void *arg)
+{
+	(void)arg;
+	const struct store_count counts[] = {{.id = 9, .clicks = 1}, {.id = 10, .clicks = 1}};
+	assert_int_equal(store_set_clicks(parts[0], 1, counts, 2), 0);
+	return NULL;
+}
+
+static void *update_both_by_row(void *arg)
+{
+	(void)arg;
+	struct store_write w[] = {{.kind = STORE_LINK_UPDATE, .arena = &arena, .ref.id = 9},
+	                          {.kind = STORE_LINK_UPDATE, .arena = &arena, .ref.id = 10}};
+	assert_int_equal(store_apply(parts[0], w, 2), 0);
+	assert_int_equal(w[0].result, 0);
+	assert_int_equal(w[1].result, 0);
+	return NULL;
+}
+
+/* By their keys g10 stands before g9. Who waits for the first must not have the second yet: somebody who goes
+ * by keys may hold the one and want the other. */
+static void assert_first_g10(void *(*run)(void *))
+{
+	struct err e = {""};
+	struct pg_pool *pool;
+	pthread_t thread;
+	assert_int_equal(pg_pool_new(str_of(urls[0]), 1, NULL, NULL, &pool, &e), 0);
+	struct pg_conn *c = pg_take(pool, &e);
+	assert_non_null(c);
+	assert_int_equal(pg_run(c, "BEGIN; SELECT 1 FROM link WHERE key = 'g10' FOR UPDATE", &e), 0);
+	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
+	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
+		usleep(1000);
+	int64_t free_rows = postgres_kit_ask(urls[0], "SELECT count(*) FROM (SELECT 1 FROM link WHERE key ="
+	                                              " 'g9' FOR UPDATE SKIP LOCKED) AS t");
+	assert_int_equal(pg_run(c, "COMMIT", &e), 0);
+	pthread_join(thread, NULL);
+	pg_return(c);
+	pg_pool_free(pool);
+	assert_int_equal(free_rows, 1);
+}
+
+static void rows_are_locked_in_the_order_of_their_keys(void **state)
+{
+	NEEDS_SERVER();
+	assert_int_equal(create_at(0, 9), 0);
+	assert_int_equal(create_at(0, 10), 0);
+	assert_first_g10(count_both);
+	assert_first_g10(update_both_by_row);
+}
+
 static int group_setup(void **state)
 {
 	(void)state;
@@ -377,6 +613,14 @@ int main(void)
 	    TEST(all_that_lies_under_a_key_moves_with_it),
 	    TEST(a_move_that_is_called_off_leaves_everything_and_can_be_done_again),
 	    TEST(changes_wait_for_a_move_and_lookups_do_not),
+	    TEST(a_key_that_is_held_for_long_fails_only_its_own_changes),
+	    TEST(rows_are_locked_in_the_order_of_their_keys),
+	    TEST(a_move_that_was_overtaken_brings_nothing_back),
+	    TEST(a_move_of_an_older_ring_is_refused_where_it_goes),
+	    TEST(a_key_moves_again_under_a_later_ring),
+	    TEST(the_newer_use_of_an_idempotency_key_moves),
+	    TEST(the_epoch_holds_whatever_isolation_the_database_prefers),
+	    TEST(a_name_that_comes_to_rest_while_somebody_wants_it_stays_its_owners),
 	};
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

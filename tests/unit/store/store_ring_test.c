@@ -223,10 +223,42 @@ static void a_ring_is_made_only_on_request(void **state)
 	struct store *s = NULL;
 	assert_int_equal(store_ring_open(&part, 1, false, &s, &e), ERR_NOT_FOUND);
 	assert_text_has(e.text, "restart all servers");
-	assert_int_equal(store_ring_alone(inner[0], &e), 0);
+	assert_int_equal(store_alone_open(inner[0], &s, &e), 0);
+	links_make(s, 1, 10);
+	links_check(s, 1, 10);
+	inner[0] = s; /* has it now */
 	store_free(ring_over_first(2));
-	assert_int_equal(store_ring_alone(inner[0], &e), ERR_INVALID);
-	assert_text_has(e.text, "b:2/x");
+}
+
+/* A server that was left with one URL while the others grew to three. */
+static void a_store_that_is_not_alone_any_more_fails_and_says_so(void **state)
+{
+	(void)state;
+	struct store *alone = NULL, *late = NULL;
+	assert_int_equal(store_alone_open(&proxies[0].base, &alone, &e), 0);
+	links_make(alone, 1, LINKS);
+	struct store *s = ring_over_first(3);
+	links_check(alone, 1, LINKS); /* the only member still */
+	struct store_write user = kit_user(&arena, "listed@example.com", ROLE_VIEWER);
+	assert_int_equal(kit_apply(alone, &user), 0);
+	assert_int_equal(store_ping(alone, &e), 0); /* it looks, and knows the ring of one */
+	links_check(alone, 1, LINKS);
+	struct reshard r;
+	assert_int_equal(reshard(s, &r), 0);
+	assert_true(r.moved > 0);
+	struct store_write w = kit_generated(&arena, LINKS + 1);
+	assert_int_equal(store_apply(alone, &w, 1), ERR_UNAVAILABLE);
+	struct store_lookup read = {.ref = kit_generated(&arena, 1).ref, .arena = &arena};
+	assert_int_equal(store_lookup(alone, &read, 1), ERR_UNAVAILABLE);
+	struct store_list page = {.limit = 5, .arena = &arena};
+	assert_int_equal(store_list(alone, &page), ERR_UNAVAILABLE);
+	assert_int_equal(store_ping(alone, &e), ERR_UNAVAILABLE);
+	assert_text_has(e.text, "c:3/x");
+	assert_int_equal(store_alone_open(&proxies[0].base, &late, &e), ERR_INVALID);
+	assert_text_has(e.text, "c:3/x");
+	assert_int_equal(kit_find_generated(s, &arena, LINKS + 1), ERR_NOT_FOUND);
+	store_free(alone);
+	store_free(s);
 }
 
 static void two_that_start_at_once_agree(void **state)
@@ -281,6 +313,22 @@ static void a_part_that_is_away_fails_only_what_is_its_own(void **state)
 	atomic_store(&proxies[1].is_away, false);
 	assert_int_equal(store_ping(s, &e), 0);
 	assert_int_equal(kit_find_generated(s, &arena, there), 0);
+	store_free(s);
+}
+
+static void what_a_part_says_may_be_old_is_passed_on(void **state)
+{
+	(void)state;
+	struct store *s = ring_over_first(2);
+	links_make(s, 1, 100);
+	uint64_t here = id_in(s, 0, 1), there = id_in(s, 1, 1);
+	atomic_store(&proxies[1].is_old, true);
+	struct store_lookup reads[] = {{.ref = kit_generated(&arena, here).ref, .arena = &arena},
+	                               {.ref = kit_generated(&arena, there).ref, .arena = &arena}};
+	assert_int_equal(store_lookup(s, reads, 2), 0);
+	assert_int_equal(reads[1].result, 0);
+	assert_false(reads[0].old);
+	assert_true(reads[1].old);
 	store_free(s);
 }
 
@@ -718,6 +766,174 @@ static void another_target_while_keys_move_is_refused(void **state)
 	store_free(s);
 }
 
+/* All three have answered the one who came second when the one who came first goes on and finishes. */
+static struct store *first_mover;
+static atomic_int asked, answered;
+static int first_result;
+
+static void first_finishes(void)
+{
+	if (atomic_load(&asked) >= PARTS)
+		return;
+	if (atomic_fetch_add(&asked, 1) + 1 == PARTS) {
+		struct reshard r = {.leave = NULL};
+		first_result = store_reshard(first_mover, &r, NULL);
+		atomic_store(&answered, 1);
+	}
+	while (!atomic_load(&answered))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void two_who_move_at_once_do_no_harm(void **state)
+{
+	(void)state;
+	struct store_proxy others[PARTS];
+	struct store_ring_part parts[PARTS];
+	struct store *s = ring_over_first(2);
+	links_make(s, 1, LINKS);
+	store_free(s);
+	for (size_t i = 0; i < PARTS; i++) {
+		store_proxy_init(&others[i], inner[i]);
+		parts[i] = (struct store_ring_part){.store = &others[i].base, .address = addresses[i]};
+	}
+	assert_int_equal(store_ring_open(parts, PARTS, true, &first_mover, &e), 0);
+	int left = 2;
+	struct reshard r = {.progress = stop_after, .ctx = &left};
+	assert_int_equal(store_reshard(first_mover, &r, &e), ERR_BUSY);
+	s = ring_over_first(3);
+	atomic_store(&asked, 0);
+	atomic_store(&answered, 0);
+	for (size_t i = 0; i < PARTS; i++)
+		atomic_store(&proxies[i].ring_was_asked, first_finishes);
+	struct reshard second = {.leave = NULL};
+	assert_int_equal(store_reshard(s, &second, &e), 0);
+	for (size_t i = 0; i < PARTS; i++)
+		atomic_store(&proxies[i].ring_was_asked, NULL);
+	assert_int_equal(first_result, 0);
+	struct ring_status status;
+	assert_int_equal(store_ring_status(s, &arena, &status, &e), 0);
+	assert_false(status.moves);
+	for (size_t i = 0; i < PARTS; i++)
+		assert_true(status.parts[i].is_member);
+	links_check(s, 1, LINKS);
+	store_free(s);
+	store_free(first_mover);
+}
+
+static void a_move_does_not_begin_while_a_part_cannot_take_it(void **state)
+{
+	(void)state;
+	struct store *s = ring_over_first(2);
+	links_make(s, 1, LINKS);
+	store_free(s);
+	s = ring_over_first(3);
+	atomic_store(&proxies[1].refuses_rings, true);
+	struct reshard r = {.leave = NULL};
+	assert_int_equal(store_reshard(s, &r, &e), ERR_BUSY);
+	assert_text_has(e.text, "b:2/x");
+	assert_text_has(e.text, "nothing was changed");
+	struct ring_status status;
+	assert_int_equal(store_ring_status(s, &arena, &status, &e), 0);
+	assert_false(status.moves);
+	links_check(s, 1, LINKS);
+	atomic_store(&proxies[1].refuses_rings, false);
+	assert_int_equal(reshard(s, &r), 0);
+	store_free(s);
+}
+
+/* The home and the third know the next ring; the second does not hear of it. */
+static void a_part_that_does_not_hear_of_a_new_ring_fails_only_its_own(void **state)
+{
+	(void)state;
+	struct store *s = ring_over_first(3);
+	links_make(s, 1, LINKS);
+	uint64_t here = id_in(s, 0, 1), there = id_in(s, 1, 1), epoch;
+	struct str text;
+	assert_int_equal(inner[0]->ops->part->ring_get(inner[0], &arena, &epoch, &text), 0);
+	atomic_store(&proxies[1].holds_rings, true);
+	assert_int_equal(inner[0]->ops->part->ring_set(inner[0], epoch + 1, text), 0);
+	assert_int_equal(inner[2]->ops->part->ring_set(inner[2], epoch + 1, text), 0);
+	struct store_lookup reads[] = {{.ref = kit_generated(&arena, here).ref, .arena = &arena},
+	                               {.ref = kit_generated(&arena, there).ref, .arena = &arena}};
+	struct store_write writes[] = {
+	    {.kind = STORE_LINK_DELETE, .arena = &arena, .ref = kit_generated(&arena, there).ref},
+	    {.kind = STORE_LINK_UPDATE, .arena = &arena, .ref = kit_generated(&arena, here).ref}};
+	assert_int_equal(kit_find_generated(s, &arena, here), 0); /* it learns of the next ring */
+	assert_int_equal(store_lookup(s, reads, 2), 0);
+	assert_int_equal(reads[0].result, 0);
+	assert_int_equal(reads[1].result, ERR_UNAVAILABLE);
+	assert_int_equal(store_apply(s, writes, 2), 0);
+	assert_int_equal(writes[0].result, ERR_UNAVAILABLE);
+	assert_int_equal(writes[1].result, 0);
+	atomic_store(&proxies[1].holds_rings, false);
+	while (kit_find_generated(s, &arena, there) == ERR_UNAVAILABLE)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	links_check(s, 1, LINKS);
+	store_free(s);
+}
+
+static void a_list_that_the_home_cannot_confirm_is_none(void **state)
+{
+	(void)state;
+	struct store *s = ring_over_first(2);
+	links_make(s, 1, 10);
+	struct store_list page = {.limit = 5, .arena = &arena};
+	assert_int_equal(store_list(s, &page), 0);
+	atomic_store(&proxies[0].loses_lookups, true);
+	assert_int_equal(store_list(s, &page), ERR_UNAVAILABLE);
+	atomic_store(&proxies[0].loses_lookups, false);
+	store_free(s);
+}
+
+/* Servers lease ids in advance, so a larger id may be the older link. */
+static void links_of_a_tag_come_newest_first_from_all_parts(void **state)
+{
+	(void)state;
+	enum { TAGGED = 40 };
+	uint64_t ids[TAGGED];
+	size_t count;
+	struct store *s = ring_over_first(2);
+	for (uint64_t id = 1; id <= TAGGED; id++) {
+		struct store_write w = kit_generated(&arena, id);
+		w.link.tags = STR("[\"ad\"]");
+		w.link.created_ms = KIT_NOW_MS + TAGGED - (int64_t)id;
+		assert_int_equal(kit_apply(s, &w), 0);
+	}
+	assert_true(links_in(0) > 0 && links_in(1) > 0);
+	assert_int_equal(store_tagged(s, STR("ad"), TAGGED, ids, &count), 0);
+	assert_int_equal(count, TAGGED);
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(ids[i], i + 1);
+	store_free(s);
+}
+
+static unsigned long fresh_sum(void)
+{
+	unsigned long sum = 0;
+	for (size_t i = 0; i < PARTS; i++)
+		sum += atomic_load(&proxies[i].fresh);
+	return sum;
+}
+
+static void what_moves_is_not_read_from_who_lags_behind(void **state)
+{
+	(void)state;
+	struct store *s = ring_over_first(2);
+	links_make(s, 1, LINKS);
+	links_check(s, 1, LINKS);
+	assert_int_equal(fresh_sum(), 0);
+	store_free(s);
+	s = ring_over_first(3);
+	struct reshard plan = {.dry_run = true};
+	assert_int_equal(store_reshard(s, &plan, &e), 0);
+	int left = 1;
+	struct reshard r = {.progress = stop_after, .ctx = &left};
+	assert_int_equal(store_reshard(s, &r, &e), ERR_BUSY);
+	links_check(s, 1, LINKS);
+	assert_int_equal(fresh_sum(), plan.moved);
+	store_free(s);
+}
+
 int main(void)
 {
 #define RING_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -730,8 +946,10 @@ int main(void)
 	    RING_TEST(a_member_without_a_url_is_named),
 	    RING_TEST(one_database_named_twice_is_refused),
 	    RING_TEST(a_ring_is_made_only_on_request),
+	    RING_TEST(a_store_that_is_not_alone_any_more_fails_and_says_so),
 	    RING_TEST(two_that_start_at_once_agree),
 	    RING_TEST(a_part_that_is_away_fails_only_what_is_its_own),
+	    RING_TEST(what_a_part_says_may_be_old_is_passed_on),
 	    RING_TEST(a_ring_starts_without_a_part_but_not_without_its_home),
 	    RING_TEST(a_part_that_could_not_be_opened_is_opened_later),
 	    RING_TEST(a_fresh_ring_needs_all_its_parts),
@@ -749,6 +967,12 @@ int main(void)
 	    RING_TEST(a_part_that_is_away_holds_a_move_up_and_no_more),
 	    RING_TEST(a_database_with_links_of_its_own_cannot_join),
 	    RING_TEST(another_target_while_keys_move_is_refused),
+	    RING_TEST(two_who_move_at_once_do_no_harm),
+	    RING_TEST(a_move_does_not_begin_while_a_part_cannot_take_it),
+	    RING_TEST(a_part_that_does_not_hear_of_a_new_ring_fails_only_its_own),
+	    RING_TEST(a_list_that_the_home_cannot_confirm_is_none),
+	    RING_TEST(links_of_a_tag_come_newest_first_from_all_parts),
+	    RING_TEST(what_moves_is_not_read_from_who_lags_behind),
 	};
 	return cmocka_run_group_tests_name("store_ring", tests, NULL, NULL);
 }
