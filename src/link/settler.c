@@ -52,6 +52,7 @@ struct settler {
 	struct settling settling;
 	struct list active;
 	int64_t asked_ms;
+	int64_t answer_ms;  /* how long the last answer took */
 	int64_t heard_ms;   /* the last time the servers were counted */
 	int64_t failing_ms; /* since when the limiter does not answer for all; INT64_MAX: it does */
 	int64_t calm_until_ms;
@@ -288,8 +289,9 @@ static void follow(struct settler *s, struct settled *t, const struct round_use 
 	t->period = use->period;
 	t->others = use->others;
 	t->end_ms = mono_ms + (int64_t)use->left_ms;
-	put(&t->share->end, t->start,
-	    meter_units(mono_ms) + MAX(meter_units((int64_t)use->left_ms + SETTLE_PAD_MS), 1));
+	/* Never before it ends there: what is used after that counts from nothing. */
+	uint32_t end = meter_units(mono_ms + s->answer_ms + (int64_t)use->left_ms + SETTLE_PAD_MS);
+	put(&t->share->end, t->start, MAX(end, t->start + 1));
 	put(&t->share->elsewhere, t->start, t->others);
 	uint64_t most = MAX(less(told->max, t->others), (uint64_t)told->count);
 	bool over = use->grant > most;
@@ -365,7 +367,9 @@ static void servers_heard(struct settler *s, unsigned servers, int64_t mono_ms)
 static void settle(struct settler *s, int64_t mono_ms)
 {
 	unsigned servers = 0;
+	int64_t asked_ms = clock_mono_ms();
 	int r = s->limiter->ops->settle(s->limiter, s->uses, s->use_count, &servers);
+	s->answer_ms = clock_mono_ms() - asked_ms;
 	atomic_fetch_add_explicit(&s->rounds, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->failures, r < 0, memory_order_relaxed);
 	s->asked_ms = mono_ms;

@@ -10,7 +10,7 @@
  *
  * Two cases are not covered by a grant. In a period of which this server has not heard yet it begins with a
  * small part (meter_opening), so that the first request need not wait. And when nobody has answered for
- * PATIENCE_MS it takes its part of what was free when it last heard; of a period of which it has not heard,
+ * a second it takes its part of what was free when it last heard; of a period of which it has not heard,
  * its part of the limit. Who has never heard how many servers there are takes it that there are two.
  *
  * A server that is killed has told what it used up to the last look; what it was granted beyond that is free

@@ -20,15 +20,30 @@
 
 /* There is no such user; still the link may not be there, which would have to be told first. To take the user
  * off its list finds that out in its turn, and changes nothing. */
-static void permit_ask(struct store_ring *s, struct change *c)
+static void permit_take(struct change *c, int r)
 {
-	struct user_record user;
-	int r = store_user(ring_home(s), c->write.user.id, STR_NULL, c->write.arena, &user);
 	c->stranger = r == ERR_NOT_FOUND;
 	if (c->stranger)
 		c->write.kind = STORE_FORBID;
 	else if (r != 0)
 		change_end(c, r);
+}
+
+/* A batch of permits is often about one user: he is asked for once. */
+static void permits_ask(struct store_ring *s, struct changes *changes)
+{
+	uint64_t asked = 0;
+	int r = 0;
+	for (size_t i = 0; i < changes->count; i++) {
+		struct change *c = &changes->all[i];
+		struct user_record user;
+		if (c->write.kind != STORE_PERMIT)
+			continue;
+		if (asked == 0 || asked != c->write.user.id)
+			r = store_user(ring_home(s), c->write.user.id, STR_NULL, c->write.arena, &user);
+		asked = c->write.user.id;
+		permit_take(c, r);
+	}
 }
 
 /* --- keys that were given out --- */
@@ -43,38 +58,84 @@ static int counter_ask(struct store_ring *s)
 	return r;
 }
 
-/* The counter has passed the id: unless an alias took it as its row, the key was given out. */
-static int given_ask(struct store_ring *s, struct change *c)
+static bool is_asked(const struct change *c)
 {
-	struct store_lookup read = {.ref = {.id = c->write.ref.id}, .arena = c->write.arena};
-	int r = ring_lookup(&s->base, &read, 1);
-	if (r == 0 && read.result != ERR_NOT_FOUND)
-		r = read.result;
-	c->taken = read.result != 0 || !read.link.is_alias;
-	return r;
+	return c->write.kind == STORE_LINK_CREATE && alias_decodes(&c->write) && !c->write.reuse;
 }
 
-static void alias_ask(struct store_ring *s, struct change *c)
+/* Has the counter passed an id of theirs that it had not when it was last asked? */
+static int aliases_counter(struct store_ring *s, const struct changes *changes)
 {
-	uint64_t id = c->write.ref.id;
-	int r = id >= atomic_load(&s->counter_seen) ? counter_ask(s) : 0;
-	if (r == 0 && id < atomic_load(&s->counter_seen))
-		r = given_ask(s, c);
+	uint64_t highest = 0;
+	for (size_t i = 0; i < changes->count; i++) {
+		if (is_asked(&changes->all[i]))
+			highest = MAX(highest, changes->all[i].write.ref.id);
+	}
+	return highest > 0 && highest >= atomic_load(&s->counter_seen) ? counter_ask(s) : 0;
+}
+
+/* The counter has passed the id: unless an alias took it as its row, the key was given out. */
+static void given_take(struct change *c, const struct store_lookup *read, int r)
+{
+	if (r == 0 && read->result != ERR_NOT_FOUND)
+		r = read->result;
+	c->taken = read->result != 0 || !read->link.is_alias;
 	if (r != 0)
 		change_end(c, r);
 	else if (c->taken && !c->write.idempotency_key.ptr)
 		change_end(c, ERR_CONFLICT);
 }
 
-void ring_home_ask(struct store_ring *s, struct changes *changes)
+static bool is_passed(const struct change *c, uint64_t counter)
 {
+	return c->pending && is_asked(c) && c->write.ref.id < counter;
+}
+
+static void aliases_look(struct store_ring *s, struct changes *changes)
+{
+	uint64_t counter = atomic_load(&s->counter_seen);
+	struct store_lookup *reads = calloc(changes->count + 1, sizeof(*reads));
+	size_t count = 0, at = 0;
+	for (size_t i = 0; reads && i < changes->count; i++) {
+		const struct store_write *w = &changes->all[i].write;
+		if (is_passed(&changes->all[i], counter))
+			reads[count++] = (struct store_lookup){.ref = {.id = w->ref.id}, .arena = w->arena};
+	}
+	int r = reads ? ring_lookup(&s->base, reads, count) : ERR_NOMEM;
 	for (size_t i = 0; i < changes->count; i++) {
 		struct change *c = &changes->all[i];
-		if (c->write.kind == STORE_PERMIT)
-			permit_ask(s, c);
-		else if (c->write.kind == STORE_LINK_CREATE && alias_decodes(&c->write) && !c->write.reuse)
-			alias_ask(s, c);
+		if (!is_passed(c, counter))
+			continue;
+		if (reads)
+			given_take(c, &reads[at++], r);
+		else
+			change_end(c, r);
 	}
+	free(reads);
+}
+
+static void aliases_ask(struct store_ring *s, struct changes *changes)
+{
+	bool any = false;
+	for (size_t i = 0; i < changes->count; i++)
+		any |= is_asked(&changes->all[i]);
+	if (!any)
+		return;
+	int r = aliases_counter(s, changes);
+	if (r == 0) {
+		aliases_look(s, changes);
+		return;
+	}
+	for (size_t i = 0; i < changes->count; i++) {
+		if (is_asked(&changes->all[i]))
+			change_end(&changes->all[i], r);
+	}
+}
+
+void ring_home_ask(struct store_ring *s, struct changes *changes)
+{
+	permits_ask(s, changes);
+	aliases_ask(s, changes);
 }
 
 /* --- routes --- */

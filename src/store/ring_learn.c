@@ -221,7 +221,7 @@ int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_
 		if (results[i] != 0)
 			return err_set(e, results[i],
 			               "%.*s does not take the ring's description (%s): it is away, or a "
-			               "transaction stays open there; its keys wait for it",
+			               "transaction stays open there",
 			               STR_ARG(s->parts[i].address), err_name(results[i]));
 	}
 	return 0;

@@ -178,7 +178,6 @@ static int memory_settle(struct limiter *base, struct limiter_use *uses, size_t 
 	pthread_mutex_lock(&lock);
 	bool answers = !w->is_away && !w->is_mute;
 	int64_t now_ms = now_of(w);
-	w->calls++;
 	if (!w->is_away)
 		l->settled_ms = now_ms;
 	for (size_t i = 0; i < n; i++) {

@@ -13,7 +13,6 @@ struct limiter_world {
 	bool is_mute;   /* all are heard, nobody is answered */
 	struct list rows;
 	struct list limiters;
-	uint64_t calls;
 };
 
 void limiter_world_init(struct limiter_world *w);

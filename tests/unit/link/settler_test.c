@@ -180,6 +180,26 @@ static void a_new_period_begins_for_all_of_them(void **state)
 	stop(2);
 }
 
+static void nothing_is_used_twice_where_one_period_meets_the_next(void **state)
+{
+	(void)state;
+	for (int64_t offset_ms = 0; offset_ms < 130; offset_ms += 9) {
+		start(2, 100);
+		world.now_ms += offset_ms;
+		hammer_all(2, 30);
+		pass_time(2, PERIOD_MS - 4000);
+		for (unsigned step = 0; step < 300; step++) {
+			world.now_ms += 10;
+			for (unsigned i = 0; i < 2; i++) {
+				hammer(&servers[i], 1);
+				settler_round(servers[i].settler, world.now_ms);
+			}
+		}
+		assert_int_equal(passed_by(2), 200);
+		stop(2);
+	}
+}
+
 static void a_reading_counts_what_others_have_used(void **state)
 {
 	(void)state;
@@ -421,6 +441,7 @@ int main(void)
 	    cmocka_unit_test(an_idle_server_holds_little_and_gives_that_back_when_others_need_it),
 	    cmocka_unit_test(servers_that_begin_before_they_hear_of_each_other_stay_within_a_twentieth),
 	    cmocka_unit_test(a_new_period_begins_for_all_of_them),
+	    cmocka_unit_test(nothing_is_used_twice_where_one_period_meets_the_next),
 	    cmocka_unit_test(a_reading_counts_what_others_have_used),
 	    cmocka_unit_test(without_the_limiter_each_goes_on_with_its_part),
 	    cmocka_unit_test(a_long_time_without_the_limiter_in_mid_period_costs_nothing),

@@ -907,6 +907,26 @@ static void links_of_a_tag_come_newest_first_from_all_parts(void **state)
 	store_free(s);
 }
 
+static void names_that_read_like_keys_are_asked_for_together(void **state)
+{
+	(void)state;
+	enum { NAMES = 20 };
+	struct store *s = ring_over_first(2);
+	struct store_write writes[NAMES];
+	uint64_t first;
+	assert_int_equal(store_lease(s, STORE_LINK_COUNTER, 100, &first), 0);
+	for (uint64_t i = 0; i < NAMES; i++) {
+		writes[i] = kit_alias(&arena, 1000 + i, arena_printf(&arena, "name%u", (unsigned)i).ptr);
+		writes[i].ref.id = i % 2 ? first + i : first + 200 + i; /* given out, or not yet */
+	}
+	assert_int_equal(store_apply(s, writes, NAMES), 0);
+	for (size_t i = 0; i < NAMES; i++)
+		assert_int_equal(writes[i].result, i % 2 ? ERR_CONFLICT : 0);
+	assert_int_equal(atomic_load(&proxies[0].lookups), 1);
+	assert_int_equal(atomic_load(&proxies[1].lookups), 1);
+	store_free(s);
+}
+
 static unsigned long fresh_sum(void)
 {
 	unsigned long sum = 0;
@@ -972,6 +992,7 @@ int main(void)
 	    RING_TEST(a_part_that_does_not_hear_of_a_new_ring_fails_only_its_own),
 	    RING_TEST(a_list_that_the_home_cannot_confirm_is_none),
 	    RING_TEST(links_of_a_tag_come_newest_first_from_all_parts),
+	    RING_TEST(names_that_read_like_keys_are_asked_for_together),
 	    RING_TEST(what_moves_is_not_read_from_who_lags_behind),
 	};
 	return cmocka_run_group_tests_name("store_ring", tests, NULL, NULL);
