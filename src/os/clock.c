@@ -15,6 +15,11 @@ int64_t clock_mono_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
+int64_t clock_thread_ns(void)
+{
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 int64_t clock_mono_ms(void)
 {
 	return clock_ns(CLOCK_MONOTONIC) / 1000000;

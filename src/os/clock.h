@@ -8,6 +8,7 @@
 int64_t clock_mono_ms(void);
 int64_t clock_real_ms(void);
 int64_t clock_mono_ns(void);
+int64_t clock_thread_ns(void); /* CPU time of this thread: what it took, however busy the machine is */
 
 /* So much later on the monotonic clock, as pthread_cond_timedwait wants it. */
 struct timespec clock_mono_after(uint64_t ms);

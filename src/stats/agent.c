@@ -588,6 +588,11 @@ static void answers_keep(struct agents *a, struct str agent, uint64_t hash, cons
 	a->cells[cell] = fresh;
 }
 
+void agents_load(struct agents *a)
+{
+	(void)rules_ready(a); /* if it fails, the next agent tries again */
+}
+
 void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret)
 {
 	struct str agent = str_trim(user_agent);

@@ -48,6 +48,9 @@ struct agents;
 int agents_new(size_t cache_entries_max, struct agents **ret, struct err *e);
 void agents_free(struct agents *a);
 
+/* Reads the rules, unless that was done; the first agents_find would, and it takes a while. */
+void agents_load(struct agents *a);
+
 /* Never fails: what cannot be told is "Other". `user_agent` is hostile bytes; what is behind the first 512
  * is not looked at. */
 void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret);
