@@ -28,7 +28,7 @@ from engine_postgres import Postgres
 from engine_redis import Redis, RedisConnection, RedisError, RedisSet, Sentinel  # noqa: F401
 
 NOBODY = 65534
-TEMPLATE = "CURT_ENGINES_TEMPLATE"  # in the environment: a fresh data folder of PostgreSQL
+TEMPLATE = "ENGINES_TEMPLATE"  # in the environment: a fresh data folder of PostgreSQL
 
 
 class ZooKeeper(Engine):
