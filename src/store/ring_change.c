@@ -145,16 +145,6 @@ static int spread_init(struct spread *sp, const struct store_ring *s, const stru
 	return done ? 0 : ERR_NOMEM;
 }
 
-static uint64_t spread_parts(const struct spread *sp)
-{
-	uint64_t set = 0;
-	for (size_t part = 0; part < PART_SLOTS; part++) {
-		if (sp->begin[part] < sp->begin[part + 1])
-			set |= (uint64_t)1 << part;
-	}
-	return set;
-}
-
 static int apply_call(void *ctx, struct store *part, size_t number)
 {
 	const struct spread *sp = ctx;
@@ -203,7 +193,7 @@ static int changes_phase(struct store_ring *s, const struct ring_view *v, int ph
 	int r = spread_init(&sp, s, v, phase, changes);
 	if (r != 0)
 		return r;
-	uint64_t parts = spread_parts(&sp);
+	uint64_t parts = parts_with_work(sp.begin);
 	ring_each(s, parts, apply_call, &sp, results);
 	for (size_t part = 0; part < PART_SLOTS; part++) {
 		int result = parts >> part & 1 ? ring_part_verdict(s, v, part, results[part]) : 0;

@@ -73,6 +73,17 @@ void ring_each(struct store_ring *s, uint64_t parts, ring_call_fn *call, void *c
 /* The worst of the results: 0 when all are. */
 int ring_worst(uint64_t parts, const int results[PART_SLOTS]);
 
+/* The parts that have something to do, when `begin` says where each one's share begins. */
+static inline uint64_t parts_with_work(const size_t begin[PART_SLOTS + 1])
+{
+	uint64_t set = 0;
+	for (size_t part = 0; part < PART_SLOTS; part++) {
+		if (begin[part] < begin[part + 1])
+			set |= (uint64_t)1 << part;
+	}
+	return set;
+}
+
 /* NULL while it has not been there since the start. */
 static inline struct store *ring_store(struct store_ring *s, size_t number)
 {
