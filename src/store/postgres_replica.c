@@ -42,7 +42,9 @@ struct postgres_replicas {
 	size_t count;
 	atomic_size_t turn; /* who is asked next */
 
-	_Atomic int64_t recent_ms[RECENT_SLOTS]; /* by hash of the key: when it was changed */
+	_Atomic int64_t
+	    created_ms[RECENT_SLOTS]; /* by hash of the key: when somebody here made a link of it */
+	_Atomic int64_t changed_ms[RECENT_SLOTS]; /* likewise: when it was changed or removed */
 
 	pthread_mutex_t lock; /* guards is_ending */
 	pthread_cond_t ended;
@@ -56,23 +58,32 @@ static size_t recent_slot(struct str key)
 	return hash_str(key, 0) % RECENT_SLOTS;
 }
 
+static bool is_recent(const _Atomic int64_t *since_ms)
+{
+	int64_t since = atomic_load_explicit(since_ms, memory_order_relaxed);
+	return since != 0 && clock_mono_ms() - since < REPLICA_RECENT_MS;
+}
+
 void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_write *writes, size_t n)
 {
 	int64_t now_ms = clock_mono_ms();
 	for (size_t i = 0; i < n; i++) {
-		if (store_write_is_link(writes[i].kind) && writes[i].ref.key.ptr)
-			atomic_store_explicit(&rs->recent_ms[recent_slot(writes[i].ref.key)], now_ms,
-			                      memory_order_relaxed);
+		if (!store_write_is_link(writes[i].kind) || !writes[i].ref.key.ptr)
+			continue;
+		_Atomic int64_t *since_ms = writes[i].kind == STORE_LINK_CREATE ? rs->created_ms
+		                                                                : rs->changed_ms;
+		atomic_store_explicit(&since_ms[recent_slot(writes[i].ref.key)], now_ms,
+		                      memory_order_relaxed);
 	}
 }
 
-bool postgres_replicas_may_answer(const struct postgres_replicas *rs, const struct store_lookup *read)
+bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
+                                  const struct store_lookup *read)
 {
 	if (read->fresh || !read->ref.key.ptr)
 		return false;
-	int64_t changed_ms = atomic_load_explicit(&rs->recent_ms[recent_slot(read->ref.key)],
-	                                          memory_order_relaxed);
-	return changed_ms == 0 || clock_mono_ms() - changed_ms >= REPLICA_RECENT_MS;
+	size_t slot = recent_slot(read->ref.key);
+	return !is_recent(&rs->changed_ms[slot]) && (any || !is_recent(&rs->created_ms[slot]));
 }
 
 /* --- asking --- */

@@ -54,7 +54,7 @@ static bool lookup_at_replica(struct store_postgres *s, bool any, uint64_t epoch
 {
 	some->count = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (!settled[i] && postgres_replicas_may_answer(s->replicas, &reads[i]))
+		if (!settled[i] && postgres_replicas_may_answer(s->replicas, any, &reads[i]))
 			some_add(some, reads, i);
 	}
 	if (some->count == 0 ||
@@ -87,7 +87,8 @@ static int lookup_rest(struct store_postgres *s, uint64_t epoch, struct store_lo
 static int lookup_without_primary(struct store_postgres *s, int error, bool was_answered, uint64_t epoch,
                                   struct store_lookup *reads, size_t n, struct some *some, bool *settled)
 {
-	if (!was_answered && !lookup_at_replica(s, true, epoch, reads, n, some, settled))
+	bool is_answered = lookup_at_replica(s, true, epoch, reads, n, some, settled) || was_answered;
+	if (!is_answered)
 		return error;
 	for (size_t i = 0; i < n; i++) {
 		if (!settled[i])

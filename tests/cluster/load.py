@@ -3,6 +3,7 @@ import collections
 import http.client
 import itertools
 import json
+import math
 import threading
 import time
 
@@ -47,6 +48,7 @@ class Load:
         self.port, self.key, self.hot, self.pause_s = port, key, hot, pause_s
         self.lock = threading.Lock()
         self.stopping = False
+        self.deadline = math.inf
         self.orders = itertools.count()
         self.made = {}  # key: target, of each 201
         self.followed = set()  # of those, for the test's own use
@@ -71,7 +73,9 @@ class Load:
         return self
 
     def stop(self):
+        """Orders under way are repeated until they are acknowledged, for as long as one can hope."""
         self.stopping = True
+        self.deadline = time.monotonic() + PATIENCE_S
         for thread in self.threads:
             thread.join()
         self.phase.ended = time.monotonic()
@@ -117,6 +121,7 @@ class Load:
             target = f"https://example.com/order/{order}"
             headers = {"Authorization": f"Bearer {self.key}", "Idempotency-Key": f"order-{order}"}
             while not self.create_once(connection, target, headers):
+                assert time.monotonic() < self.deadline, f"{target} was never acknowledged"
                 time.sleep(0.02)
             time.sleep(self.pause_s)
 

@@ -85,6 +85,17 @@ def test_a_replica_answers_while_the_primary_is_away(cluster, pair):
     assert server.get("/no-such-link", key=None).status_code == 503, "the replica may not know it yet"
 
 
+def test_a_replica_answers_for_links_that_were_made_the_moment_before_the_primary_went(cluster, pair):
+    primary, replica = pair
+    server = cluster()
+    name = f"127.0.0.1:{replica.port}/{cluster.name}"
+    until(lambda: f"{name} answers lookups" in server.stderr, "the replica is known to be fresh")
+    links = {server.create(f"https://example.com/{i}")["key"]: f"https://example.com/{i}" for i in range(5)}
+    until(lambda: primary.replayed(replica), "the replica has them")
+    primary.kill()
+    assert {key: server.target(key) for key in links} == links
+
+
 def test_a_link_that_the_replica_does_not_have_yet_is_found(cluster, pair):
     primary, replica = pair
     maker, server = cluster(replicas=""), cluster()
