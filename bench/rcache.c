@@ -70,7 +70,7 @@ static void get_singly(struct redis *redis)
 	must(c, "the node is away");
 	for (unsigned i = 0; i < KEYS; i++) {
 		char key[32];
-		snprintf(key, sizeof(key), "curt:l:bench%u", i);
+		snprintf(key, sizeof(key), "curt:l:bench:bench%u", i);
 		int r = redis_ask(c, REDIS_ARGS(STR("GET"), str_of(key)), &reply);
 		must(r == 0 && (reply.type == REDIS_STR || reply.type == REDIS_NIL), "no answer");
 	}
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
 	struct redis *redis;
 	const struct rcache_listener listener = {.changed = nothing_of, .told = nothing_of, .lost = nothing};
 	struct str urls = str_of(argv[1]);
-	must(rcache_redis_open(argv[1], &listener, &cache, &e) == 0, e.text);
+	must(rcache_redis_open(argv[1], "bench", &listener, &cache, &e) == 0, e.text);
 	must(redis_new(str_cut(&urls, ','), &redis, &e) == 0, e.text);
 	fill(cache);
 	unsigned rounds = (unsigned)atoi(argv[2]), calls = (unsigned)atoi(argv[3]);

@@ -66,7 +66,8 @@ struct api {
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct offload *writer;  /* changes; one thread, so one group commit at a time */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
-	struct offload *checker;              /* readiness: one thread that waits for nobody */
+	struct offload *checker;              /* readiness: one thread, which asks ... */
+	struct checks *checks;                /* ... these, and does not wait for long */
 	struct offload *hasher;               /* passwords: one thread, which bounds their memory */
 	_Atomic unsigned hashing[HASH_KINDS]; /* jobs of the hasher under way, of each kind */
 	struct offload *sweeper;              /* sweeps that are asked for: one thread, which steps back */
@@ -105,6 +106,9 @@ struct api_worker {
 #define API_TOPIC_OWNERS   STR("owners")
 
 struct http_handler api_handler(struct api_worker *w);
+
+/* Begins to look at what /readyz tells: before the first request. checks_free ends it. */
+int api_checks_start(struct api *api, struct err *e);
 
 /* A links_render_fn: the redirect that sends a visitor on. */
 int api_render_redirect(const struct link_record *link, struct buf *out, uint16_t *ret_date_at);

@@ -132,4 +132,13 @@ static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
 	}
 }
 
-const struct offload_ops api_asker_ops = {.run = askers_run};
+static void askers_adopt(void *ctx, struct offload_job *follower, const struct offload_job *leader)
+{
+	(void)ctx;
+	struct ask_job *to = container_of(follower, struct ask_job, job);
+	const struct ask_job *from = container_of(leader, struct ask_job, job);
+	to->result = from->result;
+	to->adopt(to, from);
+}
+
+const struct offload_ops api_asker_ops = {.run = askers_run, .adopt = askers_adopt};

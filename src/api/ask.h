@@ -14,6 +14,8 @@ struct ask_job {
 	struct arena *arena;            /* the connection's */
 	void (*run)(struct ask_job *);  /* on a pool thread: asks, sets `result` */
 	void (*done)(struct ask_job *); /* on the connection's loop: replies */
+	/* When `job.share` is set: takes the outcome of one that was the same. */
+	void (*adopt)(struct ask_job *, const struct ask_job *leader);
 	int64_t now_ms;
 	enum hash_kind hash_kind; /* whose share it takes */
 	int result;

@@ -59,12 +59,14 @@ static void render_source(struct buf *out, struct key_source *source)
 	struct source_stats s = source->ops->stats(source);
 	const struct gauge gauges[] = {
 	    {"curt_keys_stock", "", "gauge", "Keys that can be had now", s.stock},
-	    {"curt_keys_taken_total", "", "counter", "Keys taken from their source", s.taken},
+	    {"curt_keys_aside", "", "gauge",
+	     "Keys that wait for a part of the store that was away when they were tried", s.aside},
+	    {"curt_keys_taken_total", "", "counter", "Keys taken from their source and not given back",
+	     s.taken},
 	    {"curt_keys_refilled_total", "", "counter",
 	     "Keys that were brought to the shards, for all servers, since this one started", s.refilled},
 	    {"curt_keys_lost_total", "", "counter",
-	     "Keys, at most, that were taken from a shard and did not arrive, or could not be put back",
-	     s.lost},
+	     "Keys, at most, that were taken and did not arrive, or found no room to go back to", s.lost},
 	    {"curt_keys_shards", "", "gauge", "Redis shards that hold keys", s.shards},
 	    {"curt_keys_shards_sick", "", "gauge", "Shards that are left alone because they failed",
 	     s.shards_sick},

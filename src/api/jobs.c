@@ -2,6 +2,7 @@
 
 #include "api/problem.h"
 #include "obs/log.h"
+#include "os/clock.h"
 
 #include <stdlib.h>
 
@@ -191,6 +192,18 @@ static void reap_submit(struct api *api, struct str key, int64_t now_ms)
 		reap_done(&reap->write.job);
 }
 
+/* No visitor is refused only because it is not known yet what other servers have used of a limit. */
+static void hear_limits(struct link_resolve **resolves, size_t n)
+{
+	int64_t until_ms = clock_mono_ms() + HEAR_MS_MAX;
+	for (size_t i = 0; i < n; i++) {
+		const struct link_resolve *r = resolves[i];
+		bool leads_on = r->result == 0 && (r->verdict == LINK_OPEN || r->verdict == LINK_LATE);
+		if (leads_on && r->budget && container_of(r, struct read_job, resolve)->conn)
+			meter_hear(&r->budget->redirects, until_ms);
+	}
+}
+
 static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	struct api *api = ctx;
@@ -215,6 +228,7 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 		if (resolves[i]->over)
 			reap_submit(api, resolves[i]->key, now_ms);
 	}
+	hear_limits(resolves, resolve_count);
 }
 
 /* Only resolves are shared. */

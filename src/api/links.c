@@ -10,6 +10,7 @@
 #include "api/problem.h"
 #include "api/ratelimit.h"
 #include "api/reply.h"
+#include "os/clock.h"
 
 #include <sodium.h>
 
@@ -254,23 +255,39 @@ static bool take_idempotency_key(struct write_job *j, const struct http_request 
 	return true;
 }
 
-/* A link's password is hashed on its own thread before the link is written. */
-struct hash_job {
+/* A create that waits for something beside the loop before it is submitted. */
+struct create_wait {
 	struct ask_job ask;
 	struct write_job *write;
 	struct caller caller;
 	struct str password;
 };
 
+/* NULL: that has been said. */
+static struct create_wait *create_wait_new(struct write_job *j, const struct caller *caller,
+                                           struct str password, void (*run)(struct ask_job *),
+                                           void (*done)(struct ask_job *))
+{
+	struct create_wait *wait = ask_job_new(j->worker, j->conn, sizeof(*wait), run, done);
+	if (wait) {
+		wait->write = j;
+		wait->caller = *caller;
+		wait->password = password;
+	}
+	return wait;
+}
+
+/* A link's password is hashed on its own thread before the link is written. */
+
 static void hash_run(struct ask_job *ask)
 {
-	struct hash_job *j = container_of(ask, struct hash_job, ask);
+	struct create_wait *j = container_of(ask, struct create_wait, ask);
 	ask->result = password_hash(j->password, ask->arena, &j->write->write.link.password);
 }
 
 static void hash_done(struct ask_job *ask)
 {
-	struct hash_job *j = container_of(ask, struct hash_job, ask);
+	struct create_wait *j = container_of(ask, struct create_wait, ask);
 	if (ask->result == 0 && auth_holds(ask->worker, ask->conn, &j->caller)) {
 		write_job_submit(j->write);
 		return;
@@ -288,16 +305,50 @@ static void submit_with_password(struct write_job *j, const struct caller *calle
 		write_job_submit(j);
 		return;
 	}
-	struct hash_job *hash = ask_job_new(j->worker, j->conn, sizeof(*hash), hash_run, hash_done);
+	struct create_wait *hash = create_wait_new(j, caller, password, hash_run, hash_done);
 	if (!hash) {
 		write_job_give_up(j);
 		return;
 	}
-	hash->write = j;
-	hash->caller = *caller;
-	hash->password = password;
 	if (!ask_job_submit_hash(&hash->ask, HASH_SET))
 		write_job_give_up(j);
+}
+
+/* Takes it from the caller's budget, and goes on. Where it is not known yet what other servers have used of
+ * it, that is waited for first, beside the loop. */
+static void charge(struct write_job *j, const struct caller *caller, struct str password, bool has_waited);
+
+static void hear_run(struct ask_job *ask)
+{
+	meter_hear(&container_of(ask, struct create_wait, ask)->caller.budget->creates,
+	           clock_mono_ms() + HEAR_MS_MAX);
+}
+
+static void hear_done(struct ask_job *ask)
+{
+	struct create_wait *j = container_of(ask, struct create_wait, ask);
+	if (auth_holds(ask->worker, ask->conn, &j->caller))
+		charge(j->write, &j->caller, j->password, true);
+	else
+		auth_refuse_ended(ask->conn, &j->caller);
+}
+
+static void charge(struct write_job *j, const struct caller *caller, struct str password, bool has_waited)
+{
+	if (meter_take(&caller->budget->creates, loop_mono_ms(http_conn_loop(j->conn)), &j->reading)) {
+		j->refund = &caller->budget->creates;
+	} else if (j->reading.unheard && !has_waited) {
+		struct create_wait *hear = create_wait_new(j, caller, password, hear_run, hear_done);
+		if (hear)
+			ask_job_submit(&hear->ask);
+		return;
+	} else if (j->write.idempotency_key.ptr) {
+		j->write.replay_only = true; /* the limit is used up, but the answer may be known already */
+	} else {
+		refuse_create(j);
+		return;
+	}
+	submit_with_password(j, caller, password);
 }
 
 /* Whose the link shall be. Only admins give links to others. False: that has been said. */
@@ -342,15 +393,7 @@ static void create_submit(struct api_worker *w, struct http_conn *c, const struc
 	}
 	if (!take_idempotency_key(j, req))
 		return;
-	if (meter_take(&caller->budget->creates, loop_mono_ms(http_conn_loop(c)), &j->reading)) {
-		j->refund = &caller->budget->creates;
-	} else if (j->write.idempotency_key.ptr) {
-		j->write.replay_only = true; /* the limit is used up, but the answer may be known already */
-	} else {
-		refuse_create(j);
-		return;
-	}
-	submit_with_password(j, caller, in->password);
+	charge(j, caller, in->password, false);
 }
 
 void links_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,

@@ -61,16 +61,13 @@ static struct target target_of(const struct cache_entry *e)
 	};
 }
 
-/* False: the owner's budget is used up, and that has been said. */
-static bool within_budget(struct api_worker *w, struct http_conn *c, struct budget *budget, bool as_page,
-                          struct meter_reading *ret)
+/* The owner's budget is used up. */
+static void refuse(struct api_worker *w, struct http_conn *c, const struct meter_reading *reading,
+                   bool as_page)
 {
-	if (LIKELY(meter_take(&budget->redirects, loop_mono_ms(http_conn_loop(c)), ret)))
-		return true;
 	metric_add(&w->metrics->limited, 1);
-	ratelimit_refuse(c, ret, as_page,
+	ratelimit_refuse(c, reading, as_page,
 	                 "This link has been followed more often than its owner's limit allows.");
-	return false;
 }
 
 static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str response, uint16_t date_at)
@@ -140,17 +137,21 @@ static void limited_submit(struct api_worker *w, struct http_conn *c, const stru
 	capture_wait_end(&w->capture, c, &a->wait);
 }
 
-/* Sends a visitor on. False: the link's clicks are used up or not counted, and nothing was said. */
+/* Sends a visitor on. False: the link's clicks are used up or not counted, or other servers must be heard
+ * first and it has not been waited for (readers_run does); nothing was said. */
 static bool send_on(struct api_worker *w, struct http_conn *c, const struct target *t,
-                    struct capture_draft *draft, bool as_page)
+                    struct capture_draft *draft, bool as_page, bool has_waited)
 {
 	struct meter_reading reading = {0};
 	if (UNLIKELY(t->gate) && !gate_take(t->gate, t->max_clicks))
 		return false;
 	if (UNLIKELY(atomic_load_explicit(&t->budget->redirects.max, memory_order_relaxed) != 0) &&
-	    !within_budget(w, c, t->budget, as_page, &reading)) {
+	    !meter_take(&t->budget->redirects, loop_mono_ms(http_conn_loop(c)), &reading)) {
 		if (t->gate)
 			gate_give_back(t->gate);
+		if (reading.unheard && !has_waited)
+			return false;
+		refuse(w, c, &reading, as_page);
 		return true;
 	}
 	if (UNLIKELY(t->gate)) {
@@ -200,7 +201,7 @@ static void resolve_failed(struct read_job *j)
 	                                               : refresh_rescue(j->worker, found->key, found->result);
 	if (e) {
 		const struct target t = target_of(e);
-		send_on(j->worker, j->conn, &t, &j->draft, j->as_page);
+		send_on(j->worker, j->conn, &t, &j->draft, j->as_page, true);
 	} else {
 		problem_reply_store(j->conn, found->result);
 	}
@@ -242,7 +243,7 @@ static void resolve_answer(struct read_job *j)
 	    .response = found->response,
 	    .date_at = found->response_date_at,
 	};
-	if (!send_on(w, j->conn, &t, &j->draft, j->as_page))
+	if (!send_on(w, j->conn, &t, &j->draft, j->as_page, true))
 		resolve_again(j); /* its last click has just gone: now it is ended */
 }
 
@@ -322,7 +323,7 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 	const struct target t = target_of(e);
 	bool as_page = UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
 	               problem_wants_page(req);
-	if (!send_on(w, c, &t, &draft, as_page))
+	if (!send_on(w, c, &t, &draft, as_page, false))
 		return false; /* used up: the store knows where the late go */
 	metric_add(&w->metrics->cache_hits, 1);
 	return true;

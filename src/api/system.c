@@ -1,11 +1,11 @@
 /* What operators and newcomers ask the server about itself. */
 #include "api/ask.h"
+#include "api/checks.h"
 #include "api/handlers.h"
 #include "api/html.h"
 #include "api/jobs.h"
 #include "api/reply.h"
 #include "base/json_out.h"
-#include "lease/lease.h"
 #include "limiter/limiter.h"
 #include "web/assets.h"
 
@@ -20,7 +20,7 @@ void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_re
 }
 
 /* What is looked at, in the order in which it is told. */
-enum check {
+enum subject {
 	CHECK_STORE,
 	CHECK_LOG,
 	CHECK_STATS,
@@ -28,14 +28,17 @@ enum check {
 	CHECK_CACHE,
 	CHECK_KEYS,
 	CHECK_LIMITS,
-	CHECK_LEASES,
 	CHECKS
 };
 static const char *const check_names[CHECKS] = {
     [CHECK_STORE] = "store",   [CHECK_LOG] = "event_log",      [CHECK_STATS] = "stats_worker",
     [CHECK_SINK] = "sink",     [CHECK_CACHE] = "shared_cache", [CHECK_KEYS] = "keys",
-    [CHECK_LIMITS] = "limits", [CHECK_LEASES] = "leases",
+    [CHECK_LIMITS] = "limits",
 };
+
+/* What a server can do without is not waited for as long as a proxy waits for /readyz (deploy/haproxy.cfg).
+ */
+enum { PATIENCE_MS = 1000, PATIENCE_SHARED_MS = 400 };
 
 struct readyz_job {
 	struct ask_job ask;
@@ -57,43 +60,101 @@ static int keys_check(struct key_source *source, struct err *e)
 	               (unsigned long long)s.shards_sick, (unsigned long long)s.shards);
 }
 
-static struct err *why_of(struct readyz_job *j, enum check check)
+static struct err *why_of(struct readyz_job *j, enum subject check)
 {
 	return &j->checks[check].why;
 }
 
-static void note(struct readyz_job *j, enum check check, int result)
+static void note(struct readyz_job *j, enum subject check, int result)
 {
 	j->checks[check].asked = true;
 	j->checks[check].result = result;
 }
 
-static void check_shared(struct readyz_job *j, struct api *api)
+static int ask_store(void *ctx, struct err *e)
 {
-	if (api->rcache)
-		note(j, CHECK_CACHE, api->rcache->ops->ping(api->rcache, why_of(j, CHECK_CACHE)));
-	if (api->source)
-		note(j, CHECK_KEYS, keys_check(api->source, why_of(j, CHECK_KEYS)));
-	if (api->limiter)
-		note(j, CHECK_LIMITS, api->limiter->ops->ping(api->limiter, why_of(j, CHECK_LIMITS)));
-	if (api->leases)
-		note(j, CHECK_LEASES, api->leases->ops->ping(api->leases, why_of(j, CHECK_LEASES)));
+	return store_ping(ctx, e);
+}
+
+static int ask_sink(void *ctx, struct err *e)
+{
+	struct sink *sink = ctx;
+	return sink->ops->ping(sink, e);
+}
+
+static int ask_cache(void *ctx, struct err *e)
+{
+	struct rcache *rcache = ctx;
+	return rcache->ops->ping(rcache, e);
+}
+
+static int ask_limits(void *ctx, struct err *e)
+{
+	struct limiter *limiter = ctx;
+	return limiter->ops->ping(limiter, e);
+}
+
+/* Those that may take long; how many there are. */
+static size_t slow_checks(const struct api *api, struct check ret[CHECKS], enum subject ret_which[CHECKS])
+{
+	const struct {
+		enum subject which;
+		struct check check;
+	} all[] = {
+	    {CHECK_STORE, {"check-store", ask_store, api->store, PATIENCE_MS}},
+	    {CHECK_SINK, {"check-sink", ask_sink, api->sink, PATIENCE_MS}},
+	    {CHECK_CACHE, {"check-cache", ask_cache, api->rcache, PATIENCE_SHARED_MS}},
+	    {CHECK_LIMITS, {"check-limits", ask_limits, api->limiter, PATIENCE_SHARED_MS}},
+	};
+	size_t count = 0;
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		if (!all[i].check.ctx)
+			continue;
+		ret[count] = all[i].check;
+		ret_which[count++] = all[i].which;
+	}
+	return count;
+}
+
+int api_checks_start(struct api *api, struct err *e)
+{
+	struct check list[CHECKS];
+	enum subject which[CHECKS];
+	size_t n = slow_checks(api, list, which);
+	return checks_new(list, n, &api->checks, e);
 }
 
 static void readyz_run(struct ask_job *ask)
 {
 	struct readyz_job *j = container_of(ask, struct readyz_job, ask);
 	struct api *api = ask->worker->api;
-	note(j, CHECK_STORE, store_ping(api->store, why_of(j, CHECK_STORE)));
+	struct check list[CHECKS];
+	struct check_result results[CHECKS];
+	enum subject which[CHECKS];
+	size_t n = slow_checks(api, list, which);
+	checks_ask(api->checks, results);
+	for (size_t i = 0; i < n; i++) {
+		*why_of(j, which[i]) = results[i].why;
+		note(j, which[i], results[i].code);
+	}
 	note(j, CHECK_LOG, event_log_trouble(api->event_log, why_of(j, CHECK_LOG)));
 	note(j, CHECK_STATS, stats_worker_trouble(api->stats, why_of(j, CHECK_STATS)));
-	note(j, CHECK_SINK, api->sink->ops->ping(api->sink, why_of(j, CHECK_SINK)));
-	check_shared(j, api);
+	if (api->source)
+		note(j, CHECK_KEYS, keys_check(api->source, why_of(j, CHECK_KEYS)));
+}
+
+static void readyz_adopt(struct ask_job *follower, const struct ask_job *leader)
+{
+	struct readyz_job *to = container_of(follower, struct readyz_job, ask);
+	const struct readyz_job *from = container_of(leader, struct readyz_job, ask);
+	memcpy(to->checks, from->checks, sizeof(to->checks));
 }
 
 static void readyz_done(struct ask_job *ask)
 {
 	struct readyz_job *j = container_of(ask, struct readyz_job, ask);
+	if (ask_job_failed(ask))
+		return;
 	/* Links are served without statistics too, and without what servers share: then a server is not taken
 	 * out, but says what it lacks. A log that lost a flush wants a restart. */
 	bool ready = j->checks[CHECK_STORE].result == 0 &&
@@ -121,8 +182,11 @@ void readyz_get(struct api_worker *w, struct http_conn *c, const struct http_req
 {
 	(void)req, (void)match;
 	struct readyz_job *j = ask_job_new(w, c, sizeof(*j), readyz_run, readyz_done);
-	if (j)
-		ask_job_submit_check(&j->ask);
+	if (!j)
+		return;
+	j->ask.job.share = STR("readyz"); /* however many ask, and however often */
+	j->ask.adopt = readyz_adopt;
+	ask_job_submit_check(&j->ask);
 }
 
 void openapi_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,

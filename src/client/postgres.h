@@ -1,7 +1,8 @@
 /*
  * Connections to a PostgreSQL database: a few, lent to one thread at a time, asked in pipeline mode with
- * prepared statements and binary values. A connection that failed is closed; a server that is away is left
- * alone for a while that doubles up to PG_REST_MAX_MS, so that nobody queues up behind it.
+ * prepared statements and binary values. A connection that failed is closed. When no new one can be made, a
+ * thread of the pool tries again after a rest that doubles up to PG_REST_MAX_MS; those that there are go on
+ * being lent, and when there are none, nobody waits.
  *
  * A pipeline is a list of statements that travel together. What they come to is read in their order. When one
  * fails, those behind it up to the next sync are skipped by the server, and pg_sync tells that.
@@ -16,7 +17,8 @@
 enum {
 	PG_CONNECT_TIMEOUT_MS = 3000,
 	PG_ANSWER_TIMEOUT_MS = 10000,
-	PG_LOCK_SHARE = 4,      /* of the time for an answer, one part may be spent waiting for one lock */
+	PG_LOCK_SHARE = 4,      /* of the time for an answer, one part may be spent waiting for one lock, and
+	                         * all but one on one statement */
 	PG_IDLE_TXN_MS = 15000, /* the server ends a transaction whose owner says nothing for so long */
 	PG_REST_MIN_MS = 50,
 	PG_REST_MAX_MS = 2000
@@ -37,8 +39,12 @@ struct pg_statement {
 int pg_pool_new(struct str url, size_t connections_max,
                 int (*setup)(struct pg_conn *, void *ctx, struct err *e), void *ctx, struct pg_pool **ret,
                 struct err *e);
-void pg_pool_free(struct pg_pool *p);                /* waits for lent ones */
+void pg_pool_free(struct pg_pool *p);                /* waits for lent ones and for one being made */
 struct str pg_pool_address(const struct pg_pool *p); /* host:port/database, for people and for names */
+
+/* Tells the log, at most once a second. The pool does so by itself when a statement or a connection fails,
+ * with the database's own sentence. */
+void pg_pool_tell(struct pg_pool *p, const char *why);
 
 /* How long answers may take on all its connections, instead of PG_ANSWER_TIMEOUT_MS. Before the first one. */
 void pg_pool_patience(struct pg_pool *p, int64_t timeout_ms);
@@ -46,6 +52,9 @@ void pg_pool_patience(struct pg_pool *p, int64_t timeout_ms);
 /* NULL: the server is away, or all are lent and none came back in time; `e` says why (may be NULL). */
 struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
 void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction; may be NULL */
+
+/* There is no connection, and the last attempt to make one failed; or an answer was late, and it is being
+ * tried whether a new one can be made: who can go elsewhere need not wait for that. */
 bool pg_is_sick(const struct pg_pool *p);
 
 /* The server only follows another one: it takes no writes. Known for PostgreSQL 14 and later. */
@@ -91,8 +100,9 @@ struct pg_result {
 };
 
 /*
- * The next statement's rows: 0; a statement's own error: ERR_CONFLICT (unique violation), ERR_INVALID,
- * ERR_BUSY (a lock or serialization failure: try the transaction again), ERR_LIMIT (out of room), and so on;
+ * The next statement's rows: 0; a statement's own error: ERR_CONFLICT (unique violation), ERR_NOT_FOUND (a
+ * division by 0: how a statement says that what it demands is not so), ERR_INVALID, ERR_BUSY (a lock or
+ * serialization failure: try the transaction again), ERR_LIMIT (out of room), and so on;
  * ERR_UNAVAILABLE when the connection failed or the statement was skipped for an earlier one's error.
  */
 int pg_next(struct pg_conn *c, struct pg_result *ret, struct err *e);
@@ -109,6 +119,9 @@ bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what wa
 /* One of the errors since it was taken was a lock that somebody held for too long: asking again at once would
  * only wait again. */
 bool pg_waited_in_vain(const struct pg_conn *c);
+
+/* One of them was a circle of those who waited for each other. */
+bool pg_was_deadlocked(const struct pg_conn *c);
 
 /* A cell, by column number. */
 bool pg_is_null(const struct pg_result *r, int row, int col);

@@ -23,14 +23,16 @@ struct sqlstate {
 };
 
 #define LOCK_LATE "55P03"
+#define DEADLOCK  "40P01"
 
 /* The first that fits. */
 static const struct sqlstate sqlstates[] = {
-    {"23505", ERR_CONFLICT, false, true},    /* unique violation */
-    {"40", ERR_BUSY, false, true},           /* serialization failure, deadlock */
+    {"23505", ERR_CONFLICT, false, true}, /* unique violation */
+    {DEADLOCK, ERR_BUSY, false, true},
+    {"40", ERR_BUSY, false, true},           /* serialization failure */
     {LOCK_LATE, ERR_BUSY, false, false},     /* a lock was not to be had in time */
     {"25P03", ERR_UNAVAILABLE, true, false}, /* we stood still inside a transaction */
-    {"22012", ERR_INVALID, false, true},     /* division by 0: how a statement says no */
+    {"22012", ERR_NOT_FOUND, false, true},   /* division by 0: how a statement says no */
     {"53", ERR_LIMIT, false, false},         /* disk full, out of memory, too many connections */
     {"57014", ERR_UNAVAILABLE, false, false} /* took longer than its time */,
     {"57", ERR_UNAVAILABLE, true, false},    /* shutting down */
@@ -239,8 +241,8 @@ static int result_judge(struct pg_conn *c, const PGresult *result)
 		text = PQerrorMessage(c->vendor);
 	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
 		return conn_fail(c, text);
-	if (strcmp(state->prefix, LOCK_LATE) == 0)
-		c->waited_in_vain = true;
+	c->waited_in_vain |= strcmp(state->prefix, LOCK_LATE) == 0;
+	c->was_deadlocked |= strcmp(state->prefix, DEADLOCK) == 0;
 	if (!state->usual)
 		trouble_note(c, text);
 	return error_note(c, state->error, text);
@@ -346,6 +348,11 @@ bool pg_waited_in_vain(const struct pg_conn *c)
 	return c->waited_in_vain;
 }
 
+bool pg_was_deadlocked(const struct pg_conn *c)
+{
+	return c->was_deadlocked;
+}
+
 /* --- plain text --- */
 
 static int run_read(struct pg_conn *c)
@@ -381,10 +388,11 @@ int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
 {
 	char sql[128];
 	c->timeout_ms = (int64_t)timeout_ms;
-	/* The server gives up a little later than we do: its locks are not held for nobody. For one lock it
-	 * waits less, so that a row which somebody holds is not taken for a server that does not answer. */
+	/* The server gives up earlier than we do, and for one lock earlier still: a slow statement and a row
+	 * that somebody holds are not taken for a server that does not answer. */
+	unsigned long long share_ms = (timeout_ms + PG_LOCK_SHARE - 1) / PG_LOCK_SHARE;
 	snprintf(sql, sizeof(sql), "SET statement_timeout = %llu; SET lock_timeout = %llu",
-	         (unsigned long long)timeout_ms + 1000, (unsigned long long)timeout_ms / PG_LOCK_SHARE + 1);
+	         share_ms * (PG_LOCK_SHARE - 1), share_ms);
 	return pg_run(c, sql, e);
 }
 

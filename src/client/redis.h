@@ -32,7 +32,8 @@ void redis_free(struct redis *r); /* all connections were returned */
  * with a scheme. ERR_INVALID when it is empty. */
 int redis_urls_cut(struct str urls, struct arena *arena, struct str **ret, size_t *ret_count, struct err *e);
 
-/* What stands for the server on a ring: "host:port/db", or the primary's name. */
+/* What stands for the server on a ring: "host:port/db", or "primary@host:port/db" with that of the
+ * sentinels that comes first by name. */
 struct str redis_name(const struct redis *r);
 
 /* A connection, or NULL when the server is away; `e` says why (may be NULL). */

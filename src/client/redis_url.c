@@ -149,14 +149,30 @@ static int parse_path(struct str path, struct redis_url *u, struct err *e)
 	return 0;
 }
 
+/* The same for everybody, in whichever order the sentinels are listed. */
+static const struct redis_host *first_by_name(const struct redis_url *u)
+{
+	const struct redis_host *first = &u->hosts[0];
+	for (size_t i = 1; i < u->host_count; i++) {
+		int order = strcmp(u->hosts[i].host, first->host);
+		if (order < 0 || (order == 0 && u->hosts[i].port < first->port))
+			first = &u->hosts[i];
+	}
+	return first;
+}
+
+/* Most sets of sentinels call their primary by the same name: it alone would not tell two apart. */
 static int make_name(struct redis_url *u, struct err *e)
 {
-	ASSERT(u->hosts[0].host);
-	bool v6 = strchr(u->hosts[0].host, ':') != NULL;
-	u->name = u->is_sentinel ? u->primary
-	                         : arena_printf(&u->arena, v6 ? "[%s]:%u/%s" : "%s:%u/%s", u->hosts[0].host,
-	                                        u->hosts[0].port, u->db.ptr ? u->db.ptr : "");
-	return u->name.ptr && u->db.ptr ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
+	const struct redis_host *host = first_by_name(u);
+	ASSERT(host->host);
+	bool v6 = strchr(host->host, ':') != NULL;
+	struct str primary = u->is_sentinel ? u->primary : STR("");
+	if (primary.ptr && u->db.ptr)
+		u->name = arena_printf(&u->arena, v6 ? "%.*s%s[%s]:%u/%s" : "%.*s%s%s:%u/%s",
+		                       STR_ARG(primary), u->is_sentinel ? "@" : "", host->host, host->port,
+		                       u->db.ptr);
+	return u->name.ptr ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
 }
 
 static bool cut_scheme(struct str *url, struct str scheme)

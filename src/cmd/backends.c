@@ -10,9 +10,11 @@
 #include "sink/sink_sqlite.h"
 #include "store/backends.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 
 enum { CLAIM_ID_BLOCK = 256, PARTS_MAX = 32, REPLICAS_MAX = 64 };
+enum { INSTALLATION_BYTES = 6, INSTALLATION_TEXT_BYTES = 2 * INSTALLATION_BYTES + 1 };
 
 /* Whose sentence does not say which setting it is about gets that put before it. */
 static int about(const char *setting, int r, struct err *e)
@@ -171,7 +173,7 @@ static int part_open(void *ctx, struct store **ret, struct err *e)
 		store_free(part);
 		return err_set(e, ERR_INVALID,
 		               "store.url names several stores, and one of them cannot be one of several; "
-		               "write postgres:// URLs separated by commas");
+		               "write postgres:// URLs separated by commas, of databases without Citus");
 	}
 	*ret = part;
 	return 0;
@@ -290,23 +292,41 @@ static int refuse_redis(const char *setting, struct err *e)
 	               setting);
 }
 
-int backend_open_rcache(const char *urls, const struct rcache_listener *listener, struct rcache **ret,
-                        struct err *e)
+/* What its servers share lies under the store's own name: another store's servers may use the same Redis. */
+static int installation_name(struct store *store, char ret[INSTALLATION_TEXT_BYTES], struct err *e)
 {
-	*ret = NULL;
-	if (!urls[0])
-		return 0;
-	return is_redis(urls) ? about("cache.url", rcache_redis_open(urls, listener, ret, e), e)
-	                      : refuse_redis("cache.url", e);
+	unsigned char name[INSTALLATION_BYTES];
+	randombytes_buf(name, sizeof(name));
+	int r = store_constant(store, STR("installation"), name, sizeof(name));
+	if (r < 0)
+		return err_set(e, r, "cannot read the installation's name from the store (%s)", err_name(r));
+	sodium_bin2hex(ret, INSTALLATION_TEXT_BYTES, name, sizeof(name));
+	return 0;
 }
 
-int backend_open_limiter(const char *urls, struct limiter **ret, struct err *e)
+int backend_open_rcache(const char *urls, struct store *store, const struct rcache_listener *listener,
+                        struct rcache **ret, struct err *e)
 {
+	char name[INSTALLATION_TEXT_BYTES];
 	*ret = NULL;
 	if (!urls[0])
 		return 0;
-	return is_redis(urls) ? about("limits.url", limiter_redis_open(urls, ret, e), e)
-	                      : refuse_redis("limits.url", e);
+	if (!is_redis(urls))
+		return refuse_redis("cache.url", e);
+	int r = installation_name(store, name, e);
+	return r ? r : about("cache.url", rcache_redis_open(urls, name, listener, ret, e), e);
+}
+
+int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e)
+{
+	char name[INSTALLATION_TEXT_BYTES];
+	*ret = NULL;
+	if (!urls[0])
+		return 0;
+	if (!is_redis(urls))
+		return refuse_redis("limits.url", e);
+	int r = installation_name(store, name, e);
+	return r ? r : about("limits.url", limiter_redis_open(urls, name, ret, e), e);
 }
 
 static int open_pool(const struct settings *s, struct key_source **ret, struct err *e)

@@ -29,10 +29,11 @@ int backend_open_sink(const char *url, const struct folder *f, const struct sink
 /* redis://, redis+sentinel://, zookeeper://, file:/FOLDER */
 int backend_open_leases(const char *url, struct leases **ret, struct err *e);
 
-/* redis:// and redis+sentinel://, several separated by commas; NULL when the setting is empty. */
-int backend_open_rcache(const char *urls, const struct rcache_listener *listener, struct rcache **ret,
-                        struct err *e);
-int backend_open_limiter(const char *urls, struct limiter **ret, struct err *e);
+/* redis:// and redis+sentinel://, several separated by commas; NULL when the setting is empty. For servers on
+ * this store only: others that use the same Redis do not see what lies there. */
+int backend_open_rcache(const char *urls, struct store *store, const struct rcache_listener *listener,
+                        struct rcache **ret, struct err *e);
+int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e);
 
 /* As keys.source says; NULL: the cipher alone. */
 int backend_open_source(const struct settings *s, struct store *store, struct key_source **ret,

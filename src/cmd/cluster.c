@@ -34,9 +34,9 @@ static void lost(void *ctx)
 	atomic_fetch_add(c->owner_changes, 1);
 }
 
-static int open_limits(struct cluster *c, const struct settings *s, struct err *e)
+static int open_limits(struct cluster *c, const struct settings *s, struct store *store, struct err *e)
 {
-	int r = backend_open_limiter(s->serve.limits_url, &c->limiter, e);
+	int r = backend_open_limiter(s->serve.limits_url, store, &c->limiter, e);
 	return r == 0 && c->limiter ? settler_new(c->limiter, &c->settler, e) : r;
 }
 
@@ -45,11 +45,11 @@ int cluster_open(struct cluster *c, const struct settings *s, struct store *stor
 {
 	c->owner_changes = owner_changes;
 	const struct rcache_listener listener = {.changed = changed, .told = told, .lost = lost, .ctx = c};
-	int r = backend_open_rcache(s->serve.cache_url, &listener, &c->rcache, e);
+	int r = backend_open_rcache(s->serve.cache_url, store, &listener, &c->rcache, e);
 	if (r == 0)
 		r = backend_open_source(s, store, &c->source, e);
 	if (r == 0 && !is_private)
-		r = open_limits(c, s, e);
+		r = open_limits(c, s, store, e);
 	if (r == 0 && !is_private && s->serve.lease_url[0])
 		r = backend_open_leases(s->serve.lease_url, &c->leases, e);
 	return r;

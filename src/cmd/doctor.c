@@ -1,5 +1,6 @@
 /* Looks at what a server on this machine meets, and says what to do about it. */
 #include "cmd/ask.h"
+#include "cmd/backends.h"
 #include "cmd/command.h"
 #include "os/clock.h"
 
@@ -99,6 +100,21 @@ static bool check_data(const struct args *a, const char *data)
 	return fine;
 }
 
+/* A server asks for its lease now and then, and does not say whether it would get an answer now. */
+static bool check_leases(const char *url)
+{
+	struct err e = {""};
+	struct leases *leases = NULL;
+	if (!url[0])
+		return true;
+	int r = backend_open_leases(url, &leases, &e);
+	if (r == 0)
+		r = leases->ops->ping(leases, &e);
+	report(r == 0, "leases", "%s", r == 0 ? "answers" : e.text);
+	leases_free(leases);
+	return r == 0;
+}
+
 static int examine(const struct args *a, const void *ctx)
 {
 	(void)ctx;
@@ -113,6 +129,7 @@ static int examine(const struct args *a, const void *ctx)
 	fine &= check_files();
 	fine &= check_disk(settings.serve.data);
 	fine &= check_data(a, settings.serve.data);
+	fine &= check_leases(settings.serve.lease_url);
 	settings_release(&settings);
 	return fine ? 0 : 1;
 }

@@ -78,8 +78,13 @@ static void sweep(struct housekeeper *h)
 static void sweep_leased(struct housekeeper *h)
 {
 	struct leases *leases = h->api->leases;
-	if (leases->ops->take(leases, STR("sweeper"), SWEEP_LEASE_MS, &h->lease) < 0)
-		return; /* another server has it, or nobody knows: later */
+	int r = leases->ops->take(leases, STR("sweeper"), SWEEP_LEASE_MS, &h->lease);
+	if (r == ERR_BUSY)
+		return; /* another server has it */
+	if (r < 0) {
+		log_warn("cmd", "lease.url does not answer: links whose time is over are removed later");
+		return;
+	}
 	sweep(h);
 	leases->ops->release(leases, h->lease);
 	h->lease = NULL;

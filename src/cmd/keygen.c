@@ -82,9 +82,9 @@ static void stop(void *ctx)
 {
 	struct keygen_service *k = ctx;
 	if (k->keygen) {
-		uint64_t made;
-		keygen_stop(k->keygen, &made);
-		printf("keygen: %ju keys made\n", (uintmax_t)made);
+		struct keygen_sums sums;
+		keygen_stop(k->keygen, &sums);
+		printf("keygen: %ju keys made, %ju lost\n", (uintmax_t)sums.made, (uintmax_t)sums.lost);
 	}
 	stocks_free(k->stocks, k->stock_count);
 	leases_free(k->leases);

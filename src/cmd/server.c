@@ -1,5 +1,6 @@
 #include "cmd/server.h"
 
+#include "api/checks.h"
 #include "api/live.h"
 #include "cmd/backends.h"
 #include "os/clock.h"
@@ -319,6 +320,8 @@ static int start_pools(struct server *s, struct err *e)
 	if (r == 0)
 		r = offload_new(&checker, &s->api.checker, e);
 	if (r == 0)
+		r = api_checks_start(&s->api, e);
+	if (r == 0)
 		r = offload_new(&hasher, &s->api.hasher, e);
 	if (r == 0)
 		r = offload_new(&sweeper, &s->api.sweeper, e);
@@ -429,6 +432,7 @@ void server_stop(struct server *s)
 	offload_free(s->api.writer);
 	offload_free(s->api.askers);
 	offload_free(s->api.checker);
+	checks_free(s->api.checks);
 	offload_free(s->api.hasher);
 	offload_free(s->api.sweeper);
 	offload_free(s->api.counter);

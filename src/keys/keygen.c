@@ -9,10 +9,12 @@ enum { BATCH = STOCK_KEYS_MAX };
 struct keygen {
 	struct keygen_config config;
 	struct rounds *rounds;
-	bool *filling;     /* a stock between the marks is filled if it was below the lower one */
-	uint64_t *stocked; /* as last counted */
-	struct source_key *keys;
-	uint64_t made, made_before; /* before: at the last status */
+	bool *filling;           /* a stock between the marks is filled if it was below the lower one */
+	uint64_t *stocked;       /* as last counted */
+	struct source_key *keys; /* that were made, and are in no stock */
+	size_t kept;             /* so many */
+	struct keygen_sums sums;
+	uint64_t made_before; /* at the last status */
 };
 
 static int lease_of(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES], struct err *e)
@@ -36,41 +38,64 @@ static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 	return stock_add(g->config.stocks[place], fence, NULL, 0, &none, e);
 }
 
-/* `count` keys that nobody has, in g->keys. */
-static int make(const struct keygen *g, size_t count, struct err *e)
+/* At least `count` keys that nobody has, in g->keys. */
+static int make(struct keygen *g, size_t count, struct err *e)
 {
 	struct key_source *origin = g->config.origin;
-	int r = 0;
-	for (size_t made = 0, some = 0; r == 0 && made < count; made += some)
-		r = origin->ops->take(origin, g->keys + made, count - made, &some, e);
-	return r;
+	while (g->kept < count) {
+		size_t some = 0;
+		int r = origin->ops->take(origin, g->keys + g->kept, count - g->kept, &some, e);
+		if (r < 0)
+			return r;
+		g->kept += some;
+	}
+	return 0;
+}
+
+/* The first `count` of those kept are in a stock, or may be. */
+static void let_go_of(struct keygen *g, size_t count)
+{
+	g->kept -= count;
+	memmove(g->keys, g->keys + count, g->kept * sizeof(*g->keys));
+}
+
+static int add(struct keygen *g, size_t place, uint64_t fence, size_t count, struct err *e)
+{
+	struct stock *stock = g->config.stocks[place];
+	size_t added = 0;
+	int r = stock_add(stock, fence, g->keys, count, &added, e);
+	if (r == ERR_UNCERTAIN) {
+		let_go_of(g, count);
+		g->sums.lost += count;
+		log_error("keys", "%zu keys may be lost: stock %.*s does not say whether it has them (%s)",
+		          count, STR_ARG(stock_address(stock)), e->text);
+	}
+	if (r < 0)
+		return r;
+	let_go_of(g, count);
+	if (added < count) /* the belt has held something that the braces should have */
+		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
+		         STR_ARG(stock_address(stock)), count - added, count);
+	g->sums.made += added;
+	g->stocked[place] += added;
+	g->filling[place] = g->stocked[place] < g->config.high;
+	return 1;
 }
 
 static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 {
 	struct keygen *g = ctx;
-	struct stock *stock = g->config.stocks[place];
 	uint64_t stocked = 0;
-	int r = stock_count(stock, &stocked, e);
+	int r = stock_count(g->config.stocks[place], &stocked, e);
 	if (r < 0)
 		return r;
 	g->stocked[place] = stocked;
 	g->filling[place] = stocked < (g->filling[place] ? g->config.high : g->config.low);
 	if (!g->filling[place])
 		return 0;
-	size_t count = MIN((size_t)BATCH, g->config.high - stocked), added = 0;
+	size_t count = MIN((size_t)BATCH, g->config.high - stocked);
 	r = make(g, count, e);
-	if (r == 0)
-		r = stock_add(stock, fence, g->keys, count, &added, e);
-	if (r < 0)
-		return r;
-	if (added < count) /* the belt has held something that the braces should have */
-		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
-		         STR_ARG(stock_address(stock)), count - added, count);
-	g->made += added;
-	g->stocked[place] = stocked + added;
-	g->filling[place] = stocked + added < g->config.high;
-	return 1;
+	return r < 0 ? r : add(g, place, fence, count, e);
 }
 
 static void status(void *ctx, const bool *held, uint64_t ms)
@@ -81,9 +106,9 @@ static void status(void *ctx, const bool *held, uint64_t ms)
 			log_info("keys", "stock %.*s: %ju keys", STR_ARG(stock_address(g->config.stocks[i])),
 			         (uintmax_t)g->stocked[i]);
 	}
-	log_info("keys", "keygen: %ju keys made, %ju a second of late", (uintmax_t)g->made,
-	         (uintmax_t)((g->made - g->made_before) * 1000 / MAX(ms, 1)));
-	g->made_before = g->made;
+	log_info("keys", "keygen: %ju keys made, %ju a second of late; %ju lost", (uintmax_t)g->sums.made,
+	         (uintmax_t)((g->sums.made - g->made_before) * 1000 / MAX(ms, 1)), (uintmax_t)g->sums.lost);
+	g->made_before = g->sums.made;
 }
 
 static struct str address(void *ctx, size_t place)
@@ -122,7 +147,7 @@ int keygen_start(const struct keygen_config *config, struct keygen **ret, struct
 	if (r == 0)
 		r = rounds_start(&rounds, &g->rounds, e);
 	if (r < 0) {
-		uint64_t none;
+		struct keygen_sums none;
 		keygen_stop(g, &none);
 		return r;
 	}
@@ -130,13 +155,14 @@ int keygen_start(const struct keygen_config *config, struct keygen **ret, struct
 	return 0;
 }
 
-void keygen_stop(struct keygen *g, uint64_t *ret_made)
+void keygen_stop(struct keygen *g, struct keygen_sums *ret)
 {
-	*ret_made = 0;
+	*ret = (struct keygen_sums){0};
 	if (!g)
 		return;
 	rounds_stop(g->rounds);
-	*ret_made = g->made;
+	*ret = g->sums;
+	ret->lost += g->kept;
 	free(g->filling);
 	free(g->stocked);
 	free(g->keys);

@@ -6,6 +6,9 @@
  * the store's cipher, as the servers' own keys are, and keys that links have left behind after their
  * quarantine (link/claim.h). So no server makes a key that waits in a stock, and the store refuses an alias
  * that reads like one.
+ *
+ * Keys that a database does not take are kept for the next one that wants some. Lost are those of which
+ * nobody knows whether it took them, and what is kept at the end; they are counted.
  */
 #pragma once
 
@@ -25,7 +28,12 @@ struct keygen_config {
 	uint64_t lease_ms;
 };
 
+struct keygen_sums {
+	uint64_t made; /* and in a database */
+	uint64_t lost;
+};
+
 int keygen_start(const struct keygen_config *config, struct keygen **ret, struct err *e);
 
-/* Gives up what it looks after, and says how many keys it has made. NULL is fine. */
-void keygen_stop(struct keygen *g, uint64_t *ret_made);
+/* Gives up what it looks after. NULL is fine. */
+void keygen_stop(struct keygen *g, struct keygen_sums *ret);

@@ -61,9 +61,15 @@ static size_t take_from(struct keysync *s, size_t stock, size_t max)
 	struct stock *from = s->config.stocks[stock];
 	size_t count = 0;
 	struct err e = {""};
-	if (stock_is_sick(from) || stock_take(from, max, s->keys, &count, &e) == 0)
+	int r = stock_is_sick(from) ? 0 : stock_take(from, max, s->keys, &count, &e);
+	if (r == 0)
 		return count;
-	if (is_time_to_tell(&s->away_ms[stock]))
+	if (r == ERR_UNCERTAIN) {
+		s->sums.lost += max;
+		log_error("keys",
+		          "up to %zu keys are lost: keys database %.*s does not say which it gave (%s)", max,
+		          STR_ARG(stock_address(from)), e.text);
+	} else if (is_time_to_tell(&s->away_ms[stock]))
 		log_warn("keys", "keys database %.*s: %s", STR_ARG(stock_address(from)), e.text);
 	return 0;
 }

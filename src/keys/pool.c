@@ -1,6 +1,13 @@
+/*
+ * One thread, the prefetcher, talks to the shards; who takes a key or gives one back only ever waits for it,
+ * and not for long. Keys that are given back go to those at hand, if there is room, or to a shard: to the
+ * front of its list, or aside when they are for later. Of those aside each fetch brings a few, so that they
+ * are used up when their time has come, and do little harm before.
+ */
 #include "keys/pool.h"
 
 #include "keys/shelf.h"
+#include "link/key_row.h"
 #include "obs/log.h"
 #include "os/clock.h"
 #include "os/thread.h"
@@ -11,22 +18,21 @@
 
 enum {
 	LOOK_MS = 1000,
-	TRIES = 8,
+	PATIENCE_MS = 750, /* of who wants a key: a shard may be found to be stopped, and another asked */
 	DRY_MS =
 	    50, /* a dry pool answers by itself for so long, or every refused create would ask all shards */
+	BACK_MAX = 16384,    /* keys on their way to a shard, of each kind */
+	ASIDE_MAX = 1000000, /* keys aside on one shard; some 10 MB there */
+	ASIDE_SHARE = 16,    /* a fetch brings at least one of those for so many others */
+	QUIET_MS = 10000,
 };
 
 struct shard {
 	struct shelf *shelf;
-	_Atomic uint64_t left; /* as last seen; 0 when it does not answer */
-	uint64_t brought;      /* likewise, by the prefetcher alone */
-	bool seen;             /* since the start */
-};
-
-struct pool_hand { /* keys at hand, first in first out */
-	struct source_key *keys;
-	size_t room, count, first;
-	size_t *shards; /* from which shard each of them came */
+	_Atomic uint64_t left;  /* as last seen; 0 when it does not answer */
+	_Atomic uint64_t aside; /* likewise */
+	uint64_t brought;       /* likewise, by the prefetcher alone */
+	bool seen;              /* since the start */
 };
 
 struct key_pool {
@@ -35,50 +41,38 @@ struct key_pool {
 	struct shelf **shelves;
 	struct shard *shards;
 	size_t shard_count;
-	size_t batch;
-	_Atomic uint64_t taken;
+	size_t batch;                /* what a fetch brings */
+	size_t share_min, share_max; /* and of those aside */
 	_Atomic uint64_t refilled;
 	_Atomic uint64_t lost;
 
-	pthread_mutex_t fetch_lock; /* one fetches at a time; taken before `lock` */
-	struct source_key *fetched; /* under fetch_lock */
-	size_t *order;              /* likewise: the shards by what they have */
+	/* The prefetcher's own. */
+	struct source_key *moving; /* on their way from or to a shard */
+	size_t *order;             /* the shards by what they have */
+	size_t share;              /* of those aside: more and more, until some come back for later again */
+	size_t look_next;
+	int64_t look_ms; /* when to look at that one */
 
-	pthread_mutex_t lock; /* of what follows */
-	pthread_cond_t wake;
-	struct pool_hand hand;
-	int64_t dry_ms; /* when the last fetch found nothing; 0: it found some */
+	pthread_mutex_t lock;   /* of what follows; nobody holds it while talking to a shard */
+	pthread_cond_t wake;    /* the prefetcher */
+	pthread_cond_t arrived; /* who waits for keys */
+	struct key_row hand;
+	struct key_row back, aside; /* on their way to a shard: to the front, and aside */
+	bool back_rests;            /* no shard takes them: not before the next look at all of them */
+	bool later_came;            /* some were given back for later, since the last fetch */
+	uint64_t taken;
+	uint64_t owed;     /* of `taken` so many were given back: the next ones are not counted */
+	int64_t dry_ms;    /* when the last fetch found nothing; 0: it found some */
+	int64_t wanted_ms; /* since when the prefetcher has been asked to fetch */
 	int dry_code;
 	struct err dry_why;
-	bool wanted; /* the prefetcher has work */
+	bool wanted;
 	bool stopping;
+	int64_t told_ms; /* when the log was last told that there is no room */
 
 	pthread_t prefetcher;
 	bool prefetcher_started;
 };
-
-/* The hand */
-
-static void hand_put(struct pool_hand *h, const struct source_key *keys, size_t n, size_t shard)
-{
-	ASSERT(h->count + n <= h->room);
-	for (size_t i = 0; i < n; i++) {
-		size_t at = (h->first + h->count++) % h->room;
-		h->keys[at] = keys[i];
-		h->shards[at] = shard;
-	}
-}
-
-static size_t hand_take(struct pool_hand *h, struct source_key *ret, size_t n)
-{
-	size_t count = MIN(n, h->count);
-	for (size_t i = 0; i < count; i++) {
-		ret[i] = h->keys[h->first];
-		h->first = (h->first + 1) % h->room;
-	}
-	h->count -= count;
-	return count;
-}
 
 /* Fetching */
 
@@ -99,23 +93,48 @@ static size_t order_shards(struct key_pool *p)
 }
 
 /* Nobody else gets them, and the server may have taken fewer: it is a bound. */
-static void note_lost(struct key_pool *p, size_t shard, size_t n, const char *why)
+static void note_lost(struct key_pool *p, const struct shard *s, size_t n, const char *why)
 {
 	atomic_fetch_add(&p->lost, n);
-	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n,
-	         STR_ARG(shelf_name(p->shards[shard].shelf)), why);
+	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n, STR_ARG(shelf_name(s->shelf)), why);
 }
 
-static int fetch_one(struct key_pool *p, size_t shard, size_t *ret_count, struct err *e)
+/* Asks one shard after another until one gives something, to p->moving. */
+static size_t fetch_ready(struct key_pool *p, bool *ret_answered, struct err *e)
 {
-	struct shard *s = &p->shards[shard];
+	size_t count = 0, candidates = order_shards(p);
+	for (size_t i = 0; count == 0 && i < candidates; i++) {
+		struct shard *s = &p->shards[p->order[i]];
+		uint64_t left = 0;
+		int r = shelf_take(s->shelf, p->batch, p->moving, &count, &left, e);
+		if (r < 0)
+			count = 0;
+		if (r == ERR_UNCERTAIN)
+			note_lost(p, s, p->batch, e->text);
+		atomic_store(&s->left, r == 0 ? left : 0);
+		*ret_answered |= r == 0;
+	}
+	return count;
+}
+
+/* From the shard that has most of them aside. */
+static size_t fetch_aside(struct key_pool *p, size_t max, struct source_key *ret)
+{
+	struct shard *most = &p->shards[0];
+	for (size_t i = 1; i < p->shard_count; i++) {
+		if (atomic_load(&p->shards[i].aside) > atomic_load(&most->aside))
+			most = &p->shards[i];
+	}
+	if (atomic_load(&most->aside) == 0)
+		return 0;
+	size_t count = 0;
 	uint64_t left = 0;
-	*ret_count = 0;
-	int r = shelf_take(s->shelf, p->batch, p->fetched, ret_count, &left, e);
+	struct err e = {""};
+	int r = shelf_take_aside(most->shelf, max, ret, &count, &left, &e);
 	if (r == ERR_UNCERTAIN)
-		note_lost(p, shard, p->batch, e->text);
-	atomic_store(&s->left, r == 0 ? left : 0);
-	return r;
+		note_lost(p, most, max, e.text);
+	atomic_store(&most->aside, r == 0 ? left : 0);
+	return r == 0 ? count : 0;
 }
 
 static void settle_dry_locked(struct key_pool *p, bool answered, const struct err *why)
@@ -131,27 +150,90 @@ static void settle_dry_locked(struct key_pool *p, bool answered, const struct er
 		                      why->text[0] ? why->text : "all of them failed a moment ago");
 }
 
-/* Asks one shard after another until one gives something. */
+static size_t next_share(struct key_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->share = p->later_came ? p->share_min : MIN(2 * p->share, p->share_max);
+	p->later_came = false;
+	pthread_mutex_unlock(&p->lock);
+	return p->share;
+}
+
 static void fetch(struct key_pool *p)
 {
 	struct err why = {""};
+	size_t share = next_share(p);
 	bool answered = false;
-	size_t count = 0, shard = 0;
-	size_t candidates = order_shards(p);
-	for (size_t i = 0; count == 0 && i < candidates; i++) {
-		shard = p->order[i];
-		if (fetch_one(p, shard, &count, &why) == 0)
-			answered = true;
-	}
+	size_t count = fetch_ready(p, &answered, &why);
+	count += fetch_aside(p, count > 0 ? share : p->batch, p->moving + count);
 	pthread_mutex_lock(&p->lock);
-	if (count > 0) {
-		hand_put(&p->hand, p->fetched, count, shard);
-		p->dry_ms = 0;
-	} else {
+	size_t put = key_row_put(&p->hand, p->moving, count);
+	ASSERT(put == count);
+	p->dry_ms = 0;
+	if (count == 0)
 		settle_dry_locked(p, answered, &why);
+	p->wanted = false;
+	pthread_cond_broadcast(&p->arrived);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* Giving back */
+
+/* One of them takes p->moving: any is as good as the one that they came from. ERR_UNAVAILABLE: none has. */
+static int put_to_shard(struct key_pool *p, size_t n, bool aside)
+{
+	size_t candidates = order_shards(p);
+	for (size_t i = 0; i < candidates; i++) {
+		struct shard *s = &p->shards[p->order[i]];
+		uint64_t now_aside = atomic_load(&s->aside);
+		struct err e = {""};
+		if (aside && now_aside >= ASIDE_MAX)
+			continue;
+		int r = aside ? shelf_put_aside(s->shelf, p->moving, n, &now_aside, &e)
+		              : shelf_return(s->shelf, p->moving, n, &e);
+		atomic_store(&s->aside, now_aside);
+		if (r == ERR_UNCERTAIN)
+			note_lost(p, s, n, e.text);
+		if (r == 0 || r == ERR_UNCERTAIN)
+			return 0;
+	}
+	return ERR_UNAVAILABLE;
+}
+
+/* Whoever gives back does so again and again: one line for all. */
+static void note_no_room_locked(struct key_pool *p, size_t n)
+{
+	int64_t now_ms = clock_mono_ms();
+	uint64_t lost = atomic_fetch_add(&p->lost, n) + n;
+	if (n == 0 || (p->told_ms != 0 && now_ms - p->told_ms < QUIET_MS))
+		return;
+	p->told_ms = now_ms;
+	log_warn("keys",
+	         "keys are lost that were given back: no shard takes them, or too many lie aside; %ju keys "
+	         "since the start",
+	         (uintmax_t)lost);
+}
+
+/* A bounded number, so that a fetch does not wait for long. */
+static void put_back(struct key_pool *p, struct key_row *row, bool aside)
+{
+	pthread_mutex_lock(&p->lock);
+	size_t n = key_row_take(row, p->moving, SHELF_KEYS_MAX);
+	pthread_mutex_unlock(&p->lock);
+	if (n == 0)
+		return;
+	int r = put_to_shard(p, n, aside);
+	pthread_mutex_lock(&p->lock);
+	if (r < 0) {
+		p->back_rests = true;
+		note_no_room_locked(p, n - key_row_put(row, p->moving, n));
+	} else {
+		p->dry_ms = 0; /* there are some again */
 	}
 	pthread_mutex_unlock(&p->lock);
 }
+
+/* The prefetcher */
 
 static bool runs_low_locked(const struct key_pool *p)
 {
@@ -163,46 +245,50 @@ static bool is_dry_locked(const struct key_pool *p)
 	return p->dry_ms != 0 && clock_mono_ms() - p->dry_ms < DRY_MS;
 }
 
-/* Unless somebody else has done it meanwhile. */
-static void fetch_if_low(struct key_pool *p)
+static bool has_back_locked(const struct key_pool *p)
 {
-	pthread_mutex_lock(&p->fetch_lock);
+	return !p->back_rests && (p->back.count > 0 || p->aside.count > 0);
+}
+
+static void look_at(struct key_pool *p, struct shard *s)
+{
+	struct shelf_view view = {0};
+	int r = shelf_look(s->shelf, &view, NULL);
+	atomic_store(&s->left, view.count);
+	atomic_store(&s->aside, view.aside);
+	if (r < 0)
+		return;
+	if (s->seen) /* fewer than before: the shard has lost its memory */
+		atomic_fetch_add(&p->refilled,
+		                 view.brought < s->brought ? view.brought : view.brought - s->brought);
+	s->brought = view.brought;
+	s->seen = true;
+}
+
+/* At one at a time: each may take its time, and a fetch comes first. */
+static void look_at_next(struct key_pool *p)
+{
+	look_at(p, &p->shards[p->look_next]);
+	if (++p->look_next < p->shard_count)
+		return;
+	p->look_next = 0;
+	p->look_ms = clock_mono_ms() + LOOK_MS;
 	pthread_mutex_lock(&p->lock);
-	bool needed = runs_low_locked(p) && !is_dry_locked(p);
+	p->back_rests = false;
 	pthread_mutex_unlock(&p->lock);
-	if (needed)
-		fetch(p);
-	pthread_mutex_unlock(&p->fetch_lock);
 }
 
-static void look_at_all(struct key_pool *p)
+/* Until there is work or it is time to look at a shard; false: it shall end. */
+static bool prefetcher_wait(struct key_pool *p, bool *ret_wanted, bool *ret_back)
 {
-	for (size_t i = 0; i < p->shard_count; i++) {
-		struct shard *s = &p->shards[i];
-		uint64_t left = 0, brought = 0;
-		if (shelf_look(s->shelf, &left, &brought, NULL) < 0) {
-			atomic_store(&s->left, 0);
-			continue;
-		}
-		atomic_store(&s->left, left);
-		if (s->seen) /* fewer than before: the shard has lost its memory */
-			atomic_fetch_add(&p->refilled, brought < s->brought ? brought : brought - s->brought);
-		s->brought = brought;
-		s->seen = true;
-	}
-}
-
-/* Until it is wanted or time to look at the shards again; false: it shall end. */
-static bool prefetcher_wait(struct key_pool *p, int64_t look_ms, bool *ret_wanted)
-{
-	int64_t left_ms = MAX(look_ms - clock_mono_ms(), 0);
+	int64_t left_ms = MAX(p->look_ms - clock_mono_ms(), 0);
 	struct timespec at = clock_mono_after((uint64_t)left_ms);
 	pthread_mutex_lock(&p->lock);
-	while (!p->stopping && !p->wanted && left_ms > 0 &&
+	while (!p->stopping && !p->wanted && !has_back_locked(p) && left_ms > 0 &&
 	       pthread_cond_timedwait(&p->wake, &p->lock, &at) != ETIMEDOUT)
 		;
 	*ret_wanted = p->wanted;
-	p->wanted = false;
+	*ret_back = has_back_locked(p);
 	bool go_on = !p->stopping;
 	pthread_mutex_unlock(&p->lock);
 	return go_on;
@@ -211,61 +297,91 @@ static bool prefetcher_wait(struct key_pool *p, int64_t look_ms, bool *ret_wante
 static void *prefetcher_run(void *arg)
 {
 	struct key_pool *p = arg;
-	int64_t look_ms = 0;
-	bool wanted;
-	while (prefetcher_wait(p, look_ms, &wanted)) {
-		if (clock_mono_ms() >= look_ms) {
-			look_at_all(p);
-			look_ms = clock_mono_ms() + LOOK_MS;
-		}
+	bool wanted, back;
+	while (prefetcher_wait(p, &wanted, &back)) {
 		if (wanted)
-			fetch_if_low(p);
+			fetch(p);
+		if (back) {
+			put_back(p, &p->back, false);
+			put_back(p, &p->aside, true);
+		}
+		if (clock_mono_ms() >= p->look_ms)
+			look_at_next(p);
 	}
 	return NULL;
 }
 
 /* The source */
 
-static size_t take_at_hand(struct key_pool *p, struct source_key *ret, size_t n)
+static size_t take_at_hand_locked(struct key_pool *p, struct source_key *ret, size_t n)
 {
-	pthread_mutex_lock(&p->lock);
-	size_t count = hand_take(&p->hand, ret, n);
+	size_t count = key_row_take(&p->hand, ret, n);
+	size_t again = (size_t)MIN(p->owed, count);
+	p->owed -= again;
+	p->taken += count - again;
 	if (runs_low_locked(p) && !p->wanted && !is_dry_locked(p)) {
 		p->wanted = true;
+		p->wanted_ms = clock_mono_ms();
 		pthread_cond_signal(&p->wake);
 	}
-	pthread_mutex_unlock(&p->lock);
 	return count;
+}
+
+/* False: it takes too long. A fetch that is late already is not waited for anew. */
+static bool wait_for_fetch_locked(struct key_pool *p, int64_t end_ms)
+{
+	int64_t left_ms = MIN(end_ms, p->wanted_ms + PATIENCE_MS) - clock_mono_ms();
+	if (left_ms <= 0)
+		return false;
+	struct timespec at = clock_mono_after((uint64_t)left_ms);
+	pthread_cond_timedwait(&p->arrived, &p->lock, &at);
+	return true;
+}
+
+static int why_none_locked(const struct key_pool *p, struct err *e)
+{
+	if (p->wanted)
+		return err_set(e, ERR_LIMIT, "no key shard has answered within %d ms; try again",
+		               PATIENCE_MS);
+	if (p->dry_ms != 0)
+		return err_set(e, p->dry_code, "%s", p->dry_why.text);
+	return err_set(e, ERR_LIMIT, "others took all keys that were at hand; try again");
 }
 
 static int pool_take(struct key_source *base, struct source_key *ret, size_t n, size_t *ret_count,
                      struct err *e)
 {
 	struct key_pool *p = container_of(base, struct key_pool, base);
-	*ret_count = take_at_hand(p, ret, n);
-	for (int i = 0; i < TRIES && *ret_count == 0; i++) { /* others may be faster */
-		fetch_if_low(p);
-		*ret_count = take_at_hand(p, ret, n);
-	}
-	if (*ret_count > 0) {
-		atomic_fetch_add(&p->taken, *ret_count);
-		return 0;
-	}
+	int64_t end_ms = clock_mono_ms() + PATIENCE_MS;
 	pthread_mutex_lock(&p->lock);
-	int r = p->dry_ms != 0 ? err_set(e, p->dry_code, "%s", p->dry_why.text)
-	                       : err_set(e, ERR_LIMIT, "others took all keys that were at hand; try again");
+	do { /* others may be faster */
+		*ret_count = take_at_hand_locked(p, ret, n);
+	} while (*ret_count == 0 && p->wanted && wait_for_fetch_locked(p, end_ms));
+	int r = *ret_count > 0 ? 0 : why_none_locked(p, e);
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }
 
-/* Behind those at hand, with room left for what is being fetched. Any shard is as good as the one that it
- * came from. */
-static void pool_give_back(struct key_source *base, const struct source_key *keys, size_t n)
+/* Behind those at hand, with room left for what is being fetched. */
+static size_t put_to_hand_locked(struct key_pool *p, const struct source_key *keys, size_t n)
+{
+	size_t room = p->hand.room - p->batch - p->share_max;
+	return key_row_put(&p->hand, keys, p->hand.count < room ? MIN(n, room - p->hand.count) : 0);
+}
+
+static void pool_give_back(struct key_source *base, const struct source_key *keys, size_t n, bool later)
 {
 	struct key_pool *p = container_of(base, struct key_pool, base);
 	pthread_mutex_lock(&p->lock);
-	size_t room = p->hand.room - p->batch;
-	hand_put(&p->hand, keys, p->hand.count < room ? MIN(n, room - p->hand.count) : 0, 0);
+	size_t at_hand = later ? 0 : put_to_hand_locked(p, keys, n);
+	size_t put = at_hand + key_row_put(later ? &p->aside : &p->back, keys + at_hand, n - at_hand);
+	p->owed += put;
+	p->later_came |= later;
+	note_no_room_locked(p, n - put);
+	if (has_back_locked(p))
+		pthread_cond_signal(&p->wake);
+	if (at_hand > 0)
+		pthread_cond_broadcast(&p->arrived);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -273,30 +389,31 @@ static struct source_stats pool_stats(struct key_source *base)
 {
 	struct key_pool *p = container_of(base, struct key_pool, base);
 	pthread_mutex_lock(&p->lock);
-	struct source_stats stats = {.stock = p->hand.count, .shards = p->shard_count};
+	struct source_stats stats = {
+	    .stock = p->hand.count + p->back.count,
+	    .aside = p->aside.count,
+	    .taken = p->taken,
+	    .shards = p->shard_count,
+	};
 	pthread_mutex_unlock(&p->lock);
-	stats.taken = atomic_load(&p->taken);
 	stats.refilled = atomic_load(&p->refilled);
 	stats.lost = atomic_load(&p->lost);
 	for (size_t i = 0; i < p->shard_count; i++) {
 		stats.stock += atomic_load(&p->shards[i].left);
+		stats.aside += atomic_load(&p->shards[i].aside);
 		stats.shards_sick += shelf_is_sick(p->shards[i].shelf) ? 1 : 0;
 	}
 	return stats;
 }
 
-/* Each key to where it came from, in runs. One that finds its shard away is lost: there are others. */
-static void give_back_all(struct key_pool *p)
+/* At the end. What finds all shards away is lost. */
+static void put_back_all(struct key_pool *p, struct key_row *row, bool aside)
 {
-	struct err e = {""};
-	struct pool_hand *h = &p->hand;
-	while (h->count > 0) {
-		size_t shard = h->shards[h->first], run = 0;
-		while (run < p->batch && h->count > 0 && h->shards[h->first] == shard)
-			run += hand_take(h, &p->fetched[run], 1);
-		if (shelf_return(p->shards[shard].shelf, p->fetched, run, &e) < 0)
-			note_lost(p, shard, run, e.text);
-	}
+	size_t lost = 0;
+	for (size_t n; (n = key_row_take(row, p->moving, SHELF_KEYS_MAX)) > 0;)
+		lost += put_to_shard(p, n, aside) < 0 ? n : 0;
+	if (lost > 0)
+		log_warn("keys", "%zu keys that were at hand are lost: no shard takes them", lost);
 }
 
 static void pool_free(struct key_source *base)
@@ -308,11 +425,13 @@ static void pool_free(struct key_source *base)
 	pthread_mutex_unlock(&p->lock);
 	if (p->prefetcher_started)
 		pthread_join(p->prefetcher, NULL);
-	give_back_all(p);
+	put_back_all(p, &p->hand, false);
+	put_back_all(p, &p->back, false);
+	put_back_all(p, &p->aside, true);
 	shelves_free(p->shelves, p->shard_count);
+	pthread_cond_destroy(&p->arrived);
 	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
-	pthread_mutex_destroy(&p->fetch_lock);
 	arena_release(&p->arena);
 	free(p);
 }
@@ -324,18 +443,26 @@ static const struct key_source_ops pool_ops = {
     .stats = pool_stats,
 };
 
+static bool row_make(struct key_row *row, size_t room, struct arena *arena)
+{
+	row->keys = arena_zalloc(arena, room * sizeof(*row->keys));
+	row->room = row->keys ? room : 0;
+	return row->keys;
+}
+
 static int pool_make(struct key_pool *p, const char *urls, struct err *e)
 {
 	int r = shelves_new(str_of(urls), &p->arena, &p->shelves, &p->shard_count, e);
 	if (r < 0)
 		return r;
-	p->hand.room = 3 * p->batch; /* half of a batch, a fetched one, and what comes back */
-	p->hand.keys = arena_zalloc(&p->arena, p->hand.room * sizeof(*p->hand.keys));
-	p->hand.shards = arena_zalloc(&p->arena, p->hand.room * sizeof(*p->hand.shards));
+	size_t fetched = p->batch + p->share_max;
+	/* half of a batch, a fetched one, and what comes back */
+	bool made = row_make(&p->hand, 2 * p->batch + fetched, &p->arena) &&
+	            row_make(&p->back, BACK_MAX, &p->arena) && row_make(&p->aside, BACK_MAX, &p->arena);
 	p->shards = arena_zalloc(&p->arena, p->shard_count * sizeof(*p->shards));
 	p->order = arena_zalloc(&p->arena, p->shard_count * sizeof(*p->order));
-	p->fetched = arena_zalloc(&p->arena, p->batch * sizeof(*p->fetched));
-	if (!p->hand.keys || !p->hand.shards || !p->shards || !p->order || !p->fetched)
+	p->moving = arena_zalloc(&p->arena, MAX(fetched, (size_t)SHELF_KEYS_MAX) * sizeof(*p->moving));
+	if (!made || !p->shards || !p->order || !p->moving)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	for (size_t i = 0; i < p->shard_count; i++)
 		p->shards[i].shelf = p->shelves[i];
@@ -352,12 +479,14 @@ int key_pool_open(const char *urls, size_t batch, struct key_source **ret, struc
 		return err_set(e, ERR_NOMEM, "out of memory");
 	p->base.ops = &pool_ops;
 	p->batch = batch;
-	pthread_mutex_init(&p->fetch_lock, NULL);
+	p->share = p->share_min = MAX(batch / ASIDE_SHARE, (size_t)1);
+	p->share_max = MAX(batch / 2, (size_t)1);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->wake, &attr);
+	pthread_cond_init(&p->arrived, &attr);
 	pthread_condattr_destroy(&attr);
 	int r = pool_make(p, urls, e);
 	if (r < 0) {

@@ -60,6 +60,14 @@ static void tell(struct rounds *r, size_t i, const char *doing, const char *why)
 	log_warn("keys", "%s %.*s: %s: %s", r->config.what, STR_ARG(address), doing, why);
 }
 
+static void tell_held(const struct rounds *r, size_t i, uint64_t fence)
+{
+	const struct rounds_config *c = &r->config;
+	struct str address = c->ops->address(c->ctx, i);
+	log_info("keys", "%s %.*s: looked after from here, fencing number %ju", c->what, STR_ARG(address),
+	         (uintmax_t)fence);
+}
+
 static void let_go(struct rounds *r, size_t i, uint64_t rest_ms)
 {
 	struct place *p = &r->places[i];
@@ -102,10 +110,8 @@ static void try_for(struct rounds *r, size_t i)
 		let_go(r, i, REST_MS);
 		return;
 	}
-	p->told_ms = 0;
-	struct str address = c->ops->address(c->ctx, i);
-	log_info("keys", "%s %.*s: looked after from here, fencing number %ju", c->what, STR_ARG(address),
-	         (uintmax_t)fence);
+	if (p->told_ms == 0)
+		tell_held(r, i, fence);
 }
 
 static int visit(struct rounds *r, size_t i)
@@ -118,12 +124,18 @@ static int visit(struct rounds *r, size_t i)
 		return 0;
 	}
 	struct err e = {""};
-	int code = c->ops->visit(c->ctx, i, p->leases->ops->fence(p->lease), &e);
+	uint64_t fence = p->leases->ops->fence(p->lease);
+	int code = c->ops->visit(c->ctx, i, fence, &e);
 	if (code < 0) {
 		tell(r, i, "given up", e.text);
 		let_go(r, i, REST_MS);
+		return 0;
 	}
-	return MAX(code, 0);
+	if (p->told_ms != 0) { /* it works again: only now what fails next is news */
+		p->told_ms = 0;
+		tell_held(r, i, fence);
+	}
+	return code;
 }
 
 static bool is_stopping(struct rounds *r)

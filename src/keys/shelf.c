@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #define LIST    STR("curt:keys:available")
+#define ASIDE   STR("curt:keys:aside")
 #define FENCE   STR("curt:keys:fence")
 #define BATCH   STR("curt:keys:batch")
 #define BROUGHT STR("curt:keys:brought")
@@ -111,33 +112,36 @@ int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
 	return 0;
 }
 
-static int look_through(const struct shelf *s, struct redis_conn *c, uint64_t *ret, uint64_t *ret_brought,
-                        struct err *e)
+static int look_through(const struct shelf *s, struct redis_conn *c, struct shelf_view *ret, struct err *e)
 {
 	struct redis_reply reply;
 	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
+	redis_write(c, REDIS_ARGS(STR("LLEN"), ASIDE));
 	redis_write(c, REDIS_ARGS(STR("GET"), BROUGHT));
 	if (redis_read(c, &reply) < 0)
 		return cut_off(s, c, ERR_UNAVAILABLE, e);
 	int r = reply.type == REDIS_INT ? 0 : refused(s, &reply, e);
-	uint64_t count = r == 0 ? (uint64_t)reply.number : 0;
+	ret->count = r == 0 ? (uint64_t)reply.number : 0;
 	if (redis_read(c, &reply) < 0)
 		return cut_off(s, c, ERR_UNAVAILABLE, e);
-	if (r < 0)
-		return r;
-	*ret = count;
-	if (reply.type != REDIS_STR || !str_u64(reply.text, ret_brought))
-		*ret_brought = 0;
-	return 0;
+	ret->aside = reply.type == REDIS_INT ? (uint64_t)reply.number : 0;
+	if (redis_read(c, &reply) < 0)
+		return cut_off(s, c, ERR_UNAVAILABLE, e);
+	if (reply.type != REDIS_STR || !str_u64(reply.text, &ret->brought))
+		ret->brought = 0;
+	return r;
 }
 
-int shelf_look(struct shelf *s, uint64_t *ret, uint64_t *ret_brought, struct err *e)
+int shelf_look(struct shelf *s, struct shelf_view *ret, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = look_through(s, c, ret, ret_brought, e);
+	struct shelf_view view = {0};
+	int r = look_through(s, c, &view, e);
 	redis_return(c);
+	if (r == 0)
+		*ret = view;
 	return r;
 }
 
@@ -202,13 +206,13 @@ static size_t read_elements(const struct redis_reply *reply, struct source_key *
 	return count;
 }
 
-static int take_from(struct shelf *s, struct redis_conn *c, size_t max, struct source_key *ret,
-                     size_t *ret_count, uint64_t *ret_left, struct err *e)
+static int pop_from(struct shelf *s, struct redis_conn *c, struct str list, size_t max,
+                    struct source_key *ret, size_t *ret_count, uint64_t *ret_left, struct err *e)
 {
 	char max_text[NUMBER_BYTES];
 	struct redis_reply reply;
-	redis_write(c, REDIS_ARGS(STR("LPOP"), LIST, number_text(max, max_text)));
-	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
+	redis_write(c, REDIS_ARGS(STR("LPOP"), list, number_text(max, max_text)));
+	redis_write(c, REDIS_ARGS(STR("LLEN"), list));
 	if (redis_read(c, &reply) < 0)
 		return cut_off(s, c, ERR_UNCERTAIN, e);
 	bool wrong = reply.type != REDIS_ARRAY && reply.type != REDIS_NIL;
@@ -221,28 +225,69 @@ static int take_from(struct shelf *s, struct redis_conn *c, size_t max, struct s
 	return r;
 }
 
-int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
-               struct err *e)
+static int take_from(struct shelf *s, struct str list, size_t max, struct source_key *ret, size_t *ret_count,
+                     uint64_t *ret_left, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = take_from(s, c, max, ret, ret_count, ret_left, e);
+	int r = pop_from(s, c, list, max, ret, ret_count, ret_left, e);
 	redis_return(c);
 	return r;
 }
 
-int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e)
+int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
+               struct err *e)
+{
+	return take_from(s, LIST, max, ret, ret_count, ret_left, e);
+}
+
+int shelf_take_aside(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count,
+                     uint64_t *ret_left, struct err *e)
+{
+	return take_from(s, ASIDE, max, ret, ret_count, ret_left, e);
+}
+
+static int put_into(struct shelf *s, struct str command, struct str list, const struct source_key *keys,
+                    size_t n, uint64_t *ret_length, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	const struct str head[] = {STR("LPUSH"), LIST};
+	const struct str head[] = {command, list};
 	if (n == 0)
 		return 0;
 	const struct str *args = command_of(head, ARRAY_LEN(head), keys, n, &arena);
 	if (!args)
 		return err_set(e, ERR_UNAVAILABLE, "out of memory");
-	int64_t count = 0;
-	return ask_number(s, args, ARRAY_LEN(head) + n, &count, e);
+	int64_t length = 0;
+	int r = ask_number(s, args, ARRAY_LEN(head) + n, &length, e);
+	if (r == 0)
+		*ret_length = (uint64_t)length;
+	return r;
+}
+
+int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e)
+{
+	uint64_t length;
+	return put_into(s, STR("LPUSH"), LIST, keys, n, &length, e);
+}
+
+int shelf_put_aside(struct shelf *s, const struct source_key *keys, size_t n, uint64_t *ret_aside,
+                    struct err *e)
+{
+	return put_into(s, STR("RPUSH"), ASIDE, keys, n, ret_aside, e);
+}
+
+/* Twice the same would be looked after twice, and counted twice. */
+static int refuse_twins(struct shelf *const *shelves, size_t n, struct err *e)
+{
+	for (size_t i = 1; i < n; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (str_eq(shelf_name(shelves[i]), shelf_name(shelves[j])))
+				return err_set(e, ERR_INVALID, "the Redis server %.*s is listed twice",
+				               STR_ARG(shelf_name(shelves[i])));
+		}
+	}
+	return 0;
 }
 
 int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e)
@@ -259,6 +304,8 @@ int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_
 		r = shelf_new(each[made], &shelves[made], e);
 		made += r == 0 ? 1 : 0;
 	}
+	if (r == 0)
+		r = refuse_twins(shelves, count, e);
 	if (r < 0) {
 		shelves_free(shelves, made);
 		return r;

@@ -19,13 +19,17 @@ struct shelf;
 int shelf_new(struct str url, struct shelf **ret, struct err *e);
 void shelf_free(struct shelf *s);
 
-struct str shelf_name(const struct shelf *s); /* host:port/db, or the primary's name */
+struct str shelf_name(const struct shelf *s); /* as redis_name */
 bool shelf_is_sick(const struct shelf *s);    /* it is being left alone for a while */
 
 int shelf_count(struct shelf *s, uint64_t *ret, struct err *e);
 
-/* The same, and how many were ever pushed; that begins at 0 again when the server loses its memory. */
-int shelf_look(struct shelf *s, uint64_t *ret, uint64_t *ret_brought, struct err *e);
+struct shelf_view {
+	uint64_t count;   /* of the list */
+	uint64_t aside;   /* see shelf_put_aside */
+	uint64_t brought; /* ever pushed; begins at 0 again when the server loses its memory */
+};
+int shelf_look(struct shelf *s, struct shelf_view *ret, struct err *e);
 
 /*
  * Adds keys at the end; n may be 0. ERR_CONFLICT: a larger number was seen; ERR_UNAVAILABLE: it cannot be
@@ -40,9 +44,20 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
                struct err *e);
 
-/* Puts back what was taken and not used, at the front. */
+/* Puts back what was taken and not used, at the front. ERR_UNCERTAIN: they may be there; ERR_UNAVAILABLE:
+ * none is. */
 int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e);
 
-/* Of a list of URLs separated by commas: `ret` is in `arena`, the shelves are not. */
+/*
+ * Likewise, for keys that can name nothing at the moment: they lie in a list of their own, at its end, and do
+ * not count as stock, or a shard that has nothing else would never be filled. ret_aside: how many lie there
+ * now. shelf_take_aside takes as shelf_take does, and says likewise how many are left.
+ */
+int shelf_put_aside(struct shelf *s, const struct source_key *keys, size_t n, uint64_t *ret_aside,
+                    struct err *e);
+int shelf_take_aside(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count,
+                     uint64_t *ret_left, struct err *e);
+
+/* Of a list of URLs separated by commas, none twice: `ret` is in `arena`, the shelves are not. */
 int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e);
 void shelves_free(struct shelf **shelves, size_t n);

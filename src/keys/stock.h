@@ -31,11 +31,13 @@ int stock_name(struct stock *s, char out[STOCK_NAME_BYTES], struct err *e);
 /* Exact, and costs the same however many there are. */
 int stock_count(struct stock *s, uint64_t *ret, struct err *e);
 
-/* How many of them were new; n may be 0. ERR_CONFLICT: a larger number was seen, nothing was added. */
+/* How many of them were new; n may be 0. ERR_CONFLICT: a larger number was seen. ERR_UNCERTAIN: they may have
+ * been added, and taken by others since. After other failures nothing was added. */
 int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, size_t n, size_t *ret_new,
               struct err *e);
 
-/* Up to STOCK_KEYS_MAX. After a failure keys may be lost, never given twice. */
+/* Up to STOCK_KEYS_MAX. ERR_UNCERTAIN: as many may have been taken, and are lost, since the answer did not
+ * come; after other failures none was. */
 int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_count, struct err *e);
 
 /* Puts back what was taken and did not get anywhere. */

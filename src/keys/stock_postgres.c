@@ -223,6 +223,8 @@ int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, si
 		    STR_ARG(pg_pool_address(s->pool)), (uintmax_t)fence);
 	if (r == 0)
 		*ret_new = (size_t)pg_get_int(&rows, 0, 1);
+	else if (pg_conn_failed(c))
+		r = ERR_UNCERTAIN;
 	pg_return(c);
 	return r;
 }
@@ -254,6 +256,8 @@ int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_
 			continue; /* nobody could follow it: it goes */
 		ret[count++].used_before = pg_get_int(&rows, i, 1) != 0;
 	}
+	if (r < 0 && pg_conn_failed(c))
+		r = ERR_UNCERTAIN;
 	pg_return(c);
 	if (r == 0)
 		*ret_count = count;

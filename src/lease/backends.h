@@ -6,7 +6,7 @@
 /* Locks on files in a folder: for processes of one machine. */
 int leases_local_open(const char *folder, struct leases **ret, struct err *e);
 
-/* SET NX PX with a random token, and a counter for the fencing number. redis:// or redis+sentinel://. */
+/* SET NX PX with a random token, and a counter for the fencing number. One redis:// or redis+sentinel://. */
 int leases_redis_open(const char *url, struct leases **ret, struct err *e);
 
 /* Ephemeral nodes under a path; the fencing number is the node's creation transaction.

@@ -330,8 +330,25 @@ static const struct leases_ops redis_ops = {
     .ping = redis_lease_ping,
 };
 
+/* Several servers could each give the same lease to somebody else. */
+static int refuse_several(const char *url, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct str *each;
+	size_t count;
+	int r = redis_urls_cut(str_of(url), &arena, &each, &count, e);
+	if (r == 0 && count > 1)
+		r = err_set(e, ERR_INVALID,
+		            "it lists several Redis servers, and takes one: redis://HOST:PORT, or a primary "
+		            "with its replicas as redis+sentinel://HOST:PORT,HOST:PORT/NAME");
+	return r;
+}
+
 int leases_redis_open(const char *url, struct leases **ret, struct err *e)
 {
+	int refused = refuse_several(url, e);
+	if (refused < 0)
+		return refused;
 	struct leases_redis *l = calloc(1, sizeof(*l));
 	if (!l)
 		return err_set(e, ERR_NOMEM, "memory ran out");

@@ -3,5 +3,6 @@
 
 #include "limiter/limiter.h"
 
-/* redis:// or redis+sentinel://; several separated by commas are a ring. */
-int limiter_redis_open(const char *urls, struct limiter **ret, struct err *e);
+/* redis:// or redis+sentinel://; several separated by commas are a ring. `installation` is the same for all
+ * servers on one store, and another for those on another: letters and digits. */
+int limiter_redis_open(const char *urls, const char *installation, struct limiter **ret, struct err *e);

@@ -1,10 +1,10 @@
 /*
  * Budgets on Redis. A budget is a hash that ends with its period: the period's name, and a field for each
  * server with what it has used and how far it may go. It lies on the node of the ring that its key belongs
- * to. One script for each node and round does it all: it counts the servers, begins periods, adds up and
- * grants. So a crash leaves no budget without an end, and two servers cannot begin one period twice. The time
- * is the node's own. A field also has the number of the settling that wrote it: one that was delayed does not
- * overwrite a later one.
+ * to. One script for each node and a hundred budgets does it all: it counts the servers, begins periods, adds
+ * up and grants. So a crash leaves no budget without an end, and two servers cannot begin one period twice.
+ * The time is the node's own. A field also has the number of the settling that wrote it: one that was delayed
+ * does not overwrite a later one.
  *
  * A node that is away leaves its budgets unsettled, and so does one of several that does not answer within
  * LATE_MS. A thread waits for such nodes, and tries them until they answer: the others are not held up.
@@ -20,10 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ID_BYTES = 8, ID_TEXT_BYTES = 2 * ID_BYTES + 1, ROUND_MAX = 128, PROBE_MS = 50, LATE_MS = 100 };
+enum { ID_BYTES = 8, ID_TEXT_BYTES = 2 * ID_BYTES + 1, SCRIPT_USES_MAX = 128, PROBE_MS = 50, LATE_MS = 100 };
+enum { PREFIX_BYTES_MAX = 64, SERVERS_KEY_BYTES = PREFIX_BYTES_MAX + 8 };
 enum { SCRIPT_ARGS = 5, ARGS_PER_USE = 7, REPLY_PER_USE = 4 };
-
-#define SERVERS_KEY STR("curt:b:servers")
 
 /* ARGV: this server's id, the number of the settling, LIMITER_SERVER_MS, LIMITER_CALM_MS, LIMITER_TAIL_MS;
  * then for each budget period_ms, period, left_ms, max, used, grant, want. */
@@ -87,6 +86,8 @@ static const char settle_script[] =
 struct limiter_redis {
 	struct limiter base;
 	struct redis_ring ring;
+	char prefix[PREFIX_BYTES_MAX]; /* of the installation's keys */
+	char servers_key[SERVERS_KEY_BYTES];
 	char id[ID_TEXT_BYTES]; /* names this server among those that settle */
 	_Atomic uint64_t settlings;
 	/* Where an answer is still missing, for the prober to wait for; NULL elsewhere. Nobody needs it: all
@@ -104,41 +105,56 @@ static struct limiter_redis *self(struct limiter *base)
 	return container_of(base, struct limiter_redis, base);
 }
 
-/* The uses of one round: their keys, and the node of each. */
-struct round {
+/* The uses of one call: their keys, and the node of each. */
+struct call {
 	struct limiter_use *uses;
 	size_t n;
-	struct str keys[ROUND_MAX];
-	uint8_t node_of[ROUND_MAX];
+	struct str *keys;
+	uint8_t *node_of;
 	struct arena arena;
 	struct redis_conn *conns[REDIS_RING_MAX];
 };
 
 /* False when memory ran out. */
-static bool round_begin(const struct limiter_redis *l, struct round *r)
+static bool call_begin(const struct limiter_redis *l, struct call *c)
 {
-	for (size_t i = 0; i < r->n; i++) {
-		const struct limiter_use *u = &r->uses[i];
-		r->keys[i] = arena_printf(&r->arena, "curt:b:%c:%llu:%u", u->what,
+	c->keys = arena_alloc(&c->arena, (c->n + 1) * sizeof(*c->keys));
+	c->node_of = arena_alloc(&c->arena, c->n + 1);
+	if (!c->keys || !c->node_of)
+		return false;
+	for (size_t i = 0; i < c->n; i++) {
+		const struct limiter_use *u = &c->uses[i];
+		c->keys[i] = arena_printf(&c->arena, "%s%c:%llu:%u", l->prefix, u->what,
 		                          (unsigned long long)u->owner, u->period_ms);
-		if (!r->keys[i].ptr)
+		if (!c->keys[i].ptr)
 			return false;
-		r->node_of[i] = (uint8_t)redis_ring_find(&l->ring, r->keys[i]);
+		c->node_of[i] = (uint8_t)redis_ring_find(&l->ring, c->keys[i]);
 	}
 	return true;
 }
 
-static struct str number(struct round *r, uint64_t value)
+/* The node's next uses, from `*at` on, as many as one script takes; `*at` moves behind them. */
+static size_t call_some(const struct call *c, size_t node, size_t *at, size_t ret[SCRIPT_USES_MAX])
 {
-	return arena_printf(&r->arena, "%llu", (unsigned long long)value);
+	size_t n = 0;
+	for (; *at < c->n && n < SCRIPT_USES_MAX; ++*at) {
+		if (c->node_of[*at] == node)
+			ret[n++] = *at;
+	}
+	return n;
 }
 
-static size_t write_use(struct round *r, const struct limiter_use *u, struct str *args)
+static struct str number(struct call *c, uint64_t value)
+{
+	return arena_printf(&c->arena, "%llu", (unsigned long long)value);
+}
+
+static size_t write_use(struct call *c, const struct limiter_use *u, struct str *args)
 {
 	const uint64_t values[ARGS_PER_USE] = {u->period_ms, u->period, u->left_ms, u->max,
 	                                       u->used,      u->grant,  u->want};
 	for (size_t i = 0; i < ARGS_PER_USE; i++)
-		args[i] = number(r, values[i]);
+		args[i] = number(c, values[i]);
 	return ARGS_PER_USE;
 }
 
@@ -158,35 +174,41 @@ static bool node_is_well(struct limiter_redis *l, size_t node)
 }
 
 /* EVAL script count servers keys... arguments... */
-static void write_node(struct limiter_redis *l, struct round *r, size_t node)
+static void write_script(struct limiter_redis *l, struct call *c, size_t node, const size_t *uses,
+                         size_t count)
 {
-	struct str args[3 + 1 + ROUND_MAX + SCRIPT_ARGS + ARGS_PER_USE * ROUND_MAX];
-	size_t n = 4, keys = 1;
-	struct redis_conn *c = node_is_well(l, node) ? redis_take(l->ring.nodes[node], NULL) : NULL;
-	r->conns[node] = c;
-	if (!c)
-		return;
-	for (size_t i = 0; i < r->n; i++) {
-		if (r->node_of[i] == node) {
-			args[n++] = r->keys[i];
-			keys++;
-		}
-	}
-	args[0] = STR("EVAL");
-	args[1] = str_of(settle_script);
-	args[2] = number(r, keys);
-	args[3] = SERVERS_KEY;
+	struct str args[3 + 1 + SCRIPT_USES_MAX + SCRIPT_ARGS + ARGS_PER_USE * SCRIPT_USES_MAX];
+	size_t n = 0;
+	args[n++] = STR("EVAL");
+	args[n++] = str_of(settle_script);
+	args[n++] = number(c, 1 + count);
+	args[n++] = str_of(l->servers_key);
+	for (size_t i = 0; i < count; i++)
+		args[n++] = c->keys[uses[i]];
 	args[n++] = str_of(l->id);
-	args[n++] = number(r, atomic_fetch_add(&l->settlings, 1) + 1);
-	args[n++] = number(r, LIMITER_SERVER_MS);
-	args[n++] = number(r, LIMITER_CALM_MS);
-	args[n++] = number(r, LIMITER_TAIL_MS);
-	for (size_t i = 0; i < r->n; i++) {
-		if (r->node_of[i] == node)
-			n += write_use(r, &r->uses[i], args + n);
-	}
-	redis_write(c, args, n);
-	redis_send(c);
+	args[n++] = number(c, atomic_fetch_add(&l->settlings, 1) + 1);
+	args[n++] = number(c, LIMITER_SERVER_MS);
+	args[n++] = number(c, LIMITER_CALM_MS);
+	args[n++] = number(c, LIMITER_TAIL_MS);
+	for (size_t i = 0; i < count; i++)
+		n += write_use(c, &c->uses[uses[i]], args + n);
+	redis_write(c->conns[node], args, n);
+}
+
+/* All scripts at once: the node works while others are written to, and nobody waits for one to be answered
+ * before the next. */
+static void write_node(struct limiter_redis *l, struct call *c, size_t node)
+{
+	size_t uses[SCRIPT_USES_MAX];
+	size_t at = 0;
+	c->conns[node] = node_is_well(l, node) ? redis_take(l->ring.nodes[node], NULL) : NULL;
+	if (!c->conns[node])
+		return;
+	do { /* one also where it has no use: each counts the servers */
+		size_t count = call_some(c, node, &at, uses);
+		write_script(l, c, node, uses, count);
+	} while (at < c->n);
+	redis_send(c->conns[node]);
 }
 
 static uint64_t number_at(const struct redis_reply *reply, size_t i)
@@ -195,65 +217,67 @@ static uint64_t number_at(const struct redis_reply *reply, size_t i)
 	return item.type == REDIS_INT && item.number > 0 ? (uint64_t)item.number : 0;
 }
 
-static void read_uses(struct round *r, size_t node, const struct redis_reply *reply)
+static void read_uses(struct call *c, const size_t *uses, size_t count, const struct redis_reply *reply)
 {
-	size_t at = 1;
-	for (size_t i = 0; i < r->n && at + REPLY_PER_USE <= reply->count; i++) {
-		struct limiter_use *u = &r->uses[i];
-		if (r->node_of[i] != node)
-			continue;
+	for (size_t i = 0; i < count && 1 + (i + 1) * REPLY_PER_USE <= reply->count; i++) {
+		struct limiter_use *u = &c->uses[uses[i]];
+		size_t at = 1 + i * REPLY_PER_USE;
 		u->period = number_at(reply, at);
 		u->left_ms = number_at(reply, at + 1);
 		u->grant = number_at(reply, at + 2);
 		u->others = number_at(reply, at + 3);
 		u->settled = true;
-		at += REPLY_PER_USE;
 	}
 }
 
-static void read_node(struct limiter_redis *l, struct round *r, size_t node, int64_t late_ms,
+/* False: it has not begun to answer, and others should not wait for it. */
+static bool begins_in_time(const struct limiter_redis *l, const struct redis_conn *conn, int64_t late_ms)
+{
+	return l->ring.count == 1 || redis_is_ready(conn, (uint64_t)MAX(late_ms - clock_mono_ms(), 0));
+}
+
+static void read_node(struct limiter_redis *l, struct call *c, size_t node, int64_t late_ms,
                       unsigned *servers)
 {
 	struct redis_reply reply;
-	struct redis_conn *c = r->conns[node];
-	if (c && l->ring.count > 1 && !redis_is_ready(c, (uint64_t)MAX(late_ms - clock_mono_ms(), 0))) {
-		atomic_store(&l->late[node], c);
+	struct redis_conn *conn = c->conns[node];
+	size_t uses[SCRIPT_USES_MAX];
+	size_t at = 0;
+	if (!conn)
+		return;
+	if (!begins_in_time(l, conn, late_ms)) {
+		atomic_store(&l->late[node], conn);
 		prober_wake(l);
 		return;
 	}
-	if (c && redis_read(c, &reply) == 0 && reply.type == REDIS_ARRAY && reply.count > 0) {
-		*servers = MAX(*servers, (unsigned)number_at(&reply, 0));
-		read_uses(r, node, &reply);
-	}
-	redis_return(c);
-}
-
-static void settle_round(struct limiter_redis *l, struct limiter_use *uses, size_t n, unsigned *servers)
-{
-	struct round r = {.uses = uses, .n = n};
-	if (round_begin(l, &r)) {
-		/* Also those that have no use in it: each counts the servers. */
-		for (size_t node = 0; node < l->ring.count; node++)
-			write_node(l, &r, node);
-		int64_t late_ms = clock_mono_ms() + LATE_MS;
-		for (size_t node = 0; node < l->ring.count; node++)
-			read_node(l, &r, node, late_ms, servers);
-	}
-	arena_release(&r.arena);
+	do {
+		size_t count = call_some(c, node, &at, uses);
+		if (redis_read(conn, &reply) != 0)
+			break;
+		if (reply.type == REDIS_ARRAY && reply.count > 0) {
+			*servers = MAX(*servers, (unsigned)number_at(&reply, 0));
+			read_uses(c, uses, count, &reply);
+		}
+	} while (at < c->n);
+	redis_return(conn);
 }
 
 static int redis_settle(struct limiter *base, struct limiter_use *uses, size_t n, unsigned *ret_servers)
 {
+	struct limiter_redis *l = self(base);
+	struct call c = {.uses = uses, .n = n};
 	unsigned servers = 0;
 	bool whole = true;
-	size_t at = 0;
 	for (size_t i = 0; i < n; i++)
 		uses[i].settled = false;
-	do {
-		size_t some = MIN(n - at, ROUND_MAX);
-		settle_round(self(base), uses + at, some, &servers);
-		at += some;
-	} while (at < n);
+	if (call_begin(l, &c)) {
+		for (size_t node = 0; node < l->ring.count; node++)
+			write_node(l, &c, node);
+		int64_t late_ms = clock_mono_ms() + LATE_MS;
+		for (size_t node = 0; node < l->ring.count; node++)
+			read_node(l, &c, node, late_ms, &servers);
+	}
+	arena_release(&c.arena);
 	for (size_t i = 0; i < n; i++)
 		whole &= uses[i].settled;
 	if (servers > 0)
@@ -266,7 +290,8 @@ static int redis_limiter_ping(struct limiter *base, struct err *e)
 	return redis_ring_ping(&self(base)->ring, e);
 }
 
-/* A late answer is read and forgotten; if none comes, the node is away. */
+/* A late answer is read and forgotten (if there are more, with the connection); if none comes, the node is
+ * away. */
 static void late_end(struct limiter_redis *l, size_t node, bool waits)
 {
 	struct redis_reply reply;
@@ -311,7 +336,7 @@ static void say_goodbye(struct limiter_redis *l, size_t node)
 	struct redis_conn *c = redis_is_sick(l->ring.nodes[node]) ? NULL
 	                                                          : redis_take(l->ring.nodes[node], NULL);
 	if (c)
-		redis_ask(c, REDIS_ARGS(STR("ZREM"), SERVERS_KEY, str_of(l->id)), &reply);
+		redis_ask(c, REDIS_ARGS(STR("ZREM"), str_of(l->servers_key), str_of(l->id)), &reply);
 	redis_return(c);
 }
 
@@ -341,7 +366,7 @@ static const struct limiter_ops redis_ops = {
     .ping = redis_limiter_ping,
 };
 
-int limiter_redis_open(const char *urls, struct limiter **ret, struct err *e)
+int limiter_redis_open(const char *urls, const char *installation, struct limiter **ret, struct err *e)
 {
 	struct limiter_redis *l = calloc(1, sizeof(*l));
 	if (!l)
@@ -349,6 +374,8 @@ int limiter_redis_open(const char *urls, struct limiter **ret, struct err *e)
 	unsigned char id[ID_BYTES];
 	randombytes_buf(id, sizeof(id));
 	sodium_bin2hex(l->id, sizeof(l->id), id, sizeof(id));
+	snprintf(l->prefix, sizeof(l->prefix), "curt:b:%s:", installation);
+	snprintf(l->servers_key, sizeof(l->servers_key), "%sservers", l->prefix);
 	l->base.ops = &redis_ops;
 	sem_init(&l->wake, 0, 0);
 	int r = redis_ring_open(str_of(urls), &l->ring, e);

@@ -1,9 +1,11 @@
 #include "link/budget.h"
 
 #include "base/hash.h"
+#include "os/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 static uint32_t period_units(const struct meter *m)
 {
@@ -32,12 +34,44 @@ static bool is_past(uint32_t end, uint32_t now)
 	return (int32_t)(now - end) >= 0;
 }
 
-/* How far this server may count in the period. */
-static uint32_t bound_of(const struct meter *m, uint32_t start, uint32_t max)
+static bool has_stood_still(const struct meter_share *s, uint32_t now)
+{
+	return is_past(atomic_load_explicit(&s->settling->until, memory_order_relaxed), now);
+}
+
+/* Is it the settler's word that holds in the period? */
+static bool is_heard(const struct meter_share *s, uint32_t start, uint32_t now)
+{
+	uint32_t end;
+	return share_read(&s->end, start, &end) && !has_stood_still(s, now);
+}
+
+/* A period and what was counted in it. */
+struct window {
+	uint32_t start, count, end;
+};
+
+/* The one that is under way, or that begins now. */
+static struct window window_of(const struct meter *m, uint64_t state, uint32_t now)
+{
+	struct window w = {.start = (uint32_t)(state >> 32), .count = (uint32_t)state};
+	w.end = end_of(m, w.start);
+	if (state == 0 || is_past(w.end, now)) {
+		w = (struct window){.start = now};
+		w.end = end_of(m, now);
+	}
+	return w;
+}
+
+/* How far this server may count in the period. Nowhere when it has stood still: others may have been given
+ * what it held, and the settler will know in a moment. */
+static uint32_t bound_of(const struct meter *m, uint32_t start, uint32_t max, uint32_t now)
 {
 	uint32_t grant;
 	if (!m->share)
 		return max;
+	if (has_stood_still(m->share, now))
+		return 0;
 	if (share_read(&m->share->grant, start, &grant))
 		return MIN(grant, max);
 	uint32_t servers = atomic_load_explicit(&m->share->settling->servers, memory_order_relaxed);
@@ -70,6 +104,15 @@ static void share_tell(struct meter_share *s, bool taken, uint32_t start, uint32
 		share_list(s);
 }
 
+/* Begins the period without a use, if it is a new one, and has the settler ask how far it may go. */
+static void share_ask(struct meter *m, uint64_t state, const struct window *w)
+{
+	if (w->count == 0)
+		atomic_compare_exchange_strong_explicit(&m->state, &state, meter_pack(w->start, 0),
+		                                        memory_order_relaxed, memory_order_relaxed);
+	share_list(m->share);
+}
+
 static uint32_t left_of(const struct meter *m, uint32_t start, uint32_t count, uint32_t max)
 {
 	uint32_t elsewhere;
@@ -97,34 +140,59 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 	}
 	uint32_t now = meter_units(mono_ms);
 	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
-	uint32_t start, count, end;
+	struct window w;
 	bool taken;
 	do {
-		start = (uint32_t)(state >> 32);
-		count = (uint32_t)state;
-		end = end_of(m, start);
-		if (state == 0 || is_past(end, now)) {
-			start = now;
-			count = 0;
-			end = end_of(m, start);
-		}
-		taken = count < bound_of(m, start, max);
+		w = window_of(m, state, now);
+		taken = w.count < bound_of(m, w.start, max, now);
 		if (!taken)
 			break;
-	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, meter_pack(start, count + 1),
+	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, meter_pack(w.start, w.count + 1),
 	                                                memory_order_relaxed, memory_order_relaxed));
+	bool unheard = m->share && !taken && !is_heard(m->share, w.start, now);
+	if (unheard)
+		share_ask(m, state, &w);
 	if (m->share)
-		share_tell(m->share, taken, start, count + 1);
+		share_tell(m->share, taken, w.start, w.count + 1);
 	if (ret) {
-		uint32_t left_units = is_past(end, now) ? 0 : MIN(end - now, period_units(m));
+		uint32_t left_units = is_past(w.end, now) ? 0 : MIN(w.end - now, period_units(m));
+		if (unheard) /* it is worth asking again soon */
+			left_units = MIN(left_units, METER_UNITS);
 		*ret = (struct meter_reading){
 		    .limit = max,
-		    .remaining = taken ? left_of(m, start, count + 1, max) : 0,
+		    .remaining = taken ? left_of(m, w.start, w.count + 1, max) : 0,
 		    .reset_ms = (uint32_t)((uint64_t)left_units * 1000 / METER_UNITS),
-		    .period = start,
+		    .period = w.start,
+		    .unheard = unheard,
 		};
 	}
 	return taken;
+}
+
+/* Would one be refused for want of the settler's word? */
+static bool must_hear(struct meter *m, int64_t mono_ms, bool asks)
+{
+	uint32_t max = atomic_load_explicit(&m->max, memory_order_relaxed);
+	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
+	uint32_t now = meter_units(mono_ms);
+	const struct window w = window_of(m, state, now);
+	bool must = m->share && max > 0 && w.count >= bound_of(m, w.start, max, now) &&
+	            !is_heard(m->share, w.start, now);
+	if (must && asks)
+		share_ask(m, state, &w);
+	return must;
+}
+
+void meter_hear(struct meter *m, int64_t until_ms)
+{
+	const struct timespec pause = {.tv_nsec = 500000};
+	int64_t now_ms = clock_mono_ms();
+	bool must = must_hear(m, now_ms, true);
+	while (must && now_ms < until_ms) {
+		nanosleep(&pause, NULL);
+		now_ms = clock_mono_ms();
+		must = must_hear(m, now_ms, false);
+	}
 }
 
 void meter_refund(struct meter *m, const struct meter_reading *taken)

@@ -8,7 +8,8 @@
  *
  * When servers share the budgets (link/settler.h), a meter has a share beside it: how far this server may go
  * in the period under way, and when that ends for all of them. It says for which period it holds, by the
- * period's start; for another one, of which nothing has been heard yet, meter_opening holds.
+ * period's start; for another one, of which nothing has been heard yet, meter_opening holds. Whoever finds
+ * that used up asks, and waits for the answer (meter_hear): a matter of a millisecond or two.
  */
 #pragma once
 
@@ -23,6 +24,7 @@ struct settling {
 	_Atomic bool woken;
 	sem_t wake;
 	_Atomic uint32_t servers; /* that share the budgets; 0: this is not known yet */
+	_Atomic uint32_t until;   /* in 1/16 s: when grants end, unless the settler has gone on by then */
 };
 
 /* Words of two halves: the period's start in 1/16 s, and a number that holds for that period only. */
@@ -55,6 +57,7 @@ struct meter_reading {
 	uint32_t remaining;
 	uint32_t reset_ms; /* until the period ends and all is there again */
 	uint32_t period;   /* which one it was taken from, for a refund */
+	bool unheard;      /* none was taken, but the settler was asked and may know better: meter_hear */
 };
 
 /* The count of the period that is under way (0: all was given back), and its start in 1/16 s; false: none is.
@@ -75,7 +78,7 @@ static inline uint64_t meter_pack(uint32_t start, uint32_t number)
 	return (uint64_t)start << 32 | number;
 }
 
-enum { OPENING_SHARE = 20, OPENING_MIN = 8, SERVERS_MIN = 2 };
+enum { OPENING_SHARE = 20, SERVERS_MIN = 2, HEAR_MS_MAX = 50 };
 
 /* What each of them may have. There may be one more than is known: one that starts, or whose last run died.
  */
@@ -86,15 +89,20 @@ static inline uint64_t meter_part(uint64_t whole, uint32_t servers)
 }
 
 /* How far a server may count before it has heard of the period, so that the first requests need not wait.
- * Where others may have used it all, they stay within a twentieth together. */
+ * Where others may have used it all, they stay within a twentieth together: nothing when the limit is small.
+ */
 static inline uint32_t meter_opening(uint32_t max, uint32_t servers)
 {
 	uint64_t part = meter_part(max, servers);
-	return (uint32_t)(servers < SERVERS_MIN ? part : MIN(part, MAX(part / OPENING_SHARE, OPENING_MIN)));
+	return (uint32_t)(servers < SERVERS_MIN ? part : part / OPENING_SHARE);
 }
 
 /* Takes one. False when the period has none left (nothing is taken then). `ret` may be NULL. */
 bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret);
+
+/* Where one would be refused because the settler has not said yet how far this server may go: asks, and waits
+ * for that until then (monotonic) at most. Not on a loop. */
+void meter_hear(struct meter *m, int64_t until_ms);
 
 /* Gives one back that was taken for something which then did not happen, unless its period is over. */
 void meter_refund(struct meter *m, const struct meter_reading *taken);

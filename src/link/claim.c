@@ -1,13 +1,19 @@
 #include "link/claim.h"
 
 #include "link/ids.h"
+#include "link/key_row.h"
 #include "os/clock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { CLAIM_MAX = 64, AGAIN_MS = 1000 };
+enum {
+	CLAIM_MAX = 64,
+	AGAIN_MS = 1000,
+	BACK_MAX = 1024, /* of each kind */
+	LATER_MAX = 4,   /* of those given back for later, so many are tried at once */
+};
 
 struct claim {
 	struct key_source base;
@@ -15,11 +21,13 @@ struct claim {
 	struct key_cipher cipher;
 	struct ids ids;
 	_Atomic int64_t again_ms; /* monotonic; the store had none: not to be asked before */
-	_Atomic uint64_t taken;
 
 	pthread_mutex_t lock; /* guards what follows */
-	struct source_key back[CLAIM_MAX];
-	size_t back_count;
+	struct source_key back_keys[BACK_MAX], later_keys[BACK_MAX];
+	struct key_row back, later;
+	int64_t later_ms; /* monotonic; those for later are not to be tried before */
+	uint64_t taken, lost;
+	uint64_t owed; /* of `taken` so many were given back: the next ones are not counted */
 };
 
 static struct claim *self(struct key_source *s)
@@ -76,20 +84,34 @@ static int make_one(struct claim *c, struct source_key *ret, struct err *e)
 static size_t take_back(struct claim *c, struct source_key *ret, size_t n)
 {
 	pthread_mutex_lock(&c->lock);
-	size_t count = MIN(n, c->back_count);
-	c->back_count -= count;
-	memcpy(ret, &c->back[c->back_count], count * sizeof(*ret));
+	size_t count = key_row_take(&c->back, ret, n);
+	if (count == 0 && clock_mono_ms() >= c->later_ms)
+		count = key_row_take(&c->later, ret, MIN(n, (size_t)LATER_MAX));
 	pthread_mutex_unlock(&c->lock);
 	return count;
 }
 
-static void source_give_back(struct key_source *s, const struct source_key *keys, size_t n)
+static void source_give_back(struct key_source *s, const struct source_key *keys, size_t n, bool later)
 {
 	struct claim *c = self(s);
 	pthread_mutex_lock(&c->lock);
-	size_t count = MIN(n, CLAIM_MAX - c->back_count);
-	memcpy(&c->back[c->back_count], keys, count * sizeof(*keys));
-	c->back_count += count;
+	for (size_t i = 0; i < n; i++) {
+		bool dropped = later && !keys[i].used_before;
+		if (!dropped && key_row_put(later ? &c->later : &c->back, &keys[i], 1) == 0)
+			c->lost++;
+	}
+	c->owed += n;
+	if (later)
+		c->later_ms = clock_mono_ms() + AGAIN_MS;
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void count_taken(struct claim *c, size_t count)
+{
+	pthread_mutex_lock(&c->lock);
+	size_t again = (size_t)MIN(c->owed, count);
+	c->owed -= again;
+	c->taken += count - again;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -106,14 +128,19 @@ static int source_take(struct key_source *s, struct source_key *ret, size_t n, s
 			return r;
 		count = 1;
 	}
-	atomic_fetch_add_explicit(&c->taken, count, memory_order_relaxed);
+	count_taken(c, count);
 	*ret_count = count;
 	return 0;
 }
 
 static struct source_stats source_stats(struct key_source *s)
 {
-	return (struct source_stats){.taken = atomic_load_explicit(&self(s)->taken, memory_order_relaxed)};
+	struct claim *c = self(s);
+	pthread_mutex_lock(&c->lock);
+	struct source_stats stats = {
+	    .stock = c->back.count, .aside = c->later.count, .taken = c->taken, .lost = c->lost};
+	pthread_mutex_unlock(&c->lock);
+	return stats;
 }
 
 static const struct key_source_ops ops = {
@@ -136,6 +163,8 @@ int claim_new(const struct claim_config *config, struct key_source **ret, struct
 	c->config = *config;
 	c->cipher = *config->cipher;
 	pthread_mutex_init(&c->lock, NULL);
+	c->back = (struct key_row){.keys = c->back_keys, .room = BACK_MAX};
+	c->later = (struct key_row){.keys = c->later_keys, .room = BACK_MAX};
 	ids_init(&c->ids, config->store, config->id_block, c->cipher.count);
 	*ret = &c->base;
 	return 0;

@@ -4,7 +4,9 @@
  * as the cipher does, so that creating never stops for want of an ended link.
  *
  * Claiming is for good: a key that was claimed and then not used is lost. So no more are claimed than are
- * asked for. A store that had none is not asked again for a moment.
+ * asked for, and what is given back is kept for the next who asks, or for later: a claimed one is tried again
+ * after a second; a new one is dropped, as the cipher does, since there are more numbers where it came from.
+ * A store that had none is not asked again for a moment.
  */
 #pragma once
 

@@ -10,8 +10,8 @@
  * a row means that something else is wrong. */
 enum { KEY_TRIES = 32 };
 
-/* With a part of the store away: as many keys in a row rarely all lie there. */
-enum { PART_TRIES = 4 };
+/* With a part of the store away: as many keys in a row hardly ever all lie there. */
+enum { PART_TRIES = 16 };
 
 /* For entries that have no life of their own. */
 enum { GRACE_MS = 10000 };
@@ -370,7 +370,7 @@ static void retry_with_other_keys(struct links *l, struct store_write *writes, s
 	if (wanted)
 		again = calloc(n, sizeof(*again));
 	for (int tries = 0; again && tries < KEY_TRIES; tries++) {
-		bool elsewhere = answered && tries < PART_TRIES;
+		bool elsewhere = answered && tries < PART_TRIES && !links_is_dark(l);
 		size_t count = refused_ones(writes, n, elsewhere, again, m);
 		if (count == 0)
 			break;
@@ -397,6 +397,7 @@ void links_apply(struct links *l, struct store_write *writes, size_t n, struct m
 	bool answered = apply_batch(l, writes, n, &left, m);
 	retry_with_other_keys(l, writes, n, answered, &left, m);
 	leftovers_return(&left, l);
+	links_note_parts(l, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &writes[i];
 		if (store_write_is_link(w->kind) && w->result == 0 &&

@@ -4,6 +4,8 @@
 #include "link/links.h"
 #include "link/tier2.h"
 
+#include <stdatomic.h>
+
 struct links {
 	struct store *store;
 	struct budgets *budgets;
@@ -21,6 +23,7 @@ struct links {
 	pthread_mutex_t sweep_lock;
 	pthread_mutex_t source_lock; /* guards source_why */
 	struct err source_why;
+	_Atomic unsigned dark; /* see links_note_parts */
 };
 
 /* Stores keep a generated key as its id alone. */
@@ -33,7 +36,6 @@ struct leftovers {
 		bool of_part; /* it would lie in a part of the store that is away */
 	} * all;
 	size_t count, room;
-	bool answered; /* something came of a creation: the store is not away as a whole */
 };
 
 /* naming.c. Gives each new link of the batch its id, key and ref. One that cannot be named has that as its
@@ -61,3 +63,11 @@ bool links_met_another(const struct store_write *w);
 /* Was it refused, and nothing done, because the part of the store where it would lie is away? With another
  * key it may lie in another part. Not one with an idempotency key: whoever repeats it means the same link. */
 bool links_may_lie_elsewhere(const struct store_write *w);
+
+/*
+ * Notes what became of a batch's creations in the end. After some batches in a row of which the parts of the
+ * store that were asked have answered none, it is dark: the store is taken to be away as a whole, until one
+ * is answered. Then other keys are not tried, and keys are as good as ever, as soon as it is back.
+ */
+void links_note_parts(struct links *l, const struct store_write *writes, size_t n);
+bool links_is_dark(const struct links *l);

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { TAKE_MAX = 64 };
+enum { TAKE_MAX = 64, DARK_BATCHES = 3 };
 
 /* Was the name left to us? On a second try it may stand there as if it were an alias. */
 static bool is_ours_to_name(const struct store_write *w)
@@ -194,25 +194,42 @@ void leftovers_note(struct leftovers *left, const struct store_write *w, const s
 {
 	if (!name->ref.key.ptr)
 		return;
-	bool is_away = w->result == ERR_UNAVAILABLE;
-	left->answered |= !is_away;
 	if (!is_unused(w, name))
 		return;
 	struct source_key key = {.len = (uint8_t)name->ref.key.len, .used_before = name->reuse};
 	memcpy(key.text, name->ref.key.ptr, key.len);
-	leftovers_add(left, &key, is_away && !away);
+	leftovers_add(left, &key, w->result == ERR_UNAVAILABLE && !away);
 }
 
-/* While a part is away and others are there, its keys are better lost: they would come back again and again,
+/* While a part is away and others are there, its keys are for later: they would come back again and again,
  * until nothing else is at hand. */
 void leftovers_return(struct leftovers *left, struct links *l)
 {
-	for (size_t i = 0; i < left->count; i++) {
-		if (!left->all[i].of_part || !left->answered)
-			l->source->ops->give_back(l->source, &left->all[i].key, 1);
-	}
+	bool dark = links_is_dark(l);
+	for (size_t i = 0; i < left->count; i++)
+		l->source->ops->give_back(l->source, &left->all[i].key, 1, left->all[i].of_part && !dark);
 	free(left->all);
 	*left = (struct leftovers){0};
+}
+
+void links_note_parts(struct links *l, const struct store_write *writes, size_t n)
+{
+	bool answered = false, refused = false;
+	for (size_t i = 0; i < n; i++) {
+		const struct store_write *w = &writes[i];
+		bool named = w->kind == STORE_LINK_CREATE && is_ours_to_name(w) && w->result != ERR_BUSY;
+		answered |= named && w->result != ERR_UNAVAILABLE;
+		refused |= links_may_lie_elsewhere(w);
+	}
+	if (answered)
+		atomic_store_explicit(&l->dark, 0, memory_order_relaxed);
+	else if (refused && !links_is_dark(l))
+		atomic_fetch_add_explicit(&l->dark, 1, memory_order_relaxed);
+}
+
+bool links_is_dark(const struct links *l)
+{
+	return atomic_load_explicit(&l->dark, memory_order_relaxed) >= DARK_BATCHES;
 }
 
 bool links_source_trouble(struct links *l, struct err *ret)

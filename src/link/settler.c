@@ -18,6 +18,8 @@ enum {
 	AWAY_MS = 200,      /* until a limiter that failed is asked again */
 	PATIENCE_MS = 1000, /* how long a server keeps to its grant while nobody answers */
 	SERVERS_MS = 500,   /* how often to ask at least, to be counted and to count */
+	/* How long grants hold when this process stands still: others have them after LIMITER_SERVER_MS. */
+	HOLD_MS = LIMITER_SERVER_MS - SERVERS_MS,
 };
 
 /* A meter with a period under way, as the limiter knows it. */
@@ -248,14 +250,15 @@ static bool is_due(const struct settled *t, int64_t mono_ms)
 	        atomic_load_explicit(&t->share->has_refused, memory_order_relaxed));
 }
 
+/* Whoever was looked at goes to the end: when there are more than can be settled in time, all wait equally
+ * long. */
 static void gather(struct settler *s, int64_t mono_ms)
 {
 	s->use_count = 0;
-	struct list *next;
-	for (struct list *node = s->active.next; node != &s->active && s->use_count < BATCH_MAX;
-	     node = next) {
-		struct settled *t = container_of(node, struct settled, link);
-		next = node->next;
+	uint64_t left = atomic_load_explicit(&s->meters, memory_order_relaxed);
+	for (; left > 0 && s->use_count < BATCH_MAX; left--) {
+		struct settled *t = container_of(list_pop(&s->active), struct settled, link);
+		list_push(&s->active, &t->link);
 		if (is_due(t, mono_ms) && !prepare(s, t, mono_ms))
 			settled_drop(s, t);
 	}
@@ -336,6 +339,10 @@ static void missed(struct settler *s, const struct round_use *told, int64_t mono
 		part = t->grant + (servers == 1 ? free : meter_part(free, servers));
 	}
 	grant_put(t, MAX(t->grant, part));
+	if (!t->period) { /* nobody need wait for more */
+		uint32_t period_ms = atomic_load_explicit(&t->share->meter->period_ms, memory_order_relaxed);
+		put(&t->share->end, t->start, t->start + meter_units(period_ms));
+	}
 }
 
 static void say_whether_away(struct settler *s, int r, int64_t mono_ms)
@@ -370,6 +377,8 @@ static void settle(struct settler *s, int64_t mono_ms)
 	int64_t asked_ms = clock_mono_ms();
 	int r = s->limiter->ops->settle(s->limiter, s->uses, s->use_count, &servers);
 	s->answer_ms = clock_mono_ms() - asked_ms;
+	/* From before it was asked: there it counts from then on, or later. */
+	atomic_store_explicit(&s->settling.until, meter_units(mono_ms + HOLD_MS), memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->rounds, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->failures, r < 0, memory_order_relaxed);
 	s->asked_ms = mono_ms;

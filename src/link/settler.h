@@ -9,12 +9,15 @@
  * others need.
  *
  * Two cases are not covered by a grant. In a period of which this server has not heard yet it begins with a
- * small part (meter_opening), so that the first request need not wait. And when nobody has answered for
+ * small part (meter_opening), so that the first request need not wait; of a small limit that is nothing, and
+ * the request waits until the settler has asked. And when nobody has answered for
  * a second it takes its part of what was free when it last heard; of a period of which it has not heard,
  * its part of the limit. Who has never heard how many servers there are takes it that there are two.
  *
  * A server that is killed has told what it used up to the last look; what it was granted beyond that is free
- * again after LIMITER_SERVER_MS.
+ * again after LIMITER_SERVER_MS. One that stood still for so long (its process or machine was stopped) lets
+ * nobody through until it has settled again. One that is cut off from the limiter, which others reach, cannot
+ * know that: it goes on as if nobody had an answer, and others have what it held.
  *
  * A meter is settled at once when a period begins, when half of what it holds is used, and when a fortieth of
  * the limit is; else every SETTLE_MS, and less often while nothing happens. The period ends for all servers

@@ -15,9 +15,10 @@ struct source_key {
 
 struct source_stats {
 	uint64_t stock;    /* keys that can be had now, as far as is known */
-	uint64_t taken;    /* since the start */
+	uint64_t aside;    /* keys that were given back for later, likewise */
+	uint64_t taken;    /* since the start, and not given back */
 	uint64_t refilled; /* brought to where they are taken from since the start, for all servers */
-	uint64_t lost;     /* at most so many were taken and did not arrive, or could not be put back */
+	uint64_t lost;     /* at most so many were taken and did not arrive, or found no room to go back to */
 	uint64_t shards, shards_sick;
 };
 
@@ -30,8 +31,10 @@ struct key_source_ops {
 	/* One to `n` keys. ERR_LIMIT: there are none at the moment; ERR_UNAVAILABLE: nobody answers. The
 	 * sentence says which, for people. */
 	int (*take)(struct key_source *, struct source_key *ret, size_t n, size_t *ret_count, struct err *e);
-	/* Keys that were taken and certainly name nothing: they may be taken again, here or elsewhere. What
-	 * there is no room for is lost. */
-	void (*give_back)(struct key_source *, const struct source_key *keys, size_t n);
+	/* Keys that were taken and certainly name nothing: they may be taken again, here or elsewhere.
+	 * `later`: they can name nothing at the moment either, since the part of the store where they would
+	 * lie is away, and must not keep others from being taken. What there is no room for is lost, and
+	 * counted. Does not wait for anybody. */
+	void (*give_back)(struct key_source *, const struct source_key *keys, size_t n, bool later);
 	struct source_stats (*stats)(struct key_source *);
 };

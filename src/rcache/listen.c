@@ -75,7 +75,7 @@ static void subscribe(struct listening *l)
 	struct str kind = STR("");
 	l->conn = redis_take(l->node->redis, &e);
 	if (l->conn) {
-		redis_write(l->conn, REDIS_ARGS(STR("SUBSCRIBE"), NODE_CHANNEL));
+		redis_write(l->conn, REDIS_ARGS(STR("SUBSCRIBE"), l->node->names->channel));
 		if (listen_once(l, REDIS_TIMEOUT_MS, &kind) != 0 || !str_eq(kind, STR("subscribe"))) {
 			redis_return(l->conn);
 			l->conn = NULL;

@@ -102,10 +102,11 @@ int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct e
 
 /* --- messages --- */
 
-static void messages_write(struct redis_conn *c, const struct str *messages, size_t n)
+static void messages_write(const struct node *node, struct redis_conn *c, const struct str *messages,
+                           size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		redis_write(c, REDIS_ARGS(STR("PUBLISH"), NODE_CHANNEL, messages[i]));
+		redis_write(c, REDIS_ARGS(STR("PUBLISH"), node->names->channel, messages[i]));
 }
 
 static int messages_read(struct redis_conn *c, size_t n, struct err *e)
@@ -121,31 +122,31 @@ static int messages_read(struct redis_conn *c, size_t n, struct err *e)
 	return r;
 }
 
-int node_publish(struct redis_conn *c, char kind, struct str text, struct err *e)
+int node_publish(const struct node *node, struct redis_conn *c, char kind, struct str text, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct str message = node_text(&arena, STR(""), kind, text);
 	if (!message.ptr)
 		return out_of_memory(e);
-	messages_write(c, &message, 1);
+	messages_write(node, c, &message, 1);
 	return messages_read(c, 1, e);
 }
 
 /* --- both --- */
 
-bool node_tell_write(struct redis_conn *c, const struct str *keys, size_t n)
+bool node_tell_write(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	const struct str *names = texts(&arena, NODE_PREFIX, 0, keys, n);
+	const struct str *names = texts(&arena, node->names->prefix, 0, keys, n);
 	const struct str *messages = texts(&arena, STR(""), NODE_SAYS_KEY, keys, n);
 	if (!names || !messages)
 		return false;
 	marks_write(c, names, n, false);
-	messages_write(c, messages, n);
+	messages_write(node, c, messages, n);
 	return true;
 }
 
-int node_tell_read(struct redis_conn *c, const struct str *keys, size_t n)
+int node_tell_read(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct str gone[NODE_BATCH_MAX];
@@ -154,22 +155,22 @@ int node_tell_read(struct redis_conn *c, const struct str *keys, size_t n)
 	int r = marks_read(c, keys, n, gone, &gone_count, NULL);
 	if (r == 0)
 		r = messages_read(c, n, NULL);
-	const struct str *names = texts(&arena, NODE_PREFIX, 0, gone, gone_count);
+	const struct str *names = texts(&arena, node->names->prefix, 0, gone, gone_count);
 	if (r || !names)
 		return r ? r : ERR_NOMEM;
 	return drop(c, names, gone_count, NULL);
 }
 
-int node_tell(struct redis_conn *c, const struct str *keys, size_t n, struct err *e)
+int node_tell(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	const struct str *names = texts(&arena, NODE_PREFIX, 0, keys, n);
+	const struct str *names = texts(&arena, node->names->prefix, 0, keys, n);
 	const struct str *messages = texts(&arena, STR(""), NODE_SAYS_KEY, keys, n);
 	if (!names || !messages)
 		return out_of_memory(e);
 	int r = mark(c, names, n, false, e);
 	if (r)
 		return r;
-	messages_write(c, messages, n);
+	messages_write(node, c, messages, n);
 	return messages_read(c, n, e);
 }

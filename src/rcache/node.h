@@ -1,9 +1,10 @@
 /*
  * One Redis server of the shared cache, as this process sees it. For src/rcache/ only.
  *
- * A value is "curt:l:" and the key; its first byte tells what it is: a value of the link store (VALUE), or a
- * mark that it has changed (MARK). Changes are published on one channel of the key's node: 'k' and the key,
- * 't' and a topic, or 'a' when everything on the node may have changed.
+ * A value lies under "curt:l:", the installation's name, ":" and the key; its first byte tells what it is: a
+ * value of the link store (VALUE), or a mark that it has changed (MARK). Changes are published on one channel
+ * of the key's node, "curt:changes:" and the installation's name: 'k' and the key, 't' and a topic, or 'a'
+ * when everything on the node may have changed.
  *
  * A node without room refuses marks, but not that old values go: then these are removed instead, and the
  * change counts as told. A late fill finds no mark there, but no room either.
@@ -19,16 +20,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define NODE_PREFIX  STR("curt:l:")
-#define NODE_CHANNEL STR("curt:changes")
-
 enum { NODE_VALUE = 'v', NODE_MARK = 'm', NODE_SAYS_KEY = 'k', NODE_SAYS_TOPIC = 't', NODE_SAYS_ALL = 'a' };
 
 /* What one round trip carries. */
 enum { NODE_BATCH_MAX = 256 };
 
+/* Where this installation's values and messages are, on every node. */
+struct node_names {
+	struct str prefix;
+	struct str channel;
+};
+
 struct node {
 	struct redis *redis; /* lent */
+	const struct node_names *names;
 	struct owed *owed;
 	const struct rcache_listener *listener;
 	_Atomic bool *stop; /* of the whole cache */
@@ -42,17 +47,17 @@ struct str node_text(struct arena *arena, struct str prefix, char head, struct s
 
 /* Tell of up to NODE_BATCH_MAX keys in one round trip. The first queues the commands; false when memory ran
  * out. The second reads the answers: 0 when all is told. */
-bool node_tell_write(struct redis_conn *c, const struct str *keys, size_t n);
-int node_tell_read(struct redis_conn *c, const struct str *keys, size_t n);
+bool node_tell_write(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n);
+int node_tell_read(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n);
 
 /* The same in two round trips: what cannot be marked is not published either. `e` says why. */
-int node_tell(struct redis_conn *c, const struct str *keys, size_t n, struct err *e);
+int node_tell(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n, struct err *e);
 
 /* Marks over what stands under up to NODE_BATCH_MAX names (the prefix and the key), and none where nothing
  * is. */
 int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct err *e);
 
-int node_publish(struct redis_conn *c, char kind, struct str text, struct err *e);
+int node_publish(const struct node *node, struct redis_conn *c, char kind, struct str text, struct err *e);
 
 /* The thread that tells what is owed to the node, and tries it when it is away. */
 int node_settle_start(struct node *n, struct err *e);

@@ -6,7 +6,8 @@
  * Staleness. A server that reads the store and then fills the cache may come after somebody else's change. So
  * a change leaves a mark under its key for RCACHE_MARK_MS: while it is there, `get` says CHANGED (ask the
  * store's primary, and do not fill) and `fill` is refused. A fill that comes later than half of that after
- * its read began is not made at all. Values also end by themselves, so what slips through does not stay.
+ * its read began is not made at all; one that turns out to have come so late, or is not answered, is taken
+ * back: its key counts as changed. Values also end by themselves, so what slips through does not stay.
  */
 #pragma once
 

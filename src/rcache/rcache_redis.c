@@ -8,8 +8,9 @@
  * that forgets what it acknowledged (it lost its memory, or a Sentinel promoted a replica that was behind)
  * breaks the connections of all listeners: all hear `lost`, and whoever made changes lately tells them once
  * more. Old values stay until their end when the changing server died before it could tell, when a node came
- * back with a memory older than OWED_RECENT_MS (do not let it save to a disk), or when Redis itself stopped
- * for seconds between a mark and a late fill. So the life of values is the bound of what goes wrong: minutes.
+ * back with a memory older than OWED_RECENT_MS (do not let it save to a disk), when it evicted a mark that
+ * was still needed, or when a server was held up for seconds before a fill and died before it could take it
+ * back. So the life of values is the bound of what goes wrong: minutes.
  */
 #include "client/redis_ring.h"
 #include "os/clock.h"
@@ -24,6 +25,8 @@ enum { NOWHERE = REDIS_RING_MAX };
 struct rcache_redis {
 	struct rcache base;
 	struct rcache_listener listener;
+	struct arena texts; /* of the names */
+	struct node_names names;
 	struct redis_ring ring;
 	_Atomic bool stop;
 	_Atomic uint64_t hits, misses, errors;
@@ -71,7 +74,7 @@ static struct redis_conn *get_write(struct round *r, const struct rcache_get *ge
 	for (size_t i = 0; i < r->n; i++) {
 		if (r->node_of[i] != node)
 			continue;
-		args[n] = node_text(&r->arena, NODE_PREFIX, 0, gets[i].key);
+		args[n] = node_text(&r->arena, r->cache->names.prefix, 0, gets[i].key);
 		if (!args[n++].ptr)
 			return NULL;
 	}
@@ -149,74 +152,6 @@ static void cache_get(struct rcache *base, struct rcache_get *gets, size_t n)
 	count(&cache->misses, n - hits);
 }
 
-/* --- fill --- */
-
-static bool fill_write_one(struct round *r, struct redis_conn *c, const struct rcache_fill *fill)
-{
-	char life[24];
-	struct str key = node_text(&r->arena, NODE_PREFIX, 0, fill->key);
-	struct str value = node_text(&r->arena, STR(""), NODE_VALUE, fill->value);
-	if (!key.ptr || !value.ptr)
-		return false;
-	snprintf(life, sizeof(life), "%llu", (unsigned long long)fill->life_ms);
-	redis_write(c, REDIS_ARGS(STR("SET"), key, value, STR("PX"), str_of(life), STR("NX")));
-	return true;
-}
-
-/* The number of commands that were sent. */
-static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_t node)
-{
-	size_t sent = 0;
-	struct redis_conn *c = take_if_well(r->cache->ring.nodes[node]);
-	r->conns[node] = c;
-	for (size_t i = 0; c && i < r->n; i++) {
-		if (r->node_of[i] == node && fill_write_one(r, c, &fills[i]))
-			sent++;
-	}
-	if (c)
-		redis_send(c);
-	return sent;
-}
-
-static bool fill_read(struct redis_conn *c, size_t sent)
-{
-	struct redis_reply reply;
-	bool answered = c != NULL;
-	for (size_t i = 0; answered && i < sent; i++)
-		answered = redis_read(c, &reply) == 0;
-	return answered;
-}
-
-static void fill_round(struct rcache_redis *cache, const struct rcache_fill *fills, size_t n)
-{
-	struct round r = {.cache = cache, .n = n};
-	size_t sent[REDIS_RING_MAX] = {0};
-	for (size_t i = 0; i < n; i++) {
-		size_t node = redis_ring_find(&cache->ring, fills[i].key);
-		bool may = fills[i].life_ms > 0 && !owed_has(cache->nodes[node].owed, fills[i].key);
-		r.node_of[i] = (uint8_t)(may ? node : NOWHERE);
-	}
-	for (size_t node = 0; node < cache->ring.count; node++) {
-		if (round_asks(&r, node))
-			sent[node] = fill_write(&r, fills, node);
-	}
-	for (size_t node = 0; node < cache->ring.count; node++) {
-		if (round_asks(&r, node) && !fill_read(r.conns[node], sent[node]))
-			count(&cache->errors, 1);
-		redis_return(r.conns[node]);
-	}
-	arena_release(&r.arena);
-}
-
-static void cache_fill(struct rcache *base, const struct rcache_fill *fills, size_t n, int64_t began_ms)
-{
-	for (size_t at = 0; at < n; at += NODE_BATCH_MAX) {
-		if (clock_mono_ms() - began_ms > RCACHE_MARK_MS / 2)
-			return;
-		fill_round(self(base), fills + at, MIN(n - at, NODE_BATCH_MAX));
-	}
-}
-
 /* --- change --- */
 
 /* The keys of a round, those of one node beside each other. */
@@ -253,7 +188,7 @@ static void change_write(struct rcache_redis *cache, struct change *change, size
 	owed_begin(cache->nodes[node].owed, keys, n);
 	struct redis_conn *c = take_if_well(cache->ring.nodes[node]);
 	change->conns[node] = c;
-	change->sent[node] = c && node_tell_write(c, keys, n);
+	change->sent[node] = c && node_tell_write(&cache->nodes[node], c, keys, n);
 	if (change->sent[node])
 		redis_send(c);
 }
@@ -264,7 +199,8 @@ static void change_read(struct rcache_redis *cache, struct change *change, size_
 	size_t n = change->first[node + 1] - change->first[node];
 	if (n == 0)
 		return;
-	bool told = change->sent[node] && node_tell_read(change->conns[node], keys, n) == 0;
+	bool told = change->sent[node] &&
+	            node_tell_read(&cache->nodes[node], change->conns[node], keys, n) == 0;
 	owed_end(cache->nodes[node].owed, keys, n, told);
 	redis_return(change->conns[node]);
 	if (!told)
@@ -287,6 +223,105 @@ static void cache_change(struct rcache *base, const struct str *keys, size_t n)
 		change_round(self(base), keys + at, MIN(n - at, NODE_BATCH_MAX));
 }
 
+/* --- fill --- */
+
+static bool fill_write_one(struct round *r, struct redis_conn *c, const struct rcache_fill *fill)
+{
+	char life[24];
+	struct str key = node_text(&r->arena, r->cache->names.prefix, 0, fill->key);
+	struct str value = node_text(&r->arena, STR(""), NODE_VALUE, fill->value);
+	if (!key.ptr || !value.ptr)
+		return false;
+	snprintf(life, sizeof(life), "%llu", (unsigned long long)fill->life_ms);
+	redis_write(c, REDIS_ARGS(STR("SET"), key, value, STR("PX"), str_of(life), STR("NX")));
+	return true;
+}
+
+/* The number of commands that were sent. */
+static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_t node)
+{
+	size_t sent = 0;
+	struct redis_conn *c = take_if_well(r->cache->ring.nodes[node]);
+	r->conns[node] = c;
+	for (size_t i = 0; c && i < r->n; i++) {
+		if (r->node_of[i] == node && fill_write_one(r, c, &fills[i]))
+			sent++;
+	}
+	if (c)
+		redis_send(c);
+	return sent;
+}
+
+static bool fill_read(struct redis_conn *c, size_t sent)
+{
+	struct redis_reply reply;
+	bool answered = c != NULL;
+	for (size_t i = 0; answered && i < sent; i++)
+		answered = redis_read(c, &reply) == 0;
+	return answered;
+}
+
+/* The keys of the fills that went to these nodes. */
+static size_t fill_keys(const struct round *r, const struct rcache_fill *fills, const bool nodes[],
+                        struct str *ret)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < r->n; i++) {
+		if (r->node_of[i] != NOWHERE && nodes[r->node_of[i]])
+			ret[n++] = fills[i].key;
+	}
+	return n;
+}
+
+/* Does it come too late to be told from a mark that has gone? */
+static bool fill_is_late(int64_t began_ms)
+{
+	return clock_mono_ms() - began_ms > RCACHE_MARK_MS / 2;
+}
+
+/*
+ * Whoever was held up between a look at the clock and the sending fills too late all the same, and what was
+ * not answered may be done yet. So the clock is looked at again after the answers; where one is late or
+ * missing the keys count as changed, which ends what was put there. How many of them is told in `ret`.
+ */
+static size_t fill_round(struct rcache_redis *cache, const struct rcache_fill *fills, size_t n,
+                         int64_t began_ms, struct str ret[NODE_BATCH_MAX])
+{
+	struct round r = {.cache = cache, .n = n};
+	size_t sent[REDIS_RING_MAX] = {0};
+	bool doubted[REDIS_RING_MAX] = {false};
+	for (size_t i = 0; i < n; i++) {
+		size_t node = redis_ring_find(&cache->ring, fills[i].key);
+		bool may = fills[i].life_ms > 0 && !owed_has(cache->nodes[node].owed, fills[i].key);
+		r.node_of[i] = (uint8_t)(may ? node : NOWHERE);
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		if (round_asks(&r, node))
+			sent[node] = fill_write(&r, fills, node);
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		bool answered = fill_read(r.conns[node], sent[node]);
+		if (round_asks(&r, node) && !answered)
+			count(&cache->errors, 1);
+		doubted[node] = sent[node] > 0 && (!answered || fill_is_late(began_ms));
+		redis_return(r.conns[node]);
+	}
+	size_t doubts = fill_keys(&r, fills, doubted, ret);
+	arena_release(&r.arena);
+	return doubts;
+}
+
+static void cache_fill(struct rcache *base, const struct rcache_fill *fills, size_t n, int64_t began_ms)
+{
+	struct str doubtful[NODE_BATCH_MAX];
+	for (size_t at = 0; at < n && !fill_is_late(began_ms); at += NODE_BATCH_MAX) {
+		size_t doubts = fill_round(self(base), fills + at, MIN(n - at, NODE_BATCH_MAX), began_ms,
+		                           doubtful);
+		if (doubts > 0)
+			change_round(self(base), doubtful, doubts);
+	}
+}
+
 /* --- the rest of the role --- */
 
 static void cache_tell(struct rcache *base, struct str topic)
@@ -294,7 +329,7 @@ static void cache_tell(struct rcache *base, struct str topic)
 	struct rcache_redis *cache = self(base);
 	for (size_t i = 0; i < cache->ring.count; i++) {
 		struct redis_conn *c = take_if_well(cache->ring.nodes[i]);
-		if (!c || node_publish(c, NODE_SAYS_TOPIC, topic, NULL) != 0)
+		if (!c || node_publish(&cache->nodes[i], c, NODE_SAYS_TOPIC, topic, NULL) != 0)
 			count(&cache->errors, 1);
 		redis_return(c);
 	}
@@ -331,6 +366,7 @@ static void cache_free(struct rcache *base)
 		owed_free(cache->nodes[i].owed);
 	}
 	redis_ring_release(&cache->ring);
+	arena_release(&cache->texts);
 	free(cache);
 }
 
@@ -348,6 +384,7 @@ static int start_nodes(struct rcache_redis *cache, struct err *e)
 {
 	for (size_t i = 0; i < cache->ring.count; i++) {
 		cache->nodes[i] = (struct node){.redis = cache->ring.nodes[i],
+		                                .names = &cache->names,
 		                                .owed = owed_new(),
 		                                .listener = &cache->listener,
 		                                .stop = &cache->stop};
@@ -360,15 +397,21 @@ static int start_nodes(struct rcache_redis *cache, struct err *e)
 	return 0;
 }
 
-int rcache_redis_open(const char *urls, const struct rcache_listener *listener, struct rcache **ret,
-                      struct err *e)
+int rcache_redis_open(const char *urls, const char *installation, const struct rcache_listener *listener,
+                      struct rcache **ret, struct err *e)
 {
 	struct rcache_redis *cache = calloc(1, sizeof(*cache));
 	if (!cache)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	cache->base.ops = &redis_ops;
 	cache->listener = *listener;
-	int r = redis_ring_open(str_of(urls), &cache->ring, e);
+	cache->names = (struct node_names){
+	    .prefix = arena_printf(&cache->texts, "curt:l:%s:", installation),
+	    .channel = arena_printf(&cache->texts, "curt:changes:%s", installation),
+	};
+	bool named = cache->names.prefix.ptr && cache->names.channel.ptr;
+	int r = named ? redis_ring_open(str_of(urls), &cache->ring, e)
+	              : err_set(e, ERR_NOMEM, "memory ran out");
 	if (r == 0)
 		r = start_nodes(cache, e);
 	if (r)

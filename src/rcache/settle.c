@@ -31,7 +31,7 @@ static int settle_keys(struct node *n, struct redis_conn *c, struct err *e)
 		struct arena CLEANUP(arena_release) arena = {0};
 		struct str keys[NODE_BATCH_MAX];
 		size_t count = owed_pick(n->owed, &arena, keys, ARRAY_LEN(keys));
-		int r = node_tell(c, keys, count, e);
+		int r = node_tell(n, c, keys, count, e);
 		owed_end(n->owed, keys, count, r == 0);
 		if (r || count == 0)
 			return r;
@@ -62,12 +62,11 @@ static int cover_found(struct redis_conn *c, const struct redis_reply *found, st
 }
 
 /* One step of SCAN. `cursor` holds the server's, which is "0" at the end. */
-static int cover_some(struct redis_conn *c, char cursor[CURSOR_BYTES], struct err *e)
+static int cover_some(const struct node *n, struct redis_conn *c, char cursor[CURSOR_BYTES], struct err *e)
 {
 	struct redis_reply reply;
-	char pattern[16], step[16];
-	struct str prefix = NODE_PREFIX;
-	snprintf(pattern, sizeof(pattern), "%.*s*", STR_ARG(prefix));
+	char pattern[64], step[16];
+	snprintf(pattern, sizeof(pattern), "%.*s*", STR_ARG(n->names->prefix));
 	snprintf(step, sizeof(step), "%d", SCAN_KEYS);
 	int r = redis_ask(c,
 	                  REDIS_ARGS(STR("SCAN"), str_of(cursor), STR("MATCH"), str_of(pattern), STR("COUNT"),
@@ -99,11 +98,11 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	if (!owed_all_begin(n->owed, &since_ms, &version) || clock_mono_ms() - since_ms < LATE_FILL_MS)
 		return 0;
 	do {
-		int r = atomic_load(n->stop) ? ERR_BUSY : cover_some(c, cursor, e);
+		int r = atomic_load(n->stop) ? ERR_BUSY : cover_some(n, c, cursor, e);
 		if (r)
 			return r;
 	} while (strcmp(cursor, "0") != 0);
-	int r = node_publish(c, NODE_SAYS_ALL, STR(""), e);
+	int r = node_publish(n, c, NODE_SAYS_ALL, STR(""), e);
 	if (r == 0)
 		owed_all_end(n->owed, version);
 	return r;

@@ -33,8 +33,8 @@ struct store_ring_part {
 /*
  * Several stores as one, by the hash of a link's key (store_ring.c); they are of one kind. Whoever is in the
  * ring already must be among them; those who are not in it wait for store_reshard. When nobody is, and `make`
- * is true, all are from now on, or the one that has been a store of its own; without `make` it is
- * ERR_NOT_FOUND.
+ * is true, all are from now on, or the one that has been a store of its own. Without `make` it is for
+ * store/reshard.h alone: it is ERR_NOT_FOUND when there is no ring, and opens also when parts of it are lost.
  */
 int store_ring_open(const struct store_ring_part *parts, size_t n, bool make, struct store **ret,
                     struct err *e);

@@ -214,24 +214,6 @@ int memory_move_begin(struct store *base, uint64_t epoch, const struct str *keys
 	return r;
 }
 
-/* Stopped in the middle it leaves what it has put: `from` has all of it still, and the next one goes on. */
-int memory_move_put(struct store *base, struct part_move *move)
-{
-	struct store_memory *s = self(base);
-	int r = 0;
-	memory_enter(s);
-	for (size_t i = 0; r == 0 && i < move->link_count; i++) {
-		const struct moved_link *from = &move->links[i];
-		r = memory_link_put(s, &from->link, from->name, from->users, from->user_count);
-	}
-	for (size_t i = 0; r == 0 && i < move->rest_count; i++)
-		r = memory_rest_put(s, move->rests[i]);
-	for (size_t i = 0; r == 0 && i < move->replay_count; i++)
-		r = memory_replay_put(s, &move->replays[i]);
-	memory_leave(s);
-	return r;
-}
-
 static void key_remove(struct store_memory *s, struct str key)
 {
 	struct link_node *link = table_find(&s->names, &(struct link_node){.name = key});
@@ -243,6 +225,48 @@ static void key_remove(struct store_memory *s, struct str key)
 		memory_rest_remove(s, rest);
 	while ((replay = replay_at(s, key, 0)) != NULL)
 		memory_replay_remove(s, replay);
+}
+
+/* Another link here has the id of one that comes. */
+static bool ids_collide(const struct store_memory *s, const struct part_move *move)
+{
+	for (size_t i = 0; i < move->link_count; i++) {
+		const struct link_node *here = memory_link_by_id(s, move->links[i].link.id);
+		if (here && !str_eq(here->name, move->links[i].name))
+			return true;
+	}
+	return false;
+}
+
+/* What is here under keys that something comes for. */
+static void keys_give_way(struct store_memory *s, const struct part_move *move)
+{
+	for (size_t i = 0; i < move->link_count; i++)
+		key_remove(s, move->links[i].name);
+	for (size_t i = 0; i < move->rest_count; i++)
+		key_remove(s, move->rests[i]->name);
+	for (size_t i = 0; i < move->replay_count; i++)
+		key_remove(s, move->replays[i].name);
+}
+
+/* Stopped in the middle it leaves what it has put: `from` has all of it still, and the next one goes on. */
+int memory_move_put(struct store *base, struct part_move *move)
+{
+	struct store_memory *s = self(base);
+	memory_enter(s);
+	int r = ids_collide(s, move) ? ERR_CORRUPT : 0;
+	if (r == 0)
+		keys_give_way(s, move);
+	for (size_t i = 0; r == 0 && i < move->link_count; i++) {
+		const struct moved_link *from = &move->links[i];
+		r = memory_link_put(s, &from->link, from->name, from->users, from->user_count);
+	}
+	for (size_t i = 0; r == 0 && i < move->rest_count; i++)
+		r = memory_rest_put(s, move->rests[i]);
+	for (size_t i = 0; r == 0 && i < move->replay_count; i++)
+		r = memory_replay_put(s, &move->replays[i]);
+	memory_leave(s);
+	return r;
 }
 
 int memory_move_end(struct store *base, struct part_move *move, bool done)

@@ -14,7 +14,7 @@ static struct store_memory *self(struct store *base)
 
 bool memory_epoch_fits(const struct store_memory *s, uint64_t epoch)
 {
-	return epoch == 0 || epoch == s->epoch;
+	return epoch == 0 || part_epoch_number(epoch) == s->epoch;
 }
 
 static int part_lookup(struct store *base, uint64_t epoch, struct store_lookup *reads, size_t n)
@@ -64,9 +64,10 @@ static int part_ring_get(struct store *base, struct arena *arena, uint64_t *ret_
 	return r;
 }
 
-static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
+static int routes_fill(struct store_memory *s);
+
+static int ring_set(struct store_memory *s, uint64_t epoch, struct str text, bool was_whole)
 {
-	struct store_memory *s = self(base);
 	char *copy = strndup(text.ptr, text.len);
 	if (!copy)
 		return ERR_NOMEM;
@@ -74,6 +75,8 @@ static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
 	while (!list_empty(&s->moves))
 		pthread_cond_wait(&s->moved, &s->lock);
 	int r = epoch > s->epoch ? 0 : ERR_CONFLICT;
+	if (r == 0 && was_whole)
+		r = routes_fill(s);
 	if (r == 0) {
 		s->epoch = epoch;
 		char *old = s->ring;
@@ -85,11 +88,31 @@ static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
 	return r;
 }
 
+static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
+{
+	return ring_set(self(base), epoch, text, false);
+}
+
+static int part_ring_set_whole(struct store *base, uint64_t epoch, struct str text)
+{
+	return ring_set(self(base), epoch, text, true);
+}
+
 static int part_counter(struct store *base, struct str counter, uint64_t *ret_next)
 {
 	struct store_memory *s = self(base);
 	memory_enter(s);
 	*ret_next = memory_counter_next(s, counter);
+	memory_leave(s);
+	return 0;
+}
+
+static int part_link_id_last(struct store *base, uint64_t *ret)
+{
+	struct store_memory *s = self(base);
+	memory_enter(s);
+	const struct table *t = &s->links; /* by id */
+	*ret = t->count > 0 ? ((const struct link_node *)t->items[t->count - 1])->link.id : 0;
 	memory_leave(s);
 	return 0;
 }
@@ -171,6 +194,31 @@ static int route(struct store_memory *s, struct part_route *route)
 	route->link_id = node->link;
 	route->is_alias = node->is_alias;
 	return 0;
+}
+
+/* What is remembered of creates, as routes to where they went. */
+static int routes_fill(struct store_memory *s)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < s->replays.count; i++) {
+		const struct replay_node *replay = s->replays.items[i];
+		const struct link_node *link = table_find(&s->names,
+		                                          &(struct link_node){.name = replay->name});
+		bool is_alias = !link || link->link.is_alias;
+		struct part_route route = {.owner = replay->owner,
+		                           .idempotency_key = replay->key,
+		                           .now_ms = replay->created_ms,
+		                           .ref = {.id = is_alias ? 0 : replay->link, .key = replay->name},
+		                           .link_id = replay->link,
+		                           .is_alias = is_alias};
+		struct route_node *older = route_find(s, &route);
+		if (older && older->created_ms >= replay->created_ms)
+			continue;
+		if (older)
+			route_remove(s, older);
+		r = route_add(s, &route);
+	}
+	return r;
 }
 
 static int part_route(struct store *base, struct part_route *routes, size_t n)
@@ -272,7 +320,9 @@ const struct store_part_ops memory_part_ops = {
     .apply_whole = part_apply_whole,
     .ring_get = part_ring_get,
     .ring_set = part_ring_set,
+    .ring_set_whole = part_ring_set_whole,
     .counter = part_counter,
+    .link_id_last = part_link_id_last,
     .route = part_route,
     .route_drop = part_route_drop,
     .cursor = part_cursor,

@@ -9,11 +9,20 @@
  * the epoch, which grows with each change. Lookups and changes say under which epoch they chose the part, and
  * the part refuses them with ERR_CONFLICT when it knows another: then the caller learns the new ring and
  * chooses again. A part checks that inside the transaction, and `ring_set` waits for those that it let in
- * under the old one, so once it has returned, nobody writes by the old ring any more. 0 is never refused.
+ * under the old one, so once it has returned, nobody writes by the old ring any more. 0 is never refused;
+ * PART_ALONE is, once the part has been in a ring.
  */
 #pragma once
 
 #include "store/store.h"
+
+#define PART_ALONE UINT64_MAX
+
+/* As the part keeps it. */
+static inline uint64_t part_epoch_number(uint64_t epoch)
+{
+	return epoch == PART_ALONE ? 0 : epoch;
+}
 
 /* A batch of keys on its way from one part to another; made by move_begin, ended by move_end. */
 struct part_move;
@@ -46,9 +55,13 @@ struct store_part_ops {
 	int (*ring_get)(struct store *, struct arena *arena, uint64_t *ret_epoch, struct str *ret_text);
 	/* ERR_CONFLICT when the part's epoch is `epoch` or later already. */
 	int (*ring_set)(struct store *, uint64_t epoch, struct str text);
+	/* The same in a part that has been the whole store, and shall not be any more: in the same
+	 * transaction, what it remembers of creates with an idempotency key becomes routes. */
+	int (*ring_set_whole)(struct store *, uint64_t epoch, struct str text);
 
-	/* What a counter would give out next. */
+	/* What a counter would give out next, and the highest id of a link here (0: there is none). */
 	int (*counter)(struct store *, struct str counter, uint64_t *ret_next);
+	int (*link_id_last)(struct store *, uint64_t *ret);
 
 	/* 0, with the first choice in each of the `routes`, durably; see above. Two of them may be the same.
 	 * `route_drop` forgets one, as the create failed, unless it is another choice by now. */
@@ -56,7 +69,8 @@ struct store_part_ops {
 	int (*route_drop)(struct store *, const struct part_route *route);
 
 	/* Of a page that ended with this link; what store_list takes. Pages of all parts are in the same
-	 * order: `before` says whether a link stands before another. */
+	 * order: `before` says whether a link stands before another. Their links have the texts of generated
+	 * keys, too. */
 	struct str (*cursor)(struct arena *arena, const struct link_record *last);
 	bool (*before)(const struct link_record *a, const struct link_record *b);
 
@@ -69,11 +83,12 @@ struct store_part_ops {
 	 * Moving. move_begin locks all that lies under the keys (which differ from each other) in `from`, so
 	 * that changes and other moves of it wait, and reads it: links first, since a change that it waited
 	 * for may have put other things in their place. ERR_CONFLICT: the part has another epoch; ring_set
-	 * waits until the move has ended. move_put writes it to `to` durably, where what is there already
-	 * stays, and what was put there before under the same epoch is left out, whatever became of it since;
-	 * ERR_CONFLICT: `to` has another epoch. move_end removes it from `from` (`done`) or leaves it, lets
-	 * go, and frees `move` whatever it says. All of one kind of backend. Lookups never wait: they see it
-	 * in `from`, then in both, then in `to`.
+	 * waits until the move has ended. move_put writes it to `to` durably. What was put there before under
+	 * the same epoch is left out, whatever became of it since; otherwise what lies there under a key
+	 * gives way to what comes. ERR_CONFLICT: `to` has another epoch; ERR_CORRUPT: a link there has the id
+	 * of one that comes, but another key. move_end removes it from `from` (`done`) or leaves it, lets go,
+	 * and frees `move` whatever it says. All of one kind of backend. Lookups never wait: they see it in
+	 * `from`, then in both, then in `to`.
 	 */
 	int (*move_begin)(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
 	                  struct part_move **ret);

@@ -81,17 +81,24 @@ static bool run_takes(struct subjects *s, enum class class, const struct store_w
 	}
 }
 
-/* With Citus a run locks one row at most. */
+/* With Citus a run locks one row at most, but a list may grow by many at a time. */
+static bool run_is_open(const struct postgres_txn *t, enum class class, const struct store_write *first,
+                        const struct store_write *w)
+{
+	if (!t->is_distributed || class == CLASS_CREATE)
+		return true;
+	return class == CLASS_LIST && w->ref.key.ptr && str_eq(w->ref.key, first->ref.key);
+}
+
 static size_t run_length(const struct postgres_txn *t, struct subjects *s, const struct store_write *writes,
                          size_t n)
 {
 	enum class class = class_of(&writes[0]);
 	size_t length = 1;
-	if (t->is_distributed && class != CLASS_CREATE)
-		return 1;
 	s->run++;
 	run_takes(s, class, &writes[0]);
-	while (length < n && run_takes(s, class, &writes[length]))
+	while (length < n && run_is_open(t, class, &writes[0], &writes[length]) &&
+	       run_takes(s, class, &writes[length]))
 		length++;
 	return length;
 }

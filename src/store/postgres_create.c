@@ -1,7 +1,7 @@
 /*
- * Creates. Most names are free, so the run is inserted first, in one statement that leaves out what is not to
- * be had at a glance: a name that is there, rests or is spent, an id that is there. What was left out is then
- * looked at one by one: the holder of the name may have to give way.
+ * Creates. Most names are free, so the run is inserted first, in one statement that leaves out names and ids
+ * that are there; names that rest or are spent are taken out again. What was left out is then looked at one
+ * by one: the holder of the name may have to give way.
  */
 #include "store/postgres_change.h"
 #include "store/postgres_put.h"
@@ -21,11 +21,14 @@ struct create {
 /* --- idempotency keys --- */
 
 static const struct pg_statement replays_get = {
-    "replays_get", "SELECT " LINK_COLUMNS ", r.caller, r.name, r.fingerprint, r.made_ms"
+    "replays_get", "SELECT r.caller, r.name, r.fingerprint, r.made_ms, r.link_key, r.link_id"
                    " FROM unnest($1::bigint[], $2::bytea[]) AS a (caller, name)"
-                   " JOIN replay r ON r.caller = a.caller AND r.name = a.name"
-                   " LEFT JOIN link l ON l.key = r.link_key AND l.id = r.link_id"};
-enum { REPLAY_CALLER = COLUMN_END, REPLAY_NAME, REPLAY_FINGERPRINT, REPLAY_MADE };
+                   " JOIN replay r ON r.caller = a.caller AND r.name = a.name"};
+enum { REPLAY_CALLER, REPLAY_NAME, REPLAY_FINGERPRINT, REPLAY_MADE, REPLAY_KEY, REPLAY_LINK };
+
+/* What such creates have made: asked for when there are some, as they are few. */
+static const struct pg_statement replayed_links = {
+    "replayed_links", "SELECT " LINK_COLUMNS " FROM link l WHERE l.key = ANY ($1::bytea[])"};
 
 static const struct pg_statement replays_clear = {
     "replays_clear", "DELETE FROM replay r USING unnest($1::bigint[], $2::bytea[], $3::bigint[])"
@@ -70,20 +73,54 @@ static int replay_columns_fill(struct postgres_txn *t, const struct create *crea
 	return 0;
 }
 
-static int replay_take(const struct pg_result *rows, int row, struct create *c)
+/* What was done before: rows of replays_get and of replayed_links. */
+struct replays {
+	struct pg_result rows, links;
+};
+
+static int replays_ask(struct postgres_txn *t, const struct replay_columns *c, struct replays *ret)
+{
+	struct pg_query q = txn_query(t, &replays_get);
+	pg_ints(&q, c->callers, c->count);
+	pg_blobs(&q, c->names, c->count);
+	int r = txn_ask(t, &q, &ret->rows);
+	if (r != 0 || ret->rows.rows == 0)
+		return r;
+	struct str *keys = arena_alloc(&t->scratch, (size_t)ret->rows.rows * sizeof(*keys));
+	if (!keys)
+		return txn_no_memory(t);
+	for (int row = 0; row < ret->rows.rows; row++)
+		keys[row] = pg_get_text(&ret->rows, row, REPLAY_KEY);
+	q = txn_query(t, &replayed_links);
+	pg_blobs(&q, keys, (size_t)ret->rows.rows);
+	return txn_ask(t, &q, &ret->links);
+}
+
+/* ERR_NOT_FOUND when it is gone, or another one has its key by now. */
+static int replayed_get(const struct replays *from, int row, struct arena *arena, struct link_record *ret)
+{
+	struct str key = pg_get_text(&from->rows, row, REPLAY_KEY);
+	int64_t id = pg_get_int(&from->rows, row, REPLAY_LINK);
+	for (int i = 0; i < from->links.rows; i++) {
+		if (pg_get_int(&from->links, i, COLUMN_ID) == id &&
+		    str_eq(postgres_row_name(&from->links, i), key))
+			return postgres_row_link(&from->links, i, arena, ret);
+	}
+	return ERR_NOT_FOUND;
+}
+
+static int replay_take(const struct replays *from, int row, struct create *c)
 {
 	const struct store_write *w = c->w;
 	c->settled = true;
-	struct str fingerprint = pg_get_text(rows, row, REPLAY_FINGERPRINT);
+	struct str fingerprint = pg_get_text(&from->rows, row, REPLAY_FINGERPRINT);
 	if (!str_eq(fingerprint, str_n((const char *)w->fingerprint, FINGERPRINT_BYTES))) {
 		c->out->result = ERR_INVALID;
 		return 0;
 	}
 	c->out->replayed = true;
 	c->out->back = BACK_LINK;
-	c->out->result = pg_is_null(rows, row, COLUMN_KEY)
-	                     ? ERR_NOT_FOUND
-	                     : postgres_row_link(rows, row, w->arena, &c->out->link);
+	c->out->result = replayed_get(from, row, w->arena, &c->out->link);
 	return c->out->result == ERR_NOMEM ? ERR_NOMEM : 0;
 }
 
@@ -93,17 +130,17 @@ static bool replay_is_of(const struct pg_result *rows, int row, const struct sto
 	       w->idempotency_key.ptr && str_eq(pg_get_text(rows, row, REPLAY_NAME), w->idempotency_key);
 }
 
-static int replays_take(const struct pg_result *rows, struct create *creates, size_t n, bool *ret_dead)
+static int replays_take(const struct replays *from, struct create *creates, size_t n, bool *ret_dead)
 {
 	int r = 0;
-	for (int row = 0; row < rows->rows; row++) {
+	for (int row = 0; row < from->rows.rows; row++) {
 		for (size_t i = 0; r == 0 && i < n; i++) {
-			if (!replay_is_of(rows, row, creates[i].w))
+			if (!replay_is_of(&from->rows, row, creates[i].w))
 				continue;
-			if (replay_is_dead(pg_get_int(rows, row, REPLAY_MADE), creates[i].w->now_ms))
+			if (replay_is_dead(pg_get_int(&from->rows, row, REPLAY_MADE), creates[i].w->now_ms))
 				*ret_dead = true;
 			else
-				r = replay_take(rows, row, &creates[i]);
+				r = replay_take(from, row, &creates[i]);
 		}
 	}
 	return r;
@@ -112,18 +149,16 @@ static int replays_take(const struct pg_result *rows, struct create *creates, si
 /* Settles what was done before, and what may only be repeated. */
 static int replays_settle(struct postgres_txn *t, struct create *creates, size_t n)
 {
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	struct replays before = {0};
 	struct replay_columns c;
 	bool dead = false;
 	int r = replay_columns_fill(t, creates, n, false, &c);
-	if (r == 0 && c.count > 0) {
-		struct pg_query q = txn_query(t, &replays_get);
-		pg_ints(&q, c.callers, c.count);
-		pg_blobs(&q, c.names, c.count);
-		r = txn_ask(t, &q, &rows);
-	}
+	if (r == 0 && c.count > 0)
+		r = replays_ask(t, &c, &before);
 	if (r == 0)
-		r = replays_take(&rows, creates, n, &dead);
+		r = replays_take(&before, creates, n, &dead);
+	pg_result_end(&before.rows);
+	pg_result_end(&before.links);
 	if (r == 0 && dead) {
 		struct pg_query q = txn_query(t, &replays_clear);
 		pg_ints(&q, c.callers, c.count);
@@ -157,13 +192,12 @@ static void replays_put(struct postgres_txn *t, const struct create *creates, si
 
 /* --- at a glance --- */
 
-static struct link_row create_row(const struct store_write *w, bool sure)
+static struct link_row create_row(const struct store_write *w)
 {
 	return (struct link_row){
 	    .link = &w->link,
 	    .name = w->link.key,
 	    .key_id = w->link.is_alias && !w->reuse ? 0 : w->ref.id,
-	    .sure = sure,
 	    .reuse = w->reuse,
 	};
 }
@@ -185,6 +219,33 @@ static void made_note(const struct pg_result *ids, struct create **sorted, size_
 	}
 }
 
+static struct create *made_find(struct create **among, size_t n, struct str name)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (among[i]->made && !among[i]->w->reuse && str_eq(among[i]->w->link.key, name))
+			return among[i];
+	}
+	return NULL;
+}
+
+/* Takes out again what was made under a name that rests or is spent. */
+static int made_undo(struct postgres_txn *t, const struct pg_result *kept, struct create **among, size_t n)
+{
+	struct str *names = arena_alloc(&t->scratch, ((size_t)kept->rows + 1) * sizeof(*names));
+	size_t count = 0;
+	if (!names)
+		return txn_no_memory(t);
+	for (int row = 0; row < kept->rows; row++) {
+		struct create *c = made_find(among, n, pg_get_text(kept, row, 0));
+		if (!c)
+			continue;
+		c->made = c->settled = false;
+		names[count++] = c->w->link.key;
+	}
+	postgres_links_delete(t, names, count);
+	return 0;
+}
+
 /* A name that reads like a generated key needs more than a glance. */
 static bool create_is_simple(const struct create *c)
 {
@@ -193,7 +254,7 @@ static bool create_is_simple(const struct create *c)
 
 static int simple_insert(struct postgres_txn *t, struct create *creates, size_t n)
 {
-	CLEANUP(pg_result_end) struct pg_result ids = {NULL, 0};
+	CLEANUP(inserted_end) struct inserted in = {0};
 	struct create **sorted = arena_alloc(&t->scratch, n * sizeof(struct create *));
 	struct link_row *rows = arena_alloc(&t->scratch, n * sizeof(*rows));
 	size_t count = 0;
@@ -202,15 +263,17 @@ static int simple_insert(struct postgres_txn *t, struct create *creates, size_t 
 	for (size_t i = 0; i < n; i++) {
 		if (!create_is_simple(&creates[i]))
 			continue;
-		rows[count] = create_row(creates[i].w, creates[i].w->reuse);
+		rows[count] = create_row(creates[i].w);
 		sorted[count++] = &creates[i];
 	}
 	if (count == 0)
 		return 0;
 	qsort(sorted, count, sizeof(struct create *), order_by_id);
-	int r = postgres_links_insert(t, rows, count, &ids);
+	int r = postgres_links_insert(t, rows, count, &in);
 	if (r == 0)
-		made_note(&ids, sorted, count);
+		made_note(&in.ids, sorted, count);
+	for (size_t i = 0; r == 0 && i < KEPT_KINDS; i++)
+		r = made_undo(t, &in.kept[i], sorted, count);
 	return r;
 }
 
@@ -364,13 +427,13 @@ static int create_one(struct postgres_txn *t, struct create *c)
 	c->out->result = ERR_CONFLICT;
 	if (r != 0 || name.taken)
 		return r;
-	CLEANUP(pg_result_end) struct pg_result ids = {NULL, 0};
-	struct link_row row = create_row(c->w, true);
+	CLEANUP(inserted_end) struct inserted in = {0};
+	struct link_row row = create_row(c->w);
 	name_clear(t, c->w, &name);
-	r = postgres_links_insert(t, &row, 1, &ids);
+	r = postgres_links_insert(t, &row, 1, &in);
 	if (r != 0)
 		return r;
-	if (ids.rows == 0)
+	if (in.ids.rows == 0 || in.kept[0].rows > 0 || in.kept[1].rows > 0)
 		return ERR_BUSY; /* somebody came in between */
 	c->out->result = 0;
 	c->made = true;
@@ -387,7 +450,7 @@ static int tags_put(struct postgres_txn *t, const struct create *creates, size_t
 		return txn_no_memory(t);
 	for (size_t i = 0; i < n; i++) {
 		if (creates[i].made && creates[i].w->link.tags.len > 0)
-			rows[count++] = create_row(creates[i].w, true);
+			rows[count++] = create_row(creates[i].w);
 	}
 	postgres_tags_insert(t, rows, count);
 	return t->error;

@@ -133,6 +133,9 @@ static const char *const steps[] = {
     "bigint NOT NULL)",
     /* Keys that were put here by a move under the present epoch of the ring: none is put twice. */
     "CREATE TABLE IF NOT EXISTS moved_key (key bytea PRIMARY KEY)",
+    /* Under which epoch it was; those of earlier ones are forgotten by later moves, some by each. */
+    "ALTER TABLE moved_key ADD COLUMN IF NOT EXISTS epoch bigint NOT NULL DEFAULT 0;"
+    "CREATE INDEX IF NOT EXISTS moved_key_by_epoch ON moved_key (epoch)",
 };
 
 /* Ids are unique by their counter already; on one server the database sees to it as well. */
@@ -170,6 +173,14 @@ static const char *const version_table_sql =
 static const struct pg_statement version_get = {"layout_version",
                                                 "SELECT version FROM layout_version WHERE id = 1 FOR UPDATE"};
 
+/* What Citus knows: its nodes, and those that may hold rows; whether the tables are distributed, as they may
+ * be older than the extension. */
+static const struct pg_statement citus_nodes = {
+    "layout_nodes", "SELECT count(*), count(*) FILTER (WHERE shouldhaveshards AND isactive AND noderole ="
+                    " 'primary') FROM pg_dist_node"};
+static const struct pg_statement citus_has_links = {
+    "layout_has_links", "SELECT count(*) FROM pg_dist_partition WHERE logicalrelid = to_regclass('link')"};
+
 static int number_ask(struct pg_conn *c, const struct pg_statement *statement, int64_t *ret,
                       int64_t *ret_more, struct err *e)
 {
@@ -185,9 +196,24 @@ static int number_ask(struct pg_conn *c, const struct pg_statement *statement, i
 	return 0;
 }
 
+/* Where there is no node at all, Citus makes the server that we talk to one. */
+static int citus_check(struct pg_conn *c, struct err *e)
+{
+	int64_t nodes, holders;
+	int r = number_ask(c, &citus_nodes, &nodes, &holders, e);
+	if (r != 0 || nodes == 0 || holders > 0)
+		return r;
+	return err_set(
+	    e, ERR_INVALID,
+	    "the extension citus is there, but none of its nodes may hold rows: add one with SELECT "
+	    "citus_add_node('HOST', PORT), or let the coordinator hold them with SELECT "
+	    "citus_set_node_property('HOST', PORT, 'shouldhaveshards', true), its HOST and PORT "
+	    "as in pg_dist_node; or do without, with DROP EXTENSION citus");
+}
+
 static int steps_run(struct pg_conn *c, int64_t done, bool has_citus, struct err *e)
 {
-	int r = 0;
+	int r = has_citus && done == 0 ? citus_check(c, e) : 0;
 	for (size_t i = (size_t)done; r == 0 && i < ARRAY_LEN(steps); i++)
 		r = pg_run(c, steps[i], e);
 	if (r == 0 && done == 0)
@@ -221,7 +247,7 @@ static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citu
 
 int postgres_layout_make(struct pg_conn *c, struct postgres_kind *ret, struct err *e)
 {
-	int64_t is_postgres, citus_count;
+	int64_t is_postgres, citus_count, is_distributed = 0;
 	int r = pg_patience(c, LAYOUT_TIMEOUT_MS, e);
 	if (r == 0)
 		r = number_ask(c, &server_about, &is_postgres, &citus_count, e);
@@ -229,12 +255,16 @@ int postgres_layout_make(struct pg_conn *c, struct postgres_kind *ret, struct er
 		r = pg_run(c, TXN_BEGIN, e);
 	if (r != 0)
 		return r;
-	*ret = (struct postgres_kind){.has_advisory_locks = is_postgres, .is_distributed = citus_count > 0};
 	r = layout_make_locked(c, is_postgres, citus_count > 0, e);
 	if (r == 0)
 		r = pg_run(c, marks_purge, e);
-	if (r == 0)
-		return pg_run(c, "COMMIT", e);
-	pg_run(c, "ROLLBACK", NULL);
-	return r;
+	if (r == 0 && citus_count > 0)
+		r = number_ask(c, &citus_has_links, &is_distributed, NULL, e);
+	if (r != 0) {
+		pg_run(c, "ROLLBACK", NULL);
+		return r;
+	}
+	*ret = (struct postgres_kind){.has_advisory_locks = is_postgres,
+	                              .is_distributed = is_distributed > 0};
+	return pg_run(c, "COMMIT", e);
 }

@@ -1,6 +1,7 @@
 /* Links by name or by row, a batch in one round trip. */
 #include "store/postgres_read.h"
 
+#include "store/part.h"
 #include "store/postgres_rows.h"
 #include "store/rules.h"
 
@@ -130,7 +131,8 @@ static int epoch_check(struct pg_conn *c, uint64_t epoch)
 	int r = pg_next(c, &result, NULL);
 	if (r != 0)
 		return r;
-	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == epoch ? 0 : ERR_CONFLICT;
+	uint64_t wanted = part_epoch_number(epoch);
+	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == wanted ? 0 : ERR_CONFLICT;
 }
 
 /* What was sent is always read to its end. */

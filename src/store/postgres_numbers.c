@@ -15,10 +15,15 @@ static int again_error(int r)
 /* Totals are counted elsewhere and only shown here. */
 static const struct pg_statement totals_lazily = {"totals_lazily", "SET LOCAL synchronous_commit = off"};
 
-/* Whoever adds up must see the totals of all nodes: one at a time, and in one order. (Where that lock cannot
- * be had, a sum may lack another node's newest total until one of them counts again.) */
+/* With Citus, where rows of several keys cannot be locked at once, those who would lock them take turns. */
+#define TURN_LOCK(number)                                    \
+	"SELECT pg_advisory_xact_lock(" number ", oid::int)" \
+	" FROM pg_namespace WHERE nspname = current_schema()"
+
+/* Whoever adds up must see the totals of all nodes: one at a time, and in one order. The number is "curw". */
 static const struct pg_statement totals_lock = {
     "totals_lock", "SELECT id FROM link WHERE id = ANY ($1::bigint[]) ORDER BY key FOR UPDATE"};
+static const struct pg_statement totals_turn = {"totals_turn", TURN_LOCK("1668641399")};
 /* When an id comes twice, the last one counts. */
 static const struct pg_statement totals_put = {
     "totals_put",
@@ -53,11 +58,10 @@ static int clicks_run(struct postgres_txn *t, void *ctx)
 	}
 	struct pg_query q = txn_query(t, &totals_lazily);
 	txn_put(t, &q);
-	if (!t->is_distributed) {
-		q = txn_query(t, &totals_lock);
+	q = txn_query(t, t->is_distributed ? &totals_turn : &totals_lock);
+	if (!t->is_distributed)
 		pg_ints(&q, ids, work->n);
-		txn_put(t, &q);
-	}
+	txn_put(t, &q);
 	q = txn_query(t, &totals_put);
 	pg_ints(&q, ids, work->n);
 	pg_ints(&q, totals, work->n);
@@ -157,13 +161,33 @@ int postgres_constant(struct pg_pool *writers, struct str name, void *value, siz
 
 /* --- keys that come back --- */
 
-static const struct pg_statement spent_claim = {
-    "spent_claim", "DELETE FROM spent_key WHERE key IN (SELECT key FROM spent_key WHERE ended_ms <= $1"
-                   " ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id"};
+/* Where keys are claimed from. The first columns of the answers are the key's number and its text. With Citus
+ * `pick` finds keys, and `take` takes those that still are as they were found. */
+struct source {
+	struct pg_statement claim, pick, take;
+};
+
+#define SPENT "ended_ms <= $1"
+#define OVER  "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
+
+static const struct source spent = {
+    .claim = {"spent_claim", "DELETE FROM spent_key WHERE key IN (SELECT key FROM spent_key WHERE " SPENT
+                             " ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id, key"},
+    .pick = {"spent_pick", "SELECT key FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"},
+    .take = {"spent_take",
+             "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING id, key"},
+};
 /* Links that nobody has reaped yet. */
-static const struct pg_statement over_claim = {
-    "over_claim", "SELECT key_id, key FROM link WHERE over_ms > 0 AND over_ms <= $1 AND key_id > 0"
-                  " ORDER BY over_ms, id LIMIT $2 FOR UPDATE SKIP LOCKED"};
+static const struct source over = {
+    .claim = {"over_claim", "SELECT key_id, key FROM link WHERE " OVER
+                            " ORDER BY over_ms, id LIMIT $2 FOR UPDATE SKIP LOCKED"},
+    .pick = {"over_pick", "SELECT key FROM link WHERE " OVER " ORDER BY over_ms, id LIMIT $2"},
+    .take = {"over_take",
+             "DELETE FROM link WHERE " OVER " AND key = ANY ($2::bytea[]) RETURNING key_id, key"},
+};
+
+/* The number is "curx". */
+static const struct pg_statement claim_turn = {"claim_turn", TURN_LOCK("1668641400")};
 
 struct claim_work {
 	int64_t ended_ms; /* at the latest */
@@ -172,13 +196,46 @@ struct claim_work {
 	size_t count;
 };
 
-static int claim_ask(struct postgres_txn *t, struct claim_work *work, const struct pg_statement *statement,
-                     struct pg_result *ret)
+static int claim_ask(struct postgres_txn *t, const struct claim_work *work,
+                     const struct pg_statement *statement, struct pg_result *ret)
 {
 	struct pg_query q = txn_query(t, statement);
 	pg_int(&q, work->ended_ms);
 	pg_int(&q, (int64_t)(work->max - work->count));
-	int r = txn_ask(t, &q, ret);
+	return txn_ask(t, &q, ret);
+}
+
+/* One column of the rows; NULL: memory ran out. */
+static struct str *names_of(struct postgres_txn *t, const struct pg_result *rows, int col)
+{
+	struct str *names = arena_alloc(&t->scratch, ((size_t)rows->rows + 1) * sizeof(*names));
+	for (int row = 0; names && row < rows->rows; row++)
+		names[row] = pg_get_text(rows, row, col);
+	if (!names)
+		txn_no_memory(t);
+	return names;
+}
+
+static int claim_picked(struct postgres_txn *t, const struct claim_work *work, const struct source *from,
+                        struct pg_result *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	int r = claim_ask(t, work, &from->pick, &rows);
+	if (r != 0 || rows.rows == 0)
+		return r;
+	const struct str *names = names_of(t, &rows, 0);
+	if (!names)
+		return t->error;
+	struct pg_query q = txn_query(t, &from->take);
+	pg_int(&q, work->ended_ms);
+	pg_blobs(&q, names, (size_t)rows.rows);
+	return txn_ask(t, &q, ret);
+}
+
+static int claim_from(struct postgres_txn *t, struct claim_work *work, const struct source *from,
+                      struct pg_result *ret)
+{
+	int r = t->is_distributed ? claim_picked(t, work, from, ret) : claim_ask(t, work, &from->claim, ret);
 	for (int row = 0; r == 0 && row < ret->rows; row++)
 		work->ids[work->count++] = (uint64_t)pg_get_int(ret, row, 0);
 	return r;
@@ -187,14 +244,12 @@ static int claim_ask(struct postgres_txn *t, struct claim_work *work, const stru
 static int claim_over(struct postgres_txn *t, struct claim_work *work)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	int r = claim_ask(t, work, &over_claim, &rows);
+	int r = claim_from(t, work, &over, &rows);
 	if (r != 0 || rows.rows == 0)
 		return r;
-	struct str *names = arena_alloc(&t->scratch, (size_t)rows.rows * sizeof(*names));
+	const struct str *names = names_of(t, &rows, 1);
 	if (!names)
-		return txn_no_memory(t);
-	for (int row = 0; row < rows.rows; row++)
-		names[row] = pg_get_text(&rows, row, 1);
+		return t->error;
 	postgres_links_delete(t, names, (size_t)rows.rows);
 	return 0;
 }
@@ -204,7 +259,11 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct claim_work *work = ctx;
 	work->count = 0;
-	int r = claim_ask(t, work, &spent_claim, &rows);
+	if (t->is_distributed) {
+		struct pg_query q = txn_query(t, &claim_turn);
+		txn_put(t, &q);
+	}
+	int r = claim_from(t, work, &spent, &rows);
 	return r == 0 && work->count < work->max ? claim_over(t, work) : r;
 }
 
@@ -213,12 +272,10 @@ int postgres_claim(struct pg_pool *writers, bool is_distributed, int64_t now_ms,
 {
 	int64_t ended_ms;
 	*ret_count = 0;
-	if (is_distributed) /* nobody could take keys without waiting for others */
-		return 0;
 	if (max == 0 || __builtin_sub_overflow(now_ms, rest_ms, &ended_ms))
 		return 0;
 	struct claim_work claim = {.ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
-	struct postgres_work work = {.run = claim_run, .ctx = &claim};
+	struct postgres_work work = {.run = claim_run, .ctx = &claim, .is_distributed = is_distributed};
 	int r = again_error(postgres_txn_run(writers, NULL, &work, NULL));
 	if (r == 0)
 		*ret_count = claim.count;

@@ -28,15 +28,12 @@ static const struct pg_statement ring_read = {"ring_read",
 static const struct pg_statement ring_write = {
     "ring_write",
     "UPDATE ring_state SET epoch = $1, description = $2 WHERE id = 1 AND epoch < $1 RETURNING 1"};
-/* They were of older epochs; no move under one of those is let in any more. */
-static const struct pg_statement moved_forget = {"moved_forget", "TRUNCATE moved_key"};
-
 void postgres_epoch_hold(struct postgres_txn *t, uint64_t epoch)
 {
 	struct pg_query q = txn_query(t, &ring_hold);
 	txn_put(t, &q);
 	q = txn_query(t, &epoch_demand);
-	pg_int(&q, (int64_t)epoch);
+	pg_int(&q, (int64_t)part_epoch_number(epoch));
 	txn_put(t, &q);
 }
 
@@ -62,21 +59,29 @@ static int part_ring_get(struct store *base, struct arena *arena, uint64_t *ret_
 	return POSTGRES_READ(s, ring_get_on(c, arena, ret_epoch, ret_text));
 }
 
-int postgres_epoch_error(struct store_postgres *s, uint64_t epoch, int r)
+int postgres_epoch_error(int r)
 {
-	struct arena arena = {0};
-	struct str text;
-	uint64_t now = epoch;
-	/* If it is this one, it has become so since. */
-	if (r == ERR_INVALID && epoch != 0 && part_ring_get(&s->base, &arena, &now, &text) == 0)
-		r = ERR_CONFLICT;
-	arena_release(&arena);
+	if (r == ERR_NOT_FOUND)
+		return ERR_CONFLICT;
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }
+
+/* What is remembered of creates, as routes to where they went. */
+static const struct pg_statement routes_fill = {
+    "routes_fill", "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
+                   " SELECT r.caller, r.name, r.link_key, coalesce(l.key_id, s.id, 0), r.link_id,"
+                   " coalesce(l.is_alias, s.key IS NULL), r.made_ms FROM replay r"
+                   " LEFT JOIN link l ON l.key = r.link_key LEFT JOIN spent_key s ON s.key = r.link_key"
+                   " ON CONFLICT (caller, name) DO UPDATE SET key = excluded.key, key_id = excluded.key_id,"
+                   " link_id = excluded.link_id, is_alias = excluded.is_alias, made_ms = excluded.made_ms"
+                   " WHERE route.made_ms < excluded.made_ms"};
+
+enum { FILL_TIMEOUT_MS = 60 * 1000 };
 
 struct ring_work {
 	uint64_t epoch;
 	struct str text;
+	bool was_whole;
 };
 
 static int ring_set_run(struct postgres_txn *t, void *ctx)
@@ -91,18 +96,46 @@ static int ring_set_run(struct postgres_txn *t, void *ctx)
 	int r = txn_ask(t, &q, &row);
 	if (r != 0 || row.rows == 0)
 		return r ? r : ERR_CONFLICT;
-	q = txn_query(t, &moved_forget);
-	txn_put(t, &q);
+	if (work->was_whole) {
+		q = txn_query(t, &routes_fill);
+		txn_put(t, &q);
+	}
 	return 0;
+}
+
+static int ring_set(struct store_postgres *s, struct ring_work *ring)
+{
+	struct postgres_work work = {.run = ring_set_run, .ctx = ring};
+	int r = POSTGRES_WRITE(s, postgres_write(s, &work, NULL));
+	return r == ERR_CONFLICT ? r : postgres_error(r);
 }
 
 static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
 {
+	struct ring_work ring = {epoch, text, false};
+	return ring_set(store_postgres_of(base), &ring);
+}
+
+static int routes_fill_now(struct store_postgres *s)
+{
+	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
+	struct pg_conn *c = pg_take(s->writers, NULL);
+	int r = c ? pg_patience(c, FILL_TIMEOUT_MS, NULL) : ERR_UNAVAILABLE;
+	if (r == 0) {
+		struct pg_query q = pg_query(c, &routes_fill);
+		r = pg_ask(&q, &none, NULL);
+	}
+	pg_return(c);
+	return postgres_error(r);
+}
+
+/* Most routes are made before, as nobody can change anything while the ring is being set. */
+static int part_ring_set_whole(struct store *base, uint64_t epoch, struct str text)
+{
 	struct store_postgres *s = store_postgres_of(base);
-	struct ring_work ring = {epoch, text};
-	struct postgres_work work = {.run = ring_set_run, .ctx = &ring};
-	int r = POSTGRES_WRITE(s, postgres_write(s, &work, NULL));
-	return r == ERR_CONFLICT ? r : postgres_error(r);
+	struct ring_work ring = {epoch, text, true};
+	int r = POSTGRES_WRITE(s, routes_fill_now(s));
+	return r == 0 ? ring_set(s, &ring) : r;
 }
 
 static int part_lookup(struct store *base, uint64_t epoch, struct store_lookup *reads, size_t n)
@@ -114,16 +147,19 @@ static int part_lookup(struct store *base, uint64_t epoch, struct store_lookup *
 static int part_apply(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return postgres_epoch_error(s, epoch, postgres_apply_at(s, epoch, true, writes, n));
+	return postgres_epoch_error(postgres_apply_at(s, epoch, true, writes, n));
 }
 
 static int part_apply_whole(struct store *base, uint64_t epoch, struct store_write *writes, size_t n)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return postgres_epoch_error(s, epoch, postgres_apply_at(s, epoch, false, writes, n));
+	if (epoch == PART_ALONE && !s->kind.has_advisory_locks)
+		epoch = 0; /* nobody can make it one of several */
+	return postgres_epoch_error(postgres_apply_at(s, epoch, false, writes, n));
 }
 
 static const struct pg_statement counter_read = {"counter_read", "SELECT next FROM counter WHERE name = $1"};
+static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
 
 static int counter_on(struct pg_conn *c, struct str counter, uint64_t *ret_next)
 {
@@ -140,6 +176,22 @@ static int part_counter(struct store *base, struct str counter, uint64_t *ret_ne
 {
 	struct store_postgres *s = store_postgres_of(base);
 	return POSTGRES_READ(s, counter_on(c, counter, ret_next));
+}
+
+static int link_id_last_on(struct pg_conn *c, uint64_t *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &link_id_max);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0)
+		*ret = (uint64_t)pg_get_int(&row, 0, 0);
+	return postgres_error(r);
+}
+
+static int part_link_id_last(struct store *base, uint64_t *ret)
+{
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, link_id_last_on(c, ret));
 }
 
 /* --- routes --- */
@@ -333,7 +385,9 @@ const struct store_part_ops postgres_part_ops = {
     .apply_whole = part_apply_whole,
     .ring_get = part_ring_get,
     .ring_set = part_ring_set,
+    .ring_set_whole = part_ring_set_whole,
     .counter = part_counter,
+    .link_id_last = part_link_id_last,
     .route = part_route,
     .route_drop = part_route_drop,
     .cursor = postgres_cursor_format,

@@ -33,13 +33,13 @@ static const struct cell cells[] = {
     {CELL_STR, offsetof(struct link_record, tags)},
 };
 
-#define ROWS                                                                                           \
-	"unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],"    \
-	" $7::bigint[], $8::bigint[], $9::bytea[], $10::bytea[], $11::bigint[], $12::bigint[],"        \
-	" $13::bigint[], $14::bigint[], $15::bytea[], $16::bigint[], $17::bigint[], $18::bigint[],"    \
-	" $19::bigint[], $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[])"                      \
-	" AS n (key, key_id, over_ms, sure, id, is_alias, owner, api_key, user_name, url, created_ms," \
-	" updated_ms, not_before_ms, expires_ms, expired_url, max_clicks, redirect_status, enabled,"   \
+#define ROWS                                                                                         \
+	"unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],"  \
+	" $7::bigint[], $8::bytea[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bigint[],"      \
+	" $13::bigint[], $14::bytea[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],"  \
+	" $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[])"                                   \
+	" AS n (key, key_id, over_ms, id, is_alias, owner, api_key, user_name, url, created_ms,"     \
+	" updated_ms, not_before_ms, expires_ms, expired_url, max_clicks, redirect_status, enabled," \
 	" private, password, title, note, tags)"
 
 static const struct pg_statement links_insert = {
@@ -50,16 +50,14 @@ static const struct pg_statement links_insert = {
     " SELECT n.key, n.key_id, n.over_ms, n.id, n.is_alias <> 0, n.owner, n.api_key, n.user_name, n.url,"
     " n.created_ms, n.updated_ms, n.not_before_ms, n.expires_ms, n.expired_url, n.max_clicks,"
     " n.redirect_status, n.enabled <> 0, n.private <> 0, n.password, n.title, n.note, n.tags, 0, 0"
-    " FROM " ROWS " WHERE n.sure <> 0 OR (NOT EXISTS (SELECT 1 FROM resting r WHERE r.key = n.key)"
-    " AND NOT EXISTS (SELECT 1 FROM spent_key s WHERE s.key = n.key))"
-    " ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"};
+    " FROM " ROWS " ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"};
 
-/* An insert that waited for the end of a name's last link judged whether the name rests by what there was
- * before it waited. A statement of its own sees what that link left behind. */
-static const struct pg_statement links_doubt = {
-    "links_doubt", "SELECT 1 FROM link l WHERE l.key = ANY ($1::bytea[]) AND l.id = ANY ($2::bigint[])"
-                   " AND (EXISTS (SELECT 1 FROM resting r WHERE r.key = l.key)"
-                   " OR EXISTS (SELECT 1 FROM spent_key s WHERE s.key = l.key)) LIMIT 1"};
+/* Which of the names are not to be had at a glance. They are asked for after the insert, which may have
+ * waited for the end of a name's last link: what that one left behind is seen by a later statement only. */
+static const struct pg_statement names_kept[KEPT_KINDS] = {
+    {"names_resting", "SELECT key FROM resting WHERE key = ANY ($1::bytea[])"},
+    {"names_spent", "SELECT key FROM spent_key WHERE key = ANY ($1::bytea[])"},
+};
 
 static const struct pg_statement links_update = {
     "links_update",
@@ -67,7 +65,7 @@ static const struct pg_statement links_update = {
     " not_before_ms = n.not_before_ms, expires_ms = n.expires_ms, expired_url = n.expired_url,"
     " max_clicks = n.max_clicks, redirect_status = n.redirect_status, enabled = n.enabled <> 0,"
     " private = n.private <> 0, password = n.password, title = n.title, note = n.note, tags = n.tags,"
-    " over_ms = n.over_ms FROM " ROWS " WHERE link.key = n.key"};
+    " over_ms = n.over_ms FROM " ROWS " WHERE link.key = n.key AND link.key = ANY ($1)"};
 
 /* --- columns --- */
 
@@ -115,9 +113,6 @@ static void rows_bind(struct pg_query *q, struct columns *c)
 	for (size_t i = 0; i < c->n; i++)
 		c->ints[i] = link_over_ms(c->rows[i].link);
 	pg_ints(q, c->ints, c->n);
-	for (size_t i = 0; i < c->n; i++)
-		c->ints[i] = c->rows[i].sure;
-	pg_ints(q, c->ints, c->n);
 	for (size_t i = 0; i < ARRAY_LEN(cells); i++)
 		column_add(q, c, &cells[i]);
 }
@@ -133,37 +128,42 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 	return false;
 }
 
-static void doubt_add(struct postgres_txn *t, struct columns *c)
+static void kept_add(struct postgres_txn *t, struct columns *c)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < c->n; i++) {
-		if (c->rows[i].reuse)
-			continue;
-		c->strs[n] = c->rows[i].name;
-		c->ints[n++] = (int64_t)c->rows[i].link->id;
+		if (!c->rows[i].reuse)
+			c->strs[n++] = c->rows[i].name;
 	}
-	struct pg_query q = txn_query(t, &links_doubt);
-	pg_blobs(&q, c->strs, n);
-	pg_ints(&q, c->ints, n);
-	txn_ask_add(t, &q);
+	for (size_t i = 0; i < ARRAY_LEN(names_kept); i++) {
+		struct pg_query q = txn_query(t, &names_kept[i]);
+		pg_blobs(&q, c->strs, n);
+		txn_ask_add(t, &q);
+	}
 }
 
-int postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
-                          struct pg_result *ret)
+int postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n, struct inserted *ret)
 {
+	*ret = (struct inserted){0};
 	struct columns c;
 	if (!columns_init(t, &c, rows, n))
 		return t->error;
-	CLEANUP(pg_result_end) struct pg_result doubt = {NULL, 0};
 	struct pg_query q = txn_query(t, &links_insert);
 	rows_bind(&q, &c);
 	txn_ask_add(t, &q);
-	doubt_add(t, &c);
+	kept_add(t, &c);
 	txn_ask_send(t);
-	txn_ask_next(t, ret);
-	txn_ask_next(t, &doubt);
-	int r = txn_ask_end(t);
-	return r == 0 && doubt.rows > 0 ? ERR_BUSY : r;
+	txn_ask_next(t, &ret->ids);
+	for (size_t i = 0; i < ARRAY_LEN(ret->kept); i++)
+		txn_ask_next(t, &ret->kept[i]);
+	return txn_ask_end(t);
+}
+
+void inserted_end(struct inserted *i)
+{
+	pg_result_end(&i->ids);
+	for (size_t k = 0; k < ARRAY_LEN(i->kept); k++)
+		pg_result_end(&i->kept[k]);
 }
 
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n)

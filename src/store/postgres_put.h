@@ -7,14 +7,21 @@ struct link_row {
 	const struct link_record *link;
 	struct str name;
 	uint64_t key_id; /* what the name encodes, if it is a generated key's; 0: it was chosen */
-	bool sure;       /* insert: nobody need be asked whether the name rests or is spent */
 	bool reuse;      /* insert: a key that was spent before */
 };
 
-/* Asks for the insert of those whose name and id are free; the ids that were inserted are the first column
- * of the answer. ERR_BUSY when one of them has come to rest, or was spent, while the insert waited. */
+/* What came of an insert. Names that rest or are spent are told, inserted or not, but those to be used again:
+ * the caller judges, and deletes what is not to be had. */
+enum { KEPT_KINDS = 2 };
+struct inserted {
+	struct pg_result ids;              /* that were inserted */
+	struct pg_result kept[KEPT_KINDS]; /* names that rest, and names that are spent */
+};
+void inserted_end(struct inserted *i);
+
+/* Inserts those whose name and id no link has. */
 int postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
-                          struct pg_result *ret);
+                          struct inserted *ret);
 
 /* All but the clicks and the list. */
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n);

@@ -58,6 +58,13 @@ struct collected {
 	bool is_full; /* and one link more was there */
 };
 
+/* Of a part of a ring, pages tell the texts of generated keys too. */
+static bool row_key_take(const struct pg_result *result, int row, struct arena *arena, struct str *ret)
+{
+	*ret = postgres_row_name(result, row);
+	return str_own(arena, ret);
+}
+
 /* Takes the rows up to the page's end. */
 static int list_collect(const struct pg_result *result, const struct store_list *page, struct collected *got)
 {
@@ -73,6 +80,8 @@ static int list_collect(const struct pg_result *result, const struct store_list 
 		int r = postgres_row_link(result, row, page->arena, link);
 		if (r != 0)
 			return r;
+		if (!link->is_alias && !row_key_take(result, row, page->arena, &link->key))
+			return ERR_NOMEM;
 		got->bytes += link_bytes(link);
 		got->count++;
 	}

@@ -90,7 +90,7 @@ bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
 
 static int replica_lookup(struct replica *replica, uint64_t epoch, struct store_lookup *reads, size_t n)
 {
-	struct pg_conn *c = pg_take(replica->pool, NULL);
+	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
 	int r = c ? postgres_read_links(c, epoch, reads, n) : ERR_UNAVAILABLE;
 	pg_return(c);
 	return r;

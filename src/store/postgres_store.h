@@ -1,5 +1,5 @@
 /* What a PostgreSQL store is made of. For its own files only: store_postgres.c has the role's operations,
- * postgres_part.c and postgres_move.c what it takes to be part of a ring. */
+ * postgres_apply.c its changes, postgres_part.c and postgres_move.c what it takes to be part of a ring. */
 #pragma once
 
 #include "store/part.h"
@@ -7,15 +7,19 @@
 #include "store/postgres_txn.h"
 #include "store/rules.h"
 
+enum { WRITE_PATIENCE_MS = 5000 }; /* for an answer to a change */
+
 struct store_postgres {
 	struct store base;
-	atomic_uint calls; /* under way */
+	struct store_ops ops; /* without what Citus cannot do */
+	atomic_uint calls;    /* under way */
 	struct pg_pool *writers, *readers;
 	struct pg_pool *movers;             /* a move holds its connection until it ends */
 	struct postgres_replicas *replicas; /* NULL: there are none */
 	struct postgres_marks *marks;
 	struct postgres_kind kind;
-	atomic_bool is_troubled; /* the last write failed: ping tries one */
+	_Atomic int64_t held_ms; /* when a change last waited in vain for what somebody holds; 0: never */
+	atomic_bool is_troubled; /* a write failed: ping tries one until it works */
 };
 
 static inline struct store_postgres *store_postgres_of(struct store *base)
@@ -40,7 +44,7 @@ static inline struct store_postgres *store_postgres_of(struct store *base)
 		result_;                                                               \
 	})
 
-/* Keeps in mind whether writing works. */
+/* Keeps in mind that writing failed, after postgres_error. */
 int postgres_write_note(struct store_postgres *s, int r);
 
 #define POSTGRES_WRITE(s, call)                               \
@@ -51,7 +55,8 @@ int postgres_write_note(struct store_postgres *s, int r);
 		result_;                                      \
 	})
 
-/* A transaction with a mark. */
+/* A transaction with a mark. ERR_CONFLICT and ERR_NOT_FOUND are the work's own; the rest is after
+ * postgres_error. */
 int postgres_write(struct store_postgres *s, const struct postgres_work *work, struct err *e);
 
 /* Lookups and changes under an epoch (part.h); 0: whatever it is. */
@@ -60,11 +65,11 @@ int postgres_apply_at(struct store_postgres *s, uint64_t epoch, bool in_ring, st
                       size_t n);
 
 /* Inside a transaction: the ring does not change until it ends. When the part's epoch is another one, all
- * that comes later in the transaction fails, with ERR_INVALID. */
+ * that comes later in the transaction fails, with ERR_NOT_FOUND. */
 void postgres_epoch_hold(struct postgres_txn *t, uint64_t epoch);
 
-/* ERR_CONFLICT when that was the reason for ERR_INVALID; otherwise what the failure means to a caller. */
-int postgres_epoch_error(struct store_postgres *s, uint64_t epoch, int r);
+/* ERR_CONFLICT when it failed for that reason; otherwise what the failure means to a caller. */
+int postgres_epoch_error(int r);
 
 /* Of struct store_part_ops: postgres_move.c. */
 int postgres_move_begin(struct store *from, uint64_t epoch, const struct str *keys, size_t n,

@@ -253,17 +253,18 @@ int postgres_target_run(struct postgres_txn *t, const struct store_write *writes
 static const struct pg_statement listed_get = {
     "listed_get", "SELECT p.key, p.user_id FROM unnest($1::bytea[], $2::bigint[]) AS a (key, user_id)"
                   " JOIN permission p ON p.key = a.key AND p.user_id = a.user_id"
-                  " ORDER BY p.key, p.user_id"};
+                  " WHERE p.key = ANY ($1) ORDER BY p.key, p.user_id"};
 static const struct pg_statement users_there = {
     "users_there", "SELECT id FROM users WHERE id = ANY ($1::bigint[]) ORDER BY id"};
 static const struct pg_statement listed_insert = {
     "listed_insert", "INSERT INTO permission (key, user_id) SELECT * FROM unnest($1::bytea[], $2::bigint[])"};
 static const struct pg_statement listed_delete = {
     "listed_delete", "DELETE FROM permission p USING unnest($1::bytea[], $2::bigint[]) AS a (key, user_id)"
-                     " WHERE p.key = a.key AND p.user_id = a.user_id"};
-static const struct pg_statement listed_count = {
-    "listed_count", "UPDATE link SET permitted_count = n.count"
-                    " FROM unnest($1::bytea[], $2::bigint[]) AS n (key, count) WHERE link.key = n.key"};
+                     " WHERE p.key = a.key AND p.user_id = a.user_id AND p.key = ANY ($1)"};
+static const struct pg_statement listed_count = {"listed_count",
+                                                 "UPDATE link SET permitted_count = n.count"
+                                                 " FROM unnest($1::bytea[], $2::bigint[]) AS n (key, count)"
+                                                 " WHERE link.key = n.key AND link.key = ANY ($1)"};
 
 /* Pairs of a link and a user. */
 struct pairs {

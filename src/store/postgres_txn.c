@@ -9,6 +9,7 @@
 
 enum {
 	TRIES_MAX = 8,
+	TRIES_TOGETHER = 2,        /* then alone, as in the first after a deadlock */
 	TRY_PAUSE_MS = 5,          /* times the number of the try */
 	RESOLVE_TIMEOUT_MS = 5000, /* a server that crashed is often back by then */
 	RESOLVE_PAUSE_MS = 20,
@@ -211,18 +212,49 @@ static const struct pg_statement txn_commit = {"txn_commit", "COMMIT"};
 static const struct pg_statement way_share = {"way_share", WAY_LOCK("pg_advisory_xact_lock_shared")};
 static const struct pg_statement way_own = {"way_own", WAY_LOCK("pg_advisory_xact_lock")};
 
-static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work,
-                    bool again)
+/* Who waits to be alone makes all others wait behind it. */
+static const struct pg_statement way_patience = {"way_patience", "SET LOCAL lock_timeout = 1000"};
+static const struct pg_statement lock_brief = {"lock_brief", "SET LOCAL lock_timeout = 250"};
+_Static_assert(TXN_BRIEF_MS == 250, "the statement says so");
+
+/* One try at a transaction: how it is to be made, and what was in its way. */
+struct attempt {
+	bool is_alone;
+	bool is_refused; /* others did not come to an end: it cannot be alone */
+	bool was_deadlocked;
+	bool waited_in_vain;
+};
+
+static void plain_put(struct postgres_txn *t, const struct pg_statement *statement)
 {
-	struct pg_query q = txn_query(t, &txn_begin);
+	struct pg_query q = txn_query(t, statement);
 	txn_put(t, &q);
-	if (work->gives_way) {
-		q = txn_query(t, again ? &way_own : &way_share);
-		txn_put(t, &q);
-	}
+}
+
+static int way_own_take(struct postgres_txn *t, struct attempt *a)
+{
+	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
+	plain_put(t, &way_patience);
+	struct pg_query q = txn_query(t, &way_own);
+	int r = txn_ask(t, &q, &none);
+	a->is_refused = r == ERR_BUSY;
+	return r;
+}
+
+static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work,
+                    struct attempt *a)
+{
+	plain_put(t, &txn_begin);
+	int r = a->is_alone ? way_own_take(t, a) : 0;
+	if (r != 0)
+		return r;
+	if (work->is_brief)
+		plain_put(t, &lock_brief);
+	if (work->gives_way && !a->is_alone)
+		plain_put(t, &way_share);
 	if (mark)
 		mark_put(t, mark);
-	int r = work->run(t, work->ctx);
+	r = work->run(t, work->ctx);
 	return r ? r : t->error;
 }
 
@@ -237,25 +269,25 @@ static int txn_end(struct postgres_txn *t)
 /* Once, on one connection, which is given back. A unique violation is somebody else's doing: what we looked
  * for was not there when we looked. */
 static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
-                   bool again, struct err *e)
+                   struct attempt *a, struct err *e)
 {
 	struct pg_conn *c = pg_take(pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct postgres_txn t = {
 	    .conn = c, .in_ring = work->in_ring, .is_distributed = work->is_distributed, .e = e};
-	int r = txn_work(&t, mark, work, again);
+	int r = txn_work(&t, mark, work, a);
 	bool at_commit = r == 0;
 	if (at_commit)
 		r = txn_end(&t);
-	bool lost = pg_conn_failed(c), in_vain = pg_waited_in_vain(c);
+	bool lost = pg_conn_failed(c);
+	a->was_deadlocked = pg_was_deadlocked(c);
+	a->waited_in_vain = pg_waited_in_vain(c);
 	if (r != 0 && !lost &&
 	    t.put_count == 0) /* otherwise the connection is closed, which comes to the same */
 		pg_run(c, "ROLLBACK", NULL);
 	pg_return(c);
 	arena_release(&t.scratch);
-	if (r == ERR_BUSY && in_vain) /* whoever holds it may have gone: others are not to wait as well */
-		return ERR_UNAVAILABLE;
 	if (t.error == ERR_CONFLICT)
 		return ERR_BUSY;
 	if (at_commit && lost)
@@ -266,11 +298,19 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                      struct err *e)
 {
+	struct err why = {"others were in the way each time"};
+	bool can_be_alone = work->gives_way;
+	struct attempt a = {.is_alone = false};
 	for (unsigned i = 1; i <= TRIES_MAX; i++) {
-		int r = txn_try(pool, mark, work, i > 1, e);
-		if (r != ERR_BUSY)
-			return r;
+		int r = txn_try(pool, mark, work, &a, &why);
+		/* Whoever holds it may have gone: others are not to wait as well. */
+		if (r != ERR_BUSY || (a.waited_in_vain && !a.is_refused))
+			return r ? err_set(e, r, "%s", why.text) : 0;
+		can_be_alone &= !a.is_refused;
+		a = (struct attempt){.is_alone = can_be_alone &&
+		                                 (a.is_alone || a.was_deadlocked || i >= TRIES_TOGETHER)};
 		usleep(i * TRY_PAUSE_MS * 1000);
 	}
-	return ERR_UNAVAILABLE;
+	pg_pool_tell(pool, why.text);
+	return err_set(e, ERR_UNAVAILABLE, "%s", why.text);
 }

@@ -57,21 +57,24 @@ static inline int txn_no_memory(struct postgres_txn *t)
 /*
  * Runs `work` in a transaction on a connection of the pool, again when it was ERR_BUSY, and commits. Batches
  * that name the same things in different orders may wait for each other in a circle; the database ends one of
- * them, and that one is done again while no other runs.
+ * them, and that one is done again while no other runs, if those soon come to an end.
  *
  * With a mark, a COMMIT whose answer got lost is resolved: 0 when it happened, and all is done again when it
  * did not. ERR_UNCERTAIN when that could not be found out in time. Without one it is ERR_UNCERTAIN at once.
  *
- * ERR_UNAVAILABLE: nothing happened. ERR_CONFLICT is the work's own and comes back as it is, with nothing
- * done.
+ * ERR_UNAVAILABLE: nothing happened. ERR_BUSY: nor did it, as somebody holds for long what it wants.
+ * ERR_CONFLICT is the work's own and comes back as it is, with nothing done.
  */
+enum { TXN_BRIEF_MS = 250 };
+
 struct postgres_mark;
 struct postgres_work {
 	int (*run)(struct postgres_txn *t, void *ctx);
 	void *ctx;
 	bool in_ring;
 	bool is_distributed;
-	bool gives_way; /* there are advisory locks: when it has to be done again, it is done alone */
+	bool gives_way; /* there are advisory locks: it can be done alone */
+	bool is_brief;  /* waits TXN_BRIEF_MS for a lock at most, not the connection's usual time */
 };
 int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                      struct err *e);

@@ -11,8 +11,9 @@
 struct reshard_progress {
 	uint64_t looked_at; /* keys, in this walk */
 	uint64_t moved;     /* in all walks */
-	unsigned walk;      /* the last one finds nothing to move */
+	unsigned walk;      /* 0: nothing moves yet; the last one finds nothing to move */
 	struct str part;    /* the address of the part that it walks through */
+	int64_t waits_ms;   /* for that one, and for how long already; 0: it does not wait */
 };
 
 struct reshard_flow {
@@ -25,6 +26,8 @@ struct reshard {
 	const struct str *leave;
 	size_t leave_count;
 	bool dry_run; /* counts what would move, and changes nothing */
+	/* How long to wait for a part that goes away, before it is ERR_UNAVAILABLE. */
+	int64_t patience_ms;
 	/* After every few hundred keys; false: stop here (ERR_BUSY). May be NULL. */
 	bool (*progress)(void *ctx, const struct reshard_progress *progress);
 	void *ctx;
@@ -34,6 +37,7 @@ struct reshard {
 	bool was_begun;     /* it went on with what another one had left */
 	uint64_t looked_at; /* keys in all members, when it began */
 	uint64_t moved;     /* or would be */
+	uint64_t strays;    /* keys that lay in parts that were not theirs, and were removed, or would be */
 	struct reshard_flow flows[RING_PARTS_MAX * RING_PARTS_MAX];
 	size_t flow_count;
 };
@@ -44,6 +48,8 @@ int store_reshard(struct store *ring, struct reshard *r, struct err *e);
 struct ring_status_part {
 	struct str address; /* good as long as the store; of a part that is not configured: the arena's */
 	bool is_home, is_member, is_target, is_configured, answers;
+	bool is_lost;   /* the database that is configured there is another one */
+	bool is_behind; /* it has not taken the ring's description yet */
 };
 
 struct ring_status {
@@ -52,6 +58,10 @@ struct ring_status {
 	struct ring_status_part parts[3 * RING_PARTS_MAX];
 	size_t part_count;
 };
+
+/* Takes a part that is lost out of the ring, and all that lies there is lost with it; not the home, and none
+ * that answers. Unless `sure` it only says so (ERR_INVALID). */
+int store_ring_forget(struct store *ring, struct str address, bool sure, struct err *e);
 
 /* Asks all parts now. */
 int store_ring_status(struct store *ring, struct arena *arena, struct ring_status *ret, struct err *e);

@@ -61,7 +61,7 @@ static void pulls_do(struct store_ring *s, const struct ring_view *v, const stru
 		if (r == ERR_CONFLICT)
 			pulls[i].change->refused = true;
 		else if (r != 0)
-			change_end(pulls[i].change, r);
+			change_end(pulls[i].change, r == ERR_CORRUPT ? ERR_UNAVAILABLE : r);
 	}
 }
 

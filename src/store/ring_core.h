@@ -1,8 +1,8 @@
 /*
  * What the store of several parts is made of. For its own files only: store_ring.c has the role's operations
  * and says why they are right, ring_lookup.c, ring_read.c and ring_change.c the reads and changes of links,
- * ring_learn.c finds out who is in the ring, ring_view.c keeps what was found, ring_late.c opens parts that
- * were away, ring_move.c moves keys.
+ * ring_learn.c finds out who is in the ring, ring_first.c how it begins, ring_view.c keeps what was found,
+ * ring_late.c opens parts that were away, ring_move.c moves keys.
  */
 #pragma once
 
@@ -51,7 +51,7 @@ struct store_ring {
 	struct arena arena;
 	size_t part_count;
 	struct ring_part parts[RING_PARTS_MAX];
-	size_t home; /* for as long as the ring lives */
+	size_t home; /* for as long as the ring lives; PART_MISSING only for who looks at it (ring_first.c) */
 	struct fan *fan;
 	pthread_mutex_t learning;  /* one at a time asks who is in the ring */
 	pthread_mutex_t view_lock; /* guards the pointer; taken last */
@@ -147,14 +147,21 @@ int ring_view_confirm(struct store_ring *s, const struct ring_view *v);
 
 /* --- learning --- */
 
-/* At the start: finds the ring, or makes it if that is wanted. */
+/* At the start: finds the ring, or makes it if that is wanted; then it must be fit to serve from. */
 int ring_learn_first(struct store_ring *s, bool make, struct err *e);
 
-/* Asks all parts, and tells those that are behind. False when one of them could not be told. */
+/* Asks all parts, and tells those that are behind. False when one of them could not be told, or is not there.
+ */
 bool ring_catch_up(struct store_ring *s);
 
 /* Asks all parts now. `e` says what is wrong with the ring, if anything is. */
 int ring_learn(struct store_ring *s, struct err *e);
+
+/* The same; *ret_known: one of them knows of a ring. */
+int ring_learn_known(struct store_ring *s, bool *ret_known, struct err *e);
+
+/* Says why a part of the plan is PART_MISSING. */
+int ring_missing_tell(const struct store_ring *s, const struct plan_part *part, struct err *e);
 
 /* Does it hold links or accounts? */
 int ring_part_is_used(struct store *part, bool *ret);
@@ -168,7 +175,8 @@ int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_
 /* --- moving --- */
 
 /* Moves all that lies under the keys; they differ from each other. ERR_CONFLICT: there is another ring by
- * now. ERR_UNAVAILABLE: it is in `from` still, or in both, or in `to`; it may be tried again. */
+ * now. ERR_CORRUPT: an id would be there twice. ERR_UNAVAILABLE: it is in `from` still, or in both, or in
+ * `to`; it may be tried again. */
 int ring_move_keys(struct store_ring *s, uint64_t epoch, size_t from, size_t to, const struct str *keys,
                    size_t n);
 

@@ -199,7 +199,9 @@ int ring_declare_home(struct store_ring *s, const struct ring_plan *plan, struct
 	int r = declaration_make(plan, &arena, &d, e);
 	if (r != 0)
 		return r;
-	r = home->ops->part->ring_set(home, d.epoch, d.text);
+	bool was_whole = plan->members.count == 1 && plan->target.count > 0;
+	r = was_whole ? home->ops->part->ring_set_whole(home, d.epoch, d.text)
+	              : home->ops->part->ring_set(home, d.epoch, d.text);
 	if (r == ERR_CONFLICT)
 		return err_set(e, r, "somebody else has changed the ring at this moment; look at --status");
 	if (r != 0)
@@ -224,71 +226,6 @@ int ring_declare_all(struct store_ring *s, const struct ring_plan *plan, uint64_
 			               "transaction stays open there",
 			               STR_ARG(s->parts[i].address), err_name(results[i]));
 	}
-	return 0;
-}
-
-/* --- a ring that is not there yet --- */
-
-int ring_part_is_used(struct store *part, bool *ret)
-{
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct store_users users = {.limit = 1, .arena = &arena};
-	struct str key;
-	size_t count = 0;
-	int r = store_users(part, &users);
-	if (r == 0)
-		r = part->ops->part->keys_after(part, STR_NULL, 1, &arena, &key, &count);
-	*ret = users.count > 0 || count > 0;
-	return r;
-}
-
-/* Which of the parts has been a store of its own until now, if one has. */
-static int used_find(struct store_ring *s, size_t *ret, struct err *e)
-{
-	*ret = s->part_count;
-	for (size_t i = 0; i < s->part_count; i++) {
-		bool used;
-		int r = ring_part_is_used(ring_store(s, i), &used);
-		if (r != 0)
-			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->parts[i].address),
-			               err_name(r));
-		if (used && *ret < s->part_count)
-			return err_set(
-			    e, ERR_INVALID,
-			    "%.*s and %.*s both hold links or accounts, but never were one ring; list "
-			    "one of them only, or empty the other",
-			    STR_ARG(s->parts[*ret].address), STR_ARG(s->parts[i].address));
-		if (used)
-			*ret = i;
-	}
-	return 0;
-}
-
-/* All are empty: all are in it. One has been a store of its own: it is the ring, and the others wait to be
- * taken in by `curt reshard`. */
-static int ring_make(struct store_ring *s, struct err *e)
-{
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct plan_part parts[RING_PARTS_MAX];
-	size_t used;
-	int r = used_find(s, &used, e);
-	if (r != 0)
-		return r;
-	bool alone = used < s->part_count;
-	size_t home = alone ? used : 0;
-	for (size_t i = 0; i < s->part_count; i++)
-		parts[i] = (struct plan_part){str_of(s->parts[i].name), s->parts[i].address};
-	struct ring_plan plan = {.epoch = 1,
-	                         .home = parts[home].name,
-	                         .members = {alone ? &parts[home] : parts, alone ? 1 : s->part_count}};
-	struct str text = ring_plan_write(&plan, &arena);
-	if (!text.ptr)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	struct store *first = ring_store(s, home);
-	r = first->ops->part->ring_set(first, plan.epoch, text);
-	if (r != 0 && r != ERR_CONFLICT) /* another process made it at the same moment */
-		return err_set(e, r, "%.*s does not take the ring's description (%s)",
-		               STR_ARG(s->parts[home].address), err_name(r));
 	return 0;
 }
 
@@ -324,17 +261,32 @@ static struct learned *learned_new(void)
 	return calloc(1, sizeof(struct learned));
 }
 
-int ring_learn(struct store_ring *s, struct err *e)
+int ring_learn_known(struct store_ring *s, bool *ret_known, struct err *e)
 {
 	CLEANUP(learned_freep) struct learned *l = learned_new();
 	size_t best;
 	pthread_mutex_lock(&s->learning);
 	int r = learn_locked(s, l, &best, e);
 	pthread_mutex_unlock(&s->learning);
-	if (r == 0 && best == s->part_count)
-		r = err_set(e, ERR_UNAVAILABLE, "no part of the ring answers");
+	*ret_known = best < s->part_count;
 	ring_worker_poke(s->helper);
 	return r;
+}
+
+int ring_learn(struct store_ring *s, struct err *e)
+{
+	bool known;
+	int r = ring_learn_known(s, &known, e);
+	return r == 0 && !known ? err_set(e, ERR_UNAVAILABLE, "no part of the ring answers") : r;
+}
+
+/* Until it is back, or given up; it tells nobody of the ring, nor does it refuse an old one. */
+static bool lacks_one(struct store_ring *s)
+{
+	struct ring_view *v = ring_view_get(s);
+	bool lacks = (view_olds(v) | view_news(v)) >> PART_MISSING & 1;
+	ring_view_unref(v);
+	return lacks;
 }
 
 bool ring_catch_up(struct store_ring *s)
@@ -344,7 +296,7 @@ bool ring_catch_up(struct store_ring *s)
 	pthread_mutex_lock(&s->learning);
 	int r = learn_locked(s, l, &best, NULL);
 	pthread_mutex_unlock(&s->learning);
-	return r != 0 || best == s->part_count || help(s, l, best);
+	return r != 0 || best == s->part_count || (help(s, l, best) && !lacks_one(s));
 }
 
 /* A new ring is written there first, so nobody else needs to be asked, who might not answer. */
@@ -412,81 +364,4 @@ int ring_view_confirm(struct store_ring *s, const struct ring_view *v)
 	struct store_lookup nothing = {.arena = &arena};
 	struct store *home = ring_home(s);
 	return home->ops->part->lookup(home, v->plan.epoch, &nothing, 1);
-}
-
-static int members_check(const struct ring_view *v, struct err *e)
-{
-	const struct plan_parts *lists[] = {&v->plan.members, &v->plan.target};
-	const size_t *const numbers[] = {v->members, v->targets};
-	for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
-		for (size_t i = 0; i < lists[k]->count; i++) {
-			if (numbers[k][i] == PART_MISSING)
-				return err_set(
-				    e, ERR_INVALID,
-				    "the ring has a part at %.*s that store.url does not list; add "
-				    "its URL",
-				    STR_ARG(lists[k]->at[i].address));
-		}
-	}
-	return 0;
-}
-
-static int all_answer(const struct store_ring *s, struct err *e)
-{
-	for (size_t i = 0; i < s->part_count; i++) {
-		if (!s->parts[i].answers)
-			return err_set(e, ERR_UNAVAILABLE,
-			               "%.*s does not answer, and without it nobody knows whether there is a "
-			               "ring already",
-			               STR_ARG(s->parts[i].address));
-	}
-	return 0;
-}
-
-/* Nobody waits for it yet: the parts are told here. */
-static int make_locked(struct store_ring *s, struct err *e)
-{
-	CLEANUP(learned_freep) struct learned *l = learned_new();
-	size_t best;
-	int r = ring_make(s, e);
-	if (r == 0)
-		r = learn_locked(s, l, &best, e);
-	if (r == 0)
-		(void)help(s, l, best); /* who does not hear of it now will when it is asked */
-	return r;
-}
-
-static int learn_first_locked(struct store_ring *s, bool make, struct err *e)
-{
-	CLEANUP(learned_freep) struct learned *l = learned_new();
-	size_t best;
-	int r = learn_locked(s, l, &best, e);
-	if (r == 0 && best == s->part_count) {
-		r = all_answer(s, e);
-		if (r == 0 && !make)
-			return err_set(
-			    e, ERR_NOT_FOUND,
-			    "the databases are no ring yet, and servers that use one of them alone would "
-			    "not find what moves; restart all servers with the whole list in store.url "
-			    "first");
-		if (r == 0)
-			r = make_locked(s, e);
-	}
-	if (r == 0)
-		r = members_check(s->view, e);
-	if (r != 0)
-		return r;
-	s->home = s->view->members[plan_parts_find(&s->view->plan.members, s->view->plan.home)];
-	if (s->parts[s->home].answers)
-		return 0;
-	return err_set(e, ERR_UNAVAILABLE, "%.*s does not answer; it is the ring's home, where accounts are",
-	               STR_ARG(s->parts[s->home].address));
-}
-
-int ring_learn_first(struct store_ring *s, bool make, struct err *e)
-{
-	pthread_mutex_lock(&s->learning);
-	int r = learn_first_locked(s, make, e);
-	pthread_mutex_unlock(&s->learning);
-	return r;
 }

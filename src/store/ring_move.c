@@ -33,7 +33,7 @@ int ring_move_keys(struct store_ring *s, uint64_t epoch, size_t from, size_t to,
 		nanosleep(&(struct timespec){.tv_nsec = MOVE_PAUSE_MS * 1000000L}, NULL);
 		r = move_once(source, target, epoch, keys, n);
 	}
-	if (r == 0 || r == ERR_CONFLICT || r == ERR_NOMEM)
+	if (r == 0 || r == ERR_CONFLICT || r == ERR_CORRUPT || r == ERR_NOMEM)
 		return r;
 	return ERR_UNAVAILABLE; /* whatever it was, the change that wanted it has not begun */
 }

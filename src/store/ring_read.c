@@ -29,19 +29,44 @@ static int list_call(void *ctx, struct store *part, size_t number)
 	return store_list(part, &pages->of[pages->phase][number]);
 }
 
-/* The front of all queues that stands first; NULL when one of them has run out and may go on, or all are
- * empty. */
-static const struct link_record *pages_first(const struct pages *pages, const struct store_part_ops *order)
+/* The front of a queue. */
+struct front {
+	const struct link_record *link; /* NULL: there is none */
+	int phase;
+	size_t part;
+	bool is_stray;
+};
+
+/* A link that lies in a part that is not its own: the part was restored from a backup of another time. */
+static bool is_stray(const struct ring_view *v, size_t part, const struct link_record *link)
 {
-	const struct link_record *first = NULL;
+	return view_old(v, link->key) != part && view_new(v, link->key) != part;
+}
+
+/* Of a link and a stray of it, the link is first. */
+static bool front_before(const struct front *a, const struct front *b, const struct store_part_ops *order)
+{
+	if (!b->link || order->before(a->link, b->link))
+		return true;
+	return !a->is_stray && b->is_stray && !order->before(b->link, a->link);
+}
+
+/* The front that stands first; none when one of the queues has run out and may go on, or all are empty. */
+static struct front pages_first(const struct pages *pages, const struct ring_view *v,
+                                const struct store_part_ops *order)
+{
+	struct front first = {NULL};
 	for (int phase = 0; phase <= pages->phase; phase++) {
 		for (size_t i = 0; i < RING_PARTS_MAX; i++) {
 			const struct store_list *page = &pages->of[phase][i];
 			size_t at = pages->at[phase][i];
-			if (at < page->count && (!first || order->before(&page->links[at], first)))
-				first = &page->links[at];
 			if (at == page->count && page->next.ptr)
-				return NULL;
+				return (struct front){NULL};
+			if (at == page->count)
+				continue;
+			struct front front = {&page->links[at], phase, i, is_stray(v, i, &page->links[at])};
+			if (front_before(&front, &first, order))
+				first = front;
 		}
 	}
 	return first;
@@ -71,29 +96,52 @@ static bool pages_go_on(const struct pages *pages)
 	return false;
 }
 
-static int pages_merge(struct pages *pages, const struct store_part_ops *order, struct store_list *page)
+struct merged {
+	struct link_record *links;
+	size_t count, cap, bytes;
+	struct link_record last; /* that was passed */
+};
+
+static int merged_add(struct merged *m, struct arena *arena, const struct link_record *link)
 {
-	struct link_record *links = NULL;
-	size_t count = 0, cap = 0, bytes = 0;
-	const struct link_record *first;
-	while (!page_is_full(page, count, bytes) && (first = pages_first(pages, order)) != NULL) {
-		links = array_room(page->arena, links, count, &cap, sizeof(*links));
-		if (!links)
-			return ERR_NOMEM;
-		links[count] = *first;
-		if (link_own(page->arena, &links[count]) != 0)
-			return ERR_NOMEM;
-		bytes += link_bytes(&links[count]);
-		pages_pass(pages, links[count++].id);
+	m->links = array_room(arena, m->links, m->count, &m->cap, sizeof(*m->links));
+	if (!m->links)
+		return ERR_NOMEM;
+	struct link_record *to = &m->links[m->count];
+	*to = *link;
+	if (!to->is_alias)
+		to->key = STR_NULL;
+	if (link_own(arena, to) != 0)
+		return ERR_NOMEM;
+	m->bytes += link_bytes(to);
+	m->count++;
+	return 0;
+}
+
+static int pages_merge(struct pages *pages, const struct ring_view *v, const struct store_part_ops *order,
+                       struct store_list *page)
+{
+	struct merged m = {NULL};
+	struct front first;
+	while (!page_is_full(page, m.count, m.bytes) && (first = pages_first(pages, v, order)).link != NULL) {
+		m.last = *first.link;
+		if (first.is_stray) {
+			pages->at[first.phase][first.part]++;
+			continue;
+		}
+		int r = merged_add(&m, page->arena, first.link);
+		if (r != 0)
+			return r;
+		pages_pass(pages, m.last.id);
 	}
 	struct str next = STR_NULL;
 	if (pages_go_on(pages)) {
-		next = order->cursor(page->arena, &links[count - 1]);
+		next = order->cursor(page->arena, m.count > 0 ? &m.links[m.count - 1] : &m.last);
 		if (!next.ptr)
 			return ERR_NOMEM;
 	}
-	page->links = links;
-	page->count = count;
+	page->links = m.links;
+	page->count = m.count;
 	page->next = next;
 	return 0;
 }
@@ -116,12 +164,24 @@ static int list_once(struct store_ring *s, const struct ring_view *v, void *ctx)
 	}
 	if (r == 0)
 		r = ring_view_confirm(s, v);
-	return r == 0 ? pages_merge(pages, ring_home(s)->ops->part, page) : r;
+	return r == 0 ? pages_merge(pages, v, ring_home(s)->ops->part, page) : r;
 }
 
+/* A page of strays alone is passed over. */
 int ring_list(struct store *base, struct store_list *page)
 {
-	return ring_try(ring_self(base), list_once, page);
+	struct store_list here = *page;
+	int r;
+	do {
+		r = ring_try(ring_self(base), list_once, &here);
+		here.cursor = here.next;
+	} while (r == 0 && here.count == 0 && here.next.ptr);
+	if (r == 0) {
+		page->links = here.links;
+		page->count = here.count;
+		page->next = here.next;
+	}
+	return r;
 }
 
 /* --- ids from all parts --- */

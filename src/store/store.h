@@ -207,8 +207,9 @@ struct store_ops {
 
 	/* Does n changes in order as one transaction, durable when it returns 0 (they survive power
 	 * loss). ERR_UNAVAILABLE: none of them happened, may be retried. ERR_UNCERTAIN: all or none of them
-	 * happened. A store of several parts makes one transaction in each, and returns 0 with such an error
-	 * as the `result` of the changes whose part failed. */
+	 * happened. A store of several parts makes one transaction in each, and one that others write to
+	 * may make several when somebody holds what one of them wants: it returns 0 then, with such an error
+	 * as the `result` of the changes that failed. */
 	int (*apply)(struct store *, struct store_write *writes, size_t n);
 
 	/* Safe to retry. A page never costs more than its own length, however many links there are. */

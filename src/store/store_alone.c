@@ -1,10 +1,8 @@
 /*
  * A store that others may make one of several while we have it alone. Calls go straight to it, under the
- * epoch that it had when it was last seen alone; what another epoch means is found out before anything else
- * is done. While it has never been in a ring there is no epoch to refuse, so it is asked now and then: a ring
- * is made when some server is started with the whole list, and keys move only by a later command.
+ * epoch that it had when it was last seen alone, or PART_ALONE while it has never been in a ring; what
+ * another epoch means is found out before anything else is done.
  */
-#include "os/clock.h"
 #include "store/backends.h"
 #include "store/part.h"
 #include "store/ring_plan.h"
@@ -13,16 +11,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { CHECK_MS = 500, TRIES_MAX = 5 };
+enum { TRIES_MAX = 5 };
 
 struct store_alone {
 	struct store base;
 	struct store_ops ops; /* without what the inner one cannot do */
 	struct store *inner;
-	pthread_mutex_t checking;      /* guards `why` */
-	_Atomic uint64_t epoch;        /* 0: it was never in a ring */
-	_Atomic int64_t next_check_ms; /* while the epoch is 0 */
-	atomic_bool is_lost;           /* it is one of several: nothing is right any more */
+	pthread_mutex_t checking; /* guards `why` */
+	_Atomic uint64_t epoch;   /* PART_ALONE: it was never in a ring */
+	atomic_bool is_lost;      /* it is one of several: nothing is right any more */
 	struct err why;
 };
 
@@ -36,13 +33,14 @@ static int alone_check(struct store *store, uint64_t *ret_epoch, struct err *e)
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct ring_plan plan = {.epoch = 0};
 	struct str text = STR_NULL;
-	*ret_epoch = 0;
-	int r = store->ops->part->ring_get(store, &arena, ret_epoch, &text);
-	if (r == 0 && *ret_epoch > 0)
-		r = ring_plan_read(text, *ret_epoch, &arena, &plan);
+	uint64_t epoch = 0;
+	int r = store->ops->part->ring_get(store, &arena, &epoch, &text);
+	if (r == 0 && epoch > 0)
+		r = ring_plan_read(text, epoch, &arena, &plan);
 	if (r != 0)
 		return err_set(e, r, "cannot read whether the database is part of a ring (%s)", err_name(r));
-	if (*ret_epoch == 0 || (plan.members.count == 1 && plan.target.count == 0))
+	*ret_epoch = epoch == 0 ? PART_ALONE : epoch;
+	if (epoch == 0 || (plan.members.count == 1 && plan.target.count == 0))
 		return 0;
 	const struct plan_parts *parts = plan.target.count > 0 ? &plan.target : &plan.members;
 	return err_set(
@@ -66,13 +64,8 @@ static int check_now(struct store_alone *s)
 	return r == 0 ? 0 : ERR_UNAVAILABLE;
 }
 
-/* One of those who come asks; if it gets no answer, its own call will say why. */
-static int enter(struct store_alone *s)
+static int enter(const struct store_alone *s)
 {
-	int64_t now_ms = clock_mono_ms(), due_ms = atomic_load(&s->next_check_ms);
-	if (atomic_load(&s->epoch) == 0 && now_ms >= due_ms &&
-	    atomic_compare_exchange_strong(&s->next_check_ms, &due_ms, now_ms + CHECK_MS))
-		(void)check_now(s);
 	return atomic_load(&s->is_lost) ? ERR_UNAVAILABLE : 0;
 }
 
@@ -107,7 +100,12 @@ static int alone_apply(struct store *base, struct store_write *writes, size_t n)
 /* These carry no epoch: it is asked afterwards whether it was alone. */
 static int confirm(struct store_alone *s, int r)
 {
-	return r == 0 && atomic_load(&s->epoch) != 0 ? check_now(s) : r;
+	CLEANUP(arena_release) struct arena arena = {0};
+	uint64_t epoch = 0;
+	struct str text = STR_NULL;
+	if (r == 0)
+		r = s->inner->ops->part->ring_get(s->inner, &arena, &epoch, &text);
+	return r == 0 && epoch != part_epoch_number(atomic_load(&s->epoch)) ? check_now(s) : r;
 }
 
 static int alone_list(struct store *base, struct store_list *page)

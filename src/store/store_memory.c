@@ -90,6 +90,9 @@ static int list_collect(const struct store_memory *s, struct store_list *page, u
 		links = array_room(page->arena, links, count, &cap, sizeof(*links));
 		if (!links || memory_link_give(node, page->arena, &links[count]) != 0)
 			return ERR_NOMEM;
+		links[count].key = node->name; /* of generated ones too (part.h) */
+		if (!str_own(page->arena, &links[count].key))
+			return ERR_NOMEM;
 		bytes += link_bytes(&links[count]);
 		count++;
 	}

@@ -9,7 +9,6 @@
  * or under a row's lock; whoever loses looks again (postgres_txn.h).
  */
 #include "store/backends.h"
-#include "store/postgres_change.h"
 #include "store/postgres_layout.h"
 #include "store/postgres_numbers.h"
 #include "store/postgres_read.h"
@@ -21,6 +20,8 @@
 #include <sys/random.h>
 
 enum { READERS_DEFAULT = 4, WRITERS_DEFAULT = 2, MOVERS = 2 };
+
+enum { READ_PATIENCE_MS = 3000 }; /* for an answer */
 
 /* --- reading --- */
 
@@ -149,10 +150,17 @@ static int postgres_permitted(struct store *base, uint64_t link, struct arena *a
 	return POSTGRES_READ(s, postgres_read_permitted(c, link, arena, ret, ret_count));
 }
 
+/* Counting all takes the longer the more there are. */
+static int over_on(struct pg_conn *c, struct store_over *over)
+{
+	int r = over->count_all ? pg_patience(c, PG_ANSWER_TIMEOUT_MS, NULL) : 0;
+	return r ? postgres_error(r) : postgres_read_over(c, over);
+}
+
 static int postgres_over(struct store *base, struct store_over *over)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_over(c, over));
+	return POSTGRES_READ(s, over_on(c, over));
 }
 
 static int postgres_users(struct store *base, struct store_users *page)
@@ -187,67 +195,7 @@ static int postgres_version(struct store *base, uint64_t *ret)
 	return POSTGRES_READ(s, postgres_read_version(c, ret));
 }
 
-/* --- trouble --- */
-
-int postgres_write_note(struct store_postgres *s, int r)
-{
-	bool failed = r == ERR_UNAVAILABLE || r == ERR_UNCERTAIN || r == ERR_CORRUPT;
-	atomic_store_explicit(&s->is_troubled, failed, memory_order_relaxed);
-	return r;
-}
-
-int postgres_write(struct store_postgres *s, const struct postgres_work *work, struct err *e)
-{
-	struct postgres_mark *mark = postgres_mark_take(s->marks);
-	int r = postgres_txn_run(s->writers, mark, work, e);
-	postgres_mark_return(s->marks, mark);
-	return r;
-}
-
 /* --- changes --- */
-
-struct apply_work {
-	uint64_t epoch;
-	const struct store_write *writes;
-	size_t n;
-	struct store_outcome *outcomes;
-};
-
-static int apply_run(struct postgres_txn *t, void *ctx)
-{
-	const struct apply_work *work = ctx;
-	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes)); /* it may be done again */
-	if (work->epoch != 0)
-		postgres_epoch_hold(t, work->epoch);
-	return postgres_change(t, work->writes, work->n, work->outcomes);
-}
-
-/* ERR_INVALID is what another epoch comes to. */
-static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes, size_t n)
-{
-	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
-	if (!outcomes)
-		return ERR_NOMEM;
-	struct apply_work ctx = {.epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
-	struct postgres_work work = {.run = apply_run,
-	                             .ctx = &ctx,
-	                             .in_ring = in_ring,
-	                             .is_distributed = s->kind.is_distributed,
-	                             .gives_way = s->kind.has_advisory_locks};
-	int r = postgres_write(s, &work, NULL);
-	if (s->replicas) /* also what failed may have happened */
-		postgres_replicas_changed(s->replicas, writes, n);
-	for (size_t i = 0; r == 0 && i < n; i++)
-		outcome_publish(&outcomes[i], &writes[i]);
-	free(outcomes);
-	return r;
-}
-
-int postgres_apply_at(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes,
-                      size_t n)
-{
-	return n > 0 ? POSTGRES_WRITE(s, apply(s, epoch, in_ring, writes, n)) : 0;
-}
 
 static int postgres_apply(struct store *base, struct store_write *writes, size_t n)
 {
@@ -290,10 +238,22 @@ static int ping_read(struct store_postgres *s, struct err *e)
 	return postgres_error(r);
 }
 
-static int nothing_run(struct postgres_txn *t, void *ctx)
+/* Changes nothing, and takes what a change takes: the rights, and room for a row. */
+static const struct pg_statement touch_insert = {"touch_insert",
+                                                 "INSERT INTO link SELECT * FROM link WHERE false"};
+static const struct pg_statement touch_update = {
+    "touch_update", "UPDATE link SET clicks = clicks"
+                    " WHERE key IN (SELECT key FROM link LIMIT 1 FOR UPDATE SKIP LOCKED)"};
+
+static int touch_run(struct postgres_txn *t, void *ctx)
 {
-	(void)t;
 	(void)ctx;
+	struct pg_query q = txn_query(t, &touch_insert);
+	txn_put(t, &q);
+	if (!t->is_distributed) { /* it would have to lock rows of all shards */
+		q = txn_query(t, &touch_update);
+		txn_put(t, &q);
+	}
 	return 0;
 }
 
@@ -301,8 +261,11 @@ static int nothing_run(struct postgres_txn *t, void *ctx)
  * is not ready gets no requests. */
 static int ping_write(struct store_postgres *s, struct err *e)
 {
-	struct postgres_work work = {.run = nothing_run};
-	return postgres_write_note(s, postgres_error(postgres_write(s, &work, e)));
+	struct postgres_work work = {.run = touch_run, .is_distributed = s->kind.is_distributed};
+	int r = postgres_error(postgres_write(s, &work, e));
+	if (r == 0)
+		atomic_store_explicit(&s->is_troubled, false, memory_order_relaxed);
+	return r;
 }
 
 static int ping(struct store *base, struct err *e)
@@ -349,6 +312,18 @@ static const struct store_ops postgres_ops = {
     .part = &postgres_part_ops,
 };
 
+/* Citus would spread a small statement over many connections, which it opens for it, and lock rows in no
+ * order. Over one, a batch locks its rows shard by shard, and two that name the same things do not block each
+ * other. */
+static const char *const citus_manners = "SET citus.max_adaptive_executor_pool_size = 1;"
+                                         " SET citus.multi_shard_modify_mode = 'sequential'";
+
+static int reader_setup(struct pg_conn *c, void *ctx, struct err *e)
+{
+	const struct store_postgres *s = ctx;
+	return s->kind.is_distributed ? pg_run(c, citus_manners, e) : 0;
+}
+
 /* A server that only follows another one would refuse every write. */
 static int writer_setup(struct pg_conn *c, void *ctx, struct err *e)
 {
@@ -356,7 +331,7 @@ static int writer_setup(struct pg_conn *c, void *ctx, struct err *e)
 	if (pg_is_standby(c))
 		return err_set(e, ERR_UNAVAILABLE, "%s is a standby: name the primary",
 		               pg_pool_address(s->writers).ptr);
-	return 0;
+	return reader_setup(c, ctx, e);
 }
 
 static int pools_open(struct store_postgres *s, const struct store_postgres_config *config, struct err *e)
@@ -368,8 +343,14 @@ static int pools_open(struct store_postgres *s, const struct store_postgres_conf
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e);
 	if (r == 0)
-		r = pg_pool_new(config->url, readers, NULL, NULL, &s->readers, e);
-	return r ? r : pg_pool_new(config->url, MOVERS, writer_setup, s, &s->movers, e);
+		r = pg_pool_new(config->url, readers, reader_setup, s, &s->readers, e);
+	if (r == 0)
+		r = pg_pool_new(config->url, MOVERS, writer_setup, s, &s->movers, e);
+	if (r != 0)
+		return r;
+	pg_pool_patience(s->writers, WRITE_PATIENCE_MS);
+	pg_pool_patience(s->readers, READ_PATIENCE_MS);
+	return 0;
 }
 
 static int layout_make(struct store_postgres *s, struct err *e)
@@ -379,6 +360,8 @@ static int layout_make(struct store_postgres *s, struct err *e)
 	if (!c)
 		return ERR_UNAVAILABLE;
 	int r = postgres_layout_make(c, &s->kind, &why);
+	if (r == 0)
+		r = reader_setup(c, s, &why);
 	pg_return(c);
 	return r ? err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s",
 	                   pg_pool_address(s->writers).ptr, why.text)
@@ -390,6 +373,11 @@ static int replicas_open(struct store_postgres *s, const struct store_postgres_c
 	uint8_t name[REPLICA_NAME_BYTES];
 	if (config->replica_count == 0)
 		return 0;
+	if (s->kind.is_distributed)
+		return err_set(e, ERR_INVALID,
+		               "%s: Citus spreads its links over nodes, and no replica of it has them all; "
+		               "leave store.replicas empty",
+		               pg_pool_address(s->writers).ptr);
 	ASSERT(getrandom(name, sizeof(name), 0) == sizeof(name));
 	int r = postgres_constant(s->writers, REPLICA_NAME, name, sizeof(name));
 	if (r != 0)
@@ -404,10 +392,14 @@ int store_postgres_open(const struct store_postgres_config *config, struct store
 	struct store_postgres *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	s->base.ops = &postgres_ops;
+	s->ops = postgres_ops;
+	s->base.ops = &s->ops;
 	int r = pools_open(s, config, e);
 	if (r == 0)
 		r = layout_make(s, e);
+	if (r == 0 &&
+	    s->kind.is_distributed) /* keys could not be locked many at once, to be moved elsewhere */
+		s->ops.part = NULL;
 	if (r == 0)
 		r = replicas_open(s, config, e);
 	if (r != 0) {

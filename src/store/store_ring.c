@@ -17,8 +17,7 @@
  *     remove it from the old. If somebody else is moving it, the lock waits for him and then finds nothing.
  * So when the change begins, the old part has nothing under the key, and by 2 never will again: the new part
  *     alone decides, and no change is lost or made twice. A move that died half way has left the key in both,
- *     alike, since nobody can have changed either: the old one was not free of it. It is moved again; what is
- *     there already stays.
+ *     alike, since nobody can have changed either: the old one was not free of it. It is moved again.
  *  4. A lookup asks the old part, and if that has nothing, the new one, in this order. Found in the old one
  * it is right: by 3 no change has ended that is not in it. Not found there, it was never made, or is removed,
  *     or is in the new part: since it gets there before it leaves, and never goes back, asking there next
@@ -31,6 +30,10 @@
  * same.
  *
  * A part that is away fails what is about its keys, and nothing else.
+ *
+ * A part that was restored from a backup may have keys that are another part's by now: strays. Lookups do not
+ * ask for them there, lists leave them out, what moves to where one lies takes its place, and before a move
+ * begins they are removed (ring_walk.c), so that none is ever taken for a link of its part.
  */
 #include "store/backends.h"
 #include "store/ring_core.h"
@@ -191,26 +194,38 @@ static int ring_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size
 
 struct pings {
 	struct err sentences[PART_SLOTS];
+	uint64_t epochs[PART_SLOTS];
 };
 
 static int ping_call(void *ctx, struct store *part, size_t number)
 {
+	CLEANUP(arena_release) struct arena arena = {0};
 	struct pings *p = ctx;
-	return store_ping(part, &p->sentences[number]);
+	struct str text;
+	int r = store_ping(part, &p->sentences[number]);
+	return r == 0 ? part->ops->part->ring_get(part, &arena, &p->epochs[number], &text) : r;
 }
 
-static int missing_tell(const struct ring_view *v, struct err *e)
+/* 0 also while it has not been behind for long. */
+static int behind_check(struct store_ring *s, const struct ring_view *v, size_t number, uint64_t epoch,
+                        struct err *e)
+{
+	int r = ring_part_verdict(s, v, number, epoch < v->plan.epoch ? ERR_CONFLICT : 0);
+	if (r != ERR_UNAVAILABLE)
+		return 0;
+	return err_set(e, r, "part %.*s does not take the ring's description: a transaction stays open there",
+	               STR_ARG(s->parts[number].address));
+}
+
+static int missing_check(const struct store_ring *s, const struct ring_view *v, struct err *e)
 {
 	for (size_t i = 0; i < v->plan.members.count; i++) {
 		if (v->members[i] == PART_MISSING)
-			return err_set(e, ERR_UNAVAILABLE,
-			               "the ring has a part at %.*s that store.url does not list",
-			               STR_ARG(v->plan.members.at[i].address));
+			return ring_missing_tell(s, &v->plan.members.at[i], e);
 	}
 	for (size_t i = 0; i < v->plan.target.count; i++) {
 		if (v->targets[i] == PART_MISSING)
-			return err_set(e, ERR_UNAVAILABLE, "keys move to %.*s, which store.url does not list",
-			               STR_ARG(v->plan.target.at[i].address));
+			return ring_missing_tell(s, &v->plan.target.at[i], e);
 	}
 	return 0;
 }
@@ -225,7 +240,12 @@ static int ping_all(struct store_ring *s, const struct ring_view *v, struct ping
 			return err_set(e, results[i], "part %.*s: %s", STR_ARG(s->parts[i].address),
 			               p->sentences[i].text[0] ? p->sentences[i].text : err_name(results[i]));
 	}
-	return missing_tell(v, e);
+	int r = missing_check(s, v, e);
+	for (size_t i = 0; r == 0 && i < s->part_count; i++) {
+		if (parts >> i & 1)
+			r = behind_check(s, v, i, p->epochs[i], e);
+	}
+	return r < 0 ? ERR_UNAVAILABLE : 0;
 }
 
 static int ring_ping(struct store *base, struct err *e)

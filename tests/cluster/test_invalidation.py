@@ -11,16 +11,11 @@ LONG = "1h"
 
 
 @pytest.fixture
-def database(engines):
-    return engines.postgres(durable=False).database("links")
-
-
-@pytest.fixture
-def pair(nursery, database):
+def pair(together, database):
     """pair(setting=value, ...): two servers that share the store, and what else is set."""
     def start(**settings):
         env = {"CURT_STORE_URL": database, **{f"CURT_{name.upper()}": value for name, value in settings.items()}}
-        return [nursery("--workers", "1", env=env) for _ in range(2)]
+        return together(2, env)
     return start
 
 
@@ -47,8 +42,8 @@ def tell(how, times):
           f"at most {max(times) * 1000:.1f} ms")
 
 
-def test_a_change_is_told_though_links_are_kept_for_an_hour(pair, engines):
-    one, other = pair(cache_url=engines.redis().url(), cache_life=LONG)
+def test_a_change_is_told_though_links_are_kept_for_an_hour(pair, redis):
+    one, other = pair(cache_url=redis.url(), cache_life=LONG)
     tell("by publish", follow_changes(one, other) + follow_changes(other, one))
 
 
@@ -62,8 +57,8 @@ def test_without_a_shared_cache_a_change_is_seen_when_an_entry_is_old(pair):
     tell("by cache.life = 300 ms", follow_changes(one, other, rounds=5))
 
 
-def test_a_link_that_is_deleted_disabled_or_made_is_told_too(pair, engines):
-    one, other = pair(cache_url=engines.redis().url(), cache_life=LONG, cache_negative_time="1h")
+def test_a_link_that_is_deleted_disabled_or_made_is_told_too(pair, redis):
+    one, other = pair(cache_url=redis.url(), cache_life=LONG, cache_negative_time="1h")
     gone, off = one.create()["key"], one.create()["key"]
     for key in (gone, off):
         until(lambda: other.target(key), "the other has it")
@@ -75,8 +70,7 @@ def test_a_link_that_is_deleted_disabled_or_made_is_told_too(pair, engines):
         until(lambda: other.target(key) == target, f"{key} leads to {target}")
 
 
-def test_what_was_changed_while_nobody_could_be_told_is_seen_when_redis_is_back(pair, engines):
-    redis = engines.redis()
+def test_what_was_changed_while_nobody_could_be_told_is_seen_when_redis_is_back(pair, redis):
     one, other = pair(cache_url=redis.url(), cache_life=LONG)
     key = one.create("https://example.com/old")["key"]
     until(lambda: other.target(key) == "https://example.com/old", "the other has it")
@@ -87,8 +81,7 @@ def test_what_was_changed_while_nobody_could_be_told_is_seen_when_redis_is_back(
     until(lambda: other.target(key) == "https://example.com/new", "the other has asked again")
 
 
-def test_while_redis_hangs_an_old_entry_is_the_backstop(pair, engines):
-    redis = engines.redis()
+def test_while_redis_hangs_an_old_entry_is_the_backstop(pair, redis):
     one, other = pair(cache_url=redis.url(), cache_life="500ms")
     key = one.create("https://example.com/old")["key"]
     until(lambda: other.target(key) == "https://example.com/old", "the other has it")
@@ -100,8 +93,8 @@ def test_while_redis_hangs_an_old_entry_is_the_backstop(pair, engines):
         redis.resume()
 
 
-def test_an_api_key_works_and_ends_on_both_servers(pair, engines):
-    one, other = pair(cache_url=engines.redis().url(), cache_life=LONG)
+def test_an_api_key_works_and_ends_on_both_servers(pair, redis):
+    one, other = pair(cache_url=redis.url(), cache_life=LONG)
     key = one.make_key("shared")
     until(lambda: other.get("/api/v1/links", key=key["key"]).status_code == 200, "the other knows the key")
     assert other.delete(f"/api/v1/keys/{key['id']}").status_code == 204

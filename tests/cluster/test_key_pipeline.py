@@ -15,7 +15,7 @@ import pytest
 from cluster import Curt
 from harness import Client, curt, soon
 
-from engines import Engines, RedisConnection, until
+from engines import RedisConnection, until
 
 FULL = os.environ.get("CURT_FULL") == "1"
 LOW, HIGH = (1000, 5000) if FULL else (200, 500)
@@ -25,13 +25,6 @@ STEADY = SHARDS * HIGH + STOCKS * STOCK_HIGH
 AMOUNT = 10 * STEADY
 LIST = "curt:keys:available"
 NEWS = re.compile(r"keys: (?:stock|shard) (\S+): (looked after from here|given up)")
-
-
-@pytest.fixture(scope="module")
-def engines():
-    """For all tests here: making the first database takes seconds."""
-    with Engines() as engines:
-        yield engines
 
 
 class Pipeline:
@@ -109,13 +102,16 @@ class Takers:
                     self.taken[number] += keys
                 if not any(got):
                     self.dry += 1
-                    time.sleep(0.002)
+                    time.sleep(0.002)  # between two looks
 
     def count(self):
         return sum(len(keys) for keys in self.taken)
 
     def until_taken(self, share):
-        until(lambda: self.count() >= AMOUNT * share, f"{share:.0%} of the keys are taken", 600)
+        def enough():
+            assert all(thread.is_alive() for thread in self.threads), "a taker has failed"
+            return self.count() >= AMOUNT * share
+        until(enough, f"{share:.0%} of the keys are taken", 600)
 
     def finish(self):
         self.stopping = True
@@ -189,23 +185,12 @@ def test_no_key_is_handed_out_twice_whatever_dies_or_sleeps(engines):
 ADMIN_KEY = "ck_the-admin-key-of-the-pool"
 
 
-@pytest.fixture(scope="module")
-def database(engines):
-    return engines.postgres(durable=False)
-
-
 @pytest.fixture
-def shard(engines):
-    return engines.redis()
-
-
-@pytest.fixture
-def settings(database, shard, request):
-    name = request.node.name
+def settings(postgres, database, redis, request):
     return {
-        "CURT_STORE_URL": database.database(f"{name[:40]}-links"),
-        "CURT_KEYS_STOCK_URL": database.database(f"{name[:40]}-keys"),
-        "CURT_KEYS_URL": shard.url(),
+        "CURT_STORE_URL": database,
+        "CURT_KEYS_STOCK_URL": postgres.database(f"{request.node.name[:40]}-keys"),
+        "CURT_KEYS_URL": redis.url(),
         "CURT_ADMIN_KEY": ADMIN_KEY,
     }
 
@@ -224,7 +209,7 @@ def created(client, target="https://example.com/"):
     return until(lambda: try_to_create(client, target), "there is a key").json()["key"]
 
 
-def test_a_server_without_keys_says_so_and_goes_on_with_the_next_key(engines, shard, settings):
+def test_a_server_without_keys_says_so_and_goes_on_with_the_next_key(engines, redis, settings):
     server, client = serve(engines, settings, CURT_KEYS_SOURCE="pool")
     dry = try_to_create(client)
     assert dry.status_code == 503
@@ -232,32 +217,32 @@ def test_a_server_without_keys_says_so_and_goes_on_with_the_next_key(engines, sh
     assert "keys are left in stock" in dry.json()["detail"]
     assert client.create(alias="by-name")["key"] == "by-name"
 
-    shard.ask("RPUSH", LIST, "fromPol")
+    redis.ask("RPUSH", LIST, "fromPol")
     assert created(client, "https://example.com/pool") == "fromPol"
     assert try_to_create(client).status_code == 503
     assert client.target("fromPol") == "https://example.com/pool"
     assert client.target("by-name") == "https://example.com/"
 
     # What is taken and not used goes back when the server ends.
-    shard.ask("RPUSH", LIST, *(f"spare{number:02}" for number in range(20)))
+    redis.ask("RPUSH", LIST, *(f"spare{number:02}" for number in range(20)))
     created(client)
     server.stop()
-    assert shard.ask("LLEN", LIST) == 19
+    assert redis.ask("LLEN", LIST) == 19
 
 
-def test_a_key_that_comes_back_to_the_stock_by_mistake_names_no_second_link(engines, shard, settings):
+def test_a_key_that_comes_back_to_the_stock_by_mistake_names_no_second_link(engines, redis, settings):
     _, client = serve(engines, settings, CURT_KEYS_SOURCE="pool")
-    shard.ask("RPUSH", LIST, "theOne1", "theOne2")
+    redis.ask("RPUSH", LIST, "theOne1", "theOne2")
     assert {created(client, "https://example.com/first") for _ in range(2)} == {"theOne1", "theOne2"}
     client.remove("theOne2")
     # As after a failover to a replica that was behind.
-    shard.ask("RPUSH", LIST, "theOne1", "theOne2", "theNext")
+    redis.ask("RPUSH", LIST, "theOne1", "theOne2", "theNext")
     assert created(client, "https://example.com/second") == "theNext"
     assert client.target("theOne1") == "https://example.com/first"
     assert client.target("theOne2") is None
 
 
-def test_the_key_of_a_link_that_is_over_comes_back_through_the_pipeline(engines, database, shard, settings):
+def test_the_key_of_a_link_that_is_over_comes_back_through_the_pipeline(engines, redis, settings):
     settings = {**settings, "CURT_KEYS_QUARANTINE": "0ms", "CURT_CACHE_NEGATIVE_TIME": "0ms", "CURT_KEYS_LOW": 1,
                 "CURT_KEYS_HIGH": 10, "CURT_KEYS_STOCK_LOW": 10, "CURT_KEYS_STOCK_HIGH": 10}
     _, client = serve(engines, settings)
@@ -265,7 +250,7 @@ def test_the_key_of_a_link_that_is_over_comes_back_through_the_pipeline(engines,
     until(lambda: client.target(old) is None, "the link is over")
     keygen = engines.add(Curt(engines, "keygen-again", "keygen", settings)).start()
     keysync = engines.add(Curt(engines, "keysync-again", "keysync", settings)).start()
-    until(lambda: f"{old}!" in shard.ask("LRANGE", LIST, 0, -1), "the key waits for another link")
+    until(lambda: f"{old}!" in redis.ask("LRANGE", LIST, 0, -1), "the key waits for another link")
     keygen.stop()
     keysync.stop()
 
@@ -289,19 +274,24 @@ def test_a_shard_that_fails_over_costs_no_link_its_key(engines, settings):
     old = shard.primary()
     old.kill()
     refused = 0
-    while shard.primary() in (None, old):
+
+    def another_leads():
+        nonlocal refused
         answer = try_to_create(client)
         if answer.status_code == 201:
             made.append(answer.json()["key"])
         else:
             assert answer.status_code == 503, answer.text
             refused += 1
+        return shard.primary() not in (None, old)
+
+    until(another_leads, "Sentinel has promoted another")
     # As if the replica had missed what was taken last.
-    shard.primary().ask("LPUSH", LIST, *made[-20:])
+    until(shard.primary, "all agree on it").ask("LPUSH", LIST, *made[-20:])
     made += [created(client) for _ in range(400)]
     print(f"\n{len(made)} links made, {refused} refused while there was no primary")
     assert len(set(made)) == len(made)
-    until(lambda: shard.primary().ask("LLEN", LIST) >= 200, "the new primary is refilled")
+    until(lambda: (primary := shard.primary()) and primary.ask("LLEN", LIST) >= 200, "the new primary is refilled")
 
 
 def try_to_create_as(client, alias):

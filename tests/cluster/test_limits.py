@@ -4,38 +4,42 @@ import time
 
 import pytest
 
-from engines import Engines
+from fleet import launch_together
 from harness import until
+from nursery import Nursery
 from prometheus import metric
 
 LIMIT = 500
 PERIOD_S = 600  # far longer than a test: all that follows is one period
 
 
-@pytest.fixture(scope="module")
-def engines():
-    with Engines() as engines:
-        yield engines
-
-
-@pytest.fixture(scope="module")
-def postgres(engines):
-    return engines.postgres(durable=False)
-
-
-@pytest.fixture
-def redis(engines):
-    return engines.redis()
-
-
-@pytest.fixture
-def pair(nursery, postgres, redis, request):
-    database = postgres.database(request.node.name[:60])
-    env = {"CURT_STORE_URL": database, "CURT_CACHE_URL": redis.url(), "CURT_LIMITS_URL": redis.url()}
-    servers = [nursery("--workers", "1", env=env) for _ in range(2)]
+def settling(servers):
     for server in servers:
         until(lambda: metric(server, "curt_limits_servers") == 2, "each server knows of the other")
     return servers
+
+
+def env_of(database, redis):
+    return {"CURT_STORE_URL": database, "CURT_CACHE_URL": redis.url(), "CURT_LIMITS_URL": redis.url()}
+
+
+@pytest.fixture
+def pair(together, database, redis):
+    """Two servers and a Redis for the test to kill."""
+    return settling(together(2, env_of(database, redis)))
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory, engines, postgres):
+    """Two servers and a Redis for all tests that let them live: each has a key, and so limits, of its own."""
+    nursery, redis = Nursery(tmp_path_factory.mktemp("lasting")), engines.redis()
+    yield launch_together(nursery, 2, env_of(postgres.database("lasting"), redis)), redis
+    nursery.finish()
+
+
+@pytest.fixture
+def calm(lasting):
+    return settling(lasting[0])
 
 
 def known_key(servers, **limits):
@@ -75,31 +79,34 @@ def tell(how, passed, limit=LIMIT):
     print(f"\n{how}: {' + '.join(map(str, passed))} = {sum(passed)} of {limit} ({sum(passed) / limit - 1:+.1%})")
 
 
-def test_two_servers_that_are_hammered_together_keep_one_limit(pair):
-    _, link = limited_link(pair, redirects_limit=LIMIT)
-    passed = hammer([(server, LIMIT // 2) for server in pair for _ in range(2)], link)
+def test_two_servers_that_are_hammered_together_keep_one_limit(calm):
+    _, link = limited_link(calm, redirects_limit=LIMIT)
+    passed = hammer([(server, LIMIT // 2) for server in calm for _ in range(2)], link)
+    passed += drain(calm, link, passed)
     tell("both hammered", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
 
 
-def test_a_server_that_has_all_the_visitors_gets_nearly_all_of_the_limit(pair):
-    _, link = limited_link(pair, redirects_limit=LIMIT)
-    passed = hammer([(pair[1], 10)], link) + hammer([(pair[0], LIMIT)] * 2, link)
+def test_a_server_that_has_all_the_visitors_gets_nearly_all_of_the_limit(calm):
+    _, link = limited_link(calm, redirects_limit=LIMIT)
+    passed = hammer([(calm[1], 10)], link) + hammer([(calm[0], LIMIT)] * 2, link)
+    passed += drain(calm[:1], link, passed)
     tell("one is busy", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
 
 
-def test_a_server_that_joins_late_learns_that_nothing_is_left(pair):
-    _, link = limited_link(pair, redirects_limit=LIMIT)
-    first = hammer([(pair[0], LIMIT)] * 2, link)
-    late = hammer([(pair[1], LIMIT // 2)] * 2, link)
+def test_a_server_that_joins_late_learns_that_nothing_is_left(calm):
+    _, link = limited_link(calm, redirects_limit=LIMIT)
+    first = hammer([(calm[0], LIMIT)] * 2, link)
+    first += drain(calm[:1], link, first)
+    late = hammer([(calm[1], LIMIT // 2)] * 2, link)
     tell("one after the other", first + late)
     assert LIMIT * 0.95 <= sum(first + late) <= LIMIT * 1.05
 
 
-def test_creations_are_limited_together_too(pair):
-    key, _ = limited_link(pair, creates_limit=101)  # one is used already
-    clients = [server.client(key) for server in pair]
+def test_creations_are_limited_together_too(calm):
+    key, _ = limited_link(calm, creates_limit=101)  # one is used already
+    clients = [server.client(key) for server in calm]
     made = [0, 0]
     for turn in range(200):
         answer = clients[turn % 2].post("/api/v1/links", json={"original_url": "https://example.com/"})
@@ -107,6 +114,17 @@ def test_creations_are_limited_together_too(pair):
         made[turn % 2] += answer.status_code == 201
     tell("creations", made, 100)
     assert 95 <= sum(made) <= 105
+
+
+def test_a_small_limit_is_kept_exactly_and_nobody_is_refused_before_it_is_reached(calm):
+    key, link = limited_link(calm, redirects_limit=5, creates_limit=5)  # one creation is used already
+    assert [hammer([(server, 1)], link) for server in calm] == [[1], [1]], "the first visitor of a server is let through"
+    passed, made = 2, 1
+    for _ in range(50):
+        passed += sum(hammer([(server, 2) for server in calm], link))
+        made += sum(server.client(key).post("/api/v1/links", json={"original_url": "https://example.com/"}).status_code == 201
+                    for server in calm)
+    assert (passed, made) == (5, 5)
 
 
 def drain(servers, link, before=()):
@@ -135,40 +153,46 @@ def let_settle(server, rounds=3):
     until(lambda: metric(server, "curt_limits_settles_total") >= before + rounds, "it settles")
 
 
-def test_refunds_of_all_that_was_used_leave_the_whole_limit(pair):
-    pair[0].create(alias="taken-alias")
-    client = pair[0].client(known_key(pair, creates_limit=100))
+def test_refunds_of_all_that_was_used_leave_the_whole_limit(calm):
+    calm[0].create(alias="taken-alias")
+    client = calm[0].client(known_key(calm, creates_limit=100))
     wish = {"original_url": "https://example.com/"}
     for _ in range(3):
         assert client.post("/api/v1/links", json={**wish, "alias": "taken-alias"}).status_code == 409
-        let_settle(pair[0])
+        let_settle(calm[0])
     made = [client.post("/api/v1/links", json=wish).status_code for _ in range(110)].count(201)
     tell("creations after refunds", [made], 100)
     assert 95 <= made <= 105
 
 
-def stall(redis, meanwhile=lambda: []):
-    """Longer than a server waits for an answer; what it told is read all the same, later."""
+def stall(redis, servers, meanwhile=lambda: []):
+    """Until every server has waited in vain for an answer; what it told is read all the same, later."""
+    def failures():
+        return [metric(server, "curt_limits_settle_failures_total") for server in servers]
+
+    before = failures()
     redis.pause()
-    passed = meanwhile()
-    time.sleep(0.8)
-    redis.resume()
+    try:
+        passed = meanwhile()
+        until(lambda: all(now > then for now, then in zip(failures(), before)), "they have settled in vain")
+    finally:
+        redis.resume()
     return passed
 
 
-def test_what_was_told_to_a_redis_that_stalls_counts_once(pair, redis):
-    _, link = limited_link(pair, redirects_limit=LIMIT)
-    passed = stall(redis, lambda: hammer([(pair[0], 1)], link))
-    passed += drain(pair, link, passed)
+def test_what_was_told_to_a_redis_that_stalls_counts_once(calm, lasting):
+    _, link = limited_link(calm, redirects_limit=LIMIT)
+    passed = stall(lasting[1], calm, lambda: hammer([(calm[0], 1)], link))
+    passed += drain(calm, link, passed)
     tell("told to a Redis that stalls", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
 
 
-def test_what_was_given_back_to_a_redis_that_stalls_is_not_used_twice(pair, redis):
-    _, link = limited_link(pair, redirects_limit=LIMIT)
-    passed = hammer([(pair[1], LIMIT * 4 // 10)], link) + hammer([(pair[0], LIMIT // 10)], link)
-    stall(redis)
-    passed += drain(pair, link, passed)
+def test_what_was_given_back_to_a_redis_that_stalls_is_not_used_twice(calm, lasting):
+    _, link = limited_link(calm, redirects_limit=LIMIT)
+    passed = hammer([(calm[1], LIMIT * 4 // 10)], link) + hammer([(calm[0], LIMIT // 10)], link)
+    stall(lasting[1], calm)
+    passed += drain(calm, link, passed)
     tell("given back to a Redis that stalls", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
 
@@ -210,7 +234,7 @@ def test_servers_that_start_without_redis_take_half_each(pair, redis):
 def link_on(node, servers):
     """A link whose limit is kept by that Redis, of several."""
     def kept():
-        return set(node.ask("KEYS", "curt:b:r:*"))
+        return set(node.ask("KEYS", "curt:b:*:r:*"))
 
     for _ in range(20):
         before = kept()
@@ -222,15 +246,15 @@ def link_on(node, servers):
     raise AssertionError("no limit of twenty is kept there")
 
 
-def test_a_redis_that_is_stopped_does_not_hold_up_the_limits_of_another(nursery, postgres, engines):
+def test_a_redis_that_is_stopped_does_not_hold_up_the_limits_of_another(together, database, engines):
     nodes = [engines.redis() for _ in range(2)]
-    env = {"CURT_STORE_URL": postgres.database("two_nodes"), "CURT_LIMITS_URL": ",".join(node.url() for node in nodes)}
-    servers = [nursery("--workers", "1", env=env) for _ in range(2)]
-    for server in servers:
-        until(lambda: metric(server, "curt_limits_servers") == 2, "each server knows of the other")
+    servers = settling(together(2, {"CURT_STORE_URL": database,
+                                    "CURT_LIMITS_URL": ",".join(node.url() for node in nodes)}))
     link = link_on(nodes[0], servers)
     nodes[1].pause()
-    passed = hammer([(servers[0], 2 * LIMIT)], link)
-    nodes[1].resume()
+    try:
+        passed = hammer([(servers[0], 2 * LIMIT)], link)
+    finally:
+        nodes[1].resume()
     tell("a node is stopped", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05

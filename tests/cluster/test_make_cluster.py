@@ -28,32 +28,39 @@ def read_until(process, text):
     return said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_cluster_starts_serves_and_leaves_nothing_behind(number):
+@pytest.fixture(scope="module")
+def clusters():
+    """Two of them, which start at the same time."""
     env = harness.clean_env(CURT_BUILD=harness.BUILD)
-    process = harness.spawn([harness.ROOT / "tools" / "cluster"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        said = read_until(process, "Ctrl-C ends it all.")
-        front = re.search(r"^HAProxy +\S+ +(\S+) +\d+$", said, re.MULTILINE).group(1)
-        key = re.search(r"^admin key +(\S+)$", said, re.MULTILINE).group(1)
-        folder = pathlib.Path(re.search(r"^logs, data +(\S+)", said, re.MULTILINE).group(1))
-        pids = [int(pid) for pid in re.findall(r" (\d+)$", said, re.MULTILINE)]
-        assert len(pids) == 23 and all(is_alive(pid) for pid in pids) and folder.is_dir()
-
-        order = urllib.request.Request(f"http://{front}/api/v1/links", method="POST",
-                                       data=json.dumps({"original_url": "https://example.com/", "alias": "hello"}).encode(),
-                                       headers={"Authorization": f"Bearer {key}"})
-        with urllib.request.urlopen(order) as answer:
-            assert answer.status == 201
-        client = harness.Client(f"http://{front}")
-        assert client.target("hello") == "https://example.com/"
-        client.close()
-
-        process.send_signal(number)
-        rest, _ = process.communicate(timeout=STARTS_S)
-        assert process.returncode == 0, rest.decode()
-        assert "all of it has ended" in rest.decode()
-        assert [pid for pid in pids if is_alive(pid)] == [] and not folder.exists()
-    finally:
+    processes = [harness.spawn([harness.ROOT / "tools" / "cluster"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for _ in range(2)]
+    yield processes
+    for process in processes:
         harness.kill_group(process.pid)
         process.wait()
+
+
+@pytest.mark.parametrize("which, number", [(0, signal.SIGINT), (1, signal.SIGTERM)])
+def test_a_cluster_starts_serves_and_leaves_nothing_behind(clusters, which, number):
+    process = clusters[which]
+    said = read_until(process, "Ctrl-C ends it all.")
+    front = re.search(r"^HAProxy +\S+ +(\S+) +\d+$", said, re.MULTILINE).group(1)
+    key = re.search(r"^admin key +(\S+)$", said, re.MULTILINE).group(1)
+    folder = pathlib.Path(re.search(r"^logs, data +(\S+)", said, re.MULTILINE).group(1))
+    pids = [int(pid) for pid in re.findall(r" (\d+)$", said, re.MULTILINE)]
+    assert len(pids) == 23 and all(is_alive(pid) for pid in pids) and folder.is_dir()
+
+    order = urllib.request.Request(f"http://{front}/api/v1/links", method="POST",
+                                   data=json.dumps({"original_url": "https://example.com/", "alias": "hello"}).encode(),
+                                   headers={"Authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(order, timeout=STARTS_S) as answer:
+        assert answer.status == 201 and json.load(answer)["short_url"] == f"http://{front}/hello"
+    client = harness.Client(f"http://{front}")
+    assert client.target("hello") == "https://example.com/"
+    client.close()
+
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=STARTS_S)
+    assert process.returncode == 0, rest.decode()
+    assert "all of it has ended" in rest.decode()
+    assert [pid for pid in pids if is_alive(pid)] == [] and not folder.exists()

@@ -3,12 +3,12 @@ import contextlib
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 
 import harness
-from engines import Engines
-from harness import ADMIN_KEY, hammer, until
+from harness import ADMIN_KEY, PATIENCE_S, hammer, until
 from load import Load
 
 LINKS = 5000
@@ -16,17 +16,6 @@ HOT = 300
 REDIRECTS = 3000
 # Entries of the cache are old at once and most find no room: redirects really go to the store.
 SETTINGS = {"CURT_CACHE_LIFE": "1ms", "CURT_CACHE_MEMORY": "1m", "CURT_SERVE_WORKERS": 1}
-
-
-@pytest.fixture(scope="module")
-def engines():
-    with Engines() as engines:
-        yield engines
-
-
-@pytest.fixture(scope="module")
-def postgres(engines):
-    return engines.postgres(durable=False)
 
 
 class Ring:
@@ -63,18 +52,18 @@ class Ring:
     @contextlib.contextmanager
     def obstacle(self):
         """Somebody changes the last links of the second database for so long that a move comes to a halt there."""
-        statement = "BEGIN; SELECT count(*) FROM (SELECT 1 FROM link ORDER BY key DESC LIMIT 200 FOR UPDATE) AS l; \\echo held"
+        statement = (f"SET lock_timeout = '{PATIENCE_S}s'; BEGIN; SELECT count(*) FROM (SELECT 1 FROM link"
+                     " ORDER BY key DESC LIMIT 200 FOR UPDATE) AS l; \\echo held")
         psql = subprocess.Popen(
-            [str(self.postgres.program("psql")), "-X", "-q", "-A", "-t", self.urls[1]], stdin=subprocess.PIPE,
+            [str(self.postgres.program("psql")), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", self.urls[1]], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True)
         psql.stdin.write(statement + "\n")
         psql.stdin.flush()
-        while psql.stdout.readline().strip() != "held":
-            pass
         try:
+            assert "held" in (line.strip() for line in psql.stdout), "somebody else holds them"
             yield
         finally:
-            psql.communicate("ROLLBACK;\n")
+            psql.communicate("ROLLBACK;\n", timeout=PATIENCE_S)
 
     def reshard_start(self):
         return harness.spawn([harness.CURT, "reshard"], env=harness.clean_env(**self.settings()), stdout=subprocess.PIPE,
@@ -93,8 +82,9 @@ def loaded(server, hot):
 def follow_until(ring, condition):
     """Redirects by the other server than the one that creates, of links of which most are not in its cache, once and then
     until the condition holds; how many."""
-    asked = 0
+    asked, end = 0, time.monotonic() + PATIENCE_S
     while asked == 0 or not condition():
+        assert time.monotonic() < end, "it does not come to an end"
         report = hammer("redirect", port=ring.servers[1].port, keys=ring.ledger, connections=16, count=REDIRECTS)
         assert report["3xx"] == REDIRECTS and (report["wrong"], report["broken"]) == (0, 0), report
         asked += REDIRECTS
@@ -124,7 +114,7 @@ def test_from_two_databases_to_three_while_serving(postgres, nursery, tmp_path):
             asked = follow_until(ring, lambda: True)
             assert process.poll() is None
             process.send_signal(signal.SIGKILL)
-            process.communicate()
+            process.communicate(timeout=PATIENCE_S)
             harness.kill_group(process.pid)
             assert "keys are moving" in ring.reshard("--status")
             asked += follow_until(ring, lambda: True)
@@ -132,7 +122,7 @@ def test_from_two_databases_to_three_while_serving(postgres, nursery, tmp_path):
 
         process = ring.reshard_start()
         asked += follow_until(ring, lambda: process.poll() is not None)
-        stdout, stderr = process.communicate()
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
         harness.kill_group(process.pid)
         assert process.returncode == 0, stderr
         load.next_phase("afterwards")
@@ -195,3 +185,29 @@ def test_one_database_of_a_ring_is_not_taken_for_the_whole(postgres, nursery):
     nursery(env={"CURT_STORE_URL": ",".join(urls)}).stop()
     with pytest.raises(AssertionError, match=f"{postgres.address}/two"):
         nursery.server(env={"CURT_STORE_URL": urls[0]}).start()
+
+
+def test_a_database_that_is_lost_is_given_up(postgres, nursery):
+    urls = [postgres.database(name) for name in ("kept", "lost")]
+    env = {"CURT_STORE_URL": ",".join(urls), **SETTINGS}
+    server = nursery(env=env)
+    links = [server.create(f"https://example.com/{number}")["key"] for number in range(40)]
+    there = {bytes.fromhex(key[2:]).decode() for [key] in postgres.sql("SELECT key FROM link", "kept")}
+    assert 0 < len(there) < len(links)
+    server.stop()
+    postgres.drop("lost")
+    postgres.database("lost")  # an empty one in its place
+    address = f"{postgres.address}/lost"
+    server.start()
+    assert {server.get(f"/{key}", key=None).status_code for key in links} == {302, 503}
+    assert f"{address} is not the one" in server.get("/readyz").text
+    assert "another database" in harness.curt("reshard", "--status", env=env).stdout
+    asked = harness.curt("reshard", "--forget", address, env=env)
+    assert asked.returncode == 1 and "--yes" in asked.stderr
+    given_up = harness.curt("reshard", "--forget", address, "--yes", env=env)
+    assert given_up.returncode == 0, given_up.stderr
+    joined = harness.curt("reshard", env=env)
+    assert joined.returncode == 0, joined.stderr
+    for key in links:
+        until(lambda: server.get(f"/{key}", key=None).status_code == (302 if key in there else 404), "all parts are there")
+    assert server.get("/readyz").status_code == 200

@@ -1,62 +1,38 @@
 """Servers on one store: they start together, know the same people, and take keys from where they are told to."""
 import pytest
 
-from engines import Engines
 from harness import assert_problem, soon, until
 from people import Person, key_of, make_user, still_let_in
 from prometheus import metric
 from test_live import Feed
 
 
-@pytest.fixture(scope="module")
-def engines():
-    with Engines() as engines:
-        yield engines
-
-
-@pytest.fixture(scope="module")
-def postgres(engines):
-    return engines.postgres(durable=False)
-
-
 @pytest.fixture
-def redis(engines):
-    return engines.redis()
+def env(database):
+    """A store that no server has seen before."""
+    return {"CURT_STORE_URL": database}
 
 
-@pytest.fixture
-def env(postgres, request):
-    return {"CURT_STORE_URL": postgres.database(request.node.name[:60])}
-
-
-def launch_together(nursery, count, env, **kwargs):
-    """On a store that none of them has seen before."""
-    servers = [nursery.server("--workers", "1", env=env, **kwargs).launch() for _ in range(count)]
-    for server in servers:
-        server.wait_ready()
-    return servers
-
-
-def test_servers_that_start_at_once_on_an_empty_store_all_come_up(nursery, env):
-    servers = launch_together(nursery, 4, env)
+def test_servers_that_start_at_once_on_an_empty_store_all_come_up(together, env):
+    servers = together(4, env)
     key = servers[0].create("https://example.com/shared")["key"]
     for server in servers:
         assert server.target(key) == "https://example.com/shared"
     assert len(servers[0].keys()) == 1, "the preset key was made once"
 
 
-def test_keys_that_servers_make_at_once_are_all_different(nursery, env):
-    one, other = launch_together(nursery, 2, env)
+def test_keys_that_servers_make_at_once_are_all_different(together, env):
+    one, other = together(2, env)
     made = [server.create()["key"] for _ in range(50) for server in (one, other)]
     assert len(set(made)) == 100
     assert {link["key"] for link in one.links()} == set(made)
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not-told"])
-def test_what_happens_to_people_holds_on_every_server(nursery, env, redis, told):
+def test_what_happens_to_people_holds_on_every_server(together, env, redis, told):
     if told:
         env["CURT_CACHE_URL"] = redis.url()
-    one, other = launch_together(nursery, 2, env)
+    one, other = together(2, env)
     user = make_user(one)
     until(lambda: any(known["id"] == user["id"] for known in other.users()), "the other knows the user")
     there = Person(other, user)
@@ -69,10 +45,10 @@ def test_what_happens_to_people_holds_on_every_server(nursery, env, redis, told)
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not-told"])
-def test_a_link_given_away_elsewhere_is_watched_no_more(nursery, env, redis, told):
+def test_a_link_given_away_elsewhere_is_watched_no_more(together, env, redis, told):
     if told:
         env["CURT_CACHE_URL"] = redis.url()
-    one, other = launch_together(nursery, 2, env)
+    one, other = together(2, env)
     giver, taker = make_user(one), make_user(one)
     key = key_of(one, giver)["key"]
     until(lambda: other.get("/api/v1/links", key=key).status_code == 200, "the other knows the key")
@@ -98,9 +74,9 @@ def test_a_link_given_away_elsewhere_is_watched_no_more(nursery, env, redis, tol
     assert admins.wait_for("click")["key"] == "given", "an admin need not own it"
 
 
-def test_clicks_without_a_limit_count_when_another_server_sets_one_again(nursery, env, redis):
+def test_clicks_without_a_limit_count_when_another_server_sets_one_again(together, env, redis):
     env["CURT_CACHE_URL"] = redis.url()
-    one, other = launch_together(nursery, 2, env)
+    one, other = together(2, env)
     link = one.create("https://example.com/", max_clicks=5)["key"]
     for _ in range(3):
         assert other.target(link)
@@ -112,9 +88,9 @@ def test_clicks_without_a_limit_count_when_another_server_sets_one_again(nursery
     assert len(before_it_knew) < 57, "so many would be left of sixty if only the first three counted"
 
 
-def test_a_new_limit_of_a_key_holds_on_every_server(nursery, env, redis):
+def test_a_new_limit_of_a_key_holds_on_every_server(together, env, redis):
     env["CURT_CACHE_URL"] = redis.url()
-    one, other = launch_together(nursery, 2, env)
+    one, other = together(2, env)
     key = one.make_key("limited", creates_limit=1, limit_period_s=600)["key"]
     until(lambda: other.get("/api/v1/links", key=key).status_code == 200, "the other knows the key")
     client = other.client(key)

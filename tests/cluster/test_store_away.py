@@ -3,7 +3,6 @@ import time
 
 import pytest
 
-from engines import Engines
 from harness import soon, until
 from prometheus import metric
 
@@ -13,28 +12,12 @@ RESCUE_SECONDS = 1  # how long a link is served without another question once th
 FOLLOWS = 20
 
 
-@pytest.fixture(scope="module")
-def engines():
-    with Engines() as engines:
-        yield engines
-
-
-@pytest.fixture(scope="module")
-def the_postgres(engines):
-    return engines.postgres(durable=False)
-
-
-@pytest.fixture
-def postgres(the_postgres):
-    """For the test to kill."""
-    yield the_postgres
-    if not the_postgres.is_ready():
-        the_postgres.start()
-
-
-@pytest.fixture
-def database(postgres, request):
-    return postgres.database(request.node.name[:60])
+@pytest.fixture(autouse=True)
+def postgres_comes_back(postgres):
+    """Tests kill it."""
+    yield
+    if not postgres.process:
+        postgres.start()
 
 
 @pytest.fixture

@@ -42,9 +42,20 @@ enum { LOCAL, REDIS, SENTINEL, ZOOKEEPER, BACKENDS };
 
 static struct lease_backend backends[BACKENDS] = {
     [LOCAL] = {.name = "local", .open = leases_local_open},
-    [REDIS] = {.name = "redis", .open = redis_open, .has_server = true, .expires = true},
-    [SENTINEL] = {.name = "sentinel", .open = sentinel_open, .expires = true},
-    [ZOOKEEPER] = {.name = "zookeeper", .open = zookeeper_open, .has_server = true, .expires = true},
+    [REDIS] = {.name = "redis",
+               .missing = "CURT_TEST_REDIS is not set",
+               .open = redis_open,
+               .has_server = true,
+               .expires = true},
+    [SENTINEL] = {.name = "sentinel",
+                  .missing = "redis-tools is not installed",
+                  .open = sentinel_open,
+                  .expires = true},
+    [ZOOKEEPER] = {.name = "zookeeper",
+                   .missing = "CURT_TEST_ZOOKEEPER is not set",
+                   .open = zookeeper_open,
+                   .has_server = true,
+                   .expires = true},
 };
 
 int main(int argc, char **argv)

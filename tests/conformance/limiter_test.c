@@ -31,7 +31,7 @@ static int open_memory(struct limiter **ret, struct err *e)
 
 static int open_redis(struct limiter **ret, struct err *e)
 {
-	return limiter_redis_open(urls, ret, e);
+	return limiter_redis_open(urls, "test", ret, e);
 }
 
 static int both_up(void **state)
@@ -339,10 +339,29 @@ static int run(const char *name)
 	return cmocka_run_group_tests_name(name, tests, both_up, both_down);
 }
 
+static void servers_of_another_installation_have_nothing_to_do_with_it(void **state)
+{
+	(void)state;
+	struct limiter *other;
+	struct err e = {""};
+	unsigned count = 0;
+	if (limiter_redis_open(urls, "another", &other, &e) != 0)
+		fail_msg("%s", e.text);
+	uint64_t owner = next_owner++;
+	tell(a, owner, 'c', LONG_MS, 5);
+	assert_int_equal(seen_by(other, owner, 'c', LONG_MS), 0);
+	assert_int_equal(other->ops->settle(other, NULL, 0, &count), 0);
+	assert_int_equal(count, 1);
+	tell(other, owner, 'c', LONG_MS, 7);
+	assert_int_equal(seen_by(b, owner, 'c', LONG_MS), 5);
+	other->ops->free(other);
+}
+
 /* It takes seconds: once is enough. */
 static int run_patient(const char *name)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(servers_of_another_installation_have_nothing_to_do_with_it),
 	    cmocka_unit_test(a_server_that_settles_no_more_is_not_counted_after_a_while),
 	};
 	return cmocka_run_group_tests_name(name, tests, both_up, both_down);
@@ -354,7 +373,7 @@ int main(void)
 	open_one = open_memory;
 	int failed = run("memory");
 	if (!redis_server_exists()) {
-		printf("redis-tools is not installed\n[  SKIPPED ] all of 29 test(s)\n");
+		printf("redis-tools is not installed\n[  SKIPPED ] all of 30 test(s)\n");
 		return failed;
 	}
 	open_one = open_redis;

@@ -8,6 +8,7 @@
 
 #include "lib/rcache_kit.h"
 #include "lib/redis_server.h"
+#include "lib/until.h"
 #include "os/clock.h"
 
 #include <stdio.h>
@@ -55,6 +56,42 @@ static void what_one_server_filled_another_finds_byte_for_byte(void **state)
 	assert_int_equal(gets[2].state, RCACHE_HIT);
 	assert_int_equal(gets[2].value.len, 0);
 	arena_release(&arena);
+}
+
+static void hear_nothing_of(void *ctx, struct str text)
+{
+	(void)text;
+	++*(_Atomic unsigned *)ctx;
+}
+
+static void hear_nothing(void *ctx)
+{
+	(void)ctx;
+}
+
+static void servers_of_another_installation_have_nothing_to_do_with_it(void **state)
+{
+	(void)state;
+	_Atomic unsigned heard = 0;
+	const struct rcache_listener listener = {
+	    .changed = hear_nothing_of, .told = hear_nothing_of, .lost = hear_nothing, .ctx = &heard};
+	struct rcache_kit other = {.cache = NULL};
+	struct err e = {""};
+	if (rcache_redis_open(urls, "another", &listener, &other.cache, &e) != 0)
+		fail_msg("%s", e.text);
+	rcache_kit_wait_listening(&other, true);
+	rcache_kit_fill(&a, "alias", "ours", LIFE_MS);
+	assert_int_equal(rcache_kit_get(&other, "alias", NULL), RCACHE_MISS);
+	rcache_kit_fill(&other, "alias", "theirs", LIFE_MS);
+	assert_int_equal(rcache_kit_get(&a, "alias", "ours"), RCACHE_HIT);
+	rcache_kit_change(&a, "alias");
+	assert_int_equal(rcache_kit_get(&other, "alias", "theirs"), RCACHE_HIT);
+	a.cache->ops->tell(a.cache, STR("topic"));
+	/* What it does hear is its own, and comes after the rest. */
+	rcache_kit_change(&other, "alias");
+	UNTIL(heard > 0);
+	assert_int_equal(heard, 1);
+	other.cache->ops->free(other.cache);
 }
 
 static void a_thousand_keys_go_and_come_in_one_call(void **state)
@@ -158,6 +195,7 @@ static int run(unsigned nodes)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_one_server_filled_another_finds_byte_for_byte),
+	    cmocka_unit_test(servers_of_another_installation_have_nothing_to_do_with_it),
 	    cmocka_unit_test(a_thousand_keys_go_and_come_in_one_call),
 	    cmocka_unit_test(no_key_at_all_is_no_call_at_all),
 	    cmocka_unit_test(a_value_ends_with_its_life),

@@ -27,8 +27,8 @@ def engines():
 
 
 def pytest_collection_modifyitems(config, items):
-    """On another store than the embedded one, tests that are about the embedded one are left out. Where several processes
-    share the tests, those of a file stay together: they share a server. Those that measure run alone."""
+    """On another store than the embedded one, tests that are about the embedded one are left out. Those that measure run
+    alone."""
     for item in items:
         if item.get_closest_marker("release_only") or "many_lives" in item.fixturenames:
             item.add_marker("alone")
@@ -37,9 +37,6 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("embedded")]
         config.hook.pytest_deselected(items=out)
         config.left_out = collections.Counter(item.get_closest_marker("embedded").args[0] for item in out)
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_terminal_summary(terminalreporter, config):

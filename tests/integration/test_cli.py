@@ -760,6 +760,12 @@ def test_the_doctor_finds_a_folder_that_is_not_ours(tmp_path):
     assert sorted(folder_bytes(tmp_path)) == ["cat.jpg"]
 
 
+def test_the_doctor_asks_whether_leases_can_be_had(tmp_path):
+    assert doctor("--data", tmp_path / "none", "--lease-url", f"file:{tmp_path}")["leases"] == ("ok", "answers")
+    state, text = doctor("--data", tmp_path / "none", "--lease-url", "redis://:hidden@127.0.0.1:1")["leases"]
+    assert state == "BAD" and "127.0.0.1:1" in text and "hidden" not in text
+
+
 def test_the_doctor_finds_a_store_that_fails(serve):
     server = serve("--store-url", "fault:ping=unavailable;sqlite:")
     state, text = doctor("--data", server.data)["store"]

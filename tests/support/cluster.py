@@ -17,7 +17,7 @@ import secrets
 import urllib.error
 import urllib.request
 
-from engines import ROOT, Engine, Engines, until
+from engines import ROOT, Engine, EngineError, Engines, HAProxy, until
 
 BUILD = pathlib.Path(os.environ.get("CURT_BUILD", ROOT / "build"))
 CONFIG = ROOT / "deploy" / "cluster.conf"
@@ -61,6 +61,8 @@ class Cluster:
     """All of it. `settings` come on top of the file's for every curt process."""
 
     def __init__(self, engines=None, admin_key=None, settings=None, durable=True, say=lambda _: None):
+        if not (BUILD / "curt").exists():
+            raise EngineError(f"{BUILD / 'curt'} is missing: run 'make'")
         self.engines = engines or Engines()
         self.admin_key = admin_key or "ck_" + secrets.token_urlsafe(30)
         self.say = say
@@ -103,14 +105,15 @@ class Cluster:
         lease = self.zookeeper.url("/curt")
         self.keygens = [self.curt(f"keygen-{number}", "keygen", CURT_LEASE_URL=lease) for number in (1, 2)]
         self.keysyncs = [self.curt(f"keysync-{number}", "keysync") for number in (1, 2)]
-        self.servers = [self.curt(f"server-{number}", "serve", CURT_ADMIN_KEY=self.admin_key) for number in (1, 2)]
+        self.front = HAProxy(self.engines, "front", HAPROXY_CONFIG)
+        self.url = f"http://{self.front.address}"
+        self.servers = [self.curt(f"server-{number}", "serve", CURT_ADMIN_KEY=self.admin_key, CURT_SERVE_BASE_URL=self.url)
+                        for number in (1, 2)]
         for process in [*self.keygens, *self.keysyncs, *self.servers]:
             process.wait_ready()
         until(lambda: all(self.stock()), "every Redis server has keys")
-        self.front = self.engines.haproxy(HAPROXY_CONFIG, name="front",
-                                          values={f"CURT_SERVER_{number}": server.address
-                                                  for number, server in enumerate(self.servers, 1)})
-        self.url = f"http://{self.front.address}"
+        self.front.values |= {f"CURT_SERVER_{number}": server.address for number, server in enumerate(self.servers, 1)}
+        self.engines.add(self.front).start()
         until(lambda: all(self.is_ready(url) for url in (self.url, *(server.url for server in self.servers))),
               "all servers are ready")
 

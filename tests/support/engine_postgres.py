@@ -20,7 +20,9 @@ class Postgres(Engine):
         self.settings = {"fsync": "on" if durable else "off", "jit": "off", "listen_addresses": "127.0.0.1",
                          "unix_socket_directories": "", "max_connections": 200, "shared_buffers": "32MB",
                          "max_wal_size": "256MB", "wal_level": "replica", "autovacuum_naptime": "5s",
-                         "log_checkpoints": "off", **(settings or {})}
+                         "log_checkpoints": "off", "wal_retrieve_retry_interval": "100ms",
+                         # In its data folder: what a killed one leaves there goes with it.
+                         "dynamic_shared_memory_type": "mmap", **(settings or {})}
         self.data = self.folder / "data"
         if primary is None:
             self.engines.run(["cp", "-a", self.engines.postgres_template(), self.data])

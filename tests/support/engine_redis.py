@@ -1,5 +1,6 @@
 """Redis and Sentinel for the tests, and as much of a client as tests need."""
 import contextlib
+import secrets
 import socket
 
 from engine import Engine, until
@@ -93,6 +94,16 @@ class Sentinel(Redis):
                                f"sentinel failover-timeout {primary_name} 3000\n"
                                f"sentinel parallel-syncs {primary_name} 2\n")
         self.engines.give(self.config)
+        self.id = secrets.token_hex(20)
+
+    def introduce(self, replicas, others):
+        """Before it starts: what it would find out by and by."""
+        with self.config.open("a") as config:
+            config.write(f"sentinel myid {self.id}\n")
+            for node in replicas:
+                config.write(f"sentinel known-replica {self.primary_name} 127.0.0.1 {node.port}\n")
+            for other in others:
+                config.write(f"sentinel known-sentinel {self.primary_name} 127.0.0.1 {other.port} {other.id}\n")
 
     def command(self):
         return [self.engines.redis_program("redis-sentinel"), self.config]
@@ -114,9 +125,16 @@ class RedisSet:
     def __init__(self, engines, name, replicas=2, sentinels=3, down_ms=500):
         self.name = name
         first = engines.redis(f"{name}-1")
-        self.nodes = [first, *(engines.redis(f"{name}-{i + 2}", primary=first) for i in range(replicas))]
-        self.sentinels = [engines.add(Sentinel(engines, f"{name}-sentinel-{i + 1}", name, first, down_ms)).start()
+        self.nodes = [first, *(engines.add(Redis(engines, f"{name}-{i + 2}", primary=first)) for i in range(replicas))]
+        self.sentinels = [engines.add(Sentinel(engines, f"{name}-sentinel-{i + 1}", name, first, down_ms))
                           for i in range(sentinels)]
+        for sentinel in self.sentinels:
+            sentinel.introduce(self.nodes[1:], [other for other in self.sentinels if other is not sentinel])
+        others = [*self.nodes[1:], *self.sentinels]
+        for engine in others:
+            engine.launch()
+        for engine in others:
+            engine.wait_ready()
         until(self.is_whole, f"the Sentinels of {name} know everybody")
 
     def is_whole(self):

@@ -50,7 +50,7 @@ class ZooKeeper(Engine):
     def command(self):
         # The jar names all others that it needs.
         return [program("usr/bin/java"), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-                "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.jmx.log4j.disable=true", "-cp",
+                "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.jmx.log4j.disable=true", "-cp",
                 f"{self.folder}:{program('usr/share/java/zookeeper.jar')}",
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.folder / "zoo.cfg"]
 
@@ -75,12 +75,12 @@ class HAProxy(Engine):
 
     kind = "haproxy"
 
-    def __init__(self, engines, name, config, values=None):
+    def __init__(self, engines, name, config):
         super().__init__(engines, name)
         self.config = self.folder / "haproxy.cfg"
         shutil.copy(config, self.config)
         self.engines.give(self.config)
-        self.values = {"CURT_FRONT": self.address, **(values or {})}
+        self.values = {"CURT_FRONT": self.address}
 
     def command(self):
         return [program("usr/sbin/haproxy"), "-db", "-f", self.config]
@@ -200,9 +200,6 @@ class Engines:
 
     def zookeeper(self, name=None):
         return self.add(ZooKeeper(self, self.name("zookeeper", name))).start()
-
-    def haproxy(self, config, values=None, name=None):
-        return self.add(HAProxy(self, self.name("haproxy", name), config, values)).start()
 
 
 def all_may_pass(folder):

@@ -77,9 +77,9 @@ static int source_take(struct key_source *base, struct source_key *ret, size_t n
 	return 0;
 }
 
-static void source_give_back(struct key_source *base, const struct source_key *keys, size_t n)
+static void source_give_back(struct key_source *base, const struct source_key *keys, size_t n, bool later)
 {
-	(void)base, (void)keys, (void)n;
+	(void)base, (void)keys, (void)n, (void)later;
 }
 
 static struct source_stats source_stats(struct key_source *base)

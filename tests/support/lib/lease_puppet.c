@@ -1,26 +1,21 @@
 #include "lib/lease_puppet.h"
 
-#include "os/clock.h"
+#include "lib/until.h"
 #include "os/file.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char puppet_word[] = "--lease-puppet";
 
-enum { CONTEND_LIFE_MS = 20000, CONTEND_PATIENCE_MS = 60000 };
-
-static void pause_ms(unsigned ms)
-{
-	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-}
+enum { CONTEND_LIFE_MS = 20000, HEAR_MS = 3 * UNTIL_MS };
 
 /* What a test says and does */
 
@@ -65,8 +60,10 @@ void puppet_tell(struct puppet *p, const char *fmt, ...)
 
 const char *puppet_hear(struct puppet *p, char out[PUPPET_LINE_BYTES])
 {
-	if (!fgets(out, PUPPET_LINE_BYTES, p->from))
-		snprintf(out, PUPPET_LINE_BYTES, "gone");
+	/* It says one line for each command, so nothing is left in the buffer. */
+	struct pollfd answer = {.fd = fileno(p->from), .events = POLLIN};
+	if (poll(&answer, 1, HEAR_MS) != 1 || !fgets(out, PUPPET_LINE_BYTES, p->from))
+		snprintf(out, PUPPET_LINE_BYTES, answer.revents ? "gone" : "silent");
 	out[strcspn(out, "\n")] = '\0';
 	return out;
 }
@@ -76,9 +73,11 @@ const char *puppet_hear(struct puppet *p, char out[PUPPET_LINE_BYTES])
 /* The file, locked, and the number in it. */
 static int number_open(const char *path, uint64_t *ret)
 {
-	int fd;
-	while (file_lock(path, &fd, NULL) == ERR_BUSY)
-		pause_ms(1);
+	int fd, r;
+	int64_t end_ms = until_now_ms() + UNTIL_MS;
+	while ((r = file_lock(path, &fd, NULL)) == ERR_BUSY && until_now_ms() < end_ms)
+		until_pause();
+	ASSERT(r == 0);
 	*ret = 0;
 	ssize_t n = pread(fd, ret, sizeof(*ret), 0);
 	ASSERT(n == 0 || n == sizeof(*ret));
@@ -101,7 +100,7 @@ bool guarded_write(const char *path, uint64_t fence)
 static struct lease *take_in_time(struct leases *l, struct str name)
 {
 	struct lease *lease = NULL;
-	for (int64_t end_ms = clock_mono_ms() + CONTEND_PATIENCE_MS; clock_mono_ms() < end_ms; pause_ms(1)) {
+	for (int64_t end_ms = until_now_ms() + UNTIL_MS; until_now_ms() < end_ms; until_pause()) {
 		if (l->ops->take(l, name, CONTEND_LIFE_MS, &lease) == 0)
 			return lease;
 	}

@@ -8,8 +8,8 @@
 
 struct lease_backend {
 	const char *name;
-	const char
-	    *address; /* of its server, or its folder; NULL: it is not there, and its tests are skipped */
+	const char *missing; /* why it is not there, when it is not */
+	const char *address; /* of its server, or its folder; NULL: its tests are skipped */
 	int (*open)(const char *address, struct leases **ret, struct err *e);
 	bool has_server; /* at the address HOST:PORT, from which it can be cut off */
 	bool expires;    /* a holder that does not renew its lease loses it */

@@ -7,11 +7,11 @@
 
 #include "lib/rcache_kit.h"
 
+#include "lib/until.h"
 #include "os/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 static void hear_changed(void *ctx, struct str key)
 {
@@ -42,11 +42,6 @@ static void hear_lost(void *ctx)
 	pthread_mutex_unlock(&k->lock);
 }
 
-static void pause_ms(unsigned ms)
-{
-	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
-}
-
 void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
 {
 	struct err e = {""};
@@ -59,7 +54,7 @@ void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
 	pthread_condattr_destroy(&attr);
 	const struct rcache_listener listener = {
 	    .changed = hear_changed, .told = hear_told, .lost = hear_lost, .ctx = k};
-	if (rcache_redis_open(urls, &listener, &k->cache, &e) != 0)
+	if (rcache_redis_open(urls, "test", &listener, &k->cache, &e) != 0)
 		fail_msg("%s", e.text);
 	if (listening)
 		rcache_kit_wait_listening(k, true);
@@ -76,7 +71,7 @@ typedef bool condition(const struct rcache_kit *k, unsigned count, const char *t
 
 static void wait_for(struct rcache_kit *k, condition *met, unsigned count, const char *text)
 {
-	struct timespec end = clock_mono_after(RCACHE_KIT_WAIT_MS);
+	struct timespec end = clock_mono_after(UNTIL_MS);
 	int late = 0;
 	pthread_mutex_lock(&k->lock);
 	while (!met(k, count, text) && late == 0)
@@ -149,10 +144,7 @@ unsigned rcache_kit_changed(struct rcache_kit *k)
 
 void rcache_kit_wait_listening(struct rcache_kit *k, bool listening)
 {
-	int64_t end_ms = clock_mono_ms() + RCACHE_KIT_WAIT_MS;
-	while (k->cache->ops->stats(k->cache).listening != listening && clock_mono_ms() < end_ms)
-		pause_ms(2);
-	assert_int_equal(k->cache->ops->stats(k->cache).listening, listening);
+	UNTIL(k->cache->ops->stats(k->cache).listening == listening);
 }
 
 enum rcache_state rcache_kit_get(struct rcache_kit *k, const char *key, const char *value)
@@ -168,10 +160,7 @@ enum rcache_state rcache_kit_get(struct rcache_kit *k, const char *key, const ch
 
 void rcache_kit_wait_state(struct rcache_kit *k, const char *key, enum rcache_state state)
 {
-	int64_t end_ms = clock_mono_ms() + RCACHE_KIT_WAIT_MS;
-	while (rcache_kit_get(k, key, NULL) != state && clock_mono_ms() < end_ms)
-		pause_ms(5);
-	assert_int_equal(rcache_kit_get(k, key, NULL), state);
+	UNTIL(rcache_kit_get(k, key, NULL) == state);
 }
 
 void rcache_kit_fill(struct rcache_kit *k, const char *key, const char *value, uint64_t life_ms)

@@ -5,8 +5,6 @@
 
 #include <pthread.h>
 
-enum { RCACHE_KIT_WAIT_MS = 20000 };
-
 struct rcache_kit {
 	struct rcache *cache;
 	pthread_mutex_t lock;

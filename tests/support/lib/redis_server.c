@@ -8,6 +8,7 @@
 #include "lib/redis_server.h"
 
 #include "client/redis.h"
+#include "lib/until.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,14 +18,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Debian's redis-tools has the server without the service; it goes by the name that it is called. */
 #define PROGRAM "/usr/bin/redis-check-rdb"
 #define NAME    "redis-server"
 
-enum { ARGS_MAX = 24, READY_TRIES = 500, TRY_MS = 20 };
+enum { ARGS_MAX = 24 };
 
 bool redis_server_exists(void)
 {
@@ -95,6 +95,13 @@ static bool answers(const struct redis_server *s)
 	return ready;
 }
 
+static bool has_ended(struct redis_server *s)
+{
+	if (waitpid(s->pid, NULL, WNOHANG) == s->pid)
+		s->pid = 0;
+	return s->pid == 0;
+}
+
 static void launch(struct redis_server *s, const char *const *args)
 {
 	pid_t parent = getpid();
@@ -102,14 +109,9 @@ static void launch(struct redis_server *s, const char *const *args)
 	assert_true(s->pid >= 0);
 	if (s->pid == 0)
 		run(s, args, parent);
-	for (int i = 0; i < READY_TRIES && !answers(s); i++) {
-		if (waitpid(s->pid, NULL, WNOHANG) == s->pid) {
-			s->pid = 0;
-			fail_msg("redis-server ended at once");
-		}
-		nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
-	}
-	assert_true(answers(s));
+	UNTIL(has_ended(s) || answers(s));
+	if (s->pid == 0)
+		fail_msg("redis-server ended at once");
 }
 
 static void prepare(struct redis_server *s)

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PAIRS_MAX = 64, BYTES = 16384 };
+enum { PAIRS_MAX = 64, BYTES = 16384, SEND_S = 10 };
 
 struct pair {
 	int fds[2];     /* the client's, and ours to the server; -1: unused */
@@ -29,7 +29,8 @@ struct relay {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	enum relay_mode wanted, mode; /* under the lock; the thread follows */
+	enum relay_mode wanted;   /* under the lock, as what follows */
+	unsigned asked, followed; /* how often another mode was asked for, and the thread has seen it */
 	bool stopping;
 	const char *cut_text; /* under the lock; NULL: none */
 	bool cut_after, cut_stays;
@@ -45,6 +46,13 @@ static void pair_close(struct pair *p)
 	}
 }
 
+/* Who reads no more of what is sent to him is given up, so that the relay always comes back to be stopped. */
+static void never_block(int fd)
+{
+	const struct timeval patience = {.tv_sec = SEND_S};
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+}
+
 static void pair_open(struct relay *r, enum relay_mode mode)
 {
 	int client = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -57,6 +65,8 @@ static void pair_open(struct relay *r, enum relay_mode mode)
 		return;
 	}
 	int server = socket(r->server.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	never_block(client);
+	never_block(server);
 	*free_pair = (struct pair){.fds = {client, server}};
 	if (server < 0 || connect(server, &r->server.any, r->server.len) < 0)
 		pair_close(free_pair);
@@ -103,12 +113,12 @@ static void pair_pass(struct relay *r, struct pair *p, int from, enum relay_mode
 static int follow(struct relay *r)
 {
 	pthread_mutex_lock(&r->lock);
-	r->mode = r->wanted;
-	if (r->mode == RELAY_CUT) {
+	if (r->wanted == RELAY_CUT) {
 		for (size_t i = 0; i < PAIRS_MAX; i++)
 			pair_close(&r->pairs[i]);
 	}
-	int mode = r->stopping ? -1 : (int)r->mode;
+	int mode = r->stopping ? -1 : (int)r->wanted;
+	r->followed = r->asked;
 	pthread_cond_broadcast(&r->changed);
 	pthread_mutex_unlock(&r->lock);
 	return mode;
@@ -180,8 +190,9 @@ void relay_set(struct relay *r, enum relay_mode mode)
 {
 	pthread_mutex_lock(&r->lock);
 	r->wanted = mode;
+	unsigned number = ++r->asked;
 	nudge(r);
-	while (r->mode != mode)
+	while (r->followed < number)
 		pthread_cond_wait(&r->changed, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 }

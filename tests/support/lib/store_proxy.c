@@ -1,5 +1,7 @@
 #include "lib/store_proxy.h"
 
+#include "lib/until.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -150,14 +152,33 @@ static int part_ring_get(struct store *base, struct arena *arena, uint64_t *ret_
 	return r;
 }
 
-static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
+/* 0 when it may be set. */
+static int ring_set_begin(struct store *base)
 {
 	pause_here(base);
-	while (atomic_load(&self(base)->holds_rings))
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	for (int64_t end_ms = until_now_ms() + UNTIL_MS;
+	     atomic_load(&self(base)->holds_rings) && until_now_ms() < end_ms;)
+		until_pause();
 	if (atomic_load(&self(base)->refuses_rings))
 		return ERR_BUSY;
-	return away(base) ? ERR_UNAVAILABLE : part_of(base)->ring_set(self(base)->inner, epoch, text);
+	return away(base) ? ERR_UNAVAILABLE : 0;
+}
+
+static int part_ring_set(struct store *base, uint64_t epoch, struct str text)
+{
+	int r = ring_set_begin(base);
+	return r ? r : part_of(base)->ring_set(self(base)->inner, epoch, text);
+}
+
+static int part_ring_set_whole(struct store *base, uint64_t epoch, struct str text)
+{
+	int r = ring_set_begin(base);
+	return r ? r : part_of(base)->ring_set_whole(self(base)->inner, epoch, text);
+}
+
+static int part_link_id_last(struct store *base, uint64_t *ret)
+{
+	return away(base) ? ERR_UNAVAILABLE : part_of(base)->link_id_last(self(base)->inner, ret);
 }
 
 static int part_counter(struct store *base, struct str counter, uint64_t *ret_next)
@@ -210,6 +231,15 @@ static int part_move_end(struct store *base, struct part_move *move, bool done)
 	return dies ? ERR_UNAVAILABLE : r;
 }
 
+void store_proxy_behave(struct store_proxy *p)
+{
+	atomic_bool *const faults[] = {&p->is_away,       &p->loses_commits, &p->forgets_moves, &p->is_old,
+	                               &p->loses_lookups, &p->holds_rings,   &p->refuses_rings};
+	for (size_t i = 0; i < ARRAY_LEN(faults); i++)
+		atomic_store(faults[i], false);
+	atomic_store(&p->ring_was_asked, NULL);
+}
+
 void store_proxy_init(struct store_proxy *p, struct store *inner)
 {
 	*p = (struct store_proxy){
@@ -234,7 +264,9 @@ void store_proxy_init(struct store_proxy *p, struct store *inner)
 	                 .apply_whole = part_apply_whole,
 	                 .ring_get = part_ring_get,
 	                 .ring_set = part_ring_set,
+	                 .ring_set_whole = part_ring_set_whole,
 	                 .counter = part_counter,
+	                 .link_id_last = part_link_id_last,
 	                 .route = part_route,
 	                 .route_drop = part_route_drop,
 	                 .cursor = inner->ops->part->cursor,

@@ -28,3 +28,6 @@ struct store_proxy {
 
 /* `inner` stays the test's; the store is p->base. */
 void store_proxy_init(struct store_proxy *p, struct store *inner);
+
+/* It does whatever it is asked again, and nobody waits in it any more. */
+void store_proxy_behave(struct store_proxy *p);

@@ -6,17 +6,19 @@
 #include <cmocka.h>
 
 #include "client/postgres.h"
-#include "lib/postgres_kit.h"
+#include "lib/database_kit.h"
+#include "lib/until.h"
 #include "obs/log.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-static char url[POSTGRES_KIT_URL_BYTES];
+static const char *const url = database_kit_urls[0];
 
 static struct pg_pool *pool_of(const char *text, size_t max)
 {
@@ -35,13 +37,6 @@ static struct pg_conn *take(struct pg_pool *p)
 		fail_msg("%s", e.text);
 	return c;
 }
-
-#define NEEDS_SERVER()                        \
-	do {                                  \
-		(void)state;                  \
-		if (!postgres_kit_is_there()) \
-			skip();               \
-	} while (0)
 
 /* --- URLs --- */
 
@@ -84,7 +79,8 @@ static const struct pg_statement echo = {
 
 static void values_come_back_as_they_were_sent(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	struct pg_query q = pg_query(c, &echo);
@@ -119,7 +115,8 @@ static const struct pg_statement unnest = {"unnest",
 
 static void arrays_travel_with_their_nulls(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	const int64_t ints[] = {-1, INT64_MAX, 0};
@@ -165,7 +162,8 @@ static void one_over_send(struct pg_conn *c, int64_t v)
 
 static void after_an_error_the_rest_is_skipped_up_to_the_sync(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	struct err e = {""};
@@ -178,10 +176,10 @@ static void after_an_error_the_rest_is_skipped_up_to_the_sync(void **state)
 	pg_flush(c);
 	assert_int_equal(pg_next(c, &r, NULL), 0);
 	pg_result_end(&r);
-	assert_int_equal(pg_next(c, &r, &e), ERR_INVALID);
+	assert_int_equal(pg_next(c, &r, &e), ERR_NOT_FOUND);
 	assert_string_equal(e.text, "division by zero");
 	assert_int_equal(pg_next(c, &r, &e), ERR_UNAVAILABLE);
-	assert_int_equal(pg_sync(c, &e), ERR_INVALID);
+	assert_int_equal(pg_sync(c, &e), ERR_NOT_FOUND);
 	assert_string_equal(e.text, "division by zero");
 	assert_int_equal(pg_next(c, &r, NULL), 0); /* what stands behind the sync is not touched */
 	assert_int_equal(pg_get_int(&r, 0, 0), 1);
@@ -194,7 +192,8 @@ static void after_an_error_the_rest_is_skipped_up_to_the_sync(void **state)
 
 static void a_statement_whose_preparation_was_skipped_is_prepared_later(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	struct pg_result r;
@@ -204,7 +203,7 @@ static void a_statement_whose_preparation_was_skipped_is_prepared_later(void **s
 		pg_text(&q, STR_NULL);
 	pg_send(&q);
 	pg_flush(c);
-	assert_int_equal(pg_sync(c, NULL), ERR_INVALID);
+	assert_int_equal(pg_sync(c, NULL), ERR_NOT_FOUND);
 	q = pg_query(c, &unnest);
 	for (int i = 0; i < 3; i++)
 		pg_text(&q, STR_NULL);
@@ -222,7 +221,8 @@ static const struct pg_statement mirror = {"mirror", "SELECT $1::bytea, repeat('
 /* Each side has more to say than the sockets hold: whoever only writes waits for ever. */
 static void a_large_pipeline_does_not_wait_for_itself(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	enum { STATEMENTS = 300, BYTES = 100000 };
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -248,7 +248,8 @@ static void a_large_pipeline_does_not_wait_for_itself(void **state)
 
 static void errors_are_told_apart(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	static const struct {
 		const char *sql;
 		int error;
@@ -297,7 +298,8 @@ static int64_t backend_once(struct pg_pool *p)
 
 static void a_connection_is_used_again(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 2);
 	assert_int_equal(backend_once(p), backend_once(p));
 	pg_pool_free(p);
@@ -305,7 +307,8 @@ static void a_connection_is_used_again(void **state)
 
 static void a_connection_inside_a_transaction_is_not_used_again(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	int64_t pid = backend_of(c);
@@ -317,7 +320,8 @@ static void a_connection_inside_a_transaction_is_not_used_again(void **state)
 
 static void an_idle_connection_that_the_server_closed_is_replaced(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	char sql[128];
 	int64_t pid = backend_once(p);
@@ -330,7 +334,8 @@ static void an_idle_connection_that_the_server_closed_is_replaced(void **state)
 
 static void a_connection_that_fails_tells_it_and_the_next_one_works(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	struct pg_result r;
@@ -347,23 +352,46 @@ static void a_connection_that_fails_tells_it_and_the_next_one_works(void **state
 	pg_pool_free(p);
 }
 
-static void *return_later(void *conn)
+struct waiter {
+	struct pg_pool *pool;
+	_Atomic pid_t thread;
+	int64_t backend;
+};
+
+static void *backend_in_thread(void *arg)
 {
-	usleep(20000);
-	pg_return(conn);
+	struct waiter *w = arg;
+	atomic_store(&w->thread, gettid());
+	w->backend = backend_once(w->pool);
 	return NULL;
+}
+
+static bool is_asleep(pid_t thread)
+{
+	char path[64], state = '?';
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+	FILE *f = fopen(path, "r");
+	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = '?';
+	if (f)
+		fclose(f);
+	return state == 'S';
 }
 
 static void who_finds_all_lent_waits_for_one(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
 	pthread_t thread;
+	struct waiter w = {.pool = p};
 	int64_t pid = backend_of(c);
-	assert_int_equal(pthread_create(&thread, NULL, return_later, c), 0);
-	assert_int_equal(backend_once(p), pid);
+	assert_int_equal(pthread_create(&thread, NULL, backend_in_thread, &w), 0);
+	UNTIL(atomic_load(&w.thread) && is_asleep(atomic_load(&w.thread)));
+	pg_return(c);
 	pthread_join(thread, NULL);
+	assert_int_equal(w.backend, pid);
 	pg_pool_free(p);
 }
 
@@ -424,7 +452,8 @@ static int setup_refuses(struct pg_conn *c, void *ctx, struct err *e)
 
 static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct err e = {""};
 	postgres_kit_run(url, "CREATE TABLE held (id int); INSERT INTO held VALUES (1)");
 	struct pg_pool *p = pool_of(url, 2);
@@ -446,7 +475,8 @@ static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
 
 static void a_transaction_whose_owner_stands_still_is_ended(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct err e = {""};
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -461,9 +491,8 @@ static void a_transaction_whose_owner_stands_still_is_ended(void **state)
 	assert_int_equal(
 	    pg_run(c, "SET idle_in_transaction_session_timeout = 1; SET application_name = 'still'", &e), 0);
 	assert_int_equal(pg_run(c, "BEGIN", &e), 0);
-	while (
-	    postgres_kit_ask(url, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'still'"))
-		usleep(1000);
+	UNTIL(postgres_kit_ask(
+	          url, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'still'") == 0);
 	assert_int_equal(pg_run(c, "SELECT 1", &e), ERR_UNAVAILABLE);
 	assert_true(pg_conn_failed(c));
 	pg_return(c);
@@ -473,7 +502,8 @@ static void a_transaction_whose_owner_stands_still_is_ended(void **state)
 
 static void the_log_says_what_the_server_said_and_no_password(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	char path[] = "/tmp/curt-postgres-log-XXXXXX", with_password[2 * POSTGRES_KIT_URL_BYTES];
 	int fd = mkstemp(path);
 	assert_true(fd >= 0);
@@ -502,63 +532,16 @@ static void the_log_says_what_the_server_said_and_no_password(void **state)
 	assert_null(strstr(text, "geheim"));
 }
 
-static void a_pool_may_have_less_patience(void **state)
-{
-	NEEDS_SERVER();
-	struct err e = {""};
-	struct pg_pool *p = pool_of(url, 1);
-	pg_pool_patience(p, 200);
-	struct pg_conn *c = take(p);
-	assert_int_equal(pg_run(c, "SELECT pg_sleep(20)", &e), ERR_UNAVAILABLE);
-	assert_true(pg_conn_failed(c));
-	pg_return(c);
-	assert_true(pg_is_sick(p));
-	pg_pool_free(p);
-}
-
 static void a_setup_that_fails_closes_the_connection(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct pg_pool *p = NULL;
 	struct err e = {""};
 	assert_int_equal(pg_pool_new(str_of(url), 1, setup_refuses, "not this one", &p, &e), 0);
 	assert_null(pg_take(p, &e));
 	assert_string_equal(e.text, "not this one");
 	pg_pool_free(p);
-}
-
-static void an_answer_that_takes_too_long_is_given_up_and_the_server_left_alone(void **state)
-{
-	NEEDS_SERVER();
-	static const struct pg_statement sleep_long = {"sleep_long", "SELECT pg_sleep(5)"};
-	struct pg_pool *p = pool_of(url, 1);
-	struct pg_conn *c = take(p);
-	struct pg_result r;
-	assert_int_equal(pg_patience(c, 50, NULL), 0);
-	struct pg_query q = pg_query(c, &sleep_long);
-	pg_send(&q);
-	pg_flush(c);
-	assert_int_equal(pg_next(c, &r, NULL), ERR_UNAVAILABLE);
-	assert_true(pg_conn_failed(c));
-	pg_return(c);
-	assert_true(pg_is_sick(p));
-	pg_pool_free(p);
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	if (getenv("CURT_TEST_POSTGRES"))
-		postgres_kit_database_make(url);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	if (url[0])
-		postgres_kit_database_remove(url);
-	return 0;
 }
 
 int main(void)
@@ -581,10 +564,8 @@ int main(void)
 	    cmocka_unit_test(a_server_that_never_answers_is_given_up),
 	    cmocka_unit_test(a_row_that_somebody_holds_makes_nobody_sick),
 	    cmocka_unit_test(a_transaction_whose_owner_stands_still_is_ended),
-	    cmocka_unit_test(a_pool_may_have_less_patience),
 	    cmocka_unit_test(the_log_says_what_the_server_said_and_no_password),
 	    cmocka_unit_test(a_setup_that_fails_closes_the_connection),
-	    cmocka_unit_test(an_answer_that_takes_too_long_is_given_up_and_the_server_left_alone),
 	};
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
 }

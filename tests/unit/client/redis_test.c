@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "client/redis.h"
 #include "lib/os_fault.h"
-#include "lib/redis_server.h"
+#include "lib/redis_kit.h"
+#include "lib/until.h"
 #include "os/clock.h"
 
 #include <errno.h>
@@ -16,33 +16,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-static struct redis_server server;
-
-static int server_up(void **state)
-{
-	(void)state;
-	if (redis_server_exists())
-		redis_server_start(&server, NULL);
-	else
-		print_message("redis-tools is not installed: these tests are skipped\n");
-	return 0;
-}
-
-static int server_down(void **state)
-{
-	(void)state;
-	redis_server_stop(&server);
-	return 0;
-}
+static struct redis_server *const server = &redis_kit_servers[0];
 
 static struct redis *open_url(const char *url)
 {
 	struct redis *r = NULL;
 	struct err e = {""};
-	if (!server.port)
-		skip();
+	redis_kit_need();
 	if (redis_new(str_of(url), &r, &e) != 0)
 		fail_msg("%s", e.text);
 	return r;
@@ -57,22 +38,12 @@ static struct redis_conn *take(struct redis *r)
 	return c;
 }
 
-static void pause_ms(unsigned ms)
-{
-	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
-}
-
 /* A connection as soon as the server is tried again. */
 static struct redis_conn *take_in_time(struct redis *r)
 {
-	struct err e = {""};
-	for (int64_t end_ms = clock_mono_ms() + 20000; clock_mono_ms() < end_ms; pause_ms(10)) {
-		struct redis_conn *c = redis_take(r, &e);
-		if (c)
-			return c;
-	}
-	fail_msg("%s", e.text);
-	return NULL;
+	struct redis_conn *c;
+	UNTIL((c = redis_take(r, NULL)));
+	return c;
 }
 
 static void assert_status(struct redis_conn *c, const struct str *args, size_t n, const char *expected)
@@ -87,7 +58,7 @@ static void assert_status(struct redis_conn *c, const struct str *args, size_t n
 static void replies_of_each_kind_come_in_the_order_of_their_commands(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
 	redis_write(c, REDIS_ARGS(STR("SET"), STR("k\0\r\n"), STR("v\0w")));
@@ -120,7 +91,7 @@ static void replies_of_each_kind_come_in_the_order_of_their_commands(void **stat
 static void a_value_larger_than_any_buffer_comes_back_whole(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
 	size_t len = 5 << 20;
@@ -160,7 +131,7 @@ static int exchange(struct redis *r)
 static void bytes_that_go_and_come_one_at_a_time_make_the_same_replies(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	os_fault_short(OS_SEND, 1, 1, OS_FOR_GOOD);
 	os_fault_short(OS_RECV, 1, 1, OS_FOR_GOOD);
 	assert_int_equal(exchange(r), 0);
@@ -174,7 +145,7 @@ static void bytes_that_go_and_come_one_at_a_time_make_the_same_replies(void **st
 static void fail_each(enum os_call call, int error, int expected)
 {
 	for (uint64_t n = 1;; n++) {
-		struct redis *r = open_url(server.url);
+		struct redis *r = open_url(server->url);
 		os_fault_fail(call, n, error, OS_ONCE);
 		int first = exchange(r);
 		bool reached = os_fault_hits(call) > 0;
@@ -202,7 +173,7 @@ static void every_call_of_the_system_may_fail_once_and_the_next_connection_works
 static void a_connection_is_lent_again_and_one_with_replies_left_is_not(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_reply reply;
 	struct redis_conn *c = take(r);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CLIENT"), STR("ID")), &reply), 0);
@@ -225,8 +196,8 @@ static void a_database_is_chosen_by_the_url(void **state)
 {
 	(void)state;
 	char url[96];
-	snprintf(url, sizeof(url), "%s/5", server.url);
-	struct redis *five = open_url(url), *zero = open_url(server.url);
+	snprintf(url, sizeof(url), "%s/5", server->url);
+	struct redis *five = open_url(url), *zero = open_url(server->url);
 	struct redis_conn *c = take(five);
 	struct redis_reply reply;
 	assert_status(c, REDIS_ARGS(STR("SET"), STR("only in five"), STR("x")), "OK");
@@ -242,8 +213,7 @@ static void a_database_is_chosen_by_the_url(void **state)
 static void a_password_is_used_and_a_wrong_one_is_never_told(void **state)
 {
 	(void)state;
-	if (!server.port)
-		skip();
+	redis_kit_need();
 	struct redis_server own;
 	struct redis *r;
 	struct err e = {""};
@@ -280,21 +250,19 @@ static void assert_not_told(const struct redis_server *s, const char *user)
 static void a_password_that_the_server_repeats_is_not_passed_on(void **state)
 {
 	(void)state;
-	if (!server.port)
-		skip();
+	redis_kit_need();
 	struct redis_server own;
 	redis_server_start(&own, (const char *const[]){"--rename-command", "AUTH", "x-auth", NULL});
 	assert_not_told(&own, "");
 	assert_not_told(&own, "user:");
 	redis_server_stop(&own);
-	assert_not_told(&server, ""); /* it has none */
+	assert_not_told(server, ""); /* it has none */
 }
 
 static void a_refusal_says_that_nothing_was_done(void **state)
 {
 	(void)state;
-	if (!server.port)
-		skip();
+	redis_kit_need();
 	struct redis_server own;
 	struct redis_reply reply;
 	redis_server_start(&own, (const char *const[]){"--min-replicas-to-write", "1", NULL});
@@ -317,10 +285,10 @@ static void a_refusal_says_that_nothing_was_done(void **state)
 static void a_server_that_was_restarted_is_found_again_without_a_failure(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	redis_return(take(r));
-	redis_server_kill(&server);
-	redis_server_restart(&server, NULL);
+	redis_server_kill(server);
+	redis_server_restart(server, NULL);
 	struct redis_conn *c = take(r); /* what lay idle is dead, and that is no failure of the server */
 	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
 	redis_return(c);
@@ -330,11 +298,11 @@ static void a_server_that_was_restarted_is_found_again_without_a_failure(void **
 static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
 	struct err e = {""};
-	redis_server_kill(&server);
+	redis_server_kill(server);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	assert_false(redis_is_sick(r));
@@ -342,7 +310,7 @@ static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
 	assert_true(redis_is_sick(r));
 	assert_null(redis_take(r, &e));
 	assert_non_null(strstr(e.text, "away"));
-	redis_server_restart(&server, NULL);
+	redis_server_restart(server, NULL);
 	c = take_in_time(r);
 	assert_false(redis_is_sick(r));
 	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
@@ -371,13 +339,14 @@ static void *attempt_run(void *arg)
 static void a_stopped_server_is_tried_by_one_caller_at_a_time(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
-	redis_server_signal(&server, SIGSTOP);
+	redis_server_signal(server, SIGSTOP);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	redis_return(c);
-	pause_ms(REDIS_REST_MIN_MS + 10);
+	int64_t failed_ms = clock_mono_ms();
+	UNTIL(clock_mono_ms() > failed_ms + REDIS_REST_MIN_MS); /* its rest is over */
 	_Atomic unsigned tried = 0;
 	pthread_t threads[8];
 	pthread_barrier_t start;
@@ -389,7 +358,7 @@ static void a_stopped_server_is_tried_by_one_caller_at_a_time(void **state)
 		pthread_join(threads[i], NULL);
 	pthread_barrier_destroy(&start);
 	assert_int_equal(tried, 1);
-	redis_server_signal(&server, SIGCONT);
+	redis_server_signal(server, SIGCONT);
 	c = take_in_time(r);
 	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
 	redis_return(c);
@@ -399,7 +368,7 @@ static void a_stopped_server_is_tried_by_one_caller_at_a_time(void **state)
 static void a_server_that_became_a_replica_fails_the_connection(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
 	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("127.0.0.1"), STR("1")), "OK");
@@ -415,7 +384,7 @@ static void a_server_that_became_a_replica_fails_the_connection(void **state)
 static void a_listener_hears_what_is_published_and_is_told_when_nothing_is(void **state)
 {
 	(void)state;
-	struct redis *r = open_url(server.url);
+	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r), *speaker = take(r);
 	struct redis_reply reply;
 	redis_write(c, REDIS_ARGS(STR("SUBSCRIBE"), STR("news")));
@@ -440,7 +409,7 @@ static void sentinels_that_are_away_are_said_to_be(void **state)
 	struct redis *r = open_url("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main");
 	struct err e = {""};
 	assert_null(redis_take(r, &e));
-	assert_non_null(strstr(e.text, "(main) is away"));
+	assert_non_null(strstr(e.text, "(main@127.0.0.1:1/0) is away"));
 	assert_true(redis_is_sick(r));
 	redis_free(r);
 }
@@ -448,18 +417,17 @@ static void sentinels_that_are_away_are_said_to_be(void **state)
 static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void **state)
 {
 	(void)state;
-	if (!server.port)
-		skip();
+	redis_kit_need();
 	struct redis_server sentinel;
 	struct redis_reply reply;
 	struct err e = {""};
 	char url[96];
-	redis_server_start_sentinel(&sentinel, server.port);
+	redis_server_start_sentinel(&sentinel, server->port);
 	snprintf(url, sizeof(url), "redis+sentinel://127.0.0.1:1,127.0.0.1:%u/main", sentinel.port);
 	struct redis *r = open_url(url);
 	struct redis_conn *c = take(r);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CONFIG"), STR("GET"), STR("port")), &reply), 0);
-	snprintf(url, sizeof(url), "%u", server.port);
+	snprintf(url, sizeof(url), "%u", server->port);
 	assert_true(str_eq(redis_reply_at(&reply, 1).text, str_of(url)));
 	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("127.0.0.1"), STR("1")), "OK");
 	redis_write(c, REDIS_ARGS(STR("PING")));
@@ -468,7 +436,7 @@ static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void 
 	assert_non_null(strstr(e.text, "not the primary"));
 	redis_free(r);
 
-	r = open_url(server.url);
+	r = open_url(server->url);
 	c = take(r);
 	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("NO"), STR("ONE")), "OK");
 	redis_return(c);
@@ -479,8 +447,7 @@ static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void 
 static void a_sentinel_that_wants_a_password_is_given_the_servers(void **state)
 {
 	(void)state;
-	if (!server.port)
-		skip();
+	redis_kit_need();
 	struct redis_server primary, sentinel;
 	struct err e = {""};
 	char url[96];
@@ -507,24 +474,25 @@ static void a_sentinel_that_wants_a_password_is_given_the_servers(void **state)
 
 int main(void)
 {
+#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(replies_of_each_kind_come_in_the_order_of_their_commands),
-	    cmocka_unit_test(a_value_larger_than_any_buffer_comes_back_whole),
-	    cmocka_unit_test(bytes_that_go_and_come_one_at_a_time_make_the_same_replies),
-	    cmocka_unit_test(every_call_of_the_system_may_fail_once_and_the_next_connection_works),
-	    cmocka_unit_test(a_connection_is_lent_again_and_one_with_replies_left_is_not),
-	    cmocka_unit_test(a_database_is_chosen_by_the_url),
-	    cmocka_unit_test(a_password_is_used_and_a_wrong_one_is_never_told),
-	    cmocka_unit_test(a_password_that_the_server_repeats_is_not_passed_on),
-	    cmocka_unit_test(a_refusal_says_that_nothing_was_done),
-	    cmocka_unit_test(a_server_that_was_restarted_is_found_again_without_a_failure),
-	    cmocka_unit_test(a_dead_server_is_left_alone_and_found_when_it_is_back),
-	    cmocka_unit_test(a_stopped_server_is_tried_by_one_caller_at_a_time),
-	    cmocka_unit_test(a_server_that_became_a_replica_fails_the_connection),
-	    cmocka_unit_test(a_listener_hears_what_is_published_and_is_told_when_nothing_is),
-	    cmocka_unit_test(sentinels_that_are_away_are_said_to_be),
-	    cmocka_unit_test(a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused),
-	    cmocka_unit_test(a_sentinel_that_wants_a_password_is_given_the_servers),
+	    WITH_REDIS(replies_of_each_kind_come_in_the_order_of_their_commands),
+	    WITH_REDIS(a_value_larger_than_any_buffer_comes_back_whole),
+	    WITH_REDIS(bytes_that_go_and_come_one_at_a_time_make_the_same_replies),
+	    WITH_REDIS(every_call_of_the_system_may_fail_once_and_the_next_connection_works),
+	    WITH_REDIS(a_connection_is_lent_again_and_one_with_replies_left_is_not),
+	    WITH_REDIS(a_database_is_chosen_by_the_url),
+	    WITH_REDIS(a_password_is_used_and_a_wrong_one_is_never_told),
+	    WITH_REDIS(a_password_that_the_server_repeats_is_not_passed_on),
+	    WITH_REDIS(a_refusal_says_that_nothing_was_done),
+	    WITH_REDIS(a_server_that_was_restarted_is_found_again_without_a_failure),
+	    WITH_REDIS(a_dead_server_is_left_alone_and_found_when_it_is_back),
+	    WITH_REDIS(a_stopped_server_is_tried_by_one_caller_at_a_time),
+	    WITH_REDIS(a_server_that_became_a_replica_fails_the_connection),
+	    WITH_REDIS(a_listener_hears_what_is_published_and_is_told_when_nothing_is),
+	    WITH_REDIS(sentinels_that_are_away_are_said_to_be),
+	    WITH_REDIS(a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused),
+	    WITH_REDIS(a_sentinel_that_wants_a_password_is_given_the_servers),
 	};
-	return cmocka_run_group_tests(tests, server_up, server_down);
+	return cmocka_run_group_tests(tests, redis_kit_one, redis_kit_down);
 }

@@ -89,8 +89,23 @@ static void sentinels_are_a_list_and_the_primary_has_a_name(void **state)
 	assert_str(u.password, "pw");
 	assert_str(u.primary, "main");
 	assert_str(u.db, "4");
-	assert_str(u.name, "main");
+	assert_str(u.name, "main@[::1]:26379/4");
 	redis_url_release(&u);
+}
+
+static void sets_of_sentinels_are_told_apart_and_not_by_the_order_of_their_list(void **state)
+{
+	(void)state;
+	struct redis_url u, same, other;
+	parse("redis+sentinel://b:2,a:7,a:5/mymaster", &u);
+	parse("redis+sentinel://a:5,a:7,b:2/mymaster/0", &same);
+	parse("redis+sentinel://c:5,d:7/mymaster", &other);
+	assert_str(u.name, "mymaster@a:5/0");
+	assert_str(same.name, "mymaster@a:5/0");
+	assert_str(other.name, "mymaster@c:5/0");
+	redis_url_release(&u);
+	redis_url_release(&same);
+	redis_url_release(&other);
 }
 
 static void what_is_no_url_is_refused_without_repeating_it(void **state)
@@ -172,6 +187,7 @@ int main(void)
 	    cmocka_unit_test(a_password_may_stand_alone_or_behind_a_colon),
 	    cmocka_unit_test(an_ipv6_address_stands_in_brackets),
 	    cmocka_unit_test(sentinels_are_a_list_and_the_primary_has_a_name),
+	    cmocka_unit_test(sets_of_sentinels_are_told_apart_and_not_by_the_order_of_their_list),
 	    cmocka_unit_test(what_is_no_url_is_refused_without_repeating_it),
 	    cmocka_unit_test(a_list_is_cut_between_urls_but_not_between_sentinels),
 	    cmocka_unit_test(a_list_that_is_empty_is_refused),

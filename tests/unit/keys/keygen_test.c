@@ -7,38 +7,34 @@
 
 #include "keys/keygen.h"
 #include "lease/backends.h"
+#include "lib/database_kit.h"
 #include "lib/keys_kit.h"
-#include "lib/postgres_kit.h"
 #include "lib/temp.h"
 
 enum { STOCKS = 2, LOW = 1500, HIGH = 2500, LIFE_MS = 20000, KEYS_MAX = 100000 };
 
 static struct temp folder;
-static char urls[STOCKS][POSTGRES_KIT_URL_BYTES];
+static char (*const urls)[POSTGRES_KIT_URL_BYTES] = database_kit_urls;
 static struct stock *stocks[STOCKS];
 static struct leases *leases;
 static struct key_source *origin;
 
 static int setup(void **state)
 {
-	(void)state;
+	database_kit_renew(state);
 	temp_init(&folder);
 	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
 	origin = pipe_source_new(1);
-	for (int i = 0; i < STOCKS && postgres_kit_is_there(); i++) {
-		postgres_kit_database_make(urls[i]);
+	for (int i = 0; i < STOCKS && urls[i][0]; i++)
 		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
-	}
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	for (int i = 0; i < STOCKS && stocks[i]; i++) {
+	for (int i = 0; i < STOCKS; i++)
 		stock_free(steal(stocks[i]));
-		postgres_kit_database_remove(urls[i]);
-	}
 	origin->ops->free(origin);
 	leases_free(leases);
 	temp_release(&folder);
@@ -58,17 +54,16 @@ static struct keygen *start(size_t held_max)
 	    .lease_ms = LIFE_MS,
 	};
 	struct keygen *g = NULL;
-	if (!stocks[0])
-		skip();
+	database_kit_need();
 	assert_int_equal(keygen_start(&config, &g, NULL), 0);
 	return g;
 }
 
 static uint64_t stop(struct keygen *g)
 {
-	uint64_t made;
-	keygen_stop(g, &made);
-	return made;
+	struct keygen_sums sums;
+	keygen_stop(g, &sums);
+	return sums.made;
 }
 
 static uint64_t count_in(int stock)
@@ -81,8 +76,9 @@ static uint64_t count_in(int stock)
 static void drain(int stock, size_t n, struct pipe_seen *seen)
 {
 	struct source_key keys[STOCK_KEYS_MAX];
-	while (n > 0) {
+	for (int64_t end_ms = until_now_ms() + UNTIL_MS; n > 0;) {
 		size_t count = 0;
+		assert_true(until_now_ms() < end_ms);
 		assert_int_equal(stock_take(stocks[stock], MIN(n, STOCK_KEYS_MAX), keys, &count, NULL), 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
@@ -152,15 +148,45 @@ static void a_generator_that_was_succeeded_adds_nothing(void **state)
 	pipe_seen_release(&seen);
 }
 
+/* It counts and adds nothing, as when its disk is full. A sequence counts also what is rolled back. */
+static void keys_that_a_stock_does_not_take_are_kept_until_it_does(void **state)
+{
+	(void)state;
+	struct pipe_seen seen;
+	struct keygen_sums sums;
+	database_kit_need();
+	for (int i = 0; i < STOCKS; i++) {
+		assert_int_equal(count_in(i), 0);
+		postgres_kit_run(urls[i],
+		                 "CREATE SEQUENCE tries;"
+		                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+		                 "PERFORM nextval('tries'); RAISE 'no space left'; END $$;"
+		                 "CREATE TRIGGER refuse BEFORE INSERT ON key_stock FOR EACH STATEMENT "
+		                 "EXECUTE FUNCTION refuse()");
+	}
+	struct keygen *g = start(STOCKS);
+	for (int i = 0; i < STOCKS; i++)
+		UNTIL(postgres_kit_ask(urls[i], "SELECT CASE WHEN is_called THEN last_value ELSE 0 END "
+		                                "FROM tries") >= 2);
+	for (int i = 0; i < STOCKS; i++)
+		postgres_kit_run(urls[i], "DROP FUNCTION refuse CASCADE; DROP SEQUENCE tries");
+	pipe_seen_init(&seen, STOCKS * HIGH + 1); /* so no number beyond those that were needed */
+	for (int i = 0; i < STOCKS; i++)
+		UNTIL(count_in(i) == HIGH);
+	keygen_stop(g, &sums);
+	for (int i = 0; i < STOCKS; i++)
+		drain(i, HIGH, &seen);
+	assert_int_equal(sums.made, STOCKS * HIGH);
+	assert_int_equal(sums.lost, 0);
+	pipe_seen_release(&seen);
+}
+
 static void a_stock_that_is_away_does_not_keep_it_from_the_others(void **state)
 {
 	(void)state;
 	struct stock *away = NULL;
+	database_kit_need();
 	assert_int_equal(stock_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
-	if (!stocks[0]) {
-		stock_free(away);
-		skip();
-	}
 	struct stock *here = stocks[0];
 	stocks[0] = away;
 	struct keygen *g = start(STOCKS);
@@ -177,7 +203,8 @@ int main(void)
 	    WITH_ALL(a_stock_below_the_lower_mark_is_filled_to_the_upper_one),
 	    WITH_ALL(several_generators_share_the_stocks_and_make_no_key_twice),
 	    WITH_ALL(a_generator_that_was_succeeded_adds_nothing),
+	    WITH_ALL(keys_that_a_stock_does_not_take_are_kept_until_it_does),
 	    WITH_ALL(a_stock_that_is_away_does_not_keep_it_from_the_others),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, database_kit_two, database_kit_down);
 }

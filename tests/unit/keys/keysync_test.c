@@ -5,12 +5,11 @@
 
 #include <cmocka.h>
 
-#include "client/redis.h"
 #include "keys/keysync.h"
 #include "lease/backends.h"
+#include "lib/database_kit.h"
 #include "lib/keys_kit.h"
-#include "lib/postgres_kit.h"
-#include "lib/redis_server.h"
+#include "lib/redis_kit.h"
 #include "lib/relay.h"
 #include "lib/temp.h"
 
@@ -19,9 +18,8 @@
 enum { STOCKS = 2, SHELVES = 2, LOW = 100, HIGH = 500, STOCKED = 3000, LIFE_MS = 20000 };
 
 static struct temp folder;
-static char urls[STOCKS][POSTGRES_KIT_URL_BYTES];
 static struct stock *stocks[STOCKS];
-static struct redis_server server;
+static struct redis_server *const server = &redis_kit_servers[0];
 static struct relay *relay;            /* before the first shelf */
 static struct shelf *shelves[SHELVES]; /* two databases of the server */
 static struct shelf *direct;           /* the first shelf, past the relay */
@@ -53,56 +51,26 @@ static void empty_stock(int stock)
 		assert_int_equal(stock_take(stocks[stock], STOCK_KEYS_MAX, keys, &count, NULL), 0);
 }
 
-static void ask_server(const struct str *commands[], const size_t *counts, size_t n)
-{
-	struct redis *redis = NULL;
-	struct redis_reply reply;
-	assert_int_equal(redis_new(str_of(server.url), &redis, NULL), 0);
-	struct redis_conn *c = redis_take(redis, NULL);
-	assert_non_null(c);
-	for (size_t i = 0; i < n; i++)
-		redis_write(c, commands[i], counts[i]);
-	for (size_t i = 0; i < n; i++) {
-		assert_int_equal(redis_read(c, &reply), 0);
-		assert_int_not_equal(reply.type, REDIS_ERROR);
-	}
-	redis_return(c);
-	redis_free(redis);
-}
-
 static int servers_up(void **state)
 {
-	(void)state;
-	if (!postgres_kit_is_there() || !redis_server_exists())
-		return 0;
-	for (int i = 0; i < STOCKS; i++) {
-		postgres_kit_database_make(urls[i]);
-		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
-	}
-	redis_server_start(&server, NULL);
-	return 0;
+	database_kit_two(state);
+	for (int i = 0; i < STOCKS && database_kit_urls[i][0]; i++)
+		assert_int_equal(stock_new(str_of(database_kit_urls[i]), &stocks[i], NULL), 0);
+	return redis_kit_one(state);
 }
 
 static int servers_down(void **state)
 {
-	(void)state;
-	if (!server.port)
-		return 0;
-	for (int i = 0; i < STOCKS; i++) {
-		stock_free(stocks[i]);
-		postgres_kit_database_remove(urls[i]);
-	}
-	redis_server_stop(&server);
-	return 0;
+	for (int i = 0; i < STOCKS; i++)
+		stock_free(steal(stocks[i]));
+	database_kit_down(state);
+	return redis_kit_down(state);
 }
 
 /* Each test begins with full stocks and an empty Redis. */
 static int setup(void **state)
 {
-	(void)state;
-	const struct str flush[] = {STR("FLUSHALL")};
-	const struct str *commands[] = {flush};
-	if (!server.port)
+	if (!server->port || !stocks[0])
 		return 0;
 	temp_init(&folder);
 	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
@@ -112,8 +80,8 @@ static int setup(void **state)
 		empty_stock(i);
 		fill_stock(i, (unsigned)i * STOCKED, STOCKED);
 	}
-	ask_server(commands, &(size_t){1}, 1);
-	const char *address = server.url + strlen("redis://");
+	redis_kit_renew(state);
+	const char *address = server->url + strlen("redis://");
 	relay = relay_start(address);
 	shelves[0] = shelf_at(relay_address(relay), 0);
 	shelves[1] = shelf_at(address, 1);
@@ -134,6 +102,12 @@ static int teardown(void **state)
 	return 0;
 }
 
+static void need_servers(void)
+{
+	database_kit_need();
+	redis_kit_need();
+}
+
 static struct keysync *start(size_t held_max)
 {
 	const struct keysync_config config = {
@@ -148,8 +122,7 @@ static struct keysync *start(size_t held_max)
 	    .lease_ms = LIFE_MS,
 	};
 	struct keysync *s = NULL;
-	if (!leases)
-		skip();
+	need_servers();
 	assert_int_equal(keysync_start(&config, &s, NULL), 0);
 	return s;
 }
@@ -171,9 +144,10 @@ static uint64_t count_on(struct shelf *s)
 static void drain(struct shelf *s, size_t n, struct pipe_seen *seen)
 {
 	struct source_key keys[SHELF_KEYS_MAX];
-	while (n > 0) {
+	for (int64_t end_ms = until_now_ms() + UNTIL_MS; n > 0;) {
 		size_t count = 0;
 		uint64_t left;
+		assert_true(until_now_ms() < end_ms);
 		assert_int_equal(shelf_take(s, MIN(n, SHELF_KEYS_MAX), keys, &count, &left, NULL), 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
@@ -266,19 +240,21 @@ static void what_a_shard_refuses_goes_back_to_the_stock(void **state)
 /* The first list is emptied and all writes refused, with nothing in between. */
 static void empty_and_refuse(void)
 {
-	const struct str multi[] = {STR("MULTI")}, flush[] = {STR("DEL"), STR("curt:keys:available")},
-	                 refuse[] = {STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), STR("1")},
-	                 exec[] = {STR("EXEC")};
-	const struct str *commands[] = {multi, flush, refuse, exec};
-	const size_t counts[] = {1, 2, 4, 1};
-	ask_server(commands, counts, ARRAY_LEN(counts));
-}
-
-static void refuse_no_more(void)
-{
-	const struct str accept[] = {STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), STR("0")};
-	const struct str *commands[] = {accept};
-	ask_server(commands, &(size_t){ARRAY_LEN(accept)}, 1);
+	struct redis *redis = NULL;
+	struct redis_reply reply;
+	assert_int_equal(redis_new(str_of(server->url), &redis, NULL), 0);
+	struct redis_conn *c = redis_take(redis, NULL);
+	assert_non_null(c);
+	redis_write(c, REDIS_ARGS(STR("MULTI")));
+	redis_write(c, REDIS_ARGS(STR("DEL"), STR("curt:keys:available")));
+	redis_write(c, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), STR("1")));
+	redis_write(c, REDIS_ARGS(STR("EXEC")));
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(redis_read(c, &reply), 0);
+		assert_int_not_equal(reply.type, REDIS_ERROR);
+	}
+	redis_return(c);
+	redis_free(redis);
 }
 
 static uint64_t in_stock(void)
@@ -309,7 +285,8 @@ static void what_a_server_refuses_that_lacks_replicas_goes_back_too(void **state
 	assert_int_equal(in_stock(), before);
 	assert_true(sums.returned > 0);
 	assert_int_equal(sums.lost, 0);
-	refuse_no_more();
+	redis_kit_ask(server->url,
+	              REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), STR("0")));
 }
 
 /* The server has taken the keys, and its answer is late: they are not pushed twice, nor put back. */
@@ -336,17 +313,15 @@ static void empty_and_absent_stocks_are_passed_over(void **state)
 {
 	(void)state;
 	struct stock *away = NULL, *here = stocks[0];
+	need_servers();
 	assert_int_equal(stock_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
 	stocks[0] = away;
-	struct keysync *s = leases ? start(SHELVES) : NULL;
-	for (int i = 0; s && i < SHELVES; i++)
+	struct keysync *s = start(SHELVES);
+	for (int i = 0; i < SHELVES; i++)
 		UNTIL(count_on(shelves[i]) == HIGH);
-	if (s)
-		stop(s);
+	stop(s);
 	stocks[0] = here;
 	stock_free(away);
-	if (!s)
-		skip();
 }
 
 int main(void)

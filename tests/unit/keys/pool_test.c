@@ -8,43 +8,30 @@
 #include "keys/pool.h"
 #include "keys/shelf.h"
 #include "lib/keys_kit.h"
-#include "lib/redis_server.h"
+#include "lib/redis_kit.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
 enum { SERVERS = 2, BATCH = 10 };
 
-/* Each test begins with empty servers. */
-static struct redis_server servers[SERVERS];
+static struct redis_server *const servers = redis_kit_servers;
 static struct shelf *shelves[SERVERS];
-static char urls[128];
 static uint64_t batch;
 
-static int servers_up(void **state)
+static int shelves_open(void **state)
 {
-	(void)state;
-	if (!redis_server_exists()) {
-		print_message("redis-server is not installed: these tests are skipped\n");
-		return 0;
-	}
-	for (int i = 0; i < SERVERS; i++) {
-		redis_server_start(&servers[i], NULL);
+	redis_kit_renew(state);
+	for (int i = 0; servers[0].port && i < SERVERS; i++)
 		assert_int_equal(shelf_new(str_of(servers[i].url), &shelves[i], NULL), 0);
-	}
-	snprintf(urls, sizeof(urls), "%s,%s", servers[0].url, servers[1].url);
 	return 0;
 }
 
-static int servers_down(void **state)
+static int shelves_close(void **state)
 {
 	(void)state;
-	for (int i = 0; i < SERVERS; i++) {
-		shelf_free(shelves[i]);
-		shelves[i] = NULL;
-		redis_server_stop(&servers[i]);
-		servers[i] = (struct redis_server){0};
-	}
+	for (int i = 0; i < SERVERS; i++)
+		shelf_free(steal(shelves[i]));
 	return 0;
 }
 
@@ -52,9 +39,9 @@ static struct key_source *open_pool(void)
 {
 	struct key_source *pool = NULL;
 	struct err e = {""};
-	if (!servers[0].port)
-		skip();
-	if (key_pool_open(urls, BATCH, &pool, &e) != 0)
+	char urls[REDIS_KIT_URLS_BYTES];
+	redis_kit_need();
+	if (key_pool_open(redis_kit_urls(urls), BATCH, &pool, &e) != 0)
 		fail_msg("%s", e.text);
 	return pool;
 }
@@ -62,8 +49,7 @@ static struct key_source *open_pool(void)
 static void fill(int server, unsigned first, size_t n)
 {
 	struct source_key keys[SHELF_KEYS_MAX];
-	if (!servers[0].port)
-		skip();
+	redis_kit_need();
 	pipe_keys(keys, n, first);
 	assert_int_equal(shelf_push(shelves[server], 1, ++batch, keys, n, NULL), 0);
 }
@@ -125,17 +111,17 @@ static void what_comes_back_is_handed_out_again_and_goes_back_at_the_end(void **
 	struct key_source *pool = open_pool();
 	struct source_key key, again, many[5 * BATCH];
 	take(pool, &key, 1);
-	pool->ops->give_back(pool, &key, 1);
+	pool->ops->give_back(pool, &key, 1, false);
 	assert_int_equal(take(pool, &again, 1), 1);
 	assert_memory_equal(again.text, key.text, key.len);
-	pool->ops->give_back(pool, &again, 1);
+	pool->ops->give_back(pool, &again, 1, false);
 	assert_int_equal(pool->ops->stats(pool).stock, 1);
 	pool->ops->free(pool);
 	assert_int_equal(left_in(0), 1);
 	pool = open_pool();
 	pipe_keys(many, 5 * BATCH, 1000);
-	pool->ops->give_back(pool, many, 5 * BATCH); /* more than there is room for */
-	pool->ops->give_back(pool, many, 5 * BATCH);
+	pool->ops->give_back(pool, many, 5 * BATCH, false); /* more than there is room for */
+	pool->ops->give_back(pool, many, 5 * BATCH, false);
 	assert_int_equal(take(pool, many, 5 * BATCH), 2 * BATCH);
 	pool->ops->free(pool);
 }
@@ -159,8 +145,7 @@ static void all_keys_are_handed_out_once_and_then_it_says_that_none_is_left(void
 	assert_non_null(strstr(e.text, "curt keygen"));
 	fill(0, 0, 1); /* it comes back by itself */
 	int r;
-	while ((r = pool->ops->take(pool, keys, 1, &count, &e)) == ERR_LIMIT)
-		;
+	UNTIL((r = pool->ops->take(pool, keys, 1, &count, &e)) != ERR_LIMIT);
 	assert_int_equal(r, 0);
 	pipe_seen_release(&seen);
 	pool->ops->free(pool);
@@ -195,8 +180,10 @@ static void keys_that_did_not_arrive_are_counted(void **state)
 	UNTIL(pool->ops->stats(pool).stock == 600);
 	assert_int_equal(pool->ops->stats(pool).lost, 0);
 	redis_server_signal(&servers[0], SIGSTOP);
+	struct err e;
+	size_t count;
 	while (pool->ops->stats(pool).lost == 0)
-		take(pool, keys, BATCH);
+		pool->ops->take(pool, keys, BATCH, &count, &e);
 	assert_int_equal(pool->ops->stats(pool).lost % BATCH, 0);
 	redis_server_signal(&servers[0], SIGCONT);
 	pool->ops->free(pool);
@@ -285,18 +272,18 @@ static void an_address_that_cannot_be_read_is_refused_without_its_password(void 
 
 int main(void)
 {
-#define WITH_SERVERS(test) cmocka_unit_test_setup_teardown(test, servers_up, servers_down)
+#define WITH_SHELVES(test) cmocka_unit_test_setup_teardown(test, shelves_open, shelves_close)
 	const struct CMUnitTest tests[] = {
-	    WITH_SERVERS(keys_are_taken_in_batches_from_the_fullest_shard),
-	    WITH_SERVERS(what_was_not_handed_out_goes_back_at_the_end),
-	    WITH_SERVERS(what_comes_back_is_handed_out_again_and_goes_back_at_the_end),
-	    WITH_SERVERS(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left),
-	    WITH_SERVERS(a_shard_that_is_away_is_skipped),
-	    WITH_SERVERS(keys_that_did_not_arrive_are_counted),
-	    WITH_SERVERS(when_no_shard_answers_it_says_so),
-	    WITH_SERVERS(threads_that_take_at_once_get_different_keys),
-	    WITH_SERVERS(it_counts_what_is_brought_for_anybody),
+	    WITH_SHELVES(keys_are_taken_in_batches_from_the_fullest_shard),
+	    WITH_SHELVES(what_was_not_handed_out_goes_back_at_the_end),
+	    WITH_SHELVES(what_comes_back_is_handed_out_again_and_goes_back_at_the_end),
+	    WITH_SHELVES(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left),
+	    WITH_SHELVES(a_shard_that_is_away_is_skipped),
+	    WITH_SHELVES(keys_that_did_not_arrive_are_counted),
+	    WITH_SHELVES(when_no_shard_answers_it_says_so),
+	    WITH_SHELVES(threads_that_take_at_once_get_different_keys),
+	    WITH_SHELVES(it_counts_what_is_brought_for_anybody),
 	    cmocka_unit_test(an_address_that_cannot_be_read_is_refused_without_its_password),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, redis_kit_two, redis_kit_down);
 }

@@ -9,6 +9,7 @@
 #include "lease/backends.h"
 #include "lib/keys_kit.h"
 #include "lib/temp.h"
+#include "obs/log.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct keeper {
 	_Atomic unsigned begun[PLACES], visited[PLACES];
 	_Atomic uint64_t fence[PLACES];
 	_Atomic bool failing[PLACES];
+	_Atomic bool mute[PLACES]; /* only visits fail */
 	struct rounds *rounds;
 };
 
@@ -46,7 +48,8 @@ static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 {
 	struct keeper *k = ctx;
-	if (fence != atomic_load(&k->fence[place]) || atomic_load(&k->failing[place]))
+	if (fence != atomic_load(&k->fence[place]) || atomic_load(&k->failing[place]) ||
+	    atomic_load(&k->mute[place]))
 		return err_set(e, ERR_UNAVAILABLE, "it fails");
 	atomic_fetch_add(&k->visited[place], 1);
 	return 0;
@@ -154,6 +157,39 @@ static void a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number
 	leases_free(k.leases);
 }
 
+static size_t lines_with(const char *path, const char *text)
+{
+	char line[512];
+	size_t count = 0;
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		count += strstr(line, text) ? 1 : 0;
+	fclose(file);
+	return count;
+}
+
+/* Its lease can be had each time: that alone is no news. */
+static void a_place_that_goes_on_failing_is_told_once(void **state)
+{
+	(void)state;
+	char path[sizeof(folder.path) + 8];
+	snprintf(path, sizeof(path), "%s/log", folder.path);
+	const struct log_settings settings = {.level = LOG_INFO, .file = path};
+	struct keeper k = {.leases = leases_open()};
+	assert_int_equal(log_start(&settings, NULL), 0);
+	keeper_start(&k, 1);
+	UNTIL(places_of(&k) == 1);
+	for (int i = 0; i < PLACES; i++)
+		atomic_store(&k.mute[i], true);
+	UNTIL(atomic_load(&k.begun[0]) + atomic_load(&k.begun[1]) + atomic_load(&k.begun[2]) >= 5);
+	rounds_stop(k.rounds);
+	leases_free(k.leases);
+	log_stop();
+	assert_in_range(lines_with(path, "given up: it fails"), 1, PLACES); /* once for each */
+	assert_in_range(lines_with(path, "looked after from here"), 1, PLACES);
+}
+
 /* A lease service whose word can be made doubtful. */
 struct doubtful {
 	struct leases base;
@@ -246,6 +282,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    WITH_FOLDER(each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others),
 	    WITH_FOLDER(a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number),
+	    WITH_FOLDER(a_place_that_goes_on_failing_is_told_once),
 	    WITH_FOLDER(no_place_is_visited_under_a_lease_in_doubt),
 	    WITH_FOLDER(stopping_leaves_every_lease_free),
 	    cmocka_unit_test(names_of_leases_are_made_of_what_they_may_be_made_of),

@@ -5,32 +5,14 @@
 
 #include <cmocka.h>
 
-#include "client/redis.h"
 #include "keys/shelf.h"
 #include "lib/keys_kit.h"
-#include "lib/redis_server.h"
+#include "lib/redis_kit.h"
 #include "lib/relay.h"
 
 #include <stdio.h>
 
-static struct redis_server server;
-
-static int server_up(void **state)
-{
-	(void)state;
-	if (redis_server_exists())
-		redis_server_start(&server, NULL);
-	else
-		print_message("redis-server is not installed: these tests are skipped\n");
-	return 0;
-}
-
-static int server_down(void **state)
-{
-	(void)state;
-	redis_server_stop(&server);
-	return 0;
-}
+static struct redis_server *const server = &redis_kit_servers[0];
 
 static struct shelf *open_at(const char *url)
 {
@@ -41,25 +23,18 @@ static struct shelf *open_at(const char *url)
 	return s;
 }
 
-static void ask_server(const struct str *args, size_t n)
+static struct shelf *open_here(void)
 {
-	struct redis *redis = NULL;
-	struct redis_reply reply;
-	assert_int_equal(redis_new(str_of(server.url), &redis, NULL), 0);
-	struct redis_conn *c = redis_take(redis, NULL);
-	assert_non_null(c);
-	assert_int_equal(redis_ask(c, args, n, &reply), 0);
-	assert_int_not_equal(reply.type, REDIS_ERROR);
-	redis_return(c);
-	redis_free(redis);
+	redis_kit_need();
+	return open_at(server->url);
 }
 
-static struct shelf *open_empty(void)
+static struct shelf *open_through(struct relay **ret)
 {
-	if (!server.port)
-		skip();
-	ask_server(REDIS_ARGS(STR("FLUSHALL")));
-	return open_at(server.url);
+	char url[64];
+	*ret = relay_start(server->url + strlen("redis://"));
+	snprintf(url, sizeof(url), "redis://%s", relay_address(*ret));
+	return open_at(url);
 }
 
 static int push(struct shelf *s, uint64_t fence, uint64_t batch, unsigned first, size_t n)
@@ -79,7 +54,7 @@ static void assert_count(struct shelf *s, uint64_t expected)
 static void keys_come_out_in_the_order_they_went_in(void **state)
 {
 	(void)state;
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	struct source_key keys[SHELF_KEYS_MAX];
 	size_t count;
 	uint64_t left;
@@ -102,7 +77,7 @@ static void keys_come_out_in_the_order_they_went_in(void **state)
 static void what_comes_back_is_taken_first(void **state)
 {
 	(void)state;
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	struct source_key keys[4], again[4];
 	size_t count;
 	uint64_t left;
@@ -120,7 +95,7 @@ static void what_comes_back_is_taken_first(void **state)
 static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
 {
 	(void)state;
-	struct shelf *old = open_empty(), *new = open_at(server.url);
+	struct shelf *old = open_here(), *new = open_at(server->url);
 	const uint64_t large = (UINT64_C(1) << 62) + 1; /* a double cannot tell it from its neighbour */
 	struct err e = {""};
 	struct source_key key = pipe_key(50);
@@ -140,7 +115,7 @@ static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
 static void a_batch_that_is_pushed_again_is_there_once(void **state)
 {
 	(void)state;
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	assert_int_equal(push(s, 1, 77, 0, 10), 0);
 	assert_int_equal(push(s, 1, 77, 0, 10), 0);
 	assert_count(s, 10);
@@ -157,21 +132,15 @@ static void a_batch_that_is_pushed_again_is_there_once(void **state)
 static void a_lost_answer_is_told_apart_from_a_server_that_is_away(void **state)
 {
 	(void)state;
-	char url[64];
-	struct shelf *direct = open_empty();
-	struct relay *relay = relay_start(server.url + strlen("redis://"));
-	snprintf(url, sizeof(url), "redis://%s", relay_address(relay));
-	struct shelf *s = open_at(url);
+	struct relay *relay;
+	struct shelf *direct = open_here(), *s = open_through(&relay);
 	assert_int_equal(push(s, 1, 5, 0, 10), 0);
 	relay_set(relay, RELAY_HOLD);
 	assert_int_equal(push(s, 1, 6, 10, 10), ERR_UNCERTAIN);
 	assert_true(shelf_is_sick(s));
 	assert_int_equal(push(s, 1, 6, 10, 10), ERR_UNAVAILABLE);
 	relay_set(relay, RELAY_PASS); /* and what was on its way arrives */
-	int r;
-	while ((r = push(s, 1, 6, 10, 10)) == ERR_UNAVAILABLE || r == ERR_UNCERTAIN)
-		;
-	assert_int_equal(r, 0);
+	UNTIL(push(s, 1, 6, 10, 10) == 0);
 	assert_count(direct, 20);
 	shelf_free(s);
 	shelf_free(direct);
@@ -180,13 +149,14 @@ static void a_lost_answer_is_told_apart_from_a_server_that_is_away(void **state)
 
 static void replicas_wanted(const char *count)
 {
-	ask_server(REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), str_of(count)));
+	redis_kit_ask(server->url,
+	              REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), str_of(count)));
 }
 
 static void a_refusal_is_certain_and_names_the_reason(void **state)
 {
 	(void)state;
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	struct source_key keys[10];
 	size_t count;
 	uint64_t left;
@@ -209,11 +179,8 @@ static void a_refusal_is_certain_and_names_the_reason(void **state)
 static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
 {
 	(void)state;
-	char url[64];
-	struct shelf *direct = open_empty();
-	struct relay *relay = relay_start(server.url + strlen("redis://"));
-	snprintf(url, sizeof(url), "redis://%s", relay_address(relay));
-	struct shelf *s = open_at(url);
+	struct relay *relay;
+	struct shelf *direct = open_here(), *s = open_through(&relay);
 	struct source_key keys[10];
 	size_t count;
 	uint64_t left;
@@ -234,10 +201,10 @@ static void a_push_that_fails_half_way_has_added_nothing(void **state)
 {
 	(void)state;
 	static const char *const others[] = {"curt:keys:fence", "curt:keys:batch", "curt:keys:brought"};
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-		ask_server(REDIS_ARGS(STR("FLUSHALL")));
-		ask_server(REDIS_ARGS(STR("RPUSH"), str_of(others[i]), STR("x")));
+		redis_kit_ask(server->url, REDIS_ARGS(STR("FLUSHALL")));
+		redis_kit_ask(server->url, REDIS_ARGS(STR("RPUSH"), str_of(others[i]), STR("x")));
 		int r = push(s, 1, 1, 0, 10);
 		assert_count(s, r == 0 ? 10 : 0);
 		assert_true(r == 0 || r == ERR_UNAVAILABLE);
@@ -248,12 +215,12 @@ static void a_push_that_fails_half_way_has_added_nothing(void **state)
 static void what_is_no_key_is_dropped(void **state)
 {
 	(void)state;
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	struct source_key keys[8];
 	size_t count;
 	uint64_t left;
-	ask_server(REDIS_ARGS(STR("RPUSH"), STR("curt:keys:available"), STR("0000001"), STR("no key at all"),
-	                      STR(""), STR("0000003!")));
+	redis_kit_ask(server->url, REDIS_ARGS(STR("RPUSH"), STR("curt:keys:available"), STR("0000001"),
+	                                      STR("no key at all"), STR(""), STR("0000003!")));
 	assert_int_equal(shelf_take(s, 8, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 2);
 	assert_int_equal(pipe_key_number(&keys[0]), 1);
@@ -264,12 +231,12 @@ static void what_is_no_key_is_dropped(void **state)
 static void something_else_under_the_lists_name_is_an_error_in_words(void **state)
 {
 	(void)state;
-	struct shelf *s = open_empty();
+	struct shelf *s = open_here();
 	struct source_key key = pipe_key(1);
 	size_t count;
 	uint64_t left;
 	struct err e = {""};
-	ask_server(REDIS_ARGS(STR("SET"), STR("curt:keys:available"), STR("x")));
+	redis_kit_ask(server->url, REDIS_ARGS(STR("SET"), STR("curt:keys:available"), STR("x")));
 	assert_int_equal(shelf_push(s, 1, 1, &key, 1, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "WRONGTYPE"));
 	assert_int_equal(shelf_take(s, 1, &key, &count, &left, &e), ERR_UNAVAILABLE);
@@ -279,17 +246,18 @@ static void something_else_under_the_lists_name_is_an_error_in_words(void **stat
 
 int main(void)
 {
+#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(keys_come_out_in_the_order_they_went_in),
-	    cmocka_unit_test(what_comes_back_is_taken_first),
-	    cmocka_unit_test(whoever_has_a_smaller_fencing_number_pushes_nothing),
-	    cmocka_unit_test(a_batch_that_is_pushed_again_is_there_once),
-	    cmocka_unit_test(a_lost_answer_is_told_apart_from_a_server_that_is_away),
-	    cmocka_unit_test(a_refusal_is_certain_and_names_the_reason),
-	    cmocka_unit_test(keys_whose_answer_is_late_may_be_lost_and_it_says_so),
-	    cmocka_unit_test(a_push_that_fails_half_way_has_added_nothing),
-	    cmocka_unit_test(what_is_no_key_is_dropped),
-	    cmocka_unit_test(something_else_under_the_lists_name_is_an_error_in_words),
+	    WITH_REDIS(keys_come_out_in_the_order_they_went_in),
+	    WITH_REDIS(what_comes_back_is_taken_first),
+	    WITH_REDIS(whoever_has_a_smaller_fencing_number_pushes_nothing),
+	    WITH_REDIS(a_batch_that_is_pushed_again_is_there_once),
+	    WITH_REDIS(a_lost_answer_is_told_apart_from_a_server_that_is_away),
+	    WITH_REDIS(a_refusal_is_certain_and_names_the_reason),
+	    WITH_REDIS(keys_whose_answer_is_late_may_be_lost_and_it_says_so),
+	    WITH_REDIS(a_push_that_fails_half_way_has_added_nothing),
+	    WITH_REDIS(what_is_no_key_is_dropped),
+	    WITH_REDIS(something_else_under_the_lists_name_is_an_error_in_words),
 	};
-	return cmocka_run_group_tests(tests, server_up, server_down);
+	return cmocka_run_group_tests(tests, redis_kit_one, redis_kit_down);
 }

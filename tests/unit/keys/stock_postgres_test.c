@@ -6,36 +6,18 @@
 #include <cmocka.h>
 
 #include "keys/stock.h"
+#include "lib/database_kit.h"
 #include "lib/keys_kit.h"
-#include "lib/postgres_kit.h"
 
 #include <pthread.h>
 
-static char url[POSTGRES_KIT_URL_BYTES];
-
-static int database_make(void **state)
-{
-	(void)state;
-	url[0] = '\0';
-	if (postgres_kit_is_there())
-		postgres_kit_database_make(url);
-	return 0;
-}
-
-static int database_remove(void **state)
-{
-	(void)state;
-	if (url[0])
-		postgres_kit_database_remove(url);
-	return 0;
-}
+static const char *const url = database_kit_urls[0];
 
 static struct stock *open_here(void)
 {
 	struct stock *s = NULL;
 	struct err e = {""};
-	if (!url[0])
-		skip();
+	database_kit_need();
 	if (stock_new(str_of(url), &s, &e) != 0)
 		fail_msg("%s", e.text);
 	return s;
@@ -137,6 +119,15 @@ static void whoever_has_a_smaller_fencing_number_adds_nothing(void **state)
 	stock_free(new);
 }
 
+static int late_result;
+
+static void *add_late(void *stock)
+{
+	size_t added = 0;
+	late_result = add(stock, 5, 1, 1, &added);
+	return NULL;
+}
+
 /* A late writer waits for the row that its successor holds, and is refused after that. */
 static void a_late_writer_is_refused_even_in_the_middle_of_its_successors_transaction(void **state)
 {
@@ -144,8 +135,11 @@ static void a_late_writer_is_refused_even_in_the_middle_of_its_successors_transa
 	struct stock *s = open_here();
 	size_t added = 0;
 	assert_int_equal(add(s, 5, 0, 1, &added), 0);
-	postgres_kit_run(url, "BEGIN; UPDATE key_fence SET fence = 9; SELECT pg_sleep(0.05); COMMIT");
-	assert_int_equal(add(s, 5, 1, 1, &added), ERR_CONFLICT);
+	database_kit_hold(url, "BEGIN; UPDATE key_fence SET fence = 9");
+	database_kit_start_waiting(url, add_late, s);
+	database_kit_let_go();
+	database_kit_join();
+	assert_int_equal(late_result, ERR_CONFLICT);
 	assert_count(s, 1);
 	stock_free(s);
 }
@@ -271,7 +265,7 @@ static void a_list_of_databases_is_cut_between_them_and_not_between_hosts(void *
 
 int main(void)
 {
-#define WITH_DATABASE(test) cmocka_unit_test_setup_teardown(test, database_make, database_remove)
+#define WITH_DATABASE(test) cmocka_unit_test_setup_teardown(test, database_kit_renew, database_kit_calm)
 	const struct CMUnitTest tests[] = {
 	    WITH_DATABASE(keys_that_are_taken_are_gone_and_the_rest_stays),
 	    WITH_DATABASE(a_key_that_is_there_is_not_added_twice),
@@ -284,5 +278,5 @@ int main(void)
 	    cmocka_unit_test(a_database_that_is_away_is_told_apart_from_an_empty_one),
 	    cmocka_unit_test(a_list_of_databases_is_cut_between_them_and_not_between_hosts),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
 }

@@ -7,9 +7,10 @@
 #include <cmocka.h>
 
 #include "lease/backends.h"
-#include "lib/keys_kit.h"
 #include "lib/os_fault.h"
 #include "lib/relay.h"
+#include "lib/until.h"
+#include "os/clock.h"
 
 #include <pthread.h>
 #include <sodium.h>
@@ -124,9 +125,7 @@ static void a_lease_is_lost_the_moment_its_connection_breaks(void **state)
 	assert_int_equal(l->ops->take(l, name, LIFE_MS, &lease), 0);
 	assert_true(l->ops->is_held(lease));
 	relay_set(relay, RELAY_CUT);
-	for (int i = 0; i < PIPE_PATIENCE_MS && l->ops->is_held(lease); i++)
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	assert_false(l->ops->is_held(lease));
+	UNTIL(!l->ops->is_held(lease));
 	relay_set(relay, RELAY_PASS);
 	assert_true(is_busy(direct, name));
 	l->ops->release(l, lease);

@@ -7,47 +7,21 @@
 
 #include <cmocka.h>
 
-#include "client/redis.h"
-#include "lib/redis_server.h"
+#include "lib/redis_kit.h"
+#include "lib/until.h"
 #include "limiter/backends.h"
-#include "os/clock.h"
 
-#include <stdio.h>
-#include <time.h>
+enum { NODES = 2, USES = 60, PERIOD_MS = 3600 * 1000 };
 
-enum { USES = 60, PERIOD_MS = 3600 * 1000 };
-
-static struct redis_server servers[2];
-static char urls[160];
-
-static int servers_up(void **state)
-{
-	(void)state;
-	if (!redis_server_exists()) {
-		print_message("redis-tools is not installed: these tests are skipped\n");
-		return 0;
-	}
-	redis_server_start(&servers[0], NULL);
-	redis_server_start(&servers[1], NULL);
-	snprintf(urls, sizeof(urls), "%s,%s", servers[0].url, servers[1].url);
-	return 0;
-}
-
-static int servers_down(void **state)
-{
-	(void)state;
-	redis_server_stop(&servers[0]);
-	redis_server_stop(&servers[1]);
-	return 0;
-}
+static struct redis_server *const servers = redis_kit_servers;
 
 static struct limiter *open_limiter(void)
 {
 	struct limiter *l = NULL;
 	struct err e = {""};
-	if (!servers[0].port)
-		skip();
-	if (limiter_redis_open(urls, &l, &e) != 0)
+	char urls[REDIS_KIT_URLS_BYTES];
+	redis_kit_need();
+	if (limiter_redis_open(redis_kit_urls(urls), "test", &l, &e) != 0)
 		fail_msg("%s", e.text);
 	return l;
 }
@@ -80,7 +54,7 @@ static void no_budget_is_ever_without_an_end(void **state)
 	struct limiter *l = open_limiter();
 	struct limiter_use uses[USES];
 	assert_int_equal(settle(l, uses, 1), 0);
-	for (size_t s = 0; s < ARRAY_LEN(servers); s++) {
+	for (size_t s = 0; s < NODES; s++) {
 		struct redis *r;
 		struct redis_reply reply;
 		assert_int_equal(redis_new(str_of(servers[s].url), &r, NULL), 0);
@@ -103,9 +77,7 @@ static void no_budget_is_ever_without_an_end(void **state)
 
 static void settle_until_all_are(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
-	int64_t end_ms = clock_mono_ms() + 20000;
-	while (settle(l, uses, used) != 0 && clock_mono_ms() < end_ms)
-		nanosleep(&(struct timespec){.tv_nsec = 10000000L}, NULL);
+	UNTIL(settle(l, uses, used) == 0);
 	assert_int_equal(settled_of(uses), USES);
 }
 
@@ -165,22 +137,23 @@ static void without_any_node_nothing_is_settled(void **state)
 	struct limiter_use use = {
 	    .owner = 1, .what = 'c', .period_ms = PERIOD_MS, .used = 1, .settled = true};
 	unsigned count = 7;
-	assert_int_equal(limiter_redis_open("redis://127.0.0.1:1", &l, &e), 0);
+	assert_int_equal(limiter_redis_open("redis://127.0.0.1:1", "test", &l, &e), 0);
 	assert_int_equal(l->ops->settle(l, &use, 1, &count), ERR_UNAVAILABLE);
 	assert_false(use.settled);
 	assert_int_equal(count, 7);
 	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
 	l->ops->free(l);
-	assert_int_equal(limiter_redis_open("http://h", &l, &e), ERR_INVALID);
+	assert_int_equal(limiter_redis_open("http://h", "test", &l, &e), ERR_INVALID);
 }
 
 int main(void)
 {
+#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(no_budget_is_ever_without_an_end),
-	    cmocka_unit_test(a_node_that_is_away_leaves_only_its_own_budgets_unsettled),
-	    cmocka_unit_test(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order),
+	    WITH_REDIS(no_budget_is_ever_without_an_end),
+	    WITH_REDIS(a_node_that_is_away_leaves_only_its_own_budgets_unsettled),
+	    WITH_REDIS(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order),
 	    cmocka_unit_test(without_any_node_nothing_is_settled),
 	};
-	return cmocka_run_group_tests(tests, servers_up, servers_down);
+	return cmocka_run_group_tests(tests, redis_kit_two, redis_kit_down);
 }

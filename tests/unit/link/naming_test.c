@@ -20,12 +20,12 @@ static struct {
 /* A source with a list of keys. */
 static struct {
 	struct key_source base;
-	struct source_key keys[16];
+	struct source_key keys[64];
 	size_t at, count;
 	size_t asked; /* the largest number at once */
 	int fail;
-	struct source_key back[16];
-	size_t back_count;
+	struct source_key back[64];
+	size_t back_count, later_count;
 } shelf;
 
 static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
@@ -44,11 +44,14 @@ static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, si
 	return 0;
 }
 
-static void shelf_give_back(struct key_source *s, const struct source_key *keys, size_t n)
+static void shelf_give_back(struct key_source *s, const struct source_key *keys, size_t n, bool later)
 {
 	(void)s;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
+		assert_true(shelf.back_count < ARRAY_LEN(shelf.back));
+		shelf.later_count += later ? 1 : 0;
 		shelf.back[shelf.back_count++] = keys[i];
+	}
 }
 
 static const struct key_source_ops shelf_ops = {.take = shelf_take, .give_back = shelf_give_back};
@@ -396,24 +399,56 @@ static void a_store_that_is_away_costs_no_keys(void **state)
 	links_free(links);
 }
 
-static void when_every_part_is_away_the_keys_come_back_but_not_those_of_a_single_one(void **state)
+static struct store_write create_in(struct links *links)
+{
+	struct store_write w = creation(NULL);
+	links_apply(links, &w, 1, fx.metrics);
+	return w;
+}
+
+static void keys_of_a_part_that_is_away_come_back_for_later(void **state)
 {
 	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
-	for (uint64_t id = 2; id <= 10; id += 2)
+	for (uint64_t id = 2; id <= 20; id += 2) /* no luck: all lie in the part that is away */
 		shelve_id(id, false);
-	struct store_write w = creation(NULL);
-	links_apply(links, &w, 1, fx.metrics); /* with no luck: all lie in the part that is away */
-	assert_int_equal(w.result, ERR_UNAVAILABLE);
-	assert_int_equal(shelf.back_count, 5);
+	shelve_id(21, false);
+	assert_int_equal(create_in(links).link.id, 21);
+	assert_int_equal(shelf.back_count, 10);
+	assert_int_equal(shelf.later_count, 10);
 	assert_int_equal(id_given_back(0), 2);
-	shelve_id(12, false);
-	shelve_id(13, false);
-	w = creation(NULL);
-	links_apply(links, &w, 1, fx.metrics);
-	assert_int_equal(w.link.id, 13);
-	assert_int_equal(shelf.back_count, 5);
+	for (uint64_t id = 22; id <= 26; id += 2) /* no luck to the end */
+		shelve_id(id, false);
+	assert_int_equal(create_in(links).result, ERR_BUSY);
+	assert_int_equal(shelf.back_count, 13);
+	assert_int_equal(shelf.later_count, 13);
+	links_free(links);
+}
+
+static void when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand(void **state)
+{
+	(void)state;
+	struct links *links = parts_start_with(&shelf.base);
+	unsigned creations = 0;
+	lease_to(200);
+	for (uint64_t id = 2; id <= 120; id += 2)
+		shelve_id(id, false);
+	while (shelf.later_count == shelf.back_count) {
+		assert_int_equal(create_in(links).result, ERR_UNAVAILABLE);
+		assert_true(++creations <= 4);
+	}
+	size_t later = shelf.later_count, calls = parts.calls, taken = shelf.at;
+	assert_int_equal(create_in(links).result, ERR_UNAVAILABLE);
+	assert_int_equal(parts.calls, calls + 1);
+	assert_int_equal(shelf.at, taken + 1);
+	assert_int_equal(shelf.later_count, later);
+	shelf.at = shelf.count = 0;
+	shelve_id(121, false); /* a part is back: the next is tried again as before */
+	shelve_id(122, false);
+	shelve_id(123, false);
+	assert_int_equal(create_in(links).link.id, 121);
+	assert_int_equal(create_in(links).link.id, 123);
 	links_free(links);
 }
 
@@ -506,22 +541,48 @@ static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state
 static void what_comes_back_is_given_out_before_anything_is_claimed(void **state)
 {
 	(void)state;
-	struct source_key keys[4], again[100];
+	struct source_key keys[4], again[1500];
 	size_t count = 0;
 	struct key_source *source = claim_start();
 	estate.ids[estate.count++] = 3;
 	estate.ids[estate.count++] = 4;
 	assert_int_equal(source->ops->take(source, keys, 2, &count, NULL), 0);
-	source->ops->give_back(source, keys, 2);
+	source->ops->give_back(source, keys, 2, false);
 	assert_int_equal(source->ops->take(source, again, 4, &count, NULL), 0);
 	assert_int_equal(count, 2);
 	assert_memory_equal(again, keys, 2 * sizeof(*keys));
 	assert_int_equal(estate.calls, 1);
 	for (size_t i = 0; i < ARRAY_LEN(again); i++)
 		again[i] = keys[0];
-	source->ops->give_back(source, again, ARRAY_LEN(again)); /* more than there is room for */
+	source->ops->give_back(source, again, ARRAY_LEN(again), false); /* more than there is room for */
 	assert_int_equal(source->ops->take(source, again, ARRAY_LEN(again), &count, NULL), 0);
-	assert_int_equal(count, 64);
+	assert_int_equal(count, 1024);
+	assert_int_equal(source->ops->stats(source).lost, ARRAY_LEN(again) - 1024);
+	assert_int_equal(source->ops->stats(source).taken, 2); /* all others had been given back */
+	source->ops->free(source);
+}
+
+static void
+a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped(void **state)
+{
+	(void)state;
+	struct source_key claimed, made, next;
+	size_t count = 0;
+	struct key_source *source = claim_start();
+	estate.ids[estate.count++] = 3;
+	assert_int_equal(source->ops->take(source, &claimed, 1, &count, NULL), 0);
+	assert_int_equal(source->ops->take(source, &made, 1, &count, NULL), 0);
+	source->ops->give_back(source, &claimed, 1, true);
+	source->ops->give_back(source, &made, 1, true);
+	assert_int_equal(source->ops->stats(source).aside, 1);
+	assert_int_equal(source->ops->take(source, &next, 1, &count, NULL), 0);
+	assert_false(next.used_before);
+	assert_memory_not_equal(next.text, made.text, made.len);
+	do /* in a second it is tried again */
+		assert_int_equal(source->ops->take(source, &next, 1, &count, NULL), 0);
+	while (!next.used_before);
+	assert_memory_equal(next.text, claimed.text, claimed.len);
+	assert_int_equal(source->ops->stats(source).lost, 0);
 	source->ops->free(source);
 }
 
@@ -581,9 +642,11 @@ int main(void)
 	    TEST(a_creation_that_is_repeated_gives_its_key_back),
 	    TEST(a_key_that_somebody_has_is_not_given_back),
 	    TEST(a_store_that_is_away_costs_no_keys),
-	    TEST(when_every_part_is_away_the_keys_come_back_but_not_those_of_a_single_one),
+	    TEST(keys_of_a_part_that_is_away_come_back_for_later),
+	    TEST(when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand),
 	    TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back),
 	    TEST(what_comes_back_is_given_out_before_anything_is_claimed),
+	    TEST(a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped),
 	    TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for),
 	    TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone),
 	    TEST(a_store_that_cannot_be_asked_does_not_stop_creation),

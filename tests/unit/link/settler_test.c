@@ -168,6 +168,60 @@ static void servers_that_begin_before_they_hear_of_each_other_stay_within_a_twen
 	stop(3);
 }
 
+static void of_a_small_limit_no_more_than_a_twentieth_goes_over(void **state)
+{
+	(void)state;
+	for (unsigned max = 1; max <= 100; max += max < 10 ? 1 : 30) {
+		start(3, max);
+		hammer(&servers[0], 20 * max);
+		hammer_all(1, 20);
+		assert_int_equal(passed_by(3), max);
+		for (unsigned i = 1; i < 3; i++) {
+			for (unsigned n = 0; n < 12; n++)
+				take(&servers[i]); /* no round in between */
+			hammer(&servers[i], 12);
+		}
+		assert_in_range(passed_by(3), max, max + max / OPENING_SHARE);
+		stop(3);
+	}
+}
+
+static void the_first_of_a_small_limit_waits_for_a_word_and_is_let_through(void **state)
+{
+	(void)state;
+	struct meter_reading reading;
+	start(2, 5);
+	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
+	assert_true(reading.unheard);
+	assert_in_range(reading.reset_ms, 1, 1000); /* it is worth trying again */
+	settler_round(servers[0].settler, world.now_ms);
+	assert_true(meter_take(servers[0].meter, world.now_ms, &reading));
+	assert_false(reading.unheard);
+	hammer_all(2, 50);
+	assert_int_equal(passed_by(2), 5 - 1);
+	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
+	assert_false(reading.unheard); /* nobody waits for what is used up */
+	stop(2);
+}
+
+static void nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away(void **state)
+{
+	(void)state;
+	struct meter_reading reading;
+	start(2, 10);
+	world.is_away = true;
+	pass_time(2, 2000);
+	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
+	assert_true(reading.unheard);
+	settler_round(servers[0].settler, world.now_ms);
+	for (unsigned i = 0; i < 5; i++)
+		assert_true(meter_take(servers[0].meter, world.now_ms, NULL));
+	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
+	assert_false(reading.unheard);
+	world.is_away = false;
+	stop(2);
+}
+
 static void a_new_period_begins_for_all_of_them(void **state)
 {
 	(void)state;
@@ -313,6 +367,7 @@ static void what_was_refunded_can_be_had_again_by_anybody(void **state)
 	(void)state;
 	struct meter_reading reading;
 	start(2, 10);
+	hammer(&servers[0], 1); /* and now it has heard of the period */
 	assert_true(meter_take(servers[0].meter, world.now_ms, &reading));
 	hammer_all(1, 50);
 	assert_int_equal(servers[0].passed, 9);
@@ -409,6 +464,58 @@ static void a_server_that_stops_holds_nothing_more(void **state)
 	stop(1);
 }
 
+static void a_server_that_stood_still_uses_nothing_that_others_were_given(void **state)
+{
+	(void)state;
+	start(2, 1000);
+	hammer(&servers[0], 1);
+	hammer(&servers[1], 200);
+	pass_time(2, SETTLE_MS);
+	for (unsigned round = 0; round < 50; round++) { /* without a word from the other */
+		hammer(&servers[0], 40);
+		pass_time(1, SETTLE_MS);
+	}
+	assert_int_equal(passed_by(2), 1000);
+	for (unsigned i = 0; i < 200; i++)
+		take(&servers[1]); /* before it has settled again */
+	assert_int_equal(passed_by(2), 1000);
+	stop(2);
+}
+
+static void a_server_that_stood_still_goes_on_when_it_has_settled(void **state)
+{
+	(void)state;
+	start(2, 1000);
+	hammer(&servers[0], 1);
+	hammer(&servers[1], 200);
+	pass_time(1, 2LL * LIMITER_SERVER_MS);
+	assert_false(take(&servers[1]));
+	settler_round(servers[1].settler, world.now_ms);
+	assert_true(take(&servers[1]));
+	hammer_all(2, 100);
+	assert_int_equal(passed_by(2), 1000);
+	stop(2);
+}
+
+static void when_there_are_more_meters_than_can_be_settled_in_time_all_have_their_turn(void **state)
+{
+	(void)state;
+	enum { MANY = 3000, FIRST = 100 };
+	start(1, 1000);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct budget *b = budgets_of(servers[0].budgets, FIRST + i);
+		budget_set(b, 1000, 0, PERIOD_MS);
+		meter_take(&b->creates, world.now_ms, NULL);
+	}
+	for (unsigned round = 0; round < 3; round++) { /* those of the last round are due again in each */
+		world.now_ms += SETTLE_MS;
+		settler_round(servers[0].settler, world.now_ms);
+	}
+	for (unsigned i = 0; i < MANY; i++)
+		assert_true(limiter_world_granted(&world, FIRST + i) > 0);
+	stop(1);
+}
+
 static void meters_without_use_are_not_settled(void **state)
 {
 	(void)state;
@@ -433,6 +540,21 @@ static void the_thread_settles_by_itself(void **state)
 	stop(1);
 }
 
+static void who_waits_is_told_when_the_thread_has_heard(void **state)
+{
+	(void)state;
+	start(2, 5);
+	world.now_ms = 0; /* from here on time passes */
+	assert_int_equal(settler_start(servers[0].settler, NULL), 0);
+	bool taken = false;
+	for (int64_t end_ms = clock_mono_ms() + 20000; !taken && clock_mono_ms() < end_ms;) {
+		meter_hear(servers[0].meter, clock_mono_ms() + HEAR_MS_MAX);
+		taken = meter_take(servers[0].meter, clock_mono_ms(), NULL);
+	}
+	assert_true(taken);
+	stop(2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -440,6 +562,9 @@ int main(void)
 	    cmocka_unit_test(a_single_busy_server_gets_all_without_waiting),
 	    cmocka_unit_test(an_idle_server_holds_little_and_gives_that_back_when_others_need_it),
 	    cmocka_unit_test(servers_that_begin_before_they_hear_of_each_other_stay_within_a_twentieth),
+	    cmocka_unit_test(of_a_small_limit_no_more_than_a_twentieth_goes_over),
+	    cmocka_unit_test(the_first_of_a_small_limit_waits_for_a_word_and_is_let_through),
+	    cmocka_unit_test(nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away),
 	    cmocka_unit_test(a_new_period_begins_for_all_of_them),
 	    cmocka_unit_test(nothing_is_used_twice_where_one_period_meets_the_next),
 	    cmocka_unit_test(a_reading_counts_what_others_have_used),
@@ -455,8 +580,12 @@ int main(void)
 	    cmocka_unit_test(a_limiter_that_forgot_everything_is_told_again),
 	    cmocka_unit_test(a_period_that_began_anew_in_between_gives_way_to_the_one_under_way),
 	    cmocka_unit_test(a_server_that_stops_holds_nothing_more),
+	    cmocka_unit_test(a_server_that_stood_still_uses_nothing_that_others_were_given),
+	    cmocka_unit_test(a_server_that_stood_still_goes_on_when_it_has_settled),
+	    cmocka_unit_test(when_there_are_more_meters_than_can_be_settled_in_time_all_have_their_turn),
 	    cmocka_unit_test(meters_without_use_are_not_settled),
 	    cmocka_unit_test(the_thread_settles_by_itself),
+	    cmocka_unit_test(who_waits_is_told_when_the_thread_has_heard),
 	};
 	return cmocka_run_group_tests_name("settler", tests, NULL, NULL);
 }

@@ -6,69 +6,24 @@
 
 #include <cmocka.h>
 
-#include "client/redis.h"
 #include "lib/rcache_kit.h"
-#include "lib/redis_server.h"
+#include "lib/redis_kit.h"
+#include "lib/until.h"
 #include "os/clock.h"
+#include "os/sys.h"
 #include "rcache/owed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { NODES = 3, KEYS = 300, LIFE_MS = 600000 };
+enum { KEYS = 300, LIFE_MS = 600000 };
 
-static struct redis_server servers[NODES];
-static char urls[NODES * 80];
+static struct redis_server *const servers = redis_kit_servers;
 
-static int servers_up(void **state)
+static void open_kit(struct rcache_kit *k, const char *urls)
 {
-	(void)state;
-	if (!redis_server_exists()) {
-		print_message("redis-tools is not installed: these tests are skipped\n");
-		return 0;
-	}
-	urls[0] = '\0';
-	for (unsigned i = 0; i < NODES; i++) {
-		redis_server_start(&servers[i], NULL);
-		strcat(strcat(urls, i ? "," : ""), servers[i].url);
-	}
-	return 0;
-}
-
-static int servers_down(void **state)
-{
-	(void)state;
-	for (unsigned i = 0; i < NODES; i++)
-		redis_server_stop(&servers[i]);
-	return 0;
-}
-
-static void open_kit(struct rcache_kit *k, const char *some_urls)
-{
-	if (!servers[0].port)
-		skip();
-	rcache_kit_open(k, some_urls, true);
-}
-
-/* Does the server answer with this in its text? NULL: with anything but an error. */
-static bool answers(const char *url, const char *text, const struct str *args, size_t n)
-{
-	struct redis *r;
-	struct redis_reply reply;
-	assert_int_equal(redis_new(str_of(url), &r, NULL), 0);
-	struct redis_conn *c = redis_take(r, NULL);
-	assert_non_null(c);
-	assert_int_equal(redis_ask(c, args, n, &reply), 0);
-	assert_int_not_equal(reply.type, REDIS_ERROR);
-	bool found = !text || memmem(reply.text.ptr, reply.text.len, text, strlen(text));
-	redis_return(c);
-	redis_free(r);
-	return found;
-}
-
-static void ask_server(const char *url, const struct str *args, size_t n)
-{
-	answers(url, NULL, args, n);
+	redis_kit_need();
+	rcache_kit_open(k, urls, true);
 }
 
 static void a_cache_without_any_node_opens_and_everything_is_a_miss(void **state)
@@ -100,7 +55,7 @@ static void a_list_that_is_wrong_is_refused(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct rcache *cache = NULL;
 		struct err e = {""};
-		assert_int_equal(rcache_redis_open(bad[i], &(struct rcache_listener){0}, &cache, &e),
+		assert_int_equal(rcache_redis_open(bad[i], "test", &(struct rcache_listener){0}, &cache, &e),
 		                 ERR_INVALID);
 		assert_true(e.text[0] != '\0');
 		assert_null(cache);
@@ -111,7 +66,8 @@ static void a_dead_node_costs_its_own_keys_only_and_they_are_not_moved(void **st
 {
 	(void)state;
 	struct rcache_kit k;
-	open_kit(&k, urls);
+	char urls[REDIS_KIT_URLS_BYTES];
+	open_kit(&k, redis_kit_urls(urls));
 	rcache_kit_fill_many(&k, KEYS);
 	assert_int_equal(rcache_kit_hits_of_many(&k, KEYS), KEYS);
 	redis_server_kill(&servers[1]);
@@ -193,7 +149,8 @@ static void a_node_that_came_back_with_an_old_value_is_told_of_the_change_again(
 	redis_server_kill(&servers[0]);
 	redis_server_restart(&servers[0], NULL);
 	/* As if it had been saved, or replicated, just before the change. */
-	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:forgotten"), STR("vold"), STR("NX")));
+	redis_kit_ask(servers[0].url,
+	              REDIS_ARGS(STR("SET"), STR("curt:l:test:forgotten"), STR("vold"), STR("NX")));
 	rcache_kit_wait_state(&b, "forgotten", RCACHE_CHANGED);
 	rcache_kit_close(&a);
 	rcache_kit_close(&b);
@@ -213,10 +170,10 @@ static void change_numbered(struct rcache_kit *k, unsigned n)
 /* So much that covering it takes a while; in parts, each of them done in time. */
 static void populate(const char *url)
 {
-	for (int i = 0; i < 40; i++) {
+	for (int i = 0; i < 15; i++) {
 		char prefix[32];
-		snprintf(prefix, sizeof(prefix), "curt:l:%d", i);
-		ask_server(url, REDIS_ARGS(STR("DEBUG"), STR("POPULATE"), STR("5000"), str_of(prefix)));
+		snprintf(prefix, sizeof(prefix), "curt:l:test:%d", i);
+		redis_kit_ask(url, REDIS_ARGS(STR("DEBUG"), STR("POPULATE"), STR("5000"), str_of(prefix)));
 	}
 }
 
@@ -225,20 +182,27 @@ static bool everything_is_owed(struct rcache_kit *k)
 	return rcache_kit_get(k, "nowhere", NULL) == RCACHE_CHANGED;
 }
 
+/* Has it begun? Until then everything is owed. */
+static bool settles(struct rcache_kit *k, const char *url)
+{
+	bool begun = redis_kit_answers(url, "cmdstat_scan:", REDIS_ARGS(STR("INFO"), STR("commandstats")));
+	if (!begun)
+		assert_true(everything_is_owed(k));
+	return begun;
+}
+
 /* What others change is heard although there is much to settle. */
 static void assert_hears_while_it_settles(struct rcache_kit *k, struct rcache_kit *other, const char *url)
 {
-	bool heard = false;
-	while (!answers(url, "cmdstat_scan:", REDIS_ARGS(STR("INFO"), STR("commandstats"))))
-		assert_true(everything_is_owed(k));
+	bool heard = false, owed = true;
+	UNTIL(settles(k, url));
 	unsigned before = rcache_kit_changed(k);
 	rcache_kit_change(other, "live");
-	for (bool owed = true; owed && !heard;) {
-		bool more = rcache_kit_changed(k) > before;
+	for (int64_t end_ms = until_now_ms() + UNTIL_MS; owed && !heard && until_now_ms() < end_ms;) {
+		heard = rcache_kit_changed(k) > before;
 		owed = everything_is_owed(k);
-		heard = more && owed;
 	}
-	assert_true(heard);
+	assert_true(heard && owed);
 }
 
 static void changes_beyond_number_make_everything_on_the_node_changed(void **state)
@@ -246,13 +210,12 @@ static void changes_beyond_number_make_everything_on_the_node_changed(void **sta
 	(void)state;
 	struct rcache_kit a, b;
 	struct redis_server own;
-	if (!servers[0].port)
-		skip();
+	redis_kit_need();
 	redis_server_start(&own, (const char *const[]){"--enable-debug-command", "yes", NULL});
 	open_kit(&a, own.url);
 	open_kit(&b, own.url);
 	rcache_kit_fill_many(&b, 1200);
-	ask_server(own.url, REDIS_ARGS(STR("SET"), STR("not ours"), STR("x")));
+	redis_kit_ask(own.url, REDIS_ARGS(STR("SET"), STR("not ours"), STR("x")));
 	populate(own.url);
 	redis_server_signal(&own, SIGSTOP);
 	change_numbered(&a, OWED_KEYS_MAX + 100);
@@ -262,7 +225,7 @@ static void changes_beyond_number_make_everything_on_the_node_changed(void **sta
 	assert_hears_while_it_settles(&a, &b, own.url);
 	rcache_kit_wait_state(&a, "nowhere", RCACHE_MISS); /* nothing is owed any more */
 	assert_int_equal(rcache_kit_hits_of_many(&b, 1200), 0);
-	assert_true(answers(own.url, "x", REDIS_ARGS(STR("GET"), STR("not ours"))));
+	assert_true(redis_kit_answers(own.url, "x", REDIS_ARGS(STR("GET"), STR("not ours"))));
 	redis_server_stop(&own);
 	rcache_kit_close(&a);
 	rcache_kit_close(&b);
@@ -281,15 +244,15 @@ static void a_full_node_lets_old_values_go_and_is_told_once(void **state)
 		rcache_kit_fill(&a, key, "old", LIFE_MS);
 	}
 	unsigned before = rcache_kit_changed(&b);
-	ask_server(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("1")));
-	ask_server(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("RESETSTAT")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("1")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("RESETSTAT")));
 	change_numbered(&a, MANY);
 	assert_int_equal(rcache_kit_get(&a, "n1", NULL), RCACHE_MISS); /* nothing is owed */
 	assert_int_equal(rcache_kit_get(&b, "n599", NULL), RCACHE_MISS);
 	rcache_kit_wait_changed(&b, before + MANY, NULL);
-	assert_true(
-	    answers(servers[0].url, "cmdstat_unlink:calls=3,", REDIS_ARGS(STR("INFO"), STR("commandstats"))));
-	ask_server(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("0")));
+	assert_true(redis_kit_answers(servers[0].url, "cmdstat_unlink:calls=3,",
+	                              REDIS_ARGS(STR("INFO"), STR("commandstats"))));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("0")));
 	rcache_kit_change(&a, "last");
 	rcache_kit_wait_changed(&b, before + MANY + 1, "last");
 	assert_int_equal(rcache_kit_changed(&b), before + MANY + 1);
@@ -307,17 +270,16 @@ static void a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_agai
 	const char *url = servers[0].url;
 	rcache_kit_fill(&a, "kept", "old", LIFE_MS);
 	unsigned before = rcache_kit_changed(&b);
-	ask_server(url, REDIS_ARGS(STR("CONFIG"), STR("RESETSTAT")));
-	ask_server(url, REDIS_ARGS(STR("ACL"), STR("SETUSER"), STR("default"), STR("-set"), STR("-unlink")));
+	redis_kit_ask(url, REDIS_ARGS(STR("CONFIG"), STR("RESETSTAT")));
+	redis_kit_ask(url,
+	              REDIS_ARGS(STR("ACL"), STR("SETUSER"), STR("default"), STR("-set"), STR("-unlink")));
 	rcache_kit_change(&a, "kept");
 	assert_int_equal(rcache_kit_get(&a, "kept", NULL), RCACHE_CHANGED);
 	rcache_kit_wait_changed(&b, before + 1, "kept");
-	for (int64_t end_ms = clock_mono_ms() + RCACHE_KIT_WAIT_MS;
-	     !answers(url, "cmdstat_unlink:calls=0,usec=0,usec_per_call=0.00,rejected_calls=3",
-	              REDIS_ARGS(STR("INFO"), STR("commandstats")));)
-		assert_true(clock_mono_ms() < end_ms);
+	UNTIL(redis_kit_answers(url, "cmdstat_unlink:calls=0,usec=0,usec_per_call=0.00,rejected_calls=3",
+	                        REDIS_ARGS(STR("INFO"), STR("commandstats"))));
 	assert_int_equal(rcache_kit_changed(&b), before + 1);
-	ask_server(url, REDIS_ARGS(STR("ACL"), STR("SETUSER"), STR("default"), STR("+@all")));
+	redis_kit_ask(url, REDIS_ARGS(STR("ACL"), STR("SETUSER"), STR("default"), STR("+@all")));
 	rcache_kit_wait_state(&b, "kept", RCACHE_CHANGED);
 	rcache_kit_wait_changed(&b, before + 2, "kept");
 	rcache_kit_close(&a);
@@ -329,35 +291,93 @@ static void what_is_not_ours_under_a_key_is_a_miss(void **state)
 	(void)state;
 	struct rcache_kit k;
 	open_kit(&k, servers[0].url);
-	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:odd"), STR("?value")));
-	ask_server(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:nothing"), STR("")));
-	ask_server(servers[0].url, REDIS_ARGS(STR("RPUSH"), STR("curt:l:list"), STR("v")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:test:odd"), STR("?value")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:test:nothing"), STR("")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("RPUSH"), STR("curt:l:test:list"), STR("v")));
 	assert_int_equal(rcache_kit_get(&k, "odd", NULL), RCACHE_MISS);
 	assert_int_equal(rcache_kit_get(&k, "nothing", NULL), RCACHE_MISS);
 	assert_int_equal(rcache_kit_get(&k, "list", NULL), RCACHE_MISS);
 	unsigned before = rcache_kit_changed(&k);
-	ask_server(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes"), STR("")));
-	ask_server(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes"), STR("?")));
-	ask_server(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes"), STR("kone")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes:test"), STR("")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes:test"), STR("?")));
+	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("PUBLISH"), STR("curt:changes:test"), STR("kone")));
 	rcache_kit_wait_changed(&k, before + 1, "one");
 	assert_int_equal(rcache_kit_changed(&k), before + 1);
 	rcache_kit_close(&k);
 }
 
+static ssize_t (*send_now)(int, const void *, size_t, int);
+static _Atomic int64_t late_ms;
+static _Atomic unsigned held_up;
+
+/* Holds up fills until they are late. */
+static ssize_t send_late(int fd, const void *bytes, size_t n, int flags)
+{
+	if (memmem(bytes, n, "$2\r\nNX", 6)) {
+		UNTIL(clock_mono_ms() > late_ms);
+		held_up++;
+	}
+	return send_now(fd, bytes, n, flags);
+}
+
+/* The mark that would have refused it may be gone by then. */
+static void a_fill_that_is_held_up_on_its_way_is_taken_back(void **state)
+{
+	(void)state;
+	struct rcache_kit filler, other;
+	redis_kit_need();
+	send_now = os_sys.send;
+	os_sys.send = send_late; /* before there are threads */
+	held_up = 0;
+	open_kit(&filler, servers[0].url);
+	open_kit(&other, servers[0].url);
+	const struct rcache_fill fill = {.key = STR("promo"), .value = STR("old"), .life_ms = LIFE_MS};
+	for (unsigned tries = 0; held_up == 0 && tries < 100; tries++) {
+		int64_t began_ms = clock_mono_ms() - RCACHE_MARK_MS / 2 + 50;
+		late_ms = began_ms + RCACHE_MARK_MS / 2 + 1;
+		filler.cache->ops->fill(filler.cache, &fill, 1, began_ms);
+	}
+	assert_int_equal(held_up, 1);
+	assert_int_not_equal(rcache_kit_get(&other, "promo", NULL), RCACHE_HIT);
+	rcache_kit_wait_changed(&other, 1, "promo");
+	rcache_kit_close(&filler);
+	rcache_kit_close(&other);
+	os_sys.send = send_now;
+}
+
+static void a_fill_that_was_not_answered_is_taken_back(void **state)
+{
+	(void)state;
+	struct rcache_kit filler, other;
+	open_kit(&filler, servers[0].url);
+	open_kit(&other, servers[0].url);
+	assert_int_equal(rcache_kit_get(&filler, "promo", NULL), RCACHE_MISS); /* it is connected */
+	redis_server_signal(&servers[0], SIGSTOP);
+	rcache_kit_fill(&filler, "promo", "old", LIFE_MS);
+	assert_int_equal(rcache_kit_get(&filler, "promo", NULL), RCACHE_CHANGED);
+	redis_server_signal(&servers[0], SIGCONT);
+	rcache_kit_wait_state(&other, "promo", RCACHE_CHANGED);
+	rcache_kit_close(&filler);
+	rcache_kit_close(&other);
+}
+
 int main(void)
 {
+#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_cache_without_any_node_opens_and_everything_is_a_miss),
 	    cmocka_unit_test(a_list_that_is_wrong_is_refused),
-	    cmocka_unit_test(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved),
-	    cmocka_unit_test(a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back),
-	    cmocka_unit_test(a_node_that_is_silent_is_noticed_though_its_connection_stands),
-	    cmocka_unit_test(a_change_that_a_node_missed_is_told_when_it_is_back),
-	    cmocka_unit_test(a_node_that_came_back_with_an_old_value_is_told_of_the_change_again),
-	    cmocka_unit_test(changes_beyond_number_make_everything_on_the_node_changed),
-	    cmocka_unit_test(a_full_node_lets_old_values_go_and_is_told_once),
-	    cmocka_unit_test(a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_again),
-	    cmocka_unit_test(what_is_not_ours_under_a_key_is_a_miss),
+	    WITH_REDIS(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved),
+	    WITH_REDIS(a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back),
+	    WITH_REDIS(a_node_that_is_silent_is_noticed_though_its_connection_stands),
+	    WITH_REDIS(a_change_that_a_node_missed_is_told_when_it_is_back),
+	    WITH_REDIS(a_node_that_came_back_with_an_old_value_is_told_of_the_change_again),
+	    WITH_REDIS(changes_beyond_number_make_everything_on_the_node_changed),
+	    WITH_REDIS(a_full_node_lets_old_values_go_and_is_told_once),
+	    WITH_REDIS(a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_again),
+	    WITH_REDIS(what_is_not_ours_under_a_key_is_a_miss),
+	    WITH_REDIS(a_fill_that_is_held_up_on_its_way_is_taken_back),
+	    WITH_REDIS(a_fill_that_was_not_answered_is_taken_back),
 	};
-	return cmocka_run_group_tests(tests, servers_up, servers_down);
+	return cmocka_run_group_tests(tests, redis_kit_three, redis_kit_down);
 }

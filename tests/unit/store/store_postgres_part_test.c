@@ -6,39 +6,27 @@
 
 #include <cmocka.h>
 
-#include "lib/postgres_kit.h"
+#include "lib/database_kit.h"
 #include "lib/store_kit.h"
 #include "store/backends.h"
 #include "store/part.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <unistd.h>
 
 enum { OVER_MS = KIT_NOW_MS + 100, REST_MS = 1000 };
 
-static char urls[2][POSTGRES_KIT_URL_BYTES];
+static char (*const urls)[POSTGRES_KIT_URL_BYTES] = database_kit_urls;
 static struct store *parts[2];
 static const struct store_part_ops *part;
 static struct arena arena;
-
-#define NEEDS_SERVER()          \
-	do {                    \
-		(void)state;    \
-		if (!parts[0])  \
-			skip(); \
-	} while (0)
 
 static int setup(void **state)
 {
 	(void)state;
 	for (size_t i = 0; urls[0][0] && i < 2; i++) {
-		struct err e = {""};
-		const struct store_postgres_config config = {.url = str_of(urls[i])};
 		postgres_kit_database_empty(urls[i]);
-		if (store_postgres_open(&config, &parts[i], &e) != 0)
-			fail_msg("%s", e.text);
+		parts[i] = database_kit_store(urls[i]);
 		part = parts[i]->ops->part;
 	}
 	return 0;
@@ -46,7 +34,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
+	database_kit_calm(state);
 	for (size_t i = 0; i < 2; i++) {
 		store_free(parts[i]);
 		parts[i] = NULL;
@@ -76,7 +64,8 @@ static int create_at(uint64_t epoch, uint64_t id)
 
 static void a_part_that_was_never_in_a_ring_says_so(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t epoch = 77;
 	struct str text = STR("x");
 	assert_int_equal(part->ring_get(parts[0], &arena, &epoch, &text), 0);
@@ -86,7 +75,8 @@ static void a_part_that_was_never_in_a_ring_says_so(void **state)
 
 static void who_works_under_another_epoch_is_refused(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t epoch;
 	struct str text;
 	struct part_move *move;
@@ -118,30 +108,40 @@ static void *set_six(void *arg)
 	return NULL;
 }
 
+static void a_failure_of_the_database_is_not_taken_for_another_epoch(void **state)
+{
+	(void)state;
+	database_kit_need();
+	assert_int_equal(part->ring_set(parts[0], 5, STR("five")), 0);
+	postgres_kit_run(urls[0], "ALTER TABLE link RENAME COLUMN note TO notice");
+	assert_int_equal(create_at(5, 1), ERR_UNAVAILABLE);
+	assert_int_equal(create_at(4, 1), ERR_CONFLICT);
+	postgres_kit_run(urls[0], "ALTER TABLE link RENAME COLUMN notice TO note");
+	assert_int_equal(create_at(5, 1), 0);
+}
+
 static void a_new_ring_waits_for_moves_under_the_old_one(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct part_move *move;
 	const struct str key = STR("g1");
-	pthread_t thread;
 	assert_int_equal(create_at(0, 1), 0);
 	assert_int_equal(part->ring_set(parts[0], 5, STR("five")), 0);
 	assert_int_equal(part->move_begin(parts[0], 5, &key, 1, &move), 0);
 	atomic_store(&is_set, false);
-	assert_int_equal(pthread_create(&thread, NULL, set_six, NULL), 0);
-	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-	                                 " AND NOT granted") == 0)
-		usleep(1000);
+	database_kit_start_waiting(urls[0], set_six, NULL);
 	assert_false(atomic_load(&is_set));
 	assert_int_equal(part->move_end(parts[0], move, false), 0);
-	pthread_join(thread, NULL);
+	database_kit_join();
 	assert_true(atomic_load(&is_set));
 	assert_int_equal(find_at(6, 1, NULL), 0);
 }
 
 static void in_a_ring_nobody_is_asked_whom_the_home_alone_knows(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t first, next;
 	struct store_write w = kit_generated(&arena, 1);
 	w.link.is_private = true;
@@ -176,7 +176,8 @@ static struct part_route route_of(const char *name, uint64_t id)
 
 static void the_first_choice_of_a_route_stays(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct part_route routes[] = {route_of("a", 1), route_of("b", 2), route_of("a", 3)};
 	assert_int_equal(part->route(parts[0], routes, 3), 0);
 	assert_int_equal(routes[0].link_id, 1);
@@ -265,7 +266,8 @@ static void assert_keys(size_t i, const char *expected)
 
 static void all_that_lies_under_a_key_moves_with_it(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	fill();
 	assert_keys(0, "g1 g3 rests stays ");
 	struct store_lookup before = {.ref = {1, STR("g1")}, .user = 1, .arena = &arena};
@@ -305,7 +307,8 @@ static void all_that_lies_under_a_key_moves_with_it(void **state)
 
 static void a_move_that_is_called_off_leaves_everything_and_can_be_done_again(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	fill();
 	move(false);
 	assert_keys(0, "g1 g3 rests stays ");
@@ -326,9 +329,9 @@ static void *update_late(void *arg)
 
 static void changes_wait_for_a_move_and_lookups_do_not(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct part_move *m;
-	pthread_t thread;
 	fill();
 	assert_int_equal(part->move_begin(parts[0], 0, moved, ARRAY_LEN(moved), &m), 0);
 	late = (struct store_write){.kind = STORE_LINK_UPDATE,
@@ -336,14 +339,11 @@ static void changes_wait_for_a_move_and_lookups_do_not(void **state)
 	                            .arena = &arena,
 	                            .ref = {1, STR("g1")},
 	                            .fields = LINK_TITLE};
-	assert_int_equal(pthread_create(&thread, NULL, update_late, NULL), 0);
-	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_stat_activity WHERE datname ="
-	                                 " current_database() AND wait_event_type = 'Lock'") == 0)
-		usleep(1000);
+	database_kit_start_waiting(urls[0], update_late, NULL);
 	assert_int_equal(find_at(0, 1, NULL), 0);
 	assert_int_equal(part->move_put(parts[1], m), 0);
 	assert_int_equal(part->move_end(parts[0], m, true), 0);
-	pthread_join(thread, NULL);
+	database_kit_join();
 	assert_int_equal(late.result, ERR_NOT_FOUND);
 	assert_int_equal(find_at(0, 1, NULL), ERR_NOT_FOUND);
 }
@@ -371,7 +371,8 @@ static void moves_break(void)
 
 static void a_move_that_was_overtaken_brings_nothing_back(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	const struct str key = STR("brand");
 	struct part_move *slow;
 	struct store_write w = kit_alias(&arena, 1, "brand");
@@ -390,7 +391,8 @@ static void a_move_that_was_overtaken_brings_nothing_back(void **state)
 
 static void a_move_of_an_older_ring_is_refused_where_it_goes(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	const struct str key = STR("g1");
 	struct part_move *slow;
 	assert_int_equal(create_at(0, 1), 0);
@@ -405,7 +407,8 @@ static void a_move_of_an_older_ring_is_refused_where_it_goes(void **state)
 
 static void a_key_moves_again_under_a_later_ring(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	assert_int_equal(create_at(0, 1), 0);
 	rings_set(5);
 	move_under(5, STR("g1"));
@@ -418,7 +421,8 @@ static void a_key_moves_again_under_a_later_ring(void **state)
 
 static void the_newer_use_of_an_idempotency_key_moves(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct store_write old = kit_generated(&arena, 1), new = kit_generated(&arena, 2);
 	old.idempotency_key = new.idempotency_key = STR("order");
 	new.now_ms = KIT_NOW_MS + 25LL * 3600 * 1000; /* by then the old one is dead */
@@ -445,33 +449,21 @@ static void *create_behind(void *arg)
 /* A transaction that sees all as it was when it began would not see the ring for which it waited. */
 static void the_epoch_holds_whatever_isolation_the_database_prefers(void **state)
 {
-	NEEDS_SERVER();
-	pthread_t thread;
+	(void)state;
+	database_kit_need();
 	rings_set(5);
 	postgres_kit_run(urls[0], "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET"
 	                          " default_transaction_isolation = ''repeatable read''',"
 	                          " current_database()); END $$");
 	store_free(parts[0]);
-	struct err e = {""};
-	const struct store_postgres_config config = {.url = str_of(urls[0])};
-	assert_int_equal(store_postgres_open(&config, &parts[0], &e), 0);
-	struct pg_pool *pool;
-	assert_int_equal(pg_pool_new(str_of(urls[0]), 1, NULL, NULL, &pool, &e), 0);
-	struct pg_conn *c = pg_take(pool, &e);
-	assert_non_null(c);
-	assert_int_equal(pg_run(c,
-	                        "BEGIN; SELECT pg_advisory_xact_lock(1668641397, oid::int) FROM pg_namespace"
-	                        " WHERE nspname = current_schema(); UPDATE ring_state SET epoch = 6",
-	                        &e),
-	                 0);
+	parts[0] = database_kit_store(urls[0]);
+	database_kit_hold(urls[0],
+	                  "BEGIN; SELECT pg_advisory_xact_lock(1668641397, oid::int) FROM pg_namespace"
+	                  " WHERE nspname = current_schema(); UPDATE ring_state SET epoch = 6");
 	behind = kit_generated(&arena, 50);
-	assert_int_equal(pthread_create(&thread, NULL, create_behind, NULL), 0);
-	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
-		usleep(1000);
-	assert_int_equal(pg_run(c, "COMMIT", &e), 0);
-	pthread_join(thread, NULL);
-	pg_return(c);
-	pg_pool_free(pool);
+	database_kit_start_waiting(urls[0], create_behind, NULL);
+	database_kit_let_go();
+	database_kit_join();
 	postgres_kit_run(urls[0], "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET"
 	                          " default_transaction_isolation', current_database()); END $$");
 	assert_int_equal(behind_result, ERR_CONFLICT);
@@ -481,32 +473,20 @@ static void the_epoch_holds_whatever_isolation_the_database_prefers(void **state
 /* What a REAP does, with an end that is slow to come. */
 static void a_name_that_comes_to_rest_while_somebody_wants_it_stays_its_owners(void **state)
 {
-	NEEDS_SERVER();
-	pthread_t thread;
-	struct err e = {""};
+	(void)state;
+	database_kit_need();
 	struct store_write w = kit_alias(&arena, 1, "brand");
 	w.link.expires_ms = OVER_MS;
 	assert_int_equal(kit_apply(parts[0], &w), 0);
 	rings_set(5);
-	struct pg_pool *pool;
-	assert_int_equal(pg_pool_new(str_of(urls[0]), 1, NULL, NULL, &pool, &e), 0);
-	struct pg_conn *c = pg_take(pool, &e);
-	assert_non_null(c);
-	assert_int_equal(pg_run(c,
-	                        "BEGIN; DELETE FROM link WHERE key = 'brand';"
-	                        " INSERT INTO resting VALUES ('brand', 7, 99999999999)",
-	                        &e),
-	                 0);
+	database_kit_hold(urls[0], "BEGIN; DELETE FROM link WHERE key = 'brand';"
+	                           " INSERT INTO resting VALUES ('brand', 7, 99999999999)");
 	behind = kit_alias(&arena, 2, "brand");
 	behind.link.owner = 8;
 	behind.now_ms = OVER_MS + 1;
-	assert_int_equal(pthread_create(&thread, NULL, create_behind, NULL), 0);
-	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
-		usleep(1000);
-	assert_int_equal(pg_run(c, "COMMIT", &e), 0);
-	pthread_join(thread, NULL);
-	pg_return(c);
-	pg_pool_free(pool);
+	database_kit_start_waiting(urls[0], create_behind, NULL);
+	database_kit_let_go();
+	database_kit_join();
 	assert_int_equal(behind_result, ERR_CONFLICT);
 	assert_int_equal(kit_find(parts[0], &arena, 0, "brand", NULL), ERR_NOT_FOUND);
 }
@@ -514,7 +494,8 @@ static void a_name_that_comes_to_rest_while_somebody_wants_it_stays_its_owners(v
 /* As when a server was frozen in the middle of a move. */
 static void a_key_that_is_held_for_long_fails_only_its_own_changes(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct part_move *m;
 	const struct str key = STR("g1");
 	assert_int_equal(create_at(0, 1), 0);
@@ -556,48 +537,23 @@ static void *update_both_by_row(void *arg)
  * by keys may hold the one and want the other. */
 static void assert_first_g10(void *(*run)(void *))
 {
-	struct err e = {""};
-	struct pg_pool *pool;
-	pthread_t thread;
-	assert_int_equal(pg_pool_new(str_of(urls[0]), 1, NULL, NULL, &pool, &e), 0);
-	struct pg_conn *c = pg_take(pool, &e);
-	assert_non_null(c);
-	assert_int_equal(pg_run(c, "BEGIN; SELECT 1 FROM link WHERE key = 'g10' FOR UPDATE", &e), 0);
-	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
-	while (postgres_kit_ask(urls[0], "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
-		usleep(1000);
+	database_kit_hold(urls[0], "BEGIN; SELECT 1 FROM link WHERE key = 'g10' FOR UPDATE");
+	database_kit_start_waiting(urls[0], run, NULL);
 	int64_t free_rows = postgres_kit_ask(urls[0], "SELECT count(*) FROM (SELECT 1 FROM link WHERE key ="
 	                                              " 'g9' FOR UPDATE SKIP LOCKED) AS t");
-	assert_int_equal(pg_run(c, "COMMIT", &e), 0);
-	pthread_join(thread, NULL);
-	pg_return(c);
-	pg_pool_free(pool);
+	database_kit_let_go();
+	database_kit_join();
 	assert_int_equal(free_rows, 1);
 }
 
 static void rows_are_locked_in_the_order_of_their_keys(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	assert_int_equal(create_at(0, 9), 0);
 	assert_int_equal(create_at(0, 10), 0);
 	assert_first_g10(count_both);
 	assert_first_g10(update_both_by_row);
-}
-
-static int group_setup(void **state)
-{
-	(void)state;
-	for (size_t i = 0; postgres_kit_is_there() && i < 2; i++)
-		postgres_kit_database_make(urls[i]);
-	return 0;
-}
-
-static int group_teardown(void **state)
-{
-	(void)state;
-	for (size_t i = 0; urls[0][0] && i < 2; i++)
-		postgres_kit_database_remove(urls[i]);
-	return 0;
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -607,6 +563,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_part_that_was_never_in_a_ring_says_so),
 	    TEST(who_works_under_another_epoch_is_refused),
+	    TEST(a_failure_of_the_database_is_not_taken_for_another_epoch),
 	    TEST(a_new_ring_waits_for_moves_under_the_old_one),
 	    TEST(in_a_ring_nobody_is_asked_whom_the_home_alone_knows),
 	    TEST(the_first_choice_of_a_route_stays),
@@ -622,5 +579,5 @@ int main(void)
 	    TEST(the_epoch_holds_whatever_isolation_the_database_prefers),
 	    TEST(a_name_that_comes_to_rest_while_somebody_wants_it_stays_its_owners),
 	};
-	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+	return cmocka_run_group_tests(tests, database_kit_two, database_kit_down);
 }

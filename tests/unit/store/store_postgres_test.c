@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "lib/postgres_kit.h"
+#include "lib/database_kit.h"
 #include "lib/store_kit.h"
 #include "store/backends.h"
 
@@ -16,19 +16,9 @@
 
 enum { OVER_MS = KIT_NOW_MS + 100, REST_MS = 1000 };
 
-static char url[POSTGRES_KIT_URL_BYTES];
+static const char *const url = database_kit_urls[0];
 static struct store *store;
 static struct arena arena;
-
-static struct store *open_here(void)
-{
-	struct store *s = NULL;
-	struct err e = {""};
-	const struct store_postgres_config config = {.url = str_of(url)};
-	if (store_postgres_open(&config, &s, &e) != 0)
-		fail_msg("%s", e.text);
-	return s;
-}
 
 static int setup(void **state)
 {
@@ -36,7 +26,7 @@ static int setup(void **state)
 	if (!url[0])
 		return 0;
 	postgres_kit_database_empty(url);
-	store = open_here();
+	store = database_kit_store(url);
 	return 0;
 }
 
@@ -49,40 +39,44 @@ static int teardown(void **state)
 	return 0;
 }
 
-#define NEEDS_SERVER()          \
-	do {                    \
-		(void)state;    \
-		if (!store)     \
-			skip(); \
-	} while (0)
+static void need_no_citus(void)
+{
+	if (postgres_kit_has_citus()) {
+		print_message("the server has Citus: none can be feigned\n");
+		skip();
+	}
+}
 
 /* --- opening --- */
 
 static void *open_and_close(void *arg)
 {
 	(void)arg;
-	store_free(open_here());
+	store_free(database_kit_store(url));
 	return NULL;
 }
 
 static void servers_that_start_at_once_on_an_empty_database_all_come_up(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	pthread_t threads[4];
 	store_free(store);
 	store = NULL;
-	postgres_kit_run(url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
+	postgres_kit_database_remove(url);
+	postgres_kit_database_make(database_kit_urls[0]);
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, NULL), 0);
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		pthread_join(threads[i], NULL);
-	store = open_here();
+	store = database_kit_store(url);
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM account_version"), 1);
 }
 
 static void a_database_of_a_newer_version_is_refused(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct store *s = NULL;
 	struct err e = {""};
 	const struct store_postgres_config config = {.url = str_of(url)};
@@ -90,6 +84,65 @@ static void a_database_of_a_newer_version_is_refused(void **state)
 	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "newer version"));
 	postgres_kit_run(url, "UPDATE layout_version SET version = version - 1");
+}
+
+static void a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do(void **state)
+{
+	(void)state;
+	database_kit_need();
+	char feigned[POSTGRES_KIT_URL_BYTES];
+	struct store *s = NULL;
+	struct err e = {""};
+	need_no_citus();
+	postgres_kit_database_make(feigned);
+	const struct store_postgres_config config = {.url = str_of(feigned)};
+	postgres_kit_citus_feign(feigned);
+	postgres_kit_run(feigned, "CREATE OR REPLACE VIEW pg_dist_node AS SELECT false AS shouldhaveshards,"
+	                          " true AS isactive, 'primary'::text AS noderole");
+	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "citus_add_node"));
+	assert_int_equal(
+	    postgres_kit_ask(feigned, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"), 0);
+	postgres_kit_database_remove(feigned);
+}
+
+static void with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas(void **state)
+{
+	(void)state;
+	database_kit_need();
+	char with_citus[POSTGRES_KIT_URL_BYTES];
+	struct store *s = NULL;
+	struct err e = {""};
+	postgres_kit_database_make(with_citus);
+	postgres_kit_citus_feign(with_citus);
+	struct store_postgres_config config = {.url = str_of(with_citus)};
+	assert_int_equal(store_postgres_open(&config, &s, &e), 0);
+	assert_null(s->ops->part);
+	store_free(s);
+	config.replicas = &config.url;
+	config.replica_count = 1;
+	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "store.replicas"));
+	postgres_kit_database_remove(with_citus);
+}
+
+/* Tables that were made before the extension came stay where they are, and rows are locked many at once. */
+static void a_database_that_citus_came_to_later_is_used_as_before(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store_write writes[] = {kit_generated(&arena, 1), kit_generated(&arena, 2)};
+	need_no_citus();
+	postgres_kit_citus_feign(url);
+	postgres_kit_run(url,
+	                 "CREATE OR REPLACE VIEW pg_dist_partition AS SELECT NULL::regclass AS logicalrelid");
+	store_free(store);
+	store = database_kit_store(url);
+	assert_int_equal(store_apply(store, writes, ARRAY_LEN(writes)), 0);
+	assert_int_equal(writes[1].result, 0);
+	postgres_kit_run(
+	    url, "DROP VIEW pg_dist_node; DROP VIEW pg_dist_partition; SET allow_system_table_mods = on;"
+	         " DELETE FROM pg_extension WHERE extname = 'citus'; DROP FUNCTION create_distributed_table");
 }
 
 static void a_wrong_url_and_a_server_that_is_away_are_told_apart(void **state)
@@ -138,7 +191,8 @@ static size_t claim(int64_t now_ms, size_t max, uint64_t *ret)
 
 static void a_generated_key_whose_link_was_deleted_is_never_given_out_again(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t ids[4];
 	struct store_write w = kit_generated(&arena, 3);
 	assert_int_equal(kit_apply(store, &w), 0);
@@ -155,7 +209,8 @@ static void a_generated_key_whose_link_was_deleted_is_never_given_out_again(void
 
 static void a_reaped_key_comes_back_once_after_its_rest(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t ids[4];
 	create_mortal(3);
 	reap(3);
@@ -169,7 +224,8 @@ static void a_reaped_key_comes_back_once_after_its_rest(void **state)
 
 static void a_key_whose_link_waits_to_be_reaped_comes_back_too(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t ids[4];
 	create_mortal(3);
 	struct store_write alias = kit_alias(&arena, 4, "name"); /* is nobody's to claim */
@@ -195,7 +251,8 @@ static struct store_write reuse(uint64_t row, uint64_t id)
 
 static void a_key_that_came_back_names_a_link_again_and_can_come_back_again(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t ids[4], first;
 	struct link_record link;
 	assert_int_equal(store_lease(store, STORE_LINK_COUNTER, 10, &first), 0);
@@ -237,7 +294,8 @@ static void *claim_all(void *arg)
 
 static void no_two_claimers_get_the_same_key(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	static uint64_t ids[CLAIMERS][CLAIMED];
 	static unsigned seen[CLAIMED + 1];
 	pthread_t threads[CLAIMERS];
@@ -277,7 +335,8 @@ static uint64_t clicks_of(uint64_t id)
 
 static void a_links_clicks_are_the_sum_over_the_nodes(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct store_write w = kit_generated(&arena, 1);
 	assert_int_equal(kit_apply(store, &w), 0);
 	struct store_count count = {.id = 1, .clicks = 40};
@@ -310,7 +369,8 @@ static void *count_up(void *arg)
 
 static void nodes_that_count_at_once_lose_nothing(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	pthread_t threads[NODES];
 	for (uint64_t id = 1; id <= COUNTED; id++) {
 		struct store_write w = kit_generated(&arena, id);
@@ -333,7 +393,8 @@ static uint64_t version(void)
 
 static void the_version_tells_of_changes_of_the_accounts_and_of_nothing_else(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	uint64_t before = version();
 	struct store_write link = kit_generated(&arena, 1),
 	                   user = kit_user(&arena, "a@b.example", ROLE_ADMIN);
@@ -383,11 +444,12 @@ static void *race(void *arg)
 
 static void of_creates_with_one_idempotency_key_one_is_made_whoever_asks(void **state)
 {
-	NEEDS_SERVER();
+	(void)state;
+	database_kit_need();
 	struct racer racers[RACERS];
 	pthread_t threads[RACERS];
 	for (unsigned i = 0; i < RACERS; i++) {
-		racers[i] = (struct racer){.store = open_here(), .number = i};
+		racers[i] = (struct racer){.store = database_kit_store(url), .number = i};
 		assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
 	}
 	for (unsigned i = 0; i < RACERS; i++) {
@@ -401,20 +463,89 @@ static void of_creates_with_one_idempotency_key_one_is_made_whoever_asks(void **
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), RACES);
 }
 
-static int group_setup(void **state)
+/* Two servers that name the same links in one batch each, one of them in the opposite order. */
+enum { RIVALS = 2, BATCH = 16, ROUNDS = 3 };
+
+struct rival {
+	struct store *store;
+	unsigned number;
+	enum store_write_kind kind;
+	size_t done; /* of all that was asked for */
+};
+
+static struct store_write rival_write(const struct rival *r, struct arena *a, unsigned round, unsigned at)
 {
-	(void)state;
-	if (postgres_kit_is_there())
-		postgres_kit_database_make(url);
-	return 0;
+	unsigned name = round * BATCH + (r->number == 0 ? at : BATCH - 1 - at);
+	struct str key = arena_printf(a, "name%u", name);
+	struct store_write w = kit_alias(a, 1 + (uint64_t)name * RIVALS + r->number, key.ptr);
+	if (r->kind != STORE_LINK_CREATE)
+		w = (struct store_write){
+		    .kind = r->kind, .now_ms = KIT_NOW_MS, .arena = a, .ref = {.key = key}};
+	if (r->kind == STORE_LINK_UPDATE) {
+		w.fields = LINK_TITLE;
+		w.link.title = arena_printf(a, "%u", r->number);
+	}
+	return w;
 }
 
-static int group_teardown(void **state)
+static void *contend(void *arg)
+{
+	struct rival *r = arg;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct arena own = {0};
+		struct store_write batch[BATCH];
+		for (unsigned i = 0; i < BATCH; i++)
+			batch[i] = rival_write(r, &own, round, i);
+		assert_int_equal(store_apply(r->store, batch, BATCH), 0);
+		for (unsigned i = 0; i < BATCH; i++)
+			r->done += batch[i].result == 0;
+		arena_release(&own);
+	}
+	return NULL;
+}
+
+/* How many of their changes were done. */
+static size_t contest(enum store_write_kind kind)
+{
+	struct rival rivals[RIVALS];
+	pthread_t threads[RIVALS];
+	size_t done = 0;
+	for (unsigned i = 0; i < RIVALS; i++) {
+		rivals[i] = (struct rival){.store = database_kit_store(url), .number = i, .kind = kind};
+		assert_int_equal(pthread_create(&threads[i], NULL, contend, &rivals[i]), 0);
+	}
+	for (unsigned i = 0; i < RIVALS; i++) {
+		pthread_join(threads[i], NULL);
+		store_free(rivals[i].store);
+		done += rivals[i].done;
+	}
+	return done;
+}
+
+static void servers_that_change_the_same_links_at_once_lose_nothing(void **state)
 {
 	(void)state;
-	if (url[0])
-		postgres_kit_database_remove(url);
-	return 0;
+	database_kit_need();
+	assert_int_equal(contest(STORE_LINK_CREATE), ROUNDS * BATCH); /* each name is one server's */
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), ROUNDS * BATCH);
+	assert_int_equal(contest(STORE_LINK_UPDATE), RIVALS * ROUNDS * BATCH);
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link WHERE title IN ('0', '1')"),
+	                 ROUNDS * BATCH);
+	assert_int_equal(contest(STORE_LINK_DELETE), ROUNDS * BATCH); /* each is deleted once */
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), 0);
+}
+
+static int feigned_setup(void **state)
+{
+	int r = database_kit_one(state);
+	if (!url[0])
+		return r;
+	postgres_kit_citus_feign(url);
+	/* Who waits in a circle hears of it soon. */
+	postgres_kit_run(url,
+	                 "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''10ms''',"
+	                 " current_database()); END $$");
+	return r;
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -424,6 +555,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(servers_that_start_at_once_on_an_empty_database_all_come_up),
 	    TEST(a_database_of_a_newer_version_is_refused),
+	    TEST(a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do),
+	    TEST(with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas),
+	    TEST(a_database_that_citus_came_to_later_is_used_as_before),
 	    TEST(a_wrong_url_and_a_server_that_is_away_are_told_apart),
 	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
 	    TEST(a_reaped_key_comes_back_once_after_its_rest),
@@ -434,6 +568,17 @@ int main(void)
 	    TEST(nodes_that_count_at_once_lose_nothing),
 	    TEST(the_version_tells_of_changes_of_the_accounts_and_of_nothing_else),
 	    TEST(of_creates_with_one_idempotency_key_one_is_made_whoever_asks),
+	    TEST(servers_that_change_the_same_links_at_once_lose_nothing),
 	};
-	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+	/* What Citus has statements of its own for. */
+	const struct CMUnitTest as_with_citus[] = {
+	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
+	    TEST(a_reaped_key_comes_back_once_after_its_rest),
+	    TEST(a_key_whose_link_waits_to_be_reaped_comes_back_too),
+	    TEST(no_two_claimers_get_the_same_key),
+	    TEST(nodes_that_count_at_once_lose_nothing),
+	    TEST(servers_that_change_the_same_links_at_once_lose_nothing),
+	};
+	int failed = cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
+	return failed + cmocka_run_group_tests(as_with_citus, feigned_setup, database_kit_down);
 }

@@ -156,7 +156,10 @@ static void a_folder_that_is_not_there_is_named(void **state)
 	assert_int_equal(store_sqlite_open(path, &store, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, path));
 	assert_non_null(strstr(e.text, "No such file"));
-	assert_int_equal(store_sqlite_open(folder, &store, &e), ERR_UNAVAILABLE);
+	snprintf(path, sizeof(path), "%s/folder.db", folder);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(store_sqlite_open(path, &store, &e), ERR_UNAVAILABLE);
+	assert_int_equal(rmdir(path), 0);
 }
 
 static void names_that_mean_something_to_sqlite_are_plain_names(void **state)

@@ -1,0 +1,67 @@
+"""One of two databases is away: links are made in the other, wherever keys come from."""
+import collections
+import concurrent.futures
+
+import pytest
+
+from cluster import Curt
+from harness import until
+from prometheus import metric
+
+CREATES = 600
+MAKERS = 4
+UNLUCKY_MAX = 2 + MAKERS  # those that were under way, and hardly ever one all of whose keys lie in the database that is away
+
+
+@pytest.fixture(scope="module")
+def other(engines):
+    return engines.postgres(durable=False)
+
+
+@pytest.fixture
+def env(postgres, other, request):
+    name = request.node.name[:60]
+    yield {"CURT_STORE_URL": f"{postgres.database(name)},{other.database(name)}"}
+    if not other.process:
+        other.start()
+
+
+def create(server):
+    return server.post("/api/v1/links", json={"original_url": "https://example.com/"}).status_code
+
+
+def create_many(server):
+    with concurrent.futures.ThreadPoolExecutor(MAKERS) as pool:
+        return collections.Counter(pool.map(lambda _: create(server), range(CREATES)))
+
+
+@pytest.mark.parametrize("source", ["cipher", "claim"])
+def test_links_are_made_with_new_keys(nursery, env, other, source):
+    server = nursery("--workers", "1", "--keys-source", source, env=env)
+    other.kill()
+    answers = create_many(server)
+    assert answers[201] >= CREATES - UNLUCKY_MAX, answers
+
+
+def test_links_are_made_with_keys_from_stock_and_no_key_is_lost(nursery, engines, env, other, redis, postgres):
+    """More links than there are keys on the shard: those that would lie in the other database do not keep it from being
+    filled again."""
+    env |= {"CURT_KEYS_URL": redis.url(), "CURT_KEYS_LOW": 200, "CURT_KEYS_HIGH": 300,
+            "CURT_KEYS_STOCK_URL": postgres.database("away-keys"), "CURT_KEYS_STOCK_LOW": 4000, "CURT_KEYS_STOCK_HIGH": 5000}
+    server = nursery("--workers", "1", "--keys-source", "pool", env=env)
+    for service in ("keygen", "keysync"):
+        engines.add(Curt(engines, f"{service}-away", service, env)).start()
+    until(lambda: metric(server, "curt_keys_stock") >= 300, "there are keys")
+    other.kill()
+    until(lambda: create(server) == 201, "the server knows")
+    answers = create_many(server)
+    assert answers[201] >= CREATES - UNLUCKY_MAX, answers
+    assert metric(server, "curt_keys_lost_total") == 0
+    until(lambda: metric(server, "curt_keys_aside") > CREATES / 2, "keys of the other database wait")
+    other.start()
+
+    def they_are_used():
+        create_many(server)
+        return metric(server, "curt_keys_aside") < CREATES / 4
+
+    until(they_are_used, "they are used when it is back")

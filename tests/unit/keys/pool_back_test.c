@@ -1,0 +1,232 @@
+/* What becomes of keys that are given back, and of those who want a key while shards do not answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "keys/pool.h"
+#include "keys/shelf.h"
+#include "lib/keys_kit.h"
+#include "lib/redis_kit.h"
+
+enum { SERVERS = 3, BATCH = 10, MANY = 100, TRIES_MAX = 10 };
+
+static struct redis_server *const servers = redis_kit_servers;
+static struct {
+	struct shelf *shelves[SERVERS];
+	struct key_source *pool;
+	uint64_t batches;
+} fx;
+
+static int start(void **state)
+{
+	redis_kit_renew(state);
+	fx.batches = 0;
+	for (int i = 0; servers[0].port && i < SERVERS; i++)
+		assert_int_equal(shelf_new(str_of(servers[i].url), &fx.shelves[i], NULL), 0);
+	return 0;
+}
+
+static void pool_close(void)
+{
+	if (fx.pool)
+		fx.pool->ops->free(fx.pool);
+	fx.pool = NULL;
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	pool_close();
+	for (int i = 0; i < SERVERS; i++)
+		shelf_free(steal(fx.shelves[i]));
+	return 0;
+}
+
+static void pool_open(void)
+{
+	struct err e = {""};
+	char urls[REDIS_KIT_URLS_BYTES];
+	if (key_pool_open(redis_kit_urls(urls), BATCH, &fx.pool, &e) != 0)
+		fail_msg("%s", e.text);
+}
+
+static void fill(int server, unsigned first, size_t n)
+{
+	struct source_key keys[SHELF_KEYS_MAX];
+	redis_kit_need();
+	pipe_keys(keys, n, first);
+	assert_int_equal(shelf_push(fx.shelves[server], 1, ++fx.batches, keys, n, NULL), 0);
+}
+
+static void take_all_of(struct source_key *ret, size_t n)
+{
+	struct err e = {""};
+	for (size_t taken = 0, some = 0; taken < n; taken += some) {
+		if (fx.pool->ops->take(fx.pool, ret + taken, n - taken, &some, &e) != 0)
+			fail_msg("%s", e.text);
+	}
+}
+
+static struct source_stats stats(void)
+{
+	return fx.pool->ops->stats(fx.pool);
+}
+
+static struct shelf_view on_shards(void)
+{
+	struct shelf_view sum = {0};
+	for (int i = 0; i < SERVERS; i++) {
+		struct shelf_view view = {0};
+		assert_int_equal(shelf_look(fx.shelves[i], &view, NULL), 0);
+		sum.count += view.count;
+		sum.aside += view.aside;
+	}
+	return sum;
+}
+
+static void what_finds_no_room_at_hand_goes_back_to_a_shard(void **state)
+{
+	(void)state;
+	struct source_key keys[MANY];
+	fill(0, 0, MANY);
+	pool_open();
+	take_all_of(keys, MANY);
+	assert_int_equal(stats().taken, MANY);
+	fx.pool->ops->give_back(fx.pool, keys, MANY, false);
+	UNTIL(on_shards().count == MANY - 2 * BATCH);
+	assert_int_equal(stats().lost, 0);
+	take_all_of(keys, MANY); /* all of them are there */
+	assert_int_equal(stats().taken, MANY);
+	fx.pool->ops->give_back(fx.pool, keys, MANY, false);
+	pool_close();
+	assert_int_equal(on_shards().count, MANY);
+}
+
+static void keys_for_later_lie_aside_and_others_are_taken(void **state)
+{
+	(void)state;
+	struct source_key keys[MANY], other;
+	fill(0, 0, MANY);
+	pool_open();
+	take_all_of(keys, MANY);
+	fx.pool->ops->give_back(fx.pool, keys, MANY, true);
+	UNTIL(on_shards().aside == MANY);
+	assert_int_equal(on_shards().count, 0);
+	assert_int_equal(stats().aside, MANY);
+	fill(1, 1000, MANY);
+	UNTIL(stats().stock == MANY);
+	/* of those aside, few for each batch of others, as long as they come back */
+	size_t later = 0;
+	for (int i = 0; i < MANY / 2; i++) {
+		take_all_of(&other, 1);
+		if (pipe_key_number(&other) >= 1000)
+			continue;
+		later++;
+		fx.pool->ops->give_back(fx.pool, &other, 1, true);
+	}
+	assert_in_range(later, 1, MANY / 4);
+	assert_int_equal(stats().lost, 0);
+}
+
+static void when_nothing_else_is_left_all_those_aside_are_taken(void **state)
+{
+	(void)state;
+	struct source_key keys[MANY];
+	struct pipe_seen seen;
+	fill(0, 0, MANY);
+	pool_open();
+	take_all_of(keys, MANY);
+	fx.pool->ops->give_back(fx.pool, keys, MANY, true);
+	pool_close();
+	assert_int_equal(on_shards().aside, MANY);
+	pool_open();
+	UNTIL(stats().aside == MANY);
+	take_all_of(keys, MANY);
+	pipe_seen_init(&seen, MANY);
+	pipe_seen_note(&seen, keys, MANY);
+	pipe_seen_release(&seen);
+	assert_int_equal(on_shards().aside, 0);
+}
+
+static void what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it(void **state)
+{
+	(void)state;
+	struct source_key keys[SHELF_KEYS_MAX];
+	redis_kit_need();
+	pool_open();
+	for (int i = 0; i < SERVERS; i++)
+		redis_server_kill(&servers[i]);
+	pipe_keys(keys, MANY, 0);
+	fx.pool->ops->give_back(fx.pool, keys, MANY, true);
+	redis_kit_renew(state);
+	UNTIL(on_shards().aside == MANY);
+	assert_int_equal(stats().lost, 0);
+	for (int i = 0; i < SERVERS; i++)
+		redis_server_kill(&servers[i]);
+	pipe_keys(keys, SHELF_KEYS_MAX, MANY);
+	size_t given = 0;
+	for (; stats().lost == 0; given += SHELF_KEYS_MAX)
+		fx.pool->ops->give_back(fx.pool, keys, SHELF_KEYS_MAX, true);
+	assert_true(given > 10000);
+}
+
+/* Each shard that is stopped is waited for in turn, which takes longer than anybody who wants a key waits.
+ * Shards that are known to be stopped are not asked: then it is tried again. */
+static bool is_told_that_none_answers(void)
+{
+	struct source_key key;
+	struct err e = {""};
+	size_t count;
+	int r = 0;
+	for (int i = 0; i < SERVERS; i++)
+		redis_server_signal(&servers[i], SIGSTOP);
+	while (r == 0)
+		r = fx.pool->ops->take(fx.pool, &key, 1, &count, &e);
+	for (int i = 0; i < SERVERS; i++)
+		redis_server_signal(&servers[i], SIGCONT);
+	return r == ERR_LIMIT && strstr(e.text, "no key shard has answered within");
+}
+
+static void who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SERVERS; i++)
+		fill(i, (unsigned)i * SHELF_KEYS_MAX, SHELF_KEYS_MAX);
+	pool_open();
+	bool told = false;
+	for (int i = 0; !told && i < TRIES_MAX; i++) {
+		UNTIL(stats().shards_sick == 0 && stats().stock > SERVERS * BATCH);
+		told = is_told_that_none_answers();
+	}
+	assert_true(told);
+	struct source_key keys[MANY];
+	struct err e = {""};
+	size_t count;
+	UNTIL(fx.pool->ops->take(fx.pool, keys, 1, &count, &e) == 0);
+}
+
+static void the_same_shard_twice_is_refused(void **state)
+{
+	(void)state;
+	struct err e = {""};
+	assert_int_equal(key_pool_open("redis://h:1,redis://:secret@h:1/0", BATCH, &fx.pool, &e),
+	                 ERR_INVALID);
+	assert_string_equal(e.text, "the Redis server h:1/0 is listed twice");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+	const struct CMUnitTest tests[] = {
+	    TEST(what_finds_no_room_at_hand_goes_back_to_a_shard),
+	    TEST(keys_for_later_lie_aside_and_others_are_taken),
+	    TEST(when_nothing_else_is_left_all_those_aside_are_taken),
+	    TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it),
+	    TEST(who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other),
+	    TEST(the_same_shard_twice_is_refused),
+	};
+	return cmocka_run_group_tests(tests, redis_kit_three, redis_kit_down);
+}
