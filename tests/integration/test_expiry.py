@@ -165,7 +165,7 @@ def test_times_survive_a_crash(server):
     plain = server.create(URL, expires_at=soon(500))
     server.kill()
     server.start()
-    wait_for_the_end(ended)
+    wait_for_the_end(plain)
     assert follow(server, early["key"]) == (404, None)
     assert follow(server, ended["key"]) == (302, LATE)
     assert follow(server, plain["key"]) == (404, None)

@@ -186,7 +186,7 @@ def test_a_new_key_that_was_acknowledged_works_even_if_the_keys_cannot_be_read_a
         assert_problem(response, 503)
 
 
-@pytest.mark.parametrize("spec, word", [("constant=unavailable", "key secret"), ("keys=unavailable", "API keys"),
+@pytest.mark.parametrize("spec, word", [("constant=unavailable", "from the store (unavailable)"), ("keys=unavailable", "API keys"),
                                         ("keys=corrupt", "API keys")])
 def test_a_start_without_what_it_needs_ends_with_a_sentence(faulty, spec, word):
     faulty.stop()
