@@ -162,6 +162,8 @@ int ring_learn_known(struct store_ring *s, bool *ret_known, struct err *e);
 
 /* Says why a part of the plan is PART_MISSING. */
 int ring_missing_tell(const struct store_ring *s, const struct plan_part *part, struct err *e);
+/* 0, or that of the first that is missing, of those who are in the ring and those who shall be. */
+int ring_missing_check(const struct store_ring *s, const struct ring_view *v, struct err *e);
 
 /* Does it hold links or accounts? */
 int ring_part_is_used(struct store *part, bool *ret);

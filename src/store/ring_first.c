@@ -156,6 +156,19 @@ int ring_missing_tell(const struct store_ring *s, const struct plan_part *part, 
 	               STR_ARG(part->address));
 }
 
+int ring_missing_check(const struct store_ring *s, const struct ring_view *v, struct err *e)
+{
+	for (size_t i = 0; i < v->plan.members.count; i++) {
+		if (v->members[i] == PART_MISSING)
+			return ring_missing_tell(s, &v->plan.members.at[i], e);
+	}
+	for (size_t i = 0; i < v->plan.target.count; i++) {
+		if (v->targets[i] == PART_MISSING)
+			return ring_missing_tell(s, &v->plan.target.at[i], e);
+	}
+	return 0;
+}
+
 /* A part that is lost is as good as away; one that nobody has listed is a mistake in the settings. */
 static int members_check(const struct store_ring *s, struct err *e)
 {

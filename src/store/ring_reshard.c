@@ -222,14 +222,9 @@ static int members_check(const struct store_ring *s, const struct ring_view *v, 
 	if (s->home == PART_MISSING)
 		return ring_missing_tell(
 		    s, &v->plan.members.at[plan_parts_find(&v->plan.members, v->plan.home)], e);
-	for (size_t i = 0; i < v->plan.members.count; i++) {
-		if (v->members[i] == PART_MISSING)
-			return ring_missing_tell(s, &v->plan.members.at[i], e);
-	}
-	for (size_t i = 0; i < v->plan.target.count; i++) {
-		if (v->targets[i] == PART_MISSING)
-			return ring_missing_tell(s, &v->plan.target.at[i], e);
-	}
+	int r = ring_missing_check(s, v, e);
+	if (r != 0)
+		return r;
 	if (view_moves(v) && !plan_parts_equal(&v->plan.target, &w->list))
 		return err_set(
 		    e, ERR_INVALID,

@@ -217,19 +217,6 @@ static int behind_check(struct store_ring *s, const struct ring_view *v, size_t 
 	               STR_ARG(s->parts[number].address));
 }
 
-static int missing_check(const struct store_ring *s, const struct ring_view *v, struct err *e)
-{
-	for (size_t i = 0; i < v->plan.members.count; i++) {
-		if (v->members[i] == PART_MISSING)
-			return ring_missing_tell(s, &v->plan.members.at[i], e);
-	}
-	for (size_t i = 0; i < v->plan.target.count; i++) {
-		if (v->targets[i] == PART_MISSING)
-			return ring_missing_tell(s, &v->plan.target.at[i], e);
-	}
-	return 0;
-}
-
 static int ping_all(struct store_ring *s, const struct ring_view *v, struct pings *p, struct err *e)
 {
 	int results[PART_SLOTS];
@@ -240,7 +227,7 @@ static int ping_all(struct store_ring *s, const struct ring_view *v, struct ping
 			return err_set(e, results[i], "part %.*s: %s", STR_ARG(s->parts[i].address),
 			               p->sentences[i].text[0] ? p->sentences[i].text : err_name(results[i]));
 	}
-	int r = missing_check(s, v, e);
+	int r = ring_missing_check(s, v, e);
 	for (size_t i = 0; r == 0 && i < s->part_count; i++) {
 		if (parts >> i & 1)
 			r = behind_check(s, v, i, p->epochs[i], e);
