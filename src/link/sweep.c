@@ -103,7 +103,10 @@ int sweep_run(struct sweep_run *run)
 	struct sweep_outcome step;
 	run->removed = 0;
 	run->more = true;
-	while (run->more && clock_mono_ms() < run->until_ms && !room_wait(run, &s)) {
+	/* At least one step: a thread that stands back may have waited longer than that for its turn. */
+	for (bool first = true; run->more && (first || clock_mono_ms() < run->until_ms); first = false) {
+		if (room_wait(run, &s))
+			break;
 		int r = sweep_step(&s, run->links, clock_real_ms(), run->metrics, &step);
 		if (r < 0)
 			return r;

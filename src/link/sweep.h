@@ -24,11 +24,11 @@ int sweep_step(struct sweep *s, struct links *l, int64_t now_ms, struct metrics 
                struct sweep_outcome *ret);
 
 /*
- * Step after step until nothing is left, `until_ms` has come or the end is asked for, with rests as long as
- * the steps. On a thread of its own, which runs only when the machine has idle time (thread_only_when_idle):
- * so visitors do not wait for it. But then a step that holds the store's writer could be left standing by a
- * machine that has become busy; so each step is preceded by a look whether there is room, and when there was
- * none for a while, the smallest step is made all the same.
+ * Step after step, and at least one, until nothing is left, `until_ms` has come or the end is asked for, with
+ * rests as long as the steps. On a thread of its own, which runs only when the machine has idle time
+ * (thread_only_when_idle): so visitors do not wait for it. But then a step that holds the store's writer
+ * could be left standing by a machine that has become busy; so each step is preceded by a look whether there
+ * is room, and when there was none for a while, the smallest step is made all the same.
  */
 struct sweep_run {
 	struct links *links;

@@ -689,8 +689,8 @@ static void turn(struct loop *l)
 		source->ready(source, l->events[i].events);
 	}
 	mailbox_open_all(&l->mailbox);
-	timers_run(&l->timers, l->mono_ms);
 	deliver_resumed(l);
+	timers_run(&l->timers, l->mono_ms); /* last: what is here is not late, however long we stood still */
 	for (size_t i = 0; i < l->hook_count; i++)
 		l->hooks[i].fn(l->hooks[i].ctx);
 	flush_dirty(l);

@@ -1,7 +1,9 @@
 /*
  * The thread that listens to what others publish on a node, and tries it again when it is away. It does
  * nothing else: while it is deaf, this server serves old links. It asks the node for a sign of life a few
- * times a second: a connection that is dead but not closed would otherwise keep silent for ever.
+ * times a second: a connection that is dead but not closed would otherwise keep silent for ever. The node has
+ * as long to give one as for any command, and what it said while this thread itself stood still is heard
+ * before it is given up.
  */
 #include "rcache/node.h"
 
@@ -11,13 +13,13 @@
 
 #include <time.h>
 
-enum { TURN_MS = 100, PING_MS = 300, SILENCE_MS_MAX = 1000 };
+enum { TURN_MS = 100, PING_MS = 300 };
 
 struct listening {
 	struct node *node;
 	struct redis_conn *conn; /* NULL: not subscribed */
-	int64_t heard_ms;
 	int64_t pinged_ms;
+	int64_t asked_ms; /* for the first time since it was heard; 0: not yet */
 	bool complained;
 };
 
@@ -41,7 +43,7 @@ static int listen_once(struct listening *l, uint64_t ms, struct str *ret_kind)
 	int r = redis_wait(l->conn, ms, &reply);
 	if (r)
 		return r;
-	l->heard_ms = clock_mono_ms();
+	l->asked_ms = 0;
 	*ret_kind = reply.type == REDIS_ARRAY && reply.count > 0 ? redis_reply_at(&reply, 0).text : STR("");
 	if (str_eq(*ret_kind, STR("message")) && reply.count == 3)
 		hear(l->node->listener, redis_reply_at(&reply, 2).text);
@@ -76,7 +78,8 @@ static void subscribe(struct listening *l)
 	l->conn = redis_take(l->node->redis, &e);
 	if (l->conn) {
 		redis_write(l->conn, REDIS_ARGS(STR("SUBSCRIBE"), l->node->names->channel));
-		if (listen_once(l, REDIS_TIMEOUT_MS, &kind) != 0 || !str_eq(kind, STR("subscribe"))) {
+		if (listen_once(l, (uint64_t)redis_timeout_ms, &kind) != 0 ||
+		    !str_eq(kind, STR("subscribe"))) {
 			redis_return(l->conn);
 			l->conn = NULL;
 		}
@@ -89,7 +92,7 @@ static void subscribe(struct listening *l)
 		log_info("rcache", "the node %.*s of the shared cache is back",
 		         STR_ARG(redis_name(l->node->redis)));
 	l->complained = false;
-	l->pinged_ms = l->heard_ms;
+	l->pinged_ms = clock_mono_ms();
 	owed_recall(l->node->owed);
 	atomic_store(&l->node->listening, true);
 	to->lost(to->ctx);
@@ -102,19 +105,22 @@ static void ping_when_due(struct listening *l)
 		return;
 	redis_write(l->conn, REDIS_ARGS(STR("PING")));
 	l->pinged_ms = now_ms;
+	l->asked_ms = l->asked_ms ? l->asked_ms : now_ms;
 }
 
 static void listen_for_a_turn(struct listening *l)
 {
 	struct str kind;
-	int64_t end_ms = clock_mono_ms() + TURN_MS;
-	int r = 0;
+	int64_t now_ms = clock_mono_ms(), end_ms = now_ms + TURN_MS;
+	bool overdue = l->asked_ms && now_ms - l->asked_ms >= redis_timeout_ms;
+	int r;
 	ping_when_due(l);
-	for (int64_t now_ms = clock_mono_ms(); r == 0 && now_ms < end_ms; now_ms = clock_mono_ms())
-		r = listen_once(l, (uint64_t)(end_ms - now_ms), &kind);
+	do
+		r = listen_once(l, (uint64_t)MAX(end_ms - clock_mono_ms(), 0), &kind);
+	while (r == 0 && clock_mono_ms() < end_ms);
 	if (r == ERR_UNAVAILABLE)
 		unsubscribe(l, "the connection failed");
-	else if (clock_mono_ms() - l->heard_ms > SILENCE_MS_MAX)
+	else if (overdue && l->asked_ms)
 		unsubscribe(l, "it gives no sign of life");
 }
 

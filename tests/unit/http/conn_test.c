@@ -235,7 +235,7 @@ static int dial(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(fd, &fx.addr.any, fx.addr.len), 0);
-	struct timeval limit = {.tv_sec = 20};
+	struct timeval limit = {.tv_sec = 60};
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	return fd;
 }
@@ -489,42 +489,6 @@ static void input_that_keeps_coming_does_not_pile_up(void **state)
 	stop();
 }
 
-static void an_answer_may_take_longer_to_read_than_a_connection_may_be_idle(void **state)
-{
-	(void)state;
-	enum { REQUESTS = 200 };
-	struct http_settings s = usual;
-	s.idle_ms = 100;
-	start(s);
-	int fd = dial(), clock = dial();
-	for (int i = 0; i < REQUESTS; i++)
-		say(fd, GET("/big"));
-	say(clock, GET("/now"));
-	expect(clock, 200, NULL);
-	expect_end(
-	    clock); /* its deadline is short: by the time it is closed, others' idle time is over too */
-	for (int i = 0; i < REQUESTS; i++)
-		expect(fd, 200, NULL);
-	close(fd);
-	stop();
-}
-
-static void a_head_that_dawdles_gets_408_whatever_trickles_in(void **state)
-{
-	(void)state;
-	struct http_settings s = usual;
-	s.head_ms = 150;
-	start(s);
-	int fd = dial();
-	say(fd, "GET /now HT");
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	while (poll(&p, 1, 10) == 0)
-		send(fd, "T", 1, MSG_NOSIGNAL); /* an inactivity timer would never fire */
-	expect(fd, 408, NULL);
-	expect_end(fd);
-	stop();
-}
-
 static void an_idle_connection_is_closed_without_a_word(void **state)
 {
 	(void)state;
@@ -736,6 +700,43 @@ static void pass_time(int64_t ms)
 	close(fd);
 }
 
+static void an_answer_may_take_longer_to_read_than_a_connection_may_be_idle(void **state)
+{
+	(void)state;
+	enum { REQUESTS = 200 };
+	struct http_settings s = usual;
+	s.idle_ms = 100;
+	os_fault_clock_set(1700000000000, 1000000);
+	start(s);
+	int fd = dial();
+	for (int i = 0; i < REQUESTS; i++)
+		say(fd, GET("/big"));
+	pass_time(0); /* the first ones are answered */
+	pass_time(10 * (int64_t)s.idle_ms);
+	for (int i = 0; i < REQUESTS; i++)
+		expect(fd, 200, NULL);
+	close(fd);
+	stop();
+	os_fault_reset();
+}
+
+static void a_head_that_dawdles_gets_408_whatever_trickles_in(void **state)
+{
+	(void)state;
+	os_fault_clock_set(1700000000000, 1000000);
+	start(usual);
+	int fd = dial();
+	say(fd, "GET /now HT");
+	pass_time(0); /* its first bytes are read */
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	for (; poll(&p, 1, 0) == 0; pass_time(1000))
+		send(fd, "T", 1, MSG_NOSIGNAL); /* an inactivity timer would never fire */
+	expect(fd, 408, NULL);
+	expect_end(fd);
+	stop();
+	os_fault_reset();
+}
+
 /* At the least rate of 1 KiB a second it would be hours. */
 static void a_large_answer_must_be_read_within_minutes(void **state)
 {
@@ -892,20 +893,19 @@ static void an_endless_answer_may_be_idle_for_ever(void **state)
 	(void)state;
 	struct http_settings s = usual;
 	s.head_ms = s.idle_ms = 100;
+	os_fault_clock_set(1700000000000, 1000000);
 	start(s);
-	int fd = dial(), clock = dial();
+	int fd = dial();
 	say(fd, GET("/endless"));
 	hear_endless_head(fd);
-	for (int i = 0; i < 3; i++) {
-		expect_end(clock); /* after the time for a head; by then those of the other are over too */
-		clock = dial();
-	}
-	close(clock);
+	for (int i = 0; i < 3; i++)
+		pass_time(10000);
 	tell(STR("awake"));
 	hear_exactly(fd, "awake");
 	post(end_open);
 	expect_end(fd);
 	stop();
+	os_fault_reset();
 	assert_int_equal(fx.closed, 0);
 }
 
@@ -919,9 +919,10 @@ static void tell_until_refused(struct str bytes)
 	}
 }
 
+/* The clock is the test's. */
 static void tell_until_closed(struct str bytes)
 {
-	while (fx.closed == 0)
+	for (; fx.closed == 0; os_fault_clock_advance(10))
 		tell(bytes);
 }
 
@@ -931,45 +932,46 @@ static void a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off(void 
 	struct http_settings s = usual;
 	s.head_ms = 200;
 	s.body_bytes_rate = 1 << 30;
+	os_fault_clock_set(1700000000000, 1000000);
 	start(s);
 	int fd = dial();
 	say(fd, GET("/endless"));
 	hear_endless_head(fd);
 	size_t before = allocated_bytes();
 	tell_until_refused(str_n(big, sizeof(big)));
-	assert_true(fx.closed || allocated_bytes() < before + 4 * HTTP_STREAM_BACKLOG_MAX);
+	assert_int_equal(fx.closed, 0);
+	assert_true(allocated_bytes() < before + 4 * HTTP_STREAM_BACKLOG_MAX);
 	tell_until_closed(str_n(big, sizeof(big)));
 	close(fd);
 	stop();
+	os_fault_reset();
 	assert_int_equal(fx.closed, 1);
 }
 
 static void a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more(void **state)
 {
 	(void)state;
+	enum { HEAD_MS = 300, STEP_MS = 2, LIVES = 3 };
 	static char heard[sizeof(big)];
 	struct http_settings s = usual;
-	s.head_ms = 300;
-	s.body_bytes_rate = 1 << 20;
+	s.head_ms = HEAD_MS;
+	s.body_bytes_rate = 1 << 20; /* of which a step is far less than what is read in it */
+	os_fault_clock_set(1700000000000, 1000000);
 	start(s);
-	int fd = dial(), clock = dial();
+	int fd = dial();
 	say(fd, GET("/endless"));
 	hear_endless_head(fd);
-	struct pollfd over = {.fd = clock, .events = POLLIN};
-	for (int lives = 0; lives < 3;) {
+	/* The time for a head, and for the backlog at that rate. */
+	for (int ms = 0; ms < LIVES * (HEAD_MS + 250); ms += STEP_MS) {
 		tell_until_refused(str_n(big, sizeof(big)));
 		assert_int_equal(recv(fd, heard, sizeof(heard), MSG_WAITALL), sizeof(heard));
-		if (poll(&over, 1, 0) == 1) {
-			expect_end(clock);
-			over.fd = clock = dial();
-			lives++;
-		}
+		os_fault_clock_advance(STEP_MS);
 	}
 	assert_int_equal(fx.closed, 0);
-	close(clock);
 	tell_until_closed(str_n(big, sizeof(big)));
 	close(fd);
 	stop();
+	os_fault_reset();
 	assert_int_equal(fx.closed, 1);
 }
 

@@ -332,9 +332,10 @@ static void a_run_ends_when_it_is_asked_to(void **state)
 	assert_true(run.removed < 300);
 	assert_true(run.more);
 	assert_int_equal(rests.taken, 1);
-	run.until_ms = 0; /* long ago */
+	run.until_ms = 0; /* long ago: it takes one step all the same, or it might never get on */
+	rests = (struct rests){0};
 	assert_int_equal(sweep_run(&run), 0);
-	assert_int_equal(run.removed, 0);
+	assert_in_range(run.removed, 1, 299);
 	assert_true(run.more);
 }
 
