@@ -224,7 +224,7 @@ void redis_write(struct redis_conn *c, const struct str *args, size_t n)
 
 int redis_send(struct redis_conn *c)
 {
-	return wire_send(c, clock_mono_ms() + REDIS_TIMEOUT_MS);
+	return wire_send(c, clock_mono_ms() + redis_timeout_ms);
 }
 
 /* Answers that say: ask somebody else, or later. */
@@ -264,7 +264,7 @@ int redis_read(struct redis_conn *c, struct redis_reply *ret)
 	if (r == 0)
 		r = wire_read(c, c->deadline_ms, ret);
 	if (r == ERR_BUSY)
-		return wire_fail(c, "no answer within %d ms", REDIS_TIMEOUT_MS);
+		return wire_fail(c, "no answer within %lld ms", (long long)redis_timeout_ms);
 	return r ? r : check_reply(c, ret);
 }
 

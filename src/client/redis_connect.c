@@ -2,6 +2,8 @@
 
 #include "os/clock.h"
 
+_Atomic int64_t redis_timeout_ms = REDIS_TIMEOUT_MS;
+
 static int silence_is_failure(struct redis_conn *c, int r)
 {
 	return r == ERR_BUSY ? wire_fail(c, "it does not answer") : r;
@@ -138,7 +140,7 @@ static struct redis_conn *open_by_sentinel(const struct redis_url *u, _Atomic si
                                            int64_t deadline_ms, struct err *e)
 {
 	size_t first = atomic_load_explicit(hint, memory_order_relaxed);
-	int64_t share_ms = REDIS_TIMEOUT_MS / (int64_t)(u->host_count + 1);
+	int64_t share_ms = redis_timeout_ms / (int64_t)(u->host_count + 1);
 	struct redis_conn *c = NULL;
 	struct arena arena = {0};
 	bool named = false; /* what became of a primary says more than that a sentinel is away */
@@ -159,7 +161,7 @@ static struct redis_conn *open_by_sentinel(const struct redis_url *u, _Atomic si
 
 struct redis_conn *redis_connect(const struct redis_url *u, _Atomic size_t *sentinel, struct err *e)
 {
-	int64_t deadline_ms = clock_mono_ms() + REDIS_TIMEOUT_MS;
+	int64_t deadline_ms = clock_mono_ms() + redis_timeout_ms;
 	return u->is_sentinel ? open_by_sentinel(u, sentinel, deadline_ms, e)
 	                      : open_server(&u->hosts[0], u, deadline_ms, e);
 }

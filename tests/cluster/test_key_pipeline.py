@@ -13,7 +13,7 @@ import time
 import pytest
 
 from cluster import Curt
-from harness import Client, curt, soon
+from harness import Client, curt
 
 from engines import RedisConnection, until
 
@@ -246,7 +246,7 @@ def test_the_key_of_a_link_that_is_over_comes_back_through_the_pipeline(engines,
     settings = {**settings, "CURT_KEYS_QUARANTINE": "0ms", "CURT_CACHE_NEGATIVE_TIME": "0ms", "CURT_KEYS_LOW": 1,
                 "CURT_KEYS_HIGH": 10, "CURT_KEYS_STOCK_LOW": 10, "CURT_KEYS_STOCK_HIGH": 10}
     _, client = serve(engines, settings)
-    old = client.create("https://example.com/old", expires_at=soon(300))["key"]
+    old = client.create_ending(300, "https://example.com/old")["key"]
     until(lambda: client.target(old) is None, "the link is over")
     keygen = engines.add(Curt(engines, "keygen-again", "keygen", settings)).start()
     keysync = engines.add(Curt(engines, "keysync-again", "keysync", settings)).start()

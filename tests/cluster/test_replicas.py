@@ -64,6 +64,13 @@ def lookups_at(engine, name):
     return int(engine.sql(LINKS_ASKED_FOR, name)[0][0])
 
 
+def until_the_replica_answers(server, replica, database):
+    """What the log calls it."""
+    name = f"127.0.0.1:{replica.port}/{database}"
+    until(lambda: f"{name} answers lookups" in server.stderr, "the replica is known to be fresh")
+    return name
+
+
 def test_lookups_go_to_the_replica(cluster, pair):
     maker, server = cluster(replicas=""), cluster()
     key = created(maker, *pair)
@@ -78,6 +85,7 @@ def test_lookups_go_to_the_replica(cluster, pair):
 def test_a_replica_answers_while_the_primary_is_away(cluster, pair):
     primary, replica = pair
     maker, server = cluster(replicas=""), cluster()
+    until_the_replica_answers(server, replica, cluster.name)
     keys = [created(maker, primary, replica, f"https://example.com/{i}") for i in range(3)]
     primary.kill()
     for i, key in enumerate(keys):
@@ -89,8 +97,7 @@ def test_a_replica_answers_while_the_primary_is_away(cluster, pair):
 def test_a_replica_answers_for_links_that_were_made_the_moment_before_the_primary_went(cluster, pair):
     primary, replica = pair
     server = cluster()
-    name = f"127.0.0.1:{replica.port}/{cluster.name}"
-    until(lambda: f"{name} answers lookups" in server.stderr, "the replica is known to be fresh")
+    until_the_replica_answers(server, replica, cluster.name)
     links = {server.create(f"https://example.com/{i}")["key"]: f"https://example.com/{i}" for i in range(5)}
     until(lambda: primary.replayed(replica), "the replica has them")
     primary.kill()
@@ -159,8 +166,7 @@ def test_a_replica_that_hangs_does_not_disturb_the_others(cluster, pair):
     replica = pair[1]
     with Hung() as hung:
         server = cluster(replicas=f"{hung.url()},{replica.url(cluster.name)}")
-        name = f"127.0.0.1:{replica.port}/{cluster.name}"
-        until(lambda: f"{name} answers lookups" in server.stderr, "the replica is known to be fresh")
+        name = until_the_replica_answers(server, replica, cluster.name)
         seen = len(hung.guests)
         until(lambda: len(hung.guests) >= seen + 2, "the other one was tried again and again")
         since = server.stderr.split(f"{name} answers lookups", 1)[1]

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from harness import soon, until
+from harness import until
 from prometheus import metric
 
 LIFE = "200ms"
@@ -32,7 +32,7 @@ def follow(server, key):
 def followed_in_time(server):
     """A link that ends soon, and was followed before that, however slow the machine is."""
     for ms in (2000, 8000, 32000):
-        key = server.create(expires_at=soon(ms))["key"]
+        key = server.create_ending(ms)["key"]
         if follow(server, key).status_code == 302:
             return key
     return pytest.fail("no link could be followed in time")

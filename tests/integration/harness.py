@@ -5,6 +5,7 @@ data in the test's own folder and on a port that the system chooses. Nothing out
 when we die, and its whole group when its owner here is done with it.
 """
 import atexit
+import contextlib
 import datetime
 import http.cookiejar
 import json
@@ -31,7 +32,7 @@ PROBE = BUILD / "tests" / "support" / "probe.so"
 ADMIN_KEY = "ck_the-admin-key-of-the-integration-tests"
 
 # How long a condition may take to come true before the test gives up: never how fast something must be.
-PATIENCE_S = {"release": 30, "asan": 60, "tsan": 120}[VARIANT]
+PATIENCE_S = {"release": 60, "asan": 120, "tsan": 120}[VARIANT]
 
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:check_initialization_order=1",
@@ -40,6 +41,7 @@ SANITIZERS = {
 }
 # What /readyz says when all is well.
 WELL = {"store": "ok", "event_log": "ok", "stats_worker": "ok", "sink": "ok", **({"shared_cache": "ok"} if stores.CACHED else {})}
+TCP_ESTABLISHED = "01"  # in /proc/net/tcp
 COMPLAINTS = re.compile(r"Sanitizer|runtime error|bug:")
 READY = re.compile(r"^listening on http://(\S+):(\d+)$", re.MULTILINE)
 
@@ -74,6 +76,33 @@ def soon(milliseconds):
     """That moment, as the API writes it."""
     then = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(milliseconds=milliseconds)
     return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def in_time(ask, milliseconds):
+    """What comes of ask(moment), with a moment so soon; a later one whenever it was past before the server heard of it."""
+    while True:
+        response = ask(soon(milliseconds))
+        if response.status_code < 300:
+            return response.json()
+        assert_problem(response, 400, "past")
+        milliseconds *= 2
+
+
+def moment(text):
+    """A moment as the API writes it: with milliseconds or, when they are 0, without; so the text itself does not compare."""
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def is_over(text, milliseconds=0):
+    """Has that moment come, so long ago?"""
+    return moment(soon(-milliseconds)) >= moment(text)
+
+
+def unread_bytes():
+    """By local and remote port of each connection: how much has come that was not read yet."""
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {tuple(int(address.split(":")[1], 16) for address in row[1:3]): int(row[4].split(":")[1], 16)
+            for row in rows if row[3] == TCP_ESTABLISHED}
 
 
 def clean_env(**more):
@@ -183,6 +212,15 @@ class Client:
         assert response.status_code == 201, response.text
         return response.json()
 
+    def create_ending(self, milliseconds, original_url="https://example.com/", **fields):
+        """A link that ends so soon, or not much later: see its expires_at."""
+        return in_time(lambda end: self.post("/api/v1/links", json=dict(original_url=original_url, expires_at=end, **fields)),
+                       milliseconds)
+
+    def end_soon(self, key, milliseconds):
+        """Likewise, of a link that is there."""
+        return in_time(lambda end: self.patch(f"/api/v1/links/{key}", json={"expires_at": end}), milliseconds)
+
     def link(self, key):
         """The link as the API tells it; None when there is none."""
         response = self.get(f"/api/v1/links/{key}")
@@ -219,6 +257,9 @@ class Client:
 
     def links(self):
         return [link for page in self.pages(1000) for link in page]
+
+    def make_key_ending(self, milliseconds, name="somebody", **fields):
+        return in_time(lambda end: self.post("/api/v1/keys", json=dict(name=name, expires_at=end, **fields)), milliseconds)
 
     def make_key(self, name="somebody", **fields):
         response = self.post("/api/v1/keys", json=dict(name=name, **fields))
@@ -308,6 +349,15 @@ class Server(Client):
     def thaw(self):
         self.signal(signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def frozen(self):
+        """What is sent inside is all there when the server goes on."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
+
     def wait_end(self):
         """The exit status, once it has ended by itself."""
         try:
@@ -370,6 +420,14 @@ class Server(Client):
         """A number of /proc/PID/status, in its own unit."""
         text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE).group(1))
+
+    def has_read(self, wire):
+        """Has it read all that was sent over that connection?"""
+        return unread_bytes().get((self.port, wire.sock.getsockname()[1])) == 0
+
+    def is_heard(self):
+        """Have all clients read all that it has sent?"""
+        return not any(count for (_, remote), count in unread_bytes().items() if remote == self.port)
 
     # Ways in
 
@@ -435,13 +493,14 @@ def assert_problem(response, status, *words):
 
 
 class unchanged:
-    """What happens inside leaves the links, the keys (but for when they were used) and the users as they are."""
+    """What happens inside leaves the links (but for how often they were followed, which is told later), the keys (but
+    for when they were used) and the users as they are."""
 
     def __init__(self, client):
         self.client = client
 
     def look(self):
-        return self.client.links(), self.client.keys_as_made(), self.client.users()
+        return [dict(link, clicks=None) for link in self.client.links()], self.client.keys_as_made(), self.client.users()
 
     def __enter__(self):
         self.before = self.look()
@@ -452,6 +511,10 @@ class unchanged:
 
 
 def folder_bytes(folder):
-    """Every file below the folder and what is in it."""
-    folder = pathlib.Path(folder)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Every file below the folder and what is in it. Whoever works there may remove one meanwhile."""
+    folder, found = pathlib.Path(folder), {}
+    for path in sorted(folder.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                found[str(path.relative_to(folder))] = path.read_bytes()
+    return found

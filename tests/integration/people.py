@@ -108,6 +108,12 @@ class Crowd:
             wire.send(request(method, path, *fields))
         return [wire.read(method) for wire in self.wires]
 
+    def send(self, method, path, body):
+        """Likewise, with a body."""
+        for wire in self.wires:
+            wire.send(request(method, path, body=body))
+        return [wire.read() for wire in self.wires]
+
     def hear(self, wires, method="GET"):
         """The answers that came whole before the end of the server, and how many asked in vain."""
         answers, vain = [], 0

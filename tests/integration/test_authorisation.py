@@ -7,7 +7,7 @@ import time
 import pytest
 import requests
 
-from harness import PATIENCE_S, ROOT, assert_problem, soon, unchanged, until
+from harness import PATIENCE_S, ROOT, assert_problem, unchanged, until
 from people import COOKIE, PASSWORD, Person, key_of, make_person, make_user
 
 METHODS = {"get", "put", "post", "delete", "patch"}
@@ -219,7 +219,7 @@ def ghosts(shared):
     """name -> a client whose key or session was good, and is not any more."""
     admin, person = make_user(shared, "admin"), make_person(shared, "admin")
     revoked = key_of(shared, admin, admin=True)
-    expired = key_of(shared, admin, admin=True, expires_at=soon(500))
+    expired = shared.make_key_ending(500, "a key", user=str(admin["id"]), admin=True)
     disabled = key_of(shared, person.user, admin=True)
     clients = {"a revoked key": shared.client(revoked["key"]), "an expired key": shared.client(expired["key"]),
                "a disabled user's key": shared.client(disabled["key"]), "a disabled user's session": person,

@@ -49,7 +49,12 @@ class Siege:
         server = self.server
         loads = [self.load_start(mode, number, options) for number, (mode, options) in enumerate(LOADS)]
         until(lambda: metric(server, "curt_connections_accepted_total") >= CONNECTIONS, "all clients are connected")
+        until(lambda: metric(server, "curt_redirects_total") > 500 and metric(
+            server, 'curt_events_logged_total{kind="impression"}') > 100, "there is a load")
         time.sleep(self.chance.uniform(0, 0.8))  # the moment of the crash
+        if self.lives == 0:  # when they have heard all that was answered, they ask in vain
+            server.freeze()
+            until(server.is_heard, "all answers are heard")
         server.kill()
         for load in loads:
             self.load_end(*load)

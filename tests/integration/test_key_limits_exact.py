@@ -3,11 +3,12 @@ import time
 
 import pytest
 
-from harness import scaled, until, until_status
+from harness import VARIANT, scaled, until, until_status
 from people import Crowd
 from wire import request
 
 CREATES, REDIRECTS = 50, 500
+PERIOD_S = 60 if VARIANT == "release" else 600  # a minute may be over before a slow build is through
 BODY = '{"original_url": "https://example.com/"}'
 
 
@@ -31,7 +32,7 @@ def busy(serve_all):
 
 
 def limited_key(server, **fields):
-    return server.make_key("limited", **{"creates_limit": CREATES, "redirects_limit": REDIRECTS, "limit_period_s": 60,
+    return server.make_key("limited", **{"creates_limit": CREATES, "redirects_limit": REDIRECTS, "limit_period_s": PERIOD_S,
                                          **fields})["key"]
 
 
@@ -42,7 +43,7 @@ def test_a_key_makes_exactly_fifty_links_a_minute(busy):
             answers = together(crowd, [request("POST", "/api/v1/links", key=key, body=BODY)] * 200)
         assert count(answers, 201) == (CREATES, 150)
         refused = [answer for answer in answers if answer.status == 429]
-        assert all(1 <= int(answer["Retry-After"]) <= 60 for answer in refused)
+        assert all(1 <= int(answer["Retry-After"]) <= PERIOD_S for answer in refused)
         assert len(busy.client(key).links()) == CREATES
         remaining = sorted(int(answer["RateLimit-Remaining"]) for answer in answers if answer.status == 201)
         assert remaining == list(range(CREATES)), "each knows how many are left"

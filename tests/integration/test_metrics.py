@@ -8,7 +8,7 @@ import pytest
 
 import prometheus
 from books import settled
-from harness import ADMIN_KEY, ROOT, WELL, hammer, scaled
+from harness import ADMIN_KEY, ROOT, WELL, hammer, scaled, until
 from wire import request
 
 URL = "https://example.com/"
@@ -119,7 +119,13 @@ def test_what_the_stats_worker_has_done_shows_in_its_counters(warm):
     warm.post("/event", json=[event, event], key=None)
     warm.target("one")
     settled(warm)
-    families = prometheus.read(warm)
+
+    def once_they_have_been_told():  # a moment after the sink has it all
+        families = prometheus.read(warm)
+        told = families['curt_stats_events_total{kind="visit"}'] + families['curt_stats_events_total{kind="impression"}'] + \
+            families["curt_stats_duplicates_total"]
+        return families if told >= 3 else None
+    families = until(once_they_have_been_told, "the counters tell of it")
     assert families['curt_stats_events_total{kind="visit"}'] == 1
     assert families['curt_stats_events_total{kind="impression"}'] == 1
     assert families["curt_stats_duplicates_total"] == 1

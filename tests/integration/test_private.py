@@ -8,7 +8,7 @@ import time
 import pytest
 
 from books import settled
-from harness import assert_problem, scaled, soon, until
+from harness import assert_problem, scaled, until
 from people import COOKIE, Person, key_of, make_person, make_user
 from wire import request
 
@@ -267,8 +267,9 @@ def test_an_alias_that_is_made_anew_does_not_inherit_the_list(scene):
 
 def test_an_alias_whose_link_has_ended_does_not_hand_its_list_on(scene):
     alias = f"ended-{next(scene.names)}"
-    scene.private(alias=alias, expires_at=soon(600))
+    scene.private(alias=alias)
     scene.permit(alias, scene.friend.user["id"])
+    scene.owner.end_soon(alias, 600)
     until(lambda: scene.friend.get(f"/{alias}").status_code == 404, "it has ended")
     scene.private(alias=alias)
     assert_problem(scene.friend.get(f"/{alias}"), 403)
@@ -329,7 +330,8 @@ def test_a_private_link_that_is_not_there_is_not_found_by_anybody(scene, more):
 
 
 def test_the_late_of_a_private_link_are_asked_who_they_are(scene):
-    key = scene.private(expires_at=soon(600), expired_url="https://example.com/late")
+    key = scene.private(expired_url="https://example.com/late")
+    scene.owner.end_soon(key, 600)
     until(lambda: scene.owner.get(f"/{key}").headers.get("Location") == "https://example.com/late", "it has ended")
     assert scene.server.get(f"/{key}", key=None).status_code == 401
     assert scene.stranger.get(f"/{key}").status_code == 403

@@ -12,7 +12,8 @@ from wire import request
 
 numbers = itertools.count()
 MINUTE_MS = 60_000
-EDGE_MS = 5000
+EDGE_MS = 60_000  # of events at the edge of a window: more than it takes to ask often enough
+STEP_MS = 12
 DIMS = ("referrer", "country", "browser", "os", "device", "language", "source", "bot")
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:125.0) Gecko/20100101 Firefox/125.0"
@@ -57,10 +58,10 @@ def impressions(server, times_ms, ad=None):
 
 @pytest.mark.parametrize("minutes", [1, 60])
 def test_a_window_is_exact_to_the_millisecond_at_its_old_edge(counting, minutes):
-    """One event for each of the next milliseconds at which it falls out of the window. The answer belongs to a moment
-    between asking and hearing it, and must be right for one of them."""
+    """Again and again an event falls out of the window. The answer belongs to a moment between asking and hearing it, and
+    must be right for one of them."""
     begun = now_ms()
-    times = [begun - minutes * MINUTE_MS + late for late in range(EDGE_MS)]
+    times = [begun - minutes * MINUTE_MS + late for late in range(0, EDGE_MS, STEP_MS)]
     ad = impressions(counting, times)
     seen = set()
     while len(seen) < 100:
@@ -75,7 +76,7 @@ def test_a_window_is_exact_to_the_millisecond_at_its_old_edge(counting, minutes)
 
 def test_a_window_ends_now(counting):
     begun = now_ms()
-    times = [begun + later for later in range(EDGE_MS)]
+    times = [begun + later for later in range(0, EDGE_MS, STEP_MS)]
     ad = impressions(counting, times)
     seen = set()
     while len(seen) < 100:
@@ -200,8 +201,8 @@ def test_bots_may_be_left_out_or_looked_at_alone(counting, key):
 @pytest.mark.parametrize("step, seconds", [("minute", 60), ("hour", 3600), ("day", 86400), ("week", 7 * 86400)])
 def test_the_series_has_every_step_of_the_range(counting, key, step, seconds):
     follow(counting, key, 2)
-    settled(counting, deep=False)
     to = now_ms() + 1000
+    settled(counting, deep=False)
     stats = link_stats(counting, key, f"?by={step}&from={to - 5 * seconds * 1000}&to={to}")
     assert stats["step"] == step and stats["by"] == {}
     times = [datetime.datetime.fromisoformat(point["t"].replace("Z", "+00:00")) for point in stats["series"]]

@@ -1,6 +1,4 @@
 """What the outside sees when the store fails: a server on a sound store first, then on the same one with faults."""
-import datetime
-
 import pytest
 
 from harness import WELL, assert_problem, curt, until
@@ -159,8 +157,7 @@ def test_what_the_store_refuses_does_not_count_against_a_limit(faulty):
 def test_a_link_that_has_ended_is_gone_even_when_it_cannot_be_removed(faulty):
     faulty.change("kept", expires_at="2099-01-01")
     server = faulty.faulty("apply=unavailable@2")
-    soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(milliseconds=1000)
-    server.change("kept", expires_at=soon.isoformat(timespec="milliseconds"))
+    server.end_soon("kept", 1000)
     until(lambda: server.target("kept") is None, "the link has ended")
     for _ in range(3):
         assert server.target("kept") is None

@@ -57,6 +57,14 @@ void pipe_seen_note(struct pipe_seen *s, const struct source_key *keys, size_t n
 	}
 }
 
+int pipe_take(struct key_source *from, struct source_key *ret, size_t n, size_t *ret_count, struct err *e)
+{
+	int r;
+	UNTIL((r = from->ops->take(from, ret, n, ret_count, e)) != ERR_LIMIT ||
+	      !strstr(e->text, "try again"));
+	return r;
+}
+
 struct pipe_source {
 	struct key_source base;
 	_Atomic unsigned next;

@@ -15,7 +15,7 @@
 
 static const char puppet_word[] = "--lease-puppet";
 
-enum { CONTEND_LIFE_MS = 20000, HEAR_MS = 3 * UNTIL_MS };
+enum { CONTEND_LIFE_MS = 2 * UNTIL_MS, HEAR_MS = 3 * UNTIL_MS };
 
 /* What a test says and does */
 

@@ -17,8 +17,9 @@ static void hear_changed(void *ctx, struct str key)
 {
 	struct rcache_kit *k = ctx;
 	pthread_mutex_lock(&k->lock);
+	snprintf(k->last_changed[k->changed % RCACHE_KIT_LAST], sizeof(k->last_changed[0]), "%.*s",
+	         STR_ARG(key));
 	k->changed++;
-	snprintf(k->last_changed, sizeof(k->last_changed), "%.*s", STR_ARG(key));
 	pthread_cond_broadcast(&k->heard);
 	pthread_mutex_unlock(&k->lock);
 }
@@ -56,8 +57,10 @@ void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
 	    .changed = hear_changed, .told = hear_told, .lost = hear_lost, .ctx = k};
 	if (rcache_redis_open(urls, "test", &listener, &k->cache, &e) != 0)
 		fail_msg("%s", e.text);
-	if (listening)
-		rcache_kit_wait_listening(k, true);
+	if (!listening)
+		return;
+	rcache_kit_wait_listening(k, true);
+	rcache_kit_wait_lost(k, (unsigned)k->cache->ops->stats(k->cache).nodes); /* each said so */
 }
 
 void rcache_kit_close(struct rcache_kit *k)
@@ -79,13 +82,17 @@ static void wait_for(struct rcache_kit *k, condition *met, unsigned count, const
 	bool ok = met(k, count, text);
 	pthread_mutex_unlock(&k->lock);
 	if (!ok)
-		fail_msg("heard only of %u changes, last '%s', %u topics, %u losses", k->changed,
-		         k->last_changed, k->told, k->lost);
+		fail_msg("heard only of %u changes, not lately of '%s', %u topics, %u losses", k->changed,
+		         text ? text : "", k->told, k->lost);
 }
 
+/* What comes from another node, told earlier, may come later. */
 static bool changed_met(const struct rcache_kit *k, unsigned count, const char *text)
 {
-	return k->changed >= count && (!text || strcmp(k->last_changed, text) == 0);
+	bool heard = !text;
+	for (size_t i = 0; !heard && i < RCACHE_KIT_LAST; i++)
+		heard = strcmp(k->last_changed[i], text) == 0;
+	return k->changed >= count && heard;
 }
 
 static bool told_met(const struct rcache_kit *k, unsigned count, const char *text)
@@ -100,9 +107,9 @@ static bool lost_met(const struct rcache_kit *k, unsigned count, const char *tex
 	return k->lost >= count;
 }
 
-void rcache_kit_wait_changed(struct rcache_kit *k, unsigned count, const char *last)
+void rcache_kit_wait_changed(struct rcache_kit *k, unsigned count, const char *lately)
 {
-	wait_for(k, changed_met, count, last);
+	wait_for(k, changed_met, count, lately);
 }
 
 static bool news_met(const struct rcache_kit *k, unsigned count, const char *text)

@@ -5,11 +5,13 @@
 
 #include <pthread.h>
 
+enum { RCACHE_KIT_LAST = 8 };
+
 struct rcache_kit {
 	struct rcache *cache;
 	pthread_mutex_t lock;
 	pthread_cond_t heard;
-	char last_changed[64];
+	char last_changed[RCACHE_KIT_LAST][64];
 	char last_told[64];
 	unsigned changed, told, lost;
 };
@@ -18,8 +20,9 @@ struct rcache_kit {
 void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening);
 void rcache_kit_close(struct rcache_kit *k);
 
-/* Wait until it has heard of so many in all; the test fails when that never happens. `last` may be NULL. */
-void rcache_kit_wait_changed(struct rcache_kit *k, unsigned count, const char *last);
+/* Wait until it has heard of so many in all, and of this one lately; the test fails when that never happens.
+ * `lately` may be NULL. */
+void rcache_kit_wait_changed(struct rcache_kit *k, unsigned count, const char *lately);
 void rcache_kit_wait_news(struct rcache_kit *k, unsigned count); /* changes and losses together */
 void rcache_kit_wait_told(struct rcache_kit *k, const char *topic);
 void rcache_kit_wait_lost(struct rcache_kit *k, unsigned count);

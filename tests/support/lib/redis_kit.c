@@ -49,10 +49,11 @@ int redis_kit_renew(void **state)
 	(void)state;
 	for (size_t i = 0; i < REDIS_KIT_SERVERS && redis_kit_servers[i].port; i++) {
 		struct redis_server *s = &redis_kit_servers[i];
-		if (s->pid)
-			redis_server_signal(s, SIGCONT);
-		else
+		if (!s->pid) { /* it comes back empty, and who waits for it may write at once */
 			redis_server_restart(s, NULL);
+			continue;
+		}
+		redis_server_signal(s, SIGCONT);
 		redis_kit_ask(s->url, REDIS_ARGS(STR("FLUSHALL")));
 	}
 	return 0;

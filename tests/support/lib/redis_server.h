@@ -1,6 +1,7 @@
 /*
  * A real redis-server of a test's own, on a free loopback port, without persistence unless asked for. It ends
- * with the test, however that ends.
+ * with the test, however that ends. However busy the machine is, its answers are awaited; only while one is
+ * stopped by a test are all given up as soon as in life.
  */
 #pragma once
 

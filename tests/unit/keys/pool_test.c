@@ -65,7 +65,7 @@ static size_t take(struct key_source *pool, struct source_key *ret, size_t n)
 {
 	struct err e = {""};
 	size_t count = 0;
-	if (pool->ops->take(pool, ret, n, &count, &e) != 0)
+	if (pipe_take(pool, ret, n, &count, &e) != 0)
 		fail_msg("%s", e.text);
 	assert_in_range(count, 1, n);
 	return count;
@@ -140,7 +140,7 @@ static void all_keys_are_handed_out_once_and_then_it_says_that_none_is_left(void
 	pipe_seen_init(&seen, KEYS);
 	while (seen.count < KEYS)
 		pipe_seen_note(&seen, keys, take(pool, keys, ARRAY_LEN(keys)));
-	assert_int_equal(pool->ops->take(pool, keys, 1, &count, &e), ERR_LIMIT);
+	assert_int_equal(pipe_take(pool, keys, 1, &count, &e), ERR_LIMIT);
 	assert_non_null(strstr(e.text, "no keys are left in stock"));
 	assert_non_null(strstr(e.text, "curt keygen"));
 	fill(0, 0, 1); /* it comes back by itself */
@@ -198,7 +198,7 @@ static void when_no_shard_answers_it_says_so(void **state)
 	struct err e = {""};
 	for (int i = 0; i < SERVERS; i++)
 		redis_server_kill(&servers[i]);
-	assert_int_equal(pool->ops->take(pool, &key, 1, &count, &e), ERR_UNAVAILABLE);
+	assert_int_equal(pipe_take(pool, &key, 1, &count, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "no key shard answers"));
 	pool->ops->free(pool);
 }

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LIFE_MS = 20000, NAME_BYTES = 64 };
+enum { LIFE_MS = 2 * UNTIL_MS, NAME_BYTES = 64 };
 
 static struct leases *open_at(const char *address)
 {
@@ -46,6 +46,14 @@ static struct str fresh_name(char out[NAME_BYTES])
 	return str_n(out, (size_t)len);
 }
 
+/* The first who wants it: a service that is too slow is asked again. */
+static struct lease *take(struct leases *l, struct str name)
+{
+	struct lease *lease = NULL;
+	UNTIL(l->ops->take(l, name, LIFE_MS, &lease) == 0);
+	return lease;
+}
+
 struct taker {
 	struct leases *leases;
 	struct str name;
@@ -71,31 +79,42 @@ static bool is_busy(struct leases *l, struct str name)
 
 /* The node is made, the connection breaks before the answer comes, and the next try finds a node that is its
  * own. */
+static struct taker take_with_lost_answer(struct leases *l, struct str name, struct relay *relay)
+{
+	struct taker taker = {.leases = l, .name = name};
+	pthread_t thread;
+	size_t dropped = relay_dropped(relay);
+	relay_set(relay, RELAY_MUTE);
+	assert_int_equal(pthread_create(&thread, NULL, take_in_thread, &taker), 0);
+	UNTIL(relay_dropped(relay) > dropped); /* it is there, and its maker does not know */
+	relay_set(relay, RELAY_CUT);
+	relay_set(relay, RELAY_PASS);
+	pthread_join(thread, NULL);
+	return taker;
+}
+
 static void a_node_whose_answer_was_lost_is_recognised(void **state)
 {
 	(void)state;
 	char first_text[NAME_BYTES], text[NAME_BYTES];
-	struct str first_name = fresh_name(first_text), name = fresh_name(text);
+	struct str first_name = fresh_name(first_text), name;
 	struct leases *direct = open_at(server());
 	struct relay *relay = relay_start(server());
 	struct leases *l = open_at(relay_address(relay));
-	struct lease *others = NULL;
-	assert_int_equal(direct->ops->take(direct, first_name, LIFE_MS, &others), 0);
-	assert_true(is_busy(l, first_name)); /* from now on it has a session that is connected */
-	relay_set(relay, RELAY_MUTE);
-	struct taker taker = {.leases = l, .name = name};
-	pthread_t thread;
-	assert_int_equal(pthread_create(&thread, NULL, take_in_thread, &taker), 0);
-	UNTIL(relay_dropped(relay) > 0); /* it is there, and its maker does not know */
-	relay_set(relay, RELAY_CUT);
-	relay_set(relay, RELAY_PASS);
-	pthread_join(thread, NULL);
+	struct lease *others = take(direct, first_name);
+	struct taker taker;
+	int64_t end_ms = until_now_ms() + UNTIL_MS;
+	do {                                   /* again where all of it took longer than a take may */
+		UNTIL(is_busy(l, first_name)); /* from now on it has a session that is connected */
+		name = fresh_name(text);
+		taker = take_with_lost_answer(l, name, relay);
+	} while (taker.result == ERR_UNAVAILABLE && until_now_ms() < end_ms);
 	assert_int_equal(taker.result, 0);
 	assert_true(l->ops->is_held(taker.lease));
 	assert_true(l->ops->fence(taker.lease) > direct->ops->fence(others));
-	assert_true(is_busy(direct, name));
+	UNTIL(is_busy(direct, name));
 	l->ops->release(l, taker.lease);
-	assert_false(is_busy(direct, name));
+	UNTIL(!is_busy(direct, name));
 	direct->ops->release(direct, others);
 	leases_free(l);
 	leases_free(direct);
@@ -121,13 +140,12 @@ static void a_lease_is_lost_the_moment_its_connection_breaks(void **state)
 	struct leases *direct = open_at(address);
 	struct relay *relay = relay_start(address);
 	struct leases *l = open_at(relay_address(relay));
-	struct lease *lease = NULL;
-	assert_int_equal(l->ops->take(l, name, LIFE_MS, &lease), 0);
+	struct lease *lease = take(l, name);
 	assert_true(l->ops->is_held(lease));
 	relay_set(relay, RELAY_CUT);
 	UNTIL(!l->ops->is_held(lease));
 	relay_set(relay, RELAY_PASS);
-	assert_true(is_busy(direct, name));
+	UNTIL(is_busy(direct, name));
 	l->ops->release(l, lease);
 	leases_free(l);
 	leases_free(direct);
@@ -144,8 +162,7 @@ static void a_lease_that_was_proven_too_long_ago_is_lost(void **state)
 	const char *address = server();
 	clock_stop();
 	struct leases *l = open_at(address);
-	struct lease *lease = NULL;
-	assert_int_equal(l->ops->take(l, name, LIFE_MS, &lease), 0);
+	struct lease *lease = take(l, name);
 	os_fault_clock_advance(LIFE_MS / 2);
 	assert_true(l->ops->is_held(lease));
 	os_fault_clock_advance(LIFE_MS / 2);
@@ -163,13 +180,13 @@ static void a_service_that_is_silent_is_not_waited_for(void **state)
 	struct leases *direct = open_at(server());
 	struct relay *relay = relay_start(server());
 	struct leases *l = open_at(relay_address(relay));
-	struct lease *others = NULL, *leases[LEASES] = {NULL}, *none = NULL;
+	struct lease *leases[LEASES] = {NULL}, *none = NULL;
 	char text[NAME_BYTES];
 	for (int i = 0; i < LEASES; i++)
-		assert_int_equal(l->ops->take(l, fresh_name(text), LIFE_MS, &leases[i]), 0);
+		leases[i] = take(l, fresh_name(text));
 	struct str name = fresh_name(text);
-	assert_int_equal(direct->ops->take(direct, name, LIFE_MS, &others), 0);
-	assert_true(is_busy(l, name)); /* from now on it has a session that is connected */
+	struct lease *others = take(direct, name);
+	UNTIL(is_busy(l, name)); /* from now on it has a session that is connected */
 	relay_set(relay, RELAY_HOLD);
 	int64_t began_ms = clock_mono_ms();
 	assert_int_equal(l->ops->take(l, fresh_name(text), LIFE_MS, &none), ERR_UNAVAILABLE);
