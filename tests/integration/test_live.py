@@ -6,7 +6,7 @@ import time
 import pytest
 
 from books import settled
-from harness import ADMIN_KEY, PATIENCE_S, assert_problem, hammer, scaled, until
+from harness import ADMIN_KEY, PATIENCE_S, VARIANT, assert_problem, hammer, scaled, until
 from people import key_of, make_user
 from prometheus import metric
 from wire import request
@@ -223,7 +223,8 @@ def test_a_reader_that_does_not_read_hurts_nobody(serve, tmp_path):
     assert report["wrong"] == report["broken"] == 0
     now = settled(server)
     assert now["clicks_in_rollups"] == report["answered"]
-    assert server.status_field("VmRSS") - before < 64 * 1024, "what it does not read is not kept for it"
+    kept = 0 if VARIANT == "release" else 256 * 1024  # sanitizers keep what was freed for a while
+    assert server.status_field("VmRSS") - before < 64 * 1024 + kept, "what it does not read is not kept for it"
     assert feed.wait_for("totals")["clicks"] > 0
 
 
