@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 # The rules for user agents, which become part of the binary.
 UAP_RULES ?= /usr/share/uap-core/regexes.yaml
 
-PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb libpq hiredis
+PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb libpq hiredis liblz4 rdkafka
 VERSION := $(shell cat VERSION)
 
 ifeq ($(VARIANT),release)
@@ -52,7 +52,9 @@ LIBRARY := $(OUT)/libcurt.a
 TEST_SOURCES := $(sort $(wildcard tests/unit/*/*_test.c tests/conformance/*_test.c))
 TESTS := $(TEST_SOURCES:%.c=$(OUT)/%)
 SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
-TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so
+# The thread sanitizer does not know the threads that librdkafka uses.
+THREADS := $(if $(filter tsan,$(VARIANT)),$(OUT)/tests/support/tsan_threads.o)
+TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so $(OUT)/tests/support/kafka_mock
 
 .PHONY: all run cluster test check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
 .DELETE_ON_ERROR:
@@ -60,7 +62,7 @@ TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so
 
 all: $(OUT)/curt
 
-$(OUT)/curt: $(MAIN) $(LIBRARY)
+$(OUT)/curt: $(MAIN) $(THREADS) $(LIBRARY)
 	@echo "  link  $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -82,7 +84,7 @@ $(OUT)/tests/%.o: tests/%.c Makefile
 	@echo "  cc    $<"
 	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(SUPPORT) $(LIBRARY)
+$(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(SUPPORT) $(THREADS) $(LIBRARY)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # The load client, also the one that keeps a ledger of what was acknowledged.
@@ -94,6 +96,11 @@ $(OUT)/tests/support/hammer: tests/support/hammer.c Makefile
 $(OUT)/tests/support/probe.so: tests/support/probe.c
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -fPIC -shared -o $@ $< -ldl -pthread
+
+# Where the real broker cannot be had.
+$(OUT)/tests/support/kafka_mock: tests/support/kafka_mock.c
+	@mkdir -p $(@D)
+	@$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -o $@ $< -lrdkafka
 
 -include $(OBJECTS:.o=.d) $(TESTS:=.d) $(SUPPORT:.o=.d) $(OUT)/tests/support/hammer.d
 
@@ -108,7 +115,7 @@ run: packages-run
 
 # Real PostgreSQL, Redis, ZooKeeper and HAProxy, and two of each of curt's services.
 cluster: packages-test
-	@$(MAKE) --no-print-directory -s all
+	@$(MAKE) --no-print-directory -s all $(OUT)/tests/support/kafka_mock
 	@tools/cluster
 
 tests-built: $(OUT)/curt $(TESTS) $(TOOLS)

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <libpq-fe.h>
@@ -131,3 +132,24 @@ struct str pg_get_text(const struct pg_result *r, int row,
 
 /* Text without values, outside of a pipeline: migrations, LISTEN. Several statements are one transaction. */
 int pg_run(struct pg_conn *c, const char *sql, struct err *e);
+
+/* --- many rows at once --- */
+
+/*
+ * Rows into a table, by binary COPY: begin; for each row pg_copy_row and its values in the columns' order;
+ * end. Outside of a pipeline, within a transaction or not. A failure shows at the end, at the latest. It is
+ * of its own connection: nothing else may be asked there in between.
+ */
+struct pg_copy {
+	struct pg_conn *conn;
+	struct buf out;
+	bool is_open;
+};
+
+/* `sql` is COPY table (columns) FROM STDIN (FORMAT binary). Whatever it says, pg_copy_end ends it. */
+int pg_copy_begin(struct pg_copy *copy, struct pg_conn *c, const char *sql, struct err *e);
+void pg_copy_row(struct pg_copy *copy, int columns);
+void pg_copy_int(struct pg_copy *copy, int64_t v);                 /* bigint */
+void pg_copy_int32(struct pg_copy *copy, int32_t v);               /* int */
+void pg_copy_bytes(struct pg_copy *copy, const void *v, size_t n); /* bytea, text; NULL: NULL */
+int pg_copy_end(struct pg_copy *copy, struct err *e);

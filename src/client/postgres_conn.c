@@ -84,7 +84,7 @@ static void trouble_note(struct pg_conn *c, const char *text)
 		sentence_take(&c->trouble, text);
 }
 
-static int conn_fail(struct pg_conn *c, const char *text)
+int pg_conn_fail(struct pg_conn *c, const char *text)
 {
 	c->failed = true;
 	trouble_note(c, text);
@@ -98,34 +98,46 @@ static int error_tell(const struct pg_conn *c, int error, struct err *e)
 
 /* --- waiting --- */
 
+/* Until the server has said something, or takes more. */
+static int conn_wait(struct pg_conn *c, bool has_unsent)
+{
+	int64_t left_ms = c->deadline_ms - clock_mono_ms();
+	struct pollfd poll_fd = {.fd = PQsocket(c->vendor),
+	                         .events = (short)(POLLIN | (has_unsent ? POLLOUT : 0))};
+	int n = left_ms > 0 ? poll(&poll_fd, 1, (int)MIN(left_ms, INT32_MAX)) : 0;
+	if (n < 0 && errno != EINTR)
+		return pg_conn_fail(c, "waiting for the server failed");
+	if (n == 0) {
+		c->late = true;
+		return pg_conn_fail(c, "the server did not answer in time");
+	}
+	if (n > 0 && poll_fd.revents & ~POLLOUT && !PQconsumeInput(c->vendor))
+		return pg_conn_fail(c, PQerrorMessage(c->vendor));
+	return 0;
+}
+
 /* Sends what can be sent and takes in what has come; waits for either until the deadline. */
 static int conn_turn(struct pg_conn *c)
 {
 	int unsent = PQflush(c->vendor);
-	if (unsent < 0)
-		return conn_fail(c, PQerrorMessage(c->vendor));
-	int64_t left_ms = c->deadline_ms - clock_mono_ms();
-	struct pollfd poll_fd = {.fd = PQsocket(c->vendor),
-	                         .events = (short)(POLLIN | (unsent > 0 ? POLLOUT : 0))};
-	int n = left_ms > 0 ? poll(&poll_fd, 1, (int)MIN(left_ms, INT32_MAX)) : 0;
-	if (n < 0 && errno != EINTR)
-		return conn_fail(c, "waiting for the server failed");
-	if (n == 0) {
-		c->late = true;
-		return conn_fail(c, "the server did not answer in time");
-	}
-	if (n > 0 && poll_fd.revents & ~POLLOUT && !PQconsumeInput(c->vendor))
-		return conn_fail(c, PQerrorMessage(c->vendor));
-	return 0;
+	return unsent < 0 ? pg_conn_fail(c, PQerrorMessage(c->vendor)) : conn_wait(c, unsent > 0);
 }
 
-static void deadline_set(struct pg_conn *c)
+int pg_conn_drain(struct pg_conn *c)
+{
+	int unsent, r = 0;
+	while (r == 0 && (unsent = PQflush(c->vendor)) != 0)
+		r = unsent < 0 ? pg_conn_fail(c, PQerrorMessage(c->vendor)) : conn_wait(c, true);
+	return r;
+}
+
+void pg_conn_deadline_set(struct pg_conn *c)
 {
 	c->deadline_ms = clock_mono_ms() + c->timeout_ms;
 }
 
 /* The next piece of the answer, which may be NULL. */
-static int conn_read(struct pg_conn *c, PGresult **ret)
+int pg_conn_read(struct pg_conn *c, PGresult **ret)
 {
 	while (PQisBusy(c->vendor)) {
 		int r = conn_turn(c);
@@ -185,11 +197,11 @@ static struct pg_pending pending_pop(struct pg_conn *c)
 /* --- asking --- */
 
 /* A pipeline with a hole would give answers to the wrong questions: without memory the connection is lost. */
-static void send_check(struct pg_conn *c, bool done)
+void pg_conn_check(struct pg_conn *c, bool done)
 {
 	if (!done && !c->failed)
-		conn_fail(c, PQstatus(c->vendor) == CONNECTION_OK ? "memory ran out"
-		                                                  : PQerrorMessage(c->vendor));
+		pg_conn_fail(c, PQstatus(c->vendor) == CONNECTION_OK ? "memory ran out"
+		                                                     : PQerrorMessage(c->vendor));
 }
 
 static void prepare_send(struct pg_conn *c, const struct pg_statement *statement)
@@ -198,34 +210,34 @@ static void prepare_send(struct pg_conn *c, const struct pg_statement *statement
 	if (p->readiness != PG_UNKNOWN)
 		return;
 	p->readiness = PG_ASKED;
-	send_check(c, PQsendPrepare(c->vendor, statement->name, statement->sql, 0, NULL) &&
-	                  pending_push(c, PG_PENDING_PREPARE, statement));
+	pg_conn_check(c, PQsendPrepare(c->vendor, statement->name, statement->sql, 0, NULL) &&
+	                     pending_push(c, PG_PENDING_PREPARE, statement));
 }
 
 void pg_send(struct pg_query *q)
 {
 	static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
 	struct pg_conn *c = q->conn;
-	send_check(c, !q->failed);
+	pg_conn_check(c, !q->failed);
 	if (!c->failed)
 		prepare_send(c, q->statement);
 	if (!c->failed)
-		send_check(c, PQsendQueryPrepared(c->vendor, q->statement->name, q->count, q->values,
-		                                  q->lengths, binary, 1) &&
-		                  pending_push(c, PG_PENDING_RUN, q->statement));
+		pg_conn_check(c, PQsendQueryPrepared(c->vendor, q->statement->name, q->count, q->values,
+		                                     q->lengths, binary, 1) &&
+		                     pending_push(c, PG_PENDING_RUN, q->statement));
 	arena_release(&q->arena);
 }
 
 void pg_flush(struct pg_conn *c)
 {
-	deadline_set(c);
+	pg_conn_deadline_set(c);
 	if (!c->failed)
-		send_check(c, PQpipelineSync(c->vendor) && pending_push(c, PG_PENDING_SYNC, NULL));
+		pg_conn_check(c, PQpipelineSync(c->vendor) && pending_push(c, PG_PENDING_SYNC, NULL));
 	if (!c->failed && PQflush(c->vendor) < 0)
-		conn_fail(c, PQerrorMessage(c->vendor));
+		pg_conn_fail(c, PQerrorMessage(c->vendor));
 }
 
-static int result_judge(struct pg_conn *c, const PGresult *result)
+int pg_conn_judge(struct pg_conn *c, const PGresult *result)
 {
 	switch (PQresultStatus(result)) {
 	case PGRES_COMMAND_OK:
@@ -240,7 +252,7 @@ static int result_judge(struct pg_conn *c, const PGresult *result)
 	if (!text)
 		text = PQerrorMessage(c->vendor);
 	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
-		return conn_fail(c, text);
+		return pg_conn_fail(c, text);
 	c->waited_in_vain |= strcmp(state->prefix, LOCK_LATE) == 0;
 	c->was_deadlocked |= strcmp(state->prefix, DEADLOCK) == 0;
 	if (!state->usual)
@@ -252,25 +264,25 @@ static int result_judge(struct pg_conn *c, const PGresult *result)
 static int answer_end(struct pg_conn *c)
 {
 	PGresult *more;
-	int r = conn_read(c, &more);
+	int r = pg_conn_read(c, &more);
 	if (r != 0 || !more)
 		return r;
 	PQclear(more);
-	return conn_fail(c, "the server sent more than was asked for");
+	return pg_conn_fail(c, "the server sent more than was asked for");
 }
 
 /* The answer to the first of what is pending. */
 static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult **ret)
 {
 	PGresult *result;
-	int r = conn_read(c, &result);
+	int r = pg_conn_read(c, &result);
 	if (r != 0)
 		return r;
 	if (!result)
-		return conn_fail(c, PQstatus(c->vendor) == CONNECTION_OK ? "the server sent no answer"
-		                                                         : PQerrorMessage(c->vendor));
+		return pg_conn_fail(c, PQstatus(c->vendor) == CONNECTION_OK ? "the server sent no answer"
+		                                                            : PQerrorMessage(c->vendor));
 	*ret_what = pending_pop(c);
-	r = result_judge(c, result);
+	r = pg_conn_judge(c, result);
 	if (!c->failed && ret_what->kind != PG_PENDING_SYNC)
 		answer_end(c);
 	if (ret_what->kind == PG_PENDING_PREPARE)
@@ -355,33 +367,38 @@ bool pg_was_deadlocked(const struct pg_conn *c)
 
 /* --- plain text --- */
 
-static int run_read(struct pg_conn *c)
+int pg_conn_finish(struct pg_conn *c)
 {
 	PGresult *result = NULL;
 	int r;
-	while ((r = conn_read(c, &result)) == 0 && result) {
-		result_judge(c, result);
+	while ((r = pg_conn_read(c, &result)) == 0 && result) {
+		pg_conn_judge(c, result);
 		PQclear(result);
 	}
 	return r;
 }
 
-int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+int pg_conn_outcome(struct pg_conn *c, struct err *e)
 {
-	ASSERT(c->pending_count == 0 || c->failed);
-	deadline_set(c);
 	if (!c->failed)
-		send_check(c, PQexitPipelineMode(c->vendor) && PQsendQuery(c->vendor, sql));
-	if (!c->failed)
-		run_read(c);
-	if (!c->failed)
-		send_check(c, PQenterPipelineMode(c->vendor));
+		pg_conn_check(c, PQenterPipelineMode(c->vendor));
 	int r = c->error;
 	if (r != 0)
 		error_tell(c, r, e);
 	if (!c->failed)
 		c->error = 0;
 	return r;
+}
+
+int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+{
+	ASSERT(c->pending_count == 0 || c->failed);
+	pg_conn_deadline_set(c);
+	if (!c->failed)
+		pg_conn_check(c, PQexitPipelineMode(c->vendor) && PQsendQuery(c->vendor, sql));
+	if (!c->failed)
+		pg_conn_finish(c);
+	return pg_conn_outcome(c, e);
 }
 
 int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e)

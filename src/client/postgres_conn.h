@@ -48,3 +48,18 @@ bool pg_conn_is_alive(const struct pg_conn *c);
 
 /* Neither in a transaction nor with answers to come. */
 bool pg_conn_is_idle(const struct pg_conn *c);
+
+/* --- for what is not a pipeline --- */
+
+/* The connection is of no use any more; ERR_UNAVAILABLE. */
+int pg_conn_fail(struct pg_conn *c, const char *text);
+void pg_conn_check(struct pg_conn *c, bool done); /* libpq did it, or the connection has failed */
+
+void pg_conn_deadline_set(struct pg_conn *c);           /* from now on */
+int pg_conn_drain(struct pg_conn *c);                   /* until all is sent */
+int pg_conn_read(struct pg_conn *c, PGresult **ret);    /* the next piece of the answer, which may be NULL */
+int pg_conn_judge(struct pg_conn *c, const PGresult *); /* 0, or the error, which is noted */
+int pg_conn_finish(struct pg_conn *c);                  /* reads and judges the answers up to the end */
+
+/* Back to pipeline mode; the first error that was noted, 0: none. */
+int pg_conn_outcome(struct pg_conn *c, struct err *e);

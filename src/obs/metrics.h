@@ -43,12 +43,22 @@
 	  "Segments of the event log removed after they were analysed")                                     \
 	X(events_unreadable_bytes, "curt_events_unreadable_bytes_total", "",                                \
 	  "Bytes of the event log lost to damage")                                                          \
+	X(queue_sent, "curt_queue_sent_total", "", "Events sent to the queue, with its receipt")            \
+	X(queue_failures, "curt_queue_failures_total", "", "Times that the queue did not take events")      \
+	X(queue_producers, "curt_queue_producers_replaced_total", "",                                       \
+	  "Producers that failed for good and were replaced")                                               \
+	X(queue_replays, "curt_queue_replays_total", "",                                                    \
+	  "Events read that had been sent twice, and were left out")                                        \
 	X(stats_batches, "curt_stats_batches_total", "", "Batches committed to the sink")                   \
 	X(stats_visits, "curt_stats_events_total", "{kind=\"visit\"}", "Events committed to the sink")      \
 	X(stats_impressions, "curt_stats_events_total", "{kind=\"impression\"}", "")                        \
 	X(stats_duplicates, "curt_stats_duplicates_total", "", "Impressions dropped as duplicates")         \
 	X(stats_unusable, "curt_stats_dead_letters_total", "", "Events that went to the dead-letter file")  \
 	X(stats_failures, "curt_stats_failures_total", "", "Commits that the sink refused")                 \
+	X(counters_clicks, "curt_counters_clicks_total", "", "Clicks added to the live counts")             \
+	X(counters_rebuilt, "curt_counters_rebuilt_total", "",                                              \
+	  "Times that the live counts of a stream began anew")                                              \
+	X(counters_told, "curt_counters_told_total", "", "Totals of links written to the link store")       \
 	X(http_requests, "curt_http_requests_total", "", "Requests answered")                               \
 	X(http_2xx, "curt_http_responses_total", "{class=\"2xx\"}", "Responses by class")                   \
 	X(http_3xx, "curt_http_responses_total", "{class=\"3xx\"}", "")                                     \

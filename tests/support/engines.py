@@ -1,6 +1,6 @@
-"""Real servers for the tests and for tools/cluster: PostgreSQL, Redis with Sentinel, ZooKeeper, HAProxy.
+"""Real servers for the tests and for tools/cluster: PostgreSQL, Redis with Sentinel, ZooKeeper, Kafka, ClickHouse, HAProxy.
 
-They come from Debian's packages, listen on free loopback ports, and keep their data in one temporary folder, which goes
+They come from Debian's packages (Kafka from Maven's), listen on free loopback ports, and keep their data in one temporary folder, which goes
 with them. No system service is touched or needed: `tools/install-packages test` installs what starts nothing by itself,
 and unpacks the rest under build/engines/. Who is root runs them as nobody, since PostgreSQL refuses root.
 
@@ -24,6 +24,8 @@ import tempfile
 import time
 
 from engine import PATIENCE_S, ROOT, UNPACKED, Engine, EngineError, free_port, is_alive, program, until  # noqa: F401
+from engine_clickhouse import ClickHouse
+from engine_kafka import Kafka
 from engine_postgres import Postgres
 from engine_redis import Redis, RedisConnection, RedisError, RedisSet, Sentinel  # noqa: F401
 
@@ -141,8 +143,8 @@ class Engines:
         lower = ["--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"] if lowers and os.geteuid() == 0 else []
         return ["setpriv", *lower, "--pdeathsig", "KILL", *(str(word) for word in command)]
 
-    def run(self, command):
-        done = subprocess.run(self.bound(command), cwd=self.folder, env=self.env, capture_output=True, text=True,
+    def run(self, command, lowers=True):
+        done = subprocess.run(self.bound(command, lowers), cwd=self.folder, env=self.env, capture_output=True, text=True,
                               check=False)
         if done.returncode != 0:
             raise EngineError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
@@ -189,17 +191,28 @@ class Engines:
     def name(self, kind, name):
         return name or f"{kind}{next(self.numbers)}"
 
+    def launch(self, kind, name=None, **kwargs):
+        """Starts one without waiting until it answers: for who starts several."""
+        kinds = {"postgres": Postgres, "redis": Redis, "zookeeper": ZooKeeper, "kafka": Kafka, "clickhouse": ClickHouse}
+        return self.add(kinds[kind](self, self.name(kind, name), **kwargs)).launch()
+
     def postgres(self, name=None, **kwargs):
-        return self.add(Postgres(self, self.name("postgres", name), **kwargs)).start()
+        return self.launch("postgres", name, **kwargs).wait_ready()
 
     def redis(self, name=None, **kwargs):
-        return self.add(Redis(self, self.name("redis", name), **kwargs)).start()
+        return self.launch("redis", name, **kwargs).wait_ready()
 
     def redis_set(self, name=None, **kwargs):
         return RedisSet(self, self.name("set", name), **kwargs)
 
     def zookeeper(self, name=None):
-        return self.add(ZooKeeper(self, self.name("zookeeper", name))).start()
+        return self.launch("zookeeper", name).wait_ready()
+
+    def kafka(self, name=None):
+        return self.launch("kafka", name).wait_ready()
+
+    def clickhouse(self, name=None):
+        return self.launch("clickhouse", name).wait_ready()
 
 
 def all_may_pass(folder):
@@ -213,6 +226,8 @@ def main():
         shard = engines.postgres(durable=False)
         engines.redis()
         engines.zookeeper()
+        engines.kafka()
+        engines.clickhouse()
         for engine in engines.all:
             binary = os.readlink(f"/proc/{engine.pid}/exe")
             maps = {line.split()[-1] for line in pathlib.Path(f"/proc/{engine.pid}/maps").read_text().splitlines()}

@@ -87,6 +87,12 @@ static void citus_make(const char *url, const char *name)
 	                 " 'shouldhaveshards', true)");
 }
 
+bool postgres_kit_has_timescale(void)
+{
+	const char *wanted = getenv("CURT_TEST_TIMESCALE");
+	return wanted && strcmp(wanted, "1") == 0;
+}
+
 void postgres_kit_database_make(char ret_url[POSTGRES_KIT_URL_BYTES])
 {
 	static atomic_uint made;
@@ -102,6 +108,8 @@ void postgres_kit_database_make(char ret_url[POSTGRES_KIT_URL_BYTES])
 	snprintf(ret_url, POSTGRES_KIT_URL_BYTES, "%.*s/%s%s", head, base, name, options ? options : "");
 	if (postgres_kit_has_citus())
 		citus_make(ret_url, name);
+	if (postgres_kit_has_timescale()) /* in a schema of its own: tests empty the usual one */
+		postgres_kit_run(ret_url, "CREATE SCHEMA hyper; CREATE EXTENSION timescaledb SCHEMA hyper");
 }
 
 /* Connections to databases that are emptied again and again: a new one costs more than what it is for. */

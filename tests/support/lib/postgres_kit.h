@@ -13,6 +13,9 @@ bool postgres_kit_is_there(void); /* prints why not */
 /* CURT_TEST_CITUS=1: the server has the extension citus, and every database that is made gets it. */
 bool postgres_kit_has_citus(void);
 
+/* CURT_TEST_TIMESCALE=1: likewise timescaledb. */
+bool postgres_kit_has_timescale(void);
+
 /* A new database's URL. */
 void postgres_kit_database_make(char ret_url[POSTGRES_KIT_URL_BYTES]);
 void postgres_kit_database_remove(const char *url); /* who is connected to it is thrown out */

@@ -1,0 +1,444 @@
+#include "client/clickhouse.h"
+
+#include "client/clickhouse_url.h"
+#include "obs/log.h"
+#include "os/clock.h"
+
+#include <curl/curl.h>
+#include <lz4.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	TELL_EVERY_MS = 1000,
+	SAID_BYTES_MAX = 240, /* of the server's own words */
+	EXCEPTION_BYTES_MAX = 16384,
+	UPLOAD_BYTES = 512 << 10,
+	FRAME_CHECKSUM_BYTES = 16,
+	FRAME_HEADER_BYTES = 9,
+	FRAME_LZ4 = 0x82,
+	LZ4_HASTE = 4, /* some bytes more for half the time */
+};
+
+/* The server's codes that mean something to us. */
+enum {
+	CODE_UNKNOWN_TABLE = 60,
+	CODE_UNKNOWN_DATABASE = 81,
+	CODE_UNKNOWN_SETTING = 115,
+	CODE_READONLY = 164,
+	CODE_UNKNOWN_USER = 192,
+	CODE_WRONG_PASSWORD = 193,
+	CODE_REQUIRED_PASSWORD = 194,
+	CODE_IP_ADDRESS_NOT_ALLOWED = 195,
+	CODE_UNKNOWN_ADDRESS_PATTERN = 196,
+	CODE_QUERY_ID_RUNS = 216,
+	CODE_DATABASE_ACCESS_DENIED = 291,
+	CODE_TOO_MANY_PARTS = 252,
+	CODE_ACCESS_DENIED = 497,
+	CODE_AUTHENTICATION_FAILED = 516,
+};
+
+struct clickhouse {
+	struct clickhouse_url url;
+	struct curl_slist *headers; /* of every call */
+
+	pthread_mutex_t lock; /* guards what follows */
+	pthread_cond_t returned;
+	CURL *idle[CLICKHOUSE_CALLS_MAX]; /* NULL: not made yet */
+	size_t idle_count;
+	int64_t told_ms;
+};
+
+/* --- making one --- */
+
+static int header_add(struct curl_slist **list, const char *name, const char *value)
+{
+	CLEANUP(freep) char *line = NULL;
+	if (!value)
+		return 0;
+	if (asprintf(&line, "%s: %s", name, value) < 0) {
+		line = NULL;
+		return ERR_NOMEM;
+	}
+	struct curl_slist *longer = curl_slist_append(*list, line);
+	explicit_bzero(line, strlen(line));
+	if (!longer)
+		return ERR_NOMEM;
+	*list = longer;
+	return 0;
+}
+
+static int headers_make(struct clickhouse *c)
+{
+	int r = header_add(&c->headers, "X-ClickHouse-User", c->url.user);
+	if (r == 0)
+		r = header_add(&c->headers, "X-ClickHouse-Key", c->url.password);
+	if (r == 0)
+		r = header_add(&c->headers, "Content-Type", "application/octet-stream");
+	if (r < 0)
+		return r;
+	struct curl_slist *longer = curl_slist_append(c->headers, "Expect:"); /* it would cost a round trip */
+	if (!longer)
+		return ERR_NOMEM;
+	c->headers = longer;
+	return 0;
+}
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+
+static void curl_begin(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int clickhouse_new(struct str url, struct clickhouse **ret, struct err *e)
+{
+	pthread_once(&curl_once, curl_begin);
+	struct clickhouse *c = calloc(1, sizeof(*c));
+	if (!c)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->returned, &attr);
+	pthread_condattr_destroy(&attr);
+	c->idle_count = CLICKHOUSE_CALLS_MAX;
+	c->told_ms = INT64_MIN / 2;
+	int r = clickhouse_url_parse(url, &c->url, e);
+	if (r == 0 && headers_make(c) < 0)
+		r = err_set(e, ERR_NOMEM, "memory ran out");
+	if (r < 0)
+		clickhouse_free(c);
+	else
+		*ret = c;
+	return r;
+}
+
+void clickhouse_free(struct clickhouse *c)
+{
+	if (!c)
+		return;
+	pthread_mutex_lock(&c->lock);
+	while (c->idle_count < CLICKHOUSE_CALLS_MAX) /* each ends, as it has a time limit */
+		pthread_cond_wait(&c->returned, &c->lock);
+	pthread_mutex_unlock(&c->lock);
+	for (size_t i = 0; i < CLICKHOUSE_CALLS_MAX; i++)
+		curl_easy_cleanup(c->idle[i]);
+	for (struct curl_slist *h = c->headers; h; h = h->next)
+		explicit_bzero(h->data, strlen(h->data));
+	curl_slist_free_all(c->headers);
+	clickhouse_url_release(&c->url);
+	pthread_cond_destroy(&c->returned);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+const char *clickhouse_address(const struct clickhouse *c)
+{
+	return c->url.address;
+}
+
+const char *clickhouse_database(const struct clickhouse *c)
+{
+	return c->url.database;
+}
+
+/* --- connections --- */
+
+/* False: all were lent for so long. */
+static bool handle_take(struct clickhouse *c, int64_t timeout_ms, CURL **ret)
+{
+	struct timespec until = clock_mono_after((uint64_t)timeout_ms);
+	int rc = 0;
+	pthread_mutex_lock(&c->lock);
+	while (c->idle_count == 0 && rc == 0)
+		rc = pthread_cond_timedwait(&c->returned, &c->lock, &until);
+	bool taken = c->idle_count > 0;
+	if (taken)
+		*ret = c->idle[--c->idle_count]; /* the one returned last: its connection is the warmest */
+	pthread_mutex_unlock(&c->lock);
+	return taken;
+}
+
+static void handle_return(struct clickhouse *c, CURL *handle)
+{
+	pthread_mutex_lock(&c->lock);
+	c->idle[c->idle_count++] = handle;
+	pthread_cond_signal(&c->returned);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* --- a call --- */
+
+struct calling {
+	const struct clickhouse_call *call;
+	struct buf answer; /* the whole body */
+	bool is_too_long;
+	unsigned code; /* by the header; 0: none */
+};
+
+static size_t take_body(char *data, size_t size, size_t count, void *arg)
+{
+	struct calling *a = arg;
+	size_t len = size * count;
+	if (a->answer.len + len > CLICKHOUSE_ANSWER_BYTES_MAX) {
+		a->is_too_long = true;
+		return 0;
+	}
+	buf_append(&a->answer, data, len);
+	return a->answer.failed ? 0 : len;
+}
+
+static size_t take_header(char *data, size_t size, size_t count, void *arg)
+{
+	struct calling *a = arg;
+	struct str value = str_n(data, size * count);
+	struct str name = str_cut(&value, ':');
+	uint64_t code;
+	while (value.len > 0 && (value.ptr[value.len - 1] == '\r' || value.ptr[value.len - 1] == '\n'))
+		value.len--;
+	if (str_eq_nocase(name, STR("X-ClickHouse-Exception-Code")) && value.ptr &&
+	    str_u64(str_trim(value), &code) && code < 65536)
+		a->code = (unsigned)code;
+	return size * count;
+}
+
+static void add_escaped(CURL *handle, struct buf *out, const char *name, struct str value)
+{
+	char *escaped = curl_easy_escape(handle, value.ptr, (int)value.len);
+	buf_printf(out, "&%s=%s", name, escaped ? escaped : "");
+	out->failed |= !escaped;
+	curl_free(escaped);
+}
+
+static void write_url(const struct clickhouse *c, CURL *handle, const struct clickhouse_call *call,
+                      struct buf *out)
+{
+	buf_printf(out, "%s?wait_end_of_query=1", c->url.endpoint);
+	if (!call->is_outside)
+		buf_printf(out, "&database=%s", c->url.database);
+	if (call->settings && call->settings[0])
+		buf_printf(out, "&%s", call->settings);
+	if (call->query_id)
+		add_escaped(handle, out, "query_id", str_of(call->query_id));
+	if (call->rows) {
+		add_escaped(handle, out, "query", call->sql);
+		if (c->url.is_packed)
+			buf_printf(out, "&decompress=1"
+			                "&http_native_compression_disable_checksumming_on_decompress=1");
+	}
+	buf_char(out, '\0');
+}
+
+static void handle_prepare(const struct clickhouse *c, CURL *handle, const char *url, struct calling *a)
+{
+	const struct clickhouse_call *call = a->call;
+	struct str body = call->rows ? buf_view(call->rows) : call->sql;
+	curl_easy_reset(handle); /* its connections stay */
+	curl_easy_setopt(handle, CURLOPT_URL, url);
+	curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(handle, CURLOPT_PROXY, "");
+	curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(handle, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+	curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, (long)CLICKHOUSE_CONNECT_TIMEOUT_MS);
+	curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
+	curl_easy_setopt(handle, CURLOPT_UPLOAD_BUFFERSIZE, (long)UPLOAD_BYTES);
+	curl_easy_setopt(handle, CURLOPT_HTTPHEADER, c->headers);
+	curl_easy_setopt(handle, CURLOPT_POST, 1L);
+	curl_easy_setopt(handle, CURLOPT_POSTFIELDS, body.len ? body.ptr : "");
+	curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
+	curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, take_body);
+	curl_easy_setopt(handle, CURLOPT_WRITEDATA, a);
+	curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, take_header);
+	curl_easy_setopt(handle, CURLOPT_HEADERDATA, a);
+}
+
+/* --- what it came to --- */
+
+/* "Code: 60, e.displayText() = ..." of old servers, "Code: 60. DB::Exception: ..." of new ones. 0: none. */
+static unsigned code_in(struct str text)
+{
+	const char *at = text.len ? memmem(text.ptr, text.len, "Code: ", 6) : NULL;
+	unsigned code = 0;
+	if (!at)
+		return 0;
+	for (at += 6; at < text.ptr + text.len && *at >= '0' && *at <= '9' && code < 65536; at++)
+		code = code * 10 + (unsigned)(*at - '0');
+	return code;
+}
+
+static const char *advice(unsigned code)
+{
+	switch (code) {
+	case CODE_UNKNOWN_USER:
+	case CODE_WRONG_PASSWORD:
+	case CODE_REQUIRED_PASSWORD:
+	case CODE_AUTHENTICATION_FAILED:
+	case CODE_UNKNOWN_ADDRESS_PATTERN:
+	case CODE_IP_ADDRESS_NOT_ALLOWED:
+		return "; put the right user and password into the URL, and let that user come from here";
+	case CODE_READONLY:
+	case CODE_ACCESS_DENIED:
+	case CODE_DATABASE_ACCESS_DENIED:
+		return "; the user needs the right to create, alter and drop tables in the database, to "
+		       "insert "
+		       "and to select";
+	case CODE_UNKNOWN_SETTING: return "; is the server older than 18.16?";
+	default: return "";
+	}
+}
+
+static int code_error(unsigned code)
+{
+	switch (code) {
+	case CODE_TOO_MANY_PARTS: return ERR_LIMIT;
+	case CODE_QUERY_ID_RUNS: return ERR_BUSY;
+	case CODE_UNKNOWN_TABLE:
+	case CODE_UNKNOWN_DATABASE: return ERR_NOT_FOUND;
+	default: return ERR_UNAVAILABLE;
+	}
+}
+
+/* The server said no. Its text is one line for us. */
+static int refused(const struct clickhouse *c, const struct calling *a, long status, struct err *e)
+{
+	size_t skip = a->answer.len > EXCEPTION_BYTES_MAX ? a->answer.len - EXCEPTION_BYTES_MAX : 0;
+	struct str text = a->answer.len ? str_n(a->answer.data + skip, a->answer.len - skip) : STR("");
+	unsigned code = a->code ? a->code : code_in(text);
+	const char *begin = text.len ? memmem(text.ptr, text.len, "Code: ", 6) : NULL;
+	struct str said = begin ? str_n(begin, (size_t)(text.ptr + text.len - begin)) : text;
+	said = str_cut(&said, '\n');
+	said.len = MIN(said.len, SAID_BYTES_MAX);
+	int r = code_error(code);
+	if (said.len == 0)
+		return err_set(e, r, "ClickHouse at %s answers %ld and gives no reason", c->url.address,
+		               status);
+	return err_set(e, r, "ClickHouse at %s says: %.*s%s", c->url.address, STR_ARG(said), advice(code));
+}
+
+static int not_reached(const struct clickhouse *c, const struct calling *a, CURLcode code, struct err *e)
+{
+	if (a->answer.failed || code == CURLE_OUT_OF_MEMORY)
+		return err_set(e, ERR_NOMEM, "memory ran out for an answer of ClickHouse");
+	if (a->is_too_long)
+		return err_set(e, ERR_UNAVAILABLE, "an answer of ClickHouse at %s is longer than %d MB",
+		               c->url.address, CLICKHOUSE_ANSWER_BYTES_MAX >> 20);
+	if (code == CURLE_OPERATION_TIMEDOUT)
+		return err_set(e, ERR_UNAVAILABLE, "ClickHouse at %s did not answer in time", c->url.address);
+	return err_set(e, ERR_UNAVAILABLE, "ClickHouse at %s cannot be reached (%s); is it running?",
+	               c->url.address, curl_easy_strerror(code));
+}
+
+static int outcome(const struct clickhouse *c, const struct calling *a, CURL *handle, CURLcode code,
+                   struct err *e)
+{
+	long status = 0;
+	if (code != CURLE_OK || a->answer.failed)
+		return not_reached(c, a, code, e);
+	curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+	bool is_whole = a->answer.len == 0 || (!a->call->rows && a->answer.data[a->answer.len - 1] == '\0');
+	return status == 200 && a->code == 0 && is_whole ? 0 : refused(c, a, status, e);
+}
+
+static void tell(struct clickhouse *c, const struct err *why)
+{
+	int64_t now_ms = clock_mono_ms();
+	pthread_mutex_lock(&c->lock);
+	bool due = now_ms - c->told_ms >= TELL_EVERY_MS;
+	if (due)
+		c->told_ms = now_ms;
+	pthread_mutex_unlock(&c->lock);
+	if (due)
+		log_warn("client", "%s", why->text);
+}
+
+static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err *e)
+{
+	CLEANUP(buf_release) struct buf url = {0};
+	write_url(c, handle, a->call, &url);
+	if (url.failed)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	handle_prepare(c, handle, url.data, a);
+	return outcome(c, a, handle, curl_easy_perform(handle), e);
+}
+
+int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, struct buf *ret_answer,
+                   struct err *e)
+{
+	struct calling a = {.call = call};
+	struct err own = {""};
+	CURL *handle = NULL;
+	int r;
+	if (!handle_take(c, call->timeout_ms, &handle)) {
+		r = err_set(&own, ERR_UNAVAILABLE, "ClickHouse at %s is asked more than it can answer",
+		            c->url.address);
+	} else {
+		if (!handle)
+			handle = curl_easy_init();
+		r = handle ? run(c, handle, &a, &own) : err_set(&own, ERR_NOMEM, "memory ran out");
+		handle_return(c, handle);
+	}
+	if (r == 0 && ret_answer) {
+		buf_append(ret_answer, a.answer.data, a.answer.len);
+		r = ret_answer->failed ? err_set(&own, ERR_NOMEM, "memory ran out") : 0;
+	}
+	buf_release(&a.answer);
+	if (r < 0 && e)
+		*e = own;
+	if (r < 0 && !call->is_quiet)
+		tell(c, &own);
+	return r;
+}
+
+/* --- rows --- */
+
+void clickhouse_rows_begin(const struct clickhouse *c, struct clickhouse_rows *r)
+{
+	if (r->raw.failed || r->done.failed)
+		clickhouse_rows_release(r); /* there may be memory again */
+	r->raw.len = r->done.len = 0;
+	r->is_packed = c->url.is_packed;
+}
+
+/* A checksum, which the server is told not to look at; how it is packed; both lengths; the bytes. */
+void clickhouse_rows_pack(struct clickhouse_rows *r)
+{
+	if (r->raw.len == 0 || r->raw.failed)
+		return;
+	int room = LZ4_compressBound((int)r->raw.len);
+	char *out = buf_reserve(&r->done, FRAME_CHECKSUM_BYTES + FRAME_HEADER_BYTES + (size_t)room);
+	if (!out)
+		return;
+	char *header = out + FRAME_CHECKSUM_BYTES;
+	int packed = LZ4_compress_fast(r->raw.data, header + FRAME_HEADER_BYTES, (int)r->raw.len, room,
+	                               LZ4_HASTE);
+	ASSERT(packed > 0); /* there is room for the worst */
+	uint32_t bytes = FRAME_HEADER_BYTES + (uint32_t)packed, raw_bytes = (uint32_t)r->raw.len;
+	memset(out, 0, FRAME_CHECKSUM_BYTES);
+	header[0] = (char)FRAME_LZ4;
+	memcpy(header + 1, &bytes, sizeof(bytes));
+	memcpy(header + 5, &raw_bytes, sizeof(raw_bytes));
+	r->done.len += FRAME_CHECKSUM_BYTES + bytes;
+	r->raw.len = 0;
+}
+
+int clickhouse_rows_end(struct clickhouse_rows *r)
+{
+	if (r->is_packed) {
+		clickhouse_rows_pack(r);
+	} else {
+		struct buf swap = r->done;
+		r->done = r->raw;
+		r->raw = swap;
+	}
+	return r->raw.failed || r->done.failed ? ERR_NOMEM : 0;
+}
+
+void clickhouse_rows_release(struct clickhouse_rows *r)
+{
+	buf_release(&r->raw);
+	buf_release(&r->done);
+}

@@ -1,0 +1,183 @@
+#include "client/kafka_private.h"
+
+#include "os/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	CHUNK = 1024, /* letters that are handed over in one call */
+	POLL_MS = 100,
+};
+
+struct kafka_producer {
+	struct kafka_config config;
+	rd_kafka_t *rk;
+	rd_kafka_topic_t *topics[KAFKA_TOPICS_MAX]; /* once they are there */
+	bool has_topics;
+	size_t waiting; /* letters without a receipt */
+	bool failed;    /* a letter came back: whatever is behind it must not overtake it */
+	struct kafka_said said;
+};
+
+/*
+ * Order and gaplessness matter: readers recognise what is sent twice by how far a writer's events have come.
+ * So no letter is ever given up, and one that a broker refuses ends the producer (gapless) instead of letting
+ * those behind it pass.
+ */
+static const struct kafka_property fixed[] = {
+    {"enable.idempotence", "true"},
+    {"enable.gapless.guarantee", "true"},
+    {"acks", "all"},
+    {"message.timeout.ms", "0"},
+    {"partitioner", "murmur2_random"}, /* as Java's producers do */
+    {NULL, NULL},
+};
+static const struct kafka_property defaults[] = {
+    {"compression.type", "lz4"},
+    {"linger.ms", "5"},
+    {"batch.num.messages", "100000"},
+    {"queue.buffering.max.messages", "500000"},
+    {NULL, NULL},
+};
+
+static void delivered(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
+{
+	struct kafka_producer *p = opaque;
+	struct kafka_letter *letter = message->_private;
+	(void)rk;
+	p->waiting--;
+	if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+		letter->state = LETTER_DELIVERED;
+		return;
+	}
+	if (!p->failed)
+		snprintf(p->said.text, sizeof(p->said.text), "%s", rd_kafka_message_errstr(message));
+	p->failed = true;
+}
+
+static void complained(rd_kafka_t *rk, int err, const char *reason, void *opaque)
+{
+	struct kafka_producer *p = opaque;
+	if (err == RD_KAFKA_RESP_ERR__FATAL) {
+		char why[sizeof(p->said.text)];
+		rd_kafka_fatal_error(rk, why, sizeof(why));
+		snprintf(p->said.text, sizeof(p->said.text), "%s", why);
+		p->failed = true;
+	} else if (!p->failed) {
+		snprintf(p->said.text, sizeof(p->said.text), "%s", reason);
+	}
+}
+
+static void callbacks_set(rd_kafka_conf_t *conf)
+{
+	rd_kafka_conf_set_dr_msg_cb(conf, delivered);
+	rd_kafka_conf_set_error_cb(conf, complained);
+}
+
+int kafka_producer_new(const struct kafka_config *config, struct kafka_producer **ret, struct err *e)
+{
+	struct kafka_producer *p = calloc(1, sizeof(*p));
+	if (!p)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	p->config = *config;
+	int r = kafka_client_new(RD_KAFKA_PRODUCER, config, defaults, fixed, callbacks_set, p, &p->rk, e);
+	if (r < 0) {
+		free(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+void kafka_producer_free(struct kafka_producer *p)
+{
+	if (!p)
+		return;
+	for (unsigned i = 0; p->has_topics && i < p->config.topic_count; i++)
+		rd_kafka_topic_destroy(p->topics[i]);
+	rd_kafka_destroy(p->rk);
+	free(p);
+}
+
+/* Only once they are there: a broker may make a topic that it is asked about. */
+static int topics_open(struct kafka_producer *p, uint64_t timeout_ms, struct err *e)
+{
+	if (p->has_topics)
+		return 0;
+	int r = kafka_topics_make(p->rk, &p->config, timeout_ms, e);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < p->config.topic_count; i++) {
+		p->topics[i] = rd_kafka_topic_new(p->rk, p->config.topics[i], NULL);
+		ASSERT(p->topics[i]);
+	}
+	p->has_topics = true;
+	return 0;
+}
+
+/* Hands over what is new in one topic, in order. False: librdkafka has no more room at present. */
+static bool letters_hand_over(struct kafka_producer *p, unsigned topic, struct kafka_letter *letters,
+                              size_t count)
+{
+	rd_kafka_message_t chunk[CHUNK];
+	for (size_t i = 0; i < count;) {
+		int n = 0;
+		for (; i < count && n < CHUNK; i++) {
+			struct kafka_letter *l = &letters[i];
+			if (l->topic != topic || l->state != LETTER_NEW)
+				continue;
+			chunk[n++] = (rd_kafka_message_t){
+			    .payload = (void *)l->value.ptr,
+			    .len = l->value.len,
+			    .key = (void *)l->key.ptr,
+			    .key_len = l->key.len,
+			    ._private = l,
+			};
+		}
+		int taken = n > 0
+		                ? rd_kafka_produce_batch(p->topics[topic], RD_KAFKA_PARTITION_UA, 0, chunk, n)
+		                : 0;
+		for (int k = 0; k < n; k++) {
+			if (chunk[k].err == RD_KAFKA_RESP_ERR_NO_ERROR)
+				((struct kafka_letter *)chunk[k]._private)->state = LETTER_SENT;
+			else if (chunk[k].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+				p->failed = true;
+		}
+		p->waiting += (size_t)taken;
+		if (taken < n)
+			return false;
+	}
+	return true;
+}
+
+static bool all_hand_over(struct kafka_producer *p, struct kafka_letter *letters, size_t count)
+{
+	bool all = true;
+	for (unsigned i = 0; i < p->config.topic_count; i++)
+		all &= letters_hand_over(p, i, letters, count);
+	return all;
+}
+
+int kafka_producer_send(struct kafka_producer *p, struct kafka_letter *letters, size_t count,
+                        uint64_t timeout_ms, struct err *e)
+{
+	int64_t until_ms = clock_mono_ms() + (int64_t)timeout_ms;
+	int r = topics_open(p, timeout_ms, e);
+	if (r < 0) {
+		rd_kafka_poll(p->rk, 0);
+		return p->failed ? ERR_UNCERTAIN : r;
+	}
+	bool all = all_hand_over(p, letters, count);
+	while (!p->failed && (p->waiting > 0 || !all) && clock_mono_ms() < until_ms) {
+		rd_kafka_poll(p->rk, (int)MIN(until_ms - clock_mono_ms(), (int64_t)POLL_MS));
+		if (!all)
+			all = all_hand_over(p, letters, count);
+	}
+	if (!p->failed && p->waiting == 0 && all) {
+		p->said.text[0] = '\0';
+		return 0;
+	}
+	return err_set(e, p->failed ? ERR_UNCERTAIN : ERR_UNAVAILABLE, "Kafka at %s does not take events: %s",
+	               p->config.brokers, p->said.text[0] ? p->said.text : "it does not answer in time");
+}
