@@ -7,6 +7,7 @@
 #include "api/accounts.h"
 #include "api/capture.h"
 #include "config/config.h"
+#include "counters/counters.h"
 #include "http/conn.h"
 #include "link/links.h"
 #include "link/tries.h"
@@ -61,6 +62,7 @@ struct api {
 	struct rcache *rcache; /* through which they hear of changes */
 	struct key_source *source;
 	struct limiter *limiter;
+	struct counters *counters; /* the live clicks of links */
 	struct settler *settler;
 	struct leases *leases;
 	struct offload *readers; /* lookups, lists, pings; several threads */
@@ -75,7 +77,9 @@ struct api {
 	_Atomic bool stopping;   /* questions that still wait are not answered */
 	struct event_log *event_log;
 	struct sink *sink;
-	struct stats_worker *stats;
+	struct pump *stats; /* what reads the log; NULL in a server that only answers */
+	bool forwards;      /* what reads the log sends it elsewhere, to be counted there */
+	bool only_answers;  /* questions about statistics */
 	struct live *live;
 	/* Of links: raised by the writer, before anybody is told of one; and when other servers tell of one.
 	 */

@@ -1,5 +1,6 @@
 #include "api/jobs.h"
 
+#include "api/live_clicks.h"
 #include "api/problem.h"
 #include "obs/log.h"
 #include "os/clock.h"
@@ -141,11 +142,16 @@ static void run_single(struct api *api, struct read_job *j)
 		if (r < 0)
 			j->lookup.result = r;
 		log_failure("reading the link", j->lookup.ref.key, j->lookup.result);
+		if (j->shows_clicks && j->lookup.result == 0)
+			live_clicks_show(api, &j->lookup.link, 1);
 		break;
 	}
+	case READ_CLICKS: live_clicks_show(api, &j->lookup.link, 1); break;
 	case READ_LIST:
 		j->result = links_list(api->links, &j->list);
 		log_failure("listing links behind", j->list.cursor, j->result);
+		if (j->result == 0)
+			live_clicks_show(api, j->list.links, j->list.count);
 		break;
 	case READ_KEYS:
 		j->result = store_keys(api->store, http_conn_arena(j->conn), &j->keys.keys, &j->keys.count);

@@ -6,7 +6,7 @@
 
 #include "api/api.h"
 
-enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS, READ_PERMITTED };
+enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS, READ_PERMITTED, READ_CLICKS };
 
 struct read_job {
 	struct offload_job job;
@@ -20,11 +20,12 @@ struct read_job {
 	uint32_t epoch;             /* READ_RESOLVE: of the key, when it was asked for */
 	uint64_t owner;             /* READ_LINK, READ_PERMITTED: who alone may see it; 0: no matter */
 	bool sees_all;              /* READ_LINK, previews: an admin looks */
+	bool shows_clicks;          /* READ_LINK: the live ones */
 	int64_t now_ms;
 	int result; /* of the kinds that have none of their own */
 	union {
 		struct link_resolve resolve;
-		struct store_lookup lookup;
+		struct store_lookup lookup; /* READ_CLICKS: the live ones of its link, which is there */
 		struct store_list list;
 		struct {
 			struct key_record *keys;

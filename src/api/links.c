@@ -506,6 +506,7 @@ void link_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 	if (!j)
 		return;
 	j->owner = named_sees_only(&caller);
+	j->shows_clicks = true;
 	j->lookup.ref = links_ref(w->api->links, name);
 	j->lookup.arena = http_conn_arena(c);
 	read_job_submit(j);
@@ -566,6 +567,27 @@ void links_list_get(struct api_worker *w, struct http_conn *c, const struct http
 
 /* Changing */
 
+static void patched_show(struct read_job *j)
+{
+	reply_link(j->conn, j->worker->api, &j->lookup.link);
+}
+
+/* Not by the writer: others' changes do not wait for the live counts. */
+static void patched_reply(struct write_job *j)
+{
+	struct api *api = j->worker->api;
+	if (!api->counters) {
+		reply_link(j->conn, api, &j->write.link);
+		return;
+	}
+	struct read_job *show = read_job_new(j->worker, j->conn, READ_CLICKS, patched_show);
+	if (!show)
+		return;
+	show->lookup.link = j->write.link;
+	if (offload_submit(api->readers, &show->job) < 0)
+		patched_show(show);
+}
+
 static void patch_done(struct write_job *j)
 {
 	const struct http_response done = {.status = 204};
@@ -575,7 +597,7 @@ static void patch_done(struct write_job *j)
 	else if (w->result < 0)
 		problem_reply_store(j->conn, w->result);
 	else if (j->ctx)
-		reply_link(j->conn, j->worker->api, &w->link);
+		patched_reply(j);
 	else
 		http_reply(j->conn, &done);
 }

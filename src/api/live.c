@@ -251,10 +251,16 @@ static void put_totals(struct live_chunk *chunk, const struct stats_news *news)
 	item_end(chunk);
 }
 
+bool live_is_watched(void *ctx)
+{
+	struct live *live = ctx;
+	return atomic_load_explicit(&live->watchers, memory_order_relaxed) > 0;
+}
+
 void live_publish(void *ctx, const struct stats_news *news)
 {
 	struct live *live = ctx;
-	if (atomic_load_explicit(&live->watchers, memory_order_relaxed) == 0)
+	if (!live_is_watched(live))
 		return;
 	unsigned workers = live->api->worker_count;
 	struct live_chunk *chunk = calloc(1, sizeof(*chunk) + workers * sizeof(chunk->mails[0]));

@@ -21,5 +21,6 @@ void live_free(struct live *live); /* when no loop and no stats worker runs any 
 
 /* A stats_worker's publish; ctx is the struct live. */
 void live_publish(void *ctx, const struct stats_news *news);
+bool live_is_watched(void *ctx); /* now; any thread */
 
 void live_worker_init(struct api_worker *w);

@@ -155,6 +155,34 @@ static void dispatch(struct api_worker *w, struct http_conn *c, const struct htt
 	}
 }
 
+/* What a server answers that only answers: all that others have counted, and what leads to it. */
+static bool is_question(const struct http_request *req)
+{
+	static const char *const answered[] = {"/stats", "/healthz", "/readyz", "/metrics",
+	                                       "/api/v1/session"};
+	static const char *const of_others[] = {"/api/v1/live", "/api/v1/reconcile"};
+	for (size_t i = 0; i < ARRAY_LEN(of_others); i++) {
+		if (str_eq(req->path, str_of(of_others[i])))
+			return false;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(answered); i++) {
+		if (str_eq(req->path, str_of(answered[i])))
+			return true;
+	}
+	return is_reading(req->method) && str_starts(req->path, STR("/api/v1/"));
+}
+
+static void handle_question(void *ctx, struct http_conn *c, const struct http_request *req)
+{
+	static const struct problem p = {.status = 421, .code = "answers-only"};
+	if (is_question(req))
+		dispatch(ctx, c, req);
+	else
+		problem_reply(c, &p,
+		              "This server only answers questions about statistics (serve.role = stats); ask "
+		              "one of the others.");
+}
+
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
@@ -172,5 +200,6 @@ static void refuse(void *ctx, struct http_conn *c, int status, const char *reaso
 
 struct http_handler api_handler(struct api_worker *w)
 {
-	return (struct http_handler){.handle = handle, .refuse = refuse, .ctx = w};
+	return (struct http_handler){
+	    .handle = w->api->only_answers ? handle_question : handle, .refuse = refuse, .ctx = w};
 }

@@ -138,7 +138,8 @@ static void readyz_run(struct ask_job *ask)
 		note(j, which[i], results[i].code);
 	}
 	note(j, CHECK_LOG, event_log_trouble(api->event_log, why_of(j, CHECK_LOG)));
-	note(j, CHECK_STATS, stats_worker_trouble(api->stats, why_of(j, CHECK_STATS)));
+	if (api->stats)
+		note(j, CHECK_STATS, pump_trouble(api->stats, why_of(j, CHECK_STATS)));
 	if (api->source)
 		note(j, CHECK_KEYS, keys_check(api->source, why_of(j, CHECK_KEYS)));
 }
@@ -170,7 +171,8 @@ static void readyz_done(struct ask_job *ask)
 	for (size_t i = 0; i < CHECKS; i++) {
 		if (!j->checks[i].asked)
 			continue;
-		buf_printf(&body, "%s\"%s\":", i > 0 ? "," : "", check_names[i]);
+		bool forwards = i == CHECK_STATS && ask->worker->api->forwards;
+		buf_printf(&body, "%s\"%s\":", i > 0 ? "," : "", forwards ? "forwarder" : check_names[i]);
 		json_out_str(&body, j->checks[i].result == 0 ? STR("ok") : str_of(j->checks[i].why.text));
 	}
 	buf_str(&body, STR("}}"));

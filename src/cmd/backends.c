@@ -1,19 +1,23 @@
 #include "cmd/backends.h"
 
 #include "client/postgres.h"
+#include "counters/backends.h"
 #include "keys/pool.h"
 #include "lease/backends.h"
 #include "limiter/backends.h"
 #include "link/claim.h"
 #include "link/shape.h"
 #include "rcache/backends.h"
+#include "seen/backends.h"
+#include "sink/sink_clickhouse.h"
+#include "sink/sink_postgres.h"
 #include "sink/sink_sqlite.h"
 #include "store/backends.h"
 
 #include <sodium.h>
 #include <stdlib.h>
 
-enum { CLAIM_ID_BLOCK = 256, PARTS_MAX = 32, REPLICAS_MAX = 64 };
+enum { CLAIM_ID_BLOCK = 256, PARTS_MAX = 32, REPLICAS_MAX = 64, COUNTED_LINKS_MAX = 1000000 };
 enum { INSTALLATION_BYTES = 6, INSTALLATION_TEXT_BYTES = 2 * INSTALLATION_BYTES + 1 };
 
 /* Whose sentence does not say which setting it is about gets that put before it. */
@@ -243,14 +247,54 @@ int backend_open_store(const char *url, const struct folder *f, struct store **r
 	return backend_open_store_with(url, "", f, ret, e);
 }
 
+static int open_sink_sqlite(const char *url, const struct folder *f, const struct sink_settings *s,
+                            struct sink **ret, struct err *e)
+{
+	const char *rest = url + strlen("sqlite:");
+	if (!f)
+		return err_set(
+		    e, ERR_INVALID,
+		    "sink.url = sqlite: is written by one process, its server; name a sink that is "
+		    "shared, such as clickhouse://HOST:8123 or postgres://HOST/DATABASE");
+	char *path CLEANUP(freep) = rest[0] ? strdup(rest) : folder_path(f, "stats.db");
+	return path ? sink_sqlite_open(path, s, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+static int open_sink_clickhouse(const char *url, const struct folder *f, const struct sink_settings *s,
+                                struct sink **ret, struct err *e)
+{
+	(void)f;
+	return sink_clickhouse_open(url, s, ret, e);
+}
+
+static int open_sink_postgres(const char *url, const struct folder *f, const struct sink_settings *s,
+                              struct sink **ret, struct err *e)
+{
+	(void)f;
+	return sink_postgres_open(url, s, ret, e);
+}
+
+static const struct {
+	const char *scheme;
+	int (*open)(const char *url, const struct folder *f, const struct sink_settings *s, struct sink **ret,
+	            struct err *e);
+} sinks[] = {
+    {"sqlite:", open_sink_sqlite},
+    {"clickhouse://", open_sink_clickhouse},
+    {"postgres://", open_sink_postgres},
+    {"postgresql://", open_sink_postgres},
+};
+
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,
                       struct sink **ret, struct err *e)
 {
-	if (strncmp(url, "sqlite:", 7) != 0)
-		return err_set(e, ERR_INVALID,
-		               "sink.url = %.64s names no known sink; write sqlite: or sqlite:/path", url);
-	char *path CLEANUP(freep) = url[7] ? strdup(url + 7) : folder_path(f, "stats.db");
-	return path ? sink_sqlite_open(path, s, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; i < ARRAY_LEN(sinks); i++) {
+		if (strncmp(url, sinks[i].scheme, strlen(sinks[i].scheme)) == 0)
+			return about("sink.url", sinks[i].open(url, f, s, ret, e), e);
+	}
+	return err_set(e, ERR_INVALID,
+	               "sink.url names no known sink; write sqlite:, sqlite:/path, clickhouse://HOST:8123 or "
+	               "postgres://HOST/DATABASE");
 }
 
 static int open_leases_file(const char *url, struct leases **ret, struct err *e)
@@ -315,6 +359,33 @@ int backend_open_rcache(const char *urls, struct store *store, const struct rcac
 		return refuse_redis("cache.url", e);
 	int r = installation_name(store, name, e);
 	return r ? r : about("cache.url", rcache_redis_open(urls, name, listener, ret, e), e);
+}
+
+int backend_open_seen(const char *urls, struct store *store, uint64_t window_ms, bool is_fresh,
+                      struct seen **ret, struct err *e)
+{
+	char name[INSTALLATION_TEXT_BYTES];
+	if (!is_redis(urls))
+		return refuse_redis("seen.url", e);
+	int r = installation_name(store, name, e);
+	if (r < 0)
+		return r;
+	const struct seen_redis_config config = {
+	    .urls = urls, .installation = name, .window_ms = window_ms, .is_fresh = is_fresh};
+	return about("seen.url", seen_redis_open(&config, ret, e), e);
+}
+
+int backend_open_counters(const char *urls, struct store *store, struct counters **ret, struct err *e)
+{
+	char name[INSTALLATION_TEXT_BYTES];
+	if (!is_redis(urls))
+		return refuse_redis("seen.url", e);
+	int r = installation_name(store, name, e);
+	if (r < 0)
+		return r;
+	const struct counters_redis_config config = {
+	    .urls = urls, .installation = name, .stream_links_max = COUNTED_LINKS_MAX};
+	return about("seen.url", counters_redis_open(&config, ret, e), e);
 }
 
 int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e)

@@ -3,9 +3,11 @@
 
 #include "cmd/folder.h"
 #include "cmd/settings.h"
+#include "counters/counters.h"
 #include "lease/lease.h"
 #include "limiter/limiter.h"
 #include "rcache/rcache.h"
+#include "seen/seen.h"
 #include "sink/settings.h"
 #include "sink/sink.h"
 #include "store/store.h"
@@ -22,7 +24,8 @@ int backend_open_store(const char *url, const struct folder *f, struct store **r
 /* A ring even of one; made only if `make`. */
 int backend_open_ring(const char *urls, const char *replicas, bool make, struct store **ret, struct err *e);
 
-/* sqlite: (in the data folder), sqlite:/path */
+/* sqlite: (in the data folder), sqlite:/path, clickhouse://, postgres://. Without a folder (NULL) only those
+ * that need none. */
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,
                       struct sink **ret, struct err *e);
 
@@ -33,6 +36,9 @@ int backend_open_leases(const char *url, struct leases **ret, struct err *e);
  * this store only: others that use the same Redis do not see what lies there. */
 int backend_open_rcache(const char *urls, struct store *store, const struct rcache_listener *listener,
                         struct rcache **ret, struct err *e);
+int backend_open_seen(const char *urls, struct store *store, uint64_t window_ms, bool is_fresh,
+                      struct seen **ret, struct err *e);
+int backend_open_counters(const char *urls, struct store *store, struct counters **ret, struct err *e);
 int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e);
 
 /* As keys.source says; NULL: the cipher alone. */

@@ -6,6 +6,7 @@ int cmd_link(int argc, char **argv);
 int cmd_user(int argc, char **argv);
 int cmd_key(int argc, char **argv);
 int cmd_sweep(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
 int cmd_keygen(int argc, char **argv);
 int cmd_keysync(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);

@@ -1,5 +1,6 @@
 #include "base/def.h"
 #include "cmd/command.h"
+#include "os/failpoint.h"
 
 #include <jansson.h>
 #include <sodium.h>
@@ -18,6 +19,7 @@ static const struct {
     {"user", cmd_user, "add, list, change, disable or sign out users"},
     {"key", cmd_key, "create, list or revoke API keys"},
     {"sweep", cmd_sweep, "remove links whose time is over"},
+    {"worker", cmd_worker, "take events from the queue and count them"},
     {"keygen", cmd_keygen, "keep databases filled with keys for new links"},
     {"keysync", cmd_keysync, "keep Redis servers filled with keys from the databases"},
     {"reshard", cmd_reshard, "spread the links over other databases"},
@@ -49,6 +51,7 @@ int main(int argc, char **argv)
 {
 	if (sodium_init() < 0)
 		return cmd_fail("the system gives no random numbers");
+	failpoint_init();
 	json_object_seed(0); /* before threads: jansson would seed itself lazily */
 	if (argc < 2) {
 		print_usage(stderr);

@@ -140,25 +140,14 @@ static void events_synced(void *ctx, unsigned writer)
 		capture_synced(&s->api_workers[writer]->capture);
 }
 
-/* The log goes on where the sink stands. */
 static int open_log(struct server *s, const char *path, struct err *e)
 {
-	struct arena CLEANUP(arena_release) arena = {0};
-	struct sink_position *positions = NULL;
-	size_t count = 0;
-	int r = s->sink->ops->resume(s->sink, &arena, &positions, &count);
-	struct event_position *read = arena_alloc(&arena, count * sizeof(*read) + 1);
-	if (r < 0 || !read)
-		return err_set(e, r < 0 ? r : ERR_NOMEM,
-		               "cannot read from the sink how far the event log was read");
-	for (size_t i = 0; i < count; i++)
-		read[i] = (struct event_position){positions[i].segment, positions[i].offset};
 	const struct event_log_config config = {
 	    .path = path,
 	    .settings = &s->settings.events,
 	    .writers = s->worker_count,
-	    .read = read,
-	    .read_count = count,
+	    .resume = pipeline_resume,
+	    .resume_ctx = &s->pipeline,
 	    .synced = s->settings.events.durability == DURABILITY_SYNC ? events_synced : NULL,
 	    .ctx = s,
 	};
@@ -169,21 +158,27 @@ static int open_log(struct server *s, const char *path, struct err *e)
  * witness. */
 static int books_carry(struct server *s, struct err *e)
 {
-	struct sink_books books;
-	int r = s->sink->ops->books(s->sink, false, &books);
+	struct event_counts read;
+	int r = pipeline_counts(&s->pipeline, event_log_node(s->event_log), &read, e);
 	if (r < 0)
-		return err_set(e, r, "cannot read the books from the sink (%s)", err_name(r));
+		return r;
 	struct event_counts backlog = event_log_backlog(s->event_log);
 	struct capture_books *before = &s->api.books_before;
 	before->counts = (struct event_counts){
-	    .clicks = books.tally.clicks + backlog.clicks,
-	    .orphans = books.tally.orphans + backlog.orphans,
-	    .impressions = books.tally.impressions + backlog.impressions,
-	    .rejected = books.tally.rejected + backlog.rejected,
-	    .dropped = books.tally.dropped_clicks + backlog.dropped,
+	    .clicks = read.clicks + backlog.clicks,
+	    .orphans = read.orphans + backlog.orphans,
+	    .impressions = read.impressions + backlog.impressions,
+	    .rejected = read.rejected + backlog.rejected,
+	    .dropped = read.dropped + backlog.dropped,
 	};
 	before->served = before->counts.clicks + before->counts.dropped;
 	return 0;
+}
+
+/* Its own log stays empty. */
+static bool only_answers(const struct server *s)
+{
+	return s->settings.serve.role == ROLE_ANSWERS;
 }
 
 static int open_events(struct server *s, struct err *e)
@@ -191,7 +186,11 @@ static int open_events(struct server *s, struct err *e)
 	char *path CLEANUP(freep) = folder_path(&s->folder, "events");
 	if (!path)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	int r = backend_open_sink(s->settings.serve.sink_url, &s->folder, &s->settings.sink, &s->sink, e);
+	if (only_answers(s) && strncmp(s->settings.serve.sink_url, "sqlite:", strlen("sqlite:")) == 0)
+		return err_set(e, ERR_INVALID,
+		               "serve.role = stats needs a sink that others fill; set sink.url to "
+		               "clickhouse://HOST:8123 or postgres://HOST/DATABASE");
+	int r = pipeline_open(&s->pipeline, &s->settings, s->store, &s->folder, e);
 	if (r == 0)
 		r = open_log(s, path, e);
 	if (r == 0)
@@ -211,34 +210,25 @@ static int open_events(struct server *s, struct err *e)
 	return r;
 }
 
-/* What makes impressions equal must not change, or replays would count twice: the store keeps the secret. */
-static int start_stats(struct server *s, struct err *e)
+static int start_events(struct server *s, struct err *e)
 {
-	uint8_t secret[crypto_shorthash_siphashx24_KEYBYTES];
-	randombytes_buf(secret, sizeof(secret));
-	int r = store_constant(s->store, STR("dedup-secret"), secret, sizeof(secret));
-	if (r < 0)
-		return err_set(e, r, "cannot read the secret for telling duplicates from the store (%s)",
-		               err_name(r));
-	const struct stats_worker_config config = {
-	    .settings = &s->settings.stats,
-	    .log = s->event_log,
-	    .sink = s->sink,
-	    .store = s->store,
-	    .events = &s->settings.events,
-	    .seen_ms = s->settings.sink.seen_ms,
-	    .dedup_secret = secret,
+	const struct pipeline_outlet outlet = {
+	    .folder = event_log_path(s->event_log),
 	    .publish = live_publish,
+	    .is_watched = live_is_watched,
 	    .ctx = s->live,
 	};
-	r = stats_worker_start(&config, &s->stats, e);
-	s->api.stats = s->stats;
+	int r = pipeline_start_server(&s->pipeline, s->event_log, &outlet, e);
+	s->api.stats = pipeline_pump(&s->pipeline);
 	return r;
 }
 
 static int start_pools(struct server *s, struct err *e)
 {
-	s->api.sink = s->sink;
+	s->api.sink = s->pipeline.sink;
+	s->api.counters = s->pipeline.counters;
+	s->api.forwards = s->settings.queue.url[0] != '\0';
+	s->api.only_answers = only_answers(s);
 	s->api.event_log = s->event_log;
 	s->api.live = s->live;
 	s->api.impressions_ms = s->settings.sink.impressions_ms;
@@ -362,15 +352,15 @@ static int start_workers(struct server *s, struct err *e)
 	const struct http_settings http = bounded_http_settings(s);
 	int r = 0;
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
-		r = worker_new(&s->api, &s->capture_rules, i, &http, s->listen_fds[i], &s->workers[i], e);
+		r = web_worker_new(&s->api, &s->capture_rules, i, &http, s->listen_fds[i], &s->workers[i], e);
 		if (r == 0)
-			s->api_workers[i] = worker_api(s->workers[i]);
+			s->api_workers[i] = web_worker_api(s->workers[i]);
 	}
-	if (r == 0)
-		r = start_stats(s, e);
+	if (r == 0 && !only_answers(s))
+		r = start_events(s, e);
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
-		r = worker_start(s->workers[i], e);
-	if (r == 0 && !s->is_private)
+		r = web_worker_start(s->workers[i], e);
+	if (r == 0 && !s->is_private && !only_answers(s))
 		r = housekeeper_start(&s->api, &s->settings.housekeeper, &s->housekeeper, e);
 	return r;
 }
@@ -422,12 +412,12 @@ int server_start(struct server *s, struct err *e)
 void server_stop(struct server *s)
 {
 	atomic_store(&s->api.stopping, true);
-	stats_worker_let_go(s->stats);
+	pump_let_go(s->api.stats);
 	housekeeper_stop(s->housekeeper);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
-		worker_drain(s->workers[i], s->settings.serve.drain_ms);
+		listener_drain(web_worker_listener(s->workers[i]), s->settings.serve.drain_ms);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
-		worker_join(s->workers[i]);
+		listener_join(web_worker_listener(s->workers[i]));
 	offload_free(s->api.readers);
 	offload_free(s->api.writer);
 	offload_free(s->api.askers);
@@ -436,15 +426,14 @@ void server_stop(struct server *s)
 	offload_free(s->api.hasher);
 	offload_free(s->api.sweeper);
 	offload_free(s->api.counter);
-	stats_worker_stop(s->stats);
+	pipeline_stop(&s->pipeline);
 	event_log_close(s->event_log);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
-		worker_free(s->workers[i]);
+		web_worker_free(s->workers[i]);
 	live_free(s->live);
 	proxies_free(s->proxies);
 	salts_free(s->salts);
-	if (s->sink)
-		s->sink->ops->free(s->sink);
+	pipeline_close(&s->pipeline);
 	cluster_leave(&s->cluster);
 	accounts_free(s->accounts);
 	tries_free(s->tries);

@@ -7,8 +7,9 @@
 #include "cmd/cluster.h"
 #include "cmd/folder.h"
 #include "cmd/identity.h"
+#include "cmd/pipeline.h"
 #include "cmd/settings.h"
-#include "cmd/worker.h"
+#include "cmd/web_worker.h"
 
 enum { SERVER_WORKERS_MAX = 256 };
 
@@ -27,18 +28,17 @@ struct server {
 	struct accounts *accounts;
 	struct tries *tries;
 	struct housekeeper *housekeeper; /* not of a private server */
-	struct sink *sink;
+	struct pipeline pipeline;
 	struct event_log *event_log;
 	struct salts *salts;
 	struct proxies *proxies;
 	struct capture_rules capture_rules;
 	struct api api;
 	struct api_worker *api_workers[SERVER_WORKERS_MAX];
-	struct stats_worker *stats;
 	struct live *live;
 	struct identity identity;
 	char listen_text[NET_ADDR_TEXT_BYTES]; /* what is listened on */
-	struct worker *workers[SERVER_WORKERS_MAX];
+	struct web_worker *workers[SERVER_WORKERS_MAX];
 	int listen_fds[SERVER_WORKERS_MAX];
 	unsigned worker_count;
 	struct folder_server local; /* how this user's command line gets in */

@@ -5,6 +5,8 @@
 
 #define FIELD(f) offsetof(struct serve_settings, f)
 
+static const char *const role_names[] = {"all", "stats", NULL};
+
 static const struct conf_row serve_rows[] = {
     {.section = "serve",
      .name = "listen",
@@ -99,13 +101,52 @@ static const struct conf_row serve_rows[] = {
      .type = CONF_STRING,
      .offset = FIELD(sink_url),
      .def = "sqlite:",
-     .help = "Where statistics are kept: sqlite: is stats.db in the data folder, sqlite:/path another file."},
+     .flags = CONF_SECRET,
+     .help = "Where statistics are kept: sqlite: is stats.db in the data folder, sqlite:/path another file; "
+             "clickhouse://USER:PASSWORD@HOST:8123/DATABASE or postgres://USER:PASSWORD@HOST/DATABASE, which "
+             "several servers and workers may share."},
+    {.section = "seen",
+     .name = "url",
+     .type = CONF_STRING,
+     .offset = FIELD(seen_url),
+     .def = "",
+     .flags = CONF_SECRET,
+     .help =
+         "The Redis (as in cache.url) that remembers which impressions were counted, so that ClickHouse is "
+         "seldom asked, and that holds live click counts when there is a queue.url. Empty: the sink alone "
+         "tells duplicates."},
+    {.section = "worker",
+     .name = "listen",
+     .type = CONF_STRING,
+     .offset = FIELD(worker_listen),
+     .def = "",
+     .help = "Address and port where 'curt worker' answers /healthz, /readyz and /metrics; empty: nowhere."},
+    {.section = "worker",
+     .name = "threads",
+     .type = CONF_UINT,
+     .offset = FIELD(worker_threads),
+     .def = "2",
+     .min = 1,
+     .max = 64,
+     .help =
+         "Threads of 'curt worker' that take events from the queue, each for itself: while one waits for the "
+         "sink, another works."},
+    {.section = "serve",
+     .name = "role",
+     .type = CONF_ENUM,
+     .offset = FIELD(role),
+     .def = "all",
+     .choices = role_names,
+     .help =
+         "all: the server does everything; stats: it answers questions only, from a sink that others fill, "
+         "so that heavy ones are in nobody's way."},
 };
 
 /* CURT_ names in the environment that are not settings. */
-static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG", "CURT_URL", NULL};
+static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG",
+                                          "CURT_FAILPOINT", "CURT_URL",     NULL};
 
-enum { GROUPS = 10 };
+enum { GROUPS = 11 };
 
 static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 {
@@ -119,6 +160,7 @@ static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 	groups[7] = (struct conf_group){housekeeper_rows, housekeeper_row_count, s ? &s->housekeeper : NULL};
 	groups[8] = (struct conf_group){log_rows, log_row_count, s ? &s->log : NULL};
 	groups[9] = (struct conf_group){keys_rows, keys_row_count, s ? &s->keys : NULL};
+	groups[10] = (struct conf_group){queue_rows, queue_row_count, s ? &s->queue : NULL};
 }
 
 /* Takes --config out of the arguments: it says where the others come from. */

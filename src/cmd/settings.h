@@ -8,7 +8,10 @@
 #include "keys/settings.h"
 #include "link/links.h"
 #include "obs/log.h"
+#include "queue/settings.h"
 #include "sink/settings.h"
+
+enum serve_role { ROLE_ALL, ROLE_ANSWERS };
 
 struct serve_settings {
 	char *listen;
@@ -22,6 +25,10 @@ struct serve_settings {
 	char *cache_url;
 	char *limits_url;
 	char *sink_url;
+	char *seen_url;
+	char *worker_listen;
+	uint64_t worker_threads;
+	int role; /* enum serve_role */
 	char *lease_url;
 };
 
@@ -36,6 +43,7 @@ struct settings {
 	struct sink_settings sink;
 	struct log_settings log;
 	struct keys_settings keys;
+	struct queue_settings queue;
 };
 
 /* Reads everything: `args` is what stands behind the subcommand, --config included. */

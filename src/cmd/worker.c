@@ -1,128 +1,155 @@
-#include "cmd/worker.h"
+/* curt worker: takes events from the queue, and puts them into the sink. */
+#include "cmd/backends.h"
+#include "cmd/command.h"
+#include "cmd/pipeline.h"
+#include "cmd/service.h"
+#include "cmd/status.h"
+#include "os/file.h"
+#include "queue/queue_kafka.h"
 
-#include "api/live.h"
-#include "os/thread.h"
-
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DRAIN_LOOK_MS = 20 };
+static const char usage[] =
+    "usage: curt worker [--config FILE] [--SETTING VALUE]...\n"
+    "\n"
+    "Takes clicks and impressions from queue.url, without the duplicates, and puts them into sink.url. Any\n"
+    "number may run: those of one queue.group share the work. What cannot be read goes to\n"
+    "worker/dead-letters.ndjson in the data folder (serve.data). SIGTERM ends it.\n"
+    "\n";
 
-struct worker {
-	struct loop *loop;
-	struct http_server *http;
-	struct api_worker api;
-	unsigned number;
-	int listen_fd; /* until the loop has it */
-	pthread_t thread;
-	bool started;
-	struct mail drain_mail;
-	struct timer drain_timer;
-	uint64_t drain_ms;
-	int64_t drain_until_ms;
+enum { LAGS_MAX = 4096 };
+
+struct worker_service {
+	struct store *store;
+	struct pipeline *pipelines; /* one for each thread */
+	size_t count;
+	struct status *status;
+	char *folder;
+	struct queue_lag *lags; /* the status thread's own */
 };
 
-static void *worker_thread(void *arg)
+static int worker_check(struct pipeline *p, struct err *why)
 {
-	struct worker *w = arg;
-	loop_run(w->loop);
-	return NULL;
+	return pump_trouble(stats_worker_pump(p->stats), why);
 }
 
-static void abort_one(struct stream *s, void *ctx)
+static int seen_check(struct pipeline *p, struct err *why)
 {
-	(void)ctx;
-	stream_abort(s);
+	return p->seen ? p->seen->ops->trouble(p->seen, why) : 0;
 }
 
-/* A promise to a peer that has gone keeps its connection until the pool has answered, so this looks again. */
-static void drain_look(struct timer *t)
+/* What is wrong with one of the threads. */
+static bool check(void *ctx, size_t number, const char **ret_name, int *ret, struct err *why)
 {
-	struct worker *w = container_of(t, struct worker, drain_timer);
-	if (http_server_is_idle(w->http)) {
-		loop_stop(w->loop);
-		return;
+	static const struct {
+		const char *name;
+		int (*check)(struct pipeline *p, struct err *why);
+	} checks[] = {{"worker", worker_check}, {"seen", seen_check}};
+	struct worker_service *w = ctx;
+	if (number >= ARRAY_LEN(checks))
+		return false;
+	*ret_name = checks[number].name;
+	*ret = 0;
+	for (size_t i = 0; i < w->count && *ret == 0; i++)
+		*ret = checks[number].check(&w->pipelines[i], why);
+	return true;
+}
+
+static void gauges(void *ctx, struct buf *out)
+{
+	struct worker_service *w = ctx;
+	buf_str(out, STR("# HELP curt_queue_lag Messages of a partition that wait to be counted\n"
+	                 "# TYPE curt_queue_lag gauge\n"));
+	for (size_t k = 0; k < w->count; k++) {
+		size_t n = queue_kafka_lags(w->pipelines[k].remote, w->lags, LAGS_MAX);
+		for (size_t i = 0; i < n; i++)
+			buf_printf(out, "curt_queue_lag{topic=\"%s\",partition=\"%d\"} %llu\n",
+			           w->lags[i].topic, (int)w->lags[i].partition,
+			           (unsigned long long)w->lags[i].messages);
 	}
-	if (loop_mono_ms(w->loop) >= w->drain_until_ms)
-		loop_each_stream(w->loop, abort_one, NULL);
-	timer_set(loop_timers(w->loop), t, loop_mono_ms(w->loop) + DRAIN_LOOK_MS);
 }
 
-static void drain_begin(struct mail *m)
+static void stop(void *ctx)
 {
-	struct worker *w = container_of(m, struct worker, drain_mail);
-	w->drain_until_ms = loop_mono_ms(w->loop) + (int64_t)w->drain_ms;
-	http_server_drain(w->http);
-	timer_init(&w->drain_timer, drain_look);
-	drain_look(&w->drain_timer);
+	struct worker_service *w = ctx;
+	status_stop(w->status);
+	for (size_t i = 0; i < w->count; i++)
+		pipeline_close(&w->pipelines[i]);
+	free(w->pipelines);
+	store_free(w->store);
+	free(w->folder);
+	free(w->lags);
 }
 
-int worker_new(struct api *api, const struct capture_rules *rules, unsigned number,
-               const struct http_settings *http, int listen_fd, struct worker **ret, struct err *e)
+static int folder_make(struct worker_service *w, const struct settings *s, struct err *e)
 {
-	struct worker *w = calloc(1, sizeof(*w));
-	if (!w)
-		return err_set(e, ERR_NOMEM, "out of memory for a worker");
-	w->number = number;
-	w->listen_fd = listen_fd;
-	w->drain_mail.open = drain_begin;
-	w->api = (struct api_worker){.api = api, .metrics = metrics_register()};
-	struct loop_config config = {.streams_max = http->connections_max, .metrics = w->api.metrics};
-	int r = w->api.metrics ? loop_new(&config, &w->loop, e)
-	                       : err_set(e, ERR_NOMEM, "out of memory for counters");
-	if (r == 0) {
-		w->api.loop = w->loop;
-		capture_init(&w->api.capture, rules, number, w->loop, w->api.metrics);
-		live_worker_init(&w->api);
-		struct http_handler handler = api_handler(&w->api);
-		r = http_server_new(w->loop, http, &handler, w->api.metrics, &w->http, e);
+	w->lags = calloc(LAGS_MAX, sizeof(*w->lags));
+	if (!w->lags || asprintf(&w->folder, "%s/worker", s->serve.data) < 0) {
+		w->folder = NULL;
+		return err_set(e, ERR_NOMEM, "out of memory");
 	}
-	if (r < 0) {
-		worker_free(w);
-		return r;
+	return dir_create(w->folder, 0700, e);
+}
+
+static int start_status(struct worker_service *w, const struct settings *s, struct err *e)
+{
+	if (!s->serve.worker_listen[0])
+		return 0;
+	const struct status_config config = {
+	    .listen = s->serve.worker_listen, .http = &s->http, .check = check, .gauges = gauges, .ctx = w};
+	return status_start(&config, &w->status, e);
+}
+
+static int start_threads(struct worker_service *w, const struct settings *s, struct err *e)
+{
+	const struct pipeline_outlet outlet = {.folder = w->folder};
+	w->pipelines = calloc(s->serve.worker_threads, sizeof(*w->pipelines));
+	if (!w->pipelines)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = 0;
+	for (; r == 0 && w->count < s->serve.worker_threads; w->count++) {
+		struct pipeline *p = &w->pipelines[w->count];
+		r = pipeline_open(p, s, w->store, NULL, e);
+		if (r == 0)
+			r = pipeline_start_worker(p, &outlet, e);
 	}
-	*ret = w;
-	return 0;
-}
-
-struct api_worker *worker_api(struct worker *w)
-{
-	return &w->api;
-}
-
-int worker_start(struct worker *w, struct err *e)
-{
-	char name[16];
-	snprintf(name, sizeof(name), "worker-%u", w->number % 1000);
-	int r = http_server_listen(w->http, w->listen_fd, e);
-	if (r < 0)
-		return r;
-	r = thread_start(&w->thread, name, worker_thread, w, e);
-	w->started = r == 0;
 	return r;
 }
 
-void worker_drain(struct worker *w, uint64_t drain_ms)
+static int start_all(struct worker_service *w, const struct settings *s, struct err *e)
 {
-	if (!w->started)
-		return;
-	w->drain_ms = drain_ms;
-	loop_post(w->loop, &w->drain_mail);
+	if (!s->queue.url[0])
+		return err_set(e, ERR_INVALID,
+		               "queue.url is not set: curt worker reads the queue that servers send their "
+		               "events to; write kafka://HOST:PORT");
+	int r = folder_make(w, s, e);
+	if (r == 0)
+		r = backend_open_store(s->serve.store_url, NULL, &w->store, e);
+	if (r == 0)
+		r = start_threads(w, s, e);
+	return r < 0 ? r : start_status(w, s, e);
 }
 
-void worker_join(struct worker *w)
+static int start(void *ctx, const struct settings *s, struct err *e)
 {
-	if (w->started)
-		pthread_join(w->thread, NULL);
-	w->started = false;
+	struct worker_service *w = ctx;
+	int r = start_all(w, s, e);
+	if (r < 0) {
+		stop(w);
+		return r;
+	}
+	if (w->status)
+		printf("worker: ready, status on http://%s\n", status_address(w->status));
+	else
+		printf("worker: ready\n");
+	fflush(stdout);
+	return 0;
 }
 
-void worker_free(struct worker *w)
+int cmd_worker(int argc, char **argv)
 {
-	if (!w)
-		return;
-	http_server_free(w->http);
-	loop_free(w->loop);
-	free(w);
+	struct worker_service w = {0};
+	const struct service service = {.usage = usage, .start = start, .stop = stop, .ctx = &w};
+	return service_run(&service, argc, argv);
 }

@@ -227,6 +227,7 @@ enum event_fault event_decode(const uint8_t *data, size_t len, uint64_t segment,
 		                                  get64(data + 24)};
 		return EVENT_VALID;
 	case EVENT_END: ret->records_before_end = get64(data + 8); return EVENT_VALID;
+	case EVENT_UNUSABLE: break;
 	}
 	return EVENT_BAD_KIND;
 }

@@ -41,7 +41,14 @@ struct event_header {
 void event_header_encode(const struct event_header *h, uint8_t out[EVENT_HEADER_BYTES]);
 bool event_header_decode(const uint8_t in[EVENT_HEADER_BYTES], struct event_header *ret);
 
-enum event_kind { EVENT_STRING = 1, EVENT_VISIT, EVENT_IMPRESSION, EVENT_TALLY, EVENT_END };
+enum event_kind {
+	EVENT_STRING = 1,
+	EVENT_VISIT,
+	EVENT_IMPRESSION,
+	EVENT_TALLY,
+	EVENT_END,
+	EVENT_UNUSABLE, /* never in the log: what a queue could not make an event of */
+};
 enum event_visit_kind {
 	EVENT_CLICK,
 	EVENT_HEAD,
@@ -87,6 +94,13 @@ struct event_tally {
 	uint64_t dropped;
 };
 
+struct event_unusable {
+	int64_t time_ms;
+	bool is_impression; /* or it was to be a visit */
+	const char *reason;
+	struct str text; /* as it came */
+};
+
 /* A record that was read. Its strings point into the bytes that it was read from. */
 struct event {
 	enum event_kind kind;
@@ -98,6 +112,7 @@ struct event {
 		struct event_visit visit;
 		struct event_impression impression;
 		struct event_tally tally;
+		struct event_unusable unusable;
 		uint64_t records_before_end;
 	};
 };

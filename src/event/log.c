@@ -332,9 +332,26 @@ static void *flusher_thread(void *arg)
 
 /* Opening */
 
+/* What is there when a log is opened. */
+struct found {
+	uint64_t *segments;
+	size_t segment_count;
+	struct position *read; /* where the reader stands */
+	size_t read_count;
+};
+
+static int ask_reader(const struct event_log *log, const struct event_log_config *config, struct arena *arena,
+                      struct found *found, struct err *e)
+{
+	if (!config->resume)
+		return 0;
+	int r = config->resume(config->resume_ctx, log->node, arena, &found->read, &found->read_count);
+	return r < 0 ? err_set(e, r, "cannot find out how far the event log was read (%s)", err_name(r)) : 0;
+}
+
 /* The next boot: higher than any that left a trace, here or at the reader. */
-static int boot_begin(struct event_log *log, const struct event_log_config *config, const uint64_t *segments,
-                      size_t count, struct err *e)
+static int boot_begin(struct event_log *log, const struct event_log_config *config, struct arena *arena,
+                      struct found *found, struct err *e)
 {
 	char path[SEGMENT_PATH_BYTES], line[96];
 	struct buf CLEANUP(buf_release) text = {0};
@@ -349,21 +366,24 @@ static int boot_begin(struct event_log *log, const struct event_log_config *conf
 		return err_set(e, ERR_CORRUPT, "%s is damaged; remove it, and a new one is made", path);
 	while (node == 0)
 		randombytes_buf(&node, sizeof(node));
-	for (size_t i = 0; i < count; i++)
-		boot = MAX(boot, event_segment_boot(segments[i]));
-	for (size_t i = 0; i < config->read_count; i++)
-		boot = MAX(boot, event_segment_boot(config->read[i].segment));
 	log->node = node;
+	r = ask_reader(log, config, arena, found, e);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < found->segment_count; i++)
+		boot = MAX(boot, event_segment_boot(found->segments[i]));
+	for (size_t i = 0; i < found->read_count; i++)
+		boot = MAX(boot, event_segment_boot(found->read[i].stream));
 	log->boot = boot + 1;
 	int n = snprintf(line, sizeof(line), "node %016llx boot %u\n", node, log->boot);
 	return file_write_atomic(path, str_n(line, (size_t)n), 0600, e);
 }
 
-static uint64_t offset_read(const struct event_log_config *config, uint64_t segment)
+static uint64_t offset_read(const struct found *found, uint64_t segment)
 {
-	for (size_t i = 0; i < config->read_count; i++) {
-		if (config->read[i].segment == segment)
-			return config->read[i].offset;
+	for (size_t i = 0; i < found->read_count; i++) {
+		if (found->read[i].stream == segment)
+			return found->read[i].offset;
 	}
 	return 0;
 }
@@ -412,14 +432,15 @@ static void say_damage(struct event_log *log, const struct event_scan *scan, con
 	          (unsigned long long)valid_end, why);
 }
 
-/* `has_next`: its writer had begun another segment, so this one was whole once. */
-static int recover_segment(struct event_log *log, const struct event_log_config *config, uint64_t segment,
-                           bool has_next, struct err *e)
+static int recover_segment(struct event_log *log, const struct found *found, size_t which, struct err *e)
 {
+	uint64_t segment = found->segments[which];
+	/* Its writer had begun another segment: this one was whole once. */
+	bool has_next = event_segment_has_next(found->segments, found->segment_count, which);
 	char path[SEGMENT_PATH_BYTES];
 	struct stat st;
 	struct event_scan scan;
-	uint64_t from = offset_read(config, segment);
+	uint64_t from = offset_read(found, segment);
 	segment_path(log->path, segment, path);
 	int r = event_scan(log->path, segment, from, &scan, e);
 	bool unreadable = r == ERR_UNAVAILABLE; /* a bad sector costs one segment, not the start */
@@ -458,18 +479,17 @@ static int recover_segment(struct event_log *log, const struct event_log_config 
 static int log_begin(struct event_log *log, const struct event_log_config *config, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	uint64_t *segments = NULL;
-	size_t count = 0;
+	struct found found = {0};
 	int r = dir_create(log->path, 0700, e);
 	/* Kept open: when descriptors run out, that is no failure of the disk. */
 	if (r == 0 && (log->folder_fd = os_sys.open(log->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)) < 0)
 		r = err_set(e, ERR_UNAVAILABLE, "cannot open the folder %s: %s", log->path, strerror(errno));
 	if (r == 0)
-		r = event_folder_list(log->path, &arena, &segments, &count, e);
+		r = event_folder_list(log->path, &arena, &found.segments, &found.segment_count, e);
 	if (r == 0)
-		r = boot_begin(log, config, segments, count, e);
-	for (size_t i = 0; r == 0 && i < count; i++)
-		r = recover_segment(log, config, segments[i], event_segment_has_next(segments, count, i), e);
+		r = boot_begin(log, config, &arena, &found, e);
+	for (size_t i = 0; r == 0 && i < found.segment_count; i++)
+		r = recover_segment(log, &found, i, e);
 	for (unsigned i = 0; r == 0 && i < config->writers; i++) {
 		r = writer_init(&log->writers[i], log, i);
 		log->writer_count = i + 1;

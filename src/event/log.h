@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/position.h"
 #include "config/config.h"
 #include "event/format.h"
 
@@ -32,11 +33,6 @@ struct event_settings {
 extern const struct conf_row event_rows[];
 extern const size_t event_row_count;
 
-struct event_position {
-	uint64_t segment;
-	uint64_t offset;
-};
-
 struct event_counts {
 	uint64_t clicks;  /* visits that are no orphans */
 	uint64_t limited; /* of those: what was to be on record or not to happen (event_writer_limited) */
@@ -51,8 +47,10 @@ struct event_log_config {
 	const char *path;
 	const struct event_settings *settings; /* outlives the log */
 	unsigned writers;
-	const struct event_position *read; /* how far the reader has come in each segment */
-	size_t read_count;
+	/* How far the reader has come in each segment of this node's log; NULL: nowhere. */
+	int (*resume)(void *resume_ctx, uint64_t node, struct arena *arena, struct position **ret,
+	              size_t *ret_count);
+	void *resume_ctx;
 	void (*synced)(void *ctx, unsigned writer); /* on the flusher's thread: event_writer_synced has moved,
 	                                               or there will be no more of it; NULL: nobody asks */
 	void *ctx;

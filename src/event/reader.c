@@ -127,7 +127,8 @@ static void scan_count(struct event_scan *s, const struct event *ev)
 		s->counts.dropped += ev->tally.dropped;
 		break;
 	case EVENT_STRING:
-	case EVENT_END: break;
+	case EVENT_END:
+	case EVENT_UNUSABLE: break;
 	}
 }
 

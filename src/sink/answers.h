@@ -3,19 +3,15 @@
 #pragma once
 
 #include "sink/layout.h"
+#include "sink/page.h"
 
-/* 0, ERR_LIMIT or ERR_INVALID: before any file is touched. Sets the series' count. */
-int answers_stats_check(struct stats_query *q);
+/* The query was checked (tallies.h). */
 int answers_stats_get(struct sqlite_conn *c, struct stats_query *q);
 
-/* `key` is the file's secret. A cursor carries a check made with it. */
-struct visits_from {
-	int64_t minute_ms;
-	uint64_t rank; /* visits of that link and minute that were recorded before the last one given */
-};
-int answers_visits_check(const struct visits_query *q, const uint8_t *key, struct visits_from *ret);
+/* `key` is the file's secret; where to go on is what page_check says. A rank is how many visits of that link
+ * and minute were recorded before. */
 int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
-                       const struct visits_from *from);
+                       const struct page_from *from);
 
 int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
 int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);

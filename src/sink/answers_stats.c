@@ -1,7 +1,6 @@
 /*
  * A link's statistics: whole cells inside the range from their counts of shapes, the cells that the range
- * cuts from their rows, and what is still fresh from the visits themselves. Every count passes through one
- * place, add(), which knows for each shape whether the query wants it.
+ * cuts from their rows, and what is still fresh from the visits themselves.
  *
  * A cut cell whose rows are (partly) gone: the rows that are left go by their own time, the others as if they
  * were all at the cell's start. So when the start is inside, the cell's counts are taken and the rows outside
@@ -11,24 +10,17 @@
 #include "sink/codec.h"
 #include "sink/digest.h"
 #include "sink/sketch.h"
+#include "sink/tallies.h"
 
 #include <stdlib.h>
-
-struct shape_verdict {
-	bool known, wanted, click, bot;
-	uint64_t count;
-	struct visit_shape *shape; /* in the arena */
-};
 
 struct asking {
 	struct sqlite_conn *c;
 	struct stats_query *q;
+	struct tallies tallies;
 	int64_t link; /* whose cells are being added: the query's, or LINK_ORPHANS */
 	int64_t from_ms, to_ms;
-	int64_t first_step;
-	uint64_t first_visit;         /* the oldest row that is left */
-	struct shape_verdict *shapes; /* by number */
-	size_t shape_cap;
+	uint64_t first_visit; /* the oldest row that is left */
 	uint64_t shape_last;
 	struct visitor {
 		int64_t day;
@@ -37,152 +29,28 @@ struct asking {
 	size_t visitor_count, visitor_cap;
 };
 
-static const int64_t time_limit_ms = 1LL << 50;
-
-/* --- steps --- */
-
-/* Days since 1970 from a date, and back, as in the proleptic Gregorian calendar: years are counted from
- * March, so that the leap day is the last. */
-static int64_t days_of_month(int64_t months) /* since January 1970 */
-{
-	int64_t year = 1970 + time_floor(months, 12) / 12, month = months - time_floor(months, 12);
-	int64_t march_year = month < 2 ? year - 1 : year, march_month = (month + 10) % 12;
-	int64_t era = time_floor(march_year, 400) / 400, of_era = march_year - era * 400;
-	return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * march_month + 2) / 5 - 719468;
-}
-
-static int64_t month_of_days(int64_t days)
-{
-	int64_t guess = days * 12 / 366 - 1; /* never too late near 1970, never more than some months early */
-	guess = days < 0 ? days * 12 / 365 - 2 : guess;
-	while (days_of_month(guess + 1) <= days)
-		guess++;
-	return guess;
-}
-
-static int64_t step_unit_ms(enum stats_step step)
-{
-	switch (step) {
-	case STEP_MINUTE: return MINUTE_MS;
-	case STEP_HOUR: return HOUR_MS;
-	case STEP_WEEK: return 7 * DAY_MS;
-	case STEP_DAY:
-	case STEP_MONTH: break;
-	}
-	return DAY_MS;
-}
-
-/* The first Monday after 1970-01-01, a Thursday. */
-static int64_t step_offset_ms(enum stats_step step)
-{
-	return step == STEP_WEEK ? 4 * DAY_MS : 0;
-}
-
-/* The number of the step that a time lies in, and a step's beginning. */
-static int64_t step_of(enum stats_step step, int64_t ms)
-{
-	if (step == STEP_MONTH)
-		return month_of_days(day_of(ms));
-	int64_t unit_ms = step_unit_ms(step);
-	return time_floor(ms - step_offset_ms(step), unit_ms) / unit_ms;
-}
-
-static int64_t step_start_ms(enum stats_step step, int64_t number)
-{
-	if (step == STEP_MONTH)
-		return days_of_month(number) * DAY_MS;
-	return number * step_unit_ms(step) + step_offset_ms(step);
-}
-
-static int64_t clamp_ms(int64_t ms)
-{
-	return MAX(MIN(ms, time_limit_ms), -time_limit_ms);
-}
-
-int answers_stats_check(struct stats_query *q)
-{
-	q->series_count = 0;
-	if (q->link > INT64_MAX)
-		return ERR_INVALID;
-	int64_t from_ms = clamp_ms(q->from_ms), to_ms = clamp_ms(q->to_ms);
-	if (!q->series_wanted || from_ms >= to_ms)
-		return 0;
-	/* Months of a range without end would take long to count. */
-	if ((to_ms - from_ms) / step_unit_ms(q->step) / 31 > SINK_SERIES_MAX)
-		return ERR_LIMIT;
-	int64_t count = step_of(q->step, to_ms - 1) - step_of(q->step, from_ms) + 1;
-	if (count > SINK_SERIES_MAX)
-		return ERR_LIMIT;
-	q->series_count = (size_t)count;
-	return 0;
-}
-
 /* --- counting --- */
-
-static bool dim_is(struct str value, struct str wanted)
-{
-	if (!value.ptr || !wanted.ptr)
-		return !value.ptr && !wanted.ptr;
-	return str_eq(value, wanted);
-}
-
-static void judge(const struct stats_query *q, struct shape_verdict *v)
-{
-	v->known = true;
-	v->click = v->shape->kind == VISIT_CLICK;
-	v->bot = v->shape->dims[DIM_BOT].ptr != NULL;
-	v->wanted = q->bots == BOTS_INCLUDED || v->bot == (q->bots == BOTS_ONLY);
-	for (int i = 0; i < DIM_COUNT; i++)
-		if (q->filtered >> i & 1 && !dim_is(v->shape->dims[i], q->filter[i]))
-			v->wanted = false;
-}
 
 static int learn(struct asking *a, uint64_t id)
 {
+	struct visit_shape shape;
 	if (id > a->shape_last)
 		return SQLITE_CORRUPT;
-	if (id >= a->shape_cap) {
-		size_t cap = MAX(id + 1, a->shape_cap * 2);
-		struct shape_verdict *larger = reallocarray(a->shapes, cap, sizeof(*larger));
-		if (!larger)
-			return SQLITE_NOMEM;
-		memset(larger + a->shape_cap, 0, (cap - a->shape_cap) * sizeof(*larger));
-		a->shapes = larger;
-		a->shape_cap = cap;
-	}
-	struct shape_verdict *v = &a->shapes[id];
-	v->shape = arena_alloc(a->q->arena, sizeof(*v->shape));
-	if (!v->shape)
-		return SQLITE_NOMEM;
-	int rc = answers_shape_get(a->c, id, a->q->arena, v->shape);
-	if (rc == SQLITE_OK)
-		judge(a->q, v);
-	return rc;
+	int rc = answers_shape_get(a->c, id, a->q->arena, &shape);
+	return rc == SQLITE_OK ? layout_sql_code(tallies_learn(&a->tallies, id, &shape)) : rc;
 }
 
-/* `n` may be negative, as a large number: it takes away what was added. `step` is ignored without a series.
- */
 static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
 {
-	if (UNLIKELY(id >= a->shape_cap || !a->shapes[id].known)) {
-		int rc = learn(a, id);
-		if (rc != SQLITE_OK)
-			return rc;
-	}
-	struct shape_verdict *v = &a->shapes[id];
-	if (!v->wanted)
-		return SQLITE_OK;
-	v->count += n;
-	if (v->click && a->q->series)
-		a->q->series[step].clicks += n;
-	return SQLITE_OK;
+	int rc = LIKELY(tallies_know(&a->tallies, id)) ? SQLITE_OK : learn(a, id);
+	if (rc == SQLITE_OK)
+		tallies_add(&a->tallies, id, n, step);
+	return rc;
 }
 
 static size_t step_at(const struct asking *a, int64_t ms)
 {
-	if (!a->q->series)
-		return 0;
-	return (size_t)(step_of(a->q->step, ms) - a->first_step);
+	return tallies_step(&a->tallies, ms);
 }
 
 static int add_counts(struct asking *a, struct str blob, int64_t start_ms)
@@ -484,112 +352,6 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 
 /* --- the answer --- */
 
-static void sum_up(const struct asking *a)
-{
-	struct stats_query *q = a->q;
-	for (size_t i = 0; i < a->shape_cap; i++) {
-		const struct shape_verdict *v = &a->shapes[i];
-		if (!v->known || v->count == 0)
-			continue;
-		switch (v->shape->kind) {
-		case VISIT_CLICK:
-			q->clicks += v->count;
-			q->bot_clicks += v->bot ? v->count : 0;
-			break;
-		case VISIT_HEAD: q->heads += v->count; break;
-		case VISIT_PREFETCH: q->prefetches += v->count; break;
-		case VISIT_UNKNOWN: q->unknowns += v->count; break;
-		case VISIT_ROOT: q->roots += v->count; break;
-		case VISIT_KINDS: break;
-		}
-	}
-}
-
-/* What is not known comes before everything. */
-static int value_compare(const void *a, const void *b)
-{
-	const struct stats_share *x = a, *y = b;
-	if (!x->value.ptr || !y->value.ptr)
-		return (x->value.ptr != NULL) - (y->value.ptr != NULL);
-	int order = memcmp(x->value.ptr, y->value.ptr, MIN(x->value.len, y->value.len));
-	return order ? order : (x->value.len > y->value.len) - (x->value.len < y->value.len);
-}
-
-static int share_compare(const void *a, const void *b)
-{
-	const struct stats_share *x = a, *y = b;
-	if (x->clicks != y->clicks)
-		return x->clicks > y->clicks ? -1 : 1;
-	return value_compare(a, b);
-}
-
-static size_t join_equal(struct stats_share *shares, size_t count)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < count; i++) {
-		if (kept > 0 && value_compare(&shares[kept - 1], &shares[i]) == 0)
-			shares[kept - 1].clicks += shares[i].clicks;
-		else
-			shares[kept++] = shares[i];
-	}
-	return kept;
-}
-
-static int share_out(const struct asking *a, int dim, struct stats_share *room)
-{
-	struct stats_query *q = a->q;
-	size_t count = 0;
-	for (size_t i = 0; i < a->shape_cap; i++) {
-		const struct shape_verdict *v = &a->shapes[i];
-		if (v->known && v->click && v->count > 0)
-			room[count++] = (struct stats_share){.value = v->shape->dims[dim],
-			                                     .clicks = v->count};
-	}
-	qsort(room, count, sizeof(*room), value_compare);
-	count = join_equal(room, count);
-	qsort(room, count, sizeof(*room), share_compare);
-	count = MIN(count, q->shares_max);
-	q->shares[dim] = arena_alloc(q->arena, MAX(count, 1) * sizeof(*room));
-	if (!q->shares[dim])
-		return SQLITE_NOMEM;
-	memcpy(q->shares[dim], room, count * sizeof(*room));
-	q->share_count[dim] = count;
-	return SQLITE_OK;
-}
-
-static int share_all(const struct asking *a)
-{
-	if (!a->q->dims_wanted)
-		return SQLITE_OK;
-	struct stats_share *room = malloc(MAX(a->shape_cap, 1) * sizeof(*room));
-	int rc = room ? SQLITE_OK : SQLITE_NOMEM;
-	for (int dim = 0; rc == SQLITE_OK && dim < DIM_COUNT; dim++)
-		if (a->q->dims_wanted >> dim & 1)
-			rc = share_out(a, dim, room);
-	free(room);
-	return rc;
-}
-
-static int prepare(struct stats_query *q, int64_t from_ms)
-{
-	q->clicks = q->bot_clicks = q->heads = q->prefetches = q->unknowns = q->roots = q->visitors = 0;
-	q->has_visitors = !q->filtered;
-	q->series = NULL;
-	for (int i = 0; i < DIM_COUNT; i++) {
-		q->shares[i] = NULL;
-		q->share_count[i] = 0;
-	}
-	if (q->series_count == 0)
-		return SQLITE_OK;
-	q->series = arena_alloc(q->arena, q->series_count * sizeof(*q->series));
-	if (!q->series)
-		return SQLITE_NOMEM;
-	int64_t first = step_of(q->step, from_ms);
-	for (size_t i = 0; i < q->series_count; i++)
-		q->series[i] = (struct stats_point){.time_ms = step_start_ms(q->step, first + (int64_t)i)};
-	return SQLITE_OK;
-}
-
 static int first_visit_get(struct sqlite_conn *c, uint64_t *ret)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_VISIT_FIRST);
@@ -599,29 +361,27 @@ static int first_visit_get(struct sqlite_conn *c, uint64_t *ret)
 	return rc;
 }
 
+static int count_all(struct asking *a)
+{
+	int rc = first_visit_get(a->c, &a->first_visit);
+	if (rc == SQLITE_OK)
+		rc = layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last);
+	if (rc == SQLITE_OK)
+		rc = digest_fresh_each(a->c, add_fresh, a);
+	if (rc == SQLITE_OK)
+		rc = a->q->link == 0 ? add_all(a) : add_link(a);
+	return rc == SQLITE_OK ? layout_sql_code(tallies_answer(&a->tallies)) : rc;
+}
+
 int answers_stats_get(struct sqlite_conn *c, struct stats_query *q)
 {
-	struct asking a = {.c = c,
-	                   .q = q,
-	                   .link = (int64_t)q->link,
-	                   .from_ms = clamp_ms(q->from_ms),
-	                   .to_ms = clamp_ms(q->to_ms)};
-	int rc = prepare(q, a.from_ms);
-	if (rc != SQLITE_OK || a.from_ms >= a.to_ms)
-		return rc;
-	a.first_step = q->series ? step_of(q->step, a.from_ms) : 0;
-	rc = first_visit_get(c, &a.first_visit);
-	if (rc == SQLITE_OK)
-		rc = layout_last_get(c, SQL_SHAPE_LAST, &a.shape_last);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(c, add_fresh, &a);
-	if (rc == SQLITE_OK)
-		rc = q->link == 0 ? add_all(&a) : add_link(&a);
-	if (rc == SQLITE_OK) {
-		sum_up(&a);
-		rc = share_all(&a);
-	}
-	free(a.shapes);
+	struct asking a = {.c = c, .q = q, .link = (int64_t)q->link};
+	int rc = layout_sql_code(tallies_begin(&a.tallies, q));
+	a.from_ms = a.tallies.from_ms;
+	a.to_ms = a.tallies.to_ms;
+	if (rc == SQLITE_OK && a.from_ms < a.to_ms)
+		rc = count_all(&a);
+	tallies_release(&a.tallies);
 	free(a.visitors);
 	return rc;
 }

@@ -9,15 +9,11 @@
 #include "sink/answers.h"
 #include "sink/codec.h"
 #include "sink/digest.h"
-#include "sink/intake.h"
 
-#include <arpa/inet.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
 	BLOCK_VISITS_MAX = 512, /* more than a block can hold */
-	CURSOR_BYTES = 40,      /* minute, rank, check: 16, 12 and 12 hexadecimal digits */
 };
 
 struct fresh_visit {
@@ -38,7 +34,7 @@ struct listing {
 	struct sqlite_conn *c;
 	const struct visits_query *q;
 	int64_t link; /* as cells have it */
-	struct visits_from from;
+	struct page_from from;
 	struct cell_spans spans;
 	uint64_t first_visit; /* the oldest row that is left */
 
@@ -56,46 +52,6 @@ struct listing {
 	struct visit_key keys[BLOCK_VISITS_MAX];
 	struct visit_details details[BLOCK_VISITS_MAX];
 };
-
-/* --- cursors --- */
-
-/* The check says that we made it, and for this link. */
-static struct str cursor_format(struct arena *arena, const uint8_t *key, uint64_t link, int64_t minute_ms,
-                                uint64_t rank)
-{
-	uint64_t what[3] = {link, (uint64_t)minute_ms, rank};
-	uint64_t check = intake_hash(key, what, sizeof(what)) >> 16;
-	return arena_printf(arena, "%016llx%012llx%012llx", (unsigned long long)minute_ms,
-	                    (unsigned long long)rank, (unsigned long long)check);
-}
-
-static bool hex_get(const char *text, size_t len, uint64_t *ret)
-{
-	*ret = 0;
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
-		if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-			return false;
-		*ret = *ret << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-	}
-	return true;
-}
-
-int answers_visits_check(const struct visits_query *q, const uint8_t *key, struct visits_from *ret)
-{
-	*ret = (struct visits_from){.minute_ms = INT64_MAX, .rank = UINT64_MAX};
-	if (q->limit == 0 || q->link > INT64_MAX)
-		return ERR_INVALID;
-	if (!q->cursor.ptr)
-		return 0;
-	uint64_t minute, check;
-	if (q->cursor.len != CURSOR_BYTES || !hex_get(q->cursor.ptr, 16, &minute) ||
-	    !hex_get(q->cursor.ptr + 16, 12, &ret->rank) || !hex_get(q->cursor.ptr + 28, 12, &check))
-		return ERR_INVALID;
-	ret->minute_ms = (int64_t)minute;
-	uint64_t what[3] = {q->link, minute, ret->rank};
-	return check == intake_hash(key, what, sizeof(what)) >> 16 ? 0 : ERR_INVALID;
-}
 
 /* --- what is fresh --- */
 
@@ -447,19 +403,6 @@ static int text_get(struct listing *l, uint64_t id, struct str *ret)
 	return rc;
 }
 
-static struct str address_text(struct arena *arena, const struct visit_details *d)
-{
-	if (d->address_len == 3)
-		return arena_printf(arena, "%u.%u.%u.0/24", d->address[0], d->address[1], d->address[2]);
-	if (d->address_len != 6)
-		return STR_NULL;
-	char text[INET6_ADDRSTRLEN];
-	struct in6_addr address = {0};
-	memcpy(&address, d->address, 6);
-	inet_ntop(AF_INET6, &address, text, sizeof(text));
-	return arena_printf(arena, "%s/48", text);
-}
-
 static int visit_fill(struct listing *l, const struct pick *p, struct stats_visit *ret)
 {
 	struct str place;
@@ -475,11 +418,8 @@ static int visit_fill(struct listing *l, const struct pick *p, struct stats_visi
 		rc = text_get(l, p->details.place, &place);
 	if (rc != SQLITE_OK)
 		return rc;
-	if (place.ptr) {
-		ret->region = str_cut(&place, '\n');
-		ret->city = place;
-	}
-	ret->address = address_text(l->q->arena, &p->details);
+	page_place(place, ret);
+	ret->address = page_address(l->q->arena, p->details.address, p->details.address_len);
 	return p->details.address_len > 0 && !ret->address.ptr ? SQLITE_NOMEM : SQLITE_OK;
 }
 
@@ -493,7 +433,8 @@ static int page_fill(struct listing *l, struct visits_query *q, const uint8_t *k
 		rc = visit_fill(l, &l->picks[i], &visits[i]);
 	if (rc == SQLITE_OK && l->pick_count > count) {
 		const struct pick *last = &l->picks[count - 1];
-		next = cursor_format(q->arena, key, q->link, last->minute_ms, last->rank);
+		next = page_cursor(q->arena, key, q->link,
+		                   (struct page_from){.minute_ms = last->minute_ms, .rank = last->rank});
 		rc = next.ptr ? SQLITE_OK : SQLITE_NOMEM;
 	}
 	if (rc != SQLITE_OK)
@@ -514,7 +455,7 @@ static int first_visit_get(struct listing *l)
 }
 
 int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
-                       const struct visits_from *from)
+                       const struct page_from *from)
 {
 	struct listing *l = calloc(1, sizeof(*l));
 	if (!l)

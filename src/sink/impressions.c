@@ -11,8 +11,6 @@ enum {
 
 /* --- ads --- */
 
-static const struct str other_ad = STR("(other)");
-
 struct ad {
 	int64_t id;       /* 0: none */
 	int64_t last_day; /* of its newest impression */
@@ -56,7 +54,7 @@ static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, str
 	ASSERT(name.ptr);
 	int rc = ad_find(c, name, ret);
 	if (rc == SQLITE_OK && ret->id == 0 && (book->new_ads >= NEW_ADS_PER_DAY || book->ads >= ADS_MAX)) {
-		name = other_ad;
+		name = STR(ADS_OTHER);
 		rc = ad_find(c, name, ret);
 	}
 	if (rc == SQLITE_OK && ret->id == 0)
@@ -362,55 +360,16 @@ static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* from <= time < to, in the largest whole buckets, none larger than `level`'s; -1: by rows. */
-static int add_range(struct adding *a, int level, int64_t from_ms, int64_t to_ms)
-{
-	if (from_ms >= to_ms)
-		return SQLITE_OK;
-	if (level < 0)
-		return add_rows(a, from_ms, to_ms);
-	int64_t first_ms = time_ceil(from_ms, ad_level_ms[level]);
-	int64_t last_ms = time_floor(to_ms, ad_level_ms[level]);
-	if (first_ms >= last_ms)
-		return add_range(a, level - 1, from_ms, to_ms);
-	int rc = add_range(a, level - 1, from_ms, first_ms);
-	if (rc == SQLITE_OK)
-		rc = add_cells(a, level, first_ms, last_ms);
-	if (rc == SQLITE_OK)
-		rc = add_range(a, level - 1, last_ms, to_ms);
-	return rc;
-}
-
 static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct str *ret)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_BY_ID);
 	query_int(&q, (int64_t)id);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret = other_ad; /* its name was swept */
+	*ret = STR(ADS_OTHER); /* its name was swept */
 	if (rc != SQLITE_OK || !found)
 		return rc;
 	return layout_column_str(&q, 0, arena, ret) ? SQLITE_OK : SQLITE_NOMEM;
-}
-
-static int ad_compare(const void *a, const void *b)
-{
-	const struct ad_count *x = a, *y = b;
-	int order_ = memcmp(x->ad.ptr, y->ad.ptr, MIN(x->ad.len, y->ad.len));
-	return order_ ? order_ : (x->ad.len > y->ad.len) - (x->ad.len < y->ad.len);
-}
-
-/* Several may be "(other)". */
-static size_t join_equal(struct ad_count *ads, size_t count)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < count; i++) {
-		if (kept > 0 && str_eq(ads[kept - 1].ad, ads[i].ad))
-			ads[kept - 1].count += ads[i].count;
-		else
-			ads[kept++] = ads[i];
-	}
-	return kept;
 }
 
 static int answer(const struct adding *a, struct window_query *q)
@@ -429,26 +388,22 @@ static int answer(const struct adding *a, struct window_query *q)
 	}
 	if (rc != SQLITE_OK)
 		return rc;
-	qsort(ads, count, sizeof(*ads), ad_compare);
 	q->ads = ads;
-	q->count = join_equal(ads, count);
+	q->count = ads_settle(ads, count);
 	return SQLITE_OK;
 }
 
-/* Before book.kept_ms there are hours only: one counts when its start is inside. */
 int impressions_window(struct sqlite_conn *c, struct window_query *q)
 {
-	const int64_t limit_ms = 1LL << 48;
 	struct adding a = {.c = c};
 	struct book book = {0};
-	int64_t from_ms = MAX(MIN(q->from_ms, limit_ms) + 1, 0), to_ms = MIN(q->to_ms, limit_ms - 1) + 1;
+	struct window_part parts[WINDOW_PARTS_MAX];
 	int rc = layout_book_get(c, &book);
 	a.last = (uint64_t)book.last_ad;
-	if (rc == SQLITE_OK && from_ms < book.kept_ms)
-		rc = add_range(&a, AD_DAY, time_ceil(from_ms, HOUR_MS),
-		               time_ceil(MIN(to_ms, book.kept_ms), HOUR_MS));
-	if (rc == SQLITE_OK)
-		rc = add_range(&a, AD_DAY, MAX(from_ms, book.kept_ms), to_ms);
+	size_t count = window_split(q, book.kept_ms, parts);
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
+		rc = parts[i].level < 0 ? add_rows(&a, parts[i].from_ms, parts[i].to_ms)
+		                        : add_cells(&a, parts[i].level, parts[i].from_ms, parts[i].to_ms);
 	if (rc == SQLITE_OK)
 		rc = answer(&a, q);
 	free(a.by_ad);

@@ -3,8 +3,6 @@
 
 #include "sink/layout.h"
 
-enum { ADS_MAX = 50000, NEW_ADS_PER_DAY = 10000 }; /* beyond them, a new ad counts as "(other)" */
-
 /* Those that count, at least one. Counts new ads in the book, whose kept_ms says which need no rows. */
 int impressions_write(struct sqlite_conn *c, struct book *book,
                       const struct sink_impression *const *impressions, size_t count);

@@ -5,42 +5,18 @@
  * then they are left out.
  */
 #include "sink/intake.h"
-#include "base/hash.h"
 #include "sink/codec.h"
 #include "sink/impressions.h"
+#include "sink/shape.h"
 
-#include <sodium.h>
 #include <stdlib.h>
 
 enum {
-	NEW_SHAPES_PER_DAY = 20000,
-	SHAPES_MAX = 200000,               /* ever */
-	SHAPES_PLAINEST = 4 * VISIT_KINDS, /* kept free below both: the shapes that all others can become */
 	NEW_TEXTS_PER_DAY = 200000,
 	FRESH_VISITS_MAX = 8192, /* in one row */
 };
 
-uint64_t intake_hash(const uint8_t *key, const void *data, size_t len)
-{
-	uint64_t hash;
-	_Static_assert(sizeof(hash) == crypto_shorthash_BYTES && FILE_KEY_BYTES == crypto_shorthash_KEYBYTES,
-	               "as libsodium has it");
-	crypto_shorthash((unsigned char *)&hash, data, len, key);
-	return hash;
-}
-
 /* --- shapes --- */
-
-static void shape_pack(struct buf *out, const struct visit_shape *shape)
-{
-	out->len = 0;
-	buf_char(out, (char)shape->kind);
-	for (int i = 0; i < DIM_COUNT; i++) {
-		uint64_t len = shape->dims[i].ptr ? shape->dims[i].len + 1 : 0;
-		buf_append(out, &len, sizeof(len));
-		buf_str(out, shape->dims[i]);
-	}
-}
 
 static bool column_is(const struct query *q, int column, struct str value)
 {
@@ -94,34 +70,8 @@ static int shape_look(struct intake *in, const struct visit_shape *shape, uint64
 	shape_pack(&in->scratch, shape);
 	if (in->scratch.failed)
 		return SQLITE_NOMEM;
-	*ret_hash = intake_hash(in->key, in->scratch.data, in->scratch.len);
+	*ret_hash = keyed_hash(in->key, in->scratch.data, in->scratch.len);
 	return shape_find(in, *ret_hash, shape, ret_id);
-}
-
-/* What becomes "(other)" in a new shape when so many came that day. The last stage leaves only the kind, and
- * whether there is a source and a bot. */
-static const struct plainer {
-	int64_t new_shapes;
-	unsigned dims, dims_unknown; /* where it is known; where it is not */
-} plainer[] = {
-    {.new_shapes = 14000, .dims = 1U << DIM_REFERRER},
-    {.new_shapes = 16000, .dims = 1U << DIM_LANGUAGE},
-    {.new_shapes = 18000, .dims = 1U << DIM_COUNTRY | 1U << DIM_BROWSER | 1U << DIM_OS | 1U << DIM_DEVICE},
-    {.new_shapes = NEW_SHAPES_PER_DAY - SHAPES_PLAINEST,
-     .dims = (1U << DIM_COUNT) - 1,
-     .dims_unknown = (1U << DIM_COUNT) - 1 - (1U << DIM_SOURCE) - (1U << DIM_BOT)},
-};
-
-/* Makes it plainer; false when it may be new as it is. */
-static bool shape_simplify(const struct intake *in, struct visit_shape *shape, size_t stage)
-{
-	bool full = in->shape_last >= SHAPES_MAX - SHAPES_PLAINEST;
-	if (stage == ARRAY_LEN(plainer) || (!full && in->book.new_shapes < plainer[stage].new_shapes))
-		return false;
-	for (int i = 0; i < DIM_COUNT; i++)
-		if ((shape->dims[i].ptr ? plainer[stage].dims : plainer[stage].dims_unknown) >> i & 1)
-			shape->dims[i] = STR("(other)");
-	return true;
 }
 
 static int shape_number(struct intake *in, struct visit_shape shape, int64_t *ret_id)
@@ -131,7 +81,8 @@ static int shape_number(struct intake *in, struct visit_shape shape, int64_t *re
 	int rc;
 	do
 		rc = shape_look(in, &shape, &hash, ret_id);
-	while (rc == SQLITE_OK && *ret_id == 0 && shape_simplify(in, &shape, stage++));
+	while (rc == SQLITE_OK && *ret_id == 0 &&
+	       shape_simplify(&shape, stage++, in->book.new_shapes, in->shape_last));
 	if (rc == SQLITE_OK && *ret_id == 0)
 		rc = shape_insert(in, hash, &shape, ret_id);
 	return rc;
@@ -203,7 +154,7 @@ static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
 	struct str text = in->batch->texts[index];
 	int rc = SQLITE_OK;
 	if (in->texts[index] == 0 && text.ptr) {
-		uint64_t hash = intake_hash(in->key, text.ptr, text.len);
+		uint64_t hash = keyed_hash(in->key, text.ptr, text.len);
 		int64_t id;
 		bool old = false;
 		rc = text_find(in, hash, text, &id, &old);
@@ -267,13 +218,9 @@ static int details_of(struct intake *in, const struct sink_visit *v, struct visi
 	return rc;
 }
 
-/* Only whose click counts is a visitor. 32 bits are enough for a sketch, and say less about anybody. */
 static uint32_t visitor_of(const struct intake *in, const struct sink_visit *v)
 {
-	if (v->visitor == 0 || v->link == 0 || !in->clicks[v->shape])
-		return 0;
-	uint32_t hash = (uint32_t)hash_mix(v->visitor ^ 0x9e3779b97f4a7c15ULL, 0xbf58476d1ce4e5b9ULL);
-	return hash ? hash : 1;
+	return v->link != 0 && in->clicks[v->shape] ? shape_visitor_hash(v->visitor) : 0;
 }
 
 static int fresh_add(struct intake *in, struct fresh *f, const struct sink_visit *v)
@@ -359,10 +306,10 @@ static int take_impressions(struct intake *in)
 static int take_positions(struct intake *in)
 {
 	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->position_count; i++) {
+	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++) {
 		CLEANUP(query_end) struct query q = query_begin(in->c, SQL_POSITION_PUT);
-		query_int(&q, (int64_t)in->batch->positions[i].segment);
-		query_int(&q, (int64_t)in->batch->positions[i].offset);
+		query_int(&q, (int64_t)in->batch->advances[i].stream);
+		query_int(&q, (int64_t)in->batch->advances[i].to);
 		rc = query_run(&q);
 	}
 	return rc;

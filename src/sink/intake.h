@@ -2,14 +2,13 @@
 #pragma once
 
 #include "base/buf.h"
+#include "sink/keyed.h"
 #include "sink/layout.h"
 #include "sink/seen.h"
 
-enum { FILE_KEY_BYTES = 16 };
-
 struct intake {
 	struct sqlite_conn *c;
-	const uint8_t *key; /* the file's secret, FILE_KEY_BYTES */
+	const uint8_t *key; /* the file's secret, SINK_KEY_BYTES */
 	struct seen *seen;
 	const struct sink_batch *batch;
 
@@ -28,6 +27,3 @@ struct intake {
  * ended before the intake is released. */
 int intake_run(struct intake *in);
 void intake_release(struct intake *in);
-
-/* Keyed by the file's secret. */
-uint64_t intake_hash(const uint8_t *key, const void *data, size_t len);

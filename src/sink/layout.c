@@ -53,9 +53,6 @@
  */
 #include "sink/layout.h"
 
-const int64_t cell_level_ms[CELL_LEVELS] = {MINUTE_MS, HOUR_MS, DAY_MS};
-const int64_t ad_level_ms[AD_LEVELS] = {SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS};
-
 #define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
 
 static const char *const migrations[] = {

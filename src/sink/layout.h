@@ -2,7 +2,8 @@
 #pragma once
 
 #include "client/sqlite.h"
-#include "sink/sink.h"
+#include "sink/ads.h"
+#include "sink/calendar.h"
 
 enum {
 	SQL_BOOK_GET = SQL_OWN,
@@ -89,35 +90,9 @@ enum {
 
 extern const struct sqlite_layout stats_file_layout;
 
-/* --- time --- */
-
-#define SECOND_MS 1000LL
-#define MINUTE_MS (60 * SECOND_MS)
-#define HOUR_MS   (60 * MINUTE_MS)
-#define DAY_MS    (24 * HOUR_MS)
-
-static inline int64_t time_floor(int64_t ms, int64_t unit_ms)
-{
-	int64_t rest = ms % unit_ms;
-	return ms - (rest < 0 ? rest + unit_ms : rest);
-}
-
-static inline int64_t time_ceil(int64_t ms, int64_t unit_ms)
-{
-	return time_floor(ms + unit_ms - 1, unit_ms);
-}
-
-static inline int64_t day_of(int64_t ms)
-{
-	return time_floor(ms, DAY_MS) / DAY_MS;
-}
-
 /* --- cells --- */
 
-enum cell_level { CELL_MINUTE, CELL_HOUR, CELL_DAY, CELL_LEVELS };
-enum { CELL_TOGETHER = 8, LINK_ALL = 0, LINK_ORPHANS = -1 };
-
-extern const int64_t cell_level_ms[CELL_LEVELS];
+enum { CELL_TOGETHER = 8 };
 
 /* As the table has it: what is not of one link lies apart, where it can be read in one go. */
 static inline int64_t cell_level_key(enum cell_level level, int64_t link)
@@ -126,9 +101,6 @@ static inline int64_t cell_level_key(enum cell_level level, int64_t link)
 }
 
 /* --- impressions --- */
-
-enum ad_level { AD_SECOND, AD_MINUTE, AD_HOUR, AD_DAY, AD_LEVELS };
-extern const int64_t ad_level_ms[AD_LEVELS];
 
 static inline int64_t ad_cell_key(enum ad_level level, int64_t start_ms)
 {

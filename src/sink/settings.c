@@ -27,3 +27,14 @@ const struct conf_row sink_rows[] = {
         "An impression with an id that came before within this time is a duplicate."),
 };
 const size_t sink_row_count = ARRAY_LEN(sink_rows);
+
+struct sink_settings sink_settings_settle(const struct sink_settings *from)
+{
+	struct sink_settings s = *from;
+	if (s.days_ms > 0) {
+		s.days_ms = MAX(s.days_ms, MAX(s.hours_ms, s.minutes_ms));
+		s.visits_ms = MIN(s.visits_ms, s.days_ms);
+		s.impressions_ms = MIN(s.impressions_ms, s.days_ms);
+	}
+	return s;
+}

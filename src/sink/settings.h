@@ -14,3 +14,6 @@ struct sink_settings {
 
 extern const struct conf_row sink_rows[];
 extern const size_t sink_row_count;
+
+/* As a sink goes by them: rows and hours are of no use without the days that lead to them. */
+struct sink_settings sink_settings_settle(const struct sink_settings *from);

@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/position.h"
 
 enum visit_kind { VISIT_CLICK, VISIT_HEAD, VISIT_PREFETCH, VISIT_UNKNOWN, VISIT_ROOT, VISIT_KINDS };
 
@@ -44,9 +45,11 @@ struct visit_shape {
 enum { SINK_NO_TEXT = 0xffffffff, SINK_FINGERPRINT_BYTES = 12, ADDRESS_BYTES_MAX = 6, SINK_CLICKS_MAX = 512 };
 
 struct sink_visit {
+	struct event_id event;
 	int64_t time_ms;
 	uint64_t link;       /* row id in the store; 0 for orphans */
 	uint64_t visitor;    /* hash with the day's salt; 0: none */
+	uint64_t stream;     /* of the queue: for who counts clicks outside of the sink */
 	uint32_t shape;      /* index into the batch's shapes */
 	uint32_t agent;      /* index into the batch's texts, or SINK_NO_TEXT; likewise: */
 	uint32_t referrer;   /* as sent */
@@ -57,18 +60,14 @@ struct sink_visit {
 };
 
 struct sink_impression {
+	struct event_id event;
 	int64_t time_ms;     /* the event's own `ts` */
 	int64_t received_ms; /* when we took it: what the window of `seen` is measured on */
 	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];
+	uint64_t lane; /* of the queue: for who looks for duplicates */
 	struct str id;
 	struct str user;
 	struct str ad;
-};
-
-/* How far one segment of an event log has been read. */
-struct sink_position {
-	uint64_t segment;
-	uint64_t offset;
 };
 
 /* Numbers that go into the books as they are. */
@@ -83,6 +82,25 @@ struct sink_tally {
 	uint64_t dropped_clicks;       /* visits not recorded because of overload */
 };
 
+/* What else became of events. Together with the visits and impressions of a batch they are all that was
+ * consumed with it: nothing is without a trace. */
+enum sink_note_kind {
+	NOTE_DUPLICATE,           /* an impression that was counted before, or earlier in this batch */
+	NOTE_UNUSABLE_CLICK,      /* could not be processed: in the dead-letter file */
+	NOTE_UNUSABLE_ORPHAN,     /* likewise */
+	NOTE_UNUSABLE_IMPRESSION, /* likewise */
+	NOTE_REJECTED,            /* `count` events were refused at the door */
+	NOTE_DROPPED,             /* `count` visits were not recorded because of overload */
+	NOTE_KINDS,
+};
+
+struct sink_note {
+	struct event_id event;
+	enum sink_note_kind kind;
+	int64_t time_ms;
+	uint64_t count;
+};
+
 struct sink_batch {
 	const struct sink_visit *visits;
 	size_t visit_count;
@@ -92,10 +110,22 @@ struct sink_batch {
 	size_t shape_count;
 	const struct str *texts;
 	size_t text_count;
-	const struct sink_position *positions;
-	size_t position_count;
-	struct sink_tally tally;
+	const struct sink_note *notes;
+	size_t note_count;
+	uint64_t source; /* whose streams these are: */
+	const struct advance *advances;
+	size_t advance_count;
+	struct sink_tally tally; /* of all that is above */
 	int64_t now_ms;
+};
+
+/* Was another impression with this fingerprint counted, received less than the window of `seen` before or
+ * after it? Not when this very event was counted: then it is one that is read again. */
+struct sink_recall {
+	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];
+	struct event_id event;
+	int64_t received_ms;
+	bool is_duplicate; /* out */
 };
 
 struct sink_total {
@@ -210,25 +240,33 @@ struct sink {
 struct sink_ops {
 	void (*free)(struct sink *);
 
-	/* Where to go on reading: every segment that was ever read and not forgotten. */
-	int (*resume)(struct sink *, struct arena *arena, struct sink_position **ret, size_t *ret_count);
+	/* Where to go on reading: every stream of the source that was ever read and not forgotten. NULL: this
+	 * sink keeps no positions, so the queue must; what it is given twice it counts once, by the events'
+	 * ids. */
+	int (*resume)(struct sink *, uint64_t source, struct arena *arena, struct position **ret,
+	              size_t *ret_count);
 
 	/*
 	 * Takes a whole batch or nothing of it: rows, rollups, seen fingerprints, positions and books move
 	 * together. Impressions that were seen before are left out and counted as duplicates in
 	 * *ret_duplicates. ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT: nothing happened that the same batch,
-	 * tried again, would not make right. ERR_UNCERTAIN: it is another batch than the one before, which
-	 * failed but turns out to have happened; go on from what `resume` says. Some milliseconds; some
-	 * hundred when what was committed before is sorted in meanwhile, as happens with some commits after
-	 * many.
+	 * tried again, would not make right. ERR_LIMIT: likewise, and it wants to be given less often.
+	 * ERR_UNCERTAIN: the streams are not where the batch begins, because another worker reads them or a
+	 * batch before this one failed but turns out to have happened; go on from what `resume` says. Some
+	 * milliseconds; some hundred when what was committed before is sorted in meanwhile, as happens with
+	 * some commits after many.
 	 */
 	int (*commit)(struct sink *, const struct sink_batch *batch, uint64_t *ret_duplicates);
+
+	/* For a sink whose commit takes all impressions for new (NULL: it can tell): which of them were
+	 * counted before. Only the thread that commits. */
+	int (*recall)(struct sink *, struct sink_recall *asked, size_t count);
 
 	/* After it, all that was committed survives power loss: segments read to their end may be removed. */
 	int (*settle)(struct sink *);
 
-	/* The segments are gone: their positions need not be kept. */
-	int (*forget)(struct sink *, const uint64_t *segments, size_t count);
+	/* The streams are gone: their positions need not be kept. NULL without `resume`. */
+	int (*forget)(struct sink *, uint64_t source, const uint64_t *streams, size_t count);
 
 	/* One bounded step (some milliseconds, now and then some hundred) of folding old rollups and dropping
 	 * what is past its time. A clock is believed only up to an hour after the last commit's. >0: there is
@@ -237,7 +275,8 @@ struct sink_ops {
 
 	/* Links whose total changed since it was last marked as flushed, at most `max`; and marking them
 	 * (unless the total has moved on meanwhile). Not cheap: every few seconds, not after every commit.
-	 * After a flood of visits the last of them may be in the totals of a later call only. */
+	 * After a flood of visits the last of them may be in the totals of a later call only. NULL: this sink
+	 * does not know which have changed. */
 	int (*totals)(struct sink *, size_t max, struct arena *arena, struct sink_total **ret,
 	              size_t *ret_count);
 	int (*totals_flushed)(struct sink *, const struct sink_total *totals, size_t count);
@@ -252,6 +291,9 @@ struct sink_ops {
 	 * included, also where retention has dropped the rollups; 0 for a link that nobody visited. Some
 	 * microseconds for each link, and some milliseconds when much was committed lately. */
 	int (*clicks)(struct sink *, struct sink_total *links, size_t n);
-	int (*books)(struct sink *, bool deep, struct sink_books *ret);
+	/* Of the events that were first logged by this node; 0: of all. A sink of one node's own counts all
+	 * that it has.
+	 */
+	int (*books)(struct sink *, uint64_t node, bool deep, struct sink_books *ret);
 	int (*ping)(struct sink *, struct err *e);
 };

@@ -17,6 +17,7 @@
 #include "sink/digest.h"
 #include "sink/impressions.h"
 #include "sink/intake.h"
+#include "sink/tallies.h"
 #include "sink/tidy.h"
 
 #include <pthread.h>
@@ -44,7 +45,7 @@ struct sink_sqlite {
 	char *path;
 	int lock_fd; /* on FILE.lock, or -1 */
 	struct sink_settings settings;
-	uint8_t key[FILE_KEY_BYTES]; /* never changes once the file is open */
+	uint8_t key[SINK_KEY_BYTES]; /* never changes once the file is open */
 	atomic_uint calls;           /* under way */
 
 	pthread_mutex_t writer_lock; /* guards what follows, up to the pool; `troubled` may be peeked at */
@@ -154,13 +155,13 @@ static int ask_stats(struct sink_sqlite *s, struct sqlite_conn *c, void *arg)
 
 static int sqlite_stats(struct sink *base, struct stats_query *q)
 {
-	int r = answers_stats_check(q);
+	int r = tallies_check(q);
 	return r ? r : question(self(base), ask_stats, q);
 }
 
 struct visits_question {
 	struct visits_query *q;
-	struct visits_from from;
+	struct page_from from;
 };
 
 static int ask_visits(struct sink_sqlite *s, struct sqlite_conn *c, void *arg)
@@ -172,7 +173,7 @@ static int ask_visits(struct sink_sqlite *s, struct sqlite_conn *c, void *arg)
 static int sqlite_visits(struct sink *base, struct visits_query *q)
 {
 	struct visits_question v = {.q = q};
-	int r = answers_visits_check(q, self(base)->key, &v.from);
+	int r = page_check(q, self(base)->key, &v.from);
 	return r ? r : question(self(base), ask_visits, &v);
 }
 
@@ -210,8 +211,9 @@ static int ask_books(struct sink_sqlite *s, struct sqlite_conn *c, void *arg)
 	return answers_books_get(c, b->deep, b->ret);
 }
 
-static int sqlite_books(struct sink *base, bool deep, struct sink_books *ret)
+static int sqlite_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
 {
+	(void)node; /* all that is here is its own */
 	return question(self(base), ask_books, &(struct books_question){.deep = deep, .ret = ret});
 }
 
@@ -492,20 +494,11 @@ static void commit_done_locked(struct sink_sqlite *s, const struct sink_batch *b
 		written_locked(s);
 }
 
-/* The same for the same batch, and for no other: no two begin and end at the same positions. */
-static uint64_t batch_hash(const struct sink_sqlite *s, const struct sink_batch *b)
-{
-	uint64_t sums[3] = {b->visit_count, b->impression_count, (uint64_t)b->now_ms};
-	sums[0] ^= intake_hash(s->key, b->positions, b->position_count * sizeof(*b->positions));
-	sums[1] ^= intake_hash(s->key, &b->tally, sizeof(b->tally));
-	return intake_hash(s->key, sums, sizeof(sums));
-}
-
 static int commit_unknown_locked(struct sink_sqlite *s, const struct intake *in)
 {
 	s->last.unknown = true;
 	s->last.serial = in->book.serial;
-	s->last.hash = batch_hash(s, in->batch);
+	s->last.hash = keyed_batch_hash(s->key, in->batch);
 	s->last.duplicates = in->duplicates;
 	return ERR_UNAVAILABLE;
 }
@@ -542,7 +535,7 @@ static int last_resolve_locked(struct sink_sqlite *s, const struct sink_batch *b
 	if (r != 0)
 		return r;
 	*ret_done = book.serial == s->last.serial;
-	if (*ret_done && batch_hash(s, batch) != s->last.hash)
+	if (*ret_done && keyed_batch_hash(s->key, batch) != s->last.hash)
 		return ERR_UNCERTAIN;
 	s->last.unknown = false;
 	return 0;
@@ -587,26 +580,25 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 
 /* --- positions --- */
 
-static int positions_read(struct sqlite_conn *c, struct arena *arena, struct sink_position **ret,
+static int positions_read(struct sqlite_conn *c, struct arena *arena, struct position **ret,
                           size_t *ret_count)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_POSITIONS);
-	struct sink_position *positions = NULL;
+	struct position *positions = NULL;
 	size_t count = 0, cap = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		if (count == cap) {
 			cap = cap ? cap * 2 : 16;
-			struct sink_position *larger = arena_alloc(arena, cap * sizeof(*larger));
+			struct position *larger = arena_alloc(arena, cap * sizeof(*larger));
 			if (!larger)
 				return SQLITE_NOMEM;
 			if (count > 0)
 				memcpy(larger, positions, count * sizeof(*larger));
 			positions = larger;
 		}
-		positions[count++] = (struct sink_position){
-		    .segment = (uint64_t)sqlite3_column_int64(q.stmt, 0),
-		    .offset = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
+		positions[count++] = (struct position){.stream = (uint64_t)sqlite3_column_int64(q.stmt, 0),
+		                                       .offset = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
 	}
 	if (rc != SQLITE_DONE)
 		return rc;
@@ -615,9 +607,10 @@ static int positions_read(struct sqlite_conn *c, struct arena *arena, struct sin
 	return SQLITE_OK;
 }
 
-static int sqlite_resume(struct sink *base, struct arena *arena, struct sink_position **ret,
+static int sqlite_resume(struct sink *base, uint64_t source, struct arena *arena, struct position **ret,
                          size_t *ret_count)
 {
+	(void)source; /* streams of all sources are told apart by their numbers */
 	struct sink_sqlite *s = self(base);
 	writer_take(s);
 	int r = writer_open_locked(s, false, &s->trouble_text);
@@ -629,24 +622,25 @@ static int sqlite_resume(struct sink *base, struct arena *arena, struct sink_pos
 	return r;
 }
 
-static int positions_delete(struct sqlite_conn *c, const uint64_t *segments, size_t count)
+static int positions_delete(struct sqlite_conn *c, const uint64_t *streams, size_t count)
 {
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
 		CLEANUP(query_end) struct query q = query_begin(c, SQL_POSITION_DELETE);
-		query_int(&q, (int64_t)segments[i]);
+		query_int(&q, (int64_t)streams[i]);
 		rc = query_run(&q);
 	}
 	return rc;
 }
 
-static int sqlite_forget(struct sink *base, const uint64_t *segments, size_t count)
+static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
 {
+	(void)source;
 	struct sink_sqlite *s = self(base);
 	writer_take(s);
 	int r = txn_begin_locked(s);
 	if (r == 0)
-		r = txn_end_locked(s, positions_delete(&s->writer, segments, count));
+		r = txn_end_locked(s, positions_delete(&s->writer, streams, count));
 	writer_return(s);
 	return r;
 }
@@ -863,18 +857,6 @@ static int file_take(struct sink_sqlite *s, struct err *e)
 	return r == ERR_NOT_FOUND ? ERR_UNAVAILABLE : r; /* there is no such folder */
 }
 
-/* Rows and days are of no use without the cells that lead to them. */
-static struct sink_settings settings_of(const struct sink_settings *from)
-{
-	struct sink_settings s = *from;
-	if (s.days_ms > 0) {
-		s.days_ms = MAX(s.days_ms, MAX(s.hours_ms, s.minutes_ms));
-		s.visits_ms = MIN(s.visits_ms, s.days_ms);
-		s.impressions_ms = MIN(s.impressions_ms, s.days_ms);
-	}
-	return s;
-}
-
 int sink_sqlite_open(const char *path, const struct sink_settings *settings, struct sink **ret, struct err *e)
 {
 	struct sink_sqlite *s = calloc(1, sizeof(*s));
@@ -883,7 +865,7 @@ int sink_sqlite_open(const char *path, const struct sink_settings *settings, str
 		return err_set(e, ERR_NOMEM, "%s: memory ran out", path);
 	}
 	s->base.ops = &sqlite_ops;
-	s->settings = settings_of(settings);
+	s->settings = sink_settings_settle(settings);
 	s->checkpoint_at_pages = CHECKPOINT_PAGES;
 	s->lock_fd = -1;
 	seen_init(&s->seen, (int64_t)s->settings.seen_ms);

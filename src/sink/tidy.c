@@ -14,7 +14,6 @@ enum {
 	ROWS_PER_STEP = 200,
 	BLOCKS_PER_STEP = 100,
 	NAMES_PER_STEP = 1000,
-	ADS_CROWDED = ADS_MAX / 5 * 4, /* from here on names go that older counts still mention */
 };
 
 struct step {

@@ -35,6 +35,7 @@ struct batch {
 
 	struct sink_visit *visits;
 	struct sink_impression *impressions;
+	struct sink_note *notes;
 	struct visit_shape *shapes;
 	struct shape_key *shape_keys;
 	uint32_t *shape_slots; /* 1 + index */
@@ -50,16 +51,17 @@ struct batch {
 	struct sink_batch result;
 };
 
-/* position -> word, for the strings of one segment */
-struct segment_slot {
+/* position -> word */
+struct notes_slot {
 	uint32_t position; /* 0: empty */
 	uint32_t word;
 };
 
-struct batch_segment {
+/* Of a stream that keeps texts apart: which words they are. */
+struct notes {
 	uint32_t generation;
 	size_t count, slot_count;
-	struct segment_slot *slots;
+	struct notes_slot *slots;
 };
 
 static size_t power_of_two_above(size_t n)
@@ -80,14 +82,16 @@ int batch_new(const struct batch_config *config, struct batch **ret)
 	b->fingerprint_slot_count = power_of_two_above(2 * config->events_max);
 	b->visits = malloc(config->events_max * sizeof(*b->visits));
 	b->impressions = malloc(config->events_max * sizeof(*b->impressions));
+	b->notes = malloc(2 * config->events_max * sizeof(*b->notes)); /* a tally is two */
 	b->shapes = malloc(SHAPES_MAX * sizeof(*b->shapes));
 	b->shape_keys = malloc(SHAPES_MAX * sizeof(*b->shape_keys));
 	b->shape_slots = calloc(SHAPE_SLOTS, sizeof(*b->shape_slots));
 	b->texts = malloc(b->text_cap * sizeof(*b->texts));
 	b->fingerprint_slots = calloc(b->fingerprint_slot_count, sizeof(*b->fingerprint_slots));
 	b->places = calloc(PLACE_SLOTS, sizeof(*b->places));
-	if (words_init(&b->words, config->agents) < 0 || !b->visits || !b->impressions || !b->shapes ||
-	    !b->shape_keys || !b->shape_slots || !b->texts || !b->fingerprint_slots || !b->places) {
+	if (words_init(&b->words, config->agents) < 0 || !b->visits || !b->impressions || !b->notes ||
+	    !b->shapes || !b->shape_keys || !b->shape_slots || !b->texts || !b->fingerprint_slots ||
+	    !b->places) {
 		batch_free(b);
 		return ERR_NOMEM;
 	}
@@ -103,6 +107,7 @@ void batch_free(struct batch *b)
 	arena_release(&b->arena);
 	free(b->visits);
 	free(b->impressions);
+	free(b->notes);
 	free(b->shapes);
 	free(b->shape_keys);
 	free(b->shape_slots);
@@ -110,19 +115,6 @@ void batch_free(struct batch *b)
 	free(b->fingerprint_slots);
 	free(b->places);
 	free(b);
-}
-
-struct batch_segment *batch_segment_new(void)
-{
-	return calloc(1, sizeof(struct batch_segment));
-}
-
-void batch_segment_free(struct batch_segment *s)
-{
-	if (!s)
-		return;
-	free(s->slots);
-	free(s);
 }
 
 void batch_begin(struct batch *b, int64_t now_ms)
@@ -155,6 +147,7 @@ const struct sink_batch *batch_result(struct batch *b)
 {
 	b->result.visits = b->visits;
 	b->result.impressions = b->impressions;
+	b->result.notes = b->notes;
 	b->result.shapes = b->shapes;
 	b->result.texts = b->texts;
 	return &b->result;
@@ -168,63 +161,94 @@ const struct stats_recent *batch_recent(const struct batch *b, size_t *ret_count
 
 /* Strings */
 
-static size_t slot_of(const struct batch_segment *s, uint32_t position)
+static void notes_free(void *arg)
 {
-	size_t i = hash_u64(position, 0) & (s->slot_count - 1);
-	while (s->slots[i].position != 0 && s->slots[i].position != position)
-		i = (i + 1) & (s->slot_count - 1);
+	struct notes *n = arg;
+	free(n->slots);
+	free(n);
+}
+
+/* NULL when memory ran out: then every text is fetched. Words that were forgotten are forgotten here, too. */
+static struct notes *notes_of(const struct batch *b, struct queue_stream *stream)
+{
+	if (UNLIKELY(!stream->notes)) {
+		stream->notes = calloc(1, sizeof(struct notes));
+		stream->notes_free = notes_free;
+	}
+	struct notes *n = stream->notes;
+	if (UNLIKELY(n && n->generation != b->generation)) {
+		n->generation = b->generation;
+		n->count = 0;
+		if (n->slot_count > 0)
+			memset(n->slots, 0, n->slot_count * sizeof(*n->slots));
+	}
+	return n;
+}
+
+static size_t slot_of(const struct notes *n, uint32_t position)
+{
+	size_t i = hash_u64(position, 0) & (n->slot_count - 1);
+	while (n->slots[i].position != 0 && n->slots[i].position != position)
+		i = (i + 1) & (n->slot_count - 1);
 	return i;
 }
 
-static bool segment_grow(struct batch_segment *s)
+static bool notes_grow(struct notes *n)
 {
-	struct batch_segment larger = {.slot_count = MAX(s->slot_count * 2, (size_t)256), .count = s->count};
+	struct notes larger = {.slot_count = MAX(n->slot_count * 2, (size_t)256)};
 	larger.slots = calloc(larger.slot_count, sizeof(*larger.slots));
 	if (!larger.slots)
 		return false;
-	for (size_t i = 0; i < s->slot_count; i++) {
-		if (s->slots[i].position != 0)
-			larger.slots[slot_of(&larger, s->slots[i].position)] = s->slots[i];
+	for (size_t i = 0; i < n->slot_count; i++) {
+		if (n->slots[i].position != 0)
+			larger.slots[slot_of(&larger, n->slots[i].position)] = n->slots[i];
 	}
-	free(s->slots);
-	s->slots = larger.slots;
-	s->slot_count = larger.slot_count;
+	free(n->slots);
+	n->slots = larger.slots;
+	n->slot_count = larger.slot_count;
 	return true;
 }
 
-static void segment_note(struct batch_segment *s, uint32_t position, uint32_t word)
+static void note(struct notes *n, uint32_t position, uint32_t word)
 {
-	if (2 * (s->count + 1) > s->slot_count && !segment_grow(s))
+	if (!n || (2 * (n->count + 1) > n->slot_count && !notes_grow(n)))
 		return; /* it will be read again */
-	size_t i = slot_of(s, position);
-	s->count += s->slots[i].position == 0;
-	s->slots[i] = (struct segment_slot){position, word};
-}
-
-static void segment_refresh(const struct batch *b, struct batch_segment *s)
-{
-	if (LIKELY(s->generation == b->generation))
-		return;
-	s->generation = b->generation;
-	s->count = 0;
-	if (s->slot_count > 0)
-		memset(s->slots, 0, s->slot_count * sizeof(*s->slots));
+	size_t i = slot_of(n, position);
+	n->count += n->slots[i].position == 0;
+	n->slots[i] = (struct notes_slot){position, word};
 }
 
 /* The word that is mentioned. A string that was defined before we began to read here is fetched. */
-static uint32_t mentioned(struct batch *b, struct event_reader *r, struct batch_segment *s, uint32_t position)
+static uint32_t mentioned(struct batch *b, struct queue *q, struct queue_stream *stream, uint32_t position)
 {
 	char text[EVENT_STRING_BYTES_MAX];
 	if (position == 0)
 		return WORD_NONE;
-	if (LIKELY(s->slot_count > 0)) {
-		const struct segment_slot *slot = &s->slots[slot_of(s, position)];
+	struct notes *n = notes_of(b, stream);
+	if (LIKELY(n && n->slot_count > 0)) {
+		const struct notes_slot *slot = &n->slots[slot_of(n, position)];
 		if (LIKELY(slot->position == position))
 			return slot->word;
 	}
-	uint32_t word = words_of(&b->words, event_reader_string(r, position, text));
-	segment_note(s, position, word);
+	uint32_t word = words_of(&b->words, q->ops->text(q, stream, position, text));
+	note(n, position, word);
 	return word;
+}
+
+/* What a visit brought along, as words. */
+struct brought {
+	uint32_t agent, referrer, language;
+};
+
+static struct brought brought_with(struct batch *b, struct queue *q, const struct queue_event *ev)
+{
+	const struct event_visit *v = &ev->event->visit;
+	if (ev->has_texts)
+		return (struct brought){words_of(&b->words, ev->agent), words_of(&b->words, ev->referrer),
+		                        words_of(&b->words, ev->language)};
+	return (struct brought){mentioned(b, q, ev->stream, v->agent),
+	                        mentioned(b, q, ev->stream, v->referrer),
+	                        mentioned(b, q, ev->stream, v->language)};
 }
 
 /* A word's number among the texts of this round. */
@@ -239,6 +263,20 @@ static uint32_t text_of(struct batch *b, uint32_t word)
 		b->texts[b->result.text_count++] = w->text;
 	}
 	return w->text_index;
+}
+
+/* What became of events that are neither visits nor impressions of the batch. */
+static void take_note(struct batch *b, const struct queue_event *ev, enum sink_note_kind kind,
+                      int64_t time_ms, uint64_t count)
+{
+	b->notes[b->result.note_count++] = (struct sink_note){
+	    .event = ev->id, .kind = kind, .time_ms = time_ms, .count = count};
+}
+
+static void letter(struct batch *b, const struct queue_event *ev, const char *reason)
+{
+	if (b->config.dead_letters)
+		dead_letters_add(b->config.dead_letters, ev->id, ev->event, reason);
 }
 
 /* Visits */
@@ -351,9 +389,9 @@ static void note_recent(struct batch *b, struct str key)
 	memcpy(r->key, key.ptr, key.len);
 }
 
-static int add_visit(struct batch *b, struct event_reader *r, struct batch_segment *s, const struct event *ev)
+static int add_visit(struct batch *b, struct queue *q, const struct queue_event *ev)
 {
-	const struct event_visit *v = &ev->visit;
+	const struct event_visit *v = &ev->event->visit;
 	const char *reason = visit_is_unusable(v);
 	bool orphan = event_is_orphan(v->kind);
 	uint32_t path = SINK_NO_TEXT;
@@ -363,27 +401,29 @@ static int add_visit(struct batch *b, struct event_reader *r, struct batch_segme
 	b->result.tally.clicks += !orphan;
 	if (UNLIKELY(reason != NULL)) {
 		b->result.tally.unusable_clicks += !orphan;
-		dead_letters_add(b->config.dead_letters, r->segment, ev, reason);
+		take_note(b, ev, orphan ? NOTE_UNUSABLE_ORPHAN : NOTE_UNUSABLE_CLICK, v->time_ms, 1);
+		letter(b, ev, reason);
 		return 0;
 	}
-	uint32_t agent = mentioned(b, r, s, v->agent);
-	uint32_t referrer = mentioned(b, r, s, v->referrer);
+	struct brought with = brought_with(b, q, ev);
 	struct place_slot place = place_of(b, v);
 	uint32_t country = country_is_wellformed(v->country) ? words_of(&b->words, str_n(v->country, 2))
 	                                                     : place.country;
-	const struct word *known = words_agent(&b->words, agent);
+	const struct word *known = words_agent(&b->words, with.agent);
 	const struct shape_key key = {{v->kind, v->source, country, known->browser, known->os, known->device,
-	                               known->bot, words_host(&b->words, referrer),
-	                               words_language(&b->words, mentioned(b, r, s, v->language))}};
+	                               known->bot, words_host(&b->words, with.referrer),
+	                               words_language(&b->words, with.language)}};
 	note_recent(b, v->key);
 	struct sink_visit *to = &b->visits[b->result.visit_count++];
 	*to = (struct sink_visit){
+	    .event = ev->id,
 	    .time_ms = v->time_ms,
 	    .link = orphan ? 0 : v->link,
 	    .visitor = v->visitor,
+	    .stream = ev->stream->number,
 	    .shape = shape_of(b, &key),
-	    .agent = text_of(b, agent),
-	    .referrer = text_of(b, referrer),
+	    .agent = text_of(b, with.agent),
+	    .referrer = text_of(b, with.referrer),
 	    .place = text_of(b, place.place),
 	    .path = path,
 	    .address_len = v->address_len,
@@ -449,14 +489,15 @@ static const char *impression_is_unusable(const struct event_impression *i)
 	return NULL;
 }
 
-static int add_impression(struct batch *b, struct event_reader *r, const struct event *ev)
+static int add_impression(struct batch *b, const struct queue_event *ev)
 {
-	const struct event_impression *i = &ev->impression;
+	const struct event_impression *i = &ev->event->impression;
 	const char *reason = impression_is_unusable(i);
 	if (UNLIKELY(reason != NULL)) {
 		b->result.tally.impressions++;
 		b->result.tally.unusable_impressions++;
-		dead_letters_add(b->config.dead_letters, r->segment, ev, reason);
+		take_note(b, ev, NOTE_UNUSABLE_IMPRESSION, i->received_ms, 1);
+		letter(b, ev, reason);
 		return 0;
 	}
 	uint8_t print[SINK_FINGERPRINT_BYTES];
@@ -469,6 +510,7 @@ static int add_impression(struct batch *b, struct event_reader *r, const struct 
 		}
 		b->result.tally.impressions++;
 		b->result.tally.duplicates++;
+		take_note(b, ev, NOTE_DUPLICATE, i->received_ms, 1);
 		return 0;
 	}
 	char *texts = arena_alloc(&b->arena, i->id.len + i->user.len + i->ad.len);
@@ -481,8 +523,10 @@ static int add_impression(struct batch *b, struct event_reader *r, const struct 
 	memcpy(texts, i->id.ptr, i->id.len);
 	memcpy(texts + i->id.len, i->user.ptr, i->user.len);
 	memcpy(texts + i->id.len + i->user.len, i->ad.ptr, i->ad.len);
+	to->event = ev->id;
 	to->time_ms = i->time_ms;
 	to->received_ms = i->received_ms;
+	to->lane = ev->stream->lane;
 	to->id = str_n(texts, i->id.len);
 	to->user = str_n(texts + i->id.len, i->user.len);
 	to->ad = str_n(texts + i->id.len + i->user.len, i->ad.len);
@@ -490,18 +534,39 @@ static int add_impression(struct batch *b, struct event_reader *r, const struct 
 	return 0;
 }
 
-int batch_add(struct batch *b, struct event_reader *r, struct batch_segment *s, const struct event *ev)
+static void add_tally(struct batch *b, const struct queue_event *ev)
 {
-	segment_refresh(b, s);
-	b->taken += ev->kind == EVENT_VISIT || ev->kind == EVENT_IMPRESSION;
-	switch (ev->kind) {
-	case EVENT_STRING: segment_note(s, (uint32_t)ev->position, words_of(&b->words, ev->string)); return 0;
-	case EVENT_VISIT: return add_visit(b, r, s, ev);
-	case EVENT_IMPRESSION: return add_impression(b, r, ev);
-	case EVENT_TALLY:
-		b->result.tally.rejected += ev->tally.rejected;
-		b->result.tally.dropped_clicks += ev->tally.dropped;
+	const struct event_tally *t = &ev->event->tally;
+	b->result.tally.rejected += t->rejected;
+	b->result.tally.dropped_clicks += t->dropped;
+	if (t->rejected > 0)
+		take_note(b, ev, NOTE_REJECTED, t->time_ms, t->rejected);
+	if (t->dropped > 0)
+		take_note(b, ev, NOTE_DROPPED, t->time_ms, t->dropped);
+}
+
+static void add_unusable(struct batch *b, const struct queue_event *ev)
+{
+	const struct event_unusable *u = &ev->event->unusable;
+	struct sink_tally *t = &b->result.tally;
+	*(u->is_impression ? &t->impressions : &t->clicks) += 1;
+	*(u->is_impression ? &t->unusable_impressions : &t->unusable_clicks) += 1;
+	take_note(b, ev, u->is_impression ? NOTE_UNUSABLE_IMPRESSION : NOTE_UNUSABLE_CLICK, u->time_ms, 1);
+	letter(b, ev, u->reason);
+}
+
+int batch_add(struct batch *b, struct queue *queue, const struct queue_event *ev)
+{
+	const struct event *e = ev->event;
+	b->taken += e->kind != EVENT_STRING && e->kind != EVENT_END;
+	switch (e->kind) {
+	case EVENT_STRING:
+		note(notes_of(b, ev->stream), (uint32_t)e->position, words_of(&b->words, e->string));
 		return 0;
+	case EVENT_VISIT: return add_visit(b, queue, ev);
+	case EVENT_IMPRESSION: return add_impression(b, ev);
+	case EVENT_TALLY: add_tally(b, ev); return 0;
+	case EVENT_UNUSABLE: add_unusable(b, ev); return 0;
 	case EVENT_END: return 0;
 	}
 	return 0;

@@ -1,12 +1,12 @@
 /*
- * From records of the event log to a batch for the sink: validated, enriched, without duplicates among
+ * From events of the queue to a batch for the sink: validated, enriched, without duplicates among
  * themselves. A builder is used again and again; its memory stays.
  *
  * Owned by the stats worker's thread.
  */
 #pragma once
 
-#include "event/reader.h"
+#include "queue/queue.h"
 #include "sink/sink.h"
 #include "stats/dead_letters.h"
 #include "stats/news.h"
@@ -22,27 +22,22 @@ struct batch_config {
 	uint64_t seen_ms; /* received further apart than this, two of the same fingerprint both count */
 	uint8_t dedup_secret[DEDUP_SECRET_BYTES];
 	struct agents *agents;
-	struct places *places; /* NULL: none */
-	struct dead_letters *dead_letters;
+	struct places *places;             /* NULL: none */
+	struct dead_letters *dead_letters; /* NULL: none */
 };
 
 struct batch;
-struct batch_segment;
 
 int batch_new(const struct batch_config *config, struct batch **ret);
 void batch_free(struct batch *b);
-
-/* One segment that is read: which words its strings are. */
-struct batch_segment *batch_segment_new(void);
-void batch_segment_free(struct batch_segment *s);
 
 /* Empties it for the next round. */
 void batch_begin(struct batch *b, int64_t now_ms);
 bool batch_is_full(const struct batch *b);
 
-/* Takes one record of the segment that `r` reads. Otherwise it was not taken: ERR_NOMEM; ERR_LIMIT: this
- * batch must be committed first, and says that it is full. */
-int batch_add(struct batch *b, struct event_reader *r, struct batch_segment *s, const struct event *ev);
+/* Takes one event. Otherwise it was not taken: ERR_NOMEM; ERR_LIMIT: this batch must be committed first, and
+ * says that it is full. The streams' notes are the batch's own. */
+int batch_add(struct batch *b, struct queue *queue, const struct queue_event *ev);
 
 /* The keys of the first visits. */
 const struct stats_recent *batch_recent(const struct batch *b, size_t *ret_count);

@@ -10,20 +10,18 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { FILE_BYTES_MAX = 16 << 20 };
+enum { FILE_BYTES_MAX = 16 << 20, TEXT_BYTES_MAX = 4096 };
 
 struct dead_letters {
 	char *path;
 	char *old_path;
-	uint64_t node;
 };
 
-int dead_letters_new(const char *folder, uint64_t node, struct dead_letters **ret, struct err *e)
+int dead_letters_new(const char *folder, struct dead_letters **ret, struct err *e)
 {
 	struct dead_letters *d = calloc(1, sizeof(*d));
 	if (!d)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	d->node = node;
 	if (asprintf(&d->path, "%s/dead-letters.ndjson", folder) < 0)
 		d->path = NULL;
 	if (asprintf(&d->old_path, "%s/dead-letters.ndjson.1", folder) < 0)
@@ -51,12 +49,11 @@ static void put_field(struct buf *b, const char *name, struct str value)
 	json_out_str_or_null(b, value);
 }
 
-static void letter_write(struct buf *b, const struct dead_letters *d, uint64_t segment,
-                         const struct event *ev, const char *reason)
+static void letter_write(struct buf *b, struct event_id event, const struct event *ev, const char *reason)
 {
 	char id[EVENT_ID_TEXT_BYTES];
 	buf_str(b, STR("{\"event\":"));
-	json_out_str(b, event_id_format(d->node, segment, ev->position, id));
+	json_out_str(b, event_id_format(event.node, event.segment, event.position, id));
 	put_field(b, "reason", str_of(reason));
 	if (ev->kind == EVENT_IMPRESSION) {
 		buf_printf(b, ",\"kind\":\"impression\",\"ts\":%lld", (long long)ev->impression.time_ms);
@@ -67,15 +64,19 @@ static void letter_write(struct buf *b, const struct dead_letters *d, uint64_t s
 		buf_printf(b, ",\"kind\":\"visit\",\"ts\":%lld,\"link\":%llu", (long long)ev->visit.time_ms,
 		           (unsigned long long)ev->visit.link);
 		put_field(b, "key", ev->visit.key);
+	} else if (ev->kind == EVENT_UNUSABLE) {
+		struct str text = ev->unusable.text;
+		put_field(b, "kind", ev->unusable.is_impression ? STR("impression") : STR("visit"));
+		put_field(b, "message", str_n(text.ptr, MIN(text.len, (size_t)TEXT_BYTES_MAX)));
 	}
 	buf_str(b, STR("}\n"));
 }
 
-void dead_letters_add(struct dead_letters *d, uint64_t segment, const struct event *ev, const char *reason)
+void dead_letters_add(struct dead_letters *d, struct event_id id, const struct event *ev, const char *reason)
 {
 	struct buf CLEANUP(buf_release) line = {0};
 	struct stat st;
-	letter_write(&line, d, segment, ev, reason);
+	letter_write(&line, id, ev, reason);
 	if (stat(d->path, &st) == 0 && st.st_size > FILE_BYTES_MAX)
 		os_sys.rename(d->path, d->old_path);
 	int fd = os_sys.open(d->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

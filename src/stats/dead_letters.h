@@ -5,12 +5,13 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/position.h"
 #include "event/format.h"
 
 struct dead_letters;
 
-int dead_letters_new(const char *folder, uint64_t node, struct dead_letters **ret, struct err *e);
+int dead_letters_new(const char *folder, struct dead_letters **ret, struct err *e);
 void dead_letters_free(struct dead_letters *d);
 
 /* Written at once. A letter that cannot be written is logged and counted all the same. */
-void dead_letters_add(struct dead_letters *d, uint64_t segment, const struct event *ev, const char *reason);
+void dead_letters_add(struct dead_letters *d, struct event_id id, const struct event *ev, const char *reason);

@@ -48,7 +48,7 @@ def test_a_cluster_starts_serves_and_leaves_nothing_behind(clusters, which, numb
     key = re.search(r"^admin key +(\S+)$", said, re.MULTILINE).group(1)
     folder = pathlib.Path(re.search(r"^logs, data +(\S+)", said, re.MULTILINE).group(1))
     pids = [int(pid) for pid in re.findall(r" (\d+)$", said, re.MULTILINE)]
-    assert len(pids) == 23 and all(is_alive(pid) for pid in pids) and folder.is_dir()
+    assert len(pids) == 29 and all(is_alive(pid) for pid in pids) and folder.is_dir()
 
     order = urllib.request.Request(f"http://{front}/api/v1/links", method="POST",
                                    data=json.dumps({"original_url": "https://example.com/", "alias": "hello"}).encode(),
@@ -57,6 +57,10 @@ def test_a_cluster_starts_serves_and_leaves_nothing_behind(clusters, which, numb
         assert answer.status == 201 and json.load(answer)["short_url"] == f"http://{front}/hello"
     client = harness.Client(f"http://{front}")
     assert client.target("hello") == "https://example.com/"
+    assert client.post("/event", json={"id": "1", "ts": int(time.time()), "userId": "u", "adId": "a"}, key=None).status_code == 204
+    stats = "/api/v1/links/hello/stats"
+    harness.until(lambda: client.get(stats, key=key).json()["clicks"] == 1, "the click is counted")
+    harness.until(lambda: client.get("/stats?timeWindowMinutes=60", key=None).json() == {"a": 1}, "and the impression")
     client.close()
 
     process.send_signal(number)

@@ -6,8 +6,12 @@
 
 #include <cmocka.h>
 
+#include "lib/clickhouse_kit.h"
+#include "lib/database_kit.h"
 #include "lib/sink_suite.h"
 #include "lib/temp.h"
+#include "sink/sink_clickhouse.h"
+#include "sink/sink_postgres.h"
 #include "sink/sink_sqlite.h"
 
 static struct temp folder;
@@ -40,13 +44,91 @@ static void sqlite_close(struct sink *s)
 	temp_release(&folder);
 }
 
+static char clickhouse_url[CLICKHOUSE_KIT_BYTES];
+
+static struct sink *clickhouse_here(const struct sink_settings *settings)
+{
+	struct sink *s = NULL;
+	struct err e = {""};
+	if (sink_clickhouse_open(clickhouse_url, settings, &s, &e) != 0)
+		print_error("%s\n", e.text);
+	return s;
+}
+
+static struct sink *clickhouse_fresh(const struct sink_settings *settings)
+{
+	clickhouse_kit_url(clickhouse_url);
+	return clickhouse_here(settings);
+}
+
+static struct sink *clickhouse_reopen(struct sink *s, const struct sink_settings *settings)
+{
+	s->ops->free(s);
+	return clickhouse_here(settings);
+}
+
+static void clickhouse_close(struct sink *s)
+{
+	s->ops->free(s);
+	clickhouse_kit_drop();
+}
+
+/* One database, as if it were new for each test. */
+
+static struct sink *postgres_here(const struct sink_settings *settings)
+{
+	struct sink *s = NULL;
+	struct err e = {""};
+	if (sink_postgres_open(database_kit_urls[0], settings, &s, &e) != 0)
+		print_error("%s\n", e.text);
+	return s;
+}
+
+static struct sink *postgres_fresh(const struct sink_settings *settings)
+{
+	if (!database_kit_urls[0][0])
+		database_kit_one(NULL);
+	database_kit_renew(NULL);
+	return postgres_here(settings);
+}
+
+static struct sink *postgres_reopen(struct sink *s, const struct sink_settings *settings)
+{
+	s->ops->free(s);
+	return postgres_here(settings);
+}
+
+static void postgres_close(struct sink *s)
+{
+	s->ops->free(s);
+}
+
 int main(void)
 {
 	static const struct sink_backend backends[] = {
-	    {.name = "sqlite", .open = sqlite_open, .reopen = sqlite_reopen, .close = sqlite_close},
+	    {.name = "sqlite",
+	     .abilities = SINK_POSITIONS | SINK_TOTALS | SINK_FOLDING | SINK_BOUNDS | SINK_BLOCKS,
+	     .open = sqlite_open,
+	     .reopen = sqlite_reopen,
+	     .close = sqlite_close},
+	    {.name = "postgres",
+	     .abilities = SINK_POSITIONS | SINK_TOTALS | SINK_FOLDING | SINK_BOUNDS,
+	     .effort_divisor = 8,
+	     .is_there = postgres_kit_is_there,
+	     .open = postgres_fresh,
+	     .reopen = postgres_reopen,
+	     .close = postgres_close},
+	    {.name = "clickhouse",
+	     .effort_divisor = 40,
+	     .is_there = clickhouse_kit_is_there,
+	     .open = clickhouse_fresh,
+	     .reopen = clickhouse_reopen,
+	     .close = clickhouse_close},
 	};
 	int failed = 0;
 	for (size_t i = 0; i < ARRAY_LEN(backends); i++)
-		failed += sink_suite_run(&backends[i]);
+		if (!backends[i].is_there || backends[i].is_there())
+			failed += sink_suite_run(&backends[i]);
+	database_kit_down(NULL);
 	return failed;
 }

@@ -100,7 +100,8 @@ static unsigned touch_event(const struct event_reader *r, const struct event *ev
 	case EVENT_IMPRESSION:
 		return touch(ev->impression.id) + touch(ev->impression.user) + touch(ev->impression.ad);
 	case EVENT_TALLY:
-	case EVENT_END: break;
+	case EVENT_END:
+	case EVENT_UNUSABLE: break;
 	}
 	return 0;
 }

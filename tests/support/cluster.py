@@ -5,7 +5,11 @@
     two Redis servers                                    the shared cache (cache.url)
     a Redis primary, two replicas, three Sentinels       leases and limits (lease.url, limits.url)
     ZooKeeper                                            the lease of keygen
-    two each of curt keygen, curt keysync, curt serve
+    Kafka                                                events on their way (queue.url)
+    a Redis server                                       what was counted lately, live clicks (seen.url)
+    ClickHouse                                           statistics (sink.url)
+    two each of curt keygen, curt keysync, curt worker, curt serve
+    curt serve --role stats                              answers questions about statistics
     HAProxy                                              in front of the servers
 
 The settings come from deploy/cluster.conf; the addresses, which differ from start to start, override it by environment
@@ -37,7 +41,8 @@ class Curt(Engine):
         self.flags = flags
 
     def command(self):
-        place = ["--data", self.folder / "data", "--listen", self.address] if self.service == "serve" else []
+        place = {"serve": ["--data", self.folder / "data", "--listen", self.address],
+                 "worker": ["--data", self.folder / "data", "--worker-listen", self.address]}.get(self.service, [])
         return [BUILD / "curt", self.service, *place, *self.flags]
 
     def env(self):
@@ -68,6 +73,7 @@ class Cluster:
         self.say = say
         self.start_databases(durable)
         self.start_redis()
+        self.start_event_servers()
         self.settings = {**self.addresses(), "CURT_CONFIG": CONFIG, **(settings or {})}
         self.start_services()
 
@@ -86,6 +92,12 @@ class Cluster:
         self.leader = self.engines.redis_set("leader")
         self.zookeeper = self.engines.zookeeper("zookeeper")
 
+    def start_event_servers(self):
+        self.say("Kafka, ClickHouse, and a Redis for what was counted")
+        self.kafka = self.engines.kafka("kafka")
+        self.clickhouse = self.engines.clickhouse("clickhouse")
+        self.seen = self.engines.redis("seen")
+
     def addresses(self):
         return {
             "CURT_STORE_URL": ",".join(shard.url("links") for shard in self.shards),
@@ -95,26 +107,32 @@ class Cluster:
             "CURT_KEYS_STOCK_URL": ",".join(shard.url("keys") for shard in self.shards),
             "CURT_LEASE_URL": self.leader.url(),
             "CURT_LIMITS_URL": self.leader.url(),
+            "CURT_QUEUE_URL": self.kafka.url(),
+            "CURT_SINK_URL": self.clickhouse.url("curt"),
+            "CURT_SEEN_URL": self.seen.url(),
         }
 
-    def curt(self, name, service, **more):
-        return self.engines.add(Curt(self.engines, name, service, {**self.settings, **more})).launch()
+    def curt(self, name, service, *flags, **more):
+        return self.engines.add(Curt(self.engines, name, service, {**self.settings, **more}, flags)).launch()
 
     def start_services(self):
-        self.say("curt: two keygens, two keysyncs, two servers; HAProxy")
+        self.say("curt: two keygens, two keysyncs, two workers, two servers, one that answers questions; HAProxy")
         lease = self.zookeeper.url("/curt")
         self.keygens = [self.curt(f"keygen-{number}", "keygen", CURT_LEASE_URL=lease) for number in (1, 2)]
         self.keysyncs = [self.curt(f"keysync-{number}", "keysync") for number in (1, 2)]
         self.front = HAProxy(self.engines, "front", HAPROXY_CONFIG)
         self.url = f"http://{self.front.address}"
-        self.servers = [self.curt(f"server-{number}", "serve", CURT_ADMIN_KEY=self.admin_key, CURT_SERVE_BASE_URL=self.url)
-                        for number in (1, 2)]
-        for process in [*self.keygens, *self.keysyncs, *self.servers]:
+        own = {"CURT_ADMIN_KEY": self.admin_key, "CURT_SERVE_BASE_URL": self.url}
+        self.servers = [self.curt(f"server-{number}", "serve", **own) for number in (1, 2)]
+        self.workers = [self.curt(f"worker-{number}", "worker") for number in (1, 2)]
+        self.answers = self.curt("stats", "serve", "--role", "stats", **own)
+        for process in [*self.keygens, *self.keysyncs, *self.servers, *self.workers, self.answers]:
             process.wait_ready()
         until(lambda: all(self.stock()), "every Redis server has keys")
         self.front.values |= {f"CURT_SERVER_{number}": server.address for number, server in enumerate(self.servers, 1)}
+        self.front.values["CURT_STATS"] = self.answers.address
         self.engines.add(self.front).start()
-        until(lambda: all(self.is_ready(url) for url in (self.url, *(server.url for server in self.servers))),
+        until(lambda: all(self.is_ready(url) for url in (self.url, self.answers.url, *(server.url for server in self.servers))),
               "all servers are ready")
 
     def stock(self):
@@ -131,7 +149,7 @@ class Cluster:
 
     def rows(self):
         """What runs where: (what, name, address, process id)."""
-        return [(engine.kind, engine.name, engine.address if getattr(engine, "service", "serve") == "serve" else "-", engine.pid)
+        return [(engine.kind, engine.name, engine.address if getattr(engine, "service", "serve") in ("serve", "worker") else "-", engine.pid)
                 for engine in self.engines.all]
 
     def end(self):

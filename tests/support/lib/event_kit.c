@@ -192,6 +192,7 @@ void assert_events_equal(const struct event *a, const struct event *b)
 		assert_int_equal(a->tally.dropped, b->tally.dropped);
 		break;
 	case EVENT_END: assert_int_equal(a->records_before_end, b->records_before_end); break;
+	case EVENT_UNUSABLE: assert_texts_equal(a->unusable.text, b->unusable.text); break;
 	}
 }
 
@@ -286,6 +287,7 @@ static void count_record(void *ctx, struct event_reader *r, const struct event *
 		found->counts.dropped += ev->tally.dropped;
 		break;
 	case EVENT_END: found->ended++; break;
+	case EVENT_UNUSABLE: fail();
 	}
 }
 

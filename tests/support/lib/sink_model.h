@@ -23,6 +23,7 @@ struct model_impression {
 
 struct model {
 	uint64_t random; /* state; not 0 */
+	size_t page_min; /* of the pages of visits that are asked for; 0 is 1 */
 	int64_t window_ms;
 	struct visit_shape shapes[MODEL_SHAPES];
 	struct str texts[MODEL_TEXTS];
@@ -33,6 +34,8 @@ struct model {
 	struct model_impression *impressions; /* those that count */
 	size_t impression_count, impression_cap;
 	struct sink_tally tally;
+	uint64_t events;     /* made, for their ids */
+	uint64_t committed;  /* how far the stream was read */
 	uint64_t duplicates; /* that the sink must have found */
 };
 

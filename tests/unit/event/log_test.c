@@ -39,11 +39,31 @@ static int remove_folder(void **state)
 	return 0;
 }
 
-static int open_reading(const struct event_position *read, size_t count, struct event_log **ret,
-                        struct err *e)
+struct read_so_far {
+	const struct position *read;
+	size_t count;
+};
+
+static int resume(void *ctx, uint64_t node, struct arena *arena, struct position **ret, size_t *ret_count)
 {
-	const struct event_log_config config = {
-	    .path = dir.path, .settings = &kit_settings, .writers = 1, .read = read, .read_count = count};
+	const struct read_so_far *so_far = ctx;
+	assert_int_not_equal(node, 0);
+	*ret = arena_alloc(arena, so_far->count * sizeof(**ret) + 1);
+	assert_non_null(*ret);
+	if (so_far->count > 0)
+		memcpy(*ret, so_far->read, so_far->count * sizeof(**ret));
+	*ret_count = so_far->count;
+	return 0;
+}
+
+static int open_reading(const struct position *read, size_t count, struct event_log **ret, struct err *e)
+{
+	struct read_so_far so_far = {read, count};
+	const struct event_log_config config = {.path = dir.path,
+	                                        .settings = &kit_settings,
+	                                        .writers = 1,
+	                                        .resume = resume,
+	                                        .resume_ctx = &so_far};
 	return event_log_open(&config, ret, e);
 }
 
@@ -93,7 +113,7 @@ static void a_boot_is_higher_than_any_segment_or_position_knows(void **state)
 	log = kit_log_open(dir.path, &kit_settings, 1); /* there is no boot file */
 	assert_int_equal(boot_of(log), 41);
 	event_log_close(log);
-	const struct event_position read[] = {{event_segment(90, 1, 2), 64}, {event_segment(12, 0, 0), 64}};
+	const struct position read[] = {{event_segment(90, 1, 2), 64}, {event_segment(12, 0, 0), 64}};
 	assert_int_equal(open_reading(read, 2, &log, NULL), 0);
 	assert_int_equal(boot_of(log), 91);
 	event_log_close(log);
@@ -217,7 +237,7 @@ static void recovery_begins_where_the_reader_stands(void **state)
 			static uint8_t sealed[SAMPLE_BYTES_MAX];
 			struct event_log *log;
 			struct event_counts read = sample_counts(&sample, i);
-			const struct event_position at = {sample.segment, sample.at[i]};
+			const struct position at = {sample.segment, sample.at[i]};
 			memset(sample.data + sample.len, 9, torn);
 			segment_file_write(dir.path, sample.segment, sample.data, sample.len + torn);
 			assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
@@ -241,7 +261,7 @@ static void a_reader_behind_the_end_record_has_nothing_left(void **state)
 	(void)state;
 	struct event_log *log;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
-	const struct event_position at = {sample.segment, sample.len};
+	const struct position at = {sample.segment, sample.len};
 	const struct event_counts none = {0};
 	for (size_t junk = 0; junk < 3; junk++) {
 		memset(sample.data + sample.len, 9, junk);
@@ -261,7 +281,7 @@ static void a_segment_shorter_than_what_was_read_is_left_alone(void **state)
 	(void)state;
 	struct event_log *log;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
-	const struct event_position at = {sample.segment, sample.len};
+	const struct position at = {sample.segment, sample.len};
 	sample.len = sample.at[5] + 3;
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	assert_int_equal(open_reading(&at, 1, &log, NULL), 0);

@@ -91,12 +91,12 @@ static void check_image(void)
 {
 	struct arena arena = {0};
 	struct sink *s = open_named("image.db");
-	struct sink_position *positions;
+	struct position *positions;
 	struct sink_books books;
 	size_t count;
 	assert_non_null(s);
-	assert_int_equal(s->ops->resume(s, &arena, &positions, &count), 0);
-	assert_int_equal(s->ops->books(s, true, &books), 0);
+	assert_int_equal(s->ops->resume(s, 0, &arena, &positions, &count), 0);
+	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
 	uint64_t visits = count ? positions[0].offset : 0;
 	assert_int_equal(books.tally.clicks + books.tally.orphans, visits);
 	assert_int_equal(books.clicks_in_rollups, books.tally.clicks);
@@ -160,7 +160,7 @@ static void work(void)
 			note(sink->ops->tidy(sink, now_ms + 2 * 60000));
 		ask(now_ms);
 		note(sink->ops->settle(sink));
-		note(sink->ops->forget(sink, (uint64_t[]){1}, 1));
+		note(sink->ops->forget(sink, 0, (uint64_t[]){1}, 1));
 	}
 	arena_release(&arena);
 }

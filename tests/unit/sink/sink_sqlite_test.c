@@ -154,7 +154,7 @@ static void a_damaged_file_gives_errors(void **state)
 		s->ops->stats(s, &q);
 		s->ops->window(s, &w);
 		s->ops->visits(s, &v);
-		s->ops->books(s, true, &books);
+		s->ops->books(s, 0, true, &books);
 		for (int k = 0; k < 20 && s->ops->tidy(s, start_ms + 100 * day_ms) > 0; k++)
 			;
 		s->ops->free(s);
@@ -206,7 +206,7 @@ static void commits_alone_keep_the_fresh_part_bounded(void **state)
 	assert_int_equal(t.links[0].clicks, BATCHES * (BATCH / 3000 + 1));
 	assert_int_equal(s->ops->stats(s, &q), 0);
 	assert_int_equal(q.clicks, BATCHES * ((BATCH + 2995) / 3000));
-	assert_int_equal(s->ops->books(s, true, &books), 0);
+	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
 	assert_int_equal(books.clicks_in_rollups, BATCH * BATCHES);
 	assert_int_equal(books.visit_rows, BATCH * BATCHES);
 	char wal[TEMP_PATH_BYTES];
@@ -272,7 +272,7 @@ static void assert_pieces_are_whole(struct sink *s, uint64_t link)
 		assert_int_equal(q.visitors, 45); /* the others are orphans only */
 	for (int deep = 0; deep < 2; deep++) {
 		struct sink_books books;
-		assert_int_equal(s->ops->books(s, deep, &books), 0);
+		assert_int_equal(s->ops->books(s, 0, deep, &books), 0);
 		assert_int_equal(books.clicks_in_rollups, books.tally.clicks);
 		assert_int_equal(books.orphans_in_rollups, books.tally.orphans);
 		assert_int_equal(books.visit_rows, deep ? PIECES_VISITS : 0);
@@ -567,7 +567,7 @@ static void a_second_without_parts_left_takes_impressions_still(void **state)
 	window_ads(s, start_ms + 999, start_ms + 1000, STR("ad 7"), &sum, &of);
 	assert_int_equal(sum, 200);
 	struct sink_books books;
-	assert_int_equal(s->ops->books(s, true, &books), 0);
+	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
 	assert_int_equal(books.impression_rows, (BEFORE + AFTER) * 300 + 200);
 	s->ops->free(s);
 	assert_in_range(sql("SELECT count(*) FROM impression"), BEFORE + AFTER / 3, AFTER + 3);
@@ -585,7 +585,7 @@ static void rows_are_dropped_while_there_is_much_to_fold(void **state)
 	struct sink_books books;
 	for (int steps = 0; steps < 16; steps++)
 		assert_true(s->ops->tidy(s, now_ms) > 0);
-	assert_int_equal(s->ops->books(s, true, &books), 0);
+	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
 	assert_int_equal(books.visit_rows, 0);
 	s->ops->free(s);
 	assert_true(sql("SELECT count(*) FROM cell WHERE level = 0") > 0);
@@ -632,13 +632,13 @@ static void commit_until_killed(int out)
 	struct sink_visit *visits = many_visits(100);
 	uint64_t duplicates;
 	for (uint64_t n = 1;; n++) {
-		struct sink_position position = {.segment = 1, .offset = n * 100};
+		struct advance advance = {.stream = 1, .from = (n - 1) * 100, .to = n * 100};
 		struct sink_batch batch = {.visits = visits,
 		                           .visit_count = 100,
 		                           .shapes = &shape,
 		                           .shape_count = 1,
-		                           .positions = &position,
-		                           .position_count = 1,
+		                           .advances = &advance,
+		                           .advance_count = 1,
 		                           .now_ms = start_ms,
 		                           .tally = {.clicks = 100}};
 		if (s->ops->commit(s, &batch, &duplicates) != 0 || write(out, &n, sizeof(n)) != sizeof(n))
@@ -677,13 +677,13 @@ static void a_killed_process_loses_nothing_that_was_committed(void **state)
 		close(ends[0]);
 		struct sink *s = open_sink();
 		struct arena arena = {0};
-		struct sink_position *positions;
+		struct position *positions;
 		size_t count;
 		struct sink_books books;
-		assert_int_equal(s->ops->resume(s, &arena, &positions, &count), 0);
+		assert_int_equal(s->ops->resume(s, 0, &arena, &positions, &count), 0);
 		assert_int_equal(count, 1);
 		assert_in_range(positions[0].offset, said * 100, (said + 1) * 100);
-		assert_int_equal(s->ops->books(s, true, &books), 0);
+		assert_int_equal(s->ops->books(s, 0, true, &books), 0);
 		assert_int_equal(books.tally.clicks, positions[0].offset);
 		assert_int_equal(books.clicks_in_rollups, positions[0].offset);
 		s->ops->free(s);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "event/reader.h"
 #include "lib/event_kit.h"
 #include "lib/temp.h"
 #include "obs/log.h"
@@ -37,7 +38,7 @@ static int make(void **state)
 	config = (struct batch_config){.events_max = EVENTS_MAX, .dedup_key = DEDUP_ID, .seen_ms = WINDOW_MS};
 	memset(config.dedup_secret, 7, sizeof(config.dedup_secret));
 	assert_int_equal(agents_new(64, &config.agents, NULL), 0);
-	assert_int_equal(dead_letters_new(dir.path, SAMPLE_NODE, &config.dead_letters, NULL), 0);
+	assert_int_equal(dead_letters_new(dir.path, &config.dead_letters, NULL), 0);
 	events = kit_log_open(dir.path, &kit_settings, 1);
 	w = event_log_writer(events, 0);
 	return 0;
@@ -56,12 +57,40 @@ static int release(void **state)
 	return 0;
 }
 
+/* A queue whose texts are in the segment that `text_reader` reads. */
+static struct event_reader *text_reader;
+
+static struct str segment_text(struct queue *q, struct queue_stream *stream, uint32_t at,
+                               char out[EVENT_STRING_BYTES_MAX])
+{
+	(void)q;
+	(void)stream;
+	return event_reader_string(text_reader, at, out);
+}
+
+static const struct queue_ops queue_ops = {.text = segment_text};
+static struct queue queue = {&queue_ops};
+
+static int add(struct event_reader *r, struct queue_stream *stream, const struct event *ev)
+{
+	const struct queue_event event = {
+	    .id = {r->node, r->segment, ev->position}, .stream = stream, .event = ev};
+	text_reader = r;
+	return batch_add(batch, &queue, &event);
+}
+
+static void stream_release(struct queue_stream *stream)
+{
+	if (stream->notes)
+		stream->notes_free(stream->notes);
+}
+
 /* Reads the writer's segment from `from` on into a batch that has just begun. */
 static const struct sink_batch *feed(uint64_t from)
 {
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
-	struct batch_segment *strings = batch_segment_new();
+	struct queue_stream strings = {0};
 	assert_int_equal(event_writer_flush(w, NOW), 0);
 	if (!batch)
 		assert_int_equal(batch_new(&config, &batch), 0);
@@ -69,8 +98,8 @@ static const struct sink_batch *feed(uint64_t from)
 	uint64_t end = EVENT_HEADER_BYTES + event_writer_written(w);
 	assert_int_equal(event_reader_open(&r, dir.path, event_segment(1, 0, 0), from, NULL), 0);
 	while (!batch_is_full(batch) && event_reader_next(&r, end, &ev) == 1)
-		assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
-	batch_segment_free(strings);
+		assert_int_equal(add(&r, &strings, &ev), 0);
+	stream_release(&strings);
 	return batch_result(batch);
 }
 
@@ -338,16 +367,16 @@ static void an_impression_with_one_text_too_long_is_unusable(void **state)
 	static char text[2 * EVENT_FIELD_BYTES_MAX];
 	struct event ev = {.kind = EVENT_IMPRESSION};
 	struct event_reader r = {.fd = -1};
-	struct batch_segment *strings = batch_segment_new();
+	struct queue_stream strings = {0};
 	memset(text, 'x', sizeof(text));
 	ev.impression = (struct event_impression){NOW, NOW, STR("a"), STR("b"), str_n(text, sizeof(text))};
 	assert_int_equal(batch_new(&config, &batch), 0);
 	batch_begin(batch, NOW);
-	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(add(&r, &strings, &ev), 0);
 	assert_int_equal(batch_result(batch)->impression_count, 0);
 	assert_int_equal(batch_result(batch)->tally.unusable_impressions, 1);
 	assert_int_equal(letters_saying("one of its texts is too long"), 1);
-	batch_segment_free(strings);
+	stream_release(&strings);
 }
 
 static void tallies_are_added_up(void **state)
@@ -387,14 +416,14 @@ static void a_mention_that_leads_nowhere_reads_as_none(void **state)
 	struct event ev = {.kind = EVENT_VISIT};
 	ev.visit = (struct event_visit){
 	    .time_ms = NOW, .link = 1, .agent = 65, .referrer = 1 << 30, .key = STR("")};
-	struct batch_segment *strings = batch_segment_new();
+	struct queue_stream strings = {0};
 	assert_int_equal(event_reader_open(&r, dir.path, event_segment(1, 0, 0), 0, NULL), 0);
-	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(add(&r, &strings, &ev), 0);
 	const struct sink_batch *b = batch_result(batch);
 	assert_int_equal(b->visit_count, 2);
 	assert_text(shape_of(b, 1)->dims[DIM_BOT], "no-user-agent");
 	assert_int_equal(b->visits[1].referrer, SINK_NO_TEXT);
-	batch_segment_free(strings);
+	stream_release(&strings);
 }
 
 /* So many strings that the words are forgotten between two batches, while the segment is read on. */
@@ -402,7 +431,7 @@ static void forgotten_words_are_found_again(void **state)
 {
 	(void)state;
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	struct batch_segment *strings = batch_segment_new();
+	struct queue_stream strings = {0};
 	struct event ev, visit = {0};
 	click(FIREFOX, "https://a.example/", "de");
 	assert_int_equal(event_writer_flush(w, NOW), 0);
@@ -410,7 +439,7 @@ static void forgotten_words_are_found_again(void **state)
 	batch_begin(batch, NOW);
 	assert_int_equal(event_reader_open(&r, dir.path, event_segment(1, 0, 0), 0, NULL), 0);
 	while (event_reader_next(&r, EVENT_HEADER_BYTES + event_writer_written(w), &ev) == 1) {
-		assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+		assert_int_equal(add(&r, &strings, &ev), 0);
 		visit = ev.kind == EVENT_VISIT ? ev : visit;
 	}
 	for (int round = 0; round < 2; round++) {
@@ -419,12 +448,12 @@ static void forgotten_words_are_found_again(void **state)
 			int len = snprintf(text, sizeof(text), "text %u of %d", i, round);
 			ev = (struct event){.kind = EVENT_STRING, .position = 1 << 20 | i};
 			ev.string = str_n(text, (size_t)len);
-			assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+			assert_int_equal(add(&r, &strings, &ev), 0);
 			assert_true(i < WORDS_MAX);
 		}
 		batch_begin(batch, NOW);
 		assert_false(batch_is_full(batch));
-		assert_int_equal(batch_add(batch, &r, strings, &visit), 0);
+		assert_int_equal(add(&r, &strings, &visit), 0);
 		const struct sink_batch *b = batch_result(batch);
 		assert_int_equal(b->visit_count, 1);
 		assert_int_equal(b->shape_count, 1);
@@ -433,7 +462,7 @@ static void forgotten_words_are_found_again(void **state)
 		assert_text(shape_of(b, 0)->dims[DIM_LANGUAGE], "de");
 		assert_text(text_of(b, b->visits[0].referrer), "https://a.example/");
 	}
-	batch_segment_free(strings);
+	stream_release(&strings);
 }
 
 static void a_batch_is_full_at_its_bound(void **state)
@@ -465,27 +494,27 @@ static void the_same_id_beyond_the_window_needs_another_batch(void **state)
 {
 	(void)state;
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	struct batch_segment *strings = batch_segment_new();
+	struct queue_stream strings = {0};
 	struct event ev = {
 	    .kind = EVENT_IMPRESSION,
 	    .impression = {
 	        .time_ms = NOW, .received_ms = NOW, .id = STR("a"), .user = STR("u"), .ad = STR("ad")}};
 	assert_int_equal(batch_new(&config, &batch), 0);
 	batch_begin(batch, NOW);
-	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(add(&r, &strings, &ev), 0);
 	ev.impression.received_ms = NOW + WINDOW_MS - 1;
-	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(add(&r, &strings, &ev), 0);
 	assert_int_equal(batch_result(batch)->tally.duplicates, 1);
 	assert_false(batch_is_full(batch));
 	ev.impression.received_ms = NOW + WINDOW_MS;
-	assert_int_equal(batch_add(batch, &r, strings, &ev), ERR_LIMIT);
+	assert_int_equal(add(&r, &strings, &ev), ERR_LIMIT);
 	assert_true(batch_is_full(batch));
 	assert_int_equal(batch_result(batch)->impression_count, 1);
 	assert_int_equal(batch_result(batch)->tally.impressions, 2);
 	batch_begin(batch, NOW);
-	assert_int_equal(batch_add(batch, &r, strings, &ev), 0);
+	assert_int_equal(add(&r, &strings, &ev), 0);
 	assert_int_equal(batch_result(batch)->impression_count, 1);
-	batch_segment_free(strings);
+	stream_release(&strings);
 }
 
 static void the_first_visits_are_news_with_their_keys(void **state)

@@ -20,13 +20,14 @@
 
 static struct temp dir;
 static struct dead_letters *letters;
+static const struct event_id id = {0xabc, (uint64_t)1 << 32 | 2 << 24 | 3, 0x40};
 
 static int make(void **state)
 {
 	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
-	return dead_letters_new(dir.path, 0xabc, &letters, NULL);
+	return dead_letters_new(dir.path, &letters, NULL);
 }
 
 static int release(void **state)
@@ -69,7 +70,7 @@ static void an_impression_is_kept_with_its_reason(void **state)
 	struct event ev = {.kind = EVENT_IMPRESSION, .position = 0x40};
 	ev.impression = (struct event_impression){-5, 1, STR("a \"quote\" and\na line"), STR("\xff\xfe"),
 	                                          STR_NULL};
-	dead_letters_add(letters, event_segment(1, 2, 3), &ev, "it is odd");
+	dead_letters_add(letters, id, &ev, "it is odd");
 	json_t *letter = read_letter();
 	assert_field(letter, "event", "0000000000000abc-0000000102000003-00000040");
 	assert_field(letter, "reason", "it is odd");
@@ -86,12 +87,24 @@ static void a_visit_is_kept_with_its_reason(void **state)
 	(void)state;
 	struct event ev = {.kind = EVENT_VISIT, .position = 0x99};
 	ev.visit = (struct event_visit){.time_ms = 77, .link = 12, .key = STR("k")};
-	dead_letters_add(letters, 5, &ev, "why");
+	dead_letters_add(letters, id, &ev, "why");
 	json_t *letter = read_letter();
 	assert_field(letter, "kind", "visit");
 	assert_field(letter, "key", "k");
 	assert_int_equal(json_integer_value(json_object_get(letter, "link")), 12);
 	assert_int_equal(json_integer_value(json_object_get(letter, "ts")), 77);
+	json_decref(letter);
+}
+
+static void a_message_that_is_no_event_is_kept_as_it_came(void **state)
+{
+	(void)state;
+	struct event ev = {.kind = EVENT_UNUSABLE};
+	ev.unusable = (struct event_unusable){.text = STR("{\"id\":"), .is_impression = true};
+	dead_letters_add(letters, id, &ev, "it ends too early");
+	json_t *letter = read_letter();
+	assert_field(letter, "kind", "impression");
+	assert_field(letter, "message", "{\"id\":");
 	json_decref(letter);
 }
 
@@ -102,7 +115,7 @@ static void letters_are_appended(void **state)
 	struct buf CLEANUP(buf_release) text = {0};
 	unsigned before = open_descriptors();
 	for (int i = 0; i < 10; i++)
-		dead_letters_add(letters, 5, &ev, "why");
+		dead_letters_add(letters, id, &ev, "why");
 	read_letters(&text);
 	unsigned lines = 0;
 	for (size_t i = 0; i < text.len; i++)
@@ -120,17 +133,17 @@ static void a_full_file_is_put_aside(void **state)
 	struct stat st;
 	temp_path(&dir, "dead-letters.ndjson", path);
 	temp_path(&dir, "dead-letters.ndjson.1", old);
-	dead_letters_add(letters, 5, &ev, "why");
+	dead_letters_add(letters, id, &ev, "why");
 	assert_int_equal(truncate(path, FULL), 0);
-	dead_letters_add(letters, 5, &ev, "why");
+	dead_letters_add(letters, id, &ev, "why");
 	assert_int_not_equal(stat(old, &st), 0); /* not yet more than full */
-	dead_letters_add(letters, 5, &ev, "why");
+	dead_letters_add(letters, id, &ev, "why");
 	assert_int_equal(stat(old, &st), 0);
 	assert_true(st.st_size > FULL && st.st_size < FULL + 1000);
 	assert_int_equal(stat(path, &st), 0);
 	assert_true(st.st_size < 1000);
 	assert_int_equal(truncate(path, FULL + 1), 0);
-	dead_letters_add(letters, 5, &ev, "why"); /* over the one before */
+	dead_letters_add(letters, id, &ev, "why"); /* over the one before */
 	assert_int_equal(stat(old, &st), 0);
 	assert_int_equal(st.st_size, FULL + 1);
 }
@@ -143,7 +156,7 @@ static void a_letter_that_cannot_be_written_does_no_harm(void **state)
 	unsigned before = open_descriptors();
 	for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
 		os_fault_fail(calls[i], 1, ENOSPC, OS_ONCE);
-		dead_letters_add(letters, 5, &ev, "why");
+		dead_letters_add(letters, id, &ev, "why");
 		assert_int_equal(os_fault_hits(calls[i]), 1);
 		os_fault_reset();
 	}
@@ -158,6 +171,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    WITH_LETTERS(an_impression_is_kept_with_its_reason),
 	    WITH_LETTERS(a_visit_is_kept_with_its_reason),
+	    WITH_LETTERS(a_message_that_is_no_event_is_kept_as_it_came),
 	    WITH_LETTERS(letters_are_appended),
 	    WITH_LETTERS(a_full_file_is_put_aside),
 	    WITH_LETTERS(a_letter_that_cannot_be_written_does_no_harm),

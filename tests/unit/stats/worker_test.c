@@ -10,6 +10,7 @@
 #include "lib/temp.h"
 #include "obs/log.h"
 #include "os/clock.h"
+#include "queue/queue_log.h"
 #include "sink/sink.h"
 #include "stats/batch.h"
 #include "stats/worker.h"
@@ -34,6 +35,7 @@ static struct fake {
 
 static struct temp dir;
 static struct event_log *events;
+static struct queue *queue;
 static struct stats_worker *worker;
 static struct stats_settings settings;
 static const uint8_t dedup_secret[DEDUP_SECRET_BYTES];
@@ -64,29 +66,6 @@ static int fake_commit(struct sink *s, const struct sink_batch *b, uint64_t *ret
 	return r;
 }
 
-static int fake_resume(struct sink *s, struct arena *arena, struct sink_position **ret, size_t *ret_count)
-{
-	(void)s;
-	(void)arena;
-	*ret = NULL;
-	*ret_count = 0;
-	return 0;
-}
-
-static int fake_settle(struct sink *s)
-{
-	(void)s;
-	return 0;
-}
-
-static int fake_forget(struct sink *s, const uint64_t *segments, size_t count)
-{
-	(void)s;
-	(void)segments;
-	(void)count;
-	return 0;
-}
-
 static int fake_tidy(struct sink *s, int64_t now_ms)
 {
 	(void)s;
@@ -105,12 +84,7 @@ static int fake_totals(struct sink *s, size_t max, struct arena *arena, struct s
 	return 0;
 }
 
-static const struct sink_ops fake_ops = {.resume = fake_resume,
-                                         .commit = fake_commit,
-                                         .settle = fake_settle,
-                                         .forget = fake_forget,
-                                         .tidy = fake_tidy,
-                                         .totals = fake_totals};
+static const struct sink_ops fake_ops = {.commit = fake_commit, .tidy = fake_tidy, .totals = fake_totals};
 
 static uint64_t visits_of(uint64_t link)
 {
@@ -159,10 +133,13 @@ static int setup(void **state)
 static void start(void)
 {
 	struct err e = {""};
+	const struct queue_log_config log = {.log = events, .settings = &kit_settings};
+	if (queue_log_new(&log, &queue, &e) != 0)
+		fail_msg("%s", e.text);
 	const struct stats_worker_config config = {.settings = &settings,
-	                                           .log = events,
+	                                           .queue = queue,
 	                                           .sink = &fake.base,
-	                                           .events = &kit_settings,
+	                                           .folder = dir.path,
 	                                           .seen_ms = 1000,
 	                                           .dedup_secret = dedup_secret};
 	if (stats_worker_start(&config, &worker, &e) != 0)
@@ -174,6 +151,9 @@ static int teardown(void **state)
 	(void)state;
 	stats_worker_stop(worker);
 	worker = NULL;
+	if (queue)
+		queue->ops->free(queue);
+	queue = NULL;
 	event_log_close(events);
 	pthread_cond_destroy(&fake.changed);
 	pthread_mutex_destroy(&fake.lock);
@@ -185,10 +165,10 @@ static void what_was_written_before_is_in_the_sink_at_once(void **state)
 {
 	(void)state;
 	start();
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	for (unsigned i = 1; i <= 20; i++) {
 		write_clicks(event_log_writer(events, i % WRITERS), 1, 7);
-		assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 		assert_int_equal(visits_of(1), i * 7);
 	}
 }
@@ -198,7 +178,7 @@ static void a_worker_with_nothing_to_read_has_caught_up(void **state)
 	(void)state;
 	start();
 	for (unsigned i = 0; i < 20; i++)
-		assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	assert_int_equal(fake.commits, 0);
 }
 
@@ -209,7 +189,7 @@ static void more_than_a_batch_is_waited_for(void **state)
 	start();
 	for (unsigned i = 0; i < WRITERS; i++)
 		write_clicks(event_log_writer(events, i), 1, 100 * BATCH + 1);
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), WRITERS * (100 * BATCH + 1));
 }
 
@@ -224,7 +204,7 @@ static void under_a_load_that_never_ends_it_still_returns(void **state)
 	set_feed(w);
 	for (unsigned i = 1; i <= 10; i++) {
 		write_clicks(event_log_writer(events, 1), 1, 5);
-		assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 		assert_true(visits_of(1) == i * 5);
 	}
 	set_feed(NULL);
@@ -236,7 +216,7 @@ static void *write_and_catch_up(void *arg)
 	uint64_t bad = 0;
 	for (unsigned i = 1; i <= 50; i++) {
 		write_clicks(event_log_writer(events, number), 1 + number, number + 1);
-		bad += stats_worker_catch_up(worker, TIMEOUT_MS) != 0;
+		bad += pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS) != 0;
 		bad += visits_of(1 + number) != i * (number + 1);
 	}
 	return (void *)(uintptr_t)bad;
@@ -265,9 +245,9 @@ static void what_cannot_be_committed_in_time_is_told(void **state)
 	start();
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
-	assert_int_equal(stats_worker_catch_up(worker, SHORT_MS), ERR_UNAVAILABLE);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), SHORT_MS), ERR_UNAVAILABLE);
 	set_failing(0);
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), 3);
 }
 
@@ -276,21 +256,22 @@ static void who_asks_while_a_commit_is_under_way_gets_what_came_after_it_too(voi
 {
 	(void)state;
 	start();
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	set_held(true);
 	write_clicks(event_log_writer(events, 0), 1, 3);
-	assert_int_equal(stats_worker_catch_up(worker, SHORT_MS), ERR_UNAVAILABLE); /* it is read, and held */
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), SHORT_MS),
+	                 ERR_UNAVAILABLE); /* it is read, and held */
 	write_clicks(event_log_writer(events, 0), 1, 4);
-	assert_int_equal(stats_worker_catch_up(worker, SHORT_MS), ERR_UNAVAILABLE);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), SHORT_MS), ERR_UNAVAILABLE);
 	set_held(false);
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), 7);
 }
 
 static void *catch_up_until_told(void *arg)
 {
 	int *r = arg;
-	*r = stats_worker_catch_up(worker, 10 * TIMEOUT_MS);
+	*r = pump_catch_up(stats_worker_pump(worker), 10 * TIMEOUT_MS);
 	set_held(false); /* so that the worker can end at all */
 	return NULL;
 }
@@ -301,7 +282,7 @@ static void who_waits_is_told_when_the_worker_ends(void **state)
 	pthread_t thread;
 	int r = 0;
 	start();
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	set_held(true);
 	write_clicks(event_log_writer(events, 0), 1, 3);
 	assert_int_equal(pthread_create(&thread, NULL, catch_up_until_told, &r), 0);
@@ -322,8 +303,8 @@ static void nobody_waits_for_a_worker_that_lets_go(void **state)
 	start();
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
-	stats_worker_let_go(worker);
-	assert_int_equal(stats_worker_catch_up(worker, 100 * TIMEOUT_MS), ERR_UNAVAILABLE);
+	pump_let_go(stats_worker_pump(worker));
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), 100 * TIMEOUT_MS), ERR_UNAVAILABLE);
 	set_failing(0);
 }
 
@@ -342,7 +323,7 @@ static void a_segment_that_cannot_be_read_is_not_waited_for(void **state)
 	memset(bytes.data + EVENT_HEADER_BYTES, 0x5a, segments[0].end - EVENT_HEADER_BYTES);
 	segment_file_write(dir.path, segments[0].segment, bytes.data, bytes.len);
 	start();
-	assert_int_equal(stats_worker_catch_up(worker, TIMEOUT_MS), 0);
+	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), 0);
 	assert_int_equal(visits_of(3), 4);
 }

@@ -1,0 +1,286 @@
+#include "cmd/pipeline.h"
+
+#include "cmd/backends.h"
+#include "obs/log.h"
+#include "queue/queue_kafka.h"
+#include "queue/queue_log.h"
+#include "sink/sink_later.h"
+#include "stats/batch.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+/* Totals of a sink that several fill are of all of them together, whoever tells the store. */
+enum { SHARED_SINK_NODE = 1 };
+
+static bool has_kafka(const struct pipeline *p)
+{
+	return p->settings->queue.url[0] != '\0';
+}
+
+/* A file of this machine: no other process can write to it. */
+static bool sink_is_ours(const struct pipeline *p)
+{
+	return strncmp(p->settings->serve.sink_url, "sqlite:", strlen("sqlite:")) == 0;
+}
+
+/* Opening */
+
+/* The reader of the log is the forwarder, or a worker whose sink keeps no positions. */
+static int checkpoint_open(struct pipeline *p, struct err *e)
+{
+	if (!p->folder || (!has_kafka(p) && p->sink->ops->resume))
+		return 0;
+	p->checkpoint_path = folder_path(p->folder, has_kafka(p) ? "events/forwarded" : "events/counted");
+	if (!p->checkpoint_path)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	return checkpoint_read(p->checkpoint_path, &p->arena, &p->checkpoint, e);
+}
+
+/* Sinks that can tell duplicates themselves need no filter. */
+static int seen_open(struct pipeline *p, struct err *e)
+{
+	struct sink_books books;
+	if (!p->sink->ops->recall || !p->settings->serve.seen_url[0])
+		return 0;
+	int r = p->sink->ops->books(p->sink, 0, false, &books);
+	if (r < 0)
+		return err_set(e, r, "cannot ask the sink whether it has any impressions (%s)", err_name(r));
+	return backend_open_seen(p->settings->serve.seen_url, p->store, p->settings->sink.seen_ms,
+	                         books.tally.impressions == 0, &p->seen, e);
+}
+
+static int counters_open(struct pipeline *p, struct err *e)
+{
+	if (!has_kafka(p) || !p->settings->serve.seen_url[0])
+		return 0;
+	return backend_open_counters(p->settings->serve.seen_url, p->store, &p->counters, e);
+}
+
+static int sink_open(void *ctx, struct sink **ret, struct err *e)
+{
+	const struct pipeline *p = ctx;
+	return backend_open_sink(p->settings->serve.sink_url, p->folder, &p->settings->sink, ret, e);
+}
+
+/* Who only asks the sink need not wait for it: links are redirected, and events go to the queue, without. */
+static bool only_asks(const struct pipeline *p)
+{
+	return !sink_is_ours(p) && p->folder && (has_kafka(p) || p->settings->serve.role == ROLE_ANSWERS);
+}
+
+static int sink_open_or_later(struct pipeline *p, struct err *e)
+{
+	int r = sink_open(p, &p->sink, e);
+	if (r != ERR_UNAVAILABLE || !only_asks(p))
+		return r;
+	log_warn("cmd", "%s; there are no statistics until it is there", e->text);
+	return sink_later_new(&(struct sink_later_config){.open = sink_open, .ctx = p}, &p->sink, e);
+}
+
+int pipeline_open(struct pipeline *p, const struct settings *s, struct store *store,
+                  const struct folder *folder, struct err *e)
+{
+	p->settings = s;
+	p->store = store;
+	p->folder = folder;
+	int r = sink_open_or_later(p, e);
+	if (r == 0)
+		r = checkpoint_open(p, e);
+	if (r == 0)
+		r = counters_open(p, e);
+	return r;
+}
+
+int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct position **ret, size_t *ret_count)
+{
+	struct pipeline *p = ctx;
+	if (!p->checkpoint_path)
+		return p->sink->ops->resume(p->sink, node, arena, ret, ret_count);
+	*ret = p->checkpoint.positions;
+	*ret_count = p->checkpoint.count;
+	return 0;
+}
+
+int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret, struct err *e)
+{
+	struct sink_books books;
+	if (p->checkpoint_path) {
+		*ret = p->checkpoint.counts;
+		return 0;
+	}
+	int r = p->sink->ops->books(p->sink, node, false, &books);
+	if (r < 0)
+		return err_set(e, r, "cannot read the books from the sink (%s)", err_name(r));
+	*ret = (struct event_counts){
+	    .clicks = books.tally.clicks,
+	    .orphans = books.tally.orphans,
+	    .impressions = books.tally.impressions,
+	    .rejected = books.tally.rejected,
+	    .dropped = books.tally.dropped_clicks,
+	};
+	return 0;
+}
+
+/* Queues */
+
+static int log_settle(void *ctx)
+{
+	struct pipeline *p = ctx;
+	return p->checkpoint_path ? 0 : p->sink->ops->settle(p->sink);
+}
+
+static void log_forget(void *ctx, const uint64_t *segments, size_t count)
+{
+	struct pipeline *p = ctx;
+	if (!p->checkpoint_path)
+		p->sink->ops->forget(p->sink, event_log_node(p->log), segments, count);
+}
+
+static int open_local(struct pipeline *p, struct err *e)
+{
+	struct position *read = NULL;
+	size_t count = 0;
+	int r = pipeline_resume(p, event_log_node(p->log), &p->arena, &read, &count);
+	if (r < 0)
+		return err_set(e, r, "cannot find out how far the event log was read (%s)", err_name(r));
+	const struct queue_log_config config = {
+	    .log = p->log,
+	    .settings = &p->settings->events,
+	    .read = read,
+	    .read_count = count,
+	    .checkpoint = p->checkpoint_path,
+	    .counts = p->checkpoint.counts,
+	    .boots_in_order = has_kafka(p),
+	    .settle = log_settle,
+	    .forget = log_forget,
+	    .ctx = p,
+	};
+	return queue_log_new(&config, &p->local, e);
+}
+
+static int remote_resume(void *ctx, uint64_t source, struct arena *arena, struct position **ret,
+                         size_t *ret_count)
+{
+	struct pipeline *p = ctx;
+	return p->sink->ops->resume(p->sink, source, arena, ret, ret_count);
+}
+
+static int open_remote(struct pipeline *p, struct err *e)
+{
+	const struct queue_kafka_config config = {
+	    .settings = &p->settings->queue,
+	    .resume = p->sink->ops->resume ? remote_resume : NULL,
+	    .ctx = p,
+	};
+	return queue_kafka_new(&config, &p->remote, e);
+}
+
+/* Threads */
+
+/* What makes impressions equal must not change, or replays would count twice: the store keeps the secret. */
+static int start_stats(struct pipeline *p, struct queue *queue, const struct pipeline_outlet *outlet,
+                       struct err *e)
+{
+	uint8_t secret[DEDUP_SECRET_BYTES];
+	int r = seen_open(p, e);
+	if (r < 0)
+		return r;
+	randombytes_buf(secret, sizeof(secret));
+	r = store_constant(p->store, STR("dedup-secret"), secret, sizeof(secret));
+	if (r < 0)
+		return err_set(e, r, "cannot read the secret for telling duplicates from the store (%s)",
+		               err_name(r));
+	const struct stats_worker_config config = {
+	    .settings = &p->settings->stats,
+	    .queue = queue,
+	    .sink = p->sink,
+	    .seen = p->seen,
+	    .counters = p->counters,
+	    .store = p->store,
+	    .folder = outlet->folder,
+	    .node = sink_is_ours(p) ? event_log_node(p->log) : SHARED_SINK_NODE,
+	    .seen_ms = p->settings->sink.seen_ms,
+	    .dedup_secret = secret,
+	    .publish = outlet->publish,
+	    .ctx = outlet->ctx,
+	};
+	return stats_worker_start(&config, &p->stats, e);
+}
+
+static int start_forwarder(struct pipeline *p, const struct pipeline_outlet *outlet, struct err *e)
+{
+	const struct herald_config news = {
+	    .settings = &p->settings->stats,
+	    .seen_ms = p->settings->sink.seen_ms,
+	    .is_watched = outlet->is_watched,
+	    .publish = outlet->publish,
+	    .ctx = outlet->ctx,
+	};
+	int r = herald_new(&news, &p->herald, e);
+	if (r < 0)
+		return r;
+	const struct forwarder_config config = {
+	    .settings = &p->settings->queue,
+	    .queue = p->local,
+	    .watch = herald_watch(p->herald),
+	};
+	return forwarder_start(&config, &p->forwarder, e);
+}
+
+int pipeline_start_server(struct pipeline *p, struct event_log *log, const struct pipeline_outlet *outlet,
+                          struct err *e)
+{
+	p->log = log;
+	int r = open_local(p, e);
+	if (r < 0 || !has_kafka(p))
+		return r < 0 ? r : start_stats(p, p->local, outlet, e);
+	r = start_forwarder(p, outlet, e);
+	if (r < 0 || !sink_is_ours(p))
+		return r;
+	struct pipeline_outlet quiet = *outlet;
+	quiet.publish = NULL; /* the forwarder has told it */
+	return pipeline_start_worker(p, &quiet, e);
+}
+
+int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outlet, struct err *e)
+{
+	int r = open_remote(p, e);
+	if (r < 0)
+		return r;
+	return start_stats(p, p->remote, outlet, e);
+}
+
+struct pump *pipeline_pump(struct pipeline *p)
+{
+	return p->forwarder ? forwarder_pump(p->forwarder) : p->stats ? stats_worker_pump(p->stats) : NULL;
+}
+
+void pipeline_stop(struct pipeline *p)
+{
+	forwarder_stop(p->forwarder);
+	herald_free(p->herald);
+	stats_worker_stop(p->stats);
+	p->forwarder = NULL;
+	p->herald = NULL;
+	p->stats = NULL;
+	if (p->local)
+		p->local->ops->free(p->local);
+	if (p->remote)
+		p->remote->ops->free(p->remote);
+	p->local = p->remote = NULL;
+}
+
+void pipeline_close(struct pipeline *p)
+{
+	pipeline_stop(p);
+	if (p->counters)
+		p->counters->ops->free(p->counters);
+	if (p->seen)
+		p->seen->ops->free(p->seen);
+	if (p->sink)
+		p->sink->ops->free(p->sink);
+	arena_release(&p->arena);
+	free(p->checkpoint_path);
+	*p = (struct pipeline){0};
+}

@@ -1,0 +1,65 @@
+/*
+ * The way of events in this process, as the settings say:
+ *
+ *   a server on its own log          log -> stats worker -> sink
+ *   a server with a Kafka            log -> forwarder -> Kafka; and when nobody else can write to the sink
+ * (it is a file of this machine), Kafka -> stats worker -> sink curt worker                      Kafka ->
+ * stats worker -> sink a server that only answers       the sink alone
+ */
+#pragma once
+
+#include "cmd/folder.h"
+#include "cmd/settings.h"
+#include "counters/counters.h"
+#include "queue/checkpoint.h"
+#include "stats/herald.h"
+
+/* Zeroed members have not been made. */
+struct pipeline {
+	const struct settings *settings;
+	struct store *store;
+	const struct folder *folder; /* the owner's; NULL: none */
+	struct sink *sink;
+	struct seen *seen;
+	struct counters *counters;
+	struct event_log *log; /* the owner's */
+	struct arena arena;
+	struct checkpoint checkpoint; /* as it was at the start, of a reader that keeps one */
+	char *checkpoint_path;        /* NULL: the sink keeps positions of the log */
+	struct queue *local;          /* the log */
+	struct queue *remote;         /* Kafka */
+	struct herald *herald;        /* of the forwarder */
+	struct forwarder *forwarder;
+	struct stats_worker *stats;
+};
+
+/* Whose news go where; `publish` may be NULL. */
+struct pipeline_outlet {
+	const char *folder; /* for dead letters */
+	void (*publish)(void *ctx, const struct stats_news *news);
+	bool (*is_watched)(void *ctx); /* with it: does anybody want news? */
+	void *ctx;
+};
+
+/* Opens the sink and what belongs to it. `folder`: NULL for processes without one, which need a sink that is
+ * elsewhere. */
+int pipeline_open(struct pipeline *p, const struct settings *s, struct store *store,
+                  const struct folder *folder, struct err *e);
+
+/* An event_log_config's resume; ctx is the pipeline. */
+int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct position **ret, size_t *ret_count);
+
+/* What was read of this node's log in all, at the start. */
+int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret, struct err *e);
+
+/* From the log onwards. */
+int pipeline_start_server(struct pipeline *p, struct event_log *log, const struct pipeline_outlet *outlet,
+                          struct err *e);
+/* From the queue onwards. */
+int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outlet, struct err *e);
+
+/* What reads the log: for whoever waits for it, or asks how it is. */
+struct pump *pipeline_pump(struct pipeline *p);
+
+void pipeline_stop(struct pipeline *p);  /* the threads; before the log is closed */
+void pipeline_close(struct pipeline *p); /* the rest; zeroed ones too */

@@ -1,0 +1,423 @@
+/*
+ * Counters on Redis: how they lie there, and what the scripts do, is told in scripts.c. A step with many
+ * links is added in parts, so that no script holds up the server for long; a crash between two of them leaves
+ * a place where no step begins.
+ */
+#include "base/arena.h"
+#include "client/redis_ring.h"
+#include "counters/backends.h"
+#include "counters/scripts.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	PART_MAX = 512, /* links of one script */
+	AHEAD_MAX = 16, /* scripts that wait for their answer */
+	FIXED_ARGS_MAX = 10,
+	PREFIX_BYTES_MAX = 64,
+	KEY_BYTES_MAX = PREFIX_BYTES_MAX + 40,
+};
+
+struct counters_redis {
+	struct counters base;
+	struct redis_ring ring;
+	char prefix[PREFIX_BYTES_MAX];
+	char list_key[PREFIX_BYTES_MAX + 8];
+	uint64_t stream_links_max;
+	pthread_mutex_t lock;                /* of what follows */
+	struct err troubles[REDIS_RING_MAX]; /* of each node */
+};
+
+static struct counters_redis *self(struct counters *base)
+{
+	return container_of(base, struct counters_redis, base);
+}
+
+/* Trouble */
+
+static void trouble_set(struct counters_redis *c, size_t node, const struct err *why)
+{
+	pthread_mutex_lock(&c->lock);
+	if (why)
+		c->troubles[node] = *why;
+	else
+		c->troubles[node].text[0] = '\0';
+	pthread_mutex_unlock(&c->lock);
+}
+
+static int redis_trouble(struct counters *base, struct err *e)
+{
+	struct counters_redis *c = self(base);
+	int r = 0;
+	pthread_mutex_lock(&c->lock);
+	for (size_t i = 0; r == 0 && i < c->ring.count; i++) {
+		if (c->troubles[i].text[0])
+			r = err_set(e, ERR_UNAVAILABLE,
+			            "%s; clicks are shown as the link store knows them meanwhile",
+			            c->troubles[i].text);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+/* Calls: a stream, its node, and what is asked of it. */
+struct call {
+	struct counters_redis *counters;
+	size_t node;
+	char key[KEY_BYTES_MAX];
+	struct redis_conn *conn;
+	struct err why;     /* it failed */
+	struct arena arena; /* the numbers' texts */
+	struct str args[FIXED_ARGS_MAX + 2 * PART_MAX];
+	size_t count;
+};
+
+/* False when the node is away. */
+static bool node_take(struct call *call, struct counters_redis *c, size_t node)
+{
+	call->counters = c;
+	call->node = node;
+	call->arena = (struct arena){0};
+	call->conn = redis_take(c->ring.nodes[node], &call->why);
+	if (!call->conn)
+		trouble_set(c, node, &call->why);
+	return call->conn != NULL;
+}
+
+static bool call_begin(struct call *call, struct counters_redis *c, uint64_t source, uint64_t stream)
+{
+	int n = snprintf(call->key, sizeof(call->key), "%s%016llx:%llx", c->prefix,
+	                 (unsigned long long)source, (unsigned long long)stream);
+	return node_take(call, c, redis_ring_find(&c->ring, str_n(call->key, (size_t)n)));
+}
+
+static void call_end(struct call *call, int r)
+{
+	trouble_set(call->counters, call->node, r < 0 ? &call->why : NULL);
+	redis_return(call->conn);
+	arena_release(&call->arena);
+}
+
+static void put_text(struct call *call, struct str text)
+{
+	call->args[call->count++] = text;
+}
+
+static void put_number(struct call *call, uint64_t value)
+{
+	put_text(call, arena_printf(&call->arena, "%llu", (unsigned long long)value));
+}
+
+/* EVAL script 2 stream list arguments... */
+static void script_begin(struct call *call, const char *script)
+{
+	call->count = 0;
+	arena_release(&call->arena);
+	put_text(call, STR("EVAL"));
+	put_text(call, str_of(script));
+	put_text(call, STR("2"));
+	put_text(call, str_of(call->key));
+	put_text(call, str_of(call->counters->list_key));
+}
+
+static void put_links(struct call *call, const struct counter *links, size_t count, bool with_clicks)
+{
+	for (size_t i = 0; i < count; i++) {
+		put_number(call, links[i].link);
+		if (with_clicks)
+			put_number(call, links[i].clicks);
+	}
+}
+
+/* ERR_NOMEM when an argument found no room: nothing is sent. */
+static int script_write(struct call *call)
+{
+	for (size_t i = 0; i < call->count; i++) {
+		if (!call->args[i].ptr)
+			return err_set(&call->why, ERR_NOMEM, "memory ran out");
+	}
+	redis_write(call->conn, call->args, call->count);
+	return 0;
+}
+
+static int reply_read(struct call *call, struct redis_reply *ret)
+{
+	if (redis_read(call->conn, ret) < 0)
+		return err_set(&call->why, ERR_UNAVAILABLE, "the counters' Redis does not answer: %s",
+		               redis_why(call->conn));
+	if (ret->type == REDIS_ERROR)
+		return err_set(&call->why, ERR_UNAVAILABLE, "the counters' Redis refuses: %.*s",
+		               STR_ARG(ret->text));
+	return 0;
+}
+
+static int script_ask(struct call *call, struct redis_reply *ret)
+{
+	int r = script_write(call);
+	return r < 0 ? r : reply_read(call, ret);
+}
+
+/* Adding */
+
+static void redis_announce(struct counters *base, uint64_t source, const struct advance *steps, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct call call;
+		struct redis_reply reply;
+		if (!call_begin(&call, self(base), source, steps[i].stream))
+			continue;
+		script_begin(&call, counters_announce_script);
+		put_number(&call, steps[i].to);
+		call_end(&call, script_ask(&call, &reply));
+	}
+}
+
+static size_t parts_of(const struct counters_step *step)
+{
+	return step->count == 0 ? 1 : (step->count + PART_MAX - 1) / PART_MAX;
+}
+
+static size_t part_size(const struct counters_step *step, size_t part)
+{
+	return MIN(step->count - part * PART_MAX, (size_t)PART_MAX);
+}
+
+/* Where the stream is when so many parts of the step were added. */
+static struct str place_after(struct call *call, const struct counters_step *step, size_t parts)
+{
+	if (parts == 0 || parts == parts_of(step))
+		return arena_printf(&call->arena, "%llu",
+		                    (unsigned long long)(parts == 0 ? step->at.from : step->at.to));
+	return arena_printf(&call->arena, "%llu>%llu/%zu", (unsigned long long)step->at.from,
+	                    (unsigned long long)step->at.to, parts);
+}
+
+static int write_part(struct call *call, const struct counters_step *step, size_t part)
+{
+	script_begin(call, counters_add_script);
+	put_text(call, place_after(call, step, part));
+	put_text(call, place_after(call, step, part + 1));
+	put_number(call, step->at.to);
+	put_number(call, step->reach);
+	put_links(call, step->links + part * PART_MAX, part_size(step, part), true);
+	return script_write(call);
+}
+
+static int read_part(struct call *call, struct counters_step *step, size_t part)
+{
+	struct redis_reply reply;
+	int r = reply_read(call, &reply);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < reply.count; i++) {
+		struct redis_reply item = redis_reply_at(&reply, i);
+		size_t missing = (size_t)item.number;
+		if (i == 0)
+			step->fate = MAX(step->fate, (enum counters_fate)item.number);
+		else if (missing < part_size(step, part))
+			step->links[part * PART_MAX + missing].is_missing = true;
+	}
+	return 0;
+}
+
+static int add_parts(struct call *call, struct counters_step *step)
+{
+	size_t parts = parts_of(step), written = 0;
+	int r = 0;
+	for (size_t read = 0; r == 0 && read < parts; read++) {
+		for (; r == 0 && written < parts && written < read + AHEAD_MAX; written++)
+			r = write_part(call, step, written);
+		if (r == 0)
+			r = read_part(call, step, read);
+	}
+	return r;
+}
+
+static void set_missing(const struct counters_step *step, bool is_missing)
+{
+	for (size_t i = 0; i < step->count; i++)
+		step->links[i].is_missing = is_missing;
+}
+
+static void redis_add(struct counters *base, struct counters_step *step)
+{
+	struct call call;
+	set_missing(step, false);
+	step->fate = COUNTERS_AWAY;
+	if (!call_begin(&call, self(base), step->source, step->at.stream))
+		return;
+	int r = add_parts(&call, step);
+	if (r < 0) {
+		set_missing(step, false); /* there is nobody to tell their totals */
+		step->fate = COUNTERS_AWAY;
+	}
+	call_end(&call, r);
+}
+
+/* Totals */
+
+/* What a script says of links: their clicks, or that there are none. Of several answers the largest holds. */
+static void take_totals(struct counter *links, size_t count, const struct redis_reply *reply)
+{
+	for (size_t i = 0; i < count && i < reply->count; i++) {
+		struct redis_reply item = redis_reply_at(reply, i);
+		if (item.number < 0)
+			continue;
+		links[i].clicks = links[i].is_missing ? (uint64_t)item.number
+		                                      : MAX(links[i].clicks, (uint64_t)item.number);
+		links[i].is_missing = false;
+	}
+}
+
+/* A script for each part of a step's links. */
+struct by_parts {
+	const char *script;
+	bool has_place;  /* its first argument is where the step ends */
+	bool has_clicks; /* with the links */
+	bool has_totals; /* in its answer */
+};
+
+static void run_by_parts(struct counters *base, const struct counters_step *step, struct by_parts what)
+{
+	struct call call;
+	struct redis_reply reply;
+	int r = 0;
+	if (step->count == 0 || !call_begin(&call, self(base), step->source, step->at.stream))
+		return;
+	for (size_t part = 0; r == 0 && part < parts_of(step); part++) {
+		struct counter *links = step->links + part * PART_MAX;
+		script_begin(&call, what.script);
+		if (what.has_place)
+			put_number(&call, step->at.to);
+		put_links(&call, links, part_size(step, part), what.has_clicks);
+		r = script_ask(&call, &reply);
+		if (r == 0 && what.has_totals)
+			take_totals(links, part_size(step, part), &reply);
+	}
+	call_end(&call, r);
+}
+
+static void redis_put(struct counters *base, const struct counters_step *step)
+{
+	run_by_parts(base, step,
+	             (struct by_parts){counters_put_script, .has_place = true, .has_clicks = true});
+}
+
+static void redis_read_totals(struct counters *base, struct counters_step *step)
+{
+	set_missing(step, true);
+	run_by_parts(base, step,
+	             (struct by_parts){counters_read_script, .has_place = true, .has_totals = true});
+}
+
+static void redis_told(struct counters *base, const struct counters_step *step)
+{
+	run_by_parts(base, step, (struct by_parts){counters_told_script, .has_clicks = true});
+}
+
+static int redis_untold(struct counters *base, uint64_t source, uint64_t stream, uint64_t *cursor,
+                        void (*take)(void *ctx, uint64_t link), void *ctx)
+{
+	struct call call;
+	struct redis_reply reply;
+	uint64_t number;
+	if (!call_begin(&call, self(base), source, stream))
+		return ERR_UNAVAILABLE;
+	script_begin(&call, counters_untold_script);
+	put_number(&call, *cursor);
+	int r = script_ask(&call, &reply);
+	for (size_t i = 0; r == 0 && i < reply.count; i++) {
+		if (!str_u64(redis_reply_at(&reply, i).text, &number))
+			r = err_set(&call.why, ERR_UNAVAILABLE, "the counters' Redis says what is no number");
+		else if (i == 0)
+			*cursor = number;
+		else
+			take(ctx, number);
+	}
+	call_end(&call, r);
+	return r;
+}
+
+static void redis_trim(struct counters *base, uint64_t source, uint64_t stream)
+{
+	struct call call;
+	struct redis_reply reply;
+	if (!call_begin(&call, self(base), source, stream))
+		return;
+	script_begin(&call, counters_trim_script);
+	put_number(&call, self(base)->stream_links_max);
+	call_end(&call, script_ask(&call, &reply));
+}
+
+static int get_of_node(struct counters_redis *c, size_t node, struct counter *links, size_t n)
+{
+	struct call call = {.key = ""};
+	struct redis_reply reply;
+	if (!node_take(&call, c, node))
+		return ERR_UNAVAILABLE;
+	script_begin(&call, counters_get_script);
+	put_links(&call, links, n, false);
+	int r = script_ask(&call, &reply);
+	if (r == 0)
+		take_totals(links, n, &reply);
+	call_end(&call, r);
+	return r;
+}
+
+static int redis_get(struct counters *base, struct counter *links, size_t n)
+{
+	struct counters_redis *c = self(base);
+	int r = 0;
+	ASSERT(n <= COUNTERS_GET_MAX);
+	for (size_t i = 0; i < n; i++)
+		links[i].is_missing = true;
+	for (size_t node = 0; n > 0 && node < c->ring.count; node++) {
+		if (get_of_node(c, node, links, n) < 0)
+			r = ERR_UNAVAILABLE;
+	}
+	return r;
+}
+
+/* Opening and closing */
+
+static void redis_counters_free(struct counters *base)
+{
+	struct counters_redis *c = self(base);
+	redis_ring_release(&c->ring);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static const struct counters_ops redis_counters_ops = {
+    .free = redis_counters_free,
+    .announce = redis_announce,
+    .add = redis_add,
+    .put = redis_put,
+    .read = redis_read_totals,
+    .told = redis_told,
+    .untold = redis_untold,
+    .trim = redis_trim,
+    .get = redis_get,
+    .trouble = redis_trouble,
+};
+
+int counters_redis_open(const struct counters_redis_config *config, struct counters **ret, struct err *e)
+{
+	struct counters_redis *c = calloc(1, sizeof(*c));
+	if (!c)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	c->base.ops = &redis_counters_ops;
+	c->stream_links_max = config->stream_links_max;
+	pthread_mutex_init(&c->lock, NULL);
+	snprintf(c->prefix, sizeof(c->prefix), "curt:c:%s:", config->installation);
+	snprintf(c->list_key, sizeof(c->list_key), "%sstreams", c->prefix);
+	int r = redis_ring_open(str_of(config->urls), &c->ring, e);
+	if (r < 0) {
+		redis_counters_free(&c->base);
+		return r;
+	}
+	*ret = &c->base;
+	return 0;
+}

@@ -1,0 +1,91 @@
+#include "queue/checkpoint.h"
+
+#include "base/hash.h"
+#include "obs/log.h"
+#include "os/file.h"
+
+#include <stdio.h>
+
+/*
+ * Text: "curt checkpoint 1", a line of counts, a line for each position, and a last one with a sum over all
+ * lines before it.
+ */
+
+enum { FILE_BYTES_MAX = 64 << 20 };
+static const char title[] = "curt checkpoint 1\n";
+
+static int lines_read(const char *text, struct arena *arena, struct checkpoint *ret)
+{
+	unsigned long long clicks, orphans, impressions, rejected, dropped, count;
+	int n = 0;
+	if (sscanf(text, "counts %llu %llu %llu %llu %llu positions %llu\n%n", &clicks, &orphans,
+	           &impressions, &rejected, &dropped, &count, &n) != 6 ||
+	    n == 0 || count > FILE_BYTES_MAX)
+		return ERR_CORRUPT;
+	ret->counts = (struct event_counts){.clicks = clicks,
+	                                    .orphans = orphans,
+	                                    .impressions = impressions,
+	                                    .rejected = rejected,
+	                                    .dropped = dropped};
+	ret->positions = arena_alloc(arena, count * sizeof(*ret->positions) + 1);
+	if (!ret->positions)
+		return ERR_NOMEM;
+	for (ret->count = 0; ret->count < count; ret->count++) {
+		unsigned long long stream, offset;
+		text += n;
+		if (sscanf(text, "%16llx %llu\n%n", &stream, &offset, &n) != 2)
+			return ERR_CORRUPT;
+		ret->positions[ret->count] = (struct position){stream, offset};
+	}
+	return 0;
+}
+
+static int text_read(struct buf *text, struct arena *arena, struct checkpoint *ret)
+{
+	unsigned long long sum;
+	buf_char(text, 0);
+	if (text->failed)
+		return ERR_NOMEM;
+	const char *last = text->len > 2 ? memrchr(text->data, '\n', text->len - 2) : NULL;
+	if (!last || strncmp(text->data, title, sizeof(title) - 1) != 0)
+		return ERR_CORRUPT;
+	size_t len = (size_t)(last + 1 - text->data);
+	if (sscanf(text->data + len, "sum %16llx", &sum) != 1 || sum != hash_bytes(text->data, len, 0))
+		return ERR_CORRUPT;
+	return lines_read(text->data + sizeof(title) - 1, arena, ret);
+}
+
+int checkpoint_read(const char *path, struct arena *arena, struct checkpoint *ret, struct err *e)
+{
+	struct buf CLEANUP(buf_release) text = {0};
+	*ret = (struct checkpoint){0};
+	int r = file_read(path, FILE_BYTES_MAX, &text, e);
+	if (r == ERR_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return r;
+	r = text_read(&text, arena, ret);
+	if (r == ERR_CORRUPT) {
+		log_warn("events", "%s is damaged: the event log is read again from its beginning", path);
+		*ret = (struct checkpoint){0};
+		return 0;
+	}
+	return r < 0 ? err_set(e, r, "out of memory") : 0;
+}
+
+int checkpoint_write(const char *path, const struct checkpoint *c, struct err *e)
+{
+	struct buf CLEANUP(buf_release) text = {0};
+	const struct event_counts *n = &c->counts;
+	buf_printf(&text, "%scounts %llu %llu %llu %llu %llu positions %zu\n", title,
+	           (unsigned long long)n->clicks, (unsigned long long)n->orphans,
+	           (unsigned long long)n->impressions, (unsigned long long)n->rejected,
+	           (unsigned long long)n->dropped, c->count);
+	for (size_t i = 0; i < c->count; i++)
+		buf_printf(&text, "%016llx %llu\n", (unsigned long long)c->positions[i].stream,
+		           (unsigned long long)c->positions[i].offset);
+	buf_printf(&text, "sum %016llx\n", (unsigned long long)hash_bytes(text.data, text.len, 0));
+	if (text.failed)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	return file_write_atomic(path, str_n(text.data, text.len), 0600, e);
+}

@@ -1,0 +1,289 @@
+#include "queue/forwarder.h"
+
+#include "base/hash.h"
+#include "obs/log.h"
+#include "obs/metrics.h"
+#include "os/clock.h"
+#include "queue/topics.h"
+
+#include <stdlib.h>
+
+enum {
+	INTERVAL_MS = 100,
+	SEND_MS = 2000, /* one try; a stopping forwarder waits no longer */
+	LETTERS_MAX = 32768,
+	BATCH_BYTES_MAX = 16 << 20,
+	TEXT_SLOTS = 4096, /* texts that are remembered */
+};
+
+/* A letter's key and value lie in the batch's bytes, one behind the other; those may move while it grows. */
+struct parcel {
+	size_t at;
+	uint32_t key_len, value_len;
+};
+
+/* A text of the log, under where it stands there. */
+struct text_slot {
+	uint64_t segment;
+	uint32_t position; /* 0: empty */
+	uint32_t len;
+	char text[EVENT_STRING_BYTES_MAX];
+};
+
+struct forwarder {
+	struct forwarder_config config;
+	struct topics topics;
+	struct metrics *metrics;
+	struct pump *pump;
+	struct kafka_producer *producer; /* NULL: to be made */
+	struct err refused;              /* why the last batch was not taken */
+	struct buf bytes;
+	struct parcel *parcels;
+	struct kafka_letter *letters; /* of the same number */
+	size_t count;
+	bool is_addressed; /* the letters know where their bytes are */
+	struct text_slot *slots;
+};
+
+/* Texts */
+
+static struct text_slot *slot_of(struct forwarder *f, uint64_t segment, uint32_t position)
+{
+	return &f->slots[hash_u64(position, segment) % TEXT_SLOTS];
+}
+
+static void text_remember(struct forwarder *f, uint64_t segment, uint32_t position, struct str text)
+{
+	struct text_slot *s = slot_of(f, segment, position);
+	s->segment = segment;
+	s->position = position;
+	s->len = (uint32_t)MIN(text.len, sizeof(s->text));
+	if (s->len > 0)
+		memcpy(s->text, text.ptr, s->len);
+}
+
+/* Copied, since the next one may take its slot. STR_NULL: none. */
+static struct str text_find(struct forwarder *f, struct queue *q, const struct queue_event *ev,
+                            uint32_t position, char out[EVENT_STRING_BYTES_MAX])
+{
+	if (position == 0)
+		return STR_NULL;
+	const struct text_slot *s = slot_of(f, ev->id.segment, position);
+	if (LIKELY(s->position == position && s->segment == ev->id.segment)) {
+		memcpy(out, s->text, s->len);
+		return str_n(out, s->len);
+	}
+	struct str text = q->ops->text(q, ev->stream, position, out);
+	text_remember(f, ev->id.segment, position, text);
+	return text;
+}
+
+/* Batches */
+
+static void producer_drop(struct forwarder *f)
+{
+	kafka_producer_free(f->producer);
+	f->producer = NULL;
+}
+
+/* Whatever is still on its way holds on to the bytes of the batch before. */
+static void forwarder_begin(void *ctx)
+{
+	struct forwarder *f = ctx;
+	for (size_t i = 0; i < f->count; i++) {
+		if (f->is_addressed && f->letters[i].state == LETTER_SENT) {
+			producer_drop(f);
+			break;
+		}
+	}
+	f->count = 0;
+	f->bytes.len = 0;
+	f->bytes.failed = false;
+	f->is_addressed = false;
+	if (f->config.watch)
+		f->config.watch->begin(f->config.watch->ctx);
+}
+
+static bool forwarder_is_full(void *ctx)
+{
+	const struct forwarder *f = ctx;
+	return f->count == LETTERS_MAX || f->bytes.len >= BATCH_BYTES_MAX;
+}
+
+static int letter_add(struct forwarder *f, const struct queue_event *ev, const struct wire_texts *texts)
+{
+	char scratch[WIRE_KEY_BYTES_MAX];
+	struct parcel *parcel = &f->parcels[f->count];
+	struct str key = wire_key(ev->event, scratch);
+	parcel->at = f->bytes.len;
+	parcel->key_len = (uint32_t)key.len;
+	buf_str(&f->bytes, key);
+	wire_encode(&f->bytes, ev->id, ev->event, texts);
+	if (f->bytes.failed)
+		return ERR_NOMEM;
+	parcel->value_len = (uint32_t)(f->bytes.len - parcel->at - key.len);
+	f->letters[f->count++].topic = wire_topic_of(ev->event);
+	return 0;
+}
+
+static int forwarder_add(void *ctx, struct queue *queue, const struct queue_event *ev)
+{
+	struct forwarder *f = ctx;
+	char agent[EVENT_STRING_BYTES_MAX], referrer[EVENT_STRING_BYTES_MAX],
+	    language[EVENT_STRING_BYTES_MAX];
+	struct queue_event with = *ev;
+	if (ev->event->kind == EVENT_STRING)
+		text_remember(f, ev->id.segment, (uint32_t)ev->event->position, ev->event->string);
+	if (!wire_is_sent(ev->event))
+		return 0;
+	if (ev->event->kind == EVENT_VISIT) {
+		const struct event_visit *v = &ev->event->visit;
+		with.has_texts = true;
+		with.agent = text_find(f, queue, ev, v->agent, agent);
+		with.referrer = text_find(f, queue, ev, v->referrer, referrer);
+		with.language = text_find(f, queue, ev, v->language, language);
+	}
+	const struct wire_texts texts = {with.agent, with.referrer, with.language};
+	int r = letter_add(f, ev, &texts);
+	if (r == 0 && f->config.watch)
+		f->config.watch->event(f->config.watch->ctx, &with);
+	return r;
+}
+
+static void letters_address(struct forwarder *f)
+{
+	for (size_t i = 0; i < f->count; i++) {
+		const struct parcel *p = &f->parcels[i];
+		struct kafka_letter *l = &f->letters[i];
+		l->key = str_n(f->bytes.data + p->at, p->key_len);
+		l->value = str_n(f->bytes.data + p->at + p->key_len, p->value_len);
+		l->state = LETTER_NEW;
+	}
+	f->is_addressed = true;
+}
+
+/* After a producer that failed for good: what has no receipt goes out again. */
+static void letters_renew(struct forwarder *f)
+{
+	for (size_t i = 0; i < f->count; i++) {
+		if (f->letters[i].state == LETTER_SENT)
+			f->letters[i].state = LETTER_NEW;
+	}
+}
+
+static int letters_send(struct forwarder *f)
+{
+	int r = 0;
+	if (!f->producer)
+		r = kafka_producer_new(&f->topics.kafka, &f->producer, &f->refused);
+	if (r == 0)
+		r = kafka_producer_send(f->producer, f->letters, f->count, SEND_MS, &f->refused);
+	if (r != ERR_UNCERTAIN)
+		return r;
+	log_warn("events", "%s; another producer takes over", f->refused.text);
+	producer_drop(f);
+	letters_renew(f);
+	metric_add(&f->metrics->queue_producers, 1);
+	return ERR_UNAVAILABLE;
+}
+
+/* The log keeps its own positions. */
+static int forwarder_commit(void *ctx, const struct advance *advances, size_t count)
+{
+	struct forwarder *f = ctx;
+	(void)advances;
+	(void)count;
+	if (!f->is_addressed)
+		letters_address(f);
+	int r = f->count > 0 ? letters_send(f) : 0;
+	if (r < 0) {
+		metric_add(&f->metrics->queue_failures, 1);
+		return r;
+	}
+	metric_add(&f->metrics->queue_sent, f->count);
+	if (f->count > 0 && f->config.watch)
+		f->config.watch->delivered(f->config.watch->ctx);
+	return 0;
+}
+
+static void forwarder_chores(void *ctx, bool caught_up)
+{
+	(void)ctx;
+	(void)caught_up;
+}
+
+static void forwarder_finish(void *ctx)
+{
+	producer_drop(ctx);
+}
+
+static const struct pump_consumer consumer = {
+    .begin = forwarder_begin,
+    .is_full = forwarder_is_full,
+    .add = forwarder_add,
+    .commit = forwarder_commit,
+    .chores = forwarder_chores,
+    .finish = forwarder_finish,
+};
+
+/* Starting and stopping */
+
+/* A producer is made at once, so that wrong options are told before anything waits for them. */
+static int parts_make(struct forwarder *f, struct err *e)
+{
+	int r = topics_init(&f->topics, f->config.settings, e);
+	if (r == 0)
+		r = kafka_producer_new(&f->topics.kafka, &f->producer, e);
+	if (r < 0)
+		return r;
+	f->metrics = metrics_register();
+	f->parcels = malloc(LETTERS_MAX * sizeof(*f->parcels));
+	f->letters = malloc(LETTERS_MAX * sizeof(*f->letters));
+	f->slots = calloc(TEXT_SLOTS, sizeof(*f->slots));
+	if (!f->metrics || !f->parcels || !f->letters || !f->slots)
+		return err_set(e, ERR_NOMEM, "out of memory for the forwarder");
+	return 0;
+}
+
+int forwarder_start(const struct forwarder_config *config, struct forwarder **ret, struct err *e)
+{
+	struct forwarder *f = calloc(1, sizeof(*f));
+	if (!f)
+		return err_set(e, ERR_NOMEM, "out of memory for the forwarder");
+	f->config = *config;
+	const struct pump_config pump = {
+	    .name = "forwarder",
+	    .refuses = f->refused.text,
+	    .queue = config->queue,
+	    .consumer = &consumer,
+	    .ctx = f,
+	    .interval_ms = INTERVAL_MS,
+	};
+	int r = parts_make(f, e);
+	if (r == 0)
+		r = pump_start(&pump, &f->pump, e);
+	if (r < 0) {
+		forwarder_stop(f);
+		return r;
+	}
+	*ret = f;
+	return 0;
+}
+
+struct pump *forwarder_pump(struct forwarder *f)
+{
+	return f->pump;
+}
+
+void forwarder_stop(struct forwarder *f)
+{
+	if (!f)
+		return;
+	pump_stop(f->pump);
+	kafka_producer_free(f->producer);
+	buf_release(&f->bytes);
+	free(f->parcels);
+	free(f->letters);
+	free(f->slots);
+	free(f);
+}

@@ -1,0 +1,306 @@
+#include "queue/queue_kafka_private.h"
+
+#include "obs/log.h"
+#include "os/clock.h"
+
+#include <stdlib.h>
+
+enum { WAIT_MS = 200 }; /* for what is known to be there and was not fetched yet, in one round */
+
+static struct queue_kafka *self(struct queue *base)
+{
+	return container_of(base, struct queue_kafka, base);
+}
+
+/* Rounds */
+
+static void lags_note(struct queue_kafka *q)
+{
+	pthread_mutex_lock(&q->lock);
+	q->lag_count = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		const struct part *p = q->parts[i];
+		int64_t end = kafka_consumer_end(q->consumer, p->topic, p->partition);
+		int64_t behind = p->state == PART_READY ? end - p->committed : 0;
+		q->lags[q->lag_count++] = (struct queue_lag){q->topics.names[p->topic], p->partition,
+		                                             (uint64_t)MAX(behind, (int64_t)0)};
+	}
+	pthread_mutex_unlock(&q->lock);
+}
+
+static int kafka_refresh(struct queue *base)
+{
+	struct queue_kafka *q = self(base);
+	q->is_over = false;
+	q->wait_until_ms = clock_mono_ms() + WAIT_MS;
+	if (q->is_unsettled)
+		parts_settle(q);
+	lags_note(q);
+	return 0;
+}
+
+static bool kafka_is_behind(const struct queue *base)
+{
+	const struct queue_kafka *q = container_of(base, const struct queue_kafka, base);
+	if (q->at < q->message_count)
+		return true;
+	for (size_t i = 0; i < q->part_count; i++) {
+		const struct part *p = q->parts[i];
+		if (p->state == PART_READY &&
+		    kafka_consumer_end(q->consumer, p->topic, p->partition) > p->read)
+			return true;
+	}
+	return false;
+}
+
+/* Whose each message is. What came from a partition before it was taken from us and given back is nobody's.
+ */
+static void owners_find(struct queue_kafka *q)
+{
+	struct part *p = NULL;
+	for (size_t i = 0; i < q->message_count; i++) {
+		const struct kafka_message *m = &q->messages[i];
+		if (!p || p->partition != m->partition || p->topic != m->topic)
+			p = part_find(q, m->topic, m->partition);
+		q->owners[i] = p && p->state == PART_READY ? p : NULL;
+	}
+}
+
+static bool fetch(struct queue_kafka *q)
+{
+	int64_t left_ms = q->wait_until_ms - clock_mono_ms();
+	uint64_t wait_ms = left_ms > 0 && kafka_is_behind(&q->base) ? (uint64_t)left_ms : 0;
+	q->at = 0;
+	q->message_count = 0; /* partitions may go meanwhile */
+	q->message_count = kafka_consumer_read(q->consumer, wait_ms, &q->messages);
+	owners_find(q);
+	return q->message_count > 0;
+}
+
+/* Is it a new event, or one that was sent again? */
+static int message_pass(struct queue_kafka *q, struct part *p, const struct kafka_message *m)
+{
+	struct wire_message *w = &q->message;
+	if (UNLIKELY(m->offset < p->read))
+		log_warn("events",
+		         "partition %d of %s begins again at %lld, before %lld: messages were lost there",
+		         p->partition, q->topics.names[p->topic], (long long)m->offset, (long long)p->read);
+	p->read = m->offset + 1;
+	q->mark_moved = w->has_id;
+	if (!w->has_id) {
+		w->id = (struct event_id){p->node, 0, (uint64_t)m->offset};
+		w->event.position = w->id.position;
+		return 1;
+	}
+	int r = marks_pass(q->marks, p->stream.number, w->id);
+	if (r == 0)
+		metric_add(&q->metrics->queue_replays, 1);
+	return r;
+}
+
+static int room_for_advances(struct queue_kafka *q)
+{
+	size_t need = q->part_count + marks_steps_max(q->marks);
+	if (LIKELY(need <= q->advance_room))
+		return 0;
+	struct advance *more = reallocarray(q->advances, 2 * need, sizeof(*more));
+	if (!more)
+		return ERR_NOMEM;
+	q->advances = more;
+	q->advance_room = 2 * need;
+	return 0;
+}
+
+static int message_give(struct queue_kafka *q, struct part *p, const struct kafka_message *m,
+                        struct queue_event *ret)
+{
+	struct wire_message *w = &q->message;
+	wire_decode(m->topic, m->value, m->time_ms, w);
+	int r = message_pass(q, p, m);
+	if (r > 0 && room_for_advances(q) < 0)
+		r = ERR_NOMEM;
+	if (r <= 0)
+		return r;
+	*ret = (struct queue_event){
+	    .id = w->id,
+	    .stream = &p->stream,
+	    .event = &w->event,
+	    .has_texts = true,
+	    .agent = w->texts.agent,
+	    .referrer = w->texts.referrer,
+	    .language = w->texts.language,
+	};
+	return 1;
+}
+
+static int kafka_next(struct queue *base, struct queue_event *ret)
+{
+	struct queue_kafka *q = self(base);
+	while (!q->is_over && !q->is_lost) {
+		if (q->at == q->message_count && (!fetch(q) || q->is_unsettled))
+			break;
+		if (q->at == q->message_count)
+			continue;
+		size_t i = q->at++;
+		int r = q->owners[i] ? message_give(q, q->owners[i], &q->messages[i], ret) : 0;
+		if (r != 0)
+			return r;
+	}
+	if (q->is_lost)
+		return ERR_UNCERTAIN;
+	int r = q->is_short ? ERR_NOMEM : 0;
+	q->is_short = false;
+	return r;
+}
+
+static void kafka_put_back(struct queue *base)
+{
+	struct queue_kafka *q = self(base);
+	q->at--;
+	q->owners[q->at]->read = q->messages[q->at].offset;
+	if (q->mark_moved)
+		marks_undo(q->marks);
+	q->is_over = true;
+}
+
+static size_t kafka_advances(struct queue *base, const struct advance **ret)
+{
+	struct queue_kafka *q = self(base);
+	size_t n = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		const struct part *p = q->parts[i];
+		if (p->read != p->committed)
+			q->advances[n++] = (struct advance){p->stream.number, p->stored, (uint64_t)p->read};
+	}
+	if (n > 0)
+		n += marks_steps(q->marks, q->advances + n);
+	*ret = q->advances;
+	return n;
+}
+
+/* Impressions are keyed by their ids: a partition of theirs is a lane. */
+static size_t kafka_lanes(struct queue *base, const struct advance **ret)
+{
+	struct queue_kafka *q = self(base);
+	size_t n = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		const struct part *p = q->parts[i];
+		if (p->topic == WIRE_IMPRESSIONS && p->read != p->committed)
+			q->lanes[n++] = (struct advance){p->stream.lane, (uint64_t)p->committed,
+			                                 (uint64_t)p->read};
+	}
+	*ret = q->lanes;
+	return n;
+}
+
+static int kafka_commit(struct queue *base)
+{
+	struct queue_kafka *q = self(base);
+	size_t n = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		struct part *p = q->parts[i];
+		if (p->read == p->committed)
+			continue;
+		p->committed = p->read;
+		p->stored = (uint64_t)p->read;
+		q->places[n++] = place_of(p, p->read);
+	}
+	marks_commit(q->marks);
+	if (n > 0)
+		kafka_consumer_commit(q->consumer, q->places, n);
+	lags_note(q);
+	return 0;
+}
+
+/* Also after a commit that the sink refused because it stands elsewhere: with the next round it is asked. */
+static void kafka_rewind(struct queue *base)
+{
+	struct queue_kafka *q = self(base);
+	for (size_t i = 0; i < q->part_count; i++) {
+		if (q->parts[i]->state != PART_GIVEN)
+			q->parts[i]->state = PART_REWOUND;
+		q->parts[i]->read = q->parts[i]->committed;
+	}
+	marks_rewind(q->marks);
+	q->at = q->message_count = 0;
+	q->is_lost = false;
+	q->is_unsettled = true;
+}
+
+static int kafka_trouble(struct queue *base, struct err *e)
+{
+	struct queue_kafka *q = self(base);
+	int r = kafka_consumer_trouble(q->consumer, e);
+	if (r == 0 && q->unsettled.text[0])
+		r = err_set(e, ERR_UNAVAILABLE, "%s", q->unsettled.text);
+	return r;
+}
+
+static uint64_t kafka_source(const struct queue *base)
+{
+	return container_of(base, const struct queue_kafka, base)->source;
+}
+
+static void kafka_tidy(struct queue *base)
+{
+	(void)base;
+}
+
+static void kafka_free(struct queue *base)
+{
+	struct queue_kafka *q = self(base);
+	kafka_consumer_free(q->consumer);
+	parts_release(q);
+	free(q->advances);
+	marks_free(q->marks);
+	pthread_mutex_destroy(&q->lock);
+	free(q);
+}
+
+static const struct queue_ops kafka_ops = {
+    .free = kafka_free,
+    .source = kafka_source,
+    .refresh = kafka_refresh,
+    .next = kafka_next,
+    .put_back = kafka_put_back,
+    .advances = kafka_advances,
+    .lanes = kafka_lanes,
+    .commit = kafka_commit,
+    .rewind = kafka_rewind,
+    .is_behind = kafka_is_behind,
+    .trouble = kafka_trouble,
+    .tidy = kafka_tidy,
+};
+
+int queue_kafka_new(const struct queue_kafka_config *config, struct queue **ret, struct err *e)
+{
+	struct queue_kafka *q = calloc(1, sizeof(*q));
+	if (!q || !(q->metrics = metrics_register()) || marks_new(&q->marks) < 0) {
+		free(q);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	q->base.ops = &kafka_ops;
+	q->config = *config;
+	pthread_mutex_init(&q->lock, NULL);
+	const struct kafka_listener listener = {parts_given, parts_taken, q};
+	int r = topics_init(&q->topics, config->settings, e);
+	if (r == 0)
+		r = kafka_consumer_new(&q->topics.kafka, config->settings->group, &listener, &q->consumer, e);
+	if (r < 0) {
+		kafka_free(&q->base);
+		return r;
+	}
+	*ret = &q->base;
+	return 0;
+}
+
+size_t queue_kafka_lags(struct queue *queue, struct queue_lag *ret, size_t max)
+{
+	struct queue_kafka *q = self(queue);
+	pthread_mutex_lock(&q->lock);
+	size_t n = MIN(q->lag_count, max);
+	for (size_t i = 0; i < n; i++)
+		ret[i] = q->lags[i];
+	pthread_mutex_unlock(&q->lock);
+	return n;
+}

@@ -1,0 +1,256 @@
+#include "queue/queue_kafka_private.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ASK_MS = 500 };
+
+static uint64_t hash_for_good(const char *text, size_t len)
+{
+	static const uint8_t key[crypto_shorthash_KEYBYTES];
+	uint64_t hash;
+	crypto_shorthash((uint8_t *)&hash, (const uint8_t *)text, len, key);
+	return hash;
+}
+
+/* Parts */
+
+struct part *part_find(const struct queue_kafka *q, unsigned topic, int32_t partition)
+{
+	for (size_t i = 0; i < q->part_count; i++) {
+		struct part *p = q->parts[i];
+		if (p->partition == partition && p->topic == topic)
+			return p;
+	}
+	return NULL;
+}
+
+static bool parts_grow(struct queue_kafka *q)
+{
+	if (q->part_count < q->part_room)
+		return true;
+	size_t room = MAX(2 * q->part_room, (size_t)16);
+	struct part **parts = reallocarray(q->parts, room, sizeof(struct part *));
+	if (parts)
+		q->parts = parts;
+	struct kafka_place *places = reallocarray(q->places, room, sizeof(*places));
+	if (places)
+		q->places = places;
+	struct advance *lanes = reallocarray(q->lanes, room, sizeof(*lanes));
+	if (lanes)
+		q->lanes = lanes;
+	pthread_mutex_lock(&q->lock);
+	struct queue_lag *lags = reallocarray(q->lags, room, sizeof(*lags));
+	if (lags)
+		q->lags = lags;
+	pthread_mutex_unlock(&q->lock);
+	if (!parts || !places || !lanes || !lags)
+		return false;
+	q->part_room = room;
+	return true;
+}
+
+static void part_add(struct queue_kafka *q, const struct kafka_place *place)
+{
+	char name[sizeof(q->topics.names[0]) + 16];
+	struct part *p = parts_grow(q) ? calloc(1, sizeof(*p)) : NULL;
+	if (!p) {
+		q->is_short = true;
+		return;
+	}
+	int len = snprintf(name, sizeof(name), "%s/%d", q->topics.names[place->topic], place->partition);
+	uint64_t number = (uint64_t)(place->topic + 1) << 32 | (uint32_t)place->partition;
+	*p = (struct part){
+	    .stream.number = number,
+	    .stream.lane = number,
+	    .topic = place->topic,
+	    .partition = place->partition,
+	    .state = PART_GIVEN,
+	    .node = hash_for_good(name, (size_t)len),
+	    .committed = KAFKA_OFFSET_NONE,
+	    .read = KAFKA_OFFSET_NONE,
+	};
+	q->parts[q->part_count++] = p;
+	q->is_unsettled = true;
+}
+
+static void part_free(struct part *p)
+{
+	if (p->stream.notes)
+		p->stream.notes_free(p->stream.notes);
+	free(p);
+}
+
+static void part_remove(struct queue_kafka *q, const struct kafka_place *place)
+{
+	for (size_t i = 0; i < q->part_count; i++) {
+		struct part *p = q->parts[i];
+		if (p->topic != place->topic || p->partition != place->partition)
+			continue;
+		q->is_lost |= p->read != p->committed;
+		marks_forget(q->marks, p->stream.number);
+		part_free(p);
+		q->parts[i] = q->parts[--q->part_count];
+		return;
+	}
+}
+
+/*
+ * librdkafka pauses what we keep while partitions come and go, throws away what it had fetched of it, and
+ * goes on behind that (2.0.2 does): messages would be missing. So each is told where we are.
+ */
+static void parts_shake(struct queue_kafka *q)
+{
+	for (size_t i = 0; i < q->part_count; i++) {
+		if (q->parts[i]->state == PART_READY)
+			q->parts[i]->state = PART_SHAKEN;
+	}
+	q->is_unsettled = true;
+}
+
+void parts_given(void *ctx, const struct kafka_place *places, size_t count)
+{
+	parts_shake(ctx);
+	for (size_t i = 0; i < count; i++)
+		part_add(ctx, &places[i]);
+}
+
+void parts_taken(void *ctx, const struct kafka_place *places, size_t count)
+{
+	parts_shake(ctx);
+	for (size_t i = 0; i < count; i++)
+		part_remove(ctx, &places[i]);
+}
+
+/* Where to begin */
+
+/* Which streams these are: of this cluster, and these topics. */
+static bool source_learn(struct queue_kafka *q)
+{
+	char text[1024];
+	if (q->source != 0)
+		return true;
+	struct str cluster = kafka_consumer_cluster(q->consumer, ASK_MS);
+	if (!cluster.ptr)
+		return false;
+	int len = snprintf(text, sizeof(text), "%.*s", STR_ARG(cluster));
+	for (unsigned i = 0; i < WIRE_TOPICS; i++)
+		len += snprintf(text + len, sizeof(text) - (size_t)len, "/%s", q->topics.names[i]);
+	q->source = hash_for_good(text, (size_t)len);
+	return true;
+}
+
+/* What the sink has decides, if it has anything; if not, it has none of the partition's events. */
+static void part_aim(struct queue_kafka *q, struct part *p, const struct position *kept, size_t count)
+{
+	if (q->config.resume) {
+		marks_forget(q->marks, p->stream.number);
+		p->committed = KAFKA_OFFSET_NONE;
+		p->stored = 0;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (kept[i].stream == p->stream.number) {
+			p->committed = (int64_t)kept[i].offset;
+			p->stored = kept[i].offset;
+		}
+	}
+	p->read = p->committed;
+}
+
+struct kafka_place place_of(const struct part *p, int64_t offset)
+{
+	return (struct kafka_place){p->topic, p->partition, offset};
+}
+
+static bool is_to_resume(const struct part *p)
+{
+	return p->state == PART_GIVEN || p->state == PART_REWOUND;
+}
+
+/* Kafka waits until all that was given has begun, and only then goes on with the others. */
+static int parts_start(struct queue_kafka *q)
+{
+	size_t given = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		struct part *p = q->parts[i];
+		struct kafka_place place = place_of(p, p->committed);
+		int r = is_to_resume(p) ? kafka_consumer_find(q->consumer, &place, ASK_MS) : 0;
+		if (r < 0)
+			return r;
+		if (is_to_resume(p))
+			p->committed = p->read = place.offset;
+		if (p->state == PART_GIVEN)
+			q->places[given++] = place;
+	}
+	if (given > 0 && kafka_consumer_start(q->consumer, q->places, given))
+		return 0;
+	/* They were begun without us: they must go where we want them, too. */
+	for (size_t i = 0; i < q->part_count; i++) {
+		if (q->parts[i]->state == PART_GIVEN)
+			q->parts[i]->state = PART_SHAKEN;
+	}
+	return 0;
+}
+
+static int parts_begin(struct queue_kafka *q)
+{
+	int r = parts_start(q);
+	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
+		struct part *p = q->parts[i];
+		struct kafka_place place = place_of(p, p->read);
+		if (p->state == PART_REWOUND || p->state == PART_SHAKEN)
+			r = kafka_consumer_seek(q->consumer, &place);
+		if (r == 0)
+			p->state = PART_READY;
+	}
+	return r;
+}
+
+static int parts_resume(struct queue_kafka *q, struct arena *arena)
+{
+	struct position *kept = NULL;
+	size_t count = 0;
+	int r = 0;
+	if (q->config.resume)
+		r = q->config.resume(q->config.ctx, q->source, arena, &kept, &count);
+	if (r == 0 && q->config.resume)
+		r = marks_load(q->marks, kept, count);
+	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
+		if (is_to_resume(q->parts[i]))
+			part_aim(q, q->parts[i], kept, count);
+	}
+	return r;
+}
+
+static int parts_try(struct queue_kafka *q, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	if (q->config.resume && !source_learn(q))
+		return err_set(e, ERR_UNAVAILABLE, "Kafka at %s does not say which cluster it is",
+		               q->topics.kafka.brokers);
+	int r = parts_resume(q, &arena);
+	if (r < 0)
+		return err_set(e, r, "the sink does not say how far it has the events (%s)", err_name(r));
+	r = parts_begin(q);
+	if (r < 0)
+		return err_set(e, r, "Kafka at %s does not say where to go on", q->topics.kafka.brokers);
+	return 0;
+}
+
+void parts_settle(struct queue_kafka *q)
+{
+	q->is_unsettled = parts_try(q, &q->unsettled) < 0;
+	if (!q->is_unsettled)
+		q->unsettled.text[0] = '\0';
+}
+
+void parts_release(struct queue_kafka *q)
+{
+	for (size_t i = 0; i < q->part_count; i++)
+		part_free(q->parts[i]);
+	free(q->parts);
+	free(q->places);
+	free(q->lanes);
+	free(q->lags);
+}

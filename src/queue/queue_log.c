@@ -1,0 +1,523 @@
+#include "queue/queue_log.h"
+
+#include "event/reader.h"
+#include "obs/log.h"
+#include "obs/metrics.h"
+#include "os/clock.h"
+
+#include <stdlib.h>
+
+enum { REMOVE_EVERY_MS = 10000 };
+
+/* A segment that is being read, or was. */
+struct source {
+	struct queue_stream stream; /* its number is the segment's */
+	uint64_t committed;         /* 0: nothing */
+	uint64_t end;               /* as the log last said */
+	uint64_t mark;              /* where it ended when the last mark was made */
+	bool finished;
+	bool unreadable; /* until the next start */
+	bool is_over;    /* for this round */
+	bool is_open;
+	int64_t modified_ms;
+	struct event_reader reader;
+};
+
+struct queue_log {
+	struct queue base;
+	struct queue_log_config config;
+	struct metrics *metrics;
+	struct source **sources; /* by number: events point at their streams, so they stay where they are */
+	size_t count, cap;
+	struct advance *advances;   /* as many as sources */
+	size_t first;               /* whose turn it is to be read first */
+	size_t turn;                /* whose turn it is now, counted from there */
+	struct event event;         /* the last one given */
+	uint64_t given_at;          /* where it stands */
+	bool read_failed;           /* in this round, of some segment */
+	struct event_counts counts; /* read since the last commit */
+	struct position *kept;      /* what goes into the checkpoint: as many as sources */
+	bool checkpoint_failed;
+	struct advance lane;
+	uint32_t boot; /* the oldest with something to read */
+	int64_t remove_due_ms;
+};
+
+static struct queue_log *self(struct queue *base)
+{
+	return container_of(base, struct queue_log, base);
+}
+
+/* Sources */
+
+/* The first source whose number is not below. */
+static size_t source_place(const struct queue_log *q, uint64_t segment)
+{
+	size_t low = 0, high = q->count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (q->sources[middle]->stream.number < segment)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static struct source *source_find(struct queue_log *q, uint64_t segment)
+{
+	size_t i = source_place(q, segment);
+	return i < q->count && q->sources[i]->stream.number == segment ? q->sources[i] : NULL;
+}
+
+static bool sources_grow(struct queue_log *q)
+{
+	if (q->count < q->cap)
+		return true;
+	size_t cap = MAX(2 * q->cap, (size_t)16);
+	struct source **more = reallocarray(q->sources, cap, sizeof(struct source *));
+	if (more)
+		q->sources = more;
+	struct advance *advances = reallocarray(q->advances, cap, sizeof(*advances));
+	if (advances)
+		q->advances = advances;
+	struct position *kept = reallocarray(q->kept, cap, sizeof(*kept));
+	if (kept)
+		q->kept = kept;
+	if (!more || !advances || !kept)
+		return false;
+	q->cap = cap;
+	return true;
+}
+
+static struct source *source_add(struct queue_log *q, uint64_t segment)
+{
+	struct source *s = sources_grow(q) ? calloc(1, sizeof(*s)) : NULL;
+	if (!s)
+		return NULL;
+	s->stream.number = segment;
+	s->reader.fd = -1;
+	struct source **at = &q->sources[source_place(q, segment)];
+	memmove(at + 1, at, (size_t)(q->sources + q->count - at) * sizeof(struct source *));
+	*at = s;
+	q->count++;
+	return s;
+}
+
+static void source_close(struct source *s)
+{
+	event_reader_close(&s->reader);
+	if (s->stream.notes)
+		s->stream.notes_free(s->stream.notes);
+	s->stream.notes = NULL;
+	s->is_open = false;
+}
+
+static void source_free(struct source *s)
+{
+	source_close(s);
+	free(s);
+}
+
+/* Bytes that will not be read do not wait in the spool. */
+static void source_lose(struct queue_log *q, uint64_t bytes)
+{
+	metric_add(&q->metrics->events_unreadable_bytes, bytes);
+	event_log_consumed(q->config.log, bytes);
+}
+
+static uint64_t unread_from(const struct source *s)
+{
+	return MAX(s->committed, (uint64_t)EVENT_HEADER_BYTES);
+}
+
+static uint64_t read_to(const struct source *s)
+{
+	return s->is_open ? s->reader.position : unread_from(s);
+}
+
+/* What cannot be read is left as it is: nothing behind damage is trusted. */
+static void source_give_up(struct queue_log *q, struct source *s, const char *why)
+{
+	log_error("events",
+	          "segment %016llx of the event log cannot be read at byte %llu: %s; its last %llu bytes are "
+	          "lost ('curt verify' tells more)",
+	          (unsigned long long)s->stream.number, (unsigned long long)unread_from(s), why,
+	          (unsigned long long)(s->end - unread_from(s)));
+	source_lose(q, s->end - unread_from(s));
+	s->unreadable = true;
+	source_close(s);
+}
+
+static int source_open(struct queue_log *q, struct source *s)
+{
+	struct err e;
+	if (s->is_open)
+		return 0;
+	int r = event_reader_open(&s->reader, event_log_path(q->config.log), s->stream.number, s->committed,
+	                          &e);
+	s->is_open = r == 0;
+	return r;
+}
+
+/* What was read before the bad place is committed first; then we come here again with nothing read. */
+static int source_failed(struct queue_log *q, struct source *s, int r)
+{
+	s->is_over = true;
+	if (s->is_open && s->reader.position > unread_from(s))
+		return 0;
+	if (r == ERR_NOT_FOUND)
+		source_give_up(q, s, "it is gone");
+	else if (r == ERR_CORRUPT)
+		source_give_up(q, s,
+		               s->is_open ? event_fault_text(s->reader.fault) : "its header is not valid");
+	q->read_failed |= r == ERR_UNAVAILABLE; /* tried again; the other segments go on meanwhile */
+	return r == ERR_NOMEM ? r : 0;
+}
+
+static bool is_read(const struct source *s)
+{
+	return s->unreadable || (s->finished && read_to(s) >= s->end);
+}
+
+static uint32_t oldest_unread_boot(const struct queue_log *q)
+{
+	for (size_t i = 0; i < q->count; i++) {
+		if (!is_read(q->sources[i]))
+			return event_segment_boot(q->sources[i]->stream.number);
+	}
+	return UINT32_MAX;
+}
+
+/* A writer's segments are read one after the other: an open one is a descriptor. */
+static bool is_its_turn(const struct queue_log *q, size_t i)
+{
+	if (q->config.boots_in_order && event_segment_boot(q->sources[i]->stream.number) > q->boot)
+		return false;
+	if (i == 0)
+		return true;
+	const struct source *s = q->sources[i], *before = q->sources[i - 1];
+	if (before->stream.number >> 24 != s->stream.number >> 24)
+		return true;
+	return is_read(before);
+}
+
+/* Rounds */
+
+static int log_refresh(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct event_segment_state *states;
+	size_t count;
+	int r = event_log_segments(q->config.log, &arena, &states, &count);
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		struct source *s = source_find(q, states[i].segment);
+		if (!s)
+			s = source_add(q, states[i].segment);
+		if (!s)
+			return ERR_NOMEM;
+		if (s->unreadable)
+			source_lose(q, states[i].end - s->end);
+		s->end = states[i].end;
+		s->finished = states[i].finished;
+		s->modified_ms = states[i].modified_ms;
+		s->is_over = false;
+	}
+	q->read_failed = false;
+	q->turn = 0;
+	q->first++;
+	q->boot = oldest_unread_boot(q);
+	return r;
+}
+
+/* 1: an event; 0: there is none here, in this round. */
+static int source_next(struct queue_log *q, struct source *s)
+{
+	if (s->unreadable || s->is_over || read_to(s) >= s->end)
+		return 0;
+	int r = source_open(q, s);
+	if (r < 0)
+		return source_failed(q, s, r);
+	q->given_at = s->reader.position;
+	r = event_reader_next(&s->reader, s->end, &q->event);
+	return r < 0 ? source_failed(q, s, r) : r;
+}
+
+/* `by` is 1, or -1 when the event was not taken. */
+static void count(struct queue_log *q, const struct event *ev, uint64_t by)
+{
+	struct event_counts *n = &q->counts;
+	switch (ev->kind) {
+	case EVENT_VISIT: *(event_is_orphan(ev->visit.kind) ? &n->orphans : &n->clicks) += by; break;
+	case EVENT_IMPRESSION: n->impressions += by; break;
+	case EVENT_TALLY:
+		n->rejected += by * ev->tally.rejected;
+		n->dropped += by * ev->tally.dropped;
+		break;
+	case EVENT_STRING:
+	case EVENT_END:
+	case EVENT_UNUSABLE: break;
+	}
+}
+
+static int log_next(struct queue *base, struct queue_event *ret)
+{
+	struct queue_log *q = self(base);
+	for (; q->turn < q->count; q->turn++) {
+		size_t i = (q->first + q->turn) % q->count;
+		struct source *s = q->sources[i];
+		if (!is_its_turn(q, i))
+			continue;
+		int r = source_next(q, s);
+		if (r == 0)
+			continue;
+		if (r > 0) {
+			count(q, &q->event, 1);
+			*ret = (struct queue_event){
+			    .id = {s->reader.node, s->stream.number, q->event.position},
+			    .stream = &s->stream,
+			    .event = &q->event,
+			};
+		}
+		return r;
+	}
+	return 0;
+}
+
+static void log_put_back(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	struct source *s = q->sources[(q->first + q->turn) % q->count];
+	s->reader.position = q->given_at;
+	s->is_over = true;
+	count(q, &q->event, (uint64_t)-1);
+}
+
+static struct str log_text(struct queue *base, struct queue_stream *stream, uint32_t at,
+                           char out[EVENT_STRING_BYTES_MAX])
+{
+	(void)base;
+	return event_reader_string(&container_of(stream, struct source, stream)->reader, at, out);
+}
+
+static size_t log_advances(struct queue *base, const struct advance **ret)
+{
+	struct queue_log *q = self(base);
+	size_t n = 0;
+	for (size_t i = 0; i < q->count; i++) {
+		const struct source *s = q->sources[i];
+		if (s->is_open && s->reader.position > unread_from(s))
+			q->advances[n++] = (struct advance){s->stream.number, s->committed,
+			                                    s->reader.position};
+	}
+	*ret = q->advances;
+	return n;
+}
+
+/* Without it the same events are read again after a crash: that is no reason to stop. */
+static void checkpoint_save(struct queue_log *q)
+{
+	struct err e;
+	struct checkpoint c = {.positions = q->kept, .counts = q->config.counts};
+	for (size_t i = 0; i < q->count; i++) {
+		if (q->sources[i]->committed > 0)
+			q->kept[c.count++] = (struct position){q->sources[i]->stream.number,
+			                                       q->sources[i]->committed};
+	}
+	int r = checkpoint_write(q->config.checkpoint, &c, &e);
+	if (r < 0 && !q->checkpoint_failed)
+		log_error("events", "%s; if the process stops now, events are read twice", e.text);
+	q->checkpoint_failed = r < 0;
+}
+
+static void counts_commit(struct queue_log *q)
+{
+	struct event_counts *all = &q->config.counts, *n = &q->counts;
+	all->clicks += n->clicks;
+	all->orphans += n->orphans;
+	all->impressions += n->impressions;
+	all->rejected += n->rejected;
+	all->dropped += n->dropped;
+	*n = (struct event_counts){0};
+}
+
+/* All of it is one lane, counted in impressions. */
+static size_t log_lanes(struct queue *base, const struct advance **ret)
+{
+	struct queue_log *q = self(base);
+	uint64_t from = q->config.counts.impressions;
+	q->lane = (struct advance){0, from, from + q->counts.impressions};
+	*ret = &q->lane;
+	return 1;
+}
+
+static int log_commit(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < q->count; i++) {
+		struct source *s = q->sources[i];
+		if (!s->is_open)
+			continue;
+		if (s->reader.position > unread_from(s)) {
+			bytes += s->reader.position - unread_from(s);
+			s->committed = s->reader.position;
+		}
+		if (s->finished && s->committed >= s->end)
+			source_close(s);
+	}
+	counts_commit(q);
+	if (q->config.checkpoint && bytes > 0)
+		checkpoint_save(q);
+	event_log_consumed(q->config.log, bytes);
+	return 0;
+}
+
+static void log_rewind(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	for (size_t i = 0; i < q->count; i++)
+		source_close(q->sources[i]);
+	q->counts = (struct event_counts){0};
+}
+
+static bool log_is_behind(const struct queue *base)
+{
+	const struct queue_log *q = container_of(base, const struct queue_log, base);
+	for (size_t i = 0; i < q->count; i++) {
+		if (!q->sources[i]->unreadable && read_to(q->sources[i]) < q->sources[i]->end)
+			return true;
+	}
+	return false;
+}
+
+static void log_mark(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	for (size_t i = 0; i < q->count; i++)
+		q->sources[i]->mark = q->sources[i]->end;
+}
+
+static bool log_is_reached(const struct queue *base)
+{
+	const struct queue_log *q = container_of(base, const struct queue_log, base);
+	for (size_t i = 0; i < q->count; i++) {
+		if (!q->sources[i]->unreadable && unread_from(q->sources[i]) < q->sources[i]->mark)
+			return false;
+	}
+	return true;
+}
+
+static int log_trouble(struct queue *base, struct err *e)
+{
+	return self(base)->read_failed
+	           ? err_set(e, ERR_UNAVAILABLE, "a segment of the event log cannot be read")
+	           : 0;
+}
+
+static uint64_t log_source(const struct queue *base)
+{
+	return event_log_node(container_of(base, const struct queue_log, base)->config.log);
+}
+
+/* Segments that are done with */
+
+/* One that cannot be read is not: it stays for people to look at. */
+static bool is_done(const struct source *s)
+{
+	return s->finished && !s->is_open && !s->unreadable && s->committed >= s->end;
+}
+
+static bool is_settled(const struct queue_log *q)
+{
+	return !q->checkpoint_failed && (!q->config.settle || q->config.settle(q->config.ctx) == 0);
+}
+
+/* Those past their time, or beyond what is kept of them; the oldest first. */
+static void log_tidy(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	const struct queue_log_config *c = &q->config;
+	uint64_t kept_bytes = 0;
+	bool settled = false;
+	int64_t now_ms = clock_real_ms();
+	if (clock_mono_ms() < q->remove_due_ms)
+		return;
+	q->remove_due_ms = clock_mono_ms() + REMOVE_EVERY_MS;
+	for (size_t i = q->count; i-- > 0;) {
+		struct source *s = q->sources[i];
+		if (!is_done(s))
+			continue;
+		kept_bytes += s->end;
+		bool old = now_ms - s->modified_ms >= (int64_t)c->settings->keep_ms;
+		if (!old && kept_bytes <= c->settings->keep_bytes)
+			continue;
+		if (!settled && !is_settled(q))
+			return;
+		settled = true;
+		if (event_log_remove(c->log, s->stream.number) < 0)
+			continue;
+		if (c->forget)
+			c->forget(c->ctx, &s->stream.number, 1);
+		metric_add(&q->metrics->events_segments_removed, 1);
+		source_free(s);
+		memmove(&q->sources[i], &q->sources[i + 1], (q->count - i - 1) * sizeof(struct source *));
+		q->count--;
+	}
+}
+
+static void log_free(struct queue *base)
+{
+	struct queue_log *q = self(base);
+	for (size_t i = 0; i < q->count; i++)
+		source_free(q->sources[i]);
+	free(q->sources);
+	free(q->advances);
+	free(q->kept);
+	free(q);
+}
+
+static const struct queue_ops log_ops = {
+    .free = log_free,
+    .source = log_source,
+    .refresh = log_refresh,
+    .next = log_next,
+    .put_back = log_put_back,
+    .text = log_text,
+    .advances = log_advances,
+    .lanes = log_lanes,
+    .commit = log_commit,
+    .rewind = log_rewind,
+    .is_behind = log_is_behind,
+    .mark = log_mark,
+    .is_reached = log_is_reached,
+    .trouble = log_trouble,
+    .tidy = log_tidy,
+};
+
+int queue_log_new(const struct queue_log_config *config, struct queue **ret, struct err *e)
+{
+	struct queue_log *q = calloc(1, sizeof(*q));
+	if (!q || !(q->metrics = metrics_register())) {
+		free(q);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	q->base.ops = &log_ops;
+	q->config = *config;
+	metric_add(&q->metrics->events_unreadable_bytes, event_log_damaged_bytes(config->log));
+	int r = log_refresh(&q->base);
+	for (size_t i = 0; r == 0 && i < config->read_count; i++) {
+		/* A segment that is not there may come back (a folder that was not mounted): its position
+		 * stays. */
+		struct source *s = source_find(q, config->read[i].stream);
+		if (s)
+			s->committed = config->read[i].offset;
+	}
+	if (r < 0) {
+		log_free(&q->base);
+		return err_set(e, r, "cannot find out what the event log holds (%s)", err_name(r));
+	}
+	*ret = &q->base;
+	return 0;
+}

@@ -1,0 +1,14 @@
+/* Which Kafka, and which topics of it, by the settings: for the forwarder and the queue. */
+#pragma once
+
+#include "client/kafka.h"
+#include "queue/settings.h"
+#include "queue/wire.h"
+
+struct topics {
+	struct kafka_config kafka; /* points into what follows, and into the settings */
+	char names[WIRE_TOPICS][256];
+};
+
+/* `t` stays where it is. ERR_INVALID. */
+int topics_init(struct topics *t, const struct queue_settings *settings, struct err *e);

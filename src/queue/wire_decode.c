@@ -1,0 +1,330 @@
+#include "queue/wire_private.h"
+
+#include "base/json_in.h"
+
+#define SECONDS_BELOW 100000000000LL /* a smaller `ts` of somebody else's is in seconds */
+enum {
+	FUTURE_MS = 3600 * 1000, /* how far others' clocks may be ahead of Kafka's */
+	NAME_BYTES_MAX = 16,
+};
+
+/* A text's bytes in hexadecimal, if they are given, come right behind it. */
+enum field {
+	FIELD_EVENT,
+	FIELD_TS,
+	FIELD_KIND,
+	FIELD_LINK,
+	FIELD_KEY,
+	FIELD_KEY_HEX,
+	FIELD_VISITOR,
+	FIELD_AGENT,
+	FIELD_AGENT_HEX,
+	FIELD_REFERRER,
+	FIELD_REFERRER_HEX,
+	FIELD_LANGUAGE,
+	FIELD_LANGUAGE_HEX,
+	FIELD_COUNTRY,
+	FIELD_ADDRESS,
+	FIELD_SOURCE,
+	FIELD_REJECTED,
+	FIELD_DROPPED,
+	FIELD_ID,
+	FIELD_ID_HEX,
+	FIELD_USER,
+	FIELD_USER_HEX,
+	FIELD_AD,
+	FIELD_AD_HEX,
+	FIELD_RECEIVED,
+	FIELDS,
+};
+
+static const struct {
+	struct str name;
+	bool is_number;
+} fields[FIELDS] = {
+    [FIELD_EVENT] = {STR("eventId")},
+    [FIELD_TS] = {STR("ts"), true},
+    [FIELD_KIND] = {STR("kind")},
+    [FIELD_LINK] = {STR("link"), true},
+    [FIELD_KEY] = {STR("key")},
+    [FIELD_KEY_HEX] = {STR("keyHex")},
+    [FIELD_VISITOR] = {STR("visitor")},
+    [FIELD_AGENT] = {STR("agent")},
+    [FIELD_AGENT_HEX] = {STR("agentHex")},
+    [FIELD_REFERRER] = {STR("referrer")},
+    [FIELD_REFERRER_HEX] = {STR("referrerHex")},
+    [FIELD_LANGUAGE] = {STR("language")},
+    [FIELD_LANGUAGE_HEX] = {STR("languageHex")},
+    [FIELD_COUNTRY] = {STR("country")},
+    [FIELD_ADDRESS] = {STR("address")},
+    [FIELD_SOURCE] = {STR("source")},
+    [FIELD_REJECTED] = {STR("rejected"), true},
+    [FIELD_DROPPED] = {STR("dropped"), true},
+    [FIELD_ID] = {STR("id")},
+    [FIELD_ID_HEX] = {STR("idHex")},
+    [FIELD_USER] = {STR("userId")},
+    [FIELD_USER_HEX] = {STR("userIdHex")},
+    [FIELD_AD] = {STR("adId")},
+    [FIELD_AD_HEX] = {STR("adIdHex")},
+    [FIELD_RECEIVED] = {STR("receivedAt"), true},
+};
+
+/* What stands in an object. */
+struct found {
+	struct str texts[FIELDS]; /* STR_NULL: not there */
+	int64_t numbers[FIELDS];
+	const char *wrong; /* NULL: nothing */
+};
+
+/* Looks from where the last one was found: fields mostly come in the same order. */
+static enum field field_of(struct str name, enum field after)
+{
+	enum field f = after;
+	for (unsigned n = 0; n < FIELDS; n++) {
+		f = f + 1 < FIELDS ? f + 1 : 0;
+		if (str_eq(fields[f].name, name))
+			return f;
+	}
+	return FIELDS;
+}
+
+static void text_take(struct json_in *in, struct wire_message *m, struct found *found, enum field f)
+{
+	size_t room = sizeof(m->scratch) - m->scratch_used;
+	bool whole;
+	struct str text;
+	if (json_in_peek(in) == JSON_IN_NULL) {
+		json_in_skip(in);
+		return;
+	}
+	if (!json_in_string(in, m->scratch + m->scratch_used, room, &text, &whole))
+		return;
+	if (text.ptr == m->scratch + m->scratch_used)
+		m->scratch_used += text.len;
+	if (!whole)
+		found->wrong = "its texts are too long";
+	found->texts[f] = text;
+}
+
+static void number_take(struct json_in *in, struct found *found, enum field f)
+{
+	if (json_in_number(in, &found->numbers[f]) == JSON_IN_NUMBER || found->numbers[f] < 0)
+		found->wrong = "one of its numbers is not a positive integer";
+}
+
+static void object_take(struct json_in *in, struct wire_message *m, enum field before, struct found *found)
+{
+	char scratch[NAME_BYTES_MAX];
+	struct str name;
+	bool first = true;
+	enum field last = before;
+	json_in_enter(in, '{');
+	while (json_in_more(in, '{', &first) && json_in_name(in, scratch, sizeof(scratch), &name)) {
+		enum field f = field_of(name, last);
+		if (f == FIELDS) {
+			json_in_skip(in);
+			continue;
+		}
+		last = f;
+		if (fields[f].is_number)
+			number_take(in, found, f);
+		else
+			text_take(in, m, found, f);
+	}
+	if (!json_in_at_end(in))
+		found->wrong = in->wrong ? in->wrong : "something stands behind it";
+}
+
+static int hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = ascii_lower(c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Digits up to `end`, which is passed over; false when there are none or too many. */
+static bool hex_take(struct str *s, char end, uint64_t *ret)
+{
+	size_t n = 0;
+	*ret = 0;
+	for (; n < s->len && s->ptr[n] != end; n++) {
+		int digit = hex_value(s->ptr[n]);
+		if (digit < 0 || n == 16)
+			return false;
+		*ret = *ret << 4 | (unsigned)digit;
+	}
+	bool found = n > 0 && (n < s->len || end == '\0');
+	n += n < s->len;
+	*s = str_n(s->ptr + n, s->len - n);
+	return found;
+}
+
+/* One that is not ours is somebody's own business. */
+static bool id_read(struct str s, struct event_id *ret)
+{
+	return s.ptr && hex_take(&s, '-', &ret->node) && hex_take(&s, '-', &ret->segment) &&
+	       hex_take(&s, '\0', &ret->position);
+}
+
+/* The text of a field, byte for byte. */
+static struct str text_of(struct wire_message *m, struct found *found, enum field f, size_t max)
+{
+	struct str hex = found->texts[f + 1], text = found->texts[f];
+	char *to = m->scratch + m->scratch_used;
+	if (LIKELY(!hex.ptr)) {
+		text.len = MIN(text.len, max);
+		return text;
+	}
+	size_t len = hex.len / 2;
+	if (hex.len % 2 != 0 || len > max || len > sizeof(m->scratch) - m->scratch_used) {
+		found->wrong = "one of its texts in hexadecimal has a wrong length";
+		return text;
+	}
+	for (size_t i = 0; i < len; i++) {
+		int high = hex_value(hex.ptr[2 * i]), low = hex_value(hex.ptr[2 * i + 1]);
+		if (high < 0 || low < 0)
+			found->wrong = "one of its texts in hexadecimal is none";
+		to[i] = (char)((unsigned)high << 4 | (unsigned)low);
+	}
+	m->scratch_used += len;
+	return str_n(to, len);
+}
+
+/* Three numbers, each followed by `mark`. */
+static bool network_take(struct str *s, char mark, unsigned base, unsigned max, unsigned ret[3])
+{
+	for (unsigned i = 0; i < 3; i++) {
+		size_t n = 0;
+		ret[i] = 0;
+		for (; n < s->len && s->ptr[n] != mark; n++) {
+			int digit = hex_value(s->ptr[n]);
+			if (digit < 0 || (unsigned)digit >= base || ret[i] > max)
+				return false;
+			ret[i] = ret[i] * base + (unsigned)digit;
+		}
+		if (n == 0 || n == s->len || ret[i] > max)
+			return false;
+		*s = str_n(s->ptr + n + 1, s->len - n - 1);
+	}
+	return true;
+}
+
+static bool address_read(struct str s, struct event_visit *v)
+{
+	struct str rest = s;
+	unsigned p[3];
+	if (network_take(&rest, '.', 10, UINT8_MAX, p) && str_eq(rest, STR("0/24"))) {
+		for (int i = 0; i < 3; i++)
+			v->address[i] = (uint8_t)p[i];
+		v->address_len = 3;
+		return true;
+	}
+	rest = s;
+	if (!network_take(&rest, ':', 16, UINT16_MAX, p) || !str_eq(rest, STR(":/48")))
+		return false;
+	for (size_t i = 0; i < 3; i++) {
+		v->address[2 * i] = (uint8_t)(p[i] >> 8);
+		v->address[2 * i + 1] = (uint8_t)p[i];
+	}
+	v->address_len = 6;
+	return true;
+}
+
+/* The place of a name in a list; `count` when it is not there. */
+static unsigned name_find(struct str name, const char *const *names, unsigned count)
+{
+	unsigned i = 0;
+	while (i < count && !str_eq(name, str_of(names[i])))
+		i++;
+	return i;
+}
+
+static void tally_make(const struct found *found, struct event *ev)
+{
+	ev->kind = EVENT_TALLY;
+	ev->tally = (struct event_tally){found->numbers[FIELD_TS], (uint64_t)found->numbers[FIELD_REJECTED],
+	                                 (uint64_t)found->numbers[FIELD_DROPPED]};
+}
+
+static void visit_make(struct wire_message *m, struct found *found)
+{
+	struct event_visit *v = &m->event.visit;
+	struct str kind = found->texts[FIELD_KIND], source = found->texts[FIELD_SOURCE];
+	struct str visitor = found->texts[FIELD_VISITOR], country = found->texts[FIELD_COUNTRY];
+	if (str_eq(kind, STR(WIRE_TALLY))) {
+		tally_make(found, &m->event);
+		return;
+	}
+	m->event.kind = EVENT_VISIT;
+	*v = (struct event_visit){
+	    .time_ms = found->numbers[FIELD_TS],
+	    .link = (uint64_t)found->numbers[FIELD_LINK],
+	    .kind = (uint8_t)name_find(kind, wire_kind_names, EVENT_VISIT_KINDS),
+	    .source = (uint8_t)(source.ptr ? name_find(source, wire_source_names, EVENT_SOURCES) : 0),
+	    .key = text_of(m, found, FIELD_KEY, EVENT_KEY_BYTES_MAX),
+	};
+	m->texts = (struct wire_texts){
+	    .agent = text_of(m, found, FIELD_AGENT, EVENT_STRING_BYTES_MAX),
+	    .referrer = text_of(m, found, FIELD_REFERRER, EVENT_STRING_BYTES_MAX),
+	    .language = text_of(m, found, FIELD_LANGUAGE, EVENT_STRING_BYTES_MAX),
+	};
+	if (country.len == 2 && wire_is_country(country.ptr))
+		memcpy(v->country, country.ptr, 2);
+	if (v->kind == EVENT_VISIT_KINDS)
+		found->wrong = "its kind is not known";
+	else if (v->source == EVENT_SOURCES)
+		found->wrong = "its source is not known";
+	else if (visitor.ptr && !hex_take(&visitor, '\0', &v->visitor))
+		found->wrong = "its visitor is not a number in hexadecimal";
+	else if (found->texts[FIELD_ADDRESS].ptr && !address_read(found->texts[FIELD_ADDRESS], v))
+		found->wrong = "its address is not a network of 24 or 48 bits";
+}
+
+static void impression_make(struct wire_message *m, int64_t time_ms, struct found *found)
+{
+	struct event_impression *i = &m->event.impression;
+	m->event.kind = EVENT_IMPRESSION;
+	*i = (struct event_impression){
+	    .time_ms = found->numbers[FIELD_TS],
+	    .received_ms = found->numbers[FIELD_RECEIVED],
+	    .id = text_of(m, found, FIELD_ID, SIZE_MAX),
+	    .user = text_of(m, found, FIELD_USER, SIZE_MAX),
+	    .ad = text_of(m, found, FIELD_AD, SIZE_MAX),
+	};
+	if (m->has_id)
+		return;
+	i->received_ms = time_ms;
+	if (i->time_ms > 0 && i->time_ms < SECONDS_BELOW)
+		i->time_ms *= 1000;
+	if (i->time_ms > time_ms + FUTURE_MS)
+		found->wrong = "its ts is more than an hour in the future";
+}
+
+void wire_decode(enum wire_topic topic, struct str value, int64_t time_ms, struct wire_message *ret)
+{
+	struct found found = {.wrong = NULL};
+	struct json_in in = json_in_begin(value.ptr ? value : STR(""));
+	ret->scratch_used = 0;
+	ret->event.flags = 0;
+	ret->event.length = 0;
+	object_take(&in, ret, topic == WIRE_IMPRESSIONS ? FIELD_DROPPED : FIELDS - 1, &found);
+	ret->has_id = id_read(found.texts[FIELD_EVENT], &ret->id);
+	ret->event.position = ret->has_id ? ret->id.position : 0;
+	ret->texts = (struct wire_texts){0};
+	if (found.wrong)
+		;
+	else if (topic == WIRE_IMPRESSIONS)
+		impression_make(ret, time_ms, &found);
+	else
+		visit_make(ret, &found);
+	if (LIKELY(!found.wrong))
+		return;
+	ret->has_id = false;
+	ret->event.kind = EVENT_UNUSABLE;
+	ret->event.position = 0;
+	ret->event.unusable = (struct event_unusable){.time_ms = time_ms,
+	                                              .is_impression = topic == WIRE_IMPRESSIONS,
+	                                              .reason = found.wrong,
+	                                              .text = value};
+}

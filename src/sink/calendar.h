@@ -1,0 +1,37 @@
+/* Units of time, and the steps of a series, all UTC. Pure functions, for every backend of the role `sink`. */
+#pragma once
+
+#include "sink/sink.h"
+
+#define SECOND_MS 1000LL
+#define MINUTE_MS (60 * SECOND_MS)
+#define HOUR_MS   (60 * MINUTE_MS)
+#define DAY_MS    (24 * HOUR_MS)
+
+static inline int64_t time_floor(int64_t ms, int64_t unit_ms)
+{
+	int64_t rest = ms % unit_ms;
+	return ms - (rest < 0 ? rest + unit_ms : rest);
+}
+
+static inline int64_t time_ceil(int64_t ms, int64_t unit_ms)
+{
+	return time_floor(ms + unit_ms - 1, unit_ms);
+}
+
+static inline int64_t day_of(int64_t ms)
+{
+	return time_floor(ms, DAY_MS) / DAY_MS;
+}
+
+/* Sinks that fold count visits by these: minutes at first, then by larger ones. */
+enum cell_level { CELL_MINUTE, CELL_HOUR, CELL_DAY, CELL_LEVELS };
+extern const int64_t cell_level_ms[CELL_LEVELS];
+enum { LINK_ALL = 0, LINK_ORPHANS = -1 }; /* whose cells, beside those of single links */
+
+/* The number of the step that a time lies in, and a step's beginning. */
+int64_t step_of(enum stats_step step, int64_t ms);
+int64_t step_start_ms(enum stats_step step, int64_t number);
+
+/* The shortest that such a step can be, but a month, which counts as a day. */
+int64_t step_unit_ms(enum stats_step step);

@@ -1,0 +1,293 @@
+/* The shorter questions: windows of impressions, top links, clicks, the books. */
+#include "sink/clickhouse_sink.h"
+
+#include <stdlib.h>
+
+/* --- impressions --- */
+
+static int take_ads(const struct buf *answer, struct window_query *q)
+{
+	struct row_reader rows = row_reader_of(answer);
+	size_t count = 0, rows_left = 0;
+	for (struct row_reader r = rows; row_more(&r); rows_left++) {
+		row_text(&r);
+		row_u64(&r);
+		row_end(&r);
+	}
+	struct ad_count *ads = arena_alloc(q->arena, MAX(rows_left, 1) * sizeof(*ads));
+	if (!ads)
+		return ERR_NOMEM;
+	while (row_more(&rows) && count < rows_left) {
+		struct str ad;
+		if (!ch_text_get(&rows, q->arena, &ad))
+			return ERR_NOMEM;
+		ads[count++] = (struct ad_count){.ad = ad, .count = row_u64(&rows)};
+		row_end(&rows);
+	}
+	q->ads = ads;
+	q->count = count;
+	return ch_end(&rows);
+}
+
+/* The minute is what the table is sorted by. */
+static long long minute_of(int64_t ms)
+{
+	return MAX(MIN(time_floor(ms, MINUTE_MS) / MINUTE_MS, UINT32_MAX), 0);
+}
+
+int ch_window(struct sink_clickhouse *s, struct window_query *q)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
+	q->ads = NULL;
+	q->count = 0;
+	if (from_ms >= to_ms)
+		return 0;
+	buf_printf(
+	    &sql,
+	    "SELECT ad, count(), toUInt8(0) FROM impression FINAL WHERE minute >= %lld AND minute <= %lld"
+	    " AND time > %lld AND time <= %lld GROUP BY ad ORDER BY ad",
+	    minute_of(from_ms), minute_of(to_ms), (long long)from_ms, (long long)to_ms);
+	int r = ch_ask(s, &sql, &answer);
+	return r ? r : take_ads(&answer, q);
+}
+
+/* --- links --- */
+
+enum { TOTAL_BYTES = 8 + 8 + 1 }; /* of a row: a link and its clicks */
+
+int ch_top_links(struct sink_clickhouse *s, struct top_links_query *q)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	q->links = NULL;
+	q->count = 0;
+	if (q->from_ms >= q->to_ms)
+		return 0;
+	buf_printf(&sql, "SELECT link, count() AS n, toUInt8(0) FROM visit FINAL");
+	ch_where_time(&sql, time_floor(ch_clamp(q->from_ms), DAY_MS), time_ceil(ch_clamp(q->to_ms), DAY_MS));
+	buf_printf(&sql, " AND kind = %d GROUP BY link ORDER BY n DESC, link LIMIT %zu", VISIT_CLICK,
+	           q->limit);
+	int r = ch_ask(s, &sql, &answer);
+	if (r < 0)
+		return r;
+	struct row_reader rows = row_reader_of(&answer);
+	struct sink_total *links = arena_alloc(q->arena, MAX(answer.len / TOTAL_BYTES, 1) * sizeof(*links));
+	if (!links)
+		return ERR_NOMEM;
+	size_t count = 0;
+	for (; row_more(&rows) && count < answer.len / TOTAL_BYTES; row_end(&rows)) {
+		links[count].link = row_u64(&rows);
+		links[count++].clicks = row_u64(&rows);
+	}
+	q->links = links;
+	q->count = count;
+	return ch_end(&rows);
+}
+
+static int total_compare(const void *a, const void *b)
+{
+	const struct sink_total *x = a, *y = b;
+	return x->link < y->link ? -1 : x->link > y->link;
+}
+
+static void write_links(struct buf *sql, const struct sink_total *links, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		buf_printf(sql, "%s%llu", i ? ", " : "", (unsigned long long)links[i].link);
+}
+
+/* Adds to the clicks of those that are asked for; they are sorted. */
+static int add_clicks(const struct buf *answer, struct sink_total *links, size_t n)
+{
+	struct row_reader rows = row_reader_of(answer);
+	while (row_more(&rows)) {
+		struct sink_total found = {.link = row_u64(&rows)};
+		found.clicks = row_u64(&rows);
+		row_end(&rows);
+		struct sink_total *of = bsearch(&found, links, n, sizeof(*links), total_compare);
+		if (of && !rows.bad)
+			of->clicks += found.clicks;
+	}
+	return ch_end(&rows);
+}
+
+struct clicks_question {
+	struct sink_total *links; /* sorted, each once */
+	size_t n;
+};
+
+static int ask_clicks_there(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(&sql, "SELECT link, count(), toUInt8(0) FROM visit FINAL WHERE kind = %d AND link IN (",
+	           VISIT_CLICK);
+	write_links(&sql, q->links, q->n);
+	buf_char(&sql, ')');
+	ch_gone_leave_out_days(gone, CH_VISIT, &sql);
+	buf_printf(&sql, " GROUP BY link");
+	int r = ch_ask(s, &sql, &answer);
+	return r ? r : add_clicks(&answer, q->links, q->n);
+}
+
+static int ask_clicks_gone(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(&sql,
+	           "SELECT item, sum(clicks), toUInt8(0) FROM day_total FINAL WHERE what = %d AND item IN (",
+	           CH_VISIT);
+	write_links(&sql, q->links, q->n);
+	buf_char(&sql, ')');
+	ch_gone_leave_out_sums(gone, CH_VISIT, &sql);
+	buf_printf(&sql, " GROUP BY item");
+	int r = ch_ask(s, &sql, &answer);
+	return r ? r : add_clicks(&answer, q->links, q->n);
+}
+
+static int ask_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+{
+	struct clicks_question *q = arg;
+	for (size_t i = 0; i < q->n; i++)
+		q->links[i].clicks = 0;
+	int r = ask_clicks_there(s, gone, q);
+	return r == 0 && ch_gone_is_any(gone) ? ask_clicks_gone(s, gone, q) : r;
+}
+
+int ch_clicks(struct sink_clickhouse *s, struct sink_total *links, size_t n)
+{
+	struct sink_total sorted[SINK_CLICKS_MAX];
+	struct clicks_question q = {.links = sorted};
+	ASSERT(n <= SINK_CLICKS_MAX);
+	if (n == 0)
+		return 0;
+	memcpy(sorted, links, n * sizeof(*links));
+	qsort(sorted, n, sizeof(*sorted), total_compare);
+	for (size_t i = 0; i < n; i++)
+		if (q.n == 0 || sorted[q.n - 1].link != sorted[i].link)
+			sorted[q.n++] = sorted[i];
+	int r = ch_gone_around(s, ask_clicks, &q);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		const struct sink_total *of = bsearch(&links[i], sorted, q.n, sizeof(*sorted), total_compare);
+		links[i].clicks = of && of->link ? of->clicks : 0;
+	}
+	return r;
+}
+
+/* --- the books --- */
+
+/* Of each table: what is told apart, and counted. */
+static const struct books_part {
+	enum ch_table table;
+	const char *thing, *thing_gone, *count, *kept;
+} books_parts[] = {
+    {CH_VISIT, "link != 0", "item != 0", "count()", "sum(details)"},
+    {CH_IMPRESSION, "0", "0", "count()", "sum(details)"},
+    {CH_NOTE, "kind", "item", "sum(count)", "0"},
+};
+
+struct book_sums {
+	uint64_t clicks, orphans, impressions, visit_rows, impression_rows;
+	uint64_t notes[NOTE_KINDS];
+};
+
+struct books_question {
+	uint64_t node;
+	bool deep;
+	struct book_sums sums;
+};
+
+static void write_part(struct buf *sql, const struct books_part *p, const struct ch_gone *gone,
+                       const struct books_question *q)
+{
+	buf_printf(sql,
+	           "SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(%s), toUInt64(%s), toUInt8(0) FROM %s"
+	           " FINAL WHERE 1",
+	           p->table, p->thing, p->count, q->deep ? p->kept : "0", ch_table_names[p->table]);
+	if (q->node)
+		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
+	ch_gone_leave_out_days(gone, p->table, sql);
+	buf_printf(sql, " GROUP BY thing");
+}
+
+static void write_part_gone(struct buf *sql, const struct books_part *p, const struct ch_gone *gone,
+                            const struct books_question *q)
+{
+	buf_printf(sql,
+	           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(sum(events)), toUInt64(0),"
+	           " toUInt8(0) FROM day_total FINAL WHERE what = %d",
+	           p->table, p->thing_gone, p->table);
+	if (q->node)
+		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
+	ch_gone_leave_out_sums(gone, p->table, sql);
+	buf_printf(sql, " GROUP BY thing");
+}
+
+static void add_sum(struct book_sums *b, uint8_t what, uint64_t thing, uint64_t n, uint64_t kept)
+{
+	if (what == CH_VISIT) {
+		*(thing ? &b->clicks : &b->orphans) += n;
+		b->visit_rows += kept;
+	} else if (what == CH_IMPRESSION) {
+		b->impressions += n;
+		b->impression_rows += kept;
+	} else if (thing < NOTE_KINDS) {
+		b->notes[thing] += n;
+	}
+}
+
+static struct sink_books books_of(const struct book_sums *b)
+{
+	const uint64_t *notes = b->notes;
+	return (struct sink_books){
+	    .tally = {.clicks = b->clicks + notes[NOTE_UNUSABLE_CLICK],
+	              .orphans = b->orphans + notes[NOTE_UNUSABLE_ORPHAN],
+	              .impressions = b->impressions + notes[NOTE_DUPLICATE] + notes[NOTE_UNUSABLE_IMPRESSION],
+	              .duplicates = notes[NOTE_DUPLICATE],
+	              .unusable_clicks = notes[NOTE_UNUSABLE_CLICK],
+	              .unusable_impressions = notes[NOTE_UNUSABLE_IMPRESSION],
+	              .rejected = notes[NOTE_REJECTED],
+	              .dropped_clicks = notes[NOTE_DROPPED]},
+	    .clicks_in_rollups = b->clicks,
+	    .orphans_in_rollups = b->orphans,
+	    .impressions_counted = b->impressions,
+	    .duplicates = notes[NOTE_DUPLICATE],
+	    .visit_rows = b->visit_rows,
+	    .impression_rows = b->impression_rows,
+	};
+}
+
+static int add_sums(const struct buf *answer, struct book_sums *sums)
+{
+	struct row_reader rows = row_reader_of(answer);
+	while (row_more(&rows)) {
+		uint8_t what = row_u8(&rows);
+		uint64_t thing = row_u64(&rows), n = row_u64(&rows), kept = row_u64(&rows);
+		row_end(&rows);
+		if (!rows.bad)
+			add_sum(sums, what, thing, n, kept);
+	}
+	return ch_end(&rows);
+}
+
+static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	struct books_question *q = arg;
+	for (size_t i = 0; i < ARRAY_LEN(books_parts); i++) {
+		buf_printf(&sql, "%s", i ? " UNION ALL " : "");
+		write_part(&sql, &books_parts[i], gone, q);
+		if (ch_gone_is_any(gone))
+			write_part_gone(&sql, &books_parts[i], gone, q);
+	}
+	int r = ch_ask(s, &sql, &answer);
+	q->sums = (struct book_sums){0};
+	return r ? r : add_sums(&answer, &q->sums);
+}
+
+int ch_books(struct sink_clickhouse *s, uint64_t node, bool deep, struct sink_books *ret)
+{
+	struct books_question q = {.node = node, .deep = deep};
+	int r = ch_gone_around(s, ask_books, &q);
+	if (r == 0)
+		*ret = books_of(&q.sums);
+	return r;
+}

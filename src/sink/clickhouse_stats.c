@@ -1,0 +1,262 @@
+/*
+ * A link's statistics. One SELECT counts the visits by everything that is asked for (steps, kinds, whether it
+ * is a bot, dimensions), and adds that up again for each of them apart: so all numbers are of the same
+ * moment, no visit is looked at twice, and what travels is what is wanted.
+ *
+ * Unique visitors are those of whole days. The server gives for each register of the sketch how many
+ * different hashes fell to it, and of their lower bits the smallest number, which has the longest run of
+ * leading zeros. That is all that a sketch would have kept (sketch.h).
+ */
+#include "sink/clickhouse_sink.h"
+#include "sink/sketch.h"
+#include "sink/tallies.h"
+
+enum { REST_BITS = 20 }; /* of a visitor's hash, below the register's number */
+_Static_assert(SKETCH_REGISTERS == 1 << (32 - REST_BITS), "the register is what is above");
+
+/* The part of the answer that a row is of: the totals, or a dimension. */
+enum { PART_TOTALS, PART_DIM };
+
+/* --- the question --- */
+
+static void write_value(struct buf *sql, struct str value)
+{
+	CLEANUP(buf_release) struct buf marked = {0};
+	if (ch_text_needs_mark(value))
+		buf_char(&marked, '\0');
+	buf_str(&marked, value);
+	ch_quote(sql, buf_view(&marked));
+	sql->failed |= marked.failed;
+}
+
+static void write_conditions(const struct stats_query *q, struct buf *sql)
+{
+	if (q->link)
+		buf_printf(sql, " AND link = %llu", (unsigned long long)q->link);
+	if (q->bots != BOTS_INCLUDED)
+		buf_printf(sql, " AND bot %s ''", q->bots == BOTS_ONLY ? "!=" : "=");
+	for (int dim = 0; dim < DIM_COUNT; dim++) {
+		if (!(q->filtered >> dim & 1))
+			continue;
+		buf_printf(sql, " AND %s = ", ch_dim_columns[dim]);
+		write_value(sql, q->filter[dim]);
+	}
+}
+
+/* Where a visit's step begins; months are added up from their days. */
+static void write_step(const struct stats_query *q, struct buf *sql)
+{
+	long long unit_ms = step_unit_ms(q->step), ahead_ms = q->step == STEP_WEEK ? 3 * DAY_MS : 0;
+	if (q->series)
+		buf_printf(sql, "intDiv(time + %lld, %lld) * %lld - %lld", ahead_ms, unit_ms, unit_ms,
+		           ahead_ms);
+	else
+		buf_printf(sql, "toInt64(0)");
+}
+
+static void write_dims(const struct stats_query *q, struct buf *sql, const char *between)
+{
+	for (int dim = 0; dim < DIM_COUNT; dim++)
+		if (q->dims_wanted >> dim & 1)
+			buf_printf(sql, "%s%s", between, ch_dim_columns[dim]);
+}
+
+static void write_question(const struct tallies *t, struct buf *sql)
+{
+	const struct stats_query *q = t->q;
+	size_t rows_max = MAX(q->shares_max, (q->series_count + 1) * VISIT_KINDS * 2 * 31);
+	buf_printf(sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
+	                " sum(visits) AS n, toUInt8(0) FROM (SELECT kind, bot != '' AS is_bot, ");
+	write_step(q, sql);
+	buf_printf(sql, " AS step");
+	write_dims(q, sql, ", ");
+	buf_printf(sql, ", count() AS visits FROM visit FINAL");
+	ch_where_time(sql, t->from_ms, t->to_ms);
+	write_conditions(q, sql);
+	buf_printf(sql, " GROUP BY kind, is_bot, step");
+	write_dims(q, sql, ", ");
+	buf_printf(sql, ") ARRAY JOIN [toUInt8(0)");
+	for (int dim = 0; dim < DIM_COUNT; dim++)
+		if (q->dims_wanted >> dim & 1)
+			buf_printf(sql, ", %d", PART_DIM + dim);
+	buf_printf(sql, "] AS part, [''");
+	write_dims(q, sql, ", ");
+	buf_printf(sql,
+	           "] AS value WHERE part = 0 OR kind = %d GROUP BY part, value, what"
+	           " ORDER BY part, n DESC, value LIMIT %zu BY part",
+	           VISIT_CLICK, rows_max);
+}
+
+/* --- the answer --- */
+
+static int add_total(const struct tallies *t, int64_t what, uint64_t n)
+{
+	struct stats_query *q = t->q;
+	bool is_bot = what & 1;
+	switch (what >> 1 & 7) {
+	case VISIT_CLICK:
+		q->clicks += n;
+		q->bot_clicks += is_bot ? n : 0;
+		break;
+	case VISIT_HEAD: q->heads += n; return 0;
+	case VISIT_PREFETCH: q->prefetches += n; return 0;
+	case VISIT_UNKNOWN: q->unknowns += n; return 0;
+	case VISIT_ROOT: q->roots += n; return 0;
+	default: return ERR_CORRUPT;
+	}
+	if (!q->series)
+		return 0;
+	size_t step = tallies_step(t, what >> 4);
+	if (step >= q->series_count)
+		return ERR_CORRUPT;
+	q->series[step].clicks += n;
+	return 0;
+}
+
+static int add_share(const struct stats_query *q, struct stats_share *shares, size_t *count,
+                     struct row_reader *rows)
+{
+	struct str value;
+	if (!ch_text_get(rows, q->arena, &value))
+		return ERR_NOMEM;
+	row_i64(rows);
+	shares[(*count)++] = (struct stats_share){.value = value, .clicks = row_u64(rows)};
+	return 0;
+}
+
+/* How many rows each dimension has, as many as are wanted. */
+static int shares_count(struct stats_query *q, struct row_reader rows)
+{
+	size_t counts[DIM_COUNT] = {0};
+	while (row_more(&rows)) {
+		unsigned part = row_u8(&rows);
+		row_text(&rows);
+		row_i64(&rows);
+		row_u64(&rows);
+		row_end(&rows);
+		if (!rows.bad && part >= PART_DIM && part < PART_DIM + DIM_COUNT)
+			counts[part - PART_DIM]++;
+	}
+	for (int dim = 0; dim < DIM_COUNT; dim++) {
+		if (!(q->dims_wanted >> dim & 1))
+			continue;
+		size_t count = MIN(counts[dim], q->shares_max);
+		q->shares[dim] = arena_alloc(q->arena, MAX(count, 1) * sizeof(*q->shares[dim]));
+		if (!q->shares[dim])
+			return ERR_NOMEM;
+	}
+	return ch_end(&rows);
+}
+
+static int take_row(const struct tallies *t, struct row_reader *rows)
+{
+	struct stats_query *q = t->q;
+	unsigned part = row_u8(rows), dim = part - PART_DIM;
+	int r = 0;
+	if (part != PART_TOTALS && dim < DIM_COUNT && q->shares[dim] && q->share_count[dim] < q->shares_max) {
+		r = add_share(q, q->shares[dim], &q->share_count[dim], rows);
+	} else {
+		row_text(rows);
+		int64_t what = row_i64(rows);
+		uint64_t n = row_u64(rows);
+		if (part == PART_TOTALS && !rows->bad)
+			r = add_total(t, what, n);
+	}
+	row_end(rows);
+	return r;
+}
+
+static int take_answer(const struct tallies *t, const struct buf *answer)
+{
+	struct row_reader rows = row_reader_of(answer);
+	int r = shares_count(t->q, rows);
+	while (r == 0 && row_more(&rows))
+		r = take_row(t, &rows);
+	return r ? r : ch_end(&rows);
+}
+
+/* --- visitors --- */
+
+/* Registers as they are when nobody was added yet. */
+static void sketch_begin(struct sketch *s)
+{
+	static const uint8_t none[SKETCH_BYTES_MAX];
+	bool good = sketch_read(s, none, sizeof(none));
+	ASSERT(good);
+}
+
+struct visitors {
+	struct sketch sketch;
+	uint32_t day;
+	uint64_t exactly; /* different hashes of that day */
+};
+
+static uint64_t visitors_of_day(const struct visitors *v)
+{
+	return v->exactly <= SKETCH_LIST_MAX ? v->exactly : sketch_estimate(&v->sketch);
+}
+
+static int count_visitors(const struct buf *answer, uint64_t *ret)
+{
+	struct visitors v = {0};
+	struct row_reader rows = row_reader_of(answer);
+	*ret = 0;
+	sketch_begin(&v.sketch);
+	while (row_more(&rows)) {
+		uint32_t day = row_u32(&rows), place = row_u32(&rows), rest = row_u32(&rows);
+		uint64_t hashes = row_u64(&rows);
+		row_end(&rows);
+		if (day != v.day) {
+			*ret += visitors_of_day(&v);
+			v.day = day;
+			v.exactly = 0;
+			sketch_begin(&v.sketch);
+		}
+		v.exactly += hashes;
+		sketch_add(&v.sketch, place << REST_BITS | (rest & ((1U << REST_BITS) - 1)));
+	}
+	*ret += visitors_of_day(&v);
+	return ch_end(&rows);
+}
+
+static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(
+	    &sql,
+	    "SELECT toUInt32(intDiv(time, %lld)) AS of_day, toUInt32(bitShiftRight(visitor, %d)) AS place,"
+	    " toUInt32(min(bitAnd(visitor, %u))), toUInt64(uniqExact(visitor)), toUInt8(0) FROM visit",
+	    DAY_MS, REST_BITS, (1U << REST_BITS) - 1);
+	ch_where_time(&sql, time_floor(t->from_ms, DAY_MS), time_ceil(t->to_ms, DAY_MS));
+	buf_printf(&sql, " AND kind = %d AND visitor != 0", VISIT_CLICK);
+	if (t->q->link)
+		buf_printf(&sql, " AND link = %llu", (unsigned long long)t->q->link);
+	buf_printf(&sql, " GROUP BY of_day, place ORDER BY of_day");
+	int r = ch_ask(s, &sql, &answer);
+	return r ? r : count_visitors(&answer, &t->q->visitors);
+}
+
+/* --- both --- */
+
+static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	write_question(t, &sql);
+	int r = ch_ask(s, &sql, &answer);
+	if (r == 0)
+		r = take_answer(t, &answer);
+	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
+}
+
+int ch_stats(struct sink_clickhouse *s, struct stats_query *q)
+{
+	struct tallies t;
+	int r = tallies_check(q);
+	if (r < 0)
+		return r;
+	r = tallies_begin(&t, q);
+	if (r == 0 && t.from_ms < t.to_ms)
+		r = ask_all(s, &t);
+	tallies_release(&t);
+	return r;
+}

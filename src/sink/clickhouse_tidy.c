@@ -1,0 +1,235 @@
+/*
+ * What is past its time, one partition at a time. Whatever a worker does here another may do at the same
+ * time, or again after it died: clearing and dropping are the same the second time, and sums are kept by
+ * round (clickhouse_tables.c).
+ */
+#include "sink/clickhouse_sink.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+	/* Events of one server may come long after those of another, when it could not pass them on. */
+	SEEN_SLACK_DAYS = 7,
+};
+
+struct partition {
+	enum ch_table table;
+	uint32_t day;
+	bool has_details;
+};
+
+struct tidying {
+	struct sink_clickhouse *s;
+	int64_t now_ms;
+	struct partition *partitions;
+	size_t count;
+	uint32_t seen_newest; /* day */
+};
+
+static bool table_of(struct str name, enum ch_table *ret)
+{
+	for (size_t i = 0; i < CH_INSERTED; i++) {
+		*ret = (enum ch_table)i;
+		if (str_eq(name, str_of(ch_table_names[i])))
+			return true;
+	}
+	return false;
+}
+
+static int take_partitions(struct tidying *t, const struct buf *answer)
+{
+	struct row_reader rows = row_reader_of(answer);
+	t->partitions = malloc((answer->len / 6 + 1) * sizeof(*t->partitions)); /* no row is shorter */
+	if (!t->partitions)
+		return ERR_NOMEM;
+	while (row_more(&rows)) {
+		struct partition *p = &t->partitions[t->count];
+		struct str name = row_text(&rows);
+		p->day = row_u16(&rows);
+		p->has_details = row_u8(&rows);
+		row_end(&rows);
+		if (rows.bad || !table_of(name, &p->table))
+			continue;
+		t->count++;
+		if (p->table == CH_SEEN)
+			t->seen_newest = MAX(t->seen_newest, p->day);
+	}
+	return ch_end(&rows);
+}
+
+/* All there are. A column that was cleared has no files. */
+static int look(struct tidying *t)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(&sql,
+	           "SELECT table, toUInt16(toDate(partition)) AS of_day, toUInt8(max(column = 'details')),"
+	           " toUInt8(0) FROM system.parts_columns WHERE active AND database = '%s'"
+	           " AND column IN ('day', 'details') AND table IN ('visit', 'impression', 'seen', 'note')"
+	           " GROUP BY table, of_day ORDER BY of_day, table",
+	           clickhouse_database(t->s->client));
+	int r = ch_ask(t->s, &sql, &answer);
+	return r ? r : take_partitions(t, &answer);
+}
+
+/* --- steps --- */
+
+/* As a statement names the partition. */
+static void write_partition(struct buf *sql, uint32_t day)
+{
+	time_t seconds = (time_t)day * (DAY_MS / SECOND_MS);
+	struct tm tm;
+	gmtime_r(&seconds, &tm);
+	buf_printf(sql, " PARTITION '%04d-%02d-%02d'", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
+}
+
+static int drop(struct tidying *t, enum ch_table table, uint32_t day)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	buf_printf(&sql, "ALTER TABLE %s DROP", ch_table_names[table]);
+	write_partition(&sql, day);
+	return ch_do(t->s, &sql);
+}
+
+static int clear(struct tidying *t, const struct partition *p)
+{
+	static const char *const visit[] = {"agent", "referrer_url", "place", "path", "address", "details"};
+	static const char *const impression[] = {"fingerprint", "id", "user", "details"};
+	const char *const *columns = p->table == CH_VISIT ? visit : impression;
+	size_t count = p->table == CH_VISIT ? ARRAY_LEN(visit) : ARRAY_LEN(impression);
+	CLEANUP(buf_release) struct buf sql = {0};
+	buf_printf(&sql, "ALTER TABLE %s", ch_table_names[p->table]);
+	for (size_t i = 0; i < count; i++) {
+		buf_printf(&sql, "%s CLEAR COLUMN %s IN", i ? "," : "", columns[i]);
+		write_partition(&sql, p->day);
+	}
+	return ch_do(t->s, &sql);
+}
+
+/* What the day's rows come to. */
+static int write_sums(struct tidying *t, enum ch_table table, uint32_t day, uint32_t round)
+{
+	static const char *const items[] = {[CH_VISIT] = "link", [CH_IMPRESSION] = "0", [CH_NOTE] = "kind"};
+	static const char *const clicks[] = {
+	    [CH_VISIT] = "countIf(kind = 0)", [CH_IMPRESSION] = "0", [CH_NOTE] = "0"};
+	static const char *const events[] = {
+	    [CH_VISIT] = "count()", [CH_IMPRESSION] = "count()", [CH_NOTE] = "sum(count)"};
+	CLEANUP(buf_release) struct buf sql = {0};
+	buf_printf(&sql,
+	           "INSERT INTO day_total (what, item, day, round, node, clicks, events)"
+	           " SELECT toUInt8(%d), toUInt64(%s) AS thing, day, toUInt32(%u), node, toUInt64(%s),"
+	           " toUInt64(%s) FROM %s FINAL WHERE day = toDate(%u) GROUP BY thing, day, node",
+	           table, items[table], round, clicks[table], events[table], ch_table_names[table], day);
+	return ch_do(t->s, &sql);
+}
+
+static int write_round(struct tidying *t, enum ch_table table, uint32_t day, uint32_t round, int step)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	buf_printf(&sql,
+	           "INSERT INTO day_gone (what, day, round, step)"
+	           " SELECT toUInt8(%d), toDate(%u), toUInt32(%u), toUInt8(%d)",
+	           table, day, round, step);
+	return ch_do(t->s, &sql);
+}
+
+/* Its sums count already. What came since they were made is in them when they are made again. */
+static int round_end(struct tidying *t, enum ch_table table, uint32_t day, uint32_t round)
+{
+	int r = write_sums(t, table, day, round);
+	if (r == 0)
+		r = drop(t, table, day);
+	return r ? r : write_round(t, table, day, round, GONE_DROPPED);
+}
+
+/* The round that is under way and its step, or else the next one and -1. */
+static int round_find(struct tidying *t, enum ch_table table, uint32_t day, uint32_t *ret, int *ret_step)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(
+	    &sql,
+	    "SELECT round, toUInt8(max(step)) AS at, toUInt8(0) FROM day_gone WHERE what = %d AND day ="
+	    " toDate(%u) GROUP BY round ORDER BY round DESC LIMIT 1",
+	    table, day);
+	int r = ch_ask(t->s, &sql, &answer);
+	struct row_reader rows = row_reader_of(&answer);
+	*ret = 0;
+	*ret_step = -1;
+	if (r < 0 || !row_more(&rows))
+		return r;
+	*ret = row_u32(&rows);
+	*ret_step = row_u8(&rows);
+	row_end(&rows);
+	if (*ret_step == GONE_DROPPED) {
+		*ret += 1;
+		*ret_step = -1;
+	}
+	return ch_end(&rows);
+}
+
+static int retire(struct tidying *t, const struct partition *p)
+{
+	uint32_t round;
+	int step;
+	int r = round_find(t, p->table, p->day, &round, &step);
+	if (r == 0 && step < GONE_BEGUN)
+		r = write_round(t, p->table, p->day, round, GONE_BEGUN);
+	if (r == 0 && step < GONE_COUNTS)
+		r = write_sums(t, p->table, p->day, round);
+	if (r == 0 && step < GONE_COUNTS)
+		r = write_round(t, p->table, p->day, round, GONE_COUNTS);
+	return r ? r : round_end(t, p->table, p->day, round);
+}
+
+/* --- what is due --- */
+
+static bool is_past(const struct partition *p, int64_t now_ms, uint64_t age_ms)
+{
+	return ((int64_t)p->day + 1) * DAY_MS <= now_ms - (int64_t)age_ms;
+}
+
+static bool is_seen_past(const struct tidying *t, const struct partition *p)
+{
+	int64_t newest_ms = MIN((int64_t)t->seen_newest * DAY_MS, t->now_ms);
+	return is_past(p, newest_ms, t->s->settings.seen_ms + SEEN_SLACK_DAYS * DAY_MS);
+}
+
+/* Those of the future, recorded while a clock was wrong, would wait for ever. */
+static bool is_clear_due(const struct tidying *t, const struct partition *p)
+{
+	const struct sink_settings *s = &t->s->settings;
+	uint64_t age_ms = p->table == CH_VISIT ? s->visits_ms : s->impressions_ms;
+	return p->has_details &&
+	       (is_past(p, t->now_ms, age_ms) || (int64_t)p->day * DAY_MS > t->now_ms + (int64_t)age_ms);
+}
+
+/* 1: did something; 0: nothing is due. */
+static int tidy_partition(struct tidying *t, const struct partition *p)
+{
+	uint64_t days_ms = t->s->settings.days_ms;
+	int r;
+	if (p->table == CH_SEEN) {
+		if (!is_seen_past(t, p))
+			return 0;
+		r = drop(t, p->table, p->day);
+	} else if (days_ms > 0 && is_past(p, t->now_ms, days_ms)) {
+		r = retire(t, p);
+	} else if (is_clear_due(t, p)) {
+		r = clear(t, p);
+	} else {
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+int ch_tidy(struct sink_clickhouse *s, int64_t now_ms)
+{
+	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
+		return 0;
+	struct tidying t = {.s = s, .now_ms = MIN(now_ms, s->now_ms + HOUR_MS)};
+	int r = look(&t);
+	for (size_t i = 0; r == 0 && i < t.count; i++)
+		r = tidy_partition(&t, &t.partitions[i]);
+	free(t.partitions);
+	return r;
+}

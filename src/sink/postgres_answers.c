@@ -1,0 +1,237 @@
+/* Questions but those of postgres_stats.c: single visits, windows of impressions, links by clicks. */
+#include "sink/ads.h"
+#include "sink/postgres_sink.h"
+
+#include <stdlib.h>
+
+/* --- visits --- */
+
+enum {
+	VISIT_TIME,
+	VISIT_NUMBER,
+	VISIT_SHAPE,
+	VISIT_AGENT,
+	VISIT_REFERRER,
+	VISIT_PLACE,
+	VISIT_PATH,
+	VISIT_ADDRESS
+};
+
+static const struct pg_statement visits_of = {
+    "sink_visits_of", "SELECT time_ms, number, shape, agent, referrer, place, path, address FROM stats_visit"
+                      " WHERE link = $1::bigint AND time_ms >= $2::bigint AND time_ms < $3::bigint"
+                      " AND (time_ms / 60000, number) < ($4::bigint, $5::bigint)"
+                      " ORDER BY time_ms / 60000 DESC, number DESC LIMIT $6::bigint"};
+
+static bool text_get(const struct pg_result *rows, int row, int column, struct arena *arena, struct str *ret)
+{
+	*ret = arena_str(arena, pg_get_text(rows, row, column));
+	return ret->ptr || pg_is_null(rows, row, column);
+}
+
+static int visit_fill(const struct pg_result *rows, int row, const struct visits_query *q,
+                      struct stats_visit *ret)
+{
+	struct str place, address = pg_get_text(rows, row, VISIT_ADDRESS);
+	ret->time_ms = pg_get_int(rows, row, VISIT_TIME);
+	ret->link = q->link;
+	if (!text_get(rows, row, VISIT_AGENT, q->arena, &ret->agent) ||
+	    !text_get(rows, row, VISIT_REFERRER, q->arena, &ret->referrer) ||
+	    !text_get(rows, row, VISIT_PLACE, q->arena, &place) ||
+	    !text_get(rows, row, VISIT_PATH, q->arena, &ret->path))
+		return ERR_NOMEM;
+	page_place(place, ret);
+	ret->address = page_address(q->arena, (const uint8_t *)address.ptr, address.len);
+	return address.ptr && !ret->address.ptr ? ERR_NOMEM : 0;
+}
+
+/* All but the shapes, whose numbers are in `ids`. */
+static int page_fill(const struct pg_result *rows, struct visits_query *q, const uint8_t *key, int64_t *ids)
+{
+	size_t count = MIN((size_t)rows->rows, q->limit);
+	struct str next = STR_NULL;
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		r = visit_fill(rows, (int)i, q, &q->visits[i]);
+		ids[i] = pg_get_int(rows, (int)i, VISIT_SHAPE);
+	}
+	if (r == 0 && (size_t)rows->rows > count) {
+		int last = (int)count - 1;
+		next = page_cursor(
+		    q->arena, key, q->link,
+		    (struct page_from){.minute_ms = time_floor(pg_get_int(rows, last, VISIT_TIME), MINUTE_MS),
+		                       .rank = (uint64_t)pg_get_int(rows, last, VISIT_NUMBER)});
+		r = next.ptr ? 0 : ERR_NOMEM;
+	}
+	q->next = next;
+	q->count = r == 0 ? count : 0;
+	return r;
+}
+
+static int page_shapes(struct pg_conn *c, struct visits_query *q, const int64_t *ids)
+{
+	struct visit_shape *shapes = arena_alloc(q->arena, (q->count + 1) * sizeof(*shapes));
+	int r = shapes ? postgres_shapes_get(c, ids, q->count, q->arena, shapes) : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < q->count; i++)
+		q->visits[i].shape = shapes[i];
+	return r;
+}
+
+int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t *key,
+                        const struct page_from *from)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	struct pg_query ask = pg_query(c, &visits_of);
+	pg_int(&ask, (int64_t)q->link);
+	pg_int(&ask, q->from_ms);
+	pg_int(&ask, q->to_ms);
+	pg_int(&ask, from->minute_ms == INT64_MAX ? INT64_MAX : from->minute_ms / MINUTE_MS);
+	pg_int(&ask, (int64_t)MIN(from->rank, (uint64_t)INT64_MAX));
+	pg_int(&ask, (int64_t)MIN(q->limit, (size_t)INT32_MAX) + 1);
+	int r = pg_ask(&ask, &rows, NULL);
+	if (r != 0)
+		return r;
+	size_t count = MIN((size_t)rows.rows, q->limit);
+	q->visits = arena_zalloc(q->arena, (count + 1) * sizeof(*q->visits));
+	int64_t *ids = arena_alloc(q->arena, (count + 1) * sizeof(*ids));
+	r = q->visits && ids ? page_fill(&rows, q, key, ids) : ERR_NOMEM;
+	return r == 0 && q->count > 0 ? page_shapes(c, q, ids) : r;
+}
+
+/* --- windows --- */
+
+static const struct pg_statement kept_get = {"sink_kept_get", "SELECT kept_ms FROM stats_clock WHERE id = 1"};
+static const struct pg_statement window_cells = {
+    "sink_window_cells",
+    "SELECT a.name, n.count FROM (SELECT ad, sum(count)::bigint AS count FROM stats_ad_cell WHERE level ="
+    " $1::bigint AND start_ms >= $2::bigint AND start_ms < $3::bigint GROUP BY ad) n"
+    " LEFT JOIN stats_ad a ON a.id = n.ad"};
+static const struct pg_statement window_rows = {
+    "sink_window_rows",
+    "SELECT a.name, n.count FROM (SELECT ad, count(*) AS count FROM stats_impression WHERE time_ms >="
+    " $1::bigint AND time_ms < $2::bigint GROUP BY ad) n LEFT JOIN stats_ad a ON a.id = n.ad"};
+
+static void part_ask(struct pg_conn *c, const struct window_part *part)
+{
+	struct pg_query q = pg_query(c, part->level < 0 ? &window_rows : &window_cells);
+	if (part->level >= 0)
+		pg_int(&q, part->level);
+	pg_int(&q, part->from_ms);
+	pg_int(&q, part->to_ms);
+	pg_send(&q);
+}
+
+static int ads_read(const struct pg_result *rows, struct window_query *q)
+{
+	for (int row = 0; row < rows->rows; row++) {
+		struct ad_count *ad = &q->ads[q->count++];
+		ad->count = (uint64_t)pg_get_int(rows, row, 1);
+		ad->ad = STR(ADS_OTHER); /* its name was swept */
+		if (!pg_is_null(rows, row, 0) && !text_get(rows, row, 0, q->arena, &ad->ad))
+			return ERR_NOMEM;
+	}
+	return 0;
+}
+
+static int parts_read(const struct pg_result *parts, size_t count, struct window_query *q)
+{
+	size_t total = 1;
+	for (size_t i = 0; i < count; i++)
+		total += (size_t)parts[i].rows;
+	q->ads = arena_alloc(q->arena, total * sizeof(*q->ads));
+	int r = q->ads ? 0 : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = ads_read(&parts[i], q);
+	if (r == 0)
+		q->count = ads_settle(q->ads, q->count);
+	return r;
+}
+
+static int kept_ask(struct pg_conn *c, int64_t *ret_ms)
+{
+	struct pg_result result;
+	struct pg_query q = pg_query(c, &kept_get);
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return r;
+	*ret_ms = result.rows == 1 ? pg_get_int(&result, 0, 0) : 0;
+	r = result.rows == 1 ? 0 : ERR_CORRUPT;
+	pg_result_end(&result);
+	return r;
+}
+
+int postgres_window_get(struct pg_conn *c, struct window_query *q)
+{
+	struct window_part parts[WINDOW_PARTS_MAX];
+	struct pg_result results[WINDOW_PARTS_MAX] = {{NULL, 0}};
+	int64_t kept_ms;
+	q->ads = NULL;
+	q->count = 0;
+	int r = kept_ask(c, &kept_ms);
+	size_t count = r == 0 ? window_split(q, kept_ms, parts) : 0;
+	if (count == 0)
+		return r;
+	for (size_t i = 0; i < count; i++)
+		part_ask(c, &parts[i]);
+	pg_flush(c);
+	for (size_t i = 0; i < count; i++)
+		pg_next(c, &results[i], NULL);
+	r = pg_sync(c, NULL);
+	if (r == 0)
+		r = parts_read(results, count, q);
+	for (size_t i = 0; i < count; i++)
+		pg_result_end(&results[i]);
+	return r;
+}
+
+/* --- links --- */
+
+static const struct pg_statement links_top = {
+    "sink_links_top", "SELECT link, sum(clicks)::bigint FROM stats_day WHERE day >= $1::bigint AND day <"
+                      " $2::bigint AND link > 0 AND clicks > 0 GROUP BY link ORDER BY 2 DESC, 1"
+                      " LIMIT $3::bigint"};
+static const struct pg_statement links_clicks = {
+    "sink_links_clicks", "SELECT w.at, t.clicks FROM unnest($1::bigint[]) WITH ORDINALITY AS w(link, at)"
+                         " JOIN stats_total t ON t.link = w.link"};
+
+int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	const int64_t limit_ms = 1LL << 52;
+	q->links = NULL;
+	q->count = 0;
+	if (q->from_ms >= q->to_ms)
+		return 0;
+	struct pg_query ask = pg_query(c, &links_top);
+	pg_int(&ask, day_of(MAX(q->from_ms, -limit_ms)));
+	pg_int(&ask, day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)));
+	pg_int(&ask, (int64_t)MIN(q->limit, (size_t)INT32_MAX));
+	int r = pg_ask(&ask, &rows, NULL);
+	if (r != 0)
+		return r;
+	q->links = arena_alloc(q->arena, ((size_t)rows.rows + 1) * sizeof(*q->links));
+	if (!q->links)
+		return ERR_NOMEM;
+	for (int row = 0; row < rows.rows; row++)
+		q->links[q->count++] = (struct sink_total){.link = (uint64_t)pg_get_int(&rows, row, 0),
+		                                           .clicks = (uint64_t)pg_get_int(&rows, row, 1)};
+	return 0;
+}
+
+int postgres_clicks_get(struct pg_conn *c, struct sink_total *links, size_t n)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	int64_t ids[SINK_CLICKS_MAX];
+	for (size_t i = 0; i < n; i++)
+		ids[i] = (int64_t)links[i].link;
+	struct pg_query ask = pg_query(c, &links_clicks);
+	pg_ints(&ask, ids, n);
+	int r = pg_ask(&ask, &rows, NULL);
+	if (r != 0)
+		return r;
+	for (size_t i = 0; i < n; i++)
+		links[i].clicks = 0;
+	for (int row = 0; row < rows.rows; row++)
+		links[pg_get_int(&rows, row, 0) - 1].clicks = (uint64_t)pg_get_int(&rows, row, 1);
+	return 0;
+}

@@ -1,0 +1,408 @@
+/*
+ * A batch is one transaction, in this order:
+ *
+ *	1. The streams' positions are locked and compared with where the batch begins. When all are where it
+ *ends, it happened before and its answer got lost. When they are elsewhere, somebody else reads the streams.
+ *	2. The fingerprints. One unique key decides who counts an impression, also between workers: who comes
+ *	   second waits for the first one's end.
+ *	3. The rows.
+ *	4. The counters, which other workers may wait for.
+ *	5. COMMIT. If its answer does not come, the next attempt of the same batch finds out at 1.
+ */
+#include "sink/postgres_sink.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NUMBER_BITS = 20 }; /* visits in one batch */
+
+struct running {
+	struct postgres_intake *in;
+	struct pg_conn *conn;
+	const struct sink_batch *batch;
+	struct arena arena;
+	bool *kept;      /* impressions that count */
+	int64_t kept_ms; /* see stats_ad_cell */
+	int64_t batch_number;
+	struct err *e;
+};
+
+static int no_memory(struct running *r)
+{
+	return err_set(r->e, ERR_NOMEM, "memory ran out");
+}
+
+/* --- positions --- */
+
+static const struct pg_statement txn_begin = {"sink_begin", "BEGIN ISOLATION LEVEL READ COMMITTED"};
+static const struct pg_statement positions_lock = {
+    "sink_positions_lock", "SELECT stream, position FROM stats_position WHERE source = $1::bigint"
+                           " AND stream = ANY($2::bigint[]) ORDER BY stream FOR UPDATE"};
+static const struct pg_statement positions_new = {
+    "sink_positions_new", "INSERT INTO stats_position (source, stream, position)"
+                          " SELECT $1::bigint, n.* FROM unnest($2::bigint[], $3::bigint[]) AS n"
+                          " ON CONFLICT DO NOTHING RETURNING stream"};
+static const struct pg_statement positions_move = {
+    "sink_positions_move", "UPDATE stats_position p SET position = n.position FROM unnest($2::bigint[],"
+                           " $3::bigint[]) AS n(stream, position) WHERE p.source = $1::bigint"
+                           " AND p.stream = n.stream"};
+
+static int advance_compare(const void *a, const void *b)
+{
+	int64_t x = (int64_t)((const struct advance *)a)->stream,
+	        y = (int64_t)((const struct advance *)b)->stream;
+	return x < y ? -1 : x > y;
+}
+
+/* Streams whose position is there, and others. In order, as the database has it. */
+struct steps {
+	struct advance *advances;
+	bool *is_new;
+	size_t count, new_count;
+};
+
+static int steps_make(struct running *r, struct steps *ret)
+{
+	const struct sink_batch *b = r->batch;
+	ret->count = b->advance_count;
+	ret->advances = arena_alloc(&r->arena, (ret->count + 1) * sizeof(*ret->advances));
+	ret->is_new = arena_zalloc(&r->arena, ret->count + 1);
+	if (!ret->advances || !ret->is_new)
+		return no_memory(r);
+	if (ret->count > 0) {
+		memcpy(ret->advances, b->advances, ret->count * sizeof(*ret->advances));
+		qsort(ret->advances, ret->count, sizeof(*ret->advances), advance_compare);
+	}
+	return 0;
+}
+
+static int refuse(struct running *r, const struct advance *a, uint64_t stored)
+{
+	return err_set(r->e, ERR_UNCERTAIN,
+	               "another worker has read stream %llx up to %llu, where this one stands at %llu",
+	               (unsigned long long)a->stream, (unsigned long long)stored,
+	               (unsigned long long)a->from);
+}
+
+/* The answer's rows are in the order of the streams. */
+static int steps_compare(struct running *r, struct steps *s, const struct pg_result *rows)
+{
+	size_t done = 0, wrong = SIZE_MAX;
+	uint64_t wrong_at = 0;
+	for (size_t i = 0, row = 0; i < s->count; i++) {
+		const struct advance *a = &s->advances[i];
+		bool found = row < (size_t)rows->rows && (uint64_t)pg_get_int(rows, (int)row, 0) == a->stream;
+		uint64_t at = found ? (uint64_t)pg_get_int(rows, (int)row++, 1) : 0;
+		s->is_new[i] = !found;
+		s->new_count += !found;
+		done += found && at == a->to;
+		if (at != a->from) {
+			wrong = i;
+			wrong_at = at;
+		}
+	}
+	if (s->count > 0 && wrong != SIZE_MAX && done == s->count) {
+		r->in->was_done = true;
+		return 0;
+	}
+	return wrong == SIZE_MAX ? 0 : refuse(r, &s->advances[wrong], wrong_at);
+}
+
+static int steps_fence(struct running *r, struct steps *s)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	struct pg_result none;
+	int64_t *streams = arena_alloc(&r->arena, (s->count + 1) * sizeof(*streams));
+	if (!streams)
+		return no_memory(r);
+	for (size_t i = 0; i < s->count; i++)
+		streams[i] = (int64_t)s->advances[i].stream;
+	struct pg_query begin = pg_query(r->conn, &txn_begin), lock = pg_query(r->conn, &positions_lock);
+	pg_send(&begin);
+	pg_int(&lock, (int64_t)r->batch->source);
+	pg_ints(&lock, streams, s->count);
+	pg_send(&lock);
+	pg_flush(r->conn);
+	pg_next(r->conn, &none, NULL);
+	pg_result_end(&none);
+	pg_next(r->conn, &rows, NULL);
+	int result = pg_sync(r->conn, r->e);
+	return result ? result : steps_compare(r, s, &rows);
+}
+
+/* Those that are new, or the others. */
+static int steps_send(struct running *r, const struct steps *s, bool is_new)
+{
+	int64_t *streams = arena_alloc(&r->arena, (s->count + 1) * sizeof(*streams));
+	int64_t *to = arena_alloc(&r->arena, (s->count + 1) * sizeof(*to));
+	size_t n = 0;
+	if (!streams || !to)
+		return no_memory(r);
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->is_new[i] != is_new)
+			continue;
+		streams[n] = (int64_t)s->advances[i].stream;
+		to[n++] = (int64_t)s->advances[i].to;
+	}
+	struct pg_query q = pg_query(r->conn, is_new ? &positions_new : &positions_move);
+	pg_int(&q, (int64_t)r->batch->source);
+	pg_ints(&q, streams, n);
+	pg_ints(&q, to, n);
+	pg_send(&q);
+	return 0;
+}
+
+/* --- impressions --- */
+
+static const struct pg_statement clock_get = {
+    "sink_clock_get", "SELECT kept_ms, nextval('stats_batch') FROM stats_clock WHERE id = 1"};
+
+/* What comes back is what counts. When it was counted before, all receptions are kept that another one may
+ * still be compared with. */
+static const struct pg_statement seen_add = {
+    "sink_seen_add",
+    "INSERT INTO stats_seen AS s (fingerprint, received_ms)"
+    " SELECT * FROM unnest($1::bytea[], $2::bigint[])"
+    " ON CONFLICT (fingerprint) DO UPDATE SET received_ms = excluded.received_ms,"
+    " before_ms = ARRAY(SELECT t FROM unnest(s.before_ms || s.received_ms) t"
+    " WHERE t > excluded.received_ms - 3 * $3::bigint)"
+    " WHERE abs(s.received_ms - excluded.received_ms) >= $3::bigint AND (s.before_ms IS NULL OR NOT EXISTS"
+    " (SELECT 1 FROM unnest(s.before_ms) t WHERE abs(t - excluded.received_ms) < $3::bigint))"
+    " RETURNING fingerprint"};
+
+struct print_order {
+	const uint8_t *print;
+	size_t index;
+};
+
+static int print_compare(const void *a, const void *b)
+{
+	const struct print_order *x = a, *y = b;
+	return memcmp(x->print, y->print, SINK_FINGERPRINT_BYTES);
+}
+
+/* The batch's impressions by fingerprint. */
+static struct print_order *prints_order(struct running *r)
+{
+	size_t n = r->batch->impression_count;
+	struct print_order *order = arena_alloc(&r->arena, (n + 1) * sizeof(*order));
+	if (!order)
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		order[i] = (struct print_order){r->batch->impressions[i].fingerprint, i};
+	if (n > 0)
+		qsort(order, n, sizeof(*order), print_compare);
+	return order;
+}
+
+static int seen_send(struct running *r, const struct print_order *order)
+{
+	size_t n = r->batch->impression_count;
+	struct str *prints = arena_alloc(&r->arena, (n + 1) * sizeof(*prints));
+	int64_t *received = arena_alloc(&r->arena, (n + 1) * sizeof(*received));
+	if (!prints || !received)
+		return no_memory(r);
+	for (size_t i = 0; i < n; i++) {
+		prints[i] = str_n((const char *)order[i].print, SINK_FINGERPRINT_BYTES);
+		received[i] = r->batch->impressions[order[i].index].received_ms;
+	}
+	struct pg_query q = pg_query(r->conn, &seen_add);
+	pg_blobs(&q, prints, n);
+	pg_ints(&q, received, n);
+	pg_int(&q, (int64_t)r->in->window_ms);
+	pg_send(&q);
+	return 0;
+}
+
+/* The answer's rows are some of those that were sent, in their order. */
+static int seen_read(struct running *r, const struct print_order *order, const struct pg_result *rows)
+{
+	size_t n = r->batch->impression_count, at = 0;
+	for (int row = 0; row < rows->rows; row++) {
+		struct str print = pg_get_text(rows, row, 0);
+		while (at < n &&
+		       memcmp(order[at].print, print.ptr, MIN(print.len, SINK_FINGERPRINT_BYTES)) != 0)
+			at++;
+		if (at == n)
+			return err_set(r->e, ERR_CORRUPT,
+			               "the database returned a fingerprint that was not sent");
+		r->kept[order[at++].index] = true;
+	}
+	r->in->duplicates = n - (size_t)rows->rows;
+	return 0;
+}
+
+/* Positions, the clock, and what was seen, in one go. */
+static int claim(struct running *r, const struct steps *s)
+{
+	CLEANUP(pg_result_end) struct pg_result added = {NULL, 0}, clock = {NULL, 0}, seen = {NULL, 0};
+	bool has_impressions = r->batch->impression_count > 0;
+	const struct print_order *order = prints_order(r);
+	if (!order || !r->kept)
+		return no_memory(r);
+	int result = steps_send(r, s, true);
+	struct pg_query q = pg_query(r->conn, &clock_get);
+	pg_send(&q);
+	if (result == 0 && has_impressions)
+		result = seen_send(r, order);
+	if (result == 0)
+		result = steps_send(r, s, false);
+	if (result != 0)
+		return result;
+	pg_flush(r->conn);
+	pg_next(r->conn, &added, NULL);
+	pg_next(r->conn, &clock, NULL);
+	if (has_impressions)
+		pg_next(r->conn, &seen, NULL);
+	result = pg_sync(r->conn, r->e);
+	if (result != 0)
+		return result;
+	if ((size_t)added.rows != s->new_count) /* somebody else began with them at the same time */
+		return err_set(r->e, ERR_BUSY, "another worker has just begun to read the same streams");
+	if (clock.rows != 1)
+		return err_set(r->e, ERR_CORRUPT, "the table stats_clock is empty");
+	/* It lies ahead after the clock was wrong; tidying will move it back. */
+	r->kept_ms = MIN(pg_get_int(&clock, 0, 0), MAX(time_floor(r->batch->now_ms, HOUR_MS), 0));
+	r->batch_number = pg_get_int(&clock, 0, 1);
+	return has_impressions ? seen_read(r, order, &seen) : 0;
+}
+
+/* --- rows --- */
+
+static void text_put(struct pg_copy *copy, const struct sink_batch *b, uint32_t index)
+{
+	struct str text = index == SINK_NO_TEXT ? STR_NULL : b->texts[index];
+	pg_copy_bytes(copy, text.ptr, text.len);
+}
+
+static int visits_copy(struct running *r)
+{
+	const struct sink_batch *b = r->batch;
+	struct pg_copy copy;
+	if (b->visit_count == 0)
+		return 0;
+	ASSERT(b->visit_count <= 1U << NUMBER_BITS);
+	int result = pg_copy_begin(&copy, r->conn,
+	                           "COPY stats_visit (time_ms, link, number, recorded_ms, node, segment,"
+	                           " position, shape, agent, referrer, place, path, address)"
+	                           " FROM STDIN (FORMAT binary)",
+	                           r->e);
+	for (size_t i = 0; result == 0 && i < b->visit_count; i++) {
+		const struct sink_visit *v = &b->visits[i];
+		ASSERT(v->shape < b->shape_count && v->link <= INT64_MAX && v->time_ms >= 0);
+		ASSERT((v->link == 0) == visit_is_orphan(b->shapes[v->shape].kind));
+		pg_copy_row(&copy, 13);
+		pg_copy_int(&copy, v->time_ms);
+		pg_copy_int(&copy, (int64_t)v->link);
+		pg_copy_int(&copy, r->batch_number << NUMBER_BITS | (int64_t)i);
+		pg_copy_int(&copy, b->now_ms);
+		pg_copy_int(&copy, (int64_t)v->event.node);
+		pg_copy_int(&copy, (int64_t)v->event.segment);
+		pg_copy_int(&copy, (int64_t)v->event.position);
+		pg_copy_int32(&copy, (int32_t)r->in->shapes[v->shape]);
+		text_put(&copy, b, v->agent);
+		text_put(&copy, b, v->referrer);
+		text_put(&copy, b, v->place);
+		text_put(&copy, b, v->path);
+		pg_copy_bytes(&copy, v->address_len ? v->address : NULL, v->address_len);
+	}
+	return pg_copy_end(&copy, r->e);
+}
+
+static int impressions_copy(struct running *r)
+{
+	const struct sink_batch *b = r->batch;
+	struct pg_copy copy;
+	if (b->impression_count == r->in->duplicates)
+		return 0;
+	int result = pg_copy_begin(&copy, r->conn,
+	                           "COPY stats_impression (received_ms, time_ms, node, segment, position, ad,"
+	                           " fingerprint, id, user_id) FROM STDIN (FORMAT binary)",
+	                           r->e);
+	for (size_t i = 0; result == 0 && i < b->impression_count; i++) {
+		const struct sink_impression *m = &b->impressions[i];
+		if (!r->kept[i])
+			continue;
+		ASSERT(m->time_ms >= 0 && m->time_ms < 1LL << 48);
+		pg_copy_row(&copy, 9);
+		pg_copy_int(&copy, m->received_ms);
+		pg_copy_int(&copy, m->time_ms);
+		pg_copy_int(&copy, (int64_t)m->event.node);
+		pg_copy_int(&copy, (int64_t)m->event.segment);
+		pg_copy_int(&copy, (int64_t)m->event.position);
+		pg_copy_int32(&copy, (int32_t)r->in->ads[i]);
+		pg_copy_bytes(&copy, m->fingerprint, SINK_FINGERPRINT_BYTES);
+		pg_copy_bytes(&copy, m->id.ptr, m->id.len);
+		pg_copy_bytes(&copy, m->user.ptr, m->user.len);
+	}
+	return pg_copy_end(&copy, r->e);
+}
+
+/* --- the end --- */
+
+static const struct pg_statement clock_set = {
+    "sink_clock_set", "UPDATE stats_clock SET now_ms = $1, received_ms = greatest(received_ms, $2),"
+                      " kept_ms = least(kept_ms, $3) WHERE id = 1"};
+static const struct pg_statement txn_commit = {"sink_commit", "COMMIT"};
+
+static void clock_put(struct running *r)
+{
+	int64_t received_ms = 0;
+	for (size_t i = 0; i < r->batch->impression_count; i++)
+		if (r->kept[i])
+			received_ms = MAX(received_ms, r->batch->impressions[i].received_ms);
+	struct pg_query q = pg_query(r->conn, &clock_set);
+	pg_int(&q, r->batch->now_ms);
+	pg_int(&q, received_ms);
+	pg_int(&q, r->kept_ms);
+	pg_send(&q);
+}
+
+/* The counters travel with the COMMIT, which is skipped when one of them fails. */
+static int count_and_commit(struct running *r)
+{
+	int result = postgres_rollups_put(r->conn, r->batch, r->in->shapes, r->e);
+	if (result == 0 && r->batch->impression_count > 0)
+		result = postgres_ads_put(r->conn, r->batch, r->in->ads, r->kept, r->kept_ms);
+	if (result == 0)
+		result = postgres_books_put(r->conn, r->batch, r->kept);
+	if (result != 0)
+		return result;
+	clock_put(r);
+	struct pg_query q = pg_query(r->conn, &txn_commit);
+	pg_send(&q);
+	pg_flush(r->conn);
+	result = pg_sync(r->conn, r->e);
+	r->in->at_commit = result != 0 && pg_conn_failed(r->conn);
+	return result;
+}
+
+static int run(struct running *r)
+{
+	struct steps s = {0};
+	int result = steps_make(r, &s);
+	if (result == 0)
+		result = steps_fence(r, &s);
+	if (result != 0 || r->in->was_done)
+		return result;
+	result = claim(r, &s);
+	if (result == 0)
+		result = visits_copy(r);
+	if (result == 0)
+		result = impressions_copy(r);
+	return result ? result : count_and_commit(r);
+}
+
+int postgres_intake_run(struct postgres_intake *in, struct err *e)
+{
+	struct running r = {.in = in, .conn = in->conn, .batch = in->batch, .e = e};
+	r.kept = arena_zalloc(&r.arena, in->batch->impression_count + 1);
+	int result = run(&r);
+	bool undone = result != 0 || in->was_done;
+	/* When memory ran out something may be under way; then the connection is closed, which undoes it,
+	 * too. */
+	if (undone && result != ERR_NOMEM && !pg_conn_failed(in->conn))
+		pg_run(in->conn, "ROLLBACK", NULL);
+	arena_release(&r.arena);
+	return result;
+}

@@ -1,0 +1,490 @@
+/*
+ * What is remembered is what the database has. When a transaction that gives out numbers fails, nobody knows
+ * what it has: then everything is forgotten and looked up again.
+ *
+ * An ad's row says on which day it was used last, so that its name is not swept meanwhile; so each is looked
+ * up once a day at least.
+ */
+#include "base/buf.h"
+#include "sink/ads.h"
+#include "sink/name_table.h"
+#include "sink/postgres_sink.h"
+#include "sink/shape.h"
+
+#include <stdlib.h>
+
+enum { REMEMBERED_MAX = 100000, STAGES_MAX = 8 };
+
+struct postgres_names {
+	uint8_t key[SINK_KEY_BYTES];
+	struct name_table shapes, ads;
+	uint32_t *shape_ids, *ad_ids; /* of the batch */
+	size_t shape_cap, ad_cap;
+	struct buf scratch;
+};
+
+int postgres_names_new(const uint8_t key[SINK_KEY_BYTES], struct postgres_names **ret)
+{
+	struct postgres_names *n = calloc(1, sizeof(*n));
+	if (!n)
+		return ERR_NOMEM;
+	memcpy(n->key, key, SINK_KEY_BYTES);
+	*ret = n;
+	return 0;
+}
+
+void postgres_names_free(struct postgres_names *n)
+{
+	if (!n)
+		return;
+	name_table_forget(&n->shapes);
+	name_table_forget(&n->ads);
+	free(n->shape_ids);
+	free(n->ad_ids);
+	buf_release(&n->scratch);
+	free(n);
+}
+
+/* --- the database's --- */
+
+/* A transaction that gives out numbers. */
+struct giving {
+	struct postgres_names *n;
+	struct pg_conn *conn;
+	const struct sink_batch *batch;
+	struct arena arena;
+	int64_t day, new_shapes, new_ads, last_shape, last_ad, ads;
+	const struct visit_shape **fresh_shapes; /* new rows */
+	size_t fresh_shape_count;
+	struct err *e;
+};
+
+#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
+
+static const struct pg_statement names_begin = {"sink_names_begin", "BEGIN ISOLATION LEVEL READ COMMITTED"};
+static const struct pg_statement names_lock = {
+    "sink_names_lock",
+    "SELECT day, new_shapes, new_ads, last_shape, last_ad, ads FROM stats_names WHERE id = 1 FOR UPDATE"};
+static const struct pg_statement names_update = {
+    "sink_names_update", "UPDATE stats_names SET day = $1, new_shapes = $2, new_ads = $3, last_shape = $4,"
+                         " last_ad = $5, ads = $6 WHERE id = 1"};
+static const struct pg_statement names_commit = {"sink_names_commit", "COMMIT"};
+static const struct pg_statement shapes_by_hash = {"sink_shapes_by_hash",
+                                                   "SELECT id, hash, kind, " SHAPE_DIMS
+                                                   " FROM stats_shape WHERE hash = ANY($1::bigint[])"};
+static const struct pg_statement shapes_insert = {
+    "sink_shapes_insert", "INSERT INTO stats_shape (id, hash, kind, " SHAPE_DIMS ")"
+                          " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[],"
+                          " $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[],"
+                          " $11::bytea[])"};
+static const struct pg_statement ads_by_name = {
+    "sink_ads_by_name", "SELECT id, name, last_day FROM stats_ad WHERE name = ANY($1::bytea[])"};
+static const struct pg_statement ads_put = {"sink_ads_put",
+                                            "INSERT INTO stats_ad (id, name, last_day)"
+                                            " SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[])"
+                                            " ON CONFLICT (name) DO UPDATE SET last_day ="
+                                            " greatest(stats_ad.last_day, excluded.last_day)"};
+
+static int no_memory(struct err *e)
+{
+	return err_set(e, ERR_NOMEM, "memory ran out");
+}
+
+static int giving_begin(struct giving *g)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_result none;
+	struct pg_query begin = pg_query(g->conn, &names_begin), lock = pg_query(g->conn, &names_lock);
+	pg_send(&begin);
+	pg_send(&lock);
+	pg_flush(g->conn);
+	pg_next(g->conn, &none, NULL);
+	pg_result_end(&none);
+	pg_next(g->conn, &result, NULL);
+	int r = pg_sync(g->conn, g->e);
+	if (r == 0 && result.rows != 1)
+		return err_set(g->e, ERR_CORRUPT, "the table stats_names is empty");
+	if (r != 0)
+		return r;
+	g->new_shapes = pg_get_int(&result, 0, 1);
+	g->new_ads = pg_get_int(&result, 0, 2);
+	g->last_shape = pg_get_int(&result, 0, 3);
+	g->last_ad = pg_get_int(&result, 0, 4);
+	g->ads = pg_get_int(&result, 0, 5);
+	g->day = day_of(g->batch->now_ms);
+	if (pg_get_int(&result, 0, 0) != g->day)
+		g->new_shapes = g->new_ads = 0;
+	return 0;
+}
+
+static int giving_end(struct giving *g)
+{
+	struct pg_query update = pg_query(g->conn, &names_update), commit = pg_query(g->conn, &names_commit);
+	pg_int(&update, g->day);
+	pg_int(&update, g->new_shapes);
+	pg_int(&update, g->new_ads);
+	pg_int(&update, g->last_shape);
+	pg_int(&update, g->last_ad);
+	pg_int(&update, g->ads);
+	pg_send(&update);
+	pg_send(&commit);
+	pg_flush(g->conn);
+	return pg_sync(g->conn, g->e);
+}
+
+/* --- shapes --- */
+
+static struct name shape_name(struct postgres_names *n, const struct visit_shape *shape)
+{
+	shape_pack(&n->scratch, shape);
+	struct str packed = n->scratch.failed ? STR_NULL : buf_view(&n->scratch);
+	return (struct name){.hash = packed.ptr ? keyed_hash(n->key, packed.ptr, packed.len) : 0,
+	                     .text = packed};
+}
+
+/* 0: it is not remembered. */
+static uint32_t shape_recall(struct postgres_names *n, const struct visit_shape *shape)
+{
+	struct name wanted = shape_name(n, shape);
+	const struct name *found = wanted.text.ptr ? name_table_find(&n->shapes, wanted.hash, wanted.text)
+	                                           : NULL;
+	return found ? found->id : 0;
+}
+
+static int shape_remember(struct postgres_names *n, const struct visit_shape *shape, uint32_t id)
+{
+	struct name name = shape_name(n, shape);
+	name.id = id;
+	return name.text.ptr ? name_table_put(&n->shapes, name) : ERR_NOMEM;
+}
+
+static void shape_read(const struct pg_result *r, int row, int column, struct visit_shape *ret)
+{
+	ret->kind = (enum visit_kind)pg_get_int(r, row, column);
+	for (int i = 0; i < DIM_COUNT; i++)
+		ret->dims[i] = pg_get_text(r, row, column + 1 + i);
+}
+
+static int shapes_look_up(struct giving *g, const int64_t *hashes, size_t count)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(g->conn, &shapes_by_hash);
+	pg_ints(&q, hashes, count);
+	int r = pg_ask(&q, &result, g->e);
+	for (int row = 0; r == 0 && row < result.rows; row++) {
+		struct visit_shape shape;
+		shape_read(&result, row, 2, &shape);
+		if (shape_remember(g->n, &shape, (uint32_t)pg_get_int(&result, row, 0)) < 0)
+			r = no_memory(g->e);
+	}
+	return r;
+}
+
+/* Looks for those of the batch that are not remembered, as they are, or as they may have to become. */
+static int shapes_find(struct giving *g, bool plainer)
+{
+	size_t count = 0;
+	int64_t *hashes = arena_alloc(&g->arena, g->batch->shape_count * STAGES_MAX * sizeof(*hashes) + 1);
+	if (!hashes)
+		return no_memory(g->e);
+	for (size_t i = 0; i < g->batch->shape_count; i++) {
+		struct visit_shape shape = g->batch->shapes[i];
+		if (shape_recall(g->n, &shape) != 0)
+			continue;
+		if (!plainer)
+			hashes[count++] = (int64_t)shape_name(g->n, &shape).hash;
+		for (size_t stage = 0; plainer && shape_simplify(&shape, stage, INT64_MAX, 0); stage++) {
+			ASSERT(stage < STAGES_MAX);
+			hashes[count++] = (int64_t)shape_name(g->n, &shape).hash;
+		}
+	}
+	return count > 0 ? shapes_look_up(g, hashes, count) : 0;
+}
+
+static int shape_give(struct giving *g, const struct visit_shape *shape, uint32_t *ret_id)
+{
+	struct visit_shape *copy = arena_alloc(&g->arena, sizeof(*copy));
+	if (!copy || shape_remember(g->n, shape, (uint32_t)(g->last_shape + 1)) < 0)
+		return no_memory(g->e);
+	*copy = *shape;
+	g->fresh_shapes[g->fresh_shape_count++] = copy;
+	g->new_shapes++;
+	*ret_id = (uint32_t)++g->last_shape;
+	return 0;
+}
+
+/* The number of a shape: its own, that of a plainer one, or a new one. */
+static int shape_number(struct giving *g, struct visit_shape shape, uint32_t *ret_id)
+{
+	size_t stage = 0;
+	do
+		*ret_id = shape_recall(g->n, &shape);
+	while (*ret_id == 0 && shape_simplify(&shape, stage++, g->new_shapes, (uint64_t)g->last_shape));
+	return *ret_id ? 0 : shape_give(g, &shape, ret_id);
+}
+
+/* The new ones have the last numbers, in their order. */
+static int shapes_write(struct giving *g)
+{
+	size_t count = g->fresh_shape_count;
+	if (count == 0)
+		return 0;
+	int64_t *numbers = arena_alloc(&g->arena, 3 * count * sizeof(*numbers));
+	struct str *dims = arena_alloc(&g->arena, count * sizeof(*dims));
+	if (!numbers || !dims)
+		return no_memory(g->e);
+	for (size_t i = 0; i < count; i++) {
+		numbers[i] = g->last_shape - (int64_t)(count - 1 - i);
+		numbers[count + i] = (int64_t)shape_name(g->n, g->fresh_shapes[i]).hash;
+		numbers[2 * count + i] = g->fresh_shapes[i]->kind;
+	}
+	struct pg_query q = pg_query(g->conn, &shapes_insert);
+	for (size_t i = 0; i < 3; i++)
+		pg_ints(&q, numbers + i * count, count);
+	for (int dim = 0; dim < DIM_COUNT; dim++) {
+		for (size_t i = 0; i < count; i++)
+			dims[i] = g->fresh_shapes[i]->dims[dim];
+		pg_blobs(&q, dims, count);
+	}
+	pg_send(&q);
+	return 0;
+}
+
+static int shapes_give(struct giving *g)
+{
+	size_t count = g->batch->shape_count;
+	g->fresh_shapes = arena_alloc(&g->arena, (count + 1) * sizeof(struct visit_shape *));
+	int r = g->fresh_shapes ? shapes_find(g, false) : no_memory(g->e);
+	struct visit_shape any = {.kind = VISIT_CLICK};
+	if (r == 0 &&
+	    shape_simplify(&any, 0, g->new_shapes + (int64_t)count, (uint64_t)g->last_shape + count))
+		r = shapes_find(g, true);
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = shape_number(g, g->batch->shapes[i], &g->n->shape_ids[i]);
+	return r;
+}
+
+/* --- ads --- */
+
+static int64_t ad_day(const struct sink_batch *batch, const struct sink_impression *i)
+{
+	return MAX(day_of(i->time_ms), day_of(batch->now_ms));
+}
+
+static struct name *ad_recall(const struct postgres_names *n, struct str name)
+{
+	return name_table_find(&n->ads, keyed_hash(n->key, name.ptr, name.len), name);
+}
+
+static int ad_remember(struct postgres_names *n, struct str name, uint32_t id, int64_t day)
+{
+	return name_table_put(
+	    &n->ads, (struct name){
+	                 .hash = keyed_hash(n->key, name.ptr, name.len), .text = name, .id = id, .day = day});
+}
+
+static int ads_look_up(struct giving *g, const struct str *names, size_t count)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(g->conn, &ads_by_name);
+	pg_blobs(&q, names, count);
+	int r = pg_ask(&q, &result, g->e);
+	for (int row = 0; r == 0 && row < result.rows; row++)
+		if (ad_remember(g->n, pg_get_text(&result, row, 1), (uint32_t)pg_get_int(&result, row, 0),
+		                pg_get_int(&result, row, 2)) < 0)
+			r = no_memory(g->e);
+	return r;
+}
+
+/* Those of the batch that need a number, or whose day has passed; what was remembered of the latter may have
+ * been swept. */
+static int ads_find(struct giving *g)
+{
+	const struct sink_batch *b = g->batch;
+	struct str *names = arena_alloc(&g->arena, (b->impression_count + 1) * sizeof(*names));
+	size_t count = 0;
+	if (!names)
+		return no_memory(g->e);
+	bool stale = false;
+	for (size_t i = 0; i < b->impression_count; i++) {
+		const struct name *known = ad_recall(g->n, b->impressions[i].ad);
+		stale |= known && known->day < ad_day(b, &b->impressions[i]);
+	}
+	if (stale)
+		name_table_forget(&g->n->ads);
+	for (size_t i = 0; i < b->impression_count; i++)
+		if (!ad_recall(g->n, b->impressions[i].ad))
+			names[count++] = b->impressions[i].ad;
+	names[count++] = STR(ADS_OTHER);
+	return ads_look_up(g, names, count);
+}
+
+/* The ad of that name, or a new one, or that of all others. */
+static int ad_number(struct giving *g, struct str name, struct name **ret)
+{
+	*ret = ad_recall(g->n, name);
+	if (!*ret && (g->new_ads >= NEW_ADS_PER_DAY || g->ads >= ADS_MAX)) {
+		name = STR(ADS_OTHER);
+		*ret = ad_recall(g->n, name);
+	}
+	if (*ret)
+		return 0;
+	if (ad_remember(g->n, name, (uint32_t)(g->last_ad + 1), INT64_MIN) < 0)
+		return no_memory(g->e);
+	g->last_ad++;
+	g->ads++;
+	g->new_ads++;
+	*ret = ad_recall(g->n, name);
+	return 0;
+}
+
+/* Those that are new, or used on a later day. */
+static int ads_write(struct giving *g)
+{
+	const struct name_table *t = &g->n->ads;
+	size_t count = 0;
+	int64_t *ids = arena_alloc(&g->arena, (t->count + 1) * sizeof(*ids));
+	int64_t *days = arena_alloc(&g->arena, (t->count + 1) * sizeof(*days));
+	struct str *names = arena_alloc(&g->arena, (t->count + 1) * sizeof(*names));
+	if (!ids || !days || !names)
+		return no_memory(g->e);
+	for (size_t i = 0; i < t->slot_count; i++) {
+		struct name *ad = &t->slots[i];
+		if (!ad->is_changed)
+			continue;
+		ad->is_changed = false;
+		ids[count] = ad->id;
+		days[count] = ad->day;
+		names[count++] = ad->text;
+	}
+	if (count == 0)
+		return 0;
+	struct pg_query q = pg_query(g->conn, &ads_put);
+	pg_ints(&q, ids, count);
+	pg_blobs(&q, names, count);
+	pg_ints(&q, days, count);
+	pg_send(&q);
+	return 0;
+}
+
+static int ads_give(struct giving *g)
+{
+	const struct sink_batch *b = g->batch;
+	int r = b->impression_count > 0 ? ads_find(g) : 0;
+	for (size_t i = 0; r == 0 && i < b->impression_count; i++) {
+		struct name *ad;
+		r = ad_number(g, b->impressions[i].ad, &ad);
+		if (r != 0)
+			break;
+		int64_t day = ad_day(b, &b->impressions[i]);
+		g->n->ad_ids[i] = ad->id;
+		ad->is_changed |= ad->day < day;
+		ad->day = MAX(ad->day, day);
+	}
+	return r;
+}
+
+/* --- both --- */
+
+static int numbers_find(struct giving *g)
+{
+	int r = giving_begin(g);
+	if (r == 0)
+		r = shapes_give(g);
+	if (r == 0)
+		r = ads_give(g);
+	if (r != 0 && !pg_conn_failed(g->conn))
+		pg_run(g->conn, "ROLLBACK", NULL);
+	return r;
+}
+
+/* A connection that is given back in the middle of this is closed, and nothing was done. */
+static int give(struct giving *g)
+{
+	int r = numbers_find(g);
+	if (r == 0)
+		r = shapes_write(g);
+	if (r == 0)
+		r = ads_write(g);
+	return r ? r : giving_end(g);
+}
+
+/* False: some have no number yet. */
+static bool recall_all(struct postgres_names *n, const struct sink_batch *b)
+{
+	for (size_t i = 0; i < b->shape_count; i++)
+		if ((n->shape_ids[i] = shape_recall(n, &b->shapes[i])) == 0)
+			return false;
+	for (size_t i = 0; i < b->impression_count; i++) {
+		const struct name *ad = ad_recall(n, b->impressions[i].ad);
+		if (!ad || ad->day < ad_day(b, &b->impressions[i]))
+			return false;
+		n->ad_ids[i] = ad->id;
+	}
+	return true;
+}
+
+static int room(uint32_t **ids, size_t *cap, size_t count)
+{
+	if (count < *cap)
+		return 0;
+	uint32_t *larger = reallocarray(*ids, count + 1, sizeof(*larger));
+	if (!larger)
+		return ERR_NOMEM;
+	*ids = larger;
+	*cap = count + 1;
+	return 0;
+}
+
+int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct sink_batch *batch,
+                       const uint32_t **ret_shapes, const uint32_t **ret_ads, struct err *e)
+{
+	if (room(&n->shape_ids, &n->shape_cap, batch->shape_count) < 0 ||
+	    room(&n->ad_ids, &n->ad_cap, batch->impression_count) < 0)
+		return no_memory(e);
+	*ret_shapes = n->shape_ids;
+	*ret_ads = n->ad_ids;
+	if (n->shapes.count > REMEMBERED_MAX)
+		name_table_forget(&n->shapes);
+	if (n->ads.count > REMEMBERED_MAX)
+		name_table_forget(&n->ads);
+	if (recall_all(n, batch))
+		return 0;
+	struct giving g = {.n = n, .conn = c, .batch = batch, .e = e};
+	int r = give(&g);
+	if (r != 0) {
+		name_table_forget(&n->shapes);
+		name_table_forget(&n->ads);
+	}
+	arena_release(&g.arena);
+	return r;
+}
+
+/* --- for questions --- */
+
+static const struct pg_statement shapes_by_id = {
+    "sink_shapes_by_id", "SELECT kind, " SHAPE_DIMS " FROM unnest($1::bigint[]) WITH ORDINALITY AS w(id, at)"
+                         " JOIN stats_shape s ON s.id = w.id ORDER BY w.at"};
+
+int postgres_shapes_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
+                        struct visit_shape *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &shapes_by_id);
+	pg_ints(&q, ids, count);
+	int r = pg_ask(&q, &result, NULL);
+	if (r == 0 && (size_t)result.rows != count)
+		r = ERR_CORRUPT;
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		shape_read(&result, (int)i, 0, &ret[i]);
+		if (ret[i].kind < 0 || ret[i].kind >= VISIT_KINDS)
+			return ERR_CORRUPT;
+		for (int dim = 0; dim < DIM_COUNT; dim++) {
+			struct str *value = &ret[i].dims[dim];
+			*value = arena_str(arena, *value);
+			if (!value->ptr && !pg_is_null(&result, (int)i, 1 + dim))
+				return ERR_NOMEM;
+		}
+	}
+	return r;
+}

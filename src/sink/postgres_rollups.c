@@ -1,0 +1,309 @@
+/*
+ * Counters. A batch's visits are counted in memory first, so that each row is written once for all of them.
+ *
+ * Rows that all workers write (all links together, the books) come last, and the sketches of visitors are
+ * read where their rows are locked: between there and the COMMIT other workers wait.
+ */
+#include "sink/ads.h"
+#include "sink/postgres_sink.h"
+#include "sink/shape.h"
+#include "sink/sketch.h"
+
+#include <stdlib.h>
+
+/* --- counting in memory --- */
+
+/* So many of this (a, b, c); b and c as the table has them. */
+struct tally {
+	int64_t a, b, c;
+	int64_t count;
+};
+
+struct tally_list {
+	struct tally *items;
+	size_t count;
+};
+
+static int tally_compare(const void *x, const void *y)
+{
+	const struct tally *p = x, *q = y;
+	if (p->a != q->a)
+		return p->a < q->a ? -1 : 1;
+	if (p->b != q->b)
+		return p->b < q->b ? -1 : 1;
+	return p->c < q->c ? -1 : p->c > q->c;
+}
+
+/* Puts them in order and joins equal ones. */
+static void tallies_join(struct tally_list *l)
+{
+	size_t kept = 0;
+	if (l->count > 0)
+		qsort(l->items, l->count, sizeof(*l->items), tally_compare);
+	for (size_t i = 0; i < l->count; i++) {
+		if (kept > 0 && tally_compare(&l->items[kept - 1], &l->items[i]) == 0)
+			l->items[kept - 1].count += l->items[i].count;
+		else
+			l->items[kept++] = l->items[i];
+	}
+	l->count = kept;
+}
+
+/* Four arrays of bigints. */
+static int tallies_send(struct pg_conn *c, const struct pg_statement *statement, const struct tally_list *l)
+{
+	if (l->count == 0)
+		return 0;
+	int64_t *columns = malloc(4 * l->count * sizeof(*columns));
+	if (!columns)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < l->count; i++) {
+		columns[i] = l->items[i].a;
+		columns[l->count + i] = l->items[i].b;
+		columns[2 * l->count + i] = l->items[i].c;
+		columns[3 * l->count + i] = l->items[i].count;
+	}
+	struct pg_query q = pg_query(c, statement);
+	for (size_t i = 0; i < 4; i++)
+		pg_ints(&q, columns + i * l->count, l->count);
+	pg_send(&q);
+	free(columns);
+	return 0;
+}
+
+/* --- cells --- */
+
+static const struct pg_statement cells_add = {
+    "sink_cells_add", "INSERT INTO stats_cell (link, start_ms, shape, count, level)"
+                      " SELECT link, start_ms, shape, count, 0 FROM unnest($1::bigint[], $2::bigint[],"
+                      " $3::bigint[], $4::bigint[]) AS n(link, start_ms, shape, count)"
+                      " ON CONFLICT (link, level, start_ms, shape) DO UPDATE SET"
+                      " count = stats_cell.count + excluded.count"};
+
+static int64_t own_cell(const struct sink_visit *v)
+{
+	return (int64_t)v->link;
+}
+
+static int64_t common_cell(const struct sink_visit *v)
+{
+	return v->link > 0 ? LINK_ALL : LINK_ORPHANS;
+}
+
+/* By minute and shape, in the cells of the link that `link_of` says; 0 is LINK_ALL for common_cell, and
+ * nobody for own_cell: orphans have no cells but the common ones. *ret_sent: whether a statement was. */
+static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint32_t *shapes,
+                      int64_t (*link_of)(const struct sink_visit *), bool *ret_sent)
+{
+	struct tally_list l = {.items = malloc((b->visit_count + 1) * sizeof(*l.items))};
+	if (!l.items)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < b->visit_count; i++) {
+		const struct sink_visit *v = &b->visits[i];
+		if (link_of == own_cell && v->link == 0)
+			continue;
+		l.items[l.count++] = (struct tally){.a = link_of(v),
+		                                    .b = time_floor(v->time_ms, MINUTE_MS),
+		                                    .c = shapes[v->shape],
+		                                    .count = 1};
+	}
+	tallies_join(&l);
+	*ret_sent = l.count > 0;
+	int r = tallies_send(c, &cells_add, &l);
+	free(l.items);
+	return r;
+}
+
+/* --- days and totals --- */
+
+static const struct pg_statement totals_add = {
+    "sink_totals_add",
+    "INSERT INTO stats_total (link, clicks, flushed)"
+    " SELECT link, sum(count), false FROM unnest($1::bigint[], $2::bigint[], $3::bigint[],"
+    " $4::bigint[]) AS n(link, day, hash, count) WHERE link > 0 GROUP BY link ORDER BY link"
+    " ON CONFLICT (link) DO UPDATE SET clicks = stats_total.clicks + excluded.clicks,"
+    " flushed = false"};
+
+/* Locks the rows and gives what they have. */
+static const struct pg_statement days_add = {
+    "sink_days_add", "INSERT INTO stats_day (link, day, clicks, visitors)"
+                     " SELECT link, day, sum(count), ''::bytea FROM unnest($1::bigint[], $2::bigint[],"
+                     " $3::bigint[], $4::bigint[]) AS n(link, day, hash, count) GROUP BY link, day"
+                     " ORDER BY link, day"
+                     " ON CONFLICT (link, day) DO UPDATE SET clicks = stats_day.clicks + excluded.clicks"
+                     " RETURNING link, day, visitors"};
+static const struct pg_statement visitors_put = {
+    "sink_visitors_put",
+    "UPDATE stats_day d SET visitors = n.visitors FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])"
+    " AS n(link, day, visitors) WHERE d.link = n.link AND d.day = n.day"};
+
+/* Of each click: its link, day and visitor (0: none). And once more for all links together, whose days have
+ * no clicks. */
+static int days_gather(const struct sink_batch *b, struct tally_list *ret)
+{
+	ret->items = malloc((2 * b->visit_count + 1) * sizeof(*ret->items));
+	if (!ret->items)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < b->visit_count; i++) {
+		const struct sink_visit *v = &b->visits[i];
+		if (v->link == 0 || b->shapes[v->shape].kind != VISIT_CLICK)
+			continue;
+		struct tally t = {.a = (int64_t)v->link,
+		                  .b = day_of(v->time_ms),
+		                  .c = shape_visitor_hash(v->visitor),
+		                  .count = 1};
+		ret->items[ret->count++] = t;
+		t.a = LINK_ALL;
+		t.count = 0;
+		if (t.c != 0)
+			ret->items[ret->count++] = t;
+	}
+	tallies_join(ret);
+	return 0;
+}
+
+/* What is written back. */
+struct sketches {
+	struct arena arena;
+	int64_t *links, *days;
+	struct str *blobs;
+	size_t count;
+};
+
+/* The first of `days` with that link and day. They are in order. */
+static size_t first_of(const struct tally_list *days, int64_t link, int64_t day)
+{
+	const struct tally wanted = {.a = link, .b = day, .c = INT64_MIN};
+	size_t low = 0, high = days->count;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (tally_compare(&days->items[middle], &wanted) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The day's visitors into the sketch that the row has. */
+static int sketch_grow(struct sketches *s, const struct tally_list *days, const struct pg_result *rows,
+                       int row)
+{
+	struct sketch sketch;
+	struct str blob = pg_get_text(rows, row, 2);
+	int64_t link = pg_get_int(rows, row, 0), day = pg_get_int(rows, row, 1);
+	bool changed = false;
+	sketch_init(&sketch);
+	if (blob.len > 0 && !sketch_read(&sketch, blob.ptr, blob.len))
+		return ERR_CORRUPT;
+	for (size_t i = first_of(days, link, day);
+	     i < days->count && days->items[i].a == link && days->items[i].b == day; i++)
+		if (days->items[i].c != 0)
+			changed |= sketch_add(&sketch, (uint32_t)days->items[i].c);
+	if (!changed)
+		return 0;
+	uint8_t bytes[SKETCH_BYTES_MAX];
+	size_t len = sketch_write(&sketch, bytes);
+	s->links[s->count] = link;
+	s->days[s->count] = day;
+	s->blobs[s->count] = arena_str(&s->arena, str_n((const char *)bytes, len));
+	return s->blobs[s->count++].ptr ? 0 : ERR_NOMEM;
+}
+
+static int sketches_grow(struct sketches *s, const struct tally_list *days, const struct pg_result *rows)
+{
+	size_t n = (size_t)rows->rows + 1;
+	s->links = arena_alloc(&s->arena, n * sizeof(*s->links));
+	s->days = arena_alloc(&s->arena, n * sizeof(*s->days));
+	s->blobs = arena_alloc(&s->arena, n * sizeof(*s->blobs));
+	int r = s->links && s->days && s->blobs ? 0 : ERR_NOMEM;
+	for (int row = 0; r == 0 && row < rows->rows; row++)
+		r = sketch_grow(s, days, rows, row);
+	return r;
+}
+
+static int sketches_put(struct pg_conn *c, const struct tally_list *days, const struct pg_result *rows)
+{
+	struct sketches s = {0};
+	int r = sketches_grow(&s, days, rows);
+	if (r == 0 && s.count > 0) {
+		struct pg_query q = pg_query(c, &visitors_put);
+		pg_ints(&q, s.links, s.count);
+		pg_ints(&q, s.days, s.count);
+		pg_blobs(&q, s.blobs, s.count);
+		pg_send(&q);
+	}
+	arena_release(&s.arena);
+	return r;
+}
+
+/* The answer to days_add, with `before` others before it. */
+static int days_read(struct pg_conn *c, size_t before, struct pg_result *ret, struct err *e)
+{
+	pg_flush(c);
+	for (size_t i = 0; i <= before; i++) {
+		pg_result_end(ret);
+		pg_next(c, ret, NULL);
+	}
+	return pg_sync(c, e);
+}
+
+/* `before` statements are under way. */
+static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before, struct err *e)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	struct tally_list days = {0};
+	int r = days_gather(b, &days);
+	if (r == 0 && days.count > 0) {
+		r = tallies_send(c, &totals_add, &days);
+		if (r == 0)
+			r = tallies_send(c, &days_add, &days);
+		if (r == 0)
+			r = days_read(c, before + 1, &rows, e);
+		if (r == 0)
+			r = sketches_put(c, &days, &rows);
+	}
+	free(days.items);
+	return r;
+}
+
+int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *shapes,
+                         struct err *e)
+{
+	bool sent = false;
+	if (batch->visit_count == 0)
+		return 0;
+	int r = cells_send(c, batch, shapes, own_cell, &sent);
+	if (r == 0)
+		r = days_put(c, batch, sent, e);
+	return r ? r : cells_send(c, batch, shapes, common_cell, &sent);
+}
+
+/* --- impressions --- */
+
+static const struct pg_statement ad_cells_add = {
+    "sink_ad_cells_add", "INSERT INTO stats_ad_cell (level, start_ms, ad, count)"
+                         " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])"
+                         " ON CONFLICT (level, start_ms, ad) DO UPDATE SET"
+                         " count = stats_ad_cell.count + excluded.count"};
+
+int postgres_ads_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *ads, const bool *kept,
+                     int64_t kept_ms)
+{
+	struct tally_list l = {.items = malloc((batch->impression_count * AD_LEVELS + 1) * sizeof(*l.items))};
+	if (!l.items)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < batch->impression_count; i++) {
+		int64_t time_ms = batch->impressions[i].time_ms;
+		for (int level = time_ms < kept_ms ? AD_HOUR : AD_SECOND; kept[i] && level < AD_LEVELS;
+		     level++)
+			l.items[l.count++] = (struct tally){.a = level,
+			                                    .b = time_floor(time_ms, ad_level_ms[level]),
+			                                    .c = ads[i],
+			                                    .count = 1};
+	}
+	tallies_join(&l);
+	int r = tallies_send(c, &ad_cells_add, &l);
+	free(l.items);
+	return r;
+}

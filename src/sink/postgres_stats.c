@@ -1,0 +1,377 @@
+/*
+ * A link's statistics: whole cells inside the range from their counts, those that the range cuts from the
+ * rows.
+ *
+ * Rows do not know which cell counts them, as cells are folded. So at each edge we take the largest cell that
+ * the edge cuts, and look at all cells that begin in it and at all its rows together. Rows go by their own
+ * time. Of a shape that has more in the cells than in rows, the others are those whose rows are gone: they
+ * count as if they were at their cells' starts, as many as those inside have beyond the rows that are inside.
+ */
+#include "sink/postgres_sink.h"
+#include "sink/sketch.h"
+#include "sink/tallies.h"
+
+#include <stdlib.h>
+
+/* So many of a shape at that time: a step's, a cell's start, or a visit's step. */
+struct found {
+	int64_t time_ms;
+	int64_t shape;
+	int64_t count;
+	bool inside; /* of rows: in the range */
+};
+
+struct founds {
+	struct found *items;
+	size_t count, cap;
+};
+
+/* What lies around an edge; empty: it cuts nothing. */
+struct region {
+	int64_t from_ms, to_ms;
+	struct founds cells, rows;
+};
+
+struct asking {
+	struct pg_conn *conn;
+	struct stats_query *q;
+	struct tallies tallies;
+	int64_t links[2]; /* whose cells */
+	size_t link_count;
+	int64_t unit_ms, shift_ms; /* a step of the series begins at t - (t + shift) % unit, or a day does */
+	struct region edges[2];    /* the left one, and the right one, if it is another */
+	struct founds whole;
+};
+
+static void asking_release(struct asking *a)
+{
+	for (size_t i = 0; i < ARRAY_LEN(a->edges); i++) {
+		free(a->edges[i].cells.items);
+		free(a->edges[i].rows.items);
+	}
+	free(a->whole.items);
+	tallies_release(&a->tallies);
+}
+
+static int found_add(struct founds *f, struct found found)
+{
+	if (f->count == f->cap) {
+		size_t cap = MAX(f->cap * 2, 256);
+		struct found *larger = reallocarray(f->items, cap, sizeof(*larger));
+		if (!larger)
+			return ERR_NOMEM;
+		f->items = larger;
+		f->cap = cap;
+	}
+	f->items[f->count++] = found;
+	return 0;
+}
+
+/* Rows of (time, shape, count), and whether it is inside. */
+static int founds_read(struct pg_conn *c, struct founds *ret, bool has_inside)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	int r = pg_next(c, &rows, NULL);
+	for (int row = 0; r == 0 && row < rows.rows; row++)
+		r = found_add(ret, (struct found){.time_ms = pg_get_int(&rows, row, 0),
+		                                  .shape = pg_get_int(&rows, row, 1),
+		                                  .count = pg_get_int(&rows, row, 2),
+		                                  .inside = has_inside && pg_get_int(&rows, row, 3)});
+	return r;
+}
+
+/* --- asking --- */
+
+/* The largest cell that begins at one of these, by level; NULL: none. */
+static const struct pg_statement cell_largest = {
+    "sink_cell_largest",
+    "SELECT max(level)::bigint FROM stats_cell WHERE link = ANY($1::bigint[]) AND ((level = 0"
+    " AND start_ms = $2::bigint) OR (level = 1 AND start_ms = $3::bigint) OR"
+    " (level = 2 AND start_ms = $4::bigint))"};
+static const struct pg_statement cells_whole = {
+    "sink_cells_whole",
+    "SELECT start_ms - (start_ms + $5::bigint) % $4::bigint, shape, sum(count)::bigint FROM stats_cell"
+    " WHERE link = ANY($1::bigint[]) AND level IN (0, 1, 2) AND start_ms >= $2::bigint"
+    " AND start_ms < $3::bigint GROUP BY 1, 2"};
+static const struct pg_statement cells_at = {
+    "sink_cells_at",
+    "SELECT start_ms, shape, sum(count)::bigint FROM stats_cell WHERE link = ANY($1::bigint[])"
+    " AND level IN (0, 1, 2) AND start_ms >= $2::bigint AND start_ms < $3::bigint"
+    " GROUP BY 1, 2 ORDER BY 1"};
+
+#define ROWS_SELECT                                                                                        \
+	"SELECT time_ms - (time_ms + $3::bigint) % $2::bigint, shape, count(*), time_ms >= $4::bigint AND" \
+	" time_ms < $5::bigint FROM stats_visit WHERE time_ms >= $6::bigint AND time_ms < $7::bigint"
+
+static const struct pg_statement rows_of_link = {
+    "sink_rows_of_link", ROWS_SELECT " AND link = $1::bigint AND time_ms / 60000 >= $6::bigint / 60000 AND"
+                                     " time_ms / 60000 < $7::bigint / 60000 GROUP BY 1, 2, 4"};
+static const struct pg_statement rows_of_all = {"sink_rows_of_all",
+                                                ROWS_SELECT " AND $1::bigint = 0 GROUP BY 1, 2, 4"};
+static const struct pg_statement days_of = {
+    "sink_days_of", "SELECT visitors FROM stats_day WHERE link = $1::bigint AND day >= $2::bigint AND day <="
+                    " $3::bigint"};
+
+static void edge_ask(struct asking *a, int64_t ms)
+{
+	struct pg_query q = pg_query(a->conn, &cell_largest);
+	pg_ints(&q, a->links, a->link_count);
+	for (int level = 0; level < CELL_LEVELS; level++) {
+		int64_t start_ms = time_floor(ms, cell_level_ms[level]);
+		pg_int(&q, start_ms < ms ? start_ms : INT64_MIN); /* one that begins there is not cut */
+	}
+	pg_send(&q);
+}
+
+static int edge_read(struct asking *a, int64_t ms, struct region *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	int r = pg_next(a->conn, &rows, NULL);
+	if (r != 0)
+		return r;
+	*ret = (struct region){.from_ms = ms, .to_ms = ms};
+	if (pg_is_null(&rows, 0, 0))
+		return 0;
+	int64_t unit_ms = cell_level_ms[pg_get_int(&rows, 0, 0)];
+	ret->from_ms = time_floor(ms, unit_ms);
+	ret->to_ms = ret->from_ms + unit_ms;
+	return 0;
+}
+
+/* One that lies in the other is nothing of its own. */
+static int edges_find(struct asking *a)
+{
+	struct region *left = &a->edges[0], *right = &a->edges[1];
+	edge_ask(a, a->tallies.from_ms);
+	edge_ask(a, a->tallies.to_ms);
+	pg_flush(a->conn);
+	int r = edge_read(a, a->tallies.from_ms, left);
+	if (r == 0)
+		r = edge_read(a, a->tallies.to_ms, right);
+	int synced = pg_sync(a->conn, NULL);
+	if (right->from_ms < left->to_ms) {
+		if (right->to_ms - right->from_ms > left->to_ms - left->from_ms)
+			*left = *right;
+		right->from_ms = right->to_ms = a->tallies.to_ms;
+	}
+	return r ? r : synced;
+}
+
+static void region_ask(struct asking *a, const struct region *edge)
+{
+	struct pg_query cells = pg_query(a->conn, &cells_at);
+	pg_ints(&cells, a->links, a->link_count);
+	pg_int(&cells, edge->from_ms);
+	pg_int(&cells, edge->to_ms);
+	pg_send(&cells);
+	struct pg_query rows = pg_query(a->conn, a->q->link ? &rows_of_link : &rows_of_all);
+	pg_int(&rows, (int64_t)a->q->link);
+	pg_int(&rows, a->unit_ms);
+	pg_int(&rows, a->shift_ms);
+	pg_int(&rows, a->tallies.from_ms);
+	pg_int(&rows, a->tallies.to_ms);
+	pg_int(&rows, edge->from_ms);
+	pg_int(&rows, edge->to_ms);
+	pg_send(&rows);
+}
+
+static bool region_is_empty(const struct region *edge)
+{
+	return edge->from_ms == edge->to_ms;
+}
+
+static int visitors_read(struct asking *a)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	int r = pg_next(a->conn, &rows, NULL);
+	for (int row = 0; r == 0 && row < rows.rows; row++) {
+		struct sketch sketch;
+		struct str blob = pg_get_text(&rows, row, 0);
+		sketch_init(&sketch);
+		if (blob.len > 0 && !sketch_read(&sketch, blob.ptr, blob.len))
+			return ERR_CORRUPT;
+		a->q->visitors += sketch_estimate(&sketch);
+	}
+	return r;
+}
+
+static void whole_ask(struct asking *a)
+{
+	struct pg_query q = pg_query(a->conn, &cells_whole);
+	pg_ints(&q, a->links, a->link_count);
+	pg_int(&q, region_is_empty(&a->edges[0]) ? a->tallies.from_ms : a->edges[0].to_ms);
+	pg_int(&q, a->edges[1].from_ms);
+	pg_int(&q, a->unit_ms);
+	pg_int(&q, a->shift_ms);
+	pg_send(&q);
+}
+
+static void days_ask(struct asking *a)
+{
+	struct pg_query q = pg_query(a->conn, &days_of);
+	pg_int(&q, (int64_t)a->q->link);
+	pg_int(&q, day_of(a->tallies.from_ms));
+	pg_int(&q, day_of(a->tallies.to_ms - 1));
+	pg_send(&q);
+}
+
+static int all_find(struct asking *a)
+{
+	whole_ask(a);
+	for (size_t i = 0; i < ARRAY_LEN(a->edges); i++)
+		if (!region_is_empty(&a->edges[i]))
+			region_ask(a, &a->edges[i]);
+	if (a->q->has_visitors)
+		days_ask(a);
+	pg_flush(a->conn);
+	int r = founds_read(a->conn, &a->whole, false);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
+		if (region_is_empty(&a->edges[i]))
+			continue;
+		r = founds_read(a->conn, &a->edges[i].cells, false);
+		if (r == 0)
+			r = founds_read(a->conn, &a->edges[i].rows, true);
+	}
+	if (r == 0 && a->q->has_visitors)
+		r = visitors_read(a);
+	int synced = pg_sync(a->conn, NULL);
+	return r ? r : synced;
+}
+
+/* --- shapes --- */
+
+static int id_compare(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+static size_t ids_gather(int64_t *ids, size_t count, const struct founds *f)
+{
+	for (size_t i = 0; i < f->count; i++)
+		ids[count++] = f->items[i].shape;
+	return count;
+}
+
+static int learn(struct asking *a, const int64_t *ids, size_t count)
+{
+	struct visit_shape *shapes = malloc((count + 1) * sizeof(*shapes));
+	int r = shapes ? postgres_shapes_get(a->conn, ids, count, a->q->arena, shapes) : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = tallies_learn(&a->tallies, (uint64_t)ids[i], &shapes[i]);
+	free(shapes);
+	return r;
+}
+
+/* What the numbers mean, all at once. */
+static int shapes_learn(struct asking *a)
+{
+	const struct founds *lists[] = {&a->whole, &a->edges[0].cells, &a->edges[0].rows, &a->edges[1].cells,
+	                                &a->edges[1].rows};
+	size_t count = 0, kept = 0;
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		count += lists[i]->count;
+	if (count == 0)
+		return 0;
+	int64_t *ids = malloc(count * sizeof(*ids));
+	if (!ids)
+		return ERR_NOMEM;
+	count = 0;
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		count = ids_gather(ids, count, lists[i]);
+	qsort(ids, count, sizeof(*ids), id_compare);
+	for (size_t i = 0; i < count; i++)
+		if (kept == 0 || ids[kept - 1] != ids[i])
+			ids[kept++] = ids[i];
+	int r = learn(a, ids, kept);
+	free(ids);
+	return r;
+}
+
+/* --- adding up --- */
+
+static void add(struct asking *a, int64_t shape, int64_t count, int64_t time_ms)
+{
+	tallies_add(&a->tallies, (uint64_t)shape, (uint64_t)count, tallies_step(&a->tallies, time_ms));
+}
+
+/* Of one shape in a region. */
+struct pool {
+	int64_t missing; /* in cells, but their rows are gone */
+	int64_t beyond;  /* in cells that begin inside, more than there are rows inside */
+};
+
+static bool starts_inside(const struct asking *a, const struct found *cell)
+{
+	return cell->time_ms >= a->tallies.from_ms && cell->time_ms < a->tallies.to_ms;
+}
+
+/* By the shape's number; `pools` is large enough. */
+static void region_add(struct asking *a, const struct region *edge, struct pool *pools)
+{
+	for (size_t i = 0; i < edge->cells.count; i++) {
+		const struct found *cell = &edge->cells.items[i];
+		pools[cell->shape].missing += cell->count;
+		pools[cell->shape].beyond += starts_inside(a, cell) ? cell->count : 0;
+	}
+	for (size_t i = 0; i < edge->rows.count; i++) {
+		const struct found *row = &edge->rows.items[i];
+		pools[row->shape].missing -= row->count;
+		if (!row->inside)
+			continue;
+		pools[row->shape].beyond -= row->count;
+		add(a, row->shape, row->count, MAX(row->time_ms, a->tallies.from_ms));
+	}
+	for (size_t i = 0; i < edge->cells.count; i++) {
+		const struct found *cell = &edge->cells.items[i];
+		struct pool *p = &pools[cell->shape];
+		int64_t n = MIN(MIN(p->missing, p->beyond), cell->count);
+		if (n <= 0 || !starts_inside(a, cell))
+			continue;
+		add(a, cell->shape, n, cell->time_ms);
+		p->missing -= n;
+		p->beyond -= n;
+	}
+}
+
+static int regions_add(struct asking *a)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
+		if (region_is_empty(&a->edges[i]))
+			continue;
+		struct pool *pools = calloc(a->tallies.cap + 1, sizeof(*pools));
+		if (pools)
+			region_add(a, &a->edges[i], pools);
+		else
+			r = ERR_NOMEM;
+		free(pools);
+	}
+	return r;
+}
+
+static int count_all(struct asking *a)
+{
+	int r = edges_find(a);
+	if (r == 0)
+		r = all_find(a);
+	if (r == 0)
+		r = shapes_learn(a);
+	for (size_t i = 0; r == 0 && i < a->whole.count; i++)
+		add(a, a->whole.items[i].shape, a->whole.items[i].count,
+		    MAX(a->whole.items[i].time_ms, a->tallies.from_ms));
+	if (r == 0)
+		r = regions_add(a);
+	return r ? r : tallies_answer(&a->tallies);
+}
+
+int postgres_stats_get(struct pg_conn *c, struct stats_query *q)
+{
+	CLEANUP(asking_release) struct asking a = {.conn = c, .q = q, .link_count = q->link ? 1 : 2};
+	a.links[0] = q->link ? (int64_t)q->link : LINK_ALL;
+	a.links[1] = LINK_ORPHANS;
+	a.unit_ms = q->series_wanted ? step_unit_ms(q->step) : DAY_MS;
+	a.shift_ms = q->series_wanted && q->step == STEP_WEEK ? 3 * DAY_MS : 0;
+	int r = tallies_begin(&a.tallies, q);
+	return r == 0 && a.tallies.from_ms < a.tallies.to_ms ? count_all(&a) : r;
+}

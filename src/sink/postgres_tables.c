@@ -1,0 +1,402 @@
+/*
+ * The tables. They grow in steps, as those of the link store do; stats_layout says how many were done. A step
+ * never changes once it was released, and all that are missing are one transaction.
+ *
+ * stats_visit       Single visits, with their texts. `number` rises in the order of recording. By day of the
+ *                   visit.
+ * stats_impression  Single impressions that were counted. By day of reception.
+ *
+ * Both are cut by day, and days are dropped whole: by TimescaleDB where the database has it, otherwise into
+ * partitions NAME_YYYYMMDD. Those are made ahead and when they are needed for the days around the present.
+ * What is of another day (the clock was wrong, or a log was read late) goes into NAME_rest, and by single
+ * rows.
+ *
+ * stats_cell        The rollup: how many visits of each shape a link had in a minute, hour or day. A visit is
+ * in exactly one cell of its link at any time: old minutes are added to hours, old hours to days. Link 0 is
+ * all links together, -1 orphans. stats_day         Clicks of each link by day, and the sketch of its
+ * visitors; link 0 has that of all. stats_total       Clicks of each link, ever. stats_shape       What is
+ * rolled up about a visit, numbered, and bounded in number (shape.h). stats_ad          Names of ads,
+ * numbered, and bounded in number (ads.h). stats_ad_cell     Counts of each ad by second, minute, hour and
+ * day. Before stats_clock.kept_ms there are hours and days only. stats_seen        Fingerprints of
+ * impressions that were counted within the window: when it was received last, and when before. stats_position
+ * How far each stream was read. stats_book        What was consumed of each node's events, ever. stats_names
+ * One row: how many names there are, and new ones today. Who makes names holds it. stats_clock       One row:
+ * the last commit's time and the like. stats_retired     One row: visits and impressions whose last rollup is
+ * gone.
+ *
+ * Numbers without sign are stored as if they had one.
+ */
+#include "sink/postgres_sink.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static const char *const steps[] = {
+    "CREATE TABLE stats_position (source bigint, stream bigint, position bigint NOT NULL,"
+    "	PRIMARY KEY (source, stream));"
+    "CREATE TABLE stats_clock (id int PRIMARY KEY, now_ms bigint NOT NULL, received_ms bigint NOT NULL,"
+    "	kept_ms bigint NOT NULL);"
+    "INSERT INTO stats_clock VALUES (1, 0, 0, 0);"
+    "CREATE TABLE stats_names (id int PRIMARY KEY, day bigint NOT NULL, new_shapes bigint NOT NULL,"
+    "	new_ads bigint NOT NULL, last_shape bigint NOT NULL, last_ad bigint NOT NULL, ads bigint NOT NULL);"
+    "INSERT INTO stats_names VALUES (1, 0, 0, 0, 0, 0, 0);"
+    "CREATE TABLE stats_retired (id int PRIMARY KEY, clicks bigint NOT NULL, orphans bigint NOT NULL,"
+    "	impressions bigint NOT NULL, link_clicks bigint NOT NULL);"
+    "INSERT INTO stats_retired VALUES (1, 0, 0, 0, 0);"
+    "CREATE TABLE stats_book ("
+    "	node bigint PRIMARY KEY,"
+    "	clicks bigint NOT NULL,"
+    "	orphans bigint NOT NULL,"
+    "	impressions bigint NOT NULL,"
+    "	batch_duplicates bigint NOT NULL,"
+    "	unusable_clicks bigint NOT NULL,"
+    "	unusable_impressions bigint NOT NULL,"
+    "	rejected bigint NOT NULL,"
+    "	dropped_clicks bigint NOT NULL,"
+    "	duplicates bigint NOT NULL,"      /* that were found here */
+    "	counted_clicks bigint NOT NULL,"  /* that went into rollups */
+    "	counted_orphans bigint NOT NULL," /* likewise */
+    "	counted_impressions bigint NOT NULL"
+    ");"
+    "CREATE TABLE stats_shape ("
+    "	id int PRIMARY KEY,"
+    "	hash bigint NOT NULL,"
+    "	kind int NOT NULL," /* 0 click, 1 HEAD, 2 prefetch, 3 unknown key, 4 root */
+    "	referrer bytea, country bytea, browser bytea, os bytea, device bytea, language bytea, source bytea,"
+    "	bot bytea"
+    ");"
+    "CREATE INDEX stats_shape_by_hash ON stats_shape (hash);"
+    "CREATE TABLE stats_ad (id int PRIMARY KEY, name bytea NOT NULL UNIQUE, last_day bigint NOT NULL);"
+    "CREATE TABLE stats_cell ("
+    "	link bigint NOT NULL,"
+    "	start_ms bigint NOT NULL,"
+    "	count bigint NOT NULL,"
+    "	level int NOT NULL," /* 0 minute, 1 hour, 2 day */
+    "	shape int NOT NULL,"
+    "	PRIMARY KEY (link, level, start_ms, shape)"
+    ") WITH (fillfactor = 80);"
+    "CREATE INDEX stats_cell_by_time ON stats_cell (level, start_ms);"
+    "CREATE TABLE stats_day ("
+    "	link bigint NOT NULL,"
+    "	day bigint NOT NULL," /* since 1970 */
+    "	clicks bigint NOT NULL,"
+    "	visitors bytea NOT NULL,"
+    "	PRIMARY KEY (link, day)"
+    ") WITH (fillfactor = 70);"
+    "CREATE INDEX stats_day_by_day ON stats_day (day);"
+    "CREATE TABLE stats_total (link bigint PRIMARY KEY, clicks bigint NOT NULL, flushed bool NOT NULL)"
+    "	WITH (fillfactor = 80);"
+    "CREATE INDEX stats_total_unflushed ON stats_total (link) WHERE NOT flushed;"
+    "CREATE TABLE stats_ad_cell ("
+    "	start_ms bigint NOT NULL,"
+    "	count bigint NOT NULL,"
+    "	level int NOT NULL," /* 0 second, 1 minute, 2 hour, 3 day */
+    "	ad int NOT NULL,"
+    "	PRIMARY KEY (level, start_ms, ad)"
+    ") WITH (fillfactor = 80);"
+    "CREATE TABLE stats_seen (fingerprint bytea PRIMARY KEY, received_ms bigint NOT NULL, before_ms "
+    "bigint[]);"
+    "CREATE INDEX stats_seen_by_time ON stats_seen (received_ms);"
+    "CREATE SEQUENCE stats_batch;",
+};
+
+/* The rows' tables come with the first step. */
+#define VISIT_COLUMNS                                                                                     \
+	"(time_ms bigint NOT NULL, link bigint NOT NULL, number bigint NOT NULL, recorded_ms bigint NOT " \
+	"NULL,"                                                                                           \
+	" node bigint NOT NULL, segment bigint NOT NULL, position bigint NOT NULL, shape int NOT NULL,"   \
+	" agent bytea, referrer bytea, place bytea, path bytea, address bytea)"
+#define IMPRESSION_COLUMNS                                                                                 \
+	"(received_ms bigint NOT NULL, time_ms bigint NOT NULL, node bigint NOT NULL, segment bigint NOT " \
+	"NULL,"                                                                                            \
+	" position bigint NOT NULL, ad int NOT NULL, fingerprint bytea NOT NULL, id bytea NOT NULL,"       \
+	" user_id bytea NOT NULL)"
+#define ROW_INDEXES                                                                          \
+	"CREATE INDEX stats_visit_by_link ON stats_visit (link, (time_ms / 60000), number);" \
+	"CREATE INDEX stats_visit_by_time ON stats_visit (time_ms);"                         \
+	"CREATE INDEX stats_impression_by_time ON stats_impression (time_ms);"
+
+static const char *const rows_partitioned =
+    "CREATE TABLE stats_visit " VISIT_COLUMNS " PARTITION BY RANGE (time_ms);"
+    "CREATE TABLE stats_visit_rest PARTITION OF stats_visit DEFAULT;"
+    "CREATE TABLE stats_impression " IMPRESSION_COLUMNS " PARTITION BY RANGE (received_ms);"
+    "CREATE TABLE stats_impression_rest PARTITION OF stats_impression DEFAULT;" ROW_INDEXES;
+
+/* Twice the schema of the extension. */
+static const char *const rows_hyper =
+    "CREATE TABLE stats_visit " VISIT_COLUMNS ";"
+    "SELECT %s.create_hypertable('stats_visit', 'time_ms', chunk_time_interval => 86400000::bigint,"
+    " create_default_indexes => false);"
+    "CREATE TABLE stats_impression " IMPRESSION_COLUMNS ";"
+    "SELECT %s.create_hypertable('stats_impression', 'received_ms', chunk_time_interval => 86400000::bigint,"
+    " create_default_indexes => false);" ROW_INDEXES;
+
+/* Processes that start at once, or make the same day, wait here for each other. The number is "curS". */
+static const char *const lock_sql =
+    "SELECT pg_advisory_xact_lock(1668641363, oid::int) FROM pg_namespace WHERE nspname = current_schema()";
+
+static const char *const layout_table_sql = "CREATE TABLE IF NOT EXISTS stats_layout (id int PRIMARY KEY, "
+                                            "version bigint NOT NULL, key bytea NOT NULL)";
+
+static const struct pg_statement layout_get = {
+    "sink_layout", "SELECT version, key, (SELECT relkind <> 'p' FROM pg_class WHERE oid ="
+                   " to_regclass('stats_visit')) FROM stats_layout WHERE id = 1"};
+static const struct pg_statement layout_put = {
+    "sink_layout_put", "INSERT INTO stats_layout (id, version, key) VALUES (1, $1::bigint, $2)"
+                       " ON CONFLICT (id) DO UPDATE SET version = excluded.version"};
+static const struct pg_statement timescale_get = {
+    "sink_timescale", "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid ="
+                      " e.extnamespace WHERE e.extname = 'timescaledb'"};
+
+enum { LAYOUT_TIMEOUT_MS = 60 * 1000 };
+
+enum { SCHEMA_BYTES = 2 * 63 + 3, SQL_BYTES = 4096 }; /* a name of 63 quotes, quoted */
+
+/* The schema that TimescaleDB is in; "": it is not there. */
+static int timescale_find(struct pg_conn *c, char ret[SCHEMA_BYTES], struct err *e)
+{
+	struct pg_result result;
+	struct pg_query q = pg_query(c, &timescale_get);
+	int r = pg_ask(&q, &result, e);
+	if (r != 0)
+		return r;
+	struct str schema = result.rows > 0 ? pg_get_text(&result, 0, 0) : STR("");
+	snprintf(ret, SCHEMA_BYTES, "%.*s", STR_ARG(schema));
+	pg_result_end(&result);
+	return 0;
+}
+
+/* What there is; version 0: nothing. */
+static int layout_read(struct pg_conn *c, int64_t *ret_version, struct postgres_layout *ret, struct err *e)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &layout_get);
+	int r = pg_ask(&q, &result, e);
+	*ret_version = 0;
+	if (r != 0 || result.rows == 0)
+		return r;
+	struct str key = pg_get_text(&result, 0, 1);
+	if (key.len != SINK_KEY_BYTES)
+		return err_set(e, ERR_CORRUPT, "the table stats_layout is damaged: its key has %zu bytes",
+		               key.len);
+	memcpy(ret->key, key.ptr, SINK_KEY_BYTES);
+	*ret_version = pg_get_int(&result, 0, 0);
+	ret->is_hyper = pg_get_int(&result, 0, 2);
+	return 0;
+}
+
+static int rows_make(struct pg_conn *c, struct err *e)
+{
+	char schema[SCHEMA_BYTES], sql[SQL_BYTES];
+	int r = timescale_find(c, schema, e);
+	if (r != 0)
+		return r;
+	if (!schema[0])
+		return pg_run(c, rows_partitioned, e);
+	snprintf(sql, sizeof(sql), rows_hyper, schema, schema);
+	return pg_run(c, sql, e);
+}
+
+static int steps_run(struct pg_conn *c, int64_t done, struct err *e)
+{
+	int r = done == 0 ? rows_make(c, e) : 0;
+	for (size_t i = (size_t)done; r == 0 && i < ARRAY_LEN(steps); i++)
+		r = pg_run(c, steps[i], e);
+	if (r != 0)
+		return r;
+	uint8_t key[SINK_KEY_BYTES];
+	randombytes_buf(key, sizeof(key));
+	struct pg_query q = pg_query(c, &layout_put);
+	pg_int(&q, ARRAY_LEN(steps));
+	pg_bytes(&q, key, sizeof(key));
+	return postgres_do(&q, e);
+}
+
+static int layout_grow(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
+{
+	int64_t done;
+	int r = layout_read(c, &done, ret, e);
+	if (r != 0)
+		return r;
+	if (done > (int64_t)ARRAY_LEN(steps))
+		return err_set(
+		    e, ERR_INVALID,
+		    "the statistics in the database were set up by a newer version of curt "
+		    "(layout %lld, this one knows %zu): run that version, or name another database",
+		    (long long)done, ARRAY_LEN(steps));
+	if (done == (int64_t)ARRAY_LEN(steps))
+		return 0;
+	r = steps_run(c, done, e);
+	return r ? r : layout_read(c, &done, ret, e);
+}
+
+static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct err *e)
+{
+	char schema[SCHEMA_BYTES];
+	int r = l->is_hyper ? timescale_find(c, schema, e) : 0;
+	if (r != 0 || !l->is_hyper)
+		return r;
+	if (!schema[0])
+		return err_set(
+		    e, ERR_INVALID,
+		    "the table stats_visit was made by the extension timescaledb, which is not there "
+		    "any more: create it again, or name another database");
+	snprintf(l->chunks_drop_sql, sizeof(l->chunks_drop_sql),
+	         "SELECT count(*) FROM %s.drop_chunks(convert_from($1::bytea, 'UTF8')::regclass,"
+	         " older_than => $2::bigint)",
+	         schema);
+	l->chunks_drop = (struct pg_statement){"sink_chunks_drop", l->chunks_drop_sql};
+	return 0;
+}
+
+/* Ends the transaction by what became of it. */
+static int txn_end(struct pg_conn *c, int r, struct err *e)
+{
+	if (r == 0)
+		return pg_run(c, "COMMIT", e);
+	if (!pg_conn_failed(c))
+		pg_run(c, "ROLLBACK", NULL);
+	return r;
+}
+
+int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
+{
+	int r = pg_patience(c, LAYOUT_TIMEOUT_MS, e);
+	if (r == 0)
+		r = pg_run(c, "BEGIN", e);
+	if (r != 0)
+		return r;
+	r = pg_run(c, lock_sql, e);
+	if (r == 0)
+		r = pg_run(c, layout_table_sql, e);
+	if (r == 0)
+		r = layout_grow(c, ret, e);
+	if (r == 0)
+		r = hyper_prepare(c, ret, e);
+	return txn_end(c, r, e);
+}
+
+/* --- days --- */
+
+static const struct {
+	const char *name, *column;
+} row_tables[ROW_TABLES] = {
+    [ROWS_VISITS] = {"stats_visit", "time_ms"},
+    [ROWS_IMPRESSIONS] = {"stats_impression", "received_ms"},
+};
+
+enum { PARTITION_BYTES = 40 };
+
+static void partition_name(enum row_table table, int64_t day, char out[PARTITION_BYTES])
+{
+	time_t seconds = (time_t)(day * DAY_MS / SECOND_MS);
+	struct tm date;
+	gmtime_r(&seconds, &date);
+	int year = date.tm_year + 1900;
+	snprintf(out, PARTITION_BYTES, "%s_%04d%02d%02d", row_tables[table].name, year, date.tm_mon + 1,
+	         date.tm_mday);
+}
+
+/* Others wait for the ends of what holds the table, and behind us, so we do not wait long. */
+static const char *const brief_sql = "SET LOCAL lock_timeout = 1000";
+
+/* Not by to_regclass, which may remember that there was none. */
+static const struct pg_statement table_exists = {
+    "sink_table_exists", "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE"
+                         " n.nspname = current_schema() AND c.relname = convert_from($1::bytea, 'UTF8')"};
+
+static int partition_exists(struct pg_conn *c, const char *name, bool *ret, struct err *e)
+{
+	struct pg_result result;
+	struct pg_query q = pg_query(c, &table_exists);
+	pg_text(&q, str_of(name));
+	int r = pg_ask(&q, &result, e);
+	if (r != 0)
+		return r;
+	*ret = pg_get_int(&result, 0, 0);
+	pg_result_end(&result);
+	return 0;
+}
+
+static int partition_make(struct pg_conn *c, enum row_table table, int64_t day, const char *name,
+                          struct err *e)
+{
+	char sql[SQL_BYTES];
+	const char *parent = row_tables[table].name, *column = row_tables[table].column;
+	long long from_ms = day * DAY_MS, to_ms = from_ms + DAY_MS;
+	snprintf(sql, sizeof(sql),
+	         "CREATE TABLE %s (LIKE %s);"
+	         "WITH moved AS (DELETE FROM %s_rest WHERE %s >= %lld AND %s < %lld RETURNING *)"
+	         " INSERT INTO %s SELECT * FROM moved;"
+	         "ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%lld) TO (%lld)",
+	         name, parent, parent, column, from_ms, column, to_ms, name, parent, name, from_ms, to_ms);
+	return pg_run(c, sql, e);
+}
+
+int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum row_table table, int64_t day,
+                      struct err *e)
+{
+	char name[PARTITION_BYTES];
+	bool exists = false;
+	if (l->is_hyper)
+		return 0;
+	partition_name(table, day, name);
+	int r = partition_exists(c, name, &exists, e);
+	if (r != 0 || exists)
+		return r;
+	r = pg_run(c, "BEGIN", e);
+	if (r != 0)
+		return r;
+	r = pg_run(c, lock_sql, e);
+	if (r == 0)
+		r = pg_run(c, brief_sql, e);
+	if (r == 0)
+		r = partition_exists(c, name, &exists, e);
+	if (r == 0 && !exists)
+		r = partition_make(c, table, day, name, e);
+	return txn_end(c, r, e);
+}
+
+/* Names of one length are in the order of their days. */
+static const struct pg_statement partition_oldest = {
+    "sink_partition_oldest",
+    "SELECT convert_to(min(p.relname)::text, 'UTF8') FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid"
+    " WHERE i.inhparent = to_regclass(convert_from($1::bytea, 'UTF8')) AND p.relname ~ '_[0-9]{8}$'"
+    " AND p.relname < convert_from($2::bytea, 'UTF8')"};
+
+static int chunks_drop_run(struct pg_conn *c, const struct postgres_layout *l, enum row_table table,
+                           int64_t before_ms, bool *ret_did, struct err *e)
+{
+	struct pg_result result;
+	struct pg_query q = pg_query(c, &l->chunks_drop);
+	pg_text(&q, str_of(row_tables[table].name));
+	pg_int(&q, before_ms);
+	int r = pg_ask(&q, &result, e);
+	if (r != 0)
+		return r;
+	*ret_did = pg_get_int(&result, 0, 0) > 0;
+	pg_result_end(&result);
+	return 0;
+}
+
+int postgres_day_drop(struct pg_conn *c, const struct postgres_layout *l, enum row_table table,
+                      int64_t before_ms, bool *ret_did, struct err *e)
+{
+	*ret_did = false;
+	if (l->is_hyper)
+		return chunks_drop_run(c, l, table, before_ms, ret_did, e);
+	char bound[PARTITION_BYTES], sql[SQL_BYTES];
+	partition_name(table, day_of(before_ms), bound);
+	struct pg_result result;
+	struct pg_query q = pg_query(c, &partition_oldest);
+	pg_text(&q, str_of(row_tables[table].name));
+	pg_text(&q, str_of(bound));
+	int r = pg_ask(&q, &result, e);
+	if (r != 0)
+		return r;
+	struct str name = pg_get_text(&result, 0, 0);
+	*ret_did = name.ptr != NULL;
+	snprintf(sql, sizeof(sql), "SET LOCAL lock_timeout = 1000; DROP TABLE %.*s", STR_ARG(name));
+	pg_result_end(&result);
+	return *ret_did ? pg_run(c, sql, e) : 0;
+}

@@ -1,0 +1,199 @@
+#include "sink/sink_clickhouse.h"
+#include "sink/clickhouse_sink.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ASK_TIMEOUT_MS = 30000, DO_TIMEOUT_MS = 60000, PING_TIMEOUT_MS = 3000 };
+
+static struct sink_clickhouse *self(struct sink *base)
+{
+	return container_of(base, struct sink_clickhouse, base);
+}
+
+/* --- statements --- */
+
+static int call_code(int r)
+{
+	return r == 0 || r == ERR_NOMEM ? r : ERR_UNAVAILABLE;
+}
+
+int ch_ask(struct sink_clickhouse *s, struct buf *sql, struct buf *ret_answer)
+{
+	buf_printf(sql, " FORMAT RowBinary");
+	if (sql->failed)
+		return ERR_NOMEM;
+	struct clickhouse_call call = {
+	    .sql = buf_view(sql), .settings = s->select_settings, .timeout_ms = ASK_TIMEOUT_MS};
+	return call_code(clickhouse_run(s->client, &call, ret_answer, NULL));
+}
+
+int ch_do(struct sink_clickhouse *s, struct buf *sql)
+{
+	if (sql->failed)
+		return ERR_NOMEM;
+	struct clickhouse_call call = {
+	    .sql = buf_view(sql), .settings = s->alter_settings, .timeout_ms = DO_TIMEOUT_MS};
+	return call_code(clickhouse_run(s->client, &call, NULL, NULL));
+}
+
+int ch_end(const struct row_reader *r)
+{
+	return r->bad ? ERR_CORRUPT : 0;
+}
+
+void ch_quote(struct buf *sql, struct str text)
+{
+	static const char digits[] = "0123456789abcdef";
+	char *out = buf_reserve(sql, text.len * 4 + 2);
+	if (!out)
+		return;
+	char *begin = out;
+	*out++ = '\'';
+	for (size_t i = 0; i < text.len; i++) {
+		unsigned char c = (unsigned char)text.ptr[i];
+		if ((c >= '0' && c <= '9') || (ascii_lower((char)c) >= 'a' && ascii_lower((char)c) <= 'z')) {
+			*out++ = (char)c;
+			continue;
+		}
+		*out++ = '\\';
+		*out++ = 'x';
+		*out++ = digits[c >> 4];
+		*out++ = digits[c & 15];
+	}
+	*out++ = '\'';
+	sql->len += (size_t)(out - begin);
+}
+
+void ch_where_time(struct buf *sql, int64_t from_ms, int64_t to_ms)
+{
+	buf_printf(sql, " WHERE day >= toDate(%u) AND day <= toDate(%u) AND time >= %lld AND time < %lld",
+	           ch_day(from_ms), ch_day(to_ms - 1), (long long)from_ms, (long long)to_ms);
+}
+
+bool ch_text_get(struct row_reader *r, struct arena *arena, struct str *ret)
+{
+	struct str s = row_text(r);
+	*ret = STR_NULL;
+	if (s.len == 0)
+		return true;
+	if (s.ptr[0] == '\0')
+		s = str_n(s.ptr + 1, s.len - 1);
+	*ret = arena_str(arena, s);
+	return ret->ptr != NULL;
+}
+
+/* --- ops --- */
+
+static void click_free(struct sink *base)
+{
+	struct sink_clickhouse *s = self(base);
+	clickhouse_free(s->client);
+	ch_intake_release(&s->now);
+	ch_intake_release(&s->failed);
+	free(s);
+}
+
+static int click_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
+{
+	int r = ch_commit(self(base), batch);
+	if (r == 0)
+		*ret_duplicates = 0;
+	return r;
+}
+
+static int click_recall(struct sink *base, struct sink_recall *asked, size_t count)
+{
+	return ch_recall(self(base), asked, count);
+}
+
+/* What an INSERT was answered for is on its way to the disk. Queues keep what they gave for longer. */
+static int click_settle(struct sink *base)
+{
+	(void)base;
+	return 0;
+}
+
+static int click_tidy(struct sink *base, int64_t now_ms)
+{
+	return ch_tidy(self(base), now_ms);
+}
+
+static int click_stats(struct sink *base, struct stats_query *q)
+{
+	return ch_stats(self(base), q);
+}
+
+static int click_visits(struct sink *base, struct visits_query *q)
+{
+	return ch_visits(self(base), q);
+}
+
+static int click_window(struct sink *base, struct window_query *q)
+{
+	return ch_window(self(base), q);
+}
+
+static int click_top_links(struct sink *base, struct top_links_query *q)
+{
+	return ch_top_links(self(base), q);
+}
+
+static int click_clicks(struct sink *base, struct sink_total *links, size_t n)
+{
+	return ch_clicks(self(base), links, n);
+}
+
+static int click_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
+{
+	return ch_books(self(base), node, deep, ret);
+}
+
+static int click_ping(struct sink *base, struct err *e)
+{
+	struct sink_clickhouse *s = self(base);
+	struct clickhouse_call call = {.sql = STR("SELECT toUInt8(0) FROM visit LIMIT 1 FORMAT RowBinary"),
+	                               .timeout_ms = PING_TIMEOUT_MS,
+	                               .is_quiet = true};
+	struct buf answer = {0};
+	int r = clickhouse_run(s->client, &call, &answer, e);
+	buf_release(&answer);
+	return call_code(r);
+}
+
+static const struct sink_ops click_ops = {
+    .free = click_free,
+    .commit = click_commit,
+    .recall = click_recall,
+    .settle = click_settle,
+    .tidy = click_tidy,
+    .stats = click_stats,
+    .visits = click_visits,
+    .window = click_window,
+    .top_links = click_top_links,
+    .clicks = click_clicks,
+    .books = click_books,
+    .ping = click_ping,
+};
+
+int sink_clickhouse_open(const char *url, const struct sink_settings *settings, struct sink **ret,
+                         struct err *e)
+{
+	struct sink_clickhouse *s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	s->base.ops = &click_ops;
+	s->settings = *settings;
+	uint64_t process;
+	randombytes_buf(&process, sizeof(process));
+	snprintf(s->base_id, sizeof(s->base_id), "curt-%016llx", (unsigned long long)process);
+	int r = clickhouse_new(str_of(url), &s->client, e);
+	if (r == 0)
+		r = ch_tables_open(s, e);
+	if (r < 0)
+		click_free(&s->base);
+	else
+		*ret = &s->base;
+	return r;
+}

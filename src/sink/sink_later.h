@@ -1,0 +1,15 @@
+/*
+ * A sink that was away when this process started, for processes that only ask it: it is opened with one of
+ * the first questions after it is back. Until then every question is ERR_UNAVAILABLE, and `ping` says why. It
+ * takes no commits.
+ */
+#pragma once
+
+#include "sink/sink.h"
+
+struct sink_later_config {
+	int (*open)(void *ctx, struct sink **ret, struct err *e);
+	void *ctx; /* outlives the sink */
+};
+
+int sink_later_new(const struct sink_later_config *config, struct sink **ret, struct err *e);

@@ -1,0 +1,201 @@
+#include "sink/tallies.h"
+
+#include <stdlib.h>
+
+static const int64_t time_limit_ms = 1LL << 50;
+
+static int64_t clamp_ms(int64_t ms)
+{
+	return MAX(MIN(ms, time_limit_ms), -time_limit_ms);
+}
+
+int tallies_check(struct stats_query *q)
+{
+	q->series_count = 0;
+	if (q->link > INT64_MAX)
+		return ERR_INVALID;
+	int64_t from_ms = clamp_ms(q->from_ms), to_ms = clamp_ms(q->to_ms);
+	if (!q->series_wanted || from_ms >= to_ms)
+		return 0;
+	/* Months of a range without end would take long to count. */
+	if ((to_ms - from_ms) / step_unit_ms(q->step) / 31 > SINK_SERIES_MAX)
+		return ERR_LIMIT;
+	int64_t count = step_of(q->step, to_ms - 1) - step_of(q->step, from_ms) + 1;
+	if (count > SINK_SERIES_MAX)
+		return ERR_LIMIT;
+	q->series_count = (size_t)count;
+	return 0;
+}
+
+static int prepare(struct stats_query *q, int64_t from_ms)
+{
+	q->clicks = q->bot_clicks = q->heads = q->prefetches = q->unknowns = q->roots = q->visitors = 0;
+	q->has_visitors = !q->filtered;
+	q->series = NULL;
+	for (int i = 0; i < DIM_COUNT; i++) {
+		q->shares[i] = NULL;
+		q->share_count[i] = 0;
+	}
+	if (q->series_count == 0)
+		return 0;
+	q->series = arena_alloc(q->arena, q->series_count * sizeof(*q->series));
+	if (!q->series)
+		return ERR_NOMEM;
+	int64_t first = step_of(q->step, from_ms);
+	for (size_t i = 0; i < q->series_count; i++)
+		q->series[i] = (struct stats_point){.time_ms = step_start_ms(q->step, first + (int64_t)i)};
+	return 0;
+}
+
+int tallies_begin(struct tallies *t, struct stats_query *q)
+{
+	*t = (struct tallies){.q = q, .from_ms = clamp_ms(q->from_ms), .to_ms = clamp_ms(q->to_ms)};
+	int r = prepare(q, t->from_ms);
+	if (r == 0 && q->series)
+		t->first_step = step_of(q->step, t->from_ms);
+	return r;
+}
+
+void tallies_release(struct tallies *t)
+{
+	free(t->shapes);
+}
+
+/* --- shapes --- */
+
+static bool dim_is(struct str value, struct str wanted)
+{
+	if (!value.ptr || !wanted.ptr)
+		return !value.ptr && !wanted.ptr;
+	return str_eq(value, wanted);
+}
+
+static void judge(const struct stats_query *q, struct shape_tally *v)
+{
+	v->known = true;
+	v->click = v->shape->kind == VISIT_CLICK;
+	v->bot = v->shape->dims[DIM_BOT].ptr != NULL;
+	v->wanted = q->bots == BOTS_INCLUDED || v->bot == (q->bots == BOTS_ONLY);
+	for (int i = 0; i < DIM_COUNT; i++)
+		if (q->filtered >> i & 1 && !dim_is(v->shape->dims[i], q->filter[i]))
+			v->wanted = false;
+}
+
+static int room(struct tallies *t, uint64_t id)
+{
+	if (id < t->cap)
+		return 0;
+	size_t cap = MAX(id + 1, t->cap * 2);
+	struct shape_tally *larger = reallocarray(t->shapes, cap, sizeof(*larger));
+	if (!larger)
+		return ERR_NOMEM;
+	memset(larger + t->cap, 0, (cap - t->cap) * sizeof(*larger));
+	t->shapes = larger;
+	t->cap = cap;
+	return 0;
+}
+
+int tallies_learn(struct tallies *t, uint64_t id, const struct visit_shape *shape)
+{
+	struct visit_shape *copy = arena_alloc(t->q->arena, sizeof(*copy));
+	if (!copy || room(t, id) < 0)
+		return ERR_NOMEM;
+	*copy = *shape;
+	t->shapes[id].shape = copy;
+	judge(t->q, &t->shapes[id]);
+	return 0;
+}
+
+/* --- the answer --- */
+
+static void sum_up(const struct tallies *t)
+{
+	struct stats_query *q = t->q;
+	for (size_t i = 0; i < t->cap; i++) {
+		const struct shape_tally *v = &t->shapes[i];
+		if (!v->known || v->count == 0)
+			continue;
+		switch (v->shape->kind) {
+		case VISIT_CLICK:
+			q->clicks += v->count;
+			q->bot_clicks += v->bot ? v->count : 0;
+			break;
+		case VISIT_HEAD: q->heads += v->count; break;
+		case VISIT_PREFETCH: q->prefetches += v->count; break;
+		case VISIT_UNKNOWN: q->unknowns += v->count; break;
+		case VISIT_ROOT: q->roots += v->count; break;
+		case VISIT_KINDS: break;
+		}
+	}
+}
+
+/* What is not known comes before everything. */
+static int value_compare(const void *a, const void *b)
+{
+	const struct stats_share *x = a, *y = b;
+	if (!x->value.ptr || !y->value.ptr)
+		return (x->value.ptr != NULL) - (y->value.ptr != NULL);
+	int order = memcmp(x->value.ptr, y->value.ptr, MIN(x->value.len, y->value.len));
+	return order ? order : (x->value.len > y->value.len) - (x->value.len < y->value.len);
+}
+
+static int share_compare(const void *a, const void *b)
+{
+	const struct stats_share *x = a, *y = b;
+	if (x->clicks != y->clicks)
+		return x->clicks > y->clicks ? -1 : 1;
+	return value_compare(a, b);
+}
+
+static size_t join_equal(struct stats_share *shares, size_t count)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (kept > 0 && value_compare(&shares[kept - 1], &shares[i]) == 0)
+			shares[kept - 1].clicks += shares[i].clicks;
+		else
+			shares[kept++] = shares[i];
+	}
+	return kept;
+}
+
+static int share_out(const struct tallies *t, int dim, struct stats_share *room)
+{
+	struct stats_query *q = t->q;
+	size_t count = 0;
+	for (size_t i = 0; i < t->cap; i++) {
+		const struct shape_tally *v = &t->shapes[i];
+		if (v->known && v->click && v->count > 0)
+			room[count++] = (struct stats_share){.value = v->shape->dims[dim],
+			                                     .clicks = v->count};
+	}
+	qsort(room, count, sizeof(*room), value_compare);
+	count = join_equal(room, count);
+	qsort(room, count, sizeof(*room), share_compare);
+	count = MIN(count, q->shares_max);
+	q->shares[dim] = arena_alloc(q->arena, MAX(count, 1) * sizeof(*room));
+	if (!q->shares[dim])
+		return ERR_NOMEM;
+	memcpy(q->shares[dim], room, count * sizeof(*room));
+	q->share_count[dim] = count;
+	return 0;
+}
+
+static int share_all(const struct tallies *t)
+{
+	if (!t->q->dims_wanted)
+		return 0;
+	struct stats_share *shares = malloc(MAX(t->cap, 1) * sizeof(*shares));
+	int r = shares ? 0 : ERR_NOMEM;
+	for (int dim = 0; r == 0 && dim < DIM_COUNT; dim++)
+		if (t->q->dims_wanted >> dim & 1)
+			r = share_out(t, dim, shares);
+	free(shares);
+	return r;
+}
+
+int tallies_answer(const struct tallies *t)
+{
+	sum_up(t);
+	return share_all(t);
+}

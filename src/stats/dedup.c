@@ -1,0 +1,152 @@
+#include "stats/dedup.h"
+
+#include <stdlib.h>
+
+struct dedup {
+	struct sink *sink;
+	struct seen *filter;
+	struct seen_batch batch; /* what the filter is asked about, and told */
+	struct advance *lanes;
+	size_t lane_cap;
+	size_t cap; /* of the three below */
+	struct seen_item *items;
+	struct sink_recall *asked;
+	struct sink_impression *impressions;
+	struct sink_note *notes;
+	size_t note_cap;
+};
+
+_Static_assert((int)SEEN_FINGERPRINT_BYTES == (int)SINK_FINGERPRINT_BYTES, "they speak of the same");
+
+int dedup_new(struct sink *sink, struct seen *filter, struct dedup **ret)
+{
+	struct dedup *d = calloc(1, sizeof(*d));
+	if (!d)
+		return ERR_NOMEM;
+	d->sink = sink;
+	d->filter = filter;
+	*ret = d;
+	return 0;
+}
+
+void dedup_free(struct dedup *d)
+{
+	if (!d)
+		return;
+	free(d->items);
+	free(d->lanes);
+	free(d->asked);
+	free(d->impressions);
+	free(d->notes);
+	free(d);
+}
+
+/* Room for what was there, whose content is not needed any more. */
+static int room(void **array, size_t *cap, size_t count, size_t size)
+{
+	if (count <= *cap)
+		return 0;
+	void *larger = reallocarray(*array, count, size);
+	if (!larger)
+		return ERR_NOMEM;
+	*array = larger;
+	return 0;
+}
+
+static int make_room(struct dedup *d, const struct sink_batch *b, size_t lanes)
+{
+	size_t n = b->impression_count, notes = b->note_count + n;
+	if (room((void **)&d->items, &d->cap, n, sizeof(*d->items)) < 0 ||
+	    room((void **)&d->asked, &d->cap, n, sizeof(*d->asked)) < 0 ||
+	    room((void **)&d->impressions, &d->cap, n, sizeof(*d->impressions)) < 0 ||
+	    room((void **)&d->notes, &d->note_cap, notes, sizeof(*d->notes)) < 0 ||
+	    room((void **)&d->lanes, &d->lane_cap, lanes, sizeof(*d->lanes)) < 0)
+		return ERR_NOMEM;
+	d->cap = MAX(d->cap, n);
+	d->note_cap = MAX(d->note_cap, notes);
+	d->lane_cap = MAX(d->lane_cap, lanes);
+	return 0;
+}
+
+static void items_fill(struct dedup *d, const struct sink_batch *b)
+{
+	for (size_t i = 0; i < b->impression_count; i++) {
+		const struct sink_impression *from = &b->impressions[i];
+		d->items[i] = (struct seen_item){
+		    .event = from->event, .received_ms = from->received_ms, .lane = from->lane};
+		memcpy(d->items[i].fingerprint, from->fingerprint, SEEN_FINGERPRINT_BYTES);
+	}
+}
+
+/* The sink is asked about those that the filter does not know. */
+static int ask_sink(struct dedup *d, size_t count)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < count; i++) {
+		const struct seen_item *item = &d->items[i];
+		if (item->verdict != SEEN_UNKNOWN)
+			continue;
+		struct sink_recall *ask = &d->asked[n++];
+		*ask = (struct sink_recall){.event = item->event, .received_ms = item->received_ms};
+		memcpy(ask->fingerprint, item->fingerprint, SINK_FINGERPRINT_BYTES);
+	}
+	int r = n > 0 ? d->sink->ops->recall(d->sink, d->asked, n) : 0;
+	if (r < 0)
+		return r;
+	for (size_t i = 0, k = 0; i < count; i++) {
+		if (d->items[i].verdict == SEEN_UNKNOWN && d->asked[k++].is_duplicate)
+			d->items[i].verdict = SEEN_DUPLICATE;
+	}
+	return 0;
+}
+
+static void leave_out(struct dedup *d, struct sink_batch *b)
+{
+	size_t kept = 0, notes = b->note_count;
+	if (notes > 0)
+		memcpy(d->notes, b->notes, notes * sizeof(*d->notes));
+	for (size_t i = 0; i < b->impression_count; i++) {
+		if (d->items[i].verdict != SEEN_DUPLICATE)
+			d->impressions[kept++] = b->impressions[i];
+		else
+			d->notes[notes++] = (struct sink_note){.event = b->impressions[i].event,
+			                                       .kind = NOTE_DUPLICATE,
+			                                       .time_ms = b->impressions[i].received_ms,
+			                                       .count = 1};
+	}
+	b->tally.duplicates += b->impression_count - kept;
+	b->impressions = d->impressions;
+	b->impression_count = kept;
+	b->notes = d->notes;
+	b->note_count = notes;
+}
+
+int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lanes, size_t lane_count)
+{
+	d->batch.count = d->batch.lane_count = 0;
+	if (!d->sink->ops->recall)
+		return 0;
+	if (make_room(d, b, lane_count) < 0)
+		return ERR_NOMEM;
+	items_fill(d, b);
+	if (lane_count > 0)
+		memcpy(d->lanes, lanes, lane_count * sizeof(*lanes));
+	d->batch = (struct seen_batch){.items = d->items,
+	                               .count = b->impression_count,
+	                               .source = b->source,
+	                               .lanes = d->lanes,
+	                               .lane_count = lane_count,
+	                               .now_ms = b->now_ms};
+	if (d->filter)
+		d->filter->ops->ask(d->filter, &d->batch);
+	int r = ask_sink(d, b->impression_count);
+	if (r == 0)
+		leave_out(d, b);
+	return r;
+}
+
+void dedup_remember(struct dedup *d)
+{
+	if (d->filter && d->batch.lane_count > 0)
+		d->filter->ops->mark(d->filter, &d->batch);
+}

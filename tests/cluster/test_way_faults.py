@@ -1,0 +1,154 @@
+"""What fails on the way costs nothing: at the end, what the clients were told was taken is what is counted, once."""
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from books import Clicks, Impressions, link_stats, window
+from harness import hammer_end, hammer_start, until
+from ways import ALL, Backends, Way, full, say
+
+ROUNDS = 20 if full() else 2
+# Between any two steps of a batch, in the order in which they come.
+STEPS = ("pump-gathered", "worker-sifted", "worker-saved", "worker-marked", "pump-taken", "pump-committed")
+SMALL = ("--worker-interval-ms", "20")
+
+
+@pytest.fixture(scope="module")
+def backends(engines):
+    return Backends(engines)
+
+
+class Load:
+    """Clients that ask for redirects and send impressions until they are told to stop, and keep ledgers."""
+
+    def __init__(self, way, folder):
+        self.way, self.folder, self.number = way, folder, 0
+        self.keys = [way.server.create(f"https://example.com/{number}")["key"] for number in range(20)]
+        self.key_file = folder / "keys"
+        self.key_file.write_text("".join(f"{key}\n" for key in self.keys))
+        self.clicks, self.impressions = Clicks(), Impressions()
+        self.last = int(time.time() * 1000)
+
+    def run(self, seconds):
+        """Starts the clients; call what comes back to have them end and to read what they have seen."""
+        self.number += 1
+        ledgers = self.folder / f"clicks{self.number}", self.folder / f"events{self.number}"
+        port = self.way.server.port
+        processes = (hammer_start("redirect", port=port, keys=self.key_file, ledger=ledgers[0], connections=4,
+                                  seconds=seconds, rate=500, browsers=1),
+                     hammer_start("events", port=port, ledger=ledgers[1], prefix=f"r{self.number}", connections=4,
+                                  seconds=seconds, rate=500))
+
+        def end():
+            for process in processes:
+                hammer_end(process)
+            self.clicks.read(ledgers[0])
+            self.impressions.read(ledgers[1])
+        return end
+
+    def check(self, seconds=120):
+        """Distinct = counted = the ledgers."""
+        now = self.way.settled(seconds)
+        counted = {key: link_stats(self.way.server, key)["clicks"] for key in self.keys}
+        self.clicks.assert_counted(counted)
+        self.impressions.assert_counted(window(self.way.server, 1440))
+        assert sum(counted.values()) == now["clicks_in_rollups"]
+        assert now["impressions_counted"] == sum(window(self.way.server, 1440).values())
+        return now
+
+
+@pytest.mark.parametrize(("queue", "sink"), [way for way in ALL if way[0] == "kafka" and way[1] != "sqlite"])
+def test_a_worker_that_dies_between_any_two_steps_counts_nothing_twice(nursery, backends, tmp_path, queue, sink):
+    way = Way(nursery, backends, queue, sink, SMALL, env={"CURT_WORKER_INTERVAL_MS": 20})
+    load, chance, deaths = Load(way, tmp_path), random.Random(7), 0
+    worker = way.workers[0]
+    for number in range(ROUNDS if full() else 1):
+        for step in STEPS:
+            end = load.run(seconds=3)
+            way.restart_worker(worker, CURT_FAILPOINT=f"{step}@{chance.randrange(1, 4)}")
+            until(lambda: worker.process.poll() is not None, f"the worker dies at {step}", 60)
+            worker.kill()
+            deaths += 1
+            end()
+        way.restart_worker(worker)
+        now = load.check()
+    say(tmp_path, sink=sink, deaths=deaths, clicks=now["clicks_in_rollups"], impressions=now["impressions_counted"])
+    way.end()
+
+
+@pytest.mark.parametrize(("queue", "sink"), ALL)
+def test_a_server_that_is_killed_loses_nothing_that_it_took(nursery, backends, tmp_path, queue, sink):
+    way = Way(nursery, backends, queue, sink, SMALL)
+    load = Load(way, tmp_path)
+    for number in range(ROUNDS):
+        end = load.run(seconds=1.5)
+        threading.Event().wait(random.Random(number).uniform(0.2, 1.2))
+        way.server.kill()
+        end()
+        way.server.start()
+        now = load.check()
+    say(tmp_path, queue=queue, sink=sink, kills=ROUNDS, clicks=now["clicks_in_rollups"],
+        impressions=now["impressions_counted"])
+    way.end()
+
+
+@pytest.mark.parametrize(("queue", "sink"), [("kafka", "clickhouse"), ("log", "clickhouse"), ("kafka", "postgres")])
+def test_a_sink_that_is_killed_in_the_middle_of_an_insert_counts_nothing_twice(nursery, backends, tmp_path, queue, sink):
+    way = Way(nursery, backends, queue, sink, SMALL)
+    load = Load(way, tmp_path)
+    engine = backends.get(sink) if sink == "clickhouse" else None
+    if engine is None:
+        pytest.skip("its database is the link store's too: tests/cluster/test_store_away.py kills that")
+    for number in range(ROUNDS):
+        end = load.run(seconds=3)
+        threading.Event().wait(random.Random(number).uniform(0.3, 1.5))
+        engine.kill()
+        threading.Event().wait(0.5)
+        engine.start()
+        end()
+        now = load.check()
+    say(tmp_path, queue=queue, sink=sink, kills=ROUNDS, clicks=now["clicks_in_rollups"],
+        impressions=now["impressions_counted"])
+    way.end()
+
+
+@pytest.mark.parametrize(("queue", "sink"), [("kafka", "clickhouse"), ("log", "clickhouse")])
+def test_a_filter_that_forgets_everything_lets_no_duplicate_through(nursery, backends, tmp_path, queue, sink):
+    way = Way(nursery, backends, queue, sink, SMALL)
+    server, redis = way.server, backends.get("redis")
+    for number in range(ROUNDS):
+        events = [{"id": f"f{number}-{i}", "ts": int(time.time() * 1000), "userId": "u", "adId": "a"} for i in range(500)]
+        for event in (*events, *events[:250]):
+            assert server.post("/event", json=event, key=None).status_code == 204
+        way.settled()
+        redis.ask("FLUSHALL")
+        for event in events:
+            assert server.post("/event", json=event, key=None).status_code == 204
+        now = way.settled()
+        assert now["impressions_counted"] == 500 * (number + 1) and window(server) == {"a": 500 * (number + 1)}
+    say(tmp_path, queue=queue, flushes=ROUNDS, counted=now["impressions_counted"], duplicates=now["duplicates"])
+    way.end()
+
+
+@pytest.mark.parametrize("sink", ["clickhouse", "postgres", "sqlite"])
+def test_a_broker_that_is_away_grows_the_spool_which_drains_when_it_is_back(nursery, backends, tmp_path, sink):
+    if not backends.get("kafka").is_real:
+        pytest.skip("the mock of a broker cannot be started again")
+    way = Way(nursery, backends, "kafka", sink, SMALL)
+    load, broker = Load(way, tmp_path), backends.get("kafka")
+    away_s = 30 if os.environ.get("CURT_FULL") else 3
+    for number in range(ROUNDS if full() else 1):
+        end = load.run(seconds=away_s + 2)
+        threading.Event().wait(0.5)
+        broker.kill()
+        threading.Event().wait(away_s)  # the time that it is away is the point
+        waits = way.server.get("/readyz", key=None).json()
+        broker.start()
+        end()
+        now = load.check(seconds=240)
+        assert waits["status"] == "degraded" and "forwarder" in waits["checks"], waits
+    say(tmp_path, sink=sink, away_s=away_s, clicks=now["clicks_in_rollups"], impressions=now["impressions_counted"])
+    way.end()

@@ -1,0 +1,263 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/redis_kit.h"
+#include "seen/backends.h"
+
+#include <stdlib.h>
+
+static const int64_t start_ms = 1790000000000, minute_ms = 60000, hour_ms = 3600000;
+enum { WINDOW_MS = 24 * 3600000 };
+
+static struct seen *seen;
+static struct advance lanes[2];
+static struct seen_item items[8];
+
+static struct seen *open_filter(bool is_fresh)
+{
+	char urls[REDIS_KIT_URLS_BYTES];
+	struct err e;
+	const struct seen_redis_config config = {.urls = redis_kit_urls(urls),
+	                                         .installation = "test",
+	                                         .window_ms = WINDOW_MS,
+	                                         .is_fresh = is_fresh};
+	struct seen *s = NULL;
+	assert_int_equal(seen_redis_open(&config, &s, &e), 0);
+	return s;
+}
+
+static void begin(bool is_fresh)
+{
+	redis_kit_need();
+	seen = open_filter(is_fresh);
+	lanes[0] = (struct advance){.stream = 7};
+	lanes[1] = (struct advance){.stream = 8};
+}
+
+static int end(void **state)
+{
+	(void)state;
+	if (seen)
+		seen->ops->free(seen);
+	seen = NULL;
+	return 0;
+}
+
+/* The impression of that fingerprint that came as event `event`, in lane 7 or 8. */
+static struct seen_item item(unsigned fingerprint, uint64_t event, int64_t received_ms)
+{
+	struct seen_item i = {
+	    .event = {1, 2, event}, .received_ms = received_ms, .lane = 7 + fingerprint % 2};
+	for (unsigned k = 0; k < SEEN_FINGERPRINT_BYTES; k++)
+		i.fingerprint[k] = (uint8_t)(fingerprint * 37 + k);
+	return i;
+}
+
+static struct seen_batch batch_of(size_t count, int64_t now_ms)
+{
+	for (size_t i = 0; i < ARRAY_LEN(lanes); i++)
+		lanes[i].to = lanes[i].from + 10;
+	return (struct seen_batch){.items = items,
+	                           .count = count,
+	                           .source = 99,
+	                           .lanes = lanes,
+	                           .lane_count = ARRAY_LEN(lanes),
+	                           .now_ms = now_ms};
+}
+
+static enum seen_verdict ask(struct seen_item about, int64_t now_ms)
+{
+	items[0] = about;
+	struct seen_batch b = batch_of(1, now_ms);
+	seen->ops->ask(seen, &b);
+	return items[0].verdict;
+}
+
+static void mark_asked(size_t count, int64_t now_ms)
+{
+	struct seen_batch b = batch_of(count, now_ms);
+	seen->ops->mark(seen, &b);
+	for (size_t i = 0; i < ARRAY_LEN(lanes); i++)
+		lanes[i].from = lanes[i].to;
+}
+
+static void count_one(struct seen_item about, int64_t now_ms)
+{
+	assert_int_not_equal(ask(about, now_ms), SEEN_DUPLICATE);
+	mark_asked(1, now_ms);
+}
+
+static void a_fresh_installation_is_sure_from_the_beginning(void **state)
+{
+	(void)state;
+	begin(true);
+	for (unsigned i = 0; i < 8; i++) {
+		assert_int_equal(ask(item(i, i, start_ms), start_ms), SEEN_NEVER);
+		mark_asked(1, start_ms);
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		assert_int_equal(ask(item(i, i, start_ms), start_ms + minute_ms), SEEN_ITSELF);
+		assert_int_equal(ask(item(i, 100 + i, start_ms + 1), start_ms + minute_ms), SEEN_DUPLICATE);
+		assert_int_equal(ask(item(i, 100 + i, start_ms), start_ms + minute_ms), SEEN_DUPLICATE);
+	}
+}
+
+static void one_that_knows_nothing_of_the_past_leaves_it_to_the_sink(void **state)
+{
+	(void)state;
+	begin(false);
+	lanes[0].from = lanes[1].from = 1000;
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_UNKNOWN);
+	mark_asked(1, start_ms);
+	assert_int_equal(ask(item(2, 2, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
+	mark_asked(1, start_ms + hour_ms);
+	assert_int_equal(ask(item(1, 3, start_ms + hour_ms), start_ms + hour_ms), SEEN_DUPLICATE);
+	/* A window later it knows all that matters. */
+	int64_t later_ms = start_ms + WINDOW_MS + 6 * minute_ms;
+	assert_int_equal(ask(item(3, 4, later_ms), later_ms), SEEN_NEVER);
+}
+
+static void beyond_the_window_it_is_not_the_same(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	assert_int_equal(ask(item(1, 2, start_ms + WINDOW_MS - 1), start_ms + WINDOW_MS - 1), SEEN_DUPLICATE);
+	assert_int_equal(ask(item(1, 2, start_ms + WINDOW_MS), start_ms + WINDOW_MS), SEEN_NEVER);
+	mark_asked(1, start_ms + WINDOW_MS);
+	assert_int_equal(ask(item(1, 3, start_ms + 2 * WINDOW_MS - 1), start_ms + 2 * WINDOW_MS - 1),
+	                 SEEN_DUPLICATE);
+}
+
+static void an_old_event_is_for_the_sink_and_does_not_hide_a_later_one(void **state)
+{
+	(void)state;
+	begin(true);
+	int64_t now_ms = start_ms + WINDOW_MS + hour_ms;
+	count_one(item(1, 2, now_ms), now_ms);
+	assert_int_equal(ask(item(1, 1, start_ms), now_ms), SEEN_UNKNOWN);
+	mark_asked(1, now_ms);
+	assert_int_equal(ask(item(1, 3, now_ms + 1), now_ms + 1), SEEN_DUPLICATE);
+	assert_int_equal(ask(item(2, 4, now_ms - 2 * hour_ms), now_ms), SEEN_UNKNOWN);
+}
+
+static void a_flushed_server_is_not_sure_any_more(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
+	assert_int_equal(ask(item(1, 2, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
+	mark_asked(1, start_ms + 1);
+	assert_int_equal(ask(item(3, 3, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
+}
+
+static void one_that_was_started_again_is_not_sure_even_if_it_kept_its_data(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	/* What it has kept is of another life. */
+	redis_kit_ask(redis_kit_servers[0].url,
+	              REDIS_ARGS(STR("HSET"), STR("curt:seen:test:lanes"), STR("0000000000000063:7"),
+	                         STR("20 0 0123456789"), STR("0000000000000063:8"), STR("20 0 0123456789")));
+	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
+}
+
+static void marks_that_were_not_given_are_a_gap(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	/* A batch that nobody marked, then the next. */
+	lanes[0].from += 10;
+	lanes[1].from += 10;
+	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
+	assert_int_equal(ask(item(1, 3, start_ms + 1), start_ms + 1), SEEN_DUPLICATE);
+}
+
+static void a_lane_that_is_read_again_has_no_gap(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	lanes[0].from -= 10;
+	lanes[1].from -= 10;
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_ITSELF);
+	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
+}
+
+static void another_filter_goes_on_where_the_first_was(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	seen->ops->free(seen);
+	seen = open_filter(false);
+	assert_int_equal(ask(item(1, 2, start_ms), start_ms), SEEN_DUPLICATE);
+	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
+}
+
+static void a_server_that_is_away_knows_nothing_and_says_so(void **state)
+{
+	(void)state;
+	struct err e;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	assert_int_equal(seen->ops->trouble(seen, &e), 0);
+	redis_server_kill(&redis_kit_servers[0]);
+	assert_int_equal(ask(item(1, 2, start_ms), start_ms), SEEN_UNKNOWN);
+	mark_asked(1, start_ms);
+	assert_int_equal(seen->ops->trouble(seen, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "the sink is asked"));
+}
+
+static void many_items_over_several_servers_are_told_apart(void **state)
+{
+	(void)state;
+	enum { COUNT = 5000 };
+	begin(true);
+	struct seen_item *many = calloc(COUNT, sizeof(*many));
+	assert_non_null(many);
+	for (int round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < COUNT; i++) {
+			many[i] = item(0, i + (round && i % 3 == 0 ? COUNT : 0), start_ms);
+			memcpy(many[i].fingerprint, &i, sizeof(i));
+		}
+		struct seen_batch b = batch_of(0, start_ms);
+		b.items = many;
+		b.count = COUNT;
+		seen->ops->ask(seen, &b);
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_int_equal(many[i].verdict, round == 0   ? SEEN_NEVER
+			                                  : i % 3 == 0 ? SEEN_DUPLICATE
+			                                               : SEEN_ITSELF);
+		seen->ops->mark(seen, &b);
+	}
+	free(many);
+}
+
+#define ONE(name) cmocka_unit_test_setup_teardown(name, redis_kit_renew, end)
+
+int main(void)
+{
+	const struct CMUnitTest one[] = {
+	    ONE(a_fresh_installation_is_sure_from_the_beginning),
+	    ONE(one_that_knows_nothing_of_the_past_leaves_it_to_the_sink),
+	    ONE(beyond_the_window_it_is_not_the_same),
+	    ONE(an_old_event_is_for_the_sink_and_does_not_hide_a_later_one),
+	    ONE(a_flushed_server_is_not_sure_any_more),
+	    ONE(one_that_was_started_again_is_not_sure_even_if_it_kept_its_data),
+	    ONE(marks_that_were_not_given_are_a_gap),
+	    ONE(a_lane_that_is_read_again_has_no_gap),
+	    ONE(another_filter_goes_on_where_the_first_was),
+	    ONE(a_server_that_is_away_knows_nothing_and_says_so),
+	};
+	const struct CMUnitTest three[] = {ONE(many_items_over_several_servers_are_told_apart)};
+	int failed = cmocka_run_group_tests(one, redis_kit_one, redis_kit_down);
+	return failed + cmocka_run_group_tests(three, redis_kit_three, redis_kit_down);
+}
