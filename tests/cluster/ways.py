@@ -21,13 +21,19 @@ class Backends:
     kafka: object = None
     clickhouse: object = None
     postgres: object = None
+    postgres_of_stats: object = None  # one that can be killed without the link store; it keeps what it said that it has
     redis: object = None
     used: int = 0
 
     def get(self, kind):
         if getattr(self, kind) is None:
-            setattr(self, kind, getattr(self.engines, kind)(**({"durable": False} if kind == "postgres" else {})))
+            setattr(self, kind, self.make(kind))
         return getattr(self, kind)
+
+    def make(self, kind):
+        if kind.startswith("postgres"):
+            return self.engines.postgres(durable=kind == "postgres_of_stats")
+        return getattr(self.engines, kind)()
 
 
 class Way:
@@ -52,7 +58,7 @@ class Way:
         if self.queue == "kafka" or self.sink != "sqlite":
             env["CURT_STORE_URL"] = self.backends.get("postgres").database(f"{self.name}_links")
         if self.sink == "postgres":
-            env["CURT_SINK_URL"] = self.backends.get("postgres").database(f"{self.name}_stats")
+            env["CURT_SINK_URL"] = self.backends.get("postgres_of_stats").database(f"{self.name}_stats")
         if self.sink == "clickhouse":
             env["CURT_SINK_URL"] = self.backends.get("clickhouse").url(self.name)
         if self.sink == "clickhouse" or self.queue == "kafka":

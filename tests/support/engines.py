@@ -98,11 +98,21 @@ class HAProxy(Engine):
             return False
 
 
+def own_folder():
+    """A new temporary folder with our pid in its name. Those of processes that were killed go first."""
+    top = pathlib.Path(tempfile.gettempdir())
+    for left in top.glob("curt-engines-*-*"):
+        owner = left.name.split("-")[2]
+        if owner.isdigit() and not is_alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"curt-engines-{os.getpid()}-", dir=top)
+
+
 class Engines:
     """All servers of a test or of a cluster, and the folder that they share."""
 
     def __init__(self, folder=None):
-        self.folder = pathlib.Path(folder or tempfile.mkdtemp(prefix="curt-engines-"))
+        self.folder = pathlib.Path(folder or own_folder())
         self.folder.mkdir(exist_ok=True)
         self.folder.chmod(0o711)  # nobody must be able to pass
         self.env = {name: value for name, value in os.environ.items()
