@@ -1,5 +1,7 @@
 """A server that only answers questions, from what others have counted."""
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -59,6 +61,22 @@ def test_live_clicks_are_shown_before_the_store_is_told(pair):
         way.server.target(key)
     way.settled()
     until(lambda: way.server.link(key)["clicks"] == 3, "the link shows its clicks")
+
+
+def test_a_worker_tells_how_it_is_and_nothing_else(pair):
+    worker = pair[0].workers[0]
+
+    def ask(path, method="GET"):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(worker.url + path, method=method), timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+    assert ask("/healthz") == (200, "ok\n")
+    assert ask("/readyz", "HEAD") == (200, "")
+    until(lambda: "curt_queue_lag{" in ask("/metrics")[1], "it has its share of the partitions")
+    assert ask("/api/v1/links") == (404, "here are /healthz, /readyz and /metrics\n")
+    assert ask("/healthz", "POST") == (405, "only GET and HEAD are answered here\n")
 
 
 def test_a_sink_of_its_own_is_no_use_to_it(nursery):
