@@ -92,8 +92,9 @@ struct kafka_consumer;
 int kafka_consumer_new(const struct kafka_config *config, const char *group,
                        const struct kafka_listener *listener, struct kafka_consumer **ret, struct err *e);
 
-/* Leaves the group if that can be done in a moment; otherwise the group misses us after a while. Nobody
- * listens any more. */
+/* Leaves the group if that can be done in a moment; otherwise the group misses us after a while, and what
+ * librdkafka has of it stays until the process ends (which it then does without its libraries' own ends).
+ * Nobody listens any more. */
 void kafka_consumer_free(struct kafka_consumer *c);
 
 /* The Kafka cluster's own name; STR_NULL: it is not known yet. */

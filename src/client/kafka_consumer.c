@@ -5,8 +5,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum {
+	FIRST_GIVEN_FIXED = 0x020300ff, /* the version since which one that was given nothing can be freed */
 	LEAVE_MS = 2000,
 	LOOK_MS = 500,
 	SEEK_MS = 1000,
@@ -19,7 +21,8 @@ struct kafka_consumer {
 	rd_kafka_queue_t *queue;
 	rd_kafka_topic_partition_list_t *given; /* not started yet; NULL: none */
 	bool is_leaving;
-	char *cluster; /* NULL: not known yet */
+	bool was_given; /* whatever: the group has us as a member */
+	char *cluster;  /* NULL: not known yet */
 	struct kafka_said said;
 	bool is_refused; /* what it said is that we may not: until it lets us */
 	size_t count;
@@ -91,6 +94,7 @@ static void group_gave(struct kafka_consumer *c, const rd_kafka_topic_partition_
 	struct kafka_place *places = c->is_leaving ? NULL : places_of(c, list);
 	given_start(c);
 	c->is_refused = false;
+	c->was_given = true;
 	c->given = rd_kafka_topic_partition_list_copy(list);
 	if (places)
 		c->listener.given(c->listener.ctx, places, (size_t)list->cnt);
@@ -211,6 +215,30 @@ static void leave(struct kafka_consumer *c)
 	}
 }
 
+/*
+ * librdkafka waits for ever for a member that could not leave (until 2.4.0 also because the group gave it
+ * something meanwhile), and before 2.3.0 it ends the process when there was no assignment yet.
+ */
+static bool can_be_destroyed(const struct kafka_consumer *c)
+{
+	return rd_kafka_consumer_closed(c->rk) && (c->was_given || rd_kafka_version() >= FIRST_GIVEN_FIXED);
+}
+
+/* With threads that use them, libraries must not be taken apart. */
+static void end_at_once(int status, void *ctx)
+{
+	(void)ctx;
+	fflush(NULL);
+	_exit(status);
+}
+
+/* Its threads go on until the process ends, and it is told nothing any more: callbacks come with reading. */
+static void abandon(void)
+{
+	log_debug("client", "kafka: the group could not be left in order; it will miss us");
+	on_exit(end_at_once, NULL);
+}
+
 void kafka_consumer_free(struct kafka_consumer *c)
 {
 	if (!c)
@@ -220,8 +248,12 @@ void kafka_consumer_free(struct kafka_consumer *c)
 	messages_release(c);
 	leave(c);
 	messages_release(c);
-	rd_kafka_queue_destroy(c->queue);
-	rd_kafka_destroy_flags(c->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+	if (can_be_destroyed(c)) {
+		rd_kafka_queue_destroy(c->queue);
+		rd_kafka_destroy_flags(c->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+	} else {
+		abandon();
+	}
 	if (c->given)
 		rd_kafka_topic_partition_list_destroy(c->given);
 	free(c->cluster);

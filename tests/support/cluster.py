@@ -33,17 +33,27 @@ class Curt(Engine):
 
     kind = "curt"
     lowers = False
+    ends_well = True
 
     def __init__(self, engines, name, service, settings, flags=()):
         super().__init__(engines, name)
         self.service = service
         self.settings = settings
         self.flags = flags
+        self.began = 0  # of its log, with this life
 
     def command(self):
         place = {"serve": ["--data", self.folder / "data", "--listen", self.address],
                  "worker": ["--data", self.folder / "data", "--worker-listen", self.address]}.get(self.service, [])
         return [BUILD / "curt", self.service, *place, *self.flags]
+
+    def launch(self):
+        self.began = self.log.stat().st_size if self.log.exists() else 0
+        return super().launch()
+
+    def said(self):
+        """In this life."""
+        return self.log.read_bytes()[self.began:].decode(errors="replace")
 
     def env(self):
         return {**self.engines.env, **{name: str(value) for name, value in self.settings.items()}}
@@ -54,7 +64,7 @@ class Curt(Engine):
 
     def is_ready(self):
         if self.service != "serve":
-            return f"{self.service}: ready" in self.log.read_text(errors="replace")
+            return f"{self.service}: ready" in self.said()
         try:
             with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as answer:
                 return answer.status == 200

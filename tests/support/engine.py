@@ -87,6 +87,7 @@ class Engine:
     polite = signal.SIGTERM
     last = None  # the signal for when its data goes with it, if that is another
     lowers = True  # to nobody, when we are root
+    ends_well = False  # SIGTERM must end it with status 0
 
     def __init__(self, engines, name):
         self.engines = engines
@@ -137,16 +138,18 @@ class Engine:
         return self.launch().wait_ready()
 
     def stop(self, number=None):
-        """As an operator does it; waits for the end."""
+        """As an operator does it; waits for the end, which must be a good one where that is promised."""
         if self.process is None:
             return
         self.resume()
         self.process.send_signal(number or self.polite)
         try:
-            self.process.wait(PATIENCE_S)
+            status = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            pass
+            status = f"none within {PATIENCE_S} s"
         self.kill()
+        if self.ends_well and status != 0:
+            raise EngineError(f"{self.name} was to end with status 0, and has {status}:\n{self.tail()}")
 
     def kill(self):
         """SIGKILL, to it and to its children, as when a machine dies."""

@@ -128,12 +128,18 @@ class Engines:
         self.end()
 
     def end(self):
-        """In the reverse order, so that nobody misses what he stands on."""
+        """In the reverse order, so that nobody misses what he stands on. Those that do not end well are told of at the end."""
         atexit.unregister(self.end)
+        complaints = []
         for engine in reversed(self.all):
-            engine.stop(engine.last)
+            try:
+                engine.stop(engine.last)
+            except EngineError as complaint:
+                complaints.append(str(complaint))
         self.all = []
         shutil.rmtree(self.folder, ignore_errors=True)
+        if complaints:
+            raise EngineError("\n".join(complaints))
 
     # What the engines ask for
 
