@@ -40,6 +40,7 @@ static const struct kafka_property fixed[] = {
 static const struct kafka_property defaults[] = {
     {"topic.metadata.refresh.interval.ms", "2000"}, /* a topic that is made later is noticed so soon */
     {"session.timeout.ms", "10000"},                /* after which others take over from one that died */
+    {"max.poll.interval.ms", "1800000"},            /* a commit to a slow sink: see clickhouse_intake.c */
     {"queued.max.messages.kbytes", "32768"},
     {"fetch.wait.max.ms",
      "100"}, /* a partition that comes late or is read again waits for what is under way */

@@ -1,4 +1,5 @@
 /* The shorter questions: windows of impressions, top links, clicks, the books. */
+#include "sink/ads.h"
 #include "sink/clickhouse_sink.h"
 
 #include <stdlib.h>
@@ -43,11 +44,15 @@ int ch_window(struct sink_clickhouse *s, struct window_query *q)
 	q->count = 0;
 	if (from_ms >= to_ms)
 		return 0;
-	buf_printf(
-	    &sql,
-	    "SELECT ad, count(), toUInt8(0) FROM impression FINAL WHERE minute >= %lld AND minute <= %lld"
-	    " AND time > %lld AND time <= %lld GROUP BY ad ORDER BY ad",
-	    minute_of(from_ms), minute_of(to_ms), (long long)from_ms, (long long)to_ms);
+	/* Names are anybody's to make up: those with the most impressions are told, and what all others have.
+	 */
+	buf_printf(&sql,
+	           "SELECT if(rowNumberInAllBlocks() < %d, ad, '" ADS_OTHER
+	           "') AS name, sum(n), toUInt8(0) FROM"
+	           " (SELECT ad, count() AS n FROM impression FINAL WHERE minute >= %lld AND minute <= %lld"
+	           " AND time > %lld AND time <= %lld GROUP BY ad ORDER BY n DESC, ad)"
+	           " GROUP BY name ORDER BY name",
+	           ADS_MAX, minute_of(from_ms), minute_of(to_ms), (long long)from_ms, (long long)to_ms);
 	int r = ch_ask(s, &sql, &answer);
 	return r ? r : take_ads(&answer, q);
 }

@@ -2,7 +2,13 @@
  * A commit: the batch as rows of the tables, one INSERT for each that has any. A commit that failed keeps its
  * bytes: when the same come again, the tables that have theirs are left alone, and the queries have the same
  * ids, so that one that still runs is not overtaken by its own repetition.
+ *
+ * Nobody can tell what became of an INSERT that was not answered in time, so it is sent again. As the next
+ * one may take as long, it is given twice the time since the first was sent: a server that needs minutes for
+ * a block takes it with the second or third try. Ten minutes are the most; a queue's reader must be allowed
+ * to be busy for three times as long (kafka_consumer.c).
  */
+#include "os/clock.h"
 #include "sink/clickhouse_sink.h"
 #include "sink/shape.h"
 
@@ -10,7 +16,7 @@
 #include <stdlib.h>
 
 enum {
-	INSERT_TIMEOUT_MS = 20000,
+	INSERT_TIMEOUT_MS_MAX = 600000,
 	VISIT_FIXED_BYTES = 2 + 8 + 8 + 24 + 1 + 4,
 	IMPRESSION_FIXED_BYTES = 2 + 4 + 24 + 8 + 8 + 1 + SINK_FINGERPRINT_BYTES,
 	SEEN_BYTES = 2 + SINK_FINGERPRINT_BYTES + 8 + 24,
@@ -223,6 +229,12 @@ static bool is_same(const struct ch_intake *a, const struct ch_intake *b)
 	return true;
 }
 
+static int64_t patience_ms(const struct sink_clickhouse *s, int64_t now_ms)
+{
+	int64_t slow_ms = s->slow_since_ms ? now_ms - s->slow_since_ms : 0;
+	return MAX(MIN(2 * slow_ms, INSERT_TIMEOUT_MS_MAX), s->insert_timeout_ms);
+}
+
 static int insert(struct sink_clickhouse *s, enum ch_table table)
 {
 	const struct buf *rows = &s->now.rows[table].done;
@@ -232,12 +244,16 @@ static int insert(struct sink_clickhouse *s, enum ch_table table)
 	snprintf(sql, sizeof(sql), "INSERT INTO %s FORMAT RowBinary", ch_table_names[table]);
 	snprintf(id, sizeof(id), "%s-%llu-%s", s->base_id, (unsigned long long)s->serial,
 	         ch_table_names[table]);
+	int64_t begun_ms = clock_mono_ms();
 	struct clickhouse_call call = {.sql = str_of(sql),
 	                               .rows = rows,
 	                               .settings = s->insert_settings,
 	                               .query_id = id,
-	                               .timeout_ms = INSERT_TIMEOUT_MS};
+	                               .timeout_ms = patience_ms(s, begun_ms)};
 	int r = clickhouse_run(s->client, &call, NULL, NULL);
+	bool is_late = r == ERR_BUSY || clock_mono_ms() - begun_ms >= call.timeout_ms;
+	if (r < 0 && is_late && s->slow_since_ms == 0)
+		s->slow_since_ms = begun_ms;
 	s->now.is_inserted[table] = r == 0;
 	return r;
 }
@@ -249,6 +265,13 @@ static void intake_swap(struct sink_clickhouse *s)
 	s->failed = swap;
 }
 
+/* Of a block that was not tried before. */
+static void intake_begin(struct sink_clickhouse *s)
+{
+	s->serial++;
+	s->slow_since_ms = 0;
+}
+
 int ch_commit(struct sink_clickhouse *s, const struct sink_batch *b)
 {
 	int r = intake_fill(s, b);
@@ -257,7 +280,7 @@ int ch_commit(struct sink_clickhouse *s, const struct sink_batch *b)
 	if (s->has_failed && is_same(&s->now, &s->failed))
 		memcpy(s->now.is_inserted, s->failed.is_inserted, sizeof(s->now.is_inserted));
 	else
-		s->serial++;
+		intake_begin(s);
 	for (enum ch_table table = 0; r == 0 && table < CH_INSERTED; table++)
 		r = insert(s, table);
 	s->has_failed = r < 0;

@@ -19,7 +19,7 @@ enum ch_table {
 };
 extern const char *const ch_table_names[CH_TABLES];
 
-enum { CH_SETTINGS_BYTES = 256, CH_BASE_BYTES = 40 };
+enum { CH_SETTINGS_BYTES = 256, CH_BASE_BYTES = 40, CH_INSERT_TIMEOUT_MS = 20000 };
 
 /* The rows of a commit, and how far they got. */
 struct ch_intake {
@@ -39,6 +39,8 @@ struct sink_clickhouse {
 	/* Of the committing thread: */
 	struct ch_intake now, failed; /* `failed`: what the last commit could not insert, to know it again */
 	bool has_failed;
+	int64_t insert_timeout_ms;   /* of a first try */
+	int64_t slow_since_ms;       /* monotonic: `failed` has not been answered in time since; 0: it has */
 	char base_id[CH_BASE_BYTES]; /* of the queries of this process */
 	uint64_t serial;             /* of the batch */
 	int64_t now_ms;              /* of the last commit; 0: none yet */

@@ -181,6 +181,44 @@ static int retire(struct tidying *t, const struct partition *p)
 	return r ? r : round_end(t, p->table, p->day, round);
 }
 
+/* --- rounds that nobody ended --- */
+
+/* Those whose sums count. */
+static int rounds_counting(struct tidying *t, struct buf *ret)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	buf_printf(&sql,
+	           "SELECT what, toUInt16(day), round, toUInt8(0) FROM day_gone GROUP BY what, day, round"
+	           " HAVING max(step) = %d ORDER BY what, day, round",
+	           GONE_COUNTS);
+	return ch_ask(t->s, &sql, ret);
+}
+
+static bool has_partition(const struct tidying *t, uint8_t table, uint32_t day)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (t->partitions[i].table == table && t->partitions[i].day == day)
+			return true;
+	return false;
+}
+
+/* A worker died after it had dropped the day: what comes now is of the next round. The rounds were read
+ * before the partitions, so one without is over. */
+static int rounds_close(struct tidying *t, const struct buf *counting)
+{
+	struct row_reader rows = row_reader_of(counting);
+	int r = 0;
+	while (r == 0 && row_more(&rows)) {
+		uint8_t table = row_u8(&rows);
+		uint16_t day = row_u16(&rows);
+		uint32_t round = row_u32(&rows);
+		row_end(&rows);
+		if (!rows.bad && table < CH_INSERTED && !has_partition(t, table, day))
+			r = write_round(t, (enum ch_table)table, day, round, GONE_DROPPED);
+	}
+	return r ? r : ch_end(&rows);
+}
+
 /* --- what is due --- */
 
 static bool is_past(const struct partition *p, int64_t now_ms, uint64_t age_ms)
@@ -227,7 +265,12 @@ int ch_tidy(struct sink_clickhouse *s, int64_t now_ms)
 	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
 		return 0;
 	struct tidying t = {.s = s, .now_ms = MIN(now_ms, s->now_ms + HOUR_MS)};
-	int r = look(&t);
+	CLEANUP(buf_release) struct buf counting = {0};
+	int r = rounds_counting(&t, &counting);
+	if (r == 0)
+		r = look(&t);
+	if (r == 0)
+		r = rounds_close(&t, &counting);
 	for (size_t i = 0; r == 0 && i < t.count; i++)
 		r = tidy_partition(&t, &t.partitions[i]);
 	free(t.partitions);

@@ -17,7 +17,8 @@ const struct conf_row sink_rows[] = {
     ROW("sink", "hours_time", hours_ms, "60d", MINUTE_MS, YEARS_MS,
         "How long visits stay counted by the hour; then they are counted by the day."),
     ROW("sink", "days_time", days_ms, "0ms", 0, YEARS_MS,
-        "How long visits and impressions stay counted at all; 0 is for ever."),
+        "How long visits and impressions stay counted at all, at least as long as by the hour; 0 is for "
+        "ever."),
     ROW("sink", "visits_time", visits_ms, "90d", MINUTE_MS, YEARS_MS,
         "How long single visits can be listed."),
     ROW("sink", "impressions_time", impressions_ms, "35d", MINUTE_MS, YEARS_MS,

@@ -210,8 +210,10 @@ struct ad_count {
 struct window_query {
 	int64_t from_ms, to_ms; /* from < time <= to, exact to the millisecond at both edges */
 	struct arena *arena;
-	/* out, sorted by ad, those with a count only. Names are bounded (in number: 10,000 new ones a day,
-	 * 50,000 in all): what has no name of its own is counted under "(other)". */
+	/* out, sorted by ad, those with a count only. Names are bounded in number (ads.h): at most 50,000,
+	 * and
+	 * "(other)" for what all others have. A sink that gives names when they come takes 10,000 new ones a
+	 * day; one that does not tells those that have the most. */
 	struct ad_count *ads;
 	size_t count;
 };

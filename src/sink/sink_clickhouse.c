@@ -184,7 +184,8 @@ int sink_clickhouse_open(const char *url, const struct sink_settings *settings, 
 	if (!s)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	s->base.ops = &click_ops;
-	s->settings = *settings;
+	s->settings = sink_settings_settle(settings);
+	s->insert_timeout_ms = CH_INSERT_TIMEOUT_MS;
 	uint64_t process;
 	randombytes_buf(&process, sizeof(process));
 	snprintf(s->base_id, sizeof(s->base_id), "curt-%016llx", (unsigned long long)process);

@@ -10,6 +10,8 @@
 #include "lib/clickhouse_kit.h"
 #include "lib/relay.h"
 #include "lib/until.h"
+#include "sink/ads.h"
+#include "sink/clickhouse_sink.h"
 #include "sink/sink_clickhouse.h"
 
 #include <pthread.h>
@@ -381,6 +383,27 @@ static void too_many_parts_ask_for_patience(void **state)
 	assert_int_equal(b.tally.rejected, 3);
 }
 
+/* Its server needs a second for every row, and is given a tenth. */
+static void a_block_that_takes_longer_than_it_may_is_given_longer(void **state)
+{
+	(void)state;
+	struct sink_note note = {.event = {1, 1, 1}, .kind = NOTE_REJECTED, .time_ms = start_ms, .count = 3};
+	struct sink_batch batch = {.notes = &note, .note_count = 1, .now_ms = start_ms};
+	clickhouse_kit_run("DROP TABLE note", NULL);
+	clickhouse_kit_run(
+	    "CREATE TABLE note (day Date, node UInt64, segment UInt64, position UInt64, kind UInt8, time "
+	    "Int64,"
+	    " count UInt64, pause UInt8 MATERIALIZED sleepEachRow(1.0)) ENGINE = ReplacingMergeTree"
+	    " PARTITION BY day ORDER BY (node, segment, position, kind)",
+	    NULL);
+	container_of(sink, struct sink_clickhouse, base)->insert_timeout_ms = 100;
+	assert_int_equal(give(sink, &batch), ERR_UNAVAILABLE);
+	UNTIL(give(sink, &batch) == 0);
+	struct sink_books b;
+	assert_int_equal(sink->ops->books(sink, 0, false, &b), 0);
+	assert_int_equal(b.tally.rejected, 3);
+}
+
 static void a_server_that_goes_away_is_an_error_and_comes_back(void **state)
 {
 	(void)state;
@@ -643,6 +666,55 @@ static void a_worker_that_dies_while_days_go_leaves_all_counts_right(void **stat
 	}
 }
 
+static void a_day_that_a_dead_worker_dropped_takes_what_comes_late(void **state)
+{
+	(void)state;
+	static const char *const statements[] = {
+	    "INSERT INTO day_total SELECT toUInt8(0), link, day, toUInt32(0), node, countIf(kind = 0),"
+	    " count() FROM visit FINAL WHERE day = '2026-09-21' GROUP BY day, node, link",
+	    "INSERT INTO day_gone SELECT toUInt8(0), toDate('2026-09-21'), toUInt32(0), toUInt8(1)",
+	    "ALTER TABLE visit DROP PARTITION '2026-09-21'",
+	};
+	struct given g;
+	make(&g, 1);
+	set_days(100);
+	give_all(&g.batch);
+	struct sink_total before = {.link = g.visits[0].link}, now = before;
+	assert_int_equal(sink->ops->clicks(sink, &before, 1), 0);
+	for (size_t i = 0; i < ARRAY_LEN(statements); i++)
+		clickhouse_kit_run(statements[i], NULL);
+	tidy_up(sink, start_ms + 101 * day_ms);
+	struct sink_visit late = g.visits[0];
+	late.event.position = 1000;
+	struct sink_batch batch = g.batch;
+	batch.visits = &late;
+	batch.visit_count = 1;
+	batch.impression_count = batch.note_count = 0;
+	give_all(&batch);
+	assert_int_equal(sink->ops->clicks(sink, &now, 1), 0);
+	assert_int_equal(now.clicks, before.clicks + 1);
+	tidy_up(sink, start_ms + 101 * day_ms);
+	assert_int_equal(number("SELECT count(), toUInt8(0) FROM visit WHERE day = '2026-09-21'"
+	                        " FORMAT RowBinary"),
+	                 0);
+	assert_int_equal(sink->ops->clicks(sink, &now, 1), 0);
+	assert_int_equal(now.clicks, before.clicks + 1);
+}
+
+/* As with the other sinks: what counts by the hour needs the days. */
+static void days_stay_as_long_as_hours_would(void **state)
+{
+	(void)state;
+	struct given g;
+	make(&g, 1);
+	set_days(10);
+	give_all(&g.batch);
+	tidy_up(sink, start_ms + 50 * day_ms);
+	assert_int_equal(number("SELECT count(), toUInt8(0) FROM visit FORMAT RowBinary"), VISITS);
+	tidy_up(sink, start_ms + 70 * day_ms);
+	assert_int_equal(number("SELECT count(), toUInt8(0) FROM visit FORMAT RowBinary"), 0);
+}
+
 static void *tidy_on(void *arg)
 {
 	struct sink *s = arg;
@@ -681,6 +753,36 @@ static void several_workers_tidy_at_once(void **state)
 		workers[i]->ops->free(workers[i]);
 	}
 	assert_string_equal(counts_of(sink).ptr, before.ptr);
+}
+
+/* --- names that anybody makes up --- */
+
+static void ads_beyond_the_bound_are_told_together(void **state)
+{
+	(void)state;
+	enum { TOO_MANY = 10 };
+	clickhouse_kit_run(
+	    "INSERT INTO impression (day, minute, ad, node, segment, position, time, received)"
+	    " SELECT toDate(intDiv(1790000000000, 86400000)), toUInt32(intDiv(1790000000000, 60000)),"
+	    " concat('ad', toString(number)), 1, 1, number, 1790000000000, 1790000000000 FROM system.numbers"
+	    " LIMIT 50010",
+	    NULL);
+	struct sink_impression twice[2];
+	for (size_t i = 0; i < ARRAY_LEN(twice); i++)
+		twice[i] = (struct sink_impression){.event = {1, 2, i},
+		                                    .time_ms = 1790000000000,
+		                                    .received_ms = 1790000000000,
+		                                    .fingerprint = {(uint8_t)i},
+		                                    .ad = STR("zz")};
+	struct sink_batch batch = {.impressions = twice, .impression_count = 2, .now_ms = start_ms};
+	give_all(&batch);
+	struct window_query w = {.from_ms = start_ms, .to_ms = start_ms + day_ms, .arena = &arena};
+	assert_int_equal(sink->ops->window(sink, &w), 0);
+	assert_int_equal(w.count, ADS_MAX + 1);
+	assert_string_equal(w.ads[0].ad.ptr, ADS_OTHER);
+	assert_int_equal(w.ads[0].count, TOO_MANY + 1);
+	assert_string_equal(w.ads[w.count - 1].ad.ptr, "zz");
+	assert_int_equal(w.ads[w.count - 1].count, 2);
 }
 
 /* --- several nodes --- */
@@ -740,6 +842,7 @@ int main(void)
 	    TEST(a_commit_that_was_cut_is_made_whole_by_the_next),
 	    TEST(a_batch_after_one_that_failed_is_inserted_whole),
 	    TEST(too_many_parts_ask_for_patience),
+	    TEST(a_block_that_takes_longer_than_it_may_is_given_longer),
 	    TEST(a_server_that_goes_away_is_an_error_and_comes_back),
 	    TEST(who_is_not_let_in_is_told_what_to_do),
 	    TEST(an_impression_that_is_read_again_is_no_duplicate),
@@ -749,7 +852,10 @@ int main(void)
 	    TEST(details_are_gone_from_the_disk_when_they_are_past),
 	    TEST(what_counts_stays_when_the_days_go),
 	    TEST(a_worker_that_dies_while_days_go_leaves_all_counts_right),
+	    TEST(a_day_that_a_dead_worker_dropped_takes_what_comes_late),
+	    TEST(days_stay_as_long_as_hours_would),
 	    TEST(several_workers_tidy_at_once),
+	    TEST(ads_beyond_the_bound_are_told_together),
 	    TEST(visits_of_one_minute_have_one_order_whoever_recorded_them),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
