@@ -98,6 +98,8 @@ bool ask_job_failed(struct ask_job *j)
 	} else if (j->result == ERR_INVALID) {
 		static const struct problem p = {.status = 400, .code = "invalid-parameter"};
 		problem_reply(j->conn, &p, "%s", j->why.text);
+	} else if (j->is_of_sink) {
+		problem_reply_sink(j->conn, j->result);
 	} else {
 		problem_reply_store(j->conn, j->result);
 	}
@@ -128,7 +130,8 @@ static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
 		else
 			j->run(j);
 		if (j->result == ERR_UNAVAILABLE || j->result == ERR_CORRUPT)
-			log_error("api", "a question failed: %s", err_name(j->result));
+			log_error("api", "a question failed: %s (%s)", err_name(j->result),
+			          j->is_of_sink ? "where events are counted" : "the link store");
 	}
 }
 
@@ -138,6 +141,7 @@ static void askers_adopt(void *ctx, struct offload_job *follower, const struct o
 	struct ask_job *to = container_of(follower, struct ask_job, job);
 	const struct ask_job *from = container_of(leader, struct ask_job, job);
 	to->result = from->result;
+	to->is_of_sink = from->is_of_sink;
 	to->adopt(to, from);
 }
 

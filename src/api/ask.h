@@ -19,7 +19,8 @@ struct ask_job {
 	int64_t now_ms;
 	enum hash_kind hash_kind; /* whose share it takes */
 	int result;
-	struct err why; /* of ERR_INVALID */
+	bool is_of_sink; /* `result`: what it said, not the store */
+	struct err why;  /* of ERR_INVALID */
 };
 
 /* A job of `bytes`, whose first member is the struct ask_job; zeroed. NULL when memory ran out: then the
@@ -36,6 +37,13 @@ void ask_job_submit_sweep(struct ask_job *j);
 /* The same on the thread for passwords (api/passwords.h), and 503 also when the share of that kind is used
  * up. False: it was not submitted. */
 bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind);
+
+/* On a pool thread: what the sink answered; a failure is told as the sink's. Returns it. */
+static inline int ask_sink_said(struct ask_job *j, int r)
+{
+	j->is_of_sink = r < 0;
+	return r;
+}
 
 /* Replies for a result below 0; false when it is 0. */
 bool ask_job_failed(struct ask_job *j);

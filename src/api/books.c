@@ -26,7 +26,8 @@ static void books_run(struct ask_job *ask)
 {
 	struct books_job *j = container_of(ask, struct books_job, ask);
 	struct api *api = ask->worker->api;
-	ask->result = api->sink->ops->books(api->sink, event_log_node(api->event_log), j->deep, &j->sink);
+	ask->result = ask_sink_said(
+	    ask, api->sink->ops->books(api->sink, event_log_node(api->event_log), j->deep, &j->sink));
 	j->log = api->books_before;
 	for (unsigned i = 0; i < api->worker_count; i++) {
 		struct capture_books mine = capture_read_books(&api->workers[i]->capture);

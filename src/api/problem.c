@@ -79,9 +79,10 @@ bool problem_wants_page(const struct http_request *req)
 	return html && (!json || html < json);
 }
 
+static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+
 void problem_reply_log(struct http_conn *c, int err)
 {
-	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
 	const struct problem p = {
 	    .status = 503,
 	    .code = err == ERR_UNCERTAIN ? "uncertain" : "unavailable",
@@ -94,7 +95,6 @@ void problem_reply_log(struct http_conn *c, int err)
 
 void problem_reply_store(struct http_conn *c, int err)
 {
-	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
 	struct problem p = {.status = 503, .code = "unavailable", .fields = soon, .field_count = 1};
 	switch (err) {
 	case ERR_UNCERTAIN:
@@ -118,4 +118,16 @@ void problem_reply_store(struct http_conn *c, int err)
 		    c, &p, "The link store does not answer at the moment; nothing was changed. Try again.");
 		return;
 	}
+}
+
+void problem_reply_sink(struct http_conn *c, int err)
+{
+	if (err != ERR_UNAVAILABLE) {
+		problem_reply_store(c, err);
+		return;
+	}
+	const struct problem p = {.status = 503, .code = "unavailable", .fields = soon, .field_count = 1};
+	problem_reply(c, &p,
+	              "The statistics cannot be read at the moment: where events are counted (sink.url) does "
+	              "not answer, or not in time. Try again, or ask for a shorter time.");
 }

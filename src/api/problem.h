@@ -25,3 +25,6 @@ void problem_reply_log(struct http_conn *c, int err);
 
 /* A store that failed: 503 for what may be retried, 500 for what may not. */
 void problem_reply_store(struct http_conn *c, int err);
+
+/* Likewise for a sink that could not be asked: the link store may be well. */
+void problem_reply_sink(struct http_conn *c, int err);

@@ -112,7 +112,7 @@ static void link_stats_run(struct ask_job *ask)
 	if (ask->result < 0)
 		return;
 	j->query.link = j->subject.link.id;
-	ask->result = sink->ops->stats(sink, &j->query);
+	ask->result = ask_sink_said(ask, sink->ops->stats(sink, &j->query));
 	explain_series(ask);
 }
 
@@ -170,7 +170,7 @@ static void visits_run(struct ask_job *ask)
 	if (ask->result < 0)
 		return;
 	j->query.link = j->subject.link.id;
-	ask->result = sink->ops->visits(sink, &j->query);
+	ask->result = ask_sink_said(ask, sink->ops->visits(sink, &j->query));
 	if (ask->result == ERR_INVALID)
 		err_set(&ask->why, ERR_INVALID,
 		        "The parameter 'cursor' must be what 'next' was in the page before.");
@@ -276,7 +276,7 @@ static void window_run(struct ask_job *ask)
 {
 	struct window_job *j = container_of(ask, struct window_job, ask);
 	struct sink *sink = ask->worker->api->sink;
-	ask->result = sink->ops->window(sink, &j->query);
+	ask->result = ask_sink_said(ask, sink->ops->window(sink, &j->query));
 	if (ask->result < 0)
 		return;
 	buf_char(&j->body, '{');
@@ -353,7 +353,7 @@ static int top_links_find(struct overview_job *j)
 	struct top_links_query top = {
 	    .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .limit = TOP_LINKS, .arena = j->ask.arena};
 	struct store_lookup reads[TOP_LINKS] = {0};
-	int r = api->sink->ops->top_links(api->sink, &top);
+	int r = ask_sink_said(&j->ask, api->sink->ops->top_links(api->sink, &top));
 	if (r < 0 || top.count == 0)
 		return r;
 	for (size_t i = 0; i < top.count; i++)
@@ -370,7 +370,7 @@ static int clicks_of(struct overview_job *j, uint64_t link, uint64_t *ret)
 	struct sink *sink = j->ask.worker->api->sink;
 	struct stats_query q = {
 	    .link = link, .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .arena = j->ask.arena};
-	int r = sink->ops->stats(sink, &q);
+	int r = ask_sink_said(&j->ask, sink->ops->stats(sink, &q));
 	*ret += q.clicks;
 	return r;
 }
@@ -410,7 +410,7 @@ static int top_ads_find(struct overview_job *j)
 	struct sink *sink = j->ask.worker->api->sink;
 	struct window_query window = {
 	    .from_ms = j->query.from_ms - 1, .to_ms = j->query.to_ms - 1, .arena = j->ask.arena};
-	int r = sink->ops->window(sink, &window);
+	int r = ask_sink_said(&j->ask, sink->ops->window(sink, &window));
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < window.count; i++)
@@ -429,7 +429,7 @@ static void overview_run(struct ask_job *ask)
 {
 	struct overview_job *j = container_of(ask, struct overview_job, ask);
 	struct sink *sink = ask->worker->api->sink;
-	ask->result = sink->ops->stats(sink, &j->query);
+	ask->result = ask_sink_said(ask, sink->ops->stats(sink, &j->query));
 	explain_series(ask);
 	if (ask->result == 0)
 		ask->result = top_links_find(j);

@@ -13,6 +13,7 @@
 struct http_conn {
 	struct arena arena;
 	int replies, status, deferrals;
+	char body[1024];
 };
 
 struct offload {
@@ -45,6 +46,7 @@ void http_reply(struct http_conn *c, const struct http_response *r)
 {
 	c->replies++;
 	c->status = r->status;
+	snprintf(c->body, sizeof(c->body), "%.*s", STR_ARG(r->body));
 }
 
 int offload_submit(struct offload *o, struct offload_job *job)
@@ -156,6 +158,24 @@ static void other_questions_take_no_share(void **state)
 		assert_int_equal(api.hashing[kind], 0);
 }
 
+static void a_failure_is_told_as_the_one_of_who_failed(void **state)
+{
+	(void)state;
+	struct ask_job *j = new_job();
+	j->result = ERR_UNAVAILABLE;
+	assert_true(ask_job_failed(j));
+	assert_int_equal(conn.status, 503);
+	assert_non_null(strstr(conn.body, "link store"));
+	j->result = ask_sink_said(j, ERR_UNAVAILABLE);
+	assert_true(ask_job_failed(j));
+	assert_int_equal(conn.status, 503);
+	assert_null(strstr(conn.body, "link store"));
+	assert_non_null(strstr(conn.body, "sink.url"));
+	j->result = ask_sink_said(j, ERR_CORRUPT);
+	assert_true(ask_job_failed(j));
+	assert_int_equal(conn.status, 500);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
 int main(void)
@@ -165,6 +185,7 @@ int main(void)
 	    TEST(the_end_of_one_makes_room_for_one_of_its_kind),
 	    TEST(what_the_queue_did_not_take_keeps_no_share),
 	    TEST(other_questions_take_no_share),
+	    TEST(a_failure_is_told_as_the_one_of_who_failed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
