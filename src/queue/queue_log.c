@@ -15,6 +15,7 @@ struct source {
 	uint64_t committed;         /* 0: nothing */
 	uint64_t end;               /* as the log last said */
 	uint64_t mark;              /* where it ended when the last mark was made */
+	uint64_t doubt;             /* what is before that may have been read before */
 	bool finished;
 	bool unreadable; /* until the next start */
 	bool is_over;    /* for this round */
@@ -40,6 +41,7 @@ struct queue_log {
 	bool checkpoint_failed;
 	struct advance lane;
 	uint32_t boot; /* the oldest with something to read */
+	bool in_doubt; /* in this round */
 	int64_t remove_due_ms;
 };
 
@@ -204,6 +206,18 @@ static bool is_its_turn(const struct queue_log *q, size_t i)
 
 /* Rounds */
 
+/* Segments take turns, and not the same ones after a restart. So nothing is certain while any of them has
+ * events that may have been read before. */
+static bool is_in_doubt(const struct queue_log *q)
+{
+	for (size_t i = 0; i < q->count; i++) {
+		const struct source *s = q->sources[i];
+		if (!s->unreadable && unread_from(s) < s->doubt)
+			return true;
+	}
+	return false;
+}
+
 static int log_refresh(struct queue *base)
 {
 	struct queue_log *q = self(base);
@@ -228,6 +242,7 @@ static int log_refresh(struct queue *base)
 	q->turn = 0;
 	q->first++;
 	q->boot = oldest_unread_boot(q);
+	q->in_doubt = is_in_doubt(q);
 	return r;
 }
 
@@ -278,6 +293,7 @@ static int log_next(struct queue *base, struct queue_event *ret)
 			    .id = {s->reader.node, s->stream.number, q->event.position},
 			    .stream = &s->stream,
 			    .event = &q->event,
+			    .in_doubt = q->in_doubt,
 			};
 		}
 		return r;
@@ -377,8 +393,11 @@ static int log_commit(struct queue *base)
 static void log_rewind(struct queue *base)
 {
 	struct queue_log *q = self(base);
-	for (size_t i = 0; i < q->count; i++)
-		source_close(q->sources[i]);
+	for (size_t i = 0; i < q->count; i++) {
+		struct source *s = q->sources[i];
+		s->doubt = MAX(s->doubt, read_to(s));
+		source_close(s);
+	}
 	q->counts = (struct event_counts){0};
 }
 
@@ -514,6 +533,8 @@ int queue_log_new(const struct queue_log_config *config, struct queue **ret, str
 		if (s)
 			s->committed = config->read[i].offset;
 	}
+	for (size_t i = 0; i < q->count; i++)
+		q->sources[i]->doubt = q->sources[i]->end; /* by a process that was killed, perhaps */
 	if (r < 0) {
 		log_free(&q->base);
 		return err_set(e, r, "cannot find out what the event log holds (%s)", err_name(r));

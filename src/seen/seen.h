@@ -32,7 +32,8 @@ struct seen_item {
 };
 
 struct seen_batch {
-	struct seen_item *items; /* no two with the same fingerprint */
+	struct seen_item
+	    *items; /* of those with the same fingerprint, all but one are duplicates when they are marked */
 	size_t count;
 	uint64_t source;             /* whose lanes these are: */
 	const struct advance *lanes; /* of all items, and perhaps more */

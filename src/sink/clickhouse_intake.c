@@ -1,7 +1,9 @@
 /*
- * A commit: the batch as rows of the tables, one INSERT for each that has any. A commit that failed keeps its
- * bytes: when the same come again, the tables that have theirs are left alone, and the queries have the same
- * ids, so that one that still runs is not overtaken by its own repetition.
+ * A commit: the batch as rows of the tables, one INSERT for each that has any. `seen` comes before
+ * `impression`: an impression that counts must be known for a duplicate's sake, while one that is known and
+ * does not count yet is read again. A commit that failed keeps its bytes: when the same come again, the
+ * tables that have theirs are left alone, and the queries have the same ids, so that one that still runs is
+ * not overtaken by its own repetition.
  *
  * Nobody can tell what became of an INSERT that was not answered in time, so it is sent again. As the next
  * one may take as long, it is given twice the time since the first was sent: a server that needs minutes for
@@ -258,6 +260,8 @@ static int insert(struct sink_clickhouse *s, enum ch_table table)
 	return r;
 }
 
+static const enum ch_table order[CH_INSERTED] = {CH_VISIT, CH_SEEN, CH_IMPRESSION, CH_NOTE};
+
 static void intake_swap(struct sink_clickhouse *s)
 {
 	struct ch_intake swap = s->now;
@@ -281,8 +285,8 @@ int ch_commit(struct sink_clickhouse *s, const struct sink_batch *b)
 		memcpy(s->now.is_inserted, s->failed.is_inserted, sizeof(s->now.is_inserted));
 	else
 		intake_begin(s);
-	for (enum ch_table table = 0; r == 0 && table < CH_INSERTED; table++)
-		r = insert(s, table);
+	for (size_t i = 0; r == 0 && i < CH_INSERTED; i++)
+		r = insert(s, order[i]);
 	s->has_failed = r < 0;
 	if (r < 0)
 		intake_swap(s);

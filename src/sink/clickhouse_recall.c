@@ -67,7 +67,9 @@ static int judge_all(const struct sink_clickhouse *s, struct sink_recall **asked
 		row_end(&rows);
 		struct sink_recall **found =
 		    rows.bad ? NULL : bsearch(print, asked, count, sizeof(struct sink_recall *), print_find);
-		if (found)
+		while (found && found > asked && print_compare(found - 1, found) == 0)
+			found--;
+		for (; found && found < asked + count && print_find(print, found) == 0; found++)
 			judge(s, *found, received_ms, id, &verdicts[found - asked]);
 	}
 	return ch_end(&rows);
@@ -82,8 +84,10 @@ static int recall_piece(struct sink_clickhouse *s, struct sink_recall **asked, s
 	struct verdict *verdicts = r == 0 ? calloc(count, sizeof(*verdicts)) : NULL;
 	if (r == 0)
 		r = verdicts ? judge_all(s, asked, count, &answer, verdicts) : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < count; i++)
+	for (size_t i = 0; r == 0 && i < count; i++) {
 		asked[i]->is_duplicate = verdicts[i].is_other && !verdicts[i].is_itself;
+		asked[i]->is_itself = verdicts[i].is_itself;
+	}
 	free(verdicts);
 	return r;
 }

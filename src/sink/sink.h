@@ -64,7 +64,11 @@ struct sink_impression {
 	int64_t time_ms;     /* the event's own `ts` */
 	int64_t received_ms; /* when we took it: what the window of `seen` is measured on */
 	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];
-	uint64_t lane; /* of the queue: for who looks for duplicates */
+	/* For who looks for duplicates: */
+	uint64_t lane; /* of the queue */
+	uint32_t
+	    same_as;   /* 1 + the number of the first in the batch with this fingerprint, if it is another */
+	bool in_doubt; /* of the queue's event */
 	struct str id;
 	struct str user;
 	struct str ad;
@@ -104,7 +108,8 @@ struct sink_note {
 struct sink_batch {
 	const struct sink_visit *visits;
 	size_t visit_count;
-	const struct sink_impression *impressions; /* no two with the same fingerprint */
+	const struct sink_impression
+	    *impressions; /* no two with the same fingerprint, unless both counted before */
 	size_t impression_count;
 	const struct visit_shape *shapes;
 	size_t shape_count;
@@ -126,6 +131,7 @@ struct sink_recall {
 	struct event_id event;
 	int64_t received_ms;
 	bool is_duplicate; /* out */
+	bool is_itself;    /* out: this very event was counted */
 };
 
 struct sink_total {

@@ -503,22 +503,28 @@ static int add_impression(struct batch *b, const struct queue_event *ev)
 	uint8_t print[SINK_FINGERPRINT_BYTES];
 	fingerprint(b, i, print);
 	uint32_t *slot = fingerprint_slot(b, print);
+	bool stays = b->config.keeps_doubtful && ev->in_doubt;
 	if (*slot != 0) {
 		if (!within_window(b, b->impressions[*slot - 1].received_ms, i->received_ms)) {
 			b->closed = true;
 			return ERR_LIMIT;
 		}
-		b->result.tally.impressions++;
-		b->result.tally.duplicates++;
-		take_note(b, ev, NOTE_DUPLICATE, i->received_ms, 1);
-		return 0;
+		if (!stays) {
+			b->result.tally.impressions++;
+			b->result.tally.duplicates++;
+			take_note(b, ev, NOTE_DUPLICATE, i->received_ms, 1);
+			return 0;
+		}
 	}
 	char *texts = arena_alloc(&b->arena, i->id.len + i->user.len + i->ad.len);
 	if (!texts)
 		return ERR_NOMEM;
 	b->result.tally.impressions++;
-	*slot = (uint32_t)b->result.impression_count + 1;
 	struct sink_impression *to = &b->impressions[b->result.impression_count];
+	to->same_as = *slot;
+	to->in_doubt = stays;
+	if (*slot == 0)
+		*slot = (uint32_t)b->result.impression_count + 1;
 	memcpy(to->fingerprint, print, sizeof(print));
 	memcpy(texts, i->id.ptr, i->id.len);
 	memcpy(texts + i->id.len, i->user.ptr, i->user.len);

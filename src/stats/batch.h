@@ -1,6 +1,7 @@
 /*
  * From events of the queue to a batch for the sink: validated, enriched, without duplicates among
- * themselves. A builder is used again and again; its memory stays.
+ * themselves. Where the sink has to be asked which of two events that are in doubt was counted, both stay. A
+ * builder is used again and again; its memory stays.
  *
  * Owned by the stats worker's thread.
  */
@@ -18,8 +19,9 @@ enum { DEDUP_SECRET_BYTES = 16, BATCH_RECENT_MAX = 50 };
 
 struct batch_config {
 	size_t events_max;
-	int dedup_key;    /* enum dedup_key */
-	uint64_t seen_ms; /* received further apart than this, two of the same fingerprint both count */
+	int dedup_key;       /* enum dedup_key */
+	uint64_t seen_ms;    /* received further apart than this, two of the same fingerprint both count */
+	bool keeps_doubtful; /* see above: the sink has `recall` */
 	uint8_t dedup_secret[DEDUP_SECRET_BYTES];
 	struct agents *agents;
 	struct places *places;             /* NULL: none */

@@ -8,12 +8,20 @@ struct dedup {
 	struct seen_batch batch; /* what the filter is asked about, and told */
 	struct advance *lanes;
 	size_t lane_cap;
-	size_t cap; /* of the three below */
+	size_t cap; /* of the four below */
 	struct seen_item *items;
+	uint8_t *known;
 	struct sink_recall *asked;
 	struct sink_impression *impressions;
 	struct sink_note *notes;
 	size_t note_cap;
+};
+
+/* What is known of an impression, besides the verdict. */
+enum {
+	KNOWN_COUNTED = 1,
+	/* this very event was counted before */ KNOWN_TAKEN =
+	    2 /* one with its fingerprint is kept; of the first */
 };
 
 _Static_assert((int)SEEN_FINGERPRINT_BYTES == (int)SINK_FINGERPRINT_BYTES, "they speak of the same");
@@ -34,6 +42,7 @@ void dedup_free(struct dedup *d)
 	if (!d)
 		return;
 	free(d->items);
+	free(d->known);
 	free(d->lanes);
 	free(d->asked);
 	free(d->impressions);
@@ -57,6 +66,7 @@ static int make_room(struct dedup *d, const struct sink_batch *b, size_t lanes)
 {
 	size_t n = b->impression_count, notes = b->note_count + n;
 	if (room((void **)&d->items, &d->cap, n, sizeof(*d->items)) < 0 ||
+	    room((void **)&d->known, &d->cap, n, sizeof(*d->known)) < 0 ||
 	    room((void **)&d->asked, &d->cap, n, sizeof(*d->asked)) < 0 ||
 	    room((void **)&d->impressions, &d->cap, n, sizeof(*d->impressions)) < 0 ||
 	    room((void **)&d->notes, &d->note_cap, notes, sizeof(*d->notes)) < 0 ||
@@ -78,6 +88,15 @@ static void items_fill(struct dedup *d, const struct sink_batch *b)
 	}
 }
 
+/* A process that was killed has not told the filter all that it had counted. */
+static void doubt(struct dedup *d, const struct sink_batch *b)
+{
+	for (size_t i = 0; i < b->impression_count; i++) {
+		if (b->impressions[i].in_doubt && d->items[i].verdict == SEEN_NEVER)
+			d->items[i].verdict = SEEN_UNKNOWN;
+	}
+}
+
 /* The sink is asked about those that the filter does not know. */
 static int ask_sink(struct dedup *d, size_t count)
 {
@@ -94,10 +113,36 @@ static int ask_sink(struct dedup *d, size_t count)
 	if (r < 0)
 		return r;
 	for (size_t i = 0, k = 0; i < count; i++) {
-		if (d->items[i].verdict == SEEN_UNKNOWN && d->asked[k++].is_duplicate)
-			d->items[i].verdict = SEEN_DUPLICATE;
+		struct seen_item *item = &d->items[i];
+		d->known[i] = item->verdict == SEEN_ITSELF ? KNOWN_COUNTED : 0;
+		if (item->verdict != SEEN_UNKNOWN)
+			continue;
+		const struct sink_recall *told = &d->asked[k++];
+		if (told->is_itself)
+			d->known[i] = KNOWN_COUNTED; /* but the filter has to hear of it */
+		else if (told->is_duplicate)
+			item->verdict = SEEN_DUPLICATE;
 	}
 	return 0;
+}
+
+/* Of those with the same fingerprint, what was counted stays; otherwise the first. */
+static void choose(struct dedup *d, const struct sink_batch *b)
+{
+	for (size_t i = 0; i < b->impression_count; i++) {
+		uint32_t same_as = b->impressions[i].same_as;
+		if (d->known[i] & KNOWN_COUNTED)
+			d->known[same_as ? same_as - 1 : i] |= KNOWN_TAKEN;
+	}
+	for (size_t i = 0; i < b->impression_count; i++) {
+		uint32_t same_as = b->impressions[i].same_as;
+		uint8_t *first = &d->known[same_as ? same_as - 1 : i];
+		if ((d->known[i] & KNOWN_COUNTED) || d->items[i].verdict == SEEN_DUPLICATE)
+			continue;
+		if (*first & KNOWN_TAKEN)
+			d->items[i].verdict = SEEN_DUPLICATE;
+		*first |= KNOWN_TAKEN;
+	}
 }
 
 static void leave_out(struct dedup *d, struct sink_batch *b)
@@ -139,10 +184,13 @@ int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lane
 	                               .now_ms = b->now_ms};
 	if (d->filter)
 		d->filter->ops->ask(d->filter, &d->batch);
+	doubt(d, b);
 	int r = ask_sink(d, b->impression_count);
-	if (r == 0)
-		leave_out(d, b);
-	return r;
+	if (r < 0)
+		return r;
+	choose(d, b);
+	leave_out(d, b);
+	return 0;
 }
 
 void dedup_remember(struct dedup *d)

@@ -1,7 +1,9 @@
 /*
  * Leaves out of a batch the impressions that were counted before, for sinks whose commit cannot tell (those
  * with `recall`); for others it does nothing. The filter is asked first, the sink about the rest: a sink that
- * is asked for every impression is right, and slow.
+ * is asked for every impression is right, and slow. Of events that are in doubt (queue.h) the filter may not
+ * know that they were counted, or which of two: about those the sink is always asked, and the one that it has
+ * stays, so that all comes out as it did the first time.
  *
  * Owned by the stats worker's thread.
  */

@@ -286,6 +286,7 @@ static int parts_make(struct stats_worker *w, struct err *e)
 	    .events_max = s->batch,
 	    .dedup_key = s->dedup_key,
 	    .seen_ms = w->config.seen_ms,
+	    .keeps_doubtful = w->config.sink->ops->recall != NULL,
 	    .agents = w->agents,
 	    .places = w->places,
 	    .dead_letters = w->dead_letters,

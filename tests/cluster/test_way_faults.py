@@ -22,7 +22,8 @@ def backends(engines):
 
 
 class Load:
-    """Clients that ask for redirects and send impressions until they are told to stop, and keep ledgers."""
+    """Clients that ask for redirects and send impressions until they are told to stop, and keep ledgers. Two of them
+    send the same impressions at the same time, the second one only the first few."""
 
     def __init__(self, way, folder):
         self.way, self.folder, self.number = way, folder, 0
@@ -32,21 +33,24 @@ class Load:
         self.clicks, self.impressions = Clicks(), Impressions()
         self.last = int(time.time() * 1000)
 
-    def run(self, seconds):
+    def run(self, seconds, repeats=50):
         """Starts the clients; call what comes back to have them end and to read what they have seen."""
         self.number += 1
-        ledgers = self.folder / f"clicks{self.number}", self.folder / f"events{self.number}"
+        ledgers = [self.folder / f"{what}{self.number}" for what in ("clicks", "events", "again")]
         port = self.way.server.port
         processes = (hammer_start("redirect", port=port, keys=self.key_file, ledger=ledgers[0], connections=4,
                                   seconds=seconds, rate=500, browsers=1),
                      hammer_start("events", port=port, ledger=ledgers[1], prefix=f"r{self.number}", connections=4,
-                                  seconds=seconds, rate=500))
+                                  seconds=seconds, rate=500),
+                     hammer_start("events", port=port, ledger=ledgers[2], prefix=f"r{self.number}", connections=4,
+                                  seconds=seconds, rate=repeats))
 
         def end():
             for process in processes:
                 hammer_end(process)
             self.clicks.read(ledgers[0])
             self.impressions.read(ledgers[1])
+            self.impressions.read_again(ledgers[2])
         return end
 
     def check(self, seconds=120):
@@ -76,6 +80,27 @@ def test_a_worker_that_dies_between_any_two_steps_counts_nothing_twice(nursery, 
         way.restart_worker(worker)
         now = load.check()
     say(tmp_path, sink=sink, deaths=deaths, clicks=now["clicks_in_rollups"], impressions=now["impressions_counted"])
+    way.end()
+
+
+def test_a_server_that_dies_between_any_two_steps_of_counting_counts_nothing_twice(nursery, backends, tmp_path):
+    """The log has two writers, and which of them is read first is another one each time."""
+    way = Way(nursery, backends, "log", "clickhouse", SMALL)
+    load, chance, server = Load(way, tmp_path), random.Random(7), way.server
+    steps = STEPS * ROUNDS if full() else ("worker-saved", "pump-taken", "worker-sifted")
+    for step in steps:
+        server.stop()
+        server.env["CURT_FAILPOINT"] = f"{step}@{chance.randrange(10, 20)}"
+        server.start()
+        end = load.run(seconds=60, repeats=500)
+        until(lambda: server.process.poll() is not None, f"the server dies at {step}", 60)
+        end()
+        server.kill()
+        del server.env["CURT_FAILPOINT"]
+        server.start()
+        now = load.check()
+    assert now["duplicates"] > 0
+    say(tmp_path, deaths=len(steps), impressions=now["impressions_counted"], duplicates=now["duplicates"])
     way.end()
 
 

@@ -118,6 +118,18 @@ class Impressions:
                 assert event not in self.ads[what], f"{event} was answered twice"
                 self.ads[what][event] = ad
 
+    def read_again(self, ledger):
+        """Of who has sent the same events once more: one that was taken from either was taken."""
+        with open(ledger) as lines:
+            for line in lines:
+                event, ad, what = line.split()
+                known = next((known for known, ads in self.ads.items() if event in ads), None)
+                if known and what != "ok":
+                    continue
+                if known:
+                    del self.ads[known][event]
+                self.ads[what][event] = ad
+
     @property
     def taken(self):
         return self.ads["ok"]

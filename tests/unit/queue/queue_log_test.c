@@ -196,6 +196,59 @@ static void a_checkpoint_that_cannot_be_written_holds_nobody_up(void **state)
 	assert_int_equal(c.counts.clicks, 11);
 }
 
+/* How many of a round's events are in doubt. */
+static unsigned round_doubts(size_t max, unsigned *ret_count)
+{
+	struct queue_event ev;
+	unsigned doubts = 0;
+	*ret_count = 0;
+	assert_int_equal(queue->ops->refresh(queue), 0);
+	while (*ret_count < max && queue->ops->next(queue, &ev) == 1) {
+		if (ev.event->kind != EVENT_VISIT)
+			continue;
+		doubts += ev.in_doubt;
+		++*ret_count;
+	}
+	return doubts;
+}
+
+static void events_are_in_doubt_until_all_that_may_have_been_read_before_is_committed(void **state)
+{
+	(void)state;
+	unsigned n;
+	open_queue(true, false);
+	for (unsigned w = 0; w < WRITERS; w++)
+		write_clicks(w, 1, 10);
+	assert_int_equal(round_doubts(5, &n), 0); /* nobody else can have read what was written since */
+	assert_int_equal(n, 5);
+	queue->ops->rewind(queue);
+	assert_int_equal(round_doubts(5, &n), 5); /* perhaps others than before: segments take turns */
+	assert_int_equal(queue->ops->commit(queue), 0);
+	while (round_doubts(5, &n) > 0)
+		assert_int_equal(queue->ops->commit(queue), 0);
+	assert_int_equal(queue->ops->commit(queue), 0);
+	assert_int_equal(round_doubts(1000, &n), 0);
+	assert_int_equal(queue->ops->commit(queue), 0);
+	reboot();
+	open_queue(true, false);
+	assert_int_equal(round_doubts(1000, &n), 0);
+	assert_int_equal(n, 0); /* there was nothing left but the segments' ends */
+	assert_int_equal(queue->ops->commit(queue), 0);
+	for (unsigned w = 0; w < WRITERS; w++)
+		write_clicks(w, 2, 10);
+	assert_int_equal(round_doubts(1000, &n), 0);
+	assert_int_equal(n, WRITERS * 10);
+	reboot();
+	open_queue(true, false);
+	write_clicks(0, 3, 10);
+	assert_int_equal(round_doubts(1000, &n), WRITERS * 10 + 10);
+	assert_int_equal(n, WRITERS * 10 + 10);
+	assert_int_equal(queue->ops->commit(queue), 0);
+	write_clicks(0, 3, 10);
+	assert_int_equal(round_doubts(1000, &n), 0);
+	assert_int_equal(n, 10);
+}
+
 static void put_back_events_do_not_count(void **state)
 {
 	(void)state;
@@ -287,6 +340,7 @@ int main(void)
 	    TEST(earlier_boots_are_read_whole_before_later_ones_when_that_is_asked_for),
 	    TEST(what_a_checkpoint_keeps_is_taken_up_with_its_counts),
 	    TEST(a_checkpoint_that_cannot_be_written_holds_nobody_up),
+	    TEST(events_are_in_doubt_until_all_that_may_have_been_read_before_is_committed),
 	    TEST(put_back_events_do_not_count),
 	    TEST(segments_go_when_they_were_read_and_that_is_safe),
 	    TEST(texts_are_found_also_by_who_begins_behind_them),

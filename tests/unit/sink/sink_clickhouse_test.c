@@ -463,6 +463,29 @@ static void an_impression_that_is_read_again_is_no_duplicate(void **state)
 	assert_true(asked[1].is_duplicate);
 	assert_false(asked[2].is_duplicate);
 	assert_true(asked[3].is_duplicate);
+	for (size_t k = 0; k < ARRAY_LEN(asked); k++)
+		assert_int_equal(asked[k].is_itself, k == 0);
+}
+
+static void of_several_that_are_the_same_it_knows_which_was_counted(void **state)
+{
+	(void)state;
+	struct given g;
+	make(&g, 1);
+	give_all(&g.batch);
+	struct sink_recall asked[6];
+	const struct sink_impression *i = &g.impressions[5];
+	for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
+		asked[k] = (struct sink_recall){.event = {7, 7, k}, .received_ms = i->received_ms + 1};
+		memcpy(asked[k].fingerprint, i->fingerprint, SINK_FINGERPRINT_BYTES);
+	}
+	asked[3].event = i->event;
+	asked[4] = (struct sink_recall){.event = {7, 7, 4}, .received_ms = i->received_ms};
+	assert_int_equal(sink->ops->recall(sink, asked, ARRAY_LEN(asked)), 0);
+	for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
+		assert_int_equal(asked[k].is_itself, k == 3);
+		assert_int_equal(asked[k].is_duplicate, k != 3 && k != 4);
+	}
 }
 
 static void many_are_recalled_at_once(void **state)
@@ -846,6 +869,7 @@ int main(void)
 	    TEST(a_server_that_goes_away_is_an_error_and_comes_back),
 	    TEST(who_is_not_let_in_is_told_what_to_do),
 	    TEST(an_impression_that_is_read_again_is_no_duplicate),
+	    TEST(of_several_that_are_the_same_it_knows_which_was_counted),
 	    TEST(many_are_recalled_at_once),
 	    TEST(times_that_cannot_be_share_two_days),
 	    TEST(more_days_than_the_server_likes_are_taken_at_once),

@@ -70,11 +70,12 @@ static struct str segment_text(struct queue *q, struct queue_stream *stream, uin
 
 static const struct queue_ops queue_ops = {.text = segment_text};
 static struct queue queue = {&queue_ops};
+static bool in_doubt; /* the events that are fed */
 
 static int add(struct event_reader *r, struct queue_stream *stream, const struct event *ev)
 {
 	const struct queue_event event = {
-	    .id = {r->node, r->segment, ev->position}, .stream = stream, .event = ev};
+	    .id = {r->node, r->segment, ev->position}, .stream = stream, .event = ev, .in_doubt = in_doubt};
 	text_reader = r;
 	return batch_add(batch, &queue, &event);
 }
@@ -273,6 +274,33 @@ static void the_same_id_counts_once(void **state)
 	assert_int_equal(b->impression_count, 2);
 	assert_memory_equal(print, b->impressions[0].fingerprint, sizeof(print));
 	assert_memory_not_equal(print, b->impressions[1].fingerprint, sizeof(print));
+}
+
+static void of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked(void **state)
+{
+	(void)state;
+	in_doubt = true;
+	for (int i = 0; i < 3; i++) {
+		impression("a", "u", "ad", NOW);
+		impression("b", "u", "ad", NOW);
+	}
+	const struct sink_batch *b = feed(0);
+	assert_int_equal(b->impression_count, 2); /* nobody can be asked */
+	batch_free(batch);
+	batch = NULL;
+	config.keeps_doubtful = true;
+	b = feed(0);
+	assert_int_equal(b->impression_count, 6);
+	assert_int_equal(b->tally.impressions, 6);
+	assert_int_equal(b->tally.duplicates, 0);
+	for (uint32_t i = 0; i < 6; i++) {
+		assert_int_equal(b->impressions[i].same_as, i < 2 ? 0 : 1 + i % 2);
+		assert_true(b->impressions[i].in_doubt);
+	}
+	in_doubt = false;
+	b = feed(0);
+	assert_int_equal(b->impression_count, 2);
+	assert_int_equal(b->tally.duplicates, 4);
 }
 
 static void the_same_tuple_counts_once(void **state)
@@ -555,6 +583,7 @@ int main(void)
 	    WITH_LOG(kinds_and_sources_are_kept_apart),
 	    WITH_LOG(a_country_comes_from_the_header_or_else_from_the_address),
 	    WITH_LOG(the_same_id_counts_once),
+	    WITH_LOG(of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked),
 	    WITH_LOG(the_same_tuple_counts_once),
 	    WITH_LOG(the_longest_texts_fit),
 	    WITH_LOG(unusable_visits_go_to_the_dead_letters),
