@@ -1,10 +1,11 @@
 /*
- * The way of events in this process, as the settings say:
+ * The way of events in this process, as the settings say.
  *
- *   a server on its own log          log -> stats worker -> sink
- *   a server with a Kafka            log -> forwarder -> Kafka; and when nobody else can write to the sink
- * (it is a file of this machine), Kafka -> stats worker -> sink curt worker                      Kafka ->
- * stats worker -> sink a server that only answers       the sink alone
+ * - A server on its own log: log -> stats worker -> sink.
+ * - A server with a Kafka: log -> forwarder -> Kafka. When nobody else can write to the sink, since it is a
+ *   file of this machine, also Kafka -> stats worker -> sink.
+ * - curt worker: Kafka -> stats worker -> sink.
+ * - A server that only answers: the sink alone.
  */
 #pragma once
 
