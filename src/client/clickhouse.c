@@ -7,6 +7,7 @@
 #include <curl/curl.h>
 #include <lz4.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,6 +42,7 @@ enum {
 
 struct clickhouse {
 	struct clickhouse_url url;
+	atomic_bool is_let_go;      /* stored by clickhouse_let_go, looked at by all calls */
 	struct curl_slist *headers; /* of every call */
 
 	pthread_mutex_t lock; /* guards what follows */
@@ -145,17 +147,27 @@ const char *clickhouse_database(const struct clickhouse *c)
 	return c->url.database;
 }
 
+/* --- letting go --- */
+
+void clickhouse_let_go(struct clickhouse *c)
+{
+	pthread_mutex_lock(&c->lock);
+	atomic_store(&c->is_let_go, true);
+	pthread_cond_broadcast(&c->returned);
+	pthread_mutex_unlock(&c->lock);
+}
+
 /* --- connections --- */
 
-/* False: all were lent for so long. */
+/* False: all were lent for so long, or it is let go. */
 static bool handle_take(struct clickhouse *c, int64_t timeout_ms, CURL **ret)
 {
 	struct timespec until = clock_mono_after((uint64_t)timeout_ms);
 	int rc = 0;
 	pthread_mutex_lock(&c->lock);
-	while (c->idle_count == 0 && rc == 0)
+	while (c->idle_count == 0 && rc == 0 && !atomic_load(&c->is_let_go))
 		rc = pthread_cond_timedwait(&c->returned, &c->lock, &until);
-	bool taken = c->idle_count > 0;
+	bool taken = c->idle_count > 0 && !atomic_load(&c->is_let_go);
 	if (taken)
 		*ret = c->idle[--c->idle_count]; /* the one returned last: its connection is the warmest */
 	pthread_mutex_unlock(&c->lock);
@@ -173,6 +185,7 @@ static void handle_return(struct clickhouse *c, CURL *handle)
 /* --- a call --- */
 
 struct calling {
+	const struct clickhouse *client;
 	const struct clickhouse_call *call;
 	struct buf answer; /* the whole body */
 	bool is_too_long;
@@ -203,6 +216,14 @@ static size_t take_header(char *data, size_t size, size_t count, void *arg)
 	    str_u64(str_trim(value), &code) && code < 65536)
 		a->code = (unsigned)code;
 	return size * count;
+}
+
+/* Called at least once a second. Not 0: no further. */
+static int watch(void *arg, curl_off_t down_max, curl_off_t down, curl_off_t up_max, curl_off_t up)
+{
+	const struct calling *a = arg;
+	(void)down_max, (void)down, (void)up_max, (void)up;
+	return atomic_load(&a->client->is_let_go);
 }
 
 static void add_escaped(CURL *handle, struct buf *out, const char *name, struct str value)
@@ -254,6 +275,9 @@ static void handle_prepare(const struct clickhouse *c, CURL *handle, const char 
 	curl_easy_setopt(handle, CURLOPT_WRITEDATA, a);
 	curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, take_header);
 	curl_easy_setopt(handle, CURLOPT_HEADERDATA, a);
+	curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
+	curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, watch);
+	curl_easy_setopt(handle, CURLOPT_XFERINFODATA, a);
 }
 
 /* --- what it came to --- */
@@ -298,6 +322,15 @@ static int code_error(unsigned code)
 	case CODE_QUERY_ID_RUNS: return ERR_BUSY;
 	case CODE_UNKNOWN_TABLE:
 	case CODE_UNKNOWN_DATABASE: return ERR_NOT_FOUND;
+	case CODE_UNKNOWN_USER:
+	case CODE_WRONG_PASSWORD:
+	case CODE_REQUIRED_PASSWORD:
+	case CODE_AUTHENTICATION_FAILED:
+	case CODE_UNKNOWN_ADDRESS_PATTERN:
+	case CODE_IP_ADDRESS_NOT_ALLOWED:
+	case CODE_READONLY:
+	case CODE_ACCESS_DENIED:
+	case CODE_DATABASE_ACCESS_DENIED: return ERR_INVALID;
 	default: return ERR_UNAVAILABLE;
 	}
 }
@@ -326,6 +359,10 @@ static int not_reached(const struct clickhouse *c, const struct calling *a, CURL
 	if (a->is_too_long)
 		return err_set(e, ERR_UNAVAILABLE, "an answer of ClickHouse at %s is longer than %d MB",
 		               c->url.address, CLICKHOUSE_ANSWER_BYTES_MAX >> 20);
+	if (code == CURLE_ABORTED_BY_CALLBACK)
+		return err_set(e, ERR_UNAVAILABLE,
+		               "ClickHouse at %s is not waited for any longer, as curt stops",
+		               c->url.address);
 	if (code == CURLE_OPERATION_TIMEDOUT)
 		return err_set(e, ERR_UNAVAILABLE, "ClickHouse at %s did not answer in time", c->url.address);
 	return err_set(e, ERR_UNAVAILABLE, "ClickHouse at %s cannot be reached (%s); is it running?",
@@ -368,12 +405,15 @@ static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err
 int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, struct buf *ret_answer,
                    struct err *e)
 {
-	struct calling a = {.call = call};
+	struct calling a = {.client = c, .call = call};
 	struct err own = {""};
 	CURL *handle = NULL;
 	int r;
 	if (!handle_take(c, call->timeout_ms, &handle)) {
-		r = err_set(&own, ERR_UNAVAILABLE, "ClickHouse at %s is asked more than it can answer",
+		r = err_set(&own, ERR_UNAVAILABLE,
+		            atomic_load(&c->is_let_go)
+		                ? "ClickHouse at %s is not asked any more, as curt stops"
+		                : "ClickHouse at %s is asked more than it can answer",
 		            c->url.address);
 	} else {
 		if (!handle)

@@ -10,8 +10,9 @@
  * failure.
  *
  * ERR_LIMIT: too many parts; it wants to be given less often. ERR_BUSY: a query of this id still runs.
- * ERR_NOT_FOUND: no such table or database. ERR_NOMEM. ERR_UNAVAILABLE: all else; for an INSERT nobody can
- * tell whether it happened. The log is told why, at most once a second.
+ * ERR_NOT_FOUND: no such table or database. ERR_INVALID: the user is not let in, or may not do that.
+ * ERR_NOMEM. ERR_UNAVAILABLE: all else; for an INSERT nobody can tell whether it happened. The log is told
+ * why, at most once a second.
  */
 #pragma once
 
@@ -40,6 +41,9 @@ struct clickhouse_call {
 
 /* Only parses. ERR_INVALID with a sentence that repeats nothing of the URL. */
 int clickhouse_new(struct str url, struct clickhouse **ret, struct err *e);
+
+/* Calls that are under way end within a second or so, and later ones at once: ERR_UNAVAILABLE. Any thread. */
+void clickhouse_let_go(struct clickhouse *c);
 
 /* Waits for calls that are under way; none may begin. NULL is fine. */
 void clickhouse_free(struct clickhouse *c);

@@ -256,6 +256,12 @@ struct pump *pipeline_pump(struct pipeline *p)
 	return p->forwarder ? forwarder_pump(p->forwarder) : p->stats ? stats_worker_pump(p->stats) : NULL;
 }
 
+void pipeline_let_go(struct pipeline *p)
+{
+	if (p->sink && !p->stats && p->sink->ops->let_go)
+		p->sink->ops->let_go(p->sink);
+}
+
 void pipeline_stop(struct pipeline *p)
 {
 	forwarder_stop(p->forwarder);

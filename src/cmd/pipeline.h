@@ -62,5 +62,8 @@ int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outl
 /* What reads the log: for whoever waits for it, or asks how it is. */
 struct pump *pipeline_pump(struct pipeline *p);
 
+/* Questions to the sink end soon, when nobody here writes to it. */
+void pipeline_let_go(struct pipeline *p);
+
 void pipeline_stop(struct pipeline *p);  /* the threads; before the log is closed */
 void pipeline_close(struct pipeline *p); /* the rest; zeroed ones too */

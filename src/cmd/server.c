@@ -418,6 +418,7 @@ void server_stop(struct server *s)
 		listener_drain(web_worker_listener(s->workers[i]), s->settings.serve.drain_ms);
 	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
 		listener_join(web_worker_listener(s->workers[i]));
+	pipeline_let_go(&s->pipeline); /* nobody is there to be answered */
 	offload_free(s->api.readers);
 	offload_free(s->api.writer);
 	offload_free(s->api.askers);

@@ -24,7 +24,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OPEN_TIMEOUT_MS = 30000, VERSION_MIN = 1816 };
+/* Whoever only asks questions starts without a server that does not answer the first look soon. */
+enum { LOOK_TIMEOUT_MS = 6000, MAKE_TIMEOUT_MS = 30000, VERSION_MIN = 1816 };
 
 const char *const ch_table_names[CH_TABLES] = {
     [CH_VISIT] = "visit", [CH_IMPRESSION] = "impression", [CH_SEEN] = "seen",
@@ -146,7 +147,7 @@ static int look(struct sink_clickhouse *s, struct found *ret, struct err *e)
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	look_sql(s, &sql);
 	struct clickhouse_call call = {
-	    .sql = buf_view(&sql), .timeout_ms = OPEN_TIMEOUT_MS, .is_outside = true, .is_quiet = true};
+	    .sql = buf_view(&sql), .timeout_ms = LOOK_TIMEOUT_MS, .is_outside = true, .is_quiet = true};
 	int r = sql.failed ? err_set(e, ERR_NOMEM, "memory ran out")
 	                   : clickhouse_run(s->client, &call, &answer, e);
 	if (r < 0)
@@ -173,7 +174,7 @@ static int make(struct sink_clickhouse *s, bool is_outside, struct err *e, const
 	CLEANUP(buf_release) struct buf sql = {0};
 	buf_printf(&sql, "%s %s%s", fmt, name, layout);
 	struct clickhouse_call call = {
-	    .sql = buf_view(&sql), .timeout_ms = OPEN_TIMEOUT_MS, .is_outside = is_outside, .is_quiet = true};
+	    .sql = buf_view(&sql), .timeout_ms = MAKE_TIMEOUT_MS, .is_outside = is_outside, .is_quiet = true};
 	return sql.failed ? err_set(e, ERR_NOMEM, "memory ran out")
 	                  : clickhouse_run(s->client, &call, NULL, e);
 }

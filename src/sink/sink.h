@@ -248,6 +248,10 @@ struct sink {
 struct sink_ops {
 	void (*free)(struct sink *);
 
+	/* Nobody waits any longer: calls that are under way end with ERR_UNAVAILABLE within a second or so,
+	 * later ones at once. Any thread. NULL: nothing here waits for long. */
+	void (*let_go)(struct sink *);
+
 	/* Where to go on reading: every stream of the source that was ever read and not forgotten. NULL: this
 	 * sink keeps no positions, so the queue must; what it is given twice it counts once, by the events'
 	 * ids. */

@@ -95,6 +95,11 @@ static void click_free(struct sink *base)
 	free(s);
 }
 
+static void click_let_go(struct sink *base)
+{
+	clickhouse_let_go(self(base)->client);
+}
+
 static int click_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
 	int r = ch_commit(self(base), batch);
@@ -164,6 +169,7 @@ static int click_ping(struct sink *base, struct err *e)
 
 static const struct sink_ops click_ops = {
     .free = click_free,
+    .let_go = click_let_go,
     .commit = click_commit,
     .recall = click_recall,
     .settle = click_settle,

@@ -14,6 +14,7 @@ struct sink_later {
 	pthread_mutex_t lock;
 	struct sink *inner; /* NULL: not opened yet */
 	bool is_opening;    /* somebody tries: the others do not wait */
+	bool is_let_go;     /* nobody tries any more */
 	int64_t again_ms;   /* monotonic */
 	struct err why;
 };
@@ -27,7 +28,7 @@ static bool may_open(struct sink_later *s, struct sink **ret)
 {
 	pthread_mutex_lock(&s->lock);
 	*ret = s->inner;
-	bool may = !s->inner && !s->is_opening && clock_mono_ms() >= s->again_ms;
+	bool may = !s->inner && !s->is_opening && !s->is_let_go && clock_mono_ms() >= s->again_ms;
 	s->is_opening |= may;
 	pthread_mutex_unlock(&s->lock);
 	return may;
@@ -89,6 +90,17 @@ static int later_ping(struct sink *base, struct err *e)
 	return r;
 }
 
+static void later_let_go(struct sink *base)
+{
+	struct sink_later *s = self(base);
+	pthread_mutex_lock(&s->lock);
+	s->is_let_go = true;
+	struct sink *inner = s->inner;
+	pthread_mutex_unlock(&s->lock);
+	if (inner && inner->ops->let_go)
+		inner->ops->let_go(inner);
+}
+
 static void later_free(struct sink *base)
 {
 	struct sink_later *s = self(base);
@@ -100,6 +112,7 @@ static void later_free(struct sink *base)
 
 static const struct sink_ops later_ops = {
     .free = later_free,
+    .let_go = later_let_go,
     .stats = later_stats,
     .visits = later_visits,
     .window = later_window,

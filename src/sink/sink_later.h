@@ -1,7 +1,8 @@
 /*
  * A sink that was away when this process started, for processes that only ask it: it is opened with one of
  * the first questions after it is back. Until then every question is ERR_UNAVAILABLE, and `ping` says why. It
- * takes no commits.
+ * takes no commits. Whoever tries to open it waits for as long as that takes, one at a time, not more often
+ * than every two seconds; the others are answered at once.
  */
 #pragma once
 

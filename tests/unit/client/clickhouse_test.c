@@ -9,6 +9,7 @@
 #include "client/clickhouse_url.h"
 #include "client/rowbinary.h"
 #include "lib/clickhouse_kit.h"
+#include "lib/until.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -90,6 +91,7 @@ static struct {
 	int fd;
 	pthread_t thread;
 	atomic_bool stops;
+	atomic_int requests;
 	const char *answer; /* the whole of it; NULL: none, ever */
 	size_t answer_len;
 	struct clickhouse *client;
@@ -99,6 +101,7 @@ static void puppet_answer(int fd)
 {
 	char request[4096];
 	ssize_t len = recv(fd, request, sizeof(request), 0);
+	atomic_fetch_add(&puppet.requests, 1);
 	while (len > 0 && !puppet.answer && !atomic_load(&puppet.stops))
 		poll(&(struct pollfd){.fd = fd, .events = POLLRDHUP}, 1, 10);
 	if (len > 0 && puppet.answer)
@@ -239,11 +242,34 @@ static void passwords_are_in_no_sentence(void **state)
 {
 	(void)state;
 	struct err e = {""};
-	assert_int_equal(told(STR(HEAD("500 Oh") OLD("193")), false, NULL, &e), ERR_UNAVAILABLE);
+	assert_int_equal(told(STR(HEAD("500 Oh") OLD("193")), false, NULL, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "put the right user and password"));
 	assert_null(strstr(e.text, "hidden"));
-	assert_int_equal(told(STR(NEW_HEAD("497") NEW("497")), false, NULL, &e), ERR_UNAVAILABLE);
+	assert_int_equal(told(STR(NEW_HEAD("497") NEW("497")), false, NULL, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "needs the right"));
+}
+
+static void *wait_for_ever(void *arg)
+{
+	struct clickhouse_call call = {.sql = STR("SELECT 1"), .timeout_ms = 3600000, .is_quiet = true};
+	return (void *)(intptr_t)clickhouse_run(puppet.client, &call, NULL, arg);
+}
+
+static void a_call_ends_when_it_is_let_go(void **state)
+{
+	(void)state;
+	struct err e = {""};
+	pthread_t thread;
+	void *r;
+	puppet.answer = NULL;
+	atomic_store(&puppet.requests, 0);
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, &e), 0);
+	UNTIL(atomic_load(&puppet.requests) == 1);
+	clickhouse_let_go(puppet.client);
+	pthread_join(thread, &r);
+	assert_int_equal((intptr_t)r, ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "as curt stops"));
+	assert_int_equal((intptr_t)wait_for_ever(&e), ERR_UNAVAILABLE);
 }
 
 static void a_server_that_is_away_is_said_to_be(void **state)
@@ -447,6 +473,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(an_answer_that_breaks_off_is_none, puppet_start, puppet_stop),
 	    cmocka_unit_test_setup_teardown(a_server_that_says_nothing_is_not_waited_for_for_ever,
 	                                    puppet_start, puppet_stop),
+	    cmocka_unit_test_setup_teardown(a_call_ends_when_it_is_let_go, puppet_start, puppet_stop),
 	    cmocka_unit_test_setup_teardown(passwords_are_in_no_sentence, puppet_start, puppet_stop),
 	    cmocka_unit_test(a_server_that_is_away_is_said_to_be),
 	    cmocka_unit_test(what_is_written_is_read),

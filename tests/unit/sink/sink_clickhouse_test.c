@@ -434,7 +434,7 @@ static void who_is_not_let_in_is_told_what_to_do(void **state)
 	struct sink *none = NULL;
 	struct err e = {""};
 	snprintf(at, sizeof(at), "clickhouse://nobody:hidden@%s/curt", getenv("CURT_TEST_CLICKHOUSE"));
-	assert_int_equal(sink_clickhouse_open(at, &settings, &none, &e), ERR_UNAVAILABLE);
+	assert_int_equal(sink_clickhouse_open(at, &settings, &none, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "put the right user and password"));
 	assert_null(strstr(e.text, "hidden"));
 	assert_null(none);
