@@ -6,8 +6,10 @@
 #include "queue/queue_log.h"
 #include "sink/sink_later.h"
 #include "stats/batch.h"
+#include "stats/takeover.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Totals of a sink that several fill are of all of them together, whoever tells the store. */
@@ -26,15 +28,24 @@ static bool sink_is_ours(const struct pipeline *p)
 
 /* Opening */
 
-/* The reader of the log is the forwarder, or a worker whose sink keeps no positions. */
+/* Who keeps how far the log was read. */
+static enum log_keeper keeper_of(const struct pipeline *p)
+{
+	if (has_kafka(p))
+		return KEEPER_FORWARDER;
+	return p->sink->ops->resume ? KEEPER_SINK : KEEPER_COUNTER;
+}
+
 static int checkpoint_open(struct pipeline *p, struct err *e)
 {
-	if (!p->folder || (!has_kafka(p) && p->sink->ops->resume))
-		return 0;
-	p->checkpoint_path = folder_path(p->folder, has_kafka(p) ? "events/forwarded" : "events/counted");
-	if (!p->checkpoint_path)
+	const char *file = p->folder ? takeover_file(keeper_of(p)) : NULL;
+	p->events_path = p->folder ? folder_path(p->folder, "events") : NULL;
+	if ((p->folder && !p->events_path) ||
+	    (file && asprintf(&p->checkpoint_path, "%s/%s", p->events_path, file) < 0)) {
+		p->checkpoint_path = NULL;
 		return err_set(e, ERR_NOMEM, "out of memory");
-	return checkpoint_read(p->checkpoint_path, &p->arena, &p->checkpoint, e);
+	}
+	return 0;
 }
 
 /* Sinks that can tell duplicates themselves need no filter. */
@@ -75,6 +86,7 @@ static int sink_open_or_later(struct pipeline *p, struct err *e)
 	if (r != ERR_UNAVAILABLE || !only_asks(p))
 		return r;
 	log_warn("cmd", "%s; there are no statistics until it is there", e->text);
+	p->sink_is_later = true;
 	return sink_later_new(&(struct sink_later_config){.open = sink_open, .ctx = p}, &p->sink, e);
 }
 
@@ -92,11 +104,24 @@ int pipeline_open(struct pipeline *p, const struct settings *s, struct store *st
 	return r;
 }
 
+/* Asked before the log is opened, when its node is known; and then again. */
 int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct position **ret, size_t *ret_count)
 {
 	struct pipeline *p = ctx;
-	if (!p->checkpoint_path)
-		return p->sink->ops->resume(p->sink, node, arena, ret, ret_count);
+	struct err e;
+	(void)arena;
+	const struct takeover_config config = {
+	    .folder = p->events_path,
+	    .keeper = keeper_of(p),
+	    .sink = p->sink,
+	    .sink_is_away = p->sink_is_later,
+	};
+	int r = p->has_taken_over ? 0 : takeover(&config, node, &p->arena, &p->checkpoint, &e);
+	if (r < 0) {
+		log_error("cmd", "%s", e.text);
+		return r;
+	}
+	p->has_taken_over = true;
 	*ret = p->checkpoint.positions;
 	*ret_count = p->checkpoint.count;
 	return 0;
@@ -104,22 +129,11 @@ int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct positi
 
 int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret, struct err *e)
 {
-	struct sink_books books;
-	if (p->checkpoint_path) {
-		*ret = p->checkpoint.counts;
-		return 0;
-	}
-	int r = p->sink->ops->books(p->sink, node, false, &books);
-	if (r < 0)
-		return err_set(e, r, "cannot read the books from the sink (%s)", err_name(r));
-	*ret = (struct event_counts){
-	    .clicks = books.tally.clicks,
-	    .orphans = books.tally.orphans,
-	    .impressions = books.tally.impressions,
-	    .rejected = books.tally.rejected,
-	    .dropped = books.tally.dropped_clicks,
-	};
-	return 0;
+	struct event_counts books = {0};
+	int r = p->checkpoint_path ? 0 : takeover_books(p->sink, node, &books, e);
+	if (r == 0)
+		*ret = takeover_larger(p->checkpoint.counts, books);
+	return r;
 }
 
 /* Queues */
@@ -288,5 +302,6 @@ void pipeline_close(struct pipeline *p)
 		p->sink->ops->free(p->sink);
 	arena_release(&p->arena);
 	free(p->checkpoint_path);
+	free(p->events_path);
 	*p = (struct pipeline){0};
 }

@@ -25,7 +25,10 @@ struct pipeline {
 	struct counters *counters;
 	struct event_log *log; /* the owner's */
 	struct arena arena;
-	struct checkpoint checkpoint; /* as it was at the start, of a reader that keeps one */
+	bool sink_is_later;           /* it was away at the start */
+	bool has_taken_over;          /* then: */
+	struct checkpoint checkpoint; /* how far the log had been read at the start, by whomever */
+	char *events_path;            /* of the log */
 	char *checkpoint_path;        /* NULL: the sink keeps positions of the log */
 	struct queue *local;          /* the log */
 	struct queue *remote;         /* Kafka */

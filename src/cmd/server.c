@@ -146,6 +146,7 @@ static int open_log(struct server *s, const char *path, struct err *e)
 	    .path = path,
 	    .settings = &s->settings.events,
 	    .writers = s->worker_count,
+	    .boot_min = event_log_boot(clock_real_ms()),
 	    .resume = pipeline_resume,
 	    .resume_ctx = &s->pipeline,
 	    .synced = s->settings.events.durability == DURABILITY_SYNC ? events_synced : NULL,

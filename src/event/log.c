@@ -349,6 +349,13 @@ static int ask_reader(const struct event_log *log, const struct event_log_config
 	return r < 0 ? err_set(e, r, "cannot find out how far the event log was read (%s)", err_name(r)) : 0;
 }
 
+/* Seconds since 2020. Never so many that there would be no room above. */
+uint32_t event_log_boot(int64_t now_ms)
+{
+	int64_t s = now_ms / 1000 - 1577836800;
+	return (uint32_t)MIN(MAX(s, (int64_t)0), (int64_t)INT32_MAX);
+}
+
 /* The next boot: higher than any that left a trace, here or at the reader. */
 static int boot_begin(struct event_log *log, const struct event_log_config *config, struct arena *arena,
                       struct found *found, struct err *e)
@@ -374,7 +381,7 @@ static int boot_begin(struct event_log *log, const struct event_log_config *conf
 		boot = MAX(boot, event_segment_boot(found->segments[i]));
 	for (size_t i = 0; i < found->read_count; i++)
 		boot = MAX(boot, event_segment_boot(found->read[i].stream));
-	log->boot = boot + 1;
+	log->boot = MAX(boot + 1, config->boot_min);
 	int n = snprintf(line, sizeof(line), "node %016llx boot %u\n", node, log->boot);
 	return file_write_atomic(path, str_n(line, (size_t)n), 0600, e);
 }

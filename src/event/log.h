@@ -47,6 +47,9 @@ struct event_log_config {
 	const char *path;
 	const struct event_settings *settings; /* outlives the log */
 	unsigned writers;
+	/* This boot's number at least. By the clock (event_log_boot), so that a folder that was put back from
+	 * a copy does not use the numbers again that were given out meanwhile: they are in events' ids. */
+	uint32_t boot_min;
 	/* How far the reader has come in each segment of this node's log; NULL: nowhere. */
 	int (*resume)(void *resume_ctx, uint64_t node, struct arena *arena, struct position **ret,
 	              size_t *ret_count);
@@ -55,6 +58,8 @@ struct event_log_config {
 	                                               or there will be no more of it; NULL: nobody asks */
 	void *ctx;
 };
+
+uint32_t event_log_boot(int64_t now_ms);
 
 /* Makes the folder, recovers what earlier boots left, and begins a new boot. */
 int event_log_open(const struct event_log_config *config, struct event_log **ret, struct err *e);

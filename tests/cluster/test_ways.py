@@ -112,3 +112,20 @@ def test_answers_are_the_same_whichever_way_events_took(nursery, backends, given
     server.restart()
     until(lambda: told(way, keys)["links"] == answer["links"], "the same after a restart")
     way.end()
+
+
+@pytest.mark.parametrize("sink", ["sqlite", "postgres"])
+def test_a_folder_that_leaves_the_queue_and_comes_back_counts_each_click_once(nursery, backends, sink):
+    """The log still has what was counted before, and another reads it now."""
+    way = Way(nursery, backends, "kafka", sink)
+    server, key = way.server, way.server.create()["key"]
+    queue = {name: str(value) for name, value in way.env.items() if name.startswith("CURT_QUEUE")}
+    for turn, more in enumerate([{}, queue, {}, queue], 1):
+        server.stop()
+        server.env = {name: value for name, value in server.env.items() if name not in queue} | more
+        server.start()
+        for _ in range(5):
+            server.target(key)
+        assert way.settled()["redirects_served"] == 5 * turn
+        assert link_stats(server, key)["clicks"] == 5 * turn
+    way.end()

@@ -122,6 +122,38 @@ static void a_boot_is_higher_than_any_segment_or_position_knows(void **state)
 	event_log_close(log);
 }
 
+static unsigned boot_at(int64_t now_ms)
+{
+	struct event_log *log;
+	const struct event_log_config config = {
+	    .path = dir.path, .settings = &kit_settings, .writers = 1, .boot_min = event_log_boot(now_ms)};
+	assert_int_equal(event_log_open(&config, &log, NULL), 0);
+	unsigned boot = boot_of(log);
+	event_log_close(log);
+	return boot;
+}
+
+/* The copy knows nothing of what was numbered since; the clock does. */
+static void a_folder_that_was_put_back_begins_beyond_what_was_lost(void **state)
+{
+	(void)state;
+	struct buf CLEANUP(buf_release) copy = {0};
+	char path[TEMP_PATH_BYTES];
+	const int64_t now_ms = 1790000000000;
+	unsigned first = boot_at(now_ms);
+	assert_int_equal(file_read(temp_path(&dir, "boot", path), 100, &copy, NULL), 0);
+	unsigned lost = boot_at(now_ms + 5000);
+	assert_true(lost > first);
+	assert_int_equal(file_write_atomic(path, buf_view(&copy), 0600, NULL), 0);
+	assert_true(boot_at(now_ms + 9000) > lost);
+	/* A clock that goes back, or stands, makes no number come twice. */
+	unsigned last = boot_at(now_ms + 9000);
+	assert_int_equal(boot_at(now_ms), last + 1);
+	assert_int_equal(boot_at(0), last + 2);
+	assert_int_equal(boot_at(-1), last + 3);
+	assert_true(boot_at(INT64_MAX) < UINT32_MAX / 2 + 1);
+}
+
 static void a_damaged_boot_file_stops_the_start(void **state)
 {
 	(void)state;
@@ -574,6 +606,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    IN_FOLDER(boots_grow_and_the_node_stays),
 	    IN_FOLDER(a_boot_is_higher_than_any_segment_or_position_knows),
+	    IN_FOLDER(a_folder_that_was_put_back_begins_beyond_what_was_lost),
 	    IN_FOLDER(a_damaged_boot_file_stops_the_start),
 	    IN_FOLDER(the_folder_is_made),
 	    IN_FOLDER(recovery_copes_with_damage_at_every_byte),
