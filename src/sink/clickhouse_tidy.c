@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum {
-	/* Events of one server may come long after those of another, when it could not pass them on. */
-	SEEN_SLACK_DAYS = 7,
-};
-
 struct partition {
 	enum ch_table table;
 	uint32_t day;
@@ -229,7 +224,7 @@ static bool is_past(const struct partition *p, int64_t now_ms, uint64_t age_ms)
 static bool is_seen_past(const struct tidying *t, const struct partition *p)
 {
 	int64_t newest_ms = MIN((int64_t)t->seen_newest * DAY_MS, t->now_ms);
-	return is_past(p, newest_ms, t->s->settings.seen_ms + SEEN_SLACK_DAYS * DAY_MS);
+	return is_past(p, newest_ms, t->s->settings.seen_ms + SINK_SEEN_SLACK_MS);
 }
 
 /* Those of the future, recorded while a clock was wrong, would wait for ever. */

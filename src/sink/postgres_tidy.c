@@ -11,7 +11,6 @@ enum {
 	SEEN_PER_STEP = 5000,
 	ROWS_PER_STEP = 5000,
 	NAMES_PER_STEP = 1000,
-	SEEN_SLACK_MS = 3600 * 1000, /* events of several logs may come in out of order by so much */
 };
 
 struct step {
@@ -271,13 +270,11 @@ static int step_sweep_ads(struct step *t)
 	return 0;
 }
 
-/* What is received from now on is not much older than what was received already. */
 static int step_drop_seen(struct step *t)
 {
-	int64_t window_ms = (int64_t)t->s->seen_ms;
-	int64_t horizon_ms = MIN(t->received_ms, t->now_ms) - MIN(window_ms, SEEN_SLACK_MS);
+	int64_t newest_ms = MIN(t->received_ms, t->now_ms);
 	struct pg_query q = pg_query(t->conn, &seen_drop);
-	pg_int(&q, horizon_ms - window_ms);
+	pg_int(&q, newest_ms - SINK_SEEN_SLACK_MS - (int64_t)t->s->seen_ms);
 	pg_int(&q, SEEN_PER_STEP);
 	return run(t, &q);
 }

@@ -139,6 +139,14 @@ struct sink_total {
 	uint64_t clicks;
 };
 
+/*
+ * How much older than the newest an impression may come in and still be known as a duplicate: a sink that
+ * several servers fill remembers fingerprints for that much longer than the window of `seen`, since one
+ * server may be cut off from the queue for days. A sink of one server's own gets its log in order, and needs
+ * an hour.
+ */
+#define SINK_SEEN_SLACK_MS (7 * 86400000LL)
+
 /* Questions */
 
 enum stats_step {

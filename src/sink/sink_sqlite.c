@@ -37,7 +37,7 @@ enum {
 	CHECKPOINT_STEP_PAGES = 1000,
 	CHECKPOINT_WAITS_MAX = 10,
 	CHECKPOINT_WAIT_US = 100,
-	SEEN_SLACK_MS = 3600 * 1000, /* events of several logs may come in out of order by so much */
+	SEEN_SLACK_MS = 3600 * 1000, /* events of a log's writers come in out of order by less */
 };
 
 struct sink_sqlite {

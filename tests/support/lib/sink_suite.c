@@ -448,6 +448,18 @@ static void what_was_seen_is_remembered_after_reopening(void **state)
 	assert_true(model_impress(&model, sink, 0, start_ms + 100 * 20 * minute_ms));
 }
 
+/* A server was cut off from the queue for days; the others went on. */
+static void what_comes_days_late_is_still_known(void **state)
+{
+	(void)state;
+	assert_true(model_impress(&model, sink, 5, start_ms));
+	for (int day = 1; day <= 6; day++)
+		assert_true(model_impress(&model, sink, 100 + (uint64_t)day, start_ms + day * day_ms));
+	tidy_up(start_ms + 6 * day_ms);
+	assert_false(model_impress(&model, sink, 5, start_ms + 1));
+	model_check_books(&model, sink, true);
+}
+
 static void duplicates_are_those_of_the_model_over_days(void **state)
 {
 	(void)state;
@@ -899,6 +911,7 @@ static const struct {
     TEST(tidying_comes_to_an_end, 0),
     TEST(an_impression_counts_once_within_the_window, 0),
     TEST(what_was_seen_is_remembered_after_reopening, 0),
+    TEST(what_comes_days_late_is_still_known, SINK_SHARED),
     TEST(duplicates_are_those_of_the_model_over_days, 0),
     TEST(a_window_is_exact_to_the_millisecond, 0),
     TEST(a_series_that_is_too_long_is_refused, 0),

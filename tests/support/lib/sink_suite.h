@@ -15,6 +15,7 @@ enum sink_ability {
 	SINK_FOLDING = 4,   /* counts more coarsely after a while */
 	SINK_BOUNDS = 8,    /* bounds how many different texts it counts apart */
 	SINK_BLOCKS = 16,   /* drops rows in the order of recording, not by their times */
+	SINK_SHARED = 32,   /* several servers fill it */
 };
 
 struct sink_backend {
