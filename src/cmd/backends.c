@@ -361,7 +361,14 @@ int backend_open_rcache(const char *urls, struct store *store, const struct rcac
 	return r ? r : about("cache.url", rcache_redis_open(urls, name, listener, ret, e), e);
 }
 
-int backend_open_seen(const char *urls, struct store *store, uint64_t window_ms, bool is_fresh,
+static int sink_is_empty(void *ctx)
+{
+	struct sink *sink = ctx;
+	int r = sink->ops->recalls_any(sink);
+	return r < 0 ? r : !r;
+}
+
+int backend_open_seen(const char *urls, struct store *store, struct sink *sink, uint64_t window_ms,
                       struct seen **ret, struct err *e)
 {
 	char name[INSTALLATION_TEXT_BYTES];
@@ -370,8 +377,11 @@ int backend_open_seen(const char *urls, struct store *store, uint64_t window_ms,
 	int r = installation_name(store, name, e);
 	if (r < 0)
 		return r;
-	const struct seen_redis_config config = {
-	    .urls = urls, .installation = name, .window_ms = window_ms, .is_fresh = is_fresh};
+	const struct seen_redis_config config = {.urls = urls,
+	                                         .installation = name,
+	                                         .window_ms = window_ms,
+	                                         .sink_is_empty = sink_is_empty,
+	                                         .ctx = sink};
 	return about("seen.url", seen_redis_open(&config, ret, e), e);
 }
 

@@ -36,7 +36,7 @@ int backend_open_leases(const char *url, struct leases **ret, struct err *e);
  * this store only: others that use the same Redis do not see what lies there. */
 int backend_open_rcache(const char *urls, struct store *store, const struct rcache_listener *listener,
                         struct rcache **ret, struct err *e);
-int backend_open_seen(const char *urls, struct store *store, uint64_t window_ms, bool is_fresh,
+int backend_open_seen(const char *urls, struct store *store, struct sink *sink, uint64_t window_ms,
                       struct seen **ret, struct err *e);
 int backend_open_counters(const char *urls, struct store *store, struct counters **ret, struct err *e);
 int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e);

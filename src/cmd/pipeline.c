@@ -51,14 +51,10 @@ static int checkpoint_open(struct pipeline *p, struct err *e)
 /* Sinks that can tell duplicates themselves need no filter. */
 static int seen_open(struct pipeline *p, struct err *e)
 {
-	struct sink_books books;
 	if (!p->sink->ops->recall || !p->settings->serve.seen_url[0])
 		return 0;
-	int r = p->sink->ops->books(p->sink, 0, false, &books);
-	if (r < 0)
-		return err_set(e, r, "cannot ask the sink whether it has any impressions (%s)", err_name(r));
-	return backend_open_seen(p->settings->serve.seen_url, p->store, p->settings->sink.seen_ms,
-	                         books.tally.impressions == 0, &p->seen, e);
+	return backend_open_seen(p->settings->serve.seen_url, p->store, p->sink, p->settings->sink.seen_ms,
+	                         &p->seen, e);
 }
 
 static int counters_open(struct pipeline *p, struct err *e)

@@ -8,7 +8,10 @@ struct seen_redis_config {
 	const char
 	    *installation; /* the same for all that share a sink, another for others: letters and digits */
 	uint64_t window_ms;
-	bool is_fresh; /* the sink has no impression: what the filter does not know was never counted */
+	/* 1: the sink could not recall any impression, whichever, so that nothing was ever counted that the
+	 * filter should know; 0: it could. An error is no reason to stop. On the thread that asks. */
+	int (*sink_is_empty)(void *ctx);
+	void *ctx;
 };
 
 /* Connects to none of them: a filter that is away is no reason not to start. */

@@ -5,15 +5,13 @@
  * two periods later. So a mark lives for one period at least. A bucket lies on the node of the ring that its
  * name belongs to.
  *
- * What is not there was never counted only if the node was told everything since long enough. So each node
- * also keeps, for every lane, how far it was told, since when without a gap, and which life of the server
- * that was (`run_id`): a server that was started again, or has taken over from another, may have lost the
- * last of it. A lane that is to be read from beyond where the node was told has a gap; one that is read from
- * before that is only read again. The record is asked for last: a server that is flushed meanwhile has none.
+ * What is not there was never counted if the node was told everything (told.h). It is asked about that last:
+ * a server that is flushed meanwhile was told nothing.
  */
 #include "base/hash.h"
 #include "client/redis_ring.h"
 #include "seen/backends.h"
+#include "seen/told.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -21,31 +19,18 @@
 
 enum {
 	MARGIN_MS = 60 * 60 * 1000, /* an event that waited longer is for the sink to judge */
-	SLACK_MS = 5 * 60 * 1000,   /* clocks of servers and workers may differ so much */
 	BUCKETS = 1024,
 	PERIODS_MAX = 3,  /* that are asked about: this one, the one before, and at its end the next one */
 	PENDING_MAX = 64, /* buckets whose answers are on their way */
 	PREFIX_BYTES_MAX = 64,
 	KEY_BYTES_MAX = PREFIX_BYTES_MAX + 32,
 	VALUE_BYTES = 16,
-	RUN_ID_BYTES = 48,
-	LANES_MAX = 1024,
-	FIELD_BYTES = 40,
-	REPEATED_MAX = 100 * 1000 * 1000, /* a lane is not read again from so far back: it is another one */
-};
-
-/* What a node remembers of a lane. */
-struct lane {
-	uint64_t number;
-	bool is_whole;    /* there is no gap, as far as we know */
-	int64_t since_ms; /* the first moment from which on it was told everything */
 };
 
 struct node {
-	bool answers;              /* at the last asking */
-	char run_id[RUN_ID_BYTES]; /* then */
-	struct lane *lanes;        /* LANES_MAX; as many as the batch has */
-	struct redis_conn *conn;   /* while it is asked */
+	bool answers;            /* at the last asking */
+	struct told told;        /* then */
+	struct redis_conn *conn; /* while it is asked */
 };
 
 struct seen_redis {
@@ -54,7 +39,7 @@ struct seen_redis {
 	char prefix[PREFIX_BYTES_MAX];
 	char lanes_key[KEY_BYTES_MAX];
 	uint64_t window_ms;
-	bool is_fresh;
+	struct told_config told;
 	struct node *nodes;
 	uint8_t node_of[BUCKETS];
 	/* The batch by buckets: */
@@ -63,9 +48,10 @@ struct seen_redis {
 	bool *has_later;              /* of each item: a later one is known, which must stay */
 	struct str *args;
 	char (*values)[VALUE_BYTES];
-	size_t cap;           /* items that there is room for */
-	pthread_mutex_t lock; /* of what follows */
-	struct err trouble;
+	size_t cap;                 /* items that there is room for */
+	bool is_asked;              /* the batch is sorted in, and may be marked */
+	pthread_mutex_t lock;       /* of what follows */
+	struct err asking, marking; /* what is wrong with it; empty: nothing */
 };
 
 static struct seen_redis *self(struct seen *base)
@@ -103,7 +89,7 @@ static struct str bucket_key(const struct seen_redis *s, unsigned bucket, int64_
 /* The periods whose marks may matter now. */
 static size_t periods_of(const struct seen_redis *s, int64_t now_ms, int64_t ret[PERIODS_MAX])
 {
-	int64_t now = period_of(s, now_ms), next = period_of(s, now_ms + SLACK_MS);
+	int64_t now = period_of(s, now_ms), next = period_of(s, now_ms + TOLD_SLACK_MS);
 	ret[0] = now;
 	ret[1] = now - 1;
 	ret[2] = next;
@@ -193,13 +179,10 @@ static enum seen_verdict judge(const struct seen_redis *s, const struct seen_ite
 
 /* Trouble */
 
-static void trouble_set(struct seen_redis *s, const struct err *why)
+static void trouble_set(struct seen_redis *s, struct err *which, const struct err *why)
 {
 	pthread_mutex_lock(&s->lock);
-	if (why)
-		s->trouble = *why;
-	else
-		s->trouble.text[0] = '\0';
+	*which = *why;
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -207,10 +190,9 @@ static int redis_trouble(struct seen *base, struct err *e)
 {
 	struct seen_redis *s = self(base);
 	pthread_mutex_lock(&s->lock);
-	int r = s->trouble.text[0]
-	            ? err_set(e, ERR_UNAVAILABLE, "%s; the sink is asked for duplicates meanwhile",
-	                      s->trouble.text)
-	            : 0;
+	const char *why = s->asking.text[0] ? s->asking.text : s->marking.text;
+	int r = why[0] ? err_set(e, ERR_UNAVAILABLE, "%s; the sink is asked for duplicates meanwhile", why)
+	               : 0;
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
@@ -230,11 +212,14 @@ static void write_bucket(struct seen_redis *s, const struct seen_batch *b, unsig
 }
 
 /* What several periods say is added up: one that is the same, or a duplicate, stays so. */
-static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned bucket, struct redis_conn *c)
+static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned bucket, struct redis_conn *c,
+                       struct err *why)
 {
 	struct redis_reply reply;
-	if (redis_read(c, &reply) < 0 || reply.type != REDIS_ARRAY || reply.count != bucket_count(s, bucket))
+	if (told_reply(c, REDIS_ARRAY, &reply, why) < 0)
 		return ERR_UNAVAILABLE;
+	if (reply.count != bucket_count(s, bucket))
+		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url gives too short an answer");
 	for (size_t i = 0; i < reply.count; i++) {
 		uint32_t at = s->order[s->begins[bucket] + i];
 		struct seen_item *item = &b->items[at];
@@ -257,7 +242,8 @@ static size_t next_buckets(const struct seen_redis *s, size_t node, unsigned *at
 	return n;
 }
 
-static int ask_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, struct redis_conn *c)
+static int ask_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, struct redis_conn *c,
+                       struct err *why)
 {
 	int64_t periods[PERIODS_MAX];
 	unsigned buckets[PENDING_MAX];
@@ -266,129 +252,35 @@ static int ask_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, 
 		for (size_t i = 0; i < n * period_count; i++)
 			write_bucket(s, b, buckets[i / period_count], periods[i % period_count], c);
 		for (size_t i = 0; i < n * period_count; i++) {
-			if (read_bucket(s, b, buckets[i / period_count], c) < 0)
+			if (read_bucket(s, b, buckets[i / period_count], c, why) < 0)
 				return ERR_UNAVAILABLE;
 		}
 	}
 	return 0;
 }
 
-static struct str lane_field(const struct seen_batch *b, size_t lane, char out[FIELD_BYTES])
-{
-	int n = snprintf(out, FIELD_BYTES, "%016llx:%llx", (unsigned long long)b->source,
-	                 (unsigned long long)b->lanes[lane].stream);
-	return str_n(out, (size_t)n);
-}
-
-static void write_lanes(struct seen_redis *s, const struct seen_batch *b, size_t node)
-{
-	char fields[LANES_MAX][FIELD_BYTES];
-	struct str args[2 + LANES_MAX] = {STR("HMGET"), str_of(s->lanes_key)};
-	for (size_t i = 0; i < b->lane_count; i++)
-		args[2 + i] = lane_field(b, i, fields[i]);
-	redis_write(s->nodes[node].conn, args, 2 + b->lane_count);
-	redis_write(s->nodes[node].conn, REDIS_ARGS(STR("INFO"), STR("server")));
-}
-
-static bool run_id_read(struct node *n, struct str info)
-{
-	static const char name[] = "run_id:";
-	const char *at = memmem(info.ptr, info.len, name, sizeof(name) - 1);
-	if (!at)
-		return false;
-	at += sizeof(name) - 1;
-	size_t len = strcspn(at, "\r\n");
-	if (len == 0 || len >= sizeof(n->run_id) || at + len > info.ptr + info.len)
-		return false;
-	memcpy(n->run_id, at, len);
-	n->run_id[len] = '\0';
-	return true;
-}
-
-/* A lane's record: how far, since when, of which life. */
-struct record {
-	unsigned long long offset;
-	long long since_ms;
-	char run_id[RUN_ID_BYTES];
-};
-
-static bool record_read(const struct redis_reply *reply, struct record *ret)
-{
-	char text[128];
-	if (reply->type != REDIS_STR || reply->text.len >= sizeof(text))
-		return false;
-	memcpy(text, reply->text.ptr, reply->text.len);
-	text[reply->text.len] = '\0';
-	return sscanf(text, "%llu %lld %47s", &ret->offset, &ret->since_ms, ret->run_id) == 3;
-}
-
-/* Goes on where the record ends, or begins anew now. A filter that has no record of a fresh installation was
- * told everything: nothing. */
-static void lane_judge(const struct seen_redis *s, const struct node *n, const struct seen_batch *b, size_t i,
-                       const struct record *record)
-{
-	const struct advance *a = &b->lanes[i];
-	struct lane *lane = &n->lanes[i];
-	lane->number = a->stream;
-	lane->is_whole = record && strcmp(record->run_id, n->run_id) == 0 && record->offset >= a->from &&
-	                 record->offset - a->from < REPEATED_MAX;
-	if (lane->is_whole)
-		lane->since_ms = record->since_ms;
-	else if (!record && s->is_fresh && a->from == 0) {
-		lane->is_whole = true;
-		lane->since_ms = INT64_MIN / 2;
-	} else
-		lane->since_ms = b->now_ms + SLACK_MS;
-}
-
-static int read_lanes(const struct seen_redis *s, const struct seen_batch *b, struct node *n)
-{
-	struct redis_reply reply, info;
-	struct record records[LANES_MAX];
-	bool has[LANES_MAX];
-	if (redis_read(n->conn, &reply) < 0 || reply.type != REDIS_ARRAY || reply.count != b->lane_count)
-		return ERR_UNAVAILABLE;
-	for (size_t i = 0; i < b->lane_count; i++) {
-		struct redis_reply one = redis_reply_at(&reply, i);
-		has[i] = record_read(&one, &records[i]);
-	}
-	if (redis_read(n->conn, &info) < 0 || info.type != REDIS_STR || !run_id_read(n, info.text))
-		return ERR_UNAVAILABLE;
-	for (size_t i = 0; i < b->lane_count; i++)
-		lane_judge(s, n, b, i, has[i] ? &records[i] : NULL);
-	return 0;
-}
-
-static const struct lane *lane_find(const struct node *n, size_t count, uint64_t number)
-{
-	for (size_t i = 0; i < count; i++) {
-		if (n->lanes[i].number == number)
-			return &n->lanes[i];
-	}
-	return NULL;
-}
-
-/* What the node does not know was never counted, if it was told everything that could matter. */
+/* What the node does not know was never counted, if it was told everything that could matter. One that was
+ * received in the future says nothing about when it was. */
 static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		struct seen_item *item = &b->items[i];
 		if (s->node_of[bucket_of(item)] != node || item->verdict != SEEN_UNKNOWN)
 			continue;
-		const struct lane *lane = lane_find(&s->nodes[node], b->lane_count, item->lane);
+		const struct told_lane *lane = told_lane_find(&s->nodes[node].told, item->lane);
 		if (lane && lane->is_whole && item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
-		    b->now_ms - item->received_ms <= MARGIN_MS)
+		    b->now_ms - item->received_ms <= MARGIN_MS &&
+		    item->received_ms - b->now_ms <= TOLD_SLACK_MS)
 			item->verdict = SEEN_NEVER;
 	}
 }
 
-static int ask_node(struct seen_redis *s, struct seen_batch *b, size_t node)
+static int ask_node(struct seen_redis *s, struct seen_batch *b, size_t node, struct err *why)
 {
 	struct node *n = &s->nodes[node];
-	if (ask_buckets(s, b, node, n->conn) < 0)
+	if (ask_buckets(s, b, node, n->conn, why) < 0)
 		return ERR_UNAVAILABLE;
-	write_lanes(s, b, node);
-	return read_lanes(s, b, n);
+	return told_ask(&n->told, &s->told, b, n->conn, why);
 }
 
 static void forget_verdicts(const struct seen_redis *s, struct seen_batch *b, size_t node)
@@ -399,40 +291,40 @@ static void forget_verdicts(const struct seen_redis *s, struct seen_batch *b, si
 	}
 }
 
+/* A batch without lanes has no impressions. */
 static void redis_seen_ask(struct seen *base, struct seen_batch *b)
 {
 	struct seen_redis *s = self(base);
-	struct err why = {""};
-	bool well = true;
+	struct err trouble = {""};
 	for (size_t i = 0; i < b->count; i++)
 		b->items[i].verdict = SEEN_UNKNOWN;
-	if (b->lane_count == 0 || b->lane_count > LANES_MAX || buckets_fill(s, b) < 0)
+	s->is_asked = b->lane_count > 0 && buckets_fill(s, b) == 0;
+	if (!s->is_asked)
 		return;
 	for (size_t node = 0; node < s->ring.count; node++) {
 		struct node *n = &s->nodes[node];
+		struct err why = {""};
 		n->conn = redis_take(s->ring.nodes[node], &why);
-		n->answers = n->conn && ask_node(s, b, node) == 0;
-		if (n->conn && !n->answers)
-			err_set(&why, ERR_UNAVAILABLE, "the Redis of seen.url does not answer: %s",
-			        redis_why(n->conn));
+		n->answers = n->conn && ask_node(s, b, node, &why) == 0;
 		redis_return(n->conn);
 		n->conn = NULL;
 		if (n->answers)
 			conclude(s, b, node);
 		else
 			forget_verdicts(s, b, node);
-		well &= n->answers;
+		if (!n->answers)
+			trouble = why;
 	}
-	trouble_set(s, well ? NULL : &why);
+	trouble_set(s, &s->asking, &trouble);
 }
 
 /* Marking */
 
-static int read_all(struct redis_conn *c, size_t count)
+static int read_all(struct redis_conn *c, size_t count, struct err *why)
 {
 	struct redis_reply reply;
 	for (size_t i = 0; i < count; i++) {
-		if (redis_read(c, &reply) < 0 || reply.type == REDIS_ERROR)
+		if (told_reply(c, REDIS_INT, &reply, why) < 0)
 			return ERR_UNAVAILABLE;
 	}
 	return 0;
@@ -463,7 +355,8 @@ static size_t write_marks(struct seen_redis *s, const struct seen_batch *b, unsi
 	return 2;
 }
 
-static int mark_items(struct seen_redis *s, const struct seen_batch *b, size_t node, struct redis_conn *c)
+static int mark_items(struct seen_redis *s, const struct seen_batch *b, size_t node, struct redis_conn *c,
+                      struct err *why)
 {
 	unsigned buckets[PENDING_MAX];
 	size_t n;
@@ -471,39 +364,29 @@ static int mark_items(struct seen_redis *s, const struct seen_batch *b, size_t n
 		size_t waiting = 0;
 		for (size_t i = 0; i < n; i++)
 			waiting += write_marks(s, b, buckets[i], c);
-		if (read_all(c, waiting) < 0)
+		if (read_all(c, waiting, why) < 0)
 			return ERR_UNAVAILABLE;
 	}
 	return 0;
 }
 
-/* Only when all marks are there: otherwise the gap shows the next time. */
-static int mark_lanes(struct seen_redis *s, const struct seen_batch *b, const struct node *n,
-                      struct redis_conn *c)
-{
-	for (size_t i = 0; i < b->lane_count; i++) {
-		char field[FIELD_BYTES], record[128];
-		int len = snprintf(record, sizeof(record), "%llu %lld %s", (unsigned long long)b->lanes[i].to,
-		                   (long long)n->lanes[i].since_ms, n->run_id);
-		redis_write(c, REDIS_ARGS(STR("HSET"), str_of(s->lanes_key), lane_field(b, i, field),
-		                          str_n(record, (size_t)len)));
-	}
-	return read_all(c, b->lane_count);
-}
-
-/* A node that did not answer when it was asked is not told of the lanes: what it knows of them is unknown. */
+/* A node that did not answer when it was asked is not told of the lanes: what it knows of them is unknown.
+ * Nor is one that has not taken all marks: the gap shows the next time. */
 static void redis_seen_mark(struct seen *base, const struct seen_batch *b)
 {
 	struct seen_redis *s = self(base);
-	if (b->lane_count > LANES_MAX || b->count > s->cap)
-		return;
-	for (size_t node = 0; node < s->ring.count; node++) {
+	struct err trouble = {""};
+	for (size_t node = 0; s->is_asked && node < s->ring.count; node++) {
 		struct node *n = &s->nodes[node];
-		struct redis_conn *c = n->answers ? redis_take(s->ring.nodes[node], NULL) : NULL;
-		if (c && mark_items(s, b, node, c) == 0)
-			mark_lanes(s, b, n, c);
+		struct err why = {""};
+		struct redis_conn *c = n->answers ? redis_take(s->ring.nodes[node], &why) : NULL;
+		bool well = c && mark_items(s, b, node, c, &why) == 0 &&
+		            told_write(&n->told, &s->told, b, c, &why) == 0;
 		redis_return(c);
+		if (!well && n->answers)
+			trouble = why;
 	}
+	trouble_set(s, &s->marking, &trouble);
 }
 
 /* Opening and closing */
@@ -512,7 +395,7 @@ static void redis_seen_free(struct seen *base)
 {
 	struct seen_redis *s = self(base);
 	for (size_t i = 0; s->nodes && i < s->ring.count; i++)
-		free(s->nodes[i].lanes);
+		told_release(&s->nodes[i].told);
 	free(s->nodes);
 	free(s->order);
 	free(s->has_later);
@@ -533,11 +416,6 @@ static const struct seen_ops redis_seen_ops = {
 static int nodes_make(struct seen_redis *s)
 {
 	s->nodes = calloc(s->ring.count, sizeof(*s->nodes));
-	for (size_t i = 0; s->nodes && i < s->ring.count; i++) {
-		s->nodes[i].lanes = calloc(LANES_MAX, sizeof(struct lane));
-		if (!s->nodes[i].lanes)
-			return ERR_NOMEM;
-	}
 	for (unsigned bucket = 0; bucket < BUCKETS; bucket++) {
 		char name[KEY_BYTES_MAX];
 		s->node_of[bucket] = (uint8_t)redis_ring_find(&s->ring, bucket_name(s, bucket, name));
@@ -552,7 +430,10 @@ int seen_redis_open(const struct seen_redis_config *config, struct seen **ret, s
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &redis_seen_ops;
 	s->window_ms = config->window_ms;
-	s->is_fresh = config->is_fresh;
+	s->told = (struct told_config){.key = s->lanes_key,
+	                               .window_ms = config->window_ms,
+	                               .sink_is_empty = config->sink_is_empty,
+	                               .ctx = config->ctx};
 	pthread_mutex_init(&s->lock, NULL);
 	snprintf(s->prefix, sizeof(s->prefix), "curt:seen:%s:", config->installation);
 	snprintf(s->lanes_key, sizeof(s->lanes_key), "%slanes", s->prefix);

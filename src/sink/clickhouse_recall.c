@@ -105,3 +105,11 @@ int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count
 	free(piece);
 	return r;
 }
+
+int ch_recalls_any(struct sink_clickhouse *s)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(&sql, "SELECT toUInt8(0) FROM seen LIMIT 1");
+	int r = ch_ask(s, &sql, &answer);
+	return r < 0 ? r : answer.len > 0;
+}

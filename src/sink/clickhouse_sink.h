@@ -127,6 +127,7 @@ int ch_commit(struct sink_clickhouse *s, const struct sink_batch *batch);
 void ch_intake_release(struct ch_intake *in);
 
 int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count);
+int ch_recalls_any(struct sink_clickhouse *s);
 
 int ch_stats(struct sink_clickhouse *s, struct stats_query *q);
 int ch_visits(struct sink_clickhouse *s, struct visits_query *q);

@@ -282,6 +282,10 @@ struct sink_ops {
 	 * counted before. Only the thread that commits. */
 	int (*recall)(struct sink *, struct sink_recall *asked, size_t count);
 
+	/* Likewise. 1: there are impressions that `recall` could find; 0: there are none. Quick, however many
+	 * there are. */
+	int (*recalls_any)(struct sink *);
+
 	/* After it, all that was committed survives power loss: segments read to their end may be removed. */
 	int (*settle)(struct sink *);
 

@@ -113,6 +113,11 @@ static int click_recall(struct sink *base, struct sink_recall *asked, size_t cou
 	return ch_recall(self(base), asked, count);
 }
 
+static int click_recalls_any(struct sink *base)
+{
+	return ch_recalls_any(self(base));
+}
+
 /* What an INSERT was answered for is on its way to the disk. Queues keep what they gave for longer. */
 static int click_settle(struct sink *base)
 {
@@ -172,6 +177,7 @@ static const struct sink_ops click_ops = {
     .let_go = click_let_go,
     .commit = click_commit,
     .recall = click_recall,
+    .recalls_any = click_recalls_any,
     .settle = click_settle,
     .tidy = click_tidy,
     .stats = click_stats,

@@ -17,14 +17,24 @@ static struct seen *seen;
 static struct advance lanes[2];
 static struct seen_item items[8];
 
-static struct seen *open_filter(bool is_fresh)
+static int sink_empty; /* what the sink says to that question */
+static unsigned sink_asked;
+
+static int sink_is_empty(void *ctx)
+{
+	(void)ctx;
+	sink_asked++;
+	return sink_empty;
+}
+
+static struct seen *open_filter(void)
 {
 	char urls[REDIS_KIT_URLS_BYTES];
 	struct err e;
 	const struct seen_redis_config config = {.urls = redis_kit_urls(urls),
 	                                         .installation = "test",
 	                                         .window_ms = WINDOW_MS,
-	                                         .is_fresh = is_fresh};
+	                                         .sink_is_empty = sink_is_empty};
 	struct seen *s = NULL;
 	assert_int_equal(seen_redis_open(&config, &s, &e), 0);
 	return s;
@@ -33,7 +43,9 @@ static struct seen *open_filter(bool is_fresh)
 static void begin(bool is_fresh)
 {
 	redis_kit_need();
-	seen = open_filter(is_fresh);
+	sink_empty = is_fresh;
+	sink_asked = 0;
+	seen = open_filter();
 	lanes[0] = (struct advance){.stream = 7};
 	lanes[1] = (struct advance){.stream = 8};
 }
@@ -164,8 +176,173 @@ static void one_that_was_started_again_is_not_sure_even_if_it_kept_its_data(void
 	/* What it has kept is of another life. */
 	redis_kit_ask(redis_kit_servers[0].url,
 	              REDIS_ARGS(STR("HSET"), STR("curt:seen:test:lanes"), STR("0000000000000063:7"),
-	                         STR("20 0 0123456789"), STR("0000000000000063:8"), STR("20 0 0123456789")));
+	                         STR("20 0 0 0 0123456789"), STR("0000000000000063:8"),
+	                         STR("20 0 0 0 0123456789")));
 	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
+}
+
+static void one_that_has_evicted_something_is_not_sure_any_more(void **state)
+{
+	(void)state;
+	begin(true);
+	const char *url = redis_kit_servers[0].url;
+	count_one(item(1, 1, start_ms), start_ms);
+	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
+	/* As many others as it takes until a key has to go, whichever. */
+	redis_kit_ask(url,
+	              REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory-policy"), STR("volatile-random")));
+	redis_kit_ask(url, REDIS_ARGS(STR("SET"), STR("victim"), STR("x"), STR("EX"), STR("1000")));
+	redis_kit_ask(url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("1")));
+	redis_kit_ask(url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("0")));
+	if (redis_kit_answers(url, "evicted_keys:0", REDIS_ARGS(STR("INFO"), STR("stats"))))
+		fail_msg("the server has not evicted anything");
+	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
+	mark_asked(1, start_ms + 1);
+	assert_int_equal(ask(item(5, 5, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
+	mark_asked(1, start_ms + hour_ms);
+	int64_t later_ms = start_ms + WINDOW_MS + 6 * minute_ms;
+	assert_int_equal(ask(item(7, 7, later_ms), later_ms), SEEN_NEVER);
+}
+
+static void lanes_that_begin_soon_after_others_are_sure_too(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	sink_empty = 0; /* it has the first one now */
+	seen->ops->free(seen);
+	seen = open_filter();
+	lanes[0].stream = 17;
+	lanes[0].from = 0;
+	struct seen_item i = item(2, 2, start_ms + hour_ms);
+	i.lane = 17;
+	assert_int_equal(ask(i, start_ms + hour_ms), SEEN_NEVER);
+	assert_int_equal(sink_asked, 1);
+}
+
+static void lanes_that_are_added_later_are_not(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	sink_empty = 0;
+	lanes[0].stream = 17;
+	lanes[0].from = 0;
+	int64_t later_ms = start_ms + WINDOW_MS;
+	struct seen_item i = item(2, 2, later_ms);
+	i.lane = 17;
+	assert_int_equal(ask(i, later_ms), SEEN_UNKNOWN);
+}
+
+static void lanes_that_are_added_after_something_was_forgotten_are_not_sure(void **state)
+{
+	(void)state;
+	struct seen_item i = item(2, 2, start_ms + 1);
+	i.lane = 17;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	sink_empty = 0;
+	struct advance before = lanes[0];
+	/* A batch of another lane was not marked; that shows, and new lanes are not sure any more. */
+	lanes[0].from += 10;
+	assert_int_equal(ask(item(4, 4, start_ms), start_ms), SEEN_UNKNOWN);
+	mark_asked(1, start_ms);
+	lanes[0] = (struct advance){.stream = 17};
+	assert_int_equal(ask(i, start_ms + 1), SEEN_UNKNOWN);
+	/* Likewise when all of it is gone. */
+	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
+	lanes[0] = (struct advance){.stream = 18};
+	i.lane = 18;
+	assert_int_equal(ask(i, start_ms + 1), SEEN_UNKNOWN);
+	lanes[0] = before;
+}
+
+static void a_sink_that_cannot_be_asked_is_not_taken_for_empty(void **state)
+{
+	(void)state;
+	struct err e;
+	begin(true);
+	sink_empty = ERR_UNAVAILABLE;
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_UNKNOWN);
+	assert_int_equal(seen->ops->trouble(seen, &e), 0);
+	sink_empty = 1; /* asked anew, as nothing was counted */
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_NEVER);
+}
+
+static void marks_of_a_clock_that_is_ahead_are_not_relied_on(void **state)
+{
+	(void)state;
+	begin(true);
+	int64_t ahead_ms = start_ms + hour_ms;
+	count_one(item(1, 1, start_ms), ahead_ms);
+	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_UNKNOWN);
+	assert_int_equal(ask(item(3, 3, ahead_ms), ahead_ms - 4 * minute_ms), SEEN_NEVER);
+	/* An event from the future tells nothing about what was before it. */
+	assert_int_equal(ask(item(3, 3, ahead_ms + 6 * minute_ms), ahead_ms), SEEN_UNKNOWN);
+}
+
+static void as_many_lanes_as_there_are_partitions_are_kept_apart(void **state)
+{
+	(void)state;
+	enum { LANES = 5000 };
+	begin(true);
+	struct advance *many = calloc(LANES, sizeof(*many));
+	assert_non_null(many);
+	struct seen_batch b = {.items = items, .count = 1, .source = 99, .lanes = many, .lane_count = LANES};
+	b.now_ms = start_ms;
+	for (size_t i = 0; i < LANES; i++)
+		many[i] = (struct advance){.stream = LANES - i, .to = 10 + i};
+	items[0] = item(1, 1, start_ms);
+	items[0].lane = 4321;
+	seen->ops->ask(seen, &b);
+	assert_int_equal(items[0].verdict, SEEN_NEVER);
+	seen->ops->mark(seen, &b);
+	for (size_t i = 0; i < LANES; i++)
+		many[i].from = many[i].to + (many[i].stream == 7); /* one has a gap */
+	for (unsigned lane = 5; lane <= 9; lane++) {
+		items[0] = item(2, 2, start_ms);
+		items[0].lane = lane;
+		seen->ops->ask(seen, &b);
+		assert_int_equal(items[0].verdict, lane == 7 ? SEEN_UNKNOWN : SEEN_NEVER);
+	}
+	free(many);
+}
+
+static void a_batch_without_lanes_is_no_trouble(void **state)
+{
+	(void)state;
+	struct err e;
+	begin(true);
+	struct seen_batch b = {.items = items, .source = 99, .now_ms = start_ms};
+	seen->ops->ask(seen, &b);
+	seen->ops->mark(seen, &b);
+	assert_int_equal(seen->ops->trouble(seen, &e), 0);
+}
+
+static void a_server_that_refuses_is_quoted(void **state)
+{
+	(void)state;
+	struct err e;
+	begin(true);
+	const char *url = redis_kit_servers[0].url;
+	redis_kit_ask(url, REDIS_ARGS(STR("SET"), STR("curt:seen:test:lanes"), STR("of another kind")));
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_UNKNOWN);
+	assert_int_equal(seen->ops->trouble(seen, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "WRONGTYPE"));
+	redis_kit_ask(url, REDIS_ARGS(STR("DEL"), STR("curt:seen:test:lanes")));
+	/* It can be read, but is full. */
+	redis_kit_ask(url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory-policy"), STR("noeviction")));
+	count_one(item(1, 1, start_ms), start_ms);
+	assert_int_equal(seen->ops->trouble(seen, &e), 0);
+	redis_kit_ask(url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("1")));
+	ask(item(2, 2, start_ms), start_ms);
+	mark_asked(1, start_ms);
+	assert_int_equal(ask(item(4, 4, start_ms), start_ms), SEEN_UNKNOWN);
+	assert_int_equal(seen->ops->trouble(seen, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "OOM"));
+	redis_kit_ask(url, REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("maxmemory"), STR("0")));
+	mark_asked(1, start_ms);
+	assert_int_equal(seen->ops->trouble(seen, &e), 0);
 }
 
 static void marks_that_were_not_given_are_a_gap(void **state)
@@ -197,7 +374,8 @@ static void another_filter_goes_on_where_the_first_was(void **state)
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	seen->ops->free(seen);
-	seen = open_filter(false);
+	sink_empty = 0;
+	seen = open_filter();
 	assert_int_equal(ask(item(1, 2, start_ms), start_ms), SEEN_DUPLICATE);
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
@@ -252,6 +430,15 @@ int main(void)
 	    ONE(an_old_event_is_for_the_sink_and_does_not_hide_a_later_one),
 	    ONE(a_flushed_server_is_not_sure_any_more),
 	    ONE(one_that_was_started_again_is_not_sure_even_if_it_kept_its_data),
+	    ONE(one_that_has_evicted_something_is_not_sure_any_more),
+	    ONE(lanes_that_begin_soon_after_others_are_sure_too),
+	    ONE(lanes_that_are_added_later_are_not),
+	    ONE(lanes_that_are_added_after_something_was_forgotten_are_not_sure),
+	    ONE(a_sink_that_cannot_be_asked_is_not_taken_for_empty),
+	    ONE(marks_of_a_clock_that_is_ahead_are_not_relied_on),
+	    ONE(as_many_lanes_as_there_are_partitions_are_kept_apart),
+	    ONE(a_batch_without_lanes_is_no_trouble),
+	    ONE(a_server_that_refuses_is_quoted),
 	    ONE(marks_that_were_not_given_are_a_gap),
 	    ONE(a_lane_that_is_read_again_has_no_gap),
 	    ONE(another_filter_goes_on_where_the_first_was),

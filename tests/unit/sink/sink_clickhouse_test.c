@@ -472,7 +472,9 @@ static void of_several_that_are_the_same_it_knows_which_was_counted(void **state
 	(void)state;
 	struct given g;
 	make(&g, 1);
+	assert_int_equal(sink->ops->recalls_any(sink), 0);
 	give_all(&g.batch);
+	assert_int_equal(sink->ops->recalls_any(sink), 1);
 	struct sink_recall asked[6];
 	const struct sink_impression *i = &g.impressions[5];
 	for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
