@@ -386,7 +386,8 @@ static void note_recent(struct batch *b, struct str key)
 	struct stats_recent *r = &b->recent[b->recent_count++];
 	r->visit = (uint32_t)b->result.visit_count;
 	r->key_len = (uint8_t)key.len;
-	memcpy(r->key, key.ptr, key.len);
+	if (key.len > 0)
+		memcpy(r->key, key.ptr, key.len);
 }
 
 static int add_visit(struct batch *b, struct queue *q, const struct queue_event *ev)
