@@ -15,6 +15,8 @@
 /* Totals of a sink that several fill are of all of them together, whoever tells the store. */
 enum { SHARED_SINK_NODE = 1 };
 
+enum { END_MS = 4000 }; /* how long the sink may take for what is under way at the end */
+
 static bool has_kafka(const struct pipeline *p)
 {
 	return p->settings->queue.url[0] != '\0';
@@ -272,8 +274,24 @@ void pipeline_let_go(struct pipeline *p)
 		p->sink->ops->let_go(p->sink);
 }
 
+/* What a sink that hangs was given is counted after the next start: nobody waits for it here. */
+static void threads_end(struct pipeline *p)
+{
+	if (p->forwarder)
+		pump_ask_end(forwarder_pump(p->forwarder));
+	if (!p->stats)
+		return;
+	pump_ask_end(stats_worker_pump(p->stats));
+	if (pump_wait_end(stats_worker_pump(p->stats), END_MS))
+		return;
+	log_warn("cmd", "the sink does not answer; what it has not taken is counted after the next start");
+	if (p->sink->ops->let_go)
+		p->sink->ops->let_go(p->sink);
+}
+
 void pipeline_stop(struct pipeline *p)
 {
+	threads_end(p);
 	forwarder_stop(p->forwarder);
 	herald_free(p->herald);
 	stats_worker_stop(p->stats);

@@ -68,5 +68,7 @@ struct pump *pipeline_pump(struct pipeline *p);
 /* Questions to the sink end soon, when nobody here writes to it. */
 void pipeline_let_go(struct pipeline *p);
 
-void pipeline_stop(struct pipeline *p);  /* the threads; before the log is closed */
+/* The threads; before the log is closed. A few seconds, also when the sink or the queue hangs: what was not
+ * taken is read again after the next start. */
+void pipeline_stop(struct pipeline *p);
 void pipeline_close(struct pipeline *p); /* the rest; zeroed ones too */

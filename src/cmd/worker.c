@@ -5,6 +5,7 @@
 #include "cmd/service.h"
 #include "cmd/status.h"
 #include "os/file.h"
+#include "os/thread.h"
 #include "queue/queue_kafka.h"
 
 #include <stdio.h>
@@ -18,7 +19,7 @@ static const char usage[] =
     "worker/dead-letters.ndjson in the data folder (serve.data). SIGTERM ends it.\n"
     "\n";
 
-enum { LAGS_MAX = 4096 };
+enum { LAGS_MAX = 4096, CLOSING_MAX = 64 };
 
 struct worker_service {
 	struct store *store;
@@ -70,12 +71,32 @@ static void gauges(void *ctx, struct buf *out)
 	}
 }
 
+static void *close_thread(void *arg)
+{
+	pipeline_close(arg);
+	return NULL;
+}
+
+/* All at the same time: one that has to wait does not make the others wait. */
+static void close_all(struct worker_service *w)
+{
+	struct err e;
+	pthread_t threads[CLOSING_MAX];
+	size_t started = 0;
+	while (started < MIN(w->count, (size_t)CLOSING_MAX) &&
+	       thread_start(&threads[started], "closing", close_thread, &w->pipelines[started], &e) == 0)
+		started++;
+	for (size_t i = started; i < w->count; i++)
+		pipeline_close(&w->pipelines[i]);
+	for (size_t i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+}
+
 static void stop(void *ctx)
 {
 	struct worker_service *w = ctx;
 	status_stop(w->status);
-	for (size_t i = 0; i < w->count; i++)
-		pipeline_close(&w->pipelines[i]);
+	close_all(w);
 	free(w->pipelines);
 	store_free(w->store);
 	free(w->folder);

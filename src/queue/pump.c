@@ -13,6 +13,7 @@ enum {
 	RETRY_MS = 1000,
 	NICE = 5,            /* visitors come first */
 	LAST_READ_MS = 2000, /* how long a stopping pump goes on reading */
+	SLOW_MS = 5000,      /* a batch that is under way for so long is worth a word */
 };
 
 struct pump {
@@ -24,7 +25,9 @@ struct pump {
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t wake;
 	bool stopping;
-	struct err trouble; /* empty: none */
+	bool ended;
+	struct err trouble;      /* empty: none */
+	int64_t commit_since_ms; /* of the batch that is under way; 0: none is */
 	/* Whoever wants to catch up gets the next number. A mark says where all streams ended; it is for all
 	 * numbers that were given out before. There is one at a time. */
 	uint64_t asked;        /* the last number given out */
@@ -32,7 +35,7 @@ struct pump {
 	uint64_t caught_up;    /* likewise, of the last mark that was reached */
 	unsigned waiting;      /* threads in pump_catch_up */
 	bool let_go;           /* nobody may wait any more */
-	pthread_cond_t caught; /* caught_up, stopping or waiting has changed */
+	pthread_cond_t caught; /* caught_up, stopping, ended or waiting has changed */
 };
 
 /* Waiting */
@@ -76,7 +79,14 @@ static void set_trouble(struct pump *p, const char *what, int r)
 int pump_trouble(struct pump *p, struct err *e)
 {
 	pthread_mutex_lock(&p->lock);
-	int r = p->trouble.text[0] ? err_set(e, ERR_UNAVAILABLE, "%s", p->trouble.text) : 0;
+	int64_t slow_ms = p->commit_since_ms ? clock_mono_ms() - p->commit_since_ms : 0;
+	int r = 0;
+	if (p->trouble.text[0])
+		r = err_set(e, ERR_UNAVAILABLE, "%s", p->trouble.text);
+	else if (slow_ms > SLOW_MS)
+		r = err_set(e, ERR_UNAVAILABLE,
+		            "a batch has been under way for %lld s; events wait meanwhile",
+		            (long long)slow_ms / 1000);
 	pthread_mutex_unlock(&p->lock);
 	return r;
 }
@@ -175,12 +185,21 @@ static int batch_gather(struct pump *p)
 	return r == ERR_LIMIT ? 0 : r;
 }
 
+static void set_commit_since(struct pump *p, int64_t since_ms)
+{
+	pthread_mutex_lock(&p->lock);
+	p->commit_since_ms = since_ms;
+	pthread_mutex_unlock(&p->lock);
+}
+
 /* Tries until it works or the end is asked for. 0, or why nothing was committed. */
 static int batch_commit(struct pump *p, const struct advance *advances, size_t count)
 {
 	const struct pump_config *c = &p->config;
 	for (;;) {
+		set_commit_since(p, clock_mono_ms());
 		int r = c->consumer->commit(c->ctx, advances, count);
+		set_commit_since(p, 0);
 		set_trouble(p, c->refuses, r == ERR_UNCERTAIN ? 0 : r);
 		if (r == 0 || r == ERR_UNCERTAIN)
 			return r;
@@ -242,6 +261,10 @@ static void *pump_thread(void *arg)
 	while (clock_mono_ms() < until_ms && round_run(p) > 0)
 		;
 	c->consumer->finish(c->ctx);
+	pthread_mutex_lock(&p->lock);
+	p->ended = true;
+	pthread_cond_broadcast(&p->caught);
+	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
@@ -271,16 +294,32 @@ int pump_start(const struct pump_config *config, struct pump **ret, struct err *
 	return 0;
 }
 
+void pump_ask_end(struct pump *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stopping = true;
+	pthread_cond_signal(&p->wake);
+	pthread_cond_broadcast(&p->caught);
+	pthread_mutex_unlock(&p->lock);
+}
+
+bool pump_wait_end(struct pump *p, uint64_t timeout_ms)
+{
+	struct timespec at = clock_mono_after(timeout_ms);
+	pthread_mutex_lock(&p->lock);
+	while (!p->ended && pthread_cond_timedwait(&p->caught, &p->lock, &at) != ETIMEDOUT)
+		;
+	bool ended = p->ended;
+	pthread_mutex_unlock(&p->lock);
+	return ended;
+}
+
 void pump_stop(struct pump *p)
 {
 	if (!p)
 		return;
 	if (p->started) {
-		pthread_mutex_lock(&p->lock);
-		p->stopping = true;
-		pthread_cond_signal(&p->wake);
-		pthread_cond_broadcast(&p->caught);
-		pthread_mutex_unlock(&p->lock);
+		pump_ask_end(p);
 		pthread_join(p->thread, NULL);
 		waiters_leave(p);
 	}

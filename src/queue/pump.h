@@ -38,7 +38,12 @@ struct pump;
 
 int pump_start(const struct pump_config *config, struct pump **ret, struct err *e);
 
-/* Reads what is left (for a moment at most: the rest is there at the next start), and ends. NULL is fine. */
+/* Asks it to end, without waiting: it reads what is left (for a moment at most: the rest is there at the next
+ * start). A consumer that hangs holds that up; pump_wait_end says whether it has ended within the time. */
+void pump_ask_end(struct pump *p);
+bool pump_wait_end(struct pump *p, uint64_t timeout_ms) MUST_CHECK;
+
+/* Asks for the end, and waits for it. NULL is fine. */
 void pump_stop(struct pump *p);
 
 /*
@@ -53,5 +58,6 @@ int pump_catch_up(struct pump *p, uint64_t timeout_ms) MUST_CHECK;
 /* From now on nobody waits: those who do are told so. Before the threads that may wait are ended. */
 void pump_let_go(struct pump *p);
 
-/* 0, or why events do not go on at present: a sentence for /readyz. Any thread. */
+/* 0, or why events do not go on at present, also when a batch has been under way for long: a sentence for
+ * /readyz. Any thread. */
 int pump_trouble(struct pump *p, struct err *e);

@@ -34,6 +34,7 @@ static struct sink_like {
 	uint64_t batch[BATCH], count;
 	uint64_t taken;     /* the last number committed */
 	uint64_t offered;   /* batches */
+	bool hangs;         /* commits do */
 	int commit_says;    /* until it is changed; once if it is ERR_UNCERTAIN */
 	uint64_t refuse_at; /* this number does not go with those before it; 0: none */
 	bool is_full;
@@ -183,8 +184,14 @@ static int taker_commit(void *ctx, const struct advance *advances, size_t count)
 {
 	int r;
 	(void)ctx;
+	bool hangs = true;
+	LOCKED(taker.offered++);
+	while (hangs) {
+		LOCKED(hangs = taker.hangs);
+		if (hangs)
+			until_pause();
+	}
 	LOCKED({
-		taker.offered++;
 		r = taker.commit_says;
 		if (r == ERR_UNCERTAIN)
 			taker.commit_says = 0;
@@ -325,6 +332,21 @@ static void one_that_stops_does_not_wait_for_a_consumer_that_refuses(void **stat
 	assert_true(taker.finished);
 }
 
+static void a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants(void **state)
+{
+	(void)state;
+	struct err e = {""};
+	LOCKED(taker.hangs = true; source.written = 3);
+	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "under way"));
+	pump_ask_end(pump);
+	assert_false(pump_wait_end(pump, 20));
+	LOCKED(taker.hangs = false; taker.commit_says = ERR_UNAVAILABLE);
+	assert_true(pump_wait_end(pump, UNTIL_MS));
+	assert_true(taker.finished);
+	assert_int_equal(source.committed, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -336,6 +358,7 @@ int main(void)
 	    TEST(a_trouble_of_the_queue_is_told_until_it_is_over),
 	    TEST(one_that_stops_takes_what_is_left),
 	    TEST(one_that_stops_does_not_wait_for_a_consumer_that_refuses),
+	    TEST(a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
