@@ -103,9 +103,16 @@ struct str kafka_consumer_cluster(struct kafka_consumer *c, uint64_t timeout_ms)
 /* At most KAFKA_READ_MAX; waits up to the timeout for the first of them. Good until the next call. */
 size_t kafka_consumer_read(struct kafka_consumer *c, uint64_t timeout_ms, const struct kafka_message **ret);
 
-/* Finds out where a partition is to be read on, for one whose offset is KAFKA_OFFSET_NONE: where the group
- * stands, or at the beginning. ERR_UNAVAILABLE. Twice the timeout at most. */
-int kafka_consumer_find(struct kafka_consumer *c, struct kafka_place *place, uint64_t timeout_ms);
+/* What is known of a partition. */
+struct kafka_bounds {
+	int64_t group; /* where the group stands; KAFKA_OFFSET_NONE: nowhere */
+	int64_t first; /* of the messages that are there, or that will come */
+};
+
+/* Asks for the bounds of each place; their offsets do not matter. ERR_UNAVAILABLE. Twice the timeout at most.
+ */
+int kafka_consumer_find(struct kafka_consumer *c, const struct kafka_place *places, size_t count,
+                        struct kafka_bounds *ret, uint64_t timeout_ms);
 
 /* False: they were begun already, because the group did not wait; wherever it stands. */
 bool kafka_consumer_start(struct kafka_consumer *c, const struct kafka_place *places, size_t count);
@@ -120,6 +127,9 @@ void kafka_consumer_commit(struct kafka_consumer *c, const struct kafka_place *p
 /* The offset behind the last message of a partition that we read, as last heard; KAFKA_OFFSET_NONE: not yet.
  */
 int64_t kafka_consumer_end(struct kafka_consumer *c, unsigned topic, int32_t partition);
+
+/* Likewise that of its first one. What is before it is there no more. */
+int64_t kafka_consumer_first(struct kafka_consumer *c, unsigned topic, int32_t partition);
 
 /* 0, or why nothing comes at present. Finds out whether a trouble is over, and makes topics that are missing;
  * a second at most. */

@@ -306,23 +306,33 @@ size_t kafka_consumer_read(struct kafka_consumer *c, uint64_t timeout_ms, const 
 	return c->count;
 }
 
-int kafka_consumer_find(struct kafka_consumer *c, struct kafka_place *place, uint64_t timeout_ms)
+/* Only when all partitions of the list are known. */
+static bool is_answered(rd_kafka_resp_err_t r, const rd_kafka_topic_partition_list_t *list)
 {
-	int64_t high;
-	if (place->offset != KAFKA_OFFSET_NONE)
+	for (int i = 0; r == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
+		r = list->elems[i].err;
+	return r == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+int kafka_consumer_find(struct kafka_consumer *c, const struct kafka_place *places, size_t count,
+                        struct kafka_bounds *ret, uint64_t timeout_ms)
+{
+	if (count == 0)
 		return 0;
-	rd_kafka_topic_partition_list_t *list = list_of(c, place, 1);
-	rd_kafka_resp_err_t r = rd_kafka_committed(c->rk, list, (int)timeout_ms);
-	int64_t committed = list->elems[0].offset;
-	if (r == RD_KAFKA_RESP_ERR_NO_ERROR)
-		r = list->elems[0].err;
+	rd_kafka_topic_partition_list_t *list = list_of(c, places, count);
+	bool found = is_answered(rd_kafka_committed(c->rk, list, (int)timeout_ms), list);
+	for (size_t i = 0; i < count; i++) {
+		int64_t offset = list->elems[i].offset;
+		ret[i].group = offset >= 0 ? offset : KAFKA_OFFSET_NONE;
+		list->elems[i].offset = RD_KAFKA_OFFSET_BEGINNING;
+	}
+	found = found && is_answered(rd_kafka_offsets_for_times(c->rk, list, (int)timeout_ms), list);
+	for (size_t i = 0; i < count; i++) {
+		ret[i].first = list->elems[i].offset;
+		found &= ret[i].first >= 0;
+	}
 	rd_kafka_topic_partition_list_destroy(list);
-	if (r == RD_KAFKA_RESP_ERR_NO_ERROR && committed >= 0)
-		place->offset = committed;
-	else if (r == RD_KAFKA_RESP_ERR_NO_ERROR)
-		r = rd_kafka_query_watermark_offsets(c->rk, c->config.topics[place->topic], place->partition,
-		                                     &place->offset, &high, (int)timeout_ms);
-	return r == RD_KAFKA_RESP_ERR_NO_ERROR ? 0 : ERR_UNAVAILABLE;
+	return found ? 0 : ERR_UNAVAILABLE;
 }
 
 bool kafka_consumer_start(struct kafka_consumer *c, const struct kafka_place *places, size_t count)
@@ -359,6 +369,14 @@ int64_t kafka_consumer_end(struct kafka_consumer *c, unsigned topic, int32_t par
 	rd_kafka_resp_err_t r = rd_kafka_get_watermark_offsets(c->rk, c->config.topics[topic], partition,
 	                                                       &low, &high);
 	return r == RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0 ? high : KAFKA_OFFSET_NONE;
+}
+
+int64_t kafka_consumer_first(struct kafka_consumer *c, unsigned topic, int32_t partition)
+{
+	int64_t low, high;
+	rd_kafka_resp_err_t r = rd_kafka_get_watermark_offsets(c->rk, c->config.topics[topic], partition,
+	                                                       &low, &high);
+	return r == RD_KAFKA_RESP_ERR_NO_ERROR && low >= 0 ? low : KAFKA_OFFSET_NONE;
 }
 
 int kafka_consumer_trouble(struct kafka_consumer *c, struct err *e)

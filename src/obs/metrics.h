@@ -49,6 +49,7 @@
 	  "Producers that failed for good and were replaced")                                               \
 	X(queue_replays, "curt_queue_replays_total", "",                                                    \
 	  "Events read that had been sent twice, and were left out")                                        \
+	X(queue_lost, "curt_queue_lost_total", "", "Messages that the queue removed before they were read") \
 	X(stats_batches, "curt_stats_batches_total", "", "Batches committed to the sink")                   \
 	X(stats_visits, "curt_stats_events_total", "{kind=\"visit\"}", "Events committed to the sink")      \
 	X(stats_impressions, "curt_stats_events_total", "{kind=\"impression\"}", "")                        \

@@ -77,6 +77,15 @@ static bool fetch(struct queue_kafka *q)
 	return q->message_count > 0;
 }
 
+/* Offsets are not without gaps: transactions of others leave some. What is before the first message is lost.
+ */
+static void gap_judge(struct queue_kafka *q, struct part *p, const struct kafka_message *m)
+{
+	int64_t first = kafka_consumer_first(q->consumer, p->topic, p->partition);
+	if (first > p->read)
+		part_lose(q, p, MIN(first, m->offset));
+}
+
 /* Is it a new event, or one that was sent again? */
 static int message_pass(struct queue_kafka *q, struct part *p, const struct kafka_message *m)
 {
@@ -85,6 +94,8 @@ static int message_pass(struct queue_kafka *q, struct part *p, const struct kafk
 		log_warn("events",
 		         "partition %d of %s begins again at %lld, before %lld: messages were lost there",
 		         p->partition, q->topics.names[p->topic], (long long)m->offset, (long long)p->read);
+	else if (UNLIKELY(m->offset > p->read))
+		gap_judge(q, p, m);
 	p->read = m->offset + 1;
 	q->mark_moved = w->has_id;
 	if (!w->has_id) {
@@ -167,6 +178,9 @@ static size_t kafka_advances(struct queue *base, const struct advance **ret)
 {
 	struct queue_kafka *q = self(base);
 	size_t n = 0;
+	*ret = NULL;
+	if (room_for_advances(q) < 0) /* then there are no events either */
+		return 0;
 	for (size_t i = 0; i < q->part_count; i++) {
 		const struct part *p = q->parts[i];
 		if (p->read != p->committed)

@@ -2,10 +2,12 @@
  * The role `queue` on Kafka: partitions are the streams, numbered by topic and partition. Several workers are
  * a group and share them.
  *
- * What the sink keeps decides where a partition is read on; only where it keeps nothing does the group's own
- * offset. That one is told without waiting, after the sink has the events: it may be late, and then events
- * come again, with the same ids. What the forwarders sent twice is left out (marks.h). A message that is no
- * event comes as an EVENT_UNUSABLE.
+ * What the sink keeps decides where a partition is read on, and what it has nothing of is read from the
+ * beginning. Of a sink that keeps no positions the group's own offset decides. That one is told in any case,
+ * without waiting, after the sink has the events: it may be late, and then events come again, with the same
+ * ids. A group without an offset tells that a topic was made again: it is read from the beginning, too.
+ * Messages that Kafka removed before they were read are told of in the log, and counted. What the forwarders
+ * sent twice is left out (marks.h). A message that is no event comes as an EVENT_UNUSABLE.
  */
 #pragma once
 

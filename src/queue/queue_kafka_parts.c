@@ -1,5 +1,7 @@
 #include "queue/queue_kafka_private.h"
 
+#include "obs/log.h"
+
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +39,9 @@ static bool parts_grow(struct queue_kafka *q)
 	struct kafka_place *places = reallocarray(q->places, room, sizeof(*places));
 	if (places)
 		q->places = places;
+	struct kafka_bounds *bounds = reallocarray(q->bounds, room, sizeof(*bounds));
+	if (bounds)
+		q->bounds = bounds;
 	struct advance *lanes = reallocarray(q->lanes, room, sizeof(*lanes));
 	if (lanes)
 		q->lanes = lanes;
@@ -45,7 +50,7 @@ static bool parts_grow(struct queue_kafka *q)
 	if (lags)
 		q->lags = lags;
 	pthread_mutex_unlock(&q->lock);
-	if (!parts || !places || !lanes || !lags)
+	if (!parts || !places || !bounds || !lanes || !lags)
 		return false;
 	q->part_room = room;
 	return true;
@@ -141,7 +146,7 @@ static bool source_learn(struct queue_kafka *q)
 	return true;
 }
 
-/* What the sink has decides, if it has anything; if not, it has none of the partition's events. */
+/* What the sink has decides. */
 static void part_aim(struct queue_kafka *q, struct part *p, const struct position *kept, size_t count)
 {
 	if (q->config.resume) {
@@ -158,6 +163,43 @@ static void part_aim(struct queue_kafka *q, struct part *p, const struct positio
 	p->read = p->committed;
 }
 
+void part_lose(struct queue_kafka *q, struct part *p, int64_t to)
+{
+	log_error(
+	    "events",
+	    "%lld messages of partition %d of %s were removed before they were read, from %lld on: Kafka "
+	    "keeps them for too short a time, or nobody has read them for too long",
+	    (long long)(to - p->read), p->partition, q->topics.names[p->topic], (long long)p->read);
+	metric_add(&q->metrics->queue_lost, (uint64_t)(to - p->read));
+	p->read = to;
+}
+
+/*
+ * Offsets of the group go with a topic that is deleted. So when the sink has a place and the group has none,
+ * it is that of another topic of the same name: this one is read from its beginning, and what was counted all
+ * the same is left out by the marks. A sink without a place has no events, whatever the group says.
+ */
+static void part_place(struct queue_kafka *q, struct part *p, const struct kafka_bounds *known)
+{
+	bool is_other = p->committed != KAFKA_OFFSET_NONE && known->group == KAFKA_OFFSET_NONE;
+	if (q->config.resume && p->state == PART_GIVEN && is_other) {
+		log_warn(
+		    "events",
+		    "the sink has partition %d of %s up to %lld, but the group %s has no offset there: the "
+		    "topic was made again, or the group is new; it is read from the beginning",
+		    p->partition, q->topics.names[p->topic], (long long)p->committed,
+		    q->config.settings->group);
+		p->committed = known->first;
+	}
+	if (p->committed == KAFKA_OFFSET_NONE && !q->config.resume)
+		p->committed = known->group;
+	if (p->committed == KAFKA_OFFSET_NONE)
+		p->committed = known->first;
+	p->read = p->committed;
+	if (p->read < known->first)
+		part_lose(q, p, known->first);
+}
+
 struct kafka_place place_of(const struct part *p, int64_t offset)
 {
 	return (struct kafka_place){p->topic, p->partition, offset};
@@ -168,34 +210,44 @@ static bool is_to_resume(const struct part *p)
 	return p->state == PART_GIVEN || p->state == PART_REWOUND;
 }
 
+static int parts_find(struct queue_kafka *q)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		if (is_to_resume(q->parts[i]))
+			q->places[n++] = place_of(q->parts[i], 0);
+	}
+	int r = kafka_consumer_find(q->consumer, q->places, n, q->bounds, ASK_MS);
+	n = 0;
+	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
+		if (is_to_resume(q->parts[i]))
+			part_place(q, q->parts[i], &q->bounds[n++]);
+	}
+	return r;
+}
+
 /* Kafka waits until all that was given has begun, and only then goes on with the others. */
-static int parts_start(struct queue_kafka *q)
+static void parts_start(struct queue_kafka *q)
 {
 	size_t given = 0;
 	for (size_t i = 0; i < q->part_count; i++) {
-		struct part *p = q->parts[i];
-		struct kafka_place place = place_of(p, p->committed);
-		int r = is_to_resume(p) ? kafka_consumer_find(q->consumer, &place, ASK_MS) : 0;
-		if (r < 0)
-			return r;
-		if (is_to_resume(p))
-			p->committed = p->read = place.offset;
-		if (p->state == PART_GIVEN)
-			q->places[given++] = place;
+		if (q->parts[i]->state == PART_GIVEN)
+			q->places[given++] = place_of(q->parts[i], q->parts[i]->read);
 	}
 	if (given > 0 && kafka_consumer_start(q->consumer, q->places, given))
-		return 0;
+		return;
 	/* They were begun without us: they must go where we want them, too. */
 	for (size_t i = 0; i < q->part_count; i++) {
 		if (q->parts[i]->state == PART_GIVEN)
 			q->parts[i]->state = PART_SHAKEN;
 	}
-	return 0;
 }
 
 static int parts_begin(struct queue_kafka *q)
 {
-	int r = parts_start(q);
+	int r = parts_find(q);
+	if (r == 0)
+		parts_start(q);
 	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
 		struct part *p = q->parts[i];
 		struct kafka_place place = place_of(p, p->read);
@@ -226,7 +278,7 @@ static int parts_resume(struct queue_kafka *q, struct arena *arena)
 static int parts_try(struct queue_kafka *q, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	if (q->config.resume && !source_learn(q))
+	if (!source_learn(q))
 		return err_set(e, ERR_UNAVAILABLE, "Kafka at %s does not say which cluster it is",
 		               q->topics.kafka.brokers);
 	int r = parts_resume(q, &arena);
@@ -251,6 +303,7 @@ void parts_release(struct queue_kafka *q)
 		part_free(q->parts[i]);
 	free(q->parts);
 	free(q->places);
+	free(q->bounds);
 	free(q->lanes);
 	free(q->lags);
 }

@@ -37,8 +37,9 @@ struct queue_kafka {
 	uint64_t source;     /* 0: not known yet */
 	struct part **parts; /* events point at their streams, so they stay where they are */
 	size_t part_count, part_room;
-	struct kafka_place *places; /* as many as there is room for parts */
-	struct advance *lanes;      /* likewise */
+	struct kafka_place *places;  /* as many as there is room for parts */
+	struct kafka_bounds *bounds; /* likewise */
+	struct advance *lanes;       /* likewise */
 	struct advance *advances;
 	size_t advance_room;
 
@@ -66,6 +67,9 @@ void parts_taken(void *ctx, const struct kafka_place *places, size_t count);
 
 /* Begins those that are not ready where the sink says, or else the group; q->unsettled says why not yet. */
 void parts_settle(struct queue_kafka *q);
+
+/* The next messages up to `to` are there no more: says so, and goes on there. */
+void part_lose(struct queue_kafka *q, struct part *p, int64_t to);
 
 /* NULL: it is not ours. */
 struct part *part_find(const struct queue_kafka *q, unsigned topic, int32_t partition);

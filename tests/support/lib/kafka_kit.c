@@ -111,10 +111,8 @@ static void admin_end(rd_kafka_t *rk, rd_kafka_queue_t *answers, bool must)
 	rd_kafka_destroy(rk);
 }
 
-void kafka_kit_release(struct kafka_kit *k)
+static void topics_delete(struct kafka_kit *k, bool must)
 {
-	if (!k->settings.url)
-		return;
 	if (k->producer)
 		rd_kafka_destroy(k->producer);
 	k->producer = NULL;
@@ -125,8 +123,44 @@ void kafka_kit_release(struct kafka_kit *k)
 	rd_kafka_queue_t *answers = rd_kafka_queue_new(rk);
 	rd_kafka_DeleteTopics(rk, topics, WIRE_TOPICS, NULL, answers);
 	rd_kafka_DeleteTopic_destroy_array(topics, WIRE_TOPICS);
-	admin_end(rk, answers, false);
+	admin_end(rk, answers, must);
+}
+
+void kafka_kit_release(struct kafka_kit *k)
+{
+	if (!k->settings.url)
+		return;
+	topics_delete(k, false);
 	k->settings.url = NULL;
+}
+
+void kafka_kit_remake(struct kafka_kit *k)
+{
+	topics_delete(k, true);
+	kafka_kit_make(k, NULL, NULL);
+}
+
+static rd_kafka_topic_partition_list_t *all_partitions(const struct kafka_kit *k, int64_t offset)
+{
+	unsigned count = WIRE_TOPICS * (unsigned)k->settings.partitions;
+	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)count);
+	for (unsigned i = 0; i < count; i++)
+		rd_kafka_topic_partition_list_add(list, k->topics[i % WIRE_TOPICS],
+		                                  (int32_t)(i / WIRE_TOPICS))
+		    ->offset = offset;
+	return list;
+}
+
+void kafka_kit_trim(const struct kafka_kit *k)
+{
+	rd_kafka_t *rk = client_new(k, RD_KAFKA_PRODUCER);
+	rd_kafka_topic_partition_list_t *list = all_partitions(k, RD_KAFKA_OFFSET_END);
+	rd_kafka_DeleteRecords_t *wanted = rd_kafka_DeleteRecords_new(list);
+	rd_kafka_topic_partition_list_destroy(list);
+	rd_kafka_queue_t *answers = rd_kafka_queue_new(rk);
+	rd_kafka_DeleteRecords(rk, &wanted, 1, NULL, answers);
+	rd_kafka_DeleteRecords_destroy(wanted);
+	admin_end(rk, answers, true);
 }
 
 void kafka_kit_make(struct kafka_kit *k, const char *property, const char *value)
@@ -181,11 +215,7 @@ size_t kafka_kit_each(const struct kafka_kit *k,
 	rd_kafka_t *rk = client_new(k, RD_KAFKA_CONSUMER);
 	unsigned open = WIRE_TOPICS * (unsigned)k->settings.partitions;
 	size_t count = 0;
-	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)open);
-	for (unsigned i = 0; i < open; i++)
-		rd_kafka_topic_partition_list_add(list, k->topics[i % WIRE_TOPICS],
-		                                  (int32_t)(i / WIRE_TOPICS))
-		    ->offset = RD_KAFKA_OFFSET_BEGINNING;
+	rd_kafka_topic_partition_list_t *list = all_partitions(k, RD_KAFKA_OFFSET_BEGINNING);
 	rd_kafka_poll_set_consumer(rk);
 	assert_int_equal(rd_kafka_assign(rk, list), RD_KAFKA_RESP_ERR_NO_ERROR);
 	rd_kafka_topic_partition_list_destroy(list);

@@ -31,6 +31,12 @@ void kafka_mock_set_away(struct kafka_mock *m, bool is_away);
 void kafka_kit_make(struct kafka_kit *k, const char *property, const char *value);
 void kafka_kit_alter(struct kafka_kit *k, const char *property, const char *value);
 
+/* The topics are deleted, and made again. */
+void kafka_kit_remake(struct kafka_kit *k);
+
+/* All messages that are there go, as if they were past their time. */
+void kafka_kit_trim(const struct kafka_kit *k);
+
 /* As another team's producer would. */
 void kafka_kit_produce(struct kafka_kit *k, enum wire_topic topic, const char *key, struct str value);
 

@@ -319,6 +319,90 @@ static void who_does_not_come_for_long_is_overtaken_and_may_come_back(void **sta
 	a->ops->free(a);
 }
 
+/* Reads what is new with another reader, who takes it for good. */
+static void read_later(size_t count, bool keeps, struct got *g)
+{
+	g->count = 0;
+	struct queue *q = open_queue(&kafka.settings, keeps);
+	read_count(q, count, g);
+	assert_nothing_more(q, g);
+	commit(q, keeps);
+	q->ops->free(q);
+}
+
+static uint64_t lost(void)
+{
+	return metrics_sum(offsetof(struct metrics, queue_lost));
+}
+
+static void a_topic_that_was_made_again_is_read_from_its_beginning(void **state)
+{
+	(void)state;
+	kafka_kit_need(&kafka);
+	static struct got got;
+	for (unsigned n = 0; n < 8; n++)
+		send(0, n);
+	read_later(8, true, &got);
+	kafka_kit_remake(&kafka);
+	/* It is longer than the first one was, and some were there before. */
+	for (unsigned n = 4; n < 40; n++)
+		send(0, n);
+	uint64_t before = lost();
+	read_later(32, true, &got);
+	assert_int_equal(different(&got), 32);
+	assert_int_equal(lost(), before);
+	send(0, 40);
+	read_later(1, true, &got);
+}
+
+static void of_what_a_sink_has_nothing_it_gets_all_whatever_the_group_says(void **state)
+{
+	(void)state;
+	kafka_kit_need(&kafka);
+	static struct got got;
+	for (unsigned n = 0; n < 8; n++)
+		send(0, n);
+	read_later(8, true, &got);
+	keeper_release(&keeper); /* as a database that was put back from an early copy */
+	read_later(8, true, &got);
+}
+
+static void messages_that_are_gone_before_they_were_read_are_counted(bool keeps)
+{
+	static struct got got;
+	uint64_t before = lost();
+	for (unsigned n = 0; n < 8; n++)
+		send(0, n);
+	read_later(8, keeps, &got);
+	for (unsigned n = 8; n < 18; n++)
+		send(0, n);
+	kafka_kit_trim(&kafka);
+	assert_int_equal(lost(), before);
+	/* Nothing came after them, */
+	struct queue *q = open_queue(&kafka.settings, keeps);
+	UNTIL((round_read(q, &got), lost() - before == 10));
+	commit(q, keeps);
+	q->ops->free(q);
+	/* and they are not lost again. */
+	send(0, 18);
+	read_later(1, keeps, &got);
+	assert_int_equal(lost() - before, 10);
+}
+
+static void a_sink_that_keeps_positions_hears_of_what_is_gone(void **state)
+{
+	(void)state;
+	kafka_kit_need(&kafka);
+	messages_that_are_gone_before_they_were_read_are_counted(true);
+}
+
+static void a_sink_that_keeps_none_hears_of_what_is_gone(void **state)
+{
+	(void)state;
+	kafka_kit_need(&kafka);
+	messages_that_are_gone_before_they_were_read_are_counted(false);
+}
+
 /* librdkafka 2.0.2 ends the process when a member is freed that is not assigned anything yet. */
 static void who_goes_while_he_joins_goes_in_peace(void **state)
 {
@@ -460,6 +544,10 @@ int main(int argc, char **argv)
 	    TEST(who_is_behind_says_by_how_much),
 	    TEST(who_loses_a_partition_in_the_middle_begins_again_with_the_others),
 	    TEST(who_does_not_come_for_long_is_overtaken_and_may_come_back),
+	    TEST(a_topic_that_was_made_again_is_read_from_its_beginning),
+	    TEST(of_what_a_sink_has_nothing_it_gets_all_whatever_the_group_says),
+	    TEST(a_sink_that_keeps_positions_hears_of_what_is_gone),
+	    TEST(a_sink_that_keeps_none_hears_of_what_is_gone),
 	    TEST(who_goes_while_he_joins_goes_in_peace),
 	    TEST(who_rewinds_goes_by_what_is_kept_by_then),
 	    TEST(a_sink_that_does_not_answer_is_a_trouble_and_nothing_is_read),
