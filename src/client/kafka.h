@@ -47,6 +47,9 @@ int kafka_producer_new(const struct kafka_config *config, struct kafka_producer 
 /* What was not delivered may still have arrived. NULL is fine. */
 void kafka_producer_free(struct kafka_producer *p);
 
+/* Does a broker answer? ERR_UNAVAILABLE. Sends nothing, and makes no topics. */
+int kafka_producer_ping(struct kafka_producer *p, uint64_t timeout_ms, struct err *e);
+
 /*
  * Sends those that are new, and waits until all are delivered; topics that are missing are made first. 0: all
  * are. ERR_UNAVAILABLE: not yet; call again with the same letters, which are not sent twice. ERR_UNCERTAIN:

@@ -100,6 +100,17 @@ void kafka_producer_free(struct kafka_producer *p)
 	free(p);
 }
 
+int kafka_producer_ping(struct kafka_producer *p, uint64_t timeout_ms, struct err *e)
+{
+	const struct rd_kafka_metadata *found;
+	rd_kafka_resp_err_t r = rd_kafka_metadata(p->rk, 0, NULL, &found, (int)timeout_ms);
+	if (r != RD_KAFKA_RESP_ERR_NO_ERROR)
+		return err_set(e, ERR_UNAVAILABLE, "Kafka at %s does not answer: %s", p->config.brokers,
+		               rd_kafka_err2str(r));
+	rd_kafka_metadata_destroy(found);
+	return 0;
+}
+
 /* Only once they are there: a broker may make a topic that it is asked about. */
 static int topics_open(struct kafka_producer *p, uint64_t timeout_ms, struct err *e)
 {

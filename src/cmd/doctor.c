@@ -1,15 +1,17 @@
 /* Looks at what a server on this machine meets, and says what to do about it. */
+#include "client/redis_ring.h"
 #include "cmd/ask.h"
 #include "cmd/backends.h"
 #include "cmd/command.h"
 #include "os/clock.h"
+#include "queue/topics.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
-enum { FILES_WANTED = 4096, DISK_WANTED_MIB = 1024 };
+enum { FILES_WANTED = 4096, DISK_WANTED_MIB = 1024, QUEUE_MS = 5000 };
 static const int64_t year_2024_ms = 1704067200000;
 
 static const char usage[] = "usage: curt doctor [--data DIR] [--SETTING VALUE]...\n"
@@ -115,6 +117,38 @@ static bool check_leases(const char *url)
 	return r == 0;
 }
 
+/* A server that works only says that it has had trouble, and one that does not work sends nothing. */
+static bool check_queue(const struct queue_settings *settings)
+{
+	struct err e = {""};
+	struct topics topics;
+	struct kafka_producer *producer = NULL;
+	if (!settings->url[0])
+		return true;
+	int r = topics_init(&topics, settings, &e);
+	if (r == 0)
+		r = kafka_producer_new(&topics.kafka, &producer, &e);
+	if (r == 0)
+		r = kafka_producer_ping(producer, QUEUE_MS, &e);
+	report(r == 0, "queue", "%s", r == 0 ? "answers" : e.text);
+	kafka_producer_free(producer);
+	return r == 0;
+}
+
+static bool check_seen(const char *urls)
+{
+	struct err e = {""};
+	struct redis_ring ring = {0};
+	if (!urls[0])
+		return true;
+	int r = redis_ring_open(str_of(urls), &ring, &e);
+	if (r == 0)
+		r = redis_ring_ping(&ring, &e);
+	report(r == 0, "seen", "%s", r == 0 ? "answers" : e.text);
+	redis_ring_release(&ring);
+	return r == 0;
+}
+
 static int examine(const struct args *a, const void *ctx)
 {
 	(void)ctx;
@@ -130,6 +164,8 @@ static int examine(const struct args *a, const void *ctx)
 	fine &= check_disk(settings.serve.data);
 	fine &= check_data(a, settings.serve.data);
 	fine &= check_leases(settings.serve.lease_url);
+	fine &= check_queue(&settings.queue);
+	fine &= check_seen(settings.serve.seen_url);
 	settings_release(&settings);
 	return fine ? 0 : 1;
 }

@@ -213,6 +213,8 @@ static int open_events(struct server *s, struct err *e)
 
 static int start_events(struct server *s, struct err *e)
 {
+	if (s->is_private && s->settings.queue.url[0]) /* a command does not send what a server has logged */
+		return 0;
 	const struct pipeline_outlet outlet = {
 	    .folder = event_log_path(s->event_log),
 	    .publish = live_publish,

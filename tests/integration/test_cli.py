@@ -766,6 +766,15 @@ def test_the_doctor_asks_whether_leases_can_be_had(tmp_path):
     assert state == "BAD" and "127.0.0.1:1" in text and "hidden" not in text
 
 
+def test_the_doctor_asks_the_queue_and_those_who_remember_what_was_seen(serve):
+    server = serve()
+    server.stop()
+    report = doctor("--data", server.data, "--queue-url", "kafka://127.0.0.1:1", "--seen-url", "redis://:hidden@127.0.0.1:1")
+    assert report["queue"][0] == report["seen"][0] == "BAD"
+    assert "127.0.0.1:1" in report["queue"][1] and "127.0.0.1:1" in report["seen"][1] and "hidden" not in report["seen"][1]
+    assert "forwarder" not in report  # a command sends nothing
+
+
 def test_the_doctor_finds_a_store_that_fails(serve):
     server = serve("--store-url", "fault:ping=unavailable;sqlite:")
     state, text = doctor("--data", server.data)["store"]
