@@ -1,5 +1,6 @@
 #include "cmd/housekeeper.h"
 
+#include "cmd/day_salt.h"
 #include "lease/lease.h"
 #include "link/sweep.h"
 #include "obs/log.h"
@@ -27,6 +28,7 @@ const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
 struct housekeeper {
 	struct api *api;
 	struct housekeeper_settings settings;
+	struct salts *salts; /* NULL: nobody shares them */
 	pthread_t uses_thread, sweep_thread;
 	bool uses_started, sweep_started;
 	struct lease *lease;  /* the sweeper's own; NULL: it has none */
@@ -127,18 +129,21 @@ static void *uses_thread(void *arg)
 	while (!stopping) {
 		stopping = wait_ms(h, USES_EVERY_MS);
 		uses_flush(h);
+		if (h->salts && !stopping)
+			day_salt_keep(h->salts, h->api->store, clock_real_ms());
 	}
 	return NULL;
 }
 
-int housekeeper_start(struct api *api, const struct housekeeper_settings *settings, struct housekeeper **ret,
-                      struct err *e)
+int housekeeper_start(struct api *api, const struct housekeeper_settings *settings, struct salts *salts,
+                      struct housekeeper **ret, struct err *e)
 {
 	struct housekeeper *h = calloc(1, sizeof(*h));
 	if (!h)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	h->api = api;
 	h->settings = *settings;
+	h->salts = salts;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);

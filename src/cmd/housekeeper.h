@@ -1,10 +1,12 @@
 /*
- * Chores of a running server that nobody waits for: telling the store when API keys were last used, and
- * removing links that are over. A thread for each: the second runs only in idle time (link/sweep.h).
+ * Chores of a running server that nobody waits for: telling the store when API keys were last used and having
+ * the next day's salt from it, and removing links that are over. A thread for each: the second runs only in
+ * idle time (link/sweep.h).
  */
 #pragma once
 
 #include "api/api.h"
+#include "event/salt.h"
 
 struct housekeeper;
 
@@ -14,6 +16,7 @@ struct housekeeper_settings {
 extern const struct conf_row housekeeper_rows[];
 extern const size_t housekeeper_row_count;
 
-int housekeeper_start(struct api *api, const struct housekeeper_settings *settings, struct housekeeper **ret,
-                      struct err *e);
+/* `salts` are shared with other servers; NULL: they are not. They outlive it. */
+int housekeeper_start(struct api *api, const struct housekeeper_settings *settings, struct salts *salts,
+                      struct housekeeper **ret, struct err *e);
 void housekeeper_stop(struct housekeeper *h); /* finishes the step under way; NULL is fine */

@@ -3,6 +3,7 @@
 #include "api/checks.h"
 #include "api/live.h"
 #include "cmd/backends.h"
+#include "cmd/day_salt.h"
 #include "os/clock.h"
 
 #include <sched.h>
@@ -182,6 +183,12 @@ static bool only_answers(const struct server *s)
 	return s->settings.serve.role == ROLE_ANSWERS;
 }
 
+/* Where no trace of addresses is to be kept, the salt does not leave this process. */
+static bool shares_salts(const struct server *s)
+{
+	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !only_answers(s);
+}
+
 static int open_events(struct server *s, struct err *e)
 {
 	char *path CLEANUP(freep) = folder_path(&s->folder, "events");
@@ -198,6 +205,8 @@ static int open_events(struct server *s, struct err *e)
 		r = books_carry(s, e);
 	if (r == 0)
 		r = salts_new(s->settings.events.address == ADDRESS_NONE ? NULL : path, &s->salts, e);
+	if (r == 0 && shares_salts(s))
+		day_salt_keep(s->salts, s->store, clock_real_ms());
 	if (r == 0 && s->settings.serve.trusted_proxies[0])
 		r = proxies_parse(str_of(s->settings.serve.trusted_proxies), &s->proxies, e);
 	if (r == 0)
@@ -364,7 +373,8 @@ static int start_workers(struct server *s, struct err *e)
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
 		r = web_worker_start(s->workers[i], e);
 	if (r == 0 && !s->is_private && !only_answers(s))
-		r = housekeeper_start(&s->api, &s->settings.housekeeper, &s->housekeeper, e);
+		r = housekeeper_start(&s->api, &s->settings.housekeeper, shares_salts(s) ? s->salts : NULL,
+		                      &s->housekeeper, e);
 	return r;
 }
 

@@ -9,14 +9,23 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { DAY_MS = 24 * 3600 * 1000, LINE_BYTES = 10 + 1 + 2 * SALT_BYTES + 1 };
+enum {
+	DAY_MS = 24 * 3600 * 1000,
+	LINE_BYTES = 10 + 1 + 2 * SALT_BYTES + 1,
+	GIVEN_MAX = 2 /* today and tomorrow */
+};
 
 struct salts {
 	char *path;
 	pthread_mutex_t lock; /* guards the rest */
-	int64_t day;          /* -1: none yet */
+	int64_t day;          /* in use; -1: none yet */
 	uint8_t salt[SALT_BYTES];
+	struct {
+		int64_t day; /* -1: none */
+		uint8_t salt[SALT_BYTES];
+	} given[GIVEN_MAX];
 };
 
 int salts_new(const char *folder, struct salts **ret, struct err *e)
@@ -27,6 +36,8 @@ int salts_new(const char *folder, struct salts **ret, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
 	s->day = -1;
+	for (size_t i = 0; i < GIVEN_MAX; i++)
+		s->given[i].day = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	*ret = s;
 	return 0;
@@ -38,6 +49,7 @@ void salts_free(struct salts *s)
 		return;
 	pthread_mutex_destroy(&s->lock);
 	sodium_memzero(s->salt, sizeof(s->salt));
+	sodium_memzero(s->given, sizeof(s->given));
 	free(s->path);
 	free(s);
 }
@@ -75,10 +87,59 @@ static void make(struct salts *s, int64_t day)
 		         e.text);
 }
 
+/* NULL: there is none. */
+static const uint8_t *given_find(const struct salts *s, int64_t day)
+{
+	for (size_t i = 0; i < GIVEN_MAX; i++) {
+		if (s->given[i].day == day)
+			return s->given[i].salt;
+	}
+	return NULL;
+}
+
+void salts_give(struct salts *s, int64_t day, const uint8_t salt[SALT_BYTES])
+{
+	pthread_mutex_lock(&s->lock);
+	size_t oldest = 0;
+	for (size_t i = 1; i < GIVEN_MAX; i++)
+		oldest = s->given[i].day < s->given[oldest].day ? i : oldest;
+	if (s->day != day && !given_find(s, day)) {
+		s->given[oldest].day = day;
+		memcpy(s->given[oldest].salt, salt, SALT_BYTES);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool salts_is_known(struct salts *s, int64_t day)
+{
+	pthread_mutex_lock(&s->lock);
+	bool is_known = s->day == day || given_find(s, day);
+	pthread_mutex_unlock(&s->lock);
+	return is_known;
+}
+
+/* What a file of an earlier day has must not stay either. */
+static bool take_given(struct salts *s, int64_t day)
+{
+	const uint8_t *given = given_find(s, day);
+	if (!given)
+		return false;
+	memcpy(s->salt, given, SALT_BYTES);
+	for (size_t i = 0; i < GIVEN_MAX; i++) {
+		if (s->given[i].day >= day)
+			continue;
+		s->given[i].day = -1;
+		sodium_memzero(s->given[i].salt, SALT_BYTES);
+	}
+	if (s->path)
+		unlink(s->path);
+	return true;
+}
+
 void salts_of_day(struct salts *s, int64_t day, uint8_t ret[SALT_BYTES])
 {
 	pthread_mutex_lock(&s->lock);
-	if (s->day != day && !load(s, day))
+	if (s->day != day && !take_given(s, day) && !load(s, day))
 		make(s, day);
 	s->day = day;
 	memcpy(ret, s->salt, SALT_BYTES);

@@ -159,6 +159,26 @@ int postgres_constant(struct pg_pool *writers, struct str name, void *value, siz
 	return r;
 }
 
+static const struct pg_statement constant_drop = {"constant_drop",
+                                                  "DELETE FROM constant WHERE name >= $1 AND name < $2"};
+
+int postgres_forget(struct pg_pool *writers, struct str from, struct str before)
+{
+	struct pg_conn *c = pg_take(writers, NULL);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
+	struct pg_query q = pg_query(c, &constant_drop);
+	pg_text(&q, from);
+	pg_text(&q, before);
+	pg_send(&q);
+	pg_flush(c);
+	pg_next(c, &none, NULL);
+	int r = pg_sync(c, NULL);
+	pg_return(c);
+	return r ? postgres_error(r) : 0;
+}
+
 /* --- keys that come back --- */
 
 /* Where keys are claimed from. The first columns of the answers are the key's number and its text. With Citus

@@ -266,6 +266,9 @@ struct store_ops {
 	 * sessions. NULL: nobody but this process writes to the store. Safe to retry. */
 	int (*version)(struct store *, uint64_t *ret);
 
+	/* Forgets constants: all with from <= name < before, by bytes. NULL: likewise. Safe to retry. */
+	int (*forget)(struct store *, struct str from, struct str before);
+
 	/*
 	 * Takes, for good, up to `max` generated keys whose links went by REAP, or wait for it, and whose
 	 * rest (rest_ms from the moment they were over) has ended: their ids. Two callers never get the same

@@ -193,6 +193,12 @@ static int alone_version(struct store *base, uint64_t *ret)
 	return inner->ops->version(inner, ret);
 }
 
+static int alone_forget(struct store *base, struct str from, struct str before)
+{
+	struct store *inner = self(base)->inner;
+	return inner->ops->forget(inner, from, before);
+}
+
 static int alone_ping(struct store *base, struct err *e)
 {
 	struct store_alone *s = self(base);
@@ -244,6 +250,7 @@ int store_alone_open(struct store *inner, struct store **ret, struct err *e)
 	s->ops = alone_ops;
 	s->ops.claim = inner->ops->claim ? alone_claim : NULL;
 	s->ops.version = inner->ops->version ? alone_version : NULL;
+	s->ops.forget = inner->ops->forget ? alone_forget : NULL;
 	s->base.ops = &s->ops;
 	pthread_mutex_init(&s->checking, NULL);
 	atomic_init(&s->epoch, epoch);

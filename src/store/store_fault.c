@@ -183,6 +183,13 @@ static int fault_constant(struct store *base, struct str name, void *value, size
 	return fault ? fault : store_constant(s->inner, name, value, len);
 }
 
+static int fault_forget(struct store *base, struct str from, struct str before)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_CONSTANT);
+	return fault ? fault : s->inner->ops->forget(s->inner, from, before);
+}
+
 static int fault_ping(struct store *base, struct err *e)
 {
 	struct store_fault *s = self(base);
@@ -324,6 +331,7 @@ int store_fault_open(const char *spec, struct store *inner, struct store **ret, 
 	}
 	s->ops = fault_ops;
 	s->ops.version = inner->ops->version ? fault_version : NULL;
+	s->ops.forget = inner->ops->forget ? fault_forget : NULL;
 	s->ops.claim = inner->ops->claim ? fault_claim : NULL;
 	s->base.ops = &s->ops;
 	s->inner = inner;

@@ -220,6 +220,12 @@ static int constant(struct store *base, struct str name, void *value, size_t len
 	return POSTGRES_WRITE(s, postgres_constant(s->writers, name, value, len));
 }
 
+static int forget(struct store *base, struct str from, struct str before)
+{
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_WRITE(s, postgres_forget(s->writers, from, before));
+}
+
 static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
                  size_t *ret_count)
 {
@@ -308,6 +314,7 @@ static const struct store_ops postgres_ops = {
     .constant = constant,
     .ping = ping,
     .version = postgres_version,
+    .forget = forget,
     .claim = claim,
     .part = &postgres_part_ops,
 };

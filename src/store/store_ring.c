@@ -130,6 +130,12 @@ static int ring_version(struct store *base, uint64_t *ret)
 	return home->ops->version(home, ret);
 }
 
+static int ring_forget(struct store *base, struct str from, struct str before)
+{
+	struct store *home = ring_home(ring_self(base));
+	return home->ops->forget(home, from, before);
+}
+
 /* --- totals --- */
 
 struct totals {
@@ -295,6 +301,7 @@ static const struct store_ops ring_ops = {
     .constant = ring_constant,
     .ping = ring_ping,
     .version = ring_version,
+    .forget = ring_forget,
     .claim = ring_claim,
 };
 
@@ -329,6 +336,7 @@ static int init(struct store_ring *s, const struct store_ring_part *parts, size_
 	s->ops = ring_ops;
 	s->ops.claim = kind->claim ? ring_claim : NULL;
 	s->ops.version = kind->version ? ring_version : NULL;
+	s->ops.forget = kind->forget ? ring_forget : NULL;
 	s->base.ops = &s->ops;
 	int r = fan_new(n > 1 ? (unsigned)MIN(n * THREADS_PER_PART, THREADS_MAX) : 0, &s->fan, e);
 	if (r == 0)

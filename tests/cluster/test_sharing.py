@@ -1,6 +1,7 @@
 """Servers on one store: they start together, know the same people, and take keys from where they are told to."""
 import pytest
 
+from books import link_stats
 from harness import assert_problem, is_over, until
 from people import Person, key_of, make_user, still_let_in
 from prometheus import metric
@@ -144,3 +145,15 @@ def test_nothing_of_it_is_told_by_a_server_that_shares_nothing(nursery):
     for name in ("curt_shared_cache", "curt_limits_", "curt_keys_stock"):
         assert name not in text
     assert set(server.get("/readyz").json()["checks"]) == {"store", "event_log", "stats_worker", "sink"}
+
+
+def test_a_visitor_of_two_servers_is_one_visitor(together, env, postgres):
+    """What visitors are told apart by is the same on both, and is kept no longer than its day."""
+    env["CURT_SINK_URL"] = postgres.database("one_visitor_stats")
+    one, other = together(2, env)
+    key = one.create()["key"]
+    for server in (one, other, one, other):
+        server.target(key)
+    until(lambda: link_stats(one, key)["clicks"] == 4, "both have counted")
+    assert link_stats(one, key)["unique_visitors"] == 1
+    assert not (one.data / "events" / "salt").exists()

@@ -1352,6 +1352,23 @@ static void the_first_value_of_a_constant_stays(void **state)
 	assert_memory_equal(second, first, 4);
 }
 
+static void constants_are_forgotten_by_their_names_where_several_share_a_store(void **state)
+{
+	(void)state;
+	if (!suite.store->ops->forget)
+		return; /* nobody else writes to it */
+	const struct str names[] = {STR("b-"), STR("b-1"), STR("b-2"), STR("b-3"), STR("a-2"), STR("c-2")};
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		assert_int_equal(store_constant(suite.store, names[i], (char[]){"old"}, 3), 0);
+	for (int again = 0; again < 2; again++)
+		assert_int_equal(suite.store->ops->forget(suite.store, STR("b-"), STR("b-3")), 0);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char value[3] = "new";
+		assert_int_equal(store_constant(suite.store, names[i], value, 3), 0);
+		assert_memory_equal(value, i < 3 ? "new" : "old", 3);
+	}
+}
+
 static void a_constant_of_another_length_is_corrupt(void **state)
 {
 	(void)state;
@@ -1685,6 +1702,7 @@ int store_suite_run(const struct store_backend *of)
 	    STORE_TEST(a_counter_has_an_end),
 	    STORE_TEST(a_lease_of_nothing_is_refused),
 	    STORE_TEST(the_first_value_of_a_constant_stays),
+	    STORE_TEST(constants_are_forgotten_by_their_names_where_several_share_a_store),
 	    STORE_TEST(a_constant_of_another_length_is_corrupt),
 	    STORE_TEST(a_store_that_works_answers_a_ping),
 	    STORE_TEST(threads_share_a_store_and_no_number_is_leased_twice),

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { DAY = 20455 }; /* 2026-01-02 */
 
@@ -139,10 +140,41 @@ static void a_salt_that_cannot_be_kept_serves_all_the_same(void **state)
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
+static void a_salt_that_is_given_is_the_days_and_in_no_file(void **state)
+{
+	(void)state;
+	char path[TEMP_PATH_BYTES];
+	const uint8_t today[SALT_BYTES] = {1}, tomorrow[SALT_BYTES] = {2}, other[SALT_BYTES] = {3};
+	uint8_t got[SALT_BYTES], before[SALT_BYTES];
+	struct salts *s;
+	salt_of(DAY - 1, before); /* leaves a file */
+	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	assert_false(salts_is_known(s, DAY));
+	salts_give(s, DAY, today);
+	salts_give(s, DAY + 1, tomorrow);
+	assert_true(salts_is_known(s, DAY) && salts_is_known(s, DAY + 1));
+	salts_of_day(s, DAY, got);
+	assert_memory_equal(got, today, SALT_BYTES);
+	assert_int_not_equal(access(temp_path(&dir, "salt", path), F_OK), 0);
+	salts_give(s, DAY, other); /* too late */
+	salts_of_day(s, DAY, got);
+	assert_memory_equal(got, today, SALT_BYTES);
+	salts_of_day(s, DAY + 1, got);
+	assert_memory_equal(got, tomorrow, SALT_BYTES);
+	assert_false(salts_is_known(s, DAY));
+	salts_give(s, DAY + 2, other);
+	salts_of_day(s, DAY + 2, got);
+	assert_memory_equal(got, other, SALT_BYTES);
+	salts_of_day(s, DAY + 3, got); /* nobody has given one */
+	assert_memory_not_equal(got, other, SALT_BYTES);
+	salts_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    IN_FOLDER(a_days_salt_survives_a_restart),
+	    IN_FOLDER(a_salt_that_is_given_is_the_days_and_in_no_file),
 	    IN_FOLDER(another_day_has_another_salt),
 	    IN_FOLDER(yesterdays_salt_is_gone_from_the_file),
 	    IN_FOLDER(a_damaged_file_is_replaced),
