@@ -31,6 +31,7 @@ static const struct kafka_property fixed[] = {
     {"acks", "all"},
     {"message.timeout.ms", "0"},
     {"partitioner", "murmur2_random"}, /* as Java's producers do */
+    {"message.max.bytes", "1000000"},  /* more than any letter has: librdkafka refuses none for its size */
     {NULL, NULL},
 };
 static const struct kafka_property defaults[] = {
@@ -127,6 +128,16 @@ static int topics_open(struct kafka_producer *p, uint64_t timeout_ms, struct err
 	return 0;
 }
 
+/* librdkafka itself does not take a letter. What it took of those behind it must not be sent. */
+static void refused(struct kafka_producer *p, rd_kafka_resp_err_t err)
+{
+	if (!p->failed) {
+		snprintf(p->said.text, sizeof(p->said.text), "%s", rd_kafka_err2str(err));
+		rd_kafka_purge(p->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
+	}
+	p->failed = true;
+}
+
 /* Hands over what is new in one topic, in order. False: librdkafka has no more room at present. */
 static bool letters_hand_over(struct kafka_producer *p, unsigned topic, struct kafka_letter *letters,
                               size_t count)
@@ -153,7 +164,7 @@ static bool letters_hand_over(struct kafka_producer *p, unsigned topic, struct k
 			if (chunk[k].err == RD_KAFKA_RESP_ERR_NO_ERROR)
 				((struct kafka_letter *)chunk[k]._private)->state = LETTER_SENT;
 			else if (chunk[k].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
-				p->failed = true;
+				refused(p, chunk[k].err);
 		}
 		p->waiting += (size_t)taken;
 		if (taken < n)

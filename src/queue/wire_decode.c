@@ -143,28 +143,39 @@ static int hex_value(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Digits up to `end`, which is passed over; false when there are none or too many. */
-static bool hex_take(struct str *s, char end, uint64_t *ret)
+/* Small digits, as forwarders write them. */
+static bool hex_read(struct str s, size_t from, size_t digits, uint64_t *ret)
 {
-	size_t n = 0;
 	*ret = 0;
-	for (; n < s->len && s->ptr[n] != end; n++) {
-		int digit = hex_value(s->ptr[n]);
-		if (digit < 0 || n == 16)
+	for (size_t i = from; i < from + digits; i++) {
+		int digit = s.ptr[i] >= 'A' && s.ptr[i] <= 'F' ? -1 : hex_value(s.ptr[i]);
+		if (digit < 0)
 			return false;
 		*ret = *ret << 4 | (unsigned)digit;
 	}
-	bool found = n > 0 && (n < s->len || end == '\0');
-	n += n < s->len;
-	*s = str_n(s->ptr + n, s->len - n);
-	return found;
+	return true;
 }
 
-/* One that is not ours is somebody's own business. */
+static bool visitor_read(struct str s, uint64_t *ret)
+{
+	return s.len > 0 && s.len <= 16 && hex_read(s, 0, s.len, ret);
+}
+
+/* Only just as a forwarder writes it: any other is somebody's own business, and his event has no id of ours.
+ */
 static bool id_read(struct str s, struct event_id *ret)
 {
-	return s.ptr && hex_take(&s, '-', &ret->node) && hex_take(&s, '-', &ret->segment) &&
-	       hex_take(&s, '\0', &ret->position);
+	enum { NODE = 0, SEGMENT = 17, POSITION = 34, SHORT = POSITION + 8, LONG = POSITION + 16 };
+	return s.ptr && (s.len == SHORT || s.len == LONG) && s.ptr[SEGMENT - 1] == '-' &&
+	       s.ptr[POSITION - 1] == '-' && hex_read(s, NODE, 16, &ret->node) &&
+	       hex_read(s, SEGMENT, 16, &ret->segment) &&
+	       hex_read(s, POSITION, s.len - POSITION, &ret->position);
+}
+
+/* A forwarder's impressions say when they were received. */
+static bool is_forwarded(enum wire_topic topic, const struct found *found)
+{
+	return topic != WIRE_IMPRESSIONS || found->numbers[FIELD_RECEIVED] > 0;
 }
 
 /* The text of a field, byte for byte. */
@@ -275,7 +286,7 @@ static void visit_make(struct wire_message *m, struct found *found)
 		found->wrong = "its kind is not known";
 	else if (v->source == EVENT_SOURCES)
 		found->wrong = "its source is not known";
-	else if (visitor.ptr && !hex_take(&visitor, '\0', &v->visitor))
+	else if (visitor.ptr && !visitor_read(visitor, &v->visitor))
 		found->wrong = "its visitor is not a number in hexadecimal";
 	else if (found->texts[FIELD_ADDRESS].ptr && !address_read(found->texts[FIELD_ADDRESS], v))
 		found->wrong = "its address is not a network of 24 or 48 bits";
@@ -309,7 +320,7 @@ void wire_decode(enum wire_topic topic, struct str value, int64_t time_ms, struc
 	ret->event.flags = 0;
 	ret->event.length = 0;
 	object_take(&in, ret, topic == WIRE_IMPRESSIONS ? FIELD_DROPPED : FIELDS - 1, &found);
-	ret->has_id = id_read(found.texts[FIELD_EVENT], &ret->id);
+	ret->has_id = is_forwarded(topic, &found) && id_read(found.texts[FIELD_EVENT], &ret->id);
 	ret->event.position = ret->has_id ? ret->id.position : 0;
 	ret->texts = (struct wire_texts){0};
 	if (found.wrong)

@@ -240,6 +240,52 @@ static void another_teams_impression_is_one(void **state)
 	}
 }
 
+/* Who has fields of that name means something else by them: his events must not vanish as repetitions. */
+static void another_teams_event_id_is_not_taken_for_one_of_ours(void **state)
+{
+	(void)state;
+	static struct wire_message m;
+	static const char *const ids[] = {
+	    "2026-11-15",
+	    "1-2-3",
+	    "",
+	    "--",
+	    "550e8400-e29b-41d4-a716-446655440000",
+	    "fedcba9876543210-0000000703000002-1234",
+	    "fedcba9876543210-0000000703000002-000001234",
+	    "fedcba9876543210-0000000703000002-0000123g",
+	    "FEDCBA9876543210-0000000703000002-00001234",
+	    "fedcba9876543210_0000000703000002-00001234",
+	    "fedcba9876543210-000000070300000-200001234",
+	    " edcba9876543210-0000000703000002-00001234",
+	};
+	char text[256];
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		snprintf(text, sizeof(text),
+		         "{\"id\":\"x\",\"ts\":1789000000123,\"userId\":\"u\",\"adId\":\"a\","
+		         "\"receivedAt\":5,\"eventId\":\"%s\"}",
+		         ids[i]);
+		wire_decode(WIRE_IMPRESSIONS, str_of(text), SAMPLE_TIME_MS + KAFKA_MS, &m);
+		assert_int_equal(m.event.kind, EVENT_IMPRESSION);
+		if (m.has_id)
+			fail_msg("this was believed: %s", ids[i]);
+		assert_int_equal(m.event.impression.received_ms, SAMPLE_TIME_MS + KAFKA_MS);
+	}
+	/* One of ours has been received, too. */
+	decode(WIRE_IMPRESSIONS,
+	       STR("{\"id\":\"x\",\"ts\":1789000000123,\"userId\":\"u\",\"adId\":\"a\","
+	           "\"eventId\":\"fedcba9876543210-0000000703000002-00001234\"}"),
+	       &m);
+	assert_int_equal(m.event.kind, EVENT_IMPRESSION);
+	assert_false(m.has_id);
+	decode(WIRE_IMPRESSIONS,
+	       STR("{\"id\":\"x\",\"ts\":1789000000123,\"userId\":\"u\",\"adId\":\"a\",\"receivedAt\":5,"
+	           "\"eventId\":\"fedcba9876543210-0000000703000002-0000123400001234\"}"),
+	       &m);
+	assert_true(m.has_id);
+	assert_int_equal(m.id.position, 0x0000123400001234);
+}
+
 static void another_teams_time_may_be_in_seconds_but_not_in_the_future(void **state)
 {
 	(void)state;
@@ -379,6 +425,7 @@ int main(void)
 	    cmocka_unit_test(a_country_that_is_none_is_left_out),
 	    cmocka_unit_test(the_key_keeps_what_belongs_together_together),
 	    cmocka_unit_test(another_teams_impression_is_one),
+	    cmocka_unit_test(another_teams_event_id_is_not_taken_for_one_of_ours),
 	    cmocka_unit_test(another_teams_time_may_be_in_seconds_but_not_in_the_future),
 	    cmocka_unit_test(what_is_no_event_is_unusable_and_says_why),
 	    cmocka_unit_test(texts_beyond_all_bounds_stay_within_ours),
