@@ -47,6 +47,8 @@ static int checkpoint_open(struct pipeline *p, struct err *e)
 		p->checkpoint_path = NULL;
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
+	if (p->folder && !has_kafka(p) && !(p->untold_path = folder_path(p->folder, "events/untold")))
+		return err_set(e, ERR_NOMEM, "out of memory");
 	return 0;
 }
 
@@ -211,6 +213,7 @@ static int start_stats(struct pipeline *p, struct queue *queue, const struct pip
 	    .counters = p->counters,
 	    .store = p->store,
 	    .folder = outlet->folder,
+	    .untold = p->untold_path,
 	    .node = sink_is_ours(p) ? event_log_node(p->log) : SHARED_SINK_NODE,
 	    .seen_ms = p->settings->sink.seen_ms,
 	    .dedup_secret = secret,
@@ -316,6 +319,7 @@ void pipeline_close(struct pipeline *p)
 		p->sink->ops->free(p->sink);
 	arena_release(&p->arena);
 	free(p->checkpoint_path);
+	free(p->untold_path);
 	free(p->events_path);
 	*p = (struct pipeline){0};
 }

@@ -30,6 +30,7 @@ struct pipeline {
 	struct checkpoint checkpoint; /* how far the log had been read at the start, by whomever */
 	char *events_path;            /* of the log */
 	char *checkpoint_path;        /* NULL: the sink keeps positions of the log */
+	char *untold_path;            /* of the stats worker that reads the log; NULL: none */
 	struct queue *local;          /* the log */
 	struct queue *remote;         /* Kafka */
 	struct herald *herald;        /* of the forwarder */

@@ -3,6 +3,7 @@
 #include "obs/log.h"
 #include "os/clock.h"
 #include "stats/link_set.h"
+#include "stats/untold.h"
 
 #include <stdlib.h>
 
@@ -31,6 +32,7 @@ struct stream {
 
 struct clicks {
 	struct clicks_config config;
+	struct untold *untold; /* NULL: none */
 	uint64_t source;
 	struct stream *streams;
 	size_t count, cap;
@@ -39,6 +41,22 @@ struct clicks {
 	int64_t due_ms; /* monotonic; when to tell the store, or to go on with it */
 	int64_t credit_us, credited_us;
 };
+
+static struct stream *stream_of(struct clicks *c, uint64_t number);
+
+/* Those that a process before this one has left. */
+static int untold_begin(struct clicks *c)
+{
+	if (c->config.counters || !c->config.store || !c->config.untold)
+		return 0;
+	struct stream *s = stream_of(c, 0);
+	if (!s || untold_open(c->config.untold, &c->untold) < 0)
+		return ERR_NOMEM;
+	const struct link_set *left = untold_links(c->untold);
+	for (size_t i = 0; i < left->count; i++)
+		link_set_add(&s->fresh, left->all[i].link, 0);
+	return 0;
+}
 
 int clicks_new(const struct clicks_config *config, struct clicks **ret)
 {
@@ -49,8 +67,12 @@ int clicks_new(const struct clicks_config *config, struct clicks **ret)
 	c->due_ms = clock_mono_ms() + (int64_t)config->flush_ms;
 	c->credit_us = CREDIT_US;
 	c->credited_us = clock_mono_ns() / 1000;
-	*ret = c;
-	return 0;
+	int r = untold_begin(c);
+	if (r < 0)
+		clicks_free(c);
+	else
+		*ret = c;
+	return r;
 }
 
 void clicks_free(struct clicks *c)
@@ -63,6 +85,7 @@ void clicks_free(struct clicks *c)
 		link_set_release(&c->streams[i].owed);
 	}
 	free(c->streams);
+	untold_free(c->untold);
 	free(c);
 }
 
@@ -148,8 +171,19 @@ static size_t steps_of(struct clicks *c, const struct sink_batch *b, struct adva
 	return n;
 }
 
+static void note_untold(struct clicks *c, const struct sink_batch *b)
+{
+	for (size_t i = 0; i < b->visit_count; i++) {
+		if (is_click(b, &b->visits[i]))
+			untold_note(c->untold, b->visits[i].link);
+	}
+	untold_save(c->untold);
+}
+
 void clicks_announce(struct clicks *c, const struct sink_batch *b)
 {
+	if (c->untold)
+		note_untold(c, b);
 	if (!c->config.counters || c->config.sink->ops->resume || b->advance_count == 0)
 		return;
 	for (size_t i = 0; i < b->visit_count; i++)
@@ -368,6 +402,8 @@ static int tell(struct clicks *c, int64_t until_ms, bool is_last)
 		c->due_ms = now_ms + RETRY_MS;
 	} else {
 		c->is_telling = r == 0;
+		if (r > 0 && c->untold)
+			untold_keep(c->untold, &stream_of(c, 0)->fresh);
 		c->due_ms = r == 0 ? now_ms : now_ms + (int64_t)c->config.flush_ms;
 	}
 	return r;

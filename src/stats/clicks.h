@@ -7,7 +7,8 @@
  * most. The counters want those of links that they do not know; links for which there is no time are shown as
  * the store knows them. The store is told what the sink says, or, when there is no time, the counters. It
  * gets totals, never differences, so that telling it twice changes nothing. Which links it has not heard of
- * since they were clicked is remembered here, and by the counters for whoever comes after a crash.
+ * since they were clicked is remembered here, and by the counters or in a file for whoever comes after a
+ * crash.
  *
  * Owned by the stats worker's thread.
  */
@@ -24,6 +25,7 @@ struct clicks_config {
 	struct store *store;       /* NULL: others tell it */
 	uint64_t node;             /* under which the store adds them up */
 	uint64_t flush_ms;         /* how often the store is told */
+	const char *untold; /* without counters: the file (untold.h); NULL: none. It outlives this, too */
 	struct metrics *metrics;
 };
 

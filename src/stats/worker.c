@@ -267,6 +267,7 @@ static int clicks_make(struct stats_worker *w)
 	    .store = w->config.sink->ops->totals ? NULL : w->config.store,
 	    .node = w->config.node,
 	    .flush_ms = totals_ms(&w->config),
+	    .untold = w->config.untold,
 	    .metrics = w->metrics,
 	};
 	return config.counters || config.store ? clicks_new(&config, &w->clicks) : 0;

@@ -8,6 +8,7 @@
 
 #include "counters/backends.h"
 #include "lib/redis_kit.h"
+#include "lib/temp.h"
 #include "obs/log.h"
 #include "os/sys.h"
 #include "stats/clicks.h"
@@ -39,6 +40,7 @@ static struct {
 	unsigned store_calls, sink_calls;
 	int64_t sink_ms;  /* how long it takes to answer */
 	int64_t later_ms; /* the clock is ahead of the real one */
+	char untold[TEMP_PATH_BYTES];
 } world;
 
 static unsigned seed = 4711;
@@ -115,6 +117,7 @@ static void worker_start(uint64_t flush_ms)
 	                                     .store = world.sink_keeps_place ? NULL : &store,
 	                                     .node = NODE,
 	                                     .flush_ms = flush_ms,
+	                                     .untold = world.untold[0] ? world.untold : NULL,
 	                                     .metrics = metrics};
 	assert_int_equal(clicks_new(&config, &clicks), 0);
 	world.at = world.sink_keeps_place ? world.sink_at : world.group_at;
@@ -391,6 +394,44 @@ static void with_a_sink_that_keeps_its_place_workers_and_redis_may_fail_at_once(
 	live_through(true, true, true);
 }
 
+/* Dies after any step, again and again; what comes after it has read all has nothing to read. */
+static void without_counters_what_a_killed_worker_left_is_told_by_the_next(void **state)
+{
+	(void)state;
+	struct temp dir;
+	temp_init(&dir);
+	begin(false, false, LONG_MS);
+	temp_path(&dir, "untold", world.untold);
+	worker_die();
+	worker_start(LONG_MS);
+	while (world.at < EVENTS) {
+		for (unsigned n = dice(8); n > 0; n--)
+			batch_run(1 + dice(BATCH_MAX), 4);
+		if (dice(4) == 0) {
+			world.later_ms += 2 * LONG_MS;
+			world.store_fails = dice(2) ? ERR_UNAVAILABLE : 0;
+			clicks_chores(clicks); /* perhaps all of it, perhaps a part */
+			world.store_fails = 0;
+		}
+		batch_run(1 + dice(BATCH_MAX), 1 + dice(4));
+		worker_die();
+		worker_start(LONG_MS);
+	}
+	world.group_at = EVENTS;
+	worker_die();
+	worker_start(LONG_MS);
+	world.later_ms += 2 * LONG_MS;
+	clicks_chores(clicks);
+	assert_stored();
+	unsigned calls = world.store_calls;
+	worker_die();
+	worker_start(LONG_MS); /* nothing is left */
+	clicks_finish(clicks);
+	assert_int_equal(world.store_calls, calls);
+	worker_die();
+	temp_release(&dir);
+}
+
 static void a_redis_that_was_away_is_put_right(void **state)
 {
 	(void)state;
@@ -427,6 +468,7 @@ int main(int argc, char **argv)
 	    ONE(a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise),
 	    ONE(totals_that_are_too_high_are_put_right),
 	    ONE(without_counters_the_store_is_told_what_the_sink_says),
+	    ONE(without_counters_what_a_killed_worker_left_is_told_by_the_next),
 	    ONE(workers_that_die_lose_nothing),
 	    ONE(a_redis_that_forgets_loses_nothing),
 	    ONE(with_a_sink_that_keeps_its_place_workers_and_redis_may_fail_at_once),

@@ -1,0 +1,27 @@
+/*
+ * The links that the link store has not heard of since they were clicked, in a file: for a worker that reads
+ * its own log into a sink which does not know them, and may be killed. A link is in the file before its
+ * clicks are in the sink, and stays until the store was told. Not flushed to the disk: after a power loss the
+ * last of them may be missing, and a link's `clicks` are old until it is clicked again.
+ *
+ * Owned by the stats worker's thread.
+ */
+#pragma once
+
+#include "stats/link_set.h"
+
+struct untold;
+
+/* Reads what is there. `path` outlives it. A file that cannot be read is said to be, and empty. ERR_NOMEM. */
+int untold_open(const char *path, struct untold **ret);
+void untold_free(struct untold *u);
+
+/* All that are noted. */
+const struct link_set *untold_links(const struct untold *u);
+
+/* Notes a link; it is in the file after the next `save`. */
+void untold_note(struct untold *u, uint64_t link);
+void untold_save(struct untold *u);
+
+/* The store was told of all but these. */
+void untold_keep(struct untold *u, const struct link_set *left);
