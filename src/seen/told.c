@@ -1,5 +1,6 @@
 #include "seen/told.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -76,6 +77,7 @@ static struct str lane_field(const struct seen_batch *b, size_t lane, char out[F
 }
 
 static const struct str beginning_field = STR("beginning");
+static const struct str draw_field = STR("draw");
 
 /* The server itself */
 
@@ -215,15 +217,58 @@ static int lane_judge(struct told *t, const struct advance *a, const struct reco
 	return 0;
 }
 
-/* HMGET, or HSET with what comes between the fields. */
+/* Beside the number that was drawn; 0: there is another one, or none. */
+static const char set_script[] =
+    "if redis.call('HGET', KEYS[1], 'draw') ~= ARGV[1] then return 0 end\n"
+    "for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
+    "return 1";
+
+static void draw_take(struct told *t, const struct redis_reply *reply)
+{
+	bool is_there = reply->type == REDIS_STR && reply->text.len < sizeof(t->draw);
+	size_t len = is_there ? reply->text.len : 0;
+	if (len > 0)
+		memcpy(t->draw, reply->text.ptr, len);
+	t->draw[len] = '\0';
+}
+
+/* A number where there is none. Another worker may be faster. */
+static int draw_make(struct told *t, const struct told_config *config, struct redis_conn *c, struct err *why)
+{
+	uint64_t number;
+	char text[TOLD_DRAW_BYTES];
+	struct redis_reply reply;
+	randombytes_buf(&number, sizeof(number));
+	int n = snprintf(text, sizeof(text), "%016llx", (unsigned long long)number);
+	redis_write(c, REDIS_ARGS(STR("HSETNX"), str_of(config->key), draw_field, str_n(text, (size_t)n)));
+	redis_write(c, REDIS_ARGS(STR("HGET"), str_of(config->key), draw_field));
+	if (told_reply(c, REDIS_INT, &reply, why) < 0 || told_reply(c, REDIS_STR, &reply, why) < 0)
+		return ERR_UNAVAILABLE;
+	draw_take(t, &reply);
+	return 0;
+}
+
+/* Reads the lanes, or sets them. */
 static int lanes_write(const struct told *t, const struct told_config *config, const struct seen_batch *b,
                        struct redis_conn *c, bool is_set)
 {
-	size_t n = 2, count = b->lane_count;
-	struct str *args = calloc(3 + 2 * count, sizeof(*args));
+	size_t n = 0, count = b->lane_count;
+	struct str *args = calloc(5 + 2 * count, sizeof(*args));
 	char(*fields)[FIELD_BYTES] = calloc(count + 1, sizeof(*fields));
 	char(*records)[RECORD_BYTES] = calloc(is_set ? count + 1 : 1, sizeof(*records));
 	bool has_room = args && fields && records;
+	if (has_room && is_set) {
+		args[n++] = STR("EVAL");
+		args[n++] = str_of(set_script);
+		args[n++] = STR("1");
+		args[n++] = str_of(config->key);
+		args[n++] = str_of(t->draw);
+	} else if (has_room) {
+		args[n++] = STR("HMGET");
+		args[n++] = str_of(config->key);
+		args[n++] = draw_field;
+		args[n++] = beginning_field;
+	}
 	for (size_t i = 0; has_room && i < count; i++) {
 		args[n++] = lane_field(b, i, fields[i]);
 		if (is_set)
@@ -231,13 +276,8 @@ static int lanes_write(const struct told *t, const struct told_config *config, c
 			                        told_lane_find(t, b->lanes[i].stream)->since_ms, b->now_ms,
 			                        records[i]);
 	}
-	if (has_room) {
-		args[0] = is_set ? STR("HSET") : STR("HMGET");
-		args[1] = str_of(config->key);
-		if (!is_set)
-			args[n++] = beginning_field;
+	if (has_room)
 		redis_write(c, args, n);
-	}
 	free(args);
 	free(fields);
 	free(records);
@@ -251,13 +291,17 @@ static int lanes_judge(struct told *t, const struct seen_batch *b, struct record
 	size_t count = b->lane_count;
 	if (told_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
 		return ERR_UNAVAILABLE;
-	if (reply.count != count + 1)
+	if (reply.count != count + 2)
 		return err_set(g->why, ERR_UNAVAILABLE, "the Redis of seen.url gives too short an answer");
+	struct redis_reply one = redis_reply_at(&reply, 0);
+	draw_take(t, &one);
 	for (size_t i = 0; i <= count; i++) {
-		struct redis_reply one = redis_reply_at(&reply, i);
-		*(i < count ? &records[i] : &g->noted) = record_read(&one);
+		one = redis_reply_at(&reply, i + 1);
+		*(i == 0 ? &g->noted : &records[i - 1]) = record_read(&one);
 	}
 	int r = read_state(t, g->conn, g->why);
+	if (r == 0 && !t->draw[0])
+		r = draw_make(t, g->config, g->conn, g->why);
 	for (size_t i = 0; r == 0 && i < count; i++)
 		r = lane_judge(t, &b->lanes[i], &records[i], g, &t->lanes[i]);
 	t->count = r == 0 ? count : 0;

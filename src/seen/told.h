@@ -6,6 +6,10 @@
  * be read from beyond where the server was told has a gap; one that is read from before that is only read
  * again. A record from the future is of a worker whose clock is ahead, and whose marks are not looked for.
  *
+ * A server that is flushed between asking and telling has forgotten what the records would vouch for. So it
+ * also keeps a number that was drawn when there was none: records are written only beside the number that
+ * was there at the asking.
+ *
  * A lane without a record begins now. But in a new installation, whose sink has nothing, there is nothing to
  * be told; this is noted, for a window, for lanes that get their first impressions when others had theirs,
  * and forgotten when a gap is found.
@@ -15,7 +19,10 @@
 #include "client/redis.h"
 #include "seen/seen.h"
 
-enum { TOLD_SLACK_MS = 5 * 60 * 1000 /* clocks of servers and workers may differ so much */ };
+enum {
+	TOLD_SLACK_MS = 5 * 60 * 1000, /* clocks of servers and workers may differ so much */
+	TOLD_DRAW_BYTES = 24,
+};
 
 struct told_config {
 	const char *key; /* of the hash with the records */
@@ -35,6 +42,7 @@ struct told_lane {
 struct told {
 	char run_id[48]; /* at the last asking; likewise: */
 	uint64_t evicted;
+	char draw[TOLD_DRAW_BYTES];
 	bool has_gap;
 	struct told_lane *lanes; /* by number */
 	size_t count, cap;

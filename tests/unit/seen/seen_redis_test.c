@@ -168,6 +168,19 @@ static void a_flushed_server_is_not_sure_any_more(void **state)
 	assert_int_equal(ask(item(3, 3, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
 }
 
+static void one_that_is_flushed_between_asking_and_marking_is_not_sure_either(void **state)
+{
+	(void)state;
+	begin(true);
+	count_one(item(1, 1, start_ms), start_ms);
+	assert_int_equal(ask(item(3, 2, start_ms + 1), start_ms + 1), SEEN_NEVER);
+	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
+	mark_asked(1, start_ms + 1);
+	assert_int_equal(ask(item(1, 3, start_ms + 2), start_ms + 2), SEEN_UNKNOWN);
+	mark_asked(1, start_ms + 2);
+	assert_int_equal(ask(item(1, 4, start_ms + 3), start_ms + 3), SEEN_DUPLICATE);
+}
+
 static void one_that_was_started_again_is_not_sure_even_if_it_kept_its_data(void **state)
 {
 	(void)state;
@@ -429,6 +442,7 @@ int main(void)
 	    ONE(beyond_the_window_it_is_not_the_same),
 	    ONE(an_old_event_is_for_the_sink_and_does_not_hide_a_later_one),
 	    ONE(a_flushed_server_is_not_sure_any_more),
+	    ONE(one_that_is_flushed_between_asking_and_marking_is_not_sure_either),
 	    ONE(one_that_was_started_again_is_not_sure_even_if_it_kept_its_data),
 	    ONE(one_that_has_evicted_something_is_not_sure_any_more),
 	    ONE(lanes_that_begin_soon_after_others_are_sure_too),
