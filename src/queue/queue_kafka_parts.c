@@ -163,15 +163,20 @@ static void part_aim(struct queue_kafka *q, struct part *p, const struct positio
 	p->read = p->committed;
 }
 
+/* What is read again after a rewind was told of before. */
 void part_lose(struct queue_kafka *q, struct part *p, int64_t to)
 {
+	int64_t from = MAX(p->read, p->lost_to);
+	p->read = to;
+	if (from >= to)
+		return;
+	p->lost_to = to;
 	log_error(
 	    "events",
 	    "%lld messages of partition %d of %s were removed before they were read, from %lld on: Kafka "
 	    "keeps them for too short a time, or nobody has read them for too long",
-	    (long long)(to - p->read), p->partition, q->topics.names[p->topic], (long long)p->read);
-	metric_add(&q->metrics->queue_lost, (uint64_t)(to - p->read));
-	p->read = to;
+	    (long long)(to - from), p->partition, q->topics.names[p->topic], (long long)from);
+	metric_add(&q->metrics->queue_lost, (uint64_t)(to - from));
 }
 
 /*

@@ -24,6 +24,7 @@ struct part {
 	uint64_t node;     /* of events that have no id of their own */
 	int64_t committed; /* KAFKA_OFFSET_NONE: not known yet */
 	int64_t read;
+	int64_t lost_to; /* what was removed before it was read, and told of, ends here */
 	uint64_t stored; /* what the sink has; 0: nothing. Of one that keeps no positions: where we began */
 };
 

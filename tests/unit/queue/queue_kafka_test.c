@@ -381,6 +381,8 @@ static void messages_that_are_gone_before_they_were_read_are_counted(bool keeps)
 	/* Nothing came after them, */
 	struct queue *q = open_queue(&kafka.settings, keeps);
 	UNTIL((round_read(q, &got), lost() - before == 10));
+	q->ops->rewind(q);
+	assert_nothing_more(q, &got);
 	commit(q, keeps);
 	q->ops->free(q);
 	/* and they are not lost again. */
