@@ -36,51 +36,113 @@ static long long minute_of(int64_t ms)
 	return MAX(MIN(time_floor(ms, MINUTE_MS) / MINUTE_MS, UINT32_MAX), 0);
 }
 
+/* A question, and the answer as it came: it may have to be asked for again. */
+struct asking {
+	const void *query;
+	struct buf answer;
+};
+
+static void asking_release(struct asking *a)
+{
+	buf_release(&a->answer);
+}
+
+static int asking_run(struct sink_clickhouse *s, struct asking *a, struct buf *sql)
+{
+	a->answer.len = 0;
+	return ch_ask(s, sql, &a->answer);
+}
+
+static void write_window(const struct window_query *q, const struct ch_whole *whole, bool plainly,
+                         struct buf *sql)
+{
+	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
+	buf_printf(sql,
+	           "SELECT ad, count() AS n FROM impression%s WHERE minute >= %lld AND minute <= %lld"
+	           " AND time > %lld AND time <= %lld",
+	           plainly ? "" : " FINAL", minute_of(from_ms), minute_of(to_ms), (long long)from_ms,
+	           (long long)to_ms);
+	ch_whole_days(whole, CH_IMPRESSION, plainly, sql);
+	buf_printf(sql, " GROUP BY ad");
+}
+
+/* Names are anybody's to make up: those with the most impressions are told, and what all others have. */
+static int ask_window(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	struct asking *a = arg;
+	buf_printf(&sql,
+	           "SELECT if(rowNumberInAllBlocks() < %d, ad, '" ADS_OTHER
+	           "') AS name, sum(m), toUInt8(0) FROM"
+	           " (SELECT ad, sum(n) AS m FROM (",
+	           ADS_MAX);
+	write_window(a->query, whole, false, &sql);
+	if (ch_whole_is_any(whole, CH_IMPRESSION)) {
+		buf_printf(&sql, " UNION ALL ");
+		write_window(a->query, whole, true, &sql);
+	}
+	buf_printf(&sql, ") GROUP BY ad ORDER BY m DESC, ad) GROUP BY name ORDER BY name");
+	return asking_run(s, a, &sql);
+}
+
 int ch_window(struct sink_clickhouse *s, struct window_query *q)
 {
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	CLEANUP(asking_release) struct asking a = {.query = q};
 	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
 	q->ads = NULL;
 	q->count = 0;
 	if (from_ms >= to_ms)
 		return 0;
-	/* Names are anybody's to make up: those with the most impressions are told, and what all others have.
-	 */
-	buf_printf(&sql,
-	           "SELECT if(rowNumberInAllBlocks() < %d, ad, '" ADS_OTHER
-	           "') AS name, sum(n), toUInt8(0) FROM"
-	           " (SELECT ad, count() AS n FROM impression FINAL WHERE minute >= %lld AND minute <= %lld"
-	           " AND time > %lld AND time <= %lld GROUP BY ad ORDER BY n DESC, ad)"
-	           " GROUP BY name ORDER BY name",
-	           ADS_MAX, minute_of(from_ms), minute_of(to_ms), (long long)from_ms, (long long)to_ms);
-	int r = ch_ask(s, &sql, &answer);
-	return r ? r : take_ads(&answer, q);
+	int r = ch_whole_around(s, ask_window, &a);
+	return r ? r : take_ads(&a.answer, q);
 }
 
 /* --- links --- */
 
 enum { TOTAL_BYTES = 8 + 8 + 1 }; /* of a row: a link and its clicks */
 
+static void write_top(const struct top_links_query *q, const struct ch_whole *whole, bool plainly,
+                      struct buf *sql)
+{
+	buf_printf(sql, "SELECT link, count() AS n FROM visit%s", plainly ? "" : " FINAL");
+	ch_where_time(sql, time_floor(ch_clamp(q->from_ms), DAY_MS), time_ceil(ch_clamp(q->to_ms), DAY_MS));
+	buf_printf(sql, " AND kind = %d", VISIT_CLICK);
+	ch_whole_days(whole, CH_VISIT, plainly, sql);
+	buf_printf(sql, " GROUP BY link");
+}
+
+static int ask_top(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	struct asking *a = arg;
+	const struct top_links_query *q = a->query;
+	buf_printf(&sql, "SELECT link, sum(n) AS m, toUInt8(0) FROM (");
+	write_top(q, whole, false, &sql);
+	if (ch_whole_is_any(whole, CH_VISIT)) {
+		buf_printf(&sql, " UNION ALL ");
+		write_top(q, whole, true, &sql);
+	}
+	buf_printf(&sql, ") GROUP BY link ORDER BY m DESC, link LIMIT %zu", q->limit);
+	return asking_run(s, a, &sql);
+}
+
 int ch_top_links(struct sink_clickhouse *s, struct top_links_query *q)
 {
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	CLEANUP(asking_release) struct asking a = {.query = q};
 	q->links = NULL;
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return 0;
-	buf_printf(&sql, "SELECT link, count() AS n, toUInt8(0) FROM visit FINAL");
-	ch_where_time(&sql, time_floor(ch_clamp(q->from_ms), DAY_MS), time_ceil(ch_clamp(q->to_ms), DAY_MS));
-	buf_printf(&sql, " AND kind = %d GROUP BY link ORDER BY n DESC, link LIMIT %zu", VISIT_CLICK,
-	           q->limit);
-	int r = ch_ask(s, &sql, &answer);
+	int r = ch_whole_around(s, ask_top, &a);
 	if (r < 0)
 		return r;
-	struct row_reader rows = row_reader_of(&answer);
-	struct sink_total *links = arena_alloc(q->arena, MAX(answer.len / TOTAL_BYTES, 1) * sizeof(*links));
+	struct row_reader rows = row_reader_of(&a.answer);
+	size_t room = a.answer.len / TOTAL_BYTES;
+	struct sink_total *links = arena_alloc(q->arena, MAX(room, 1) * sizeof(*links));
 	if (!links)
 		return ERR_NOMEM;
 	size_t count = 0;
-	for (; row_more(&rows) && count < answer.len / TOTAL_BYTES; row_end(&rows)) {
+	for (; row_more(&rows) && count < room; row_end(&rows)) {
 		links[count].link = row_u64(&rows);
 		links[count++].clicks = row_u64(&rows);
 	}
@@ -197,24 +259,27 @@ struct book_sums {
 struct books_question {
 	uint64_t node;
 	bool deep;
+	const struct ch_gone *gone;
 	struct book_sums sums;
 };
 
-static void write_part(struct buf *sql, const struct books_part *p, const struct ch_gone *gone,
-                       const struct books_question *q)
+static void write_part(struct buf *sql, const struct books_part *p, const struct ch_whole *whole,
+                       bool plainly, const struct books_question *q)
 {
-	buf_printf(sql,
-	           "SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(%s), toUInt64(%s), toUInt8(0) FROM %s"
-	           " FINAL WHERE 1",
-	           p->table, p->thing, p->count, q->deep ? p->kept : "0", ch_table_names[p->table]);
+	buf_printf(
+	    sql,
+	    "SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(%s), toUInt64(%s), toUInt8(0) FROM %s%s"
+	    " WHERE 1",
+	    p->table, p->thing, p->count, q->deep ? p->kept : "0", ch_table_names[p->table],
+	    plainly ? "" : " FINAL");
 	if (q->node)
 		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
-	ch_gone_leave_out_days(gone, p->table, sql);
+	ch_gone_leave_out_days(q->gone, p->table, sql);
+	ch_whole_days(whole, p->table, plainly, sql);
 	buf_printf(sql, " GROUP BY thing");
 }
 
-static void write_part_gone(struct buf *sql, const struct books_part *p, const struct ch_gone *gone,
-                            const struct books_question *q)
+static void write_part_gone(struct buf *sql, const struct books_part *p, const struct books_question *q)
 {
 	buf_printf(sql,
 	           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(sum(events)), toUInt64(0),"
@@ -222,7 +287,7 @@ static void write_part_gone(struct buf *sql, const struct books_part *p, const s
 	           p->table, p->thing_gone, p->table);
 	if (q->node)
 		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
-	ch_gone_leave_out_sums(gone, p->table, sql);
+	ch_gone_leave_out_sums(q->gone, p->table, sql);
 	buf_printf(sql, " GROUP BY thing");
 }
 
@@ -273,19 +338,31 @@ static int add_sums(const struct buf *answer, struct book_sums *sums)
 	return ch_end(&rows);
 }
 
-static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+static int ask_sums(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	struct books_question *q = arg;
 	for (size_t i = 0; i < ARRAY_LEN(books_parts); i++) {
+		const struct books_part *p = &books_parts[i];
 		buf_printf(&sql, "%s", i ? " UNION ALL " : "");
-		write_part(&sql, &books_parts[i], gone, q);
-		if (ch_gone_is_any(gone))
-			write_part_gone(&sql, &books_parts[i], gone, q);
+		write_part(&sql, p, whole, false, q);
+		if (ch_whole_is_any(whole, p->table)) {
+			buf_printf(&sql, " UNION ALL ");
+			write_part(&sql, p, whole, true, q);
+		}
+		if (ch_gone_is_any(q->gone))
+			write_part_gone(&sql, p, q);
 	}
 	int r = ch_ask(s, &sql, &answer);
 	q->sums = (struct book_sums){0};
 	return r ? r : add_sums(&answer, &q->sums);
+}
+
+static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+{
+	struct books_question *q = arg;
+	q->gone = gone;
+	return ch_whole_around(s, ask_sums, q);
 }
 
 int ch_books(struct sink_clickhouse *s, uint64_t node, bool deep, struct sink_books *ret)

@@ -19,7 +19,7 @@ enum ch_table {
 };
 extern const char *const ch_table_names[CH_TABLES];
 
-enum { CH_SETTINGS_BYTES = 256, CH_BASE_BYTES = 40, CH_INSERT_TIMEOUT_MS = 20000 };
+enum { CH_SETTINGS_BYTES = 256, CH_BASE_BYTES = 40, CH_INSERT_TIMEOUT_MS = 20000, CH_REST_S = 600 };
 
 /* The rows of a commit, and how far they got. */
 struct ch_intake {
@@ -35,6 +35,7 @@ struct sink_clickhouse {
 	char select_settings[CH_SETTINGS_BYTES];
 	char insert_settings[CH_SETTINGS_BYTES];
 	char alter_settings[CH_SETTINGS_BYTES];
+	unsigned rest_s; /* parts that came so long ago are taken for the last of their day */
 
 	/* Of the committing thread: */
 	struct ch_intake now, failed; /* `failed`: what the last commit could not insert, to know it again */
@@ -117,6 +118,22 @@ void ch_gone_leave_out_sums(const struct ch_gone *g, enum ch_table table, struct
 /* Calls `ask`, again when days were dropped meanwhile. */
 int ch_gone_around(struct sink_clickhouse *s,
                    int (*ask)(struct sink_clickhouse *, const struct ch_gone *, void *), void *arg);
+
+/* --- days that are read without FINAL --- */
+
+struct ch_whole {
+	struct buf answer;
+};
+
+/* Is there any of the table? */
+bool ch_whole_is_any(const struct ch_whole *w, enum ch_table table);
+
+/* A condition: those days, to be read plainly, of which there are some; or all others. */
+void ch_whole_days(const struct ch_whole *w, enum ch_table table, bool plainly, struct buf *sql);
+
+/* Calls `ask`, again when they have changed meanwhile. */
+int ch_whole_around(struct sink_clickhouse *s,
+                    int (*ask)(struct sink_clickhouse *, const struct ch_whole *, void *), void *arg);
 
 /* --- the parts --- */
 

@@ -61,20 +61,32 @@ static void write_dims(const struct stats_query *q, struct buf *sql, const char 
 			buf_printf(sql, "%s%s", between, ch_dim_columns[dim]);
 }
 
-static void write_question(const struct tallies *t, struct buf *sql)
+static void write_counts(const struct tallies *t, const struct ch_whole *whole, bool plainly, struct buf *sql)
+{
+	const struct stats_query *q = t->q;
+	buf_printf(sql, "SELECT kind, bot != '' AS is_bot, ");
+	write_step(q, sql);
+	buf_printf(sql, " AS step");
+	write_dims(q, sql, ", ");
+	buf_printf(sql, ", count() AS visits FROM visit%s", plainly ? "" : " FINAL");
+	ch_where_time(sql, t->from_ms, t->to_ms);
+	write_conditions(q, sql);
+	ch_whole_days(whole, CH_VISIT, plainly, sql);
+	buf_printf(sql, " GROUP BY kind, is_bot, step");
+	write_dims(q, sql, ", ");
+}
+
+static void write_question(const struct tallies *t, const struct ch_whole *whole, struct buf *sql)
 {
 	const struct stats_query *q = t->q;
 	size_t rows_max = MAX(q->shares_max, (q->series_count + 1) * VISIT_KINDS * 2 * 31);
 	buf_printf(sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
-	                " sum(visits) AS n, toUInt8(0) FROM (SELECT kind, bot != '' AS is_bot, ");
-	write_step(q, sql);
-	buf_printf(sql, " AS step");
-	write_dims(q, sql, ", ");
-	buf_printf(sql, ", count() AS visits FROM visit FINAL");
-	ch_where_time(sql, t->from_ms, t->to_ms);
-	write_conditions(q, sql);
-	buf_printf(sql, " GROUP BY kind, is_bot, step");
-	write_dims(q, sql, ", ");
+	                " sum(visits) AS n, toUInt8(0) FROM (");
+	write_counts(t, whole, false, sql);
+	if (ch_whole_is_any(whole, CH_VISIT)) {
+		buf_printf(sql, " UNION ALL ");
+		write_counts(t, whole, true, sql);
+	}
 	buf_printf(sql, ") ARRAY JOIN [toUInt8(0)");
 	for (int dim = 0; dim < DIM_COUNT; dim++)
 		if (q->dims_wanted >> dim & 1)
@@ -238,13 +250,28 @@ static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 
 /* --- both --- */
 
+/* The answer as it came: it may have to be asked for again. */
+struct counting {
+	const struct tallies *t;
+	struct buf answer;
+};
+
+static int ask_counts(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	struct counting *c = arg;
+	c->answer.len = 0;
+	write_question(c->t, whole, &sql);
+	return ch_ask(s, &sql, &c->answer);
+}
+
 static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
 {
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	write_question(t, &sql);
-	int r = ch_ask(s, &sql, &answer);
+	struct counting c = {.t = t};
+	int r = ch_whole_around(s, ask_counts, &c);
 	if (r == 0)
-		r = take_answer(t, &answer);
+		r = take_answer(t, &c.answer);
+	buf_release(&c.answer);
 	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
 }
 

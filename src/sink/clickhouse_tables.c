@@ -1,7 +1,8 @@
 /*
  * The tables. All rows of events carry the event's id (node, segment, position) in the sorting key of a
  * ReplacingMergeTree, behind what follows from the event itself: of two rows of the same event, one stays. As
- * merging takes its time, questions read with FINAL, which does the same while reading. A row's day follows
+ * merging takes its time, questions read with FINAL, which does the same while reading (but for days that are
+ * known to be merged: clickhouse_whole.c). A row's day follows
  * from the event, too, so both lie in the same partition.
  *
  * visit       Visits, by day of their time. `details` is 1 while the row can be listed: when a day is past

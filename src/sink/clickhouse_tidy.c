@@ -5,8 +5,11 @@
  */
 #include "sink/clickhouse_sink.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+enum { MERGE_WAIT_MS = 1000, MERGE_ROWS_MAX = 100000000, MERGE_ID_BYTES = 160 };
 
 struct partition {
 	enum ch_table table;
@@ -255,6 +258,47 @@ static int tidy_partition(struct tidying *t, const struct partition *p)
 	return r < 0 ? r : 1;
 }
 
+/* --- days that are over --- */
+
+static int merge(struct tidying *t, struct str table, uint32_t day)
+{
+	CLEANUP(buf_release) struct buf sql = {0};
+	char id[MERGE_ID_BYTES];
+	buf_printf(&sql, "OPTIMIZE TABLE %.*s", STR_ARG(table));
+	write_partition(&sql, day);
+	buf_printf(&sql, " FINAL");
+	if (sql.failed)
+		return ERR_NOMEM;
+	snprintf(id, sizeof(id), "curt-merge-%s-%.*s-%u", clickhouse_database(t->s->client), STR_ARG(table),
+	         day);
+	struct clickhouse_call call = {
+	    .sql = buf_view(&sql), .query_id = id, .timeout_ms = MERGE_WAIT_MS, .is_quiet = true};
+	return clickhouse_run(t->s->client, &call, NULL, NULL) == 0 ? 1 : 0;
+}
+
+/* Makes one part of a day that has rested, so that it can be read plainly (clickhouse_whole.c): one day at a
+ * time, whoever asks for it, by the query's id. It is not waited for, as the server goes on by itself; nor is
+ * anything lost when it cannot. */
+static int merge_one(struct tidying *t)
+{
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(
+	    &sql,
+	    "SELECT table, toUInt16(toDate(partition)) AS of_day, toUInt8(0) FROM system.parts WHERE active"
+	    " AND database = '%s' AND table IN ('visit', 'impression', 'note') GROUP BY table, of_day"
+	    " HAVING (count() > 1 OR max(level) = 0) AND max(modification_time) <= now() - %u"
+	    " AND of_day < %u AND sum(rows) <= %d ORDER BY of_day DESC, table LIMIT 1",
+	    clickhouse_database(t->s->client), t->s->rest_s, ch_day(t->now_ms), MERGE_ROWS_MAX);
+	int r = ch_ask(t->s, &sql, &answer);
+	struct row_reader rows = row_reader_of(&answer);
+	if (r < 0 || !row_more(&rows))
+		return r;
+	struct str table = row_text(&rows);
+	uint16_t day = row_u16(&rows);
+	row_end(&rows);
+	return rows.bad ? ERR_CORRUPT : merge(t, table, day);
+}
+
 int ch_tidy(struct sink_clickhouse *s, int64_t now_ms)
 {
 	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
@@ -268,6 +312,8 @@ int ch_tidy(struct sink_clickhouse *s, int64_t now_ms)
 		r = rounds_close(&t, &counting);
 	for (size_t i = 0; r == 0 && i < t.count; i++)
 		r = tidy_partition(&t, &t.partitions[i]);
+	if (r == 0)
+		r = merge_one(&t);
 	free(t.partitions);
 	return r;
 }

@@ -198,6 +198,7 @@ int sink_clickhouse_open(const char *url, const struct sink_settings *settings, 
 	s->base.ops = &click_ops;
 	s->settings = sink_settings_settle(settings);
 	s->insert_timeout_ms = CH_INSERT_TIMEOUT_MS;
+	s->rest_s = CH_REST_S;
 	uint64_t process;
 	randombytes_buf(&process, sizeof(process));
 	snprintf(s->base_id, sizeof(s->base_id), "curt-%016llx", (unsigned long long)process);
