@@ -32,7 +32,7 @@ struct queue_log {
 	size_t count, cap;
 	struct advance *advances;   /* as many as sources */
 	size_t first;               /* whose turn it is to be read first */
-	size_t turn;                /* whose turn it is now, counted from there */
+	size_t turn;                /* whose turn it is now, counted from there; twice around */
 	struct event event;         /* the last one given */
 	uint64_t given_at;          /* where it stands */
 	bool read_failed;           /* in this round, of some segment */
@@ -279,10 +279,11 @@ static void count(struct queue_log *q, const struct event *ev, uint64_t by)
 static int log_next(struct queue *base, struct queue_event *ret)
 {
 	struct queue_log *q = self(base);
-	for (; q->turn < q->count; q->turn++) {
+	for (; q->turn < 2 * q->count; q->turn++) {
 		size_t i = (q->first + q->turn) % q->count;
 		struct source *s = q->sources[i];
-		if (!is_its_turn(q, i))
+		/* First what is in doubt: until that is over, nothing is certain. */
+		if ((q->turn < q->count && read_to(s) >= s->doubt) || !is_its_turn(q, i))
 			continue;
 		int r = source_next(q, s);
 		if (r == 0)

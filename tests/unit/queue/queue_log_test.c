@@ -249,6 +249,26 @@ static void events_are_in_doubt_until_all_that_may_have_been_read_before_is_comm
 	assert_int_equal(n, 10);
 }
 
+static void what_is_in_doubt_comes_first(void **state)
+{
+	(void)state;
+	uint64_t links[400];
+	for (unsigned w = 0; w < WRITERS; w++)
+		write_clicks(w, 1, 20);
+	reboot();
+	for (unsigned shift = 0; shift < 2 * WRITERS; shift++) {
+		open_queue(false, false);
+		for (unsigned w = 0; w < WRITERS; w++)
+			write_clicks(w, 100 + shift, 5); /* since it was opened: nobody can have read it */
+		for (unsigned i = 0; i < shift; i++)
+			assert_int_equal(queue->ops->refresh(queue), 0);
+		size_t n = round_links(links, ARRAY_LEN(links)), before = WRITERS * (20 + 5 * shift);
+		assert_int_equal(n, before + (size_t)WRITERS * 5);
+		for (size_t i = 0; i < n; i++)
+			assert_int_equal(links[i] == 100 + shift, i >= before);
+	}
+}
+
 static void put_back_events_do_not_count(void **state)
 {
 	(void)state;
@@ -341,6 +361,7 @@ int main(void)
 	    TEST(what_a_checkpoint_keeps_is_taken_up_with_its_counts),
 	    TEST(a_checkpoint_that_cannot_be_written_holds_nobody_up),
 	    TEST(events_are_in_doubt_until_all_that_may_have_been_read_before_is_committed),
+	    TEST(what_is_in_doubt_comes_first),
 	    TEST(put_back_events_do_not_count),
 	    TEST(segments_go_when_they_were_read_and_that_is_safe),
 	    TEST(texts_are_found_also_by_who_begins_behind_them),
