@@ -74,11 +74,11 @@ class Way:
         return worker
 
     def restart_worker(self, worker, **env):
-        """In its place, also when it has died by itself."""
+        """In its place, also when it has died by itself. One that is to die may do so before it is ready."""
         if worker.process:
             worker.kill()
         worker.settings = {name: value for name, value in worker.settings.items() if name != "CURT_FAILPOINT"} | env
-        return worker.start()
+        return worker.launch() if "CURT_FAILPOINT" in env else worker.start()
 
     def settled(self, seconds=120):
         """The books once everything that was logged is counted."""
