@@ -247,10 +247,17 @@ int backend_open_store(const char *url, const struct folder *f, struct store **r
 	return backend_open_store_with(url, "", f, ret, e);
 }
 
+static const char sqlite_scheme[] = "sqlite:";
+
+bool backend_sink_is_file(const char *url)
+{
+	return strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) == 0;
+}
+
 static int open_sink_sqlite(const char *url, const struct folder *f, const struct sink_settings *s,
                             struct sink **ret, struct err *e)
 {
-	const char *rest = url + strlen("sqlite:");
+	const char *rest = url + strlen(sqlite_scheme);
 	if (!f)
 		return err_set(
 		    e, ERR_INVALID,
@@ -279,7 +286,7 @@ static const struct {
 	int (*open)(const char *url, const struct folder *f, const struct sink_settings *s, struct sink **ret,
 	            struct err *e);
 } sinks[] = {
-    {"sqlite:", open_sink_sqlite},
+    {sqlite_scheme, open_sink_sqlite},
     {"clickhouse://", open_sink_clickhouse},
     {"postgres://", open_sink_postgres},
     {"postgresql://", open_sink_postgres},

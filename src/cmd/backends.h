@@ -24,6 +24,7 @@ int backend_open_store(const char *url, const struct folder *f, struct store **r
 /* A ring even of one; made only if `make`. */
 int backend_open_ring(const char *urls, const char *replicas, bool make, struct store **ret, struct err *e);
 
+bool backend_sink_is_file(const char *url); /* of this machine */
 /* sqlite: (in the data folder), sqlite:/path, clickhouse://, postgres://. Without a folder (NULL) only those
  * that need none. */
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,

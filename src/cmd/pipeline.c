@@ -22,10 +22,10 @@ static bool has_kafka(const struct pipeline *p)
 	return p->settings->queue.url[0] != '\0';
 }
 
-/* A file of this machine: no other process can write to it. */
+/* No other process can write to it. */
 static bool sink_is_ours(const struct pipeline *p)
 {
-	return strncmp(p->settings->serve.sink_url, "sqlite:", strlen("sqlite:")) == 0;
+	return backend_sink_is_file(p->settings->serve.sink_url);
 }
 
 /* Opening */

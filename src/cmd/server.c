@@ -183,6 +183,16 @@ static bool only_answers(const struct server *s)
 	return s->settings.serve.role == ROLE_ANSWERS;
 }
 
+/* Before anything is made. */
+static int check_role(const struct server *s, struct err *e)
+{
+	if (!only_answers(s) || !backend_sink_is_file(s->settings.serve.sink_url))
+		return 0;
+	return err_set(e, ERR_INVALID,
+	               "serve.role = stats needs a sink that others fill; set sink.url to "
+	               "clickhouse://HOST:8123 or postgres://HOST/DATABASE");
+}
+
 /* Where no trace of addresses is to be kept, the salt does not leave this process. */
 static bool shares_salts(const struct server *s)
 {
@@ -194,10 +204,6 @@ static int open_events(struct server *s, struct err *e)
 	char *path CLEANUP(freep) = folder_path(&s->folder, "events");
 	if (!path)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	if (only_answers(s) && strncmp(s->settings.serve.sink_url, "sqlite:", strlen("sqlite:")) == 0)
-		return err_set(e, ERR_INVALID,
-		               "serve.role = stats needs a sink that others fill; set sink.url to "
-		               "clickhouse://HOST:8123 or postgres://HOST/DATABASE");
 	int r = pipeline_open(&s->pipeline, &s->settings, s->store, &s->folder, e);
 	if (r == 0)
 		r = open_log(s, path, e);
@@ -394,10 +400,12 @@ static int publish(struct server *s, const struct net_addr *addr, struct err *e)
 
 int server_start(struct server *s, struct err *e)
 {
-	struct net_addr wanted;
+	struct net_addr wanted = {0};
 	if (!s->is_private)
 		raise_descriptor_limit();
-	int r = net_addr_parse(str_of(s->settings.serve.listen), &wanted, e);
+	int r = check_role(s, e);
+	if (r == 0)
+		r = net_addr_parse(str_of(s->settings.serve.listen), &wanted, e);
 	struct net_addr addr = wanted;
 	if (r == 0 && !s->folder.path)
 		r = folder_open(&s->folder, s->settings.serve.data, true, e);

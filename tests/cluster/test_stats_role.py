@@ -83,6 +83,7 @@ def test_a_sink_of_its_own_is_no_use_to_it(nursery):
     server = nursery.server("--role", "stats")
     with pytest.raises(AssertionError, match="serve.role = stats needs a sink that others fill"):
         server.start()
+    assert not server.data.exists()
 
 
 def test_a_worker_says_what_it_lacks(engines, tmp_path):
