@@ -3,8 +3,6 @@
 #include "os/clock.h"
 #include "os/thread.h"
 
-#include <stdlib.h>
-
 enum {
 	BATCH_MIN = 1,
 	BATCH_FIRST = 16,
@@ -32,27 +30,40 @@ static bool is_failure(int result)
 	return result != 0 && result != ERR_CONFLICT && result != ERR_NOT_FOUND;
 }
 
-/* The number that were removed, or the failure if there are none. */
+/* The number that were removed, or the failure if there are none. A change is of a name, so names are looked
+ * up first; links that are gone by now have none. */
 static int reap(struct links *l, const uint64_t *ids, size_t count, int64_t now_ms, struct metrics *m,
                 int64_t *ret_took_us)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
-	struct store_write *writes = calloc(count, sizeof(*writes));
-	int removed = 0, failure = 0;
-	if (!writes)
+	struct store_lookup *reads = arena_zalloc(&arena, count * sizeof(*reads));
+	struct store_write *writes = arena_zalloc(&arena, count * sizeof(*writes));
+	size_t n = 0;
+	int removed = 0;
+	if (!reads || !writes)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < count; i++)
-		writes[i] = (struct store_write){
-		    .kind = STORE_LINK_REAP, .now_ms = now_ms, .arena = &arena, .ref.id = ids[i]};
-	int64_t start_ns = clock_mono_ns();
-	links_apply(l, writes, count, m);
-	*ret_took_us = (clock_mono_ns() - start_ns) / 1000;
+		reads[i] = (struct store_lookup){.ref.id = ids[i], .arena = &arena, .fresh = true};
+	int failure = links_get(l, reads, count, m);
+	if (failure != 0)
+		return failure;
 	for (size_t i = 0; i < count; i++) {
+		if (reads[i].result == 0)
+			writes[n++] = (struct store_write){.kind = STORE_LINK_REAP,
+			                                   .now_ms = now_ms,
+			                                   .arena = &arena,
+			                                   .ref = links_ref(l, reads[i].link.key)};
+		else if (is_failure(reads[i].result))
+			failure = reads[i].result;
+	}
+	int64_t start_ns = clock_mono_ns();
+	links_apply(l, writes, n, m);
+	*ret_took_us = (clock_mono_ns() - start_ns) / 1000;
+	for (size_t i = 0; i < n; i++) {
 		removed += writes[i].result == 0;
 		if (is_failure(writes[i].result))
 			failure = writes[i].result;
 	}
-	free(writes);
 	return removed > 0 ? removed : failure;
 }
 

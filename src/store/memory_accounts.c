@@ -1,6 +1,6 @@
 /* Users, their sessions and API keys in the store in memory. */
 #include "store/memory.h"
-#include "store/rules.h"
+#include "store/rules_memory.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Links in the store in memory: their names, lists of users and idempotency keys. */
 #include "store/memory.h"
-#include "store/rules.h"
+#include "store/rules_memory.h"
 
 #include <stdlib.h>
 

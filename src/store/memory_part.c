@@ -1,7 +1,7 @@
 /* The store in memory as one of several parts: the ring's epoch, where creates went, and pages. */
 #include "store/memory.h"
 #include "store/part.h"
-#include "store/rules.h"
+#include "store/rules_memory.h"
 
 #include <stdlib.h>
 

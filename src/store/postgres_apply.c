@@ -36,19 +36,47 @@ int postgres_write(struct store_postgres *s, const struct postgres_work *work, s
 }
 
 struct apply_work {
+	const struct store_rules *rules;
 	uint64_t epoch;
 	const struct store_write *writes;
 	size_t n;
 	struct store_outcome *outcomes;
+	bool all;         /* nothing is left to its insert */
+	struct view view; /* of the last try, which is the one that counts */
+	struct pg_result made;
 };
+
+static void apply_work_reset(struct apply_work *work)
+{
+	pg_result_end(&work->made);
+	work->made = (struct pg_result){NULL, 0};
+	view_release(&work->view);
+	work->view = (struct view){0};
+}
+
+static int links_run(struct postgres_txn *t, struct apply_work *work)
+{
+	if (work->view.name_count == 0)
+		return 0;
+	int r = postgres_fetch_links(t, &work->view, work->all);
+	if (r == 0)
+		r = decide_links(&work->view, work->writes, work->n, work->outcomes);
+	return r ? r : postgres_write_links(t, &work->view, &work->made);
+}
 
 static int apply_run(struct postgres_txn *t, void *ctx)
 {
-	const struct apply_work *work = ctx;
-	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes)); /* it may be done again */
+	struct apply_work *work = ctx;
+	apply_work_reset(work); /* it may be done again */
+	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes));
 	if (work->epoch != 0)
 		postgres_epoch_hold(t, work->epoch);
-	return postgres_change(t, work->writes, work->n, work->outcomes);
+	int r = view_init(&work->view, work->rules, work->writes, work->n);
+	for (size_t i = 0; r == 0 && i < work->n; i++) { /* first: a link may be for a new user */
+		if (!store_write_is_link(work->writes[i].kind))
+			r = postgres_account_change(t, &work->writes[i], &work->outcomes[i]);
+	}
+	return r ? r : links_run(t, work);
 }
 
 /* While somebody holds a row, others are not to wait again and again for those who want it. */
@@ -56,6 +84,16 @@ static bool is_held(struct store_postgres *s)
 {
 	int64_t held_ms = atomic_load_explicit(&s->held_ms, memory_order_relaxed);
 	return held_ms != 0 && clock_mono_ms() - held_ms < HELD_MS;
+}
+
+/* Those who lost a name while all rows were fetched: in a race that goes on, or for an id that is taken. */
+static void lost_note(struct apply_work *work)
+{
+	size_t lost = postgres_lost_mark(&work->view, &work->made);
+	for (size_t i = 0; lost > 0 && i < work->n; i++) {
+		if (view_lost(&work->view, &work->writes[i]))
+			work->outcomes[i] = (struct store_outcome){.result = ERR_CONFLICT};
+	}
 }
 
 /* The next part of a batch that is done in parts: `size` of them from `begin` on. */
@@ -66,14 +104,20 @@ struct piece {
 static int piece_apply(struct store_postgres *s, const struct postgres_work *work, struct piece piece)
 {
 	const struct apply_work *all = work->ctx;
-	struct apply_work some = {.epoch = all->epoch,
+	struct apply_work some = {.rules = all->rules,
+	                          .epoch = all->epoch,
 	                          .writes = all->writes + piece.begin,
 	                          .n = piece.size,
-	                          .outcomes = all->outcomes + piece.begin};
+	                          .outcomes = all->outcomes + piece.begin,
+	                          .all = true};
 	struct postgres_work brief = *work;
 	brief.ctx = &some;
 	brief.is_brief = true;
-	return write_once(s, &brief, NULL);
+	int r = write_once(s, &brief, NULL);
+	if (r == 0)
+		lost_note(&some);
+	apply_work_reset(&some);
+	return r;
 }
 
 static void piece_fail(const struct apply_work *all, struct piece piece, int error)
@@ -109,22 +153,74 @@ static int apply_in_pieces(struct store_postgres *s, const struct postgres_work 
 	return 0;
 }
 
+/* The answer to the COMMIT got lost, and with it which links were made: they are there. */
+static int made_resolve(struct store_postgres *s, struct apply_work *work)
+{
+	bool gains = false;
+	for (size_t i = 0; i < work->view.name_count; i++)
+		gains |= name_gains_link(&work->view.names[i]);
+	return gains && !work->made.vendor ? POSTGRES_READ(s, postgres_made_get(c, &work->view, &work->made))
+	                                   : 0;
+}
+
+static int apply_some(struct store_postgres *s, struct apply_work *ctx)
+{
+	struct postgres_work work = {.run = apply_run,
+	                             .ctx = ctx,
+	                             .in_ring = ctx->rules->is_shard,
+	                             .is_distributed = s->kind.is_distributed,
+	                             .gives_way = s->kind.has_advisory_locks,
+	                             .is_brief = is_held(s)};
+	int r = write_once(s, &work, NULL);
+	if (r == ERR_BUSY)
+		return apply_in_pieces(s, &work);
+	return r == 0 && made_resolve(s, ctx) != 0 ? ERR_UNCERTAIN : r;
+}
+
+/* Decides again for those whose insert was lost, with all rows fetched. */
+static int apply_lost(struct store_postgres *s, const struct apply_work *first)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct store_write *writes = arena_alloc(&arena, first->n * sizeof(*writes));
+	struct store_outcome *outcomes = arena_alloc(&arena, first->n * sizeof(*outcomes));
+	size_t n = 0;
+	if (!writes || !outcomes)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < first->n; i++) {
+		if (view_lost(&first->view, &first->writes[i]))
+			writes[n++] = first->writes[i];
+	}
+	struct apply_work again = {.rules = first->rules,
+	                           .epoch = first->epoch,
+	                           .writes = writes,
+	                           .n = n,
+	                           .outcomes = outcomes,
+	                           .all = true};
+	int r = apply_some(s, &again);
+	if (r == 0)
+		lost_note(&again);
+	for (size_t i = 0, at = 0; i < first->n; i++) {
+		if (view_lost(&first->view, &first->writes[i]))
+			first->outcomes[i] = r ? (struct store_outcome){.result = r} : outcomes[at++];
+	}
+	apply_work_reset(&again);
+	return 0;
+}
+
 /* ERR_NOT_FOUND is what another epoch comes to. */
 static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes, size_t n)
 {
 	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
 	if (!outcomes)
 		return ERR_NOMEM;
-	struct apply_work ctx = {.epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
-	struct postgres_work work = {.run = apply_run,
-	                             .ctx = &ctx,
-	                             .in_ring = in_ring,
-	                             .is_distributed = s->kind.is_distributed,
-	                             .gives_way = s->kind.has_advisory_locks,
-	                             .is_brief = is_held(s)};
-	int r = write_once(s, &work, NULL);
-	if (r == ERR_BUSY)
-		r = apply_in_pieces(s, &work);
+	struct store_rules rules = s->rules;
+	rules.is_shard = in_ring;
+	struct apply_work work = {
+	    .rules = &rules, .epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
+	int r = apply_some(s, &work);
+	if (r == 0 && postgres_lost_mark(&work.view, &work.made) > 0)
+		r = apply_lost(s, &work);
+	apply_work_reset(&work);
 	if (s->replicas) /* also what failed may have happened */
 		postgres_replicas_changed(s->replicas, writes, n);
 	for (size_t i = 0; r == 0 && i < n; i++)

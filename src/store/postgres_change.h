@@ -1,32 +1,25 @@
 /*
- * What changes do to a PostgreSQL store, inside a transaction. For the files of the PostgreSQL store only.
- *
- * A batch is cut into runs: changes of one kind that follow each other and name different things. Within a
- * run no change sees another one's effect, so a run is asked for and written as a whole.
- *
- * A change looks before it writes: when its result is an error, nothing was touched. Functions return 0 or
- * what ended the transaction; what became of the single change stands in its outcome.
+ * What changes do to a PostgreSQL store, inside a transaction: rows are fetched and written here, and judged
+ * by decide.h. For the files of the PostgreSQL store only. Functions return 0 or what ended the transaction.
  */
 #pragma once
 
-#include "store/outcome.h"
+#include "store/decide.h"
 #include "store/postgres_txn.h"
 
-/* Does n changes, and forgets some of what has died. */
-int postgres_change(struct postgres_txn *t, const struct store_write *writes, size_t n,
-                    struct store_outcome *outcomes);
+/* One round trip; one more if idempotency keys were used before. With `all` also the links of names that are
+ * only to be generated. */
+int postgres_fetch_links(struct postgres_txn *t, struct view *v, bool all);
 
-/* A run of creates whose names, ids and idempotency keys all differ. */
-int postgres_create_run(struct postgres_txn *t, const struct store_write *writes, size_t n,
-                        struct store_outcome *outcomes);
+/* Puts what was decided. The ids of the links that were made are in *ret_made when the transaction has ended;
+ * the caller ends it. */
+int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_result *ret_made);
 
-/* A run of changes of links that are there: all with a key or all without, and all different. */
-int postgres_target_run(struct postgres_txn *t, const struct store_write *writes, size_t n,
-                        struct store_outcome *outcomes);
+/* The same ids, asked for afterwards. */
+int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result *ret_made);
 
-/* A run of PERMIT and FORBID that differ in link or user. */
-int postgres_list_run(struct postgres_txn *t, const struct store_write *writes, size_t n,
-                      struct store_outcome *outcomes);
+/* Marks the rows whose insert was lost, and says how many. */
+size_t postgres_lost_mark(struct view *v, const struct pg_result *made);
 
-/* A change of users, sessions or API keys. */
+/* Fetches for, decides and writes a change of users, sessions or API keys. */
 int postgres_account_change(struct postgres_txn *t, const struct store_write *w, struct store_outcome *out);

@@ -52,13 +52,6 @@ static const struct pg_statement links_insert = {
     " n.redirect_status, n.enabled <> 0, n.private <> 0, n.password, n.title, n.note, n.tags, 0, 0"
     " FROM " ROWS " ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"};
 
-/* Which of the names are not to be had at a glance. They are asked for after the insert, which may have
- * waited for the end of a name's last link: what that one left behind is seen by a later statement only. */
-static const struct pg_statement names_kept[KEPT_KINDS] = {
-    {"names_resting", "SELECT key FROM resting WHERE key = ANY ($1::bytea[])"},
-    {"names_spent", "SELECT key FROM spent_key WHERE key = ANY ($1::bytea[])"},
-};
-
 static const struct pg_statement links_update = {
     "links_update",
     "UPDATE link SET owner = n.owner, api_key = n.api_key, url = n.url, updated_ms = n.updated_ms,"
@@ -128,42 +121,15 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 	return false;
 }
 
-static void kept_add(struct postgres_txn *t, struct columns *c)
+void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
+                           struct pg_result *ret_ids)
 {
-	size_t n = 0;
-	for (size_t i = 0; i < c->n; i++) {
-		if (!c->rows[i].reuse)
-			c->strs[n++] = c->rows[i].name;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(names_kept); i++) {
-		struct pg_query q = txn_query(t, &names_kept[i]);
-		pg_blobs(&q, c->strs, n);
-		txn_ask_add(t, &q);
-	}
-}
-
-int postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n, struct inserted *ret)
-{
-	*ret = (struct inserted){0};
 	struct columns c;
-	if (!columns_init(t, &c, rows, n))
-		return t->error;
+	if (n == 0 || !columns_init(t, &c, rows, n))
+		return;
 	struct pg_query q = txn_query(t, &links_insert);
 	rows_bind(&q, &c);
-	txn_ask_add(t, &q);
-	kept_add(t, &c);
-	txn_ask_send(t);
-	txn_ask_next(t, &ret->ids);
-	for (size_t i = 0; i < ARRAY_LEN(ret->kept); i++)
-		txn_ask_next(t, &ret->kept[i]);
-	return txn_ask_end(t);
-}
-
-void inserted_end(struct inserted *i)
-{
-	pg_result_end(&i->ids);
-	for (size_t k = 0; k < ARRAY_LEN(i->kept); k++)
-		pg_result_end(&i->kept[k]);
+	txn_put_kept(t, &q, ret_ids);
 }
 
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n)
@@ -209,10 +175,16 @@ void postgres_links_delete(struct postgres_txn *t, const struct str *names, size
 
 /* --- tags --- */
 
-static const struct pg_statement tags_insert = {
-    "tags_insert", "INSERT INTO tag (key, name, made_ms, id)"
-                   " SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])"
-                   " ORDER BY 1, 2 ON CONFLICT DO NOTHING"};
+#define TAGS_INSERT                                                                   \
+	"INSERT INTO tag (key, name, made_ms, id)"                                    \
+	" SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])" \
+	" AS n (key, name, made_ms, id)"
+static const struct pg_statement tags_insert = {"tags_insert",
+                                                TAGS_INSERT " ORDER BY 1, 2 ON CONFLICT DO NOTHING"};
+/* Of links whose insert may have been lost. */
+static const struct pg_statement tags_insert_made = {
+    "tags_insert_made", TAGS_INSERT " WHERE EXISTS (SELECT 1 FROM link l WHERE l.key = n.key AND l.id = n.id)"
+                                    " ORDER BY 1, 2 ON CONFLICT DO NOTHING"};
 
 struct tag_rows {
 	struct arena *arena;
@@ -245,7 +217,7 @@ static int tag_add(void *ctx, struct str name)
 	return to->names[to->count++].ptr ? 0 : ERR_NOMEM;
 }
 
-void postgres_tags_insert(struct postgres_txn *t, const struct link_row *rows, size_t n)
+void postgres_tags_insert(struct postgres_txn *t, const struct link_row *rows, size_t n, bool if_made)
 {
 	struct tag_rows to = {.arena = &t->scratch};
 	for (size_t i = 0; i < n; i++) {
@@ -257,7 +229,7 @@ void postgres_tags_insert(struct postgres_txn *t, const struct link_row *rows, s
 	}
 	if (to.count == 0)
 		return;
-	struct pg_query q = txn_query(t, &tags_insert);
+	struct pg_query q = txn_query(t, if_made ? &tags_insert_made : &tags_insert);
 	pg_blobs(&q, to.keys, to.count);
 	pg_blobs(&q, to.names, to.count);
 	pg_ints(&q, to.made_ms, to.count);

@@ -2,6 +2,7 @@
  * postgres_apply.c its changes, postgres_part.c and postgres_move.c what it takes to be part of a ring. */
 #pragma once
 
+#include "store/decide.h"
 #include "store/part.h"
 #include "store/postgres_layout.h"
 #include "store/postgres_txn.h"
@@ -18,6 +19,7 @@ struct store_postgres {
 	struct postgres_replicas *replicas; /* NULL: there are none */
 	struct postgres_marks *marks;
 	struct postgres_kind kind;
+	struct store_rules rules;
 	_Atomic int64_t held_ms; /* when a change last waited in vain for what somebody holds; 0: never */
 	atomic_bool is_troubled; /* a write failed: ping tries one until it works */
 };

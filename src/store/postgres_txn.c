@@ -37,6 +37,14 @@ void txn_put(struct postgres_txn *t, struct pg_query *q)
 	t->put_count++;
 }
 
+void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
+{
+	ASSERT(!t->kept);
+	t->kept = ret;
+	t->kept_at = t->put_count;
+	txn_put(t, q);
+}
+
 void txn_ask_add(struct postgres_txn *t, struct pg_query *q)
 {
 	(void)t;
@@ -46,14 +54,19 @@ void txn_ask_add(struct postgres_txn *t, struct pg_query *q)
 int txn_ask_send(struct postgres_txn *t)
 {
 	pg_flush(t->conn);
-	for (; t->put_count > 0; t->put_count--) {
+	for (size_t i = 0; i < t->put_count; i++) {
 		struct pg_result result;
 		struct err why = {""};
 		int r = pg_next(t->conn, &result, &why);
-		pg_result_end(&result);
+		if (r == 0 && t->kept && i == t->kept_at)
+			*t->kept = result;
+		else
+			pg_result_end(&result);
 		if (r != 0)
 			txn_fail(t, r, &why);
 	}
+	t->put_count = 0;
+	t->kept = NULL;
 	return t->error;
 }
 

@@ -19,6 +19,8 @@ struct postgres_txn {
 	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
 	bool accounts_are_locked; /* and their version was raised */
 	size_t put_count;         /* put since the last answer */
+	struct pg_result *kept;   /* where the answer to one of them goes, */
+	size_t kept_at;           /* to this one; see txn_put_kept */
 	struct arena scratch;     /* until the transaction ends */
 	int error;                /* the first failure */
 	struct err *e;            /* its sentence; may be NULL */
@@ -35,6 +37,9 @@ static inline struct pg_query txn_query(struct postgres_txn *t, const struct pg_
 
 /* Adds a statement whose answer nobody needs, unless it fails. */
 void txn_put(struct postgres_txn *t, struct pg_query *q);
+
+/* Likewise, but its rows come with the next answer or the COMMIT. One at a time; the caller ends *ret. */
+void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret);
 
 /* Sends all that was put, and the question. */
 int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret);

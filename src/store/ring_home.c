@@ -12,7 +12,7 @@
  * only whether it happened. If not, the route is forgotten and this one takes its place.
  */
 #include "store/ring_change.h"
-#include "store/rules.h"
+#include "store/rules_memory.h"
 
 #include <stdlib.h>
 

@@ -1,20 +1,25 @@
 /*
- * What changes do to a link file, over the writing connection and inside the caller's transaction. For the
- * files of the SQLite store only. Functions return SQLite's code (SQLITE_OK or an error); what became of the
- * single change stands in its outcome.
- *
- * A change looks before it writes: when its result is an error, nothing was touched.
+ * What changes do to a link file, over the writing connection and inside the caller's transaction: rows are
+ * fetched and written here, and judged by decide.h. For the files of the SQLite store only. Functions return
+ * SQLite's code (SQLITE_OK or an error).
  */
 #pragma once
 
-#include "store/outcome.h"
+#include "store/decide.h"
 #include "store/sqlite_layout.h"
 
-int sqlite_change(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out);
+int sqlite_fetch_links(struct sqlite_conn *c, struct view *v);
+/* *ret_lost: an id was taken, and all must be done again in another transaction. */
+int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost);
 
-/* The same by subject: sqlite_links.c has the links and their lists, sqlite_accounts.c the rest. */
-int sqlite_change_link(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out);
+/* Of a user, a session or an API key; what comes of it stands in its outcome. */
 int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out);
 
-/* Forgets a bounded number of what has died, after a batch that may have added some. */
-int sqlite_purge(struct sqlite_conn *c, const struct store_write *writes, size_t n);
+/* Removes a bounded number of what has died. */
+int sqlite_purge(struct sqlite_conn *c, unsigned sql, const struct purge *p);
+
+/* SQLite's code for one of ours. */
+static inline int sqlite_of_error(int r)
+{
+	return r == 0 || r == ERR_NOT_FOUND ? SQLITE_OK : r == ERR_NOMEM ? SQLITE_NOMEM : SQLITE_CORRUPT;
+}

@@ -177,12 +177,10 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                                  " ORDER BY over_ms, id LIMIT ?",
     [SQL_LINKS_OVER_COUNT - SQL_OWN] = "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= ?",
     [SQL_PERMISSION_GET - SQL_OWN] = "SELECT 1 FROM permission WHERE link = ? AND user = ?",
-    /* Changes no row when there is no room. */
-    [SQL_PERMISSION_ROOM -
-        SQL_OWN] = "UPDATE link SET permitted = permitted + 1 WHERE id = ? AND permitted < ?",
     [SQL_PERMISSION_ADD - SQL_OWN] = "INSERT INTO permission (link, user) VALUES (?, ?)",
     [SQL_PERMISSION_DROP - SQL_OWN] = "DELETE FROM permission WHERE link = ? AND user = ?",
-    [SQL_PERMISSION_DROPPED - SQL_OWN] = "UPDATE link SET permitted = permitted - 1 WHERE id = ?",
+    [SQL_PERMITTED_GET - SQL_OWN] = "SELECT permitted FROM link WHERE id = ?",
+    [SQL_PERMITTED_SET - SQL_OWN] = "UPDATE link SET permitted = ?2 WHERE id = ?1",
     [SQL_PERMISSIONS - SQL_OWN] = "SELECT user FROM permission WHERE link = ? ORDER BY user",
     [SQL_PERMISSIONS_DROP - SQL_OWN] = "DELETE FROM permission WHERE link = ?",
     /* A total that is there already costs no write. */
@@ -221,7 +219,7 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_USERS - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id > ? ORDER BY id LIMIT ?",
     [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ?4 AND " ADMIN_SIGNS_IN
                                   " UNION ALL SELECT 1 FROM " ADMINS_KEYS " AND u.id <> ?4 LIMIT 1",
-    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user = ?3 AND " KEY_FOR_ADMINS " LIMIT 1",
+    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user = ?4 AND " KEY_FOR_ADMINS " LIMIT 1",
     [SQL_SESSION_PUT - SQL_OWN] = "INSERT INTO ended_session (id, expires_ms) VALUES (?, ?)"
                                   " ON CONFLICT (id) DO UPDATE"
                                   " SET expires_ms = max(expires_ms, excluded.expires_ms)",
@@ -232,7 +230,6 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_KEY_BY_DIGEST - SQL_OWN] = "SELECT 1 FROM api_key WHERE digest = ?",
     [SQL_KEY_INSERT - SQL_OWN] = "INSERT INTO api_key (" KEY_COLUMNS ") VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_KEY_REVOKE - SQL_OWN] = "UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1",
-    [SQL_KEY_USED_GET - SQL_OWN] = "SELECT used_ms FROM api_key WHERE id = ?",
     [SQL_KEY_USED - SQL_OWN] = "UPDATE api_key SET used_ms = ?2 WHERE id = ?1",
     /* Two will do. */
     [SQL_ADMIN_KEYS - SQL_OWN] = "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2",

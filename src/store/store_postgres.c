@@ -401,6 +401,8 @@ int store_postgres_open(const struct store_postgres_config *config, struct store
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	s->ops = postgres_ops;
 	s->base.ops = &s->ops;
+	s->rules.gives_keys_back = true;
+	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
 	int r = pools_open(s, config, e);
 	if (r == 0)
 		r = layout_make(s, e);

@@ -5,10 +5,9 @@
  * handful of read-only connections is lent out to lookups and lists; each sees what was committed before it
  * began. The file is in WAL mode with synchronous=FULL, so a commit that succeeded survives power loss.
  *
- * A change looks before it writes: when it fails by itself (a conflict, say), it has touched nothing, and the
- * batch goes on without savepoints. When SQLite fails, the whole batch is rolled back. What comes back to the
- * caller is held in `struct store_outcome` until the commit, so a batch that failed can be handed in again
- * as it is.
+ * A batch is judged before it is written (decide.h): a change that fails by itself (a conflict, say) touches
+ * nothing. When SQLite fails, the whole batch is rolled back. What comes back to the caller is held in
+ * `struct store_outcome` until the commit, so a batch that failed can be handed in again as it is.
  *
  * A lock on FILE.lock keeps other processes out: SQLite before 3.51.3 may lose pages when two of them
  * checkpoint, and their caches would not learn of each other's changes.
@@ -26,6 +25,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -41,6 +41,7 @@ enum trouble { TROUBLE_NONE, TROUBLE_WRITE, TROUBLE_CHECKPOINT };
 
 struct store_sqlite {
 	struct store base;
+	struct store_rules rules;
 	char *path;
 	int lock_fd;       /* on FILE.lock, or -1 */
 	atomic_uint calls; /* under way */
@@ -344,18 +345,40 @@ static int txn_end_locked(struct store_sqlite *s, int rc)
 
 /* --- changes --- */
 
-static int apply_locked(struct store_sqlite *s, const struct store_write *writes, size_t n,
+/* What the transaction's statements came to. */
+static int changes_run(struct store_sqlite *s, struct view *v, const struct store_write *writes, size_t n,
+                       struct store_outcome *outcomes, bool *ret_lost)
+{
+	struct sqlite_conn *c = &s->writer;
+	memset(outcomes, 0, n * sizeof(*outcomes));
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) { /* first: a link may be for a new user */
+		if (!store_write_is_link(writes[i].kind))
+			rc = sqlite_change_account(c, &writes[i], &outcomes[i]);
+	}
+	if (rc == SQLITE_OK)
+		rc = sqlite_fetch_links(c, v);
+	if (rc == SQLITE_OK)
+		rc = sqlite_of_error(decide_links(v, writes, n, outcomes));
+	if (rc == SQLITE_OK)
+		rc = sqlite_write_links(c, v, ret_lost);
+	return rc;
+}
+
+/* Once more for each id that is taken, which is a bug of whoever gave it out. */
+static int apply_locked(struct store_sqlite *s, struct view *v, const struct store_write *writes, size_t n,
                         struct store_outcome *outcomes)
 {
-	int r = txn_begin_locked(s);
-	if (r != 0)
-		return r;
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
-		rc = sqlite_change(&s->writer, &writes[i], &outcomes[i]);
-	if (rc == SQLITE_OK)
-		rc = sqlite_purge(&s->writer, writes, n);
-	return txn_end_locked(s, rc);
+	for (;;) {
+		bool lost = false;
+		int r = txn_begin_locked(s);
+		if (r != 0)
+			return r;
+		int rc = changes_run(s, v, writes, n, outcomes, &lost);
+		if (rc != SQLITE_OK || !lost)
+			return txn_end_locked(s, rc);
+		rollback_locked(s);
+	}
 }
 
 static int sqlite_apply(struct store *base, struct store_write *writes, size_t n)
@@ -363,12 +386,17 @@ static int sqlite_apply(struct store *base, struct store_write *writes, size_t n
 	struct store_sqlite *s = self(base);
 	if (n == 0)
 		return 0;
-	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
+	struct view v;
+	struct store_outcome *outcomes = malloc(n * sizeof(*outcomes));
+	int r = view_init(&v, &s->rules, writes, n);
 	if (!outcomes)
-		return ERR_NOMEM;
-	writer_take(s);
-	int r = apply_locked(s, writes, n, outcomes);
-	writer_return(s);
+		r = ERR_NOMEM;
+	if (r == 0) {
+		writer_take(s);
+		r = apply_locked(s, &v, writes, n, outcomes);
+		writer_return(s);
+	}
+	view_release(&v);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		outcome_publish(&outcomes[i], &writes[i]);
 	free(outcomes);
@@ -608,6 +636,7 @@ int store_sqlite_open(const char *path, struct store **ret, struct err *e)
 		return err_set(e, ERR_NOMEM, "%s: memory ran out", path);
 	}
 	s->base.ops = &sqlite_ops;
+	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
 	s->checkpoint_at_pages = CHECKPOINT_PAGES;
 	s->lock_fd = -1;
 	pthread_mutex_init(&s->writer_lock, NULL);

@@ -161,6 +161,7 @@ int main(void)
 	     .open = postgres_open,
 	     .reopen = postgres_reopen,
 	     .close = kept_close,
+	     .deletes_first = true,
 	     .has_parts = postgres_kit_has_citus()},
 	    {.name = "postgres as with Citus",
 	     .open = distributed_open,

@@ -84,35 +84,6 @@ static void a_link_with_a_place_for_the_late_is_over_two_years_after_its_end(voi
 	assert_link(&due.link, &w.link);
 }
 
-static void a_reap_may_name_the_row_alone(void **state)
-{
-	(void)state;
-	struct store_write made[] = {mortal(1ULL << 40, "name"), kit_generated(&suite.arena, 2),
-	                             kit_generated(&suite.arena, 3)};
-	made[1].link.expires_ms = 1;
-	assert_int_equal(store_apply(suite.store, made, 3), 0);
-	const struct {
-		uint64_t id;
-		int result;
-	} cases[] = {
-	    {1ULL << 40, 0},    {1ULL << 40, ERR_NOT_FOUND}, {2, 0}, {3, ERR_CONFLICT}, {4, ERR_NOT_FOUND},
-	    {0, ERR_NOT_FOUND}, {UINT64_MAX, ERR_NOT_FOUND}};
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct store_write w = {.kind = STORE_LINK_REAP,
-		                        .now_ms = OVER_MS,
-		                        .arena = &suite.arena,
-		                        .ref = {.id = cases[i].id},
-		                        .rest_ms = REST_MS};
-		assert_int_equal(kit_apply(suite.store, &w), cases[i].result);
-		if (i == 0)
-			assert_link(&w.link, &made[0].link);
-	}
-	assert_int_equal(find(0, "name", NULL), ERR_NOT_FOUND);
-	assert_int_equal(find(3, "g3", NULL), 0);
-	struct store_write thief = take(9, "name", OTHER_OWNER, OVER_MS); /* its alias rests like any other */
-	assert_int_equal(kit_apply(suite.store, &thief), ERR_CONFLICT);
-}
-
 /* --- names --- */
 
 static void a_link_that_is_over_does_not_hold_its_name(void **state)
@@ -211,17 +182,6 @@ static void an_alias_may_read_like_a_key_that_is_still_to_come(void **state)
 	assert_int_equal(link.id, 1002);
 	struct store_write generated = kit_generated(&suite.arena, 10);
 	assert_int_equal(kit_apply(suite.store, &generated), 0);
-}
-
-static void the_row_of_an_alias_gives_no_key_out(void **state)
-{
-	(void)state;
-	lease_ids(10);
-	create_alias(5, "five");
-	assert_int_equal(take_key(7, 5, OTHER_OWNER), 0);
-	struct link_record link;
-	assert_int_equal(find(5, "g5", &link), 0);
-	assert_int_equal(link.id, 7);
 }
 
 static void a_replay_of_an_alias_is_none_of_the_counters_business(void **state)
@@ -415,6 +375,8 @@ static void a_create_that_fails_removes_nobody(void **state)
 	(void)state;
 	if (suite.backend->has_parts)
 		return; /* the row that is taken may lie in another part */
+	if (suite.backend->deletes_first)
+		return;
 	struct store_write made[] = {mortal(1, "name"), kit_generated(&suite.arena, 2)};
 	assert_int_equal(store_apply(suite.store, made, 2), 0);
 	struct store_write w = take(2, "name", 7, OVER_MS); /* the name would yield, the row does not */
@@ -724,12 +686,10 @@ int store_suite_names_run(const char *name)
 	const struct CMUnitTest tests[] = {
 	    STORE_TEST(a_reap_takes_only_what_is_over),
 	    STORE_TEST(a_link_with_a_place_for_the_late_is_over_two_years_after_its_end),
-	    STORE_TEST(a_reap_may_name_the_row_alone),
 	    STORE_TEST(a_link_that_is_over_does_not_hold_its_name),
 	    STORE_TEST(the_key_of_a_generated_link_that_is_over_is_for_nobody),
 	    STORE_TEST(the_key_of_a_generated_link_that_is_gone_is_for_nobody),
 	    STORE_TEST(an_alias_may_read_like_a_key_that_is_still_to_come),
-	    STORE_TEST(the_row_of_an_alias_gives_no_key_out),
 	    STORE_TEST(a_replay_of_an_alias_is_none_of_the_counters_business),
 	    STORE_TEST(a_key_that_came_back_names_a_link_of_its_own),
 	    STORE_TEST(a_key_that_somebody_has_does_not_come_back),

@@ -502,7 +502,14 @@ static void a_password_is_asked_for_before_clicks_are_counted(void **state)
 
 static int reap_row(uint64_t id, int64_t now_ms)
 {
-	struct store_write w = {.kind = STORE_LINK_REAP, .now_ms = now_ms, .arena = &fx.arena, .ref.id = id};
+	struct store_lookup read = {.ref.id = id, .arena = &fx.arena};
+	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
+	if (read.result != 0)
+		return read.result;
+	struct store_write w = {.kind = STORE_LINK_REAP,
+	                        .now_ms = now_ms,
+	                        .arena = &fx.arena,
+	                        .ref = links_ref(fx.links, read.link.key)};
 	links_apply(fx.links, &w, 1, fx.metrics);
 	if (w.result == 0)
 		assert_non_null(w.link.key.ptr);

@@ -397,8 +397,10 @@ static void one_call_tells_a_whole_batch_creations_and_swept_links_too(void **st
 	assert_int_equal(fx.rcache.changes, 1);
 	assert_true(rcache_double_is_marked(&fx.rcache, STR("second")));
 	rcache_double_settle(&fx.rcache);
-	struct store_write reap = {
-	    .kind = STORE_LINK_REAP, .now_ms = 5000, .arena = &fx.arena, .ref.id = batch[0].link.id};
+	struct store_write reap = {.kind = STORE_LINK_REAP,
+	                           .now_ms = 5000,
+	                           .arena = &fx.arena,
+	                           .ref = links_ref(fx.links, STR("ended"))};
 	links_apply(fx.links, &reap, 1, fx.metrics);
 	assert_int_equal(reap.result, 0);
 	assert_true(rcache_double_is_marked(&fx.rcache, STR("ended")));

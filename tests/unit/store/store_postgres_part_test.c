@@ -522,11 +522,11 @@ static void *count_both(void *arg)
 	return NULL;
 }
 
-static void *update_both_by_row(void *arg)
+static void *update_both(void *arg)
 {
 	(void)arg;
-	struct store_write w[] = {{.kind = STORE_LINK_UPDATE, .arena = &arena, .ref.id = 9},
-	                          {.kind = STORE_LINK_UPDATE, .arena = &arena, .ref.id = 10}};
+	struct store_write w[] = {{.kind = STORE_LINK_UPDATE, .arena = &arena, .ref = {9, STR("g9")}},
+	                          {.kind = STORE_LINK_UPDATE, .arena = &arena, .ref = {10, STR("g10")}}};
 	assert_int_equal(store_apply(parts[0], w, 2), 0);
 	assert_int_equal(w[0].result, 0);
 	assert_int_equal(w[1].result, 0);
@@ -553,7 +553,7 @@ static void rows_are_locked_in_the_order_of_their_keys(void **state)
 	assert_int_equal(create_at(0, 9), 0);
 	assert_int_equal(create_at(0, 10), 0);
 	assert_first_g10(count_both);
-	assert_first_g10(update_both_by_row);
+	assert_first_g10(update_both);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

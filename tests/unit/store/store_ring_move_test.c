@@ -141,14 +141,14 @@ static void delete (struct writer *me, struct arena *a, unsigned i)
 		*name = (struct name){.id = 0};
 }
 
-/* By its row alone, long after it ended. */
+/* Long after it ended. */
 static void reap(struct writer *me, struct arena *a, unsigned i)
 {
 	struct name *name = &me->names[i];
 	struct store_write w = {.kind = STORE_LINK_REAP,
 	                        .now_ms = KIT_NOW_MS + LINK_LATE_MS,
 	                        .arena = a,
-	                        .ref.id = name->id ? name->id : 999};
+	                        .ref.key = name_text(me, a, i)};
 	int r = apply_one(me, &w);
 	expect(me, name->id ? r == 0 || r == ERR_CONFLICT : r == ERR_NOT_FOUND, "reap", i, r);
 	if (r == 0)

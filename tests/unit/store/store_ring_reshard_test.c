@@ -56,7 +56,7 @@ static void everything_under_a_key_moves_with_it(void **state)
 		                           .arena = &ring.arena,
 		                           .now_ms = KIT_NOW_MS,
 		                           .rest_ms = 1ULL << 40,
-		                           .ref = {.id = 1000 + i}};
+		                           .ref = rests.ref};
 		assert_int_equal(kit_apply(s, &reap), 0);
 	}
 	ring_kit_close(s);

@@ -1,0 +1,351 @@
+#include "store/decide.h"
+
+#include "base/hash.h"
+#include "store/rules.h"
+
+/* --- the view --- */
+
+static int index_init(struct row_index *index, struct arena *arena, size_t rows)
+{
+	size_t slots = 2;
+	while (slots < 2 * rows)
+		slots *= 2;
+	index->mask = slots - 1;
+	index->slots = arena_zalloc(arena, slots * sizeof(void *));
+	return index->slots ? 0 : ERR_NOMEM;
+}
+
+/* Where the row of that hash stands for which `is_it` holds, or where it would. */
+#define INDEX_FIND(index, hash, type, row, is_it)                       \
+	({                                                              \
+		size_t at_ = (hash) & (index)->mask;                    \
+		type *row;                                              \
+		while ((row = (index)->slots[at_]) != NULL && !(is_it)) \
+			at_ = (at_ + 1) & (index)->mask;                \
+		(type **)&(index)->slots[at_];                          \
+	})
+
+static struct name_row **name_at(const struct view *v, struct str name)
+{
+	return INDEX_FIND(&v->by_name, hash_str(name, v->rules->hash_seed), struct name_row, row,
+	                  str_eq(row->name, name));
+}
+
+static struct list_row **list_at(const struct view *v, const struct name_row *name, uint64_t user)
+{
+	return INDEX_FIND(&v->by_user,
+	                  hash_u64((uint64_t)(name - v->names), hash_u64(user, v->rules->hash_seed)),
+	                  struct list_row, row, row->name == name && row->user == user);
+}
+
+static struct replay_row **replay_at(const struct view *v, const struct store_write *w)
+{
+	return INDEX_FIND(&v->by_replay, hash_str(w->idempotency_key, v->rules->hash_seed), struct replay_row,
+	                  row, row->caller == w->idempotency_owner && str_eq(row->key, w->idempotency_key));
+}
+
+/* Might the name that the CREATE wants be a key that was generated? */
+static bool alias_decodes(const struct store_write *w)
+{
+	return w->link.is_alias && id_is_valid(w->ref.id);
+}
+
+static void purge_add(struct purge *p, int64_t until_ms, int64_t per_write)
+{
+	p->until_ms = until_ms;
+	p->max += per_write;
+}
+
+/* A create that contradicts itself is a bug of the caller: it would put a link where nobody finds it. */
+static void create_check(const struct store_write *w)
+{
+	ASSERT(id_is_valid(w->link.id) && w->link.url.ptr);
+	ASSERT(w->link.key.len > 0 && str_eq(w->ref.key, w->link.key));
+	ASSERT(w->link.is_alias || (w->ref.id == w->link.id && !w->reuse));
+}
+
+static struct name_row *name_add(struct view *v, struct link_ref ref)
+{
+	struct name_row **at = name_at(v, ref.key);
+	if (!*at) {
+		*at = &v->names[v->name_count++];
+		**at = (struct name_row){.name = ref.key, .is_generated = true};
+	}
+	if (id_is_valid(ref.id))
+		(*at)->id = ref.id;
+	return *at;
+}
+
+static void replay_add(struct view *v, const struct store_write *w)
+{
+	struct replay_row **at = replay_at(v, w);
+	if (*at)
+		return;
+	*at = &v->replays[v->replay_count++];
+	**at = (struct replay_row){.caller = w->idempotency_owner, .key = w->idempotency_key};
+}
+
+static void list_add(struct view *v, struct name_row *name, uint64_t user)
+{
+	struct list_row **at = list_at(v, name, user);
+	if (*at)
+		return;
+	*at = &v->lists[v->list_count++];
+	**at = (struct list_row){.name = name, .user = user};
+}
+
+static void view_add(struct view *v, const struct store_write *w)
+{
+	struct name_row *name = name_add(v, w->ref);
+	if (w->kind != STORE_LINK_CREATE || w->link.is_alias)
+		name->is_generated = false;
+	if (w->kind == STORE_LINK_CREATE) {
+		name->is_wanted = true;
+		create_check(w);
+		purge_add(&v->replays_purge, w->now_ms - REPLAY_MS, REPLAY_PURGE_PER_CREATE);
+		v->wants_counter |= alias_decodes(w) && !w->reuse && !v->rules->is_shard;
+		if (w->idempotency_key.ptr)
+			replay_add(v, w);
+	}
+	if (w->kind == STORE_LINK_REAP)
+		purge_add(&v->rests_purge, w->now_ms, REST_PURGE_PER_REAP);
+	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID)
+		list_add(v, name, w->user.id);
+}
+
+int view_init(struct view *v, const struct store_rules *rules, const struct store_write *writes, size_t n)
+{
+	*v = (struct view){.rules = rules};
+	size_t names = 0, lists = 0, replays = 0;
+	for (size_t i = 0; i < n; i++) {
+		names += store_write_is_link(writes[i].kind);
+		lists += writes[i].kind == STORE_PERMIT || writes[i].kind == STORE_FORBID;
+		replays += writes[i].kind == STORE_LINK_CREATE && writes[i].idempotency_key.ptr;
+	}
+	v->names = arena_alloc(&v->arena, names * sizeof(*v->names));
+	v->lists = arena_alloc(&v->arena, lists * sizeof(*v->lists));
+	v->replays = arena_alloc(&v->arena, replays * sizeof(*v->replays));
+	if (!v->names || !v->lists || !v->replays || index_init(&v->by_name, &v->arena, names) != 0 ||
+	    index_init(&v->by_user, &v->arena, lists) != 0 ||
+	    index_init(&v->by_replay, &v->arena, replays) != 0)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (store_write_is_link(writes[i].kind))
+			view_add(v, &writes[i]);
+	}
+	return 0;
+}
+
+void view_release(struct view *v)
+{
+	arena_release(&v->arena);
+}
+
+struct name_row *view_name(const struct view *v, struct str name)
+{
+	return *name_at(v, name);
+}
+
+struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user)
+{
+	return *list_at(v, name, user);
+}
+
+/* --- names --- */
+
+/* May the CREATE have a name that rests for `owner` until then? */
+static bool rest_allows(uint64_t owner, int64_t until_ms, const struct store_write *w)
+{
+	return w->reuse || owner == w->link.owner || until_ms <= w->now_ms;
+}
+
+/* Until when the alias of a link that was over at `over_ms` rests. */
+static int64_t rest_until_ms(const struct link_record *link, uint64_t rest_ms)
+{
+	int64_t until_ms;
+	return __builtin_add_overflow(link_over_ms(link), rest_ms, &until_ms) ? INT64_MAX : until_ms;
+}
+
+/* Must the link that has the name give way? A generated key is its link's for good, also when it was given
+ * out again. */
+static bool holder_yields(const struct name_state *s, const struct store_write *w)
+{
+	return s->key_id == 0 && s->link->id != w->link.id && link_is_over(s->link, w->now_ms) &&
+	       rest_allows(s->link->owner, rest_until_ms(s->link, w->rest_ms), w);
+}
+
+static bool name_is_taken(const struct view *v, const struct name_row *row, const struct store_write *w)
+{
+	const struct name_state *s = &row->now;
+	if (row->is_lost || (s->link && !holder_yields(s, w)))
+		return true;
+	if (s->rests && !rest_allows(s->rest_owner, s->rest_until_ms, w))
+		return true;
+	if (w->reuse)
+		return false;
+	/* A key that was generated before, whether its link is remembered or only counted. */
+	return s->spent_id != 0 || (alias_decodes(w) && !v->rules->is_shard && w->ref.id < v->counter_next);
+}
+
+static void name_remove(const struct view *v, struct name_row *row, const struct store_write *w)
+{
+	const struct link_record *link = row->now.link;
+	bool reap = w->kind == STORE_LINK_REAP;
+	if (row->now.key_id != 0 && v->rules->gives_keys_back) {
+		row->now.spent_id = row->now.key_id;
+		row->now.spent_end_ms = reap ? link_over_ms(link) : SPENT_FOR_GOOD;
+	} else if (row->now.key_id == 0 && reap && rest_until_ms(link, w->rest_ms) > w->now_ms) {
+		row->now.rests = true;
+		row->now.rest_owner = link->owner;
+		row->now.rest_until_ms = rest_until_ms(link, w->rest_ms);
+	}
+	row->now.link = NULL;
+	row->now.key_id = 0;
+	row->now.permitted = 0;
+	for (size_t i = 0; i < v->list_count; i++) {
+		if (v->lists[i].name == row)
+			v->lists[i].now = false;
+	}
+}
+
+/* --- creating --- */
+
+/* The link that an earlier create made, with what this batch has done to it since; NULL: it is gone. */
+static const struct link_record *replay_link(const struct view *v, const struct replay_row *row)
+{
+	const struct name_row *name = row->name;
+	for (size_t i = 0; !name && i < v->name_count; i++) {
+		const struct link_record *held = v->names[i].before.link;
+		if (held && held->id == row->now.link_id)
+			name = &v->names[i];
+	}
+	if (!name)
+		return row->link;
+	return name->now.link && name->now.link->id == row->now.link_id ? name->now.link : NULL;
+}
+
+static int link_return(const struct store_write *w, const struct link_record *link, struct store_outcome *out)
+{
+	out->back = BACK_LINK;
+	out->link = *link;
+	if (!link->is_alias)
+		out->link.key = STR_NULL; /* as when it is read */
+	return link_own(w->arena, &out->link);
+}
+
+static int replay_decide(const struct view *v, const struct replay_row *row, const struct store_write *w,
+                         struct store_outcome *out)
+{
+	if (!str_eq(row->now.fingerprint, str_n((const char *)w->fingerprint, FINGERPRINT_BYTES))) {
+		out->result = ERR_INVALID;
+		return 0;
+	}
+	const struct link_record *link = replay_link(v, row);
+	out->replayed = true;
+	out->result = link ? 0 : ERR_NOT_FOUND;
+	return link ? link_return(w, link, out) : 0;
+}
+
+static int create_decide(struct view *v, const struct store_write *w, struct store_outcome *out)
+{
+	struct replay_row *replay = w->idempotency_key.ptr ? *replay_at(v, w) : NULL;
+	if (replay && replay->now.is_there && w->now_ms - replay->now.made_ms < REPLAY_MS)
+		return replay_decide(v, replay, w, out);
+	struct name_row *row = view_name(v, w->ref.key);
+	out->result = w->replay_only ? ERR_LIMIT : name_is_taken(v, row, w) ? ERR_CONFLICT : 0;
+	if (out->result != 0)
+		return 0;
+	if (row->now.link)
+		name_remove(v, row, w);
+	row->now.link = &w->link;
+	row->now.key_id = w->link.is_alias && !w->reuse ? 0 : w->ref.id;
+	row->now.rests = false;
+	if (replay) {
+		replay->name = row;
+		replay->now = (struct replay_state){
+		    .is_there = true,
+		    .fingerprint = str_n((const char *)w->fingerprint, FINGERPRINT_BYTES),
+		    .made_ms = w->now_ms,
+		    .link_id = w->link.id,
+		    .link_key = w->link.key,
+		};
+	}
+	return 0;
+}
+
+/* --- changing what is there --- */
+
+/* A generated link is found by its id; with a wrong one the key was never its. For REAP its age counts. */
+static int target_check(const struct store_write *w, const struct link_record *link)
+{
+	if (!link || !(link->is_alias || link->id == w->ref.id) || (w->owner != 0 && w->owner != link->owner))
+		return ERR_NOT_FOUND;
+	return w->kind == STORE_LINK_REAP && !link_is_over(link, w->now_ms) ? ERR_CONFLICT : 0;
+}
+
+static int update_decide(struct view *v, struct name_row *row, const struct store_write *w,
+                         struct store_outcome *out)
+{
+	struct link_record *link = arena_alloc(&v->arena, sizeof(*link));
+	if (!link)
+		return ERR_NOMEM;
+	*link = *row->now.link;
+	fields_take(w, link);
+	row->now.link = link;
+	return link_return(w, link, out);
+}
+
+static int list_decide(struct view *v, struct name_row *row, const struct store_write *w,
+                       struct store_outcome *out)
+{
+	struct list_row *user = view_list(v, row, w->user.id);
+	bool wanted = w->kind == STORE_PERMIT;
+	if (user->now != wanted) {
+		bool exists = id_is_valid(w->user.id) && (v->rules->is_shard || user->user_exists);
+		if (wanted && (!exists || row->now.permitted >= PERMITTED_MAX)) {
+			out->result = exists ? ERR_LIMIT : ERR_INVALID;
+			return 0;
+		}
+		user->now = wanted;
+		row->now.permitted += wanted ? 1 : -1;
+	}
+	return link_return(w, row->now.link, out);
+}
+
+static int target_decide(struct view *v, const struct store_write *w, struct store_outcome *out)
+{
+	struct name_row *row = view_name(v, w->ref.key);
+	out->result = target_check(w, row->now.link);
+	if (out->result != 0)
+		return 0;
+	int r;
+	switch (w->kind) {
+	case STORE_LINK_UPDATE: return update_decide(v, row, w, out);
+	case STORE_PERMIT:
+	case STORE_FORBID: return list_decide(v, row, w, out);
+	default:
+		r = link_return(w, row->now.link, out);
+		name_remove(v, row, w);
+		return r;
+	}
+}
+
+int decide_links(struct view *v, const struct store_write *writes, size_t n, struct store_outcome *outcomes)
+{
+	for (size_t i = 0; i < v->name_count; i++)
+		v->names[i].now = v->names[i].before;
+	for (size_t i = 0; i < v->list_count; i++)
+		v->lists[i].now = v->lists[i].before;
+	for (size_t i = 0; i < v->replay_count; i++) {
+		v->replays[i].now = v->replays[i].before;
+		v->replays[i].name = NULL;
+	}
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (!store_write_is_link(writes[i].kind))
+			continue;
+		r = writes[i].kind == STORE_LINK_CREATE ? create_decide(v, &writes[i], &outcomes[i])
+		                                        : target_decide(v, &writes[i], &outcomes[i]);
+	}
+	return r;
+}

@@ -1,0 +1,184 @@
+/*
+ * The rules of the store. No I/O, no SQL: (rows as they are, changes, time) become (outcomes, rows as they
+ * shall be). For backends only, which do the rest:
+ *
+ *	1. view_init collects the rows that a batch of changes is about.
+ *	2. The backend fetches them into `before`, locked where others write to the same database.
+ *	3. decide takes the changes in order, each on top of those before it. What comes of a change is in
+ *	   its outcome, what shall become of a row in `now`.
+ *	4. The backend writes every row whose `now` differs from `before`, commits, and publishes outcomes.
+ *
+ * Absent rows cannot be locked. A backend may leave the link of a name that a CREATE generates unfetched: it
+ * is hardly ever there. A backend whose insert finds the name or the id taken says so (name_row.is_lost), and
+ * decides again: in the same view, where a lost name counts as taken, or in a new one with all rows fetched.
+ *
+ * Strings are borrowed: those of rows live as long as the view, those of changes belong to their owners.
+ * Outcomes own theirs, in the change's arena.
+ */
+#pragma once
+
+#include "store/outcome.h"
+#include "store/store.h"
+
+/* How a backend differs in what it promises. */
+struct store_rules {
+	uint64_t hash_seed;
+	bool gives_keys_back; /* it remembers the keys whose links are gone (store_claim) */
+	bool is_shard;        /* counters and users are elsewhere, and were asked there */
+};
+
+enum { SPENT_FOR_GOOD = -1 };
+
+/* What a name stands for. */
+struct name_state {
+	const struct link_record *link; /* NULL: nobody has it */
+	uint64_t key_id;     /* of that link: the id that its generated key encodes; 0: somebody chose it */
+	uint64_t permitted;  /* users on its list */
+	bool rests;          /* in quarantine: its last link has expired, and until then only */
+	uint64_t rest_owner; /* this user may have it again */
+	int64_t rest_until_ms;
+	uint64_t spent_id;    /* it is a generated key whose link is gone: the id; 0: it is not */
+	int64_t spent_end_ms; /* since when it may be given back, or SPENT_FOR_GOOD */
+};
+
+struct name_row {
+	struct str name;
+	uint64_t id;       /* what it decodes to; 0: nothing */
+	bool is_wanted;    /* by a CREATE: what stands in its way must be fetched */
+	bool is_generated; /* all that the batch wants of it is to make it: its link need not be fetched */
+	bool is_lost;      /* the backend's to set: its insert found the name or the id taken */
+	struct name_state before, now;
+};
+
+/* A user on a link's list. */
+struct list_row {
+	struct name_row *name;
+	uint64_t user;
+	bool user_exists; /* fetched unless is_shard */
+	bool before, now;
+};
+
+/* A create with an idempotency key. */
+struct replay_state {
+	bool is_there;
+	struct str fingerprint;
+	int64_t made_ms;
+	uint64_t link_id;
+	struct str link_key; /* STR_NULL where a link's id is enough to find it */
+};
+
+struct replay_row {
+	uint64_t caller;
+	struct str key;
+	struct replay_state before, now;
+	const struct link_record *link; /* that it made, as it is now; NULL: gone */
+	struct name_row *name;          /* of what it makes now */
+};
+
+/* What has died goes in small portions: at most `max` rows of those that stood at `until_ms` or before. */
+struct purge {
+	int64_t until_ms;
+	int64_t max; /* 0: nothing is to go */
+};
+
+/* Rows by hash. */
+struct row_index {
+	void **slots; /* at least half of them NULL */
+	size_t mask;
+};
+
+struct view {
+	const struct store_rules *rules;
+	struct arena arena; /* also for what the backend fetches */
+	struct name_row *names;
+	struct list_row *lists;
+	struct replay_row *replays;
+	size_t name_count, list_count, replay_count;
+	bool wants_counter;    /* in: of STORE_LINK_COUNTER, */
+	uint64_t counter_next; /* fetched: what it gives next */
+	struct purge replays_purge, rests_purge;
+	struct row_index by_name, by_user, by_replay;
+};
+
+/* Of the changes of links among `writes`; others are passed over. 0 or ERR_NOMEM. */
+int view_init(struct view *v, const struct store_rules *rules, const struct store_write *writes, size_t n);
+void view_release(struct view *v);
+
+/* 0, or ERR_NOMEM: nothing may be written then. */
+int decide_links(struct view *v, const struct store_write *writes, size_t n, struct store_outcome *outcomes);
+
+/* The row of a name, or of a user on its list, that a change is about. */
+struct name_row *view_name(const struct view *v, struct str name);
+struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user);
+
+/* Is the change about a name whose insert was lost? */
+static inline bool view_lost(const struct view *v, const struct store_write *w)
+{
+	return store_write_is_link(w->kind) && view_name(v, w->ref.key)->is_lost;
+}
+
+/* What must be written of a name. A link that gives way to another of the same name is removed, then made. */
+static inline bool name_loses_link(const struct name_row *row)
+{
+	return row->before.link && (!row->now.link || row->now.link->id != row->before.link->id);
+}
+
+static inline bool name_gains_link(const struct name_row *row)
+{
+	return row->now.link && (!row->before.link || row->now.link->id != row->before.link->id);
+}
+
+static inline bool name_changes_link(const struct name_row *row)
+{
+	return row->now.link && row->before.link && row->now.link->id == row->before.link->id &&
+	       row->now.link != row->before.link;
+}
+
+static inline bool name_keeps_list(const struct name_row *row)
+{
+	return row->now.link && row->before.link && row->now.link->id == row->before.link->id;
+}
+
+/* --- accounts --- */
+
+/*
+ * Changes of users, sessions and API keys are decided one at a time, as they are rare: the backend fetches
+ * what account_needs says, with the accounts locked against other changes where others write too, decides,
+ * and writes before it fetches for the next.
+ */
+enum {
+	NEEDS_USER = 1 << 0,   /* user.id of USER_UPDATE, key.user of KEY_CREATE */
+	NEEDS_EMAIL = 1 << 1,  /* of `user` */
+	NEEDS_KEY = 1 << 2,    /* key.id */
+	NEEDS_DIGEST = 1 << 3, /* of `key` */
+	NEEDS_ADMINS = 1 << 4, /* has_admin_key and has_other_admin */
+	NEEDS_ADMIN_KEYS = 1 << 5,
+};
+
+struct account_rows {
+	const struct user_record *user; /* NULL: there is none; likewise `key` */
+	const struct key_record *key;
+	uint64_t email_holder; /* id of the user who has that address; 0: nobody */
+	bool digest_exists;
+	/* In force at now_ms, with RIGHT_ADMIN: */
+	bool has_admin_key;     /* of `user` */
+	bool has_other_admin;   /* an enabled admin other than `user` has one, or can sign in */
+	uint64_t admin_keys[2]; /* of enabled admins; two of them will do */
+	size_t admin_key_count;
+};
+
+/* What is to be written: out->user and out->key as they shall be. Inserts bring ids, which the backend puts
+ * there; a key that is made with its user gets that one's. */
+enum {
+	EDIT_USER_INSERT = 1 << 0,
+	EDIT_USER_UPDATE = 1 << 1,
+	EDIT_KEY_INSERT = 1 << 2,
+	EDIT_KEY_REVOKE = 1 << 3,
+	EDIT_KEY_USED = 1 << 4,
+	EDIT_SESSION_PUT = 1 << 5,
+};
+
+unsigned account_needs(const struct store_write *w);
+
+/* Returns what is to be written, or ERR_NOMEM. */
+int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out);

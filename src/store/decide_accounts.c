@@ -1,0 +1,147 @@
+#include "store/decide.h"
+#include "store/rules.h"
+
+unsigned account_needs(const struct store_write *w)
+{
+	switch (w->kind) {
+	case STORE_USER_CREATE: return NEEDS_EMAIL;
+	case STORE_USER_UPDATE: return NEEDS_USER | NEEDS_EMAIL | NEEDS_ADMINS;
+	case STORE_KEY_CREATE: return NEEDS_DIGEST | (w->key.user ? NEEDS_USER : NEEDS_EMAIL);
+	case STORE_KEY_REVOKE: return NEEDS_KEY | NEEDS_ADMIN_KEYS;
+	case STORE_KEY_USED: return NEEDS_KEY;
+	default: return 0;
+	}
+}
+
+/* --- users --- */
+
+/* A role that is none is a bug of the caller. */
+static void role_check(enum user_role role)
+{
+	ASSERT(role >= ROLE_VIEWER && role <= ROLE_ADMIN);
+}
+
+static int user_create(const struct account_rows *rows, const struct store_write *w,
+                       struct store_outcome *out)
+{
+	role_check(w->user.role);
+	if (w->user.email.ptr && rows->email_holder != 0) {
+		out->result = ERR_CONFLICT;
+		return 0;
+	}
+	out->back |= BACK_USER;
+	out->user = w->user;
+	out->user.generation = USER_GENERATION_FIRST;
+	return EDIT_USER_INSERT;
+}
+
+/* Can the user get in as an admin? */
+static bool admin_gets_in(const struct user_record *user, bool has_key)
+{
+	return user->enabled && user->role == ROLE_ADMIN &&
+	       (has_key || (user->email.ptr && user->password.ptr));
+}
+
+/* Sets what a USER_UPDATE sets. Strings stay the update's own. */
+static void user_change(const struct store_write *w, struct user_record *to)
+{
+	const struct user_record *from = &w->user;
+	unsigned fields = w->user_fields;
+	str_take(fields & USER_EMAIL, from->email, &to->email);
+	str_take(fields & USER_NAMES, from->first_name, &to->first_name);
+	str_take(fields & USER_NAMES, from->middle_name, &to->middle_name);
+	str_take(fields & USER_NAMES, from->last_name, &to->last_name);
+	str_take(fields & USER_PASSWORD, from->password, &to->password);
+	if (fields & USER_ROLE)
+		to->role = from->role;
+	role_check(to->role);
+	if (fields & USER_ENABLED)
+		to->enabled = from->enabled;
+	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !from->enabled))
+		to->generation++;
+	to->updated_ms = w->now_ms;
+}
+
+static int user_update(const struct account_rows *rows, const struct store_write *w,
+                       struct store_outcome *out)
+{
+	const struct user_record *before = rows->user;
+	if (!before) {
+		out->result = ERR_NOT_FOUND;
+		return 0;
+	}
+	out->back = BACK_USER;
+	out->user = *before;
+	user_change(w, &out->user);
+	bool taken = w->user_fields & USER_EMAIL && w->user.email.ptr && rows->email_holder != 0 &&
+	             rows->email_holder != before->id;
+	bool shuts_out = admin_gets_in(before, rows->has_admin_key) &&
+	                 !admin_gets_in(&out->user, rows->has_admin_key);
+	out->result = taken ? ERR_CONFLICT : shuts_out && !rows->has_other_admin ? ERR_BUSY : 0;
+	if (out->result != 0)
+		return 0;
+	return user_own(w->arena, &out->user) == 0 ? EDIT_USER_UPDATE : ERR_NOMEM;
+}
+
+/* --- API keys --- */
+
+static int key_create(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+{
+	int edits = 0;
+	out->result = rows->digest_exists ? ERR_CONFLICT : w->key.user && !rows->user ? ERR_INVALID : 0;
+	if (out->result == 0 && w->key.user == 0)
+		edits = user_create(rows, w, out);
+	if (out->result != 0)
+		return 0;
+	out->back |= BACK_KEY;
+	out->key = w->key;
+	return edits | EDIT_KEY_INSERT;
+}
+
+/* The key that the change is about goes to out->key. */
+static bool key_take(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+{
+	bool found = rows->key && (w->key.user == 0 || w->key.user == rows->key->user);
+	out->result = found ? 0 : ERR_NOT_FOUND;
+	out->back = BACK_KEY;
+	if (found)
+		out->key = *rows->key;
+	return found;
+}
+
+static int key_revoke(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+{
+	if (!key_take(rows, w, out))
+		return 0;
+	if (!str_own(w->arena, &out->key.name))
+		return ERR_NOMEM;
+	if (out->key.revoked_ms != 0)
+		return 0;
+	if (rows->admin_key_count == 1 && rows->admin_keys[0] == w->key.id) {
+		out->result = ERR_CONFLICT;
+		return 0;
+	}
+	out->key.revoked_ms = w->now_ms;
+	return EDIT_KEY_REVOKE;
+}
+
+static int key_used(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+{
+	bool is_news = key_take(rows, w, out) && out->key.used_ms < w->key.used_ms;
+	out->back = 0;
+	out->key.used_ms = w->key.used_ms;
+	return is_news ? EDIT_KEY_USED : 0;
+}
+
+int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+{
+	switch (w->kind) {
+	case STORE_USER_CREATE: return user_create(rows, w, out);
+	case STORE_USER_UPDATE: return user_update(rows, w, out);
+	case STORE_SESSION_END: return EDIT_SESSION_PUT;
+	case STORE_KEY_CREATE: return key_create(rows, w, out);
+	case STORE_KEY_REVOKE: return key_revoke(rows, w, out);
+	case STORE_KEY_USED: return key_used(rows, w, out);
+	default: ASSERT(false);
+	}
+}
