@@ -1,15 +1,10 @@
 #include "client/sqlite.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <unistd.h>
 
 static const char *const common_sql[SQL_OWN] = {
-    [SQL_BEGIN_READ] = "BEGIN",
-    [SQL_BEGIN_WRITE] = "BEGIN IMMEDIATE",
-    [SQL_COMMIT] = "COMMIT",
-    [SQL_ROLLBACK] = "ROLLBACK",
+    [SQL_BEGIN_READ] = "BEGIN",  [SQL_BEGIN_WRITE] = "BEGIN IMMEDIATE", [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK", [SQL_PING] = "PRAGMA user_version",
 };
 
 int sqlite_error(int rc)
@@ -231,18 +226,6 @@ static int open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout
 	return rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, path, e);
 }
 
-/*
- * What people keep behind their links is nobody else's business, and SQLite would create the file for all to
- * read; the log takes the file's mode. O_EXCL: closing a second descriptor of a file that SQLite has open
- * would drop its locks. Whatever fails here, SQLite will fail at too, and say why.
- */
-void sqlite_file_create(const char *path)
-{
-	int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		close(fd);
-}
-
 int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
                             struct err *e)
 {
@@ -268,41 +251,4 @@ void sqlite_conn_close(struct sqlite_conn *c)
 	int rc = sqlite3_close(c->db);
 	ASSERT(rc == SQLITE_OK); /* otherwise a statement is still in use */
 	*c = (struct sqlite_conn){0};
-}
-
-static int check_run(sqlite3 *db, struct buf *report, int *ret_count)
-{
-	sqlite3_stmt *stmt;
-	int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(5)", -1, &stmt, NULL);
-	if (rc != SQLITE_OK)
-		return rc;
-	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-		struct str line = str_of((const char *)sqlite3_column_text(stmt, 0));
-		if (str_eq(line, STR("ok")))
-			continue;
-		buf_printf(report, "%s%.*s", report->len > 0 ? "; " : "", STR_ARG(line));
-		++*ret_count;
-	}
-	sqlite3_finalize(stmt);
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-int sqlite_file_check(const char *path, struct buf *report, struct err *e)
-{
-	struct sqlite_conn c = {0};
-	int count = 0;
-	int rc = sqlite3_open_v2(path, &c.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_busy_timeout(c.db, SQLITE_BUSY_TIMEOUT_MS);
-	if (rc == SQLITE_OK)
-		rc = check_run(c.db, report, &count);
-	int primary = rc & 0xff;
-	if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) {
-		buf_printf(report, "%s%s", report->len > 0 ? "; " : "", sqlite3_errstr(rc));
-		count = MAX(count, 1);
-		rc = SQLITE_OK;
-	}
-	int r = rc == SQLITE_OK ? count : sqlite_conn_fail(&c, rc, path, e);
-	sqlite3_close(c.db);
-	return r;
 }

@@ -1,9 +1,7 @@
 /*
- * Connections to a SQLite file: how it is opened, brought up to its layout, and asked. What is in the file is
- * the owner's to say, in a `struct sqlite_layout`. A connection is used by one thread at a time.
- *
- * SQLite before 3.51.3 can lose pages when a write meets a checkpoint from another connection. So one
- * connection writes and checkpoints, and all others are opened read-only.
+ * Connections to a SQLite file: how it is opened, brought up to its layout, and queried. The owner says what
+ * is in the file, in a `struct sqlite_layout`. A connection is used by one thread at a time. sqlite_file.h
+ * says which connections a file has, and what they promise together.
  */
 #pragma once
 
@@ -16,7 +14,7 @@
 enum { SQLITE_BUSY_TIMEOUT_MS = 5000, SQLITE_STATEMENTS_MAX = 96 };
 
 /* Every layout's first statements. */
-enum { SQL_BEGIN_READ, SQL_BEGIN_WRITE, SQL_COMMIT, SQL_ROLLBACK, SQL_OWN };
+enum { SQL_BEGIN_READ, SQL_BEGIN_WRITE, SQL_COMMIT, SQL_ROLLBACK, SQL_PING, SQL_OWN };
 
 /* A file's tables and statements. */
 struct sqlite_layout {
@@ -35,9 +33,6 @@ struct sqlite_conn {
 	sqlite3_stmt *stmts[SQLITE_STATEMENTS_MAX];
 };
 
-/* Makes an empty file when there is none: a database without a layout yet. */
-void sqlite_file_create(const char *path);
-
 /* The one connection that writes and checkpoints. Brings an older file up to date, never makes a new one: one
  * that vanished under us must not come back empty. */
 int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
@@ -45,10 +40,6 @@ int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *l
 int sqlite_conn_open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
                             struct err *e);
 void sqlite_conn_close(struct sqlite_conn *c);
-
-/* Looks for damage, through a connection of its own that changes nothing: 0, or how many places are damaged,
- * with a report of the first ones. */
-int sqlite_file_check(const char *path, struct buf *report, struct err *e);
 
 /* Our error for SQLite's code, and the sentence for what failed last. */
 int sqlite_error(int rc);

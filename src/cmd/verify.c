@@ -1,6 +1,6 @@
 /* Reads everything in a data folder that has checksums or invariants, and says what is wrong. Changes
  * nothing. */
-#include "client/sqlite.h"
+#include "client/sqlite_file.h"
 #include "cmd/args.h"
 #include "cmd/command.h"
 #include "event/reader.h"

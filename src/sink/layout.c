@@ -194,7 +194,6 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
                       " dropped_clicks = dropped_clicks + ?, duplicates = duplicates + ?, serial = ?,"
                       " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?, now_ms = ?,"
                       " new_texts = ?, ads = ?, last_ad = ?",
-    S(SQL_SEAL) = "UPDATE book SET seals = seals + 1",
     S(SQL_BOOK_DIGEST) = "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
                          " digest_visits = ?, digest_orphans = ?",
     S(SQL_BOOK_KEPT) = "UPDATE book SET kept_ms = ?",

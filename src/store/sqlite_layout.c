@@ -237,8 +237,6 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_COUNTER_GET - SQL_OWN] = "SELECT next FROM counter WHERE name = ?",
     [SQL_COUNTER_SET - SQL_OWN] = "INSERT INTO counter (name, next) VALUES (?, ?)"
                                   " ON CONFLICT (name) DO UPDATE SET next = excluded.next",
-    [SQL_SEAL - SQL_OWN] = "INSERT INTO counter (name, next) VALUES ('', 1)" /* no lease has an empty name */
-                           " ON CONFLICT (name) DO UPDATE SET next = next + 1",
     [SQL_CONSTANT_GET - SQL_OWN] = "SELECT value FROM constant WHERE name = ?",
     [SQL_CONSTANT_PUT - SQL_OWN] = "INSERT INTO constant (name, value) VALUES (?, ?)",
 };

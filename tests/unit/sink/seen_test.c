@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "lib/temp.h"
+#include "os/file.h"
 #include "sink/seen.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static int setup(void **state)
 	char path[TEMP_PATH_BYTES];
 	temp_init(&folder);
 	temp_path(&folder, "stats.db", path);
-	sqlite_file_create(path);
+	file_write_atomic(path, STR(""), 0600, NULL);
 	seen_init(&seen, window_ms);
 	return sqlite_conn_open_writer(&conn, &stats_file_layout, path, NULL);
 }

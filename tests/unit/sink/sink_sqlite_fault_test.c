@@ -210,22 +210,10 @@ static void a_write_that_fails_leaves_nothing_and_the_same_batch_is_taken_later(
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = EIO}, 37);
 }
 
-static void a_full_disk_leaves_nothing_and_the_same_batch_is_taken_later(void **state)
-{
-	(void)state;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = ENOSPC, .half = true}, 41);
-}
-
 static void a_sync_that_fails_loses_nothing(void **state)
 {
 	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_SYNC, .error = EIO}, 1);
-}
-
-static void an_open_that_fails_loses_nothing(void **state)
-{
-	(void)state;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_OPEN, .error = EMFILE}, 1);
 }
 
 static void a_read_that_fails_loses_nothing(void **state)
@@ -278,9 +266,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_write_that_fails_leaves_nothing_and_the_same_batch_is_taken_later),
-	    cmocka_unit_test(a_full_disk_leaves_nothing_and_the_same_batch_is_taken_later),
 	    cmocka_unit_test(a_sync_that_fails_loses_nothing),
-	    cmocka_unit_test(an_open_that_fails_loses_nothing),
 	    cmocka_unit_test(a_read_that_fails_loses_nothing),
 	    cmocka_unit_test(memory_that_runs_out_loses_nothing),
 	    cmocka_unit_test(what_is_settled_has_been_synced),

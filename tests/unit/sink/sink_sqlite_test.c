@@ -1,4 +1,5 @@
-/* What the SQLite sink promises beyond the role; the role itself is in tests/conformance/sink_test.c. */
+/* What the SQLite sink promises beyond the role; the role itself is in tests/conformance/sink_test.c, and
+ * what holds for every SQLite file in tests/unit/client/sqlite_file*_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,50 +54,6 @@ static struct sink *open_sink(void)
 	return s;
 }
 
-static void the_file_is_its_owners_alone(void **state)
-{
-	(void)state;
-	struct sink *s = open_sink();
-	struct stat st;
-	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0600);
-	s->ops->free(s);
-}
-
-static void a_file_in_use_is_not_opened_again(void **state)
-{
-	(void)state;
-	struct sink *s = open_sink(), *other = NULL;
-	assert_int_equal(sink_sqlite_open(path, &settings, &other, &error), ERR_BUSY);
-	assert_non_null(strstr(error.text, "in use"));
-	s->ops->free(s);
-	s = open_sink();
-	s->ops->free(s);
-}
-
-static void what_is_no_stats_file_is_refused_and_left_alone(void **state)
-{
-	(void)state;
-	struct sink *s = NULL;
-	struct str text = STR(
-	    "this is a text that somebody keeps, and no database of any kind at all......\n");
-	assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
-	assert_int_equal(sink_sqlite_open(path, &settings, &s, &error), ERR_INVALID);
-	assert_true(strlen(error.text) > 0);
-	CLEANUP(buf_release) struct buf now = {0};
-	assert_int_equal(file_read(path, 1000, &now, NULL), 0);
-	assert_true(str_eq(buf_view(&now), text));
-}
-
-static void a_folder_that_is_missing_is_said(void **state)
-{
-	(void)state;
-	struct sink *s = NULL;
-	temp_path(&folder, "no/such/stats.db", path);
-	assert_int_equal(sink_sqlite_open(path, &settings, &s, &error), ERR_UNAVAILABLE);
-	assert_true(strlen(error.text) > 0);
-}
-
 static void set_version(const char *value)
 {
 	sqlite3 *db;
@@ -105,16 +62,6 @@ static void set_version(const char *value)
 	snprintf(sql, sizeof(sql), "PRAGMA user_version = %s", value);
 	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
-}
-
-static void a_file_of_a_newer_version_is_refused(void **state)
-{
-	(void)state;
-	struct sink *s = open_sink();
-	s->ops->free(s);
-	set_version("1000");
-	assert_int_equal(sink_sqlite_open(path, &settings, &s, &error), ERR_INVALID);
-	assert_non_null(strstr(error.text, "newer"));
 }
 
 /* Pages of random bytes where the tables were: answers may be errors, never a crash. */
@@ -696,11 +643,6 @@ static void a_killed_process_loses_nothing_that_was_committed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    SQLITE_TEST(the_file_is_its_owners_alone),
-	    SQLITE_TEST(a_file_in_use_is_not_opened_again),
-	    SQLITE_TEST(what_is_no_stats_file_is_refused_and_left_alone),
-	    SQLITE_TEST(a_folder_that_is_missing_is_said),
-	    SQLITE_TEST(a_file_of_a_newer_version_is_refused),
 	    SQLITE_TEST(a_damaged_file_gives_errors),
 	    SQLITE_TEST(commits_alone_keep_the_fresh_part_bounded),
 	    SQLITE_TEST(every_piece_of_a_digest_leaves_all_answers_right),

@@ -1,4 +1,5 @@
-/* What is particular to the SQLite store: whose files it takes, and what a killed process leaves. */
+/* What is particular to the SQLite store: files of earlier versions, and what damage and a killed process
+ * leave. tests/unit/client/sqlite_file*_test.c have what holds for every SQLite file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,13 +13,9 @@
 #include "store/backends.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
-#include <sqlite3.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,71 +47,6 @@ static struct store *store_open(void)
 	return store;
 }
 
-static void file_write(const void *bytes, size_t len)
-{
-	int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, bytes, len), len);
-	close(fd);
-}
-
-static void file_sql(const char *sql)
-{
-	sqlite3 *db;
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_close(db), SQLITE_OK);
-}
-
-/* Opening must fail with a sentence that has these words, and change nothing. */
-static void assert_refused(const char *words)
-{
-	char before[65536], after[65536];
-	struct store *store = NULL;
-	struct err e = {""};
-	int fd = open(path, O_RDONLY);
-	ssize_t len = read(fd, before, sizeof(before));
-	assert_int_equal(store_sqlite_open(path, &store, &e), ERR_INVALID);
-	assert_null(store);
-	assert_non_null(strstr(e.text, words));
-	assert_non_null(strstr(e.text, path));
-	assert_int_equal(pread(fd, after, sizeof(after), 0), len);
-	assert_memory_equal(before, after, (size_t)len);
-	close(fd);
-}
-
-static void a_file_of_a_newer_version_is_refused(void **state)
-{
-	(void)state;
-	store_free(store_open());
-	file_sql("PRAGMA user_version = 1000");
-	assert_refused("newer version");
-}
-
-static void a_file_that_is_no_database_is_refused(void **state)
-{
-	(void)state;
-	char bytes[9000];
-	memset(bytes, 'x', sizeof(bytes));
-	file_write(bytes, sizeof(bytes));
-	assert_refused("not a SQLite database");
-	file_write("short", 5);
-	assert_refused("not a SQLite database");
-}
-
-static void a_database_of_another_program_is_refused(void **state)
-{
-	(void)state;
-	file_sql("CREATE TABLE link (id INTEGER PRIMARY KEY)");
-	assert_refused("another program");
-	file_sql("PRAGMA user_version = 1");
-	assert_refused("another program");
-	file_sql("PRAGMA application_id = 12345");
-	assert_refused("another program");
-	file_sql("DROP TABLE link");
-	assert_refused("another program");
-}
-
 static void a_file_says_whose_it_is(void **state)
 {
 	(void)state;
@@ -124,90 +56,6 @@ static void a_file_says_whose_it_is(void **state)
 	assert_int_equal(pread(fd, id, sizeof(id), 68), sizeof(id)); /* where SQLite's format has it */
 	assert_memory_equal(id, "curt", sizeof(id));
 	close(fd);
-}
-
-static void an_empty_file_becomes_a_store(void **state)
-{
-	(void)state;
-	file_write("", 0);
-	struct store *store = store_open();
-	assert_int_equal(store_ping(store, NULL), 0);
-	store_free(store);
-}
-
-static void a_file_that_is_open_cannot_be_opened_again(void **state)
-{
-	(void)state;
-	struct store *store = store_open(), *second = NULL;
-	struct err e = {""};
-	assert_int_equal(store_sqlite_open(path, &second, &e), ERR_BUSY);
-	assert_non_null(strstr(e.text, path));
-	assert_non_null(strstr(e.text, "in use"));
-	store_free(store);
-	store_free(store_open());
-}
-
-static void a_folder_that_is_not_there_is_named(void **state)
-{
-	(void)state;
-	struct store *store = NULL;
-	struct err e = {""};
-	snprintf(path, sizeof(path), "%s/none/links.db", folder);
-	assert_int_equal(store_sqlite_open(path, &store, &e), ERR_UNAVAILABLE);
-	assert_non_null(strstr(e.text, path));
-	assert_non_null(strstr(e.text, "No such file"));
-	snprintf(path, sizeof(path), "%s/folder.db", folder);
-	assert_int_equal(mkdir(path, 0700), 0);
-	assert_int_equal(store_sqlite_open(path, &store, &e), ERR_UNAVAILABLE);
-	assert_int_equal(rmdir(path), 0);
-}
-
-static void names_that_mean_something_to_sqlite_are_plain_names(void **state)
-{
-	(void)state;
-	static const char *const names[] = {":memory:", "file:links?mode=memory"};
-	char before[4096];
-	assert_non_null(getcwd(before, sizeof(before)));
-	assert_int_equal(chdir(folder), 0);
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		struct store *store = NULL;
-		struct stat st;
-		assert_int_equal(store_sqlite_open(names[i], &store, NULL), 0);
-		store_free(store);
-		assert_int_equal(stat(names[i], &st), 0);
-		assert_true(st.st_size > 0);
-	}
-	assert_int_equal(chdir(before), 0);
-}
-
-static void what_is_stored_is_for_its_owner_only(void **state)
-{
-	(void)state;
-	static const char *const suffixes[] = {"", "-wal", "-shm"};
-	struct store *store = store_open();
-	for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
-		char name[KIT_PATH_BYTES + 40];
-		struct stat st;
-		snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
-		assert_int_equal(stat(name, &st), 0);
-		assert_int_equal(st.st_mode & 0777, 0600);
-	}
-	store_free(store);
-}
-
-static void a_clean_close_leaves_one_file(void **state)
-{
-	(void)state;
-	struct ledger ledger = {0};
-	struct store *store = store_open();
-	assert_int_equal(ledger_apply(&ledger, store, 1, 10), 0);
-	store_free(store);
-	char name[KIT_PATH_BYTES + 40];
-	snprintf(name, sizeof(name), "%s-wal", path);
-	assert_int_equal(access(name, F_OK), -1);
-	store = store_open();
-	ledger_check(&ledger, store);
-	store_free(store);
 }
 
 /* Overwrites the first page of the file that has this text in it. */
@@ -421,67 +269,17 @@ static void what_a_killed_process_acknowledged_is_there(void **state)
 		kill_after(1 + i * 2, i * 40009 % 300000);
 }
 
-/* --- the log --- */
-
-static atomic_bool reading;
-
-static void *read_on(void *store)
-{
-	struct arena a = {0};
-	while (atomic_load(&reading)) {
-		struct store_lookup read = {.ref = {.id = 11, .key = STR("g11")}, .arena = &a};
-		if (store_lookup(store, &read, 1) != 0)
-			abort();
-		arena_release(&a);
-	}
-	arena_release(&a);
-	return NULL;
-}
-
-static void steady_reading_does_not_let_the_log_grow(void **state)
-{
-	(void)state;
-	struct ledger ledger = {0};
-	pthread_t threads[2];
-	struct store *store = store_open();
-	atomic_store(&reading, true);
-	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, read_on, store), 0);
-	for (unsigned b = 1; b < LEDGER_BATCHES; b++) /* 64 MB in all */
-		assert_int_equal(ledger_apply(&ledger, store, b, 126), 0);
-	atomic_store(&reading, false);
-	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-		pthread_join(threads[i], NULL);
-	struct stat st;
-	char name[KIT_PATH_BYTES + 40];
-	snprintf(name, sizeof(name), "%s-wal", path);
-	assert_int_equal(stat(name, &st), 0);
-	assert_in_range(st.st_size, 1, 24 << 20);
-	ledger_check(&ledger, store);
-	store_free(store);
-}
-
 #define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    FILE_TEST(a_file_of_a_newer_version_is_refused),
-	    FILE_TEST(a_file_that_is_no_database_is_refused),
-	    FILE_TEST(a_database_of_another_program_is_refused),
 	    FILE_TEST(a_file_says_whose_it_is),
-	    FILE_TEST(an_empty_file_becomes_a_store),
-	    FILE_TEST(a_file_that_is_open_cannot_be_opened_again),
-	    FILE_TEST(a_folder_that_is_not_there_is_named),
-	    FILE_TEST(names_that_mean_something_to_sqlite_are_plain_names),
-	    FILE_TEST(what_is_stored_is_for_its_owner_only),
-	    FILE_TEST(a_clean_close_leaves_one_file),
 	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
 	    FILE_TEST(a_file_of_an_earlier_version_opens_with_all_its_links),
 	    FILE_TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id),
 	    FILE_TEST(a_file_of_an_earlier_version_goes_on),
 	    FILE_TEST(what_a_killed_process_acknowledged_is_there),
-	    FILE_TEST(steady_reading_does_not_let_the_log_grow),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
