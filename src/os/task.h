@@ -80,6 +80,12 @@ void task_ask_stop(struct task *t);
 bool task_wait_end(struct task *t, uint64_t timeout_ms) MUST_CHECK; /* false: it has not ended by then */
 void task_stop(struct task *t);
 
+/* Was it started, whatever came of it since? */
+static inline bool task_was_started(const struct task *t)
+{
+	return t->lane != NULL;
+}
+
 /* For a run: has the stop been asked for? One relaxed load. */
 static inline bool task_is_stopping(const struct task *t)
 {
