@@ -76,7 +76,10 @@ static void *lane_run(void *arg)
 			pthread_mutex_unlock(&l->lock);
 			struct timespec at = {.tv_sec = until_ns / SECOND_NS,
 			                      .tv_nsec = until_ns % SECOND_NS};
-			sem_clockwait(&l->wake, CLOCK_MONOTONIC, &at);
+			if (until_ns == INT64_MAX)
+				sem_wait(&l->wake);
+			else
+				sem_clockwait(&l->wake, CLOCK_MONOTONIC, &at);
 			pthread_mutex_lock(&l->lock);
 		}
 	}
