@@ -1,6 +1,7 @@
 #include "api/checks.h"
 
 #include "os/clock.h"
+#include "os/task.h"
 #include "os/thread.h"
 
 #include <stdlib.h>
@@ -8,43 +9,31 @@
 struct asker {
 	struct checks *checks;
 	struct check check;
-	pthread_t thread;
-	bool started;
+	struct task task;
 	/* Under the lock. */
-	bool asked;       /* the thread has something to do, or does it */
+	bool asked;       /* the task has something to do, or does it */
 	int64_t asked_ms; /* since when; monotonic */
 	struct check_result result;
 };
 
 struct checks {
 	pthread_mutex_t lock;
-	pthread_cond_t wake;     /* the threads */
-	pthread_cond_t answered; /* who waits for them */
-	bool stopping;
+	pthread_cond_t answered;
 	size_t count;
 	struct asker askers[];
 };
 
-static void *asker_run(void *arg)
+static int64_t asker_run(struct task *t)
 {
-	struct asker *a = arg;
-	struct checks *c = a->checks;
-	pthread_mutex_lock(&c->lock);
-	for (;;) {
-		while (!c->stopping && !a->asked)
-			pthread_cond_wait(&c->wake, &c->lock);
-		if (c->stopping)
-			break;
-		pthread_mutex_unlock(&c->lock);
-		struct check_result result = {0};
-		result.code = a->check.ask(a->check.ctx, &result.why);
-		pthread_mutex_lock(&c->lock);
-		a->result = result;
-		a->asked = false;
-		pthread_cond_broadcast(&c->answered);
-	}
-	pthread_mutex_unlock(&c->lock);
-	return NULL;
+	struct asker *a = container_of(t, struct asker, task);
+	struct check_result result = {0};
+	result.code = a->check.ask(a->check.ctx, &result.why);
+	pthread_mutex_lock(&a->checks->lock);
+	a->result = result;
+	a->asked = false;
+	pthread_cond_broadcast(&a->checks->answered);
+	pthread_mutex_unlock(&a->checks->lock);
+	return TASK_ON_WAKE;
 }
 
 /* How long an answer is still waited for by somebody who came at `began_ms`. */
@@ -73,14 +62,16 @@ void checks_ask(struct checks *c, struct check_result *ret)
 	int64_t began_ms = clock_mono_ms();
 	pthread_mutex_lock(&c->lock);
 	for (size_t i = 0; i < c->count; i++) {
-		if (!c->askers[i].asked)
-			c->askers[i].asked_ms = began_ms;
-		c->askers[i].asked = true;
+		struct asker *a = &c->askers[i];
+		if (a->asked)
+			continue;
+		a->asked_ms = began_ms;
+		a->asked = true;
+		task_wake(&a->task);
 	}
-	pthread_cond_broadcast(&c->wake);
 	for (int64_t left_ms; (left_ms = left_ms_locked(c, began_ms)) > 0;) {
 		struct timespec at = clock_mono_after((uint64_t)left_ms);
-		pthread_cond_timedwait(&c->answered, &c->lock, &at);
+		cond_wait_until(&c->answered, &c->lock, &at);
 	}
 	for (size_t i = 0; i < c->count; i++)
 		settle_locked(&c->askers[i], &ret[i]);
@@ -94,20 +85,16 @@ int checks_new(const struct check *list, size_t n, struct checks **ret, struct e
 	if (!c)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->wake, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->answered, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_mono(&c->answered);
 	c->count = n;
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		struct asker *a = &c->askers[i];
 		a->checks = c;
 		a->check = list[i];
-		r = thread_start(&a->thread, list[i].name, asker_run, a, e);
-		a->started = r == 0;
+		const struct task_config config = {
+		    .name = list[i].name, .run = asker_run, .first_ms = TASK_ON_WAKE};
+		r = task_start(&a->task, &config, e);
 	}
 	if (r < 0) {
 		checks_free(c);
@@ -121,16 +108,9 @@ void checks_free(struct checks *c)
 {
 	if (!c)
 		return;
-	pthread_mutex_lock(&c->lock);
-	c->stopping = true;
-	pthread_cond_broadcast(&c->wake);
-	pthread_mutex_unlock(&c->lock);
-	for (size_t i = 0; i < c->count; i++) {
-		if (c->askers[i].started)
-			pthread_join(c->askers[i].thread, NULL);
-	}
+	for (size_t i = 0; i < c->count; i++)
+		task_stop(&c->askers[i].task);
 	pthread_cond_destroy(&c->answered);
-	pthread_cond_destroy(&c->wake);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }

@@ -1,5 +1,5 @@
 /*
- * Questions to what the server stands on, each asked by a thread of its own, so that one that is not answered
+ * Questions to what the server stands on, each asked by a task of its own, so that one that is not answered
  * holds up neither the others nor whoever wants to know. One that is under way is not asked again: whoever
  * comes meanwhile waits for the same answer, as long as the question allows, and then is told that there is
  * none.
@@ -11,7 +11,7 @@
 enum { CHECKS_MAX = 8 };
 
 struct check {
-	const char *name;                     /* of the thread: at most 15 bytes */
+	const char *name;                     /* of the task: at most 15 bytes */
 	int (*ask)(void *ctx, struct err *e); /* may block; any thread */
 	void *ctx;
 	uint64_t patience_ms; /* of who wants to know */

@@ -1,5 +1,5 @@
 /*
- * Follows what other servers do to the accounts: a thread that asks the store every second, and at once when
+ * Follows what other servers do to the accounts: a task that asks the store every second, and at once when
  * it is told, whether users, API keys or sessions have changed, and reads them again if so. Only for stores
  * that others write to as well.
  */
@@ -12,5 +12,5 @@ struct watcher;
 int watcher_start(struct accounts *a, struct watcher **ret, struct err *e);
 void watcher_stop(struct watcher *w); /* NULL is fine */
 
-/* Looks at once. Any thread that is not a loop; a lock is held for a moment. */
+/* Looks at once. Any thread. */
 void watcher_wake(struct watcher *w);

@@ -5,10 +5,8 @@
 #include "link/sweep.h"
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/thread.h"
+#include "os/task.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 enum { USES_EVERY_MS = 60 * 1000, USES_MAX = 256, NICE = 10, SWEEP_LEASE_MS = 30000 };
@@ -29,32 +27,15 @@ struct housekeeper {
 	struct api *api;
 	struct housekeeper_settings settings;
 	struct salts *salts; /* NULL: nobody shares them */
-	pthread_t uses_thread, sweep_thread;
-	bool uses_started, sweep_started;
-	struct lease *lease;  /* the sweeper's own; NULL: it has none */
-	pthread_mutex_t lock; /* guards `stopping` */
-	pthread_cond_t wake;
-	bool stopping;
+	struct task uses, sweeper;
+	struct lease *lease; /* the sweeper's own; NULL: it has none */
 };
 
-/* True: the end was asked for. */
-static bool wait_ms(void *ctx, uint64_t ms)
-{
-	struct housekeeper *h = ctx;
-	struct timespec at = clock_mono_after(ms);
-	pthread_mutex_lock(&h->lock);
-	while (!h->stopping && pthread_cond_timedwait(&h->wake, &h->lock, &at) != ETIMEDOUT)
-		;
-	bool stopping = h->stopping;
-	pthread_mutex_unlock(&h->lock);
-	return stopping;
-}
-
-/* The same for a sweep, which also ends with its lease. */
+/* True: the sweep shall end; it also ends with its lease. */
 static bool sweep_wait(void *ctx, uint64_t ms)
 {
 	struct housekeeper *h = ctx;
-	return wait_ms(h, ms) || (h->lease && !h->api->leases->ops->is_held(h->lease));
+	return task_sleep(&h->sweeper, ms) || (h->lease && !h->api->leases->ops->is_held(h->lease));
 }
 
 static void sweep(struct housekeeper *h)
@@ -92,17 +73,14 @@ static void sweep_leased(struct housekeeper *h)
 	h->lease = NULL;
 }
 
-static void *sweep_thread(void *arg)
+static int64_t sweeper_run(struct task *t)
 {
-	struct housekeeper *h = arg;
-	thread_only_when_idle();
-	while (!wait_ms(h, h->settings.sweep_ms)) {
-		if (h->api->leases)
-			sweep_leased(h);
-		else
-			sweep(h);
-	}
-	return NULL;
+	struct housekeeper *h = container_of(t, struct housekeeper, sweeper);
+	if (h->api->leases)
+		sweep_leased(h);
+	else
+		sweep(h);
+	return (int64_t)h->settings.sweep_ms;
 }
 
 /* A use that cannot be written now is forgotten: the next one will be. */
@@ -121,18 +99,13 @@ static void uses_flush(struct housekeeper *h)
 	} while (n == USES_MAX);
 }
 
-static void *uses_thread(void *arg)
+static int64_t uses_run(struct task *t)
 {
-	struct housekeeper *h = arg;
-	bool stopping = false;
-	thread_step_back(NICE);
-	while (!stopping) {
-		stopping = wait_ms(h, USES_EVERY_MS);
-		uses_flush(h);
-		if (h->salts && !stopping)
-			day_salt_keep(h->salts, h->api->store, clock_real_ms());
-	}
-	return NULL;
+	struct housekeeper *h = container_of(t, struct housekeeper, uses);
+	uses_flush(h);
+	if (h->salts && !task_is_stopping(t))
+		day_salt_keep(h->salts, h->api->store, clock_real_ms());
+	return USES_EVERY_MS;
 }
 
 int housekeeper_start(struct api *api, const struct housekeeper_settings *settings, struct salts *salts,
@@ -144,18 +117,15 @@ int housekeeper_start(struct api *api, const struct housekeeper_settings *settin
 	h->api = api;
 	h->settings = *settings;
 	h->salts = salts;
-	pthread_mutex_init(&h->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->wake, &attr);
-	pthread_condattr_destroy(&attr);
-	int r = thread_start(&h->uses_thread, "housekeeper", uses_thread, h, e);
-	h->uses_started = r == 0;
-	if (r == 0 && settings->sweep_ms > 0) {
-		r = thread_start(&h->sweep_thread, "sweeper", sweep_thread, h, e);
-		h->sweep_started = r == 0;
-	}
+	const struct task_config uses = {
+	    .name = "housekeeper", .run = uses_run, .first_ms = USES_EVERY_MS, .nice = NICE};
+	const struct task_config sweeper = {.name = "sweeper",
+	                                    .run = sweeper_run,
+	                                    .first_ms = (int64_t)settings->sweep_ms,
+	                                    .nice = TASK_ONLY_WHEN_IDLE};
+	int r = task_start(&h->uses, &uses, e);
+	if (r == 0 && settings->sweep_ms > 0)
+		r = task_start(&h->sweeper, &sweeper, e);
 	if (r < 0) {
 		housekeeper_stop(h);
 		return r;
@@ -168,15 +138,10 @@ void housekeeper_stop(struct housekeeper *h)
 {
 	if (!h)
 		return;
-	pthread_mutex_lock(&h->lock);
-	h->stopping = true;
-	pthread_cond_broadcast(&h->wake);
-	pthread_mutex_unlock(&h->lock);
-	if (h->uses_started)
-		pthread_join(h->uses_thread, NULL);
-	if (h->sweep_started)
-		pthread_join(h->sweep_thread, NULL);
-	pthread_cond_destroy(&h->wake);
-	pthread_mutex_destroy(&h->lock);
+	task_ask_stop(&h->sweeper); /* both at the same time */
+	task_stop(&h->uses);
+	task_stop(&h->sweeper);
+	if (task_was_started(&h->uses))
+		uses_flush(h);
 	free(h);
 }

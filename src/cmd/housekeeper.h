@@ -1,6 +1,6 @@
 /*
  * Chores of a running server that nobody waits for: telling the store when API keys were last used and having
- * the next day's salt from it, and removing links that are over. A thread for each: the second runs only in
+ * the next day's salt from it, and removing links that are over. A task for each: the second runs only in
  * idle time (link/sweep.h).
  */
 #pragma once

@@ -6,7 +6,6 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/sys.h"
-#include "os/thread.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -297,6 +296,7 @@ static void flush_round(struct event_log *log)
 	uint64_t written[EVENT_WRITERS_MAX] = {0};
 	for (unsigned i = 0; i < log->writer_count; i++)
 		written[i] = atomic_load_explicit(&log->writers[i].written, memory_order_acquire);
+	pthread_mutex_lock(&log->lock);
 	sync_folder(log);
 	sync_segments(log);
 	pthread_mutex_unlock(&log->lock);
@@ -309,25 +309,13 @@ static void flush_round(struct event_log *log)
 		if (moved && log->synced)
 			log->synced(log->ctx, i);
 	}
-	pthread_mutex_lock(&log->lock);
 }
 
-static void *flusher_thread(void *arg)
+static int64_t flusher_run(struct task *t)
 {
-	struct event_log *log = arg;
-	pthread_mutex_lock(&log->lock);
-	while (!log->stopping) {
-		if (!log->hurry) {
-			struct timespec at = clock_mono_after(log->settings->flush_ms);
-			while (!log->hurry && !log->stopping &&
-			       pthread_cond_timedwait(&log->wake, &log->lock, &at) != ETIMEDOUT)
-				;
-		}
-		log->hurry = false;
-		flush_round(log);
-	}
-	pthread_mutex_unlock(&log->lock);
-	return NULL;
+	struct event_log *log = container_of(t, struct event_log, flusher);
+	flush_round(log);
+	return (int64_t)log->settings->flush_ms;
 }
 
 /* Opening */
@@ -503,10 +491,9 @@ static int log_begin(struct event_log *log, const struct event_log_config *confi
 		if (r < 0)
 			err_set(e, r, "out of memory for the event log");
 	}
-	if (r == 0)
-		r = thread_start(&log->flusher, "flusher", flusher_thread, log, e);
-	log->flusher_runs = r == 0;
-	return r;
+	const struct task_config flusher = {
+	    .name = "flusher", .run = flusher_run, .first_ms = (int64_t)log->settings->flush_ms};
+	return r < 0 ? r : task_start(&log->flusher, &flusher, e);
 }
 
 int event_log_open(const struct event_log_config *config, struct event_log **ret, struct err *e)
@@ -521,11 +508,6 @@ int event_log_open(const struct event_log_config *config, struct event_log **ret
 	log->ctx = config->ctx;
 	list_init(&log->segments);
 	pthread_mutex_init(&log->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&log->wake, &attr);
-	pthread_condattr_destroy(&attr);
 	log->path = strdup(config->path);
 	int r = log->path ? log_begin(log, config, e)
 	                  : err_set(e, ERR_NOMEM, "out of memory for the event log");
@@ -537,26 +519,15 @@ int event_log_open(const struct event_log_config *config, struct event_log **ret
 	return 0;
 }
 
-static void flusher_stop(struct event_log *log)
-{
-	pthread_mutex_lock(&log->lock);
-	log->stopping = true;
-	pthread_cond_signal(&log->wake);
-	pthread_mutex_unlock(&log->lock);
-	pthread_join(log->flusher, NULL);
-}
-
 void event_log_close(struct event_log *log)
 {
 	if (!log)
 		return;
-	for (unsigned i = 0; log->flusher_runs && i < log->writer_count; i++)
-		writer_end(&log->writers[i], clock_real_ms());
-	if (log->flusher_runs) {
-		flusher_stop(log);
-		pthread_mutex_lock(&log->lock);
+	if (task_was_started(&log->flusher)) {
+		for (unsigned i = 0; i < log->writer_count; i++)
+			writer_end(&log->writers[i], clock_real_ms());
+		task_stop(&log->flusher);
 		flush_round(log); /* what the writers ended just now */
-		pthread_mutex_unlock(&log->lock);
 	}
 	for (unsigned i = 0; i < log->writer_count; i++)
 		writer_release(&log->writers[i]);
@@ -569,7 +540,6 @@ void event_log_close(struct event_log *log)
 	}
 	if (log->folder_fd >= 0)
 		os_sys.close(log->folder_fd);
-	pthread_cond_destroy(&log->wake);
 	pthread_mutex_destroy(&log->lock);
 	free(log->path);
 	free(log);

@@ -4,8 +4,8 @@
 #include "base/list.h"
 #include "event/log.h"
 #include "event/strings.h"
+#include "os/task.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum { EVENT_WRITERS_MAX = 256, EVENT_TURN_BYTES = 256 * 1024, EVENT_RETRY_MS = 100 };
@@ -60,14 +60,10 @@ struct event_log {
 	void *ctx;
 
 	pthread_mutex_t lock; /* guards what follows */
-	pthread_cond_t wake;
 	struct list segments;
 	bool folder_dirty; /* a segment's name is not on the disk yet */
-	bool hurry;
-	bool stopping;
 
-	pthread_t flusher;
-	bool flusher_runs;
+	struct task flusher;
 	uint64_t round; /* the flusher's own */
 	unsigned writer_count;
 	struct event_writer writers[];

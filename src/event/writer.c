@@ -285,9 +285,5 @@ uint64_t event_writer_synced(const struct event_writer *w)
 
 void event_writer_want_sync(struct event_writer *w)
 {
-	struct event_log *log = w->log;
-	pthread_mutex_lock(&log->lock);
-	log->hurry = true;
-	pthread_cond_signal(&log->wake);
-	pthread_mutex_unlock(&log->lock);
+	task_wake(&w->log->flusher);
 }

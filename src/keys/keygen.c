@@ -137,7 +137,7 @@ int keygen_start(const struct keygen_config *config, struct keygen **ret, struct
 	const struct rounds_config rounds = {
 	    .ops = &keygen_ops,
 	    .ctx = g,
-	    .thread = "keygen",
+	    .task = "keygen",
 	    .what = "stock",
 	    .places = config->stock_count,
 	    .held_max = config->held_max,

@@ -201,7 +201,7 @@ int keysync_start(const struct keysync_config *config, struct keysync **ret, str
 	const struct rounds_config rounds = {
 	    .ops = &keysync_ops,
 	    .ctx = s,
-	    .thread = "keysync",
+	    .task = "keysync",
 	    .what = "shard",
 	    .places = config->shelf_count,
 	    .held_max = config->held_max,

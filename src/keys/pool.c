@@ -1,5 +1,5 @@
 /*
- * One thread, the prefetcher, talks to the shards; who takes a key or gives one back only ever waits for it,
+ * One task, the prefetcher, talks to the shards; who takes a key or gives one back only ever waits for it,
  * and not for long. Keys that are given back go to those at hand, if there is room, or to a shard: to the
  * front of its list, or aside when they are for later. Of those aside each fetch brings a few, so that they
  * are used up when their time has come, and do little harm before.
@@ -10,9 +10,9 @@
 #include "link/key_row.h"
 #include "obs/log.h"
 #include "os/clock.h"
+#include "os/task.h"
 #include "os/thread.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -54,7 +54,6 @@ struct key_pool {
 	int64_t look_ms; /* when to look at that one */
 
 	pthread_mutex_t lock;   /* of what follows; nobody holds it while talking to a shard */
-	pthread_cond_t wake;    /* the prefetcher */
 	pthread_cond_t arrived; /* who waits for keys */
 	struct key_row hand;
 	struct key_row back, aside; /* on their way to a shard: to the front, and aside */
@@ -67,11 +66,9 @@ struct key_pool {
 	int dry_code;
 	struct err dry_why;
 	bool wanted;
-	bool stopping;
 	int64_t told_ms; /* when the log was last told that there is no room */
 
-	pthread_t prefetcher;
-	bool prefetcher_started;
+	struct task prefetcher;
 };
 
 /* Fetching */
@@ -278,37 +275,25 @@ static void look_at_next(struct key_pool *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* Until there is work or it is time to look at a shard; false: it shall end. */
-static bool prefetcher_wait(struct key_pool *p, bool *ret_wanted, bool *ret_back)
+/* Until there is no work, nor time to look at a shard. */
+static int64_t prefetcher_run(struct task *t)
 {
+	struct key_pool *p = container_of(t, struct key_pool, prefetcher);
 	int64_t left_ms = MAX(p->look_ms - clock_mono_ms(), 0);
-	struct timespec at = clock_mono_after((uint64_t)left_ms);
 	pthread_mutex_lock(&p->lock);
-	while (!p->stopping && !p->wanted && !has_back_locked(p) && left_ms > 0 &&
-	       pthread_cond_timedwait(&p->wake, &p->lock, &at) != ETIMEDOUT)
-		;
-	*ret_wanted = p->wanted;
-	*ret_back = has_back_locked(p);
-	bool go_on = !p->stopping;
+	bool wanted = p->wanted, back = has_back_locked(p);
 	pthread_mutex_unlock(&p->lock);
-	return go_on;
-}
-
-static void *prefetcher_run(void *arg)
-{
-	struct key_pool *p = arg;
-	bool wanted, back;
-	while (prefetcher_wait(p, &wanted, &back)) {
-		if (wanted)
-			fetch(p);
-		if (back) {
-			put_back(p, &p->back, false);
-			put_back(p, &p->aside, true);
-		}
-		if (clock_mono_ms() >= p->look_ms)
-			look_at_next(p);
+	if (!wanted && !back && left_ms > 0)
+		return left_ms;
+	if (wanted)
+		fetch(p);
+	if (back) {
+		put_back(p, &p->back, false);
+		put_back(p, &p->aside, true);
 	}
-	return NULL;
+	if (clock_mono_ms() >= p->look_ms)
+		look_at_next(p);
+	return 0;
 }
 
 /* The source */
@@ -322,7 +307,7 @@ static size_t take_at_hand_locked(struct key_pool *p, struct source_key *ret, si
 	if (runs_low_locked(p) && !p->wanted && !is_dry_locked(p)) {
 		p->wanted = true;
 		p->wanted_ms = clock_mono_ms();
-		pthread_cond_signal(&p->wake);
+		task_wake(&p->prefetcher);
 	}
 	return count;
 }
@@ -334,7 +319,7 @@ static bool wait_for_fetch_locked(struct key_pool *p, int64_t end_ms)
 	if (left_ms <= 0)
 		return false;
 	struct timespec at = clock_mono_after((uint64_t)left_ms);
-	pthread_cond_timedwait(&p->arrived, &p->lock, &at);
+	cond_wait_until(&p->arrived, &p->lock, &at);
 	return true;
 }
 
@@ -379,7 +364,7 @@ static void pool_give_back(struct key_source *base, const struct source_key *key
 	p->later_came |= later;
 	note_no_room_locked(p, n - put);
 	if (has_back_locked(p))
-		pthread_cond_signal(&p->wake);
+		task_wake(&p->prefetcher);
 	if (at_hand > 0)
 		pthread_cond_broadcast(&p->arrived);
 	pthread_mutex_unlock(&p->lock);
@@ -419,18 +404,12 @@ static void put_back_all(struct key_pool *p, struct key_row *row, bool aside)
 static void pool_free(struct key_source *base)
 {
 	struct key_pool *p = container_of(base, struct key_pool, base);
-	pthread_mutex_lock(&p->lock);
-	p->stopping = true;
-	pthread_cond_signal(&p->wake);
-	pthread_mutex_unlock(&p->lock);
-	if (p->prefetcher_started)
-		pthread_join(p->prefetcher, NULL);
+	task_stop(&p->prefetcher);
 	put_back_all(p, &p->hand, false);
 	put_back_all(p, &p->back, false);
 	put_back_all(p, &p->aside, true);
 	shelves_free(p->shelves, p->shard_count);
 	pthread_cond_destroy(&p->arrived);
-	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
 	arena_release(&p->arena);
 	free(p);
@@ -466,9 +445,8 @@ static int pool_make(struct key_pool *p, const char *urls, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	for (size_t i = 0; i < p->shard_count; i++)
 		p->shards[i].shelf = p->shelves[i];
-	r = thread_start(&p->prefetcher, "key-pool", prefetcher_run, p, e);
-	p->prefetcher_started = r == 0;
-	return r;
+	return task_start(&p->prefetcher, &(struct task_config){.name = "key-pool", .run = prefetcher_run},
+	                  e);
 }
 
 int key_pool_open(const char *urls, size_t batch, struct key_source **ret, struct err *e)
@@ -482,12 +460,7 @@ int key_pool_open(const char *urls, size_t batch, struct key_source **ret, struc
 	p->share = p->share_min = MAX(batch / ASIDE_SHARE, (size_t)1);
 	p->share_max = MAX(batch / 2, (size_t)1);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &attr);
-	pthread_cond_init(&p->arrived, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_mono(&p->arrived);
 	int r = pool_make(p, urls, e);
 	if (r < 0) {
 		pool_free(&p->base);

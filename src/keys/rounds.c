@@ -2,9 +2,8 @@
 
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/thread.h"
+#include "os/task.h"
 
-#include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +23,7 @@ struct rounds {
 	bool *held; /* for status */
 	size_t held_count;
 	int64_t status_ms;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	bool stopping; /* under the lock */
+	struct task task;
 };
 
 void rounds_name(const char *service, struct str name, char out[ROUNDS_NAME_BYTES])
@@ -138,19 +134,12 @@ static int visit(struct rounds *r, size_t i)
 	return code;
 }
 
-static bool is_stopping(struct rounds *r)
+/* Each place may take seconds when who is asked does not answer. */
+static int64_t round_of_all(struct task *t)
 {
-	pthread_mutex_lock(&r->lock);
-	bool stopping = r->stopping;
-	pthread_mutex_unlock(&r->lock);
-	return stopping;
-}
-
-/* True: there is more to do at once. Each place may take seconds when who is asked does not answer. */
-static bool round_of_all(struct rounds *r)
-{
-	bool more = false;
-	for (size_t i = 0; i < r->config.places && !is_stopping(r); i++) {
+	struct rounds *r = container_of(t, struct rounds, task);
+	bool more = false; /* to do at once */
+	for (size_t i = 0; i < r->config.places && !task_is_stopping(t); i++) {
 		const struct place *p = &r->places[i];
 		if (p->lease)
 			more |= visit(r, i) > 0;
@@ -162,39 +151,7 @@ static bool round_of_all(struct rounds *r)
 		r->config.ops->status(r->config.ctx, r->held, (uint64_t)(now_ms - r->status_ms));
 		r->status_ms = now_ms;
 	}
-	return more;
-}
-
-static bool wait_ms(struct rounds *r, uint64_t ms)
-{
-	struct timespec at = clock_mono_after(ms);
-	pthread_mutex_lock(&r->lock);
-	while (!r->stopping && ms > 0 && pthread_cond_timedwait(&r->wake, &r->lock, &at) != ETIMEDOUT)
-		;
-	bool stopping = r->stopping;
-	pthread_mutex_unlock(&r->lock);
-	return stopping;
-}
-
-static void *run(void *arg)
-{
-	struct rounds *r = arg;
-	while (!wait_ms(r, round_of_all(r) ? 0 : IDLE_MS))
-		;
-	for (size_t i = 0; i < r->config.places; i++) {
-		if (r->places[i].lease)
-			let_go(r, i, 0);
-	}
-	return NULL;
-}
-
-static void rounds_free(struct rounds *r)
-{
-	pthread_cond_destroy(&r->wake);
-	pthread_mutex_destroy(&r->lock);
-	free(r->places);
-	free(r->held);
-	free(r);
+	return more ? 0 : IDLE_MS;
 }
 
 int rounds_start(const struct rounds_config *config, struct rounds **ret, struct err *e)
@@ -206,19 +163,14 @@ int rounds_start(const struct rounds_config *config, struct rounds **ret, struct
 	r->status_ms = clock_mono_ms();
 	r->places = calloc(config->places, sizeof(*r->places));
 	r->held = calloc(config->places, sizeof(*r->held));
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&r->wake, &attr);
-	pthread_condattr_destroy(&attr);
 	int code = r->places && r->held ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 	for (size_t i = 0; r->places && i < config->places; i++)
 		r->places[i].try_ms = clock_mono_ms() + randombytes_uniform(RETRY_MS);
 	if (code == 0)
-		code = thread_start(&r->thread, config->thread, run, r, e);
+		code = task_start(&r->task, &(struct task_config){.name = config->task, .run = round_of_all},
+		                  e);
 	if (code < 0) {
-		rounds_free(r);
+		rounds_stop(r);
 		return code;
 	}
 	*ret = r;
@@ -229,10 +181,12 @@ void rounds_stop(struct rounds *r)
 {
 	if (!r)
 		return;
-	pthread_mutex_lock(&r->lock);
-	r->stopping = true;
-	pthread_cond_signal(&r->wake);
-	pthread_mutex_unlock(&r->lock);
-	pthread_join(r->thread, NULL);
-	rounds_free(r);
+	task_stop(&r->task);
+	for (size_t i = 0; r->held_count > 0; i++) {
+		if (r->places[i].lease)
+			let_go(r, i, 0);
+	}
+	free(r->places);
+	free(r->held);
+	free(r);
 }

@@ -1,5 +1,5 @@
 /*
- * A thread that looks after some of several places, each under a lease of its own, beside other processes
+ * A task that looks after some of several places, each under a lease of its own, beside other processes
  * that do the same. It takes leases until it has as many as it may have, visits its places in turn, and gives
  * a place up as soon as its lease is in doubt or a visit fails; after a rest it tries again. Stopping gives
  * all of them up at once.
@@ -33,8 +33,8 @@ struct rounds_ops {
 struct rounds_config {
 	const struct rounds_ops *ops;
 	void *ctx;
-	const char *thread; /* its name */
-	const char *what;   /* "stock": in the log */
+	const char *task; /* its name */
+	const char *what; /* "stock": in the log */
 	size_t places;
 	size_t held_max;
 	uint64_t lease_ms;

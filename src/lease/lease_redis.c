@@ -9,13 +9,13 @@
  *
  * A holder counts its life from before the renewal was sent, less a tenth for clocks that run at different
  * speed. What could not be told (a release, or the end of a take whose answer was lost) is told by the
- * renewal thread until the lease has ended by itself.
+ * renewal task until the lease has ended by itself.
  */
 #include "base/list.h"
 #include "client/redis_ring.h"
 #include "lease/backends.h"
 #include "os/clock.h"
-#include "os/thread.h"
+#include "os/task.h"
 
 #include <sodium.h>
 #include <stdatomic.h>
@@ -48,13 +48,12 @@ static const char release_script[] = "if redis.call('GET', KEYS[1]) ~= ARGV[1] t
 struct leases_redis {
 	struct leases base;
 	struct redis *redis;
-	pthread_t thread;
+	struct task task;
 
 	pthread_mutex_t lock; /* for all below, not held while Redis is asked */
-	pthread_cond_t changed;
+	pthread_cond_t served_one;
 	struct list leases;
-	struct lease *served; /* the thread works on it: it must not be freed */
-	bool stop;
+	struct lease *served; /* the task works on it: it must not be freed */
 };
 
 struct lease {
@@ -66,7 +65,7 @@ struct lease {
 	uint64_t fence;
 	_Atomic int64_t held_until_ms; /* 0: lost for good */
 	/* under the lock */
-	int64_t due_ms;  /* when the thread has something to do with it */
+	int64_t due_ms;  /* when the task has something to do with it */
 	int64_t over_ms; /* leaving: when it has ended by itself */
 	bool leaving;
 };
@@ -133,7 +132,7 @@ static void extend(struct lease *lease, int64_t sent_ms)
 	}
 }
 
-/* --- the thread --- */
+/* --- the task --- */
 
 static int64_t soon(const struct lease *lease)
 {
@@ -193,27 +192,19 @@ static void serve_locked(struct leases_redis *l, struct lease *lease)
 		list_remove(&lease->link);
 		free(lease);
 	}
-	pthread_cond_broadcast(&l->changed);
+	pthread_cond_broadcast(&l->served_one);
 }
 
-static void *serve(void *arg)
+static int64_t serve(struct task *t)
 {
-	struct leases_redis *l = arg;
+	struct leases_redis *l = container_of(t, struct leases_redis, task);
 	pthread_mutex_lock(&l->lock);
-	while (!l->stop) {
-		struct lease *lease = next_due_locked(l);
-		int64_t left_ms = lease ? lease->due_ms - clock_mono_ms() : 0;
-		if (!lease) {
-			pthread_cond_wait(&l->changed, &l->lock);
-		} else if (left_ms > 0) {
-			struct timespec at = clock_mono_after((uint64_t)left_ms);
-			pthread_cond_timedwait(&l->changed, &l->lock, &at);
-		} else {
-			serve_locked(l, lease);
-		}
-	}
+	struct lease *lease = next_due_locked(l);
+	int64_t left_ms = lease ? MAX(lease->due_ms - clock_mono_ms(), 0) : TASK_ON_WAKE;
+	if (left_ms == 0)
+		serve_locked(l, lease);
 	pthread_mutex_unlock(&l->lock);
-	return NULL;
+	return left_ms;
 }
 
 /* --- the role --- */
@@ -244,7 +235,7 @@ static struct lease *lease_new(struct str name, uint64_t life_ms)
 	return lease;
 }
 
-/* The thread has it from now on, to renew it or to let it go. */
+/* The task has it from now on, to renew it or to let it go. */
 static void hand_over(struct leases_redis *l, struct lease *lease, bool leaving)
 {
 	pthread_mutex_lock(&l->lock);
@@ -252,8 +243,8 @@ static void hand_over(struct leases_redis *l, struct lease *lease, bool leaving)
 	lease->over_ms = clock_mono_ms() + (int64_t)lease->life_ms;
 	lease->due_ms = leaving ? soon(lease) : clock_mono_ms() + (int64_t)lease->life_ms / 3;
 	list_push(&l->leases, &lease->link);
-	pthread_cond_broadcast(&l->changed);
 	pthread_mutex_unlock(&l->lock);
+	task_wake(&l->task);
 }
 
 static int redis_lease_take(struct leases *base, struct str name, uint64_t life_ms, struct lease **ret)
@@ -286,7 +277,7 @@ static void redis_release(struct leases *base, struct lease *lease)
 	atomic_store_explicit(&lease->held_until_ms, 0, memory_order_release);
 	pthread_mutex_lock(&l->lock);
 	while (l->served == lease)
-		pthread_cond_wait(&l->changed, &l->lock);
+		pthread_cond_wait(&l->served_one, &l->lock);
 	list_remove(&lease->link);
 	pthread_mutex_unlock(&l->lock);
 	int64_t removed;
@@ -304,18 +295,14 @@ static int redis_lease_ping(struct leases *base, struct err *e)
 static void redis_leases_free(struct leases *base)
 {
 	struct leases_redis *l = self(base);
-	pthread_mutex_lock(&l->lock);
-	l->stop = true;
-	pthread_cond_broadcast(&l->changed);
-	pthread_mutex_unlock(&l->lock);
-	pthread_join(l->thread, NULL);
+	task_stop(&l->task);
 	struct list *node;
 	while ((node = list_pop(&l->leases))) {
 		struct lease *lease = container_of(node, struct lease, link);
 		ASSERT(lease->leaving);
 		free(lease);
 	}
-	pthread_cond_destroy(&l->changed);
+	pthread_cond_destroy(&l->served_one);
 	pthread_mutex_destroy(&l->lock);
 	redis_free(l->redis);
 	free(l);
@@ -352,25 +339,15 @@ int leases_redis_open(const char *url, struct leases **ret, struct err *e)
 	struct leases_redis *l = calloc(1, sizeof(*l));
 	if (!l)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	int r = redis_new(str_of(url), &l->redis, e);
-	if (r) {
-		free(l);
-		return r;
-	}
 	l->base.ops = &redis_ops;
 	list_init(&l->leases);
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_t monotonic;
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	r = thread_start(&l->thread, "leases", serve, l, e);
+	pthread_cond_init(&l->served_one, NULL);
+	int r = redis_new(str_of(url), &l->redis, e);
+	if (r == 0)
+		r = task_start(&l->task, &(struct task_config){.name = "leases", .run = serve}, e);
 	if (r) {
-		pthread_cond_destroy(&l->changed);
-		pthread_mutex_destroy(&l->lock);
-		redis_free(l->redis);
-		free(l);
+		redis_leases_free(&l->base);
 		return r;
 	}
 	*ret = &l->base;

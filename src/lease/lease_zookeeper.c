@@ -20,6 +20,7 @@
 #include "lease/backends.h"
 #include "lease/zk_session.h"
 #include "os/clock.h"
+#include "os/task.h"
 #include "os/thread.h"
 
 #include <sodium.h>
@@ -43,14 +44,11 @@ struct leases_zookeeper {
 	struct leases base;
 	char *hosts;
 	char path[PATH_BYTES]; /* of the node under which the leases are; begins with a slash */
-	pthread_t beater;
-	bool beater_started;
+	struct task beater;
 	pthread_mutex_t lock; /* of what follows, and of every lease's node in the list, due_ms and beating */
-	pthread_cond_t wake;
 	struct list leases, closing;
 	struct zk_session *spare; /* a try that found the lease taken leaves its session for the next one */
 	bool silent;              /* the last release was not answered: the next does not wait for it */
-	bool stopping;
 };
 
 struct lease {
@@ -224,8 +222,8 @@ static void lease_begin(struct leases_zookeeper *l, struct lease *lease, uint64_
 	l->silent = false;
 	lease->due_ms = atomic_load(&lease->proven_ms) + (int64_t)(span_ms / 3);
 	list_push(&l->leases, &lease->node);
-	pthread_cond_signal(&l->wake);
 	pthread_mutex_unlock(&l->lock);
+	task_wake(&l->beater);
 }
 
 static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struct lease **ret)
@@ -298,9 +296,10 @@ static void beat_locked(struct lease *lease, int64_t now_ms)
 	}
 }
 
-/* When the next is due. */
-static int64_t beat_all_locked(struct leases_zookeeper *l)
+static int64_t beater_run(struct task *t)
 {
+	struct leases_zookeeper *l = container_of(t, struct leases_zookeeper, beater);
+	pthread_mutex_lock(&l->lock);
 	int64_t now_ms = clock_mono_ms();
 	int64_t next_ms = now_ms + IDLE_MS;
 	for (struct list *at = l->leases.next; at != &l->leases; at = at->next) {
@@ -309,19 +308,8 @@ static int64_t beat_all_locked(struct leases_zookeeper *l)
 			beat_locked(lease, now_ms);
 		next_ms = MIN(next_ms, lease->due_ms);
 	}
-	return next_ms - now_ms;
-}
-
-static void *beater_run(void *arg)
-{
-	struct leases_zookeeper *l = arg;
-	pthread_mutex_lock(&l->lock);
-	while (!l->stopping) {
-		struct timespec until = clock_mono_after((uint64_t)beat_all_locked(l));
-		pthread_cond_timedwait(&l->wake, &l->lock, &until);
-	}
 	pthread_mutex_unlock(&l->lock);
-	return NULL;
+	return next_ms - now_ms;
 }
 
 static void zk_release(struct leases *base, struct lease *lease)
@@ -362,16 +350,10 @@ static int zk_ping(struct leases *base, struct err *e)
 static void zk_free(struct leases *base)
 {
 	struct leases_zookeeper *l = container_of(base, struct leases_zookeeper, base);
-	pthread_mutex_lock(&l->lock);
+	task_stop(&l->beater);
 	ASSERT(list_empty(&l->leases));
-	l->stopping = true;
-	pthread_cond_signal(&l->wake);
-	pthread_mutex_unlock(&l->lock);
-	if (l->beater_started)
-		pthread_join(l->beater, NULL);
 	closing_join(l, true);
 	zk_session_free(l->spare);
-	pthread_cond_destroy(&l->wake);
 	pthread_mutex_destroy(&l->lock);
 	free(l->hosts);
 	free(l);
@@ -413,17 +395,10 @@ int leases_zookeeper_open(const char *url, struct leases **ret, struct err *e)
 	list_init(&l->leases);
 	list_init(&l->closing);
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->wake, &attr);
-	pthread_condattr_destroy(&attr);
 	zoo_set_debug_level(ZOO_LOG_LEVEL_WARN);
 	int r = url_parse(l, url, e);
-	if (r == 0) {
-		r = thread_start(&l->beater, "lease-beat", beater_run, l, e);
-		l->beater_started = r == 0;
-	}
+	if (r == 0)
+		r = task_start(&l->beater, &(struct task_config){.name = "lease-beat", .run = beater_run}, e);
 	if (r < 0) {
 		zk_free(&l->base);
 		return r;

@@ -1,9 +1,8 @@
 #include "lease/zk_session.h"
 
 #include "obs/log.h"
-#include "os/clock.h"
+#include "os/thread.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,11 +43,7 @@ struct zk_session *zk_session_new(const char *hosts, uint64_t life_ms)
 	struct zk_session *s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_mono(&s->changed);
 	pthread_mutex_init(&s->lock, NULL);
 	s->life_ms = life_ms;
 	s->vendor = zookeeper_init2(hosts, session_watch, (int)life_ms, NULL, s, ZOO_NO_LOG_CLIENTENV,
@@ -77,7 +72,7 @@ bool zk_session_await(struct zk_session *s, const struct timespec *until)
 {
 	pthread_mutex_lock(&s->lock);
 	while (s->state != ZOO_CONNECTED_STATE && !state_is_final(s->state) &&
-	       pthread_cond_timedwait(&s->changed, &s->lock, until) != ETIMEDOUT)
+	       cond_wait_until(&s->changed, &s->lock, until))
 		;
 	bool connected = s->state == ZOO_CONNECTED_STATE;
 	if (connected)
@@ -141,7 +136,7 @@ static int answer_await(struct zk_session *s, int sent, const struct timespec *u
 		s->asked = false;
 		s->code = sent;
 	}
-	while (s->asked && pthread_cond_timedwait(&s->changed, &s->lock, until) != ETIMEDOUT)
+	while (s->asked && cond_wait_until(&s->changed, &s->lock, until))
 		;
 	int code = s->asked ? ZOPERATIONTIMEOUT : s->code;
 	pthread_mutex_unlock(&s->lock);

@@ -7,14 +7,13 @@
  * does not overwrite a later one.
  *
  * A node that is away leaves its budgets unsettled, and so does one of several that does not answer within
- * LATE_MS. A thread waits for such nodes, and tries them until they answer: the others are not held up.
+ * LATE_MS. A task waits for such nodes, and tries them until they answer: the others are not held up.
  */
 #include "client/redis_ring.h"
 #include "limiter/backends.h"
 #include "os/clock.h"
-#include "os/thread.h"
+#include "os/task.h"
 
-#include <semaphore.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -93,11 +92,7 @@ struct limiter_redis {
 	/* Where an answer is still missing, for the prober to wait for; NULL elsewhere. Nobody needs it: all
 	 * is told again. */
 	_Atomic(struct redis_conn *) late[REDIS_RING_MAX];
-	/* the thread that tries nodes which are away */
-	pthread_t prober;
-	sem_t wake;
-	_Atomic bool probes; /* it has been woken */
-	_Atomic bool stopping;
+	struct task prober; /* tries nodes which are away */
 };
 
 static struct limiter_redis *self(struct limiter *base)
@@ -158,18 +153,12 @@ static size_t write_use(struct call *c, const struct limiter_use *u, struct str 
 	return ARGS_PER_USE;
 }
 
-static void prober_wake(struct limiter_redis *l)
-{
-	if (!atomic_exchange(&l->probes, true))
-		sem_post(&l->wake);
-}
-
 /* Does it answer, as far as is known? Otherwise it is tried elsewhere. */
 static bool node_is_well(struct limiter_redis *l, size_t node)
 {
 	bool is_well = !redis_is_sick(l->ring.nodes[node]) && !atomic_load(&l->late[node]);
 	if (!is_well)
-		prober_wake(l);
+		task_wake(&l->prober);
 	return is_well;
 }
 
@@ -247,7 +236,7 @@ static void read_node(struct limiter_redis *l, struct call *c, size_t node, int6
 		return;
 	if (!begins_in_time(l, conn, late_ms)) {
 		atomic_store(&l->late[node], conn);
-		prober_wake(l);
+		task_wake(&l->prober);
 		return;
 	}
 	do {
@@ -304,29 +293,16 @@ static void late_end(struct limiter_redis *l, size_t node, bool waits)
 	atomic_store(&l->late[node], NULL);
 }
 
-static bool probe(struct limiter_redis *l)
+static int64_t probe(struct task *t)
 {
+	struct limiter_redis *l = container_of(t, struct limiter_redis, prober);
 	bool some = false;
-	for (size_t node = 0; node < l->ring.count && !atomic_load(&l->stopping); node++) {
+	for (size_t node = 0; node < l->ring.count && !task_is_stopping(t); node++) {
 		late_end(l, node, true);
 		if (redis_is_sick(l->ring.nodes[node]))
 			some |= redis_ping(l->ring.nodes[node], NULL) != 0;
 	}
-	return some;
-}
-
-static void *prober_thread(void *arg)
-{
-	struct limiter_redis *l = arg;
-	while (!atomic_load(&l->stopping)) {
-		sem_wait(&l->wake);
-		while (probe(l) && !atomic_load(&l->stopping)) {
-			struct timespec at = clock_mono_after(PROBE_MS);
-			sem_clockwait(&l->wake, CLOCK_MONOTONIC, &at);
-		}
-		atomic_store(&l->probes, false);
-	}
-	return NULL;
+	return some ? PROBE_MS : TASK_ON_WAKE;
 }
 
 /* So that the others need not wait until it is missed. */
@@ -340,24 +316,16 @@ static void say_goodbye(struct limiter_redis *l, size_t node)
 	redis_return(c);
 }
 
-static void release(struct limiter_redis *l)
-{
-	redis_ring_release(&l->ring);
-	sem_destroy(&l->wake);
-	free(l);
-}
-
 static void redis_limiter_free(struct limiter *base)
 {
 	struct limiter_redis *l = self(base);
-	atomic_store(&l->stopping, true);
-	sem_post(&l->wake);
-	pthread_join(l->prober, NULL);
+	task_stop(&l->prober);
 	for (size_t node = 0; node < l->ring.count; node++) {
 		late_end(l, node, false);
 		say_goodbye(l, node);
 	}
-	release(l);
+	redis_ring_release(&l->ring);
+	free(l);
 }
 
 static const struct limiter_ops redis_ops = {
@@ -377,13 +345,15 @@ int limiter_redis_open(const char *urls, const char *installation, struct limite
 	snprintf(l->prefix, sizeof(l->prefix), "curt:b:%s:", installation);
 	snprintf(l->servers_key, sizeof(l->servers_key), "%sservers", l->prefix);
 	l->base.ops = &redis_ops;
-	sem_init(&l->wake, 0, 0);
+	const struct task_config prober = {.name = "limits-probe", .run = probe, .first_ms = TASK_ON_WAKE};
 	int r = redis_ring_open(str_of(urls), &l->ring, e);
 	if (r == 0)
-		r = thread_start(&l->prober, "limits-probe", prober_thread, l, e);
-	if (r)
-		release(l);
-	else
+		r = task_start(&l->prober, &prober, e);
+	if (r == 0) {
 		*ret = &l->base;
+		return 0;
+	}
+	redis_ring_release(&l->ring);
+	free(l);
 	return r;
 }

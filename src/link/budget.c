@@ -88,8 +88,7 @@ static void share_list(struct meter_share *s)
 		                                              memory_order_release, memory_order_relaxed))
 			;
 	}
-	if (!atomic_exchange(&settling->woken, true))
-		sem_post(&settling->wake);
+	task_wake(&settling->task);
 }
 
 static void share_tell(struct meter_share *s, bool taken, uint32_t start, uint32_t count)

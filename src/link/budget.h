@@ -13,18 +13,16 @@
  */
 #pragma once
 
-#include "base/def.h"
+#include "os/task.h"
 
-#include <semaphore.h>
 #include <stdatomic.h>
 
 /* What workers and the settler have in common. */
 struct settling {
 	_Atomic(struct meter_share *) listed; /* pushed with release, taken whole with acquire */
-	_Atomic bool woken;
-	sem_t wake;
-	_Atomic uint32_t servers; /* that share the budgets; 0: this is not known yet */
-	_Atomic uint32_t until;   /* in 1/16 s: when grants end, unless the settler has gone on by then */
+	struct task task;                     /* the settler's; zeroed without one */
+	_Atomic uint32_t servers;             /* that share the budgets; 0: this is not known yet */
+	_Atomic uint32_t until; /* in 1/16 s: when grants end, unless the settler has gone on by then */
 };
 
 /* Words of two halves: the period's start in 1/16 s, and a number that holds for that period only. */

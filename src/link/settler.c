@@ -3,9 +3,7 @@
 #include "base/list.h"
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/thread.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 enum {
@@ -63,9 +61,7 @@ struct settler {
 	struct limiter_use uses[BATCH_MAX];
 	size_t use_count;
 	_Atomic uint64_t rounds, failures, meters;
-	_Atomic bool stopping;
-	pthread_t thread;
-	bool started;
+	bool stopped;
 };
 
 int settler_new(struct limiter *limiter, struct settler **ret, struct err *e)
@@ -78,7 +74,6 @@ int settler_new(struct limiter *limiter, struct settler **ret, struct err *e)
 	s->heard_ms = INT64_MIN / 2;
 	s->failing_ms = INT64_MAX;
 	list_init(&s->active);
-	sem_init(&s->settling.wake, 0, 0);
 	*ret = s;
 	return 0;
 }
@@ -103,7 +98,6 @@ void settler_free(struct settler *s)
 	struct list *node;
 	while ((node = list_pop(&s->active))) /* the meters have gone */
 		free(container_of(node, struct settled, link));
-	sem_destroy(&s->settling.wake);
 	free(s);
 }
 
@@ -402,25 +396,17 @@ void settler_round(struct settler *s, int64_t mono_ms)
 		settle(s, mono_ms);
 }
 
-static void *settler_thread(void *arg)
+static int64_t settler_run(struct task *t)
 {
-	struct settler *s = arg;
-	while (!atomic_load(&s->stopping)) {
-		atomic_store(&s->settling.woken, false); /* before the list is taken: later ones wake again */
-		settler_round(s, clock_mono_ms());
-		struct timespec at = clock_mono_after(list_empty(&s->active) ? SERVERS_MS : SETTLE_MS);
-		if (!s->again)
-			sem_clockwait(&s->settling.wake, CLOCK_MONOTONIC, &at);
-	}
-	return NULL;
+	struct settler *s = container_of(t, struct settler, settling.task);
+	settler_round(s, clock_mono_ms());
+	return s->again ? 0 : list_empty(&s->active) ? SERVERS_MS : SETTLE_MS;
 }
 
 int settler_start(struct settler *s, struct err *e)
 {
 	settler_round(s, clock_mono_ms()); /* so that it knows at once how many there are */
-	int r = thread_start(&s->thread, "settler", settler_thread, s, e);
-	s->started = r == 0;
-	return r;
+	return task_start(&s->settling.task, &(struct task_config){.name = "settler", .run = settler_run}, e);
 }
 
 /* The last word about every meter: what was used. */
@@ -446,13 +432,12 @@ static void say_last(struct settler *s)
 
 void settler_stop(struct settler *s)
 {
-	if (!s || atomic_exchange(&s->stopping, true))
+	if (!s || s->stopped)
 		return;
-	sem_post(&s->settling.wake);
-	if (s->started) {
-		pthread_join(s->thread, NULL);
+	s->stopped = true;
+	task_stop(&s->settling.task);
+	if (task_was_started(&s->settling.task))
 		settler_round(s, clock_mono_ms());
-	}
 	say_last(s);
 }
 

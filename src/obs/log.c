@@ -18,7 +18,7 @@
 #include "obs/log_ring.h"
 #include "os/clock.h"
 #include "os/sys.h"
-#include "os/thread.h"
+#include "os/task.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,14 +44,12 @@ enum {
 static _Atomic int level_min = LOG_INFO;
 static _Atomic uint64_t dropped;
 static _Atomic bool running;
-static _Atomic bool stop_wanted;
 static _Atomic bool sleeping;
 static _Atomic bool reopen_wanted;
 
-/* The flusher's own: log_start fills it before the thread exists, log_stop clears it afterwards. */
+/* The flusher's own: log_start fills it before the task is started, log_stop clears it afterwards. */
 static struct {
-	pthread_t thread;
-	int wake_fd;
+	struct task task;
 	int fd;
 	char *path; /* NULL: standard error */
 	enum log_format format;
@@ -97,7 +94,7 @@ static void count_dropped(uint64_t lines)
 /* One more wait for the same byte; false when there were enough. */
 static bool stall_again(void)
 {
-	int limit = atomic_load(&stop_wanted) ? STALL_WAITS_STOPPING : STALL_WAITS;
+	int limit = task_is_stopping(&flusher.task) ? STALL_WAITS_STOPPING : STALL_WAITS;
 	return ++flusher.stalls <= limit;
 }
 
@@ -123,7 +120,7 @@ static size_t out_write(const char *data, size_t len)
 		ssize_t n = os_sys.write(flusher.fd, data + done, part);
 		if (n > 0) {
 			done += (size_t)n;
-			if (!atomic_load(&stop_wanted))
+			if (!task_is_stopping(&flusher.task))
 				flusher.stalls = 0;
 		} else if (n == 0 || (errno != EINTR && errno != EAGAIN) || !stall_again()) {
 			break;
@@ -253,36 +250,27 @@ static int rings_drain(void)
 	return taken;
 }
 
-static void wait_for_wake(int timeout_ms)
+static int64_t flusher_run(struct task *t)
 {
-	struct pollfd p = {.fd = flusher.wake_fd, .events = POLLIN};
-	eventfd_t count;
-	if (poll(&p, 1, timeout_ms) > 0)
-		eventfd_read(flusher.wake_fd, &count);
+	(void)t;
+	atomic_store(&sleeping, false);
+	int taken = rings_drain();
+	if (taken == 0) {
+		atomic_store(&sleeping, true);
+		taken = rings_drain();
+	}
+	return taken == 0 ? TASK_ON_WAKE : taken < BUSY_ENTRIES ? LINGER_MS : 0;
 }
 
-static void *flusher_run(void *arg)
+static void flusher_end(struct task *t)
 {
-	(void)arg;
-	while (!atomic_load(&stop_wanted)) {
-		int taken = rings_drain();
-		if (taken > 0) {
-			if (taken < BUSY_ENTRIES)
-				wait_for_wake(LINGER_MS);
-			continue;
-		}
-		atomic_store(&sleeping, true);
-		if (rings_drain() == 0 && !atomic_load(&stop_wanted) && !atomic_load(&reopen_wanted))
-			wait_for_wake(-1);
-		atomic_store(&sleeping, false);
-	}
+	(void)t;
 	for (struct log_ring *r = log_ring_first(); r; r = r->next) {
 		while (atomic_load(&r->busy))
 			sched_yield();
 	}
 	while (rings_drain() > 0)
 		;
-	return NULL;
 }
 
 static int flusher_open(const struct log_settings *s, struct err *e)
@@ -290,9 +278,6 @@ static int flusher_open(const struct log_settings *s, struct err *e)
 	flusher.format = s->format == LOG_JSON ? LOG_JSON : LOG_TEXT;
 	flusher.unwritten = 0;
 	out_use(STDERR_FILENO);
-	flusher.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (flusher.wake_fd < 0)
-		return err_set(e, ERR_UNAVAILABLE, "cannot start the log: %s", strerrordesc_np(errno));
 	if (!s->file || !s->file[0])
 		return 0;
 	flusher.path = strdup(s->file);
@@ -311,18 +296,16 @@ static void flusher_release(void)
 {
 	if (flusher.fd != STDERR_FILENO)
 		os_sys.close(flusher.fd);
-	if (flusher.wake_fd >= 0)
-		close(flusher.wake_fd);
 	free(steal(flusher.path));
 }
 
 int log_start(const struct log_settings *s, struct err *e)
 {
 	ASSERT(!atomic_load(&running));
-	atomic_store(&stop_wanted, false);
+	const struct task_config config = {.name = "log", .run = flusher_run, .end = flusher_end};
 	int r = flusher_open(s, e);
 	if (r == 0)
-		r = thread_start(&flusher.thread, "log", flusher_run, NULL, e);
+		r = task_start(&flusher.task, &config, e);
 	if (r < 0) {
 		flusher_release();
 		return r;
@@ -336,9 +319,7 @@ void log_stop(void)
 {
 	if (!atomic_exchange(&running, false))
 		return;
-	atomic_store(&stop_wanted, true);
-	eventfd_write(flusher.wake_fd, 1);
-	pthread_join(flusher.thread, NULL);
+	task_stop(&flusher.task);
 	flusher_release();
 }
 
@@ -347,7 +328,7 @@ void log_reopen(void)
 	if (!atomic_load(&running))
 		return;
 	atomic_store(&reopen_wanted, true);
-	eventfd_write(flusher.wake_fd, 1);
+	task_wake(&flusher.task);
 }
 
 void log_level_set(int level)
@@ -358,13 +339,6 @@ void log_level_set(int level)
 uint64_t log_dropped(void)
 {
 	return atomic_load_explicit(&dropped, memory_order_relaxed);
-}
-
-/* Only while the ring is busy, so that the descriptor is surely still ours. */
-static void wake(void)
-{
-	if (atomic_load(&sleeping) && atomic_exchange(&sleeping, false))
-		eventfd_write(flusher.wake_fd, 1);
 }
 
 /* False when the log is not running. */
@@ -382,7 +356,8 @@ static bool hand_over(const struct log_entry *entry)
 	if (on) {
 		if (!log_ring_push(r, entry))
 			count_dropped(1);
-		wake();
+		if (atomic_load(&sleeping)) /* cheaper than to wake it, for all but the first line */
+			task_wake(&flusher.task);
 	}
 	atomic_store_explicit(&r->busy, false, memory_order_release);
 	return on;

@@ -3,10 +3,9 @@
 #include "obs/log.h"
 #include "os/clock.h"
 #include "os/failpoint.h"
+#include "os/task.h"
 #include "os/thread.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 enum {
@@ -18,14 +17,10 @@ enum {
 
 struct pump {
 	struct pump_config config;
-	int64_t committed_ms; /* monotonic; the thread's own */
-	pthread_t thread;
-	bool started;
+	int64_t committed_ms; /* monotonic; the task's own */
+	struct task task;
 
-	pthread_mutex_t lock; /* guards what follows */
-	pthread_cond_t wake;
-	bool stopping;
-	bool ended;
+	pthread_mutex_t lock;    /* guards what follows */
 	struct err trouble;      /* empty: none */
 	int64_t commit_since_ms; /* of the batch that is under way; 0: none is */
 	/* Whoever wants to catch up gets the next number. A mark says where all streams ended; it is for all
@@ -35,31 +30,8 @@ struct pump {
 	uint64_t caught_up;    /* likewise, of the last mark that was reached */
 	unsigned waiting;      /* threads in pump_catch_up */
 	bool let_go;           /* nobody may wait any more */
-	pthread_cond_t caught; /* caught_up, stopping, ended or waiting has changed */
+	pthread_cond_t caught; /* caught_up, let_go or waiting has changed */
 };
-
-/* Waiting */
-
-/* Sleeps, or until the end is asked for; when `hurry`, also until somebody wants to catch up. */
-static bool wait_ms(struct pump *p, uint64_t ms, bool hurry)
-{
-	struct timespec at = clock_mono_after(ms);
-	pthread_mutex_lock(&p->lock);
-	while (!p->stopping && !(hurry && p->asked > p->marked_for) &&
-	       pthread_cond_timedwait(&p->wake, &p->lock, &at) != ETIMEDOUT)
-		;
-	bool stopping = p->stopping;
-	pthread_mutex_unlock(&p->lock);
-	return stopping;
-}
-
-static bool is_stopping(struct pump *p)
-{
-	pthread_mutex_lock(&p->lock);
-	bool stopping = p->stopping;
-	pthread_mutex_unlock(&p->lock);
-	return stopping;
-}
 
 static void set_trouble(struct pump *p, const char *what, int r)
 {
@@ -134,9 +106,8 @@ int pump_catch_up(struct pump *p, uint64_t timeout_ms)
 	pthread_mutex_lock(&p->lock);
 	uint64_t number = ++p->asked;
 	p->waiting++;
-	pthread_cond_signal(&p->wake);
-	while (!p->stopping && !p->let_go && p->caught_up < number &&
-	       pthread_cond_timedwait(&p->caught, &p->lock, &at) != ETIMEDOUT)
+	task_wake(&p->task);
+	while (!p->let_go && p->caught_up < number && cond_wait_until(&p->caught, &p->lock, &at))
 		;
 	int r = p->caught_up >= number ? 0 : ERR_UNAVAILABLE;
 	if (--p->waiting == 0)
@@ -203,7 +174,7 @@ static int batch_commit(struct pump *p, const struct advance *advances, size_t c
 		set_trouble(p, c->refuses, r == ERR_UNCERTAIN ? 0 : r);
 		if (r == 0 || r == ERR_UNCERTAIN)
 			return r;
-		if (wait_ms(p, RETRY_MS, false))
+		if (task_sleep(&p->task, RETRY_MS))
 			return r;
 	}
 }
@@ -245,27 +216,27 @@ static int round_run(struct pump *p)
 	return r < 0 && !was_full ? r : behind;
 }
 
-static void *pump_thread(void *arg)
+static int64_t pump_run(struct task *t)
 {
-	struct pump *p = arg;
+	struct pump *p = container_of(t, struct pump, task);
 	const struct pump_config *c = &p->config;
-	thread_step_back(NICE);
-	for (bool stopping = false; !stopping;) {
-		int r = round_run(p);
-		mark_settle(p);
-		c->consumer->chores(c->ctx, r == 0);
-		c->queue->ops->tidy(c->queue);
-		stopping = r > 0 ? is_stopping(p) : wait_ms(p, r < 0 ? RETRY_MS : c->interval_ms, r == 0);
-	}
+	int r = round_run(p);
+	mark_settle(p);
+	c->consumer->chores(c->ctx, r == 0);
+	c->queue->ops->tidy(c->queue);
+	if (r < 0) /* not sooner for a wake-up: who wants to catch up cannot make it work */
+		task_sleep(t, RETRY_MS);
+	/* Who came while the last mark was not reached waits for the next one. */
+	return r == 0 && asked_now(p) == p->marked_for ? (int64_t)c->interval_ms : 0;
+}
+
+static void pump_end(struct task *t)
+{
+	struct pump *p = container_of(t, struct pump, task);
 	int64_t until_ms = clock_mono_ms() + LAST_READ_MS;
 	while (clock_mono_ms() < until_ms && round_run(p) > 0)
 		;
-	c->consumer->finish(c->ctx);
-	pthread_mutex_lock(&p->lock);
-	p->ended = true;
-	pthread_cond_broadcast(&p->caught);
-	pthread_mutex_unlock(&p->lock);
-	return NULL;
+	p->config.consumer->finish(p->config.ctx);
 }
 
 /* Starting and stopping */
@@ -278,14 +249,10 @@ int pump_start(const struct pump_config *config, struct pump **ret, struct err *
 	p->config = *config;
 	p->committed_ms = clock_mono_ms();
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &attr);
-	pthread_cond_init(&p->caught, &attr);
-	pthread_condattr_destroy(&attr);
-	int r = thread_start(&p->thread, config->name, pump_thread, p, e);
-	p->started = r == 0;
+	cond_init_mono(&p->caught);
+	const struct task_config task = {
+	    .name = config->name, .run = pump_run, .end = pump_end, .nice = NICE};
+	int r = task_start(&p->task, &task, e);
 	if (r < 0) {
 		pump_stop(p);
 		return r;
@@ -296,34 +263,22 @@ int pump_start(const struct pump_config *config, struct pump **ret, struct err *
 
 void pump_ask_end(struct pump *p)
 {
-	pthread_mutex_lock(&p->lock);
-	p->stopping = true;
-	pthread_cond_signal(&p->wake);
-	pthread_cond_broadcast(&p->caught);
-	pthread_mutex_unlock(&p->lock);
+	pump_let_go(p);
+	task_ask_stop(&p->task);
 }
 
 bool pump_wait_end(struct pump *p, uint64_t timeout_ms)
 {
-	struct timespec at = clock_mono_after(timeout_ms);
-	pthread_mutex_lock(&p->lock);
-	while (!p->ended && pthread_cond_timedwait(&p->caught, &p->lock, &at) != ETIMEDOUT)
-		;
-	bool ended = p->ended;
-	pthread_mutex_unlock(&p->lock);
-	return ended;
+	return task_wait_end(&p->task, timeout_ms);
 }
 
 void pump_stop(struct pump *p)
 {
 	if (!p)
 		return;
-	if (p->started) {
-		pump_ask_end(p);
-		pthread_join(p->thread, NULL);
-		waiters_leave(p);
-	}
-	pthread_cond_destroy(&p->wake);
+	pump_ask_end(p);
+	task_stop(&p->task);
+	waiters_leave(p);
 	pthread_cond_destroy(&p->caught);
 	pthread_mutex_destroy(&p->lock);
 	free(p);

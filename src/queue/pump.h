@@ -1,5 +1,5 @@
 /*
- * A thread that takes events from a queue and hands them to a consumer, batch by batch. A batch is committed
+ * A task that takes events from a queue and hands them to a consumer, batch by batch. A batch is committed
  * by the consumer first, then by the queue; a consumer that fails holds it up: the same batch is offered
  * again until it is taken, and meanwhile the queue grows.
  */
@@ -7,7 +7,7 @@
 
 #include "queue/queue.h"
 
-/* All on the pump's thread. */
+/* All on the pump's lane. */
 struct pump_consumer {
 	void (*begin)(void *ctx); /* a new batch */
 	bool (*is_full)(void *ctx);
@@ -25,7 +25,7 @@ struct pump_consumer {
 };
 
 struct pump_config {
-	const char *name;    /* of the thread */
+	const char *name;    /* of the task */
 	const char *refuses; /* the sentence for when the consumer does not take a batch */
 	struct queue *queue; /* outlives the pump */
 	const struct pump_consumer *consumer;

@@ -1,27 +1,16 @@
 /*
- * The thread that listens to what others publish on a node, and tries it again when it is away. It does
+ * The task that listens to what others publish on a node, and tries it again when it is away. Its lane does
  * nothing else: while it is deaf, this server serves old links. It asks the node for a sign of life a few
  * times a second: a connection that is dead but not closed would otherwise keep silent for ever. The node has
- * as long to give one as for any command, and what it said while this thread itself stood still is heard
- * before it is given up.
+ * as long to give one as for any command, and what it said while this lane itself stood still is heard before
+ * it is given up.
  */
 #include "rcache/node.h"
 
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/thread.h"
 
-#include <time.h>
-
-enum { TURN_MS = 100, PING_MS = 300 };
-
-struct listening {
-	struct node *node;
-	struct redis_conn *conn; /* NULL: not subscribed */
-	int64_t pinged_ms;
-	int64_t asked_ms; /* for the first time since it was heard; 0: not yet */
-	bool complained;
-};
+enum { TURN_MS = 100, PING_MS = 300, RETRY_MS = 25 };
 
 static void hear(const struct rcache_listener *l, struct str message)
 {
@@ -37,121 +26,121 @@ static void hear(const struct rcache_listener *l, struct str message)
 }
 
 /* Waits for the next thing that the node says, and passes it on if it is news. */
-static int listen_once(struct listening *l, uint64_t ms, struct str *ret_kind)
+static int listen_once(struct node *n, uint64_t ms, struct str *ret_kind)
 {
 	struct redis_reply reply;
-	int r = redis_wait(l->conn, ms, &reply);
+	int r = redis_wait(n->conn, ms, &reply);
 	if (r)
 		return r;
-	l->asked_ms = 0;
+	n->asked_ms = 0;
 	*ret_kind = reply.type == REDIS_ARRAY && reply.count > 0 ? redis_reply_at(&reply, 0).text : STR("");
 	if (str_eq(*ret_kind, STR("message")) && reply.count == 3)
-		hear(l->node->listener, redis_reply_at(&reply, 2).text);
+		hear(n->listener, redis_reply_at(&reply, 2).text);
 	return 0;
 }
 
-static void complain(struct listening *l, const char *why)
+static void complain(struct node *n, const char *why)
 {
-	if (!l->complained)
+	if (!n->is_away)
 		log_warn("rcache",
 		         "the node %.*s of the shared cache is away: %s; its keys are asked of the store",
-		         STR_ARG(redis_name(l->node->redis)), why);
-	l->complained = true;
+		         STR_ARG(redis_name(n->redis)), why);
+	n->is_away = true;
 }
 
 /* Until it is back, changes of others do not arrive: what was kept may be old, now and when it is back. */
-static void unsubscribe(struct listening *l, const char *why)
+static void unsubscribe(struct node *n, const char *why)
 {
-	const struct rcache_listener *to = l->node->listener;
-	redis_return(l->conn);
-	l->conn = NULL;
-	atomic_store(&l->node->listening, false);
-	complain(l, why);
+	const struct rcache_listener *to = n->listener;
+	redis_return(n->conn);
+	n->conn = NULL;
+	atomic_store(&n->listening, false);
+	complain(n, why);
 	to->lost(to->ctx);
 }
 
-static void subscribe(struct listening *l)
+static void subscribe(struct node *n)
 {
-	const struct rcache_listener *to = l->node->listener;
+	const struct rcache_listener *to = n->listener;
 	struct err e = {"it does not answer"};
 	struct str kind = STR("");
-	l->conn = redis_take(l->node->redis, &e);
-	if (l->conn) {
-		redis_write(l->conn, REDIS_ARGS(STR("SUBSCRIBE"), l->node->names->channel));
-		if (listen_once(l, (uint64_t)redis_timeout_ms, &kind) != 0 ||
+	n->conn = redis_take(n->redis, &e);
+	if (n->conn) {
+		redis_write(n->conn, REDIS_ARGS(STR("SUBSCRIBE"), n->names->channel));
+		if (listen_once(n, (uint64_t)redis_timeout_ms, &kind) != 0 ||
 		    !str_eq(kind, STR("subscribe"))) {
-			redis_return(l->conn);
-			l->conn = NULL;
+			redis_return(n->conn);
+			n->conn = NULL;
 		}
 	}
-	if (!l->conn) {
-		complain(l, e.text);
+	if (!n->conn) {
+		complain(n, e.text);
 		return;
 	}
-	if (l->complained)
+	if (n->is_away)
 		log_info("rcache", "the node %.*s of the shared cache is back",
-		         STR_ARG(redis_name(l->node->redis)));
-	l->complained = false;
-	l->pinged_ms = clock_mono_ms();
-	owed_recall(l->node->owed);
-	atomic_store(&l->node->listening, true);
+		         STR_ARG(redis_name(n->redis)));
+	n->is_away = false;
+	n->pinged_ms = clock_mono_ms();
+	owed_recall(n->owed);
+	atomic_store(&n->listening, true);
 	to->lost(to->ctx);
 }
 
-static void ping_when_due(struct listening *l)
+static void ping_when_due(struct node *n)
 {
 	int64_t now_ms = clock_mono_ms();
-	if (now_ms - l->pinged_ms < PING_MS)
+	if (now_ms - n->pinged_ms < PING_MS)
 		return;
-	redis_write(l->conn, REDIS_ARGS(STR("PING")));
-	l->pinged_ms = now_ms;
-	l->asked_ms = l->asked_ms ? l->asked_ms : now_ms;
+	redis_write(n->conn, REDIS_ARGS(STR("PING")));
+	n->pinged_ms = now_ms;
+	n->asked_ms = n->asked_ms ? n->asked_ms : now_ms;
 }
 
-static void listen_for_a_turn(struct listening *l)
+static void listen_for_a_turn(struct node *n)
 {
 	struct str kind;
 	int64_t now_ms = clock_mono_ms(), end_ms = now_ms + TURN_MS;
-	bool overdue = l->asked_ms && now_ms - l->asked_ms >= redis_timeout_ms;
+	bool overdue = n->asked_ms && now_ms - n->asked_ms >= redis_timeout_ms;
 	int r;
-	ping_when_due(l);
+	ping_when_due(n);
 	do
-		r = listen_once(l, (uint64_t)MAX(end_ms - clock_mono_ms(), 0), &kind);
+		r = listen_once(n, (uint64_t)MAX(end_ms - clock_mono_ms(), 0), &kind);
 	while (r == 0 && clock_mono_ms() < end_ms);
 	if (r == ERR_UNAVAILABLE)
-		unsubscribe(l, "the connection failed");
-	else if (overdue && l->asked_ms)
-		unsubscribe(l, "it gives no sign of life");
+		unsubscribe(n, "the connection failed");
+	else if (overdue && n->asked_ms)
+		unsubscribe(n, "it gives no sign of life");
 }
 
-static void *listen_run(void *arg)
+static int64_t listen_run(struct task *t)
 {
-	struct listening l = {.node = arg};
-	while (!atomic_load(l.node->stop)) {
-		if (!l.conn)
-			subscribe(&l);
-		if (l.conn)
-			listen_for_a_turn(&l);
-		else
-			nanosleep(&(struct timespec){.tv_nsec = TURN_MS / 4 * 1000000L}, NULL);
-	}
-	redis_return(l.conn);
-	return NULL;
+	struct node *n = container_of(t, struct node, listen);
+	if (!n->conn)
+		subscribe(n);
+	if (!n->conn)
+		return RETRY_MS;
+	listen_for_a_turn(n);
+	return 0;
 }
 
 int node_start(struct node *n, struct err *e)
 {
-	int r = thread_start(&n->listener_thread, "rcache", listen_run, n, e);
-	n->listener_started = r == 0;
+	int r = task_start(&n->listen, &(struct task_config){.name = "rcache", .run = listen_run}, e);
 	return r ? r : node_settle_start(n, e);
+}
+
+void node_ask_stop(struct node *n)
+{
+	task_ask_stop(&n->listen);
+	task_ask_stop(&n->settle);
 }
 
 void node_stop(struct node *n)
 {
-	if (n->listener_started)
-		pthread_join(n->listener_thread, NULL);
-	if (n->settler_started)
-		pthread_join(n->settler_thread, NULL);
+	task_stop(&n->listen);
+	task_stop(&n->settle);
+	redis_return(n->conn);
 	size_t left = n->owed ? owed_count(n->owed) : 0;
 	if (left > 0)
 		log_warn(

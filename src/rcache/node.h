@@ -9,15 +9,16 @@
  * A node without room refuses marks, but not that old values go: then these are removed instead, and the
  * change counts as told. A late fill finds no mark there, but no room either.
  *
- * Two threads look after a node. One listens, and does nothing else that takes time; the other settles.
+ * Two tasks look after a node, each on a lane of its own. One listens, and does nothing else that takes time;
+ * the other settles.
  */
 #pragma once
 
 #include "client/redis.h"
+#include "os/task.h"
 #include "rcache/owed.h"
 #include "rcache/rcache.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum { NODE_VALUE = 'v', NODE_MARK = 'm', NODE_SAYS_KEY = 'k', NODE_SAYS_TOPIC = 't', NODE_SAYS_ALL = 'a' };
@@ -36,10 +37,16 @@ struct node {
 	const struct node_names *names;
 	struct owed *owed;
 	const struct rcache_listener *listener;
-	_Atomic bool *stop; /* of the whole cache */
 	_Atomic bool listening;
-	pthread_t listener_thread, settler_thread;
-	bool listener_started, settler_started;
+	struct task listen, settle;
+	/* the listener's own */
+	struct redis_conn *conn; /* NULL: not subscribed */
+	int64_t pinged_ms;
+	int64_t asked_ms; /* for the first time since it was heard; 0: not yet */
+	bool is_away;     /* the log was told */
+	/* the settler's own */
+	int64_t rest_until_ms;
+	bool refuses; /* the log was told */
 };
 
 /* `head` byte (none: 0) and text in the arena; STR_NULL when memory ran out. */
@@ -59,9 +66,10 @@ int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct e
 
 int node_publish(const struct node *node, struct redis_conn *c, char kind, struct str text, struct err *e);
 
-/* The thread that tells what is owed to the node, and tries it when it is away. */
+/* The task that tells what is owed to the node, and tries it when it is away. */
 int node_settle_start(struct node *n, struct err *e);
 
-/* Both threads. */
+/* Both tasks. node_ask_stop first for all nodes, so that they end side by side. */
 int node_start(struct node *n, struct err *e);
-void node_stop(struct node *n); /* after *stop was set; also when it was not started, or half */
+void node_ask_stop(struct node *n);
+void node_stop(struct node *n); /* also when it was not started, or half */

@@ -28,7 +28,6 @@ struct rcache_redis {
 	struct arena texts; /* of the names */
 	struct node_names names;
 	struct redis_ring ring;
-	_Atomic bool stop;
 	_Atomic uint64_t hits, misses, errors;
 	struct node nodes[REDIS_RING_MAX];
 };
@@ -360,7 +359,8 @@ static int cache_ping(struct rcache *base, struct err *e)
 static void cache_free(struct rcache *base)
 {
 	struct rcache_redis *cache = self(base);
-	atomic_store(&cache->stop, true);
+	for (size_t i = 0; i < cache->ring.count; i++)
+		node_ask_stop(&cache->nodes[i]);
 	for (size_t i = 0; i < cache->ring.count; i++) {
 		node_stop(&cache->nodes[i]);
 		owed_free(cache->nodes[i].owed);
@@ -386,8 +386,7 @@ static int start_nodes(struct rcache_redis *cache, struct err *e)
 		cache->nodes[i] = (struct node){.redis = cache->ring.nodes[i],
 		                                .names = &cache->names,
 		                                .owed = owed_new(),
-		                                .listener = &cache->listener,
-		                                .stop = &cache->stop};
+		                                .listener = &cache->listener};
 		if (!cache->nodes[i].owed)
 			return err_set(e, ERR_NOMEM, "memory ran out");
 		int r = node_start(&cache->nodes[i], e);

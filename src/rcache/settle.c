@@ -1,15 +1,13 @@
 /*
- * Telling a node what it has not acknowledged yet, on a thread of its own: there may be much of it, and
- * whoever listens must not wait for it.
+ * Telling a node what it has not acknowledged yet, on a lane of its own: there may be much of it, and the
+ * listener must not wait for it.
  */
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/thread.h"
 #include "rcache/node.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum {
 	TURN_MS = 25,
@@ -17,12 +15,6 @@ enum {
 	SCAN_KEYS = 500,
 	CURSOR_BYTES = 32,
 	LATE_FILL_MS = RCACHE_MARK_MS,
-};
-
-struct settling {
-	struct node *node;
-	int64_t rest_until_ms;
-	bool complained;
 };
 
 static int settle_keys(struct node *n, struct redis_conn *c, struct err *e)
@@ -98,7 +90,7 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	if (!owed_all_begin(n->owed, &since_ms, &version) || clock_mono_ms() - since_ms < LATE_FILL_MS)
 		return 0;
 	do {
-		int r = atomic_load(n->stop) ? ERR_BUSY : cover_some(n, c, cursor, e);
+		int r = task_is_stopping(&n->settle) ? ERR_BUSY : cover_some(n, c, cursor, e);
 		if (r)
 			return r;
 	} while (strcmp(cursor, "0") != 0);
@@ -108,19 +100,18 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	return r;
 }
 
-static void complain(struct settling *s, const char *why)
+static void complain(struct node *n, const char *why)
 {
-	if (!s->complained)
+	if (!n->refuses)
 		log_warn("rcache",
 		         "the node %.*s of the shared cache refuses to hear of changes: %s; they wait, and "
 		         "other servers may see what was there before until it does",
-		         STR_ARG(redis_name(s->node->redis)), why);
-	s->complained = true;
+		         STR_ARG(redis_name(n->redis)), why);
+	n->refuses = true;
 }
 
-static void settle(struct settling *s)
+static void settle(struct node *n)
 {
-	struct node *n = s->node;
 	struct err e = {""};
 	if (!owed_any(n->owed))
 		return;
@@ -132,36 +123,32 @@ static void settle(struct settling *s)
 		r = settle_all(n, c, &e);
 	redis_return(c);
 	if (r == 0)
-		s->complained = false;
+		n->refuses = false;
 	else if (e.text[0] && !redis_is_sick(n->redis)) /* that it is away is the listener's to tell */
-		complain(s, e.text);
+		complain(n, e.text);
 	if (r)
-		s->rest_until_ms = clock_mono_ms() + REST_MS;
+		n->rest_until_ms = clock_mono_ms() + REST_MS;
 }
 
-/* A command has failed though the subscription stands: nobody else tries the node. */
-static void revive(struct redis *node)
+static int64_t settle_run(struct task *t)
 {
-	if (redis_is_sick(node))
-		redis_return(redis_take(node, NULL));
+	struct node *n = container_of(t, struct node, settle);
+	/* A command may have failed though the subscription stands: nobody else tries the node. */
+	if (redis_is_sick(n->redis))
+		redis_return(redis_take(n->redis, NULL));
+	if (clock_mono_ms() >= n->rest_until_ms)
+		settle(n);
+	return TURN_MS;
 }
 
-static void *settle_run(void *arg)
+static void settle_end(struct task *t)
 {
-	struct settling s = {.node = arg};
-	while (!atomic_load(s.node->stop)) {
-		nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000000L}, NULL);
-		revive(s.node->redis);
-		if (clock_mono_ms() >= s.rest_until_ms)
-			settle(&s);
-	}
-	settle(&s);
-	return NULL;
+	settle(container_of(t, struct node, settle));
 }
 
 int node_settle_start(struct node *n, struct err *e)
 {
-	int r = thread_start(&n->settler_thread, "rcache-settle", settle_run, n, e);
-	n->settler_started = r == 0;
-	return r;
+	const struct task_config config = {
+	    .name = "rcache-settle", .run = settle_run, .end = settle_end, .first_ms = TURN_MS};
+	return task_start(&n->settle, &config, e);
 }

@@ -3,7 +3,7 @@
 #include "base/hash.h"
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/thread.h"
+#include "os/task.h"
 #include "store/postgres_read.h"
 
 #include <stdatomic.h>
@@ -28,8 +28,7 @@ struct replica {
 	struct pg_pool *pool;
 	_Atomic int64_t fresh_ms; /* it knows all that happened until then; 0: never heard of */
 
-	pthread_t poller;
-	bool is_polled;
+	struct task poller;
 	int told; /* this and what follows are the poller's alone */
 	struct target targets[TARGETS];
 	size_t target_count;
@@ -45,10 +44,6 @@ struct postgres_replicas {
 	_Atomic int64_t
 	    created_ms[RECENT_SLOTS]; /* by hash of the key: when somebody here made a link of it */
 	_Atomic int64_t changed_ms[RECENT_SLOTS]; /* likewise: when it was changed or removed */
-
-	pthread_mutex_t lock; /* guards is_ending */
-	pthread_cond_t ended;
-	bool is_ending;
 };
 
 /* --- what was changed just now --- */
@@ -183,28 +178,14 @@ static void replica_tell(struct replica *replica, const struct err *why)
 		         pg_pool_address(rs->primary).ptr, why->text[0] ? why->text : "it lags behind");
 }
 
-static bool poll_wait(struct postgres_replicas *rs)
+static int64_t poll_run(struct task *t)
 {
-	struct timespec until = clock_mono_after(REPLICA_POLL_MS);
-	pthread_mutex_lock(&rs->lock);
-	int waited = 0;
-	while (!rs->is_ending && waited == 0)
-		waited = pthread_cond_timedwait(&rs->ended, &rs->lock, &until);
-	bool ending = rs->is_ending;
-	pthread_mutex_unlock(&rs->lock);
-	return !ending;
-}
-
-static void *poll_run(void *arg)
-{
-	struct replica *replica = arg;
-	do {
-		struct err why = {""};
-		target_note(replica);
-		replica_note(replica, &why);
-		replica_tell(replica, &why);
-	} while (poll_wait(replica->all));
-	return NULL;
+	struct replica *replica = container_of(t, struct replica, poller);
+	struct err why = {""};
+	target_note(replica);
+	replica_note(replica, &why);
+	replica_tell(replica, &why);
+	return REPLICA_POLL_MS;
 }
 
 /* --- life --- */
@@ -245,16 +226,6 @@ static int replicas_open(struct postgres_replicas *rs, const struct str *urls, s
 	return 0;
 }
 
-static int pollers_start(struct postgres_replicas *rs, struct err *e)
-{
-	int r = 0;
-	for (size_t i = 0; r == 0 && i < rs->count; i++) {
-		r = thread_start(&rs->list[i].poller, "pg-replica", poll_run, &rs->list[i], e);
-		rs->list[i].is_polled = r == 0;
-	}
-	return r;
-}
-
 int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name, struct pg_pool *primary,
                           size_t connections_max, struct postgres_replicas **ret, struct err *e)
 {
@@ -263,15 +234,10 @@ int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name,
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	rs->primary = primary;
 	memcpy(rs->name, name, REPLICA_NAME_BYTES);
-	pthread_mutex_init(&rs->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&rs->ended, &attr);
-	pthread_condattr_destroy(&attr);
+	const struct task_config poller = {.name = "pg-replica", .run = poll_run};
 	int r = replicas_open(rs, urls, n, connections_max, e);
-	if (r == 0)
-		r = pollers_start(rs, e);
+	for (size_t i = 0; r == 0 && i < rs->count; i++)
+		r = task_start(&rs->list[i].poller, &poller, e);
 	if (r != 0) {
 		postgres_replicas_free(rs);
 		return r;
@@ -284,18 +250,12 @@ void postgres_replicas_free(struct postgres_replicas *rs)
 {
 	if (!rs)
 		return;
-	pthread_mutex_lock(&rs->lock);
-	rs->is_ending = true;
-	pthread_cond_broadcast(&rs->ended);
-	pthread_mutex_unlock(&rs->lock);
-	for (size_t i = 0; i < rs->count; i++) {
-		if (rs->list[i].is_polled)
-			pthread_join(rs->list[i].poller, NULL);
-	}
+	for (size_t i = 0; i < rs->count; i++)
+		task_ask_stop(&rs->list[i].poller);
+	for (size_t i = 0; i < rs->count; i++)
+		task_stop(&rs->list[i].poller);
 	for (size_t i = 0; i < rs->count; i++)
 		pg_pool_free(rs->list[i].pool);
-	pthread_cond_destroy(&rs->ended);
-	pthread_mutex_destroy(&rs->lock);
 	free(rs->list);
 	free(rs);
 }

@@ -82,7 +82,7 @@ static void keeper_start(struct keeper *k, size_t held_max)
 	const struct rounds_config config = {
 	    .ops = &ops,
 	    .ctx = k,
-	    .thread = "test",
+	    .task = "test",
 	    .what = "place",
 	    .places = PLACES,
 	    .held_max = held_max,

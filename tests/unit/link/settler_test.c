@@ -100,7 +100,7 @@ static void hammer(struct server *s, unsigned requests)
 {
 	for (unsigned i = 0; i < requests; i++) {
 		take(s);
-		if (atomic_exchange(&settler_settling(s->settler)->woken, false))
+		if (atomic_exchange(&settler_settling(s->settler)->task.woken, false))
 			settler_round(s->settler, world.now_ms);
 	}
 }

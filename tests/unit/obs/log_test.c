@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /*
@@ -386,7 +387,7 @@ static int log_thread_id(void)
 	return found;
 }
 
-/* Returns when the flusher is inside a poll without a timeout, or when the system does not tell. */
+/* Returns when the flusher waits on a futex without a timeout, or when the system does not tell. */
 static void wait_until_the_flusher_sleeps(void)
 {
 	char path[64], text[256];
@@ -397,11 +398,12 @@ static void wait_until_the_flusher_sleeps(void)
 			return;
 		const char *line = fgets(text, sizeof(text), f);
 		fclose(f);
-		unsigned long fds, count, timeout;
+		unsigned long word, op, value, timeout;
+		long number;
 		if (!line)
 			return;
-		if (sscanf(text, "%*d %lx %lx %lx", &fds, &count, &timeout) == 3 && count == 1 &&
-		    ((int)timeout == -1 || timeout == 0)) /* poll, or ppoll */
+		if (sscanf(text, "%ld %lx %lx %lx %lx", &number, &word, &op, &value, &timeout) == 5 &&
+		    number == SYS_futex && timeout == 0)
 			return;
 		sched_yield();
 	}
