@@ -1,18 +1,15 @@
 #include "client/clickhouse.h"
 
 #include "client/clickhouse_url.h"
-#include "obs/log.h"
-#include "os/clock.h"
+#include "client/pool.h"
 
 #include <curl/curl.h>
 #include <lz4.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	TELL_EVERY_MS = 1000,
 	SAID_BYTES_MAX = 240, /* of the server's own words */
 	EXCEPTION_BYTES_MAX = 16384,
 	UPLOAD_BYTES = 512 << 10,
@@ -42,14 +39,8 @@ enum {
 
 struct clickhouse {
 	struct clickhouse_url url;
-	atomic_bool is_let_go;      /* stored by clickhouse_let_go, looked at by all calls */
 	struct curl_slist *headers; /* of every call */
-
-	pthread_mutex_t lock; /* guards what follows */
-	pthread_cond_t returned;
-	CURL *idle[CLICKHOUSE_CALLS_MAX]; /* NULL: not made yet */
-	size_t idle_count;
-	int64_t told_ms;
+	struct conn_pool *conns;
 };
 
 /* --- making one --- */
@@ -94,23 +85,51 @@ static void curl_begin(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* curl connects when a call needs it, and again when the server has closed the connection. */
+struct handle {
+	struct pool_conn base;
+	CURL *curl;
+};
+
+static int driver_connect(void *ctx, void **ret, struct err *e)
+{
+	(void)ctx;
+	struct handle *h = calloc(1, sizeof(*h));
+	if (!h || !(h->curl = curl_easy_init())) {
+		free(h);
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	}
+	*ret = h;
+	return 0;
+}
+
+static void driver_close(void *conn)
+{
+	struct handle *h = conn;
+	curl_easy_cleanup(h->curl);
+	free(h);
+}
+
+static enum conn_verdict driver_reset(void *conn, struct err *why)
+{
+	(void)conn, (void)why;
+	return CONN_KEEP;
+}
+
+static const struct conn_driver driver = {
+    .connect = driver_connect, .close = driver_close, .reset = driver_reset};
+
 int clickhouse_new(struct str url, struct clickhouse **ret, struct err *e)
 {
 	pthread_once(&curl_once, curl_begin);
 	struct clickhouse *c = calloc(1, sizeof(*c));
 	if (!c)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->returned, &attr);
-	pthread_condattr_destroy(&attr);
-	c->idle_count = CLICKHOUSE_CALLS_MAX;
-	c->told_ms = INT64_MIN / 2;
 	int r = clickhouse_url_parse(url, &c->url, e);
 	if (r == 0 && headers_make(c) < 0)
 		r = err_set(e, ERR_NOMEM, "memory ran out");
+	if (r == 0)
+		r = conn_pool_new(&driver, c, c->url.address, CLICKHOUSE_CALLS_MAX, &c->conns, e);
 	if (r < 0)
 		clickhouse_free(c);
 	else
@@ -122,18 +141,11 @@ void clickhouse_free(struct clickhouse *c)
 {
 	if (!c)
 		return;
-	pthread_mutex_lock(&c->lock);
-	while (c->idle_count < CLICKHOUSE_CALLS_MAX) /* each ends, as it has a time limit */
-		pthread_cond_wait(&c->returned, &c->lock);
-	pthread_mutex_unlock(&c->lock);
-	for (size_t i = 0; i < CLICKHOUSE_CALLS_MAX; i++)
-		curl_easy_cleanup(c->idle[i]);
+	conn_pool_free(c->conns); /* each call ends, as it has a time limit */
 	for (struct curl_slist *h = c->headers; h; h = h->next)
 		explicit_bzero(h->data, strlen(h->data));
 	curl_slist_free_all(c->headers);
 	clickhouse_url_release(&c->url);
-	pthread_cond_destroy(&c->returned);
-	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
 
@@ -147,39 +159,9 @@ const char *clickhouse_database(const struct clickhouse *c)
 	return c->url.database;
 }
 
-/* --- letting go --- */
-
 void clickhouse_let_go(struct clickhouse *c)
 {
-	pthread_mutex_lock(&c->lock);
-	atomic_store(&c->is_let_go, true);
-	pthread_cond_broadcast(&c->returned);
-	pthread_mutex_unlock(&c->lock);
-}
-
-/* --- connections --- */
-
-/* False: all were lent for so long, or it is let go. */
-static bool handle_take(struct clickhouse *c, int64_t timeout_ms, CURL **ret)
-{
-	struct timespec until = clock_mono_after((uint64_t)timeout_ms);
-	int rc = 0;
-	pthread_mutex_lock(&c->lock);
-	while (c->idle_count == 0 && rc == 0 && !atomic_load(&c->is_let_go))
-		rc = pthread_cond_timedwait(&c->returned, &c->lock, &until);
-	bool taken = c->idle_count > 0 && !atomic_load(&c->is_let_go);
-	if (taken)
-		*ret = c->idle[--c->idle_count]; /* the one returned last: its connection is the warmest */
-	pthread_mutex_unlock(&c->lock);
-	return taken;
-}
-
-static void handle_return(struct clickhouse *c, CURL *handle)
-{
-	pthread_mutex_lock(&c->lock);
-	c->idle[c->idle_count++] = handle;
-	pthread_cond_signal(&c->returned);
-	pthread_mutex_unlock(&c->lock);
+	conn_pool_stop(c->conns);
 }
 
 /* --- a call --- */
@@ -223,7 +205,7 @@ static int watch(void *arg, curl_off_t down_max, curl_off_t down, curl_off_t up_
 {
 	const struct calling *a = arg;
 	(void)down_max, (void)down, (void)up_max, (void)up;
-	return atomic_load(&a->client->is_let_go);
+	return conn_pool_is_stopped(a->client->conns);
 }
 
 static void add_escaped(CURL *handle, struct buf *out, const char *name, struct str value)
@@ -380,18 +362,6 @@ static int outcome(const struct clickhouse *c, const struct calling *a, CURL *ha
 	return status == 200 && a->code == 0 && is_whole ? 0 : refused(c, a, status, e);
 }
 
-static void tell(struct clickhouse *c, const struct err *why)
-{
-	int64_t now_ms = clock_mono_ms();
-	pthread_mutex_lock(&c->lock);
-	bool due = now_ms - c->told_ms >= TELL_EVERY_MS;
-	if (due)
-		c->told_ms = now_ms;
-	pthread_mutex_unlock(&c->lock);
-	if (due)
-		log_warn("client", "%s", why->text);
-}
-
 static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err *e)
 {
 	CLEANUP(buf_release) struct buf url = {0};
@@ -407,20 +377,9 @@ int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, str
 {
 	struct calling a = {.client = c, .call = call};
 	struct err own = {""};
-	CURL *handle = NULL;
-	int r;
-	if (!handle_take(c, call->timeout_ms, &handle)) {
-		r = err_set(&own, ERR_UNAVAILABLE,
-		            atomic_load(&c->is_let_go)
-		                ? "ClickHouse at %s is not asked any more, as curt stops"
-		                : "ClickHouse at %s is asked more than it can answer",
-		            c->url.address);
-	} else {
-		if (!handle)
-			handle = curl_easy_init();
-		r = handle ? run(c, handle, &a, &own) : err_set(&own, ERR_NOMEM, "memory ran out");
-		handle_return(c, handle);
-	}
+	struct handle *h = conn_pool_take(c->conns, call->timeout_ms, &own);
+	int r = h ? run(c, h->curl, &a, &own) : ERR_UNAVAILABLE;
+	conn_pool_return(h);
 	if (r == 0 && ret_answer) {
 		buf_append(ret_answer, a.answer.data, a.answer.len);
 		r = ret_answer->failed ? err_set(&own, ERR_NOMEM, "memory ran out") : 0;
@@ -429,7 +388,7 @@ int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, str
 	if (r < 0 && e)
 		*e = own;
 	if (r < 0 && !call->is_quiet)
-		tell(c, &own);
+		conn_pool_log(c->conns, own.text);
 	return r;
 }
 

@@ -401,7 +401,7 @@ int pg_run(struct pg_conn *c, const char *sql, struct err *e)
 	return pg_conn_outcome(c, e);
 }
 
-int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
+int pg_timeout(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
 {
 	char sql[128];
 	c->timeout_ms = (int64_t)timeout_ms;
@@ -427,8 +427,9 @@ bool pg_conn_is_idle(const struct pg_conn *c)
 }
 
 /* A server says something unasked when it goes, or when its settings change: a new connection serves both. */
-bool pg_conn_is_alive(const struct pg_conn *c)
+bool pg_conn_is_alive(const void *conn)
 {
+	const struct pg_conn *c = conn;
 	struct pollfd poll_fd = {.fd = PQsocket(c->vendor), .events = POLLIN};
 	return poll(&poll_fd, 1, 0) == 0;
 }
@@ -483,7 +484,7 @@ int pg_conn_open(const char *const *keywords, const char *const *values, const c
 	c->vendor = PQconnectdbParams(keywords, values, 0);
 	int r = c->vendor ? conn_begin(c, address, e) : err_set(e, ERR_NOMEM, "%s: memory ran out", address);
 	if (r == 0)
-		r = pg_patience(c, (uint64_t)timeout_ms, e);
+		r = pg_timeout(c, (uint64_t)timeout_ms, e);
 	if (r == 0)
 		r = manners_learn(c, e);
 	if (r != 0) {
@@ -494,8 +495,9 @@ int pg_conn_open(const char *const *keywords, const char *const *values, const c
 	return 0;
 }
 
-void pg_conn_close(struct pg_conn *c)
+void pg_conn_close(void *conn)
 {
+	struct pg_conn *c = conn;
 	if (!c)
 		return;
 	PQfinish(c->vendor);

@@ -1,6 +1,7 @@
 /* One connection to PostgreSQL, as the pool sees it. For src/client/postgres*.c only. */
 #pragma once
 
+#include "client/pool.h"
 #include "client/postgres.h"
 
 enum { PG_STATEMENTS_MAX = 256 }; /* of one program on one connection; a power of two */
@@ -21,6 +22,7 @@ struct pg_pending {
 };
 
 struct pg_conn {
+	struct pool_conn base;
 	struct pg_pool *pool;
 	PGconn *vendor;
 	bool failed;
@@ -41,10 +43,10 @@ struct pg_conn {
 /* The keywords and values are libpq's; `address` is for sentences. */
 int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
                  int64_t timeout_ms, struct pg_conn **ret, struct err *e);
-void pg_conn_close(struct pg_conn *c);
+void pg_conn_close(void *conn); /* NULL is fine */
 
 /* Is an idle one still of use, as far as can be told without asking? */
-bool pg_conn_is_alive(const struct pg_conn *c);
+bool pg_conn_is_alive(const void *conn);
 
 /* Neither in a transaction nor with answers to come. */
 bool pg_conn_is_idle(const struct pg_conn *c);

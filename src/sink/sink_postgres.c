@@ -444,8 +444,8 @@ static int parts_open(struct sink_postgres *s, const char *url, struct err *e)
 		r = pg_pool_new(str_of(url), READERS, NULL, NULL, &s->readers, e);
 	if (r != 0)
 		return r;
-	pg_pool_patience(s->writers, PATIENCE_MS);
-	pg_pool_patience(s->readers, PATIENCE_MS);
+	pg_pool_timeout(s->writers, PATIENCE_MS);
+	pg_pool_timeout(s->readers, PATIENCE_MS);
 	r = tables_make(s, e);
 	if (r == 0 && postgres_names_new(s->layout.key, &s->names) < 0)
 		r = err_set(e, ERR_NOMEM, "memory ran out");

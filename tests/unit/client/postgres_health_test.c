@@ -117,7 +117,7 @@ static void answer_miss(struct pg_conn *c, struct relay *relay)
 {
 	struct err e = {""};
 	relay_set(relay, RELAY_HOLD);
-	assert_int_equal(pg_patience(c, 100, &e), ERR_UNAVAILABLE);
+	assert_int_equal(pg_timeout(c, 100, &e), ERR_UNAVAILABLE);
 	assert_string_equal(e.text, "the server did not answer in time");
 	assert_true(pg_conn_failed(c));
 	relay_set(relay, RELAY_PASS);
@@ -173,7 +173,7 @@ static void a_slow_statement_is_ended_by_the_server_and_its_connection_stays(voi
 	struct room room = {.max = 1};
 	struct err e = {""};
 	struct pg_pool *p = pool_of(url, 1, &room);
-	pg_pool_patience(p, 2000);
+	pg_pool_timeout(p, 2000);
 	struct pg_conn *c = take(p);
 	assert_int_equal(pg_run(c, "SELECT pg_sleep(60)", &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "statement timeout"));
@@ -197,7 +197,7 @@ static void a_server_that_froze_is_found_again_by_the_pool_itself(void **state)
 	struct pg_conn *c = take(p);
 	assert_int_equal(atomic_load(&room.maker), gettid());
 	relay_set(relay, RELAY_HOLD);
-	assert_int_equal(pg_patience(c, 100, NULL), ERR_UNAVAILABLE);
+	assert_int_equal(pg_timeout(c, 100, NULL), ERR_UNAVAILABLE);
 	pg_return(c);
 	assert_true(pg_is_sick(p)); /* who can go elsewhere knows it at once */
 	assert_null(pg_take(p, NULL));

@@ -459,7 +459,7 @@ static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
 	struct pg_pool *p = pool_of(url, 2);
 	struct pg_conn *holder = take(p), *waiter = take(p);
 	assert_int_equal(pg_run(holder, "BEGIN; SELECT id FROM held FOR UPDATE", &e), 0);
-	assert_int_equal(pg_patience(waiter, 2000, &e), 0);
+	assert_int_equal(pg_timeout(waiter, 2000, &e), 0);
 	assert_false(pg_waited_in_vain(waiter));
 	assert_int_equal(pg_run(waiter, "SELECT id FROM held FOR UPDATE", &e), ERR_BUSY);
 	assert_true(pg_waited_in_vain(waiter));

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "client/pool.h"
 #include "lib/os_fault.h"
 #include "lib/redis_kit.h"
 #include "lib/until.h"
@@ -346,7 +347,7 @@ static void a_stopped_server_is_tried_by_one_caller_at_a_time(void **state)
 	redis_server_signal(server, SIGSTOP);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	redis_return(c);
-	os_fault_clock_set(clock_real_ms(), clock_mono_ms() + REDIS_REST_MIN_MS); /* its rest is over */
+	os_fault_clock_set(clock_real_ms(), clock_mono_ms() + CONN_RETRY_MIN_MS); /* its rest is over */
 	_Atomic unsigned tried = 0, returned = 0;
 	pthread_t threads[8];
 	struct attempt a = {.redis = r, .tried = &tried, .returned = &returned};
