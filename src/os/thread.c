@@ -2,6 +2,7 @@
 
 #include "os/clock.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -84,4 +85,18 @@ bool thread_has_room(void)
 		now_used_ns = cpu_used_ns();
 	} while (now_used_ns - used_ns < PROBE_NS);
 	return clock_mono_ns() - began_ns < ROOM_FACTOR * (now_used_ns - used_ns);
+}
+
+void cond_init_mono(pthread_cond_t *c)
+{
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(c, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+bool cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, const struct timespec *at)
+{
+	return pthread_cond_timedwait(c, lock, at) != ETIMEDOUT;
 }
