@@ -3,6 +3,7 @@
 #include "base/retry.h"
 #include "obs/log.h"
 #include "os/clock.h"
+#include "os/task.h"
 #include "os/thread.h"
 
 #include <pthread.h>
@@ -38,10 +39,7 @@ struct conn_pool {
 	struct retry retry;
 	struct err why; /* it is failing or doubted */
 
-	pthread_t reconnector;
-	bool has_reconnector;
-	bool is_ending;
-	pthread_cond_t trouble; /* wakes the reconnector */
+	struct task reconnector; /* woken when there may be work for it */
 };
 
 bool conn_pool_is_sick(const struct conn_pool *p)
@@ -135,7 +133,7 @@ static struct pool_conn *connect_unlocking(struct conn_pool *p)
 		p->retry = (struct retry){0};
 	} else if (era == p->era) {
 		failure_note_locked(p, r, &why);
-		pthread_cond_signal(&p->trouble);
+		task_wake(&p->reconnector);
 	}
 	sick_note_locked(p);
 	pthread_cond_broadcast(&p->changed);
@@ -150,10 +148,9 @@ static bool has_room_locked(const struct conn_pool *p)
 /* While the server fails one is tried at a time, by a taker only where nobody else does. */
 static bool may_connect_locked(const struct conn_pool *p)
 {
-	if (!p->is_failing)
-		return has_room_locked(p);
-	return !p->driver->reconnector && p->connecting_count == 0 && has_room_locked(p) &&
-	       clock_mono_ms() >= p->retry.next_ms;
+	return has_room_locked(p) &&
+	       (!p->is_failing ||
+	        (!p->driver->reconnector && p->connecting_count == 0 && clock_mono_ms() >= p->retry.next_ms));
 }
 
 /* NULL: there is none now. While one was connecting another may have come back. */
@@ -182,7 +179,7 @@ static struct pool_conn *take_locked(struct conn_pool *p, const struct timespec 
 	bool is_late = false;
 	while (!conn_pool_is_stopped(p) && !(c = try_locked(p)) && !is_late &&
 	       (p->is_doubted || !conn_pool_is_sick(p)))
-		is_late = pthread_cond_timedwait(&p->changed, &p->lock, until) != 0;
+		is_late = !cond_wait_until(&p->changed, &p->lock, until);
 	if (c)
 		return c;
 	struct err why = p->why;
@@ -217,12 +214,12 @@ static void give_back(struct pool_conn *c, enum conn_verdict verdict, const stru
 	if (verdict == CONN_FAILED && !is_old)
 		failure_note_locked(p, ERR_UNAVAILABLE, why);
 	sick_note_locked(p);
-	if (verdict == CONN_KEEP || verdict == CONN_CLOSE)
+	if (p->is_failing || p->is_doubted) {
+		pthread_cond_broadcast(&p->changed); /* there may be none left to wait for */
+		task_wake(&p->reconnector);
+	} else {
 		pthread_cond_signal(&p->changed);
-	else
-		pthread_cond_broadcast(&p->changed);
-	if (p->is_failing || p->is_doubted)
-		pthread_cond_signal(&p->trouble);
+	}
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -251,34 +248,27 @@ void *conn_pool_take(struct conn_pool *p, int64_t timeout_ms, struct err *e)
 void conn_pool_return(void *conn)
 {
 	struct pool_conn *c = conn;
-	if (!c)
-		return;
-	struct err why = {""};
-	enum conn_verdict verdict = c->pool->driver->reset(c, &why);
-	give_back(c, verdict, &why);
+	struct err why;
+	if (c)
+		give_back(c, c->pool->driver->reset(c, &why), &why);
 }
 
 /* --- the reconnector --- */
 
-static void *reconnector_run(void *arg)
+static int64_t reconnector_run(struct task *t)
 {
-	struct conn_pool *p = arg;
+	struct conn_pool *p = container_of(t, struct conn_pool, reconnector);
+	int64_t delay_ms = TASK_ON_WAKE;
 	pthread_mutex_lock(&p->lock);
-	while (!p->is_ending) {
-		int64_t left_ms = p->retry.next_ms - clock_mono_ms();
-		struct timespec until = clock_mono_after((uint64_t)MAX(left_ms, 0));
-		if (!(p->is_failing || p->is_doubted) || !has_room_locked(p)) {
-			pthread_cond_wait(&p->trouble, &p->lock);
-		} else if (left_ms > 0) {
-			pthread_cond_timedwait(&p->trouble, &p->lock, &until);
-		} else {
-			struct pool_conn *c = connect_unlocking(p);
-			if (c)
-				idle_push_locked(p, c);
-		}
+	if ((p->is_failing || p->is_doubted) && has_room_locked(p) && clock_mono_ms() >= p->retry.next_ms) {
+		struct pool_conn *c = connect_unlocking(p);
+		if (c)
+			idle_push_locked(p, c);
 	}
+	if ((p->is_failing || p->is_doubted) && has_room_locked(p))
+		delay_ms = MAX(p->retry.next_ms - clock_mono_ms(), 0);
 	pthread_mutex_unlock(&p->lock);
-	return NULL;
+	return delay_ms;
 }
 
 /* --- life --- */
@@ -296,16 +286,10 @@ int conn_pool_new(const struct conn_driver *driver, void *ctx, const char *addre
 	p->max = max;
 	list_init(&p->idle);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->changed, &attr);
-	pthread_cond_init(&p->trouble, &attr);
-	pthread_condattr_destroy(&attr);
-	int r = driver->reconnector
-	            ? thread_start(&p->reconnector, driver->reconnector, reconnector_run, p, e)
-	            : 0;
-	p->has_reconnector = driver->reconnector && r == 0;
+	cond_init_mono(&p->changed);
+	const struct task_config reconnector = {
+	    .name = driver->reconnector, .run = reconnector_run, .first_ms = TASK_ON_WAKE};
+	int r = driver->reconnector ? task_start(&p->reconnector, &reconnector, e) : 0;
 	if (r != 0)
 		conn_pool_free(p);
 	else
@@ -325,16 +309,12 @@ void conn_pool_free(struct conn_pool *p)
 {
 	if (!p)
 		return;
+	task_stop(&p->reconnector);
 	pthread_mutex_lock(&p->lock);
-	p->is_ending = true;
-	pthread_cond_signal(&p->trouble);
 	while (p->open_count > p->idle_count || p->connecting_count > 0)
 		pthread_cond_wait(&p->changed, &p->lock);
 	pthread_mutex_unlock(&p->lock);
-	if (p->has_reconnector)
-		pthread_join(p->reconnector, NULL);
 	idle_close_locked(p);
-	pthread_cond_destroy(&p->trouble);
 	pthread_cond_destroy(&p->changed);
 	pthread_mutex_destroy(&p->lock);
 	free(p);

@@ -390,6 +390,22 @@ static void who_cannot_have_a_new_connection_waits_for_one_that_there_is(void **
 	assert_refused("the server is away");
 }
 
+static void all_who_wait_hear_that_the_last_connection_is_gone(void **state)
+{
+	(void)state;
+	struct taker takers[3] = {0};
+	server.room = 1;
+	pool_make(&with_reconnector, 4);
+	struct fake *f = take();
+	for (size_t i = 0; i < ARRAY_LEN(takers); i++)
+		taker_start(&takers[i], LONG_MS);
+	give(f, CONN_CLOSE);
+	for (size_t i = 0; i < ARRAY_LEN(takers); i++) {
+		pthread_join(takers[i].thread, NULL);
+		assert_string_equal(takers[i].why.text, "the server is away");
+	}
+}
+
 /* --- a server that hangs --- */
 
 static void a_late_answer_costs_its_own_connection_only(void **state)
@@ -660,6 +676,7 @@ int main(void)
 	    WITH_SERVER(a_server_that_is_away_makes_nobody_wait),
 	    WITH_SERVER(a_server_that_is_back_is_found_by_the_pool_itself),
 	    WITH_SERVER(who_cannot_have_a_new_connection_waits_for_one_that_there_is),
+	    WITH_SERVER(all_who_wait_hear_that_the_last_connection_is_gone),
 	    WITH_SERVER(a_late_answer_costs_its_own_connection_only),
 	    WITH_SERVER(after_a_late_answer_a_server_that_takes_no_connections_is_given_up),
 	    WITH_SERVER(who_can_go_elsewhere_knows_at_once_of_a_late_answer_and_others_wait),
