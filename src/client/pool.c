@@ -1,8 +1,7 @@
 #include "client/pool.h"
 
-#include "base/retry.h"
 #include "obs/log.h"
-#include "os/clock.h"
+#include "os/retry.h"
 #include "os/task.h"
 #include "os/thread.h"
 
