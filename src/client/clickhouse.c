@@ -19,24 +19,6 @@ enum {
 	LZ4_HASTE = 4, /* some bytes more for half the time */
 };
 
-/* The server's codes that mean something to us. */
-enum {
-	CODE_UNKNOWN_TABLE = 60,
-	CODE_UNKNOWN_DATABASE = 81,
-	CODE_UNKNOWN_SETTING = 115,
-	CODE_READONLY = 164,
-	CODE_UNKNOWN_USER = 192,
-	CODE_WRONG_PASSWORD = 193,
-	CODE_REQUIRED_PASSWORD = 194,
-	CODE_IP_ADDRESS_NOT_ALLOWED = 195,
-	CODE_UNKNOWN_ADDRESS_PATTERN = 196,
-	CODE_QUERY_ID_RUNS = 216,
-	CODE_DATABASE_ACCESS_DENIED = 291,
-	CODE_TOO_MANY_PARTS = 252,
-	CODE_ACCESS_DENIED = 497,
-	CODE_AUTHENTICATION_FAILED = 516,
-};
-
 struct clickhouse {
 	struct clickhouse_url url;
 	struct curl_slist *headers; /* of every call */
@@ -45,37 +27,20 @@ struct clickhouse {
 
 /* --- making one --- */
 
+/* A NULL value adds nothing. */
 static int header_add(struct curl_slist **list, const char *name, const char *value)
 {
 	CLEANUP(freep) char *line = NULL;
 	if (!value)
 		return 0;
-	if (asprintf(&line, "%s: %s", name, value) < 0) {
+	if (asprintf(&line, "%s:%s%s", name, value[0] ? " " : "", value) < 0) {
 		line = NULL;
 		return ERR_NOMEM;
 	}
 	struct curl_slist *longer = curl_slist_append(*list, line);
 	explicit_bzero(line, strlen(line));
-	if (!longer)
-		return ERR_NOMEM;
-	*list = longer;
-	return 0;
-}
-
-static int headers_make(struct clickhouse *c)
-{
-	int r = header_add(&c->headers, "X-ClickHouse-User", c->url.user);
-	if (r == 0)
-		r = header_add(&c->headers, "X-ClickHouse-Key", c->url.password);
-	if (r == 0)
-		r = header_add(&c->headers, "Content-Type", "application/octet-stream");
-	if (r < 0)
-		return r;
-	struct curl_slist *longer = curl_slist_append(c->headers, "Expect:"); /* it would cost a round trip */
-	if (!longer)
-		return ERR_NOMEM;
-	c->headers = longer;
-	return 0;
+	*list = longer ? longer : *list;
+	return longer ? 0 : ERR_NOMEM;
 }
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -110,14 +75,7 @@ static void driver_close(void *conn)
 	free(h);
 }
 
-static enum conn_verdict driver_reset(void *conn, struct err *why)
-{
-	(void)conn, (void)why;
-	return CONN_KEEP;
-}
-
-static const struct conn_driver driver = {
-    .connect = driver_connect, .close = driver_close, .reset = driver_reset};
+static const struct conn_driver driver = {.connect = driver_connect, .close = driver_close};
 
 int clickhouse_new(struct str url, struct clickhouse **ret, struct err *e)
 {
@@ -126,7 +84,10 @@ int clickhouse_new(struct str url, struct clickhouse **ret, struct err *e)
 	if (!c)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	int r = clickhouse_url_parse(url, &c->url, e);
-	if (r == 0 && headers_make(c) < 0)
+	if (r == 0 && (header_add(&c->headers, "X-ClickHouse-User", c->url.user) < 0 ||
+	               header_add(&c->headers, "X-ClickHouse-Key", c->url.password) < 0 ||
+	               header_add(&c->headers, "Content-Type", "application/octet-stream") < 0 ||
+	               header_add(&c->headers, "Expect", "") < 0)) /* it would cost a round trip */
 		r = err_set(e, ERR_NOMEM, "memory ran out");
 	if (r == 0)
 		r = conn_pool_new(&driver, c, c->url.address, CLICKHOUSE_CALLS_MAX, &c->conns, e);
@@ -276,46 +237,33 @@ static unsigned code_in(struct str text)
 	return code;
 }
 
-static const char *advice(unsigned code)
-{
-	switch (code) {
-	case CODE_UNKNOWN_USER:
-	case CODE_WRONG_PASSWORD:
-	case CODE_REQUIRED_PASSWORD:
-	case CODE_AUTHENTICATION_FAILED:
-	case CODE_UNKNOWN_ADDRESS_PATTERN:
-	case CODE_IP_ADDRESS_NOT_ALLOWED:
-		return "; put the right user and password into the URL, and let that user come from here";
-	case CODE_READONLY:
-	case CODE_ACCESS_DENIED:
-	case CODE_DATABASE_ACCESS_DENIED:
-		return "; the user needs the right to create, alter and drop tables in the database, to "
-		       "insert "
-		       "and to select";
-	case CODE_UNKNOWN_SETTING: return "; is the server older than 18.16?";
-	default: return "";
-	}
-}
+#define SIGN_IN "; put the right user and password into the URL, and let that user come from here"
+#define RIGHTS                                                                                        \
+	"; the user needs the right to create, alter and drop tables in the database, to insert and " \
+	"to select"
 
-static int code_error(unsigned code)
-{
-	switch (code) {
-	case CODE_TOO_MANY_PARTS: return ERR_LIMIT;
-	case CODE_QUERY_ID_RUNS: return ERR_BUSY;
-	case CODE_UNKNOWN_TABLE:
-	case CODE_UNKNOWN_DATABASE: return ERR_NOT_FOUND;
-	case CODE_UNKNOWN_USER:
-	case CODE_WRONG_PASSWORD:
-	case CODE_REQUIRED_PASSWORD:
-	case CODE_AUTHENTICATION_FAILED:
-	case CODE_UNKNOWN_ADDRESS_PATTERN:
-	case CODE_IP_ADDRESS_NOT_ALLOWED:
-	case CODE_READONLY:
-	case CODE_ACCESS_DENIED:
-	case CODE_DATABASE_ACCESS_DENIED: return ERR_INVALID;
-	default: return ERR_UNAVAILABLE;
-	}
-}
+/* The server's codes that mean something to us. */
+static const struct meaning {
+	unsigned code;
+	int error;
+	const char *advice;
+} meanings[] = {
+    {60, ERR_NOT_FOUND, ""},                                     /* unknown table */
+    {81, ERR_NOT_FOUND, ""},                                     /* unknown database */
+    {115, ERR_UNAVAILABLE, "; is the server older than 18.16?"}, /* unknown setting */
+    {164, ERR_INVALID, RIGHTS},                                  /* readonly */
+    {192, ERR_INVALID, SIGN_IN},                                 /* unknown user */
+    {193, ERR_INVALID, SIGN_IN},                                 /* wrong password */
+    {194, ERR_INVALID, SIGN_IN},                                 /* password required */
+    {195, ERR_INVALID, SIGN_IN},                                 /* address not allowed */
+    {196, ERR_INVALID, SIGN_IN},                                 /* unknown address pattern */
+    {216, ERR_BUSY, ""},                                         /* a query of this id runs */
+    {252, ERR_LIMIT, ""},                                        /* too many parts */
+    {291, ERR_INVALID, RIGHTS},                                  /* database access denied */
+    {497, ERR_INVALID, RIGHTS},                                  /* access denied */
+    {516, ERR_INVALID, SIGN_IN},                                 /* authentication failed */
+    {0, ERR_UNAVAILABLE, ""},                                    /* any other */
+};
 
 /* The server said no. Its text is one line for us. */
 static int refused(const struct clickhouse *c, const struct calling *a, long status, struct err *e)
@@ -327,11 +275,14 @@ static int refused(const struct clickhouse *c, const struct calling *a, long sta
 	struct str said = begin ? str_n(begin, (size_t)(text.ptr + text.len - begin)) : text;
 	said = str_cut(&said, '\n');
 	said.len = MIN(said.len, SAID_BYTES_MAX);
-	int r = code_error(code);
+	const struct meaning *m = meanings;
+	while (m->code != code && m->code != 0)
+		m++;
 	if (said.len == 0)
-		return err_set(e, r, "ClickHouse at %s answers %ld and gives no reason", c->url.address,
-		               status);
-	return err_set(e, r, "ClickHouse at %s says: %.*s%s", c->url.address, STR_ARG(said), advice(code));
+		return err_set(e, m->error, "ClickHouse at %s answers %ld and gives no reason",
+		               c->url.address, status);
+	return err_set(e, m->error, "ClickHouse at %s says: %.*s%s", c->url.address, STR_ARG(said),
+	               m->advice);
 }
 
 static int not_reached(const struct clickhouse *c, const struct calling *a, CURLcode code, struct err *e)

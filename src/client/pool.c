@@ -249,7 +249,7 @@ void conn_pool_return(void *conn)
 	struct pool_conn *c = conn;
 	struct err why;
 	if (c)
-		give_back(c, c->pool->driver->reset(c, &why), &why);
+		give_back(c, c->pool->driver->reset ? c->pool->driver->reset(c, &why) : CONN_KEEP, &why);
 }
 
 /* --- the reconnector --- */

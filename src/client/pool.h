@@ -66,8 +66,8 @@ struct conn_driver {
 	/* Is an idle one still of use, as far as can be told without asking? Does not block. NULL: always. */
 	bool (*is_alive)(const void *conn);
 
-	/* When it is returned: makes it as good as new if it can. `why` is for CONN_LATE and CONN_FAILED.
-	 * On the thread that had it. */
+	/* When it is returned, on the thread that had it: makes it as good as new if it can. Says `why` with
+	 * CONN_LATE and CONN_FAILED. NULL: it is kept. */
 	enum conn_verdict (*reset)(void *conn, struct err *why);
 };
 

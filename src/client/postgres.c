@@ -5,73 +5,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OPTIONS_MAX = 64 };
-
 struct pg_pool {
 	struct conn_pool *conns;
+	char *url;
 	char *address;
-	PQconninfoOption *options;         /* owns the strings of the next two */
-	const char *keywords[OPTIONS_MAX]; /* up to a NULL */
-	const char *values[OPTIONS_MAX];
 	int (*setup)(struct pg_conn *, void *ctx, struct err *e);
 	void *ctx;
 	int64_t timeout_ms; /* for answers, and for a free connection */
 };
 
-/* --- the URL --- */
-
-static const char *option_get(const PQconninfoOption *options, const char *name)
+static const char *option_get(const PQconninfoOption *options, const char *name, const char *otherwise)
 {
 	for (const PQconninfoOption *o = options; o->keyword; o++) {
 		if (strcmp(o->keyword, name) == 0 && o->val && o->val[0])
 			return o->val;
 	}
-	return NULL;
-}
-
-/* What the URL leaves open. A server that vanished without a word is found out within a few seconds. */
-static const char *const usual[][2] = {
-    {"fallback_application_name", "curt"},
-    {"client_encoding", "UTF8"},
-    {"connect_timeout", "3"},
-    {"keepalives_idle", "10"},
-    {"keepalives_interval", "2"},
-    {"keepalives_count", "3"},
-    {"tcp_user_timeout", "10000"},
-};
-_Static_assert(PG_CONNECT_TIMEOUT_MS == 3000, "connect_timeout is in seconds");
-
-static void options_gather(struct pg_pool *p)
-{
-	size_t n = 0;
-	for (const PQconninfoOption *o = p->options; o->keyword; o++) {
-		if (!o->val)
-			continue;
-		ASSERT(n + ARRAY_LEN(usual) + 1 < OPTIONS_MAX);
-		p->keywords[n] = o->keyword;
-		p->values[n++] = o->val;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(usual); i++) {
-		if (option_get(p->options, usual[i][0]))
-			continue;
-		p->keywords[n] = usual[i][0];
-		p->values[n++] = usual[i][1];
-	}
-}
-
-static int address_make(struct pg_pool *p)
-{
-	const char *host = option_get(p->options, "host"), *port = option_get(p->options, "port");
-	const char *user = option_get(p->options, "user"), *name = option_get(p->options, "dbname");
-	if (!host)
-		host = option_get(p->options, "hostaddr");
-	int n = asprintf(&p->address, "%s:%s/%s", host ? host : "localhost", port ? port : "5432",
-	                 name   ? name
-	                 : user ? user
-	                        : "");
-	if (n < 0)
-		p->address = NULL;
-	return p->address ? 0 : ERR_NOMEM;
+	return otherwise;
 }
 
 /* libpq's own message may repeat the text, and so the password. */
@@ -79,17 +28,21 @@ static int url_parse(struct pg_pool *p, struct str url, struct err *e)
 {
 	if (!str_starts(url, STR("postgres://")) && !str_starts(url, STR("postgresql://")))
 		return err_set(e, ERR_INVALID, "the URL of a PostgreSQL database begins with postgres://");
-	CLEANUP(freep) char *text = strndup(url.ptr, url.len);
+	p->url = strndup(url.ptr, url.len);
 	char *message = NULL;
-	p->options = text ? PQconninfoParse(text, &message) : NULL;
+	PQconninfoOption *options = p->url ? PQconninfoParse(p->url, &message) : NULL;
 	PQfreemem(message);
-	if (!p->options)
-		return err_set(e, text ? ERR_INVALID : ERR_NOMEM,
+	if (!options)
+		return err_set(e, p->url ? ERR_INVALID : ERR_NOMEM,
 		               "the URL of the PostgreSQL database cannot be read; it is "
 		               "postgres://USER:PASSWORD@HOST:PORT/DATABASE, special characters "
 		               "percent-encoded, and options as libpq knows them behind a '?'");
-	options_gather(p);
-	return address_make(p) == 0 ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
+	const char *host = option_get(options, "host", option_get(options, "hostaddr", "localhost"));
+	const char *name = option_get(options, "dbname", option_get(options, "user", ""));
+	if (asprintf(&p->address, "%s:%s/%s", host, option_get(options, "port", "5432"), name) < 0)
+		p->address = NULL;
+	PQconninfoFree(options);
+	return p->address ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
 }
 
 /* --- the driver --- */
@@ -98,7 +51,7 @@ static int driver_connect(void *ctx, void **ret, struct err *e)
 {
 	struct pg_pool *p = ctx;
 	struct pg_conn *c;
-	int r = pg_conn_open(p->keywords, p->values, p->address, p->timeout_ms, &c, e);
+	int r = pg_conn_open(p->url, p->address, p->timeout_ms, &c, e);
 	if (r != 0)
 		return r;
 	c->pool = p;
@@ -161,7 +114,9 @@ void pg_pool_free(struct pg_pool *p)
 	if (!p)
 		return;
 	conn_pool_free(p->conns);
-	PQconninfoFree(p->options);
+	if (p->url)
+		explicit_bzero(p->url, strlen(p->url));
+	free(p->url);
 	free(p->address);
 	free(p);
 }

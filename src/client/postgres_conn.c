@@ -204,23 +204,17 @@ void pg_conn_check(struct pg_conn *c, bool done)
 		                                                     : PQerrorMessage(c->vendor));
 }
 
-static void prepare_send(struct pg_conn *c, const struct pg_statement *statement)
-{
-	struct pg_prepared *p = prepared_find(c, statement);
-	if (p->readiness != PG_UNKNOWN)
-		return;
-	p->readiness = PG_ASKED;
-	pg_conn_check(c, PQsendPrepare(c->vendor, statement->name, statement->sql, 0, NULL) &&
-	                     pending_push(c, PG_PENDING_PREPARE, statement));
-}
-
 void pg_send(struct pg_query *q)
 {
 	static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
 	struct pg_conn *c = q->conn;
+	struct pg_prepared *p = prepared_find(c, q->statement);
 	pg_conn_check(c, !q->failed);
-	if (!c->failed)
-		prepare_send(c, q->statement);
+	if (!c->failed && p->readiness == PG_UNKNOWN) {
+		p->readiness = PG_ASKED;
+		pg_conn_check(c, PQsendPrepare(c->vendor, q->statement->name, q->statement->sql, 0, NULL) &&
+		                     pending_push(c, PG_PENDING_PREPARE, q->statement));
+	}
 	if (!c->failed)
 		pg_conn_check(c, PQsendQueryPrepared(c->vendor, q->statement->name, q->count, q->values,
 		                                     q->lengths, binary, 1) &&
@@ -440,17 +434,21 @@ static void notice_ignore(void *arg, const PGresult *notice)
 	(void)notice;
 }
 
-static int conn_begin(struct pg_conn *c, const char *address, struct err *e)
+/* What the URL leaves open. A server that vanished without a word is found out within a few seconds. */
+static PGconn *vendor_open(const char *url)
 {
-	if (PQstatus(c->vendor) != CONNECTION_OK) {
-		struct err why;
-		sentence_take(&why, PQerrorMessage(c->vendor));
-		return err_set(e, ERR_UNAVAILABLE, "%s: %s", address, why.text);
-	}
-	PQsetNoticeReceiver(c->vendor, notice_ignore, NULL);
-	if (PQsetnonblocking(c->vendor, 1) != 0 || !PQenterPipelineMode(c->vendor))
-		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
-	return 0;
+	static const char *const keywords[] = {"fallback_application_name",
+	                                       "client_encoding",
+	                                       "connect_timeout",
+	                                       "keepalives_idle",
+	                                       "keepalives_interval",
+	                                       "keepalives_count",
+	                                       "tcp_user_timeout",
+	                                       "dbname",
+	                                       NULL};
+	const char *const values[] = {"curt", "UTF8", "3", "10", "2", "3", "10000", url, NULL};
+	_Static_assert(PG_CONNECT_TIMEOUT_MS == 3000, "connect_timeout is in seconds");
+	return PQconnectdbParams(keywords, values, true); /* what the URL says overrides what is before it */
 }
 
 /* What keeps others from waiting for us when we stand still or are gone, and statements from seeing less than
@@ -464,35 +462,39 @@ static const char *const manners[] = {
 
 _Static_assert(PG_IDLE_TXN_MS == 15000, "the statement says so");
 
-static int manners_learn(struct pg_conn *c, struct err *e)
+static int conn_begin(struct pg_conn *c, const char *address, int64_t timeout_ms, struct err *e)
 {
-	for (size_t i = 0; i < ARRAY_LEN(manners); i++) {
-		int r = pg_run(c, manners[i], e);
-		if (c->failed)
-			return r;
+	if (PQstatus(c->vendor) != CONNECTION_OK) {
+		struct err why;
+		sentence_take(&why, PQerrorMessage(c->vendor));
+		return err_set(e, ERR_UNAVAILABLE, "%s: %s", address, why.text);
+	}
+	PQsetNoticeReceiver(c->vendor, notice_ignore, NULL);
+	if (PQsetnonblocking(c->vendor, 1) != 0 || !PQenterPipelineMode(c->vendor))
+		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
+	int r = pg_timeout(c, (uint64_t)timeout_ms, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(manners); i++) {
+		int refused = pg_run(c, manners[i], e);
+		r = c->failed ? refused : 0;
 	}
 	c->trouble.text[0] = '\0';
-	return 0;
+	return r;
 }
 
-int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
-                 int64_t timeout_ms, struct pg_conn **ret, struct err *e)
+int pg_conn_open(const char *url, const char *address, int64_t timeout_ms, struct pg_conn **ret,
+                 struct err *e)
 {
 	struct pg_conn *c = calloc(1, sizeof(*c));
-	if (!c)
+	if (!c || !(c->vendor = vendor_open(url))) {
+		free(c);
 		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
-	c->vendor = PQconnectdbParams(keywords, values, 0);
-	int r = c->vendor ? conn_begin(c, address, e) : err_set(e, ERR_NOMEM, "%s: memory ran out", address);
-	if (r == 0)
-		r = pg_timeout(c, (uint64_t)timeout_ms, e);
-	if (r == 0)
-		r = manners_learn(c, e);
-	if (r != 0) {
-		pg_conn_close(c);
-		return r;
 	}
-	*ret = c;
-	return 0;
+	int r = conn_begin(c, address, timeout_ms, e);
+	if (r != 0)
+		pg_conn_close(c);
+	else
+		*ret = c;
+	return r;
 }
 
 void pg_conn_close(void *conn)

@@ -40,9 +40,9 @@ struct pg_conn {
 	struct err error_text;
 };
 
-/* The keywords and values are libpq's; `address` is for sentences. */
-int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
-                 int64_t timeout_ms, struct pg_conn **ret, struct err *e);
+/* `address` is for sentences. */
+int pg_conn_open(const char *url, const char *address, int64_t timeout_ms, struct pg_conn **ret,
+                 struct err *e);
 void pg_conn_close(void *conn); /* NULL is fine */
 
 /* Is an idle one still of use, as far as can be told without asking? */

@@ -1,6 +1,6 @@
 #include "client/redis.h"
 
-#include "client/redis_connect.h"
+#include "client/redis_wire.h"
 #include "os/clock.h"
 
 #include <poll.h>

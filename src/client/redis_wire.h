@@ -29,6 +29,11 @@ struct redis_conn {
 	struct err why;
 };
 
+/* A new connection to the server that the URL means, which has answered: the server itself, or the one that
+ * the sentinels name and that calls itself a primary. Within REDIS_TIMEOUT_MS; NULL with a sentence.
+ * `sentinel` is which of them answered last: it is asked first. */
+struct redis_conn *redis_connect(const struct redis_url *u, _Atomic size_t *sentinel, struct err *e);
+
 /* Connects until `deadline_ms`; NULL with a sentence. Sends nothing. */
 struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms, struct err *e);
 
