@@ -302,17 +302,6 @@ static int not_reached(const struct clickhouse *c, const struct calling *a, CURL
 	               c->url.address, curl_easy_strerror(code));
 }
 
-static int outcome(const struct clickhouse *c, const struct calling *a, CURL *handle, CURLcode code,
-                   struct err *e)
-{
-	long status = 0;
-	if (code != CURLE_OK || a->answer.failed)
-		return not_reached(c, a, code, e);
-	curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
-	bool is_whole = a->answer.len == 0 || (!a->call->rows && a->answer.data[a->answer.len - 1] == '\0');
-	return status == 200 && a->code == 0 && is_whole ? 0 : refused(c, a, status, e);
-}
-
 static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err *e)
 {
 	CLEANUP(buf_release) struct buf url = {0};
@@ -320,7 +309,13 @@ static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err
 	if (url.failed)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	handle_prepare(c, handle, url.data, a);
-	return outcome(c, a, handle, curl_easy_perform(handle), e);
+	CURLcode code = curl_easy_perform(handle);
+	if (code != CURLE_OK || a->answer.failed)
+		return not_reached(c, a, code, e);
+	long status = 0;
+	curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+	bool is_whole = a->answer.len == 0 || (!a->call->rows && a->answer.data[a->answer.len - 1] == '\0');
+	return status == 200 && a->code == 0 && is_whole ? 0 : refused(c, a, status, e);
 }
 
 int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, struct buf *ret_answer,

@@ -43,18 +43,8 @@ static const struct sqlstate sqlstates[] = {
     {"XX001", ERR_CORRUPT, false, false},
     {"XX002", ERR_CORRUPT, false, false},
     {"XX", ERR_UNAVAILABLE, false, false},
+    {"", ERR_INVALID, false, false}, /* any other */
 };
-
-static const struct sqlstate sqlstate_other = {"", ERR_INVALID, false, false};
-
-static const struct sqlstate *sqlstate_find(const char *code)
-{
-	for (size_t i = 0; code && i < ARRAY_LEN(sqlstates); i++) {
-		if (strncmp(code, sqlstates[i].prefix, strlen(sqlstates[i].prefix)) == 0)
-			return &sqlstates[i];
-	}
-	return &sqlstate_other;
-}
 
 /* libpq ends its messages with a newline, and may have one between two sentences. */
 static void sentence_take(struct err *to, const char *vendor)
@@ -96,6 +86,15 @@ static int error_tell(const struct pg_conn *c, int error, struct err *e)
 	return err_set(e, error, "%s", c->error_text.text);
 }
 
+/* The first error since the last sync; 0: none. A connection that failed keeps it. */
+static int error_take(struct pg_conn *c, struct err *e)
+{
+	int r = c->error;
+	if (!c->failed)
+		c->error = 0;
+	return r ? error_tell(c, r, e) : 0;
+}
+
 /* --- waiting --- */
 
 /* Until the server has said something, or takes more. */
@@ -116,13 +115,6 @@ static int conn_wait(struct pg_conn *c, bool has_unsent)
 	return 0;
 }
 
-/* Sends what can be sent and takes in what has come; waits for either until the deadline. */
-static int conn_turn(struct pg_conn *c)
-{
-	int unsent = PQflush(c->vendor);
-	return unsent < 0 ? pg_conn_fail(c, PQerrorMessage(c->vendor)) : conn_wait(c, unsent > 0);
-}
-
 int pg_conn_drain(struct pg_conn *c)
 {
 	int unsent, r = 0;
@@ -136,16 +128,17 @@ void pg_conn_deadline_set(struct pg_conn *c)
 	c->deadline_ms = clock_mono_ms() + c->timeout_ms;
 }
 
-/* The next piece of the answer, which may be NULL. */
+/* Sends what can be sent and takes in what has come, until the next piece of the answer is there. */
 int pg_conn_read(struct pg_conn *c, PGresult **ret)
 {
-	while (PQisBusy(c->vendor)) {
-		int r = conn_turn(c);
-		if (r != 0)
-			return r;
+	int r = 0;
+	while (r == 0 && PQisBusy(c->vendor)) {
+		int unsent = PQflush(c->vendor);
+		r = unsent < 0 ? pg_conn_fail(c, PQerrorMessage(c->vendor)) : conn_wait(c, unsent > 0);
 	}
-	*ret = PQgetResult(c->vendor);
-	return 0;
+	if (r == 0)
+		*ret = PQgetResult(c->vendor);
+	return r;
 }
 
 /* --- prepared statements --- */
@@ -210,8 +203,8 @@ void pg_send(struct pg_query *q)
 	struct pg_conn *c = q->conn;
 	struct pg_prepared *p = prepared_find(c, q->statement);
 	pg_conn_check(c, !q->failed);
-	if (!c->failed && p->readiness == PG_UNKNOWN) {
-		p->readiness = PG_ASKED;
+	if (!c->failed && !p->is_sent) {
+		p->is_sent = true;
 		pg_conn_check(c, PQsendPrepare(c->vendor, q->statement->name, q->statement->sql, 0, NULL) &&
 		                     pending_push(c, PG_PENDING_PREPARE, q->statement));
 	}
@@ -241,10 +234,13 @@ int pg_conn_judge(struct pg_conn *c, const PGresult *result)
 		return error_note(c, ERR_UNAVAILABLE, "skipped, as an earlier statement failed");
 	default: break;
 	}
-	const struct sqlstate *state = sqlstate_find(PQresultErrorField(result, PG_DIAG_SQLSTATE));
+	const struct sqlstate *state = sqlstates;
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	if (!text)
 		text = PQerrorMessage(c->vendor);
+	while (strncmp(code ? code : "", state->prefix, strlen(state->prefix)) != 0)
+		state++;
 	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
 		return pg_conn_fail(c, text);
 	c->waited_in_vain |= strcmp(state->prefix, LOCK_LATE) == 0;
@@ -254,21 +250,10 @@ int pg_conn_judge(struct pg_conn *c, const PGresult *result)
 	return error_note(c, state->error, text);
 }
 
-/* Answers in pipeline mode end with a NULL each, but those to a sync. */
-static int answer_end(struct pg_conn *c)
-{
-	PGresult *more;
-	int r = pg_conn_read(c, &more);
-	if (r != 0 || !more)
-		return r;
-	PQclear(more);
-	return pg_conn_fail(c, "the server sent more than was asked for");
-}
-
 /* The answer to the first of what is pending. */
 static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult **ret)
 {
-	PGresult *result;
+	PGresult *result, *more = NULL;
 	int r = pg_conn_read(c, &result);
 	if (r != 0)
 		return r;
@@ -277,10 +262,12 @@ static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult 
 		                                                            : PQerrorMessage(c->vendor));
 	*ret_what = pending_pop(c);
 	r = pg_conn_judge(c, result);
-	if (!c->failed && ret_what->kind != PG_PENDING_SYNC)
-		answer_end(c);
+	/* In pipeline mode answers end with a NULL each, but those to a sync. */
+	if (!c->failed && ret_what->kind != PG_PENDING_SYNC && pg_conn_read(c, &more) == 0 && more)
+		pg_conn_fail(c, "the server sent more than was asked for");
+	PQclear(more);
 	if (ret_what->kind == PG_PENDING_PREPARE)
-		prepared_find(c, ret_what->statement)->readiness = r == 0 ? PG_READY : PG_UNKNOWN;
+		prepared_find(c, ret_what->statement)->is_sent = r == 0;
 	if (r != 0 || c->failed) {
 		PQclear(result);
 		return r ? r : ERR_UNAVAILABLE;
@@ -324,12 +311,7 @@ int pg_sync(struct pg_conn *c, struct err *e)
 		answer_read(c, &what, &result);
 		PQclear(result);
 	}
-	int r = c->error;
-	if (r != 0)
-		error_tell(c, r, e);
-	if (!c->failed)
-		c->error = 0;
-	return r;
+	return error_take(c, e);
 }
 
 int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e)
@@ -376,20 +358,20 @@ int pg_conn_outcome(struct pg_conn *c, struct err *e)
 {
 	if (!c->failed)
 		pg_conn_check(c, PQenterPipelineMode(c->vendor));
-	int r = c->error;
-	if (r != 0)
-		error_tell(c, r, e);
-	if (!c->failed)
-		c->error = 0;
-	return r;
+	return error_take(c, e);
 }
 
-int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+void pg_conn_start(struct pg_conn *c, const char *sql)
 {
 	ASSERT(c->pending_count == 0 || c->failed);
 	pg_conn_deadline_set(c);
 	if (!c->failed)
 		pg_conn_check(c, PQexitPipelineMode(c->vendor) && PQsendQuery(c->vendor, sql));
+}
+
+int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+{
+	pg_conn_start(c, sql);
 	if (!c->failed)
 		pg_conn_finish(c);
 	return pg_conn_outcome(c, e);

@@ -6,11 +6,9 @@
 
 enum { PG_STATEMENTS_MAX = 256 }; /* of one program on one connection; a power of two */
 
-enum pg_readiness { PG_UNKNOWN, PG_ASKED, PG_READY };
-
 struct pg_prepared {
 	const struct pg_statement *statement;
-	enum pg_readiness readiness;
+	bool is_sent; /* and has not failed */
 };
 
 /* What was sent and is not answered yet. */
@@ -57,6 +55,7 @@ bool pg_conn_is_idle(const struct pg_conn *c);
 int pg_conn_fail(struct pg_conn *c, const char *text);
 void pg_conn_check(struct pg_conn *c, bool done); /* libpq did it, or the connection has failed */
 
+void pg_conn_start(struct pg_conn *c, const char *sql); /* leaves pipeline mode, and sends */
 void pg_conn_deadline_set(struct pg_conn *c);           /* from now on */
 int pg_conn_drain(struct pg_conn *c);                   /* until all is sent */
 int pg_conn_read(struct pg_conn *c, PGresult **ret);    /* the next piece of the answer, which may be NULL */
