@@ -1,30 +1,31 @@
 /*
- * Lends connections to threads. What a connection is says a driver: client/postgres.c, client/redis.c and
- * client/clickhouse.c each are one.
+ * A pool lends connections to threads. A driver says what a connection is: client/postgres.c, client/redis.c
+ * and client/clickhouse.c each have one.
  *
- * Threads. Any thread may take, return, log and look. A lent connection belongs to the thread that took it.
- * One thread frees the pool, when no other takes from it any more.
+ * Threads. Any thread may call any function, except that one thread frees the pool when no other can take
+ * from it any more. A lent connection belongs to the thread that took it.
  *
- * Blocking. A taker gets an idle connection, the one used last; or makes one while there are fewer than the
- * most; or waits, no longer than it says, for one to come back. Connecting takes as long as the driver lets
- * it. Returning waits for what the driver's `reset` asks of the server, nothing else blocks.
+ * Blocking. conn_pool_take returns an idle connection, the one used last. If there is none, it connects, as
+ * long as fewer than the maximum are open. Otherwise it waits until a connection comes back, at most for the
+ * given time. The driver bounds the time for connecting, and for what `reset` asks of the server.
  *
- * Who closes. The pool closes every connection it was given by the driver, and nobody else does: at its
- * return when the driver says so, when it lay idle for too long or is found dead, and when the pool is freed.
- * conn_pool_free waits for those that are lent or being made.
+ * Closing. Only the pool closes connections: at their return if the driver says so, when they were idle for
+ * too long, when they are found dead, and when the pool is freed. conn_pool_free waits for connections that
+ * are lent or being made.
  *
- * What a taker sees of the server:
- * - It does not accept connections. The taker that tried gets the reason. From then on one connect at a time
- *   is tried, after a pause that doubles from CONN_RETRY_MIN_MS to CONN_RETRY_MAX_MS: by the pool's own
- *   thread (the reconnector) if the driver has one, otherwise by a taker. Idle connections go on being lent.
- *   When there is none to wait for either, the pool is *sick*: all other takers get the reason at once.
- * - It hangs: an answer is late (CONN_LATE). Nobody knows yet whether the connection hangs or the server. The
- *   pool is sick, takers wait, and the reconnector connects at once. If that works, the idle connections
- *   are as good as before. Otherwise they are closed, and the server does not accept connections.
- * - It fails (CONN_FAILED), for drivers whose connections share their fate: the idle connections are closed,
- *   lent ones are closed when they return, and the pool is sick until a new connection works. However many of
- *   them report the same failure, it counts once.
- * - It is back: the first connect that works ends all that.
+ * What callers of conn_pool_take see when the server:
+ *
+ * - refuses connections. The caller that tried gets the reason. From then on, one connect at a time is tried,
+ *   after a pause that doubles from CONN_RETRY_MIN_MS to CONN_RETRY_MAX_MS: by the pool's own task, the
+ *   reconnector, or by a caller if the driver has no reconnector. Open connections are lent as before. When
+ *   none is open, the pool is sick, and callers get the reason at once.
+ * - hangs: a connection is returned as CONN_LATE. Either this connection hangs or the server. The pool is
+ *   sick, callers wait, and the reconnector connects at once. If that works, the idle connections are lent
+ *   again. If not, they are closed, and the server counts as refusing connections.
+ * - fails: a connection is returned as CONN_FAILED, by a driver whose connections share their fate. The idle
+ *   connections are closed, the lent ones are closed at their return, and the pool is sick until a connect
+ *   works. The failure counts once, however many connections report it.
+ * - is back. The first connect that works makes the pool well.
  */
 #pragma once
 
@@ -80,10 +81,10 @@ void conn_pool_free(struct conn_pool *p); /* NULL is fine */
 void *conn_pool_take(struct conn_pool *p, int64_t timeout_ms, struct err *e);
 void conn_pool_return(void *conn); /* NULL is fine */
 
-/* Who can go elsewhere need not wait for this server. */
+/* Callers that can use another server should: a take would fail or wait. */
 bool conn_pool_is_sick(const struct conn_pool *p);
 
-/* From now on nothing is lent, and nobody waits any more. */
+/* Takes fail from now on, also those that wait. */
 void conn_pool_stop(struct conn_pool *p);
 bool conn_pool_is_stopped(const struct conn_pool *p);
 

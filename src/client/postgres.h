@@ -51,7 +51,7 @@ void pg_pool_timeout(struct pg_pool *p, int64_t timeout_ms);
 struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
 void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction; may be NULL */
 
-/* Who can go elsewhere need not wait for this server: conn_pool_is_sick. */
+/* Callers that can use another server should: conn_pool_is_sick. */
 bool pg_is_sick(const struct pg_pool *p);
 
 /* The server only follows another one: it takes no writes. Known for PostgreSQL 14 and later. */

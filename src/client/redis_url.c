@@ -64,7 +64,7 @@ static bool is_name(struct str s)
 {
 	for (size_t i = 0; i < s.len; i++) {
 		char c = ascii_lower(s.ptr[i]);
-		if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && !memchr(".-_", c, 3))
+		if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '.' && c != '-' && c != '_')
 			return false;
 	}
 	return s.len > 0 && s.len <= 255;

@@ -254,7 +254,7 @@ static void too_many_idle_ones_and_too_old_ones_are_closed(void **state)
 	give(b, CONN_KEEP);
 }
 
-static void who_finds_all_lent_waits_for_one(void **state)
+static void a_taker_waits_when_all_are_lent(void **state)
 {
 	(void)state;
 	struct taker t = {0};
@@ -278,7 +278,7 @@ static void a_place_that_becomes_free_is_as_good_as_a_connection(void **state)
 	assert_int_equal(t.number, 2);
 }
 
-static void nobody_waits_longer_than_it_wants_to(void **state)
+static void a_taker_waits_no_longer_than_its_timeout(void **state)
 {
 	(void)state;
 	struct err e = {""};
@@ -335,7 +335,7 @@ static void many_threads_share_few_connections_one_at_a_time(void **state)
 
 /* --- a server that is away --- */
 
-static void a_server_that_is_away_makes_nobody_wait(void **state)
+static void a_server_that_refuses_connections_makes_takers_fail_at_once(void **state)
 {
 	(void)state;
 	server.mode = AWAY;
@@ -365,7 +365,7 @@ static void a_server_that_is_back_is_found_by_the_pool_itself(void **state)
 	assert_int_equal(server.made, 1);
 }
 
-static void who_cannot_have_a_new_connection_waits_for_one_that_there_is(void **state)
+static void a_taker_that_cannot_connect_waits_for_an_open_connection(void **state)
 {
 	(void)state;
 	struct taker t = {0};
@@ -390,7 +390,7 @@ static void who_cannot_have_a_new_connection_waits_for_one_that_there_is(void **
 	assert_refused("the server is away");
 }
 
-static void all_who_wait_hear_that_the_last_connection_is_gone(void **state)
+static void all_waiting_takers_fail_when_the_last_connection_is_closed(void **state)
 {
 	(void)state;
 	struct taker takers[3] = {0};
@@ -442,7 +442,7 @@ static void after_a_late_answer_a_server_that_takes_no_connections_is_given_up(v
 	assert_refused("the server is away");
 }
 
-static void who_can_go_elsewhere_knows_at_once_of_a_late_answer_and_others_wait(void **state)
+static void a_late_answer_makes_the_pool_sick_and_takers_wait(void **state)
 {
 	(void)state;
 	struct taker patient = {0}, hasty = {0};
@@ -467,7 +467,7 @@ static void who_can_go_elsewhere_knows_at_once_of_a_late_answer_and_others_wait(
 
 /* --- a server that fails for all --- */
 
-static void a_failure_is_that_of_all_connections_and_counts_once(void **state)
+static void a_shared_failure_closes_all_connections_and_counts_once(void **state)
 {
 	(void)state;
 	enum { LENT = 5 };
@@ -588,13 +588,13 @@ static void flap(const struct conn_driver *driver, enum conn_verdict verdict)
 	give(f, CONN_KEEP);
 }
 
-static void a_pool_outlives_a_server_that_comes_and_goes(void **state)
+static void a_pool_survives_a_flapping_server(void **state)
 {
 	(void)state;
 	flap(&with_reconnector, CONN_LATE);
 }
 
-static void a_pool_without_a_reconnector_does_too(void **state)
+static void a_pool_without_a_reconnector_survives_it_too(void **state)
 {
 	(void)state;
 	flap(&with_fate, CONN_FAILED);
@@ -611,7 +611,7 @@ static void *free_in_thread(void *arg)
 	return NULL;
 }
 
-static void a_pool_that_is_freed_waits_for_lent_connections(void **state)
+static void freeing_waits_for_lent_connections(void **state)
 {
 	(void)state;
 	struct taker t = {0};
@@ -627,7 +627,7 @@ static void a_pool_that_is_freed_waits_for_lent_connections(void **state)
 	assert_int_equal(server.open, 0);
 }
 
-static void a_pool_that_is_freed_waits_for_one_that_is_being_made(void **state)
+static void freeing_waits_for_a_connect(void **state)
 {
 	(void)state;
 	struct taker t = {0};
@@ -645,7 +645,7 @@ static void a_pool_that_is_freed_waits_for_one_that_is_being_made(void **state)
 	assert_int_equal(server.open, 0);
 }
 
-static void a_pool_that_is_stopped_lends_nothing_and_nobody_waits(void **state)
+static void a_stopped_pool_lends_nothing_and_wakes_takers(void **state)
 {
 	(void)state;
 	struct taker t = {0};
@@ -669,25 +669,25 @@ int main(void)
 	    WITH_SERVER(a_connection_that_is_not_to_be_kept_is_closed),
 	    WITH_SERVER(an_idle_connection_that_is_dead_is_replaced),
 	    WITH_SERVER(too_many_idle_ones_and_too_old_ones_are_closed),
-	    WITH_SERVER(who_finds_all_lent_waits_for_one),
+	    WITH_SERVER(a_taker_waits_when_all_are_lent),
 	    WITH_SERVER(a_place_that_becomes_free_is_as_good_as_a_connection),
-	    WITH_SERVER(nobody_waits_longer_than_it_wants_to),
+	    WITH_SERVER(a_taker_waits_no_longer_than_its_timeout),
 	    WITH_SERVER(many_threads_share_few_connections_one_at_a_time),
-	    WITH_SERVER(a_server_that_is_away_makes_nobody_wait),
+	    WITH_SERVER(a_server_that_refuses_connections_makes_takers_fail_at_once),
 	    WITH_SERVER(a_server_that_is_back_is_found_by_the_pool_itself),
-	    WITH_SERVER(who_cannot_have_a_new_connection_waits_for_one_that_there_is),
-	    WITH_SERVER(all_who_wait_hear_that_the_last_connection_is_gone),
+	    WITH_SERVER(a_taker_that_cannot_connect_waits_for_an_open_connection),
+	    WITH_SERVER(all_waiting_takers_fail_when_the_last_connection_is_closed),
 	    WITH_SERVER(a_late_answer_costs_its_own_connection_only),
 	    WITH_SERVER(after_a_late_answer_a_server_that_takes_no_connections_is_given_up),
-	    WITH_SERVER(who_can_go_elsewhere_knows_at_once_of_a_late_answer_and_others_wait),
-	    WITH_SERVER(a_failure_is_that_of_all_connections_and_counts_once),
+	    WITH_SERVER(a_late_answer_makes_the_pool_sick_and_takers_wait),
+	    WITH_SERVER(a_shared_failure_closes_all_connections_and_counts_once),
 	    WITH_SERVER(the_pause_doubles_up_to_its_most_and_starts_anew),
 	    WITH_SERVER(a_failed_server_is_tried_by_one_taker_at_a_time),
-	    WITH_SERVER(a_pool_outlives_a_server_that_comes_and_goes),
-	    WITH_SERVER(a_pool_without_a_reconnector_does_too),
-	    WITH_SERVER(a_pool_that_is_freed_waits_for_lent_connections),
-	    WITH_SERVER(a_pool_that_is_freed_waits_for_one_that_is_being_made),
-	    WITH_SERVER(a_pool_that_is_stopped_lends_nothing_and_nobody_waits),
+	    WITH_SERVER(a_pool_survives_a_flapping_server),
+	    WITH_SERVER(a_pool_without_a_reconnector_survives_it_too),
+	    WITH_SERVER(freeing_waits_for_lent_connections),
+	    WITH_SERVER(freeing_waits_for_a_connect),
+	    WITH_SERVER(a_stopped_pool_lends_nothing_and_wakes_takers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
