@@ -70,6 +70,27 @@ static void an_address_names_host_port_and_database_only(void **state)
 	pg_pool_free(p);
 }
 
+static const struct pg_statement name_get = {"name_get", "SELECT current_setting('application_name')"};
+
+static void a_url_overrides_our_defaults(void **state)
+{
+	(void)state;
+	database_kit_need();
+	char own[2 * POSTGRES_KIT_URL_BYTES];
+	snprintf(own, sizeof(own), "%s%sfallback_application_name=own", url, strchr(url, '?') ? "&" : "?");
+	for (int i = 0; i < 2; i++) {
+		struct pg_pool *p = pool_of(i ? own : url, 1);
+		struct pg_conn *c = take(p);
+		struct pg_query q = pg_query(c, &name_get);
+		struct pg_result r;
+		assert_int_equal(pg_ask(&q, &r, NULL), 0);
+		assert_true(str_eq(pg_get_text(&r, 0, 0), i ? STR("own") : STR("curt")));
+		pg_result_end(&r);
+		pg_return(c);
+		pg_pool_free(p);
+	}
+}
+
 /* --- values --- */
 
 static const struct pg_statement echo = {
@@ -524,6 +545,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_url_that_cannot_be_read_is_refused_without_its_password),
 	    cmocka_unit_test(an_address_names_host_port_and_database_only),
+	    cmocka_unit_test(a_url_overrides_our_defaults),
 	    cmocka_unit_test(values_come_back_as_they_were_sent),
 	    cmocka_unit_test(arrays_travel_with_their_nulls),
 	    cmocka_unit_test(after_an_error_the_rest_is_skipped_up_to_the_sync),
