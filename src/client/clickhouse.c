@@ -1,18 +1,15 @@
 #include "client/clickhouse.h"
 
 #include "client/clickhouse_url.h"
-#include "obs/log.h"
-#include "os/clock.h"
+#include "client/pool.h"
 
 #include <curl/curl.h>
 #include <lz4.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	TELL_EVERY_MS = 1000,
 	SAID_BYTES_MAX = 240, /* of the server's own words */
 	EXCEPTION_BYTES_MAX = 16384,
 	UPLOAD_BYTES = 512 << 10,
@@ -22,69 +19,28 @@ enum {
 	LZ4_HASTE = 4, /* some bytes more for half the time */
 };
 
-/* The server's codes that mean something to us. */
-enum {
-	CODE_UNKNOWN_TABLE = 60,
-	CODE_UNKNOWN_DATABASE = 81,
-	CODE_UNKNOWN_SETTING = 115,
-	CODE_READONLY = 164,
-	CODE_UNKNOWN_USER = 192,
-	CODE_WRONG_PASSWORD = 193,
-	CODE_REQUIRED_PASSWORD = 194,
-	CODE_IP_ADDRESS_NOT_ALLOWED = 195,
-	CODE_UNKNOWN_ADDRESS_PATTERN = 196,
-	CODE_QUERY_ID_RUNS = 216,
-	CODE_DATABASE_ACCESS_DENIED = 291,
-	CODE_TOO_MANY_PARTS = 252,
-	CODE_ACCESS_DENIED = 497,
-	CODE_AUTHENTICATION_FAILED = 516,
-};
-
 struct clickhouse {
 	struct clickhouse_url url;
-	atomic_bool is_let_go;      /* stored by clickhouse_let_go, looked at by all calls */
 	struct curl_slist *headers; /* of every call */
-
-	pthread_mutex_t lock; /* guards what follows */
-	pthread_cond_t returned;
-	CURL *idle[CLICKHOUSE_CALLS_MAX]; /* NULL: not made yet */
-	size_t idle_count;
-	int64_t told_ms;
+	struct conn_pool *conns;
 };
 
 /* --- making one --- */
 
+/* A NULL value adds nothing. */
 static int header_add(struct curl_slist **list, const char *name, const char *value)
 {
 	CLEANUP(freep) char *line = NULL;
 	if (!value)
 		return 0;
-	if (asprintf(&line, "%s: %s", name, value) < 0) {
+	if (asprintf(&line, "%s:%s%s", name, value[0] ? " " : "", value) < 0) {
 		line = NULL;
 		return ERR_NOMEM;
 	}
 	struct curl_slist *longer = curl_slist_append(*list, line);
 	explicit_bzero(line, strlen(line));
-	if (!longer)
-		return ERR_NOMEM;
-	*list = longer;
-	return 0;
-}
-
-static int headers_make(struct clickhouse *c)
-{
-	int r = header_add(&c->headers, "X-ClickHouse-User", c->url.user);
-	if (r == 0)
-		r = header_add(&c->headers, "X-ClickHouse-Key", c->url.password);
-	if (r == 0)
-		r = header_add(&c->headers, "Content-Type", "application/octet-stream");
-	if (r < 0)
-		return r;
-	struct curl_slist *longer = curl_slist_append(c->headers, "Expect:"); /* it would cost a round trip */
-	if (!longer)
-		return ERR_NOMEM;
-	c->headers = longer;
-	return 0;
+	*list = longer ? longer : *list;
+	return longer ? 0 : ERR_NOMEM;
 }
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -94,23 +50,47 @@ static void curl_begin(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* curl connects when a call needs it, and again when the server has closed the connection. */
+struct handle {
+	struct pool_conn base;
+	CURL *curl;
+};
+
+static int driver_connect(void *ctx, void **ret, struct err *e)
+{
+	(void)ctx;
+	struct handle *h = calloc(1, sizeof(*h));
+	if (!h || !(h->curl = curl_easy_init())) {
+		free(h);
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	}
+	*ret = h;
+	return 0;
+}
+
+static void driver_close(void *conn)
+{
+	struct handle *h = conn;
+	curl_easy_cleanup(h->curl);
+	free(h);
+}
+
+static const struct conn_driver driver = {.connect = driver_connect, .close = driver_close};
+
 int clickhouse_new(struct str url, struct clickhouse **ret, struct err *e)
 {
 	pthread_once(&curl_once, curl_begin);
 	struct clickhouse *c = calloc(1, sizeof(*c));
 	if (!c)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->returned, &attr);
-	pthread_condattr_destroy(&attr);
-	c->idle_count = CLICKHOUSE_CALLS_MAX;
-	c->told_ms = INT64_MIN / 2;
 	int r = clickhouse_url_parse(url, &c->url, e);
-	if (r == 0 && headers_make(c) < 0)
+	if (r == 0 && (header_add(&c->headers, "X-ClickHouse-User", c->url.user) < 0 ||
+	               header_add(&c->headers, "X-ClickHouse-Key", c->url.password) < 0 ||
+	               header_add(&c->headers, "Content-Type", "application/octet-stream") < 0 ||
+	               header_add(&c->headers, "Expect", "") < 0)) /* it would cost a round trip */
 		r = err_set(e, ERR_NOMEM, "memory ran out");
+	if (r == 0)
+		r = conn_pool_new(&driver, c, c->url.address, CLICKHOUSE_CALLS_MAX, &c->conns, e);
 	if (r < 0)
 		clickhouse_free(c);
 	else
@@ -122,18 +102,11 @@ void clickhouse_free(struct clickhouse *c)
 {
 	if (!c)
 		return;
-	pthread_mutex_lock(&c->lock);
-	while (c->idle_count < CLICKHOUSE_CALLS_MAX) /* each ends, as it has a time limit */
-		pthread_cond_wait(&c->returned, &c->lock);
-	pthread_mutex_unlock(&c->lock);
-	for (size_t i = 0; i < CLICKHOUSE_CALLS_MAX; i++)
-		curl_easy_cleanup(c->idle[i]);
+	conn_pool_free(c->conns); /* each call ends, as it has a time limit */
 	for (struct curl_slist *h = c->headers; h; h = h->next)
 		explicit_bzero(h->data, strlen(h->data));
 	curl_slist_free_all(c->headers);
 	clickhouse_url_release(&c->url);
-	pthread_cond_destroy(&c->returned);
-	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
 
@@ -147,39 +120,9 @@ const char *clickhouse_database(const struct clickhouse *c)
 	return c->url.database;
 }
 
-/* --- letting go --- */
-
 void clickhouse_let_go(struct clickhouse *c)
 {
-	pthread_mutex_lock(&c->lock);
-	atomic_store(&c->is_let_go, true);
-	pthread_cond_broadcast(&c->returned);
-	pthread_mutex_unlock(&c->lock);
-}
-
-/* --- connections --- */
-
-/* False: all were lent for so long, or it is let go. */
-static bool handle_take(struct clickhouse *c, int64_t timeout_ms, CURL **ret)
-{
-	struct timespec until = clock_mono_after((uint64_t)timeout_ms);
-	int rc = 0;
-	pthread_mutex_lock(&c->lock);
-	while (c->idle_count == 0 && rc == 0 && !atomic_load(&c->is_let_go))
-		rc = pthread_cond_timedwait(&c->returned, &c->lock, &until);
-	bool taken = c->idle_count > 0 && !atomic_load(&c->is_let_go);
-	if (taken)
-		*ret = c->idle[--c->idle_count]; /* the one returned last: its connection is the warmest */
-	pthread_mutex_unlock(&c->lock);
-	return taken;
-}
-
-static void handle_return(struct clickhouse *c, CURL *handle)
-{
-	pthread_mutex_lock(&c->lock);
-	c->idle[c->idle_count++] = handle;
-	pthread_cond_signal(&c->returned);
-	pthread_mutex_unlock(&c->lock);
+	conn_pool_stop(c->conns);
 }
 
 /* --- a call --- */
@@ -223,7 +166,7 @@ static int watch(void *arg, curl_off_t down_max, curl_off_t down, curl_off_t up_
 {
 	const struct calling *a = arg;
 	(void)down_max, (void)down, (void)up_max, (void)up;
-	return atomic_load(&a->client->is_let_go);
+	return conn_pool_is_stopped(a->client->conns);
 }
 
 static void add_escaped(CURL *handle, struct buf *out, const char *name, struct str value)
@@ -294,46 +237,33 @@ static unsigned code_in(struct str text)
 	return code;
 }
 
-static const char *advice(unsigned code)
-{
-	switch (code) {
-	case CODE_UNKNOWN_USER:
-	case CODE_WRONG_PASSWORD:
-	case CODE_REQUIRED_PASSWORD:
-	case CODE_AUTHENTICATION_FAILED:
-	case CODE_UNKNOWN_ADDRESS_PATTERN:
-	case CODE_IP_ADDRESS_NOT_ALLOWED:
-		return "; put the right user and password into the URL, and let that user come from here";
-	case CODE_READONLY:
-	case CODE_ACCESS_DENIED:
-	case CODE_DATABASE_ACCESS_DENIED:
-		return "; the user needs the right to create, alter and drop tables in the database, to "
-		       "insert "
-		       "and to select";
-	case CODE_UNKNOWN_SETTING: return "; is the server older than 18.16?";
-	default: return "";
-	}
-}
+#define SIGN_IN "; put the right user and password into the URL, and let that user come from here"
+#define RIGHTS                                                                                        \
+	"; the user needs the right to create, alter and drop tables in the database, to insert and " \
+	"to select"
 
-static int code_error(unsigned code)
-{
-	switch (code) {
-	case CODE_TOO_MANY_PARTS: return ERR_LIMIT;
-	case CODE_QUERY_ID_RUNS: return ERR_BUSY;
-	case CODE_UNKNOWN_TABLE:
-	case CODE_UNKNOWN_DATABASE: return ERR_NOT_FOUND;
-	case CODE_UNKNOWN_USER:
-	case CODE_WRONG_PASSWORD:
-	case CODE_REQUIRED_PASSWORD:
-	case CODE_AUTHENTICATION_FAILED:
-	case CODE_UNKNOWN_ADDRESS_PATTERN:
-	case CODE_IP_ADDRESS_NOT_ALLOWED:
-	case CODE_READONLY:
-	case CODE_ACCESS_DENIED:
-	case CODE_DATABASE_ACCESS_DENIED: return ERR_INVALID;
-	default: return ERR_UNAVAILABLE;
-	}
-}
+/* The server's codes that mean something to us. */
+static const struct meaning {
+	unsigned code;
+	int error;
+	const char *advice;
+} meanings[] = {
+    {60, ERR_NOT_FOUND, ""},                                     /* unknown table */
+    {81, ERR_NOT_FOUND, ""},                                     /* unknown database */
+    {115, ERR_UNAVAILABLE, "; is the server older than 18.16?"}, /* unknown setting */
+    {164, ERR_INVALID, RIGHTS},                                  /* readonly */
+    {192, ERR_INVALID, SIGN_IN},                                 /* unknown user */
+    {193, ERR_INVALID, SIGN_IN},                                 /* wrong password */
+    {194, ERR_INVALID, SIGN_IN},                                 /* password required */
+    {195, ERR_INVALID, SIGN_IN},                                 /* address not allowed */
+    {196, ERR_INVALID, SIGN_IN},                                 /* unknown address pattern */
+    {216, ERR_BUSY, ""},                                         /* a query of this id runs */
+    {252, ERR_LIMIT, ""},                                        /* too many parts */
+    {291, ERR_INVALID, RIGHTS},                                  /* database access denied */
+    {497, ERR_INVALID, RIGHTS},                                  /* access denied */
+    {516, ERR_INVALID, SIGN_IN},                                 /* authentication failed */
+    {0, ERR_UNAVAILABLE, ""},                                    /* any other */
+};
 
 /* The server said no. Its text is one line for us. */
 static int refused(const struct clickhouse *c, const struct calling *a, long status, struct err *e)
@@ -345,11 +275,14 @@ static int refused(const struct clickhouse *c, const struct calling *a, long sta
 	struct str said = begin ? str_n(begin, (size_t)(text.ptr + text.len - begin)) : text;
 	said = str_cut(&said, '\n');
 	said.len = MIN(said.len, SAID_BYTES_MAX);
-	int r = code_error(code);
+	const struct meaning *m = meanings;
+	while (m->code != code && m->code != 0)
+		m++;
 	if (said.len == 0)
-		return err_set(e, r, "ClickHouse at %s answers %ld and gives no reason", c->url.address,
-		               status);
-	return err_set(e, r, "ClickHouse at %s says: %.*s%s", c->url.address, STR_ARG(said), advice(code));
+		return err_set(e, m->error, "ClickHouse at %s answers %ld and gives no reason",
+		               c->url.address, status);
+	return err_set(e, m->error, "ClickHouse at %s says: %.*s%s", c->url.address, STR_ARG(said),
+	               m->advice);
 }
 
 static int not_reached(const struct clickhouse *c, const struct calling *a, CURLcode code, struct err *e)
@@ -369,29 +302,6 @@ static int not_reached(const struct clickhouse *c, const struct calling *a, CURL
 	               c->url.address, curl_easy_strerror(code));
 }
 
-static int outcome(const struct clickhouse *c, const struct calling *a, CURL *handle, CURLcode code,
-                   struct err *e)
-{
-	long status = 0;
-	if (code != CURLE_OK || a->answer.failed)
-		return not_reached(c, a, code, e);
-	curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
-	bool is_whole = a->answer.len == 0 || (!a->call->rows && a->answer.data[a->answer.len - 1] == '\0');
-	return status == 200 && a->code == 0 && is_whole ? 0 : refused(c, a, status, e);
-}
-
-static void tell(struct clickhouse *c, const struct err *why)
-{
-	int64_t now_ms = clock_mono_ms();
-	pthread_mutex_lock(&c->lock);
-	bool due = now_ms - c->told_ms >= TELL_EVERY_MS;
-	if (due)
-		c->told_ms = now_ms;
-	pthread_mutex_unlock(&c->lock);
-	if (due)
-		log_warn("client", "%s", why->text);
-}
-
 static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err *e)
 {
 	CLEANUP(buf_release) struct buf url = {0};
@@ -399,7 +309,13 @@ static int run(struct clickhouse *c, CURL *handle, struct calling *a, struct err
 	if (url.failed)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	handle_prepare(c, handle, url.data, a);
-	return outcome(c, a, handle, curl_easy_perform(handle), e);
+	CURLcode code = curl_easy_perform(handle);
+	if (code != CURLE_OK || a->answer.failed)
+		return not_reached(c, a, code, e);
+	long status = 0;
+	curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+	bool is_whole = a->answer.len == 0 || (!a->call->rows && a->answer.data[a->answer.len - 1] == '\0');
+	return status == 200 && a->code == 0 && is_whole ? 0 : refused(c, a, status, e);
 }
 
 int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, struct buf *ret_answer,
@@ -407,20 +323,9 @@ int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, str
 {
 	struct calling a = {.client = c, .call = call};
 	struct err own = {""};
-	CURL *handle = NULL;
-	int r;
-	if (!handle_take(c, call->timeout_ms, &handle)) {
-		r = err_set(&own, ERR_UNAVAILABLE,
-		            atomic_load(&c->is_let_go)
-		                ? "ClickHouse at %s is not asked any more, as curt stops"
-		                : "ClickHouse at %s is asked more than it can answer",
-		            c->url.address);
-	} else {
-		if (!handle)
-			handle = curl_easy_init();
-		r = handle ? run(c, handle, &a, &own) : err_set(&own, ERR_NOMEM, "memory ran out");
-		handle_return(c, handle);
-	}
+	struct handle *h = conn_pool_take(c->conns, call->timeout_ms, &own);
+	int r = h ? run(c, h->curl, &a, &own) : ERR_UNAVAILABLE;
+	conn_pool_return(h);
 	if (r == 0 && ret_answer) {
 		buf_append(ret_answer, a.answer.data, a.answer.len);
 		r = ret_answer->failed ? err_set(&own, ERR_NOMEM, "memory ran out") : 0;
@@ -429,7 +334,7 @@ int clickhouse_run(struct clickhouse *c, const struct clickhouse_call *call, str
 	if (r < 0 && e)
 		*e = own;
 	if (r < 0 && !call->is_quiet)
-		tell(c, &own);
+		conn_pool_log(c->conns, own.text);
 	return r;
 }
 

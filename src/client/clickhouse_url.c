@@ -58,11 +58,7 @@ static int database_get(CURLU *u, struct clickhouse_url *ret, struct err *e)
 	return 0;
 }
 
-struct options {
-	bool secure, compress;
-};
-
-static int options_get(CURLU *u, struct options *ret, struct err *e)
+static int options_get(CURLU *u, struct clickhouse_url *ret, bool *ret_secure, struct err *e)
 {
 	CLEANUP(freep) char *query = NULL;
 	int r = part_get(u, CURLUPART_QUERY, 0, &query, e);
@@ -70,9 +66,9 @@ static int options_get(CURLU *u, struct options *ret, struct err *e)
 	while (r == 0 && rest.ptr) {
 		struct str option = str_cut(&rest, '&');
 		if (str_eq(option, STR("secure=1")) || str_eq(option, STR("secure=0")))
-			ret->secure = option.ptr[option.len - 1] == '1';
+			*ret_secure = option.ptr[option.len - 1] == '1';
 		else if (str_eq(option, STR("compress=1")) || str_eq(option, STR("compress=0")))
-			ret->compress = option.ptr[option.len - 1] == '1';
+			ret->is_packed = option.ptr[option.len - 1] == '1';
 		else
 			r = err_set(
 			    e, ERR_INVALID,
@@ -82,18 +78,29 @@ static int options_get(CURLU *u, struct options *ret, struct err *e)
 	return r;
 }
 
-static int address_get(CURLU *u, bool secure, struct clickhouse_url *ret, struct err *e)
+static int parts_get(CURLU *u, struct clickhouse_url *ret, struct err *e)
 {
 	CLEANUP(freep) char *host = NULL;
 	CLEANUP(freep) char *port = NULL;
-	int r = part_get(u, CURLUPART_HOST, 0, &host, e);
+	bool secure = false;
+	ret->is_packed = true;
+	int r = options_get(u, ret, &secure, e);
+	if (r == 0)
+		r = part_get(u, CURLUPART_HOST, 0, &host, e);
 	if (r == 0)
 		r = part_get(u, CURLUPART_PORT, 0, &port, e);
+	if (r == 0)
+		r = part_get(u, CURLUPART_USER, CURLU_URLDECODE, &ret->user, e);
+	if (r == 0)
+		r = part_get(u, CURLUPART_PASSWORD, CURLU_URLDECODE, &ret->password, e);
 	if (r < 0)
 		return r;
 	if (!host || !host[0])
 		return err_set(e, ERR_INVALID, "a ClickHouse URL names a host: clickhouse://HOST:%d/DATABASE",
 		               CLICKHOUSE_PORT);
+	if (!is_line(ret->user) || !is_line(ret->password))
+		return err_set(e, ERR_INVALID,
+		               "the user or password of a ClickHouse URL has a control character in it");
 	if (asprintf(&ret->address, "%s:%s", host, port ? port : "8123") < 0)
 		ret->address = NULL;
 	if (!ret->address ||
@@ -101,30 +108,7 @@ static int address_get(CURLU *u, bool secure, struct clickhouse_url *ret, struct
 		ret->endpoint = NULL;
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	}
-	return 0;
-}
-
-static int credentials_get(CURLU *u, struct clickhouse_url *ret, struct err *e)
-{
-	int r = part_get(u, CURLUPART_USER, CURLU_URLDECODE, &ret->user, e);
-	if (r == 0)
-		r = part_get(u, CURLUPART_PASSWORD, CURLU_URLDECODE, &ret->password, e);
-	if (r == 0 && (!is_line(ret->user) || !is_line(ret->password)))
-		r = err_set(e, ERR_INVALID,
-		            "the user or password of a ClickHouse URL has a control character in it");
-	return r;
-}
-
-static int parts_get(CURLU *u, struct clickhouse_url *ret, struct err *e)
-{
-	struct options options = {.compress = true};
-	int r = options_get(u, &options, e);
-	ret->is_packed = options.compress;
-	if (r == 0)
-		r = address_get(u, options.secure, ret, e);
-	if (r == 0)
-		r = credentials_get(u, ret, e);
-	return r ? r : database_get(u, ret, e);
+	return database_get(u, ret, e);
 }
 
 int clickhouse_url_parse(struct str url, struct clickhouse_url *ret, struct err *e)

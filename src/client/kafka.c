@@ -85,8 +85,9 @@ static void log_from_client(const rd_kafka_t *rk, int level, const char *facilit
 	log_debug("client", "kafka: %s: %s", facility, text);
 }
 
-static int conf_make(const struct kafka_config *config, const struct kafka_property *defaults,
-                     const struct kafka_property *fixed, rd_kafka_conf_t *conf, struct err *e)
+int kafka_client_new(rd_kafka_type_t type, const struct kafka_config *config,
+                     const struct kafka_property *defaults, const struct kafka_property *fixed,
+                     void (*conf_more)(rd_kafka_conf_t *conf), void *opaque, rd_kafka_t **ret, struct err *e)
 {
 	static const struct kafka_property ours[] = {
 	    {"client.id", "curt"},
@@ -94,6 +95,8 @@ static int conf_make(const struct kafka_config *config, const struct kafka_prope
 	    {"topic.metadata.refresh.interval.ms", "10000"}, /* partitions that were added are soon found */
 	    {NULL, NULL},
 	};
+	char why[WHY_BYTES];
+	rd_kafka_conf_t *conf = rd_kafka_conf_new();
 	int r = properties_set(conf, ours, e);
 	if (r == 0)
 		r = properties_set(conf, defaults, e);
@@ -103,16 +106,6 @@ static int conf_make(const struct kafka_config *config, const struct kafka_prope
 		r = properties_set(conf, fixed, e);
 	if (r == 0)
 		r = property_set(conf, "bootstrap.servers", config->brokers, e);
-	return r;
-}
-
-int kafka_client_new(rd_kafka_type_t type, const struct kafka_config *config,
-                     const struct kafka_property *defaults, const struct kafka_property *fixed,
-                     void (*conf_more)(rd_kafka_conf_t *conf), void *opaque, rd_kafka_t **ret, struct err *e)
-{
-	char why[WHY_BYTES];
-	rd_kafka_conf_t *conf = rd_kafka_conf_new();
-	int r = conf_make(config, defaults, fixed, conf, e);
 	if (r == 0) {
 		rd_kafka_conf_set_log_cb(conf, log_from_client);
 		rd_kafka_conf_set_opaque(conf, opaque);
@@ -163,19 +156,6 @@ static int topics_missing(rd_kafka_t *rk, const struct kafka_config *config, uin
 	return 0;
 }
 
-static int topic_result(const struct kafka_config *config, const rd_kafka_topic_result_t *t, struct err *e)
-{
-	rd_kafka_resp_err_t r = rd_kafka_topic_result_error(t);
-	const char *why = rd_kafka_topic_result_error_string(t);
-	if (r == RD_KAFKA_RESP_ERR_NO_ERROR || r == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS)
-		return 0;
-	return err_set(e, ERR_UNAVAILABLE,
-	               "Kafka at %s has no topic %s and does not let us make it (%s): create it with some %u "
-	               "partitions",
-	               config->brokers, rd_kafka_topic_result_name(t), why ? why : rd_kafka_err2str(r),
-	               config->partitions);
-}
-
 static int topics_result(const struct kafka_config *config, rd_kafka_event_t *ev, struct err *e)
 {
 	const rd_kafka_CreateTopics_result_t *all = ev ? rd_kafka_event_CreateTopics_result(ev) : NULL;
@@ -185,8 +165,16 @@ static int topics_result(const struct kafka_config *config, rd_kafka_event_t *ev
 		return err_set(e, ERR_UNAVAILABLE, "Kafka at %s does not make topics: %s", config->brokers,
 		               ev ? rd_kafka_event_error_string(ev) : "it does not answer");
 	const rd_kafka_topic_result_t **topics = rd_kafka_CreateTopics_result_topics(all, &count);
-	for (size_t i = 0; r == 0 && i < count; i++)
-		r = topic_result(config, topics[i], e);
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		rd_kafka_resp_err_t error = rd_kafka_topic_result_error(topics[i]);
+		const char *why = rd_kafka_topic_result_error_string(topics[i]);
+		if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS)
+			r = err_set(e, ERR_UNAVAILABLE,
+			            "Kafka at %s has no topic %s and does not let us make it (%s): create it "
+			            "with some %u partitions",
+			            config->brokers, rd_kafka_topic_result_name(topics[i]),
+			            why ? why : rd_kafka_err2str(error), config->partitions);
+	}
 	return r;
 }
 

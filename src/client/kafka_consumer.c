@@ -155,18 +155,6 @@ static void callbacks_set(rd_kafka_conf_t *conf)
 
 /* Coming and going */
 
-static int subscribe(struct kafka_consumer *c, struct err *e)
-{
-	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)c->config.topic_count);
-	for (unsigned i = 0; i < c->config.topic_count; i++)
-		rd_kafka_topic_partition_list_add(list, c->config.topics[i], RD_KAFKA_PARTITION_UA);
-	rd_kafka_resp_err_t r = rd_kafka_subscribe(c->rk, list);
-	rd_kafka_topic_partition_list_destroy(list);
-	if (r != RD_KAFKA_RESP_ERR_NO_ERROR)
-		return err_set(e, ERR_INVALID, "the topics cannot be subscribed to: %s", rd_kafka_err2str(r));
-	return 0;
-}
-
 int kafka_consumer_new(const struct kafka_config *config, const char *group,
                        const struct kafka_listener *listener, struct kafka_consumer **ret, struct err *e)
 {
@@ -186,10 +174,15 @@ int kafka_consumer_new(const struct kafka_config *config, const char *group,
 	rd_kafka_poll_set_consumer(c->rk);
 	c->queue = rd_kafka_queue_get_consumer(c->rk);
 	say(c, RD_KAFKA_RESP_ERR_NO_ERROR, "it was not reached yet");
-	r = subscribe(c, e);
-	if (r < 0) {
+	rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)config->topic_count);
+	for (unsigned i = 0; i < config->topic_count; i++)
+		rd_kafka_topic_partition_list_add(list, config->topics[i], RD_KAFKA_PARTITION_UA);
+	rd_kafka_resp_err_t error = rd_kafka_subscribe(c->rk, list);
+	rd_kafka_topic_partition_list_destroy(list);
+	if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
 		kafka_consumer_free(c);
-		return r;
+		return err_set(e, ERR_INVALID, "the topics cannot be subscribed to: %s",
+		               rd_kafka_err2str(error));
 	}
 	*ret = c;
 	return 0;
@@ -216,28 +209,12 @@ static void leave(struct kafka_consumer *c)
 	}
 }
 
-/*
- * librdkafka waits for ever for a member that could not leave (until 2.4.0 also because the group gave it
- * something meanwhile), and before 2.3.0 it ends the process when there was no assignment yet.
- */
-static bool can_be_destroyed(const struct kafka_consumer *c)
-{
-	return rd_kafka_consumer_closed(c->rk) && (c->was_given || rd_kafka_version() >= FIRST_GIVEN_FIXED);
-}
-
 /* With threads that use them, libraries must not be taken apart. */
 static void end_at_once(int status, void *ctx)
 {
 	(void)ctx;
 	fflush(NULL);
 	_exit(status);
-}
-
-/* Its threads go on until the process ends, and it is told nothing any more: callbacks come with reading. */
-static void abandon(void)
-{
-	log_debug("client", "kafka: the group could not be left in order; it will miss us");
-	on_exit(end_at_once, NULL);
 }
 
 void kafka_consumer_free(struct kafka_consumer *c)
@@ -249,11 +226,15 @@ void kafka_consumer_free(struct kafka_consumer *c)
 	messages_release(c);
 	leave(c);
 	messages_release(c);
-	if (can_be_destroyed(c)) {
+	/* librdkafka waits for ever for a member that could not leave (until 2.4.0 also because the group
+	 * gave it something meanwhile), and before 2.3.0 it ends the process when there was no assignment
+	 * yet. */
+	if (rd_kafka_consumer_closed(c->rk) && (c->was_given || rd_kafka_version() >= FIRST_GIVEN_FIXED)) {
 		rd_kafka_queue_destroy(c->queue);
 		rd_kafka_destroy_flags(c->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-	} else {
-		abandon();
+	} else { /* its threads go on until the process ends, and callbacks come only with reading */
+		log_debug("client", "kafka: the group could not be left in order; it will miss us");
+		on_exit(end_at_once, NULL);
 	}
 	if (c->given)
 		rd_kafka_topic_partition_list_destroy(c->given);
@@ -274,20 +255,6 @@ struct str kafka_consumer_cluster(struct kafka_consumer *c, uint64_t timeout_ms)
 
 /* Reading */
 
-static void message_fill(const struct kafka_consumer *c, const rd_kafka_message_t *from,
-                         struct kafka_message *to)
-{
-	rd_kafka_timestamp_type_t stamped;
-	int64_t time_ms = rd_kafka_message_timestamp(from, &stamped);
-	*to = (struct kafka_message){
-	    .topic = kafka_topic_index(&c->config, rd_kafka_topic_name(from->rkt)),
-	    .partition = from->partition,
-	    .offset = from->offset,
-	    .time_ms = stamped == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE ? 0 : time_ms,
-	    .value = str_n(from->payload, from->len),
-	};
-}
-
 size_t kafka_consumer_read(struct kafka_consumer *c, uint64_t timeout_ms, const struct kafka_message **ret)
 {
 	messages_release(c);
@@ -299,8 +266,16 @@ size_t kafka_consumer_read(struct kafka_consumer *c, uint64_t timeout_ms, const 
 			rd_kafka_message_destroy(m);
 			continue;
 		}
+		rd_kafka_timestamp_type_t stamped;
+		int64_t time_ms = rd_kafka_message_timestamp(m, &stamped);
 		c->vendor[c->count] = m;
-		message_fill(c, m, &c->messages[c->count++]);
+		c->messages[c->count++] = (struct kafka_message){
+		    .topic = kafka_topic_index(&c->config, rd_kafka_topic_name(m->rkt)),
+		    .partition = m->partition,
+		    .offset = m->offset,
+		    .time_ms = stamped == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE ? 0 : time_ms,
+		    .value = str_n(m->payload, m->len),
+		};
 	}
 	*ret = c->messages;
 	return c->count;

@@ -1,8 +1,6 @@
 /*
- * Connections to a PostgreSQL database: a few, lent to one thread at a time, asked in pipeline mode with
- * prepared statements and binary values. A connection that failed is closed. When no new one can be made, a
- * thread of the pool tries again after a rest that doubles up to PG_REST_MAX_MS; those that there are go on
- * being lent, and when there are none, nobody waits.
+ * Connections to a PostgreSQL database: a few, lent to one thread at a time (client/pool.h), asked in
+ * pipeline mode with prepared statements and binary values.
  *
  * A pipeline is a list of statements that travel together. What they come to is read in their order. When one
  * fails, those behind it up to the next sync are skipped by the server, and pg_sync tells that.
@@ -21,8 +19,6 @@ enum {
 	PG_LOCK_SHARE = 4,      /* of the time for an answer, one part may be spent waiting for one lock, and
 	                         * all but one on one statement */
 	PG_IDLE_TXN_MS = 15000, /* the server ends a transaction whose owner says nothing for so long */
-	PG_REST_MIN_MS = 50,
-	PG_REST_MAX_MS = 2000
 };
 enum { PG_PARAMS_MAX = 40 };
 
@@ -43,19 +39,19 @@ int pg_pool_new(struct str url, size_t connections_max,
 void pg_pool_free(struct pg_pool *p);                /* waits for lent ones and for one being made */
 struct str pg_pool_address(const struct pg_pool *p); /* host:port/database, for people and for names */
 
-/* Tells the log, at most once a second. The pool does so by itself when a statement or a connection fails,
- * with the database's own sentence. */
-void pg_pool_tell(struct pg_pool *p, const char *why);
+/* A warning in the log, at most once a second. The pool logs by itself when a statement or a connection
+ * fails, with the database's own sentence. */
+void pg_pool_log(struct pg_pool *p, const char *why);
 
-/* How long answers may take on all its connections, instead of PG_ANSWER_TIMEOUT_MS. Before the first one. */
-void pg_pool_patience(struct pg_pool *p, int64_t timeout_ms);
+/* How long an answer and a wait for a free connection may take, instead of PG_ANSWER_TIMEOUT_MS. Before the
+ * first connection. */
+void pg_pool_timeout(struct pg_pool *p, int64_t timeout_ms);
 
 /* NULL: the server is away, or all are lent and none came back in time; `e` says why (may be NULL). */
 struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
 void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction; may be NULL */
 
-/* There is no connection, and the last attempt to make one failed; or an answer was late, and it is being
- * tried whether a new one can be made: who can go elsewhere need not wait for that. */
+/* Callers that can use another server should: conn_pool_is_sick. */
 bool pg_is_sick(const struct pg_pool *p);
 
 /* The server only follows another one: it takes no writes. Known for PostgreSQL 14 and later. */
@@ -63,7 +59,7 @@ bool pg_is_standby(const struct pg_conn *c);
 
 /* How long an answer may take from now on, on both sides, until the connection is returned; otherwise
  * the pool's. */
-int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e);
+int pg_timeout(struct pg_conn *c, uint64_t timeout_ms, struct err *e);
 
 /* --- asking --- */
 

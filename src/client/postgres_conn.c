@@ -43,18 +43,8 @@ static const struct sqlstate sqlstates[] = {
     {"XX001", ERR_CORRUPT, false, false},
     {"XX002", ERR_CORRUPT, false, false},
     {"XX", ERR_UNAVAILABLE, false, false},
+    {"", ERR_INVALID, false, false}, /* any other */
 };
-
-static const struct sqlstate sqlstate_other = {"", ERR_INVALID, false, false};
-
-static const struct sqlstate *sqlstate_find(const char *code)
-{
-	for (size_t i = 0; code && i < ARRAY_LEN(sqlstates); i++) {
-		if (strncmp(code, sqlstates[i].prefix, strlen(sqlstates[i].prefix)) == 0)
-			return &sqlstates[i];
-	}
-	return &sqlstate_other;
-}
 
 /* libpq ends its messages with a newline, and may have one between two sentences. */
 static void sentence_take(struct err *to, const char *vendor)
@@ -96,6 +86,15 @@ static int error_tell(const struct pg_conn *c, int error, struct err *e)
 	return err_set(e, error, "%s", c->error_text.text);
 }
 
+/* The first error since the last sync; 0: none. A connection that failed keeps it. */
+static int error_take(struct pg_conn *c, struct err *e)
+{
+	int r = c->error;
+	if (!c->failed)
+		c->error = 0;
+	return r ? error_tell(c, r, e) : 0;
+}
+
 /* --- waiting --- */
 
 /* Until the server has said something, or takes more. */
@@ -116,13 +115,6 @@ static int conn_wait(struct pg_conn *c, bool has_unsent)
 	return 0;
 }
 
-/* Sends what can be sent and takes in what has come; waits for either until the deadline. */
-static int conn_turn(struct pg_conn *c)
-{
-	int unsent = PQflush(c->vendor);
-	return unsent < 0 ? pg_conn_fail(c, PQerrorMessage(c->vendor)) : conn_wait(c, unsent > 0);
-}
-
 int pg_conn_drain(struct pg_conn *c)
 {
 	int unsent, r = 0;
@@ -136,16 +128,17 @@ void pg_conn_deadline_set(struct pg_conn *c)
 	c->deadline_ms = clock_mono_ms() + c->timeout_ms;
 }
 
-/* The next piece of the answer, which may be NULL. */
+/* Sends what can be sent and takes in what has come, until the next piece of the answer is there. */
 int pg_conn_read(struct pg_conn *c, PGresult **ret)
 {
-	while (PQisBusy(c->vendor)) {
-		int r = conn_turn(c);
-		if (r != 0)
-			return r;
+	int r = 0;
+	while (r == 0 && PQisBusy(c->vendor)) {
+		int unsent = PQflush(c->vendor);
+		r = unsent < 0 ? pg_conn_fail(c, PQerrorMessage(c->vendor)) : conn_wait(c, unsent > 0);
 	}
-	*ret = PQgetResult(c->vendor);
-	return 0;
+	if (r == 0)
+		*ret = PQgetResult(c->vendor);
+	return r;
 }
 
 /* --- prepared statements --- */
@@ -204,23 +197,17 @@ void pg_conn_check(struct pg_conn *c, bool done)
 		                                                     : PQerrorMessage(c->vendor));
 }
 
-static void prepare_send(struct pg_conn *c, const struct pg_statement *statement)
-{
-	struct pg_prepared *p = prepared_find(c, statement);
-	if (p->readiness != PG_UNKNOWN)
-		return;
-	p->readiness = PG_ASKED;
-	pg_conn_check(c, PQsendPrepare(c->vendor, statement->name, statement->sql, 0, NULL) &&
-	                     pending_push(c, PG_PENDING_PREPARE, statement));
-}
-
 void pg_send(struct pg_query *q)
 {
 	static const int binary[PG_PARAMS_MAX] = {[0 ... PG_PARAMS_MAX - 1] = 1};
 	struct pg_conn *c = q->conn;
+	struct pg_prepared *p = prepared_find(c, q->statement);
 	pg_conn_check(c, !q->failed);
-	if (!c->failed)
-		prepare_send(c, q->statement);
+	if (!c->failed && !p->is_sent) {
+		p->is_sent = true;
+		pg_conn_check(c, PQsendPrepare(c->vendor, q->statement->name, q->statement->sql, 0, NULL) &&
+		                     pending_push(c, PG_PENDING_PREPARE, q->statement));
+	}
 	if (!c->failed)
 		pg_conn_check(c, PQsendQueryPrepared(c->vendor, q->statement->name, q->count, q->values,
 		                                     q->lengths, binary, 1) &&
@@ -247,10 +234,13 @@ int pg_conn_judge(struct pg_conn *c, const PGresult *result)
 		return error_note(c, ERR_UNAVAILABLE, "skipped, as an earlier statement failed");
 	default: break;
 	}
-	const struct sqlstate *state = sqlstate_find(PQresultErrorField(result, PG_DIAG_SQLSTATE));
+	const struct sqlstate *state = sqlstates;
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	if (!text)
 		text = PQerrorMessage(c->vendor);
+	while (strncmp(code ? code : "", state->prefix, strlen(state->prefix)) != 0)
+		state++;
 	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
 		return pg_conn_fail(c, text);
 	c->waited_in_vain |= strcmp(state->prefix, LOCK_LATE) == 0;
@@ -260,21 +250,10 @@ int pg_conn_judge(struct pg_conn *c, const PGresult *result)
 	return error_note(c, state->error, text);
 }
 
-/* Answers in pipeline mode end with a NULL each, but those to a sync. */
-static int answer_end(struct pg_conn *c)
-{
-	PGresult *more;
-	int r = pg_conn_read(c, &more);
-	if (r != 0 || !more)
-		return r;
-	PQclear(more);
-	return pg_conn_fail(c, "the server sent more than was asked for");
-}
-
 /* The answer to the first of what is pending. */
 static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult **ret)
 {
-	PGresult *result;
+	PGresult *result, *more = NULL;
 	int r = pg_conn_read(c, &result);
 	if (r != 0)
 		return r;
@@ -283,10 +262,12 @@ static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult 
 		                                                            : PQerrorMessage(c->vendor));
 	*ret_what = pending_pop(c);
 	r = pg_conn_judge(c, result);
-	if (!c->failed && ret_what->kind != PG_PENDING_SYNC)
-		answer_end(c);
+	/* In pipeline mode answers end with a NULL each, but those to a sync. */
+	if (!c->failed && ret_what->kind != PG_PENDING_SYNC && pg_conn_read(c, &more) == 0 && more)
+		pg_conn_fail(c, "the server sent more than was asked for");
+	PQclear(more);
 	if (ret_what->kind == PG_PENDING_PREPARE)
-		prepared_find(c, ret_what->statement)->readiness = r == 0 ? PG_READY : PG_UNKNOWN;
+		prepared_find(c, ret_what->statement)->is_sent = r == 0;
 	if (r != 0 || c->failed) {
 		PQclear(result);
 		return r ? r : ERR_UNAVAILABLE;
@@ -330,12 +311,7 @@ int pg_sync(struct pg_conn *c, struct err *e)
 		answer_read(c, &what, &result);
 		PQclear(result);
 	}
-	int r = c->error;
-	if (r != 0)
-		error_tell(c, r, e);
-	if (!c->failed)
-		c->error = 0;
-	return r;
+	return error_take(c, e);
 }
 
 int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e)
@@ -382,26 +358,26 @@ int pg_conn_outcome(struct pg_conn *c, struct err *e)
 {
 	if (!c->failed)
 		pg_conn_check(c, PQenterPipelineMode(c->vendor));
-	int r = c->error;
-	if (r != 0)
-		error_tell(c, r, e);
-	if (!c->failed)
-		c->error = 0;
-	return r;
+	return error_take(c, e);
 }
 
-int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+void pg_conn_start(struct pg_conn *c, const char *sql)
 {
 	ASSERT(c->pending_count == 0 || c->failed);
 	pg_conn_deadline_set(c);
 	if (!c->failed)
 		pg_conn_check(c, PQexitPipelineMode(c->vendor) && PQsendQuery(c->vendor, sql));
+}
+
+int pg_run(struct pg_conn *c, const char *sql, struct err *e)
+{
+	pg_conn_start(c, sql);
 	if (!c->failed)
 		pg_conn_finish(c);
 	return pg_conn_outcome(c, e);
 }
 
-int pg_patience(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
+int pg_timeout(struct pg_conn *c, uint64_t timeout_ms, struct err *e)
 {
 	char sql[128];
 	c->timeout_ms = (int64_t)timeout_ms;
@@ -427,8 +403,9 @@ bool pg_conn_is_idle(const struct pg_conn *c)
 }
 
 /* A server says something unasked when it goes, or when its settings change: a new connection serves both. */
-bool pg_conn_is_alive(const struct pg_conn *c)
+bool pg_conn_is_alive(const void *conn)
 {
+	const struct pg_conn *c = conn;
 	struct pollfd poll_fd = {.fd = PQsocket(c->vendor), .events = POLLIN};
 	return poll(&poll_fd, 1, 0) == 0;
 }
@@ -439,17 +416,21 @@ static void notice_ignore(void *arg, const PGresult *notice)
 	(void)notice;
 }
 
-static int conn_begin(struct pg_conn *c, const char *address, struct err *e)
+/* What the URL leaves open. A server that vanished without a word is found out within a few seconds. */
+static PGconn *vendor_open(const char *url)
 {
-	if (PQstatus(c->vendor) != CONNECTION_OK) {
-		struct err why;
-		sentence_take(&why, PQerrorMessage(c->vendor));
-		return err_set(e, ERR_UNAVAILABLE, "%s: %s", address, why.text);
-	}
-	PQsetNoticeReceiver(c->vendor, notice_ignore, NULL);
-	if (PQsetnonblocking(c->vendor, 1) != 0 || !PQenterPipelineMode(c->vendor))
-		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
-	return 0;
+	static const char *const keywords[] = {"fallback_application_name",
+	                                       "client_encoding",
+	                                       "connect_timeout",
+	                                       "keepalives_idle",
+	                                       "keepalives_interval",
+	                                       "keepalives_count",
+	                                       "tcp_user_timeout",
+	                                       "dbname",
+	                                       NULL};
+	const char *const values[] = {"curt", "UTF8", "3", "10", "2", "3", "10000", url, NULL};
+	_Static_assert(PG_CONNECT_TIMEOUT_MS == 3000, "connect_timeout is in seconds");
+	return PQconnectdbParams(keywords, values, true); /* what the URL says overrides what is before it */
 }
 
 /* What keeps others from waiting for us when we stand still or are gone, and statements from seeing less than
@@ -463,39 +444,44 @@ static const char *const manners[] = {
 
 _Static_assert(PG_IDLE_TXN_MS == 15000, "the statement says so");
 
-static int manners_learn(struct pg_conn *c, struct err *e)
+static int conn_begin(struct pg_conn *c, const char *address, int64_t timeout_ms, struct err *e)
 {
-	for (size_t i = 0; i < ARRAY_LEN(manners); i++) {
-		int r = pg_run(c, manners[i], e);
-		if (c->failed)
-			return r;
+	if (PQstatus(c->vendor) != CONNECTION_OK) {
+		struct err why;
+		sentence_take(&why, PQerrorMessage(c->vendor));
+		return err_set(e, ERR_UNAVAILABLE, "%s: %s", address, why.text);
+	}
+	PQsetNoticeReceiver(c->vendor, notice_ignore, NULL);
+	if (PQsetnonblocking(c->vendor, 1) != 0 || !PQenterPipelineMode(c->vendor))
+		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
+	int r = pg_timeout(c, (uint64_t)timeout_ms, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(manners); i++) {
+		int refused = pg_run(c, manners[i], e);
+		r = c->failed ? refused : 0;
 	}
 	c->trouble.text[0] = '\0';
-	return 0;
+	return r;
 }
 
-int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
-                 int64_t timeout_ms, struct pg_conn **ret, struct err *e)
+int pg_conn_open(const char *url, const char *address, int64_t timeout_ms, struct pg_conn **ret,
+                 struct err *e)
 {
 	struct pg_conn *c = calloc(1, sizeof(*c));
-	if (!c)
+	if (!c || !(c->vendor = vendor_open(url))) {
+		free(c);
 		return err_set(e, ERR_NOMEM, "%s: memory ran out", address);
-	c->vendor = PQconnectdbParams(keywords, values, 0);
-	int r = c->vendor ? conn_begin(c, address, e) : err_set(e, ERR_NOMEM, "%s: memory ran out", address);
-	if (r == 0)
-		r = pg_patience(c, (uint64_t)timeout_ms, e);
-	if (r == 0)
-		r = manners_learn(c, e);
-	if (r != 0) {
-		pg_conn_close(c);
-		return r;
 	}
-	*ret = c;
-	return 0;
+	int r = conn_begin(c, address, timeout_ms, e);
+	if (r != 0)
+		pg_conn_close(c);
+	else
+		*ret = c;
+	return r;
 }
 
-void pg_conn_close(struct pg_conn *c)
+void pg_conn_close(void *conn)
 {
+	struct pg_conn *c = conn;
 	if (!c)
 		return;
 	PQfinish(c->vendor);

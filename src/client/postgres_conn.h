@@ -1,15 +1,14 @@
 /* One connection to PostgreSQL, as the pool sees it. For src/client/postgres*.c only. */
 #pragma once
 
+#include "client/pool.h"
 #include "client/postgres.h"
 
 enum { PG_STATEMENTS_MAX = 256 }; /* of one program on one connection; a power of two */
 
-enum pg_readiness { PG_UNKNOWN, PG_ASKED, PG_READY };
-
 struct pg_prepared {
 	const struct pg_statement *statement;
-	enum pg_readiness readiness;
+	bool is_sent; /* and has not failed */
 };
 
 /* What was sent and is not answered yet. */
@@ -21,6 +20,7 @@ struct pg_pending {
 };
 
 struct pg_conn {
+	struct pool_conn base;
 	struct pg_pool *pool;
 	PGconn *vendor;
 	bool failed;
@@ -38,13 +38,13 @@ struct pg_conn {
 	struct err error_text;
 };
 
-/* The keywords and values are libpq's; `address` is for sentences. */
-int pg_conn_open(const char *const *keywords, const char *const *values, const char *address,
-                 int64_t timeout_ms, struct pg_conn **ret, struct err *e);
-void pg_conn_close(struct pg_conn *c);
+/* `address` is for sentences. */
+int pg_conn_open(const char *url, const char *address, int64_t timeout_ms, struct pg_conn **ret,
+                 struct err *e);
+void pg_conn_close(void *conn); /* NULL is fine */
 
 /* Is an idle one still of use, as far as can be told without asking? */
-bool pg_conn_is_alive(const struct pg_conn *c);
+bool pg_conn_is_alive(const void *conn);
 
 /* Neither in a transaction nor with answers to come. */
 bool pg_conn_is_idle(const struct pg_conn *c);
@@ -55,6 +55,7 @@ bool pg_conn_is_idle(const struct pg_conn *c);
 int pg_conn_fail(struct pg_conn *c, const char *text);
 void pg_conn_check(struct pg_conn *c, bool done); /* libpq did it, or the connection has failed */
 
+void pg_conn_start(struct pg_conn *c, const char *sql); /* leaves pipeline mode, and sends */
 void pg_conn_deadline_set(struct pg_conn *c);           /* from now on */
 int pg_conn_drain(struct pg_conn *c);                   /* until all is sent */
 int pg_conn_read(struct pg_conn *c, PGresult **ret);    /* the next piece of the answer, which may be NULL */

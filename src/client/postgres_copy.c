@@ -31,21 +31,11 @@ static void piece_send(struct pg_copy *copy)
 	copy->out.len = 0;
 }
 
-static void head_put(struct buf *out)
-{
-	static const char signature[11] = "PGCOPY\n\377\r\n";
-	buf_append(out, signature, sizeof(signature));
-	put_u32(out, 0); /* flags */
-	put_u32(out, 0); /* no extension */
-}
-
 int pg_copy_begin(struct pg_copy *copy, struct pg_conn *c, const char *sql, struct err *e)
 {
+	static const char signature[11] = "PGCOPY\n\377\r\n";
 	*copy = (struct pg_copy){.conn = c};
-	ASSERT(c->pending_count == 0 || c->failed);
-	pg_conn_deadline_set(c);
-	if (!c->failed)
-		pg_conn_check(c, PQexitPipelineMode(c->vendor) && PQsendQuery(c->vendor, sql));
+	pg_conn_start(c, sql);
 	PGresult *result = NULL;
 	if (!c->failed)
 		pg_conn_read(c, &result);
@@ -53,7 +43,9 @@ int pg_copy_begin(struct pg_copy *copy, struct pg_conn *c, const char *sql, stru
 	if (result && !copy->is_open)
 		pg_conn_judge(c, result);
 	PQclear(result);
-	head_put(&copy->out);
+	buf_append(&copy->out, signature, sizeof(signature));
+	put_u32(&copy->out, 0); /* flags */
+	put_u32(&copy->out, 0); /* no extension */
 	if (!c->failed && c->error == 0)
 		return 0;
 	return err_set(e, c->error, "%s", c->error_text.text);

@@ -1,34 +1,68 @@
 #include "client/redis.h"
 
-#include "client/redis_connect.h"
+#include "client/redis_wire.h"
 #include "os/clock.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-enum { IDLE_MAX = 16, IDLE_MS_MAX = 60 * 1000 };
+enum { CONNECTIONS_MAX = 256, IDLE_MAX = 16, IDLE_MS_MAX = 60 * 1000 };
 
-/*
- * An era ends when the server fails: connections of earlier eras are closed and say nothing new about it, so
- * ten threads that wait for the same dead server count as one failure.
- */
 struct redis {
 	struct redis_url url;
-	_Atomic bool sick;       /* rest_ms > 0, for those who only look */
 	_Atomic size_t sentinel; /* the one that answered last; a hint */
-
-	pthread_mutex_t lock; /* for all below; a leaf */
-	struct list idle;     /* the most recently used is the last */
-	size_t idle_count;
-	uint64_t era;
-	uint64_t rest_ms; /* how long it is left alone this time; 0: it is well */
-	int64_t rest_until_ms;
-	bool tried; /* somebody is finding out whether it is back */
-	struct err why;
+	struct conn_pool *conns;
 };
+
+struct str redis_name(const struct redis *r)
+{
+	return r->url.name;
+}
+
+/* --- the driver --- */
+
+static int away(const struct redis *r, const char *why, struct err *e)
+{
+	return err_set(e, ERR_UNAVAILABLE, "Redis (%.*s) is away: %s", STR_ARG(redis_name(r)), why);
+}
+
+static int driver_connect(void *ctx, void **ret, struct err *e)
+{
+	struct redis *r = ctx;
+	struct err why = {""};
+	struct redis_conn *c = redis_connect(&r->url, &r->sentinel, &why);
+	if (!c)
+		return away(r, why.text, e);
+	c->owner = r;
+	*ret = c;
+	return 0;
+}
+
+static enum conn_verdict driver_reset(void *conn, struct err *why)
+{
+	struct redis_conn *c = conn;
+	if (c->failed) {
+		away(c->owner, c->why.text, why);
+		return CONN_FAILED;
+	}
+	if (c->spent || c->awaited > 0 || c->out.len > 0)
+		return CONN_CLOSE;
+	wire_rest(c);
+	return CONN_KEEP;
+}
+
+/* A server that was demoted takes no writes on any connection, hence the shared fate. */
+static const struct conn_driver driver = {
+    .shares_fate = true,
+    .idle_max = IDLE_MAX,
+    .idle_ms_max = IDLE_MS_MAX,
+    .connect = driver_connect,
+    .close = wire_close,
+    .is_alive = wire_is_quiet,
+    .reset = driver_reset,
+};
+
+/* --- lending --- */
 
 int redis_new(struct str url, struct redis **ret, struct err *e)
 {
@@ -36,162 +70,37 @@ int redis_new(struct str url, struct redis **ret, struct err *e)
 	if (!r)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	int bad = redis_url_parse(url, &r->url, e);
-	if (bad) {
-		free(r);
-		return bad;
-	}
-	pthread_mutex_init(&r->lock, NULL);
-	list_init(&r->idle);
-	*ret = r;
-	return 0;
-}
-
-static void close_all(struct list *conns)
-{
-	struct list *node;
-	while ((node = list_pop(conns)))
-		wire_close(container_of(node, struct redis_conn, link));
+	if (bad == 0)
+		bad = conn_pool_new(&driver, r, r->url.name.ptr, CONNECTIONS_MAX, &r->conns, e);
+	if (bad)
+		redis_free(r);
+	else
+		*ret = r;
+	return bad;
 }
 
 void redis_free(struct redis *r)
 {
 	if (!r)
 		return;
-	close_all(&r->idle);
-	pthread_mutex_destroy(&r->lock);
+	conn_pool_free(r->conns);
 	redis_url_release(&r->url);
 	free(r);
 }
 
-struct str redis_name(const struct redis *r)
-{
-	return r->url.name;
-}
-
 bool redis_is_sick(const struct redis *r)
 {
-	return atomic_load_explicit(&r->sick, memory_order_relaxed);
-}
-
-/* --- health --- */
-
-static void server_failed(struct redis *r, uint64_t era, const struct err *why)
-{
-	struct list gone;
-	list_init(&gone);
-	pthread_mutex_lock(&r->lock);
-	if (era == r->era) {
-		r->era++;
-		r->rest_ms = r->rest_ms ? MIN(r->rest_ms * 2, REDIS_REST_MAX_MS) : REDIS_REST_MIN_MS;
-		r->rest_until_ms = clock_mono_ms() + (int64_t)r->rest_ms;
-		r->tried = false;
-		r->why = *why;
-		list_splice(&gone, &r->idle);
-		r->idle_count = 0;
-		atomic_store_explicit(&r->sick, true, memory_order_relaxed);
-	}
-	pthread_mutex_unlock(&r->lock);
-	close_all(&gone);
-}
-
-static void server_answered(struct redis *r, uint64_t era)
-{
-	pthread_mutex_lock(&r->lock);
-	if (era == r->era) {
-		r->rest_ms = 0;
-		r->tried = false;
-		atomic_store_explicit(&r->sick, false, memory_order_relaxed);
-	}
-	pthread_mutex_unlock(&r->lock);
-}
-
-/* May the caller try the server? One at a time while it is sick. */
-static bool may_try_locked(struct redis *r)
-{
-	if (r->rest_ms == 0)
-		return true;
-	if (r->tried || clock_mono_ms() < r->rest_until_ms)
-		return false;
-	r->tried = true;
-	return true;
-}
-
-/* --- lending --- */
-
-static struct redis_conn *open_new(struct redis *r, uint64_t era, struct err *e)
-{
-	struct err why = {""};
-	struct redis_conn *c = redis_connect(&r->url, &r->sentinel, &why);
-	if (!c) {
-		server_failed(r, era, &why);
-		err_set(e, ERR_UNAVAILABLE, "Redis (%.*s) is away: %s", STR_ARG(redis_name(r)), why.text);
-		return NULL;
-	}
-	c->owner = r;
-	c->era = era;
-	server_answered(r, era);
-	return c;
-}
-
-static struct redis_conn *idle_take_locked(struct redis *r)
-{
-	if (list_empty(&r->idle))
-		return NULL;
-	struct redis_conn *c = container_of(r->idle.prev, struct redis_conn, link);
-	list_remove(&c->link);
-	r->idle_count--;
-	return c;
+	return conn_pool_is_sick(r->conns);
 }
 
 struct redis_conn *redis_take(struct redis *r, struct err *e)
 {
-	for (;;) {
-		struct redis_conn *c = NULL;
-		struct err why;
-		pthread_mutex_lock(&r->lock);
-		bool may = may_try_locked(r);
-		if (may)
-			c = idle_take_locked(r);
-		else
-			why = r->why;
-		uint64_t era = r->era;
-		pthread_mutex_unlock(&r->lock);
-		if (!may) {
-			err_set(e, ERR_UNAVAILABLE, "Redis (%.*s) is away: %s", STR_ARG(redis_name(r)),
-			        why.text);
-			return NULL;
-		}
-		if (!c)
-			return open_new(r, era, e);
-		if (!wire_is_stale(c) && clock_mono_ms() - c->idle_since_ms < IDLE_MS_MAX)
-			return c;
-		wire_close(c);
-	}
-}
-
-static bool idle_put(struct redis *r, struct redis_conn *c)
-{
-	wire_rest(c);
-	c->idle_since_ms = clock_mono_ms();
-	pthread_mutex_lock(&r->lock);
-	bool keep = c->era == r->era && r->idle_count < IDLE_MAX;
-	if (keep) {
-		list_push(&r->idle, &c->link);
-		r->idle_count++;
-	}
-	pthread_mutex_unlock(&r->lock);
-	return keep;
+	return conn_pool_take(r->conns, redis_timeout_ms, e);
 }
 
 void redis_return(struct redis_conn *c)
 {
-	if (!c)
-		return;
-	bool whole = !c->failed && !c->spent && c->awaited == 0 && c->out.len == 0;
-	if (c->failed)
-		server_failed(c->owner, c->era, &c->why);
-	if (!whole || !idle_put(c->owner, c))
-		wire_close(c);
+	conn_pool_return(c);
 }
 
 /* --- commands --- */

@@ -1,10 +1,10 @@
 /*
  * Connections to a Redis or Valkey server, or to whichever server Sentinel says is the primary now.
  *
- * A `struct redis` is one such server with a few connections, lent to one thread at a time. A connection that
- * fails is closed. A server that fails is left alone for a while that doubles up to REDIS_REST_MAX_MS, and is
- * then tried by one caller; the others are told at once that it is away. Connecting and every command end
- * within REDIS_TIMEOUT_MS. Names are resolved with the connection, so calls block: never on an event loop.
+ * A `struct redis` is one such server with a few connections, lent to one thread at a time (client/pool.h).
+ * When one of them fails, the server has failed, and callers get NULL at once until one of them, after a
+ * pause, could connect again. Connecting and every command end within REDIS_TIMEOUT_MS. Names are resolved
+ * with the connection, so calls block: never on an event loop.
  *
  * With Sentinel every new connection asks the sentinels first and checks that the server calls itself a
  * primary (ROLE): the answer may be old. READONLY from a server that was demoted is a failure like others.
@@ -15,7 +15,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-enum { REDIS_TIMEOUT_MS = 500, REDIS_REST_MIN_MS = 50, REDIS_REST_MAX_MS = 2000 };
+enum { REDIS_TIMEOUT_MS = 500 };
 
 /* REDIS_TIMEOUT_MS, unless a test needs answers of a server that the machine is too busy for. */
 extern _Atomic int64_t redis_timeout_ms;
@@ -29,7 +29,7 @@ struct redis_conn;
  * Only parses: ERR_INVALID with a sentence that never repeats the password.
  */
 int redis_new(struct str url, struct redis **ret, struct err *e);
-void redis_free(struct redis *r); /* all connections were returned */
+void redis_free(struct redis *r); /* waits for connections that are lent */
 
 /* Cuts a list of URLs at its commas, but not at those between the sentinels of one of them: a new URL begins
  * with a scheme. ERR_INVALID when it is empty. */
@@ -39,11 +39,11 @@ int redis_urls_cut(struct str urls, struct arena *arena, struct str **ret, size_
  * sentinels that comes first by name. */
 struct str redis_name(const struct redis *r);
 
-/* A connection, or NULL when the server is away; `e` says why (may be NULL). */
+/* A connection; NULL: the server is away, or too many are lent; `e` says why (may be NULL). */
 struct redis_conn *redis_take(struct redis *r, struct err *e);
 void redis_return(struct redis_conn *c); /* closed when it failed, kept otherwise */
 
-/* Is it being left alone? Any thread. */
+/* Any thread: conn_pool_is_sick. */
 bool redis_is_sick(const struct redis *r);
 
 /* --- commands; replies come in the order of the commands --- */

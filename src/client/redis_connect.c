@@ -1,46 +1,28 @@
-#include "client/redis_connect.h"
+#include "client/redis_wire.h"
 
 #include "os/clock.h"
 
+#include <stdatomic.h>
+
 _Atomic int64_t redis_timeout_ms = REDIS_TIMEOUT_MS;
 
-static int silence_is_failure(struct redis_conn *c, int r)
-{
-	return r == ERR_BUSY ? wire_fail(c, "it does not answer") : r;
-}
-
-static int refusal_is_failure(struct redis_conn *c, const struct redis_reply *reply)
-{
-	if (reply->type != REDIS_ERROR)
-		return 0;
-	return wire_fail(c, "%.*s", (int)MIN(reply->text.len, 200), reply->text.ptr);
-}
-
-/* What a server says to AUTH may repeat the password ("unknown command ... with args beginning with"): no
- * more of it is passed on than a word that is known. */
-static int auth_refusal_is_failure(struct redis_conn *c, const struct redis_reply *reply)
+/* A reply that was read with `r`: silence and errors fail the connection. What a server says to AUTH may
+ * repeat the password ("unknown command ... with args beginning with"): no more of it is passed on than a
+ * word that is known. */
+static int reply_check(struct redis_conn *c, int r, bool is_auth, const struct redis_reply *reply)
 {
 	static const char *const words[] = {"WRONGPASS", "NOAUTH", "NOPERM"};
+	if (r)
+		return r == ERR_BUSY ? wire_fail(c, "it does not answer") : r;
 	if (reply->type != REDIS_ERROR)
 		return 0;
+	if (!is_auth)
+		return wire_fail(c, "%.*s", (int)MIN(reply->text.len, 200), reply->text.ptr);
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (str_starts(reply->text, str_of(words[i])))
 			return wire_fail(c, "it refuses the user or the password of its URL (%s)", words[i]);
 	}
 	return wire_fail(c, "it refuses AUTH; does it want the user and the password of its URL?");
-}
-
-static int auth_read(struct redis_conn *c, int64_t deadline_ms)
-{
-	struct redis_reply reply = {0};
-	int r = wire_read(c, deadline_ms, &reply);
-	return r ? silence_is_failure(c, r) : auth_refusal_is_failure(c, &reply);
-}
-
-static int greet_read(struct redis_conn *c, int64_t deadline_ms, struct redis_reply *ret)
-{
-	int r = wire_read(c, deadline_ms, ret);
-	return r ? silence_is_failure(c, r) : refusal_is_failure(c, ret);
 }
 
 /* True: there is an answer to be read. */
@@ -63,7 +45,7 @@ static int greet(struct redis_conn *c, const struct redis_url *u, int64_t deadli
 	redis_write(c, REDIS_ARGS(u->is_sentinel ? STR("ROLE") : STR("PING")));
 	int r = wire_send(c, deadline_ms);
 	for (; r == 0 && c->awaited > 0; c->awaited--, auth = false)
-		r = auth ? auth_read(c, deadline_ms) : greet_read(c, deadline_ms, &reply);
+		r = reply_check(c, wire_read(c, deadline_ms, &reply), auth, &reply);
 	if (r || !u->is_sentinel)
 		return r;
 	if (reply.type != REDIS_ARRAY || reply.count == 0 ||
@@ -104,17 +86,6 @@ static int ask_for_primary(struct redis_conn *c, const struct redis_url *u, int6
 	return r ? r : wire_read(c, deadline_ms, ret);
 }
 
-/* One that wants a password is given the servers'. */
-static int ask_with_password(struct redis_conn *c, const struct redis_url *u, int64_t deadline_ms,
-                             struct redis_reply *ret)
-{
-	bool auth = auth_write(c, u);
-	int r = wire_send(c, deadline_ms);
-	if (r == 0 && auth)
-		r = auth_read(c, deadline_ms);
-	return r ? r : ask_for_primary(c, u, deadline_ms, ret);
-}
-
 /* Where the primary is, as one sentinel believes. */
 static int ask_sentinel(const struct redis_host *sentinel, const struct redis_url *u, int64_t deadline_ms,
                         struct arena *arena, struct redis_host *ret, struct err *e)
@@ -124,9 +95,16 @@ static int ask_sentinel(const struct redis_host *sentinel, const struct redis_ur
 	if (!c)
 		return ERR_UNAVAILABLE;
 	int r = ask_for_primary(c, u, deadline_ms, &reply);
-	if (r == 0 && reply.type == REDIS_ERROR && u->password.ptr && str_starts(reply.text, STR("NOAUTH ")))
-		r = ask_with_password(c, u, deadline_ms, &reply);
-	r = r ? silence_is_failure(c, r) : refusal_is_failure(c, &reply);
+	if (r == 0 && reply.type == REDIS_ERROR && u->password.ptr &&
+	    str_starts(reply.text, STR("NOAUTH "))) { /* it is given the servers' */
+		auth_write(c, u);
+		r = wire_send(c, deadline_ms);
+		if (r == 0)
+			r = reply_check(c, wire_read(c, deadline_ms, &reply), true, &reply);
+		if (r == 0)
+			r = ask_for_primary(c, u, deadline_ms, &reply);
+	}
+	r = reply_check(c, r, false, &reply);
 	if (r == 0)
 		r = read_primary(c, &reply, arena, ret);
 	if (r)

@@ -60,16 +60,11 @@ static int parse_credentials(struct str s, struct redis_url *u, struct err *e)
 	return decode(&u->arena, password, &u->password, e);
 }
 
-static bool is_name_byte(char c)
-{
-	return (ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-	       c == '-' || c == '_';
-}
-
 static bool is_name(struct str s)
 {
 	for (size_t i = 0; i < s.len; i++) {
-		if (!is_name_byte(s.ptr[i]))
+		char c = ascii_lower(s.ptr[i]);
+		if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '.' && c != '-' && c != '_')
 			return false;
 	}
 	return s.len > 0 && s.len <= 255;
@@ -121,16 +116,6 @@ static int parse_host(struct str s, struct redis_url *u, struct err *e)
 	return 0;
 }
 
-static int parse_hosts(struct str s, struct redis_url *u, struct err *e)
-{
-	if (!u->is_sentinel)
-		return parse_host(s, u, e);
-	int r = 0;
-	while (r == 0 && s.ptr)
-		r = parse_host(str_trim(str_cut(&s, ',')), u, e);
-	return r;
-}
-
 static int parse_path(struct str path, struct redis_url *u, struct err *e)
 {
 	uint64_t db = 0;
@@ -149,8 +134,9 @@ static int parse_path(struct str path, struct redis_url *u, struct err *e)
 	return 0;
 }
 
-/* The same for everybody, in whichever order the sentinels are listed. */
-static const struct redis_host *first_by_name(const struct redis_url *u)
+/* The same for everybody, in whichever order the sentinels are listed. Most sets of sentinels call their
+ * primary by the same name: it alone would not tell two apart. */
+static int make_name(struct redis_url *u, struct err *e)
 {
 	const struct redis_host *first = &u->hosts[0];
 	for (size_t i = 1; i < u->host_count; i++) {
@@ -158,19 +144,12 @@ static const struct redis_host *first_by_name(const struct redis_url *u)
 		if (order < 0 || (order == 0 && u->hosts[i].port < first->port))
 			first = &u->hosts[i];
 	}
-	return first;
-}
-
-/* Most sets of sentinels call their primary by the same name: it alone would not tell two apart. */
-static int make_name(struct redis_url *u, struct err *e)
-{
-	const struct redis_host *host = first_by_name(u);
-	ASSERT(host->host);
-	bool v6 = strchr(host->host, ':') != NULL;
+	ASSERT(first->host);
+	bool v6 = strchr(first->host, ':') != NULL;
 	struct str primary = u->is_sentinel ? u->primary : STR("");
 	if (primary.ptr && u->db.ptr)
 		u->name = arena_printf(&u->arena, v6 ? "%.*s%s[%s]:%u/%s" : "%.*s%s%s:%u/%s",
-		                       STR_ARG(primary), u->is_sentinel ? "@" : "", host->host, host->port,
+		                       STR_ARG(primary), u->is_sentinel ? "@" : "", first->host, first->port,
 		                       u->db.ptr);
 	return u->name.ptr ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
 }
@@ -198,8 +177,10 @@ static int parse(struct str url, struct redis_url *u, struct err *e)
 		r = parse_credentials(str_n(hosts.ptr, len), u, e);
 		hosts = str_n(at + 1, hosts.len - len - 1);
 	}
-	if (r == 0)
-		r = parse_hosts(hosts, u, e);
+	if (r == 0 && !u->is_sentinel)
+		r = parse_host(hosts, u, e);
+	while (r == 0 && u->is_sentinel && hosts.ptr)
+		r = parse_host(str_trim(str_cut(&hosts, ',')), u, e);
 	if (r == 0)
 		r = parse_path(path, u, e);
 	return r ? r : make_name(u, e);

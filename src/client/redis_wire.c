@@ -182,7 +182,6 @@ struct redis_conn *wire_new(int fd, struct err *e)
 		return NULL;
 	}
 	reader->privdata = c;
-	list_init(&c->link);
 	c->reader = reader;
 	c->fd = fd;
 	return c;
@@ -194,8 +193,9 @@ struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms,
 	return fd < 0 ? NULL : wire_new(fd, e);
 }
 
-void wire_close(struct redis_conn *c)
+void wire_close(void *conn)
 {
+	struct redis_conn *c = conn;
 	if (!c)
 		return;
 	close(c->fd);
@@ -213,10 +213,11 @@ void wire_rest(struct redis_conn *c)
 		buf_release(&c->out);
 }
 
-bool wire_is_stale(const struct redis_conn *c)
+bool wire_is_quiet(const void *conn)
 {
+	const struct redis_conn *c = conn;
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
-	return poll(&p, 1, 0) != 0;
+	return poll(&p, 1, 0) == 0;
 }
 
 /* --- sending and reading --- */

@@ -4,19 +4,17 @@
  */
 #pragma once
 
+#include "client/pool.h"
 #include "client/redis.h"
 #include "client/redis_url.h"
-
-#include "base/list.h"
 
 enum { REDIS_REPLY_BYTES_MAX = 64 << 20, REDIS_REPLY_COUNT_MAX = 1 << 20 };
 
 struct redisReader;
 
 struct redis_conn {
-	struct list link;    /* in its pool */
+	struct pool_conn base;
 	struct redis *owner; /* NULL for a sentinel */
-	uint64_t era;        /* of its pool: see redis.c */
 	int fd;
 	struct redisReader *reader;
 	struct arena replies; /* the reply that was read last, or what has come of the next */
@@ -25,25 +23,29 @@ struct redis_conn {
 	size_t out_sent;
 	size_t awaited;      /* replies of commands that were queued */
 	int64_t deadline_ms; /* for what was sent */
-	int64_t idle_since_ms;
 	bool failed;
 	bool refused; /* ... since the server answered so */
 	bool spent;   /* works, but must not be lent again */
 	struct err why;
 };
 
+/* A new connection to the server that the URL means, which has answered: the server itself, or the one that
+ * the sentinels name and that calls itself a primary. Within REDIS_TIMEOUT_MS; NULL with a sentence.
+ * `sentinel` is which of them answered last: it is asked first. */
+struct redis_conn *redis_connect(const struct redis_url *u, _Atomic size_t *sentinel, struct err *e);
+
 /* Connects until `deadline_ms`; NULL with a sentence. Sends nothing. */
 struct redis_conn *wire_open(const struct redis_host *host, int64_t deadline_ms, struct err *e);
 
 /* Over a socket that is connected and does not block, which it owns from now on, also when it fails. */
 struct redis_conn *wire_new(int fd, struct err *e);
-void wire_close(struct redis_conn *c); /* NULL is fine */
+void wire_close(void *conn); /* NULL is fine */
 
 /* Gives back the memory of what was sent and read, but for a little. */
 void wire_rest(struct redis_conn *c);
 
-/* Has the other side closed it, or said what nobody asked for, while it lay idle? */
-bool wire_is_stale(const struct redis_conn *c);
+/* False: the other side has closed it, or said what nobody asked for, while it lay idle. */
+bool wire_is_quiet(const void *conn);
 
 /* Sends what is queued; the replies are due by then. */
 int wire_send(struct redis_conn *c, int64_t deadline_ms);

@@ -261,7 +261,7 @@ static int txn_end(struct pg_conn *c, int r, struct err *e)
 
 int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
 {
-	int r = pg_patience(c, LAYOUT_TIMEOUT_MS, e);
+	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
 	if (r == 0)
 		r = pg_run(c, "BEGIN", e);
 	if (r != 0)

@@ -6,19 +6,17 @@
  * have partitions, which saves asking.
  */
 #include "sink/sink_postgres.h"
+#include "os/retry.h"
 #include "sink/postgres_sink.h"
 #include "sink/tallies.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum {
 	READERS = 4,
-	PATIENCE_MS = 30000, /* a large batch, a question about much */
-	TRIES_MAX = 5,
-	TRY_PAUSE_MS = 10,    /* times the number of the try */
+	TIMEOUT_MS = 30000,   /* a large batch, a question about much */
 	DAYS_BACK = 3,        /* so old may what comes late be, and still get a partition */
 	DAYS = DAYS_BACK + 2, /* with today and tomorrow */
 };
@@ -290,18 +288,18 @@ static bool is_tried_again(const struct pg_conn *c, int r)
 	return (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(c) && !pg_waited_in_vain(c);
 }
 
+static const struct retry_policy commit_retry = {.min_ms = 10, .max_ms = 50, .tries_max = 5};
+
 static int postgres_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
 	struct sink_postgres *s = self(base);
 	struct err why = {""};
+	struct retry retry = {0};
 	struct pg_conn *c = pg_take(s->writers, &why);
-	int r = ERR_UNAVAILABLE;
-	for (unsigned try = 1; c && try <= TRIES_MAX; try++) {
-		r = batch_take(s, c, batch, ret_duplicates, &why);
-		if (!is_tried_again(c, r))
-			break;
-		usleep(try * TRY_PAUSE_MS * 1000);
-	}
+	int r;
+	do
+		r = c ? batch_take(s, c, batch, ret_duplicates, &why) : ERR_UNAVAILABLE;
+	while (c && is_tried_again(c, r) && retry_wait(&retry, &commit_retry));
 	return written(s, c, r, &why);
 }
 
@@ -444,8 +442,8 @@ static int parts_open(struct sink_postgres *s, const char *url, struct err *e)
 		r = pg_pool_new(str_of(url), READERS, NULL, NULL, &s->readers, e);
 	if (r != 0)
 		return r;
-	pg_pool_patience(s->writers, PATIENCE_MS);
-	pg_pool_patience(s->readers, PATIENCE_MS);
+	pg_pool_timeout(s->writers, TIMEOUT_MS);
+	pg_pool_timeout(s->readers, TIMEOUT_MS);
 	r = tables_make(s, e);
 	if (r == 0 && postgres_names_new(s->layout.key, &s->names) < 0)
 		r = err_set(e, ERR_NOMEM, "memory ran out");

@@ -248,7 +248,7 @@ static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citu
 int postgres_layout_make(struct pg_conn *c, struct postgres_kind *ret, struct err *e)
 {
 	int64_t is_postgres, citus_count, is_distributed = 0;
-	int r = pg_patience(c, LAYOUT_TIMEOUT_MS, e);
+	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
 	if (r == 0)
 		r = number_ask(c, &server_about, &is_postgres, &citus_count, e);
 	if (r == 0)

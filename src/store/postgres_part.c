@@ -120,7 +120,7 @@ static int routes_fill_now(struct store_postgres *s)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
 	struct pg_conn *c = pg_take(s->writers, NULL);
-	int r = c ? pg_patience(c, FILL_TIMEOUT_MS, NULL) : ERR_UNAVAILABLE;
+	int r = c ? pg_timeout(c, FILL_TIMEOUT_MS, NULL) : ERR_UNAVAILABLE;
 	if (r == 0) {
 		struct pg_query q = pg_query(c, &routes_fill);
 		r = pg_ask(&q, &none, NULL);

@@ -220,7 +220,7 @@ static int replicas_open(struct postgres_replicas *rs, const struct str *urls, s
 		if (r != 0)
 			return r;
 		rs->list[i].all = rs;
-		pg_pool_patience(rs->list[i].pool, REPLICA_PATIENCE_MS);
+		pg_pool_timeout(rs->list[i].pool, REPLICA_PATIENCE_MS);
 		rs->count++;
 	}
 	return 0;

@@ -324,6 +324,6 @@ int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const str
 		                                 (a.is_alone || a.was_deadlocked || i >= TRIES_TOGETHER)};
 		usleep(i * TRY_PAUSE_MS * 1000);
 	}
-	pg_pool_tell(pool, why.text);
+	pg_pool_log(pool, why.text);
 	return err_set(e, ERR_UNAVAILABLE, "%s", why.text);
 }

@@ -153,7 +153,7 @@ static int postgres_permitted(struct store *base, uint64_t link, struct arena *a
 /* Counting all takes the longer the more there are. */
 static int over_on(struct pg_conn *c, struct store_over *over)
 {
-	int r = over->count_all ? pg_patience(c, PG_ANSWER_TIMEOUT_MS, NULL) : 0;
+	int r = over->count_all ? pg_timeout(c, PG_ANSWER_TIMEOUT_MS, NULL) : 0;
 	return r ? postgres_error(r) : postgres_read_over(c, over);
 }
 
@@ -355,8 +355,8 @@ static int pools_open(struct store_postgres *s, const struct store_postgres_conf
 		r = pg_pool_new(config->url, MOVERS, writer_setup, s, &s->movers, e);
 	if (r != 0)
 		return r;
-	pg_pool_patience(s->writers, WRITE_PATIENCE_MS);
-	pg_pool_patience(s->readers, READ_PATIENCE_MS);
+	pg_pool_timeout(s->writers, WRITE_PATIENCE_MS);
+	pg_pool_timeout(s->readers, READ_PATIENCE_MS);
 	return 0;
 }
 

@@ -11,8 +11,6 @@
 #include "obs/log.h"
 
 #include <arpa/inet.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -70,6 +68,27 @@ static void an_address_names_host_port_and_database_only(void **state)
 	p = pool_of("postgresql://me@/", 1);
 	assert_string_equal(pg_pool_address(p).ptr, "localhost:5432/me");
 	pg_pool_free(p);
+}
+
+static const struct pg_statement name_get = {"name_get", "SELECT current_setting('application_name')"};
+
+static void a_url_overrides_our_defaults(void **state)
+{
+	(void)state;
+	database_kit_need();
+	char own[2 * POSTGRES_KIT_URL_BYTES];
+	snprintf(own, sizeof(own), "%s%sfallback_application_name=own", url, strchr(url, '?') ? "&" : "?");
+	for (int i = 0; i < 2; i++) {
+		struct pg_pool *p = pool_of(i ? own : url, 1);
+		struct pg_conn *c = take(p);
+		struct pg_query q = pg_query(c, &name_get);
+		struct pg_result r;
+		assert_int_equal(pg_ask(&q, &r, NULL), 0);
+		assert_true(str_eq(pg_get_text(&r, 0, 0), i ? STR("own") : STR("curt")));
+		pg_result_end(&r);
+		pg_return(c);
+		pg_pool_free(p);
+	}
 }
 
 /* --- values --- */
@@ -278,13 +297,12 @@ static const struct pg_statement backend = {"backend", "SELECT pg_backend_pid():
 static int64_t backend_of(struct pg_conn *c)
 {
 	struct pg_result r;
+	struct err e = {""};
 	struct pg_query q = pg_query(c, &backend);
-	pg_send(&q);
-	pg_flush(c);
-	assert_int_equal(pg_next(c, &r, NULL), 0);
+	if (pg_ask(&q, &r, &e) != 0)
+		fail_msg("%s", e.text);
 	int64_t pid = pg_get_int(&r, 0, 0);
 	pg_result_end(&r);
-	assert_int_equal(pg_sync(c, NULL), 0);
 	return pid;
 }
 
@@ -294,15 +312,6 @@ static int64_t backend_once(struct pg_pool *p)
 	int64_t pid = backend_of(c);
 	pg_return(c);
 	return pid;
-}
-
-static void a_connection_is_used_again(void **state)
-{
-	(void)state;
-	database_kit_need();
-	struct pg_pool *p = pool_of(url, 2);
-	assert_int_equal(backend_once(p), backend_once(p));
-	pg_pool_free(p);
 }
 
 static void a_connection_inside_a_transaction_is_not_used_again(void **state)
@@ -352,49 +361,6 @@ static void a_connection_that_fails_tells_it_and_the_next_one_works(void **state
 	pg_pool_free(p);
 }
 
-struct waiter {
-	struct pg_pool *pool;
-	_Atomic pid_t thread;
-	int64_t backend;
-};
-
-static void *backend_in_thread(void *arg)
-{
-	struct waiter *w = arg;
-	atomic_store(&w->thread, gettid());
-	w->backend = backend_once(w->pool);
-	return NULL;
-}
-
-static bool is_asleep(pid_t thread)
-{
-	char path[64], state = '?';
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
-	FILE *f = fopen(path, "r");
-	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-		state = '?';
-	if (f)
-		fclose(f);
-	return state == 'S';
-}
-
-static void who_finds_all_lent_waits_for_one(void **state)
-{
-	(void)state;
-	database_kit_need();
-	struct pg_pool *p = pool_of(url, 1);
-	struct pg_conn *c = take(p);
-	pthread_t thread;
-	struct waiter w = {.pool = p};
-	int64_t pid = backend_of(c);
-	assert_int_equal(pthread_create(&thread, NULL, backend_in_thread, &w), 0);
-	UNTIL(atomic_load(&w.thread) && is_asleep(atomic_load(&w.thread)));
-	pg_return(c);
-	pthread_join(thread, NULL);
-	assert_int_equal(w.backend, pid);
-	pg_pool_free(p);
-}
-
 /* A socket that listens (or, when `refuses`, does not) and never says anything. */
 static int silent_server(bool refuses, char ret_url[POSTGRES_KIT_URL_BYTES], const char *options)
 {
@@ -410,38 +376,68 @@ static int silent_server(bool refuses, char ret_url[POSTGRES_KIT_URL_BYTES], con
 	return fd;
 }
 
-static void a_server_that_is_away_is_left_alone_for_a_while(void **state)
+static void a_server_that_refuses_or_never_answers_is_given_up(void **state)
 {
 	(void)state;
-	char away[POSTGRES_KIT_URL_BYTES];
-	int fd = silent_server(true, away, "");
-	struct pg_pool *p = pool_of(away, 2);
+	for (int refuses = 0; refuses < 2; refuses++) {
+		char away[POSTGRES_KIT_URL_BYTES];
+		int fd = silent_server(refuses, away, "?connect_timeout=2");
+		struct pg_pool *p = pool_of(away, 1);
+		struct err e = {""};
+		assert_null(pg_take(p, &e));
+		assert_true(pg_is_sick(p));
+		assert_non_null(strstr(e.text, refuses ? "127.0.0.1" : "timeout expired"));
+		assert_null(strstr(e.text, "geheim"));
+		close(fd);
+		pg_pool_free(p);
+	}
+}
+
+static void a_slow_statement_is_ended_by_the_server_and_its_connection_stays(void **state)
+{
+	(void)state;
+	database_kit_need();
 	struct err e = {""};
+	struct pg_pool *p = pool_of(url, 1);
+	pg_pool_timeout(p, 2000);
+	struct pg_conn *c = take(p);
+	int64_t pid = backend_of(c);
+	assert_int_equal(pg_run(c, "SELECT pg_sleep(60)", &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "statement timeout"));
+	assert_false(pg_conn_failed(c));
+	pg_return(c);
 	assert_false(pg_is_sick(p));
-	assert_null(pg_take(p, &e));
-	assert_non_null(strstr(e.text, "127.0.0.1"));
-	assert_null(strstr(e.text, "geheim"));
-	assert_true(pg_is_sick(p));
-	/* Whoever asks while it rests is told what the one who tried was told. */
-	struct err again = {""};
-	assert_null(pg_take(p, &again));
-	assert_string_equal(again.text, e.text);
-	close(fd);
+	assert_int_equal(backend_once(p), pid);
 	pg_pool_free(p);
 }
 
-static void a_server_that_never_answers_is_given_up(void **state)
+/* Frozen, and back. */
+static void a_late_answer_costs_its_own_connection_only(void **state)
 {
 	(void)state;
-	char away[POSTGRES_KIT_URL_BYTES];
-	int fd = silent_server(false, away, "?connect_timeout=2");
-	struct pg_pool *p = pool_of(away, 1);
+	database_kit_need();
+	char through[2 * POSTGRES_KIT_URL_BYTES];
 	struct err e = {""};
-	assert_null(pg_take(p, &e));
-	assert_true(pg_is_sick(p));
-	assert_non_null(strstr(e.text, "timeout expired"));
-	close(fd);
+	struct relay *relay = database_kit_relay(url, through);
+	struct pg_pool *p = pool_of(through, 2);
+	struct pg_conn *late = take(p), *other = take(p);
+	int64_t late_pid = backend_of(late), pid = backend_of(other);
+	pg_return(other);
+	relay_set(relay, RELAY_HOLD);
+	assert_int_equal(pg_timeout(late, 100, &e), ERR_UNAVAILABLE);
+	assert_string_equal(e.text, "the server did not answer in time");
+	assert_true(pg_conn_failed(late));
+	pg_return(late);
+	assert_true(pg_is_sick(p)); /* until a new connection has proved that the server is well */
+	relay_set(relay, RELAY_PASS);
+	UNTIL(!pg_is_sick(p));
+	struct pg_conn *a = take(p), *b = take(p);
+	assert_true(backend_of(a) == pid || backend_of(b) == pid);
+	assert_true(backend_of(a) != late_pid && backend_of(b) != late_pid);
+	pg_return(a);
+	pg_return(b);
 	pg_pool_free(p);
+	relay_stop(relay);
 }
 
 static int setup_refuses(struct pg_conn *c, void *ctx, struct err *e)
@@ -459,7 +455,7 @@ static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
 	struct pg_pool *p = pool_of(url, 2);
 	struct pg_conn *holder = take(p), *waiter = take(p);
 	assert_int_equal(pg_run(holder, "BEGIN; SELECT id FROM held FOR UPDATE", &e), 0);
-	assert_int_equal(pg_patience(waiter, 2000, &e), 0);
+	assert_int_equal(pg_timeout(waiter, 2000, &e), 0);
 	assert_false(pg_waited_in_vain(waiter));
 	assert_int_equal(pg_run(waiter, "SELECT id FROM held FOR UPDATE", &e), ERR_BUSY);
 	assert_true(pg_waited_in_vain(waiter));
@@ -549,19 +545,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_url_that_cannot_be_read_is_refused_without_its_password),
 	    cmocka_unit_test(an_address_names_host_port_and_database_only),
+	    cmocka_unit_test(a_url_overrides_our_defaults),
 	    cmocka_unit_test(values_come_back_as_they_were_sent),
 	    cmocka_unit_test(arrays_travel_with_their_nulls),
 	    cmocka_unit_test(after_an_error_the_rest_is_skipped_up_to_the_sync),
 	    cmocka_unit_test(a_statement_whose_preparation_was_skipped_is_prepared_later),
 	    cmocka_unit_test(a_large_pipeline_does_not_wait_for_itself),
 	    cmocka_unit_test(errors_are_told_apart),
-	    cmocka_unit_test(a_connection_is_used_again),
 	    cmocka_unit_test(a_connection_inside_a_transaction_is_not_used_again),
 	    cmocka_unit_test(an_idle_connection_that_the_server_closed_is_replaced),
 	    cmocka_unit_test(a_connection_that_fails_tells_it_and_the_next_one_works),
-	    cmocka_unit_test(who_finds_all_lent_waits_for_one),
-	    cmocka_unit_test(a_server_that_is_away_is_left_alone_for_a_while),
-	    cmocka_unit_test(a_server_that_never_answers_is_given_up),
+	    cmocka_unit_test(a_server_that_refuses_or_never_answers_is_given_up),
+	    cmocka_unit_test(a_slow_statement_is_ended_by_the_server_and_its_connection_stays),
+	    cmocka_unit_test(a_late_answer_costs_its_own_connection_only),
 	    cmocka_unit_test(a_row_that_somebody_holds_makes_nobody_sick),
 	    cmocka_unit_test(a_transaction_whose_owner_stands_still_is_ended),
 	    cmocka_unit_test(the_log_says_what_the_server_said_and_no_password),

@@ -9,11 +9,8 @@
 #include "lib/os_fault.h"
 #include "lib/redis_kit.h"
 #include "lib/until.h"
-#include "os/clock.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -318,49 +315,22 @@ static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
 	redis_free(r);
 }
 
-struct attempt {
-	struct redis *redis;
-	_Atomic unsigned *returned;
-	_Atomic unsigned *tried; /* how many were let through to the server */
-};
-
-static void *attempt_run(void *arg)
-{
-	struct attempt *a = arg;
-	struct err e = {""};
-	assert_null(redis_take(a->redis, &e));
-	if (!strstr(e.text, "no answer within")) /* those who did not try hear of the earlier failure */
-		atomic_fetch_add(a->tried, 1);
-	atomic_fetch_add(a->returned, 1);
-	return NULL;
-}
-
-/* A stopped process still accepts connections, and never answers. The clock stands still, so that who tries
- * does so until all others have been told. */
-static void a_stopped_server_is_tried_by_one_caller_at_a_time(void **state)
+/* A stopped process still accepts connections. */
+static void a_server_that_does_not_answer_has_failed(void **state)
 {
 	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
+	struct err e = {""};
 	redis_server_signal(server, SIGSTOP);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	redis_return(c);
-	os_fault_clock_set(clock_real_ms(), clock_mono_ms() + REDIS_REST_MIN_MS); /* its rest is over */
-	_Atomic unsigned tried = 0, returned = 0;
-	pthread_t threads[8];
-	struct attempt a = {.redis = r, .tried = &tried, .returned = &returned};
-	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, attempt_run, &a), 0);
-	UNTIL(returned == ARRAY_LEN(threads) - 1);
-	assert_int_equal(tried, 0);
-	os_fault_clock_advance(REDIS_TIMEOUT_MS);
-	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-		pthread_join(threads[i], NULL);
-	assert_int_equal(tried, 1);
-	os_fault_reset();
+	assert_true(redis_is_sick(r));
+	UNTIL(!redis_take(r, &e) && strstr(e.text, "it does not answer")); /* so says a new connection */
 	redis_server_signal(server, SIGCONT);
 	c = take_in_time(r);
+	assert_false(redis_is_sick(r));
 	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
 	redis_return(c);
 	redis_free(r);
@@ -488,7 +458,7 @@ int main(void)
 	    WITH_REDIS(a_refusal_says_that_nothing_was_done),
 	    WITH_REDIS(a_server_that_was_restarted_is_found_again_without_a_failure),
 	    WITH_REDIS(a_dead_server_is_left_alone_and_found_when_it_is_back),
-	    WITH_REDIS(a_stopped_server_is_tried_by_one_caller_at_a_time),
+	    WITH_REDIS(a_server_that_does_not_answer_has_failed),
 	    WITH_REDIS(a_server_that_became_a_replica_fails_the_connection),
 	    WITH_REDIS(a_listener_hears_what_is_published_and_is_told_when_nothing_is),
 	    WITH_REDIS(sentinels_that_are_away_are_said_to_be),
