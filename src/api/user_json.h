@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "store/store.h"
 
-enum { USER_EMAIL_BYTES_MAX = 254, USER_NAME_PART_BYTES_MAX = 128 };
+enum { USER_NAME_PART_BYTES_MAX = 128 };
 
 const char *role_name(enum user_role role);
 

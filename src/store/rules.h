@@ -1,6 +1,7 @@
 /* Rules of the role `store` that every backend follows alike. For backends only. */
 #pragma once
 
+#include "store/fields.h"
 #include "store/store.h"
 
 #include <sched.h>
@@ -98,44 +99,11 @@ static inline bool key_is_spent(const struct store_write *w, uint64_t next)
 	return !w->reuse && w->ref.id < next;
 }
 
-static inline void str_take(bool wanted, struct str from, struct str *to)
-{
-	if (wanted)
-		*to = from;
-}
-
-static inline void link_numbers_take(unsigned fields, const struct link_record *from, struct link_record *to)
-{
-	if (fields & LINK_EXPIRES)
-		to->expires_ms = from->expires_ms;
-	if (fields & LINK_STATUS)
-		to->redirect_status = from->redirect_status;
-	if (fields & LINK_ENABLED)
-		to->enabled = from->enabled;
-	if (fields & LINK_NOT_BEFORE)
-		to->not_before_ms = from->not_before_ms;
-	if (fields & LINK_MAX_CLICKS)
-		to->max_clicks = from->max_clicks;
-	if (fields & LINK_PRIVATE)
-		to->is_private = from->is_private;
-	if (fields & LINK_OWNER) {
-		to->owner = from->owner;
-		to->api_key = from->api_key;
-	}
-}
-
 /* Sets what an UPDATE sets. Strings stay the update's own. */
 static inline void fields_take(const struct store_write *w, struct link_record *to)
 {
-	const struct link_record *from = &w->link;
-	ASSERT(!(w->fields & LINK_URL) || from->url.ptr);
-	link_numbers_take(w->fields, from, to);
-	str_take(w->fields & LINK_URL, from->url, &to->url);
-	str_take(w->fields & LINK_EXPIRED_URL, from->expired_url, &to->expired_url);
-	str_take(w->fields & LINK_PASSWORD, from->password, &to->password);
-	str_take(w->fields & LINK_TITLE, from->title, &to->title);
-	str_take(w->fields & LINK_NOTE, from->note, &to->note);
-	str_take(w->fields & LINK_TAGS, from->tags, &to->tags);
+	ASSERT(!(w->fields & LINK_URL) || w->link.url.ptr);
+	fields_copy(&link_fields, w->fields, &w->link, to);
 	to->updated_ms = w->now_ms;
 }
 
@@ -150,18 +118,13 @@ static inline bool str_own(struct arena *arena, struct str *s)
 /* Moves a link's strings into the arena: 0 or ERR_NOMEM. */
 static inline int link_own(struct arena *arena, struct link_record *link)
 {
-	bool done = str_own(arena, &link->key) && str_own(arena, &link->user_name) &&
-	            str_own(arena, &link->url) && str_own(arena, &link->expired_url) &&
-	            str_own(arena, &link->password) && str_own(arena, &link->title) &&
-	            str_own(arena, &link->note) && str_own(arena, &link->tags);
-	return done ? 0 : ERR_NOMEM;
+	return fields_own(&link_fields, arena, link);
 }
 
 /* What a link takes of a page's bytes. */
 static inline size_t link_bytes(const struct link_record *link)
 {
-	return link->key.len + link->user_name.len + link->url.len + link->expired_url.len +
-	       link->password.len + link->title.len + link->note.len + link->tags.len;
+	return fields_bytes(&link_fields, link);
 }
 
 /* --- users and API keys --- */
@@ -195,19 +158,10 @@ static inline void user_check_role(enum user_role role)
 /* Sets what a USER_UPDATE sets. Strings stay the update's own. */
 static inline void user_fields_take(const struct store_write *w, struct user_record *to)
 {
-	const struct user_record *from = &w->user;
 	unsigned fields = w->user_fields;
-	str_take(fields & USER_EMAIL, from->email, &to->email);
-	str_take(fields & USER_NAMES, from->first_name, &to->first_name);
-	str_take(fields & USER_NAMES, from->middle_name, &to->middle_name);
-	str_take(fields & USER_NAMES, from->last_name, &to->last_name);
-	str_take(fields & USER_PASSWORD, from->password, &to->password);
-	if (fields & USER_ROLE)
-		to->role = from->role;
+	fields_copy(&user_fields, fields, &w->user, to);
 	user_check_role(to->role);
-	if (fields & USER_ENABLED)
-		to->enabled = from->enabled;
-	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !from->enabled))
+	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !w->user.enabled))
 		to->generation++;
 	to->updated_ms = w->now_ms;
 }
@@ -215,10 +169,7 @@ static inline void user_fields_take(const struct store_write *w, struct user_rec
 /* Moves a user's strings into the arena: 0 or ERR_NOMEM. */
 static inline int user_own(struct arena *arena, struct user_record *user)
 {
-	bool done = str_own(arena, &user->email) && str_own(arena, &user->first_name) &&
-	            str_own(arena, &user->middle_name) && str_own(arena, &user->last_name) &&
-	            str_own(arena, &user->password);
-	return done ? 0 : ERR_NOMEM;
+	return fields_own(&user_fields, arena, user);
 }
 
 /* One with which an admin could act. */
