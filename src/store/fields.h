@@ -286,7 +286,8 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	      .option = "--expires TIME", .none = "never",                                                     \
 	      .help = "RFC 3339, or a date, in the future; null is never (the default)")                       \
 	FIXED(revoked_ms, revoked_ms, TIME, .name = "revoked_at", .flags = FIELD_NULL)                         \
-	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL)                             \
+	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL,                             \
+	      .help = "To about a second; written to the store once a minute")                                 \
 	FIXED(creates_max, creates_max, NUMBER, .name = "creates_limit", .max = UINT32_MAX,                    \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--creates N",                                    \
 	      .help = "Links it may make in a period, instead of its user's limit; 0 is the server's default") \
