@@ -19,6 +19,7 @@ enum input_type {
 	INPUT_TIME_OR_NULL, /* int64_t ms; RFC 3339 text; null gives 0 */
 	INPUT_USER,         /* struct str; a number is an id, and becomes its digits */
 	INPUT_USER_OR_NULL,
+	INPUT_ROW,     /* by the field's row, into its record: a number, an enum or a set */
 	INPUT_STRINGS, /* struct str: the array as compact JSON text; at most INPUT_STRINGS_MAX of
 	                  INPUT_ITEM_BYTES_MAX */
 };
@@ -31,7 +32,8 @@ struct input_field {
 	void *ret;
 	bool *ret_given; /* may be NULL; set to whether the field was there */
 	bool required;
-	size_t bytes_max; /* of strings; 0: no bound of its own */
+	size_t bytes_max;        /* of strings; 0: no bound of its own */
+	const struct field *row; /* of a record's field; `ret` is then the record for INPUT_ROW */
 };
 
 /* A body that has been parsed. */
@@ -66,10 +68,10 @@ struct input_record {
 	size_t own_count;
 	unsigned bits;                  /* out: of the fields that were given */
 	const struct field *for_admins; /* out: the first of them that only admins may give; NULL: none */
-	struct str user, secret;        /* out: as given; the record has neither. STR_NULL: not, or null */
-	const char *code;               /* out, on ERR_INVALID: which problem it is */
+	struct str user, secret;        /* out: as given, not in the record; STR_NULL: not given, or null */
 };
 
-/* As input_fields. Bounds and words are checked by the rows; fields with rules of their own are the caller's
- * to check. */
-int input_record_read(const struct input *in, struct input_record *r, struct arena *arena, struct err *e);
+/* Parses the body, whose release is the caller's, and reads it as input_fields does. Bounds and words are
+ * those of the rows; further rules of a field are the caller's to check. */
+int input_record_read(struct str body, struct input *in, struct input_record *r, struct arena *arena,
+                      struct err *e);

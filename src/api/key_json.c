@@ -43,13 +43,10 @@ int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct 
 	bool admin = false, admin_given;
 	const struct input_field own[] = {{"admin", INPUT_BOOL, &admin, .ret_given = &admin_given}};
 	struct key_record *key = &ret->key;
-	struct input_record in = {
-	    .fields = &key_fields, .when = FIELD_CREATE, .record = key, .own = own, .own_count = 1};
+	struct input_record in = {&key_fields, FIELD_CREATE, key, own, 1};
 	*ret = (struct key_input){.key.rights = RIGHTS_ALL & ~RIGHT_ADMIN};
 	struct input CLEANUP(input_release) json = {0};
-	int r = input_parse(body, &json, e);
-	if (r == 0)
-		r = input_record_read(&json, &in, arena, e);
+	int r = input_record_read(body, &json, &in, arena, e);
 	if (r < 0)
 		return r;
 	bool chosen = input_has(&json, "scopes");

@@ -376,19 +376,12 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	                          : NULL;
 	if (!j)
 		return;
-	struct input_record record = {.fields = &link_fields,
-	                              .when = FIELD_CREATE,
-	                              .record = &j->write.link,
-	                              .own = own,
-	                              .own_count = 1,
-	                              .code = "invalid-body"};
-	int r = input_parse(req->body, &body, &e);
-	if (r == 0)
-		r = input_record_read(&body, &record, j->write.arena, &e);
+	struct input_record record = {&link_fields, FIELD_CREATE, &j->write.link, own, 1};
+	int r = input_record_read(req->body, &body, &record, j->write.arena, &e);
 	in.password = record.secret;
 	in.owner = record.user;
 	if (r < 0)
-		api_reply_failed(c, r, record.code, &e);
+		api_reply_failed(c, r, "invalid-body", &e);
 	else
 		create_submit(j, req, &in, &caller);
 }
@@ -585,10 +578,8 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	struct err e;
 	const char *code;
 	struct input CLEANUP(input_release) body = {0};
-	struct input_record in = {.fields = &link_fields, .when = FIELD_PATCH, .record = &j->write.link};
-	int r = input_parse(req->body, &body, &e);
-	if (r == 0)
-		r = input_record_read(&body, &in, j->write.arena, &e);
+	struct input_record in = {&link_fields, FIELD_PATCH, &j->write.link};
+	int r = input_record_read(req->body, &body, &in, j->write.arena, &e);
 	if (r == 0 && in.bits == 0)
 		r = err_set(&e, ERR_INVALID, "the body changes nothing; name at least one field");
 	if (r == 0)

@@ -26,120 +26,97 @@ static const struct {
     {"key create", &key_fields, FIELD_CREATE},
 };
 
-static void type_put(struct buf *b, const char *type, bool may_be_null)
+static void words_put(struct buf *b, const struct field *f)
 {
-	buf_printf(b,
-	           may_be_null         ? "\"type\":[%s,\"null\"]"
-	           : strchr(type, ',') ? "\"type\":[%s]"
-	                               : "\"type\":%s",
-	           type);
-}
-
-static void words_put(struct buf *b, const struct field *f, const char *quote)
-{
+	const char *quote = f->type == FIELD_NUMBER ? "" : "\"";
 	for (size_t i = 0; f->words[i]; i++)
 		buf_printf(b, "%s%s%s%s", i ? "," : ",\"enum\":[", quote, f->words[i], quote);
 	buf_char(b, ']');
 }
 
-static void text_put(struct buf *b, const struct field *f, bool may_be_null)
+/* Arrays of strings. */
+static void array_put(struct buf *b, const struct field *f)
 {
-	type_put(b, "\"string\"", may_be_null);
-	if (f->min)
-		buf_printf(b, ",\"minLength\":%llu", (unsigned long long)f->min);
-	if (f->max)
-		buf_printf(b, ",\"maxLength\":%llu", (unsigned long long)f->max);
+	buf_printf(b, "\"type\":\"array\",\"maxItems\":%d,\"items\":{\"type\":\"string\"", INPUT_STRINGS_MAX);
+	if (f->words)
+		words_put(b, f);
+	else
+		buf_printf(b, ",\"minLength\":1,\"maxLength\":%d", INPUT_ITEM_BYTES_MAX);
+	buf_char(b, '}');
 }
 
-static void number_put(struct buf *b, const struct field *f, bool may_be_null)
+static const char *type_of(const struct field *f, unsigned when)
 {
-	type_put(b, "\"integer\"", may_be_null);
-	if (f->words)
-		words_put(b, f, "");
-	else
-		buf_printf(b, ",\"minimum\":%llu", (unsigned long long)f->min);
-	if (f->max)
-		buf_printf(b, ",\"maximum\":%llu", (unsigned long long)f->max);
+	if (f->type == FIELD_BOOL || (f->type == FIELD_SECRET && !when))
+		return "\"boolean\"";
+	if (f->type == FIELD_USER && when)
+		return "\"string\",\"integer\"";
+	if (f->type == FIELD_USER) /* a name where it may be missing */
+		return f->flags & FIELD_NULL ? "\"string\"" : "\"integer\"";
+	return field_is_str(f) || f->type == FIELD_TIME || f->type == FIELD_ENUM ? "\"string\""
+	                                                                         : "\"integer\"";
 }
 
 static void schema_put(struct buf *b, const struct field *f, unsigned when)
 {
-	bool may_be_null = f->flags & FIELD_NULL && (!when || !(f->flags & FIELD_REQUIRED));
-	switch (f->type) {
-	case FIELD_BOOL: buf_str(b, STR("\"type\":\"boolean\"")); return;
-	case FIELD_ENUM:
-		type_put(b, "\"string\"", false);
-		words_put(b, f, "\"");
-		return;
-	case FIELD_SET:
-		buf_str(b, STR("\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"string\""));
-		words_put(b, f, "\"");
-		buf_char(b, '}');
-		return;
-	case FIELD_TIME:
-		type_put(b, "\"string\"", may_be_null);
+	bool is_null = f->flags & FIELD_NULL && (!when || !(f->flags & FIELD_REQUIRED)) &&
+	               (f->type != FIELD_SECRET || when);
+	const char *bound = field_is_str(f) ? "Length" : "imum";
+	buf_printf(b, "\"type\":[%s%s]", type_of(f, when), is_null ? ",\"null\"" : "");
+	if (f->words)
+		words_put(b, f);
+	if (f->type == FIELD_TIME)
 		buf_str(b, STR(",\"format\":\"date-time\""));
-		return;
-	case FIELD_USER: /* a name where it may be missing, otherwise an id */
-		if (when)
-			type_put(b, "\"string\",\"integer\"", may_be_null && when == FIELD_CREATE);
-		else
-			type_put(b, may_be_null ? "\"string\"" : "\"integer\"", may_be_null);
-		return;
-	case FIELD_TEXT:
-	case FIELD_STRING: text_put(b, f, may_be_null); return;
-	case FIELD_TAGS:
-		buf_printf(
-		    b,
-		    "\"type\":\"array\",\"maxItems\":%d,\"items\":{\"type\":\"string\",\"minLength\":1,"
-		    "\"maxLength\":%d}",
-		    INPUT_STRINGS_MAX, INPUT_ITEM_BYTES_MAX);
-		return;
-	case FIELD_SECRET:
-		if (!when) {
-			buf_str(b, STR("\"type\":\"boolean\""));
-			return;
-		}
-		text_put(b, f, may_be_null);
+	if (f->type == FIELD_SECRET && when)
 		buf_str(b, STR(",\"writeOnly\":true"));
-		return;
-	case FIELD_VIRTUAL: buf_str(b, str_of(f->schema)); return;
-	default: number_put(b, f, may_be_null); return;
-	}
+	if (f->max && !f->words && (f->type != FIELD_SECRET || when))
+		buf_printf(b, ",\"min%s\":%llu,\"max%s\":%llu", bound, (unsigned long long)f->min, bound,
+		           (unsigned long long)f->max);
 }
 
-static bool is_meant(const struct field *f, unsigned when)
+static void help_put(struct buf *b, const struct field *f, unsigned when)
 {
-	return when ? (f->flags & when) != 0 : field_is_shown(f);
+	struct buf CLEANUP(buf_release) help = {0};
+	if (!f->help || (!when && f->type == FIELD_SECRET))
+		return;
+	buf_printf(&help, f->null ? "%s; null is %s" : "%s", f->help, f->null);
+	if (when && f->flags & FIELD_ADMIN)
+		buf_str(&help, STR(" (admins only)"));
+	buf_str(b, STR(",\"description\":"));
+	json_out_str(b, buf_view(&help));
+}
+
+/* Its name as a string; `before` separates it from the one before. */
+static void name_put(struct buf *b, const char *before, const struct field *f, unsigned when)
+{
+	buf_printf(b, "%s\"%s%s\"", before, !when && f->type == FIELD_SECRET ? "has_" : "", f->name);
 }
 
 static void fields_put(struct buf *b, const struct fields *s, unsigned when)
 {
-	const char *before = "";
-	if (when != FIELD_PATCH)
-		buf_str(b, STR("\"required\":["));
-	for (size_t i = 0; when != FIELD_PATCH && i < s->count; i++) {
-		const struct field *f = &s->rows[i];
-		if (is_meant(f, when) && (!when || f->flags & FIELD_REQUIRED)) {
-			buf_printf(b, "%s\"%s%s\"", before, !when && f->type == FIELD_SECRET ? "has_" : "",
-			           f->name);
+	const struct field *end = s->rows + s->count;
+	const char *before = "\"required\":[";
+	for (const struct field *f = s->rows; f < end; f++) {
+		if (when ? (f->flags & when && when == FIELD_CREATE && f->flags & FIELD_REQUIRED)
+		         : field_is_shown(f)) {
+			name_put(b, before, f, when);
 			before = ",";
 		}
 	}
-	buf_str(b, when == FIELD_PATCH ? STR("\"properties\":{") : STR("],\"properties\":{"));
-	before = "";
-	for (size_t i = 0; i < s->count; i++) {
-		const struct field *f = &s->rows[i];
-		if (!is_meant(f, when))
+	before = *before == ',' ? "],\"properties\":{" : "\"properties\":{";
+	for (const struct field *f = s->rows; f < end; f++) {
+		if (when ? !(f->flags & when) : !field_is_shown(f))
 			continue;
-		buf_printf(b, "%s\"%s%s\":{", before, !when && f->type == FIELD_SECRET ? "has_" : "",
-		           f->name);
+		name_put(b, before, f, when);
 		before = ",";
-		schema_put(b, f, when);
-		if (f->help) {
-			buf_str(b, STR(",\"description\":"));
-			json_out_str(b, str_of(f->help));
-		}
+		buf_str(b, STR(":{"));
+		if (f->type == FIELD_VIRTUAL)
+			buf_str(b, str_of(f->schema));
+		else if (f->type == FIELD_SET || f->type == FIELD_TAGS)
+			array_put(b, f);
+		else
+			schema_put(b, f, when);
+		help_put(b, f, when);
 		buf_char(b, '}');
 	}
 	buf_char(b, '}');

@@ -39,12 +39,9 @@ static int user_input_read(struct str body, unsigned when, struct arena *arena, 
 {
 	const struct input_field own[] = {
 	    {"current_password", INPUT_STRING, &ret->current_password, .bytes_max = PASSWORD_BYTES_MAX}};
-	struct input_record in = {
-	    .fields = &user_fields, .when = when, .record = &ret->user, .own = own, .own_count = 1};
+	struct input_record in = {&user_fields, when, &ret->user, own, 1};
 	struct input CLEANUP(input_release) json = {0};
-	int r = input_parse(body, &json, e);
-	if (r == 0)
-		r = input_record_read(&json, &in, arena, e);
+	int r = input_record_read(body, &json, &in, arena, e);
 	ret->fields = in.bits;
 	ret->for_admins = in.for_admins != NULL;
 	ret->password = in.secret;

@@ -38,6 +38,8 @@ enum {
 	FIELD_HIDDEN = 1 << 5,  /* callers may give it, nobody is shown it by this name */
 	FIELD_BLANK = 1 << 6,   /* an empty text is none */
 	FIELD_COUNTED = 1 << 7, /* the store counts it by itself: a new row has 0, whatever the record says */
+	FIELD_GIVEN = FIELD_CREATE | FIELD_PATCH,
+	FIELD_OPTIONAL = FIELD_GIVEN | FIELD_NULL,
 };
 
 enum { FIELDS_MAX = 64 };
@@ -46,18 +48,18 @@ struct field {
 	const char *name;   /* in JSON and OpenAPI; NULL: nobody outside knows it */
 	const char *column; /* in both databases; NULL: not stored by itself */
 	enum field_type type;
-	unsigned offset, size; /* in the record */
 	bool fixed;            /* an UPDATE leaves its column alone */
+	unsigned offset, size; /* in the record */
 	unsigned bit;          /* of an UPDATE (LINK_URL, ...); 0: callers never change it */
 	unsigned flags;
-	uint64_t min,
-	    max; /* of a number, or of a text's bytes; max 0: no bound. FIELD_STRING: its rule checks */
-	const char *const *words;
+	uint64_t min, max;        /* of a number, or of a text's bytes; a FIELD_STRING has a rule for them */
+	const char *const *words; /* that it may be */
 	const char
 	    *option;      /* of the command line, with its value: "--expires TIME"; two flags: "--off|--on" */
 	const char *none; /* what the command line calls null */
+	const char *null; /* what null means */
 	const char *help; /* a sentence for --help and OpenAPI */
-	const char *schema; /* OpenAPI, for what the type does not say */
+	const char *schema; /* OpenAPI, of a virtual field */
 };
 
 struct fields {
@@ -181,121 +183,110 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
  */
 
 // clang-format off
-#define LINK_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                 \
-	FIRST(id, id, ID)                                                                                         \
-	SHOWN(key, STRING, .name = "key")                                                                      \
-	SHOWN(key, VIRTUAL, .name = "alias", .flags = FIELD_CREATE | FIELD_HIDDEN, .option = "--alias NAME",   \
-	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,64}$\"",              \
-	      .help = "A name of one's own instead of a generated key; not a reserved word")                   \
-	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                 \
-	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                              \
-	STORED(url, url, STRING, .name = "original_url", .bit = LINK_URL, .max = URL_BYTES_MAX,                \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_REQUIRED, .option = "--url URL",                    \
-	       .help = "Where it leads: http or https; stored canonical and percent-encoded")                  \
-	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                              \
-	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")                                             \
-	STORED(not_before_ms, not_before_ms, TIME, .name = "not_before", .bit = LINK_NOT_BEFORE,               \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL, .option = "--not-before TIME",                \
-	       .none = "none", .help = "When it begins; before, the link is not there; null is at once")       \
-	STORED(expires_ms, expires_ms, TIME, .name = "expires_at", .bit = LINK_EXPIRES,                        \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL, .option = "--expires TIME", .none = "never",  \
-	       .help = "When it ends: RFC 3339, or a date; null is never; two years when not given")           \
-	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,               \
-	       .max = URL_BYTES_MAX, .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL,                         \
-	       .option = "--expired-url URL", .none = "none",                                                  \
-	       .help = "Where visitors go (302) when its time or its clicks are over; null is nowhere: 404. "  \
-	               "Such a link stays for two years after its end")                                        \
-	STORED(max_clicks, max_clicks, NUMBER, .name = "max_clicks", .bit = LINK_MAX_CLICKS, .min = 1,         \
-	       .max = 1ULL << 53, .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL,                            \
-	       .option = "--max-clicks N", .none = "none",                                                     \
-	       .help = "How often it may be followed, ever; null is no limit")                                 \
-	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_COUNTED,                                \
-	      .help = "Redirects counted in all; the newest may come a moment later")                          \
-	STORED(redirect_status, redirect_status, NUMBER, .name = "redirect_status", .bit = LINK_STATUS,        \
-	       .words = redirect_statuses, .flags = FIELD_CREATE | FIELD_PATCH, .option = "--status CODE",     \
-	       .help = "301, 302 (the default), 307 or 308")                                                   \
-	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED,                                 \
-	       .flags = FIELD_CREATE | FIELD_PATCH, .option = "--disable|--enable",                            \
-	       .help = "A link that is not enabled answers like one that is not there")                        \
-	STORED(private, is_private, ENUM, .name = "visibility", .bit = LINK_PRIVATE, .max = 1,                 \
-	       .words = visibilities, .flags = FIELD_CREATE | FIELD_PATCH, .option = "--public|--private",     \
-	       .help = "A private link is for its owner, admins and the users on its list (permissions)")      \
-	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,    \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL, .option = "--no-password|--password",         \
-	       .help = "Visitors must know it. Kept as argon2id; null is none")                                \
-	SHOWN(key, VIRTUAL, .name = "forward_query", .schema = "\"const\":false")                              \
-	SHOWN(key, VIRTUAL, .name = "rules", .schema = "\"type\":\"array\",\"maxItems\":0")                    \
-	STORED(title, title, TEXT, .name = "title", .bit = LINK_TITLE, .max = 512,                             \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL, .option = "--title TEXT",                     \
-	       .help = "What it is called in lists")                                                           \
-	STORED(note, note, TEXT, .name = "note", .bit = LINK_NOTE, .max = 4096,                                \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL, .option = "--note TEXT",                      \
-	       .help = "For those who manage it")                                                              \
-	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_CREATE | FIELD_PATCH,        \
-	       .option = "--tag WORD", .help = "Words to find it by, at most 32 of 1 to 64 bytes")             \
-	STORED(owner, owner, USER, .name = "owner", .bit = LINK_OWNER,                                         \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL | FIELD_ADMIN, .option = "--owner USER",       \
-	       .help = "Whose it is. Given as a user's email address or id, by admins; shown as user_name, or "\
-	               "the user's email address, otherwise names; local for the machine's command line")      \
-	STORED(api_key, api_key, NUMBER, .bit = LINK_OWNER)                                                    \
-	FIXED(user_name, user_name, TEXT, .name = "user_name", .max = 128,                                     \
-	      .flags = FIELD_CREATE | FIELD_NULL | FIELD_HIDDEN, .help = "Shown as the link's owner")
+#define LINK_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
+	FIRST(id, id, ID)                                                                                              \
+	SHOWN(key, STRING, .name = "key")                                                                              \
+	SHOWN(key, VIRTUAL, .name = "alias", .flags = FIELD_CREATE | FIELD_HIDDEN, .option = "--alias NAME",           \
+	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,64}$\"",                        \
+	      .help = "A name of one's own instead of a generated key; not a reserved word")                           \
+	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                         \
+	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                                      \
+	STORED(url, url, STRING, .name = "original_url", .bit = LINK_URL, .max = URL_BYTES_MAX,                        \
+	       .flags = FIELD_GIVEN | FIELD_REQUIRED, .option = "--url URL",                                           \
+	       .help = "Where it leads: http or https; stored canonical and percent-encoded")                          \
+	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
+	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")                                                     \
+	STORED(not_before_ms, not_before_ms, TIME, .name = "not_before", .bit = LINK_NOT_BEFORE,                       \
+	       .flags = FIELD_OPTIONAL, .option = "--not-before TIME", .none = "none", .null = "at once",              \
+	       .help = "When it begins: RFC 3339, or a date")                                                          \
+	STORED(expires_ms, expires_ms, TIME, .name = "expires_at", .bit = LINK_EXPIRES, .flags = FIELD_OPTIONAL,       \
+	       .option = "--expires TIME", .none = "never", .null = "no end",                                          \
+	       .help = "When it ends: RFC 3339, or a date; two years when not given")                                  \
+	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,                       \
+	       .max = URL_BYTES_MAX, .flags = FIELD_OPTIONAL, .option = "--expired-url URL", .none = "none",           \
+	       .null = "nowhere: 404", .help = "Where visitors go (302) when it has ended; it then stays two years")   \
+	STORED(max_clicks, max_clicks, NUMBER, .name = "max_clicks", .bit = LINK_MAX_CLICKS, .min = 1,                 \
+	       .max = 1ULL << 53, .flags = FIELD_OPTIONAL, .option = "--max-clicks N", .none = "none",                 \
+	       .null = "no limit", .help = "How often it may be followed, ever")                                       \
+	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_COUNTED,                                        \
+	      .help = "Redirects counted in all; the newest may come a moment later")                                  \
+	STORED(redirect_status, redirect_status, NUMBER, .name = "redirect_status", .bit = LINK_STATUS,                \
+	       .words = redirect_statuses, .flags = FIELD_GIVEN, .option = "--status CODE",                            \
+	       .help = "301, 302 (the default), 307 or 308")                                                           \
+	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_GIVEN,                   \
+	       .option = "--disable|--enable", .help = "One that is not enabled answers like one that is not there")   \
+	STORED(private, is_private, ENUM, .name = "visibility", .bit = LINK_PRIVATE, .max = 1,                         \
+	       .words = visibilities, .flags = FIELD_GIVEN, .option = "--public|--private",                            \
+	       .help = "A private link is for its owner, admins and those on its list (permissions)")                  \
+	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,            \
+	       .flags = FIELD_OPTIONAL, .option = "--no-password|--password", .null = "none",                          \
+	       .help = "Visitors must know it. Kept as argon2id")                                                      \
+	SHOWN(key, VIRTUAL, .name = "forward_query", .schema = "\"const\":false")                                      \
+	SHOWN(key, VIRTUAL, .name = "rules", .schema = "\"type\":\"array\",\"maxItems\":0")                            \
+	STORED(title, title, TEXT, .name = "title", .bit = LINK_TITLE, .max = 512, .flags = FIELD_OPTIONAL,            \
+	       .option = "--title TEXT", .help = "What it is called in lists")                                         \
+	STORED(note, note, TEXT, .name = "note", .bit = LINK_NOTE, .max = 4096, .flags = FIELD_OPTIONAL,               \
+	       .option = "--note TEXT", .help = "For those who manage it")                                             \
+	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_GIVEN,                               \
+	       .option = "--tag WORD", .help = "Words to find it by, at most 32 of 1 to 64 bytes")                     \
+	STORED(owner, owner, USER, .name = "owner", .bit = LINK_OWNER, .flags = FIELD_OPTIONAL | FIELD_ADMIN,          \
+	       .option = "--owner USER", .help = "Given as email address or id; shown as user_name, or the user's "    \
+	       "email address, otherwise names; local for the machine's command line")                                 \
+	STORED(api_key, api_key, NUMBER, .bit = LINK_OWNER)                                                            \
+	FIXED(user_name, user_name, TEXT, .name = "user_name", .max = 128, .help = "Shown as the owner",               \
+	      .flags = FIELD_CREATE | FIELD_NULL | FIELD_HIDDEN)
 
-#define USER_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                 \
-	FIRST(id, id, ID, .name = "id")                                                                           \
-	STORED(email, email, STRING, .name = "email", .bit = USER_EMAIL, .min = 3, .max = USER_EMAIL_BYTES_MAX,\
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_REQUIRED | FIELD_NULL | FIELD_ADMIN,                \
-	       .help = "Kept in lower case; null for the user of an API key that is nobody's in particular")   \
-	STORED(first_name, first_name, TEXT, .name = "first_name", .bit = USER_FIRST_NAME, .max = 128,         \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL | FIELD_BLANK, .option = "--first-name TEXT")  \
-	STORED(middle_name, middle_name, TEXT, .name = "middle_name", .bit = USER_MIDDLE_NAME, .max = 128,     \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL | FIELD_BLANK, .option = "--middle-name TEXT") \
-	STORED(last_name, last_name, TEXT, .name = "last_name", .bit = USER_LAST_NAME, .max = 128,             \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_NULL | FIELD_BLANK, .option = "--last-name TEXT")   \
-	STORED(role, role, ENUM, .name = "role", .bit = USER_ROLE, .min = ROLE_VIEWER, .max = ROLE_ADMIN,      \
-	       .words = user_roles, .flags = FIELD_CREATE | FIELD_PATCH | FIELD_ADMIN,                         \
-	       .option = "--role ROLE", .help = "viewer, editor (the default) or admin")                       \
-	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = USER_ENABLED,                                 \
-	       .flags = FIELD_PATCH | FIELD_ADMIN,                                                             \
-	       .help = "The keys and sessions of a user who is not are worth nothing")                         \
-	STORED(password, password, SECRET, .name = "password", .bit = USER_PASSWORD, .min = 8, .max = 1024,    \
-	       .flags = FIELD_CREATE | FIELD_PATCH | FIELD_HIDDEN, .option = "--no-password|--password",       \
-	       .help = "8 to 1024 bytes; kept as argon2id. Without one nobody signs in")                       \
-	SHOWN(id, VIRTUAL, .name = "current_password", .flags = FIELD_PATCH | FIELD_HIDDEN,                    \
-	      .schema = "\"type\":\"string\",\"maxLength\":1024,\"writeOnly\":true",                           \
-	      .help = "For those who are signed in and change their own password")                             \
-	STORED(generation, generation, NUMBER)                                                                 \
-	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                              \
+#define USER_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
+	FIRST(id, id, ID, .name = "id")                                                                                \
+	STORED(email, email, STRING, .name = "email", .bit = USER_EMAIL, .min = 3, .max = USER_EMAIL_BYTES_MAX,        \
+	       .flags = FIELD_OPTIONAL | FIELD_REQUIRED | FIELD_ADMIN,                                                 \
+	       .help = "Kept in lower case; null for the user of an API key that is nobody's in particular")           \
+	STORED(first_name, first_name, TEXT, .name = "first_name", .bit = USER_FIRST_NAME, .max = 128,                 \
+	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--first-name TEXT")                                   \
+	STORED(middle_name, middle_name, TEXT, .name = "middle_name", .bit = USER_MIDDLE_NAME, .max = 128,             \
+	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--middle-name TEXT")                                  \
+	STORED(last_name, last_name, TEXT, .name = "last_name", .bit = USER_LAST_NAME, .max = 128,                     \
+	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--last-name TEXT")                                    \
+	STORED(role, role, ENUM, .name = "role", .bit = USER_ROLE, .min = ROLE_VIEWER, .max = ROLE_ADMIN,              \
+	       .words = user_roles, .flags = FIELD_GIVEN | FIELD_ADMIN, .option = "--role ROLE",                       \
+	       .help = "viewer, editor (the default) or admin")                                                        \
+	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = USER_ENABLED, .flags = FIELD_PATCH | FIELD_ADMIN,     \
+	       .help = "The keys and sessions of a user who is not are worth nothing")                                 \
+	STORED(password, password, SECRET, .name = "password", .bit = USER_PASSWORD, .min = 8, .max = 1024,            \
+	       .flags = FIELD_GIVEN | FIELD_HIDDEN,                                                                    \
+	       .help = "8 to 1024 bytes; kept as argon2id. Without one nobody signs in")                               \
+	SHOWN(id, VIRTUAL, .name = "current_password", .flags = FIELD_PATCH | FIELD_HIDDEN,                            \
+	      .schema = "\"type\":\"string\",\"maxLength\":1024,\"writeOnly\":true",                                   \
+	      .help = "For those who are signed in and change their own password")                                     \
+	STORED(generation, generation, NUMBER)                                                                         \
+	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
 	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")
 
-#define KEY_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                  \
-	FIRST(id, id, ID, .name = "id")                                                                           \
-	FIXED(name, name, TEXT, .name = "name", .min = 1, .max = 64,                                           \
-	      .flags = FIELD_CREATE | FIELD_REQUIRED | FIELD_NULL, .help = "What it is for; 1 to 64 bytes")    \
-	FIXED(digest, digest, DIGEST)                                                                          \
-	SHOWN(rights, VIRTUAL, .name = "admin", .flags = FIELD_CREATE, .option = "--admin",                    \
-	      .schema = "\"type\":\"boolean\"", .help = "All scopes")                                          \
-	FIXED(rights, rights, SET, .name = "scopes", .words = right_names, .flags = FIELD_CREATE,              \
-	      .option = "--scopes LIST",                                                                       \
-	      .help = "What it may do: read, stats, create, delete, admin; all but admin when not given")      \
-	FIXED(user_id, user, USER, .name = "user", .flags = FIELD_CREATE, .option = "--user USER",             \
-	      .help = "Whose it is: email address or id; for admins. Not given: for an admin a user of the "   \
-	              "key's own, otherwise oneself")                                                          \
-	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                              \
-	FIXED(expires_ms, expires_ms, TIME, .name = "expires_at", .flags = FIELD_CREATE | FIELD_NULL,          \
-	      .option = "--expires TIME", .none = "never",                                                     \
-	      .help = "RFC 3339, or a date, in the future; null is never (the default)")                       \
-	FIXED(revoked_ms, revoked_ms, TIME, .name = "revoked_at", .flags = FIELD_NULL)                         \
-	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL,                             \
-	      .help = "To about a second; written to the store once a minute")                                 \
-	FIXED(creates_max, creates_max, NUMBER, .name = "creates_limit", .max = UINT32_MAX,                    \
-	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--creates N",                                    \
-	      .help = "Links it may make in a period, instead of its user's limit; 0 is the server's default") \
-	FIXED(redirects_max, redirects_max, NUMBER, .name = "redirects_limit", .max = UINT32_MAX,              \
-	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--redirects N",                                  \
-	      .help = "Redirections of its links in a period, instead of its user's limit; 0 is the server's " \
-	              "default")                                                                               \
-	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31 * 24 * 3600,                  \
-	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS",                               \
-	      .help = "The period of its limits; 0 is the server's default")
+#define KEY_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                        \
+	FIRST(id, id, ID, .name = "id")                                                                                \
+	FIXED(name, name, TEXT, .name = "name", .min = 1, .max = 64,                                                   \
+	      .flags = FIELD_CREATE | FIELD_REQUIRED | FIELD_NULL, .help = "What it is for; 1 to 64 bytes")            \
+	FIXED(digest, digest, DIGEST)                                                                                  \
+	SHOWN(rights, VIRTUAL, .name = "admin", .flags = FIELD_CREATE, .option = "--admin", .help = "All scopes",      \
+	      .schema = "\"type\":\"boolean\"")                                                                        \
+	FIXED(rights, rights, SET, .name = "scopes", .words = right_names, .flags = FIELD_CREATE,                      \
+	      .option = "--scopes LIST",                                                                               \
+	      .help = "What it may do: read, stats, create, delete, admin; all but admin when not given")              \
+	FIXED(user_id, user, USER, .name = "user", .flags = FIELD_CREATE, .option = "--user USER",                     \
+	      .help = "Whose it is: email address or id, by admins; otherwise a user of its own, or oneself")          \
+	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
+	FIXED(expires_ms, expires_ms, TIME, .name = "expires_at", .flags = FIELD_CREATE | FIELD_NULL,                  \
+	      .option = "--expires TIME", .none = "never", .null = "no end (the default)",                             \
+	      .help = "When it ends: RFC 3339, or a date, in the future")                                              \
+	FIXED(revoked_ms, revoked_ms, TIME, .name = "revoked_at", .flags = FIELD_NULL)                                 \
+	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL,                                     \
+	      .help = "To about a second; written to the store once a minute")                                         \
+	FIXED(creates_max, creates_max, NUMBER, .name = "creates_limit", .max = UINT32_MAX,                            \
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--creates N",                                            \
+	      .help = "Links it may make in a period, instead of its user's limit; 0: the server's default")           \
+	FIXED(redirects_max, redirects_max, NUMBER, .name = "redirects_limit", .max = UINT32_MAX,                      \
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--redirects N",                                          \
+	      .help = "Redirections of its links in a period, likewise")                                               \
+	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31 * 24 * 3600,                          \
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS", .help = "That period, likewise")
 // clang-format on
