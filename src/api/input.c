@@ -53,8 +53,11 @@ static int read_string(const struct input_field *f, const json_t *v, struct aren
 	if (is_text && has_control(s))
 		return err_set(e, ERR_INVALID, "the field '%s' has a control character in it; remove it",
 		               f->name);
+	if (f->row && is_text && s.len < f->row->min)
+		return err_set(e, ERR_INVALID, "the field '%s' must have %llu to %zu bytes", f->name,
+		               (unsigned long long)f->row->min, f->bytes_max);
 	s = arena_str(arena, s);
-	*(struct str *)f->ret = s;
+	*(struct str *)f->ret = f->row && f->row->flags & FIELD_BLANK && s.len == 0 ? STR_NULL : s;
 	return s.ptr ? 0 : ERR_NOMEM;
 }
 
@@ -122,6 +125,77 @@ static int read_strings(const struct input_field *f, const json_t *v, struct are
 	return s.ptr ? 0 : ERR_NOMEM;
 }
 
+static int read_user(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+{
+	struct input_field text = *f;
+	text.type = f->type == INPUT_USER ? INPUT_STRING : INPUT_STRING_OR_NULL;
+	if (!json_is_integer(v))
+		return read_string(&text, v, arena, e);
+	struct str digits = arena_printf(arena, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+	*(struct str *)f->ret = digits;
+	return digits.ptr ? 0 : ERR_NOMEM;
+}
+
+/* Rows */
+
+static int wrong_word(const struct input_field *f, const char *what, struct err *e)
+{
+	struct buf CLEANUP(buf_release) words = {0};
+	field_words_list(&words, f->row);
+	return err_set(e, ERR_INVALID, "%s '%s' must be %.*s", what, f->name, STR_ARG(buf_view(&words)));
+}
+
+static int read_number(const struct input_field *f, const json_t *v, struct err *e)
+{
+	uint64_t n, which;
+	char digits[24];
+	struct input_field plain = *f;
+	plain.type = f->row->flags & FIELD_NULL ? INPUT_UINT_OR_NULL : INPUT_UINT;
+	plain.ret = &n;
+	int r = read_uint(&plain, v, e);
+	if (r < 0)
+		return r;
+	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
+	if (f->row->words && !field_value(f->row, str_of(digits), &which))
+		return wrong_word(f, "the field", e);
+	if (f->row->max && n > f->row->max)
+		return err_set(e, ERR_INVALID, "the field '%s' may be at most %llu", f->name,
+		               (unsigned long long)f->row->max);
+	field_set_int(f->row, f->ret, (int64_t)(f->row->type == FIELD_SECONDS ? n * 1000 : n));
+	return 0;
+}
+
+static struct str json_str(const json_t *v)
+{
+	return str_n(json_string_value(v), json_string_length(v));
+}
+
+static int read_row(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+{
+	uint64_t which, set = 0;
+	struct str text;
+	if (f->row->type != FIELD_ENUM && f->row->type != FIELD_SET)
+		return read_number(f, v, e);
+	if (f->row->type == FIELD_ENUM && !json_is_string(v))
+		return wrong_type(f, v, "a string", e);
+	if (f->row->type == FIELD_ENUM) {
+		bool known = field_value(f->row, json_str(v), &which);
+		field_set_int(f->row, f->ret, (int64_t)which);
+		return known ? 0 : wrong_word(f, "the field", e);
+	}
+	struct input_field strings = {f->name, INPUT_STRINGS, &text};
+	int r = read_strings(&strings, v, arena, e);
+	for (size_t i = 0; r == 0 && i < json_array_size(v); i++) {
+		struct str word = json_str(json_array_get(v, i));
+		if (!field_value(f->row, word, &which))
+			return err_set(e, ERR_INVALID, "the field '%s' has an unknown entry '%.*s'", f->name,
+			               STR_ARG(word));
+		set |= 1ULL << which;
+	}
+	field_set_int(f->row, f->ret, (int64_t)set);
+	return r == 0 && set == 0 ? wrong_word(f, "an entry of the field", e) : r;
+}
+
 static int read_field(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
 {
 	switch (f->type) {
@@ -138,6 +212,9 @@ static int read_field(const struct input_field *f, const json_t *v, struct arena
 	case INPUT_UINT_OR_NULL: return read_uint(f, v, e);
 	case INPUT_TIME_OR_NULL: return read_time(f, v, e);
 	case INPUT_STRINGS: return read_strings(f, v, arena, e);
+	case INPUT_USER:
+	case INPUT_USER_OR_NULL: return read_user(f, v, arena, e);
+	case INPUT_ROW: return read_row(f, v, arena, e);
 	}
 	return ERR_INVALID;
 }
@@ -182,6 +259,11 @@ void input_release(struct input *in)
 	in->json = NULL;
 }
 
+bool input_has(const struct input *in, const char *name)
+{
+	return json_object_get(in->json, name) != NULL;
+}
+
 struct str input_peek(const struct input *in, const char *name)
 {
 	const json_t *value = json_object_get(in->json, name);
@@ -221,4 +303,62 @@ int input_read(struct str body, const struct input_field *fields, size_t count, 
 	struct input CLEANUP(input_release) in;
 	int r = input_parse(body, &in, e);
 	return r < 0 ? r : input_fields(&in, fields, count, arena, e);
+}
+
+/* Records */
+
+static struct input_field row_input(const struct field *f, struct input_record *r)
+{
+	static const enum input_type types[][2] = {
+	    [FIELD_ID] = {INPUT_ROW, INPUT_ROW},
+	    [FIELD_NUMBER] = {INPUT_ROW, INPUT_ROW},
+	    [FIELD_SECONDS] = {INPUT_ROW, INPUT_ROW},
+	    [FIELD_TIME] = {INPUT_TIME_OR_NULL, INPUT_TIME_OR_NULL},
+	    [FIELD_BOOL] = {INPUT_BOOL, INPUT_BOOL},
+	    [FIELD_ENUM] = {INPUT_ROW, INPUT_ROW},
+	    [FIELD_SET] = {INPUT_ROW, INPUT_ROW},
+	    [FIELD_USER] = {INPUT_USER, INPUT_USER_OR_NULL},
+	    [FIELD_TEXT] = {INPUT_TEXT, INPUT_TEXT_OR_NULL},
+	    [FIELD_STRING] = {INPUT_STRING, INPUT_STRING_OR_NULL},
+	    [FIELD_TAGS] = {INPUT_STRINGS, INPUT_STRINGS},
+	    [FIELD_SECRET] = {INPUT_STRING, INPUT_STRING_OR_NULL},
+	};
+	bool may_be_null = f->flags & FIELD_NULL && !(f->flags & FIELD_REQUIRED) &&
+	                   (f->type != FIELD_USER || r->when == FIELD_CREATE); /* it stays somebody's */
+	struct input_field in = {
+	    .name = f->name,
+	    .type = types[f->type][may_be_null],
+	    .ret = (char *)r->record + f->offset,
+	    .required = f->flags & FIELD_REQUIRED && r->when == FIELD_CREATE,
+	    .bytes_max = f->type == FIELD_TEXT ? f->max : 0,
+	    .row = f,
+	};
+	if (f->type == FIELD_USER || f->type == FIELD_SECRET)
+		in.ret = f->type == FIELD_USER ? &r->user : &r->secret;
+	else if (in.type == INPUT_ROW)
+		in.ret = r->record;
+	return in;
+}
+
+int input_record_read(struct str body, struct input *in, struct input_record *r, struct arena *arena,
+                      struct err *e)
+{
+	struct input_field inputs[FIELDS_MAX] = {0};
+	size_t n = 0;
+	for (const struct field *f = r->fields->rows; f < r->fields->rows + r->fields->count; f++) {
+		if (f->flags & r->when)
+			inputs[n++] = f->type == FIELD_VIRTUAL ? *field_named(r->own, r->own_count, f->name)
+			                                       : row_input(f, r);
+	}
+	int result = input_parse(body, in, e);
+	if (result == 0)
+		result = input_fields(in, inputs, n, arena, e);
+	for (size_t i = n; result == 0 && i-- > 0;) {
+		const struct field *f = inputs[i].row;
+		if (!f || !input_has(in, f->name))
+			continue;
+		r->bits |= f->bit;
+		r->for_admins = f->flags & FIELD_ADMIN ? f : r->for_admins;
+	}
+	return result;
 }

@@ -61,8 +61,8 @@ static bool choose_rights(struct http_conn *c, const struct key_input *in, const
                           uint64_t only, unsigned *ret)
 {
 	unsigned allowed = user ? role_rights(user->role) : RIGHTS_ALL;
-	unsigned missing = in->rights_given ? in->rights & ~allowed : 0;
-	*ret = in->rights & allowed;
+	unsigned missing = in->rights_given ? in->key.rights & ~allowed : 0;
+	*ret = in->key.rights & allowed;
 	if (missing == 0)
 		return true;
 	if (only) {
@@ -80,11 +80,11 @@ static bool choose_rights(struct http_conn *c, const struct key_input *in, const
 static bool may_limit(struct http_conn *c, const struct key_input *in, uint64_t only)
 {
 	static const struct problem p = {.status = 403, .code = "admin-only"};
-	if (!only || !in->limit_given)
+	if (!only || !in->for_admins)
 		return true;
 	problem_reply(c, &p,
 	              "The field '%s' is for admins; without it the key shares the limits of your account.",
-	              in->limit_given);
+	              in->for_admins->name);
 	return false;
 }
 
@@ -127,16 +127,10 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	if (!choose_user(w, c, &in, only, &user) || !choose_rights(c, &in, user, only, &rights) ||
 	    !may_limit(c, &in, only) || !has_room(c, user, j->write.now_ms))
 		return;
-	j->write.key = (struct key_record){
-	    .user = user ? user->id : 0,
-	    .name = in.name,
-	    .rights = rights,
-	    .created_ms = j->write.now_ms,
-	    .expires_ms = in.expires_ms,
-	    .creates_max = in.creates_max,
-	    .redirects_max = in.redirects_max,
-	    .period_ms = in.period_ms,
-	};
+	j->write.key = in.key;
+	j->write.key.user = user ? user->id : 0;
+	j->write.key.rights = rights;
+	j->write.key.created_ms = j->write.now_ms;
 	if (!user)
 		j->write.user = key_own_user(&j->write.key);
 	api_key_make(text, j->write.key.digest);

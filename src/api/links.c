@@ -15,8 +15,6 @@
 #include <sodium.h>
 
 enum {
-	TITLE_BYTES_MAX = 512,
-	NOTE_BYTES_MAX = 4096,
 	USER_NAME_BYTES_MAX = 128,
 	IDEMPOTENCY_KEY_BYTES_MAX = 255,
 	PAGE_DEFAULT = 50,
@@ -25,7 +23,6 @@ enum {
 	STRANGERS_BODY_BYTES_MAX = 64 * 1024,
 };
 static const int64_t default_life_ms = 2LL * 365 * 24 * 3600 * 1000;
-static const uint64_t max_clicks_max = 1ULL << 53; /* what JSON's numbers hold everywhere */
 
 static void reply_link(struct http_conn *c, const struct api *api, const struct link_record *link)
 {
@@ -36,21 +33,6 @@ static void reply_link(struct http_conn *c, const struct api *api, const struct 
 
 /* What requests say about a link */
 
-static int check_max_clicks(uint64_t max, struct err *e)
-{
-	return max <= max_clicks_max ? 0
-	                             : err_set(e, ERR_INVALID, "the field 'max_clicks' may be at most %llu",
-	                                       (unsigned long long)max_clicks_max);
-}
-
-static int check_visibility(struct str text, bool *ret_private, struct err *e)
-{
-	*ret_private = str_eq(text, STR("private"));
-	return *ret_private || str_eq(text, STR("public"))
-	           ? 0
-	           : err_set(e, ERR_INVALID, "the field 'visibility' must be \"public\" or \"private\"");
-}
-
 static int check_times(int64_t not_before_ms, int64_t expires_ms, struct err *e)
 {
 	if (not_before_ms == 0 || expires_ms == 0 || not_before_ms < expires_ms)
@@ -59,30 +41,12 @@ static int check_times(int64_t not_before_ms, int64_t expires_ms, struct err *e)
 	               "the link would end before it begins; give a 'not_before' earlier than 'expires_at'");
 }
 
-static int check_status(uint64_t status, struct err *e)
-{
-	if (status == 301 || status == 302 || status == 307 || status == 308)
-		return 0;
-	return err_set(e, ERR_INVALID, "the field 'redirect_status' must be 301, 302, 307 or 308");
-}
-
 static int check_expiry(int64_t expires_ms, int64_t now_ms, struct err *e)
 {
 	if (expires_ms == 0 || expires_ms > now_ms)
 		return 0;
 	return err_set(e, ERR_INVALID, "the expiry lies in the past; give a later time, or null for none");
 }
-
-/* Creating */
-
-/* What the two ways of creating have in common, as read from the request. */
-struct create_input {
-	struct str url, alias, user_name, title, note, tags, expired_url, visibility, password, owner;
-	int64_t not_before_ms, expires_ms;
-	uint64_t status, max_clicks;
-	bool enabled;
-	bool expires_given;
-};
 
 /* Puts the canonical form into the arena. */
 static int canonical_url(struct api *api, struct str in, struct arena *arena, struct str *ret, struct err *e)
@@ -95,57 +59,47 @@ static int canonical_url(struct api *api, struct str in, struct arena *arena, st
 	return ret->ptr ? 0 : ERR_NOMEM;
 }
 
-static int create_fill(struct write_job *j, const struct create_input *in, struct err *e,
-                       const char **ret_code)
+/* The rules of the fields that were given: the canonical form replaces what came. */
+static int check_fields(struct write_job *j, unsigned bits, struct str password, struct err *e,
+                        const char **ret_code)
 {
-	struct api *api = j->worker->api;
 	struct link_record *link = &j->write.link;
-	struct arena *arena = j->write.arena;
+	const unsigned times = LINK_EXPIRES | LINK_NOT_BEFORE;
+	int r = 0;
 	*ret_code = "invalid-url";
-	int r = canonical_url(api, in->url, arena, &link->url, e);
+	if (bits & LINK_URL)
+		r = canonical_url(j->worker->api, link->url, j->write.arena, &link->url, e);
+	if (r == 0 && link->expired_url.ptr)
+		r = canonical_url(j->worker->api, link->expired_url, j->write.arena, &link->expired_url, e);
 	if (r < 0)
 		return r;
-	if (in->alias.ptr) {
-		*ret_code = "invalid-alias";
-		r = alias_check(in->alias, e);
-		if (r < 0)
-			return r;
-		char folded[ALIAS_BYTES_MAX];
-		link->is_alias = true;
-		link->key = arena_str(arena, key_fold(links_cipher(api->links), in->alias, folded));
-		if (!link->key.ptr)
-			return ERR_NOMEM;
-	}
-	if (in->expired_url.ptr) {
-		r = canonical_url(api, in->expired_url, arena, &link->expired_url, e);
-		if (r < 0)
-			return r;
-	}
 	*ret_code = "invalid-field";
-	link->created_ms = link->updated_ms = j->write.now_ms;
-	link->expires_ms = in->expires_given ? in->expires_ms : j->write.now_ms + default_life_ms;
-	r = check_status(in->status, e);
-	if (r == 0)
+	if (bits & LINK_EXPIRES)
 		r = check_expiry(link->expires_ms, j->write.now_ms, e);
-	if (r == 0)
-		r = check_times(in->not_before_ms, link->expires_ms, e);
-	if (r == 0)
-		r = check_max_clicks(in->max_clicks, e);
-	if (r == 0 && in->visibility.ptr)
-		r = check_visibility(in->visibility, &link->is_private, e);
-	if (r == 0 && in->password.ptr)
-		r = password_check(in->password, LINK_PASSWORD_BYTES_MIN, e);
+	if (r == 0 && (bits & times) == times)
+		r = check_times(link->not_before_ms, link->expires_ms, e);
+	if (r == 0 && password.ptr)
+		r = password_check(password, LINK_PASSWORD_BYTES_MIN, e);
+	return r;
+}
+
+/* Creating */
+
+/* What the two ways of creating say beside the link's own fields. */
+struct create_input {
+	struct str alias, password, owner;
+};
+
+static int take_alias(struct write_job *j, struct str alias, struct err *e)
+{
+	char folded[ALIAS_BYTES_MAX];
+	struct link_record *link = &j->write.link;
+	int r = alias_check(alias, e);
 	if (r < 0)
 		return r;
-	link->not_before_ms = in->not_before_ms;
-	link->max_clicks = in->max_clicks;
-	link->redirect_status = (uint16_t)in->status;
-	link->enabled = in->enabled;
-	link->user_name = in->user_name;
-	link->title = in->title;
-	link->note = in->note;
-	link->tags = in->tags;
-	return 0;
+	link->is_alias = true;
+	link->key = arena_str(j->write.arena, key_fold(links_cipher(j->worker->api->links), alias, folded));
+	return link->key.ptr ? 0 : ERR_NOMEM;
 }
 
 static void refuse_create(struct write_job *j)
@@ -369,31 +323,43 @@ static bool take_owner(struct api_worker *w, struct http_conn *c, const struct c
 	return true;
 }
 
-/* The rest of a create, by somebody known. */
-static void create_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                          const struct create_input *in, const struct caller *caller, bool plain)
+/* NULL: that has been said. The link has what nobody needs to say. */
+static struct write_job *create_new(struct api_worker *w, struct http_conn *c, const struct caller *caller)
 {
 	struct write_job *j = write_job_new(w, c, STORE_LINK_CREATE, create_done);
 	if (!j)
-		return;
-	j->plain = plain;
-	j->plain_text = plain && str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
-	j->write.link.owner = caller->user;
-	j->write.link.api_key = caller->limit_key;
+		return NULL;
+	j->write.link = (struct link_record){
+	    .owner = caller->user,
+	    .api_key = caller->limit_key,
+	    .created_ms = j->write.now_ms,
+	    .updated_ms = j->write.now_ms,
+	    .expires_ms = j->write.now_ms + default_life_ms,
+	    .redirect_status = 302,
+	    .enabled = true,
+	};
 	j->write.owner = named_sees_only(caller);
 	j->write.idempotency_owner = caller->user;
-	if (in->owner.ptr && !take_owner(w, c, caller, in->owner, &j->write.link.owner))
-		return;
+	return j;
+}
+
+/* The rest of a create, whose link has all that was given. */
+static void create_submit(struct write_job *j, const struct http_request *req, const struct create_input *in,
+                          const struct caller *caller)
+{
 	struct err e;
 	const char *code;
-	int r = create_fill(j, in, &e, &code);
-	if (r < 0) {
-		api_reply_failed(c, r, code, &e);
+	if (in->owner.ptr && !take_owner(j->worker, j->conn, caller, in->owner, &j->write.link.owner))
 		return;
+	int r = check_fields(j, ~0U, in->password, &e, &code);
+	if (r == 0 && in->alias.ptr) {
+		code = "invalid-alias";
+		r = take_alias(j, in->alias, &e);
 	}
-	if (!take_idempotency_key(j, req))
-		return;
-	charge(j, caller, in->password, false);
+	if (r < 0)
+		api_reply_failed(j->conn, r, code, &e);
+	else if (take_idempotency_key(j, req))
+		charge(j, caller, in->password, false);
 }
 
 void links_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -402,31 +368,22 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	(void)match;
 	struct caller caller;
 	struct err e;
-	struct create_input in = {.status = 302, .enabled = true};
-	const struct input_field fields[] = {
-	    {"original_url", INPUT_STRING, &in.url, .required = true},
-	    {"alias", INPUT_STRING_OR_NULL, &in.alias},
-	    {"not_before", INPUT_TIME_OR_NULL, &in.not_before_ms},
-	    {"expires_at", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
-	    {"expired_url", INPUT_STRING_OR_NULL, &in.expired_url},
-	    {"max_clicks", INPUT_UINT_OR_NULL, &in.max_clicks},
-	    {"visibility", INPUT_STRING, &in.visibility},
-	    {"password", INPUT_STRING_OR_NULL, &in.password},
-	    {"redirect_status", INPUT_UINT, &in.status},
-	    {"enabled", INPUT_BOOL, &in.enabled},
-	    {"title", INPUT_TEXT_OR_NULL, &in.title, .bytes_max = TITLE_BYTES_MAX},
-	    {"note", INPUT_TEXT_OR_NULL, &in.note, .bytes_max = NOTE_BYTES_MAX},
-	    {"tags", INPUT_STRINGS, &in.tags},
-	    {"user_name", INPUT_TEXT_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
-	    {"owner", INPUT_STRING_OR_NULL, &in.owner},
-	};
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
+	struct create_input in = {0};
+	const struct input_field own[] = {{"alias", INPUT_STRING_OR_NULL, &in.alias}};
+	struct input CLEANUP(input_release) body = {0};
+	struct write_job *j = auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller)
+	                          ? create_new(w, c, &caller)
+	                          : NULL;
+	if (!j)
 		return;
-	int r = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
+	struct input_record record = {&link_fields, FIELD_CREATE, &j->write.link, own, 1};
+	int r = input_record_read(req->body, &body, &record, j->write.arena, &e);
+	in.password = record.secret;
+	in.owner = record.user;
 	if (r < 0)
 		api_reply_failed(c, r, "invalid-body", &e);
 	else
-		create_submit(w, c, req, &in, &caller, false);
+		create_submit(j, req, &in, &caller);
 }
 
 /*
@@ -463,22 +420,28 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 	struct caller caller;
 	struct err e;
 	struct str api_dev_key;
-	struct create_input in = {.status = 302, .enabled = true};
+	struct create_input in = {0};
+	struct input CLEANUP(input_release) body = {0};
+	struct write_job *j = body_and_key(w, c, req, &body, RIGHT_CREATE, &caller)
+	                          ? create_new(w, c, &caller)
+	                          : NULL;
+	if (!j)
+		return;
+	j->plain = true;
+	j->plain_text = str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
+	struct link_record *link = &j->write.link;
 	const struct input_field fields[] = {
 	    {"api_dev_key", INPUT_STRING, &api_dev_key},
-	    {"original_url", INPUT_STRING, &in.url, .required = true},
+	    {"original_url", INPUT_STRING, &link->url, .required = true},
 	    {"custom_alias", INPUT_STRING_OR_NULL, &in.alias},
-	    {"user_name", INPUT_TEXT_OR_NULL, &in.user_name, .bytes_max = USER_NAME_BYTES_MAX},
-	    {"expire_date", INPUT_TIME_OR_NULL, &in.expires_ms, .ret_given = &in.expires_given},
+	    {"user_name", INPUT_TEXT_OR_NULL, &link->user_name, .bytes_max = USER_NAME_BYTES_MAX},
+	    {"expire_date", INPUT_TIME_OR_NULL, &link->expires_ms},
 	};
-	struct input CLEANUP(input_release) body = {0};
-	if (!body_and_key(w, c, req, &body, RIGHT_CREATE, &caller))
-		return;
-	int r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
+	int r = input_fields(&body, fields, ARRAY_LEN(fields), j->write.arena, &e);
 	if (r < 0)
 		api_reply_failed(c, r, "invalid-body", &e);
 	else
-		create_submit(w, c, req, &in, &caller, true);
+		create_submit(j, req, &in, &caller);
 }
 
 /* Reading */
@@ -602,76 +565,6 @@ static void patch_done(struct write_job *j)
 		http_reply(j->conn, &done);
 }
 
-/* What a PATCH says beside the link's own fields. */
-struct patch_input {
-	struct str url, expired_url, visibility, password, owner;
-	uint64_t status;
-};
-
-static int patch_check(struct write_job *j, const struct patch_input *in, struct err *e)
-{
-	struct link_record *link = &j->write.link;
-	struct api *api = j->worker->api;
-	unsigned fields = j->write.fields;
-	int r = 0;
-	if (fields & LINK_URL)
-		r = canonical_url(api, in->url, j->write.arena, &link->url, e);
-	if (r == 0 && in->expired_url.ptr)
-		r = canonical_url(api, in->expired_url, j->write.arena, &link->expired_url, e);
-	if (r == 0 && (fields & LINK_STATUS))
-		r = check_status(in->status, e);
-	if (r == 0 && (fields & LINK_EXPIRES))
-		r = check_expiry(link->expires_ms, j->write.now_ms, e);
-	if (r == 0 && (fields & LINK_EXPIRES) && (fields & LINK_NOT_BEFORE))
-		r = check_times(link->not_before_ms, link->expires_ms, e);
-	if (r == 0)
-		r = check_max_clicks(link->max_clicks, e);
-	if (r == 0 && (fields & LINK_PRIVATE))
-		r = check_visibility(in->visibility, &link->is_private, e);
-	if (r == 0 && in->password.ptr)
-		r = password_check(in->password, LINK_PASSWORD_BYTES_MIN, e);
-	link->redirect_status = (uint16_t)in->status;
-	return r;
-}
-
-/* Reads the changes into the write. */
-static int patch_read(struct write_job *j, struct str body, struct patch_input *in, struct err *e)
-{
-	struct link_record *link = &j->write.link;
-	const struct {
-		struct input_field field;
-		unsigned bit;
-	} rows[] = {
-	    {{"original_url", INPUT_STRING, &in->url}, LINK_URL},
-	    {{"not_before", INPUT_TIME_OR_NULL, &link->not_before_ms}, LINK_NOT_BEFORE},
-	    {{"expires_at", INPUT_TIME_OR_NULL, &link->expires_ms}, LINK_EXPIRES},
-	    {{"expired_url", INPUT_STRING_OR_NULL, &in->expired_url}, LINK_EXPIRED_URL},
-	    {{"max_clicks", INPUT_UINT_OR_NULL, &link->max_clicks}, LINK_MAX_CLICKS},
-	    {{"visibility", INPUT_STRING, &in->visibility}, LINK_PRIVATE},
-	    {{"password", INPUT_STRING_OR_NULL, &in->password}, LINK_PASSWORD},
-	    {{"redirect_status", INPUT_UINT, &in->status}, LINK_STATUS},
-	    {{"enabled", INPUT_BOOL, &link->enabled}, LINK_ENABLED},
-	    {{"title", INPUT_TEXT_OR_NULL, &link->title, .bytes_max = TITLE_BYTES_MAX}, LINK_TITLE},
-	    {{"note", INPUT_TEXT_OR_NULL, &link->note, .bytes_max = NOTE_BYTES_MAX}, LINK_NOTE},
-	    {{"tags", INPUT_STRINGS, &link->tags}, LINK_TAGS},
-	    {{"owner", INPUT_STRING, &in->owner}, LINK_OWNER},
-	};
-	struct input_field fields[ARRAY_LEN(rows)];
-	bool given[ARRAY_LEN(rows)];
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		fields[i] = rows[i].field;
-		fields[i].ret_given = &given[i];
-	}
-	int r = input_read(body, fields, ARRAY_LEN(fields), j->write.arena, e);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		j->write.fields |= given[i] ? rows[i].bit : 0;
-	if (j->write.fields == 0)
-		return err_set(e, ERR_INVALID, "the body changes nothing; name at least one field");
-	return patch_check(j, in, e);
-}
-
 void link_patch(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                 const struct route_match *match)
 {
@@ -683,18 +576,25 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	if (!j)
 		return;
 	struct err e;
-	struct patch_input in = {0};
-	int r = patch_read(j, req->body, &in, &e);
+	const char *code;
+	struct input CLEANUP(input_release) body = {0};
+	struct input_record in = {&link_fields, FIELD_PATCH, &j->write.link};
+	int r = input_record_read(req->body, &body, &in, j->write.arena, &e);
+	if (r == 0 && in.bits == 0)
+		r = err_set(&e, ERR_INVALID, "the body changes nothing; name at least one field");
+	if (r == 0)
+		r = check_fields(j, in.bits, in.secret, &e, &code);
 	if (r < 0) {
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	if ((j->write.fields & LINK_OWNER) && !take_owner(w, c, &caller, in.owner, &j->write.link.owner))
+	if (in.user.ptr && !take_owner(w, c, &caller, in.user, &j->write.link.owner))
 		return;
+	j->write.fields = in.bits;
 	j->ctx = caller.rights & RIGHT_READ ? j : NULL; /* who may not read links is not shown this one */
 	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
-	submit_with_password(j, &caller, in.password);
+	submit_with_password(j, &caller, in.secret);
 }
 
 static void delete_done(struct write_job *j)

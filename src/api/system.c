@@ -7,7 +7,6 @@
 #include "api/reply.h"
 #include "base/json_out.h"
 #include "limiter/limiter.h"
-#include "web/assets.h"
 
 void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                  const struct route_match *match)
@@ -189,15 +188,6 @@ void readyz_get(struct api_worker *w, struct http_conn *c, const struct http_req
 	j->ask.job.share = STR("readyz"); /* however many ask, and however often */
 	j->ask.adopt = readyz_adopt;
 	ask_job_submit_check(&j->ask);
-}
-
-void openapi_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
-{
-	(void)w, (void)req, (void)match;
-	const struct http_response r = {
-	    .status = 200, .content_type = STR("application/json"), .body = asset_openapi()};
-	http_reply(c, &r);
 }
 
 void front_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,

@@ -301,7 +301,7 @@ static void patch_done(struct write_job *write)
 	reply_user(write->conn, 200, user, fields, n);
 }
 
-/* Looks at the user as they are, for the names that stay and the password that was, and makes the new one. */
+/* Looks at the user as they are, for the password that was, and makes the new one. */
 static void patch_run(struct ask_job *ask)
 {
 	struct patch_job *j = container_of(ask, struct patch_job, ask);
@@ -313,8 +313,6 @@ static void patch_run(struct ask_job *ask)
 		if (j->wrong)
 			return;
 	}
-	if (r == 0)
-		user_input_keep_names(&j->in, &now);
 	if (r == 0 && j->in.password.ptr)
 		r = password_hash(j->in.password, ask->arena, &j->in.user.password);
 	ask->result = r;
@@ -345,7 +343,7 @@ static bool patch_is_allowed(const struct patch_job *j, const struct caller *cal
 {
 	static const struct problem p = {.status = 400, .code = "invalid-body"};
 	struct http_conn *c = j->ask.conn;
-	if (!caller_is_admin(caller) && (j->in.fields & (USER_EMAIL | USER_ROLE | USER_ENABLED))) {
+	if (!caller_is_admin(caller) && j->in.for_admins) {
 		auth_refuse(c, RIGHT_ADMIN);
 		return false;
 	}

@@ -1,15 +1,21 @@
 #include "cmd/args.h"
 
 #include "cmd/command.h"
+#include "cmd/record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+size_t args_option_len(const char *name)
+{
+	return strcspn(name, " |");
+}
 
 static const struct arg_option *option_named(const struct arg_option *options, size_t count, const char *name,
                                              size_t len)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (strlen(options[i].name) == len && memcmp(options[i].name, name, len) == 0)
+		if (args_option_len(options[i].name) == len && memcmp(options[i].name, name, len) == 0)
 			return &options[i];
 	}
 	return NULL;
@@ -27,7 +33,8 @@ static int option_take(const struct arg_option *o, const char *value, struct err
 			return 0;
 		}
 	}
-	return err_set(e, ERR_INVALID, "%s may be given at most %d times", o->name, ARGS_REPEATS_MAX);
+	return err_set(e, ERR_INVALID, "%.*s may be given at most %d times", (int)args_option_len(o->name),
+	               o->name, ARGS_REPEATS_MAX);
 }
 
 static int parse_one(struct args *a, int argc, char **argv, int *at, const struct arg_option *options,
@@ -51,29 +58,34 @@ static int parse_one(struct args *a, int argc, char **argv, int *at, const struc
 	}
 	if (o->flag) {
 		*o->flag = true;
-		return equals ? err_set(e, ERR_INVALID, "%s takes no value", o->name) : 0;
+		return equals ? err_set(e, ERR_INVALID, "%.*s takes no value", (int)args_option_len(o->name),
+		                        o->name)
+		              : 0;
 	}
 	if (equals)
 		return option_take(o, equals + 1, e);
 	if (*at + 1 == argc)
-		return err_set(e, ERR_INVALID, "%s needs a value behind it", o->name);
+		return err_set(e, ERR_INVALID, "%.*s needs a value behind it", (int)args_option_len(o->name),
+		               o->name);
 	return option_take(o, argv[++*at], e);
 }
 
-static int args_parse(struct args *a, int argc, char **argv, const struct arg_option *options, size_t count,
-                      struct err *e)
+static int args_parse(struct args *a, int argc, char **argv, const struct arg_command *command, struct err *e)
 {
 	enum { COMMON = 4 };
+	size_t count = command->option_count;
 	*a = (struct args){0};
 	a->client.settings = calloc((size_t)argc + 1, sizeof(*a->client.settings));
-	struct arg_option *all = calloc(count + COMMON, sizeof(*all));
+	struct arg_option *all = calloc(count + RECORD_OPTIONS_MAX + COMMON, sizeof(*all));
 	if (!all || !a->client.settings) {
 		free(all);
 		free(steal(a->client.settings));
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
 	if (count > 0)
-		memcpy(all, options, count * sizeof(*all));
+		memcpy(all, command->options, count * sizeof(*all));
+	if (command->record)
+		count += record_options_add(command->record, all + count);
 	all[count] = (struct arg_option){.name = "--json", .flag = &a->json};
 	all[count + 1] = (struct arg_option){.name = "--help", .flag = &a->help};
 	all[count + 2] = (struct arg_option){.name = "--server", .value = &a->client.server};
@@ -91,11 +103,16 @@ int args_run(const struct arg_command *command, int argc, char **argv, const voi
 {
 	struct args a;
 	struct err e;
-	if (args_parse(&a, argc, argv, command->options, command->option_count, &e) < 0)
+	if (args_parse(&a, argc, argv, command, &e) < 0)
 		return cmd_fail("%s", e.text);
 	int r;
 	if (a.help || a.word_count < command->words_min || a.word_count > command->words_max) {
-		fputs(command->usage, a.help ? stdout : stderr);
+		FILE *to = a.help ? stdout : stderr;
+		fputs(command->usage, to);
+		if (command->record)
+			record_options_help(command->record->fields, to);
+		if (command->usage_end)
+			fputs(command->usage_end, to);
 		r = a.help ? 0 : 2;
 	} else {
 		r = command->run(&a, ctx);

@@ -9,7 +9,7 @@
 enum { ARGS_WORDS_MAX = 8, ARGS_REPEATS_MAX = 32 };
 
 struct arg_option {
-	const char *name;    /* "--alias" */
+	const char *name;    /* "--alias"; what follows a space or | is no part of it */
 	const char **value;  /* takes a value: it goes here */
 	bool *flag;          /* takes none: this becomes true */
 	const char **repeat; /* may come several times: ARGS_REPEATS_MAX values at most, then NULL */
@@ -23,12 +23,18 @@ struct args {
 	struct client_options client;
 };
 
+size_t args_option_len(const char *name);
+
+struct record_options;
+
 /* A subcommand: its options, what `--help` says, and what it does with its words. `run` gets `ctx`, where the
  * options' values are, and returns the exit status. With too few or too many words the usage is an error. */
 struct arg_command {
 	const struct arg_option *options;
 	size_t option_count;
-	const char *usage;
+	struct record_options *record; /* and options of a record's fields; NULL: none */
+	const char *usage;             /* up to these */
+	const char *usage_end;         /* NULL: there is no more to say */
 	int words_min, words_max;
 	int (*run)(const struct args *a, const void *ctx);
 };

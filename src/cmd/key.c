@@ -1,65 +1,30 @@
 #include "cmd/ask.h"
 #include "cmd/command.h"
+#include "cmd/record.h"
 
 #include <stdlib.h>
 
-static const char usage[] =
-    "usage: curt key create NAME [--scopes LIST | --admin] [--user USER] [--expires TIME] [--creates N] "
-    "[--redirects N] [--period SECONDS]\n"
-    "       curt key list\n"
-    "       curt key revoke ID\n"
-    "\n"
-    "A key is shown once, when it is made.\n"
-    "\n"
-    "  --scopes LIST      what it may do: read, stats, create, delete, admin, separated by commas; all but "
-    "admin when not given\n"
-    "  --admin            all of them\n"
-    "  --user USER        whose it is, by email address or id; it can do no more than they can. Without it "
-    "the key is a user\n"
-    "                     of its own\n"
-    "  --expires TIME     2027-01-31, 2027-01-31T12:00:00Z, or never (the default)\n"
-    "  --creates N, --redirects N, --period SECONDS\n"
-    "                     how many links it may make, and how often those may be followed, in a period\n"
-    "\n"
+static const char usage[] = "usage: curt key create NAME [KEY OPTION]...\n"
+                            "       curt key list\n"
+                            "       curt key revoke ID\n"
+                            "\n"
+                            "A key is shown once, when it is made.\n"
+                            "\n"
+                            "key options:\n";
+static const char usage_end[] =
     "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
 
-struct key_options {
-	const char *scopes, *user, *expires, *creates, *redirects, *period;
-	bool admin;
-};
-
-/* "read,create" as an array; false when it is not UTF-8. */
-static bool set_scopes(json_t *body, const char *text)
+static int prepare(const struct args *a, const void *ctx)
 {
-	bool fine = true;
-	if (!text)
-		return true;
-	json_t *scopes = json_array();
-	for (struct str rest = str_of(text); fine && rest.ptr;) {
-		struct str scope = str_trim(str_cut(&rest, ','));
-		fine = json_array_append_new(scopes, json_stringn(scope.ptr, scope.len)) == 0;
-	}
-	return json_object_set_new(body, "scopes", scopes) == 0 && fine;
+	(void)a;
+	return record_options_check(ctx);
 }
 
 static int create(struct client *c, const struct args *a, const void *ctx)
 {
-	const struct key_options *o = ctx;
-	json_t *body = json_object(), *key;
-	if (o->admin)
-		json_object_set_new(body, "admin", json_true());
-	if (!ask_set_text(body, "name", a->words[1]) || !set_scopes(body, o->scopes) ||
-	    !ask_set_text(body, "user", o->user) ||
-	    !ask_set_text_or_none(body, "expires_at", o->expires, "never")) {
-		json_decref(body);
-		return cmd_fail("an argument is not UTF-8 text; check the terminal's encoding");
-	}
-	if (!ask_set_number(body, "creates_limit", o->creates) ||
-	    !ask_set_number(body, "redirects_limit", o->redirects) ||
-	    !ask_set_number(body, "limit_period_s", o->period)) {
-		json_decref(body);
-		return cmd_fail("--creates, --redirects and --period take whole numbers");
-	}
+	json_t *body = record_body(ctx, "name", a->words[1]), *key;
+	if (!body)
+		return 1;
 	int r = ask(c, "POST", "/api/v1/keys", body, a->json, &key);
 	if (key)
 		printf("%s\n", ask_text(key, "key"));
@@ -125,7 +90,7 @@ static int revoke(struct client *c, const struct args *a, const void *ctx)
 static int run(const struct args *a, const void *ctx)
 {
 	static const struct ask_verb verbs[] = {
-	    {"create", 2, 2, NULL, create},
+	    {"create", 2, 2, prepare, create},
 	    {"list", 1, 1, NULL, list},
 	    {"revoke", 2, 2, NULL, revoke},
 	};
@@ -134,17 +99,11 @@ static int run(const struct args *a, const void *ctx)
 
 int cmd_key(int argc, char **argv)
 {
-	struct key_options o = {0};
-	const struct arg_option options[] = {
-	    {.name = "--scopes", .value = &o.scopes},   {.name = "--admin", .flag = &o.admin},
-	    {.name = "--user", .value = &o.user},       {.name = "--expires", .value = &o.expires},
-	    {.name = "--creates", .value = &o.creates}, {.name = "--redirects", .value = &o.redirects},
-	    {.name = "--period", .value = &o.period},
-	};
+	struct record_options o = {.fields = &key_fields};
 	const struct arg_command command = {
-	    .options = options,
-	    .option_count = ARRAY_LEN(options),
+	    .record = &o,
 	    .usage = usage,
+	    .usage_end = usage_end,
 	    .words_min = 1,
 	    .words_max = ARGS_WORDS_MAX,
 	    .run = run,

@@ -1,13 +1,14 @@
 #include "cmd/ask.h"
 #include "cmd/command.h"
+#include "cmd/record.h"
 
 #include <stdlib.h>
 
 static const char usage[] =
-    "usage: curt link create URL [--alias NAME] [LINK OPTION]...\n"
+    "usage: curt link create URL [LINK OPTION]...\n"
     "       curt link get KEY\n"
     "       curt link list [--limit N] [--cursor C] [--all]\n"
-    "       curt link update KEY [--url URL] [--enable | --disable] [LINK OPTION]...\n"
+    "       curt link update KEY [LINK OPTION]...\n"
     "       curt link delete KEY...\n"
     "       curt link permit KEY USER      USER (email address or id) may follow this private link\n"
     "       curt link forbid KEY USER      ... and may not any more\n"
@@ -15,138 +16,74 @@ static const char usage[] =
     "\n"
     "Asks the server that works in the data folder, or works on the folder itself when none does.\n"
     "\n"
-    "link options:\n"
-    "  --expires TIME     2027-01-31, 2027-01-31T12:00:00Z, or never; two years when not given\n"
-    "  --not-before TIME  when it begins, or none\n"
-    "  --max-clicks N     how often it may be followed, or none\n"
-    "  --expired-url URL  where visitors go when its time or its clicks are over, or none\n"
-    "  --private, --public\n"
-    "                     for its owner, admins and those that are permitted; or for everybody\n"
-    "  --password         visitors must know a password, which is asked for, or read from the standard "
-    "input\n"
-    "                     (one line) when that is no terminal; --no-password takes it away\n"
-    "  --owner USER       whose it is; for admins\n"
-    "  --status CODE      301, 302 (the default), 307 or 308\n"
-    "  --title TEXT, --note TEXT, --tag WORD (may be repeated)\n"
+    "link options:\n";
+static const char usage_end[] =
     "common options:\n"
     "  --json             print the answer as JSON\n"
     "  --data DIR         the data folder (any setting of 'curt serve --help' may be given)\n"
     "  --server URL       ask this server instead, with --api-key KEY (or CURT_URL and CURT_API_KEY)\n";
 
 struct link_options {
-	const char *alias, *url, *expires, *not_before, *expired_url, *max_clicks, *owner, *status, *title,
-	    *note, *limit, *cursor;
-	const char *tags[ARGS_REPEATS_MAX + 1];
-	bool enable, disable, all, is_private, is_public, with_password, no_password;
-	struct secret *password;
+	struct record_options record;
+	const char *limit, *cursor;
+	bool all;
 };
 
 /* Before a server is asked */
-
-static int check_options(const struct link_options *o)
-{
-	uint64_t n;
-	if (o->status && (!str_u64(str_of(o->status), &n) || n > 999))
-		return cmd_fail("--status takes 301, 302, 307 or 308, not '%s'", o->status);
-	if (o->max_clicks && strcmp(o->max_clicks, "none") != 0 &&
-	    (!str_u64(str_of(o->max_clicks), &n) || n > INT64_MAX))
-		return cmd_fail("--max-clicks takes a whole number or none, not '%s'", o->max_clicks);
-	if (o->enable && o->disable)
-		return cmd_fail("--enable and --disable contradict each other; give one");
-	if (o->is_private && o->is_public)
-		return cmd_fail("--private and --public contradict each other; give one");
-	if (o->with_password && o->no_password)
-		return cmd_fail("--password and --no-password contradict each other; give one");
-	return 0;
-}
 
 static int prepare(const struct args *a, const void *ctx)
 {
 	(void)a;
 	const struct link_options *o = ctx;
 	struct err e;
-	int r = check_options(o);
-	if (r == 0 && o->with_password && secret_read(o->password, "password of the link", &e) < 0)
+	int r = record_options_check(&o->record);
+	if (r == 0 && record_flag(&o->record, "password", true) &&
+	    secret_read(o->record.secret, "password of the link", &e) < 0)
 		return cmd_fail("%s", e.text);
 	return r;
 }
 
 /* Creating and changing */
 
-/* False: a text is not UTF-8. */
-static bool set_tags(json_t *body, const char *const *words)
+/* One line of `curt link get`. */
+static void print_field(const struct field *f, const json_t *link)
 {
-	bool fine = true;
-	if (!words[0])
-		return true;
-	json_t *tags = json_array();
-	for (size_t i = 0; words[i]; i++)
-		fine &= json_array_append_new(tags, json_string(words[i])) == 0;
-	return json_object_set_new(body, "tags", tags) == 0 && fine;
-}
-
-static bool set_password(json_t *body, const struct link_options *o)
-{
-	bool fine = true;
-	if (o->with_password)
-		fine = ask_set_secret(body, "password", o->password);
-	if (o->no_password)
-		json_object_set_new(body, "password", json_null());
-	secret_wipe(o->password);
-	return fine;
-}
-
-/* What create and update have in common; NULL when a text is not UTF-8: that has been said. */
-static json_t *body_of(const struct link_options *o, const char *url)
-{
-	json_t *body = json_object();
-	bool fine = ask_set_text(body, "original_url", url) && ask_set_text(body, "alias", o->alias) &&
-	            ask_set_text_or_none(body, "not_before", o->not_before, "none") &&
-	            ask_set_text_or_none(body, "expires_at", o->expires, "never") &&
-	            ask_set_text_or_none(body, "expired_url", o->expired_url, "none") &&
-	            ask_set_text(body, "owner", o->owner) && ask_set_text(body, "title", o->title) &&
-	            ask_set_text(body, "note", o->note) && set_tags(body, o->tags) && set_password(body, o);
-	if (o->max_clicks && !ask_set_number(body, "max_clicks", o->max_clicks))
-		json_object_set_new(body, "max_clicks", json_null());
-	if (o->status)
-		json_object_set_new(body, "redirect_status", json_integer(strtol(o->status, NULL, 10)));
-	if (o->is_private || o->is_public)
-		json_object_set_new(body, "visibility", json_string(o->is_private ? "private" : "public"));
-	if (o->enable || o->disable)
-		json_object_set_new(body, "enabled", json_boolean(o->enable));
-	if (!fine) {
-		json_decref(body);
-		cmd_fail("an argument or the password is not UTF-8 text; check the terminal's encoding");
-		return NULL;
-	}
-	return body;
+	char name[64];
+	snprintf(name, sizeof(name), "%s%s", f->type == FIELD_SECRET ? "has_" : "", f->name);
+	const json_t *value = json_object_get(link, name);
+	const json_t *max_clicks = json_object_get(link, "max_clicks");
+	printf("%-13s ", strcmp(name, "redirect_status") == 0 ? "status" : f->name);
+	for (size_t i = 0; i < json_array_size(value); i++)
+		printf("%s%s", i ? ", " : "", json_string_value(json_array_get(value, i)));
+	if (json_is_boolean(value))
+		printf("%s", json_is_true(value) ? "yes" : "no");
+	else if (json_is_integer(value))
+		printf("%lld", json_integer_value(value));
+	else if (json_array_size(value) == 0)
+		printf("%s", ask_text(link, name));
+	if (strcmp(name, "clicks") == 0 && json_is_integer(max_clicks))
+		printf(" of %lld", json_integer_value(max_clicks));
+	putchar('\n');
 }
 
 static void print_link(const json_t *link)
 {
-	static const char *const fields[] = {"short_url",  "original_url", "created_at", "not_before",
-	                                     "expires_at", "expired_url",  "visibility", "title",
-	                                     "note",       "owner"};
-	const json_t *max_clicks = json_object_get(link, "max_clicks");
-	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
-		printf("%-13s %s\n", fields[i], ask_text(link, fields[i]));
-	printf("%-13s %s\n", "password", json_is_true(json_object_get(link, "has_password")) ? "yes" : "no");
-	printf("%-13s %lld\n", "status", json_integer_value(json_object_get(link, "redirect_status")));
-	printf("%-13s %lld", "clicks", json_integer_value(json_object_get(link, "clicks")));
-	if (json_is_integer(max_clicks))
-		printf(" of %lld", json_integer_value(max_clicks));
-	printf("\n%-13s %s\n", "enabled", json_is_true(json_object_get(link, "enabled")) ? "yes" : "no");
-	const json_t *tags = json_object_get(link, "tags");
-	printf("%-13s ", "tags");
-	for (size_t i = 0; i < json_array_size(tags); i++)
-		printf("%s%s", i ? ", " : "", json_string_value(json_array_get(tags, i)));
-	puts(json_array_size(tags) ? "" : "-");
+	static const char *const left_out[] = {"key", "updated_at", "max_clicks"};
+	printf("%-13s %s\n", "short_url", ask_text(link, "short_url"));
+	for (size_t i = 0; i < link_fields.count; i++) {
+		const struct field *f = &link_fields.rows[i];
+		bool shown = field_is_shown(f) && f->type != FIELD_VIRTUAL;
+		for (size_t k = 0; shown && k < ARRAY_LEN(left_out); k++)
+			shown = strcmp(f->name, left_out[k]) != 0;
+		if (shown)
+			print_field(f, link);
+	}
 }
 
 static int create(struct client *c, const struct args *a, const void *ctx)
 {
 	const struct link_options *o = ctx;
-	json_t *body = body_of(o, a->words[1]), *link;
+	json_t *body = record_body(&o->record, "original_url", a->words[1]), *link;
 	if (!body)
 		return 1;
 	int r = ask(c, "POST", "/api/v1/links", body, a->json, &link);
@@ -176,7 +113,7 @@ static int get(struct client *c, const struct args *a, const void *ctx)
 static int update(struct client *c, const struct args *a, const void *ctx)
 {
 	const struct link_options *o = ctx;
-	json_t *body = body_of(o, o->url);
+	json_t *body = record_body(&o->record, NULL, NULL);
 	return body ? show(c, a, "PATCH", body) : 1;
 }
 
@@ -310,33 +247,18 @@ static int run(const struct args *a, const void *ctx)
 int cmd_link(int argc, char **argv)
 {
 	struct secret CLEANUP(secret_wipe) password = {0};
-	struct link_options o = {.password = &password};
+	struct link_options o = {.record = {.fields = &link_fields, .secret = &password}};
 	const struct arg_option options[] = {
-	    {.name = "--alias", .value = &o.alias},
-	    {.name = "--url", .value = &o.url},
-	    {.name = "--expires", .value = &o.expires},
-	    {.name = "--not-before", .value = &o.not_before},
-	    {.name = "--expired-url", .value = &o.expired_url},
-	    {.name = "--max-clicks", .value = &o.max_clicks},
-	    {.name = "--private", .flag = &o.is_private},
-	    {.name = "--public", .flag = &o.is_public},
-	    {.name = "--password", .flag = &o.with_password},
-	    {.name = "--no-password", .flag = &o.no_password},
-	    {.name = "--owner", .value = &o.owner},
-	    {.name = "--status", .value = &o.status},
-	    {.name = "--title", .value = &o.title},
-	    {.name = "--note", .value = &o.note},
-	    {.name = "--tag", .repeat = o.tags},
 	    {.name = "--limit", .value = &o.limit},
 	    {.name = "--cursor", .value = &o.cursor},
 	    {.name = "--all", .flag = &o.all},
-	    {.name = "--enable", .flag = &o.enable},
-	    {.name = "--disable", .flag = &o.disable},
 	};
 	const struct arg_command command = {
 	    .options = options,
 	    .option_count = ARRAY_LEN(options),
+	    .record = &o.record,
 	    .usage = usage,
+	    .usage_end = usage_end,
 	    .words_min = 1,
 	    .words_max = ARGS_WORDS_MAX,
 	    .run = run,

@@ -1,11 +1,11 @@
 #include "cmd/ask.h"
 #include "cmd/command.h"
+#include "cmd/record.h"
 
 #include <stdlib.h>
 
 static const char usage[] =
-    "usage: curt user add EMAIL [--role ROLE] [--first-name T] [--middle-name T] [--last-name T] "
-    "[--no-password]\n"
+    "usage: curt user add EMAIL [--no-password] [USER OPTION]...\n"
     "       curt user list\n"
     "       curt user passwd USER\n"
     "       curt user role USER ROLE\n"
@@ -24,19 +24,15 @@ static const char usage[] =
     "sessions of the\n"
     "user; 'disable' also makes their API keys worth nothing until 'enable'.\n"
     "\n"
+    "user options:\n";
+static const char usage_end[] =
     "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
 
 struct user_options {
-	const char *role, *first_name, *middle_name, *last_name;
+	struct record_options record;
 	bool no_password;
 	struct secret *password;
 };
-
-static int not_utf8(json_t *body)
-{
-	json_decref(body);
-	return cmd_fail("an argument or the password is not UTF-8 text; check the terminal's encoding");
-}
 
 static int read_password(const struct user_options *o, const char *user)
 {
@@ -64,15 +60,11 @@ static int prepare_passwd(const struct args *a, const void *ctx)
 static int add(struct client *c, const struct args *a, const void *ctx)
 {
 	const struct user_options *o = ctx;
-	json_t *body = json_object(), *user;
-	bool fine = ask_set_text(body, "email", a->words[1]) && ask_set_text(body, "role", o->role) &&
-	            ask_set_text(body, "first_name", o->first_name) &&
-	            ask_set_text(body, "middle_name", o->middle_name) &&
-	            ask_set_text(body, "last_name", o->last_name) &&
-	            (o->no_password || ask_set_secret(body, "password", o->password));
+	json_t *body = record_body(&o->record, "email", a->words[1]), *user;
+	bool fine = !body || o->no_password || ask_set_secret(body, "password", o->password);
 	secret_wipe(o->password);
-	if (!fine)
-		return not_utf8(body);
+	if (!body || !fine)
+		return body ? record_not_utf8(body) : 1;
 	int r = ask(c, "POST", "/api/v1/users", body, a->json, &user);
 	if (user)
 		printf("added %s as %s, id %lld\n", ask_text(user, "email"), ask_text(user, "role"),
@@ -155,7 +147,7 @@ static int passwd(struct client *c, const struct args *a, const void *ctx)
 	json_t *body = json_object();
 	bool fine = ask_set_secret(body, "password", o->password);
 	secret_wipe(o->password);
-	return fine ? change(c, a, body, "changed the password of") : not_utf8(body);
+	return fine ? change(c, a, body, "changed the password of") : record_not_utf8(body);
 }
 
 static int role(struct client *c, const struct args *a, const void *ctx)
@@ -164,7 +156,7 @@ static int role(struct client *c, const struct args *a, const void *ctx)
 	char said[64];
 	json_t *body = json_object();
 	if (!ask_set_text(body, "role", a->words[2]))
-		return not_utf8(body);
+		return record_not_utf8(body);
 	snprintf(said, sizeof(said), "%.40s is now the role of", a->words[2]);
 	return change(c, a, body, said);
 }
@@ -202,18 +194,14 @@ static int run(const struct args *a, const void *ctx)
 int cmd_user(int argc, char **argv)
 {
 	struct secret CLEANUP(secret_wipe) password = {0};
-	struct user_options o = {.password = &password};
-	const struct arg_option options[] = {
-	    {.name = "--role", .value = &o.role},
-	    {.name = "--first-name", .value = &o.first_name},
-	    {.name = "--middle-name", .value = &o.middle_name},
-	    {.name = "--last-name", .value = &o.last_name},
-	    {.name = "--no-password", .flag = &o.no_password},
-	};
+	struct user_options o = {.record.fields = &user_fields, .password = &password};
+	const struct arg_option options[] = {{.name = "--no-password", .flag = &o.no_password}};
 	const struct arg_command command = {
 	    .options = options,
 	    .option_count = ARRAY_LEN(options),
+	    .record = &o.record,
 	    .usage = usage,
+	    .usage_end = usage_end,
 	    .words_min = 1,
 	    .words_max = ARGS_WORDS_MAX,
 	    .run = run,

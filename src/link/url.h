@@ -6,8 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-
-enum { URL_BYTES_MAX = 8192 };
+#include "store/record.h"
 
 /* What is this server itself: a link must not point at another short link. Hosts and authorities are in
  * canonical form. */

@@ -45,19 +45,10 @@ static bool admin_gets_in(const struct user_record *user, bool has_key)
 /* Sets what a USER_UPDATE sets. Strings stay the update's own. */
 static void user_change(const struct store_write *w, struct user_record *to)
 {
-	const struct user_record *from = &w->user;
 	unsigned fields = w->user_fields;
-	str_take(fields & USER_EMAIL, from->email, &to->email);
-	str_take(fields & USER_NAMES, from->first_name, &to->first_name);
-	str_take(fields & USER_NAMES, from->middle_name, &to->middle_name);
-	str_take(fields & USER_NAMES, from->last_name, &to->last_name);
-	str_take(fields & USER_PASSWORD, from->password, &to->password);
-	if (fields & USER_ROLE)
-		to->role = from->role;
+	fields_copy(&user_fields, fields, &w->user, to);
 	role_check(to->role);
-	if (fields & USER_ENABLED)
-		to->enabled = from->enabled;
-	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !from->enabled))
+	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !w->user.enabled))
 		to->generation++;
 	to->updated_ms = w->now_ms;
 }

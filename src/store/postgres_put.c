@@ -1,121 +1,83 @@
 #include "store/postgres_put.h"
 
+#include "store/postgres_rows.h"
 #include "store/rules.h"
 #include "store/tags.h"
 
-enum cell_kind { CELL_U64, CELL_U16, CELL_BOOL, CELL_STR };
+#include <pthread.h>
 
-struct cell {
-	enum cell_kind kind;
-	size_t offset; /* in struct link_record */
-};
+/* Made once, from the rows of link_fields. */
+static struct pg_statement links_insert = {"links_insert", NULL};
+static struct pg_statement links_update = {"links_update", NULL};
+static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
 
-/* The order of the names in ROWS, from `id` on. */
-static const struct cell cells[] = {
-    {CELL_U64, offsetof(struct link_record, id)},
-    {CELL_BOOL, offsetof(struct link_record, is_alias)},
-    {CELL_U64, offsetof(struct link_record, owner)},
-    {CELL_U64, offsetof(struct link_record, api_key)},
-    {CELL_STR, offsetof(struct link_record, user_name)},
-    {CELL_STR, offsetof(struct link_record, url)},
-    {CELL_U64, offsetof(struct link_record, created_ms)},
-    {CELL_U64, offsetof(struct link_record, updated_ms)},
-    {CELL_U64, offsetof(struct link_record, not_before_ms)},
-    {CELL_U64, offsetof(struct link_record, expires_ms)},
-    {CELL_STR, offsetof(struct link_record, expired_url)},
-    {CELL_U64, offsetof(struct link_record, max_clicks)},
-    {CELL_U16, offsetof(struct link_record, redirect_status)},
-    {CELL_BOOL, offsetof(struct link_record, enabled)},
-    {CELL_BOOL, offsetof(struct link_record, is_private)},
-    {CELL_STR, offsetof(struct link_record, password)},
-    {CELL_STR, offsetof(struct link_record, title)},
-    {CELL_STR, offsetof(struct link_record, note)},
-    {CELL_STR, offsetof(struct link_record, tags)},
-};
+/* "key, key_id, over_ms", then the fields. */
+static void rows_text(struct buf *b)
+{
+	buf_str(b, STR(" FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], "));
+	fields_sql(b, &link_fields, FIELDS_ALL, &postgres_arrays, 5);
+	buf_str(b, STR(") AS n (key, key_id, over_ms, is_alias, "));
+	fields_sql(b, &link_fields, FIELDS_ALL, &postgres_names, 0);
+	buf_str(b, STR(")"));
+}
 
-#define ROWS                                                                                         \
-	"unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],"  \
-	" $7::bigint[], $8::bytea[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bigint[],"      \
-	" $13::bigint[], $14::bytea[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],"  \
-	" $19::bytea[], $20::bytea[], $21::bytea[], $22::bytea[])"                                   \
-	" AS n (key, key_id, over_ms, id, is_alias, owner, api_key, user_name, url, created_ms,"     \
-	" updated_ms, not_before_ms, expires_ms, expired_url, max_clicks, redirect_status, enabled," \
-	" private, password, title, note, tags)"
+static void texts_make(void)
+{
+	struct buf insert = {0}, update = {0};
+	buf_str(&insert, STR("INSERT INTO link (permitted_count, key, key_id, over_ms, is_alias, "));
+	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_names, 0);
+	buf_str(&insert, STR(") SELECT 0, n.key, n.key_id, n.over_ms, n.is_alias <> 0, "));
+	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_of_n, 0);
+	rows_text(&insert);
+	buf_str(&insert, STR(" ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"));
+	buf_char(&insert, '\0');
+	buf_str(&update, STR("UPDATE link SET over_ms = n.over_ms, "));
+	fields_sql(&update, &link_fields, FIELDS_CHANGING, &postgres_set_of_n, 0);
+	rows_text(&update);
+	buf_str(&update, STR(" WHERE link.key = n.key AND link.key = ANY ($1)"));
+	buf_char(&update, '\0');
+	ASSERT(!insert.failed && !update.failed);
+	links_insert.sql = insert.data;
+	links_update.sql = update.data;
+}
 
-static const struct pg_statement links_insert = {
-    "links_insert",
-    "INSERT INTO link (key, key_id, over_ms, id, is_alias, owner, api_key, user_name, url, created_ms,"
-    " updated_ms, not_before_ms, expires_ms, expired_url, max_clicks, redirect_status, enabled, private,"
-    " password, title, note, tags, clicks, permitted_count)"
-    " SELECT n.key, n.key_id, n.over_ms, n.id, n.is_alias <> 0, n.owner, n.api_key, n.user_name, n.url,"
-    " n.created_ms, n.updated_ms, n.not_before_ms, n.expires_ms, n.expired_url, n.max_clicks,"
-    " n.redirect_status, n.enabled <> 0, n.private <> 0, n.password, n.title, n.note, n.tags, 0, 0"
-    " FROM " ROWS " ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"};
-
-static const struct pg_statement links_update = {
-    "links_update",
-    "UPDATE link SET owner = n.owner, api_key = n.api_key, url = n.url, updated_ms = n.updated_ms,"
-    " not_before_ms = n.not_before_ms, expires_ms = n.expires_ms, expired_url = n.expired_url,"
-    " max_clicks = n.max_clicks, redirect_status = n.redirect_status, enabled = n.enabled <> 0,"
-    " private = n.private <> 0, password = n.password, title = n.title, note = n.note, tags = n.tags,"
-    " over_ms = n.over_ms FROM " ROWS " WHERE link.key = n.key AND link.key = ANY ($1)"};
 
 /* --- columns --- */
 
 struct columns {
+	const void **links;
 	int64_t *ints;
 	struct str *strs;
 	const struct link_row *rows;
 	size_t n;
 };
 
-static int64_t cell_int(const struct link_record *link, const struct cell *cell)
-{
-	const char *at = (const char *)link + cell->offset;
-	int64_t wide;
-	uint16_t narrow;
-	switch (cell->kind) {
-	case CELL_BOOL: return *(const bool *)at;
-	case CELL_U16: memcpy(&narrow, at, sizeof(narrow)); return narrow;
-	default: memcpy(&wide, at, sizeof(wide)); return wide;
-	}
-}
-
-static void column_add(struct pg_query *q, struct columns *c, const struct cell *cell)
+static void rows_bind(struct postgres_txn *t, struct pg_query *q, struct columns *c)
 {
 	for (size_t i = 0; i < c->n; i++) {
-		if (cell->kind == CELL_STR)
-			c->strs[i] = *(const struct str *)((const char *)c->rows[i].link + cell->offset);
-		else
-			c->ints[i] = cell_int(c->rows[i].link, cell);
-	}
-	if (cell->kind == CELL_STR)
-		pg_blobs(q, c->strs, c->n);
-	else
-		pg_ints(q, c->ints, c->n);
-}
-
-static void rows_bind(struct pg_query *q, struct columns *c)
-{
-	for (size_t i = 0; i < c->n; i++)
+		c->links[i] = c->rows[i].link;
 		c->strs[i] = c->rows[i].name;
-	pg_blobs(q, c->strs, c->n);
-	for (size_t i = 0; i < c->n; i++)
 		c->ints[i] = (int64_t)c->rows[i].key_id;
+	}
+	pg_blobs(q, c->strs, c->n);
 	pg_ints(q, c->ints, c->n);
 	for (size_t i = 0; i < c->n; i++)
 		c->ints[i] = link_over_ms(c->rows[i].link);
 	pg_ints(q, c->ints, c->n);
-	for (size_t i = 0; i < ARRAY_LEN(cells); i++)
-		column_add(q, c, &cells[i]);
+	for (size_t i = 0; i < c->n; i++)
+		c->ints[i] = c->rows[i].link->is_alias;
+	pg_ints(q, c->ints, c->n);
+	postgres_bind_records(q, &link_fields, FIELDS_ALL, c->links, c->n, &t->scratch);
 }
 
 static bool columns_init(struct postgres_txn *t, struct columns *c, const struct link_row *rows, size_t n)
 {
+	pthread_once(&texts_once, texts_make);
 	*c = (struct columns){.rows = rows, .n = n};
+	c->links = arena_alloc(&t->scratch, n * sizeof(*c->links));
 	c->ints = arena_alloc(&t->scratch, n * sizeof(*c->ints));
 	c->strs = arena_alloc(&t->scratch, n * sizeof(*c->strs));
-	if (c->ints && c->strs)
+	if (c->links && c->ints && c->strs)
 		return true;
 	txn_no_memory(t);
 	return false;
@@ -128,7 +90,7 @@ void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, 
 	if (n == 0 || !columns_init(t, &c, rows, n))
 		return;
 	struct pg_query q = txn_query(t, &links_insert);
-	rows_bind(&q, &c);
+	rows_bind(t, &q, &c);
 	txn_put_kept(t, &q, ret_ids);
 }
 
@@ -138,7 +100,7 @@ void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, 
 	if (n == 0 || !columns_init(t, &c, rows, n))
 		return;
 	struct pg_query q = txn_query(t, &links_update);
-	rows_bind(&q, &c);
+	rows_bind(t, &q, &c);
 	txn_put(t, &q);
 }
 

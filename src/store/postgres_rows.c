@@ -2,46 +2,93 @@
 
 #include "store/rules.h"
 
-static bool cell_str(const struct pg_result *r, int row, int col, struct arena *arena, struct str *ret)
+const struct fields_pattern postgres_names = {"@", "@", "@"};
+const struct fields_pattern postgres_params = {"$#::bigint", "$#", "$#"};
+const struct fields_pattern postgres_set_params = {"@ = $#::bigint", "@ = $#", "@ = $#"};
+const struct fields_pattern postgres_arrays = {"$#::bigint[]", "$#::bigint[]", "$#::bytea[]"};
+const struct fields_pattern postgres_of_n = {"n.@", "n.@ <> 0", "n.@"};
+const struct fields_pattern postgres_set_of_n = {"@ = n.@", "@ = n.@ <> 0", "@ = n.@"};
+
+static struct str field_bytes(const struct field *f, const void *record)
 {
-	*ret = pg_get_text(r, row, col);
-	return str_own(arena, ret);
+	return field_is_str(f) ? *field_str(f, record) : str_n((const char *)record + f->offset, f->size);
 }
 
-static uint64_t cell_u64(const struct pg_result *r, int row, int col)
+void postgres_bind_record(struct pg_query *q, const struct fields *s, enum fields_which which,
+                          const void *record)
 {
-	return (uint64_t)pg_get_int(r, row, col);
+	for (const struct field *f = s->rows, *end = f + s->count; f < end; f++) {
+		if (!field_is_stored(f, which))
+			continue;
+		if (field_is_str(f) || f->type == FIELD_DIGEST)
+			pg_text(q, field_bytes(f, record));
+		else if (f->size == 1)
+			pg_bool(q, field_int(f, record));
+		else
+			pg_int(q, field_stored_int(f, record));
+	}
+}
+
+void postgres_bind_records(struct pg_query *q, const struct fields *s, enum fields_which which,
+                           const void *const *records, size_t n, struct arena *scratch)
+{
+	int64_t *ints = arena_alloc(scratch, n * sizeof(*ints));
+	struct str *strs = arena_alloc(scratch, n * sizeof(*strs));
+	q->failed |= !ints || !strs;
+	for (const struct field *f = s->rows, *end = f + s->count; !q->failed && f < end; f++) {
+		if (!field_is_stored(f, which))
+			continue;
+		bool is_bytes = field_is_str(f) || f->type == FIELD_DIGEST;
+		for (size_t i = 0; i < n; i++) {
+			if (is_bytes)
+				strs[i] = field_bytes(f, records[i]);
+			else
+				ints[i] = field_stored_int(f, records[i]);
+		}
+		if (is_bytes)
+			pg_blobs(q, strs, n);
+		else
+			pg_ints(q, ints, n);
+	}
+}
+
+static int cell_read(const struct pg_result *r, int row, int column, const struct field *f,
+                     struct arena *arena, void *record)
+{
+	if (!field_is_str(f) && f->type != FIELD_DIGEST)
+		return field_set_int(f, record, pg_get_int(r, row, column)) ? 0 : ERR_CORRUPT;
+	struct str text = pg_get_text(r, row, column);
+	if (f->type == FIELD_DIGEST) {
+		if (text.len != f->size)
+			return ERR_CORRUPT;
+		memcpy((char *)record + f->offset, text.ptr, f->size);
+		return 0;
+	}
+	if (!text.ptr && f->flags & FIELD_REQUIRED && !(f->flags & FIELD_NULL))
+		return ERR_CORRUPT;
+	*field_str_in(f, record) = text;
+	return str_own(arena, field_str_in(f, record)) ? 0 : ERR_NOMEM;
+}
+
+int postgres_read_record(const struct pg_result *r, int row, int column, const struct fields *s,
+                         struct arena *arena, void *record)
+{
+	int result = 0;
+	for (const struct field *f = s->rows, *end = f + s->count; result == 0 && f < end; f++) {
+		if (f->column)
+			result = cell_read(r, row, column++, f, arena, record);
+	}
+	return result;
 }
 
 int postgres_row_link(const struct pg_result *r, int row, struct arena *arena, struct link_record *ret)
 {
-	struct link_record link = {
-	    .id = cell_u64(r, row, COLUMN_ID),
-	    .is_alias = pg_get_int(r, row, COLUMN_IS_ALIAS),
-	    .owner = cell_u64(r, row, COLUMN_OWNER),
-	    .api_key = cell_u64(r, row, COLUMN_API_KEY),
-	    .user_name = pg_get_text(r, row, COLUMN_USER_NAME),
-	    .url = pg_get_text(r, row, COLUMN_URL),
-	    .created_ms = pg_get_int(r, row, COLUMN_CREATED),
-	    .updated_ms = pg_get_int(r, row, COLUMN_UPDATED),
-	    .not_before_ms = pg_get_int(r, row, COLUMN_NOT_BEFORE),
-	    .expires_ms = pg_get_int(r, row, COLUMN_EXPIRES),
-	    .expired_url = pg_get_text(r, row, COLUMN_EXPIRED_URL),
-	    .max_clicks = cell_u64(r, row, COLUMN_MAX_CLICKS),
-	    .redirect_status = (uint16_t)pg_get_int(r, row, COLUMN_STATUS),
-	    .enabled = pg_get_int(r, row, COLUMN_ENABLED),
-	    .is_private = pg_get_int(r, row, COLUMN_PRIVATE),
-	    .password = pg_get_text(r, row, COLUMN_PASSWORD),
-	    .title = pg_get_text(r, row, COLUMN_TITLE),
-	    .note = pg_get_text(r, row, COLUMN_NOTE),
-	    .tags = pg_get_text(r, row, COLUMN_TAGS),
-	    .clicks = cell_u64(r, row, COLUMN_CLICKS),
-	};
+	struct link_record link = {.is_alias = pg_get_int(r, row, COLUMN_IS_ALIAS)};
 	if (link.is_alias)
 		link.key = postgres_row_name(r, row);
-	if (!id_is_valid(link.id) || !link.url.ptr)
-		return ERR_CORRUPT;
-	int result = link_own(arena, &link);
+	if (!str_own(arena, &link.key))
+		return ERR_NOMEM;
+	int result = postgres_read_record(r, row, COLUMN_FIELDS, &link_fields, arena, &link);
 	if (result == 0)
 		*ret = link;
 	return result;
@@ -49,22 +96,8 @@ int postgres_row_link(const struct pg_result *r, int row, struct arena *arena, s
 
 int postgres_row_user(const struct pg_result *r, int row, struct arena *arena, struct user_record *ret)
 {
-	struct user_record user = {
-	    .id = cell_u64(r, row, 0),
-	    .email = pg_get_text(r, row, 1),
-	    .first_name = pg_get_text(r, row, 2),
-	    .middle_name = pg_get_text(r, row, 3),
-	    .last_name = pg_get_text(r, row, 4),
-	    .role = (enum user_role)pg_get_int(r, row, 5),
-	    .enabled = pg_get_int(r, row, 6),
-	    .password = pg_get_text(r, row, 7),
-	    .generation = cell_u64(r, row, 8),
-	    .created_ms = pg_get_int(r, row, 9),
-	    .updated_ms = pg_get_int(r, row, 10),
-	};
-	if (user.role < ROLE_VIEWER || user.role > ROLE_ADMIN)
-		return ERR_CORRUPT;
-	int result = user_own(arena, &user);
+	struct user_record user = {0};
+	int result = postgres_read_record(r, row, 0, &user_fields, arena, &user);
 	if (result == 0)
 		*ret = user;
 	return result;
@@ -72,31 +105,17 @@ int postgres_row_user(const struct pg_result *r, int row, struct arena *arena, s
 
 int postgres_row_key(const struct pg_result *r, int row, struct arena *arena, struct key_record *ret)
 {
-	struct key_record key = {
-	    .id = cell_u64(r, row, 0),
-	    .user = cell_u64(r, row, 1),
-	    .rights = (unsigned)pg_get_int(r, row, 4),
-	    .created_ms = pg_get_int(r, row, 5),
-	    .expires_ms = pg_get_int(r, row, 6),
-	    .revoked_ms = pg_get_int(r, row, 7),
-	    .used_ms = pg_get_int(r, row, 8),
-	    .creates_max = cell_u64(r, row, 9),
-	    .redirects_max = cell_u64(r, row, 10),
-	    .period_ms = cell_u64(r, row, 11),
-	};
-	struct str digest = pg_get_text(r, row, 3);
-	if (digest.len != KEY_DIGEST_BYTES)
-		return ERR_CORRUPT;
-	memcpy(key.digest, digest.ptr, KEY_DIGEST_BYTES);
-	if (!cell_str(r, row, 2, arena, &key.name))
-		return ERR_NOMEM;
-	*ret = key;
-	return 0;
+	struct key_record key = {0};
+	int result = postgres_read_record(r, row, 0, &key_fields, arena, &key);
+	if (result == 0)
+		*ret = key;
+	return result;
 }
 
 bool postgres_row_is(const struct pg_result *r, int row, struct link_ref ref)
 {
-	return !ref.key.ptr || pg_get_int(r, row, COLUMN_IS_ALIAS) || cell_u64(r, row, COLUMN_ID) == ref.id;
+	return !ref.key.ptr || pg_get_int(r, row, COLUMN_IS_ALIAS) ||
+	       (uint64_t)pg_get_int(r, row, COLUMN_ID) == ref.id;
 }
 
 int postgres_error(int r)

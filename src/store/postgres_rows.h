@@ -7,48 +7,53 @@
 #pragma once
 
 #include "client/postgres.h"
+#include "store/fields.h"
 #include "store/store.h"
 
-/* No other table has columns of these names, so that joins need no prefix, but `key` and `id`. */
-#define LINK_COLUMNS_BUT_KEY_AND_ID                                                                     \
-	"is_alias, owner, api_key, user_name, url, created_ms, updated_ms, not_before_ms, expires_ms, " \
-	"expired_url, max_clicks, redirect_status, enabled, private, password, title, note, tags, "     \
-	"clicks, key_id, permitted_count"
-#define LINK_COLUMNS "l.key, l.id, " LINK_COLUMNS_BUT_KEY_AND_ID
+#define POSTGRES_FIRST(column, ...)   #column
+#define POSTGRES_NEXT(column, ...)    ", " #column
+#define POSTGRES_OF_LINK(column, ...) ", l." #column
+#define POSTGRES_NONE(...)
 
+/* Of a table that the statement calls l. */
+#define LINK_COLUMNS                                                                                     \
+	"l.key, l.is_alias, l.key_id, l.permitted_count" LINK_FIELDS(POSTGRES_OF_LINK, POSTGRES_OF_LINK, \
+	                                                             POSTGRES_OF_LINK, POSTGRES_NONE)
+#define USER_COLUMNS USER_FIELDS(POSTGRES_FIRST, POSTGRES_NEXT, POSTGRES_NEXT, POSTGRES_NONE)
+#define KEY_COLUMNS  KEY_FIELDS(POSTGRES_FIRST, POSTGRES_NEXT, POSTGRES_NEXT, POSTGRES_NONE)
+
+/* Of LINK_COLUMNS. */
 enum {
 	COLUMN_KEY,
-	COLUMN_ID,
 	COLUMN_IS_ALIAS,
-	COLUMN_OWNER,
-	COLUMN_API_KEY,
-	COLUMN_USER_NAME,
-	COLUMN_URL,
-	COLUMN_CREATED,
-	COLUMN_UPDATED,
-	COLUMN_NOT_BEFORE,
-	COLUMN_EXPIRES,
-	COLUMN_EXPIRED_URL,
-	COLUMN_MAX_CLICKS,
-	COLUMN_STATUS,
-	COLUMN_ENABLED,
-	COLUMN_PRIVATE,
-	COLUMN_PASSWORD,
-	COLUMN_TITLE,
-	COLUMN_NOTE,
-	COLUMN_TAGS,
-	COLUMN_CLICKS,
 	COLUMN_KEY_ID,
 	COLUMN_PERMITTED,
-	COLUMN_END, /* of what LINK_COLUMNS stands for */
+	COLUMN_FIELDS,
+	COLUMN_ID = COLUMN_FIELDS
 };
 
-#define USER_COLUMNS                                                                                       \
-	"id, email, first_name, middle_name, last_name, role, enabled, password, generation, created_ms, " \
-	"updated_ms"
-#define KEY_COLUMNS                                                                                     \
-	"id, user_id, name, digest, rights, created_ms, expires_ms, revoked_ms, used_ms, creates_max, " \
-	"redirects_max, period_ms"
+/*
+ * Values of a record's stored fields, in the order of their rows. A statement names them by fields_sql:
+ *
+ *	INSERT INTO users (postgres_names) VALUES (postgres_params)          with postgres_bind_record
+ *	... FROM unnest(postgres_arrays) AS n (postgres_names)               with postgres_bind_records
+ *	INSERT INTO link (postgres_names) SELECT postgres_of_n; UPDATE link SET postgres_set_of_n
+ */
+extern const struct fields_pattern postgres_names, postgres_params, postgres_set_params, postgres_arrays,
+    postgres_of_n, postgres_set_of_n;
+
+/* Both tell the query when memory runs out. */
+void postgres_bind_record(struct pg_query *q, const struct fields *s, enum fields_which which,
+                          const void *record);
+
+/* One array for each field, over n records; scratch lives until the query was sent. */
+void postgres_bind_records(struct pg_query *q, const struct fields *s, enum fields_which which,
+                           const void *const *records, size_t n, struct arena *scratch);
+
+/* Reads all stored fields, from that column on: 0, ERR_CORRUPT or ERR_NOMEM; then the record may be half
+ * filled. Strings go to the arena. */
+int postgres_read_record(const struct pg_result *r, int row, int column, const struct fields *s,
+                         struct arena *arena, void *record);
 
 /* 0, ERR_CORRUPT or ERR_NOMEM. Strings go to the arena. */
 int postgres_row_link(const struct pg_result *r, int row, struct arena *arena, struct link_record *ret);

@@ -6,6 +6,8 @@
 enum {
 	ALIAS_BYTES_MAX = 64,
 	KEY_BYTES_MAX = 64,
+	URL_BYTES_MAX = 8192,
+	USER_EMAIL_BYTES_MAX = 254,
 	KEY_DIGEST_BYTES = 32,
 	FINGERPRINT_BYTES = 16,
 	SESSION_ID_BYTES = 16,
@@ -47,6 +49,23 @@ struct link_record {
 	struct str note;
 	struct str tags; /* a JSON array of strings */
 	uint64_t clicks; /* in all, as the store was last told (store_set_clicks) */
+};
+
+/* What an UPDATE of a link sets. */
+enum {
+	LINK_URL = 1 << 0,
+	LINK_EXPIRES = 1 << 1,
+	LINK_STATUS = 1 << 2,
+	LINK_ENABLED = 1 << 3,
+	LINK_TITLE = 1 << 4,
+	LINK_NOTE = 1 << 5,
+	LINK_TAGS = 1 << 6,
+	LINK_NOT_BEFORE = 1 << 7,
+	LINK_EXPIRED_URL = 1 << 8,
+	LINK_MAX_CLICKS = 1 << 9,
+	LINK_PRIVATE = 1 << 10,
+	LINK_PASSWORD = 1 << 11,
+	LINK_OWNER = 1 << 12, /* and api_key: the limits of who it belonged to are not the new owner's */
 };
 
 /* Its time is over: nobody is sent to its target any more. */
@@ -106,6 +125,19 @@ struct user_record {
 	uint64_t generation; /* of sessions: those made under an earlier one have ended */
 	int64_t created_ms;
 	int64_t updated_ms;
+};
+
+/* What an UPDATE of a user sets. */
+enum {
+	USER_EMAIL = 1 << 0,
+	USER_FIRST_NAME = 1 << 1,
+	USER_MIDDLE_NAME = 1 << 2,
+	USER_LAST_NAME = 1 << 3,
+	USER_NAMES = USER_FIRST_NAME | USER_MIDDLE_NAME | USER_LAST_NAME,
+	USER_ROLE = 1 << 4,
+	USER_ENABLED = 1 << 5,
+	USER_PASSWORD = 1 << 6,
+	USER_SESSIONS = 1 << 7, /* ends them, and changes nothing else */
 };
 
 /* A session that was ended before its time. */

@@ -1,6 +1,7 @@
 /* Rules of the role `store` that every backend follows alike. For backends only. */
 #pragma once
 
+#include "store/fields.h"
 #include "store/store.h"
 
 #include <sched.h>
@@ -42,44 +43,11 @@ static inline bool id_is_valid(uint64_t id)
 
 /* --- links --- */
 
-static inline void str_take(bool wanted, struct str from, struct str *to)
-{
-	if (wanted)
-		*to = from;
-}
-
-static inline void link_numbers_take(unsigned fields, const struct link_record *from, struct link_record *to)
-{
-	if (fields & LINK_EXPIRES)
-		to->expires_ms = from->expires_ms;
-	if (fields & LINK_STATUS)
-		to->redirect_status = from->redirect_status;
-	if (fields & LINK_ENABLED)
-		to->enabled = from->enabled;
-	if (fields & LINK_NOT_BEFORE)
-		to->not_before_ms = from->not_before_ms;
-	if (fields & LINK_MAX_CLICKS)
-		to->max_clicks = from->max_clicks;
-	if (fields & LINK_PRIVATE)
-		to->is_private = from->is_private;
-	if (fields & LINK_OWNER) {
-		to->owner = from->owner;
-		to->api_key = from->api_key;
-	}
-}
-
 /* Sets what an UPDATE sets. Strings stay the update's own. */
 static inline void fields_take(const struct store_write *w, struct link_record *to)
 {
-	const struct link_record *from = &w->link;
-	ASSERT(!(w->fields & LINK_URL) || from->url.ptr);
-	link_numbers_take(w->fields, from, to);
-	str_take(w->fields & LINK_URL, from->url, &to->url);
-	str_take(w->fields & LINK_EXPIRED_URL, from->expired_url, &to->expired_url);
-	str_take(w->fields & LINK_PASSWORD, from->password, &to->password);
-	str_take(w->fields & LINK_TITLE, from->title, &to->title);
-	str_take(w->fields & LINK_NOTE, from->note, &to->note);
-	str_take(w->fields & LINK_TAGS, from->tags, &to->tags);
+	ASSERT(!(w->fields & LINK_URL) || w->link.url.ptr);
+	fields_copy(&link_fields, w->fields, &w->link, to);
 	to->updated_ms = w->now_ms;
 }
 
@@ -94,18 +62,13 @@ static inline bool str_own(struct arena *arena, struct str *s)
 /* Moves a link's strings into the arena: 0 or ERR_NOMEM. */
 static inline int link_own(struct arena *arena, struct link_record *link)
 {
-	bool done = str_own(arena, &link->key) && str_own(arena, &link->user_name) &&
-	            str_own(arena, &link->url) && str_own(arena, &link->expired_url) &&
-	            str_own(arena, &link->password) && str_own(arena, &link->title) &&
-	            str_own(arena, &link->note) && str_own(arena, &link->tags);
-	return done ? 0 : ERR_NOMEM;
+	return fields_own(&link_fields, arena, link);
 }
 
 /* What a link takes of a page's bytes. */
 static inline size_t link_bytes(const struct link_record *link)
 {
-	return link->key.len + link->user_name.len + link->url.len + link->expired_url.len +
-	       link->password.len + link->title.len + link->note.len + link->tags.len;
+	return fields_bytes(&link_fields, link);
 }
 
 /* --- users and API keys --- */
@@ -113,10 +76,7 @@ static inline size_t link_bytes(const struct link_record *link)
 /* Moves a user's strings into the arena: 0 or ERR_NOMEM. */
 static inline int user_own(struct arena *arena, struct user_record *user)
 {
-	bool done = str_own(arena, &user->email) && str_own(arena, &user->first_name) &&
-	            str_own(arena, &user->middle_name) && str_own(arena, &user->last_name) &&
-	            str_own(arena, &user->password);
-	return done ? 0 : ERR_NOMEM;
+	return fields_own(&user_fields, arena, user);
 }
 
 /* --- pages --- */

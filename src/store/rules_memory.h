@@ -88,19 +88,10 @@ static inline void user_check_role(enum user_role role)
 /* Sets what a USER_UPDATE sets. Strings stay the update's own. */
 static inline void user_fields_take(const struct store_write *w, struct user_record *to)
 {
-	const struct user_record *from = &w->user;
 	unsigned fields = w->user_fields;
-	str_take(fields & USER_EMAIL, from->email, &to->email);
-	str_take(fields & USER_NAMES, from->first_name, &to->first_name);
-	str_take(fields & USER_NAMES, from->middle_name, &to->middle_name);
-	str_take(fields & USER_NAMES, from->last_name, &to->last_name);
-	str_take(fields & USER_PASSWORD, from->password, &to->password);
-	if (fields & USER_ROLE)
-		to->role = from->role;
+	fields_copy(&user_fields, fields, &w->user, to);
 	user_check_role(to->role);
-	if (fields & USER_ENABLED)
-		to->enabled = from->enabled;
-	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !from->enabled))
+	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !w->user.enabled))
 		to->generation++;
 	to->updated_ms = w->now_ms;
 }

@@ -104,27 +104,12 @@ static int account_fetch(struct sqlite_conn *c, const struct store_write *w, str
 
 /* --- writing --- */
 
-/* In the order of USER_COLUMNS: for the insert, with the id 0, and the update alike. */
-static void user_bind(struct query *q, uint64_t id, const struct user_record *user)
-{
-	query_int(q, (int64_t)id);
-	query_str(q, user->email);
-	query_str(q, user->first_name);
-	query_str(q, user->middle_name);
-	query_str(q, user->last_name);
-	query_int(q, user->role);
-	query_int(q, user->enabled);
-	query_str(q, user->password);
-	query_int(q, (int64_t)user->generation);
-	query_int(q, user->created_ms);
-	query_int(q, user->updated_ms);
-}
-
 /* Its id comes back in *user. */
 static int user_insert(struct sqlite_conn *c, struct user_record *user)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_USER_INSERT);
-	user_bind(&q, 0, user);
+	user->id = 0;
+	sqlite_bind_record(&q, &user_fields, FIELDS_ALL, user);
 	int rc = query_run(&q);
 	user->id = (uint64_t)sqlite3_last_insert_rowid(c->db);
 	return rc;
@@ -133,7 +118,8 @@ static int user_insert(struct sqlite_conn *c, struct user_record *user)
 static int user_write(struct sqlite_conn *c, const struct user_record *user)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_USER_UPDATE);
-	user_bind(&q, user->id, user);
+	sqlite_bind_record(&q, &user_fields, FIELDS_CHANGING, user);
+	query_int(&q, (int64_t)user->id);
 	return query_run(&q);
 }
 
@@ -149,17 +135,8 @@ static int session_put(struct sqlite_conn *c, const struct store_write *w)
 static int key_insert(struct sqlite_conn *c, struct key_record *key)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEY_INSERT);
-	query_int(&q, (int64_t)key->user);
-	query_str(&q, key->name);
-	query_blob(&q, key->digest, KEY_DIGEST_BYTES);
-	query_int(&q, key->rights);
-	query_int(&q, key->created_ms);
-	query_int(&q, key->expires_ms);
-	query_int(&q, key->revoked_ms);
-	query_int(&q, key->used_ms);
-	query_int(&q, (int64_t)key->creates_max);
-	query_int(&q, (int64_t)key->redirects_max);
-	query_int(&q, (int64_t)key->period_ms);
+	key->id = 0;
+	sqlite_bind_record(&q, &key_fields, FIELDS_ALL, key);
 	int rc = query_run(&q);
 	key->id = (uint64_t)sqlite3_last_insert_rowid(c->db);
 	return rc;

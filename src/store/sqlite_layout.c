@@ -14,23 +14,25 @@
  */
 #include "store/sqlite_layout.h"
 
-/* In the order of enum LINK_COLUMN_, USER_COLUMN_, KEY_COLUMN_. */
-#define LINK_COLUMNS                                                                         \
-	"id, alias, owner, api_key, user_name, url, created_ms, updated_ms, not_before_ms, " \
-	"expires_ms, expired_url, max_clicks, redirect_status, enabled, private, password, " \
-	"title, note, tags, clicks"
-#define USER_COLUMNS                                                                           \
-	"id, email, first_name, middle_name, last_name, role, enabled, password, generation, " \
-	"created_ms, updated_ms"
-#define KEY_COLUMNS                                                                     \
-	"id, user, name, digest, rights, created_ms, expires_ms, revoked_ms, used_ms, " \
-	"creates_max, redirects_max, period_ms"
+#include "store/fields.h"
+
+#define FIRST(column, ...)  #column
+#define NEXT(column, ...)   ", " #column
+#define PLACE(...)          ", ?"
+#define ASSIGN(column, ...) ", " #column " = ?"
+#define NONE(...)
+
+/* `alias` is link.key of those that have one. */
+#define LINK_COLUMNS "alias, " LINK_FIELDS(FIRST, NEXT, NEXT, NONE)
+#define LINK_PLACES  "?" LINK_FIELDS(PLACE, PLACE, PLACE, NONE)
+#define USER_COLUMNS USER_FIELDS(FIRST, NEXT, NEXT, NONE)
+#define KEY_COLUMNS  KEY_FIELDS(FIRST, NEXT, NEXT, NONE)
 
 /* What an admin gets in with: a password, or a key in force at ?1 with the right ?2. The role is ?3. */
 #define ADMIN_SIGNS_IN "role = ?3 AND enabled <> 0 AND email IS NOT NULL AND password IS NOT NULL"
 #define KEY_FOR_ADMINS "revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > ?1) AND rights & ?2"
-#define ADMINS_KEYS                                                                    \
-	"api_key k JOIN user u ON u.id = k.user WHERE u.role = ?3 AND u.enabled <> 0 " \
+#define ADMINS_KEYS                                                                       \
+	"api_key k JOIN user u ON u.id = k.user_id WHERE u.role = ?3 AND u.enabled <> 0 " \
 	"AND " KEY_FOR_ADMINS
 
 static const char *const migrations[] = {
@@ -157,17 +159,16 @@ static const char *const migrations[] = {
     " revoked_ms, 0, creates_max, redirects_max, period_ms FROM api_key;"
     "DROP TABLE api_key;"
     "ALTER TABLE api_key_3 RENAME TO api_key;",
+
+    "ALTER TABLE api_key RENAME COLUMN user TO user_id;",
 };
 
 static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_LINK_BY_ID - SQL_OWN] = "SELECT " LINK_COLUMNS " FROM link WHERE id = ?",
-    [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (" LINK_COLUMNS ", over_ms, permitted)"
-                                  " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,?,0)"
-                                  " ON CONFLICT (id) DO NOTHING",
-    [SQL_LINK_UPDATE - SQL_OWN] =
-        "UPDATE link SET owner = ?3, api_key = ?4, url = ?6, updated_ms = ?8, not_before_ms = ?9,"
-        " expires_ms = ?10, expired_url = ?11, max_clicks = ?12, redirect_status = ?13, enabled = ?14,"
-        " private = ?15, password = ?16, title = ?17, note = ?18, tags = ?19, over_ms = ?20 WHERE id = ?1",
+    [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (permitted, over_ms, " LINK_COLUMNS
+                                  ") VALUES (0, ?, " LINK_PLACES ") ON CONFLICT (id) DO NOTHING",
+    [SQL_LINK_UPDATE -
+        SQL_OWN] = "UPDATE link SET over_ms = ?" LINK_FIELDS(NONE, NONE, ASSIGN, NONE) " WHERE id = ?",
     [SQL_LINK_DELETE - SQL_OWN] = "DELETE FROM link WHERE id = ?",
     [SQL_LINKS_OF_ALL - SQL_OWN] = "SELECT " LINK_COLUMNS
                                    " FROM link WHERE id <= ?1 ORDER BY id DESC LIMIT ?2",
@@ -212,14 +213,13 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_USER_BY_ID - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id = ?",
     [SQL_USER_BY_EMAIL - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE email = ?",
     [SQL_USER_INSERT - SQL_OWN] = "INSERT INTO user (" USER_COLUMNS
-                                  ") VALUES (NULLIF(?,0),?,?,?,?,?,?,?,?,?,?)",
-    [SQL_USER_UPDATE - SQL_OWN] = "UPDATE user SET email = ?2, first_name = ?3, middle_name = ?4,"
-                                  " last_name = ?5, role = ?6, enabled = ?7, password = ?8, generation = ?9,"
-                                  " updated_ms = ?11 WHERE id = ?1",
+                                  ") VALUES (?" USER_FIELDS(NONE, PLACE, PLACE, NONE) ")",
+    [SQL_USER_UPDATE - SQL_OWN] = "UPDATE user SET created_ms = created_ms" USER_FIELDS(NONE, NONE, ASSIGN,
+                                                                                        NONE) " WHERE id = ?",
     [SQL_USERS - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id > ? ORDER BY id LIMIT ?",
     [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ?4 AND " ADMIN_SIGNS_IN
                                   " UNION ALL SELECT 1 FROM " ADMINS_KEYS " AND u.id <> ?4 LIMIT 1",
-    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user = ?4 AND " KEY_FOR_ADMINS " LIMIT 1",
+    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user_id = ?4 AND " KEY_FOR_ADMINS " LIMIT 1",
     [SQL_SESSION_PUT - SQL_OWN] = "INSERT INTO ended_session (id, expires_ms) VALUES (?, ?)"
                                   " ON CONFLICT (id) DO UPDATE"
                                   " SET expires_ms = max(expires_ms, excluded.expires_ms)",
@@ -228,7 +228,8 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_SESSIONS - SQL_OWN] = "SELECT id, expires_ms FROM ended_session WHERE expires_ms > ?",
     [SQL_KEY_BY_ID - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key WHERE id = ?",
     [SQL_KEY_BY_DIGEST - SQL_OWN] = "SELECT 1 FROM api_key WHERE digest = ?",
-    [SQL_KEY_INSERT - SQL_OWN] = "INSERT INTO api_key (" KEY_COLUMNS ") VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_KEY_INSERT - SQL_OWN] = "INSERT INTO api_key (" KEY_COLUMNS
+                                 ") VALUES (?" KEY_FIELDS(NONE, PLACE, PLACE, NONE) ")",
     [SQL_KEY_REVOKE - SQL_OWN] = "UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1",
     [SQL_KEY_USED - SQL_OWN] = "UPDATE api_key SET used_ms = ?2 WHERE id = ?1",
     /* Two will do. */

@@ -171,36 +171,13 @@ static int link_remove(struct sqlite_conn *c, const struct link_record *link)
 	return rc == SQLITE_OK ? link_run(c, SQL_LINK_DELETE, link->id) : rc;
 }
 
-/* In the order of LINK_COLUMNS, without the clicks, and over_ms: for the insert and the update alike. */
-static void link_bind(struct query *q, const struct link_record *link)
-{
-	query_int(q, (int64_t)link->id);
-	query_str(q, link->is_alias ? link->key : STR_NULL);
-	query_int(q, (int64_t)link->owner);
-	query_int(q, (int64_t)link->api_key);
-	query_str(q, link->user_name);
-	query_str(q, link->url);
-	query_int(q, link->created_ms);
-	query_int(q, link->updated_ms);
-	query_int(q, link->not_before_ms);
-	query_int(q, link->expires_ms);
-	query_str(q, link->expired_url);
-	query_int(q, (int64_t)link->max_clicks);
-	query_int(q, link->redirect_status);
-	query_int(q, link->enabled);
-	query_int(q, link->is_private);
-	query_str(q, link->password);
-	query_str(q, link->title);
-	query_str(q, link->note);
-	query_str(q, link->tags);
-	query_int(q, link_over_ms(link));
-}
-
 /* Does nothing when the id is taken. */
 static int link_insert(struct sqlite_conn *c, const struct link_record *link, bool *ret_done)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_INSERT);
-	link_bind(&q, link);
+	query_int(&q, link_over_ms(link));
+	query_str(&q, link->is_alias ? link->key : STR_NULL);
+	sqlite_bind_record(&q, &link_fields, FIELDS_ALL, link);
 	int rc = query_run(&q);
 	*ret_done = rc == SQLITE_OK && sqlite3_changes(c->db) == 1;
 	return rc;
@@ -209,7 +186,9 @@ static int link_insert(struct sqlite_conn *c, const struct link_record *link, bo
 static int link_write(struct sqlite_conn *c, const struct link_record *link)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_UPDATE);
-	link_bind(&q, link);
+	query_int(&q, link_over_ms(link));
+	sqlite_bind_record(&q, &link_fields, FIELDS_CHANGING, link);
+	query_int(&q, (int64_t)link->id);
 	return query_run(&q);
 }
 

@@ -18,91 +18,77 @@ static uint64_t column_u64(sqlite3_stmt *row, int column)
 	return (uint64_t)sqlite3_column_int64(row, column);
 }
 
-static bool link_strings(sqlite3_stmt *row, struct arena *arena, struct link_record *link)
+void sqlite_bind_record(struct query *q, const struct fields *s, enum fields_which which, const void *record)
 {
-	return column_str(row, LINK_COLUMN_ALIAS, arena, &link->key) &&
-	       column_str(row, LINK_COLUMN_USER_NAME, arena, &link->user_name) &&
-	       column_str(row, LINK_COLUMN_URL, arena, &link->url) &&
-	       column_str(row, LINK_COLUMN_EXPIRED_URL, arena, &link->expired_url) &&
-	       column_str(row, LINK_COLUMN_PASSWORD, arena, &link->password) &&
-	       column_str(row, LINK_COLUMN_TITLE, arena, &link->title) &&
-	       column_str(row, LINK_COLUMN_NOTE, arena, &link->note) &&
-	       column_str(row, LINK_COLUMN_TAGS, arena, &link->tags);
+	for (const struct field *f = s->rows, *end = f + s->count; f < end; f++) {
+		if (!field_is_stored(f, which))
+			continue;
+		if (field_is_str(f))
+			query_str(q, *field_str(f, record));
+		else if (f->type == FIELD_DIGEST)
+			query_blob(q, (const char *)record + f->offset, f->size);
+		else if (f->type == FIELD_ID && field_int(f, record) == 0)
+			query_str(q, STR_NULL); /* SQLite chooses one */
+		else
+			query_int(q, field_stored_int(f, record));
+	}
+}
+
+static int column_read(sqlite3_stmt *row, int column, const struct field *f, struct arena *arena,
+                       void *record)
+{
+	if (field_is_str(f)) {
+		bool there = column_str(row, column, arena, field_str_in(f, record));
+		bool wanted = f->flags & FIELD_REQUIRED && !(f->flags & FIELD_NULL);
+		return !there ? ERR_NOMEM : wanted && !field_str(f, record)->ptr ? ERR_CORRUPT : 0;
+	}
+	if (f->type != FIELD_DIGEST)
+		return field_set_int(f, record, sqlite3_column_int64(row, column)) ? 0 : ERR_CORRUPT;
+	const void *digest = sqlite3_column_blob(row, column);
+	if (!digest || sqlite3_column_bytes(row, column) != (int)f->size)
+		return ERR_CORRUPT;
+	memcpy((char *)record + f->offset, digest, f->size);
+	return 0;
+}
+
+int sqlite_read_record(sqlite3_stmt *row, int column, const struct fields *s, struct arena *arena,
+                       void *record)
+{
+	int r = 0;
+	for (const struct field *f = s->rows, *end = f + s->count; r == 0 && f < end; f++) {
+		if (f->column)
+			r = column_read(row, column++, f, arena, record);
+	}
+	return r;
 }
 
 int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *ret)
 {
-	int64_t id = sqlite3_column_int64(row, LINK_COLUMN_ID);
-	int64_t status = sqlite3_column_int64(row, LINK_COLUMN_STATUS);
-	if (id <= 0 || status < 0 || status > UINT16_MAX ||
-	    sqlite3_column_type(row, LINK_COLUMN_URL) != SQLITE_TEXT)
-		return ERR_CORRUPT;
-	struct link_record link = {
-	    .id = (uint64_t)id,
-	    .is_alias = sqlite3_column_type(row, LINK_COLUMN_ALIAS) != SQLITE_NULL,
-	    .owner = column_u64(row, LINK_COLUMN_OWNER),
-	    .api_key = column_u64(row, LINK_COLUMN_API_KEY),
-	    .created_ms = sqlite3_column_int64(row, LINK_COLUMN_CREATED),
-	    .updated_ms = sqlite3_column_int64(row, LINK_COLUMN_UPDATED),
-	    .not_before_ms = sqlite3_column_int64(row, LINK_COLUMN_NOT_BEFORE),
-	    .expires_ms = sqlite3_column_int64(row, LINK_COLUMN_EXPIRES),
-	    .max_clicks = column_u64(row, LINK_COLUMN_MAX_CLICKS),
-	    .redirect_status = (uint16_t)status,
-	    .enabled = sqlite3_column_int64(row, LINK_COLUMN_ENABLED) != 0,
-	    .is_private = sqlite3_column_int64(row, LINK_COLUMN_PRIVATE) != 0,
-	    .clicks = column_u64(row, LINK_COLUMN_CLICKS),
-	};
-	if (!link_strings(row, arena, &link))
+	struct link_record link = {.is_alias = sqlite3_column_type(row, 0) != SQLITE_NULL};
+	if (!column_str(row, 0, arena, &link.key))
 		return ERR_NOMEM;
-	*ret = link;
-	return 0;
+	int r = sqlite_read_record(row, 1, &link_fields, arena, &link);
+	if (r == 0)
+		*ret = link;
+	return r;
 }
 
 int sqlite_row_user(sqlite3_stmt *row, struct arena *arena, struct user_record *ret)
 {
-	int64_t role = sqlite3_column_int64(row, USER_COLUMN_ROLE);
-	if (role < ROLE_VIEWER || role > ROLE_ADMIN)
-		return ERR_CORRUPT;
-	struct user_record user = {
-	    .id = column_u64(row, USER_COLUMN_ID),
-	    .role = (enum user_role)role,
-	    .enabled = sqlite3_column_int64(row, USER_COLUMN_ENABLED) != 0,
-	    .generation = column_u64(row, USER_COLUMN_GENERATION),
-	    .created_ms = sqlite3_column_int64(row, USER_COLUMN_CREATED),
-	    .updated_ms = sqlite3_column_int64(row, USER_COLUMN_UPDATED),
-	};
-	if (!column_str(row, USER_COLUMN_EMAIL, arena, &user.email) ||
-	    !column_str(row, USER_COLUMN_FIRST_NAME, arena, &user.first_name) ||
-	    !column_str(row, USER_COLUMN_MIDDLE_NAME, arena, &user.middle_name) ||
-	    !column_str(row, USER_COLUMN_LAST_NAME, arena, &user.last_name) ||
-	    !column_str(row, USER_COLUMN_PASSWORD, arena, &user.password))
-		return ERR_NOMEM;
-	*ret = user;
-	return 0;
+	struct user_record user = {0};
+	int r = sqlite_read_record(row, 0, &user_fields, arena, &user);
+	if (r == 0)
+		*ret = user;
+	return r;
 }
 
 int sqlite_row_key(sqlite3_stmt *row, struct arena *arena, struct key_record *ret)
 {
-	struct key_record key = {
-	    .id = column_u64(row, KEY_COLUMN_ID),
-	    .user = column_u64(row, KEY_COLUMN_USER),
-	    .rights = (unsigned)sqlite3_column_int64(row, KEY_COLUMN_RIGHTS),
-	    .created_ms = sqlite3_column_int64(row, KEY_COLUMN_CREATED),
-	    .expires_ms = sqlite3_column_int64(row, KEY_COLUMN_EXPIRES),
-	    .revoked_ms = sqlite3_column_int64(row, KEY_COLUMN_REVOKED),
-	    .used_ms = sqlite3_column_int64(row, KEY_COLUMN_USED),
-	    .creates_max = column_u64(row, KEY_COLUMN_CREATES_MAX),
-	    .redirects_max = column_u64(row, KEY_COLUMN_REDIRECTS_MAX),
-	    .period_ms = column_u64(row, KEY_COLUMN_PERIOD),
-	};
-	const void *digest = sqlite3_column_blob(row, KEY_COLUMN_DIGEST);
-	if (!digest || sqlite3_column_bytes(row, KEY_COLUMN_DIGEST) != KEY_DIGEST_BYTES)
-		return ERR_CORRUPT;
-	memcpy(key.digest, digest, KEY_DIGEST_BYTES);
-	if (!column_str(row, KEY_COLUMN_NAME, arena, &key.name))
-		return ERR_NOMEM;
-	*ret = key;
-	return 0;
+	struct key_record key = {0};
+	int r = sqlite_read_record(row, 0, &key_fields, arena, &key);
+	if (r == 0)
+		*ret = key;
+	return r;
 }
 
 int sqlite_link_by_id(struct sqlite_conn *c, uint64_t id, struct arena *arena, int *ret_result,

@@ -5,8 +5,17 @@
  */
 #pragma once
 
+#include "store/fields.h"
 #include "store/sqlite_layout.h"
 #include "store/store.h"
+
+/* Binds the stored fields in the order of their rows, as the column lists of sqlite_layout.c have them. An id
+ * of 0 becomes NULL: SQLite chooses one. Strings are borrowed until query_end. */
+void sqlite_bind_record(struct query *q, const struct fields *s, enum fields_which which, const void *record);
+
+/* Reads them back, from that column on: 0, ERR_CORRUPT or ERR_NOMEM; then the record may be half filled. */
+int sqlite_read_record(sqlite3_stmt *row, int column, const struct fields *s, struct arena *arena,
+                       void *record);
 
 /* 0, ERR_CORRUPT or ERR_NOMEM. */
 int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *ret);

@@ -40,31 +40,6 @@ static inline bool store_write_is_link(enum store_write_kind kind)
 	return kind <= STORE_FORBID;
 }
 
-enum {
-	LINK_URL = 1 << 0,
-	LINK_EXPIRES = 1 << 1,
-	LINK_STATUS = 1 << 2,
-	LINK_ENABLED = 1 << 3,
-	LINK_TITLE = 1 << 4,
-	LINK_NOTE = 1 << 5,
-	LINK_TAGS = 1 << 6,
-	LINK_NOT_BEFORE = 1 << 7,
-	LINK_EXPIRED_URL = 1 << 8,
-	LINK_MAX_CLICKS = 1 << 9,
-	LINK_PRIVATE = 1 << 10,
-	LINK_PASSWORD = 1 << 11,
-	LINK_OWNER = 1 << 12, /* and api_key: the limits of who it belonged to are not the new owner's */
-};
-
-enum {
-	USER_EMAIL = 1 << 0,
-	USER_NAMES = 1 << 1, /* all three */
-	USER_ROLE = 1 << 2,
-	USER_ENABLED = 1 << 3,
-	USER_PASSWORD = 1 << 4,
-	USER_SESSIONS = 1 << 5, /* ends them, and changes nothing else */
-};
-
 struct store_write {
 	enum store_write_kind kind;
 	int64_t now_ms;

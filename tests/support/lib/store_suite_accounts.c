@@ -148,18 +148,16 @@ static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state
 	                                    .generation = 999,
 	                                    .created_ms = 999,
 	                                    .updated_ms = 999};
-	for (unsigned bit = 0; bit < 6; bit++) {
+	for (unsigned bit = 0; 1U << bit <= USER_SESSIONS; bit++) {
 		struct store_write w = update_user(made.user.id, 1U << bit);
 		w.now_ms = KIT_NOW_MS + 100 + bit;
 		w.user = changes;
 		expected.updated_ms = w.now_ms;
 		switch (w.user_fields) {
 		case USER_EMAIL: expected.email = changes.email; break;
-		case USER_NAMES:
-			expected.first_name = changes.first_name;
-			expected.middle_name = changes.middle_name;
-			expected.last_name = changes.last_name;
-			break;
+		case USER_FIRST_NAME: expected.first_name = changes.first_name; break;
+		case USER_MIDDLE_NAME: expected.middle_name = changes.middle_name; break;
+		case USER_LAST_NAME: expected.last_name = changes.last_name; break;
 		case USER_ROLE: expected.role = changes.role; break;
 		case USER_ENABLED:
 			expected.enabled = false;

@@ -1,0 +1,155 @@
+/*
+ * The contract, /api/v1/openapi.json. It is the file that was compiled in, but for the members "$fields":
+ * they stand for the fields of a link, a user or an API key as they are shown, created or changed, and become
+ * `required` and `properties` from the rows of store/fields.h.
+ */
+#include "api/handlers.h"
+#include "api/input.h"
+#include "api/problem.h"
+#include "base/json_out.h"
+#include "web/assets.h"
+
+#include <pthread.h>
+
+static const struct {
+	const char *name;
+	const struct fields *fields;
+	unsigned when; /* FIELD_CREATE, FIELD_PATCH; 0: as shown */
+} marks[] = {
+    {"link", &link_fields, 0},
+    {"link create", &link_fields, FIELD_CREATE},
+    {"link patch", &link_fields, FIELD_PATCH},
+    {"user", &user_fields, 0},
+    {"user create", &user_fields, FIELD_CREATE},
+    {"user patch", &user_fields, FIELD_PATCH},
+    {"key", &key_fields, 0},
+    {"key create", &key_fields, FIELD_CREATE},
+};
+
+static void words_put(struct buf *b, const struct field *f)
+{
+	const char *quote = f->type == FIELD_NUMBER ? "" : "\"";
+	for (size_t i = 0; f->words[i]; i++)
+		buf_printf(b, "%s%s%s%s", i ? "," : ",\"enum\":[", quote, f->words[i], quote);
+	buf_char(b, ']');
+}
+
+/* Arrays of strings. */
+static void array_put(struct buf *b, const struct field *f)
+{
+	buf_printf(b, "\"type\":\"array\",\"maxItems\":%d,\"items\":{\"type\":\"string\"", INPUT_STRINGS_MAX);
+	if (f->words)
+		words_put(b, f);
+	else
+		buf_printf(b, ",\"minLength\":1,\"maxLength\":%d", INPUT_ITEM_BYTES_MAX);
+	buf_char(b, '}');
+}
+
+static const char *type_of(const struct field *f, unsigned when)
+{
+	if (f->type == FIELD_BOOL || (f->type == FIELD_SECRET && !when))
+		return "\"boolean\"";
+	if (f->type == FIELD_USER && when)
+		return "\"string\",\"integer\"";
+	if (f->type == FIELD_USER) /* a name where it may be missing */
+		return f->flags & FIELD_NULL ? "\"string\"" : "\"integer\"";
+	return field_is_str(f) || f->type == FIELD_TIME || f->type == FIELD_ENUM ? "\"string\""
+	                                                                         : "\"integer\"";
+}
+
+static void schema_put(struct buf *b, const struct field *f, unsigned when)
+{
+	bool is_null = f->flags & FIELD_NULL && (!when || !(f->flags & FIELD_REQUIRED)) &&
+	               (f->type != FIELD_SECRET || when);
+	const char *bound = field_is_str(f) ? "Length" : "imum";
+	buf_printf(b, "\"type\":[%s%s]", type_of(f, when), is_null ? ",\"null\"" : "");
+	if (f->words)
+		words_put(b, f);
+	if (f->type == FIELD_TIME)
+		buf_str(b, STR(",\"format\":\"date-time\""));
+	if (f->type == FIELD_SECRET && when)
+		buf_str(b, STR(",\"writeOnly\":true"));
+	if (f->max && !f->words && (f->type != FIELD_SECRET || when))
+		buf_printf(b, ",\"min%s\":%llu,\"max%s\":%llu", bound, (unsigned long long)f->min, bound,
+		           (unsigned long long)f->max);
+}
+
+static void help_put(struct buf *b, const struct field *f, unsigned when)
+{
+	struct buf CLEANUP(buf_release) help = {0};
+	if (!f->help || (!when && f->type == FIELD_SECRET))
+		return;
+	buf_printf(&help, f->null ? "%s; null is %s" : "%s", f->help, f->null);
+	if (when && f->flags & FIELD_ADMIN)
+		buf_str(&help, STR(" (admins only)"));
+	buf_str(b, STR(",\"description\":"));
+	json_out_str(b, buf_view(&help));
+}
+
+/* Its name as a string; `before` separates it from the one before. */
+static void name_put(struct buf *b, const char *before, const struct field *f, unsigned when)
+{
+	buf_printf(b, "%s\"%s%s\"", before, !when && f->type == FIELD_SECRET ? "has_" : "", f->name);
+}
+
+static void fields_put(struct buf *b, const struct fields *s, unsigned when)
+{
+	const struct field *end = s->rows + s->count;
+	const char *before = "\"required\":[";
+	for (const struct field *f = s->rows; f < end; f++) {
+		if (when ? (f->flags & when && when == FIELD_CREATE && f->flags & FIELD_REQUIRED)
+		         : field_is_shown(f)) {
+			name_put(b, before, f, when);
+			before = ",";
+		}
+	}
+	before = *before == ',' ? "],\"properties\":{" : "\"properties\":{";
+	for (const struct field *f = s->rows; f < end; f++) {
+		if (when ? !(f->flags & when) : !field_is_shown(f))
+			continue;
+		name_put(b, before, f, when);
+		before = ",";
+		buf_str(b, STR(":{"));
+		if (f->type == FIELD_VIRTUAL)
+			buf_str(b, str_of(f->schema));
+		else if (f->type == FIELD_SET || f->type == FIELD_TAGS)
+			array_put(b, f);
+		else
+			schema_put(b, f, when);
+		help_put(b, f, when);
+		buf_char(b, '}');
+	}
+	buf_char(b, '}');
+}
+
+static struct buf contract;
+
+static void contract_make(void)
+{
+	static const struct str mark = STR("\"$fields\": \"");
+	struct str rest = asset_openapi();
+	for (const char *at; (at = memmem(rest.ptr, rest.len, mark.ptr, mark.len));) {
+		buf_append(&contract, rest.ptr, (size_t)(at - rest.ptr));
+		rest = str_n(at + mark.len, rest.len - (size_t)(at - rest.ptr) - mark.len);
+		struct str name = str_cut(&rest, '"');
+		for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+			if (str_eq(name, str_of(marks[i].name)))
+				fields_put(&contract, marks[i].fields, marks[i].when);
+		}
+	}
+	buf_str(&contract, rest);
+}
+
+void openapi_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                 const struct route_match *match)
+{
+	(void)w, (void)req, (void)match;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, contract_make);
+	const struct http_response r = {
+	    .status = 200, .content_type = STR("application/json"), .body = buf_view(&contract)};
+	if (contract.failed)
+		problem_reply_store(c, ERR_NOMEM);
+	else
+		http_reply(c, &r);
+}

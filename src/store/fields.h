@@ -1,0 +1,292 @@
+/*
+ * What a link, a user and an API key consist of: one row for each field. The JSON of the API in both
+ * directions, PATCH, OpenAPI, the options of the command line, the columns of both databases and the feed of
+ * changes are made from these rows. The records stay plain structs (record.h); hot code uses them directly.
+ *
+ * A new field is a member of its record, a row here, a column in each database's layout, and, when it has
+ * one, its own rule in the API.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "store/record.h"
+
+enum field_type {
+	FIELD_ID,      /* number of the row; a row with 0 is damaged */
+	FIELD_NUMBER,  /* 1, 2, 4 or 8 bytes; with `words`, only those */
+	FIELD_SECONDS, /* milliseconds in the record, seconds in JSON */
+	FIELD_TIME,    /* int64_t, milliseconds; RFC 3339 in JSON */
+	FIELD_BOOL,
+	FIELD_ENUM, /* min stands for the first of `words`, and so on */
+	FIELD_SET,  /* bit i stands for words[i]; an array of words in JSON */
+	FIELD_USER, /* id of a user; callers give an email address or an id */
+	FIELD_TEXT, /* struct str from here on; for people: no control characters */
+	FIELD_STRING,
+	FIELD_TAGS,    /* JSON array of strings */
+	FIELD_SECRET,  /* written, never shown: has_NAME says whether there is one */
+	FIELD_DIGEST,  /* KEY_DIGEST_BYTES bytes; never shown */
+	FIELD_VIRTUAL, /* not in the record: the API knows its value; `schema` describes it */
+};
+
+enum {
+	FIELD_CREATE = 1 << 0,   /* callers may give it in a create */
+	FIELD_PATCH = 1 << 1,    /* ... and in a PATCH */
+	FIELD_REQUIRED = 1 << 2, /* a create must have it */
+	FIELD_NULL = 1 << 3,  /* 0 or an absent string is null; callers may give null unless it is required */
+	FIELD_ADMIN = 1 << 4, /* only admins may give it */
+	FIELD_HIDDEN = 1 << 5,  /* callers may give it, nobody is shown it by this name */
+	FIELD_BLANK = 1 << 6,   /* an empty text is none */
+	FIELD_COUNTED = 1 << 7, /* the store counts it by itself: a new row has 0, whatever the record says */
+	FIELD_GIVEN = FIELD_CREATE | FIELD_PATCH,
+	FIELD_OPTIONAL = FIELD_GIVEN | FIELD_NULL,
+};
+
+enum { FIELDS_MAX = 64 };
+
+struct field {
+	const char *name;   /* in JSON and OpenAPI; NULL: nobody outside knows it */
+	const char *column; /* in both databases; NULL: not stored by itself */
+	enum field_type type;
+	bool fixed;            /* an UPDATE leaves its column alone */
+	unsigned offset, size; /* in the record */
+	unsigned bit;          /* of an UPDATE (LINK_URL, ...); 0: callers never change it */
+	unsigned flags;
+	uint64_t min, max;        /* of a number, or of a text's bytes; a FIELD_STRING has a rule for them */
+	const char *const *words; /* that it may be */
+	const char
+	    *option;      /* of the command line, with its value: "--expires TIME"; two flags: "--off|--on" */
+	const char *none; /* what the command line calls null */
+	const char *null; /* what null means */
+	const char *help; /* a sentence for --help and OpenAPI */
+	const char *schema; /* OpenAPI, of a virtual field */
+};
+
+struct fields {
+	const struct field *rows;
+	size_t count;
+};
+
+extern const struct fields link_fields, user_fields, key_fields;
+
+/* --- one field --- */
+
+static inline bool field_is_str(const struct field *f)
+{
+	return f->type >= FIELD_TEXT && f->type <= FIELD_SECRET;
+}
+
+bool field_is_shown(const struct field *f);
+void field_name_json(struct buf *b, const struct field *f); /* "title": or "has_password": */
+
+static inline const struct str *field_str(const struct field *f, const void *record)
+{
+	return (const struct str *)((const char *)record + f->offset);
+}
+
+static inline struct str *field_str_in(const struct field *f, void *record)
+{
+	return (struct str *)((char *)record + f->offset);
+}
+
+/* Numbers, times, flags, enums. */
+static inline int64_t field_int(const struct field *f, const void *record)
+{
+	const char *at = (const char *)record + f->offset;
+	switch (f->size) {
+	case 1: return *(const bool *)at;
+	case 2: return *(const uint16_t *)(const void *)at;
+	case 4: return *(const uint32_t *)(const void *)at;
+	default: return *(const int64_t *)(const void *)at;
+	}
+}
+
+/* False when the field cannot have that value: a row that has it is damaged. */
+static inline bool field_set_int(const struct field *f, void *record, int64_t v)
+{
+	char *at = (char *)record + f->offset;
+	switch (f->size) {
+	case 1: *(bool *)at = v != 0; return true;
+	case 2: *(uint16_t *)(void *)at = (uint16_t)v; return v >= 0 && v <= UINT16_MAX;
+	case 4:
+		*(uint32_t *)(void *)at = (uint32_t)v;
+		return f->type != FIELD_ENUM || (v >= (int64_t)f->min && v <= (int64_t)f->max);
+	default: *(int64_t *)(void *)at = v; return f->type != FIELD_ID || v > 0;
+	}
+}
+
+const char *field_word(const struct field *f, uint64_t value); /* of an enum; NULL: there is none */
+bool field_value(const struct field *f, struct str word, uint64_t *ret);
+void field_words_list(struct buf *b, const struct field *f); /* "viewer, editor or admin" */
+
+/* --- whole records --- */
+
+const struct field *fields_find(const struct fields *s, struct str name);
+
+/* Copies the fields that one of the bits stands for. Strings stay where they are. */
+void fields_copy(const struct fields *s, unsigned bits, const void *from, void *to);
+
+/* Moves the strings into the arena: 0 or ERR_NOMEM. */
+int fields_own(const struct fields *s, struct arena *arena, void *record);
+
+size_t fields_bytes(const struct fields *s, const void *record); /* of all strings */
+
+/* Moves the strings to *at, one behind the other; there is room for fields_bytes. */
+void fields_place(const struct fields *s, void *record, char **at);
+
+/* Bit i: row i is not the same in both. What two rows share is told by both. */
+uint64_t fields_differ(const struct fields *s, const void *a, const void *b);
+
+/* --- JSON --- */
+
+void field_json(struct buf *b, const struct field *f, const void *record); /* the value alone */
+
+/* Writes a value in another way: false leaves it to field_json. Asked for virtual fields and users. */
+typedef bool field_json_fn(struct buf *b, const struct field *f, const void *record, const void *ctx);
+
+/* The members of an object, without the braces; `own` may be NULL when there is no virtual field. */
+void fields_json(struct buf *b, const struct fields *s, const void *record, field_json_fn *own,
+                 const void *ctx);
+
+/* {"title":["before","after"],"has_password":[false,true]}: what callers can change and what differs. A NULL
+ * record stands for none: its side is null. */
+void fields_changes_json(struct buf *b, const struct fields *s, const void *before, const void *after);
+
+/* --- SQL --- */
+
+enum fields_which { FIELDS_ALL, FIELDS_BUT_ID, FIELDS_CHANGING /* not fixed */ };
+
+static inline bool field_is_stored(const struct field *f, enum fields_which which)
+{
+	return f->column && (which != FIELDS_BUT_ID || f->type != FIELD_ID) &&
+	       (which != FIELDS_CHANGING || !f->fixed);
+}
+
+/* What is written to its column. */
+static inline int64_t field_stored_int(const struct field *f, const void *record)
+{
+	return f->flags & FIELD_COUNTED ? 0 : field_int(f, record);
+}
+
+/* For each stored field one of the patterns, by its kind; ", " in between. In a pattern @ is the column and #
+ * a number that counts from `first`. Returns the number behind the last one. */
+struct fields_pattern {
+	const char *number, *flag, *text;
+};
+int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
+               const struct fields_pattern *pattern, int first);
+
+/*
+ * The rows. FIRST, FIXED and STORED (column, member, TYPE, rest) have a column; SHOWN (member, TYPE, rest)
+ * has none. They are macros, so that LINK_COLUMNS and the like are literals. The order is that of JSON and of
+ * the columns.
+ */
+
+// clang-format off
+#define LINK_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
+	FIRST(id, id, ID)                                                                                              \
+	SHOWN(key, STRING, .name = "key")                                                                              \
+	SHOWN(key, VIRTUAL, .name = "alias", .flags = FIELD_CREATE | FIELD_HIDDEN, .option = "--alias NAME",           \
+	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,64}$\"",                        \
+	      .help = "A name of one's own instead of a generated key; not a reserved word")                           \
+	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                         \
+	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                                      \
+	STORED(url, url, STRING, .name = "original_url", .bit = LINK_URL, .max = URL_BYTES_MAX,                        \
+	       .flags = FIELD_GIVEN | FIELD_REQUIRED, .option = "--url URL",                                           \
+	       .help = "Where it leads: http or https; stored canonical and percent-encoded")                          \
+	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
+	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")                                                     \
+	STORED(not_before_ms, not_before_ms, TIME, .name = "not_before", .bit = LINK_NOT_BEFORE,                       \
+	       .flags = FIELD_OPTIONAL, .option = "--not-before TIME", .none = "none", .null = "at once",              \
+	       .help = "When it begins: RFC 3339, or a date")                                                          \
+	STORED(expires_ms, expires_ms, TIME, .name = "expires_at", .bit = LINK_EXPIRES, .flags = FIELD_OPTIONAL,       \
+	       .option = "--expires TIME", .none = "never", .null = "no end",                                          \
+	       .help = "When it ends: RFC 3339, or a date; two years when not given")                                  \
+	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,                       \
+	       .max = URL_BYTES_MAX, .flags = FIELD_OPTIONAL, .option = "--expired-url URL", .none = "none",           \
+	       .null = "nowhere: 404", .help = "Where visitors go (302) when it has ended; it then stays two years")   \
+	STORED(max_clicks, max_clicks, NUMBER, .name = "max_clicks", .bit = LINK_MAX_CLICKS, .min = 1,                 \
+	       .max = 1ULL << 53, .flags = FIELD_OPTIONAL, .option = "--max-clicks N", .none = "none",                 \
+	       .null = "no limit", .help = "How often it may be followed, ever")                                       \
+	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_COUNTED,                                        \
+	      .help = "Redirects counted in all; the newest may come a moment later")                                  \
+	STORED(redirect_status, redirect_status, NUMBER, .name = "redirect_status", .bit = LINK_STATUS,                \
+	       .words = redirect_statuses, .flags = FIELD_GIVEN, .option = "--status CODE",                            \
+	       .help = "301, 302 (the default), 307 or 308")                                                           \
+	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_GIVEN,                   \
+	       .option = "--disable|--enable", .help = "One that is not enabled answers like one that is not there")   \
+	STORED(private, is_private, ENUM, .name = "visibility", .bit = LINK_PRIVATE, .max = 1,                         \
+	       .words = visibilities, .flags = FIELD_GIVEN, .option = "--public|--private",                            \
+	       .help = "A private link is for its owner, admins and those on its list (permissions)")                  \
+	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,            \
+	       .flags = FIELD_OPTIONAL, .option = "--no-password|--password", .null = "none",                          \
+	       .help = "Visitors must know it. Kept as argon2id")                                                      \
+	SHOWN(key, VIRTUAL, .name = "forward_query", .schema = "\"const\":false")                                      \
+	SHOWN(key, VIRTUAL, .name = "rules", .schema = "\"type\":\"array\",\"maxItems\":0")                            \
+	STORED(title, title, TEXT, .name = "title", .bit = LINK_TITLE, .max = 512, .flags = FIELD_OPTIONAL,            \
+	       .option = "--title TEXT", .help = "What it is called in lists")                                         \
+	STORED(note, note, TEXT, .name = "note", .bit = LINK_NOTE, .max = 4096, .flags = FIELD_OPTIONAL,               \
+	       .option = "--note TEXT", .help = "For those who manage it")                                             \
+	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_GIVEN,                               \
+	       .option = "--tag WORD", .help = "Words to find it by, at most 32 of 1 to 64 bytes")                     \
+	STORED(owner, owner, USER, .name = "owner", .bit = LINK_OWNER, .flags = FIELD_OPTIONAL | FIELD_ADMIN,          \
+	       .option = "--owner USER", .help = "Given as email address or id; shown as user_name, or the user's "    \
+	       "email address, otherwise names; local for the machine's command line")                                 \
+	STORED(api_key, api_key, NUMBER, .bit = LINK_OWNER)                                                            \
+	FIXED(user_name, user_name, TEXT, .name = "user_name", .max = 128, .help = "Shown as the owner",               \
+	      .flags = FIELD_CREATE | FIELD_NULL | FIELD_HIDDEN)
+
+#define USER_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
+	FIRST(id, id, ID, .name = "id")                                                                                \
+	STORED(email, email, STRING, .name = "email", .bit = USER_EMAIL, .min = 3, .max = USER_EMAIL_BYTES_MAX,        \
+	       .flags = FIELD_OPTIONAL | FIELD_REQUIRED | FIELD_ADMIN,                                                 \
+	       .help = "Kept in lower case; null for the user of an API key that is nobody's in particular")           \
+	STORED(first_name, first_name, TEXT, .name = "first_name", .bit = USER_FIRST_NAME, .max = 128,                 \
+	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--first-name TEXT")                                   \
+	STORED(middle_name, middle_name, TEXT, .name = "middle_name", .bit = USER_MIDDLE_NAME, .max = 128,             \
+	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--middle-name TEXT")                                  \
+	STORED(last_name, last_name, TEXT, .name = "last_name", .bit = USER_LAST_NAME, .max = 128,                     \
+	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--last-name TEXT")                                    \
+	STORED(role, role, ENUM, .name = "role", .bit = USER_ROLE, .min = ROLE_VIEWER, .max = ROLE_ADMIN,              \
+	       .words = user_roles, .flags = FIELD_GIVEN | FIELD_ADMIN, .option = "--role ROLE",                       \
+	       .help = "viewer, editor (the default) or admin")                                                        \
+	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = USER_ENABLED, .flags = FIELD_PATCH | FIELD_ADMIN,     \
+	       .help = "The keys and sessions of a user who is not are worth nothing")                                 \
+	STORED(password, password, SECRET, .name = "password", .bit = USER_PASSWORD, .min = 8, .max = 1024,            \
+	       .flags = FIELD_GIVEN | FIELD_HIDDEN,                                                                    \
+	       .help = "8 to 1024 bytes; kept as argon2id. Without one nobody signs in")                               \
+	SHOWN(id, VIRTUAL, .name = "current_password", .flags = FIELD_PATCH | FIELD_HIDDEN,                            \
+	      .schema = "\"type\":\"string\",\"maxLength\":1024,\"writeOnly\":true",                                   \
+	      .help = "For those who are signed in and change their own password")                                     \
+	STORED(generation, generation, NUMBER)                                                                         \
+	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
+	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")
+
+#define KEY_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                        \
+	FIRST(id, id, ID, .name = "id")                                                                                \
+	FIXED(name, name, TEXT, .name = "name", .min = 1, .max = 64,                                                   \
+	      .flags = FIELD_CREATE | FIELD_REQUIRED | FIELD_NULL, .help = "What it is for; 1 to 64 bytes")            \
+	FIXED(digest, digest, DIGEST)                                                                                  \
+	SHOWN(rights, VIRTUAL, .name = "admin", .flags = FIELD_CREATE, .option = "--admin", .help = "All scopes",      \
+	      .schema = "\"type\":\"boolean\"")                                                                        \
+	FIXED(rights, rights, SET, .name = "scopes", .words = right_names, .flags = FIELD_CREATE,                      \
+	      .option = "--scopes LIST",                                                                               \
+	      .help = "What it may do: read, stats, create, delete, admin; all but admin when not given")              \
+	FIXED(user_id, user, USER, .name = "user", .flags = FIELD_CREATE, .option = "--user USER",                     \
+	      .help = "Whose it is: email address or id, by admins; otherwise a user of its own, or oneself")          \
+	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
+	FIXED(expires_ms, expires_ms, TIME, .name = "expires_at", .flags = FIELD_CREATE | FIELD_NULL,                  \
+	      .option = "--expires TIME", .none = "never", .null = "no end (the default)",                             \
+	      .help = "When it ends: RFC 3339, or a date, in the future")                                              \
+	FIXED(revoked_ms, revoked_ms, TIME, .name = "revoked_at", .flags = FIELD_NULL)                                 \
+	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL,                                     \
+	      .help = "To about a second; written to the store once a minute")                                         \
+	FIXED(creates_max, creates_max, NUMBER, .name = "creates_limit", .max = UINT32_MAX,                            \
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--creates N",                                            \
+	      .help = "Links it may make in a period, instead of its user's limit; 0: the server's default")           \
+	FIXED(redirects_max, redirects_max, NUMBER, .name = "redirects_limit", .max = UINT32_MAX,                      \
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--redirects N",                                          \
+	      .help = "Redirections of its links in a period, likewise")                                               \
+	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31 * 24 * 3600,                          \
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS", .help = "That period, likewise")
+// clang-format on
