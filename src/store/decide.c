@@ -123,9 +123,11 @@ int view_init(struct view *v, const struct store_rules *rules, const struct stor
 		replays += writes[i].kind == STORE_LINK_CREATE && writes[i].idempotency_key.ptr;
 	}
 	v->names = arena_alloc(&v->arena, names * sizeof(*v->names));
+	v->notes = arena_alloc(&v->arena, 2 * names * sizeof(*v->notes));
 	v->lists = arena_alloc(&v->arena, lists * sizeof(*v->lists));
 	v->replays = arena_alloc(&v->arena, replays * sizeof(*v->replays));
-	if (!v->names || !v->lists || !v->replays || index_init(&v->by_name, &v->arena, names) != 0 ||
+	if (!v->names || !v->notes || !v->lists || !v->replays ||
+	    index_init(&v->by_name, &v->arena, names) != 0 ||
 	    index_init(&v->by_user, &v->arena, lists) != 0 ||
 	    index_init(&v->by_replay, &v->arena, replays) != 0)
 		return ERR_NOMEM;
@@ -139,6 +141,27 @@ int view_init(struct view *v, const struct store_rules *rules, const struct stor
 void view_release(struct view *v)
 {
 	arena_release(&v->arena);
+}
+
+static bool note_counts(const struct feed_note *note, bool made)
+{
+	return !note->name->is_lost && (made || !note->is_made);
+}
+
+bool view_feed(const struct view *v, bool made, struct arena *arena, struct str *ret)
+{
+	size_t len = 0;
+	for (size_t i = 0; i < v->note_count; i++)
+		len += note_counts(&v->notes[i], made) ? v->notes[i].bytes.len : 0;
+	char *at = arena_alloc(arena, len);
+	*ret = str_n(at, len);
+	if (!at)
+		return false;
+	for (size_t i = 0; i < v->note_count; i++) {
+		if (note_counts(&v->notes[i], made))
+			at = mempcpy(at, v->notes[i].bytes.ptr, v->notes[i].bytes.len);
+	}
+	return true;
 }
 
 struct name_row *view_name(const struct view *v, struct str name)
@@ -224,6 +247,23 @@ static const struct link_record *replay_link(const struct view *v, const struct 
 	return name->now.link && name->now.link->id == row->now.link_id ? name->now.link : NULL;
 }
 
+static int note_add(struct view *v, const struct name_row *row, const struct store_write *w,
+                    enum feed_kind kind, const struct link_record *before, const struct link_record *after)
+{
+	CLEANUP(buf_release) struct buf changes = {0};
+	struct feed_note *note = &v->notes[v->note_count++];
+	if (before != after)
+		fields_changes_json(&changes, &link_fields, before, after);
+	note->name = row;
+	note->is_made = false;
+	note->bytes = feed_entry_bytes(&v->arena, &(struct feed_entry){.kind = kind,
+	                                                               .actor = w->actor,
+	                                                               .id = (before ?: after)->id,
+	                                                               .name = row->name,
+	                                                               .changes = buf_view(&changes)});
+	return note->bytes.ptr && !changes.failed ? 0 : ERR_NOMEM;
+}
+
 static int link_return(const struct store_write *w, const struct link_record *link, struct store_outcome *out)
 {
 	out->back = BACK_LINK;
@@ -255,8 +295,18 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	out->result = w->replay_only ? ERR_LIMIT : name_is_taken(v, row, w) ? ERR_CONFLICT : 0;
 	if (out->result != 0)
 		return 0;
-	if (row->now.link)
+	if (row->now.link) {
+		int r = note_add(v, row, w, FEED_LINK_GONE, row->now.link, NULL);
+		if (r != 0)
+			return r;
 		name_remove(v, row, w);
+	}
+	row->made = feed_entry_bytes(
+	    &v->arena, &(struct feed_entry){
+	                   .kind = FEED_LINK_MADE, .actor = w->actor, .id = w->link.id, .name = w->link.key});
+	if (!row->made.ptr)
+		return ERR_NOMEM;
+	v->notes[v->note_count++] = (struct feed_note){.name = row, .bytes = row->made, .is_made = true};
 	row->now.link = &w->link;
 	row->now.key_id = w->link.is_alias && !w->reuse ? 0 : w->ref.id;
 	row->now.rests = false;
@@ -291,8 +341,9 @@ static int update_decide(struct view *v, struct name_row *row, const struct stor
 		return ERR_NOMEM;
 	*link = *row->now.link;
 	fields_take(w, link);
+	int r = note_add(v, row, w, FEED_LINK_CHANGED, row->now.link, link);
 	row->now.link = link;
-	return link_return(w, link, out);
+	return r ? r : link_return(w, link, out);
 }
 
 static int list_decide(struct view *v, struct name_row *row, const struct store_write *w,
@@ -308,6 +359,8 @@ static int list_decide(struct view *v, struct name_row *row, const struct store_
 		}
 		user->now = wanted;
 		row->now.permitted += wanted ? 1 : -1;
+		if (note_add(v, row, w, FEED_LINK_CHANGED, row->now.link, row->now.link) != 0)
+			return ERR_NOMEM;
 	}
 	return link_return(w, row->now.link, out);
 }
@@ -324,7 +377,9 @@ static int target_decide(struct view *v, const struct store_write *w, struct sto
 	case STORE_PERMIT:
 	case STORE_FORBID: return list_decide(v, row, w, out);
 	default:
-		r = link_return(w, row->now.link, out);
+		r = note_add(v, row, w, FEED_LINK_GONE, row->now.link, NULL);
+		if (r == 0)
+			r = link_return(w, row->now.link, out);
 		name_remove(v, row, w);
 		return r;
 	}
@@ -341,9 +396,11 @@ int decide_links(struct view *v, const struct store_write *writes, size_t n, str
 		v->replays[i].name = NULL;
 	}
 	int r = 0;
+	v->note_count = 0;
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		if (!store_write_is_link(writes[i].kind))
 			continue;
+		v->now_ms = writes[i].now_ms;
 		r = writes[i].kind == STORE_LINK_CREATE ? create_decide(v, &writes[i], &outcomes[i])
 		                                        : target_decide(v, &writes[i], &outcomes[i]);
 	}

@@ -17,6 +17,8 @@
  */
 #pragma once
 
+#include "base/buf.h"
+#include "store/feed.h"
 #include "store/outcome.h"
 #include "store/store.h"
 
@@ -48,6 +50,7 @@ struct name_row {
 	bool is_generated; /* all that the batch wants of it is to make it: its link need not be fetched */
 	bool is_lost;      /* the backend's to set: its insert found the name or the id taken */
 	struct name_state before, now;
+	struct str made; /* the feed's entry of the link that it gains */
 };
 
 /* A user on a link's list. */
@@ -81,6 +84,13 @@ struct purge {
 	int64_t max; /* 0: nothing is to go */
 };
 
+/* An entry of the feed. */
+struct feed_note {
+	const struct name_row *name;
+	struct str bytes;
+	bool is_made; /* it says that the link was made */
+};
+
 /* Rows by hash. */
 struct row_index {
 	void **slots; /* at least half of them NULL */
@@ -94,8 +104,11 @@ struct view {
 	struct list_row *lists;
 	struct replay_row *replays;
 	size_t name_count, list_count, replay_count;
-	bool wants_counter;    /* in: of STORE_LINK_COUNTER, */
-	uint64_t counter_next; /* fetched: what it gives next */
+	bool wants_counter;      /* in: of STORE_LINK_COUNTER, */
+	uint64_t counter_next;   /* fetched: what it gives next */
+	struct feed_note *notes; /* in the order of the changes */
+	size_t note_count;
+	int64_t now_ms; /* of the last change */
 	struct purge replays_purge, rests_purge;
 	struct row_index by_name, by_user, by_replay;
 };
@@ -106,6 +119,10 @@ void view_release(struct view *v);
 
 /* 0, or ERR_NOMEM: nothing may be written then. */
 int decide_links(struct view *v, const struct store_write *writes, size_t n, struct store_outcome *outcomes);
+
+/* The feed's entries, without those about names that were lost; with `made` also those that say that a link
+ * was made. False: memory ran out. */
+bool view_feed(const struct view *v, bool made, struct arena *arena, struct str *ret);
 
 /* The row of a name, or of a user on its list, that a change is about. */
 struct name_row *view_name(const struct view *v, struct str name);
@@ -182,3 +199,7 @@ unsigned account_needs(const struct store_write *w);
 
 /* Returns what is to be written, or ERR_NOMEM. */
 int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out);
+
+/* The feed's entries of what was written, once ids are known, added to *feed. False: memory ran out. */
+bool account_feed(unsigned edits, const struct account_rows *rows, const struct store_write *w,
+                  const struct store_outcome *out, struct buf *feed);

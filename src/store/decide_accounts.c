@@ -136,3 +136,39 @@ int decide_account(const struct account_rows *rows, const struct store_write *w,
 	default: ASSERT(false);
 	}
 }
+
+/* --- the feed --- */
+
+static void entry_add(struct buf *feed, struct feed_entry *e, const struct fields *fields, const void *before,
+                      const void *after)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	CLEANUP(buf_release) struct buf changes = {0};
+	if (fields)
+		fields_changes_json(&changes, fields, before, after);
+	e->changes = buf_view(&changes);
+	struct str bytes = feed_entry_bytes(&arena, e);
+	buf_str(feed, bytes);
+	feed->failed |= changes.failed || !bytes.ptr;
+}
+
+bool account_feed(unsigned edits, const struct account_rows *rows, const struct store_write *w,
+                  const struct store_outcome *out, struct buf *feed)
+{
+	struct feed_entry user = {.kind = FEED_USER, .actor = w->actor, .id = out->user.id};
+	struct feed_entry key = {.kind = FEED_KEY,
+	                         .actor = w->actor,
+	                         .id = out->key.id,
+	                         .name = str_n((const char *)out->key.digest, KEY_DIGEST_BYTES)};
+	struct feed_entry session = {.kind = FEED_SESSION,
+	                             .actor = w->actor,
+	                             .name = str_n((const char *)w->session.id, SESSION_ID_BYTES)};
+	if (edits & (EDIT_USER_INSERT | EDIT_USER_UPDATE))
+		entry_add(feed, &user, &user_fields, edits & EDIT_USER_UPDATE ? rows->user : NULL,
+		          &out->user);
+	if (edits & (EDIT_KEY_INSERT | EDIT_KEY_REVOKE))
+		entry_add(feed, &key, &key_fields, edits & EDIT_KEY_REVOKE ? rows->key : NULL, &out->key);
+	if (edits & EDIT_SESSION_PUT)
+		entry_add(feed, &session, NULL, NULL, NULL);
+	return !feed->failed;
+}

@@ -244,7 +244,8 @@ static int account_write(struct postgres_txn *t, unsigned edits, const struct st
 }
 
 /* When a key was last used is no change of the accounts: nobody need read them again for it. */
-int postgres_account_change(struct postgres_txn *t, const struct store_write *w, struct store_outcome *out)
+int postgres_account_change(struct postgres_txn *t, const struct store_write *w, struct store_outcome *out,
+                            struct buf *feed)
 {
 	struct fetched fetched = {0};
 	if (w->kind != STORE_KEY_USED)
@@ -253,5 +254,8 @@ int postgres_account_change(struct postgres_txn *t, const struct store_write *w,
 	if (r != 0)
 		return r;
 	int edits = decide_account(&fetched.rows, w, out);
-	return edits < 0 ? edits : account_write(t, (unsigned)edits, w, out);
+	if (edits < 0)
+		return edits;
+	r = account_write(t, (unsigned)edits, w, out);
+	return r == 0 && !account_feed((unsigned)edits, &fetched.rows, w, out, feed) ? txn_no_memory(t) : r;
 }

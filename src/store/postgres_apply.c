@@ -5,6 +5,7 @@
 #include "os/clock.h"
 #include "store/outcome.h"
 #include "store/postgres_change.h"
+#include "store/postgres_feed.h"
 #include "store/postgres_replica.h"
 #include "store/postgres_rows.h"
 #include "store/postgres_store.h"
@@ -71,11 +72,14 @@ static int apply_run(struct postgres_txn *t, void *ctx)
 	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes));
 	if (work->epoch != 0)
 		postgres_epoch_hold(t, work->epoch);
+	CLEANUP(buf_release) struct buf feed = {0}; /* of accounts */
 	int r = view_init(&work->view, work->rules, work->writes, work->n);
 	for (size_t i = 0; r == 0 && i < work->n; i++) { /* first: a link may be for a new user */
 		if (!store_write_is_link(work->writes[i].kind))
-			r = postgres_account_change(t, &work->writes[i], &work->outcomes[i]);
+			r = postgres_account_change(t, &work->writes[i], &work->outcomes[i], &feed);
 	}
+	if (r == 0)
+		postgres_feed_put(t, true, work->writes[work->n - 1].now_ms, buf_view(&feed));
 	return r ? r : links_run(t, work);
 }
 
@@ -84,6 +88,16 @@ static bool is_held(struct store_postgres *s)
 {
 	int64_t held_ms = atomic_load_explicit(&s->held_ms, memory_order_relaxed);
 	return held_ms != 0 && clock_mono_ms() - held_ms < HELD_MS;
+}
+
+/* The answer to the COMMIT got lost, and with it which links were made: they are there. */
+static int made_resolve(struct store_postgres *s, struct apply_work *work)
+{
+	bool gains = false;
+	for (size_t i = 0; i < work->view.name_count; i++)
+		gains |= name_gains_link(&work->view.names[i]);
+	return gains && !work->made.vendor ? POSTGRES_READ(s, postgres_made_get(c, &work->view, &work->made))
+	                                   : 0;
 }
 
 /* Those who lost a name while all rows were fetched: in a race that goes on, or for an id that is taken. */
@@ -114,6 +128,8 @@ static int piece_apply(struct store_postgres *s, const struct postgres_work *wor
 	brief.ctx = &some;
 	brief.is_brief = true;
 	int r = write_once(s, &brief, NULL);
+	if (r == 0 && made_resolve(s, &some) != 0)
+		r = ERR_UNCERTAIN;
 	if (r == 0)
 		lost_note(&some);
 	apply_work_reset(&some);
@@ -153,27 +169,20 @@ static int apply_in_pieces(struct store_postgres *s, const struct postgres_work 
 	return 0;
 }
 
-/* The answer to the COMMIT got lost, and with it which links were made: they are there. */
-static int made_resolve(struct store_postgres *s, struct apply_work *work)
-{
-	bool gains = false;
-	for (size_t i = 0; i < work->view.name_count; i++)
-		gains |= name_gains_link(&work->view.names[i]);
-	return gains && !work->made.vendor ? POSTGRES_READ(s, postgres_made_get(c, &work->view, &work->made))
-	                                   : 0;
-}
-
 static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 {
 	struct postgres_work work = {.run = apply_run,
 	                             .ctx = ctx,
 	                             .in_ring = ctx->rules->is_shard,
 	                             .is_distributed = s->kind.is_distributed,
+	                             .is_postgres = s->kind.has_advisory_locks,
 	                             .gives_way = s->kind.has_advisory_locks,
 	                             .is_brief = is_held(s)};
 	int r = write_once(s, &work, NULL);
-	if (r == ERR_BUSY)
+	if (r == ERR_BUSY) {
+		apply_work_reset(ctx); /* nothing came of it */
 		return apply_in_pieces(s, &work);
+	}
 	return r == 0 && made_resolve(s, ctx) != 0 ? ERR_UNCERTAIN : r;
 }
 

@@ -7,6 +7,7 @@
  * what stands in the way of their names, and everything else.
  */
 #include "store/postgres_change.h"
+#include "store/postgres_feed.h"
 #include "store/postgres_put.h"
 #include "store/postgres_rows.h"
 #include "store/rules.h"
@@ -386,7 +387,8 @@ static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
 static void edits_add(struct edits *e, const struct name_row *row)
 {
 	const struct name_state *before = &row->before, *now = &row->now;
-	struct link_row link = {.link = now->link, .name = row->name, .key_id = now->key_id};
+	struct link_row link = {
+	    .link = now->link, .name = row->name, .key_id = now->key_id, .entry = row->made};
 	if (name_loses_link(row))
 		columns_add(&e->gone, row->name, 0, 0);
 	if (name_gains_link(row))
@@ -537,12 +539,12 @@ int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result 
 }
 
 /* Must it be known which links were made, before what hangs on them can be written? Citus cannot ask inside
- * a statement; and that somebody is on the list of a link from its beginning is rare. */
+ * a statement; and that a link is changed in the batch that makes it is rare. */
 static bool asks_made(const struct postgres_txn *t, const struct view *v)
 {
-	bool asks = t->is_distributed && v->name_count > 0;
-	for (size_t i = 0; !asks && i < v->list_count; i++)
-		asks = v->lists[i].now && name_gains_link(v->lists[i].name);
+	bool asks = t->is_distributed || !t->is_postgres;
+	for (size_t i = 0; !asks && i < v->note_count; i++)
+		asks = !v->notes[i].is_made && name_gains_link(v->notes[i].name);
 	return asks;
 }
 
@@ -567,16 +569,24 @@ static int made_ask(struct postgres_txn *t, struct view *v, struct edits *e, str
 int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_result *ret_made)
 {
 	struct edits e;
+	struct link_feed feed = {.now_ms = v->now_ms};
 	if (!edits_init(t, &e, v->name_count))
 		return t->error;
 	for (size_t i = 0; i < v->name_count; i++)
 		edits_add(&e, &v->names[i]);
+	bool is_known = e.made_count == 0 || asks_made(t, v);
+	if (!is_known && !view_feed(v, false, &t->scratch, &feed.entries))
+		return txn_no_memory(t);
 	postgres_links_delete(t, e.gone.names, e.gone.count);
-	postgres_links_insert(t, e.made, e.made_count, ret_made);
-	bool is_known = e.made_count > 0 && asks_made(t, v);
-	int r = is_known ? made_ask(t, v, &e, ret_made) : 0;
-	if (r != 0)
-		return r;
+	postgres_links_insert(t, e.made, e.made_count, is_known ? NULL : &feed, ret_made);
+	if (is_known) {
+		int r = e.made_count > 0 ? made_ask(t, v, &e, ret_made) : 0;
+		if (r != 0)
+			return r;
+		if (!view_feed(v, true, &t->scratch, &feed.entries))
+			return txn_no_memory(t);
+		postgres_feed_put(t, false, feed.now_ms, feed.entries);
+	}
 	postgres_links_update(t, e.changed, e.changed_count);
 	postgres_tags_delete(t, e.untagged.names, e.untagged.count);
 	postgres_tags_insert(t, e.retagged, e.retagged_count, false);
@@ -584,7 +594,7 @@ int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_resul
 	columns_put(t, &rests_drop, &e.unrests, 0);
 	columns_put(t, &rests_put, &e.rests, 2);
 	columns_put(t, &spent_put, &e.spent, 2);
-	r = lists_put(t, v, &e);
+	int r = lists_put(t, v, &e);
 	if (r == 0)
 		r = replays_put(t, v, !is_known);
 	purge_put(t, &replays_purge, &v->replays_purge);

@@ -1,5 +1,6 @@
 #include "store/postgres_numbers.h"
 
+#include "store/postgres_feed.h"
 #include "store/postgres_put.h"
 #include "store/postgres_rows.h"
 #include "store/rules.h"
@@ -184,6 +185,7 @@ int postgres_forget(struct pg_pool *writers, struct str from, struct str before)
 /* Where keys are claimed from. The first columns of the answers are the key's number and its text. With Citus
  * `pick` finds keys, and `take` takes those that still are as they were found. */
 struct source {
+	enum feed_kind entry;
 	struct pg_statement claim, pick, take;
 };
 
@@ -191,6 +193,7 @@ struct source {
 #define OVER  "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
 
 static const struct source spent = {
+    .entry = FEED_NAME_CHANGED,
     .claim = {"spent_claim", "DELETE FROM spent_key WHERE key IN (SELECT key FROM spent_key WHERE " SPENT
                              " ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id, key"},
     .pick = {"spent_pick", "SELECT key FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"},
@@ -199,6 +202,7 @@ static const struct source spent = {
 };
 /* Links that nobody has reaped yet. */
 static const struct source over = {
+    .entry = FEED_LINK_GONE,
     .claim = {"over_claim", "SELECT key_id, key FROM link WHERE " OVER
                             " ORDER BY over_ms, id LIMIT $2 FOR UPDATE SKIP LOCKED"},
     .pick = {"over_pick", "SELECT key FROM link WHERE " OVER " ORDER BY over_ms, id LIMIT $2"},
@@ -210,6 +214,7 @@ static const struct source over = {
 static const struct pg_statement claim_turn = {"claim_turn", TURN_LOCK("1668641400")};
 
 struct claim_work {
+	int64_t now_ms;
 	int64_t ended_ms; /* at the latest */
 	size_t max;
 	uint64_t *ids;
@@ -256,8 +261,20 @@ static int claim_from(struct postgres_txn *t, struct claim_work *work, const str
                       struct pg_result *ret)
 {
 	int r = t->is_distributed ? claim_picked(t, work, from, ret) : claim_ask(t, work, &from->claim, ret);
-	for (int row = 0; r == 0 && row < ret->rows; row++)
-		work->ids[work->count++] = (uint64_t)pg_get_int(ret, row, 0);
+	CLEANUP(buf_release) struct buf feed = {0};
+	for (int row = 0; r == 0 && row < ret->rows; row++) {
+		uint64_t id = (uint64_t)pg_get_int(ret, row, 0);
+		struct str entry = feed_entry_bytes(
+		    &t->scratch,
+		    &(struct feed_entry){.kind = from->entry, .id = id, .name = pg_get_text(ret, row, 1)});
+		buf_str(&feed, entry);
+		feed.failed |= !entry.ptr;
+		work->ids[work->count++] = id;
+	}
+	if (feed.failed)
+		return txn_no_memory(t);
+	if (r == 0)
+		postgres_feed_put(t, false, work->now_ms, buf_view(&feed));
 	return r;
 }
 
@@ -287,15 +304,19 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 	return r == 0 && work->count < work->max ? claim_over(t, work) : r;
 }
 
-int postgres_claim(struct pg_pool *writers, bool is_distributed, int64_t now_ms, uint64_t rest_ms, size_t max,
-                   uint64_t *ret_ids, size_t *ret_count)
+int postgres_claim(struct pg_pool *writers, const struct postgres_kind *kind, int64_t now_ms,
+                   uint64_t rest_ms, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	int64_t ended_ms;
 	*ret_count = 0;
 	if (max == 0 || __builtin_sub_overflow(now_ms, rest_ms, &ended_ms))
 		return 0;
-	struct claim_work claim = {.ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
-	struct postgres_work work = {.run = claim_run, .ctx = &claim, .is_distributed = is_distributed};
+	struct claim_work claim = {
+	    .now_ms = now_ms, .ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
+	struct postgres_work work = {.run = claim_run,
+	                             .ctx = &claim,
+	                             .is_distributed = kind->is_distributed,
+	                             .is_postgres = kind->has_advisory_locks};
 	int r = again_error(postgres_txn_run(writers, NULL, &work, NULL));
 	if (r == 0)
 		*ret_count = claim.count;

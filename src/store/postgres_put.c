@@ -1,5 +1,6 @@
 #include "store/postgres_put.h"
 
+#include "store/postgres_feed.h"
 #include "store/postgres_rows.h"
 #include "store/rules.h"
 #include "store/tags.h"
@@ -8,14 +9,17 @@
 
 /* Made once, from the rows of link_fields. */
 static struct pg_statement links_insert = {"links_insert", NULL};
+static struct pg_statement links_insert_fed = {"links_insert_fed", NULL}; /* and the feed's row */
 static struct pg_statement links_update = {"links_update", NULL};
 static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
 
-/* "key, key_id, over_ms", then the fields. */
+enum { FIELDS_PARAM = 5 }; /* the number of the first field's parameter, which is the id's */
+
+/* "key, key_id, over_ms, is_alias", then the fields. */
 static void rows_text(struct buf *b)
 {
 	buf_str(b, STR(" FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], "));
-	fields_sql(b, &link_fields, FIELDS_ALL, &postgres_arrays, 5);
+	fields_sql(b, &link_fields, FIELDS_ALL, &postgres_arrays, FIELDS_PARAM);
 	buf_str(b, STR(") AS n (key, key_id, over_ms, is_alias, "));
 	fields_sql(b, &link_fields, FIELDS_ALL, &postgres_names, 0);
 	buf_str(b, STR(")"));
@@ -23,24 +27,33 @@ static void rows_text(struct buf *b)
 
 static void texts_make(void)
 {
-	struct buf insert = {0}, update = {0};
+	struct buf insert = {0}, update = {0}, fed = {0};
 	buf_str(&insert, STR("INSERT INTO link (permitted_count, key, key_id, over_ms, is_alias, "));
 	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_names, 0);
 	buf_str(&insert, STR(") SELECT 0, n.key, n.key_id, n.over_ms, n.is_alias <> 0, "));
 	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_of_n, 0);
 	rows_text(&insert);
 	buf_str(&insert, STR(" ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"));
+	int next = fields_sql(&fed, &link_fields, FIELDS_ALL, &postgres_arrays, FIELDS_PARAM);
+	fed.len = 0;
+	buf_printf(&fed,
+	           "WITH made AS (%.*s), fed AS (INSERT INTO link_feed (xid, at_ms, entries)"
+	           " SELECT " FEED_TRANSACTION ", $%d, $%d || coalesce(string_agg(f.entry, ''), '')"
+	           " FROM made JOIN unnest($%d::bigint[], $%d::bytea[]) AS f (id, entry) ON f.id = made.id)"
+	           " SELECT id FROM made",
+	           STR_ARG(buf_view(&insert)), next, next + 1, FIELDS_PARAM, next + 2);
 	buf_char(&insert, '\0');
+	buf_char(&fed, '\0');
 	buf_str(&update, STR("UPDATE link SET over_ms = n.over_ms, "));
 	fields_sql(&update, &link_fields, FIELDS_CHANGING, &postgres_set_of_n, 0);
 	rows_text(&update);
 	buf_str(&update, STR(" WHERE link.key = n.key AND link.key = ANY ($1)"));
 	buf_char(&update, '\0');
-	ASSERT(!insert.failed && !update.failed);
+	ASSERT(!insert.failed && !update.failed && !fed.failed);
 	links_insert.sql = insert.data;
+	links_insert_fed.sql = fed.data;
 	links_update.sql = update.data;
 }
-
 
 /* --- columns --- */
 
@@ -84,13 +97,20 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 }
 
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
-                           struct pg_result *ret_ids)
+                           const struct link_feed *feed, struct pg_result *ret_ids)
 {
 	struct columns c;
 	if (n == 0 || !columns_init(t, &c, rows, n))
 		return;
-	struct pg_query q = txn_query(t, &links_insert);
+	struct pg_query q = txn_query(t, feed ? &links_insert_fed : &links_insert);
 	rows_bind(t, &q, &c);
+	if (feed) {
+		for (size_t i = 0; i < n; i++)
+			c.strs[i] = rows[i].entry;
+		pg_int(&q, feed->now_ms);
+		pg_text(&q, feed->entries);
+		pg_blobs(&q, c.strs, n);
+	}
 	txn_put_kept(t, &q, ret_ids);
 }
 

@@ -6,13 +6,20 @@
 struct link_row {
 	const struct link_record *link;
 	struct str name;
-	uint64_t key_id; /* what the name encodes, if it is a generated key's; 0: it was chosen */
+	uint64_t key_id;  /* what the name encodes, if it is a generated key's; 0: it was chosen */
+	struct str entry; /* insert: of the feed */
+};
+
+/* The feed's row that an insert writes, with the entries of the links that it made behind others. */
+struct link_feed {
+	int64_t now_ms;
+	struct str entries;
 };
 
 /* Inserts those whose name and id no link has. Their ids are in *ret_ids when the transaction has asked or
- * ended. */
+ * ended. Without `feed` its row is left to the caller. */
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
-                           struct pg_result *ret_ids);
+                           const struct link_feed *feed, struct pg_result *ret_ids);
 
 /* All but the clicks and the list. */
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n);

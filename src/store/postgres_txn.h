@@ -17,6 +17,7 @@ struct postgres_txn {
 	struct pg_conn *conn;
 	bool in_ring;             /* what the home alone knows was asked there (part.h) */
 	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
+	bool is_postgres;         /* itself, not CockroachDB */
 	bool accounts_are_locked; /* and their version was raised */
 	size_t put_count;         /* put since the last answer */
 	struct pg_result *kept;   /* where the answer to one of them goes, */
@@ -78,6 +79,7 @@ struct postgres_work {
 	void *ctx;
 	bool in_ring;
 	bool is_distributed;
+	bool is_postgres;
 	bool gives_way; /* there are advisory locks: it can be done alone */
 	bool is_brief;  /* waits TXN_BRIEF_MS for a lock at most, not the connection's usual time */
 };

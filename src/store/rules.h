@@ -16,6 +16,7 @@ enum {
 	SESSION_PURGE_PER_END = 2,
 	USER_GENERATION_FIRST = 1,
 	COUNTER_FIRST = 1,
+	FEED_PRUNE_MAX = 1000, /* rows of each feed in one go */
 };
 
 /* How many calls are under way, also those that wait for a lock, so that `free` can let them end. */

@@ -175,7 +175,8 @@ static int account_write(struct sqlite_conn *c, unsigned edits, const struct sto
 	return rc;
 }
 
-int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out)
+int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, struct store_outcome *out,
+                          struct buf *feed)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct fetched fetched = {0};
@@ -183,5 +184,10 @@ int sqlite_change_account(struct sqlite_conn *c, const struct store_write *w, st
 	if (rc != SQLITE_OK)
 		return rc;
 	int edits = decide_account(&fetched.rows, w, out);
-	return edits < 0 ? sqlite_of_error(edits) : account_write(c, (unsigned)edits, w, out);
+	if (edits < 0)
+		return sqlite_of_error(edits);
+	rc = account_write(c, (unsigned)edits, w, out);
+	if (rc == SQLITE_OK && !account_feed((unsigned)edits, &fetched.rows, w, out, feed))
+		rc = SQLITE_NOMEM;
+	return rc;
 }

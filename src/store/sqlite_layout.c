@@ -161,6 +161,11 @@ static const char *const migrations[] = {
     "ALTER TABLE api_key_3 RENAME TO api_key;",
 
     "ALTER TABLE api_key RENAME COLUMN user TO user_id;",
+
+    /* One row for each transaction: store/feed.h. */
+    "CREATE TABLE link_feed (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, entries BLOB NOT NULL) STRICT;"
+    "CREATE TABLE account_feed (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, entries BLOB NOT NULL)"
+    " STRICT;",
 };
 
 static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
@@ -235,6 +240,22 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     /* Two will do. */
     [SQL_ADMIN_KEYS - SQL_OWN] = "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2",
     [SQL_KEYS - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id",
+    [SQL_LINK_FEED_ADD - SQL_OWN] = "INSERT INTO link_feed (at_ms, entries) VALUES (?, ?)",
+    [SQL_LINK_FEED -
+        SQL_OWN] = "SELECT seq, at_ms, entries FROM link_feed WHERE seq > ? ORDER BY seq LIMIT ?",
+    [SQL_LINK_FEED_ENDS - SQL_OWN] = "SELECT min(seq), max(seq) FROM link_feed",
+    /* The last row stays: the next one is numbered by it. */
+    [SQL_LINK_FEED_PRUNE - SQL_OWN] = "DELETE FROM link_feed WHERE seq IN (SELECT seq FROM link_feed"
+                                      " WHERE at_ms < ?1 AND seq < (SELECT max(seq) FROM link_feed)"
+                                      " ORDER BY seq LIMIT ?2)",
+    [SQL_ACCOUNT_FEED_ADD - SQL_OWN] = "INSERT INTO account_feed (at_ms, entries) VALUES (?, ?)",
+    [SQL_ACCOUNT_FEED -
+        SQL_OWN] = "SELECT seq, at_ms, entries FROM account_feed WHERE seq > ? ORDER BY seq LIMIT ?",
+    [SQL_ACCOUNT_FEED_ENDS - SQL_OWN] = "SELECT min(seq), max(seq) FROM account_feed",
+    /* The last row stays: the next one is numbered by it. */
+    [SQL_ACCOUNT_FEED_PRUNE - SQL_OWN] = "DELETE FROM account_feed WHERE seq IN (SELECT seq FROM account_feed"
+                                         " WHERE at_ms < ?1 AND seq < (SELECT max(seq) FROM account_feed)"
+                                         " ORDER BY seq LIMIT ?2)",
     [SQL_COUNTER_GET - SQL_OWN] = "SELECT next FROM counter WHERE name = ?",
     [SQL_COUNTER_SET - SQL_OWN] = "INSERT INTO counter (name, next) VALUES (?, ?)"
                                   " ON CONFLICT (name) DO UPDATE SET next = excluded.next",

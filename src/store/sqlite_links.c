@@ -268,6 +268,24 @@ int sqlite_purge(struct sqlite_conn *c, unsigned sql, const struct purge *p)
 	return p->max > 0 ? numbers_run(c, sql, (uint64_t)p->until_ms, (uint64_t)p->max) : SQLITE_OK;
 }
 
+int sqlite_feed_add(struct sqlite_conn *c, unsigned sql, int64_t now_ms, struct str entries)
+{
+	if (entries.len == 0)
+		return SQLITE_OK;
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	query_int(&q, now_ms);
+	query_blob(&q, entries.ptr, entries.len);
+	return query_run(&q);
+}
+
+static int feed_write(struct sqlite_conn *c, struct view *v)
+{
+	struct str entries;
+	if (!view_feed(v, true, &v->arena, &entries))
+		return SQLITE_NOMEM;
+	return sqlite_feed_add(c, SQL_LINK_FEED_ADD, v->now_ms, entries);
+}
+
 int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 {
 	int rc = SQLITE_OK;
@@ -278,6 +296,8 @@ int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 		rc = list_write(c, &v->lists[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)
 		rc = replay_write(c, &v->replays[i]);
+	if (rc == SQLITE_OK)
+		rc = feed_write(c, v);
 	if (rc == SQLITE_OK)
 		rc = sqlite_purge(c, SQL_REPLAY_PURGE, &v->replays_purge);
 	return rc == SQLITE_OK ? sqlite_purge(c, SQL_REST_PURGE, &v->rests_purge) : rc;

@@ -258,3 +258,46 @@ int sqlite_read_keys(struct sqlite_conn *c, struct arena *arena, struct key_reco
 	*ret_count = count;
 	return 0;
 }
+
+/* --- the feed --- */
+
+static int feed_ends(struct sqlite_conn *c, unsigned sql, uint64_t *ret_first, uint64_t *ret_last)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret_first = (uint64_t)sqlite3_column_int64(q.stmt, 0); /* NULL reads as 0 */
+	*ret_last = (uint64_t)sqlite3_column_int64(q.stmt, 1);
+	return sqlite_error(rc);
+}
+
+/* One process writes, and its transactions are numbered in the order of their commits: all are settled. */
+int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *page)
+{
+	uint64_t first, last;
+	int r = feed_ends(c, accounts ? SQL_ACCOUNT_FEED_ENDS : SQL_LINK_FEED_ENDS, &first, &last);
+	page->entries = NULL;
+	page->count = 0;
+	page->more = false;
+	page->lost = r == 0 && !page->from_end && first > page->cursor.sequence + 1;
+	if (r == 0 && page->from_end)
+		page->cursor = (struct feed_cursor){.sequence = last};
+	if (r != 0 || page->from_end)
+		return r;
+	CLEANUP(query_end) struct query q = query_begin(c, accounts ? SQL_ACCOUNT_FEED : SQL_LINK_FEED);
+	query_int(&q, (int64_t)page->cursor.sequence);
+	query_int(&q, (int64_t)page->max);
+	size_t rows = 0, room = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		struct str row = str_n(sqlite3_column_blob(q.stmt, 2),
+		                       (size_t)sqlite3_column_bytes(q.stmt, 2));
+		r = feed_page_add(page, &room, row, sqlite3_column_int64(q.stmt, 1));
+		if (r != 0)
+			return r;
+		page->cursor.sequence = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		rows++;
+	}
+	page->more = rows == page->max;
+	return rc == SQLITE_DONE ? 0 : sqlite_error(rc);
+}

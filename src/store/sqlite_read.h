@@ -20,3 +20,6 @@ int sqlite_read_user(struct sqlite_conn *c, uint64_t id, struct str email, struc
 int sqlite_read_sessions(struct sqlite_conn *c, int64_t now_ms, struct arena *arena,
                          struct session_record **ret, size_t *ret_count);
 int sqlite_read_keys(struct sqlite_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count);
+
+/* In a snapshot. */
+int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *page);

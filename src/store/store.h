@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "store/feed.h"
 #include "store/record.h"
 
 struct store_lookup {
@@ -43,6 +44,7 @@ static inline bool store_write_is_link(enum store_write_kind kind)
 struct store_write {
 	enum store_write_kind kind;
 	int64_t now_ms;
+	uint64_t actor;      /* the user who does it, for the feed; 0: the machine's own */
 	struct arena *arena; /* where the strings of what comes back go */
 	int result;          /* out: 0 or this change's own error; its effects are then absent */
 
@@ -232,6 +234,13 @@ struct store_ops {
 	 * `value` with what is stored. ERR_CORRUPT when the stored one has another length. */
 	int (*constant)(struct store *, struct str name, void *value, size_t len);
 
+	/* What has changed since `page->cursor`: links, or with `accounts` users, API keys and sessions. Safe
+	 * to retry. */
+	int (*feed)(struct store *, bool accounts, struct feed_page *page);
+
+	/* Removes what is older from both feeds, some of it at a time: *ret says how many rows went. */
+	int (*feed_prune)(struct store *, int64_t until_ms, size_t *ret);
+
 	/* 0 when the backend answers; otherwise an error and a sentence for /readyz. */
 	int (*ping)(struct store *, struct err *e);
 
@@ -317,6 +326,14 @@ static inline int store_lease(struct store *s, struct str counter, uint64_t coun
 static inline int store_constant(struct store *s, struct str name, void *value, size_t len)
 {
 	return s->ops->constant(s, name, value, len);
+}
+static inline int store_feed(struct store *s, bool accounts, struct feed_page *page)
+{
+	return s->ops->feed(s, accounts, page);
+}
+static inline int store_feed_prune(struct store *s, int64_t until_ms, size_t *ret)
+{
+	return s->ops->feed_prune(s, until_ms, ret);
 }
 static inline int store_ping(struct store *s, struct err *e)
 {

@@ -219,6 +219,18 @@ static void alone_free(struct store *base)
 	free(s);
 }
 
+static int alone_feed(struct store *base, bool accounts, struct feed_page *page)
+{
+	struct store_alone *s = self(base);
+	return s->inner->ops->feed(s->inner, accounts, page);
+}
+
+static int alone_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
+{
+	struct store_alone *s = self(base);
+	return s->inner->ops->feed_prune(s->inner, until_ms, ret);
+}
+
 static const struct store_ops alone_ops = {
     .free = alone_free,
     .lookup = alone_lookup,
@@ -234,6 +246,8 @@ static const struct store_ops alone_ops = {
     .keys = alone_keys,
     .lease = alone_lease,
     .constant = alone_constant,
+    .feed = alone_feed,
+    .feed_prune = alone_feed_prune,
     .ping = alone_ping,
 };
 

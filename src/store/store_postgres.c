@@ -9,6 +9,7 @@
  * or under a row's lock; whoever loses looks again (postgres_txn.h).
  */
 #include "store/backends.h"
+#include "store/postgres_feed.h"
 #include "store/postgres_layout.h"
 #include "store/postgres_numbers.h"
 #include "store/postgres_read.h"
@@ -230,8 +231,30 @@ static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t ma
                  size_t *ret_count)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(
-	    s, postgres_claim(s->writers, s->kind.is_distributed, now_ms, rest_ms, max, ret_ids, ret_count));
+	return POSTGRES_WRITE(s,
+	                      postgres_claim(s->writers, &s->kind, now_ms, rest_ms, max, ret_ids, ret_count));
+}
+
+/* --- the feed --- */
+
+static int feed(struct store *base, bool accounts, struct feed_page *page)
+{
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_READ(s, postgres_feed_read(c, s->kind.has_advisory_locks, accounts, page));
+}
+
+static int feed_prune_on(struct store_postgres *s, int64_t until_ms, size_t *ret)
+{
+	struct pg_conn *c = pg_take(s->writers, NULL);
+	int r = c ? postgres_feed_prune(c, until_ms, ret) : ERR_UNAVAILABLE;
+	pg_return(c);
+	return r;
+}
+
+static int feed_prune(struct store *base, int64_t until_ms, size_t *ret)
+{
+	struct store_postgres *s = store_postgres_of(base);
+	return POSTGRES_WRITE(s, feed_prune_on(s, until_ms, ret));
 }
 
 /* --- health and life --- */
@@ -312,6 +335,8 @@ static const struct store_ops postgres_ops = {
     .keys = postgres_keys,
     .lease = lease,
     .constant = constant,
+    .feed = feed,
+    .feed_prune = feed_prune,
     .ping = ping,
     .version = postgres_version,
     .forget = forget,

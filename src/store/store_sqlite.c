@@ -102,12 +102,15 @@ static int sqlite_keys(struct store *base, struct arena *arena, struct key_recor
 static int changes_run(struct sqlite_conn *c, struct view *v, const struct store_write *writes, size_t n,
                        struct store_outcome *outcomes, bool *ret_lost)
 {
+	CLEANUP(buf_release) struct buf feed = {0}; /* of accounts */
 	memset(outcomes, 0, n * sizeof(*outcomes));
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) { /* first: a link may be for a new user */
 		if (!store_write_is_link(writes[i].kind))
-			rc = sqlite_change_account(c, &writes[i], &outcomes[i]);
+			rc = sqlite_change_account(c, &writes[i], &outcomes[i], &feed);
 	}
+	if (rc == SQLITE_OK)
+		rc = sqlite_feed_add(c, SQL_ACCOUNT_FEED_ADD, writes[n - 1].now_ms, buf_view(&feed));
 	if (rc == SQLITE_OK)
 		rc = sqlite_fetch_links(c, v);
 	if (rc == SQLITE_OK)
@@ -261,6 +264,36 @@ static int sqlite_constant(struct store *base, struct str name, void *value, siz
 	return r ? r : result;
 }
 
+/* --- the feed --- */
+
+static int sqlite_feed(struct store *base, bool accounts, struct feed_page *page)
+{
+	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_snapshot_begin(self(base)->file);
+	return read.rc ? sqlite_error(read.rc) : sqlite_read_feed(read.conn, accounts, page);
+}
+
+static int prune(struct sqlite_conn *c, unsigned sql, int64_t until_ms, size_t *ret)
+{
+	int rc = sqlite_purge(c, sql, &(struct purge){until_ms, FEED_PRUNE_MAX});
+	if (rc == SQLITE_OK)
+		*ret += (size_t)sqlite3_changes(c->db);
+	return rc;
+}
+
+static int sqlite_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
+{
+	struct sqlite_file *f = self(base)->file;
+	struct sqlite_conn *c;
+	*ret = 0;
+	int r = sqlite_file_write_begin(f, &c);
+	if (r != 0)
+		return r;
+	int rc = prune(c, SQL_LINK_FEED_PRUNE, until_ms, ret);
+	if (rc == SQLITE_OK)
+		rc = prune(c, SQL_ACCOUNT_FEED_PRUNE, until_ms, ret);
+	return sqlite_file_write_end(f, rc);
+}
+
 /* --- health and life --- */
 
 static int sqlite_ping(struct store *base, struct err *e)
@@ -289,6 +322,8 @@ static const struct store_ops sqlite_ops = {
     .keys = sqlite_keys,
     .lease = sqlite_lease,
     .constant = sqlite_constant,
+    .feed = sqlite_feed,
+    .feed_prune = sqlite_feed_prune,
     .ping = sqlite_ping,
 };
 

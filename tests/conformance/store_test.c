@@ -151,7 +151,11 @@ static struct store *postgres_ring_reopen(struct store *s)
 int main(void)
 {
 	static const struct store_backend backends[] = {
-	    {.name = "sqlite", .open = sqlite_open, .reopen = sqlite_reopen, .close = sqlite_close},
+	    {.name = "sqlite",
+	     .open = sqlite_open,
+	     .reopen = sqlite_reopen,
+	     .close = sqlite_close,
+	     .has_feed = true},
 	    {.name = "memory", .open = memory_open, .close = store_free},
 	    {.name = "fault over memory", .open = fault_open, .close = store_free},
 	    {.name = "ring of two in memory", .open = ring_open, .close = store_free, .has_parts = true},
@@ -162,10 +166,12 @@ int main(void)
 	     .reopen = postgres_reopen,
 	     .close = kept_close,
 	     .deletes_first = true,
+	     .has_feed = true,
 	     .has_parts = postgres_kit_has_citus()},
 	    {.name = "postgres as with Citus",
 	     .open = distributed_open,
 	     .close = kept_close,
+	     .has_feed = true,
 	     .has_parts = true},
 	    {.name = "ring of two on postgres",
 	     .open = postgres_ring_open,

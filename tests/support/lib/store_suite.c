@@ -1716,6 +1716,8 @@ int store_suite_run(const struct store_backend *of)
 	failed += store_suite_names_run(of->name);
 	failed += store_suite_access_run(of->name);
 	failed += store_suite_accounts_run(of->name);
+	if (of->has_feed)
+		failed += store_suite_feed_run(of->name);
 	if (of->reopen)
 		failed += cmocka_run_group_tests_name(of->name, kept_tests, NULL, NULL);
 	return failed;

@@ -11,6 +11,7 @@ struct store_backend {
 	struct store *(*open)(void);             /* a fresh one with nothing in it */
 	struct store *(*reopen)(struct store *); /* closes it and opens what was kept; NULL: nothing is */
 	void (*close)(struct store *);           /* and forgets what was kept */
+	bool has_feed;
 	bool deletes_first; /* a link that gives way is gone also when the new one's row turns out to be taken
 	                     */
 	bool has_parts;     /* several stores in one: a row's number is looked for in its key's part only */

@@ -1,0 +1,206 @@
+/* What the feed of changes tells. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/store_suite_private.h"
+
+enum { ACTOR = 77 };
+
+static struct feed_cursor feed_end(bool accounts)
+{
+	struct feed_page page = {.from_end = true, .arena = &suite.arena, .max = 100};
+	assert_int_equal(store_feed(suite.store, accounts, &page), 0);
+	assert_int_equal(page.count, 0);
+	return page.cursor;
+}
+
+static struct feed_page feed_since(bool accounts, struct feed_cursor cursor)
+{
+	struct feed_page page = {.cursor = cursor, .arena = &suite.arena, .max = 100};
+	assert_int_equal(store_feed(suite.store, accounts, &page), 0);
+	return page;
+}
+
+static void assert_entry(const struct feed_entry *e, enum feed_kind kind, uint64_t id, const char *name,
+                         const char *changes)
+{
+	assert_int_equal(e->kind, kind);
+	assert_int_equal(e->id, id);
+	assert_int_equal(e->actor, ACTOR);
+	assert_str(e->name, str_of(name));
+	assert_str(e->changes, str_of(changes));
+}
+
+static struct store_write by_actor(struct store_write w)
+{
+	w.actor = ACTOR;
+	return w;
+}
+
+static void a_change_is_told_with_who_made_it_and_what_it_was_before(void **state)
+{
+	(void)state;
+	struct feed_cursor cursor = feed_end(false);
+	struct store_write made = by_actor(kit_alias(&suite.arena, 1, "name"));
+	assert_int_equal(kit_apply(suite.store, &made), 0);
+	struct store_write change = by_actor(on_alias(STORE_LINK_UPDATE, "name"));
+	change.fields = LINK_TITLE;
+	change.link.title = STR("new");
+	assert_int_equal(kit_apply(suite.store, &change), 0);
+	struct feed_page page = feed_since(false, cursor);
+	assert_int_equal(page.count, 2);
+	assert_false(page.lost);
+	assert_entry(&page.entries[0], FEED_LINK_MADE, 1, "name", NULL);
+	assert_int_equal(page.entries[0].at_ms, made.now_ms);
+	assert_int_equal(page.entries[1].kind, FEED_LINK_CHANGED);
+	assert_non_null(memmem(page.entries[1].changes.ptr, page.entries[1].changes.len, "\"title\":[", 9));
+	assert_non_null(memmem(page.entries[1].changes.ptr, page.entries[1].changes.len, "\"new\"]", 6));
+
+	struct store_write gone = by_actor(on_alias(STORE_LINK_DELETE, "name"));
+	assert_int_equal(kit_apply(suite.store, &gone), 0);
+	page = feed_since(false, page.cursor);
+	assert_int_equal(page.count, 1);
+	assert_int_equal(page.entries[0].kind, FEED_LINK_GONE);
+	assert_non_null(memmem(page.entries[0].changes.ptr, page.entries[0].changes.len, ",null]", 6));
+	page = feed_since(false, page.cursor);
+	assert_int_equal(page.count, 0);
+}
+
+static void what_failed_is_not_told(void **state)
+{
+	(void)state;
+	create_alias(1, "name");
+	struct feed_cursor cursor = feed_end(false);
+	struct store_write batch[] = {
+	    kit_alias(&suite.arena, 2, "name"), on_alias(STORE_LINK_DELETE, "other"),
+	    by_actor(kit_generated(&suite.arena, 3)), kit_generated(&suite.arena, 1)};
+	/* The last one's row is the alias's, if that is looked for. */
+	assert_int_equal(store_apply(suite.store, batch, suite.backend->has_parts ? 3 : 4), 0);
+	assert_int_equal(batch[0].result, ERR_CONFLICT);
+	assert_int_equal(batch[3].result, suite.backend->has_parts ? 0 : ERR_CONFLICT);
+	struct feed_page page = feed_since(false, cursor);
+	assert_int_equal(page.count, 1);
+	assert_entry(&page.entries[0], FEED_LINK_MADE, 3, "g3", NULL);
+}
+
+static void changes_of_one_batch_are_told_in_their_order(void **state)
+{
+	(void)state;
+	create_alias(1, "old");
+	struct feed_cursor cursor = feed_end(false);
+	struct store_write change = on_alias(STORE_LINK_UPDATE, "new");
+	change.fields = LINK_NOTE;
+	change.link.note = STR("x");
+	struct store_write batch[] = {on_alias(STORE_LINK_DELETE, "old"), kit_alias(&suite.arena, 2, "old"),
+	                              kit_alias(&suite.arena, 3, "new"), change};
+	assert_int_equal(store_apply(suite.store, batch, 4), 0);
+	struct feed_page page = feed_since(false, cursor);
+	const enum feed_kind kinds[] = {FEED_LINK_GONE, FEED_LINK_MADE, FEED_LINK_MADE, FEED_LINK_CHANGED};
+	assert_int_equal(page.count, ARRAY_LEN(kinds));
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		assert_int_equal(page.entries[i].kind, kinds[i]);
+}
+
+static void secrets_are_not_told(void **state)
+{
+	(void)state;
+	create_alias(1, "name");
+	struct feed_cursor cursor = feed_end(false);
+	struct store_write change = on_alias(STORE_LINK_UPDATE, "name");
+	change.fields = LINK_PASSWORD;
+	change.link.password = STR("$argon2id$secret");
+	assert_int_equal(kit_apply(suite.store, &change), 0);
+	struct feed_page page = feed_since(false, cursor);
+	assert_int_equal(page.count, 1);
+	assert_null(memmem(page.entries[0].changes.ptr, page.entries[0].changes.len, "secret", 6));
+	assert_non_null(memmem(page.entries[0].changes.ptr, page.entries[0].changes.len, "has_password", 12));
+}
+
+static void accounts_have_a_feed_of_their_own(void **state)
+{
+	(void)state;
+	struct feed_cursor links = feed_end(false), cursor = feed_end(true);
+	struct store_write user = by_actor(kit_user(&suite.arena, "a@b.example", ROLE_ADMIN));
+	assert_int_equal(kit_apply(suite.store, &user), 0);
+	struct store_write key = by_actor(kit_key(&suite.arena, 5, user.user.id));
+	assert_int_equal(kit_apply(suite.store, &key), 0);
+	struct feed_page page = feed_since(true, cursor);
+	assert_int_equal(page.count, 2);
+	assert_int_equal(page.entries[0].kind, FEED_USER);
+	assert_int_equal(page.entries[0].id, user.user.id);
+	assert_int_equal(page.entries[0].actor, ACTOR);
+	assert_int_equal(page.entries[1].kind, FEED_KEY);
+	assert_int_equal(page.entries[1].id, key.key.id);
+	assert_str(page.entries[1].name, str_n((const char *)key.key.digest, KEY_DIGEST_BYTES));
+	struct store_write used = {.kind = STORE_KEY_USED, .key = {.id = key.key.id, .used_ms = 9}};
+	assert_int_equal(kit_apply(suite.store, &used), 0);
+	page = feed_since(true, page.cursor);
+	assert_int_equal(page.count, 0); /* a key's use is no change */
+	page = feed_since(false, links);
+	assert_int_equal(page.count, 0);
+}
+
+static void pages_cover_the_feed_once(void **state)
+{
+	(void)state;
+	enum { CHANGES = 25 };
+	struct feed_cursor cursor = feed_end(false);
+	for (uint64_t i = 1; i <= CHANGES; i++)
+		create_generated(i);
+	uint64_t next = 1;
+	for (bool more = true; more;) {
+		struct feed_page page = {.cursor = cursor, .arena = &suite.arena, .max = 7, .settled = true};
+		assert_int_equal(store_feed(suite.store, false, &page), 0);
+		for (size_t i = 0; i < page.count; i++)
+			assert_int_equal(page.entries[i].id, next++);
+		cursor = page.cursor;
+		more = page.more;
+	}
+	assert_int_equal(next, CHANGES + 1);
+}
+
+static void who_lags_behind_what_was_pruned_is_told_so(void **state)
+{
+	(void)state;
+	create_generated(1);
+	struct feed_cursor early = feed_end(false);
+	for (uint64_t i = 2; i <= 5; i++)
+		create_generated(i);
+	/* Other transactions on the same server may keep the last ones unsettled for a while. */
+	struct feed_page all = {.cursor = early, .arena = &suite.arena, .max = 100, .settled = true};
+	for (uint64_t last = 0; last != 5; last = all.count > 0 ? all.entries[all.count - 1].id : last)
+		assert_int_equal(store_feed(suite.store, false, &all), 0);
+	struct feed_cursor late = all.cursor;
+	struct store_write w = kit_generated(&suite.arena, 6);
+	w.now_ms = KIT_NOW_MS + 1000;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	size_t gone;
+	assert_int_equal(store_feed_prune(suite.store, KIT_NOW_MS + 500, &gone), 0);
+	assert_int_equal(gone, 5);
+	struct feed_page page = feed_since(false, early);
+	assert_true(page.lost);
+	page = feed_since(false, late);
+	assert_false(page.lost);
+	assert_int_equal(page.count, 1);
+	assert_int_equal(page.entries[0].id, 6);
+	assert_int_equal(store_feed_prune(suite.store, KIT_NOW_MS + 500, &gone), 0);
+	assert_int_equal(gone, 0);
+}
+
+int store_suite_feed_run(const char *name)
+{
+	const struct CMUnitTest tests[] = {
+	    STORE_TEST(a_change_is_told_with_who_made_it_and_what_it_was_before),
+	    STORE_TEST(what_failed_is_not_told),
+	    STORE_TEST(changes_of_one_batch_are_told_in_their_order),
+	    STORE_TEST(secrets_are_not_told),
+	    STORE_TEST(accounts_have_a_feed_of_their_own),
+	    STORE_TEST(pages_cover_the_feed_once),
+	    STORE_TEST(who_lags_behind_what_was_pruned_is_told_so),
+	};
+	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
