@@ -328,7 +328,7 @@ static void a_writer_that_cannot_be_opened_again_loses_nothing(void **state)
 static void a_read_that_fails_loses_nothing(void **state)
 {
 	(void)state;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 1);
+	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 2);
 }
 
 static void a_truncation_that_fails_loses_nothing(void **state)
@@ -340,7 +340,7 @@ static void a_truncation_that_fails_loses_nothing(void **state)
 static void memory_that_runs_out_loses_nothing(void **state)
 {
 	(void)state;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 31);
+	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 61);
 }
 
 static void ping_reports(bool ping_writes, int checkpoint_pages, unsigned long failing_sync,
@@ -363,6 +363,7 @@ static void ping_reports(bool ping_writes, int checkpoint_pages, unsigned long f
 	assert_int_equal(sqlite_file_ping(f, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, path));
 	assert_non_null(strstr(e.text, words));
+	assert_int_equal(sqlite_file_settle(f), ERR_UNAVAILABLE);
 	sqlite_sys_clear();
 	if (checkpoint_pages > 1 && !ping_writes) {
 		assert_int_equal(sqlite_file_ping(f, NULL), ERR_UNAVAILABLE);
