@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/links.h"
 #include "store/backends.h"
 
@@ -48,8 +49,7 @@ static void start_on(struct store *store)
 static int start(void **state)
 {
 	(void)state;
-	struct store *store;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	struct store *store = kit_store_new();
 	start_on(store);
 	return 0;
 }
@@ -297,7 +297,7 @@ static void a_generated_key_is_never_a_reserved_word(void **state)
 	struct links_settings small = settings;
 	small.alphabet = KEY_BASE36;
 	small.key_length = 4;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	fx.store = store;
 	fx.budgets = budgets_new();
 	struct links_config config = {.store = store,
@@ -363,7 +363,7 @@ static void on_a_failing_store(const char *spec, void (*then)(void))
 {
 	struct store *inner, *store;
 	stop(NULL);
-	assert_int_equal(store_memory_open(&inner, NULL), 0);
+	inner = kit_store_new();
 	assert_int_equal(store_fault_open(spec, inner, &store, NULL), 0);
 	start_on(store);
 	then();
