@@ -92,7 +92,7 @@ struct create_input {
 
 static int take_alias(struct write_job *j, struct str alias, struct err *e)
 {
-	char folded[ALIAS_BYTES_MAX];
+	char folded[KEY_BYTES_MAX];
 	struct link_record *link = &j->write.link;
 	int r = alias_check(alias, e);
 	if (r < 0)

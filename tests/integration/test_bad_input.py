@@ -118,7 +118,7 @@ def test_a_server_that_listens_on_every_address_knows_itself_on_this_machine(ser
 # Aliases
 
 @pytest.mark.parametrize("alias, word", [
-    ("", "1 to 64"), ("x" * 65, "at most 64"), ("a b", "A-Z a-z 0-9 - _"), ("a/b", "A-Z a-z 0-9 - _"),
+    ("", "1 to 255"), ("x" * 256, "at most 255"), ("a b", "A-Z a-z 0-9 - _"), ("a/b", "A-Z a-z 0-9 - _"),
     ("a+", "A-Z a-z 0-9 - _"), ("a.b", "A-Z a-z 0-9 - _"), ("ä", "A-Z a-z 0-9 - _"), ("a%41", "A-Z a-z 0-9 - _"),
     ("a\n", "A-Z a-z 0-9 - _"), ("?", "A-Z a-z 0-9 - _"),
 ])
