@@ -262,6 +262,11 @@ struct store_ops {
 	int (*claim)(struct store *, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
 	             size_t *ret_count);
 
+	/* How many databases the links are spread over, and which of them, from 0, a name lies in now. A
+	 * change of names of one of them never waits for another one. NULL: it is one. */
+	size_t (*shard_count)(struct store *);
+	size_t (*shard_of)(struct store *, struct str name);
+
 	/* What it takes to be one of several in a ring: store/part.h. */
 	const struct store_part_ops *part;
 };
@@ -334,6 +339,14 @@ static inline int store_feed(struct store *s, bool accounts, struct feed_page *p
 static inline int store_feed_prune(struct store *s, int64_t until_ms, size_t *ret)
 {
 	return s->ops->feed_prune(s, until_ms, ret);
+}
+static inline size_t store_shard_count(struct store *s)
+{
+	return s->ops->shard_count ? s->ops->shard_count(s) : 1;
+}
+static inline size_t store_shard_of(struct store *s, struct str name)
+{
+	return s->ops->shard_of ? s->ops->shard_of(s, name) : 0;
 }
 static inline int store_ping(struct store *s, struct err *e)
 {

@@ -423,9 +423,75 @@ static void without_ids_creations_fail_and_other_changes_go_on(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
+/* --- several databases --- */
+
+enum { SHARDS = 3 };
+
+static size_t three(struct store *s)
+{
+	(void)s;
+	return SHARDS;
+}
+
+static size_t shard_by_last_byte(struct store *s, struct str name)
+{
+	(void)s;
+	return (unsigned char)name.ptr[name.len - 1] % SHARDS;
+}
+
+static size_t shard_of_nobody(struct store *s, struct str name)
+{
+	(void)s;
+	(void)name;
+	return 0;
+}
+
+/* Makes a batch in the shard; how many of its keys lie there. */
+static size_t made_in(size_t shard, size_t n)
+{
+	struct store_write batch[64];
+	size_t found = 0;
+	assert_true(n <= ARRAY_LEN(batch));
+	for (size_t i = 0; i < n; i++)
+		batch[i] = (struct store_write){
+		    .kind = STORE_LINK_CREATE,
+		    .now_ms = 1000,
+		    .arena = &fx.arena,
+		    .link = {.url = STR("https://a.example/"), .redirect_status = 302}};
+	links_apply_in(fx.links, shard, batch, n, fx.metrics);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(batch[i].result, 0);
+		found += shard_by_last_byte(NULL, batch[i].link.key) == shard;
+	}
+	return found;
+}
+
+static void a_writer_names_links_that_lie_in_its_own_database(void **state)
+{
+	(void)state;
+	enum { BATCHES = 30, BATCH = 30 };
+	struct store_ops ops = *fx.store->ops;
+	const struct store_ops *before = fx.store->ops;
+	ops.shard_count = three;
+	ops.shard_of = shard_by_last_byte;
+	fx.store->ops = &ops;
+	size_t found = 0;
+	for (size_t i = 0; i < BATCHES; i++)
+		found += made_in(i % SHARDS, BATCH);
+	/* Few are not found in as many tries; and ids of the others are not wasted. */
+	assert_true(found > BATCHES * BATCH * 9 / 10);
+	uint64_t next;
+	assert_int_equal(store_lease(fx.store, STORE_LINK_COUNTER, 1, &next), 0);
+	assert_true(next < 3 * BATCHES * BATCH);
+	ops.shard_of = shard_of_nobody; /* the others have no part of the names yet */
+	made_in(2, BATCH);
+	fx.store->ops = before;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(a_writer_names_links_that_lie_in_its_own_database),
 	    TEST(a_created_link_resolves_to_its_response_and_is_cached),
 	    TEST(keys_are_the_cipher_of_leased_ids),
 	    TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key),
