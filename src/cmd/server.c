@@ -4,6 +4,7 @@
 #include "api/live.h"
 #include "cmd/backends.h"
 #include "cmd/day_salt.h"
+#include "link/follow.h"
 #include "os/clock.h"
 
 #include <sched.h>
@@ -343,7 +344,9 @@ static int start_pools(struct server *s, struct err *e)
 	    .ops = &api_counter_ops,
 	    .ctx = &s->api,
 	};
-	int r = offload_new(&readers, &s->api.readers, e);
+	int r = links_follow_start(s->links, &s->follower, e);
+	if (r == 0)
+		r = offload_new(&readers, &s->api.readers, e);
 	if (r == 0)
 		r = writers_start(s, e);
 	if (r == 0)
@@ -484,6 +487,7 @@ void server_stop(struct server *s)
 	cluster_leave(&s->cluster);
 	accounts_free(s->accounts);
 	tries_free(s->tries);
+	links_follow_stop(s->follower);
 	links_free(s->links);
 	budgets_free(s->budgets);
 	cluster_close(&s->cluster);
