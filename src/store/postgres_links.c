@@ -495,45 +495,38 @@ static void purge_put(struct postgres_txn *t, const struct pg_statement *stateme
 	txn_put(t, &q);
 }
 
-static int id_order(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-	return (x > y) - (x < y);
-}
-
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
-	int64_t *ids = arena_alloc(&arena, ((size_t)made->rows + 1) * sizeof(*ids));
 	size_t lost = 0;
-	for (int row = 0; ids && row < made->rows; row++)
-		ids[row] = pg_get_int(made, row, 0);
-	if (ids)
-		qsort(ids, (size_t)made->rows, sizeof(*ids), id_order);
 	for (size_t i = 0; i < v->name_count; i++) {
-		struct name_row *row = &v->names[i];
-		int64_t id = row->now.link ? (int64_t)row->now.link->id : 0;
-		row->is_lost = name_gains_link(row) &&
-		               !(ids && bsearch(&id, ids, (size_t)made->rows, sizeof(id), id_order));
-		lost += row->is_lost;
+		v->names[i].is_lost = name_gains_link(&v->names[i]);
+		lost += v->names[i].is_lost;
 	}
-	return lost;
+	for (int row = 0; row < made->rows; row++)
+		view_name(v, pg_get_text(made, row, 0))->is_lost = false;
+	return lost - (size_t)made->rows;
 }
 
-static const struct pg_statement made_get = {"made_get", "SELECT id FROM link WHERE id = ANY ($1::bigint[])"};
+static const struct pg_statement made_get = {
+    "made_get", "SELECT l.key FROM unnest($1::bytea[], $2::bigint[]) AS n (key, id)"
+                " JOIN link l ON l.key = n.key AND l.id = n.id WHERE l.key = ANY ($1)"};
 
 int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result *ret_made)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
+	struct str *names = arena_alloc(&arena, v->name_count * sizeof(*names));
 	int64_t *ids = arena_alloc(&arena, v->name_count * sizeof(*ids));
 	size_t n = 0;
-	if (!ids)
+	if (!names || !ids)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < v->name_count; i++) {
-		if (name_gains_link(&v->names[i]))
-			ids[n++] = (int64_t)v->names[i].now.link->id;
+		if (!name_gains_link(&v->names[i]))
+			continue;
+		names[n] = v->names[i].name;
+		ids[n++] = (int64_t)v->names[i].now.link->id;
 	}
 	struct pg_query q = pg_query(c, &made_get);
+	pg_blobs(&q, names, n);
 	pg_ints(&q, ids, n);
 	return pg_ask(&q, ret_made, NULL);
 }

@@ -1,0 +1,56 @@
+/* Names that others take while a PostgreSQL store works on them, and rows that cannot be read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/database_kit.h"
+#include "lib/store_kit.h"
+
+static const char *const url = database_kit_urls[0];
+static struct store *store;
+static struct arena arena;
+
+static int setup(void **state)
+{
+	if (!url[0])
+		return 0;
+	int r = database_kit_renew(state);
+	store = database_kit_store(url);
+	return r;
+}
+
+static int teardown(void **state)
+{
+	int r = database_kit_calm(state);
+	store_free(store);
+	store = NULL;
+	arena_release(&arena);
+	return r;
+}
+
+static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
+{
+	(void)state;
+	database_kit_need();
+	if (postgres_kit_has_citus())
+		skip(); /* it looks for a name, not for an id */
+	struct store_write batch[] = {kit_alias(&arena, 1, "one"), kit_alias(&arena, 1, "two")};
+	assert_int_equal(store_apply(store, batch, 2), 0);
+	assert_int_equal((batch[0].result == 0) + (batch[1].result == 0), 1);
+	for (size_t i = 0; i < ARRAY_LEN(batch); i++)
+		assert_int_equal(kit_find(store, &arena, 0, batch[i].ref.key.ptr, NULL),
+		                 batch[i].result == 0 ? 0 : ERR_NOT_FOUND);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(an_id_that_comes_twice_in_a_batch_is_one_links),
+	};
+	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
+}
