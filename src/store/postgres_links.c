@@ -370,7 +370,7 @@ static const struct pg_statement rests_purge = {"rests_purge",
 struct edits {
 	struct link_row *made, *changed, *retagged;
 	size_t made_count, changed_count, retagged_count;
-	struct columns gone, untagged, rests, unrests, spent, counts;
+	struct columns gone, untagged, rests, unrests, spent;
 };
 
 static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
@@ -381,7 +381,7 @@ static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
 		txn_no_memory(t);
 	return rows && columns_init(t, &e->gone, n) && columns_init(t, &e->untagged, n) &&
 	       columns_init(t, &e->rests, n) && columns_init(t, &e->unrests, n) &&
-	       columns_init(t, &e->spent, n) && columns_init(t, &e->counts, n);
+	       columns_init(t, &e->spent, n);
 }
 
 static void edits_add(struct edits *e, const struct name_row *row)
@@ -400,8 +400,6 @@ static void edits_add(struct edits *e, const struct name_row *row)
 			e->retagged[e->retagged_count++] = link;
 		}
 	}
-	if (now->link && now->permitted != (name_keeps_list(row) ? before->permitted : 0))
-		columns_add(&e->counts, row->name, (int64_t)now->permitted, 0);
 	if (now->rests && (!before->rests || now->rest_until_ms != before->rest_until_ms))
 		columns_add(&e->rests, row->name, (int64_t)now->rest_owner, now->rest_until_ms);
 	if (before->rests && !now->rests)
@@ -425,12 +423,14 @@ static void columns_put(struct postgres_txn *t, const struct pg_statement *state
 	txn_put(t, &q);
 }
 
-static int lists_put(struct postgres_txn *t, const struct view *v, const struct edits *e)
+/* A name that was lost is another's link, whose list is not ours to change. */
+static int lists_put(struct postgres_txn *t, const struct view *v)
 {
-	struct columns added, dropped;
+	struct columns added, dropped, counts;
 	if (v->list_count == 0)
 		return 0;
-	if (!columns_init(t, &added, v->list_count) || !columns_init(t, &dropped, v->list_count))
+	if (!columns_init(t, &added, v->list_count) || !columns_init(t, &dropped, v->list_count) ||
+	    !columns_init(t, &counts, v->name_count))
 		return t->error;
 	for (size_t i = 0; i < v->list_count; i++) {
 		const struct list_row *row = &v->lists[i];
@@ -438,9 +438,15 @@ static int lists_put(struct postgres_txn *t, const struct view *v, const struct 
 		if (row->name->now.link && !row->name->is_lost && row->now != was)
 			columns_add(row->now ? &added : &dropped, row->name->name, (int64_t)row->user, 0);
 	}
+	for (size_t i = 0; i < v->name_count; i++) {
+		const struct name_row *row = &v->names[i];
+		uint64_t was = name_keeps_list(row) ? row->before.permitted : 0;
+		if (row->now.link && !row->is_lost && row->now.permitted != was)
+			columns_add(&counts, row->name, (int64_t)row->now.permitted, 0);
+	}
 	columns_put(t, &listed_insert, &added, 1);
 	columns_put(t, &listed_delete, &dropped, 1);
-	columns_put(t, &listed_count, &e->counts, 1);
+	columns_put(t, &listed_count, &counts, 1);
 	return t->error;
 }
 
@@ -587,7 +593,7 @@ int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_resul
 	columns_put(t, &rests_drop, &e.unrests, 0);
 	columns_put(t, &rests_put, &e.rests, 2);
 	columns_put(t, &spent_put, &e.spent, 2);
-	int r = lists_put(t, v, &e);
+	int r = lists_put(t, v);
 	if (r == 0)
 		r = replays_put(t, v, !is_known);
 	purge_put(t, &replays_purge, &v->replays_purge);

@@ -31,6 +31,46 @@ static int teardown(void **state)
 	return r;
 }
 
+static struct store_write on(enum store_write_kind kind, const char *name)
+{
+	return (struct store_write){
+	    .kind = kind, .now_ms = KIT_NOW_MS, .arena = &arena, .ref.key = str_of(name)};
+}
+
+struct batch {
+	struct store_write writes[2];
+	int result;
+};
+
+static void *apply(void *arg)
+{
+	struct batch *b = arg;
+	b->result = store_apply(store, b->writes, ARRAY_LEN(b->writes));
+	return NULL;
+}
+
+static void who_loses_a_name_leaves_the_winners_list_alone(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store_write user = kit_user(&arena, NULL, ROLE_VIEWER), model = kit_alias(&arena, 1, "model");
+	assert_int_equal(kit_apply(store, &user), 0);
+	assert_int_equal(kit_apply(store, &model), 0);
+	struct batch b = {{kit_alias(&arena, 2, "name"), on(STORE_PERMIT, "name")}, -1};
+	b.writes[1].user.id = user.user.id;
+	database_kit_hold(url, "BEGIN; CREATE TEMP TABLE made AS SELECT * FROM link WHERE key = 'model';"
+	                       " UPDATE made SET key = 'name', id = 9, permitted_count = 5;"
+	                       " INSERT INTO link SELECT * FROM made");
+	database_kit_start_waiting(url, apply, &b);
+	database_kit_let_go();
+	database_kit_join();
+	assert_int_equal(b.result, 0);
+	assert_int_equal(b.writes[0].result, ERR_CONFLICT);
+	assert_int_equal(b.writes[1].result, 0); /* it is about the winner's link now */
+	assert_int_equal(b.writes[1].link.id, 9);
+	assert_int_equal(postgres_kit_ask(url, "SELECT permitted_count FROM link WHERE key = 'name'"), 6);
+}
+
 static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
 {
 	(void)state;
@@ -50,6 +90,7 @@ static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(who_loses_a_name_leaves_the_winners_list_alone),
 	    TEST(an_id_that_comes_twice_in_a_batch_is_one_links),
 	};
 	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
