@@ -543,7 +543,7 @@ static bool asks_made(const struct postgres_txn *t, const struct view *v)
 {
 	bool asks = t->is_distributed || !t->is_postgres;
 	for (size_t i = 0; !asks && i < v->note_count; i++)
-		asks = !v->notes[i].is_made && name_gains_link(v->notes[i].name);
+		asks = !v->notes[i].is_made && v->notes[i].name->made.ptr;
 	return asks;
 }
 

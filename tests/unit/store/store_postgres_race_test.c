@@ -9,6 +9,8 @@
 #include "lib/database_kit.h"
 #include "lib/store_kit.h"
 
+enum { CALLER = 5 };
+
 static const char *const url = database_kit_urls[0];
 static struct store *store;
 static struct arena arena;
@@ -35,6 +37,13 @@ static struct store_write on(enum store_write_kind kind, const char *name)
 {
 	return (struct store_write){
 	    .kind = kind, .now_ms = KIT_NOW_MS, .arena = &arena, .ref.key = str_of(name)};
+}
+
+static struct store_write once(struct store_write w)
+{
+	w.idempotency_key = STR("once");
+	w.idempotency_owner = CALLER;
+	return w;
 }
 
 struct batch {
@@ -71,6 +80,20 @@ static void who_loses_a_name_leaves_the_winners_list_alone(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT permitted_count FROM link WHERE key = 'name'"), 6);
 }
 
+static void an_idempotency_key_outlives_a_link_that_its_own_batch_deletes(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store_write batch[] = {once(kit_alias(&arena, 1, "name")), on(STORE_LINK_DELETE, "name"),
+	                              kit_generated(&arena, 2)};
+	assert_int_equal(store_apply(store, batch, 3), 0);
+	for (size_t i = 0; i < ARRAY_LEN(batch); i++)
+		assert_int_equal(batch[i].result, 0);
+	struct store_write again = once(kit_alias(&arena, 3, "name"));
+	assert_int_equal(kit_apply(store, &again), ERR_NOT_FOUND);
+	assert_true(again.replayed);
+}
+
 static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
 {
 	(void)state;
@@ -91,6 +114,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(who_loses_a_name_leaves_the_winners_list_alone),
+	    TEST(an_idempotency_key_outlives_a_link_that_its_own_batch_deletes),
 	    TEST(an_id_that_comes_twice_in_a_batch_is_one_links),
 	};
 	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
