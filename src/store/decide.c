@@ -174,6 +174,16 @@ struct list_row *view_list(const struct view *v, const struct name_row *name, ui
 	return *list_at(v, name, user);
 }
 
+bool view_lost(const struct view *v, const struct store_write *w)
+{
+	if (!store_write_is_link(w->kind))
+		return false;
+	const struct name_row *repeated = NULL;
+	if (w->kind == STORE_LINK_CREATE && w->idempotency_key.ptr)
+		repeated = (*replay_at(v, w))->name;
+	return view_name(v, w->ref.key)->is_lost || (repeated && repeated->is_lost);
+}
+
 /* --- names --- */
 
 /* May the CREATE have a name that rests for `owner` until then? */

@@ -128,11 +128,8 @@ bool view_feed(const struct view *v, bool made, struct arena *arena, struct str 
 struct name_row *view_name(const struct view *v, struct str name);
 struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user);
 
-/* Is the change about a name whose insert was lost? */
-static inline bool view_lost(const struct view *v, const struct store_write *w)
-{
-	return store_write_is_link(w->kind) && view_name(v, w->ref.key)->is_lost;
-}
+/* Does the change rest on an insert that was lost: of its own name, or of the link that it repeats? */
+bool view_lost(const struct view *v, const struct store_write *w);
 
 /* What must be written of a name. A link that gives way to another of the same name is removed, then made. */
 static inline bool name_loses_link(const struct name_row *row)

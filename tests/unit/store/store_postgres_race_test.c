@@ -80,6 +80,26 @@ static void who_loses_a_name_leaves_the_winners_list_alone(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT permitted_count FROM link WHERE key = 'name'"), 6);
 }
 
+static void a_twin_of_a_create_that_lost_its_name_is_made_instead(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store_write alias = kit_alias(&arena, 1, "g5");
+	assert_int_equal(kit_apply(store, &alias), 0);
+	struct store_write twins[] = {once(kit_generated(&arena, 5)), once(kit_generated(&arena, 6))};
+	assert_int_equal(store_apply(store, twins, 2), 0);
+	assert_int_equal(twins[0].result, ERR_CONFLICT);
+	assert_int_equal(twins[1].result, 0);
+	assert_false(twins[1].replayed);
+	assert_int_equal(twins[1].link.id, 6);
+	assert_int_equal(kit_find_generated(store, &arena, 6), 0);
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link_feed WHERE entries = ''"), 0);
+	struct store_write again = once(kit_generated(&arena, 7));
+	assert_int_equal(kit_apply(store, &again), 0);
+	assert_true(again.replayed);
+	assert_int_equal(again.link.id, 6);
+}
+
 static void an_idempotency_key_outlives_a_link_that_its_own_batch_deletes(void **state)
 {
 	(void)state;
@@ -114,6 +134,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(who_loses_a_name_leaves_the_winners_list_alone),
+	    TEST(a_twin_of_a_create_that_lost_its_name_is_made_instead),
 	    TEST(an_idempotency_key_outlives_a_link_that_its_own_batch_deletes),
 	    TEST(an_id_that_comes_twice_in_a_batch_is_one_links),
 	};
