@@ -177,8 +177,9 @@ static int link_take(struct view *v, const struct pg_result *rows, int row)
 	struct name_row *name = view_name(v, postgres_row_name(rows, row));
 	struct link_record *link = arena_alloc(&v->arena, sizeof(*link));
 	int r = link ? postgres_row_link(rows, row, &v->arena, link) : ERR_NOMEM;
+	name->before.is_damaged = r == ERR_CORRUPT;
 	if (r != 0)
-		return r;
+		return r == ERR_CORRUPT ? 0 : r;
 	name->before.link = link;
 	name->before.key_id = (uint64_t)pg_get_int(rows, row, COLUMN_KEY_ID);
 	name->before.permitted = (uint64_t)pg_get_int(rows, row, COLUMN_PERMITTED);
@@ -243,9 +244,10 @@ static int replayed_take(struct view *v, const struct pg_result *rows, int row)
 			continue;
 		struct link_record *link = arena_alloc(&v->arena, sizeof(*link));
 		int r = link ? postgres_row_link(rows, row, &v->arena, link) : ERR_NOMEM;
-		if (r != 0)
+		replay->is_damaged = r == ERR_CORRUPT;
+		if (r != 0 && r != ERR_CORRUPT)
 			return r;
-		replay->link = link;
+		replay->link = r == 0 ? link : NULL;
 	}
 	return 0;
 }

@@ -128,6 +128,28 @@ static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
 		                 batch[i].result == 0 ? 0 : ERR_NOT_FOUND);
 }
 
+static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store_write damaged = once(kit_alias(&arena, 1, "damaged"));
+	assert_int_equal(kit_apply(store, &damaged), 0);
+	postgres_kit_run(url, "UPDATE link SET redirect_status = -1");
+	struct store_write batch[] = {
+	    on(STORE_LINK_UPDATE, "damaged"), on(STORE_LINK_DELETE, "damaged"),
+	    kit_alias(&arena, 2, "damaged"),  once(kit_generated(&arena, 3)),
+	    kit_generated(&arena, 4),
+	};
+	assert_int_equal(store_apply(store, batch, ARRAY_LEN(batch)), 0);
+	assert_int_equal(batch[0].result, ERR_CORRUPT);
+	assert_int_equal(batch[1].result, ERR_CORRUPT);
+	assert_int_equal(batch[2].result, ERR_CONFLICT);
+	assert_int_equal(batch[3].result, ERR_CORRUPT);
+	assert_true(batch[3].replayed);
+	assert_int_equal(batch[4].result, 0);
+	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), 2);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -137,6 +159,7 @@ int main(void)
 	    TEST(a_twin_of_a_create_that_lost_its_name_is_made_instead),
 	    TEST(an_idempotency_key_outlives_a_link_that_its_own_batch_deletes),
 	    TEST(an_id_that_comes_twice_in_a_batch_is_one_links),
+	    TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it),
 	};
 	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
 }
