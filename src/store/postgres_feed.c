@@ -13,7 +13,8 @@
 	"_feed WHERE at_ms < $1 ORDER BY xid, seq LIMIT $2) RETURNING xid, seq), mark AS ("           \
 	"INSERT INTO feed_pruned (feed, xid, seq) SELECT '" table "', xid, seq FROM gone"             \
 	" ORDER BY xid DESC, seq DESC LIMIT 1"                                                        \
-	" ON CONFLICT (feed) DO UPDATE SET xid = excluded.xid, seq = excluded.seq)"                   \
+	" ON CONFLICT (feed) DO UPDATE SET xid = excluded.xid, seq = excluded.seq"                    \
+	" WHERE (feed_pruned.xid, feed_pruned.seq) < (excluded.xid, excluded.seq))"                   \
 	" SELECT count(*) FROM gone"
 
 /* Settled is what no transaction that is still open can come before. */
