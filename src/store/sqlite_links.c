@@ -299,6 +299,8 @@ int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 	*ret_lost = false;
 	for (size_t i = 0; rc == SQLITE_OK && !*ret_lost && i < v->name_count; i++)
 		rc = name_write(c, &v->names[i], ret_lost);
+	if (*ret_lost)
+		return rc;
 	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
 		rc = list_write(c, &v->lists[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)

@@ -139,6 +139,29 @@ static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
 	store_free(store);
 }
 
+static void a_create_whose_id_is_taken_fails_alone(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	struct store *store = store_open();
+	struct store_write user = kit_user(&a, NULL, ROLE_VIEWER);
+	assert_int_equal(kit_apply(store, &user), 0);
+	struct store_write made[] = {kit_alias(&a, 1, "first"),
+	                             {.kind = STORE_PERMIT, .arena = &a, .ref.key = STR("first")}};
+	made[1].user.id = user.user.id;
+	assert_int_equal(store_apply(store, made, 2), 0);
+	assert_int_equal(made[1].result, 0);
+	struct store_write batch[] = {kit_alias(&a, 1, "second"),
+	                              {.kind = STORE_PERMIT, .arena = &a, .ref.key = STR("second")},
+	                              kit_generated(&a, 2)};
+	batch[1].user.id = user.user.id;
+	assert_int_equal(store_apply(store, batch, 3), 0);
+	assert_int_equal(batch[0].result, ERR_CONFLICT);
+	assert_int_equal(batch[1].result, ERR_NOT_FOUND);
+	assert_int_equal(batch[2].result, 0);
+	store_free(store);
+}
+
 /* --- files of earlier versions --- */
 
 static void assert_tagged(struct store *store, struct str tag, size_t expected_count, uint64_t newest)
@@ -313,6 +336,7 @@ int main(void)
 	    FILE_TEST(a_file_says_whose_it_is),
 	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
 	    FILE_TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it),
+	    FILE_TEST(a_create_whose_id_is_taken_fails_alone),
 	    FILE_TEST(a_file_of_an_earlier_version_opens_with_all_its_links),
 	    FILE_TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id),
 	    FILE_TEST(a_file_of_an_earlier_version_goes_on),
