@@ -126,6 +126,10 @@ static int key_used(const struct account_rows *rows, const struct store_write *w
 
 int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
 {
+	if (rows->is_damaged) {
+		out->result = ERR_CORRUPT;
+		return 0;
+	}
 	switch (w->kind) {
 	case STORE_USER_CREATE: return user_create(rows, w, out);
 	case STORE_USER_UPDATE: return user_update(rows, w, out);

@@ -118,6 +118,10 @@ static int account_fetch(struct postgres_txn *t, const struct store_write *w, st
 		CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 		if (needs & need && txn_ask_next(t, &rows) == 0 && r == 0)
 			r = answer_take(t, need, &rows, to);
+		if (r == ERR_CORRUPT) {
+			to->rows.is_damaged = true;
+			r = 0;
+		}
 	}
 	int end = txn_ask_end(t);
 	return r ? r : end;

@@ -186,26 +186,25 @@ static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 	return r == 0 && made_resolve(s, ctx) != 0 ? ERR_UNCERTAIN : r;
 }
 
-/* Decides again for those whose insert was lost, with all rows fetched. */
-static int apply_lost(struct store_postgres *s, const struct apply_work *first)
+/* Decides again for those whose insert was lost, with all rows fetched. The others have happened: a failure
+ * is only theirs. */
+static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct store_write *writes = arena_alloc(&arena, first->n * sizeof(*writes));
 	struct store_outcome *outcomes = arena_alloc(&arena, first->n * sizeof(*outcomes));
-	size_t n = 0;
-	if (!writes || !outcomes)
-		return ERR_NOMEM;
-	for (size_t i = 0; i < first->n; i++) {
-		if (view_lost(&first->view, &first->writes[i]))
-			writes[n++] = first->writes[i];
-	}
 	struct apply_work again = {.rules = first->rules,
 	                           .epoch = first->epoch,
 	                           .writes = writes,
-	                           .n = n,
 	                           .outcomes = outcomes,
 	                           .all = true};
-	int r = apply_some(s, &again);
+	int r = writes && outcomes ? 0 : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < first->n; i++) {
+		if (view_lost(&first->view, &first->writes[i]))
+			writes[again.n++] = first->writes[i];
+	}
+	if (r == 0)
+		r = postgres_write_note(s, postgres_error(apply_some(s, &again)));
 	if (r == 0)
 		lost_note(&again);
 	for (size_t i = 0, at = 0; i < first->n; i++) {
@@ -213,7 +212,6 @@ static int apply_lost(struct store_postgres *s, const struct apply_work *first)
 			first->outcomes[i] = r ? (struct store_outcome){.result = r} : outcomes[at++];
 	}
 	apply_work_reset(&again);
-	return 0;
 }
 
 /* ERR_NOT_FOUND is what another epoch comes to. */
@@ -228,7 +226,7 @@ static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct 
 	    .rules = &rules, .epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
 	int r = apply_some(s, &work);
 	if (r == 0 && postgres_lost_mark(&work.view, &work.made) > 0)
-		r = apply_lost(s, &work);
+		apply_lost(s, &work);
 	apply_work_reset(&work);
 	if (s->replicas) /* also what failed may have happened */
 		postgres_replicas_changed(s->replicas, writes, n);

@@ -182,8 +182,8 @@ int postgres_forget(struct pg_pool *writers, struct str from, struct str before)
 
 /* --- keys that come back --- */
 
-/* Where keys are claimed from. The first columns of the answers are the key's number and its text. With Citus
- * `pick` finds keys, and `take` takes those that still are as they were found. */
+/* Where keys are claimed from. The columns of the answers are the key's number, its text and the id that the
+ * feed tells. With Citus `pick` finds keys, and `take` takes those that still are as they were found. */
 struct source {
 	enum feed_kind entry;
 	struct pg_statement claim, pick, take;
@@ -195,19 +195,19 @@ struct source {
 static const struct source spent = {
     .entry = FEED_NAME_CHANGED,
     .claim = {"spent_claim", "DELETE FROM spent_key WHERE key IN (SELECT key FROM spent_key WHERE " SPENT
-                             " ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id, key"},
+                             " ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id, key, id"},
     .pick = {"spent_pick", "SELECT key FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"},
     .take = {"spent_take",
-             "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING id, key"},
+             "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING id, key, id"},
 };
 /* Links that nobody has reaped yet. */
 static const struct source over = {
     .entry = FEED_LINK_GONE,
-    .claim = {"over_claim", "SELECT key_id, key FROM link WHERE " OVER
+    .claim = {"over_claim", "SELECT key_id, key, id FROM link WHERE " OVER
                             " ORDER BY over_ms, id LIMIT $2 FOR UPDATE SKIP LOCKED"},
     .pick = {"over_pick", "SELECT key FROM link WHERE " OVER " ORDER BY over_ms, id LIMIT $2"},
     .take = {"over_take",
-             "DELETE FROM link WHERE " OVER " AND key = ANY ($2::bytea[]) RETURNING key_id, key"},
+             "DELETE FROM link WHERE " OVER " AND key = ANY ($2::bytea[]) RETURNING key_id, key, id"},
 };
 
 /* The number is "curx". */
@@ -263,13 +263,13 @@ static int claim_from(struct postgres_txn *t, struct claim_work *work, const str
 	int r = t->is_distributed ? claim_picked(t, work, from, ret) : claim_ask(t, work, &from->claim, ret);
 	CLEANUP(buf_release) struct buf feed = {0};
 	for (int row = 0; r == 0 && row < ret->rows; row++) {
-		uint64_t id = (uint64_t)pg_get_int(ret, row, 0);
 		struct str entry = feed_entry_bytes(
-		    &t->scratch,
-		    &(struct feed_entry){.kind = from->entry, .id = id, .name = pg_get_text(ret, row, 1)});
+		    &t->scratch, &(struct feed_entry){.kind = from->entry,
+		                                      .id = (uint64_t)pg_get_int(ret, row, 2),
+		                                      .name = pg_get_text(ret, row, 1)});
 		buf_str(&feed, entry);
 		feed.failed |= !entry.ptr;
-		work->ids[work->count++] = id;
+		work->ids[work->count++] = (uint64_t)pg_get_int(ret, row, 0);
 	}
 	if (feed.failed)
 		return txn_no_memory(t);

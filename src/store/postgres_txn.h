@@ -20,6 +20,7 @@ struct postgres_txn {
 	bool is_postgres;         /* itself, not CockroachDB */
 	bool accounts_are_locked; /* and their version was raised */
 	size_t put_count;         /* put since the last answer */
+	bool is_asking;           /* questions were added whose answers were not read to the end */
 	struct pg_result *kept;   /* where the answer to one of them goes, */
 	size_t kept_at;           /* to this one; see txn_put_kept */
 	struct arena scratch;     /* until the transaction ends */

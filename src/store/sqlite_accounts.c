@@ -17,23 +17,28 @@ static int email_fetch(struct sqlite_conn *c, struct str email, uint64_t *ret)
 }
 
 static int user_fetch(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct user_record *user,
-                      const struct user_record **ret)
+                      struct account_rows *rows)
 {
 	int result;
 	int rc = sqlite_user_find(c, id, STR_NULL, arena, &result, user);
-	*ret = rc == SQLITE_OK && result == 0 ? user : NULL;
-	return rc != SQLITE_OK ? rc : sqlite_of_error(result);
+	if (rc != SQLITE_OK || result == ERR_NOMEM)
+		return rc != SQLITE_OK ? rc : SQLITE_NOMEM;
+	rows->user = result == 0 ? user : NULL;
+	rows->is_damaged |= result == ERR_CORRUPT;
+	return SQLITE_OK;
 }
 
 static int key_fetch(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct key_record *key,
-                     const struct key_record **ret)
+                     struct account_rows *rows)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEY_BY_ID);
 	query_int(&q, (int64_t)id);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret = found ? key : NULL;
-	return found ? sqlite_of_error(sqlite_row_key(q.stmt, arena, key)) : rc;
+	int result = found ? sqlite_row_key(q.stmt, arena, key) : ERR_NOT_FOUND;
+	rows->key = result == 0 ? key : NULL;
+	rows->is_damaged |= result == ERR_CORRUPT;
+	return result == ERR_NOMEM ? SQLITE_NOMEM : rc;
 }
 
 static int digest_fetch(struct sqlite_conn *c, const uint8_t *digest, bool *ret)
@@ -88,11 +93,11 @@ static int account_fetch(struct sqlite_conn *c, const struct store_write *w, str
 	uint64_t user = w->kind == STORE_KEY_CREATE ? w->key.user : w->user.id;
 	int rc = SQLITE_OK;
 	if (needs & NEEDS_USER)
-		rc = user_fetch(c, user, arena, &to->user, &to->rows.user);
+		rc = user_fetch(c, user, arena, &to->user, &to->rows);
 	if (rc == SQLITE_OK && needs & NEEDS_EMAIL)
 		rc = email_fetch(c, w->user.email, &to->rows.email_holder);
 	if (rc == SQLITE_OK && needs & NEEDS_KEY)
-		rc = key_fetch(c, w->key.id, arena, &to->key, &to->rows.key);
+		rc = key_fetch(c, w->key.id, arena, &to->key, &to->rows);
 	if (rc == SQLITE_OK && needs & NEEDS_DIGEST)
 		rc = digest_fetch(c, w->key.digest, &to->rows.digest_exists);
 	if (rc == SQLITE_OK && needs & NEEDS_ADMINS)

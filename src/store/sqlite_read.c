@@ -271,7 +271,8 @@ static int feed_ends(struct sqlite_conn *c, unsigned sql, uint64_t *ret_first, u
 	return sqlite_error(rc);
 }
 
-/* One process writes, and its transactions are numbered in the order of their commits: all are settled. */
+/* One process writes, and its transactions are numbered in the order of their commits: all are settled, and a
+ * number that is missing was pruned. Rows go by their time, and clocks may be set back. */
 int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *page)
 {
 	uint64_t first, last;
@@ -295,7 +296,9 @@ int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *pag
 		r = feed_page_add(page, &room, row, sqlite3_column_int64(q.stmt, 1));
 		if (r != 0)
 			return r;
-		page->cursor.sequence = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		uint64_t sequence = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		page->lost |= sequence != page->cursor.sequence + 1;
+		page->cursor.sequence = sequence;
 		rows++;
 	}
 	page->more = rows == page->max;
