@@ -17,7 +17,8 @@ struct postgres_txn {
 	struct pg_conn *conn;
 	bool in_ring;             /* what the home alone knows was asked there (part.h) */
 	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
-	bool accounts_are_locked; /* and their version was raised */
+	bool accounts_are_locked; /* against other changes of them */
+	bool accounts_are_raised; /* their version, that is */
 	size_t put_count;         /* put since the last answer */
 	struct pg_result *kept;   /* where the answer to one of them goes, */
 	size_t kept_at;           /* to this one; see txn_put_kept */
