@@ -28,9 +28,11 @@ const struct conf_row api_rows[] = {
               "API key that has limits of its own; 0 is no limit."),
     LIMIT_ROW("period", CONF_DURATION, period_ms, "1m", 1000, 31ULL * 24 * 3600 * 1000,
               "The period of those limits, and of an API key's own limits that name none."),
-    STRANGER_ROW("misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
-                 "Requests for keys that are none, from one address (an IPv6 /64) in a minute; beyond "
-                 "them it gets 429 for every link; 0 is no limit."),
+    STRANGER_ROW(
+        "misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
+        "Requests for keys that are none, from one address (an IPv6 /64) in a minute; beyond "
+        "them it gets 429 for every link; 0 is no limit. Unknown API keys are counted apart, with the same "
+        "limit."),
     STRANGER_ROW("sign_ins", CONF_UINT, sign_ins_max, "10", 1, TRIES_MAX,
                  "Wrong passwords for one account from one address (an IPv6 /64) in limits.tries_period; and "
                  "wrong current passwords of somebody who is signed in."),

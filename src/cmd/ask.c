@@ -84,6 +84,36 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 	return 0;
 }
 
+int ask_all(struct client *c, const char *list, const char *member, bool print_json, json_t **ret)
+{
+	char *cursor CLEANUP(freep) = NULL;
+	json_t *all = json_array();
+	int r;
+	do {
+		json_t *page;
+		char *path CLEANUP(freep) = cursor ? ask_path(list, "", "?limit=1000&cursor=")
+		                                   : ask_path(list, "", "?limit=1000");
+		char *whole CLEANUP(freep) = ask_path(path, cursor ? cursor : "", "");
+		r = ask(c, "GET", whole, NULL, false, &page);
+		json_array_extend(all, json_object_get(page, member));
+		free(steal(cursor));
+		const char *next = json_string_value(json_object_get(page, "next"));
+		cursor = next ? strdup(next) : NULL;
+		json_decref(page);
+	} while (r == 0 && cursor);
+	if (r == 0 && print_json) {
+		json_t *document = json_pack("{s:O}", member, all);
+		json_dumpf(document, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(document);
+	}
+	bool is_shown = r == 0 && !print_json;
+	*ret = is_shown ? all : NULL;
+	if (!is_shown)
+		json_decref(all);
+	return r;
+}
+
 int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
                 ...)
 {

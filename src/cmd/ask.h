@@ -26,6 +26,9 @@ int ask_verb_run(const char *command, const struct ask_verb *verbs, size_t count
  */
 int ask(struct client *c, const char *method, const char *path, json_t *body, bool print_json, json_t **ret);
 
+/* All pages of a list in one array; or printed as one JSON document, and then there is none. */
+int ask_all(struct client *c, const char *list, const char *member, bool print_json, json_t **ret);
+
 /* For what has no answer to show: asks without a body, and says a line when it is done, unless --json.
  * Returns the exit status. */
 int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
