@@ -82,12 +82,6 @@ struct replay_row {
 	struct name_row *name;          /* of what it makes now */
 };
 
-/* What has died goes in small portions: at most `max` rows of those that stood at `until_ms` or before. */
-struct purge {
-	int64_t until_ms;
-	int64_t max; /* 0: nothing is to go */
-};
-
 /* An entry of the feed. */
 struct feed_note {
 	const struct name_row *name;
@@ -171,6 +165,7 @@ enum {
 	NEEDS_DIGEST = 1 << 3, /* of `key` */
 	NEEDS_ADMINS = 1 << 4, /* has_admin_key and has_other_admin */
 	NEEDS_ADMIN_KEYS = 1 << 5,
+	NEEDS_LIVE_KEYS = 1 << 6, /* of that user */
 };
 
 struct account_rows {
@@ -184,17 +179,20 @@ struct account_rows {
 	bool has_other_admin;   /* an enabled admin other than `user` has one, or can sign in */
 	uint64_t admin_keys[2]; /* of enabled admins; two of them will do */
 	size_t admin_key_count;
+	size_t live_keys; /* of `user`, in force at now_ms; counted up to ACCOUNT_KEYS_MAX */
 };
 
-/* What is to be written: out->user and out->key as they shall be. Inserts bring ids, which the backend puts
- * there; a key that is made with its user gets that one's. */
+/* What is to be written: out->user, out->key and out->session as they shall be. Inserts bring ids, which the
+ * backend puts there; a key that is made with its user gets that one's. */
 enum {
 	EDIT_USER_INSERT = 1 << 0,
 	EDIT_USER_UPDATE = 1 << 1,
 	EDIT_KEY_INSERT = 1 << 2,
 	EDIT_KEY_REVOKE = 1 << 3,
 	EDIT_KEY_USED = 1 << 4,
-	EDIT_SESSION_PUT = 1 << 5,
+	EDIT_SESSION_INSERT = 1 << 5, /* and SESSION_PURGE_PER_CREATE that are over go */
+	EDIT_SESSION_DELETE = 1 << 6,
+	EDIT_KEY_PURGE = 1 << 7,
 };
 
 unsigned account_needs(const struct store_write *w);

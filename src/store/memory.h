@@ -157,6 +157,8 @@ void memory_moves_wait(struct store_memory *s, const struct store_write *writes,
 /* The same for rows. */
 void memory_moves_wait_rows(struct store_memory *s, const struct store_count *rows, size_t n);
 
+int memory_keys_collect(const struct store_memory *s, struct store_keys *page);
+int memory_account_find(const struct store_memory *s, struct store_account *read, struct arena *arena);
 void memory_accounts_init(struct store_memory *s);
 void memory_accounts_release(struct store_memory *s);
 struct user_node *memory_user_by_id(const struct store_memory *s, uint64_t id);

@@ -195,7 +195,7 @@ static int user_update(struct store_memory *s, struct store_write *w)
 
 static void sessions_purge(struct store_memory *s, int64_t now_ms)
 {
-	for (int i = 0; i < SESSION_PURGE_PER_END && s->sessions_by_end.count > 0; i++) {
+	for (int i = 0; i < SESSION_PURGE_PER_CREATE && s->sessions_by_end.count > 0; i++) {
 		struct session_node *first = s->sessions_by_end.items[0];
 		if (first->session.expires_ms > now_ms)
 			return;
@@ -205,25 +205,39 @@ static void sessions_purge(struct store_memory *s, int64_t now_ms)
 	}
 }
 
-static int session_end(struct store_memory *s, struct store_write *w)
+static int session_create(struct store_memory *s, const struct session_record *session, int64_t now_ms)
 {
-	sessions_purge(s, w->now_ms);
-	struct session_node *node = table_find(&s->sessions, &(struct session_node){.session = w->session});
-	if (node) {
-		table_remove(&s->sessions_by_end, node);
-		node->session.expires_ms = MAX(node->session.expires_ms, w->session.expires_ms);
-		table_add(&s->sessions_by_end, node);
-		return 0;
-	}
-	node = malloc(sizeof(*node));
+	sessions_purge(s, now_ms);
+	struct session_node *node = malloc(sizeof(*node));
 	if (!node || !table_reserve(&s->sessions) || !table_reserve(&s->sessions_by_end)) {
 		free(node);
 		return ERR_NOMEM;
 	}
-	node->session = w->session;
+	node->session = *session;
+	node->session.address = node->session.agent = STR_NULL; /* nobody reads them yet */
 	table_add(&s->sessions, node);
 	table_add(&s->sessions_by_end, node);
 	return 0;
+}
+
+static void session_end(struct store_memory *s, const struct store_write *w)
+{
+	struct session_node *node = table_find(&s->sessions, &(struct session_node){.session = w->session});
+	if (!node)
+		return;
+	table_remove(&s->sessions, node);
+	table_remove(&s->sessions_by_end, node);
+	free(node);
+}
+
+static int update(struct store_memory *s, struct store_write *w)
+{
+	int r = user_update(s, w);
+	if (r != 0 || w->session.user == 0)
+		return r;
+	struct session_record session = w->session;
+	session.generation = w->user.generation;
+	return session_create(s, &session, w->now_ms);
 }
 
 /* --- API keys --- */
@@ -265,6 +279,17 @@ static bool digest_exists(const struct store_memory *s, const uint8_t *digest)
 	return false;
 }
 
+static bool is_full(const struct store_memory *s, const struct user_node *user, int64_t now_ms)
+{
+	size_t live = 0;
+	for (size_t i = 0; user->user.email.ptr && i < s->keys.count; i++) {
+		const struct key_record *key = &((const struct key_node *)s->keys.items[i])->key;
+		live += key->user == user->user.id && !key->revoked_ms &&
+		        (key->expires_ms == 0 || key->expires_ms > now_ms);
+	}
+	return live >= ACCOUNT_KEYS_MAX;
+}
+
 static int key_create(struct store_memory *s, struct store_write *w)
 {
 	struct user_node *user = NULL;
@@ -275,9 +300,12 @@ static int key_create(struct store_memory *s, struct store_write *w)
 		r = user_make(s, &w->user, &user);
 	else if (!memory_user_by_id(s, w->key.user))
 		r = ERR_INVALID;
+	else if (is_full(s, memory_user_by_id(s, w->key.user), w->now_ms))
+		r = ERR_LIMIT;
 	if (r != 0)
 		return r;
-	struct key_node *node = key_node_new(&w->key, s->keys.count + 1); /* keys are never removed */
+	const struct key_node *last = s->keys.count > 0 ? s->keys.items[s->keys.count - 1] : NULL;
+	struct key_node *node = key_node_new(&w->key, last ? last->key.id + 1 : 1); /* the last one stays */
 	if (!node || !table_reserve(&s->keys)) {
 		free(node);
 		free(user);
@@ -326,15 +354,81 @@ static int key_used(struct store_memory *s, const struct store_write *w)
 	return 0;
 }
 
+static void keys_purge(struct store_memory *s, const struct purge *p)
+{
+	for (size_t i = 0; i + 1 < s->keys.count;) {
+		struct key_node *node = s->keys.items[i];
+		int64_t revoked_ms = node->key.revoked_ms, expires_ms = node->key.expires_ms;
+		if ((revoked_ms > 0 && revoked_ms <= p->until_ms) ||
+		    (expires_ms > 0 && expires_ms <= p->until_ms)) {
+			table_remove(&s->keys, node);
+			free(node);
+		} else {
+			i++;
+		}
+	}
+}
+
+int memory_keys_collect(const struct store_memory *s, struct store_keys *page)
+{
+	struct key_record *keys = NULL;
+	size_t count = 0, cap = 0;
+	page->more = false;
+	for (size_t i = 0; i < s->keys.count; i++) {
+		const struct key_node *node = s->keys.items[i];
+		if (node->key.id <= page->after || (page->user && node->key.user != page->user))
+			continue;
+		page->more = count == page->limit;
+		if (page->more)
+			break;
+		keys = array_room(page->arena, keys, count, &cap, sizeof(*keys));
+		if (!keys || memory_key_give(node, page->arena, &keys[count++]) != 0)
+			return ERR_NOMEM;
+	}
+	page->keys = keys;
+	page->count = count;
+	return 0;
+}
+
+int memory_account_find(const struct store_memory *s, struct store_account *read, struct arena *arena)
+{
+	const struct user_node *user = NULL;
+	const struct key_node *key = NULL;
+	const struct session_node *session = NULL;
+	if (read->by == BY_USER)
+		user = memory_user_by_id(s, read->id);
+	if (read->by == BY_EMAIL)
+		user = memory_user_by_email(s, read->text);
+	for (size_t i = 0; (read->by == BY_KEY || read->by == BY_DIGEST) && i < s->keys.count && !key; i++) {
+		const struct key_node *node = s->keys.items[i];
+		if (read->by == BY_KEY
+		        ? node->key.id == read->id
+		        : str_eq(read->text, str_n((const char *)node->key.digest, KEY_DIGEST_BYTES)))
+			key = node;
+	}
+	for (size_t i = 0; read->by == BY_SESSION && i < s->sessions.count && !session; i++) {
+		const struct session_node *node = s->sessions.items[i];
+		if (str_eq(read->text, str_n((const char *)node->session.id, SESSION_ID_BYTES)))
+			session = node;
+	}
+	if (session)
+		read->session = session->session;
+	if (user)
+		return memory_user_give(user, arena, &read->user);
+	return key ? memory_key_give(key, arena, &read->key) : session ? 0 : ERR_NOT_FOUND;
+}
+
 int memory_change_account(struct store_memory *s, struct store_write *w)
 {
 	switch (w->kind) {
 	case STORE_USER_CREATE: return user_create(s, w);
-	case STORE_USER_UPDATE: return user_update(s, w);
-	case STORE_SESSION_END: return session_end(s, w);
+	case STORE_USER_UPDATE: return update(s, w);
+	case STORE_SESSION_CREATE: return session_create(s, &w->session, w->now_ms);
+	case STORE_SESSION_END: session_end(s, w); return 0;
 	case STORE_KEY_CREATE: return key_create(s, w);
 	case STORE_KEY_REVOKE: return key_revoke(s, w);
 	case STORE_KEY_USED: return key_used(s, w);
+	case STORE_KEY_PURGE: keys_purge(s, &w->purge); return 0;
 	default: ASSERT(false);
 	}
 }

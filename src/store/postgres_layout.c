@@ -153,6 +153,25 @@ static const char *const steps[] = {
     ");"
     "CREATE TABLE IF NOT EXISTS feed_pruned (feed text PRIMARY KEY, xid bigint NOT NULL, seq bigint NOT "
     "NULL)",
+    /* Accounts that are read one by one. Sessions were tokens without a row, so they have all ended. */
+    "DROP TABLE IF EXISTS ended_session;"
+    "CREATE TABLE IF NOT EXISTS session ("
+    "	id bytea PRIMARY KEY,"
+    "	user_id bigint NOT NULL,"
+    "	generation bigint NOT NULL,"
+    "	created_ms bigint NOT NULL,"
+    "	expires_ms bigint NOT NULL,"
+    "	address bytea,"
+    "	agent bytea"
+    ");"
+    "CREATE INDEX IF NOT EXISTS session_by_user ON session (user_id);"
+    "CREATE INDEX IF NOT EXISTS session_by_end ON session (expires_ms);"
+    "DROP INDEX IF EXISTS api_key_by_user;"
+    "CREATE INDEX IF NOT EXISTS api_key_of_user ON api_key (user_id, id);"
+    "CREATE INDEX IF NOT EXISTS api_key_live ON api_key (user_id, expires_ms) WHERE revoked_ms = 0;"
+    "CREATE INDEX IF NOT EXISTS api_key_by_revocation ON api_key (revoked_ms) WHERE revoked_ms > 0;"
+    "CREATE INDEX IF NOT EXISTS api_key_by_end ON api_key (expires_ms) WHERE expires_ms > 0;"
+    "CREATE INDEX IF NOT EXISTS users_admin ON users (id) WHERE role = 3",
 };
 
 /* Ids are unique by their counter already; on one server the database sees to it as well. */

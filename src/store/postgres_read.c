@@ -245,71 +245,85 @@ int postgres_read_users(struct pg_conn *c, struct store_users *page)
 	return 0;
 }
 
-static const struct pg_statement user_by_id = {"user_by_id",
-                                               "SELECT " USER_COLUMNS " FROM users WHERE id = $1"};
-static const struct pg_statement user_by_email = {"user_by_email",
-                                                  "SELECT " USER_COLUMNS " FROM users WHERE email = $1"};
+static const struct pg_statement keys_of_all = {
+    "keys_of_all", "SELECT " KEY_COLUMNS " FROM api_key WHERE id > $1 ORDER BY id LIMIT $2"};
+static const struct pg_statement keys_of_user = {
+    "keys_of_user",
+    "SELECT " KEY_COLUMNS " FROM api_key WHERE id > $1 AND user_id = $3 ORDER BY id LIMIT $2"};
 
-int postgres_read_user(struct pg_conn *c, uint64_t id, struct str email, struct arena *arena,
-                       struct user_record *ret)
+int postgres_read_keys(struct pg_conn *c, struct store_keys *page)
 {
-	if (!email.ptr && !id_is_valid(id))
-		return ERR_NOT_FOUND;
+	if (page->limit == 0)
+		return ERR_INVALID;
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, email.ptr ? &user_by_email : &user_by_id);
-	if (email.ptr)
-		pg_text(&q, email);
-	else
-		pg_int(&q, (int64_t)id);
+	struct pg_query q = pg_query(c, page->user ? &keys_of_user : &keys_of_all);
+	pg_int(&q, (int64_t)MIN(page->after, INT64_MAX));
+	pg_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	if (page->user)
+		pg_int(&q, (int64_t)MIN(page->user, INT64_MAX));
 	int r = pg_ask(&q, &result, NULL);
 	if (r != 0)
 		return postgres_error(r);
-	return result.rows > 0 ? postgres_row_user(&result, 0, arena, ret) : ERR_NOT_FOUND;
-}
-
-static const struct pg_statement sessions = {
-    "sessions", "SELECT id, expires_ms FROM ended_session WHERE expires_ms > $1"};
-
-int postgres_read_sessions(struct pg_conn *c, int64_t now_ms, struct arena *arena,
-                           struct session_record **ret, size_t *ret_count)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &sessions);
-	pg_int(&q, now_ms);
-	int r = pg_ask(&q, &result, NULL);
-	if (r != 0)
-		return postgres_error(r);
-	struct session_record *list = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*list));
-	if (!list)
-		return ERR_NOMEM;
-	for (int row = 0; row < result.rows; row++) {
-		struct str id = pg_get_text(&result, row, 0);
-		if (id.len != SESSION_ID_BYTES)
-			return ERR_CORRUPT;
-		memcpy(list[row].id, id.ptr, SESSION_ID_BYTES);
-		list[row].expires_ms = pg_get_int(&result, row, 1);
-	}
-	*ret = list;
-	*ret_count = (size_t)result.rows;
-	return 0;
-}
-
-static const struct pg_statement keys = {"api_keys", "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id"};
-
-int postgres_read_keys(struct pg_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &keys);
-	int r = pg_ask(&q, &result, NULL);
-	if (r != 0)
-		return postgres_error(r);
-	struct key_record *list = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*list));
-	r = list ? 0 : ERR_NOMEM;
-	for (int row = 0; r == 0 && row < result.rows; row++)
-		r = postgres_row_key(&result, row, arena, &list[row]);
+	size_t count = MIN((size_t)result.rows, page->limit);
+	struct key_record *keys = arena_alloc(page->arena, (count + 1) * sizeof(*keys));
+	r = keys ? 0 : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = postgres_row_key(&result, (int)i, page->arena, &keys[i]);
 	if (r != 0)
 		return r;
-	*ret = list;
-	*ret_count = (size_t)result.rows;
+	page->keys = keys;
+	page->count = count;
+	page->more = (size_t)result.rows > count;
 	return 0;
+}
+
+static const struct pg_statement account_statements[] = {
+    [BY_USER] = {"account_by_user", "SELECT " USER_COLUMNS " FROM users WHERE id = $1"},
+    [BY_EMAIL] = {"account_by_email", "SELECT " USER_COLUMNS " FROM users WHERE email = $1"},
+    [BY_KEY] = {"account_by_key", "SELECT " KEY_COLUMNS " FROM api_key WHERE id = $1"},
+    [BY_DIGEST] = {"account_by_digest", "SELECT " KEY_COLUMNS " FROM api_key WHERE digest = $1"},
+    [BY_SESSION] = {"account_by_session",
+                    "SELECT user_id, generation, created_ms, expires_ms FROM session WHERE id = $1"},
+};
+
+static void account_send(struct pg_conn *c, const struct store_account *read)
+{
+	struct pg_query q = pg_query(c, &account_statements[read->by]);
+	if (read->by == BY_USER || read->by == BY_KEY)
+		pg_int(&q, id_is_valid(read->id) ? (int64_t)read->id : 0);
+	else
+		pg_text(&q, read->text);
+	pg_send(&q);
+}
+
+static int account_take(const struct pg_result *result, struct arena *arena, struct store_account *read)
+{
+	if (result->rows == 0)
+		return ERR_NOT_FOUND;
+	if (read->by == BY_USER || read->by == BY_EMAIL)
+		return postgres_row_user(result, 0, arena, &read->user);
+	if (read->by != BY_SESSION)
+		return postgres_row_key(result, 0, arena, &read->key);
+	read->session = (struct session_record){
+	    .user = (uint64_t)pg_get_int(result, 0, 0),
+	    .generation = (uint64_t)pg_get_int(result, 0, 1),
+	    .created_ms = pg_get_int(result, 0, 2),
+	    .expires_ms = pg_get_int(result, 0, 3),
+	};
+	memcpy(read->session.id, read->text.ptr, MIN(read->text.len, SESSION_ID_BYTES));
+	return 0;
+}
+
+/* One round trip for all of them. */
+int postgres_read_accounts(struct pg_conn *c, struct store_account *reads, size_t n, struct arena *arena)
+{
+	for (size_t i = 0; i < n; i++)
+		account_send(c, &reads[i]);
+	pg_flush(c);
+	for (size_t i = 0; i < n; i++) {
+		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+		if (pg_next(c, &result, NULL) == 0)
+			reads[i].result = account_take(&result, arena, &reads[i]);
+	}
+	return postgres_error(pg_sync(c, NULL));
 }

@@ -19,11 +19,8 @@ int postgres_read_permitted(struct pg_conn *c, uint64_t link, struct arena *aren
                             size_t *ret_count);
 int postgres_read_over(struct pg_conn *c, struct store_over *over);
 int postgres_read_users(struct pg_conn *c, struct store_users *page);
-int postgres_read_user(struct pg_conn *c, uint64_t id, struct str email, struct arena *arena,
-                       struct user_record *ret);
-int postgres_read_sessions(struct pg_conn *c, int64_t now_ms, struct arena *arena,
-                           struct session_record **ret, size_t *ret_count);
-int postgres_read_keys(struct pg_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count);
+int postgres_read_keys(struct pg_conn *c, struct store_keys *page);
+int postgres_read_accounts(struct pg_conn *c, struct store_account *reads, size_t n, struct arena *arena);
 int postgres_read_version(struct pg_conn *c, uint64_t *ret);
 
 /* --- cursors: "CREATED_MS.ID" of the last link of a page --- */

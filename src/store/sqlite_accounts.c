@@ -48,13 +48,11 @@ static int digest_fetch(struct sqlite_conn *c, const uint8_t *digest, bool *ret)
 	return query_find(&q, ret);
 }
 
-/* Of a statement about admins at a time: ?1 now, ?2 RIGHT_ADMIN, ?3 ROLE_ADMIN, ?4 the user. */
+/* Of a statement about admins at a time: ?1 now, ?2 the user. */
 static struct query admin_query(struct sqlite_conn *c, unsigned sql, const struct store_write *w)
 {
 	struct query q = query_begin(c, sql);
 	query_int(&q, w->now_ms);
-	query_int(&q, RIGHT_ADMIN);
-	query_int(&q, ROLE_ADMIN);
 	if (sql != SQL_ADMIN_KEYS)
 		query_int(&q, (int64_t)w->user.id);
 	return q;
@@ -77,6 +75,18 @@ static int admin_keys_fetch(struct sqlite_conn *c, const struct store_write *w, 
 	while ((rc = query_step(&q)) == SQLITE_ROW && rows->admin_key_count < ARRAY_LEN(rows->admin_keys))
 		rows->admin_keys[rows->admin_key_count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
 	return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int live_keys_fetch(struct sqlite_conn *c, const struct store_write *w, size_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS_LIVE);
+	query_int(&q, (int64_t)w->key.user);
+	query_int(&q, w->now_ms);
+	query_int(&q, ACCOUNT_KEYS_MAX);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? (size_t)sqlite3_column_int64(q.stmt, 0) : 0;
+	return rc;
 }
 
 /* What a change is about, and where it is read to. */
@@ -104,6 +114,8 @@ static int account_fetch(struct sqlite_conn *c, const struct store_write *w, str
 		rc = admins_fetch(c, w, &to->rows);
 	if (rc == SQLITE_OK && needs & NEEDS_ADMIN_KEYS)
 		rc = admin_keys_fetch(c, w, &to->rows);
+	if (rc == SQLITE_OK && needs & NEEDS_LIVE_KEYS)
+		rc = live_keys_fetch(c, w, &to->rows.live_keys);
 	return rc;
 }
 
@@ -128,11 +140,23 @@ static int user_write(struct sqlite_conn *c, const struct user_record *user)
 	return query_run(&q);
 }
 
-static int session_put(struct sqlite_conn *c, const struct store_write *w)
+static int session_insert(struct sqlite_conn *c, const struct session_record *session)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_PUT);
-	query_blob(&q, w->session.id, SESSION_ID_BYTES);
-	query_int(&q, w->session.expires_ms);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_INSERT);
+	query_blob(&q, session->id, SESSION_ID_BYTES);
+	query_int(&q, (int64_t)session->user);
+	query_int(&q, (int64_t)session->generation);
+	query_int(&q, session->created_ms);
+	query_int(&q, session->expires_ms);
+	query_str(&q, session->address);
+	query_str(&q, session->agent);
+	return query_run(&q);
+}
+
+static int session_delete(struct sqlite_conn *c, const uint8_t *id)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_DELETE);
+	query_blob(&q, id, SESSION_ID_BYTES);
 	return query_run(&q);
 }
 
@@ -171,12 +195,18 @@ static int account_write(struct sqlite_conn *c, unsigned edits, const struct sto
 		rc = key_time_set(c, SQL_KEY_REVOKE, out->key.id, out->key.revoked_ms);
 	if (rc == SQLITE_OK && edits & EDIT_KEY_USED)
 		rc = key_time_set(c, SQL_KEY_USED, out->key.id, out->key.used_ms);
-	if (rc == SQLITE_OK && edits & EDIT_SESSION_PUT) {
-		rc = session_put(c, w);
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT) {
+		rc = session_insert(c, &out->session);
 		if (rc == SQLITE_OK)
 			rc = sqlite_purge(c, SQL_SESSION_PURGE,
-			                  &(struct purge){w->now_ms, SESSION_PURGE_PER_END});
+			                  &(struct purge){w->now_ms, SESSION_PURGE_PER_CREATE});
 	}
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_DELETE)
+		rc = session_delete(c, w->session.id);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
+		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
+		rc = sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
 	return rc;
 }
 

@@ -10,6 +10,12 @@
 #include "store/feed.h"
 #include "store/record.h"
 
+/* What has died goes in small portions: at most `max` rows of those that stood at `until_ms` or before. */
+struct purge {
+	int64_t until_ms;
+	int64_t max; /* 0: nothing is to go */
+};
+
 struct store_lookup {
 	struct link_ref ref;     /* in */
 	uint64_t user;           /* in: somebody; 0: nobody */
@@ -30,10 +36,12 @@ enum store_write_kind {
 	STORE_FORBID,
 	STORE_USER_CREATE,
 	STORE_USER_UPDATE,
+	STORE_SESSION_CREATE,
 	STORE_SESSION_END,
 	STORE_KEY_CREATE,
 	STORE_KEY_REVOKE,
 	STORE_KEY_USED,
+	STORE_KEY_PURGE,
 };
 
 static inline bool store_write_is_link(enum store_write_kind kind)
@@ -104,23 +112,30 @@ struct store_write {
 	 * back whole; ERR_CONFLICT when the email address is taken; ERR_BUSY when it would shut out the last
 	 * admin who can get in: enabled, with an email address and a password, or with an API key in force
 	 * at now_ms that has RIGHT_ADMIN. A change that shuts no such admin out is never refused so. A change
-	 * of password, and enabled = false, raise the generation, as USER_SESSIONS does.
+	 * of password, and enabled = false, raise the generation, as USER_SESSIONS does: all sessions made
+	 * before have ended. With session.user the update makes that session too, under the user's new
+	 * generation.
 	 */
 	struct user_record user;
 	unsigned user_fields;
 
-	struct session_record session; /* SESSION_END; it may have ended before */
+	/* CREATE: all of it. END: by its id; it may have ended before. Those whose time is over are
+	 * forgotten by later CREATEs, some by each. */
+	struct session_record session;
 
 	/*
 	 * API keys. CREATE: all but id, which comes back; ERR_CONFLICT when the digest is there already;
-	 * ERR_INVALID when key.user is nobody. With key.user == 0 the key gets a user of its own, made from
-	 * `user` as by USER_CREATE in the same step. REVOKE: by key.id, and by key.user unless that is 0
+	 * ERR_INVALID when key.user is nobody; ERR_LIMIT when that user has an email address and
+	 * ACCOUNT_KEYS_MAX keys in force at now_ms. With key.user == 0 the key gets a user of its own, made
+	 * from `user` as by USER_CREATE in the same step. REVOKE: by key.id, and by key.user unless that is 0
 	 * (otherwise ERR_NOT_FOUND); sets revoked_ms to now_ms (the first time's stays); comes back whole;
 	 * ERR_CONFLICT when it is the last admin's key in force at now_ms (not revoked, not expired,
 	 * RIGHT_ADMIN, of an enabled admin). USED: sets used_ms of key.id unless it is later already;
-	 * ERR_NOT_FOUND.
+	 * ERR_NOT_FOUND. PURGE: removes keys that were revoked, or expired, at purge.until_ms or before, and
+	 * at most purge.max of either; no id is ever used again.
 	 */
 	struct key_record key;
+	struct purge purge;
 };
 
 /* By id, from the smallest. */
@@ -131,6 +146,32 @@ struct store_users {
 	struct user_record *users; /* out */
 	size_t count;
 	bool more; /* out: there are further ones */
+};
+
+/* Likewise; revoked and expired ones too. */
+struct store_keys {
+	uint64_t user; /* whose; 0: everybody's */
+	uint64_t after;
+	size_t limit;
+	struct arena *arena;
+	struct key_record *keys; /* out */
+	size_t count;
+	bool more;
+};
+
+enum store_account_by { BY_USER, BY_EMAIL, BY_KEY, BY_DIGEST, BY_SESSION };
+
+/* One account, found by an index. */
+struct store_account {
+	enum store_account_by by; /* in */
+	uint64_t id;              /* in: of the user or the API key */
+	struct str text;          /* in: the email address in lower case, the digest, or the session's id */
+	int result;               /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT or ERR_NOMEM */
+	union {
+		struct user_record user;
+		struct key_record key;
+		struct session_record session; /* without address and agent */
+	};
 };
 
 /* Links that may go: link_is_over. */
@@ -211,20 +252,12 @@ struct store_ops {
 	/* Safe to retry; costs no more than what it gives, unless all are counted. */
 	int (*over)(struct store *, struct store_over *over);
 
-	/* A page of all users. Safe to retry. */
+	/* A page of all users, and of API keys. ERR_INVALID: no limit. Safe to retry. */
 	int (*users)(struct store *, struct store_users *page);
+	int (*keys)(struct store *, struct store_keys *page);
 
-	/* The user of that email address (in lower case), or of that id when it is STR_NULL: 0, ERR_NOT_FOUND
-	 * or a failure. Safe to retry. */
-	int (*user)(struct store *, uint64_t id, struct str email, struct arena *arena,
-	            struct user_record *ret);
-
-	/* Sessions that were ended and are not past their time. Safe to retry. */
-	int (*sessions)(struct store *, int64_t now_ms, struct arena *arena, struct session_record **ret,
-	                size_t *ret_count);
-
-	/* All API keys, revoked ones too, by id. Safe to retry. */
-	int (*keys)(struct store *, struct arena *arena, struct key_record **ret, size_t *ret_count);
+	/* Reads n accounts in one go: 0, or an error that holds for all of them. Safe to retry. */
+	int (*accounts)(struct store *, struct store_account *reads, size_t n, struct arena *arena);
 
 	/* Takes the next `count` numbers of a counter that starts at 1, durably: no process will ever be
 	 * given them again. On failure numbers may be lost, never given twice. */
@@ -246,8 +279,9 @@ struct store_ops {
 
 	/* The rest may be NULL. */
 
-	/* A number that changes with every change of users, API keys (but not with their use) and ended
-	 * sessions. NULL: nobody but this process writes to the store. Safe to retry. */
+	/* A number that changes with whatever changes an account that was there before: USER_UPDATE,
+	 * KEY_REVOKE, SESSION_END. What is new, used or purged does not count. NULL: nobody but this process
+	 * writes to the store. Safe to retry. */
 	int (*version)(struct store *, uint64_t *ret);
 
 	/* Forgets constants: all with from <= name < before, by bytes. NULL: likewise. Safe to retry. */
@@ -310,19 +344,26 @@ static inline int store_users(struct store *s, struct store_users *page)
 {
 	return s->ops->users(s, page);
 }
+static inline int store_keys(struct store *s, struct store_keys *page)
+{
+	return s->ops->keys(s, page);
+}
+static inline int store_accounts(struct store *s, struct store_account *reads, size_t n, struct arena *arena)
+{
+	return s->ops->accounts(s, reads, n, arena);
+}
+/* The user of that email address (in lower case), or of that id when it is STR_NULL: 0, ERR_NOT_FOUND or a
+ * failure. */
 static inline int store_user(struct store *s, uint64_t id, struct str email, struct arena *arena,
                              struct user_record *ret)
 {
-	return s->ops->user(s, id, email, arena, ret);
-}
-static inline int store_sessions(struct store *s, int64_t now_ms, struct arena *arena,
-                                 struct session_record **ret, size_t *ret_count)
-{
-	return s->ops->sessions(s, now_ms, arena, ret, ret_count);
-}
-static inline int store_keys(struct store *s, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	return s->ops->keys(s, arena, ret, ret_count);
+	struct store_account read = {.by = email.ptr ? BY_EMAIL : BY_USER, .id = id, .text = email};
+	int r = store_accounts(s, &read, 1, arena);
+	if (r == 0)
+		r = read.result;
+	if (r == 0)
+		*ret = read.user;
+	return r;
 }
 static inline int store_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret_first)
 {

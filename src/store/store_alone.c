@@ -160,21 +160,14 @@ static int alone_users(struct store *base, struct store_users *page)
 	return store_users(self(base)->inner, page);
 }
 
-static int alone_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                      struct user_record *ret)
+static int alone_keys(struct store *base, struct store_keys *page)
 {
-	return store_user(self(base)->inner, id, email, arena, ret);
+	return store_keys(self(base)->inner, page);
 }
 
-static int alone_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                          struct session_record **ret, size_t *ret_count)
+static int alone_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
-	return store_sessions(self(base)->inner, now_ms, arena, ret, ret_count);
-}
-
-static int alone_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	return store_keys(self(base)->inner, arena, ret, ret_count);
+	return store_accounts(self(base)->inner, reads, n, arena);
 }
 
 static int alone_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -241,9 +234,8 @@ static const struct store_ops alone_ops = {
     .permitted = alone_permitted,
     .over = alone_over,
     .users = alone_users,
-    .user = alone_user,
-    .sessions = alone_sessions,
     .keys = alone_keys,
+    .accounts = alone_accounts,
     .lease = alone_lease,
     .constant = alone_constant,
     .feed = alone_feed,

@@ -19,9 +19,8 @@ enum op {
 	OP_PERMITTED,
 	OP_OVER,
 	OP_USERS,
-	OP_USER,
-	OP_SESSIONS,
 	OP_KEYS,
+	OP_ACCOUNTS,
 	OP_LEASE,
 	OP_CONSTANT,
 	OP_PING,
@@ -30,9 +29,9 @@ enum op {
 	OP_COUNT
 };
 
-static const char *const op_names[OP_COUNT] = {
-    "lookup", "apply",    "list", "tagged", "clicks",   "permitted", "over",    "users",
-    "user",   "sessions", "keys", "lease",  "constant", "ping",      "version", "claim"};
+static const char *const op_names[OP_COUNT] = {"lookup",    "apply",    "list",  "tagged",  "clicks",
+                                               "permitted", "over",     "users", "keys",    "accounts",
+                                               "lease",     "constant", "ping",  "version", "claim"};
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
@@ -146,27 +145,18 @@ static int fault_users(struct store *base, struct store_users *page)
 	return fault ? fault : store_users(s->inner, page);
 }
 
-static int fault_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                      struct user_record *ret)
-{
-	struct store_fault *s = self(base);
-	int fault = fault_of_call(s, OP_USER);
-	return fault ? fault : store_user(s->inner, id, email, arena, ret);
-}
-
-static int fault_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                          struct session_record **ret, size_t *ret_count)
-{
-	struct store_fault *s = self(base);
-	int fault = fault_of_call(s, OP_SESSIONS);
-	return fault ? fault : store_sessions(s->inner, now_ms, arena, ret, ret_count);
-}
-
-static int fault_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
+static int fault_keys(struct store *base, struct store_keys *page)
 {
 	struct store_fault *s = self(base);
 	int fault = fault_of_call(s, OP_KEYS);
-	return fault ? fault : store_keys(s->inner, arena, ret, ret_count);
+	return fault ? fault : store_keys(s->inner, page);
+}
+
+static int fault_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
+{
+	struct store_fault *s = self(base);
+	int fault = fault_of_call(s, OP_ACCOUNTS);
+	return fault ? fault : store_accounts(s->inner, reads, n, arena);
 }
 
 static int fault_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -230,9 +220,8 @@ static const struct store_ops fault_ops = {
     .permitted = fault_permitted,
     .over = fault_over,
     .users = fault_users,
-    .user = fault_user,
-    .sessions = fault_sessions,
     .keys = fault_keys,
+    .accounts = fault_accounts,
     .lease = fault_lease,
     .constant = fault_constant,
     .ping = fault_ping,

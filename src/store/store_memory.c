@@ -248,68 +248,25 @@ static int memory_users(struct store *base, struct store_users *page)
 	return r;
 }
 
-static int memory_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                       struct user_record *ret)
+static int memory_keys(struct store *base, struct store_keys *page)
 {
 	struct store_memory *s = self(base);
+	if (page->limit == 0)
+		return ERR_INVALID;
 	memory_enter(s);
-	const struct user_node *node = email.ptr ? memory_user_by_email(s, email) : memory_user_by_id(s, id);
-	int r = node ? memory_user_give(node, arena, ret) : ERR_NOT_FOUND;
+	int r = memory_keys_collect(s, page);
 	memory_leave(s);
 	return r;
 }
 
-static int sessions_collect(const struct store_memory *s, int64_t now_ms, struct arena *arena,
-                            struct session_record **ret, size_t *ret_count)
+static int memory_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
-	struct session_record *sessions = NULL;
-	size_t count = 0, cap = 0;
-	for (size_t at = s->sessions_by_end.count; at > 0; at--) {
-		const struct session_node *node = s->sessions_by_end.items[at - 1];
-		if (node->session.expires_ms <= now_ms)
-			break;
-		sessions = array_room(arena, sessions, count, &cap, sizeof(*sessions));
-		if (!sessions)
-			return ERR_NOMEM;
-		sessions[count++] = node->session;
-	}
-	*ret = sessions;
-	*ret_count = count;
+	struct store_memory *s = self(base);
+	memory_enter(s);
+	for (size_t i = 0; i < n; i++)
+		reads[i].result = memory_account_find(s, &reads[i], arena);
+	memory_leave(s);
 	return 0;
-}
-
-static int memory_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                           struct session_record **ret, size_t *ret_count)
-{
-	struct store_memory *s = self(base);
-	memory_enter(s);
-	int r = sessions_collect(s, now_ms, arena, ret, ret_count);
-	memory_leave(s);
-	return r;
-}
-
-static int keys_collect(const struct store_memory *s, struct arena *arena, struct key_record **ret,
-                        size_t *ret_count)
-{
-	struct key_record *keys = NULL;
-	if (s->keys.count > 0 && !(keys = arena_alloc(arena, s->keys.count * sizeof(*keys))))
-		return ERR_NOMEM;
-	for (size_t i = 0; i < s->keys.count; i++) {
-		if (memory_key_give(s->keys.items[i], arena, &keys[i]) != 0)
-			return ERR_NOMEM;
-	}
-	*ret = keys;
-	*ret_count = s->keys.count;
-	return 0;
-}
-
-static int memory_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	struct store_memory *s = self(base);
-	memory_enter(s);
-	int r = keys_collect(s, arena, ret, ret_count);
-	memory_leave(s);
-	return r;
 }
 
 /* --- counters and constants --- */
@@ -431,9 +388,8 @@ static const struct store_ops memory_ops = {
     .permitted = memory_permitted,
     .over = memory_over,
     .users = memory_users,
-    .user = memory_user,
-    .sessions = memory_sessions,
     .keys = memory_keys,
+    .accounts = memory_accounts,
     .lease = memory_lease,
     .constant = memory_constant,
     .ping = memory_ping,

@@ -170,24 +170,16 @@ static int postgres_users(struct store *base, struct store_users *page)
 	return POSTGRES_READ(s, postgres_read_users(c, page));
 }
 
-static int postgres_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                         struct user_record *ret)
+static int postgres_keys(struct store *base, struct store_keys *page)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_user(c, id, email, arena, ret));
+	return POSTGRES_READ(s, postgres_read_keys(c, page));
 }
 
-static int postgres_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                             struct session_record **ret, size_t *ret_count)
+static int postgres_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_sessions(c, now_ms, arena, ret, ret_count));
-}
-
-static int postgres_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_keys(c, arena, ret, ret_count));
+	return POSTGRES_READ(s, postgres_read_accounts(c, reads, n, arena));
 }
 
 static int postgres_version(struct store *base, uint64_t *ret)
@@ -330,9 +322,8 @@ static const struct store_ops postgres_ops = {
     .permitted = postgres_permitted,
     .over = postgres_over,
     .users = postgres_users,
-    .user = postgres_user,
-    .sessions = postgres_sessions,
     .keys = postgres_keys,
+    .accounts = postgres_accounts,
     .lease = lease,
     .constant = constant,
     .feed = feed,

@@ -97,21 +97,14 @@ static int ring_users(struct store *base, struct store_users *page)
 	return store_users(ring_home(ring_self(base)), page);
 }
 
-static int ring_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                     struct user_record *ret)
+static int ring_keys(struct store *base, struct store_keys *page)
 {
-	return store_user(ring_home(ring_self(base)), id, email, arena, ret);
+	return store_keys(ring_home(ring_self(base)), page);
 }
 
-static int ring_sessions(struct store *base, int64_t now_ms, struct arena *arena, struct session_record **ret,
-                         size_t *ret_count)
+static int ring_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
-	return store_sessions(ring_home(ring_self(base)), now_ms, arena, ret, ret_count);
-}
-
-static int ring_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	return store_keys(ring_home(ring_self(base)), arena, ret, ret_count);
+	return store_accounts(ring_home(ring_self(base)), reads, n, arena);
 }
 
 static int ring_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -294,9 +287,8 @@ static const struct store_ops ring_ops = {
     .permitted = ring_permitted,
     .over = ring_over,
     .users = ring_users,
-    .user = ring_user,
-    .sessions = ring_sessions,
     .keys = ring_keys,
+    .accounts = ring_accounts,
     .lease = ring_lease,
     .constant = ring_constant,
     .ping = ring_ping,

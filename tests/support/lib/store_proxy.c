@@ -78,22 +78,14 @@ static int proxy_users(struct store *base, struct store_users *page)
 	return away(base) ? ERR_UNAVAILABLE : store_users(self(base)->inner, page);
 }
 
-static int proxy_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                      struct user_record *ret)
+static int proxy_keys(struct store *base, struct store_keys *page)
 {
-	return away(base) ? ERR_UNAVAILABLE : store_user(self(base)->inner, id, email, arena, ret);
+	return away(base) ? ERR_UNAVAILABLE : store_keys(self(base)->inner, page);
 }
 
-static int proxy_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                          struct session_record **ret, size_t *ret_count)
+static int proxy_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
-	return away(base) ? ERR_UNAVAILABLE
-	                  : store_sessions(self(base)->inner, now_ms, arena, ret, ret_count);
-}
-
-static int proxy_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	return away(base) ? ERR_UNAVAILABLE : store_keys(self(base)->inner, arena, ret, ret_count);
+	return away(base) ? ERR_UNAVAILABLE : store_accounts(self(base)->inner, reads, n, arena);
 }
 
 static int proxy_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -253,9 +245,8 @@ void store_proxy_init(struct store_proxy *p, struct store *inner)
 	            .permitted = proxy_permitted,
 	            .over = proxy_over,
 	            .users = proxy_users,
-	            .user = proxy_user,
-	            .sessions = proxy_sessions,
 	            .keys = proxy_keys,
+	            .accounts = proxy_accounts,
 	            .lease = proxy_lease,
 	            .constant = proxy_constant,
 	            .ping = proxy_ping},

@@ -37,6 +37,18 @@ int64_t loop_real_ms(const struct loop *l)
 	return 1;
 }
 
+int64_t loop_mono_ms(const struct loop *l)
+{
+	(void)l;
+	return 1;
+}
+
+void http_conn_again(struct http_conn *c, const struct http_request *req)
+{
+	(void)req;
+	fail_msg("%p is not held", (void *)c);
+}
+
 void http_conn_defer(struct http_conn *c)
 {
 	c->deferrals++;
@@ -55,6 +67,11 @@ int offload_submit(struct offload *o, struct offload_job *job)
 		return ERR_LIMIT;
 	o->jobs[o->count++] = job;
 	return 0;
+}
+
+size_t offload_backlog(const struct offload *o)
+{
+	return o->count;
 }
 
 static struct offload hasher, askers;
