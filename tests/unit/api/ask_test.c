@@ -43,10 +43,12 @@ int64_t loop_mono_ms(const struct loop *l)
 	return 1;
 }
 
-void http_conn_again(struct http_conn *c, const struct http_request *req)
+void http_conn_again(struct http_conn *c, http_handle_fn *again, void *ctx, const struct http_request *req)
 {
+	(void)again;
+	(void)ctx;
 	(void)req;
-	fail_msg("%p is not held", (void *)c);
+	fail_msg("%p was not held", (void *)c);
 }
 
 void http_conn_defer(struct http_conn *c)
