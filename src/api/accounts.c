@@ -393,7 +393,7 @@ static int reload_locked(struct accounts *a)
 {
 	uint64_t version = 0;
 	bool has_version = a->store->ops->version != NULL;
-	int r = has_version ? a->store->ops->version(a->store, &version) : 0;
+	int r = has_version ? store_version(a->store, &version) : 0;
 	if (r == 0)
 		r = reload_sessions_locked(a);
 	if (r == 0)
@@ -417,7 +417,7 @@ int accounts_follow(struct accounts *a)
 	if (!a->store->ops->version)
 		return 0;
 	pthread_mutex_lock(&a->reload_lock);
-	int r = a->store->ops->version(a->store, &version);
+	int r = store_version(a->store, &version);
 	if (r == 0 && !(a->has_version && a->version == version))
 		r = reload_locked(a);
 	pthread_mutex_unlock(&a->reload_lock);
