@@ -1,10 +1,11 @@
 #include "api/accounts.h"
 
 #include "base/hash.h"
+#include "obs/log.h"
 #include "os/clock.h"
 #include "os/reclaim.h"
+#include "os/task.h"
 
-#include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@ enum {
 	EMAIL_BYTES_MAX = 254,
 	USERS_PAGE = 1000,
 	USED_STEP_MS = 1000, /* a use that soon after the last one is not noted */
+	WATCH_MS = 1000,
 };
 _Static_assert(sizeof("ck_") + RANDOM_DIGITS <= API_KEY_TEXT_BYTES, "a key's text fits");
 
@@ -74,6 +76,8 @@ struct accounts {
 	uint8_t local_digest[KEY_DIGEST_BYTES]; /* set before the workers start */
 	bool has_local;
 	struct budget *local_budget;
+	struct task watcher;
+	bool is_failing; /* the watcher's own: the store did not answer the last time */
 };
 
 void api_key_digest(struct str text, uint8_t digest[KEY_DIGEST_BYTES])
@@ -424,6 +428,37 @@ int accounts_follow(struct accounts *a)
 	return r;
 }
 
+static int64_t watch(struct task *t)
+{
+	struct accounts *a = container_of(t, struct accounts, watcher);
+	int r = accounts_follow(a);
+	if (r < 0 && !a->is_failing)
+		log_warn("api",
+		         "the store does not say whether accounts have changed (%s); what is known of them "
+		         "stays in force",
+		         err_name(r));
+	if (r == 0 && a->is_failing)
+		log_info("api", "the store says again whether accounts have changed");
+	a->is_failing = r < 0;
+	return WATCH_MS;
+}
+
+int accounts_watch(struct accounts *a, struct err *e)
+{
+	const struct task_config config = {.name = "watcher", .run = watch, .first_ms = WATCH_MS};
+	return task_start(&a->watcher, &config, e);
+}
+
+void accounts_wake(struct accounts *a)
+{
+	task_wake(&a->watcher);
+}
+
+void accounts_unwatch(struct accounts *a)
+{
+	task_stop(&a->watcher);
+}
+
 int accounts_new(struct store *store, struct budgets *budgets, const struct account_limits *limits,
                  struct accounts **ret, struct err *e)
 {
@@ -452,6 +487,7 @@ void accounts_free(struct accounts *a)
 {
 	if (!a)
 		return;
+	accounts_unwatch(a);
 	snapshot_free(atomic_load_explicit(&a->current, memory_order_relaxed));
 	ended_free(atomic_load_explicit(&a->ended, memory_order_relaxed));
 	pthread_mutex_destroy(&a->reload_lock);

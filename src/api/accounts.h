@@ -80,6 +80,12 @@ int accounts_reload(struct accounts *a);
 /* The same, if anything has changed in a store that others write to as well. */
 int accounts_follow(struct accounts *a);
 
+/* Follows the store from now on: every second, and at once when it is woken, by any thread. Until
+ * accounts_unwatch or accounts_free. */
+int accounts_watch(struct accounts *a, struct err *e);
+void accounts_wake(struct accounts *a);
+void accounts_unwatch(struct accounts *a);
+
 /* The same for the sessions that were ended, and nothing else: enough after STORE_SESSION_END, and cheap
  * however many users there are. */
 int accounts_reload_sessions(struct accounts *a);

@@ -51,6 +51,8 @@ enum {
 	HASH_QUEUE_MAX = HASH_SET_MAX + HASH_UNLOCK_MAX + HASH_SIGN_IN_MAX,
 };
 
+enum { API_WRITERS_MAX = 64 };
+
 struct api {
 	struct links *links;
 	const struct api_settings *settings;
@@ -66,7 +68,13 @@ struct api {
 	struct settler *settler;
 	struct leases *leases;
 	struct offload *readers; /* lookups, lists, pings; several threads */
-	struct offload *writer;  /* changes; one thread, so one group commit at a time */
+	struct api_writer {      /* of links: one for each database, and one group commit at a time in each */
+		struct api *api;
+		size_t shard;
+		struct offload *queue;
+	} writers[API_WRITERS_MAX];
+	size_t writer_count;
+	struct offload *account_writer; /* of users, API keys and sessions */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
 	struct offload *checker;              /* readiness: one thread, which asks ... */
 	struct checks *checks;                /* ... these, and does not wait for long */
@@ -91,7 +99,7 @@ struct api {
 	struct str base_url; /* "http://127.0.0.1:8080", no slash at the end */
 	struct str domain;   /* its authority */
 	struct url_rules url_rules;
-	bool accounts_stale; /* the writer's own: they could not be read again after a change */
+	bool accounts_stale; /* the accounts' writer's own: they could not be read again after a change */
 };
 
 struct api_worker {
@@ -119,7 +127,7 @@ int api_render_redirect(const struct link_record *link, struct buf *out, uint16_
 
 /* The pools' work. */
 extern const struct offload_ops api_reader_ops; /* ctx is the struct api */
-extern const struct offload_ops api_writer_ops;
+extern const struct offload_ops api_writer_ops, api_account_writer_ops;
 extern const struct offload_ops api_asker_ops;
 extern const struct offload_ops api_counter_ops;
 

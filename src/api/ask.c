@@ -1,6 +1,9 @@
 #include "api/ask.h"
 
+#include "api/auth.h"
+#include "api/jobs.h"
 #include "api/named.h"
+#include "api/passwords.h"
 #include "api/problem.h"
 #include "obs/log.h"
 
@@ -87,6 +90,50 @@ bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind)
 		return true;
 	share_give_back(j);
 	return false;
+}
+
+struct hash_job {
+	struct ask_job ask;
+	struct write_job *write;
+	struct caller caller;
+	struct str password, *ret;
+};
+
+static void hash_run(struct ask_job *ask)
+{
+	struct hash_job *j = container_of(ask, struct hash_job, ask);
+	ask->result = password_hash(j->password, ask->arena, j->ret);
+}
+
+static void hash_done(struct ask_job *ask)
+{
+	struct hash_job *j = container_of(ask, struct hash_job, ask);
+	if (ask->result == 0 && auth_holds(ask->worker, ask->conn, &j->caller)) {
+		write_job_submit(j->write);
+		return;
+	}
+	write_job_give_up(j->write);
+	if (ask->result < 0)
+		problem_reply_store(ask->conn, ask->result);
+	else
+		auth_refuse_ended(ask->conn, &j->caller);
+}
+
+void ask_submit_hashed(struct write_job *j, const struct caller *caller, struct str password, struct str *ret)
+{
+	if (!password.ptr) {
+		write_job_submit(j);
+		return;
+	}
+	struct hash_job *hash = ask_job_new(j->worker, j->conn, sizeof(*hash), hash_run, hash_done);
+	if (hash) {
+		hash->write = j;
+		hash->caller = *caller;
+		hash->password = password;
+		hash->ret = ret;
+	}
+	if (!hash || !ask_job_submit_hash(&hash->ask, HASH_SET))
+		write_job_give_up(j);
 }
 
 bool ask_job_failed(struct ask_job *j)

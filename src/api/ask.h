@@ -23,6 +23,8 @@ struct ask_job {
 	struct err why;  /* of ERR_INVALID */
 };
 
+struct write_job;
+
 /* A job of `bytes`, whose first member is the struct ask_job; zeroed. NULL when memory ran out: then the
  * request has been answered. */
 void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct ask_job *),
@@ -37,6 +39,11 @@ void ask_job_submit_sweep(struct ask_job *j);
 /* The same on the thread for passwords (api/passwords.h), and 503 also when the share of that kind is used
  * up. False: it was not submitted. */
 bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind);
+
+/* Submits the write once the password is hashed to *ret, if whoever asked may still ask; otherwise gives it
+ * up, and says why. STR_NULL: there is nothing to hash. */
+void ask_submit_hashed(struct write_job *j, const struct caller *caller, struct str password,
+                       struct str *ret);
 
 /* On a pool thread: what the sink answered; a failure is told as the sink's. Returns it. */
 static inline int ask_sink_said(struct ask_job *j, int r)

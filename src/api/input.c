@@ -36,48 +36,88 @@ static bool has_control(struct str s)
 	return false;
 }
 
+static struct str json_str(const json_t *v)
+{
+	return str_n(json_string_value(v), json_string_length(v));
+}
+
 static int read_string(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
 {
-	bool may_be_null = f->type == INPUT_STRING_OR_NULL || f->type == INPUT_TEXT_OR_NULL;
-	bool is_text = f->type == INPUT_TEXT || f->type == INPUT_TEXT_OR_NULL;
-	if (may_be_null && json_is_null(v)) {
-		*(struct str *)f->ret = STR_NULL;
+	struct str s;
+	*(struct str *)f->ret = STR_NULL;
+	if (f->may_be_null && json_is_null(v))
 		return 0;
+	if (f->type == FIELD_USER && json_is_integer(v)) {
+		s = arena_printf(arena, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+		*(struct str *)f->ret = s;
+		return s.ptr ? 0 : ERR_NOMEM;
 	}
 	if (!json_is_string(v))
-		return wrong_type(f, v, may_be_null ? "a string or null" : "a string", e);
-	struct str s = str_n(json_string_value(v), json_string_length(v));
+		return wrong_type(f, v, f->may_be_null ? "a string or null" : "a string", e);
+	s = json_str(v);
 	if (f->bytes_max && s.len > f->bytes_max)
 		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it may have at most %zu",
 		               f->name, s.len, f->bytes_max);
-	if (is_text && has_control(s))
+	if (f->type == FIELD_TEXT && has_control(s))
 		return err_set(e, ERR_INVALID, "the field '%s' has a control character in it; remove it",
 		               f->name);
-	if (f->row && is_text && s.len < f->row->min)
+	if (f->row && f->type == FIELD_TEXT && s.len < f->row->min)
 		return err_set(e, ERR_INVALID, "the field '%s' must have %llu to %zu bytes", f->name,
 		               (unsigned long long)f->row->min, f->bytes_max);
+	if (f->row && f->row->flags & FIELD_BLANK && s.len == 0)
+		return 0;
 	s = arena_str(arena, s);
-	*(struct str *)f->ret = f->row && f->row->flags & FIELD_BLANK && s.len == 0 ? STR_NULL : s;
+	*(struct str *)f->ret = s;
 	return s.ptr ? 0 : ERR_NOMEM;
 }
 
-static int read_uint(const struct input_field *f, const json_t *v, struct err *e)
+static int wrong_word(const struct input_field *f, const char *what, struct err *e)
 {
-	bool may_be_null = f->type == INPUT_UINT_OR_NULL;
-	if (may_be_null && json_is_null(v)) {
-		*(uint64_t *)f->ret = 0;
-		return 0;
-	}
+	struct buf CLEANUP(buf_release) words = {0};
+	field_words_list(&words, f->row);
+	return err_set(e, ERR_INVALID, "%s '%s' must be %.*s", what, f->name, STR_ARG(buf_view(&words)));
+}
+
+/* A row's number has any size. */
+static int number_put(const struct input_field *f, uint64_t n)
+{
+	if (f->row)
+		field_set_int(f->row, (char *)f->ret - f->row->offset, (int64_t)n);
+	else
+		*(uint64_t *)f->ret = n;
+	return 0;
+}
+
+static int read_number(const struct input_field *f, const json_t *v, struct err *e)
+{
+	uint64_t which;
+	char digits[24];
+	if (f->may_be_null && json_is_null(v))
+		return number_put(f, 0);
 	if (!json_is_integer(v))
-		return wrong_type(f, v, may_be_null ? "a whole number or null" : "a whole number", e);
+		return wrong_type(f, v, f->may_be_null ? "a whole number or null" : "a whole number", e);
 	json_int_t n = json_integer_value(v);
 	if (n < 0)
 		return err_set(e, ERR_INVALID, "the field '%s' must not be negative", f->name);
-	if (may_be_null && n == 0)
+	if (f->may_be_null && n == 0)
 		return err_set(e, ERR_INVALID, "the field '%s' must be at least 1, or null for none",
 		               f->name);
-	*(uint64_t *)f->ret = (uint64_t)n;
-	return 0;
+	if (f->row && f->row->max && (uint64_t)n > f->row->max)
+		return err_set(e, ERR_INVALID, "the field '%s' may be at most %llu", f->name,
+		               (unsigned long long)f->row->max);
+	snprintf(digits, sizeof(digits), "%" JSON_INTEGER_FORMAT, n);
+	if (f->row && f->row->words && !field_value(f->row, str_of(digits), &which))
+		return wrong_word(f, "the field", e);
+	return number_put(f, (uint64_t)n * (f->type == FIELD_SECONDS ? 1000 : 1));
+}
+
+static int read_enum(const struct input_field *f, const json_t *v, struct err *e)
+{
+	uint64_t value;
+	if (!json_is_string(v))
+		return wrong_type(f, v, "a string", e);
+	return field_value(f->row, json_str(v), &value) ? number_put(f, value)
+	                                                : wrong_word(f, "the field", e);
 }
 
 static int read_time(const struct input_field *f, const json_t *v, struct err *e)
@@ -97,7 +137,7 @@ static int read_time(const struct input_field *f, const json_t *v, struct err *e
 	return 0;
 }
 
-static int read_strings(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+static int check_strings(const struct input_field *f, const json_t *v, struct err *e)
 {
 	if (!json_is_array(v))
 		return wrong_type(f, v, "an array of strings", e);
@@ -118,6 +158,14 @@ static int read_strings(const struct input_field *f, const json_t *v, struct are
 			               "entry %zu of the field '%s' has a control character in it", i,
 			               f->name);
 	}
+	return 0;
+}
+
+static int read_strings(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+{
+	int r = check_strings(f, v, e);
+	if (r < 0)
+		return r;
 	char *text = json_dumps(v, JSON_COMPACT);
 	struct str s = text ? arena_str(arena, str_of(text)) : STR_NULL;
 	free(text);
@@ -125,66 +173,10 @@ static int read_strings(const struct input_field *f, const json_t *v, struct are
 	return s.ptr ? 0 : ERR_NOMEM;
 }
 
-static int read_user(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
-{
-	struct input_field text = *f;
-	text.type = f->type == INPUT_USER ? INPUT_STRING : INPUT_STRING_OR_NULL;
-	if (!json_is_integer(v))
-		return read_string(&text, v, arena, e);
-	struct str digits = arena_printf(arena, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-	*(struct str *)f->ret = digits;
-	return digits.ptr ? 0 : ERR_NOMEM;
-}
-
-/* Rows */
-
-static int wrong_word(const struct input_field *f, const char *what, struct err *e)
-{
-	struct buf CLEANUP(buf_release) words = {0};
-	field_words_list(&words, f->row);
-	return err_set(e, ERR_INVALID, "%s '%s' must be %.*s", what, f->name, STR_ARG(buf_view(&words)));
-}
-
-static int read_number(const struct input_field *f, const json_t *v, struct err *e)
-{
-	uint64_t n, which;
-	char digits[24];
-	struct input_field plain = *f;
-	plain.type = f->row->flags & FIELD_NULL ? INPUT_UINT_OR_NULL : INPUT_UINT;
-	plain.ret = &n;
-	int r = read_uint(&plain, v, e);
-	if (r < 0)
-		return r;
-	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
-	if (f->row->words && !field_value(f->row, str_of(digits), &which))
-		return wrong_word(f, "the field", e);
-	if (f->row->max && n > f->row->max)
-		return err_set(e, ERR_INVALID, "the field '%s' may be at most %llu", f->name,
-		               (unsigned long long)f->row->max);
-	field_set_int(f->row, f->ret, (int64_t)(f->row->type == FIELD_SECONDS ? n * 1000 : n));
-	return 0;
-}
-
-static struct str json_str(const json_t *v)
-{
-	return str_n(json_string_value(v), json_string_length(v));
-}
-
-static int read_row(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+static int read_set(const struct input_field *f, const json_t *v, struct err *e)
 {
 	uint64_t which, set = 0;
-	struct str text;
-	if (f->row->type != FIELD_ENUM && f->row->type != FIELD_SET)
-		return read_number(f, v, e);
-	if (f->row->type == FIELD_ENUM && !json_is_string(v))
-		return wrong_type(f, v, "a string", e);
-	if (f->row->type == FIELD_ENUM) {
-		bool known = field_value(f->row, json_str(v), &which);
-		field_set_int(f->row, f->ret, (int64_t)which);
-		return known ? 0 : wrong_word(f, "the field", e);
-	}
-	struct input_field strings = {f->name, INPUT_STRINGS, &text};
-	int r = read_strings(&strings, v, arena, e);
+	int r = check_strings(f, v, e);
 	for (size_t i = 0; r == 0 && i < json_array_size(v); i++) {
 		struct str word = json_str(json_array_get(v, i));
 		if (!field_value(f->row, word, &which))
@@ -192,31 +184,28 @@ static int read_row(const struct input_field *f, const json_t *v, struct arena *
 			               STR_ARG(word));
 		set |= 1ULL << which;
 	}
-	field_set_int(f->row, f->ret, (int64_t)set);
+	number_put(f, set);
 	return r == 0 && set == 0 ? wrong_word(f, "an entry of the field", e) : r;
 }
 
 static int read_field(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
 {
 	switch (f->type) {
-	case INPUT_STRING:
-	case INPUT_STRING_OR_NULL:
-	case INPUT_TEXT:
-	case INPUT_TEXT_OR_NULL: return read_string(f, v, arena, e);
-	case INPUT_BOOL:
+	case FIELD_BOOL:
 		if (!json_is_boolean(v))
 			return wrong_type(f, v, "true or false", e);
 		*(bool *)f->ret = json_is_true(v);
 		return 0;
-	case INPUT_UINT:
-	case INPUT_UINT_OR_NULL: return read_uint(f, v, e);
-	case INPUT_TIME_OR_NULL: return read_time(f, v, e);
-	case INPUT_STRINGS: return read_strings(f, v, arena, e);
-	case INPUT_USER:
-	case INPUT_USER_OR_NULL: return read_user(f, v, arena, e);
-	case INPUT_ROW: return read_row(f, v, arena, e);
+	case FIELD_TIME: return read_time(f, v, e);
+	case FIELD_ENUM: return read_enum(f, v, e);
+	case FIELD_SET: return read_set(f, v, e);
+	case FIELD_TAGS: return read_strings(f, v, arena, e);
+	case FIELD_USER:
+	case FIELD_TEXT:
+	case FIELD_STRING:
+	case FIELD_SECRET: return read_string(f, v, arena, e);
+	default: return read_number(f, v, e);
 	}
-	return ERR_INVALID;
 }
 
 static const struct input_field *field_named(const struct input_field *fields, size_t count, const char *name)
@@ -309,34 +298,21 @@ int input_read(struct str body, const struct input_field *fields, size_t count, 
 
 static struct input_field row_input(const struct field *f, struct input_record *r)
 {
-	static const enum input_type types[][2] = {
-	    [FIELD_ID] = {INPUT_ROW, INPUT_ROW},
-	    [FIELD_NUMBER] = {INPUT_ROW, INPUT_ROW},
-	    [FIELD_SECONDS] = {INPUT_ROW, INPUT_ROW},
-	    [FIELD_TIME] = {INPUT_TIME_OR_NULL, INPUT_TIME_OR_NULL},
-	    [FIELD_BOOL] = {INPUT_BOOL, INPUT_BOOL},
-	    [FIELD_ENUM] = {INPUT_ROW, INPUT_ROW},
-	    [FIELD_SET] = {INPUT_ROW, INPUT_ROW},
-	    [FIELD_USER] = {INPUT_USER, INPUT_USER_OR_NULL},
-	    [FIELD_TEXT] = {INPUT_TEXT, INPUT_TEXT_OR_NULL},
-	    [FIELD_STRING] = {INPUT_STRING, INPUT_STRING_OR_NULL},
-	    [FIELD_TAGS] = {INPUT_STRINGS, INPUT_STRINGS},
-	    [FIELD_SECRET] = {INPUT_STRING, INPUT_STRING_OR_NULL},
-	};
-	bool may_be_null = f->flags & FIELD_NULL && !(f->flags & FIELD_REQUIRED) &&
-	                   (f->type != FIELD_USER || r->when == FIELD_CREATE); /* it stays somebody's */
 	struct input_field in = {
 	    .name = f->name,
-	    .type = types[f->type][may_be_null],
+	    .type = f->type,
 	    .ret = (char *)r->record + f->offset,
 	    .required = f->flags & FIELD_REQUIRED && r->when == FIELD_CREATE,
+	    .may_be_null = f->flags & FIELD_NULL && !(f->flags & FIELD_REQUIRED),
 	    .bytes_max = f->type == FIELD_TEXT ? f->max : 0,
 	    .row = f,
 	};
-	if (f->type == FIELD_USER || f->type == FIELD_SECRET)
-		in.ret = f->type == FIELD_USER ? &r->user : &r->secret;
-	else if (in.type == INPUT_ROW)
-		in.ret = r->record;
+	if (f->type == FIELD_SECRET)
+		in.ret = &r->secret;
+	if (f->type == FIELD_USER) {
+		in.ret = &r->user;
+		in.may_be_null &= r->when == FIELD_CREATE; /* it stays somebody's */
+	}
 	return in;
 }
 

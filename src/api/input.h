@@ -8,32 +8,19 @@
 #include "base/err.h"
 #include "store/fields.h"
 
-enum input_type {
-	INPUT_STRING,         /* struct str */
-	INPUT_STRING_OR_NULL, /* struct str; null gives STR_NULL */
-	INPUT_TEXT,           /* struct str for people: no control characters but line feed and tab */
-	INPUT_TEXT_OR_NULL,
-	INPUT_BOOL,         /* bool */
-	INPUT_UINT,         /* uint64_t */
-	INPUT_UINT_OR_NULL, /* uint64_t of at least 1; null gives 0 */
-	INPUT_TIME_OR_NULL, /* int64_t ms; RFC 3339 text; null gives 0 */
-	INPUT_USER,         /* struct str; a number is an id, and becomes its digits */
-	INPUT_USER_OR_NULL,
-	INPUT_ROW,     /* by the field's row, into its record: a number, an enum or a set */
-	INPUT_STRINGS, /* struct str: the array as compact JSON text; at most INPUT_STRINGS_MAX of
-	                  INPUT_ITEM_BYTES_MAX */
-};
-
 enum { INPUT_STRINGS_MAX = 32, INPUT_ITEM_BYTES_MAX = 64 };
 
 struct input_field {
 	const char *name;
-	enum input_type type;
+	/* FIELD_STRING, FIELD_TEXT, FIELD_TAGS, FIELD_USER (a number becomes its digits): struct str.
+	 * FIELD_NUMBER: uint64_t; FIELD_TIME: int64_t; FIELD_BOOL: bool. Others are as their row says. */
+	enum field_type type;
 	void *ret;
 	bool *ret_given; /* may be NULL; set to whether the field was there */
 	bool required;
-	size_t bytes_max;        /* of strings; 0: no bound of its own */
-	const struct field *row; /* of a record's field; `ret` is then the record for INPUT_ROW */
+	bool may_be_null; /* gives STR_NULL or 0; a number must then be at least 1. Times may always be */
+	size_t bytes_max; /* of strings; 0: no bound of its own */
+	const struct field *row; /* of a record's field */
 };
 
 /* A body that has been parsed. */

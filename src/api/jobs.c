@@ -92,10 +92,29 @@ void read_job_submit(struct read_job *j)
 		http_conn_defer(c);
 }
 
+/* A change of a name waits for its database's writer. A new link without a name goes to whoever has the least
+ * to do: a database that hangs gets hardly any. */
+static struct offload *writer_of(struct api *api, const struct store_write *w)
+{
+	if (!store_write_is_link(w->kind))
+		return api->account_writer;
+	struct offload *least = api->writers[0].queue;
+	if (api->writer_count == 1)
+		return least;
+	struct str name = w->kind == STORE_LINK_CREATE ? w->link.key : w->ref.key;
+	if (name.ptr)
+		return api->writers[MIN(store_shard_of(api->store, name), api->writer_count - 1)].queue;
+	for (size_t i = 1; i < api->writer_count; i++) {
+		if (offload_backlog(api->writers[i].queue) < offload_backlog(least))
+			least = api->writers[i].queue;
+	}
+	return least;
+}
+
 void write_job_submit(struct write_job *j)
 {
 	struct http_conn *c = j->conn;
-	if (offload_submit(j->worker->api->writer, &j->job) < 0) {
+	if (offload_submit(writer_of(j->worker->api, &j->write), &j->job) < 0) {
 		write_job_give_up(j);
 		problem_reply_store(c, ERR_LIMIT);
 	} else {
@@ -194,7 +213,7 @@ static void reap_submit(struct api *api, struct str key, int64_t now_ms)
 	    .arena = &reap->arena,
 	    .ref = links_ref(api->links, kept),
 	};
-	if (offload_submit(api->writer, &reap->write.job) < 0)
+	if (offload_submit(writer_of(api, &reap->write.write), &reap->write.job) < 0)
 		reap_done(&reap->write.job);
 }
 
@@ -308,9 +327,9 @@ static void owners_settle(struct api *api, const struct store_write *writes, siz
 		api->rcache->ops->tell(api->rcache, API_TOPIC_OWNERS);
 }
 
-static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
+/* Of links in the shard, or of accounts. */
+static void writes_run(struct api *api, size_t shard, struct offload_job **jobs, size_t n)
 {
-	struct api *api = ctx;
 	struct store_write *writes = calloc(n, sizeof(*writes));
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &container_of(jobs[i], struct write_job, job)->write;
@@ -321,8 +340,9 @@ static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 	}
 	if (!writes)
 		return;
-	links_apply(api->links, writes, n, api_pool_metrics());
-	accounts_settle(api, writes, n);
+	links_apply_in(api->links, shard, writes, n, api_pool_metrics());
+	if (shard == (size_t)LINKS_ANY_SHARD)
+		accounts_settle(api, writes, n);
 	owners_settle(api, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		log_failure("writing", writes[i].ref.key, writes[i].result);
@@ -331,4 +351,16 @@ static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 	free(writes);
 }
 
+static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
+{
+	const struct api_writer *w = ctx;
+	writes_run(w->api, w->shard, jobs, n);
+}
+
+static void account_writer_run(void *ctx, struct offload_job **jobs, size_t n)
+{
+	writes_run(ctx, (size_t)LINKS_ANY_SHARD, jobs, n);
+}
+
 const struct offload_ops api_writer_ops = {.run = writer_run};
+const struct offload_ops api_account_writer_ops = {.run = account_writer_run};

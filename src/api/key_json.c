@@ -41,7 +41,7 @@ void key_json(struct buf *b, const struct key_record *key, struct str text)
 int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret, struct err *e)
 {
 	bool admin = false, admin_given;
-	const struct input_field own[] = {{"admin", INPUT_BOOL, &admin, .ret_given = &admin_given}};
+	const struct input_field own[] = {{"admin", FIELD_BOOL, &admin, .ret_given = &admin_given}};
 	struct key_record *key = &ret->key;
 	struct input_record in = {&key_fields, FIELD_CREATE, key, own, 1};
 	*ret = (struct key_input){.key.rights = RIGHTS_ALL & ~RIGHT_ADMIN};

@@ -92,7 +92,7 @@ struct create_input {
 
 static int take_alias(struct write_job *j, struct str alias, struct err *e)
 {
-	char folded[ALIAS_BYTES_MAX];
+	char folded[KEY_BYTES_MAX];
 	struct link_record *link = &j->write.link;
 	int r = alias_check(alias, e);
 	if (r < 0)
@@ -217,57 +217,6 @@ struct create_wait {
 	struct str password;
 };
 
-/* NULL: that has been said. */
-static struct create_wait *create_wait_new(struct write_job *j, const struct caller *caller,
-                                           struct str password, void (*run)(struct ask_job *),
-                                           void (*done)(struct ask_job *))
-{
-	struct create_wait *wait = ask_job_new(j->worker, j->conn, sizeof(*wait), run, done);
-	if (wait) {
-		wait->write = j;
-		wait->caller = *caller;
-		wait->password = password;
-	}
-	return wait;
-}
-
-/* A link's password is hashed on its own thread before the link is written. */
-
-static void hash_run(struct ask_job *ask)
-{
-	struct create_wait *j = container_of(ask, struct create_wait, ask);
-	ask->result = password_hash(j->password, ask->arena, &j->write->write.link.password);
-}
-
-static void hash_done(struct ask_job *ask)
-{
-	struct create_wait *j = container_of(ask, struct create_wait, ask);
-	if (ask->result == 0 && auth_holds(ask->worker, ask->conn, &j->caller)) {
-		write_job_submit(j->write);
-		return;
-	}
-	write_job_give_up(j->write);
-	if (ask->result < 0)
-		problem_reply_store(ask->conn, ask->result);
-	else
-		auth_refuse_ended(ask->conn, &j->caller);
-}
-
-static void submit_with_password(struct write_job *j, const struct caller *caller, struct str password)
-{
-	if (!password.ptr) {
-		write_job_submit(j);
-		return;
-	}
-	struct create_wait *hash = create_wait_new(j, caller, password, hash_run, hash_done);
-	if (!hash) {
-		write_job_give_up(j);
-		return;
-	}
-	if (!ask_job_submit_hash(&hash->ask, HASH_SET))
-		write_job_give_up(j);
-}
-
 /* Takes it from the caller's budget, and goes on. Where it is not known yet what other servers have used of
  * it, that is waited for first, beside the loop. */
 static void charge(struct write_job *j, const struct caller *caller, struct str password, bool has_waited);
@@ -292,9 +241,14 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 	if (meter_take(&caller->budget->creates, loop_mono_ms(http_conn_loop(j->conn)), &j->reading)) {
 		j->refund = &caller->budget->creates;
 	} else if (j->reading.unheard && !has_waited) {
-		struct create_wait *hear = create_wait_new(j, caller, password, hear_run, hear_done);
-		if (hear)
-			ask_job_submit(&hear->ask);
+		struct create_wait *wait = ask_job_new(j->worker, j->conn, sizeof(*wait), hear_run,
+		                                       hear_done);
+		if (!wait)
+			return;
+		wait->write = j;
+		wait->caller = *caller;
+		wait->password = password;
+		ask_job_submit(&wait->ask);
 		return;
 	} else if (j->write.idempotency_key.ptr) {
 		j->write.replay_only = true; /* the limit is used up, but the answer may be known already */
@@ -302,7 +256,7 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 		refuse_create(j);
 		return;
 	}
-	submit_with_password(j, caller, password);
+	ask_submit_hashed(j, caller, password, &j->write.link.password);
 }
 
 /* Whose the link shall be. Only admins give links to others. False: that has been said. */
@@ -369,7 +323,7 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
 	struct caller caller;
 	struct err e;
 	struct create_input in = {0};
-	const struct input_field own[] = {{"alias", INPUT_STRING_OR_NULL, &in.alias}};
+	const struct input_field own[] = {{"alias", FIELD_STRING, &in.alias, .may_be_null = true}};
 	struct input CLEANUP(input_release) body = {0};
 	struct write_job *j = auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller)
 	                          ? create_new(w, c, &caller)
@@ -431,11 +385,12 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 	j->plain_text = str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
 	struct link_record *link = &j->write.link;
 	const struct input_field fields[] = {
-	    {"api_dev_key", INPUT_STRING, &api_dev_key},
-	    {"original_url", INPUT_STRING, &link->url, .required = true},
-	    {"custom_alias", INPUT_STRING_OR_NULL, &in.alias},
-	    {"user_name", INPUT_TEXT_OR_NULL, &link->user_name, .bytes_max = USER_NAME_BYTES_MAX},
-	    {"expire_date", INPUT_TIME_OR_NULL, &link->expires_ms},
+	    {"api_dev_key", FIELD_STRING, &api_dev_key},
+	    {"original_url", FIELD_STRING, &link->url, .required = true},
+	    {"custom_alias", FIELD_STRING, &in.alias, .may_be_null = true},
+	    {"user_name", FIELD_TEXT, &link->user_name, .may_be_null = true,
+	     .bytes_max = USER_NAME_BYTES_MAX},
+	    {"expire_date", FIELD_TIME, &link->expires_ms},
 	};
 	int r = input_fields(&body, fields, ARRAY_LEN(fields), j->write.arena, &e);
 	if (r < 0)
@@ -594,7 +549,7 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	j->ctx = caller.rights & RIGHT_READ ? j : NULL; /* who may not read links is not shown this one */
 	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
-	submit_with_password(j, &caller, in.secret);
+	ask_submit_hashed(j, &caller, in.secret, &j->write.link.password);
 }
 
 static void delete_done(struct write_job *j)
@@ -651,8 +606,8 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
 	struct err e;
 	struct str api_dev_key, url_key = STR_NULL;
 	const struct input_field fields[] = {
-	    {"api_dev_key", INPUT_STRING, &api_dev_key},
-	    {"url_key", INPUT_STRING, &url_key, .required = true},
+	    {"api_dev_key", FIELD_STRING, &api_dev_key},
+	    {"url_key", FIELD_STRING, &url_key, .required = true},
 	};
 	struct input CLEANUP(input_release) body = {0};
 	int r = 0;

@@ -11,21 +11,6 @@
 
 #include <pthread.h>
 
-static const struct {
-	const char *name;
-	const struct fields *fields;
-	unsigned when; /* FIELD_CREATE, FIELD_PATCH; 0: as shown */
-} marks[] = {
-    {"link", &link_fields, 0},
-    {"link create", &link_fields, FIELD_CREATE},
-    {"link patch", &link_fields, FIELD_PATCH},
-    {"user", &user_fields, 0},
-    {"user create", &user_fields, FIELD_CREATE},
-    {"user patch", &user_fields, FIELD_PATCH},
-    {"key", &key_fields, 0},
-    {"key create", &key_fields, FIELD_CREATE},
-};
-
 static void words_put(struct buf *b, const struct field *f)
 {
 	const char *quote = f->type == FIELD_NUMBER ? "" : "\"";
@@ -92,6 +77,7 @@ static void name_put(struct buf *b, const char *before, const struct field *f, u
 	buf_printf(b, "%s\"%s%s\"", before, !when && f->type == FIELD_SECRET ? "has_" : "", f->name);
 }
 
+/* `when` is FIELD_CREATE, FIELD_PATCH or 0: as shown. */
 static void fields_put(struct buf *b, const struct fields *s, unsigned when)
 {
 	const struct field *end = s->rows + s->count;
@@ -131,11 +117,14 @@ static void contract_make(void)
 	for (const char *at; (at = memmem(rest.ptr, rest.len, mark.ptr, mark.len));) {
 		buf_append(&contract, rest.ptr, (size_t)(at - rest.ptr));
 		rest = str_n(at + mark.len, rest.len - (size_t)(at - rest.ptr) - mark.len);
-		struct str name = str_cut(&rest, '"');
-		for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
-			if (str_eq(name, str_of(marks[i].name)))
-				fields_put(&contract, marks[i].fields, marks[i].when);
-		}
+		struct str when = str_cut(&rest, '"'), record = str_cut(&when, ' ');
+		fields_put(&contract,
+		           str_eq(record, STR("link"))   ? &link_fields
+		           : str_eq(record, STR("user")) ? &user_fields
+		                                         : &key_fields,
+		           !when.ptr                     ? 0
+		           : str_eq(when, STR("create")) ? FIELD_CREATE
+		                                         : FIELD_PATCH);
 	}
 	buf_str(&contract, rest);
 }

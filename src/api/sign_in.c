@@ -219,8 +219,8 @@ static bool read_form(struct sign_in_job *j, const struct http_request *req)
 static bool read_json(struct sign_in_job *j, const struct http_request *req)
 {
 	const struct input_field fields[] = {
-	    {"email", INPUT_STRING, &j->email, .required = true, .bytes_max = USER_EMAIL_BYTES_MAX},
-	    {"password", INPUT_STRING, &j->password, .required = true, .bytes_max = PASSWORD_BYTES_MAX},
+	    {"email", FIELD_STRING, &j->email, .required = true, .bytes_max = USER_EMAIL_BYTES_MAX},
+	    {"password", FIELD_STRING, &j->password, .required = true, .bytes_max = PASSWORD_BYTES_MAX},
 	};
 	struct err e;
 	int r = input_read(req->body, fields, ARRAY_LEN(fields), j->ask.arena, &e);

@@ -108,7 +108,7 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 {
 	struct str password = STR_NULL;
 	const struct input_field fields[] = {
-	    {"password", INPUT_STRING, &password, .required = true, .bytes_max = PASSWORD_BYTES_MAX}};
+	    {"password", FIELD_STRING, &password, .required = true, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct err e;
 	if (req->body.len > UNLOCK_BODY_BYTES_MAX) {
 		static const struct problem p = {.status = 413, .code = "body-too-large"};

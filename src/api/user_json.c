@@ -38,7 +38,7 @@ static int user_input_read(struct str body, unsigned when, struct arena *arena, 
                            struct err *e)
 {
 	const struct input_field own[] = {
-	    {"current_password", INPUT_STRING, &ret->current_password, .bytes_max = PASSWORD_BYTES_MAX}};
+	    {"current_password", FIELD_STRING, &ret->current_password, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct input_record in = {&user_fields, when, &ret->user, own, 1};
 	struct input CLEANUP(input_release) json = {0};
 	int r = input_record_read(body, &json, &in, arena, e);

@@ -82,13 +82,6 @@ static bool may_change(struct http_conn *c, const struct caller *caller)
 
 /* Creating */
 
-struct create_job {
-	struct ask_job ask;
-	struct write_job *write;
-	struct caller caller;
-	struct str password;
-};
-
 static void users_post_done(struct write_job *j)
 {
 	char location[64];
@@ -99,24 +92,6 @@ static void users_post_done(struct write_job *j)
 	snprintf(location, sizeof(location), "/api/v1/users/%llu", (unsigned long long)j->write.user.id);
 	const struct http_field field = {STR("Location"), str_of(location)};
 	reply_user(j->conn, 201, &j->write.user, &field, 1);
-}
-
-static void create_hash(struct ask_job *ask)
-{
-	struct create_job *j = container_of(ask, struct create_job, ask);
-	ask->result = password_hash(j->password, ask->arena, &j->write->write.user.password);
-}
-
-/* Who was somebody when they asked may be nobody by now. */
-static void create_hashed(struct ask_job *ask)
-{
-	struct create_job *j = container_of(ask, struct create_job, ask);
-	if (ask->result < 0)
-		problem_reply_store(ask->conn, ask->result);
-	else if (!auth_holds(ask->worker, ask->conn, &j->caller))
-		auth_refuse_ended(ask->conn, &j->caller);
-	else
-		write_job_submit(j->write);
 }
 
 void users_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -138,17 +113,7 @@ void users_post(struct api_worker *w, struct http_conn *c, const struct http_req
 		return;
 	write->write.user = in.user;
 	write->write.user.created_ms = write->write.user.updated_ms = write->write.now_ms;
-	if (!in.password.ptr) {
-		write_job_submit(write);
-		return;
-	}
-	struct create_job *j = ask_job_new(w, c, sizeof(*j), create_hash, create_hashed);
-	if (!j)
-		return;
-	j->write = write;
-	j->caller = caller;
-	j->password = in.password;
-	ask_job_submit_hash(&j->ask, HASH_SET);
+	ask_submit_hashed(write, &caller, in.password, &write->write.user.password);
 }
 
 /* Reading */

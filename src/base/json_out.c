@@ -57,6 +57,15 @@ void json_out_str_or_null(struct buf *b, struct str s)
 		buf_str(b, STR("null"));
 }
 
+void json_out_u64(struct buf *b, uint64_t v)
+{
+	char digits[20], *at = digits + sizeof(digits);
+	do
+		*--at = (char)('0' + v % 10);
+	while ((v /= 10) > 0);
+	buf_append(b, at, (size_t)(digits + sizeof(digits) - at));
+}
+
 void json_out_time(struct buf *b, int64_t ms)
 {
 	char text[RFC3339_BYTES];

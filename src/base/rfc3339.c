@@ -46,21 +46,30 @@ static int64_t split_days(int64_t ms, int64_t *ret_rest_ms)
 	return ms / DAY_MS - (rest < 0);
 }
 
+static char *put(char *at, unsigned v, unsigned width, char behind)
+{
+	for (unsigned i = width; i > 0; i--, v /= 10)
+		at[i - 1] = (char)('0' + v % 10);
+	at[width] = behind;
+	return at + width + 1;
+}
+
 struct str rfc3339_format(int64_t ms, char out[RFC3339_BYTES])
 {
 	int64_t rest;
 	int64_t days = split_days(ms, &rest);
 	struct civil c = civil_from_days(days);
-	unsigned year = (unsigned)c.year % 10000;
-	unsigned sec = (unsigned)(rest / 1000);
-	unsigned msec = (unsigned)(rest % 1000);
-	int len = snprintf(out, RFC3339_BYTES, "%04u-%02u-%02uT%02u:%02u:%02u", year, (unsigned)c.month % 100,
-	                   (unsigned)c.day % 100, sec / 3600 % 100, sec / 60 % 60, sec % 60);
+	unsigned sec = (unsigned)(rest / 1000), msec = (unsigned)(rest % 1000);
+	char *at = put(out, (unsigned)c.year, 4, '-');
+	at = put(at, (unsigned)c.month, 2, '-');
+	at = put(at, (unsigned)c.day, 2, 'T');
+	at = put(at, sec / 3600, 2, ':');
+	at = put(at, sec / 60 % 60, 2, ':');
+	at = put(at, sec % 60, 2, msec ? '.' : 'Z');
 	if (msec)
-		len += snprintf(out + len, RFC3339_BYTES - (size_t)len, ".%03u", msec);
-	out[len++] = 'Z';
-	out[len] = '\0';
-	return str_n(out, (size_t)len);
+		at = put(at, msec, 3, 'Z');
+	*at = '\0';
+	return str_n(out, (size_t)(at - out));
 }
 
 static bool digits(struct str *s, size_t count, int *ret)

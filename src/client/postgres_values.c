@@ -122,14 +122,17 @@ bool pg_is_null(const struct pg_result *r, int row, int col)
 
 int64_t pg_get_int(const struct pg_result *r, int row, int col)
 {
-	const unsigned char *bytes = (const unsigned char *)PQgetvalue(r->vendor, row, col);
-	int len = PQgetlength(r->vendor, row, col);
-	if (len == 0)
-		return 0;
-	uint64_t v = len > 1 && bytes[0] & 0x80 ? UINT64_MAX : 0; /* of one byte is only bool */
-	for (int i = 0; i < len; i++)
-		v = v << 8 | bytes[i];
-	return (int64_t)v;
+	const char *bytes = PQgetvalue(r->vendor, row, col);
+	uint64_t eight;
+	uint32_t four;
+	uint16_t two;
+	switch (PQgetlength(r->vendor, row, col)) {
+	case 8: memcpy(&eight, bytes, sizeof(eight)); return (int64_t)be64toh(eight);
+	case 4: memcpy(&four, bytes, sizeof(four)); return (int32_t)be32toh(four);
+	case 2: memcpy(&two, bytes, sizeof(two)); return (int16_t)be16toh(two);
+	case 1: return bytes[0]; /* only bool */
+	default: return 0;       /* NULL */
+	}
 }
 
 struct str pg_get_text(const struct pg_result *r, int row, int col)

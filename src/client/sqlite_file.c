@@ -141,8 +141,8 @@ static void checkpoint_note_locked(struct sqlite_file *f, int rc)
 {
 	if (rc == SQLITE_OK)
 		trouble_over_locked(f, TROUBLE_CHECKPOINT);
-	else if ((rc & 0xff) != SQLITE_BUSY)
-		trouble_note_locked(f, TROUBLE_CHECKPOINT, rc);
+	else if ((rc & 0xff) != SQLITE_BUSY && atomic_load(&f->trouble) != TROUBLE_WRITE)
+		trouble_note_locked(f, TROUBLE_CHECKPOINT, rc); /* which a failed write outweighs */
 }
 
 static void checkpoint_locked(struct sqlite_file *f)

@@ -84,6 +84,18 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 	return 0;
 }
 
+int ask_page(struct client *c, const char *path, char **cursor, json_t **ret)
+{
+	char *before CLEANUP(freep) = steal(*cursor);
+	char *from CLEANUP(freep) = before ? ask_path("&cursor=", before, "") : NULL;
+	char *whole CLEANUP(freep) = NULL;
+	ASSERT(asprintf(&whole, "%s%s", path, from ? from : "") >= 0);
+	int r = ask(c, "GET", whole, NULL, false, ret);
+	const char *next = json_string_value(json_object_get(*ret, "next"));
+	*cursor = next ? strdup(next) : NULL;
+	return r;
+}
+
 int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
                 ...)
 {
@@ -109,13 +121,6 @@ const char *ask_text(const json_t *object, const char *name)
 bool ask_set_text(json_t *body, const char *name, const char *text)
 {
 	return !text || json_object_set_new(body, name, json_string(text)) == 0;
-}
-
-bool ask_set_text_or_none(json_t *body, const char *name, const char *text, const char *none)
-{
-	if (!text || strcmp(text, none) != 0)
-		return ask_set_text(body, name, text);
-	return json_object_set_new(body, name, json_null()) == 0;
 }
 
 bool ask_set_number(json_t *body, const char *name, const char *text)

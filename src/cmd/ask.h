@@ -26,6 +26,10 @@ int ask_verb_run(const char *command, const struct ask_verb *verbs, size_t count
  */
 int ask(struct client *c, const char *method, const char *path, json_t *body, bool print_json, json_t **ret);
 
+/* Asks for a page of a list: `path` with its limit, behind *cursor (NULL: from the start), which becomes the
+ * cursor of the next page, NULL at the end. */
+int ask_page(struct client *c, const char *path, char **cursor, json_t **ret);
+
 /* For what has no answer to show: asks without a body, and says a line when it is done, unless --json.
  * Returns the exit status. */
 int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
@@ -36,9 +40,6 @@ const char *ask_text(const json_t *object, const char *name);
 
 /* Sets a member unless `text` is NULL; false when it is not UTF-8. */
 bool ask_set_text(json_t *body, const char *name, const char *text);
-
-/* Likewise, and `none` is null. */
-bool ask_set_text_or_none(json_t *body, const char *name, const char *text, const char *none);
 
 /* Likewise; false when it is not a whole number. */
 bool ask_set_number(json_t *body, const char *name, const char *text);

@@ -15,9 +15,9 @@ static void changed(void *ctx, struct str key)
 static void told(void *ctx, struct str topic)
 {
 	struct cluster *c = ctx;
-	struct watcher *watcher = atomic_load_explicit(&c->listener, memory_order_acquire);
-	if (watcher && str_eq(topic, API_TOPIC_ACCOUNTS))
-		watcher_wake(watcher);
+	struct accounts *accounts = atomic_load_explicit(&c->accounts, memory_order_acquire);
+	if (accounts && str_eq(topic, API_TOPIC_ACCOUNTS))
+		accounts_wake(accounts);
 	if (str_eq(topic, API_TOPIC_OWNERS))
 		atomic_fetch_add(c->owner_changes, 1);
 }
@@ -26,11 +26,11 @@ static void lost(void *ctx)
 {
 	struct cluster *c = ctx;
 	struct links *links = atomic_load_explicit(&c->links, memory_order_acquire);
-	struct watcher *watcher = atomic_load_explicit(&c->listener, memory_order_acquire);
+	struct accounts *accounts = atomic_load_explicit(&c->accounts, memory_order_acquire);
 	if (links)
 		links_lost(links);
-	if (watcher)
-		watcher_wake(watcher);
+	if (accounts)
+		accounts_wake(accounts);
 	atomic_fetch_add(c->owner_changes, 1);
 }
 
@@ -58,25 +58,23 @@ int cluster_open(struct cluster *c, const struct settings *s, struct store *stor
 int cluster_join(struct cluster *c, struct links *links, struct accounts *accounts, struct store *store,
                  bool is_private, struct err *e)
 {
-	int r = 0;
-	if (store->ops->version && !is_private)
-		r = watcher_start(accounts, &c->watcher, e);
+	bool watches = store->ops->version && !is_private;
+	int r = watches ? accounts_watch(accounts, e) : 0;
 	if (r == 0 && c->settler)
 		r = settler_start(c->settler, e);
 	/* release: pairs with the acquires above */
 	atomic_store_explicit(&c->links, links, memory_order_release);
-	atomic_store_explicit(&c->listener, c->watcher, memory_order_release);
-	/* What was told between the reading of the accounts and now is not known. */
-	if (c->watcher)
-		watcher_wake(c->watcher);
-	return r;
+	if (r < 0 || !watches)
+		return r;
+	atomic_store_explicit(&c->accounts, accounts, memory_order_release);
+	accounts_wake(accounts); /* what was told between the reading of the accounts and now is not known */
+	return 0;
 }
 
 void cluster_leave(struct cluster *c)
 {
 	if (c->rcache)
 		c->rcache->ops->free(c->rcache); /* and its thread: nobody is told anything any more */
-	watcher_stop(c->watcher);
 	settler_stop(c->settler);
 }
 

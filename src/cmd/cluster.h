@@ -5,7 +5,6 @@
 #pragma once
 
 #include "api/api.h"
-#include "api/watcher.h"
 #include "cmd/settings.h"
 #include "lease/lease.h"
 #include "link/settler.h"
@@ -18,10 +17,9 @@ struct cluster {
 	struct limiter *limiter;
 	struct settler *settler;
 	struct leases *leases;
-	struct watcher *watcher;
 	/* For what is told on the cache's own thread; NULL: there is nobody to be told yet. */
 	_Atomic(struct links *) links;
-	_Atomic(struct watcher *) listener;
+	_Atomic(struct accounts *) accounts;
 	_Atomic uint64_t *owner_changes; /* the api's */
 };
 

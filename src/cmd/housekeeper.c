@@ -20,6 +20,15 @@ const struct conf_row housekeeper_rows[] = {
      .max = 24ULL * 3600 * 1000,
      .help = "How often links whose time is over are looked for and removed; 0 never. One that is asked for "
              "is removed at once in any case."},
+    {.section = "store",
+     .name = "feed_time",
+     .type = CONF_DURATION,
+     .offset = offsetof(struct housekeeper_settings, feed_ms),
+     .def = "7d",
+     .min = 3600 * 1000,
+     .max = 3650ULL * 24 * 3600 * 1000,
+     .help = "How long the change feed is kept. Servers that were cut off from the store for longer read "
+             "everything again."},
 };
 const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
 
@@ -99,10 +108,27 @@ static void uses_flush(struct housekeeper *h)
 	} while (n == USES_MAX);
 }
 
+/* In small portions, and as long a rest after each as it took. */
+static void feed_prune(struct housekeeper *h)
+{
+	int64_t until_ms = clock_real_ms() - (int64_t)h->settings.feed_ms, took_ms;
+	size_t gone = 0;
+	int r;
+	do {
+		int64_t start_ms = clock_mono_ms();
+		r = store_feed_prune(h->api->store, until_ms, &gone);
+		took_ms = clock_mono_ms() - start_ms;
+	} while (r == 0 && gone > 0 && !task_sleep(&h->uses, (uint64_t)took_ms + 1));
+	if (r < 0)
+		log_warn("cmd", "the change feed could not be pruned (%s)", err_name(r));
+}
+
 static int64_t uses_run(struct task *t)
 {
 	struct housekeeper *h = container_of(t, struct housekeeper, uses);
 	uses_flush(h);
+	if (h->api->store->ops->feed_prune)
+		feed_prune(h);
 	if (h->salts && !task_is_stopping(t))
 		day_salt_keep(h->salts, h->api->store, clock_real_ms());
 	return USES_EVERY_MS;

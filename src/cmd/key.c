@@ -14,12 +14,6 @@ static const char usage[] = "usage: curt key create NAME [KEY OPTION]...\n"
 static const char usage_end[] =
     "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
 
-static int prepare(const struct args *a, const void *ctx)
-{
-	(void)a;
-	return record_options_check(ctx);
-}
-
 static int create(struct client *c, const struct args *a, const void *ctx)
 {
 	json_t *body = record_body(ctx, "name", a->words[1]), *key;
@@ -90,7 +84,7 @@ static int revoke(struct client *c, const struct args *a, const void *ctx)
 static int run(const struct args *a, const void *ctx)
 {
 	static const struct ask_verb verbs[] = {
-	    {"create", 2, 2, prepare, create},
+	    {"create", 2, 2, record_prepare, create},
 	    {"list", 1, 1, NULL, list},
 	    {"revoke", 2, 2, NULL, revoke},
 	};

@@ -24,24 +24,10 @@ static const char usage_end[] =
     "  --server URL       ask this server instead, with --api-key KEY (or CURT_URL and CURT_API_KEY)\n";
 
 struct link_options {
-	struct record_options record;
+	struct record_options record; /* first: record_prepare */
 	const char *limit, *cursor;
 	bool all;
 };
-
-/* Before a server is asked */
-
-static int prepare(const struct args *a, const void *ctx)
-{
-	(void)a;
-	const struct link_options *o = ctx;
-	struct err e;
-	int r = record_options_check(&o->record);
-	if (r == 0 && record_flag(&o->record, "password", true) &&
-	    secret_read(o->record.secret, "password of the link", &e) < 0)
-		return cmd_fail("%s", e.text);
-	return r;
-}
 
 /* Creating and changing */
 
@@ -171,20 +157,6 @@ static int permitted(struct client *c, const struct args *a, const void *ctx)
 
 /* Lists */
 
-/* Fetches a page behind *cursor; leaves the cursor of the next one, NULL at the end. */
-static int fetch_page(struct client *c, const struct link_options *o, char **cursor, json_t **ret_page)
-{
-	char path[512];
-	const char *limit = o->limit ? o->limit : o->all ? "1000" : "50";
-	snprintf(path, sizeof(path), "/api/v1/links?limit=%s%s%s", limit, *cursor ? "&cursor=" : "",
-	         *cursor ? *cursor : "");
-	int r = ask(c, "GET", path, NULL, false, ret_page);
-	free(steal(*cursor));
-	const char *next = json_string_value(json_object_get(*ret_page, "next"));
-	*cursor = next ? strdup(next) : NULL;
-	return r;
-}
-
 static void print_page(const json_t *links)
 {
 	for (size_t i = 0; i < json_array_size(links); i++) {
@@ -201,14 +173,19 @@ static void print_page(const json_t *links)
 static int list(struct client *c, const struct args *a, const void *ctx)
 {
 	const struct link_options *o = ctx;
-	char *cursor CLEANUP(freep) = o->cursor ? ask_segment(o->cursor) : NULL;
+	char *cursor CLEANUP(freep) = o->cursor ? strdup(o->cursor) : NULL;
+	char *limit CLEANUP(freep) = ask_path("/api/v1/links?limit=",
+	                                      o->limit ? o->limit
+	                                      : o->all ? "1000"
+	                                               : "50",
+	                                      "");
 	json_t *all = json_array();
 	int r = 0;
 	if (!a->json)
 		printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
 	do {
 		json_t *page;
-		r = fetch_page(c, o, &cursor, &page);
+		r = ask_page(c, limit, &cursor, &page);
 		json_t *links = json_object_get(page, "links");
 		if (a->json && links)
 			json_array_extend(all, links);
@@ -232,10 +209,10 @@ static int list(struct client *c, const struct args *a, const void *ctx)
 static int run(const struct args *a, const void *ctx)
 {
 	static const struct ask_verb verbs[] = {
-	    {"create", 2, 2, prepare, create},
+	    {"create", 2, 2, record_prepare, create},
 	    {"get", 2, 2, NULL, get},
 	    {"list", 1, 1, NULL, list},
-	    {"update", 2, 2, prepare, update},
+	    {"update", 2, 2, record_prepare, update},
 	    {"delete", 2, ARGS_WORDS_MAX, NULL, delete},
 	    {"permit", 3, 3, NULL, permit},
 	    {"forbid", 3, 3, NULL, forbid},
@@ -247,7 +224,8 @@ static int run(const struct args *a, const void *ctx)
 int cmd_link(int argc, char **argv)
 {
 	struct secret CLEANUP(secret_wipe) password = {0};
-	struct link_options o = {.record = {.fields = &link_fields, .secret = &password}};
+	struct link_options o = {
+	    .record = {.fields = &link_fields, .secret = &password, .secret_prompt = "password of the link"}};
 	const struct arg_option options[] = {
 	    {.name = "--limit", .value = &o.limit},
 	    {.name = "--cursor", .value = &o.cursor},

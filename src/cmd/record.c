@@ -63,14 +63,19 @@ static bool is_number(const struct field *f, const char *text)
 	return str_u64(str_of(text), &n) && n <= INT64_MAX;
 }
 
-int record_options_check(const struct record_options *r)
+int record_prepare(const struct args *a, const void *ctx)
 {
+	(void)a;
+	const struct record_options *r = ctx;
+	bool wants_secret = false;
+	struct err e;
 	for (size_t i = 0; i < r->fields->count; i++) {
 		const struct field *f = &r->fields->rows[i];
 		const char *text = r->values[i].text;
 		if (r->values[i].on[0] && r->values[i].on[1])
 			return cmd_fail("%s and %.*s contradict each other; give one", other_flag(f),
 			                (int)args_option_len(f->option), f->option);
+		wants_secret |= f->type == FIELD_SECRET && r->values[i].on[1];
 		if (!text || (f->type != FIELD_NUMBER && f->type != FIELD_SECONDS) || is_number(f, text))
 			continue;
 		struct buf CLEANUP(buf_release) takes = {0};
@@ -81,12 +86,7 @@ int record_options_check(const struct record_options *r)
 		return cmd_fail("%.*s takes %.*s, not '%s'", (int)args_option_len(f->option), f->option,
 		                STR_ARG(buf_view(&takes)), text);
 	}
-	return 0;
-}
-
-bool record_flag(const struct record_options *r, const char *field, bool on)
-{
-	return r->values[fields_find(r->fields, str_of(field)) - r->fields->rows].on[on];
+	return wants_secret && secret_read(r->secret, r->secret_prompt, &e) < 0 ? cmd_fail("%s", e.text) : 0;
 }
 
 /* False: a text is not UTF-8. */

@@ -10,7 +10,8 @@
 
 struct record_options {
 	const struct fields *fields;
-	struct secret *secret; /* what a FIELD_SECRET becomes, once it was read; NULL: none has an option */
+	struct secret *secret;     /* what a FIELD_SECRET becomes; NULL: none has an option */
+	const char *secret_prompt; /* "password of the link" */
 	struct {
 		const char *text;
 		bool on[2]; /* "--off|--on" */
@@ -24,11 +25,9 @@ size_t record_options_add(struct record_options *r, struct arg_option *to);
 
 void record_options_help(const struct fields *s, FILE *to);
 
-/* Before a server is asked: 0, or the exit status of what has been said. */
-int record_options_check(const struct record_options *r);
-
-/* Was the second (`on`) or the first of a field's two flags given? */
-bool record_flag(const struct record_options *r, const char *field, bool on);
+/* For ask_verb: are the options right, and what is the secret? `ctx` begins with the struct record_options.
+ */
+int record_prepare(const struct args *a, const void *ctx);
 
 /* The body of a request with what was given, the secret too, which is wiped; `field` (may be NULL) is `word`.
  * NULL: a text is not UTF-8, and that has been said. */

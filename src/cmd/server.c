@@ -4,6 +4,7 @@
 #include "api/live.h"
 #include "cmd/backends.h"
 #include "cmd/day_salt.h"
+#include "link/follow.h"
 #include "os/clock.h"
 
 #include <sched.h>
@@ -241,6 +242,27 @@ static int start_events(struct server *s, struct err *e)
 	return r;
 }
 
+static int writers_start(struct server *s, struct err *e)
+{
+	struct api *api = &s->api;
+	size_t count = MIN(store_shard_count(s->store), (size_t)API_WRITERS_MAX);
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		api->writers[i] = (struct api_writer){.api = api, .shard = i};
+		const struct offload_config config = {
+		    .name = "writer",
+		    .threads = 1,
+		    .batch_max = WRITE_BATCH_MAX,
+		    .queue_max = QUEUE_MAX,
+		    .ops = &api_writer_ops,
+		    .ctx = &api->writers[i],
+		};
+		r = offload_new(&config, &api->writers[i].queue, e);
+		api->writer_count += r == 0;
+	}
+	return r;
+}
+
 static int start_pools(struct server *s, struct err *e)
 {
 	s->api.sink = s->pipeline.sink;
@@ -274,12 +296,12 @@ static int start_pools(struct server *s, struct err *e)
 	    .ops = &api_reader_ops,
 	    .ctx = &s->api,
 	};
-	const struct offload_config writer = {
-	    .name = "writer",
+	const struct offload_config account_writer = {
+	    .name = "accounts",
 	    .threads = 1,
 	    .batch_max = WRITE_BATCH_MAX,
 	    .queue_max = QUEUE_MAX,
-	    .ops = &api_writer_ops,
+	    .ops = &api_account_writer_ops,
 	    .ctx = &s->api,
 	};
 	const struct offload_config askers = {
@@ -322,9 +344,13 @@ static int start_pools(struct server *s, struct err *e)
 	    .ops = &api_counter_ops,
 	    .ctx = &s->api,
 	};
-	int r = offload_new(&readers, &s->api.readers, e);
+	int r = links_follow_start(s->links, &s->follower, e);
 	if (r == 0)
-		r = offload_new(&writer, &s->api.writer, e);
+		r = offload_new(&readers, &s->api.readers, e);
+	if (r == 0)
+		r = writers_start(s, e);
+	if (r == 0)
+		r = offload_new(&account_writer, &s->api.account_writer, e);
 	if (r == 0)
 		r = offload_new(&checker, &s->api.checker, e);
 	if (r == 0)
@@ -441,7 +467,9 @@ void server_stop(struct server *s)
 		listener_join(web_worker_listener(s->workers[i]));
 	pipeline_let_go(&s->pipeline); /* nobody is there to be answered */
 	offload_free(s->api.readers);
-	offload_free(s->api.writer);
+	for (size_t i = 0; i < s->api.writer_count; i++)
+		offload_free(s->api.writers[i].queue);
+	offload_free(s->api.account_writer);
 	offload_free(s->api.askers);
 	offload_free(s->api.checker);
 	checks_free(s->api.checks);
@@ -459,6 +487,7 @@ void server_stop(struct server *s)
 	cluster_leave(&s->cluster);
 	accounts_free(s->accounts);
 	tries_free(s->tries);
+	links_follow_stop(s->follower);
 	links_free(s->links);
 	budgets_free(s->budgets);
 	cluster_close(&s->cluster);

@@ -25,6 +25,7 @@ struct server {
 	struct cluster cluster;
 	struct budgets *budgets;
 	struct links *links;
+	struct links_follower *follower; /* NULL: nobody else writes to the store */
 	struct accounts *accounts;
 	struct tries *tries;
 	struct housekeeper *housekeeper; /* not of a private server */

@@ -89,18 +89,6 @@ static void print_user(const json_t *user)
 	puts(named ? "" : " -");
 }
 
-/* Fetches the users behind *cursor; leaves the cursor of the next ones, NULL at the end. */
-static int fetch_page(struct client *c, char **cursor, json_t **ret_page)
-{
-	char *path CLEANUP(freep) = *cursor ? ask_path("/api/v1/users?limit=1000&cursor=", *cursor, "")
-	                                    : ask_path("/api/v1/users?limit=1000", "", "");
-	int r = ask(c, "GET", path, NULL, false, ret_page);
-	free(steal(*cursor));
-	const char *next = json_string_value(json_object_get(*ret_page, "next"));
-	*cursor = next ? strdup(next) : NULL;
-	return r;
-}
-
 static int list(struct client *c, const struct args *a, const void *ctx)
 {
 	(void)ctx;
@@ -109,7 +97,7 @@ static int list(struct client *c, const struct args *a, const void *ctx)
 	int r;
 	do {
 		json_t *page;
-		r = fetch_page(c, &cursor, &page);
+		r = ask_page(c, "/api/v1/users?limit=1000", &cursor, &page);
 		json_array_extend(all, json_object_get(page, "users"));
 		json_decref(page);
 	} while (r == 0 && cursor);

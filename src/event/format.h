@@ -17,7 +17,7 @@ enum {
 	EVENT_VISIT_BYTES = 56,      /* without the key */
 	EVENT_IMPRESSION_BYTES = 32, /* without its texts */
 	EVENT_STRING_BYTES_MAX = 1024,
-	EVENT_KEY_BYTES_MAX = 128,
+	EVENT_KEY_BYTES_MAX = 255,
 	EVENT_FIELD_BYTES_MAX = 256, /* id, userId, adId */
 	EVENT_ID_TEXT_BYTES = 16 + 1 + 16 + 1 + 8 + 1,
 };

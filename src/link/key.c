@@ -121,7 +121,7 @@ static bool is_alias_byte(char c)
 
 bool key_is_wellformed(struct str text)
 {
-	if (text.len == 0 || text.len > ALIAS_BYTES_MAX)
+	if (text.len == 0 || text.len > KEY_BYTES_MAX)
 		return false;
 	for (size_t i = 0; i < text.len; i++) {
 		if (!is_alias_byte(text.ptr[i]))
@@ -152,10 +152,10 @@ int alias_check(struct str alias, struct err *e)
 {
 	if (alias.len == 0)
 		return err_set(e, ERR_INVALID, "the alias is empty; give 1 to %d of A-Z a-z 0-9 - _",
-		               ALIAS_BYTES_MAX);
-	if (alias.len > ALIAS_BYTES_MAX)
+		               KEY_BYTES_MAX);
+	if (alias.len > KEY_BYTES_MAX)
 		return err_set(e, ERR_INVALID, "the alias has %zu characters; it may have at most %d",
-		               alias.len, ALIAS_BYTES_MAX);
+		               alias.len, KEY_BYTES_MAX);
 	if (!key_is_wellformed(alias))
 		return err_set(e, ERR_INVALID, "the alias may only have the characters A-Z a-z 0-9 - _");
 	if (key_is_reserved(alias))

@@ -39,7 +39,7 @@ void key_encode(const struct key_cipher *c, uint64_t id, char *out);
 /* The id that the text encodes, 0 when it encodes none. Never says whether a link exists. */
 uint64_t key_decode(const struct key_cipher *c, struct str text);
 
-/* What an alias must be: 1 to 64 of A-Z a-z 0-9 - _, not a word that the server needs itself. */
+/* What an alias must be: 1 to 255 of A-Z a-z 0-9 - _, not a word that the server needs itself. */
 int alias_check(struct str alias, struct err *e);
 
 /* With an alphabet that is read without regard to case, keys and aliases alike are looked up in lower case:

@@ -125,6 +125,7 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	pthread_mutex_init(&l->sweep_lock, NULL);
 	pthread_mutex_init(&l->source_lock, NULL);
 	ids_init(&l->ids, l->store, config->id_block, l->cipher.count);
+	pthread_mutex_init(&l->stash_lock, NULL);
 	*ret = l;
 	return 0;
 }
@@ -136,6 +137,7 @@ void links_free(struct links *l)
 	cache_free(l->cache);
 	gates_free(l->gates); /* cache entries point at them */
 	ids_release(&l->ids);
+	pthread_mutex_destroy(&l->stash_lock);
 	pthread_mutex_destroy(&l->sweep_lock);
 	pthread_mutex_destroy(&l->source_lock);
 	sodium_memzero(&l->cipher, sizeof(l->cipher));
@@ -322,11 +324,11 @@ static int apply_named(struct links *l, struct store_write *writes, size_t n, st
 }
 
 /* True: all were named, and the store has answered, though a part of it may be away. */
-static bool apply_batch(struct links *l, struct store_write *writes, size_t n, struct leftovers *left,
-                        struct metrics *m)
+static bool apply_batch(struct links *l, size_t shard, struct store_write *writes, size_t n,
+                        struct leftovers *left, struct metrics *m)
 {
 	bool nameless = false;
-	links_name(l, writes, n, left, m);
+	links_name(l, shard, writes, n, left, m);
 	struct link_name *names = l->source && n > 0 ? calloc(n, sizeof(*names)) : NULL;
 	for (size_t i = 0; i < n; i++) {
 		nameless |= is_nameless(&writes[i]);
@@ -374,7 +376,7 @@ static void retry_with_other_keys(struct links *l, struct store_write *writes, s
 		size_t count = refused_ones(writes, n, elsewhere, again, m);
 		if (count == 0)
 			break;
-		answered = apply_batch(l, again, count, left, m);
+		answered = apply_batch(l, (size_t)LINKS_ANY_SHARD, again, count, left, m);
 		for (size_t i = 0, at = 0; i < n; i++) {
 			if (wants_another_key(&writes[i], elsewhere))
 				writes[i] = again[at++];
@@ -389,12 +391,17 @@ static void retry_with_other_keys(struct links *l, struct store_write *writes, s
 
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
+	links_apply_in(l, (size_t)LINKS_ANY_SHARD, writes, n, m);
+}
+
+void links_apply_in(struct links *l, size_t shard, struct store_write *writes, size_t n, struct metrics *m)
+{
 	for (size_t i = 0; i < n; i++) {
 		if (writes[i].kind == STORE_LINK_CREATE || writes[i].kind == STORE_LINK_REAP)
 			writes[i].rest_ms = l->rest_ms;
 	}
 	struct leftovers left = {0};
-	bool answered = apply_batch(l, writes, n, &left, m);
+	bool answered = apply_batch(l, shard, writes, n, &left, m);
 	retry_with_other_keys(l, writes, n, answered, &left, m);
 	leftovers_return(&left, l);
 	links_note_parts(l, writes, n);

@@ -140,3 +140,8 @@ pthread_mutex_t *links_sweep_lock(struct links *l);
  * far as they can be. A CREATE is ERR_BUSY when the source of keys has none now: links_source_trouble.
  */
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m);
+
+/* The same, with generated keys that lie in this database of several, as far as there are some
+ * (store_shard_of): so the writer of one need not wait for another. */
+void links_apply_in(struct links *l, size_t shard, struct store_write *writes, size_t n, struct metrics *m);
+enum { LINKS_ANY_SHARD = -1 };

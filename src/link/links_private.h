@@ -6,6 +6,8 @@
 
 #include <stdatomic.h>
 
+enum { SHARDS_MAX = 64, STASH_IDS = 256 };
+
 struct links {
 	struct store *store;
 	struct budgets *budgets;
@@ -15,6 +17,12 @@ struct links {
 	struct key_source *source; /* NULL: the cipher */
 	struct key_cipher cipher;
 	struct ids ids;
+	pthread_mutex_t stash_lock;
+	struct id_stash { /* ids whose keys lie in that database, left over from looking for those of another
+		           */
+		uint64_t ids[STASH_IDS];
+		size_t count;
+	} stashes[SHARDS_MAX];
 	links_render_fn *render;
 	uint64_t negative_ms;
 	bool is_shared;   /* others write to the store too */
@@ -38,10 +46,10 @@ struct leftovers {
 	size_t count, room;
 };
 
-/* naming.c. Gives each new link of the batch its id, key and ref. One that cannot be named has that as its
- * result: ERR_LIMIT when the keys of this length are used up, ERR_BUSY when the source has none now
- * (links_source_trouble), or the store's failure. */
-void links_name(struct links *l, struct store_write *writes, size_t n, struct leftovers *left,
+/* naming.c. Gives each new link of the batch its id, key and ref; those of the cipher lie in the shard, if
+ * that can be had. One that cannot be named has that as its result: ERR_LIMIT when the keys of this length
+ * are used up, ERR_BUSY when the source has none now (links_source_trouble), or the store's failure. */
+void links_name(struct links *l, size_t shard, struct store_write *writes, size_t n, struct leftovers *left,
                 struct metrics *m);
 
 /* What a creation was to be called, for the store may say otherwise. */

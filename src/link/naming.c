@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { TAKE_MAX = 64, DARK_BATCHES = 3 };
+enum { TAKE_MAX = 64, DARK_BATCHES = 3, SHARD_TRIES = 4 };
 
 /* Was the name left to us? On a second try it may stand there as if it were an alias. */
 static bool is_ours_to_name(const struct store_write *w)
@@ -35,15 +35,49 @@ static int name_alias(struct links *l, struct store_write *w)
 	return ids_next(&l->ids, &w->link.id);
 }
 
-static int name_by_cipher(struct links *l, struct store_write *w)
+static bool stash_take(struct links *l, size_t shard, uint64_t *ret)
 {
-	do {
-		int r = ids_next(&l->ids, &w->link.id);
+	bool found = false;
+	if (shard >= SHARDS_MAX)
+		return false;
+	pthread_mutex_lock(&l->stash_lock);
+	struct id_stash *stash = &l->stashes[shard];
+	if ((found = stash->count > 0))
+		*ret = stash->ids[--stash->count];
+	pthread_mutex_unlock(&l->stash_lock);
+	return found;
+}
+
+/* What there is no room for is lost: ids are many. */
+static void stash_put(struct links *l, size_t shard, uint64_t id)
+{
+	if (shard >= SHARDS_MAX)
+		return;
+	pthread_mutex_lock(&l->stash_lock);
+	struct id_stash *stash = &l->stashes[shard];
+	if (stash->count < STASH_IDS)
+		stash->ids[stash->count++] = id;
+	pthread_mutex_unlock(&l->stash_lock);
+}
+
+/* A database that has no part of the names yet would be looked for in vain. */
+static int name_by_cipher(struct links *l, size_t shard, struct store_write *w)
+{
+	size_t tries = shard == (size_t)LINKS_ANY_SHARD ? 0 : SHARD_TRIES * (store_shard_count(l->store) - 1);
+	for (;;) {
+		int r = tries > 0 && stash_take(l, shard, &w->link.id) ? 0 : ids_next(&l->ids, &w->link.id);
 		if (r == 0)
 			r = links_key_fill(l, &w->link, w->arena);
 		if (r < 0)
 			return r;
-	} while (key_is_reserved(w->link.key));
+		if (key_is_reserved(w->link.key))
+			continue;
+		size_t lies_in = tries > 0 ? store_shard_of(l->store, w->link.key) : shard;
+		if (lies_in == shard)
+			break;
+		tries--;
+		stash_put(l, lies_in, w->link.id);
+	}
 	w->ref = (struct link_ref){.id = w->link.id, .key = w->link.key};
 	return 0;
 }
@@ -67,6 +101,7 @@ static int name_by_key(struct links *l, struct store_write *w, const struct sour
 /* Keys as they are wanted, taken from the source some at a time. */
 struct supply {
 	struct links *links;
+	size_t shard;
 	struct source_key keys[TAKE_MAX];
 	size_t at, count;
 	size_t wanted; /* by the rest of the batch: no more is taken */
@@ -137,13 +172,13 @@ static int name_one(struct supply *s, struct store_write *w, struct metrics *m)
 {
 	if (!is_ours_to_name(w))
 		return name_alias(s->links, w);
-	return s->links->source ? name_by_source(s, w, m) : name_by_cipher(s->links, w);
+	return s->links->source ? name_by_source(s, w, m) : name_by_cipher(s->links, s->shard, w);
 }
 
-void links_name(struct links *l, struct store_write *writes, size_t n, struct leftovers *left,
+void links_name(struct links *l, size_t shard, struct store_write *writes, size_t n, struct leftovers *left,
                 struct metrics *m)
 {
-	struct supply supply = {.links = l, .left = left};
+	struct supply supply = {.links = l, .shard = shard, .left = left};
 	int no_ids = 0; /* then nobody waits for the store once more */
 	for (size_t i = 0; i < n; i++)
 		supply.wanted += writes[i].kind == STORE_LINK_CREATE && is_ours_to_name(&writes[i]);

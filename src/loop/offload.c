@@ -4,6 +4,7 @@
 #include "os/thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { FLIGHT_SLOTS = 1024 };
@@ -19,6 +20,7 @@ struct offload {
 	bool stopping;
 	struct list queue;
 	size_t queued;
+	_Atomic size_t backlog;            /* and those that are being done; read without the lock */
 	struct list flights[FLIGHT_SLOTS]; /* shared jobs from submission until their outcome is known */
 
 	unsigned thread_count;
@@ -68,11 +70,17 @@ int offload_submit(struct offload *o, struct offload_job *job)
 			list_push(flight_slot(o, job), &job->flight);
 		list_push(&o->queue, &job->link);
 		o->queued++;
+		atomic_fetch_add_explicit(&o->backlog, 1, memory_order_relaxed);
 		if (o->queued == 1)
 			pthread_cond_signal(&o->wake);
 	}
 	pthread_mutex_unlock(&o->lock);
 	return r;
+}
+
+size_t offload_backlog(const struct offload *o)
+{
+	return atomic_load_explicit(&o->backlog, memory_order_relaxed);
 }
 
 static size_t take_batch(struct offload *o, struct offload_job **batch)
@@ -100,6 +108,7 @@ static void end_flights(struct offload *o, struct offload_job **batch, size_t n)
 	pthread_mutex_lock(&o->lock);
 	for (size_t i = 0; i < n; i++)
 		list_remove(&batch[i]->flight);
+	atomic_fetch_sub_explicit(&o->backlog, n, memory_order_relaxed);
 	pthread_mutex_unlock(&o->lock);
 }
 

@@ -50,5 +50,8 @@ int offload_new(const struct offload_config *config, struct offload **ret, struc
 /* Finishes what was submitted (its mail is posted), then ends the threads. */
 void offload_free(struct offload *o);
 
+/* How many jobs wait or are being done; any thread. */
+size_t offload_backlog(const struct offload *o);
+
 /* Any loop's thread. ERR_LIMIT when the queue is full: the caller answers 503. */
 int offload_submit(struct offload *o, struct offload_job *job) MUST_CHECK;

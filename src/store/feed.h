@@ -40,7 +40,7 @@ struct feed_cursor {
 
 /* A page of entries behind a cursor. */
 struct feed_page {
-	size_t shard;              /* in: of which database, when links are spread over several */
+	size_t shard;              /* in: of which database (store_shard_of); accounts have one feed, 0 */
 	struct feed_cursor cursor; /* in; out: behind what need not be read again */
 	bool from_end;             /* in: start at the end: only `cursor` comes back */
 	bool settled; /* in: leave out what may still be overtaken by a transaction that is open */

@@ -175,7 +175,7 @@ void field_json(struct buf *b, const struct field *f, const void *record)
 	if (v == 0 && f->flags & FIELD_NULL)
 		buf_str(b, STR("null"));
 	else
-		buf_printf(b, "%llu", (unsigned long long)(f->type == FIELD_SECONDS ? v / 1000 : v));
+		json_out_u64(b, f->type == FIELD_SECONDS ? v / 1000 : v);
 }
 
 bool field_is_shown(const struct field *f)
@@ -185,7 +185,9 @@ bool field_is_shown(const struct field *f)
 
 void field_name_json(struct buf *b, const struct field *f)
 {
-	buf_printf(b, "\"%s%s\":", f->type == FIELD_SECRET ? "has_" : "", f->name);
+	buf_str(b, f->type == FIELD_SECRET ? STR("\"has_") : STR("\""));
+	buf_str(b, str_of(f->name));
+	buf_str(b, STR("\":"));
 }
 
 void fields_json(struct buf *b, const struct fields *s, const void *record, field_json_fn *own,

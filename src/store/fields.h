@@ -187,7 +187,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIRST(id, id, ID)                                                                                              \
 	SHOWN(key, STRING, .name = "key")                                                                              \
 	SHOWN(key, VIRTUAL, .name = "alias", .flags = FIELD_CREATE | FIELD_HIDDEN, .option = "--alias NAME",           \
-	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,64}$\"",                        \
+	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,255}$\"",                        \
 	      .help = "A name of one's own instead of a generated key; not a reserved word")                           \
 	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                         \
 	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                                      \
@@ -287,6 +287,6 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIXED(redirects_max, redirects_max, NUMBER, .name = "redirects_limit", .max = UINT32_MAX,                      \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--redirects N",                                          \
 	      .help = "Redirections of its links in a period, likewise")                                               \
-	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31 * 24 * 3600,                          \
+	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31 * 24 * 3600ULL,                       \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS", .help = "That period, likewise")
 // clang-format on

@@ -194,7 +194,7 @@ int postgres_slots_change(struct store_postgres *s, const struct slot_change *ch
 
 static const struct pg_statement map_read = {"map_read", "SELECT version, map FROM slot_map WHERE id = 1"};
 static const struct pg_statement map_insert = {
-    "map_insert", "INSERT INTO slot_map (id, version, map) VALUES (1, $1 + 1, $2)"
+    "map_insert", "INSERT INTO slot_map (id, version, map) VALUES (1, $1::bigint + 1, $2)"
                   " ON CONFLICT (id) DO NOTHING RETURNING version"};
 static const struct pg_statement map_update = {
     "map_update",

@@ -4,8 +4,7 @@
 #include "base/str.h"
 
 enum {
-	ALIAS_BYTES_MAX = 64,
-	KEY_BYTES_MAX = 64,
+	KEY_BYTES_MAX = 255,
 	URL_BYTES_MAX = 8192,
 	USER_EMAIL_BYTES_MAX = 254,
 	KEY_DIGEST_BYTES = 32,
@@ -15,9 +14,11 @@ enum {
 };
 
 /*
- * How a link is named. `key` is what stands behind the slash. `id` is the number that `key` decodes to
- * under the key cipher, 0 when it decodes to none. A link with a generated key is found by its id; a
- * link with an alias is found by its name. An alias may well look like a generated key.
+ * How a link is named. `key` is what stands behind the slash: the name in the one domain there is, 0. Names
+ * of other domains will begin with bytes that no key has, so that for databases, caches and slots a name
+ * stays a string of bytes. `id` is the number that `key` decodes to under the key cipher, 0 when it decodes
+ * to none. A link with a generated key is found by its id; a link with an alias is found by its name. An
+ * alias may well look like a generated key.
  *
  * Without a key (STR_NULL) it means the row of that id, whatever its name; for lookups only.
  */

@@ -66,8 +66,7 @@ struct store_write {
 	 * another's visitors. DELETE frees an alias at once. Names that have rested are forgotten by later
 	 * REAPs, some by each.
 	 *
-	 * UPDATE, DELETE, REAP, PERMIT, FORBID: `ref` says which (for REAP also without a key: the row of
-	 * that id), `owner` (unless 0) must be the record's owner, otherwise ERR_NOT_FOUND. UPDATE sets the
+	 * UPDATE, DELETE, REAP, PERMIT, FORBID: `ref` says which, `owner` (unless 0) must be the record's owner, otherwise ERR_NOT_FOUND. UPDATE sets the
 	 * fields whose bit is in `fields` from `link`, and updated_ms to now_ms; `link` comes back as stored.
 	 * DELETE and REAP give back the record that was removed; its list goes with it.
 	 *

@@ -57,6 +57,14 @@ def test_without_a_shared_cache_a_change_is_seen_when_an_entry_is_old(pair):
     tell("by cache.life = 300 ms", follow_changes(one, other, rounds=5))
 
 
+def test_without_a_shared_cache_a_change_is_read_from_the_feed(pair):
+    one, other = pair(cache_life=LONG)
+    tell("by the change feed", follow_changes(one, other, rounds=5) + follow_changes(other, one, rounds=5))
+    assert other.get("/not-there-yet").status_code == 404
+    one.create("https://example.com/late", alias="not-there-yet")
+    until(lambda: other.target("not-there-yet") == "https://example.com/late", "a link that was not there is seen")
+
+
 def test_a_link_that_is_deleted_disabled_or_made_is_told_too(pair, redis):
     one, other = pair(cache_url=redis.url(), cache_life=LONG, cache_negative_time="1h")
     gone, off = one.create()["key"], one.create()["key"]

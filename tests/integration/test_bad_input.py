@@ -118,7 +118,7 @@ def test_a_server_that_listens_on_every_address_knows_itself_on_this_machine(ser
 # Aliases
 
 @pytest.mark.parametrize("alias, word", [
-    ("", "1 to 64"), ("x" * 65, "at most 64"), ("a b", "A-Z a-z 0-9 - _"), ("a/b", "A-Z a-z 0-9 - _"),
+    ("", "1 to 255"), ("x" * 256, "at most 255"), ("a b", "A-Z a-z 0-9 - _"), ("a/b", "A-Z a-z 0-9 - _"),
     ("a+", "A-Z a-z 0-9 - _"), ("a.b", "A-Z a-z 0-9 - _"), ("ä", "A-Z a-z 0-9 - _"), ("a%41", "A-Z a-z 0-9 - _"),
     ("a\n", "A-Z a-z 0-9 - _"), ("?", "A-Z a-z 0-9 - _"),
 ])
@@ -469,11 +469,10 @@ FLAGS = {
     "keys that are too short": (["--keys-length", "3"], ["keys.length", "4 to 10"]),
     "keys that are too long": (["--keys-length", "11"], ["--keys-length", "10"]),
     "store that is none": (["--store-url", "mysql://x"], ["store.url", "mysql", "sqlite:"]),
-    "memory with a path": (["--store-url", "memory:x"], ["store.url", "memory:"]),
     "fault that is none": (["--store-url", "fault:x"], ["store.url", "fault:"]),
-    "fault of no operation": (["--store-url", "fault:write=busy;memory:"], ["write=busy", "lookup, apply"]),
-    "fault of no error": (["--store-url", "fault:apply=sad;memory:"], ["apply=sad", "unavailable"]),
-    "fault of call 0": (["--store-url", "fault:apply=busy@0;memory:"], ["apply=busy@0", "from 1"]),
+    "fault of no operation": (["--store-url", "fault:write=busy;sqlite:"], ["write=busy", "lookup, apply"]),
+    "fault of no error": (["--store-url", "fault:apply=sad;sqlite:"], ["apply=sad", "unavailable"]),
+    "fault of call 0": (["--store-url", "fault:apply=busy@0;sqlite:"], ["apply=busy@0", "from 1"]),
     "base URL with a path": (["--base-url", "https://s.example/x/"], ["serve.base_url", "must end behind the host"]),
     "base URL that is none": (["--base-url", "s.example"], ["serve.base_url", "http://"]),
     "configuration that is not there": (["--config", "/no/such/file.ini"], ["/no/such/file.ini"]),

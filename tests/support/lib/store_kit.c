@@ -7,6 +7,8 @@
 
 #include "lib/store_kit.h"
 
+#include "store/backends.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,4 +119,35 @@ void kit_folder_remove(const char *path)
 	}
 	closedir(folder);
 	rmdir(path);
+}
+
+enum { STORES_MAX = 4096 };
+
+static struct {
+	char path[KIT_PATH_BYTES];
+} * folders;
+static size_t folder_count;
+
+static void folders_remove(void)
+{
+	for (size_t i = 0; i < folder_count; i++)
+		kit_folder_remove(folders[i].path);
+	free(folders);
+}
+
+struct store *kit_store_new(void)
+{
+	char path[KIT_PATH_BYTES + 16];
+	struct store *s = NULL;
+	struct err e = {""};
+	if (!folders) {
+		folders = calloc(STORES_MAX, sizeof(*folders));
+		atexit(folders_remove);
+	}
+	assert_true(folder_count < STORES_MAX);
+	kit_folder_make(folders[folder_count].path);
+	snprintf(path, sizeof(path), "%s/links.db", folders[folder_count++].path);
+	if (store_sqlite_open(path, &s, &e) != 0)
+		fail_msg("%s", e.text);
+	return s;
 }

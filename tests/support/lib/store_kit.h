@@ -25,3 +25,6 @@ int kit_find_generated(struct store *s, struct arena *a, uint64_t id);
 /* A new folder under $TMPDIR (or a usual place), and its end with all that is in it. */
 void kit_folder_make(char ret_path[KIT_PATH_BYTES]);
 void kit_folder_remove(const char *path);
+
+/* A SQLite store with nothing in it, in a folder that goes when the program ends. Ends with store_free. */
+struct store *kit_store_new(void);

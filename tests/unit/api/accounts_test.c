@@ -8,6 +8,7 @@
 #include "api/accounts.h"
 #include "os/clock.h"
 #include "os/reclaim.h"
+#include "lib/store_kit.h"
 #include "store/backends.h"
 
 #include <pthread.h>
@@ -27,7 +28,7 @@ static const struct account_limits limits = {.creates_max = 11, .redirects_max =
 static int start(void **state)
 {
 	(void)state;
-	assert_int_equal(store_memory_open(&fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.budgets = budgets_new();
 	assert_int_equal(accounts_new(fx.store, fx.budgets, &limits, &fx.accounts, NULL), 0);
 	return 0;

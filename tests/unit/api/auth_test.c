@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "api/auth.h"
+#include "lib/store_kit.h"
 #include "store/backends.h"
 
 #include <sodium.h>
@@ -68,7 +69,7 @@ static int start(void **state)
 	const struct account_limits limits = {0};
 	uint8_t session[SESSION_ID_BYTES];
 	struct store_write user = {.kind = STORE_USER_CREATE};
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	budgets = budgets_new();
 	user.user = (struct user_record){
 	    .email = STR("ada@example.com"), .role = ROLE_EDITOR, .enabled = true};

@@ -23,12 +23,12 @@ static int read(const char *body, struct values *v)
 {
 	*v = (struct values){0};
 	const struct input_field fields[] = {
-	    {"text", INPUT_TEXT, &v->text, .required = true, .bytes_max = 5},
-	    {"maybe", INPUT_STRING_OR_NULL, &v->maybe},
-	    {"flag", INPUT_BOOL, &v->flag},
-	    {"number", INPUT_UINT, &v->number},
-	    {"when", INPUT_TIME_OR_NULL, &v->when, .ret_given = &v->when_given},
-	    {"list", INPUT_STRINGS, &v->list},
+	    {"text", FIELD_TEXT, &v->text, .required = true, .bytes_max = 5},
+	    {"maybe", FIELD_STRING, &v->maybe, .may_be_null = true},
+	    {"flag", FIELD_BOOL, &v->flag},
+	    {"number", FIELD_NUMBER, &v->number},
+	    {"when", FIELD_TIME, &v->when, .ret_given = &v->when_given},
+	    {"list", FIELD_TAGS, &v->list},
 	};
 	e.text[0] = '\0';
 	return input_read(str_of(body), fields, ARRAY_LEN(fields), &arena, &e);

@@ -7,6 +7,7 @@
 
 #include "api/jobs.h"
 #include "api/refresh.h"
+#include "lib/store_kit.h"
 #include "store/backends.h"
 
 enum { NOW_MS = 1000000, LIFE_MS = 5000 };
@@ -81,7 +82,7 @@ static int start(void **state)
 	(void)state;
 	mono_ms = 100000;
 	shared = 0;
-	assert_int_equal(store_memory_open(&fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.ops = (struct store_ops){.version = version, .constant = constant};
 	fx.shared_store.ops = &fx.ops;
 	fx.budgets = budgets_new();

@@ -139,21 +139,21 @@ static int write_batch(struct sqlite_file *f, unsigned b)
 		r = sqlite_file_write_end(f, put_rows(c, b));
 	if (r != ERR_UNCERTAIN)
 		assert_clean_error(r);
-	said.batches[b] = r == 0               ? (layout == &full ? SETTLED : DONE)
-	                  : r == ERR_UNCERTAIN ? UNCERTAIN
-	                                       : REFUSED;
+	said.batches[b] = r == 0 ? DONE : r == ERR_UNCERTAIN ? UNCERTAIN : REFUSED;
+	if (r == 0 && layout == &full)
+		said.batches[b] = SETTLED;
+	for (unsigned i = 1; r == 0 && i < b; i++)
+		if (said.batches[i] == UNCERTAIN)
+			said.batches[i] = REFUSED; /* its frames are overwritten */
 	return r;
 }
 
 static int settle(struct sqlite_file *f)
 {
 	int r = sqlite_file_settle(f);
-	for (unsigned b = 1; r == 0 && b <= BATCHES; b++) {
+	for (unsigned b = 1; r == 0 && b <= BATCHES; b++)
 		if (said.batches[b] == DONE)
 			said.batches[b] = SETTLED;
-		else if (said.batches[b] == UNCERTAIN)
-			said.batches[b] = REFUSED; /* the log was synced up to where it had begun */
-	}
 	return r;
 }
 
@@ -248,14 +248,17 @@ static bool run_with_fault(const struct sqlite_fault *fault, bool fresh, bool *r
 		f = NULL;
 	}
 	bool met = sqlite_sys_clear() >= fault->at;
-	if (f)
-		assert_int_equal(sqlite_file_ping(f, NULL), 0);
-	else
+	if (!f) /* now recovery has decided */
 		f = must_open("test.db");
+	assert_int_equal(sqlite_file_ping(f, NULL), 0);
 	for (unsigned b = 1; b < BATCHES; b++) {
+		unsigned count;
+		bool decided = fault->for_good && said.batches[b] == UNCERTAIN;
 		*ret_uncertain |= said.batches[b] == UNCERTAIN;
-		if (!fault->for_good)
-			assert_seen(f, b);
+		assert_int_equal(count_rows(f, b, &count), SQLITE_OK);
+		if (decided && count > 0)
+			said.batches[b] = DONE;
+		assert_seen(f, b);
 	}
 	assert_int_equal(write_batch(f, BATCHES), 0);
 	sqlite_file_free(f);
@@ -325,7 +328,7 @@ static void a_writer_that_cannot_be_opened_again_loses_nothing(void **state)
 static void a_read_that_fails_loses_nothing(void **state)
 {
 	(void)state;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 1);
+	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 2);
 }
 
 static void a_truncation_that_fails_loses_nothing(void **state)
@@ -337,7 +340,7 @@ static void a_truncation_that_fails_loses_nothing(void **state)
 static void memory_that_runs_out_loses_nothing(void **state)
 {
 	(void)state;
-	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 31);
+	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 61);
 }
 
 static void ping_reports(bool ping_writes, int checkpoint_pages, unsigned long failing_sync,
@@ -360,6 +363,7 @@ static void ping_reports(bool ping_writes, int checkpoint_pages, unsigned long f
 	assert_int_equal(sqlite_file_ping(f, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, path));
 	assert_non_null(strstr(e.text, words));
+	assert_int_equal(sqlite_file_settle(f), ERR_UNAVAILABLE);
 	sqlite_sys_clear();
 	if (checkpoint_pages > 1 && !ping_writes) {
 		assert_int_equal(sqlite_file_ping(f, NULL), ERR_UNAVAILABLE);

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/ids.h"
 #include "store/backends.h"
 
@@ -17,7 +18,7 @@ static void ids_come_one_after_the_other_from_leased_blocks(void **state)
 	struct store *store;
 	struct ids ids;
 	uint64_t id, leased;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	ids_init(&ids, store, 10, 1000000);
 	for (uint64_t i = 1; i <= 25; i++) {
 		assert_int_equal(ids_next(&ids, &id), 0);
@@ -35,7 +36,7 @@ static void a_restart_skips_what_was_leased(void **state)
 	(void)state;
 	struct store *store;
 	uint64_t id;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	for (uint64_t life = 0; life < 5; life++) {
 		struct ids ids;
 		ids_init(&ids, store, 100, 1000000);
@@ -52,7 +53,7 @@ static void the_end_of_the_key_space_is_a_limit(void **state)
 	struct store *store;
 	struct ids ids;
 	uint64_t id;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	ids_init(&ids, store, 4, 6);
 	for (int i = 1; i < 6; i++)
 		assert_int_equal(ids_next(&ids, &id), 0);
@@ -69,7 +70,7 @@ static void a_store_that_fails_is_passed_on_and_asked_again(void **state)
 	struct store *inner, *store;
 	struct ids ids;
 	uint64_t id;
-	assert_int_equal(store_memory_open(&inner, NULL), 0);
+	inner = kit_store_new();
 	assert_int_equal(store_fault_open("lease=unavailable@1!", inner, &store, NULL), 0);
 	ids_init(&ids, store, 10, 1000);
 	assert_int_equal(ids_next(&ids, &id), ERR_UNAVAILABLE);
@@ -99,7 +100,7 @@ static void threads_never_get_the_same_id(void **state)
 	(void)state;
 	struct store *store;
 	pthread_t threads[THREADS];
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	ids_init(&shared, store, 7, UINT64_MAX);
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, take_many, NULL), 0);

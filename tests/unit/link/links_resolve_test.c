@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/links.h"
 #include "store/backends.h"
 
@@ -46,7 +47,7 @@ static uint64_t user_create(void)
 static int setup(void **state)
 {
 	(void)state;
-	assert_int_equal(store_memory_open(&fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
 		fx.metrics = metrics_register();

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "lib/rcache_double.h"
+#include "lib/store_kit.h"
 #include "link/links.h"
 #include "os/clock.h"
 #include "store/backends.h"
@@ -106,7 +107,7 @@ static int start(void **state)
 	                                          .constant = watched_constant,
 	                                          .version = watched_version}};
 	fx.store.base.ops = &fx.store.ops;
-	assert_int_equal(store_memory_open(&fx.store.inner, NULL), 0);
+	fx.store.inner = kit_store_new();
 	rcache_double_init(&fx.rcache);
 	fx.budgets = budgets_new();
 	if (!fx.metrics)

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/links.h"
 #include "store/backends.h"
 
@@ -48,8 +49,7 @@ static void start_on(struct store *store)
 static int start(void **state)
 {
 	(void)state;
-	struct store *store;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	struct store *store = kit_store_new();
 	start_on(store);
 	return 0;
 }
@@ -297,7 +297,7 @@ static void a_generated_key_is_never_a_reserved_word(void **state)
 	struct links_settings small = settings;
 	small.alphabet = KEY_BASE36;
 	small.key_length = 4;
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	store = kit_store_new();
 	fx.store = store;
 	fx.budgets = budgets_new();
 	struct links_config config = {.store = store,
@@ -363,7 +363,7 @@ static void on_a_failing_store(const char *spec, void (*then)(void))
 {
 	struct store *inner, *store;
 	stop(NULL);
-	assert_int_equal(store_memory_open(&inner, NULL), 0);
+	inner = kit_store_new();
 	assert_int_equal(store_fault_open(spec, inner, &store, NULL), 0);
 	start_on(store);
 	then();
@@ -423,9 +423,75 @@ static void without_ids_creations_fail_and_other_changes_go_on(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
+/* --- several databases --- */
+
+enum { SHARDS = 3 };
+
+static size_t three(struct store *s)
+{
+	(void)s;
+	return SHARDS;
+}
+
+static size_t shard_by_last_byte(struct store *s, struct str name)
+{
+	(void)s;
+	return (unsigned char)name.ptr[name.len - 1] % SHARDS;
+}
+
+static size_t shard_of_nobody(struct store *s, struct str name)
+{
+	(void)s;
+	(void)name;
+	return 0;
+}
+
+/* Makes a batch in the shard; how many of its keys lie there. */
+static size_t made_in(size_t shard, size_t n)
+{
+	struct store_write batch[64];
+	size_t found = 0;
+	assert_true(n <= ARRAY_LEN(batch));
+	for (size_t i = 0; i < n; i++)
+		batch[i] = (struct store_write){
+		    .kind = STORE_LINK_CREATE,
+		    .now_ms = 1000,
+		    .arena = &fx.arena,
+		    .link = {.url = STR("https://a.example/"), .redirect_status = 302}};
+	links_apply_in(fx.links, shard, batch, n, fx.metrics);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(batch[i].result, 0);
+		found += shard_by_last_byte(NULL, batch[i].link.key) == shard;
+	}
+	return found;
+}
+
+static void a_writer_names_links_that_lie_in_its_own_database(void **state)
+{
+	(void)state;
+	enum { BATCHES = 30, BATCH = 30 };
+	struct store_ops ops = *fx.store->ops;
+	const struct store_ops *before = fx.store->ops;
+	ops.shard_count = three;
+	ops.shard_of = shard_by_last_byte;
+	fx.store->ops = &ops;
+	size_t found = 0;
+	for (size_t i = 0; i < BATCHES; i++)
+		found += made_in(i % SHARDS, BATCH);
+	/* Few are not found in as many tries; and ids of the others are not wasted. */
+	assert_true(found > BATCHES * BATCH * 9 / 10);
+	uint64_t next;
+	assert_int_equal(store_lease(fx.store, STORE_LINK_COUNTER, 1, &next), 0);
+	assert_true(next < 3 * BATCHES * BATCH);
+	ops.shard_of = shard_of_nobody; /* the others have no part of the names yet */
+	made_in(2, BATCH);
+	fx.store->ops = before;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(a_writer_names_links_that_lie_in_its_own_database),
 	    TEST(a_created_link_resolves_to_its_response_and_is_cached),
 	    TEST(keys_are_the_cipher_of_leased_ids),
 	    TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key),

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/claim.h"
 #include "link/links.h"
 #include "store/backends.h"
@@ -83,7 +84,7 @@ static int start(void **state)
 	(void)state;
 	memset(&shelf, 0, sizeof(shelf));
 	shelf.base.ops = &shelf_ops;
-	assert_int_equal(store_memory_open(&fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
 		fx.metrics = metrics_register();

@@ -5,13 +5,14 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/shape.h"
 #include "store/backends.h"
 
 static struct store *store_new(void)
 {
 	struct store *s = NULL;
-	assert_int_equal(store_memory_open(&s, NULL), 0);
+	s = kit_store_new();
 	return s;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "lib/store_kit.h"
 #include "link/sweep.h"
 #include "os/sys.h"
 #include "store/backends.h"
@@ -111,7 +112,7 @@ static int setup(void **state)
 	slow = (struct slow){.base.ops = &slow_ops};
 	os_sys.clock_gettime = test_clock;
 	fx.count = 0;
-	assert_int_equal(store_memory_open(&slow.inner, NULL), 0);
+	slow.inner = kit_store_new();
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
 		fx.metrics = metrics_register();

@@ -5,8 +5,9 @@
 
 #include <cmocka.h>
 
-#include "api/watcher.h"
+#include "api/accounts.h"
 #include "lib/store_proxy.h"
+#include "lib/store_kit.h"
 #include "store/backends.h"
 
 #include <semaphore.h>
@@ -47,7 +48,7 @@ static int keys(struct store *s, struct arena *arena, struct key_record **ret, s
 static int start(void **state)
 {
 	(void)state;
-	assert_int_equal(store_memory_open(&fx.inner, NULL), 0);
+	fx.inner = kit_store_new();
 	store_proxy_init(&fx.proxy, fx.inner);
 	fx.proxy.ops.version = version;
 	fx.proxy.ops.keys = keys;
@@ -128,30 +129,28 @@ static void a_store_of_our_own_is_never_asked(void **state)
 static void the_watcher_looks_by_itself_and_when_it_is_told(void **state)
 {
 	(void)state;
-	struct watcher *w = NULL;
-	assert_int_equal(watcher_start(fx.accounts, &w, NULL), 0);
+	assert_int_equal(accounts_watch(fx.accounts, NULL), 0);
 	make_key("one");
 	assert_int_equal(sem_wait(&fx.read), 0); /* nobody has told it */
 	make_key("two");
-	watcher_wake(w);
+	accounts_wake(fx.accounts);
 	assert_int_equal(sem_wait(&fx.read), 0);
-	watcher_stop(w);
+	accounts_unwatch(fx.accounts);
 	assert_true(knows("one") && knows("two"));
 }
 
 static void the_watcher_goes_on_after_the_store_has_failed(void **state)
 {
 	(void)state;
-	struct watcher *w = NULL;
 	fx.version_result = ERR_UNAVAILABLE;
-	assert_int_equal(watcher_start(fx.accounts, &w, NULL), 0);
-	watcher_wake(w);
+	assert_int_equal(accounts_watch(fx.accounts, NULL), 0);
+	accounts_wake(fx.accounts);
 	assert_int_equal(sem_wait(&fx.asked), 0);
 	make_key("one");
 	fx.version_result = 0;
-	watcher_wake(w);
+	accounts_wake(fx.accounts);
 	assert_int_equal(sem_wait(&fx.read), 0);
-	watcher_stop(w);
+	accounts_unwatch(fx.accounts);
 	assert_true(knows("one"));
 }
 
@@ -167,5 +166,5 @@ int main(void)
 	    TEST(the_watcher_looks_by_itself_and_when_it_is_told),
 	    TEST(the_watcher_goes_on_after_the_store_has_failed),
 	};
-	return cmocka_run_group_tests_name("watcher", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("accounts_watch", tests, NULL, NULL);
 }
