@@ -386,7 +386,6 @@ void accounts_changed(struct accounts *a, const struct store_write *w)
 	}
 }
 
-/* Until other processes say what they have changed, all is read again when they have changed something. */
 /* What another process has changed does not count any more. */
 static void entry_follow(struct accounts *a, const struct feed_entry *e)
 {

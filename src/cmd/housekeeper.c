@@ -160,8 +160,7 @@ static int64_t uses_run(struct task *t)
 {
 	struct housekeeper *h = container_of(t, struct housekeeper, uses);
 	uses_flush(h);
-	if (h->api->store->ops->feed_prune)
-		feed_prune(h);
+	feed_prune(h);
 	keys_purge(h);
 	if (h->salts && !task_is_stopping(t))
 		day_salt_keep(h->salts, h->api->store, clock_real_ms());

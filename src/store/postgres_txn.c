@@ -289,7 +289,6 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct postgres_txn t = {.conn = c,
-	                         .in_ring = work->in_ring,
 	                         .is_distributed = work->is_distributed,
 	                         .is_postgres = work->is_postgres,
 	                         .e = e};

@@ -15,7 +15,6 @@
 
 struct postgres_txn {
 	struct pg_conn *conn;
-	bool in_ring;             /* what the home alone knows was asked there (part.h) */
 	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
 	bool is_postgres;         /* itself, not CockroachDB */
 	bool accounts_are_locked; /* against other changes of them */
@@ -79,7 +78,6 @@ struct postgres_mark;
 struct postgres_work {
 	int (*run)(struct postgres_txn *t, void *ctx);
 	void *ctx;
-	bool in_ring;
 	bool is_distributed;
 	bool is_postgres;
 	bool gives_way; /* there are advisory locks: it can be done alone */

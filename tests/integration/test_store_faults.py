@@ -199,16 +199,6 @@ def test_a_first_start_that_cannot_write_its_admin_key_ends_with_a_sentence(tmp_
     assert done.returncode == 1 and "admin key" in done.stderr
 
 
-def test_a_memory_store_serves_and_forgets(serve):
-    server = serve("--store-url", "memory:")
-    key = server.create("https://example.com/x")["key"]
-    server.create(alias="name")
-    assert server.target(key) == "https://example.com/x"
-    assert [link["key"] for link in server.links()] == ["name", key]
-    server.restart()
-    assert server.links() == []
-
-
 @pytest.mark.embedded("it is about SQLite's files")
 def test_a_sqlite_store_may_lie_elsewhere(serve, tmp_path):
     path = tmp_path / "elsewhere.db"

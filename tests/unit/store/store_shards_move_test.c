@@ -1,7 +1,7 @@
 /*
- * Keys move between the parts of a ring while threads of two servers read and change links. Each thread has
- * keys of its own, so it knows what must come of every call; others look for links that are always there.
- * Steps take random time, and movers die half way now and then.
+ * Slots move between databases while threads of two servers read and change links. Each thread has keys of its
+ * own, so it knows what must come of every call; others look for links that are always there. Moves are stopped
+ * half way now and then.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,29 +10,26 @@
 
 #include <cmocka.h>
 
-#include "lib/postgres_kit.h"
+#include "lib/database_kit.h"
 #include "lib/store_kit.h"
-#include "lib/store_proxy.h"
 #include "store/backends.h"
 #include "store/reshard.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
-	PARTS = 3,
+	SHARDS = 3,
 	SERVERS = 2,
 	WRITERS = 4,
 	READERS = 2,
 	NAMES = 60,     /* of each writer */
 	STANDING = 400, /* links that are always there */
-	PAUSE_US = 300,
+	ROUNDS = 2,
 };
 
-static struct store *inner[PARTS];
-static struct store_proxy proxies[PARTS], movers[PARTS]; /* as the servers see them, and the mover */
-static const struct str addresses[PARTS] = {STR("a:1/x"), STR("b:2/x"), STR("c:3/x")};
 static struct store *servers[SERVERS];
 static uint64_t listed_user;
 static atomic_bool ends;
@@ -43,6 +40,7 @@ struct name {
 	uint64_t id; /* 0: there is none */
 	unsigned title;
 	bool listed;
+	uint64_t clicks;
 };
 
 struct writer {
@@ -88,6 +86,20 @@ static int apply_one(struct writer *me, struct store_write *w)
 {
 	int r = store_apply(me->s, w, 1);
 	return r ? r : w->result;
+}
+
+/* Totals of this thread's links are set by this thread alone. */
+static void count(struct writer *me, struct arena *a, unsigned i)
+{
+	struct name *name = &me->names[i];
+	struct store_count total = {.id = name->id, .clicks = name->clicks + draw(me, 10)};
+	(void)a;
+	if (name->id == 0)
+		return;
+	int r = store_set_clicks(me->s, me->number, &total, 1);
+	expect(me, r == 0, "set_clicks", i, r);
+	if (r == 0)
+		name->clicks = total.clicks;
 }
 
 static void create(struct writer *me, struct arena *a, unsigned i)
@@ -171,6 +183,7 @@ static void look(struct writer *me, struct arena *a, unsigned i)
 		expect(me, read.link.id == name->id, "id", i, (int)read.link.id);
 		expect(me, str_eq(read.link.title, title_text(a, name->title)), "title", i, 0);
 		expect(me, read.permitted == name->listed, "permitted", i, read.permitted);
+		expect(me, read.link.clicks == name->clicks, "clicks", i, (int)read.link.clicks);
 	}
 }
 
@@ -178,7 +191,7 @@ static void *writer_run(void *arg)
 {
 	struct writer *me = arg;
 	static void (*const steps[])(struct writer *, struct arena *, unsigned) = {
-	    create, create, create, look, look, look, look, update, update, permit, delete, reap};
+	    create, create, create, look, look, look, look, update, update, permit, count, count, delete, reap};
 	while (!atomic_load(&ends)) {
 		struct arena a = {0};
 		steps[draw(me, ARRAY_LEN(steps))](me, &a, draw(me, NAMES));
@@ -242,39 +255,39 @@ static bool stop_sometimes(void *ctx, const struct reshard_progress *progress)
 {
 	(void)progress;
 	unsigned *seed = ctx;
-	return rand_r(seed) % 12 != 0;
+	return rand_r(seed) % 6 != 0;
 }
 
-/* To all three, or to all but `leave`; stopped and killed now and then until it is done. */
-static uint64_t move_until_done(struct store *s, const struct str *leave, unsigned *seed)
+/* To all three, or to all but `leave`; stopped now and then until it is done. */
+static size_t move_until_done(struct store *s, const struct str *leave, unsigned *seed)
 {
 	struct err e = {""};
-	uint64_t moved = 0;
+	struct reshard *r = calloc(1, sizeof(*r));
+	size_t moved = 0;
 	int result;
 	do {
-		for (size_t i = 0; i < PARTS; i++)
-			atomic_store(&movers[i].forgets_moves, rand_r(seed) % 4 == 0);
-		struct reshard r = {
+		*r = (struct reshard){
 		    .leave = leave, .leave_count = leave ? 1 : 0, .progress = stop_sometimes, .ctx = seed};
-		result = store_reshard(s, &r, &e);
-		moved += r.moved;
-		for (size_t i = 0; i < PARTS; i++)
-			atomic_store(&movers[i].forgets_moves, false);
-	} while (result == ERR_BUSY || result == ERR_UNAVAILABLE);
+		result = store_reshard(s, r, &e);
+		moved += r->slots;
+	} while (result == ERR_BUSY);
+	free(r);
 	if (result != 0)
 		print_error("%s\n", e.text);
 	assert_int_equal(result, 0);
 	return moved;
 }
 
-static struct store *ring_over(struct store_proxy *part, size_t n)
+static struct store *open_over(size_t n, bool is_admin)
 {
-	struct store_ring_part parts[PARTS];
+	struct str urls[SHARDS];
 	struct store *s = NULL;
 	struct err e = {""};
 	for (size_t i = 0; i < n; i++)
-		parts[i] = (struct store_ring_part){.store = &part[i].base, .address = addresses[i]};
-	if (store_ring_open(parts, n, true, &s, &e) != 0)
+		urls[i] = str_of(database_kit_urls[i]);
+	const struct store_shards_config config = {
+	    .urls = urls, .count = n, .readers = 8, .writers = 8, .is_admin = is_admin};
+	if (store_shards_open(&config, &s, &e) != 0)
 		print_error("%s\n", e.text);
 	assert_non_null(s);
 	return s;
@@ -295,37 +308,8 @@ static void standing_make(struct store *s, struct arena *a)
 	listed_user = user.user.id;
 }
 
-static size_t keys_in_all(void)
+static void work_start(struct writer *writers, struct reader *readers)
 {
-	static struct str keys[100000];
-	struct arena a = {0};
-	size_t sum = 0, count;
-	for (size_t i = 0; i < PARTS; i++) {
-		assert_int_equal(
-		    inner[i]->ops->part->keys_after(inner[i], STR_NULL, ARRAY_LEN(keys), &a, keys, &count),
-		    0);
-		sum += count;
-	}
-	arena_release(&a);
-	return sum;
-}
-
-static void nothing_is_missed_or_lost_while_keys_move(int rounds)
-{
-	struct arena a = {0};
-	struct writer writers[WRITERS] = {0};
-	struct reader readers[READERS] = {0};
-	unsigned seed = 1;
-	struct store *s = ring_over(proxies, 2);
-	standing_make(s, &a);
-	store_free(s);
-	for (size_t i = 0; i < SERVERS; i++)
-		servers[i] = ring_over(proxies, 3);
-	s = ring_over(movers, 3);
-	for (size_t i = 0; i < PARTS; i++) {
-		atomic_store(&proxies[i].pause_us_max, PAUSE_US);
-		atomic_store(&movers[i].pause_us_max, PAUSE_US);
-	}
 	atomic_store(&ends, false);
 	for (unsigned i = 0; i < WRITERS; i++) {
 		writers[i] = (struct writer){.number = i, .seed = i + 1, .s = servers[i % SERVERS]};
@@ -335,81 +319,79 @@ static void nothing_is_missed_or_lost_while_keys_move(int rounds)
 		readers[i] = (struct reader){.seed = i + 100, .s = servers[i % SERVERS]};
 		pthread_create(&readers[i].thread, NULL, reader_run, &readers[i]);
 	}
-	uint64_t moved = 0;
-	for (int i = 0; i < rounds; i++) {
-		moved += move_until_done(s, NULL, &seed);
-		moved += move_until_done(s, &addresses[i % 2 ? 1 : 2], &seed);
-	}
+}
+
+/* How many links there must be. */
+static int64_t work_end(struct writer *writers, struct reader *readers, size_t moved)
+{
+	uint64_t changes = 0, lookups = 0;
+	int64_t there = STANDING;
 	atomic_store(&ends, true);
-	uint64_t changes = 0, lookups = 0, there = STANDING;
 	for (size_t i = 0; i < WRITERS; i++) {
 		pthread_join(writers[i].thread, NULL);
-		if (writers[i].wrong)
-			print_error("%s, and %llu more\n", writers[i].first_wrong,
-			            (unsigned long long)writers[i].wrong - 1);
-		assert_int_equal(writers[i].wrong, 0);
 		changes += writers[i].calls;
 		for (size_t k = 0; k < NAMES; k++)
 			there += writers[i].names[k].id != 0;
 	}
 	for (size_t i = 0; i < READERS; i++) {
 		pthread_join(readers[i].thread, NULL);
-		assert_int_equal(readers[i].missed, 0);
 		lookups += readers[i].calls;
 	}
-	print_message("%llu keys moved under %llu checked calls and %llu lookups\n",
-	              (unsigned long long)moved, (unsigned long long)changes, (unsigned long long)lookups);
+	print_message("%zu slots moved under %llu checked calls and %llu lookups\n", moved,
+	              (unsigned long long)changes, (unsigned long long)lookups);
+	for (size_t i = 0; i < WRITERS; i++) {
+		if (writers[i].wrong)
+			print_error("%s, and %llu more\n", writers[i].first_wrong,
+			            (unsigned long long)writers[i].wrong - 1);
+		assert_int_equal(writers[i].wrong, 0);
+	}
+	for (size_t i = 0; i < READERS; i++)
+		assert_int_equal(readers[i].missed, 0);
 	assert_true(moved > 0 && changes > 0 && lookups > 0);
-	assert_int_equal(keys_in_all(), there);
+	return there;
+}
+
+static void nothing_is_missed_or_lost_while_slots_move(void **state)
+{
+	(void)state;
+	static struct writer writers[WRITERS];
+	static struct reader readers[READERS];
+	static char addresses[SHARDS][POSTGRES_KIT_URL_BYTES];
+	database_kit_need();
+	struct arena a = {0};
+	unsigned seed = 1;
+	struct shards_status *status = calloc(1, sizeof(*status));
+	struct store *s = open_over(2, false);
+	standing_make(s, &a);
+	store_free(s);
+	for (size_t i = 0; i < SERVERS; i++)
+		servers[i] = open_over(SHARDS, false);
+	s = open_over(SHARDS, true);
+	assert_int_equal(store_shards_status(s, status, NULL), 0);
+	for (size_t i = 0; i < SHARDS; i++)
+		snprintf(addresses[i], sizeof(addresses[i]), "%s", status->shards[i].address);
+	work_start(writers, readers);
+	size_t moved = 0;
+	for (int i = 0; i < ROUNDS; i++) {
+		struct str leave = str_of(addresses[i % 2 ? 1 : 2]);
+		moved += move_until_done(s, NULL, &seed);
+		moved += move_until_done(s, &leave, &seed);
+	}
+	int64_t there = work_end(writers, readers, moved), links = 0;
+	for (size_t i = 0; i < SHARDS; i++)
+		links += postgres_kit_ask(database_kit_urls[i], "SELECT count(*) FROM link");
+	assert_int_equal(links, there);
 	store_free(s);
 	for (size_t i = 0; i < SERVERS; i++)
 		store_free(servers[i]);
+	free(status);
 	arena_release(&a);
-}
-
-static void with_parts(int rounds)
-{
-	for (size_t i = 0; i < PARTS; i++) {
-		store_proxy_init(&proxies[i], inner[i]);
-		store_proxy_init(&movers[i], inner[i]);
-	}
-	nothing_is_missed_or_lost_while_keys_move(rounds);
-	for (size_t i = 0; i < PARTS; i++)
-		store_free(inner[i]);
-}
-
-static void nothing_is_missed_or_lost_while_keys_move_in_memory(void **state)
-{
-	(void)state;
-	for (size_t i = 0; i < PARTS; i++)
-		assert_int_equal(store_memory_open(&inner[i], NULL), 0);
-	with_parts(8);
-}
-
-static void nothing_is_missed_or_lost_while_keys_move_on_postgres(void **state)
-{
-	(void)state;
-	static char urls[PARTS][POSTGRES_KIT_URL_BYTES];
-	if (!postgres_kit_is_there())
-		skip();
-	for (size_t i = 0; i < PARTS; i++) {
-		struct err e = {""};
-		postgres_kit_database_make(urls[i]);
-		struct store_postgres_config config = {.url = str_of(urls[i]), .readers = 8, .writers = 8};
-		if (store_postgres_open(&config, &inner[i], &e) != 0)
-			print_error("%s\n", e.text);
-		assert_non_null(inner[i]);
-	}
-	with_parts(2);
-	for (size_t i = 0; i < PARTS; i++)
-		postgres_kit_database_remove(urls[i]);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(nothing_is_missed_or_lost_while_keys_move_in_memory),
-	    cmocka_unit_test(nothing_is_missed_or_lost_while_keys_move_on_postgres),
+	    cmocka_unit_test_setup(nothing_is_missed_or_lost_while_slots_move, database_kit_renew),
 	};
-	return cmocka_run_group_tests_name("store_ring_move", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("store_shards_move", tests, database_kit_three, database_kit_down);
 }

@@ -1,4 +1,4 @@
-#include "store/ring_fan.h"
+#include "store/fan.h"
 
 #include "os/thread.h"
 
@@ -60,7 +60,7 @@ int fan_new(unsigned threads, struct fan **ret, struct err *e)
 	pthread_cond_init(&f->work, NULL);
 	list_init(&f->queue);
 	for (; f->thread_count < threads; f->thread_count++) {
-		int r = thread_start(&f->threads[f->thread_count], "curt-ring", thread_main, f, e);
+		int r = thread_start(&f->threads[f->thread_count], "curt-shard", thread_main, f, e);
 		if (r < 0) {
 			fan_free(f);
 			return r;
