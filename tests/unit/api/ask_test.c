@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "api/ask.h"
+#include "api/auth.h"
 
 #include <stdio.h>
 
