@@ -127,6 +127,15 @@ static int rows_take(struct pg_conn *c, struct batch *b,
 	return r;
 }
 
+/* Read last: if it is still the same then, the slots were the row's all the time. */
+static void version_send(struct pg_conn *c, const struct batch *b)
+{
+	if (!b->row)
+		return;
+	struct pg_query q = pg_query(c, &version_get);
+	pg_send(&q);
+}
+
 static int version_check(struct pg_conn *c, const struct slot_row *row)
 {
 	CLEANUP(pg_result_end) struct pg_result result;
@@ -144,10 +153,7 @@ static int links_read(struct pg_conn *c, struct batch *b)
 		r = ids_send(c, b);
 	if (r != 0)
 		return r; /* the connection is left with a question: it will not be used again */
-	if (b->row) {
-		struct pg_query q = pg_query(c, &version_get);
-		pg_send(&q);
-	}
+	version_send(c, b);
 	pg_flush(c);
 	int other = 0;
 	if (b->key_count > 0)
@@ -167,8 +173,8 @@ static bool read_asks_permission(const struct store_lookup *read)
 	return read->result == 0 && read->link.is_private && id_is_valid(read->user);
 }
 
-static int permissions_send(struct pg_conn *c, const struct store_lookup *reads, size_t n, size_t count,
-                            struct arena *arena)
+static int permissions_send(struct pg_conn *c, const struct batch *b, const struct store_lookup *reads,
+                            size_t n, size_t count, struct arena *arena)
 {
 	int64_t *links = arena_alloc(arena, count * sizeof(*links));
 	int64_t *users = arena_alloc(arena, count * sizeof(*users));
@@ -185,6 +191,7 @@ static int permissions_send(struct pg_conn *c, const struct store_lookup *reads,
 	pg_ints(&q, links, count);
 	pg_ints(&q, users, count);
 	pg_send(&q);
+	version_send(c, b);
 	pg_flush(c);
 	return 0;
 }
@@ -198,7 +205,7 @@ static void permission_take(struct store_lookup *reads, size_t n, uint64_t link,
 }
 
 /* Only private links cost this second question, and they are few. */
-static int permissions_read(struct pg_conn *c, struct store_lookup *reads, size_t n, struct arena *arena)
+static int permissions_read(struct pg_conn *c, struct batch *b, struct store_lookup *reads, size_t n)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++)
@@ -206,13 +213,17 @@ static int permissions_read(struct pg_conn *c, struct store_lookup *reads, size_
 	if (count == 0)
 		return 0;
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	int r = permissions_send(c, reads, n, count, arena);
-	if (r == 0)
-		r = pg_next(c, &result, NULL);
+	int r = permissions_send(c, b, reads, n, count, &b->arena), other = 0;
+	if (r != 0)
+		return r;
+	r = pg_next(c, &result, NULL);
 	for (int row = 0; r == 0 && row < result.rows; row++)
 		permission_take(reads, n, (uint64_t)pg_get_int(&result, row, 0),
 		                (uint64_t)pg_get_int(&result, row, 1));
-	return r ? r : pg_sync(c, NULL);
+	if (b->row)
+		other = version_check(c, b->row);
+	r = pg_sync(c, NULL);
+	return r ? r : other;
 }
 
 int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup *reads, size_t n)
@@ -222,7 +233,7 @@ int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct st
 	if (r == 0)
 		r = links_read(c, &b);
 	if (r == 0)
-		r = permissions_read(c, reads, n, &b.arena);
+		r = permissions_read(c, &b, reads, n);
 	arena_release(&b.arena);
 	return r;
 }

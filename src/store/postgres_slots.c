@@ -31,6 +31,10 @@ static const struct pg_statement slots_used = {
     "slots_used", "SELECT (EXISTS (SELECT 1 FROM link) OR EXISTS (SELECT 1 FROM resting) OR EXISTS"
                   " (SELECT 1 FROM spent_key) OR EXISTS (SELECT 1 FROM users))::int"};
 
+/* Servers of 0.1.0 that still use the database alone go by this number, and are refused from now on. */
+static const struct pg_statement ring_end = {
+    "ring_end", "UPDATE ring_state SET epoch = epoch + 1, description = NULL WHERE id = 1"};
+
 void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 {
 	if (!row)
@@ -175,8 +179,11 @@ static int change_run(struct postgres_txn *t, void *ctx)
 		r = change->rule(&work->row, &change->attempt);
 	if (r == 0 && change->if_empty)
 		r = empty_check(t);
-	if (r == 0 && change->makes_routes)
+	if (r == 0 && change->makes_routes) {
 		postgres_routes_fill(t);
+		q = txn_query(t, &ring_end);
+		txn_put(t, &q);
+	}
 	return r ? r : row_put(t, &work->row);
 }
 

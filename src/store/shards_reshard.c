@@ -682,7 +682,8 @@ int store_reshard(struct store *store, struct reshard *r, struct err *e)
 		if (since_ms == 0)
 			since_ms = clock_mono_ms();
 		m->progress.waits_ms = clock_mono_ms() - since_ms + 1;
-		if (result != ERR_UNAVAILABLE || m->progress.waits_ms > r->patience_ms)
+		bool is_away = result == ERR_UNAVAILABLE || result == ERR_UNCERTAIN;
+		if (!is_away || m->progress.waits_ms > r->patience_ms)
 			break;
 		result = show(m);
 		usleep(WAIT_STEP_MS * 1000);

@@ -122,19 +122,19 @@ static void it_has_what_the_store_inside_has_and_no_more(void **state)
 	(void)state;
 	static const struct store_ops ops = {
 	    .free = shared_free, .version = shared_version, .claim = shared_claim};
-	struct store shared = {&ops}, *s = fault_open("");
+	struct store shared = {.ops = &ops}, *s = fault_open("");
 	uint64_t version = 0, id = 0;
 	size_t count = 0;
 	assert_null(s->ops->version);
 	assert_null(s->ops->claim);
 	store_free(s);
 	assert_int_equal(store_fault_open("version=busy@2,claim=unavailable@2", &shared, &s, NULL), 0);
-	assert_int_equal(s->ops->version(s, &version), 0);
+	assert_int_equal(store_version(s, &version), 0);
 	assert_int_equal(version, 5);
-	assert_int_equal(s->ops->version(s, &version), ERR_BUSY);
-	assert_int_equal(s->ops->claim(s, 0, 0, 1, &id, &count), 0);
+	assert_int_equal(store_version(s, &version), ERR_BUSY);
+	assert_int_equal(store_claim(s, 0, 0, 1, &id, &count), 0);
 	assert_int_equal(id, 9);
-	assert_int_equal(s->ops->claim(s, 0, 0, 1, &id, &count), ERR_UNAVAILABLE);
+	assert_int_equal(store_claim(s, 0, 0, 1, &id, &count), ERR_UNAVAILABLE);
 	store_free(s);
 }
 

@@ -106,7 +106,7 @@ static void a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do
 	postgres_kit_database_remove(feigned);
 }
 
-static void with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas(void **state)
+static void with_citus_a_store_is_no_shard_and_has_no_replicas(void **state)
 {
 	(void)state;
 	database_kit_need();
@@ -116,8 +116,12 @@ static void with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas(void **s
 	postgres_kit_database_make(with_citus);
 	postgres_kit_citus_feign(with_citus);
 	struct store_postgres_config config = {.url = str_of(with_citus)};
+	const struct str urls[] = {str_of(with_citus), str_of(url)};
+	const struct store_shards_config shards = {.urls = urls, .count = 2};
+	assert_int_equal(store_shards_open(&shards, &s, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "without Citus"));
 	assert_int_equal(store_postgres_open(&config, &s, &e), 0);
-	assert_null(s->ops->part);
+	assert_int_equal(store_shard_count(s), 1);
 	store_free(s);
 	config.replicas = &config.url;
 	config.replica_count = 1;
@@ -184,7 +188,7 @@ static void reap(uint64_t id)
 static size_t claim(int64_t now_ms, size_t max, uint64_t *ret)
 {
 	size_t count = 77;
-	assert_int_equal(store->ops->claim(store, now_ms, REST_MS, max, ret, &count), 0);
+	assert_int_equal(store_claim(store, now_ms, REST_MS, max, ret, &count), 0);
 	assert_true(count <= max);
 	return count;
 }
@@ -286,7 +290,7 @@ static void *claim_all(void *arg)
 	size_t count = 0, more = 1;
 	while (more > 0 && count < CLAIMED) {
 		assert_int_equal(
-		    store->ops->claim(store, 1LL << 60, 0, MIN(7, CLAIMED - count), ids + count, &more), 0);
+		    store_claim(store, 1LL << 60, 0, MIN(7, CLAIMED - count), ids + count, &more), 0);
 		count += more;
 	}
 	return NULL;
@@ -387,7 +391,7 @@ static void nodes_that_count_at_once_lose_nothing(void **state)
 static uint64_t version(void)
 {
 	uint64_t v = 0;
-	assert_int_equal(store->ops->version(store, &v), 0);
+	assert_int_equal(store_version(store, &v), 0);
 	return v;
 }
 
@@ -663,7 +667,7 @@ int main(void)
 	    TEST(servers_that_start_at_once_on_an_empty_database_all_come_up),
 	    TEST(a_database_of_a_newer_version_is_refused),
 	    TEST(a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do),
-	    TEST(with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas),
+	    TEST(with_citus_a_store_is_no_shard_and_has_no_replicas),
 	    TEST(a_database_that_citus_came_to_later_is_used_as_before),
 	    TEST(a_wrong_url_and_a_server_that_is_away_are_told_apart),
 	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
