@@ -18,10 +18,11 @@ static int64_t watch(struct task *t)
 	struct watcher *w = container_of(t, struct watcher, task);
 	int r = accounts_follow(w->accounts);
 	if (r < 0 && !w->failing)
-		log_warn("api",
-		         "the store does not say whether accounts have changed (%s); API keys and sessions are "
-		         "honoured from memory for accounts.stale_time",
-		         err_name(r));
+		log_warn(
+		    "api",
+		    "the store does not say whether accounts have changed (%s); API keys and sessions are "
+		    "honoured from memory for accounts.stale_time",
+		    err_name(r));
 	if (r == 0 && w->failing)
 		log_info("api", "the store says again whether accounts have changed");
 	w->failing = r < 0;
