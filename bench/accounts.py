@@ -8,7 +8,9 @@ loop costs somebody else's creates.
 import contextlib
 import hashlib
 import multiprocessing
+import os
 import pathlib
+import signal
 import sqlite3
 import statistics
 import sys
@@ -26,7 +28,8 @@ from people import make_person  # noqa: E402
 
 CHANGES = 1000
 SAMPLE = 20000  # keys that are used, each once
-CREATES = 1500
+CREATES = 100  # in each turn
+TURNS = 12
 
 
 def fill(path, count):
@@ -79,14 +82,14 @@ def changes(server, person):
     return (cpu_s(server, "writer") - before) * 1000 / CHANGES, (time.monotonic() - began) * 1000 / CHANGES
 
 
-def creates(server):
-    """Median milliseconds of a create."""
+def creates(server, count):
+    """Milliseconds of each create."""
     times = []
-    for _ in range(CREATES):
+    for _ in range(count):
         began = time.monotonic()
         server.create("https://example.com/")
         times.append((time.monotonic() - began) * 1000)
-    return statistics.median(times)
+    return times
 
 
 def ask_in_a_loop(url, headers, made):
@@ -98,18 +101,28 @@ def ask_in_a_loop(url, headers, made):
         made.value += 1
 
 
-def creates_beside_a_loop(server, headers):
-    made = multiprocessing.Value("Q", 0)
-    loop = multiprocessing.Process(target=ask_in_a_loop, args=(server.url, headers, made), daemon=True)
-    loop.start()
-    while made.value < 200:  # as many keys as the viewer may have are made by then
-        time.sleep(0.01)
-    before, began = made.value, time.monotonic()
-    median = creates(server)
-    rate = (made.value - before) / (time.monotonic() - began)
-    loop.kill()
-    loop.join()
-    return median, rate
+def creates_beside_loops(server, all_headers):
+    """Median milliseconds of a create, and the requests of the loop in a second, beside each of the loops in turns."""
+    mades = [multiprocessing.Value("Q", 0) for _ in all_headers]
+    loops = [multiprocessing.Process(target=ask_in_a_loop, args=(server.url, headers, made), daemon=True)
+             for headers, made in zip(all_headers, mades)]
+    times, rates = [[] for _ in loops], [0] * len(loops)
+    for loop, made in zip(loops, mades):
+        loop.start()
+        while made.value < 200:  # as many keys as the viewer may have are made by then
+            time.sleep(0.01)
+        os.kill(loop.pid, signal.SIGSTOP)
+    for turn in range(TURNS * len(loops)):
+        i = turn % len(loops)
+        os.kill(loops[i].pid, signal.SIGCONT)
+        before, began = mades[i].value, time.monotonic()
+        times[i] += creates(server, CREATES)
+        rates[i] += (mades[i].value - before) / (time.monotonic() - began) / TURNS
+        os.kill(loops[i].pid, signal.SIGSTOP)
+    for loop in loops:
+        loop.kill()
+        loop.join()
+    return [(statistics.median(t), rate) for t, rate in zip(times, rates)]
 
 
 def main():
@@ -135,17 +148,14 @@ def main():
         use_ms = (time.monotonic() - began) * 1000 / uses
         used_mb = rss_mb(server)
         cpu_ms, wall_ms = changes(server, person)
-        alone = creates(server)
-        control, control_rate = creates_beside_a_loop(server, {})
-        headers = {"Cookie": f"curt_session={person.cookie}", "X-CSRF-Token": person.csrf}
-        beside, rate = creates_beside_a_loop(server, headers)
+        viewer = {"Cookie": f"curt_session={person.cookie}", "X-CSRF-Token": person.csrf}
+        (control, control_rate), (beside, rate) = creates_beside_loops(server, [{}, viewer])
         print(f"{count} users, {count} API keys")
         print(f"ready after                       {ready_ms:8.0f} ms")
         print(f"memory, empty store               {base:8.1f} MB")
         print(f"memory, at the start              {start_mb:8.1f} MB ({start_mb - base:+.1f})")
         print(f"memory, after {uses:6} keys were used {used_mb:6.1f} MB ({used_mb - base:+.1f}); {use_ms:.2f} ms each")
         print(f"CPU of the writer for one change  {cpu_ms:8.3f} ms ({wall_ms:.2f} ms with the answer)")
-        print(f"a create                          {alone:8.2f} ms")
         print(f"a create beside a stranger's loop {control:8.2f} ms ({control_rate:.0f} requests/s, all 401)")
         print(f"a create beside a viewer's loop   {beside:8.2f} ms ({rate:.0f} requests/s for keys; "
               f"{100 * beside / control - 100:+.0f} % against the stranger's)")
