@@ -134,32 +134,14 @@ static size_t fetch_aside(struct key_pool *p, size_t max, struct source_key *ret
 	return r == 0 ? count : 0;
 }
 
-static void settle_dry_locked(struct key_pool *p, bool answered, const struct err *why)
+static void fetch(struct key_pool *p)
 {
-	p->dry_ms = clock_mono_ms();
-	if (answered)
-		p->dry_code = err_set(
-		    &p->dry_why, ERR_LIMIT,
-		    "no keys are left in stock: start curt keygen and curt keysync, or more "
-		    "of them, or set keys.source = cipher");
-	else
-		p->dry_code = err_set(&p->dry_why, ERR_UNAVAILABLE, "no key shard answers: %.400s",
-		                      why->text[0] ? why->text : "all of them failed a moment ago");
-}
-
-static size_t next_share(struct key_pool *p)
-{
+	struct err why = {""};
 	pthread_mutex_lock(&p->lock);
 	p->share = p->later_came ? p->share_min : MIN(2 * p->share, p->share_max);
 	p->later_came = false;
 	pthread_mutex_unlock(&p->lock);
-	return p->share;
-}
-
-static void fetch(struct key_pool *p)
-{
-	struct err why = {""};
-	size_t share = next_share(p);
+	size_t share = p->share;
 	bool answered = false;
 	size_t count = fetch_ready(p, &answered, &why);
 	count += fetch_aside(p, count > 0 ? share : p->batch, p->moving + count);
@@ -167,8 +149,17 @@ static void fetch(struct key_pool *p)
 	size_t put = key_row_put(&p->hand, p->moving, count);
 	ASSERT(put == count);
 	p->dry_ms = 0;
-	if (count == 0)
-		settle_dry_locked(p, answered, &why);
+	if (count == 0) {
+		p->dry_ms = clock_mono_ms();
+		if (answered)
+			p->dry_code = err_set(
+			    &p->dry_why, ERR_LIMIT,
+			    "no keys are left in stock: start curt keygen and curt keysync, or more "
+			    "of them, or set keys.source = cipher");
+		else
+			p->dry_code = err_set(&p->dry_why, ERR_UNAVAILABLE, "no key shard answers: %.400s",
+			                      why.text[0] ? why.text : "all of them failed a moment ago");
+	}
 	p->wanted = false;
 	pthread_cond_broadcast(&p->arrived);
 	pthread_mutex_unlock(&p->lock);
@@ -232,16 +223,6 @@ static void put_back(struct key_pool *p, struct key_row *row, bool aside)
 
 /* The prefetcher */
 
-static bool runs_low_locked(const struct key_pool *p)
-{
-	return p->hand.count <= p->batch / 2;
-}
-
-static bool is_dry_locked(const struct key_pool *p)
-{
-	return p->dry_ms != 0 && clock_mono_ms() - p->dry_ms < DRY_MS;
-}
-
 static bool has_back_locked(const struct key_pool *p)
 {
 	return !p->back_rests && (p->back.count > 0 || p->aside.count > 0);
@@ -304,7 +285,8 @@ static size_t take_at_hand_locked(struct key_pool *p, struct source_key *ret, si
 	size_t again = (size_t)MIN(p->owed, count);
 	p->owed -= again;
 	p->taken += count - again;
-	if (runs_low_locked(p) && !p->wanted && !is_dry_locked(p)) {
+	if (p->hand.count <= p->batch / 2 && !p->wanted &&
+	    (p->dry_ms == 0 || clock_mono_ms() - p->dry_ms >= DRY_MS)) {
 		p->wanted = true;
 		p->wanted_ms = clock_mono_ms();
 		task_wake(&p->prefetcher);

@@ -195,17 +195,6 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 	return r;
 }
 
-static size_t read_elements(const struct redis_reply *reply, struct source_key *ret, size_t max)
-{
-	size_t count = 0;
-	for (size_t i = 0; reply->type == REDIS_ARRAY && i < MIN(reply->count, max); i++) {
-		const struct redis_reply element = redis_reply_at(reply, i);
-		if (element_read(element.text, &ret[count]))
-			count++; /* what is no key is dropped: nobody could follow it */
-	}
-	return count;
-}
-
 static int pop_from(struct shelf *s, struct redis_conn *c, struct str list, size_t max,
                     struct source_key *ret, size_t *ret_count, uint64_t *ret_left, struct err *e)
 {
@@ -217,7 +206,13 @@ static int pop_from(struct shelf *s, struct redis_conn *c, struct str list, size
 		return cut_off(s, c, ERR_UNCERTAIN, e);
 	bool wrong = reply.type != REDIS_ARRAY && reply.type != REDIS_NIL;
 	int r = wrong ? refused(s, &reply, e) : 0;
-	*ret_count = read_elements(&reply, ret, max);
+	size_t count = 0;
+	for (size_t i = 0; reply.type == REDIS_ARRAY && i < MIN(reply.count, max); i++) {
+		const struct redis_reply element = redis_reply_at(&reply, i);
+		if (element_read(element.text, &ret[count]))
+			count++; /* what is no key is dropped: nobody could follow it */
+	}
+	*ret_count = count;
 	if (redis_read(c, &reply) == 0 && reply.type == REDIS_INT)
 		*ret_left = (uint64_t)reply.number;
 	else

@@ -332,33 +332,6 @@ static size_t log_advances(struct queue *base, const struct advance **ret)
 	return n;
 }
 
-/* Without it the same events are read again after a crash: that is no reason to stop. */
-static void checkpoint_save(struct queue_log *q)
-{
-	struct err e;
-	struct checkpoint c = {.positions = q->kept, .counts = q->config.counts};
-	for (size_t i = 0; i < q->count; i++) {
-		if (q->sources[i]->committed > 0)
-			q->kept[c.count++] = (struct position){q->sources[i]->stream.number,
-			                                       q->sources[i]->committed};
-	}
-	int r = checkpoint_write(q->config.checkpoint, &c, &e);
-	if (r < 0 && !q->checkpoint_failed)
-		log_error("events", "%s; if the process stops now, events are read twice", e.text);
-	q->checkpoint_failed = r < 0;
-}
-
-static void counts_commit(struct queue_log *q)
-{
-	struct event_counts *all = &q->config.counts, *n = &q->counts;
-	all->clicks += n->clicks;
-	all->orphans += n->orphans;
-	all->impressions += n->impressions;
-	all->rejected += n->rejected;
-	all->dropped += n->dropped;
-	*n = (struct event_counts){0};
-}
-
 /* All of it is one lane, counted in impressions. */
 static size_t log_lanes(struct queue *base, const struct advance **ret)
 {
@@ -384,9 +357,27 @@ static int log_commit(struct queue *base)
 		if (s->finished && s->committed >= s->end)
 			source_close(s);
 	}
-	counts_commit(q);
-	if (q->config.checkpoint && bytes > 0)
-		checkpoint_save(q);
+	struct event_counts *all = &q->config.counts, *n = &q->counts;
+	all->clicks += n->clicks;
+	all->orphans += n->orphans;
+	all->impressions += n->impressions;
+	all->rejected += n->rejected;
+	all->dropped += n->dropped;
+	*n = (struct event_counts){0};
+	if (q->config.checkpoint && bytes > 0) {
+		/* Without it the same events are read again after a crash: that is no reason to stop. */
+		struct err e;
+		struct checkpoint c = {.positions = q->kept, .counts = q->config.counts};
+		for (size_t i = 0; i < q->count; i++) {
+			if (q->sources[i]->committed > 0)
+				q->kept[c.count++] = (struct position){q->sources[i]->stream.number,
+				                                       q->sources[i]->committed};
+		}
+		int r = checkpoint_write(q->config.checkpoint, &c, &e);
+		if (r < 0 && !q->checkpoint_failed)
+			log_error("events", "%s; if the process stops now, events are read twice", e.text);
+		q->checkpoint_failed = r < 0;
+	}
 	event_log_consumed(q->config.log, bytes);
 	return 0;
 }
@@ -443,17 +434,6 @@ static uint64_t log_source(const struct queue *base)
 
 /* Segments that are done with */
 
-/* One that cannot be read is not: it stays for people to look at. */
-static bool is_done(const struct source *s)
-{
-	return s->finished && !s->is_open && !s->unreadable && s->committed >= s->end;
-}
-
-static bool is_settled(const struct queue_log *q)
-{
-	return !q->checkpoint_failed && (!q->config.settle || q->config.settle(q->config.ctx) == 0);
-}
-
 /* Those past their time, or beyond what is kept of them; the oldest first. */
 static void log_tidy(struct queue *base)
 {
@@ -467,13 +447,15 @@ static void log_tidy(struct queue *base)
 	q->remove_due_ms = clock_mono_ms() + REMOVE_EVERY_MS;
 	for (size_t i = q->count; i-- > 0;) {
 		struct source *s = q->sources[i];
-		if (!is_done(s))
+		/* One that cannot be read is not: it stays for people to look at. */
+		if (!s->finished || s->is_open || s->unreadable || s->committed < s->end)
 			continue;
 		kept_bytes += s->end;
 		bool old = now_ms - s->modified_ms >= (int64_t)c->settings->keep_ms;
 		if (!old && kept_bytes <= c->settings->keep_bytes)
 			continue;
-		if (!settled && !is_settled(q))
+		if (!settled &&
+		    (q->checkpoint_failed || (q->config.settle && q->config.settle(q->config.ctx) != 0)))
 			return;
 		settled = true;
 		if (event_log_remove(c->log, s->stream.number) < 0)
