@@ -132,7 +132,7 @@ static int read_fresh(struct digest *d)
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 /* --- pieces --- */
@@ -200,10 +200,7 @@ static int block_write(struct digest *d, struct block *b)
 {
 	if (b->keys.failed || b->details.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_VISIT_INSERT);
-	query_int(&q, (int64_t)b->first);
-	query_int(&q, (int64_t)b->count);
-	query_int(&q, b->newest_ms);
+	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_VISIT_INSERT, b->first, b->count, b->newest_ms);
 	query_blob(&q, b->keys.data, b->keys.len);
 	query_blob(&q, b->details.data, b->details.len);
 	int rc = query_run(&q);
@@ -244,10 +241,7 @@ static int write_blocks(struct digest *d)
 static int cell_read(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
                      struct counts *shapes, struct runs *runs)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CELL_GET);
-	query_int(&q, level_key);
-	query_int(&q, start_ms);
-	query_int(&q, link);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_CELL_GET, level_key, start_ms, link);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
@@ -277,11 +271,8 @@ int digest_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, 
 	runs_write(runs, scratch);
 	if (scratch->failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CELL_PUT);
-	query_int(&q, level_key);
-	query_int(&q, start_ms);
-	query_int(&q, link);
-	query_int(&q, (int64_t)counts_sum(shapes));
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_CELL_PUT, level_key, start_ms, link, counts_sum(shapes));
 	query_blob(&q, scratch->data, shapes_len);
 	/* An empty list must not be taken for NULL. */
 	query_blob(&q, scratch->data + shapes_len, scratch->len - shapes_len);
@@ -371,9 +362,7 @@ struct day {
 
 static int day_read(struct digest *d, struct day *day)
 {
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_DAY_LINK_GET);
-	query_int(&q, day->day);
-	query_int(&q, (int64_t)day->link);
+	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_DAY_LINK_GET, day->day, day->link);
 	int rc = query_find(&q, &day->found);
 	sketch_init(&day->visitors);
 	if (rc != SQLITE_OK || !day->found)
@@ -399,21 +388,11 @@ static int day_write(struct digest *d, const struct day *day)
 {
 	uint8_t sketch[SKETCH_BYTES_MAX];
 	bool whole = !day->found || day->changed;
-	CLEANUP(query_end) struct query q = query_begin(d->c, whole ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT);
-	query_int(&q, day->day);
-	query_int(&q, (int64_t)day->link);
-	query_int(&q, (int64_t)(day->clicks_before + day->clicks));
-	query_int(&q, day->hours);
+	CLEANUP(query_end)
+	struct query q = QUERY(d->c, whole ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day, day->link,
+	                       day->clicks_before + day->clicks, day->hours);
 	if (whole)
 		query_blob(&q, sketch, sketch_write(&day->visitors, sketch));
-	return query_run(&q);
-}
-
-static int total_add(struct digest *d, uint64_t link, uint64_t clicks)
-{
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_TOTAL_ADD);
-	query_int(&q, (int64_t)link);
-	query_int(&q, (int64_t)clicks);
 	return query_run(&q);
 }
 
@@ -429,7 +408,7 @@ static int count_day(struct digest *d, const struct sort_item *items, size_t fro
 		day_count(d, &day, &d->groups[items[i].index]);
 	rc = day_write(d, &day);
 	if (rc == SQLITE_OK && day.clicks > 0)
-		rc = total_add(d, day.link, day.clicks);
+		rc = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
 	return rc;
 }
 
@@ -543,24 +522,6 @@ static int begin(struct digest *d)
 	return SQLITE_OK;
 }
 
-static int state_write(struct digest *d, const struct digesting *state)
-{
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BOOK_DIGEST);
-	query_int(&q, (int64_t)(d->number_first + d->count));
-	query_int(&q, state->row);
-	query_int(&q, state->link);
-	query_int(&q, (int64_t)state->visits);
-	query_int(&q, (int64_t)state->orphans);
-	return query_run(&q);
-}
-
-static int fresh_delete(struct digest *d)
-{
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_FRESH_DELETE);
-	query_int(&q, d->state.row);
-	return query_run(&q);
-}
-
 /* The next piece begins at that link; 0: this was the last one. */
 static int end(struct digest *d, uint64_t next_link)
 {
@@ -572,8 +533,9 @@ static int end(struct digest *d, uint64_t next_link)
 		for (size_t i = 0; i < d->count; i++)
 			state.orphans += d->visits[i].link == 0;
 	}
-	int rc = state_write(d, &state);
-	return rc == SQLITE_OK && next_link == 0 ? fresh_delete(d) : rc;
+	int rc = RUN(d->c, SQL_BOOK_DIGEST, d->number_first + d->count, state.row, state.link, state.visits,
+	             state.orphans);
+	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_FRESH_DELETE, d->state.row) : rc;
 }
 
 int digest_piece(struct sqlite_conn *c, size_t visits_max)
@@ -643,5 +605,5 @@ int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
 			return r;
 		ordinal += (uint64_t)sqlite3_column_int64(q.stmt, 0);
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }

@@ -34,18 +34,9 @@ static int ad_insert(struct sqlite_conn *c, struct book *book, struct str name, 
 	*ret = (struct ad){.id = ++book->last_ad};
 	book->ads++;
 	book->new_ads++;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_INSERT);
-	query_int(&q, ret->id);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_INSERT, ret->id);
 	query_str(&q, name);
 	query_int(&q, ret->last_day);
-	return query_run(&q);
-}
-
-static int ad_touch(struct sqlite_conn *c, int64_t id, int64_t day)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_TOUCH);
-	query_int(&q, id);
-	query_int(&q, day);
 	return query_run(&q);
 }
 
@@ -114,7 +105,7 @@ static int number_ads(struct writing *w, struct book *book)
 		w->same[at] = (uint32_t)i + 1; /* the last one knows the newest day */
 		int64_t day = day_of(w->impressions[i]->time_ms);
 		if (rc == SQLITE_OK && day > w->ads[i].last_day) {
-			rc = ad_touch(w->c, w->ads[i].id, day);
+			rc = RUN(w->c, SQL_AD_TOUCH, w->ads[i].id, day);
 			w->ads[i].last_day = day;
 		}
 	}
@@ -147,8 +138,7 @@ static size_t bucket_end(const struct writing *w, size_t at, size_t count)
 
 static int cell_read(struct writing *w, int64_t key)
 {
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_AD_CELL_GET);
-	query_int(&q, key);
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_GET, key);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
@@ -163,9 +153,7 @@ static int cell_write(struct writing *w, int64_t key)
 	counts_write(&w->counts, &w->blob);
 	if (w->blob.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_AD_CELL_PUT);
-	query_int(&q, key);
-	query_int(&q, (int64_t)counts_sum(&w->counts));
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_PUT, key, counts_sum(&w->counts));
 	query_blob(&q, w->blob.data, w->blob.len);
 	return query_run(&q);
 }
@@ -193,24 +181,6 @@ static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
 		              end);
 	}
 	return rc;
-}
-
-/* IMPRESSION_PARTS when all are taken. */
-static int next_part(struct writing *w, int64_t second_ms, int64_t *ret_part)
-{
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_LAST);
-	query_int(&q, impression_key(second_ms, 0));
-	query_int(&q, impression_key(second_ms + SECOND_MS, 0));
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_part = found ? sqlite3_column_int64(q.stmt, 0) % IMPRESSION_PARTS + 1 : 0;
-	return rc;
-}
-
-/* Where all parts are taken, commits add to one after the other. */
-static int64_t part_key(int64_t second_ms, int64_t part, int64_t serial)
-{
-	return impression_key(second_ms, part < IMPRESSION_PARTS ? part : (part + serial) % IMPRESSION_PARTS);
 }
 
 static void pack_text(struct buf *out, struct str text)
@@ -242,9 +212,7 @@ static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
 		pack(w, &w->items[i]);
 	if (w->blob.failed || w->details.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_INSERT);
-	query_int(&q, key);
-	query_int(&q, (int64_t)(to - from));
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_IMPRESSION_INSERT, key, to - from);
 	query_blob(&q, w->blob.data, w->blob.len);
 	query_blob(&q, w->details.data, w->details.len);
 	return query_run(&q);
@@ -257,11 +225,16 @@ static int write_rows(struct writing *w, const struct book *book)
 	int rc = SQLITE_OK;
 	for (size_t at = 0; rc == SQLITE_OK && at < count;) {
 		size_t end = bucket_end(w, at, count);
-		int64_t second_ms = (int64_t)w->items[at].major * SECOND_MS, part = 0;
-		rc = next_part(w, second_ms, &part);
+		int64_t second_ms = (int64_t)w->items[at].major * SECOND_MS, last = -1;
+		rc = FIND(w->c, SQL_IMPRESSION_LAST, &last, 1, impression_key(second_ms, 0),
+		          impression_key(second_ms + SECOND_MS, 0));
+		int64_t part = last < 0 ? 0 : last % IMPRESSION_PARTS + 1;
 		for (; rc == SQLITE_OK && at < end; part++) {
+			/* Where all parts are taken, commits add to one after the other. */
+			int64_t to_part = part < IMPRESSION_PARTS ? part
+			                                          : (part + book->serial) % IMPRESSION_PARTS;
 			size_t to = MIN(end, at + ROW_IMPRESSIONS_MAX);
-			rc = row_write(w, part_key(second_ms, part, book->serial), at, to);
+			rc = row_write(w, impression_key(second_ms, to_part), at, to);
 			at = to;
 		}
 	}
@@ -320,16 +293,16 @@ static int add_blob(struct adding *a, struct str blob)
 
 static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int64_t to_ms)
 {
-	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_AD_CELL_RANGE);
-	query_int(&q, ad_cell_key(level, from_ms));
-	query_int(&q, ad_cell_key(level, to_ms));
+	CLEANUP(query_end)
+	struct query q = QUERY(a->c, SQL_AD_CELL_RANGE, ad_cell_key(level, from_ms),
+	                       ad_cell_key(level, to_ms));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int added = add_blob(a, column_blob(&q, 0));
 		if (added != SQLITE_OK)
 			return added;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int add_row(struct adding *a, struct str blob, int64_t second_ms, int64_t from_ms, int64_t to_ms)
@@ -347,9 +320,9 @@ static int add_row(struct adding *a, struct str blob, int64_t second_ms, int64_t
 
 static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 {
-	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_IMPRESSION_RANGE);
-	query_int(&q, impression_key(from_ms, 0));
-	query_int(&q, impression_key(time_ceil(to_ms, SECOND_MS), 0));
+	CLEANUP(query_end)
+	struct query q = QUERY(a->c, SQL_IMPRESSION_RANGE, impression_key(from_ms, 0),
+	                       impression_key(time_ceil(to_ms, SECOND_MS), 0));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int64_t second_ms = (sqlite3_column_int64(q.stmt, 0) >> IMPRESSION_PART_BITS) * SECOND_MS;
@@ -357,13 +330,12 @@ static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 		if (added != SQLITE_OK)
 			return added;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct str *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_BY_ID);
-	query_int(&q, (int64_t)id);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
 	*ret = STR(ADS_OTHER); /* its name was swept */

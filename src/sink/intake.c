@@ -38,8 +38,7 @@ static bool row_is_shape(const struct query *q, const struct visit_shape *shape)
 /* *ret_id is 0 when there is none. */
 static int shape_find(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
 {
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_SHAPE_BY_HASH);
-	query_int(&q, (int64_t)hash);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SHAPE_BY_HASH, hash);
 	*ret_id = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
@@ -48,14 +47,12 @@ static int shape_find(struct intake *in, uint64_t hash, const struct visit_shape
 		*ret_id = sqlite3_column_int64(q.stmt, 0);
 		return SQLITE_OK;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int shape_insert(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
 {
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_SHAPE_INSERT);
-	query_int(&q, (int64_t)hash);
-	query_int(&q, shape->kind);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SHAPE_INSERT, hash, shape->kind);
 	for (int i = 0; i < DIM_COUNT; i++)
 		query_str(&q, shape->dims[i]);
 	int rc = query_run(&q);
@@ -108,18 +105,9 @@ static int take_shapes(struct intake *in)
 
 enum { TEXT_NOT_KEPT = -1 };
 
-static int text_touch(struct intake *in, int64_t id)
-{
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_TOUCH);
-	query_int(&q, id);
-	query_int(&q, day_of(in->batch->now_ms));
-	return query_run(&q);
-}
-
 static int text_find(struct intake *in, uint64_t hash, struct str text, int64_t *ret_id, bool *ret_old)
 {
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_BY_HASH);
-	query_int(&q, (int64_t)hash);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_TEXT_BY_HASH, hash);
 	*ret_id = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
@@ -129,13 +117,12 @@ static int text_find(struct intake *in, uint64_t hash, struct str text, int64_t 
 		*ret_old = sqlite3_column_int64(q.stmt, 2) < day_of(in->batch->now_ms);
 		return SQLITE_OK;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int text_insert(struct intake *in, uint64_t hash, struct str text, int64_t *ret_id)
 {
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_INSERT);
-	query_int(&q, (int64_t)hash);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_TEXT_INSERT, hash);
 	query_str(&q, text);
 	query_int(&q, day_of(in->batch->now_ms));
 	int rc = query_run(&q);
@@ -163,7 +150,7 @@ static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
 		else if (rc == SQLITE_OK && id == 0)
 			rc = text_insert(in, hash, text, &id);
 		else if (rc == SQLITE_OK && old)
-			rc = text_touch(in, id);
+			rc = RUN(in->c, SQL_TEXT_TOUCH, id, day_of(in->batch->now_ms));
 		in->texts[index] = id;
 	}
 	*ret = in->texts[index] == TEXT_NOT_KEPT ? 0 : (uint64_t)in->texts[index];
@@ -189,10 +176,8 @@ static int fresh_write(struct intake *in, struct fresh *f)
 {
 	if (f->keys.failed || f->visitors.failed || f->details.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_FRESH_INSERT);
-	query_int(&q, in->batch->now_ms);
-	query_int(&q, (int64_t)f->visits);
-	query_int(&q, (int64_t)f->orphans);
+	CLEANUP(query_end)
+	struct query q = QUERY(in->c, SQL_FRESH_INSERT, in->batch->now_ms, f->visits, f->orphans);
 	query_blob(&q, f->keys.data, f->keys.len);
 	query_blob(&q, f->visitors.data, f->visitors.len);
 	query_blob(&q, f->details.data, f->details.len);
@@ -303,42 +288,14 @@ static int take_impressions(struct intake *in)
 
 /* --- the rest --- */
 
-static int take_positions(struct intake *in)
-{
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++) {
-		CLEANUP(query_end) struct query q = query_begin(in->c, SQL_POSITION_PUT);
-		query_int(&q, (int64_t)in->batch->advances[i].stream);
-		query_int(&q, (int64_t)in->batch->advances[i].to);
-		rc = query_run(&q);
-	}
-	return rc;
-}
-
 static int take_books(struct intake *in)
 {
 	const struct sink_tally *t = &in->batch->tally;
 	const struct book *b = &in->book;
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_BOOK_ADD);
-	query_int(&q, (int64_t)t->clicks);
-	query_int(&q, (int64_t)t->orphans);
-	query_int(&q, (int64_t)t->impressions);
-	query_int(&q, (int64_t)t->duplicates);
-	query_int(&q, (int64_t)t->unusable_clicks);
-	query_int(&q, (int64_t)t->unusable_impressions);
-	query_int(&q, (int64_t)t->rejected);
-	query_int(&q, (int64_t)t->dropped_clicks);
-	query_int(&q, (int64_t)in->duplicates);
-	query_int(&q, b->serial);
-	query_int(&q, b->new_day);
-	query_int(&q, b->new_shapes);
-	query_int(&q, b->new_ads);
-	query_int(&q, b->received_ms);
-	query_int(&q, in->batch->now_ms);
-	query_int(&q, b->new_texts);
-	query_int(&q, b->ads);
-	query_int(&q, b->last_ad);
-	return query_run(&q);
+	return RUN(in->c, SQL_BOOK_ADD, t->clicks, t->orphans, t->impressions, t->duplicates,
+	           t->unusable_clicks, t->unusable_impressions, t->rejected, t->dropped_clicks,
+	           in->duplicates, b->serial, b->new_day, b->new_shapes, b->new_ads, b->received_ms,
+	           in->batch->now_ms, b->new_texts, b->ads, b->last_ad);
 }
 
 int intake_run(struct intake *in)
@@ -358,8 +315,8 @@ int intake_run(struct intake *in)
 		rc = take_visits(in);
 	if (rc == SQLITE_OK)
 		rc = take_impressions(in);
-	if (rc == SQLITE_OK)
-		rc = take_positions(in);
+	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++)
+		rc = RUN(in->c, SQL_POSITION_PUT, in->batch->advances[i].stream, in->batch->advances[i].to);
 	if (rc == SQLITE_OK)
 		rc = take_books(in);
 	return rc;

@@ -175,8 +175,8 @@ static int chunks_write(struct sqlite_conn *c, int64_t run, const struct seen_en
 	int rc = SQLITE_OK;
 	for (size_t at = 0, end; rc == SQLITE_OK && at < count; at = end) {
 		end = chunk_end(entries, count, at);
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_CHUNK_INSERT);
-		query_int(&q, chunk_key(run, prefix_of(&entries[at])));
+		CLEANUP(query_end)
+		struct query q = QUERY(c, SQL_SEEN_CHUNK_INSERT, chunk_key(run, prefix_of(&entries[at])));
 		query_blob(&q, entries + at, (end - at) * sizeof(*entries));
 		rc = query_run(&q);
 	}
@@ -185,8 +185,7 @@ static int chunks_write(struct sqlite_conn *c, int64_t run, const struct seen_en
 
 static int run_insert(struct sqlite_conn *c, struct seen_run *r)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_RUN_INSERT);
-	query_int(&q, r->newest_ms);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_SEEN_RUN_INSERT, r->newest_ms);
 	query_blob(&q, r->filter, r->block_count * CACHE_LINE_BYTES);
 	int rc = query_run(&q);
 	r->run = sqlite3_last_insert_rowid(c->db);
@@ -245,16 +244,13 @@ static bool chunk_has(const struct seen *s, const struct seen_entry *chunk, size
 static int run_has(const struct seen *s, struct sqlite_conn *c, const struct seen_run *r,
                    const struct seen_entry *e, bool *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_CHUNK_AT);
-	query_int(&q, chunk_key(r->run, 0));
-	query_int(&q, chunk_key(r->run, prefix_of(e)));
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_SEEN_CHUNK_AT, chunk_key(r->run, 0), chunk_key(r->run, prefix_of(e)));
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	struct str blob;
-	blob.ptr = sqlite3_column_blob(q.stmt, 0);
-	blob.len = (size_t)sqlite3_column_bytes(q.stmt, 0);
+	struct str blob = column_blob(&q, 0);
 	if (blob.len % sizeof(*e) != 0)
 		return SQLITE_CORRUPT;
 	*ret = chunk_has(s, (const struct seen_entry *)blob.ptr, blob.len / sizeof(*e), e);
@@ -287,8 +283,8 @@ static int load_run(struct seen *s, const struct query *q)
 {
 	struct seen_run r = {.run = sqlite3_column_int64(q->stmt, 0),
 	                     .newest_ms = sqlite3_column_int64(q->stmt, 1)};
-	const void *blob = sqlite3_column_blob(q->stmt, 2);
-	size_t len = (size_t)sqlite3_column_bytes(q->stmt, 2);
+	struct str blob = column_blob(q, 2);
+	size_t len = blob.len;
 	if (len == 0 || len % CACHE_LINE_BYTES != 0)
 		return SQLITE_CORRUPT;
 	int rc = runs_room(s);
@@ -298,7 +294,7 @@ static int load_run(struct seen *s, const struct query *q)
 	r.filter = aligned_alloc(CACHE_LINE_BYTES, len);
 	if (!r.filter)
 		return SQLITE_NOMEM;
-	memcpy(r.filter, blob, len);
+	memcpy(r.filter, blob.ptr, len);
 	s->runs[s->run_count++] = r;
 	return SQLITE_OK;
 }
@@ -312,7 +308,7 @@ static int load_runs(struct seen *s, struct sqlite_conn *c)
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int load_batch(struct seen *s, const struct query *q)
@@ -336,7 +332,7 @@ static int load_table(struct seen *s, struct sqlite_conn *c)
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 int seen_load(struct seen *s, struct sqlite_conn *c)
@@ -429,24 +425,6 @@ void seen_rolled_back(struct seen *s)
 	s->added_count = 0;
 }
 
-static int run_drop(struct sqlite_conn *c, int64_t run, bool *ret_gone)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_CHUNK_DELETE);
-	query_int(&q, chunk_key(run, 0));
-	query_int(&q, chunk_key(run + 1, 0));
-	query_int(&q, CHUNKS_PER_DROP);
-	int rc = query_run(&q);
-	*ret_gone = sqlite3_changes(c->db) < CHUNKS_PER_DROP;
-	return rc;
-}
-
-static int run_delete(struct sqlite_conn *c, int64_t run)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_RUN_DELETE);
-	query_int(&q, run);
-	return query_run(&q);
-}
-
 int seen_drop(struct seen *s, struct sqlite_conn *c, int64_t horizon_ms, bool *ret_more, int64_t *ret_run)
 {
 	*ret_more = false;
@@ -456,10 +434,10 @@ int seen_drop(struct seen *s, struct sqlite_conn *c, int64_t horizon_ms, bool *r
 		if (r->newest_ms > horizon_ms - s->window_ms)
 			continue;
 		*ret_more = true;
-		bool gone;
-		int rc = run_drop(c, r->run, &gone);
-		if (rc == SQLITE_OK && gone) {
-			rc = run_delete(c, r->run);
+		int rc = RUN(c, SQL_SEEN_CHUNK_DELETE, chunk_key(r->run, 0), chunk_key(r->run + 1, 0),
+		             CHUNKS_PER_DROP);
+		if (rc == SQLITE_OK && sqlite3_changes(c->db) < CHUNKS_PER_DROP) {
+			rc = RUN(c, SQL_SEEN_RUN_DELETE, r->run);
 			*ret_run = r->run;
 		}
 		return rc;

@@ -126,18 +126,15 @@ static int write_end(struct sink_sqlite *s, int rc)
 
 static int fresh_read(struct sqlite_conn *c, struct fresh_state *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_FRESH_SUMS);
 	struct book book;
-	bool found;
-	int rc = query_find(&q, &found);
+	int64_t sums[3] = {0}; /* visits, orphans, since when */
+	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3);
 	if (rc == SQLITE_OK)
 		rc = layout_book_get(c, &book);
 	if (rc == SQLITE_OK)
-		*ret = (struct fresh_state){
-		    .visits = (uint64_t)sqlite3_column_int64(q.stmt, 0) - book.digesting.visits,
-		    .since_ms = sqlite3_column_int64(q.stmt, 2),
-		    .digesting = book.digesting.row != 0,
-		};
+		*ret = (struct fresh_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
+		                            .since_ms = sums[2],
+		                            .digesting = book.digesting.row != 0};
 	return rc;
 }
 
@@ -229,24 +226,18 @@ static int sqlite_resume(struct sink *base, uint64_t source, struct arena *arena
 	return sqlite_error(read.rc ? read.rc : positions_read(read.conn, arena, ret, ret_count));
 }
 
-static int positions_delete(struct sqlite_conn *c, const uint64_t *streams, size_t count)
-{
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_POSITION_DELETE);
-		query_int(&q, (int64_t)streams[i]);
-		rc = query_run(&q);
-	}
-	return rc;
-}
-
 static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
 {
 	(void)source;
 	struct sink_sqlite *s = self(base);
 	struct sqlite_conn *c;
 	int r = write_begin(s, &c);
-	return r ? r : write_end(s, positions_delete(c, streams, count));
+	if (r != 0)
+		return r;
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
+		rc = RUN(c, SQL_POSITION_DELETE, streams[i]);
+	return write_end(s, rc);
 }
 
 static int sqlite_settle(struct sink *base)
@@ -324,24 +315,17 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
 	    read.rc ? read.rc : answers_totals_get(read.conn, MIN(max, 1 << 20), arena, ret, ret_count));
 }
 
-static int totals_mark(struct sqlite_conn *c, const struct sink_total *totals, size_t count)
-{
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTAL_FLUSHED);
-		query_int(&q, (int64_t)totals[i].link);
-		query_int(&q, (int64_t)totals[i].clicks);
-		rc = query_run(&q);
-	}
-	return rc;
-}
-
 static int sqlite_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)
 {
 	struct sink_sqlite *s = self(base);
 	struct sqlite_conn *c;
 	int r = write_begin(s, &c);
-	return r ? r : write_end(s, totals_mark(c, totals, count));
+	if (r != 0)
+		return r;
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
+		rc = RUN(c, SQL_TOTAL_FLUSHED, totals[i].link, totals[i].clicks);
+	return write_end(s, rc);
 }
 
 /* --- health and life --- */
