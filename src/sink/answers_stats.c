@@ -78,33 +78,27 @@ static int cut_visit(const struct cut *cut, const struct visit_key *key)
 	              : add(a, key->shape, -(uint64_t)1, cut->start_step);
 }
 
-static int cut_block(const struct cut *cut, const struct query *q)
-{
-	uint64_t number = (uint64_t)sqlite3_column_int64(q->stmt, 0);
-	uint64_t end = MIN(cut->end, number + (uint64_t)sqlite3_column_int64(q->stmt, 1));
-	struct str blob = column_blob(q, 2);
-	struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
-	struct keys_state state = {0};
-	int rc = SQLITE_OK;
-	for (; rc == SQLITE_OK && number < end; number++) {
-		struct visit_key key;
-		visit_key_get(&r, &state, &key);
-		if (r.bad)
-			return SQLITE_CORRUPT;
-		if (number >= cut->first)
-			rc = cut_visit(cut, &key);
-	}
-	return rc;
-}
-
 static int cut_run(const struct cut *cut)
 {
 	CLEANUP(query_end) struct query q = QUERY(cut->a->c, SQL_VISIT_KEYS, cut->first, cut->end);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int r = cut_block(cut, &q);
-		if (r != SQLITE_OK)
-			return r;
+		uint64_t number = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		uint64_t end = MIN(cut->end, number + (uint64_t)sqlite3_column_int64(q.stmt, 1));
+		struct str blob = column_blob(&q, 2);
+		struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+		struct keys_state state = {0};
+		int code = SQLITE_OK;
+		for (; code == SQLITE_OK && number < end; number++) {
+			struct visit_key key;
+			visit_key_get(&r, &state, &key);
+			if (r.bad)
+				return SQLITE_CORRUPT;
+			if (number >= cut->first)
+				code = cut_visit(cut, &key);
+		}
+		if (code != SQLITE_OK)
+			return code;
 	}
 	return layout_done(rc);
 }
@@ -178,14 +172,6 @@ static int add_one(struct asking *a, const struct cell_spans *spans, enum cell_l
 	return rc == SQLITE_OK && found ? add_cell(a, level, start_ms, &q, 0) : rc;
 }
 
-static int add_hour(struct asking *a, const struct cell_spans *spans, int64_t hour_ms)
-{
-	int rc = add_one(a, spans, CELL_HOUR, hour_ms);
-	for (int64_t ms = hour_ms; rc == SQLITE_OK && ms < hour_ms + HOUR_MS; ms += MINUTE_MS)
-		rc = add_one(a, spans, CELL_MINUTE, ms);
-	return rc;
-}
-
 static int visitor_compare(const void *a, const void *b)
 {
 	const struct visitor *x = a, *y = b;
@@ -230,8 +216,12 @@ static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day
 	if (hours)
 		rc = add_one(a, spans, CELL_DAY, day * DAY_MS);
 	for (int64_t hour = 0; rc == SQLITE_OK && hour < 24; hour++)
-		if (hours >> hour & 1)
-			rc = add_hour(a, spans, day * DAY_MS + hour * HOUR_MS);
+		if (hours >> hour & 1) {
+			int64_t hour_ms = day * DAY_MS + hour * HOUR_MS;
+			rc = add_one(a, spans, CELL_HOUR, hour_ms);
+			for (int64_t ms = hour_ms; rc == SQLITE_OK && ms < hour_ms + HOUR_MS; ms += MINUTE_MS)
+				rc = add_one(a, spans, CELL_MINUTE, ms);
+		}
 	return rc;
 }
 

@@ -44,17 +44,6 @@ static struct sink_total *wanted_slot(struct wanted *w, uint64_t link)
 	return &w->slots[at];
 }
 
-static void wanted_init(struct wanted *w, const struct sink_total *links, size_t n)
-{
-	size_t count = 2;
-	while (count < 2 * n)
-		count *= 2;
-	w->mask = count - 1;
-	memset(w->slots, 0, count * sizeof(*w->slots));
-	for (size_t i = 0; i < n; i++)
-		wanted_slot(w, links[i].link)->link = links[i].link;
-}
-
 static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
@@ -70,7 +59,13 @@ static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key
 int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n)
 {
 	struct wanted w;
-	wanted_init(&w, links, n);
+	size_t count = 2;
+	while (count < 2 * n)
+		count *= 2;
+	w.mask = count - 1;
+	memset(w.slots, 0, count * sizeof(*w.slots));
+	for (size_t i = 0; i < n; i++)
+		wanted_slot(&w, links[i].link)->link = links[i].link;
 	int rc = digest_fresh_each(c, wanted_fresh, &w);
 	for (size_t i = 0; rc == SQLITE_OK && i <= w.mask; i++) {
 		int64_t digested = 0;

@@ -246,20 +246,6 @@ static int runs_of_hour(struct listing *l, int hour, int64_t hour_ms)
 	return rc;
 }
 
-static int pick_hour(struct listing *l, int64_t hour_ms)
-{
-	int rc = SQLITE_OK;
-	size_t end = l->hour.count;
-	for (int64_t m = 59; rc == SQLITE_OK && m >= 0 && !is_full(l); m--) {
-		size_t first = end;
-		while (first > 0 && l->hour.items[first - 1].minute == (uint64_t)m)
-			first--;
-		rc = pick_minute(l, hour_ms + m * MINUTE_MS, first, end);
-		end = first;
-	}
-	return rc;
-}
-
 static int pick_day(struct listing *l, int64_t day)
 {
 	int64_t numbers[2] = {0}; /* clicks, hours */
@@ -278,8 +264,14 @@ static int pick_day(struct listing *l, int64_t day)
 		l->hour.count = 0;
 		if (hours >> hour & 1)
 			rc = runs_of_hour(l, hour, hour_ms);
-		if (rc == SQLITE_OK)
-			rc = pick_hour(l, hour_ms);
+		size_t end = l->hour.count;
+		for (int64_t m = 59; rc == SQLITE_OK && m >= 0 && !is_full(l); m--) {
+			size_t first = end;
+			while (first > 0 && l->hour.items[first - 1].minute == (uint64_t)m)
+				first--;
+			rc = pick_minute(l, hour_ms + m * MINUTE_MS, first, end);
+			end = first;
+		}
 	}
 	return rc;
 }

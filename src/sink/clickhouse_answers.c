@@ -85,8 +85,9 @@ static int ask_window(struct sink_clickhouse *s, const struct ch_whole *whole, v
 	return asking_run(s, a, &sql);
 }
 
-int ch_window(struct sink_clickhouse *s, struct window_query *q)
+int ch_window(struct sink *base, struct window_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	CLEANUP(asking_release) struct asking a = {.query = q};
 	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
 	q->ads = NULL;
@@ -126,8 +127,9 @@ static int ask_top(struct sink_clickhouse *s, const struct ch_whole *whole, void
 	return asking_run(s, a, &sql);
 }
 
-int ch_top_links(struct sink_clickhouse *s, struct top_links_query *q)
+int ch_top_links(struct sink *base, struct top_links_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	CLEANUP(asking_release) struct asking a = {.query = q};
 	q->links = NULL;
 	q->count = 0;
@@ -157,57 +159,47 @@ static int total_compare(const void *a, const void *b)
 	return x->link < y->link ? -1 : x->link > y->link;
 }
 
-static void write_links(struct buf *sql, const struct sink_total *links, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		buf_printf(sql, "%s%llu", i ? ", " : "", (unsigned long long)links[i].link);
-}
-
-/* Adds to the clicks of those that are asked for; they are sorted. */
-static int add_clicks(const struct buf *answer, struct sink_total *links, size_t n)
-{
-	struct row_reader rows = row_reader_of(answer);
-	while (row_more(&rows)) {
-		struct sink_total found = {.link = row_u64(&rows)};
-		found.clicks = row_u64(&rows);
-		row_end(&rows);
-		struct sink_total *of = bsearch(&found, links, n, sizeof(*links), total_compare);
-		if (of && !rows.bad)
-			of->clicks += found.clicks;
-	}
-	return ch_end(&rows);
-}
-
 struct clicks_question {
 	struct sink_total *links; /* sorted, each once */
 	size_t n;
 };
 
-static int ask_clicks_there(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q)
+/* Adds what the rows have that are there, or what is kept of those that are gone. */
+static int add_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q,
+                      bool there)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	buf_printf(&sql, "SELECT link, count(), toUInt8(0) FROM visit FINAL WHERE kind = %d AND link IN (",
-	           VISIT_CLICK);
-	write_links(&sql, q->links, q->n);
+	if (there)
+		buf_printf(
+		    &sql,
+		    "SELECT link AS item, count(), toUInt8(0) FROM visit FINAL WHERE kind = %d AND link IN (",
+		    VISIT_CLICK);
+	else
+		buf_printf(
+		    &sql,
+		    "SELECT item, sum(clicks), toUInt8(0) FROM day_total FINAL WHERE what = %d AND item IN (",
+		    CH_VISIT);
+	for (size_t i = 0; i < q->n; i++)
+		buf_printf(&sql, "%s%llu", i ? ", " : "", (unsigned long long)q->links[i].link);
 	buf_char(&sql, ')');
-	ch_gone_leave_out_days(gone, CH_VISIT, &sql);
-	buf_printf(&sql, " GROUP BY link");
-	int r = ch_ask(s, &sql, &answer);
-	return r ? r : add_clicks(&answer, q->links, q->n);
-}
-
-static int ask_clicks_gone(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q)
-{
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	buf_printf(&sql,
-	           "SELECT item, sum(clicks), toUInt8(0) FROM day_total FINAL WHERE what = %d AND item IN (",
-	           CH_VISIT);
-	write_links(&sql, q->links, q->n);
-	buf_char(&sql, ')');
-	ch_gone_leave_out_sums(gone, CH_VISIT, &sql);
+	if (there)
+		ch_gone_leave_out_days(gone, CH_VISIT, &sql);
+	else
+		ch_gone_leave_out_sums(gone, CH_VISIT, &sql);
 	buf_printf(&sql, " GROUP BY item");
 	int r = ch_ask(s, &sql, &answer);
-	return r ? r : add_clicks(&answer, q->links, q->n);
+	if (r < 0)
+		return r;
+	struct row_reader rows = row_reader_of(&answer);
+	while (row_more(&rows)) {
+		struct sink_total found = {.link = row_u64(&rows)};
+		found.clicks = row_u64(&rows);
+		row_end(&rows);
+		struct sink_total *of = bsearch(&found, q->links, q->n, sizeof(*q->links), total_compare);
+		if (of && !rows.bad)
+			of->clicks += found.clicks;
+	}
+	return ch_end(&rows);
 }
 
 static int ask_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
@@ -215,12 +207,13 @@ static int ask_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, voi
 	struct clicks_question *q = arg;
 	for (size_t i = 0; i < q->n; i++)
 		q->links[i].clicks = 0;
-	int r = ask_clicks_there(s, gone, q);
-	return r == 0 && ch_gone_is_any(gone) ? ask_clicks_gone(s, gone, q) : r;
+	int r = add_clicks(s, gone, q, true);
+	return r == 0 && ch_gone_is_any(gone) ? add_clicks(s, gone, q, false) : r;
 }
 
-int ch_clicks(struct sink_clickhouse *s, struct sink_total *links, size_t n)
+int ch_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct sink_total sorted[SINK_CLICKS_MAX];
 	struct clicks_question q = {.links = sorted};
 	ASSERT(n <= SINK_CLICKS_MAX);
@@ -365,8 +358,9 @@ static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void
 	return ch_whole_around(s, ask_sums, q);
 }
 
-int ch_books(struct sink_clickhouse *s, uint64_t node, bool deep, struct sink_books *ret)
+int ch_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct books_question q = {.node = node, .deep = deep};
 	int r = ch_gone_around(s, ask_books, &q);
 	if (r == 0)

@@ -92,8 +92,9 @@ static int recall_piece(struct sink_clickhouse *s, struct sink_recall **asked, s
 	return r;
 }
 
-int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count)
+int ch_recall(struct sink *base, struct sink_recall *asked, size_t count)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct sink_recall **piece = malloc(RECALL_PIECE * sizeof(struct sink_recall *));
 	int r = piece ? 0 : ERR_NOMEM;
 	for (size_t at = 0; r == 0 && at < count; at += RECALL_PIECE) {
@@ -106,8 +107,9 @@ int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count
 	return r;
 }
 
-int ch_recalls_any(struct sink_clickhouse *s)
+int ch_recalls_any(struct sink *base)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	buf_printf(&sql, "SELECT toUInt8(0) FROM seen LIMIT 1");
 	int r = ch_ask(s, &sql, &answer);

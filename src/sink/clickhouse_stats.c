@@ -275,8 +275,9 @@ static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
 	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
 }
 
-int ch_stats(struct sink_clickhouse *s, struct stats_query *q)
+int ch_stats(struct sink *base, struct stats_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct tallies t;
 	int r = tallies_check(q);
 	if (r < 0)

@@ -299,8 +299,9 @@ static int merge_one(struct tidying *t)
 	return rows.bad ? ERR_CORRUPT : merge(t, table, day);
 }
 
-int ch_tidy(struct sink_clickhouse *s, int64_t now_ms)
+int ch_tidy(struct sink *base, int64_t now_ms)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
 		return 0;
 	struct tidying t = {.s = s, .now_ms = MIN(now_ms, s->now_ms + HOUR_MS)};

@@ -151,8 +151,9 @@ static int take_page(struct row_reader *rows, struct visits_query *q, bool goes_
 	return 0;
 }
 
-int ch_visits(struct sink_clickhouse *s, struct visits_query *q)
+int ch_visits(struct sink *base, struct visits_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct cursor from = {0};
 	if (q->limit == 0 || q->link > INT64_MAX ||
 	    (q->cursor.ptr && !cursor_read(q->cursor, q->link, &from)))

@@ -73,19 +73,6 @@ static const struct visit *nth(const struct digest *d, size_t i)
 
 /* --- reading --- */
 
-static int visits_room(struct digest *d, size_t more)
-{
-	if (d->count + more <= d->cap)
-		return SQLITE_OK;
-	size_t cap = MAX(d->cap * 2, d->count + more);
-	struct visit *larger = reallocarray(d->visits, cap, sizeof(*larger));
-	if (!larger)
-		return SQLITE_NOMEM;
-	d->visits = larger;
-	d->cap = cap;
-	return SQLITE_OK;
-}
-
 static int read_row(struct digest *d, const struct query *q)
 {
 	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
@@ -95,8 +82,15 @@ static int read_row(struct digest *d, const struct query *q)
 	struct keys_state state = {0};
 	if (visitors.len != count * sizeof(uint32_t) || d->details.len + details.len > UINT32_MAX)
 		return SQLITE_CORRUPT;
-	int rc = visits_room(d, count);
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
+	if (d->count + count > d->cap) {
+		size_t cap = MAX(d->cap * 2, d->count + count);
+		struct visit *larger = reallocarray(d->visits, cap, sizeof(*larger));
+		if (!larger)
+			return SQLITE_NOMEM;
+		d->visits = larger;
+		d->cap = cap;
+	}
+	for (size_t i = 0; i < count; i++) {
 		struct visit_key key;
 		const uint8_t *from = more.at;
 		visit_key_get(&k, &state, &key);
@@ -118,7 +112,7 @@ static int read_row(struct digest *d, const struct query *q)
 	buf_str(&d->details, details);
 	if (k.bad || more.bad)
 		return SQLITE_CORRUPT;
-	return d->details.failed ? SQLITE_NOMEM : rc;
+	return d->details.failed ? SQLITE_NOMEM : SQLITE_OK;
 }
 
 static int read_fresh(struct digest *d)
@@ -143,9 +137,13 @@ static int link_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
-static int piece_end(const struct digest *d, size_t visits_max, uint64_t *ret_link)
+/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
+static int take_piece(struct digest *d, size_t visits_max, uint64_t *ret_link)
 {
+	*ret_link = 0;
+	if (d->count <= visits_max + visits_max / 2)
+		return SQLITE_OK;
+	/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
 	size_t count = d->count / SAMPLE_EVERY;
 	uint64_t smallest = UINT64_MAX;
 	uint64_t *links = malloc(MAX(count, 1) * sizeof(*links));
@@ -157,21 +155,8 @@ static int piece_end(const struct digest *d, size_t visits_max, uint64_t *ret_li
 		smallest = MIN(smallest, d->visits[i].link);
 	qsort(links, count, sizeof(*links), link_compare);
 	size_t at = visits_max / SAMPLE_EVERY;
-	*ret_link = MAX(at < count ? links[at] : 0, smallest + 1);
+	uint64_t end = MAX(at < count ? links[at] : 0, smallest + 1);
 	free(links);
-	return SQLITE_OK;
-}
-
-/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
-static int take_piece(struct digest *d, size_t visits_max, uint64_t *ret_link)
-{
-	*ret_link = 0;
-	if (d->count <= visits_max + visits_max / 2)
-		return SQLITE_OK;
-	uint64_t end;
-	int rc = piece_end(d, visits_max, &end);
-	if (rc != SQLITE_OK)
-		return rc;
 	size_t kept = 0;
 	for (size_t i = 0; i < d->count; i++)
 		if (d->visits[i].link < end)
@@ -285,9 +270,11 @@ static int shape_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* How many visits of each shape, into d->shapes. */
-static int count_shapes(struct digest *d, size_t first, size_t end)
+static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
 {
+	if (first == end)
+		return SQLITE_OK;
+	/* How many visits of each shape, into d->shapes. */
 	size_t touched = 0;
 	for (size_t i = first; i < end; i++) {
 		uint32_t shape = nth(d, i)->shape;
@@ -303,14 +290,7 @@ static int count_shapes(struct digest *d, size_t first, size_t end)
 			r = counts_append(&d->shapes, d->touched[i], d->tallies[d->touched[i]]);
 		d->tallies[d->touched[i]] = 0;
 	}
-	return layout_sql_code(r);
-}
-
-static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
-{
-	if (first == end)
-		return SQLITE_OK;
-	int rc = count_shapes(d, first, end);
+	int rc = layout_sql_code(r);
 	d->runs.count = 0;
 	if (rc == SQLITE_OK)
 		rc = layout_sql_code(runs_append(
@@ -321,22 +301,6 @@ static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t 
 	return rc;
 }
 
-/* Groups from .. to - 1 are of one minute. */
-static int count_minute(struct digest *d, size_t from, size_t to)
-{
-	const struct group *g = d->groups;
-	int64_t minute_ms = g[from].minute_ms;
-	size_t links = g[from].link == 0 ? from + 1 : from;
-	int rc = SQLITE_OK;
-	if (links > from)
-		rc = count_cell(d, minute_ms, LINK_ORPHANS, g[from].first, g[from].end);
-	if (rc == SQLITE_OK && links < to)
-		rc = count_cell(d, minute_ms, LINK_ALL, g[links].first, g[to - 1].end);
-	for (size_t i = links; rc == SQLITE_OK && i < to; i++)
-		rc = count_cell(d, minute_ms, (int64_t)g[i].link, g[i].first, g[i].end);
-	return rc;
-}
-
 static int count_cells(struct digest *d)
 {
 	int rc = SQLITE_OK;
@@ -344,7 +308,16 @@ static int count_cells(struct digest *d)
 		for (to = from + 1;
 		     to < d->group_count && d->groups[to].minute_ms == d->groups[from].minute_ms;)
 			to++;
-		rc = count_minute(d, from, to);
+		/* Groups from .. to - 1 are of one minute. */
+		const struct group *g = d->groups;
+		int64_t minute_ms = g[from].minute_ms;
+		size_t links = g[from].link == 0 ? from + 1 : from;
+		if (links > from)
+			rc = count_cell(d, minute_ms, LINK_ORPHANS, g[from].first, g[from].end);
+		if (rc == SQLITE_OK && links < to)
+			rc = count_cell(d, minute_ms, LINK_ALL, g[links].first, g[to - 1].end);
+		for (size_t i = links; rc == SQLITE_OK && i < to; i++)
+			rc = count_cell(d, minute_ms, (int64_t)g[i].link, g[i].first, g[i].end);
 	}
 	return rc;
 }
@@ -396,22 +369,6 @@ static int day_write(struct digest *d, const struct day *day)
 	return query_run(&q);
 }
 
-/* Items from .. to - 1 are groups of one day and link. */
-static int count_day(struct digest *d, const struct sort_item *items, size_t from, size_t to)
-{
-	struct day day = {.link = items[from].minor};
-	day.day = day_of(d->groups[items[from].index].minute_ms);
-	int rc = day_read(d, &day);
-	if (rc != SQLITE_OK)
-		return rc;
-	for (size_t i = from; i < to; i++)
-		day_count(d, &day, &d->groups[items[i].index]);
-	rc = day_write(d, &day);
-	if (rc == SQLITE_OK && day.clicks > 0)
-		rc = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
-	return rc;
-}
-
 static int count_days(struct digest *d)
 {
 	struct sort_item *items = malloc(MAX(d->group_count, 1) * 2 * sizeof(*items));
@@ -430,7 +387,18 @@ static int count_days(struct digest *d)
 		for (to = from + 1; to < count && items[to].major == items[from].major &&
 		                    items[to].minor == items[from].minor;)
 			to++;
-		rc = count_day(d, items, from, to);
+		/* Items from .. to - 1 are groups of one day and link. */
+		struct day day = {.link = items[from].minor};
+		day.day = day_of(d->groups[items[from].index].minute_ms);
+		int code = day_read(d, &day);
+		if (code != SQLITE_OK)
+			return code;
+		for (size_t i = from; i < to; i++)
+			day_count(d, &day, &d->groups[items[i].index]);
+		code = day_write(d, &day);
+		if (code == SQLITE_OK && day.clicks > 0)
+			code = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
+		rc = code;
 	}
 	free(items);
 	return rc;

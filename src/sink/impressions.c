@@ -29,17 +29,6 @@ static int ad_find(struct sqlite_conn *c, struct str name, struct ad *ret)
 	return rc;
 }
 
-static int ad_insert(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
-{
-	*ret = (struct ad){.id = ++book->last_ad};
-	book->ads++;
-	book->new_ads++;
-	CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_INSERT, ret->id);
-	query_str(&q, name);
-	query_int(&q, ret->last_day);
-	return query_run(&q);
-}
-
 static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
 {
 	ASSERT(name.ptr);
@@ -48,8 +37,15 @@ static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, str
 		name = STR(ADS_OTHER);
 		rc = ad_find(c, name, ret);
 	}
-	if (rc == SQLITE_OK && ret->id == 0)
-		rc = ad_insert(c, book, name, ret);
+	if (rc == SQLITE_OK && ret->id == 0) {
+		*ret = (struct ad){.id = ++book->last_ad};
+		book->ads++;
+		book->new_ads++;
+		CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_INSERT, ret->id);
+		query_str(&q, name);
+		query_int(&q, ret->last_day);
+		rc = query_run(&q);
+	}
 	return rc;
 }
 
@@ -76,17 +72,6 @@ static void writing_release(struct writing *w)
 	counts_release(&w->counts);
 	buf_release(&w->blob);
 	buf_release(&w->details);
-}
-
-static int writing_init(struct writing *w)
-{
-	for (w->same_count = 64; w->same_count < w->count * 2;)
-		w->same_count *= 2;
-	w->ads = malloc(w->count * sizeof(*w->ads));
-	w->same = calloc(w->same_count, sizeof(*w->same));
-	w->items = malloc(w->count * sizeof(*w->items));
-	w->room = malloc(w->count * sizeof(*w->room));
-	return w->ads && w->same && w->items && w->room ? SQLITE_OK : SQLITE_NOMEM;
 }
 
 /* Each ad of the batch is looked up once. */
@@ -147,17 +132,6 @@ static int cell_read(struct writing *w, int64_t key)
 	return layout_sql_code(counts_add_blob(&w->counts, blob.ptr, blob.len));
 }
 
-static int cell_write(struct writing *w, int64_t key)
-{
-	w->blob.len = 0;
-	counts_write(&w->counts, &w->blob);
-	if (w->blob.failed)
-		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_PUT, key, counts_sum(&w->counts));
-	query_blob(&q, w->blob.data, w->blob.len);
-	return query_run(&q);
-}
-
 static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
 {
 	w->counts.count = 0;
@@ -168,7 +142,15 @@ static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
 		r = counts_append(&w->counts, w->items[i].minor, end - i);
 	}
 	int rc = r == 0 ? cell_read(w, key) : SQLITE_NOMEM;
-	return rc == SQLITE_OK ? cell_write(w, key) : rc;
+	if (rc != SQLITE_OK)
+		return rc;
+	w->blob.len = 0;
+	counts_write(&w->counts, &w->blob);
+	if (w->blob.failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_PUT, key, counts_sum(&w->counts));
+	query_blob(&q, w->blob.data, w->blob.len);
+	return query_run(&q);
 }
 
 static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
@@ -191,25 +173,22 @@ static void pack_text(struct buf *out, struct str text)
 	buf_str(out, text);
 }
 
-static void pack(struct writing *w, const struct sort_item *item)
-{
-	const struct sink_impression *i = w->impressions[item->index];
-	uint8_t *ads = (uint8_t *)buf_reserve(&w->blob, 2UL * VARINT_BYTES_MAX);
-	uint8_t *details = (uint8_t *)buf_reserve(&w->details, VARINT_BYTES_MAX);
-	if (!ads || !details)
-		return;
-	uint8_t *end = varint_put(varint_put(ads, (uint64_t)(i->time_ms % SECOND_MS)), item->minor);
-	w->blob.len += (size_t)(end - ads);
-	w->details.len += (size_t)(varint_put(details, zigzag(i->received_ms - i->time_ms)) - details);
-	pack_text(&w->details, i->id);
-	pack_text(&w->details, i->user);
-}
-
 static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
 {
 	w->blob.len = w->details.len = 0;
-	for (size_t i = from; i < to; i++)
-		pack(w, &w->items[i]);
+	for (const struct sort_item *item = w->items + from; item < w->items + to; item++) {
+		const struct sink_impression *i = w->impressions[item->index];
+		uint8_t *ads = (uint8_t *)buf_reserve(&w->blob, 2UL * VARINT_BYTES_MAX);
+		uint8_t *details = (uint8_t *)buf_reserve(&w->details, VARINT_BYTES_MAX);
+		if (!ads || !details)
+			return SQLITE_NOMEM;
+		uint8_t *end = varint_put(varint_put(ads, (uint64_t)(i->time_ms % SECOND_MS)), item->minor);
+		w->blob.len += (size_t)(end - ads);
+		w->details.len += (size_t)(varint_put(details, zigzag(i->received_ms - i->time_ms)) -
+		                           details);
+		pack_text(&w->details, i->id);
+		pack_text(&w->details, i->user);
+	}
 	if (w->blob.failed || w->details.failed)
 		return SQLITE_NOMEM;
 	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_IMPRESSION_INSERT, key, to - from);
@@ -245,7 +224,13 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
                       const struct sink_impression *const *impressions, size_t count)
 {
 	CLEANUP(writing_release) struct writing w = {.c = c, .impressions = impressions, .count = count};
-	int rc = writing_init(&w);
+	for (w.same_count = 64; w.same_count < w.count * 2;)
+		w.same_count *= 2;
+	w.ads = malloc(w.count * sizeof(*w.ads));
+	w.same = calloc(w.same_count, sizeof(*w.same));
+	w.items = malloc(w.count * sizeof(*w.items));
+	w.room = malloc(w.count * sizeof(*w.room));
+	int rc = w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM;
 	if (rc == SQLITE_OK)
 		rc = number_ads(&w, book);
 	if (rc == SQLITE_OK)
@@ -281,16 +266,6 @@ static int adding_add(struct adding *a, uint64_t ad, uint64_t n)
 	return SQLITE_OK;
 }
 
-static int add_blob(struct adding *a, struct str blob)
-{
-	struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
-	struct count item;
-	int rc = SQLITE_OK;
-	while (rc == SQLITE_OK && counts_next(&r, &item))
-		rc = adding_add(a, item.id, item.n);
-	return r.blob.bad ? SQLITE_CORRUPT : rc;
-}
-
 static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int64_t to_ms)
 {
 	CLEANUP(query_end)
@@ -298,24 +273,18 @@ static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int
 	                       ad_cell_key(level, to_ms));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int added = add_blob(a, column_blob(&q, 0));
+		struct str blob = column_blob(&q, 0);
+		struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+		struct count item;
+		int added = SQLITE_OK;
+		while (added == SQLITE_OK && counts_next(&r, &item))
+			added = adding_add(a, item.id, item.n);
+		if (r.blob.bad)
+			return SQLITE_CORRUPT;
 		if (added != SQLITE_OK)
 			return added;
 	}
 	return layout_done(rc);
-}
-
-static int add_row(struct adding *a, struct str blob, int64_t second_ms, int64_t from_ms, int64_t to_ms)
-{
-	struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
-	int rc = SQLITE_OK;
-	while (rc == SQLITE_OK && r.at < r.end) {
-		int64_t time_ms = second_ms + (int64_t)varint_get(&r);
-		uint64_t ad = varint_get(&r);
-		if (!r.bad && time_ms >= from_ms && time_ms < to_ms)
-			rc = adding_add(a, ad, 1);
-	}
-	return r.bad ? SQLITE_CORRUPT : rc;
 }
 
 static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
@@ -326,7 +295,17 @@ static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int64_t second_ms = (sqlite3_column_int64(q.stmt, 0) >> IMPRESSION_PART_BITS) * SECOND_MS;
-		int added = add_row(a, column_blob(&q, 1), second_ms, from_ms, to_ms);
+		struct str blob = column_blob(&q, 1);
+		struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+		int added = SQLITE_OK;
+		while (added == SQLITE_OK && r.at < r.end) {
+			int64_t time_ms = second_ms + (int64_t)varint_get(&r);
+			uint64_t ad = varint_get(&r);
+			if (!r.bad && time_ms >= from_ms && time_ms < to_ms)
+				added = adding_add(a, ad, 1);
+		}
+		if (r.bad)
+			return SQLITE_CORRUPT;
 		if (added != SQLITE_OK)
 			return added;
 	}

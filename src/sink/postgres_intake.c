@@ -352,9 +352,7 @@ static void clock_put(struct running *r)
 		if (r->kept[i])
 			received_ms = MAX(received_ms, r->batch->impressions[i].received_ms);
 	struct pg_query q = pg_query(r->conn, &clock_set);
-	pg_int(&q, r->batch->now_ms);
-	pg_int(&q, received_ms);
-	pg_int(&q, r->kept_ms);
+	INTS(&q, r->batch->now_ms, received_ms, r->kept_ms);
 	pg_send(&q);
 }
 

@@ -120,12 +120,7 @@ static int giving_begin(struct giving *g)
 static int giving_end(struct giving *g)
 {
 	struct pg_query update = pg_query(g->conn, &names_update), commit = pg_query(g->conn, &names_commit);
-	pg_int(&update, g->day);
-	pg_int(&update, g->new_shapes);
-	pg_int(&update, g->new_ads);
-	pg_int(&update, g->last_shape);
-	pg_int(&update, g->last_ad);
-	pg_int(&update, g->ads);
+	INTS(&update, g->day, g->new_shapes, g->new_ads, g->last_shape, g->last_ad, g->ads);
 	pg_send(&update);
 	pg_send(&commit);
 	pg_flush(g->conn);

@@ -161,17 +161,11 @@ static void region_ask(struct asking *a, const struct region *edge)
 {
 	struct pg_query cells = pg_query(a->conn, &cells_at);
 	pg_ints(&cells, a->links, a->link_count);
-	pg_int(&cells, edge->from_ms);
-	pg_int(&cells, edge->to_ms);
+	INTS(&cells, edge->from_ms, edge->to_ms);
 	pg_send(&cells);
 	struct pg_query rows = pg_query(a->conn, a->q->link ? &rows_of_link : &rows_of_all);
-	pg_int(&rows, (int64_t)a->q->link);
-	pg_int(&rows, a->unit_ms);
-	pg_int(&rows, a->shift_ms);
-	pg_int(&rows, a->tallies.from_ms);
-	pg_int(&rows, a->tallies.to_ms);
-	pg_int(&rows, edge->from_ms);
-	pg_int(&rows, edge->to_ms);
+	INTS(&rows, a->q->link, a->unit_ms, a->shift_ms, a->tallies.from_ms, a->tallies.to_ms, edge->from_ms,
+	     edge->to_ms);
 	pg_send(&rows);
 }
 
@@ -199,19 +193,15 @@ static void whole_ask(struct asking *a)
 {
 	struct pg_query q = pg_query(a->conn, &cells_whole);
 	pg_ints(&q, a->links, a->link_count);
-	pg_int(&q, region_is_empty(&a->edges[0]) ? a->tallies.from_ms : a->edges[0].to_ms);
-	pg_int(&q, a->edges[1].from_ms);
-	pg_int(&q, a->unit_ms);
-	pg_int(&q, a->shift_ms);
+	INTS(&q, region_is_empty(&a->edges[0]) ? a->tallies.from_ms : a->edges[0].to_ms, a->edges[1].from_ms,
+	     a->unit_ms, a->shift_ms);
 	pg_send(&q);
 }
 
 static void days_ask(struct asking *a)
 {
 	struct pg_query q = pg_query(a->conn, &days_of);
-	pg_int(&q, (int64_t)a->q->link);
-	pg_int(&q, day_of(a->tallies.from_ms));
-	pg_int(&q, day_of(a->tallies.to_ms - 1));
+	INTS(&q, a->q->link, day_of(a->tallies.from_ms), day_of(a->tallies.to_ms - 1));
 	pg_send(&q);
 }
 

@@ -157,14 +157,6 @@ static int digest(struct sink_sqlite *s, size_t visits_max)
 
 /* --- commit --- */
 
-static void commit_done(struct sink_sqlite *s, const struct sink_batch *batch)
-{
-	if (s->fresh.visits == 0)
-		s->fresh.since_ms = batch->now_ms;
-	s->fresh.visits += batch->visit_count;
-	s->seen_is_stale = seen_committed(&s->seen) != SQLITE_OK;
-}
-
 static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
 	struct sink_sqlite *s = self(base);
@@ -180,7 +172,10 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 	struct intake in = {.c = c, .key = s->key, .seen = &s->seen, .batch = batch};
 	r = write_end(s, intake_run(&in));
 	if (r == 0) {
-		commit_done(s, batch);
+		if (s->fresh.visits == 0)
+			s->fresh.since_ms = batch->now_ms;
+		s->fresh.visits += batch->visit_count;
+		s->seen_is_stale = seen_committed(&s->seen) != SQLITE_OK;
 		*ret_duplicates = in.duplicates;
 	} else {
 		seen_rolled_back(&s->seen);
@@ -247,21 +242,6 @@ static int sqlite_settle(struct sink *base)
 
 /* --- tidying --- */
 
-static bool digest_is_due(const struct sink_sqlite *s, int64_t now_ms)
-{
-	return s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
-	       (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS);
-}
-
-/* What is received from now on is not much older than what was received already. */
-static int seen_horizon(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, int64_t *ret_ms)
-{
-	struct book book;
-	int rc = layout_book_get(c, &book);
-	*ret_ms = MIN(book.received_ms, now_ms) - MIN(s->seen.window_ms, SEEN_SLACK_MS);
-	return rc;
-}
-
 static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, bool *ret_more,
                     int64_t *ret_run)
 {
@@ -274,8 +254,10 @@ static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms
 			rc = tidy_step(&s->tidy, c, &s->settings, now_ms, ret_more);
 			continue;
 		}
-		int64_t horizon_ms;
-		rc = seen_horizon(s, c, now_ms, &horizon_ms);
+		/* What is received from now on is not much older than what was received already. */
+		struct book book;
+		rc = layout_book_get(c, &book);
+		int64_t horizon_ms = MIN(book.received_ms, now_ms) - MIN(s->seen.window_ms, SEEN_SLACK_MS);
 		if (rc == SQLITE_OK)
 			rc = seen_drop(&s->seen, c, horizon_ms, ret_more, ret_run);
 	}
@@ -288,7 +270,8 @@ static int sqlite_tidy(struct sink *base, int64_t now_ms)
 	struct sqlite_conn *c;
 	bool more;
 	int64_t run;
-	if (digest_is_due(s, now_ms)) {
+	if (s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
+	    (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS)) {
 		int r = digest(s, DIGEST_PIECE);
 		return r ? r : 1;
 	}
@@ -361,14 +344,6 @@ static const struct sink_ops sqlite_ops = {
     .ping = sqlite_ping,
 };
 
-static int key_write(struct sink_sqlite *s, struct sqlite_conn *c)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_KEY_SET);
-	randombytes_buf(s->key, sizeof(s->key));
-	query_blob(&q, s->key, sizeof(s->key));
-	return query_run(&q);
-}
-
 /* The file's secret, made when the file is new. */
 static int key_load(struct sink_sqlite *s, struct sqlite_conn *c)
 {
@@ -386,7 +361,12 @@ static int key_load(struct sink_sqlite *s, struct sqlite_conn *c)
 		if (made)
 			memcpy(s->key, key.ptr, sizeof(s->key));
 	}
-	return made ? SQLITE_OK : key_write(s, c);
+	if (made)
+		return SQLITE_OK;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_KEY_SET);
+	randombytes_buf(s->key, sizeof(s->key));
+	query_blob(&q, s->key, sizeof(s->key));
+	return query_run(&q);
 }
 
 static int load(struct sink_sqlite *s)

@@ -190,24 +190,21 @@ static int oldest_ad_cell(struct sqlite_conn *c, enum ad_level level, int64_t re
 	return FIND(c, SQL_AD_CELL_OLDEST, ret, 2, ad_cell_key(level, 0));
 }
 
-/* Where it lies too far ahead (the clock was wrong, or the setting is new), back to where everything is still
- * there. Minutes go at least as fast as seconds and rows: there is nothing missing behind the oldest. */
-static int kept_back(const struct step *t, int64_t due_ms, int64_t *ret_kept_ms)
-{
-	int64_t cell[2];
-	int rc = oldest_ad_cell(t->c, AD_MINUTE, cell);
-	if (cell[0] < ad_cell_key(AD_HOUR, 0))
-		*ret_kept_ms = MIN(*ret_kept_ms, time_ceil(cell[0] - ad_cell_key(AD_MINUTE, 0), HOUR_MS));
-	*ret_kept_ms = MAX(MIN(*ret_kept_ms, time_floor(t->now_ms, HOUR_MS)), due_ms);
-	return rc;
-}
-
-/* From here on nobody asks for seconds, minutes and rows before; then they can go. */
+/* From here on nobody asks for seconds, minutes and rows before; then they can go. Where it lies too far
+ * ahead (the clock was wrong, or the setting is new), it goes back to where everything is still there:
+ * minutes go at least as fast as seconds and rows, so nothing is missing behind the oldest. */
 static int move_kept(struct step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);
 	int64_t kept_ms = MAX(t->book.kept_ms, due_ms);
-	int rc = kept_ms > due_ms ? kept_back(t, due_ms, &kept_ms) : SQLITE_OK;
+	int rc = SQLITE_OK;
+	if (kept_ms > due_ms) {
+		int64_t cell[2];
+		rc = oldest_ad_cell(t->c, AD_MINUTE, cell);
+		if (cell[0] < ad_cell_key(AD_HOUR, 0))
+			kept_ms = MIN(kept_ms, time_ceil(cell[0] - ad_cell_key(AD_MINUTE, 0), HOUR_MS));
+		kept_ms = MAX(MIN(kept_ms, time_floor(t->now_ms, HOUR_MS)), due_ms);
+	}
 	if (rc != SQLITE_OK || kept_ms == t->book.kept_ms)
 		return rc;
 	t->did = true;
@@ -261,24 +258,13 @@ static int step_sweep_ads(struct step *t)
 	return rc == SQLITE_OK && gone > 0 ? RUN(t->c, SQL_BOOK_ADS_GONE, gone) : rc;
 }
 
-static int take_turns(struct step *t)
+int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
+              bool *ret_more)
 {
 	static int (*const steps[])(struct step *) = {
 	    step_drop_impressions, step_fold_minutes, step_fold_hours,  step_drop_visits, step_drop_days,
 	    step_drop_day_links,   step_drop_ad_days, step_sweep_texts, step_sweep_ads,
 	};
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && !t->did && i < ARRAY_LEN(steps); i++) {
-		size_t at = t->tidy->next % ARRAY_LEN(steps);
-		t->tidy->next = at + 1;
-		rc = steps[at](t);
-	}
-	return rc;
-}
-
-int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
-              bool *ret_more)
-{
 	struct step t = {.tidy = tidy, .c = c, .s = s};
 	int rc = layout_book_get(c, &t.book);
 	*ret_more = false;
@@ -286,8 +272,11 @@ int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settin
 		return rc;
 	t.now_ms = MIN(now_ms, t.book.now_ms + HOUR_MS);
 	rc = move_kept(&t);
-	if (rc == SQLITE_OK && !t.did)
-		rc = take_turns(&t);
+	for (size_t i = 0; rc == SQLITE_OK && !t.did && i < ARRAY_LEN(steps); i++) {
+		size_t at = tidy->next % ARRAY_LEN(steps);
+		tidy->next = at + 1;
+		rc = steps[at](&t);
+	}
 	*ret_more = t.did;
 	return rc;
 }
