@@ -68,15 +68,6 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 	return r;
 }
 
-static int page_shapes(struct pg_conn *c, struct visits_query *q, const int64_t *ids)
-{
-	struct visit_shape *shapes = arena_alloc(q->arena, (q->count + 1) * sizeof(*shapes));
-	int r = shapes ? postgres_shapes_get(c, ids, q->count, q->arena, shapes) : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < q->count; i++)
-		q->visits[i].shape = shapes[i];
-	return r;
-}
-
 int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t *key,
                         const struct page_from *from)
 {
@@ -92,7 +83,13 @@ int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t
 	q->visits = arena_zalloc(q->arena, (count + 1) * sizeof(*q->visits));
 	int64_t *ids = arena_alloc(q->arena, (count + 1) * sizeof(*ids));
 	r = q->visits && ids ? page_fill(&rows, q, key, ids) : ERR_NOMEM;
-	return r == 0 && q->count > 0 ? page_shapes(c, q, ids) : r;
+	if (r != 0 || q->count == 0)
+		return r;
+	struct visit_shape *shapes = arena_alloc(q->arena, (q->count + 1) * sizeof(*shapes));
+	r = shapes ? postgres_shapes_get(c, ids, q->count, q->arena, shapes) : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < q->count; i++)
+		q->visits[i].shape = shapes[i];
+	return r;
 }
 
 /* --- windows --- */
@@ -120,20 +117,6 @@ static int ads_read(const struct pg_result *rows, struct window_query *q)
 	return 0;
 }
 
-static int parts_read(const struct pg_result *parts, size_t count, struct window_query *q)
-{
-	size_t total = 1;
-	for (size_t i = 0; i < count; i++)
-		total += (size_t)parts[i].rows;
-	q->ads = arena_alloc(q->arena, total * sizeof(*q->ads));
-	int r = q->ads ? 0 : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < count; i++)
-		r = ads_read(&parts[i], q);
-	if (r == 0)
-		q->count = ads_settle(q->ads, q->count);
-	return r;
-}
-
 int postgres_window_get(struct pg_conn *c, struct window_query *q)
 {
 	struct window_part parts[WINDOW_PARTS_MAX];
@@ -157,8 +140,17 @@ int postgres_window_get(struct pg_conn *c, struct window_query *q)
 	for (size_t i = 0; i < count; i++)
 		pg_next(c, &results[i], NULL);
 	r = pg_sync(c, NULL);
-	if (r == 0)
-		r = parts_read(results, count, q);
+	if (r == 0) {
+		size_t total = 1;
+		for (size_t i = 0; i < count; i++)
+			total += (size_t)results[i].rows;
+		q->ads = arena_alloc(q->arena, total * sizeof(*q->ads));
+		r = q->ads ? 0 : ERR_NOMEM;
+		for (size_t i = 0; r == 0 && i < count; i++)
+			r = ads_read(&results[i], q);
+		if (r == 0)
+			q->count = ads_settle(q->ads, q->count);
+	}
 	for (size_t i = 0; i < count; i++)
 		pg_result_end(&results[i]);
 	return r;

@@ -78,37 +78,6 @@ static const struct {
     [NOTE_DROPPED] = {-1, BOOK_DROPPED_CLICKS},
 };
 
-static int note_add(struct book *b, const struct sink_note *n)
-{
-	int consumed = note_numbers[n->kind].consumed, became = note_numbers[n->kind].became;
-	int r = consumed >= 0 ? page_add(b, n->event.node, (enum book_number)consumed, n->count) : 0;
-	if (r == 0 && became >= 0)
-		r = page_add(b, n->event.node, (enum book_number)became, n->count);
-	return r;
-}
-
-static int book_fill(struct book *book, const struct sink_batch *b, const bool *kept)
-{
-	int result = 0;
-	for (size_t i = 0; result == 0 && i < b->visit_count; i++) {
-		bool orphan = b->visits[i].link == 0;
-		uint64_t node = b->visits[i].event.node;
-		result = page_add(book, node, orphan ? BOOK_ORPHANS : BOOK_CLICKS, 1);
-		if (result == 0)
-			result = page_add(book, node, orphan ? BOOK_COUNTED_ORPHANS : BOOK_COUNTED_CLICKS, 1);
-	}
-	for (size_t i = 0; result == 0 && i < b->impression_count; i++) {
-		uint64_t node = b->impressions[i].event.node;
-		result = page_add(book, node, BOOK_IMPRESSIONS, 1);
-		if (result == 0)
-			result = page_add(book, node, kept[i] ? BOOK_COUNTED_IMPRESSIONS : BOOK_DUPLICATES,
-			                  1);
-	}
-	for (size_t i = 0; result == 0 && i < b->note_count; i++)
-		result = note_add(book, &b->notes[i]);
-	return result;
-}
-
 static int page_compare(const void *a, const void *b)
 {
 	uint64_t x = ((const struct page *)a)->node, y = ((const struct page *)b)->node;
@@ -133,33 +102,49 @@ static const struct pg_statement books_add = {
     " counted_orphans = b.counted_orphans + excluded.counted_orphans,"
     " counted_impressions = b.counted_impressions + excluded.counted_impressions"};
 
-static int book_send(struct pg_conn *c, const struct book *book)
-{
-	int64_t *column = arena_alloc(book->arena, book->count * sizeof(*column));
-	if (!column)
-		return ERR_NOMEM;
-	struct pg_query q = pg_query(c, &books_add);
-	for (size_t i = 0; i < book->count; i++)
-		column[i] = (int64_t)book->pages[i].node;
-	pg_ints(&q, column, book->count);
-	for (int number = 0; number < BOOK_NUMBERS; number++) {
-		for (size_t i = 0; i < book->count; i++)
-			column[i] = book->pages[i].numbers[number];
-		pg_ints(&q, column, book->count);
-	}
-	pg_send(&q);
-	return 0;
-}
-
 int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct book book = {.arena = &arena};
-	int r = book_fill(&book, batch, kept);
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < batch->visit_count; i++) {
+		bool orphan = batch->visits[i].link == 0;
+		uint64_t node = batch->visits[i].event.node;
+		r = page_add(&book, node, orphan ? BOOK_ORPHANS : BOOK_CLICKS, 1);
+		if (r == 0)
+			r = page_add(&book, node, orphan ? BOOK_COUNTED_ORPHANS : BOOK_COUNTED_CLICKS, 1);
+	}
+	for (size_t i = 0; r == 0 && i < batch->impression_count; i++) {
+		uint64_t node = batch->impressions[i].event.node;
+		r = page_add(&book, node, BOOK_IMPRESSIONS, 1);
+		if (r == 0)
+			r = page_add(&book, node, kept[i] ? BOOK_COUNTED_IMPRESSIONS : BOOK_DUPLICATES, 1);
+	}
+	for (size_t i = 0; r == 0 && i < batch->note_count; i++) {
+		const struct sink_note *n = &batch->notes[i];
+		int consumed = note_numbers[n->kind].consumed, became = note_numbers[n->kind].became;
+		if (consumed >= 0)
+			r = page_add(&book, n->event.node, (enum book_number)consumed, n->count);
+		if (r == 0 && became >= 0)
+			r = page_add(&book, n->event.node, (enum book_number)became, n->count);
+	}
 	if (r != 0 || book.count == 0)
 		return r;
 	qsort(book.pages, book.count, sizeof(*book.pages), page_compare);
-	return book_send(c, &book);
+	int64_t *column = arena_alloc(book.arena, book.count * sizeof(*column));
+	if (!column)
+		return ERR_NOMEM;
+	struct pg_query q = pg_query(c, &books_add);
+	for (size_t i = 0; i < book.count; i++)
+		column[i] = (int64_t)book.pages[i].node;
+	pg_ints(&q, column, book.count);
+	for (int number = 0; number < BOOK_NUMBERS; number++) {
+		for (size_t i = 0; i < book.count; i++)
+			column[i] = book.pages[i].numbers[number];
+		pg_ints(&q, column, book.count);
+	}
+	pg_send(&q);
+	return 0;
 }
 
 /* --- asking --- */

@@ -315,21 +315,6 @@ static int partition_exists(struct pg_conn *c, const char *name, bool *ret, stru
 	return r;
 }
 
-static int partition_make(struct pg_conn *c, enum row_table table, int64_t day, const char *name,
-                          struct err *e)
-{
-	char sql[SQL_BYTES];
-	const char *parent = row_tables[table].name, *column = row_tables[table].column;
-	long long from_ms = day * DAY_MS, to_ms = from_ms + DAY_MS;
-	snprintf(sql, sizeof(sql),
-	         "CREATE TABLE %s (LIKE %s);"
-	         "WITH moved AS (DELETE FROM %s_rest WHERE %s >= %lld AND %s < %lld RETURNING *)"
-	         " INSERT INTO %s SELECT * FROM moved;"
-	         "ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%lld) TO (%lld)",
-	         name, parent, parent, column, from_ms, column, to_ms, name, parent, name, from_ms, to_ms);
-	return pg_run(c, sql, e);
-}
-
 int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum row_table table, int64_t day,
                       struct err *e)
 {
@@ -349,8 +334,19 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 		r = pg_run(c, brief_sql, e);
 	if (r == 0)
 		r = partition_exists(c, name, &exists, e);
-	if (r == 0 && !exists)
-		r = partition_make(c, table, day, name, e);
+	if (r == 0 && !exists) {
+		char sql[SQL_BYTES];
+		const char *parent = row_tables[table].name, *column = row_tables[table].column;
+		long long from_ms = day * DAY_MS, to_ms = from_ms + DAY_MS;
+		snprintf(sql, sizeof(sql),
+		         "CREATE TABLE %s (LIKE %s);"
+		         "WITH moved AS (DELETE FROM %s_rest WHERE %s >= %lld AND %s < %lld RETURNING *)"
+		         " INSERT INTO %s SELECT * FROM moved;"
+		         "ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%lld) TO (%lld)",
+		         name, parent, parent, column, from_ms, column, to_ms, name, parent, name, from_ms,
+		         to_ms);
+		r = pg_run(c, sql, e);
+	}
 	return txn_end(c, r, e);
 }
 

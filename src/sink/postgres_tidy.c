@@ -294,17 +294,6 @@ static int turn_begin(struct step *t, int64_t now_ms, bool *ret_turn)
 	return 0;
 }
 
-static int turn_take(struct step *t)
-{
-	int r = 0;
-	for (size_t i = 0; r == 0 && !t->did && i < ARRAY_LEN(steps); i++) {
-		size_t at = t->tidy->next % ARRAY_LEN(steps);
-		t->tidy->next = at + 1;
-		r = steps[at](t);
-	}
-	return r;
-}
-
 /* The partitions of today and of the next day. */
 static int days_ahead(const struct step *t)
 {
@@ -322,8 +311,11 @@ int postgres_tidy_step(struct postgres_tidy *tidy, struct pg_conn *c, const stru
 	struct step t = {.tidy = tidy, .conn = c, .layout = l, .s = s, .e = e};
 	bool turn = false;
 	int r = turn_begin(&t, now_ms, &turn);
-	if (r == 0 && turn)
-		r = turn_take(&t);
+	for (size_t i = 0; r == 0 && turn && !t.did && i < ARRAY_LEN(steps); i++) {
+		size_t at = tidy->next % ARRAY_LEN(steps);
+		tidy->next = at + 1;
+		r = steps[at](&t);
+	}
 	struct pg_query commit = pg_query(c, &tidy_commit);
 	if (r == 0)
 		r = postgres_do(&commit, e);

@@ -200,25 +200,19 @@ static int day_ensure(struct sink_postgres *s, struct pg_conn *c, enum row_table
 	return r == ERR_BUSY ? 0 : r;
 }
 
-static int days_ensure(struct sink_postgres *s, struct pg_conn *c, const struct sink_batch *b, struct err *e)
-{
-	int r = 0;
-	if (s->days_from != day_of(b->now_ms) - DAYS_BACK) {
-		s->days_from = day_of(b->now_ms) - DAYS_BACK;
-		memset(s->has_day, 0, sizeof(s->has_day));
-	}
-	for (size_t i = 0; r == 0 && i < b->visit_count; i++)
-		r = day_ensure(s, c, ROWS_VISITS, b->visits[i].time_ms, e);
-	for (size_t i = 0; r == 0 && i < b->impression_count; i++)
-		r = day_ensure(s, c, ROWS_IMPRESSIONS, b->impressions[i].received_ms, e);
-	return r;
-}
-
 static int batch_take(struct sink_postgres *s, struct pg_conn *c, const struct sink_batch *batch,
                       uint64_t *ret_duplicates, struct err *e)
 {
 	struct postgres_intake in = {.conn = c, .batch = batch, .window_ms = s->settings.seen_ms};
-	int r = days_ensure(s, c, batch, e);
+	int r = 0;
+	if (s->days_from != day_of(batch->now_ms) - DAYS_BACK) {
+		s->days_from = day_of(batch->now_ms) - DAYS_BACK;
+		memset(s->has_day, 0, sizeof(s->has_day));
+	}
+	for (size_t i = 0; r == 0 && i < batch->visit_count; i++)
+		r = day_ensure(s, c, ROWS_VISITS, batch->visits[i].time_ms, e);
+	for (size_t i = 0; r == 0 && i < batch->impression_count; i++)
+		r = day_ensure(s, c, ROWS_IMPRESSIONS, batch->impressions[i].received_ms, e);
 	if (r == 0)
 		r = postgres_names_get(s->names, c, batch, &in.shapes, &in.ads, e);
 	if (r == 0)
