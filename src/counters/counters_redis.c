@@ -194,17 +194,6 @@ static struct str place_after(struct call *call, const struct counters_step *ste
 	                    (unsigned long long)step->at.to, parts);
 }
 
-static int write_part(struct call *call, const struct counters_step *step, size_t part)
-{
-	script_begin(call, counters_add_script);
-	put_text(call, place_after(call, step, part));
-	put_text(call, place_after(call, step, part + 1));
-	put_number(call, step->at.to);
-	put_number(call, step->reach);
-	put_links(call, step->links + part * PART_MAX, part_size(step, part), true);
-	return script_write(call);
-}
-
 static int read_part(struct call *call, struct counters_step *step, size_t part)
 {
 	struct redis_reply reply;
@@ -227,8 +216,15 @@ static int add_parts(struct call *call, struct counters_step *step)
 	size_t parts = parts_of(step), written = 0;
 	int r = 0;
 	for (size_t read = 0; r == 0 && read < parts; read++) {
-		for (; r == 0 && written < parts && written < read + AHEAD_MAX; written++)
-			r = write_part(call, step, written);
+		for (; r == 0 && written < parts && written < read + AHEAD_MAX; written++) {
+			script_begin(call, counters_add_script);
+			put_text(call, place_after(call, step, written));
+			put_text(call, place_after(call, step, written + 1));
+			put_number(call, step->at.to);
+			put_number(call, step->reach);
+			put_links(call, step->links + written * PART_MAX, part_size(step, written), true);
+			r = script_write(call);
+		}
 		if (r == 0)
 			r = read_part(call, step, read);
 	}

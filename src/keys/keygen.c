@@ -38,41 +38,21 @@ static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 	return stock_add(g->config.stocks[place], fence, NULL, 0, &none, e);
 }
 
-/* At least `count` keys that nobody has, in g->keys. */
-static int make(struct keygen *g, size_t count, struct err *e)
-{
-	struct key_source *origin = g->config.origin;
-	while (g->kept < count) {
-		size_t some = 0;
-		int r = origin->ops->take(origin, g->keys + g->kept, count - g->kept, &some, e);
-		if (r < 0)
-			return r;
-		g->kept += some;
-	}
-	return 0;
-}
-
-/* The first `count` of those kept are in a stock, or may be. */
-static void let_go_of(struct keygen *g, size_t count)
-{
-	g->kept -= count;
-	memmove(g->keys, g->keys + count, g->kept * sizeof(*g->keys));
-}
-
 static int add(struct keygen *g, size_t place, uint64_t fence, size_t count, struct err *e)
 {
 	struct stock *stock = g->config.stocks[place];
 	size_t added = 0;
 	int r = stock_add(stock, fence, g->keys, count, &added, e);
+	if (r < 0 && r != ERR_UNCERTAIN)
+		return r;
+	g->kept -= count; /* they are in the stock, or may be */
+	memmove(g->keys, g->keys + count, g->kept * sizeof(*g->keys));
 	if (r == ERR_UNCERTAIN) {
-		let_go_of(g, count);
 		g->sums.lost += count;
 		log_error("keys", "%zu keys may be lost: stock %.*s does not say whether it has them (%s)",
 		          count, STR_ARG(stock_address(stock)), e->text);
-	}
-	if (r < 0)
 		return r;
-	let_go_of(g, count);
+	}
 	if (added < count) /* the belt has held something that the braces should have */
 		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
 		         STR_ARG(stock_address(stock)), count - added, count);
@@ -94,8 +74,15 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 	if (!g->filling[place])
 		return 0;
 	size_t count = MIN((size_t)BATCH, g->config.high - stocked);
-	r = make(g, count, e);
-	return r < 0 ? r : add(g, place, fence, count, e);
+	while (g->kept < count) {
+		struct key_source *origin = g->config.origin;
+		size_t some = 0;
+		r = origin->ops->take(origin, g->keys + g->kept, count - g->kept, &some, e);
+		if (r < 0)
+			return r;
+		g->kept += some;
+	}
+	return add(g, place, fence, count, e);
 }
 
 static void status(void *ctx, const bool *held, uint64_t ms)

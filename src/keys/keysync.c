@@ -107,18 +107,6 @@ static int push_until_known(struct keysync *s, size_t place, uint64_t fence, siz
 	return ERR_UNCERTAIN;
 }
 
-static void give_back(struct keysync *s, size_t stock, size_t count)
-{
-	struct err e = {""};
-	if (stock_return(s->config.stocks[stock], s->keys, count, &e) == 0) {
-		s->sums.returned += count;
-		return;
-	}
-	s->sums.lost += count;
-	log_error("keys", "%zu keys are lost: neither Redis nor keys database %.*s took them: %s", count,
-	          STR_ARG(stock_address(s->config.stocks[stock])), e.text);
-}
-
 static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, struct err *e)
 {
 	struct shelf *shelf = s->config.shelves[place];
@@ -140,9 +128,16 @@ static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, str
 		s->sums.lost += count;
 		log_error("keys", "%zu keys may be lost: Redis at %.*s does not say whether it has them (%s)",
 		          count, STR_ARG(shelf_name(shelf)), e->text);
-	} else {
-		give_back(s, stock, count);
+		return r;
 	}
+	struct err why = {""};
+	if (stock_return(s->config.stocks[stock], s->keys, count, &why) == 0) {
+		s->sums.returned += count;
+		return r;
+	}
+	s->sums.lost += count;
+	log_error("keys", "%zu keys are lost: neither Redis nor keys database %.*s took them: %s", count,
+	          STR_ARG(stock_address(s->config.stocks[stock])), why.text);
 	return r;
 }
 
@@ -207,9 +202,8 @@ int keysync_start(const struct keysync_config *config, struct keysync **ret, str
 	    .held_max = config->held_max,
 	    .lease_ms = config->lease_ms,
 	};
-	int r = s->filling && s->shelved && s->batches && s->away_ms && s->keys
-	            ? 0
-	            : err_set(e, ERR_NOMEM, "out of memory");
+	bool has_room = s->filling && s->shelved && s->batches && s->away_ms && s->keys;
+	int r = has_room ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
 		r = rounds_start(&rounds, &s->rounds, e);
 	if (r < 0) {

@@ -134,41 +134,30 @@ static size_t fetch_aside(struct key_pool *p, size_t max, struct source_key *ret
 	return r == 0 ? count : 0;
 }
 
-static void settle_dry_locked(struct key_pool *p, bool answered, const struct err *why)
+static void fetch(struct key_pool *p)
 {
-	p->dry_ms = clock_mono_ms();
-	if (answered)
-		p->dry_code = err_set(
-		    &p->dry_why, ERR_LIMIT,
-		    "no keys are left in stock: start curt keygen and curt keysync, or more "
-		    "of them, or set keys.source = cipher");
-	else
-		p->dry_code = err_set(&p->dry_why, ERR_UNAVAILABLE, "no key shard answers: %.400s",
-		                      why->text[0] ? why->text : "all of them failed a moment ago");
-}
-
-static size_t next_share(struct key_pool *p)
-{
+	struct err why = {""};
 	pthread_mutex_lock(&p->lock);
 	p->share = p->later_came ? p->share_min : MIN(2 * p->share, p->share_max);
 	p->later_came = false;
 	pthread_mutex_unlock(&p->lock);
-	return p->share;
-}
-
-static void fetch(struct key_pool *p)
-{
-	struct err why = {""};
-	size_t share = next_share(p);
 	bool answered = false;
 	size_t count = fetch_ready(p, &answered, &why);
-	count += fetch_aside(p, count > 0 ? share : p->batch, p->moving + count);
+	count += fetch_aside(p, count > 0 ? p->share : p->batch, p->moving + count);
 	pthread_mutex_lock(&p->lock);
 	size_t put = key_row_put(&p->hand, p->moving, count);
 	ASSERT(put == count);
-	p->dry_ms = 0;
-	if (count == 0)
-		settle_dry_locked(p, answered, &why);
+	p->dry_ms = count == 0 ? clock_mono_ms() : 0;
+	if (count == 0) {
+		if (answered)
+			p->dry_code = err_set(
+			    &p->dry_why, ERR_LIMIT,
+			    "no keys are left in stock: start curt keygen and curt keysync, or more "
+			    "of them, or set keys.source = cipher");
+		else
+			p->dry_code = err_set(&p->dry_why, ERR_UNAVAILABLE, "no key shard answers: %.400s",
+			                      why.text[0] ? why.text : "all of them failed a moment ago");
+	}
 	p->wanted = false;
 	pthread_cond_broadcast(&p->arrived);
 	pthread_mutex_unlock(&p->lock);
@@ -232,40 +221,26 @@ static void put_back(struct key_pool *p, struct key_row *row, bool aside)
 
 /* The prefetcher */
 
-static bool runs_low_locked(const struct key_pool *p)
-{
-	return p->hand.count <= p->batch / 2;
-}
-
-static bool is_dry_locked(const struct key_pool *p)
-{
-	return p->dry_ms != 0 && clock_mono_ms() - p->dry_ms < DRY_MS;
-}
-
 static bool has_back_locked(const struct key_pool *p)
 {
 	return !p->back_rests && (p->back.count > 0 || p->aside.count > 0);
 }
 
-static void look_at(struct key_pool *p, struct shard *s)
+/* At one at a time: each may take its time, and a fetch comes first. */
+static void look_at_next(struct key_pool *p)
 {
+	struct shard *s = &p->shards[p->look_next];
 	struct shelf_view view = {0};
 	int r = shelf_look(s->shelf, &view, NULL);
 	atomic_store(&s->left, view.count);
 	atomic_store(&s->aside, view.aside);
-	if (r < 0)
-		return;
-	if (s->seen) /* fewer than before: the shard has lost its memory */
-		atomic_fetch_add(&p->refilled,
-		                 view.brought < s->brought ? view.brought : view.brought - s->brought);
-	s->brought = view.brought;
-	s->seen = true;
-}
-
-/* At one at a time: each may take its time, and a fetch comes first. */
-static void look_at_next(struct key_pool *p)
-{
-	look_at(p, &p->shards[p->look_next]);
+	if (r >= 0) {
+		if (s->seen) /* fewer than before: the shard has lost its memory */
+			atomic_fetch_add(&p->refilled, view.brought < s->brought ? view.brought
+			                                                         : view.brought - s->brought);
+		s->brought = view.brought;
+		s->seen = true;
+	}
 	if (++p->look_next < p->shard_count)
 		return;
 	p->look_next = 0;
@@ -304,7 +279,8 @@ static size_t take_at_hand_locked(struct key_pool *p, struct source_key *ret, si
 	size_t again = (size_t)MIN(p->owed, count);
 	p->owed -= again;
 	p->taken += count - again;
-	if (runs_low_locked(p) && !p->wanted && !is_dry_locked(p)) {
+	if (p->hand.count <= p->batch / 2 && !p->wanted &&
+	    (p->dry_ms == 0 || clock_mono_ms() - p->dry_ms >= DRY_MS)) {
 		p->wanted = true;
 		p->wanted_ms = clock_mono_ms();
 		task_wake(&p->prefetcher);
@@ -347,18 +323,14 @@ static int pool_take(struct key_source *base, struct source_key *ret, size_t n, 
 	return r;
 }
 
-/* Behind those at hand, with room left for what is being fetched. */
-static size_t put_to_hand_locked(struct key_pool *p, const struct source_key *keys, size_t n)
-{
-	size_t room = p->hand.room - p->batch - p->share_max;
-	return key_row_put(&p->hand, keys, p->hand.count < room ? MIN(n, room - p->hand.count) : 0);
-}
-
 static void pool_give_back(struct key_source *base, const struct source_key *keys, size_t n, bool later)
 {
 	struct key_pool *p = container_of(base, struct key_pool, base);
 	pthread_mutex_lock(&p->lock);
-	size_t at_hand = later ? 0 : put_to_hand_locked(p, keys, n);
+	/* Behind those at hand, with room left for what is being fetched. */
+	size_t room = p->hand.room - p->batch - p->share_max, at_hand = 0;
+	if (!later && p->hand.count < room)
+		at_hand = key_row_put(&p->hand, keys, MIN(n, room - p->hand.count));
 	size_t put = at_hand + key_row_put(later ? &p->aside : &p->back, keys + at_hand, n - at_hand);
 	p->owed += put;
 	p->later_came |= later;

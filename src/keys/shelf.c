@@ -195,43 +195,28 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 	return r;
 }
 
-static size_t read_elements(const struct redis_reply *reply, struct source_key *ret, size_t max)
-{
-	size_t count = 0;
-	for (size_t i = 0; reply->type == REDIS_ARRAY && i < MIN(reply->count, max); i++) {
-		const struct redis_reply element = redis_reply_at(reply, i);
-		if (element_read(element.text, &ret[count]))
-			count++; /* what is no key is dropped: nobody could follow it */
-	}
-	return count;
-}
-
-static int pop_from(struct shelf *s, struct redis_conn *c, struct str list, size_t max,
-                    struct source_key *ret, size_t *ret_count, uint64_t *ret_left, struct err *e)
-{
-	char max_text[NUMBER_BYTES];
-	struct redis_reply reply;
-	redis_write(c, REDIS_ARGS(STR("LPOP"), list, number_text(max, max_text)));
-	redis_write(c, REDIS_ARGS(STR("LLEN"), list));
-	if (redis_read(c, &reply) < 0)
-		return cut_off(s, c, ERR_UNCERTAIN, e);
-	bool wrong = reply.type != REDIS_ARRAY && reply.type != REDIS_NIL;
-	int r = wrong ? refused(s, &reply, e) : 0;
-	*ret_count = read_elements(&reply, ret, max);
-	if (redis_read(c, &reply) == 0 && reply.type == REDIS_INT)
-		*ret_left = (uint64_t)reply.number;
-	else
-		*ret_left = 0; /* the keys are ours all the same */
-	return r;
-}
-
 static int take_from(struct shelf *s, struct str list, size_t max, struct source_key *ret, size_t *ret_count,
                      uint64_t *ret_left, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = pop_from(s, c, list, max, ret, ret_count, ret_left, e);
+	char max_text[NUMBER_BYTES];
+	struct redis_reply reply;
+	size_t count = 0;
+	redis_write(c, REDIS_ARGS(STR("LPOP"), list, number_text(max, max_text)));
+	redis_write(c, REDIS_ARGS(STR("LLEN"), list));
+	int r = redis_read(c, &reply) < 0 ? cut_off(s, c, ERR_UNCERTAIN, e) : 0;
+	if (r == 0 && reply.type != REDIS_ARRAY && reply.type != REDIS_NIL)
+		r = refused(s, &reply, e);
+	for (size_t i = 0; r == 0 && reply.type == REDIS_ARRAY && i < MIN(reply.count, max); i++) {
+		if (element_read(redis_reply_at(&reply, i).text, &ret[count]))
+			count++; /* what is no key is dropped: nobody could follow it */
+	}
+	*ret_count = count;
+	/* Without the second answer the keys are ours all the same. */
+	bool told = r != ERR_UNCERTAIN && redis_read(c, &reply) == 0 && reply.type == REDIS_INT;
+	*ret_left = told ? (uint64_t)reply.number : 0;
 	redis_return(c);
 	return r;
 }

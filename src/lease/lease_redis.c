@@ -155,54 +155,39 @@ static int64_t renew(struct leases_redis *l, struct lease *lease)
 	return sent_ms + (int64_t)lease->life_ms / 3;
 }
 
-/* True when there is nothing left to tell. */
-static bool leave(struct leases_redis *l, const struct lease *lease)
+static int64_t serve(struct task *t)
 {
-	int64_t removed;
-	return run_script(l, lease, release_script, &removed) == 0 || clock_mono_ms() >= lease->over_ms;
-}
-
-static struct lease *next_due_locked(struct leases_redis *l)
-{
+	struct leases_redis *l = container_of(t, struct leases_redis, task);
+	pthread_mutex_lock(&l->lock);
 	struct lease *first = NULL;
 	for (struct list *i = l->leases.next; i != &l->leases; i = i->next) {
 		struct lease *lease = container_of(i, struct lease, link);
 		if (!first || lease->due_ms < first->due_ms)
 			first = lease;
 	}
-	return first && first->due_ms != NEVER_MS ? first : NULL;
-}
-
-static void serve_locked(struct leases_redis *l, struct lease *lease)
-{
-	bool leaving = lease->leaving, gone = false;
-	int64_t due_ms = NEVER_MS;
-	l->served = lease;
-	pthread_mutex_unlock(&l->lock);
-	if (leaving)
-		gone = leave(l, lease);
-	else
-		due_ms = renew(l, lease);
-	if (leaving)
-		due_ms = soon(lease);
-	pthread_mutex_lock(&l->lock);
-	l->served = NULL;
-	lease->due_ms = due_ms;
-	if (gone) {
-		list_remove(&lease->link);
-		free(lease);
-	}
-	pthread_cond_broadcast(&l->served_one);
-}
-
-static int64_t serve(struct task *t)
-{
-	struct leases_redis *l = container_of(t, struct leases_redis, task);
-	pthread_mutex_lock(&l->lock);
-	struct lease *lease = next_due_locked(l);
+	struct lease *lease = first && first->due_ms != NEVER_MS ? first : NULL;
 	int64_t left_ms = lease ? MAX(lease->due_ms - clock_mono_ms(), 0) : TASK_ON_WAKE;
-	if (left_ms == 0)
-		serve_locked(l, lease);
+	if (left_ms == 0) {
+		bool leaving = lease->leaving, gone = false;
+		int64_t due_ms, removed;
+		l->served = lease;
+		pthread_mutex_unlock(&l->lock);
+		if (leaving) {
+			gone = run_script(l, lease, release_script, &removed) == 0 ||
+			       clock_mono_ms() >= lease->over_ms;
+			due_ms = soon(lease);
+		} else {
+			due_ms = renew(l, lease);
+		}
+		pthread_mutex_lock(&l->lock);
+		l->served = NULL;
+		lease->due_ms = due_ms;
+		if (gone) {
+			list_remove(&lease->link);
+			free(lease);
+		}
+		pthread_cond_broadcast(&l->served_one);
+	}
 	pthread_mutex_unlock(&l->lock);
 	return left_ms;
 }

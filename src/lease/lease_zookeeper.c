@@ -145,11 +145,6 @@ static void lease_close(struct leases_zookeeper *l, struct lease *lease)
 
 /* Taking */
 
-static bool is_worth_another_try(int code)
-{
-	return code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT;
-}
-
 /* The nodes above the leases; they stay. */
 static int path_make(const struct leases_zookeeper *l, struct zk_session *s, const struct timespec *until)
 {
@@ -204,26 +199,12 @@ static int node_take(const struct leases_zookeeper *l, struct lease *lease, cons
 			return ZCONNECTIONLOSS;
 		atomic_store(&lease->proven_ms, clock_mono_ms());
 		code = node_create(l, lease, token, until);
-		again = is_worth_another_try(code) || (code == ZOK && atomic_load(&lease->session->doubted));
+		again = code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT ||
+		        (code == ZOK && atomic_load(&lease->session->doubted));
 	}
 	if (code == ZOK)
 		lease->fence = (uint64_t)lease->session->stat.czxid;
 	return code;
-}
-
-static void lease_begin(struct leases_zookeeper *l, struct lease *lease, uint64_t life_ms)
-{
-	/* The server has its own idea of how short and how long a session may be. */
-	uint64_t granted_ms = (uint64_t)zoo_recv_timeout(lease->session->vendor);
-	uint64_t span_ms = MIN(life_ms, granted_ms);
-	lease->span_ms = span_ms - span_ms / 10;
-	lease->owner = l;
-	pthread_mutex_lock(&l->lock);
-	l->silent = false;
-	lease->due_ms = atomic_load(&lease->proven_ms) + (int64_t)(span_ms / 3);
-	list_push(&l->leases, &lease->node);
-	pthread_mutex_unlock(&l->lock);
-	task_wake(&l->beater);
 }
 
 static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struct lease **ret)
@@ -240,7 +221,17 @@ static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struc
 	if (lease->session)
 		code = node_take(l, lease, &until);
 	if (code == ZOK) {
-		lease_begin(l, lease, life_ms);
+		/* The server has its own idea of how short and how long a session may be. */
+		uint64_t granted_ms = (uint64_t)zoo_recv_timeout(lease->session->vendor);
+		uint64_t span_ms = MIN(life_ms, granted_ms);
+		lease->span_ms = span_ms - span_ms / 10;
+		lease->owner = l;
+		pthread_mutex_lock(&l->lock);
+		l->silent = false;
+		lease->due_ms = atomic_load(&lease->proven_ms) + (int64_t)(span_ms / 3);
+		list_push(&l->leases, &lease->node);
+		pthread_mutex_unlock(&l->lock);
+		task_wake(&l->beater);
 		*ret = lease;
 		return 0;
 	}
@@ -283,19 +274,6 @@ static void beat_done(int code, const struct Stat *stat, const void *ctx)
 	pthread_mutex_unlock(&l->lock);
 }
 
-static void beat_locked(struct lease *lease, int64_t now_ms)
-{
-	lease->due_ms = now_ms + (int64_t)(lease->span_ms / 3);
-	if (lease->beating)
-		return;
-	lease->beating = true;
-	lease->sent_ms = now_ms;
-	if (zoo_aexists(lease->session->vendor, lease->path, 0, beat_done, lease) != ZOK) {
-		lease->beating = false;
-		atomic_store(&lease->lost, true);
-	}
-}
-
 static int64_t beater_run(struct task *t)
 {
 	struct leases_zookeeper *l = container_of(t, struct leases_zookeeper, beater);
@@ -304,8 +282,17 @@ static int64_t beater_run(struct task *t)
 	int64_t next_ms = now_ms + IDLE_MS;
 	for (struct list *at = l->leases.next; at != &l->leases; at = at->next) {
 		struct lease *lease = container_of(at, struct lease, node);
-		if (lease->due_ms <= now_ms)
-			beat_locked(lease, now_ms);
+		bool due = lease->due_ms <= now_ms;
+		if (due)
+			lease->due_ms = now_ms + (int64_t)(lease->span_ms / 3);
+		if (due && !lease->beating) {
+			lease->beating = true;
+			lease->sent_ms = now_ms;
+			if (zoo_aexists(lease->session->vendor, lease->path, 0, beat_done, lease) != ZOK) {
+				lease->beating = false;
+				atomic_store(&lease->lost, true);
+			}
+		}
 		next_ms = MIN(next_ms, lease->due_ms);
 	}
 	pthread_mutex_unlock(&l->lock);

@@ -162,28 +162,6 @@ static bool node_is_well(struct limiter_redis *l, size_t node)
 	return is_well;
 }
 
-/* EVAL script count servers keys... arguments... */
-static void write_script(struct limiter_redis *l, struct call *c, size_t node, const size_t *uses,
-                         size_t count)
-{
-	struct str args[3 + 1 + SCRIPT_USES_MAX + SCRIPT_ARGS + ARGS_PER_USE * SCRIPT_USES_MAX];
-	size_t n = 0;
-	args[n++] = STR("EVAL");
-	args[n++] = str_of(settle_script);
-	args[n++] = number(c, 1 + count);
-	args[n++] = str_of(l->servers_key);
-	for (size_t i = 0; i < count; i++)
-		args[n++] = c->keys[uses[i]];
-	args[n++] = str_of(l->id);
-	args[n++] = number(c, atomic_fetch_add(&l->settlings, 1) + 1);
-	args[n++] = number(c, LIMITER_SERVER_MS);
-	args[n++] = number(c, LIMITER_CALM_MS);
-	args[n++] = number(c, LIMITER_TAIL_MS);
-	for (size_t i = 0; i < count; i++)
-		n += write_use(c, &c->uses[uses[i]], args + n);
-	redis_write(c->conns[node], args, n);
-}
-
 /* All scripts at once: the node works while others are written to, and nobody waits for one to be answered
  * before the next. */
 static void write_node(struct limiter_redis *l, struct call *c, size_t node)
@@ -195,7 +173,23 @@ static void write_node(struct limiter_redis *l, struct call *c, size_t node)
 		return;
 	do { /* one also where it has no use: each counts the servers */
 		size_t count = call_some(c, node, &at, uses);
-		write_script(l, c, node, uses, count);
+		/* EVAL script count servers keys... arguments... */
+		struct str args[3 + 1 + SCRIPT_USES_MAX + SCRIPT_ARGS + ARGS_PER_USE * SCRIPT_USES_MAX];
+		size_t n = 0;
+		args[n++] = STR("EVAL");
+		args[n++] = str_of(settle_script);
+		args[n++] = number(c, 1 + count);
+		args[n++] = str_of(l->servers_key);
+		for (size_t i = 0; i < count; i++)
+			args[n++] = c->keys[uses[i]];
+		args[n++] = str_of(l->id);
+		args[n++] = number(c, atomic_fetch_add(&l->settlings, 1) + 1);
+		args[n++] = number(c, LIMITER_SERVER_MS);
+		args[n++] = number(c, LIMITER_CALM_MS);
+		args[n++] = number(c, LIMITER_TAIL_MS);
+		for (size_t i = 0; i < count; i++)
+			n += write_use(c, &c->uses[uses[i]], args + n);
+		redis_write(c->conns[node], args, n);
 	} while (at < c->n);
 	redis_send(c->conns[node]);
 }
@@ -204,25 +198,6 @@ static uint64_t number_at(const struct redis_reply *reply, size_t i)
 {
 	struct redis_reply item = redis_reply_at(reply, i);
 	return item.type == REDIS_INT && item.number > 0 ? (uint64_t)item.number : 0;
-}
-
-static void read_uses(struct call *c, const size_t *uses, size_t count, const struct redis_reply *reply)
-{
-	for (size_t i = 0; i < count && 1 + (i + 1) * REPLY_PER_USE <= reply->count; i++) {
-		struct limiter_use *u = &c->uses[uses[i]];
-		size_t at = 1 + i * REPLY_PER_USE;
-		u->period = number_at(reply, at);
-		u->left_ms = number_at(reply, at + 1);
-		u->grant = number_at(reply, at + 2);
-		u->others = number_at(reply, at + 3);
-		u->settled = true;
-	}
-}
-
-/* False: it has not begun to answer, and others should not wait for it. */
-static bool begins_in_time(const struct limiter_redis *l, const struct redis_conn *conn, int64_t late_ms)
-{
-	return l->ring.count == 1 || redis_is_ready(conn, (uint64_t)MAX(late_ms - clock_mono_ms(), 0));
 }
 
 static void read_node(struct limiter_redis *l, struct call *c, size_t node, int64_t late_ms,
@@ -234,7 +209,8 @@ static void read_node(struct limiter_redis *l, struct call *c, size_t node, int6
 	size_t at = 0;
 	if (!conn)
 		return;
-	if (!begins_in_time(l, conn, late_ms)) {
+	/* It has not begun to answer, and others should not wait for it. */
+	if (l->ring.count != 1 && !redis_is_ready(conn, (uint64_t)MAX(late_ms - clock_mono_ms(), 0))) {
 		atomic_store(&l->late[node], conn);
 		task_wake(&l->prober);
 		return;
@@ -245,7 +221,15 @@ static void read_node(struct limiter_redis *l, struct call *c, size_t node, int6
 			break;
 		if (reply.type == REDIS_ARRAY && reply.count > 0) {
 			*servers = MAX(*servers, (unsigned)number_at(&reply, 0));
-			read_uses(c, uses, count, &reply);
+			for (size_t k = 0; k < count && 1 + (k + 1) * REPLY_PER_USE <= reply.count; k++) {
+				struct limiter_use *u = &c->uses[uses[k]];
+				size_t first = 1 + k * REPLY_PER_USE;
+				u->period = number_at(&reply, first);
+				u->left_ms = number_at(&reply, first + 1);
+				u->grant = number_at(&reply, first + 2);
+				u->others = number_at(&reply, first + 3);
+				u->settled = true;
+			}
 		}
 	} while (at < c->n);
 	redis_return(conn);
@@ -305,24 +289,20 @@ static int64_t probe(struct task *t)
 	return some ? PROBE_MS : TASK_ON_WAKE;
 }
 
-/* So that the others need not wait until it is missed. */
-static void say_goodbye(struct limiter_redis *l, size_t node)
-{
-	struct redis_reply reply;
-	struct redis_conn *c = redis_is_sick(l->ring.nodes[node]) ? NULL
-	                                                          : redis_take(l->ring.nodes[node], NULL);
-	if (c)
-		redis_ask(c, REDIS_ARGS(STR("ZREM"), str_of(l->servers_key), str_of(l->id)), &reply);
-	redis_return(c);
-}
-
 static void redis_limiter_free(struct limiter *base)
 {
 	struct limiter_redis *l = self(base);
 	task_stop(&l->prober);
 	for (size_t node = 0; node < l->ring.count; node++) {
 		late_end(l, node, false);
-		say_goodbye(l, node);
+		/* So that the others need not wait until it is missed. */
+		struct redis_reply reply;
+		struct redis_conn *c = redis_is_sick(l->ring.nodes[node])
+		                           ? NULL
+		                           : redis_take(l->ring.nodes[node], NULL);
+		if (c)
+			redis_ask(c, REDIS_ARGS(STR("ZREM"), str_of(l->servers_key), str_of(l->id)), &reply);
+		redis_return(c);
 	}
 	redis_ring_release(&l->ring);
 	free(l);

@@ -14,11 +14,22 @@
 enum { FILE_BYTES_MAX = 64 << 20 };
 static const char title[] = "curt checkpoint 1\n";
 
-static int lines_read(const char *text, struct arena *arena, struct checkpoint *ret)
+static int text_read(struct buf *text, struct arena *arena, struct checkpoint *ret)
 {
+	unsigned long long sum;
+	buf_char(text, 0);
+	if (text->failed)
+		return ERR_NOMEM;
+	const char *last = text->len > 2 ? memrchr(text->data, '\n', text->len - 2) : NULL;
+	if (!last || strncmp(text->data, title, sizeof(title) - 1) != 0)
+		return ERR_CORRUPT;
+	size_t len = (size_t)(last + 1 - text->data);
+	if (sscanf(text->data + len, "sum %16llx", &sum) != 1 || sum != hash_bytes(text->data, len, 0))
+		return ERR_CORRUPT;
+	const char *line = text->data + sizeof(title) - 1;
 	unsigned long long clicks, orphans, impressions, rejected, dropped, count;
 	int n = 0;
-	if (sscanf(text, "counts %llu %llu %llu %llu %llu positions %llu\n%n", &clicks, &orphans,
+	if (sscanf(line, "counts %llu %llu %llu %llu %llu positions %llu\n%n", &clicks, &orphans,
 	           &impressions, &rejected, &dropped, &count, &n) != 6 ||
 	    n == 0 || count > FILE_BYTES_MAX)
 		return ERR_CORRUPT;
@@ -32,27 +43,12 @@ static int lines_read(const char *text, struct arena *arena, struct checkpoint *
 		return ERR_NOMEM;
 	for (ret->count = 0; ret->count < count; ret->count++) {
 		unsigned long long stream, offset;
-		text += n;
-		if (sscanf(text, "%16llx %llu\n%n", &stream, &offset, &n) != 2)
+		line += n;
+		if (sscanf(line, "%16llx %llu\n%n", &stream, &offset, &n) != 2)
 			return ERR_CORRUPT;
 		ret->positions[ret->count] = (struct position){stream, offset};
 	}
 	return 0;
-}
-
-static int text_read(struct buf *text, struct arena *arena, struct checkpoint *ret)
-{
-	unsigned long long sum;
-	buf_char(text, 0);
-	if (text->failed)
-		return ERR_NOMEM;
-	const char *last = text->len > 2 ? memrchr(text->data, '\n', text->len - 2) : NULL;
-	if (!last || strncmp(text->data, title, sizeof(title) - 1) != 0)
-		return ERR_CORRUPT;
-	size_t len = (size_t)(last + 1 - text->data);
-	if (sscanf(text->data + len, "sum %16llx", &sum) != 1 || sum != hash_bytes(text->data, len, 0))
-		return ERR_CORRUPT;
-	return lines_read(text->data + sizeof(title) - 1, arena, ret);
 }
 
 int checkpoint_read(const char *path, struct arena *arena, struct checkpoint *ret, struct err *e)

@@ -150,27 +150,6 @@ static int forwarder_add(void *ctx, struct queue *queue, const struct queue_even
 	return r;
 }
 
-static void letters_address(struct forwarder *f)
-{
-	for (size_t i = 0; i < f->count; i++) {
-		const struct parcel *p = &f->parcels[i];
-		struct kafka_letter *l = &f->letters[i];
-		l->key = str_n(f->bytes.data + p->at, p->key_len);
-		l->value = str_n(f->bytes.data + p->at + p->key_len, p->value_len);
-		l->state = LETTER_NEW;
-	}
-	f->is_addressed = true;
-}
-
-/* After a producer that failed for good: what has no receipt goes out again. */
-static void letters_renew(struct forwarder *f)
-{
-	for (size_t i = 0; i < f->count; i++) {
-		if (f->letters[i].state == LETTER_SENT)
-			f->letters[i].state = LETTER_NEW;
-	}
-}
-
 static int letters_send(struct forwarder *f)
 {
 	int r = 0;
@@ -182,7 +161,10 @@ static int letters_send(struct forwarder *f)
 		return r;
 	log_warn("events", "%s; another producer takes over", f->refused.text);
 	producer_drop(f);
-	letters_renew(f);
+	for (size_t i = 0; i < f->count; i++) {
+		if (f->letters[i].state == LETTER_SENT)
+			f->letters[i].state = LETTER_NEW;
+	}
 	metric_add(&f->metrics->queue_producers, 1);
 	return ERR_UNAVAILABLE;
 }
@@ -193,8 +175,16 @@ static int forwarder_commit(void *ctx, const struct advance *advances, size_t co
 	struct forwarder *f = ctx;
 	(void)advances;
 	(void)count;
-	if (!f->is_addressed)
-		letters_address(f);
+	if (!f->is_addressed) {
+		for (size_t i = 0; i < f->count; i++) {
+			const struct parcel *p = &f->parcels[i];
+			struct kafka_letter *l = &f->letters[i];
+			l->key = str_n(f->bytes.data + p->at, p->key_len);
+			l->value = str_n(f->bytes.data + p->at + p->key_len, p->value_len);
+			l->state = LETTER_NEW;
+		}
+		f->is_addressed = true;
+	}
 	int r = f->count > 0 ? letters_send(f) : 0;
 	if (r < 0) {
 		metric_add(&f->metrics->queue_failures, 1);

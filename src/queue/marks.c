@@ -78,16 +78,6 @@ static uint64_t kept_of(const struct marks *m, uint64_t stream)
 	return found ? found->offset : 0;
 }
 
-/* It is kept for good, so it is the same everywhere: SipHash with a key of zeros. */
-static uint64_t stream_of(const struct mark *k)
-{
-	static const uint8_t key[crypto_shorthash_KEYBYTES];
-	const uint64_t name[3] = {k->partition, k->node, k->writer};
-	uint64_t hash;
-	crypto_shorthash((uint8_t *)&hash, (const uint8_t *)name, sizeof(name), key);
-	return (hash | MARK_BIT) & ~1ULL;
-}
-
 /* The table */
 
 static size_t slot_of(const struct marks *m, uint64_t partition, uint64_t node, uint64_t writer)
@@ -136,7 +126,12 @@ static struct mark *mark_of(struct marks *m, uint64_t partition, struct event_id
 		return &m->all[m->slots[slot] - 1];
 	struct mark *k = &m->all[m->count];
 	*k = (struct mark){.partition = partition, .node = id.node, .writer = writer};
-	k->stream = stream_of(k);
+	/* It is kept for good, so it is the same everywhere: SipHash with a key of zeros. */
+	static const uint8_t key[crypto_shorthash_KEYBYTES];
+	const uint64_t name[3] = {k->partition, k->node, k->writer};
+	uint64_t hash;
+	crypto_shorthash((uint8_t *)&hash, (const uint8_t *)name, sizeof(name), key);
+	k->stream = (hash | MARK_BIT) & ~1ULL;
 	k->kept = (struct place){kept_of(m, k->stream), kept_of(m, k->stream + 1)};
 	k->at = k->kept;
 	m->slots[slot] = (uint32_t)++m->count;

@@ -74,30 +74,6 @@ static uint64_t asked_now(struct pump *p)
 	return asked;
 }
 
-/* After a refresh that began when `asked` was the last number. Those who come while a mark is not reached
- * wait for the next one: a mark that moves might never be. */
-static void mark_make(struct pump *p, uint64_t asked)
-{
-	struct queue *q = p->config.queue;
-	if (p->marked_for > p->caught_up || asked == p->marked_for)
-		return;
-	q->ops->mark(q);
-	pthread_mutex_lock(&p->lock);
-	p->marked_for = asked;
-	pthread_mutex_unlock(&p->lock);
-}
-
-static void mark_settle(struct pump *p)
-{
-	struct queue *q = p->config.queue;
-	if (p->marked_for == p->caught_up || !q->ops->is_reached(q))
-		return;
-	pthread_mutex_lock(&p->lock);
-	p->caught_up = p->marked_for;
-	pthread_cond_broadcast(&p->caught);
-	pthread_mutex_unlock(&p->lock);
-}
-
 int pump_catch_up(struct pump *p, uint64_t timeout_ms)
 {
 	if (!p->config.queue->ops->mark)
@@ -141,8 +117,14 @@ static int batch_gather(struct pump *p)
 	const struct pump_config *c = &p->config;
 	uint64_t asked = asked_now(p);
 	int r = c->queue->ops->refresh(c->queue);
-	if (r == 0)
-		mark_make(p, asked);
+	/* Those who come while a mark is not reached wait for the next one: a mark that moves might never be.
+	 */
+	if (r == 0 && p->marked_for <= p->caught_up && asked != p->marked_for) {
+		c->queue->ops->mark(c->queue);
+		pthread_mutex_lock(&p->lock);
+		p->marked_for = asked;
+		pthread_mutex_unlock(&p->lock);
+	}
 	c->consumer->begin(c->ctx);
 	while (r == 0 && !c->consumer->is_full(c->ctx)) {
 		struct queue_event ev;
@@ -221,7 +203,12 @@ static int64_t pump_run(struct task *t)
 	struct pump *p = container_of(t, struct pump, task);
 	const struct pump_config *c = &p->config;
 	int r = round_run(p);
-	mark_settle(p);
+	if (p->marked_for != p->caught_up && c->queue->ops->is_reached(c->queue)) {
+		pthread_mutex_lock(&p->lock);
+		p->caught_up = p->marked_for;
+		pthread_cond_broadcast(&p->caught);
+		pthread_mutex_unlock(&p->lock);
+	}
 	c->consumer->chores(c->ctx, r == 0);
 	c->queue->ops->tidy(c->queue);
 	if (r < 0) /* not sooner for a wake-up: who wants to catch up cannot make it work */

@@ -53,19 +53,6 @@ static bool kafka_is_behind(const struct queue *base)
 	return false;
 }
 
-/* Whose each message is. What came from a partition before it was taken from us and given back is nobody's.
- */
-static void owners_find(struct queue_kafka *q)
-{
-	struct part *p = NULL;
-	for (size_t i = 0; i < q->message_count; i++) {
-		const struct kafka_message *m = &q->messages[i];
-		if (!p || p->partition != m->partition || p->topic != m->topic)
-			p = part_find(q, m->topic, m->partition);
-		q->owners[i] = p && p->state == PART_READY ? p : NULL;
-	}
-}
-
 static bool fetch(struct queue_kafka *q)
 {
 	int64_t left_ms = q->wait_until_ms - clock_mono_ms();
@@ -73,17 +60,17 @@ static bool fetch(struct queue_kafka *q)
 	q->at = 0;
 	q->message_count = 0; /* partitions may go meanwhile */
 	q->message_count = kafka_consumer_read(q->consumer, wait_ms, &q->messages);
-	owners_find(q);
+	/* Whose each message is. What came from a partition before it was taken from us and given back is
+	 * nobody's.
+	 */
+	struct part *p = NULL;
+	for (size_t i = 0; i < q->message_count; i++) {
+		const struct kafka_message *m = &q->messages[i];
+		if (!p || p->partition != m->partition || p->topic != m->topic)
+			p = part_find(q, m->topic, m->partition);
+		q->owners[i] = p && p->state == PART_READY ? p : NULL;
+	}
 	return q->message_count > 0;
-}
-
-/* Offsets are not without gaps: transactions of others leave some. What is before the first message is lost.
- */
-static void gap_judge(struct queue_kafka *q, struct part *p, const struct kafka_message *m)
-{
-	int64_t first = kafka_consumer_first(q->consumer, p->topic, p->partition);
-	if (first > p->read)
-		part_lose(q, p, MIN(first, m->offset));
 }
 
 /* Is it a new event, or one that was sent again? */
@@ -94,8 +81,14 @@ static int message_pass(struct queue_kafka *q, struct part *p, const struct kafk
 		log_warn("events",
 		         "partition %d of %s begins again at %lld, before %lld: messages were lost there",
 		         p->partition, q->topics.names[p->topic], (long long)m->offset, (long long)p->read);
-	else if (UNLIKELY(m->offset > p->read))
-		gap_judge(q, p, m);
+	else if (UNLIKELY(m->offset > p->read)) {
+		/* Offsets are not without gaps: transactions of others leave some. What is before the first
+		 * message is lost.
+		 */
+		int64_t first = kafka_consumer_first(q->consumer, p->topic, p->partition);
+		if (first > p->read)
+			part_lose(q, p, MIN(first, m->offset));
+	}
 	p->read = m->offset + 1;
 	q->mark_moved = w->has_id;
 	if (!w->has_id) {

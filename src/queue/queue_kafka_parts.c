@@ -215,22 +215,6 @@ static bool is_to_resume(const struct part *p)
 	return p->state == PART_GIVEN || p->state == PART_REWOUND;
 }
 
-static int parts_find(struct queue_kafka *q)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < q->part_count; i++) {
-		if (is_to_resume(q->parts[i]))
-			q->places[n++] = place_of(q->parts[i], 0);
-	}
-	int r = kafka_consumer_find(q->consumer, q->places, n, q->bounds, ASK_MS);
-	n = 0;
-	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
-		if (is_to_resume(q->parts[i]))
-			part_place(q, q->parts[i], &q->bounds[n++]);
-	}
-	return r;
-}
-
 /* Kafka waits until all that was given has begun, and only then goes on with the others. */
 static void parts_start(struct queue_kafka *q)
 {
@@ -250,7 +234,17 @@ static void parts_start(struct queue_kafka *q)
 
 static int parts_begin(struct queue_kafka *q)
 {
-	int r = parts_find(q);
+	size_t n = 0;
+	for (size_t i = 0; i < q->part_count; i++) {
+		if (is_to_resume(q->parts[i]))
+			q->places[n++] = place_of(q->parts[i], 0);
+	}
+	int r = kafka_consumer_find(q->consumer, q->places, n, q->bounds, ASK_MS);
+	n = 0;
+	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
+		if (is_to_resume(q->parts[i]))
+			part_place(q, q->parts[i], &q->bounds[n++]);
+	}
 	if (r == 0)
 		parts_start(q);
 	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
@@ -264,29 +258,23 @@ static int parts_begin(struct queue_kafka *q)
 	return r;
 }
 
-static int parts_resume(struct queue_kafka *q, struct arena *arena)
-{
-	struct position *kept = NULL;
-	size_t count = 0;
-	int r = 0;
-	if (q->config.resume)
-		r = q->config.resume(q->config.ctx, q->source, arena, &kept, &count);
-	if (r == 0 && q->config.resume)
-		r = marks_load(q->marks, kept, count);
-	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
-		if (is_to_resume(q->parts[i]))
-			part_aim(q, q->parts[i], kept, count);
-	}
-	return r;
-}
-
 static int parts_try(struct queue_kafka *q, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	if (!source_learn(q))
 		return err_set(e, ERR_UNAVAILABLE, "Kafka at %s does not say which cluster it is",
 		               q->topics.kafka.brokers);
-	int r = parts_resume(q, &arena);
+	struct position *kept = NULL;
+	size_t count = 0;
+	int r = 0;
+	if (q->config.resume)
+		r = q->config.resume(q->config.ctx, q->source, &arena, &kept, &count);
+	if (r == 0 && q->config.resume)
+		r = marks_load(q->marks, kept, count);
+	for (size_t i = 0; r == 0 && i < q->part_count; i++) {
+		if (is_to_resume(q->parts[i]))
+			part_aim(q, q->parts[i], kept, count);
+	}
 	if (r < 0)
 		return err_set(e, r, "the sink does not say how far it has the events (%s)", err_name(r));
 	r = parts_begin(q);

@@ -151,17 +151,6 @@ static void source_give_up(struct queue_log *q, struct source *s, const char *wh
 	source_close(s);
 }
 
-static int source_open(struct queue_log *q, struct source *s)
-{
-	struct err e;
-	if (s->is_open)
-		return 0;
-	int r = event_reader_open(&s->reader, event_log_path(q->config.log), s->stream.number, s->committed,
-	                          &e);
-	s->is_open = r == 0;
-	return r;
-}
-
 /* What was read before the bad place is committed first; then we come here again with nothing read. */
 static int source_failed(struct queue_log *q, struct source *s, int r)
 {
@@ -182,15 +171,6 @@ static bool is_read(const struct source *s)
 	return s->unreadable || (s->finished && read_to(s) >= s->end);
 }
 
-static uint32_t oldest_unread_boot(const struct queue_log *q)
-{
-	for (size_t i = 0; i < q->count; i++) {
-		if (!is_read(q->sources[i]))
-			return event_segment_boot(q->sources[i]->stream.number);
-	}
-	return UINT32_MAX;
-}
-
 /* A writer's segments are read one after the other: an open one is a descriptor. */
 static bool is_its_turn(const struct queue_log *q, size_t i)
 {
@@ -205,18 +185,6 @@ static bool is_its_turn(const struct queue_log *q, size_t i)
 }
 
 /* Rounds */
-
-/* Segments take turns, and not the same ones after a restart. So nothing is certain while any of them has
- * events that may have been read before. */
-static bool is_in_doubt(const struct queue_log *q)
-{
-	for (size_t i = 0; i < q->count; i++) {
-		const struct source *s = q->sources[i];
-		if (!s->unreadable && unread_from(s) < s->doubt)
-			return true;
-	}
-	return false;
-}
 
 static int log_refresh(struct queue *base)
 {
@@ -241,8 +209,16 @@ static int log_refresh(struct queue *base)
 	q->read_failed = false;
 	q->turn = 0;
 	q->first++;
-	q->boot = oldest_unread_boot(q);
-	q->in_doubt = is_in_doubt(q);
+	q->boot = UINT32_MAX; /* the oldest with something to read */
+	/* Segments take turns, and not the same ones after a restart. So nothing is certain while any of them
+	 * has events that may have been read before. */
+	q->in_doubt = false;
+	for (size_t i = q->count; i-- > 0;) {
+		const struct source *s = q->sources[i];
+		if (!is_read(s))
+			q->boot = event_segment_boot(s->stream.number);
+		q->in_doubt |= !s->unreadable && unread_from(s) < s->doubt;
+	}
 	return r;
 }
 
@@ -251,9 +227,14 @@ static int source_next(struct queue_log *q, struct source *s)
 {
 	if (s->unreadable || s->is_over || read_to(s) >= s->end)
 		return 0;
-	int r = source_open(q, s);
+	struct err e;
+	int r = 0;
+	if (!s->is_open)
+		r = event_reader_open(&s->reader, event_log_path(q->config.log), s->stream.number,
+		                      s->committed, &e);
 	if (r < 0)
 		return source_failed(q, s, r);
+	s->is_open = true;
 	q->given_at = s->reader.position;
 	r = event_reader_next(&s->reader, s->end, &q->event);
 	return r < 0 ? source_failed(q, s, r) : r;
@@ -332,33 +313,6 @@ static size_t log_advances(struct queue *base, const struct advance **ret)
 	return n;
 }
 
-/* Without it the same events are read again after a crash: that is no reason to stop. */
-static void checkpoint_save(struct queue_log *q)
-{
-	struct err e;
-	struct checkpoint c = {.positions = q->kept, .counts = q->config.counts};
-	for (size_t i = 0; i < q->count; i++) {
-		if (q->sources[i]->committed > 0)
-			q->kept[c.count++] = (struct position){q->sources[i]->stream.number,
-			                                       q->sources[i]->committed};
-	}
-	int r = checkpoint_write(q->config.checkpoint, &c, &e);
-	if (r < 0 && !q->checkpoint_failed)
-		log_error("events", "%s; if the process stops now, events are read twice", e.text);
-	q->checkpoint_failed = r < 0;
-}
-
-static void counts_commit(struct queue_log *q)
-{
-	struct event_counts *all = &q->config.counts, *n = &q->counts;
-	all->clicks += n->clicks;
-	all->orphans += n->orphans;
-	all->impressions += n->impressions;
-	all->rejected += n->rejected;
-	all->dropped += n->dropped;
-	*n = (struct event_counts){0};
-}
-
 /* All of it is one lane, counted in impressions. */
 static size_t log_lanes(struct queue *base, const struct advance **ret)
 {
@@ -384,9 +338,27 @@ static int log_commit(struct queue *base)
 		if (s->finished && s->committed >= s->end)
 			source_close(s);
 	}
-	counts_commit(q);
-	if (q->config.checkpoint && bytes > 0)
-		checkpoint_save(q);
+	struct event_counts *all = &q->config.counts, *n = &q->counts;
+	all->clicks += n->clicks;
+	all->orphans += n->orphans;
+	all->impressions += n->impressions;
+	all->rejected += n->rejected;
+	all->dropped += n->dropped;
+	*n = (struct event_counts){0};
+	if (q->config.checkpoint && bytes > 0) {
+		/* Without it the same events are read again after a crash: that is no reason to stop. */
+		struct err e;
+		struct checkpoint c = {.positions = q->kept, .counts = q->config.counts};
+		for (size_t i = 0; i < q->count; i++) {
+			if (q->sources[i]->committed > 0)
+				q->kept[c.count++] = (struct position){q->sources[i]->stream.number,
+				                                       q->sources[i]->committed};
+		}
+		int r = checkpoint_write(q->config.checkpoint, &c, &e);
+		if (r < 0 && !q->checkpoint_failed)
+			log_error("events", "%s; if the process stops now, events are read twice", e.text);
+		q->checkpoint_failed = r < 0;
+	}
 	event_log_consumed(q->config.log, bytes);
 	return 0;
 }
@@ -443,17 +415,6 @@ static uint64_t log_source(const struct queue *base)
 
 /* Segments that are done with */
 
-/* One that cannot be read is not: it stays for people to look at. */
-static bool is_done(const struct source *s)
-{
-	return s->finished && !s->is_open && !s->unreadable && s->committed >= s->end;
-}
-
-static bool is_settled(const struct queue_log *q)
-{
-	return !q->checkpoint_failed && (!q->config.settle || q->config.settle(q->config.ctx) == 0);
-}
-
 /* Those past their time, or beyond what is kept of them; the oldest first. */
 static void log_tidy(struct queue *base)
 {
@@ -467,13 +428,15 @@ static void log_tidy(struct queue *base)
 	q->remove_due_ms = clock_mono_ms() + REMOVE_EVERY_MS;
 	for (size_t i = q->count; i-- > 0;) {
 		struct source *s = q->sources[i];
-		if (!is_done(s))
+		/* One that cannot be read stays for people to look at. */
+		if (!s->finished || s->is_open || s->unreadable || s->committed < s->end)
 			continue;
 		kept_bytes += s->end;
 		bool old = now_ms - s->modified_ms >= (int64_t)c->settings->keep_ms;
 		if (!old && kept_bytes <= c->settings->keep_bytes)
 			continue;
-		if (!settled && !is_settled(q))
+		if (!settled &&
+		    (q->checkpoint_failed || (q->config.settle && q->config.settle(q->config.ctx) != 0)))
 			return;
 		settled = true;
 		if (event_log_remove(c->log, s->stream.number) < 0)

@@ -95,22 +95,6 @@ static bool is_text(struct str s)
 	return true;
 }
 
-/* As far as it can be read, and byte for byte. */
-static void put_bytes(struct buf *out, struct str name, struct str s)
-{
-	char readable[EVENT_STRING_BYTES_MAX];
-	s.len = MIN(s.len, sizeof(readable));
-	for (size_t i = 0; i < s.len; i++)
-		readable[i] = (char)(s.ptr[i] ? s.ptr[i] : '\xff');
-	json_out_str(out, str_n(readable, s.len));
-	buf_str(out, STR(",\""));
-	buf_str(out, name);
-	buf_str(out, STR("Hex\":\""));
-	for (size_t i = 0; i < s.len; i++)
-		put_hex(out, (unsigned char)s.ptr[i], 2);
-	buf_char(out, '"');
-}
-
 /* The first field of an object has no comma in front. */
 static void put_text(struct buf *out, bool first, struct str name, struct str s)
 {
@@ -126,21 +110,18 @@ static void put_text(struct buf *out, bool first, struct str name, struct str s)
 	} else if (is_text(s)) {
 		json_out_str(out, s);
 	} else {
-		put_bytes(out, name, s);
-	}
-}
-
-static void put_address(struct buf *out, const struct event_visit *v)
-{
-	const uint8_t *a = v->address;
-	if (v->address_len == 3) {
-		put_number(out, STR(",\"address\":\""), a[0]);
-		put_number(out, STR("."), a[1]);
-		put_number(out, STR("."), a[2]);
-		buf_str(out, STR(".0/24\""));
-	} else if (v->address_len == 6) {
-		buf_printf(out, ",\"address\":\"%x:%x:%x::/48\"", a[0] << 8 | a[1], a[2] << 8 | a[3],
-		           a[4] << 8 | a[5]);
+		/* As far as it can be read, and byte for byte. */
+		char readable[EVENT_STRING_BYTES_MAX];
+		s.len = MIN(s.len, sizeof(readable));
+		for (size_t i = 0; i < s.len; i++)
+			readable[i] = (char)(s.ptr[i] ? s.ptr[i] : '\xff');
+		json_out_str(out, str_n(readable, s.len));
+		buf_str(out, STR(",\""));
+		buf_str(out, name);
+		buf_str(out, STR("Hex\":\""));
+		for (size_t i = 0; i < s.len; i++)
+			put_hex(out, (unsigned char)s.ptr[i], 2);
+		buf_char(out, '"');
 	}
 }
 
@@ -165,7 +146,16 @@ static void visit_encode(struct buf *out, struct event_id id, const struct event
 	put_text(out, false, STR("language"), texts->language);
 	if (wire_is_country(v->country))
 		put_text(out, false, STR("country"), str_n(v->country, 2));
-	put_address(out, v);
+	const uint8_t *a = v->address;
+	if (v->address_len == 3) {
+		put_number(out, STR(",\"address\":\""), a[0]);
+		put_number(out, STR("."), a[1]);
+		put_number(out, STR("."), a[2]);
+		buf_str(out, STR(".0/24\""));
+	} else if (v->address_len == 6) {
+		buf_printf(out, ",\"address\":\"%x:%x:%x::/48\"", a[0] << 8 | a[1], a[2] << 8 | a[3],
+		           a[4] << 8 | a[5]);
+	}
 	put_text(out, false, STR("source"), str_of(wire_source_names[v->source]));
 }
 

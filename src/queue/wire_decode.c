@@ -106,12 +106,6 @@ static void text_take(struct json_in *in, struct wire_message *m, struct found *
 	found->texts[f] = text;
 }
 
-static void number_take(struct json_in *in, struct found *found, enum field f)
-{
-	if (json_in_number(in, &found->numbers[f]) == JSON_IN_NUMBER || found->numbers[f] < 0)
-		found->wrong = "one of its numbers is not a positive integer";
-}
-
 static void object_take(struct json_in *in, struct wire_message *m, enum field before, struct found *found)
 {
 	char scratch[NAME_BYTES_MAX];
@@ -126,9 +120,10 @@ static void object_take(struct json_in *in, struct wire_message *m, enum field b
 			continue;
 		}
 		last = f;
-		if (fields[f].is_number)
-			number_take(in, found, f);
-		else
+		if (fields[f].is_number) {
+			if (json_in_number(in, &found->numbers[f]) == JSON_IN_NUMBER || found->numbers[f] < 0)
+				found->wrong = "one of its numbers is not a positive integer";
+		} else
 			text_take(in, m, found, f);
 	}
 	if (!json_in_at_end(in))
@@ -156,11 +151,6 @@ static bool hex_read(struct str s, size_t from, size_t digits, uint64_t *ret)
 	return true;
 }
 
-static bool visitor_read(struct str s, uint64_t *ret)
-{
-	return s.len > 0 && s.len <= 16 && hex_read(s, 0, s.len, ret);
-}
-
 /* Only just as a forwarder writes it: any other is somebody's own business, and his event has no id of ours.
  */
 static bool id_read(struct str s, struct event_id *ret)
@@ -170,12 +160,6 @@ static bool id_read(struct str s, struct event_id *ret)
 	       s.ptr[POSITION - 1] == '-' && hex_read(s, NODE, 16, &ret->node) &&
 	       hex_read(s, SEGMENT, 16, &ret->segment) &&
 	       hex_read(s, POSITION, s.len - POSITION, &ret->position);
-}
-
-/* A forwarder's impressions say when they were received. */
-static bool is_forwarded(enum wire_topic topic, const struct found *found)
-{
-	return topic != WIRE_IMPRESSIONS || found->numbers[FIELD_RECEIVED] > 0;
 }
 
 /* The text of a field, byte for byte. */
@@ -251,20 +235,16 @@ static unsigned name_find(struct str name, const char *const *names, unsigned co
 	return i;
 }
 
-static void tally_make(const struct found *found, struct event *ev)
-{
-	ev->kind = EVENT_TALLY;
-	ev->tally = (struct event_tally){found->numbers[FIELD_TS], (uint64_t)found->numbers[FIELD_REJECTED],
-	                                 (uint64_t)found->numbers[FIELD_DROPPED]};
-}
-
 static void visit_make(struct wire_message *m, struct found *found)
 {
 	struct event_visit *v = &m->event.visit;
 	struct str kind = found->texts[FIELD_KIND], source = found->texts[FIELD_SOURCE];
 	struct str visitor = found->texts[FIELD_VISITOR], country = found->texts[FIELD_COUNTRY];
 	if (str_eq(kind, STR(WIRE_TALLY))) {
-		tally_make(found, &m->event);
+		m->event.kind = EVENT_TALLY;
+		m->event.tally = (struct event_tally){found->numbers[FIELD_TS],
+		                                      (uint64_t)found->numbers[FIELD_REJECTED],
+		                                      (uint64_t)found->numbers[FIELD_DROPPED]};
 		return;
 	}
 	m->event.kind = EVENT_VISIT;
@@ -286,7 +266,8 @@ static void visit_make(struct wire_message *m, struct found *found)
 		found->wrong = "its kind is not known";
 	else if (v->source == EVENT_SOURCES)
 		found->wrong = "its source is not known";
-	else if (visitor.ptr && !visitor_read(visitor, &v->visitor))
+	else if (visitor.ptr &&
+	         (visitor.len <= 0 || visitor.len > 16 || !hex_read(visitor, 0, visitor.len, &v->visitor)))
 		found->wrong = "its visitor is not a number in hexadecimal";
 	else if (found->texts[FIELD_ADDRESS].ptr && !address_read(found->texts[FIELD_ADDRESS], v))
 		found->wrong = "its address is not a network of 24 or 48 bits";
@@ -320,7 +301,9 @@ void wire_decode(enum wire_topic topic, struct str value, int64_t time_ms, struc
 	ret->event.flags = 0;
 	ret->event.length = 0;
 	object_take(&in, ret, topic == WIRE_IMPRESSIONS ? FIELD_DROPPED : FIELDS - 1, &found);
-	ret->has_id = is_forwarded(topic, &found) && id_read(found.texts[FIELD_EVENT], &ret->id);
+	/* A forwarder's impressions say when they were received. */
+	ret->has_id = (topic != WIRE_IMPRESSIONS || found.numbers[FIELD_RECEIVED] > 0) &&
+	              id_read(found.texts[FIELD_EVENT], &ret->id);
 	ret->event.position = ret->has_id ? ret->id.position : 0;
 	ret->texts = (struct wire_texts){0};
 	if (found.wrong)

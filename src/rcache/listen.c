@@ -87,32 +87,6 @@ static void subscribe(struct node *n)
 	to->lost(to->ctx);
 }
 
-static void ping_when_due(struct node *n)
-{
-	int64_t now_ms = clock_mono_ms();
-	if (now_ms - n->pinged_ms < PING_MS)
-		return;
-	redis_write(n->conn, REDIS_ARGS(STR("PING")));
-	n->pinged_ms = now_ms;
-	n->asked_ms = n->asked_ms ? n->asked_ms : now_ms;
-}
-
-static void listen_for_a_turn(struct node *n)
-{
-	struct str kind;
-	int64_t now_ms = clock_mono_ms(), end_ms = now_ms + TURN_MS;
-	bool overdue = n->asked_ms && now_ms - n->asked_ms >= redis_timeout_ms;
-	int r;
-	ping_when_due(n);
-	do
-		r = listen_once(n, (uint64_t)MAX(end_ms - clock_mono_ms(), 0), &kind);
-	while (r == 0 && clock_mono_ms() < end_ms);
-	if (r == ERR_UNAVAILABLE)
-		unsubscribe(n, "the connection failed");
-	else if (overdue && n->asked_ms)
-		unsubscribe(n, "it gives no sign of life");
-}
-
 static int64_t listen_run(struct task *t)
 {
 	struct node *n = container_of(t, struct node, listen);
@@ -120,7 +94,22 @@ static int64_t listen_run(struct task *t)
 		subscribe(n);
 	if (!n->conn)
 		return RETRY_MS;
-	listen_for_a_turn(n);
+	struct str kind;
+	int64_t now_ms = clock_mono_ms(), end_ms = now_ms + TURN_MS;
+	bool overdue = n->asked_ms && now_ms - n->asked_ms >= redis_timeout_ms;
+	int r;
+	if (now_ms - n->pinged_ms >= PING_MS) {
+		redis_write(n->conn, REDIS_ARGS(STR("PING")));
+		n->pinged_ms = now_ms;
+		n->asked_ms = n->asked_ms ? n->asked_ms : now_ms;
+	}
+	do
+		r = listen_once(n, (uint64_t)MAX(end_ms - clock_mono_ms(), 0), &kind);
+	while (r == 0 && clock_mono_ms() < end_ms);
+	if (r == ERR_UNAVAILABLE)
+		unsubscribe(n, "the connection failed");
+	else if (overdue && n->asked_ms)
+		unsubscribe(n, "it gives no sign of life");
 	return 0;
 }
 

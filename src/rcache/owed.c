@@ -110,53 +110,11 @@ static void open_locked(struct owed *o, struct entry *e)
 	o->open_count++;
 }
 
-static void close_locked(struct owed *o, struct entry *e)
-{
-	e->told_ms = clock_mono_ms();
-	list_remove(&e->link);
-	list_push(&o->told, &e->link);
-	o->open_count--;
-	o->told_count++;
-	while (e->told_ms - container_of(o->told.next, struct entry, link)->told_ms > OWED_RECENT_MS)
-		forget_oldest_locked(o);
-}
-
 static void all_locked(struct owed *o)
 {
 	o->all = true;
 	o->all_version++;
 	o->all_since_ms = clock_mono_ms();
-}
-
-static void begin_locked(struct owed *o, struct str key)
-{
-	struct entry *e = *find_locked(o, key);
-	if (!e) {
-		e = add_locked(o, key);
-		if (!e) {
-			all_locked(o);
-			return;
-		}
-		open_locked(o, e);
-	} else if (!is_open(e)) {
-		o->told_count--;
-		open_locked(o, e);
-	}
-	e->attempts++;
-}
-
-static void end_locked(struct owed *o, struct str key, bool told)
-{
-	struct entry *e = *find_locked(o, key);
-	if (!e || e->attempts == 0) { /* it found no room when it began */
-		if (!told)
-			all_locked(o);
-		return;
-	}
-	e->attempts--;
-	e->owed |= !told;
-	if (!is_open(e))
-		close_locked(o, e);
 }
 
 static void note_any_locked(struct owed *o)
@@ -167,8 +125,21 @@ static void note_any_locked(struct owed *o)
 void owed_begin(struct owed *o, const struct str *keys, size_t n)
 {
 	pthread_mutex_lock(&o->lock);
-	for (size_t i = 0; i < n; i++)
-		begin_locked(o, keys[i]);
+	for (size_t i = 0; i < n; i++) {
+		struct entry *e = *find_locked(o, keys[i]);
+		bool is_new = !e;
+		if (is_new)
+			e = add_locked(o, keys[i]);
+		if (!e) {
+			all_locked(o);
+			continue;
+		}
+		if (!is_open(e)) {
+			o->told_count -= is_new ? 0 : 1;
+			open_locked(o, e);
+		}
+		e->attempts++;
+	}
 	note_any_locked(o);
 	pthread_mutex_unlock(&o->lock);
 }
@@ -176,8 +147,26 @@ void owed_begin(struct owed *o, const struct str *keys, size_t n)
 void owed_end(struct owed *o, const struct str *keys, size_t n, bool told)
 {
 	pthread_mutex_lock(&o->lock);
-	for (size_t i = 0; i < n; i++)
-		end_locked(o, keys[i], told);
+	for (size_t i = 0; i < n; i++) {
+		struct entry *e = *find_locked(o, keys[i]);
+		if (!e || e->attempts == 0) { /* it found no room when it began */
+			if (!told)
+				all_locked(o);
+			continue;
+		}
+		e->attempts--;
+		e->owed |= !told;
+		if (!is_open(e)) {
+			e->told_ms = clock_mono_ms();
+			list_remove(&e->link);
+			list_push(&o->told, &e->link);
+			o->open_count--;
+			o->told_count++;
+			while (e->told_ms - container_of(o->told.next, struct entry, link)->told_ms >
+			       OWED_RECENT_MS)
+				forget_oldest_locked(o);
+		}
+	}
 	note_any_locked(o);
 	pthread_mutex_unlock(&o->lock);
 }

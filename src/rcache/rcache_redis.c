@@ -112,21 +112,17 @@ static bool get_read(struct round *r, struct rcache_get *gets, size_t node)
 	return true;
 }
 
-/* What is being changed by this process is not asked for at all. */
-static void get_place(struct round *r, struct rcache_get *get, size_t i)
-{
-	size_t node = redis_ring_find(&r->cache->ring, get->key);
-	bool owed = owed_has(r->cache->nodes[node].owed, get->key);
-	get->state = owed ? RCACHE_CHANGED : RCACHE_MISS;
-	get->value = STR_NULL;
-	r->node_of[i] = (uint8_t)(owed ? NOWHERE : node);
-}
-
 static void get_round(struct rcache_redis *cache, struct rcache_get *gets, size_t n)
 {
 	struct round r = {.cache = cache, .n = n};
-	for (size_t i = 0; i < n; i++)
-		get_place(&r, &gets[i], i);
+	for (size_t i = 0; i < n; i++) {
+		/* What is being changed by this process is not asked for at all. */
+		size_t node = redis_ring_find(&cache->ring, gets[i].key);
+		bool owed = owed_has(cache->nodes[node].owed, gets[i].key);
+		gets[i].state = owed ? RCACHE_CHANGED : RCACHE_MISS;
+		gets[i].value = STR_NULL;
+		r.node_of[i] = (uint8_t)(owed ? NOWHERE : node);
+	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
 		if (round_asks(&r, node))
 			r.conns[node] = get_write(&r, gets, node);
@@ -161,59 +157,45 @@ struct change {
 	bool sent[REDIS_RING_MAX];
 };
 
-static void change_sort(const struct rcache_redis *cache, const struct str *keys, size_t n,
-                        struct change *ret)
+static void change_round(struct rcache_redis *cache, const struct str *keys, size_t n)
 {
+	struct change change = {.first = {0}};
 	uint8_t node_of[NODE_BATCH_MAX];
 	size_t at[REDIS_RING_MAX];
 	for (size_t i = 0; i < n; i++) {
 		node_of[i] = (uint8_t)redis_ring_find(&cache->ring, keys[i]);
-		ret->first[node_of[i] + 1]++;
+		change.first[node_of[i] + 1]++;
 	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
-		at[node] = ret->first[node];
-		ret->first[node + 1] += ret->first[node];
+		at[node] = change.first[node];
+		change.first[node + 1] += change.first[node];
 	}
 	for (size_t i = 0; i < n; i++)
-		ret->keys[at[node_of[i]]++] = keys[i];
-}
-
-static void change_write(struct rcache_redis *cache, struct change *change, size_t node)
-{
-	const struct str *keys = change->keys + change->first[node];
-	size_t n = change->first[node + 1] - change->first[node];
-	if (n == 0)
-		return;
-	owed_begin(cache->nodes[node].owed, keys, n);
-	struct redis_conn *c = take_if_well(cache->ring.nodes[node]);
-	change->conns[node] = c;
-	change->sent[node] = c && node_tell_write(&cache->nodes[node], c, keys, n);
-	if (change->sent[node])
-		redis_send(c);
-}
-
-static void change_read(struct rcache_redis *cache, struct change *change, size_t node)
-{
-	const struct str *keys = change->keys + change->first[node];
-	size_t n = change->first[node + 1] - change->first[node];
-	if (n == 0)
-		return;
-	bool told = change->sent[node] &&
-	            node_tell_read(&cache->nodes[node], change->conns[node], keys, n) == 0;
-	owed_end(cache->nodes[node].owed, keys, n, told);
-	redis_return(change->conns[node]);
-	if (!told)
-		count(&cache->errors, 1);
-}
-
-static void change_round(struct rcache_redis *cache, const struct str *keys, size_t n)
-{
-	struct change change = {.first = {0}};
-	change_sort(cache, keys, n, &change);
-	for (size_t node = 0; node < cache->ring.count; node++)
-		change_write(cache, &change, node);
-	for (size_t node = 0; node < cache->ring.count; node++)
-		change_read(cache, &change, node);
+		change.keys[at[node_of[i]]++] = keys[i];
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		const struct str *own = change.keys + change.first[node];
+		size_t own_count = change.first[node + 1] - change.first[node];
+		if (own_count == 0)
+			continue;
+		owed_begin(cache->nodes[node].owed, own, own_count);
+		struct redis_conn *c = take_if_well(cache->ring.nodes[node]);
+		change.conns[node] = c;
+		change.sent[node] = c && node_tell_write(&cache->nodes[node], c, own, own_count);
+		if (change.sent[node])
+			redis_send(c);
+	}
+	for (size_t node = 0; node < cache->ring.count; node++) {
+		const struct str *own = change.keys + change.first[node];
+		size_t own_count = change.first[node + 1] - change.first[node];
+		if (own_count == 0)
+			continue;
+		bool told = change.sent[node] &&
+		            node_tell_read(&cache->nodes[node], change.conns[node], own, own_count) == 0;
+		owed_end(cache->nodes[node].owed, own, own_count, told);
+		redis_return(change.conns[node]);
+		if (!told)
+			count(&cache->errors, 1);
+	}
 }
 
 static void cache_change(struct rcache *base, const struct str *keys, size_t n)
@@ -251,27 +233,6 @@ static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_
 	return sent;
 }
 
-static bool fill_read(struct redis_conn *c, size_t sent)
-{
-	struct redis_reply reply;
-	bool answered = c != NULL;
-	for (size_t i = 0; answered && i < sent; i++)
-		answered = redis_read(c, &reply) == 0;
-	return answered;
-}
-
-/* The keys of the fills that went to these nodes. */
-static size_t fill_keys(const struct round *r, const struct rcache_fill *fills, const bool nodes[],
-                        struct str *ret)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < r->n; i++) {
-		if (r->node_of[i] != NOWHERE && nodes[r->node_of[i]])
-			ret[n++] = fills[i].key;
-	}
-	return n;
-}
-
 /* Does it come too late to be told from a mark that has gone? */
 static bool fill_is_late(int64_t began_ms)
 {
@@ -299,13 +260,21 @@ static size_t fill_round(struct rcache_redis *cache, const struct rcache_fill *f
 			sent[node] = fill_write(&r, fills, node);
 	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
-		bool answered = fill_read(r.conns[node], sent[node]);
+		struct redis_conn *c = r.conns[node];
+		struct redis_reply reply;
+		bool answered = c != NULL;
+		for (size_t i = 0; answered && i < sent[node]; i++)
+			answered = redis_read(c, &reply) == 0;
 		if (round_asks(&r, node) && !answered)
 			count(&cache->errors, 1);
 		doubted[node] = sent[node] > 0 && (!answered || fill_is_late(began_ms));
-		redis_return(r.conns[node]);
+		redis_return(c);
 	}
-	size_t doubts = fill_keys(&r, fills, doubted, ret);
+	size_t doubts = 0;
+	for (size_t i = 0; i < r.n; i++) {
+		if (r.node_of[i] != NOWHERE && doubted[r.node_of[i]])
+			ret[doubts++] = fills[i].key;
+	}
 	arena_release(&r.arena);
 	return doubts;
 }

@@ -100,16 +100,6 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	return r;
 }
 
-static void complain(struct node *n, const char *why)
-{
-	if (!n->refuses)
-		log_warn("rcache",
-		         "the node %.*s of the shared cache refuses to hear of changes: %s; they wait, and "
-		         "other servers may see what was there before until it does",
-		         STR_ARG(redis_name(n->redis)), why);
-	n->refuses = true;
-}
-
 static void settle(struct node *n)
 {
 	struct err e = {""};
@@ -122,10 +112,16 @@ static void settle(struct node *n)
 	if (r == 0)
 		r = settle_all(n, c, &e);
 	redis_return(c);
-	if (r == 0)
+	if (r == 0) {
 		n->refuses = false;
-	else if (e.text[0] && !redis_is_sick(n->redis)) /* that it is away is the listener's to tell */
-		complain(n, e.text);
+	} else if (e.text[0] && !redis_is_sick(n->redis)) { /* that it is away is the listener's to tell */
+		if (!n->refuses)
+			log_warn("rcache",
+			         "the node %.*s of the shared cache refuses to hear of changes: %s; they "
+			         "wait, and other servers may see what was there before until it does",
+			         STR_ARG(redis_name(n->redis)), e.text);
+		n->refuses = true;
+	}
 	if (r)
 		n->rest_until_ms = clock_mono_ms() + REST_MS;
 }

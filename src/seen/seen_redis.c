@@ -148,11 +148,6 @@ static void value_of(const struct seen_item *item, char out[VALUE_BYTES])
 	memcpy(out + 8, &event, 8);
 }
 
-static bool within(const struct seen_redis *s, int64_t a_ms, int64_t b_ms)
-{
-	return (uint64_t)(a_ms > b_ms ? a_ms - b_ms : b_ms - a_ms) < s->window_ms;
-}
-
 static bool is_later(const struct redis_reply *value, const struct seen_item *item)
 {
 	int64_t received_ms;
@@ -174,7 +169,9 @@ static enum seen_verdict judge(const struct seen_redis *s, const struct seen_ite
 	if (memcmp(value->text.ptr, own, VALUE_BYTES) == 0)
 		return SEEN_ITSELF;
 	memcpy(&received_ms, value->text.ptr, 8);
-	return within(s, received_ms, item->received_ms) ? SEEN_DUPLICATE : SEEN_UNKNOWN;
+	int64_t apart_ms = received_ms - item->received_ms;
+	uint64_t distance_ms = (uint64_t)(apart_ms > 0 ? apart_ms : -apart_ms);
+	return distance_ms < s->window_ms ? SEEN_DUPLICATE : SEEN_UNKNOWN;
 }
 
 /* Trouble */
@@ -198,18 +195,6 @@ static int redis_trouble(struct seen *base, struct err *e)
 }
 
 /* Asking */
-
-static void write_bucket(struct seen_redis *s, const struct seen_batch *b, unsigned bucket, int64_t period,
-                         struct redis_conn *c)
-{
-	char key[KEY_BYTES_MAX];
-	size_t n = 0;
-	s->args[n++] = STR("HMGET");
-	s->args[n++] = bucket_key(s, bucket, period, key);
-	for (uint32_t i = s->begins[bucket]; i < s->begins[bucket + 1]; i++)
-		s->args[n++] = print_of(&b->items[s->order[i]]);
-	redis_write(c, s->args, n);
-}
 
 /* What several periods say is added up: one that is the same, or a duplicate, stays so. */
 static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned bucket, struct redis_conn *c,
@@ -249,30 +234,22 @@ static int ask_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, 
 	unsigned buckets[PENDING_MAX];
 	size_t period_count = periods_of(s, b->now_ms, periods), n;
 	for (unsigned at = 0; (n = next_buckets(s, node, &at, buckets)) > 0;) {
-		for (size_t i = 0; i < n * period_count; i++)
-			write_bucket(s, b, buckets[i / period_count], periods[i % period_count], c);
+		for (size_t i = 0; i < n * period_count; i++) {
+			unsigned bucket = buckets[i / period_count];
+			char key[KEY_BYTES_MAX];
+			size_t args = 0;
+			s->args[args++] = STR("HMGET");
+			s->args[args++] = bucket_key(s, bucket, periods[i % period_count], key);
+			for (uint32_t k = s->begins[bucket]; k < s->begins[bucket + 1]; k++)
+				s->args[args++] = print_of(&b->items[s->order[k]]);
+			redis_write(c, s->args, args);
+		}
 		for (size_t i = 0; i < n * period_count; i++) {
 			if (read_bucket(s, b, buckets[i / period_count], c, why) < 0)
 				return ERR_UNAVAILABLE;
 		}
 	}
 	return 0;
-}
-
-/* What the node does not know was never counted, if it was told everything that could matter. One that was
- * received in the future says nothing about when it was. */
-static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
-{
-	for (size_t i = 0; i < b->count; i++) {
-		struct seen_item *item = &b->items[i];
-		if (s->node_of[bucket_of(item)] != node || item->verdict != SEEN_UNKNOWN)
-			continue;
-		const struct told_lane *lane = told_lane_find(&s->nodes[node].told, item->lane);
-		if (lane && lane->is_whole && item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
-		    b->now_ms - item->received_ms <= MARGIN_MS &&
-		    item->received_ms - b->now_ms <= TOLD_SLACK_MS)
-			item->verdict = SEEN_NEVER;
-	}
 }
 
 static int ask_node(struct seen_redis *s, struct seen_batch *b, size_t node, struct err *why)
@@ -283,11 +260,22 @@ static int ask_node(struct seen_redis *s, struct seen_batch *b, size_t node, str
 	return told_ask(&n->told, &s->told, b, n->conn, why);
 }
 
-static void forget_verdicts(const struct seen_redis *s, struct seen_batch *b, size_t node)
+/* What the node does not know was never counted, if it was told everything that could matter. One that was
+ * received in the future says nothing about when it was. What a node said before it fell silent is forgotten.
+ */
+static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
 {
+	const struct node *n = &s->nodes[node];
 	for (size_t i = 0; i < b->count; i++) {
-		if (s->node_of[bucket_of(&b->items[i])] == node)
-			b->items[i].verdict = SEEN_UNKNOWN;
+		struct seen_item *item = &b->items[i];
+		if (s->node_of[bucket_of(item)] != node || (n->answers && item->verdict != SEEN_UNKNOWN))
+			continue;
+		const struct told_lane *lane = n->answers ? told_lane_find(&n->told, item->lane) : NULL;
+		bool never = lane && lane->is_whole &&
+		             item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
+		             b->now_ms - item->received_ms <= MARGIN_MS &&
+		             item->received_ms - b->now_ms <= TOLD_SLACK_MS;
+		item->verdict = never ? SEEN_NEVER : SEEN_UNKNOWN;
 	}
 }
 
@@ -308,10 +296,7 @@ static void redis_seen_ask(struct seen *base, struct seen_batch *b)
 		n->answers = n->conn && ask_node(s, b, node, &why) == 0;
 		redis_return(n->conn);
 		n->conn = NULL;
-		if (n->answers)
-			conclude(s, b, node);
-		else
-			forget_verdicts(s, b, node);
+		conclude(s, b, node);
 		if (!n->answers)
 			trouble = why;
 	}

@@ -132,16 +132,6 @@ static bool is_noted(const struct told *t, const struct beginning *g)
 	return record_is_good(t, &g->noted, g->now_ms) && g->now_ms < g->noted.since_ms;
 }
 
-static int beginning_note(const struct told *t, const struct beginning *g)
-{
-	char text[RECORD_BYTES];
-	struct redis_reply reply;
-	redis_write(g->conn, REDIS_ARGS(STR("HSET"), str_of(g->config->key), beginning_field,
-	                                record_text(t, 0, g->now_ms + (int64_t)g->config->window_ms,
-	                                            g->now_ms, text)));
-	return told_reply(g->conn, REDIS_INT, &reply, g->why);
-}
-
 static int beginning_look(struct beginning *g)
 {
 	struct redis_reply reply;
@@ -162,7 +152,12 @@ static int beginning_ask(const struct told *t, struct beginning *g)
 		return 0;
 	bool is_now = is_noted(t, g);
 	if (!is_now && g->config->sink_is_empty(g->config->ctx) == 1) {
-		r = beginning_note(t, g);
+		char text[RECORD_BYTES];
+		struct redis_reply reply;
+		redis_write(g->conn, REDIS_ARGS(STR("HSET"), str_of(g->config->key), beginning_field,
+		                                record_text(t, 0, g->now_ms + (int64_t)g->config->window_ms,
+		                                            g->now_ms, text)));
+		r = told_reply(g->conn, REDIS_INT, &reply, g->why);
 		is_now = true;
 	} else if (!is_now) {
 		r = beginning_look(g);

@@ -7,8 +7,7 @@
 
 int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct visit_shape *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SHAPE_BY_ID);
-	query_int(&q, (int64_t)id);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_SHAPE_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
@@ -23,17 +22,6 @@ int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, s
 	return SQLITE_OK;
 }
 
-static int end_of_level(struct sqlite_conn *c, unsigned sql, int64_t level_key, int64_t *ret_ms)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, level_key);
-	bool found;
-	int rc = query_find(&q, &found);
-	if (found)
-		*ret_ms = sqlite3_column_int64(q.stmt, 0);
-	return rc;
-}
-
 int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret)
 {
 	int rc = SQLITE_OK;
@@ -41,29 +29,10 @@ int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *re
 		int64_t key = cell_level_key(level, link);
 		ret->first_ms[level] = INT64_MAX;
 		ret->last_ms[level] = INT64_MIN;
-		rc = end_of_level(c, SQL_CELL_OLDEST, key, &ret->first_ms[level]);
+		rc = FIND(c, SQL_CELL_OLDEST, &ret->first_ms[level], 1, key);
 		if (rc == SQLITE_OK)
-			rc = end_of_level(c, SQL_CELL_NEWEST, key, &ret->last_ms[level]);
+			rc = FIND(c, SQL_CELL_NEWEST, &ret->last_ms[level], 1, key);
 	}
-	return rc;
-}
-
-struct query answers_day_link(struct sqlite_conn *c, int64_t day, uint64_t link)
-{
-	struct query q = query_begin(c, SQL_DAY_LINK_GET);
-	query_int(&q, day);
-	query_int(&q, (int64_t)link);
-	return q;
-}
-
-int answers_day_near(struct sqlite_conn *c, unsigned sql, int64_t day, int64_t *ret_day)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, day);
-	bool found;
-	int rc = query_find(&q, &found);
-	if (found)
-		*ret_day = sqlite3_column_int64(q.stmt, 0);
 	return rc;
 }
 
@@ -116,9 +85,8 @@ static int top_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 
 static int top_days(struct sqlite_conn *c, struct top *t)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_DAY_LINK_RANGE);
-	query_int(&q, day_of(t->from_ms));
-	query_int(&q, day_of(t->to_ms));
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_DAY_LINK_RANGE, day_of(t->from_ms), day_of(t->to_ms));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int64_t clicks = sqlite3_column_int64(q.stmt, 1);
@@ -127,7 +95,7 @@ static int top_days(struct sqlite_conn *c, struct top *t)
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 /* Most clicks first, then the older link; empty slots last. */
@@ -168,25 +136,11 @@ int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
 
 /* --- the books --- */
 
-static int sums_get(struct sqlite_conn *c, unsigned sql, const int64_t *args, int arg_count, uint64_t *ret,
-                    int ret_count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	for (int i = 0; i < arg_count; i++)
-		query_int(&q, args[i]);
-	bool found;
-	int rc = query_find(&q, &found);
-	for (int i = 0; found && i < ret_count; i++)
-		ret[i] = (uint64_t)sqlite3_column_int64(q.stmt, i);
-	return rc;
-}
-
 /* Not from the sums beside them, but from the bytes themselves. */
 static int count_hours(struct sqlite_conn *c, uint64_t *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_CELL_RANGE);
-	query_int(&q, ad_cell_key(AD_HOUR, 0));
-	query_int(&q, ad_cell_key(AD_DAY, 0));
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_AD_CELL_RANGE, ad_cell_key(AD_HOUR, 0), ad_cell_key(AD_DAY, 0));
 	*ret = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
@@ -198,7 +152,7 @@ static int count_hours(struct sqlite_conn *c, uint64_t *ret)
 		if (r.blob.bad)
 			return SQLITE_CORRUPT;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int count_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
@@ -217,36 +171,38 @@ static int count_fresh(void *arg, uint64_t ordinal, const struct visit_key *key,
 /* Adds to what has retired. */
 static int count_deep(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
 {
-	uint64_t links[2] = {0}, together[2] = {0}, rows = 0, impressions = 0;
-	int rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){0, CELL_TOGETHER}, 2, links, 2);
+	int64_t links[2] = {0}, together[2] = {0}, rows[2] = {0};
+	uint64_t impressions = 0;
+	int rc = FIND(c, SQL_CELL_SUMS, links, 2, 0, CELL_TOGETHER);
 	if (rc == SQLITE_OK) /* orphans have no cells but these */
-		rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){CELL_TOGETHER, INT64_MAX}, 2, together, 2);
+		rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX);
 	if (rc == SQLITE_OK)
-		rc = sums_get(c, SQL_VISIT_COUNT, NULL, 0, &rows, 1);
+		rc = FIND(c, SQL_VISIT_COUNT, &rows[0], 1);
 	if (rc == SQLITE_OK)
-		rc = sums_get(c, SQL_IMPRESSION_COUNT, NULL, 0, &ret->impression_rows, 1);
+		rc = FIND(c, SQL_IMPRESSION_COUNT, &rows[1], 1);
 	if (rc == SQLITE_OK)
 		rc = count_hours(c, &impressions);
-	ret->clicks_in_rollups = book->retired_link_clicks + links[0];
-	ret->orphans_in_rollups += together[1];
+	ret->clicks_in_rollups = book->retired_link_clicks + (uint64_t)links[0];
+	ret->orphans_in_rollups += (uint64_t)together[1];
 	ret->impressions_counted += impressions;
-	ret->visit_rows += rows;
+	ret->visit_rows += (uint64_t)rows[0];
+	ret->impression_rows = (uint64_t)rows[1];
 	return rc == SQLITE_OK ? digest_fresh_each(c, count_fresh, ret) : rc;
 }
 
 static int count_shallow(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
 {
-	uint64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
-	int rc = sums_get(c, SQL_CELL_SUMS, (int64_t[]){CELL_TOGETHER, INT64_MAX}, 2, together, 2);
+	int64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
+	int rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX);
 	if (rc == SQLITE_OK)
-		rc = sums_get(c, SQL_FRESH_SUMS, NULL, 0, fresh, 2);
+		rc = FIND(c, SQL_FRESH_SUMS, fresh, 2);
 	if (rc == SQLITE_OK)
-		rc = sums_get(c, SQL_AD_CELL_SUM, (int64_t[]){ad_cell_key(AD_DAY, 0)}, 1, &impressions, 1);
-	fresh[0] -= book->digesting.visits;
-	fresh[1] -= book->digesting.orphans;
-	ret->clicks_in_rollups += together[0] + fresh[0] - fresh[1];
-	ret->orphans_in_rollups += together[1] + fresh[1];
-	ret->impressions_counted += impressions;
+		rc = FIND(c, SQL_AD_CELL_SUM, &impressions, 1, ad_cell_key(AD_DAY, 0));
+	fresh[0] -= (int64_t)book->digesting.visits;
+	fresh[1] -= (int64_t)book->digesting.orphans;
+	ret->clicks_in_rollups += (uint64_t)(together[0] + fresh[0] - fresh[1]);
+	ret->orphans_in_rollups += (uint64_t)(together[1] + fresh[1]);
+	ret->impressions_counted += (uint64_t)impressions;
 	return rc;
 }
 

@@ -34,10 +34,3 @@ static inline bool answers_cell_may_be(const struct cell_spans *s, enum cell_lev
 {
 	return start_ms >= s->first_ms[level] && start_ms <= s->last_ms[level];
 }
-
-/* Bits of the hours in which the link had visits on that day; the sketch's bytes when wanted. */
-struct query answers_day_link(struct sqlite_conn *c, int64_t day, uint64_t link);
-
-/* The nearest day on which any link had visits: SQL_DAY_LINK_FROM `day` on, or SQL_DAY_LINK_UP_TO it. Leaves
- * *ret_day alone when there is none. */
-int answers_day_near(struct sqlite_conn *c, unsigned sql, int64_t day, int64_t *ret_day);

@@ -20,7 +20,7 @@ struct asking {
 	struct tallies tallies;
 	int64_t link; /* whose cells are being added: the query's, or LINK_ORPHANS */
 	int64_t from_ms, to_ms;
-	uint64_t first_visit; /* the oldest row that is left */
+	int64_t first_visit; /* the oldest row that is left */
 	uint64_t shape_last;
 	struct visitor {
 		int64_t day;
@@ -48,16 +48,11 @@ static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
 	return rc;
 }
 
-static size_t step_at(const struct asking *a, int64_t ms)
-{
-	return tallies_step(&a->tallies, ms);
-}
-
 static int add_counts(struct asking *a, struct str blob, int64_t start_ms)
 {
 	struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
 	struct count item;
-	size_t step = step_at(a, start_ms);
+	size_t step = tallies_step(&a->tallies, start_ms);
 	int rc = SQLITE_OK;
 	while (rc == SQLITE_OK && counts_next(&r, &item))
 		rc = add(a, item.id, item.n, step);
@@ -79,41 +74,33 @@ static int cut_visit(const struct cut *cut, const struct visit_key *key)
 	bool inside = key->time_ms >= a->from_ms && key->time_ms < a->to_ms;
 	if (inside == cut->start_inside)
 		return SQLITE_OK;
-	return inside ? add(a, key->shape, 1, step_at(a, key->time_ms))
+	return inside ? add(a, key->shape, 1, tallies_step(&a->tallies, key->time_ms))
 	              : add(a, key->shape, -(uint64_t)1, cut->start_step);
-}
-
-static int cut_block(const struct cut *cut, const struct query *q)
-{
-	uint64_t number = (uint64_t)sqlite3_column_int64(q->stmt, 0);
-	uint64_t end = MIN(cut->end, number + (uint64_t)sqlite3_column_int64(q->stmt, 1));
-	struct str blob = column_blob(q, 2);
-	struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
-	struct keys_state state = {0};
-	int rc = SQLITE_OK;
-	for (; rc == SQLITE_OK && number < end; number++) {
-		struct visit_key key;
-		visit_key_get(&r, &state, &key);
-		if (r.bad)
-			return SQLITE_CORRUPT;
-		if (number >= cut->first)
-			rc = cut_visit(cut, &key);
-	}
-	return rc;
 }
 
 static int cut_run(const struct cut *cut)
 {
-	CLEANUP(query_end) struct query q = query_begin(cut->a->c, SQL_VISIT_KEYS);
-	query_int(&q, (int64_t)cut->first);
-	query_int(&q, (int64_t)cut->end);
+	CLEANUP(query_end) struct query q = QUERY(cut->a->c, SQL_VISIT_KEYS, cut->first, cut->end);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int r = cut_block(cut, &q);
-		if (r != SQLITE_OK)
-			return r;
+		uint64_t number = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		uint64_t end = MIN(cut->end, number + (uint64_t)sqlite3_column_int64(q.stmt, 1));
+		struct str blob = column_blob(&q, 2);
+		struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+		struct keys_state state = {0};
+		int code = SQLITE_OK;
+		for (; code == SQLITE_OK && number < end; number++) {
+			struct visit_key key;
+			visit_key_get(&r, &state, &key);
+			if (r.bad)
+				return SQLITE_CORRUPT;
+			if (number >= cut->first)
+				code = cut_visit(cut, &key);
+		}
+		if (code != SQLITE_OK)
+			return code;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 /* Rows of minutes that lie wholly on the start's side change nothing. */
@@ -131,13 +118,13 @@ static int add_cut_cell(struct asking *a, int64_t start_ms, struct str shapes, s
 	CLEANUP(runs_release) struct runs runs = {0};
 	int rc = SQLITE_OK;
 	if (cut.start_inside) {
-		cut.start_step = step_at(a, start_ms);
+		cut.start_step = tallies_step(&a->tallies, start_ms);
 		rc = add_counts(a, shapes, start_ms);
 	}
 	if (rc == SQLITE_OK)
 		rc = layout_sql_code(runs_add_blob(&runs, blob.ptr, blob.len, 0));
 	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
-		cut.first = MAX(runs.items[i].first, a->first_visit);
+		cut.first = MAX(runs.items[i].first, (uint64_t)a->first_visit);
 		cut.end = runs.items[i].first + runs.items[i].count;
 		if (cut.first < cut.end && run_matters(&cut, &runs.items[i], start_ms))
 			rc = cut_run(&cut);
@@ -161,18 +148,16 @@ static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, c
 /* What is together lies side by side. */
 static int add_together(struct asking *a, enum cell_level level)
 {
-	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_CELL_RANGE);
-	query_int(&q, cell_level_key(level, a->link));
-	query_int(&q, a->from_ms - cell_level_ms[level] + 1);
-	query_int(&q, a->to_ms);
-	query_int(&q, a->link);
+	CLEANUP(query_end)
+	struct query q = QUERY(a->c, SQL_CELL_RANGE, cell_level_key(level, a->link),
+	                       a->from_ms - cell_level_ms[level] + 1, a->to_ms, a->link);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int r = add_cell(a, level, sqlite3_column_int64(q.stmt, 0), &q, 1);
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int add_one(struct asking *a, const struct cell_spans *spans, enum cell_level level, int64_t start_ms)
@@ -180,21 +165,11 @@ static int add_one(struct asking *a, const struct cell_spans *spans, enum cell_l
 	if (!answers_cell_may_be(spans, level, start_ms) || start_ms + cell_level_ms[level] <= a->from_ms ||
 	    start_ms >= a->to_ms)
 		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_CELL_GET);
-	query_int(&q, cell_level_key(level, a->link));
-	query_int(&q, start_ms);
-	query_int(&q, a->link);
+	CLEANUP(query_end)
+	struct query q = QUERY(a->c, SQL_CELL_GET, cell_level_key(level, a->link), start_ms, a->link);
 	bool found;
 	int rc = query_find(&q, &found);
 	return rc == SQLITE_OK && found ? add_cell(a, level, start_ms, &q, 0) : rc;
-}
-
-static int add_hour(struct asking *a, const struct cell_spans *spans, int64_t hour_ms)
-{
-	int rc = add_one(a, spans, CELL_HOUR, hour_ms);
-	for (int64_t ms = hour_ms; rc == SQLITE_OK && ms < hour_ms + HOUR_MS; ms += MINUTE_MS)
-		rc = add_one(a, spans, CELL_MINUTE, ms);
-	return rc;
 }
 
 static int visitor_compare(const void *a, const void *b)
@@ -216,7 +191,7 @@ static void add_visitors(struct asking *a, int64_t day, struct sketch *sketch, s
 /* *ret_hours are those in which it had visits; *ret_sketch is what the file has of its visitors. */
 static int day_get(struct asking *a, int64_t day, uint32_t *ret_hours, struct sketch *ret_sketch)
 {
-	CLEANUP(query_end) struct query q = answers_day_link(a->c, day, a->q->link);
+	CLEANUP(query_end) struct query q = QUERY(a->c, SQL_DAY_LINK_GET, day, a->q->link);
 	bool found;
 	int rc = query_find(&q, &found);
 	*ret_hours = 0;
@@ -241,8 +216,12 @@ static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day
 	if (hours)
 		rc = add_one(a, spans, CELL_DAY, day * DAY_MS);
 	for (int64_t hour = 0; rc == SQLITE_OK && hour < 24; hour++)
-		if (hours >> hour & 1)
-			rc = add_hour(a, spans, day * DAY_MS + hour * HOUR_MS);
+		if (hours >> hour & 1) {
+			int64_t hour_ms = day * DAY_MS + hour * HOUR_MS;
+			rc = add_one(a, spans, CELL_HOUR, hour_ms);
+			for (int64_t ms = hour_ms; rc == SQLITE_OK && ms < hour_ms + HOUR_MS; ms += MINUTE_MS)
+				rc = add_one(a, spans, CELL_MINUTE, ms);
+		}
 	return rc;
 }
 
@@ -265,7 +244,7 @@ static void visitors_sort(struct asking *a)
 static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int64_t *ret)
 {
 	*ret = INT64_MAX;
-	int rc = answers_day_near(a->c, SQL_DAY_LINK_FROM, day, ret);
+	int rc = FIND(a->c, SQL_DAY_LINK_FROM, ret, 1, day);
 	while (visitor_at < a->visitor_count && a->visitors[visitor_at].day < day)
 		visitor_at++;
 	if (visitor_at < a->visitor_count)
@@ -343,7 +322,7 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 		return SQLITE_OK;
 	int rc = SQLITE_OK;
 	if (key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
-		rc = add(a, key->shape, 1, step_at(a, key->time_ms));
+		rc = add(a, key->shape, 1, tallies_step(&a->tallies, key->time_ms));
 	/* visitors are counted by whole days */
 	if (rc == SQLITE_OK && visitor && a->q->has_visitors)
 		rc = remember_visitor(a, day_of(key->time_ms), visitor);
@@ -352,18 +331,10 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 
 /* --- the answer --- */
 
-static int first_visit_get(struct sqlite_conn *c, uint64_t *ret)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_VISIT_FIRST);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : UINT64_MAX;
-	return rc;
-}
-
 static int count_all(struct asking *a)
 {
-	int rc = first_visit_get(a->c, &a->first_visit);
+	a->first_visit = INT64_MAX;
+	int rc = FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1);
 	if (rc == SQLITE_OK)
 		rc = layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last);
 	if (rc == SQLITE_OK)

@@ -13,8 +13,7 @@ int answers_totals_get(struct sqlite_conn *c, size_t max, struct arena *arena, s
 	struct sink_total *totals = arena_alloc(arena, MAX(max, 1) * sizeof(*totals));
 	if (!totals)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTALS_UNFLUSHED);
-	query_int(&q, (int64_t)max);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_TOTALS_UNFLUSHED, max);
 	size_t count = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW)
@@ -45,17 +44,6 @@ static struct sink_total *wanted_slot(struct wanted *w, uint64_t link)
 	return &w->slots[at];
 }
 
-static void wanted_init(struct wanted *w, const struct sink_total *links, size_t n)
-{
-	size_t count = 2;
-	while (count < 2 * n)
-		count *= 2;
-	w->mask = count - 1;
-	memset(w->slots, 0, count * sizeof(*w->slots));
-	for (size_t i = 0; i < n; i++)
-		wanted_slot(w, links[i].link)->link = links[i].link;
-}
-
 static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
@@ -68,25 +56,23 @@ static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key
 	return SQLITE_OK;
 }
 
-static int wanted_digested(struct sqlite_conn *c, struct sink_total *slot)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTAL_GET);
-	query_int(&q, (int64_t)slot->link);
-	bool found;
-	int rc = query_find(&q, &found);
-	if (found)
-		slot->clicks += (uint64_t)sqlite3_column_int64(q.stmt, 0);
-	return rc;
-}
-
 int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n)
 {
 	struct wanted w;
-	wanted_init(&w, links, n);
+	size_t count = 2;
+	while (count < 2 * n)
+		count *= 2;
+	w.mask = count - 1;
+	memset(w.slots, 0, count * sizeof(*w.slots));
+	for (size_t i = 0; i < n; i++)
+		wanted_slot(&w, links[i].link)->link = links[i].link;
 	int rc = digest_fresh_each(c, wanted_fresh, &w);
-	for (size_t i = 0; rc == SQLITE_OK && i <= w.mask; i++)
+	for (size_t i = 0; rc == SQLITE_OK && i <= w.mask; i++) {
+		int64_t digested = 0;
 		if (w.slots[i].link != 0)
-			rc = wanted_digested(c, &w.slots[i]);
+			rc = FIND(c, SQL_TOTAL_GET, &digested, 1, w.slots[i].link);
+		w.slots[i].clicks += (uint64_t)digested;
+	}
 	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
 		links[i].clicks = links[i].link ? wanted_slot(&w, links[i].link)->clicks : 0;
 	return rc;

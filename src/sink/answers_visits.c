@@ -36,7 +36,7 @@ struct listing {
 	int64_t link; /* as cells have it */
 	struct page_from from;
 	struct cell_spans spans;
-	uint64_t first_visit; /* the oldest row that is left */
+	int64_t first_visit; /* the oldest row that is left */
 
 	struct fresh_visit *fresh; /* of this link, by minute and ordinal */
 	size_t fresh_count, fresh_cap;
@@ -124,8 +124,7 @@ static int block_with(struct listing *l, uint64_t number)
 	if (number >= l->block_first && number - l->block_first < l->block_count)
 		return SQLITE_OK;
 	l->block_count = 0;
-	CLEANUP(query_end) struct query q = query_begin(l->c, SQL_VISIT_AT);
-	query_int(&q, (int64_t)number);
+	CLEANUP(query_end) struct query q = QUERY(l->c, SQL_VISIT_AT, number);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc == SQLITE_OK)
@@ -202,7 +201,7 @@ static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_
 	for (size_t i = end; rc == SQLITE_OK && i > first && !is_full(l); i--) {
 		const struct run *run = &l->hour.items[i - 1];
 		uint64_t run_end = run->first + run->count, rest = rank - run->count;
-		uint64_t kept = MAX(run->first, l->first_visit); /* before it the rows are gone */
+		uint64_t kept = MAX(run->first, (uint64_t)l->first_visit); /* before it the rows are gone */
 		for (uint64_t n = run_end; rc == SQLITE_OK && n > kept && !is_full(l); n--)
 			if (--rank < below)
 				rc = pick_row(l, n - 1, minute_ms, rank);
@@ -216,10 +215,8 @@ static int runs_of_cell(struct listing *l, enum cell_level level, int64_t start_
 {
 	if (!answers_cell_may_be(&l->spans, level, start_ms))
 		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(l->c, SQL_CELL_GET);
-	query_int(&q, cell_level_key(level, l->link));
-	query_int(&q, start_ms);
-	query_int(&q, l->link);
+	CLEANUP(query_end)
+	struct query q = QUERY(l->c, SQL_CELL_GET, cell_level_key(level, l->link), start_ms, l->link);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
@@ -249,35 +246,13 @@ static int runs_of_hour(struct listing *l, int hour, int64_t hour_ms)
 	return rc;
 }
 
-static int pick_hour(struct listing *l, int64_t hour_ms)
-{
-	int rc = SQLITE_OK;
-	size_t end = l->hour.count;
-	for (int64_t m = 59; rc == SQLITE_OK && m >= 0 && !is_full(l); m--) {
-		size_t first = end;
-		while (first > 0 && l->hour.items[first - 1].minute == (uint64_t)m)
-			first--;
-		rc = pick_minute(l, hour_ms + m * MINUTE_MS, first, end);
-		end = first;
-	}
-	return rc;
-}
-
-static int hours_of_day(struct listing *l, int64_t day, uint32_t *ret)
-{
-	CLEANUP(query_end) struct query q = answers_day_link(l->c, day, (uint64_t)l->link);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? (uint32_t)sqlite3_column_int64(q.stmt, 1) : 0;
-	return rc;
-}
-
 static int pick_day(struct listing *l, int64_t day)
 {
-	uint32_t hours;
+	int64_t numbers[2] = {0}; /* clicks, hours */
 	int64_t day_ms = day * DAY_MS;
 	l->day.count = 0;
-	int rc = hours_of_day(l, day, &hours);
+	int rc = FIND(l->c, SQL_DAY_LINK_GET, numbers, 2, day, l->link);
+	uint32_t hours = (uint32_t)numbers[1];
 	if (rc == SQLITE_OK && hours)
 		rc = runs_of_cell(l, CELL_DAY, day_ms, 0, &l->day);
 	for (int hour = 23; rc == SQLITE_OK && hour >= 0 && !is_full(l); hour--) {
@@ -289,8 +264,14 @@ static int pick_day(struct listing *l, int64_t day)
 		l->hour.count = 0;
 		if (hours >> hour & 1)
 			rc = runs_of_hour(l, hour, hour_ms);
-		if (rc == SQLITE_OK)
-			rc = pick_hour(l, hour_ms);
+		size_t end = l->hour.count;
+		for (int64_t m = 59; rc == SQLITE_OK && m >= 0 && !is_full(l); m--) {
+			size_t first = end;
+			while (first > 0 && l->hour.items[first - 1].minute == (uint64_t)m)
+				first--;
+			rc = pick_minute(l, hour_ms + m * MINUTE_MS, first, end);
+			end = first;
+		}
 	}
 	return rc;
 }
@@ -299,7 +280,7 @@ static int pick_day(struct listing *l, int64_t day)
 static int day_before(const struct listing *l, int64_t day, int64_t *ret)
 {
 	*ret = INT64_MIN;
-	int rc = answers_day_near(l->c, SQL_DAY_LINK_UP_TO, day, ret);
+	int rc = FIND(l->c, SQL_DAY_LINK_UP_TO, ret, 1, day);
 	size_t fresh = fresh_before(l, (day + 1) * DAY_MS);
 	if (fresh > 0)
 		*ret = MAX(*ret, day_of(l->fresh[fresh - 1].time_ms));
@@ -394,8 +375,7 @@ static int text_get(struct listing *l, uint64_t id, struct str *ret)
 	*ret = STR_NULL;
 	if (id == 0)
 		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(l->c, SQL_TEXT_BY_ID);
-	query_int(&q, (int64_t)id);
+	CLEANUP(query_end) struct query q = QUERY(l->c, SQL_TEXT_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc == SQLITE_OK && found && !layout_column_str(&q, 0, l->q->arena, ret))
@@ -445,15 +425,6 @@ static int page_fill(struct listing *l, struct visits_query *q, const uint8_t *k
 	return SQLITE_OK;
 }
 
-static int first_visit_get(struct listing *l)
-{
-	CLEANUP(query_end) struct query q = query_begin(l->c, SQL_VISIT_FIRST);
-	bool found;
-	int rc = query_find(&q, &found);
-	l->first_visit = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : UINT64_MAX;
-	return rc;
-}
-
 int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
                        const struct page_from *from)
 {
@@ -464,9 +435,10 @@ int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint
 	l->q = q;
 	l->link = q->link ? (int64_t)q->link : LINK_ORPHANS;
 	l->from = *from;
+	l->first_visit = INT64_MAX;
 	int rc = answers_spans_get(c, l->link, &l->spans);
 	if (rc == SQLITE_OK)
-		rc = first_visit_get(l);
+		rc = FIND(c, SQL_VISIT_FIRST, &l->first_visit, 1);
 	if (rc == SQLITE_OK)
 		rc = digest_fresh_each(c, fresh_collect, l);
 	if (rc == SQLITE_OK) {

@@ -12,15 +12,6 @@ static int64_t days_of_month(int64_t months) /* since January 1970 */
 	return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * march_month + 2) / 5 - 719468;
 }
 
-static int64_t month_of_days(int64_t days)
-{
-	int64_t guess = days * 12 / 366 - 1; /* never too late near 1970, never more than some months early */
-	guess = days < 0 ? days * 12 / 365 - 2 : guess;
-	while (days_of_month(guess + 1) <= days)
-		guess++;
-	return guess;
-}
-
 int64_t step_unit_ms(enum stats_step step)
 {
 	switch (step) {
@@ -41,8 +32,14 @@ static int64_t step_offset_ms(enum stats_step step)
 
 int64_t step_of(enum stats_step step, int64_t ms)
 {
-	if (step == STEP_MONTH)
-		return month_of_days(day_of(ms));
+	if (step == STEP_MONTH) {
+		int64_t days = day_of(ms);
+		/* Never too late near 1970, never more than some months early. */
+		int64_t guess = days < 0 ? days * 12 / 365 - 2 : days * 12 / 366 - 1;
+		while (days_of_month(guess + 1) <= days)
+			guess++;
+		return guess;
+	}
 	int64_t unit_ms = step_unit_ms(step);
 	return time_floor(ms - step_offset_ms(step), unit_ms) / unit_ms;
 }

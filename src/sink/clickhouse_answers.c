@@ -6,30 +6,6 @@
 
 /* --- impressions --- */
 
-static int take_ads(const struct buf *answer, struct window_query *q)
-{
-	struct row_reader rows = row_reader_of(answer);
-	size_t count = 0, rows_left = 0;
-	for (struct row_reader r = rows; row_more(&r); rows_left++) {
-		row_text(&r);
-		row_u64(&r);
-		row_end(&r);
-	}
-	struct ad_count *ads = arena_alloc(q->arena, MAX(rows_left, 1) * sizeof(*ads));
-	if (!ads)
-		return ERR_NOMEM;
-	while (row_more(&rows) && count < rows_left) {
-		struct str ad;
-		if (!ch_text_get(&rows, q->arena, &ad))
-			return ERR_NOMEM;
-		ads[count++] = (struct ad_count){.ad = ad, .count = row_u64(&rows)};
-		row_end(&rows);
-	}
-	q->ads = ads;
-	q->count = count;
-	return ch_end(&rows);
-}
-
 /* The minute is what the table is sorted by. */
 static long long minute_of(int64_t ms)
 {
@@ -85,8 +61,9 @@ static int ask_window(struct sink_clickhouse *s, const struct ch_whole *whole, v
 	return asking_run(s, a, &sql);
 }
 
-int ch_window(struct sink_clickhouse *s, struct window_query *q)
+int ch_window(struct sink *base, struct window_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	CLEANUP(asking_release) struct asking a = {.query = q};
 	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
 	q->ads = NULL;
@@ -94,7 +71,28 @@ int ch_window(struct sink_clickhouse *s, struct window_query *q)
 	if (from_ms >= to_ms)
 		return 0;
 	int r = ch_whole_around(s, ask_window, &a);
-	return r ? r : take_ads(&a.answer, q);
+	if (r)
+		return r;
+	struct row_reader rows = row_reader_of(&a.answer);
+	size_t count = 0, rows_left = 0;
+	for (struct row_reader ahead = rows; row_more(&ahead); rows_left++) {
+		row_text(&ahead);
+		row_u64(&ahead);
+		row_end(&ahead);
+	}
+	struct ad_count *ads = arena_alloc(q->arena, MAX(rows_left, 1) * sizeof(*ads));
+	if (!ads)
+		return ERR_NOMEM;
+	while (row_more(&rows) && count < rows_left) {
+		struct str ad;
+		if (!ch_text_get(&rows, q->arena, &ad))
+			return ERR_NOMEM;
+		ads[count++] = (struct ad_count){.ad = ad, .count = row_u64(&rows)};
+		row_end(&rows);
+	}
+	q->ads = ads;
+	q->count = count;
+	return ch_end(&rows);
 }
 
 /* --- links --- */
@@ -126,8 +124,9 @@ static int ask_top(struct sink_clickhouse *s, const struct ch_whole *whole, void
 	return asking_run(s, a, &sql);
 }
 
-int ch_top_links(struct sink_clickhouse *s, struct top_links_query *q)
+int ch_top_links(struct sink *base, struct top_links_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	CLEANUP(asking_release) struct asking a = {.query = q};
 	q->links = NULL;
 	q->count = 0;
@@ -157,57 +156,47 @@ static int total_compare(const void *a, const void *b)
 	return x->link < y->link ? -1 : x->link > y->link;
 }
 
-static void write_links(struct buf *sql, const struct sink_total *links, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		buf_printf(sql, "%s%llu", i ? ", " : "", (unsigned long long)links[i].link);
-}
-
-/* Adds to the clicks of those that are asked for; they are sorted. */
-static int add_clicks(const struct buf *answer, struct sink_total *links, size_t n)
-{
-	struct row_reader rows = row_reader_of(answer);
-	while (row_more(&rows)) {
-		struct sink_total found = {.link = row_u64(&rows)};
-		found.clicks = row_u64(&rows);
-		row_end(&rows);
-		struct sink_total *of = bsearch(&found, links, n, sizeof(*links), total_compare);
-		if (of && !rows.bad)
-			of->clicks += found.clicks;
-	}
-	return ch_end(&rows);
-}
-
 struct clicks_question {
 	struct sink_total *links; /* sorted, each once */
 	size_t n;
 };
 
-static int ask_clicks_there(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q)
+/* Adds what the rows have that are there, or what is kept of those that are gone. */
+static int add_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q,
+                      bool there)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	buf_printf(&sql, "SELECT link, count(), toUInt8(0) FROM visit FINAL WHERE kind = %d AND link IN (",
-	           VISIT_CLICK);
-	write_links(&sql, q->links, q->n);
+	if (there)
+		buf_printf(
+		    &sql,
+		    "SELECT link AS item, count(), toUInt8(0) FROM visit FINAL WHERE kind = %d AND link IN (",
+		    VISIT_CLICK);
+	else
+		buf_printf(
+		    &sql,
+		    "SELECT item, sum(clicks), toUInt8(0) FROM day_total FINAL WHERE what = %d AND item IN (",
+		    CH_VISIT);
+	for (size_t i = 0; i < q->n; i++)
+		buf_printf(&sql, "%s%llu", i ? ", " : "", (unsigned long long)q->links[i].link);
 	buf_char(&sql, ')');
-	ch_gone_leave_out_days(gone, CH_VISIT, &sql);
-	buf_printf(&sql, " GROUP BY link");
-	int r = ch_ask(s, &sql, &answer);
-	return r ? r : add_clicks(&answer, q->links, q->n);
-}
-
-static int ask_clicks_gone(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q)
-{
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	buf_printf(&sql,
-	           "SELECT item, sum(clicks), toUInt8(0) FROM day_total FINAL WHERE what = %d AND item IN (",
-	           CH_VISIT);
-	write_links(&sql, q->links, q->n);
-	buf_char(&sql, ')');
-	ch_gone_leave_out_sums(gone, CH_VISIT, &sql);
+	if (there)
+		ch_gone_leave_out_days(gone, CH_VISIT, &sql);
+	else
+		ch_gone_leave_out_sums(gone, CH_VISIT, &sql);
 	buf_printf(&sql, " GROUP BY item");
 	int r = ch_ask(s, &sql, &answer);
-	return r ? r : add_clicks(&answer, q->links, q->n);
+	if (r < 0)
+		return r;
+	struct row_reader rows = row_reader_of(&answer);
+	while (row_more(&rows)) {
+		struct sink_total found = {.link = row_u64(&rows)};
+		found.clicks = row_u64(&rows);
+		row_end(&rows);
+		struct sink_total *of = bsearch(&found, q->links, q->n, sizeof(*q->links), total_compare);
+		if (of && !rows.bad)
+			of->clicks += found.clicks;
+	}
+	return ch_end(&rows);
 }
 
 static int ask_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
@@ -215,12 +204,13 @@ static int ask_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, voi
 	struct clicks_question *q = arg;
 	for (size_t i = 0; i < q->n; i++)
 		q->links[i].clicks = 0;
-	int r = ask_clicks_there(s, gone, q);
-	return r == 0 && ch_gone_is_any(gone) ? ask_clicks_gone(s, gone, q) : r;
+	int r = add_clicks(s, gone, q, true);
+	return r == 0 && ch_gone_is_any(gone) ? add_clicks(s, gone, q, false) : r;
 }
 
-int ch_clicks(struct sink_clickhouse *s, struct sink_total *links, size_t n)
+int ch_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct sink_total sorted[SINK_CLICKS_MAX];
 	struct clicks_question q = {.links = sorted};
 	ASSERT(n <= SINK_CLICKS_MAX);
@@ -279,65 +269,6 @@ static void write_part(struct buf *sql, const struct books_part *p, const struct
 	buf_printf(sql, " GROUP BY thing");
 }
 
-static void write_part_gone(struct buf *sql, const struct books_part *p, const struct books_question *q)
-{
-	buf_printf(sql,
-	           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(sum(events)), toUInt64(0),"
-	           " toUInt8(0) FROM day_total FINAL WHERE what = %d",
-	           p->table, p->thing_gone, p->table);
-	if (q->node)
-		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
-	ch_gone_leave_out_sums(q->gone, p->table, sql);
-	buf_printf(sql, " GROUP BY thing");
-}
-
-static void add_sum(struct book_sums *b, uint8_t what, uint64_t thing, uint64_t n, uint64_t kept)
-{
-	if (what == CH_VISIT) {
-		*(thing ? &b->clicks : &b->orphans) += n;
-		b->visit_rows += kept;
-	} else if (what == CH_IMPRESSION) {
-		b->impressions += n;
-		b->impression_rows += kept;
-	} else if (thing < NOTE_KINDS) {
-		b->notes[thing] += n;
-	}
-}
-
-static struct sink_books books_of(const struct book_sums *b)
-{
-	const uint64_t *notes = b->notes;
-	return (struct sink_books){
-	    .tally = {.clicks = b->clicks + notes[NOTE_UNUSABLE_CLICK],
-	              .orphans = b->orphans + notes[NOTE_UNUSABLE_ORPHAN],
-	              .impressions = b->impressions + notes[NOTE_DUPLICATE] + notes[NOTE_UNUSABLE_IMPRESSION],
-	              .duplicates = notes[NOTE_DUPLICATE],
-	              .unusable_clicks = notes[NOTE_UNUSABLE_CLICK],
-	              .unusable_impressions = notes[NOTE_UNUSABLE_IMPRESSION],
-	              .rejected = notes[NOTE_REJECTED],
-	              .dropped_clicks = notes[NOTE_DROPPED]},
-	    .clicks_in_rollups = b->clicks,
-	    .orphans_in_rollups = b->orphans,
-	    .impressions_counted = b->impressions,
-	    .duplicates = notes[NOTE_DUPLICATE],
-	    .visit_rows = b->visit_rows,
-	    .impression_rows = b->impression_rows,
-	};
-}
-
-static int add_sums(const struct buf *answer, struct book_sums *sums)
-{
-	struct row_reader rows = row_reader_of(answer);
-	while (row_more(&rows)) {
-		uint8_t what = row_u8(&rows);
-		uint64_t thing = row_u64(&rows), n = row_u64(&rows), kept = row_u64(&rows);
-		row_end(&rows);
-		if (!rows.bad)
-			add_sum(sums, what, thing, n, kept);
-	}
-	return ch_end(&rows);
-}
-
 static int ask_sums(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
@@ -350,12 +281,40 @@ static int ask_sums(struct sink_clickhouse *s, const struct ch_whole *whole, voi
 			buf_printf(&sql, " UNION ALL ");
 			write_part(&sql, p, whole, true, q);
 		}
-		if (ch_gone_is_any(q->gone))
-			write_part_gone(&sql, p, q);
+		if (ch_gone_is_any(q->gone)) {
+			buf_printf(&sql,
+			           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing,"
+			           " toUInt64(sum(events)), toUInt64(0), toUInt8(0) FROM day_total FINAL "
+			           "WHERE what = %d",
+			           p->table, p->thing_gone, p->table);
+			if (q->node)
+				buf_printf(&sql, " AND node = %llu", (unsigned long long)q->node);
+			ch_gone_leave_out_sums(q->gone, p->table, &sql);
+			buf_printf(&sql, " GROUP BY thing");
+		}
 	}
 	int r = ch_ask(s, &sql, &answer);
 	q->sums = (struct book_sums){0};
-	return r ? r : add_sums(&answer, &q->sums);
+	if (r)
+		return r;
+	struct row_reader rows = row_reader_of(&answer);
+	while (row_more(&rows)) {
+		uint8_t what = row_u8(&rows);
+		uint64_t thing = row_u64(&rows), n = row_u64(&rows), kept = row_u64(&rows);
+		row_end(&rows);
+		if (rows.bad)
+			break;
+		if (what == CH_VISIT) {
+			*(thing ? &q->sums.clicks : &q->sums.orphans) += n;
+			q->sums.visit_rows += kept;
+		} else if (what == CH_IMPRESSION) {
+			q->sums.impressions += n;
+			q->sums.impression_rows += kept;
+		} else if (thing < NOTE_KINDS) {
+			q->sums.notes[thing] += n;
+		}
+	}
+	return ch_end(&rows);
 }
 
 static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
@@ -365,11 +324,30 @@ static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void
 	return ch_whole_around(s, ask_sums, q);
 }
 
-int ch_books(struct sink_clickhouse *s, uint64_t node, bool deep, struct sink_books *ret)
+int ch_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct books_question q = {.node = node, .deep = deep};
 	int r = ch_gone_around(s, ask_books, &q);
-	if (r == 0)
-		*ret = books_of(&q.sums);
+	if (r == 0) {
+		const uint64_t *notes = q.sums.notes;
+		*ret = (struct sink_books){
+		    .tally = {.clicks = q.sums.clicks + notes[NOTE_UNUSABLE_CLICK],
+		              .orphans = q.sums.orphans + notes[NOTE_UNUSABLE_ORPHAN],
+		              .impressions = q.sums.impressions + notes[NOTE_DUPLICATE] +
+		                             notes[NOTE_UNUSABLE_IMPRESSION],
+		              .duplicates = notes[NOTE_DUPLICATE],
+		              .unusable_clicks = notes[NOTE_UNUSABLE_CLICK],
+		              .unusable_impressions = notes[NOTE_UNUSABLE_IMPRESSION],
+		              .rejected = notes[NOTE_REJECTED],
+		              .dropped_clicks = notes[NOTE_DROPPED]},
+		    .clicks_in_rollups = q.sums.clicks,
+		    .orphans_in_rollups = q.sums.orphans,
+		    .impressions_counted = q.sums.impressions,
+		    .duplicates = notes[NOTE_DUPLICATE],
+		    .visit_rows = q.sums.visit_rows,
+		    .impression_rows = q.sums.impression_rows,
+		};
+	}
 	return r;
 }

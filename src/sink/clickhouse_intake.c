@@ -80,12 +80,6 @@ static int shapes_pack(const struct sink_batch *b, struct packed_shapes *ret)
 	return 0;
 }
 
-static struct str shape_bytes(const struct packed_shapes *p, uint32_t shape)
-{
-	size_t from = shape ? p->ends[shape - 1] : 0;
-	return str_n(p->bytes.data + from, p->ends[shape] - from);
-}
-
 /* --- rows --- */
 
 static struct str text_at(const struct sink_batch *b, uint32_t index)
@@ -100,7 +94,8 @@ static int write_visit(struct clickhouse_rows *rows, const struct sink_batch *b,
 	ASSERT(v->shape < b->shape_count && v->address_len <= ADDRESS_BYTES_MAX);
 	enum visit_kind kind = b->shapes[v->shape].kind;
 	ASSERT((v->link == 0) == visit_is_orphan(kind));
-	struct str dims = shape_bytes(shapes, v->shape);
+	size_t from = v->shape ? shapes->ends[v->shape - 1] : 0;
+	struct str dims = str_n(shapes->bytes.data + from, shapes->ends[v->shape] - from);
 	struct str texts[] = {text_at(b, v->agent), text_at(b, v->referrer), text_at(b, v->place),
 	                      text_at(b, v->path)};
 	size_t room = VISIT_FIXED_BYTES + dims.len + 1 + ADDRESS_BYTES_MAX + 1;
@@ -135,11 +130,6 @@ static int write_visits(struct clickhouse_rows *rows, const struct sink_batch *b
 	return r;
 }
 
-static uint32_t minute_of(int64_t ms)
-{
-	return (uint32_t)MAX(MIN(ms / MINUTE_MS, UINT32_MAX), 0);
-}
-
 static int write_impressions(struct clickhouse_rows *rows, const struct sink_batch *b)
 {
 	for (size_t n = 0; n < b->impression_count; n++) {
@@ -149,7 +139,7 @@ static int write_impressions(struct clickhouse_rows *rows, const struct sink_bat
 		if (!begin)
 			return ERR_NOMEM;
 		char *out = row_put_u16(begin, ch_day(i->received_ms));
-		out = row_put_u32(out, minute_of(i->time_ms));
+		out = row_put_u32(out, (uint32_t)MAX(MIN(i->time_ms / MINUTE_MS, UINT32_MAX), 0));
 		out = put_text(out, i->ad);
 		out = put_id(out, i->event);
 		out = row_put_i64(out, i->time_ms);
@@ -262,36 +252,27 @@ static int insert(struct sink_clickhouse *s, enum ch_table table)
 
 static const enum ch_table order[CH_INSERTED] = {CH_VISIT, CH_SEEN, CH_IMPRESSION, CH_NOTE};
 
-static void intake_swap(struct sink_clickhouse *s)
-{
-	struct ch_intake swap = s->now;
-	s->now = s->failed;
-	s->failed = swap;
-}
-
-/* Of a block that was not tried before. */
-static void intake_begin(struct sink_clickhouse *s)
-{
-	s->serial++;
-	s->slow_since_ms = 0;
-}
-
 int ch_commit(struct sink_clickhouse *s, const struct sink_batch *b)
 {
 	int r = intake_fill(s, b);
 	if (r < 0)
 		return r;
-	if (s->has_failed && is_same(&s->now, &s->failed))
+	if (s->has_failed && is_same(&s->now, &s->failed)) {
 		memcpy(s->now.is_inserted, s->failed.is_inserted, sizeof(s->now.is_inserted));
-	else
-		intake_begin(s);
+	} else { /* a block that was not tried before */
+		s->serial++;
+		s->slow_since_ms = 0;
+	}
 	for (size_t i = 0; r == 0 && i < CH_INSERTED; i++)
 		r = insert(s, order[i]);
 	s->has_failed = r < 0;
-	if (r < 0)
-		intake_swap(s);
-	else
+	if (r < 0) {
+		struct ch_intake swap = s->now;
+		s->now = s->failed;
+		s->failed = swap;
+	} else {
 		s->now_ms = b->now_ms;
+	}
 	return r == 0 || r == ERR_LIMIT || r == ERR_NOMEM ? r : ERR_UNAVAILABLE;
 }
 

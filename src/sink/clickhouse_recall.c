@@ -20,44 +20,16 @@ static int print_find(const void *key, const void *item)
 	return memcmp(key, (*y)->fingerprint, SINK_FINGERPRINT_BYTES);
 }
 
-static void write_question(const struct sink_clickhouse *s, struct sink_recall *const *asked, size_t count,
-                           struct buf *sql)
-{
-	int64_t first_ms = INT64_MAX, last_ms = INT64_MIN, window_ms = (int64_t)s->settings.seen_ms;
-	for (size_t i = 0; i < count; i++) {
-		first_ms = MIN(first_ms, asked[i]->received_ms);
-		last_ms = MAX(last_ms, asked[i]->received_ms);
-	}
-	buf_printf(sql,
-	           "SELECT fingerprint, received, node, segment, position, toUInt8(0) FROM seen"
-	           " WHERE day >= toDate(%u) AND day <= toDate(%u) AND fingerprint IN (",
-	           ch_day(ch_clamp(first_ms) - window_ms), ch_day(ch_clamp(last_ms) + window_ms));
-	for (size_t i = 0; i < count; i++) {
-		buf_char(sql, i ? ',' : ' ');
-		ch_quote(sql, str_n((const char *)asked[i]->fingerprint, SINK_FINGERPRINT_BYTES));
-	}
-	buf_char(sql, ')');
-}
-
 /* What the answer says about one of them. */
 struct verdict {
 	bool is_itself, is_other;
 };
 
-static void judge(const struct sink_clickhouse *s, const struct sink_recall *asked, int64_t received_ms,
-                  struct event_id id, struct verdict *v)
-{
-	int64_t apart_ms = received_ms - asked->received_ms, window_ms = (int64_t)s->settings.seen_ms;
-	if (event_id_equals(id, asked->event))
-		v->is_itself = true;
-	else if (apart_ms < window_ms && -apart_ms < window_ms)
-		v->is_other = true;
-}
-
 static int judge_all(const struct sink_clickhouse *s, struct sink_recall **asked, size_t count,
                      const struct buf *answer, struct verdict *verdicts)
 {
 	struct row_reader rows = row_reader_of(answer);
+	int64_t window_ms = (int64_t)s->settings.seen_ms;
 	while (row_more(&rows)) {
 		const char *print = row_take(&rows, SINK_FINGERPRINT_BYTES);
 		int64_t received_ms = row_i64(&rows);
@@ -69,8 +41,14 @@ static int judge_all(const struct sink_clickhouse *s, struct sink_recall **asked
 		    rows.bad ? NULL : bsearch(print, asked, count, sizeof(struct sink_recall *), print_find);
 		while (found && found > asked && print_compare(found - 1, found) == 0)
 			found--;
-		for (; found && found < asked + count && print_find(print, found) == 0; found++)
-			judge(s, *found, received_ms, id, &verdicts[found - asked]);
+		for (; found && found < asked + count && print_find(print, found) == 0; found++) {
+			struct verdict *v = &verdicts[found - asked];
+			int64_t apart_ms = received_ms - (*found)->received_ms;
+			if (event_id_equals(id, (*found)->event))
+				v->is_itself = true;
+			else if (apart_ms < window_ms && -apart_ms < window_ms)
+				v->is_other = true;
+		}
 	}
 	return ch_end(&rows);
 }
@@ -79,7 +57,20 @@ static int recall_piece(struct sink_clickhouse *s, struct sink_recall **asked, s
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	qsort(asked, count, sizeof(struct sink_recall *), print_compare);
-	write_question(s, asked, count, &sql);
+	int64_t first_ms = INT64_MAX, last_ms = INT64_MIN, window_ms = (int64_t)s->settings.seen_ms;
+	for (size_t i = 0; i < count; i++) {
+		first_ms = MIN(first_ms, asked[i]->received_ms);
+		last_ms = MAX(last_ms, asked[i]->received_ms);
+	}
+	buf_printf(&sql,
+	           "SELECT fingerprint, received, node, segment, position, toUInt8(0) FROM seen"
+	           " WHERE day >= toDate(%u) AND day <= toDate(%u) AND fingerprint IN (",
+	           ch_day(ch_clamp(first_ms) - window_ms), ch_day(ch_clamp(last_ms) + window_ms));
+	for (size_t i = 0; i < count; i++) {
+		buf_char(&sql, i ? ',' : ' ');
+		ch_quote(&sql, str_n((const char *)asked[i]->fingerprint, SINK_FINGERPRINT_BYTES));
+	}
+	buf_char(&sql, ')');
 	int r = ch_ask(s, &sql, &answer);
 	struct verdict *verdicts = r == 0 ? calloc(count, sizeof(*verdicts)) : NULL;
 	if (r == 0)
@@ -92,8 +83,9 @@ static int recall_piece(struct sink_clickhouse *s, struct sink_recall **asked, s
 	return r;
 }
 
-int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count)
+int ch_recall(struct sink *base, struct sink_recall *asked, size_t count)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct sink_recall **piece = malloc(RECALL_PIECE * sizeof(struct sink_recall *));
 	int r = piece ? 0 : ERR_NOMEM;
 	for (size_t at = 0; r == 0 && at < count; at += RECALL_PIECE) {
@@ -106,8 +98,9 @@ int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count
 	return r;
 }
 
-int ch_recalls_any(struct sink_clickhouse *s)
+int ch_recalls_any(struct sink *base)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	buf_printf(&sql, "SELECT toUInt8(0) FROM seen LIMIT 1");
 	int r = ch_ask(s, &sql, &answer);

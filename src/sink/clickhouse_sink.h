@@ -47,6 +47,11 @@ struct sink_clickhouse {
 	int64_t now_ms;              /* of the last commit; 0: none yet */
 };
 
+static inline struct sink_clickhouse *ch_self(struct sink *base)
+{
+	return container_of(base, struct sink_clickhouse, base);
+}
+
 /* --- statements --- */
 
 /* Runs a question; its rows are in *ret_answer. `sql` is ours, and may have failed. ERR_UNAVAILABLE,
@@ -143,14 +148,15 @@ int ch_tables_open(struct sink_clickhouse *s, struct err *e);
 int ch_commit(struct sink_clickhouse *s, const struct sink_batch *batch);
 void ch_intake_release(struct ch_intake *in);
 
-int ch_recall(struct sink_clickhouse *s, struct sink_recall *asked, size_t count);
-int ch_recalls_any(struct sink_clickhouse *s);
+/* As the role says. */
+int ch_recall(struct sink *base, struct sink_recall *asked, size_t count);
+int ch_recalls_any(struct sink *base);
 
-int ch_stats(struct sink_clickhouse *s, struct stats_query *q);
-int ch_visits(struct sink_clickhouse *s, struct visits_query *q);
-int ch_window(struct sink_clickhouse *s, struct window_query *q);
-int ch_top_links(struct sink_clickhouse *s, struct top_links_query *q);
-int ch_clicks(struct sink_clickhouse *s, struct sink_total *links, size_t n);
-int ch_books(struct sink_clickhouse *s, uint64_t node, bool deep, struct sink_books *ret);
+int ch_stats(struct sink *base, struct stats_query *q);
+int ch_visits(struct sink *base, struct visits_query *q);
+int ch_window(struct sink *base, struct window_query *q);
+int ch_top_links(struct sink *base, struct top_links_query *q);
+int ch_clicks(struct sink *base, struct sink_total *links, size_t n);
+int ch_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret);
 
-int ch_tidy(struct sink_clickhouse *s, int64_t now_ms);
+int ch_tidy(struct sink *base, int64_t now_ms);

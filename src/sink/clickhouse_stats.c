@@ -19,41 +19,6 @@ enum { PART_TOTALS, PART_DIM };
 
 /* --- the question --- */
 
-static void write_value(struct buf *sql, struct str value)
-{
-	CLEANUP(buf_release) struct buf marked = {0};
-	if (ch_text_needs_mark(value))
-		buf_char(&marked, '\0');
-	buf_str(&marked, value);
-	ch_quote(sql, buf_view(&marked));
-	sql->failed |= marked.failed;
-}
-
-static void write_conditions(const struct stats_query *q, struct buf *sql)
-{
-	if (q->link)
-		buf_printf(sql, " AND link = %llu", (unsigned long long)q->link);
-	if (q->bots != BOTS_INCLUDED)
-		buf_printf(sql, " AND bot %s ''", q->bots == BOTS_ONLY ? "!=" : "=");
-	for (int dim = 0; dim < DIM_COUNT; dim++) {
-		if (!(q->filtered >> dim & 1))
-			continue;
-		buf_printf(sql, " AND %s = ", ch_dim_columns[dim]);
-		write_value(sql, q->filter[dim]);
-	}
-}
-
-/* Where a visit's step begins; months are added up from their days. */
-static void write_step(const struct stats_query *q, struct buf *sql)
-{
-	long long unit_ms = step_unit_ms(q->step), ahead_ms = q->step == STEP_WEEK ? 3 * DAY_MS : 0;
-	if (q->series)
-		buf_printf(sql, "intDiv(time + %lld, %lld) * %lld - %lld", ahead_ms, unit_ms, unit_ms,
-		           ahead_ms);
-	else
-		buf_printf(sql, "toInt64(0)");
-}
-
 static void write_dims(const struct stats_query *q, struct buf *sql, const char *between)
 {
 	for (int dim = 0; dim < DIM_COUNT; dim++)
@@ -65,38 +30,36 @@ static void write_counts(const struct tallies *t, const struct ch_whole *whole, 
 {
 	const struct stats_query *q = t->q;
 	buf_printf(sql, "SELECT kind, bot != '' AS is_bot, ");
-	write_step(q, sql);
+	/* Where a visit's step begins; months are added up from their days. */
+	long long unit_ms = step_unit_ms(q->step), ahead_ms = q->step == STEP_WEEK ? 3 * DAY_MS : 0;
+	if (q->series)
+		buf_printf(sql, "intDiv(time + %lld, %lld) * %lld - %lld", ahead_ms, unit_ms, unit_ms,
+		           ahead_ms);
+	else
+		buf_printf(sql, "toInt64(0)");
 	buf_printf(sql, " AS step");
 	write_dims(q, sql, ", ");
 	buf_printf(sql, ", count() AS visits FROM visit%s", plainly ? "" : " FINAL");
 	ch_where_time(sql, t->from_ms, t->to_ms);
-	write_conditions(q, sql);
+	if (q->link)
+		buf_printf(sql, " AND link = %llu", (unsigned long long)q->link);
+	if (q->bots != BOTS_INCLUDED)
+		buf_printf(sql, " AND bot %s ''", q->bots == BOTS_ONLY ? "!=" : "=");
+	for (int dim = 0; dim < DIM_COUNT; dim++) {
+		if (!(q->filtered >> dim & 1))
+			continue;
+		buf_printf(sql, " AND %s = ", ch_dim_columns[dim]);
+		struct str value = q->filter[dim];
+		CLEANUP(buf_release) struct buf marked = {0};
+		if (ch_text_needs_mark(value))
+			buf_char(&marked, '\0');
+		buf_str(&marked, value);
+		ch_quote(sql, buf_view(&marked));
+		sql->failed |= marked.failed;
+	}
 	ch_whole_days(whole, CH_VISIT, plainly, sql);
 	buf_printf(sql, " GROUP BY kind, is_bot, step");
 	write_dims(q, sql, ", ");
-}
-
-static void write_question(const struct tallies *t, const struct ch_whole *whole, struct buf *sql)
-{
-	const struct stats_query *q = t->q;
-	size_t rows_max = MAX(q->shares_max, (q->series_count + 1) * VISIT_KINDS * 2 * 31);
-	buf_printf(sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
-	                " sum(visits) AS n, toUInt8(0) FROM (");
-	write_counts(t, whole, false, sql);
-	if (ch_whole_is_any(whole, CH_VISIT)) {
-		buf_printf(sql, " UNION ALL ");
-		write_counts(t, whole, true, sql);
-	}
-	buf_printf(sql, ") ARRAY JOIN [toUInt8(0)");
-	for (int dim = 0; dim < DIM_COUNT; dim++)
-		if (q->dims_wanted >> dim & 1)
-			buf_printf(sql, ", %d", PART_DIM + dim);
-	buf_printf(sql, "] AS part, [''");
-	write_dims(q, sql, ", ");
-	buf_printf(sql,
-	           "] AS value WHERE part = 0 OR kind = %d GROUP BY part, value, what"
-	           " ORDER BY part, n DESC, value LIMIT %zu BY part",
-	           VISIT_CLICK, rows_max);
 }
 
 /* --- the answer --- */
@@ -208,29 +171,6 @@ static uint64_t visitors_of_day(const struct visitors *v)
 	return v->exactly <= SKETCH_LIST_MAX ? v->exactly : sketch_estimate(&v->sketch);
 }
 
-static int count_visitors(const struct buf *answer, uint64_t *ret)
-{
-	struct visitors v = {0};
-	struct row_reader rows = row_reader_of(answer);
-	*ret = 0;
-	sketch_begin(&v.sketch);
-	while (row_more(&rows)) {
-		uint32_t day = row_u32(&rows), place = row_u32(&rows), rest = row_u32(&rows);
-		uint64_t hashes = row_u64(&rows);
-		row_end(&rows);
-		if (day != v.day) {
-			*ret += visitors_of_day(&v);
-			v.day = day;
-			v.exactly = 0;
-			sketch_begin(&v.sketch);
-		}
-		v.exactly += hashes;
-		sketch_add(&v.sketch, place << REST_BITS | (rest & ((1U << REST_BITS) - 1)));
-	}
-	*ret += visitors_of_day(&v);
-	return ch_end(&rows);
-}
-
 static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
@@ -245,7 +185,27 @@ static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 		buf_printf(&sql, " AND link = %llu", (unsigned long long)t->q->link);
 	buf_printf(&sql, " GROUP BY of_day, place ORDER BY of_day");
 	int r = ch_ask(s, &sql, &answer);
-	return r ? r : count_visitors(&answer, &t->q->visitors);
+	if (r)
+		return r;
+	struct visitors v = {0};
+	struct row_reader rows = row_reader_of(&answer);
+	t->q->visitors = 0;
+	sketch_begin(&v.sketch);
+	while (row_more(&rows)) {
+		uint32_t day = row_u32(&rows), place = row_u32(&rows), rest = row_u32(&rows);
+		uint64_t hashes = row_u64(&rows);
+		row_end(&rows);
+		if (day != v.day) {
+			t->q->visitors += visitors_of_day(&v);
+			v.day = day;
+			v.exactly = 0;
+			sketch_begin(&v.sketch);
+		}
+		v.exactly += hashes;
+		sketch_add(&v.sketch, place << REST_BITS | (rest & ((1U << REST_BITS) - 1)));
+	}
+	t->q->visitors += visitors_of_day(&v);
+	return ch_end(&rows);
 }
 
 /* --- both --- */
@@ -261,7 +221,25 @@ static int ask_counts(struct sink_clickhouse *s, const struct ch_whole *whole, v
 	CLEANUP(buf_release) struct buf sql = {0};
 	struct counting *c = arg;
 	c->answer.len = 0;
-	write_question(c->t, whole, &sql);
+	const struct stats_query *q = c->t->q;
+	size_t rows_max = MAX(q->shares_max, (q->series_count + 1) * VISIT_KINDS * 2 * 31);
+	buf_printf(&sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
+	                 " sum(visits) AS n, toUInt8(0) FROM (");
+	write_counts(c->t, whole, false, &sql);
+	if (ch_whole_is_any(whole, CH_VISIT)) {
+		buf_printf(&sql, " UNION ALL ");
+		write_counts(c->t, whole, true, &sql);
+	}
+	buf_printf(&sql, ") ARRAY JOIN [toUInt8(0)");
+	for (int dim = 0; dim < DIM_COUNT; dim++)
+		if (q->dims_wanted >> dim & 1)
+			buf_printf(&sql, ", %d", PART_DIM + dim);
+	buf_printf(&sql, "] AS part, [''");
+	write_dims(q, &sql, ", ");
+	buf_printf(&sql,
+	           "] AS value WHERE part = 0 OR kind = %d GROUP BY part, value, what"
+	           " ORDER BY part, n DESC, value LIMIT %zu BY part",
+	           VISIT_CLICK, rows_max);
 	return ch_ask(s, &sql, &c->answer);
 }
 
@@ -275,8 +253,9 @@ static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
 	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
 }
 
-int ch_stats(struct sink_clickhouse *s, struct stats_query *q)
+int ch_stats(struct sink *base, struct stats_query *q)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	struct tallies t;
 	int r = tallies_check(q);
 	if (r < 0)

@@ -91,62 +91,44 @@ static void setting_add(char settings[CH_SETTINGS_BYTES], const char *name, cons
 	ASSERT(more > 0 && len + (size_t)more < CH_SETTINGS_BYTES);
 }
 
-static void found_setting(struct sink_clickhouse *s, struct str name)
+static void found_add(struct sink_clickhouse *s, struct found *f, struct str what, struct str name)
 {
-	for (size_t i = 0; i < ARRAY_LEN(wishes); i++) {
-		if (!str_eq(name, str_of(wishes[i].name)))
-			continue;
-		if (wishes[i].select)
-			setting_add(s->select_settings, wishes[i].name, wishes[i].value);
-		if (wishes[i].insert)
-			setting_add(s->insert_settings, wishes[i].name, wishes[i].value);
-		if (wishes[i].alter)
-			setting_add(s->alter_settings, wishes[i].name, wishes[i].value);
+	if (str_eq(what, STR("version"))) {
+		struct str text = name;
+		uint64_t major = 0, minor = 0;
+		if (str_u64(str_cut(&text, '.'), &major) && str_u64(str_cut(&text, '.'), &minor))
+			f->version = (unsigned)(MIN(major, 1000) * 100 + MIN(minor, 99));
+	} else if (str_eq(what, STR("setting"))) {
+		for (size_t i = 0; i < ARRAY_LEN(wishes); i++) {
+			if (!str_eq(name, str_of(wishes[i].name)))
+				continue;
+			if (wishes[i].select)
+				setting_add(s->select_settings, wishes[i].name, wishes[i].value);
+			if (wishes[i].insert)
+				setting_add(s->insert_settings, wishes[i].name, wishes[i].value);
+			if (wishes[i].alter)
+				setting_add(s->alter_settings, wishes[i].name, wishes[i].value);
+		}
+	} else if (str_eq(what, STR("table"))) {
+		for (size_t i = 0; i < CH_TABLES; i++)
+			f->tables[i] |= str_eq(name, str_of(ch_table_names[i]));
+	} else {
+		f->database = true;
 	}
 }
 
-static void found_table(struct found *f, struct str name)
+static int look(struct sink_clickhouse *s, struct found *ret, struct err *e)
 {
-	for (size_t i = 0; i < CH_TABLES; i++)
-		f->tables[i] |= str_eq(name, str_of(ch_table_names[i]));
-}
-
-static void found_version(struct found *f, struct str text)
-{
-	uint64_t major = 0, minor = 0;
-	if (str_u64(str_cut(&text, '.'), &major) && str_u64(str_cut(&text, '.'), &minor))
-		f->version = (unsigned)(MIN(major, 1000) * 100 + MIN(minor, 99));
-}
-
-static void found_add(struct sink_clickhouse *s, struct found *f, struct str what, struct str name)
-{
-	if (str_eq(what, STR("version")))
-		found_version(f, name);
-	else if (str_eq(what, STR("setting")))
-		found_setting(s, name);
-	else if (str_eq(what, STR("table")))
-		found_table(f, name);
-	else
-		f->database = true;
-}
-
-static void look_sql(struct sink_clickhouse *s, struct buf *sql)
-{
-	buf_printf(sql,
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(&sql,
 	           "SELECT 'version', version(), toUInt8(0)"
 	           " UNION ALL SELECT 'database', name, toUInt8(0) FROM system.databases WHERE name = '%s'"
 	           " UNION ALL SELECT 'table', name, toUInt8(0) FROM system.tables WHERE database = '%s'"
 	           " UNION ALL SELECT 'setting', name, toUInt8(0) FROM system.settings WHERE name IN (",
 	           clickhouse_database(s->client), clickhouse_database(s->client));
 	for (size_t i = 0; i < ARRAY_LEN(wishes); i++)
-		buf_printf(sql, "%s'%s'", i ? ", " : "", wishes[i].name);
-	buf_printf(sql, ") FORMAT RowBinary");
-}
-
-static int look(struct sink_clickhouse *s, struct found *ret, struct err *e)
-{
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	look_sql(s, &sql);
+		buf_printf(&sql, "%s'%s'", i ? ", " : "", wishes[i].name);
+	buf_printf(&sql, ") FORMAT RowBinary");
 	struct clickhouse_call call = {
 	    .sql = buf_view(&sql), .timeout_ms = LOOK_TIMEOUT_MS, .is_outside = true, .is_quiet = true};
 	int r = sql.failed ? err_set(e, ERR_NOMEM, "memory ran out")

@@ -35,10 +35,21 @@ static bool table_of(struct str name, enum ch_table *ret)
 	return false;
 }
 
-static int take_partitions(struct tidying *t, const struct buf *answer)
+/* All there are. A column that was cleared has no files. */
+static int look(struct tidying *t)
 {
-	struct row_reader rows = row_reader_of(answer);
-	t->partitions = malloc((answer->len / 6 + 1) * sizeof(*t->partitions)); /* no row is shorter */
+	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
+	buf_printf(&sql,
+	           "SELECT table, toUInt16(toDate(partition)) AS of_day, toUInt8(max(column = 'details')),"
+	           " toUInt8(0) FROM system.parts_columns WHERE active AND database = '%s'"
+	           " AND column IN ('day', 'details') AND table IN ('visit', 'impression', 'seen', 'note')"
+	           " GROUP BY table, of_day ORDER BY of_day, table",
+	           clickhouse_database(t->s->client));
+	int r = ch_ask(t->s, &sql, &answer);
+	if (r)
+		return r;
+	struct row_reader rows = row_reader_of(&answer);
+	t->partitions = malloc((answer.len / 6 + 1) * sizeof(*t->partitions)); /* no row is shorter */
 	if (!t->partitions)
 		return ERR_NOMEM;
 	while (row_more(&rows)) {
@@ -54,20 +65,6 @@ static int take_partitions(struct tidying *t, const struct buf *answer)
 			t->seen_newest = MAX(t->seen_newest, p->day);
 	}
 	return ch_end(&rows);
-}
-
-/* All there are. A column that was cleared has no files. */
-static int look(struct tidying *t)
-{
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	buf_printf(&sql,
-	           "SELECT table, toUInt16(toDate(partition)) AS of_day, toUInt8(max(column = 'details')),"
-	           " toUInt8(0) FROM system.parts_columns WHERE active AND database = '%s'"
-	           " AND column IN ('day', 'details') AND table IN ('visit', 'impression', 'seen', 'note')"
-	           " GROUP BY table, of_day ORDER BY of_day, table",
-	           clickhouse_database(t->s->client));
-	int r = ch_ask(t->s, &sql, &answer);
-	return r ? r : take_partitions(t, &answer);
 }
 
 /* --- steps --- */
@@ -131,15 +128,6 @@ static int write_round(struct tidying *t, enum ch_table table, uint32_t day, uin
 	return ch_do(t->s, &sql);
 }
 
-/* Its sums count already. What came since they were made is in them when they are made again. */
-static int round_end(struct tidying *t, enum ch_table table, uint32_t day, uint32_t round)
-{
-	int r = write_sums(t, table, day, round);
-	if (r == 0)
-		r = drop(t, table, day);
-	return r ? r : write_round(t, table, day, round, GONE_DROPPED);
-}
-
 /* The round that is under way and its step, or else the next one and -1. */
 static int round_find(struct tidying *t, enum ch_table table, uint32_t day, uint32_t *ret, int *ret_step)
 {
@@ -176,7 +164,12 @@ static int retire(struct tidying *t, const struct partition *p)
 		r = write_sums(t, p->table, p->day, round);
 	if (r == 0 && step < GONE_COUNTS)
 		r = write_round(t, p->table, p->day, round, GONE_COUNTS);
-	return r ? r : round_end(t, p->table, p->day, round);
+	/* Its sums count already. What came since they were made is in them when they are made again. */
+	if (r == 0)
+		r = write_sums(t, p->table, p->day, round);
+	if (r == 0)
+		r = drop(t, p->table, p->day);
+	return r ? r : write_round(t, p->table, p->day, round, GONE_DROPPED);
 }
 
 /* --- rounds that nobody ended --- */
@@ -299,8 +292,9 @@ static int merge_one(struct tidying *t)
 	return rows.bad ? ERR_CORRUPT : merge(t, table, day);
 }
 
-int ch_tidy(struct sink_clickhouse *s, int64_t now_ms)
+int ch_tidy(struct sink *base, int64_t now_ms)
 {
+	struct sink_clickhouse *s = ch_self(base);
 	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
 		return 0;
 	struct tidying t = {.s = s, .now_ms = MIN(now_ms, s->now_ms + HOUR_MS)};

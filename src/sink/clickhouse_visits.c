@@ -131,28 +131,9 @@ static int take_visit(struct row_reader *rows, const struct visits_query *q, str
 	return good ? 0 : ERR_NOMEM;
 }
 
-static int take_page(struct row_reader *rows, struct visits_query *q, bool goes_on)
+int ch_visits(struct sink *base, struct visits_query *q)
 {
-	struct cursor last = {0};
-	size_t room = MIN(q->limit, (size_t)(rows->end - rows->at) / VISIT_BYTES_MIN), count = 0;
-	struct stats_visit *visits = arena_alloc(q->arena, MAX(room, 1) * sizeof(*visits));
-	int r = visits ? 0 : ERR_NOMEM;
-	while (r == 0 && row_more(rows) && count < room)
-		r = take_visit(rows, q, &visits[count++], &last);
-	if (r < 0)
-		return r;
-	goes_on = (goes_on || row_more(rows)) && count > 0;
-	struct str next = goes_on ? cursor_text(q->arena, last) : STR_NULL;
-	if (goes_on && !next.ptr)
-		return ERR_NOMEM;
-	q->visits = visits;
-	q->count = count;
-	q->next = next;
-	return 0;
-}
-
-int ch_visits(struct sink_clickhouse *s, struct visits_query *q)
-{
+	struct sink_clickhouse *s = ch_self(base);
 	struct cursor from = {0};
 	if (q->limit == 0 || q->link > INT64_MAX ||
 	    (q->cursor.ptr && !cursor_read(q->cursor, q->link, &from)))
@@ -167,5 +148,22 @@ int ch_visits(struct sink_clickhouse *s, struct visits_query *q)
 		r = ch_ask(s, &sql, &answer);
 	}
 	struct row_reader rows = row_reader_of(&answer);
-	return r ? r : take_page(&rows, q, span.goes_on);
+	if (r)
+		return r;
+	struct cursor last = {0};
+	size_t room = MIN(q->limit, (size_t)(rows.end - rows.at) / VISIT_BYTES_MIN), count = 0;
+	struct stats_visit *visits = arena_alloc(q->arena, MAX(room, 1) * sizeof(*visits));
+	r = visits ? 0 : ERR_NOMEM;
+	while (r == 0 && row_more(&rows) && count < room)
+		r = take_visit(&rows, q, &visits[count++], &last);
+	if (r < 0)
+		return r;
+	bool goes_on = (span.goes_on || row_more(&rows)) && count > 0;
+	struct str next = goes_on ? cursor_text(q->arena, last) : STR_NULL;
+	if (goes_on && !next.ptr)
+		return ERR_NOMEM;
+	q->visits = visits;
+	q->count = count;
+	q->next = next;
+	return 0;
 }

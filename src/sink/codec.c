@@ -178,15 +178,6 @@ int runs_rotate(struct runs *r, size_t count)
 	return 0;
 }
 
-/* The end of the minute that begins at `at`: its last run is also the one with the largest numbers. */
-static size_t minute_end(const struct runs *r, size_t at)
-{
-	size_t end = at + 1;
-	while (end < r->count && r->items[end].minute == r->items[at].minute)
-		end++;
-	return end;
-}
-
 void runs_settle(struct runs *r, uint64_t first)
 {
 	if (!runs_are_sorted(r))
@@ -194,7 +185,9 @@ void runs_settle(struct runs *r, uint64_t first)
 	size_t kept = 0;
 	for (size_t i = 0, end = 0; i < r->count; i++) {
 		if (i == end) {
-			end = minute_end(r, i);
+			/* The minute's last run is also the one with the largest numbers. */
+			for (end = i + 1; end < r->count && r->items[end].minute == r->items[i].minute;)
+				end++;
 			if (r->items[end - 1].first + r->items[end - 1].count <= first) {
 				i = end - 1;
 				continue;

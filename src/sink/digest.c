@@ -73,19 +73,6 @@ static const struct visit *nth(const struct digest *d, size_t i)
 
 /* --- reading --- */
 
-static int visits_room(struct digest *d, size_t more)
-{
-	if (d->count + more <= d->cap)
-		return SQLITE_OK;
-	size_t cap = MAX(d->cap * 2, d->count + more);
-	struct visit *larger = reallocarray(d->visits, cap, sizeof(*larger));
-	if (!larger)
-		return SQLITE_NOMEM;
-	d->visits = larger;
-	d->cap = cap;
-	return SQLITE_OK;
-}
-
 static int read_row(struct digest *d, const struct query *q)
 {
 	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
@@ -95,8 +82,15 @@ static int read_row(struct digest *d, const struct query *q)
 	struct keys_state state = {0};
 	if (visitors.len != count * sizeof(uint32_t) || d->details.len + details.len > UINT32_MAX)
 		return SQLITE_CORRUPT;
-	int rc = visits_room(d, count);
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
+	if (d->count + count > d->cap) {
+		size_t cap = MAX(d->cap * 2, d->count + count);
+		struct visit *larger = reallocarray(d->visits, cap, sizeof(*larger));
+		if (!larger)
+			return SQLITE_NOMEM;
+		d->visits = larger;
+		d->cap = cap;
+	}
+	for (size_t i = 0; i < count; i++) {
 		struct visit_key key;
 		const uint8_t *from = more.at;
 		visit_key_get(&k, &state, &key);
@@ -118,7 +112,7 @@ static int read_row(struct digest *d, const struct query *q)
 	buf_str(&d->details, details);
 	if (k.bad || more.bad)
 		return SQLITE_CORRUPT;
-	return d->details.failed ? SQLITE_NOMEM : rc;
+	return d->details.failed ? SQLITE_NOMEM : SQLITE_OK;
 }
 
 static int read_fresh(struct digest *d)
@@ -132,7 +126,7 @@ static int read_fresh(struct digest *d)
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 /* --- pieces --- */
@@ -143,9 +137,13 @@ static int link_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
-static int piece_end(const struct digest *d, size_t visits_max, uint64_t *ret_link)
+/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
+static int take_piece(struct digest *d, size_t visits_max, uint64_t *ret_link)
 {
+	*ret_link = 0;
+	if (d->count <= visits_max + visits_max / 2)
+		return SQLITE_OK;
+	/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
 	size_t count = d->count / SAMPLE_EVERY;
 	uint64_t smallest = UINT64_MAX;
 	uint64_t *links = malloc(MAX(count, 1) * sizeof(*links));
@@ -157,21 +155,8 @@ static int piece_end(const struct digest *d, size_t visits_max, uint64_t *ret_li
 		smallest = MIN(smallest, d->visits[i].link);
 	qsort(links, count, sizeof(*links), link_compare);
 	size_t at = visits_max / SAMPLE_EVERY;
-	*ret_link = MAX(at < count ? links[at] : 0, smallest + 1);
+	uint64_t end = MAX(at < count ? links[at] : 0, smallest + 1);
 	free(links);
-	return SQLITE_OK;
-}
-
-/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
-static int take_piece(struct digest *d, size_t visits_max, uint64_t *ret_link)
-{
-	*ret_link = 0;
-	if (d->count <= visits_max + visits_max / 2)
-		return SQLITE_OK;
-	uint64_t end;
-	int rc = piece_end(d, visits_max, &end);
-	if (rc != SQLITE_OK)
-		return rc;
 	size_t kept = 0;
 	for (size_t i = 0; i < d->count; i++)
 		if (d->visits[i].link < end)
@@ -200,10 +185,7 @@ static int block_write(struct digest *d, struct block *b)
 {
 	if (b->keys.failed || b->details.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_VISIT_INSERT);
-	query_int(&q, (int64_t)b->first);
-	query_int(&q, (int64_t)b->count);
-	query_int(&q, b->newest_ms);
+	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_VISIT_INSERT, b->first, b->count, b->newest_ms);
 	query_blob(&q, b->keys.data, b->keys.len);
 	query_blob(&q, b->details.data, b->details.len);
 	int rc = query_run(&q);
@@ -244,10 +226,7 @@ static int write_blocks(struct digest *d)
 static int cell_read(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
                      struct counts *shapes, struct runs *runs)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CELL_GET);
-	query_int(&q, level_key);
-	query_int(&q, start_ms);
-	query_int(&q, link);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_CELL_GET, level_key, start_ms, link);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
@@ -277,11 +256,8 @@ int digest_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, 
 	runs_write(runs, scratch);
 	if (scratch->failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CELL_PUT);
-	query_int(&q, level_key);
-	query_int(&q, start_ms);
-	query_int(&q, link);
-	query_int(&q, (int64_t)counts_sum(shapes));
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_CELL_PUT, level_key, start_ms, link, counts_sum(shapes));
 	query_blob(&q, scratch->data, shapes_len);
 	/* An empty list must not be taken for NULL. */
 	query_blob(&q, scratch->data + shapes_len, scratch->len - shapes_len);
@@ -294,9 +270,11 @@ static int shape_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* How many visits of each shape, into d->shapes. */
-static int count_shapes(struct digest *d, size_t first, size_t end)
+static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
 {
+	if (first == end)
+		return SQLITE_OK;
+	/* How many visits of each shape, into d->shapes. */
 	size_t touched = 0;
 	for (size_t i = first; i < end; i++) {
 		uint32_t shape = nth(d, i)->shape;
@@ -312,14 +290,7 @@ static int count_shapes(struct digest *d, size_t first, size_t end)
 			r = counts_append(&d->shapes, d->touched[i], d->tallies[d->touched[i]]);
 		d->tallies[d->touched[i]] = 0;
 	}
-	return layout_sql_code(r);
-}
-
-static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
-{
-	if (first == end)
-		return SQLITE_OK;
-	int rc = count_shapes(d, first, end);
+	int rc = layout_sql_code(r);
 	d->runs.count = 0;
 	if (rc == SQLITE_OK)
 		rc = layout_sql_code(runs_append(
@@ -330,22 +301,6 @@ static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t 
 	return rc;
 }
 
-/* Groups from .. to - 1 are of one minute. */
-static int count_minute(struct digest *d, size_t from, size_t to)
-{
-	const struct group *g = d->groups;
-	int64_t minute_ms = g[from].minute_ms;
-	size_t links = g[from].link == 0 ? from + 1 : from;
-	int rc = SQLITE_OK;
-	if (links > from)
-		rc = count_cell(d, minute_ms, LINK_ORPHANS, g[from].first, g[from].end);
-	if (rc == SQLITE_OK && links < to)
-		rc = count_cell(d, minute_ms, LINK_ALL, g[links].first, g[to - 1].end);
-	for (size_t i = links; rc == SQLITE_OK && i < to; i++)
-		rc = count_cell(d, minute_ms, (int64_t)g[i].link, g[i].first, g[i].end);
-	return rc;
-}
-
 static int count_cells(struct digest *d)
 {
 	int rc = SQLITE_OK;
@@ -353,7 +308,16 @@ static int count_cells(struct digest *d)
 		for (to = from + 1;
 		     to < d->group_count && d->groups[to].minute_ms == d->groups[from].minute_ms;)
 			to++;
-		rc = count_minute(d, from, to);
+		/* Groups from .. to - 1 are of one minute. */
+		const struct group *g = d->groups;
+		int64_t minute_ms = g[from].minute_ms;
+		size_t links = g[from].link == 0 ? from + 1 : from;
+		if (links > from)
+			rc = count_cell(d, minute_ms, LINK_ORPHANS, g[from].first, g[from].end);
+		if (rc == SQLITE_OK && links < to)
+			rc = count_cell(d, minute_ms, LINK_ALL, g[links].first, g[to - 1].end);
+		for (size_t i = links; rc == SQLITE_OK && i < to; i++)
+			rc = count_cell(d, minute_ms, (int64_t)g[i].link, g[i].first, g[i].end);
 	}
 	return rc;
 }
@@ -371,9 +335,7 @@ struct day {
 
 static int day_read(struct digest *d, struct day *day)
 {
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_DAY_LINK_GET);
-	query_int(&q, day->day);
-	query_int(&q, (int64_t)day->link);
+	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_DAY_LINK_GET, day->day, day->link);
 	int rc = query_find(&q, &day->found);
 	sketch_init(&day->visitors);
 	if (rc != SQLITE_OK || !day->found)
@@ -399,38 +361,12 @@ static int day_write(struct digest *d, const struct day *day)
 {
 	uint8_t sketch[SKETCH_BYTES_MAX];
 	bool whole = !day->found || day->changed;
-	CLEANUP(query_end) struct query q = query_begin(d->c, whole ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT);
-	query_int(&q, day->day);
-	query_int(&q, (int64_t)day->link);
-	query_int(&q, (int64_t)(day->clicks_before + day->clicks));
-	query_int(&q, day->hours);
+	CLEANUP(query_end)
+	struct query q = QUERY(d->c, whole ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day, day->link,
+	                       day->clicks_before + day->clicks, day->hours);
 	if (whole)
 		query_blob(&q, sketch, sketch_write(&day->visitors, sketch));
 	return query_run(&q);
-}
-
-static int total_add(struct digest *d, uint64_t link, uint64_t clicks)
-{
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_TOTAL_ADD);
-	query_int(&q, (int64_t)link);
-	query_int(&q, (int64_t)clicks);
-	return query_run(&q);
-}
-
-/* Items from .. to - 1 are groups of one day and link. */
-static int count_day(struct digest *d, const struct sort_item *items, size_t from, size_t to)
-{
-	struct day day = {.link = items[from].minor};
-	day.day = day_of(d->groups[items[from].index].minute_ms);
-	int rc = day_read(d, &day);
-	if (rc != SQLITE_OK)
-		return rc;
-	for (size_t i = from; i < to; i++)
-		day_count(d, &day, &d->groups[items[i].index]);
-	rc = day_write(d, &day);
-	if (rc == SQLITE_OK && day.clicks > 0)
-		rc = total_add(d, day.link, day.clicks);
-	return rc;
 }
 
 static int count_days(struct digest *d)
@@ -451,7 +387,18 @@ static int count_days(struct digest *d)
 		for (to = from + 1; to < count && items[to].major == items[from].major &&
 		                    items[to].minor == items[from].minor;)
 			to++;
-		rc = count_day(d, items, from, to);
+		/* Items from .. to - 1 are groups of one day and link. */
+		struct day day = {.link = items[from].minor};
+		day.day = day_of(d->groups[items[from].index].minute_ms);
+		int code = day_read(d, &day);
+		if (code != SQLITE_OK)
+			return code;
+		for (size_t i = from; i < to; i++)
+			day_count(d, &day, &d->groups[items[i].index]);
+		code = day_write(d, &day);
+		if (code == SQLITE_OK && day.clicks > 0)
+			code = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
+		rc = code;
 	}
 	free(items);
 	return rc;
@@ -543,24 +490,6 @@ static int begin(struct digest *d)
 	return SQLITE_OK;
 }
 
-static int state_write(struct digest *d, const struct digesting *state)
-{
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BOOK_DIGEST);
-	query_int(&q, (int64_t)(d->number_first + d->count));
-	query_int(&q, state->row);
-	query_int(&q, state->link);
-	query_int(&q, (int64_t)state->visits);
-	query_int(&q, (int64_t)state->orphans);
-	return query_run(&q);
-}
-
-static int fresh_delete(struct digest *d)
-{
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_FRESH_DELETE);
-	query_int(&q, d->state.row);
-	return query_run(&q);
-}
-
 /* The next piece begins at that link; 0: this was the last one. */
 static int end(struct digest *d, uint64_t next_link)
 {
@@ -572,8 +501,9 @@ static int end(struct digest *d, uint64_t next_link)
 		for (size_t i = 0; i < d->count; i++)
 			state.orphans += d->visits[i].link == 0;
 	}
-	int rc = state_write(d, &state);
-	return rc == SQLITE_OK && next_link == 0 ? fresh_delete(d) : rc;
+	int rc = RUN(d->c, SQL_BOOK_DIGEST, d->number_first + d->count, state.row, state.link, state.visits,
+	             state.orphans);
+	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_FRESH_DELETE, d->state.row) : rc;
 }
 
 int digest_piece(struct sqlite_conn *c, size_t visits_max)
@@ -643,5 +573,5 @@ int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
 			return r;
 		ordinal += (uint64_t)sqlite3_column_int64(q.stmt, 0);
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }

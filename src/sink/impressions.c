@@ -29,26 +29,6 @@ static int ad_find(struct sqlite_conn *c, struct str name, struct ad *ret)
 	return rc;
 }
 
-static int ad_insert(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
-{
-	*ret = (struct ad){.id = ++book->last_ad};
-	book->ads++;
-	book->new_ads++;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_INSERT);
-	query_int(&q, ret->id);
-	query_str(&q, name);
-	query_int(&q, ret->last_day);
-	return query_run(&q);
-}
-
-static int ad_touch(struct sqlite_conn *c, int64_t id, int64_t day)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_TOUCH);
-	query_int(&q, id);
-	query_int(&q, day);
-	return query_run(&q);
-}
-
 static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
 {
 	ASSERT(name.ptr);
@@ -57,8 +37,15 @@ static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, str
 		name = STR(ADS_OTHER);
 		rc = ad_find(c, name, ret);
 	}
-	if (rc == SQLITE_OK && ret->id == 0)
-		rc = ad_insert(c, book, name, ret);
+	if (rc == SQLITE_OK && ret->id == 0) {
+		*ret = (struct ad){.id = ++book->last_ad};
+		book->ads++;
+		book->new_ads++;
+		CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_INSERT, ret->id);
+		query_str(&q, name);
+		query_int(&q, ret->last_day);
+		rc = query_run(&q);
+	}
 	return rc;
 }
 
@@ -87,17 +74,6 @@ static void writing_release(struct writing *w)
 	buf_release(&w->details);
 }
 
-static int writing_init(struct writing *w)
-{
-	for (w->same_count = 64; w->same_count < w->count * 2;)
-		w->same_count *= 2;
-	w->ads = malloc(w->count * sizeof(*w->ads));
-	w->same = calloc(w->same_count, sizeof(*w->same));
-	w->items = malloc(w->count * sizeof(*w->items));
-	w->room = malloc(w->count * sizeof(*w->room));
-	return w->ads && w->same && w->items && w->room ? SQLITE_OK : SQLITE_NOMEM;
-}
-
 /* Each ad of the batch is looked up once. */
 static int number_ads(struct writing *w, struct book *book)
 {
@@ -114,7 +90,7 @@ static int number_ads(struct writing *w, struct book *book)
 		w->same[at] = (uint32_t)i + 1; /* the last one knows the newest day */
 		int64_t day = day_of(w->impressions[i]->time_ms);
 		if (rc == SQLITE_OK && day > w->ads[i].last_day) {
-			rc = ad_touch(w->c, w->ads[i].id, day);
+			rc = RUN(w->c, SQL_AD_TOUCH, w->ads[i].id, day);
 			w->ads[i].last_day = day;
 		}
 	}
@@ -147,27 +123,13 @@ static size_t bucket_end(const struct writing *w, size_t at, size_t count)
 
 static int cell_read(struct writing *w, int64_t key)
 {
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_AD_CELL_GET);
-	query_int(&q, key);
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_GET, key);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
 	struct str blob = column_blob(&q, 0);
 	return layout_sql_code(counts_add_blob(&w->counts, blob.ptr, blob.len));
-}
-
-static int cell_write(struct writing *w, int64_t key)
-{
-	w->blob.len = 0;
-	counts_write(&w->counts, &w->blob);
-	if (w->blob.failed)
-		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_AD_CELL_PUT);
-	query_int(&q, key);
-	query_int(&q, (int64_t)counts_sum(&w->counts));
-	query_blob(&q, w->blob.data, w->blob.len);
-	return query_run(&q);
 }
 
 static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
@@ -180,7 +142,15 @@ static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
 		r = counts_append(&w->counts, w->items[i].minor, end - i);
 	}
 	int rc = r == 0 ? cell_read(w, key) : SQLITE_NOMEM;
-	return rc == SQLITE_OK ? cell_write(w, key) : rc;
+	if (rc != SQLITE_OK)
+		return rc;
+	w->blob.len = 0;
+	counts_write(&w->counts, &w->blob);
+	if (w->blob.failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_PUT, key, counts_sum(&w->counts));
+	query_blob(&q, w->blob.data, w->blob.len);
+	return query_run(&q);
 }
 
 static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
@@ -195,24 +165,6 @@ static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
 	return rc;
 }
 
-/* IMPRESSION_PARTS when all are taken. */
-static int next_part(struct writing *w, int64_t second_ms, int64_t *ret_part)
-{
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_LAST);
-	query_int(&q, impression_key(second_ms, 0));
-	query_int(&q, impression_key(second_ms + SECOND_MS, 0));
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_part = found ? sqlite3_column_int64(q.stmt, 0) % IMPRESSION_PARTS + 1 : 0;
-	return rc;
-}
-
-/* Where all parts are taken, commits add to one after the other. */
-static int64_t part_key(int64_t second_ms, int64_t part, int64_t serial)
-{
-	return impression_key(second_ms, part < IMPRESSION_PARTS ? part : (part + serial) % IMPRESSION_PARTS);
-}
-
 static void pack_text(struct buf *out, struct str text)
 {
 	uint8_t *at = (uint8_t *)buf_reserve(out, VARINT_BYTES_MAX);
@@ -221,30 +173,25 @@ static void pack_text(struct buf *out, struct str text)
 	buf_str(out, text);
 }
 
-static void pack(struct writing *w, const struct sort_item *item)
-{
-	const struct sink_impression *i = w->impressions[item->index];
-	uint8_t *ads = (uint8_t *)buf_reserve(&w->blob, 2UL * VARINT_BYTES_MAX);
-	uint8_t *details = (uint8_t *)buf_reserve(&w->details, VARINT_BYTES_MAX);
-	if (!ads || !details)
-		return;
-	uint8_t *end = varint_put(varint_put(ads, (uint64_t)(i->time_ms % SECOND_MS)), item->minor);
-	w->blob.len += (size_t)(end - ads);
-	w->details.len += (size_t)(varint_put(details, zigzag(i->received_ms - i->time_ms)) - details);
-	pack_text(&w->details, i->id);
-	pack_text(&w->details, i->user);
-}
-
 static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
 {
 	w->blob.len = w->details.len = 0;
-	for (size_t i = from; i < to; i++)
-		pack(w, &w->items[i]);
+	for (const struct sort_item *item = w->items + from; item < w->items + to; item++) {
+		const struct sink_impression *i = w->impressions[item->index];
+		uint8_t *ads = (uint8_t *)buf_reserve(&w->blob, 2UL * VARINT_BYTES_MAX);
+		uint8_t *details = (uint8_t *)buf_reserve(&w->details, VARINT_BYTES_MAX);
+		if (!ads || !details)
+			return SQLITE_NOMEM;
+		uint8_t *end = varint_put(varint_put(ads, (uint64_t)(i->time_ms % SECOND_MS)), item->minor);
+		w->blob.len += (size_t)(end - ads);
+		w->details.len += (size_t)(varint_put(details, zigzag(i->received_ms - i->time_ms)) -
+		                           details);
+		pack_text(&w->details, i->id);
+		pack_text(&w->details, i->user);
+	}
 	if (w->blob.failed || w->details.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(w->c, SQL_IMPRESSION_INSERT);
-	query_int(&q, key);
-	query_int(&q, (int64_t)(to - from));
+	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_IMPRESSION_INSERT, key, to - from);
 	query_blob(&q, w->blob.data, w->blob.len);
 	query_blob(&q, w->details.data, w->details.len);
 	return query_run(&q);
@@ -257,11 +204,16 @@ static int write_rows(struct writing *w, const struct book *book)
 	int rc = SQLITE_OK;
 	for (size_t at = 0; rc == SQLITE_OK && at < count;) {
 		size_t end = bucket_end(w, at, count);
-		int64_t second_ms = (int64_t)w->items[at].major * SECOND_MS, part = 0;
-		rc = next_part(w, second_ms, &part);
+		int64_t second_ms = (int64_t)w->items[at].major * SECOND_MS, last = -1;
+		rc = FIND(w->c, SQL_IMPRESSION_LAST, &last, 1, impression_key(second_ms, 0),
+		          impression_key(second_ms + SECOND_MS, 0));
+		int64_t part = last < 0 ? 0 : last % IMPRESSION_PARTS + 1;
 		for (; rc == SQLITE_OK && at < end; part++) {
+			/* Where all parts are taken, commits add to one after the other. */
+			int64_t to_part = part < IMPRESSION_PARTS ? part
+			                                          : (part + book->serial) % IMPRESSION_PARTS;
 			size_t to = MIN(end, at + ROW_IMPRESSIONS_MAX);
-			rc = row_write(w, part_key(second_ms, part, book->serial), at, to);
+			rc = row_write(w, impression_key(second_ms, to_part), at, to);
 			at = to;
 		}
 	}
@@ -272,7 +224,13 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
                       const struct sink_impression *const *impressions, size_t count)
 {
 	CLEANUP(writing_release) struct writing w = {.c = c, .impressions = impressions, .count = count};
-	int rc = writing_init(&w);
+	for (w.same_count = 64; w.same_count < w.count * 2;)
+		w.same_count *= 2;
+	w.ads = malloc(w.count * sizeof(*w.ads));
+	w.same = calloc(w.same_count, sizeof(*w.same));
+	w.items = malloc(w.count * sizeof(*w.items));
+	w.room = malloc(w.count * sizeof(*w.room));
+	int rc = w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM;
 	if (rc == SQLITE_OK)
 		rc = number_ads(&w, book);
 	if (rc == SQLITE_OK)
@@ -308,62 +266,55 @@ static int adding_add(struct adding *a, uint64_t ad, uint64_t n)
 	return SQLITE_OK;
 }
 
-static int add_blob(struct adding *a, struct str blob)
-{
-	struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
-	struct count item;
-	int rc = SQLITE_OK;
-	while (rc == SQLITE_OK && counts_next(&r, &item))
-		rc = adding_add(a, item.id, item.n);
-	return r.blob.bad ? SQLITE_CORRUPT : rc;
-}
-
 static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int64_t to_ms)
 {
-	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_AD_CELL_RANGE);
-	query_int(&q, ad_cell_key(level, from_ms));
-	query_int(&q, ad_cell_key(level, to_ms));
+	CLEANUP(query_end)
+	struct query q = QUERY(a->c, SQL_AD_CELL_RANGE, ad_cell_key(level, from_ms),
+	                       ad_cell_key(level, to_ms));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int added = add_blob(a, column_blob(&q, 0));
+		struct str blob = column_blob(&q, 0);
+		struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+		struct count item;
+		int added = SQLITE_OK;
+		while (added == SQLITE_OK && counts_next(&r, &item))
+			added = adding_add(a, item.id, item.n);
+		if (r.blob.bad)
+			return SQLITE_CORRUPT;
 		if (added != SQLITE_OK)
 			return added;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-static int add_row(struct adding *a, struct str blob, int64_t second_ms, int64_t from_ms, int64_t to_ms)
-{
-	struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
-	int rc = SQLITE_OK;
-	while (rc == SQLITE_OK && r.at < r.end) {
-		int64_t time_ms = second_ms + (int64_t)varint_get(&r);
-		uint64_t ad = varint_get(&r);
-		if (!r.bad && time_ms >= from_ms && time_ms < to_ms)
-			rc = adding_add(a, ad, 1);
-	}
-	return r.bad ? SQLITE_CORRUPT : rc;
+	return layout_done(rc);
 }
 
 static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 {
-	CLEANUP(query_end) struct query q = query_begin(a->c, SQL_IMPRESSION_RANGE);
-	query_int(&q, impression_key(from_ms, 0));
-	query_int(&q, impression_key(time_ceil(to_ms, SECOND_MS), 0));
+	CLEANUP(query_end)
+	struct query q = QUERY(a->c, SQL_IMPRESSION_RANGE, impression_key(from_ms, 0),
+	                       impression_key(time_ceil(to_ms, SECOND_MS), 0));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int64_t second_ms = (sqlite3_column_int64(q.stmt, 0) >> IMPRESSION_PART_BITS) * SECOND_MS;
-		int added = add_row(a, column_blob(&q, 1), second_ms, from_ms, to_ms);
+		struct str blob = column_blob(&q, 1);
+		struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+		int added = SQLITE_OK;
+		while (added == SQLITE_OK && r.at < r.end) {
+			int64_t time_ms = second_ms + (int64_t)varint_get(&r);
+			uint64_t ad = varint_get(&r);
+			if (!r.bad && time_ms >= from_ms && time_ms < to_ms)
+				added = adding_add(a, ad, 1);
+		}
+		if (r.bad)
+			return SQLITE_CORRUPT;
 		if (added != SQLITE_OK)
 			return added;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct str *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_BY_ID);
-	query_int(&q, (int64_t)id);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
 	*ret = STR(ADS_OTHER); /* its name was swept */

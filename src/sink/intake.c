@@ -27,35 +27,9 @@ static bool column_is(const struct query *q, int column, struct str value)
 	return text && str_eq(str_n(text, (size_t)sqlite3_column_bytes(q->stmt, column)), value);
 }
 
-static bool row_is_shape(const struct query *q, const struct visit_shape *shape)
-{
-	bool same = sqlite3_column_int(q->stmt, 1) == (int)shape->kind;
-	for (int i = 0; same && i < DIM_COUNT; i++)
-		same = column_is(q, 2 + i, shape->dims[i]);
-	return same;
-}
-
-/* *ret_id is 0 when there is none. */
-static int shape_find(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
-{
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_SHAPE_BY_HASH);
-	query_int(&q, (int64_t)hash);
-	*ret_id = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		if (!row_is_shape(&q, shape))
-			continue;
-		*ret_id = sqlite3_column_int64(q.stmt, 0);
-		return SQLITE_OK;
-	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
 static int shape_insert(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
 {
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_SHAPE_INSERT);
-	query_int(&q, (int64_t)hash);
-	query_int(&q, shape->kind);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SHAPE_INSERT, hash, shape->kind);
 	for (int i = 0; i < DIM_COUNT; i++)
 		query_str(&q, shape->dims[i]);
 	int rc = query_run(&q);
@@ -65,13 +39,26 @@ static int shape_insert(struct intake *in, uint64_t hash, const struct visit_sha
 	return rc;
 }
 
+/* *ret_id is 0 when there is none. */
 static int shape_look(struct intake *in, const struct visit_shape *shape, uint64_t *ret_hash, int64_t *ret_id)
 {
 	shape_pack(&in->scratch, shape);
 	if (in->scratch.failed)
 		return SQLITE_NOMEM;
 	*ret_hash = keyed_hash(in->key, in->scratch.data, in->scratch.len);
-	return shape_find(in, *ret_hash, shape, ret_id);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SHAPE_BY_HASH, *ret_hash);
+	*ret_id = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		bool same = sqlite3_column_int(q.stmt, 1) == (int)shape->kind;
+		for (int i = 0; same && i < DIM_COUNT; i++)
+			same = column_is(&q, 2 + i, shape->dims[i]);
+		if (!same)
+			continue;
+		*ret_id = sqlite3_column_int64(q.stmt, 0);
+		return SQLITE_OK;
+	}
+	return layout_done(rc);
 }
 
 static int shape_number(struct intake *in, struct visit_shape shape, int64_t *ret_id)
@@ -108,18 +95,9 @@ static int take_shapes(struct intake *in)
 
 enum { TEXT_NOT_KEPT = -1 };
 
-static int text_touch(struct intake *in, int64_t id)
-{
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_TOUCH);
-	query_int(&q, id);
-	query_int(&q, day_of(in->batch->now_ms));
-	return query_run(&q);
-}
-
 static int text_find(struct intake *in, uint64_t hash, struct str text, int64_t *ret_id, bool *ret_old)
 {
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_BY_HASH);
-	query_int(&q, (int64_t)hash);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_TEXT_BY_HASH, hash);
 	*ret_id = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
@@ -129,19 +107,7 @@ static int text_find(struct intake *in, uint64_t hash, struct str text, int64_t 
 		*ret_old = sqlite3_column_int64(q.stmt, 2) < day_of(in->batch->now_ms);
 		return SQLITE_OK;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-static int text_insert(struct intake *in, uint64_t hash, struct str text, int64_t *ret_id)
-{
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_TEXT_INSERT);
-	query_int(&q, (int64_t)hash);
-	query_str(&q, text);
-	query_int(&q, day_of(in->batch->now_ms));
-	int rc = query_run(&q);
-	*ret_id = sqlite3_last_insert_rowid(in->c->db);
-	in->book.new_texts++;
-	return rc;
+	return layout_done(rc);
 }
 
 /* The number of the batch's text `index`, looked up when it is first used. */
@@ -158,12 +124,18 @@ static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
 		int64_t id;
 		bool old = false;
 		rc = text_find(in, hash, text, &id, &old);
-		if (rc == SQLITE_OK && id == 0 && in->book.new_texts >= NEW_TEXTS_PER_DAY)
+		if (rc == SQLITE_OK && id == 0 && in->book.new_texts >= NEW_TEXTS_PER_DAY) {
 			id = TEXT_NOT_KEPT;
-		else if (rc == SQLITE_OK && id == 0)
-			rc = text_insert(in, hash, text, &id);
-		else if (rc == SQLITE_OK && old)
-			rc = text_touch(in, id);
+		} else if (rc == SQLITE_OK && id == 0) {
+			CLEANUP(query_end) struct query q = QUERY(in->c, SQL_TEXT_INSERT, hash);
+			query_str(&q, text);
+			query_int(&q, day_of(in->batch->now_ms));
+			rc = query_run(&q);
+			id = sqlite3_last_insert_rowid(in->c->db);
+			in->book.new_texts++;
+		} else if (rc == SQLITE_OK && old) {
+			rc = RUN(in->c, SQL_TEXT_TOUCH, id, day_of(in->batch->now_ms));
+		}
 		in->texts[index] = id;
 	}
 	*ret = in->texts[index] == TEXT_NOT_KEPT ? 0 : (uint64_t)in->texts[index];
@@ -189,10 +161,8 @@ static int fresh_write(struct intake *in, struct fresh *f)
 {
 	if (f->keys.failed || f->visitors.failed || f->details.failed)
 		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_FRESH_INSERT);
-	query_int(&q, in->batch->now_ms);
-	query_int(&q, (int64_t)f->visits);
-	query_int(&q, (int64_t)f->orphans);
+	CLEANUP(query_end)
+	struct query q = QUERY(in->c, SQL_FRESH_INSERT, in->batch->now_ms, f->visits, f->orphans);
 	query_blob(&q, f->keys.data, f->keys.len);
 	query_blob(&q, f->visitors.data, f->visitors.len);
 	query_blob(&q, f->details.data, f->details.len);
@@ -203,32 +173,20 @@ static int fresh_write(struct intake *in, struct fresh *f)
 	return rc;
 }
 
-static int details_of(struct intake *in, const struct sink_visit *v, struct visit_details *ret)
-{
-	ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
-	*ret = (struct visit_details){.address_len = v->address_len};
-	memcpy(ret->address, v->address, v->address_len);
-	int rc = text_number(in, v->agent, &ret->agent);
-	if (rc == SQLITE_OK)
-		rc = text_number(in, v->referrer, &ret->referrer);
-	if (rc == SQLITE_OK)
-		rc = text_number(in, v->place, &ret->place);
-	if (rc == SQLITE_OK)
-		rc = text_number(in, v->path, &ret->path);
-	return rc;
-}
-
-static uint32_t visitor_of(const struct intake *in, const struct sink_visit *v)
-{
-	return v->link != 0 && in->clicks[v->shape] ? shape_visitor_hash(v->visitor) : 0;
-}
-
 static int fresh_add(struct intake *in, struct fresh *f, const struct sink_visit *v)
 {
 	ASSERT(v->shape < in->batch->shape_count && v->link <= INT64_MAX);
 	ASSERT((v->link == 0) == visit_is_orphan(in->batch->shapes[v->shape].kind));
-	struct visit_details details;
-	int rc = details_of(in, v, &details);
+	ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
+	struct visit_details details = {.address_len = v->address_len};
+	memcpy(details.address, v->address, v->address_len);
+	int rc = text_number(in, v->agent, &details.agent);
+	if (rc == SQLITE_OK)
+		rc = text_number(in, v->referrer, &details.referrer);
+	if (rc == SQLITE_OK)
+		rc = text_number(in, v->place, &details.place);
+	if (rc == SQLITE_OK)
+		rc = text_number(in, v->path, &details.path);
 	uint8_t *key = (uint8_t *)buf_reserve(&f->keys, KEY_BYTES_MAX);
 	uint8_t *more = (uint8_t *)buf_reserve(&f->details, DETAILS_BYTES_MAX);
 	if (rc != SQLITE_OK || !key || !more)
@@ -239,7 +197,7 @@ static int fresh_add(struct intake *in, struct fresh *f, const struct sink_visit
 	                      .click = in->clicks[v->shape]};
 	f->keys.len += (size_t)(visit_key_put(key, &f->state, &k) - key);
 	f->details.len += (size_t)(visit_details_put(more, &details) - more);
-	uint32_t visitor = visitor_of(in, v);
+	uint32_t visitor = v->link != 0 && in->clicks[v->shape] ? shape_visitor_hash(v->visitor) : 0;
 	buf_append(&f->visitors, &visitor, sizeof(visitor));
 	f->visits++;
 	f->orphans += v->link == 0;
@@ -301,46 +259,6 @@ static int take_impressions(struct intake *in)
 	return rc;
 }
 
-/* --- the rest --- */
-
-static int take_positions(struct intake *in)
-{
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++) {
-		CLEANUP(query_end) struct query q = query_begin(in->c, SQL_POSITION_PUT);
-		query_int(&q, (int64_t)in->batch->advances[i].stream);
-		query_int(&q, (int64_t)in->batch->advances[i].to);
-		rc = query_run(&q);
-	}
-	return rc;
-}
-
-static int take_books(struct intake *in)
-{
-	const struct sink_tally *t = &in->batch->tally;
-	const struct book *b = &in->book;
-	CLEANUP(query_end) struct query q = query_begin(in->c, SQL_BOOK_ADD);
-	query_int(&q, (int64_t)t->clicks);
-	query_int(&q, (int64_t)t->orphans);
-	query_int(&q, (int64_t)t->impressions);
-	query_int(&q, (int64_t)t->duplicates);
-	query_int(&q, (int64_t)t->unusable_clicks);
-	query_int(&q, (int64_t)t->unusable_impressions);
-	query_int(&q, (int64_t)t->rejected);
-	query_int(&q, (int64_t)t->dropped_clicks);
-	query_int(&q, (int64_t)in->duplicates);
-	query_int(&q, b->serial);
-	query_int(&q, b->new_day);
-	query_int(&q, b->new_shapes);
-	query_int(&q, b->new_ads);
-	query_int(&q, b->received_ms);
-	query_int(&q, in->batch->now_ms);
-	query_int(&q, b->new_texts);
-	query_int(&q, b->ads);
-	query_int(&q, b->last_ad);
-	return query_run(&q);
-}
-
 int intake_run(struct intake *in)
 {
 	int rc = layout_book_get(in->c, &in->book);
@@ -358,10 +276,16 @@ int intake_run(struct intake *in)
 		rc = take_visits(in);
 	if (rc == SQLITE_OK)
 		rc = take_impressions(in);
-	if (rc == SQLITE_OK)
-		rc = take_positions(in);
-	if (rc == SQLITE_OK)
-		rc = take_books(in);
+	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++)
+		rc = RUN(in->c, SQL_POSITION_PUT, in->batch->advances[i].stream, in->batch->advances[i].to);
+	if (rc == SQLITE_OK) {
+		const struct sink_tally *t = &in->batch->tally;
+		const struct book *b = &in->book;
+		rc = RUN(in->c, SQL_BOOK_ADD, t->clicks, t->orphans, t->impressions, t->duplicates,
+		         t->unusable_clicks, t->unusable_impressions, t->rejected, t->dropped_clicks,
+		         in->duplicates, b->serial, b->new_day, b->new_shapes, b->new_ads, b->received_ms,
+		         in->batch->now_ms, b->new_texts, b->ads, b->last_ad);
+	}
 	return rc;
 }
 

@@ -307,6 +307,31 @@ const struct sqlite_layout stats_file_layout = {
         "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16000; PRAGMA journal_size_limit = 67108864",
 };
 
+struct query layout_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count)
+{
+	struct query q = query_begin(c, sql);
+	for (size_t i = 0; i < count; i++)
+		query_int(&q, args[i]);
+	return q;
+}
+
+int layout_run(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count)
+{
+	CLEANUP(query_end) struct query q = layout_query(c, sql, args, count);
+	return query_run(&q);
+}
+
+int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count, const int64_t *args,
+                size_t count)
+{
+	CLEANUP(query_end) struct query q = layout_query(c, sql, args, count);
+	bool found;
+	int rc = query_find(&q, &found);
+	for (int i = 0; found && i < ret_count; i++)
+		ret[i] = sqlite3_column_int64(q.stmt, i);
+	return rc;
+}
+
 int layout_book_get(struct sqlite_conn *c, struct book *ret)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_GET);
@@ -349,10 +374,9 @@ int layout_book_get(struct sqlite_conn *c, struct book *ret)
 
 int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : 0; /* NULL is 0 */
+	int64_t last = 0;
+	int rc = FIND(c, sql, &last, 1);
+	*ret = (uint64_t)last;
 	return rc;
 }
 

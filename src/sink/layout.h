@@ -139,6 +139,29 @@ struct book {
 	uint64_t retired_link_clicks; /* as retired_clicks, of the cells of single links */
 };
 
+/* --- statements --- */
+
+/* A statement whose first parameters are these integers: QUERY(c, SQL_CELL_GET, level, start_ms, link). */
+struct query layout_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
+#define LAYOUT_ARGS(...) \
+	(const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+#define QUERY(c, sql, ...) layout_query(c, sql, LAYOUT_ARGS(__VA_ARGS__))
+
+/* One that gives no rows, and has no other parameters. */
+int layout_run(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
+#define RUN(c, sql, ...) layout_run(c, sql, LAYOUT_ARGS(__VA_ARGS__))
+
+/* The first integers of its first row; without a row they stay as they are. NULL is 0. */
+int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count, const int64_t *args,
+                size_t count);
+#define FIND(c, sql, ret, ret_count, ...) layout_find(c, sql, ret, ret_count, LAYOUT_ARGS(__VA_ARGS__))
+
+/* What a loop over rows that ended with `rc` comes to. */
+static inline int layout_done(int rc)
+{
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 /* SQLite's codes, as everywhere in this backend below the ops. */
 int layout_book_get(struct sqlite_conn *c, struct book *ret);
 

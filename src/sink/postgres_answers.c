@@ -68,26 +68,14 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 	return r;
 }
 
-static int page_shapes(struct pg_conn *c, struct visits_query *q, const int64_t *ids)
-{
-	struct visit_shape *shapes = arena_alloc(q->arena, (q->count + 1) * sizeof(*shapes));
-	int r = shapes ? postgres_shapes_get(c, ids, q->count, q->arena, shapes) : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < q->count; i++)
-		q->visits[i].shape = shapes[i];
-	return r;
-}
-
 int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t *key,
                         const struct page_from *from)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct pg_query ask = pg_query(c, &visits_of);
-	pg_int(&ask, (int64_t)q->link);
-	pg_int(&ask, q->from_ms);
-	pg_int(&ask, q->to_ms);
-	pg_int(&ask, from->minute_ms == INT64_MAX ? INT64_MAX : from->minute_ms / MINUTE_MS);
-	pg_int(&ask, (int64_t)MIN(from->rank, (uint64_t)INT64_MAX));
-	pg_int(&ask, (int64_t)MIN(q->limit, (size_t)INT32_MAX) + 1);
+	INTS(&ask, q->link, q->from_ms, q->to_ms,
+	     from->minute_ms == INT64_MAX ? INT64_MAX : from->minute_ms / MINUTE_MS,
+	     MIN(from->rank, (uint64_t)INT64_MAX), (int64_t)MIN(q->limit, (size_t)INT32_MAX) + 1);
 	int r = pg_ask(&ask, &rows, NULL);
 	if (r != 0)
 		return r;
@@ -95,7 +83,13 @@ int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t
 	q->visits = arena_zalloc(q->arena, (count + 1) * sizeof(*q->visits));
 	int64_t *ids = arena_alloc(q->arena, (count + 1) * sizeof(*ids));
 	r = q->visits && ids ? page_fill(&rows, q, key, ids) : ERR_NOMEM;
-	return r == 0 && q->count > 0 ? page_shapes(c, q, ids) : r;
+	if (r != 0 || q->count == 0)
+		return r;
+	struct visit_shape *shapes = arena_alloc(q->arena, (q->count + 1) * sizeof(*shapes));
+	r = shapes ? postgres_shapes_get(c, ids, q->count, q->arena, shapes) : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < q->count; i++)
+		q->visits[i].shape = shapes[i];
+	return r;
 }
 
 /* --- windows --- */
@@ -111,16 +105,6 @@ static const struct pg_statement window_rows = {
     "SELECT a.name, n.count FROM (SELECT ad, count(*) AS count FROM stats_impression WHERE time_ms >="
     " $1::bigint AND time_ms < $2::bigint GROUP BY ad) n LEFT JOIN stats_ad a ON a.id = n.ad"};
 
-static void part_ask(struct pg_conn *c, const struct window_part *part)
-{
-	struct pg_query q = pg_query(c, part->level < 0 ? &window_rows : &window_cells);
-	if (part->level >= 0)
-		pg_int(&q, part->level);
-	pg_int(&q, part->from_ms);
-	pg_int(&q, part->to_ms);
-	pg_send(&q);
-}
-
 static int ads_read(const struct pg_result *rows, struct window_query *q)
 {
 	for (int row = 0; row < rows->rows; row++) {
@@ -133,52 +117,40 @@ static int ads_read(const struct pg_result *rows, struct window_query *q)
 	return 0;
 }
 
-static int parts_read(const struct pg_result *parts, size_t count, struct window_query *q)
-{
-	size_t total = 1;
-	for (size_t i = 0; i < count; i++)
-		total += (size_t)parts[i].rows;
-	q->ads = arena_alloc(q->arena, total * sizeof(*q->ads));
-	int r = q->ads ? 0 : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < count; i++)
-		r = ads_read(&parts[i], q);
-	if (r == 0)
-		q->count = ads_settle(q->ads, q->count);
-	return r;
-}
-
-static int kept_ask(struct pg_conn *c, int64_t *ret_ms)
-{
-	struct pg_result result;
-	struct pg_query q = pg_query(c, &kept_get);
-	int r = pg_ask(&q, &result, NULL);
-	if (r != 0)
-		return r;
-	*ret_ms = result.rows == 1 ? pg_get_int(&result, 0, 0) : 0;
-	r = result.rows == 1 ? 0 : ERR_CORRUPT;
-	pg_result_end(&result);
-	return r;
-}
-
 int postgres_window_get(struct pg_conn *c, struct window_query *q)
 {
 	struct window_part parts[WINDOW_PARTS_MAX];
 	struct pg_result results[WINDOW_PARTS_MAX] = {{NULL, 0}};
-	int64_t kept_ms;
+	int64_t kept_ms = 0;
+	struct pg_query kept = pg_query(c, &kept_get);
 	q->ads = NULL;
 	q->count = 0;
-	int r = kept_ask(c, &kept_ms);
+	int r = postgres_find(&kept, &kept_ms, 1, NULL);
 	size_t count = r == 0 ? window_split(q, kept_ms, parts) : 0;
 	if (count == 0)
 		return r;
-	for (size_t i = 0; i < count; i++)
-		part_ask(c, &parts[i]);
+	for (size_t i = 0; i < count; i++) {
+		struct pg_query ask = pg_query(c, parts[i].level < 0 ? &window_rows : &window_cells);
+		if (parts[i].level >= 0)
+			pg_int(&ask, parts[i].level);
+		INTS(&ask, parts[i].from_ms, parts[i].to_ms);
+		pg_send(&ask);
+	}
 	pg_flush(c);
 	for (size_t i = 0; i < count; i++)
 		pg_next(c, &results[i], NULL);
 	r = pg_sync(c, NULL);
-	if (r == 0)
-		r = parts_read(results, count, q);
+	if (r == 0) {
+		size_t total = 1;
+		for (size_t i = 0; i < count; i++)
+			total += (size_t)results[i].rows;
+		q->ads = arena_alloc(q->arena, total * sizeof(*q->ads));
+		r = q->ads ? 0 : ERR_NOMEM;
+		for (size_t i = 0; r == 0 && i < count; i++)
+			r = ads_read(&results[i], q);
+		if (r == 0)
+			q->count = ads_settle(q->ads, q->count);
+	}
 	for (size_t i = 0; i < count; i++)
 		pg_result_end(&results[i]);
 	return r;
@@ -203,9 +175,8 @@ int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q)
 	if (q->from_ms >= q->to_ms)
 		return 0;
 	struct pg_query ask = pg_query(c, &links_top);
-	pg_int(&ask, day_of(MAX(q->from_ms, -limit_ms)));
-	pg_int(&ask, day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)));
-	pg_int(&ask, (int64_t)MIN(q->limit, (size_t)INT32_MAX));
+	INTS(&ask, day_of(MAX(q->from_ms, -limit_ms)), day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)),
+	     MIN(q->limit, (size_t)INT32_MAX));
 	int r = pg_ask(&ask, &rows, NULL);
 	if (r != 0)
 		return r;

@@ -76,38 +76,6 @@ static int steps_make(struct running *r, struct steps *ret)
 	return 0;
 }
 
-static int refuse(struct running *r, const struct advance *a, uint64_t stored)
-{
-	return err_set(r->e, ERR_UNCERTAIN,
-	               "another worker has read stream %llx up to %llu, where this one stands at %llu",
-	               (unsigned long long)a->stream, (unsigned long long)stored,
-	               (unsigned long long)a->from);
-}
-
-/* The answer's rows are in the order of the streams. */
-static int steps_compare(struct running *r, struct steps *s, const struct pg_result *rows)
-{
-	size_t done = 0, wrong = SIZE_MAX;
-	uint64_t wrong_at = 0;
-	for (size_t i = 0, row = 0; i < s->count; i++) {
-		const struct advance *a = &s->advances[i];
-		bool found = row < (size_t)rows->rows && (uint64_t)pg_get_int(rows, (int)row, 0) == a->stream;
-		uint64_t at = found ? (uint64_t)pg_get_int(rows, (int)row++, 1) : 0;
-		s->is_new[i] = !found;
-		s->new_count += !found;
-		done += found && at == a->to;
-		if (at != a->from) {
-			wrong = i;
-			wrong_at = at;
-		}
-	}
-	if (s->count > 0 && wrong != SIZE_MAX && done == s->count) {
-		r->in->was_done = true;
-		return 0;
-	}
-	return wrong == SIZE_MAX ? 0 : refuse(r, &s->advances[wrong], wrong_at);
-}
-
 static int steps_fence(struct running *r, struct steps *s)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
@@ -127,7 +95,34 @@ static int steps_fence(struct running *r, struct steps *s)
 	pg_result_end(&none);
 	pg_next(r->conn, &rows, NULL);
 	int result = pg_sync(r->conn, r->e);
-	return result ? result : steps_compare(r, s, &rows);
+	if (result)
+		return result;
+	/* The answer's rows are in the order of the streams. */
+	size_t done = 0, wrong = SIZE_MAX;
+	uint64_t wrong_at = 0;
+	for (size_t i = 0, row = 0; i < s->count; i++) {
+		const struct advance *a = &s->advances[i];
+		bool found = row < (size_t)rows.rows && (uint64_t)pg_get_int(&rows, (int)row, 0) == a->stream;
+		uint64_t at = found ? (uint64_t)pg_get_int(&rows, (int)row++, 1) : 0;
+		s->is_new[i] = !found;
+		s->new_count += !found;
+		done += found && at == a->to;
+		if (at != a->from) {
+			wrong = i;
+			wrong_at = at;
+		}
+	}
+	if (s->count > 0 && wrong != SIZE_MAX && done == s->count) {
+		r->in->was_done = true;
+		return 0;
+	}
+	if (wrong == SIZE_MAX)
+		return 0;
+	const struct advance *a = &s->advances[wrong];
+	return err_set(r->e, ERR_UNCERTAIN,
+	               "another worker has read stream %llx up to %llu, where this one stands at %llu",
+	               (unsigned long long)a->stream, (unsigned long long)wrong_at,
+	               (unsigned long long)a->from);
 }
 
 /* Those that are new, or the others. */
@@ -345,38 +340,6 @@ static const struct pg_statement clock_set = {
                       " kept_ms = least(kept_ms, $3) WHERE id = 1"};
 static const struct pg_statement txn_commit = {"sink_commit", "COMMIT"};
 
-static void clock_put(struct running *r)
-{
-	int64_t received_ms = 0;
-	for (size_t i = 0; i < r->batch->impression_count; i++)
-		if (r->kept[i])
-			received_ms = MAX(received_ms, r->batch->impressions[i].received_ms);
-	struct pg_query q = pg_query(r->conn, &clock_set);
-	pg_int(&q, r->batch->now_ms);
-	pg_int(&q, received_ms);
-	pg_int(&q, r->kept_ms);
-	pg_send(&q);
-}
-
-/* The counters travel with the COMMIT, which is skipped when one of them fails. */
-static int count_and_commit(struct running *r)
-{
-	int result = postgres_rollups_put(r->conn, r->batch, r->in->shapes, r->e);
-	if (result == 0 && r->batch->impression_count > 0)
-		result = postgres_ads_put(r->conn, r->batch, r->in->ads, r->kept, r->kept_ms);
-	if (result == 0)
-		result = postgres_books_put(r->conn, r->batch, r->kept);
-	if (result != 0)
-		return result;
-	clock_put(r);
-	struct pg_query q = pg_query(r->conn, &txn_commit);
-	pg_send(&q);
-	pg_flush(r->conn);
-	result = pg_sync(r->conn, r->e);
-	r->in->at_commit = result != 0 && pg_conn_failed(r->conn);
-	return result;
-}
-
 static int run(struct running *r)
 {
 	struct steps s = {0};
@@ -390,7 +353,29 @@ static int run(struct running *r)
 		result = visits_copy(r);
 	if (result == 0)
 		result = impressions_copy(r);
-	return result ? result : count_and_commit(r);
+	if (result)
+		return result;
+	/* The counters travel with the COMMIT, which is skipped when one of them fails. */
+	result = postgres_rollups_put(r->conn, r->batch, r->in->shapes, r->e);
+	if (result == 0 && r->batch->impression_count > 0)
+		result = postgres_ads_put(r->conn, r->batch, r->in->ads, r->kept, r->kept_ms);
+	if (result == 0)
+		result = postgres_books_put(r->conn, r->batch, r->kept);
+	if (result != 0)
+		return result;
+	int64_t received_ms = 0;
+	for (size_t i = 0; i < r->batch->impression_count; i++)
+		if (r->kept[i])
+			received_ms = MAX(received_ms, r->batch->impressions[i].received_ms);
+	struct pg_query q = pg_query(r->conn, &clock_set);
+	INTS(&q, r->batch->now_ms, received_ms, r->kept_ms);
+	pg_send(&q);
+	q = pg_query(r->conn, &txn_commit);
+	pg_send(&q);
+	pg_flush(r->conn);
+	result = pg_sync(r->conn, r->e);
+	r->in->at_commit = result != 0 && pg_conn_failed(r->conn);
+	return result;
 }
 
 int postgres_intake_run(struct postgres_intake *in, struct err *e)

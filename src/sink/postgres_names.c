@@ -117,21 +117,6 @@ static int giving_begin(struct giving *g)
 	return 0;
 }
 
-static int giving_end(struct giving *g)
-{
-	struct pg_query update = pg_query(g->conn, &names_update), commit = pg_query(g->conn, &names_commit);
-	pg_int(&update, g->day);
-	pg_int(&update, g->new_shapes);
-	pg_int(&update, g->new_ads);
-	pg_int(&update, g->last_shape);
-	pg_int(&update, g->last_ad);
-	pg_int(&update, g->ads);
-	pg_send(&update);
-	pg_send(&commit);
-	pg_flush(g->conn);
-	return pg_sync(g->conn, g->e);
-}
-
 /* --- shapes --- */
 
 static struct name shape_name(struct postgres_names *n, const struct visit_shape *shape)
@@ -165,21 +150,6 @@ static void shape_read(const struct pg_result *r, int row, int column, struct vi
 		ret->dims[i] = pg_get_text(r, row, column + 1 + i);
 }
 
-static int shapes_look_up(struct giving *g, const int64_t *hashes, size_t count)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(g->conn, &shapes_by_hash);
-	pg_ints(&q, hashes, count);
-	int r = pg_ask(&q, &result, g->e);
-	for (int row = 0; r == 0 && row < result.rows; row++) {
-		struct visit_shape shape;
-		shape_read(&result, row, 2, &shape);
-		if (shape_remember(g->n, &shape, (uint32_t)pg_get_int(&result, row, 0)) < 0)
-			r = no_memory(g->e);
-	}
-	return r;
-}
-
 /* Looks for those of the batch that are not remembered, as they are, or as they may have to become. */
 static int shapes_find(struct giving *g, bool plainer)
 {
@@ -198,19 +168,19 @@ static int shapes_find(struct giving *g, bool plainer)
 			hashes[count++] = (int64_t)shape_name(g->n, &shape).hash;
 		}
 	}
-	return count > 0 ? shapes_look_up(g, hashes, count) : 0;
-}
-
-static int shape_give(struct giving *g, const struct visit_shape *shape, uint32_t *ret_id)
-{
-	struct visit_shape *copy = arena_alloc(&g->arena, sizeof(*copy));
-	if (!copy || shape_remember(g->n, shape, (uint32_t)(g->last_shape + 1)) < 0)
-		return no_memory(g->e);
-	*copy = *shape;
-	g->fresh_shapes[g->fresh_shape_count++] = copy;
-	g->new_shapes++;
-	*ret_id = (uint32_t)++g->last_shape;
-	return 0;
+	if (count == 0)
+		return 0;
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(g->conn, &shapes_by_hash);
+	pg_ints(&q, hashes, count);
+	int r = pg_ask(&q, &result, g->e);
+	for (int row = 0; r == 0 && row < result.rows; row++) {
+		struct visit_shape shape;
+		shape_read(&result, row, 2, &shape);
+		if (shape_remember(g->n, &shape, (uint32_t)pg_get_int(&result, row, 0)) < 0)
+			r = no_memory(g->e);
+	}
+	return r;
 }
 
 /* The number of a shape: its own, that of a plainer one, or a new one. */
@@ -220,7 +190,16 @@ static int shape_number(struct giving *g, struct visit_shape shape, uint32_t *re
 	do
 		*ret_id = shape_recall(g->n, &shape);
 	while (*ret_id == 0 && shape_simplify(&shape, stage++, g->new_shapes, (uint64_t)g->last_shape));
-	return *ret_id ? 0 : shape_give(g, &shape, ret_id);
+	if (*ret_id)
+		return 0;
+	struct visit_shape *copy = arena_alloc(&g->arena, sizeof(*copy));
+	if (!copy || shape_remember(g->n, &shape, (uint32_t)(g->last_shape + 1)) < 0)
+		return no_memory(g->e);
+	*copy = shape;
+	g->fresh_shapes[g->fresh_shape_count++] = copy;
+	g->new_shapes++;
+	*ret_id = (uint32_t)++g->last_shape;
+	return 0;
 }
 
 /* The new ones have the last numbers, in their order. */
@@ -283,19 +262,6 @@ static int ad_remember(struct postgres_names *n, struct str name, uint32_t id, i
 	                 .hash = keyed_hash(n->key, name.ptr, name.len), .text = name, .id = id, .day = day});
 }
 
-static int ads_look_up(struct giving *g, const struct str *names, size_t count)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(g->conn, &ads_by_name);
-	pg_blobs(&q, names, count);
-	int r = pg_ask(&q, &result, g->e);
-	for (int row = 0; r == 0 && row < result.rows; row++)
-		if (ad_remember(g->n, pg_get_text(&result, row, 1), (uint32_t)pg_get_int(&result, row, 0),
-		                pg_get_int(&result, row, 2)) < 0)
-			r = no_memory(g->e);
-	return r;
-}
-
 /* Those of the batch that need a number, or whose day has passed; what was remembered of the latter may have
  * been swept. */
 static int ads_find(struct giving *g)
@@ -316,7 +282,15 @@ static int ads_find(struct giving *g)
 		if (!ad_recall(g->n, b->impressions[i].ad))
 			names[count++] = b->impressions[i].ad;
 	names[count++] = STR(ADS_OTHER);
-	return ads_look_up(g, names, count);
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(g->conn, &ads_by_name);
+	pg_blobs(&q, names, count);
+	int r = pg_ask(&q, &result, g->e);
+	for (int row = 0; r == 0 && row < result.rows; row++)
+		if (ad_remember(g->n, pg_get_text(&result, row, 1), (uint32_t)pg_get_int(&result, row, 0),
+		                pg_get_int(&result, row, 2)) < 0)
+			r = no_memory(g->e);
+	return r;
 }
 
 /* The ad of that name, or a new one, or that of all others. */
@@ -386,7 +360,8 @@ static int ads_give(struct giving *g)
 
 /* --- both --- */
 
-static int numbers_find(struct giving *g)
+/* A connection that is given back in the middle of this is closed, and nothing was done. */
+static int give(struct giving *g)
 {
 	int r = giving_begin(g);
 	if (r == 0)
@@ -395,18 +370,18 @@ static int numbers_find(struct giving *g)
 		r = ads_give(g);
 	if (r != 0 && !pg_conn_failed(g->conn))
 		pg_run(g->conn, "ROLLBACK", NULL);
-	return r;
-}
-
-/* A connection that is given back in the middle of this is closed, and nothing was done. */
-static int give(struct giving *g)
-{
-	int r = numbers_find(g);
 	if (r == 0)
 		r = shapes_write(g);
 	if (r == 0)
 		r = ads_write(g);
-	return r ? r : giving_end(g);
+	if (r)
+		return r;
+	struct pg_query update = pg_query(g->conn, &names_update), commit = pg_query(g->conn, &names_commit);
+	INTS(&update, g->day, g->new_shapes, g->new_ads, g->last_shape, g->last_ad, g->ads);
+	pg_send(&update);
+	pg_send(&commit);
+	pg_flush(g->conn);
+	return pg_sync(g->conn, g->e);
 }
 
 /* False: some have no number yet. */

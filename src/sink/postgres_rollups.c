@@ -210,22 +210,16 @@ static int sketch_grow(struct sketches *s, const struct tally_list *days, const 
 	return s->blobs[s->count++].ptr ? 0 : ERR_NOMEM;
 }
 
-static int sketches_grow(struct sketches *s, const struct tally_list *days, const struct pg_result *rows)
-{
-	size_t n = (size_t)rows->rows + 1;
-	s->links = arena_alloc(&s->arena, n * sizeof(*s->links));
-	s->days = arena_alloc(&s->arena, n * sizeof(*s->days));
-	s->blobs = arena_alloc(&s->arena, n * sizeof(*s->blobs));
-	int r = s->links && s->days && s->blobs ? 0 : ERR_NOMEM;
-	for (int row = 0; r == 0 && row < rows->rows; row++)
-		r = sketch_grow(s, days, rows, row);
-	return r;
-}
-
 static int sketches_put(struct pg_conn *c, const struct tally_list *days, const struct pg_result *rows)
 {
 	struct sketches s = {0};
-	int r = sketches_grow(&s, days, rows);
+	size_t n = (size_t)rows->rows + 1;
+	s.links = arena_alloc(&s.arena, n * sizeof(*s.links));
+	s.days = arena_alloc(&s.arena, n * sizeof(*s.days));
+	s.blobs = arena_alloc(&s.arena, n * sizeof(*s.blobs));
+	int r = s.links && s.days && s.blobs ? 0 : ERR_NOMEM;
+	for (int row = 0; r == 0 && row < rows->rows; row++)
+		r = sketch_grow(&s, days, rows, row);
 	if (r == 0 && s.count > 0) {
 		struct pg_query q = pg_query(c, &visitors_put);
 		pg_ints(&q, s.links, s.count);
@@ -235,17 +229,6 @@ static int sketches_put(struct pg_conn *c, const struct tally_list *days, const 
 	}
 	arena_release(&s.arena);
 	return r;
-}
-
-/* The answer to days_add, with `before` others before it. */
-static int days_read(struct pg_conn *c, size_t before, struct pg_result *ret, struct err *e)
-{
-	pg_flush(c);
-	for (size_t i = 0; i <= before; i++) {
-		pg_result_end(ret);
-		pg_next(c, ret, NULL);
-	}
-	return pg_sync(c, e);
 }
 
 /* `before` statements are under way. */
@@ -258,8 +241,15 @@ static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before
 		r = tallies_send(c, &totals_add, &days);
 		if (r == 0)
 			r = tallies_send(c, &days_add, &days);
-		if (r == 0)
-			r = days_read(c, before + 1, &rows, e);
+		if (r == 0) {
+			/* The answer to days_add, behind the others. */
+			pg_flush(c);
+			for (size_t i = 0; i <= before + 1; i++) {
+				pg_result_end(&rows);
+				pg_next(c, &rows, NULL);
+			}
+			r = pg_sync(c, e);
+		}
 		if (r == 0)
 			r = sketches_put(c, &days, &rows);
 	}

@@ -121,7 +121,31 @@ struct postgres_tidy {
 int postgres_tidy_step(struct postgres_tidy *t, struct pg_conn *c, const struct postgres_layout *l,
                        const struct sink_settings *s, int64_t now_ms, struct err *e);
 
-/* --- */
+/* --- statements --- */
+
+/* The next parameters are these integers. */
+#define INTS(q, ...)                                     \
+	postgres_ints(q, (const int64_t[]){__VA_ARGS__}, \
+	              sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+static inline void postgres_ints(struct pg_query *q, const int64_t *values, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		pg_int(q, values[i]);
+}
+
+/* A question alone in the pipeline whose answer is one row of integers, the first `count` of which are
+ * wanted. NULL leaves `ret` as it is. ERR_CORRUPT: there is no row. */
+static inline int postgres_find(struct pg_query *q, int64_t *ret, int count, struct err *e)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	int r = pg_ask(q, &rows, e);
+	if (r == 0 && rows.rows != 1)
+		r = err_set(e, ERR_CORRUPT, "the database has lost a row that it always has");
+	for (int i = 0; r == 0 && i < count; i++)
+		if (!pg_is_null(&rows, 0, i))
+			ret[i] = pg_get_int(&rows, 0, i);
+	return r;
+}
 
 /* One statement with nothing else in the pipeline, whose answer nobody needs. */
 static inline int postgres_do(struct pg_query *q, struct err *e)

@@ -138,43 +138,6 @@ static int edge_read(struct asking *a, int64_t ms, struct region *ret)
 	return 0;
 }
 
-/* One that lies in the other is nothing of its own. */
-static int edges_find(struct asking *a)
-{
-	struct region *left = &a->edges[0], *right = &a->edges[1];
-	edge_ask(a, a->tallies.from_ms);
-	edge_ask(a, a->tallies.to_ms);
-	pg_flush(a->conn);
-	int r = edge_read(a, a->tallies.from_ms, left);
-	if (r == 0)
-		r = edge_read(a, a->tallies.to_ms, right);
-	int synced = pg_sync(a->conn, NULL);
-	if (right->from_ms < left->to_ms) {
-		if (right->to_ms - right->from_ms > left->to_ms - left->from_ms)
-			*left = *right;
-		right->from_ms = right->to_ms = a->tallies.to_ms;
-	}
-	return r ? r : synced;
-}
-
-static void region_ask(struct asking *a, const struct region *edge)
-{
-	struct pg_query cells = pg_query(a->conn, &cells_at);
-	pg_ints(&cells, a->links, a->link_count);
-	pg_int(&cells, edge->from_ms);
-	pg_int(&cells, edge->to_ms);
-	pg_send(&cells);
-	struct pg_query rows = pg_query(a->conn, a->q->link ? &rows_of_link : &rows_of_all);
-	pg_int(&rows, (int64_t)a->q->link);
-	pg_int(&rows, a->unit_ms);
-	pg_int(&rows, a->shift_ms);
-	pg_int(&rows, a->tallies.from_ms);
-	pg_int(&rows, a->tallies.to_ms);
-	pg_int(&rows, edge->from_ms);
-	pg_int(&rows, edge->to_ms);
-	pg_send(&rows);
-}
-
 static bool region_is_empty(const struct region *edge)
 {
 	return edge->from_ms == edge->to_ms;
@@ -195,34 +158,31 @@ static int visitors_read(struct asking *a)
 	return r;
 }
 
-static void whole_ask(struct asking *a)
+static int all_find(struct asking *a)
 {
 	struct pg_query q = pg_query(a->conn, &cells_whole);
 	pg_ints(&q, a->links, a->link_count);
-	pg_int(&q, region_is_empty(&a->edges[0]) ? a->tallies.from_ms : a->edges[0].to_ms);
-	pg_int(&q, a->edges[1].from_ms);
-	pg_int(&q, a->unit_ms);
-	pg_int(&q, a->shift_ms);
+	INTS(&q, region_is_empty(&a->edges[0]) ? a->tallies.from_ms : a->edges[0].to_ms, a->edges[1].from_ms,
+	     a->unit_ms, a->shift_ms);
 	pg_send(&q);
-}
-
-static void days_ask(struct asking *a)
-{
-	struct pg_query q = pg_query(a->conn, &days_of);
-	pg_int(&q, (int64_t)a->q->link);
-	pg_int(&q, day_of(a->tallies.from_ms));
-	pg_int(&q, day_of(a->tallies.to_ms - 1));
-	pg_send(&q);
-}
-
-static int all_find(struct asking *a)
-{
-	whole_ask(a);
-	for (size_t i = 0; i < ARRAY_LEN(a->edges); i++)
-		if (!region_is_empty(&a->edges[i]))
-			region_ask(a, &a->edges[i]);
-	if (a->q->has_visitors)
-		days_ask(a);
+	for (size_t i = 0; i < ARRAY_LEN(a->edges); i++) {
+		const struct region *edge = &a->edges[i];
+		if (region_is_empty(edge))
+			continue;
+		q = pg_query(a->conn, &cells_at);
+		pg_ints(&q, a->links, a->link_count);
+		INTS(&q, edge->from_ms, edge->to_ms);
+		pg_send(&q);
+		q = pg_query(a->conn, a->q->link ? &rows_of_link : &rows_of_all);
+		INTS(&q, a->q->link, a->unit_ms, a->shift_ms, a->tallies.from_ms, a->tallies.to_ms,
+		     edge->from_ms, edge->to_ms);
+		pg_send(&q);
+	}
+	if (a->q->has_visitors) {
+		q = pg_query(a->conn, &days_of);
+		INTS(&q, a->q->link, day_of(a->tallies.from_ms), day_of(a->tallies.to_ms - 1));
+		pg_send(&q);
+	}
 	pg_flush(a->conn);
 	int r = founds_read(a->conn, &a->whole, false);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
@@ -246,23 +206,6 @@ static int id_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static size_t ids_gather(int64_t *ids, size_t count, const struct founds *f)
-{
-	for (size_t i = 0; i < f->count; i++)
-		ids[count++] = f->items[i].shape;
-	return count;
-}
-
-static int learn(struct asking *a, const int64_t *ids, size_t count)
-{
-	struct visit_shape *shapes = malloc((count + 1) * sizeof(*shapes));
-	int r = shapes ? postgres_shapes_get(a->conn, ids, count, a->q->arena, shapes) : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < count; i++)
-		r = tallies_learn(&a->tallies, (uint64_t)ids[i], &shapes[i]);
-	free(shapes);
-	return r;
-}
-
 /* What the numbers mean, all at once. */
 static int shapes_learn(struct asking *a)
 {
@@ -277,13 +220,20 @@ static int shapes_learn(struct asking *a)
 	if (!ids)
 		return ERR_NOMEM;
 	count = 0;
-	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-		count = ids_gather(ids, count, lists[i]);
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		const struct founds *f = lists[i];
+		for (size_t k = 0; k < f->count; k++)
+			ids[count++] = f->items[k].shape;
+	}
 	qsort(ids, count, sizeof(*ids), id_compare);
 	for (size_t i = 0; i < count; i++)
 		if (kept == 0 || ids[kept - 1] != ids[i])
 			ids[kept++] = ids[i];
-	int r = learn(a, ids, kept);
+	struct visit_shape *shapes = malloc((kept + 1) * sizeof(*shapes));
+	int r = shapes ? postgres_shapes_get(a->conn, ids, kept, a->q->arena, shapes) : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < kept; i++)
+		r = tallies_learn(&a->tallies, (uint64_t)ids[i], &shapes[i]);
+	free(shapes);
 	free(ids);
 	return r;
 }
@@ -334,9 +284,29 @@ static void region_add(struct asking *a, const struct region *edge, struct pool 
 	}
 }
 
-static int regions_add(struct asking *a)
+static int count_all(struct asking *a)
 {
-	int r = 0;
+	struct region *left = &a->edges[0], *right = &a->edges[1];
+	edge_ask(a, a->tallies.from_ms);
+	edge_ask(a, a->tallies.to_ms);
+	pg_flush(a->conn);
+	int r = edge_read(a, a->tallies.from_ms, left);
+	if (r == 0)
+		r = edge_read(a, a->tallies.to_ms, right);
+	int synced = pg_sync(a->conn, NULL);
+	if (right->from_ms < left->to_ms) { /* one that lies in the other is nothing of its own */
+		if (right->to_ms - right->from_ms > left->to_ms - left->from_ms)
+			*left = *right;
+		right->from_ms = right->to_ms = a->tallies.to_ms;
+	}
+	r = r ? r : synced;
+	if (r == 0)
+		r = all_find(a);
+	if (r == 0)
+		r = shapes_learn(a);
+	for (size_t i = 0; r == 0 && i < a->whole.count; i++)
+		add(a, a->whole.items[i].shape, a->whole.items[i].count,
+		    MAX(a->whole.items[i].time_ms, a->tallies.from_ms));
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
 		if (region_is_empty(&a->edges[i]))
 			continue;
@@ -347,21 +317,6 @@ static int regions_add(struct asking *a)
 			r = ERR_NOMEM;
 		free(pools);
 	}
-	return r;
-}
-
-static int count_all(struct asking *a)
-{
-	int r = edges_find(a);
-	if (r == 0)
-		r = all_find(a);
-	if (r == 0)
-		r = shapes_learn(a);
-	for (size_t i = 0; r == 0 && i < a->whole.count; i++)
-		add(a, a->whole.items[i].shape, a->whole.items[i].count,
-		    MAX(a->whole.items[i].time_ms, a->tallies.from_ms));
-	if (r == 0)
-		r = regions_add(a);
 	return r ? r : tallies_answer(&a->tallies);
 }
 

@@ -307,30 +307,12 @@ static const struct pg_statement table_exists = {
 
 static int partition_exists(struct pg_conn *c, const char *name, bool *ret, struct err *e)
 {
-	struct pg_result result;
+	int64_t count = 0;
 	struct pg_query q = pg_query(c, &table_exists);
 	pg_text(&q, str_of(name));
-	int r = pg_ask(&q, &result, e);
-	if (r != 0)
-		return r;
-	*ret = pg_get_int(&result, 0, 0);
-	pg_result_end(&result);
-	return 0;
-}
-
-static int partition_make(struct pg_conn *c, enum row_table table, int64_t day, const char *name,
-                          struct err *e)
-{
-	char sql[SQL_BYTES];
-	const char *parent = row_tables[table].name, *column = row_tables[table].column;
-	long long from_ms = day * DAY_MS, to_ms = from_ms + DAY_MS;
-	snprintf(sql, sizeof(sql),
-	         "CREATE TABLE %s (LIKE %s);"
-	         "WITH moved AS (DELETE FROM %s_rest WHERE %s >= %lld AND %s < %lld RETURNING *)"
-	         " INSERT INTO %s SELECT * FROM moved;"
-	         "ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%lld) TO (%lld)",
-	         name, parent, parent, column, from_ms, column, to_ms, name, parent, name, from_ms, to_ms);
-	return pg_run(c, sql, e);
+	int r = postgres_find(&q, &count, 1, e);
+	*ret = count > 0;
+	return r;
 }
 
 int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum row_table table, int64_t day,
@@ -352,8 +334,19 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 		r = pg_run(c, brief_sql, e);
 	if (r == 0)
 		r = partition_exists(c, name, &exists, e);
-	if (r == 0 && !exists)
-		r = partition_make(c, table, day, name, e);
+	if (r == 0 && !exists) {
+		char sql[SQL_BYTES];
+		const char *parent = row_tables[table].name, *column = row_tables[table].column;
+		long long from_ms = day * DAY_MS, to_ms = from_ms + DAY_MS;
+		snprintf(sql, sizeof(sql),
+		         "CREATE TABLE %s (LIKE %s);"
+		         "WITH moved AS (DELETE FROM %s_rest WHERE %s >= %lld AND %s < %lld RETURNING *)"
+		         " INSERT INTO %s SELECT * FROM moved;"
+		         "ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%lld) TO (%lld)",
+		         name, parent, parent, column, from_ms, column, to_ms, name, parent, name, from_ms,
+		         to_ms);
+		r = pg_run(c, sql, e);
+	}
 	return txn_end(c, r, e);
 }
 
@@ -364,30 +357,22 @@ static const struct pg_statement partition_oldest = {
     " WHERE i.inhparent = to_regclass(convert_from($1::bytea, 'UTF8')) AND p.relname ~ '_[0-9]{8}$'"
     " AND p.relname < convert_from($2::bytea, 'UTF8')"};
 
-static int chunks_drop_run(struct pg_conn *c, const struct postgres_layout *l, enum row_table table,
-                           int64_t before_ms, bool *ret_did, struct err *e)
-{
-	struct pg_result result;
-	struct pg_query q = pg_query(c, &l->chunks_drop);
-	pg_text(&q, str_of(row_tables[table].name));
-	pg_int(&q, before_ms);
-	int r = pg_ask(&q, &result, e);
-	if (r != 0)
-		return r;
-	*ret_did = pg_get_int(&result, 0, 0) > 0;
-	pg_result_end(&result);
-	return 0;
-}
-
 int postgres_day_drop(struct pg_conn *c, const struct postgres_layout *l, enum row_table table,
                       int64_t before_ms, bool *ret_did, struct err *e)
 {
 	*ret_did = false;
-	if (l->is_hyper)
-		return chunks_drop_run(c, l, table, before_ms, ret_did, e);
+	if (l->is_hyper) {
+		int64_t dropped = 0;
+		struct pg_query drop = pg_query(c, &l->chunks_drop);
+		pg_text(&drop, str_of(row_tables[table].name));
+		pg_int(&drop, before_ms);
+		int r = postgres_find(&drop, &dropped, 1, e);
+		*ret_did = dropped > 0;
+		return r;
+	}
 	char bound[PARTITION_BYTES], sql[SQL_BYTES];
 	partition_name(table, day_of(before_ms), bound);
-	struct pg_result result;
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query q = pg_query(c, &partition_oldest);
 	pg_text(&q, str_of(row_tables[table].name));
 	pg_text(&q, str_of(bound));
@@ -397,6 +382,5 @@ int postgres_day_drop(struct pg_conn *c, const struct postgres_layout *l, enum r
 	struct str name = pg_get_text(&result, 0, 0);
 	*ret_did = name.ptr != NULL;
 	snprintf(sql, sizeof(sql), "SET LOCAL lock_timeout = 1000; DROP TABLE %.*s", STR_ARG(name));
-	pg_result_end(&result);
 	return *ret_did ? pg_run(c, sql, e) : 0;
 }

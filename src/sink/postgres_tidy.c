@@ -23,16 +23,13 @@ struct step {
 	struct err *e;
 };
 
-/* The statement's first cell says how many it was. */
+/* Of a statement whose answer is how many rows it was. */
 static int run(struct step *t, struct pg_query *q)
 {
-	struct pg_result result;
-	int r = pg_ask(q, &result, t->e);
-	if (r != 0)
-		return r;
-	t->did |= result.rows > 0 && pg_get_int(&result, 0, 0) > 0;
-	pg_result_end(&result);
-	return 0;
+	int64_t count = 0;
+	int r = postgres_find(q, &count, 1, t->e);
+	t->did |= count > 0;
+	return r;
 }
 
 /* --- visits --- */
@@ -66,9 +63,7 @@ static int cells_move(struct step *t, enum cell_level level, uint64_t age_ms)
 	bool last = level == CELL_DAY;
 	int64_t unit_ms = cell_level_ms[last ? CELL_DAY : level + 1];
 	struct pg_query q = pg_query(t->conn, last ? &cells_retire : &cells_fold);
-	pg_int(&q, level);
-	pg_int(&q, time_floor(t->now_ms - (int64_t)age_ms, unit_ms));
-	pg_int(&q, CELLS_PER_STEP);
+	INTS(&q, level, time_floor(t->now_ms - (int64_t)age_ms, unit_ms), CELLS_PER_STEP);
 	if (!last)
 		pg_int(&q, unit_ms);
 	return run(t, &q);
@@ -124,8 +119,7 @@ static int step_drop_visits(struct step *t)
 	if (r != 0 || t->did)
 		return r;
 	struct pg_query q = pg_query(t->conn, t->layout->is_hyper ? &visits_drop_hyper : &visits_drop);
-	pg_int(&q, before_ms);
-	pg_int(&q, time_floor(t->now_ms, DAY_MS) + 2 * DAY_MS);
+	INTS(&q, before_ms, time_floor(t->now_ms, DAY_MS) + 2 * DAY_MS);
 	if (!t->layout->is_hyper)
 		pg_int(&q, ROWS_PER_STEP);
 	return run(t, &q);
@@ -154,39 +148,29 @@ static const struct pg_statement ad_day_oldest = {"sink_ad_day_oldest",
 /* INT64_MAX: there is none. */
 static int oldest_ask(struct step *t, const struct pg_statement *statement, int64_t *ret_ms)
 {
-	struct pg_result result;
 	struct pg_query q = pg_query(t->conn, statement);
-	int r = pg_ask(&q, &result, t->e);
-	if (r != 0)
-		return r;
-	*ret_ms = pg_is_null(&result, 0, 0) ? INT64_MAX : pg_get_int(&result, 0, 0);
-	pg_result_end(&result);
-	return 0;
+	*ret_ms = INT64_MAX;
+	return postgres_find(&q, ret_ms, 1, t->e);
 }
 
-/* Where it lies too far ahead (the clock was wrong, or the setting is new), back to where everything is still
- * there: nothing is missing behind the oldest minute. */
-static int kept_back(struct step *t, int64_t due_ms, int64_t *ret_kept_ms)
-{
-	int64_t oldest_ms;
-	int r = oldest_ask(t, &kept_oldest, &oldest_ms);
-	if (r == 0 && oldest_ms != INT64_MAX)
-		*ret_kept_ms = MIN(*ret_kept_ms, time_ceil(oldest_ms, HOUR_MS));
-	*ret_kept_ms = MAX(MIN(*ret_kept_ms, time_floor(t->now_ms, HOUR_MS)), due_ms);
-	return r;
-}
-
-/* From here on nobody asks for seconds, minutes and rows before; then they can go. */
+/* From here on nobody asks for seconds, minutes and rows before; then they can go. Where it lies too far
+ * ahead (the clock was wrong, or the setting is new), it goes back to where everything is still there:
+ * nothing is missing behind the oldest minute. */
 static int step_move_kept(struct step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);
-	int64_t kept_ms = MAX(t->kept_ms, due_ms);
-	int r = kept_ms > due_ms ? kept_back(t, due_ms, &kept_ms) : 0;
+	int64_t kept_ms = MAX(t->kept_ms, due_ms), oldest_ms = INT64_MAX;
+	int r = 0;
+	if (kept_ms > due_ms) {
+		r = oldest_ask(t, &kept_oldest, &oldest_ms);
+		if (oldest_ms != INT64_MAX)
+			kept_ms = MIN(kept_ms, time_ceil(oldest_ms, HOUR_MS));
+		kept_ms = MAX(MIN(kept_ms, time_floor(t->now_ms, HOUR_MS)), due_ms);
+	}
 	if (r != 0 || kept_ms == t->kept_ms)
 		return r;
 	struct pg_query q = pg_query(t->conn, &kept_set);
-	pg_int(&q, kept_ms);
-	pg_int(&q, t->kept_ms);
+	INTS(&q, kept_ms, t->kept_ms);
 	return run(t, &q);
 }
 
@@ -197,16 +181,14 @@ static int step_drop_impressions(struct step *t)
 	if (r != 0 || t->did || t->layout->is_hyper)
 		return r;
 	struct pg_query q = pg_query(t->conn, &impressions_drop);
-	pg_int(&q, before_ms);
-	pg_int(&q, ROWS_PER_STEP);
+	INTS(&q, before_ms, ROWS_PER_STEP);
 	return run(t, &q);
 }
 
 static int step_drop_ad_cells(struct step *t)
 {
 	struct pg_query q = pg_query(t->conn, &ad_cells_drop);
-	pg_int(&q, t->kept_ms);
-	pg_int(&q, ROWS_PER_STEP);
+	INTS(&q, t->kept_ms, ROWS_PER_STEP);
 	return run(t, &q);
 }
 
@@ -243,9 +225,8 @@ static const struct pg_statement seen_drop = {
 /* Once a day. Every impression is in its day's cell: before the oldest one nobody counts anything. */
 static int step_sweep_ads(struct step *t)
 {
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct postgres_tidy *tidy = t->tidy;
-	int64_t oldest_ms;
+	int64_t oldest_ms, few[2] = {0}; /* how many there were, and the last one */
 	if (tidy->ads_day == day_of(t->now_ms))
 		return 0;
 	int r = oldest_ask(t, &ad_day_oldest, &oldest_ms);
@@ -253,20 +234,15 @@ static int step_sweep_ads(struct step *t)
 		return r;
 	int64_t day = day_of(MIN(oldest_ms, t->now_ms));
 	struct pg_query q = pg_query(t->conn, &ads_sweep);
-	pg_int(&q, tidy->ads_upto);
-	pg_int(&q, NAMES_PER_STEP);
-	pg_int(&q, day);
-	pg_int(&q, MAX(day, day_of(t->now_ms - (int64_t)t->s->impressions_ms)));
-	pg_int(&q, ADS_CROWDED);
-	r = pg_ask(&q, &result, t->e);
+	INTS(&q, tidy->ads_upto, NAMES_PER_STEP, day,
+	     MAX(day, day_of(t->now_ms - (int64_t)t->s->impressions_ms)), ADS_CROWDED);
+	r = postgres_find(&q, few, 2, t->e);
 	if (r != 0)
 		return r;
-	t->did |= pg_get_int(&result, 0, 0) > 0;
-	tidy->ads_upto = pg_get_int(&result, 0, 1);
-	if (!t->did) {
-		tidy->ads_upto = 0;
+	t->did |= few[0] > 0;
+	tidy->ads_upto = t->did ? few[1] : 0;
+	if (!t->did)
 		tidy->ads_day = day_of(t->now_ms);
-	}
 	return 0;
 }
 
@@ -274,8 +250,7 @@ static int step_drop_seen(struct step *t)
 {
 	int64_t newest_ms = MIN(t->received_ms, t->now_ms);
 	struct pg_query q = pg_query(t->conn, &seen_drop);
-	pg_int(&q, newest_ms - SINK_SEEN_SLACK_MS - (int64_t)t->s->seen_ms);
-	pg_int(&q, SEEN_PER_STEP);
+	INTS(&q, newest_ms - SINK_SEEN_SLACK_MS - (int64_t)t->s->seen_ms, SEEN_PER_STEP);
 	return run(t, &q);
 }
 
@@ -319,17 +294,6 @@ static int turn_begin(struct step *t, int64_t now_ms, bool *ret_turn)
 	return 0;
 }
 
-static int turn_take(struct step *t)
-{
-	int r = 0;
-	for (size_t i = 0; r == 0 && !t->did && i < ARRAY_LEN(steps); i++) {
-		size_t at = t->tidy->next % ARRAY_LEN(steps);
-		t->tidy->next = at + 1;
-		r = steps[at](t);
-	}
-	return r;
-}
-
 /* The partitions of today and of the next day. */
 static int days_ahead(const struct step *t)
 {
@@ -347,8 +311,11 @@ int postgres_tidy_step(struct postgres_tidy *tidy, struct pg_conn *c, const stru
 	struct step t = {.tidy = tidy, .conn = c, .layout = l, .s = s, .e = e};
 	bool turn = false;
 	int r = turn_begin(&t, now_ms, &turn);
-	if (r == 0 && turn)
-		r = turn_take(&t);
+	for (size_t i = 0; r == 0 && turn && !t.did && i < ARRAY_LEN(steps); i++) {
+		size_t at = tidy->next % ARRAY_LEN(steps);
+		tidy->next = at + 1;
+		r = steps[at](&t);
+	}
 	struct pg_query commit = pg_query(c, &tidy_commit);
 	if (r == 0)
 		r = postgres_do(&commit, e);

@@ -109,13 +109,6 @@ static uint64_t *filter_block(const struct seen_run *r, uint64_t hash)
 	return r->filter + (size_t)(((hash >> 32) * r->block_count) >> 32) * FILTER_WORDS;
 }
 
-static void filter_put(struct seen_run *r, uint64_t hash)
-{
-	uint64_t *block = filter_block(r, hash), bits = hash_mix(hash, 0x94d049bb133111ebULL);
-	for (int i = 0; i < FILTER_PROBES; i++, bits >>= 8)
-		block[i] |= 1ULL << (bits & 63);
-}
-
 static bool filter_has(const struct seen_run *r, uint64_t hash)
 {
 	const uint64_t *block = filter_block(r, hash);
@@ -161,53 +154,19 @@ static int entry_compare(const void *a, const void *b)
 	return memcmp(a, b, SINK_FINGERPRINT_BYTES);
 }
 
-/* Entries with the same first four bytes stay in one chunk: the chunk's key has no more. */
-static size_t chunk_end(const struct seen_entry *entries, size_t count, size_t at)
-{
-	size_t end = MIN(at + CHUNK_ENTRIES, count);
-	while (end < count && prefix_of(&entries[end]) == prefix_of(&entries[end - 1]))
-		end++;
-	return end;
-}
-
 static int chunks_write(struct sqlite_conn *c, int64_t run, const struct seen_entry *entries, size_t count)
 {
 	int rc = SQLITE_OK;
 	for (size_t at = 0, end; rc == SQLITE_OK && at < count; at = end) {
-		end = chunk_end(entries, count, at);
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_CHUNK_INSERT);
-		query_int(&q, chunk_key(run, prefix_of(&entries[at])));
+		/* Entries with the same first four bytes stay in one chunk: the chunk's key has no more. */
+		end = MIN(at + CHUNK_ENTRIES, count);
+		while (end < count && prefix_of(&entries[end]) == prefix_of(&entries[end - 1]))
+			end++;
+		CLEANUP(query_end)
+		struct query q = QUERY(c, SQL_SEEN_CHUNK_INSERT, chunk_key(run, prefix_of(&entries[at])));
 		query_blob(&q, entries + at, (end - at) * sizeof(*entries));
 		rc = query_run(&q);
 	}
-	return rc;
-}
-
-static int run_insert(struct sqlite_conn *c, struct seen_run *r)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_RUN_INSERT);
-	query_int(&q, r->newest_ms);
-	query_blob(&q, r->filter, r->block_count * CACHE_LINE_BYTES);
-	int rc = query_run(&q);
-	r->run = sqlite3_last_insert_rowid(c->db);
-	return rc;
-}
-
-static int seal_write(struct seen *s, struct sqlite_conn *c, struct seen_entry *entries)
-{
-	size_t count = 0;
-	for (size_t i = 0; i < s->table.slot_count; i++)
-		if (!slot_is_empty(&s->table.slots[i]))
-			entries[count++] = s->table.slots[i];
-	ASSERT(count == s->table.count);
-	qsort(entries, count, sizeof(*entries), entry_compare);
-	for (size_t i = 0; i < count; i++)
-		filter_put(&s->sealed, hash_of(&entries[i]));
-	int rc = run_insert(c, &s->sealed);
-	if (rc == SQLITE_OK)
-		rc = chunks_write(c, s->sealed.run, entries, count);
-	if (rc == SQLITE_OK)
-		rc = sqlite_conn_run(c, SQL_SEEN_BATCH_DELETE);
 	return rc;
 }
 
@@ -219,8 +178,29 @@ static int seal(struct seen *s, struct sqlite_conn *c)
 	int rc = entries ? filter_new(&s->sealed, s->table.count) : SQLITE_NOMEM;
 	if (rc == SQLITE_OK)
 		rc = runs_room(s); /* now, as after the commit nothing may fail */
-	if (rc == SQLITE_OK)
-		rc = seal_write(s, c, entries);
+	if (rc == SQLITE_OK) {
+		size_t count = 0;
+		for (size_t i = 0; i < s->table.slot_count; i++)
+			if (!slot_is_empty(&s->table.slots[i]))
+				entries[count++] = s->table.slots[i];
+		ASSERT(count == s->table.count);
+		qsort(entries, count, sizeof(*entries), entry_compare);
+		for (size_t i = 0; i < count; i++) {
+			uint64_t hash = hash_of(&entries[i]);
+			uint64_t *block = filter_block(&s->sealed, hash),
+			         bits = hash_mix(hash, 0x94d049bb133111ebULL);
+			for (int k = 0; k < FILTER_PROBES; k++, bits >>= 8)
+				block[k] |= 1ULL << (bits & 63);
+		}
+		CLEANUP(query_end) struct query q = QUERY(c, SQL_SEEN_RUN_INSERT, s->sealed.newest_ms);
+		query_blob(&q, s->sealed.filter, s->sealed.block_count * CACHE_LINE_BYTES);
+		rc = query_run(&q);
+		s->sealed.run = sqlite3_last_insert_rowid(c->db);
+		if (rc == SQLITE_OK)
+			rc = chunks_write(c, s->sealed.run, entries, count);
+		if (rc == SQLITE_OK)
+			rc = sqlite_conn_run(c, SQL_SEEN_BATCH_DELETE);
+	}
 	free(entries);
 	return rc;
 }
@@ -245,16 +225,13 @@ static bool chunk_has(const struct seen *s, const struct seen_entry *chunk, size
 static int run_has(const struct seen *s, struct sqlite_conn *c, const struct seen_run *r,
                    const struct seen_entry *e, bool *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_CHUNK_AT);
-	query_int(&q, chunk_key(r->run, 0));
-	query_int(&q, chunk_key(r->run, prefix_of(e)));
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_SEEN_CHUNK_AT, chunk_key(r->run, 0), chunk_key(r->run, prefix_of(e)));
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	struct str blob;
-	blob.ptr = sqlite3_column_blob(q.stmt, 0);
-	blob.len = (size_t)sqlite3_column_bytes(q.stmt, 0);
+	struct str blob = column_blob(&q, 0);
 	if (blob.len % sizeof(*e) != 0)
 		return SQLITE_CORRUPT;
 	*ret = chunk_has(s, (const struct seen_entry *)blob.ptr, blob.len / sizeof(*e), e);
@@ -283,48 +260,25 @@ void seen_release(struct seen *s)
 	*s = (struct seen){0};
 }
 
-static int load_run(struct seen *s, const struct query *q)
-{
-	struct seen_run r = {.run = sqlite3_column_int64(q->stmt, 0),
-	                     .newest_ms = sqlite3_column_int64(q->stmt, 1)};
-	const void *blob = sqlite3_column_blob(q->stmt, 2);
-	size_t len = (size_t)sqlite3_column_bytes(q->stmt, 2);
-	if (len == 0 || len % CACHE_LINE_BYTES != 0)
-		return SQLITE_CORRUPT;
-	int rc = runs_room(s);
-	if (rc != SQLITE_OK)
-		return rc;
-	r.block_count = len / CACHE_LINE_BYTES;
-	r.filter = aligned_alloc(CACHE_LINE_BYTES, len);
-	if (!r.filter)
-		return SQLITE_NOMEM;
-	memcpy(r.filter, blob, len);
-	s->runs[s->run_count++] = r;
-	return SQLITE_OK;
-}
-
 static int load_runs(struct seen *s, struct sqlite_conn *c)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_RUNS);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int r = load_run(s, &q);
-		if (r != SQLITE_OK)
-			return r;
+		struct seen_run r = {.run = sqlite3_column_int64(q.stmt, 0),
+		                     .newest_ms = sqlite3_column_int64(q.stmt, 1)};
+		struct str blob = column_blob(&q, 2);
+		size_t len = blob.len;
+		if (len == 0 || len % CACHE_LINE_BYTES != 0)
+			return SQLITE_CORRUPT;
+		r.block_count = len / CACHE_LINE_BYTES;
+		r.filter = runs_room(s) == SQLITE_OK ? aligned_alloc(CACHE_LINE_BYTES, len) : NULL;
+		if (!r.filter)
+			return SQLITE_NOMEM;
+		memcpy(r.filter, blob.ptr, len);
+		s->runs[s->run_count++] = r;
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-static int load_batch(struct seen *s, const struct query *q)
-{
-	const struct seen_entry *entries = sqlite3_column_blob(q->stmt, 0);
-	size_t len = (size_t)sqlite3_column_bytes(q->stmt, 0), count = len / sizeof(*entries);
-	if (len % sizeof(*entries) != 0)
-		return SQLITE_CORRUPT;
-	int rc = table_room(&s->table, count);
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
-		table_put(&s->table, &entries[i]);
-	return rc;
+	return layout_done(rc);
 }
 
 static int load_table(struct seen *s, struct sqlite_conn *c)
@@ -332,11 +286,16 @@ static int load_table(struct seen *s, struct sqlite_conn *c)
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_BATCHES);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		int r = load_batch(s, &q);
-		if (r != SQLITE_OK)
-			return r;
+		const struct seen_entry *entries = sqlite3_column_blob(q.stmt, 0);
+		size_t len = (size_t)sqlite3_column_bytes(q.stmt, 0), count = len / sizeof(*entries);
+		if (len % sizeof(*entries) != 0)
+			return SQLITE_CORRUPT;
+		if (table_room(&s->table, count) != SQLITE_OK)
+			return SQLITE_NOMEM;
+		for (size_t i = 0; i < count; i++)
+			table_put(&s->table, &entries[i]);
 	}
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+	return layout_done(rc);
 }
 
 int seen_load(struct seen *s, struct sqlite_conn *c)
@@ -381,20 +340,15 @@ int seen_check(struct seen *s, struct sqlite_conn *c, const struct seen_entry *e
 	return rc;
 }
 
-static bool seal_is_due(const struct seen *s)
-{
-	return s->table.count >= s->sealed_at ||
-	       (s->table.count > 0 &&
-	        s->table.newest_ms - s->table.oldest_ms > s->window_ms / SPANS_PER_WINDOW);
-}
-
 int seen_add(struct seen *s, struct sqlite_conn *c, const struct seen_entry *entries, size_t count)
 {
 	s->added = entries;
 	s->added_count = count;
 	if (count == 0)
 		return SQLITE_OK;
-	int rc = seal_is_due(s) ? seal(s, c) : SQLITE_OK;
+	bool is_wide = s->table.count > 0 &&
+	               s->table.newest_ms - s->table.oldest_ms > s->window_ms / SPANS_PER_WINDOW;
+	int rc = s->table.count >= s->sealed_at || is_wide ? seal(s, c) : SQLITE_OK;
 	if (rc == SQLITE_OK && !s->sealing)
 		rc = table_room(&s->table, count);
 	if (rc != SQLITE_OK)
@@ -429,24 +383,6 @@ void seen_rolled_back(struct seen *s)
 	s->added_count = 0;
 }
 
-static int run_drop(struct sqlite_conn *c, int64_t run, bool *ret_gone)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_CHUNK_DELETE);
-	query_int(&q, chunk_key(run, 0));
-	query_int(&q, chunk_key(run + 1, 0));
-	query_int(&q, CHUNKS_PER_DROP);
-	int rc = query_run(&q);
-	*ret_gone = sqlite3_changes(c->db) < CHUNKS_PER_DROP;
-	return rc;
-}
-
-static int run_delete(struct sqlite_conn *c, int64_t run)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_RUN_DELETE);
-	query_int(&q, run);
-	return query_run(&q);
-}
-
 int seen_drop(struct seen *s, struct sqlite_conn *c, int64_t horizon_ms, bool *ret_more, int64_t *ret_run)
 {
 	*ret_more = false;
@@ -456,10 +392,10 @@ int seen_drop(struct seen *s, struct sqlite_conn *c, int64_t horizon_ms, bool *r
 		if (r->newest_ms > horizon_ms - s->window_ms)
 			continue;
 		*ret_more = true;
-		bool gone;
-		int rc = run_drop(c, r->run, &gone);
-		if (rc == SQLITE_OK && gone) {
-			rc = run_delete(c, r->run);
+		int rc = RUN(c, SQL_SEEN_CHUNK_DELETE, chunk_key(r->run, 0), chunk_key(r->run + 1, 0),
+		             CHUNKS_PER_DROP);
+		if (rc == SQLITE_OK && sqlite3_changes(c->db) < CHUNKS_PER_DROP) {
+			rc = RUN(c, SQL_SEEN_RUN_DELETE, r->run);
 			*ret_run = r->run;
 		}
 		return rc;

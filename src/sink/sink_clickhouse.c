@@ -7,11 +7,6 @@
 
 enum { ASK_TIMEOUT_MS = 30000, DO_TIMEOUT_MS = 60000, PING_TIMEOUT_MS = 3000 };
 
-static struct sink_clickhouse *self(struct sink *base)
-{
-	return container_of(base, struct sink_clickhouse, base);
-}
-
 /* --- statements --- */
 
 static int call_code(int r)
@@ -88,7 +83,7 @@ bool ch_text_get(struct row_reader *r, struct arena *arena, struct str *ret)
 
 static void click_free(struct sink *base)
 {
-	struct sink_clickhouse *s = self(base);
+	struct sink_clickhouse *s = ch_self(base);
 	clickhouse_free(s->client);
 	ch_intake_release(&s->now);
 	ch_intake_release(&s->failed);
@@ -97,25 +92,15 @@ static void click_free(struct sink *base)
 
 static void click_let_go(struct sink *base)
 {
-	clickhouse_let_go(self(base)->client);
+	clickhouse_let_go(ch_self(base)->client);
 }
 
 static int click_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
-	int r = ch_commit(self(base), batch);
+	int r = ch_commit(ch_self(base), batch);
 	if (r == 0)
 		*ret_duplicates = 0;
 	return r;
-}
-
-static int click_recall(struct sink *base, struct sink_recall *asked, size_t count)
-{
-	return ch_recall(self(base), asked, count);
-}
-
-static int click_recalls_any(struct sink *base)
-{
-	return ch_recalls_any(self(base));
 }
 
 /* What an INSERT was answered for is on its way to the disk. Queues keep what they gave for longer. */
@@ -125,44 +110,9 @@ static int click_settle(struct sink *base)
 	return 0;
 }
 
-static int click_tidy(struct sink *base, int64_t now_ms)
-{
-	return ch_tidy(self(base), now_ms);
-}
-
-static int click_stats(struct sink *base, struct stats_query *q)
-{
-	return ch_stats(self(base), q);
-}
-
-static int click_visits(struct sink *base, struct visits_query *q)
-{
-	return ch_visits(self(base), q);
-}
-
-static int click_window(struct sink *base, struct window_query *q)
-{
-	return ch_window(self(base), q);
-}
-
-static int click_top_links(struct sink *base, struct top_links_query *q)
-{
-	return ch_top_links(self(base), q);
-}
-
-static int click_clicks(struct sink *base, struct sink_total *links, size_t n)
-{
-	return ch_clicks(self(base), links, n);
-}
-
-static int click_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
-{
-	return ch_books(self(base), node, deep, ret);
-}
-
 static int click_ping(struct sink *base, struct err *e)
 {
-	struct sink_clickhouse *s = self(base);
+	struct sink_clickhouse *s = ch_self(base);
 	struct clickhouse_call call = {.sql = STR("SELECT toUInt8(0) FROM visit LIMIT 1 FORMAT RowBinary"),
 	                               .timeout_ms = PING_TIMEOUT_MS,
 	                               .is_quiet = true};
@@ -176,16 +126,16 @@ static const struct sink_ops click_ops = {
     .free = click_free,
     .let_go = click_let_go,
     .commit = click_commit,
-    .recall = click_recall,
-    .recalls_any = click_recalls_any,
+    .recall = ch_recall,
+    .recalls_any = ch_recalls_any,
     .settle = click_settle,
-    .tidy = click_tidy,
-    .stats = click_stats,
-    .visits = click_visits,
-    .window = click_window,
-    .top_links = click_top_links,
-    .clicks = click_clicks,
-    .books = click_books,
+    .tidy = ch_tidy,
+    .stats = ch_stats,
+    .visits = ch_visits,
+    .window = ch_window,
+    .top_links = ch_top_links,
+    .clicks = ch_clicks,
+    .books = ch_books,
     .ping = click_ping,
 };
 

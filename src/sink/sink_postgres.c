@@ -61,23 +61,21 @@ static int outcome_of(int r)
 	}
 }
 
-static void trouble_note(struct sink_postgres *s, const struct err *why)
-{
-	pthread_mutex_lock(&s->trouble_lock);
-	s->trouble_text = *why;
-	pthread_mutex_unlock(&s->trouble_lock);
-	atomic_store(&s->troubled, true);
-}
-
 /* Ends a write: says how it went, and gives the connection back. */
 static int written(struct sink_postgres *s, struct pg_conn *c, int r, const struct err *why)
 {
 	pg_return(c);
-	if (r >= 0)
+	if (r >= 0) {
 		atomic_store(&s->troubled, false);
-	else if (r != ERR_UNCERTAIN)
-		trouble_note(s, why);
-	return r >= 0 ? r : outcome_of(r);
+		return r;
+	}
+	if (r != ERR_UNCERTAIN) {
+		pthread_mutex_lock(&s->trouble_lock);
+		s->trouble_text = *why;
+		pthread_mutex_unlock(&s->trouble_lock);
+		atomic_store(&s->troubled, true);
+	}
+	return outcome_of(r);
 }
 
 /* --- questions --- */
@@ -86,206 +84,155 @@ static const struct pg_statement snapshot_begin = {"sink_snapshot",
                                                    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
 static const struct pg_statement snapshot_end = {"sink_snapshot_end", "COMMIT"};
 
-typedef int ask_fn(struct sink_postgres *s, struct pg_conn *c, void *arg);
+/*
+ * A question in a snapshot, asked once more if the connection was lost, as another one may work:
+ *
+ *	struct snapshot n = {.sink = s};
+ *	while (snapshot_next(&n))
+ *		n.r = ask(n.conn);
+ *	return n.r;
+ */
+struct snapshot {
+	struct sink_postgres *sink;
+	struct pg_conn *conn;
+	int r; /* of the last attempt; when it is over, what callers of the role know */
+	int tries;
+};
 
-static int snapshot_run(struct sink_postgres *s, struct pg_conn *c, ask_fn *ask, void *arg)
+static bool snapshot_next(struct snapshot *n)
 {
-	struct pg_query begin = pg_query(c, &snapshot_begin), end = pg_query(c, &snapshot_end);
-	int r = postgres_do(&begin, NULL);
-	if (r != 0)
-		return r;
-	r = ask(s, c, arg);
-	if (r == 0)
-		return postgres_do(&end, NULL);
-	if (!pg_conn_failed(c))
-		pg_run(c, "ROLLBACK", NULL);
-	return r;
-}
-
-/* Once more, if the connection was lost: another one may work. */
-static int question(struct sink_postgres *s, ask_fn *ask, void *arg)
-{
-	int r = ERR_UNAVAILABLE;
-	bool lost = true;
-	for (int try = 0; lost && try < 2; try++) {
-		struct pg_conn *c = pg_take(s->readers, NULL);
-		if (!c)
-			return ERR_UNAVAILABLE;
-		r = snapshot_run(s, c, ask, arg);
-		lost = pg_conn_failed(c);
-		pg_return(c);
+	if (n->conn) {
+		struct pg_query end = pg_query(n->conn, &snapshot_end);
+		if (n->r == 0)
+			n->r = postgres_do(&end, NULL);
+		else if (!pg_conn_failed(n->conn))
+			pg_run(n->conn, "ROLLBACK", NULL);
 	}
-	return outcome_of(r);
-}
-
-static int ask_stats(struct sink_postgres *s, struct pg_conn *c, void *arg)
-{
-	(void)s;
-	return postgres_stats_get(c, arg);
+	while (!n->conn || (pg_conn_failed(n->conn) && n->tries < 2)) {
+		pg_return(n->conn);
+		n->conn = pg_take(n->sink->readers, NULL);
+		if (!n->conn) {
+			n->r = ERR_UNAVAILABLE;
+			return false;
+		}
+		n->tries++;
+		struct pg_query begin = pg_query(n->conn, &snapshot_begin);
+		n->r = postgres_do(&begin, NULL);
+		if (n->r == 0)
+			return true;
+	}
+	pg_return(n->conn);
+	n->r = outcome_of(n->r);
+	return false;
 }
 
 static int postgres_stats(struct sink *base, struct stats_query *q)
 {
 	int r = tallies_check(q);
-	return r ? r : question(self(base), ask_stats, q);
-}
-
-struct visits_question {
-	struct visits_query *q;
-	struct page_from from;
-};
-
-static int ask_visits(struct sink_postgres *s, struct pg_conn *c, void *arg)
-{
-	struct visits_question *v = arg;
-	return postgres_visits_get(c, v->q, s->layout.key, &v->from);
+	if (r != 0)
+		return r;
+	struct snapshot n = {.sink = self(base)};
+	while (snapshot_next(&n))
+		n.r = postgres_stats_get(n.conn, q);
+	return n.r;
 }
 
 static int postgres_visits(struct sink *base, struct visits_query *q)
 {
-	struct visits_question v = {.q = q};
-	int r = page_check(q, self(base)->layout.key, &v.from);
-	return r ? r : question(self(base), ask_visits, &v);
-}
-
-static int ask_window(struct sink_postgres *s, struct pg_conn *c, void *arg)
-{
-	(void)s;
-	return postgres_window_get(c, arg);
+	struct snapshot n = {.sink = self(base)};
+	struct page_from from;
+	int r = page_check(q, n.sink->layout.key, &from);
+	if (r != 0)
+		return r;
+	while (snapshot_next(&n))
+		n.r = postgres_visits_get(n.conn, q, n.sink->layout.key, &from);
+	return n.r;
 }
 
 static int postgres_window(struct sink *base, struct window_query *q)
 {
-	return question(self(base), ask_window, q);
-}
-
-static int ask_top_links(struct sink_postgres *s, struct pg_conn *c, void *arg)
-{
-	(void)s;
-	return postgres_top_links_get(c, arg);
+	struct snapshot n = {.sink = self(base)};
+	while (snapshot_next(&n))
+		n.r = postgres_window_get(n.conn, q);
+	return n.r;
 }
 
 static int postgres_top_links(struct sink *base, struct top_links_query *q)
 {
-	return question(self(base), ask_top_links, q);
-}
-
-struct clicks_question {
-	struct sink_total *links;
-	size_t n;
-};
-
-static int ask_clicks(struct sink_postgres *s, struct pg_conn *c, void *arg)
-{
-	(void)s;
-	const struct clicks_question *q = arg;
-	return postgres_clicks_get(c, q->links, q->n);
+	struct snapshot n = {.sink = self(base)};
+	while (snapshot_next(&n))
+		n.r = postgres_top_links_get(n.conn, q);
+	return n.r;
 }
 
 static int postgres_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
 	ASSERT(n <= SINK_CLICKS_MAX);
-	return question(self(base), ask_clicks, &(struct clicks_question){.links = links, .n = n});
-}
-
-struct books_question {
-	uint64_t node;
-	bool deep;
-	struct sink_books *ret;
-};
-
-static int ask_books(struct sink_postgres *s, struct pg_conn *c, void *arg)
-{
-	(void)s;
-	const struct books_question *b = arg;
-	return postgres_books_get(c, b->node, b->deep, b->ret);
+	struct snapshot snapshot = {.sink = self(base)};
+	while (snapshot_next(&snapshot))
+		snapshot.r = postgres_clicks_get(snapshot.conn, links, n);
+	return snapshot.r;
 }
 
 static int postgres_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
 {
 	struct sink_books books = {0};
-	int r = question(self(base), ask_books,
-	                 &(struct books_question){.node = node, .deep = deep, .ret = &books});
-	if (r == 0)
+	struct snapshot n = {.sink = self(base)};
+	while (snapshot_next(&n))
+		n.r = postgres_books_get(n.conn, node, deep, &books);
+	if (n.r == 0)
 		*ret = books;
-	return r;
+	return n.r;
 }
 
 /* --- commit --- */
-
-static bool day_note(struct sink_postgres *s, enum row_table table, int64_t day)
-{
-	int64_t at = day - s->days_from;
-	if (at < 0 || at >= DAYS || s->has_day[table][at])
-		return false;
-	s->has_day[table][at] = true;
-	return true;
-}
 
 /* A partition for that time, if it is near the present. Where others are in the way the rest takes the rows.
  */
 static int day_ensure(struct sink_postgres *s, struct pg_conn *c, enum row_table table, int64_t time_ms,
                       struct err *e)
 {
-	if (!day_note(s, table, day_of(time_ms)))
+	int64_t at = day_of(time_ms) - s->days_from;
+	if (at < 0 || at >= DAYS || s->has_day[table][at])
 		return 0;
 	int r = postgres_day_make(c, &s->layout, table, day_of(time_ms), e);
-	if (r == ERR_BUSY)
-		return 0;
-	s->has_day[table][day_of(time_ms) - s->days_from] = r == 0;
-	return r;
-}
-
-static int days_ensure(struct sink_postgres *s, struct pg_conn *c, const struct sink_batch *b, struct err *e)
-{
-	int r = 0;
-	if (s->days_from != day_of(b->now_ms) - DAYS_BACK) {
-		s->days_from = day_of(b->now_ms) - DAYS_BACK;
-		memset(s->has_day, 0, sizeof(s->has_day));
-	}
-	for (size_t i = 0; r == 0 && i < b->visit_count; i++)
-		r = day_ensure(s, c, ROWS_VISITS, b->visits[i].time_ms, e);
-	for (size_t i = 0; r == 0 && i < b->impression_count; i++)
-		r = day_ensure(s, c, ROWS_IMPRESSIONS, b->impressions[i].received_ms, e);
-	return r;
-}
-
-/* It is there already. How many were duplicates is known if it was this process that put it there. */
-static uint64_t last_duplicates(const struct sink_postgres *s, const struct sink_batch *b)
-{
-	bool is_last = s->last.unknown && s->last.hash == keyed_batch_hash(s->layout.key, b);
-	return is_last ? s->last.duplicates : 0;
-}
-
-static void last_note(struct sink_postgres *s, const struct postgres_intake *in)
-{
-	s->last.unknown = true;
-	s->last.hash = keyed_batch_hash(s->layout.key, in->batch);
-	s->last.duplicates = in->duplicates;
+	s->has_day[table][at] = r == 0 || r == ERR_BUSY;
+	return r == ERR_BUSY ? 0 : r;
 }
 
 static int batch_take(struct sink_postgres *s, struct pg_conn *c, const struct sink_batch *batch,
                       uint64_t *ret_duplicates, struct err *e)
 {
 	struct postgres_intake in = {.conn = c, .batch = batch, .window_ms = s->settings.seen_ms};
-	int r = days_ensure(s, c, batch, e);
+	int r = 0;
+	if (s->days_from != day_of(batch->now_ms) - DAYS_BACK) {
+		s->days_from = day_of(batch->now_ms) - DAYS_BACK;
+		memset(s->has_day, 0, sizeof(s->has_day));
+	}
+	for (size_t i = 0; r == 0 && i < batch->visit_count; i++)
+		r = day_ensure(s, c, ROWS_VISITS, batch->visits[i].time_ms, e);
+	for (size_t i = 0; r == 0 && i < batch->impression_count; i++)
+		r = day_ensure(s, c, ROWS_IMPRESSIONS, batch->impressions[i].received_ms, e);
 	if (r == 0)
 		r = postgres_names_get(s->names, c, batch, &in.shapes, &in.ads, e);
 	if (r == 0)
 		r = postgres_intake_run(&in, e);
-	if (in.at_commit)
-		last_note(s, &in);
+	uint64_t hash = in.at_commit || in.was_done ? keyed_batch_hash(s->layout.key, batch) : 0;
+	if (in.at_commit) {
+		s->last.unknown = true;
+		s->last.hash = hash;
+		s->last.duplicates = in.duplicates;
+	}
 	if (r != 0)
 		return r;
-	*ret_duplicates = in.was_done ? last_duplicates(s, batch) : in.duplicates;
+	/* One that is there already: how many were duplicates is known if it was this process that put it
+	 * there. */
+	if (in.was_done)
+		*ret_duplicates = s->last.unknown && s->last.hash == hash ? s->last.duplicates : 0;
+	else
+		*ret_duplicates = in.duplicates;
 	s->last.unknown = false;
 	return 0;
-}
-
-/* Others were in the way: a deadlock, a row that appeared meanwhile. Not if they held a lock for long. */
-static bool is_tried_again(const struct pg_conn *c, int r)
-{
-	return (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(c) && !pg_waited_in_vain(c);
 }
 
 static const struct retry_policy commit_retry = {.min_ms = 10, .max_ms = 50, .tries_max = 5};
@@ -297,9 +244,14 @@ static int postgres_commit(struct sink *base, const struct sink_batch *batch, ui
 	struct retry retry = {0};
 	struct pg_conn *c = pg_take(s->writers, &why);
 	int r;
-	do
+	bool again;
+	do {
 		r = c ? batch_take(s, c, batch, ret_duplicates, &why) : ERR_UNAVAILABLE;
-	while (c && is_tried_again(c, r) && retry_wait(&retry, &commit_retry));
+		/* Others were in the way: a deadlock, a row that appeared meanwhile. Not if they held a lock
+		 * for long.
+		 */
+		again = (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(c) && !pg_waited_in_vain(c);
+	} while (again && retry_wait(&retry, &commit_retry));
 	return written(s, c, r, &why);
 }
 
@@ -365,21 +317,15 @@ static int postgres_totals_flushed(struct sink *base, const struct sink_total *t
 
 static const struct pg_statement ping_get = {"sink_ping", "SELECT now_ms FROM stats_clock WHERE id = 1"};
 
-static int ping_read(struct sink_postgres *s, struct err *e)
+static int postgres_ping(struct sink *base, struct err *e)
 {
+	struct sink_postgres *s = self(base);
 	struct pg_conn *c = pg_take(s->readers, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(c, &ping_get);
-	int r = postgres_do(&q, e);
+	int r = outcome_of(postgres_do(&q, e));
 	pg_return(c);
-	return outcome_of(r);
-}
-
-static int postgres_ping(struct sink *base, struct err *e)
-{
-	struct sink_postgres *s = self(base);
-	int r = ping_read(s, e);
 	if (r != 0 || !atomic_load(&s->troubled))
 		return r;
 	struct str address = pg_pool_address(s->writers);

@@ -126,18 +126,15 @@ static int write_end(struct sink_sqlite *s, int rc)
 
 static int fresh_read(struct sqlite_conn *c, struct fresh_state *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_FRESH_SUMS);
 	struct book book;
-	bool found;
-	int rc = query_find(&q, &found);
+	int64_t sums[3] = {0}; /* visits, orphans, since when */
+	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3);
 	if (rc == SQLITE_OK)
 		rc = layout_book_get(c, &book);
 	if (rc == SQLITE_OK)
-		*ret = (struct fresh_state){
-		    .visits = (uint64_t)sqlite3_column_int64(q.stmt, 0) - book.digesting.visits,
-		    .since_ms = sqlite3_column_int64(q.stmt, 2),
-		    .digesting = book.digesting.row != 0,
-		};
+		*ret = (struct fresh_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
+		                            .since_ms = sums[2],
+		                            .digesting = book.digesting.row != 0};
 	return rc;
 }
 
@@ -160,14 +157,6 @@ static int digest(struct sink_sqlite *s, size_t visits_max)
 
 /* --- commit --- */
 
-static void commit_done(struct sink_sqlite *s, const struct sink_batch *batch)
-{
-	if (s->fresh.visits == 0)
-		s->fresh.since_ms = batch->now_ms;
-	s->fresh.visits += batch->visit_count;
-	s->seen_is_stale = seen_committed(&s->seen) != SQLITE_OK;
-}
-
 static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
 	struct sink_sqlite *s = self(base);
@@ -183,7 +172,10 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 	struct intake in = {.c = c, .key = s->key, .seen = &s->seen, .batch = batch};
 	r = write_end(s, intake_run(&in));
 	if (r == 0) {
-		commit_done(s, batch);
+		if (s->fresh.visits == 0)
+			s->fresh.since_ms = batch->now_ms;
+		s->fresh.visits += batch->visit_count;
+		s->seen_is_stale = seen_committed(&s->seen) != SQLITE_OK;
 		*ret_duplicates = in.duplicates;
 	} else {
 		seen_rolled_back(&s->seen);
@@ -229,24 +221,18 @@ static int sqlite_resume(struct sink *base, uint64_t source, struct arena *arena
 	return sqlite_error(read.rc ? read.rc : positions_read(read.conn, arena, ret, ret_count));
 }
 
-static int positions_delete(struct sqlite_conn *c, const uint64_t *streams, size_t count)
-{
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_POSITION_DELETE);
-		query_int(&q, (int64_t)streams[i]);
-		rc = query_run(&q);
-	}
-	return rc;
-}
-
 static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
 {
 	(void)source;
 	struct sink_sqlite *s = self(base);
 	struct sqlite_conn *c;
 	int r = write_begin(s, &c);
-	return r ? r : write_end(s, positions_delete(c, streams, count));
+	if (r != 0)
+		return r;
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
+		rc = RUN(c, SQL_POSITION_DELETE, streams[i]);
+	return write_end(s, rc);
 }
 
 static int sqlite_settle(struct sink *base)
@@ -255,21 +241,6 @@ static int sqlite_settle(struct sink *base)
 }
 
 /* --- tidying --- */
-
-static bool digest_is_due(const struct sink_sqlite *s, int64_t now_ms)
-{
-	return s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
-	       (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS);
-}
-
-/* What is received from now on is not much older than what was received already. */
-static int seen_horizon(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, int64_t *ret_ms)
-{
-	struct book book;
-	int rc = layout_book_get(c, &book);
-	*ret_ms = MIN(book.received_ms, now_ms) - MIN(s->seen.window_ms, SEEN_SLACK_MS);
-	return rc;
-}
 
 static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, bool *ret_more,
                     int64_t *ret_run)
@@ -283,8 +254,10 @@ static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms
 			rc = tidy_step(&s->tidy, c, &s->settings, now_ms, ret_more);
 			continue;
 		}
-		int64_t horizon_ms;
-		rc = seen_horizon(s, c, now_ms, &horizon_ms);
+		/* What is received from now on is not much older than what was received already. */
+		struct book book;
+		rc = layout_book_get(c, &book);
+		int64_t horizon_ms = MIN(book.received_ms, now_ms) - MIN(s->seen.window_ms, SEEN_SLACK_MS);
 		if (rc == SQLITE_OK)
 			rc = seen_drop(&s->seen, c, horizon_ms, ret_more, ret_run);
 	}
@@ -297,7 +270,8 @@ static int sqlite_tidy(struct sink *base, int64_t now_ms)
 	struct sqlite_conn *c;
 	bool more;
 	int64_t run;
-	if (digest_is_due(s, now_ms)) {
+	if (s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
+	    (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS)) {
 		int r = digest(s, DIGEST_PIECE);
 		return r ? r : 1;
 	}
@@ -324,24 +298,17 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
 	    read.rc ? read.rc : answers_totals_get(read.conn, MIN(max, 1 << 20), arena, ret, ret_count));
 }
 
-static int totals_mark(struct sqlite_conn *c, const struct sink_total *totals, size_t count)
-{
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_TOTAL_FLUSHED);
-		query_int(&q, (int64_t)totals[i].link);
-		query_int(&q, (int64_t)totals[i].clicks);
-		rc = query_run(&q);
-	}
-	return rc;
-}
-
 static int sqlite_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)
 {
 	struct sink_sqlite *s = self(base);
 	struct sqlite_conn *c;
 	int r = write_begin(s, &c);
-	return r ? r : write_end(s, totals_mark(c, totals, count));
+	if (r != 0)
+		return r;
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
+		rc = RUN(c, SQL_TOTAL_FLUSHED, totals[i].link, totals[i].clicks);
+	return write_end(s, rc);
 }
 
 /* --- health and life --- */
@@ -377,14 +344,6 @@ static const struct sink_ops sqlite_ops = {
     .ping = sqlite_ping,
 };
 
-static int key_write(struct sink_sqlite *s, struct sqlite_conn *c)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_KEY_SET);
-	randombytes_buf(s->key, sizeof(s->key));
-	query_blob(&q, s->key, sizeof(s->key));
-	return query_run(&q);
-}
-
 /* The file's secret, made when the file is new. */
 static int key_load(struct sink_sqlite *s, struct sqlite_conn *c)
 {
@@ -402,7 +361,12 @@ static int key_load(struct sink_sqlite *s, struct sqlite_conn *c)
 		if (made)
 			memcpy(s->key, key.ptr, sizeof(s->key));
 	}
-	return made ? SQLITE_OK : key_write(s, c);
+	if (made)
+		return SQLITE_OK;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_KEY_SET);
+	randombytes_buf(s->key, sizeof(s->key));
+	query_blob(&q, s->key, sizeof(s->key));
+	return query_run(&q);
 }
 
 static int load(struct sink_sqlite *s)

@@ -21,20 +21,14 @@ static void by_byte(const struct sort_item *from, struct sort_item *to, size_t c
 		to[starts[number(&from[i], major) >> shift & 0xff]++] = from[i];
 }
 
-/* The bits in which not all agree. */
-static uint64_t varying(const struct sort_item *items, size_t count, bool major)
-{
-	uint64_t bits = 0;
-	for (size_t i = 1; i < count; i++)
-		bits |= number(&items[i], major) ^ number(&items[0], major);
-	return bits;
-}
-
 void sort_items(struct sort_item *items, struct sort_item *room, size_t count)
 {
 	struct sort_item *from = items, *to = room;
 	for (int half = 0; half < 2; half++) {
-		uint64_t bits = varying(from, count, half);
+		/* The bits in which not all agree. */
+		uint64_t bits = 0;
+		for (size_t i = 1; i < count; i++)
+			bits |= number(&from[i], half) ^ number(&from[0], half);
 		for (int shift = 0; shift < 64; shift += 8) {
 			if (!(bits >> shift & 0xff))
 				continue;

@@ -70,17 +70,6 @@ static bool dim_is(struct str value, struct str wanted)
 	return str_eq(value, wanted);
 }
 
-static void judge(const struct stats_query *q, struct shape_tally *v)
-{
-	v->known = true;
-	v->click = v->shape->kind == VISIT_CLICK;
-	v->bot = v->shape->dims[DIM_BOT].ptr != NULL;
-	v->wanted = q->bots == BOTS_INCLUDED || v->bot == (q->bots == BOTS_ONLY);
-	for (int i = 0; i < DIM_COUNT; i++)
-		if (q->filtered >> i & 1 && !dim_is(v->shape->dims[i], q->filter[i]))
-			v->wanted = false;
-}
-
 static int room(struct tallies *t, uint64_t id)
 {
 	if (id < t->cap)
@@ -102,32 +91,18 @@ int tallies_learn(struct tallies *t, uint64_t id, const struct visit_shape *shap
 		return ERR_NOMEM;
 	*copy = *shape;
 	t->shapes[id].shape = copy;
-	judge(t->q, &t->shapes[id]);
+	struct shape_tally *v = &t->shapes[id];
+	v->known = true;
+	v->click = v->shape->kind == VISIT_CLICK;
+	v->bot = v->shape->dims[DIM_BOT].ptr != NULL;
+	v->wanted = t->q->bots == BOTS_INCLUDED || v->bot == (t->q->bots == BOTS_ONLY);
+	for (int i = 0; i < DIM_COUNT; i++)
+		if (t->q->filtered >> i & 1 && !dim_is(v->shape->dims[i], t->q->filter[i]))
+			v->wanted = false;
 	return 0;
 }
 
 /* --- the answer --- */
-
-static void sum_up(const struct tallies *t)
-{
-	struct stats_query *q = t->q;
-	for (size_t i = 0; i < t->cap; i++) {
-		const struct shape_tally *v = &t->shapes[i];
-		if (!v->known || v->count == 0)
-			continue;
-		switch (v->shape->kind) {
-		case VISIT_CLICK:
-			q->clicks += v->count;
-			q->bot_clicks += v->bot ? v->count : 0;
-			break;
-		case VISIT_HEAD: q->heads += v->count; break;
-		case VISIT_PREFETCH: q->prefetches += v->count; break;
-		case VISIT_UNKNOWN: q->unknowns += v->count; break;
-		case VISIT_ROOT: q->roots += v->count; break;
-		case VISIT_KINDS: break;
-		}
-	}
-}
 
 /* What is not known comes before everything. */
 static int value_compare(const void *a, const void *b)
@@ -147,18 +122,6 @@ static int share_compare(const void *a, const void *b)
 	return value_compare(a, b);
 }
 
-static size_t join_equal(struct stats_share *shares, size_t count)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < count; i++) {
-		if (kept > 0 && value_compare(&shares[kept - 1], &shares[i]) == 0)
-			shares[kept - 1].clicks += shares[i].clicks;
-		else
-			shares[kept++] = shares[i];
-	}
-	return kept;
-}
-
 static int share_out(const struct tallies *t, int dim, struct stats_share *room)
 {
 	struct stats_query *q = t->q;
@@ -170,7 +133,14 @@ static int share_out(const struct tallies *t, int dim, struct stats_share *room)
 			                                     .clicks = v->count};
 	}
 	qsort(room, count, sizeof(*room), value_compare);
-	count = join_equal(room, count);
+	size_t kept = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (kept > 0 && value_compare(&room[kept - 1], &room[i]) == 0)
+			room[kept - 1].clicks += room[i].clicks;
+		else
+			room[kept++] = room[i];
+	}
+	count = kept;
 	qsort(room, count, sizeof(*room), share_compare);
 	count = MIN(count, q->shares_max);
 	q->shares[dim] = arena_alloc(q->arena, MAX(count, 1) * sizeof(*room));
@@ -181,8 +151,25 @@ static int share_out(const struct tallies *t, int dim, struct stats_share *room)
 	return 0;
 }
 
-static int share_all(const struct tallies *t)
+int tallies_answer(const struct tallies *t)
 {
+	struct stats_query *q = t->q;
+	for (size_t i = 0; i < t->cap; i++) {
+		const struct shape_tally *v = &t->shapes[i];
+		if (!v->known || v->count == 0)
+			continue;
+		switch (v->shape->kind) {
+		case VISIT_CLICK:
+			q->clicks += v->count;
+			q->bot_clicks += v->bot ? v->count : 0;
+			break;
+		case VISIT_HEAD: q->heads += v->count; break;
+		case VISIT_PREFETCH: q->prefetches += v->count; break;
+		case VISIT_UNKNOWN: q->unknowns += v->count; break;
+		case VISIT_ROOT: q->roots += v->count; break;
+		case VISIT_KINDS: break;
+		}
+	}
 	if (!t->q->dims_wanted)
 		return 0;
 	struct stats_share *shares = malloc(MAX(t->cap, 1) * sizeof(*shares));
@@ -192,10 +179,4 @@ static int share_all(const struct tallies *t)
 			r = share_out(t, dim, shares);
 	free(shares);
 	return r;
-}
-
-int tallies_answer(const struct tallies *t)
-{
-	sum_up(t);
-	return share_all(t);
 }

@@ -25,16 +25,14 @@ struct step {
 	bool did;
 };
 
-static int delete_below(struct step *t, unsigned sql, int64_t from, int64_t to)
+/* How many rows a statement with these parameters took away counts as something done. */
+static int delete_some(struct step *t, unsigned sql, const int64_t *args, size_t count)
 {
-	CLEANUP(query_end) struct query q = query_begin(t->c, sql);
-	query_int(&q, from);
-	query_int(&q, to);
-	query_int(&q, ROWS_PER_STEP);
-	int rc = query_run(&q);
+	int rc = layout_run(t->c, sql, args, count);
 	t->did |= rc == SQLITE_OK && sqlite3_changes(t->c->db) > 0;
 	return rc;
 }
+#define DELETE(t, sql, ...) delete_some(t, sql, LAYOUT_ARGS(__VA_ARGS__))
 
 /* --- cells --- */
 
@@ -51,21 +49,11 @@ static void old_cell_release(struct old_cell *o)
 	runs_release(&o->runs);
 }
 
-static int visit_first(struct sqlite_conn *c, uint64_t *ret_first)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_VISIT_FIRST);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_first = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : INT64_MAX;
-	return rc;
-}
-
 /* The level's oldest, when it ended (with the whole of the next level's unit) at least `age_ms` ago. */
 static int oldest_cell(const struct step *t, int64_t level_key, int64_t unit_ms, int64_t age_ms,
                        struct old_cell *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(t->c, SQL_CELL_OLDEST);
-	query_int(&q, level_key);
+	CLEANUP(query_end) struct query q = QUERY(t->c, SQL_CELL_OLDEST, level_key);
 	int rc = query_find(&q, &ret->found);
 	if (rc != SQLITE_OK || !ret->found)
 		return rc;
@@ -79,38 +67,6 @@ static int oldest_cell(const struct step *t, int64_t level_key, int64_t unit_ms,
 	uint64_t minutes = (uint64_t)((ret->start_ms - time_floor(ret->start_ms, unit_ms)) / MINUTE_MS);
 	int r = counts_add_blob(&ret->shapes, shapes.ptr, shapes.len);
 	return layout_sql_code(r ? r : runs_add_blob(&ret->runs, runs.ptr, runs.len, minutes));
-}
-
-static int cell_delete(struct sqlite_conn *c, int64_t level_key, const struct old_cell *o)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CELL_DELETE);
-	query_int(&q, level_key);
-	query_int(&q, o->start_ms);
-	query_int(&q, o->link);
-	return query_run(&q);
-}
-
-struct retiring {
-	int64_t clicks, orphans, impressions, link_clicks;
-};
-
-static int retire(struct sqlite_conn *c, struct retiring r)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_RETIRE);
-	query_int(&q, r.clicks);
-	query_int(&q, r.orphans);
-	query_int(&q, r.impressions);
-	query_int(&q, r.link_clicks);
-	return query_run(&q);
-}
-
-static int retire_cell(struct sqlite_conn *c, const struct old_cell *o)
-{
-	switch (o->link) {
-	case LINK_ALL: return retire(c, (struct retiring){.clicks = o->visits});
-	case LINK_ORPHANS: return retire(c, (struct retiring){.orphans = o->visits});
-	default: return retire(c, (struct retiring){.link_clicks = o->visits});
-	}
 }
 
 /* The oldest cell of a level: into the next one, or out. *ret_did is false when none is due. */
@@ -129,18 +85,19 @@ static int move_cell(const struct step *t, enum cell_level level, int64_t togeth
 		rc = digest_cell_add(t->c, key + 1, time_floor(o.start_ms, unit_ms), o.link, &o.shapes,
 		                     &o.runs, first_visit, scratch);
 	else
-		rc = retire_cell(t->c, &o);
-	return rc == SQLITE_OK ? cell_delete(t->c, key, &o) : rc;
+		rc = RUN(t->c, SQL_BOOK_RETIRE, o.link == LINK_ALL ? o.visits : 0,
+		         o.link == LINK_ORPHANS ? o.visits : 0, 0, o.link > 0 ? o.visits : 0);
+	return rc == SQLITE_OK ? RUN(t->c, SQL_CELL_DELETE, key, o.start_ms, o.link) : rc;
 }
 
 static int move_cells(struct step *t, enum cell_level level, int64_t together, uint64_t age_ms)
 {
 	CLEANUP(buf_release) struct buf scratch = {0};
-	uint64_t first_visit;
-	int rc = visit_first(t->c, &first_visit);
+	int64_t first_visit = INT64_MAX;
+	int rc = FIND(t->c, SQL_VISIT_FIRST, &first_visit, 1);
 	bool did = true;
 	for (int i = 0; rc == SQLITE_OK && did && i < CELLS_PER_STEP; i++) {
-		rc = move_cell(t, level, together, (int64_t)age_ms, first_visit, &scratch, &did);
+		rc = move_cell(t, level, together, (int64_t)age_ms, (uint64_t)first_visit, &scratch, &did);
 		t->did |= did;
 	}
 	return rc;
@@ -170,38 +127,23 @@ static int step_drop_day_links(struct step *t)
 {
 	if (t->s->days_ms == 0)
 		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(t->c, SQL_DAY_LINK_DELETE);
-	query_int(&q, day_of(t->now_ms - (int64_t)t->s->days_ms)); /* that day is not over by then */
-	query_int(&q, ROWS_PER_STEP);
-	int rc = query_run(&q);
-	t->did |= rc == SQLITE_OK && sqlite3_changes(t->c->db) > 0;
-	return rc;
+	int64_t day = day_of(t->now_ms - (int64_t)t->s->days_ms); /* not over by then */
+	return DELETE(t, SQL_DAY_LINK_DELETE, day, ROWS_PER_STEP);
 }
 
 /* --- rows of visits --- */
 
-/* The first block that is past its time, 0: none. Blocks with visits of the future, recorded while the clock
- * was wrong, do not hold it up: they go with those after them, as only the oldest blocks may be missing. */
-static int block_past(const struct step *t, int64_t *ret_first)
-{
-	CLEANUP(query_end) struct query q = query_begin(t->c, SQL_VISIT_PAST);
-	query_int(&q, t->now_ms);
-	bool found;
-	int rc = query_find(&q, &found);
-	found = found && sqlite3_column_int64(q.stmt, 1) < t->now_ms - (int64_t)t->s->visits_ms;
-	*ret_first = found ? sqlite3_column_int64(q.stmt, 0) : 0;
-	return rc;
-}
-
+/* Blocks whose newest visit is past its time. Those with visits of the future, recorded while the clock was
+ * wrong, do not hold it up: they go with those after them, as only the oldest blocks may be missing. */
 static int step_drop_visits(struct step *t)
 {
 	int rc = SQLITE_OK;
 	for (int gone = 0, last = 1; rc == SQLITE_OK && last > 0 && gone < BLOCKS_PER_STEP; gone += last) {
-		int64_t first;
-		rc = block_past(t, &first);
-		if (rc != SQLITE_OK || first == 0)
+		int64_t block[2] = {0, INT64_MAX}; /* its first visit, and its newest time */
+		rc = FIND(t->c, SQL_VISIT_PAST, block, 2, t->now_ms);
+		if (rc != SQLITE_OK || block[1] >= t->now_ms - (int64_t)t->s->visits_ms)
 			break;
-		rc = delete_below(t, SQL_VISIT_DELETE, 0, first + 1);
+		rc = DELETE(t, SQL_VISIT_DELETE, 0, block[0] + 1, ROWS_PER_STEP);
 		last = sqlite3_changes(t->c->db); /* none, if the file is damaged */
 	}
 	return rc;
@@ -209,37 +151,22 @@ static int step_drop_visits(struct step *t)
 
 /* --- names --- */
 
-static int names_after(struct sqlite_conn *c, unsigned sql, int64_t after, int64_t *ret_last)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, after);
-	query_int(&q, NAMES_PER_STEP);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_last = found ? sqlite3_column_int64(q.stmt, 0) : 0; /* NULL is 0 */
-	return rc;
-}
-
 /* Those last used before `day`. */
 static int names_sweep(struct step *t, struct sweep *s, unsigned sql_after, unsigned sql_sweep, int64_t day,
                        int *ret_gone)
 {
-	int64_t last;
+	int64_t last = 0;
 	*ret_gone = 0;
-	int rc = names_after(t->c, sql_after, s->upto, &last);
+	int rc = FIND(t->c, sql_after, &last, 1, s->upto, NAMES_PER_STEP);
 	if (rc != SQLITE_OK)
 		return rc;
 	if (last == 0) {
 		*s = (struct sweep){.day = day_of(t->now_ms)};
 		return SQLITE_OK;
 	}
-	CLEANUP(query_end) struct query q = query_begin(t->c, sql_sweep);
-	query_int(&q, s->upto);
-	query_int(&q, last);
-	query_int(&q, day);
+	rc = RUN(t->c, sql_sweep, s->upto, last, day);
 	s->upto = last;
 	t->did = true;
-	rc = query_run(&q);
 	*ret_gone = rc == SQLITE_OK ? sqlite3_changes(t->c->db) : 0;
 	return rc;
 }
@@ -255,49 +182,42 @@ static int step_sweep_texts(struct step *t)
 
 /* --- impressions --- */
 
-static int oldest_ad_cell(struct sqlite_conn *c, enum ad_level level, int64_t *ret_at, int64_t *ret_count)
+/* {at, count}; without one {INT64_MAX, 0}. */
+static int oldest_ad_cell(struct sqlite_conn *c, enum ad_level level, int64_t ret[2])
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_AD_CELL_OLDEST);
-	query_int(&q, ad_cell_key(level, 0));
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_at = found ? sqlite3_column_int64(q.stmt, 0) : INT64_MAX;
-	*ret_count = found ? sqlite3_column_int64(q.stmt, 1) : 0;
-	return rc;
+	ret[0] = INT64_MAX;
+	ret[1] = 0;
+	return FIND(c, SQL_AD_CELL_OLDEST, ret, 2, ad_cell_key(level, 0));
 }
 
-/* Where it lies too far ahead (the clock was wrong, or the setting is new), back to where everything is still
- * there. Minutes go at least as fast as seconds and rows: there is nothing missing behind the oldest. */
-static int kept_back(const struct step *t, int64_t due_ms, int64_t *ret_kept_ms)
-{
-	int64_t at, ignored;
-	int rc = oldest_ad_cell(t->c, AD_MINUTE, &at, &ignored);
-	if (at < ad_cell_key(AD_HOUR, 0))
-		*ret_kept_ms = MIN(*ret_kept_ms, time_ceil(at - ad_cell_key(AD_MINUTE, 0), HOUR_MS));
-	*ret_kept_ms = MAX(MIN(*ret_kept_ms, time_floor(t->now_ms, HOUR_MS)), due_ms);
-	return rc;
-}
-
-/* From here on nobody asks for seconds, minutes and rows before; then they can go. */
+/* From here on nobody asks for seconds, minutes and rows before; then they can go. Where it lies too far
+ * ahead (the clock was wrong, or the setting is new), it goes back to where everything is still there:
+ * minutes go at least as fast as seconds and rows, so nothing is missing behind the oldest. */
 static int move_kept(struct step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);
 	int64_t kept_ms = MAX(t->book.kept_ms, due_ms);
-	int rc = kept_ms > due_ms ? kept_back(t, due_ms, &kept_ms) : SQLITE_OK;
+	int rc = SQLITE_OK;
+	if (kept_ms > due_ms) {
+		int64_t cell[2];
+		rc = oldest_ad_cell(t->c, AD_MINUTE, cell);
+		if (cell[0] < ad_cell_key(AD_HOUR, 0))
+			kept_ms = MIN(kept_ms, time_ceil(cell[0] - ad_cell_key(AD_MINUTE, 0), HOUR_MS));
+		kept_ms = MAX(MIN(kept_ms, time_floor(t->now_ms, HOUR_MS)), due_ms);
+	}
 	if (rc != SQLITE_OK || kept_ms == t->book.kept_ms)
 		return rc;
 	t->did = true;
-	CLEANUP(query_end) struct query q = query_begin(t->c, SQL_BOOK_KEPT);
-	query_int(&q, kept_ms);
-	return query_run(&q);
+	return RUN(t->c, SQL_BOOK_KEPT, kept_ms);
 }
 
 static int step_drop_impressions(struct step *t)
 {
 	int64_t kept_ms = t->book.kept_ms;
-	int rc = delete_below(t, SQL_IMPRESSION_DELETE, 0, impression_key(kept_ms, 0));
+	int rc = DELETE(t, SQL_IMPRESSION_DELETE, 0, impression_key(kept_ms, 0), ROWS_PER_STEP);
 	for (enum ad_level level = AD_SECOND; rc == SQLITE_OK && level < AD_HOUR; level++)
-		rc = delete_below(t, SQL_AD_CELL_DELETE, ad_cell_key(level, 0), ad_cell_key(level, kept_ms));
+		rc = DELETE(t, SQL_AD_CELL_DELETE, ad_cell_key(level, 0), ad_cell_key(level, kept_ms),
+		            ROWS_PER_STEP);
 	return rc;
 }
 
@@ -307,62 +227,44 @@ static int step_drop_ad_days(struct step *t)
 	if (t->s->days_ms == 0)
 		return SQLITE_OK;
 	int64_t before_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->days_ms, DAY_MS), 0);
-	int64_t at, count;
-	int rc = oldest_ad_cell(t->c, AD_DAY, &at, &count);
-	if (rc != SQLITE_OK || at >= ad_cell_key(AD_DAY, before_ms))
+	int64_t cell[2];
+	int rc = oldest_ad_cell(t->c, AD_DAY, cell);
+	if (rc != SQLITE_OK || cell[0] >= ad_cell_key(AD_DAY, before_ms))
 		return rc;
-	int64_t day_ms = at - ad_cell_key(AD_DAY, 0);
-	rc = retire(t->c, (struct retiring){.impressions = count});
+	int64_t day_ms = cell[0] - ad_cell_key(AD_DAY, 0);
+	rc = RUN(t->c, SQL_BOOK_RETIRE, 0, 0, cell[1], 0);
 	if (rc == SQLITE_OK)
-		rc = delete_below(t, SQL_AD_CELL_DELETE, at, at + 1);
+		rc = DELETE(t, SQL_AD_CELL_DELETE, cell[0], cell[0] + 1, ROWS_PER_STEP);
 	if (rc == SQLITE_OK)
-		rc = delete_below(t, SQL_AD_CELL_DELETE, ad_cell_key(AD_HOUR, day_ms),
-		                  ad_cell_key(AD_HOUR, day_ms + DAY_MS));
+		rc = DELETE(t, SQL_AD_CELL_DELETE, ad_cell_key(AD_HOUR, day_ms),
+		            ad_cell_key(AD_HOUR, day_ms + DAY_MS), ROWS_PER_STEP);
 	return rc;
-}
-
-static int ads_gone(struct sqlite_conn *c, int count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_ADS_GONE);
-	query_int(&q, count);
-	return query_run(&q);
 }
 
 /* Every impression is in its day's cell: before the oldest one nobody counts anything. */
 static int step_sweep_ads(struct step *t)
 {
-	int64_t at, ignored;
+	int64_t cell[2];
 	if (t->tidy->ads.day == day_of(t->now_ms))
 		return SQLITE_OK;
-	int rc = oldest_ad_cell(t->c, AD_DAY, &at, &ignored);
+	int rc = oldest_ad_cell(t->c, AD_DAY, cell);
 	if (rc != SQLITE_OK)
 		return rc;
-	int64_t day = day_of(MIN(at - ad_cell_key(AD_DAY, 0), t->now_ms));
+	int64_t day = day_of(MIN(cell[0] - ad_cell_key(AD_DAY, 0), t->now_ms));
 	if (t->book.ads >= ADS_CROWDED)
 		day = MAX(day, day_of(t->now_ms - (int64_t)t->s->impressions_ms));
 	int gone;
 	rc = names_sweep(t, &t->tidy->ads, SQL_AD_AFTER, SQL_AD_SWEEP, day, &gone);
-	return rc == SQLITE_OK && gone > 0 ? ads_gone(t->c, gone) : rc;
-}
-
-static int take_turns(struct step *t)
-{
-	static int (*const steps[])(struct step *) = {
-	    step_drop_impressions, step_fold_minutes, step_fold_hours,  step_drop_visits, step_drop_days,
-	    step_drop_day_links,   step_drop_ad_days, step_sweep_texts, step_sweep_ads,
-	};
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && !t->did && i < ARRAY_LEN(steps); i++) {
-		size_t at = t->tidy->next % ARRAY_LEN(steps);
-		t->tidy->next = at + 1;
-		rc = steps[at](t);
-	}
-	return rc;
+	return rc == SQLITE_OK && gone > 0 ? RUN(t->c, SQL_BOOK_ADS_GONE, gone) : rc;
 }
 
 int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
               bool *ret_more)
 {
+	static int (*const steps[])(struct step *) = {
+	    step_drop_impressions, step_fold_minutes, step_fold_hours,  step_drop_visits, step_drop_days,
+	    step_drop_day_links,   step_drop_ad_days, step_sweep_texts, step_sweep_ads,
+	};
 	struct step t = {.tidy = tidy, .c = c, .s = s};
 	int rc = layout_book_get(c, &t.book);
 	*ret_more = false;
@@ -370,8 +272,11 @@ int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settin
 		return rc;
 	t.now_ms = MIN(now_ms, t.book.now_ms + HOUR_MS);
 	rc = move_kept(&t);
-	if (rc == SQLITE_OK && !t.did)
-		rc = take_turns(&t);
+	for (size_t i = 0; rc == SQLITE_OK && !t.did && i < ARRAY_LEN(steps); i++) {
+		size_t at = tidy->next % ARRAY_LEN(steps);
+		tidy->next = at + 1;
+		rc = steps[at](&t);
+	}
 	*ret_more = t.did;
 	return rc;
 }

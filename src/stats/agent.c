@@ -419,19 +419,13 @@ static bool is_printable(struct str s)
 	return true;
 }
 
-/* The slot of the name, or the empty one where it belongs. */
-static uint16_t *names_slot(struct agents *a, struct str name)
+/* The name for as long as we live; "Other" when there is no room for it. */
+static struct str names_keep(struct agents *a, struct str name, bool open)
 {
 	size_t at = hash_str(name, a->seed) % NAME_SLOTS;
 	while (a->name_slots[at] && !str_eq(a->names[a->name_slots[at] - 1], name))
 		at = (at + 1) % NAME_SLOTS;
-	return &a->name_slots[at];
-}
-
-/* The name for as long as we live; "Other" when there is no room for it. */
-static struct str names_keep(struct agents *a, struct str name, bool open)
-{
-	uint16_t *slot = names_slot(a, name);
+	uint16_t *slot = &a->name_slots[at];
 	if (*slot)
 		return a->names[*slot - 1];
 	struct str kept = STR_NULL;
@@ -507,11 +501,6 @@ static enum agent_device device_class(struct str agent, const struct agent_match
 	return device->rule ? AGENT_DEVICE_MOBILE : AGENT_DEVICE_OTHER;
 }
 
-static bool is_spider(const struct agent_match *device)
-{
-	return device->rule && str_eq(device->rule->value, STR("Spider"));
-}
-
 /* Asks the rules. */
 static void agent_judge(struct agents *a, struct str agent, struct agent_info *ret)
 {
@@ -524,7 +513,7 @@ static void agent_judge(struct agents *a, struct str agent, struct agent_info *r
 	ret->os = name_of(a, &matches[AGENT_LIST_OS]);
 	if (bot)
 		ret->bot = bot->value;
-	else if (is_spider(device))
+	else if (device->rule && str_eq(device->rule->value, STR("Spider")))
 		ret->bot = STR("crawler");
 	if (ret->bot.ptr)
 		ret->device = agent_device_name(AGENT_DEVICE_BOT);
@@ -548,14 +537,6 @@ static struct answer *answers_find(struct agents *a, struct str agent, uint64_t 
 	return NULL;
 }
 
-static void answers_unlink(struct agents *a, size_t cell)
-{
-	uint32_t *link = &a->chains[a->cells[cell]->hash & a->chains_mask];
-	while (*link != cell + 1)
-		link = &a->cells[*link - 1]->next;
-	*link = a->cells[cell]->next;
-}
-
 /* A cell for a new answer: a fresh one, or the first that was not used since the hand last passed. */
 static size_t answers_make_room(struct agents *a)
 {
@@ -567,25 +548,13 @@ static size_t answers_make_room(struct agents *a)
 	}
 	size_t cell = a->hand;
 	a->hand = (cell + 1) % a->cells_max;
-	answers_unlink(a, cell);
+	uint32_t *link = &a->chains[a->cells[cell]->hash & a->chains_mask];
+	while (*link != cell + 1)
+		link = &a->cells[*link - 1]->next;
+	*link = a->cells[cell]->next;
 	free(a->cells[cell]);
 	a->stats.evictions++;
 	return cell;
-}
-
-/* Keeps the answer; without memory for it, it is worked out again next time. */
-static void answers_keep(struct agents *a, struct str agent, uint64_t hash, const struct agent_info *info)
-{
-	struct answer *fresh = a->cells_max > 0 ? malloc(sizeof(*fresh) + agent.len) : NULL;
-	if (!fresh)
-		return;
-	*fresh = (struct answer){.hash = hash, .len = (uint16_t)agent.len, .info = *info};
-	memcpy(fresh->text, agent.ptr, agent.len);
-	size_t cell = answers_make_room(a);
-	uint32_t *chain = &a->chains[hash & a->chains_mask];
-	fresh->next = *chain;
-	*chain = (uint32_t)cell + 1;
-	a->cells[cell] = fresh;
 }
 
 void agents_load(struct agents *a)
@@ -618,5 +587,15 @@ void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret
 		return;
 	}
 	agent_judge(a, agent, ret);
-	answers_keep(a, agent, hash, ret);
+	/* Keeps the answer; without memory for it, it is worked out again next time. */
+	struct answer *fresh = a->cells_max > 0 ? malloc(sizeof(*fresh) + agent.len) : NULL;
+	if (!fresh)
+		return;
+	*fresh = (struct answer){.hash = hash, .len = (uint16_t)agent.len, .info = *ret};
+	memcpy(fresh->text, agent.ptr, agent.len);
+	size_t cell = answers_make_room(a);
+	uint32_t *chain = &a->chains[hash & a->chains_mask];
+	fresh->next = *chain;
+	*chain = (uint32_t)cell + 1;
+	a->cells[cell] = fresh;
 }

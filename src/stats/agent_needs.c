@@ -88,17 +88,6 @@ static struct agent_word *words_union(struct reader *r, struct agent_word *a, co
 	return a;
 }
 
-static struct agent_word *words_product(struct reader *r, const struct agent_word *a,
-                                        const struct agent_word *b)
-{
-	struct agent_word *all = NULL;
-	for (; a; a = a->next) {
-		for (const struct agent_word *w = b; w; w = w->next)
-			all = words_add(r, all, a->text, w->text);
-	}
-	return all;
-}
-
 static struct part part_exact(struct reader *r, struct str text)
 {
 	return (struct part){.exact = true, .texts = words_add(r, NULL, text, STR(""))};
@@ -145,25 +134,9 @@ static struct part part_either(struct reader *r, const struct part *a, const str
 	return (struct part){.needs = needs_add(r, NULL, words_union(r, of_a, of_b))};
 }
 
-static struct part part_repeat(struct reader *r, struct part p, unsigned min, unsigned max)
-{
-	if (min == 1 && max == 1)
-		return p;
-	if (min > 0)
-		return (struct part){.needs = part_needs(r, &p)};
-	if (max == 1 && p.exact && words_count(p.texts) < TEXTS_MAX)
-		return (struct part){.exact = true, .texts = words_add(r, p.texts, STR(""), STR(""))};
-	return unknown;
-}
-
 static bool is_digit(char c)
 {
 	return c >= '0' && c <= '9';
-}
-
-static bool is_alnum(char c)
-{
-	return is_digit(c) || (ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z');
 }
 
 static unsigned read_number(const char **at, const char *end)
@@ -223,12 +196,18 @@ static struct part read_repeated(struct reader *r, struct part p)
 		return p;
 	if (r->at < r->end && (*r->at == '?' || *r->at == '+'))
 		r->at++; /* lazy or possessive: the same texts or fewer */
-	return part_repeat(r, p, min, max);
+	if (min == 1 && max == 1)
+		return p;
+	if (min > 0)
+		return (struct part){.needs = part_needs(r, &p)};
+	if (max == 1 && p.exact && words_count(p.texts) < TEXTS_MAX)
+		return (struct part){.exact = true, .texts = words_add(r, p.texts, STR(""), STR(""))};
+	return unknown;
 }
 
 static bool is_escaped_text(char c)
 {
-	return !is_alnum(c);
+	return !is_digit(c) && (ascii_lower(c) < 'a' || ascii_lower(c) > 'z');
 }
 
 static struct part read_escape(struct reader *r)
@@ -326,17 +305,14 @@ static struct part read_atom(struct reader *r)
 	}
 }
 
-static bool is_special(char c)
-{
-	return c != '\0' && strchr("\\^$.|?*+()[{", c);
-}
-
 /* Plain text in one go, up to a character that has a repetition behind it. False when there is none. */
 static bool read_text(struct reader *r, struct part *ret)
 {
 	char text[64];
 	size_t len = 0;
-	while (r->at < r->end && !is_special(*r->at) && len < sizeof(text)) {
+	while (r->at < r->end && len < sizeof(text)) {
+		if (*r->at != '\0' && strchr("\\^$.|?*+()[{", *r->at))
+			break;
 		if (r->at + 1 < r->end && r->at[1] != '\0' && strchr("?*+{", r->at[1]))
 			break;
 		text[len++] = ascii_lower(*r->at++);
@@ -355,7 +331,12 @@ static struct part read_sequence(struct reader *r)
 		if (!read_text(r, &next))
 			next = read_repeated(r, read_atom(r));
 		if (next.exact && words_count(whole.texts) * words_count(next.texts) <= TEXTS_MAX) {
-			whole.texts = words_product(r, whole.texts, next.texts);
+			struct agent_word *all = NULL;
+			for (const struct agent_word *a = whole.texts; a; a = a->next) {
+				for (const struct agent_word *w = next.texts; w; w = w->next)
+					all = words_add(r, all, a->text, w->text);
+			}
+			whole.texts = all;
 			continue;
 		}
 		whole.exact = false;

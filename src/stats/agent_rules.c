@@ -57,18 +57,6 @@ static uint32_t trie_count(const struct trie *t)
 	return (uint32_t)(t->nodes.len / sizeof(struct node));
 }
 
-static void trie_init(struct trie *t)
-{
-	buf_append(&t->nodes, &(struct node){0}, sizeof(struct node));
-	buf_append(&t->uses, &(struct use){0}, sizeof(struct use));
-}
-
-static void trie_release(struct trie *t)
-{
-	buf_release(&t->nodes);
-	buf_release(&t->uses);
-}
-
 static uint32_t node_child(const struct node *nodes, uint32_t at, unsigned char byte)
 {
 	uint32_t n = nodes[at].child;
@@ -171,11 +159,6 @@ static void bit_set(uint64_t *bits, size_t i)
 	bits[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-static bool bit_get(const uint64_t *bits, size_t i)
-{
-	return bits[i / 64] >> (i % 64) & 1;
-}
-
 /* Puts the words of one rule into the trie. */
 static int rule_index(struct agent_rules *r, uint16_t index)
 {
@@ -197,7 +180,8 @@ static int rule_index(struct agent_rules *r, uint16_t index)
 
 static int rules_index(struct agent_rules *r)
 {
-	trie_init(&r->trie);
+	buf_append(&r->trie.nodes, &(struct node){0}, sizeof(struct node));
+	buf_append(&r->trie.uses, &(struct use){0}, sizeof(struct use));
 	int result = 0;
 	for (size_t i = 0; result == 0 && i < r->count; i++)
 		result = rule_index(r, (uint16_t)i);
@@ -229,19 +213,6 @@ static int rules_allocate(struct agent_rules *r)
 	return 0;
 }
 
-static void rules_copy(struct agent_rules *r, const struct agent_rule *rules)
-{
-	size_t at = 0;
-	for (enum agent_list list = 0; list < AGENT_LISTS; list++) {
-		r->first[list] = at;
-		for (size_t i = 0; i < r->count; i++) {
-			if (rules[i].list == list)
-				r->rules[at++] = rules[i];
-		}
-	}
-	r->first[AGENT_LISTS] = at;
-}
-
 int agent_rules_new(const struct agent_rule *rules, size_t count, struct agent_rules **ret)
 {
 	ASSERT(count <= AGENT_RULES_MAX);
@@ -251,7 +222,15 @@ int agent_rules_new(const struct agent_rule *rules, size_t count, struct agent_r
 	r->count = count;
 	int result = rules_allocate(r);
 	if (result == 0) {
-		rules_copy(r, rules);
+		size_t at = 0;
+		for (enum agent_list list = 0; list < AGENT_LISTS; list++) {
+			r->first[list] = at;
+			for (size_t i = 0; i < r->count; i++) {
+				if (rules[i].list == list)
+					r->rules[at++] = rules[i];
+			}
+		}
+		r->first[AGENT_LISTS] = at;
 		result = rules_index(r);
 	}
 	if (result < 0)
@@ -269,7 +248,8 @@ void agent_rules_free(struct agent_rules *r)
 		pcre2_code_free(r->programs[i].code);
 	pcre2_match_context_free(r->limits);
 	pcre2_match_data_free(r->match);
-	trie_release(&r->trie);
+	buf_release(&r->trie.nodes);
+	buf_release(&r->trie.uses);
 	buf_release(&r->needs);
 	free(r->programs);
 	free(r->needs_left);
@@ -290,30 +270,12 @@ struct agent_rules_stats agent_rules_read_stats(const struct agent_rules *r)
 
 static void need_meet(struct agent_rules *r, uint32_t need)
 {
-	if (bit_get(r->met, need))
+	if (r->met[need / 64] >> (need % 64) & 1)
 		return;
 	bit_set(r->met, need);
 	uint16_t rule = ((const uint16_t *)(const void *)r->needs.data)[need];
 	if (--r->left[rule] == 0)
 		bit_set(r->ready, rule);
-}
-
-/* One pass over the text; afterwards `ready` has the rules that may match. */
-static void rules_scan(struct agent_rules *r, struct str text)
-{
-	const struct node *nodes = trie_nodes(&r->trie);
-	const struct use *uses = (const struct use *)(const void *)r->trie.uses.data;
-	memcpy(r->left, r->needs_left, r->count);
-	memset(r->met, 0, r->met_words * sizeof(*r->met));
-	memcpy(r->ready, r->always, r->ready_words * sizeof(*r->ready));
-	uint32_t at = 0;
-	for (size_t i = 0; i < text.len; i++) {
-		at = trie_step(&r->trie, at, (unsigned char)ascii_lower(text.ptr[i]));
-		for (uint32_t word = at; word; word = nodes[word].word) {
-			for (uint32_t u = nodes[word].uses; u; u = uses[u].next)
-				need_meet(r, uses[u].need);
-		}
-	}
 }
 
 static bool program_prepare(struct agent_rules *r, struct program *p, const struct agent_rule *rule)
@@ -333,16 +295,6 @@ static bool program_prepare(struct agent_rules *r, struct program *p, const stru
 	return true;
 }
 
-/* `found` is what pcre2_match said: one more than the highest group, 0 when there is no room for them all. */
-static void groups_copy(const struct agent_rules *r, struct str text, int found, struct str ret[AGENT_GROUPS])
-{
-	const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(r->match);
-	for (size_t i = 0; i < AGENT_GROUPS; i++) {
-		bool matched = (found == 0 || i < (size_t)found) && ends[2 * i] != PCRE2_UNSET;
-		ret[i] = matched ? str_n(text.ptr + ends[2 * i], ends[2 * i + 1] - ends[2 * i]) : STR_NULL;
-	}
-}
-
 static bool rule_run(struct agent_rules *r, size_t index, struct str text, struct str ret[AGENT_GROUPS])
 {
 	struct program *p = &r->programs[index];
@@ -356,7 +308,13 @@ static bool rule_run(struct agent_rules *r, size_t index, struct str text, struc
 		r->stats.skipped += found != PCRE2_ERROR_NOMATCH;
 		return false;
 	}
-	groups_copy(r, text, found, ret);
+	/* `found` is what pcre2_match said: one more than the highest group, 0 when there is no room for them
+	 * all. */
+	const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(r->match);
+	for (size_t i = 0; i < AGENT_GROUPS; i++) {
+		bool matched = (found == 0 || i < (size_t)found) && ends[2 * i] != PCRE2_UNSET;
+		ret[i] = matched ? str_n(text.ptr + ends[2 * i], ends[2 * i + 1] - ends[2 * i]) : STR_NULL;
+	}
 	return true;
 }
 
@@ -375,7 +333,20 @@ static size_t rules_next_ready(const struct agent_rules *r, size_t i, size_t end
 void agent_rules_match(struct agent_rules *r, struct str text, struct agent_match ret[AGENT_LISTS])
 {
 	uint64_t skipped_max = r->stats.skipped + SKIPPED_PER_TEXT_MAX;
-	rules_scan(r, text);
+	/* One pass over the text; afterwards `ready` has the rules that may match. */
+	const struct node *nodes = trie_nodes(&r->trie);
+	const struct use *uses = (const struct use *)(const void *)r->trie.uses.data;
+	memcpy(r->left, r->needs_left, r->count);
+	memset(r->met, 0, r->met_words * sizeof(*r->met));
+	memcpy(r->ready, r->always, r->ready_words * sizeof(*r->ready));
+	uint32_t at = 0;
+	for (size_t i = 0; i < text.len; i++) {
+		at = trie_step(&r->trie, at, (unsigned char)ascii_lower(text.ptr[i]));
+		for (uint32_t word = at; word; word = nodes[word].word) {
+			for (uint32_t u = nodes[word].uses; u; u = uses[u].next)
+				need_meet(r, uses[u].need);
+		}
+	}
 	for (int list = 0; list < AGENT_LISTS; list++) {
 		ret[list].rule = NULL;
 		size_t end = r->first[list + 1];

@@ -64,14 +64,6 @@ struct notes {
 	struct notes_slot *slots;
 };
 
-static size_t power_of_two_above(size_t n)
-{
-	size_t p = 64;
-	while (p < n)
-		p *= 2;
-	return p;
-}
-
 int batch_new(const struct batch_config *config, struct batch **ret)
 {
 	struct batch *b = calloc(1, sizeof(*b));
@@ -79,7 +71,8 @@ int batch_new(const struct batch_config *config, struct batch **ret)
 		return ERR_NOMEM;
 	b->config = *config;
 	b->text_cap = 4 * config->events_max;
-	b->fingerprint_slot_count = power_of_two_above(2 * config->events_max);
+	for (b->fingerprint_slot_count = 64; b->fingerprint_slot_count < 2 * config->events_max;)
+		b->fingerprint_slot_count *= 2;
 	b->visits = malloc(config->events_max * sizeof(*b->visits));
 	b->impressions = malloc(config->events_max * sizeof(*b->impressions));
 	b->notes = malloc(2 * config->events_max * sizeof(*b->notes)); /* a tally is two */
@@ -290,22 +283,6 @@ static bool country_is_wellformed(const char country[2])
 	return memcmp(country, "XX", 2) != 0; /* what proxies say when they do not know */
 }
 
-static void place_look_up(struct batch *b, const struct event_visit *v, struct place_slot *slot)
-{
-	struct place found = {0};
-	char text[256];
-	places_find(b->config.places, v->address_len == 3 ? AF_INET : AF_INET6, v->address, &found);
-	slot->country = words_of(&b->words, found.country);
-	size_t region = MIN(found.region.len, sizeof(text) / 2 - 1),
-	       city = MIN(found.city.len, sizeof(text) / 2);
-	if (region > 0)
-		memcpy(text, found.region.ptr, region);
-	text[region] = '\n';
-	if (city > 0)
-		memcpy(text + region + 1, found.city.ptr, city);
-	slot->place = region + city > 0 ? words_of(&b->words, str_n(text, region + 1 + city)) : WORD_NONE;
-}
-
 static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 {
 	if (!b->config.places || v->address_len == 0)
@@ -316,23 +293,21 @@ static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 	struct place_slot *slot = &b->places[hash_bytes(key, sizeof(key), b->words.seed) % PLACE_SLOTS];
 	if (memcmp(slot->address, key, sizeof(key)) != 0) {
 		memcpy(slot->address, key, sizeof(key));
-		place_look_up(b, v, slot);
+		struct place found = {0};
+		char text[256];
+		places_find(b->config.places, v->address_len == 3 ? AF_INET : AF_INET6, v->address, &found);
+		slot->country = words_of(&b->words, found.country);
+		size_t region = MIN(found.region.len, sizeof(text) / 2 - 1),
+		       city = MIN(found.city.len, sizeof(text) / 2);
+		if (region > 0)
+			memcpy(text, found.region.ptr, region);
+		text[region] = '\n';
+		if (city > 0)
+			memcpy(text + region + 1, found.city.ptr, city);
+		slot->place = region + city > 0 ? words_of(&b->words, str_n(text, region + 1 + city))
+		                                : WORD_NONE;
 	}
 	return *slot;
-}
-
-static void shape_fill(struct batch *b, const struct shape_key *key, struct visit_shape *ret)
-{
-	const struct words *w = &b->words;
-	ret->kind = key->parts[0];
-	ret->dims[DIM_SOURCE] = key->parts[1] == EVENT_SOURCE_QR ? STR("qr") : STR("link");
-	ret->dims[DIM_COUNTRY] = words_text(w, key->parts[2]);
-	ret->dims[DIM_BROWSER] = words_text(w, key->parts[3]);
-	ret->dims[DIM_OS] = words_text(w, key->parts[4]);
-	ret->dims[DIM_DEVICE] = words_text(w, key->parts[5]);
-	ret->dims[DIM_BOT] = words_text(w, key->parts[6]);
-	ret->dims[DIM_REFERRER] = words_text(w, key->parts[7]);
-	ret->dims[DIM_LANGUAGE] = words_text(w, key->parts[8]);
 }
 
 static uint32_t shape_of(struct batch *b, const struct shape_key *key)
@@ -346,7 +321,17 @@ static uint32_t shape_of(struct batch *b, const struct shape_key *key)
 	uint32_t index = (uint32_t)b->result.shape_count++;
 	b->shape_slots[i] = index + 1;
 	b->shape_keys[index] = *key;
-	shape_fill(b, key, &b->shapes[index]);
+	struct visit_shape *shape = &b->shapes[index];
+	const struct words *w = &b->words;
+	shape->kind = key->parts[0];
+	shape->dims[DIM_SOURCE] = key->parts[1] == EVENT_SOURCE_QR ? STR("qr") : STR("link");
+	shape->dims[DIM_COUNTRY] = words_text(w, key->parts[2]);
+	shape->dims[DIM_BROWSER] = words_text(w, key->parts[3]);
+	shape->dims[DIM_OS] = words_text(w, key->parts[4]);
+	shape->dims[DIM_DEVICE] = words_text(w, key->parts[5]);
+	shape->dims[DIM_BOT] = words_text(w, key->parts[6]);
+	shape->dims[DIM_REFERRER] = words_text(w, key->parts[7]);
+	shape->dims[DIM_LANGUAGE] = words_text(w, key->parts[8]);
 	return index;
 }
 

@@ -160,30 +160,15 @@ static bool is_click(const struct sink_batch *b, const struct sink_visit *v)
 	return b->shapes[v->shape].kind == VISIT_CLICK;
 }
 
-/* The steps of streams that bring visits: all that were met until now. */
-static size_t steps_of(struct clicks *c, const struct sink_batch *b, struct advance *ret)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < b->advance_count; i++) {
-		if (stream_find(c, b->advances[i].stream))
-			ret[n++] = b->advances[i];
-	}
-	return n;
-}
-
-static void note_untold(struct clicks *c, const struct sink_batch *b)
-{
-	for (size_t i = 0; i < b->visit_count; i++) {
-		if (is_click(b, &b->visits[i]))
-			untold_note(c->untold, b->visits[i].link);
-	}
-	untold_save(c->untold);
-}
-
 void clicks_announce(struct clicks *c, const struct sink_batch *b)
 {
-	if (c->untold)
-		note_untold(c, b);
+	if (c->untold) {
+		for (size_t i = 0; i < b->visit_count; i++) {
+			if (is_click(b, &b->visits[i]))
+				untold_note(c->untold, b->visits[i].link);
+		}
+		untold_save(c->untold);
+	}
 	if (!c->config.counters || c->config.sink->ops->resume || b->advance_count == 0)
 		return;
 	for (size_t i = 0; i < b->visit_count; i++)
@@ -191,24 +176,18 @@ void clicks_announce(struct clicks *c, const struct sink_batch *b)
 	struct advance *steps = calloc(b->advance_count, sizeof(*steps));
 	if (!steps)
 		return;
-	size_t n = steps_of(c, b, steps);
+	/* The steps of streams that bring visits: all that were met until now. */
+	size_t n = 0;
+	for (size_t i = 0; i < b->advance_count; i++) {
+		if (stream_find(c, b->advances[i].stream))
+			steps[n++] = b->advances[i];
+	}
 	for (size_t i = 0; i < n; i++) {
 		struct stream *s = stream_find(c, steps[i].stream);
 		s->reach = MAX(s->reach, steps[i].to);
 	}
 	c->config.counters->ops->announce(c->config.counters, b->source, steps, n);
 	free(steps);
-}
-
-static void sum_up(struct clicks *c, const struct sink_batch *b)
-{
-	for (size_t i = 0; i < b->visit_count; i++) {
-		const struct sink_visit *v = &b->visits[i];
-		/* Without counters it does not matter where they come from. */
-		struct stream *s = stream_of(c, c->config.counters ? v->stream : 0);
-		if (s && is_click(b, v))
-			link_set_add(&s->batch, v->link, 1);
-	}
 }
 
 /* Puts the totals in that are missing, while there is time for it. */
@@ -256,34 +235,37 @@ static size_t fresh_count(const struct clicks *c)
 	return n;
 }
 
-/* The store has to hear of the batch's links. When it has not taken any for so long that they are too many,
- * those that the counters know of are found again there. */
-static void remember(struct clicks *c, struct stream *s)
-{
-	for (size_t i = 0; c->config.store && i < s->batch.count; i++)
-		link_set_add(&s->fresh, s->batch.all[i].link, 0);
-	link_set_reset(&s->batch);
-	if (fresh_count(c) < LINKS_MAX)
-		return;
-	if (!c->is_telling) {
-		c->due_ms = clock_mono_ms();
-		return;
-	}
-	s->is_searched = !c->config.counters;
-	link_set_release(&s->fresh);
-}
-
 void clicks_count(struct clicks *c, const struct sink_batch *b)
 {
 	c->source = b->source;
-	sum_up(c, b);
+	for (size_t i = 0; i < b->visit_count; i++) {
+		const struct sink_visit *v = &b->visits[i];
+		/* Without counters it does not matter where they come from. */
+		struct stream *s = stream_of(c, c->config.counters ? v->stream : 0);
+		if (s && is_click(b, v))
+			link_set_add(&s->batch, v->link, 1);
+	}
 	for (size_t i = 0; c->config.counters && i < b->advance_count; i++) {
 		struct stream *s = stream_find(c, b->advances[i].stream);
 		if (s)
 			count_step(c, s, &b->advances[i]);
 	}
-	for (size_t i = 0; i < c->count; i++)
-		remember(c, &c->streams[i]);
+	for (size_t i = 0; i < c->count; i++) {
+		/* The store has to hear of the batch's links. When it has not taken any for so long that they
+		 * are too many, those that the counters know of are found again there. */
+		struct stream *s = &c->streams[i];
+		for (size_t k = 0; c->config.store && k < s->batch.count; k++)
+			link_set_add(&s->fresh, s->batch.all[k].link, 0);
+		link_set_reset(&s->batch);
+		if (fresh_count(c) < LINKS_MAX)
+			continue;
+		if (!c->is_telling) {
+			c->due_ms = clock_mono_ms();
+			continue;
+		}
+		s->is_searched = !c->config.counters;
+		link_set_release(&s->fresh);
+	}
 }
 
 /* Telling the store */
@@ -321,15 +303,6 @@ static bool fill_in(struct clicks *c, struct counters_step *step, bool is_last)
 	return is_known;
 }
 
-static void tell_counters(struct clicks *c, const struct stream *s, const struct counters_step *step)
-{
-	if (!c->config.counters)
-		return;
-	if (s->reach <= s->at) /* otherwise the sink's totals hold what is still to come */
-		c->config.counters->ops->put(c->config.counters, step);
-	c->config.counters->ops->told(c->config.counters, step);
-}
-
 /* Tells the next of what is owed. 1, or 0 when there is no time. */
 static int tell_some(struct clicks *c, struct stream *s, bool is_last)
 {
@@ -348,7 +321,11 @@ static int tell_some(struct clicks *c, struct stream *s, bool is_last)
 		r = store_set_clicks(c->config.store, c->config.node, counts, n);
 	if (r < 0)
 		return r;
-	tell_counters(c, s, &step);
+	if (c->config.counters) {
+		if (s->reach <= s->at) /* otherwise the sink's totals hold what is still to come */
+			c->config.counters->ops->put(c->config.counters, &step);
+		c->config.counters->ops->told(c->config.counters, &step);
+	}
 	metric_add(&c->config.metrics->counters_told, n);
 	s->told += n;
 	return 1;

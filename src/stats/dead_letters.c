@@ -49,34 +49,29 @@ static void put_field(struct buf *b, const char *name, struct str value)
 	json_out_str_or_null(b, value);
 }
 
-static void letter_write(struct buf *b, struct event_id event, const struct event *ev, const char *reason)
-{
-	char id[EVENT_ID_TEXT_BYTES];
-	buf_str(b, STR("{\"event\":"));
-	json_out_str(b, event_id_format(event.node, event.segment, event.position, id));
-	put_field(b, "reason", str_of(reason));
-	if (ev->kind == EVENT_IMPRESSION) {
-		buf_printf(b, ",\"kind\":\"impression\",\"ts\":%lld", (long long)ev->impression.time_ms);
-		put_field(b, "id", ev->impression.id);
-		put_field(b, "userId", ev->impression.user);
-		put_field(b, "adId", ev->impression.ad);
-	} else if (ev->kind == EVENT_VISIT) {
-		buf_printf(b, ",\"kind\":\"visit\",\"ts\":%lld,\"link\":%llu", (long long)ev->visit.time_ms,
-		           (unsigned long long)ev->visit.link);
-		put_field(b, "key", ev->visit.key);
-	} else if (ev->kind == EVENT_UNUSABLE) {
-		struct str text = ev->unusable.text;
-		put_field(b, "kind", ev->unusable.is_impression ? STR("impression") : STR("visit"));
-		put_field(b, "message", str_n(text.ptr, MIN(text.len, (size_t)TEXT_BYTES_MAX)));
-	}
-	buf_str(b, STR("}\n"));
-}
-
 void dead_letters_add(struct dead_letters *d, struct event_id id, const struct event *ev, const char *reason)
 {
 	struct buf CLEANUP(buf_release) line = {0};
 	struct stat st;
-	letter_write(&line, id, ev, reason);
+	char id_text[EVENT_ID_TEXT_BYTES];
+	buf_str(&line, STR("{\"event\":"));
+	json_out_str(&line, event_id_format(id.node, id.segment, id.position, id_text));
+	put_field(&line, "reason", str_of(reason));
+	if (ev->kind == EVENT_IMPRESSION) {
+		buf_printf(&line, ",\"kind\":\"impression\",\"ts\":%lld", (long long)ev->impression.time_ms);
+		put_field(&line, "id", ev->impression.id);
+		put_field(&line, "userId", ev->impression.user);
+		put_field(&line, "adId", ev->impression.ad);
+	} else if (ev->kind == EVENT_VISIT) {
+		buf_printf(&line, ",\"kind\":\"visit\",\"ts\":%lld,\"link\":%llu",
+		           (long long)ev->visit.time_ms, (unsigned long long)ev->visit.link);
+		put_field(&line, "key", ev->visit.key);
+	} else if (ev->kind == EVENT_UNUSABLE) {
+		struct str text = ev->unusable.text;
+		put_field(&line, "kind", ev->unusable.is_impression ? STR("impression") : STR("visit"));
+		put_field(&line, "message", str_n(text.ptr, MIN(text.len, (size_t)TEXT_BYTES_MAX)));
+	}
+	buf_str(&line, STR("}\n"));
 	if (stat(d->path, &st) == 0 && st.st_size > FILE_BYTES_MAX)
 		os_sys.rename(d->path, d->old_path);
 	int fd = os_sys.open(d->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

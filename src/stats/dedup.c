@@ -78,25 +78,6 @@ static int make_room(struct dedup *d, const struct sink_batch *b, size_t lanes)
 	return 0;
 }
 
-static void items_fill(struct dedup *d, const struct sink_batch *b)
-{
-	for (size_t i = 0; i < b->impression_count; i++) {
-		const struct sink_impression *from = &b->impressions[i];
-		d->items[i] = (struct seen_item){
-		    .event = from->event, .received_ms = from->received_ms, .lane = from->lane};
-		memcpy(d->items[i].fingerprint, from->fingerprint, SEEN_FINGERPRINT_BYTES);
-	}
-}
-
-/* A process that was killed has not told the filter all that it had counted. */
-static void doubt(struct dedup *d, const struct sink_batch *b)
-{
-	for (size_t i = 0; i < b->impression_count; i++) {
-		if (b->impressions[i].in_doubt && d->items[i].verdict == SEEN_NEVER)
-			d->items[i].verdict = SEEN_UNKNOWN;
-	}
-}
-
 /* The sink is asked about those that the filter does not know. */
 static int ask_sink(struct dedup *d, size_t count)
 {
@@ -173,7 +154,12 @@ int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lane
 		return 0;
 	if (make_room(d, b, lane_count) < 0)
 		return ERR_NOMEM;
-	items_fill(d, b);
+	for (size_t i = 0; i < b->impression_count; i++) {
+		const struct sink_impression *from = &b->impressions[i];
+		d->items[i] = (struct seen_item){
+		    .event = from->event, .received_ms = from->received_ms, .lane = from->lane};
+		memcpy(d->items[i].fingerprint, from->fingerprint, SEEN_FINGERPRINT_BYTES);
+	}
 	if (lane_count > 0)
 		memcpy(d->lanes, lanes, lane_count * sizeof(*lanes));
 	d->batch = (struct seen_batch){.items = d->items,
@@ -184,7 +170,11 @@ int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lane
 	                               .now_ms = b->now_ms};
 	if (d->filter)
 		d->filter->ops->ask(d->filter, &d->batch);
-	doubt(d, b);
+	/* A process that was killed has not told the filter all that it had counted. */
+	for (size_t i = 0; i < b->impression_count; i++) {
+		if (b->impressions[i].in_doubt && d->items[i].verdict == SEEN_NEVER)
+			d->items[i].verdict = SEEN_UNKNOWN;
+	}
 	int r = ask_sink(d, b->impression_count);
 	if (r < 0)
 		return r;

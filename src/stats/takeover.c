@@ -76,24 +76,6 @@ static int positions_add(struct taken *t, const struct position *more, size_t co
 
 /* Those who may know */
 
-static int files_ask(struct taken *t, struct err *e)
-{
-	char path[PATH_MAX];
-	int r = 0;
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
-		struct checkpoint found;
-		t->has_file[i] = access(file_path(t, i, path), F_OK) == 0;
-		if (!t->has_file[i])
-			continue;
-		r = checkpoint_read(path, t->arena, &found, e);
-		if (r == 0 && positions_add(t, found.positions, found.count) < 0)
-			r = err_set(e, ERR_NOMEM, "out of memory");
-		if (r == 0)
-			t->all->counts = takeover_larger(t->all->counts, found.counts);
-	}
-	return r;
-}
-
 static int sink_ask(const struct taken *t, uint64_t node, struct position **ret, size_t *ret_count,
                     struct err *e)
 {
@@ -122,34 +104,17 @@ int takeover_books(struct sink *sink, uint64_t node, struct event_counts *ret, s
 
 /* Making it ours */
 
-static void others_remove(const struct taken *t)
-{
-	char path[PATH_MAX];
-	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		if (t->has_file[i] && i != t->config->keeper)
-			unlink(file_path(t, i, path));
-	}
-}
-
-static int log_is_empty(const struct taken *t, bool *ret, struct err *e)
-{
-	uint64_t *segments;
-	size_t count = 0;
-	int r = event_folder_list(t->config->folder, t->arena, &segments, &count, e);
-	*ret = count == 0;
-	return r == ERR_NOT_FOUND ? 0 : r;
-}
-
 /* While there was no file of ours, the sink may have been the one that kept the place. */
 static int sink_take(struct taken *t, uint64_t node, struct err *e)
 {
 	struct position *kept;
 	size_t count;
 	struct event_counts counts;
-	bool is_empty;
-	int r = log_is_empty(t, &is_empty, e);
-	if (r < 0 || is_empty)
-		return r;
+	uint64_t *segments;
+	size_t segment_count = 0;
+	int r = event_folder_list(t->config->folder, t->arena, &segments, &segment_count, e);
+	if (r < 0 || segment_count == 0)
+		return r == ERR_NOT_FOUND ? 0 : r;
 	if (t->config->sink_is_away)
 		return err_set(e, ERR_UNAVAILABLE,
 		               "the event log was read without a queue before, and only the sink knows how "
@@ -176,39 +141,6 @@ static int take_into_file(struct taken *t, uint64_t node, struct err *e)
 	return r;
 }
 
-static uint64_t offset_of(const struct position *positions, size_t count, uint64_t stream)
-{
-	const struct position *found = NULL;
-	for (size_t i = 0; i < count && !found; i++)
-		found = positions[i].stream == stream ? &positions[i] : NULL;
-	return found ? found->offset : 0;
-}
-
-/* The sink's positions must be where the reader begins: a batch says where it goes on from. */
-static int sink_move(struct taken *t, uint64_t node, const struct position *kept, size_t kept_count,
-                     struct err *e)
-{
-	struct sink *s = t->config->sink;
-	uint64_t duplicates;
-	struct sink_batch batch = {.source = node, .now_ms = clock_real_ms()};
-	struct advance *advances = arena_alloc(t->arena, (t->all->count + 1) * sizeof(*advances));
-	if (!advances)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	for (size_t i = 0; i < t->all->count; i++) {
-		const struct position *p = &t->all->positions[i];
-		uint64_t from = offset_of(kept, kept_count, p->stream);
-		if (from < p->offset)
-			advances[batch.advance_count++] = (struct advance){p->stream, from, p->offset};
-	}
-	batch.advances = advances;
-	int r = batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0;
-	if (r == 0)
-		r = s->ops->settle(s);
-	return r < 0
-	           ? err_set(e, r, "the sink does not take how far the event log was read (%s)", err_name(r))
-	           : 0;
-}
-
 static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
 {
 	struct position *kept = NULL;
@@ -217,7 +149,31 @@ static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
 	if (r == 0 && positions_add(t, kept, count) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	bool has_files = t->has_file[KEEPER_FORWARDER] || t->has_file[KEEPER_COUNTER];
-	return r == 0 && has_files ? sink_move(t, node, kept, count, e) : r;
+	if (r != 0 || !has_files)
+		return r;
+	/* The sink's positions must be where the reader begins: a batch says where it goes on from. */
+	struct sink *s = t->config->sink;
+	uint64_t duplicates;
+	struct sink_batch batch = {.source = node, .now_ms = clock_real_ms()};
+	struct advance *advances = arena_alloc(t->arena, (t->all->count + 1) * sizeof(*advances));
+	if (!advances)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; i < t->all->count; i++) {
+		const struct position *p = &t->all->positions[i];
+		const struct position *found = NULL;
+		for (size_t k = 0; k < count && !found; k++)
+			found = kept[k].stream == p->stream ? &kept[k] : NULL;
+		uint64_t from = found ? found->offset : 0;
+		if (from < p->offset)
+			advances[batch.advance_count++] = (struct advance){p->stream, from, p->offset};
+	}
+	batch.advances = advances;
+	r = batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0;
+	if (r == 0)
+		r = s->ops->settle(s);
+	return r < 0
+	           ? err_set(e, r, "the sink does not take how far the event log was read (%s)", err_name(r))
+	           : 0;
 }
 
 int takeover(const struct takeover_config *c, uint64_t node, struct arena *arena, struct checkpoint *ret,
@@ -225,10 +181,24 @@ int takeover(const struct takeover_config *c, uint64_t node, struct arena *arena
 {
 	struct taken t = {.config = c, .arena = arena, .all = ret};
 	*ret = (struct checkpoint){0};
-	int r = files_ask(&t, e);
+	char path[PATH_MAX];
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
+		struct checkpoint found;
+		t.has_file[i] = access(file_path(&t, i, path), F_OK) == 0;
+		if (!t.has_file[i])
+			continue;
+		r = checkpoint_read(path, t.arena, &found, e);
+		if (r == 0 && positions_add(&t, found.positions, found.count) < 0)
+			r = err_set(e, ERR_NOMEM, "out of memory");
+		if (r == 0)
+			t.all->counts = takeover_larger(t.all->counts, found.counts);
+	}
 	if (r == 0)
 		r = c->keeper == KEEPER_SINK ? take_into_sink(&t, node, e) : take_into_file(&t, node, e);
-	if (r == 0)
-		others_remove(&t);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
+		if (t.has_file[i] && i != c->keeper)
+			unlink(file_path(&t, i, path));
+	}
 	return r;
 }

@@ -23,19 +23,6 @@ static void put_line(struct buf *to, uint64_t link)
 	buf_printf(to, "%016llx\n", (unsigned long long)link);
 }
 
-/* A last line that was cut off has not been followed by its clicks. */
-static void links_read(struct untold *u, const struct buf *text)
-{
-	for (size_t at = 0; at + LINE_BYTES <= text->len; at += LINE_BYTES) {
-		unsigned long long link;
-		char line[LINE_BYTES];
-		memcpy(line, text->data + at, LINE_BYTES - 1);
-		line[LINE_BYTES - 1] = '\0';
-		if (sscanf(line, "%16llx", &link) == 1)
-			link_set_add(&u->noted, link, 0);
-	}
-}
-
 static void failed(struct untold *u, const char *why)
 {
 	if (!u->failed)
@@ -68,8 +55,15 @@ int untold_open(const char *path, struct untold **ret)
 	int r = file_read(path, FILE_BYTES_MAX, &text, &e);
 	if (r < 0 && r != ERR_NOT_FOUND)
 		log_warn("stats", "%s; the clicks of some links may stay old", e.text);
-	if (r == 0)
-		links_read(u, &text);
+	/* A last line that was cut off has not been followed by its clicks. */
+	for (size_t at = 0; r == 0 && at + LINE_BYTES <= text.len; at += LINE_BYTES) {
+		unsigned long long link;
+		char line[LINE_BYTES];
+		memcpy(line, text.data + at, LINE_BYTES - 1);
+		line[LINE_BYTES - 1] = '\0';
+		if (sscanf(line, "%16llx", &link) == 1)
+			link_set_add(&u->noted, link, 0);
+	}
 	if (r == 0 && text.len % LINE_BYTES != 0)
 		rewrite(u);
 	*ret = u;

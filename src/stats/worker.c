@@ -110,24 +110,6 @@ static int worker_add(void *ctx, struct queue *queue, const struct queue_event *
 	return batch_add(w->batch, queue, ev);
 }
 
-static void count_batch(struct stats_worker *w, const struct sink_batch *b, uint64_t duplicates)
-{
-	struct metrics *m = w->metrics;
-	metric_add(&m->stats_batches, 1);
-	metric_add(&m->stats_visits, b->visit_count);
-	metric_add(&m->stats_impressions, b->impression_count - duplicates);
-	metric_add(&m->stats_duplicates, b->tally.duplicates + duplicates);
-	metric_add(&m->stats_unusable, b->tally.unusable_clicks + b->tally.unusable_impressions);
-}
-
-static void publish(struct stats_worker *w, const struct sink_batch *b, uint64_t duplicates)
-{
-	struct stats_news news = {.batch = b, .duplicates = duplicates};
-	news.recent = batch_recent(w->batch, &news.recent_count);
-	if (w->config.publish)
-		w->config.publish(w->config.ctx, &news);
-}
-
 static int sift(struct stats_worker *w)
 {
 	if (w->is_sifted)
@@ -166,8 +148,16 @@ static int worker_commit(void *ctx, const struct advance *advances, size_t count
 		clicks_count(w->clicks, b);
 	failpoint("worker-marked");
 	histogram_record(&w->metrics->stats_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
-	count_batch(w, b, duplicates);
-	publish(w, b, duplicates);
+	struct metrics *m = w->metrics;
+	metric_add(&m->stats_batches, 1);
+	metric_add(&m->stats_visits, b->visit_count);
+	metric_add(&m->stats_impressions, b->impression_count - duplicates);
+	metric_add(&m->stats_duplicates, b->tally.duplicates + duplicates);
+	metric_add(&m->stats_unusable, b->tally.unusable_clicks + b->tally.unusable_impressions);
+	struct stats_news news = {.batch = b, .duplicates = duplicates};
+	news.recent = batch_recent(w->batch, &news.recent_count);
+	if (w->config.publish)
+		w->config.publish(w->config.ctx, &news);
 	return 0;
 }
 
