@@ -201,7 +201,7 @@ static void what_one_server_has_looked_up_another_need_not(void **state)
 	assert_int_equal(fx.store.lookups, 1);
 	const struct cache_entry *e = cache_find(links_cache(fx.other), key);
 	assert_non_null(e);
-	assert_int_equal(e->budget->owner, budget_of_user(7));
+	assert_ptr_equal(e->budget, budgets_of_user(fx.budgets, 7));
 }
 
 static void that_there_is_no_link_is_shared_for_a_short_time(void **state)
