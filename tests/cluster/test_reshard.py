@@ -204,3 +204,109 @@ def test_a_database_that_is_lost_is_given_up(postgres, nursery):
     for key in links:
         until(lambda: server.get(f"/{key}", key=None).status_code == (302 if key in there else 404), "all databases are there")
     until(lambda: server.get("/readyz").status_code == 200, "the server is whole again")
+
+
+def make_links(server, count=60):
+    return {f"link-{number}": server.create(f"https://example.com/{number}", alias=f"link-{number}")["original_url"]
+            for number in range(count)}
+
+
+def lie_in(database, name="links"):
+    return {bytes.fromhex(key[2:]).decode() for [key] in database.sql("SELECT key FROM link", name)}
+
+
+def test_a_server_with_an_old_map_reads_and_writes_what_has_moved(postgres, nursery):
+    urls = [postgres.database(f"stale-{name}") for name in "abc"]
+    env = {"CURT_STORE_URL": ",".join(urls), **SETTINGS}
+    nursery(env={**env, "CURT_STORE_URL": ",".join(urls[:2])}).stop()
+    servers = [nursery(env=env) for _ in range(2)]
+    links = make_links(servers[0])
+    with servers[1].frozen():
+        done = harness.curt("reshard", env=env)
+        assert done.returncode == 0, done.stderr
+        servers[0].change("link-1", original_url="https://example.com/changed")
+        links["link-1"] = "https://example.com/changed"
+    for key, target in links.items():
+        assert servers[1].target(key) == target
+        servers[1].change(key, title="by an old map")
+    assert len(servers[0].links()) == len(links)
+    assert lie_in(postgres, "stale-c")
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_database_that_dies_in_the_middle_of_a_move_holds_it_up(engines, nursery, which):
+    databases = [engines.postgres(f"dies-{which}-{number}", durable=False) for number in range(3)]
+    urls = [database.database("links") for database in databases]
+    env = {"CURT_STORE_URL": ",".join(urls), **SETTINGS}
+    nursery(env={**env, "CURT_STORE_URL": ",".join(urls[:2])}).stop()
+    server = nursery(env=env)
+    links = make_links(server)
+    for step in ("reshard-begun", "reshard-frozen", "reshard-given"):
+        process = harness.spawn([harness.CURT, "reshard"], env=harness.clean_env(**env, CURT_FAILPOINT=step),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.communicate(timeout=PATIENCE_S)
+        harness.kill_group(process.pid)
+        databases[which].kill()
+        process = harness.spawn([harness.CURT, "reshard"], env=harness.clean_env(**env), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        time.sleep(0.5)
+        databases[which].start()
+        _, stderr = process.communicate(timeout=2 * PATIENCE_S)
+        harness.kill_group(process.pid)
+        if process.returncode != 0:  # it did not even open the registry
+            done = harness.curt("reshard", env=env)
+            assert done.returncode == 0, (stderr, done.stderr)
+        until(lambda: server.get("/readyz").status_code == 200, "the server is whole again")
+        for key, target in links.items():
+            assert server.target(key) == target
+        done = harness.curt("reshard", "--leave", f"{databases[2].address}/links", env=env)
+        assert done.returncode == 0, done.stderr
+    assert len(server.links()) == len(links)
+    for database in databases:
+        database.kill()
+
+
+def test_a_replica_that_has_not_replayed_a_switch_is_not_asked(engines, nursery):
+    primary = engines.postgres("switched", durable=False)
+    replica = primary.replica()
+    urls = [primary.database(name) for name in "abc"]
+    until(lambda: primary.replayed(replica), "the replica has the databases")
+    env = {"CURT_STORE_URL": ",".join(urls), **SETTINGS, "CURT_CACHE_NEGATIVE_TIME": "1ms"}
+    nursery(env={**env, "CURT_STORE_URL": ",".join(urls[:2])}).stop()
+    writer = nursery(env=env)
+    reader = nursery(env={**env, "CURT_STORE_REPLICAS": ",".join(replica.url(name) for name in "abc")})
+    links = make_links(writer, 30)
+    until(lambda: primary.replayed(replica), "the replica has the links")
+    until(lambda: f"127.0.0.1:{replica.port}/b answers lookups" in reader.stderr, "the replica is asked")
+    replica.sql("SELECT pg_wal_replay_pause()")
+    done = harness.curt("reshard", env=env)
+    assert done.returncode == 0, done.stderr
+    there = lie_in(primary, "c")
+    assert there
+    reader.change(min(there), title="it has heard of the switch")
+    for key in there:  # at once, before the replica is found to lag
+        writer.change(key, original_url="https://example.com/moved")
+        assert reader.target(key) == "https://example.com/moved"
+    assert all(reader.target(key) == links[key] for key in links.keys() - there)
+    replica.sql("SELECT pg_wal_replay_resume()")
+    for engine in (replica, primary):
+        engine.kill()
+
+
+def test_a_database_that_hangs_delays_no_create_in_another(engines, postgres, nursery):
+    other = engines.postgres("hangs", durable=False)
+    databases = [postgres, other]
+    server = nursery(env={"CURT_STORE_URL": ",".join(database.database("hanging") for database in databases), **SETTINGS})
+    make_links(server)
+    before = lie_in(postgres, "hanging")
+    other.pause()
+    try:
+        times = []
+        for key in sorted(before):
+            start = time.monotonic()
+            server.change(key, title="still here")
+            times.append(time.monotonic() - start)
+        assert max(times) < 2, times
+    finally:
+        other.resume()
+    until(lambda: server.get("/readyz").status_code == 200, "the server is whole again")
