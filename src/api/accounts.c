@@ -1,81 +1,62 @@
 #include "api/accounts.h"
 
-#include "base/hash.h"
+#include "api/key_uses.h"
+#include "link/cache.h"
 #include "obs/log.h"
 #include "os/clock.h"
-#include "os/reclaim.h"
 #include "os/task.h"
 
+#include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
 
 static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 enum {
 	RANDOM_DIGITS = 40, /* 238 bits */
-	EMAIL_BYTES_MAX = 254,
-	USERS_PAGE = 1000,
-	USED_STEP_MS = 1000, /* a use that soon after the last one is not noted */
 	WATCH_MS = 1000,
+	FEED_TRANSACTIONS = 200, /* are read in one go */
+	UNKNOWN_MS = 10000,      /* how long it is kept that there is no such account */
+	USERS_AT_ONCE = 256,     /* are asked for in one go */
 };
 _Static_assert(sizeof("ck_") + RANDOM_DIGITS <= API_KEY_TEXT_BYTES, "a key's text fits");
 
-struct held_user {
-	struct account account;
-	struct budget *budget;
+/*
+ * What an entry of the cache says, as the bytes of its response; none: there is no such account. An email
+ * address stands for a user's id, whose own entry says whether it is still theirs. The entry's `link` is the
+ * number of the life that it was read in.
+ */
+struct kept_user {
+	uint64_t id, generation;
+	enum user_role role;
+	bool enabled;
+	uint32_t email_len; /* the address follows, then the name */
 };
 
-struct held_key {
-	uint64_t id;
-	const struct held_user *user;
-	uint8_t digest[KEY_DIGEST_BYTES];
+struct kept_key {
+	uint64_t id, user;
 	unsigned rights;
+	int64_t expires_ms, revoked_ms;
+};
+
+struct kept_session {
+	uint64_t user, generation;
 	int64_t expires_ms;
-	int64_t revoked_ms;
-	int64_t told_ms; /* the use that the store knows of, or was about to be told; under `uses_lock` */
-	bool has_limits; /* of its own */
-	struct budget *budget;
-};
-
-/* Places in one of the snapshot's arrays by a hash, at most half full; place + 1, 0 is free. */
-struct table {
-	uint32_t *slots;
-	size_t mask;
-};
-
-/* Never changes once published, but for told_ms. Users and keys stand by id. */
-struct snapshot {
-	struct arena arena;
-	struct held_user *users;
-	size_t user_count, user_room;
-	struct held_key *keys;
-	size_t key_count;
-	struct table by_email, by_digest;
-};
-
-/* The sessions that were ended early, apart from the rest: somebody signs out far more often than anything
- * else changes. Never changes once published. */
-struct ended {
-	struct arena arena;
-	struct session_record *sessions;
-	size_t count;
-	struct table by_id;
 };
 
 struct accounts {
 	struct store *store;
 	struct budgets *budgets;
-	struct account_limits limits;
-	_Atomic(struct snapshot *) current;
-	_Atomic(struct ended *) ended;
-	pthread_mutex_t reload_lock; /* one at a time reads and publishes; guards `version` */
-	uint64_t version;            /* of the store's accounts, read before what is published */
-	bool has_version;
-	pthread_mutex_t uses_lock; /* a snapshot does not go while accounts_uses looks at it */
+	struct cache *cache;
+	uint64_t stale_ms;
+	_Atomic uint64_t life;         /* entries of an earlier one do not count */
+	_Atomic int64_t good_until_ms; /* monotonic; after that nothing kept counts */
+	pthread_mutex_t follow_lock;   /* guards the next two */
+	struct feed_cursor cursor;     /* in the feed of accounts */
+	bool has_cursor;
+	struct key_uses uses;
 	uint8_t secret[SESSION_SECRET_BYTES];
-	uint64_t hash_seed;
 	uint8_t local_digest[KEY_DIGEST_BYTES]; /* set before the workers start */
 	bool has_local;
-	struct budget *local_budget;
 	struct task watcher;
 	bool is_failing; /* the watcher's own: the store did not answer the last time */
 };
@@ -94,337 +75,370 @@ void api_key_make(char text[API_KEY_TEXT_BYTES], uint8_t digest[KEY_DIGEST_BYTES
 	api_key_digest(str_of(text), digest);
 }
 
-/* Tables */
-
-static int table_init(struct table *t, struct arena *arena, size_t count)
+int accounts_new(const struct accounts_config *config, struct accounts **ret, struct err *e)
 {
-	size_t slots = 16;
-	while (slots < count * 2)
-		slots *= 2;
-	t->mask = slots - 1;
-	t->slots = arena_zalloc(arena, slots * sizeof(*t->slots));
-	return t->slots ? 0 : ERR_NOMEM;
-}
-
-static void table_add(struct table *t, uint64_t hash, size_t place)
-{
-	size_t at = hash & t->mask;
-	while (t->slots[at])
-		at = (at + 1) & t->mask;
-	t->slots[at] = (uint32_t)place + 1;
-}
-
-/* Every place under the hash, and perhaps some of other hashes. */
-#define TABLE_EACH(table, hash, at) \
-	for (size_t at = (hash) & (table)->mask; (table)->slots[at]; at = (at + 1) & (table)->mask)
-
-/* Digests and session ids are random, so that their first bytes do as a hash. */
-static uint64_t hash_of_random(const uint8_t *bytes)
-{
-	uint64_t head;
-	memcpy(&head, bytes, sizeof(head));
-	return head;
-}
-
-/* Users and keys by id */
-
-static const struct held_user *user_of(const struct snapshot *s, uint64_t id)
-{
-	size_t low = 0, high = s->user_count;
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-		if (s->users[mid].account.id < id)
-			low = mid + 1;
-		else
-			high = mid;
+	struct accounts *a = calloc(1, sizeof(*a));
+	uint64_t seed;
+	if (!a)
+		return err_set(e, ERR_NOMEM, "out of memory for the accounts");
+	a->store = config->store;
+	a->budgets = config->budgets;
+	a->stale_ms = config->stale_ms;
+	atomic_init(&a->good_until_ms, INT64_MAX);
+	pthread_mutex_init(&a->follow_lock, NULL);
+	randombytes_buf(&seed, sizeof(seed));
+	randombytes_buf(a->secret, sizeof(a->secret));
+	int r = cache_new(config->cache_bytes, seed, &a->cache, e);
+	if (r == 0) {
+		r = store_constant(a->store, STR("session-secret"), a->secret, sizeof(a->secret));
+		if (r == 0)
+			r = accounts_follow(a);
+		if (r < 0)
+			err_set(e, r, "cannot read the accounts from the store (%s)", err_name(r));
 	}
-	return low < s->user_count && s->users[low].account.id == id ? &s->users[low] : NULL;
-}
-
-static const struct held_key *key_of(const struct snapshot *s, uint64_t id)
-{
-	size_t low = 0, high = s->key_count;
-	while (low < high) {
-		size_t mid = (low + high) / 2;
-		if (s->keys[mid].id < id)
-			low = mid + 1;
-		else
-			high = mid;
+	if (r < 0) {
+		accounts_free(a);
+		return r;
 	}
-	return low < s->key_count && s->keys[low].id == id ? &s->keys[low] : NULL;
+	*ret = a;
+	return 0;
 }
 
-/* Reading from the store */
-
-static void snapshot_free(struct snapshot *s)
+void accounts_free(struct accounts *a)
 {
-	if (!s)
+	if (!a)
 		return;
-	free(s->users);
-	arena_release(&s->arena);
-	free(s);
+	accounts_unwatch(a);
+	cache_free(a->cache);
+	pthread_mutex_destroy(&a->follow_lock);
+	sodium_memzero(a->secret, sizeof(a->secret));
+	free(a);
 }
 
-static struct str full_name(struct arena *arena, const struct user_record *record)
+void accounts_set_local(struct accounts *a, struct str presented)
 {
-	const struct str parts[] = {record->first_name, record->middle_name, record->last_name};
+	api_key_digest(presented, a->local_digest);
+	a->has_local = true;
+}
+
+/* --- names --- */
+
+static struct account_want want_of(enum store_account_by by, const void *text, size_t len)
+{
+	struct account_want want = {.by = (uint8_t)by, .len = (uint8_t)len};
+	ASSERT(len <= sizeof(want.text));
+	memcpy(want.text, text, len);
+	return want;
+}
+
+static struct account_want want_user(uint64_t id)
+{
+	return want_of(BY_USER, &id, sizeof(id));
+}
+
+struct entry_name {
+	char text[1 + USER_EMAIL_BYTES_MAX];
+};
+
+static struct str name_of(const struct account_want *want, struct entry_name *room)
+{
+	room->text[0] = (char)want->by;
+	memcpy(room->text + 1, want->text, want->len);
+	return str_n(room->text, 1 + (size_t)want->len);
+}
+
+uint64_t accounts_epoch(struct accounts *a, const struct account_want *want)
+{
+	struct entry_name room;
+	return cache_epoch(a->cache, name_of(want, &room)) ^ atomic_load(&a->life) << 32;
+}
+
+/* --- keeping --- */
+
+/* When something was about to be read: what comes of it is kept only if nothing has changed since. */
+struct moment {
+	uint64_t life;
+	uint32_t epoch;
+};
+
+static struct moment moment_now(struct accounts *a, const struct account_want *want)
+{
+	struct entry_name room;
+	return (struct moment){atomic_load(&a->life), cache_epoch(a->cache, name_of(want, &room))};
+}
+
+static void keep(struct accounts *a, const struct account_want *want, struct moment at, struct str value,
+                 int64_t expires_ms, struct budget *budget)
+{
+	struct entry_name room;
+	const struct cache_fill fill = {.key = name_of(want, &room),
+	                                .response = value,
+	                                .expires_ms = expires_ms,
+	                                .link = at.life,
+	                                .budget = budget};
+	cache_insert(a->cache, &fill, at.epoch);
+}
+
+static void keep_unknown(struct accounts *a, const struct account_want *want, struct moment at)
+{
+	keep(a, want, at, STR_NULL, clock_mono_ms() + UNKNOWN_MS, NULL);
+}
+
+struct str account_name(struct arena *arena, const struct user_record *user)
+{
+	const struct str parts[] = {user->first_name, user->middle_name, user->last_name};
 	struct buf CLEANUP(buf_release) name = {0};
+	if (user->email.ptr || user->id == 0)
+		return arena_str(arena, user->id ? user->email : STR("local"));
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
 		if (name.len > 0 && parts[i].len > 0)
 			buf_char(&name, ' ');
 		buf_str(&name, parts[i]);
 	}
 	if (name.len == 0)
-		buf_printf(&name, "user %llu", (unsigned long long)record->id);
+		buf_printf(&name, "user %llu", (unsigned long long)user->id);
 	return name.failed ? STR_NULL : arena_str(arena, buf_view(&name));
 }
 
-/* What was found for the last snapshot need not be looked for again: `*known` goes along. */
-static struct budget *budget_of_held(struct accounts *a, const struct snapshot *old, uint64_t user,
-                                     size_t *known)
-{
-	while (old && *known < old->user_count && old->users[*known].account.id < user)
-		++*known;
-	if (old && *known < old->user_count && old->users[*known].account.id == user)
-		return old->users[*known].budget;
-	return budgets_of(a->budgets, budget_of_user(user));
-}
-
-static int hold_user(struct accounts *a, struct snapshot *s, const struct user_record *record,
-                     struct budget *budget)
-{
-	if (s->user_count == s->user_room) {
-		size_t room = MAX(s->user_room * 2, USERS_PAGE);
-		struct held_user *users = reallocarray(s->users, room, sizeof(*users));
-		if (!users)
-			return ERR_NOMEM;
-		s->users = users;
-		s->user_room = room;
-	}
-	struct str email = arena_str(&s->arena, record->email);
-	struct str name = email.ptr ? email : full_name(&s->arena, record);
-	if (!budget || !name.ptr)
-		return ERR_NOMEM;
-	budget_set(budget, a->limits.creates_max, a->limits.redirects_max, a->limits.period_ms);
-	s->users[s->user_count++] = (struct held_user){
-	    .account =
-	        {
-	            .id = record->id,
-	            .email = email,
-	            .name = name,
-	            .role = record->role,
-	            .enabled = record->enabled,
-	            .generation = record->generation,
-	        },
-	    .budget = budget,
-	};
-	return 0;
-}
-
-/* Each page has its own memory: their passwords go with it. */
-static int read_users(struct accounts *a, const struct snapshot *old, struct snapshot *s)
-{
-	uint64_t after = 0;
-	size_t known = 0;
-	bool more = true;
-	while (more) {
-		struct arena CLEANUP(arena_release) arena = {0};
-		struct store_users page = {.after = after, .limit = USERS_PAGE, .arena = &arena};
-		int r = store_users(a->store, &page);
-		for (size_t i = 0; r == 0 && i < page.count; i++) {
-			const struct user_record *record = &page.users[i];
-			r = hold_user(a, s, record, budget_of_held(a, old, record->id, &known));
-			after = record->id;
-		}
-		if (r < 0)
-			return r;
-		more = page.more && page.count > 0;
-	}
-	int r = table_init(&s->by_email, &s->arena, s->user_count);
-	for (size_t i = 0; r == 0 && i < s->user_count; i++) {
-		struct str email = s->users[i].account.email;
-		if (email.ptr)
-			table_add(&s->by_email, hash_str(email, a->hash_seed), i);
-	}
-	return r;
-}
-
-static bool is_over(int64_t expires_ms, int64_t now_ms)
-{
-	return expires_ms != 0 && expires_ms <= now_ms;
-}
-
-static void count_live_key(struct account *account, const struct key_record *record, int64_t now_ms)
-{
-	if (record->revoked_ms || is_over(record->expires_ms, now_ms))
-		return;
-	account->live_keys++;
-	if (record->expires_ms && (!account->live_until_ms || record->expires_ms < account->live_until_ms))
-		account->live_until_ms = record->expires_ms;
-}
-
-/* Also one without limits of its own has a budget: when it was last used stands there, and links that were
- * made with it before may point at it. */
-static int hold_key(struct accounts *a, struct snapshot *s, const struct key_record *record, int64_t now_ms,
-                    struct budget *budget)
-{
-	const struct account_limits *l = &a->limits;
-	struct held_user *user = (struct held_user *)user_of(s, record->user); /* not published yet */
-	if (!budget)
-		return ERR_NOMEM;
-	budget_set(budget, record->creates_max ? record->creates_max : l->creates_max,
-	           record->redirects_max ? record->redirects_max : l->redirects_max,
-	           record->period_ms ? record->period_ms : l->period_ms);
-	if (user)
-		count_live_key(&user->account, record, now_ms);
-	if (user && !record->revoked_ms)
-		table_add(&s->by_digest, hash_of_random(record->digest), s->key_count);
-	struct held_key *key = &s->keys[s->key_count++];
-	*key = (struct held_key){
-	    .id = record->id,
-	    .user = user,
-	    .rights = record->rights,
-	    .expires_ms = record->expires_ms,
-	    .revoked_ms = record->revoked_ms,
-	    .told_ms = record->used_ms,
-	    .has_limits = record->creates_max || record->redirects_max || record->period_ms,
-	    .budget = budget,
-	};
-	memcpy(key->digest, record->digest, sizeof(key->digest));
-	return 0;
-}
-
-static int hold_keys(struct accounts *a, const struct snapshot *old, struct snapshot *s,
-                     const struct key_record *records, size_t count)
-{
-	int64_t now_ms = clock_real_ms();
-	int r = table_init(&s->by_digest, &s->arena, count);
-	s->keys = arena_alloc(&s->arena, MAX(count, 1) * sizeof(*s->keys));
-	if (!s->keys)
-		return ERR_NOMEM;
-	for (size_t i = 0, known = 0; r == 0 && i < count; i++) {
-		uint64_t id = records[i].id;
-		while (old && known < old->key_count && old->keys[known].id < id)
-			known++;
-		bool is_known = old && known < old->key_count && old->keys[known].id == id;
-		r = hold_key(a, s, &records[i], now_ms,
-		             is_known ? old->keys[known].budget : budgets_of(a->budgets, id));
-	}
-	return r;
-}
-
-/* Keys are read before users, so that another process's new key never comes without its user. */
-static int snapshot_fill(struct accounts *a, const struct snapshot *old, struct snapshot *s)
+static void keep_user(struct accounts *a, const struct user_record *user, struct moment at)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct key_record *records;
-	size_t count;
-	int r = store_keys(a->store, &arena, &records, &count);
-	if (r == 0)
-		r = read_users(a, old, s);
-	if (r == 0)
-		r = hold_keys(a, old, s, records, count);
-	return r;
+	struct buf CLEANUP(buf_release) value = {0};
+	const struct kept_user kept = {
+	    .id = user->id,
+	    .generation = user->generation,
+	    .role = user->role,
+	    .enabled = user->enabled,
+	    .email_len = user->email.ptr ? (uint32_t)user->email.len : UINT32_MAX,
+	};
+	struct account_want want = want_user(user->id);
+	struct budget *budget = budgets_of_user(a->budgets, user->id);
+	buf_append(&value, &kept, sizeof(kept));
+	buf_str(&value, user->email);
+	struct str name = account_name(&arena, user);
+	buf_str(&value, name);
+	if (!value.failed && name.ptr && budget)
+		keep(a, &want, at, buf_view(&value), 0, budget);
 }
 
-static int reload_people_locked(struct accounts *a)
+static void keep_key(struct accounts *a, const struct key_record *key, struct moment at)
 {
-	struct snapshot *old = atomic_load_explicit(&a->current, memory_order_relaxed); /* our own */
-	struct snapshot *fresh = calloc(1, sizeof(*fresh));
-	if (!fresh)
-		return ERR_NOMEM;
-	int r = snapshot_fill(a, old, fresh);
-	if (r < 0) {
-		snapshot_free(fresh);
-		return r;
-	}
-	pthread_mutex_lock(&a->uses_lock);
-	/* pairs with the acquire in snapshot_now */
-	atomic_store_explicit(&a->current, fresh, memory_order_release);
-	pthread_mutex_unlock(&a->uses_lock);
-	if (old) {
-		reclaim_wait();
-		snapshot_free(old);
-	}
-	return 0;
+	const struct kept_key kept = {key->id, key->user, key->rights, key->expires_ms, key->revoked_ms};
+	const struct budget_limits own = {key->creates_max, key->redirects_max, key->period_ms};
+	struct account_want want = want_of(BY_DIGEST, key->digest, KEY_DIGEST_BYTES);
+	bool is_limited = own.creates_max || own.redirects_max || own.period_ms;
+	struct budget *budget = is_limited ? budgets_of_key(a->budgets, key->id, &own) : NULL;
+	if (budget || !is_limited)
+		keep(a, &want, at, str_n((const char *)&kept, sizeof(kept)), 0, budget);
 }
 
-static void ended_free(struct ended *ended)
+static void keep_read(struct accounts *a, const struct account_want *want, struct moment at,
+                      const struct store_account *read)
 {
-	if (!ended)
+	if (read->result == ERR_NOT_FOUND) {
+		keep_unknown(a, want, at);
+	} else if (read->result != 0) {
 		return;
-	arena_release(&ended->arena);
-	free(ended);
+	} else if (read->by == BY_USER) {
+		keep_user(a, &read->user, at);
+	} else if (read->by == BY_EMAIL) {
+		keep(a, want, at, str_n((const char *)&read->user.id, sizeof(uint64_t)), 0, NULL);
+	} else if (read->by == BY_DIGEST) {
+		keep_key(a, &read->key, at);
+	} else {
+		const struct kept_session kept = {read->session.user, read->session.generation,
+		                                  read->session.expires_ms};
+		keep(a, want, at, str_n((const char *)&kept, sizeof(kept)), 0, NULL);
+	}
 }
 
-static int ended_fill(struct accounts *a, struct ended *s)
+/* --- reading from the store --- */
+
+static int read_each(struct accounts *a, const struct account_want *const *wants, size_t n,
+                     struct store_account *reads, struct arena *arena)
 {
-	int r = store_sessions(a->store, clock_real_ms(), &s->arena, &s->sessions, &s->count);
-	if (r == 0)
-		r = table_init(&s->by_id, &s->arena, s->count);
-	for (size_t i = 0; r == 0 && i < s->count; i++)
-		table_add(&s->by_id, hash_of_random(s->sessions[i].id), i);
+	struct moment *moments = arena_alloc(arena, n * sizeof(*moments));
+	if (!moments)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++) {
+		moments[i] = moment_now(a, wants[i]);
+		reads[i] = (struct store_account){.by = wants[i]->by,
+		                                  .text = str_n(wants[i]->text, wants[i]->len)};
+		if (wants[i]->by == BY_USER)
+			memcpy(&reads[i].id, wants[i]->text, sizeof(reads[i].id));
+	}
+	int r = store_accounts(a->store, reads, n, arena);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		keep_read(a, wants[i], moments[i], &reads[i]);
+		if (reads[i].result < 0 && reads[i].result != ERR_NOT_FOUND)
+			r = reads[i].result;
+	}
 	return r;
 }
 
-static int reload_sessions_locked(struct accounts *a)
+static uint64_t user_behind(const struct store_account *read)
 {
-	struct ended *fresh = calloc(1, sizeof(*fresh));
-	int r = fresh ? ended_fill(a, fresh) : ERR_NOMEM;
-	if (r < 0) {
-		ended_free(fresh);
-		return r;
+	switch (read->result == 0 ? read->by : BY_USER) {
+	case BY_EMAIL: return read->user.id;
+	case BY_DIGEST: return read->key.user;
+	case BY_SESSION: return read->session.user;
+	default: return 0;
 	}
-	/* release pairs with the acquire in has_ended */
-	struct ended *old = atomic_exchange_explicit(&a->ended, fresh, memory_order_acq_rel);
-	if (old) {
-		reclaim_wait();
-		ended_free(old);
+}
+
+/* Users are read after what leads to them: a change that comes in between is then seen. */
+int accounts_read(struct accounts *a, const struct account_want *const *wants, size_t n)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct store_account *reads = arena_alloc(&arena, n * sizeof(*reads));
+	struct account_want *users = arena_alloc(&arena, n * sizeof(*users));
+	const struct account_want **of_users = arena_alloc(&arena, n * sizeof(*of_users));
+	size_t count = 0;
+	if (!reads || !users || !of_users)
+		return ERR_NOMEM;
+	int r = read_each(a, wants, n, reads, &arena);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (user_behind(&reads[i]) == 0)
+			continue;
+		users[count] = want_user(user_behind(&reads[i]));
+		of_users[count] = &users[count];
+		count++;
+	}
+	return r == 0 && count > 0 ? read_each(a, of_users, count, reads, &arena) : r;
+}
+
+int accounts_users(struct accounts *a, const uint64_t *ids, size_t n, struct arena *arena,
+                   struct user_record *ret)
+{
+	struct store_account *reads = arena_alloc(arena, USERS_AT_ONCE * sizeof(*reads));
+	if (!reads)
+		return ERR_NOMEM;
+	for (size_t from = 0; from < n; from += USERS_AT_ONCE) {
+		size_t count = MIN(n - from, (size_t)USERS_AT_ONCE);
+		for (size_t i = 0; i < count; i++)
+			reads[i] = (struct store_account){.by = BY_USER, .id = ids[from + i]};
+		int r = store_accounts(a->store, reads, count, arena);
+		if (r < 0)
+			return r;
+		for (size_t i = 0; i < count; i++)
+			ret[from + i] = reads[i].result == 0 ? reads[i].user : (struct user_record){0};
 	}
 	return 0;
 }
 
-int accounts_reload_sessions(struct accounts *a)
+/* --- changes --- */
+
+/* Nothing that was read before counts any more; the new entry, if there is one, is `keep`'s. */
+static struct moment forget(struct accounts *a, const struct account_want *want)
 {
-	pthread_mutex_lock(&a->reload_lock);
-	int r = reload_sessions_locked(a);
-	pthread_mutex_unlock(&a->reload_lock);
-	return r;
+	struct entry_name room;
+	cache_invalidate(a->cache, name_of(want, &room));
+	return moment_now(a, want);
 }
 
-/* The version is read first: a change that comes in between is then read once more, not missed. */
-static int reload_locked(struct accounts *a)
+static void forget_email(struct accounts *a, struct str email)
 {
-	uint64_t version = 0;
-	bool has_version = a->store->ops->version != NULL;
-	int r = has_version ? a->store->ops->version(a->store, &version) : 0;
-	if (r == 0)
-		r = reload_sessions_locked(a);
-	if (r == 0)
-		r = reload_people_locked(a);
-	a->has_version = has_version && r == 0;
-	a->version = version;
-	return r;
+	if (!email.ptr || email.len > USER_EMAIL_BYTES_MAX)
+		return;
+	struct account_want want = want_of(BY_EMAIL, email.ptr, email.len);
+	forget(a, &want);
 }
 
-int accounts_reload(struct accounts *a)
+void accounts_changed(struct accounts *a, const struct store_write *w)
 {
-	pthread_mutex_lock(&a->reload_lock);
-	int r = reload_locked(a);
-	pthread_mutex_unlock(&a->reload_lock);
-	return r;
+	bool is_sure = w->result == 0;
+	struct account_want key = want_of(BY_DIGEST, w->key.digest, KEY_DIGEST_BYTES);
+	struct account_want session = want_of(BY_SESSION, w->session.id, SESSION_ID_BYTES);
+	struct account_want user = want_user(w->user.id);
+	struct moment at;
+	if (!is_sure && w->result != ERR_UNCERTAIN)
+		return;
+	switch (w->kind) {
+	case STORE_USER_CREATE:
+	case STORE_USER_UPDATE:
+		forget_email(a, w->user.email);
+		at = forget(a, &user);
+		if (is_sure)
+			keep_user(a, &w->user, at);
+		return;
+	case STORE_KEY_CREATE:
+		forget(a, &key);
+		forget(a, &user);
+		return;
+	case STORE_KEY_REVOKE:
+		if (!is_sure) { /* then it is not known which one it is */
+			atomic_fetch_add(&a->life, 1);
+			return;
+		}
+		at = forget(a, &key);
+		keep_key(a, &w->key, at);
+		return;
+	case STORE_SESSION_CREATE: /* who signs in anew shall meet no old news of themselves */
+		user = want_user(w->session.user);
+		forget(a, &user);
+		return;
+	case STORE_SESSION_END:
+		at = forget(a, &session);
+		if (is_sure)
+			keep_unknown(a, &session, at);
+		return;
+	default: return;
+	}
+}
+
+/* What another process has changed does not count any more. */
+static void entry_follow(struct accounts *a, const struct feed_entry *e)
+{
+	struct account_want want;
+	switch (e->kind) {
+	case FEED_USER:
+		want = want_user(e->id);
+		/* Who had which address is not told in a form that is quick to read, and changes rarely. */
+		if (memmem(e->changes.ptr, e->changes.len, "\"email\"", 7))
+			atomic_fetch_add(&a->life, 1);
+		break;
+	case FEED_KEY:
+		want = want_of(BY_DIGEST, e->name.ptr, MIN(e->name.len, (size_t)KEY_DIGEST_BYTES));
+		break;
+	case FEED_SESSION:
+		want = want_of(BY_SESSION, e->name.ptr, MIN(e->name.len, (size_t)SESSION_ID_BYTES));
+		break;
+	default: return;
+	}
+	forget(a, &want);
+}
+
+static int page_follow(struct accounts *a, bool *ret_more)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct feed_page page = {
+	    .cursor = a->cursor, .from_end = !a->has_cursor, .max = FEED_TRANSACTIONS, .arena = &arena};
+	int r = store_feed(a->store, true, &page);
+	if (r != 0)
+		return r;
+	if (page.lost || !a->has_cursor)
+		atomic_fetch_add(&a->life, 1);
+	for (size_t i = 0; i < page.count; i++)
+		entry_follow(a, &page.entries[i]);
+	a->cursor = page.cursor;
+	a->has_cursor = true;
+	*ret_more = page.more;
+	return 0;
 }
 
 int accounts_follow(struct accounts *a)
 {
-	uint64_t version = 0;
 	if (!a->store->ops->version)
 		return 0;
-	pthread_mutex_lock(&a->reload_lock);
-	int r = a->store->ops->version(a->store, &version);
-	if (r == 0 && !(a->has_version && a->version == version))
-		r = reload_locked(a);
-	pthread_mutex_unlock(&a->reload_lock);
+	pthread_mutex_lock(&a->follow_lock);
+	int64_t asked_ms = clock_mono_ms();
+	bool more = true;
+	int r = 0;
+	while (r == 0 && more)
+		r = page_follow(a, &more);
+	if (r == 0)
+		atomic_store(&a->good_until_ms, asked_ms + (int64_t)a->stale_ms);
+	pthread_mutex_unlock(&a->follow_lock);
 	return r;
 }
 
@@ -435,7 +449,7 @@ static int64_t watch(struct task *t)
 	if (r < 0 && !a->is_failing)
 		log_warn("api",
 		         "the store does not say whether accounts have changed (%s); what is known of them "
-		         "stays in force",
+		         "stays in force for accounts.stale_time",
 		         err_name(r));
 	if (r == 0 && a->is_failing)
 		log_info("api", "the store says again whether accounts have changed");
@@ -459,170 +473,175 @@ void accounts_unwatch(struct accounts *a)
 	task_stop(&a->watcher);
 }
 
-int accounts_new(struct store *store, struct budgets *budgets, const struct account_limits *limits,
-                 struct accounts **ret, struct err *e)
+/* --- finding --- */
+
+/* The entry's bytes; UNREAD when there is none that counts, NONE when it says that there is no such account.
+ */
+static enum account_found entry_find(struct accounts *a, const struct account_want *want, int64_t mono_ms,
+                                     const struct cache_entry **ret)
 {
-	struct accounts *a = calloc(1, sizeof(*a));
-	if (!a)
-		return err_set(e, ERR_NOMEM, "out of memory for the accounts");
-	a->store = store;
-	a->budgets = budgets;
-	a->limits = *limits;
-	pthread_mutex_init(&a->reload_lock, NULL);
-	pthread_mutex_init(&a->uses_lock, NULL);
-	randombytes_buf(&a->hash_seed, sizeof(a->hash_seed));
-	randombytes_buf(a->secret, sizeof(a->secret));
-	int r = store_constant(store, STR("session-secret"), a->secret, sizeof(a->secret));
-	if (r == 0)
-		r = accounts_reload(a);
-	if (r < 0) {
-		accounts_free(a);
-		return err_set(e, r, "cannot read the accounts from the store (%s)", err_name(r));
+	struct entry_name room;
+	const struct cache_entry *e = cache_find(a->cache, name_of(want, &room));
+	if (!e || e->link != atomic_load_explicit(&a->life, memory_order_acquire))
+		return ACCOUNT_UNREAD;
+	if (e->response_len == 0)
+		return e->expires_ms > mono_ms ? ACCOUNT_NONE : ACCOUNT_UNREAD;
+	*ret = e;
+	return ACCOUNT_FOUND;
+}
+
+bool accounts_is_unknown(struct accounts *a, const struct account_want *want, int64_t mono_ms)
+{
+	const struct cache_entry *e;
+	return entry_find(a, want, mono_ms, &e) == ACCOUNT_NONE;
+}
+
+static bool is_over(int64_t expires_ms, int64_t now_ms)
+{
+	return expires_ms != 0 && expires_ms <= now_ms;
+}
+
+static bool is_stale(const struct accounts *a, struct account_time now)
+{
+	return now.mono_ms > atomic_load_explicit(&a->good_until_ms, memory_order_relaxed);
+}
+
+enum account_found accounts_user(struct accounts *a, uint64_t id, struct account_time now,
+                                 struct account *ret, struct account_want *ret_want)
+{
+	const struct cache_entry *e;
+	struct kept_user kept;
+	if (is_stale(a, now))
+		return ACCOUNT_STALE;
+	*ret_want = want_user(id);
+	enum account_found found = id ? entry_find(a, ret_want, now.mono_ms, &e) : ACCOUNT_NONE;
+	if (found != ACCOUNT_FOUND)
+		return found;
+	const char *bytes = cache_entry_response(e);
+	memcpy(&kept, bytes, sizeof(kept));
+	bool has_email = kept.email_len != UINT32_MAX;
+	size_t email_len = has_email ? kept.email_len : 0;
+	bytes += sizeof(kept);
+	*ret = (struct account){
+	    .id = kept.id,
+	    .email = has_email ? str_n(bytes, email_len) : STR_NULL,
+	    .name = str_n(bytes + email_len, e->response_len - sizeof(kept) - email_len),
+	    .role = kept.role,
+	    .enabled = kept.enabled,
+	    .generation = kept.generation,
+	    .budget = e->budget,
+	};
+	return ACCOUNT_FOUND;
+}
+
+enum account_found accounts_user_named(struct accounts *a, struct str text, struct account_time now,
+                                       struct account *ret, struct account_want *ret_want)
+{
+	char folded[USER_EMAIL_BYTES_MAX];
+	const struct cache_entry *e;
+	uint64_t id;
+	if (str_u64(text, &id))
+		return accounts_user(a, id, now, ret, ret_want);
+	if (text.len == 0 || text.len > sizeof(folded))
+		return ACCOUNT_NONE;
+	if (is_stale(a, now))
+		return ACCOUNT_STALE;
+	for (size_t i = 0; i < text.len; i++)
+		folded[i] = ascii_lower(text.ptr[i]);
+	struct account_want by_email = want_of(BY_EMAIL, folded, text.len);
+	enum account_found found = entry_find(a, &by_email, now.mono_ms, &e);
+	if (found == ACCOUNT_FOUND) {
+		memcpy(&id, cache_entry_response(e), sizeof(id));
+		found = accounts_user(a, id, now, ret, ret_want);
+		if (found != ACCOUNT_FOUND || str_eq(ret->email, str_n(folded, text.len)))
+			return found;
+		found = ACCOUNT_UNREAD; /* they have another address by now */
 	}
-	*ret = a;
-	return 0;
+	*ret_want = by_email;
+	return found;
 }
 
-void accounts_free(struct accounts *a)
+/* The key of c->digest, and who has it by that. */
+static enum account_found key_find(struct accounts *a, struct account_time now, struct caller *c,
+                                   struct account_want *ret_want)
 {
-	if (!a)
-		return;
-	accounts_unwatch(a);
-	snapshot_free(atomic_load_explicit(&a->current, memory_order_relaxed));
-	ended_free(atomic_load_explicit(&a->ended, memory_order_relaxed));
-	pthread_mutex_destroy(&a->reload_lock);
-	pthread_mutex_destroy(&a->uses_lock);
-	sodium_memzero(a->secret, sizeof(a->secret));
-	free(a);
+	const struct cache_entry *e;
+	struct kept_key key;
+	struct account user;
+	if (is_stale(a, now))
+		return ACCOUNT_STALE;
+	*ret_want = want_of(BY_DIGEST, c->digest, KEY_DIGEST_BYTES);
+	enum account_found found = entry_find(a, ret_want, now.mono_ms, &e);
+	if (found != ACCOUNT_FOUND)
+		return found;
+	memcpy(&key, cache_entry_response(e), sizeof(key));
+	if (key.revoked_ms || is_over(key.expires_ms, now.real_ms))
+		return ACCOUNT_NONE;
+	found = accounts_user(a, key.user, now, &user, ret_want);
+	if (found != ACCOUNT_FOUND || !user.enabled)
+		return found == ACCOUNT_FOUND ? ACCOUNT_NONE : found;
+	c->user = user.id;
+	c->key = key.id;
+	c->rights = role_rights(user.role) & key.rights;
+	c->limit_key = e->budget ? key.id : 0;
+	c->budget = e->budget ? e->budget : user.budget;
+	c->expires_ms = key.expires_ms;
+	return ACCOUNT_FOUND;
 }
 
-void accounts_set_local(struct accounts *a, struct str presented)
+enum account_found accounts_find_key(struct accounts *a, struct str presented, struct account_time now,
+                                     struct caller *ret, struct account_want *ret_want)
 {
-	api_key_digest(presented, a->local_digest);
-	a->local_budget = budgets_of(a->budgets, budget_of_user(0));
-	a->has_local = a->local_budget != NULL;
-}
-
-static const struct snapshot *snapshot_now(const struct accounts *a)
-{
-	return atomic_load_explicit(&a->current, memory_order_acquire);
-}
-
-/* Finding keys */
-
-static unsigned rights_of(const struct held_key *key)
-{
-	return role_rights(key->user->account.role) & key->rights;
-}
-
-static bool key_in_force(const struct held_key *key, int64_t now_ms)
-{
-	return key->user && key->user->account.enabled && !key->revoked_ms &&
-	       !is_over(key->expires_ms, now_ms);
-}
-
-/* A busy key's budget is in every core's cache: not more than a write a second. */
-static void note_use(struct budget *b, int64_t now_ms)
-{
-	if (now_ms - atomic_load_explicit(&b->used_ms, memory_order_relaxed) >= USED_STEP_MS)
-		atomic_store_explicit(&b->used_ms, now_ms, memory_order_relaxed);
-}
-
-bool accounts_find_key(struct accounts *a, struct str presented, int64_t now_ms, struct caller *ret)
-{
-	uint8_t digest[KEY_DIGEST_BYTES];
-	api_key_digest(presented, digest);
-	if (a->has_local && sodium_memcmp(a->local_digest, digest, sizeof(digest)) == 0) {
-		*ret = (struct caller){.rights = RIGHTS_ALL, .budget = a->local_budget};
-		return true;
+	struct caller c = {0};
+	api_key_digest(presented, c.digest);
+	if (a->has_local && sodium_memcmp(a->local_digest, c.digest, sizeof(c.digest)) == 0) {
+		*ret = (struct caller){.rights = RIGHTS_ALL, .budget = budgets_of_user(a->budgets, 0)};
+		return ACCOUNT_FOUND;
 	}
-	const struct snapshot *s = snapshot_now(a);
-	TABLE_EACH(&s->by_digest, hash_of_random(digest), at)
-	{
-		const struct held_key *key = &s->keys[s->by_digest.slots[at] - 1];
-		if (sodium_memcmp(key->digest, digest, sizeof(digest)) != 0)
-			continue;
-		if (!key_in_force(key, now_ms))
-			return false;
-		*ret = (struct caller){
-		    .user = key->user->account.id,
-		    .key = key->id,
-		    .rights = rights_of(key),
-		    .limit_key = key->has_limits ? key->id : 0,
-		    .budget = key->has_limits ? key->budget : key->user->budget,
-		    .expires_ms = key->expires_ms,
-		};
-		note_use(key->budget, now_ms);
-		return true;
+	enum account_found found = key_find(a, now, &c, ret_want);
+	if (found == ACCOUNT_FOUND) {
+		key_uses_note(&a->uses, c.key, now.real_ms);
+		*ret = c;
 	}
-	return false;
-}
-
-int64_t accounts_key_used_ms(struct accounts *a, uint64_t key)
-{
-	const struct held_key *held = key_of(snapshot_now(a), key);
-	return held ? atomic_load_explicit(&held->budget->used_ms, memory_order_relaxed) : 0;
-}
-
-size_t accounts_uses(struct accounts *a, struct store_write *writes, size_t max)
-{
-	size_t n = 0;
-	pthread_mutex_lock(&a->uses_lock);
-	struct snapshot *s = atomic_load_explicit(&a->current, memory_order_relaxed);
-	for (size_t i = 0; i < s->key_count && n < max; i++) {
-		struct held_key *key = &s->keys[i];
-		int64_t used_ms = atomic_load_explicit(&key->budget->used_ms, memory_order_relaxed);
-		if (used_ms <= key->told_ms)
-			continue;
-		key->told_ms = used_ms;
-		writes[n].kind = STORE_KEY_USED;
-		writes[n].key.id = key->id;
-		writes[n].key.used_ms = used_ms;
-		n++;
-	}
-	pthread_mutex_unlock(&a->uses_lock);
-	return n;
-}
-
-/* Sessions */
-
-void session_make(const struct accounts *a, uint64_t user, uint64_t generation, int64_t expires_ms,
-                  char text[SESSION_TEXT_BYTES], uint8_t ret_session[SESSION_ID_BYTES])
-{
-	struct session_token t = {.user = user, .generation = generation, .expires_ms = expires_ms};
-	randombytes_buf(t.id, sizeof(t.id));
-	session_token_write(a->secret, &t, text);
-	memcpy(ret_session, t.id, SESSION_ID_BYTES);
-}
-
-static bool has_ended(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES])
-{
-	const struct ended *ended = atomic_load_explicit(&a->ended, memory_order_acquire);
-	TABLE_EACH(&ended->by_id, hash_of_random(session), at)
-	{
-		if (memcmp(ended->sessions[ended->by_id.slots[at] - 1].id, session, SESSION_ID_BYTES) == 0)
-			return true;
-	}
-	return false;
+	return found;
 }
 
 /*
- * The user of a session that is still good. A generation later than the one known here is as good: the MAC
- * says that one of us made it, so another process has changed the user since.
+ * A generation later than the one known here is as good: the MAC says that one of us made it, so another
+ * process has changed the user since.
  */
-static const struct held_user *session_user(const struct accounts *a, const struct caller *c, int64_t now_ms)
+static enum account_found session_find(struct accounts *a, struct account_time now, struct caller *c,
+                                       struct account_want *ret_want)
 {
-	const struct held_user *user = user_of(snapshot_now(a), c->user);
-	bool good = user && user->account.enabled && c->generation >= user->account.generation &&
-	            c->expires_ms > now_ms && !has_ended(a, c->session);
-	return good ? user : NULL;
+	const struct cache_entry *e;
+	struct kept_session session;
+	struct account user;
+	if (is_over(c->expires_ms, now.real_ms))
+		return ACCOUNT_NONE;
+	if (is_stale(a, now))
+		return ACCOUNT_STALE;
+	*ret_want = want_of(BY_SESSION, c->session, SESSION_ID_BYTES);
+	enum account_found found = entry_find(a, ret_want, now.mono_ms, &e);
+	if (found != ACCOUNT_FOUND)
+		return found;
+	memcpy(&session, cache_entry_response(e), sizeof(session));
+	found = accounts_user(a, session.user, now, &user, ret_want);
+	if (found != ACCOUNT_FOUND)
+		return found;
+	if (session.user != c->user || is_over(session.expires_ms, now.real_ms) || !user.enabled ||
+	    session.generation < user.generation)
+		return ACCOUNT_NONE;
+	c->rights = role_rights(user.role);
+	c->budget = user.budget;
+	return ACCOUNT_FOUND;
 }
 
-bool accounts_find_session(struct accounts *a, struct str token, int64_t now_ms, struct caller *ret)
+enum account_found accounts_find_session(struct accounts *a, struct str token, struct account_time now,
+                                         struct caller *ret, struct account_want *ret_want)
 {
 	struct session_token t;
 	if (!session_token_read(a->secret, token, &t))
-		return false;
+		return ACCOUNT_NONE;
 	struct caller c = {
 	    .user = t.user,
 	    .by_session = true,
@@ -630,13 +649,80 @@ bool accounts_find_session(struct accounts *a, struct str token, int64_t now_ms,
 	    .expires_ms = t.expires_ms,
 	};
 	memcpy(c.session, t.id, SESSION_ID_BYTES);
-	const struct held_user *user = session_user(a, &c, now_ms);
-	if (!user)
-		return false;
-	c.rights = role_rights(user->account.role);
-	c.budget = user->budget;
-	*ret = c;
-	return true;
+	enum account_found found = session_find(a, now, &c, ret_want);
+	if (found == ACCOUNT_FOUND)
+		*ret = c;
+	return found;
+}
+
+static bool is_local(const struct accounts *a, const struct caller *c)
+{
+	return a->has_local && c->user == 0 && c->rights == RIGHTS_ALL;
+}
+
+enum account_found accounts_in_force(struct accounts *a, const struct caller *c, struct account_time now,
+                                     struct account_want *ret_want)
+{
+	struct caller as_now = *c;
+	enum account_found found = ACCOUNT_FOUND;
+	if (c->by_session)
+		found = session_find(a, now, &as_now, ret_want);
+	else if (c->key != 0)
+		found = key_find(a, now, &as_now, ret_want);
+	else if (!is_local(a, c))
+		found = ACCOUNT_NONE;
+	return found == ACCOUNT_FOUND && (c->rights & ~as_now.rights) ? ACCOUNT_NONE : found;
+}
+
+int accounts_check(struct accounts *a, const struct caller *c, int64_t now_ms, bool *ret)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct store_account reads[] = {
+	    {.by = BY_USER, .id = c->user},
+	    {.by = c->by_session ? BY_SESSION : BY_DIGEST,
+	     .text = c->by_session ? str_n((const char *)c->session, SESSION_ID_BYTES)
+	                           : str_n((const char *)c->digest, KEY_DIGEST_BYTES)},
+	};
+	const struct user_record *user = &reads[0].user;
+	*ret = is_local(a, c);
+	int r = c->user ? store_accounts(a->store, reads, ARRAY_LEN(reads), &arena) : 0;
+	if (r < 0 || c->user == 0 || reads[0].result != 0 || reads[1].result != 0)
+		return r;
+	unsigned rights = role_rights(user->role);
+	bool holds = user->enabled;
+	if (c->by_session) {
+		const struct session_record *session = &reads[1].session;
+		holds &= session->generation >= user->generation && session->expires_ms > now_ms;
+	} else {
+		const struct key_record *key = &reads[1].key;
+		holds &= !key->revoked_ms && !is_over(key->expires_ms, now_ms);
+		rights &= key->rights;
+	}
+	*ret = holds && (c->rights & ~rights) == 0;
+	return 0;
+}
+
+/* --- uses --- */
+
+int64_t accounts_key_used_ms(const struct accounts *a, uint64_t key)
+{
+	return key_uses_last(&a->uses, key);
+}
+
+size_t accounts_uses(struct accounts *a, size_t *at, struct store_write *writes, size_t max)
+{
+	return key_uses_take(&a->uses, at, writes, max);
+}
+
+/* --- tokens --- */
+
+void session_text(const struct accounts *a, const struct session_record *session,
+                  char text[SESSION_TEXT_BYTES])
+{
+	struct session_token t = {
+	    .user = session->user, .generation = session->generation, .expires_ms = session->expires_ms};
+	memcpy(t.id, session->id, sizeof(t.id));
+	session_token_write(a->secret, &t, text);
 }
 
 void session_csrf(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES],
@@ -650,60 +736,4 @@ bool session_csrf_is(const struct accounts *a, const uint8_t session[SESSION_ID_
 	char wanted[CSRF_TEXT_BYTES];
 	session_csrf(a, session, wanted);
 	return presented.len == strlen(wanted) && sodium_memcmp(wanted, presented.ptr, presented.len) == 0;
-}
-
-/* Users, and what goes on for long */
-
-bool accounts_in_force(struct accounts *a, const struct caller *c, int64_t now_ms)
-{
-	unsigned rights = 0;
-	if (c->by_session) {
-		const struct held_user *user = session_user(a, c, now_ms);
-		if (!user)
-			return false;
-		rights = role_rights(user->account.role);
-	} else if (c->key != 0) {
-		const struct held_key *key = key_of(snapshot_now(a), c->key);
-		if (!key || !key_in_force(key, now_ms))
-			return false;
-		rights = rights_of(key);
-	} else {
-		return a->has_local && c->user == 0 && c->rights == RIGHTS_ALL;
-	}
-	return (c->rights & ~rights) == 0;
-}
-
-const struct account *accounts_user(struct accounts *a, uint64_t id)
-{
-	const struct held_user *user = user_of(snapshot_now(a), id);
-	return user ? &user->account : NULL;
-}
-
-const struct account *accounts_user_named(struct accounts *a, struct str text)
-{
-	const struct snapshot *s = snapshot_now(a);
-	char folded[EMAIL_BYTES_MAX];
-	uint64_t id;
-	if (str_u64(text, &id))
-		return accounts_user(a, id);
-	if (text.len > sizeof(folded))
-		return NULL;
-	for (size_t i = 0; i < text.len; i++)
-		folded[i] = ascii_lower(text.ptr[i]);
-	struct str email = str_n(folded, text.len);
-	TABLE_EACH(&s->by_email, hash_str(email, a->hash_seed), at)
-	{
-		const struct account *account = &s->users[s->by_email.slots[at] - 1].account;
-		if (str_eq(account->email, email))
-			return account;
-	}
-	return NULL;
-}
-
-struct str accounts_name(struct accounts *a, uint64_t id)
-{
-	if (id == 0)
-		return STR("local");
-	const struct account *account = accounts_user(a, id);
-	return account ? account->name : STR_NULL;
 }

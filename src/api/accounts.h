@@ -1,12 +1,18 @@
 /*
- * Who there is: users, API keys, and sessions that were ended early, known to every worker without a lock:
- * an immutable snapshot, replaced whole when one of them changes. Of keys only digests are kept; a presented
- * one is hashed and compared in constant time. Passwords are not in here.
+ * Who there is: users, API keys and sessions, read from the store one by one as they are asked for and kept
+ * in a bounded cache (link/cache.h), which workers read without a lock. Of keys only digests are kept.
+ * Passwords are not in here.
  *
- * A session is a token that says who, until when, and under which generation of that user's sessions it was
- * made, with a MAC under a secret that the store keeps. So signing in writes nothing, every process on the
- * same store knows every session, and a change of password ends all of a user's sessions by raising one
- * number. Signing out puts the session's id on a list until its time is over.
+ * Reading. What is not in the cache is ACCOUNT_UNREAD, and says what is to be read: a pool thread does that
+ * (accounts_read), and whoever asked asks again. That there is no such account is kept too, for a moment.
+ *
+ * Changes. What this process has changed is put into the cache before anybody is told (accounts_changed). Of
+ * other processes' changes accounts_follow learns. While it cannot, for longer than `stale_ms`, nothing in
+ * the cache counts: everything is ACCOUNT_STALE.
+ *
+ * A session is a row, and a token that names it: who, until when, and under which generation of that user's
+ * sessions it was made, with a MAC under a secret that the store keeps. So a token that nobody made costs no
+ * read. A change of password ends all of a user's sessions by raising one number; signing out removes a row.
  */
 #pragma once
 
@@ -16,19 +22,29 @@
 #include "link/budget.h"
 #include "store/store.h"
 
-enum {
-	API_KEY_TEXT_BYTES = 48,
-	ACCOUNT_KEYS_MAX = 100, /* in force, of a user with an email address */
-};
+enum { API_KEY_TEXT_BYTES = 48 };
 
 struct accounts;
 
-/* Limits of a user, by session and by all their keys without limits of their own together; and for what a
- * key's own limits leave open. 0: none. */
-struct account_limits {
-	uint64_t creates_max;
-	uint64_t redirects_max;
-	uint64_t period_ms;
+struct accounts_config {
+	struct store *store;
+	struct budgets *budgets;
+	uint64_t cache_bytes;
+	uint64_t stale_ms;
+};
+
+enum account_found {
+	ACCOUNT_FOUND,
+	ACCOUNT_NONE,
+	ACCOUNT_UNREAD, /* read what is wanted, then ask again */
+	ACCOUNT_STALE,  /* the store has not told of changes for too long */
+};
+
+/* What is to be read: the name of an entry of the cache. */
+struct account_want {
+	uint8_t by; /* enum store_account_by, but never BY_KEY */
+	uint8_t len;
+	char text[USER_EMAIL_BYTES_MAX]; /* as in struct store_account; the bytes of a user's id */
 };
 
 /* Whoever sent a request. */
@@ -37,8 +53,9 @@ struct caller {
 	uint64_t key;    /* the API key; 0: none: a session, or the local key */
 	unsigned rights; /* RIGHT_ bits: those of the user's role, cut to the key's */
 	bool by_session;
-	uint64_t limit_key;    /* the API key when it has limits of its own; 0: the user's hold */
-	struct budget *budget; /* of limit_key, otherwise of the user */
+	uint64_t limit_key;               /* the API key when it has limits of its own; 0: the user's hold */
+	struct budget *budget;            /* of limit_key, otherwise of the user */
+	uint8_t digest[KEY_DIGEST_BYTES]; /* of an API key */
 	/* of a session */
 	uint8_t session[SESSION_ID_BYTES];
 	uint64_t generation;
@@ -58,26 +75,21 @@ struct account {
 	enum user_role role;
 	bool enabled;
 	uint64_t generation;
-	/* Keys that were neither revoked nor expired when this was read, and when the first of them expires;
-	 * 0: never. */
-	size_t live_keys;
-	int64_t live_until_ms;
+	struct budget *budget;
 };
 
-/* May there be one key more? Once one has expired there is room, and the next change counts anew. */
-static inline bool account_has_room(const struct account *a, int64_t now_ms)
-{
-	return a->live_keys < ACCOUNT_KEYS_MAX || (a->live_until_ms != 0 && a->live_until_ms <= now_ms);
-}
-
-int accounts_new(struct store *store, struct budgets *budgets, const struct account_limits *limits,
-                 struct accounts **ret, struct err *e);
+int accounts_new(const struct accounts_config *config, struct accounts **ret, struct err *e);
 void accounts_free(struct accounts *a);
 
-/* Reads everything from the store again and sets the budgets. Threads that may block; they take turns. */
-int accounts_reload(struct accounts *a);
+/* --- pool threads --- */
 
-/* The same, if anything has changed in a store that others write to as well. */
+/* Reads what is wanted, with the users behind it, and keeps it. */
+int accounts_read(struct accounts *a, const struct account_want *const *wants, size_t n);
+
+/* A change was made, or may have been (ERR_UNCERTAIN). Before anybody is told of it. */
+void accounts_changed(struct accounts *a, const struct store_write *w);
+
+/* Learns what other processes have changed. */
 int accounts_follow(struct accounts *a);
 
 /* Follows the store from now on: every second, and at once when it is woken, by any thread. Until
@@ -86,30 +98,54 @@ int accounts_watch(struct accounts *a, struct err *e);
 void accounts_wake(struct accounts *a);
 void accounts_unwatch(struct accounts *a);
 
-/* The same for the sessions that were ended, and nothing else: enough after STORE_SESSION_END, and cheap
- * however many users there are. */
-int accounts_reload_sessions(struct accounts *a);
+/* Would they still be let in, with all the rights they had? Asks the store. */
+int accounts_check(struct accounts *a, const struct caller *c, int64_t now_ms, bool *ret);
 
-/* From here on: loop threads, until the end of the turn. */
+/* The users of those ids, out of the store; one who is not there has the id 0. */
+int accounts_users(struct accounts *a, const uint64_t *ids, size_t n, struct arena *arena,
+                   struct user_record *ret);
 
-/* False: unknown, revoked, expired, or its user is disabled. Notes the use. */
-bool accounts_find_key(struct accounts *a, struct str presented, int64_t now_ms, struct caller *ret);
+/* What to call a user: "local" for the id 0. STR_NULL: no memory. */
+struct str account_name(struct arena *arena, const struct user_record *user);
 
-/* False: not one of ours, over, ended, or its user is disabled. */
-bool accounts_find_session(struct accounts *a, struct str token, int64_t now_ms, struct caller *ret);
+/* The keys whose last use the store does not know: as key_uses_take. */
+size_t accounts_uses(struct accounts *a, size_t *at, struct store_write *writes, size_t max);
 
-/* Would they still be let in, with at least the rights they had? For what goes on for long. */
-bool accounts_in_force(struct accounts *a, const struct caller *c, int64_t now_ms);
+/* --- loop threads --- */
 
-/* By id; or by what people write: an email address in any case, or an id in decimal. NULL: nobody. */
-const struct account *accounts_user(struct accounts *a, uint64_t id);
-const struct account *accounts_user_named(struct accounts *a, struct str text);
+/* When it is. */
+struct account_time {
+	int64_t real_ms, mono_ms;
+};
 
-/* What to call the user of that id: "local" for 0, STR_NULL for nobody. */
-struct str accounts_name(struct accounts *a, uint64_t id);
+/* NONE: unknown, revoked, expired, or its user is disabled. Notes the use. */
+enum account_found accounts_find_key(struct accounts *a, struct str presented, struct account_time now,
+                                     struct caller *ret, struct account_want *ret_want);
 
-/* When the API key was last used, as far as this process knows; 0: never, or there is no such key. */
-int64_t accounts_key_used_ms(struct accounts *a, uint64_t key);
+/* NONE: not one of ours, over, ended, or its user is disabled. */
+enum account_found accounts_find_session(struct accounts *a, struct str token, struct account_time now,
+                                         struct caller *ret, struct account_want *ret_want);
+
+/* FOUND: they would still be let in, with at least the rights they had. For what goes on for long. */
+enum account_found accounts_in_force(struct accounts *a, const struct caller *c, struct account_time now,
+                                     struct account_want *ret_want);
+
+/* By id; or by what people write: an email address in any case, or an id in decimal. */
+enum account_found accounts_user(struct accounts *a, uint64_t id, struct account_time now,
+                                 struct account *ret, struct account_want *ret_want);
+enum account_found accounts_user_named(struct accounts *a, struct str text, struct account_time now,
+                                       struct account *ret, struct account_want *ret_want);
+
+/* Was there no such account when it was read last? */
+bool accounts_is_unknown(struct accounts *a, const struct account_want *want, int64_t mono_ms);
+
+/* For jobs that read the same: changes with whatever makes an earlier read worthless. */
+uint64_t accounts_epoch(struct accounts *a, const struct account_want *want);
+
+/* --- any thread --- */
+
+/* When the API key was last used, if the store does not know yet; otherwise 0. */
+int64_t accounts_key_used_ms(const struct accounts *a, uint64_t key);
 
 /* A key that is in force until the process ends, and in no store: for the command line of the machine's own
  * user, with all rights. Before the workers start. */
@@ -119,16 +155,11 @@ void accounts_set_local(struct accounts *a, struct str presented);
 void api_key_make(char text[API_KEY_TEXT_BYTES], uint8_t digest[KEY_DIGEST_BYTES]);
 void api_key_digest(struct str text, uint8_t digest[KEY_DIGEST_BYTES]);
 
-/* Any thread: a session for the user, NUL-terminated and safe in a cookie, and its id; and what a page must
- * send along with every change that it makes under this session. */
-void session_make(const struct accounts *a, uint64_t user, uint64_t generation, int64_t expires_ms,
-                  char text[SESSION_TEXT_BYTES], uint8_t ret_session[SESSION_ID_BYTES]);
+/* The text of a session, NUL-terminated and safe in a cookie; and what a page must send along with every
+ * change that it makes under this session. */
+void session_text(const struct accounts *a, const struct session_record *session,
+                  char text[SESSION_TEXT_BYTES]);
 void session_csrf(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES],
                   char text[CSRF_TEXT_BYTES]);
 /* Constant time. */
 bool session_csrf_is(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES], struct str presented);
-
-/* The keys whose last use is later than the store knows: writes of STORE_KEY_USED, at most `max`; returns how
- * many. `writes` are zeroed before. Each use is given once: one whose write fails is forgotten until the next
- * use or reload. Pool threads. */
-size_t accounts_uses(struct accounts *a, struct store_write *writes, size_t max);

@@ -28,9 +28,11 @@ struct stranger_limits {
 };
 
 struct api_settings {
-	struct account_limits key_limits;
+	struct budget_limits key_limits;
 	struct stranger_limits strangers;
-	uint64_t session_ms; /* how long somebody stays signed in */
+	uint64_t session_ms;     /* how long somebody stays signed in */
+	uint64_t accounts_bytes; /* of the cache of accounts */
+	uint64_t stale_ms;       /* how long that is good for without word of changes */
 };
 extern const struct conf_row api_rows[];
 extern const size_t api_row_count;
@@ -99,7 +101,6 @@ struct api {
 	struct str base_url; /* "http://127.0.0.1:8080", no slash at the end */
 	struct str domain;   /* its authority */
 	struct url_rules url_rules;
-	bool accounts_stale; /* the accounts' writer's own: they could not be read again after a change */
 };
 
 struct api_worker {

@@ -96,6 +96,7 @@ struct hash_job {
 	struct ask_job ask;
 	struct write_job *write;
 	struct caller caller;
+	bool ended; /* who was somebody when they asked is nobody by now */
 	struct str password, *ret;
 };
 
@@ -103,12 +104,14 @@ static void hash_run(struct ask_job *ask)
 {
 	struct hash_job *j = container_of(ask, struct hash_job, ask);
 	ask->result = password_hash(j->password, ask->arena, j->ret);
+	if (ask->result == 0)
+		ask->result = auth_check(ask->worker->api, &j->caller, &j->ended);
 }
 
 static void hash_done(struct ask_job *ask)
 {
 	struct hash_job *j = container_of(ask, struct hash_job, ask);
-	if (ask->result == 0 && auth_holds(ask->worker, ask->conn, &j->caller)) {
+	if (ask->result == 0 && !j->ended) {
 		write_job_submit(j->write);
 		return;
 	}

@@ -2,6 +2,9 @@
 
 #include "api/key_json.h"
 #include "api/problem.h"
+#include "os/clock.h"
+
+#include <stdio.h>
 
 const struct str session_cookie_name = {"curt_session", sizeof("curt_session") - 1};
 const struct http_field auth_challenge = {STR("WWW-Authenticate"), STR("Bearer realm=\"curt\"")};
@@ -58,20 +61,75 @@ struct str auth_session_cookie(const struct http_request *req)
 
 /* Who it is */
 
-static bool find(struct api_worker *w, struct http_conn *c, struct str key, struct str token,
-                 struct caller *ret)
+static struct account_time time_of(struct http_conn *c)
 {
-	struct accounts *accounts = w->api->accounts;
-	int64_t now_ms = loop_real_ms(http_conn_loop(c));
-	*ret = (struct caller){0};
-	if (key.len > 0)
-		return accounts_find_key(accounts, key, now_ms, ret);
-	return token.ptr && accounts_find_session(accounts, token, now_ms, ret);
+	struct loop *l = http_conn_loop(c);
+	return (struct account_time){loop_real_ms(l), loop_mono_ms(l)};
 }
 
-bool auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req, struct caller *ret)
+static enum account_found find(struct api_worker *w, struct http_conn *c, struct str key, struct str token,
+                               struct caller *ret, struct account_want *ret_want)
 {
-	return find(w, c, presented_key(req, STR_NULL), auth_session_cookie(req), ret);
+	struct accounts *accounts = w->api->accounts;
+	*ret = (struct caller){0};
+	if (key.len > 0)
+		return accounts_find_key(accounts, key, time_of(c), ret, ret_want);
+	return token.ptr ? accounts_find_session(accounts, token, time_of(c), ret, ret_want) : ACCOUNT_NONE;
+}
+
+enum account_found auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                             struct caller *ret, struct hold **ret_hold)
+{
+	struct account_want want;
+	enum account_found found = find(w, c, presented_key(req, STR_NULL), auth_session_cookie(req), ret,
+	                                &want);
+	*ret_hold = found == ACCOUNT_UNREAD ? hold_new(w, c, req, &want) : NULL;
+	return found;
+}
+
+void auth_refuse_stale(struct http_conn *c, bool as_page)
+{
+	static const struct http_field soon = {STR("Retry-After"), STR("5")};
+	const struct problem p = {.status = 503,
+	                          .code = "accounts-unavailable",
+	                          .fields = &soon,
+	                          .field_count = 1,
+	                          .as_page = as_page};
+	problem_reply(c, &p,
+	              "The database has not answered for too long to know whether this API key or session is "
+	              "still in force. Try again.");
+}
+
+/* What is not at hand is waited for, or told. */
+static void not_at_hand(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                        enum account_found found, const struct account_want *want)
+{
+	struct hold *hold = found == ACCOUNT_UNREAD ? hold_new(w, c, req, want) : NULL;
+	if (found == ACCOUNT_STALE)
+		auth_refuse_stale(c, false);
+	else if (hold)
+		hold_submit(hold);
+}
+
+bool auth_user_named(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                     struct str text, struct account *ret)
+{
+	struct account_want want;
+	*ret = (struct account){0};
+	enum account_found found = accounts_user_named(w->api->accounts, text, time_of(c), ret, &want);
+	if (found == ACCOUNT_FOUND || found == ACCOUNT_NONE)
+		return true;
+	not_at_hand(w, c, req, found, &want);
+	return false;
+}
+
+bool auth_user(struct api_worker *w, struct http_conn *c, const struct http_request *req, uint64_t id,
+               struct account *ret)
+{
+	char text[24];
+	return auth_user_named(
+	    w, c, req, str_n(text, (size_t)snprintf(text, sizeof(text), "%llu", (unsigned long long)id)),
+	    ret);
 }
 
 static const struct problem nobody = {
@@ -111,10 +169,14 @@ bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_r
 {
 	struct str key = presented_key(req, in_body);
 	struct str token = auth_session_cookie(req);
-	if (!find(w, c, key, token, ret)) {
+	struct account_want want;
+	enum account_found found = find(w, c, key, token, ret, &want);
+	if (found == ACCOUNT_NONE)
 		refuse_nobody(c, key, token);
+	else if (found != ACCOUNT_FOUND)
+		not_at_hand(w, c, req, found, &want);
+	if (found != ACCOUNT_FOUND)
 		return false;
-	}
 	if (is_forged(w, req, ret)) {
 		static const struct problem p = {.status = 403, .code = "csrf-token-required"};
 		problem_reply(c, &p,
@@ -135,9 +197,12 @@ bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct 
 	return auth_require(w, c, req, STR_NULL, RIGHT_ADMIN, ret);
 }
 
-bool auth_holds(const struct api_worker *w, struct http_conn *c, const struct caller *caller)
+int auth_check(const struct api *api, const struct caller *caller, bool *ret_ended)
 {
-	return accounts_in_force(w->api->accounts, caller, loop_real_ms(http_conn_loop(c)));
+	bool holds = true;
+	int r = accounts_check(api->accounts, caller, clock_real_ms(), &holds);
+	*ret_ended = !holds;
+	return r;
 }
 
 void auth_refuse_ended(struct http_conn *c, const struct caller *caller)

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "api/api.h"
+#include "api/hold.h"
 
 extern const struct str session_cookie_name;   /* "curt_session" */
 extern const struct http_field auth_challenge; /* WWW-Authenticate, for every 401 */
@@ -23,17 +23,30 @@ bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_r
 bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                         struct caller *ret);
 
-/* Who asks, and no reply: false and zeroes when it is nobody. For following links, and for signing out. */
-bool auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req, struct caller *ret);
+/* Who asks, and no reply; zeroes unless it is ACCOUNT_FOUND. For following links, and for signing out. With
+ * ACCOUNT_UNREAD, *ret_hold is to be submitted if it matters who it is; NULL when memory ran out: then that
+ * has been said. */
+enum account_found auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                             struct caller *ret, struct hold **ret_hold);
+
+/* 503: nobody can tell at the moment whether they may. */
+void auth_refuse_stale(struct http_conn *c, bool as_page);
+
+/* The user that somebody names, by email address or id; zeroes when it is nobody. False: the request is held,
+ * or has been answered. */
+bool auth_user_named(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                     struct str text, struct account *ret);
+bool auth_user(struct api_worker *w, struct http_conn *c, const struct http_request *req, uint64_t id,
+               struct account *ret);
 
 /* Does the request carry a key in its header, whatever it is worth? */
 bool auth_in_header(const struct http_request *req);
 
 /*
- * For answers that take more than one step: would whoever asked still be let in, with all the rights they had
- * then? And the 401 for those who would not.
+ * For answers that take more than one step, on a pool thread: would whoever asked still be let in, with all
+ * the rights they had then? 0 or a failure of the store. And the 401 for those who would not.
  */
-bool auth_holds(const struct api_worker *w, struct http_conn *c, const struct caller *caller);
+int auth_check(const struct api *api, const struct caller *caller, bool *ret_ended);
 void auth_refuse_ended(struct http_conn *c, const struct caller *caller);
 
 /* 403 that names the missing rights. */

@@ -7,6 +7,9 @@
 typedef void api_handler_fn(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                             const struct route_match *match);
 
+/* routes.c: handles a request that is not in the cache of redirects, also once more. */
+void api_dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req);
+
 /* links.c */
 api_handler_fn links_post, links_list_get, link_get, link_patch, link_delete;
 api_handler_fn create_url_post, delete_url_delete;

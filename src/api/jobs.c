@@ -83,6 +83,21 @@ void read_job_share(struct read_job *j)
 	j->job.share = str_n(text, key.len + sizeof(j->epoch));
 }
 
+void read_job_submit_account(struct read_job *j)
+{
+	uint64_t epoch = accounts_epoch(j->worker->api->accounts, &j->account);
+	size_t len = j->account.len;
+	char *text = arena_alloc(http_conn_arena(j->conn), 2 + len + sizeof(epoch));
+	if (text) {
+		text[0] = '\1'; /* no link's key begins so */
+		text[1] = (char)j->account.by;
+		memcpy(text + 2, j->account.text, len);
+		memcpy(text + 2 + len, &epoch, sizeof(epoch));
+		j->job.share = str_n(text, 2 + len + sizeof(epoch));
+	}
+	read_job_submit(j);
+}
+
 void read_job_submit(struct read_job *j)
 {
 	struct http_conn *c = j->conn;
@@ -149,8 +164,38 @@ static void run_permitted(struct api *api, struct read_job *j)
 	if (r == 0)
 		r = store_permitted(api->store, read.link.id, arena, &j->permitted.users,
 		                    &j->permitted.count);
+	if (r == 0) {
+		size_t count = j->permitted.count;
+		j->permitted.people = arena_alloc(arena, (count + 1) * sizeof(*j->permitted.people));
+		r = j->permitted.people
+		        ? accounts_users(api->accounts, j->permitted.users, count, arena, j->permitted.people)
+		        : ERR_NOMEM;
+	}
 	j->permitted.link = read.link;
 	j->result = r;
+}
+
+/* Links without a name of their own go by their owner's. */
+static int owners_show(struct api *api, struct link_record *links, size_t n, struct arena *arena)
+{
+	uint64_t *ids = arena_alloc(arena, (n + 1) * sizeof(*ids));
+	struct user_record *users = arena_alloc(arena, (n + 1) * sizeof(*users));
+	size_t count = 0;
+	if (!ids || !users)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++) { /* a page is often of one owner */
+		if (links[i].user_name.len == 0 && (count == 0 || ids[count - 1] != links[i].owner))
+			ids[count++] = links[i].owner;
+	}
+	int r = accounts_users(api->accounts, ids, count, arena, users);
+	for (size_t i = 0, at = 0; r == 0 && i < n; i++) {
+		if (links[i].user_name.len > 0)
+			continue;
+		at += ids[at] != links[i].owner;
+		if (users[at].id == links[i].owner)
+			links[i].user_name = account_name(arena, &users[at]);
+	}
+	return r;
 }
 
 static void run_single(struct api *api, struct read_job *j)
@@ -161,25 +206,35 @@ static void run_single(struct api *api, struct read_job *j)
 		if (r < 0)
 			j->lookup.result = r;
 		log_failure("reading the link", j->lookup.ref.key, j->lookup.result);
-		if (j->shows_clicks && j->lookup.result == 0)
+		if (j->shows_clicks && j->lookup.result == 0) {
 			live_clicks_show(api, &j->lookup.link, 1);
+			j->lookup.result = owners_show(api, &j->lookup.link, 1, j->lookup.arena);
+		}
 		break;
 	}
-	case READ_CLICKS: live_clicks_show(api, &j->lookup.link, 1); break;
+	case READ_CLICKS:
+	case READ_OWNER:
+		if (j->kind == READ_CLICKS)
+			live_clicks_show(api, &j->lookup.link, 1);
+		owners_show(api, &j->lookup.link, 1, http_conn_arena(j->conn)); /* it was changed anyway */
+		break;
 	case READ_LIST:
 		j->result = links_list(api->links, &j->list);
+		if (j->result == 0)
+			j->result = owners_show(api, j->list.links, j->list.count, j->list.arena);
 		log_failure("listing links behind", j->list.cursor, j->result);
 		if (j->result == 0)
 			live_clicks_show(api, j->list.links, j->list.count);
 		break;
 	case READ_KEYS:
-		j->result = store_keys(api->store, http_conn_arena(j->conn), &j->keys.keys, &j->keys.count);
+		j->result = store_keys(api->store, &j->keys);
 		log_failure("reading", STR("API keys"), j->result);
 		break;
 	case READ_PERMITTED:
 		run_permitted(api, j);
 		log_failure("reading the list of", j->permitted.ref.key, j->result);
 		break;
+	case READ_ACCOUNT:
 	case READ_RESOLVE: ASSERT(false); break;
 	}
 }
@@ -233,16 +288,23 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	struct api *api = ctx;
 	struct link_resolve *resolves[OFFLOAD_BATCH_MAX];
-	size_t resolve_count = 0;
+	const struct account_want *accounts[OFFLOAD_BATCH_MAX];
+	size_t resolve_count = 0, account_count = 0;
 	int64_t now_ms = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct read_job *j = container_of(jobs[i], struct read_job, job);
 		now_ms = MAX(now_ms, j->now_ms);
 		if (j->kind == READ_RESOLVE)
 			resolves[resolve_count++] = &j->resolve;
+		else if (j->kind == READ_ACCOUNT)
+			accounts[account_count++] = &j->account;
 		else
 			run_single(api, j);
 	}
+	int r = account_count > 0 ? accounts_read(api->accounts, accounts, account_count) : 0;
+	log_failure("reading", STR("accounts"), r);
+	for (size_t i = 0; i < account_count; i++)
+		container_of(accounts[i], struct read_job, account)->result = r;
 	if (resolve_count == 0)
 		return;
 	links_resolve(api->links, resolves, resolve_count, now_ms, api_pool_metrics());
@@ -256,11 +318,15 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 	hear_limits(resolves, resolve_count);
 }
 
-/* Only resolves are shared. */
+/* Only resolves and reads of accounts are shared. */
 static void readers_adopt(void *ctx, struct offload_job *follower, const struct offload_job *leader)
 {
 	(void)ctx;
-	struct link_resolve *to = &container_of(follower, struct read_job, job)->resolve;
+	struct read_job *j = container_of(follower, struct read_job, job);
+	j->result = container_of(leader, const struct read_job, job)->result;
+	if (j->kind == READ_ACCOUNT)
+		return;
+	struct link_resolve *to = &j->resolve;
 	const struct link_resolve *from = &container_of(leader, const struct read_job, job)->resolve;
 	to->result = from->result;
 	to->verdict = from->verdict;
@@ -277,35 +343,20 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 
 const struct offload_ops api_reader_ops = {.run = readers_run, .adopt = readers_adopt};
 
-static bool is_account_write(const struct store_write *w)
+/* Workers must know of the end of a key, a session or a user before anybody is told of it. */
+static void accounts_settle(struct api *api, const struct store_write *writes, size_t n)
 {
-	return !store_write_is_link(w->kind) && w->kind != STORE_KEY_USED;
-}
-
-/* Workers must know of the end of a key, a session or a user before anybody is told of it: when they cannot
- * be told, say that it is not sure. Every later batch tries again. */
-static void accounts_settle(struct api *api, struct store_write *writes, size_t n)
-{
-	bool sessions_ended = false;
+	bool is_news = false;
 	for (size_t i = 0; i < n; i++) {
-		bool done = is_account_write(&writes[i]) &&
-		            (writes[i].result == 0 || writes[i].result == ERR_UNCERTAIN);
-		if (done && writes[i].kind == STORE_SESSION_END)
-			sessions_ended = true; /* which alone is quick to learn */
-		else
-			api->accounts_stale |= done;
+		const struct store_write *w = &writes[i];
+		if (store_write_is_link(w->kind))
+			continue;
+		accounts_changed(api->accounts, w);
+		is_news |= (w->kind == STORE_USER_UPDATE || w->kind == STORE_KEY_REVOKE ||
+		            w->kind == STORE_SESSION_END) &&
+		           (w->result == 0 || w->result == ERR_UNCERTAIN);
 	}
-	if (!api->accounts_stale && !sessions_ended)
-		return;
-	int r = api->accounts_stale ? accounts_reload(api->accounts)
-	                            : accounts_reload_sessions(api->accounts);
-	api->accounts_stale = r < 0;
-	log_failure("reading", STR("accounts"), r);
-	for (size_t i = 0; r < 0 && i < n; i++) {
-		if (is_account_write(&writes[i]) && writes[i].result == 0)
-			writes[i].result = ERR_UNCERTAIN;
-	}
-	if (api->rcache)
+	if (is_news && api->rcache)
 		api->rcache->ops->tell(api->rcache, API_TOPIC_ACCOUNTS);
 }
 

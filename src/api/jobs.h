@@ -6,7 +6,16 @@
 
 #include "api/api.h"
 
-enum read_kind { READ_RESOLVE, READ_LINK, READ_LIST, READ_KEYS, READ_PERMITTED, READ_CLICKS };
+enum read_kind {
+	READ_RESOLVE,
+	READ_LINK,
+	READ_LIST,
+	READ_KEYS,
+	READ_PERMITTED,
+	READ_CLICKS,
+	READ_OWNER,
+	READ_ACCOUNT
+};
 
 struct read_job {
 	struct offload_job job;
@@ -21,20 +30,24 @@ struct read_job {
 	uint64_t owner;             /* READ_LINK, READ_PERMITTED: who alone may see it; 0: no matter */
 	bool sees_all;              /* READ_LINK, previews: an admin looks */
 	bool shows_clicks;          /* READ_LINK: the live ones */
+	struct hold *hold; /* READ_RESOLVE: whoever asks is to be read first, if it matters; NULL: no need */
+	enum account_found found; /* READ_RESOLVE and previews: whoever asks */
+	void *ctx;                /* the handler's own */
 	int64_t now_ms;
 	int result; /* of the kinds that have none of their own */
 	union {
 		struct link_resolve resolve;
-		struct store_lookup lookup; /* READ_CLICKS: the live ones of its link, which is there */
+		/* READ_CLICKS: the live ones of its link, which is there, and READ_OWNER: the name of its
+		 * owner */
+		struct store_lookup lookup;
 		struct store_list list;
-		struct {
-			struct key_record *keys;
-			size_t count;
-		} keys;
+		struct store_keys keys;
+		struct account_want account;
 		struct {
 			struct link_ref ref;     /* in */
 			struct link_record link; /* out; its list: */
 			uint64_t *users;
+			struct user_record *people; /* of these ids; 0: nobody */
 			size_t count;
 		} permitted;
 	};
@@ -67,6 +80,9 @@ void write_job_submit(struct write_job *j);
 /* A resolve for nobody in particular shares the flight of those for the same key and epoch: a lookup that
  * began before a change must not answer a request that came after the change was acknowledged. */
 void read_job_share(struct read_job *j);
+
+/* Those that want the same account share its read. */
+void read_job_submit_account(struct read_job *j);
 
 /* It will not be submitted: what it took from a budget goes back. */
 void write_job_give_up(struct write_job *j);

@@ -9,6 +9,8 @@
 #include "api/problem.h"
 #include "api/reply.h"
 
+enum { PAGE_MAX = 1000 };
+
 /* False: they may not, and that has been said. `ret_only` is whose keys alone they may touch; 0: anybody's.
  */
 static bool may_manage(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -26,6 +28,13 @@ static bool may_manage(struct api_worker *w, struct http_conn *c, const struct h
 
 static void keys_post_done(struct write_job *j)
 {
+	if (j->write.result == ERR_LIMIT) {
+		static const struct problem p = {.status = 409, .code = "too-many-keys"};
+		problem_reply(j->conn, &p,
+		              "A user has at most %d API keys that are in force; revoke one first.",
+		              ACCOUNT_KEYS_MAX);
+		return;
+	}
 	if (j->write.result < 0) {
 		problem_reply_store(j->conn, j->write.result);
 		return;
@@ -35,32 +44,31 @@ static void keys_post_done(struct write_job *j)
 	api_reply_json(j->conn, 201, &body, NULL, 0);
 }
 
-/* Whose the key shall be: NULL for a user of its own. False: it has been answered. */
-static bool choose_user(struct api_worker *w, struct http_conn *c, const struct key_input *in, uint64_t only,
-                        const struct account **ret)
+/* Whose the key shall be: the id 0 for a user of its own. False: the request is held, or has been answered.
+ */
+static bool choose_user(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                        const struct key_input *in, uint64_t only, struct account *ret)
 {
-	if (!in->user.ptr) {
-		*ret = only ? accounts_user(w->api->accounts, only) : NULL;
-		return true;
-	}
-	*ret = accounts_user_named(w->api->accounts, in->user);
-	if (only && (!*ret || (*ret)->id != only)) {
+	static const struct problem p = {.status = 400, .code = "no-such-user"};
+	*ret = (struct account){0};
+	if (!in->user.ptr)
+		return only == 0 || auth_user(w, c, req, only, ret);
+	if (!auth_user_named(w, c, req, in->user, ret))
+		return false;
+	if (only && ret->id != only)
 		auth_refuse(c, RIGHT_ADMIN);
-		return false;
-	}
-	if (!*ret) {
-		static const struct problem p = {.status = 400, .code = "no-such-user"};
+	else if (ret->id == 0)
 		problem_reply(c, &p, "The field 'user' is no user's id or email address.");
-		return false;
-	}
-	return true;
+	else
+		return true;
+	return false;
 }
 
 /* A right that its user's role lacks would be worth nothing. False: it has been answered. */
 static bool choose_rights(struct http_conn *c, const struct key_input *in, const struct account *user,
                           uint64_t only, unsigned *ret)
 {
-	unsigned allowed = user ? role_rights(user->role) : RIGHTS_ALL;
+	unsigned allowed = user->id ? role_rights(user->role) : RIGHTS_ALL;
 	unsigned missing = in->rights_given ? in->key.rights & ~allowed : 0;
 	*ret = in->key.rights & allowed;
 	if (missing == 0)
@@ -88,18 +96,6 @@ static bool may_limit(struct http_conn *c, const struct key_input *in, uint64_t 
 	return false;
 }
 
-/* Only admins make keys for users without an email address: those are not bounded. False: it has been
- * answered. */
-static bool has_room(struct http_conn *c, const struct account *user, int64_t now_ms)
-{
-	static const struct problem p = {.status = 409, .code = "too-many-keys"};
-	if (!user || !user->email.ptr || account_has_room(user, now_ms))
-		return true;
-	problem_reply(c, &p, "A user has at most %d API keys that are in force; revoke one first.",
-	              ACCOUNT_KEYS_MAX);
-	return false;
-}
-
 void keys_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                const struct route_match *match)
 {
@@ -117,21 +113,21 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	}
 	struct err e;
 	struct key_input in;
-	const struct account *user;
+	struct account user;
 	unsigned rights;
 	int r = key_input_read(req->body, j->write.now_ms, j->write.arena, &in, &e);
 	if (r < 0) {
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	if (!choose_user(w, c, &in, only, &user) || !choose_rights(c, &in, user, only, &rights) ||
-	    !may_limit(c, &in, only) || !has_room(c, user, j->write.now_ms))
+	if (!choose_user(w, c, req, &in, only, &user) || !choose_rights(c, &in, &user, only, &rights) ||
+	    !may_limit(c, &in, only))
 		return;
 	j->write.key = in.key;
-	j->write.key.user = user ? user->id : 0;
+	j->write.key.user = user.id;
 	j->write.key.rights = rights;
 	j->write.key.created_ms = j->write.now_ms;
-	if (!user)
+	if (user.id == 0)
 		j->write.user = key_own_user(&j->write.key);
 	api_key_make(text, j->write.key.digest);
 	j->key_text = str_of(text);
@@ -148,14 +144,16 @@ static void keys_get_done(struct read_job *j)
 	const char *before = "{\"keys\":[";
 	for (size_t i = 0; i < j->keys.count; i++) {
 		struct key_record *key = &j->keys.keys[i];
-		if (j->owner != 0 && key->user != j->owner)
-			continue;
 		key->used_ms = MAX(key->used_ms, accounts_key_used_ms(j->worker->api->accounts, key->id));
 		buf_str(&body, str_of(before));
 		key_json(&body, key, STR_NULL);
 		before = ",";
 	}
-	buf_str(&body, body.len > 0 ? STR("]}") : STR("{\"keys\":[]}"));
+	buf_str(&body, body.len > 0 ? STR("],\"next\":") : STR("{\"keys\":[],\"next\":"));
+	if (j->keys.more)
+		buf_printf(&body, "\"%llu\"}", (unsigned long long)j->keys.keys[j->keys.count - 1].id);
+	else
+		buf_str(&body, STR("null}"));
 	api_reply_json(j->conn, 200, &body, NULL, 0);
 }
 
@@ -167,10 +165,14 @@ void keys_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 	uint64_t only;
 	if (!may_manage(w, c, req, &caller, &only))
 		return;
+	struct page_input page;
+	if (!input_page(c, req->query, PAGE_MAX, PAGE_MAX, &page))
+		return;
 	struct read_job *j = read_job_new(w, c, READ_KEYS, keys_get_done);
 	if (!j)
 		return;
-	j->owner = only;
+	j->keys = (struct store_keys){
+	    .user = only, .after = page.after, .limit = page.limit, .arena = http_conn_arena(c)};
 	read_job_submit(j);
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 
+/* A link without a user_name has been given its owner's (READ_OWNER). */
 void link_json(struct buf *b, const struct api *api, const struct link_record *link);
 
 /* The short answer of createURL. */

@@ -121,9 +121,46 @@ static void create_failed(struct write_job *j)
 		problem_reply_store(j->conn, j->write.result);
 }
 
+static void create_reply(struct write_job *j);
+
+static void created_show(struct read_job *show)
+{
+	struct write_job *j = show->ctx;
+	j->write.link = show->lookup.link;
+	create_reply(j);
+}
+
+/* True: the answer comes when the owner's name is read, for it is not at hand. */
+static bool owner_is_read(struct write_job *j, enum read_kind kind, void (*done)(struct read_job *))
+{
+	struct link_record *link = &j->write.link;
+	struct loop *l = http_conn_loop(j->conn);
+	struct account owner;
+	struct account_want want;
+	if (kind == READ_OWNER && link->user_name.len > 0)
+		return false;
+	if (kind == READ_OWNER && link->owner == 0) {
+		link->user_name = STR("local");
+		return false;
+	}
+	if (kind == READ_OWNER && accounts_user(j->worker->api->accounts, link->owner,
+	                                        (struct account_time){loop_real_ms(l), loop_mono_ms(l)},
+	                                        &owner, &want) == ACCOUNT_FOUND) {
+		link->user_name = owner.name; /* the answer is made in this turn */
+		return false;
+	}
+	struct read_job *show = read_job_new(j->worker, j->conn, kind, done);
+	if (!show)
+		return true;
+	show->ctx = j;
+	show->lookup.link = *link;
+	if (offload_submit(j->worker->api->readers, &show->job) < 0)
+		done(show);
+	return true;
+}
+
 static void create_done(struct write_job *j)
 {
-	struct api *api = j->worker->api;
 	const struct store_write *w = &j->write;
 	if (w->result == ERR_CONFLICT) {
 		static const struct problem taken = {.status = 409, .code = "alias-taken"};
@@ -160,6 +197,14 @@ static void create_done(struct write_job *j)
 		create_failed(j);
 		return;
 	}
+	if (j->plain || !owner_is_read(j, READ_OWNER, created_show))
+		create_reply(j);
+}
+
+static void create_reply(struct write_job *j)
+{
+	struct api *api = j->worker->api;
+	const struct store_write *w = &j->write;
 	struct buf CLEANUP(buf_release) body = {0}, location = {0};
 	struct ratelimit_text text;
 	struct http_field fields[RATELIMIT_FIELDS + 2];
@@ -214,6 +259,7 @@ struct create_wait {
 	struct ask_job ask;
 	struct write_job *write;
 	struct caller caller;
+	bool ended; /* they are nobody any more */
 	struct str password;
 };
 
@@ -223,17 +269,20 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 
 static void hear_run(struct ask_job *ask)
 {
-	meter_hear(&container_of(ask, struct create_wait, ask)->caller.budget->creates,
-	           clock_mono_ms() + HEAR_MS_MAX);
+	struct create_wait *j = container_of(ask, struct create_wait, ask);
+	meter_hear(&j->caller.budget->creates, clock_mono_ms() + HEAR_MS_MAX);
+	ask->result = auth_check(ask->worker->api, &j->caller, &j->ended);
 }
 
 static void hear_done(struct ask_job *ask)
 {
 	struct create_wait *j = container_of(ask, struct create_wait, ask);
-	if (auth_holds(ask->worker, ask->conn, &j->caller))
-		charge(j->write, &j->caller, j->password, true);
-	else
+	if (ask->result < 0)
+		problem_reply_store(ask->conn, ask->result);
+	else if (j->ended)
 		auth_refuse_ended(ask->conn, &j->caller);
+	else
+		charge(j->write, &j->caller, j->password, true);
 }
 
 static void charge(struct write_job *j, const struct caller *caller, struct str password, bool has_waited)
@@ -259,21 +308,24 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 	ask_submit_hashed(j, caller, password, &j->write.link.password);
 }
 
-/* Whose the link shall be. Only admins give links to others. False: that has been said. */
-static bool take_owner(struct api_worker *w, struct http_conn *c, const struct caller *caller,
-                       struct str text, uint64_t *ret)
+/* Whose the link shall be. Only admins give links to others. False: the request is held, or has been
+ * answered. */
+static bool take_owner(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                       const struct caller *caller, struct str text, uint64_t *ret)
 {
-	const struct account *owner = accounts_user_named(w->api->accounts, text);
-	if (!caller_is_admin(caller) && (!owner || owner->id != caller->user)) {
+	struct account owner;
+	if (!auth_user_named(w, c, req, text, &owner))
+		return false;
+	if (!caller_is_admin(caller) && (owner.id == 0 || owner.id != caller->user)) {
 		auth_refuse(c, RIGHT_ADMIN);
 		return false;
 	}
-	if (!owner) {
+	if (owner.id == 0) {
 		static const struct problem p = {.status = 400, .code = "no-such-user"};
 		problem_reply(c, &p, "The field 'owner' names nobody; give a user's email address or id.");
 		return false;
 	}
-	*ret = owner->id;
+	*ret = owner.id;
 	return true;
 }
 
@@ -303,7 +355,7 @@ static void create_submit(struct write_job *j, const struct http_request *req, c
 {
 	struct err e;
 	const char *code;
-	if (in->owner.ptr && !take_owner(j->worker, j->conn, caller, in->owner, &j->write.link.owner))
+	if (in->owner.ptr && !take_owner(j->worker, j->conn, req, caller, in->owner, &j->write.link.owner))
 		return;
 	int r = check_fields(j, ~0U, in->password, &e, &code);
 	if (r == 0 && in->alias.ptr) {
@@ -494,16 +546,8 @@ static void patched_show(struct read_job *j)
 static void patched_reply(struct write_job *j)
 {
 	struct api *api = j->worker->api;
-	if (!api->counters) {
+	if (!owner_is_read(j, api->counters ? READ_CLICKS : READ_OWNER, patched_show))
 		reply_link(j->conn, api, &j->write.link);
-		return;
-	}
-	struct read_job *show = read_job_new(j->worker, j->conn, READ_CLICKS, patched_show);
-	if (!show)
-		return;
-	show->lookup.link = j->write.link;
-	if (offload_submit(api->readers, &show->job) < 0)
-		patched_show(show);
 }
 
 static void patch_done(struct write_job *j)
@@ -543,7 +587,7 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	if (in.user.ptr && !take_owner(w, c, &caller, in.user, &j->write.link.owner))
+	if (in.user.ptr && !take_owner(w, c, req, &caller, in.user, &j->write.link.owner))
 		return;
 	j->write.fields = in.bits;
 	j->ctx = caller.rights & RIGHT_READ ? j : NULL; /* who may not read links is not shown this one */

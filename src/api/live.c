@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { STILL_HERE_MS = 15000, LOOK_MS = 1000 };
+enum { STILL_HERE_MS = 15000, LOOK_MS = 1000, READ_AGAIN_MS = 100 };
 
 /* One event of the feed, as it goes out. */
 struct live_item {
@@ -53,6 +53,7 @@ struct watcher {
 	uint64_t only;               /* this link; 0: everything */
 	struct caller caller;        /* by whose right */
 	uint64_t owner_changes;      /* before that right was looked at */
+	int64_t read_ms;             /* monotonic; when the account was last read again */
 	struct ownership *ownership; /* NULL: whoever changes it tells, or it need not be theirs */
 };
 
@@ -115,11 +116,24 @@ static bool watcher_still_owns(struct watcher *w)
 	return atomic_load(&w->live->api->owner_changes) == w->owner_changes;
 }
 
+/* Somebody who is not in the cache goes on, and is read again beside the loop. */
+static bool watcher_in_force(struct watcher *w)
+{
+	struct loop *l = http_conn_loop(w->conn);
+	const struct account_time now = {loop_real_ms(l), loop_mono_ms(l)};
+	struct account_want want;
+	enum account_found found = accounts_in_force(w->live->api->accounts, &w->caller, now, &want);
+	if (found == ACCOUNT_UNREAD && now.mono_ms - w->read_ms >= READ_AGAIN_MS) {
+		w->read_ms = now.mono_ms;
+		hold_refresh(w->live->api, &want);
+	}
+	return found == ACCOUNT_FOUND || found == ACCOUNT_UNREAD;
+}
+
 /* A key that was revoked, a session that ended, or somebody whose link was given away sees no more. */
 static bool watcher_may_watch(struct watcher *w)
 {
-	if (accounts_in_force(w->live->api->accounts, &w->caller, loop_real_ms(http_conn_loop(w->conn))) &&
-	    watcher_still_owns(w))
+	if (watcher_in_force(w) && watcher_still_owns(w))
 		return true;
 	struct http_conn *conn = w->conn;
 	watcher_closed(&w->owner);

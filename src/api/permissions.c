@@ -21,16 +21,17 @@ static void email_masked(struct buf *b, struct str email)
 	json_out_str(b, buf_view(&masked));
 }
 
-static void listed_json(struct buf *b, uint64_t id, const struct account *user, bool for_admin)
+static void listed_json(struct buf *b, uint64_t id, const struct user_record *user, struct arena *arena,
+                        bool for_admin)
 {
-	struct str email = user ? user->email : STR_NULL;
+	struct str email = user->id ? user->email : STR_NULL;
 	buf_printf(b, "{\"id\":%llu,\"email\":", (unsigned long long)id);
 	if (email.ptr && !for_admin)
 		email_masked(b, email);
 	else
 		json_out_str_or_null(b, email);
 	buf_str(b, STR(",\"name\":"));
-	json_out_str_or_null(b, user && for_admin ? user->name : STR_NULL);
+	json_out_str_or_null(b, user->id && for_admin ? account_name(arena, user) : STR_NULL);
 	buf_char(b, '}');
 }
 
@@ -50,11 +51,10 @@ static void permissions_get_done(struct read_job *j)
 	buf_printf(&body, ",\"visibility\":\"%s\",\"users\":[",
 	           j->permitted.link.is_private ? "private" : "public");
 	for (size_t i = 0; i < j->permitted.count; i++) {
-		uint64_t id = j->permitted.users[i];
-		const struct account *user = accounts_user(j->worker->api->accounts, id);
 		if (i)
 			buf_char(&body, ',');
-		listed_json(&body, id, user, j->owner == 0);
+		listed_json(&body, j->permitted.users[i], &j->permitted.people[i], http_conn_arena(j->conn),
+		            j->owner == 0);
 	}
 	buf_str(&body, STR("]}"));
 	api_reply_json(j->conn, 200, &body, NULL, 0);
@@ -113,10 +113,11 @@ static void permission_change(struct api_worker *w, struct http_conn *c, const s
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	const struct account *user = NULL;
-	if (http_percent_decode(match->params[1], text, &len))
-		user = accounts_user_named(w->api->accounts, str_n(text, len));
-	j->write.user.id = user ? user->id : 0;
+	struct account user = {0};
+	if (http_percent_decode(match->params[1], text, &len) &&
+	    !auth_user_named(w, c, req, str_n(text, len), &user))
+		return;
+	j->write.user.id = user.id;
 	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);

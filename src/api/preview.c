@@ -55,6 +55,8 @@ static void preview_done(struct read_job *j)
 		door_no_link(j->conn, j->as_page);
 	} else if (found->result < 0) {
 		problem_reply_store(j->conn, found->result);
+	} else if (link->is_private && j->found == ACCOUNT_STALE) {
+		auth_refuse_stale(j->conn, j->as_page);
 	} else if (link->is_private && found->user == 0 && !j->sees_all) {
 		door_closed(j->conn, LINK_SIGN_IN, link->key, j->as_page);
 	} else if (link->is_private && !j->sees_all && found->user != link->owner && !found->permitted) {
@@ -70,7 +72,13 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 	if (!j)
 		return;
 	struct caller caller;
-	auth_find(w, c, req, &caller);
+	struct hold *hold;
+	j->found = auth_find(w, c, req, &caller, &hold);
+	if (j->found == ACCOUNT_UNREAD) {
+		if (hold)
+			hold_submit(hold);
+		return;
+	}
 	strangers_address(w, c, req, &j->client);
 	j->as_page = problem_wants_page(req);
 	j->sees_all = caller_is_admin(&caller);

@@ -229,6 +229,14 @@ static void resolve_answer(struct read_job *j)
 		resolve_failed(j);
 		return;
 	}
+	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_UNREAD) {
+		hold_submit(j->hold); /* now it matters who they are */
+		return;
+	}
+	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_STALE) {
+		auth_refuse_stale(j->conn, j->as_page);
+		return;
+	}
 	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
 		door_closed(j->conn, found->verdict, found->key, j->as_page);
 		return;
@@ -276,7 +284,9 @@ struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, con
 		return NULL;
 	}
 	struct caller caller;
-	auth_find(w, c, req, &caller);
+	j->found = auth_find(w, c, req, &caller, &j->hold);
+	if (j->found == ACCOUNT_UNREAD && !j->hold)
+		return NULL;
 	j->resolve.user = caller.rights & RIGHT_READ ? caller.user
 	                                             : 0; /* a key that may not read is nobody */
 	j->resolve.sees_all = caller_is_admin(&caller);

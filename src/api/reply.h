@@ -16,3 +16,11 @@ void api_reply_page(struct http_conn *c, const struct buf *page);
 
 /* ERR_INVALID: 400 with the sentence. Anything else: as problem_reply_store. */
 void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);
+
+/* Which page of a list by id is wanted: ?limit and ?cursor. False: it was wrong, and that has been said. */
+struct page_input {
+	uint64_t after; /* ids above this */
+	uint64_t limit;
+};
+bool input_page(struct http_conn *c, struct str query, uint64_t limit_usual, uint64_t limit_max,
+                struct page_input *ret);

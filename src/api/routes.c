@@ -28,9 +28,11 @@ const struct conf_row api_rows[] = {
               "API key that has limits of its own; 0 is no limit."),
     LIMIT_ROW("period", CONF_DURATION, period_ms, "1m", 1000, 31ULL * 24 * 3600 * 1000,
               "The period of those limits, and of an API key's own limits that name none."),
-    STRANGER_ROW("misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
-                 "Requests for keys that are none, from one address (an IPv6 /64) in a minute; beyond "
-                 "them it gets 429 for every link; 0 is no limit."),
+    STRANGER_ROW(
+        "misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
+        "Requests for keys that are none, from one address (an IPv6 /64) in a minute; beyond "
+        "them it gets 429 for every link; 0 is no limit. Unknown API keys are counted apart, with the same "
+        "limit."),
     STRANGER_ROW("sign_ins", CONF_UINT, sign_ins_max, "10", 1, TRIES_MAX,
                  "Wrong passwords for one account from one address (an IPv6 /64) in limits.tries_period; and "
                  "wrong current passwords of somebody who is signed in."),
@@ -52,6 +54,25 @@ const struct conf_row api_rows[] = {
      .min = 1000,
      .max = 366ULL * 24 * 3600 * 1000,
      .help = "How long somebody who signs in stays signed in."},
+    {.section = "accounts",
+     .name = "cache_memory",
+     .type = CONF_BYTES,
+     .offset = offsetof(struct api_settings, accounts_bytes),
+     .def = "32m",
+     .min = 1 << 20,
+     .max = 1ULL << 40,
+     .help = "Memory for users, API keys and sessions that were used lately; the others are read when "
+             "they are."},
+    {.section = "accounts",
+     .name = "stale_time",
+     .type = CONF_DURATION,
+     .offset = offsetof(struct api_settings, stale_ms),
+     .def = "60s",
+     .min = 2000,
+     .max = 24ULL * 3600 * 1000,
+     .help = "How long API keys and sessions are honoured from memory while the database does not say "
+             "whether they have changed; after that they get 503. Only for a store that several servers "
+             "share."},
 };
 const size_t api_row_count = ARRAY_LEN(api_rows);
 
@@ -127,7 +148,7 @@ static bool is_one_segment(struct str path)
 	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
 }
 
-static void dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req)
+void api_dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req)
 {
 	if (req->method == HTTP_METHOD_OTHER) {
 		static const struct problem p = {.status = 501, .code = "unknown-method"};
@@ -176,7 +197,7 @@ static void handle_question(void *ctx, struct http_conn *c, const struct http_re
 {
 	static const struct problem p = {.status = 421, .code = "answers-only"};
 	if (is_question(req))
-		dispatch(ctx, c, req);
+		api_dispatch(ctx, c, req);
 	else
 		problem_reply(c, &p,
 		              "This server only answers questions about statistics (serve.role = stats); ask "
@@ -188,7 +209,7 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 	struct api_worker *w = ctx;
 	if (LIKELY(is_reading(req->method)) && redirect_from_cache(w, c, req))
 		return;
-	dispatch(w, c, req);
+	api_dispatch(w, c, req);
 }
 
 static void refuse(void *ctx, struct http_conn *c, int status, const char *reason)

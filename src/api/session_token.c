@@ -12,7 +12,7 @@
 #include <sodium.h>
 
 enum {
-	VERSION = 1,
+	VERSION = 2, /* those of version 1 have no row */
 	USER_AT = 1,
 	GENERATION_AT = 9,
 	EXPIRES_AT = 17,

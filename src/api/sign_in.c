@@ -22,6 +22,8 @@
 #include "http/form.h"
 #include "http/forwarded.h"
 
+#include <arpa/inet.h>
+#include <sodium.h>
 #include <stdio.h>
 
 enum { SIGN_IN_BODY_BYTES_MAX = 16 * 1024, NEXT_BYTES_MAX = 2048, MAX_AGE_S_MAX = 400 * 24 * 3600 };
@@ -47,15 +49,49 @@ static void cookie_write(char out[SESSION_COOKIE_BYTES], const char *token, uint
 	ASSERT(len > 0 && len < SESSION_COOKIE_BYTES);
 }
 
-void session_start(const struct api_worker *w, const struct user_record *user, int64_t now_ms, bool secure,
+/* The network that the client is in, as visits keep it, in hexadecimal; STR_NULL where no trace of addresses
+ * is kept. */
+static struct str network_text(const struct api_worker *w, const struct net_addr *client, struct arena *arena)
+{
+	char text[INET6_ADDRSTRLEN] = "";
+	struct in_addr v4 = client->v4.sin_addr;
+	struct in6_addr v6 = client->v6.sin6_addr;
+	if (w->capture.rules && w->capture.rules->settings->address == ADDRESS_NONE)
+		return STR_NULL;
+	v4.s_addr &= htonl(0xffffff00);
+	memset(v6.s6_addr + 6, 0, 10);
+	if (client->any.sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &v6, text, sizeof(text));
+	else
+		inet_ntop(AF_INET, &v4, text, sizeof(text));
+	return arena_str(arena, str_of(text));
+}
+
+void session_prepare(const struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                     uint64_t user, struct session_record *ret)
+{
+	struct net_addr client;
+	struct str agent = http_request_field(req, STR("user-agent"));
+	int64_t now_ms = loop_real_ms(http_conn_loop(c));
+	strangers_address(w, c, req, &client);
+	agent.len = MIN(agent.len, (size_t)SESSION_AGENT_BYTES_MAX);
+	*ret = (struct session_record){
+	    .user = user,
+	    .created_ms = now_ms,
+	    .expires_ms = now_ms + (int64_t)w->api->settings->session_ms,
+	    .address = network_text(w, &client, http_conn_arena(c)),
+	    .agent = arena_str(http_conn_arena(c), agent),
+	};
+	randombytes_buf(ret->id, sizeof(ret->id));
+}
+
+void session_start(const struct api_worker *w, const struct session_record *session, bool secure,
                    struct session_start *ret)
 {
 	const struct api *api = w->api;
 	char token[SESSION_TEXT_BYTES];
-	uint8_t session[SESSION_ID_BYTES];
-	ret->expires_ms = now_ms + (int64_t)api->settings->session_ms;
-	session_make(api->accounts, user->id, user->generation, ret->expires_ms, token, session);
-	session_csrf(api->accounts, session, ret->csrf);
+	session_text(api->accounts, session, token);
+	session_csrf(api->accounts, session->id, ret->csrf);
 	cookie_write(ret->cookie, token, api->settings->session_ms / 1000, secure);
 }
 
@@ -135,6 +171,7 @@ struct sign_in_job {
 	bool is_form, secure;
 	struct stranger_tries tries;
 	struct user_record user;
+	struct session_record session; /* that begins if it is right */
 	bool right;
 };
 
@@ -151,10 +188,7 @@ static void sign_in_run(struct ask_job *ask)
 	bool may = found == 0 && j->user.enabled;
 	int r = password_verify(may ? j->user.password : STR_NULL, j->password);
 	j->right = r == 0;
-	if (r == ERR_INVALID)
-		return;
-	/* Another server may have made the user just now: then ours must know before the session is used. */
-	ask->result = r < 0 ? r : accounts_follow(ask->worker->api->accounts);
+	ask->result = r == ERR_INVALID ? 0 : r;
 }
 
 static void reply_wrong(struct sign_in_job *j)
@@ -167,11 +201,16 @@ static void reply_wrong(struct sign_in_job *j)
 		problem_reply(j->ask.conn, &p, "%s", failed_sentence);
 }
 
-static void reply_signed_in(struct sign_in_job *j)
+static void reply_signed_in(struct write_job *write)
 {
-	struct http_conn *c = j->ask.conn;
+	struct sign_in_job *j = write->ctx;
+	struct http_conn *c = write->conn;
 	struct session_start start;
-	session_start(j->ask.worker, &j->user, loop_real_ms(http_conn_loop(c)), j->secure, &start);
+	if (write->write.result < 0) {
+		problem_reply_store(c, write->write.result);
+		return;
+	}
+	session_start(write->worker, &j->session, j->secure, &start);
 	const struct http_field cookie = {STR("Set-Cookie"), str_of(start.cookie)};
 	if (j->is_form) {
 		const struct http_field fields[] = {cookie, never_kept, {STR("Location"), j->next}};
@@ -184,9 +223,22 @@ static void reply_signed_in(struct sign_in_job *j)
 	buf_str(&body, STR("{\"user\":"));
 	user_json(&body, &j->user);
 	buf_printf(&body, ",\"csrf_token\":\"%s\",\"expires_at\":", start.csrf);
-	json_out_time(&body, start.expires_ms);
+	json_out_time(&body, j->session.expires_ms);
 	buf_char(&body, '}');
 	api_reply_json(c, 200, &body, &cookie, 1);
+}
+
+static void session_submit(struct sign_in_job *j)
+{
+	struct write_job *write = write_job_new(j->ask.worker, j->ask.conn, STORE_SESSION_CREATE,
+	                                        reply_signed_in);
+	if (!write)
+		return;
+	j->session.user = j->user.id;
+	j->session.generation = j->user.generation;
+	write->write.session = j->session;
+	write->ctx = j;
+	write_job_submit(write);
 }
 
 static void sign_in_done(struct ask_job *ask)
@@ -197,7 +249,7 @@ static void sign_in_done(struct ask_job *ask)
 	if (ask->result < 0)
 		problem_reply_store(ask->conn, ask->result);
 	else if (j->right)
-		reply_signed_in(j);
+		session_submit(j);
 	else
 		reply_wrong(j);
 }
@@ -260,6 +312,7 @@ void session_post(struct api_worker *w, struct http_conn *c, const struct http_r
 	if (!(is_form ? read_form(j, req) : read_json(j, req)))
 		return;
 	lower(j->email);
+	session_prepare(w, c, req, 0, &j->session);
 	if (!strangers_sign_in(w, c, req, j->email, &j->tries))
 		return;
 	if (!ask_job_submit_hash(&j->ask, HASH_SIGN_IN))
@@ -344,7 +397,16 @@ void session_delete(struct api_worker *w, struct http_conn *c, const struct http
 {
 	(void)match;
 	struct caller caller;
-	if (!auth_find(w, c, req, &caller) || !caller.by_session) {
+	struct hold *hold;
+	enum account_found found = auth_find(w, c, req, &caller, &hold);
+	if (found == ACCOUNT_UNREAD || found == ACCOUNT_STALE) {
+		if (hold)
+			hold_submit(hold);
+		else if (found == ACCOUNT_STALE)
+			auth_refuse_stale(c, false);
+		return;
+	}
+	if (!caller.by_session) {
 		static const struct problem p = {
 		    .status = 401, .code = "not-signed-in", .fields = &auth_challenge, .field_count = 1};
 		problem_reply(c, &p, "Nobody is signed in here, so there is no session to end.");
@@ -354,6 +416,5 @@ void session_delete(struct api_worker *w, struct http_conn *c, const struct http
 	if (!j)
 		return;
 	memcpy(j->write.session.id, caller.session, SESSION_ID_BYTES);
-	j->write.session.expires_ms = caller.expires_ms;
 	write_job_submit(j);
 }

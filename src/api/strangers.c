@@ -14,6 +14,7 @@ static struct tries_rule rule_of(const struct api_worker *w, enum stranger_kind 
 	uint64_t max = 0, period_ms = l->tries_ms;
 	switch (kind) {
 	case STRANGER_MISS:
+	case STRANGER_KEY:
 		max = l->misses_max;
 		period_ms = MISSES_PERIOD_MS;
 		break;
@@ -130,6 +131,16 @@ bool strangers_sign_in(struct api_worker *w, struct http_conn *c, const struct h
 	};
 	return take(w, c, req, &wanted,
 	            "Too many wrong passwords were given for this account or from your address.", ret);
+}
+
+bool strangers_key(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                   struct stranger_tries *ret)
+{
+	struct net_addr client;
+	strangers_address(w, c, req, &client);
+	const struct stranger_tries wanted = {
+	    .tries = {{STRANGER_KEY, address_name(w, STRANGER_KEY, &client)}}, .count = 1};
+	return take(w, c, req, &wanted, "Too many unknown API keys were sent from your address.", ret);
 }
 
 bool strangers_current_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,

@@ -9,6 +9,7 @@
 
 enum stranger_kind {
 	STRANGER_MISS = 1,
+	STRANGER_KEY,     /* an API key that is none */
 	STRANGER_SIGN_IN, /* for one account from one address */
 	STRANGER_SIGN_IN_ACCOUNT,
 	STRANGER_SIGN_IN_ADDRESS,
@@ -38,13 +39,15 @@ bool strangers_miss(struct api_worker *w, struct http_conn *c, const struct net_
 bool strangers_may_look(struct api_worker *w, struct http_conn *c, const struct http_request *req);
 
 /*
- * Before a password is looked at: takes a try of all that it counts for, or none. False: too many, and that
- * has been said.
+ * Before a password, or an API key that is not in the cache, is looked at: takes a try of all that it counts
+ * for, or none. False: too many, and that has been said.
  *
  * Signing in counts for the account (by its email address, known or not) from this address, strictly; for the
  * account from anywhere, so generously that others can hardly keep its owner out; and for the address. The
  * current password of whoever is signed in counts for that user alone, whom strangers cannot keep from it.
  */
+bool strangers_key(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                   struct stranger_tries *ret);
 bool strangers_sign_in(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                        struct str email, struct stranger_tries *ret);
 bool strangers_current_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -52,7 +55,7 @@ bool strangers_current_password(struct api_worker *w, struct http_conn *c, const
 bool strangers_password(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                         struct str key, struct stranger_tries *ret);
 
-/* The password was right, or was not looked at: the tries did not count. */
+/* It was right, or was not looked at: the tries did not count. */
 void strangers_forgive(struct api_worker *w, struct http_conn *c, const struct stranger_tries *tries);
 
 /* Where a request comes from. */

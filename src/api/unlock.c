@@ -6,6 +6,7 @@
 #include "api/unlock.h"
 
 #include "api/ask.h"
+#include "api/auth.h"
 #include "api/doors.h"
 #include "api/input.h"
 #include "api/passwords.h"
@@ -91,6 +92,12 @@ static void unlock_done(struct ask_job *ask)
 	} else if (j->verdict == LINK_LATE) {
 		redirect->resolve.see_other = true;
 		redirect_job_submit(redirect);
+	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_UNREAD) {
+		strangers_forgive(ask->worker, ask->conn,
+		                  &j->tries); /* it is looked at when they are known */
+		hold_submit(redirect->hold);
+	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_STALE) {
+		auth_refuse_stale(ask->conn, redirect->as_page);
 	} else if (j->verdict != LINK_OPEN) {
 		door_closed(ask->conn, j->verdict, redirect->resolve.key, redirect->as_page);
 	} else if (!j->lookup.link.password.ptr) {

@@ -48,27 +48,30 @@ static void reply_user(struct http_conn *c, int status, const struct user_record
 }
 
 /*
- * Which user the path means, and whether whoever asks may have to do with them: 0 when it has been answered.
- * Others do not learn who there is.
+ * Which user the path means, and whether whoever asks may have to do with them: 0 when the request is held or
+ * has been answered. Others do not learn who there is: whom they name is not even looked for.
  */
-static uint64_t named_user(struct api_worker *w, struct http_conn *c, struct str segment,
-                           const struct caller *caller)
+static uint64_t named_user(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                           struct str segment, const struct caller *caller)
 {
 	char text[USER_SEGMENT_BYTES_MAX];
 	size_t len = 0;
-	uint64_t id = 0;
-	if (segment.len <= sizeof(text) && http_percent_decode(segment, text, &len)) {
-		struct str name = str_n(text, len);
-		const struct account *account = accounts_user_named(w->api->accounts, name);
-		id = str_eq(name, STR("me")) ? caller->user : account ? account->id : 0;
-	}
-	if (!caller_is_admin(caller) && id != caller->user) {
+	struct account user = {0};
+	bool is_admin = caller_is_admin(caller);
+	bool is_text = segment.len <= sizeof(text) && http_percent_decode(segment, text, &len);
+	struct str name = str_n(text, is_text ? len : 0);
+	if (str_eq(name, STR("me")) && caller->user != 0)
+		return caller->user;
+	if (is_admin ? !auth_user_named(w, c, req, name, &user) : !auth_user(w, c, req, caller->user, &user))
+		return 0;
+	uint64_t id;
+	if (!is_admin && !(str_u64(name, &id) ? id == user.id : str_eq_nocase(name, user.email))) {
 		auth_refuse(c, RIGHT_ADMIN);
 		return 0;
 	}
-	if (id == 0)
+	if (user.id == 0)
 		reply_no_such_user(c);
-	return id;
+	return user.id;
 }
 
 /* Changes that an admin may make, or somebody who is signed in for themselves. */
@@ -181,38 +184,17 @@ static void submit_list(struct api_worker *w, struct http_conn *c, const struct 
 	ask_job_submit(&j->ask);
 }
 
-/* False: it was wrong, and that has been said. */
-static bool read_page(struct http_conn *c, struct str query, struct store_users *ret)
-{
-	static const struct problem bad_limit = {.status = 400, .code = "invalid-limit"};
-	static const struct problem bad_cursor = {.status = 400, .code = "invalid-cursor"};
-	struct str limit_text = http_query_param(query, STR("limit"));
-	struct str cursor = http_query_param(query, STR("cursor"));
-	uint64_t limit = PAGE_DEFAULT;
-	*ret = (struct store_users){0};
-	if (limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > PAGE_MAX)) {
-		problem_reply(c, &bad_limit, "The parameter 'limit' must be a number from 1 to %d.",
-		              PAGE_MAX);
-		return false;
-	}
-	if (cursor.ptr && (!str_u64(cursor, &ret->after) || ret->after > INT64_MAX)) {
-		problem_reply(c, &bad_cursor,
-		              "The cursor is not one that this list gave; start again without it.");
-		return false;
-	}
-	ret->limit = limit;
-	return true;
-}
-
 void users_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                const struct route_match *match)
 {
 	(void)match;
 	struct caller caller;
-	struct store_users page;
-	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !read_page(c, req->query, &page))
+	struct page_input page;
+	if (!auth_require(w, c, req, STR_NULL, 0, &caller) ||
+	    !input_page(c, req->query, PAGE_DEFAULT, PAGE_MAX, &page))
 		return;
-	submit_list(w, c, &page, caller_is_admin(&caller) ? 0 : caller.user, users_get_done);
+	const struct store_users wanted = {.after = page.after, .limit = page.limit};
+	submit_list(w, c, &wanted, caller_is_admin(&caller) ? 0 : caller.user, users_get_done);
 }
 
 void user_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -221,7 +203,7 @@ void user_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 	struct caller caller;
 	if (!auth_require(w, c, req, STR_NULL, 0, &caller))
 		return;
-	uint64_t id = named_user(w, c, match->params[0], &caller);
+	uint64_t id = named_user(w, c, req, match->params[0], &caller);
 	if (id != 0)
 		submit_list(w, c, &(struct store_users){0}, id, user_get_done);
 }
@@ -237,6 +219,7 @@ struct patch_job {
 	bool own;    /* by somebody who is signed in, for themselves */
 	bool secure; /* a new cookie goes over TLS only */
 	bool wrong;  /* the current password is another */
+	bool ended;  /* whoever asked has lost the right to */
 	struct stranger_tries tries;
 };
 
@@ -258,8 +241,8 @@ static void patch_done(struct write_job *write)
 	struct http_field fields[2];
 	size_t n = 0;
 	if (changes_own_password(j) && user->enabled) {
-		session_start(write->worker, user, loop_real_ms(http_conn_loop(write->conn)), j->secure,
-		              &start);
+		write->write.session.generation = user->generation;
+		session_start(write->worker, &write->write.session, j->secure, &start);
 		fields[n++] = (struct http_field){STR("Set-Cookie"), str_of(start.cookie)};
 		fields[n++] = (struct http_field){STR("X-CSRF-Token"), str_of(start.csrf)};
 	}
@@ -275,11 +258,12 @@ static void patch_run(struct ask_job *ask)
 	if (r == 0 && changes_own_password(j)) {
 		r = password_verify(now.password, j->in.current_password);
 		j->wrong = r == ERR_INVALID;
-		if (j->wrong)
-			return;
+		r = j->wrong ? 0 : r;
 	}
-	if (r == 0 && j->in.password.ptr)
+	if (r == 0 && j->in.password.ptr && !j->wrong)
 		r = password_hash(j->in.password, ask->arena, &j->in.user.password);
+	if (r == 0)
+		r = auth_check(ask->worker->api, &j->caller, &j->ended);
 	ask->result = r;
 }
 
@@ -288,7 +272,7 @@ static void patch_prepared(struct ask_job *ask)
 	struct patch_job *j = container_of(ask, struct patch_job, ask);
 	if (!j->wrong)
 		strangers_forgive(ask->worker, ask->conn, &j->tries);
-	if (!auth_holds(ask->worker, ask->conn, &j->caller)) {
+	if (j->ended) {
 		auth_refuse_ended(ask->conn, &j->caller);
 	} else if (j->wrong) {
 		static const struct problem p = {.status = 403, .code = "wrong-password"};
@@ -333,7 +317,7 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	struct err e;
 	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
 		return;
-	uint64_t id = named_user(w, c, match->params[0], &caller);
+	uint64_t id = named_user(w, c, req, match->params[0], &caller);
 	struct patch_job *j = id ? ask_job_new(w, c, sizeof(*j), patch_run, patch_prepared) : NULL;
 	if (!j)
 		return;
@@ -352,6 +336,8 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	if (!j->write)
 		return;
 	j->write->ctx = j;
+	if (changes_own_password(j))
+		session_prepare(w, c, req, id, &j->write->write.session);
 	if (!j->in.password.ptr) {
 		ask_job_submit(&j->ask);
 		return;
@@ -382,7 +368,7 @@ void user_sessions_delete(struct api_worker *w, struct http_conn *c, const struc
 	struct caller caller;
 	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
 		return;
-	uint64_t id = named_user(w, c, match->params[0], &caller);
+	uint64_t id = named_user(w, c, req, match->params[0], &caller);
 	struct write_job *j = id ? write_job_new(w, c, STORE_USER_UPDATE, sessions_delete_done) : NULL;
 	if (!j)
 		return;

@@ -96,6 +96,32 @@ int ask_page(struct client *c, const char *path, char **cursor, json_t **ret)
 	return r;
 }
 
+int ask_all(struct client *c, const char *list, const char *member, bool print_json, json_t **ret)
+{
+	char *cursor CLEANUP(freep) = NULL;
+	char *path CLEANUP(freep) = NULL;
+	json_t *all = json_array();
+	int r;
+	ASSERT(asprintf(&path, "%s?limit=1000", list) >= 0);
+	do {
+		json_t *page;
+		r = ask_page(c, path, &cursor, &page);
+		json_array_extend(all, json_object_get(page, member));
+		json_decref(page);
+	} while (r == 0 && cursor);
+	if (r == 0 && print_json) {
+		json_t *document = json_pack("{s:O}", member, all);
+		json_dumpf(document, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(document);
+	}
+	bool is_shown = r == 0 && !print_json;
+	*ret = is_shown ? all : NULL;
+	if (!is_shown)
+		json_decref(all);
+	return r;
+}
+
 int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
                 ...)
 {

@@ -29,6 +29,8 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 /* Asks for a page of a list: `path` with its limit, behind *cursor (NULL: from the start), which becomes the
  * cursor of the next page, NULL at the end. */
 int ask_page(struct client *c, const char *path, char **cursor, json_t **ret);
+/* All pages of a list in one array; or printed as one JSON document, and then there is none. */
+int ask_all(struct client *c, const char *list, const char *member, bool print_json, json_t **ret);
 
 /* For what has no answer to show: asks without a body, and says a line when it is done, unless --json.
  * Returns the exit status. */

@@ -13,11 +13,12 @@
 #include "sink/sink_postgres.h"
 #include "sink/sink_sqlite.h"
 #include "store/backends.h"
+#include "store/slots.h"
 
 #include <sodium.h>
 #include <stdlib.h>
 
-enum { CLAIM_ID_BLOCK = 256, PARTS_MAX = 32, REPLICAS_MAX = 64, COUNTED_LINKS_MAX = 1000000 };
+enum { CLAIM_ID_BLOCK = 256, REPLICAS_MAX = 64, COUNTED_LINKS_MAX = 1000000 };
 enum { INSTALLATION_BYTES = 6, INSTALLATION_TEXT_BYTES = 2 * INSTALLATION_BYTES + 1 };
 
 /* Whose sentence does not say which setting it is about gets that put before it. */
@@ -45,13 +46,6 @@ static int open_sqlite(const struct store_place *p, struct store **ret, struct e
 		               "work; name a store that is shared, such as postgres://HOST/DATABASE");
 	char *path CLEANUP(freep) = p->rest[0] ? strdup(p->rest) : folder_path(p->folder, "links.db");
 	return store_sqlite_open(path, ret, e);
-}
-
-static int open_memory(const struct store_place *p, struct store **ret, struct err *e)
-{
-	if (p->rest[0])
-		return err_set(e, ERR_INVALID, "store.url = memory: takes nothing behind the colon");
-	return store_memory_open(ret, e);
 }
 
 static int open_fault(const struct store_place *p, struct store **ret, struct err *e)
@@ -82,22 +76,32 @@ static bool urls_cut(const char *urls, struct str *ret, size_t max, size_t *ret_
 	return true;
 }
 
+int backend_open_shards(const char *urls, const char *replicas, bool is_admin, struct store **ret,
+                        struct err *e)
+{
+	struct str url_list[SHARDS_MAX], replica_list[REPLICAS_MAX];
+	struct store_shards_config config = {
+	    .urls = url_list, .replicas = replica_list, .is_admin = is_admin};
+	if (!urls_cut(urls, url_list, SHARDS_MAX, &config.count))
+		return err_set(e, ERR_INVALID, "store.url names more than %d databases", SHARDS_MAX);
+	if (!urls_cut(replicas, replica_list, REPLICAS_MAX, &config.replica_count))
+		return err_set(e, ERR_INVALID, "store.replicas names more than %d databases", REPLICAS_MAX);
+	return store_shards_open(&config, ret, e);
+}
+
 static int open_postgres(const struct store_place *p, struct store **ret, struct err *e)
 {
-	struct str replicas[REPLICAS_MAX];
-	struct store_postgres_config config = {.url = str_of(p->url), .replicas = replicas};
-	if (!urls_cut(p->replicas, replicas, REPLICAS_MAX, &config.replica_count))
-		return err_set(e, ERR_INVALID, "store.replicas names more than %d databases", REPLICAS_MAX);
-	return store_postgres_open(&config, ret, e);
+	return backend_open_shards(p->url, p->replicas, false, ret, e);
 }
 
 static const struct {
 	const char *scheme;
 	int (*open)(const struct store_place *p, struct store **ret, struct err *e);
 } stores[] = {
-    {"sqlite:", open_sqlite},         {"memory:", open_memory}, {"postgres://", open_postgres},
-    {"postgresql://", open_postgres}, {"fault:", open_fault}, /* to see what the server does when its store
-                                                                 fails */
+    {"sqlite:", open_sqlite},
+    {"postgres://", open_postgres},
+    {"postgresql://", open_postgres},
+    {"fault:", open_fault}, /* to see what the server does when its store fails */
 };
 
 static int open_one(const char *url, const char *replicas, const struct folder *f, struct store **ret,
@@ -110,136 +114,15 @@ static int open_one(const char *url, const char *replicas, const struct folder *
 			return stores[i].open(&place, ret, e);
 	}
 	return err_set(e, ERR_INVALID,
-	               "store.url = %.*s... names no known store; write sqlite:, memory: or "
+	               "store.url = %.*s... names no known store; write sqlite: or "
 	               "postgres://USER@HOST/DATABASE",
 	               (int)MIN(strcspn(url, ":/@"), 16), url);
-}
-
-/* Several stores as one. */
-struct parts {
-	struct arena arena;
-	struct store_ring_part list[PARTS_MAX];
-	size_t count;
-};
-
-static void parts_end(struct parts *p)
-{
-	for (size_t i = 0; i < p->count; i++) {
-		store_free(p->list[i].store);
-		free(p->list[i].ctx);
-	}
-	arena_release(&p->arena);
-}
-
-/* What people know a part by: no secrets, and the same for every server that names it. */
-static int part_address(struct arena *arena, const char *url, size_t number, struct str *ret, struct err *e)
-{
-	struct pg_pool *pool = NULL;
-	if (strncmp(url, "postgres", 8) != 0) {
-		*ret = arena_printf(arena, "part-%zu", number);
-		return 0;
-	}
-	int r = pg_pool_new(str_of(url), 1, NULL, NULL, &pool, e);
-	if (r < 0)
-		return r;
-	*ret = arena_str(arena, pg_pool_address(pool));
-	pg_pool_free(pool);
-	return 0;
-}
-
-/* What it takes to open a part, now or when it is there. */
-struct part_place {
-	size_t url_len;
-	char text[]; /* the URL and the replicas, each with its NUL */
-};
-
-static struct part_place *part_place_new(struct str url, const char *replicas)
-{
-	size_t replicas_bytes = strlen(replicas) + 1;
-	struct part_place *place = malloc(sizeof(*place) + url.len + 1 + replicas_bytes);
-	if (!place)
-		return NULL;
-	place->url_len = url.len;
-	memcpy(place->text, url.ptr, url.len);
-	place->text[url.len] = '\0';
-	memcpy(place->text + url.len + 1, replicas, replicas_bytes);
-	return place;
-}
-
-static int part_open(void *ctx, struct store **ret, struct err *e)
-{
-	const struct part_place *place = ctx;
-	struct store *part = NULL;
-	int r = open_one(place->text, place->text + place->url_len + 1, NULL, &part, e);
-	if (r < 0)
-		return r;
-	if (!part->ops->part) {
-		store_free(part);
-		return err_set(e, ERR_INVALID,
-		               "store.url names several stores, and one of them cannot be one of several; "
-		               "write postgres:// URLs separated by commas, of databases without Citus");
-	}
-	*ret = part;
-	return 0;
-}
-
-/* One that is away now is opened when it is there again: the others can serve without it. */
-static int parts_add(struct parts *p, struct str url, const char *replicas, struct err *e)
-{
-	struct store_ring_part *part = &p->list[p->count];
-	if (p->count == PARTS_MAX)
-		return err_set(e, ERR_INVALID, "store.url names more than %d databases", PARTS_MAX);
-	struct part_place *place = part_place_new(url, replicas);
-	if (!place)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	*part = (struct store_ring_part){.open = part_open, .ctx = place};
-	p->count++;
-	int r = part_address(&p->arena, place->text, p->count, &part->address, e);
-	if (r == 0)
-		r = part_open(place, &part->store, e);
-	return r == ERR_UNAVAILABLE ? 0 : r;
-}
-
-int backend_open_ring(const char *urls, const char *replicas, bool make, struct store **ret, struct err *e)
-{
-	struct parts parts = {0};
-	struct str rest = str_of(urls);
-	int r = 0;
-	while (r == 0 && rest.ptr && rest.len > 0)
-		r = parts_add(&parts, str_cut_url(&rest), replicas, e);
-	if (r == 0)
-		r = store_ring_open(parts.list, parts.count, make, ret, e);
-	if (r == 0)
-		parts.count = 0; /* the ring has them */
-	parts_end(&parts);
-	return r;
-}
-
-/* A database that is one of several must not be taken for the whole. */
-static int open_alone(const char *url, const char *replicas, const struct folder *f, struct store **ret,
-                      struct err *e)
-{
-	struct store *store = NULL;
-	int r = open_one(url, replicas, f, &store, e);
-	if (r == 0 && store->ops->part)
-		r = store_alone_open(store, &store, e);
-	if (r < 0)
-		store_free(store);
-	else
-		*ret = store;
-	return r;
 }
 
 int backend_open_store_with(const char *url, const char *replicas, const struct folder *f, struct store **ret,
                             struct err *e)
 {
-	struct str rest = str_of(url);
-	str_cut_url(&rest);
-	bool is_list = strncmp(url, "fault:", 6) != 0 && rest.ptr && rest.len > 0;
-	return about("store.url",
-	             is_list ? backend_open_ring(url, replicas, true, ret, e)
-	                     : open_alone(url, replicas, f, ret, e),
-	             e);
+	return about("store.url", open_one(url, replicas, f, ret, e), e);
 }
 
 int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e)

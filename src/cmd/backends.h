@@ -13,16 +13,17 @@
 #include "store/store.h"
 
 /*
- * sqlite: (in the data folder), sqlite:/path, memory:, postgres://, fault:SPEC;URL; several postgres:// that
- * are separated by commas are a ring. `replicas`: of any of them, likewise; "" for none. Without a folder
+ * sqlite: (in the data folder), sqlite:/path, postgres://, fault:SPEC;URL; links are spread over several
+ * postgres:// that are separated by commas. `replicas`: of any of them, likewise; "" for none. Without a folder
  * (NULL) only stores that need none.
  */
 int backend_open_store_with(const char *url, const char *replicas, const struct folder *f, struct store **ret,
                             struct err *e);
 int backend_open_store(const char *url, const struct folder *f, struct store **ret, struct err *e);
 
-/* A ring even of one; made only if `make`. */
-int backend_open_ring(const char *urls, const char *replicas, bool make, struct store **ret, struct err *e);
+/* Only postgres://; `is_admin` as in store/backends.h. */
+int backend_open_shards(const char *urls, const char *replicas, bool is_admin, struct store **ret,
+                        struct err *e);
 
 bool backend_sink_is_file(const char *url); /* of this machine */
 /* sqlite: (in the data folder), sqlite:/path, clickhouse://, postgres://. Without a folder (NULL) only those

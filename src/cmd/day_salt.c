@@ -38,7 +38,7 @@ void day_salt_keep(struct salts *salts, struct store *store, int64_t now_ms)
 		return;
 	int r = salts_is_known(salts, today) ? 0 : fetch(salts, store, today);
 	if (r == 0)
-		r = store->ops->forget(store, STR(PREFIX), name_of(today, name));
+		r = store_forget(store, STR(PREFIX), name_of(today, name));
 	if (r == 0)
 		r = fetch(salts, store, today + 1);
 	if (r < 0)

@@ -9,7 +9,15 @@
 
 #include <stdlib.h>
 
-enum { USES_EVERY_MS = 60 * 1000, USES_MAX = 256, NICE = 10, SWEEP_LEASE_MS = 30000 };
+enum {
+	USES_EVERY_MS = 60 * 1000,
+	USES_MAX = 256,
+	PURGES = 5,      /* in each round, */
+	PURGE_MAX = 100, /* keys each */
+	PURGE_REST_MS = 200,
+	NICE = 10,
+	SWEEP_LEASE_MS = 30000
+};
 
 const struct conf_row housekeeper_rows[] = {
     {.section = "sweep",
@@ -29,6 +37,14 @@ const struct conf_row housekeeper_rows[] = {
      .max = 3650ULL * 24 * 3600 * 1000,
      .help = "How long the change feed is kept. Servers that were cut off from the store for longer read "
              "everything again."},
+    {.section = "accounts",
+     .name = "key_retention",
+     .type = CONF_DURATION,
+     .offset = offsetof(struct housekeeper_settings, key_retention_ms),
+     .def = "30d",
+     .max = 3660ULL * 24 * 3600 * 1000,
+     .help = "How long API keys stay in lists after they were revoked or have expired; then they are "
+             "removed."},
 };
 const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
 
@@ -96,10 +112,10 @@ static int64_t sweeper_run(struct task *t)
 static void uses_flush(struct housekeeper *h)
 {
 	struct store_write writes[USES_MAX];
-	size_t n;
+	size_t n, at = 0;
 	do {
 		memset(writes, 0, sizeof(writes));
-		n = accounts_uses(h->api->accounts, writes, USES_MAX);
+		n = accounts_uses(h->api->accounts, &at, writes, USES_MAX);
 		int r = n > 0 ? store_apply(h->api->store, writes, n) : 0;
 		if (r < 0) {
 			log_warn("cmd", "the last uses of API keys could not be written (%s)", err_name(r));
@@ -123,12 +139,29 @@ static void feed_prune(struct housekeeper *h)
 		log_warn("cmd", "the change feed could not be pruned (%s)", err_name(r));
 }
 
+/* In small portions: the store's writer has others to serve. */
+static void keys_purge(struct housekeeper *h)
+{
+	int64_t now_ms = clock_real_ms();
+	for (int i = 0; i < PURGES; i++) {
+		struct store_write w = {.kind = STORE_KEY_PURGE,
+		                        .now_ms = now_ms,
+		                        .purge = {now_ms - (int64_t)h->settings.key_retention_ms, PURGE_MAX}};
+		int r = store_apply(h->api->store, &w, 1);
+		if (r < 0)
+			log_warn("cmd", "dead API keys could not be removed (%s); tried again later",
+			         err_name(r));
+		if (r < 0 || task_sleep(&h->uses, PURGE_REST_MS))
+			return;
+	}
+}
+
 static int64_t uses_run(struct task *t)
 {
 	struct housekeeper *h = container_of(t, struct housekeeper, uses);
 	uses_flush(h);
-	if (h->api->store->ops->feed_prune)
-		feed_prune(h);
+	feed_prune(h);
+	keys_purge(h);
 	if (h->salts && !task_is_stopping(t))
 		day_salt_keep(h->salts, h->api->store, clock_real_ms());
 	return USES_EVERY_MS;

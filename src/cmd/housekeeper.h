@@ -1,7 +1,7 @@
 /*
- * Chores of a running server that nobody waits for: telling the store when API keys were last used, having
- * the next day's salt from it and pruning its change feed; and removing links that are over. A task for each:
- * the second runs only in idle time (link/sweep.h).
+ * Chores of a running server that nobody waits for: telling the store when API keys were last used, removing
+ * those that are dead for long, having the next day's salt from it and pruning its change feed; and removing
+ * links that are over. A task for each: the second runs only in idle time (link/sweep.h).
  */
 #pragma once
 
@@ -11,8 +11,9 @@
 struct housekeeper;
 
 struct housekeeper_settings {
-	uint64_t sweep_ms; /* between two sweeps; 0: none */
-	uint64_t feed_ms;  /* how long the change feed is kept */
+	uint64_t sweep_ms;         /* between two sweeps; 0: none */
+	uint64_t feed_ms;          /* how long the change feed is kept */
+	uint64_t key_retention_ms; /* of API keys that are revoked or have expired */
 };
 extern const struct conf_row housekeeper_rows[];
 extern const size_t housekeeper_row_count;

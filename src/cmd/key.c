@@ -62,15 +62,14 @@ static void print_key(const json_t *key)
 static int list(struct client *c, const struct args *a, const void *ctx)
 {
 	(void)ctx;
-	json_t *answer;
-	int r = ask(c, "GET", "/api/v1/keys", NULL, a->json, &answer);
-	const json_t *keys = json_object_get(answer, "keys");
+	json_t *keys;
+	int r = ask_all(c, "/api/v1/keys", "keys", a->json, &keys);
 	if (keys)
 		printf("%-6s %-20s %-6s %-31s %-10s %-10s %-10s %-10s %-19s %s\n", "ID", "NAME", "USER",
 		       "SCOPES", "CREATES", "REDIRECTS", "PERIOD", "EXPIRES", "USED", "REVOKED");
 	for (size_t i = 0; i < json_array_size(keys); i++)
 		print_key(json_array_get(keys, i));
-	json_decref(answer);
+	json_decref(keys);
 	return r;
 }
 

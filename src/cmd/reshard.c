@@ -13,23 +13,19 @@ static const char usage[] =
     "usage: curt reshard [--dry-run | --status | --forget ADDRESS] [--leave ADDRESS]... [--config FILE] "
     "[--SETTING VALUE]...\n"
     "\n"
-    "Spreads links and keys over the databases of store.url, so that all of them are members of the ring. "
-    "Only "
-    "what must move\n"
-    "does: a third of all keys when a third database joins two. Servers go on serving; before a database "
-    "joins, "
-    "they must\n"
-    "have it in their store.url (it stays idle until then). Interrupted at any point, nothing is lost: run "
-    "it "
-    "again.\n"
+    "Spreads links over the databases of store.url. Only what must move does: a third of all links when a "
+    "third database\n"
+    "joins two. Servers go on serving; before a database joins, they must have it in their store.url (it stays "
+    "idle until\n"
+    "then). Interrupted at any point, nothing is lost: run it again.\n"
     "\n"
     "  --dry-run        say what would move, and change nothing\n"
-    "  --status         say who is in the ring\n"
+    "  --status         say which databases have which share\n"
     "  --leave ADDRESS  empty this one, as --status calls it; afterwards it can be left out of store.url\n"
     "  --forget ADDRESS give this one up for lost, with all links in it; asks for --yes\n"
     "\n";
 
-enum { LEAVE_MAX = RING_PARTS_MAX, TERMINAL_MS = 1000, FILE_MS = 10000, PATIENCE_MS = 30000 };
+enum { LEAVE_MAX = SHARDS_MAX, TERMINAL_MS = 1000, FILE_MS = 10000, PATIENCE_MS = 30000 };
 
 struct options {
 	bool dry_run, status, help, yes;
@@ -78,7 +74,7 @@ static int options_take(struct options *o, int *argc, char **argv)
 			argv[kept++] = argv[i];
 		else if (i + 1 == *argc || (leaves ? o->leave_count == LEAVE_MAX : o->forget.ptr != NULL))
 			return cmd_fail(
-			    "%s takes the address of a member; 'curt reshard --status' shows them", arg);
+			    "%s takes the address of a database; 'curt reshard --status' shows them", arg);
 		else
 			*(leaves ? &o->leave[o->leave_count++] : &o->forget) = str_of(argv[++i]);
 	}
@@ -90,7 +86,6 @@ static int options_take(struct options *o, int *argc, char **argv)
 
 struct progress {
 	bool on_terminal;
-	bool dry_run;
 	int64_t start_ms, last_ms;
 };
 
@@ -98,46 +93,40 @@ static bool progress_show(void *ctx, const struct reshard_progress *p)
 {
 	struct progress *shown = ctx;
 	int64_t now_ms = clock_mono_ms();
-	int64_t pause_ms = shown->on_terminal ? TERMINAL_MS : FILE_MS;
-	if (p->waits_ms > TERMINAL_MS && now_ms - shown->last_ms >= TERMINAL_MS) {
-		shown->last_ms = now_ms;
-		fprintf(
-		    stderr, "waiting for %.*s, which does not answer or cannot take the ring, for %jd s%s",
-		    STR_ARG(p->part), (intmax_t)(p->waits_ms / 1000), shown->on_terminal ? "\033[K\r" : "\n");
-	} else if (now_ms - shown->last_ms >= pause_ms) {
-		int64_t elapsed_ms = MAX(now_ms - shown->start_ms, 1);
-		shown->last_ms = now_ms;
-		fprintf(stderr, "%s%.*s: %ju keys looked at, %ju moved, %ju/s%s",
-		        p->walk == 1 ? "" : "checking ", STR_ARG(p->part), (uintmax_t)p->looked_at,
-		        (uintmax_t)p->moved, (uintmax_t)(p->moved * 1000 / (uint64_t)elapsed_ms),
-		        shown->on_terminal ? "\033[K\r" : "\n");
-	}
+	int64_t pause_ms = shown->on_terminal || p->waits_ms > 0 ? TERMINAL_MS : FILE_MS;
+	const char *end = shown->on_terminal ? "\033[K\r" : "\n";
+	if (now_ms - shown->last_ms < pause_ms)
+		return !atomic_load(&is_stopped);
+	shown->last_ms = now_ms;
+	if (p->waits_ms > 0)
+		fprintf(stderr, "waiting for a database that does not answer, for %jd s%s",
+		        (intmax_t)(p->waits_ms / 1000), end);
+	else
+		fprintf(stderr, "%.*s -> %.*s: %ju keys copied, %ju caught up; %zu of %zu slots switched%s",
+		        STR_ARG(p->from), STR_ARG(p->to), (uintmax_t)p->copied, (uintmax_t)p->caught_up,
+		        p->switched, p->slots, end);
 	return !atomic_load(&is_stopped);
 }
 
 static void result_print(const struct reshard *r, int64_t elapsed_ms)
 {
-	if (r->strays > 0)
-		printf("%s %ju keys from databases that they do not belong to any more (was one of them "
-		       "restored from an older backup?)\n",
-		       r->dry_run ? "would remove" : "removed", (uintmax_t)r->strays);
 	if (r->is_settled) {
-		puts("nothing to do: the databases of store.url are the members of the ring");
+		puts("nothing to do: links are spread over the databases of store.url");
 		return;
 	}
 	for (size_t i = 0; i < r->flow_count; i++)
-		printf("  %.*s -> %.*s: %ju\n", STR_ARG(r->flows[i].from), STR_ARG(r->flows[i].to),
+		printf("  %.*s -> %.*s: %ju keys\n", STR_ARG(r->flows[i].from), STR_ARG(r->flows[i].to),
 		       (uintmax_t)r->flows[i].keys);
-	double share = r->looked_at ? 100.0 * (double)r->moved / (double)r->looked_at : 0;
-	printf("%s %ju of %ju keys (%.1f %%)", r->dry_run ? "would move" : "moved", (uintmax_t)r->moved,
-	       (uintmax_t)r->looked_at, share);
-	if (!r->dry_run)
-		printf(" in %.1f s%s", (double)elapsed_ms / 1000,
+	if (r->dry_run)
+		printf("would move %ju of %ju keys, in %zu of %d slots\n", (uintmax_t)r->keys,
+		       (uintmax_t)r->all, r->slots, SLOT_COUNT);
+	else
+		printf("moved %ju keys, in %zu of %d slots, in %.1f s%s\n", (uintmax_t)r->keys, r->slots,
+		       SLOT_COUNT, (double)elapsed_ms / 1000,
 		       r->was_begun ? ", going on where it was left" : "");
-	putchar('\n');
 }
 
-static int reshard(struct store *ring, const struct options *o, struct err *e)
+static int reshard(struct store *store, const struct options *o, struct err *e)
 {
 	struct progress shown = {
 	    .on_terminal = isatty(STDERR_FILENO), .start_ms = clock_mono_ms(), .last_ms = clock_mono_ms()};
@@ -150,76 +139,78 @@ static int reshard(struct store *ring, const struct options *o, struct err *e)
 	r->patience_ms = PATIENCE_MS;
 	r->progress = progress_show;
 	r->ctx = &shown;
-	int result = store_reshard(ring, r, e);
+	int result = store_reshard(store, r, e);
 	if (shown.on_terminal)
 		fputs("\033[K", stderr);
 	if (result == 0)
 		result_print(r, clock_mono_ms() - shown.start_ms);
-	else if (r->moved > 0)
-		fprintf(stderr, "moved %ju keys so far; run 'curt reshard' again to go on\n",
-		        (uintmax_t)r->moved);
+	else if (r->slots > 0)
+		fprintf(stderr, "switched %zu slots so far; run 'curt reshard' again to go on\n", r->slots);
 	free(r);
 	return result;
 }
 
 /* --- status --- */
 
-static const char *part_role(const struct ring_status *status, const struct ring_status_part *part)
+static const char *shard_role(const struct shards_status *status, const struct shard_status *shard)
 {
-	if (part->is_home)
-		return "home";
-	if (!status->moves || part->is_member == part->is_target)
-		return part->is_member ? "member" : "idle";
-	return part->is_member ? "leaving" : "joining";
+	if (shard->is_registry)
+		return "registry";
+	if (status->moves && shard->is_target && shard->slots == 0)
+		return "joining";
+	if (status->moves && !shard->is_target && shard->is_member)
+		return "leaving";
+	return shard->is_member ? "member" : "idle";
 }
 
-static const char *part_trouble(const struct ring_status_part *part)
+static const char *shard_trouble(const struct shard_status *shard)
 {
-	if (!part->is_configured)
+	if (!shard->is_configured)
 		return " (not in store.url)";
-	if (!part->answers)
-		return " (away)";
-	if (part->is_lost)
-		return " (another database stands in its place)";
-	return part->is_behind ? " (does not take the ring: a transaction stays open there)" : "";
+	if (!shard->answers)
+		return " (does not answer)";
+	return shard->is_lost ? " (another database stands in its place)" : "";
 }
 
-static int status_print(struct store *ring, struct err *e)
+static int status_print(struct store *store, struct err *e)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct ring_status *status = calloc(1, sizeof(*status));
+	struct shards_status *status = calloc(1, sizeof(*status));
 	if (!status)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	int r = store_ring_status(ring, &arena, status, e);
+	int r = store_shards_status(store, status, e);
 	if (r == 0)
-		printf("epoch %ju, %s\n", (uintmax_t)status->epoch,
-		       status->moves ? "keys are moving ('curt reshard' goes on with it)" : "nothing moves");
-	for (size_t i = 0; r == 0 && i < status->part_count; i++) {
-		const struct ring_status_part *part = &status->parts[i];
-		printf("  %-8s %.*s%s\n", part_role(status, part), STR_ARG(part->address),
-		       part_trouble(part));
+		printf("map %ju, %s\n", (uintmax_t)status->version,
+		       status->moves ? "slots are moving ('curt reshard' goes on with it)" : "nothing moves");
+	for (size_t i = 0; r == 0 && i < status->count; i++) {
+		const struct shard_status *shard = &status->shards[i];
+		printf("  %-8s %4zu slots  %s%s\n", shard_role(status, shard), shard->slots, shard->address,
+		       shard_trouble(shard));
 	}
+	if (r == 0 && status->orphans > 0)
+		printf("  %zu slots have no owner\n", status->orphans);
 	free(status);
 	return r;
 }
 
-static int forget(struct store *ring, const struct options *o, struct err *e)
+static int forget(struct store *store, const struct options *o, struct err *e)
 {
-	int r = store_ring_forget(ring, o->forget, o->yes, e);
+	int r = store_shards_forget(store, o->forget, o->yes, e);
 	if (r == 0)
-		printf("%.*s is not in the ring any more\n", STR_ARG(o->forget));
+		printf("the links of %.*s are given up\n", STR_ARG(o->forget));
 	return r;
 }
 
 static int run(const struct options *o, const struct settings *s, struct err *e)
 {
-	struct store *ring = NULL;
-	int r = backend_open_ring(s->serve.store_url, "", false, &ring, e);
+	struct store *store = NULL;
+	if (strncmp(s->serve.store_url, "postgres", strlen("postgres")) != 0)
+		return err_set(e, ERR_INVALID, "store.url names no PostgreSQL databases: there is nothing to spread");
+	int r = backend_open_shards(s->serve.store_url, "", true, &store, e);
 	if (r == 0 && o->status)
-		r = status_print(ring, e);
+		r = status_print(store, e);
 	else if (r == 0)
-		r = o->forget.ptr ? forget(ring, o, e) : reshard(ring, o, e);
-	store_free(ring);
+		r = o->forget.ptr ? forget(store, o, e) : reshard(store, o, e);
+	store_free(store);
 	return r;
 }
 

@@ -68,10 +68,9 @@ static int open_listeners(struct server *s, struct net_addr *addr, struct err *e
 static int ensure_admin_key(struct server *s, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct key_record *keys;
-	size_t count;
-	int r = store_keys(s->store, &arena, &keys, &count);
-	if (r < 0 || count > 0)
+	struct store_keys keys = {.limit = 1, .arena = &arena};
+	int r = store_keys(s->store, &keys);
+	if (r < 0 || keys.count > 0)
 		return r < 0 ? err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r)) : 0;
 	struct store_write w = {
 	    .kind = STORE_KEY_CREATE,
@@ -111,6 +110,7 @@ static int open_domain(struct server *s, struct err *e)
 	s->budgets = budgets_new();
 	if (!s->budgets)
 		return err_set(e, ERR_NOMEM, "out of memory");
+	budgets_limit(s->budgets, &s->settings.api.key_limits);
 	if (s->cluster.settler)
 		budgets_share(s->budgets, settler_settling(s->cluster.settler));
 	struct links_config config = {
@@ -127,7 +127,11 @@ static int open_domain(struct server *s, struct err *e)
 	if (r == 0 && !s->is_private)
 		r = ensure_admin_key(s, e);
 	if (r == 0)
-		r = accounts_new(s->store, s->budgets, &s->settings.api.key_limits, &s->accounts, e);
+		r = accounts_new(&(struct accounts_config){.store = s->store,
+		                                           .budgets = s->budgets,
+		                                           .cache_bytes = s->settings.api.accounts_bytes,
+		                                           .stale_ms = s->settings.api.stale_ms},
+		                 &s->accounts, e);
 	if (r == 0)
 		r = cluster_join(&s->cluster, s->links, s->accounts, s->store, s->is_private, e);
 	s->tries = tries_new();

@@ -56,9 +56,8 @@ static const struct conf_row serve_rows[] = {
      .def = "sqlite:",
      .flags = CONF_SECRET,
      .help =
-         "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file, "
-         "memory: nowhere (for trying things out: the next start numbers its links anew, but statistics "
-         "stay); postgres://USER:PASSWORD@HOST/DATABASE, which several servers may share, and several of "
+         "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file; "
+         "postgres://USER:PASSWORD@HOST/DATABASE, which several servers may share, and several of "
          "them separated by commas, over which the links are spread. Click limits (max_clicks) are then "
          "exact on each server only."},
     {.section = "store",

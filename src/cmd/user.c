@@ -92,26 +92,13 @@ static void print_user(const json_t *user)
 static int list(struct client *c, const struct args *a, const void *ctx)
 {
 	(void)ctx;
-	char *cursor CLEANUP(freep) = NULL;
-	json_t *all = json_array();
-	int r;
-	do {
-		json_t *page;
-		r = ask_page(c, "/api/v1/users?limit=1000", &cursor, &page);
-		json_array_extend(all, json_object_get(page, "users"));
-		json_decref(page);
-	} while (r == 0 && cursor);
-	if (r == 0 && a->json) {
-		json_t *document = json_pack("{s:O}", "users", all);
-		json_dumpf(document, stdout, JSON_COMPACT);
-		putchar('\n');
-		json_decref(document);
-	} else if (r == 0) {
+	json_t *users;
+	int r = ask_all(c, "/api/v1/users", "users", a->json, &users);
+	if (users)
 		printf("%-6s %-32s %-7s %-8s %s\n", "ID", "EMAIL", "ROLE", "ENABLED", "NAME");
-		for (size_t i = 0; i < json_array_size(all); i++)
-			print_user(json_array_get(all, i));
-	}
-	json_decref(all);
+	for (size_t i = 0; i < json_array_size(users); i++)
+		print_user(json_array_get(users, i));
+	json_decref(users);
 	return r;
 }
 

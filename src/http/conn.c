@@ -517,6 +517,30 @@ static bool handle(struct http_conn *c, const struct http_request *req)
 	return true;
 }
 
+void http_conn_again(struct http_conn *c, http_handle_fn *again, void *ctx, const struct http_request *req)
+{
+	ASSERT(c->state == CONN_WAITING && !c->replied);
+	if (c->gone) {
+		conn_free(c);
+		return;
+	}
+	c->in_handler = true;
+	again(ctx, c, req);
+	c->in_handler = false;
+	if (!c->replied)
+		return;
+	body_over(c);
+	if (!stream_is_open(&c->stream) || c->state == CONN_ENDLESS)
+		return;
+	if (!c->keep_alive) {
+		conn_end(c);
+		return;
+	}
+	request_reset(c);
+	set_idle_deadline(c);
+	stream_resume(&c->stream);
+}
+
 static void set_body_deadline(struct http_conn *c)
 {
 	const struct http_settings *s = &c->srv->settings;

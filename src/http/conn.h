@@ -63,6 +63,11 @@ void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_
  * made again until then. */
 void http_conn_defer(struct http_conn *c);
 
+/* Calls `again` for a request that was deferred, as if it had just come: it may reply and go on to use the
+ * arena, or defer again. Not at all when the peer has gone: then the promise ends here. */
+typedef void http_handle_fn(void *ctx, struct http_conn *c, const struct http_request *req);
+void http_conn_again(struct http_conn *c, http_handle_fn *again, void *ctx, const struct http_request *req);
+
 /*
  * An answer that goes on until one side ends it (server-sent events). It takes the place of http_reply, in
  * the handler or after http_conn_defer, but not for HEAD, which is answered as usual. The head says no length

@@ -542,6 +542,7 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 	req->chunked = false;
 	req->content_length = 0;
 	req->host = STR_NULL;
+	req->is_kept = false;
 	req->field_count = 0;
 
 	int verdict = take_head(&h);
@@ -554,6 +555,25 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 }
 
 /* ---- reading a parsed request ---- */
+
+bool http_request_keep(const struct http_request *req, struct arena *arena, struct http_request *ret)
+{
+	bool done = true;
+	*ret = *req;
+	struct str *const texts[] = {&ret->target, &ret->path, &ret->query, &ret->host};
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		struct str copy = arena_str(arena, *texts[i]);
+		done &= copy.ptr || !texts[i]->ptr;
+		*texts[i] = copy;
+	}
+	for (size_t i = 0; i < ret->field_count; i++) {
+		ret->fields[i].name = arena_str(arena, req->fields[i].name);
+		ret->fields[i].value = arena_str(arena, req->fields[i].value);
+		done &= ret->fields[i].name.ptr && ret->fields[i].value.ptr;
+	}
+	ret->is_kept = true;
+	return done;
+}
 
 struct str http_request_field(const struct http_request *req, struct str name)
 {

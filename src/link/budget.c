@@ -216,6 +216,8 @@ struct budget_node {
 struct budgets {
 	pthread_mutex_t lock;
 	struct settling *settling; /* NULL: nobody shares them */
+	struct budget_limits limits;
+	struct budget boundless; /* of all who have no limits */
 	struct budget_node *slots[BUDGET_SLOTS];
 };
 
@@ -245,6 +247,11 @@ void budgets_free(struct budgets *b)
 void budgets_share(struct budgets *b, struct settling *s)
 {
 	b->settling = s;
+}
+
+void budgets_limit(struct budgets *b, const struct budget_limits *limits)
+{
+	b->limits = *limits;
 }
 
 static void share_init(struct meter_share *share, struct settling *s, struct meter *m, uint64_t owner,
@@ -297,4 +304,25 @@ void budget_set(struct budget *b, uint64_t creates_max, uint64_t redirects_max, 
 {
 	meter_set(&b->creates, creates_max, period_ms);
 	meter_set(&b->redirects, redirects_max, period_ms);
+	atomic_store_explicit(&b->is_set, true, memory_order_release); /* pairs with budgets_of_key */
+}
+
+struct budget *budgets_of_key(struct budgets *b, uint64_t key, const struct budget_limits *own)
+{
+	struct budget *budget = budgets_of(b, key);
+	if (!budget || atomic_load_explicit(&budget->is_set, memory_order_acquire))
+		return budget;
+	budget_set(budget, own->creates_max ? own->creates_max : b->limits.creates_max,
+	           own->redirects_max ? own->redirects_max : b->limits.redirects_max,
+	           own->period_ms ? own->period_ms : b->limits.period_ms);
+	return budget;
+}
+
+/* What is made on the machine itself is not bounded. */
+struct budget *budgets_of_user(struct budgets *b, uint64_t user)
+{
+	static const struct budget_limits none = {0};
+	if (user == 0 || (b->limits.creates_max == 0 && b->limits.redirects_max == 0))
+		return &b->boundless;
+	return budgets_of_key(b, budget_of_user(user), &none);
 }

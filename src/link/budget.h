@@ -106,10 +106,17 @@ void meter_hear(struct meter *m, int64_t until_ms);
 void meter_refund(struct meter *m, const struct meter_reading *taken);
 
 struct budget {
-	uint64_t owner;          /* an API key's id, or budget_of_user */
-	_Atomic int64_t used_ms; /* when the API key was last used; real time, 0: never */
+	uint64_t owner;      /* an API key's id, or budget_of_user */
+	_Atomic bool is_set; /* its bounds are known */
 	struct meter creates;
 	struct meter redirects;
+};
+
+/* 0: none. */
+struct budget_limits {
+	uint64_t creates_max;
+	uint64_t redirects_max;
+	uint64_t period_ms;
 };
 
 /* The name of a user's own budget, for all that is not done with an API key that has limits of its own. */
@@ -126,6 +133,15 @@ void budgets_free(struct budgets *b);
 
 /* From now on budgets are made with shares. Before the first is made; `s` outlives the table. */
 void budgets_share(struct budgets *b, struct settling *s);
+
+/* The limits of every user, and of what an API key's own limits leave open; without it there are none. Before
+ * the first is made. */
+void budgets_limit(struct budgets *b, const struct budget_limits *limits);
+
+/* A user's budget; users without limits share one. And that of an API key with limits of its own, which never
+ * change. NULL when memory ran out. */
+struct budget *budgets_of_user(struct budgets *b, uint64_t user);
+struct budget *budgets_of_key(struct budgets *b, uint64_t key, const struct budget_limits *own);
 
 /* The owner's budget, made without bounds when there is none yet; NULL when memory ran out. Any thread; takes
  * a lock, so not on the redirect path. */

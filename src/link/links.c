@@ -199,11 +199,6 @@ pthread_mutex_t *links_sweep_lock(struct links *l)
 	return &l->sweep_lock;
 }
 
-uint64_t links_budget_name(const struct link_record *link)
-{
-	return link->api_key ? link->api_key : budget_of_user(link->owner);
-}
-
 static bool is_known_as_spent(struct links *l, const struct link_record *link)
 {
 	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;

@@ -124,9 +124,6 @@ int links_list(struct links *l, struct store_list *page);
  * ended, nor when its clicks are known to be used up. Any thread; takes a lock. */
 bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms);
 
-/* The budget that holds for a link's redirections: of the API key that made it, otherwise of its owner. */
-uint64_t links_budget_name(const struct link_record *link);
-
 /* Links that may go, for sweep.c; see store.h. The lock is held from looking until they are gone, or several
  * sweepers would look at the same ones. */
 int links_over(struct links *l, struct store_over *over);

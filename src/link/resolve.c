@@ -121,6 +121,24 @@ static int respond(struct links *l, struct link_resolve *w, const struct link_re
 	return w->response.ptr ? 0 : ERR_NOMEM;
 }
 
+/* Whose limit of redirections holds: the API key's that made the link, otherwise the owner's. A key's own
+ * limits are read when a link of its is first asked for, and never change. A key that was purged has none;
+ * for one that cannot be read now, they hold when it can. */
+static struct budget *budget_find(struct links *l, const struct link_record *link, struct arena *arena)
+{
+	struct store_account key = {.by = BY_KEY, .id = link->api_key};
+	if (link->api_key == 0)
+		return budgets_of_user(l->budgets, link->owner);
+	struct budget *budget = budgets_of(l->budgets, link->api_key);
+	if (!budget || atomic_load_explicit(&budget->is_set, memory_order_acquire) ||
+	    store_accounts(l->store, &key, 1, arena) != 0)
+		return budget;
+	if (key.result == ERR_NOT_FOUND)
+		return budgets_of_user(l->budgets, link->owner);
+	const struct budget_limits own = {key.key.creates_max, key.key.redirects_max, key.key.period_ms};
+	return key.result == 0 ? budgets_of_key(l->budgets, link->api_key, &own) : budget;
+}
+
 static int resolve_found(struct links *l, struct link_resolve *w, const struct store_lookup *read,
                          int64_t now_ms)
 {
@@ -129,7 +147,7 @@ static int resolve_found(struct links *l, struct link_resolve *w, const struct s
 	int r = judge(l, w, read, now_ms);
 	if (r < 0)
 		return r;
-	w->budget = budgets_of(l->budgets, links_budget_name(&read->link));
+	w->budget = budget_find(l, &read->link, w->arena);
 	if (!w->budget)
 		return ERR_NOMEM;
 	return w->verdict == LINK_OPEN || w->verdict == LINK_LATE ? respond(l, w, &read->link) : 0;

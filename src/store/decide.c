@@ -174,6 +174,16 @@ struct list_row *view_list(const struct view *v, const struct name_row *name, ui
 	return *list_at(v, name, user);
 }
 
+bool view_lost(const struct view *v, const struct store_write *w)
+{
+	if (!store_write_is_link(w->kind))
+		return false;
+	const struct name_row *repeated = NULL;
+	if (w->kind == STORE_LINK_CREATE && w->idempotency_key.ptr)
+		repeated = (*replay_at(v, w))->name;
+	return view_name(v, w->ref.key)->is_lost || (repeated && repeated->is_lost);
+}
+
 /* --- names --- */
 
 /* May the CREATE have a name that rests for `owner` until then? */
@@ -200,7 +210,7 @@ static bool holder_yields(const struct name_state *s, const struct store_write *
 static bool name_is_taken(const struct view *v, const struct name_row *row, const struct store_write *w)
 {
 	const struct name_state *s = &row->now;
-	if (row->is_lost || (s->link && !holder_yields(s, w)))
+	if (row->is_lost || s->is_damaged || (s->link && !holder_yields(s, w)))
 		return true;
 	if (s->rests && !rest_allows(s->rest_owner, s->rest_until_ms, w))
 		return true;
@@ -282,7 +292,7 @@ static int replay_decide(const struct view *v, const struct replay_row *row, con
 	}
 	const struct link_record *link = replay_link(v, row);
 	out->replayed = true;
-	out->result = link ? 0 : ERR_NOT_FOUND;
+	out->result = link ? 0 : row->is_damaged ? ERR_CORRUPT : ERR_NOT_FOUND;
 	return link ? link_return(w, link, out) : 0;
 }
 
@@ -368,7 +378,7 @@ static int list_decide(struct view *v, struct name_row *row, const struct store_
 static int target_decide(struct view *v, const struct store_write *w, struct store_outcome *out)
 {
 	struct name_row *row = view_name(v, w->ref.key);
-	out->result = target_check(w, row->now.link);
+	out->result = row->now.is_damaged ? ERR_CORRUPT : target_check(w, row->now.link);
 	if (out->result != 0)
 		return 0;
 	int r;

@@ -12,6 +12,8 @@
  * is hardly ever there. A backend whose insert finds the name or the id taken says so (name_row.is_lost), and
  * decides again: in the same view, where a lost name counts as taken, or in a new one with all rows fetched.
  *
+ * A row that cannot be read fails the changes that are about it, and no others.
+ *
  * Strings are borrowed: those of rows live as long as the view, those of changes belong to their owners.
  * Outcomes own theirs, in the change's arena.
  */
@@ -34,6 +36,7 @@ enum { SPENT_FOR_GOOD = -1 };
 /* What a name stands for. */
 struct name_state {
 	const struct link_record *link; /* NULL: nobody has it */
+	bool is_damaged;                /* somebody has it, but that row cannot be read */
 	uint64_t key_id;     /* of that link: the id that its generated key encodes; 0: somebody chose it */
 	uint64_t permitted;  /* users on its list */
 	bool rests;          /* in quarantine: its last link has expired, and until then only */
@@ -75,13 +78,8 @@ struct replay_row {
 	struct str key;
 	struct replay_state before, now;
 	const struct link_record *link; /* that it made, as it is now; NULL: gone */
+	bool is_damaged;                /* that link's row cannot be read */
 	struct name_row *name;          /* of what it makes now */
-};
-
-/* What has died goes in small portions: at most `max` rows of those that stood at `until_ms` or before. */
-struct purge {
-	int64_t until_ms;
-	int64_t max; /* 0: nothing is to go */
 };
 
 /* An entry of the feed. */
@@ -128,11 +126,8 @@ bool view_feed(const struct view *v, bool made, struct arena *arena, struct str 
 struct name_row *view_name(const struct view *v, struct str name);
 struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user);
 
-/* Is the change about a name whose insert was lost? */
-static inline bool view_lost(const struct view *v, const struct store_write *w)
-{
-	return store_write_is_link(w->kind) && view_name(v, w->ref.key)->is_lost;
-}
+/* Does the change rest on an insert that was lost: of its own name, or of the link that it repeats? */
+bool view_lost(const struct view *v, const struct store_write *w);
 
 /* What must be written of a name. A link that gives way to another of the same name is removed, then made. */
 static inline bool name_loses_link(const struct name_row *row)
@@ -170,9 +165,11 @@ enum {
 	NEEDS_DIGEST = 1 << 3, /* of `key` */
 	NEEDS_ADMINS = 1 << 4, /* has_admin_key and has_other_admin */
 	NEEDS_ADMIN_KEYS = 1 << 5,
+	NEEDS_LIVE_KEYS = 1 << 6, /* of that user */
 };
 
 struct account_rows {
+	bool is_damaged;                /* one of the rows cannot be read */
 	const struct user_record *user; /* NULL: there is none; likewise `key` */
 	const struct key_record *key;
 	uint64_t email_holder; /* id of the user who has that address; 0: nobody */
@@ -182,17 +179,20 @@ struct account_rows {
 	bool has_other_admin;   /* an enabled admin other than `user` has one, or can sign in */
 	uint64_t admin_keys[2]; /* of enabled admins; two of them will do */
 	size_t admin_key_count;
+	size_t live_keys; /* of `user`, in force at now_ms; counted up to ACCOUNT_KEYS_MAX */
 };
 
-/* What is to be written: out->user and out->key as they shall be. Inserts bring ids, which the backend puts
- * there; a key that is made with its user gets that one's. */
+/* What is to be written: out->user, out->key and out->session as they shall be. Inserts bring ids, which the
+ * backend puts there; a key that is made with its user gets that one's. */
 enum {
 	EDIT_USER_INSERT = 1 << 0,
 	EDIT_USER_UPDATE = 1 << 1,
 	EDIT_KEY_INSERT = 1 << 2,
 	EDIT_KEY_REVOKE = 1 << 3,
 	EDIT_KEY_USED = 1 << 4,
-	EDIT_SESSION_PUT = 1 << 5,
+	EDIT_SESSION_INSERT = 1 << 5, /* and SESSION_PURGE_PER_CREATE that are over go */
+	EDIT_SESSION_DELETE = 1 << 6,
+	EDIT_KEY_PURGE = 1 << 7,
 };
 
 unsigned account_needs(const struct store_write *w);

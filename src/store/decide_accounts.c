@@ -6,7 +6,8 @@ unsigned account_needs(const struct store_write *w)
 	switch (w->kind) {
 	case STORE_USER_CREATE: return NEEDS_EMAIL;
 	case STORE_USER_UPDATE: return NEEDS_USER | NEEDS_EMAIL | NEEDS_ADMINS;
-	case STORE_KEY_CREATE: return NEEDS_DIGEST | (w->key.user ? NEEDS_USER : NEEDS_EMAIL);
+	case STORE_KEY_CREATE:
+		return NEEDS_DIGEST | (w->key.user ? NEEDS_USER | NEEDS_LIVE_KEYS : NEEDS_EMAIL);
 	case STORE_KEY_REVOKE: return NEEDS_KEY | NEEDS_ADMIN_KEYS;
 	case STORE_KEY_USED: return NEEDS_KEY;
 	default: return 0;
@@ -71,7 +72,13 @@ static int user_update(const struct account_rows *rows, const struct store_write
 	out->result = taken ? ERR_CONFLICT : shuts_out && !rows->has_other_admin ? ERR_BUSY : 0;
 	if (out->result != 0)
 		return 0;
-	return user_own(w->arena, &out->user) == 0 ? EDIT_USER_UPDATE : ERR_NOMEM;
+	if (user_own(w->arena, &out->user) != 0)
+		return ERR_NOMEM;
+	if (w->session.user == 0)
+		return EDIT_USER_UPDATE;
+	out->session = w->session;
+	out->session.generation = out->user.generation;
+	return EDIT_USER_UPDATE | EDIT_SESSION_INSERT;
 }
 
 /* --- API keys --- */
@@ -79,7 +86,12 @@ static int user_update(const struct account_rows *rows, const struct store_write
 static int key_create(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
 {
 	int edits = 0;
-	out->result = rows->digest_exists ? ERR_CONFLICT : w->key.user && !rows->user ? ERR_INVALID : 0;
+	/* Only admins make keys for users without an email address: those are not bounded. */
+	bool full = rows->user && rows->user->email.ptr && rows->live_keys >= ACCOUNT_KEYS_MAX;
+	out->result = rows->digest_exists          ? ERR_CONFLICT
+	              : w->key.user && !rows->user ? ERR_INVALID
+	              : full                       ? ERR_LIMIT
+	                                           : 0;
 	if (out->result == 0 && w->key.user == 0)
 		edits = user_create(rows, w, out);
 	if (out->result != 0)
@@ -126,13 +138,19 @@ static int key_used(const struct account_rows *rows, const struct store_write *w
 
 int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
 {
+	if (rows->is_damaged) {
+		out->result = ERR_CORRUPT;
+		return 0;
+	}
 	switch (w->kind) {
 	case STORE_USER_CREATE: return user_create(rows, w, out);
 	case STORE_USER_UPDATE: return user_update(rows, w, out);
-	case STORE_SESSION_END: return EDIT_SESSION_PUT;
+	case STORE_SESSION_CREATE: out->session = w->session; return EDIT_SESSION_INSERT;
+	case STORE_SESSION_END: return EDIT_SESSION_DELETE;
 	case STORE_KEY_CREATE: return key_create(rows, w, out);
 	case STORE_KEY_REVOKE: return key_revoke(rows, w, out);
 	case STORE_KEY_USED: return key_used(rows, w, out);
+	case STORE_KEY_PURGE: return EDIT_KEY_PURGE;
 	default: ASSERT(false);
 	}
 }
@@ -162,13 +180,14 @@ bool account_feed(unsigned edits, const struct account_rows *rows, const struct 
 	                         .name = str_n((const char *)out->key.digest, KEY_DIGEST_BYTES)};
 	struct feed_entry session = {.kind = FEED_SESSION,
 	                             .actor = w->actor,
+	                             .id = w->session.user,
 	                             .name = str_n((const char *)w->session.id, SESSION_ID_BYTES)};
 	if (edits & (EDIT_USER_INSERT | EDIT_USER_UPDATE))
 		entry_add(feed, &user, &user_fields, edits & EDIT_USER_UPDATE ? rows->user : NULL,
 		          &out->user);
 	if (edits & (EDIT_KEY_INSERT | EDIT_KEY_REVOKE))
 		entry_add(feed, &key, &key_fields, edits & EDIT_KEY_REVOKE ? rows->key : NULL, &out->key);
-	if (edits & EDIT_SESSION_PUT)
+	if (edits & (EDIT_SESSION_INSERT | EDIT_SESSION_DELETE))
 		entry_add(feed, &session, NULL, NULL, NULL);
 	return !feed->failed;
 }

@@ -15,6 +15,7 @@ struct store_outcome {
 		struct {
 			struct user_record user;
 			struct key_record key;
+			struct session_record session;
 		};
 	};
 };

@@ -1,7 +1,8 @@
 /*
  * Users, their sessions and API keys in a PostgreSQL store, fetched for the rules and written as they have
- * decided. Changes take turns: each raises the version of the accounts, which is one row, and so waits for
- * whoever did so before. Then what it looks at stays as it is.
+ * decided. Changes take turns: each locks the row with the version of the accounts, so what it looks at stays
+ * as it is. Those that change an account which was there before raise the version. A user whose keys are
+ * counted is locked besides.
  */
 #include "store/postgres_change.h"
 #include "store/postgres_rows.h"
@@ -9,20 +10,26 @@
 
 static const struct pg_statement version_raise = {
     "version_raise", "UPDATE account_version SET version = version + 1 WHERE id = 1"};
+static const struct pg_statement version_lock = {"version_lock",
+                                                 "SELECT 1 FROM account_version WHERE id = 1 FOR UPDATE"};
 
-static void accounts_lock(struct postgres_txn *t)
+static void accounts_lock(struct postgres_txn *t, enum store_write_kind kind)
 {
-	if (t->accounts_are_locked)
+	bool raises = kind == STORE_USER_UPDATE || kind == STORE_KEY_REVOKE || kind == STORE_SESSION_END;
+	bool locks = kind == STORE_USER_CREATE || kind == STORE_KEY_CREATE;
+	if (raises ? t->accounts_are_raised : !locks || t->accounts_are_locked)
 		return;
-	struct pg_query q = txn_query(t, &version_raise);
+	struct pg_query q = txn_query(t, raises ? &version_raise : &version_lock);
 	txn_put(t, &q);
 	t->accounts_are_locked = true;
+	t->accounts_are_raised |= raises;
 }
 
 /* --- fetching --- */
 
 static const struct pg_statement email_holder = {"email_holder", "SELECT id FROM users WHERE email = $1"};
-static const struct pg_statement user_get = {"user_get", "SELECT " USER_COLUMNS " FROM users WHERE id = $1"};
+static const struct pg_statement user_get = {"user_get",
+                                             "SELECT " USER_COLUMNS " FROM users WHERE id = $1 FOR UPDATE"};
 static const struct pg_statement key_get = {"key_get", "SELECT " KEY_COLUMNS " FROM api_key WHERE id = $1"};
 static const struct pg_statement digest_get = {"digest_get", "SELECT 1 FROM api_key WHERE digest = $1"};
 
@@ -37,6 +44,12 @@ static const struct pg_statement admins_get = {
                   " AND email IS NOT NULL AND password IS NOT NULL)"
                   " OR EXISTS (SELECT 1 FROM " ADMINS_KEYS " AND u.id <> $2)"};
 static const struct pg_statement admin_keys = {"admin_keys", "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2"};
+static const struct pg_statement live_keys = {
+    "live_keys", "SELECT count(*) FROM (SELECT 1 FROM api_key"
+                 " WHERE user_id = $1 AND revoked_ms = 0 AND expires_ms = 0"
+                 " UNION ALL SELECT 1 FROM api_key"
+                 " WHERE user_id = $1 AND revoked_ms = 0 AND expires_ms > greatest(0, $2::bigint)"
+                 " LIMIT $3::bigint) live"};
 
 /* What a change is about, and where it is read to. */
 struct fetched {
@@ -77,6 +90,13 @@ static void account_ask(struct postgres_txn *t, const struct store_write *w, uns
 			pg_int(&q, id_is_valid(w->user.id) ? (int64_t)w->user.id : 0);
 		txn_ask_add(t, &q);
 	}
+	if (needs & NEEDS_LIVE_KEYS) {
+		q = txn_query(t, &live_keys);
+		pg_int(&q, id_is_valid(w->key.user) ? (int64_t)w->key.user : 0);
+		pg_int(&q, w->now_ms);
+		pg_int(&q, ACCOUNT_KEYS_MAX);
+		txn_ask_add(t, &q);
+	}
 }
 
 static int answer_take(struct postgres_txn *t, unsigned need, const struct pg_result *rows,
@@ -95,6 +115,7 @@ static int answer_take(struct postgres_txn *t, unsigned need, const struct pg_re
 	case NEEDS_EMAIL:
 		to->rows.email_holder = rows->rows > 0 ? (uint64_t)pg_get_int(rows, 0, 0) : 0;
 		return 0;
+	case NEEDS_LIVE_KEYS: to->rows.live_keys = (size_t)pg_get_int(rows, 0, 0); return 0;
 	case NEEDS_DIGEST: to->rows.digest_exists = rows->rows > 0; return 0;
 	case NEEDS_ADMINS:
 		to->rows.has_admin_key = pg_get_int(rows, 0, 0);
@@ -114,10 +135,14 @@ static int account_fetch(struct postgres_txn *t, const struct store_write *w, st
 		return 0;
 	account_ask(t, w, needs);
 	int r = txn_ask_send(t);
-	for (unsigned need = NEEDS_USER; need <= NEEDS_ADMIN_KEYS; need <<= 1) {
+	for (unsigned need = NEEDS_USER; need <= NEEDS_LIVE_KEYS; need <<= 1) {
 		CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 		if (needs & need && txn_ask_next(t, &rows) == 0 && r == 0)
 			r = answer_take(t, need, &rows, to);
+		if (r == ERR_CORRUPT) {
+			to->rows.is_damaged = true;
+			r = 0;
+		}
 	}
 	int end = txn_ask_end(t);
 	return r ? r : end;
@@ -134,13 +159,19 @@ static const struct pg_statement user_update = {
                    " role = $5::bigint, enabled = $6, password = $7, generation = $8, created_ms = $9,"
                    " updated_ms = $10 WHERE id = $11"};
 
-static const struct pg_statement session_put = {
-    "session_put", "INSERT INTO ended_session (id, expires_ms) VALUES ($1, $2) ON CONFLICT (id)"
-                   " DO UPDATE SET expires_ms = greatest(ended_session.expires_ms, excluded.expires_ms)"};
-
+static const struct pg_statement session_insert = {
+    "session_insert", "INSERT INTO session (id, user_id, generation, created_ms, expires_ms, address, agent)"
+                      " VALUES ($1, $2, $3, $4, $5, $6, $7)"};
+static const struct pg_statement session_delete = {"session_delete", "DELETE FROM session WHERE id = $1"};
 static const struct pg_statement session_purge = {
-    "session_purge", "DELETE FROM ended_session WHERE id IN (SELECT id FROM ended_session"
+    "session_purge", "DELETE FROM session WHERE id IN (SELECT id FROM session"
                      " WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
+static const struct pg_statement key_purge_revoked = {
+    "key_purge_revoked", "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE revoked_ms > 0"
+                         " AND revoked_ms <= $1 ORDER BY revoked_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
+static const struct pg_statement key_purge_expired = {
+    "key_purge_expired", "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE expires_ms > 0"
+                         " AND expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
 static const struct pg_statement key_insert = {
     "key_insert",
     "INSERT INTO api_key (user_id, name, digest, rights, created_ms, expires_ms, revoked_ms, used_ms,"
@@ -217,13 +248,18 @@ static void numbers_put(struct postgres_txn *t, const struct pg_statement *state
 	txn_put(t, &q);
 }
 
-static void session_write(struct postgres_txn *t, const struct store_write *w)
+static void session_write(struct postgres_txn *t, const struct session_record *session, int64_t now_ms)
 {
-	struct pg_query q = txn_query(t, &session_put);
-	pg_bytes(&q, w->session.id, SESSION_ID_BYTES);
-	pg_int(&q, w->session.expires_ms);
+	struct pg_query q = txn_query(t, &session_insert);
+	pg_bytes(&q, session->id, SESSION_ID_BYTES);
+	pg_int(&q, (int64_t)session->user);
+	pg_int(&q, (int64_t)session->generation);
+	pg_int(&q, session->created_ms);
+	pg_int(&q, session->expires_ms);
+	pg_text(&q, session->address);
+	pg_text(&q, session->agent);
 	txn_put(t, &q);
-	numbers_put(t, &session_purge, w->now_ms, SESSION_PURGE_PER_END);
+	numbers_put(t, &session_purge, now_ms, SESSION_PURGE_PER_CREATE);
 }
 
 static int account_write(struct postgres_txn *t, unsigned edits, const struct store_write *w,
@@ -238,18 +274,25 @@ static int account_write(struct postgres_txn *t, unsigned edits, const struct st
 		numbers_put(t, &key_set_revoked, (int64_t)out->key.id, out->key.revoked_ms);
 	if (edits & EDIT_KEY_USED)
 		numbers_put(t, &key_set_used, (int64_t)out->key.id, out->key.used_ms);
-	if (edits & EDIT_SESSION_PUT)
-		session_write(t, w);
+	if (edits & EDIT_SESSION_INSERT)
+		session_write(t, &out->session, w->now_ms);
+	if (edits & EDIT_SESSION_DELETE) {
+		struct pg_query q = txn_query(t, &session_delete);
+		pg_bytes(&q, w->session.id, SESSION_ID_BYTES);
+		txn_put(t, &q);
+	}
+	if (edits & EDIT_KEY_PURGE) {
+		numbers_put(t, &key_purge_revoked, w->purge.until_ms, w->purge.max);
+		numbers_put(t, &key_purge_expired, w->purge.until_ms, w->purge.max);
+	}
 	return r;
 }
 
-/* When a key was last used is no change of the accounts: nobody need read them again for it. */
 int postgres_account_change(struct postgres_txn *t, const struct store_write *w, struct store_outcome *out,
                             struct buf *feed)
 {
 	struct fetched fetched = {0};
-	if (w->kind != STORE_KEY_USED)
-		accounts_lock(t);
+	accounts_lock(t, w->kind);
 	int r = account_fetch(t, w, &fetched);
 	if (r != 0)
 		return r;

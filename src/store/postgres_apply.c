@@ -38,7 +38,7 @@ int postgres_write(struct store_postgres *s, const struct postgres_work *work, s
 
 struct apply_work {
 	const struct store_rules *rules;
-	uint64_t epoch;
+	const struct slot_row *row;
 	const struct store_write *writes;
 	size_t n;
 	struct store_outcome *outcomes;
@@ -70,8 +70,7 @@ static int apply_run(struct postgres_txn *t, void *ctx)
 	struct apply_work *work = ctx;
 	apply_work_reset(work); /* it may be done again */
 	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes));
-	if (work->epoch != 0)
-		postgres_epoch_hold(t, work->epoch);
+	postgres_slots_hold(t, work->row);
 	CLEANUP(buf_release) struct buf feed = {0}; /* of accounts */
 	int r = view_init(&work->view, work->rules, work->writes, work->n);
 	for (size_t i = 0; r == 0 && i < work->n; i++) { /* first: a link may be for a new user */
@@ -119,7 +118,7 @@ static int piece_apply(struct store_postgres *s, const struct postgres_work *wor
 {
 	const struct apply_work *all = work->ctx;
 	struct apply_work some = {.rules = all->rules,
-	                          .epoch = all->epoch,
+	                          .row = all->row,
 	                          .writes = all->writes + piece.begin,
 	                          .n = piece.size,
 	                          .outcomes = all->outcomes + piece.begin,
@@ -173,7 +172,6 @@ static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 {
 	struct postgres_work work = {.run = apply_run,
 	                             .ctx = ctx,
-	                             .in_ring = ctx->rules->is_shard,
 	                             .is_distributed = s->kind.is_distributed,
 	                             .is_postgres = s->kind.has_advisory_locks,
 	                             .gives_way = s->kind.has_advisory_locks,
@@ -186,49 +184,48 @@ static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 	return r == 0 && made_resolve(s, ctx) != 0 ? ERR_UNCERTAIN : r;
 }
 
-/* Decides again for those whose insert was lost, with all rows fetched. */
-static int apply_lost(struct store_postgres *s, const struct apply_work *first)
+/* Decides again for those whose insert was lost, with all rows fetched. The others have happened: a failure
+ * is only theirs. */
+static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct store_write *writes = arena_alloc(&arena, first->n * sizeof(*writes));
 	struct store_outcome *outcomes = arena_alloc(&arena, first->n * sizeof(*outcomes));
-	size_t n = 0;
-	if (!writes || !outcomes)
-		return ERR_NOMEM;
-	for (size_t i = 0; i < first->n; i++) {
-		if (view_lost(&first->view, &first->writes[i]))
-			writes[n++] = first->writes[i];
-	}
 	struct apply_work again = {.rules = first->rules,
-	                           .epoch = first->epoch,
+	                           .row = first->row,
 	                           .writes = writes,
-	                           .n = n,
 	                           .outcomes = outcomes,
 	                           .all = true};
-	int r = apply_some(s, &again);
+	int r = writes && outcomes ? 0 : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < first->n; i++) {
+		if (view_lost(&first->view, &first->writes[i]))
+			writes[again.n++] = first->writes[i];
+	}
+	if (r == 0)
+		r = postgres_write_note(s, postgres_error(apply_some(s, &again)));
 	if (r == 0)
 		lost_note(&again);
 	for (size_t i = 0, at = 0; i < first->n; i++) {
 		if (view_lost(&first->view, &first->writes[i]))
-			first->outcomes[i] = r ? (struct store_outcome){.result = r} : outcomes[at++];
+			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)} : outcomes[at++];
 	}
 	apply_work_reset(&again);
-	return 0;
 }
 
-/* ERR_NOT_FOUND is what another epoch comes to. */
-static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes, size_t n)
+/* ERR_NOT_FOUND is what another version of the row comes to. */
+static int apply(struct store_postgres *s, const struct slot_row *row, bool is_shard,
+                 struct store_write *writes, size_t n)
 {
 	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
 	if (!outcomes)
 		return ERR_NOMEM;
 	struct store_rules rules = s->rules;
-	rules.is_shard = in_ring;
+	rules.is_shard = is_shard;
 	struct apply_work work = {
-	    .rules = &rules, .epoch = epoch, .writes = writes, .n = n, .outcomes = outcomes};
+	    .rules = &rules, .row = row, .writes = writes, .n = n, .outcomes = outcomes};
 	int r = apply_some(s, &work);
 	if (r == 0 && postgres_lost_mark(&work.view, &work.made) > 0)
-		r = apply_lost(s, &work);
+		apply_lost(s, &work);
 	apply_work_reset(&work);
 	if (s->replicas) /* also what failed may have happened */
 		postgres_replicas_changed(s->replicas, writes, n);
@@ -238,8 +235,9 @@ static int apply(struct store_postgres *s, uint64_t epoch, bool in_ring, struct 
 	return r;
 }
 
-int postgres_apply_at(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes,
-                      size_t n)
+int postgres_apply_at(struct store_postgres *s, const struct slot_row *row, bool is_shard,
+                      struct store_write *writes, size_t n)
 {
-	return n > 0 ? POSTGRES_WRITE(s, apply(s, epoch, in_ring, writes, n)) : 0;
+	int r = n > 0 ? POSTGRES_WRITE(s, apply(s, row, is_shard, writes, n)) : 0;
+	return postgres_slots_error(r);
 }

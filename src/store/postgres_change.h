@@ -11,11 +11,11 @@
  * only to be generated. */
 int postgres_fetch_links(struct postgres_txn *t, struct view *v, bool all);
 
-/* Puts what was decided. The ids of the links that were made are in *ret_made when the transaction has ended;
- * the caller ends it. */
+/* Puts what was decided. The names of the links that were made are in *ret_made when the transaction has
+ * ended; the caller ends it. */
 int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_result *ret_made);
 
-/* The same ids, asked for afterwards. */
+/* The same names, asked for afterwards. */
 int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result *ret_made);
 
 /* Marks the rows whose insert was lost, and says how many. */

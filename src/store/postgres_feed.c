@@ -8,12 +8,13 @@
 #define FEED_READ(table, is_settled)                                  \
 	"SELECT xid, seq, at_ms, entries, " is_settled " FROM " table \
 	"_feed WHERE (xid, seq) > ($1, $2) ORDER BY xid, seq LIMIT $3"
-#define FEED_PRUNE(table)                                                                             \
-	"WITH gone AS (DELETE FROM " table "_feed WHERE (xid, seq) IN (SELECT xid, seq FROM " table   \
-	"_feed WHERE at_ms < $1 ORDER BY xid, seq LIMIT $2) RETURNING xid, seq), mark AS ("           \
-	"INSERT INTO feed_pruned (feed, xid, seq) SELECT '" table "', xid, seq FROM gone"             \
-	" ORDER BY xid DESC, seq DESC LIMIT 1"                                                        \
-	" ON CONFLICT (feed) DO UPDATE SET xid = excluded.xid, seq = excluded.seq)"                   \
+#define FEED_PRUNE(table)                                                                           \
+	"WITH gone AS (DELETE FROM " table "_feed WHERE (xid, seq) IN (SELECT xid, seq FROM " table \
+	"_feed WHERE at_ms < $1 ORDER BY xid, seq LIMIT $2) RETURNING xid, seq), mark AS ("         \
+	"INSERT INTO feed_pruned (feed, xid, seq) SELECT '" table "', xid, seq FROM gone"           \
+	" ORDER BY xid DESC, seq DESC LIMIT 1"                                                      \
+	" ON CONFLICT (feed) DO UPDATE SET xid = excluded.xid, seq = excluded.seq"                  \
+	" WHERE (feed_pruned.xid, feed_pruned.seq) < (excluded.xid, excluded.seq))"                 \
 	" SELECT count(*) FROM gone"
 
 /* Settled is what no transaction that is still open can come before. */
@@ -39,11 +40,15 @@ static const struct feed_statements statements[2][2] = {
 static const struct pg_statement prunes[] = {{"link_feed_prune", FEED_PRUNE("link")},
                                              {"account_feed_prune", FEED_PRUNE("account")}};
 
-static const struct pg_statement ends[] = {
-    {"feed_end_0", "SELECT 0, coalesce((SELECT min(seq) FROM link_feed WHERE NOT (" SETTLED_BY_TIME ")),"
-                   " (SELECT max(seq) + 1 FROM link_feed), 1) - 1"},
-    {"feed_end", "SELECT txid_snapshot_xmin(txid_current_snapshot()) - 1, 9223372036854775807"},
-};
+#define FEED_END(table)                                                                             \
+	"SELECT 0, coalesce((SELECT min(seq) FROM " table "_feed WHERE NOT (" SETTLED_BY_TIME "))," \
+	" (SELECT max(seq) + 1 FROM " table "_feed), 1) - 1"
+
+/* By [accounts]. */
+static const struct pg_statement ends_by_time[] = {{"link_feed_end_0", FEED_END("link")},
+                                                   {"account_feed_end_0", FEED_END("account")}};
+static const struct pg_statement end_by_snapshot = {
+    "feed_end", "SELECT txid_snapshot_xmin(txid_current_snapshot()) - 1, 9223372036854775807"};
 static const struct pg_statement pruned = {"feed_pruned", "SELECT xid, seq FROM feed_pruned WHERE feed = $1"};
 
 void postgres_feed_put(struct postgres_txn *t, bool accounts, int64_t now_ms, struct str entries)
@@ -67,10 +72,10 @@ static struct feed_cursor row_cursor(const struct pg_result *rows, int row)
 }
 
 /* All that is behind the end will be told: transactions that are open now, too. */
-static int end_read(struct pg_conn *c, bool is_postgres, struct feed_page *page)
+static int end_read(struct pg_conn *c, bool is_postgres, bool accounts, struct feed_page *page)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &ends[is_postgres]);
+	struct pg_query q = pg_query(c, is_postgres ? &end_by_snapshot : &ends_by_time[accounts]);
 	int r = pg_ask(&q, &row, NULL);
 	if (r == 0)
 		page->cursor = row_cursor(&row, 0);
@@ -101,7 +106,7 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 	page->count = 0;
 	page->more = page->lost = false;
 	if (page->from_end)
-		return end_read(c, is_postgres, page);
+		return end_read(c, is_postgres, accounts, page);
 	CLEANUP(pg_result_end) struct pg_result gone = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct feed_cursor began = page->cursor;

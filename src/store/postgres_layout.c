@@ -12,6 +12,7 @@
 #include "store/postgres_layout.h"
 
 #include "store/postgres_txn.h"
+#include "store/slots.h"
 
 #include <stdio.h>
 
@@ -153,7 +154,48 @@ static const char *const steps[] = {
     ");"
     "CREATE TABLE IF NOT EXISTS feed_pruned (feed text PRIMARY KEY, xid bigint NOT NULL, seq bigint NOT "
     "NULL)",
+    /* Accounts that are read one by one. Sessions were tokens without a row, so they have all ended. */
+    "DROP TABLE IF EXISTS ended_session;"
+    "CREATE TABLE IF NOT EXISTS session ("
+    "	id bytea PRIMARY KEY,"
+    "	user_id bigint NOT NULL,"
+    "	generation bigint NOT NULL,"
+    "	created_ms bigint NOT NULL,"
+    "	expires_ms bigint NOT NULL,"
+    "	address bytea,"
+    "	agent bytea"
+    ");"
+    "CREATE INDEX IF NOT EXISTS session_by_user ON session (user_id);"
+    "CREATE INDEX IF NOT EXISTS session_by_end ON session (expires_ms);"
+    "DROP INDEX IF EXISTS api_key_by_user;"
+    "CREATE INDEX IF NOT EXISTS api_key_of_user ON api_key (user_id, id);"
+    "CREATE INDEX IF NOT EXISTS api_key_live ON api_key (user_id, expires_ms) WHERE revoked_ms = 0;"
+    "CREATE INDEX IF NOT EXISTS api_key_by_revocation ON api_key (revoked_ms) WHERE revoked_ms > 0;"
+    "CREATE INDEX IF NOT EXISTS api_key_by_end ON api_key (expires_ms) WHERE expires_ms > 0;"
+    "CREATE INDEX IF NOT EXISTS users_admin ON users (id) WHERE role = 3",
+    /* Which slots are whose: store/slots.h. A database owns all of them until it becomes one of several.
+     * Versions begin at random, so that two databases have none in common. */
+    "CREATE TABLE IF NOT EXISTS slot_state (" /* one row */
+    "	id int PRIMARY KEY,"
+    "	version bigint NOT NULL,"
+    "	owned bytea NOT NULL,"
+    "	outgoing bytea NOT NULL,"
+    "	move int NOT NULL," /* 0 none, 1 copy, 2 freeze, 3 given */
+    "	out_token bigint NOT NULL,"
+    "	out_to bytea NOT NULL,"
+    "	until_ms bigint NOT NULL,"
+    "	incoming bytea NOT NULL,"
+    "	in_token bigint NOT NULL,"
+    "	garbage bytea NOT NULL,"
+    "	registry bytea NOT NULL"
+    ");"
+    "INSERT INTO slot_state SELECT 1, 1 + floor(random() * 1000000000)::bigint,"
+    " decode(repeat('ff', 512), 'hex'), n, 0, 0, decode(repeat('00', 16), 'hex'), 0, n, 0, n, ''"
+    " FROM (SELECT decode(repeat('00', 512), 'hex') AS n) AS none ON CONFLICT (id) DO NOTHING;"
+    "CREATE TABLE IF NOT EXISTS slot_map (id int PRIMARY KEY, version bigint NOT NULL, map bytea NOT NULL);"
+    "DROP TABLE IF EXISTS moved_key",
 };
+_Static_assert(SLOT_SET_BYTES == 512 && SHARD_NAME_BYTES == 16, "the statement says so");
 
 /* Ids are unique by their counter already; on one server the database sees to it as well. */
 static const char *const step_single = "CREATE UNIQUE INDEX IF NOT EXISTS link_by_id ON link (id)";
@@ -254,12 +296,31 @@ static int layout_grow(struct pg_conn *c, bool has_citus, struct err *e)
 	return done < (int64_t)ARRAY_LEN(steps) ? steps_run(c, done, has_citus, e) : 0;
 }
 
+/* What 0.1.0 called a ring: keys were spread by another hash. */
+static const struct pg_statement ring_members = {
+    "layout_ring", "SELECT (length(t) - length(replace(t, '\"name\"', ''))) / 6 FROM (SELECT"
+                   " coalesce(convert_from(description, 'UTF8'), '') AS t FROM ring_state WHERE id = 1) AS d"};
+
+static int ring_check(struct pg_conn *c, struct err *e)
+{
+	int64_t members;
+	int r = number_ask(c, &ring_members, &members, NULL, e);
+	if (r != 0 || members < 2)
+		return r;
+	return err_set(e, ERR_INVALID,
+	               "the database is one of several that curt 0.1.0 has spread links over, and this version "
+	               "spreads them otherwise; with 0.1.0, empty all but one of them ('curt reshard --leave'), "
+	               "then name that one");
+}
+
 static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citus, struct err *e)
 {
 	int r = is_postgres ? pg_run(c, lock_sql, e) : 0;
 	if (r == 0)
 		r = pg_run(c, version_table_sql, e);
-	return r ? r : layout_grow(c, has_citus, e);
+	if (r == 0)
+		r = layout_grow(c, has_citus, e);
+	return r ? r : ring_check(c, e);
 }
 
 int postgres_layout_make(struct pg_conn *c, struct postgres_kind *ret, struct err *e)

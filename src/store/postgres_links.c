@@ -177,8 +177,9 @@ static int link_take(struct view *v, const struct pg_result *rows, int row)
 	struct name_row *name = view_name(v, postgres_row_name(rows, row));
 	struct link_record *link = arena_alloc(&v->arena, sizeof(*link));
 	int r = link ? postgres_row_link(rows, row, &v->arena, link) : ERR_NOMEM;
+	name->before.is_damaged = r == ERR_CORRUPT;
 	if (r != 0)
-		return r;
+		return r == ERR_CORRUPT ? 0 : r;
 	name->before.link = link;
 	name->before.key_id = (uint64_t)pg_get_int(rows, row, COLUMN_KEY_ID);
 	name->before.permitted = (uint64_t)pg_get_int(rows, row, COLUMN_PERMITTED);
@@ -243,9 +244,10 @@ static int replayed_take(struct view *v, const struct pg_result *rows, int row)
 			continue;
 		struct link_record *link = arena_alloc(&v->arena, sizeof(*link));
 		int r = link ? postgres_row_link(rows, row, &v->arena, link) : ERR_NOMEM;
-		if (r != 0)
+		replay->is_damaged = r == ERR_CORRUPT;
+		if (r != 0 && r != ERR_CORRUPT)
 			return r;
-		replay->link = link;
+		replay->link = r == 0 ? link : NULL;
 	}
 	return 0;
 }
@@ -370,7 +372,7 @@ static const struct pg_statement rests_purge = {"rests_purge",
 struct edits {
 	struct link_row *made, *changed, *retagged;
 	size_t made_count, changed_count, retagged_count;
-	struct columns gone, untagged, rests, unrests, spent, counts;
+	struct columns gone, untagged, rests, unrests, spent;
 };
 
 static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
@@ -381,7 +383,7 @@ static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
 		txn_no_memory(t);
 	return rows && columns_init(t, &e->gone, n) && columns_init(t, &e->untagged, n) &&
 	       columns_init(t, &e->rests, n) && columns_init(t, &e->unrests, n) &&
-	       columns_init(t, &e->spent, n) && columns_init(t, &e->counts, n);
+	       columns_init(t, &e->spent, n);
 }
 
 static void edits_add(struct edits *e, const struct name_row *row)
@@ -400,8 +402,6 @@ static void edits_add(struct edits *e, const struct name_row *row)
 			e->retagged[e->retagged_count++] = link;
 		}
 	}
-	if (now->link && now->permitted != (name_keeps_list(row) ? before->permitted : 0))
-		columns_add(&e->counts, row->name, (int64_t)now->permitted, 0);
 	if (now->rests && (!before->rests || now->rest_until_ms != before->rest_until_ms))
 		columns_add(&e->rests, row->name, (int64_t)now->rest_owner, now->rest_until_ms);
 	if (before->rests && !now->rests)
@@ -425,12 +425,14 @@ static void columns_put(struct postgres_txn *t, const struct pg_statement *state
 	txn_put(t, &q);
 }
 
-static int lists_put(struct postgres_txn *t, const struct view *v, const struct edits *e)
+/* A name that was lost is another's link, whose list is not ours to change. */
+static int lists_put(struct postgres_txn *t, const struct view *v)
 {
-	struct columns added, dropped;
+	struct columns added, dropped, counts;
 	if (v->list_count == 0)
 		return 0;
-	if (!columns_init(t, &added, v->list_count) || !columns_init(t, &dropped, v->list_count))
+	if (!columns_init(t, &added, v->list_count) || !columns_init(t, &dropped, v->list_count) ||
+	    !columns_init(t, &counts, v->name_count))
 		return t->error;
 	for (size_t i = 0; i < v->list_count; i++) {
 		const struct list_row *row = &v->lists[i];
@@ -438,9 +440,15 @@ static int lists_put(struct postgres_txn *t, const struct view *v, const struct 
 		if (row->name->now.link && !row->name->is_lost && row->now != was)
 			columns_add(row->now ? &added : &dropped, row->name->name, (int64_t)row->user, 0);
 	}
+	for (size_t i = 0; i < v->name_count; i++) {
+		const struct name_row *row = &v->names[i];
+		uint64_t was = name_keeps_list(row) ? row->before.permitted : 0;
+		if (row->now.link && !row->is_lost && row->now.permitted != was)
+			columns_add(&counts, row->name, (int64_t)row->now.permitted, 0);
+	}
 	columns_put(t, &listed_insert, &added, 1);
 	columns_put(t, &listed_delete, &dropped, 1);
-	columns_put(t, &listed_count, &e->counts, 1);
+	columns_put(t, &listed_count, &counts, 1);
 	return t->error;
 }
 
@@ -495,45 +503,38 @@ static void purge_put(struct postgres_txn *t, const struct pg_statement *stateme
 	txn_put(t, &q);
 }
 
-static int id_order(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-	return (x > y) - (x < y);
-}
-
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
-	int64_t *ids = arena_alloc(&arena, ((size_t)made->rows + 1) * sizeof(*ids));
 	size_t lost = 0;
-	for (int row = 0; ids && row < made->rows; row++)
-		ids[row] = pg_get_int(made, row, 0);
-	if (ids)
-		qsort(ids, (size_t)made->rows, sizeof(*ids), id_order);
 	for (size_t i = 0; i < v->name_count; i++) {
-		struct name_row *row = &v->names[i];
-		int64_t id = row->now.link ? (int64_t)row->now.link->id : 0;
-		row->is_lost = name_gains_link(row) &&
-		               !(ids && bsearch(&id, ids, (size_t)made->rows, sizeof(id), id_order));
-		lost += row->is_lost;
+		v->names[i].is_lost = name_gains_link(&v->names[i]);
+		lost += v->names[i].is_lost;
 	}
-	return lost;
+	for (int row = 0; row < made->rows; row++)
+		view_name(v, pg_get_text(made, row, 0))->is_lost = false;
+	return lost - (size_t)made->rows;
 }
 
-static const struct pg_statement made_get = {"made_get", "SELECT id FROM link WHERE id = ANY ($1::bigint[])"};
+static const struct pg_statement made_get = {
+    "made_get", "SELECT l.key FROM unnest($1::bytea[], $2::bigint[]) AS n (key, id)"
+                " JOIN link l ON l.key = n.key AND l.id = n.id WHERE l.key = ANY ($1)"};
 
 int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result *ret_made)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
+	struct str *names = arena_alloc(&arena, v->name_count * sizeof(*names));
 	int64_t *ids = arena_alloc(&arena, v->name_count * sizeof(*ids));
 	size_t n = 0;
-	if (!ids)
+	if (!names || !ids)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < v->name_count; i++) {
-		if (name_gains_link(&v->names[i]))
-			ids[n++] = (int64_t)v->names[i].now.link->id;
+		if (!name_gains_link(&v->names[i]))
+			continue;
+		names[n] = v->names[i].name;
+		ids[n++] = (int64_t)v->names[i].now.link->id;
 	}
 	struct pg_query q = pg_query(c, &made_get);
+	pg_blobs(&q, names, n);
 	pg_ints(&q, ids, n);
 	return pg_ask(&q, ret_made, NULL);
 }
@@ -544,7 +545,7 @@ static bool asks_made(const struct postgres_txn *t, const struct view *v)
 {
 	bool asks = t->is_distributed || !t->is_postgres;
 	for (size_t i = 0; !asks && i < v->note_count; i++)
-		asks = !v->notes[i].is_made && name_gains_link(v->notes[i].name);
+		asks = !v->notes[i].is_made && v->notes[i].name->made.ptr;
 	return asks;
 }
 
@@ -594,7 +595,7 @@ int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_resul
 	columns_put(t, &rests_drop, &e.unrests, 0);
 	columns_put(t, &rests_put, &e.rests, 2);
 	columns_put(t, &spent_put, &e.spent, 2);
-	int r = lists_put(t, v, &e);
+	int r = lists_put(t, v);
 	if (r == 0)
 		r = replays_put(t, v, !is_known);
 	purge_put(t, &replays_purge, &v->replays_purge);

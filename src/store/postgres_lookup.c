@@ -1,7 +1,6 @@
 /* Links by name or by row, a batch in one round trip. */
 #include "store/postgres_read.h"
 
-#include "store/part.h"
 #include "store/postgres_rows.h"
 #include "store/rules.h"
 
@@ -11,7 +10,8 @@ static const struct pg_statement links_by_key = {
     "links_by_key", "SELECT " LINK_COLUMNS " FROM link l WHERE l.key = ANY ($1::bytea[])"};
 static const struct pg_statement links_by_id = {
     "links_by_id", "SELECT " LINK_COLUMNS " FROM link l WHERE l.id = ANY ($1::bigint[])"};
-static const struct pg_statement epoch_get = {"epoch_get", "SELECT epoch FROM ring_state WHERE id = 1"};
+static const struct pg_statement version_get = {"lookup_version",
+                                                "SELECT version FROM slot_state WHERE id = 1"};
 static const struct pg_statement permissions_get = {
     "permissions_get", "SELECT l.id, p.user_id FROM unnest($1::bigint[], $2::bigint[]) AS a (id, user_id)"
                        " JOIN link l ON l.id = a.id"
@@ -19,6 +19,7 @@ static const struct pg_statement permissions_get = {
 
 /* A batch: the reads sorted by what they ask for, so that a row finds all that want it. */
 struct batch {
+	const struct slot_row *row; /* NULL: nothing is checked */
 	struct store_lookup **by_key; /* those with a key, by its bytes */
 	struct store_lookup **by_id;  /* the others, by id */
 	size_t key_count, id_count;
@@ -112,7 +113,8 @@ static void key_row_take(struct batch *b, const struct pg_result *result, int ro
 static void id_row_take(struct batch *b, const struct pg_result *result, int row)
 {
 	struct store_lookup like = {.ref.id = (uint64_t)pg_get_int(result, row, COLUMN_ID)};
-	row_give(b->by_id, b->id_count, order_by_id, &like, result, row);
+	if (slot_row_owns(b->row, postgres_row_name(result, row)))
+		row_give(b->by_id, b->id_count, order_by_id, &like, result, row);
 }
 
 static int rows_take(struct pg_conn *c, struct batch *b,
@@ -125,36 +127,41 @@ static int rows_take(struct pg_conn *c, struct batch *b,
 	return r;
 }
 
-static int epoch_check(struct pg_conn *c, uint64_t epoch)
+/* Read last: if it is still the same then, the slots were the row's all the time. */
+static void version_send(struct pg_conn *c, const struct batch *b)
+{
+	if (!b->row)
+		return;
+	struct pg_query q = pg_query(c, &version_get);
+	pg_send(&q);
+}
+
+static int version_check(struct pg_conn *c, const struct slot_row *row)
 {
 	CLEANUP(pg_result_end) struct pg_result result;
 	int r = pg_next(c, &result, NULL);
 	if (r != 0)
 		return r;
-	uint64_t wanted = part_epoch_number(epoch);
-	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == wanted ? 0 : ERR_CONFLICT;
+	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == row->version ? 0 : ERR_CONFLICT;
 }
 
 /* What was sent is always read to its end. */
-static int links_read(struct pg_conn *c, uint64_t epoch, struct batch *b)
+static int links_read(struct pg_conn *c, struct batch *b)
 {
 	int r = b->key_count > 0 ? keys_send(c, b) : 0;
 	if (r == 0 && b->id_count > 0)
 		r = ids_send(c, b);
 	if (r != 0)
 		return r; /* the connection is left with a question: it will not be used again */
-	if (epoch != 0) {
-		struct pg_query q = pg_query(c, &epoch_get);
-		pg_send(&q);
-	}
+	version_send(c, b);
 	pg_flush(c);
 	int other = 0;
 	if (b->key_count > 0)
 		rows_take(c, b, key_row_take);
 	if (b->id_count > 0)
 		rows_take(c, b, id_row_take);
-	if (epoch != 0)
-		other = epoch_check(c, epoch);
+	if (b->row)
+		other = version_check(c, b->row);
 	r = pg_sync(c, NULL);
 	return r ? r : other;
 }
@@ -166,8 +173,8 @@ static bool read_asks_permission(const struct store_lookup *read)
 	return read->result == 0 && read->link.is_private && id_is_valid(read->user);
 }
 
-static int permissions_send(struct pg_conn *c, const struct store_lookup *reads, size_t n, size_t count,
-                            struct arena *arena)
+static int permissions_send(struct pg_conn *c, const struct batch *b, const struct store_lookup *reads,
+                            size_t n, size_t count, struct arena *arena)
 {
 	int64_t *links = arena_alloc(arena, count * sizeof(*links));
 	int64_t *users = arena_alloc(arena, count * sizeof(*users));
@@ -184,6 +191,7 @@ static int permissions_send(struct pg_conn *c, const struct store_lookup *reads,
 	pg_ints(&q, links, count);
 	pg_ints(&q, users, count);
 	pg_send(&q);
+	version_send(c, b);
 	pg_flush(c);
 	return 0;
 }
@@ -197,7 +205,7 @@ static void permission_take(struct store_lookup *reads, size_t n, uint64_t link,
 }
 
 /* Only private links cost this second question, and they are few. */
-static int permissions_read(struct pg_conn *c, struct store_lookup *reads, size_t n, struct arena *arena)
+static int permissions_read(struct pg_conn *c, struct batch *b, struct store_lookup *reads, size_t n)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++)
@@ -205,23 +213,27 @@ static int permissions_read(struct pg_conn *c, struct store_lookup *reads, size_
 	if (count == 0)
 		return 0;
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	int r = permissions_send(c, reads, n, count, arena);
-	if (r == 0)
-		r = pg_next(c, &result, NULL);
+	int r = permissions_send(c, b, reads, n, count, &b->arena), other = 0;
+	if (r != 0)
+		return r;
+	r = pg_next(c, &result, NULL);
 	for (int row = 0; r == 0 && row < result.rows; row++)
 		permission_take(reads, n, (uint64_t)pg_get_int(&result, row, 0),
 		                (uint64_t)pg_get_int(&result, row, 1));
-	return r ? r : pg_sync(c, NULL);
+	if (b->row)
+		other = version_check(c, b->row);
+	r = pg_sync(c, NULL);
+	return r ? r : other;
 }
 
-int postgres_read_links(struct pg_conn *c, uint64_t epoch, struct store_lookup *reads, size_t n)
+int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup *reads, size_t n)
 {
-	struct batch b = {0};
+	struct batch b = {.row = row};
 	int r = batch_sort(&b, reads, n);
 	if (r == 0)
-		r = links_read(c, epoch, &b);
+		r = links_read(c, &b);
 	if (r == 0)
-		r = permissions_read(c, reads, n, &b.arena);
+		r = permissions_read(c, &b, reads, n);
 	arena_release(&b.arena);
 	return r;
 }

@@ -1,14 +1,15 @@
 #include "store/postgres_numbers.h"
 
+#include "os/clock.h"
 #include "store/postgres_feed.h"
 #include "store/postgres_put.h"
 #include "store/postgres_rows.h"
-#include "store/rules.h"
+#include "store/postgres_store.h"
 
 /* Of what may be done again: an unknown outcome is none. */
 static int again_error(int r)
 {
-	return r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : postgres_error(r);
+	return r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : postgres_slots_error(r);
 }
 
 /* --- click totals --- */
@@ -23,66 +24,122 @@ static const struct pg_statement totals_lazily = {"totals_lazily", "SET LOCAL sy
 
 /* Whoever adds up must see the totals of all nodes: one at a time, and in one order. The number is "curw". */
 static const struct pg_statement totals_lock = {
-    "totals_lock", "SELECT id FROM link WHERE id = ANY ($1::bigint[]) ORDER BY key FOR UPDATE"};
+    "totals_lock", "SELECT id, key FROM link WHERE id = ANY ($1::bigint[]) ORDER BY key FOR UPDATE"};
 static const struct pg_statement totals_turn = {"totals_turn", TURN_LOCK("1668641399")};
-/* When an id comes twice, the last one counts. */
+static const struct pg_statement totals_find = {"totals_find",
+                                                "SELECT id, key FROM link WHERE id = ANY ($1::bigint[])"};
 static const struct pg_statement totals_put = {
     "totals_put",
-    "INSERT INTO click_total (key, node, total) SELECT DISTINCT ON (l.key) l.key, $3::bigint, n.total"
-    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS n (id, total, at)"
-    " JOIN link l ON l.id = n.id ORDER BY l.key, n.at DESC"
+    "INSERT INTO click_total (key, node, total) SELECT n.key, $3::bigint, n.total"
+    " FROM unnest($1::bytea[], $2::bigint[]) AS n (key, total) ORDER BY n.key"
     " ON CONFLICT (key, node) DO UPDATE SET total = excluded.total"
     " WHERE click_total.total <> excluded.total"};
 static const struct pg_statement totals_add = {
-    "totals_add",
-    "UPDATE link SET clicks = s.total FROM (SELECT t.key,"
-    " least(sum(t.total), 9223372036854775807)::bigint AS total"
-    " FROM click_total t JOIN link l ON l.key = t.key WHERE l.id = ANY ($1::bigint[]) GROUP BY t.key) s"
-    " WHERE link.key = s.key AND link.clicks <> s.total"};
+    "totals_add", "UPDATE link SET clicks = s.total FROM (SELECT t.key,"
+                  " least(sum(t.total), 9223372036854775807)::bigint AS total"
+                  " FROM click_total t WHERE t.key = ANY ($1::bytea[]) GROUP BY t.key) s"
+                  " WHERE link.key = s.key AND link.clicks <> s.total AND link.key = ANY ($1::bytea[])"};
 
 struct clicks_work {
+	const struct slot_row *row;
 	uint64_t node;
 	const struct store_count *counts;
 	size_t n;
+	bool is_frozen; /* out: one of them is, and none was set */
 };
 
-static int clicks_run(struct postgres_txn *t, void *ctx)
+/* When an id comes twice, the last one counts. */
+static int64_t total_of(const struct clicks_work *work, uint64_t id)
 {
-	const struct clicks_work *work = ctx;
+	size_t i = work->n;
+	while (work->counts[i - 1].id != id)
+		i--;
+	return (int64_t)MIN(work->counts[i - 1].clicks, INT64_MAX);
+}
+
+/* Which links there are, locked; those of slots that are not ours are none. */
+static int clicks_find(struct postgres_txn *t, const struct clicks_work *work, struct pg_result *ret)
+{
 	int64_t *ids = arena_alloc(&t->scratch, work->n * sizeof(*ids));
-	int64_t *totals = arena_alloc(&t->scratch, work->n * sizeof(*totals));
-	if (!ids || !totals)
+	if (!ids)
 		return txn_no_memory(t);
-	for (size_t i = 0; i < work->n; i++) {
+	for (size_t i = 0; i < work->n; i++)
 		ids[i] = id_is_valid(work->counts[i].id) ? (int64_t)work->counts[i].id : 0;
-		totals[i] = (int64_t)MIN(work->counts[i].clicks, INT64_MAX);
-	}
 	struct pg_query q = txn_query(t, &totals_lazily);
 	txn_put(t, &q);
-	q = txn_query(t, t->is_distributed ? &totals_turn : &totals_lock);
-	if (!t->is_distributed)
-		pg_ints(&q, ids, work->n);
-	txn_put(t, &q);
-	q = txn_query(t, &totals_put);
+	if (t->is_distributed) {
+		q = txn_query(t, &totals_turn);
+		txn_put(t, &q);
+	}
+	q = txn_query(t, t->is_distributed ? &totals_find : &totals_lock);
 	pg_ints(&q, ids, work->n);
-	pg_ints(&q, totals, work->n);
-	pg_int(&q, (int64_t)work->node);
-	txn_put(t, &q);
-	q = txn_query(t, &totals_add);
-	pg_ints(&q, ids, work->n);
-	txn_put(t, &q);
+	return txn_ask(t, &q, ret);
+}
+
+/* While slots are copied elsewhere, whoever copies them must hear of new totals, too. */
+static int clicks_note(struct postgres_txn *t, const struct slot_row *row, const struct str *names, size_t n)
+{
+	CLEANUP(buf_release) struct buf feed = {0};
+	for (size_t i = 0; i < n && row && row->move != MOVE_NONE; i++) {
+		if (!slots_have(&row->out, slot_of(names[i])))
+			continue;
+		struct str entry = feed_entry_bytes(
+		    &t->scratch, &(struct feed_entry){.kind = FEED_NAME_CHANGED, .name = names[i]});
+		buf_str(&feed, entry);
+		feed.failed |= !entry.ptr;
+	}
+	if (feed.failed)
+		return txn_no_memory(t);
+	postgres_feed_put(t, false, clock_real_ms(), buf_view(&feed));
 	return 0;
 }
 
-int postgres_set_clicks(struct pg_pool *writers, bool is_distributed, uint64_t node,
-                        const struct store_count *counts, size_t n)
+static int clicks_run(struct postgres_txn *t, void *ctx)
+{
+	CLEANUP(pg_result_end) struct pg_result found = {NULL, 0};
+	struct clicks_work *work = ctx;
+	postgres_slots_hold(t, work->row);
+	int r = clicks_find(t, work, &found);
+	if (r != 0)
+		return r;
+	struct str *names = arena_alloc(&t->scratch, ((size_t)found.rows + 1) * sizeof(*names));
+	int64_t *totals = arena_alloc(&t->scratch, ((size_t)found.rows + 1) * sizeof(*totals));
+	size_t n = 0;
+	if (!names || !totals)
+		return txn_no_memory(t);
+	for (int row = 0; row < found.rows; row++) {
+		names[n] = pg_get_text(&found, row, 1);
+		if (!slot_row_owns(work->row, names[n]))
+			continue;
+		work->is_frozen |= work->row && slot_is_frozen(work->row, slot_of(names[n]));
+		totals[n++] = total_of(work, (uint64_t)pg_get_int(&found, row, 0));
+	}
+	if (n == 0 || work->is_frozen)
+		return 0;
+	struct pg_query q = txn_query(t, &totals_put);
+	pg_blobs(&q, names, n);
+	pg_ints(&q, totals, n);
+	pg_int(&q, (int64_t)work->node);
+	txn_put(t, &q);
+	q = txn_query(t, &totals_add);
+	pg_blobs(&q, names, n);
+	txn_put(t, &q);
+	return clicks_note(t, work->row, names, n);
+}
+
+int postgres_set_clicks_at(struct store_postgres *s, const struct slot_row *row, uint64_t node,
+                           const struct store_count *counts, size_t n)
 {
 	ASSERT(n <= STORE_COUNTS_MAX);
 	if (n == 0)
 		return 0;
-	struct clicks_work clicks = {.node = node, .counts = counts, .n = n};
-	struct postgres_work work = {.run = clicks_run, .ctx = &clicks, .is_distributed = is_distributed};
-	return again_error(postgres_txn_run(writers, NULL, &work, NULL));
+	struct clicks_work clicks = {.row = row, .node = node, .counts = counts, .n = n};
+	struct postgres_work work = {.run = clicks_run,
+	                             .ctx = &clicks,
+	                             .is_distributed = s->kind.is_distributed,
+	                             .is_postgres = s->kind.has_advisory_locks};
+	int r = POSTGRES_WRITE(s, again_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
+	return r == 0 && clicks.is_frozen ? ERR_BUSY : r;
 }
 
 /* --- counters --- */
@@ -182,38 +239,40 @@ int postgres_forget(struct pg_pool *writers, struct str from, struct str before)
 
 /* --- keys that come back --- */
 
-/* Where keys are claimed from. The first columns of the answers are the key's number and its text. With Citus
- * `pick` finds keys, and `take` takes those that still are as they were found. */
+/* Where keys are claimed from: `pick` finds keys, and `take` takes those that still are as they were found.
+ * With Citus rows of several keys cannot be locked at once: those who claim take turns. */
 struct source {
 	enum feed_kind entry;
-	struct pg_statement claim, pick, take;
+	struct pg_statement pick, pick_distributed, take;
 };
 
-#define SPENT "ended_ms <= $1"
-#define OVER  "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
+#define SPENT       "ended_ms <= $1"
+#define OVER        "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
+#define SPENT_PICK  "SELECT key, id FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"
+#define OVER_PICK   "SELECT key, key_id FROM link WHERE " OVER " ORDER BY over_ms, id LIMIT $2"
+#define SKIP_LOCKED " FOR UPDATE SKIP LOCKED"
 
 static const struct source spent = {
     .entry = FEED_NAME_CHANGED,
-    .claim = {"spent_claim", "DELETE FROM spent_key WHERE key IN (SELECT key FROM spent_key WHERE " SPENT
-                             " ORDER BY ended_ms LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id, key"},
-    .pick = {"spent_pick", "SELECT key FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"},
+    .pick = {"spent_pick", SPENT_PICK SKIP_LOCKED},
+    .pick_distributed = {"spent_pick_0", SPENT_PICK},
     .take = {"spent_take",
-             "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING id, key"},
+             "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING key, id, id"},
 };
 /* Links that nobody has reaped yet. */
 static const struct source over = {
     .entry = FEED_LINK_GONE,
-    .claim = {"over_claim", "SELECT key_id, key FROM link WHERE " OVER
-                            " ORDER BY over_ms, id LIMIT $2 FOR UPDATE SKIP LOCKED"},
-    .pick = {"over_pick", "SELECT key FROM link WHERE " OVER " ORDER BY over_ms, id LIMIT $2"},
+    .pick = {"over_pick", OVER_PICK SKIP_LOCKED},
+    .pick_distributed = {"over_pick_0", OVER_PICK},
     .take = {"over_take",
-             "DELETE FROM link WHERE " OVER " AND key = ANY ($2::bytea[]) RETURNING key_id, key"},
+             "DELETE FROM link WHERE " OVER " AND key = ANY ($2::bytea[]) RETURNING key, key_id, id"},
 };
 
 /* The number is "curx". */
 static const struct pg_statement claim_turn = {"claim_turn", TURN_LOCK("1668641400")};
 
 struct claim_work {
+	const struct slot_row *row;
 	int64_t now_ms;
 	int64_t ended_ms; /* at the latest */
 	size_t max;
@@ -221,103 +280,97 @@ struct claim_work {
 	size_t count;
 };
 
-static int claim_ask(struct postgres_txn *t, const struct claim_work *work,
-                     const struct pg_statement *statement, struct pg_result *ret)
+/* Only names that are ours, and may be changed now; the others are claimed elsewhere, or later. */
+static int claim_pick(struct postgres_txn *t, const struct claim_work *work, const struct source *from,
+                      struct pg_result *rows, struct str **ret, size_t *ret_count)
 {
-	struct pg_query q = txn_query(t, statement);
+	struct pg_query q = txn_query(t, t->is_distributed ? &from->pick_distributed : &from->pick);
 	pg_int(&q, work->ended_ms);
 	pg_int(&q, (int64_t)(work->max - work->count));
-	return txn_ask(t, &q, ret);
-}
-
-/* One column of the rows; NULL: memory ran out. */
-static struct str *names_of(struct postgres_txn *t, const struct pg_result *rows, int col)
-{
-	struct str *names = arena_alloc(&t->scratch, ((size_t)rows->rows + 1) * sizeof(*names));
-	for (int row = 0; names && row < rows->rows; row++)
-		names[row] = pg_get_text(rows, row, col);
-	if (!names)
-		txn_no_memory(t);
-	return names;
-}
-
-static int claim_picked(struct postgres_txn *t, const struct claim_work *work, const struct source *from,
-                        struct pg_result *ret)
-{
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	int r = claim_ask(t, work, &from->pick, &rows);
-	if (r != 0 || rows.rows == 0)
+	int r = txn_ask(t, &q, rows);
+	if (r != 0)
 		return r;
-	const struct str *names = names_of(t, &rows, 0);
+	struct str *names = arena_alloc(&t->scratch, ((size_t)rows->rows + 1) * sizeof(*names));
+	size_t count = 0;
 	if (!names)
-		return t->error;
-	struct pg_query q = txn_query(t, &from->take);
-	pg_int(&q, work->ended_ms);
-	pg_blobs(&q, names, (size_t)rows.rows);
-	return txn_ask(t, &q, ret);
+		return txn_no_memory(t);
+	for (int row = 0; row < rows->rows; row++) {
+		names[count] = pg_get_text(rows, row, 0);
+		count += slot_row_owns(work->row, names[count]) &&
+		         !(work->row && slot_is_frozen(work->row, slot_of(names[count])));
+	}
+	*ret = names;
+	*ret_count = count;
+	return 0;
 }
 
-static int claim_from(struct postgres_txn *t, struct claim_work *work, const struct source *from,
-                      struct pg_result *ret)
+static int claim_note(struct postgres_txn *t, struct claim_work *work, const struct source *from,
+                      const struct pg_result *taken, struct str *names)
 {
-	int r = t->is_distributed ? claim_picked(t, work, from, ret) : claim_ask(t, work, &from->claim, ret);
 	CLEANUP(buf_release) struct buf feed = {0};
-	for (int row = 0; r == 0 && row < ret->rows; row++) {
-		uint64_t id = (uint64_t)pg_get_int(ret, row, 0);
+	for (int row = 0; row < taken->rows; row++) {
+		names[row] = pg_get_text(taken, row, 0);
 		struct str entry = feed_entry_bytes(
-		    &t->scratch,
-		    &(struct feed_entry){.kind = from->entry, .id = id, .name = pg_get_text(ret, row, 1)});
+		    &t->scratch, &(struct feed_entry){.kind = from->entry,
+		                                      .id = (uint64_t)pg_get_int(taken, row, 2),
+		                                      .name = names[row]});
 		buf_str(&feed, entry);
 		feed.failed |= !entry.ptr;
-		work->ids[work->count++] = id;
+		work->ids[work->count++] = (uint64_t)pg_get_int(taken, row, 1);
 	}
 	if (feed.failed)
 		return txn_no_memory(t);
-	if (r == 0)
-		postgres_feed_put(t, false, work->now_ms, buf_view(&feed));
-	return r;
+	postgres_feed_put(t, false, work->now_ms, buf_view(&feed));
+	return 0;
 }
 
-static int claim_over(struct postgres_txn *t, struct claim_work *work)
+static int claim_from(struct postgres_txn *t, struct claim_work *work, const struct source *from)
 {
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	int r = claim_from(t, work, &over, &rows);
-	if (r != 0 || rows.rows == 0)
+	CLEANUP(pg_result_end) struct pg_result picked = {NULL, 0};
+	CLEANUP(pg_result_end) struct pg_result taken = {NULL, 0};
+	struct str *names;
+	size_t count;
+	int r = claim_pick(t, work, from, &picked, &names, &count);
+	if (r != 0 || count == 0)
 		return r;
-	const struct str *names = names_of(t, &rows, 1);
-	if (!names)
-		return t->error;
-	postgres_links_delete(t, names, (size_t)rows.rows);
-	return 0;
+	struct pg_query q = txn_query(t, &from->take);
+	pg_int(&q, work->ended_ms);
+	pg_blobs(&q, names, count);
+	r = txn_ask(t, &q, &taken);
+	if (r == 0)
+		r = claim_note(t, work, from, &taken, names);
+	if (r == 0 && from == &over)
+		postgres_links_delete(t, names, (size_t)taken.rows); /* what hangs on them */
+	return r;
 }
 
 static int claim_run(struct postgres_txn *t, void *ctx)
 {
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct claim_work *work = ctx;
 	work->count = 0;
+	postgres_slots_hold(t, work->row);
 	if (t->is_distributed) {
 		struct pg_query q = txn_query(t, &claim_turn);
 		txn_put(t, &q);
 	}
-	int r = claim_from(t, work, &spent, &rows);
-	return r == 0 && work->count < work->max ? claim_over(t, work) : r;
+	int r = claim_from(t, work, &spent);
+	return r == 0 && work->count < work->max ? claim_from(t, work, &over) : r;
 }
 
-int postgres_claim(struct pg_pool *writers, const struct postgres_kind *kind, int64_t now_ms,
-                   uint64_t rest_ms, size_t max, uint64_t *ret_ids, size_t *ret_count)
+int postgres_claim_at(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
+                      size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	int64_t ended_ms;
 	*ret_count = 0;
 	if (max == 0 || __builtin_sub_overflow(now_ms, rest_ms, &ended_ms))
 		return 0;
 	struct claim_work claim = {
-	    .now_ms = now_ms, .ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
+	    .row = row, .now_ms = now_ms, .ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
 	struct postgres_work work = {.run = claim_run,
 	                             .ctx = &claim,
-	                             .is_distributed = kind->is_distributed,
-	                             .is_postgres = kind->has_advisory_locks};
-	int r = again_error(postgres_txn_run(writers, NULL, &work, NULL));
+	                             .is_distributed = s->kind.is_distributed,
+	                             .is_postgres = s->kind.has_advisory_locks};
+	int r = POSTGRES_WRITE(s, again_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
 	if (r == 0)
 		*ret_count = claim.count;
 	return r;

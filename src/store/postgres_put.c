@@ -33,15 +33,16 @@ static void texts_make(void)
 	buf_str(&insert, STR(") SELECT 0, n.key, n.key_id, n.over_ms, n.is_alias <> 0, "));
 	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_of_n, 0);
 	rows_text(&insert);
-	buf_str(&insert, STR(" ORDER BY n.key ON CONFLICT DO NOTHING RETURNING id"));
+	buf_str(&insert, STR(" ORDER BY n.key ON CONFLICT DO NOTHING RETURNING key"));
 	int next = fields_sql(&fed, &link_fields, FIELDS_ALL, &postgres_arrays, FIELDS_PARAM);
 	fed.len = 0;
 	buf_printf(&fed,
 	           "WITH made AS (%.*s), fed AS (INSERT INTO link_feed (xid, at_ms, entries)"
-	           " SELECT " FEED_TRANSACTION ", $%d, $%d || coalesce(string_agg(f.entry, ''), '')"
-	           " FROM made JOIN unnest($%d::bigint[], $%d::bytea[]) AS f (id, entry) ON f.id = made.id)"
-	           " SELECT id FROM made",
-	           STR_ARG(buf_view(&insert)), next, next + 1, FIELDS_PARAM, next + 2);
+	           " SELECT " FEED_TRANSACTION ", $%d, $%d::bytea || coalesce(string_agg(f.entry, '' ORDER BY"
+	           " f.at), '') FROM made JOIN unnest($1::bytea[], $%d::bytea[]) WITH ORDINALITY AS f (key,"
+	           " entry, at) ON f.key = made.key HAVING count(*) > 0 OR length($%d::bytea) > 0)"
+	           " SELECT key FROM made",
+	           STR_ARG(buf_view(&insert)), next, next + 1, next + 2, next + 1);
 	buf_char(&insert, '\0');
 	buf_char(&fed, '\0');
 	buf_str(&update, STR("UPDATE link SET over_ms = n.over_ms, "));
@@ -97,7 +98,7 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 }
 
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
-                           const struct link_feed *feed, struct pg_result *ret_ids)
+                           const struct link_feed *feed, struct pg_result *ret_names)
 {
 	struct columns c;
 	if (n == 0 || !columns_init(t, &c, rows, n))
@@ -111,7 +112,7 @@ void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, 
 		pg_text(&q, feed->entries);
 		pg_blobs(&q, c.strs, n);
 	}
-	txn_put_kept(t, &q, ret_ids);
+	txn_put_kept(t, &q, ret_names);
 }
 
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n)

@@ -16,10 +16,10 @@ struct link_feed {
 	struct str entries;
 };
 
-/* Inserts those whose name and id no link has. Their ids are in *ret_ids when the transaction has asked or
- * ended. Without `feed` its row is left to the caller. */
+/* Inserts those whose name and id no link has. Their names are in *ret_names when the transaction has asked
+ * or ended. Without `feed` its row is left to the caller. */
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
-                           const struct link_feed *feed, struct pg_result *ret_ids);
+                           const struct link_feed *feed, struct pg_result *ret_names);
 
 /* All but the clicks and the list. */
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n);

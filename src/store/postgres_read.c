@@ -1,6 +1,7 @@
 #include "store/postgres_read.h"
 
 #include "store/postgres_rows.h"
+#include "store/postgres_store.h"
 #include "store/rules.h"
 
 /* --- lists --- */
@@ -8,10 +9,10 @@
 enum { LIST_STEP = 512 }; /* links fetched at a time, as a page may end early at its bytes */
 
 static const struct pg_statement links_of_all = {
-    "links_of_all", "SELECT " LINK_COLUMNS " FROM link l WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
+    "links_of_all", "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
                     " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
 static const struct pg_statement links_of_owner = {
-    "links_of_owner", "SELECT " LINK_COLUMNS " FROM link l WHERE owner = $4::bigint"
+    "links_of_owner", "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE owner = $4::bigint"
                       " AND (created_ms, l.id) < ($1::bigint, $2::bigint)"
                       " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
 
@@ -58,7 +59,7 @@ struct collected {
 	bool is_full; /* and one link more was there */
 };
 
-/* Of a part of a ring, pages tell the texts of generated keys too. */
+/* Pages tell the texts of generated keys, too. */
 static bool row_key_take(const struct pg_result *result, int row, struct arena *arena, struct str *ret)
 {
 	*ret = postgres_row_name(result, row);
@@ -66,9 +67,12 @@ static bool row_key_take(const struct pg_result *result, int row, struct arena *
 }
 
 /* Takes the rows up to the page's end. */
-static int list_collect(const struct pg_result *result, const struct store_list *page, struct collected *got)
+static int list_collect(const struct pg_result *result, const struct slot_row *slots,
+                        const struct store_list *page, struct collected *got)
 {
 	for (int row = 0; row < result->rows; row++) {
+		if (!slot_row_owns(slots, postgres_row_name(result, row)))
+			continue;
 		if (page_is_full(page, got->count, got->bytes)) {
 			got->is_full = true;
 			return 0;
@@ -88,8 +92,8 @@ static int list_collect(const struct pg_result *result, const struct store_list 
 	return 0;
 }
 
-static int list_step(struct pg_conn *c, const struct store_list *page, struct place *place,
-                     struct collected *got, bool *ret_more)
+static int list_step(struct pg_conn *c, const struct slot_row *slots, const struct store_list *page,
+                     struct place *place, struct collected *got, bool *ret_more)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	size_t want = MIN(page->limit - got->count, LIST_STEP) + 1;
@@ -101,15 +105,15 @@ static int list_step(struct pg_conn *c, const struct store_list *page, struct pl
 		pg_int(&q, (int64_t)page->owner);
 	int r = pg_ask(&q, &result, NULL);
 	if (r == 0)
-		r = list_collect(&result, page, got);
+		r = list_collect(&result, slots, page, got);
 	*ret_more = r == 0 && !got->is_full && (size_t)result.rows == want;
-	if (got->count > 0)
-		*place = (struct place){got->links[got->count - 1].created_ms,
-		                        (int64_t)got->links[got->count - 1].id};
+	if (*ret_more)
+		*place = (struct place){pg_get_int(&result, result.rows - 1, PQnfields(result.vendor) - 1),
+		                        pg_get_int(&result, result.rows - 1, COLUMN_ID)};
 	return r;
 }
 
-int postgres_read_list(struct pg_conn *c, struct store_list *page)
+int postgres_read_list(struct pg_conn *c, const struct slot_row *slots, struct store_list *page)
 {
 	struct place place;
 	struct collected got = {0};
@@ -118,10 +122,13 @@ int postgres_read_list(struct pg_conn *c, struct store_list *page)
 		return ERR_INVALID;
 	bool more = true;
 	while (more) {
-		int r = list_step(c, page, &place, &got, &more);
+		int r = list_step(c, slots, page, &place, &got, &more);
 		if (r != 0)
 			return postgres_error(r);
 	}
+	int r = postgres_slots_confirm(c, slots);
+	if (r != 0)
+		return r;
 	if (got.is_full) {
 		next = postgres_cursor_format(page->arena, &got.links[got.count - 1]);
 		if (!next.ptr)
@@ -146,23 +153,107 @@ static int ids_read(struct pg_query *q, uint64_t *ret_ids, size_t *ret_count)
 	return postgres_error(r);
 }
 
-static const struct pg_statement tagged = {
-    "tagged", "SELECT id FROM tag WHERE name = $1 ORDER BY made_ms DESC, id DESC LIMIT $2"};
+/* --- ids in an order --- */
 
-int postgres_read_tagged(struct pg_conn *c, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
+enum { RANKED_STEP = 1000 };
+
+/* Pages of (rank, id, name) behind a place. */
+static const struct pg_statement tagged = {
+    "tagged", "SELECT made_ms, id, key FROM tag WHERE name = $4 AND (made_ms, id) < ($1::bigint, $2::bigint)"
+              " ORDER BY made_ms DESC, id DESC LIMIT $3"};
+static const struct pg_statement over_ids = {
+    "over_ids", "SELECT over_ms, id, key FROM link WHERE over_ms > 0 AND over_ms <= $4"
+                " AND (over_ms, id) > ($1::bigint, $2::bigint) ORDER BY over_ms, id LIMIT $3"};
+static const struct pg_statement over_count = {
+    "over_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
+
+struct ranked {
+	const struct pg_statement *statement;
+	const struct slot_row *row;
+	struct str tag;
+	int64_t now_ms;
+	size_t max;
+	bool counts_all; /* goes on behind `max` */
+	struct ranked_id *ids;
+	size_t count;
+	uint64_t total;
+};
+
+static int ranked_step(struct pg_conn *c, struct ranked *r, struct place *place, bool *ret_more)
 {
-	struct pg_query q = pg_query(c, &tagged);
-	pg_text(&q, tag);
-	pg_int(&q, (int64_t)MIN(max, INT64_MAX));
-	return ids_read(&q, ret_ids, ret_count);
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	size_t want = r->counts_all ? RANKED_STEP : MIN(r->max - r->count, RANKED_STEP);
+	struct pg_query q = pg_query(c, r->statement);
+	pg_int(&q, place->created_ms);
+	pg_int(&q, place->id);
+	pg_int(&q, (int64_t)want);
+	if (r->tag.ptr)
+		pg_text(&q, r->tag);
+	else
+		pg_int(&q, r->now_ms);
+	int result = pg_ask(&q, &rows, NULL);
+	if (result != 0)
+		return postgres_error(result);
+	for (int row = 0; row < rows.rows; row++) {
+		*place = (struct place){pg_get_int(&rows, row, 0), pg_get_int(&rows, row, 1)};
+		if (!slot_row_owns(r->row, pg_get_text(&rows, row, 2)))
+			continue;
+		r->total++;
+		if (r->count < r->max)
+			r->ids[r->count++] = (struct ranked_id){place->created_ms, (uint64_t)place->id};
+	}
+	*ret_more = (size_t)rows.rows == want && (r->counts_all || r->count < r->max);
+	return 0;
 }
 
+static int ranked_read(struct pg_conn *c, struct ranked *r, struct place from)
+{
+	bool more = r->max > 0 || r->counts_all;
+	int result = 0;
+	while (result == 0 && more)
+		result = ranked_step(c, r, &from, &more);
+	return result ? result : postgres_slots_confirm(c, r->row);
+}
+
+int postgres_read_tagged(struct pg_conn *c, const struct slot_row *row, struct str tag, size_t max,
+                         struct ranked_id *ret, size_t *ret_count)
+{
+	struct ranked r = {.statement = &tagged, .row = row, .tag = tag, .max = max, .ids = ret};
+	int result = ranked_read(c, &r, (struct place){INT64_MAX, INT64_MAX});
+	*ret_count = r.count;
+	return result;
+}
+
+int postgres_read_over(struct pg_conn *c, const struct slot_row *row, const struct store_over *over,
+                       struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
+{
+	struct ranked r = {
+	    .statement = &over_ids, .row = row, .now_ms = over->now_ms, .max = over->max, .ids = ret};
+	bool has_hidden = row && slot_row_has_hidden(row);
+	uint64_t total = 0;
+	size_t one;
+	int result = 0;
+	r.counts_all = over->count_all && has_hidden;
+	if (over->count_all && !has_hidden) {
+		struct pg_query q = pg_query(c, &over_count);
+		pg_int(&q, over->now_ms);
+		result = ids_read(&q, &total, &one);
+	}
+	if (result == 0)
+		result = ranked_read(c, &r, (struct place){0, 0});
+	*ret_count = r.count;
+	*ret_total = has_hidden ? r.total : total;
+	return result;
+}
+
+/* --- who may follow a link --- */
+
 static const struct pg_statement permitted = {
-    "permitted", "SELECT p.user_id FROM link l JOIN permission p ON p.key = l.key WHERE l.id = $1"
+    "permitted", "SELECT p.user_id, l.key FROM link l JOIN permission p ON p.key = l.key WHERE l.id = $1"
                  " ORDER BY p.user_id"};
 
-int postgres_read_permitted(struct pg_conn *c, uint64_t link, struct arena *arena, uint64_t **ret,
-                            size_t *ret_count)
+int postgres_read_permitted(struct pg_conn *c, const struct slot_row *slots, uint64_t link,
+                            struct arena *arena, uint64_t **ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query q = pg_query(c, &permitted);
@@ -170,40 +261,20 @@ int postgres_read_permitted(struct pg_conn *c, uint64_t link, struct arena *aren
 	int r = pg_ask(&q, &result, NULL);
 	if (r != 0)
 		return postgres_error(r);
-	uint64_t *users = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*users));
-	if (!users)
-		return ERR_NOMEM;
-	for (int row = 0; row < result.rows; row++)
-		users[row] = (uint64_t)pg_get_int(&result, row, 0);
-	*ret = users;
-	*ret_count = (size_t)result.rows;
-	return 0;
-}
-
-static const struct pg_statement over_ids = {
-    "over_ids", "SELECT id FROM link WHERE over_ms > 0 AND over_ms <= $1 ORDER BY over_ms, id LIMIT $2"};
-static const struct pg_statement over_count = {
-    "over_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
-
-int postgres_read_over(struct pg_conn *c, struct store_over *over)
-{
-	uint64_t total = 0;
-	size_t one = 0;
-	int r = 0;
-	if (over->count_all) {
-		struct pg_query q = pg_query(c, &over_count);
-		pg_int(&q, over->now_ms);
-		r = ids_read(&q, &total, &one);
-	}
+	r = postgres_slots_confirm(c, slots);
 	if (r != 0)
 		return r;
-	struct pg_query q = pg_query(c, &over_ids);
-	pg_int(&q, over->now_ms);
-	pg_int(&q, (int64_t)MIN(over->max, INT64_MAX));
-	r = ids_read(&q, over->ids, &over->count);
-	if (r == 0 && over->count_all)
-		over->total = total;
-	return r;
+	uint64_t *users = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*users));
+	size_t count = 0;
+	if (!users)
+		return ERR_NOMEM;
+	for (int row = 0; row < result.rows; row++) {
+		if (slot_row_owns(slots, pg_get_text(&result, row, 1)))
+			users[count++] = (uint64_t)pg_get_int(&result, row, 0);
+	}
+	*ret = users;
+	*ret_count = count;
+	return 0;
 }
 
 static const struct pg_statement version_get = {"account_version",
@@ -245,71 +316,85 @@ int postgres_read_users(struct pg_conn *c, struct store_users *page)
 	return 0;
 }
 
-static const struct pg_statement user_by_id = {"user_by_id",
-                                               "SELECT " USER_COLUMNS " FROM users WHERE id = $1"};
-static const struct pg_statement user_by_email = {"user_by_email",
-                                                  "SELECT " USER_COLUMNS " FROM users WHERE email = $1"};
+static const struct pg_statement keys_of_all = {
+    "keys_of_all", "SELECT " KEY_COLUMNS " FROM api_key WHERE id > $1 ORDER BY id LIMIT $2"};
+static const struct pg_statement keys_of_user = {
+    "keys_of_user",
+    "SELECT " KEY_COLUMNS " FROM api_key WHERE id > $1 AND user_id = $3 ORDER BY id LIMIT $2"};
 
-int postgres_read_user(struct pg_conn *c, uint64_t id, struct str email, struct arena *arena,
-                       struct user_record *ret)
+int postgres_read_keys(struct pg_conn *c, struct store_keys *page)
 {
-	if (!email.ptr && !id_is_valid(id))
-		return ERR_NOT_FOUND;
+	if (page->limit == 0)
+		return ERR_INVALID;
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, email.ptr ? &user_by_email : &user_by_id);
-	if (email.ptr)
-		pg_text(&q, email);
-	else
-		pg_int(&q, (int64_t)id);
+	struct pg_query q = pg_query(c, page->user ? &keys_of_user : &keys_of_all);
+	pg_int(&q, (int64_t)MIN(page->after, INT64_MAX));
+	pg_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	if (page->user)
+		pg_int(&q, (int64_t)MIN(page->user, INT64_MAX));
 	int r = pg_ask(&q, &result, NULL);
 	if (r != 0)
 		return postgres_error(r);
-	return result.rows > 0 ? postgres_row_user(&result, 0, arena, ret) : ERR_NOT_FOUND;
-}
-
-static const struct pg_statement sessions = {
-    "sessions", "SELECT id, expires_ms FROM ended_session WHERE expires_ms > $1"};
-
-int postgres_read_sessions(struct pg_conn *c, int64_t now_ms, struct arena *arena,
-                           struct session_record **ret, size_t *ret_count)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &sessions);
-	pg_int(&q, now_ms);
-	int r = pg_ask(&q, &result, NULL);
-	if (r != 0)
-		return postgres_error(r);
-	struct session_record *list = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*list));
-	if (!list)
-		return ERR_NOMEM;
-	for (int row = 0; row < result.rows; row++) {
-		struct str id = pg_get_text(&result, row, 0);
-		if (id.len != SESSION_ID_BYTES)
-			return ERR_CORRUPT;
-		memcpy(list[row].id, id.ptr, SESSION_ID_BYTES);
-		list[row].expires_ms = pg_get_int(&result, row, 1);
-	}
-	*ret = list;
-	*ret_count = (size_t)result.rows;
-	return 0;
-}
-
-static const struct pg_statement keys = {"api_keys", "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id"};
-
-int postgres_read_keys(struct pg_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &keys);
-	int r = pg_ask(&q, &result, NULL);
-	if (r != 0)
-		return postgres_error(r);
-	struct key_record *list = arena_alloc(arena, ((size_t)result.rows + 1) * sizeof(*list));
-	r = list ? 0 : ERR_NOMEM;
-	for (int row = 0; r == 0 && row < result.rows; row++)
-		r = postgres_row_key(&result, row, arena, &list[row]);
+	size_t count = MIN((size_t)result.rows, page->limit);
+	struct key_record *keys = arena_alloc(page->arena, (count + 1) * sizeof(*keys));
+	r = keys ? 0 : ERR_NOMEM;
+	for (size_t i = 0; r == 0 && i < count; i++)
+		r = postgres_row_key(&result, (int)i, page->arena, &keys[i]);
 	if (r != 0)
 		return r;
-	*ret = list;
-	*ret_count = (size_t)result.rows;
+	page->keys = keys;
+	page->count = count;
+	page->more = (size_t)result.rows > count;
 	return 0;
+}
+
+static const struct pg_statement account_statements[] = {
+    [BY_USER] = {"account_by_user", "SELECT " USER_COLUMNS " FROM users WHERE id = $1"},
+    [BY_EMAIL] = {"account_by_email", "SELECT " USER_COLUMNS " FROM users WHERE email = $1"},
+    [BY_KEY] = {"account_by_key", "SELECT " KEY_COLUMNS " FROM api_key WHERE id = $1"},
+    [BY_DIGEST] = {"account_by_digest", "SELECT " KEY_COLUMNS " FROM api_key WHERE digest = $1"},
+    [BY_SESSION] = {"account_by_session",
+                    "SELECT user_id, generation, created_ms, expires_ms FROM session WHERE id = $1"},
+};
+
+static void account_send(struct pg_conn *c, const struct store_account *read)
+{
+	struct pg_query q = pg_query(c, &account_statements[read->by]);
+	if (read->by == BY_USER || read->by == BY_KEY)
+		pg_int(&q, id_is_valid(read->id) ? (int64_t)read->id : 0);
+	else
+		pg_text(&q, read->text);
+	pg_send(&q);
+}
+
+static int account_take(const struct pg_result *result, struct arena *arena, struct store_account *read)
+{
+	if (result->rows == 0)
+		return ERR_NOT_FOUND;
+	if (read->by == BY_USER || read->by == BY_EMAIL)
+		return postgres_row_user(result, 0, arena, &read->user);
+	if (read->by != BY_SESSION)
+		return postgres_row_key(result, 0, arena, &read->key);
+	read->session = (struct session_record){
+	    .user = (uint64_t)pg_get_int(result, 0, 0),
+	    .generation = (uint64_t)pg_get_int(result, 0, 1),
+	    .created_ms = pg_get_int(result, 0, 2),
+	    .expires_ms = pg_get_int(result, 0, 3),
+	};
+	memcpy(read->session.id, read->text.ptr, MIN(read->text.len, SESSION_ID_BYTES));
+	return 0;
+}
+
+/* One round trip for all of them. */
+int postgres_read_accounts(struct pg_conn *c, struct store_account *reads, size_t n, struct arena *arena)
+{
+	for (size_t i = 0; i < n; i++)
+		account_send(c, &reads[i]);
+	pg_flush(c);
+	for (size_t i = 0; i < n; i++) {
+		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+		if (pg_next(c, &result, NULL) == 0)
+			reads[i].result = account_take(&result, arena, &reads[i]);
+	}
+	return postgres_error(pg_sync(c, NULL));
 }

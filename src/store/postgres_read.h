@@ -5,25 +5,28 @@
 #pragma once
 
 #include "client/postgres.h"
+#include "store/postgres_slots.h"
 #include "store/store.h"
 
-/*
- * With `epoch` not 0 it is ERR_CONFLICT when the part has another. The epoch is read after the links: if it
- * is still the same then, the links lay where the caller looked for them.
- */
-int postgres_read_links(struct pg_conn *c, uint64_t epoch, struct store_lookup *reads, size_t n);
+struct ranked_id;
 
-int postgres_read_list(struct pg_conn *c, struct store_list *page);
-int postgres_read_tagged(struct pg_conn *c, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count);
-int postgres_read_permitted(struct pg_conn *c, uint64_t link, struct arena *arena, uint64_t **ret,
-                            size_t *ret_count);
-int postgres_read_over(struct pg_conn *c, struct store_over *over);
+/*
+ * Under `row`: ERR_CONFLICT when the database has another by now (store/slots.h). The version is read after
+ * the rest: if it is still the same then, the slots were the row's while the rest was read. NULL: nothing is
+ * checked.
+ */
+int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup *reads, size_t n);
+int postgres_read_list(struct pg_conn *c, const struct slot_row *row, struct store_list *page);
+int postgres_read_tagged(struct pg_conn *c, const struct slot_row *row, struct str tag, size_t max,
+                         struct ranked_id *ret, size_t *ret_count);
+int postgres_read_permitted(struct pg_conn *c, const struct slot_row *row, uint64_t link, struct arena *arena,
+                            uint64_t **ret, size_t *ret_count);
+int postgres_read_over(struct pg_conn *c, const struct slot_row *row, const struct store_over *over,
+                       struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total);
+
 int postgres_read_users(struct pg_conn *c, struct store_users *page);
-int postgres_read_user(struct pg_conn *c, uint64_t id, struct str email, struct arena *arena,
-                       struct user_record *ret);
-int postgres_read_sessions(struct pg_conn *c, int64_t now_ms, struct arena *arena,
-                           struct session_record **ret, size_t *ret_count);
-int postgres_read_keys(struct pg_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count);
+int postgres_read_keys(struct pg_conn *c, struct store_keys *page);
+int postgres_read_accounts(struct pg_conn *c, struct store_account *reads, size_t n, struct arena *arena);
 int postgres_read_version(struct pg_conn *c, uint64_t *ret);
 
 /* --- cursors: "CREATED_MS.ID" of the last link of a page --- */

@@ -83,10 +83,10 @@ bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
 
 /* --- asking --- */
 
-static int replica_lookup(struct replica *replica, uint64_t epoch, struct store_lookup *reads, size_t n)
+static int replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup *reads, size_t n)
 {
 	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
-	int r = c ? postgres_read_links(c, epoch, reads, n) : ERR_UNAVAILABLE;
+	int r = c ? postgres_read_links(c, row, reads, n) : ERR_UNAVAILABLE;
 	pg_return(c);
 	return r;
 }
@@ -97,7 +97,7 @@ static bool replica_is_fresh(const struct replica *replica)
 	return fresh_ms != 0 && clock_mono_ms() - fresh_ms < REPLICA_LAG_MAX_MS;
 }
 
-int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, uint64_t epoch,
+int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
                              struct store_lookup *reads, size_t n)
 {
 	size_t first = atomic_fetch_add_explicit(&rs->turn, 1, memory_order_relaxed);
@@ -105,7 +105,7 @@ int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, uint64_t ep
 		struct replica *replica = &rs->list[(first + i) % rs->count];
 		if (!any && !replica_is_fresh(replica))
 			continue;
-		if (replica_lookup(replica, epoch, reads, n) == 0)
+		if (replica_lookup(replica, row, reads, n) == 0)
 			return 0;
 	}
 	return ERR_UNAVAILABLE;
@@ -161,7 +161,7 @@ static void replica_note(struct replica *replica, struct err *e)
 	}
 }
 
-/* Once for each change. In a ring every database is offered the replicas of all. */
+/* Once for each change. Of several shards every database is offered the replicas of all. */
 static void replica_tell(struct replica *replica, const struct err *why)
 {
 	const struct postgres_replicas *rs = replica->all;

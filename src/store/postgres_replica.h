@@ -8,12 +8,16 @@
  * before that is found out, for REPLICA_PATIENCE_MS. A database that follows another primary is passed over:
  * the constant "part-name", which is random, tells them apart.
  *
+ * A replica that has another version of the row of slots than the server goes by is not asked: it has not
+ * replayed a switch yet, or is ahead of us.
+ *
  * Who changed a link must see the change: for a while the keys that this process changed are asked at the
  * primary. Others see it after the lag at the latest.
  */
 #pragma once
 
 #include "client/postgres.h"
+#include "store/slots.h"
 #include "store/store.h"
 
 enum {
@@ -27,7 +31,7 @@ struct postgres_replicas;
 
 /* The constant that the primary and its replicas share, and others do not. */
 #define REPLICA_NAME STR("part-name")
-enum { REPLICA_NAME_BYTES = 16 };
+enum { REPLICA_NAME_BYTES = SHARD_NAME_BYTES };
 
 /* `primary` is asked for its progress. 0 also when no replica answers yet; ERR_INVALID when a URL is wrong.
  */
@@ -46,5 +50,5 @@ bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
 
 /* Asks a replica that lags little, or with `any` whoever answers.
  * ERR_UNAVAILABLE when there is none. */
-int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, uint64_t epoch,
+int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
                              struct store_lookup *reads, size_t n);

@@ -1,10 +1,10 @@
-/* What a PostgreSQL store is made of. For its own files only: store_postgres.c has the role's operations,
- * postgres_apply.c its changes, postgres_part.c and postgres_move.c what it takes to be part of a ring. */
+/* What a PostgreSQL store is made of. For its own files and for store_shards.c: store_postgres.c has the role's
+ * operations, postgres_apply.c its changes, postgres_slots.h what it takes to be one of several. */
 #pragma once
 
 #include "store/decide.h"
-#include "store/part.h"
 #include "store/postgres_layout.h"
+#include "store/postgres_slots.h"
 #include "store/postgres_txn.h"
 #include "store/rules.h"
 
@@ -12,13 +12,12 @@ enum { WRITE_PATIENCE_MS = 5000 }; /* for an answer to a change */
 
 struct store_postgres {
 	struct store base;
-	struct store_ops ops; /* without what Citus cannot do */
 	atomic_uint calls;    /* under way */
 	struct pg_pool *writers, *readers;
-	struct pg_pool *movers;             /* a move holds its connection until it ends */
 	struct postgres_replicas *replicas; /* NULL: there are none */
 	struct postgres_marks *marks;
 	struct postgres_kind kind;
+	uint8_t name[SHARD_NAME_BYTES]; /* the constant "part-name": random, and stays with the data */
 	struct store_rules rules;
 	_Atomic int64_t held_ms; /* when a change last waited in vain for what somebody holds; 0: never */
 	atomic_bool is_troubled; /* a write failed: ping tries one until it works */
@@ -61,22 +60,37 @@ int postgres_write_note(struct store_postgres *s, int r);
  * postgres_error. */
 int postgres_write(struct store_postgres *s, const struct postgres_work *work, struct err *e);
 
-/* Lookups and changes under an epoch (part.h); 0: whatever it is. */
-int postgres_lookup_at(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n);
-int postgres_apply_at(struct store_postgres *s, uint64_t epoch, bool in_ring, struct store_write *writes,
-                      size_t n);
+/* Keys can be locked many at once, and versions can be held: it may be one of several. */
+static inline bool postgres_can_be_shard(const struct store_postgres *s)
+{
+	return s->kind.has_advisory_locks && !s->kind.is_distributed;
+}
 
-/* Inside a transaction: the ring does not change until it ends. When the part's epoch is another one, all
- * that comes later in the transaction fails, with ERR_NOT_FOUND. */
-void postgres_epoch_hold(struct postgres_txn *t, uint64_t epoch);
+/*
+ * The role's operations in a database that goes by `row`, and sees nothing under slots that it does not own.
+ * ERR_CONFLICT: it goes by another row by now. NULL: nothing is checked. Names that are looked up or changed
+ * are the row's; a change of a slot that is frozen is the caller's to put off. With `is_shard` changes ask
+ * nothing that the registry alone can know: whether the user of a PERMIT exists, and which ids
+ * STORE_LINK_COUNTER has passed.
+ */
+int postgres_lookup_at(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                       size_t n);
+int postgres_apply_at(struct store_postgres *s, const struct slot_row *row, bool is_shard,
+                      struct store_write *writes, size_t n);
+int postgres_list_at(struct store_postgres *s, const struct slot_row *row, struct store_list *page);
+int postgres_permitted_at(struct store_postgres *s, const struct slot_row *row, uint64_t link,
+                          struct arena *arena, uint64_t **ret, size_t *ret_count);
+int postgres_set_clicks_at(struct store_postgres *s, const struct slot_row *row, uint64_t node,
+                           const struct store_count *counts, size_t n); /* ERR_BUSY: one is frozen */
+int postgres_claim_at(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
+                      size_t max, uint64_t *ret_ids, size_t *ret_count);
 
-/* ERR_CONFLICT when it failed for that reason; otherwise what the failure means to a caller. */
-int postgres_epoch_error(int r);
-
-/* Of struct store_part_ops: postgres_move.c. */
-int postgres_move_begin(struct store *from, uint64_t epoch, const struct str *keys, size_t n,
-                        struct part_move **ret);
-int postgres_move_put(struct store *to, struct part_move *move);
-int postgres_move_end(struct store *from, struct part_move *move, bool done);
-
-extern const struct store_part_ops postgres_part_ops;
+/* Ids with what orders them, so that several databases' can be merged. */
+struct ranked_id {
+	int64_t rank;
+	uint64_t id;
+};
+int postgres_tagged_at(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
+                       struct ranked_id *ret, size_t *ret_count);
+int postgres_over_at(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
+                     struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total);

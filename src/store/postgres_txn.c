@@ -47,7 +47,7 @@ void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *
 
 void txn_ask_add(struct postgres_txn *t, struct pg_query *q)
 {
-	(void)t;
+	t->is_asking = true;
 	pg_send(q);
 }
 
@@ -80,6 +80,7 @@ int txn_ask_next(struct postgres_txn *t, struct pg_result *ret)
 int txn_ask_end(struct postgres_txn *t)
 {
 	struct err why = {""};
+	t->is_asking = false;
 	int r = pg_sync(t->conn, &why);
 	return r ? txn_fail(t, r, &why) : t->error;
 }
@@ -288,7 +289,6 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct postgres_txn t = {.conn = c,
-	                         .in_ring = work->in_ring,
 	                         .is_distributed = work->is_distributed,
 	                         .is_postgres = work->is_postgres,
 	                         .e = e};
@@ -299,8 +299,8 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	bool lost = pg_conn_failed(c);
 	a->was_deadlocked = pg_was_deadlocked(c);
 	a->waited_in_vain = pg_waited_in_vain(c);
-	if (r != 0 && !lost &&
-	    t.put_count == 0) /* otherwise the connection is closed, which comes to the same */
+	/* Otherwise the connection is closed, which comes to the same. */
+	if (r != 0 && !lost && t.put_count == 0 && !t.is_asking)
 		pg_run(c, "ROLLBACK", NULL);
 	pg_return(c);
 	arena_release(&t.scratch);

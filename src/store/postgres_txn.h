@@ -15,11 +15,12 @@
 
 struct postgres_txn {
 	struct pg_conn *conn;
-	bool in_ring;             /* what the home alone knows was asked there (part.h) */
 	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
 	bool is_postgres;         /* itself, not CockroachDB */
-	bool accounts_are_locked; /* and their version was raised */
+	bool accounts_are_locked; /* against other changes of them */
+	bool accounts_are_raised; /* their version, that is */
 	size_t put_count;         /* put since the last answer */
+	bool is_asking;           /* questions were added whose answers were not read to the end */
 	struct pg_result *kept;   /* where the answer to one of them goes, */
 	size_t kept_at;           /* to this one; see txn_put_kept */
 	struct arena scratch;     /* until the transaction ends */
@@ -77,7 +78,6 @@ struct postgres_mark;
 struct postgres_work {
 	int (*run)(struct postgres_txn *t, void *ctx);
 	void *ctx;
-	bool in_ring;
 	bool is_distributed;
 	bool is_postgres;
 	bool gives_way; /* there are advisory locks: it can be done alone */

@@ -10,7 +10,9 @@ enum {
 	KEY_DIGEST_BYTES = 32,
 	FINGERPRINT_BYTES = 16,
 	SESSION_ID_BYTES = 16,
-	PERMITTED_MAX = 10000, /* users on one link's list */
+	SESSION_AGENT_BYTES_MAX = 256,
+	PERMITTED_MAX = 10000,  /* users on one link's list */
+	ACCOUNT_KEYS_MAX = 100, /* API keys in force, of a user with an email address */
 };
 
 /*
@@ -141,10 +143,16 @@ enum {
 	USER_SESSIONS = 1 << 7, /* ends them, and changes nothing else */
 };
 
-/* A session that was ended before its time. */
+/* Somebody is signed in. It has ended when its row is gone, its time is over, or its user's generation is a
+ * later one. */
 struct session_record {
 	uint8_t id[SESSION_ID_BYTES];
-	int64_t expires_ms; /* after that nobody need remember it */
+	uint64_t user;
+	uint64_t generation; /* of the user's sessions when it was made */
+	int64_t created_ms;
+	int64_t expires_ms;
+	struct str address; /* it was made from, truncated; STR_NULL: not known; likewise agent */
+	struct str agent;
 };
 
 /* An API key. The key itself is shown once and never kept. */

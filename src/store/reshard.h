@@ -1,67 +1,72 @@
 /*
- * Changing who is in a ring (store_ring.c), while others serve from it. Only what must move does. Stopped at
- * any point, also by a kill or a part that goes away, nothing is lost, servers go on, and doing it again goes
- * on from there.
+ * Changing which databases links are spread over (slots.h), while others serve from them. Only what must move
+ * does. Stopped at any point, also by a kill or a database that goes away, nothing is lost, servers go on, and
+ * doing it again goes on from there.
  */
 #pragma once
 
-#include "store/ring_plan.h"
+#include "store/slots.h"
 #include "store/store.h"
 
 struct reshard_progress {
-	uint64_t looked_at; /* keys, in this walk */
-	uint64_t moved;     /* in all walks */
-	unsigned walk;      /* 0: nothing moves yet; the last one finds nothing to move */
-	struct str part;    /* the address of the part that it walks through */
-	int64_t waits_ms;   /* for that one, and for how long already; 0: it does not wait */
+	struct str from, to; /* addresses */
+	uint64_t copied;     /* keys, by this move */
+	uint64_t caught_up;  /* of those, because they were changed meanwhile */
+	size_t switched;     /* slots, in all moves */
+	size_t slots;        /* that must move */
+	int64_t waits_ms;    /* for a database that does not answer; 0: it does not wait */
 };
 
 struct reshard_flow {
 	struct str from, to; /* addresses; good as long as the store */
+	size_t slots;
 	uint64_t keys;
 };
 
 struct reshard {
-	/* Those configured shall be the members, but these, by address. */
+	/* Links shall be spread over those configured, but these, by address. */
 	const struct str *leave;
 	size_t leave_count;
 	bool dry_run; /* counts what would move, and changes nothing */
-	/* How long to wait for a part that goes away, before it is ERR_UNAVAILABLE. */
+	/* How long to wait for a database that goes away, before it is ERR_UNAVAILABLE. */
 	int64_t patience_ms;
-	/* After every few hundred keys; false: stop here (ERR_BUSY). May be NULL. */
+	/* After every page of keys; false: stop here (ERR_BUSY). May be NULL. */
 	bool (*progress)(void *ctx, const struct reshard_progress *progress);
 	void *ctx;
 
 	/* out */
-	bool is_settled;    /* there was nothing to do */
-	bool was_begun;     /* it went on with what another one had left */
-	uint64_t looked_at; /* keys in all members, when it began */
-	uint64_t moved;     /* or would be */
-	uint64_t strays;    /* keys that lay in parts that were not theirs, and were removed, or would be */
-	struct reshard_flow flows[RING_PARTS_MAX * RING_PARTS_MAX];
+	bool is_settled;  /* there was nothing to do */
+	bool was_begun;   /* it went on with what another one had left */
+	size_t slots;     /* that moved, or would */
+	uint64_t keys;    /* likewise; some may count twice when it was interrupted */
+	uint64_t all;     /* with dry_run: keys in all databases */
+	uint64_t removed; /* keys that lay where they do not belong any more */
+	struct reshard_flow flows[SHARDS_MAX * SHARDS_MAX];
 	size_t flow_count;
 };
 
-/* `ring` is what store_ring_open gave. */
-int store_reshard(struct store *ring, struct reshard *r, struct err *e);
+/* `store` is what store_shards_open gave with is_admin. */
+int store_reshard(struct store *store, struct reshard *r, struct err *e);
 
-struct ring_status_part {
-	struct str address; /* good as long as the store; of a part that is not configured: the arena's */
-	bool is_home, is_member, is_target, is_configured, answers;
-	bool is_lost;   /* the database that is configured there is another one */
-	bool is_behind; /* it has not taken the ring's description yet */
+struct shard_status {
+	char address[SHARD_ADDRESS_MAX];
+	size_t slots;
+	bool is_registry, is_member, is_target, is_configured, answers;
+	bool is_lost; /* the database that is configured there is another one */
 };
 
-struct ring_status {
-	uint64_t epoch;
+struct shards_status {
+	uint64_t version; /* of the map */
 	bool moves;
-	struct ring_status_part parts[3 * RING_PARTS_MAX];
-	size_t part_count;
+	size_t orphans; /* slots without an owner */
+	struct shard_status shards[2 * SHARDS_MAX];
+	size_t count;
 };
 
-/* Takes a part that is lost out of the ring, and all that lies there is lost with it; not the home, and none
- * that answers. Unless `sure` it only says so (ERR_INVALID). */
-int store_ring_forget(struct store *ring, struct str address, bool sure, struct err *e);
+/* Asks all databases now. */
+int store_shards_status(struct store *store, struct shards_status *ret, struct err *e);
 
-/* Asks all parts now. */
-int store_ring_status(struct store *ring, struct arena *arena, struct ring_status *ret, struct err *e);
+/* Gives the slots of a database that is lost to the others, empty: all that lies there is lost with it. Not
+ * the registry's. One that was restored from an older backup gets those back that it has lost so. Unless
+ * `sure` it only says what that means (ERR_INVALID). */
+int store_shards_forget(struct store *store, struct str address, bool sure, struct err *e);

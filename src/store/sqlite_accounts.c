@@ -17,23 +17,28 @@ static int email_fetch(struct sqlite_conn *c, struct str email, uint64_t *ret)
 }
 
 static int user_fetch(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct user_record *user,
-                      const struct user_record **ret)
+                      struct account_rows *rows)
 {
 	int result;
 	int rc = sqlite_user_find(c, id, STR_NULL, arena, &result, user);
-	*ret = rc == SQLITE_OK && result == 0 ? user : NULL;
-	return rc != SQLITE_OK ? rc : sqlite_of_error(result);
+	if (rc != SQLITE_OK || result == ERR_NOMEM)
+		return rc != SQLITE_OK ? rc : SQLITE_NOMEM;
+	rows->user = result == 0 ? user : NULL;
+	rows->is_damaged |= result == ERR_CORRUPT;
+	return SQLITE_OK;
 }
 
 static int key_fetch(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct key_record *key,
-                     const struct key_record **ret)
+                     struct account_rows *rows)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEY_BY_ID);
 	query_int(&q, (int64_t)id);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret = found ? key : NULL;
-	return found ? sqlite_of_error(sqlite_row_key(q.stmt, arena, key)) : rc;
+	int result = found ? sqlite_row_key(q.stmt, arena, key) : ERR_NOT_FOUND;
+	rows->key = result == 0 ? key : NULL;
+	rows->is_damaged |= result == ERR_CORRUPT;
+	return result == ERR_NOMEM ? SQLITE_NOMEM : rc;
 }
 
 static int digest_fetch(struct sqlite_conn *c, const uint8_t *digest, bool *ret)
@@ -43,13 +48,11 @@ static int digest_fetch(struct sqlite_conn *c, const uint8_t *digest, bool *ret)
 	return query_find(&q, ret);
 }
 
-/* Of a statement about admins at a time: ?1 now, ?2 RIGHT_ADMIN, ?3 ROLE_ADMIN, ?4 the user. */
+/* Of a statement about admins at a time: ?1 now, ?2 the user. */
 static struct query admin_query(struct sqlite_conn *c, unsigned sql, const struct store_write *w)
 {
 	struct query q = query_begin(c, sql);
 	query_int(&q, w->now_ms);
-	query_int(&q, RIGHT_ADMIN);
-	query_int(&q, ROLE_ADMIN);
 	if (sql != SQL_ADMIN_KEYS)
 		query_int(&q, (int64_t)w->user.id);
 	return q;
@@ -74,6 +77,18 @@ static int admin_keys_fetch(struct sqlite_conn *c, const struct store_write *w, 
 	return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
+static int live_keys_fetch(struct sqlite_conn *c, const struct store_write *w, size_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS_LIVE);
+	query_int(&q, (int64_t)w->key.user);
+	query_int(&q, w->now_ms);
+	query_int(&q, ACCOUNT_KEYS_MAX);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? (size_t)sqlite3_column_int64(q.stmt, 0) : 0;
+	return rc;
+}
+
 /* What a change is about, and where it is read to. */
 struct fetched {
 	struct account_rows rows;
@@ -88,17 +103,19 @@ static int account_fetch(struct sqlite_conn *c, const struct store_write *w, str
 	uint64_t user = w->kind == STORE_KEY_CREATE ? w->key.user : w->user.id;
 	int rc = SQLITE_OK;
 	if (needs & NEEDS_USER)
-		rc = user_fetch(c, user, arena, &to->user, &to->rows.user);
+		rc = user_fetch(c, user, arena, &to->user, &to->rows);
 	if (rc == SQLITE_OK && needs & NEEDS_EMAIL)
 		rc = email_fetch(c, w->user.email, &to->rows.email_holder);
 	if (rc == SQLITE_OK && needs & NEEDS_KEY)
-		rc = key_fetch(c, w->key.id, arena, &to->key, &to->rows.key);
+		rc = key_fetch(c, w->key.id, arena, &to->key, &to->rows);
 	if (rc == SQLITE_OK && needs & NEEDS_DIGEST)
 		rc = digest_fetch(c, w->key.digest, &to->rows.digest_exists);
 	if (rc == SQLITE_OK && needs & NEEDS_ADMINS)
 		rc = admins_fetch(c, w, &to->rows);
 	if (rc == SQLITE_OK && needs & NEEDS_ADMIN_KEYS)
 		rc = admin_keys_fetch(c, w, &to->rows);
+	if (rc == SQLITE_OK && needs & NEEDS_LIVE_KEYS)
+		rc = live_keys_fetch(c, w, &to->rows.live_keys);
 	return rc;
 }
 
@@ -123,11 +140,23 @@ static int user_write(struct sqlite_conn *c, const struct user_record *user)
 	return query_run(&q);
 }
 
-static int session_put(struct sqlite_conn *c, const struct store_write *w)
+static int session_insert(struct sqlite_conn *c, const struct session_record *session)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_PUT);
-	query_blob(&q, w->session.id, SESSION_ID_BYTES);
-	query_int(&q, w->session.expires_ms);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_INSERT);
+	query_blob(&q, session->id, SESSION_ID_BYTES);
+	query_int(&q, (int64_t)session->user);
+	query_int(&q, (int64_t)session->generation);
+	query_int(&q, session->created_ms);
+	query_int(&q, session->expires_ms);
+	query_str(&q, session->address);
+	query_str(&q, session->agent);
+	return query_run(&q);
+}
+
+static int session_delete(struct sqlite_conn *c, const uint8_t *id)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_DELETE);
+	query_blob(&q, id, SESSION_ID_BYTES);
 	return query_run(&q);
 }
 
@@ -166,12 +195,18 @@ static int account_write(struct sqlite_conn *c, unsigned edits, const struct sto
 		rc = key_time_set(c, SQL_KEY_REVOKE, out->key.id, out->key.revoked_ms);
 	if (rc == SQLITE_OK && edits & EDIT_KEY_USED)
 		rc = key_time_set(c, SQL_KEY_USED, out->key.id, out->key.used_ms);
-	if (rc == SQLITE_OK && edits & EDIT_SESSION_PUT) {
-		rc = session_put(c, w);
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT) {
+		rc = session_insert(c, &out->session);
 		if (rc == SQLITE_OK)
 			rc = sqlite_purge(c, SQL_SESSION_PURGE,
-			                  &(struct purge){w->now_ms, SESSION_PURGE_PER_END});
+			                  &(struct purge){w->now_ms, SESSION_PURGE_PER_CREATE});
 	}
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_DELETE)
+		rc = session_delete(c, w->session.id);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
+		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
+		rc = sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
 	return rc;
 }
 

@@ -28,12 +28,14 @@
 #define USER_COLUMNS USER_FIELDS(FIRST, NEXT, NEXT, NONE)
 #define KEY_COLUMNS  KEY_FIELDS(FIRST, NEXT, NEXT, NONE)
 
-/* What an admin gets in with: a password, or a key in force at ?1 with the right ?2. The role is ?3. */
-#define ADMIN_SIGNS_IN "role = ?3 AND enabled <> 0 AND email IS NOT NULL AND password IS NOT NULL"
-#define KEY_FOR_ADMINS "revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > ?1) AND rights & ?2"
-#define ADMINS_KEYS                                                                       \
-	"api_key k JOIN user u ON u.id = k.user_id WHERE u.role = ?3 AND u.enabled <> 0 " \
+/* What an admin gets in with: a password, or a key in force at ?1. Numbers are spelled out, so that SQLite
+ * knows that the index of admins will do; and they are walked first, for they are few. */
+#define ADMIN_SIGNS_IN "role = 3 AND enabled <> 0 AND email IS NOT NULL AND password IS NOT NULL"
+#define KEY_FOR_ADMINS "revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > ?1) AND rights & 16"
+#define ADMINS_KEYS                                                                            \
+	"user u CROSS JOIN api_key k ON k.user_id = u.id WHERE u.role = 3 AND u.enabled <> 0 " \
 	"AND " KEY_FOR_ADMINS
+_Static_assert(RIGHT_ADMIN == 16 && ROLE_ADMIN == 3, "the statements say so");
 
 static const char *const migrations[] = {
     "CREATE TABLE link ("
@@ -166,6 +168,25 @@ static const char *const migrations[] = {
     "CREATE TABLE link_feed (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, entries BLOB NOT NULL) STRICT;"
     "CREATE TABLE account_feed (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, entries BLOB NOT NULL)"
     " STRICT;",
+
+    /* Accounts that are read one by one. Sessions were tokens without a row, so they have all ended. */
+    "DROP TABLE ended_session;"
+    "CREATE TABLE session ("
+    "	id BLOB PRIMARY KEY,"
+    "	user_id INTEGER NOT NULL,"
+    "	generation INTEGER NOT NULL,"
+    "	created_ms INTEGER NOT NULL,"
+    "	expires_ms INTEGER NOT NULL,"
+    "	address TEXT,"
+    "	agent TEXT"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX session_by_user ON session (user_id);"
+    "CREATE INDEX session_by_end ON session (expires_ms);"
+    "CREATE INDEX api_key_by_user ON api_key (user_id);"
+    "CREATE INDEX api_key_live ON api_key (user_id, expires_ms) WHERE revoked_ms = 0;"
+    "CREATE INDEX api_key_by_revocation ON api_key (revoked_ms) WHERE revoked_ms > 0;"
+    "CREATE INDEX api_key_by_end ON api_key (expires_ms) WHERE expires_ms > 0;"
+    "CREATE INDEX user_admin ON user (id) WHERE role = 3;",
 };
 
 static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
@@ -222,24 +243,40 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_USER_UPDATE - SQL_OWN] = "UPDATE user SET created_ms = created_ms" USER_FIELDS(NONE, NONE, ASSIGN,
                                                                                         NONE) " WHERE id = ?",
     [SQL_USERS - SQL_OWN] = "SELECT " USER_COLUMNS " FROM user WHERE id > ? ORDER BY id LIMIT ?",
-    [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ?4 AND " ADMIN_SIGNS_IN
-                                  " UNION ALL SELECT 1 FROM " ADMINS_KEYS " AND u.id <> ?4 LIMIT 1",
-    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user_id = ?4 AND " KEY_FOR_ADMINS " LIMIT 1",
-    [SQL_SESSION_PUT - SQL_OWN] = "INSERT INTO ended_session (id, expires_ms) VALUES (?, ?)"
-                                  " ON CONFLICT (id) DO UPDATE"
-                                  " SET expires_ms = max(expires_ms, excluded.expires_ms)",
-    [SQL_SESSION_PURGE - SQL_OWN] = "DELETE FROM ended_session WHERE id IN (SELECT id FROM ended_session"
+    [SQL_OTHER_ADMIN - SQL_OWN] = "SELECT 1 FROM user WHERE id <> ?2 AND " ADMIN_SIGNS_IN
+                                  " UNION ALL SELECT 1 FROM " ADMINS_KEYS " AND u.id <> ?2 LIMIT 1",
+    [SQL_ADMIN_KEY_OF - SQL_OWN] = "SELECT 1 FROM api_key WHERE user_id = ?2 AND " KEY_FOR_ADMINS " LIMIT 1",
+    [SQL_SESSION_INSERT -
+        SQL_OWN] = "INSERT INTO session (id, user_id, generation, created_ms, expires_ms, address, agent)"
+                   " VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [SQL_SESSION_DELETE - SQL_OWN] = "DELETE FROM session WHERE id = ?",
+    [SQL_SESSION_PURGE - SQL_OWN] = "DELETE FROM session WHERE id IN (SELECT id FROM session"
                                     " WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?)",
-    [SQL_SESSIONS - SQL_OWN] = "SELECT id, expires_ms FROM ended_session WHERE expires_ms > ?",
+    [SQL_SESSION_BY_ID -
+        SQL_OWN] = "SELECT user_id, generation, created_ms, expires_ms FROM session WHERE id = ?",
     [SQL_KEY_BY_ID - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key WHERE id = ?",
-    [SQL_KEY_BY_DIGEST - SQL_OWN] = "SELECT 1 FROM api_key WHERE digest = ?",
+    [SQL_KEY_BY_DIGEST - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key WHERE digest = ?",
+    /* Of user ?1 at ?2, up to ?3. */
+    [SQL_KEYS_LIVE - SQL_OWN] =
+        "SELECT count(*) FROM (SELECT 1 FROM api_key WHERE user_id = ?1 AND revoked_ms = 0 AND expires_ms = 0"
+        " UNION ALL SELECT 1 FROM api_key WHERE user_id = ?1 AND revoked_ms = 0 AND expires_ms > MAX(0, ?2)"
+        " LIMIT ?3)",
     [SQL_KEY_INSERT - SQL_OWN] = "INSERT INTO api_key (" KEY_COLUMNS
                                  ") VALUES (?" KEY_FIELDS(NONE, PLACE, PLACE, NONE) ")",
     [SQL_KEY_REVOKE - SQL_OWN] = "UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1",
     [SQL_KEY_USED - SQL_OWN] = "UPDATE api_key SET used_ms = ?2 WHERE id = ?1",
+    /* The last key stays: SQLite would give its id to the next one, and links know keys by their ids. */
+    [SQL_KEY_PURGE_REVOKED - SQL_OWN] =
+        "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE revoked_ms > 0 AND revoked_ms <= ?"
+        " ORDER BY revoked_ms LIMIT ?) AND id < (SELECT max(id) FROM api_key)",
+    [SQL_KEY_PURGE_EXPIRED - SQL_OWN] =
+        "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE expires_ms > 0 AND expires_ms <= ?"
+        " ORDER BY expires_ms LIMIT ?) AND id < (SELECT max(id) FROM api_key)",
     /* Two will do. */
     [SQL_ADMIN_KEYS - SQL_OWN] = "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2",
-    [SQL_KEYS - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key ORDER BY id",
+    [SQL_KEYS_OF_ALL - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key WHERE id > ?1 ORDER BY id LIMIT ?2",
+    [SQL_KEYS_OF_USER - SQL_OWN] = "SELECT " KEY_COLUMNS
+                                   " FROM api_key WHERE id > ?1 AND user_id = ?3 ORDER BY id LIMIT ?2",
     [SQL_LINK_FEED_ADD - SQL_OWN] = "INSERT INTO link_feed (at_ms, entries) VALUES (?, ?)",
     [SQL_LINK_FEED -
         SQL_OWN] = "SELECT seq, at_ms, entries FROM link_feed WHERE seq > ? ORDER BY seq LIMIT ?",

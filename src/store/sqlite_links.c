@@ -6,8 +6,9 @@
 
 /* --- fetching --- */
 
-/* The row with that id, in the view's memory; NULL when there is none. */
-static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const struct link_record **ret)
+/* The row with that id, in the view's memory; NULL when there is none, or it is damaged. */
+static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const struct link_record **ret,
+                      bool *ret_damaged)
 {
 	struct link_record *link = arena_alloc(&v->arena, sizeof(*link));
 	int result;
@@ -15,7 +16,8 @@ static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const 
 	if (!link)
 		return SQLITE_NOMEM;
 	int rc = sqlite_link_by_id(c, id, &v->arena, &result, link);
-	if (rc != SQLITE_OK || result == ERR_NOT_FOUND)
+	*ret_damaged = rc == SQLITE_OK && result == ERR_CORRUPT;
+	if (rc != SQLITE_OK || result == ERR_NOT_FOUND || *ret_damaged)
 		return rc;
 	*ret = link;
 	return sqlite_of_error(result);
@@ -44,11 +46,14 @@ static int holder_fetch(struct sqlite_conn *c, struct view *v, struct name_row *
 	uint64_t alias;
 	const struct link_record *link;
 	int rc = name_fetch(c, row, &alias);
-	if (rc == SQLITE_OK && alias != 0)
-		return link_fetch(c, v, alias, &row->before.link);
+	if (rc == SQLITE_OK && alias != 0) {
+		rc = link_fetch(c, v, alias, &row->before.link, &row->before.is_damaged);
+		row->before.is_damaged |= rc == SQLITE_OK && !row->before.link; /* a name of nothing */
+		return rc;
+	}
 	if (rc != SQLITE_OK || row->is_generated || row->id == 0)
 		return rc;
-	rc = link_fetch(c, v, row->id, &link);
+	rc = link_fetch(c, v, row->id, &link, &row->before.is_damaged);
 	if (rc == SQLITE_OK && link && !link->is_alias) {
 		row->before.link = link;
 		row->before.key_id = link->id;
@@ -85,11 +90,13 @@ static int replay_fetch(struct sqlite_conn *c, struct view *v, struct replay_row
 	int rc = query_find(&q, &row->before.is_there);
 	if (!row->before.is_there)
 		return rc;
-	row->before.fingerprint = arena_str(
-	    &v->arena, str_n(sqlite3_column_blob(q.stmt, 0), (size_t)sqlite3_column_bytes(q.stmt, 0)));
+	row->before.fingerprint = str_n(sqlite3_column_blob(q.stmt, 0),
+	                                (size_t)sqlite3_column_bytes(q.stmt, 0));
+	if (!str_own(&v->arena, &row->before.fingerprint))
+		return SQLITE_NOMEM;
 	row->before.link_id = (uint64_t)sqlite3_column_int64(q.stmt, 1);
 	row->before.made_ms = sqlite3_column_int64(q.stmt, 2);
-	return link_fetch(c, v, row->before.link_id, &row->link);
+	return link_fetch(c, v, row->before.link_id, &row->link, &row->is_damaged);
 }
 
 int sqlite_fetch_links(struct sqlite_conn *c, struct view *v)
@@ -292,6 +299,8 @@ int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 	*ret_lost = false;
 	for (size_t i = 0; rc == SQLITE_OK && !*ret_lost && i < v->name_count; i++)
 		rc = name_write(c, &v->names[i], ret_lost);
+	if (*ret_lost)
+		return rc;
 	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
 		rc = list_write(c, &v->lists[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)

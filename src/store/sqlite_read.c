@@ -199,64 +199,71 @@ int sqlite_read_users(struct sqlite_conn *c, struct store_users *page)
 	return users_collect(&q, page);
 }
 
-int sqlite_read_user(struct sqlite_conn *c, uint64_t id, struct str email, struct arena *arena,
-                     struct user_record *ret)
+static int keys_collect(struct query *q, struct store_keys *page)
 {
-	int result;
-	int rc = sqlite_user_find(c, id, email, arena, &result, ret);
-	return rc == SQLITE_OK ? result : sqlite_error(rc);
-}
-
-static int row_session(sqlite3_stmt *row, struct session_record *ret)
-{
-	const void *id = sqlite3_column_blob(row, 0);
-	if (!id || sqlite3_column_bytes(row, 0) != SESSION_ID_BYTES)
-		return ERR_CORRUPT;
-	memcpy(ret->id, id, SESSION_ID_BYTES);
-	ret->expires_ms = sqlite3_column_int64(row, 1);
-	return 0;
-}
-
-int sqlite_read_sessions(struct sqlite_conn *c, int64_t now_ms, struct arena *arena,
-                         struct session_record **ret, size_t *ret_count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSIONS);
-	query_int(&q, now_ms);
-	struct session_record *sessions = NULL;
-	size_t count = 0, cap = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		sessions = array_room(arena, sessions, count, &cap, sizeof(*sessions));
-		int r = sessions ? row_session(q.stmt, &sessions[count]) : ERR_NOMEM;
-		if (r != 0)
-			return r;
-		count++;
-	}
-	if (rc != SQLITE_DONE)
-		return sqlite_error(rc);
-	*ret = sessions;
-	*ret_count = count;
-	return 0;
-}
-
-int sqlite_read_keys(struct sqlite_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS);
 	struct key_record *keys = NULL;
 	size_t count = 0, cap = 0;
 	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		keys = array_room(arena, keys, count, &cap, sizeof(*keys));
-		int r = keys ? sqlite_row_key(q.stmt, arena, &keys[count]) : ERR_NOMEM;
+	while ((rc = query_step(q)) == SQLITE_ROW && count < page->limit) {
+		keys = array_room(page->arena, keys, count, &cap, sizeof(*keys));
+		int r = keys ? sqlite_row_key(q->stmt, page->arena, &keys[count]) : ERR_NOMEM;
 		if (r != 0)
 			return r;
 		count++;
 	}
-	if (rc != SQLITE_DONE)
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
 		return sqlite_error(rc);
-	*ret = keys;
-	*ret_count = count;
+	page->keys = keys;
+	page->count = count;
+	page->more = rc == SQLITE_ROW;
 	return 0;
+}
+
+int sqlite_read_keys(struct sqlite_conn *c, struct store_keys *page)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, page->user ? SQL_KEYS_OF_USER : SQL_KEYS_OF_ALL);
+	query_int(&q, (int64_t)MIN(page->after, INT64_MAX));
+	query_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	if (page->user)
+		query_int(&q, (int64_t)MIN(page->user, INT64_MAX));
+	return keys_collect(&q, page);
+}
+
+static int account_find(struct sqlite_conn *c, struct store_account *read, struct arena *arena)
+{
+	static const unsigned statements[] = {
+	    [BY_KEY] = SQL_KEY_BY_ID, [BY_DIGEST] = SQL_KEY_BY_DIGEST, [BY_SESSION] = SQL_SESSION_BY_ID};
+	if (read->by == BY_USER || read->by == BY_EMAIL)
+		return sqlite_user_find(c, read->id, read->by == BY_EMAIL ? read->text : STR_NULL, arena,
+		                        &read->result, &read->user);
+	CLEANUP(query_end) struct query q = query_begin(c, statements[read->by]);
+	if (read->by == BY_KEY)
+		query_int(&q, (int64_t)MIN(read->id, INT64_MAX));
+	else
+		query_blob(&q, read->text.ptr, read->text.len);
+	bool found;
+	int rc = query_find(&q, &found);
+	read->result = found ? 0 : ERR_NOT_FOUND;
+	if (found && read->by != BY_SESSION)
+		read->result = sqlite_row_key(q.stmt, arena, &read->key);
+	if (!found || read->by != BY_SESSION)
+		return rc;
+	read->session = (struct session_record){
+	    .user = (uint64_t)sqlite3_column_int64(q.stmt, 0),
+	    .generation = (uint64_t)sqlite3_column_int64(q.stmt, 1),
+	    .created_ms = sqlite3_column_int64(q.stmt, 2),
+	    .expires_ms = sqlite3_column_int64(q.stmt, 3),
+	};
+	memcpy(read->session.id, read->text.ptr, MIN(read->text.len, SESSION_ID_BYTES));
+	return rc;
+}
+
+int sqlite_read_accounts(struct sqlite_conn *c, struct store_account *reads, size_t n, struct arena *arena)
+{
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
+		rc = account_find(c, &reads[i], arena);
+	return sqlite_error(rc);
 }
 
 /* --- the feed --- */
@@ -271,7 +278,8 @@ static int feed_ends(struct sqlite_conn *c, unsigned sql, uint64_t *ret_first, u
 	return sqlite_error(rc);
 }
 
-/* One process writes, and its transactions are numbered in the order of their commits: all are settled. */
+/* One process writes, and its transactions are numbered in the order of their commits: all are settled, and a
+ * number that is missing was pruned. Rows go by their time, and clocks may be set back. */
 int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *page)
 {
 	uint64_t first, last;
@@ -295,7 +303,9 @@ int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *pag
 		r = feed_page_add(page, &room, row, sqlite3_column_int64(q.stmt, 1));
 		if (r != 0)
 			return r;
-		page->cursor.sequence = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		uint64_t sequence = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		page->lost |= sequence != page->cursor.sequence + 1;
+		page->cursor.sequence = sequence;
 		rows++;
 	}
 	page->more = rows == page->max;

@@ -15,11 +15,8 @@ int sqlite_read_permitted(struct sqlite_conn *c, uint64_t link, struct arena *ar
                           size_t *ret_count);
 int sqlite_read_over(struct sqlite_conn *c, struct store_over *over);
 int sqlite_read_users(struct sqlite_conn *c, struct store_users *page);
-int sqlite_read_user(struct sqlite_conn *c, uint64_t id, struct str email, struct arena *arena,
-                     struct user_record *ret);
-int sqlite_read_sessions(struct sqlite_conn *c, int64_t now_ms, struct arena *arena,
-                         struct session_record **ret, size_t *ret_count);
-int sqlite_read_keys(struct sqlite_conn *c, struct arena *arena, struct key_record **ret, size_t *ret_count);
+int sqlite_read_keys(struct sqlite_conn *c, struct store_keys *page);
+int sqlite_read_accounts(struct sqlite_conn *c, struct store_account *reads, size_t n, struct arena *arena);
 
 /* In a snapshot. */
 int sqlite_read_feed(struct sqlite_conn *c, bool accounts, struct feed_page *page);

@@ -20,15 +20,15 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-enum { READERS_DEFAULT = 4, WRITERS_DEFAULT = 2, MOVERS = 2 };
+enum { READERS_DEFAULT = 4, WRITERS_DEFAULT = 2 };
 
 enum { READ_PATIENCE_MS = 3000 }; /* for an answer */
 
 /* --- reading --- */
 
-static int lookup_at_primary(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n)
+static int lookup_at_primary(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads, size_t n)
 {
-	return POSTGRES_READ(s, postgres_read_links(c, epoch, reads, n));
+	return POSTGRES_READ(s, postgres_read_links(c, row, reads, n));
 }
 
 /* Some of the reads, copied together. */
@@ -51,7 +51,7 @@ static void some_return(const struct some *from, struct store_lookup *reads)
 }
 
 /* A link that a replica does not know may be too young for it. Returns whether a replica answered. */
-static bool lookup_at_replica(struct store_postgres *s, bool any, uint64_t epoch, struct store_lookup *reads,
+static bool lookup_at_replica(struct store_postgres *s, bool any, const struct slot_row *row, struct store_lookup *reads,
                               size_t n, struct some *some, bool *settled)
 {
 	some->count = 0;
@@ -60,7 +60,7 @@ static bool lookup_at_replica(struct store_postgres *s, bool any, uint64_t epoch
 			some_add(some, reads, i);
 	}
 	if (some->count == 0 ||
-	    postgres_replicas_lookup(s->replicas, any, epoch, some->copies, some->count) != 0)
+	    postgres_replicas_lookup(s->replicas, any, row, some->copies, some->count) != 0)
 		return false;
 	some_return(some, reads);
 	for (size_t i = 0; i < some->count; i++) {
@@ -71,7 +71,7 @@ static bool lookup_at_replica(struct store_postgres *s, bool any, uint64_t epoch
 }
 
 /* All that no replica has settled. */
-static int lookup_rest(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n,
+static int lookup_rest(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads, size_t n,
                        struct some *some, const bool *settled)
 {
 	some->count = 0;
@@ -79,17 +79,17 @@ static int lookup_rest(struct store_postgres *s, uint64_t epoch, struct store_lo
 		if (!settled[i])
 			some_add(some, reads, i);
 	}
-	int r = some->count > 0 ? lookup_at_primary(s, epoch, some->copies, some->count) : 0;
+	int r = some->count > 0 ? lookup_at_primary(s, row, some->copies, some->count) : 0;
 	if (r == 0)
 		some_return(some, reads);
 	return r;
 }
 
 /* Without the primary what replicas know is still told, and the rest fails one by one. */
-static int lookup_without_primary(struct store_postgres *s, int error, bool was_answered, uint64_t epoch,
+static int lookup_without_primary(struct store_postgres *s, int error, bool was_answered, const struct slot_row *row,
                                   struct store_lookup *reads, size_t n, struct some *some, bool *settled)
 {
-	bool is_answered = lookup_at_replica(s, true, epoch, reads, n, some, settled) || was_answered;
+	bool is_answered = lookup_at_replica(s, true, row, reads, n, some, settled) || was_answered;
 	if (!is_answered)
 		return error;
 	for (size_t i = 0; i < n; i++) {
@@ -99,69 +99,117 @@ static int lookup_without_primary(struct store_postgres *s, int error, bool was_
 	return 0;
 }
 
-static int lookup_with_replicas(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads,
+static int lookup_with_replicas(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
                                 size_t n, struct some *some, bool *settled)
 {
-	bool was_answered = lookup_at_replica(s, false, epoch, reads, n, some, settled);
-	int r = lookup_rest(s, epoch, reads, n, some, settled);
+	bool was_answered = lookup_at_replica(s, false, row, reads, n, some, settled);
+	int r = lookup_rest(s, row, reads, n, some, settled);
 	if (r != ERR_UNAVAILABLE)
 		return r;
-	return lookup_without_primary(s, r, was_answered, epoch, reads, n, some, settled);
+	return lookup_without_primary(s, r, was_answered, row, reads, n, some, settled);
 }
 
-int postgres_lookup_at(struct store_postgres *s, uint64_t epoch, struct store_lookup *reads, size_t n)
+static int lookup_error(int r)
 {
+	return r == ERR_CONFLICT ? r : postgres_error(r);
+}
+
+int postgres_lookup_at(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                       size_t n)
+{
+	if (n == 0)
+		return 0;
 	if (!s->replicas)
-		return lookup_at_primary(s, epoch, reads, n);
+		return lookup_error(lookup_at_primary(s, row, reads, n));
 	struct arena arena = {0};
 	struct some some = {.copies = arena_alloc(&arena, n * sizeof(*reads)),
 	                    .places = arena_alloc(&arena, n * sizeof(*some.places))};
 	bool *settled = arena_zalloc(&arena, n * sizeof(*settled));
 	calls_enter(&s->calls);
 	int r = some.copies && some.places && settled
-	            ? lookup_with_replicas(s, epoch, reads, n, &some, settled)
+	            ? lookup_with_replicas(s, row, reads, n, &some, settled)
 	            : ERR_NOMEM;
 	calls_leave(&s->calls);
 	arena_release(&arena);
-	return r;
+	return lookup_error(r);
 }
 
 static int postgres_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
-	return n > 0 ? postgres_error(postgres_lookup_at(store_postgres_of(base), 0, reads, n)) : 0;
+	return postgres_lookup_at(store_postgres_of(base), NULL, reads, n);
+}
+
+int postgres_list_at(struct store_postgres *s, const struct slot_row *row, struct store_list *page)
+{
+	return POSTGRES_READ(s, postgres_read_list(c, row, page));
 }
 
 static int postgres_list(struct store *base, struct store_list *page)
 {
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_list(c, page));
+	return postgres_list_at(store_postgres_of(base), NULL, page);
+}
+
+int postgres_tagged_at(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
+                       struct ranked_id *ret, size_t *ret_count)
+{
+	return POSTGRES_READ(s, postgres_read_tagged(c, row, tag, max, ret, ret_count));
+}
+
+/* Only the ids. */
+static int ids_give(int r, struct ranked_id *from, uint64_t *ret_ids, size_t count, size_t *ret_count)
+{
+	for (size_t i = 0; r == 0 && i < count; i++)
+		ret_ids[i] = from[i].id;
+	if (r == 0)
+		*ret_count = count;
+	free(from);
+	return r;
 }
 
 static int postgres_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids,
                            size_t *ret_count)
 {
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_tagged(c, tag, max, ret_ids, ret_count));
+	struct ranked_id *ids = calloc(max + 1, sizeof(*ids));
+	size_t count = 0;
+	int r = ids ? postgres_tagged_at(store_postgres_of(base), NULL, tag, max, ids, &count) : ERR_NOMEM;
+	return ids_give(r, ids, ret_ids, count, ret_count);
+}
+
+int postgres_permitted_at(struct store_postgres *s, const struct slot_row *row, uint64_t link,
+                          struct arena *arena, uint64_t **ret, size_t *ret_count)
+{
+	return POSTGRES_READ(s, postgres_read_permitted(c, row, link, arena, ret, ret_count));
 }
 
 static int postgres_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
                               size_t *ret_count)
 {
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_permitted(c, link, arena, ret, ret_count));
+	return postgres_permitted_at(store_postgres_of(base), NULL, link, arena, ret, ret_count);
 }
 
 /* Counting all takes the longer the more there are. */
-static int over_on(struct pg_conn *c, struct store_over *over)
+static int over_on(struct pg_conn *c, const struct slot_row *row, const struct store_over *over,
+                   struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
 {
 	int r = over->count_all ? pg_timeout(c, PG_ANSWER_TIMEOUT_MS, NULL) : 0;
-	return r ? postgres_error(r) : postgres_read_over(c, over);
+	return r ? postgres_error(r) : postgres_read_over(c, row, over, ret, ret_count, ret_total);
+}
+
+int postgres_over_at(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
+                     struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
+{
+	return POSTGRES_READ(s, over_on(c, row, over, ret, ret_count, ret_total));
 }
 
 static int postgres_over(struct store *base, struct store_over *over)
 {
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, over_on(c, over));
+	struct ranked_id *ids = calloc(over->max + 1, sizeof(*ids));
+	uint64_t total = 0;
+	size_t count = 0;
+	int r = ids ? postgres_over_at(store_postgres_of(base), NULL, over, ids, &count, &total) : ERR_NOMEM;
+	if (r == 0 && over->count_all)
+		over->total = total;
+	return ids_give(r, ids, over->ids, count, &over->count);
 }
 
 static int postgres_users(struct store *base, struct store_users *page)
@@ -170,24 +218,16 @@ static int postgres_users(struct store *base, struct store_users *page)
 	return POSTGRES_READ(s, postgres_read_users(c, page));
 }
 
-static int postgres_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                         struct user_record *ret)
+static int postgres_keys(struct store *base, struct store_keys *page)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_user(c, id, email, arena, ret));
+	return POSTGRES_READ(s, postgres_read_keys(c, page));
 }
 
-static int postgres_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                             struct session_record **ret, size_t *ret_count)
+static int postgres_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
 	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_sessions(c, now_ms, arena, ret, ret_count));
-}
-
-static int postgres_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_keys(c, arena, ret, ret_count));
+	return POSTGRES_READ(s, postgres_read_accounts(c, reads, n, arena));
 }
 
 static int postgres_version(struct store *base, uint64_t *ret)
@@ -200,13 +240,12 @@ static int postgres_version(struct store *base, uint64_t *ret)
 
 static int postgres_apply(struct store *base, struct store_write *writes, size_t n)
 {
-	return postgres_error(postgres_apply_at(store_postgres_of(base), 0, false, writes, n));
+	return postgres_apply_at(store_postgres_of(base), NULL, false, writes, n);
 }
 
 static int set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_set_clicks(s->writers, s->kind.is_distributed, node, counts, n));
+	return postgres_set_clicks_at(store_postgres_of(base), NULL, node, counts, n);
 }
 
 static int lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -230,9 +269,7 @@ static int forget(struct store *base, struct str from, struct str before)
 static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
                  size_t *ret_count)
 {
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s,
-	                      postgres_claim(s->writers, &s->kind, now_ms, rest_ms, max, ret_ids, ret_count));
+	return postgres_claim_at(store_postgres_of(base), NULL, now_ms, rest_ms, max, ret_ids, ret_count);
 }
 
 /* --- the feed --- */
@@ -313,7 +350,6 @@ static void postgres_free(struct store *base)
 	struct store_postgres *s = store_postgres_of(base);
 	calls_wait(&s->calls);
 	postgres_replicas_free(s->replicas);
-	pg_pool_free(s->movers);
 	pg_pool_free(s->readers);
 	pg_pool_free(s->writers);
 	postgres_marks_free(s->marks);
@@ -330,9 +366,8 @@ static const struct store_ops postgres_ops = {
     .permitted = postgres_permitted,
     .over = postgres_over,
     .users = postgres_users,
-    .user = postgres_user,
-    .sessions = postgres_sessions,
     .keys = postgres_keys,
+    .accounts = postgres_accounts,
     .lease = lease,
     .constant = constant,
     .feed = feed,
@@ -341,7 +376,6 @@ static const struct store_ops postgres_ops = {
     .version = postgres_version,
     .forget = forget,
     .claim = claim,
-    .part = &postgres_part_ops,
 };
 
 /* Citus would spread a small statement over many connections, which it opens for it, and lock rows in no
@@ -376,8 +410,6 @@ static int pools_open(struct store_postgres *s, const struct store_postgres_conf
 	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e);
 	if (r == 0)
 		r = pg_pool_new(config->url, readers, reader_setup, s, &s->readers, e);
-	if (r == 0)
-		r = pg_pool_new(config->url, MOVERS, writer_setup, s, &s->movers, e);
 	if (r != 0)
 		return r;
 	pg_pool_timeout(s->writers, WRITE_PATIENCE_MS);
@@ -400,9 +432,16 @@ static int layout_make(struct store_postgres *s, struct err *e)
 	         : 0;
 }
 
+static int name_get(struct store_postgres *s, struct err *e)
+{
+	ASSERT(getrandom(s->name, sizeof(s->name), 0) == sizeof(s->name));
+	int r = postgres_constant(s->writers, REPLICA_NAME, s->name, sizeof(s->name));
+	return r ? err_set(e, r, "%s: the database's name cannot be read", pg_pool_address(s->writers).ptr)
+	         : 0;
+}
+
 static int replicas_open(struct store_postgres *s, const struct store_postgres_config *config, struct err *e)
 {
-	uint8_t name[REPLICA_NAME_BYTES];
 	if (config->replica_count == 0)
 		return 0;
 	if (s->kind.is_distributed)
@@ -410,12 +449,7 @@ static int replicas_open(struct store_postgres *s, const struct store_postgres_c
 		               "%s: Citus spreads its links over nodes, and no replica of it has them all; "
 		               "leave store.replicas empty",
 		               pg_pool_address(s->writers).ptr);
-	ASSERT(getrandom(name, sizeof(name), 0) == sizeof(name));
-	int r = postgres_constant(s->writers, REPLICA_NAME, name, sizeof(name));
-	if (r != 0)
-		return err_set(e, r, "%s: the database's name cannot be read",
-		               pg_pool_address(s->writers).ptr);
-	return postgres_replicas_new(config->replicas, config->replica_count, name, s->readers,
+	return postgres_replicas_new(config->replicas, config->replica_count, s->name, s->readers,
 	                             config->readers ? config->readers : READERS_DEFAULT, &s->replicas, e);
 }
 
@@ -424,16 +458,14 @@ int store_postgres_open(const struct store_postgres_config *config, struct store
 	struct store_postgres *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	s->ops = postgres_ops;
-	s->base.ops = &s->ops;
+	s->base.ops = &postgres_ops;
 	s->rules.gives_keys_back = true;
 	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
 	int r = pools_open(s, config, e);
 	if (r == 0)
 		r = layout_make(s, e);
-	if (r == 0 &&
-	    s->kind.is_distributed) /* keys could not be locked many at once, to be moved elsewhere */
-		s->ops.part = NULL;
+	if (r == 0)
+		r = name_get(s, e);
 	if (r == 0)
 		r = replicas_open(s, config, e);
 	if (r != 0) {

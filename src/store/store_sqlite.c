@@ -77,24 +77,18 @@ static int sqlite_users(struct store *base, struct store_users *page)
 	return sqlite_read_users(read.conn, page);
 }
 
-static int sqlite_user(struct store *base, uint64_t id, struct str email, struct arena *arena,
-                       struct user_record *ret)
+static int sqlite_keys(struct store *base, struct store_keys *page)
 {
+	if (page->limit == 0)
+		return ERR_INVALID;
 	READER(base, read);
-	return sqlite_read_user(read.conn, id, email, arena, ret);
+	return sqlite_read_keys(read.conn, page);
 }
 
-static int sqlite_sessions(struct store *base, int64_t now_ms, struct arena *arena,
-                           struct session_record **ret, size_t *ret_count)
+static int sqlite_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
 {
 	READER(base, read);
-	return sqlite_read_sessions(read.conn, now_ms, arena, ret, ret_count);
-}
-
-static int sqlite_keys(struct store *base, struct arena *arena, struct key_record **ret, size_t *ret_count)
-{
-	READER(base, read);
-	return sqlite_read_keys(read.conn, arena, ret, ret_count);
+	return sqlite_read_accounts(read.conn, reads, n, arena);
 }
 
 /* --- changes --- */
@@ -317,9 +311,8 @@ static const struct store_ops sqlite_ops = {
     .permitted = sqlite_permitted,
     .over = sqlite_over,
     .users = sqlite_users,
-    .user = sqlite_user,
-    .sessions = sqlite_sessions,
     .keys = sqlite_keys,
+    .accounts = sqlite_accounts,
     .lease = sqlite_lease,
     .constant = sqlite_constant,
     .feed = sqlite_feed,

@@ -8,8 +8,8 @@ import pytest
 from engines import Engines
 from harness import until
 
-# A lookup ends with the epoch.
-LINKS_ASKED_FOR = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT epoch FROM ring_state%' AND pid <> pg_backend_pid()"
+# A lookup ends with the version of the slots.
+LINKS_ASKED_FOR = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT version FROM slot_state%' AND pid <> pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")

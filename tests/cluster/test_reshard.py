@@ -18,8 +18,8 @@ REDIRECTS = 3000
 SETTINGS = {"CURT_CACHE_LIFE": "1ms", "CURT_CACHE_MEMORY": "1m", "CURT_SERVE_WORKERS": 1}
 
 
-class Ring:
-    """Three databases, of which two are a ring, and two servers on them."""
+class Shards:
+    """Three databases, links spread over two of them, and two servers on them."""
 
     def __init__(self, postgres, nursery, tmp_path):
         self.postgres = postgres
@@ -49,25 +49,19 @@ class Ring:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    @contextlib.contextmanager
-    def obstacle(self):
-        """Somebody changes the last links of the second database for so long that a move comes to a halt there."""
-        statement = (f"SET lock_timeout = '{PATIENCE_S}s'; BEGIN; SELECT count(*) FROM (SELECT 1 FROM link"
-                     " ORDER BY key DESC LIMIT 200 FOR UPDATE) AS l; \\echo held")
-        psql = subprocess.Popen(
-            [str(self.postgres.program("psql")), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", self.urls[1]], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True)
-        psql.stdin.write(statement + "\n")
-        psql.stdin.flush()
-        try:
-            assert "held" in (line.strip() for line in psql.stdout), "somebody else holds them"
-            yield
-        finally:
-            psql.communicate("ROLLBACK;\n", timeout=PATIENCE_S)
-
-    def reshard_start(self):
-        return harness.spawn([harness.CURT, "reshard"], env=harness.clean_env(**self.settings()), stdout=subprocess.PIPE,
+    def reshard_start(self, *flags, **env):
+        return harness.spawn([harness.CURT, "reshard", *flags], env=harness.clean_env(**self.settings(), **env), stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE)
+
+    def reshard_end(self, process):
+        stdout, stderr = process.communicate(timeout=4 * PATIENCE_S)
+        harness.kill_group(process.pid)
+        return process.returncode, stdout.decode(), stderr.decode()
+
+    def killed_at(self, step, *flags):
+        """`curt reshard` is killed (as kill -9 does) when it has done the step."""
+        status, stdout, stderr = self.reshard_end(self.reshard_start(*flags, CURT_FAILPOINT=step))
+        assert status == -signal.SIGKILL, (step, status, stdout, stderr)
 
 
 @contextlib.contextmanager
@@ -79,85 +73,84 @@ def loaded(server, hot):
         load.stop()
 
 
-def follow_until(ring, condition):
+def follow_until(shards, condition):
     """Redirects by the other server than the one that creates, of links of which most are not in its cache, once and then
     until the condition holds; how many."""
     asked, end = 0, time.monotonic() + 4 * PATIENCE_S
     while asked == 0 or not condition():
         assert time.monotonic() < end, "it does not come to an end"
-        report = hammer("redirect", port=ring.servers[1].port, keys=ring.ledger, connections=16, count=REDIRECTS)
+        report = hammer("redirect", port=shards.servers[1].port, keys=shards.ledger, connections=16, count=REDIRECTS)
         assert report["3xx"] == REDIRECTS and (report["wrong"], report["broken"]) == (0, 0), report
         asked += REDIRECTS
     return asked
 
 
-def moved(text):
-    """(keys that moved, keys in all)"""
-    return tuple(int(number) for number in re.search(r"^(?:would move|moved) (\d+) of (\d+) keys", text, re.MULTILINE).groups())
+def would_move(text):
+    """(keys that would move, keys in all)"""
+    return tuple(int(number) for number in re.search(r"^would move (\d+) of (\d+) keys", text, re.MULTILINE).groups())
+
+
+# In the order in which a run that was not killed before comes to them.
+STEPS = ["reshard-enrolled", "reshard-planned", "reshard-begun", "reshard-expected", "reshard-copying@2", "reshard-catching-up",
+         "reshard-frozen", "reshard-copied", "reshard-given", "reshard-taken", "reshard-cleaning@2", "reshard-moved"]
 
 
 def test_from_two_databases_to_three_while_serving(postgres, nursery, tmp_path):
-    ring = Ring(postgres, nursery, tmp_path)
-    assert ring.count("a") + ring.count("b") == LINKS
-    assert "idle" in ring.reshard("--status")
-    assert ring.count("c") == 0
-    hot = dict(list(ring.links().items())[:HOT])
-    with loaded(ring.servers[0], hot) as load:
-        would_move, of = moved(ring.reshard("--dry-run"))
-        assert ring.count("c") == 0 and of >= LINKS
-        print(f"\nwould move {would_move} of {of} keys")
+    shards = Shards(postgres, nursery, tmp_path)
+    assert shards.count("a") + shards.count("b") == LINKS
+    assert "idle" in shards.reshard("--status")
+    assert shards.count("c") == 0
+    hot = dict(list(shards.links().items())[:HOT])
+    with loaded(shards.servers[0], hot) as load:
+        keys, of = would_move(shards.reshard("--dry-run"))
+        assert shards.count("c") == 0 and of >= LINKS
+        print(f"\nwould move {keys} of {of} keys")
 
-        # Killed in the middle, servers go on, and it goes on.
-        with ring.obstacle():
-            process = ring.reshard_start()
-            until(lambda: ring.count("c") > would_move // 2, "keys have begun to move")
-            asked = follow_until(ring, lambda: True)
-            assert process.poll() is None
-            process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=PATIENCE_S)
-            harness.kill_group(process.pid)
-            assert "keys are moving" in ring.reshard("--status")
-            asked += follow_until(ring, lambda: True)
-        load.next_phase("between two runs")
+        # Killed after each of its steps, servers go on, and it goes on.
+        asked = 0
+        for step in STEPS:
+            shards.killed_at(step)
+            asked += follow_until(shards, lambda: True)
+            load.next_phase(step)
+        assert "slots are moving" in shards.reshard("--status")
 
-        process = ring.reshard_start()
-        asked += follow_until(ring, lambda: process.poll() is not None)
-        stdout, stderr = process.communicate(timeout=PATIENCE_S)
-        harness.kill_group(process.pid)
-        assert process.returncode == 0, stderr
+        process = shards.reshard_start()
+        asked += follow_until(shards, lambda: process.poll() is not None)
+        status, stdout, stderr = shards.reshard_end(process)
+        assert status == 0, stderr
         load.next_phase("afterwards")
-        print(stdout.decode().strip())
-        assert "nothing to do" in ring.reshard()
-        until(lambda: load.phase.creates > 20, "links are made in the new ring")
+        print(stdout.strip())
+        assert "nothing to do" in shards.reshard()
+        until(lambda: load.phase.creates > 20, "links are made in the new database")
     print(load.table())
 
     # Nothing failed, nothing is lost, and about a third is in the new one.
     assert not load.trouble and not load.twice
     assert not any(phase.redirect_errors for phase in load.phases)
     assert not any(phase.failures for phase in load.phases)
-    report = hammer("verify", port=ring.servers[1].port, ledger=ring.ledger)
+    report = hammer("verify", port=shards.servers[1].port, ledger=shards.ledger)
     assert report["wrong"] == 0 and report["answered"] == LINKS, report
-    for server in ring.servers:
+    for server in shards.servers:
         for key, target in load.made.items():
             assert server.target(key) == target
-    counts = {name: ring.count(name) for name in ring.names}
+    counts = {name: shards.count(name) for name in shards.names}
     total = LINKS + len(load.made)
     print(f"links by database: {counts}; {100 * counts['c'] / total:.1f} % moved; {asked} redirects "
           f"meanwhile and {len(load.made)} links made, none failed")
     assert sum(counts.values()) == total
     assert total * 25 // 100 < counts["c"] < total * 42 // 100
-    assert len(ring.servers[0].links()) == total
+    assert len(shards.servers[0].links()) == total
 
     # And one leaves.
-    print(ring.reshard("--leave", ring.address("b")).strip())
-    assert ring.count("b") == 0 and ring.count("a") + ring.count("c") == total
+    print(shards.reshard("--leave", shards.address("b")).strip())
+    assert shards.count("b") == 0 and shards.count("a") + shards.count("c") == total
     for key, target in hot.items():
-        assert ring.servers[1].target(key) == target
-    refused = harness.curt("reshard", "--leave", ring.address("a"), env=ring.settings())
-    assert refused.returncode == 1 and "home" in refused.stderr
+        assert shards.servers[1].target(key) == target
+    refused = harness.curt("reshard", "--leave", shards.address("a"), env=shards.settings())
+    assert refused.returncode == 1 and "registry" in refused.stderr
 
 
-def test_a_server_starts_without_a_part_and_serves_what_is_not_there(engines, postgres, nursery):
+def test_a_server_starts_without_a_database_and_serves_what_is_not_there(engines, postgres, nursery):
     databases = [postgres, engines.postgres("other", durable=False)]
     server = nursery(env={"CURT_STORE_URL": ",".join(database.database("links") for database in databases), **SETTINGS})
     links = [server.create(f"https://example.com/{number}", alias=f"link-{number}")["key"] for number in range(40)]
@@ -180,7 +173,7 @@ def test_a_server_starts_without_a_part_and_serves_what_is_not_there(engines, po
         assert server.target(key) == "https://example.com/" + key.removeprefix("link-")
 
 
-def test_one_database_of_a_ring_is_not_taken_for_the_whole(postgres, nursery):
+def test_one_database_of_several_is_not_taken_for_the_whole(postgres, nursery):
     urls = [postgres.database(name) for name in ("one", "two")]
     nursery(env={"CURT_STORE_URL": ",".join(urls)}).stop()
     with pytest.raises(AssertionError, match=f"{postgres.address}/two"):
@@ -209,5 +202,5 @@ def test_a_database_that_is_lost_is_given_up(postgres, nursery):
     joined = harness.curt("reshard", env=env)
     assert joined.returncode == 0, joined.stderr
     for key in links:
-        until(lambda: server.get(f"/{key}", key=None).status_code == (302 if key in there else 404), "all parts are there")
+        until(lambda: server.get(f"/{key}", key=None).status_code == (302 if key in there else 404), "all databases are there")
     until(lambda: server.get("/readyz").status_code == 200, "the server is whole again")

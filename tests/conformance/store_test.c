@@ -95,50 +95,28 @@ static struct store *postgres_reopen(struct store *s)
 	return postgres_at(urls[0]);
 }
 
-static struct store *memory_open(void)
+static struct store *shards_here(void)
 {
-	struct store *s = NULL;
-	return store_memory_open(&s, NULL) == 0 ? s : NULL;
-}
-
-static struct store *fault_open(void)
-{
-	struct store *s = NULL, *inner = memory_open();
-	return inner && store_fault_open("", inner, &s, NULL) == 0 ? s : NULL;
-}
-
-static struct store *ring_of(struct store *one, struct store *two)
-{
-	const struct store_ring_part parts[] = {{.store = one, .address = STR("one")},
-	                                        {.store = two, .address = STR("two")}};
+	const struct str list[] = {str_of(urls[0]), str_of(urls[1])};
+	const struct store_shards_config config = {.urls = list, .count = ARRAY_LEN(list)};
 	struct store *s = NULL;
 	struct err e = {""};
-	if (store_ring_open(parts, ARRAY_LEN(parts), true, &s, &e) != 0)
+	if (store_shards_open(&config, &s, &e) != 0)
 		print_error("%s\n", e.text);
 	return s;
 }
 
-static struct store *ring_open(void)
-{
-	return ring_of(memory_open(), memory_open());
-}
-
-static struct store *postgres_ring_here(void)
-{
-	return ring_of(postgres_at(urls[0]), postgres_at(urls[1]));
-}
-
-static struct store *postgres_ring_open(void)
+static struct store *shards_open(void)
 {
 	postgres_kit_database_empty(urls[0]);
 	postgres_kit_database_empty(urls[1]);
-	return postgres_ring_here();
+	return shards_here();
 }
 
-static struct store *postgres_ring_reopen(struct store *s)
+static struct store *shards_reopen(struct store *s)
 {
 	store_free(s);
-	return postgres_ring_here();
+	return shards_here();
 }
 
 /* What waits for a server most of the time is as long under a sanitizer: there the first one must do. */
@@ -156,9 +134,6 @@ int main(void)
 	     .reopen = sqlite_reopen,
 	     .close = sqlite_close,
 	     .has_feed = true},
-	    {.name = "memory", .open = memory_open, .close = store_free},
-	    {.name = "fault over memory", .open = fault_open, .close = store_free},
-	    {.name = "ring of two in memory", .open = ring_open, .close = store_free, .has_parts = true},
 	};
 	const struct store_backend with_postgres[] = {
 	    {.name = "postgres",
@@ -173,9 +148,9 @@ int main(void)
 	     .close = kept_close,
 	     .has_feed = true,
 	     .has_parts = true},
-	    {.name = "ring of two on postgres",
-	     .open = postgres_ring_open,
-	     .reopen = postgres_ring_reopen,
+	    {.name = "two shards on postgres",
+	     .open = shards_open,
+	     .reopen = shards_reopen,
 	     .close = store_free,
 	     .has_parts = true},
 	};
@@ -189,7 +164,7 @@ int main(void)
 	postgres_kit_citus_feign(urls[2]);
 	size_t count = IS_SANITIZED ? 1 : ARRAY_LEN(with_postgres);
 	if (postgres_kit_has_citus())
-		count = 1; /* the second would be the same, and there are no rings with Citus */
+		count = 1; /* the second would be the same, and there are no shards with Citus */
 	for (size_t i = 0; i < count; i++) {
 		failed += store_suite_run(&with_postgres[i]);
 		kept_end();

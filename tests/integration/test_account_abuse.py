@@ -487,3 +487,31 @@ def test_a_form_leads_to_plain_paths_only(shared, next):
     for asked, led in ((next, "/"), (plain, plain)):
         done = shared.request("POST", SESSION, key=None, data={"email": user["email"], "password": PASSWORD, "next": asked})
         assert (done.status_code, done.headers["Location"]) == (303, led)
+
+
+def test_unknown_api_keys_are_limited_by_address_and_known_ones_go_on(serve):
+    server = serve("--workers", "1", "--limits-misses", "5")
+    known = server.client(server.make_key()["key"])
+    assert known.get("/api/v1/session").status_code == 200
+    repeated = [server.get("/api/v1/session", key="ck_wrong").status_code for _ in range(20)]
+    assert repeated == [401] * 20, "one that is known to be unknown costs nothing"
+    guesses = [server.get("/api/v1/session", key=f"ck_guess{i}") for i in range(10)]
+    assert [guess.status_code for guess in guesses] == [401] * 4 + [429] * 6
+    assert_problem(guesses[-1], 429, "unknown API keys")
+    assert int(guesses[-1].headers["Retry-After"]) > 0
+    assert known.get("/api/v1/session").status_code == 200
+    assert server.get("/api/v1/session", key="ck_wrong").status_code == 401
+
+
+def test_a_list_of_keys_comes_in_pages(serve):
+    server = serve("--workers", "1")
+    made = [server.make_key(f"key {i}")["id"] for i in range(5)]
+    seen, path = [], "/api/v1/keys?limit=2"
+    while path:
+        page = server.get(path).json()
+        assert len(page["keys"]) <= 2
+        seen += [key["id"] for key in page["keys"]]
+        path = page["next"] and f"/api/v1/keys?limit=2&cursor={page['next']}"
+    assert seen[-5:] == made and len(seen) == 6
+    for bad in ("limit=0", "limit=1001", "cursor=x"):
+        assert server.get(f"/api/v1/keys?{bad}").status_code == 400

@@ -142,6 +142,20 @@ def test_redirects_of_a_limited_key_neither_allocate_nor_lock(probed):
     assert probed.counts() == before
 
 
+def test_a_cached_api_key_is_recognised_without_a_lock(probed):
+    server = probed.server
+    viewer = server.make_key(scopes=["read"])["key"]
+    wire = server.connect()
+    # The right is missing: so the answer is made on the worker, and nothing but the key is looked at.
+    data = request("GET", "/api/v1/reconcile", key=viewer)
+    for _ in range(50):
+        assert wire.ask(data).status == 403
+    locks = probed.counts()[2]
+    for _ in range(500):
+        assert wire.ask(data).status == 403
+    assert probed.counts()[2] == locks
+
+
 def test_the_hot_path_is_still_free_after_creates_have_disturbed_it(probed):
     server = probed.server
     wire = server.connect()

@@ -35,6 +35,12 @@ int database_kit_two(void **state)
 	return make(2);
 }
 
+int database_kit_three(void **state)
+{
+	(void)state;
+	return make(3);
+}
+
 int database_kit_down(void **state)
 {
 	(void)state;

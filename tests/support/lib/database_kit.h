@@ -9,13 +9,14 @@
 #include "lib/relay.h"
 #include "store/store.h"
 
-enum { DATABASE_KIT_MAX = 2 };
+enum { DATABASE_KIT_MAX = 3 };
 
 extern char database_kit_urls[DATABASE_KIT_MAX][POSTGRES_KIT_URL_BYTES];
 
 /* Setups of a group: so many. */
 int database_kit_one(void **state);
 int database_kit_two(void **state);
+int database_kit_three(void **state);
 int database_kit_down(void **state); /* the teardown */
 
 /* A test's setup: as if they were new. */

@@ -83,6 +83,25 @@ int kit_apply(struct store *s, struct store_write *w)
 	return w->result;
 }
 
+struct key_record *kit_keys(struct store *s, struct arena *a, size_t *ret_count)
+{
+	struct store_keys page = {.limit = SIZE_MAX, .arena = a};
+	assert_int_equal(store_keys(s, &page), 0);
+	assert_false(page.more);
+	*ret_count = page.count;
+	return page.keys;
+}
+
+int kit_session(struct store *s, struct arena *a, const uint8_t id[SESSION_ID_BYTES],
+                struct session_record *ret)
+{
+	struct store_account read = {.by = BY_SESSION, .text = str_n((const char *)id, SESSION_ID_BYTES)};
+	assert_int_equal(store_accounts(s, &read, 1, a), 0);
+	if (read.result == 0)
+		*ret = read.session;
+	return read.result;
+}
+
 int kit_find(struct store *s, struct arena *a, uint64_t id, const char *key, struct link_record *ret)
 {
 	struct store_lookup read = {.ref = {.id = id, .key = str_of(key)}, .arena = a, .result = 12345};

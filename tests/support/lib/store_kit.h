@@ -22,6 +22,11 @@ int kit_apply(struct store *s, struct store_write *w);
 int kit_find(struct store *s, struct arena *a, uint64_t id, const char *key, struct link_record *ret);
 int kit_find_generated(struct store *s, struct arena *a, uint64_t id);
 
+/* All API keys, and one session: 0 or ERR_NOT_FOUND. The calls themselves must succeed. */
+struct key_record *kit_keys(struct store *s, struct arena *a, size_t *ret_count);
+int kit_session(struct store *s, struct arena *a, const uint8_t id[SESSION_ID_BYTES],
+                struct session_record *ret);
+
 /* A new folder under $TMPDIR (or a usual place), and its end with all that is in it. */
 void kit_folder_make(char ret_path[KIT_PATH_BYTES]);
 void kit_folder_remove(const char *path);

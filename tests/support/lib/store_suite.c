@@ -1409,7 +1409,9 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 	    rested,
 	    on_alias(STORE_LINK_REAP, "rested"),
 	    on_generated(STORE_PERMIT, 1),
-	    {.kind = STORE_SESSION_END, .now_ms = 5, .session = {.id = {7}, .expires_ms = 900}},
+	    {.kind = STORE_SESSION_CREATE,
+	     .now_ms = 5,
+	     .session = {.id = {7}, .user = guest, .generation = 3, .created_ms = 5, .expires_ms = 900}},
 	};
 	made[6].fields = LINK_NOTE | LINK_PRIVATE | LINK_PASSWORD | LINK_EXPIRES | LINK_EXPIRED_URL;
 	made[6].link = (struct link_record){.note = STR("kept"),
@@ -1460,22 +1462,20 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 		assert_int_equal(store_over(suite.store, &over), 0);
 		assert_int_equal(over.total, 1);
 		assert_int_equal(id, 1);
-		struct key_record *keys;
 		size_t count;
-		assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+		struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
 		assert_int_equal(count, 2);
 		assert_key(&keys[0], &revoke.key);
 		assert_key(&keys[1], &made[4].key);
-		struct user_record user;
+		struct user_record user = {0};
 		assert_int_equal(store_user(suite.store, made[4].user.id, STR_NULL, &suite.arena, &user), 0);
 		assert_user(&user, &made[4].user);
 		assert_int_equal(store_user(suite.store, 0, STR("guest@example.com"), &suite.arena, &user),
 		                 0);
 		assert_int_equal(user.id, guest);
-		struct session_record *sessions;
-		assert_int_equal(store_sessions(suite.store, 899, &suite.arena, &sessions, &count), 0);
-		assert_int_equal(count, 1);
-		assert_memory_equal(&sessions[0], &made[10].session, sizeof(sessions[0]));
+		struct session_record session;
+		assert_int_equal(kit_session(suite.store, &suite.arena, made[10].session.id, &session), 0);
+		assert_memory_equal(&session, &made[10].session, sizeof(session));
 		assert_int_equal(lease("c", 1), 11 + i);
 		memset(value, 'x', 2);
 		assert_int_equal(store_constant(suite.store, STR("k"), value, 3), 0);

@@ -434,83 +434,135 @@ static void a_page_of_users_without_room_is_refused(void **state)
 
 /* --- sessions --- */
 
-static struct store_write end_session(uint8_t number, int64_t expires_ms, int64_t now_ms)
+static struct store_write on_session(enum store_write_kind kind, uint8_t number, int64_t expires_ms,
+                                     int64_t now_ms)
 {
-	struct store_write w = {
-	    .kind = STORE_SESSION_END, .now_ms = now_ms, .session.expires_ms = expires_ms};
+	struct store_write w = {.kind = kind,
+	                        .now_ms = now_ms,
+	                        .session = {.user = 1,
+	                                    .generation = 7,
+	                                    .created_ms = now_ms,
+	                                    .expires_ms = expires_ms,
+	                                    .address = STR("192.0.2.0"),
+	                                    .agent = STR("Mozilla/5.0")}};
 	memset(w.session.id, number, sizeof(w.session.id));
 	return w;
 }
 
-/* The numbers of the sessions that are remembered at that time, as a set of bits. */
-static uint64_t ended_at(int64_t now_ms)
+static struct store_write begin_session(uint8_t number, int64_t expires_ms, int64_t now_ms)
 {
-	struct session_record *sessions = NULL;
-	size_t count = 99;
-	uint64_t set = 0;
-	assert_int_equal(store_sessions(suite.store, now_ms, &suite.arena, &sessions, &count), 0);
-	for (size_t i = 0; i < count; i++) {
-		uint8_t number = sessions[i].id[SESSION_ID_BYTES - 1];
-		assert_true(number < 64 && !(set & 1ULL << number)); /* each once */
-		assert_true(sessions[i].expires_ms > now_ms);
-		set |= 1ULL << number;
-	}
-	return set;
+	return on_session(STORE_SESSION_CREATE, number, expires_ms, now_ms);
 }
 
-static void an_ended_session_is_remembered_until_its_time(void **state)
+static int session_now(uint8_t number, struct session_record *ret)
+{
+	uint8_t id[SESSION_ID_BYTES];
+	memset(id, number, sizeof(id));
+	return kit_session(suite.store, &suite.arena, id, ret);
+}
+
+static void a_session_is_there_from_its_beginning_to_its_end(void **state)
 {
 	(void)state;
-	assert_int_equal(ended_at(0), 0);
-	struct store_write batch[] = {end_session(1, 100, 5), end_session(2, 200, 5), end_session(3, 150, 5),
-	                              end_session(0, 1LL << 50, 5)};
-	assert_int_equal(store_apply(suite.store, batch, 4), 0);
-	for (size_t i = 0; i < 4; i++)
-		assert_int_equal(batch[i].result, 0);
-	assert_int_equal(ended_at(99), 0xf);
-	assert_int_equal(ended_at(100), 0xd);
-	assert_int_equal(ended_at(150), 0x5);
-	assert_int_equal(ended_at(200), 0x1);
-}
-
-static void a_session_may_end_twice(void **state)
-{
-	(void)state;
-	static const int64_t times_ms[] = {100, 100, 300, 200};
-	for (size_t i = 0; i < ARRAY_LEN(times_ms); i++) {
-		struct store_write w = end_session(4, times_ms[i], 5);
-		assert_int_equal(kit_apply(suite.store, &w), 0);
+	struct session_record found;
+	uint64_t user = create_user("a@example.com", ROLE_VIEWER);
+	assert_int_equal(session_now(1, &found), ERR_NOT_FOUND);
+	struct store_write batch[] = {begin_session(1, 100, 5), begin_session(2, 1LL << 50, 6)};
+	batch[0].session.user = batch[1].session.user = user;
+	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	assert_int_equal(session_now(2, &found), 0);
+	assert_int_equal(found.user, user);
+	assert_int_equal(found.generation, 7);
+	assert_int_equal(found.created_ms, 6);
+	assert_true(found.expires_ms == 1LL << 50);
+	for (int twice = 0; twice < 2; twice++) {
+		struct store_write end = on_session(STORE_SESSION_END, 2, 0, 7);
+		assert_int_equal(kit_apply(suite.store, &end), 0);
+		assert_int_equal(session_now(2, &found), ERR_NOT_FOUND);
 	}
-	assert_int_equal(ended_at(299), 1 << 4); /* the later time stays */
-	assert_int_equal(ended_at(300), 0);
+	assert_int_equal(session_now(1, &found), 0);
 }
 
-/* What was forgotten is told by a clock that goes back. */
 static void sessions_past_their_time_are_forgotten_and_others_stay(void **state)
 {
 	(void)state;
+	struct session_record found;
+	create_user("a@example.com", ROLE_VIEWER);
 	for (uint8_t i = 1; i <= 40; i++) {
-		struct store_write w = end_session(i, 100 + i, 5);
+		struct store_write w = begin_session(i, 100 + i, 5);
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 	}
-	assert_true(ended_at(5) == ((1ULL << 41) - 1 - 1));
 	for (uint8_t i = 0; i < 20; i++) {
-		struct store_write w = end_session(50, 900, 120);
+		struct store_write w = begin_session(50 + i, 900, 120);
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 	}
-	uint64_t expected = 1ULL << 50;
-	for (uint8_t i = 21; i <= 40; i++)
-		expected |= 1ULL << i;
-	assert_true(ended_at(5) == expected);
+	for (uint8_t i = 1; i < 70; i++)
+		assert_int_equal(session_now(i, &found), (i > 20 && i <= 40) || i >= 50 ? 0 : ERR_NOT_FOUND);
+}
+
+static void an_update_begins_a_session_under_the_new_generation(void **state)
+{
+	(void)state;
+	struct session_record found;
+	uint64_t user = create_user("a@example.com", ROLE_VIEWER);
+	struct store_write w = update_user(user, USER_PASSWORD);
+	w.user.password = STR("another");
+	w.session = begin_session(3, 1LL << 50, 5).session;
+	w.session.user = user;
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_int_equal(session_now(3, &found), 0);
+	assert_int_equal(found.user, user);
+	assert_int_equal(found.generation, w.user.generation);
+	struct store_write nobody = update_user(UINT64_MAX, USER_PASSWORD);
+	nobody.session = begin_session(4, 900, 5).session;
+	assert_int_equal(kit_apply(suite.store, &nobody), ERR_NOT_FOUND);
+	assert_int_equal(session_now(4, &found), ERR_NOT_FOUND);
+}
+
+/* --- one account --- */
+
+static void accounts_are_found_by_each_of_their_names_in_one_go(void **state)
+{
+	(void)state;
+	uint64_t user = create_user("a@example.com", ROLE_EDITOR);
+	struct store_write key = kit_key(&suite.arena, 9, user), session = begin_session(5, 900, 5);
+	session.session.user = user;
+	assert_int_equal(kit_apply(suite.store, &key), 0);
+	assert_int_equal(kit_apply(suite.store, &session), 0);
+	struct str digest = str_n((const char *)key.key.digest, KEY_DIGEST_BYTES);
+	struct str id = str_n((const char *)session.session.id, SESSION_ID_BYTES);
+	struct store_account reads[] = {
+	    {.by = BY_USER, .id = user},
+	    {.by = BY_EMAIL, .text = STR("a@example.com")},
+	    {.by = BY_KEY, .id = key.key.id},
+	    {.by = BY_DIGEST, .text = digest},
+	    {.by = BY_SESSION, .text = id},
+	    {.by = BY_USER, .id = UINT64_MAX},
+	    {.by = BY_EMAIL, .text = STR("b@example.com")},
+	    {.by = BY_KEY, .id = 0},
+	    {.by = BY_DIGEST, .text = id},
+	    {.by = BY_SESSION, .text = digest},
+	};
+	assert_int_equal(store_accounts(suite.store, reads, ARRAY_LEN(reads), &suite.arena), 0);
+	for (size_t i = 0; i < ARRAY_LEN(reads); i++) {
+		assert_int_equal(reads[i].result, i < 5 ? 0 : ERR_NOT_FOUND);
+		if (i >= 2)
+			continue;
+		assert_int_equal(reads[i].user.id, user);
+		assert_str(reads[i].user.email, STR("a@example.com"));
+	}
+	assert_key(&reads[2].key, &key.key);
+	assert_key(&reads[3].key, &key.key);
+	assert_int_equal(reads[4].session.user, user);
+	assert_int_equal(store_accounts(suite.store, reads, 0, &suite.arena), 0);
 }
 
 /* --- API keys --- */
 
 static struct key_record key_now(uint64_t id)
 {
-	struct key_record *keys;
 	size_t count, at = 0;
-	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
 	while (at < count && keys[at].id != id)
 		at++;
 	assert_true(at < count);
@@ -519,9 +571,8 @@ static struct key_record key_now(uint64_t id)
 
 static size_t count_keys(void)
 {
-	struct key_record *keys;
 	size_t count;
-	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	kit_keys(suite.store, &suite.arena, &count);
 	return count;
 }
 
@@ -534,9 +585,8 @@ static struct store_write revoke(uint64_t id, int64_t now_ms)
 static void api_keys_get_ids_and_come_back_by_id(void **state)
 {
 	(void)state;
-	struct key_record *keys = NULL;
 	size_t count = 99;
-	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
 	assert_int_equal(count, 0);
 	uint64_t user = create_user(NULL, ROLE_EDITOR);
 	struct store_write w[40];
@@ -549,7 +599,7 @@ static void api_keys_get_ids_and_come_back_by_id(void **state)
 		w[i].key.redirects_max = UINT64_MAX - i;
 	}
 	assert_int_equal(store_apply(suite.store, w, ARRAY_LEN(w)), 0);
-	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	keys = kit_keys(suite.store, &suite.arena, &count);
 	assert_int_equal(count, ARRAY_LEN(w));
 	for (size_t i = 0; i < count; i++) {
 		assert_int_equal(w[i].result, 0);
@@ -744,13 +794,101 @@ static void uses_come_by_the_hundred(void **state)
 	assert_int_equal(store_apply(suite.store, batch, USES), 0);
 	for (size_t i = 0; i < USES; i++)
 		assert_int_equal(batch[i].result, i == 400 ? ERR_NOT_FOUND : 0);
-	struct key_record *keys;
 	size_t count;
-	assert_int_equal(store_keys(suite.store, &suite.arena, &keys, &count), 0);
+	struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
 	assert_int_equal(count, KEYS);
 	for (size_t i = 0; i < KEYS; i++)
 		assert_int_equal(keys[i].used_ms, USES - KEYS + i + 1);
 	free(batch);
+}
+
+static void keys_are_read_in_pages_of_all_and_of_one_user(void **state)
+{
+	(void)state;
+	uint64_t users[2] = {create_user(NULL, ROLE_EDITOR), create_user(NULL, ROLE_EDITOR)};
+	uint64_t ids[9];
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		struct store_write w = kit_key(&suite.arena, (uint8_t)i, users[i % 3 == 0]);
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		ids[i] = w.key.id;
+	}
+	for (size_t limit = 1; limit <= 10; limit++) {
+		struct store_keys all = {.limit = limit, .arena = &suite.arena},
+		                  one = {.user = users[1], .limit = limit, .arena = &suite.arena};
+		size_t seen = 0, of_one = 0;
+		do {
+			assert_int_equal(store_keys(suite.store, &all), 0);
+			for (size_t i = 0; i < all.count; i++)
+				assert_int_equal(all.keys[i].id, ids[seen++]);
+			all.after = ids[seen - 1];
+		} while (all.more);
+		assert_int_equal(seen, 9);
+		do {
+			assert_int_equal(store_keys(suite.store, &one), 0);
+			for (size_t i = 0; i < one.count; i++)
+				assert_int_equal(one.keys[i].id, ids[3 * of_one++]);
+			one.after = one.keys[one.count - 1].id;
+		} while (one.more);
+		assert_int_equal(of_one, 3);
+	}
+	struct store_keys none = {.limit = 5, .after = UINT64_MAX, .arena = &suite.arena, .more = true};
+	assert_int_equal(store_keys(suite.store, &none), 0);
+	assert_true(none.count == 0 && !none.more);
+	none.limit = 0;
+	assert_int_equal(store_keys(suite.store, &none), ERR_INVALID);
+}
+
+static void a_user_with_an_address_has_so_many_keys_in_force_and_no_more(void **state)
+{
+	(void)state;
+	uint64_t user = create_user("a@example.com", ROLE_VIEWER), robot = create_user(NULL, ROLE_VIEWER);
+	uint64_t last = 0;
+	for (unsigned i = 0; i < 2 * ACCOUNT_KEYS_MAX + 2; i++) {
+		struct store_write w = kit_key(&suite.arena, 0, i % 2 ? user : robot);
+		w.key.digest[1] = (uint8_t)i;
+		w.key.expires_ms = i == 1 ? w.now_ms + 10 : i == 3 ? w.now_ms + 1000 : 0;
+		bool is_beyond = i == 2 * ACCOUNT_KEYS_MAX + 1;
+		assert_int_equal(kit_apply(suite.store, &w), is_beyond ? ERR_LIMIT : 0);
+		last = i % 2 && !is_beyond ? w.key.id : last;
+	}
+	struct store_write late = kit_key(&suite.arena, 1, user); /* one has expired by then */
+	late.now_ms += 10;
+	assert_int_equal(kit_apply(suite.store, &late), 0);
+	struct store_write more = kit_key(&suite.arena, 2, user);
+	more.now_ms += 10;
+	assert_int_equal(kit_apply(suite.store, &more), ERR_LIMIT);
+	struct store_write off = revoke(last, more.now_ms);
+	assert_int_equal(kit_apply(suite.store, &off), 0);
+	assert_int_equal(kit_apply(suite.store, &more), 0);
+}
+
+static void dead_keys_are_purged_in_portions_and_their_ids_stay_theirs(void **state)
+{
+	(void)state;
+	uint64_t user = create_user(NULL, ROLE_EDITOR), ids[8];
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		struct store_write w = kit_key(&suite.arena, (uint8_t)i, user);
+		w.key.expires_ms = i == 0 ? 50 : i == 1 ? 500 : 0;
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+		ids[i] = w.key.id;
+	}
+	for (size_t i = 3; i < ARRAY_LEN(ids); i++) {
+		struct store_write off = revoke(ids[i], 60);
+		assert_int_equal(kit_apply(suite.store, &off), 0);
+	}
+	struct store_write early = {.kind = STORE_KEY_PURGE, .now_ms = 900, .purge = {49, 100}};
+	assert_int_equal(kit_apply(suite.store, &early), 0);
+	assert_int_equal(count_keys(), 8);
+	for (int i = 0; i < 5; i++) {
+		struct store_write purge = {.kind = STORE_KEY_PURGE, .now_ms = 900, .purge = {60, 2}};
+		assert_int_equal(kit_apply(suite.store, &purge), 0);
+	}
+	key_now(ids[1]);
+	key_now(ids[2]);
+	assert_true(count_keys() <= 3); /* the very last may stay */
+	struct store_write w = kit_key(&suite.arena, 99, user);
+	assert_int_equal(kit_apply(suite.store, &w), 0);
+	assert_true(w.key.id > ids[7]);
 }
 
 /* --- all kinds together --- */
@@ -783,7 +921,7 @@ static void a_batch_of_all_kinds_is_done_in_order(void **state)
 	    {taken, ERR_CONFLICT},
 	    {rename, 0},
 	    {taken, 0}, /* now it is free */
-	    {end_session(3, 100, 5), 0},
+	    {begin_session(3, 100, 5), 0},
 	    {kit_key(&suite.arena, 9, guest), 0},
 	    {kit_key(&suite.arena, 9, guest), ERR_CONFLICT},
 	    {off_link, 0},
@@ -806,7 +944,8 @@ static void a_batch_of_all_kinds_is_done_in_order(void **state)
 	assert_int_equal(count_users(), 2);
 	assert_int_equal(count_keys(), 1);
 	assert_int_equal(key_now(batch[8].key.id).user, guest);
-	assert_int_equal(ended_at(99), 1 << 3);
+	struct session_record session;
+	assert_int_equal(session_now(3, &session), 0);
 }
 
 int store_suite_accounts_run(const char *name)
@@ -826,8 +965,12 @@ int store_suite_accounts_run(const char *name)
 	    STORE_TEST(where_no_admin_can_get_in_every_change_is_allowed),
 	    STORE_TEST(pages_of_users_cover_everybody_once),
 	    STORE_TEST(a_page_of_users_without_room_is_refused),
-	    STORE_TEST(an_ended_session_is_remembered_until_its_time),
-	    STORE_TEST(a_session_may_end_twice),
+	    STORE_TEST(a_session_is_there_from_its_beginning_to_its_end),
+	    STORE_TEST(an_update_begins_a_session_under_the_new_generation),
+	    STORE_TEST(accounts_are_found_by_each_of_their_names_in_one_go),
+	    STORE_TEST(keys_are_read_in_pages_of_all_and_of_one_user),
+	    STORE_TEST(a_user_with_an_address_has_so_many_keys_in_force_and_no_more),
+	    STORE_TEST(dead_keys_are_purged_in_portions_and_their_ids_stay_theirs),
 	    STORE_TEST(sessions_past_their_time_are_forgotten_and_others_stay),
 	    STORE_TEST(api_keys_get_ids_and_come_back_by_id),
 	    STORE_TEST(a_digest_is_taken_once),

@@ -191,6 +191,27 @@ static void who_lags_behind_what_was_pruned_is_told_so(void **state)
 	assert_int_equal(gone, 0);
 }
 
+static void what_was_pruned_stays_known_when_clocks_differ(void **state)
+{
+	(void)state;
+	size_t gone;
+	const int64_t at_ms[] = {105, 100, 200}; /* the first by a clock that is ahead */
+	for (unsigned i = 0; i < ARRAY_LEN(at_ms); i++) {
+		struct store_write w = kit_generated(&suite.arena, i + 1);
+		w.now_ms = at_ms[i];
+		assert_int_equal(kit_apply(suite.store, &w), 0);
+	}
+	struct feed_page page = {.arena = &suite.arena, .max = 1, .settled = true};
+	while (page.count == 0) /* as above */
+		assert_int_equal(store_feed(suite.store, false, &page), 0);
+	assert_int_equal(page.entries[0].id, 1);
+	for (int64_t until_ms = 103; until_ms <= 110; until_ms += 7) {
+		assert_int_equal(store_feed_prune(suite.store, until_ms, &gone), 0);
+		assert_int_equal(gone, 1);
+		assert_true(feed_since(false, page.cursor).lost);
+	}
+}
+
 int store_suite_feed_run(const char *name)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +222,7 @@ int store_suite_feed_run(const char *name)
 	    STORE_TEST(accounts_have_a_feed_of_their_own),
 	    STORE_TEST(pages_cover_the_feed_once),
 	    STORE_TEST(who_lags_behind_what_was_pruned_is_told_so),
+	    STORE_TEST(what_was_pruned_stays_known_when_clocks_differ),
 	};
 	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }

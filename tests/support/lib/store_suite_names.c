@@ -423,10 +423,11 @@ static void names_that_have_rested_are_forgotten_and_others_stay(void **state)
 		assert_int_equal(batch[1].result, 0);
 	}
 	for (uint64_t i = 1; i <= NAMES; i++) { /* reaps of nothing, when half of the names have rested */
-		struct store_write w = {.kind = STORE_LINK_REAP,
-		                        .now_ms = OVER_MS + 10000 + NAMES / 2,
-		                        .arena = &suite.arena,
-		                        .ref = {.id = 999}};
+		struct store_write w = {
+		    .kind = STORE_LINK_REAP,
+		    .now_ms = OVER_MS + 10000 + NAMES / 2,
+		    .arena = &suite.arena,
+		    .ref.key = arena_printf(&suite.arena, "n%llu", (unsigned long long)i)};
 		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
 	}
 	for (uint64_t i = 1; i <= NAMES; i++) {

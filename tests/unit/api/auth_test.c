@@ -6,12 +6,12 @@
 #include <cmocka.h>
 
 #include "api/auth.h"
+#include "lib/store_kit.h"
+#include "os/clock.h"
 #include "store/backends.h"
 
 #include <sodium.h>
 #include <stdio.h>
-
-enum { NOW_MS = 5000000 };
 
 /* A connection that only remembers what was answered. */
 struct http_conn {
@@ -27,7 +27,7 @@ struct loop *http_conn_loop(struct http_conn *c)
 int64_t loop_real_ms(const struct loop *l)
 {
 	(void)l;
-	return NOW_MS;
+	return clock_real_ms();
 }
 
 void http_reply(struct http_conn *c, const struct http_response *r)
@@ -37,6 +37,32 @@ void http_reply(struct http_conn *c, const struct http_response *r)
 	snprintf(c->body, sizeof(c->body), "%.*s", STR_ARG(r->body));
 }
 
+static int64_t mono_ms;
+int64_t loop_mono_ms(const struct loop *l)
+{
+	(void)l;
+	return mono_ms;
+}
+
+/* A request that is held remembers what it waits for. */
+static struct account_want held;
+static int holds;
+
+struct hold *hold_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                      const struct account_want *want)
+{
+	(void)w, (void)c, (void)req;
+	held = *want;
+	return (struct hold *)&held;
+}
+
+void hold_submit(struct hold *h)
+{
+	assert_ptr_equal(h, &held);
+	holds++;
+}
+
+static char folder[KIT_PATH_BYTES];
 static struct store *store;
 static struct budgets *budgets;
 static struct arena arena;
@@ -65,10 +91,11 @@ static void add_key(const char *text, unsigned rights)
 static int start(void **state)
 {
 	(void)state;
-	const struct account_limits limits = {0};
-	uint8_t session[SESSION_ID_BYTES];
+	char path[KIT_PATH_BYTES + 16];
+	kit_folder_make(folder);
+	snprintf(path, sizeof(path), "%s/links.db", folder);
 	struct store_write user = {.kind = STORE_USER_CREATE};
-	assert_int_equal(store_memory_open(&store, NULL), 0);
+	assert_int_equal(store_sqlite_open(path, &store, NULL), 0);
 	budgets = budgets_new();
 	user.user = (struct user_record){
 	    .email = STR("ada@example.com"), .role = ROLE_EDITOR, .enabled = true};
@@ -76,10 +103,20 @@ static int start(void **state)
 	ada = user.user.id;
 	add_key("full", RIGHTS_ALL);
 	add_key("reading", RIGHT_READ);
-	assert_int_equal(accounts_new(store, budgets, &limits, &api.accounts, NULL), 0);
+	const struct accounts_config config = {
+	    .store = store, .budgets = budgets, .cache_bytes = 1 << 20, .stale_ms = 60000};
+	assert_int_equal(accounts_new(&config, &api.accounts, NULL), 0);
 	accounts_set_local(api.accounts, STR("local"));
-	session_make(api.accounts, ada, user.user.generation, NOW_MS + 1000, token, session);
-	session_csrf(api.accounts, session, csrf);
+	struct store_write session = {.kind = STORE_SESSION_CREATE,
+	                              .session = {.id = {7},
+	                                          .user = ada,
+	                                          .generation = user.user.generation,
+	                                          .expires_ms = clock_real_ms() + 3600000}};
+	apply(&session);
+	session_text(api.accounts, &session.session, token);
+	session_csrf(api.accounts, session.session.id, csrf);
+	holds = 0;
+	mono_ms = 0;
 	conn = (struct http_conn){0};
 	return 0;
 }
@@ -90,6 +127,7 @@ static int stop(void **state)
 	accounts_free(api.accounts);
 	budgets_free(budgets);
 	store_free(store);
+	kit_folder_remove(folder);
 	arena_release(&arena);
 	arena = (struct arena){0};
 	return 0;
@@ -119,10 +157,42 @@ static struct http_request key_request(enum http_method method, const char *key)
 	return req;
 }
 
-static bool requires(const struct http_request *req, unsigned rights, struct caller *ret)
+static void read_held(void)
+{
+	const struct account_want *const wants[] = {&held};
+	assert_int_equal(accounts_read(api.accounts, wants, 1), 0);
+}
+
+/* The handler runs again when what it waited for was read. */
+static bool requires_in(const struct http_request *req, struct str in_body, unsigned rights,
+                        struct caller *ret)
 {
 	conn = (struct http_conn){0};
-	bool may = auth_require(&worker, &conn, req, STR_NULL, rights, ret);
+	int held_before = holds;
+	bool may = auth_require(&worker, &conn, req, in_body, rights, ret);
+	if (holds == held_before)
+		return may;
+	assert_false(may);
+	assert_int_equal(conn.replies, 0);
+	read_held();
+	return requires_in(req, in_body, rights, ret);
+}
+
+static bool finds(const struct http_request *req, struct caller *ret)
+{
+	struct hold *hold;
+	enum account_found found;
+	while ((found = auth_find(&worker, &conn, req, ret, &hold)) == ACCOUNT_UNREAD) {
+		assert_non_null(hold);
+		read_held();
+	}
+	assert_null(hold);
+	return found == ACCOUNT_FOUND;
+}
+
+static bool requires(const struct http_request *req, unsigned rights, struct caller *ret)
+{
+	bool may = requires_in(req, STR_NULL, rights, ret);
 	assert_int_equal(conn.replies, may ? 0 : 1);
 	return may;
 }
@@ -215,7 +285,7 @@ static void nobody_is_asked_for_a_key_or_to_sign_in(void **state)
 	assert_non_null(strstr(conn.body, "/api/v1/session"));
 	struct caller caller;
 	memset(&caller, 1, sizeof(caller));
-	assert_false(auth_find(&worker, &conn, &req, &caller));
+	assert_false(finds(&req, &caller));
 	assert_int_equal(caller.rights, 0);
 	assert_int_equal(caller.user, 0);
 	assert_null(caller.budget);
@@ -231,7 +301,7 @@ static void a_key_comes_in_any_of_three_places(void **state)
 	assert_true(requires(&bearer, RIGHT_CREATE, &caller));
 	assert_int_equal(caller.user, ada);
 	assert_true(requires(&header, RIGHT_CREATE, &caller));
-	assert_true(auth_require(&worker, &conn, &none, STR("full"), RIGHT_CREATE, &caller));
+	assert_true(requires_in(&none, STR("full"), RIGHT_CREATE, &caller));
 	assert_true(auth_in_header(&bearer) && auth_in_header(&header));
 	assert_false(auth_in_header(&none));
 }
@@ -243,7 +313,7 @@ static void a_key_that_is_presented_decides(void **state)
 	struct http_request req = session_request(HTTP_GET);
 	add_field(&req, "X-Api-Key", "wrong");
 	assert_refused(&req, 0, 401, "urn:curt:key-required");
-	assert_false(auth_find(&worker, &conn, &req, &caller));
+	assert_false(finds(&req, &caller));
 	req.fields[1].value = STR("reading");
 	assert_true(requires(&req, RIGHT_READ, &caller));
 	assert_false(caller.by_session);
@@ -273,7 +343,7 @@ static void a_session_changes_things_with_its_token_only(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(changing); i++) {
 		struct http_request req = session_request(changing[i]);
 		assert_refused(&req, 0, 403, "urn:curt:csrf-token-required");
-		assert_true(auth_find(&worker, &conn, &req, &caller));
+		assert_true(finds(&req, &caller));
 		add_field(&req, "X-CSRF-Token", "wrong");
 		assert_refused(&req, 0, 403, "urn:curt:csrf-token-required");
 		req.fields[1].value = str_of(csrf);
@@ -307,6 +377,67 @@ static void only_an_admin_is_one(void **state)
 	assert_int_equal(caller.rights, RIGHTS_ALL);
 }
 
+/* Accounts that are not at hand */
+
+static void who_is_not_at_hand_is_waited_for_once_and_not_answered(void **state)
+{
+	(void)state;
+	struct caller caller;
+	struct http_request req = key_request(HTTP_GET, "full");
+	assert_false(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
+	assert_int_equal(holds, 1);
+	assert_int_equal(conn.replies, 0);
+	read_held();
+	assert_true(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
+	assert_int_equal(holds, 1);
+}
+
+static void whom_somebody_names_is_waited_for(void **state)
+{
+	(void)state;
+	struct account user;
+	struct http_request req = {.method = HTTP_GET};
+	assert_false(auth_user_named(&worker, &conn, &req, STR("Ada@example.com"), &user));
+	assert_int_equal(holds, 1);
+	read_held();
+	assert_true(auth_user_named(&worker, &conn, &req, STR("Ada@example.com"), &user));
+	assert_int_equal(user.id, ada);
+	assert_true(auth_user(&worker, &conn, &req, ada, &user));
+	assert_int_equal(user.id, ada);
+	assert_int_equal(holds, 1);
+}
+
+static int no_version(struct store *s, uint64_t *ret)
+{
+	(void)s;
+	*ret = 1;
+	return 0;
+}
+
+static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
+{
+	(void)state;
+	struct caller caller;
+	struct account user;
+	struct hold *hold;
+	struct http_request key = key_request(HTTP_GET, "full"), none = {.method = HTTP_GET};
+	struct store_ops shared = *store->ops;
+	const struct store_ops *real = store->ops;
+	assert_true(requires(&key, 0, &caller));
+	shared.version = no_version;
+	store->ops = &shared;
+	assert_int_equal(accounts_follow(api.accounts), 0);
+	mono_ms = INT64_MAX;
+	assert_refused(&key, 0, 503, "urn:curt:accounts-unavailable");
+	assert_refused(&none, 0, 401, "urn:curt:key-required");
+	assert_int_equal(auth_find(&worker, &conn, &key, &caller, &hold), ACCOUNT_STALE);
+	assert_null(hold);
+	conn = (struct http_conn){0};
+	assert_false(auth_user_named(&worker, &conn, &none, STR("ada@example.com"), &user));
+	assert_int_equal(conn.status, 503);
+	store->ops = real;
+}
+
 /* Answers of several steps */
 
 static void change_ada(struct user_record to, unsigned fields)
@@ -314,7 +445,14 @@ static void change_ada(struct user_record to, unsigned fields)
 	to.id = ada;
 	struct store_write w = {.kind = STORE_USER_UPDATE, .user = to, .user_fields = fields};
 	apply(&w);
-	assert_int_equal(accounts_reload(api.accounts), 0);
+	accounts_changed(api.accounts, &w);
+}
+
+static bool still_holds(const struct caller *caller)
+{
+	bool ended = true;
+	assert_int_equal(auth_check(&api, caller, &ended), 0);
+	return !ended;
 }
 
 static void who_lost_a_right_since_they_asked_does_not_hold_any_more(void **state)
@@ -325,14 +463,14 @@ static void who_lost_a_right_since_they_asked_does_not_hold_any_more(void **stat
 	                    session = session_request(HTTP_GET), own = key_request(HTTP_GET, "local");
 	assert_true(requires(&key, 0, &by_key) && requires(&session, 0, &by_session) &&
 	            requires(&few, 0, &reading) && requires(&own, 0, &local));
-	assert_true(auth_holds(&worker, &conn, &by_key) && auth_holds(&worker, &conn, &by_session));
+	assert_true(still_holds(&by_key) && still_holds(&by_session));
 	change_ada((struct user_record){.role = ROLE_VIEWER}, USER_ROLE);
-	assert_false(auth_holds(&worker, &conn, &by_key));
-	assert_false(auth_holds(&worker, &conn, &by_session));
-	assert_true(auth_holds(&worker, &conn, &reading));
+	assert_false(still_holds(&by_key));
+	assert_false(still_holds(&by_session));
+	assert_true(still_holds(&reading));
 	change_ada((struct user_record){.enabled = false}, USER_ENABLED);
-	assert_false(auth_holds(&worker, &conn, &reading));
-	assert_true(auth_holds(&worker, &conn, &local));
+	assert_false(still_holds(&reading));
+	assert_true(still_holds(&local));
 	assert_int_equal(conn.replies, 0);
 }
 
@@ -355,6 +493,9 @@ static void who_does_not_hold_any_more_is_told_that_nothing_was_done(void **stat
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(who_is_not_at_hand_is_waited_for_once_and_not_answered),
+	    TEST(whom_somebody_names_is_waited_for),
+	    TEST(nobody_is_taken_for_unknown_when_nobody_can_tell),
 	    TEST(the_session_is_found_among_other_cookies),
 	    TEST(what_only_looks_like_the_session_is_none),
 	    TEST(two_sessions_are_none_and_twice_the_same_is_one),

@@ -179,14 +179,42 @@ static void assert_absence_is_cached_until(int64_t expires_ms)
 static void a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner(void **state)
 {
 	(void)state;
-	struct link_record link = {.owner = 7, .api_key = 7};
-	assert_int_equal(links_budget_name(&link), 7);
-	link.api_key = 0;
-	assert_int_equal(links_budget_name(&link), budget_of_user(7));
-	assert_int_not_equal(budget_of_user(7), 7);
+	static const struct budget_limits limits = {.redirects_max = 50, .period_ms = 60000};
+	budgets_limit(fx.budgets, &limits);
 	create((struct link_record){.api_key = 0});
 	assert_int_equal(resolve(NOBODY).budget->owner, budget_of_user(fx.owner));
 	assert_int_equal(cached()->budget->owner, budget_of_user(fx.owner));
+	assert_int_equal(cached()->budget->redirects.max, 50);
+}
+
+static void the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made(void **state)
+{
+	(void)state;
+	struct store_write key = {.kind = STORE_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
+	key.key = (struct key_record){.user = fx.owner, .rights = RIGHTS_ALL, .redirects_max = 7};
+	links_apply(fx.links, &key, 1, fx.metrics);
+	assert_int_equal(key.result, 0);
+	create((struct link_record){.api_key = key.key.id});
+	struct budget *budget = resolve(NOBODY).budget;
+	assert_int_equal(budget->owner, key.key.id);
+	assert_int_equal(budget->redirects.max, 7);
+}
+
+static void links_of_a_key_that_was_purged_count_for_their_owner(void **state)
+{
+	(void)state;
+	static const struct budget_limits limits = {.redirects_max = 50, .period_ms = 60000};
+	budgets_limit(fx.budgets, &limits);
+	create((struct link_record){.api_key = 4711});
+	assert_int_equal(resolve(NOBODY).budget->owner, budget_of_user(fx.owner));
+}
+
+static void owners_without_limits_share_one_budget(void **state)
+{
+	(void)state;
+	create((struct link_record){.api_key = 0});
+	assert_ptr_equal(resolve(NOBODY).budget, budgets_of_user(fx.budgets, fx.friend));
+	assert_int_equal(cached()->budget->redirects.max, 0);
 }
 
 /* Time */
@@ -575,6 +603,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner),
+	    TEST(the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made),
+	    TEST(links_of_a_key_that_was_purged_count_for_their_owner),
+	    TEST(owners_without_limits_share_one_budget),
 	    TEST(a_link_is_not_found_before_its_time),
 	    TEST(that_a_link_is_not_there_yet_is_remembered_as_briefly_as_anything),
 	    TEST(the_late_are_sent_elsewhere),

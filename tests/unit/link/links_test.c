@@ -126,7 +126,7 @@ static void a_created_link_resolves_to_its_response_and_is_cached(void **state)
 	const struct cache_entry *e = cache_find(links_cache(fx.links), key);
 	assert_non_null(e);
 	assert_int_equal(e->response_date_at, 3);
-	assert_int_equal(e->budget->owner, budget_of_user(7));
+	assert_ptr_equal(e->budget, budgets_of_user(fx.budgets, 7));
 	assert_null(e->gate);
 	assert_false(e->late);
 }

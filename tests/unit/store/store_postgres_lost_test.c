@@ -99,6 +99,22 @@ static void a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice(void 
 	}
 }
 
+static void a_commit_whose_answer_was_lost_still_tells_who_lost_a_name(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store_write alias = kit_alias(&arena, 1, "g5");
+	assert_int_equal(kit_apply(store, &alias), 0);
+	struct store_write w[] = {kit_generated(&arena, 5), kit_generated(&arena, 6)};
+	w[0].link.tags = w[1].link.tags = STR("[\"t\"]");
+	relay_cut_at(relay, commit, true, false);
+	assert_int_equal(store_apply(store, w, 2), 0);
+	assert_int_equal(w[0].result, ERR_CONFLICT);
+	assert_int_equal(w[1].result, 0);
+	assert_int_equal(rows(), 2);
+	assert_int_equal(postgres_kit_ask(url, "SELECT sum(id)::bigint FROM tag"), 6);
+}
+
 static void a_batch_that_is_cut_off_before_its_commit_is_done_again(void **state)
 {
 	(void)state;
@@ -209,6 +225,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_commit_that_never_arrived_is_done_again),
 	    TEST(a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice),
+	    TEST(a_commit_whose_answer_was_lost_still_tells_who_lost_a_name),
 	    TEST(a_batch_that_is_cut_off_before_its_commit_is_done_again),
 	    TEST(a_commit_that_nobody_can_tell_of_is_uncertain),
 	    TEST(a_lookup_survives_a_server_that_was_restarted),

@@ -106,7 +106,7 @@ static void a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do
 	postgres_kit_database_remove(feigned);
 }
 
-static void with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas(void **state)
+static void with_citus_a_store_is_no_shard_and_has_no_replicas(void **state)
 {
 	(void)state;
 	database_kit_need();
@@ -116,8 +116,12 @@ static void with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas(void **s
 	postgres_kit_database_make(with_citus);
 	postgres_kit_citus_feign(with_citus);
 	struct store_postgres_config config = {.url = str_of(with_citus)};
+	const struct str urls[] = {str_of(with_citus), str_of(url)};
+	const struct store_shards_config shards = {.urls = urls, .count = 2};
+	assert_int_equal(store_shards_open(&shards, &s, &e), ERR_INVALID);
+	assert_non_null(strstr(e.text, "without Citus"));
 	assert_int_equal(store_postgres_open(&config, &s, &e), 0);
-	assert_null(s->ops->part);
+	assert_int_equal(store_shard_count(s), 1);
 	store_free(s);
 	config.replicas = &config.url;
 	config.replica_count = 1;
@@ -184,7 +188,7 @@ static void reap(uint64_t id)
 static size_t claim(int64_t now_ms, size_t max, uint64_t *ret)
 {
 	size_t count = 77;
-	assert_int_equal(store->ops->claim(store, now_ms, REST_MS, max, ret, &count), 0);
+	assert_int_equal(store_claim(store, now_ms, REST_MS, max, ret, &count), 0);
 	assert_true(count <= max);
 	return count;
 }
@@ -286,7 +290,7 @@ static void *claim_all(void *arg)
 	size_t count = 0, more = 1;
 	while (more > 0 && count < CLAIMED) {
 		assert_int_equal(
-		    store->ops->claim(store, 1LL << 60, 0, MIN(7, CLAIMED - count), ids + count, &more), 0);
+		    store_claim(store, 1LL << 60, 0, MIN(7, CLAIMED - count), ids + count, &more), 0);
 		count += more;
 	}
 	return NULL;
@@ -387,34 +391,141 @@ static void nodes_that_count_at_once_lose_nothing(void **state)
 static uint64_t version(void)
 {
 	uint64_t v = 0;
-	assert_int_equal(store->ops->version(store, &v), 0);
+	assert_int_equal(store_version(store, &v), 0);
 	return v;
 }
 
-static void the_version_tells_of_changes_of_the_accounts_and_of_nothing_else(void **state)
+static void the_version_tells_of_changes_of_accounts_that_were_there_and_of_nothing_else(void **state)
 {
 	(void)state;
 	database_kit_need();
 	uint64_t before = version();
 	struct store_write link = kit_generated(&arena, 1),
-	                   user = kit_user(&arena, "a@b.example", ROLE_ADMIN);
+	                   user = kit_user(&arena, "a@b.example", ROLE_EDITOR);
 	assert_int_equal(kit_apply(store, &link), 0);
-	assert_int_equal(version(), before);
 	assert_int_equal(kit_apply(store, &user), 0);
-	assert_true(version() > before);
 	struct store_write key = kit_key(&arena, 7, user.user.id);
-	before = version();
 	assert_int_equal(kit_apply(store, &key), 0);
-	assert_true(version() > before);
-	before = version();
 	struct store_write used = {
 	    .kind = STORE_KEY_USED, .arena = &arena, .key = {.id = key.key.id, .used_ms = 5}};
 	assert_int_equal(kit_apply(store, &used), 0);
+	struct store_write begin = {.kind = STORE_SESSION_CREATE,
+	                            .arena = &arena,
+	                            .session = {.id = {1}, .user = user.user.id, .expires_ms = 1LL << 50}};
+	assert_int_equal(kit_apply(store, &begin), 0);
 	assert_int_equal(version(), before);
-	struct store_write end = {
-	    .kind = STORE_SESSION_END, .arena = &arena, .session = {.id = {1}, .expires_ms = 1LL << 50}};
-	assert_int_equal(kit_apply(store, &end), 0);
-	assert_true(version() > before);
+	const struct store_write changes[] = {
+	    {.kind = STORE_SESSION_END, .arena = &arena, .session = begin.session},
+	    {.kind = STORE_KEY_REVOKE, .arena = &arena, .now_ms = 9, .key.id = key.key.id},
+	    {.kind = STORE_USER_UPDATE,
+	     .arena = &arena,
+	     .user.id = user.user.id,
+	     .user_fields = USER_SESSIONS}};
+	for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+		struct store_write change = changes[i];
+		before = version();
+		assert_int_equal(kit_apply(store, &change), 0);
+		assert_true(version() > before);
+	}
+}
+
+/* --- two servers, one rule --- */
+
+struct demotion {
+	struct store *store;
+	uint64_t user;
+	pthread_barrier_t *start;
+	int result;
+};
+
+static void *demote(void *arg)
+{
+	struct demotion *d = arg;
+	struct arena own = {0};
+	struct store_write w = {.kind = STORE_USER_UPDATE,
+	                        .now_ms = KIT_NOW_MS,
+	                        .arena = &own,
+	                        .user = {.id = d->user, .role = ROLE_VIEWER},
+	                        .user_fields = USER_ROLE};
+	pthread_barrier_wait(d->start);
+	d->result = kit_apply(d->store, &w);
+	arena_release(&own);
+	return NULL;
+}
+
+static void of_two_admins_who_demote_each_other_one_stays(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store *second = database_kit_store(database_kit_urls[0]);
+	struct store_write admins[2];
+	pthread_barrier_t start;
+	for (size_t i = 0; i < 2; i++) {
+		admins[i] = kit_user(&arena, i ? "b@admin.example" : "a@admin.example", ROLE_ADMIN);
+		admins[i].user.password = STR("hashed");
+		assert_int_equal(kit_apply(store, &admins[i]), 0);
+	}
+	assert_int_equal(pthread_barrier_init(&start, NULL, 2), 0);
+	for (int round = 0; round < 20; round++) {
+		struct demotion both[2] = {{store, admins[0].user.id, &start, 1},
+		                           {second, admins[1].user.id, &start, 1}};
+		pthread_t threads[2];
+		for (size_t i = 0; i < 2; i++)
+			assert_int_equal(pthread_create(&threads[i], NULL, demote, &both[i]), 0);
+		for (size_t i = 0; i < 2; i++)
+			pthread_join(threads[i], NULL);
+		assert_int_equal(MIN(both[0].result, both[1].result), ERR_BUSY);
+		assert_int_equal(MAX(both[0].result, both[1].result), 0);
+		for (size_t i = 0; i < 2; i++) {
+			struct store_write again = {.kind = STORE_USER_UPDATE,
+			                            .arena = &arena,
+			                            .user = {.id = admins[i].user.id, .role = ROLE_ADMIN},
+			                            .user_fields = USER_ROLE};
+			assert_int_equal(kit_apply(store, &again), 0);
+		}
+	}
+	pthread_barrier_destroy(&start);
+	store_free(second);
+}
+
+struct hoarder {
+	struct store *store;
+	uint64_t user;
+	uint8_t first;
+	unsigned made;
+};
+
+static void *hoard(void *arg)
+{
+	struct hoarder *h = arg;
+	for (unsigned i = 0; i < ACCOUNT_KEYS_MAX; i++) {
+		struct arena own = {0};
+		struct store_write w = kit_key(&own, 0, h->user);
+		w.key.digest[1] = h->first;
+		w.key.digest[2] = (uint8_t)i;
+		int r = kit_apply(h->store, &w);
+		assert_true(r == 0 || r == ERR_LIMIT);
+		h->made += r == 0;
+		arena_release(&own);
+	}
+	return NULL;
+}
+
+static void two_servers_together_make_no_more_keys_than_a_user_may_have(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct store *second = database_kit_store(database_kit_urls[0]);
+	struct store_write user = kit_user(&arena, "hoarder@example.com", ROLE_VIEWER);
+	assert_int_equal(kit_apply(store, &user), 0);
+	struct hoarder both[2] = {{store, user.user.id, 1, 0}, {second, user.user.id, 2, 0}};
+	pthread_t threads[2];
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hoard, &both[i]), 0);
+	for (size_t i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(both[0].made + both[1].made, ACCOUNT_KEYS_MAX);
+	store_free(second);
 }
 
 /* --- two servers, one idempotency key --- */
@@ -556,7 +667,7 @@ int main(void)
 	    TEST(servers_that_start_at_once_on_an_empty_database_all_come_up),
 	    TEST(a_database_of_a_newer_version_is_refused),
 	    TEST(a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do),
-	    TEST(with_citus_a_store_is_no_part_of_a_ring_and_has_no_replicas),
+	    TEST(with_citus_a_store_is_no_shard_and_has_no_replicas),
 	    TEST(a_database_that_citus_came_to_later_is_used_as_before),
 	    TEST(a_wrong_url_and_a_server_that_is_away_are_told_apart),
 	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
@@ -566,7 +677,9 @@ int main(void)
 	    TEST(no_two_claimers_get_the_same_key),
 	    TEST(a_links_clicks_are_the_sum_over_the_nodes),
 	    TEST(nodes_that_count_at_once_lose_nothing),
-	    TEST(the_version_tells_of_changes_of_the_accounts_and_of_nothing_else),
+	    TEST(the_version_tells_of_changes_of_accounts_that_were_there_and_of_nothing_else),
+	    TEST(of_two_admins_who_demote_each_other_one_stays),
+	    TEST(two_servers_together_make_no_more_keys_than_a_user_may_have),
 	    TEST(of_creates_with_one_idempotency_key_one_is_made_whoever_asks),
 	    TEST(servers_that_change_the_same_links_at_once_lose_nothing),
 	};

@@ -86,15 +86,13 @@ static void accounts_under_fault(struct store *store, struct arena *a, uint64_t 
 {
 	struct store_over over = {.now_ms = KIT_NOW_MS, .max = 1, .ids = ids, .count_all = true};
 	struct store_users page = {.limit = 5, .arena = a};
-	struct session_record *sessions;
-	struct key_record *keys;
+	struct store_keys keys = {.limit = 5, .arena = a};
 	struct user_record user;
 	uint64_t *users;
 	size_t count;
 	assert_clean_error(store_over(store, &over));
 	assert_clean_error(store_users(store, &page));
-	assert_clean_error(store_sessions(store, 0, a, &sessions, &count));
-	assert_clean_error(store_keys(store, a, &keys, &count));
+	assert_clean_error(store_keys(store, &keys));
 	assert_clean_error(store_permitted(store, 11, a, &users, &count));
 	int r = store_user(store, 1, STR_NULL, a, &user);
 	assert_clean_error(r == ERR_NOT_FOUND ? 0 : r);

@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -103,6 +104,64 @@ static void a_damaged_page_is_told_and_the_others_are_read(void **state)
 	store_free(store);
 }
 
+static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	struct store *store = store_open();
+	struct store_write made[] = {kit_alias(&a, 1, "damaged"), kit_alias(&a, 2, "nothing"),
+	                             kit_user(&a, NULL, ROLE_VIEWER)};
+	assert_int_equal(store_apply(store, made, ARRAY_LEN(made)), 0);
+	store_free(store);
+	sqlite3 *db;
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db,
+	                              "UPDATE link SET redirect_status = -1 WHERE id = 1;"
+	                              "DELETE FROM link WHERE id = 2; UPDATE user SET role = 9",
+	                              NULL, NULL, NULL),
+	                 SQLITE_OK);
+	sqlite3_close(db);
+	store = store_open();
+	struct store_write batch[] = {
+	    {.kind = STORE_LINK_UPDATE, .arena = &a, .ref.key = STR("damaged")},
+	    {.kind = STORE_LINK_DELETE, .arena = &a, .ref.key = STR("nothing")},
+	    {.kind = STORE_USER_UPDATE, .arena = &a, .user = made[2].user, .user_fields = USER_SESSIONS},
+	    kit_alias(&a, 3, "damaged"),
+	    kit_alias(&a, 4, "nothing"),
+	    kit_generated(&a, 5),
+	};
+	assert_int_equal(store_apply(store, batch, ARRAY_LEN(batch)), 0);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(batch[i].result, ERR_CORRUPT);
+	assert_int_equal(batch[3].result, ERR_CONFLICT);
+	assert_int_equal(batch[4].result, ERR_CONFLICT);
+	assert_int_equal(batch[5].result, 0);
+	store_free(store);
+}
+
+static void a_create_whose_id_is_taken_fails_alone(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	struct store *store = store_open();
+	struct store_write user = kit_user(&a, NULL, ROLE_VIEWER);
+	assert_int_equal(kit_apply(store, &user), 0);
+	struct store_write made[] = {kit_alias(&a, 1, "first"),
+	                             {.kind = STORE_PERMIT, .arena = &a, .ref.key = STR("first")}};
+	made[1].user.id = user.user.id;
+	assert_int_equal(store_apply(store, made, 2), 0);
+	assert_int_equal(made[1].result, 0);
+	struct store_write batch[] = {kit_alias(&a, 1, "second"),
+	                              {.kind = STORE_PERMIT, .arena = &a, .ref.key = STR("second")},
+	                              kit_generated(&a, 2)};
+	batch[1].user.id = user.user.id;
+	assert_int_equal(store_apply(store, batch, 3), 0);
+	assert_int_equal(batch[0].result, ERR_CONFLICT);
+	assert_int_equal(batch[1].result, ERR_NOT_FOUND);
+	assert_int_equal(batch[2].result, 0);
+	store_free(store);
+}
+
 /* --- files of earlier versions --- */
 
 static void assert_tagged(struct store *store, struct str tag, size_t expected_count, uint64_t newest)
@@ -136,10 +195,9 @@ static void a_key_of_an_earlier_version_becomes_a_user_of_the_same_id(void **sta
 		store_version_make(path, version);
 		struct store *store = store_open();
 		struct store_users page = {.limit = 9, .arena = &a};
-		struct key_record *keys;
 		size_t count;
+		struct key_record *keys = kit_keys(store, &a, &count);
 		assert_int_equal(store_users(store, &page), 0);
-		assert_int_equal(store_keys(store, &a, &keys, &count), 0);
 		assert_int_equal(page.count, 3);
 		assert_int_equal(count, 3);
 		for (size_t i = 0; i < 3; i++) {
@@ -276,6 +334,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    FILE_TEST(a_file_says_whose_it_is),
 	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
+	    FILE_TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it),
+	    FILE_TEST(a_create_whose_id_is_taken_fails_alone),
 	    FILE_TEST(a_file_of_an_earlier_version_opens_with_all_its_links),
 	    FILE_TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id),
 	    FILE_TEST(a_file_of_an_earlier_version_goes_on),

@@ -1,0 +1,215 @@
+/* What the registry keeps for all databases: where creates with an idempotency key went, and the counter. */
+#include "store/postgres_rows.h"
+#include "store/postgres_store.h"
+
+/* What is remembered of creates, as routes to where they went. */
+static const struct pg_statement routes_fill = {
+    "routes_fill", "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
+                   " SELECT r.caller, r.name, r.link_key, coalesce(l.key_id, s.id, 0), r.link_id,"
+                   " coalesce(l.is_alias, s.key IS NULL), r.made_ms FROM replay r"
+                   " LEFT JOIN link l ON l.key = r.link_key LEFT JOIN spent_key s ON s.key = r.link_key"
+                   " ON CONFLICT (caller, name) DO UPDATE SET key = excluded.key, key_id = excluded.key_id,"
+                   " link_id = excluded.link_id, is_alias = excluded.is_alias, made_ms = excluded.made_ms"
+                   " WHERE route.made_ms < excluded.made_ms"};
+
+void postgres_routes_fill(struct postgres_txn *t)
+{
+	struct pg_query q = txn_query(t, &routes_fill);
+	txn_put(t, &q);
+}
+
+enum { FILL_TIMEOUT_MS = 60 * 1000 };
+
+static int fill_now(struct store_postgres *s)
+{
+	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
+	struct pg_conn *c = pg_take(s->writers, NULL);
+	int r = c ? pg_timeout(c, FILL_TIMEOUT_MS, NULL) : ERR_UNAVAILABLE;
+	if (r == 0) {
+		struct pg_query q = pg_query(c, &routes_fill);
+		r = pg_ask(&q, &none, NULL);
+	}
+	pg_return(c);
+	return postgres_error(r);
+}
+
+int postgres_routes_prepare(struct store_postgres *s)
+{
+	return POSTGRES_WRITE(s, fill_now(s));
+}
+
+static const struct pg_statement routes_purge = {
+    "routes_purge", "DELETE FROM route WHERE (caller, name) IN (SELECT caller, name FROM route"
+                    " WHERE made_ms <= $1 ORDER BY made_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
+static const struct pg_statement routes_clear = {
+    "routes_clear", "DELETE FROM route r USING unnest($1::bigint[], $2::bytea[], $3::bigint[])"
+                    " AS a (caller, name, dead_ms)"
+                    " WHERE r.caller = a.caller AND r.name = a.name AND r.made_ms <= a.dead_ms"};
+static const struct pg_statement routes_insert = {
+    "routes_insert",
+    "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
+    " SELECT DISTINCT ON (caller, name) caller, name, key, key_id, link_id, is_alias <> 0, made_ms"
+    " FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[],"
+    " $7::bigint[]) WITH ORDINALITY AS n (caller, name, key, key_id, link_id, is_alias, made_ms, at)"
+    " ORDER BY caller, name, at ON CONFLICT (caller, name) DO NOTHING"};
+static const struct pg_statement routes_get = {
+    "routes_get", "SELECT a.at, r.key, r.key_id, r.link_id, r.is_alias"
+                  " FROM unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY AS a (caller, name, at)"
+                  " JOIN route r ON r.caller = a.caller AND r.name = a.name"};
+
+struct route_work {
+	struct store_route *routes;
+	size_t n;
+};
+
+struct route_columns {
+	int64_t *callers, *key_ids, *link_ids, *are_aliases, *made_ms, *dead_ms;
+	struct str *names, *keys;
+};
+
+static int route_columns_fill(struct postgres_txn *t, const struct route_work *work, struct route_columns *to)
+{
+	size_t n = work->n;
+	int64_t *ints = arena_alloc(&t->scratch, 6 * n * sizeof(*ints));
+	struct str *strs = arena_alloc(&t->scratch, 2 * n * sizeof(*strs));
+	if (!ints || !strs)
+		return txn_no_memory(t);
+	*to = (struct route_columns){ints,         ints + n,     ints + 2 * n, ints + 3 * n,
+	                             ints + 4 * n, ints + 5 * n, strs,         strs + n};
+	for (size_t i = 0; i < n; i++) {
+		const struct store_route *route = &work->routes[i];
+		to->callers[i] = (int64_t)route->owner;
+		to->names[i] = route->idempotency_key;
+		to->keys[i] = route->ref.key;
+		to->key_ids[i] = (int64_t)route->ref.id;
+		to->link_ids[i] = (int64_t)route->link_id;
+		to->are_aliases[i] = route->is_alias;
+		to->made_ms[i] = route->now_ms;
+		to->dead_ms[i] = route->now_ms - REPLAY_MS;
+	}
+	return 0;
+}
+
+static void routes_put(struct postgres_txn *t, const struct route_columns *c, size_t n)
+{
+	struct pg_query q = txn_query(t, &routes_purge);
+	pg_int(&q, c->dead_ms[0]);
+	pg_int(&q, (int64_t)n * REPLAY_PURGE_PER_CREATE);
+	txn_put(t, &q);
+	q = txn_query(t, &routes_clear);
+	pg_ints(&q, c->callers, n);
+	pg_blobs(&q, c->names, n);
+	pg_ints(&q, c->dead_ms, n);
+	txn_put(t, &q);
+	q = txn_query(t, &routes_insert);
+	pg_ints(&q, c->callers, n);
+	pg_blobs(&q, c->names, n);
+	pg_blobs(&q, c->keys, n);
+	pg_ints(&q, c->key_ids, n);
+	pg_ints(&q, c->link_ids, n);
+	pg_ints(&q, c->are_aliases, n);
+	pg_ints(&q, c->made_ms, n);
+	txn_put(t, &q);
+}
+
+/* A choice that is the caller's own comes back as it was. */
+static int route_take(const struct pg_result *rows, int row, const struct route_work *work)
+{
+	struct store_route *route = &work->routes[pg_get_int(rows, row, 0) - 1];
+	struct str key = pg_get_text(rows, row, 1);
+	if (!str_own(route->arena, &key))
+		return ERR_NOMEM;
+	route->ref = (struct link_ref){.id = (uint64_t)pg_get_int(rows, row, 2), .key = key};
+	route->link_id = (uint64_t)pg_get_int(rows, row, 3);
+	route->is_alias = pg_get_int(rows, row, 4);
+	return 0;
+}
+
+static int route_run(struct postgres_txn *t, void *ctx)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	const struct route_work *work = ctx;
+	struct route_columns c;
+	int r = route_columns_fill(t, work, &c);
+	if (r != 0)
+		return r;
+	routes_put(t, &c, work->n);
+	struct pg_query q = txn_query(t, &routes_get);
+	pg_ints(&q, c.callers, work->n);
+	pg_blobs(&q, c.names, work->n);
+	r = txn_ask(t, &q, &rows);
+	if (r == 0 && (size_t)rows.rows != work->n)
+		return ERR_BUSY; /* one was dropped in between */
+	for (int row = 0; r == 0 && row < rows.rows; row++)
+		r = route_take(&rows, row, work);
+	return r;
+}
+
+int postgres_routes_get(struct store_postgres *s, struct store_route *routes, size_t n)
+{
+	if (n == 0)
+		return 0;
+	struct route_work route = {routes, n};
+	struct postgres_work work = {.run = route_run, .ctx = &route};
+	return postgres_error(POSTGRES_WRITE(s, postgres_write(s, &work, NULL)));
+}
+
+static const struct pg_statement route_forget = {
+    "route_forget", "DELETE FROM route WHERE caller = $1 AND name = $2 AND link_id = $3 AND key = $4"};
+
+static int route_drop(struct store_postgres *s, const struct store_route *route)
+{
+	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
+	struct pg_conn *c = pg_take(s->writers, NULL);
+	if (!c)
+		return ERR_UNAVAILABLE;
+	struct pg_query q = pg_query(c, &route_forget);
+	pg_int(&q, (int64_t)route->owner);
+	pg_text(&q, route->idempotency_key);
+	pg_int(&q, (int64_t)route->link_id);
+	pg_text(&q, route->ref.key);
+	int r = pg_ask(&q, &none, NULL);
+	pg_return(c);
+	return postgres_error(r);
+}
+
+int postgres_route_drop(struct store_postgres *s, const struct store_route *route)
+{
+	return POSTGRES_WRITE(s, route_drop(s, route));
+}
+
+/* --- ids --- */
+
+static const struct pg_statement counter_read = {"counter_read", "SELECT next FROM counter WHERE name = $1"};
+static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
+
+static int counter_on(struct pg_conn *c, struct str counter, uint64_t *ret_next)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &counter_read);
+	pg_text(&q, counter);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0)
+		*ret_next = row.rows > 0 ? (uint64_t)pg_get_int(&row, 0, 0) : COUNTER_FIRST;
+	return postgres_error(r);
+}
+
+int postgres_counter_next(struct store_postgres *s, struct str counter, uint64_t *ret_next)
+{
+	return POSTGRES_READ(s, counter_on(c, counter, ret_next));
+}
+
+static int link_id_last_on(struct pg_conn *c, uint64_t *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &link_id_max);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0)
+		*ret = (uint64_t)pg_get_int(&row, 0, 0);
+	return postgres_error(r);
+}
+
+int postgres_link_id_last(struct store_postgres *s, uint64_t *ret)
+{
+	return POSTGRES_READ(s, link_id_last_on(c, ret));
+}

@@ -1,0 +1,253 @@
+/* A database's row of slots, and the map in the registry. store/slots.h says what they mean. */
+#include "store/postgres_slots.h"
+
+#include "store/postgres_rows.h"
+#include "store/postgres_store.h"
+
+#include <sys/random.h>
+
+/* The number is "curu": not the lock under which the tables are made. */
+#define SLOTS_LOCK(function) \
+	"SELECT " function "(1668641397, oid::int) FROM pg_namespace WHERE nspname = current_schema()"
+
+static const struct pg_statement slots_share = {"slots_share", SLOTS_LOCK("pg_advisory_xact_lock_shared")};
+static const struct pg_statement slots_lock = {"slots_lock", SLOTS_LOCK("pg_advisory_xact_lock")};
+/* Divides by 0 when it is another one: that ends the transaction without a round trip. */
+static const struct pg_statement slots_demand = {
+    "slots_demand", "SELECT 1 / (version = $1)::int FROM slot_state WHERE id = 1"};
+static const struct pg_statement slots_version = {"slots_version",
+                                                  "SELECT version FROM slot_state WHERE id = 1"};
+static const struct pg_statement slots_read = {
+    "slots_read",
+    "SELECT c.value, s.version, s.owned, s.outgoing, s.move, s.out_token, s.out_to, s.until_ms, s.incoming,"
+    " s.in_token, s.garbage, s.registry, (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    " FROM slot_state s, constant c WHERE s.id = 1 AND c.name = 'part-name'"};
+static const struct pg_statement slots_write = {
+    "slots_write",
+    "UPDATE slot_state SET version = $1, owned = $2, outgoing = $3, move = $4::bigint, out_token = $5,"
+    " out_to = $6, until_ms = $7, incoming = $8, in_token = $9, garbage = $10, registry = $11 WHERE id = 1"
+    " RETURNING txid_current()"};
+static const struct pg_statement slots_used = {
+    "slots_used", "SELECT (EXISTS (SELECT 1 FROM link) OR EXISTS (SELECT 1 FROM resting) OR EXISTS"
+                  " (SELECT 1 FROM spent_key) OR EXISTS (SELECT 1 FROM users))::int"};
+
+/* Servers of 0.1.0 that still use the database alone go by this number, and are refused from now on. */
+static const struct pg_statement ring_end = {
+    "ring_end", "UPDATE ring_state SET epoch = epoch + 1, description = NULL WHERE id = 1"};
+
+void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
+{
+	if (!row)
+		return;
+	struct pg_query q = txn_query(t, &slots_share);
+	txn_put(t, &q);
+	q = txn_query(t, &slots_demand);
+	pg_int(&q, (int64_t)row->version);
+	txn_put(t, &q);
+}
+
+int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	if (!row)
+		return 0;
+	struct pg_query q = pg_query(c, &slots_version);
+	int r = pg_ask(&q, &result, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == row->version ? 0 : ERR_CONFLICT;
+}
+
+int postgres_slots_error(int r)
+{
+	if (r == ERR_NOT_FOUND)
+		return ERR_CONFLICT;
+	return r == ERR_CONFLICT ? r : postgres_error(r);
+}
+
+/* --- reading and writing it --- */
+
+static bool bytes_take(struct str from, void *to, size_t len)
+{
+	if (from.len == len)
+		memcpy(to, from.ptr, len);
+	return from.len == len;
+}
+
+static int row_take(const struct pg_result *r, struct slot_row *ret)
+{
+	struct slot_row row = {.version = r->rows == 1 ? (uint64_t)pg_get_int(r, 0, 1) : 0};
+	if (r->rows != 1)
+		return ERR_CORRUPT;
+	row.move = (enum slot_move)pg_get_int(r, 0, 4);
+	row.out_token = (uint64_t)pg_get_int(r, 0, 5);
+	row.until_ms = pg_get_int(r, 0, 7);
+	row.in_token = (uint64_t)pg_get_int(r, 0, 9);
+	row.now_ms = pg_get_int(r, 0, 12);
+	struct str registry = pg_get_text(r, 0, 11);
+	bool is_right = bytes_take(pg_get_text(r, 0, 0), row.name, SHARD_NAME_BYTES) &&
+	                bytes_take(pg_get_text(r, 0, 2), &row.owned, SLOT_SET_BYTES) &&
+	                bytes_take(pg_get_text(r, 0, 3), &row.out, SLOT_SET_BYTES) &&
+	                bytes_take(pg_get_text(r, 0, 6), row.out_to, SHARD_NAME_BYTES) &&
+	                bytes_take(pg_get_text(r, 0, 8), &row.in, SLOT_SET_BYTES) &&
+	                bytes_take(pg_get_text(r, 0, 10), &row.garbage, SLOT_SET_BYTES) &&
+	                registry.len < SHARD_ADDRESS_MAX && row.move <= MOVE_GIVEN;
+	if (!is_right)
+		return ERR_CORRUPT;
+	memcpy(row.registry, registry.ptr, registry.len);
+	*ret = row;
+	return 0;
+}
+
+static int row_get(struct pg_conn *c, struct slot_row *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &slots_read);
+	int r = pg_ask(&q, &result, NULL);
+	return r ? postgres_error(r) : row_take(&result, ret);
+}
+
+int postgres_slots_get(struct store_postgres *s, struct slot_row *ret)
+{
+	return POSTGRES_READ(s, row_get(c, ret));
+}
+
+static int row_put(struct postgres_txn *t, struct slot_row *row)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	uint8_t step;
+	ASSERT(getrandom(&step, sizeof(step), 0) == sizeof(step));
+	row->version += 1 + (uint64_t)step; /* a database that was restored does not give a version again */
+	struct pg_query q = txn_query(t, &slots_write);
+	pg_int(&q, (int64_t)row->version);
+	pg_bytes(&q, &row->owned, SLOT_SET_BYTES);
+	pg_bytes(&q, &row->out, SLOT_SET_BYTES);
+	pg_int(&q, row->move);
+	pg_int(&q, (int64_t)row->out_token);
+	pg_bytes(&q, row->out_to, SHARD_NAME_BYTES);
+	pg_int(&q, row->until_ms);
+	pg_bytes(&q, &row->in, SLOT_SET_BYTES);
+	pg_int(&q, (int64_t)row->in_token);
+	pg_bytes(&q, &row->garbage, SLOT_SET_BYTES);
+	pg_text(&q, str_of(row->registry));
+	int r = txn_ask(t, &q, &result);
+	if (r == 0)
+		row->transaction = (uint64_t)pg_get_int(&result, 0, 0);
+	return r;
+}
+
+struct change_work {
+	const struct slot_change *change;
+	struct slot_row row;
+};
+
+static int used_ask(struct pg_conn *c, bool *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, &slots_used);
+	int r = pg_ask(&q, &result, NULL);
+	if (r == 0)
+		*ret = pg_get_int(&result, 0, 0);
+	return postgres_error(r);
+}
+
+int postgres_is_used(struct store_postgres *s, bool *ret)
+{
+	return POSTGRES_READ(s, used_ask(c, ret));
+}
+
+static int empty_check(struct postgres_txn *t)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = txn_query(t, &slots_used);
+	int r = txn_ask(t, &q, &result);
+	return r == 0 && pg_get_int(&result, 0, 0) ? ERR_CONFLICT : r;
+}
+
+static int change_run(struct postgres_txn *t, void *ctx)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct change_work *work = ctx;
+	const struct slot_change *change = work->change;
+	struct pg_query q = txn_query(t, &slots_lock);
+	txn_put(t, &q);
+	q = txn_query(t, &slots_read);
+	int r = txn_ask(t, &q, &result);
+	if (r == 0)
+		r = row_take(&result, &work->row);
+	if (r == 0)
+		r = change->rule(&work->row, &change->attempt);
+	if (r == 0 && change->if_empty)
+		r = empty_check(t);
+	if (r == 0 && change->makes_routes) {
+		postgres_routes_fill(t);
+		q = txn_query(t, &ring_end);
+		txn_put(t, &q);
+	}
+	return r ? r : row_put(t, &work->row);
+}
+
+int postgres_slots_change(struct store_postgres *s, const struct slot_change *change, struct slot_row *ret)
+{
+	struct change_work work = {.change = change};
+	struct postgres_work txn = {.run = change_run, .ctx = &work, .is_postgres = true};
+	int r = POSTGRES_WRITE(s, postgres_write(s, &txn, NULL));
+	if (r == 0)
+		*ret = work.row;
+	return r == ERR_CONFLICT ? r : postgres_error(r);
+}
+
+/* --- the map --- */
+
+static const struct pg_statement map_read = {"map_read", "SELECT version, map FROM slot_map WHERE id = 1"};
+static const struct pg_statement map_insert = {
+    "map_insert", "INSERT INTO slot_map (id, version, map) VALUES (1, $1::bigint + 1, $2)"
+                  " ON CONFLICT (id) DO NOTHING RETURNING version"};
+static const struct pg_statement map_update = {
+    "map_update",
+    "UPDATE slot_map SET version = version + 1, map = $2 WHERE id = 1 AND version = $1 RETURNING version"};
+
+static int map_get_on(struct pg_conn *c, struct arena *arena, uint64_t *ret_version, struct str *ret_text)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &map_read);
+	int r = pg_ask(&q, &row, NULL);
+	if (r != 0)
+		return postgres_error(r);
+	struct str text = row.rows > 0 ? pg_get_text(&row, 0, 1) : STR_NULL;
+	if (!str_own(arena, &text))
+		return ERR_NOMEM;
+	*ret_version = row.rows > 0 ? (uint64_t)pg_get_int(&row, 0, 0) : 0;
+	*ret_text = text;
+	return 0;
+}
+
+int postgres_map_get(struct store_postgres *s, struct arena *arena, uint64_t *ret_version,
+                     struct str *ret_text)
+{
+	return POSTGRES_READ(s, map_get_on(c, arena, ret_version, ret_text));
+}
+
+struct map_work {
+	uint64_t version;
+	struct str text;
+};
+
+static int map_run(struct postgres_txn *t, void *ctx)
+{
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	const struct map_work *work = ctx;
+	struct pg_query q = txn_query(t, work->version == 0 ? &map_insert : &map_update);
+	pg_int(&q, (int64_t)work->version);
+	pg_text(&q, work->text);
+	int r = txn_ask(t, &q, &row);
+	return r == 0 && row.rows == 0 ? ERR_CONFLICT : r;
+}
+
+int postgres_map_set(struct store_postgres *s, uint64_t version, struct str text)
+{
+	struct map_work map = {version, text};
+	struct postgres_work work = {.run = map_run, .ctx = &map, .is_postgres = true};
+	int r = POSTGRES_WRITE(s, postgres_write(s, &work, NULL));
+	return r == ERR_CONFLICT ? r : postgres_error(r);
+}

@@ -1,0 +1,519 @@
+/*
+ * The role `store` over several PostgreSQL databases (slots.h), or over one that others may make one of
+ * several. What belongs to no link (accounts, counters, constants, the map, the routes of idempotency keys)
+ * lies in one of them, the registry: the first URL of the list when the databases first became one store.
+ *
+ * A database that is away fails what is about its own slots, and nothing else: each call runs on its caller's
+ * thread, and on others only as far as it is about several databases (fan.h).
+ */
+#include "obs/log.h"
+#include "store/shards.h"
+
+#include <stdlib.h>
+
+enum { THREADS_PER_SHARD = 4, THREADS_MAX = 32, OPEN_PAUSE_MS = 1000 };
+
+/* --- what the registry has --- */
+
+static struct store *registry_of(struct store *base)
+{
+	return &shards_registry(shards_of(base))->base;
+}
+
+static int shards_users(struct store *base, struct store_users *page)
+{
+	return store_users(registry_of(base), page);
+}
+
+static int shards_keys(struct store *base, struct store_keys *page)
+{
+	return store_keys(registry_of(base), page);
+}
+
+static int shards_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
+{
+	return store_accounts(registry_of(base), reads, n, arena);
+}
+
+static int shards_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
+{
+	return store_lease(registry_of(base), counter, count, ret_first);
+}
+
+static int shards_constant(struct store *base, struct str name, void *value, size_t len)
+{
+	return store_constant(registry_of(base), name, value, len);
+}
+
+static int shards_version(struct store *base, uint64_t *ret)
+{
+	return store_version(registry_of(base), ret);
+}
+
+static int shards_forget(struct store *base, struct str from, struct str before)
+{
+	return store_forget(registry_of(base), from, before);
+}
+
+/* --- feeds --- */
+
+static int shards_feed(struct store *base, bool accounts, struct feed_page *page)
+{
+	struct store_shards *s = shards_of(base);
+	struct store_postgres *db = shard_db(s, accounts ? s->registry : page->shard);
+	return db ? store_feed(&db->base, accounts, page) : ERR_UNAVAILABLE;
+}
+
+static int shards_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
+{
+	struct store_shards *s = shards_of(base);
+	int r = 0;
+	*ret = 0;
+	for (size_t i = 0; i < s->count; i++) {
+		struct store_postgres *db = shard_db(s, i);
+		size_t count = 0;
+		int failed = db ? store_feed_prune(&db->base, until_ms, &count) : ERR_UNAVAILABLE;
+		r = failed ? failed : r;
+		*ret += count;
+	}
+	return r;
+}
+
+/* --- health --- */
+
+struct pings {
+	struct err sentences[SHARD_KINDS];
+};
+
+static int ping_call(void *ctx, struct store_postgres *db, size_t number)
+{
+	struct pings *p = ctx;
+	return store_ping(&db->base, &p->sentences[number]);
+}
+
+static int ping_all(struct store_shards *s, const struct shards_view *v, struct err *e)
+{
+	struct pings *p = calloc(1, sizeof(*p));
+	int results[SHARD_KINDS], r = 0;
+	if (!p)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	uint64_t asked = v->owners | (uint64_t)1 << s->registry;
+	shards_each(s, asked & ~(STALE_ALL | (uint64_t)1 << SHARD_AWAY), ping_call, p, results);
+	for (size_t i = 0; r == 0 && i < s->count; i++) {
+		const char *why = p->sentences[i].text;
+		if (results[i] != 0)
+			r = err_set(e, results[i], "%.*s: %s", STR_ARG(s->shards[i].address),
+			            why[0] ? why : err_name(results[i]));
+	}
+	free(p);
+	return r;
+}
+
+static int shards_ping(struct store *base, struct err *e)
+{
+	struct store_shards *s = shards_of(base);
+	calls_enter(&s->calls);
+	struct shards_view *v = shards_view_get(s);
+	int r = ping_all(s, v, e);
+	if (r == 0)
+		r = shards_check(s, v, e);
+	if (r != 0)
+		task_wake(&s->opener);
+	shards_view_unref(v);
+	calls_leave(&s->calls);
+	return r == 0 ? 0 : ERR_UNAVAILABLE;
+}
+
+/* --- shards --- */
+
+static size_t shard_count(struct store *base)
+{
+	return shards_of(base)->count;
+}
+
+static size_t shard_of(struct store *base, struct str name)
+{
+	struct store_shards *s = shards_of(base);
+	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
+	size_t owner = v->owner[slot_of(name)];
+	return owner < s->count ? owner : s->registry;
+}
+
+/* --- opening --- */
+
+static int shard_open(struct store_shards *s, size_t number, struct err *e)
+{
+	struct store *store = NULL;
+	const struct store_postgres_config config = {.url = s->shards[number].url,
+	                                             .replicas = s->config.replicas,
+	                                             .replica_count = s->config.replica_count,
+	                                             .readers = s->config.readers,
+	                                             .writers = s->config.writers};
+	int r = store_postgres_open(&config, &store, e);
+	if (r != 0)
+		return r;
+	struct store_postgres *db = store_postgres_of(store);
+	if (!postgres_can_be_shard(db) && s->count > 1) {
+		store_free(store);
+		return err_set(e, ERR_INVALID,
+		               "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
+		               STR_ARG(s->shards[number].address));
+	}
+	atomic_store_explicit(&s->shards[number].db, db, memory_order_release); /* pairs with shard_db */
+	return 0;
+}
+
+/* Once in a while, as long as something is missing. */
+static int64_t opener_run(struct task *t)
+{
+	struct store_shards *s = container_of(t, struct store_shards, opener);
+	for (size_t i = 0; i < s->count && !task_is_stopping(t); i++) {
+		struct err e = {""};
+		if (!shard_db(s, i) && shard_open(s, i, &e) == ERR_INVALID)
+			log_error("store", "%s", e.text);
+	}
+	if (!task_is_stopping(t))
+		shards_refresh_all(s);
+	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
+	bool is_complete = shards_check(s, v, NULL) == 0;
+	for (size_t i = 0; i < s->count; i++)
+		is_complete &= v->is_known[i];
+	return is_complete ? TASK_ON_WAKE : OPEN_PAUSE_MS;
+}
+
+static int address_get(struct store_shards *s, struct shard *shard, struct err *e)
+{
+	struct pg_pool *pool = NULL;
+	int r = pg_pool_new(shard->url, 1, NULL, NULL, &pool, e);
+	if (r != 0)
+		return r;
+	shard->address = arena_str(&s->arena, pg_pool_address(pool));
+	pg_pool_free(pool);
+	return shard->address.ptr ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+static int strings_copy(struct store_shards *s, const struct store_shards_config *config, struct err *e)
+{
+	struct str *replicas = arena_alloc(&s->arena, (config->replica_count + 1) * sizeof(*replicas));
+	bool done = replicas != NULL;
+	s->config = *config;
+	s->config.replicas = replicas;
+	s->count = config->count;
+	for (size_t i = 0; done && i < config->replica_count; i++)
+		done = (replicas[i] = arena_str(&s->arena, config->replicas[i])).ptr;
+	for (size_t i = 0; done && i < config->count; i++)
+		done = (s->shards[i].url = arena_str(&s->arena, config->urls[i])).ptr;
+	int r = done ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+	for (size_t i = 0; r == 0 && i < config->count; i++)
+		r = address_get(s, &s->shards[i], e);
+	return r;
+}
+
+/* --- how databases become one store --- */
+
+/* Which database has the map; s->count when none has. */
+static int registry_find(struct store_shards *s, size_t *ret, struct err *e)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	*ret = s->count;
+	for (size_t i = 0; i < s->count; i++) {
+		struct store_postgres *db = shard_db(s, i);
+		uint64_t version = 0;
+		struct str text;
+		int r = db ? postgres_map_get(db, &arena, &version, &text) : 0;
+		if (r != 0)
+			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[i].address),
+			               err_name(r));
+		if (version == 0)
+			continue;
+		if (*ret < s->count)
+			return err_set(e, ERR_INVALID,
+			               "%.*s and %.*s belong to two different stores; store.url must list the "
+			               "databases of one",
+			               STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
+		*ret = i;
+	}
+	return 0;
+}
+
+static int all_answer(struct store_shards *s, struct err *e)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		if (!shard_db(s, i))
+			return err_set(e, ERR_UNAVAILABLE,
+			               "%.*s does not answer, and without it nobody knows where links are",
+			               STR_ARG(s->shards[i].address));
+	}
+	return 0;
+}
+
+/* Which of them has been a store of its own until now; s->count: none has. */
+static int used_find(struct store_shards *s, size_t *ret, struct err *e)
+{
+	*ret = s->count;
+	for (size_t i = 0; i < s->count; i++) {
+		bool used = false;
+		int r = postgres_is_used(shard_db(s, i), &used);
+		if (r != 0)
+			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[i].address),
+			               err_name(r));
+		if (used && *ret < s->count)
+			return err_set(
+			    e, ERR_INVALID,
+			    "%.*s and %.*s both hold links or accounts, but never were one store; list one of "
+			    "them only, or empty the other",
+			    STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
+		if (used)
+			*ret = i;
+	}
+	return 0;
+}
+
+/* Servers that start at once, from lists in different orders, must choose the same registry: the database with
+ * the smallest name keeps what the first of them chose. */
+static int registry_choose(struct store_shards *s, size_t *ret, struct err *e)
+{
+	struct store_postgres *judge = shard_db(s, 0);
+	uint8_t name[SHARD_NAME_BYTES];
+	memcpy(name, judge->name, sizeof(name));
+	for (size_t i = 1; i < s->count; i++) {
+		if (memcmp(shard_db(s, i)->name, judge->name, SHARD_NAME_BYTES) < 0)
+			judge = shard_db(s, i);
+	}
+	int r = store_constant(&judge->base, STR("registry"), name, sizeof(name));
+	if (r != 0)
+		return err_set(e, r, "a database does not answer (%s)", err_name(r));
+	for (*ret = 0; *ret < s->count; ++*ret) {
+		if (memcmp(shard_db(s, *ret)->name, name, SHARD_NAME_BYTES) == 0)
+			return 0;
+	}
+	return err_set(e, ERR_INVALID,
+	               "another server makes one store of these databases and others that store.url does not "
+	               "list; give all servers the same list");
+}
+
+/* All are empty: slots are spread over all. One has been a store of its own: it has all slots, and the others
+ * wait for `curt reshard`. */
+static int map_make(struct store_shards *s, struct slot_map *map, struct err *e)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	uint8_t names[SHARDS_MAX][SHARD_NAME_BYTES];
+	size_t used;
+	int r = used_find(s, &used, e);
+	bool is_used = r == 0 && used < s->count;
+	s->registry = is_used ? used : 0;
+	if (r == 0 && !is_used)
+		r = registry_choose(s, &s->registry, e);
+	if (r != 0)
+		return r;
+	bool done = true;
+	for (size_t i = 0; done && i < s->count; i++) {
+		if (!is_used || i == used)
+			done = map_shards_add(&map->shards, shard_db(s, i)->name, s->shards[i].address);
+	}
+	for (size_t i = 0; i < map->shards.count; i++)
+		memcpy(names[i], map->shards.at[i].name, SHARD_NAME_BYTES);
+	done = done && slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, map->shards.count, map->owner);
+	struct str text = done ? slot_map_write(map, &arena) : STR_NULL;
+	if (!text.ptr)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	r = postgres_map_set(shards_registry(s), 0, text);
+	return r == 0 || r == ERR_CONFLICT /* another process made it at the same moment */
+	           ? 0
+	           : err_set(e, r, "%.*s does not take the map (%s)",
+	                     STR_ARG(s->shards[s->registry].address), err_name(r));
+}
+
+/* Those of the map that still take themselves for the whole get their share. */
+static int members_enroll(struct store_shards *s, struct err *e)
+{
+	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
+	for (size_t i = 0; i < s->count; i++) {
+		size_t at = map_shards_find(&v->map.shards, v->rows[i].name);
+		if (!v->is_known[i] || at == v->map.shards.count || v->rows[i].registry[0])
+			continue;
+		struct slot_set share = slots_none;
+		for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
+			if (v->map.owner[slot] == at)
+				slots_add(&share, slot);
+		}
+		struct slot_change change = {
+		    .rule = slot_row_enroll,
+		    .attempt = {.slots = &share, .registry = s->shards[s->registry].address},
+		    .if_empty = !slots_include(&share, &slots_all)};
+		int r = shards_change(s, i, &change, NULL);
+		if (r != 0 && r != ERR_CONFLICT)
+			return err_set(e, r, "%.*s does not take its slots (%s)",
+			               STR_ARG(s->shards[i].address), err_name(r));
+	}
+	return 0;
+}
+
+/* A registry that was restored from a backup would give out ids again. */
+static int last_id_call(void *ctx, struct store_postgres *db, size_t number)
+{
+	uint64_t *last = ctx;
+	return postgres_link_id_last(db, &last[number]);
+}
+
+static int counter_raise(struct store_shards *s, struct err *e)
+{
+	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
+	uint64_t last[SHARDS_MAX] = {0}, highest = 0, next, first;
+	int results[SHARD_KINDS];
+	shards_each(s, v->owners & (((uint64_t)1 << SHARDS_MAX) - 1), last_id_call, last, results);
+	for (size_t i = 0; i < s->count; i++)
+		highest = MAX(highest, last[i]);
+	int r = postgres_counter_next(shards_registry(s), STORE_LINK_COUNTER, &next);
+	if (r == 0 && next <= highest)
+		r = store_lease(&shards_registry(s)->base, STORE_LINK_COUNTER, highest - next + 1, &first);
+	return r ? err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[s->registry].address),
+	                   err_name(r))
+	         : 0;
+}
+
+static int map_find_or_make(struct store_shards *s, struct err *e)
+{
+	int r = registry_find(s, &s->registry, e);
+	if (r != 0 || s->registry < s->count)
+		return r;
+	s->registry = 0;
+	r = all_answer(s, e);
+	if (r != 0)
+		return r;
+	if (s->config.is_admin)
+		return err_set(e, ERR_NOT_FOUND,
+		               "the databases are not one store yet, and servers that use one of them alone "
+		               "would not find what moves; restart all servers with the whole list in store.url "
+		               "first");
+	struct slot_map *map = calloc(1, sizeof(*map));
+	r = map ? map_make(s, map, e) : err_set(e, ERR_NOMEM, "out of memory");
+	free(map);
+	return r;
+}
+
+static int names_check(struct store_shards *s, struct err *e)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		for (size_t k = 0; k < i; k++) {
+			struct store_postgres *a = shard_db(s, i), *b = shard_db(s, k);
+			if (a && b && memcmp(a->name, b->name, SHARD_NAME_BYTES) == 0)
+				return err_set(e, ERR_INVALID,
+				               "store.url names one database twice: %.*s and %.*s",
+				               STR_ARG(s->shards[k].address), STR_ARG(s->shards[i].address));
+		}
+	}
+	return 0;
+}
+
+static int join(struct store_shards *s, struct err *e)
+{
+	int r = names_check(s, e);
+	if (r == 0 && !s->is_single)
+		r = map_find_or_make(s, e);
+	if (r == 0 && !shards_registry(s))
+		r = err_set(e, ERR_UNAVAILABLE, "%.*s does not answer", STR_ARG(s->shards[s->registry].address));
+	if (r != 0)
+		return r;
+	uint64_t answered = shards_refresh_all(s);
+	if (!shards_has(answered, s->registry))
+		return err_set(e, ERR_UNAVAILABLE, "%.*s does not answer",
+		               STR_ARG(s->shards[s->registry].address));
+	if (!s->config.is_admin && !s->is_single)
+		r = members_enroll(s, e);
+	if (r == 0 && !s->config.is_admin) {
+		CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
+		r = shards_check(s, v, e) == ERR_INVALID ? ERR_INVALID : 0;
+	}
+	return r == 0 && !s->config.is_admin ? counter_raise(s, e) : r;
+}
+
+static int open_all(struct store_shards *s, struct err *e)
+{
+	s->view = calloc(1, sizeof(*s->view));
+	if (!s->view)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	atomic_init(&s->view->refs, 1);
+	for (size_t i = 0; i < s->count; i++) {
+		int r = shard_open(s, i, e);
+		if (r != 0 && (r != ERR_UNAVAILABLE || s->count == 1))
+			return r;
+	}
+	int r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0, &s->fan,
+	                e);
+	if (r == 0)
+		r = join(s, e);
+	const struct task_config opener = {
+	    .name = "shard-opener", .run = opener_run, .first_ms = OPEN_PAUSE_MS};
+	return r == 0 ? task_start(&s->opener, &opener, e) : r;
+}
+
+static void shards_free(struct store *base)
+{
+	struct store_shards *s = shards_of(base);
+	task_stop(&s->opener);
+	calls_wait(&s->calls);
+	for (size_t i = 0; i < s->count; i++) {
+		struct store_postgres *db = shard_db(s, i);
+		store_free(db ? &db->base : NULL);
+	}
+	fan_free(s->fan);
+	shards_view_unref(s->view);
+	pthread_mutex_destroy(&s->refreshing);
+	pthread_mutex_destroy(&s->view_lock);
+	arena_release(&s->arena);
+	free(s);
+}
+
+static const struct store_ops shards_ops = {
+    .free = shards_free,
+    .lookup = shards_lookup,
+    .apply = shards_apply,
+    .list = shards_list,
+    .tagged = shards_tagged,
+    .set_clicks = shards_set_clicks,
+    .permitted = shards_permitted,
+    .over = shards_over,
+    .users = shards_users,
+    .keys = shards_keys,
+    .accounts = shards_accounts,
+    .lease = shards_lease,
+    .constant = shards_constant,
+    .feed = shards_feed,
+    .feed_prune = shards_feed_prune,
+    .ping = shards_ping,
+    .version = shards_version,
+    .forget = shards_forget,
+    .claim = shards_claim,
+    .shard_count = shard_count,
+    .shard_of = shard_of,
+};
+
+int store_shards_open(const struct store_shards_config *config, struct store **ret, struct err *e)
+{
+	if (config->count == 0 || config->count > SHARDS_MAX)
+		return err_set(e, ERR_INVALID, "links can be spread over 1 to %d databases, not %zu", SHARDS_MAX,
+		               config->count);
+	struct store_shards *s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	s->base.ops = &shards_ops;
+	s->is_single = config->count == 1 && !config->is_admin;
+	pthread_mutex_init(&s->refreshing, NULL);
+	pthread_mutex_init(&s->view_lock, NULL);
+	int r = strings_copy(s, config, e);
+	if (r == 0)
+		r = open_all(s, e);
+	if (r != 0) {
+		shards_free(&s->base);
+		return r;
+	}
+	*ret = &s->base;
+	struct store_postgres *only = shard_db(s, 0);
+	if (s->is_single && !postgres_can_be_shard(only)) { /* it is what it is */
+		atomic_store(&s->shards[0].db, NULL);
+		shards_free(&s->base);
+		*ret = &only->base;
+	}
+	return 0;
+}

@@ -1,0 +1,187 @@
+/* Slots, what may become of a database's row, and the map: no database is needed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "store/slot_map.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct slot_set some(unsigned first, unsigned count)
+{
+	struct slot_set set = slots_none;
+	for (unsigned slot = first; slot < first + count; slot++)
+		slots_add(&set, slot);
+	return set;
+}
+
+/* Stored data relies on it. */
+static void a_name_has_its_slot_for_ever(void **state)
+{
+	(void)state;
+	assert_int_equal(slot_of(STR("")), 3837);
+	assert_int_equal(slot_of(STR("a")), 2090);
+	assert_int_equal(slot_of(STR("promo")), 2985);
+	assert_int_equal(slot_of(str_n("\0\xff", 2)), 2763);
+}
+
+static void names_are_spread_evenly(void **state)
+{
+	(void)state;
+	static unsigned counts[SLOT_COUNT];
+	enum { NAMES = 64 * SLOT_COUNT };
+	for (unsigned i = 0; i < NAMES; i++) {
+		char name[16];
+		int len = snprintf(name, sizeof(name), "k%u", i);
+		counts[slot_of(str_n(name, (size_t)len))]++;
+	}
+	for (unsigned i = 0; i < SLOT_COUNT; i++)
+		assert_in_range(counts[i], 64 - 48, 64 + 48);
+}
+
+static void sets_are_sets(void **state)
+{
+	(void)state;
+	struct slot_set a = some(0, 10), b = some(5, 10);
+	assert_true(slots_meet(&a, &b) && !slots_include(&a, &b));
+	slots_join(&a, &b);
+	assert_int_equal(slots_count(&a), 15);
+	assert_true(slots_include(&a, &b));
+	slots_drop(&a, &b);
+	assert_true(!slots_meet(&a, &b) && slots_have(&a, 4) && !slots_have(&a, 5));
+	assert_int_equal(slots_count(&slots_all), SLOT_COUNT);
+}
+
+static void a_move_goes_step_by_step(void **state)
+{
+	(void)state;
+	const struct slot_set half = some(0, SLOT_COUNT / 2);
+	const uint8_t to[SHARD_NAME_BYTES] = {7};
+	const struct slot_attempt a = {.token = 5, .slots = &half, .to = to, .freeze_ms = 100}, b = {.token = 6};
+	struct slot_row s = {.owned = slots_all, .now_ms = 1000}, t = {.owned = slots_none};
+	assert_true(slot_row_is_whole(&s));
+	assert_int_equal(slot_row_begin(&s, &a), 0);
+	assert_false(slot_row_is_whole(&s));
+	assert_int_equal(slot_row_begin(&s, &a), ERR_CONFLICT); /* one at a time */
+	assert_int_equal(slot_row_expect(&t, &a), 0);
+	assert_int_equal(slot_row_expect(&t, &a), ERR_CONFLICT);
+	assert_int_equal(slot_row_touch(&s, &a), 0);
+	assert_int_equal(slot_row_freeze(&s, &b), ERR_CONFLICT); /* another attempt's */
+	assert_int_equal(slot_row_give(&s, &a), ERR_CONFLICT);   /* not frozen */
+	assert_int_equal(slot_row_freeze(&s, &a), 0);
+	assert_true(slot_is_frozen(&s, 0) && !slot_is_frozen(&s, SLOT_COUNT - 1));
+	assert_int_equal(slot_row_thaw(&s, &b), ERR_CONFLICT); /* its time is not over */
+	assert_int_equal(slot_row_give(&s, &a), 0);
+	assert_false(slots_have(&s.owned, 0));
+	assert_int_equal(slot_row_abandon(&s, &b), ERR_CONFLICT); /* there is no way back */
+	assert_int_equal(slot_row_take(&t, &b), ERR_CONFLICT);
+	assert_int_equal(slot_row_take(&t, &a), 0);
+	assert_int_equal(slot_row_take(&t, &a), ERR_CONFLICT);
+	assert_memory_equal(&t.owned, &half, sizeof(half));
+	assert_int_equal(slot_row_finish(&s, &a), 0);
+	assert_true(s.move == MOVE_NONE && slot_row_has_hidden(&s));
+	assert_int_equal(slot_row_clean(&s, &a), 0);
+	assert_false(slot_row_has_hidden(&s));
+}
+
+static void a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing(void **state)
+{
+	(void)state;
+	const struct slot_attempt a = {.token = 5, .slots = &slots_all, .to = (const uint8_t[16]){7}, .freeze_ms = 100},
+	                          none = {0};
+	struct slot_row s = {.owned = slots_all, .now_ms = 1000};
+	assert_int_equal(slot_row_begin(&s, &a), 0);
+	assert_int_equal(slot_row_freeze(&s, &a), 0);
+	s.now_ms = 1100;
+	assert_int_equal(slot_row_give(&s, &a), ERR_CONFLICT);
+	assert_int_equal(slot_row_thaw(&s, &none), 0);
+	assert_int_equal(slot_row_give(&s, &a), ERR_CONFLICT);
+	assert_int_equal(slot_row_freeze(&s, &a), 0); /* and is tried again */
+	assert_int_equal(slot_row_abandon(&s, &none), 0);
+	assert_int_equal(slot_row_freeze(&s, &a), ERR_CONFLICT); /* somebody else has taken over */
+	assert_true(slot_row_is_whole(&s));
+}
+
+static void what_came_for_nothing_is_garbage_and_does_not_come_back(void **state)
+{
+	(void)state;
+	const struct slot_set half = some(0, 10);
+	const struct slot_attempt a = {.token = 5, .slots = &half}, none = {0};
+	struct slot_row t = {.owned = slots_none};
+	assert_int_equal(slot_row_expect(&t, &a), 0);
+	assert_int_equal(slot_row_refuse(&t, &none), 0);
+	assert_int_equal(slot_row_take(&t, &a), ERR_CONFLICT);
+	assert_int_equal(slot_row_expect(&t, &a), ERR_CONFLICT); /* until it is clean */
+	assert_int_equal(slot_row_adopt(&t, &a), ERR_CONFLICT);
+	assert_int_equal(slot_row_clean(&t, &a), 0);
+	assert_int_equal(slot_row_expect(&t, &a), 0);
+}
+
+static void only_who_was_never_one_of_several_is_enrolled(void **state)
+{
+	(void)state;
+	const struct slot_set half = some(0, 10);
+	const struct slot_attempt a = {.slots = &half, .registry = STR("db:1/x")};
+	struct slot_row s = {.owned = slots_all};
+	assert_int_equal(slot_row_enroll(&s, &a), 0);
+	assert_int_equal(slots_count(&s.owned), 10);
+	assert_int_equal(slot_row_enroll(&s, &a), ERR_CONFLICT);
+}
+
+static void a_map_is_read_as_it_was_written(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct slot_map *map = calloc(2, sizeof(*map)), *same = map + 1;
+	uint8_t names[2][SHARD_NAME_BYTES] = {{1}, {2}};
+	assert_true(map_shards_add(&map->shards, names[0], STR("one:1/\"x\"")));
+	assert_true(map_shards_add(&map->shards, names[1], STR("two:1/x")));
+	assert_true(slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, 2, map->owner));
+	memcpy(map->target[map->target_count++], names[1], SHARD_NAME_BYTES);
+	map->version = 7;
+	struct str text = slot_map_write(map, &arena);
+	assert_int_equal(slot_map_read(text, 7, same), 0);
+	assert_memory_equal(same, map, sizeof(*map));
+	const struct str wrong[] = {STR(""), STR("{}"), STR("[]"), str_n(text.ptr, text.len - 1)};
+	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+		assert_int_equal(slot_map_read(wrong[i], 7, same), ERR_CORRUPT);
+	char *spoilt = strndup(text.ptr, text.len);
+	*(strstr(spoilt, "\"slots\":\"") + strlen("\"slots\":\"")) = '2'; /* there is no third */
+	assert_int_equal(slot_map_read(str_of(spoilt), 7, same), ERR_CORRUPT);
+	free(spoilt);
+	free(map);
+}
+
+static void a_third_database_takes_a_third_from_both(void **state)
+{
+	(void)state;
+	uint8_t names[3][SHARD_NAME_BYTES] = {{1}, {2}, {3}}, two[SLOT_COUNT], three[SLOT_COUNT];
+	size_t moved = 0;
+	assert_true(slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, 2, two));
+	assert_true(slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, 3, three));
+	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
+		assert_true(three[slot] == 2 || three[slot] == two[slot]);
+		moved += three[slot] == 2;
+	}
+	assert_in_range(moved, SLOT_COUNT / 4, SLOT_COUNT * 42 / 100);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_name_has_its_slot_for_ever),
+	    cmocka_unit_test(names_are_spread_evenly),
+	    cmocka_unit_test(sets_are_sets),
+	    cmocka_unit_test(a_move_goes_step_by_step),
+	    cmocka_unit_test(a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing),
+	    cmocka_unit_test(what_came_for_nothing_is_garbage_and_does_not_come_back),
+	    cmocka_unit_test(only_who_was_never_one_of_several_is_enrolled),
+	    cmocka_unit_test(a_map_is_read_as_it_was_written),
+	    cmocka_unit_test(a_third_database_takes_a_third_from_both),
+	};
+	return cmocka_run_group_tests_name("slots", tests, NULL, NULL);
+}
