@@ -194,23 +194,6 @@ static struct str place_after(struct call *call, const struct counters_step *ste
 	                    (unsigned long long)step->at.to, parts);
 }
 
-static int read_part(struct call *call, struct counters_step *step, size_t part)
-{
-	struct redis_reply reply;
-	int r = reply_read(call, &reply);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < reply.count; i++) {
-		struct redis_reply item = redis_reply_at(&reply, i);
-		size_t missing = (size_t)item.number;
-		if (i == 0)
-			step->fate = MAX(step->fate, (enum counters_fate)item.number);
-		else if (missing < part_size(step, part))
-			step->links[part * PART_MAX + missing].is_missing = true;
-	}
-	return 0;
-}
-
 static int add_parts(struct call *call, struct counters_step *step)
 {
 	size_t parts = parts_of(step), written = 0;
@@ -225,8 +208,17 @@ static int add_parts(struct call *call, struct counters_step *step)
 			put_links(call, step->links + written * PART_MAX, part_size(step, written), true);
 			r = script_write(call);
 		}
+		struct redis_reply reply = {.count = 0};
 		if (r == 0)
-			r = read_part(call, step, read);
+			r = reply_read(call, &reply);
+		for (size_t i = 0; r == 0 && i < reply.count; i++) {
+			struct redis_reply item = redis_reply_at(&reply, i);
+			size_t missing = (size_t)item.number;
+			if (i == 0)
+				step->fate = MAX(step->fate, (enum counters_fate)item.number);
+			else if (missing < part_size(step, read))
+				step->links[read * PART_MAX + missing].is_missing = true;
+		}
 	}
 	return r;
 }

@@ -110,22 +110,6 @@ static bool forwarder_is_full(void *ctx)
 	return f->count == LETTERS_MAX || f->bytes.len >= BATCH_BYTES_MAX;
 }
 
-static int letter_add(struct forwarder *f, const struct queue_event *ev, const struct wire_texts *texts)
-{
-	char scratch[WIRE_KEY_BYTES_MAX];
-	struct parcel *parcel = &f->parcels[f->count];
-	struct str key = wire_key(ev->event, scratch);
-	parcel->at = f->bytes.len;
-	parcel->key_len = (uint32_t)key.len;
-	buf_str(&f->bytes, key);
-	wire_encode(&f->bytes, ev->id, ev->event, texts);
-	if (f->bytes.failed)
-		return ERR_NOMEM;
-	parcel->value_len = (uint32_t)(f->bytes.len - parcel->at - key.len);
-	f->letters[f->count++].topic = wire_topic_of(ev->event);
-	return 0;
-}
-
 static int forwarder_add(void *ctx, struct queue *queue, const struct queue_event *ev)
 {
 	struct forwarder *f = ctx;
@@ -144,10 +128,20 @@ static int forwarder_add(void *ctx, struct queue *queue, const struct queue_even
 		with.language = text_find(f, queue, ev, v->language, language);
 	}
 	const struct wire_texts texts = {with.agent, with.referrer, with.language};
-	int r = letter_add(f, ev, &texts);
-	if (r == 0 && f->config.watch)
+	char scratch[WIRE_KEY_BYTES_MAX];
+	struct parcel *parcel = &f->parcels[f->count];
+	struct str key = wire_key(ev->event, scratch);
+	parcel->at = f->bytes.len;
+	parcel->key_len = (uint32_t)key.len;
+	buf_str(&f->bytes, key);
+	wire_encode(&f->bytes, ev->id, ev->event, &texts);
+	if (f->bytes.failed)
+		return ERR_NOMEM;
+	parcel->value_len = (uint32_t)(f->bytes.len - parcel->at - key.len);
+	f->letters[f->count++].topic = wire_topic_of(ev->event);
+	if (f->config.watch)
 		f->config.watch->event(f->config.watch->ctx, &with);
-	return r;
+	return 0;
 }
 
 static int letters_send(struct forwarder *f)

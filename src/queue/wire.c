@@ -159,23 +159,19 @@ static void visit_encode(struct buf *out, struct event_id id, const struct event
 	put_text(out, false, STR("source"), str_of(wire_source_names[v->source]));
 }
 
-static void impression_encode(struct buf *out, struct event_id id, const struct event_impression *i)
-{
-	buf_char(out, '{');
-	put_text(out, true, STR("id"), i->id);
-	put_number(out, i->id.len > 0 ? STR(",\"ts\":") : STR("\"ts\":"), i->time_ms);
-	put_text(out, false, STR("userId"), i->user);
-	put_text(out, false, STR("adId"), i->ad);
-	put_number(out, STR(",\"receivedAt\":"), i->received_ms);
-	put_id(out, STR(",\"eventId\":\""), id);
-}
-
 void wire_encode(struct buf *out, struct event_id id, const struct event *ev, const struct wire_texts *texts)
 {
 	if (ev->kind == EVENT_VISIT) {
 		visit_encode(out, id, &ev->visit, texts);
 	} else if (ev->kind == EVENT_IMPRESSION) {
-		impression_encode(out, id, &ev->impression);
+		const struct event_impression *i = &ev->impression;
+		buf_char(out, '{');
+		put_text(out, true, STR("id"), i->id);
+		put_number(out, i->id.len > 0 ? STR(",\"ts\":") : STR("\"ts\":"), i->time_ms);
+		put_text(out, false, STR("userId"), i->user);
+		put_text(out, false, STR("adId"), i->ad);
+		put_number(out, STR(",\"receivedAt\":"), i->received_ms);
+		put_id(out, STR(",\"eventId\":\""), id);
 	} else {
 		put_id(out, STR("{\"eventId\":\""), id);
 		put_number(out, STR(",\"ts\":"), ev->tally.time_ms);

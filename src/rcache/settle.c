@@ -42,17 +42,6 @@ static struct str *names_copy(const struct redis_reply *found, struct arena *are
 	return names;
 }
 
-static int cover_found(struct redis_conn *c, const struct redis_reply *found, struct err *e)
-{
-	struct arena CLEANUP(arena_release) arena = {0};
-	size_t count = found->count;
-	const struct str *names = names_copy(found, &arena);
-	int r = names ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
-	for (size_t at = 0; r == 0 && at < count; at += NODE_BATCH_MAX)
-		r = node_cover(c, names + at, MIN(count - at, NODE_BATCH_MAX), e);
-	return r;
-}
-
 /* One step of SCAN. `cursor` holds the server's, which is "0" at the end. */
 static int cover_some(const struct node *n, struct redis_conn *c, char cursor[CURSOR_BYTES], struct err *e)
 {
@@ -74,7 +63,13 @@ static int cover_some(const struct node *n, struct redis_conn *c, char cursor[CU
 		return err_set(e, ERR_UNAVAILABLE, "SCAN is answered in an unknown way");
 	memcpy(cursor, next.text.ptr, next.text.len);
 	cursor[next.text.len] = '\0';
-	return cover_found(c, &found, e);
+	struct arena CLEANUP(arena_release) arena = {0};
+	size_t count = found.count;
+	const struct str *names = names_copy(&found, &arena);
+	r = names ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
+	for (size_t at = 0; r == 0 && at < count; at += NODE_BATCH_MAX)
+		r = node_cover(c, names + at, MIN(count - at, NODE_BATCH_MAX), e);
+	return r;
 }
 
 /*

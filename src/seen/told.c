@@ -1,5 +1,6 @@
 #include "seen/told.h"
 
+#include "base/grow.h"
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,18 +170,6 @@ static int beginning_ask(const struct told *t, struct beginning *g)
 
 /* Asking */
 
-static int room_make(struct told *t, size_t count)
-{
-	if (count <= t->cap)
-		return 0;
-	struct told_lane *more = reallocarray(t->lanes, count, sizeof(*more));
-	if (!more)
-		return ERR_NOMEM;
-	t->lanes = more;
-	t->cap = count;
-	return 0;
-}
-
 static int by_number(const void *a, const void *b)
 {
 	const struct told_lane *x = a, *y = b;
@@ -311,7 +300,8 @@ int told_ask(struct told *t, const struct told_config *config, const struct seen
 	t->count = 0;
 	t->has_gap = false;
 	struct record *records = calloc(b->lane_count + 1, sizeof(*records));
-	if (!records || room_make(t, b->lane_count) < 0 || lanes_write(t, config, b, c, false) < 0) {
+	if (!records || !ARRAY_ROOM(t->lanes, t->cap, b->lane_count + 1) ||
+	    lanes_write(t, config, b, c, false) < 0) {
 		free(records);
 		return err_set(why, ERR_NOMEM, "out of memory");
 	}

@@ -6,6 +6,7 @@
  * were all at the cell's start. So when the start is inside, the cell's counts are taken and the rows outside
  * are taken away again; when it is not, the rows inside are added.
  */
+#include "base/grow.h"
 #include "sink/answers.h"
 #include "sink/codec.h"
 #include "sink/digest.h"
@@ -112,26 +113,6 @@ static bool run_matters(const struct cut *cut, const struct run *run, int64_t st
 	return minute_ms < cut->a->to_ms && end_ms > cut->a->from_ms;
 }
 
-static int add_cut_cell(struct asking *a, int64_t start_ms, struct str shapes, struct str blob)
-{
-	struct cut cut = {.a = a, .start_inside = start_ms >= a->from_ms};
-	CLEANUP(runs_release) struct runs runs = {0};
-	int rc = SQLITE_OK;
-	if (cut.start_inside) {
-		cut.start_step = tallies_step(&a->tallies, start_ms);
-		rc = add_counts(a, shapes, start_ms);
-	}
-	if (rc == SQLITE_OK)
-		rc = layout_sql_code(runs_add_blob(&runs, blob.ptr, blob.len, 0));
-	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
-		cut.first = MAX(runs.items[i].first, (uint64_t)a->first_visit);
-		cut.end = runs.items[i].first + runs.items[i].count;
-		if (cut.first < cut.end && run_matters(&cut, &runs.items[i], start_ms))
-			rc = cut_run(&cut);
-	}
-	return rc;
-}
-
 /* --- cells --- */
 
 static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, const struct query *q,
@@ -142,7 +123,23 @@ static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, c
 		return SQLITE_OK;
 	if (start_ms >= a->from_ms && end_ms <= a->to_ms)
 		return add_counts(a, column_blob(q, shapes_column), start_ms);
-	return add_cut_cell(a, start_ms, column_blob(q, shapes_column), column_blob(q, shapes_column + 1));
+	struct str blob = column_blob(q, shapes_column + 1);
+	struct cut cut = {.a = a, .start_inside = start_ms >= a->from_ms};
+	CLEANUP(runs_release) struct runs runs = {0};
+	int rc = SQLITE_OK;
+	if (cut.start_inside) {
+		cut.start_step = tallies_step(&a->tallies, start_ms);
+		rc = add_counts(a, column_blob(q, shapes_column), start_ms);
+	}
+	if (rc == SQLITE_OK)
+		rc = layout_sql_code(runs_add_blob(&runs, blob.ptr, blob.len, 0));
+	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
+		cut.first = MAX(runs.items[i].first, (uint64_t)a->first_visit);
+		cut.end = runs.items[i].first + runs.items[i].count;
+		if (cut.first < cut.end && run_matters(&cut, &runs.items[i], start_ms))
+			rc = cut_run(&cut);
+	}
+	return rc;
 }
 
 /* What is together lies side by side. */
@@ -300,20 +297,6 @@ static int add_all(struct asking *a)
 
 /* --- fresh visits --- */
 
-static int remember_visitor(struct asking *a, int64_t day, uint32_t hash)
-{
-	if (a->visitor_count == a->visitor_cap) {
-		size_t cap = MAX(a->visitor_cap * 2, 256);
-		struct visitor *larger = reallocarray(a->visitors, cap, sizeof(*larger));
-		if (!larger)
-			return SQLITE_NOMEM;
-		a->visitors = larger;
-		a->visitor_cap = cap;
-	}
-	a->visitors[a->visitor_count++] = (struct visitor){.day = day, .hash = hash};
-	return SQLITE_OK;
-}
-
 static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
@@ -324,9 +307,12 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 	if (key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
 		rc = add(a, key->shape, 1, tallies_step(&a->tallies, key->time_ms));
 	/* visitors are counted by whole days */
-	if (rc == SQLITE_OK && visitor && a->q->has_visitors)
-		rc = remember_visitor(a, day_of(key->time_ms), visitor);
-	return rc;
+	if (rc != SQLITE_OK || !visitor || !a->q->has_visitors)
+		return rc;
+	if (!ARRAY_ROOM(a->visitors, a->visitor_cap, a->visitor_count + 1))
+		return SQLITE_NOMEM;
+	a->visitors[a->visitor_count++] = (struct visitor){.day = day_of(key->time_ms), .hash = visitor};
+	return SQLITE_OK;
 }
 
 /* --- the answer --- */

@@ -6,6 +6,7 @@
  *
  * What a page gives is picked first and filled in after, so that only picked rows are read whole.
  */
+#include "base/grow.h"
 #include "sink/answers.h"
 #include "sink/codec.h"
 #include "sink/digest.h"
@@ -62,14 +63,8 @@ static int fresh_collect(void *arg, uint64_t ordinal, const struct visit_key *ke
 	if (key->link != l->q->link || key->time_ms >= l->q->to_ms ||
 	    time_floor(key->time_ms, MINUTE_MS) + MINUTE_MS <= l->q->from_ms)
 		return SQLITE_OK; /* a minute that the range's start cuts is kept whole, for the ranks */
-	if (l->fresh_count == l->fresh_cap) {
-		size_t cap = MAX(l->fresh_cap * 2, 256);
-		struct fresh_visit *larger = reallocarray(l->fresh, cap, sizeof(*larger));
-		if (!larger)
-			return SQLITE_NOMEM;
-		l->fresh = larger;
-		l->fresh_cap = cap;
-	}
+	if (!ARRAY_ROOM(l->fresh, l->fresh_cap, l->fresh_count + 1))
+		return SQLITE_NOMEM;
 	l->fresh[l->fresh_count++] = (struct fresh_visit){.time_ms = key->time_ms, .ordinal = ordinal};
 	return SQLITE_OK;
 }
@@ -149,14 +144,8 @@ static bool is_inside(const struct listing *l, int64_t time_ms)
 
 static int pick_add(struct listing *l, struct pick pick)
 {
-	if (l->pick_count == l->pick_cap) {
-		size_t cap = MAX(l->pick_cap * 2, 128);
-		struct pick *larger = reallocarray(l->picks, cap, sizeof(*larger));
-		if (!larger)
-			return SQLITE_NOMEM;
-		l->picks = larger;
-		l->pick_cap = cap;
-	}
+	if (!ARRAY_ROOM(l->picks, l->pick_cap, l->pick_count + 1))
+		return SQLITE_NOMEM;
 	l->picks[l->pick_count++] = pick;
 	return SQLITE_OK;
 }

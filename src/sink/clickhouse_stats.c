@@ -123,30 +123,25 @@ static int shares_count(struct stats_query *q, struct row_reader rows)
 	return ch_end(&rows);
 }
 
-static int take_row(const struct tallies *t, struct row_reader *rows)
-{
-	struct stats_query *q = t->q;
-	unsigned part = row_u8(rows), dim = part - PART_DIM;
-	int r = 0;
-	if (part != PART_TOTALS && dim < DIM_COUNT && q->shares[dim] && q->share_count[dim] < q->shares_max) {
-		r = add_share(q, q->shares[dim], &q->share_count[dim], rows);
-	} else {
-		row_text(rows);
-		int64_t what = row_i64(rows);
-		uint64_t n = row_u64(rows);
-		if (part == PART_TOTALS && !rows->bad)
-			r = add_total(t, what, n);
-	}
-	row_end(rows);
-	return r;
-}
-
 static int take_answer(const struct tallies *t, const struct buf *answer)
 {
 	struct row_reader rows = row_reader_of(answer);
 	int r = shares_count(t->q, rows);
-	while (r == 0 && row_more(&rows))
-		r = take_row(t, &rows);
+	struct stats_query *q = t->q;
+	while (r == 0 && row_more(&rows)) {
+		unsigned part = row_u8(&rows), dim = part - PART_DIM;
+		if (part != PART_TOTALS && dim < DIM_COUNT && q->shares[dim] &&
+		    q->share_count[dim] < q->shares_max) {
+			r = add_share(q, q->shares[dim], &q->share_count[dim], &rows);
+		} else {
+			row_text(&rows);
+			int64_t what = row_i64(&rows);
+			uint64_t n = row_u64(&rows);
+			if (part == PART_TOTALS && !rows.bad)
+				r = add_total(t, what, n);
+		}
+		row_end(&rows);
+	}
 	return r ? r : ch_end(&rows);
 }
 

@@ -174,17 +174,6 @@ static int retire(struct tidying *t, const struct partition *p)
 
 /* --- rounds that nobody ended --- */
 
-/* Those whose sums count. */
-static int rounds_counting(struct tidying *t, struct buf *ret)
-{
-	CLEANUP(buf_release) struct buf sql = {0};
-	buf_printf(&sql,
-	           "SELECT what, toUInt16(day), round, toUInt8(0) FROM day_gone GROUP BY what, day, round"
-	           " HAVING max(step) = %d ORDER BY what, day, round",
-	           GONE_COUNTS);
-	return ch_ask(t->s, &sql, ret);
-}
-
 static bool has_partition(const struct tidying *t, uint8_t table, uint32_t day)
 {
 	for (size_t i = 0; i < t->count; i++)
@@ -298,8 +287,13 @@ int ch_tidy(struct sink *base, int64_t now_ms)
 	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
 		return 0;
 	struct tidying t = {.s = s, .now_ms = MIN(now_ms, s->now_ms + HOUR_MS)};
-	CLEANUP(buf_release) struct buf counting = {0};
-	int r = rounds_counting(&t, &counting);
+	CLEANUP(buf_release) struct buf sql = {0}, counting = {0};
+	/* Rounds whose sums count. */
+	buf_printf(&sql,
+	           "SELECT what, toUInt16(day), round, toUInt8(0) FROM day_gone GROUP BY what, day, round"
+	           " HAVING max(step) = %d ORDER BY what, day, round",
+	           GONE_COUNTS);
+	int r = ch_ask(t.s, &sql, &counting);
 	if (r == 0)
 		r = look(&t);
 	if (r == 0)

@@ -1,5 +1,6 @@
 #include "sink/codec.h"
 
+#include "base/grow.h"
 #include <stdlib.h>
 
 uint64_t varint_get_long(struct blob_reader *r)
@@ -16,19 +17,6 @@ uint64_t varint_get_long(struct blob_reader *r)
 	return 0;
 }
 
-static int array_grow(void **items, size_t count, size_t *cap, size_t item_bytes)
-{
-	if (count < *cap)
-		return 0;
-	size_t more = *cap ? *cap * 2 : 16;
-	void *larger = reallocarray(*items, more, item_bytes);
-	if (!larger)
-		return ERR_NOMEM;
-	*items = larger;
-	*cap = more;
-	return 0;
-}
-
 /* --- counts --- */
 
 void counts_release(struct counts *c)
@@ -40,10 +28,10 @@ void counts_release(struct counts *c)
 int counts_append(struct counts *c, uint64_t id, uint64_t n)
 {
 	ASSERT(c->count == 0 || c->items[c->count - 1].id < id);
-	int r = array_grow((void **)&c->items, c->count, &c->cap, sizeof(*c->items));
-	if (r == 0)
-		c->items[c->count++] = (struct count){.id = id, .n = n};
-	return r;
+	if (!ARRAY_ROOM(c->items, c->cap, c->count + 1))
+		return ERR_NOMEM;
+	c->items[c->count++] = (struct count){.id = id, .n = n};
+	return 0;
 }
 
 static int counts_read(struct counts *c, const void *data, size_t len)
@@ -125,10 +113,10 @@ void runs_release(struct runs *r)
 
 int runs_append(struct runs *r, struct run run)
 {
-	int e = array_grow((void **)&r->items, r->count, &r->cap, sizeof(*r->items));
-	if (e == 0)
-		r->items[r->count++] = run;
-	return e;
+	if (!ARRAY_ROOM(r->items, r->cap, r->count + 1))
+		return ERR_NOMEM;
+	r->items[r->count++] = run;
+	return 0;
 }
 
 int runs_add_blob(struct runs *r, const void *data, size_t len, uint64_t minutes)

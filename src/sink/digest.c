@@ -7,6 +7,7 @@
  * one digest would.
  */
 #include "sink/digest.h"
+#include "base/grow.h"
 #include "sink/sketch.h"
 #include "sink/sort.h"
 
@@ -82,14 +83,8 @@ static int read_row(struct digest *d, const struct query *q)
 	struct keys_state state = {0};
 	if (visitors.len != count * sizeof(uint32_t) || d->details.len + details.len > UINT32_MAX)
 		return SQLITE_CORRUPT;
-	if (d->count + count > d->cap) {
-		size_t cap = MAX(d->cap * 2, d->count + count);
-		struct visit *larger = reallocarray(d->visits, cap, sizeof(*larger));
-		if (!larger)
-			return SQLITE_NOMEM;
-		d->visits = larger;
-		d->cap = cap;
-	}
+	if (!ARRAY_ROOM(d->visits, d->cap, d->count + count + 1))
+		return SQLITE_NOMEM;
 	for (size_t i = 0; i < count; i++) {
 		struct visit_key key;
 		const uint8_t *from = more.at;
@@ -404,19 +399,6 @@ static int count_days(struct digest *d)
 	return rc;
 }
 
-/* Groups from .. to - 1 are of one day: only its visitors are kept for all links together. */
-static int count_visitors(struct digest *d, size_t from, size_t to)
-{
-	struct day day = {.day = day_of(d->groups[from].minute_ms), .link = LINK_ALL};
-	int rc = day_read(d, &day);
-	if (rc != SQLITE_OK)
-		return rc;
-	for (size_t i = from; i < to; i++)
-		day_count(d, &day, &d->groups[i]);
-	day.clicks = 0;
-	return day.changed ? day_write(d, &day) : SQLITE_OK;
-}
-
 /* The groups are sorted by minute. */
 static int count_all_visitors(struct digest *d)
 {
@@ -425,7 +407,15 @@ static int count_all_visitors(struct digest *d)
 		int64_t day = day_of(d->groups[from].minute_ms);
 		for (to = from + 1; to < d->group_count && day_of(d->groups[to].minute_ms) == day;)
 			to++;
-		rc = count_visitors(d, from, to);
+		/* Groups from .. to - 1 are of one day: only its visitors are kept for all links together. */
+		struct day all = {.day = day, .link = LINK_ALL};
+		rc = day_read(d, &all);
+		if (rc != SQLITE_OK)
+			return rc;
+		for (size_t i = from; i < to; i++)
+			day_count(d, &all, &d->groups[i]);
+		all.clicks = 0;
+		rc = all.changed ? day_write(d, &all) : SQLITE_OK;
 	}
 	return rc;
 }
@@ -535,29 +525,6 @@ int digest_piece(struct sqlite_conn *c, size_t visits_max)
 
 /* --- for questions --- */
 
-static int each_of_row(const struct query *q, uint64_t ordinal, uint64_t from_link, digest_each_fn *each,
-                       void *arg)
-{
-	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
-	struct str keys = column_blob(q, 1), visitors = column_blob(q, 2);
-	struct blob_reader k = blob_reader_of(keys.ptr, keys.len);
-	struct keys_state state = {0};
-	if (visitors.len != count * sizeof(uint32_t))
-		return SQLITE_CORRUPT;
-	for (size_t i = 0; i < count; i++) {
-		struct visit_key key;
-		uint32_t visitor;
-		visit_key_get(&k, &state, &key);
-		memcpy(&visitor, visitors.ptr + i * sizeof(visitor), sizeof(visitor));
-		int rc = k.bad ? SQLITE_CORRUPT : SQLITE_OK;
-		if (rc == SQLITE_OK && key.link >= from_link)
-			rc = each(arg, ordinal + i, &key, visitor);
-		if (rc != SQLITE_OK)
-			return rc;
-	}
-	return SQLITE_OK;
-}
-
 int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
 {
 	struct book book;
@@ -568,10 +535,25 @@ int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_FRESH_KEYS);
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		bool partly = sqlite3_column_int64(q.stmt, 3) <= book.digesting.row;
-		int r = each_of_row(&q, ordinal, partly ? (uint64_t)book.digesting.link : 0, each, arg);
-		if (r != SQLITE_OK)
-			return r;
-		ordinal += (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		uint64_t from_link = partly ? (uint64_t)book.digesting.link : 0;
+		size_t count = (size_t)sqlite3_column_int64(q.stmt, 0);
+		struct str keys = column_blob(&q, 1), visitors = column_blob(&q, 2);
+		struct blob_reader k = blob_reader_of(keys.ptr, keys.len);
+		struct keys_state state = {0};
+		if (visitors.len != count * sizeof(uint32_t))
+			return SQLITE_CORRUPT;
+		for (size_t i = 0; i < count; i++) {
+			struct visit_key key;
+			uint32_t visitor;
+			visit_key_get(&k, &state, &key);
+			memcpy(&visitor, visitors.ptr + i * sizeof(visitor), sizeof(visitor));
+			int code = k.bad ? SQLITE_CORRUPT : SQLITE_OK;
+			if (code == SQLITE_OK && key.link >= from_link)
+				code = each(arg, ordinal + i, &key, visitor);
+			if (code != SQLITE_OK)
+				return code;
+		}
+		ordinal += count;
 	}
 	return layout_done(rc);
 }

@@ -1,4 +1,5 @@
 #include "sink/impressions.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include "sink/codec.h"
 #include "sink/sort.h"
@@ -254,13 +255,10 @@ static int adding_add(struct adding *a, uint64_t ad, uint64_t n)
 	if (UNLIKELY(ad >= a->cap)) {
 		if (ad > a->last)
 			return SQLITE_CORRUPT;
-		size_t cap = MAX(ad + 1, a->cap * 2);
-		uint64_t *larger = reallocarray(a->by_ad, cap, sizeof(*larger));
-		if (!larger)
+		size_t before = a->cap;
+		if (!ARRAY_ROOM(a->by_ad, a->cap, ad + 1))
 			return SQLITE_NOMEM;
-		memset(larger + a->cap, 0, (cap - a->cap) * sizeof(*larger));
-		a->by_ad = larger;
-		a->cap = cap;
+		memset(a->by_ad + before, 0, (a->cap - before) * sizeof(*a->by_ad));
 	}
 	a->by_ad[ad] += n;
 	return SQLITE_OK;

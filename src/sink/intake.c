@@ -173,45 +173,40 @@ static int fresh_write(struct intake *in, struct fresh *f)
 	return rc;
 }
 
-static int fresh_add(struct intake *in, struct fresh *f, const struct sink_visit *v)
-{
-	ASSERT(v->shape < in->batch->shape_count && v->link <= INT64_MAX);
-	ASSERT((v->link == 0) == visit_is_orphan(in->batch->shapes[v->shape].kind));
-	ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
-	struct visit_details details = {.address_len = v->address_len};
-	memcpy(details.address, v->address, v->address_len);
-	int rc = text_number(in, v->agent, &details.agent);
-	if (rc == SQLITE_OK)
-		rc = text_number(in, v->referrer, &details.referrer);
-	if (rc == SQLITE_OK)
-		rc = text_number(in, v->place, &details.place);
-	if (rc == SQLITE_OK)
-		rc = text_number(in, v->path, &details.path);
-	uint8_t *key = (uint8_t *)buf_reserve(&f->keys, KEY_BYTES_MAX);
-	uint8_t *more = (uint8_t *)buf_reserve(&f->details, DETAILS_BYTES_MAX);
-	if (rc != SQLITE_OK || !key || !more)
-		return rc == SQLITE_OK ? SQLITE_NOMEM : rc;
-	struct visit_key k = {.time_ms = v->time_ms,
-	                      .link = v->link,
-	                      .shape = in->shapes[v->shape],
-	                      .click = in->clicks[v->shape]};
-	f->keys.len += (size_t)(visit_key_put(key, &f->state, &k) - key);
-	f->details.len += (size_t)(visit_details_put(more, &details) - more);
-	uint32_t visitor = v->link != 0 && in->clicks[v->shape] ? shape_visitor_hash(v->visitor) : 0;
-	buf_append(&f->visitors, &visitor, sizeof(visitor));
-	f->visits++;
-	f->orphans += v->link == 0;
-	return SQLITE_OK;
-}
-
 static int take_visits(struct intake *in)
 {
 	CLEANUP(fresh_release) struct fresh f = {0};
 	in->texts = calloc(in->batch->text_count + 1, sizeof(*in->texts));
 	int rc = in->texts ? SQLITE_OK : SQLITE_NOMEM;
 	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->visit_count; i++) {
-		rc = fresh_add(in, &f, &in->batch->visits[i]);
-		if (rc == SQLITE_OK && f.visits == FRESH_VISITS_MAX)
+		const struct sink_visit *v = &in->batch->visits[i];
+		ASSERT(v->shape < in->batch->shape_count && v->link <= INT64_MAX);
+		ASSERT((v->link == 0) == visit_is_orphan(in->batch->shapes[v->shape].kind));
+		ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
+		struct visit_details details = {.address_len = v->address_len};
+		memcpy(details.address, v->address, v->address_len);
+		rc = text_number(in, v->agent, &details.agent);
+		if (rc == SQLITE_OK)
+			rc = text_number(in, v->referrer, &details.referrer);
+		if (rc == SQLITE_OK)
+			rc = text_number(in, v->place, &details.place);
+		if (rc == SQLITE_OK)
+			rc = text_number(in, v->path, &details.path);
+		uint8_t *key = (uint8_t *)buf_reserve(&f.keys, KEY_BYTES_MAX);
+		uint8_t *more = (uint8_t *)buf_reserve(&f.details, DETAILS_BYTES_MAX);
+		if (rc != SQLITE_OK || !key || !more)
+			return rc == SQLITE_OK ? SQLITE_NOMEM : rc;
+		struct visit_key k = {.time_ms = v->time_ms,
+		                      .link = v->link,
+		                      .shape = in->shapes[v->shape],
+		                      .click = in->clicks[v->shape]};
+		f.keys.len += (size_t)(visit_key_put(key, &f.state, &k) - key);
+		f.details.len += (size_t)(visit_details_put(more, &details) - more);
+		uint32_t visitor = v->link != 0 && in->clicks[v->shape] ? shape_visitor_hash(v->visitor) : 0;
+		buf_append(&f.visitors, &visitor, sizeof(visitor));
+		f.visits++;
+		f.orphans += v->link == 0;
+		if (f.visits == FRESH_VISITS_MAX)
 			rc = fresh_write(in, &f);
 	}
 	if (rc == SQLITE_OK && f.visits > 0)

@@ -6,6 +6,7 @@
  * up once a day at least.
  */
 #include "base/buf.h"
+#include "base/grow.h"
 #include "sink/ads.h"
 #include "sink/name_table.h"
 #include "sink/postgres_sink.h"
@@ -399,23 +400,11 @@ static bool recall_all(struct postgres_names *n, const struct sink_batch *b)
 	return true;
 }
 
-static int room(uint32_t **ids, size_t *cap, size_t count)
-{
-	if (count < *cap)
-		return 0;
-	uint32_t *larger = reallocarray(*ids, count + 1, sizeof(*larger));
-	if (!larger)
-		return ERR_NOMEM;
-	*ids = larger;
-	*cap = count + 1;
-	return 0;
-}
-
 int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct sink_batch *batch,
                        const uint32_t **ret_shapes, const uint32_t **ret_ads, struct err *e)
 {
-	if (room(&n->shape_ids, &n->shape_cap, batch->shape_count) < 0 ||
-	    room(&n->ad_ids, &n->ad_cap, batch->impression_count) < 0)
+	if (!ARRAY_ROOM(n->shape_ids, n->shape_cap, batch->shape_count + 1) ||
+	    !ARRAY_ROOM(n->ad_ids, n->ad_cap, batch->impression_count + 1))
 		return no_memory(e);
 	*ret_shapes = n->shape_ids;
 	*ret_ads = n->ad_ids;

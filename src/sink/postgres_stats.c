@@ -7,6 +7,7 @@
  * time. Of a shape that has more in the cells than in rows, the others are those whose rows are gone: they
  * count as if they were at their cells' starts, as many as those inside have beyond the rows that are inside.
  */
+#include "base/grow.h"
 #include "sink/postgres_sink.h"
 #include "sink/sketch.h"
 #include "sink/tallies.h"
@@ -53,30 +54,18 @@ static void asking_release(struct asking *a)
 	tallies_release(&a->tallies);
 }
 
-static int found_add(struct founds *f, struct found found)
-{
-	if (f->count == f->cap) {
-		size_t cap = MAX(f->cap * 2, 256);
-		struct found *larger = reallocarray(f->items, cap, sizeof(*larger));
-		if (!larger)
-			return ERR_NOMEM;
-		f->items = larger;
-		f->cap = cap;
-	}
-	f->items[f->count++] = found;
-	return 0;
-}
-
 /* Rows of (time, shape, count), and whether it is inside. */
 static int founds_read(struct pg_conn *c, struct founds *ret, bool has_inside)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	int r = pg_next(c, &rows, NULL);
+	if (r == 0 && !ARRAY_ROOM(ret->items, ret->cap, ret->count + (size_t)rows.rows + 1))
+		return ERR_NOMEM;
 	for (int row = 0; r == 0 && row < rows.rows; row++)
-		r = found_add(ret, (struct found){.time_ms = pg_get_int(&rows, row, 0),
-		                                  .shape = pg_get_int(&rows, row, 1),
-		                                  .count = pg_get_int(&rows, row, 2),
-		                                  .inside = has_inside && pg_get_int(&rows, row, 3)});
+		ret->items[ret->count++] = (struct found){.time_ms = pg_get_int(&rows, row, 0),
+		                                          .shape = pg_get_int(&rows, row, 1),
+		                                          .count = pg_get_int(&rows, row, 2),
+		                                          .inside = has_inside && pg_get_int(&rows, row, 3)};
 	return r;
 }
 

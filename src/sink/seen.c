@@ -1,4 +1,5 @@
 #include "sink/seen.h"
+#include "base/grow.h"
 #include "base/hash.h"
 
 #include <stdlib.h>
@@ -131,19 +132,6 @@ static int filter_new(struct seen_run *r, size_t entries)
 
 /* --- runs --- */
 
-static int runs_room(struct seen *s)
-{
-	if (s->run_count < s->run_cap)
-		return SQLITE_OK;
-	size_t more = s->run_cap ? s->run_cap * 2 : 32;
-	struct seen_run *larger = reallocarray(s->runs, more, sizeof(*larger));
-	if (!larger)
-		return SQLITE_NOMEM;
-	s->runs = larger;
-	s->run_cap = more;
-	return SQLITE_OK;
-}
-
 static int64_t chunk_key(int64_t run, uint32_t prefix)
 {
 	return run << 32 | prefix;
@@ -176,8 +164,8 @@ static int seal(struct seen *s, struct sqlite_conn *c)
 	s->sealing = true;
 	struct seen_entry *entries = malloc(s->table.count * sizeof(*entries));
 	int rc = entries ? filter_new(&s->sealed, s->table.count) : SQLITE_NOMEM;
-	if (rc == SQLITE_OK)
-		rc = runs_room(s); /* now, as after the commit nothing may fail */
+	if (rc == SQLITE_OK && !ARRAY_ROOM(s->runs, s->run_cap, s->run_count + 1))
+		rc = SQLITE_NOMEM; /* now, as after the commit nothing may fail */
 	if (rc == SQLITE_OK) {
 		size_t count = 0;
 		for (size_t i = 0; i < s->table.slot_count; i++)
@@ -272,7 +260,9 @@ static int load_runs(struct seen *s, struct sqlite_conn *c)
 		if (len == 0 || len % CACHE_LINE_BYTES != 0)
 			return SQLITE_CORRUPT;
 		r.block_count = len / CACHE_LINE_BYTES;
-		r.filter = runs_room(s) == SQLITE_OK ? aligned_alloc(CACHE_LINE_BYTES, len) : NULL;
+		r.filter = ARRAY_ROOM(s->runs, s->run_cap, s->run_count + 1)
+		               ? aligned_alloc(CACHE_LINE_BYTES, len)
+		               : NULL;
 		if (!r.filter)
 			return SQLITE_NOMEM;
 		memcpy(r.filter, blob.ptr, len);

@@ -115,24 +115,28 @@ uint64_t sketch_estimate(const struct sketch *s)
 	return (uint64_t)llround(m * m / (2 * M_LN2) / z);
 }
 
+/* Four registers lie in three bytes. */
+static bool read_registers(struct sketch *s, const uint8_t *in)
+{
+	for (size_t i = 0; i < SKETCH_REGISTERS; i += 4, in += 3) {
+		uint32_t four = in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16;
+		for (size_t k = 0; k < 4; k++, four >>= 6) {
+			s->registers[i + k] = four & 0x3f;
+			if (s->registers[i + k] > RANK_MAX)
+				return false;
+		}
+	}
+	s->dense = true;
+	s->count = 0;
+	return true;
+}
+
 bool sketch_read(struct sketch *ret, const void *data, size_t len)
 {
 	const uint8_t *in = data;
 	sketch_init(ret);
-	if (len == SKETCH_BYTES_MAX) {
-		/* Four registers lie in three bytes. */
-		for (size_t i = 0; i < SKETCH_REGISTERS; i += 4, in += 3) {
-			uint32_t four = in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16;
-			for (size_t k = 0; k < 4; k++, four >>= 6) {
-				ret->registers[i + k] = four & 0x3f;
-				if (ret->registers[i + k] > RANK_MAX)
-					return false;
-			}
-		}
-		ret->dense = true;
-		ret->count = 0;
-		return true;
-	}
+	if (len == SKETCH_BYTES_MAX)
+		return read_registers(ret, in);
 	if (len % 4 != 0 || len / 4 > SKETCH_LIST_MAX)
 		return false;
 	for (size_t i = 0; i < len / 4; i++, in += 4) {

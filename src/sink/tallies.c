@@ -1,5 +1,6 @@
 #include "sink/tallies.h"
 
+#include "base/grow.h"
 #include <stdlib.h>
 
 static const int64_t time_limit_ms = 1LL << 50;
@@ -70,25 +71,13 @@ static bool dim_is(struct str value, struct str wanted)
 	return str_eq(value, wanted);
 }
 
-static int room(struct tallies *t, uint64_t id)
-{
-	if (id < t->cap)
-		return 0;
-	size_t cap = MAX(id + 1, t->cap * 2);
-	struct shape_tally *larger = reallocarray(t->shapes, cap, sizeof(*larger));
-	if (!larger)
-		return ERR_NOMEM;
-	memset(larger + t->cap, 0, (cap - t->cap) * sizeof(*larger));
-	t->shapes = larger;
-	t->cap = cap;
-	return 0;
-}
-
 int tallies_learn(struct tallies *t, uint64_t id, const struct visit_shape *shape)
 {
 	struct visit_shape *copy = arena_alloc(t->q->arena, sizeof(*copy));
-	if (!copy || room(t, id) < 0)
+	size_t before = t->cap;
+	if (!copy || !ARRAY_ROOM(t->shapes, t->cap, id + 1))
 		return ERR_NOMEM;
+	memset(t->shapes + before, 0, (t->cap - before) * sizeof(*t->shapes));
 	*copy = *shape;
 	t->shapes[id].shape = copy;
 	struct shape_tally *v = &t->shapes[id];

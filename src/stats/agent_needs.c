@@ -88,6 +88,17 @@ static struct agent_word *words_union(struct reader *r, struct agent_word *a, co
 	return a;
 }
 
+static struct agent_word *words_product(struct reader *r, const struct agent_word *a,
+                                        const struct agent_word *b)
+{
+	struct agent_word *all = NULL;
+	for (; a; a = a->next) {
+		for (const struct agent_word *w = b; w; w = w->next)
+			all = words_add(r, all, a->text, w->text);
+	}
+	return all;
+}
+
 static struct part part_exact(struct reader *r, struct str text)
 {
 	return (struct part){.exact = true, .texts = words_add(r, NULL, text, STR(""))};
@@ -331,12 +342,7 @@ static struct part read_sequence(struct reader *r)
 		if (!read_text(r, &next))
 			next = read_repeated(r, read_atom(r));
 		if (next.exact && words_count(whole.texts) * words_count(next.texts) <= TEXTS_MAX) {
-			struct agent_word *all = NULL;
-			for (const struct agent_word *a = whole.texts; a; a = a->next) {
-				for (const struct agent_word *w = next.texts; w; w = w->next)
-					all = words_add(r, all, a->text, w->text);
-			}
-			whole.texts = all;
+			whole.texts = words_product(r, whole.texts, next.texts);
 			continue;
 		}
 		whole.exact = false;

@@ -221,18 +221,17 @@ int agent_rules_new(const struct agent_rule *rules, size_t count, struct agent_r
 		return ERR_NOMEM;
 	r->count = count;
 	int result = rules_allocate(r);
-	if (result == 0) {
-		size_t at = 0;
-		for (enum agent_list list = 0; list < AGENT_LISTS; list++) {
-			r->first[list] = at;
-			for (size_t i = 0; i < r->count; i++) {
-				if (rules[i].list == list)
-					r->rules[at++] = rules[i];
-			}
+	size_t at = 0;
+	for (enum agent_list list = 0; result == 0 && list < AGENT_LISTS; list++) {
+		r->first[list] = at;
+		for (size_t i = 0; i < count; i++) {
+			if (rules[i].list == list)
+				r->rules[at++] = rules[i];
 		}
-		r->first[AGENT_LISTS] = at;
-		result = rules_index(r);
 	}
+	r->first[AGENT_LISTS] = at;
+	if (result == 0)
+		result = rules_index(r);
 	if (result < 0)
 		agent_rules_free(r);
 	else

@@ -1,5 +1,6 @@
 #include "stats/clicks.h"
 
+#include "base/grow.h"
 #include "obs/log.h"
 #include "os/clock.h"
 #include "stats/link_set.h"
@@ -108,14 +109,8 @@ static struct stream *stream_of(struct clicks *c, uint64_t number)
 	struct stream *s = stream_find(c, number);
 	if (s)
 		return s;
-	if (c->count == c->cap) {
-		size_t cap = MAX(2 * c->cap, (size_t)16);
-		struct stream *larger = reallocarray(c->streams, cap, sizeof(*larger));
-		if (!larger)
-			return NULL;
-		c->streams = larger;
-		c->cap = cap;
-	}
+	if (!ARRAY_ROOM(c->streams, c->cap, c->count + 1))
+		return NULL;
 	s = &c->streams[c->count++];
 	*s = (struct stream){.number = number, .is_searched = !c->config.counters};
 	return s;
