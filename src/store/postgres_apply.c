@@ -208,7 +208,8 @@ static int apply_lost(struct store_postgres *s, const struct apply_work *first)
 		lost_note(&again);
 	for (size_t i = 0, at = 0; i < first->n; i++) {
 		if (view_lost(&first->view, &first->writes[i]))
-			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)} : outcomes[at++];
+			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)}
+			                       : outcomes[at++];
 	}
 	apply_work_reset(&again);
 	return 0;

@@ -6,9 +6,9 @@
 #include <cmocka.h>
 
 #include "api/accounts.h"
+#include "lib/store_kit.h"
 #include "os/clock.h"
 #include "os/reclaim.h"
-#include "lib/store_kit.h"
 #include "store/backends.h"
 
 #include <pthread.h>

@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "api/accounts.h"
-#include "lib/store_proxy.h"
 #include "lib/store_kit.h"
+#include "lib/store_proxy.h"
 #include "store/backends.h"
 
 #include <semaphore.h>
