@@ -14,8 +14,8 @@
 
 /*
  * sqlite: (in the data folder), sqlite:/path, postgres://, fault:SPEC;URL; links are spread over several
- * postgres:// that are separated by commas. `replicas`: of any of them, likewise; "" for none. Without a folder
- * (NULL) only stores that need none.
+ * postgres:// that are separated by commas. `replicas`: of any of them, likewise; "" for none. Without a
+ * folder (NULL) only stores that need none.
  */
 int backend_open_store_with(const char *url, const char *replicas, const struct folder *f, struct store **ret,
                             struct err *e);

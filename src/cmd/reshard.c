@@ -15,7 +15,8 @@ static const char usage[] =
     "\n"
     "Spreads links over the databases of store.url. Only what must move does: a third of all links when a "
     "third database\n"
-    "joins two. Servers go on serving; before a database joins, they must have it in their store.url (it stays "
+    "joins two. Servers go on serving; before a database joins, they must have it in their store.url (it "
+    "stays "
     "idle until\n"
     "then). Interrupted at any point, nothing is lost: run it again.\n"
     "\n"
@@ -204,7 +205,8 @@ static int run(const struct options *o, const struct settings *s, struct err *e)
 {
 	struct store *store = NULL;
 	if (strncmp(s->serve.store_url, "postgres", strlen("postgres")) != 0)
-		return err_set(e, ERR_INVALID, "store.url names no PostgreSQL databases: there is nothing to spread");
+		return err_set(e, ERR_INVALID,
+		               "store.url names no PostgreSQL databases: there is nothing to spread");
 	int r = backend_open_shards(s->serve.store_url, "", true, &store, e);
 	if (r == 0 && o->status)
 		r = status_print(store, e);

@@ -21,8 +21,8 @@ int store_postgres_open(const struct store_postgres_config *config, struct store
 
 /*
  * Several PostgreSQL databases as one, or one that others may make one of several (store_shards.c). With
- * `is_admin` it is for store/reshard.h: nothing is made (ERR_NOT_FOUND when they are not one store yet), and it
- * opens also when databases of it are lost.
+ * `is_admin` it is for store/reshard.h: nothing is made (ERR_NOT_FOUND when they are not one store yet), and
+ * it opens also when databases of it are lost.
  */
 struct store_shards_config {
 	const struct str *urls;
@@ -35,10 +35,9 @@ struct store_shards_config {
 int store_shards_open(const struct store_shards_config *config, struct store **ret, struct err *e);
 
 /*
- * Makes calls of a store fail on request, to see what callers do: *ret is the same store, and the rules end with
- * it.
- * `spec` is a comma-separated list of OP=ERROR[@N]: calls of OP (lookup, apply, list, tagged, clicks,
- * permitted, over, users, keys, accounts, lease, constant, ping, version, claim) fail with ERROR
+ * Makes calls of a store fail on request, to see what callers do: *ret is the same store, and the rules end
+ * with it. `spec` is a comma-separated list of OP=ERROR[@N]: calls of OP (lookup, apply, list, tagged,
+ * clicks, permitted, over, users, keys, accounts, lease, constant, ping, version, claim) fail with ERROR
  * (unavailable, uncertain, corrupt, busy, no-memory), all of them or from the N-th on; OP=ERROR@N! only the
  * N-th. "apply=uncertain" does the work and then says so; "lookup=slow" does it and then takes 300 ms to
  * answer.

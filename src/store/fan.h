@@ -1,6 +1,7 @@
 /*
  * Several blocking calls side by side. A few threads take what is handed over; what none of them is free for,
- * the caller does itself. So a database that answers late costs the others a thread, never a place in a queue.
+ * the caller does itself. So a database that answers late costs the others a thread, never a place in a
+ * queue.
  */
 #pragma once
 

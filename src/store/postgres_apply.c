@@ -207,7 +207,8 @@ static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 		lost_note(&again);
 	for (size_t i = 0, at = 0; i < first->n; i++) {
 		if (view_lost(&first->view, &first->writes[i]))
-			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)} : outcomes[at++];
+			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)}
+			                       : outcomes[at++];
 	}
 	apply_work_reset(&again);
 }

@@ -18,9 +18,8 @@ struct table {
 		.read = {"copy_read_" table,                                                                 \
 		         "SELECT coalesce(json_agg(t), '[]')::text FROM (SELECT * FROM " table               \
 		         " WHERE " column " = ANY ($1::bytea[])) AS t"},                                     \
-		.write = {"copy_write_" table,                                                               \
-		          "INSERT INTO " table " SELECT * FROM json_populate_recordset"                      \
-		          "(NULL::" table ", $1::text::json) ORDER BY " column put},                         \
+		.write = {"copy_write_" table, "INSERT INTO " table " SELECT * FROM json_populate_recordset" \
+		                               "(NULL::" table ", $1::text::json) ORDER BY " column put},    \
 		.clear = {                                                                                   \
 			"copy_clear_" table,                                                                 \
 			"DELETE FROM " table " WHERE " column " = ANY ($1::bytea[])"                         \
@@ -28,13 +27,18 @@ struct table {
 	}
 
 /* An idempotency key that was used here long ago gives way to its newer use. */
-#define REPLAY_PUT                                                                                       \
-	" ON CONFLICT (caller, name) DO UPDATE SET fingerprint = excluded.fingerprint, link_key = excluded.link_key," \
+#define REPLAY_PUT                                                                                  \
+	" ON CONFLICT (caller, name) DO UPDATE SET fingerprint = excluded.fingerprint, link_key = " \
+	"excluded.link_key,"                                                                        \
 	" link_id = excluded.link_id, made_ms = excluded.made_ms WHERE replay.made_ms < excluded.made_ms"
 
 static const struct table tables[] = {
-    TABLE("link", "key", ""),       TABLE("resting", "key", ""),     TABLE("spent_key", "key", ""),
-    TABLE("permission", "key", ""), TABLE("tag", "key", ""),         TABLE("click_total", "key", ""),
+    TABLE("link", "key", ""),
+    TABLE("resting", "key", ""),
+    TABLE("spent_key", "key", ""),
+    TABLE("permission", "key", ""),
+    TABLE("tag", "key", ""),
+    TABLE("click_total", "key", ""),
     TABLE("replay", "link_key", REPLAY_PUT),
 };
 
@@ -210,6 +214,5 @@ static int names_changed_on(struct pg_conn *c, struct feed_cursor *cursor, uint6
 int postgres_names_changed(struct store_postgres *s, struct feed_cursor *cursor, uint64_t until, size_t max,
                            struct arena *arena, struct str **ret, size_t *ret_count, bool *ret_more)
 {
-	return POSTGRES_READ(
-	    s, names_changed_on(c, cursor, until, max, arena, ret, ret_count, ret_more));
+	return POSTGRES_READ(s, names_changed_on(c, cursor, until, max, arena, ret, ret_count, ret_more));
 }

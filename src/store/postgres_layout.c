@@ -298,8 +298,9 @@ static int layout_grow(struct pg_conn *c, bool has_citus, struct err *e)
 
 /* What 0.1.0 called a ring: keys were spread by another hash. */
 static const struct pg_statement ring_members = {
-    "layout_ring", "SELECT (length(t) - length(replace(t, '\"name\"', ''))) / 6 FROM (SELECT"
-                   " coalesce(convert_from(description, 'UTF8'), '') AS t FROM ring_state WHERE id = 1) AS d"};
+    "layout_ring",
+    "SELECT (length(t) - length(replace(t, '\"name\"', ''))) / 6 FROM (SELECT"
+    " coalesce(convert_from(description, 'UTF8'), '') AS t FROM ring_state WHERE id = 1) AS d"};
 
 static int ring_check(struct pg_conn *c, struct err *e)
 {
@@ -307,10 +308,11 @@ static int ring_check(struct pg_conn *c, struct err *e)
 	int r = number_ask(c, &ring_members, &members, NULL, e);
 	if (r != 0 || members < 2)
 		return r;
-	return err_set(e, ERR_INVALID,
-	               "the database is one of several that curt 0.1.0 has spread links over, and this version "
-	               "spreads them otherwise; with 0.1.0, empty all but one of them ('curt reshard --leave'), "
-	               "then name that one");
+	return err_set(
+	    e, ERR_INVALID,
+	    "the database is one of several that curt 0.1.0 has spread links over, and this version "
+	    "spreads them otherwise; with 0.1.0, empty all but one of them ('curt reshard --leave'), "
+	    "then name that one");
 }
 
 static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citus, struct err *e)

@@ -19,7 +19,7 @@ static const struct pg_statement permissions_get = {
 
 /* A batch: the reads sorted by what they ask for, so that a row finds all that want it. */
 struct batch {
-	const struct slot_row *row; /* NULL: nothing is checked */
+	const struct slot_row *row;   /* NULL: nothing is checked */
 	struct store_lookup **by_key; /* those with a key, by its bytes */
 	struct store_lookup **by_id;  /* the others, by id */
 	size_t key_count, id_count;

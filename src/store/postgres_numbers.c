@@ -29,11 +29,10 @@ static const struct pg_statement totals_turn = {"totals_turn", TURN_LOCK("166864
 static const struct pg_statement totals_find = {"totals_find",
                                                 "SELECT id, key FROM link WHERE id = ANY ($1::bigint[])"};
 static const struct pg_statement totals_put = {
-    "totals_put",
-    "INSERT INTO click_total (key, node, total) SELECT n.key, $3::bigint, n.total"
-    " FROM unnest($1::bytea[], $2::bigint[]) AS n (key, total) ORDER BY n.key"
-    " ON CONFLICT (key, node) DO UPDATE SET total = excluded.total"
-    " WHERE click_total.total <> excluded.total"};
+    "totals_put", "INSERT INTO click_total (key, node, total) SELECT n.key, $3::bigint, n.total"
+                  " FROM unnest($1::bytea[], $2::bigint[]) AS n (key, total) ORDER BY n.key"
+                  " ON CONFLICT (key, node) DO UPDATE SET total = excluded.total"
+                  " WHERE click_total.total <> excluded.total"};
 static const struct pg_statement totals_add = {
     "totals_add", "UPDATE link SET clicks = s.total FROM (SELECT t.key,"
                   " least(sum(t.total), 9223372036854775807)::bigint AS total"

@@ -1,5 +1,5 @@
-/* Counters and constants; click totals and keys that come back are in postgres_store.h. For the files of the PostgreSQL store only.
- * Functions are those of struct store_ops. */
+/* Counters and constants; click totals and keys that come back are in postgres_store.h. For the files of the
+ * PostgreSQL store only. Functions are those of struct store_ops. */
 #pragma once
 
 #include "store/postgres_layout.h"

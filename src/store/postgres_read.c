@@ -9,8 +9,9 @@
 enum { LIST_STEP = 512 }; /* links fetched at a time, as a page may end early at its bytes */
 
 static const struct pg_statement links_of_all = {
-    "links_of_all", "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
-                    " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
+    "links_of_all",
+    "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
+    " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
 static const struct pg_statement links_of_owner = {
     "links_of_owner", "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE owner = $4::bigint"
                       " AND (created_ms, l.id) < ($1::bigint, $2::bigint)"

@@ -83,7 +83,8 @@ bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
 
 /* --- asking --- */
 
-static int replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup *reads, size_t n)
+static int replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup *reads,
+                          size_t n)
 {
 	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
 	int r = c ? postgres_read_links(c, row, reads, n) : ERR_UNAVAILABLE;

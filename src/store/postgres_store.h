@@ -1,5 +1,5 @@
-/* What a PostgreSQL store is made of. For its own files and for store_shards.c: store_postgres.c has the role's
- * operations, postgres_apply.c its changes, postgres_slots.h what it takes to be one of several. */
+/* What a PostgreSQL store is made of. For its own files and for store_shards.c: store_postgres.c has the
+ * role's operations, postgres_apply.c its changes, postgres_slots.h what it takes to be one of several. */
 #pragma once
 
 #include "store/decide.h"
@@ -12,7 +12,7 @@ enum { WRITE_PATIENCE_MS = 5000 }; /* for an answer to a change */
 
 struct store_postgres {
 	struct store base;
-	atomic_uint calls;    /* under way */
+	atomic_uint calls; /* under way */
 	struct pg_pool *writers, *readers;
 	struct postgres_replicas *replicas; /* NULL: there are none */
 	struct postgres_marks *marks;

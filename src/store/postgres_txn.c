@@ -288,10 +288,8 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	struct pg_conn *c = pg_take(pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	struct postgres_txn t = {.conn = c,
-	                         .is_distributed = work->is_distributed,
-	                         .is_postgres = work->is_postgres,
-	                         .e = e};
+	struct postgres_txn t = {
+	    .conn = c, .is_distributed = work->is_distributed, .is_postgres = work->is_postgres, .e = e};
 	int r = txn_work(&t, mark, work, a);
 	bool at_commit = r == 0;
 	if (at_commit)

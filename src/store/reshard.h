@@ -1,7 +1,7 @@
 /*
  * Changing which databases links are spread over (slots.h), while others serve from them. Only what must move
- * does. Stopped at any point, also by a kill or a database that goes away, nothing is lost, servers go on, and
- * doing it again goes on from there.
+ * does. Stopped at any point, also by a kill or a database that goes away, nothing is lost, servers go on,
+ * and doing it again goes on from there.
  */
 #pragma once
 

@@ -61,9 +61,9 @@ static inline struct store_shards *shards_of(struct store *base)
 
 static inline struct store_postgres *shard_db(struct store_shards *s, size_t number)
 {
-	return number < s->count
-	           ? atomic_load_explicit(&s->shards[number].db, memory_order_acquire) /* pairs with the opener */
-	           : NULL;
+	return number < s->count ? atomic_load_explicit(&s->shards[number].db,
+	                                                memory_order_acquire) /* pairs with the opener */
+	                         : NULL;
 }
 
 static inline struct store_postgres *shards_registry(struct store_shards *s)
@@ -101,8 +101,8 @@ static inline void shards_view_unrefp(struct shards_view **v)
 }
 
 /*
- * Does it by what is known of the slots, and again by what is known then whenever it returns ERR_CONFLICT: the
- * rows of the shards in *stale are read again. ERR_UNAVAILABLE when that does not end within seconds.
+ * Does it by what is known of the slots, and again by what is known then whenever it returns ERR_CONFLICT:
+ * the rows of the shards in *stale are read again. ERR_UNAVAILABLE when that does not end within seconds.
  */
 typedef int shards_once_fn(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx);
 int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx);
@@ -139,7 +139,8 @@ int shards_apply(struct store *base, struct store_write *writes, size_t n);
 int shards_list(struct store *base, struct store_list *page);
 int shards_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count);
 int shards_over(struct store *base, struct store_over *over);
-int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret, size_t *ret_count);
+int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
+                     size_t *ret_count);
 int shards_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n);
 int shards_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
                  size_t *ret_count);

@@ -6,8 +6,8 @@
 
 /* --- links by their names, each in its database, and by their rows, in all --- */
 
-/* The reads as they are handed to databases: those of one stand side by side, and share an arena that no other
- * thread touches. */
+/* The reads as they are handed to databases: those of one stand side by side, and share an arena that no
+ * other thread touches. */
 struct spread {
 	const struct shards_view *v;
 	struct arena arenas[SHARD_KINDS];
@@ -409,7 +409,8 @@ static int permitted_once(struct store_shards *s, const struct shards_view *v, u
 	return r;
 }
 
-int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret, size_t *ret_count)
+int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
+                     size_t *ret_count)
 {
 	struct listed l = {.link = link, .arena = arena};
 	int r = shards_try(shards_of(base), permitted_once, &l);

@@ -196,10 +196,11 @@ static int copy_changed(struct mover *m, struct move *mv, uint64_t until, size_t
 		r = postgres_names_changed(shard_db(m->s, mv->from), &mv->cursor, until, PAGE_CHANGES, &arena,
 		                           &names, &count, &more);
 		if (r == ERR_NOT_FOUND)
-			return err_set(m->e, ERR_UNAVAILABLE,
-			               "%.*s: its feed was pruned while slots were copied; run 'curt reshard' "
-			               "again",
-			               STR_ARG(address_of(m, mv->from)));
+			return err_set(
+			    m->e, ERR_UNAVAILABLE,
+			    "%.*s: its feed was pruned while slots were copied; run 'curt reshard' "
+			    "again",
+			    STR_ARG(address_of(m, mv->from)));
 		if (r != 0)
 			return fail(m, r, mv->from, "cannot be read");
 		if (count > 0)
@@ -253,8 +254,8 @@ static int freeze_and_give(struct mover *m, struct move *mv)
 		if (row_is(m, mv->from, &mv->attempt, MOVE_GIVEN))
 			r = 0;
 	}
-	if (r == ERR_CONFLICT && (row_is(m, mv->from, &mv->attempt, MOVE_COPY) ||
-	                          row_is(m, mv->from, &mv->attempt, MOVE_FREEZE)))
+	if (r == ERR_CONFLICT &&
+	    (row_is(m, mv->from, &mv->attempt, MOVE_COPY) || row_is(m, mv->from, &mv->attempt, MOVE_FREEZE)))
 		return ERR_LIMIT;
 	return r ? fail(m, r, mv->from, "does not give its slots away") : 0;
 }
@@ -323,7 +324,8 @@ static struct reshard_flow *flow_of(struct mover *m, size_t from, size_t to)
 {
 	struct reshard *r = m->r;
 	for (size_t i = 0; i < r->flow_count; i++) {
-		if (str_eq(r->flows[i].from, address_of(m, from)) && str_eq(r->flows[i].to, address_of(m, to)))
+		if (str_eq(r->flows[i].from, address_of(m, from)) &&
+		    str_eq(r->flows[i].to, address_of(m, to)))
 			return &r->flows[i];
 	}
 	r->flows[r->flow_count] = (struct reshard_flow){address_of(m, from), address_of(m, to), 0, 0};
@@ -391,8 +393,8 @@ static int all_answer(struct mover *m)
 }
 
 /*
- * Ends what others have begun: whoever is still at it is refused by the rows from here on. Sources first: what
- * was given before that is taken. Then no target can be given anything any more, and what came there is
+ * Ends what others have begun: whoever is still at it is refused by the rows from here on. Sources first:
+ * what was given before that is taken. Then no target can be given anything any more, and what came there is
  * garbage.
  */
 static int attempts_end(struct mover *m)
@@ -422,8 +424,8 @@ static bool is_quiet(const struct store_shards *s, const struct shards_view *a, 
 	return quiet;
 }
 
-/* A database that was restored from a backup may own slots that it has given away since. The map knows better,
- * as long as nothing moves. */
+/* A database that was restored from a backup may own slots that it has given away since. The map knows
+ * better, as long as nothing moves. */
 static int doubles_end(struct mover *m)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *before = shards_view_get(m->s);
@@ -820,7 +822,8 @@ static int loss_spread(struct loss *l, const struct shards_view *v)
 			               v->map.shards.at[numbers[i]].address);
 		int r = clean(&l->m, number);
 		if (r == 0)
-			r = change(&l->m, number, slot_row_adopt, &(struct slot_attempt){.slots = &share}, NULL);
+			r = change(&l->m, number, slot_row_adopt, &(struct slot_attempt){.slots = &share},
+			           NULL);
 		if (r != 0)
 			return fail(&l->m, r, number, "does not take slots over");
 	}
@@ -864,7 +867,8 @@ static int forget(struct loss *l, struct str address, bool sure)
 			break;
 	}
 	if (l->at == v->map.shards.count)
-		return err_set(l->m.e, ERR_INVALID, "%.*s is no address of a database in use; --status shows them",
+		return err_set(l->m.e, ERR_INVALID,
+		               "%.*s is no address of a database in use; --status shows them",
 		               STR_ARG(address));
 	l->answers = l->number < s->count && shards_has(answered, l->number);
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {

@@ -1,6 +1,6 @@
 /*
- * What a server knows of the databases' slots, and how it learns more: from the row of each database, which is
- * the truth, and from the map for those that cannot be asked. Whoever meets a move that was not finished
+ * What a server knows of the databases' slots, and how it learns more: from the row of each database, which
+ * is the truth, and from the map for those that cannot be asked. Whoever meets a move that was not finished
  * finishes it here, so it does not matter where `curt reshard` died.
  */
 #include "os/clock.h"
@@ -235,7 +235,8 @@ static int change_locked(struct store_shards *s, struct shards_view *v, size_t n
 static void map_follow(const struct store_shards *s, const struct shards_view *v, struct slot_map *map)
 {
 	for (size_t i = 0; i < s->count; i++) {
-		size_t at = v->is_known[i] ? map_shards_find(&map->shards, v->rows[i].name) : map->shards.count;
+		size_t at = v->is_known[i] ? map_shards_find(&map->shards, v->rows[i].name)
+		                           : map->shards.count;
 		struct str address = s->shards[i].address;
 		if (at == map->shards.count || address.len >= SHARD_ADDRESS_MAX)
 			continue;
@@ -416,7 +417,8 @@ int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx)
 		struct shards_view *v = shards_view_get(s);
 		uint64_t stale = 0;
 		r = once(s, v, &stale, ctx);
-		if (r == ERR_CONFLICT && stale == STALE_ALL && atomic_load(&s->orphan_tries) > ORPHAN_TRIES_MAX)
+		if (r == ERR_CONFLICT && stale == STALE_ALL &&
+		    atomic_load(&s->orphan_tries) > ORPHAN_TRIES_MAX)
 			r = ERR_UNAVAILABLE; /* the opener looks for owners now and then */
 		if (r == ERR_CONFLICT && end_ms == 0)
 			end_ms = clock_mono_ms() + TRY_MS;
@@ -469,14 +471,16 @@ int shards_check(struct store_shards *s, const struct shards_view *v, struct err
 		if (view_shard_find(s, v, v->map.shards.at[i].name) != SHARD_AWAY)
 			continue;
 		if (is_listed(s, address))
-			return err_set(e, ERR_UNAVAILABLE,
-			               "the database at %s is not the one that links were spread over; put that "
-			               "one back, from a backup if need be, or give it up: 'curt reshard --forget %s'",
-			               address, address);
-		return err_set(e, ERR_INVALID,
-		               "links are spread over a database at %s, too, which store.url does not list; add "
-		               "its URL",
-		               address);
+			return err_set(
+			    e, ERR_UNAVAILABLE,
+			    "the database at %s is not the one that links were spread over; put that "
+			    "one back, from a backup if need be, or give it up: 'curt reshard --forget %s'",
+			    address, address);
+		return err_set(
+		    e, ERR_INVALID,
+		    "links are spread over a database at %s, too, which store.url does not list; add "
+		    "its URL",
+		    address);
 	}
 	size_t orphans = 0;
 	const char *address = "";
@@ -487,9 +491,10 @@ int shards_check(struct store_shards *s, const struct shards_view *v, struct err
 		orphans++;
 	}
 	if (orphans > 0)
-		return err_set(e, ERR_UNAVAILABLE,
-		               "%zu slots have no owner; was %s restored from a backup that is older than they "
-		               "came there? 'curt reshard --forget %s' gives them back, empty",
-		               orphans, address, address);
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "%zu slots have no owner; was %s restored from a backup that is older than they "
+		    "came there? 'curt reshard --forget %s' gives them back, empty",
+		    orphans, address, address);
 	return 0;
 }

@@ -199,8 +199,8 @@ static void create_restart(struct change *c)
 	c->pending = true;
 }
 
-/* After the databases have answered: forgets routes that lead nowhere. True when there are creates that may be
- * tried again. */
+/* After the databases have answered: forgets routes that lead nowhere. True when there are creates that may
+ * be tried again. */
 static bool routes_settle(struct changes *changes)
 {
 	bool again = false;
@@ -211,7 +211,7 @@ static bool routes_settle(struct changes *changes)
 		/* It was only to be repeated if it happened before. */
 		bool nothing = c->write.replay_only && c->write.result == ERR_LIMIT && !c->from->replay_only;
 		if (nothing && !c->foreign)
-			c->write.result = ERR_CONFLICT; /* somebody's key reads so */
+			c->write.result = ERR_CONFLICT;         /* somebody's key reads so */
 		if (nothing || c->write.result == ERR_CONFLICT) /* left behind, it is asked again */
 			(void)postgres_route_drop(shards_registry(changes->s), &c->route);
 		if (nothing && c->foreign) {
@@ -243,8 +243,8 @@ static void spread_release(struct spread *sp)
 }
 
 /* Where the change goes. One whose slot is frozen waits. */
-static size_t change_shard(const struct changes *changes, const struct shards_view *v,
-                           const struct change *c, uint64_t *stale)
+static size_t change_shard(const struct changes *changes, const struct shards_view *v, const struct change *c,
+                           uint64_t *stale)
 {
 	if (!store_write_is_link(c->write.kind))
 		return changes->s->registry;

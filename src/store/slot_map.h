@@ -3,8 +3,8 @@
  *
  *	{"databases":[{"name":"HEX","address":"HOST:PORT/DATABASE"},...],"slots":"0010...","target":["HEX",...]}
  *
- * A name is the database's own, random, and stays with its data; an address is how people know it. "slots" has
- * a character for each slot: '0' and the number of its database. "target" is there while slots move: the
+ * A name is the database's own, random, and stays with its data; an address is how people know it. "slots"
+ * has a character for each slot: '0' and the number of its database. "target" is there while slots move: the
  * databases that will have them all.
  */
 #pragma once

@@ -95,7 +95,8 @@ struct slot_row {
 	struct slot_set in; /* what is moving here */
 	uint64_t in_token;  /* 0: nothing is */
 	struct slot_set garbage;
-	char registry[SHARD_ADDRESS_MAX]; /* where the map is, for people; empty: it was never one of several */
+	char registry[SHARD_ADDRESS_MAX]; /* where the map is, for people; empty: it was never one of several
+	                                   */
 
 	int64_t now_ms;       /* the database's clock when this was read */
 	uint64_t transaction; /* that made this row; 0: it was only read */
@@ -139,10 +140,11 @@ int slot_row_finish(struct slot_row *row, const struct slot_attempt *a);
 int slot_row_clean(struct slot_row *row, const struct slot_attempt *a);
 
 /* What is left of attempts that died. */
-int slot_row_thaw(struct slot_row *row, const struct slot_attempt *a);    /* of a freeze that is past its time */
+int slot_row_thaw(struct slot_row *row, const struct slot_attempt *a); /* of a freeze that is past its time */
 int slot_row_abandon(struct slot_row *row, const struct slot_attempt *a); /* of S: it was not given */
-int slot_row_reclaim(struct slot_row *row, const struct slot_attempt *a); /* of S: who it was given to is lost */
-int slot_row_refuse(struct slot_row *row, const struct slot_attempt *a);  /* of T: what came is garbage */
+int slot_row_reclaim(struct slot_row *row,
+                     const struct slot_attempt *a); /* of S: who it was given to is lost */
+int slot_row_refuse(struct slot_row *row, const struct slot_attempt *a); /* of T: what came is garbage */
 
 /* Who owns what, without a move. An empty database that was never one of several is enrolled with its share;
  * after a loss, or a restore of a backup, a database adopts slots that have no owner, or disowns some, as

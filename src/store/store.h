@@ -60,9 +60,9 @@ struct store_write {
 	 * Links. CREATE: `link` as it shall be, with no clicks yet; `ref` names it (ref.key == link.key; for
 	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
 	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
-	 * whose id is ref.id, or a row whose id is link.id (a store of several databases looks in one of them:
-	 * ids come from one counter). An alias that is over (link_is_over) does not hold its name any more:
-	 * its link is removed, as by REAP.
+	 * whose id is ref.id, or a row whose id is link.id (a store of several databases looks in one of
+	 * them: ids come from one counter). An alias that is over (link_is_over) does not hold its name any
+	 * more: its link is removed, as by REAP.
 	 *
 	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
 	 * over stays taken, and so does one whose link is gone. Gone is every ref.id that has no row and that
@@ -74,9 +74,10 @@ struct store_write {
 	 * another's visitors. DELETE frees an alias at once. Names that have rested are forgotten by later
 	 * REAPs, some by each.
 	 *
-	 * UPDATE, DELETE, REAP, PERMIT, FORBID: `ref` says which, `owner` (unless 0) must be the record's owner, otherwise ERR_NOT_FOUND. UPDATE sets the
-	 * fields whose bit is in `fields` from `link`, and updated_ms to now_ms; `link` comes back as stored.
-	 * DELETE and REAP give back the record that was removed; its list goes with it.
+	 * UPDATE, DELETE, REAP, PERMIT, FORBID: `ref` says which, `owner` (unless 0) must be the record's
+	 * owner, otherwise ERR_NOT_FOUND. UPDATE sets the fields whose bit is in `fields` from `link`, and
+	 * updated_ms to now_ms; `link` comes back as stored. DELETE and REAP give back the record that was
+	 * removed; its list goes with it.
 	 *
 	 * PERMIT puts the user user.id on the link's list, FORBID takes it off; both are content when it was
 	 * so before, and `link` comes back. PERMIT is ERR_INVALID when there is no such user, ERR_LIMIT
@@ -296,8 +297,8 @@ struct store_ops {
 	int (*claim)(struct store *, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
 	             size_t *ret_count);
 
-	/* How many databases the links are spread over, and which of them, from 0, a name lies in now. A change
-	 * of names of one of them never waits for another one. NULL: it is one. */
+	/* How many databases the links are spread over, and which of them, from 0, a name lies in now. A
+	 * change of names of one of them never waits for another one. NULL: it is one. */
 	size_t (*shard_count)(struct store *);
 	size_t (*shard_of)(struct store *, struct str name);
 };
@@ -330,11 +331,10 @@ int store_fault_apply(struct store *s, struct store_write *writes, size_t n);
 int store_fault_ping(struct store *s, struct err *e);
 void store_fault_free(struct store_fault *f);
 
-#define STORE_CALL(s, op, call)                                                             \
-	({                                                                                  \
-		int fault_ = UNLIKELY((s)->fault != NULL) ? store_fault_hit((s)->fault, op) \
-		                                          : 0;                              \
-		fault_ ? fault_ : (call);                                                   \
+#define STORE_CALL(s, op, call)                                                                  \
+	({                                                                                       \
+		int fault_ = UNLIKELY((s)->fault != NULL) ? store_fault_hit((s)->fault, op) : 0; \
+		fault_ ? fault_ : (call);                                                        \
 	})
 
 static inline void store_free(struct store *s)
@@ -433,8 +433,7 @@ static inline int store_forget(struct store *s, struct str from, struct str befo
 static inline int store_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max,
                               uint64_t *ret_ids, size_t *ret_count)
 {
-	return STORE_CALL(s, STORE_OP_CLAIM,
-	                  s->ops->claim(s, now_ms, rest_ms, max, ret_ids, ret_count));
+	return STORE_CALL(s, STORE_OP_CLAIM, s->ops->claim(s, now_ms, rest_ms, max, ret_ids, ret_count));
 }
 
 static inline size_t store_shard_count(struct store *s)

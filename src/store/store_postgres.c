@@ -26,7 +26,8 @@ enum { READ_PATIENCE_MS = 3000 }; /* for an answer */
 
 /* --- reading --- */
 
-static int lookup_at_primary(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads, size_t n)
+static int lookup_at_primary(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                             size_t n)
 {
 	return POSTGRES_READ(s, postgres_read_links(c, row, reads, n));
 }
@@ -51,8 +52,8 @@ static void some_return(const struct some *from, struct store_lookup *reads)
 }
 
 /* A link that a replica does not know may be too young for it. Returns whether a replica answered. */
-static bool lookup_at_replica(struct store_postgres *s, bool any, const struct slot_row *row, struct store_lookup *reads,
-                              size_t n, struct some *some, bool *settled)
+static bool lookup_at_replica(struct store_postgres *s, bool any, const struct slot_row *row,
+                              struct store_lookup *reads, size_t n, struct some *some, bool *settled)
 {
 	some->count = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -71,8 +72,8 @@ static bool lookup_at_replica(struct store_postgres *s, bool any, const struct s
 }
 
 /* All that no replica has settled. */
-static int lookup_rest(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads, size_t n,
-                       struct some *some, const bool *settled)
+static int lookup_rest(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                       size_t n, struct some *some, const bool *settled)
 {
 	some->count = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -86,8 +87,9 @@ static int lookup_rest(struct store_postgres *s, const struct slot_row *row, str
 }
 
 /* Without the primary what replicas know is still told, and the rest fails one by one. */
-static int lookup_without_primary(struct store_postgres *s, int error, bool was_answered, const struct slot_row *row,
-                                  struct store_lookup *reads, size_t n, struct some *some, bool *settled)
+static int lookup_without_primary(struct store_postgres *s, int error, bool was_answered,
+                                  const struct slot_row *row, struct store_lookup *reads, size_t n,
+                                  struct some *some, bool *settled)
 {
 	bool is_answered = lookup_at_replica(s, true, row, reads, n, some, settled) || was_answered;
 	if (!is_answered)
@@ -99,8 +101,8 @@ static int lookup_without_primary(struct store_postgres *s, int error, bool was_
 	return 0;
 }
 
-static int lookup_with_replicas(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
-                                size_t n, struct some *some, bool *settled)
+static int lookup_with_replicas(struct store_postgres *s, const struct slot_row *row,
+                                struct store_lookup *reads, size_t n, struct some *some, bool *settled)
 {
 	bool was_answered = lookup_at_replica(s, false, row, reads, n, some, settled);
 	int r = lookup_rest(s, row, reads, n, some, settled);
@@ -126,9 +128,8 @@ int postgres_lookup_at(struct store_postgres *s, const struct slot_row *row, str
 	                    .places = arena_alloc(&arena, n * sizeof(*some.places))};
 	bool *settled = arena_zalloc(&arena, n * sizeof(*settled));
 	calls_enter(&s->calls);
-	int r = some.copies && some.places && settled
-	            ? lookup_with_replicas(s, row, reads, n, &some, settled)
-	            : ERR_NOMEM;
+	int r = some.copies && some.places && settled ? lookup_with_replicas(s, row, reads, n, &some, settled)
+	                                              : ERR_NOMEM;
 	calls_leave(&s->calls);
 	arena_release(&arena);
 	return lookup_error(r);

@@ -227,10 +227,11 @@ static int registry_find(struct store_shards *s, size_t *ret, struct err *e)
 		if (version == 0)
 			continue;
 		if (*ret < s->count)
-			return err_set(e, ERR_INVALID,
-			               "%.*s and %.*s belong to two different stores; store.url must list the "
-			               "databases of one",
-			               STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
+			return err_set(
+			    e, ERR_INVALID,
+			    "%.*s and %.*s belong to two different stores; store.url must list the "
+			    "databases of one",
+			    STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
 		*ret = i;
 	}
 	return 0;
@@ -258,19 +259,19 @@ static int used_find(struct store_shards *s, size_t *ret, struct err *e)
 			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[i].address),
 			               err_name(r));
 		if (used && *ret < s->count)
-			return err_set(
-			    e, ERR_INVALID,
-			    "%.*s and %.*s both hold links or accounts, but never were one store; list one of "
-			    "them only, or empty the other",
-			    STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
+			return err_set(e, ERR_INVALID,
+			               "%.*s and %.*s both hold links or accounts, but never were one store; "
+			               "list one of "
+			               "them only, or empty the other",
+			               STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
 		if (used)
 			*ret = i;
 	}
 	return 0;
 }
 
-/* Servers that start at once, from lists in different orders, must choose the same registry: the database with
- * the smallest name keeps what the first of them chose. */
+/* Servers that start at once, from lists in different orders, must choose the same registry: the database
+ * with the smallest name keeps what the first of them chose. */
 static int registry_choose(struct store_shards *s, size_t *ret, struct err *e)
 {
 	struct store_postgres *judge = shard_db(s, 0);
@@ -320,8 +321,8 @@ static int map_make(struct store_shards *s, struct slot_map *map, struct err *e)
 	r = postgres_map_set(shards_registry(s), 0, text);
 	return r == 0 || r == ERR_CONFLICT /* another process made it at the same moment */
 	           ? 0
-	           : err_set(e, r, "%.*s does not take the map (%s)",
-	                     STR_ARG(s->shards[s->registry].address), err_name(r));
+	           : err_set(e, r, "%.*s does not take the map (%s)", STR_ARG(s->shards[s->registry].address),
+	                     err_name(r));
 }
 
 /* Those of the map that still take themselves for the whole get their share. */
@@ -382,10 +383,11 @@ static int map_find_or_make(struct store_shards *s, struct err *e)
 	if (r != 0)
 		return r;
 	if (s->config.is_admin)
-		return err_set(e, ERR_NOT_FOUND,
-		               "the databases are not one store yet, and servers that use one of them alone "
-		               "would not find what moves; restart all servers with the whole list in store.url "
-		               "first");
+		return err_set(
+		    e, ERR_NOT_FOUND,
+		    "the databases are not one store yet, and servers that use one of them alone "
+		    "would not find what moves; restart all servers with the whole list in store.url "
+		    "first");
 	struct slot_map *map = calloc(1, sizeof(*map));
 	r = map ? map_make(s, map, e) : err_set(e, ERR_NOMEM, "out of memory");
 	free(map);
@@ -412,7 +414,8 @@ static int join(struct store_shards *s, struct err *e)
 	if (r == 0 && !s->is_single)
 		r = map_find_or_make(s, e);
 	if (r == 0 && !shards_registry(s))
-		r = err_set(e, ERR_UNAVAILABLE, "%.*s does not answer", STR_ARG(s->shards[s->registry].address));
+		r = err_set(e, ERR_UNAVAILABLE, "%.*s does not answer",
+		            STR_ARG(s->shards[s->registry].address));
 	if (r != 0)
 		return r;
 	uint64_t answered = shards_refresh_all(s);
@@ -492,8 +495,8 @@ static const struct store_ops shards_ops = {
 int store_shards_open(const struct store_shards_config *config, struct store **ret, struct err *e)
 {
 	if (config->count == 0 || config->count > SHARDS_MAX)
-		return err_set(e, ERR_INVALID, "links can be spread over 1 to %d databases, not %zu", SHARDS_MAX,
-		               config->count);
+		return err_set(e, ERR_INVALID, "links can be spread over 1 to %d databases, not %zu",
+		               SHARDS_MAX, config->count);
 	struct store_shards *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory");

@@ -1,6 +1,6 @@
 """Which store and cache the servers of the tests have. The tests themselves do not know.
 
-CURT_TEST_STORE   sqlite (the default), postgres (one database), ring (two databases)
+CURT_TEST_STORE   sqlite (the default), postgres (one database), shards (two databases)
 CURT_TEST_CACHE   off (the default), on: a cache on Redis, shared with nobody
 
 With another store than SQLite each data folder gets databases of its own, and a server that is started again on a folder
@@ -18,7 +18,7 @@ from engines import Engines  # noqa: E402
 
 STORE = os.environ.get("CURT_TEST_STORE", "sqlite")
 CACHE = os.environ.get("CURT_TEST_CACHE", "off")
-PARTS = {"sqlite": 0, "postgres": 1, "ring": 2}[STORE]
+PARTS = {"sqlite": 0, "postgres": 1, "shards": 2}[STORE]
 CACHED = {"off": False, "on": True}[CACHE]
 EMBEDDED = PARTS == 0 and not CACHED
 

@@ -61,7 +61,8 @@ static void a_move_goes_step_by_step(void **state)
 	(void)state;
 	const struct slot_set half = some(0, SLOT_COUNT / 2);
 	const uint8_t to[SHARD_NAME_BYTES] = {7};
-	const struct slot_attempt a = {.token = 5, .slots = &half, .to = to, .freeze_ms = 100}, b = {.token = 6};
+	const struct slot_attempt a = {.token = 5, .slots = &half, .to = to, .freeze_ms = 100},
+	                          b = {.token = 6};
 	struct slot_row s = {.owned = slots_all, .now_ms = 1000}, t = {.owned = slots_none};
 	assert_true(slot_row_is_whole(&s));
 	assert_int_equal(slot_row_begin(&s, &a), 0);
@@ -91,7 +92,10 @@ static void a_move_goes_step_by_step(void **state)
 static void a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing(void **state)
 {
 	(void)state;
-	const struct slot_attempt a = {.token = 5, .slots = &slots_all, .to = (const uint8_t[16]){7}, .freeze_ms = 100},
+	const struct slot_attempt a = {.token = 5,
+	                               .slots = &slots_all,
+	                               .to = (const uint8_t[16]){7},
+	                               .freeze_ms = 100},
 	                          none = {0};
 	struct slot_row s = {.owned = slots_all, .now_ms = 1000};
 	assert_int_equal(slot_row_begin(&s, &a), 0);

@@ -1,7 +1,7 @@
 /*
- * Slots move between databases while threads of two servers read and change links. Each thread has keys of its
- * own, so it knows what must come of every call; others look for links that are always there. Moves are stopped
- * half way now and then.
+ * Slots move between databases while threads of two servers read and change links. Each thread has keys of
+ * its own, so it knows what must come of every call; others look for links that are always there. Moves are
+ * stopped half way now and then.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -190,8 +190,9 @@ static void look(struct writer *me, struct arena *a, unsigned i)
 static void *writer_run(void *arg)
 {
 	struct writer *me = arg;
-	static void (*const steps[])(struct writer *, struct arena *, unsigned) = {
-	    create, create, create, look, look, look, look, update, update, permit, count, count, delete, reap};
+	static void (*const steps[])(struct writer *, struct arena *,
+	                             unsigned) = {create, create, create, look,  look,  look,   look,
+	                                          update, update, permit, count, count, delete, reap};
 	while (!atomic_load(&ends)) {
 		struct arena a = {0};
 		steps[draw(me, ARRAY_LEN(steps))](me, &a, draw(me, NAMES));

@@ -1,7 +1,7 @@
 /*
- * Links spread over several databases: how they become one store, what a server does when slots are elsewhere,
- * frozen, or given and not taken, and what becomes of databases that are away, restored or lost. Steps of moves
- * are made here by hand, as a `curt reshard` would have left them that was killed in between.
+ * Links spread over several databases: how they become one store, what a server does when slots are
+ * elsewhere, frozen, or given and not taken, and what becomes of databases that are away, restored or lost.
+ * Steps of moves are made here by hand, as a `curt reshard` would have left them that was killed in between.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,9 +152,8 @@ static struct slot_attempt attempt_make(int64_t freeze_ms)
 	memcpy(target, to.name, sizeof(target));
 	moving = from.owned;
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot += 2)
-		moving.bits[slot / 8] &= (uint8_t)~(1 << slot % 8);
-	return (struct slot_attempt){
-	    .token = TOKEN, .slots = &moving, .to = target, .freeze_ms = freeze_ms};
+		moving.bits[slot / 8] &= (uint8_t) ~(1 << slot % 8);
+	return (struct slot_attempt){.token = TOKEN, .slots = &moving, .to = target, .freeze_ms = freeze_ms};
 }
 
 /* A generated link among the first that is moving, or that stays in the first database. */
@@ -298,9 +297,10 @@ static void a_ring_of_an_earlier_version_is_refused_with_what_to_do(void **state
 	database_kit_need();
 	const char *const one[] = {urls[0]};
 	store_free(database_kit_store(urls[0]));
-	postgres_kit_run(urls[0], "UPDATE ring_state SET epoch = 3, description = convert_to('{\"home\":\"a\","
-	                          "\"members\":[{\"name\":\"a\",\"address\":\"x\"},"
-	                          "{\"name\":\"b\",\"address\":\"y\"}]}', 'UTF8')");
+	postgres_kit_run(urls[0],
+	                 "UPDATE ring_state SET epoch = 3, description = convert_to('{\"home\":\"a\","
+	                 "\"members\":[{\"name\":\"a\",\"address\":\"x\"},"
+	                 "{\"name\":\"b\",\"address\":\"y\"}]}', 'UTF8')");
 	assert_null(open_these(one, 1, false));
 	assert_non_null(strstr(e.text, "0.1.0"));
 	postgres_kit_run(urls[0], "UPDATE ring_state SET description = convert_to('{\"home\":\"a\","
@@ -405,7 +405,8 @@ static void what_was_given_and_not_taken_is_taken_by_whoever_meets_it(void **sta
 	assert_true(from.move == MOVE_NONE && slots_include(&to.owned, &moving));
 	struct link_record link;
 	struct str key = kit_generated(&arena, id).ref.key;
-	assert_int_equal(kit_find(store, &arena, id, arena_printf(&arena, "%.*s", STR_ARG(key)).ptr, &link), 0);
+	assert_int_equal(kit_find(store, &arena, id, arena_printf(&arena, "%.*s", STR_ARG(key)).ptr, &link),
+	                 0);
 	assert_true(str_eq(link.title, STR("changed")));
 	links_check(store, 1, LINKS);
 	links_check(other, 1, LINKS); /* which had the old map */
@@ -448,8 +449,9 @@ static void a_change_of_slots_waits_for_writers(void **state)
 	store = open_first(1);
 	struct slot_attempt none = {.slots = &slots_none};
 	struct slot_row before = row_of(0);
-	database_kit_hold(urls[0], "BEGIN; SELECT pg_advisory_xact_lock_shared(1668641397, oid::int) FROM pg_namespace"
-	                           " WHERE nspname = current_schema()");
+	database_kit_hold(urls[0],
+	                  "BEGIN; SELECT pg_advisory_xact_lock_shared(1668641397, oid::int) FROM pg_namespace"
+	                  " WHERE nspname = current_schema()");
 	database_kit_start_waiting(urls[0], touch, &none);
 	assert_int_equal(row_of(0).version, before.version);
 	database_kit_let_go();
@@ -507,8 +509,9 @@ static void everything_under_a_name_moves_with_it(void **state)
 		batch[0].link.tags = STR("[\"all\"]");
 		batch[1].link.expires_ms = KIT_NOW_MS;
 		assert_int_equal(store_apply(store, batch, 2), 0);
-		struct store_write more[] = {{.kind = STORE_PERMIT, .ref = batch[0].ref, .user.id = user.user.id},
-		                             {.kind = STORE_LINK_REAP, .ref = batch[1].ref}};
+		struct store_write more[] = {
+		    {.kind = STORE_PERMIT, .ref = batch[0].ref, .user.id = user.user.id},
+		    {.kind = STORE_LINK_REAP, .ref = batch[1].ref}};
 		for (size_t k = 0; k < 2; k++) {
 			more[k].now_ms = KIT_NOW_MS;
 			more[k].arena = &arena;
@@ -643,9 +646,10 @@ static void what_a_restored_database_brings_back_is_neither_listed_nor_kept(void
 	store = open_first(3);
 	reshard_with(3, NULL);
 	store_free(store);
-	postgres_kit_run(urls[0], "DELETE FROM link; INSERT INTO link SELECT * FROM backup; DELETE FROM slot_state;"
-	                          " INSERT INTO slot_state SELECT * FROM slots_backup;"
-	                          " DROP TABLE backup; DROP TABLE slots_backup");
+	postgres_kit_run(urls[0],
+	                 "DELETE FROM link; INSERT INTO link SELECT * FROM backup; DELETE FROM slot_state;"
+	                 " INSERT INTO slot_state SELECT * FROM slots_backup;"
+	                 " DROP TABLE backup; DROP TABLE slots_backup");
 	store = open_first(3);
 	for (uint64_t i = 1; i <= LINKS; i++)
 		assert_int_equal(kit_find_generated(store, &arena, i), 0);
