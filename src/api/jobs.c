@@ -53,8 +53,8 @@ static void write_done(struct offload_job *job)
 	j->done(j);
 }
 
-struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, enum store_write_kind kind,
-                                void (*done)(struct write_job *))
+struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
+                                enum store_write_kind kind, void (*done)(struct write_job *))
 {
 	struct write_job *j = arena_zalloc(http_conn_arena(c), sizeof(*j));
 	if (!j) {
@@ -67,6 +67,7 @@ struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, enum 
 	j->conn = c;
 	j->done = done;
 	j->write.kind = kind;
+	j->write.actor = actor;
 	j->write.arena = http_conn_arena(c);
 	j->write.now_ms = loop_real_ms(j->job.home);
 	return j;

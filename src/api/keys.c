@@ -104,7 +104,7 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	uint64_t only;
 	if (!may_manage(w, c, req, &caller, &only))
 		return;
-	struct write_job *j = write_job_new(w, c, STORE_KEY_CREATE, keys_post_done);
+	struct write_job *j = write_job_new(w, c, caller.user, STORE_KEY_CREATE, keys_post_done);
 	char *text = j ? arena_alloc(j->write.arena, API_KEY_TEXT_BYTES) : NULL;
 	if (!text) {
 		if (j)
@@ -205,7 +205,7 @@ void key_delete(struct api_worker *w, struct http_conn *c, const struct http_req
 	uint64_t only;
 	if (!may_manage(w, c, req, &caller, &only))
 		return;
-	struct write_job *j = write_job_new(w, c, STORE_KEY_REVOKE, key_delete_done);
+	struct write_job *j = write_job_new(w, c, caller.user, STORE_KEY_REVOKE, key_delete_done);
 	if (!j)
 		return;
 	j->write.key.user = only;

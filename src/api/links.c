@@ -332,7 +332,7 @@ static bool take_owner(struct api_worker *w, struct http_conn *c, const struct h
 /* NULL: that has been said. The link has what nobody needs to say. */
 static struct write_job *create_new(struct api_worker *w, struct http_conn *c, const struct caller *caller)
 {
-	struct write_job *j = write_job_new(w, c, STORE_LINK_CREATE, create_done);
+	struct write_job *j = write_job_new(w, c, caller->user, STORE_LINK_CREATE, create_done);
 	if (!j)
 		return NULL;
 	j->write.link = (struct link_record){
@@ -571,7 +571,8 @@ void link_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
 		return;
 	struct str name = named_take_key(w, c, match->params[0]);
-	struct write_job *j = name.ptr ? write_job_new(w, c, STORE_LINK_UPDATE, patch_done) : NULL;
+	struct write_job *j = name.ptr ? write_job_new(w, c, caller.user, STORE_LINK_UPDATE, patch_done)
+	                               : NULL;
 	if (!j)
 		return;
 	struct err e;
@@ -616,7 +617,8 @@ static void delete_submit(struct api_worker *w, struct http_conn *c, const struc
                           struct str text, bool plain)
 {
 	struct str name = named_take_key(w, c, text);
-	struct write_job *j = name.ptr ? write_job_new(w, c, STORE_LINK_DELETE, delete_done) : NULL;
+	struct write_job *j = name.ptr ? write_job_new(w, c, caller->user, STORE_LINK_DELETE, delete_done)
+	                               : NULL;
 	if (!j)
 		return;
 	j->plain = plain;

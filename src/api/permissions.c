@@ -104,7 +104,7 @@ static void permission_change(struct api_worker *w, struct http_conn *c, const s
 	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
 		return;
 	struct str name = named_take_key(w, c, match->params[0]);
-	struct write_job *j = name.ptr ? write_job_new(w, c, kind, permission_done) : NULL;
+	struct write_job *j = name.ptr ? write_job_new(w, c, caller.user, kind, permission_done) : NULL;
 	if (!j)
 		return;
 	char *text = arena_alloc(j->write.arena, match->params[1].len + 1);

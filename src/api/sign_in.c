@@ -230,7 +230,7 @@ static void reply_signed_in(struct write_job *write)
 
 static void session_submit(struct sign_in_job *j)
 {
-	struct write_job *write = write_job_new(j->ask.worker, j->ask.conn, STORE_SESSION_CREATE,
+	struct write_job *write = write_job_new(j->ask.worker, j->ask.conn, j->user.id, STORE_SESSION_CREATE,
 	                                        reply_signed_in);
 	if (!write)
 		return;
@@ -412,7 +412,7 @@ void session_delete(struct api_worker *w, struct http_conn *c, const struct http
 		problem_reply(c, &p, "Nobody is signed in here, so there is no session to end.");
 		return;
 	}
-	struct write_job *j = write_job_new(w, c, STORE_SESSION_END, session_delete_done);
+	struct write_job *j = write_job_new(w, c, caller.user, STORE_SESSION_END, session_delete_done);
 	if (!j)
 		return;
 	memcpy(j->write.session.id, caller.session, SESSION_ID_BYTES);

@@ -111,7 +111,7 @@ void users_post(struct api_worker *w, struct http_conn *c, const struct http_req
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	struct write_job *write = write_job_new(w, c, STORE_USER_CREATE, users_post_done);
+	struct write_job *write = write_job_new(w, c, caller.user, STORE_USER_CREATE, users_post_done);
 	if (!write)
 		return;
 	write->write.user = in.user;
@@ -332,7 +332,7 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	j->secure = session_is_secure(w, c, req);
 	if (!patch_is_allowed(j, &caller))
 		return;
-	j->write = write_job_new(w, c, STORE_USER_UPDATE, patch_done);
+	j->write = write_job_new(w, c, caller.user, STORE_USER_UPDATE, patch_done);
 	if (!j->write)
 		return;
 	j->write->ctx = j;
@@ -369,7 +369,8 @@ void user_sessions_delete(struct api_worker *w, struct http_conn *c, const struc
 	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
 		return;
 	uint64_t id = named_user(w, c, req, match->params[0], &caller);
-	struct write_job *j = id ? write_job_new(w, c, STORE_USER_UPDATE, sessions_delete_done) : NULL;
+	struct write_job *j = id ? write_job_new(w, c, caller.user, STORE_USER_UPDATE, sessions_delete_done)
+	                         : NULL;
 	if (!j)
 		return;
 	j->ctx = caller.by_session && caller.user == id ? j : NULL; /* their own cookie goes with it */
