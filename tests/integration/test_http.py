@@ -674,7 +674,7 @@ def test_connections_beyond_the_limit_wait_until_there_is_room(serve):
 
 
 @pytest.mark.parametrize("descriptors, said", [(80, "limits.connections is 16 instead of 16384"),
-                                               (50, "out of descriptors")])
+                                               (56, "out of descriptors")])
 def test_a_server_without_descriptors_serves_whom_it_has_and_recovers(serve, many_descriptors, descriptors, said):
     server = serve("--workers", "2", wrapper=["prlimit", f"--nofile={descriptors}:{descriptors}"])
     server.create("https://example.com/known", alias="known")
