@@ -590,6 +590,7 @@ static size_t body_bytes(struct http_conn *c, const char *data, size_t len, bool
 		return (size_t)used;
 	}
 	c->kept->body = buf_view(&c->body.bytes);
+	c->kept->body_stays = true;
 	*ret_go_on = handle(c, c->kept);
 	return (size_t)used;
 }

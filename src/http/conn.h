@@ -33,8 +33,8 @@ extern const size_t http_row_count;
 
 /*
  * Called for each whole request. The handler replies before it returns, or defers. `req` and its strings
- * are valid until it returns; the body too, unless it deferred: then it and all that was taken from the
- * connection's arena stay until the reply.
+ * are valid until it returns; the body too, unless `body_stays`. What was taken from the connection's arena
+ * stays until the reply.
  */
 struct http_handler {
 	void (*handle)(void *ctx, struct http_conn *c, const struct http_request *req);

@@ -542,7 +542,7 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 	req->chunked = false;
 	req->content_length = 0;
 	req->host = STR_NULL;
-	req->is_kept = false;
+	req->body_stays = req->is_kept = false;
 	req->field_count = 0;
 
 	int verdict = take_head(&h);
@@ -565,6 +565,10 @@ bool http_request_keep(const struct http_request *req, struct arena *arena, stru
 		struct str copy = arena_str(arena, *texts[i]);
 		done &= copy.ptr || !texts[i]->ptr;
 		*texts[i] = copy;
+	}
+	if (!req->body_stays) {
+		ret->body = arena_str(arena, req->body);
+		done &= ret->body.ptr || !req->body.ptr;
 	}
 	for (size_t i = 0; i < ret->field_count; i++) {
 		ret->fields[i].name = arena_str(arena, req->fields[i].name);

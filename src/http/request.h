@@ -42,6 +42,7 @@ struct http_request {
 	struct str query;        /* behind '?'; STR_NULL without one */
 	struct str host;         /* the Host field, or the authority of an absolute-form target */
 	struct str body;         /* filled in by the connection */
+	bool body_stays;         /* until the reply; otherwise only until the handler returns */
 	bool is_kept;            /* by http_request_keep */
 	size_t field_count;
 	struct http_field fields[HTTP_FIELDS_MAX];
@@ -63,8 +64,8 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 /* The field's value, STR_NULL when absent, the first when there are several. `name` in lower case. */
 struct str http_request_field(const struct http_request *req, struct str name);
 
-/* A copy that outlives the handler's call: strings go to the arena, but the body, which stays where it is.
- * False when memory ran out. */
+/* A copy that outlives the handler's call: strings go to the arena, but a body that stays where it is. False
+ * when memory ran out. */
 bool http_request_keep(const struct http_request *req, struct arena *arena, struct http_request *ret);
 
 const char *http_method_name(enum http_method m);
