@@ -191,11 +191,8 @@ static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct store_write *writes = arena_alloc(&arena, first->n * sizeof(*writes));
 	struct store_outcome *outcomes = arena_alloc(&arena, first->n * sizeof(*outcomes));
-	struct apply_work again = {.rules = first->rules,
-	                           .row = first->row,
-	                           .writes = writes,
-	                           .outcomes = outcomes,
-	                           .all = true};
+	struct apply_work again = {
+	    .rules = first->rules, .row = first->row, .writes = writes, .outcomes = outcomes, .all = true};
 	int r = writes && outcomes ? 0 : ERR_NOMEM;
 	for (size_t i = 0; r == 0 && i < first->n; i++) {
 		if (view_lost(&first->view, &first->writes[i]))

@@ -10,9 +10,9 @@
 
 enum { RULES_MAX = 32, SLOW = -100 /* beside the error codes */, SLOW_MS = 300 };
 
-static const char *const op_names[STORE_OP_COUNT] = {
-    "lookup", "apply",    "list",  "tagged",   "clicks", "permitted", "over", "users",
-    "keys",   "accounts", "lease", "constant", "ping",   "version",   "claim"};
+static const char *const op_names[STORE_OP_COUNT] = {"lookup",    "apply",    "list",  "tagged",  "clicks",
+                                                     "permitted", "over",     "users", "keys",    "accounts",
+                                                     "lease",     "constant", "ping",  "version", "claim"};
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
