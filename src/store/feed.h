@@ -49,7 +49,8 @@ struct feed_page {
 	struct feed_entry *entries; /* out */
 	size_t count;
 	bool more; /* out: read on at once */
-	/* out: what followed the cursor may have been pruned: whoever keeps copies must read all again */
+	/* out: what followed the cursor may have been pruned, or there is more than a page of what is not
+	 * settled: whoever keeps copies must read all again */
 	bool lost;
 };
 

@@ -85,7 +85,7 @@ static int end_read(struct pg_conn *c, bool is_postgres, bool accounts, struct f
 static int rows_add(const struct pg_result *rows, struct feed_page *page)
 {
 	size_t room = 0;
-	bool is_settled = true;
+	bool is_settled = true, has_moved = false;
 	for (int row = 0; row < rows->rows; row++) {
 		is_settled = is_settled && pg_get_int(rows, row, 4);
 		if (!is_settled && page->settled)
@@ -95,8 +95,12 @@ static int rows_add(const struct pg_result *rows, struct feed_page *page)
 			return r;
 		if (is_settled)
 			page->cursor = row_cursor(rows, row);
+		has_moved |= is_settled;
 	}
-	page->more = is_settled && (size_t)rows->rows == page->max;
+	bool is_full = (size_t)rows->rows == page->max;
+	page->more = is_full && (is_settled || (has_moved && !page->settled));
+	/* What follows cannot be told before a transaction has ended, perhaps of another program. */
+	page->lost |= is_full && !has_moved && !page->settled;
 	return 0;
 }
 

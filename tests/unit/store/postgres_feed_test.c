@@ -133,6 +133,34 @@ static void a_transaction_that_ends_late_is_not_skipped(void **state)
 	assert_int_equal(page.entries[1].id, 4);
 }
 
+static void more_than_a_page_that_is_not_settled_is_a_loss(void **state)
+{
+	(void)state;
+	database_kit_need();
+	struct feed_cursor cursor = feed_end();
+	database_kit_hold(url, "BEGIN; SELECT txid_current()"); /* any program's */
+	create_at(1, 1);
+	struct feed_page page = {.cursor = cursor, .arena = &arena, .max = 2};
+	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(page.count, 1);
+	assert_false(page.lost);
+	create_at(2, 1);
+	create_at(3, 1);
+	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_true(page.lost); /* it tells of two of them, time and again */
+	assert_false(page.more);
+	page.settled = true;
+	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(page.count, 0);
+	assert_false(page.lost);
+	database_kit_let_go();
+	page.settled = false;
+	for (uint64_t last = 0; last != 3; last = page.count > 0 ? page.entries[page.count - 1].id : last) {
+		assert_int_equal(store_feed(store, false, &page), 0);
+		assert_true(page.lost || page.more || page.entries[page.count - 1].id == 3);
+	}
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -141,6 +169,7 @@ int main(void)
 	    TEST(without_transaction_numbers_each_feed_has_an_end_of_its_own),
 	    TEST(a_claim_tells_which_link_is_gone),
 	    TEST(a_transaction_that_ends_late_is_not_skipped),
+	    TEST(more_than_a_page_that_is_not_settled_is_a_loss),
 	};
 	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
 }
