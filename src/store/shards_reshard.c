@@ -162,12 +162,14 @@ static int names_copy(struct mover *m, const struct move *mv, const struct str *
 static int copy_all(struct mover *m, const struct move *mv)
 {
 	CLEANUP(page_freep) struct page *p = calloc(1, sizeof(*p));
-	int r = p ? 0 : err_set(m->e, ERR_NOMEM, "out of memory");
+	int r;
+	if (!p)
+		return err_set(m->e, ERR_NOMEM, "out of memory");
 	do {
-		if (r == 0 && (r = page_next(p, shard_db(m->s, mv->from), &mv->slots)) != 0)
-			r = fail(m, r, mv->from, "cannot be read");
-		if (r == 0)
-			r = names_copy(m, mv, p->names, p->count);
+		r = page_next(p, shard_db(m->s, mv->from), &mv->slots);
+		if (r != 0)
+			return fail(m, r, mv->from, "cannot be read");
+		r = names_copy(m, mv, p->names, p->count);
 		if (r == 0) {
 			m->progress.copied += p->count;
 			mv->flow->keys += p->count;
@@ -888,8 +890,10 @@ int store_shards_forget(struct store *store, struct str address, bool sure, stru
 {
 	struct reshard *r = calloc(1, sizeof(*r));
 	struct loss *l = calloc(1, sizeof(*l));
-	int result = r && l ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-	if (result == 0) {
+	int result = ERR_NOMEM;
+	if (!r || !l) {
+		err_set(e, result, "out of memory");
+	} else {
 		l->m.s = shards_of(store);
 		l->m.r = r;
 		l->m.e = e;

@@ -276,10 +276,12 @@ static int registry_choose(struct store_shards *s, size_t *ret, struct err *e)
 {
 	struct store_postgres *judge = shard_db(s, 0);
 	uint8_t name[SHARD_NAME_BYTES];
+	ASSERT(judge); /* all_answer */
 	memcpy(name, judge->name, sizeof(name));
 	for (size_t i = 1; i < s->count; i++) {
-		if (memcmp(shard_db(s, i)->name, judge->name, SHARD_NAME_BYTES) < 0)
-			judge = shard_db(s, i);
+		struct store_postgres *db = shard_db(s, i);
+		if (db && memcmp(db->name, judge->name, SHARD_NAME_BYTES) < 0)
+			judge = db;
 	}
 	int r = store_constant(&judge->base, STR("registry"), name, sizeof(name));
 	if (r != 0)
