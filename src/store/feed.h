@@ -1,6 +1,8 @@
 /*
- * The change feed: what has changed, in the order in which it was committed. Each transaction of changes
- * appends its entries in one row, so the feed knows neither more nor less than the tables. Caches of other
+ * The change feed: what has changed. Each transaction of changes appends its entries in one row, so the feed
+ * knows neither more nor less than the tables. Rows come in the order of their transactions' numbers. On
+ * PostgreSQL two that waited for each other may have been committed the other way round: an entry says that
+ * something has changed, and the row says what it is now. Caches of other
  * servers and `curt reshard` read it; it is pruned by age (store_feed_prune).
  *
  * An entry says who changed what, and how. That of a new link has no more than its id and name: the link
