@@ -89,8 +89,8 @@ static void view_put(struct store_shards *s, struct shards_view *v)
 static struct shards_view *view_copy(const struct shards_view *from)
 {
 	struct shards_view *v = calloc(1, sizeof(*v));
-	if (v && from)
-		*v = *from;
+	if (v && from) /* all but the references, which others change */
+		memcpy(&v->map, &from->map, sizeof(*v) - offsetof(struct shards_view, map));
 	if (v)
 		atomic_init(&v->refs, 1);
 	return v;
