@@ -162,7 +162,7 @@ static int seal(struct seen *s, struct sqlite_conn *c)
 {
 	s->sealed = (struct seen_run){.newest_ms = s->table.newest_ms};
 	s->sealing = true;
-	struct seen_entry *entries = malloc(s->table.count * sizeof(*entries));
+	struct seen_entry *entries = malloc(MAX(s->table.count, 1) * sizeof(*entries));
 	int rc = entries ? filter_new(&s->sealed, s->table.count) : SQLITE_NOMEM;
 	if (rc == SQLITE_OK && !ARRAY_ROOM(s->runs, s->run_cap, s->run_count + 1))
 		rc = SQLITE_NOMEM; /* now, as after the commit nothing may fail */
