@@ -76,6 +76,7 @@ struct api {
 		struct offload *queue;
 	} writers[API_WRITERS_MAX];
 	size_t writer_count;
+	_Atomic size_t writer_turn;     /* who is asked first */
 	struct offload *account_writer; /* of users, API keys and sessions */
 	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
 	struct offload *checker;              /* readiness: one thread, which asks ... */

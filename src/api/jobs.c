@@ -108,8 +108,8 @@ void read_job_submit(struct read_job *j)
 		http_conn_defer(c);
 }
 
-/* A change of a name waits for its database's writer. A new link without a name goes to whoever has the least
- * to do: a database that hangs gets hardly any. */
+/* A change of a name waits for its database's writer. New links without a name take turns, and go to whoever
+ * has the least to do: a database that hangs gets hardly any. */
 static struct offload *writer_of(struct api *api, const struct store_write *w)
 {
 	if (!store_write_is_link(w->kind))
@@ -120,9 +120,12 @@ static struct offload *writer_of(struct api *api, const struct store_write *w)
 	struct str name = w->kind == STORE_LINK_CREATE ? w->link.key : w->ref.key;
 	if (name.ptr)
 		return api->writers[MIN(store_shard_of(api->store, name), api->writer_count - 1)].queue;
+	size_t first = atomic_fetch_add_explicit(&api->writer_turn, 1, memory_order_relaxed);
+	least = api->writers[first % api->writer_count].queue;
 	for (size_t i = 1; i < api->writer_count; i++) {
-		if (offload_backlog(api->writers[i].queue) < offload_backlog(least))
-			least = api->writers[i].queue;
+		struct offload *other = api->writers[(first + i) % api->writer_count].queue;
+		if (offload_backlog(other) < offload_backlog(least))
+			least = other;
 	}
 	return least;
 }

@@ -385,15 +385,14 @@ static int count_days(struct digest *d)
 		/* Items from .. to - 1 are groups of one day and link. */
 		struct day day = {.link = items[from].minor};
 		day.day = day_of(d->groups[items[from].index].minute_ms);
-		int code = day_read(d, &day);
-		if (code != SQLITE_OK)
-			return code;
+		rc = day_read(d, &day);
+		if (rc != SQLITE_OK)
+			break;
 		for (size_t i = from; i < to; i++)
 			day_count(d, &day, &d->groups[items[i].index]);
-		code = day_write(d, &day);
-		if (code == SQLITE_OK && day.clicks > 0)
-			code = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
-		rc = code;
+		rc = day_write(d, &day);
+		if (rc == SQLITE_OK && day.clicks > 0)
+			rc = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
 	}
 	free(items);
 	return rc;
