@@ -206,16 +206,21 @@ static int take_from(struct shelf *s, struct str list, size_t max, struct source
 	size_t count = 0;
 	redis_write(c, REDIS_ARGS(STR("LPOP"), list, number_text(max, max_text)));
 	redis_write(c, REDIS_ARGS(STR("LLEN"), list));
-	int r = redis_read(c, &reply) < 0 ? cut_off(s, c, ERR_UNCERTAIN, e) : 0;
+	bool answered = redis_read(c, &reply) == 0;
+	int r = answered ? 0 : cut_off(s, c, ERR_UNCERTAIN, e);
 	if (r == 0 && reply.type != REDIS_ARRAY && reply.type != REDIS_NIL)
 		r = refused(s, &reply, e);
 	for (size_t i = 0; r == 0 && reply.type == REDIS_ARRAY && i < MIN(reply.count, max); i++) {
 		if (element_read(redis_reply_at(&reply, i).text, &ret[count]))
 			count++; /* what is no key is dropped: nobody could follow it */
 	}
+	if (!answered) {
+		redis_return(c);
+		return r;
+	}
 	*ret_count = count;
 	/* Without the second answer the keys are ours all the same. */
-	bool told = r != ERR_UNCERTAIN && redis_read(c, &reply) == 0 && reply.type == REDIS_INT;
+	bool told = redis_read(c, &reply) == 0 && reply.type == REDIS_INT;
 	*ret_left = told ? (uint64_t)reply.number : 0;
 	redis_return(c);
 	return r;
