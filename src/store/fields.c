@@ -106,19 +106,6 @@ size_t fields_bytes(const struct fields *s, const void *record)
 	return bytes;
 }
 
-void fields_place(const struct fields *s, void *record, char **at)
-{
-	FIELDS_EACH(f, s)
-	{
-		struct str *own = field_str_in(f, record);
-		if (!field_is_str(f) || !own->ptr)
-			continue;
-		memcpy(*at, own->ptr, own->len);
-		own->ptr = *at;
-		*at += own->len;
-	}
-}
-
 static bool is_same(const struct field *f, const void *a, const void *b)
 {
 	if (!field_is_str(f))

@@ -131,9 +131,6 @@ int fields_own(const struct fields *s, struct arena *arena, void *record);
 
 size_t fields_bytes(const struct fields *s, const void *record); /* of all strings */
 
-/* Moves the strings to *at, one behind the other; there is room for fields_bytes. */
-void fields_place(const struct fields *s, void *record, char **at);
-
 /* Bit i: row i is not the same in both. What two rows share is told by both. */
 uint64_t fields_differ(const struct fields *s, const void *a, const void *b);
 
