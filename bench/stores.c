@@ -92,13 +92,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: stores FILE URL\n");
 		return 2;
 	}
-	const struct store_postgres_config config = {.url = str_of(argv[2])};
+	const struct store_shards_config config = {.urls = (struct str[]){str_of(argv[2])}, .count = 1};
 	if (store_sqlite_open(argv[1], &s, &e) != 0) {
 		fprintf(stderr, "%s\n", e.text);
 		return 1;
 	}
 	measure("sqlite", s);
-	if (store_postgres_open(&config, &s, &e) != 0) {
+	if (store_shards_open(&config, &s, &e) != 0) {
 		fprintf(stderr, "%s\n", e.text);
 		return 1;
 	}

@@ -90,7 +90,8 @@ int accounts_new(const struct accounts_config *config, struct accounts **ret, st
 	randombytes_buf(a->secret, sizeof(a->secret));
 	int r = cache_new(config->cache_bytes, seed, &a->cache, e);
 	if (r == 0) {
-		r = store_constant(a->store, STR("session-secret"), a->secret, sizeof(a->secret));
+		r = registry_constant(a->store->registry, STR("session-secret"), a->secret,
+		                      sizeof(a->secret));
 		if (r == 0)
 			r = accounts_follow(a);
 		if (r < 0)
@@ -123,7 +124,7 @@ void accounts_set_local(struct accounts *a, struct str presented)
 
 /* --- names --- */
 
-static struct account_want want_of(enum store_account_by by, const void *text, size_t len)
+static struct account_want want_of(enum registry_by by, const void *text, size_t len)
 {
 	struct account_want want = {.by = (uint8_t)by, .len = (uint8_t)len};
 	ASSERT(len <= sizeof(want.text));
@@ -233,7 +234,7 @@ static void keep_key(struct accounts *a, const struct key_record *key, struct mo
 }
 
 static void keep_read(struct accounts *a, const struct account_want *want, struct moment at,
-                      const struct store_account *read)
+                      const struct registry_account *read)
 {
 	if (read->result == ERR_NOT_FOUND) {
 		keep_unknown(a, want, at);
@@ -255,19 +256,19 @@ static void keep_read(struct accounts *a, const struct account_want *want, struc
 /* --- reading from the store --- */
 
 static int read_each(struct accounts *a, const struct account_want *const *wants, size_t n,
-                     struct store_account *reads, struct arena *arena)
+                     struct registry_account *reads, struct arena *arena)
 {
 	struct moment *moments = arena_alloc(arena, n * sizeof(*moments));
 	if (!moments)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < n; i++) {
 		moments[i] = moment_now(a, wants[i]);
-		reads[i] = (struct store_account){.by = wants[i]->by,
-		                                  .text = str_n(wants[i]->text, wants[i]->len)};
+		reads[i] = (struct registry_account){.by = wants[i]->by,
+		                                     .text = str_n(wants[i]->text, wants[i]->len)};
 		if (wants[i]->by == BY_USER)
 			memcpy(&reads[i].id, wants[i]->text, sizeof(reads[i].id));
 	}
-	int r = store_accounts(a->store, reads, n, arena);
+	int r = registry_accounts(a->store->registry, reads, n, arena);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		keep_read(a, wants[i], moments[i], &reads[i]);
 		if (reads[i].result < 0 && reads[i].result != ERR_NOT_FOUND)
@@ -276,7 +277,7 @@ static int read_each(struct accounts *a, const struct account_want *const *wants
 	return r;
 }
 
-static uint64_t user_behind(const struct store_account *read)
+static uint64_t user_behind(const struct registry_account *read)
 {
 	switch (read->result == 0 ? read->by : BY_USER) {
 	case BY_EMAIL: return read->user.id;
@@ -290,7 +291,7 @@ static uint64_t user_behind(const struct store_account *read)
 int accounts_read(struct accounts *a, const struct account_want *const *wants, size_t n)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct store_account *reads = arena_alloc(&arena, n * sizeof(*reads));
+	struct registry_account *reads = arena_alloc(&arena, n * sizeof(*reads));
 	struct account_want *users = arena_alloc(&arena, n * sizeof(*users));
 	const struct account_want **of_users = arena_alloc(&arena, n * sizeof(*of_users));
 	size_t count = 0;
@@ -310,14 +311,14 @@ int accounts_read(struct accounts *a, const struct account_want *const *wants, s
 int accounts_users(struct accounts *a, const uint64_t *ids, size_t n, struct arena *arena,
                    struct user_record *ret)
 {
-	struct store_account *reads = arena_alloc(arena, USERS_AT_ONCE * sizeof(*reads));
+	struct registry_account *reads = arena_alloc(arena, USERS_AT_ONCE * sizeof(*reads));
 	if (!reads)
 		return ERR_NOMEM;
 	for (size_t from = 0; from < n; from += USERS_AT_ONCE) {
 		size_t count = MIN(n - from, (size_t)USERS_AT_ONCE);
 		for (size_t i = 0; i < count; i++)
-			reads[i] = (struct store_account){.by = BY_USER, .id = ids[from + i]};
-		int r = store_accounts(a->store, reads, count, arena);
+			reads[i] = (struct registry_account){.by = BY_USER, .id = ids[from + i]};
+		int r = registry_accounts(a->store->registry, reads, count, arena);
 		if (r < 0)
 			return r;
 		for (size_t i = 0; i < count; i++)
@@ -344,7 +345,7 @@ static void forget_email(struct accounts *a, struct str email)
 	forget(a, &want);
 }
 
-void accounts_changed(struct accounts *a, const struct store_write *w)
+void accounts_changed(struct accounts *a, const struct registry_write *w)
 {
 	bool is_sure = w->result == 0;
 	struct account_want key = want_of(BY_DIGEST, w->key.digest, KEY_DIGEST_BYTES);
@@ -354,18 +355,18 @@ void accounts_changed(struct accounts *a, const struct store_write *w)
 	if (!is_sure && w->result != ERR_UNCERTAIN)
 		return;
 	switch (w->kind) {
-	case STORE_USER_CREATE:
-	case STORE_USER_UPDATE:
+	case REGISTRY_USER_CREATE:
+	case REGISTRY_USER_UPDATE:
 		forget_email(a, w->user.email);
 		at = forget(a, &user);
 		if (is_sure)
 			keep_user(a, &w->user, at);
 		return;
-	case STORE_KEY_CREATE:
+	case REGISTRY_KEY_CREATE:
 		forget(a, &key);
 		forget(a, &user);
 		return;
-	case STORE_KEY_REVOKE:
+	case REGISTRY_KEY_REVOKE:
 		if (!is_sure) { /* then it is not known which one it is */
 			atomic_fetch_add(&a->life, 1);
 			return;
@@ -373,11 +374,11 @@ void accounts_changed(struct accounts *a, const struct store_write *w)
 		at = forget(a, &key);
 		keep_key(a, &w->key, at);
 		return;
-	case STORE_SESSION_CREATE: /* who signs in anew shall meet no old news of themselves */
+	case REGISTRY_SESSION_CREATE: /* who signs in anew shall meet no old news of themselves */
 		user = want_user(w->session.user);
 		forget(a, &user);
 		return;
-	case STORE_SESSION_END:
+	case REGISTRY_SESSION_END:
 		at = forget(a, &session);
 		if (is_sure)
 			keep_unknown(a, &session, at);
@@ -413,7 +414,7 @@ static int page_follow(struct accounts *a, bool *ret_more)
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct feed_page page = {
 	    .cursor = a->cursor, .from_end = !a->has_cursor, .max = FEED_TRANSACTIONS, .arena = &arena};
-	int r = store_feed(a->store, true, &page);
+	int r = registry_feed(a->store->registry, &page);
 	if (r != 0)
 		return r;
 	if (page.lost || !a->has_cursor)
@@ -428,7 +429,7 @@ static int page_follow(struct accounts *a, bool *ret_more)
 
 int accounts_follow(struct accounts *a)
 {
-	if (!a->store->ops->version)
+	if (!a->store->is_shared)
 		return 0;
 	pthread_mutex_lock(&a->follow_lock);
 	int64_t asked_ms = clock_mono_ms();
@@ -677,7 +678,7 @@ enum account_found accounts_in_force(struct accounts *a, const struct caller *c,
 int accounts_check(struct accounts *a, const struct caller *c, int64_t now_ms, bool *ret)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct store_account reads[] = {
+	struct registry_account reads[] = {
 	    {.by = BY_USER, .id = c->user},
 	    {.by = c->by_session ? BY_SESSION : BY_DIGEST,
 	     .text = c->by_session ? str_n((const char *)c->session, SESSION_ID_BYTES)
@@ -685,7 +686,7 @@ int accounts_check(struct accounts *a, const struct caller *c, int64_t now_ms, b
 	};
 	const struct user_record *user = &reads[0].user;
 	*ret = is_local(a, c);
-	int r = c->user ? store_accounts(a->store, reads, ARRAY_LEN(reads), &arena) : 0;
+	int r = c->user ? registry_accounts(a->store->registry, reads, ARRAY_LEN(reads), &arena) : 0;
 	if (r < 0 || c->user == 0 || reads[0].result != 0 || reads[1].result != 0)
 		return r;
 	unsigned rights = role_rights(user->role);
@@ -709,7 +710,7 @@ int64_t accounts_key_used_ms(const struct accounts *a, uint64_t key)
 	return key_uses_last(&a->uses, key);
 }
 
-size_t accounts_uses(struct accounts *a, size_t *at, struct store_write *writes, size_t max)
+size_t accounts_uses(struct accounts *a, size_t *at, struct registry_write *writes, size_t max)
 {
 	return key_uses_take(&a->uses, at, writes, max);
 }

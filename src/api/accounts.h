@@ -42,9 +42,9 @@ enum account_found {
 
 /* What is to be read: the name of an entry of the cache. */
 struct account_want {
-	uint8_t by; /* enum store_account_by, but never BY_KEY */
+	uint8_t by; /* enum registry_by, but never BY_KEY */
 	uint8_t len;
-	char text[USER_EMAIL_BYTES_MAX]; /* as in struct store_account; the bytes of a user's id */
+	char text[USER_EMAIL_BYTES_MAX]; /* as in struct registry_account; the bytes of a user's id */
 };
 
 /* Whoever sent a request. */
@@ -87,7 +87,7 @@ void accounts_free(struct accounts *a);
 int accounts_read(struct accounts *a, const struct account_want *const *wants, size_t n);
 
 /* A change was made, or may have been (ERR_UNCERTAIN). Before anybody is told of it. */
-void accounts_changed(struct accounts *a, const struct store_write *w);
+void accounts_changed(struct accounts *a, const struct registry_write *w);
 
 /* Learns what other processes have changed. */
 int accounts_follow(struct accounts *a);
@@ -109,7 +109,7 @@ int accounts_users(struct accounts *a, const uint64_t *ids, size_t n, struct are
 struct str account_name(struct arena *arena, const struct user_record *user);
 
 /* The keys whose last use the store does not know: as key_uses_take. */
-size_t accounts_uses(struct accounts *a, size_t *at, struct store_write *writes, size_t max);
+size_t accounts_uses(struct accounts *a, size_t *at, struct registry_write *writes, size_t max);
 
 /* --- loop threads --- */
 

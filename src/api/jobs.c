@@ -48,13 +48,12 @@ struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum re
 static void write_done(struct offload_job *job)
 {
 	struct write_job *j = container_of(job, struct write_job, job);
-	if (j->refund && (j->write.result != 0 || j->write.replayed))
+	if (j->refund && !j->is_account && (j->write.result != 0 || j->write.replayed))
 		meter_refund(j->refund, &j->reading);
 	j->done(j);
 }
 
-struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
-                                enum store_write_kind kind, void (*done)(struct write_job *))
+static struct write_job *job_new(struct api_worker *w, struct http_conn *c, void (*done)(struct write_job *))
 {
 	struct write_job *j = arena_zalloc(http_conn_arena(c), sizeof(*j));
 	if (!j) {
@@ -66,10 +65,30 @@ struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint6
 	j->worker = w;
 	j->conn = c;
 	j->done = done;
-	j->write.kind = kind;
-	j->write.actor = actor;
-	j->write.arena = http_conn_arena(c);
-	j->write.now_ms = loop_real_ms(j->job.home);
+	return j;
+}
+
+struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
+                                enum store_write_kind kind, void (*done)(struct write_job *))
+{
+	struct write_job *j = job_new(w, c, done);
+	if (j)
+		j->write = (struct store_write){.kind = kind,
+		                                .actor = actor,
+		                                .arena = http_conn_arena(c),
+		                                .now_ms = loop_real_ms(j->job.home)};
+	return j;
+}
+
+struct write_job *account_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
+                                  enum registry_write_kind kind, void (*done)(struct write_job *))
+{
+	struct write_job *j = job_new(w, c, done);
+	if (!j)
+		return NULL;
+	j->is_account = true;
+	j->account = (struct registry_write){
+	    .kind = kind, .actor = actor, .arena = http_conn_arena(c), .now_ms = loop_real_ms(j->job.home)};
 	return j;
 }
 
@@ -110,9 +129,10 @@ void read_job_submit(struct read_job *j)
 
 /* A change of a name waits for its database's writer. New links without a name take turns, and go to whoever
  * has the least to do: a database that hangs gets hardly any. */
-static struct offload *writer_of(struct api *api, const struct store_write *w)
+static struct offload *writer_of(struct api *api, const struct write_job *j)
 {
-	if (!store_write_is_link(w->kind))
+	const struct store_write *w = &j->write;
+	if (j->is_account)
 		return api->account_writer;
 	struct offload *least = api->writers[0].queue;
 	if (api->writer_count == 1)
@@ -133,7 +153,7 @@ static struct offload *writer_of(struct api *api, const struct store_write *w)
 void write_job_submit(struct write_job *j)
 {
 	struct http_conn *c = j->conn;
-	if (offload_submit(writer_of(j->worker->api, &j->write), &j->job) < 0) {
+	if (offload_submit(writer_of(j->worker->api, j), &j->job) < 0) {
 		write_job_give_up(j);
 		problem_reply_store(c, ERR_LIMIT);
 	} else {
@@ -231,7 +251,7 @@ static void run_single(struct api *api, struct read_job *j)
 			live_clicks_show(api, j->list.links, j->list.count);
 		break;
 	case READ_KEYS:
-		j->result = store_keys(api->store, &j->keys);
+		j->result = registry_keys(api->store->registry, &j->keys);
 		log_failure("reading", STR("API keys"), j->result);
 		break;
 	case READ_PERMITTED:
@@ -272,7 +292,7 @@ static void reap_submit(struct api *api, struct str key, int64_t now_ms)
 	    .arena = &reap->arena,
 	    .ref = links_ref(api->links, kept),
 	};
-	if (offload_submit(writer_of(api, &reap->write.write), &reap->write.job) < 0)
+	if (offload_submit(writer_of(api, &reap->write), &reap->write.job) < 0)
 		reap_done(&reap->write.job);
 }
 
@@ -347,23 +367,6 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 
 const struct offload_ops api_reader_ops = {.run = readers_run, .adopt = readers_adopt};
 
-/* Workers must know of the end of a key, a session or a user before anybody is told of it. */
-static void accounts_settle(struct api *api, const struct store_write *writes, size_t n)
-{
-	bool is_news = false;
-	for (size_t i = 0; i < n; i++) {
-		const struct store_write *w = &writes[i];
-		if (store_write_is_link(w->kind))
-			continue;
-		accounts_changed(api->accounts, w);
-		is_news |= (w->kind == STORE_USER_UPDATE || w->kind == STORE_KEY_REVOKE ||
-		            w->kind == STORE_SESSION_END) &&
-		           (w->result == 0 || w->result == ERR_UNCERTAIN);
-	}
-	if (is_news && api->rcache)
-		api->rcache->ops->tell(api->rcache, API_TOPIC_ACCOUNTS);
-}
-
 /* Whoever watches a link because it is theirs must be judged anew; also when it is not sure. Who sees only
  * their own links can give one to nobody but themselves: that changes nothing, and is not for ending
  * everybody's watching at will. */
@@ -382,9 +385,10 @@ static void owners_settle(struct api *api, const struct store_write *writes, siz
 		api->rcache->ops->tell(api->rcache, API_TOPIC_OWNERS);
 }
 
-/* Of links in the shard, or of accounts. */
-static void writes_run(struct api *api, size_t shard, struct offload_job **jobs, size_t n)
+static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
 {
+	const struct api_writer *writer = ctx;
+	struct api *api = writer->api;
 	struct store_write *writes = calloc(n, sizeof(*writes));
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &container_of(jobs[i], struct write_job, job)->write;
@@ -395,9 +399,7 @@ static void writes_run(struct api *api, size_t shard, struct offload_job **jobs,
 	}
 	if (!writes)
 		return;
-	links_apply_in(api->links, shard, writes, n, api_pool_metrics());
-	if (shard == (size_t)LINKS_ANY_SHARD)
-		accounts_settle(api, writes, n);
+	links_apply_in(api->links, writer->shard, writes, n, api_pool_metrics());
 	owners_settle(api, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		log_failure("writing", writes[i].ref.key, writes[i].result);
@@ -406,16 +408,48 @@ static void writes_run(struct api *api, size_t shard, struct offload_job **jobs,
 	free(writes);
 }
 
-static void writer_run(void *ctx, struct offload_job **jobs, size_t n)
+const struct offload_ops api_writer_ops = {.run = writer_run};
+
+/* Workers must know of the end of a key, a session or a user before anybody is told of it. */
+static void accounts_settle(struct api *api, const struct registry_write *writes, size_t n)
 {
-	const struct api_writer *w = ctx;
-	writes_run(w->api, w->shard, jobs, n);
+	bool is_news = false;
+	for (size_t i = 0; i < n; i++) {
+		const struct registry_write *w = &writes[i];
+		accounts_changed(api->accounts, w);
+		is_news |= (w->kind == REGISTRY_USER_UPDATE || w->kind == REGISTRY_KEY_REVOKE ||
+		            w->kind == REGISTRY_SESSION_END) &&
+		           (w->result == 0 || w->result == ERR_UNCERTAIN);
+	}
+	if (is_news && api->rcache)
+		api->rcache->ops->tell(api->rcache, API_TOPIC_ACCOUNTS);
 }
 
 static void account_writer_run(void *ctx, struct offload_job **jobs, size_t n)
 {
-	writes_run(ctx, (size_t)LINKS_ANY_SHARD, jobs, n);
+	struct api *api = ctx;
+	struct metrics *m = api_pool_metrics();
+	struct registry_write *writes = calloc(n, sizeof(*writes));
+	for (size_t i = 0; writes && i < n; i++)
+		writes[i] = container_of(jobs[i], struct write_job, job)->account;
+	int64_t start_ns = clock_mono_ns();
+	int r = writes ? registry_apply(api->store->registry, writes, n) : ERR_NOMEM;
+	links_count_commit(m, n, start_ns, r < 0);
+	for (size_t i = 0; i < n; i++) {
+		if (r < 0 && writes)
+			writes[i].result = r;
+	}
+	if (writes)
+		accounts_settle(api, writes, n);
+	for (size_t i = 0; i < n; i++) {
+		struct registry_write *w = &container_of(jobs[i], struct write_job, job)->account;
+		if (writes)
+			*w = writes[i];
+		else
+			w->result = ERR_NOMEM;
+		log_failure("writing", STR("an account"), w->result);
+	}
+	free(writes);
 }
 
-const struct offload_ops api_writer_ops = {.run = writer_run};
 const struct offload_ops api_account_writer_ops = {.run = account_writer_run};

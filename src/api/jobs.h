@@ -41,7 +41,7 @@ struct read_job {
 		 * owner */
 		struct store_lookup lookup;
 		struct store_list list;
-		struct store_keys keys;
+		struct registry_keys keys;
 		struct account_want account;
 		struct {
 			struct link_ref ref;     /* in */
@@ -58,7 +58,11 @@ struct write_job {
 	struct api_worker *worker;
 	struct http_conn *conn;
 	void (*done)(struct write_job *);
-	struct store_write write;
+	bool is_account;
+	union {
+		struct store_write write;
+		struct registry_write account;
+	};
 	struct meter *refund;         /* gets one back when the write fails */
 	struct meter_reading reading; /* for the answer's RateLimit fields */
 	bool plain;                   /* createURL and deleteURL: their own, shorter answers */
@@ -72,6 +76,8 @@ struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum re
                               void (*done)(struct read_job *));
 struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
                                 enum store_write_kind kind, void (*done)(struct write_job *));
+struct write_job *account_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
+                                  enum registry_write_kind kind, void (*done)(struct write_job *));
 
 /* Defers the connection and submits; when the queue is full, answers 503 instead. */
 void read_job_submit(struct read_job *j);

@@ -37,7 +37,7 @@ int64_t key_uses_last(const struct key_uses *u, uint64_t key)
 	return 0;
 }
 
-size_t key_uses_take(struct key_uses *u, size_t *at, struct store_write *writes, size_t max)
+size_t key_uses_take(struct key_uses *u, size_t *at, struct registry_write *writes, size_t max)
 {
 	size_t n = 0;
 	for (; *at < KEY_USES_SLOTS && n < max; ++*at) {
@@ -48,7 +48,7 @@ size_t key_uses_take(struct key_uses *u, size_t *at, struct store_write *writes,
 			atomic_store_explicit(&use->key, 0, memory_order_relaxed);
 		if (used_ms == 0)
 			continue;
-		writes[n].kind = STORE_KEY_USED;
+		writes[n].kind = REGISTRY_KEY_USED;
 		writes[n].key.id = key;
 		writes[n].key.used_ms = used_ms;
 		n++;

@@ -26,6 +26,6 @@ void key_uses_note(struct key_uses *u, uint64_t key, int64_t now_ms);
 /* 0: not since the store was told. */
 int64_t key_uses_last(const struct key_uses *u, uint64_t key);
 
-/* Writes of STORE_KEY_USED, at most `max`, beginning at slot *at, which moves on; returns how many. `writes`
- * are zeroed before. Each use is given once. */
-size_t key_uses_take(struct key_uses *u, size_t *at, struct store_write *writes, size_t max);
+/* Writes of REGISTRY_KEY_USED, at most `max`, beginning at slot *at, which moves on; returns how many.
+ * `writes` are zeroed before. Each use is given once. */
+size_t key_uses_take(struct key_uses *u, size_t *at, struct registry_write *writes, size_t max);

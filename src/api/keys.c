@@ -28,19 +28,19 @@ static bool may_manage(struct api_worker *w, struct http_conn *c, const struct h
 
 static void keys_post_done(struct write_job *j)
 {
-	if (j->write.result == ERR_LIMIT) {
+	if (j->account.result == ERR_LIMIT) {
 		static const struct problem p = {.status = 409, .code = "too-many-keys"};
 		problem_reply(j->conn, &p,
 		              "A user has at most %d API keys that are in force; revoke one first.",
 		              ACCOUNT_KEYS_MAX);
 		return;
 	}
-	if (j->write.result < 0) {
-		problem_reply_store(j->conn, j->write.result);
+	if (j->account.result < 0) {
+		problem_reply_store(j->conn, j->account.result);
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
-	key_json(&body, &j->write.key, j->key_text);
+	key_json(&body, &j->account.key, j->key_text);
 	api_reply_json(j->conn, 201, &body, NULL, 0);
 }
 
@@ -104,8 +104,8 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	uint64_t only;
 	if (!may_manage(w, c, req, &caller, &only))
 		return;
-	struct write_job *j = write_job_new(w, c, caller.user, STORE_KEY_CREATE, keys_post_done);
-	char *text = j ? arena_alloc(j->write.arena, API_KEY_TEXT_BYTES) : NULL;
+	struct write_job *j = account_job_new(w, c, caller.user, REGISTRY_KEY_CREATE, keys_post_done);
+	char *text = j ? arena_alloc(j->account.arena, API_KEY_TEXT_BYTES) : NULL;
 	if (!text) {
 		if (j)
 			problem_reply_store(c, ERR_NOMEM);
@@ -115,7 +115,7 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	struct key_input in;
 	struct account user;
 	unsigned rights;
-	int r = key_input_read(req->body, j->write.now_ms, j->write.arena, &in, &e);
+	int r = key_input_read(req->body, j->account.now_ms, j->account.arena, &in, &e);
 	if (r < 0) {
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
@@ -123,13 +123,13 @@ void keys_post(struct api_worker *w, struct http_conn *c, const struct http_requ
 	if (!choose_user(w, c, req, &in, only, &user) || !choose_rights(c, &in, &user, only, &rights) ||
 	    !may_limit(c, &in, only))
 		return;
-	j->write.key = in.key;
-	j->write.key.user = user.id;
-	j->write.key.rights = rights;
-	j->write.key.created_ms = j->write.now_ms;
+	j->account.key = in.key;
+	j->account.key.user = user.id;
+	j->account.key.rights = rights;
+	j->account.key.created_ms = j->account.now_ms;
 	if (user.id == 0)
-		j->write.user = key_own_user(&j->write.key);
-	api_key_make(text, j->write.key.digest);
+		j->account.user = key_own_user(&j->account.key);
+	api_key_make(text, j->account.key.digest);
 	j->key_text = str_of(text);
 	write_job_submit(j);
 }
@@ -171,27 +171,27 @@ void keys_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 	struct read_job *j = read_job_new(w, c, READ_KEYS, keys_get_done);
 	if (!j)
 		return;
-	j->keys = (struct store_keys){
+	j->keys = (struct registry_keys){
 	    .user = only, .after = page.after, .limit = page.limit, .arena = http_conn_arena(c)};
 	read_job_submit(j);
 }
 
 static void key_delete_done(struct write_job *j)
 {
-	if (j->write.result == ERR_NOT_FOUND) {
+	if (j->account.result == ERR_NOT_FOUND) {
 		static const struct problem p = {.status = 404, .code = "no-such-key"};
 		problem_reply(j->conn, &p, "There is no API key of that id.");
 		return;
 	}
-	if (j->write.result == ERR_CONFLICT) {
+	if (j->account.result == ERR_CONFLICT) {
 		static const struct problem p = {.status = 409, .code = "last-admin-key"};
 		problem_reply(
 		    j->conn, &p,
 		    "This is the last admin key; make another one first ('curt key create --admin').");
 		return;
 	}
-	if (j->write.result < 0) {
-		problem_reply_store(j->conn, j->write.result);
+	if (j->account.result < 0) {
+		problem_reply_store(j->conn, j->account.result);
 		return;
 	}
 	const struct http_response done = {.status = 204};
@@ -205,12 +205,12 @@ void key_delete(struct api_worker *w, struct http_conn *c, const struct http_req
 	uint64_t only;
 	if (!may_manage(w, c, req, &caller, &only))
 		return;
-	struct write_job *j = write_job_new(w, c, caller.user, STORE_KEY_REVOKE, key_delete_done);
+	struct write_job *j = account_job_new(w, c, caller.user, REGISTRY_KEY_REVOKE, key_delete_done);
 	if (!j)
 		return;
-	j->write.key.user = only;
-	if (!str_u64(match->params[0], &j->write.key.id)) {
-		j->write.result = ERR_NOT_FOUND;
+	j->account.key.user = only;
+	if (!str_u64(match->params[0], &j->account.key.id)) {
+		j->account.result = ERR_NOT_FOUND;
 		key_delete_done(j);
 		return;
 	}

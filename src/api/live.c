@@ -172,7 +172,7 @@ static void chunk_open(struct mail *m)
 /* Do others give links away without telling? */
 static bool is_untold(const struct api *api)
 {
-	return api->store->ops->version && !api->rcache;
+	return api->store->is_shared && !api->rcache;
 }
 
 static void timer_again(struct api_worker *w)

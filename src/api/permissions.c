@@ -81,7 +81,7 @@ static void permission_done(struct write_job *j)
 	static const struct problem full = {.status = 409, .code = "too-many-permissions"};
 	static const struct problem nobody = {.status = 404, .code = "no-such-user"};
 	const struct http_response done = {.status = 204};
-	bool no_user = j->write.user.id == 0 && j->write.result == 0;
+	bool no_user = j->write.user == 0 && j->write.result == 0;
 	switch (no_user ? ERR_INVALID : j->write.result) {
 	case 0: http_reply(j->conn, &done); return;
 	case ERR_NOT_FOUND: named_reply_no_such_link(j->conn); return;
@@ -117,7 +117,7 @@ static void permission_change(struct api_worker *w, struct http_conn *c, const s
 	if (http_percent_decode(match->params[1], text, &len) &&
 	    !auth_user_named(w, c, req, str_n(text, len), &user))
 		return;
-	j->write.user.id = user.id;
+	j->write.user = user.id;
 	j->write.owner = named_sees_only(&caller);
 	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);

@@ -180,7 +180,7 @@ static void sign_in_run(struct ask_job *ask)
 	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
 	int found = ERR_NOT_FOUND;
 	if (j->email.len > 0)
-		found = store_user(ask->worker->api->store, 0, j->email, ask->arena, &j->user);
+		found = registry_user(ask->worker->api->store->registry, 0, j->email, ask->arena, &j->user);
 	if (found < 0 && found != ERR_NOT_FOUND) {
 		ask->result = found;
 		return;
@@ -206,8 +206,8 @@ static void reply_signed_in(struct write_job *write)
 	struct sign_in_job *j = write->ctx;
 	struct http_conn *c = write->conn;
 	struct session_start start;
-	if (write->write.result < 0) {
-		problem_reply_store(c, write->write.result);
+	if (write->account.result < 0) {
+		problem_reply_store(c, write->account.result);
 		return;
 	}
 	session_start(write->worker, &j->session, j->secure, &start);
@@ -230,13 +230,13 @@ static void reply_signed_in(struct write_job *write)
 
 static void session_submit(struct sign_in_job *j)
 {
-	struct write_job *write = write_job_new(j->ask.worker, j->ask.conn, j->user.id, STORE_SESSION_CREATE,
-	                                        reply_signed_in);
+	struct write_job *write = account_job_new(j->ask.worker, j->ask.conn, j->user.id,
+	                                          REGISTRY_SESSION_CREATE, reply_signed_in);
 	if (!write)
 		return;
 	j->session.user = j->user.id;
 	j->session.generation = j->user.generation;
-	write->write.session = j->session;
+	write->account.session = j->session;
 	write->ctx = j;
 	write_job_submit(write);
 }
@@ -330,7 +330,8 @@ struct who_job {
 static void who_run(struct ask_job *ask)
 {
 	struct who_job *j = container_of(ask, struct who_job, ask);
-	ask->result = store_user(ask->worker->api->store, j->caller.user, STR_NULL, ask->arena, &j->user);
+	ask->result = registry_user(ask->worker->api->store->registry, j->caller.user, STR_NULL, ask->arena,
+	                            &j->user);
 }
 
 static void reply_who(struct api_worker *w, struct http_conn *c, const struct caller *caller,
@@ -386,8 +387,8 @@ void session_get(struct api_worker *w, struct http_conn *c, const struct http_re
 
 static void session_delete_done(struct write_job *j)
 {
-	if (j->write.result < 0)
-		problem_reply_store(j->conn, j->write.result);
+	if (j->account.result < 0)
+		problem_reply_store(j->conn, j->account.result);
 	else
 		session_reply_ended(j->conn);
 }
@@ -412,9 +413,9 @@ void session_delete(struct api_worker *w, struct http_conn *c, const struct http
 		problem_reply(c, &p, "Nobody is signed in here, so there is no session to end.");
 		return;
 	}
-	struct write_job *j = write_job_new(w, c, caller.user, STORE_SESSION_END, session_delete_done);
+	struct write_job *j = account_job_new(w, c, caller.user, REGISTRY_SESSION_END, session_delete_done);
 	if (!j)
 		return;
-	memcpy(j->write.session.id, caller.session, SESSION_ID_BYTES);
+	memcpy(j->account.session.id, caller.session, SESSION_ID_BYTES);
 	write_job_submit(j);
 }

@@ -88,13 +88,13 @@ static bool may_change(struct http_conn *c, const struct caller *caller)
 static void users_post_done(struct write_job *j)
 {
 	char location[64];
-	if (j->write.result < 0) {
-		reply_unchanged(j->conn, j->write.result);
+	if (j->account.result < 0) {
+		reply_unchanged(j->conn, j->account.result);
 		return;
 	}
-	snprintf(location, sizeof(location), "/api/v1/users/%llu", (unsigned long long)j->write.user.id);
+	snprintf(location, sizeof(location), "/api/v1/users/%llu", (unsigned long long)j->account.user.id);
 	const struct http_field field = {STR("Location"), str_of(location)};
-	reply_user(j->conn, 201, &j->write.user, &field, 1);
+	reply_user(j->conn, 201, &j->account.user, &field, 1);
 }
 
 void users_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -111,12 +111,12 @@ void users_post(struct api_worker *w, struct http_conn *c, const struct http_req
 		api_reply_failed(c, r, "invalid-body", &e);
 		return;
 	}
-	struct write_job *write = write_job_new(w, c, caller.user, STORE_USER_CREATE, users_post_done);
+	struct write_job *write = account_job_new(w, c, caller.user, REGISTRY_USER_CREATE, users_post_done);
 	if (!write)
 		return;
-	write->write.user = in.user;
-	write->write.user.created_ms = write->write.user.updated_ms = write->write.now_ms;
-	ask_submit_hashed(write, &caller, in.password, &write->write.user.password);
+	write->account.user = in.user;
+	write->account.user.created_ms = write->account.user.updated_ms = write->account.now_ms;
+	ask_submit_hashed(write, &caller, in.password, &write->account.user.password);
 }
 
 /* Reading */
@@ -124,7 +124,7 @@ void users_post(struct api_worker *w, struct http_conn *c, const struct http_req
 struct list_job {
 	struct ask_job ask;
 	uint64_t only; /* 0: everybody */
-	struct store_users page;
+	struct registry_users page;
 	struct user_record one;
 };
 
@@ -133,17 +133,17 @@ static void list_run(struct ask_job *ask)
 	struct list_job *j = container_of(ask, struct list_job, ask);
 	struct store *store = ask->worker->api->store;
 	if (j->only == 0) {
-		ask->result = store_users(store, &j->page);
+		ask->result = registry_users(store->registry, &j->page);
 		return;
 	}
-	ask->result = store_user(store, j->only, STR_NULL, ask->arena, &j->one);
+	ask->result = registry_user(store->registry, j->only, STR_NULL, ask->arena, &j->one);
 	j->page.users = &j->one;
 	j->page.count = 1;
 }
 
 static void users_get_done(struct ask_job *ask)
 {
-	const struct store_users *page = &container_of(ask, struct list_job, ask)->page;
+	const struct registry_users *page = &container_of(ask, struct list_job, ask)->page;
 	if (ask->result < 0) {
 		reply_unchanged(ask->conn, ask->result);
 		return;
@@ -172,7 +172,7 @@ static void user_get_done(struct ask_job *ask)
 		reply_user(ask->conn, 200, &j->one, NULL, 0);
 }
 
-static void submit_list(struct api_worker *w, struct http_conn *c, const struct store_users *page,
+static void submit_list(struct api_worker *w, struct http_conn *c, const struct registry_users *page,
                         uint64_t only, void (*done)(struct ask_job *))
 {
 	struct list_job *j = ask_job_new(w, c, sizeof(*j), list_run, done);
@@ -193,7 +193,7 @@ void users_get(struct api_worker *w, struct http_conn *c, const struct http_requ
 	if (!auth_require(w, c, req, STR_NULL, 0, &caller) ||
 	    !input_page(c, req->query, PAGE_DEFAULT, PAGE_MAX, &page))
 		return;
-	const struct store_users wanted = {.after = page.after, .limit = page.limit};
+	const struct registry_users wanted = {.after = page.after, .limit = page.limit};
 	submit_list(w, c, &wanted, caller_is_admin(&caller) ? 0 : caller.user, users_get_done);
 }
 
@@ -205,7 +205,7 @@ void user_get(struct api_worker *w, struct http_conn *c, const struct http_reque
 		return;
 	uint64_t id = named_user(w, c, req, match->params[0], &caller);
 	if (id != 0)
-		submit_list(w, c, &(struct store_users){0}, id, user_get_done);
+		submit_list(w, c, &(struct registry_users){0}, id, user_get_done);
 }
 
 /* Changing */
@@ -232,17 +232,17 @@ static bool changes_own_password(const struct patch_job *j)
 static void patch_done(struct write_job *write)
 {
 	const struct patch_job *j = write->ctx;
-	const struct user_record *user = &write->write.user;
-	if (write->write.result < 0) {
-		reply_unchanged(write->conn, write->write.result);
+	const struct user_record *user = &write->account.user;
+	if (write->account.result < 0) {
+		reply_unchanged(write->conn, write->account.result);
 		return;
 	}
 	struct session_start start;
 	struct http_field fields[2];
 	size_t n = 0;
 	if (changes_own_password(j) && user->enabled) {
-		write->write.session.generation = user->generation;
-		session_start(write->worker, &write->write.session, j->secure, &start);
+		write->account.session.generation = user->generation;
+		session_start(write->worker, &write->account.session, j->secure, &start);
 		fields[n++] = (struct http_field){STR("Set-Cookie"), str_of(start.cookie)};
 		fields[n++] = (struct http_field){STR("X-CSRF-Token"), str_of(start.csrf)};
 	}
@@ -254,7 +254,7 @@ static void patch_run(struct ask_job *ask)
 {
 	struct patch_job *j = container_of(ask, struct patch_job, ask);
 	struct user_record now;
-	int r = store_user(ask->worker->api->store, j->user, STR_NULL, ask->arena, &now);
+	int r = registry_user(ask->worker->api->store->registry, j->user, STR_NULL, ask->arena, &now);
 	if (r == 0 && changes_own_password(j)) {
 		r = password_verify(now.password, j->in.current_password);
 		j->wrong = r == ERR_INVALID;
@@ -280,9 +280,9 @@ static void patch_prepared(struct ask_job *ask)
 	} else if (ask->result < 0) {
 		reply_unchanged(ask->conn, ask->result);
 	} else {
-		j->write->write.user = j->in.user;
-		j->write->write.user.id = j->user;
-		j->write->write.user_fields = j->in.fields;
+		j->write->account.user = j->in.user;
+		j->write->account.user.id = j->user;
+		j->write->account.user_fields = j->in.fields;
 		write_job_submit(j->write);
 	}
 }
@@ -332,12 +332,12 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 	j->secure = session_is_secure(w, c, req);
 	if (!patch_is_allowed(j, &caller))
 		return;
-	j->write = write_job_new(w, c, caller.user, STORE_USER_UPDATE, patch_done);
+	j->write = account_job_new(w, c, caller.user, REGISTRY_USER_UPDATE, patch_done);
 	if (!j->write)
 		return;
 	j->write->ctx = j;
 	if (changes_own_password(j))
-		session_prepare(w, c, req, id, &j->write->write.session);
+		session_prepare(w, c, req, id, &j->write->account.session);
 	if (!j->in.password.ptr) {
 		ask_job_submit(&j->ask);
 		return;
@@ -354,8 +354,8 @@ void user_patch(struct api_worker *w, struct http_conn *c, const struct http_req
 static void sessions_delete_done(struct write_job *j)
 {
 	const struct http_response done = {.status = 204};
-	if (j->write.result < 0)
-		reply_unchanged(j->conn, j->write.result);
+	if (j->account.result < 0)
+		reply_unchanged(j->conn, j->account.result);
 	else if (j->ctx)
 		session_reply_ended(j->conn);
 	else
@@ -369,12 +369,12 @@ void user_sessions_delete(struct api_worker *w, struct http_conn *c, const struc
 	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
 		return;
 	uint64_t id = named_user(w, c, req, match->params[0], &caller);
-	struct write_job *j = id ? write_job_new(w, c, caller.user, STORE_USER_UPDATE, sessions_delete_done)
-	                         : NULL;
+	struct write_job *j =
+	    id ? account_job_new(w, c, caller.user, REGISTRY_USER_UPDATE, sessions_delete_done) : NULL;
 	if (!j)
 		return;
 	j->ctx = caller.by_session && caller.user == id ? j : NULL; /* their own cookie goes with it */
-	j->write.user.id = id;
-	j->write.user_fields = USER_SESSIONS;
+	j->account.user.id = id;
+	j->account.user_fields = USER_SESSIONS;
 	write_job_submit(j);
 }

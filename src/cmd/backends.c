@@ -231,7 +231,7 @@ static int installation_name(struct store *store, char ret[INSTALLATION_TEXT_BYT
 {
 	unsigned char name[INSTALLATION_BYTES];
 	randombytes_buf(name, sizeof(name));
-	int r = store_constant(store, STR("installation"), name, sizeof(name));
+	int r = registry_constant(store->registry, STR("installation"), name, sizeof(name));
 	if (r < 0)
 		return err_set(e, r, "cannot read the installation's name from the store (%s)", err_name(r));
 	sodium_bin2hex(ret, INSTALLATION_TEXT_BYTES, name, sizeof(name));

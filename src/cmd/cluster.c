@@ -58,7 +58,7 @@ int cluster_open(struct cluster *c, const struct settings *s, struct store *stor
 int cluster_join(struct cluster *c, struct links *links, struct accounts *accounts, struct store *store,
                  bool is_private, struct err *e)
 {
-	bool watches = store->ops->version && !is_private;
+	bool watches = store->is_shared && !is_private;
 	int r = watches ? accounts_watch(accounts, e) : 0;
 	if (r == 0 && c->settler)
 		r = settler_start(c->settler, e);

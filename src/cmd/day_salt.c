@@ -23,7 +23,7 @@ static int fetch(struct salts *salts, struct store *store, int64_t day)
 	char name[NAME_BYTES];
 	uint8_t salt[SALT_BYTES];
 	randombytes_buf(salt, sizeof(salt));
-	int r = store_constant(store, name_of(day, name), salt, sizeof(salt));
+	int r = registry_constant(store->registry, name_of(day, name), salt, sizeof(salt));
 	if (r == 0)
 		salts_give(salts, day, salt);
 	sodium_memzero(salt, sizeof(salt));
@@ -34,11 +34,11 @@ void day_salt_keep(struct salts *salts, struct store *store, int64_t now_ms)
 {
 	char name[NAME_BYTES];
 	int64_t today = now_ms / DAY_MS;
-	if (!store->ops->forget || salts_is_known(salts, today + 1))
+	if (!store->is_shared || salts_is_known(salts, today + 1))
 		return;
 	int r = salts_is_known(salts, today) ? 0 : fetch(salts, store, today);
 	if (r == 0)
-		r = store_forget(store, STR(PREFIX), name_of(today, name));
+		r = registry_forget(store->registry, STR(PREFIX), name_of(today, name));
 	if (r == 0)
 		r = fetch(salts, store, today + 1);
 	if (r < 0)

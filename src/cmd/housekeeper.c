@@ -111,12 +111,12 @@ static int64_t sweeper_run(struct task *t)
 /* A use that cannot be written now is forgotten: the next one will be. */
 static void uses_flush(struct housekeeper *h)
 {
-	struct store_write writes[USES_MAX];
+	struct registry_write writes[USES_MAX];
 	size_t n, at = 0;
 	do {
 		memset(writes, 0, sizeof(writes));
 		n = accounts_uses(h->api->accounts, &at, writes, USES_MAX);
-		int r = n > 0 ? store_apply(h->api->store, writes, n) : 0;
+		int r = n > 0 ? registry_apply(h->api->store->registry, writes, n) : 0;
 		if (r < 0) {
 			log_warn("cmd", "the last uses of API keys could not be written (%s)", err_name(r));
 			return;
@@ -125,16 +125,18 @@ static void uses_flush(struct housekeeper *h)
 }
 
 /* In small portions, and as long a rest after each as it took. */
-static void feed_prune(struct housekeeper *h)
+static void feeds_prune(struct housekeeper *h)
 {
 	int64_t until_ms = clock_real_ms() - (int64_t)h->settings.feed_ms, took_ms;
-	size_t gone = 0;
+	size_t gone = 0, accounts = 0;
 	int r;
 	do {
 		int64_t start_ms = clock_mono_ms();
 		r = store_feed_prune(h->api->store, until_ms, &gone);
+		if (r == 0)
+			r = registry_feed_prune(h->api->store->registry, until_ms, &accounts);
 		took_ms = clock_mono_ms() - start_ms;
-	} while (r == 0 && gone > 0 && !task_sleep(&h->uses, (uint64_t)took_ms + 1));
+	} while (r == 0 && gone + accounts > 0 && !task_sleep(&h->uses, (uint64_t)took_ms + 1));
 	if (r < 0)
 		log_warn("cmd", "the change feed could not be pruned (%s)", err_name(r));
 }
@@ -144,10 +146,11 @@ static void keys_purge(struct housekeeper *h)
 {
 	int64_t now_ms = clock_real_ms();
 	for (int i = 0; i < PURGES; i++) {
-		struct store_write w = {.kind = STORE_KEY_PURGE,
-		                        .now_ms = now_ms,
-		                        .purge = {now_ms - (int64_t)h->settings.key_retention_ms, PURGE_MAX}};
-		int r = store_apply(h->api->store, &w, 1);
+		struct registry_write w = {
+		    .kind = REGISTRY_KEY_PURGE,
+		    .now_ms = now_ms,
+		    .purge = {now_ms - (int64_t)h->settings.key_retention_ms, PURGE_MAX}};
+		int r = registry_apply(h->api->store->registry, &w, 1);
 		if (r < 0)
 			log_warn("cmd", "dead API keys could not be removed (%s); tried again later",
 			         err_name(r));
@@ -160,7 +163,7 @@ static int64_t uses_run(struct task *t)
 {
 	struct housekeeper *h = container_of(t, struct housekeeper, uses);
 	uses_flush(h);
-	feed_prune(h);
+	feeds_prune(h);
 	keys_purge(h);
 	if (h->salts && !task_is_stopping(t))
 		day_salt_keep(h->salts, h->api->store, clock_real_ms());

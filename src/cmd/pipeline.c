@@ -201,7 +201,7 @@ static int start_stats(struct pipeline *p, struct queue *queue, const struct pip
 	if (r < 0)
 		return r;
 	randombytes_buf(secret, sizeof(secret));
-	r = store_constant(p->store, STR("dedup-secret"), secret, sizeof(secret));
+	r = registry_constant(p->store->registry, STR("dedup-secret"), secret, sizeof(secret));
 	if (r < 0)
 		return err_set(e, r, "cannot read the secret for telling duplicates from the store (%s)",
 		               err_name(r));

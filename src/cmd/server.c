@@ -68,12 +68,12 @@ static int open_listeners(struct server *s, struct net_addr *addr, struct err *e
 static int ensure_admin_key(struct server *s, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct store_keys keys = {.limit = 1, .arena = &arena};
-	int r = store_keys(s->store, &keys);
+	struct registry_keys keys = {.limit = 1, .arena = &arena};
+	int r = registry_keys(s->store->registry, &keys);
 	if (r < 0 || keys.count > 0)
 		return r < 0 ? err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r)) : 0;
-	struct store_write w = {
-	    .kind = STORE_KEY_CREATE,
+	struct registry_write w = {
+	    .kind = REGISTRY_KEY_CREATE,
 	    .now_ms = clock_real_ms(),
 	    .arena = &arena,
 	    .key = {.name = STR("admin"), .rights = RIGHTS_ALL, .created_ms = clock_real_ms()},
@@ -94,7 +94,7 @@ static int ensure_admin_key(struct server *s, struct err *e)
 		api_key_make(text, w.key.digest);
 		s->show_admin_key(text);
 	}
-	r = store_apply(s->store, &w, 1);
+	r = registry_apply(s->store->registry, &w, 1);
 	if (r == 0)
 		r = w.result;
 	if (r == ERR_CONFLICT) /* the same preset, by another server that starts at this moment */
@@ -294,7 +294,7 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.leases = s->cluster.leases;
 	const struct offload_config readers = {
 	    .name = "reader",
-	    .threads = s->store->ops->version ? READER_THREADS_REMOTE : READER_THREADS,
+	    .threads = s->store->is_shared ? READER_THREADS_REMOTE : READER_THREADS,
 	    .batch_max = READ_BATCH_MAX,
 	    .queue_max = QUEUE_MAX,
 	    .ops = &api_reader_ops,

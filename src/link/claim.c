@@ -152,7 +152,7 @@ static const struct key_source_ops ops = {
 
 int claim_new(const struct claim_config *config, struct key_source **ret, struct err *e)
 {
-	if (!config->store->ops->claim)
+	if (!config->store->is_shared)
 		return err_set(e, ERR_INVALID,
 		               "keys.source = claim needs a store that gives keys out again: PostgreSQL "
 		               "(store.url = postgres://...); for this one write keys.source = cipher");
@@ -165,7 +165,7 @@ int claim_new(const struct claim_config *config, struct key_source **ret, struct
 	pthread_mutex_init(&c->lock, NULL);
 	c->back = (struct key_row){.keys = c->back_keys, .room = BACK_MAX};
 	c->later = (struct key_row){.keys = c->later_keys, .room = BACK_MAX};
-	ids_init(&c->ids, config->store, config->id_block, c->cipher.count);
+	ids_init(&c->ids, config->store->registry, config->id_block, c->cipher.count);
 	*ret = &c->base;
 	return 0;
 }

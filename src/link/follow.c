@@ -24,7 +24,7 @@ struct links_follower {
 
 static int page_read(struct feed_task *t, struct feed_page *page)
 {
-	int r = store_feed(t->links->store, false, page);
+	int r = store_feed(t->links->store, page);
 	if ((r != 0) != t->is_failing) {
 		t->is_failing = r != 0;
 		if (r != 0)

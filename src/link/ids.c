@@ -1,8 +1,8 @@
 #include "link/ids.h"
 
-void ids_init(struct ids *ids, struct store *store, uint64_t block, uint64_t count_max)
+void ids_init(struct ids *ids, struct registry *registry, uint64_t block, uint64_t count_max)
 {
-	*ids = (struct ids){.store = store, .block = block, .count_max = count_max};
+	*ids = (struct ids){.registry = registry, .block = block, .count_max = count_max};
 	pthread_mutex_init(&ids->lock, NULL);
 }
 
@@ -14,7 +14,7 @@ void ids_release(struct ids *ids)
 static int refill_locked(struct ids *ids)
 {
 	uint64_t first;
-	int r = store_lease(ids->store, STORE_LINK_COUNTER, ids->block, &first);
+	int r = registry_lease(ids->registry, STORE_LINK_COUNTER, ids->block, &first);
 	if (r < 0)
 		return r;
 	ids->next = first;

@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 struct ids {
-	struct store *store;
+	struct registry *registry;
 	uint64_t block;
 	uint64_t count_max; /* ids stay below this */
 	pthread_mutex_t lock;
@@ -17,8 +17,8 @@ struct ids {
 	uint64_t end;
 };
 
-void ids_init(struct ids *ids, struct store *store, uint64_t block, uint64_t count_max);
+void ids_init(struct ids *ids, struct registry *registry, uint64_t block, uint64_t count_max);
 void ids_release(struct ids *ids);
 
-/* Pool threads. ERR_LIMIT when the key space is used up; else as store_lease. */
+/* Pool threads. ERR_LIMIT when the key space is used up; else as registry_lease. */
 int ids_next(struct ids *ids, uint64_t *ret);

@@ -103,7 +103,7 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	l->render = config->render;
 	l->negative_ms = config->settings.negative_ms;
 	l->rest_ms = config->settings.rest_ms;
-	l->is_shared = config->store->ops->version != NULL;
+	l->is_shared = config->store->is_shared;
 	l->life_ms = l->is_shared ? config->settings.life_ms : 0;
 	l->source = config->source;
 	l->tier2 = (struct tier2){
@@ -124,7 +124,7 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	}
 	pthread_mutex_init(&l->sweep_lock, NULL);
 	pthread_mutex_init(&l->source_lock, NULL);
-	ids_init(&l->ids, l->store, config->id_block, l->cipher.count);
+	ids_init(&l->ids, l->store->registry, config->id_block, l->cipher.count);
 	pthread_mutex_init(&l->stash_lock, NULL);
 	*ret = l;
 	return 0;
@@ -218,28 +218,33 @@ bool links_is_open(struct links *l, const struct link_record *link, int64_t now_
 
 /* Writing */
 
+void links_count_commit(struct metrics *m, size_t n, int64_t start_ns, bool failed)
+{
+	histogram_record(&m->store_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
+	metric_add(&m->store_writes, n);
+	metric_add(&m->store_commits, 1);
+	if (failed)
+		metric_add(&m->store_errors, 1);
+}
+
 static int apply_counted(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
 	int64_t start_ns = clock_mono_ns();
 	int r = store_apply(l->store, writes, n);
-	histogram_record(&m->store_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
-	metric_add(&m->store_writes, n);
-	metric_add(&m->store_commits, 1);
 	bool failed = r < 0;
 	for (size_t i = 0; i < n; i++) {
 		if (r < 0)
 			writes[i].result = r;
 		failed |= writes[i].result == ERR_UNAVAILABLE || writes[i].result == ERR_UNCERTAIN;
 	}
-	if (failed)
-		metric_add(&m->store_errors, 1);
+	links_count_commit(m, n, start_ns, failed);
 	return r;
 }
 
 /* Also after an uncertain outcome: what may have changed must not be served from a cache. */
 static bool has_touched(const struct store_write *w)
 {
-	return store_write_is_link(w->kind) && (w->result == 0 || w->result == ERR_UNCERTAIN);
+	return w->result == 0 || w->result == ERR_UNCERTAIN;
 }
 
 /* A link that was named by its row alone is known by its record; if there is none, it was over, and so is
@@ -402,8 +407,7 @@ void links_apply_in(struct links *l, size_t shard, struct store_write *writes, s
 	links_note_parts(l, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &writes[i];
-		if (store_write_is_link(w->kind) && w->result == 0 &&
-		    links_key_fill(l, &w->link, w->arena) < 0)
+		if (w->result == 0 && links_key_fill(l, &w->link, w->arena) < 0)
 			w->result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
 	}
 	tell_others(l, writes, n);

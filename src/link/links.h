@@ -130,13 +130,16 @@ int links_over(struct links *l, struct store_over *over);
 pthread_mutex_t *links_sweep_lock(struct links *l);
 
 /*
- * Creates, updates, deletes, in one transaction; also accounts and API keys. rest_ms is filled in here. For
+ * Creates, updates, deletes, in one transaction. rest_ms and was_given are filled in here. For
  * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref
  * are filled here. For the others `ref` comes from links_ref. Records come back with their key. Each write's
  * `result` is final; there is no return value beyond it. When it returns, other servers have been told, as
  * far as they can be. A CREATE is ERR_BUSY when the source of keys has none now: links_source_trouble.
  */
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m);
+
+/* Counts a batch of changes, also of accounts. */
+void links_count_commit(struct metrics *m, size_t n, int64_t start_ns, bool failed);
 
 /* The same, with generated keys that lie in this database of several, as far as there are some
  * (store_shard_of): so the writer of one need not wait for another. */

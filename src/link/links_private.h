@@ -10,6 +10,7 @@ enum { SHARDS_MAX = 64, STASH_IDS = 256 };
 
 struct links {
 	struct store *store;
+	_Atomic uint64_t counter_seen; /* STORE_LINK_COUNTER is at least this */
 	struct budgets *budgets;
 	struct cache *cache;
 	struct gates *gates;

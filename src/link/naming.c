@@ -29,10 +29,25 @@ bool links_may_lie_elsewhere(const struct store_write *w)
 	       !w->idempotency_key.ptr;
 }
 
+/* An alias may read like a key. Has the counter of ids passed it? What was asked last is asked again only
+ * beyond that: the counter only grows. */
+static int given_find(struct links *l, struct store_write *w)
+{
+	uint64_t next = atomic_load(&l->counter_seen);
+	int r = 0;
+	if (w->ref.id >= next)
+		r = registry_counter(l->store->registry, STORE_LINK_COUNTER, &next);
+	if (r == 0)
+		atomic_store(&l->counter_seen, next);
+	w->was_given = w->ref.id < next;
+	return r;
+}
+
 static int name_alias(struct links *l, struct store_write *w)
 {
 	w->ref = links_ref(l, w->link.key);
-	return ids_next(&l->ids, &w->link.id);
+	int r = w->ref.id != 0 ? given_find(l, w) : 0;
+	return r ? r : ids_next(&l->ids, &w->link.id);
 }
 
 static bool stash_take(struct links *l, size_t shard, uint64_t *ret)

@@ -126,12 +126,12 @@ static int respond(struct links *l, struct link_resolve *w, const struct link_re
  * for one that cannot be read now, they hold when it can. */
 static struct budget *budget_find(struct links *l, const struct link_record *link, struct arena *arena)
 {
-	struct store_account key = {.by = BY_KEY, .id = link->api_key};
+	struct registry_account key = {.by = BY_KEY, .id = link->api_key};
 	if (link->api_key == 0)
 		return budgets_of_user(l->budgets, link->owner);
 	struct budget *budget = budgets_of(l->budgets, link->api_key);
 	if (!budget || atomic_load_explicit(&budget->is_set, memory_order_acquire) ||
-	    store_accounts(l->store, &key, 1, arena) != 0)
+	    registry_accounts(l->store->registry, &key, 1, arena) != 0)
 		return budget;
 	if (key.result == ERR_NOT_FOUND)
 		return budgets_of_user(l->budgets, link->owner);

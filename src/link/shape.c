@@ -39,9 +39,9 @@ int shape_settle(struct store *store, enum key_alphabet alphabet, uint64_t lengt
 	struct key_shape stored = wanted;
 	uint8_t secret[KEY_SECRET_BYTES];
 	randombytes_buf(secret, sizeof(secret));
-	int r = store_constant(store, STR("key-shape"), &stored, sizeof(stored));
+	int r = registry_constant(store->registry, STR("key-shape"), &stored, sizeof(stored));
 	if (r == 0)
-		r = store_constant(store, STR("key-secret"), secret, sizeof(secret));
+		r = registry_constant(store->registry, STR("key-secret"), secret, sizeof(secret));
 	if (r < 0)
 		return err_set(e, r, "cannot read the key secret from the store (%s)", err_name(r));
 	r = shape_check(stored, wanted, e);

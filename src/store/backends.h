@@ -7,29 +7,19 @@
  * or was written by a newer version. */
 int store_sqlite_open(const char *path, struct store **ret, struct err *e);
 
-/* A PostgreSQL database, or one that speaks its language; docs/postgres.md says which. */
-struct store_postgres_config {
-	struct str url;             /* of the primary */
-	const struct str *replicas; /* URLs of databases that follow it: they answer lookups */
-	size_t replica_count;
-	size_t readers, writers; /* connections at most; 0: a usual number */
-};
-
-/* Makes the tables where there are none. ERR_INVALID with a sentence when a URL is wrong or a newer version
- * was here, ERR_UNAVAILABLE when the primary does not answer. */
-int store_postgres_open(const struct store_postgres_config *config, struct store **ret, struct err *e);
-
 /*
- * Several PostgreSQL databases as one, or one that others may make one of several (store_shards.c). With
- * `is_admin` it is for store/reshard.h: nothing is made (ERR_NOT_FOUND when they are not one store yet), and
- * it opens also when databases of it are lost.
+ * PostgreSQL databases, or one that speaks its language; docs/postgres.md says which. Tables are made where
+ * there are none. ERR_INVALID with a sentence when a URL is wrong or a newer version was here,
+ * ERR_UNAVAILABLE when a database that is needed does not answer. With `is_admin` it is for store/reshard.h:
+ * nothing is made (ERR_NOT_FOUND when they are not one store yet), and it opens also when databases of it are
+ * lost.
  */
 struct store_shards_config {
 	const struct str *urls;
 	size_t count;
 	const struct str *replicas; /* of any of them */
 	size_t replica_count;
-	size_t readers, writers; /* of each, as above */
+	size_t readers, writers; /* connections to each at most; 0: a usual number */
 	bool is_admin;
 };
 int store_shards_open(const struct store_shards_config *config, struct store **ret, struct err *e);
@@ -37,7 +27,7 @@ int store_shards_open(const struct store_shards_config *config, struct store **r
 /*
  * Makes calls of a store fail on request, to see what callers do: *ret is the same store, and the rules end
  * with it. `spec` is a comma-separated list of OP=ERROR[@N]: calls of OP (lookup, apply, list, tagged,
- * clicks, permitted, over, users, keys, accounts, lease, constant, ping, version, claim) fail with ERROR
+ * clicks, permitted, over, users, keys, accounts, lease, counter, constant, ping, claim) fail with ERROR
  * (unavailable, uncertain, corrupt, busy, no-memory), all of them or from the N-th on; OP=ERROR@N! only the
  * N-th. "apply=uncertain" does the work and then says so; "lookup=slow" does it and then takes 300 ms to
  * answer.

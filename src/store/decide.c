@@ -44,12 +44,6 @@ static struct replay_row **replay_at(const struct view *v, const struct store_wr
 	                  row, row->caller == w->idempotency_owner && str_eq(row->key, w->idempotency_key));
 }
 
-/* Might the name that the CREATE wants be a key that was generated? */
-static bool alias_decodes(const struct store_write *w)
-{
-	return w->link.is_alias && id_is_valid(w->ref.id);
-}
-
 static void purge_add(struct purge *p, int64_t until_ms, int64_t per_write)
 {
 	p->until_ms = until_ms;
@@ -103,38 +97,33 @@ static void view_add(struct view *v, const struct store_write *w)
 		name->is_wanted = true;
 		create_check(w);
 		purge_add(&v->replays_purge, w->now_ms - REPLAY_MS, REPLAY_PURGE_PER_CREATE);
-		v->wants_counter |= alias_decodes(w) && !w->reuse && !v->rules->is_shard;
 		if (w->idempotency_key.ptr)
 			replay_add(v, w);
 	}
 	if (w->kind == STORE_LINK_REAP)
 		purge_add(&v->rests_purge, w->now_ms, REST_PURGE_PER_REAP);
 	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID)
-		list_add(v, name, w->user.id);
+		list_add(v, name, w->user);
 }
 
 int view_init(struct view *v, const struct store_rules *rules, const struct store_write *writes, size_t n)
 {
 	*v = (struct view){.rules = rules};
-	size_t names = 0, lists = 0, replays = 0;
+	size_t lists = 0, replays = 0;
 	for (size_t i = 0; i < n; i++) {
-		names += store_write_is_link(writes[i].kind);
 		lists += writes[i].kind == STORE_PERMIT || writes[i].kind == STORE_FORBID;
 		replays += writes[i].kind == STORE_LINK_CREATE && writes[i].idempotency_key.ptr;
 	}
-	v->names = arena_alloc(&v->arena, names * sizeof(*v->names));
-	v->notes = arena_alloc(&v->arena, 2 * names * sizeof(*v->notes));
+	v->names = arena_alloc(&v->arena, n * sizeof(*v->names));
+	v->notes = arena_alloc(&v->arena, 2 * n * sizeof(*v->notes));
 	v->lists = arena_alloc(&v->arena, lists * sizeof(*v->lists));
 	v->replays = arena_alloc(&v->arena, replays * sizeof(*v->replays));
 	if (!v->names || !v->notes || !v->lists || !v->replays ||
-	    index_init(&v->by_name, &v->arena, names) != 0 ||
-	    index_init(&v->by_user, &v->arena, lists) != 0 ||
+	    index_init(&v->by_name, &v->arena, n) != 0 || index_init(&v->by_user, &v->arena, lists) != 0 ||
 	    index_init(&v->by_replay, &v->arena, replays) != 0)
 		return ERR_NOMEM;
-	for (size_t i = 0; i < n; i++) {
-		if (store_write_is_link(writes[i].kind))
-			view_add(v, &writes[i]);
-	}
+	for (size_t i = 0; i < n; i++)
+		view_add(v, &writes[i]);
 	return 0;
 }
 
@@ -176,8 +165,6 @@ struct list_row *view_list(const struct view *v, const struct name_row *name, ui
 
 bool view_lost(const struct view *v, const struct store_write *w)
 {
-	if (!store_write_is_link(w->kind))
-		return false;
 	const struct name_row *repeated = NULL;
 	if (w->kind == STORE_LINK_CREATE && w->idempotency_key.ptr)
 		repeated = (*replay_at(v, w))->name;
@@ -207,7 +194,7 @@ static bool holder_yields(const struct name_state *s, const struct store_write *
 	       rest_allows(s->link->owner, rest_until_ms(s->link, w->rest_ms), w);
 }
 
-static bool name_is_taken(const struct view *v, const struct name_row *row, const struct store_write *w)
+static bool name_is_taken(const struct name_row *row, const struct store_write *w)
 {
 	const struct name_state *s = &row->now;
 	if (row->is_lost || s->is_damaged || (s->link && !holder_yields(s, w)))
@@ -217,7 +204,7 @@ static bool name_is_taken(const struct view *v, const struct name_row *row, cons
 	if (w->reuse)
 		return false;
 	/* A key that was generated before, whether its link is remembered or only counted. */
-	return s->spent_id != 0 || (alias_decodes(w) && !v->rules->is_shard && w->ref.id < v->counter_next);
+	return s->spent_id != 0 || w->was_given;
 }
 
 static void name_remove(const struct view *v, struct name_row *row, const struct store_write *w)
@@ -276,7 +263,7 @@ static int note_add(struct view *v, const struct name_row *row, const struct sto
 
 static int link_return(const struct store_write *w, const struct link_record *link, struct store_outcome *out)
 {
-	out->back = BACK_LINK;
+	out->has_link = true;
 	out->link = *link;
 	if (!link->is_alias)
 		out->link.key = STR_NULL; /* as when it is read */
@@ -302,7 +289,7 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	if (replay && replay->now.is_there && w->now_ms - replay->now.made_ms < REPLAY_MS)
 		return replay_decide(v, replay, w, out);
 	struct name_row *row = view_name(v, w->ref.key);
-	out->result = w->replay_only ? ERR_LIMIT : name_is_taken(v, row, w) ? ERR_CONFLICT : 0;
+	out->result = w->replay_only ? ERR_LIMIT : name_is_taken(row, w) ? ERR_CONFLICT : 0;
 	if (out->result != 0)
 		return 0;
 	if (row->now.link) {
@@ -359,12 +346,11 @@ static int update_decide(struct view *v, struct name_row *row, const struct stor
 static int list_decide(struct view *v, struct name_row *row, const struct store_write *w,
                        struct store_outcome *out)
 {
-	struct list_row *user = view_list(v, row, w->user.id);
+	struct list_row *user = view_list(v, row, w->user);
 	bool wanted = w->kind == STORE_PERMIT;
 	if (user->now != wanted) {
-		bool exists = id_is_valid(w->user.id) && (v->rules->is_shard || user->user_exists);
-		if (wanted && (!exists || row->now.permitted >= PERMITTED_MAX)) {
-			out->result = exists ? ERR_LIMIT : ERR_INVALID;
+		if (wanted && (!id_is_valid(w->user) || row->now.permitted >= PERMITTED_MAX)) {
+			out->result = id_is_valid(w->user) ? ERR_LIMIT : ERR_INVALID;
 			return 0;
 		}
 		user->now = wanted;
@@ -395,6 +381,14 @@ static int target_decide(struct view *v, const struct store_write *w, struct sto
 	}
 }
 
+void outcome_publish(const struct store_outcome *out, struct store_write *w)
+{
+	w->result = out->result;
+	w->replayed = out->replayed;
+	if (out->result == 0 && out->has_link)
+		w->link = out->link;
+}
+
 int decide_links(struct view *v, const struct store_write *writes, size_t n, struct store_outcome *outcomes)
 {
 	for (size_t i = 0; i < v->name_count; i++)
@@ -408,8 +402,6 @@ int decide_links(struct view *v, const struct store_write *writes, size_t n, str
 	int r = 0;
 	v->note_count = 0;
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		if (!store_write_is_link(writes[i].kind))
-			continue;
 		v->now_ms = writes[i].now_ms;
 		r = writes[i].kind == STORE_LINK_CREATE ? create_decide(v, &writes[i], &outcomes[i])
 		                                        : target_decide(v, &writes[i], &outcomes[i]);

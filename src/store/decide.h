@@ -21,14 +21,23 @@
 
 #include "base/buf.h"
 #include "store/feed.h"
-#include "store/outcome.h"
 #include "store/store.h"
+
+/* What a change will say once it is committed: until then a batch that failed can be handed in again as it
+ * is. */
+struct store_outcome {
+	int result;
+	bool replayed;
+	bool has_link; /* that comes back */
+	struct link_record link;
+};
+
+void outcome_publish(const struct store_outcome *out, struct store_write *w);
 
 /* How a backend differs in what it promises. */
 struct store_rules {
 	uint64_t hash_seed;
 	bool gives_keys_back; /* it remembers the keys whose links are gone (store_claim) */
-	bool is_shard;        /* counters and users are elsewhere, and were asked there */
 };
 
 enum { SPENT_FOR_GOOD = -1 };
@@ -60,7 +69,6 @@ struct name_row {
 struct list_row {
 	struct name_row *name;
 	uint64_t user;
-	bool user_exists; /* fetched unless is_shard */
 	bool before, now;
 };
 
@@ -102,8 +110,6 @@ struct view {
 	struct list_row *lists;
 	struct replay_row *replays;
 	size_t name_count, list_count, replay_count;
-	bool wants_counter;      /* in: of STORE_LINK_COUNTER, */
-	uint64_t counter_next;   /* fetched: what it gives next */
 	struct feed_note *notes; /* in the order of the changes */
 	size_t note_count;
 	int64_t now_ms; /* of the last change */
@@ -111,7 +117,7 @@ struct view {
 	struct row_index by_name, by_user, by_replay;
 };
 
-/* Of the changes of links among `writes`; others are passed over. 0 or ERR_NOMEM. */
+/* 0 or ERR_NOMEM. */
 int view_init(struct view *v, const struct store_rules *rules, const struct store_write *writes, size_t n);
 void view_release(struct view *v);
 
@@ -150,56 +156,3 @@ static inline bool name_keeps_list(const struct name_row *row)
 {
 	return row->now.link && row->before.link && row->now.link->id == row->before.link->id;
 }
-
-/* --- accounts --- */
-
-/*
- * Changes of users, sessions and API keys are decided one at a time, as they are rare: the backend fetches
- * what account_needs says, with the accounts locked against other changes where others write too, decides,
- * and writes before it fetches for the next.
- */
-enum {
-	NEEDS_USER = 1 << 0,   /* user.id of USER_UPDATE, key.user of KEY_CREATE */
-	NEEDS_EMAIL = 1 << 1,  /* of `user` */
-	NEEDS_KEY = 1 << 2,    /* key.id */
-	NEEDS_DIGEST = 1 << 3, /* of `key` */
-	NEEDS_ADMINS = 1 << 4, /* has_admin_key and has_other_admin */
-	NEEDS_ADMIN_KEYS = 1 << 5,
-	NEEDS_LIVE_KEYS = 1 << 6, /* of that user */
-};
-
-struct account_rows {
-	bool is_damaged;                /* one of the rows cannot be read */
-	const struct user_record *user; /* NULL: there is none; likewise `key` */
-	const struct key_record *key;
-	uint64_t email_holder; /* id of the user who has that address; 0: nobody */
-	bool digest_exists;
-	/* In force at now_ms, with RIGHT_ADMIN: */
-	bool has_admin_key;     /* of `user` */
-	bool has_other_admin;   /* an enabled admin other than `user` has one, or can sign in */
-	uint64_t admin_keys[2]; /* of enabled admins; two of them will do */
-	size_t admin_key_count;
-	size_t live_keys; /* of `user`, in force at now_ms; counted up to ACCOUNT_KEYS_MAX */
-};
-
-/* What is to be written: out->user, out->key and out->session as they shall be. Inserts bring ids, which the
- * backend puts there; a key that is made with its user gets that one's. */
-enum {
-	EDIT_USER_INSERT = 1 << 0,
-	EDIT_USER_UPDATE = 1 << 1,
-	EDIT_KEY_INSERT = 1 << 2,
-	EDIT_KEY_REVOKE = 1 << 3,
-	EDIT_KEY_USED = 1 << 4,
-	EDIT_SESSION_INSERT = 1 << 5, /* and SESSION_PURGE_PER_CREATE that are over go */
-	EDIT_SESSION_DELETE = 1 << 6,
-	EDIT_KEY_PURGE = 1 << 7,
-};
-
-unsigned account_needs(const struct store_write *w);
-
-/* Returns what is to be written, or ERR_NOMEM. */
-int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out);
-
-/* The feed's entries of what was written, once ids are known, added to *feed. False: memory ran out. */
-bool account_feed(unsigned edits, const struct account_rows *rows, const struct store_write *w,
-                  const struct store_outcome *out, struct buf *feed);

@@ -1,15 +1,25 @@
-#include "store/decide.h"
+#include "store/decide_accounts.h"
+
 #include "store/rules.h"
 
-unsigned account_needs(const struct store_write *w)
+void account_publish(const struct account_outcome *out, struct registry_write *w)
+{
+	w->result = out->result;
+	if (out->result == 0 && out->has_user)
+		w->user = out->user;
+	if (out->result == 0 && out->has_key)
+		w->key = out->key;
+}
+
+unsigned account_needs(const struct registry_write *w)
 {
 	switch (w->kind) {
-	case STORE_USER_CREATE: return NEEDS_EMAIL;
-	case STORE_USER_UPDATE: return NEEDS_USER | NEEDS_EMAIL | NEEDS_ADMINS;
-	case STORE_KEY_CREATE:
+	case REGISTRY_USER_CREATE: return NEEDS_EMAIL;
+	case REGISTRY_USER_UPDATE: return NEEDS_USER | NEEDS_EMAIL | NEEDS_ADMINS;
+	case REGISTRY_KEY_CREATE:
 		return NEEDS_DIGEST | (w->key.user ? NEEDS_USER | NEEDS_LIVE_KEYS : NEEDS_EMAIL);
-	case STORE_KEY_REVOKE: return NEEDS_KEY | NEEDS_ADMIN_KEYS;
-	case STORE_KEY_USED: return NEEDS_KEY;
+	case REGISTRY_KEY_REVOKE: return NEEDS_KEY | NEEDS_ADMIN_KEYS;
+	case REGISTRY_KEY_USED: return NEEDS_KEY;
 	default: return 0;
 	}
 }
@@ -22,15 +32,15 @@ static void role_check(enum user_role role)
 	ASSERT(role >= ROLE_VIEWER && role <= ROLE_ADMIN);
 }
 
-static int user_create(const struct account_rows *rows, const struct store_write *w,
-                       struct store_outcome *out)
+static int user_create(const struct account_rows *rows, const struct registry_write *w,
+                       struct account_outcome *out)
 {
 	role_check(w->user.role);
 	if (w->user.email.ptr && rows->email_holder != 0) {
 		out->result = ERR_CONFLICT;
 		return 0;
 	}
-	out->back |= BACK_USER;
+	out->has_user = true;
 	out->user = w->user;
 	out->user.generation = USER_GENERATION_FIRST;
 	return EDIT_USER_INSERT;
@@ -44,7 +54,7 @@ static bool admin_gets_in(const struct user_record *user, bool has_key)
 }
 
 /* Sets what a USER_UPDATE sets. Strings stay the update's own. */
-static void user_change(const struct store_write *w, struct user_record *to)
+static void user_change(const struct registry_write *w, struct user_record *to)
 {
 	unsigned fields = w->user_fields;
 	fields_copy(&user_fields, fields, &w->user, to);
@@ -54,15 +64,15 @@ static void user_change(const struct store_write *w, struct user_record *to)
 	to->updated_ms = w->now_ms;
 }
 
-static int user_update(const struct account_rows *rows, const struct store_write *w,
-                       struct store_outcome *out)
+static int user_update(const struct account_rows *rows, const struct registry_write *w,
+                       struct account_outcome *out)
 {
 	const struct user_record *before = rows->user;
 	if (!before) {
 		out->result = ERR_NOT_FOUND;
 		return 0;
 	}
-	out->back = BACK_USER;
+	out->has_user = true;
 	out->user = *before;
 	user_change(w, &out->user);
 	bool taken = w->user_fields & USER_EMAIL && w->user.email.ptr && rows->email_holder != 0 &&
@@ -83,7 +93,8 @@ static int user_update(const struct account_rows *rows, const struct store_write
 
 /* --- API keys --- */
 
-static int key_create(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+static int key_create(const struct account_rows *rows, const struct registry_write *w,
+                      struct account_outcome *out)
 {
 	int edits = 0;
 	/* Only admins make keys for users without an email address: those are not bounded. */
@@ -96,23 +107,25 @@ static int key_create(const struct account_rows *rows, const struct store_write 
 		edits = user_create(rows, w, out);
 	if (out->result != 0)
 		return 0;
-	out->back |= BACK_KEY;
+	out->has_key = true;
 	out->key = w->key;
 	return edits | EDIT_KEY_INSERT;
 }
 
 /* The key that the change is about goes to out->key. */
-static bool key_take(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+static bool key_take(const struct account_rows *rows, const struct registry_write *w,
+                     struct account_outcome *out)
 {
 	bool found = rows->key && (w->key.user == 0 || w->key.user == rows->key->user);
 	out->result = found ? 0 : ERR_NOT_FOUND;
-	out->back = BACK_KEY;
+	out->has_key = true;
 	if (found)
 		out->key = *rows->key;
 	return found;
 }
 
-static int key_revoke(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+static int key_revoke(const struct account_rows *rows, const struct registry_write *w,
+                      struct account_outcome *out)
 {
 	if (!key_take(rows, w, out))
 		return 0;
@@ -128,29 +141,31 @@ static int key_revoke(const struct account_rows *rows, const struct store_write 
 	return EDIT_KEY_REVOKE;
 }
 
-static int key_used(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+static int key_used(const struct account_rows *rows, const struct registry_write *w,
+                    struct account_outcome *out)
 {
 	bool is_news = key_take(rows, w, out) && out->key.used_ms < w->key.used_ms;
-	out->back = 0;
+	out->has_key = false;
 	out->key.used_ms = w->key.used_ms;
 	return is_news ? EDIT_KEY_USED : 0;
 }
 
-int decide_account(const struct account_rows *rows, const struct store_write *w, struct store_outcome *out)
+int decide_account(const struct account_rows *rows, const struct registry_write *w,
+                   struct account_outcome *out)
 {
 	if (rows->is_damaged) {
 		out->result = ERR_CORRUPT;
 		return 0;
 	}
 	switch (w->kind) {
-	case STORE_USER_CREATE: return user_create(rows, w, out);
-	case STORE_USER_UPDATE: return user_update(rows, w, out);
-	case STORE_SESSION_CREATE: out->session = w->session; return EDIT_SESSION_INSERT;
-	case STORE_SESSION_END: return EDIT_SESSION_DELETE;
-	case STORE_KEY_CREATE: return key_create(rows, w, out);
-	case STORE_KEY_REVOKE: return key_revoke(rows, w, out);
-	case STORE_KEY_USED: return key_used(rows, w, out);
-	case STORE_KEY_PURGE: return EDIT_KEY_PURGE;
+	case REGISTRY_USER_CREATE: return user_create(rows, w, out);
+	case REGISTRY_USER_UPDATE: return user_update(rows, w, out);
+	case REGISTRY_SESSION_CREATE: out->session = w->session; return EDIT_SESSION_INSERT;
+	case REGISTRY_SESSION_END: return EDIT_SESSION_DELETE;
+	case REGISTRY_KEY_CREATE: return key_create(rows, w, out);
+	case REGISTRY_KEY_REVOKE: return key_revoke(rows, w, out);
+	case REGISTRY_KEY_USED: return key_used(rows, w, out);
+	case REGISTRY_KEY_PURGE: return EDIT_KEY_PURGE;
 	default: ASSERT(false);
 	}
 }
@@ -170,8 +185,8 @@ static void entry_add(struct buf *feed, struct feed_entry *e, const struct field
 	feed->failed |= changes.failed || !bytes.ptr;
 }
 
-bool account_feed(unsigned edits, const struct account_rows *rows, const struct store_write *w,
-                  const struct store_outcome *out, struct buf *feed)
+bool account_feed(unsigned edits, const struct account_rows *rows, const struct registry_write *w,
+                  const struct account_outcome *out, struct buf *feed)
 {
 	struct feed_entry user = {.kind = FEED_USER, .actor = w->actor, .id = out->user.id};
 	struct feed_entry key = {.kind = FEED_KEY,

@@ -3,7 +3,6 @@
  * who want it are found by doing the batch in parts, so that nobody else fails.
  */
 #include "os/clock.h"
-#include "store/outcome.h"
 #include "store/postgres_change.h"
 #include "store/postgres_feed.h"
 #include "store/postgres_replica.h"
@@ -55,31 +54,18 @@ static void apply_work_reset(struct apply_work *work)
 	work->view = (struct view){0};
 }
 
-static int links_run(struct postgres_txn *t, struct apply_work *work)
-{
-	if (work->view.name_count == 0)
-		return 0;
-	int r = postgres_fetch_links(t, &work->view, work->all);
-	if (r == 0)
-		r = decide_links(&work->view, work->writes, work->n, work->outcomes);
-	return r ? r : postgres_write_links(t, &work->view, &work->made);
-}
-
 static int apply_run(struct postgres_txn *t, void *ctx)
 {
 	struct apply_work *work = ctx;
 	apply_work_reset(work); /* it may be done again */
 	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes));
 	postgres_slots_hold(t, work->row);
-	CLEANUP(buf_release) struct buf feed = {0}; /* of accounts */
 	int r = view_init(&work->view, work->rules, work->writes, work->n);
-	for (size_t i = 0; r == 0 && i < work->n; i++) { /* first: a link may be for a new user */
-		if (!store_write_is_link(work->writes[i].kind))
-			r = postgres_account_change(t, &work->writes[i], &work->outcomes[i], &feed);
-	}
 	if (r == 0)
-		postgres_feed_put(t, true, work->writes[work->n - 1].now_ms, buf_view(&feed));
-	return r ? r : links_run(t, work);
+		r = postgres_fetch_links(t, &work->view, work->all);
+	if (r == 0)
+		r = decide_links(&work->view, work->writes, work->n, work->outcomes);
+	return r ? r : postgres_write_links(t, &work->view, &work->made);
 }
 
 /* While somebody holds a row, others are not to wait again and again for those who want it. */
@@ -170,12 +156,9 @@ static int apply_in_pieces(struct store_postgres *s, const struct postgres_work 
 
 static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 {
-	struct postgres_work work = {.run = apply_run,
-	                             .ctx = ctx,
-	                             .is_distributed = s->kind.is_distributed,
-	                             .is_postgres = s->kind.has_advisory_locks,
-	                             .gives_way = s->kind.has_advisory_locks,
-	                             .is_brief = is_held(s)};
+	struct postgres_work work = postgres_work(s, apply_run, ctx);
+	work.gives_way = s->kind.has_advisory_locks;
+	work.is_brief = is_held(s);
 	int r = write_once(s, &work, NULL);
 	if (r == ERR_BUSY) {
 		apply_work_reset(ctx); /* nothing came of it */
@@ -211,16 +194,13 @@ static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 }
 
 /* ERR_NOT_FOUND is what another version of the row comes to. */
-static int apply(struct store_postgres *s, const struct slot_row *row, bool is_shard,
-                 struct store_write *writes, size_t n)
+static int apply(struct store_postgres *s, const struct slot_row *row, struct store_write *writes, size_t n)
 {
 	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
 	if (!outcomes)
 		return ERR_NOMEM;
-	struct store_rules rules = s->rules;
-	rules.is_shard = is_shard;
 	struct apply_work work = {
-	    .rules = &rules, .row = row, .writes = writes, .n = n, .outcomes = outcomes};
+	    .rules = &s->rules, .row = row, .writes = writes, .n = n, .outcomes = outcomes};
 	int r = apply_some(s, &work);
 	if (r == 0 && postgres_lost_mark(&work.view, &work.made) > 0)
 		apply_lost(s, &work);
@@ -233,9 +213,8 @@ static int apply(struct store_postgres *s, const struct slot_row *row, bool is_s
 	return r;
 }
 
-int postgres_apply_at(struct store_postgres *s, const struct slot_row *row, bool is_shard,
-                      struct store_write *writes, size_t n)
+int postgres_apply(struct store_postgres *s, const struct slot_row *row, struct store_write *writes, size_t n)
 {
-	int r = n > 0 ? POSTGRES_WRITE(s, apply(s, row, is_shard, writes, n)) : 0;
+	int r = n > 0 ? POSTGRES_WRITE(s, apply(s, row, writes, n)) : 0;
 	return postgres_slots_error(r);
 }

@@ -20,7 +20,3 @@ int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result 
 
 /* Marks the rows whose insert was lost, and says how many. */
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made);
-
-/* Fetches for, decides and writes a change of users, sessions or API keys, and adds it to the feed. */
-int postgres_account_change(struct postgres_txn *t, const struct store_write *w, struct store_outcome *out,
-                            struct buf *feed);

@@ -91,7 +91,7 @@ static int copy_write(struct postgres_txn *t, void *ctx)
 
 static int copy_put(struct store_postgres *s, struct copy *copy, struct err *e)
 {
-	struct postgres_work work = {.run = copy_write, .ctx = copy, .is_postgres = true};
+	struct postgres_work work = postgres_work(s, copy_write, copy);
 	return postgres_slots_error(POSTGRES_WRITE(s, postgres_write(s, &work, e)));
 }
 

@@ -37,6 +37,7 @@ static const struct feed_statements statements[2][2] = {
      {{"account_feed_add", FEED_ADD("account", FEED_TRANSACTION)},
       {"account_feed_read", FEED_READ("account", SETTLED_BY_SNAPSHOT)}}},
 };
+/* By [accounts]. */
 static const struct pg_statement prunes[] = {{"link_feed_prune", FEED_PRUNE("link")},
                                              {"account_feed_prune", FEED_PRUNE("account")}};
 
@@ -132,18 +133,15 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 	return rows_add(&rows, page);
 }
 
-int postgres_feed_prune(struct pg_conn *c, int64_t until_ms, size_t *ret)
+int postgres_feed_prune(struct pg_conn *c, bool accounts, int64_t until_ms, size_t *ret)
 {
-	int r = 0;
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &prunes[accounts]);
 	*ret = 0;
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(prunes); i++) {
-		CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-		struct pg_query q = pg_query(c, &prunes[i]);
-		pg_int(&q, until_ms);
-		pg_int(&q, FEED_PRUNE_MAX);
-		r = pg_ask(&q, &row, NULL);
-		if (r == 0)
-			*ret += (size_t)pg_get_int(&row, 0, 0);
-	}
+	pg_int(&q, until_ms);
+	pg_int(&q, FEED_PRUNE_MAX);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0)
+		*ret = (size_t)pg_get_int(&row, 0, 0);
 	return postgres_error(r);
 }

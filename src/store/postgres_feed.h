@@ -19,4 +19,4 @@
 void postgres_feed_put(struct postgres_txn *t, bool accounts, int64_t now_ms, struct str entries);
 
 int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struct feed_page *page);
-int postgres_feed_prune(struct pg_conn *c, int64_t until_ms, size_t *ret);
+int postgres_feed_prune(struct pg_conn *c, bool accounts, int64_t until_ms, size_t *ret);

@@ -26,13 +26,10 @@ static const struct pg_statement rests_get = {
     "rests_get", "SELECT key, rest_owner, until_ms FROM resting WHERE key = ANY ($1::bytea[])"};
 static const struct pg_statement spent_get = {"spent_get",
                                               "SELECT key, id FROM spent_key WHERE key = ANY ($1::bytea[])"};
-static const struct pg_statement counter_get = {"counter_get", "SELECT next FROM counter WHERE name = $1"};
 static const struct pg_statement listed_get = {
     "listed_get", "SELECT p.key, p.user_id FROM unnest($1::bytea[], $2::bigint[]) AS a (key, user_id)"
                   " JOIN permission p ON p.key = a.key AND p.user_id = a.user_id"
                   " WHERE p.key = ANY ($1)"};
-static const struct pg_statement users_get = {"users_get",
-                                              "SELECT id FROM users WHERE id = ANY ($1::bigint[])"};
 static const struct pg_statement replays_get = {
     "replays_get", "SELECT a.at, r.fingerprint, r.made_ms, r.link_key, r.link_id"
                    " FROM unnest($1::bigint[], $2::bytea[], $3::bigint[]) AS a (caller, name, at)"
@@ -71,7 +68,7 @@ struct fetch {
 	struct view *v;
 	struct columns links; /* to be locked */
 	size_t link_questions;
-	bool asks_names, asks_lists, asks_users, asks_replays, asks_counter;
+	bool asks_names, asks_lists, asks_replays;
 };
 
 static void names_ask(struct postgres_txn *t, const struct pg_statement *statement, const struct columns *c)
@@ -142,12 +139,6 @@ static int lists_add(struct postgres_txn *t, struct fetch *f)
 	pg_ints(&q, c.a, c.count);
 	txn_ask_add(t, &q);
 	f->asks_lists = true;
-	if (v->rules->is_shard)
-		return 0;
-	q = txn_query(t, &users_get);
-	pg_ints(&q, c.a, c.count);
-	txn_ask_add(t, &q);
-	f->asks_users = true;
 	return 0;
 }
 
@@ -208,15 +199,6 @@ static int listed_take(struct view *v, const struct pg_result *rows, int row)
 	return 0;
 }
 
-/* A user may be on several lists. */
-static int user_take(struct view *v, const struct pg_result *rows, int row)
-{
-	uint64_t user = (uint64_t)pg_get_int(rows, row, 0);
-	for (size_t i = 0; i < v->list_count; i++)
-		v->lists[i].user_exists |= v->lists[i].user == user;
-	return 0;
-}
-
 static int replay_take(struct view *v, const struct pg_result *rows, int row)
 {
 	struct replay_state *s = &v->replays[pg_get_int(rows, row, 0)].before;
@@ -226,12 +208,6 @@ static int replay_take(struct view *v, const struct pg_result *rows, int row)
 	                           .link_key = pg_get_text(rows, row, 3),
 	                           .link_id = (uint64_t)pg_get_int(rows, row, 4)};
 	return str_own(&v->arena, &s->fingerprint) && str_own(&v->arena, &s->link_key) ? 0 : ERR_NOMEM;
-}
-
-static int counter_take(struct view *v, const struct pg_result *rows, int row)
-{
-	v->counter_next = (uint64_t)pg_get_int(rows, row, 0);
-	return 0;
 }
 
 /* What such creates have made: found by its key, and known by its id. */
@@ -273,9 +249,7 @@ static int answers_take(struct postgres_txn *t, const struct fetch *f)
 	r = rows_take(t, v, f->asks_names, rest_take) ?: r;
 	r = rows_take(t, v, f->asks_names, spent_take) ?: r;
 	r = rows_take(t, v, f->asks_lists, listed_take) ?: r;
-	r = rows_take(t, v, f->asks_users, user_take) ?: r;
 	r = rows_take(t, v, f->asks_replays, replay_take) ?: r;
-	r = rows_take(t, v, f->asks_counter, counter_take) ?: r;
 	int end = txn_ask_end(t);
 	return r ? r : end;
 }
@@ -308,15 +282,8 @@ int postgres_fetch_links(struct postgres_txn *t, struct view *v, bool all)
 		r = replays_add(t, &f);
 	if (r != 0)
 		return r;
-	f.asks_counter = v->wants_counter;
-	if (f.asks_counter) {
-		struct pg_query q = txn_query(t, &counter_get);
-		pg_text(&q, STORE_LINK_COUNTER);
-		txn_ask_add(t, &q);
-	}
 	if (f.link_questions == 0 && !f.asks_names && !f.asks_replays)
 		return 0;
-	v->counter_next = COUNTER_FIRST;
 	r = answers_take(t, &f);
 	return r ? r : replayed_fetch(t, v);
 }

@@ -130,7 +130,7 @@ static int rows_take(struct pg_conn *c, struct batch *b,
 /* Read last: if it is still the same then, the slots were the row's all the time. */
 static void version_send(struct pg_conn *c, const struct batch *b)
 {
-	if (!b->row)
+	if (b->row->version == 0)
 		return;
 	struct pg_query q = pg_query(c, &version_get);
 	pg_send(&q);
@@ -160,7 +160,7 @@ static int links_read(struct pg_conn *c, struct batch *b)
 		rows_take(c, b, key_row_take);
 	if (b->id_count > 0)
 		rows_take(c, b, id_row_take);
-	if (b->row)
+	if (b->row->version != 0)
 		other = version_check(c, b->row);
 	r = pg_sync(c, NULL);
 	return r ? r : other;
@@ -220,7 +220,7 @@ static int permissions_read(struct pg_conn *c, struct batch *b, struct store_loo
 	for (int row = 0; r == 0 && row < result.rows; row++)
 		permission_take(reads, n, (uint64_t)pg_get_int(&result, row, 0),
 		                (uint64_t)pg_get_int(&result, row, 1));
-	if (b->row)
+	if (b->row->version != 0)
 		other = version_check(c, b->row);
 	r = pg_sync(c, NULL);
 	return r ? r : other;

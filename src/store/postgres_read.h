@@ -12,8 +12,7 @@ struct ranked_id;
 
 /*
  * Under `row`: ERR_CONFLICT when the database has another by now (store/slots.h). The version is read after
- * the rest: if it is still the same then, the slots were the row's while the rest was read. NULL: nothing is
- * checked.
+ * the rest: if it is still the same then, the slots were the row's while the rest was read.
  */
 int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup *reads, size_t n);
 int postgres_read_list(struct pg_conn *c, const struct slot_row *row, struct store_list *page);
@@ -23,11 +22,6 @@ int postgres_read_permitted(struct pg_conn *c, const struct slot_row *row, uint6
                             uint64_t **ret, size_t *ret_count);
 int postgres_read_over(struct pg_conn *c, const struct slot_row *row, const struct store_over *over,
                        struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total);
-
-int postgres_read_users(struct pg_conn *c, struct store_users *page);
-int postgres_read_keys(struct pg_conn *c, struct store_keys *page);
-int postgres_read_accounts(struct pg_conn *c, struct store_account *reads, size_t n, struct arena *arena);
-int postgres_read_version(struct pg_conn *c, uint64_t *ret);
 
 /* --- cursors: "CREATED_MS.ID" of the last link of a page --- */
 

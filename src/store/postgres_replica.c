@@ -63,7 +63,7 @@ void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_
 {
 	int64_t now_ms = clock_mono_ms();
 	for (size_t i = 0; i < n; i++) {
-		if (!store_write_is_link(writes[i].kind) || !writes[i].ref.key.ptr)
+		if (!writes[i].ref.key.ptr)
 			continue;
 		_Atomic int64_t *since_ms = writes[i].kind == STORE_LINK_CREATE ? rs->created_ms
 		                                                                : rs->changed_ms;

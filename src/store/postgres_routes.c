@@ -150,54 +150,32 @@ int postgres_routes_get(struct store_postgres *s, struct store_route *routes, si
 	if (n == 0)
 		return 0;
 	struct route_work route = {routes, n};
-	struct postgres_work work = {.run = route_run, .ctx = &route};
+	struct postgres_work work = postgres_work(s, route_run, &route);
 	return postgres_error(POSTGRES_WRITE(s, postgres_write(s, &work, NULL)));
 }
 
 static const struct pg_statement route_forget = {
     "route_forget", "DELETE FROM route WHERE caller = $1 AND name = $2 AND link_id = $3 AND key = $4"};
 
-static int route_drop(struct store_postgres *s, const struct store_route *route)
+static int route_drop(struct pg_conn *c, const struct store_route *route)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	struct pg_conn *c = pg_take(s->writers, NULL);
-	if (!c)
-		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(c, &route_forget);
 	pg_int(&q, (int64_t)route->owner);
 	pg_text(&q, route->idempotency_key);
 	pg_int(&q, (int64_t)route->link_id);
 	pg_text(&q, route->ref.key);
-	int r = pg_ask(&q, &none, NULL);
-	pg_return(c);
-	return postgres_error(r);
+	return postgres_error(pg_ask(&q, &none, NULL));
 }
 
 int postgres_route_drop(struct store_postgres *s, const struct store_route *route)
 {
-	return POSTGRES_WRITE(s, route_drop(s, route));
+	return POSTGRES_WRITE_ON(s, route_drop(c, route));
 }
 
 /* --- ids --- */
 
-static const struct pg_statement counter_read = {"counter_read", "SELECT next FROM counter WHERE name = $1"};
 static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
-
-static int counter_on(struct pg_conn *c, struct str counter, uint64_t *ret_next)
-{
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &counter_read);
-	pg_text(&q, counter);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0)
-		*ret_next = row.rows > 0 ? (uint64_t)pg_get_int(&row, 0, 0) : COUNTER_FIRST;
-	return postgres_error(r);
-}
-
-int postgres_counter_next(struct store_postgres *s, struct str counter, uint64_t *ret_next)
-{
-	return POSTGRES_READ(s, counter_on(c, counter, ret_next));
-}
 
 static int link_id_last_on(struct pg_conn *c, uint64_t *ret)
 {

@@ -94,24 +94,6 @@ int postgres_row_link(const struct pg_result *r, int row, struct arena *arena, s
 	return result;
 }
 
-int postgres_row_user(const struct pg_result *r, int row, struct arena *arena, struct user_record *ret)
-{
-	struct user_record user = {0};
-	int result = postgres_read_record(r, row, 0, &user_fields, arena, &user);
-	if (result == 0)
-		*ret = user;
-	return result;
-}
-
-int postgres_row_key(const struct pg_result *r, int row, struct arena *arena, struct key_record *ret)
-{
-	struct key_record key = {0};
-	int result = postgres_read_record(r, row, 0, &key_fields, arena, &key);
-	if (result == 0)
-		*ret = key;
-	return result;
-}
-
 bool postgres_row_is(const struct pg_result *r, int row, struct link_ref ref)
 {
 	return !ref.key.ptr || pg_get_int(r, row, COLUMN_IS_ALIAS) ||

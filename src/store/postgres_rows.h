@@ -57,8 +57,6 @@ int postgres_read_record(const struct pg_result *r, int row, int column, const s
 
 /* 0, ERR_CORRUPT or ERR_NOMEM. Strings go to the arena. */
 int postgres_row_link(const struct pg_result *r, int row, struct arena *arena, struct link_record *ret);
-int postgres_row_user(const struct pg_result *r, int row, struct arena *arena, struct user_record *ret);
-int postgres_row_key(const struct pg_result *r, int row, struct arena *arena, struct key_record *ret);
 
 /* The name that the row goes by, good until the result ends. */
 static inline struct str postgres_row_name(const struct pg_result *r, int row)

@@ -37,7 +37,7 @@ static const struct pg_statement ring_end = {
 
 void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 {
-	if (!row)
+	if (row->version == 0)
 		return;
 	struct pg_query q = txn_query(t, &slots_share);
 	txn_put(t, &q);
@@ -49,7 +49,7 @@ void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	if (!row)
+	if (row->version == 0)
 		return 0;
 	struct pg_query q = pg_query(c, &slots_version);
 	int r = pg_ask(&q, &result, NULL);
@@ -109,7 +109,11 @@ static int row_get(struct pg_conn *c, struct slot_row *ret)
 
 int postgres_slots_get(struct store_postgres *s, struct slot_row *ret)
 {
-	return POSTGRES_READ(s, row_get(c, ret));
+	if (postgres_can_be_shard(s))
+		return POSTGRES_READ(s, row_get(c, ret));
+	*ret = (struct slot_row){.owned = slots_all};
+	memcpy(ret->name, s->name, SHARD_NAME_BYTES);
+	return 0;
 }
 
 static int row_put(struct postgres_txn *t, struct slot_row *row)
@@ -190,7 +194,7 @@ static int change_run(struct postgres_txn *t, void *ctx)
 int postgres_slots_change(struct store_postgres *s, const struct slot_change *change, struct slot_row *ret)
 {
 	struct change_work work = {.change = change};
-	struct postgres_work txn = {.run = change_run, .ctx = &work, .is_postgres = true};
+	struct postgres_work txn = postgres_work(s, change_run, &work);
 	int r = POSTGRES_WRITE(s, postgres_write(s, &txn, NULL));
 	if (r == 0)
 		*ret = work.row;
@@ -247,7 +251,7 @@ static int map_run(struct postgres_txn *t, void *ctx)
 int postgres_map_set(struct store_postgres *s, uint64_t version, struct str text)
 {
 	struct map_work map = {version, text};
-	struct postgres_work work = {.run = map_run, .ctx = &map, .is_postgres = true};
+	struct postgres_work work = postgres_work(s, map_run, &map);
 	int r = POSTGRES_WRITE(s, postgres_write(s, &work, NULL));
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }

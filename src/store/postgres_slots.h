@@ -16,7 +16,8 @@ struct store_postgres;
 
 /* --- the row --- */
 
-/* From the primary. */
+/* From the primary. A database that cannot be one of several has none: it owns all slots, under version 0,
+ * and nothing is checked. */
 int postgres_slots_get(struct store_postgres *s, struct slot_row *ret);
 
 /* Waits for all writers, then changes the row by the rule; *ret is as it is now. ERR_CONFLICT is the rule's.
@@ -30,10 +31,10 @@ struct slot_change {
 int postgres_slots_change(struct store_postgres *s, const struct slot_change *change, struct slot_row *ret);
 
 /* Inside a transaction: the row does not change until it ends. When it is another one, all that comes later
- * in the transaction fails with ERR_NOT_FOUND. NULL: nothing is checked. */
+ * in the transaction fails with ERR_NOT_FOUND. */
 void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row);
 
-/* After reads: 0 when the row was the same all the time. NULL: nothing is checked. */
+/* After reads: 0 when the row was the same all the time. */
 int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row);
 
 /* ERR_CONFLICT when it failed for that reason; otherwise what the failure means to a caller. */
@@ -41,7 +42,7 @@ int postgres_slots_error(int r);
 
 static inline bool slot_row_owns(const struct slot_row *row, struct str name)
 {
-	return !row || slots_have(&row->owned, slot_of(name));
+	return slots_have(&row->owned, slot_of(name));
 }
 
 /* --- the map, in the registry --- */
@@ -96,6 +97,5 @@ int postgres_route_drop(struct store_postgres *s, const struct store_route *rout
 void postgres_routes_fill(struct postgres_txn *t);
 int postgres_routes_prepare(struct store_postgres *s);
 
-/* What a counter would give out next, and the highest id of a link here (0: there is none). */
-int postgres_counter_next(struct store_postgres *s, struct str counter, uint64_t *ret_next);
+/* The highest id of a link here; 0: there is none. */
 int postgres_link_id_last(struct store_postgres *s, uint64_t *ret);

@@ -1,5 +1,8 @@
-/* What a PostgreSQL store is made of. For its own files and for store_shards.c: store_postgres.c has the
- * role's operations, postgres_apply.c its changes, postgres_slots.h what it takes to be one of several. */
+/*
+ * A PostgreSQL database with links, one of those that store_shards.c makes a store of. For its own files and
+ * those of the store: postgres_store.c opens it and reads, postgres_apply.c changes links,
+ * postgres_registry.c is the role `registry`, postgres_slots.h what it takes to be one of several.
+ */
 #pragma once
 
 #include "store/decide.h"
@@ -10,8 +13,15 @@
 
 enum { WRITE_PATIENCE_MS = 5000 }; /* for an answer to a change */
 
+struct postgres_config {
+	struct str url;             /* of the primary */
+	const struct str *replicas; /* URLs of databases that follow it: they answer lookups */
+	size_t replica_count;
+	size_t readers, writers; /* connections at most; 0: a usual number */
+};
+
 struct store_postgres {
-	struct store base;
+	struct registry registry;
 	atomic_uint calls; /* under way */
 	struct pg_pool *writers, *readers;
 	struct postgres_replicas *replicas; /* NULL: there are none */
@@ -23,10 +33,14 @@ struct store_postgres {
 	atomic_bool is_troubled; /* a write failed: ping tries one until it works */
 };
 
-static inline struct store_postgres *store_postgres_of(struct store *base)
-{
-	return container_of(base, struct store_postgres, base);
-}
+extern const struct registry_ops postgres_registry_ops;
+
+/* Makes the tables where there are none. ERR_INVALID with a sentence when a URL is wrong or a newer version
+ * was here, ERR_UNAVAILABLE when the primary does not answer. */
+int postgres_open(const struct postgres_config *config, struct store_postgres **ret, struct err *e);
+void postgres_close(struct store_postgres *s); /* waits for calls under way to end; NULL is content */
+
+int postgres_ping(struct store_postgres *s, struct err *e);
 
 /* `call` reads over the connection `c`, and is done again when that turns out to be broken: the server may
  * have been restarted since it was used last. */
@@ -56,6 +70,24 @@ int postgres_write_note(struct store_postgres *s, int r);
 		result_;                                      \
 	})
 
+/* `call` writes over the connection `c`. */
+#define POSTGRES_WRITE_ON(s, call)                                              \
+	POSTGRES_WRITE(s, ({                                                    \
+		               struct pg_conn *c = pg_take((s)->writers, NULL); \
+		               int on_ = c ? (call) : ERR_UNAVAILABLE;          \
+		               pg_return(c);                                    \
+		               on_;                                             \
+	               }))
+
+static inline struct postgres_work postgres_work(const struct store_postgres *s,
+                                                 int (*run)(struct postgres_txn *t, void *ctx), void *ctx)
+{
+	return (struct postgres_work){.run = run,
+	                              .ctx = ctx,
+	                              .is_distributed = s->kind.is_distributed,
+	                              .is_postgres = s->kind.has_advisory_locks};
+}
+
 /* A transaction with a mark. ERR_CONFLICT and ERR_NOT_FOUND are the work's own; the rest is after
  * postgres_error. */
 int postgres_write(struct store_postgres *s, const struct postgres_work *work, struct err *e);
@@ -67,30 +99,28 @@ static inline bool postgres_can_be_shard(const struct store_postgres *s)
 }
 
 /*
- * The role's operations in a database that goes by `row`, and sees nothing under slots that it does not own.
- * ERR_CONFLICT: it goes by another row by now. NULL: nothing is checked. Names that are looked up or changed
- * are the row's; a change of a slot that is frozen is the caller's to put off. With `is_shard` changes ask
- * nothing that the registry alone can know: whether the user of a PERMIT exists, and which ids
- * STORE_LINK_COUNTER has passed.
+ * The store's operations in a database that goes by `row`, and sees nothing under slots that it does not own.
+ * ERR_CONFLICT: it goes by another row by now. Names that are looked up or changed are the row's; a change of
+ * a slot that is frozen is the caller's to put off.
  */
-int postgres_lookup_at(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
-                       size_t n);
-int postgres_apply_at(struct store_postgres *s, const struct slot_row *row, bool is_shard,
-                      struct store_write *writes, size_t n);
-int postgres_list_at(struct store_postgres *s, const struct slot_row *row, struct store_list *page);
-int postgres_permitted_at(struct store_postgres *s, const struct slot_row *row, uint64_t link,
-                          struct arena *arena, uint64_t **ret, size_t *ret_count);
-int postgres_set_clicks_at(struct store_postgres *s, const struct slot_row *row, uint64_t node,
-                           const struct store_count *counts, size_t n); /* ERR_BUSY: one is frozen */
-int postgres_claim_at(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
-                      size_t max, uint64_t *ret_ids, size_t *ret_count);
+int postgres_lookup(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                    size_t n);
+int postgres_apply(struct store_postgres *s, const struct slot_row *row, struct store_write *writes,
+                   size_t n);
+int postgres_list(struct store_postgres *s, const struct slot_row *row, struct store_list *page);
+int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uint64_t link,
+                       struct arena *arena, uint64_t **ret, size_t *ret_count);
+int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, uint64_t node,
+                        const struct store_count *counts, size_t n); /* ERR_BUSY: one is frozen */
+int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
+                   size_t max, uint64_t *ret_ids, size_t *ret_count);
 
 /* Ids with what orders them, so that several databases' can be merged. */
 struct ranked_id {
 	int64_t rank;
 	uint64_t id;
 };
-int postgres_tagged_at(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
-                       struct ranked_id *ret, size_t *ret_count);
-int postgres_over_at(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
-                     struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total);
+int postgres_tagged(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
+                    struct ranked_id *ret, size_t *ret_count);
+int postgres_over(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
+                  struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total);

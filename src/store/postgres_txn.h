@@ -18,7 +18,6 @@ struct postgres_txn {
 	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
 	bool is_postgres;         /* itself, not CockroachDB */
 	bool accounts_are_locked; /* against other changes of them */
-	bool accounts_are_raised; /* their version, that is */
 	size_t put_count;         /* put since the last answer */
 	bool is_asking;           /* questions were added whose answers were not read to the end */
 	struct pg_result *kept;   /* where the answer to one of them goes, */

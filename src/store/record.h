@@ -15,6 +15,12 @@ enum {
 	ACCOUNT_KEYS_MAX = 100, /* API keys in force, of a user with an email address */
 };
 
+/* What has died goes in small portions: at most `max` rows of those that stood at `until_ms` or before. */
+struct purge {
+	int64_t until_ms;
+	int64_t max; /* 0: nothing is to go */
+};
+
 /*
  * How a link is named. `key` is what stands behind the slash: the name in the one domain there is, 0. Names
  * of other domains will begin with bytes that no key has, so that for databases, caches and slots a name

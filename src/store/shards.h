@@ -1,7 +1,7 @@
 /*
- * What the store of several databases is made of. For its own files: store_shards.c has its life and the
- * operations of the registry, shards_view.c what is known of the databases' slots, shards_read.c and
- * shards_write.c the operations on links, shards_reshard.c moves slots. slots.h says why it is right.
+ * What the store over PostgreSQL databases is made of. For its own files: store_shards.c has its life,
+ * shards_view.c what is known of the databases' slots, shards_read.c and shards_write.c the operations on
+ * links, shards_reshard.c moves slots. slots.h says why it is right.
  *
  * Locks: `refreshing`, then `view_lock`.
  */
@@ -48,10 +48,9 @@ struct store_shards {
 	pthread_mutex_t refreshing; /* one at a time asks for rows */
 	pthread_mutex_t view_lock;  /* guards the pointer */
 	struct shards_view *view;
-	atomic_uint orphan_tries;      /* how often all was asked in vain who owns a slot */
-	_Atomic uint64_t counter_seen; /* STORE_LINK_COUNTER is at least this */
-	atomic_uint turn;              /* whose turn it is to give keys back */
-	struct task opener;            /* opens what was away, and looks for owners */
+	atomic_uint orphan_tries; /* how often all was asked in vain who owns a slot */
+	atomic_uint turn;         /* whose turn it is to give keys back */
+	struct task opener;       /* opens what was away, and looks for owners */
 };
 
 static inline struct store_shards *shards_of(struct store *base)

@@ -64,8 +64,7 @@ static int lookup_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	const struct spread *sp = ctx;
 	size_t begin = sp->begin[number];
-	return postgres_lookup_at(db, &sp->v->rows[number], &sp->copies[begin],
-	                          sp->begin[number + 1] - begin);
+	return postgres_lookup(db, &sp->v->rows[number], &sp->copies[begin], sp->begin[number + 1] - begin);
 }
 
 /* What is there counts more than what failed, and that more than what is not there. */
@@ -87,7 +86,7 @@ static void read_take(struct store_lookup *read, const struct store_lookup *copy
 static int lookup_whole(struct store_shards *s, const struct shards_view *v, uint64_t *stale,
                         const struct lookups *l)
 {
-	int r = postgres_lookup_at(shards_registry(s), &v->rows[s->registry], l->reads, l->n);
+	int r = postgres_lookup(shards_registry(s), &v->rows[s->registry], l->reads, l->n);
 	*stale |= r == ERR_CONFLICT ? (uint64_t)1 << s->registry : 0;
 	return r;
 }
@@ -167,7 +166,7 @@ static void pages_freep(struct pages **pages)
 static int list_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	struct pages *pages = ctx;
-	return postgres_list_at(db, &pages->v->rows[number], &pages->of[number]);
+	return postgres_list(db, &pages->v->rows[number], &pages->of[number]);
 }
 
 static bool is_before(const struct link_record *a, const struct link_record *b)
@@ -291,14 +290,14 @@ static int ranked_order_back(const void *a, const void *b)
 static int tagged_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	struct gather *g = ctx;
-	return postgres_tagged_at(db, &g->v->rows[number], g->tag, g->max, g->of[number], &g->counts[number]);
+	return postgres_tagged(db, &g->v->rows[number], g->tag, g->max, g->of[number], &g->counts[number]);
 }
 
 static int over_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	struct gather *g = ctx;
-	return postgres_over_at(db, &g->v->rows[number], g->over, g->of[number], &g->counts[number],
-	                        &g->totals[number]);
+	return postgres_over(db, &g->v->rows[number], g->over, g->of[number], &g->counts[number],
+	                     &g->totals[number]);
 }
 
 static int gather_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
@@ -383,8 +382,8 @@ struct listed {
 static int permitted_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	struct listed *l = ctx;
-	return postgres_permitted_at(db, &l->v->rows[number], l->link, &l->arenas[number], &l->of[number],
-	                             &l->counts[number]);
+	return postgres_permitted(db, &l->v->rows[number], l->link, &l->arenas[number], &l->of[number],
+	                          &l->counts[number]);
 }
 
 static int permitted_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
@@ -436,7 +435,7 @@ struct totals {
 static int clicks_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	const struct totals *t = ctx;
-	int r = postgres_set_clicks_at(db, &t->v->rows[number], t->node, t->counts, t->n);
+	int r = postgres_set_clicks(db, &t->v->rows[number], t->node, t->counts, t->n);
 	return r == ERR_BUSY ? ERR_CONFLICT : r;
 }
 
@@ -477,8 +476,8 @@ static int claim_once(struct store_shards *s, const struct shards_view *v, uint6
 		struct store_postgres *db = shard_db(s, number);
 		if (!shards_has(v->owners, number))
 			continue;
-		results[number] = db ? postgres_claim_at(db, &v->rows[number], c->now_ms, c->rest_ms,
-		                                         c->max - c->count, c->ids + c->count, &more)
+		results[number] = db ? postgres_claim(db, &v->rows[number], c->now_ms, c->rest_ms,
+		                                      c->max - c->count, c->ids + c->count, &more)
 		                     : ERR_UNAVAILABLE;
 		c->count += results[number] == 0 ? more : 0;
 	}

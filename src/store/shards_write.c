@@ -1,6 +1,6 @@
 /*
- * Changes, in one transaction of each database that they are about. What the registry alone knows is asked
- * there before: users, the counter of ids, and where creates with an idempotency key went.
+ * Changes, in one transaction of each database that they are about. Where creates with an idempotency key
+ * went is asked of the registry before.
  *
  * Routes. A create with an idempotency key writes down in the registry which key it will have, before it goes
  * to that key's database, where the link and the memory of the idempotency key are made in one transaction. A
@@ -22,8 +22,6 @@ struct change {
 	struct store_write write; /* as the database gets it */
 	bool pending;             /* its database has not answered for good */
 	bool routed;              /* it has a route */
-	bool stranger;            /* a PERMIT of a user who is not there */
-	bool taken;               /* a key that reads so was given out: it may be repeated, not made */
 	bool foreign; /* the route leads to another create: it is asked whether that one happened */
 	struct store_route route;
 };
@@ -38,98 +36,6 @@ static void change_end(struct change *c, int result)
 {
 	c->write.result = result;
 	c->pending = false;
-}
-
-/* --- users --- */
-
-/* There is no such user; still the link may not be there, which would have to be told first. To take the user
- * off its list finds that out in its turn, and changes nothing. */
-static void permit_take(struct change *c, int r)
-{
-	c->stranger = r == ERR_NOT_FOUND;
-	if (c->stranger)
-		c->write.kind = STORE_FORBID;
-	else if (r != 0)
-		change_end(c, r);
-}
-
-/* A batch of permits is often about one user: he is asked for once. */
-static void permits_ask(struct changes *changes)
-{
-	uint64_t asked = 0;
-	int r = 0;
-	for (size_t i = 0; i < changes->count; i++) {
-		struct change *c = &changes->all[i];
-		struct user_record user;
-		if (c->write.kind != STORE_PERMIT)
-			continue;
-		if (asked == 0 || asked != c->write.user.id)
-			r = store_user(&shards_registry(changes->s)->base, c->write.user.id, STR_NULL,
-			               c->write.arena, &user);
-		asked = c->write.user.id;
-		permit_take(c, r);
-	}
-}
-
-/* --- keys that were given out --- */
-
-/* Might the name that the CREATE wants be a key that was generated? */
-static bool is_asked(const struct change *c)
-{
-	const struct store_write *w = &c->write;
-	return c->pending && w->kind == STORE_LINK_CREATE && w->link.is_alias && id_is_valid(w->ref.id) &&
-	       !w->reuse;
-}
-
-/* Has the counter passed an id of theirs that it had not when it was last asked? */
-static int counter_ask(struct changes *changes)
-{
-	struct store_shards *s = changes->s;
-	uint64_t highest = 0, next;
-	for (size_t i = 0; i < changes->count; i++) {
-		if (is_asked(&changes->all[i]))
-			highest = MAX(highest, changes->all[i].write.ref.id);
-	}
-	if (highest == 0 || highest < atomic_load(&s->counter_seen))
-		return 0;
-	int r = postgres_counter_next(shards_registry(s), STORE_LINK_COUNTER, &next);
-	if (r == 0)
-		atomic_store(&s->counter_seen, next); /* it only grows; an older answer is asked again */
-	return r;
-}
-
-/* The counter has passed the id: unless an alias took it as its row, the key was given out. */
-static void given_take(struct change *c, const struct store_lookup *read, int r)
-{
-	if (r == 0 && read->result != ERR_NOT_FOUND)
-		r = read->result;
-	c->taken = read->result != 0 || !read->link.is_alias;
-	if (r != 0)
-		change_end(c, r);
-	else if (c->taken && !c->write.idempotency_key.ptr)
-		change_end(c, ERR_CONFLICT);
-}
-
-static void aliases_ask(struct changes *changes)
-{
-	struct store_lookup *reads = calloc(changes->count + 1, sizeof(*reads));
-	size_t count = 0, at = 0;
-	int r = reads ? counter_ask(changes) : ERR_NOMEM;
-	uint64_t counter = atomic_load(&changes->s->counter_seen);
-	for (size_t i = 0; r == 0 && i < changes->count; i++) {
-		const struct store_write *w = &changes->all[i].write;
-		if (is_asked(&changes->all[i]) && w->ref.id < counter)
-			reads[count++] = (struct store_lookup){.ref = {.id = w->ref.id}, .arena = w->arena};
-	}
-	int looked = count > 0 ? shards_lookup(&changes->s->base, reads, count) : 0;
-	for (size_t i = 0; i < changes->count; i++) {
-		struct change *c = &changes->all[i];
-		if (r != 0 && is_asked(c))
-			change_end(c, r);
-		else if (is_asked(c) && c->write.ref.id < counter)
-			given_take(c, &reads[at++], looked);
-	}
-	free(reads);
 }
 
 /* --- routes --- */
@@ -147,7 +53,7 @@ static void route_follow(struct change *c, const struct store_route *route)
 	c->route = *route;
 	c->routed = true;
 	c->foreign = !plain && !str_eq(route->ref.key, w->ref.key);
-	w->replay_only = c->from->replay_only || c->taken || c->foreign;
+	w->replay_only = c->from->replay_only || c->foreign;
 	if (str_eq(route->ref.key, w->ref.key))
 		return;
 	w->ref = route->ref;
@@ -210,8 +116,6 @@ static bool routes_settle(struct changes *changes)
 			continue;
 		/* It was only to be repeated if it happened before. */
 		bool nothing = c->write.replay_only && c->write.result == ERR_LIMIT && !c->from->replay_only;
-		if (nothing && !c->foreign)
-			c->write.result = ERR_CONFLICT;         /* somebody's key reads so */
 		if (nothing || c->write.result == ERR_CONFLICT) /* left behind, it is asked again */
 			(void)postgres_route_drop(shards_registry(changes->s), &c->route);
 		if (nothing && c->foreign) {
@@ -243,11 +147,8 @@ static void spread_release(struct spread *sp)
 }
 
 /* Where the change goes. One whose slot is frozen waits. */
-static size_t change_shard(const struct changes *changes, const struct shards_view *v, const struct change *c,
-                           uint64_t *stale)
+static size_t change_shard(const struct shards_view *v, const struct change *c, uint64_t *stale)
 {
-	if (!store_write_is_link(c->write.kind))
-		return changes->s->registry;
 	unsigned slot = slot_of(c->write.ref.key);
 	size_t shard = v->owner[slot];
 	bool is_frozen = shard < SHARDS_MAX && v->is_known[shard] && slot_is_frozen(&v->rows[shard], slot);
@@ -268,7 +169,7 @@ static int spread_init(struct spread *sp, const struct shards_view *v, struct ch
 	bool done = shards && sp->copies && sp->changes;
 	for (size_t i = 0; done && i < changes->count; i++) {
 		const struct change *c = &changes->all[i];
-		shards[i] = (uint8_t)(c->pending ? change_shard(changes, v, c, stale) : SHARD_NOBODY);
+		shards[i] = (uint8_t)(c->pending ? change_shard(v, c, stale) : SHARD_NOBODY);
 	}
 	for (size_t shard = 0; done && shard < SHARD_NOBODY; shard++) {
 		sp->begin[shard] = at;
@@ -289,17 +190,7 @@ static int apply_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	const struct spread *sp = ctx;
 	size_t begin = sp->begin[number];
-	return postgres_apply_at(db, &sp->v->rows[number], true, &sp->copies[begin],
-	                         sp->begin[number + 1] - begin);
-}
-
-/* Strings of what comes back go from the database's arena to the caller's. */
-static int write_own(struct store_write *w)
-{
-	if (store_write_is_link(w->kind))
-		return link_own(w->arena, &w->link);
-	int r = user_own(w->arena, &w->user);
-	return r == 0 && !str_own(w->arena, &w->key.name) ? ERR_NOMEM : r;
+	return postgres_apply(db, &sp->v->rows[number], &sp->copies[begin], sp->begin[number + 1] - begin);
 }
 
 static void outcome_take(struct change *c, const struct store_write *copy, int r)
@@ -309,7 +200,7 @@ static void outcome_take(struct change *c, const struct store_write *copy, int r
 		struct arena *arena = c->write.arena;
 		c->write = *copy;
 		c->write.arena = arena;
-		if (write_own(&c->write) != 0)
+		if (link_own(arena, &c->write.link) != 0)
 			result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
 	}
 	c->write.replayed = r == 0 && copy->replayed;
@@ -351,16 +242,13 @@ static void change_give(const struct change *c)
 {
 	struct store_write *to = c->from;
 	const struct store_write *w = &c->write;
-	to->result = w->result == 0 && c->stranger ? ERR_INVALID : w->result;
+	to->result = w->result;
 	to->replayed = w->replayed;
 	bool made = w->kind == STORE_LINK_CREATE && !w->replayed;
 	if (made && (w->result == 0 || w->result == ERR_UNCERTAIN))
 		to->ref = w->ref; /* as its route said */
-	if (to->result != 0)
-		return;
-	to->link = w->link;
-	to->user = w->user;
-	to->key = w->key;
+	if (w->result == 0)
+		to->link = w->link;
 }
 
 /* --- in one database --- */
@@ -377,7 +265,7 @@ static int whole_once(struct store_shards *s, const struct shards_view *v, uint6
 	w->is_whole = v->is_whole;
 	if (!v->is_whole)
 		return 0;
-	int r = postgres_apply_at(shards_registry(s), &v->rows[s->registry], false, w->writes, w->n);
+	int r = postgres_apply(shards_registry(s), &v->rows[s->registry], w->writes, w->n);
 	*stale |= r == ERR_CONFLICT ? (uint64_t)1 << s->registry : 0;
 	return r;
 }
@@ -397,8 +285,6 @@ int shards_apply(struct store *base, struct store_write *writes, size_t n)
 		changes.all[i] = (struct change){.from = &writes[i], .write = writes[i], .pending = true};
 		changes.all[i].write.replayed = false;
 	}
-	permits_ask(&changes);
-	aliases_ask(&changes);
 	bool again = true;
 	for (int round = 0; again && round < ROUNDS_MAX; round++) {
 		routes_ask(&changes);

@@ -189,6 +189,16 @@ static const char *const migrations[] = {
     "CREATE INDEX user_admin ON user (id) WHERE role = 3;",
 };
 
+/* When a feed is pruned, its last row stays: the next one is numbered by it. */
+#define FEED(first, table)                                                                                  \
+	[first - SQL_OWN +                                                                                  \
+	    FEED_READ] = "SELECT seq, at_ms, entries FROM " table " WHERE seq > ? ORDER BY seq LIMIT ?",    \
+	    [first - SQL_OWN + FEED_ADD] = "INSERT INTO " table " (at_ms, entries) VALUES (?, ?)",          \
+	    [first - SQL_OWN + FEED_ENDS] = "SELECT min(seq), max(seq) FROM " table,                        \
+	    [first - SQL_OWN + FEED_PRUNE] = "DELETE FROM " table " WHERE seq IN (SELECT seq FROM " table   \
+	                                     " WHERE at_ms < ?1 AND seq < (SELECT max(seq) FROM " table ")" \
+	                                     " ORDER BY seq LIMIT ?2)"
+
 static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_LINK_BY_ID - SQL_OWN] = "SELECT " LINK_COLUMNS " FROM link WHERE id = ?",
     [SQL_LINK_INSERT - SQL_OWN] = "INSERT INTO link (permitted, over_ms, " LINK_COLUMNS
@@ -277,27 +287,14 @@ static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
     [SQL_KEYS_OF_ALL - SQL_OWN] = "SELECT " KEY_COLUMNS " FROM api_key WHERE id > ?1 ORDER BY id LIMIT ?2",
     [SQL_KEYS_OF_USER - SQL_OWN] = "SELECT " KEY_COLUMNS
                                    " FROM api_key WHERE id > ?1 AND user_id = ?3 ORDER BY id LIMIT ?2",
-    [SQL_LINK_FEED_ADD - SQL_OWN] = "INSERT INTO link_feed (at_ms, entries) VALUES (?, ?)",
-    [SQL_LINK_FEED -
-        SQL_OWN] = "SELECT seq, at_ms, entries FROM link_feed WHERE seq > ? ORDER BY seq LIMIT ?",
-    [SQL_LINK_FEED_ENDS - SQL_OWN] = "SELECT min(seq), max(seq) FROM link_feed",
-    /* The last row stays: the next one is numbered by it. */
-    [SQL_LINK_FEED_PRUNE - SQL_OWN] = "DELETE FROM link_feed WHERE seq IN (SELECT seq FROM link_feed"
-                                      " WHERE at_ms < ?1 AND seq < (SELECT max(seq) FROM link_feed)"
-                                      " ORDER BY seq LIMIT ?2)",
-    [SQL_ACCOUNT_FEED_ADD - SQL_OWN] = "INSERT INTO account_feed (at_ms, entries) VALUES (?, ?)",
-    [SQL_ACCOUNT_FEED -
-        SQL_OWN] = "SELECT seq, at_ms, entries FROM account_feed WHERE seq > ? ORDER BY seq LIMIT ?",
-    [SQL_ACCOUNT_FEED_ENDS - SQL_OWN] = "SELECT min(seq), max(seq) FROM account_feed",
-    /* The last row stays: the next one is numbered by it. */
-    [SQL_ACCOUNT_FEED_PRUNE - SQL_OWN] = "DELETE FROM account_feed WHERE seq IN (SELECT seq FROM account_feed"
-                                         " WHERE at_ms < ?1 AND seq < (SELECT max(seq) FROM account_feed)"
-                                         " ORDER BY seq LIMIT ?2)",
+    FEED(SQL_LINK_FEED, "link_feed"),
+    FEED(SQL_ACCOUNT_FEED, "account_feed"),
     [SQL_COUNTER_GET - SQL_OWN] = "SELECT next FROM counter WHERE name = ?",
     [SQL_COUNTER_SET - SQL_OWN] = "INSERT INTO counter (name, next) VALUES (?, ?)"
                                   " ON CONFLICT (name) DO UPDATE SET next = excluded.next",
     [SQL_CONSTANT_GET - SQL_OWN] = "SELECT value FROM constant WHERE name = ?",
     [SQL_CONSTANT_PUT - SQL_OWN] = "INSERT INTO constant (name, value) VALUES (?, ?)",
+    [SQL_CONSTANTS_DROP - SQL_OWN] = "DELETE FROM constant WHERE name >= ? AND name < ?",
 };
 
 const struct sqlite_layout link_file_layout = {

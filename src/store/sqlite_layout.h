@@ -3,6 +3,8 @@
 
 #include "client/sqlite.h"
 
+enum feed_statement { FEED_READ, FEED_ADD, FEED_ENDS, FEED_PRUNE, FEED_STATEMENTS };
+
 enum {
 	SQL_LINK_BY_ID = SQL_OWN,
 	SQL_LINK_INSERT,
@@ -55,21 +57,15 @@ enum {
 	SQL_ADMIN_KEYS,
 	SQL_KEYS_OF_ALL,
 	SQL_KEYS_OF_USER,
-	SQL_LINK_FEED_ADD,
-	SQL_ACCOUNT_FEED_ADD,
+	/* Of either feed, in the order of enum feed_statement. */
 	SQL_LINK_FEED,
-	SQL_ACCOUNT_FEED,
-	SQL_LINK_FEED_ENDS,
-	SQL_ACCOUNT_FEED_ENDS,
-	SQL_LINK_FEED_PRUNE,
-	SQL_ACCOUNT_FEED_PRUNE,
-	SQL_COUNTER_GET,
+	SQL_ACCOUNT_FEED = SQL_LINK_FEED + FEED_STATEMENTS,
+	SQL_COUNTER_GET = SQL_ACCOUNT_FEED + FEED_STATEMENTS,
 	SQL_COUNTER_SET,
 	SQL_CONSTANT_GET,
 	SQL_CONSTANT_PUT,
+	SQL_CONSTANTS_DROP,
 	SQL_COUNT,
 };
-
-enum { USER_COLUMN_ID }; /* the first of a user's */
 
 extern const struct sqlite_layout link_file_layout;

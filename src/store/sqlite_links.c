@@ -1,7 +1,5 @@
 /* Links in a link file: fetched for the rules (decide.h), and written as they have decided. */
-#include "store/rules.h"
-#include "store/sqlite_change.h"
-#include "store/sqlite_rows.h"
+#include "store/sqlite_store.h"
 #include "store/tags.h"
 
 /* --- fetching --- */
@@ -73,9 +71,9 @@ static int permitted_count(struct sqlite_conn *c, uint64_t link, uint64_t *ret)
 
 static int list_fetch(struct sqlite_conn *c, struct list_row *row)
 {
-	int rc = sqlite_user_exists(c, row->user, &row->user_exists);
 	struct name_state *name = &row->name->before;
-	if (rc == SQLITE_OK && name->link)
+	int rc = SQLITE_OK;
+	if (name->link)
 		rc = sqlite_permission_find(c, name->link->id, row->user, &row->before);
 	if (rc == SQLITE_OK && name->link)
 		rc = permitted_count(c, name->link->id, &name->permitted);
@@ -101,9 +99,7 @@ static int replay_fetch(struct sqlite_conn *c, struct view *v, struct replay_row
 
 int sqlite_fetch_links(struct sqlite_conn *c, struct view *v)
 {
-	int64_t next = 0;
-	int rc = v->wants_counter ? sqlite_counter_next(c, STORE_LINK_COUNTER, &next) : SQLITE_OK;
-	v->counter_next = (uint64_t)next;
+	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < v->name_count; i++)
 		rc = holder_fetch(c, v, &v->names[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
@@ -240,11 +236,11 @@ static int name_write(struct sqlite_conn *c, struct name_row *row, bool *ret_los
 	return rc;
 }
 
-static int numbers_run(struct sqlite_conn *c, unsigned sql, uint64_t a, uint64_t b)
+int sqlite_numbers_run(struct sqlite_conn *c, unsigned sql, int64_t a, int64_t b)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, (int64_t)a);
-	query_int(&q, (int64_t)b);
+	query_int(&q, a);
+	query_int(&q, b);
 	return query_run(&q);
 }
 
@@ -253,8 +249,10 @@ static int list_write(struct sqlite_conn *c, const struct list_row *row)
 	const struct link_record *link = row->name->now.link;
 	if (!link || row->now == (row->before && name_keeps_list(row->name)))
 		return SQLITE_OK;
-	int rc = numbers_run(c, row->now ? SQL_PERMISSION_ADD : SQL_PERMISSION_DROP, link->id, row->user);
-	return rc == SQLITE_OK ? numbers_run(c, SQL_PERMITTED_SET, link->id, row->name->now.permitted) : rc;
+	int64_t id = (int64_t)link->id;
+	int rc = sqlite_numbers_run(c, row->now ? SQL_PERMISSION_ADD : SQL_PERMISSION_DROP, id,
+	                            (int64_t)row->user);
+	return rc ? rc : sqlite_numbers_run(c, SQL_PERMITTED_SET, id, (int64_t)row->name->now.permitted);
 }
 
 static int replay_write(struct sqlite_conn *c, const struct replay_row *row)
@@ -270,27 +268,12 @@ static int replay_write(struct sqlite_conn *c, const struct replay_row *row)
 	return query_run(&q);
 }
 
-int sqlite_purge(struct sqlite_conn *c, unsigned sql, const struct purge *p)
-{
-	return p->max > 0 ? numbers_run(c, sql, (uint64_t)p->until_ms, (uint64_t)p->max) : SQLITE_OK;
-}
-
-int sqlite_feed_add(struct sqlite_conn *c, unsigned sql, int64_t now_ms, struct str entries)
-{
-	if (entries.len == 0)
-		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, now_ms);
-	query_blob(&q, entries.ptr, entries.len);
-	return query_run(&q);
-}
-
 static int feed_write(struct sqlite_conn *c, struct view *v)
 {
 	struct str entries;
 	if (!view_feed(v, true, &v->arena, &entries))
 		return SQLITE_NOMEM;
-	return sqlite_feed_add(c, SQL_LINK_FEED_ADD, v->now_ms, entries);
+	return sqlite_feed_add(c, SQL_LINK_FEED, v->now_ms, entries);
 }
 
 int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)

@@ -51,7 +51,7 @@ static int column_read(sqlite3_stmt *row, int column, const struct field *f, str
 	return 0;
 }
 
-int sqlite_read_record(sqlite3_stmt *row, int column, const struct fields *s, struct arena *arena,
+static int record_read(sqlite3_stmt *row, int column, const struct fields *s, struct arena *arena,
                        void *record)
 {
 	int r = 0;
@@ -67,28 +67,16 @@ int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *
 	struct link_record link = {.is_alias = sqlite3_column_type(row, 0) != SQLITE_NULL};
 	if (!column_str(row, 0, arena, &link.key))
 		return ERR_NOMEM;
-	int r = sqlite_read_record(row, 1, &link_fields, arena, &link);
+	int r = record_read(row, 1, &link_fields, arena, &link);
 	if (r == 0)
 		*ret = link;
 	return r;
 }
 
-int sqlite_row_user(sqlite3_stmt *row, struct arena *arena, struct user_record *ret)
+int sqlite_row_read(sqlite3_stmt *row, const struct fields *s, struct arena *arena, void *record, size_t size)
 {
-	struct user_record user = {0};
-	int r = sqlite_read_record(row, 0, &user_fields, arena, &user);
-	if (r == 0)
-		*ret = user;
-	return r;
-}
-
-int sqlite_row_key(sqlite3_stmt *row, struct arena *arena, struct key_record *ret)
-{
-	struct key_record key = {0};
-	int r = sqlite_read_record(row, 0, &key_fields, arena, &key);
-	if (r == 0)
-		*ret = key;
-	return r;
+	memset(record, 0, size);
+	return record_read(row, 0, s, arena, record);
 }
 
 int sqlite_link_by_id(struct sqlite_conn *c, uint64_t id, struct arena *arena, int *ret_result,
@@ -142,24 +130,6 @@ int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *a
 	return rc;
 }
 
-int sqlite_user_find(struct sqlite_conn *c, uint64_t id, struct str email, struct arena *arena,
-                     int *ret_result, struct user_record *ret)
-{
-	*ret_result = ERR_NOT_FOUND;
-	if (!email.ptr && !id_is_valid(id))
-		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, email.ptr ? SQL_USER_BY_EMAIL : SQL_USER_BY_ID);
-	if (email.ptr)
-		query_str(&q, email);
-	else
-		query_int(&q, (int64_t)id);
-	bool found;
-	int rc = query_find(&q, &found);
-	if (found)
-		*ret_result = sqlite_row_user(q.stmt, arena, ret);
-	return rc;
-}
-
 int sqlite_permission_find(struct sqlite_conn *c, uint64_t link, uint64_t user, bool *ret)
 {
 	*ret = false;
@@ -169,24 +139,4 @@ int sqlite_permission_find(struct sqlite_conn *c, uint64_t link, uint64_t user, 
 	query_int(&q, (int64_t)link);
 	query_int(&q, (int64_t)user);
 	return query_find(&q, ret);
-}
-
-int sqlite_user_exists(struct sqlite_conn *c, uint64_t id, bool *ret)
-{
-	*ret = false;
-	if (!id_is_valid(id))
-		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_USER_BY_ID);
-	query_int(&q, (int64_t)id);
-	return query_find(&q, ret);
-}
-
-int sqlite_counter_next(struct sqlite_conn *c, struct str name, int64_t *ret)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_GET);
-	query_str(&q, name);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? sqlite3_column_int64(q.stmt, 0) : COUNTER_FIRST;
-	return rc;
 }

@@ -13,26 +13,14 @@
  * of 0 becomes NULL: SQLite chooses one. Strings are borrowed until query_end. */
 void sqlite_bind_record(struct query *q, const struct fields *s, enum fields_which which, const void *record);
 
-/* Reads them back, from that column on: 0, ERR_CORRUPT or ERR_NOMEM; then the record may be half filled. */
-int sqlite_read_record(sqlite3_stmt *row, int column, const struct fields *s, struct arena *arena,
-                       void *record);
-
-/* 0, ERR_CORRUPT or ERR_NOMEM. */
+/* 0, ERR_CORRUPT or ERR_NOMEM; then the record may be half filled. */
 int sqlite_row_link(sqlite3_stmt *row, struct arena *arena, struct link_record *ret);
-int sqlite_row_user(sqlite3_stmt *row, struct arena *arena, struct user_record *ret);
-int sqlite_row_key(sqlite3_stmt *row, struct arena *arena, struct key_record *ret);
+int sqlite_row_read(sqlite3_stmt *row, const struct fields *s, struct arena *arena, void *record,
+                    size_t size);
 
 int sqlite_link_by_id(struct sqlite_conn *c, uint64_t id, struct arena *arena, int *ret_result,
                       struct link_record *ret);
 int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *arena, int *ret_result,
                      struct link_record *ret);
 
-/* By email address, or by id when that is STR_NULL. */
-int sqlite_user_find(struct sqlite_conn *c, uint64_t id, struct str email, struct arena *arena,
-                     int *ret_result, struct user_record *ret);
-
 int sqlite_permission_find(struct sqlite_conn *c, uint64_t link, uint64_t user, bool *ret);
-int sqlite_user_exists(struct sqlite_conn *c, uint64_t id, bool *ret);
-
-/* The number that a counter's next lease begins with. */
-int sqlite_counter_next(struct sqlite_conn *c, struct str name, int64_t *ret);

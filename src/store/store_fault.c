@@ -10,9 +10,9 @@
 
 enum { RULES_MAX = 32, SLOW = -100 /* beside the error codes */, SLOW_MS = 300 };
 
-static const char *const op_names[STORE_OP_COUNT] = {"lookup",    "apply",    "list",  "tagged",  "clicks",
-                                                     "permitted", "over",     "users", "keys",    "accounts",
-                                                     "lease",     "constant", "ping",  "version", "claim"};
+static const char *const op_names[STORE_OP_COUNT] = {"lookup",    "apply",   "list",     "tagged", "clicks",
+                                                     "permitted", "over",    "users",    "keys",   "accounts",
+                                                     "lease",     "counter", "constant", "ping",   "claim"};
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
@@ -52,20 +52,30 @@ int store_fault_lookup(struct store *s, struct store_lookup *reads, size_t n)
 	return r;
 }
 
-/* Uncertain: the work is done and nothing of it comes back, as when an answer is lost on its way. */
+/* Of either role. Uncertain: the work is done and nothing of it comes back, as when an answer is lost on its
+ * way. */
+#define FAULT_APPLY(role, writes, n)                                                                    \
+	({                                                                                              \
+		int fault_ = store_fault_hit((role)->fault, STORE_OP_APPLY);                            \
+		bool is_lost_ = fault_ == ERR_UNCERTAIN;                                                \
+		typeof(writes) copies_ = calloc((n) + 1, sizeof(*(writes)));                            \
+		int result_ = copies_ ? fault_ : ERR_NOMEM;                                             \
+		if (copies_ && is_lost_)                                                                \
+			memcpy(copies_, writes, (n) * sizeof(*(writes)));                               \
+		if (copies_ && (is_lost_ || fault_ == 0))                                               \
+			result_ = (role)->ops->apply(role, is_lost_ ? copies_ : (writes), n) ?: fault_; \
+		free(copies_);                                                                          \
+		result_;                                                                                \
+	})
+
 int store_fault_apply(struct store *s, struct store_write *writes, size_t n)
 {
-	int fault = store_fault_hit(s->fault, STORE_OP_APPLY);
-	if (fault != ERR_UNCERTAIN)
-		return fault ? fault : s->ops->apply(s, writes, n);
-	struct store_write *copies = calloc(n + 1, sizeof(*copies));
-	if (!copies)
-		return ERR_NOMEM;
-	if (n > 0)
-		memcpy(copies, writes, n * sizeof(*copies));
-	int r = s->ops->apply(s, copies, n);
-	free(copies);
-	return r ? r : ERR_UNCERTAIN;
+	return FAULT_APPLY(s, writes, n);
+}
+
+int registry_fault_apply(struct registry *r, struct registry_write *writes, size_t n)
+{
+	return FAULT_APPLY(r, writes, n);
 }
 
 int store_fault_ping(struct store *s, struct err *e)
@@ -128,7 +138,7 @@ static int parse_rule(struct str text, struct rule *rule, struct err *e)
 		return err_set(
 		    e, ERR_INVALID,
 		    "fault '%.*s': '%.*s' is none of lookup, apply, list, tagged, clicks, permitted, "
-		    "over, users, keys, accounts, lease, constant, ping, version, claim",
+		    "over, users, keys, accounts, lease, counter, constant, ping, claim",
 		    STR_ARG(text), STR_ARG(op));
 	if (rule->op == STORE_OP_LOOKUP && str_eq(error, STR("slow")))
 		rule->error = SLOW;
@@ -171,7 +181,7 @@ int store_fault_open(const char *spec, struct store *store, struct store **ret, 
 		free(f);
 		return r;
 	}
-	store->fault = f;
+	store->fault = store->registry->fault = f;
 	*ret = store;
 	return 0;
 }

@@ -1,67 +1,26 @@
 /*
- * The role `store` over several PostgreSQL databases (slots.h), or over one that others may make one of
- * several. What belongs to no link (accounts, counters, constants, the map, the routes of idempotency keys)
- * lies in one of them, the registry: the first URL of the list when the databases first became one store.
+ * The role `store` over PostgreSQL databases (slots.h). What belongs to no link (the role `registry`, the
+ * map, the routes of idempotency keys) lies in one of them, the registry: the first URL of the list when the
+ * databases first became one store.
  *
  * A database that is away fails what is about its own slots, and nothing else: each call runs on its caller's
  * thread, and on others only as far as it is about several databases (fan.h).
  */
 #include "obs/log.h"
+#include "store/postgres_feed.h"
 #include "store/shards.h"
 
 #include <stdlib.h>
 
 enum { THREADS_PER_SHARD = 4, THREADS_MAX = 32, OPEN_PAUSE_MS = 1000 };
 
-/* --- what the registry has --- */
-
-static struct store *registry_of(struct store *base)
-{
-	return &shards_registry(shards_of(base))->base;
-}
-
-static int shards_users(struct store *base, struct store_users *page)
-{
-	return store_users(registry_of(base), page);
-}
-
-static int shards_keys(struct store *base, struct store_keys *page)
-{
-	return store_keys(registry_of(base), page);
-}
-
-static int shards_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
-{
-	return store_accounts(registry_of(base), reads, n, arena);
-}
-
-static int shards_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
-{
-	return store_lease(registry_of(base), counter, count, ret_first);
-}
-
-static int shards_constant(struct store *base, struct str name, void *value, size_t len)
-{
-	return store_constant(registry_of(base), name, value, len);
-}
-
-static int shards_version(struct store *base, uint64_t *ret)
-{
-	return store_version(registry_of(base), ret);
-}
-
-static int shards_forget(struct store *base, struct str from, struct str before)
-{
-	return store_forget(registry_of(base), from, before);
-}
-
 /* --- feeds --- */
 
-static int shards_feed(struct store *base, bool accounts, struct feed_page *page)
+static int shards_feed(struct store *base, struct feed_page *page)
 {
-	struct store_shards *s = shards_of(base);
-	struct store_postgres *db = shard_db(s, accounts ? s->registry : page->shard);
-	return db ? store_feed(&db->base, accounts, page) : ERR_UNAVAILABLE;
+	struct store_postgres *db = shard_db(shards_of(base), page->shard);
+	return db ? POSTGRES_READ(db, postgres_feed_read(c, db->kind.has_advisory_locks, false, page))
+	          : ERR_UNAVAILABLE;
 }
 
 static int shards_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
@@ -72,7 +31,8 @@ static int shards_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
 	for (size_t i = 0; i < s->count; i++) {
 		struct store_postgres *db = shard_db(s, i);
 		size_t count = 0;
-		int failed = db ? store_feed_prune(&db->base, until_ms, &count) : ERR_UNAVAILABLE;
+		int failed = db ? POSTGRES_WRITE_ON(db, postgres_feed_prune(c, false, until_ms, &count))
+		                : ERR_UNAVAILABLE;
 		r = failed ? failed : r;
 		*ret += count;
 	}
@@ -88,7 +48,7 @@ struct pings {
 static int ping_call(void *ctx, struct store_postgres *db, size_t number)
 {
 	struct pings *p = ctx;
-	return store_ping(&db->base, &p->sentences[number]);
+	return postgres_ping(db, &p->sentences[number]);
 }
 
 static int ping_all(struct store_shards *s, const struct shards_view *v, struct err *e)
@@ -143,18 +103,17 @@ static size_t shard_of(struct store *base, struct str name)
 
 static int shard_open(struct store_shards *s, size_t number, struct err *e)
 {
-	struct store *store = NULL;
-	const struct store_postgres_config config = {.url = s->shards[number].url,
-	                                             .replicas = s->config.replicas,
-	                                             .replica_count = s->config.replica_count,
-	                                             .readers = s->config.readers,
-	                                             .writers = s->config.writers};
-	int r = store_postgres_open(&config, &store, e);
+	struct store_postgres *db = NULL;
+	const struct postgres_config config = {.url = s->shards[number].url,
+	                                       .replicas = s->config.replicas,
+	                                       .replica_count = s->config.replica_count,
+	                                       .readers = s->config.readers,
+	                                       .writers = s->config.writers};
+	int r = postgres_open(&config, &db, e);
 	if (r != 0)
 		return r;
-	struct store_postgres *db = store_postgres_of(store);
-	if (!postgres_can_be_shard(db) && s->count > 1) {
-		store_free(store);
+	if (!postgres_can_be_shard(db) && (s->count > 1 || s->config.is_admin)) {
+		postgres_close(db);
 		return err_set(e, ERR_INVALID,
 		               "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
 		               STR_ARG(s->shards[number].address));
@@ -283,7 +242,7 @@ static int registry_choose(struct store_shards *s, size_t *ret, struct err *e)
 		if (db && memcmp(db->name, judge->name, SHARD_NAME_BYTES) < 0)
 			judge = db;
 	}
-	int r = store_constant(&judge->base, STR("registry"), name, sizeof(name));
+	int r = registry_constant(&judge->registry, STR("registry"), name, sizeof(name));
 	if (r != 0)
 		return err_set(e, r, "a database does not answer (%s)", err_name(r));
 	for (*ret = 0; *ret < s->count; ++*ret) {
@@ -367,9 +326,10 @@ static int counter_raise(struct store_shards *s, struct err *e)
 	shards_each(s, v->owners & (((uint64_t)1 << SHARDS_MAX) - 1), last_id_call, last, results);
 	for (size_t i = 0; i < s->count; i++)
 		highest = MAX(highest, last[i]);
-	int r = postgres_counter_next(shards_registry(s), STORE_LINK_COUNTER, &next);
+	struct registry *registry = &shards_registry(s)->registry;
+	int r = registry_counter(registry, STORE_LINK_COUNTER, &next);
 	if (r == 0 && next <= highest)
-		r = store_lease(&shards_registry(s)->base, STORE_LINK_COUNTER, highest - next + 1, &first);
+		r = registry_lease(registry, STORE_LINK_COUNTER, highest - next + 1, &first);
 	return r ? err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[s->registry].address),
 	                   err_name(r))
 	         : 0;
@@ -458,10 +418,8 @@ static void shards_free(struct store *base)
 	struct store_shards *s = shards_of(base);
 	task_stop(&s->opener);
 	calls_wait(&s->calls);
-	for (size_t i = 0; i < s->count; i++) {
-		struct store_postgres *db = shard_db(s, i);
-		store_free(db ? &db->base : NULL);
-	}
+	for (size_t i = 0; i < s->count; i++)
+		postgres_close(shard_db(s, i));
 	fan_free(s->fan);
 	shards_view_unref(s->view);
 	pthread_mutex_destroy(&s->refreshing);
@@ -479,16 +437,9 @@ static const struct store_ops shards_ops = {
     .set_clicks = shards_set_clicks,
     .permitted = shards_permitted,
     .over = shards_over,
-    .users = shards_users,
-    .keys = shards_keys,
-    .accounts = shards_accounts,
-    .lease = shards_lease,
-    .constant = shards_constant,
     .feed = shards_feed,
     .feed_prune = shards_feed_prune,
     .ping = shards_ping,
-    .version = shards_version,
-    .forget = shards_forget,
     .claim = shards_claim,
     .shard_count = shard_count,
     .shard_of = shard_of,
@@ -503,6 +454,7 @@ int store_shards_open(const struct store_shards_config *config, struct store **r
 	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &shards_ops;
+	s->base.is_shared = true;
 	s->is_single = config->count == 1 && !config->is_admin;
 	pthread_mutex_init(&s->refreshing, NULL);
 	pthread_mutex_init(&s->view_lock, NULL);
@@ -513,12 +465,7 @@ int store_shards_open(const struct store_shards_config *config, struct store **r
 		shards_free(&s->base);
 		return r;
 	}
+	s->base.registry = &shards_registry(s)->registry;
 	*ret = &s->base;
-	struct store_postgres *only = shard_db(s, 0);
-	if (s->is_single && !postgres_can_be_shard(only)) { /* it is what it is */
-		atomic_store(&s->shards[0].db, NULL);
-		shards_free(&s->base);
-		*ret = &only->base;
-	}
 	return 0;
 }

@@ -6,23 +6,13 @@
  * nothing. When SQLite fails, the whole batch is rolled back. What comes back to the caller is held in
  * `struct store_outcome` until the commit, so a batch that failed can be handed in again as it is.
  */
-#include "client/sqlite_file.h"
 #include "store/backends.h"
-#include "store/rules.h"
-#include "store/sqlite_change.h"
-#include "store/sqlite_read.h"
-#include "store/sqlite_rows.h"
+#include "store/sqlite_store.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 
 enum { CHECKPOINT_PAGES = 1000 }; /* 4 MB: changes are small, and a lookup searches the log first */
-
-struct store_sqlite {
-	struct store base;
-	struct store_rules rules;
-	struct sqlite_file *file;
-};
 
 static struct store_sqlite *self(struct store *base)
 {
@@ -31,14 +21,74 @@ static struct store_sqlite *self(struct store *base)
 
 /* --- reads --- */
 
-/* Lends a reader until the end of the block. */
-#define READER(base, read) \
-	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_read_begin(self(base)->file)
+/* The link, and whether the user is on its list; only a private one costs the second question. */
+static int lookup_one(struct sqlite_conn *c, struct store_lookup *read)
+{
+	int rc = sqlite_link_find(c, read->ref, read->arena, &read->result, &read->link);
+	read->permitted = false;
+	if (rc != SQLITE_OK || read->result != 0 || !read->link.is_private || read->user == 0)
+		return rc;
+	return sqlite_permission_find(c, read->link.id, read->user, &read->permitted);
+}
 
+static int lookup_each(struct sqlite_conn *c, struct store_lookup *reads, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int rc = lookup_one(c, &reads[i]);
+		if (sqlite_error(rc) == ERR_CORRUPT)
+			reads[i].result = ERR_CORRUPT; /* its page is bad; the others' may be good */
+		else if (rc != SQLITE_OK)
+			return sqlite_error(rc);
+	}
+	return 0;
+}
+
+/* Several together in one snapshot: the locks that a read takes are then taken once for all. */
 static int sqlite_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
-	READER(base, read);
-	return sqlite_read_links(read.conn, reads, n);
+	SQLITE_READER(self(base), read);
+	struct sqlite_conn *c = read.conn;
+	if (n == 1) {
+		int r = lookup_each(c, reads, n);
+		if (r != 0 || reads[0].result != ERR_CORRUPT)
+			return r;
+		/* A link may have gone between its name and its row: look again, at one moment. */
+	}
+	int rc = sqlite_conn_run(c, SQL_BEGIN_READ);
+	if (rc != SQLITE_OK)
+		return sqlite_error(rc);
+	int r = lookup_each(c, reads, n);
+	sqlite_conn_run(c, SQL_ROLLBACK);
+	return r;
+}
+
+static int list_collect(struct query *q, struct store_list *page)
+{
+	struct link_record *links = NULL;
+	size_t count = 0, cap = 0, bytes = 0;
+	struct str next = STR_NULL;
+	int rc;
+	ASSERT(page->limit > 0);
+	while ((rc = query_step(q)) == SQLITE_ROW) {
+		if (page_is_full(page, count, bytes)) { /* and here is one row more: there is another page */
+			next = cursor_format(page->arena, links[count - 1].id);
+			if (!next.ptr)
+				return ERR_NOMEM;
+			break;
+		}
+		links = array_room(page->arena, links, count, &cap, sizeof(*links));
+		int r = links ? sqlite_row_link(q->stmt, page->arena, &links[count]) : ERR_NOMEM;
+		if (r != 0)
+			return r;
+		bytes += link_bytes(&links[count]);
+		count++;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	page->links = links;
+	page->count = count;
+	page->next = next;
+	return 0;
 }
 
 static int sqlite_list(struct store *base, struct store_list *page)
@@ -46,49 +96,102 @@ static int sqlite_list(struct store *base, struct store_list *page)
 	uint64_t id_max;
 	if (page->limit == 0 || !cursor_parse(page->cursor, &id_max))
 		return ERR_INVALID;
-	READER(base, read);
-	return sqlite_read_list(read.conn, page, id_max);
+	SQLITE_READER(self(base), read);
+	CLEANUP(query_end)
+	struct query q = query_begin(read.conn, page->owner ? SQL_LINKS_OF_OWNER : SQL_LINKS_OF_ALL);
+	query_int(&q, (int64_t)id_max);
+	query_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	if (page->owner)
+		query_int(&q, (int64_t)page->owner);
+	return list_collect(&q, page);
+}
+
+/* There is room for as many rows as the statement gives at most. */
+static int ids_collect(struct query *q, uint64_t *ret_ids, size_t *ret_count)
+{
+	size_t count = 0;
+	int rc;
+	while ((rc = query_step(q)) == SQLITE_ROW)
+		ret_ids[count++] = (uint64_t)sqlite3_column_int64(q->stmt, 0);
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret_count = count;
+	return 0;
 }
 
 static int sqlite_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
-	READER(base, read);
-	return sqlite_read_tagged(read.conn, tag, max, ret_ids, ret_count);
+	SQLITE_READER(self(base), read);
+	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_TAGGED);
+	query_str(&q, tag);
+	query_int(&q, (int64_t)MIN(max, INT64_MAX));
+	return ids_collect(&q, ret_ids, ret_count);
 }
 
 static int sqlite_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
                             size_t *ret_count)
 {
-	READER(base, read);
-	return sqlite_read_permitted(read.conn, link, arena, ret, ret_count);
+	SQLITE_READER(self(base), read);
+	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_PERMISSIONS);
+	query_int(&q, (int64_t)link);
+	uint64_t *users = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		users = array_room(arena, users, count, &cap, sizeof(*users));
+		if (!users)
+			return ERR_NOMEM;
+		users[count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	}
+	if (rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	*ret = users;
+	*ret_count = count;
+	return 0;
+}
+
+static int over_ids(struct sqlite_conn *c, struct store_over *over)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_OVER);
+	query_int(&q, over->now_ms);
+	query_int(&q, (int64_t)MIN(over->max, INT64_MAX));
+	return ids_collect(&q, over->ids, &over->count);
+}
+
+static int over_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_OVER_COUNT);
+	query_int(&q, now_ms);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (found)
+		*ret = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	return sqlite_error(rc);
+}
+
+static int over_both(struct sqlite_conn *c, struct store_over *over)
+{
+	uint64_t total = 0;
+	int r = over_count(c, over->now_ms, &total);
+	if (r == 0)
+		r = over_ids(c, over);
+	if (r == 0)
+		over->total = total;
+	return r;
 }
 
 static int sqlite_over(struct store *base, struct store_over *over)
 {
-	READER(base, read);
-	return sqlite_read_over(read.conn, over);
-}
-
-static int sqlite_users(struct store *base, struct store_users *page)
-{
-	if (page->limit == 0)
-		return ERR_INVALID;
-	READER(base, read);
-	return sqlite_read_users(read.conn, page);
-}
-
-static int sqlite_keys(struct store *base, struct store_keys *page)
-{
-	if (page->limit == 0)
-		return ERR_INVALID;
-	READER(base, read);
-	return sqlite_read_keys(read.conn, page);
-}
-
-static int sqlite_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
-{
-	READER(base, read);
-	return sqlite_read_accounts(read.conn, reads, n, arena);
+	SQLITE_READER(self(base), read);
+	struct sqlite_conn *c = read.conn;
+	if (!over->count_all)
+		return over_ids(c, over);
+	int rc = sqlite_conn_run(c, SQL_BEGIN_READ); /* one snapshot for both */
+	if (rc != SQLITE_OK)
+		return sqlite_error(rc);
+	int r = over_both(c, over);
+	sqlite_conn_run(c, SQL_ROLLBACK);
+	return r;
 }
 
 /* --- changes --- */
@@ -96,17 +199,8 @@ static int sqlite_accounts(struct store *base, struct store_account *reads, size
 static int changes_run(struct sqlite_conn *c, struct view *v, const struct store_write *writes, size_t n,
                        struct store_outcome *outcomes, bool *ret_lost)
 {
-	CLEANUP(buf_release) struct buf feed = {0}; /* of accounts */
 	memset(outcomes, 0, n * sizeof(*outcomes));
-	int rc = SQLITE_OK;
-	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) { /* first: a link may be for a new user */
-		if (!store_write_is_link(writes[i].kind))
-			rc = sqlite_change_account(c, &writes[i], &outcomes[i], &feed);
-	}
-	if (rc == SQLITE_OK)
-		rc = sqlite_feed_add(c, SQL_ACCOUNT_FEED_ADD, writes[n - 1].now_ms, buf_view(&feed));
-	if (rc == SQLITE_OK)
-		rc = sqlite_fetch_links(c, v);
+	int rc = sqlite_fetch_links(c, v);
 	if (rc == SQLITE_OK)
 		rc = sqlite_of_error(decide_links(v, writes, n, outcomes));
 	if (rc == SQLITE_OK)
@@ -155,14 +249,6 @@ static int sqlite_apply(struct store *base, struct store_write *writes, size_t n
 
 /* --- click totals --- */
 
-static int clicks_set(struct sqlite_conn *c, const struct store_count *count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CLICKS_SET);
-	query_int(&q, (int64_t)count->id);
-	query_int(&q, (int64_t)count->clicks);
-	return query_run(&q);
-}
-
 static int sqlite_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
 	struct sqlite_file *f = self(base)->file;
@@ -175,117 +261,97 @@ static int sqlite_set_clicks(struct store *base, uint64_t node, const struct sto
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) {
 		if (id_is_valid(counts[i].id))
-			rc = clicks_set(c, &counts[i]);
+			rc = sqlite_numbers_run(c, SQL_CLICKS_SET, (int64_t)counts[i].id,
+			                        (int64_t)counts[i].clicks);
 	}
 	return sqlite_file_write_end(f, rc);
 }
 
-/* --- counters and constants --- */
-
-static int counter_set(struct sqlite_conn *c, struct str name, int64_t next)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_SET);
-	query_str(&q, name);
-	query_int(&q, next);
-	return query_run(&q);
-}
-
-static int sqlite_lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
-{
-	struct sqlite_file *f = self(base)->file;
-	struct sqlite_conn *c;
-	if (counter.len == 0 || count == 0)
-		return ERR_INVALID;
-	if (count > INT64_MAX)
-		return ERR_LIMIT;
-	int r = sqlite_file_write_begin(f, &c);
-	if (r != 0)
-		return r;
-	int64_t first, next;
-	int rc = sqlite_counter_next(c, counter, &first);
-	bool fits = rc == SQLITE_OK && !__builtin_add_overflow(first, (int64_t)count, &next);
-	if (fits)
-		rc = counter_set(c, counter, next);
-	r = sqlite_file_write_end(f, rc);
-	if (r == 0 && fits)
-		*ret_first = (uint64_t)first;
-	return r ? r : fits ? 0 : ERR_LIMIT;
-}
-
-/* ERR_NOT_FOUND in *ret_result: there is none of that name. */
-static int constant_get(struct sqlite_conn *c, struct str name, void *value, size_t len, int *ret_result)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_GET);
-	query_str(&q, name);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_result = found ? ERR_CORRUPT : ERR_NOT_FOUND;
-	if (!found)
-		return rc;
-	if ((size_t)sqlite3_column_bytes(q.stmt, 0) != len)
-		return SQLITE_OK;
-	const void *stored = sqlite3_column_blob(q.stmt, 0);
-	if (!stored && len > 0)
-		return SQLITE_NOMEM;
-	if (len > 0)
-		memcpy(value, stored, len);
-	*ret_result = 0;
-	return SQLITE_OK;
-}
-
-static int constant_put(struct sqlite_conn *c, struct str name, const void *value, size_t len)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_PUT);
-	query_str(&q, name);
-	query_blob(&q, value, len);
-	return query_run(&q);
-}
-
-static int sqlite_constant(struct store *base, struct str name, void *value, size_t len)
-{
-	struct sqlite_file *f = self(base)->file;
-	struct sqlite_conn *c;
-	int r = sqlite_file_write_begin(f, &c);
-	if (r != 0)
-		return r;
-	int result;
-	int rc = constant_get(c, name, value, len, &result);
-	if (rc == SQLITE_OK && result == ERR_NOT_FOUND) {
-		rc = constant_put(c, name, value, len);
-		result = 0;
-	}
-	r = sqlite_file_write_end(f, rc);
-	return r ? r : result;
-}
-
 /* --- the feed --- */
 
-static int sqlite_feed(struct store *base, bool accounts, struct feed_page *page)
+static int feed_ends(struct sqlite_conn *c, unsigned sql, uint64_t *ret_first, uint64_t *ret_last)
 {
-	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_snapshot_begin(self(base)->file);
-	return read.rc ? sqlite_error(read.rc) : sqlite_read_feed(read.conn, accounts, page);
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret_first = (uint64_t)sqlite3_column_int64(q.stmt, 0); /* NULL reads as 0 */
+	*ret_last = (uint64_t)sqlite3_column_int64(q.stmt, 1);
+	return sqlite_error(rc);
 }
 
-static int prune(struct sqlite_conn *c, unsigned sql, int64_t until_ms, size_t *ret)
+/* One process writes, and its transactions are numbered in the order of their commits: all are settled, and a
+ * number that is missing was pruned. Rows go by their time, and clocks may be set back. */
+static int feed_read(struct sqlite_conn *c, unsigned feed, struct feed_page *page)
 {
-	int rc = sqlite_purge(c, sql, &(struct purge){until_ms, FEED_PRUNE_MAX});
-	if (rc == SQLITE_OK)
-		*ret += (size_t)sqlite3_changes(c->db);
-	return rc;
+	uint64_t first, last;
+	int r = feed_ends(c, feed + FEED_ENDS, &first, &last);
+	page->entries = NULL;
+	page->count = 0;
+	page->more = false;
+	/* A cursor behind the last row comes from before the file was restored. */
+	page->lost = r == 0 && !page->from_end &&
+	             (first > page->cursor.sequence + 1 || page->cursor.sequence > last);
+	if (r == 0 && page->from_end)
+		page->cursor = (struct feed_cursor){.sequence = last};
+	if (r != 0 || page->from_end)
+		return r;
+	CLEANUP(query_end) struct query q = query_begin(c, feed + FEED_READ);
+	query_int(&q, (int64_t)page->cursor.sequence);
+	query_int(&q, (int64_t)page->max);
+	size_t rows = 0, room = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		struct str row = str_n(sqlite3_column_blob(q.stmt, 2),
+		                       (size_t)sqlite3_column_bytes(q.stmt, 2));
+		r = feed_page_add(page, &room, row, sqlite3_column_int64(q.stmt, 1));
+		if (r != 0)
+			return r;
+		uint64_t sequence = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+		page->lost |= sequence != page->cursor.sequence + 1;
+		page->cursor.sequence = sequence;
+		rows++;
+	}
+	page->more = rows == page->max;
+	return rc == SQLITE_DONE ? 0 : sqlite_error(rc);
 }
 
-static int sqlite_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
+int sqlite_feed_read(struct sqlite_file *f, unsigned feed, struct feed_page *page)
 {
-	struct sqlite_file *f = self(base)->file;
+	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_snapshot_begin(f);
+	return read.rc ? sqlite_error(read.rc) : feed_read(read.conn, feed, page);
+}
+
+int sqlite_feed_add(struct sqlite_conn *c, unsigned feed, int64_t now_ms, struct str entries)
+{
+	if (entries.len == 0)
+		return SQLITE_OK;
+	CLEANUP(query_end) struct query q = query_begin(c, feed + FEED_ADD);
+	query_int(&q, now_ms);
+	query_blob(&q, entries.ptr, entries.len);
+	return query_run(&q);
+}
+
+int sqlite_feed_prune(struct sqlite_file *f, unsigned feed, int64_t until_ms, size_t *ret)
+{
 	struct sqlite_conn *c;
 	*ret = 0;
 	int r = sqlite_file_write_begin(f, &c);
 	if (r != 0)
 		return r;
-	int rc = prune(c, SQL_LINK_FEED_PRUNE, until_ms, ret);
+	int rc = sqlite_numbers_run(c, feed + FEED_PRUNE, until_ms, FEED_PRUNE_MAX);
 	if (rc == SQLITE_OK)
-		rc = prune(c, SQL_ACCOUNT_FEED_PRUNE, until_ms, ret);
+		*ret = (size_t)sqlite3_changes(c->db);
 	return sqlite_file_write_end(f, rc);
+}
+
+static int sqlite_feed(struct store *base, struct feed_page *page)
+{
+	return sqlite_feed_read(self(base)->file, SQL_LINK_FEED, page);
+}
+
+static int sqlite_prune(struct store *base, int64_t until_ms, size_t *ret)
+{
+	return sqlite_feed_prune(self(base)->file, SQL_LINK_FEED, until_ms, ret);
 }
 
 /* --- health and life --- */
@@ -293,6 +359,27 @@ static int sqlite_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
 static int sqlite_ping(struct store *base, struct err *e)
 {
 	return sqlite_file_ping(self(base)->file, e);
+}
+
+/* No generated key comes back here: the counter of ids says which were given out. */
+static int sqlite_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+                        size_t *ret_count)
+{
+	(void)base, (void)now_ms, (void)rest_ms, (void)max, (void)ret_ids;
+	*ret_count = 0;
+	return 0;
+}
+
+static size_t sqlite_shard_count(struct store *base)
+{
+	(void)base;
+	return 1;
+}
+
+static size_t sqlite_shard_of(struct store *base, struct str name)
+{
+	(void)base, (void)name;
+	return 0;
 }
 
 static void sqlite_free(struct store *base)
@@ -310,13 +397,11 @@ static const struct store_ops sqlite_ops = {
     .set_clicks = sqlite_set_clicks,
     .permitted = sqlite_permitted,
     .over = sqlite_over,
-    .users = sqlite_users,
-    .keys = sqlite_keys,
-    .accounts = sqlite_accounts,
-    .lease = sqlite_lease,
-    .constant = sqlite_constant,
     .feed = sqlite_feed,
-    .feed_prune = sqlite_feed_prune,
+    .feed_prune = sqlite_prune,
+    .claim = sqlite_claim,
+    .shard_count = sqlite_shard_count,
+    .shard_of = sqlite_shard_of,
     .ping = sqlite_ping,
 };
 
@@ -332,6 +417,8 @@ int store_sqlite_open(const char *path, struct store **ret, struct err *e)
 	if (!s)
 		return err_set(e, ERR_NOMEM, "%s: out of memory", path);
 	s->base.ops = &sqlite_ops;
+	s->base.registry = &s->registry;
+	s->registry.ops = &sqlite_registry_ops;
 	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
 	int r = sqlite_file_open(&config, &s->file, e);
 	if (r == 0)

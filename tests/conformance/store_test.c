@@ -50,8 +50,8 @@ static struct store *postgres_at(const char *url)
 {
 	struct store *s = NULL;
 	struct err e = {""};
-	const struct store_postgres_config config = {.url = str_of(url)};
-	if (store_postgres_open(&config, &s, &e) != 0)
+	const struct store_shards_config config = {.urls = (struct str[]){str_of(url)}, .count = 1};
+	if (store_shards_open(&config, &s, &e) != 0)
 		print_error("%s\n", e.text);
 	return s;
 }

@@ -47,10 +47,10 @@ struct store_write kit_alias(struct arena *a, uint64_t id, const char *name)
 	return w;
 }
 
-struct store_write kit_user(struct arena *a, const char *email, enum user_role role)
+struct registry_write kit_user(struct arena *a, const char *email, enum user_role role)
 {
-	return (struct store_write){
-	    .kind = STORE_USER_CREATE,
+	return (struct registry_write){
+	    .kind = REGISTRY_USER_CREATE,
 	    .now_ms = KIT_NOW_MS,
 	    .arena = a,
 	    .user = {.email = arena_str(a, str_of(email)),
@@ -62,10 +62,10 @@ struct store_write kit_user(struct arena *a, const char *email, enum user_role r
 	};
 }
 
-struct store_write kit_key(struct arena *a, uint8_t digest, uint64_t user)
+struct registry_write kit_key(struct arena *a, uint8_t digest, uint64_t user)
 {
-	struct store_write w = kit_user(a, NULL, ROLE_EDITOR);
-	w.kind = STORE_KEY_CREATE;
+	struct registry_write w = kit_user(a, NULL, ROLE_EDITOR);
+	w.kind = REGISTRY_KEY_CREATE;
 	w.key = (struct key_record){.user = user,
 	                            .name = STR("key"),
 	                            .rights = RIGHTS_ALL,
@@ -76,17 +76,24 @@ struct store_write kit_key(struct arena *a, uint8_t digest, uint64_t user)
 	return w;
 }
 
-int kit_apply(struct store *s, struct store_write *w)
+int kit_apply_link(struct store *s, struct store_write *w)
 {
 	w->result = 12345; /* must be overwritten */
 	assert_int_equal(store_apply(s, w, 1), 0);
 	return w->result;
 }
 
+int kit_apply_account(struct store *s, struct registry_write *w)
+{
+	w->result = 12345;
+	assert_int_equal(registry_apply(s->registry, w, 1), 0);
+	return w->result;
+}
+
 struct key_record *kit_keys(struct store *s, struct arena *a, size_t *ret_count)
 {
-	struct store_keys page = {.limit = SIZE_MAX, .arena = a};
-	assert_int_equal(store_keys(s, &page), 0);
+	struct registry_keys page = {.limit = SIZE_MAX, .arena = a};
+	assert_int_equal(registry_keys(s->registry, &page), 0);
 	assert_false(page.more);
 	*ret_count = page.count;
 	return page.keys;
@@ -95,8 +102,8 @@ struct key_record *kit_keys(struct store *s, struct arena *a, size_t *ret_count)
 int kit_session(struct store *s, struct arena *a, const uint8_t id[SESSION_ID_BYTES],
                 struct session_record *ret)
 {
-	struct store_account read = {.by = BY_SESSION, .text = str_n((const char *)id, SESSION_ID_BYTES)};
-	assert_int_equal(store_accounts(s, &read, 1, a), 0);
+	struct registry_account read = {.by = BY_SESSION, .text = str_n((const char *)id, SESSION_ID_BYTES)};
+	assert_int_equal(registry_accounts(s->registry, &read, 1, a), 0);
 	if (read.result == 0)
 		*ret = read.session;
 	return read.result;

@@ -12,11 +12,16 @@ struct store_write kit_alias(struct arena *a, uint64_t id, const char *name);
 
 /* Creates of an enabled user (of nobody's address with NULL), and of a key of the user (of a new editor with
  * 0) with all rights, whose digest is that byte over and over. */
-struct store_write kit_user(struct arena *a, const char *email, enum user_role role);
-struct store_write kit_key(struct arena *a, uint8_t digest, uint64_t user);
+struct registry_write kit_user(struct arena *a, const char *email, enum user_role role);
+struct registry_write kit_key(struct arena *a, uint8_t digest, uint64_t user);
 
-/* Applies one change and gives back its result. The call itself must succeed. */
-int kit_apply(struct store *s, struct store_write *w);
+/* Applies one change, of a link or of an account, and gives back its result. The call itself must succeed. */
+#define kit_apply(s, w)                                    \
+	_Generic((w), struct store_write *                 \
+	         : kit_apply_link, struct registry_write * \
+	         : kit_apply_account)(s, w)
+int kit_apply_link(struct store *s, struct store_write *w);
+int kit_apply_account(struct store *s, struct registry_write *w);
 
 /* Looks up one name and gives back the result; the call itself must succeed. `ret` may be NULL. */
 int kit_find(struct store *s, struct arena *a, uint64_t id, const char *key, struct link_record *ret);

@@ -15,23 +15,23 @@
 static struct user_record user_now(uint64_t id)
 {
 	struct user_record user;
-	assert_int_equal(store_user(suite.store, id, STR_NULL, &suite.arena, &user), 0);
+	assert_int_equal(registry_user(suite.store->registry, id, STR_NULL, &suite.arena, &user), 0);
 	return user;
 }
 
-static struct store_write update_user(uint64_t id, unsigned fields)
+static struct registry_write update_user(uint64_t id, unsigned fields)
 {
-	return (struct store_write){.kind = STORE_USER_UPDATE,
-	                            .now_ms = KIT_NOW_MS + 50,
-	                            .arena = &suite.arena,
-	                            .user.id = id,
-	                            .user_fields = fields};
+	return (struct registry_write){.kind = REGISTRY_USER_UPDATE,
+	                               .now_ms = KIT_NOW_MS + 50,
+	                               .arena = &suite.arena,
+	                               .user.id = id,
+	                               .user_fields = fields};
 }
 
 /* Who can sign in when both are given. */
 static uint64_t create_admin(const char *email, const char *password)
 {
-	struct store_write w = kit_user(&suite.arena, email, ROLE_ADMIN);
+	struct registry_write w = kit_user(&suite.arena, email, ROLE_ADMIN);
 	w.user.password = str_of(password);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	return w.user.id;
@@ -39,8 +39,8 @@ static uint64_t create_admin(const char *email, const char *password)
 
 static size_t count_users(void)
 {
-	struct store_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
-	assert_int_equal(store_users(suite.store, &page), 0);
+	struct registry_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
+	assert_int_equal(registry_users(suite.store->registry, &page), 0);
 	assert_false(page.more);
 	return page.count;
 }
@@ -48,7 +48,7 @@ static size_t count_users(void)
 static void users_get_ids_and_are_found_by_id_and_by_address(void **state)
 {
 	(void)state;
-	struct store_write full = kit_user(&suite.arena, "j@example.com", ROLE_ADMIN);
+	struct registry_write full = kit_user(&suite.arena, "j@example.com", ROLE_ADMIN);
 	full.user.id = 77; /* overwritten, like the generation */
 	full.user.generation = 1000;
 	full.user.first_name = STR("J\xc3\xbcrgen");
@@ -58,22 +58,25 @@ static void users_get_ids_and_are_found_by_id_and_by_address(void **state)
 	full.user.created_ms = 1LL << 50;
 	full.user.updated_ms = 3;
 	full.user.enabled = false;
-	struct store_write bare = kit_user(&suite.arena, NULL, ROLE_VIEWER);
+	struct registry_write bare = kit_user(&suite.arena, NULL, ROLE_VIEWER);
 	bare.user.first_name = STR_NULL;
-	struct store_write *both[] = {&full, &bare};
+	struct registry_write *both[] = {&full, &bare};
 	for (size_t i = 0; i < 2; i++) {
 		struct user_record user;
 		assert_int_equal(kit_apply(suite.store, both[i]), 0);
 		assert_true(both[i]->user.id != 0);
 		assert_true(both[i]->user.generation < 1000);
-		assert_int_equal(store_user(suite.store, both[i]->user.id, STR_NULL, &suite.arena, &user), 0);
+		assert_int_equal(
+		    registry_user(suite.store->registry, both[i]->user.id, STR_NULL, &suite.arena, &user), 0);
 		assert_user(&user, &both[i]->user);
 	}
 	assert_true(full.user.id != bare.user.id);
 	struct user_record user;
-	assert_int_equal(store_user(suite.store, 0, STR("j@example.com"), &suite.arena, &user), 0);
+	assert_int_equal(registry_user(suite.store->registry, 0, STR("j@example.com"), &suite.arena, &user),
+	                 0);
 	assert_user(&user, &full.user);
-	assert_int_equal(store_user(suite.store, bare.user.id, STR("j@example.com"), &suite.arena, &user), 0);
+	assert_int_equal(
+	    registry_user(suite.store->registry, bare.user.id, STR("j@example.com"), &suite.arena, &user), 0);
 	assert_user(&user, &full.user); /* the address decides */
 }
 
@@ -85,14 +88,16 @@ static void a_user_who_never_was_is_not_found(void **state)
 	struct user_record user = {.id = 55};
 	const uint64_t ids[] = {0, last + 2, INT64_MAX, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		assert_int_equal(store_user(suite.store, ids[i], STR_NULL, &suite.arena, &user),
+		assert_int_equal(registry_user(suite.store->registry, ids[i], STR_NULL, &suite.arena, &user),
 		                 ERR_NOT_FOUND);
-		struct store_write w = update_user(ids[i], USER_NAMES);
+		struct registry_write w = update_user(ids[i], USER_NAMES);
 		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
 	}
-	assert_int_equal(store_user(suite.store, last, STR("b@example.com"), &suite.arena, &user),
+	assert_int_equal(
+	    registry_user(suite.store->registry, last, STR("b@example.com"), &suite.arena, &user),
+	    ERR_NOT_FOUND);
+	assert_int_equal(registry_user(suite.store->registry, last, STR(""), &suite.arena, &user),
 	                 ERR_NOT_FOUND);
-	assert_int_equal(store_user(suite.store, last, STR(""), &suite.arena, &user), ERR_NOT_FOUND);
 	assert_int_equal(user.id, 55);
 }
 
@@ -104,13 +109,14 @@ static void an_address_is_taken_once_and_is_bytes(void **state)
 	create_user("a@example.co", ROLE_VIEWER);
 	create_user(NULL, ROLE_VIEWER);
 	create_user(NULL, ROLE_VIEWER);
-	struct store_write w = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
+	struct registry_write w = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
 	w.user.id = 99;
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 	assert_int_equal(w.user.id, 99);
 	assert_int_equal(count_users(), 5);
 	struct user_record user;
-	assert_int_equal(store_user(suite.store, 0, STR("a@example.com"), &suite.arena, &user), 0);
+	assert_int_equal(registry_user(suite.store->registry, 0, STR("a@example.com"), &suite.arena, &user),
+	                 0);
 	assert_int_equal(user.role, ROLE_VIEWER);
 }
 
@@ -120,7 +126,7 @@ static void what_was_read_of_a_user_stays(void **state)
 	uint64_t id = create_user("a@example.com", ROLE_VIEWER);
 	struct user_record before = user_now(id);
 	char name[] = "passing";
-	struct store_write w = update_user(id, USER_EMAIL | USER_NAMES);
+	struct registry_write w = update_user(id, USER_EMAIL | USER_NAMES);
 	w.user.email = STR("b@example.com");
 	w.user.last_name = str_of(name);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -135,7 +141,7 @@ static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state
 {
 	(void)state;
 	create_admin("other@example.com", "other"); /* so that the role may go */
-	struct store_write made = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
+	struct registry_write made = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
 	made.user.password = STR("old");
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	struct user_record expected = made.user;
@@ -149,7 +155,7 @@ static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state
 	                                    .created_ms = 999,
 	                                    .updated_ms = 999};
 	for (unsigned bit = 0; 1U << bit <= USER_SESSIONS; bit++) {
-		struct store_write w = update_user(made.user.id, 1U << bit);
+		struct registry_write w = update_user(made.user.id, 1U << bit);
 		w.now_ms = KIT_NOW_MS + 100 + bit;
 		w.user = changes;
 		expected.updated_ms = w.now_ms;
@@ -193,7 +199,7 @@ static void sessions_end_by_password_by_disabling_and_on_request(void **state)
 	             {USER_SESSIONS, false, true},
 	             {USER_PASSWORD | USER_SESSIONS | USER_ENABLED, false, true}};
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct store_write w = update_user(id, cases[i].fields);
+		struct registry_write w = update_user(id, cases[i].fields);
 		w.user.enabled = cases[i].enabled;
 		w.user.role = ROLE_EDITOR;
 		assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -210,7 +216,7 @@ static void an_update_cannot_take_the_address_of_another(void **state)
 {
 	(void)state;
 	uint64_t a = create_user("a@example.com", ROLE_VIEWER), b = create_user("b@example.com", ROLE_VIEWER);
-	struct store_write w = update_user(b, USER_EMAIL | USER_NAMES | USER_PASSWORD);
+	struct registry_write w = update_user(b, USER_EMAIL | USER_NAMES | USER_PASSWORD);
 	w.user.email = STR("a@example.com");
 	w.user.first_name = STR("stolen");
 	struct user_record before = user_now(b);
@@ -221,25 +227,26 @@ static void an_update_cannot_take_the_address_of_another(void **state)
 
 	w.user.email = STR("b@example.com"); /* one's own */
 	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct store_write away = update_user(a, USER_EMAIL);
-	struct store_write there = update_user(b, USER_EMAIL);
+	struct registry_write away = update_user(a, USER_EMAIL);
+	struct registry_write there = update_user(b, USER_EMAIL);
 	there.user.email = STR("a@example.com");
-	struct store_write batch[] = {away, there}; /* freed and taken in one go */
-	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	struct registry_write batch[] = {away, there}; /* freed and taken in one go */
+	assert_int_equal(registry_apply(suite.store->registry, batch, 2), 0);
 	assert_int_equal(batch[0].result, 0);
 	assert_int_equal(batch[1].result, 0);
 	assert_null(user_now(a).email.ptr);
 	struct user_record user;
-	assert_int_equal(store_user(suite.store, 0, STR("a@example.com"), &suite.arena, &user), 0);
+	assert_int_equal(registry_user(suite.store->registry, 0, STR("a@example.com"), &suite.arena, &user),
+	                 0);
 	assert_int_equal(user.id, b);
-	assert_int_equal(store_user(suite.store, 0, STR("b@example.com"), &suite.arena, &user),
+	assert_int_equal(registry_user(suite.store->registry, 0, STR("b@example.com"), &suite.arena, &user),
 	                 ERR_NOT_FOUND);
 }
 
 /* With all rights. */
 static void create_key(uint8_t digest, uint64_t user, int64_t expires_ms)
 {
-	struct store_write w = kit_key(&suite.arena, digest, user);
+	struct registry_write w = kit_key(&suite.arena, digest, user);
 	w.key.expires_ms = expires_ms;
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
@@ -259,9 +266,9 @@ static const struct {
     {USER_EMAIL | USER_PASSWORD | USER_NAMES, ROLE_ADMIN, true, true},
 };
 
-static struct store_write fall(uint64_t id, size_t i)
+static struct registry_write fall(uint64_t id, size_t i)
 {
-	struct store_write w = update_user(id, falls[i].fields);
+	struct registry_write w = update_user(id, falls[i].fields);
 	w.user.role = falls[i].role;
 	w.user.enabled = falls[i].enabled;
 	return w;
@@ -274,7 +281,7 @@ static void assert_last_admin(uint64_t id, bool has_key)
 	for (size_t i = 0; i < ARRAY_LEN(falls); i++) {
 		if (has_key && falls[i].by_password)
 			continue;
-		struct store_write w = fall(id, i);
+		struct registry_write w = fall(id, i);
 		assert_int_equal(kit_apply(suite.store, &w), ERR_BUSY);
 		struct user_record after = user_now(id);
 		assert_user(&after, &before);
@@ -287,7 +294,7 @@ static void create_admins_who_cannot_get_in(void)
 	enum { KEYS = 5 };
 	create_admin("no-password@example.com", NULL);
 	create_admin(NULL, "no address");
-	struct store_write w[KEYS];
+	struct registry_write w[KEYS];
 	for (size_t i = 0; i < KEYS; i++) {
 		w[i] = kit_key(&suite.arena, (uint8_t)(100 + i), 0);
 		w[i].user.role = ROLE_ADMIN;
@@ -301,7 +308,7 @@ static void create_admins_who_cannot_get_in(void)
 	w[4].user.role = ROLE_EDITOR;
 	w[4].user.email = STR("editor@example.com");
 	w[4].user.password = STR("editor");
-	assert_int_equal(store_apply(suite.store, w, KEYS), 0);
+	assert_int_equal(registry_apply(suite.store->registry, w, KEYS), 0);
 	for (size_t i = 0; i < KEYS; i++)
 		assert_int_equal(w[i].result, 0);
 }
@@ -311,14 +318,15 @@ static void the_last_admin_who_can_get_in_stays_one(void **state)
 	(void)state;
 	uint64_t a = create_admin("a@example.com", "a"), b = create_admin("b@example.com", "b");
 	create_admins_who_cannot_get_in();
-	struct store_write both[] = {fall(a, 0), fall(b, 2)}; /* one transaction: the second sees the first */
-	assert_int_equal(store_apply(suite.store, both, 2), 0);
+	struct registry_write both[] = {fall(a, 0),
+	                                fall(b, 2)}; /* one transaction: the second sees the first */
+	assert_int_equal(registry_apply(suite.store->registry, both, 2), 0);
 	assert_int_equal(both[0].result, 0);
 	assert_int_equal(both[1].result, ERR_BUSY);
 	assert_last_admin(b, false);
 
-	struct store_write same = update_user(b, USER_EMAIL | USER_NAMES | USER_ROLE | USER_ENABLED |
-	                                             USER_PASSWORD | USER_SESSIONS);
+	struct registry_write same = update_user(b, USER_EMAIL | USER_NAMES | USER_ROLE | USER_ENABLED |
+	                                                USER_PASSWORD | USER_SESSIONS);
 	same.user.email = STR("new@example.com"); /* whatever leaves an admin is fine */
 	same.user.password = STR("new");
 	same.user.role = ROLE_ADMIN;
@@ -335,7 +343,7 @@ static void an_admin_falls_when_another_has_a_password(void **state)
 	assert_last_admin(a, false);
 	create_admin("b@example.com", "b");
 	for (size_t i = 0; i < ARRAY_LEN(falls); i++) {
-		struct store_write w = fall(create_admin("c@example.com", "c"), i);
+		struct registry_write w = fall(create_admin("c@example.com", "c"), i);
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		w = update_user(w.user.id, USER_EMAIL); /* the address is wanted again */
 		assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -350,7 +358,7 @@ static void an_admin_falls_when_another_has_a_key_in_force(void **state)
 	create_admins_who_cannot_get_in();
 	assert_last_admin(a, false);
 	create_key(1, b, now_ms + 1);
-	struct store_write w = fall(a, 0);
+	struct registry_write w = fall(a, 0);
 	w.now_ms = now_ms + 1; /* by then it is not in force any more */
 	assert_int_equal(kit_apply(suite.store, &w), ERR_BUSY);
 	w.now_ms = now_ms;
@@ -366,12 +374,12 @@ static void an_admin_with_a_key_needs_no_password(void **state)
 	create_admins_who_cannot_get_in();
 	create_key(1, id, now_ms + 1);
 	for (size_t i = 0; i < ARRAY_LEN(falls); i++) {
-		struct store_write w = fall(id, i);
+		struct registry_write w = fall(id, i);
 		if (falls[i].by_password)
 			assert_int_equal(kit_apply(suite.store, &w), 0);
 	}
 	assert_last_admin(id, true);
-	struct store_write w = fall(id, 0);
+	struct registry_write w = fall(id, 0);
 	w.now_ms = now_ms + 1; /* the key has ended, and with it the last way in: nothing is left to keep */
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
@@ -380,10 +388,10 @@ static void where_no_admin_can_get_in_every_change_is_allowed(void **state)
 {
 	(void)state;
 	create_admins_who_cannot_get_in();
-	struct store_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
-	assert_int_equal(store_users(suite.store, &page), 0);
+	struct registry_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
+	assert_int_equal(registry_users(suite.store->registry, &page), 0);
 	for (size_t user = 0; user < page.count; user++) {
-		struct store_write w = update_user(page.users[user].id, USER_ENABLED | USER_ROLE);
+		struct registry_write w = update_user(page.users[user].id, USER_ENABLED | USER_ROLE);
 		w.user.role = ROLE_VIEWER;
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 	}
@@ -393,19 +401,19 @@ static void pages_of_users_cover_everybody_once(void **state)
 {
 	(void)state;
 	enum { USERS = 50 };
-	struct store_write w[USERS];
-	struct store_users none = {.limit = 5, .arena = &suite.arena, .count = 9, .more = true};
-	assert_int_equal(store_users(suite.store, &none), 0);
+	struct registry_write w[USERS];
+	struct registry_users none = {.limit = 5, .arena = &suite.arena, .count = 9, .more = true};
+	assert_int_equal(registry_users(suite.store->registry, &none), 0);
 	assert_int_equal(none.count, 0);
 	assert_false(none.more);
 	for (size_t i = 0; i < USERS; i++)
 		w[i] = kit_user(&suite.arena, arena_printf(&suite.arena, "u%zu", USERS - i).ptr, ROLE_VIEWER);
-	assert_int_equal(store_apply(suite.store, w, USERS), 0);
+	assert_int_equal(registry_apply(suite.store->registry, w, USERS), 0);
 	for (size_t limit = 1; limit <= USERS + 1; limit += 7) {
-		struct store_users page = {.limit = limit, .arena = &suite.arena};
+		struct registry_users page = {.limit = limit, .arena = &suite.arena};
 		size_t seen = 0;
 		do {
-			assert_int_equal(store_users(suite.store, &page), 0);
+			assert_int_equal(registry_users(suite.store->registry, &page), 0);
 			assert_int_equal(page.count, MIN(limit, USERS - seen));
 			for (size_t i = 0; i < page.count; i++, seen++) {
 				assert_user(&page.users[i], &w[seen].user);
@@ -418,8 +426,8 @@ static void pages_of_users_cover_everybody_once(void **state)
 	}
 	const uint64_t beyond[] = {w[USERS - 1].user.id, INT64_MAX, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(beyond); i++) {
-		struct store_users page = {.after = beyond[i], .limit = SIZE_MAX, .arena = &suite.arena};
-		assert_int_equal(store_users(suite.store, &page), 0);
+		struct registry_users page = {.after = beyond[i], .limit = SIZE_MAX, .arena = &suite.arena};
+		assert_int_equal(registry_users(suite.store->registry, &page), 0);
 		assert_int_equal(page.count, 0);
 		assert_false(page.more);
 	}
@@ -428,30 +436,30 @@ static void pages_of_users_cover_everybody_once(void **state)
 static void a_page_of_users_without_room_is_refused(void **state)
 {
 	(void)state;
-	struct store_users page = {.limit = 0, .arena = &suite.arena};
-	assert_int_equal(store_users(suite.store, &page), ERR_INVALID);
+	struct registry_users page = {.limit = 0, .arena = &suite.arena};
+	assert_int_equal(registry_users(suite.store->registry, &page), ERR_INVALID);
 }
 
 /* --- sessions --- */
 
-static struct store_write on_session(enum store_write_kind kind, uint8_t number, int64_t expires_ms,
-                                     int64_t now_ms)
+static struct registry_write on_session(enum registry_write_kind kind, uint8_t number, int64_t expires_ms,
+                                        int64_t now_ms)
 {
-	struct store_write w = {.kind = kind,
-	                        .now_ms = now_ms,
-	                        .session = {.user = 1,
-	                                    .generation = 7,
-	                                    .created_ms = now_ms,
-	                                    .expires_ms = expires_ms,
-	                                    .address = STR("192.0.2.0"),
-	                                    .agent = STR("Mozilla/5.0")}};
+	struct registry_write w = {.kind = kind,
+	                           .now_ms = now_ms,
+	                           .session = {.user = 1,
+	                                       .generation = 7,
+	                                       .created_ms = now_ms,
+	                                       .expires_ms = expires_ms,
+	                                       .address = STR("192.0.2.0"),
+	                                       .agent = STR("Mozilla/5.0")}};
 	memset(w.session.id, number, sizeof(w.session.id));
 	return w;
 }
 
-static struct store_write begin_session(uint8_t number, int64_t expires_ms, int64_t now_ms)
+static struct registry_write begin_session(uint8_t number, int64_t expires_ms, int64_t now_ms)
 {
-	return on_session(STORE_SESSION_CREATE, number, expires_ms, now_ms);
+	return on_session(REGISTRY_SESSION_CREATE, number, expires_ms, now_ms);
 }
 
 static int session_now(uint8_t number, struct session_record *ret)
@@ -467,16 +475,16 @@ static void a_session_is_there_from_its_beginning_to_its_end(void **state)
 	struct session_record found;
 	uint64_t user = create_user("a@example.com", ROLE_VIEWER);
 	assert_int_equal(session_now(1, &found), ERR_NOT_FOUND);
-	struct store_write batch[] = {begin_session(1, 100, 5), begin_session(2, 1LL << 50, 6)};
+	struct registry_write batch[] = {begin_session(1, 100, 5), begin_session(2, 1LL << 50, 6)};
 	batch[0].session.user = batch[1].session.user = user;
-	assert_int_equal(store_apply(suite.store, batch, 2), 0);
+	assert_int_equal(registry_apply(suite.store->registry, batch, 2), 0);
 	assert_int_equal(session_now(2, &found), 0);
 	assert_int_equal(found.user, user);
 	assert_int_equal(found.generation, 7);
 	assert_int_equal(found.created_ms, 6);
 	assert_true(found.expires_ms == 1LL << 50);
 	for (int twice = 0; twice < 2; twice++) {
-		struct store_write end = on_session(STORE_SESSION_END, 2, 0, 7);
+		struct registry_write end = on_session(REGISTRY_SESSION_END, 2, 0, 7);
 		assert_int_equal(kit_apply(suite.store, &end), 0);
 		assert_int_equal(session_now(2, &found), ERR_NOT_FOUND);
 	}
@@ -489,11 +497,11 @@ static void sessions_past_their_time_are_forgotten_and_others_stay(void **state)
 	struct session_record found;
 	create_user("a@example.com", ROLE_VIEWER);
 	for (uint8_t i = 1; i <= 40; i++) {
-		struct store_write w = begin_session(i, 100 + i, 5);
+		struct registry_write w = begin_session(i, 100 + i, 5);
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 	}
 	for (uint8_t i = 0; i < 20; i++) {
-		struct store_write w = begin_session(50 + i, 900, 120);
+		struct registry_write w = begin_session(50 + i, 900, 120);
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 	}
 	for (uint8_t i = 1; i < 70; i++)
@@ -505,7 +513,7 @@ static void an_update_begins_a_session_under_the_new_generation(void **state)
 	(void)state;
 	struct session_record found;
 	uint64_t user = create_user("a@example.com", ROLE_VIEWER);
-	struct store_write w = update_user(user, USER_PASSWORD);
+	struct registry_write w = update_user(user, USER_PASSWORD);
 	w.user.password = STR("another");
 	w.session = begin_session(3, 1LL << 50, 5).session;
 	w.session.user = user;
@@ -513,7 +521,7 @@ static void an_update_begins_a_session_under_the_new_generation(void **state)
 	assert_int_equal(session_now(3, &found), 0);
 	assert_int_equal(found.user, user);
 	assert_int_equal(found.generation, w.user.generation);
-	struct store_write nobody = update_user(UINT64_MAX, USER_PASSWORD);
+	struct registry_write nobody = update_user(UINT64_MAX, USER_PASSWORD);
 	nobody.session = begin_session(4, 900, 5).session;
 	assert_int_equal(kit_apply(suite.store, &nobody), ERR_NOT_FOUND);
 	assert_int_equal(session_now(4, &found), ERR_NOT_FOUND);
@@ -525,13 +533,13 @@ static void accounts_are_found_by_each_of_their_names_in_one_go(void **state)
 {
 	(void)state;
 	uint64_t user = create_user("a@example.com", ROLE_EDITOR);
-	struct store_write key = kit_key(&suite.arena, 9, user), session = begin_session(5, 900, 5);
+	struct registry_write key = kit_key(&suite.arena, 9, user), session = begin_session(5, 900, 5);
 	session.session.user = user;
 	assert_int_equal(kit_apply(suite.store, &key), 0);
 	assert_int_equal(kit_apply(suite.store, &session), 0);
 	struct str digest = str_n((const char *)key.key.digest, KEY_DIGEST_BYTES);
 	struct str id = str_n((const char *)session.session.id, SESSION_ID_BYTES);
-	struct store_account reads[] = {
+	struct registry_account reads[] = {
 	    {.by = BY_USER, .id = user},
 	    {.by = BY_EMAIL, .text = STR("a@example.com")},
 	    {.by = BY_KEY, .id = key.key.id},
@@ -543,7 +551,7 @@ static void accounts_are_found_by_each_of_their_names_in_one_go(void **state)
 	    {.by = BY_DIGEST, .text = id},
 	    {.by = BY_SESSION, .text = digest},
 	};
-	assert_int_equal(store_accounts(suite.store, reads, ARRAY_LEN(reads), &suite.arena), 0);
+	assert_int_equal(registry_accounts(suite.store->registry, reads, ARRAY_LEN(reads), &suite.arena), 0);
 	for (size_t i = 0; i < ARRAY_LEN(reads); i++) {
 		assert_int_equal(reads[i].result, i < 5 ? 0 : ERR_NOT_FOUND);
 		if (i >= 2)
@@ -554,7 +562,7 @@ static void accounts_are_found_by_each_of_their_names_in_one_go(void **state)
 	assert_key(&reads[2].key, &key.key);
 	assert_key(&reads[3].key, &key.key);
 	assert_int_equal(reads[4].session.user, user);
-	assert_int_equal(store_accounts(suite.store, reads, 0, &suite.arena), 0);
+	assert_int_equal(registry_accounts(suite.store->registry, reads, 0, &suite.arena), 0);
 }
 
 /* --- API keys --- */
@@ -576,10 +584,10 @@ static size_t count_keys(void)
 	return count;
 }
 
-static struct store_write revoke(uint64_t id, int64_t now_ms)
+static struct registry_write revoke(uint64_t id, int64_t now_ms)
 {
-	return (struct store_write){
-	    .kind = STORE_KEY_REVOKE, .now_ms = now_ms, .arena = &suite.arena, .key.id = id};
+	return (struct registry_write){
+	    .kind = REGISTRY_KEY_REVOKE, .now_ms = now_ms, .arena = &suite.arena, .key.id = id};
 }
 
 static void api_keys_get_ids_and_come_back_by_id(void **state)
@@ -589,7 +597,7 @@ static void api_keys_get_ids_and_come_back_by_id(void **state)
 	struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
 	assert_int_equal(count, 0);
 	uint64_t user = create_user(NULL, ROLE_EDITOR);
-	struct store_write w[40];
+	struct registry_write w[40];
 	for (size_t i = 0; i < ARRAY_LEN(w); i++) {
 		w[i] = kit_key(&suite.arena, (uint8_t)(200 - i), i % 3 ? user : 0);
 		w[i].key.name = i ? STR("some") : STR("");
@@ -598,7 +606,7 @@ static void api_keys_get_ids_and_come_back_by_id(void **state)
 		w[i].key.used_ms = (int64_t)i << 41;
 		w[i].key.redirects_max = UINT64_MAX - i;
 	}
-	assert_int_equal(store_apply(suite.store, w, ARRAY_LEN(w)), 0);
+	assert_int_equal(registry_apply(suite.store->registry, w, ARRAY_LEN(w)), 0);
 	keys = kit_keys(suite.store, &suite.arena, &count);
 	assert_int_equal(count, ARRAY_LEN(w));
 	for (size_t i = 0; i < count; i++) {
@@ -613,7 +621,7 @@ static void api_keys_get_ids_and_come_back_by_id(void **state)
 static void a_digest_is_taken_once(void **state)
 {
 	(void)state;
-	struct store_write first = kit_key(&suite.arena, 1, 0), second = kit_key(&suite.arena, 1, 0);
+	struct registry_write first = kit_key(&suite.arena, 1, 0), second = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &first), 0);
 	second.key.name = STR("second");
 	assert_int_equal(kit_apply(suite.store, &second), ERR_CONFLICT);
@@ -626,7 +634,7 @@ static void a_key_of_nobody_gets_a_user_of_its_own(void **state)
 {
 	(void)state;
 	create_user(NULL, ROLE_VIEWER);
-	struct store_write w = kit_key(&suite.arena, 1, 0);
+	struct registry_write w = kit_key(&suite.arena, 1, 0);
 	w.user.email = STR("k@example.com");
 	w.user.role = ROLE_ADMIN;
 	w.user.id = 77;
@@ -640,7 +648,7 @@ static void a_key_of_nobody_gets_a_user_of_its_own(void **state)
 	assert_int_equal(key_now(w.key.id).user, user.id);
 	assert_int_equal(count_users(), 2);
 
-	struct store_write other = kit_key(&suite.arena, 2, 0);
+	struct registry_write other = kit_key(&suite.arena, 2, 0);
 	other.user.email = STR("k@example.com");
 	assert_int_equal(kit_apply(suite.store, &other), ERR_CONFLICT);
 	assert_int_equal(other.key.user, 0);
@@ -654,13 +662,13 @@ static void a_key_of_a_user_who_is_not_there_is_refused(void **state)
 	uint64_t last = create_user(NULL, ROLE_VIEWER);
 	const uint64_t ids[] = {last + 1, INT64_MAX, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		struct store_write w = kit_key(&suite.arena, 1, ids[i]);
+		struct registry_write w = kit_key(&suite.arena, 1, ids[i]);
 		assert_int_equal(kit_apply(suite.store, &w), ERR_INVALID);
 		assert_int_equal(w.key.id, 0);
 	}
 	assert_int_equal(count_keys(), 0);
 	assert_int_equal(count_users(), 1);
-	struct store_write w = kit_key(&suite.arena, 1, last);
+	struct registry_write w = kit_key(&suite.arena, 1, last);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_int_equal(count_users(), 1);
 }
@@ -668,17 +676,17 @@ static void a_key_of_a_user_who_is_not_there_is_refused(void **state)
 static void a_revoked_key_stays_with_the_time_of_its_first_revocation(void **state)
 {
 	(void)state;
-	struct store_write made = kit_key(&suite.arena, 1, 0);
+	struct registry_write made = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	for (int64_t i = 0; i < 2; i++) {
-		struct store_write w = revoke(made.key.id, 500 + i);
+		struct registry_write w = revoke(made.key.id, 500 + i);
 		made.key.revoked_ms = 500;
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		assert_key(&w.key, &made.key);
 		struct key_record key = key_now(made.key.id);
 		assert_key(&key, &made.key);
 	}
-	struct store_write again = kit_key(&suite.arena, 1, 0); /* its digest stays taken */
+	struct registry_write again = kit_key(&suite.arena, 1, 0); /* its digest stays taken */
 	assert_int_equal(kit_apply(suite.store, &again), ERR_CONFLICT);
 }
 
@@ -686,9 +694,9 @@ static void only_its_user_may_revoke_a_key(void **state)
 {
 	(void)state;
 	uint64_t mine = create_user(NULL, ROLE_EDITOR), theirs = create_user(NULL, ROLE_EDITOR);
-	struct store_write made = kit_key(&suite.arena, 1, mine);
+	struct registry_write made = kit_key(&suite.arena, 1, mine);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
-	struct store_write w = revoke(made.key.id, 5);
+	struct registry_write w = revoke(made.key.id, 5);
 	w.key.user = theirs;
 	assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
 	assert_int_equal(key_now(made.key.id).revoked_ms, 0);
@@ -703,10 +711,10 @@ static void the_last_admin_key_in_force_cannot_be_revoked(void **state)
 	(void)state;
 	enum { NOW_MS = 1000, KEYS = 6 };
 	uint64_t admin = create_user(NULL, ROLE_ADMIN), editor = create_user(NULL, ROLE_EDITOR);
-	struct store_write idle = kit_user(&suite.arena, NULL, ROLE_ADMIN);
+	struct registry_write idle = kit_user(&suite.arena, NULL, ROLE_ADMIN);
 	idle.user.enabled = false;
 	assert_int_equal(kit_apply(suite.store, &idle), 0);
-	struct store_write w[KEYS];
+	struct registry_write w[KEYS];
 	const uint64_t users[KEYS] = {admin, admin, admin, idle.user.id, editor, admin};
 	for (size_t i = 0; i < KEYS; i++)
 		w[i] = kit_key(&suite.arena, (uint8_t)(i + 1), users[i]);
@@ -714,28 +722,28 @@ static void the_last_admin_key_in_force_cannot_be_revoked(void **state)
 	w[1].key.expires_ms = NOW_MS;                /* expired */
 	w[2].key.rights = RIGHTS_ALL & ~RIGHT_ADMIN; /* without the right */
 	w[5].key.revoked_ms = 1;                     /* revoked */
-	assert_int_equal(store_apply(suite.store, w, KEYS), 0);
+	assert_int_equal(registry_apply(suite.store->registry, w, KEYS), 0);
 	for (size_t i = 0; i < KEYS; i++) {
-		struct store_write out = revoke(w[i].key.id, NOW_MS);
+		struct registry_write out = revoke(w[i].key.id, NOW_MS);
 		assert_int_equal(kit_apply(suite.store, &out), i == 0 ? ERR_CONFLICT : 0);
 	}
 	assert_int_equal(key_now(w[0].key.id).revoked_ms, 0);
-	struct store_write out = revoke(w[0].key.id, NOW_MS + 1); /* by then it is worth nothing */
+	struct registry_write out = revoke(w[0].key.id, NOW_MS + 1); /* by then it is worth nothing */
 	assert_int_equal(kit_apply(suite.store, &out), 0);
 }
 
 static void of_two_admin_keys_one_can_be_revoked(void **state)
 {
 	(void)state;
-	struct store_write made[2];
+	struct registry_write made[2];
 	for (int i = 0; i < 2; i++) {
 		made[i] = kit_key(&suite.arena, (uint8_t)(i + 1), 0);
 		made[i].user.role = ROLE_ADMIN;
 		assert_int_equal(kit_apply(suite.store, &made[i]), 0);
 	}
 	/* in one transaction, so that neither sees the other's effect only later */
-	struct store_write both[] = {revoke(made[0].key.id, 5), revoke(made[1].key.id, 5)};
-	assert_int_equal(store_apply(suite.store, both, 2), 0);
+	struct registry_write both[] = {revoke(made[0].key.id, 5), revoke(made[1].key.id, 5)};
+	assert_int_equal(registry_apply(suite.store->registry, both, 2), 0);
 	assert_int_equal(both[0].result, 0);
 	assert_int_equal(both[1].result, ERR_CONFLICT);
 	assert_int_equal(key_now(made[1].key.id).revoked_ms, 0);
@@ -744,13 +752,13 @@ static void of_two_admin_keys_one_can_be_revoked(void **state)
 static void a_key_that_is_not_there_cannot_be_changed(void **state)
 {
 	(void)state;
-	struct store_write made = kit_key(&suite.arena, 1, 0);
+	struct registry_write made = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	const uint64_t ids[] = {0, made.key.id + 1, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		struct store_write w = revoke(ids[i], 5);
+		struct registry_write w = revoke(ids[i], 5);
 		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
-		w.kind = STORE_KEY_USED;
+		w.kind = REGISTRY_KEY_USED;
 		w.key.used_ms = 7;
 		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
 	}
@@ -759,12 +767,12 @@ static void a_key_that_is_not_there_cannot_be_changed(void **state)
 static void the_last_use_of_a_key_never_goes_back(void **state)
 {
 	(void)state;
-	struct store_write made = kit_key(&suite.arena, 1, 0);
+	struct registry_write made = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	const int64_t used_ms[] = {50, 70, 60, 70, 1LL << 45};
 	int64_t latest_ms = 0;
 	for (size_t i = 0; i < ARRAY_LEN(used_ms); i++) {
-		struct store_write w = {.kind = STORE_KEY_USED, .now_ms = 3};
+		struct registry_write w = {.kind = REGISTRY_KEY_USED, .now_ms = 3};
 		w.key.id = made.key.id;
 		w.key.used_ms = used_ms[i];
 		assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -780,18 +788,18 @@ static void uses_come_by_the_hundred(void **state)
 	(void)state;
 	enum { KEYS = 200, USES = 800 };
 	uint64_t user = create_user(NULL, ROLE_EDITOR), ids[KEYS];
-	struct store_write *batch = calloc(USES, sizeof(*batch));
+	struct registry_write *batch = calloc(USES, sizeof(*batch));
 	for (size_t i = 0; i < KEYS; i++)
 		batch[i] = kit_key(&suite.arena, (uint8_t)i, user);
-	assert_int_equal(store_apply(suite.store, batch, KEYS), 0);
+	assert_int_equal(registry_apply(suite.store->registry, batch, KEYS), 0);
 	for (size_t i = 0; i < KEYS; i++)
 		ids[i] = batch[i].key.id;
 	for (size_t i = 0; i < USES; i++) {
-		batch[i] = (struct store_write){.kind = STORE_KEY_USED};
+		batch[i] = (struct registry_write){.kind = REGISTRY_KEY_USED};
 		batch[i].key.id = i == 400 ? UINT64_MAX : ids[i % KEYS];
 		batch[i].key.used_ms = (int64_t)(i + 1);
 	}
-	assert_int_equal(store_apply(suite.store, batch, USES), 0);
+	assert_int_equal(registry_apply(suite.store->registry, batch, USES), 0);
 	for (size_t i = 0; i < USES; i++)
 		assert_int_equal(batch[i].result, i == 400 ? ERR_NOT_FOUND : 0);
 	size_t count;
@@ -808,34 +816,34 @@ static void keys_are_read_in_pages_of_all_and_of_one_user(void **state)
 	uint64_t users[2] = {create_user(NULL, ROLE_EDITOR), create_user(NULL, ROLE_EDITOR)};
 	uint64_t ids[9];
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		struct store_write w = kit_key(&suite.arena, (uint8_t)i, users[i % 3 == 0]);
+		struct registry_write w = kit_key(&suite.arena, (uint8_t)i, users[i % 3 == 0]);
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		ids[i] = w.key.id;
 	}
 	for (size_t limit = 1; limit <= 10; limit++) {
-		struct store_keys all = {.limit = limit, .arena = &suite.arena},
-		                  one = {.user = users[1], .limit = limit, .arena = &suite.arena};
+		struct registry_keys all = {.limit = limit, .arena = &suite.arena},
+		                     one = {.user = users[1], .limit = limit, .arena = &suite.arena};
 		size_t seen = 0, of_one = 0;
 		do {
-			assert_int_equal(store_keys(suite.store, &all), 0);
+			assert_int_equal(registry_keys(suite.store->registry, &all), 0);
 			for (size_t i = 0; i < all.count; i++)
 				assert_int_equal(all.keys[i].id, ids[seen++]);
 			all.after = ids[seen - 1];
 		} while (all.more);
 		assert_int_equal(seen, 9);
 		do {
-			assert_int_equal(store_keys(suite.store, &one), 0);
+			assert_int_equal(registry_keys(suite.store->registry, &one), 0);
 			for (size_t i = 0; i < one.count; i++)
 				assert_int_equal(one.keys[i].id, ids[3 * of_one++]);
 			one.after = one.keys[one.count - 1].id;
 		} while (one.more);
 		assert_int_equal(of_one, 3);
 	}
-	struct store_keys none = {.limit = 5, .after = UINT64_MAX, .arena = &suite.arena, .more = true};
-	assert_int_equal(store_keys(suite.store, &none), 0);
+	struct registry_keys none = {.limit = 5, .after = UINT64_MAX, .arena = &suite.arena, .more = true};
+	assert_int_equal(registry_keys(suite.store->registry, &none), 0);
 	assert_true(none.count == 0 && !none.more);
 	none.limit = 0;
-	assert_int_equal(store_keys(suite.store, &none), ERR_INVALID);
+	assert_int_equal(registry_keys(suite.store->registry, &none), ERR_INVALID);
 }
 
 static void a_user_with_an_address_has_so_many_keys_in_force_and_no_more(void **state)
@@ -844,20 +852,20 @@ static void a_user_with_an_address_has_so_many_keys_in_force_and_no_more(void **
 	uint64_t user = create_user("a@example.com", ROLE_VIEWER), robot = create_user(NULL, ROLE_VIEWER);
 	uint64_t last = 0;
 	for (unsigned i = 0; i < 2 * ACCOUNT_KEYS_MAX + 2; i++) {
-		struct store_write w = kit_key(&suite.arena, 0, i % 2 ? user : robot);
+		struct registry_write w = kit_key(&suite.arena, 0, i % 2 ? user : robot);
 		w.key.digest[1] = (uint8_t)i;
 		w.key.expires_ms = i == 1 ? w.now_ms + 10 : i == 3 ? w.now_ms + 1000 : 0;
 		bool is_beyond = i == 2 * ACCOUNT_KEYS_MAX + 1;
 		assert_int_equal(kit_apply(suite.store, &w), is_beyond ? ERR_LIMIT : 0);
 		last = i % 2 && !is_beyond ? w.key.id : last;
 	}
-	struct store_write late = kit_key(&suite.arena, 1, user); /* one has expired by then */
+	struct registry_write late = kit_key(&suite.arena, 1, user); /* one has expired by then */
 	late.now_ms += 10;
 	assert_int_equal(kit_apply(suite.store, &late), 0);
-	struct store_write more = kit_key(&suite.arena, 2, user);
+	struct registry_write more = kit_key(&suite.arena, 2, user);
 	more.now_ms += 10;
 	assert_int_equal(kit_apply(suite.store, &more), ERR_LIMIT);
-	struct store_write off = revoke(last, more.now_ms);
+	struct registry_write off = revoke(last, more.now_ms);
 	assert_int_equal(kit_apply(suite.store, &off), 0);
 	assert_int_equal(kit_apply(suite.store, &more), 0);
 }
@@ -867,26 +875,26 @@ static void dead_keys_are_purged_in_portions_and_their_ids_stay_theirs(void **st
 	(void)state;
 	uint64_t user = create_user(NULL, ROLE_EDITOR), ids[8];
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		struct store_write w = kit_key(&suite.arena, (uint8_t)i, user);
+		struct registry_write w = kit_key(&suite.arena, (uint8_t)i, user);
 		w.key.expires_ms = i == 0 ? 50 : i == 1 ? 500 : 0;
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		ids[i] = w.key.id;
 	}
 	for (size_t i = 3; i < ARRAY_LEN(ids); i++) {
-		struct store_write off = revoke(ids[i], 60);
+		struct registry_write off = revoke(ids[i], 60);
 		assert_int_equal(kit_apply(suite.store, &off), 0);
 	}
-	struct store_write early = {.kind = STORE_KEY_PURGE, .now_ms = 900, .purge = {49, 100}};
+	struct registry_write early = {.kind = REGISTRY_KEY_PURGE, .now_ms = 900, .purge = {49, 100}};
 	assert_int_equal(kit_apply(suite.store, &early), 0);
 	assert_int_equal(count_keys(), 8);
 	for (int i = 0; i < 5; i++) {
-		struct store_write purge = {.kind = STORE_KEY_PURGE, .now_ms = 900, .purge = {60, 2}};
+		struct registry_write purge = {.kind = REGISTRY_KEY_PURGE, .now_ms = 900, .purge = {60, 2}};
 		assert_int_equal(kit_apply(suite.store, &purge), 0);
 	}
 	key_now(ids[1]);
 	key_now(ids[2]);
 	assert_true(count_keys() <= 3); /* the very last may stay */
-	struct store_write w = kit_key(&suite.arena, 99, user);
+	struct registry_write w = kit_key(&suite.arena, 99, user);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_true(w.key.id > ids[7]);
 }
@@ -897,53 +905,33 @@ static void a_batch_of_all_kinds_is_done_in_order(void **state)
 {
 	(void)state;
 	uint64_t guest = create_user("guest@example.com", ROLE_VIEWER);
-	struct store_write link = kit_alias(&suite.arena, 1, "name");
-	link.link.is_private = true;
-	link.link.expires_ms = KIT_NOW_MS + 5;
-	struct store_write rename = update_user(guest, USER_EMAIL);
+	struct registry_write rename = update_user(guest, USER_EMAIL);
 	rename.user.email = STR("other@example.com");
-	struct store_write on_link = on_alias(STORE_PERMIT, "name");
-	on_link.user.id = guest;
-	struct store_write off_link = on_alias(STORE_FORBID, "name");
-	off_link.user.id = guest;
-	struct store_write stranger = on_alias(STORE_PERMIT, "name");
-	stranger.user.id = UINT64_MAX;
-	struct store_write taken = kit_user(&suite.arena, "guest@example.com", ROLE_VIEWER);
-	struct store_write reap = on_alias(STORE_LINK_REAP, "name");
+	struct registry_write taken = kit_user(&suite.arena, "guest@example.com", ROLE_VIEWER);
 	const struct {
-		struct store_write write;
+		struct registry_write write;
 		int result;
 	} steps[] = {
-	    {on_link, ERR_NOT_FOUND}, /* not made yet */
-	    {link, 0},
-	    {on_link, 0},
-	    {stranger, ERR_INVALID},
 	    {taken, ERR_CONFLICT},
 	    {rename, 0},
 	    {taken, 0}, /* now it is free */
 	    {begin_session(3, 100, 5), 0},
 	    {kit_key(&suite.arena, 9, guest), 0},
 	    {kit_key(&suite.arena, 9, guest), ERR_CONFLICT},
-	    {off_link, 0},
-	    {reap, 0},
-	    {reap, ERR_NOT_FOUND},
-	    {on_link, ERR_NOT_FOUND},
 	};
-	struct store_write batch[ARRAY_LEN(steps)];
+	struct registry_write batch[ARRAY_LEN(steps)];
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		batch[i] = steps[i].write;
 		batch[i].result = 12345;
 	}
-	assert_int_equal(store_apply(suite.store, batch, ARRAY_LEN(batch)), 0);
+	assert_int_equal(registry_apply(suite.store->registry, batch, ARRAY_LEN(batch)), 0);
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++)
 		assert_int_equal(batch[i].result, steps[i].result);
-	assert_link(&batch[2].link, &link.link);
-	assert_str(batch[5].user.email, STR("other@example.com"));
-	assert_str(batch[5].user.first_name, STR("first"));
-	assert_link(&batch[11].link, &link.link);
+	assert_str(batch[1].user.email, STR("other@example.com"));
+	assert_str(batch[1].user.first_name, STR("first"));
 	assert_int_equal(count_users(), 2);
 	assert_int_equal(count_keys(), 1);
-	assert_int_equal(key_now(batch[8].key.id).user, guest);
+	assert_int_equal(key_now(batch[4].key.id).user, guest);
 	struct session_record session;
 	assert_int_equal(session_now(3, &session), 0);
 }

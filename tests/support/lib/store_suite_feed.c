@@ -13,7 +13,8 @@ enum { ACTOR = 77 };
 static struct feed_cursor feed_end(bool accounts)
 {
 	struct feed_page page = {.from_end = true, .arena = &suite.arena, .max = 100};
-	assert_int_equal(store_feed(suite.store, accounts, &page), 0);
+	assert_int_equal(
+	    (accounts ? registry_feed(suite.store->registry, &page) : store_feed(suite.store, &page)), 0);
 	assert_int_equal(page.count, 0);
 	return page.cursor;
 }
@@ -21,7 +22,8 @@ static struct feed_cursor feed_end(bool accounts)
 static struct feed_page feed_since(bool accounts, struct feed_cursor cursor)
 {
 	struct feed_page page = {.cursor = cursor, .arena = &suite.arena, .max = 100};
-	assert_int_equal(store_feed(suite.store, accounts, &page), 0);
+	assert_int_equal(
+	    (accounts ? registry_feed(suite.store->registry, &page) : store_feed(suite.store, &page)), 0);
 	return page;
 }
 
@@ -124,9 +126,10 @@ static void accounts_have_a_feed_of_their_own(void **state)
 {
 	(void)state;
 	struct feed_cursor links = feed_end(false), cursor = feed_end(true);
-	struct store_write user = by_actor(kit_user(&suite.arena, "a@b.example", ROLE_ADMIN));
+	struct registry_write user = kit_user(&suite.arena, "a@b.example", ROLE_ADMIN);
+	user.actor = ACTOR;
 	assert_int_equal(kit_apply(suite.store, &user), 0);
-	struct store_write key = by_actor(kit_key(&suite.arena, 5, user.user.id));
+	struct registry_write key = kit_key(&suite.arena, 5, user.user.id);
 	assert_int_equal(kit_apply(suite.store, &key), 0);
 	struct feed_page page = feed_since(true, cursor);
 	assert_int_equal(page.count, 2);
@@ -136,7 +139,7 @@ static void accounts_have_a_feed_of_their_own(void **state)
 	assert_int_equal(page.entries[1].kind, FEED_KEY);
 	assert_int_equal(page.entries[1].id, key.key.id);
 	assert_str(page.entries[1].name, str_n((const char *)key.key.digest, KEY_DIGEST_BYTES));
-	struct store_write used = {.kind = STORE_KEY_USED, .key = {.id = key.key.id, .used_ms = 9}};
+	struct registry_write used = {.kind = REGISTRY_KEY_USED, .key = {.id = key.key.id, .used_ms = 9}};
 	assert_int_equal(kit_apply(suite.store, &used), 0);
 	page = feed_since(true, page.cursor);
 	assert_int_equal(page.count, 0); /* a key's use is no change */
@@ -154,7 +157,7 @@ static void pages_cover_the_feed_once(void **state)
 	uint64_t next = 1;
 	for (bool more = true; more;) {
 		struct feed_page page = {.cursor = cursor, .arena = &suite.arena, .max = 7, .settled = true};
-		assert_int_equal(store_feed(suite.store, false, &page), 0);
+		assert_int_equal(store_feed(suite.store, &page), 0);
 		for (size_t i = 0; i < page.count; i++)
 			assert_int_equal(page.entries[i].id, next++);
 		cursor = page.cursor;
@@ -173,7 +176,7 @@ static void who_lags_behind_what_was_pruned_is_told_so(void **state)
 	/* Other transactions on the same server may keep the last ones unsettled for a while. */
 	struct feed_page all = {.cursor = early, .arena = &suite.arena, .max = 100, .settled = true};
 	for (uint64_t last = 0; last != 5; last = all.count > 0 ? all.entries[all.count - 1].id : last)
-		assert_int_equal(store_feed(suite.store, false, &all), 0);
+		assert_int_equal(store_feed(suite.store, &all), 0);
 	struct feed_cursor late = all.cursor;
 	struct store_write w = kit_generated(&suite.arena, 6);
 	w.now_ms = KIT_NOW_MS + 1000;
@@ -203,7 +206,7 @@ static void what_was_pruned_stays_known_when_clocks_differ(void **state)
 	}
 	struct feed_page page = {.arena = &suite.arena, .max = 1, .settled = true};
 	while (page.count == 0) /* as above */
-		assert_int_equal(store_feed(suite.store, false, &page), 0);
+		assert_int_equal(store_feed(suite.store, &page), 0);
 	assert_int_equal(page.entries[0].id, 1);
 	for (int64_t until_ms = 103; until_ms <= 110; until_ms += 7) {
 		assert_int_equal(store_feed_prune(suite.store, until_ms, &gone), 0);

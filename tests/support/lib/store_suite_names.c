@@ -111,7 +111,7 @@ static void a_link_that_is_over_does_not_hold_its_name(void **state)
 static void lease_ids(uint64_t count)
 {
 	uint64_t first;
-	assert_int_equal(store_lease(suite.store, STR("link"), count, &first), 0);
+	assert_int_equal(registry_lease(suite.store->registry, STR("link"), count, &first), 0);
 }
 
 /* What an alias in row `row` gets that reads like the key of `id`, long after all is over. */
@@ -119,7 +119,10 @@ static int take_key(uint64_t row, uint64_t id, uint64_t owner)
 {
 	const char *name = arena_printf(&suite.arena, "g%llu", (unsigned long long)id).ptr;
 	struct store_write w = take(row, name, owner, OVER_MS + LINK_LATE_MS);
+	uint64_t next;
+	assert_int_equal(registry_counter(suite.store->registry, STORE_LINK_COUNTER, &next), 0);
 	w.ref.id = id;
+	w.was_given = id < next;
 	return kit_apply(suite.store, &w);
 }
 
@@ -168,7 +171,8 @@ static void an_alias_may_read_like_a_key_that_is_still_to_come(void **state)
 {
 	(void)state;
 	uint64_t first;
-	assert_int_equal(store_lease(suite.store, STR("other"), 500, &first), 0); /* no links' counter */
+	assert_int_equal(registry_lease(suite.store->registry, STR("other"), 500, &first),
+	                 0); /* no links' counter */
 	assert_int_equal(take_key(1001, 1, OTHER_OWNER), 0);
 	lease_ids(10);
 	assert_key_is_taken(10); /* the last that was leased, whether it was used or not */

@@ -136,7 +136,7 @@ static inline struct store_write on_alias(enum store_write_kind kind, const char
 /* A new user's id. */
 static inline uint64_t create_user(const char *email, enum user_role role)
 {
-	struct store_write w = kit_user(&suite.arena, email, role);
+	struct registry_write w = kit_user(&suite.arena, email, role);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	return w.user.id;
 }

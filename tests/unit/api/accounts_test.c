@@ -22,8 +22,8 @@ enum { HOUR_MS = 3600000, STALE_MS = 60000, CACHE_BYTES = 4 << 20 };
 static struct {
 	char folder[KIT_PATH_BYTES];
 	struct store *store;
-	const struct store_ops *real;
-	struct store_ops ops; /* the real ones, but for those below */
+	const struct registry_ops *real;
+	struct registry_ops ops; /* the real ones, but for those below */
 	struct budgets *budgets;
 	struct accounts *accounts;
 	struct arena arena;
@@ -34,22 +34,15 @@ static struct {
 
 static const struct budget_limits limits = {.creates_max = 11, .redirects_max = 12, .period_ms = 13000};
 
-static int counted(struct store *s, struct store_account *reads, size_t n, struct arena *arena)
+static int counted(struct registry *r, struct registry_account *reads, size_t n, struct arena *arena)
 {
 	fx.reads += (unsigned)n;
-	return fx.read_result ? fx.read_result : fx.real->accounts(s, reads, n, arena);
+	return fx.read_result ? fx.read_result : fx.real->accounts(r, reads, n, arena);
 }
 
-static int version(struct store *s, uint64_t *ret)
+static int feed(struct registry *r, struct feed_page *page)
 {
-	(void)s;
-	*ret = 1;
-	return 0;
-}
-
-static int feed(struct store *s, bool accounts, struct feed_page *page)
-{
-	return fx.feed_result ? fx.feed_result : fx.real->feed(s, accounts, page);
+	return fx.feed_result ? fx.feed_result : fx.real->feed(r, page);
 }
 
 static struct accounts *accounts_open(uint64_t cache_bytes)
@@ -68,12 +61,12 @@ static int start(void **state)
 	kit_folder_make(fx.folder);
 	snprintf(path, sizeof(path), "%s/links.db", fx.folder);
 	assert_int_equal(store_sqlite_open(path, &fx.store, NULL), 0);
-	fx.real = fx.store->ops;
+	fx.real = fx.store->registry->ops;
 	fx.ops = *fx.real;
 	fx.ops.accounts = counted;
-	fx.ops.version = version;
+	fx.store->is_shared = true;
 	fx.ops.feed = feed;
-	fx.store->ops = &fx.ops;
+	fx.store->registry->ops = &fx.ops;
 	fx.reads = 0;
 	fx.feed_result = fx.read_result = 0;
 	fx.now_ms = clock_real_ms();
@@ -96,16 +89,16 @@ static int stop(void **state)
 }
 
 /* By another process, which does not tell. */
-static struct store_write applied_elsewhere(struct store_write w)
+static struct registry_write applied_elsewhere(struct registry_write w)
 {
 	w.now_ms = w.now_ms ? w.now_ms : 2;
 	w.arena = &fx.arena;
-	assert_int_equal(store_apply(fx.store, &w, 1), 0);
+	assert_int_equal(registry_apply(fx.store->registry, &w, 1), 0);
 	assert_int_equal(w.result, 0);
 	return w;
 }
 
-static struct store_write applied(struct store_write w)
+static struct registry_write applied(struct registry_write w)
 {
 	w = applied_elsewhere(w);
 	accounts_changed(fx.accounts, &w);
@@ -115,12 +108,13 @@ static struct store_write applied(struct store_write w)
 static struct user_record add_user(const char *email, enum user_role role)
 {
 	struct user_record user = {.email = str_of(email), .role = role, .enabled = true, .created_ms = 1};
-	return applied((struct store_write){.kind = STORE_USER_CREATE, .user = user}).user;
+	return applied((struct registry_write){.kind = REGISTRY_USER_CREATE, .user = user}).user;
 }
 
 static struct user_record change_user(struct user_record user, unsigned fields)
 {
-	return applied((struct store_write){.kind = STORE_USER_UPDATE, .user = user, .user_fields = fields})
+	return applied(
+	           (struct registry_write){.kind = REGISTRY_USER_UPDATE, .user = user, .user_fields = fields})
 	    .user;
 }
 
@@ -131,7 +125,7 @@ static struct key_record add(const char *text, uint64_t user, struct key_record 
 	record.name = record.name.ptr ? record.name : str_of(text);
 	record.created_ms = 1;
 	api_key_digest(str_of(text), record.digest);
-	struct store_write w = {.kind = STORE_KEY_CREATE, .key = record};
+	struct registry_write w = {.kind = REGISTRY_KEY_CREATE, .key = record};
 	w.user = (struct user_record){
 	    .first_name = record.name, .role = ROLE_EDITOR, .enabled = true, .created_ms = 1};
 	return applied(w).key;
@@ -141,7 +135,7 @@ static const struct key_record all_rights = {.rights = RIGHTS_ALL};
 
 static void revoke(uint64_t id)
 {
-	applied((struct store_write){.kind = STORE_KEY_REVOKE, .key.id = id});
+	applied((struct registry_write){.kind = REGISTRY_KEY_REVOKE, .key.id = id});
 }
 
 static struct account_time now(void)
@@ -235,18 +229,19 @@ static void the_cache_is_bounded_and_what_was_evicted_is_read_again(void **state
 	(void)state;
 	enum { KEYS = 6000 };
 	struct caller found;
-	struct store_write *writes = calloc(KEYS, sizeof(*writes));
+	struct registry_write *writes = calloc(KEYS, sizeof(*writes));
 	accounts_free(fx.accounts);
 	fx.accounts = accounts_open(1 << 20);
 	for (unsigned i = 0; i < KEYS; i++) {
 		struct str text = arena_printf(&fx.arena, "key-%u", i);
-		writes[i] = (struct store_write){.kind = STORE_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
+		writes[i] = (struct registry_write){
+		    .kind = REGISTRY_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
 		writes[i].key.rights = RIGHT_READ;
 		writes[i].key.name = text;
 		writes[i].user = (struct user_record){.role = ROLE_EDITOR, .enabled = true};
 		api_key_digest(text, writes[i].key.digest);
 	}
-	assert_int_equal(store_apply(fx.store, writes, KEYS), 0);
+	assert_int_equal(registry_apply(fx.store->registry, writes, KEYS), 0);
 	for (unsigned round = 0; round < 2; round++) {
 		fx.reads = 0;
 		for (unsigned i = 0; i < KEYS; i++) {
@@ -297,10 +292,10 @@ static void a_revocation_that_is_not_sure_is_looked_up_again(void **state)
 	struct caller found;
 	struct key_record key = add("one", 0, all_rights);
 	assert_true(finds("one", &found));
-	struct store_write w = applied_elsewhere(
-	    (struct store_write){.kind = STORE_KEY_REVOKE, .key.id = key.id});
+	struct registry_write w = applied_elsewhere(
+	    (struct registry_write){.kind = REGISTRY_KEY_REVOKE, .key.id = key.id});
 	assert_true(finds("one", &found));
-	w = (struct store_write){.kind = STORE_KEY_REVOKE, .key.id = key.id, .result = ERR_UNCERTAIN};
+	w = (struct registry_write){.kind = REGISTRY_KEY_REVOKE, .key.id = key.id, .result = ERR_UNCERTAIN};
 	accounts_changed(fx.accounts, &w);
 	assert_false(finds("one", &found));
 }
@@ -314,7 +309,7 @@ static void changes_elsewhere_are_known_when_the_feed_is_read(void **state)
 	assert_true(finds("adas", &found));
 	ada.enabled = false;
 	applied_elsewhere(
-	    (struct store_write){.kind = STORE_USER_UPDATE, .user = ada, .user_fields = USER_ENABLED});
+	    (struct registry_write){.kind = REGISTRY_USER_UPDATE, .user = ada, .user_fields = USER_ENABLED});
 	assert_true(finds("adas", &found)); /* nobody has said anything */
 	assert_int_equal(accounts_follow(fx.accounts), 0);
 	assert_false(finds("adas", &found));
@@ -360,7 +355,7 @@ static void a_store_of_our_own_is_never_stale(void **state)
 	struct caller found;
 	struct account_want want;
 	accounts_free(fx.accounts);
-	fx.ops.version = NULL;
+	fx.store->is_shared = false;
 	fx.accounts = accounts_open(CACHE_BYTES);
 	add("one", 0, all_rights);
 	assert_true(finds("one", &found));
@@ -547,7 +542,7 @@ static void uses_are_told_once_and_no_more_often_than_each_second(void **state)
 	(void)state;
 	struct caller found;
 	struct key_record one = add("one", 0, all_rights), two = add("two", 0, all_rights);
-	struct store_write writes[4] = {0};
+	struct registry_write writes[4] = {0};
 	size_t at = 0;
 	int64_t first_ms = fx.now_ms;
 	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 4), 0);
@@ -558,7 +553,7 @@ static void uses_are_told_once_and_no_more_often_than_each_second(void **state)
 	assert_int_equal(accounts_key_used_ms(fx.accounts, one.id), 0);
 	at = 0;
 	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 4), 1);
-	assert_int_equal(writes[0].kind, STORE_KEY_USED);
+	assert_int_equal(writes[0].kind, REGISTRY_KEY_USED);
 	assert_int_equal(writes[0].key.id, two.id);
 	assert_int_equal(writes[0].key.used_ms, first_ms);
 	at = 0;
@@ -581,7 +576,7 @@ static void uses_beyond_the_room_for_them_come_with_the_next_portion(void **stat
 		sum += add(text, 0, all_rights).id;
 		assert_true(finds(text, &found));
 	}
-	struct store_write writes[2] = {0};
+	struct registry_write writes[2] = {0};
 	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 2), 2);
 	sum -= writes[0].key.id + writes[1].key.id;
 	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 2), 1);
@@ -600,7 +595,7 @@ static void sign_in(const struct user_record *user)
 	                                  .created_ms = fx.now_ms,
 	                                  .expires_ms = fx.now_ms + HOUR_MS};
 	randombytes_buf(session.id, sizeof(session.id));
-	applied((struct store_write){.kind = STORE_SESSION_CREATE, .session = session});
+	applied((struct registry_write){.kind = REGISTRY_SESSION_CREATE, .session = session});
 	session_text(fx.accounts, &session, token);
 }
 
@@ -654,7 +649,7 @@ static void an_ended_session_is_over_and_another_of_the_same_user_is_not(void **
 	assert_true(finds_session(&other));
 	sign_in(&ada);
 	assert_true(finds_session(&ended));
-	applied((struct store_write){.kind = STORE_SESSION_END, .session = session});
+	applied((struct registry_write){.kind = REGISTRY_SESSION_END, .session = session});
 	assert_false(finds_session(&ended));
 	assert_int_equal(accounts_follow(fx.accounts), 0);
 	assert_false(finds_session(&ended));
@@ -808,11 +803,11 @@ static void a_user_is_called_by_their_email_address_otherwise_by_their_names(voi
 	assert_true(str_eq(user_of(ada.id).name, STR("ada@example.com")));
 	struct user_record bob = {
 	    .role = ROLE_VIEWER, .enabled = true, .first_name = STR("Bob"), .last_name = STR("Bee")};
-	bob = applied((struct store_write){.kind = STORE_USER_CREATE, .user = bob}).user;
+	bob = applied((struct registry_write){.kind = REGISTRY_USER_CREATE, .user = bob}).user;
 	assert_true(str_eq(user_of(bob.id).name, STR("Bob Bee")));
 	assert_null(user_of(bob.id).email.ptr);
 	struct user_record none = {.role = ROLE_VIEWER, .enabled = true};
-	none = applied((struct store_write){.kind = STORE_USER_CREATE, .user = none}).user;
+	none = applied((struct registry_write){.kind = REGISTRY_USER_CREATE, .user = none}).user;
 	assert_true(str_starts(user_of(none.id).name, STR("user ")));
 }
 
@@ -878,7 +873,7 @@ static void *teller(void *arg)
 {
 	(void)arg;
 	while (!stop_reading) {
-		struct store_write write = {0};
+		struct registry_write write = {0};
 		size_t at = 0;
 		missed += accounts_uses(fx.accounts, &at, &write, 1) > 1;
 		accounts_follow(fx.accounts);

@@ -20,8 +20,8 @@ enum { STALE_MS = 1500 };
 static struct {
 	char folder[KIT_PATH_BYTES];
 	struct store *store;
-	const struct store_ops *real;
-	struct store_ops ops;
+	const struct registry_ops *real;
+	struct registry_ops ops;
 	struct budgets *budgets;
 	struct accounts *accounts;
 	struct arena arena;
@@ -29,16 +29,9 @@ static struct {
 	sem_t asked; /* for the feed */
 } fx;
 
-static int version(struct store *s, uint64_t *ret)
+static int feed(struct registry *registry, struct feed_page *page)
 {
-	(void)s;
-	*ret = 1;
-	return 0;
-}
-
-static int feed(struct store *s, bool accounts, struct feed_page *page)
-{
-	int r = fx.feed_result ? fx.feed_result : fx.real->feed(s, accounts, page);
+	int r = fx.feed_result ? fx.feed_result : fx.real->feed(registry, page);
 	sem_post(&fx.asked);
 	return r;
 }
@@ -50,11 +43,11 @@ static int start(void **state)
 	kit_folder_make(fx.folder);
 	snprintf(path, sizeof(path), "%s/links.db", fx.folder);
 	assert_int_equal(store_sqlite_open(path, &fx.store, NULL), 0);
-	fx.real = fx.store->ops;
+	fx.real = fx.store->registry->ops;
 	fx.ops = *fx.real;
-	fx.ops.version = version;
+	fx.store->is_shared = true;
 	fx.ops.feed = feed;
-	fx.store->ops = &fx.ops;
+	fx.store->registry->ops = &fx.ops;
 	fx.feed_result = 0;
 	sem_init(&fx.asked, 0, 0);
 	fx.budgets = budgets_new();
@@ -80,19 +73,20 @@ static int stop(void **state)
 /* By another server. */
 static uint64_t make_key(const char *text)
 {
-	struct store_write w = {.kind = STORE_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
+	struct registry_write w = {.kind = REGISTRY_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
 	w.key.rights = RIGHT_READ;
 	w.user = (struct user_record){.role = ROLE_EDITOR, .enabled = true};
 	api_key_digest(str_of(text), w.key.digest);
-	assert_int_equal(store_apply(fx.store, &w, 1), 0);
+	assert_int_equal(registry_apply(fx.store->registry, &w, 1), 0);
 	assert_int_equal(w.result, 0);
 	return w.key.id;
 }
 
 static void revoke(uint64_t id)
 {
-	struct store_write w = {.kind = STORE_KEY_REVOKE, .now_ms = 2, .arena = &fx.arena, .key.id = id};
-	assert_int_equal(store_apply(fx.store, &w, 1), 0);
+	struct registry_write w = {
+	    .kind = REGISTRY_KEY_REVOKE, .now_ms = 2, .arena = &fx.arena, .key.id = id};
+	assert_int_equal(registry_apply(fx.store->registry, &w, 1), 0);
 	assert_int_equal(w.result, 0);
 }
 

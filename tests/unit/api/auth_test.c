@@ -72,18 +72,18 @@ static struct http_conn conn;
 static uint64_t ada; /* an editor with a key */
 static char token[SESSION_TEXT_BYTES], csrf[CSRF_TEXT_BYTES];
 
-static void apply(struct store_write *w)
+static void apply(struct registry_write *w)
 {
 	w->now_ms = 1;
 	w->arena = &arena;
-	assert_int_equal(store_apply(store, w, 1), 0);
+	assert_int_equal(registry_apply(store->registry, w, 1), 0);
 	assert_int_equal(w->result, 0);
 }
 
 static void add_key(const char *text, unsigned rights)
 {
-	struct store_write w = {.kind = STORE_KEY_CREATE,
-	                        .key = {.user = ada, .name = STR("key"), .rights = rights}};
+	struct registry_write w = {.kind = REGISTRY_KEY_CREATE,
+	                           .key = {.user = ada, .name = STR("key"), .rights = rights}};
 	api_key_digest(str_of(text), w.key.digest);
 	apply(&w);
 }
@@ -94,7 +94,7 @@ static int start(void **state)
 	char path[KIT_PATH_BYTES + 16];
 	kit_folder_make(folder);
 	snprintf(path, sizeof(path), "%s/links.db", folder);
-	struct store_write user = {.kind = STORE_USER_CREATE};
+	struct registry_write user = {.kind = REGISTRY_USER_CREATE};
 	assert_int_equal(store_sqlite_open(path, &store, NULL), 0);
 	budgets = budgets_new();
 	user.user = (struct user_record){
@@ -107,11 +107,11 @@ static int start(void **state)
 	    .store = store, .budgets = budgets, .cache_bytes = 1 << 20, .stale_ms = 60000};
 	assert_int_equal(accounts_new(&config, &api.accounts, NULL), 0);
 	accounts_set_local(api.accounts, STR("local"));
-	struct store_write session = {.kind = STORE_SESSION_CREATE,
-	                              .session = {.id = {7},
-	                                          .user = ada,
-	                                          .generation = user.user.generation,
-	                                          .expires_ms = clock_real_ms() + 3600000}};
+	struct registry_write session = {.kind = REGISTRY_SESSION_CREATE,
+	                                 .session = {.id = {7},
+	                                             .user = ada,
+	                                             .generation = user.user.generation,
+	                                             .expires_ms = clock_real_ms() + 3600000}};
 	apply(&session);
 	session_text(api.accounts, &session.session, token);
 	session_csrf(api.accounts, session.session.id, csrf);
@@ -407,13 +407,6 @@ static void whom_somebody_names_is_waited_for(void **state)
 	assert_int_equal(holds, 1);
 }
 
-static int no_version(struct store *s, uint64_t *ret)
-{
-	(void)s;
-	*ret = 1;
-	return 0;
-}
-
 static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
 {
 	(void)state;
@@ -421,11 +414,8 @@ static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
 	struct account user;
 	struct hold *hold;
 	struct http_request key = key_request(HTTP_GET, "full"), none = {.method = HTTP_GET};
-	struct store_ops shared = *store->ops;
-	const struct store_ops *real = store->ops;
 	assert_true(requires(&key, 0, &caller));
-	shared.version = no_version;
-	store->ops = &shared;
+	store->is_shared = true;
 	assert_int_equal(accounts_follow(api.accounts), 0);
 	mono_ms = INT64_MAX;
 	assert_refused(&key, 0, 503, "urn:curt:accounts-unavailable");
@@ -435,7 +425,7 @@ static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
 	conn = (struct http_conn){0};
 	assert_false(auth_user_named(&worker, &conn, &none, STR("ada@example.com"), &user));
 	assert_int_equal(conn.status, 503);
-	store->ops = real;
+	store->is_shared = false;
 }
 
 /* Answers of several steps */
@@ -443,7 +433,7 @@ static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
 static void change_ada(struct user_record to, unsigned fields)
 {
 	to.id = ada;
-	struct store_write w = {.kind = STORE_USER_UPDATE, .user = to, .user_fields = fields};
+	struct registry_write w = {.kind = REGISTRY_USER_UPDATE, .user = to, .user_fields = fields};
 	apply(&w);
 	accounts_changed(api.accounts, &w);
 }

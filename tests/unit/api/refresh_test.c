@@ -58,19 +58,6 @@ static struct {
 	struct api_worker worker;
 } fx;
 
-static int version(struct store *s, uint64_t *ret)
-{
-	(void)s;
-	*ret = 1;
-	return 0;
-}
-
-static int constant(struct store *s, struct str name, void *value, size_t len)
-{
-	(void)s;
-	return store_constant(fx.store, name, value, len);
-}
-
 static int render(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
 {
 	(void)link, (void)out, (void)ret_date_at;
@@ -83,8 +70,7 @@ static int start(void **state)
 	mono_ms = 100000;
 	shared = 0;
 	fx.store = kit_store_new();
-	fx.ops = (struct store_ops){.version = version, .constant = constant};
-	fx.shared_store.ops = &fx.ops;
+	fx.shared_store = (struct store){.ops = &fx.ops, .registry = fx.store->registry, .is_shared = true};
 	fx.budgets = budgets_new();
 	const struct links_config config = {.store = &fx.shared_store,
 	                                    .budgets = fx.budgets,

@@ -19,13 +19,13 @@ static void ids_come_one_after_the_other_from_leased_blocks(void **state)
 	struct ids ids;
 	uint64_t id, leased;
 	store = kit_store_new();
-	ids_init(&ids, store, 10, 1000000);
+	ids_init(&ids, store->registry, 10, 1000000);
 	for (uint64_t i = 1; i <= 25; i++) {
 		assert_int_equal(ids_next(&ids, &id), 0);
 		assert_int_equal(id, i);
 	}
 	/* three blocks of ten are gone: whoever comes next gets none of them */
-	assert_int_equal(store_lease(store, STR("link"), 1, &leased), 0);
+	assert_int_equal(registry_lease(store->registry, STR("link"), 1, &leased), 0);
 	assert_int_equal(leased, 31);
 	ids_release(&ids);
 	store_free(store);
@@ -39,7 +39,7 @@ static void a_restart_skips_what_was_leased(void **state)
 	store = kit_store_new();
 	for (uint64_t life = 0; life < 5; life++) {
 		struct ids ids;
-		ids_init(&ids, store, 100, 1000000);
+		ids_init(&ids, store->registry, 100, 1000000);
 		assert_int_equal(ids_next(&ids, &id), 0);
 		assert_int_equal(id, life * 100 + 1);
 		ids_release(&ids);
@@ -54,7 +54,7 @@ static void the_end_of_the_key_space_is_a_limit(void **state)
 	struct ids ids;
 	uint64_t id;
 	store = kit_store_new();
-	ids_init(&ids, store, 4, 6);
+	ids_init(&ids, store->registry, 4, 6);
 	for (int i = 1; i < 6; i++)
 		assert_int_equal(ids_next(&ids, &id), 0);
 	assert_int_equal(id, 5);
@@ -72,7 +72,7 @@ static void a_store_that_fails_is_passed_on_and_asked_again(void **state)
 	uint64_t id;
 	inner = kit_store_new();
 	assert_int_equal(store_fault_open("lease=unavailable@1!", inner, &store, NULL), 0);
-	ids_init(&ids, store, 10, 1000);
+	ids_init(&ids, store->registry, 10, 1000);
 	assert_int_equal(ids_next(&ids, &id), ERR_UNAVAILABLE);
 	assert_int_equal(ids_next(&ids, &id), 0);
 	ids_release(&ids);
@@ -101,7 +101,7 @@ static void threads_never_get_the_same_id(void **state)
 	struct store *store;
 	pthread_t threads[THREADS];
 	store = kit_store_new();
-	ids_init(&shared, store, 7, UINT64_MAX);
+	ids_init(&shared, store->registry, 7, UINT64_MAX);
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, take_many, NULL), 0);
 	for (int i = 0; i < THREADS; i++)

@@ -35,12 +35,11 @@ static int render(const struct link_record *link, struct buf *out, uint16_t *ret
 
 static uint64_t user_create(void)
 {
-	struct store_write w = {.kind = STORE_USER_CREATE,
-	                        .now_ms = 1,
-	                        .arena = &fx.arena,
-	                        .user = {.role = ROLE_EDITOR, .enabled = true}};
-	links_apply(fx.links, &w, 1, fx.metrics);
-	assert_int_equal(w.result, 0);
+	struct registry_write w = {.kind = REGISTRY_USER_CREATE,
+	                           .now_ms = 1,
+	                           .arena = &fx.arena,
+	                           .user = {.role = ROLE_EDITOR, .enabled = true}};
+	assert_int_equal(kit_apply(fx.store, &w), 0);
 	return w.user.id;
 }
 
@@ -121,7 +120,7 @@ static void let(enum store_write_kind kind, uint64_t user)
 	                        .now_ms = 2000,
 	                        .arena = &fx.arena,
 	                        .ref = links_ref(fx.links, STR("k")),
-	                        .user.id = user};
+	                        .user = user};
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, 0);
 }
@@ -190,10 +189,9 @@ static void a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner(voi
 static void the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made(void **state)
 {
 	(void)state;
-	struct store_write key = {.kind = STORE_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
+	struct registry_write key = {.kind = REGISTRY_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
 	key.key = (struct key_record){.user = fx.owner, .rights = RIGHTS_ALL, .redirects_max = 7};
-	links_apply(fx.links, &key, 1, fx.metrics);
-	assert_int_equal(key.result, 0);
+	assert_int_equal(kit_apply(fx.store, &key), 0);
 	create((struct link_record){.api_key = key.key.id});
 	struct budget *budget = resolve(NOBODY).budget;
 	assert_int_equal(budget->owner, key.key.id);

@@ -53,23 +53,6 @@ static int watched_apply(struct store *s, struct store_write *writes, size_t n)
 	return w->apply_fail ? w->apply_fail : r;
 }
 
-static int watched_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret)
-{
-	return store_lease(container_of(s, struct watched_store, base)->inner, counter, count, ret);
-}
-
-static int watched_constant(struct store *s, struct str name, void *value, size_t len)
-{
-	return store_constant(container_of(s, struct watched_store, base)->inner, name, value, len);
-}
-
-static int watched_version(struct store *s, uint64_t *ret)
-{
-	(void)s;
-	*ret = 1;
-	return 0;
-}
-
 static int render(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
 {
 	buf_str(out, link->url);
@@ -101,13 +84,10 @@ static struct links *server(struct key_source *source, uint64_t negative_ms)
 static int start(void **state)
 {
 	(void)state;
-	fx.store = (struct watched_store){.ops = {.lookup = watched_lookup,
-	                                          .apply = watched_apply,
-	                                          .lease = watched_lease,
-	                                          .constant = watched_constant,
-	                                          .version = watched_version}};
-	fx.store.base.ops = &fx.store.ops;
-	fx.store.inner = kit_store_new();
+	fx.store = (struct watched_store){.ops = {.lookup = watched_lookup, .apply = watched_apply},
+	                                  .inner = kit_store_new()};
+	fx.store.base = (struct store){
+	    .ops = &fx.store.ops, .registry = fx.store.inner->registry, .is_shared = true};
 	rcache_double_init(&fx.rcache);
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
@@ -434,7 +414,7 @@ static void entries_have_a_life_when_others_write_too(void **state)
 static void without_others_entries_stay_for_ever(void **state)
 {
 	(void)state;
-	fx.store.ops.version = NULL;
+	fx.store.base.is_shared = false;
 	struct links *alone = server(NULL, 1000);
 	struct str key = create();
 	assert_int_equal(resolve(alone, key, NULL), 0);

@@ -76,7 +76,7 @@ static void lease_to(uint64_t id)
 {
 	uint64_t first = 0;
 	while (first < id)
-		assert_int_equal(store_lease(fx.store, STORE_LINK_COUNTER, 1, &first), 0);
+		assert_int_equal(registry_lease(fx.store->registry, STORE_LINK_COUNTER, 1, &first), 0);
 }
 
 static int start(void **state)
@@ -248,6 +248,7 @@ static void a_source_that_does_not_answer_refuses_likewise(void **state)
 static struct {
 	struct store base;
 	struct store_ops ops;
+	struct registry_ops registry_ops;
 	unsigned calls;
 	bool all_away;
 } parts;
@@ -267,25 +268,13 @@ static int parts_apply(struct store *s, struct store_write *writes, size_t n)
 	return 0;
 }
 
-static int parts_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret)
-{
-	(void)s;
-	return store_lease(fx.store, counter, count, ret);
-}
-
-static int parts_constant(struct store *s, struct str name, void *value, size_t len)
-{
-	(void)s;
-	return store_constant(fx.store, name, value, len);
-}
-
 static struct links *parts_start_with(struct key_source *source)
 {
 	struct links *links = NULL;
 	memset(&parts, 0, sizeof(parts));
-	parts.ops = (struct store_ops){
-	    .apply = parts_apply, .lease = parts_lease, .constant = parts_constant};
-	parts.base.ops = &parts.ops;
+	parts.ops = (struct store_ops){.apply = parts_apply};
+	parts.registry_ops = *fx.store->registry->ops;
+	parts.base = (struct store){.ops = &parts.ops, .registry = fx.store->registry};
 	const struct links_config config = {
 	    .store = &parts.base, .budgets = fx.budgets, .source = source, .id_block = 10};
 	assert_int_equal(links_new(&config, &links, NULL), 0);
@@ -453,7 +442,7 @@ static void when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand(voi
 	links_free(links);
 }
 
-static int no_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret)
+static int no_lease(struct registry *s, struct str counter, uint64_t count, uint64_t *ret)
 {
 	(void)s, (void)counter, (void)count, (void)ret;
 	return ERR_UNAVAILABLE;
@@ -463,7 +452,9 @@ static void without_numbers_for_its_links_a_batch_gives_all_its_keys_back(void *
 {
 	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
-	parts.ops.lease = no_lease;
+	const struct registry_ops *real = fx.store->registry->ops;
+	parts.registry_ops.lease = no_lease;
+	fx.store->registry->ops = &parts.registry_ops;
 	shelve_id(5, true); /* needs a number */
 	shelve_id(6, true);
 	struct store_write batch[] = {creation(NULL), creation(NULL)};
@@ -472,6 +463,7 @@ static void without_numbers_for_its_links_a_batch_gives_all_its_keys_back(void *
 	assert_true(batch[1].result < 0);
 	assert_int_equal(shelf.back_count, 2);
 	links_free(links);
+	fx.store->registry->ops = real;
 }
 
 /* Claiming */
@@ -501,19 +493,12 @@ static int estate_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_
 	return 0;
 }
 
-static int estate_lease(struct store *s, struct str counter, uint64_t count, uint64_t *ret)
-{
-	(void)s;
-	return store_lease(fx.store, counter, count, ret);
-}
-
 static struct key_source *claim_start(void)
 {
 	struct key_source *source = NULL;
 	memset(&estate, 0, sizeof(estate));
 	estate.ops.claim = estate_claim;
-	estate.ops.lease = estate_lease;
-	estate.base.ops = &estate.ops;
+	estate.base = (struct store){.ops = &estate.ops, .registry = fx.store->registry, .is_shared = true};
 	const struct claim_config config = {
 	    .store = &estate.base, .cipher = links_cipher(fx.links), .rest_ms = 5000, .id_block = 10};
 	assert_int_equal(claim_new(&config, &source, NULL), 0);

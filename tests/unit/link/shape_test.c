@@ -74,7 +74,7 @@ static void damage_is_told_and_not_guessed_at(void **state)
 	struct store *s = store_new();
 	struct key_cipher cipher;
 	uint8_t shape[2] = {9, 7};
-	assert_int_equal(store_constant(s, STR("key-shape"), shape, sizeof(shape)), 0);
+	assert_int_equal(registry_constant(s->registry, STR("key-shape"), shape, sizeof(shape)), 0);
 	assert_int_equal(shape_settle(s, KEY_BASE62, 0, &cipher, NULL), ERR_CORRUPT);
 	store_free(s);
 }

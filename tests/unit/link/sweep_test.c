@@ -81,23 +81,7 @@ static int slow_over(struct store *s, struct store_over *over)
 	return r;
 }
 
-static int slow_lease(struct store *s, struct str what, uint64_t count, uint64_t *ret_first)
-{
-	(void)s;
-	return store_lease(slow.inner, what, count, ret_first);
-}
-
-static int slow_constant(struct store *s, struct str name, void *value, size_t bytes)
-{
-	(void)s;
-	return store_constant(slow.inner, name, value, bytes);
-}
-
-static const struct store_ops slow_ops = {.lookup = slow_lookup,
-                                          .apply = slow_apply,
-                                          .over = slow_over,
-                                          .lease = slow_lease,
-                                          .constant = slow_constant};
+static const struct store_ops slow_ops = {.lookup = slow_lookup, .apply = slow_apply, .over = slow_over};
 
 static int render(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
 {
@@ -113,6 +97,7 @@ static int setup(void **state)
 	os_sys.clock_gettime = test_clock;
 	fx.count = 0;
 	slow.inner = kit_store_new();
+	slow.base.registry = slow.inner->registry;
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
 		fx.metrics = metrics_register();

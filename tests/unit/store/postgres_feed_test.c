@@ -37,14 +37,14 @@ static int teardown(void **state)
 static struct feed_cursor feed_end(void)
 {
 	struct feed_page page = {.from_end = true, .arena = &arena, .max = 100};
-	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(store_feed(store, &page), 0);
 	return page.cursor;
 }
 
 static struct feed_page feed_since(struct feed_cursor cursor, bool settled)
 {
 	struct feed_page page = {.cursor = cursor, .settled = settled, .arena = &arena, .max = 100};
-	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(store_feed(store, &page), 0);
 	return page;
 }
 
@@ -141,22 +141,22 @@ static void more_than_a_page_that_is_not_settled_is_a_loss(void **state)
 	database_kit_hold(url, "BEGIN; SELECT txid_current()"); /* any program's */
 	create_at(1, 1);
 	struct feed_page page = {.cursor = cursor, .arena = &arena, .max = 2};
-	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(store_feed(store, &page), 0);
 	assert_int_equal(page.count, 1);
 	assert_false(page.lost);
 	create_at(2, 1);
 	create_at(3, 1);
-	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(store_feed(store, &page), 0);
 	assert_true(page.lost); /* it tells of two of them, time and again */
 	assert_false(page.more);
 	page.settled = true;
-	assert_int_equal(store_feed(store, false, &page), 0);
+	assert_int_equal(store_feed(store, &page), 0);
 	assert_int_equal(page.count, 0);
 	assert_false(page.lost);
 	database_kit_let_go();
 	page.settled = false;
 	for (uint64_t last = 0; last != 3; last = page.count > 0 ? page.entries[page.count - 1].id : last) {
-		assert_int_equal(store_feed(store, false, &page), 0);
+		assert_int_equal(store_feed(store, &page), 0);
 		assert_true(page.lost || page.more || page.entries[page.count - 1].id == 3);
 	}
 }

@@ -38,10 +38,10 @@ static int call(struct store *s, const char *op)
 {
 	struct store_lookup read = {.ref = {.id = 1, .key = STR("g1")}, .arena = &arena};
 	struct store_list page = {.limit = 1, .arena = &arena};
-	struct store_users users = {.limit = 1, .arena = &arena};
+	struct registry_users users = {.limit = 1, .arena = &arena};
 	struct store_over over = {.now_ms = 1};
 	struct user_record user;
-	struct store_keys keys = {.limit = 1, .arena = &arena};
+	struct registry_keys keys = {.limit = 1, .arena = &arena};
 	size_t count;
 	uint64_t first, id, *ids;
 	const struct store_count clicks = {.id = 1, .clicks = 1};
@@ -61,17 +61,17 @@ static int call(struct store *s, const char *op)
 	if (strcmp(op, "over") == 0)
 		return store_over(s, &over);
 	if (strcmp(op, "users") == 0)
-		return store_users(s, &users);
+		return registry_users(s->registry, &users);
 	if (strcmp(op, "accounts") == 0) {
-		int r = store_user(s, 1, STR_NULL, &arena, &user);
+		int r = registry_user(s->registry, 1, STR_NULL, &arena, &user);
 		return r == ERR_NOT_FOUND ? 0 : r; /* so says the store inside */
 	}
 	if (strcmp(op, "keys") == 0)
-		return store_keys(s, &keys);
+		return registry_keys(s->registry, &keys);
 	if (strcmp(op, "lease") == 0)
-		return store_lease(s, STR("c"), 1, &first);
+		return registry_lease(s->registry, STR("c"), 1, &first);
 	if (strcmp(op, "constant") == 0)
-		return store_constant(s, STR("k"), value, 1);
+		return registry_constant(s->registry, STR("k"), value, 1);
 	assert_string_equal(op, "ping");
 	return store_ping(s, NULL);
 }
@@ -96,13 +96,6 @@ static void every_operation_fails_with_every_error_and_no_other_does(void **stat
 	}
 }
 
-static int shared_version(struct store *s, uint64_t *ret)
-{
-	(void)s;
-	*ret = 5;
-	return 0;
-}
-
 static int shared_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
                         size_t *ret_count)
 {
@@ -117,21 +110,15 @@ static void shared_free(struct store *s)
 	(void)s;
 }
 
-static void it_has_what_the_store_inside_has_and_no_more(void **state)
+static void claims_fail_when_told_to(void **state)
 {
 	(void)state;
-	static const struct store_ops ops = {
-	    .free = shared_free, .version = shared_version, .claim = shared_claim};
-	struct store shared = {.ops = &ops}, *s = fault_open("");
-	uint64_t version = 0, id = 0;
+	static const struct store_ops ops = {.free = shared_free, .claim = shared_claim};
+	struct registry registry = {0};
+	struct store shared = {.ops = &ops, .registry = &registry}, *s;
+	uint64_t id = 0;
 	size_t count = 0;
-	assert_null(s->ops->version);
-	assert_null(s->ops->claim);
-	store_free(s);
-	assert_int_equal(store_fault_open("version=busy@2,claim=unavailable@2", &shared, &s, NULL), 0);
-	assert_int_equal(store_version(s, &version), 0);
-	assert_int_equal(version, 5);
-	assert_int_equal(store_version(s, &version), ERR_BUSY);
+	assert_int_equal(store_fault_open("claim=unavailable@2", &shared, &s, NULL), 0);
 	assert_int_equal(store_claim(s, 0, 0, 1, &id, &count), 0);
 	assert_int_equal(id, 9);
 	assert_int_equal(store_claim(s, 0, 0, 1, &id, &count), ERR_UNAVAILABLE);
@@ -207,7 +194,7 @@ static void a_lease_that_fails_leaves_its_output_alone(void **state)
 	(void)state;
 	uint64_t first = 77;
 	struct store *s = fault_open("lease=uncertain");
-	assert_int_equal(store_lease(s, STR("c"), 5, &first), ERR_UNCERTAIN);
+	assert_int_equal(registry_lease(s->registry, STR("c"), 5, &first), ERR_UNCERTAIN);
 	assert_int_equal(first, 77);
 	store_free(s);
 }
@@ -273,7 +260,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_operation_fails_with_every_error_and_no_other_does),
-	    cmocka_unit_test(it_has_what_the_store_inside_has_and_no_more),
+	    cmocka_unit_test(claims_fail_when_told_to),
 	    cmocka_unit_test(a_number_is_the_first_call_that_fails),
 	    cmocka_unit_test(a_number_with_a_mark_is_the_only_call_that_fails),
 	    cmocka_unit_test(of_several_rules_the_first_that_meets_a_call_decides),

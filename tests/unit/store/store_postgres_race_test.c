@@ -62,11 +62,12 @@ static void who_loses_a_name_leaves_the_winners_list_alone(void **state)
 {
 	(void)state;
 	database_kit_need();
-	struct store_write user = kit_user(&arena, NULL, ROLE_VIEWER), model = kit_alias(&arena, 1, "model");
+	struct registry_write user = kit_user(&arena, NULL, ROLE_VIEWER);
+	struct store_write model = kit_alias(&arena, 1, "model");
 	assert_int_equal(kit_apply(store, &user), 0);
 	assert_int_equal(kit_apply(store, &model), 0);
 	struct batch b = {{kit_alias(&arena, 2, "name"), on(STORE_PERMIT, "name")}, -1};
-	b.writes[1].user.id = user.user.id;
+	b.writes[1].user = user.user.id;
 	database_kit_hold(url, "BEGIN; CREATE TEMP TABLE made AS SELECT * FROM link WHERE key = 'model';"
 	                       " UPDATE made SET key = 'name', id = 9, permitted_count = 5;"
 	                       " INSERT INTO link SELECT * FROM made");

@@ -79,9 +79,9 @@ static void a_database_of_a_newer_version_is_refused(void **state)
 	database_kit_need();
 	struct store *s = NULL;
 	struct err e = {""};
-	const struct store_postgres_config config = {.url = str_of(url)};
+	const struct store_shards_config config = {.urls = (struct str[]){str_of(url)}, .count = 1};
 	postgres_kit_run(url, "UPDATE layout_version SET version = version + 1");
-	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_int_equal(store_shards_open(&config, &s, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "newer version"));
 	postgres_kit_run(url, "UPDATE layout_version SET version = version - 1");
 }
@@ -95,11 +95,11 @@ static void a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do
 	struct err e = {""};
 	need_no_citus();
 	postgres_kit_database_make(feigned);
-	const struct store_postgres_config config = {.url = str_of(feigned)};
+	const struct store_shards_config config = {.urls = (struct str[]){str_of(feigned)}, .count = 1};
 	postgres_kit_citus_feign(feigned);
 	postgres_kit_run(feigned, "CREATE OR REPLACE VIEW pg_dist_node AS SELECT false AS shouldhaveshards,"
 	                          " true AS isactive, 'primary'::text AS noderole");
-	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_int_equal(store_shards_open(&config, &s, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "citus_add_node"));
 	assert_int_equal(
 	    postgres_kit_ask(feigned, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"), 0);
@@ -115,17 +115,17 @@ static void with_citus_a_store_is_no_shard_and_has_no_replicas(void **state)
 	struct err e = {""};
 	postgres_kit_database_make(with_citus);
 	postgres_kit_citus_feign(with_citus);
-	struct store_postgres_config config = {.url = str_of(with_citus)};
 	const struct str urls[] = {str_of(with_citus), str_of(url)};
-	const struct store_shards_config shards = {.urls = urls, .count = 2};
-	assert_int_equal(store_shards_open(&shards, &s, &e), ERR_INVALID);
+	struct store_shards_config config = {.urls = urls, .count = 2};
+	assert_int_equal(store_shards_open(&config, &s, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "without Citus"));
-	assert_int_equal(store_postgres_open(&config, &s, &e), 0);
+	config.count = 1;
+	assert_int_equal(store_shards_open(&config, &s, &e), 0);
 	assert_int_equal(store_shard_count(s), 1);
 	store_free(s);
-	config.replicas = &config.url;
+	config.replicas = urls;
 	config.replica_count = 1;
-	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	assert_int_equal(store_shards_open(&config, &s, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "store.replicas"));
 	postgres_kit_database_remove(with_citus);
 }
@@ -154,11 +154,12 @@ static void a_wrong_url_and_a_server_that_is_away_are_told_apart(void **state)
 	(void)state;
 	struct store *s = NULL;
 	struct err e = {""};
-	struct store_postgres_config config = {.url = STR("postgres://me:geheim@h/d?nonsense=1")};
-	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_INVALID);
+	struct str at = STR("postgres://me:geheim@h/d?nonsense=1");
+	const struct store_shards_config config = {.urls = &at, .count = 1};
+	assert_int_equal(store_shards_open(&config, &s, &e), ERR_INVALID);
 	assert_null(strstr(e.text, "geheim"));
-	config.url = STR("postgres://me:geheim@127.0.0.1:1/d");
-	assert_int_equal(store_postgres_open(&config, &s, &e), ERR_UNAVAILABLE);
+	at = STR("postgres://me:geheim@127.0.0.1:1/d");
+	assert_int_equal(store_shards_open(&config, &s, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "127.0.0.1"));
 	assert_null(strstr(e.text, "geheim"));
 }
@@ -259,7 +260,7 @@ static void a_key_that_came_back_names_a_link_again_and_can_come_back_again(void
 	database_kit_need();
 	uint64_t ids[4], first;
 	struct link_record link;
-	assert_int_equal(store_lease(store, STORE_LINK_COUNTER, 10, &first), 0);
+	assert_int_equal(registry_lease(store->registry, STORE_LINK_COUNTER, 10, &first), 0);
 	create_mortal(3);
 	const struct store_count clicks = {.id = 3, .clicks = 41};
 	assert_int_equal(store_set_clicks(store, 1, &clicks, 1), 0);
@@ -388,47 +389,6 @@ static void nodes_that_count_at_once_lose_nothing(void **state)
 		assert_int_equal(clicks_of(id), NODES * COUNTS);
 }
 
-static uint64_t version(void)
-{
-	uint64_t v = 0;
-	assert_int_equal(store_version(store, &v), 0);
-	return v;
-}
-
-static void the_version_tells_of_changes_of_accounts_that_were_there_and_of_nothing_else(void **state)
-{
-	(void)state;
-	database_kit_need();
-	uint64_t before = version();
-	struct store_write link = kit_generated(&arena, 1),
-	                   user = kit_user(&arena, "a@b.example", ROLE_EDITOR);
-	assert_int_equal(kit_apply(store, &link), 0);
-	assert_int_equal(kit_apply(store, &user), 0);
-	struct store_write key = kit_key(&arena, 7, user.user.id);
-	assert_int_equal(kit_apply(store, &key), 0);
-	struct store_write used = {
-	    .kind = STORE_KEY_USED, .arena = &arena, .key = {.id = key.key.id, .used_ms = 5}};
-	assert_int_equal(kit_apply(store, &used), 0);
-	struct store_write begin = {.kind = STORE_SESSION_CREATE,
-	                            .arena = &arena,
-	                            .session = {.id = {1}, .user = user.user.id, .expires_ms = 1LL << 50}};
-	assert_int_equal(kit_apply(store, &begin), 0);
-	assert_int_equal(version(), before);
-	const struct store_write changes[] = {
-	    {.kind = STORE_SESSION_END, .arena = &arena, .session = begin.session},
-	    {.kind = STORE_KEY_REVOKE, .arena = &arena, .now_ms = 9, .key.id = key.key.id},
-	    {.kind = STORE_USER_UPDATE,
-	     .arena = &arena,
-	     .user.id = user.user.id,
-	     .user_fields = USER_SESSIONS}};
-	for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
-		struct store_write change = changes[i];
-		before = version();
-		assert_int_equal(kit_apply(store, &change), 0);
-		assert_true(version() > before);
-	}
-}
-
 /* --- two servers, one rule --- */
 
 struct demotion {
@@ -442,11 +402,11 @@ static void *demote(void *arg)
 {
 	struct demotion *d = arg;
 	struct arena own = {0};
-	struct store_write w = {.kind = STORE_USER_UPDATE,
-	                        .now_ms = KIT_NOW_MS,
-	                        .arena = &own,
-	                        .user = {.id = d->user, .role = ROLE_VIEWER},
-	                        .user_fields = USER_ROLE};
+	struct registry_write w = {.kind = REGISTRY_USER_UPDATE,
+	                           .now_ms = KIT_NOW_MS,
+	                           .arena = &own,
+	                           .user = {.id = d->user, .role = ROLE_VIEWER},
+	                           .user_fields = USER_ROLE};
 	pthread_barrier_wait(d->start);
 	d->result = kit_apply(d->store, &w);
 	arena_release(&own);
@@ -458,7 +418,7 @@ static void of_two_admins_who_demote_each_other_one_stays(void **state)
 	(void)state;
 	database_kit_need();
 	struct store *second = database_kit_store(database_kit_urls[0]);
-	struct store_write admins[2];
+	struct registry_write admins[2];
 	pthread_barrier_t start;
 	for (size_t i = 0; i < 2; i++) {
 		admins[i] = kit_user(&arena, i ? "b@admin.example" : "a@admin.example", ROLE_ADMIN);
@@ -477,10 +437,10 @@ static void of_two_admins_who_demote_each_other_one_stays(void **state)
 		assert_int_equal(MIN(both[0].result, both[1].result), ERR_BUSY);
 		assert_int_equal(MAX(both[0].result, both[1].result), 0);
 		for (size_t i = 0; i < 2; i++) {
-			struct store_write again = {.kind = STORE_USER_UPDATE,
-			                            .arena = &arena,
-			                            .user = {.id = admins[i].user.id, .role = ROLE_ADMIN},
-			                            .user_fields = USER_ROLE};
+			struct registry_write again = {.kind = REGISTRY_USER_UPDATE,
+			                               .arena = &arena,
+			                               .user = {.id = admins[i].user.id, .role = ROLE_ADMIN},
+			                               .user_fields = USER_ROLE};
 			assert_int_equal(kit_apply(store, &again), 0);
 		}
 	}
@@ -500,7 +460,7 @@ static void *hoard(void *arg)
 	struct hoarder *h = arg;
 	for (unsigned i = 0; i < ACCOUNT_KEYS_MAX; i++) {
 		struct arena own = {0};
-		struct store_write w = kit_key(&own, 0, h->user);
+		struct registry_write w = kit_key(&own, 0, h->user);
 		w.key.digest[1] = h->first;
 		w.key.digest[2] = (uint8_t)i;
 		int r = kit_apply(h->store, &w);
@@ -516,7 +476,7 @@ static void two_servers_together_make_no_more_keys_than_a_user_may_have(void **s
 	(void)state;
 	database_kit_need();
 	struct store *second = database_kit_store(database_kit_urls[0]);
-	struct store_write user = kit_user(&arena, "hoarder@example.com", ROLE_VIEWER);
+	struct registry_write user = kit_user(&arena, "hoarder@example.com", ROLE_VIEWER);
 	assert_int_equal(kit_apply(store, &user), 0);
 	struct hoarder both[2] = {{store, user.user.id, 1, 0}, {second, user.user.id, 2, 0}};
 	pthread_t threads[2];
@@ -677,7 +637,6 @@ int main(void)
 	    TEST(no_two_claimers_get_the_same_key),
 	    TEST(a_links_clicks_are_the_sum_over_the_nodes),
 	    TEST(nodes_that_count_at_once_lose_nothing),
-	    TEST(the_version_tells_of_changes_of_accounts_that_were_there_and_of_nothing_else),
 	    TEST(of_two_admins_who_demote_each_other_one_stays),
 	    TEST(two_servers_together_make_no_more_keys_than_a_user_may_have),
 	    TEST(of_creates_with_one_idempotency_key_one_is_made_whoever_asks),

@@ -145,7 +145,7 @@ static void assert_told(struct store_write w, const char *sqlstate, const char *
 	assert_int_equal(store_apply(store, &w, 1), ERR_UNAVAILABLE);
 	assert_not_ready();
 	/* That something else can be written does not help. */
-	assert_int_equal(store_lease(store, STORE_LINK_COUNTER, 1, &first), 0);
+	assert_int_equal(registry_lease(store->registry, STORE_LINK_COUNTER, 1, &first), 0);
 	assert_not_ready();
 	inserts_work();
 	assert_int_equal(store_ping(store, &e), 0);

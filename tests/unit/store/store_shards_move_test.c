@@ -136,7 +136,7 @@ static void permit(struct writer *me, struct arena *a, unsigned i)
 {
 	struct name *name = &me->names[i];
 	struct store_write w = change_of(me, a, i, name->listed ? STORE_FORBID : STORE_PERMIT);
-	w.user.id = listed_user;
+	w.user = listed_user;
 	int r = apply_one(me, &w);
 	expect(me, r == (name->id ? 0 : ERR_NOT_FOUND), "permit", i, r);
 	if (r == 0)
@@ -304,7 +304,7 @@ static void standing_make(struct store *s, struct arena *a)
 	assert_int_equal(store_apply(s, writes, STANDING), 0);
 	for (size_t i = 0; i < STANDING; i++)
 		assert_int_equal(writes[i].result, 0);
-	struct store_write user = kit_user(a, "listed@example.com", ROLE_VIEWER);
+	struct registry_write user = kit_user(a, "listed@example.com", ROLE_VIEWER);
 	assert_int_equal(kit_apply(s, &user), 0);
 	listed_user = user.user.id;
 }

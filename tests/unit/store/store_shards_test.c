@@ -119,7 +119,10 @@ static void reshard_with(size_t n, const char *leave)
 
 static struct store_postgres *db_open(size_t i)
 {
-	return store_postgres_of(database_kit_store(urls[i]));
+	const struct postgres_config config = {.url = str_of(urls[i])};
+	struct store_postgres *db = NULL;
+	assert_int_equal(postgres_open(&config, &db, &e), 0);
+	return db;
 }
 
 static struct slot_row row_of(size_t i)
@@ -127,7 +130,7 @@ static struct slot_row row_of(size_t i)
 	struct slot_row row;
 	struct store_postgres *db = db_open(i);
 	assert_int_equal(postgres_slots_get(db, &row), 0);
-	store_free(&db->base);
+	postgres_close(db);
 	return row;
 }
 
@@ -138,7 +141,7 @@ static int step(size_t i, int (*rule)(struct slot_row *, const struct slot_attem
 	struct store_postgres *db = db_open(i);
 	const struct slot_change change = {.rule = rule, .attempt = *a};
 	int r = postgres_slots_change(db, &change, &row);
-	store_free(&db->base);
+	postgres_close(db);
 	return r;
 }
 
@@ -182,8 +185,8 @@ static void names_copy(void)
 			names[kept++] = names[i];
 	}
 	assert_int_equal(postgres_names_copy(from, to, &row, names, kept, &e), 0);
-	store_free(&from->base);
-	store_free(&to->base);
+	postgres_close(from);
+	postgres_close(to);
 }
 
 static int title_set(uint64_t id)
@@ -432,8 +435,8 @@ static void who_wakes_up_late_copies_and_gives_nothing(void **state)
 	struct store_postgres *from = db_open(0), *to = db_open(1);
 	struct str key = kit_generated(&arena, id_that_moves(true)).ref.key;
 	assert_int_equal(postgres_names_copy(from, to, &late, &key, 1, &e), ERR_CONFLICT);
-	store_free(&from->base);
-	store_free(&to->base);
+	postgres_close(from);
+	postgres_close(to);
 	links_check(store, 1, LINKS);
 }
 
@@ -475,24 +478,24 @@ static void nothing_is_read_or_written_by_another_row(void **state)
 	uint64_t ids[1], all, *users;
 	size_t count;
 	old.version--;
-	assert_int_equal(postgres_apply_at(db, &old, false, &w, 1), ERR_CONFLICT);
-	assert_int_equal(postgres_lookup_at(db, &old, &read, 1), ERR_CONFLICT);
-	assert_int_equal(postgres_list_at(db, &old, &page), ERR_CONFLICT);
-	assert_int_equal(postgres_tagged_at(db, &old, STR("t"), 1, ranked, &count), ERR_CONFLICT);
-	assert_int_equal(postgres_over_at(db, &old, &over, ranked, &count, &all), ERR_CONFLICT);
-	assert_int_equal(postgres_permitted_at(db, &old, 1, &arena, &users, &count), ERR_CONFLICT);
-	assert_int_equal(postgres_set_clicks_at(db, &old, 1, &total, 1), ERR_CONFLICT);
-	assert_int_equal(postgres_claim_at(db, &old, 1, 0, 1, ids, &count), ERR_CONFLICT);
+	assert_int_equal(postgres_apply(db, &old, &w, 1), ERR_CONFLICT);
+	assert_int_equal(postgres_lookup(db, &old, &read, 1), ERR_CONFLICT);
+	assert_int_equal(postgres_list(db, &old, &page), ERR_CONFLICT);
+	assert_int_equal(postgres_tagged(db, &old, STR("t"), 1, ranked, &count), ERR_CONFLICT);
+	assert_int_equal(postgres_over(db, &old, &over, ranked, &count, &all), ERR_CONFLICT);
+	assert_int_equal(postgres_permitted(db, &old, 1, &arena, &users, &count), ERR_CONFLICT);
+	assert_int_equal(postgres_set_clicks(db, &old, 1, &total, 1), ERR_CONFLICT);
+	assert_int_equal(postgres_claim(db, &old, 1, 0, 1, ids, &count), ERR_CONFLICT);
 	assert_int_equal(postgres_names_remove(db, &old, &w.ref.key, 1), ERR_CONFLICT);
-	assert_int_equal(postgres_apply_at(db, &row, false, &w, 1), 0);
-	assert_int_equal(postgres_lookup_at(db, &row, &read, 1), 0);
+	assert_int_equal(postgres_apply(db, &row, &w, 1), 0);
+	assert_int_equal(postgres_lookup(db, &row, &read, 1), 0);
 	assert_int_equal(read.result, 0);
 	/* A failure of the database is not taken for another row. */
 	w = kit_generated(&arena, 2);
 	postgres_kit_run(urls[0], "ALTER TABLE link RENAME COLUMN note TO notice");
-	assert_int_equal(postgres_apply_at(db, &row, false, &w, 1), ERR_UNAVAILABLE);
+	assert_int_equal(postgres_apply(db, &row, &w, 1), ERR_UNAVAILABLE);
 	postgres_kit_run(urls[0], "ALTER TABLE link RENAME COLUMN notice TO note");
-	store_free(&db->base);
+	postgres_close(db);
 }
 
 static void everything_under_a_name_moves_with_it(void **state)
@@ -500,7 +503,7 @@ static void everything_under_a_name_moves_with_it(void **state)
 	(void)state;
 	database_kit_need();
 	store = open_first(1);
-	struct store_write user = kit_user(&arena, "one@example.com", ROLE_VIEWER);
+	struct registry_write user = kit_user(&arena, "one@example.com", ROLE_VIEWER);
 	assert_int_equal(kit_apply(store, &user), 0);
 	for (uint64_t i = 1; i <= LINKS; i++) {
 		const char *name = arena_printf(&arena, "name-%llu", (unsigned long long)i).ptr;
@@ -510,7 +513,7 @@ static void everything_under_a_name_moves_with_it(void **state)
 		batch[1].link.expires_ms = KIT_NOW_MS;
 		assert_int_equal(store_apply(store, batch, 2), 0);
 		struct store_write more[] = {
-		    {.kind = STORE_PERMIT, .ref = batch[0].ref, .user.id = user.user.id},
+		    {.kind = STORE_PERMIT, .ref = batch[0].ref, .user = user.user.id},
 		    {.kind = STORE_LINK_REAP, .ref = batch[1].ref}};
 		for (size_t k = 0; k < 2; k++) {
 			more[k].now_ms = KIT_NOW_MS;
@@ -671,6 +674,7 @@ static void a_database_that_is_lost_can_be_given_up(void **state)
 	store = NULL;
 	struct slot_row kept = row_of(0);
 	postgres_kit_database_empty(urls[1]); /* another one stands in its place */
+	postgres_kit_run(urls[1], "DELETE FROM constant");
 	store = open_first(2);
 	assert_int_equal(store_ping(store, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "is not the one"));
@@ -705,7 +709,7 @@ static void ids_go_on_behind_the_highest_of_all_databases(void **state)
 	store_free(store);
 	postgres_kit_run(urls[0], "DELETE FROM counter"); /* of an older backup */
 	store = open_first(2);
-	assert_int_equal(store_lease(store, STORE_LINK_COUNTER, 1, &first), 0);
+	assert_int_equal(registry_lease(store->registry, STORE_LINK_COUNTER, 1, &first), 0);
 	assert_int_equal(first, LINKS + 1);
 }
 

@@ -85,16 +85,16 @@ static void assert_clean_error(int r)
 static void accounts_under_fault(struct store *store, struct arena *a, uint64_t ids[1])
 {
 	struct store_over over = {.now_ms = KIT_NOW_MS, .max = 1, .ids = ids, .count_all = true};
-	struct store_users page = {.limit = 5, .arena = a};
-	struct store_keys keys = {.limit = 5, .arena = a};
+	struct registry_users page = {.limit = 5, .arena = a};
+	struct registry_keys keys = {.limit = 5, .arena = a};
 	struct user_record user;
 	uint64_t *users;
 	size_t count;
 	assert_clean_error(store_over(store, &over));
-	assert_clean_error(store_users(store, &page));
-	assert_clean_error(store_keys(store, &keys));
+	assert_clean_error(registry_users(store->registry, &page));
+	assert_clean_error(registry_keys(store->registry, &keys));
 	assert_clean_error(store_permitted(store, 11, a, &users, &count));
-	int r = store_user(store, 1, STR_NULL, a, &user);
+	int r = registry_user(store->registry, 1, STR_NULL, a, &user);
 	assert_clean_error(r == ERR_NOT_FOUND ? 0 : r);
 }
 
@@ -135,7 +135,7 @@ static void work(struct ledger *ledger, struct store *store, bool *ret_uncertain
 		    ledger_apply(ledger, store, b, fillers[b - 1]),
 		    store_set_clicks(store, 1, &clicks, 1),
 		    ledger_lease(ledger, store),
-		    store_constant(store, STR("name"), constant, sizeof(constant)),
+		    registry_constant(store->registry, STR("name"), constant, sizeof(constant)),
 		};
 		for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 			assert_clean_error(results[i]);

@@ -109,9 +109,10 @@ static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
 	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = store_open();
-	struct store_write made[] = {kit_alias(&a, 1, "damaged"), kit_alias(&a, 2, "nothing"),
-	                             kit_user(&a, NULL, ROLE_VIEWER)};
+	struct store_write made[] = {kit_alias(&a, 1, "damaged"), kit_alias(&a, 2, "nothing")};
+	struct registry_write user = kit_user(&a, NULL, ROLE_VIEWER);
 	assert_int_equal(store_apply(store, made, ARRAY_LEN(made)), 0);
+	assert_int_equal(kit_apply(store, &user), 0);
 	store_free(store);
 	sqlite3 *db;
 	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
@@ -125,17 +126,22 @@ static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
 	struct store_write batch[] = {
 	    {.kind = STORE_LINK_UPDATE, .arena = &a, .ref.key = STR("damaged")},
 	    {.kind = STORE_LINK_DELETE, .arena = &a, .ref.key = STR("nothing")},
-	    {.kind = STORE_USER_UPDATE, .arena = &a, .user = made[2].user, .user_fields = USER_SESSIONS},
 	    kit_alias(&a, 3, "damaged"),
 	    kit_alias(&a, 4, "nothing"),
 	    kit_generated(&a, 5),
 	};
 	assert_int_equal(store_apply(store, batch, ARRAY_LEN(batch)), 0);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < 2; i++)
 		assert_int_equal(batch[i].result, ERR_CORRUPT);
+	assert_int_equal(batch[2].result, ERR_CONFLICT);
 	assert_int_equal(batch[3].result, ERR_CONFLICT);
-	assert_int_equal(batch[4].result, ERR_CONFLICT);
-	assert_int_equal(batch[5].result, 0);
+	assert_int_equal(batch[4].result, 0);
+	struct registry_write accounts[] = {
+	    {.kind = REGISTRY_USER_UPDATE, .arena = &a, .user = user.user, .user_fields = USER_SESSIONS},
+	    kit_user(&a, NULL, ROLE_VIEWER)};
+	assert_int_equal(registry_apply(store->registry, accounts, 2), 0);
+	assert_int_equal(accounts[0].result, ERR_CORRUPT);
+	assert_int_equal(accounts[1].result, 0);
 	store_free(store);
 }
 
@@ -144,17 +150,17 @@ static void a_create_whose_id_is_taken_fails_alone(void **state)
 	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = store_open();
-	struct store_write user = kit_user(&a, NULL, ROLE_VIEWER);
+	struct registry_write user = kit_user(&a, NULL, ROLE_VIEWER);
 	assert_int_equal(kit_apply(store, &user), 0);
 	struct store_write made[] = {kit_alias(&a, 1, "first"),
 	                             {.kind = STORE_PERMIT, .arena = &a, .ref.key = STR("first")}};
-	made[1].user.id = user.user.id;
+	made[1].user = user.user.id;
 	assert_int_equal(store_apply(store, made, 2), 0);
 	assert_int_equal(made[1].result, 0);
 	struct store_write batch[] = {kit_alias(&a, 1, "second"),
 	                              {.kind = STORE_PERMIT, .arena = &a, .ref.key = STR("second")},
 	                              kit_generated(&a, 2)};
-	batch[1].user.id = user.user.id;
+	batch[1].user = user.user.id;
 	assert_int_equal(store_apply(store, batch, 3), 0);
 	assert_int_equal(batch[0].result, ERR_CONFLICT);
 	assert_int_equal(batch[1].result, ERR_NOT_FOUND);
@@ -194,10 +200,10 @@ static void a_key_of_an_earlier_version_becomes_a_user_of_the_same_id(void **sta
 	for (int version = 1; version <= STORE_VERSION_LAST; version++) {
 		store_version_make(path, version);
 		struct store *store = store_open();
-		struct store_users page = {.limit = 9, .arena = &a};
+		struct registry_users page = {.limit = 9, .arena = &a};
 		size_t count;
 		struct key_record *keys = kit_keys(store, &a, &count);
-		assert_int_equal(store_users(store, &page), 0);
+		assert_int_equal(registry_users(store->registry, &page), 0);
 		assert_int_equal(page.count, 3);
 		assert_int_equal(count, 3);
 		for (size_t i = 0; i < 3; i++) {
@@ -232,9 +238,9 @@ static void a_file_of_an_earlier_version_goes_on(void **state)
 	struct store *store = store_open();
 	uint64_t first;
 	char secret[3];
-	assert_int_equal(store_lease(store, STR("ids"), 1, &first), 0);
+	assert_int_equal(registry_lease(store->registry, STR("ids"), 1, &first), 0);
 	assert_int_equal(first, 5);
-	assert_int_equal(store_constant(store, STR("secret"), secret, 3), 0);
+	assert_int_equal(registry_constant(store->registry, STR("secret"), secret, 3), 0);
 	assert_memory_equal(secret, "abc", 3);
 	struct store_write replay = kit_generated(&a, 50);
 	replay.idempotency_key = STR("again");
@@ -242,14 +248,14 @@ static void a_file_of_an_earlier_version_goes_on(void **state)
 	assert_int_equal(kit_apply(store, &replay), 0);
 	assert_true(replay.replayed);
 	assert_int_equal(replay.link.id, 1);
-	struct store_write user = kit_user(&a, "new@example.com", ROLE_VIEWER);
+	struct registry_write user = kit_user(&a, "new@example.com", ROLE_VIEWER);
 	assert_int_equal(kit_apply(store, &user), 0);
 	assert_int_equal(user.user.id, 10);
-	struct store_write last = {.kind = STORE_KEY_REVOKE, .now_ms = 5, .arena = &a, .key.id = 3};
+	struct registry_write last = {.kind = REGISTRY_KEY_REVOKE, .now_ms = 5, .arena = &a, .key.id = 3};
 	assert_int_equal(kit_apply(store, &last), ERR_CONFLICT); /* the only admin's in force */
 	const struct store_count clicks = {.id = 1, .clicks = 12};
 	assert_int_equal(store_set_clicks(store, 1, &clicks, 1), 0);
-	struct store_write w = {.kind = STORE_PERMIT, .arena = &a, .ref = {1, STR("g1")}, .user.id = 7};
+	struct store_write w = {.kind = STORE_PERMIT, .arena = &a, .ref = {1, STR("g1")}, .user = 7};
 	assert_int_equal(kit_apply(store, &w), 0);
 	w = (struct store_write){.kind = STORE_LINK_DELETE, .arena = &a, .ref = {1, STR("g1")}};
 	assert_int_equal(kit_apply(store, &w), 0);
@@ -282,6 +288,7 @@ static unsigned read_acks(int acks, struct ledger *ledger, unsigned batch, unsig
 {
 	char said;
 	while (batch <= max && read(acks, &said, 1) == 1) {
+		ledger->accounts[batch] = LEDGER_DONE;
 		ledger->batches[batch++] = LEDGER_DONE;
 		uint64_t end;
 		if (read(acks, &end, 8) == 8)
@@ -313,7 +320,7 @@ static void kill_after(unsigned batches, unsigned spin)
 	close(acks[0]);
 	assert_true(next > batches);
 	if (next < LEDGER_BATCHES)
-		ledger.batches[next] = LEDGER_UNCERTAIN;
+		ledger.batches[next] = ledger.accounts[next] = LEDGER_UNCERTAIN;
 	struct store *store = store_open();
 	ledger_check(&ledger, store);
 	store_free(store);

@@ -1,5 +1,4 @@
-#include "store/postgres_numbers.h"
-
+/* Totals of clicks, and keys that come back. */
 #include "os/clock.h"
 #include "store/postgres_feed.h"
 #include "store/postgres_put.h"
@@ -79,7 +78,7 @@ static int clicks_find(struct postgres_txn *t, const struct clicks_work *work, s
 static int clicks_note(struct postgres_txn *t, const struct slot_row *row, const struct str *names, size_t n)
 {
 	CLEANUP(buf_release) struct buf feed = {0};
-	for (size_t i = 0; i < n && row && row->move != MOVE_NONE; i++) {
+	for (size_t i = 0; i < n && row->move != MOVE_NONE; i++) {
 		if (!slots_have(&row->out, slot_of(names[i])))
 			continue;
 		struct str entry = feed_entry_bytes(
@@ -110,7 +109,7 @@ static int clicks_run(struct postgres_txn *t, void *ctx)
 		names[n] = pg_get_text(&found, row, 1);
 		if (!slot_row_owns(work->row, names[n]))
 			continue;
-		work->is_frozen |= work->row && slot_is_frozen(work->row, slot_of(names[n]));
+		work->is_frozen |= slot_is_frozen(work->row, slot_of(names[n]));
 		totals[n++] = total_of(work, (uint64_t)pg_get_int(&found, row, 0));
 	}
 	if (n == 0 || work->is_frozen)
@@ -126,114 +125,16 @@ static int clicks_run(struct postgres_txn *t, void *ctx)
 	return clicks_note(t, work->row, names, n);
 }
 
-int postgres_set_clicks_at(struct store_postgres *s, const struct slot_row *row, uint64_t node,
-                           const struct store_count *counts, size_t n)
+int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, uint64_t node,
+                        const struct store_count *counts, size_t n)
 {
 	ASSERT(n <= STORE_COUNTS_MAX);
 	if (n == 0)
 		return 0;
 	struct clicks_work clicks = {.row = row, .node = node, .counts = counts, .n = n};
-	struct postgres_work work = {.run = clicks_run,
-	                             .ctx = &clicks,
-	                             .is_distributed = s->kind.is_distributed,
-	                             .is_postgres = s->kind.has_advisory_locks};
+	struct postgres_work work = postgres_work(s, clicks_run, &clicks);
 	int r = POSTGRES_WRITE(s, again_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
 	return r == 0 && clicks.is_frozen ? ERR_BUSY : r;
-}
-
-/* --- counters --- */
-
-static const struct pg_statement counter_lease = {
-    "counter_lease",
-    "INSERT INTO counter AS c (name, next) VALUES ($1, 1 + $2::bigint)"
-    " ON CONFLICT (name) DO UPDATE SET next = c.next + $2 WHERE c.next <= 9223372036854775807 - $2"
-    " RETURNING next - $2"};
-_Static_assert(COUNTER_FIRST == 1, "the statement says so");
-
-static int lease_on(struct pg_conn *c, struct str counter, int64_t count, uint64_t *ret_first)
-{
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &counter_lease);
-	pg_text(&q, counter);
-	pg_int(&q, count);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0 && row.rows == 0)
-		return ERR_LIMIT;
-	if (r == 0)
-		*ret_first = (uint64_t)pg_get_int(&row, 0, 0);
-	return postgres_error(r);
-}
-
-int postgres_lease(struct pg_pool *writers, struct str counter, uint64_t count, uint64_t *ret_first)
-{
-	if (counter.len == 0 || count == 0)
-		return ERR_INVALID;
-	if (count > INT64_MAX - COUNTER_FIRST)
-		return ERR_LIMIT;
-	struct pg_conn *c = pg_take(writers, NULL);
-	int r = c ? lease_on(c, counter, (int64_t)count, ret_first) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
-/* --- constants --- */
-
-static const struct pg_statement constant_put = {
-    "constant_put", "INSERT INTO constant (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"};
-static const struct pg_statement constant_get = {"constant_get",
-                                                 "SELECT value FROM constant WHERE name = $1"};
-
-static int constant_on(struct pg_conn *c, struct str name, void *value, size_t len)
-{
-	CLEANUP(pg_result_end) struct pg_result put = {NULL, 0};
-	CLEANUP(pg_result_end) struct pg_result got = {NULL, 0};
-	struct pg_query q = pg_query(c, &constant_put);
-	pg_text(&q, name);
-	pg_bytes(&q, len > 0 ? value : "", len);
-	pg_send(&q);
-	q = pg_query(c, &constant_get);
-	pg_text(&q, name);
-	pg_send(&q);
-	pg_flush(c);
-	pg_next(c, &put, NULL);
-	pg_next(c, &got, NULL);
-	int r = pg_sync(c, NULL);
-	if (r != 0)
-		return postgres_error(r);
-	struct str stored = got.rows == 1 ? pg_get_text(&got, 0, 0) : STR_NULL;
-	if (!stored.ptr || stored.len != len)
-		return ERR_CORRUPT;
-	if (len > 0)
-		memcpy(value, stored.ptr, len);
-	return 0;
-}
-
-int postgres_constant(struct pg_pool *writers, struct str name, void *value, size_t len)
-{
-	struct pg_conn *c = pg_take(writers, NULL);
-	int r = c ? constant_on(c, name, value, len) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
-static const struct pg_statement constant_drop = {"constant_drop",
-                                                  "DELETE FROM constant WHERE name >= $1 AND name < $2"};
-
-int postgres_forget(struct pg_pool *writers, struct str from, struct str before)
-{
-	struct pg_conn *c = pg_take(writers, NULL);
-	if (!c)
-		return ERR_UNAVAILABLE;
-	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	struct pg_query q = pg_query(c, &constant_drop);
-	pg_text(&q, from);
-	pg_text(&q, before);
-	pg_send(&q);
-	pg_flush(c);
-	pg_next(c, &none, NULL);
-	int r = pg_sync(c, NULL);
-	pg_return(c);
-	return r ? postgres_error(r) : 0;
 }
 
 /* --- keys that come back --- */
@@ -296,7 +197,7 @@ static int claim_pick(struct postgres_txn *t, const struct claim_work *work, con
 	for (int row = 0; row < rows->rows; row++) {
 		names[count] = pg_get_text(rows, row, 0);
 		count += slot_row_owns(work->row, names[count]) &&
-		         !(work->row && slot_is_frozen(work->row, slot_of(names[count])));
+		         !slot_is_frozen(work->row, slot_of(names[count]));
 	}
 	*ret = names;
 	*ret_count = count;
@@ -356,8 +257,8 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 	return r == 0 && work->count < work->max ? claim_from(t, work, &over) : r;
 }
 
-int postgres_claim_at(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
-                      size_t max, uint64_t *ret_ids, size_t *ret_count)
+int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
+                   size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	int64_t ended_ms;
 	*ret_count = 0;
@@ -365,10 +266,7 @@ int postgres_claim_at(struct store_postgres *s, const struct slot_row *row, int6
 		return 0;
 	struct claim_work claim = {
 	    .row = row, .now_ms = now_ms, .ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
-	struct postgres_work work = {.run = claim_run,
-	                             .ctx = &claim,
-	                             .is_distributed = s->kind.is_distributed,
-	                             .is_postgres = s->kind.has_advisory_locks};
+	struct postgres_work work = postgres_work(s, claim_run, &claim);
 	int r = POSTGRES_WRITE(s, again_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
 	if (r == 0)
 		*ret_count = claim.count;

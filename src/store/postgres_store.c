@@ -1,5 +1,5 @@
 /*
- * The role `store` on PostgreSQL.
+ * Opens a PostgreSQL database, and reads links from it.
  *
  * Changes, leases and the like go to the primary, over the connections of `writers`; each batch of changes is
  * one transaction, and its answer means that the primary has it on disk. Reads have connections of their own
@@ -8,14 +8,12 @@
  * Other servers work on the same database. Whatever must not happen twice is decided by a unique constraint
  * or under a row's lock; whoever loses looks again (postgres_txn.h).
  */
-#include "store/backends.h"
+#include "store/postgres_store.h"
 #include "store/postgres_feed.h"
 #include "store/postgres_layout.h"
-#include "store/postgres_numbers.h"
 #include "store/postgres_read.h"
 #include "store/postgres_replica.h"
 #include "store/postgres_rows.h"
-#include "store/postgres_store.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
@@ -116,8 +114,8 @@ static int lookup_error(int r)
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }
 
-int postgres_lookup_at(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
-                       size_t n)
+int postgres_lookup(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                    size_t n)
 {
 	if (n == 0)
 		return 0;
@@ -135,57 +133,21 @@ int postgres_lookup_at(struct store_postgres *s, const struct slot_row *row, str
 	return lookup_error(r);
 }
 
-static int postgres_lookup(struct store *base, struct store_lookup *reads, size_t n)
-{
-	return postgres_lookup_at(store_postgres_of(base), NULL, reads, n);
-}
-
-int postgres_list_at(struct store_postgres *s, const struct slot_row *row, struct store_list *page)
+int postgres_list(struct store_postgres *s, const struct slot_row *row, struct store_list *page)
 {
 	return POSTGRES_READ(s, postgres_read_list(c, row, page));
 }
 
-static int postgres_list(struct store *base, struct store_list *page)
-{
-	return postgres_list_at(store_postgres_of(base), NULL, page);
-}
-
-int postgres_tagged_at(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
-                       struct ranked_id *ret, size_t *ret_count)
+int postgres_tagged(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
+                    struct ranked_id *ret, size_t *ret_count)
 {
 	return POSTGRES_READ(s, postgres_read_tagged(c, row, tag, max, ret, ret_count));
 }
 
-/* Only the ids. */
-static int ids_give(int r, struct ranked_id *from, uint64_t *ret_ids, size_t count, size_t *ret_count)
-{
-	for (size_t i = 0; r == 0 && i < count; i++)
-		ret_ids[i] = from[i].id;
-	if (r == 0)
-		*ret_count = count;
-	free(from);
-	return r;
-}
-
-static int postgres_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids,
-                           size_t *ret_count)
-{
-	struct ranked_id *ids = calloc(max + 1, sizeof(*ids));
-	size_t count = 0;
-	int r = ids ? postgres_tagged_at(store_postgres_of(base), NULL, tag, max, ids, &count) : ERR_NOMEM;
-	return ids_give(r, ids, ret_ids, count, ret_count);
-}
-
-int postgres_permitted_at(struct store_postgres *s, const struct slot_row *row, uint64_t link,
-                          struct arena *arena, uint64_t **ret, size_t *ret_count)
+int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uint64_t link,
+                       struct arena *arena, uint64_t **ret, size_t *ret_count)
 {
 	return POSTGRES_READ(s, postgres_read_permitted(c, row, link, arena, ret, ret_count));
-}
-
-static int postgres_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
-                              size_t *ret_count)
-{
-	return postgres_permitted_at(store_postgres_of(base), NULL, link, arena, ret, ret_count);
 }
 
 /* Counting all takes the longer the more there are. */
@@ -196,103 +158,10 @@ static int over_on(struct pg_conn *c, const struct slot_row *row, const struct s
 	return r ? postgres_error(r) : postgres_read_over(c, row, over, ret, ret_count, ret_total);
 }
 
-int postgres_over_at(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
-                     struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
+int postgres_over(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
+                  struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
 {
 	return POSTGRES_READ(s, over_on(c, row, over, ret, ret_count, ret_total));
-}
-
-static int postgres_over(struct store *base, struct store_over *over)
-{
-	struct ranked_id *ids = calloc(over->max + 1, sizeof(*ids));
-	uint64_t total = 0;
-	size_t count = 0;
-	int r = ids ? postgres_over_at(store_postgres_of(base), NULL, over, ids, &count, &total) : ERR_NOMEM;
-	if (r == 0 && over->count_all)
-		over->total = total;
-	return ids_give(r, ids, over->ids, count, &over->count);
-}
-
-static int postgres_users(struct store *base, struct store_users *page)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_users(c, page));
-}
-
-static int postgres_keys(struct store *base, struct store_keys *page)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_keys(c, page));
-}
-
-static int postgres_accounts(struct store *base, struct store_account *reads, size_t n, struct arena *arena)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_accounts(c, reads, n, arena));
-}
-
-static int postgres_version(struct store *base, uint64_t *ret)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_read_version(c, ret));
-}
-
-/* --- changes --- */
-
-static int postgres_apply(struct store *base, struct store_write *writes, size_t n)
-{
-	return postgres_apply_at(store_postgres_of(base), NULL, false, writes, n);
-}
-
-static int set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
-{
-	return postgres_set_clicks_at(store_postgres_of(base), NULL, node, counts, n);
-}
-
-static int lease(struct store *base, struct str counter, uint64_t count, uint64_t *ret_first)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_lease(s->writers, counter, count, ret_first));
-}
-
-static int constant(struct store *base, struct str name, void *value, size_t len)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_constant(s->writers, name, value, len));
-}
-
-static int forget(struct store *base, struct str from, struct str before)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, postgres_forget(s->writers, from, before));
-}
-
-static int claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
-                 size_t *ret_count)
-{
-	return postgres_claim_at(store_postgres_of(base), NULL, now_ms, rest_ms, max, ret_ids, ret_count);
-}
-
-/* --- the feed --- */
-
-static int feed(struct store *base, bool accounts, struct feed_page *page)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_READ(s, postgres_feed_read(c, s->kind.has_advisory_locks, accounts, page));
-}
-
-static int feed_prune_on(struct store_postgres *s, int64_t until_ms, size_t *ret)
-{
-	struct pg_conn *c = pg_take(s->writers, NULL);
-	int r = c ? postgres_feed_prune(c, until_ms, ret) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
-static int feed_prune(struct store *base, int64_t until_ms, size_t *ret)
-{
-	struct store_postgres *s = store_postgres_of(base);
-	return POSTGRES_WRITE(s, feed_prune_on(s, until_ms, ret));
 }
 
 /* --- health and life --- */
@@ -328,16 +197,15 @@ static int touch_run(struct postgres_txn *t, void *ctx)
  * is not ready gets no requests. */
 static int ping_write(struct store_postgres *s, struct err *e)
 {
-	struct postgres_work work = {.run = touch_run, .is_distributed = s->kind.is_distributed};
+	struct postgres_work work = postgres_work(s, touch_run, NULL);
 	int r = postgres_error(postgres_write(s, &work, e));
 	if (r == 0)
 		atomic_store_explicit(&s->is_troubled, false, memory_order_relaxed);
 	return r;
 }
 
-static int ping(struct store *base, struct err *e)
+int postgres_ping(struct store_postgres *s, struct err *e)
 {
-	struct store_postgres *s = store_postgres_of(base);
 	calls_enter(&s->calls);
 	int r = ping_read(s, e);
 	if (r == 0 && atomic_load_explicit(&s->is_troubled, memory_order_relaxed))
@@ -346,9 +214,10 @@ static int ping(struct store *base, struct err *e)
 	return r;
 }
 
-static void postgres_free(struct store *base)
+void postgres_close(struct store_postgres *s)
 {
-	struct store_postgres *s = store_postgres_of(base);
+	if (!s)
+		return;
 	calls_wait(&s->calls);
 	postgres_replicas_free(s->replicas);
 	pg_pool_free(s->readers);
@@ -356,28 +225,6 @@ static void postgres_free(struct store *base)
 	postgres_marks_free(s->marks);
 	free(s);
 }
-
-static const struct store_ops postgres_ops = {
-    .free = postgres_free,
-    .lookup = postgres_lookup,
-    .apply = postgres_apply,
-    .list = postgres_list,
-    .tagged = postgres_tagged,
-    .set_clicks = set_clicks,
-    .permitted = postgres_permitted,
-    .over = postgres_over,
-    .users = postgres_users,
-    .keys = postgres_keys,
-    .accounts = postgres_accounts,
-    .lease = lease,
-    .constant = constant,
-    .feed = feed,
-    .feed_prune = feed_prune,
-    .ping = ping,
-    .version = postgres_version,
-    .forget = forget,
-    .claim = claim,
-};
 
 /* Citus would spread a small statement over many connections, which it opens for it, and lock rows in no
  * order. Over one, a batch locks its rows shard by shard, and two that name the same things do not block each
@@ -401,7 +248,7 @@ static int writer_setup(struct pg_conn *c, void *ctx, struct err *e)
 	return reader_setup(c, ctx, e);
 }
 
-static int pools_open(struct store_postgres *s, const struct store_postgres_config *config, struct err *e)
+static int pools_open(struct store_postgres *s, const struct postgres_config *config, struct err *e)
 {
 	size_t writers = config->writers ? config->writers : WRITERS_DEFAULT;
 	size_t readers = config->readers ? config->readers : READERS_DEFAULT;
@@ -436,12 +283,12 @@ static int layout_make(struct store_postgres *s, struct err *e)
 static int name_get(struct store_postgres *s, struct err *e)
 {
 	ASSERT(getrandom(s->name, sizeof(s->name), 0) == sizeof(s->name));
-	int r = postgres_constant(s->writers, REPLICA_NAME, s->name, sizeof(s->name));
+	int r = registry_constant(&s->registry, REPLICA_NAME, s->name, sizeof(s->name));
 	return r ? err_set(e, r, "%s: the database's name cannot be read", pg_pool_address(s->writers).ptr)
 	         : 0;
 }
 
-static int replicas_open(struct store_postgres *s, const struct store_postgres_config *config, struct err *e)
+static int replicas_open(struct store_postgres *s, const struct postgres_config *config, struct err *e)
 {
 	if (config->replica_count == 0)
 		return 0;
@@ -454,12 +301,12 @@ static int replicas_open(struct store_postgres *s, const struct store_postgres_c
 	                             config->readers ? config->readers : READERS_DEFAULT, &s->replicas, e);
 }
 
-int store_postgres_open(const struct store_postgres_config *config, struct store **ret, struct err *e)
+int postgres_open(const struct postgres_config *config, struct store_postgres **ret, struct err *e)
 {
 	struct store_postgres *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	s->base.ops = &postgres_ops;
+	s->registry.ops = &postgres_registry_ops;
 	s->rules.gives_keys_back = true;
 	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
 	int r = pools_open(s, config, e);
@@ -470,9 +317,9 @@ int store_postgres_open(const struct store_postgres_config *config, struct store
 	if (r == 0)
 		r = replicas_open(s, config, e);
 	if (r != 0) {
-		postgres_free(&s->base);
+		postgres_close(s);
 		return r;
 	}
-	*ret = &s->base;
+	*ret = s;
 	return 0;
 }

@@ -1,0 +1,461 @@
+/* The role `registry` in a link file. Users, their sessions and API keys are fetched for the rules
+ * (decide_accounts.h), and written as they have decided. */
+#include "store/decide_accounts.h"
+#include "store/sqlite_store.h"
+
+#include <stdlib.h>
+
+static struct store_sqlite *self(struct registry *r)
+{
+	return container_of(r, struct store_sqlite, registry);
+}
+
+/* --- reading --- */
+
+static int account_find(struct sqlite_conn *c, struct registry_account *read, struct arena *arena)
+{
+	static const unsigned statements[] = {[BY_USER] = SQL_USER_BY_ID,
+	                                      [BY_EMAIL] = SQL_USER_BY_EMAIL,
+	                                      [BY_KEY] = SQL_KEY_BY_ID,
+	                                      [BY_DIGEST] = SQL_KEY_BY_DIGEST,
+	                                      [BY_SESSION] = SQL_SESSION_BY_ID};
+	CLEANUP(query_end) struct query q = query_begin(c, statements[read->by]);
+	if (read->by == BY_USER || read->by == BY_KEY)
+		query_int(&q, id_is_valid(read->id) ? (int64_t)read->id : 0);
+	else if (read->by == BY_EMAIL)
+		query_str(&q, read->text); /* NULL finds nobody */
+	else
+		query_blob(&q, read->text.ptr, read->text.len);
+	bool found;
+	int rc = query_find(&q, &found);
+	read->result = found ? 0 : ERR_NOT_FOUND;
+	if (!found)
+		return rc;
+	if (read->by == BY_SESSION) {
+		read->session = (struct session_record){
+		    .user = (uint64_t)sqlite3_column_int64(q.stmt, 0),
+		    .generation = (uint64_t)sqlite3_column_int64(q.stmt, 1),
+		    .created_ms = sqlite3_column_int64(q.stmt, 2),
+		    .expires_ms = sqlite3_column_int64(q.stmt, 3),
+		};
+		memcpy(read->session.id, read->text.ptr, MIN(read->text.len, SESSION_ID_BYTES));
+	} else if (read->by == BY_USER || read->by == BY_EMAIL) {
+		read->result = sqlite_row_read(q.stmt, &user_fields, arena, &read->user, sizeof(read->user));
+	} else {
+		read->result = sqlite_row_read(q.stmt, &key_fields, arena, &read->key, sizeof(read->key));
+	}
+	return rc;
+}
+
+static int accounts(struct registry *r, struct registry_account *reads, size_t n, struct arena *arena)
+{
+	SQLITE_READER(self(r), read);
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
+		rc = account_find(read.conn, &reads[i], arena);
+	return sqlite_error(rc);
+}
+
+/* A page of users or API keys: statements with ?1 the id before it, ?2 the limit and one more. */
+struct page {
+	const struct fields *fields;
+	size_t row_bytes;
+	size_t limit;
+	struct arena *arena;
+	void *rows;
+	size_t count;
+	bool more;
+};
+
+static int page_read(struct query *q, uint64_t after, uint64_t user, struct page *p)
+{
+	size_t cap = 0;
+	int rc, r = 0;
+	query_int(q, (int64_t)MIN(after, INT64_MAX));
+	query_int(q, (int64_t)MIN(p->limit, INT32_MAX) + 1);
+	if (user)
+		query_int(q, (int64_t)MIN(user, INT64_MAX));
+	while (r == 0 && (rc = query_step(q)) == SQLITE_ROW && p->count < p->limit) {
+		p->rows = array_room(p->arena, p->rows, p->count, &cap, p->row_bytes);
+		r = p->rows ? sqlite_row_read(q->stmt, p->fields, p->arena,
+		                              (char *)p->rows + p->count * p->row_bytes, p->row_bytes)
+		            : ERR_NOMEM;
+		p->count++;
+	}
+	if (r != 0)
+		return r;
+	p->more = rc == SQLITE_ROW;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : sqlite_error(rc);
+}
+
+static int users(struct registry *r, struct registry_users *to)
+{
+	struct page p = {
+	    .fields = &user_fields, .row_bytes = sizeof(*to->users), .limit = to->limit, .arena = to->arena};
+	if (to->limit == 0)
+		return ERR_INVALID;
+	SQLITE_READER(self(r), read);
+	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_USERS);
+	int result = page_read(&q, to->after, 0, &p);
+	if (result != 0)
+		return result;
+	to->users = p.rows;
+	to->count = p.count;
+	to->more = p.more;
+	return 0;
+}
+
+static int keys(struct registry *r, struct registry_keys *to)
+{
+	struct page p = {
+	    .fields = &key_fields, .row_bytes = sizeof(*to->keys), .limit = to->limit, .arena = to->arena};
+	if (to->limit == 0)
+		return ERR_INVALID;
+	SQLITE_READER(self(r), read);
+	CLEANUP(query_end)
+	struct query q = query_begin(read.conn, to->user ? SQL_KEYS_OF_USER : SQL_KEYS_OF_ALL);
+	int result = page_read(&q, to->after, to->user, &p);
+	if (result != 0)
+		return result;
+	to->keys = p.rows;
+	to->count = p.count;
+	to->more = p.more;
+	return 0;
+}
+
+/* --- fetching for the rules --- */
+
+static int admins_fetch(struct sqlite_conn *c, const struct registry_write *w, struct account_rows *rows)
+{
+	CLEANUP(query_end) struct query key = query_begin(c, SQL_ADMIN_KEY_OF);
+	query_int(&key, w->now_ms);
+	query_int(&key, (int64_t)w->user.id);
+	int rc = query_find(&key, &rows->has_admin_key);
+	if (rc != SQLITE_OK)
+		return rc;
+	CLEANUP(query_end) struct query other = query_begin(c, SQL_OTHER_ADMIN);
+	query_int(&other, w->now_ms);
+	query_int(&other, (int64_t)w->user.id);
+	return query_find(&other, &rows->has_other_admin);
+}
+
+static int admin_keys_fetch(struct sqlite_conn *c, const struct registry_write *w, struct account_rows *rows)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_ADMIN_KEYS);
+	int rc;
+	query_int(&q, w->now_ms);
+	while ((rc = query_step(&q)) == SQLITE_ROW && rows->admin_key_count < ARRAY_LEN(rows->admin_keys))
+		rows->admin_keys[rows->admin_key_count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int live_keys_fetch(struct sqlite_conn *c, const struct registry_write *w, size_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS_LIVE);
+	query_int(&q, (int64_t)w->key.user);
+	query_int(&q, w->now_ms);
+	query_int(&q, ACCOUNT_KEYS_MAX);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? (size_t)sqlite3_column_int64(q.stmt, 0) : 0;
+	return rc;
+}
+
+/* What a change is about. */
+struct fetched {
+	struct account_rows rows;
+	struct registry_account user, email, key, digest;
+};
+
+/* Unless an earlier one failed. A row that cannot be read fails its change only. */
+static void account_fetch(struct sqlite_conn *c, bool needed, struct registry_account *read,
+                          struct arena *arena, struct account_rows *rows, int *rc)
+{
+	read->result = ERR_NOT_FOUND;
+	if (needed && *rc == SQLITE_OK)
+		*rc = account_find(c, read, arena);
+	if (read->result == ERR_NOMEM)
+		*rc = SQLITE_NOMEM;
+	rows->is_damaged |= read->result == ERR_CORRUPT;
+}
+
+static int rows_fetch(struct sqlite_conn *c, const struct registry_write *w, struct arena *arena,
+                      struct fetched *f)
+{
+	unsigned needs = account_needs(w);
+	struct account_rows *rows = &f->rows;
+	int rc = SQLITE_OK;
+	f->user = (struct registry_account){.by = BY_USER,
+	                                    .id = w->kind == REGISTRY_KEY_CREATE ? w->key.user : w->user.id};
+	f->email = (struct registry_account){.by = BY_EMAIL, .text = w->user.email};
+	f->key = (struct registry_account){.by = BY_KEY, .id = w->key.id};
+	f->digest = (struct registry_account){.by = BY_DIGEST,
+	                                      .text = str_n((const char *)w->key.digest, KEY_DIGEST_BYTES)};
+	account_fetch(c, needs & NEEDS_USER, &f->user, arena, rows, &rc);
+	account_fetch(c, needs & NEEDS_EMAIL, &f->email, arena, rows, &rc);
+	account_fetch(c, needs & NEEDS_KEY, &f->key, arena, rows, &rc);
+	account_fetch(c, needs & NEEDS_DIGEST, &f->digest, arena, rows, &rc);
+	rows->user = f->user.result == 0 ? &f->user.user : NULL;
+	rows->email_holder = f->email.result == 0 ? f->email.user.id : 0;
+	rows->key = f->key.result == 0 ? &f->key.key : NULL;
+	rows->digest_exists = f->digest.result == 0;
+	if (rc == SQLITE_OK && needs & NEEDS_ADMINS)
+		rc = admins_fetch(c, w, rows);
+	if (rc == SQLITE_OK && needs & NEEDS_ADMIN_KEYS)
+		rc = admin_keys_fetch(c, w, rows);
+	if (rc == SQLITE_OK && needs & NEEDS_LIVE_KEYS)
+		rc = live_keys_fetch(c, w, &rows->live_keys);
+	return rc;
+}
+
+/* --- writing --- */
+
+/* Its id comes back in *ret_id, which is the record's own. */
+static int record_insert(struct sqlite_conn *c, unsigned sql, const struct fields *fields, const void *record,
+                         uint64_t *ret_id)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	*ret_id = 0;
+	sqlite_bind_record(&q, fields, FIELDS_ALL, record);
+	int rc = query_run(&q);
+	*ret_id = (uint64_t)sqlite3_last_insert_rowid(c->db);
+	return rc;
+}
+
+static int user_write(struct sqlite_conn *c, const struct user_record *user)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_USER_UPDATE);
+	sqlite_bind_record(&q, &user_fields, FIELDS_CHANGING, user);
+	query_int(&q, (int64_t)user->id);
+	return query_run(&q);
+}
+
+static int session_insert(struct sqlite_conn *c, const struct session_record *session)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_INSERT);
+	query_blob(&q, session->id, SESSION_ID_BYTES);
+	query_int(&q, (int64_t)session->user);
+	query_int(&q, (int64_t)session->generation);
+	query_int(&q, session->created_ms);
+	query_int(&q, session->expires_ms);
+	query_str(&q, session->address);
+	query_str(&q, session->agent);
+	return query_run(&q);
+}
+
+static int session_delete(struct sqlite_conn *c, const uint8_t *id)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_DELETE);
+	query_blob(&q, id, SESSION_ID_BYTES);
+	return query_run(&q);
+}
+
+static int account_write(struct sqlite_conn *c, unsigned edits, const struct registry_write *w,
+                         struct account_outcome *out)
+{
+	int rc = SQLITE_OK;
+	if (edits & EDIT_USER_INSERT) {
+		rc = record_insert(c, SQL_USER_INSERT, &user_fields, &out->user, &out->user.id);
+		out->key.user = out->user.id;
+	}
+	if (rc == SQLITE_OK && edits & EDIT_USER_UPDATE)
+		rc = user_write(c, &out->user);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_INSERT)
+		rc = record_insert(c, SQL_KEY_INSERT, &key_fields, &out->key, &out->key.id);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_REVOKE)
+		rc = sqlite_numbers_run(c, SQL_KEY_REVOKE, (int64_t)out->key.id, out->key.revoked_ms);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_USED)
+		rc = sqlite_numbers_run(c, SQL_KEY_USED, (int64_t)out->key.id, out->key.used_ms);
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT) {
+		rc = session_insert(c, &out->session);
+		if (rc == SQLITE_OK)
+			rc = sqlite_numbers_run(c, SQL_SESSION_PURGE, w->now_ms, SESSION_PURGE_PER_CREATE);
+	}
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_DELETE)
+		rc = session_delete(c, w->session.id);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
+		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge);
+	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
+		rc = sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
+	return rc;
+}
+
+static int account_change(struct sqlite_conn *c, const struct registry_write *w, struct account_outcome *out,
+                          struct buf *feed)
+{
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct fetched fetched = {0};
+	int rc = rows_fetch(c, w, &arena, &fetched);
+	if (rc != SQLITE_OK)
+		return rc;
+	int edits = decide_account(&fetched.rows, w, out);
+	if (edits < 0)
+		return sqlite_of_error(edits);
+	rc = account_write(c, (unsigned)edits, w, out);
+	if (rc == SQLITE_OK && !account_feed((unsigned)edits, &fetched.rows, w, out, feed))
+		rc = SQLITE_NOMEM;
+	return rc;
+}
+
+static int apply(struct registry *r, struct registry_write *writes, size_t n)
+{
+	struct sqlite_file *f = self(r)->file;
+	struct sqlite_conn *c;
+	CLEANUP(buf_release) struct buf feed = {0};
+	struct account_outcome *outcomes = calloc(n + 1, sizeof(*outcomes));
+	int result = outcomes ? 0 : ERR_NOMEM;
+	if (result == 0 && n > 0)
+		result = sqlite_file_write_begin(f, &c);
+	if (result != 0 || n == 0) {
+		free(outcomes);
+		return result;
+	}
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < n; i++)
+		rc = account_change(c, &writes[i], &outcomes[i], &feed);
+	if (rc == SQLITE_OK)
+		rc = sqlite_feed_add(c, SQL_ACCOUNT_FEED, writes[n - 1].now_ms, buf_view(&feed));
+	result = sqlite_file_write_end(f, rc);
+	for (size_t i = 0; result == 0 && i < n; i++)
+		account_publish(&outcomes[i], &writes[i]);
+	free(outcomes);
+	return result;
+}
+
+/* --- counters and constants --- */
+
+static int counter_next(struct sqlite_conn *c, struct str name, int64_t *ret)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_GET);
+	query_str(&q, name);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret = found ? sqlite3_column_int64(q.stmt, 0) : COUNTER_FIRST;
+	return rc;
+}
+
+static int counter_set(struct sqlite_conn *c, struct str name, int64_t next)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_SET);
+	query_str(&q, name);
+	query_int(&q, next);
+	return query_run(&q);
+}
+
+static int lease(struct registry *r, struct str counter, uint64_t count, uint64_t *ret_first)
+{
+	struct sqlite_file *f = self(r)->file;
+	struct sqlite_conn *c;
+	if (counter.len == 0 || count == 0)
+		return ERR_INVALID;
+	if (count > INT64_MAX)
+		return ERR_LIMIT;
+	int result = sqlite_file_write_begin(f, &c);
+	if (result != 0)
+		return result;
+	int64_t first, next;
+	int rc = counter_next(c, counter, &first);
+	bool fits = rc == SQLITE_OK && !__builtin_add_overflow(first, (int64_t)count, &next);
+	if (fits)
+		rc = counter_set(c, counter, next);
+	result = sqlite_file_write_end(f, rc);
+	if (result == 0 && fits)
+		*ret_first = (uint64_t)first;
+	return result ? result : fits ? 0 : ERR_LIMIT;
+}
+
+static int counter(struct registry *r, struct str name, uint64_t *ret_next)
+{
+	SQLITE_READER(self(r), read);
+	int64_t next;
+	int rc = counter_next(read.conn, name, &next);
+	if (rc == SQLITE_OK)
+		*ret_next = (uint64_t)next;
+	return sqlite_error(rc);
+}
+
+/* ERR_NOT_FOUND in *ret_result: there is none of that name. */
+static int constant_get(struct sqlite_conn *c, struct str name, void *value, size_t len, int *ret_result)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_GET);
+	query_str(&q, name);
+	bool found;
+	int rc = query_find(&q, &found);
+	*ret_result = found ? ERR_CORRUPT : ERR_NOT_FOUND;
+	if (!found)
+		return rc;
+	if ((size_t)sqlite3_column_bytes(q.stmt, 0) != len)
+		return SQLITE_OK;
+	const void *stored = sqlite3_column_blob(q.stmt, 0);
+	if (!stored && len > 0)
+		return SQLITE_NOMEM;
+	if (len > 0)
+		memcpy(value, stored, len);
+	*ret_result = 0;
+	return SQLITE_OK;
+}
+
+static int constant_put(struct sqlite_conn *c, struct str name, const void *value, size_t len)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_PUT);
+	query_str(&q, name);
+	query_blob(&q, value, len);
+	return query_run(&q);
+}
+
+static int constant(struct registry *r, struct str name, void *value, size_t len)
+{
+	struct sqlite_file *f = self(r)->file;
+	struct sqlite_conn *c;
+	int result, end = sqlite_file_write_begin(f, &c);
+	if (end != 0)
+		return end;
+	int rc = constant_get(c, name, value, len, &result);
+	if (rc == SQLITE_OK && result == ERR_NOT_FOUND) {
+		rc = constant_put(c, name, value, len);
+		result = 0;
+	}
+	end = sqlite_file_write_end(f, rc);
+	return end ? end : result;
+}
+
+static int constants_drop(struct sqlite_conn *c, struct str from, struct str before)
+{
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANTS_DROP);
+	query_str(&q, from);
+	query_str(&q, before);
+	return query_run(&q);
+}
+
+static int forget(struct registry *r, struct str from, struct str before)
+{
+	struct sqlite_file *f = self(r)->file;
+	struct sqlite_conn *c;
+	int result = sqlite_file_write_begin(f, &c);
+	return result ? result : sqlite_file_write_end(f, constants_drop(c, from, before));
+}
+
+/* --- the feed --- */
+
+static int feed(struct registry *r, struct feed_page *page)
+{
+	return sqlite_feed_read(self(r)->file, SQL_ACCOUNT_FEED, page);
+}
+
+static int feed_prune(struct registry *r, int64_t until_ms, size_t *ret)
+{
+	return sqlite_feed_prune(self(r)->file, SQL_ACCOUNT_FEED, until_ms, ret);
+}
+
+const struct registry_ops sqlite_registry_ops = {
+    .apply = apply,
+    .users = users,
+    .keys = keys,
+    .accounts = accounts,
+    .lease = lease,
+    .counter = counter,
+    .constant = constant,
+    .forget = forget,
+    .feed = feed,
+    .feed_prune = feed_prune,
+};
