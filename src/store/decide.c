@@ -163,12 +163,18 @@ struct list_row *view_list(const struct view *v, const struct name_row *name, ui
 	return *list_at(v, name, user);
 }
 
-bool view_lost(const struct view *v, const struct store_write *w)
+static int row_lost(const struct name_row *row)
+{
+	return row->is_lost ? ERR_CONFLICT : row->is_unknown ? ERR_UNCERTAIN : 0;
+}
+
+int view_lost(const struct view *v, const struct store_write *w)
 {
 	const struct name_row *repeated = NULL;
 	if (w->kind == STORE_LINK_CREATE && w->idempotency_key.ptr)
 		repeated = (*replay_at(v, w))->name;
-	return view_name(v, w->ref.key)->is_lost || (repeated && repeated->is_lost);
+	int own = row_lost(view_name(v, w->ref.key));
+	return own || !repeated ? own : row_lost(repeated);
 }
 
 /* --- names --- */

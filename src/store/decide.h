@@ -60,7 +60,8 @@ struct name_row {
 	uint64_t id;       /* what it decodes to; 0: nothing */
 	bool is_wanted;    /* by a CREATE: what stands in its way must be fetched */
 	bool is_generated; /* all that the batch wants of it is to make it: its link need not be fetched */
-	bool is_lost;      /* the backend's to set: its insert found the name or the id taken */
+	bool is_lost;      /* the backend's to set: its insert found the name or the id taken, */
+	bool is_unknown;   /* or nobody can say any more whether it did */
 	struct name_state before, now;
 	struct str made; /* the feed's entry of the link that it gains */
 };
@@ -132,8 +133,9 @@ bool view_feed(const struct view *v, bool made, struct arena *arena, struct str 
 struct name_row *view_name(const struct view *v, struct str name);
 struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user);
 
-/* Does the change rest on an insert that was lost: of its own name, or of the link that it repeats? */
-bool view_lost(const struct view *v, const struct store_write *w);
+/* Does the change rest on an insert that was lost (ERR_CONFLICT), or may have been (ERR_UNCERTAIN): of its
+ * own name, or of the link that it repeats? */
+int view_lost(const struct view *v, const struct store_write *w);
 
 /* What must be written of a name. A link that gives way to another of the same name is removed, then made. */
 static inline bool name_loses_link(const struct name_row *row)

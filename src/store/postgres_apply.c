@@ -44,6 +44,7 @@ struct apply_work {
 	bool all;         /* nothing is left to its insert */
 	struct view view; /* of the last try, which is the one that counts */
 	struct pg_result made;
+	size_t lost; /* inserts that found a name taken */
 };
 
 static void apply_work_reset(struct apply_work *work)
@@ -75,24 +76,29 @@ static bool is_held(struct store_postgres *s)
 	return held_ms != 0 && clock_mono_ms() - held_ms < HELD_MS;
 }
 
-/* The answer to the COMMIT got lost, and with it which links were made: they are there. */
-static int made_resolve(struct store_postgres *s, struct apply_work *work)
+/* Whose result is `lost`: ERR_CONFLICT or ERR_UNCERTAIN. */
+static void lost_tell(struct apply_work *work, int lost)
+{
+	for (size_t i = 0; i < work->n; i++) {
+		if (view_lost(&work->view, &work->writes[i]) == lost)
+			work->outcomes[i] = (struct store_outcome){.result = lost};
+	}
+}
+
+/* It was committed. Which inserts were lost came with the answer; if that got lost, it is found out. */
+static int lost_find(struct store_postgres *s, struct apply_work *work)
 {
 	bool gains = false;
 	for (size_t i = 0; i < work->view.name_count; i++)
 		gains |= name_gains_link(&work->view.names[i]);
-	return gains && !work->made.vendor ? POSTGRES_READ(s, postgres_made_get(c, &work->view, &work->made))
-	                                   : 0;
-}
-
-/* Those who lost a name while all rows were fetched: in a race that goes on, or for an id that is taken. */
-static void lost_note(struct apply_work *work)
-{
-	size_t lost = postgres_lost_mark(&work->view, &work->made);
-	for (size_t i = 0; lost > 0 && i < work->n; i++) {
-		if (view_lost(&work->view, &work->writes[i]))
-			work->outcomes[i] = (struct store_outcome){.result = ERR_CONFLICT};
+	if (!gains || work->made.vendor) {
+		work->lost = gains ? postgres_lost_mark(&work->view, &work->made) : 0;
+		return 0;
 	}
+	if (POSTGRES_READ(s, postgres_lost_find(c, &work->view, &work->lost)) != 0)
+		return ERR_UNCERTAIN;
+	lost_tell(work, ERR_UNCERTAIN);
+	return 0;
 }
 
 /* The next part of a batch that is done in parts: `size` of them from `begin` on. */
@@ -113,10 +119,10 @@ static int piece_apply(struct store_postgres *s, const struct postgres_work *wor
 	brief.ctx = &some;
 	brief.is_brief = true;
 	int r = write_once(s, &brief, NULL);
-	if (r == 0 && made_resolve(s, &some) != 0)
-		r = ERR_UNCERTAIN;
 	if (r == 0)
-		lost_note(&some);
+		r = lost_find(s, &some);
+	if (r == 0 && some.lost > 0) /* while all rows were fetched: a race that goes on, or an id is taken */
+		lost_tell(&some, ERR_CONFLICT);
 	apply_work_reset(&some);
 	return r;
 }
@@ -164,7 +170,7 @@ static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 		apply_work_reset(ctx); /* nothing came of it */
 		return apply_in_pieces(s, &work);
 	}
-	return r == 0 && made_resolve(s, ctx) != 0 ? ERR_UNCERTAIN : r;
+	return r ? r : lost_find(s, ctx);
 }
 
 /* Decides again for those whose insert was lost, with all rows fetched. The others have happened: a failure
@@ -178,15 +184,15 @@ static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 	    .rules = first->rules, .row = first->row, .writes = writes, .outcomes = outcomes, .all = true};
 	int r = writes && outcomes ? 0 : ERR_NOMEM;
 	for (size_t i = 0; r == 0 && i < first->n; i++) {
-		if (view_lost(&first->view, &first->writes[i]))
+		if (view_lost(&first->view, &first->writes[i]) == ERR_CONFLICT)
 			writes[again.n++] = first->writes[i];
 	}
 	if (r == 0)
 		r = postgres_write_note(s, postgres_error(apply_some(s, &again)));
-	if (r == 0)
-		lost_note(&again);
+	if (r == 0 && again.lost > 0)
+		lost_tell(&again, ERR_CONFLICT);
 	for (size_t i = 0, at = 0; i < first->n; i++) {
-		if (view_lost(&first->view, &first->writes[i]))
+		if (view_lost(&first->view, &first->writes[i]) == ERR_CONFLICT)
 			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)}
 			                       : outcomes[at++];
 	}
@@ -202,7 +208,7 @@ static int apply(struct store_postgres *s, const struct slot_row *row, struct st
 	struct apply_work work = {
 	    .rules = &s->rules, .row = row, .writes = writes, .n = n, .outcomes = outcomes};
 	int r = apply_some(s, &work);
-	if (r == 0 && postgres_lost_mark(&work.view, &work.made) > 0)
+	if (r == 0 && work.lost > 0)
 		apply_lost(s, &work);
 	apply_work_reset(&work);
 	if (s->replicas) /* also what failed may have happened */

@@ -15,8 +15,9 @@ int postgres_fetch_links(struct postgres_txn *t, struct view *v, bool all);
  * ended; the caller ends it. */
 int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_result *ret_made);
 
-/* The same names, asked for afterwards. */
-int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result *ret_made);
-
 /* Marks the rows whose insert was lost, and says how many. */
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made);
+
+/* The same when the answer to the COMMIT got lost, with what is there now. A name that another link has was
+ * lost. One that nobody has may be a link that was made, and then removed by somebody: that is unknown. */
+int postgres_lost_find(struct pg_conn *c, struct view *v, size_t *ret_lost);

@@ -483,19 +483,22 @@ size_t postgres_lost_mark(struct view *v, const struct pg_result *made)
 }
 
 static const struct pg_statement made_get = {
-    "made_get", "SELECT l.key FROM unnest($1::bytea[], $2::bigint[]) AS n (key, id)"
-                " JOIN link l ON l.key = n.key AND l.id = n.id WHERE l.key = ANY ($1)"};
+    "made_get", "SELECT l.key, (l.id = n.id)::int FROM unnest($1::bytea[], $2::bigint[]) AS n (key, id)"
+                " JOIN link l ON l.key = n.key WHERE l.key = ANY ($1)"};
 
-int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result *ret_made)
+int postgres_lost_find(struct pg_conn *c, struct view *v, size_t *ret_lost)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct str *names = arena_alloc(&arena, v->name_count * sizeof(*names));
 	int64_t *ids = arena_alloc(&arena, v->name_count * sizeof(*ids));
 	size_t n = 0;
 	if (!names || !ids)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < v->name_count; i++) {
-		if (!name_gains_link(&v->names[i]))
+		v->names[i].is_lost = false;
+		v->names[i].is_unknown = name_gains_link(&v->names[i]);
+		if (!v->names[i].is_unknown)
 			continue;
 		names[n] = v->names[i].name;
 		ids[n++] = (int64_t)v->names[i].now.link->id;
@@ -503,7 +506,15 @@ int postgres_made_get(struct pg_conn *c, const struct view *v, struct pg_result 
 	struct pg_query q = pg_query(c, &made_get);
 	pg_blobs(&q, names, n);
 	pg_ints(&q, ids, n);
-	return pg_ask(&q, ret_made, NULL);
+	int r = pg_ask(&q, &rows, NULL);
+	*ret_lost = 0;
+	for (int row = 0; r == 0 && row < rows.rows; row++) {
+		struct name_row *name = view_name(v, pg_get_text(&rows, row, 0));
+		name->is_unknown = false;
+		name->is_lost = !pg_get_int(&rows, row, 1);
+		*ret_lost += name->is_lost;
+	}
+	return r;
 }
 
 /* Must it be known which links were made, before what hangs on them can be written? Citus cannot ask inside

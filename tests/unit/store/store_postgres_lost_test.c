@@ -101,6 +101,25 @@ static void a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice(void 
 	}
 }
 
+/* The link goes while it is found out what became of the COMMIT: nobody can tell it from one that was never
+ * made, and to make it again would bring back what somebody removed. */
+static void a_link_that_goes_before_its_commit_is_found_out_is_uncertain(void **state)
+{
+	(void)state;
+	database_kit_need();
+	postgres_kit_run(url, "CREATE FUNCTION take_away() RETURNS trigger LANGUAGE plpgsql AS"
+	                      " 'BEGIN DELETE FROM link WHERE id = 1; RETURN new; END';"
+	                      "CREATE TRIGGER found_out BEFORE UPDATE ON commit_mark FOR EACH ROW"
+	                      " WHEN (old.sequence = new.sequence) EXECUTE FUNCTION take_away()");
+	struct store_write batch[] = {kit_alias(&arena, 1, "gone"), kit_alias(&arena, 2, "stays")};
+	relay_cut_at(relay, commit, true, false);
+	assert_int_equal(store_apply(store, batch, 2), 0);
+	assert_int_equal(batch[0].result, ERR_UNCERTAIN);
+	assert_int_equal(batch[1].result, 0);
+	assert_int_equal(rows(), 1);
+	postgres_kit_run(url, "DROP FUNCTION take_away CASCADE");
+}
+
 static void a_commit_whose_answer_was_lost_still_tells_who_lost_a_name(void **state)
 {
 	(void)state;
@@ -227,6 +246,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_commit_that_never_arrived_is_done_again),
 	    TEST(a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice),
+	    TEST(a_link_that_goes_before_its_commit_is_found_out_is_uncertain),
 	    TEST(a_commit_whose_answer_was_lost_still_tells_who_lost_a_name),
 	    TEST(a_batch_that_is_cut_off_before_its_commit_is_done_again),
 	    TEST(a_commit_that_nobody_can_tell_of_is_uncertain),

@@ -168,6 +168,24 @@ static void a_create_whose_id_is_taken_fails_alone(void **state)
 	store_free(store);
 }
 
+static void a_cursor_from_before_a_restore_is_told_so(void **state)
+{
+	(void)state;
+	CLEANUP(arena_release) struct arena a = {0};
+	struct store *store = store_open();
+	struct store_write w = kit_generated(&a, 1);
+	assert_int_equal(kit_apply(store, &w), 0);
+	struct feed_page page = {.from_end = true, .arena = &a, .max = 10};
+	assert_int_equal(store_feed(store, &page), 0);
+	page.from_end = false;
+	assert_int_equal(store_feed(store, &page), 0);
+	assert_false(page.lost);
+	page.cursor.sequence++; /* of a row that the backup does not have */
+	assert_int_equal(store_feed(store, &page), 0);
+	assert_true(page.lost);
+	store_free(store);
+}
+
 /* --- files of earlier versions --- */
 
 static void assert_tagged(struct store *store, struct str tag, size_t expected_count, uint64_t newest)
@@ -343,6 +361,7 @@ int main(void)
 	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
 	    FILE_TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it),
 	    FILE_TEST(a_create_whose_id_is_taken_fails_alone),
+	    FILE_TEST(a_cursor_from_before_a_restore_is_told_so),
 	    FILE_TEST(a_file_of_an_earlier_version_opens_with_all_its_links),
 	    FILE_TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id),
 	    FILE_TEST(a_file_of_an_earlier_version_goes_on),
