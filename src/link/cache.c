@@ -348,16 +348,21 @@ void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch
 	reclaim_retired(c);
 }
 
-void cache_invalidate(struct cache *c, struct str key)
+void cache_made(struct cache *c, struct str key, uint64_t link)
 {
 	uint64_t hash = hash_str(key, c->seed);
 	pthread_mutex_lock(&c->lock);
 	atomic_fetch_add(&c->epochs[hash % EPOCH_SLOTS], 1);
 	struct cache_entry *e = chain_find_locked(c, hash, key);
-	if (e)
+	if (e && (link == 0 || e->link != link))
 		entry_retire_locked(c, e);
 	pthread_mutex_unlock(&c->lock);
 	reclaim_retired(c);
+}
+
+void cache_invalidate(struct cache *c, struct str key)
+{
+	cache_made(c, key, 0);
 }
 
 void cache_forget(struct cache *c, struct str key)

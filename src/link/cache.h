@@ -92,6 +92,9 @@ uint32_t cache_epoch(struct cache *c, struct str key);
 void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch);
 void cache_invalidate(struct cache *c, struct str key);
 
+/* The link was made: what is kept of the name goes, unless it is of that link. */
+void cache_made(struct cache *c, struct str key, uint64_t link);
+
 /* The entry is not what the store has, and nothing shall stand in its place. Other than cache_invalidate it
  * ends no lookup under way: it comes from one. */
 void cache_forget(struct cache *c, struct str key);

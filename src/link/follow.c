@@ -36,6 +36,14 @@ static int page_read(struct feed_task *t, struct feed_page *page)
 	return r;
 }
 
+static void entry_follow(struct links *l, const struct feed_entry *e)
+{
+	if (e->kind == FEED_LINK_MADE)
+		links_made(l, e->name, e->id);
+	else
+		links_changed(l, e->name);
+}
+
 /* What was cached before the beginning may have changed already. */
 static int64_t feed_run(struct task *task)
 {
@@ -51,7 +59,7 @@ static int64_t feed_run(struct task *task)
 	if (page.lost || !t->has_begun)
 		links_lost(t->links);
 	for (size_t i = 0; i < page.count; i++)
-		links_changed(t->links, page.entries[i].name);
+		entry_follow(t->links, &page.entries[i]);
 	t->cursor = page.cursor;
 	t->has_begun = true;
 	return page.more ? 0 : FOLLOW_MS;
@@ -66,12 +74,15 @@ int links_follow_start(struct links *l, struct links_follower **ret, struct err 
 	struct links_follower *f = calloc(1, sizeof(*f) + count * sizeof(f->tasks[0]));
 	if (!f)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	const struct task_config config = {.name = "feed", .run = feed_run};
 	int r = 0;
 	for (f->count = 0; r == 0 && f->count < count; f->count++) {
-		f->tasks[f->count].links = l;
-		f->tasks[f->count].shard = f->count;
-		r = task_start(&f->tasks[f->count].task, &config, e);
+		struct feed_task *t = &f->tasks[f->count];
+		t->links = l;
+		t->shard = f->count;
+		/* It begins before anything is cached. */
+		const struct task_config config = {
+		    .name = "feed", .run = feed_run, .first_ms = feed_run(&t->task)};
+		r = task_start(&t->task, &config, e);
 	}
 	if (r < 0) {
 		links_follow_stop(f);

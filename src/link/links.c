@@ -417,6 +417,12 @@ void links_apply_in(struct links *l, size_t shard, struct store_write *writes, s
 
 /* What others say */
 
+void links_made(struct links *l, struct str key, uint64_t id)
+{
+	if (l->cache)
+		cache_made(l->cache, key, id);
+}
+
 void links_changed(struct links *l, struct str key)
 {
 	if (l->cache)

@@ -68,6 +68,7 @@ bool links_source_trouble(struct links *l, struct err *ret);
 /* Another server has changed the link of a (folded) key; or may have changed any link. Any thread that may
  * block. */
 void links_changed(struct links *l, struct str key);
+void links_made(struct links *l, struct str key, uint64_t id); /* by another server, perhaps long ago */
 void links_lost(struct links *l);
 
 /* How a folded key (key_fold) is looked up. */

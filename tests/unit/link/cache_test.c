@@ -127,6 +127,23 @@ static void an_invalidated_key_is_gone(void **state)
 	cache_free(c);
 }
 
+static void news_of_a_new_link_removes_what_is_not_of_that_link(void **state)
+{
+	(void)state;
+	struct cache *c = cache_of(1 << 20);
+	const struct cache_fill fills[] = {{.key = STR("absent")},
+	                                   {.key = STR("older"), .response = STR("r"), .link = 3},
+	                                   {.key = STR("itself"), .response = STR("r"), .link = 4}};
+	for (size_t i = 0; i < ARRAY_LEN(fills); i++) {
+		uint32_t epoch = cache_epoch(c, fills[i].key);
+		cache_insert(c, &fills[i], epoch);
+		cache_made(c, fills[i].key, 4);
+		assert_int_equal(cache_find(c, fills[i].key) != NULL, fills[i].link == 4);
+		assert_true(cache_epoch(c, fills[i].key) != epoch); /* a lookup may have found nothing */
+	}
+	cache_free(c);
+}
+
 static void an_answer_older_than_an_invalidation_is_not_kept(void **state)
 {
 	(void)state;
@@ -272,6 +289,7 @@ int main(void)
 	    cmocka_unit_test(a_second_fill_replaces_the_first),
 	    cmocka_unit_test(a_negative_entry_has_no_response),
 	    cmocka_unit_test(an_invalidated_key_is_gone),
+	    cmocka_unit_test(news_of_a_new_link_removes_what_is_not_of_that_link),
 	    cmocka_unit_test(an_answer_older_than_an_invalidation_is_not_kept),
 	    cmocka_unit_test(memory_stays_within_its_bound),
 	    cmocka_unit_test(an_entry_that_is_too_large_is_not_kept_and_pushes_nothing_out),
