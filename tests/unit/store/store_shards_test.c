@@ -13,12 +13,12 @@
 #include "lib/database_kit.h"
 #include "lib/store_kit.h"
 #include "lib/until.h"
-#include "os/clock.h"
 #include "store/backends.h"
 #include "store/reshard.h"
 #include "store/shards.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { LINKS = 60, TOKEN = 77 };
@@ -371,17 +371,19 @@ static void changes_wait_for_a_frozen_slot_and_reads_do_not(void **state)
 	database_kit_need();
 	store = open_first(2);
 	links_make(1, LINKS);
-	struct slot_attempt a = attempt_make(700);
+	struct slot_attempt a = attempt_make(3600 * 1000);
 	assert_int_equal(step(0, slot_row_begin, &a), 0);
 	assert_int_equal(step(1, slot_row_expect, &a), 0);
 	assert_int_equal(step(0, slot_row_freeze, &a), 0);
-	int64_t start_ms = clock_mono_ms();
 	links_check(store, 1, LINKS);
 	assert_int_equal(title_set(id_that_moves(false)), 0);
-	assert_true(clock_mono_ms() - start_ms < 600);
-	/* Nobody comes: the freeze is rolled back. */
+	assert_int_equal(row_of(0).move, MOVE_FREEZE);
+	/* Nobody comes: the freeze is rolled back by the change that waits for it. */
+	a.freeze_ms = 300;
+	assert_int_equal(step(0, slot_row_abandon, &a), 0);
+	assert_int_equal(step(0, slot_row_begin, &a), 0);
+	assert_int_equal(step(0, slot_row_freeze, &a), 0);
 	assert_int_equal(title_set(id_that_moves(true)), 0);
-	assert_true(clock_mono_ms() - start_ms >= 400);
 	assert_int_equal(row_of(0).move, MOVE_COPY);
 	assert_int_equal(step(0, slot_row_give, &a), ERR_CONFLICT);
 	struct store_count total = {.id = id_that_moves(true), .clicks = 9};
@@ -595,9 +597,12 @@ static void a_database_that_is_away_fails_only_its_own_and_is_opened_when_it_is_
 	relay_stop(relay);
 }
 
+static atomic_uint given_up; /* by those who wait for a database that hangs */
+
 static void *title_set_hanging(void *arg)
 {
 	(void)title_set(*(uint64_t *)arg);
+	given_up++;
 	return NULL;
 }
 
@@ -622,12 +627,11 @@ static void a_database_that_hangs_delays_no_change_of_another(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		pthread_create(&threads[i], NULL, title_set_hanging, &other);
 	for (int i = 0; i < 20; i++) {
-		int64_t start_ms = clock_mono_ms();
 		struct store_write w = kit_generated(&arena, own);
 		w.kind = STORE_LINK_UPDATE;
 		assert_int_equal(kit_apply(store, &w), 0);
-		assert_true(clock_mono_ms() - start_ms < 1000);
 	}
+	assert_int_equal(given_up, 0); /* all were done before one of those had to end */
 	relay_set(relay, RELAY_PASS);
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		pthread_join(threads[i], NULL);
