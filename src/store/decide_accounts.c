@@ -24,6 +24,41 @@ unsigned account_needs(const struct registry_write *w)
 	}
 }
 
+void account_fetch_init(struct account_fetch *f, const struct registry_write *w)
+{
+	unsigned needs = account_needs(w);
+	*f = (struct account_fetch){
+	    .needs = needs,
+	    .reads = {[READ_USER] = {.by = BY_USER,
+	                             .id = w->kind == REGISTRY_KEY_CREATE ? w->key.user : w->user.id},
+	              [READ_EMAIL] = {.by = BY_EMAIL, .text = w->user.email},
+	              [READ_KEY] = {.by = BY_KEY, .id = w->key.id},
+	              [READ_DIGEST] = {.by = BY_DIGEST,
+	                               .text = str_n((const char *)w->key.digest, KEY_DIGEST_BYTES)}},
+	    .is_wanted = {[READ_USER] = needs & NEEDS_USER,
+	                  [READ_EMAIL] = needs & NEEDS_EMAIL && w->user.email.ptr,
+	                  [READ_KEY] = needs & NEEDS_KEY,
+	                  [READ_DIGEST] = needs & NEEDS_DIGEST},
+	};
+	for (size_t i = 0; i < ACCOUNT_READS; i++)
+		f->reads[i].result = ERR_NOT_FOUND;
+}
+
+int account_fetch_take(struct account_fetch *f)
+{
+	const struct registry_account *reads = f->reads;
+	for (size_t i = 0; i < ACCOUNT_READS; i++) {
+		if (reads[i].result == ERR_NOMEM)
+			return ERR_NOMEM;
+		f->rows.is_damaged |= reads[i].result == ERR_CORRUPT;
+	}
+	f->rows.user = reads[READ_USER].result == 0 ? &reads[READ_USER].user : NULL;
+	f->rows.email_holder = reads[READ_EMAIL].result == 0 ? reads[READ_EMAIL].user.id : 0;
+	f->rows.key = reads[READ_KEY].result == 0 ? &reads[READ_KEY].key : NULL;
+	f->rows.digest_exists = reads[READ_DIGEST].result == 0;
+	return 0;
+}
+
 /* --- users --- */
 
 /* A role that is none is a bug of the caller. */

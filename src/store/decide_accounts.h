@@ -58,6 +58,19 @@ enum {
 
 unsigned account_needs(const struct registry_write *w);
 
+/* The rows that a change is about: the backend reads those that are wanted, and the sets by their NEEDS_*. */
+enum { READ_USER, READ_EMAIL, READ_KEY, READ_DIGEST, ACCOUNT_READS };
+
+struct account_fetch {
+	unsigned needs;
+	struct registry_account reads[ACCOUNT_READS];
+	bool is_wanted[ACCOUNT_READS];
+	struct account_rows rows;
+};
+
+void account_fetch_init(struct account_fetch *f, const struct registry_write *w);
+int account_fetch_take(struct account_fetch *f); /* of the reads, into `rows`: 0 or ERR_NOMEM */
+
 /* Returns what is to be written, or ERR_NOMEM. */
 int decide_account(const struct account_rows *rows, const struct registry_write *w,
                    struct account_outcome *out);

@@ -180,54 +180,46 @@ static const struct pg_statement live_keys = {
                  " WHERE user_id = $1 AND revoked_ms = 0 AND expires_ms > greatest(0, $2::bigint)"
                  " LIMIT $3::bigint) live"};
 
-/* What a change is about. */
-struct fetched {
-	struct account_rows rows;
-	struct registry_account user, email, key, digest;
-};
-
 static int64_t id_of(uint64_t id)
 {
 	return id_is_valid(id) ? (int64_t)id : 0;
 }
 
 /* Before anything is looked at: whoever waited for a lock must see what its holder did. */
-static void locks_put(struct postgres_txn *t, const struct registry_write *w, unsigned needs, uint64_t user)
+static void locks_put(struct postgres_txn *t, const struct registry_write *w, const struct account_fetch *f)
 {
 	struct pg_query q;
-	bool locks = needs != 0 && w->kind != REGISTRY_KEY_USED;
-	if (locks && !t->accounts_are_locked) {
+	if (w->kind != REGISTRY_KEY_USED && !t->accounts_are_locked) {
 		q = txn_query(t, &accounts_lock);
 		txn_put(t, &q);
 		t->accounts_are_locked = true;
 	}
-	if (needs & NEEDS_USER) {
+	if (f->is_wanted[READ_USER]) {
 		q = txn_query(t, &user_lock);
-		pg_int(&q, id_of(user));
+		pg_int(&q, id_of(f->reads[READ_USER].id));
 		txn_put(t, &q);
 	}
 }
 
 /* In the order in which rows_fetch reads. */
-static void rows_ask(struct postgres_txn *t, const struct registry_write *w, unsigned needs,
-                     struct registry_account *const reads[4])
+static void rows_ask(struct postgres_txn *t, const struct registry_write *w, const struct account_fetch *f)
 {
 	struct pg_query q;
-	for (size_t i = 0; i < 4; i++) {
-		if (!reads[i])
+	for (size_t i = 0; i < ACCOUNT_READS; i++) {
+		if (!f->is_wanted[i])
 			continue;
-		q = txn_query(t, &account_statements[reads[i]->by]);
-		account_bind(&q, reads[i]);
+		q = txn_query(t, &account_statements[f->reads[i].by]);
+		account_bind(&q, &f->reads[i]);
 		txn_ask_add(t, &q);
 	}
-	if (needs & (NEEDS_ADMINS | NEEDS_ADMIN_KEYS)) {
-		q = txn_query(t, needs & NEEDS_ADMINS ? &admins_get : &admin_keys);
+	if (f->needs & (NEEDS_ADMINS | NEEDS_ADMIN_KEYS)) {
+		q = txn_query(t, f->needs & NEEDS_ADMINS ? &admins_get : &admin_keys);
 		pg_int(&q, w->now_ms);
-		if (needs & NEEDS_ADMINS)
+		if (f->needs & NEEDS_ADMINS)
 			pg_int(&q, id_of(w->user.id));
 		txn_ask_add(t, &q);
 	}
-	if (needs & NEEDS_LIVE_KEYS) {
+	if (f->needs & NEEDS_LIVE_KEYS) {
 		q = txn_query(t, &live_keys);
 		pg_int(&q, id_of(w->key.user));
 		pg_int(&q, w->now_ms);
@@ -251,46 +243,26 @@ static void sets_take(unsigned need, const struct pg_result *rows, struct accoun
 	}
 }
 
-static int rows_fetch(struct postgres_txn *t, const struct registry_write *w, struct fetched *f)
+static int rows_fetch(struct postgres_txn *t, const struct registry_write *w, struct account_fetch *f)
 {
-	unsigned needs = account_needs(w);
-	uint64_t user = w->kind == REGISTRY_KEY_CREATE ? w->key.user : w->user.id;
-	f->user = (struct registry_account){.by = BY_USER, .id = user};
-	f->email = (struct registry_account){.by = BY_EMAIL, .text = w->user.email};
-	f->key = (struct registry_account){.by = BY_KEY, .id = w->key.id};
-	f->digest = (struct registry_account){.by = BY_DIGEST,
-	                                      .text = str_n((const char *)w->key.digest, KEY_DIGEST_BYTES)};
-	struct registry_account *reads[4] = {
-	    needs & NEEDS_USER ? &f->user : NULL, needs & NEEDS_EMAIL ? &f->email : NULL,
-	    needs & NEEDS_KEY ? &f->key : NULL, needs & NEEDS_DIGEST ? &f->digest : NULL};
-	struct account_rows *rows = &f->rows;
-	if (needs == 0)
+	account_fetch_init(f, w);
+	if (f->needs == 0)
 		return 0;
-	locks_put(t, w, needs, user);
-	rows_ask(t, w, needs, reads);
+	locks_put(t, w, f);
+	rows_ask(t, w, f);
 	int r = txn_ask_send(t);
-	for (size_t i = 0; i < 4; i++) {
+	for (size_t i = 0; i < ACCOUNT_READS; i++) {
 		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-		if (!reads[i])
-			continue;
-		reads[i]->result = ERR_NOT_FOUND;
-		if (txn_ask_next(t, &result) == 0 && r == 0)
-			account_take(&result, &t->scratch, reads[i]);
-		if (reads[i]->result == ERR_NOMEM)
-			r = ERR_NOMEM;
-		rows->is_damaged |= reads[i]->result == ERR_CORRUPT;
+		if (f->is_wanted[i] && txn_ask_next(t, &result) == 0 && r == 0)
+			account_take(&result, &t->scratch, &f->reads[i]);
 	}
 	for (unsigned need = NEEDS_ADMINS; need <= NEEDS_LIVE_KEYS; need <<= 1) {
 		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-		if (needs & need && txn_ask_next(t, &result) == 0 && r == 0)
-			sets_take(need, &result, rows);
+		if (f->needs & need && txn_ask_next(t, &result) == 0 && r == 0)
+			sets_take(need, &result, &f->rows);
 	}
-	rows->user = reads[0] && f->user.result == 0 ? &f->user.user : NULL;
-	rows->email_holder = reads[1] && f->email.result == 0 ? f->email.user.id : 0;
-	rows->key = reads[2] && f->key.result == 0 ? &f->key.key : NULL;
-	rows->digest_exists = reads[3] && f->digest.result == 0;
 	int end = txn_ask_end(t);
-	return r ? r : end;
+	return r ?: end ?: account_fetch_take(f);
 }
 
 /* --- writing --- */
@@ -416,7 +388,7 @@ static int account_write(struct postgres_txn *t, unsigned edits, const struct re
 static int account_change(struct postgres_txn *t, const struct registry_write *w, struct account_outcome *out,
                           struct buf *feed)
 {
-	struct fetched fetched = {0};
+	struct account_fetch fetched;
 	int r = rows_fetch(t, w, &fetched);
 	if (r != 0)
 		return r;

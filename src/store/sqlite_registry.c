@@ -161,50 +161,23 @@ static int live_keys_fetch(struct sqlite_conn *c, const struct registry_write *w
 	return rc;
 }
 
-/* What a change is about. */
-struct fetched {
-	struct account_rows rows;
-	struct registry_account user, email, key, digest;
-};
-
-/* Unless an earlier one failed. A row that cannot be read fails its change only. */
-static void account_fetch(struct sqlite_conn *c, bool needed, struct registry_account *read,
-                          struct arena *arena, struct account_rows *rows, int *rc)
-{
-	read->result = ERR_NOT_FOUND;
-	if (needed && *rc == SQLITE_OK)
-		*rc = account_find(c, read, arena);
-	if (read->result == ERR_NOMEM)
-		*rc = SQLITE_NOMEM;
-	rows->is_damaged |= read->result == ERR_CORRUPT;
-}
-
 static int rows_fetch(struct sqlite_conn *c, const struct registry_write *w, struct arena *arena,
-                      struct fetched *f)
+                      struct account_fetch *f)
 {
-	unsigned needs = account_needs(w);
-	struct account_rows *rows = &f->rows;
 	int rc = SQLITE_OK;
-	f->user = (struct registry_account){.by = BY_USER,
-	                                    .id = w->kind == REGISTRY_KEY_CREATE ? w->key.user : w->user.id};
-	f->email = (struct registry_account){.by = BY_EMAIL, .text = w->user.email};
-	f->key = (struct registry_account){.by = BY_KEY, .id = w->key.id};
-	f->digest = (struct registry_account){.by = BY_DIGEST,
-	                                      .text = str_n((const char *)w->key.digest, KEY_DIGEST_BYTES)};
-	account_fetch(c, needs & NEEDS_USER, &f->user, arena, rows, &rc);
-	account_fetch(c, needs & NEEDS_EMAIL, &f->email, arena, rows, &rc);
-	account_fetch(c, needs & NEEDS_KEY, &f->key, arena, rows, &rc);
-	account_fetch(c, needs & NEEDS_DIGEST, &f->digest, arena, rows, &rc);
-	rows->user = f->user.result == 0 ? &f->user.user : NULL;
-	rows->email_holder = f->email.result == 0 ? f->email.user.id : 0;
-	rows->key = f->key.result == 0 ? &f->key.key : NULL;
-	rows->digest_exists = f->digest.result == 0;
-	if (rc == SQLITE_OK && needs & NEEDS_ADMINS)
-		rc = admins_fetch(c, w, rows);
-	if (rc == SQLITE_OK && needs & NEEDS_ADMIN_KEYS)
-		rc = admin_keys_fetch(c, w, rows);
-	if (rc == SQLITE_OK && needs & NEEDS_LIVE_KEYS)
-		rc = live_keys_fetch(c, w, &rows->live_keys);
+	account_fetch_init(f, w);
+	for (size_t i = 0; rc == SQLITE_OK && i < ACCOUNT_READS; i++) {
+		if (f->is_wanted[i])
+			rc = account_find(c, &f->reads[i], arena);
+	}
+	if (rc == SQLITE_OK)
+		rc = sqlite_of_error(account_fetch_take(f));
+	if (rc == SQLITE_OK && f->needs & NEEDS_ADMINS)
+		rc = admins_fetch(c, w, &f->rows);
+	if (rc == SQLITE_OK && f->needs & NEEDS_ADMIN_KEYS)
+		rc = admin_keys_fetch(c, w, &f->rows);
+	if (rc == SQLITE_OK && f->needs & NEEDS_LIVE_KEYS)
+		rc = live_keys_fetch(c, w, &f->rows.live_keys);
 	return rc;
 }
 
@@ -284,7 +257,7 @@ static int account_change(struct sqlite_conn *c, const struct registry_write *w,
                           struct buf *feed)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
-	struct fetched fetched = {0};
+	struct account_fetch fetched;
 	int rc = rows_fetch(c, w, &arena, &fetched);
 	if (rc != SQLITE_OK)
 		return rc;
