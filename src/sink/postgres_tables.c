@@ -249,16 +249,6 @@ static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct er
 	return 0;
 }
 
-/* Ends the transaction by what became of it. */
-static int txn_end(struct pg_conn *c, int r, struct err *e)
-{
-	if (r == 0)
-		return pg_run(c, "COMMIT", e);
-	if (!pg_conn_failed(c))
-		pg_run(c, "ROLLBACK", NULL);
-	return r;
-}
-
 int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
 {
 	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
@@ -273,7 +263,7 @@ int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct 
 		r = layout_grow(c, ret, e);
 	if (r == 0)
 		r = hyper_prepare(c, ret, e);
-	return txn_end(c, r, e);
+	return postgres_txn_end(c, r, e);
 }
 
 /* --- days --- */
@@ -347,7 +337,7 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 		         to_ms);
 		r = pg_run(c, sql, e);
 	}
-	return txn_end(c, r, e);
+	return postgres_txn_end(c, r, e);
 }
 
 /* Names of one length are in the order of their days. */
