@@ -6,84 +6,10 @@
 #include "sink/calendar.h"
 
 enum {
-	SQL_BOOK_GET = SQL_OWN,
-	SQL_BOOK_ADD,
-	SQL_BOOK_DIGEST,
-	SQL_BOOK_KEPT,
-	SQL_BOOK_RETIRE,
-	SQL_BOOK_ADS_GONE,
-	SQL_BOOK_KEY,
-	SQL_BOOK_KEY_SET,
-	SQL_POSITIONS,
-	SQL_POSITION_PUT,
-	SQL_POSITION_DELETE,
-	SQL_SHAPE_BY_HASH,
-	SQL_SHAPE_BY_ID,
-	SQL_SHAPE_INSERT,
-	SQL_SHAPE_LAST,
-	SQL_TEXT_BY_HASH,
-	SQL_TEXT_BY_ID,
-	SQL_TEXT_INSERT,
-	SQL_TEXT_TOUCH,
-	SQL_TEXT_SWEEP,
-	SQL_TEXT_AFTER,
-	SQL_FRESH_INSERT,
-	SQL_FRESH_ALL,
-	SQL_FRESH_KEYS,
-	SQL_FRESH_SUMS,
-	SQL_FRESH_LAST,
-	SQL_FRESH_DELETE,
-	SQL_VISIT_INSERT,
-	SQL_VISIT_KEYS,
-	SQL_VISIT_AT,
-	SQL_VISIT_FIRST,
-	SQL_VISIT_PAST,
-	SQL_VISIT_DELETE,
-	SQL_VISIT_COUNT,
-	SQL_CELL_GET,
-	SQL_CELL_RANGE,
-	SQL_CELL_PUT,
-	SQL_CELL_OLDEST,
-	SQL_CELL_NEWEST,
-	SQL_CELL_DELETE,
-	SQL_CELL_SUMS,
-	SQL_DAY_LINK_GET,
-	SQL_DAY_LINK_PUT,
-	SQL_DAY_LINK_COUNT,
-	SQL_DAY_LINK_RANGE,
-	SQL_DAY_LINK_FROM,
-	SQL_DAY_LINK_UP_TO,
-	SQL_DAY_LINK_DELETE,
-	SQL_TOTAL_ADD,
-	SQL_TOTAL_GET,
-	SQL_TOTALS_UNFLUSHED,
-	SQL_TOTAL_FLUSHED,
-	SQL_AD_BY_NAME,
-	SQL_AD_BY_ID,
-	SQL_AD_INSERT,
-	SQL_AD_TOUCH,
-	SQL_AD_SWEEP,
-	SQL_AD_AFTER,
-	SQL_AD_CELL_GET,
-	SQL_AD_CELL_PUT,
-	SQL_AD_CELL_RANGE,
-	SQL_AD_CELL_DELETE,
-	SQL_AD_CELL_OLDEST,
-	SQL_AD_CELL_SUM,
-	SQL_IMPRESSION_LAST,
-	SQL_IMPRESSION_INSERT,
-	SQL_IMPRESSION_RANGE,
-	SQL_IMPRESSION_DELETE,
-	SQL_IMPRESSION_COUNT,
-	SQL_SEEN_BATCH_INSERT,
-	SQL_SEEN_BATCHES,
-	SQL_SEEN_BATCH_DELETE,
-	SQL_SEEN_RUN_INSERT,
-	SQL_SEEN_RUNS,
-	SQL_SEEN_RUN_DELETE,
-	SQL_SEEN_CHUNK_INSERT,
-	SQL_SEEN_CHUNK_AT,
-	SQL_SEEN_CHUNK_DELETE,
+	SQL_BEFORE = SQL_OWN - 1,
+#define STATEMENT(name, text) name,
+#include "sink/statements.h"
+#undef STATEMENT
 	SQL_COUNT,
 };
 
@@ -122,21 +48,23 @@ struct digesting {
 	uint64_t visits, orphans; /* digested, but still in these rows; both together, and orphans */
 };
 
+/* All of them numbers of 64 bits, in the order of SQL_BOOK_GET. */
 struct book {
 	struct sink_tally tally;
 	uint64_t duplicates; /* found by the sink */
 	int64_t serial;      /* of the last commit */
 	int64_t next_visit;
-	struct digesting digesting;
 	int64_t kept_ms;                                               /* whole hours; see layout.c */
 	uint64_t retired_clicks, retired_orphans, retired_impressions; /* whose last rollup is gone */
-	int64_t new_day;                                               /* the day of the next three */
-	int64_t new_shapes, new_ads, new_texts;
-	int64_t received_ms;          /* the newest impression's */
-	int64_t now_ms;               /* of the last commit */
+	int64_t new_day;                                               /* the day of new_* */
+	int64_t new_shapes, new_ads;
+	int64_t received_ms; /* the newest impression's */
+	int64_t now_ms;      /* of the last commit */
+	int64_t new_texts;
 	int64_t ads;                  /* that have a name */
 	int64_t last_ad;              /* the largest number ever given */
 	uint64_t retired_link_clicks; /* as retired_clicks, of the cells of single links */
+	struct digesting digesting;
 };
 
 /* --- statements --- */
