@@ -289,9 +289,7 @@ int log_start(const struct log_settings *s, struct err *e)
 {
 	ASSERT(!atomic_load(&running));
 	const struct task_config config = {.name = "log", .run = flusher_run, .end = flusher_end};
-	int r = flusher_open(s, e);
-	if (r == 0)
-		r = task_start(&flusher.task, &config, e);
+	int r = flusher_open(s, e) ?: task_start(&flusher.task, &config, e);
 	if (r < 0) {
 		flusher_release();
 		return r;

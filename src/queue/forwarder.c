@@ -243,9 +243,7 @@ int forwarder_start(const struct forwarder_config *config, struct forwarder **re
 	    .ctx = f,
 	    .interval_ms = INTERVAL_MS,
 	};
-	int r = parts_make(f, e);
-	if (r == 0)
-		r = pump_start(&pump, &f->pump, e);
+	int r = parts_make(f, e) ?: pump_start(&pump, &f->pump, e);
 	if (r < 0) {
 		forwarder_stop(f);
 		return r;

@@ -276,9 +276,7 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	    .interval_ms = config->settings->interval_ms,
 	    .idle_ms = IDLE_COMMIT_MS,
 	};
-	int r = parts_make(w, e);
-	if (r == 0)
-		r = pump_start(&pump, &w->pump, e);
+	int r = parts_make(w, e) ?: pump_start(&pump, &w->pump, e);
 	if (r < 0) {
 		stats_worker_stop(w);
 		return r;
