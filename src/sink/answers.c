@@ -116,9 +116,7 @@ int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return SQLITE_OK;
-	int rc = top_days(c, &t);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(c, top_fresh, &t);
+	int rc = top_days(c, &t) ?: digest_fresh_each(c, top_fresh, &t);
 	if (rc == SQLITE_OK && t.count > 0) {
 		qsort(t.slots, t.slot_count, sizeof(*t.slots), total_compare);
 		size_t count = MIN(t.count, q->limit);
@@ -144,8 +142,7 @@ static int count_hours(struct sqlite_conn *c, uint64_t *ret)
 	*ret = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		struct str blob = column_blob(&q, 0);
-		struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+		struct counts_reader r = {.blob = blob_reader_of(column_blob(&q, 0))};
 		struct count item;
 		while (counts_next(&r, &item))
 			*ret += item.n;

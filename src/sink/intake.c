@@ -266,11 +266,7 @@ int intake_run(struct intake *in)
 	}
 	/* It lies ahead after the clock was wrong; tidying will move it back. */
 	in->book.kept_ms = MIN(in->book.kept_ms, MAX(time_floor(in->batch->now_ms, HOUR_MS), 0));
-	rc = take_shapes(in);
-	if (rc == SQLITE_OK)
-		rc = take_visits(in);
-	if (rc == SQLITE_OK)
-		rc = take_impressions(in);
+	rc = take_shapes(in) ?: take_visits(in) ?: take_impressions(in);
 	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++)
 		rc = RUN(in->c, SQL_POSITION_PUT, in->batch->advances[i].stream, in->batch->advances[i].to);
 	if (rc == SQLITE_OK) {

@@ -52,8 +52,7 @@
  *           links, as the two go at different times.
  */
 #include "sink/layout.h"
-
-#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
+#include "sink/shape.h"
 
 static const char *const migrations[] = {
     "CREATE TABLE fresh ("

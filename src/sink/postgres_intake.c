@@ -299,11 +299,7 @@ static int run(struct running *r)
 	int result = steps_fence(r, &s);
 	if (result != 0 || r->in->was_done)
 		return result;
-	result = claim(r, &s);
-	if (result == 0)
-		result = visits_copy(r);
-	if (result == 0)
-		result = impressions_copy(r);
+	result = claim(r, &s) ?: visits_copy(r) ?: impressions_copy(r);
 	if (result)
 		return result;
 	/* The counters travel with the COMMIT, which is skipped when one of them fails. */

@@ -63,8 +63,6 @@ struct giving {
 	struct err *e;
 };
 
-#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
-
 static const struct pg_statement names_lock = {
     "sink_names_lock",
     "SELECT day, new_shapes, new_ads, last_shape, last_ad, ads FROM stats_names WHERE id = 1 FOR UPDATE"};
@@ -344,11 +342,7 @@ static int ads_give(struct giving *g)
 /* A connection that is given back in the middle of this is closed, and nothing was done. */
 static int give(struct giving *g)
 {
-	int r = giving_begin(g);
-	if (r == 0)
-		r = shapes_give(g);
-	if (r == 0)
-		r = ads_give(g);
+	int r = giving_begin(g) ?: shapes_give(g) ?: ads_give(g);
 	if (r != 0) {
 		postgres_txn_undo(g->conn);
 		return r;

@@ -233,9 +233,7 @@ static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before
 			pg_result_end(&rows);
 			pg_next(c, &rows, NULL);
 		}
-		r = pg_sync(c, e);
-		if (r == 0)
-			r = sketches_put(c, &days, &rows);
+		r = pg_sync(c, e) ?: sketches_put(c, &days, &rows);
 	}
 	free(days.items);
 	return r;
@@ -247,9 +245,7 @@ int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, cons
 	bool sent = false;
 	if (batch->visit_count == 0)
 		return 0;
-	int r = cells_send(c, batch, shapes, own_cell, &sent);
-	if (r == 0)
-		r = days_put(c, batch, sent, e);
+	int r = cells_send(c, batch, shapes, own_cell, &sent) ?: days_put(c, batch, sent, e);
 	return r ? r : cells_send(c, batch, shapes, common_cell, &sent);
 }
 

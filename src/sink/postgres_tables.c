@@ -226,8 +226,7 @@ static int layout_grow(struct pg_conn *c, struct postgres_layout *ret, struct er
 		    (long long)done, ARRAY_LEN(steps));
 	if (done == (int64_t)ARRAY_LEN(steps))
 		return 0;
-	r = steps_run(c, done, e);
-	return r ? r : layout_read(c, &done, ret, e);
+	return steps_run(c, done, e) ?: layout_read(c, &done, ret, e);
 }
 
 static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct err *e)
@@ -251,9 +250,7 @@ static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct er
 
 int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
 {
-	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
-	if (r == 0)
-		r = pg_run(c, "BEGIN", e);
+	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e) ?: pg_run(c, "BEGIN", e);
 	if (r != 0)
 		return r;
 	r = pg_run(c, lock_sql, e);
@@ -319,11 +316,7 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 	r = pg_run(c, "BEGIN", e);
 	if (r != 0)
 		return r;
-	r = pg_run(c, lock_sql, e);
-	if (r == 0)
-		r = pg_run(c, brief_sql, e);
-	if (r == 0)
-		r = partition_exists(c, name, &exists, e);
+	r = pg_run(c, lock_sql, e) ?: pg_run(c, brief_sql, e) ?: partition_exists(c, name, &exists, e);
 	if (r == 0 && !exists) {
 		char sql[SQL_BYTES];
 		const char *parent = row_tables[table].name, *column = row_tables[table].column;

@@ -128,9 +128,7 @@ static int fresh_read(struct sqlite_conn *c, struct fresh_state *ret)
 {
 	struct book book;
 	int64_t sums[3] = {0}; /* visits, orphans, since when */
-	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3);
-	if (rc == SQLITE_OK)
-		rc = layout_book_get(c, &book);
+	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3) ?: layout_book_get(c, &book);
 	if (rc == SQLITE_OK)
 		*ret = (struct fresh_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
 		                            .since_ms = sums[2],
@@ -146,9 +144,7 @@ static int digest(struct sink_sqlite *s, size_t visits_max)
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = digest_piece(c, visits_max);
-	if (rc == SQLITE_OK)
-		rc = fresh_read(c, &fresh);
+	int rc = digest_piece(c, visits_max) ?: fresh_read(c, &fresh);
 	r = write_end(s, rc);
 	if (r == 0)
 		s->fresh = fresh;
@@ -272,8 +268,7 @@ static int sqlite_tidy(struct sink *base, int64_t now_ms)
 	int64_t run;
 	if (s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
 	    (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS)) {
-		int r = digest(s, DIGEST_PIECE);
-		return r ? r : 1;
+		return digest(s, DIGEST_PIECE) ?: 1;
 	}
 	int r = write_begin(s, &c);
 	if (r != 0)
@@ -375,9 +370,7 @@ static int load(struct sink_sqlite *s)
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = key_load(s, c);
-	if (rc == SQLITE_OK)
-		rc = fresh_read(c, &s->fresh);
+	int rc = key_load(s, c) ?: fresh_read(c, &s->fresh);
 	return write_end(s, rc);
 }
 
