@@ -69,9 +69,8 @@ int redis_new(struct str url, struct redis **ret, struct err *e)
 	struct redis *r = calloc(1, sizeof(*r));
 	if (!r)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	int bad = redis_url_parse(url, &r->url, e);
-	if (bad == 0)
-		bad = conn_pool_new(&driver, r, r->url.name.ptr, CONNECTIONS_MAX, &r->conns, e);
+	int bad = redis_url_parse(url, &r->url, e)
+	              ?: conn_pool_new(&driver, r, r->url.name.ptr, CONNECTIONS_MAX, &r->conns, e);
 	if (bad)
 		redis_free(r);
 	else

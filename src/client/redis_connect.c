@@ -97,11 +97,9 @@ static int ask_sentinel(const struct redis_host *sentinel, const struct redis_ur
 	if (r == 0 && reply.type == REDIS_ERROR && u->password.ptr &&
 	    str_starts(reply.text, STR("NOAUTH "))) { /* it is given the servers' */
 		auth_write(c, u);
-		r = wire_send(c, deadline_ms);
-		if (r == 0)
-			r = reply_check(c, wire_read(c, deadline_ms, &reply), true, &reply);
-		if (r == 0)
-			r = ask_for_primary(c, u, deadline_ms, &reply);
+		r = wire_send(c, deadline_ms)
+		    ?: reply_check(c, wire_read(c, deadline_ms, &reply), true, &reply)
+		    ?: ask_for_primary(c, u, deadline_ms, &reply);
 	}
 	r = reply_check(c, r, false, &reply) ?: read_primary(c, &reply, arena, ret);
 	if (r)

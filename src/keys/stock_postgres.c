@@ -97,9 +97,8 @@ static int layout_read(struct pg_conn *c, int64_t *ret_version, char name[STOCK_
 static int layout_update(struct stock *s, struct pg_conn *c, struct err *e)
 {
 	int64_t version = 0;
-	int r = pg_run(c, "CREATE TABLE IF NOT EXISTS key_layout (version integer, name text)", e);
-	if (r == 0)
-		r = layout_read(c, &version, s->name, e);
+	int r = pg_run(c, "CREATE TABLE IF NOT EXISTS key_layout (version integer, name text)", e)
+	            ?: layout_read(c, &version, s->name, e);
 	if (r == 0 && (uint64_t)version > ARRAY_LEN(layout_steps))
 		return err_set(
 		    e, ERR_INVALID,

@@ -215,9 +215,8 @@ static const struct pump_consumer consumer = {
 /* A producer is made at once, so that wrong options are told before anything waits for them. */
 static int parts_make(struct forwarder *f, struct err *e)
 {
-	int r = topics_init(&f->topics, f->config.settings, e);
-	if (r == 0)
-		r = kafka_producer_new(&f->topics.kafka, &f->producer, e);
+	int r = topics_init(&f->topics, f->config.settings, e)
+	            ?: kafka_producer_new(&f->topics.kafka, &f->producer, e);
 	if (r < 0)
 		return r;
 	f->metrics = metrics_register();

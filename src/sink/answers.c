@@ -29,9 +29,8 @@ int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *re
 		int64_t key = cell_level_key(level, link);
 		ret->first_ms[level] = INT64_MAX;
 		ret->last_ms[level] = INT64_MIN;
-		rc = FIND(c, SQL_CELL_OLDEST, &ret->first_ms[level], 1, key);
-		if (rc == SQLITE_OK)
-			rc = FIND(c, SQL_CELL_NEWEST, &ret->last_ms[level], 1, key);
+		rc = FIND(c, SQL_CELL_OLDEST, &ret->first_ms[level], 1, key)
+		         ?: FIND(c, SQL_CELL_NEWEST, &ret->last_ms[level], 1, key);
 	}
 	return rc;
 }
@@ -190,11 +189,9 @@ static int count_deep(struct sqlite_conn *c, const struct book *book, struct sin
 static int count_shallow(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
 {
 	int64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
-	int rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX);
-	if (rc == SQLITE_OK)
-		rc = FIND(c, SQL_FRESH_SUMS, fresh, 2);
-	if (rc == SQLITE_OK)
-		rc = FIND(c, SQL_AD_CELL_SUM, &impressions, 1, ad_cell_key(AD_DAY, 0));
+	int rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX)
+	         ?: FIND(c, SQL_FRESH_SUMS, fresh, 2)
+	         ?: FIND(c, SQL_AD_CELL_SUM, &impressions, 1, ad_cell_key(AD_DAY, 0));
 	fresh[0] -= (int64_t)book->digesting.visits;
 	fresh[1] -= (int64_t)book->digesting.orphans;
 	ret->clicks_in_rollups += (uint64_t)(together[0] + fresh[0] - fresh[1]);

@@ -295,14 +295,11 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 static int count_all(struct asking *a)
 {
 	a->first_visit = INT64_MAX;
-	int rc = FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1);
-	if (rc == SQLITE_OK)
-		rc = layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(a->c, add_fresh, a);
-	if (rc == SQLITE_OK)
-		rc = a->q->link == 0 ? add_all(a) : add_link(a);
-	return rc == SQLITE_OK ? layout_sql_code(tallies_answer(&a->tallies)) : rc;
+	return FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1)
+	       ?: layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last)
+	       ?: digest_fresh_each(a->c, add_fresh, a)
+	       ?: (a->q->link == 0 ? add_all(a) : add_link(a))
+	       ?: layout_sql_code(tallies_answer(&a->tallies));
 }
 
 int answers_stats_get(struct sqlite_conn *c, struct stats_query *q)

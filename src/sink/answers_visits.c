@@ -365,15 +365,11 @@ static int visit_fill(struct listing *l, const struct pick *p, struct stats_visi
 {
 	struct str place;
 	*ret = (struct stats_visit){.time_ms = p->key.time_ms, .link = p->key.link};
-	int rc = answers_shape_get(l->c, p->key.shape, l->q->arena, &ret->shape);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.agent, &ret->agent);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.referrer, &ret->referrer);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.path, &ret->path);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.place, &place);
+	int rc = answers_shape_get(l->c, p->key.shape, l->q->arena, &ret->shape)
+	         ?: text_get(l, p->details.agent, &ret->agent)
+	         ?: text_get(l, p->details.referrer, &ret->referrer)
+	         ?: text_get(l, p->details.path, &ret->path)
+	         ?: text_get(l, p->details.place, &place);
 	if (rc != SQLITE_OK)
 		return rc;
 	page_place(place, ret);
@@ -414,11 +410,9 @@ int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint
 	l->link = q->link ? (int64_t)q->link : LINK_ORPHANS;
 	l->from = *from;
 	l->first_visit = INT64_MAX;
-	int rc = answers_spans_get(c, l->link, &l->spans);
-	if (rc == SQLITE_OK)
-		rc = FIND(c, SQL_VISIT_FIRST, &l->first_visit, 1);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(c, fresh_collect, l);
+	int rc = answers_spans_get(c, l->link, &l->spans)
+	         ?: FIND(c, SQL_VISIT_FIRST, &l->first_visit, 1)
+	         ?: digest_fresh_each(c, fresh_collect, l);
 	if (rc == SQLITE_OK) {
 		if (l->fresh_count > 0)
 			qsort(l->fresh, l->fresh_count, sizeof(*l->fresh), fresh_compare);

@@ -494,20 +494,13 @@ int digest_piece(struct sqlite_conn *c, size_t visits_max)
 	int rc = begin(&d) ?: read_fresh(&d) ?: take_piece(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
 		return rc;
-	rc = sort_visits(&d);
-	if (rc == SQLITE_OK)
-		rc = find_groups(&d);
-	if (rc == SQLITE_OK)
-		rc = write_blocks(&d);
-	if (rc == SQLITE_OK)
-		rc = count_cells(&d);
-	if (rc == SQLITE_OK)
-		rc = count_days(&d);
-	if (rc == SQLITE_OK)
-		rc = count_all_visitors(&d);
-	if (rc == SQLITE_OK)
-		rc = end(&d, next_link);
-	return rc;
+	return sort_visits(&d)
+	       ?: find_groups(&d)
+	       ?: write_blocks(&d)
+	       ?: count_cells(&d)
+	       ?: count_days(&d)
+	       ?: count_all_visitors(&d)
+	       ?: end(&d, next_link);
 }
 
 /* --- for questions --- */

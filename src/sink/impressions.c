@@ -230,11 +230,9 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
 	w.same = calloc(w.same_count, sizeof(*w.same));
 	w.items = malloc(w.count * sizeof(*w.items));
 	w.room = malloc(w.count * sizeof(*w.room));
-	int rc = w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM;
-	if (rc == SQLITE_OK)
-		rc = number_ads(&w, book);
-	if (rc == SQLITE_OK)
-		rc = write_rows(&w, book);
+	int rc = (w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM)
+	         ?: number_ads(&w, book)
+	         ?: write_rows(&w, book);
 	for (int level = 0; rc == SQLITE_OK && level < AD_LEVELS; level++)
 		rc = write_cells(&w, level, level < AD_HOUR ? book->kept_ms : 0);
 	return rc;

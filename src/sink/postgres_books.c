@@ -103,15 +103,13 @@ int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const 
 	for (size_t i = 0; r == 0 && i < batch->visit_count; i++) {
 		bool orphan = batch->visits[i].link == 0;
 		uint64_t node = batch->visits[i].event.node;
-		r = page_add(&book, node, orphan ? BOOK_ORPHANS : BOOK_CLICKS, 1);
-		if (r == 0)
-			r = page_add(&book, node, orphan ? BOOK_COUNTED_ORPHANS : BOOK_COUNTED_CLICKS, 1);
+		r = page_add(&book, node, orphan ? BOOK_ORPHANS : BOOK_CLICKS, 1)
+		        ?: page_add(&book, node, orphan ? BOOK_COUNTED_ORPHANS : BOOK_COUNTED_CLICKS, 1);
 	}
 	for (size_t i = 0; r == 0 && i < batch->impression_count; i++) {
 		uint64_t node = batch->impressions[i].event.node;
-		r = page_add(&book, node, BOOK_IMPRESSIONS, 1);
-		if (r == 0)
-			r = page_add(&book, node, kept[i] ? BOOK_COUNTED_IMPRESSIONS : BOOK_DUPLICATES, 1);
+		r = page_add(&book, node, BOOK_IMPRESSIONS, 1)
+		        ?: page_add(&book, node, kept[i] ? BOOK_COUNTED_IMPRESSIONS : BOOK_DUPLICATES, 1);
 	}
 	for (size_t i = 0; r == 0 && i < batch->note_count; i++) {
 		const struct sink_note *n = &batch->notes[i];

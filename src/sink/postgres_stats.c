@@ -177,9 +177,8 @@ static int all_find(struct asking *a)
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
 		if (region_is_empty(&a->edges[i]))
 			continue;
-		r = founds_read(a->conn, &a->edges[i].cells, false);
-		if (r == 0)
-			r = founds_read(a->conn, &a->edges[i].rows, true);
+		r = founds_read(a->conn, &a->edges[i].cells, false)
+		        ?: founds_read(a->conn, &a->edges[i].rows, true);
 	}
 	if (r == 0 && a->q->has_visitors)
 		r = visitors_read(a);

@@ -253,13 +253,10 @@ int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct 
 	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e) ?: pg_run(c, "BEGIN", e);
 	if (r != 0)
 		return r;
-	r = pg_run(c, lock_sql, e);
-	if (r == 0)
-		r = pg_run(c, layout_table_sql, e);
-	if (r == 0)
-		r = layout_grow(c, ret, e);
-	if (r == 0)
-		r = hyper_prepare(c, ret, e);
+	r = pg_run(c, lock_sql, e)
+	    ?: pg_run(c, layout_table_sql, e)
+	    ?: layout_grow(c, ret, e)
+	    ?: hyper_prepare(c, ret, e);
 	return postgres_txn_end(c, r, e);
 }
 

@@ -416,9 +416,8 @@ static int tables_make(struct sink_postgres *s, struct err *e)
 
 static int parts_open(struct sink_postgres *s, const char *url, struct err *e)
 {
-	int r = pg_pool_new(str_of(url), 1, NULL, NULL, &s->writers, e);
-	if (r == 0)
-		r = pg_pool_new(str_of(url), READERS, NULL, NULL, &s->readers, e);
+	int r = pg_pool_new(str_of(url), 1, NULL, NULL, &s->writers, e)
+	            ?: pg_pool_new(str_of(url), READERS, NULL, NULL, &s->readers, e);
 	if (r != 0)
 		return r;
 	pg_pool_timeout(s->writers, TIMEOUT_MS);
