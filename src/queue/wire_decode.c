@@ -8,66 +8,46 @@ enum {
 	NAME_BYTES_MAX = 16,
 };
 
-/* A text's bytes in hexadecimal, if they are given, come right behind it. */
+/* Name, and whether it is a number. A text's bytes in hexadecimal, if they are given, come right behind it.
+ */
+#define FIELD_LIST(FIELD)                               \
+	FIELD(FIELD_EVENT, "eventId", false)            \
+	FIELD(FIELD_TS, "ts", true)                     \
+	FIELD(FIELD_KIND, "kind", false)                \
+	FIELD(FIELD_LINK, "link", true)                 \
+	FIELD(FIELD_KEY, "key", false)                  \
+	FIELD(FIELD_KEY_HEX, "keyHex", false)           \
+	FIELD(FIELD_VISITOR, "visitor", false)          \
+	FIELD(FIELD_AGENT, "agent", false)              \
+	FIELD(FIELD_AGENT_HEX, "agentHex", false)       \
+	FIELD(FIELD_REFERRER, "referrer", false)        \
+	FIELD(FIELD_REFERRER_HEX, "referrerHex", false) \
+	FIELD(FIELD_LANGUAGE, "language", false)        \
+	FIELD(FIELD_LANGUAGE_HEX, "languageHex", false) \
+	FIELD(FIELD_COUNTRY, "country", false)          \
+	FIELD(FIELD_ADDRESS, "address", false)          \
+	FIELD(FIELD_SOURCE, "source", false)            \
+	FIELD(FIELD_REJECTED, "rejected", true)         \
+	FIELD(FIELD_DROPPED, "dropped", true)           \
+	FIELD(FIELD_ID, "id", false)                    \
+	FIELD(FIELD_ID_HEX, "idHex", false)             \
+	FIELD(FIELD_USER, "userId", false)              \
+	FIELD(FIELD_USER_HEX, "userIdHex", false)       \
+	FIELD(FIELD_AD, "adId", false)                  \
+	FIELD(FIELD_AD_HEX, "adIdHex", false)           \
+	FIELD(FIELD_RECEIVED, "receivedAt", true)
+
 enum field {
-	FIELD_EVENT,
-	FIELD_TS,
-	FIELD_KIND,
-	FIELD_LINK,
-	FIELD_KEY,
-	FIELD_KEY_HEX,
-	FIELD_VISITOR,
-	FIELD_AGENT,
-	FIELD_AGENT_HEX,
-	FIELD_REFERRER,
-	FIELD_REFERRER_HEX,
-	FIELD_LANGUAGE,
-	FIELD_LANGUAGE_HEX,
-	FIELD_COUNTRY,
-	FIELD_ADDRESS,
-	FIELD_SOURCE,
-	FIELD_REJECTED,
-	FIELD_DROPPED,
-	FIELD_ID,
-	FIELD_ID_HEX,
-	FIELD_USER,
-	FIELD_USER_HEX,
-	FIELD_AD,
-	FIELD_AD_HEX,
-	FIELD_RECEIVED,
-	FIELDS,
+#define FIELD_ENUM(field, text, is_number) field,
+	FIELD_LIST(FIELD_ENUM) FIELDS,
 };
 
 static const struct {
 	struct str name;
 	bool is_number;
 } fields[FIELDS] = {
-    [FIELD_EVENT] = {STR("eventId")},
-    [FIELD_TS] = {STR("ts"), true},
-    [FIELD_KIND] = {STR("kind")},
-    [FIELD_LINK] = {STR("link"), true},
-    [FIELD_KEY] = {STR("key")},
-    [FIELD_KEY_HEX] = {STR("keyHex")},
-    [FIELD_VISITOR] = {STR("visitor")},
-    [FIELD_AGENT] = {STR("agent")},
-    [FIELD_AGENT_HEX] = {STR("agentHex")},
-    [FIELD_REFERRER] = {STR("referrer")},
-    [FIELD_REFERRER_HEX] = {STR("referrerHex")},
-    [FIELD_LANGUAGE] = {STR("language")},
-    [FIELD_LANGUAGE_HEX] = {STR("languageHex")},
-    [FIELD_COUNTRY] = {STR("country")},
-    [FIELD_ADDRESS] = {STR("address")},
-    [FIELD_SOURCE] = {STR("source")},
-    [FIELD_REJECTED] = {STR("rejected"), true},
-    [FIELD_DROPPED] = {STR("dropped"), true},
-    [FIELD_ID] = {STR("id")},
-    [FIELD_ID_HEX] = {STR("idHex")},
-    [FIELD_USER] = {STR("userId")},
-    [FIELD_USER_HEX] = {STR("userIdHex")},
-    [FIELD_AD] = {STR("adId")},
-    [FIELD_AD_HEX] = {STR("adIdHex")},
-    [FIELD_RECEIVED] = {STR("receivedAt"), true},
-};
+#define FIELD_ROW(field, text, is_number) {STR(text), is_number},
+    FIELD_LIST(FIELD_ROW)};
 
 /* What stands in an object. */
 struct found {

@@ -1,7 +1,5 @@
-#include "sink/answers.h"
 #include "base/hash.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 

@@ -7,10 +7,8 @@
  * are taken away again; when it is not, the rows inside are added.
  */
 #include "base/grow.h"
-#include "sink/answers.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
 #include "sink/sketch.h"
+#include "sink/sqlite_sink.h"
 #include "sink/tallies.h"
 
 #include <stdlib.h>

@@ -3,9 +3,7 @@
  * is fresh is looked through once for all links that are asked about.
  */
 #include "base/hash.h"
-#include "sink/answers.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
+#include "sink/sqlite_sink.h"
 
 int answers_totals_get(struct sqlite_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
                        size_t *ret_count)

@@ -7,9 +7,7 @@
  * What a page gives is picked first and filled in after, so that only picked rows are read whole.
  */
 #include "base/grow.h"
-#include "sink/answers.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 

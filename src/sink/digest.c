@@ -6,10 +6,10 @@
  * A piece has the visits of some neighbouring links, so that all pieces together touch hardly more pages than
  * one digest would.
  */
-#include "sink/digest.h"
 #include "base/grow.h"
 #include "sink/sketch.h"
 #include "sink/sort.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,7 @@
-#include "sink/impressions.h"
 #include "base/grow.h"
 #include "base/hash.h"
-#include "sink/codec.h"
 #include "sink/sort.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 

@@ -4,10 +4,9 @@
  * choose freely is bounded: so many new shapes and ads a day, then they are "(other)"; so many new texts,
  * then they are left out.
  */
-#include "sink/intake.h"
-#include "sink/codec.h"
-#include "sink/impressions.h"
+#include "sink/seen.h"
 #include "sink/shape.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 

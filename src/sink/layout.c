@@ -51,8 +51,8 @@
  *           have retired: there is one sum for the cells of all links together, and one for those of single
  *           links, as the two go at different times.
  */
-#include "sink/layout.h"
 #include "sink/shape.h"
+#include "sink/sqlite_sink.h"
 
 static const char *const migrations[] = {
     "CREATE TABLE fresh ("

@@ -8,12 +8,9 @@
  */
 #include "sink/sink_sqlite.h"
 #include "client/sqlite_file.h"
-#include "sink/answers.h"
-#include "sink/digest.h"
-#include "sink/impressions.h"
-#include "sink/intake.h"
+#include "sink/seen.h"
+#include "sink/sqlite_sink.h"
 #include "sink/tallies.h"
-#include "sink/tidy.h"
 
 #include <sodium.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Every statement of the stats file. It becomes an enum in layout.h, and the texts in layout.c. */
+/* Every statement of the stats file. It becomes an enum in sqlite_sink.h, and the texts in layout.c. */
 STATEMENT(SQL_BOOK_GET, "SELECT clicks, orphans, impressions, batch_duplicates, unusable_clicks,"
                         " unusable_impressions, rejected, dropped_clicks, duplicates, serial, next_visit,"
                         " kept_ms, retired_clicks, retired_orphans, retired_impressions, new_day, new_shapes,"

@@ -5,9 +5,7 @@
  *
  * Steps of all kinds take turns: one that always finds something to do holds up none of the others.
  */
-#include "sink/tidy.h"
-#include "sink/digest.h"
-#include "sink/impressions.h"
+#include "sink/sqlite_sink.h"
 
 enum {
 	CELLS_PER_STEP = 200,
