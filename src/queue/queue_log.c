@@ -1,5 +1,6 @@
 #include "queue/queue_log.h"
 
+#include "base/grow.h"
 #include "event/reader.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
@@ -72,21 +73,12 @@ static struct source *source_find(struct queue_log *q, uint64_t segment)
 	return i < q->count && q->sources[i]->stream.number == segment ? q->sources[i] : NULL;
 }
 
+/* They grow alike, so one number says for how many there is room. */
 static bool sources_grow(struct queue_log *q)
 {
-	if (q->count < q->cap)
-		return true;
-	size_t cap = MAX(2 * q->cap, (size_t)16);
-	struct source **more = reallocarray(q->sources, cap, sizeof(struct source *));
-	if (more)
-		q->sources = more;
-	struct advance *advances = reallocarray(q->advances, cap, sizeof(*advances));
-	if (advances)
-		q->advances = advances;
-	struct position *kept = reallocarray(q->kept, cap, sizeof(*kept));
-	if (kept)
-		q->kept = kept;
-	if (!more || !advances || !kept)
+	size_t need = q->count + 1, cap = q->cap, of_advances = cap, of_kept = cap;
+	if (!ARRAY_ROOM(q->sources, cap, need) || !ARRAY_ROOM(q->advances, of_advances, need) ||
+	    !ARRAY_ROOM(q->kept, of_kept, need))
 		return false;
 	q->cap = cap;
 	return true;

@@ -110,20 +110,12 @@ static void object_take(struct json_in *in, struct wire_message *m, enum field b
 		found->wrong = in->wrong ? in->wrong : "something stands behind it";
 }
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = ascii_lower(c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Small digits, as forwarders write them. */
 static bool hex_read(struct str s, size_t from, size_t digits, uint64_t *ret)
 {
 	*ret = 0;
 	for (size_t i = from; i < from + digits; i++) {
-		int digit = s.ptr[i] >= 'A' && s.ptr[i] <= 'F' ? -1 : hex_value(s.ptr[i]);
+		int digit = s.ptr[i] >= 'A' && s.ptr[i] <= 'F' ? -1 : ascii_hex(s.ptr[i]);
 		if (digit < 0)
 			return false;
 		*ret = *ret << 4 | (unsigned)digit;
@@ -157,7 +149,7 @@ static struct str text_of(struct wire_message *m, struct found *found, enum fiel
 		return text;
 	}
 	for (size_t i = 0; i < len; i++) {
-		int high = hex_value(hex.ptr[2 * i]), low = hex_value(hex.ptr[2 * i + 1]);
+		int high = ascii_hex(hex.ptr[2 * i]), low = ascii_hex(hex.ptr[2 * i + 1]);
 		if (high < 0 || low < 0)
 			found->wrong = "one of its texts in hexadecimal is none";
 		to[i] = (char)((unsigned)high << 4 | (unsigned)low);
@@ -173,7 +165,7 @@ static bool network_take(struct str *s, char mark, unsigned base, unsigned max, 
 		size_t n = 0;
 		ret[i] = 0;
 		for (; n < s->len && s->ptr[n] != mark; n++) {
-			int digit = hex_value(s->ptr[n]);
+			int digit = ascii_hex(s->ptr[n]);
 			if (digit < 0 || (unsigned)digit >= base || ret[i] > max)
 				return false;
 			ret[i] = ret[i] * base + (unsigned)digit;

@@ -220,6 +220,28 @@ int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count
 	return rc;
 }
 
+int layout_rows(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
+                size_t *ret_count)
+{
+	CLEANUP(buf_release) struct buf pairs = {0};
+	CLEANUP(query_end) struct query q = QUERY(c, sql, max);
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int64_t pair[2] = {sqlite3_column_int64(q.stmt, 0), sqlite3_column_int64(q.stmt, 1)};
+		buf_append(&pairs, pair, sizeof(pair));
+	}
+	if (rc != SQLITE_DONE)
+		return rc;
+	int64_t *kept = arena_alloc(arena, pairs.len + 1);
+	if (pairs.failed || !kept)
+		return SQLITE_NOMEM;
+	if (pairs.len > 0)
+		memcpy(kept, pairs.data, pairs.len);
+	memcpy(ret_pairs, &kept, sizeof(kept));
+	*ret_count = pairs.len / sizeof(int64_t[2]);
+	return SQLITE_OK;
+}
+
 _Static_assert(sizeof(struct book) == 28 * sizeof(int64_t), "a number for each column of SQL_BOOK_GET");
 
 int layout_book_get(struct sqlite_conn *c, struct book *ret)

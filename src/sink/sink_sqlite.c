@@ -61,7 +61,7 @@ static int sqlite_stats(struct sink *base, struct stats_query *q)
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_stats_get(read.conn, q));
+	return sqlite_error(read.rc ?: answers_stats_get(read.conn, q));
 }
 
 static int sqlite_visits(struct sink *base, struct visits_query *q)
@@ -72,33 +72,33 @@ static int sqlite_visits(struct sink *base, struct visits_query *q)
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_visits_get(read.conn, q, key, &from));
+	return sqlite_error(read.rc ?: answers_visits_get(read.conn, q, key, &from));
 }
 
 static int sqlite_window(struct sink *base, struct window_query *q)
 {
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : impressions_window(read.conn, q));
+	return sqlite_error(read.rc ?: impressions_window(read.conn, q));
 }
 
 static int sqlite_top_links(struct sink *base, struct top_links_query *q)
 {
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_top_links_get(read.conn, q));
+	return sqlite_error(read.rc ?: answers_top_links_get(read.conn, q));
 }
 
 static int sqlite_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
 {
 	(void)node; /* all that is here is its own */
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_books_get(read.conn, deep, ret));
+	return sqlite_error(read.rc ?: answers_books_get(read.conn, deep, ret));
 }
 
 static int sqlite_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
 	ASSERT(n <= SINK_CLICKS_MAX);
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_clicks_get(read.conn, links, n));
+	return sqlite_error(read.rc ?: answers_clicks_get(read.conn, links, n));
 }
 
 /* --- transactions --- */
@@ -179,39 +179,13 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 
 /* --- positions --- */
 
-static int positions_read(struct sqlite_conn *c, struct arena *arena, struct position **ret,
-                          size_t *ret_count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_POSITIONS);
-	struct position *positions = NULL;
-	size_t count = 0, cap = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		if (count == cap) {
-			cap = cap ? cap * 2 : 16;
-			struct position *larger = arena_alloc(arena, cap * sizeof(*larger));
-			if (!larger)
-				return SQLITE_NOMEM;
-			if (count > 0)
-				memcpy(larger, positions, count * sizeof(*larger));
-			positions = larger;
-		}
-		positions[count++] = (struct position){.stream = (uint64_t)sqlite3_column_int64(q.stmt, 0),
-		                                       .offset = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
-	}
-	if (rc != SQLITE_DONE)
-		return rc;
-	*ret = positions;
-	*ret_count = count;
-	return SQLITE_OK;
-}
-
 static int sqlite_resume(struct sink *base, uint64_t source, struct arena *arena, struct position **ret,
                          size_t *ret_count)
 {
 	(void)source; /* streams of all sources are told apart by their numbers */
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : positions_read(read.conn, arena, ret, ret_count));
+	return sqlite_error(read.rc
+	                        ?: layout_rows(read.conn, SQL_POSITIONS, INT64_MAX, arena, ret, ret_count));
 }
 
 static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
@@ -287,7 +261,8 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
 		return r;
 	SNAPSHOT(base, read);
 	return sqlite_error(
-	    read.rc ? read.rc : answers_totals_get(read.conn, MIN(max, 1 << 20), arena, ret, ret_count));
+	    read.rc
+	        ?: layout_rows(read.conn, SQL_TOTALS_UNFLUSHED, MIN(max, 1 << 20), arena, ret, ret_count));
 }
 
 static int sqlite_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)

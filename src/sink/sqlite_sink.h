@@ -93,6 +93,11 @@ int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count
                 size_t count);
 #define FIND(c, sql, ret, ret_count, ...) layout_find(c, sql, ret, ret_count, LAYOUT_ARGS(__VA_ARGS__))
 
+/* Both integers of its first `max` rows, which is its parameter: *ret_pairs, a pointer, is to an array of
+ * structs of two 64-bit integers. */
+int layout_rows(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
+                size_t *ret_count);
+
 /* What a loop over rows that ended with `rc` comes to. */
 static inline int layout_done(int rc)
 {
@@ -181,9 +186,6 @@ int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint
 int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
 int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);
 
-/* Totals that the link store does not have yet. */
-int answers_totals_get(struct sqlite_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
-                       size_t *ret_count);
 int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret);
 
 /* A shape by its number, strings in the arena. */

@@ -21,7 +21,7 @@ STATEMENT(SQL_BOOK_RETIRE, "UPDATE book SET retired_clicks = retired_clicks + ?,
 STATEMENT(SQL_BOOK_ADS_GONE, "UPDATE book SET ads = ads - ?")
 STATEMENT(SQL_BOOK_KEY, "SELECT key FROM book")
 STATEMENT(SQL_BOOK_KEY_SET, "UPDATE book SET key = ?")
-STATEMENT(SQL_POSITIONS, "SELECT segment, offset FROM position ORDER BY segment")
+STATEMENT(SQL_POSITIONS, "SELECT segment, offset FROM position ORDER BY segment LIMIT ?")
 STATEMENT(SQL_POSITION_PUT, "INSERT INTO position (segment, offset) VALUES (?, ?)"
                             " ON CONFLICT (segment) DO UPDATE SET offset = excluded.offset")
 STATEMENT(SQL_POSITION_DELETE, "DELETE FROM position WHERE segment = ?")
