@@ -432,11 +432,7 @@ static int recover_segment(struct event_log *log, const struct found *found, siz
 		r = seal(log, &scan, e);
 	if (r < 0 || stat(path, &st) != 0)
 		return r;
-	log->backlog.clicks += scan.counts.clicks;
-	log->backlog.orphans += scan.counts.orphans;
-	log->backlog.impressions += scan.counts.impressions;
-	log->backlog.rejected += scan.counts.rejected;
-	log->backlog.dropped += scan.counts.dropped;
+	event_counts_add(&log->backlog, &scan.counts);
 	uint64_t start = MAX(from, (uint64_t)EVENT_HEADER_BYTES);
 	if (scan.valid_end > start)
 		atomic_fetch_add(&log->spool_used, scan.valid_end - start);

@@ -232,23 +232,6 @@ static int source_next(struct queue_log *q, struct source *s)
 	return r < 0 ? source_failed(q, s, r) : r;
 }
 
-/* `by` is 1, or -1 when the event was not taken. */
-static void count(struct queue_log *q, const struct event *ev, uint64_t by)
-{
-	struct event_counts *n = &q->counts;
-	switch (ev->kind) {
-	case EVENT_VISIT: *(event_is_orphan(ev->visit.kind) ? &n->orphans : &n->clicks) += by; break;
-	case EVENT_IMPRESSION: n->impressions += by; break;
-	case EVENT_TALLY:
-		n->rejected += by * ev->tally.rejected;
-		n->dropped += by * ev->tally.dropped;
-		break;
-	case EVENT_STRING:
-	case EVENT_END:
-	case EVENT_UNUSABLE: break;
-	}
-}
-
 static int log_next(struct queue *base, struct queue_event *ret)
 {
 	struct queue_log *q = self(base);
@@ -262,7 +245,7 @@ static int log_next(struct queue *base, struct queue_event *ret)
 		if (r == 0)
 			continue;
 		if (r > 0) {
-			count(q, &q->event, 1);
+			event_counts_take(&q->counts, &q->event, 1);
 			*ret = (struct queue_event){
 			    .id = {s->reader.node, s->stream.number, q->event.position},
 			    .stream = &s->stream,
@@ -281,7 +264,7 @@ static void log_put_back(struct queue *base)
 	struct source *s = q->sources[(q->first + q->turn) % q->count];
 	s->reader.position = q->given_at;
 	s->is_over = true;
-	count(q, &q->event, (uint64_t)-1);
+	event_counts_take(&q->counts, &q->event, (uint64_t)-1);
 }
 
 static struct str log_text(struct queue *base, struct queue_stream *stream, uint32_t at,
@@ -330,13 +313,8 @@ static int log_commit(struct queue *base)
 		if (s->finished && s->committed >= s->end)
 			source_close(s);
 	}
-	struct event_counts *all = &q->config.counts, *n = &q->counts;
-	all->clicks += n->clicks;
-	all->orphans += n->orphans;
-	all->impressions += n->impressions;
-	all->rejected += n->rejected;
-	all->dropped += n->dropped;
-	*n = (struct event_counts){0};
+	event_counts_add(&q->config.counts, &q->counts);
+	q->counts = (struct event_counts){0};
 	if (q->config.checkpoint && bytes > 0) {
 		/* Without it the same events are read again after a crash: that is no reason to stop. */
 		struct err e;
