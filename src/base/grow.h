@@ -21,10 +21,11 @@ static inline void *array_grown(void *items, size_t *cap, size_t need, size_t it
 }
 
 /* False when memory ran out. */
-#define ARRAY_ROOM(items, cap, need)                                                               \
-	({                                                                                         \
-		__typeof__(items) grown_ = array_grown((items), &(cap), (need), sizeof(*(items))); \
-		if (grown_)                                                                        \
-			(items) = grown_;                                                          \
-		grown_ != NULL;                                                                    \
+#define ARRAY_ROOM(items, cap, need)                                                  \
+	({                                                                            \
+		__typeof__(items) grown_ = array_grown((items), &(cap), (need),       \
+		                                       sizeof(__typeof__(*(items)))); \
+		if (grown_)                                                           \
+			(items) = grown_;                                             \
+		grown_ != NULL;                                                       \
 	})

@@ -34,6 +34,15 @@ static inline char ascii_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
+/* What a hexadecimal digit stands for; -1: it is none. */
+static inline int ascii_hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = ascii_lower(c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 /* By bytes, a beginning before what it begins: <0, 0 or >0. */
 int str_order(struct str a, struct str b);
 

@@ -31,3 +31,15 @@ size_t utf8_first(struct str s)
 	}
 	return len;
 }
+
+bool utf8_is_printable(struct str s)
+{
+	while (s.len > 0) {
+		size_t len = utf8_first(s);
+		const unsigned char *c = (const unsigned char *)s.ptr;
+		if (len == 0 || c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0))
+			return false;
+		s = str_n(s.ptr + len, s.len - len);
+	}
+	return true;
+}

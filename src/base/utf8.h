@@ -5,3 +5,6 @@
 
 /* The length of the character that begins `s` (which is not empty), 0 when it is malformed. */
 size_t utf8_first(struct str s);
+
+/* Well-formed, and without control characters. */
+bool utf8_is_printable(struct str s);

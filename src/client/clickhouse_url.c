@@ -84,15 +84,11 @@ static int parts_get(CURLU *u, struct clickhouse_url *ret, struct err *e)
 	CLEANUP(freep) char *port = NULL;
 	bool secure = false;
 	ret->is_packed = true;
-	int r = options_get(u, ret, &secure, e);
-	if (r == 0)
-		r = part_get(u, CURLUPART_HOST, 0, &host, e);
-	if (r == 0)
-		r = part_get(u, CURLUPART_PORT, 0, &port, e);
-	if (r == 0)
-		r = part_get(u, CURLUPART_USER, CURLU_URLDECODE, &ret->user, e);
-	if (r == 0)
-		r = part_get(u, CURLUPART_PASSWORD, CURLU_URLDECODE, &ret->password, e);
+	int r = options_get(u, ret, &secure, e)
+	        ?: part_get(u, CURLUPART_HOST, 0, &host, e)
+	        ?: part_get(u, CURLUPART_PORT, 0, &port, e)
+	        ?: part_get(u, CURLUPART_USER, CURLU_URLDECODE, &ret->user, e)
+	        ?: part_get(u, CURLUPART_PASSWORD, CURLU_URLDECODE, &ret->password, e);
 	if (r < 0)
 		return r;
 	if (!host || !host[0])

@@ -97,15 +97,11 @@ int kafka_client_new(rd_kafka_type_t type, const struct kafka_config *config,
 	};
 	char why[WHY_BYTES];
 	rd_kafka_conf_t *conf = rd_kafka_conf_new();
-	int r = properties_set(conf, ours, e);
-	if (r == 0)
-		r = properties_set(conf, defaults, e);
-	if (r == 0)
-		r = options_set(conf, config->options, e);
-	if (r == 0)
-		r = properties_set(conf, fixed, e);
-	if (r == 0)
-		r = property_set(conf, "bootstrap.servers", config->brokers, e);
+	int r = properties_set(conf, ours, e)
+	        ?: properties_set(conf, defaults, e)
+	        ?: options_set(conf, config->options, e)
+	        ?: properties_set(conf, fixed, e)
+	        ?: property_set(conf, "bootstrap.servers", config->brokers, e);
 	if (r == 0) {
 		rd_kafka_conf_set_log_cb(conf, log_from_client);
 		rd_kafka_conf_set_opaque(conf, opaque);

@@ -99,9 +99,7 @@ int pg_pool_new(struct str url, size_t connections_max,
 	p->setup = setup;
 	p->ctx = ctx;
 	p->timeout_ms = PG_ANSWER_TIMEOUT_MS;
-	int r = url_parse(p, url, e);
-	if (r == 0)
-		r = conn_pool_new(&driver, p, p->address, connections_max, &p->conns, e);
+	int r = url_parse(p, url, e) ?: conn_pool_new(&driver, p, p->address, connections_max, &p->conns, e);
 	if (r != 0)
 		pg_pool_free(p);
 	else

@@ -84,6 +84,13 @@ void pg_ints(struct pg_query *q, const int64_t *v, size_t n);     /* bigint[] */
 void pg_texts(struct pg_query *q, const struct str *v, size_t n); /* text[]; STR_NULL: NULL */
 void pg_blobs(struct pg_query *q, const struct str *v, size_t n); /* bytea[]; STR_NULL: NULL */
 
+/* Likewise, of a field that each of n structs of `size` bytes has at `offset`:
+ * PG_FIELDS(&q, pg_ints, totals, n, clicks). */
+void pg_ints_of(struct pg_query *q, const void *items, size_t size, size_t offset, size_t n);
+void pg_blobs_of(struct pg_query *q, const void *items, size_t size, size_t offset, size_t n);
+#define PG_FIELDS(q, add, items, n, field) \
+	add##_of(q, items, sizeof(*(items)), offsetof(__typeof__(*(items)), field), n)
+
 /* Adds the statement to the pipeline and ends the query. Strings were only borrowed until here. A failure
  * shows when results are read. */
 void pg_send(struct pg_query *q);

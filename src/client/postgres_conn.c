@@ -5,6 +5,7 @@
  */
 #include "client/postgres_conn.h"
 
+#include "base/grow.h"
 #include "base/hash.h"
 #include "os/clock.h"
 
@@ -166,14 +167,8 @@ static bool pending_push(struct pg_conn *c, enum pg_pending_kind kind, const str
 		c->pending_first = 0;
 		end = c->pending_count;
 	}
-	if (end == c->pending_cap) {
-		size_t cap = c->pending_cap ? c->pending_cap * 2 : 64;
-		struct pg_pending *larger = realloc(c->pending, cap * sizeof(*larger));
-		if (!larger)
-			return false;
-		c->pending = larger;
-		c->pending_cap = cap;
-	}
+	if (!ARRAY_ROOM(c->pending, c->pending_cap, end + 1))
+		return false;
 	c->pending[end] = (struct pg_pending){kind, statement};
 	c->pending_count++;
 	return true;

@@ -72,45 +72,61 @@ static char *array_room(struct pg_query *q, size_t bytes)
 	return room;
 }
 
-void pg_ints(struct pg_query *q, const int64_t *v, size_t n)
+void pg_ints_of(struct pg_query *q, const void *items, size_t size, size_t offset, size_t n)
 {
 	char *at = array_room(q, ARRAY_HEAD_BYTES + n * (sizeof(uint32_t) + sizeof(uint64_t)));
 	if (!at)
 		return;
 	at = array_head(at, OID_INT8, n);
 	for (size_t i = 0; i < n; i++) {
-		uint64_t wire = htobe64((uint64_t)v[i]);
-		at = put_u32(at, sizeof(wire));
-		memcpy(at, &wire, sizeof(wire));
-		at += sizeof(wire);
+		uint64_t value;
+		memcpy(&value, (const char *)items + i * size + offset, sizeof(value));
+		value = htobe64(value);
+		at = put_u32(at, sizeof(value));
+		memcpy(at, &value, sizeof(value));
+		at += sizeof(value);
 	}
 }
 
-static void strs_add(struct pg_query *q, uint32_t element, const struct str *v, size_t n)
+void pg_ints(struct pg_query *q, const int64_t *v, size_t n)
+{
+	pg_ints_of(q, v, sizeof(*v), 0, n);
+}
+
+static void strs_add(struct pg_query *q, uint32_t element, const void *items, size_t size, size_t offset,
+                     size_t n)
 {
 	size_t bytes = ARRAY_HEAD_BYTES;
-	for (size_t i = 0; i < n; i++)
-		bytes += sizeof(uint32_t) + v[i].len;
+	for (size_t i = 0; i < n; i++) {
+		const struct str *v = (const void *)((const char *)items + i * size + offset);
+		bytes += sizeof(uint32_t) + v->len;
+	}
 	char *at = array_room(q, bytes);
 	if (!at)
 		return;
 	at = array_head(at, element, n);
 	for (size_t i = 0; i < n; i++) {
-		at = put_u32(at, v[i].ptr ? (uint32_t)v[i].len : UINT32_MAX);
-		if (v[i].ptr)
-			memcpy(at, v[i].ptr, v[i].len);
-		at += v[i].len;
+		const struct str *v = (const void *)((const char *)items + i * size + offset);
+		at = put_u32(at, v->ptr ? (uint32_t)v->len : UINT32_MAX);
+		if (v->ptr)
+			memcpy(at, v->ptr, v->len);
+		at += v->len;
 	}
 }
 
 void pg_texts(struct pg_query *q, const struct str *v, size_t n)
 {
-	strs_add(q, OID_TEXT, v, n);
+	strs_add(q, OID_TEXT, v, sizeof(*v), 0, n);
+}
+
+void pg_blobs_of(struct pg_query *q, const void *items, size_t size, size_t offset, size_t n)
+{
+	strs_add(q, OID_BYTEA, items, size, offset, n);
 }
 
 void pg_blobs(struct pg_query *q, const struct str *v, size_t n)
 {
-	strs_add(q, OID_BYTEA, v, n);
+	pg_blobs_of(q, v, sizeof(*v), 0, n);
 }
 
 /* --- cells --- */

@@ -69,9 +69,8 @@ int redis_new(struct str url, struct redis **ret, struct err *e)
 	struct redis *r = calloc(1, sizeof(*r));
 	if (!r)
 		return err_set(e, ERR_NOMEM, "memory ran out");
-	int bad = redis_url_parse(url, &r->url, e);
-	if (bad == 0)
-		bad = conn_pool_new(&driver, r, r->url.name.ptr, CONNECTIONS_MAX, &r->conns, e);
+	int bad = redis_url_parse(url, &r->url, e)
+	              ?: conn_pool_new(&driver, r, r->url.name.ptr, CONNECTIONS_MAX, &r->conns, e);
 	if (bad)
 		redis_free(r);
 	else
@@ -169,9 +168,7 @@ int redis_read(struct redis_conn *c, struct redis_reply *ret)
 {
 	ASSERT(c->awaited > 0);
 	c->awaited--;
-	int r = redis_send(c);
-	if (r == 0)
-		r = wire_read(c, c->deadline_ms, ret);
+	int r = redis_send(c) ?: wire_read(c, c->deadline_ms, ret);
 	if (r == ERR_BUSY)
 		return wire_fail(c, "no answer within %lld ms", (long long)redis_timeout_ms);
 	return r ? r : check_reply(c, ret);
@@ -192,8 +189,5 @@ int redis_ask(struct redis_conn *c, const struct str *args, size_t n, struct red
 int redis_wait(struct redis_conn *c, uint64_t ms, struct redis_reply *ret)
 {
 	c->spent = true;
-	int r = redis_send(c);
-	if (r == 0)
-		r = wire_read(c, clock_mono_ms() + (int64_t)ms, ret);
-	return r ? r : check_reply(c, ret);
+	return redis_send(c) ?: wire_read(c, clock_mono_ms() + (int64_t)ms, ret) ?: check_reply(c, ret);
 }

@@ -82,8 +82,7 @@ static int ask_for_primary(struct redis_conn *c, const struct redis_url *u, int6
                            struct redis_reply *ret)
 {
 	redis_write(c, REDIS_ARGS(STR("SENTINEL"), STR("get-master-addr-by-name"), u->primary));
-	int r = wire_send(c, deadline_ms);
-	return r ? r : wire_read(c, deadline_ms, ret);
+	return wire_send(c, deadline_ms) ?: wire_read(c, deadline_ms, ret);
 }
 
 /* Where the primary is, as one sentinel believes. */
@@ -98,15 +97,11 @@ static int ask_sentinel(const struct redis_host *sentinel, const struct redis_ur
 	if (r == 0 && reply.type == REDIS_ERROR && u->password.ptr &&
 	    str_starts(reply.text, STR("NOAUTH "))) { /* it is given the servers' */
 		auth_write(c, u);
-		r = wire_send(c, deadline_ms);
-		if (r == 0)
-			r = reply_check(c, wire_read(c, deadline_ms, &reply), true, &reply);
-		if (r == 0)
-			r = ask_for_primary(c, u, deadline_ms, &reply);
+		r = wire_send(c, deadline_ms)
+		    ?: reply_check(c, wire_read(c, deadline_ms, &reply), true, &reply)
+		    ?: ask_for_primary(c, u, deadline_ms, &reply);
 	}
-	r = reply_check(c, r, false, &reply);
-	if (r == 0)
-		r = read_primary(c, &reply, arena, ret);
+	r = reply_check(c, r, false, &reply) ?: read_primary(c, &reply, arena, ret);
 	if (r)
 		err_set(e, r, "the sentinel at %s port %u: %s", sentinel->host, sentinel->port, c->why.text);
 	wire_close(c);

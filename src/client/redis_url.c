@@ -4,14 +4,6 @@
 
 enum { DB_MAX = 9999, TEXT_BYTES_MAX = 512 };
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = ascii_lower(c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* A percent-encoded text as it was meant, in the arena. */
 static int decode(struct arena *arena, struct str s, struct str *ret, struct err *e)
 {
@@ -27,8 +19,8 @@ static int decode(struct arena *arena, struct str s, struct str *ret, struct err
 			out[len++] = s.ptr[i];
 			continue;
 		}
-		int high = i + 2 < s.len ? hex_value(s.ptr[i + 1]) : -1;
-		int low = i + 2 < s.len ? hex_value(s.ptr[i + 2]) : -1;
+		int high = i + 2 < s.len ? ascii_hex(s.ptr[i + 1]) : -1;
+		int low = i + 2 < s.len ? ascii_hex(s.ptr[i + 2]) : -1;
 		if (high < 0 || low < 0)
 			return err_set(e, ERR_INVALID,
 			               "a %% in the user or password of a Redis URL stands before two "
@@ -73,7 +65,7 @@ static bool is_name(struct str s)
 static bool is_v6(struct str s)
 {
 	for (size_t i = 0; i < s.len; i++) {
-		if (hex_value(s.ptr[i]) < 0 && s.ptr[i] != ':' && s.ptr[i] != '.')
+		if (ascii_hex(s.ptr[i]) < 0 && s.ptr[i] != ':' && s.ptr[i] != '.')
 			return false;
 	}
 	return s.len > 0 && s.len < 46;

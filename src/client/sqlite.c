@@ -112,11 +112,9 @@ static int exec_int(struct sqlite_conn *c, const char *sql, int64_t *ret)
 static int check_identity(struct sqlite_conn *c, const char *path, int64_t *ret_version, struct err *e)
 {
 	int64_t application = 0, objects = 0;
-	int rc = exec_int(c, "PRAGMA application_id", &application);
-	if (rc == SQLITE_OK)
-		rc = exec_int(c, "PRAGMA user_version", ret_version);
-	if (rc == SQLITE_OK)
-		rc = exec_int(c, "SELECT count(*) FROM sqlite_schema", &objects);
+	int rc = exec_int(c, "PRAGMA application_id", &application)
+	         ?: exec_int(c, "PRAGMA user_version", ret_version)
+	         ?: exec_int(c, "SELECT count(*) FROM sqlite_schema", &objects);
 	if ((rc & 0xff) == SQLITE_NOTADB)
 		return err_set(e, ERR_INVALID, "%s is not a SQLite database: give another path", path);
 	if (rc != SQLITE_OK)
@@ -179,9 +177,8 @@ static int open_handle(struct sqlite_conn *c, const struct sqlite_layout *layout
 {
 	ASSERT(layout->sql_count <= SQLITE_STATEMENTS_MAX);
 	*c = (struct sqlite_conn){.layout = layout};
-	int rc = sqlite3_open_v2(path, &c->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_busy_timeout(c->db, SQLITE_BUSY_TIMEOUT_MS);
+	int rc = sqlite3_open_v2(path, &c->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL)
+	             ?: sqlite3_busy_timeout(c->db, SQLITE_BUSY_TIMEOUT_MS);
 	/* Now, because a transaction must be able to end when memory has run out. */
 	for (unsigned sql = 0; rc == SQLITE_OK && sql < SQL_OWN; sql++)
 		rc = query_begin(c, sql).rc;
@@ -220,9 +217,8 @@ static int open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout
 	int r = open_handle(c, layout, path, SQLITE_OPEN_READONLY, e);
 	if (r != 0)
 		return r;
-	int rc = exec(c, "PRAGMA query_only = ON; PRAGMA cache_size = -1000; PRAGMA cell_size_check = ON");
-	if (rc == SQLITE_OK)
-		rc = sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	int rc = exec(c, "PRAGMA query_only = ON; PRAGMA cache_size = -1000; PRAGMA cell_size_check = ON")
+	             ?: sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	return rc == SQLITE_OK ? 0 : sqlite_conn_fail(c, rc, path, e);
 }
 

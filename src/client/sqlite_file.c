@@ -411,11 +411,9 @@ int sqlite_file_check(const char *path, struct buf *report, struct err *e)
 {
 	struct sqlite_conn c = {0};
 	int count = 0;
-	int rc = sqlite3_open_v2(path, &c.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL);
-	if (rc == SQLITE_OK)
-		rc = sqlite3_busy_timeout(c.db, SQLITE_BUSY_TIMEOUT_MS);
-	if (rc == SQLITE_OK)
-		rc = check_run(c.db, report, &count);
+	int rc = sqlite3_open_v2(path, &c.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL)
+	         ?: sqlite3_busy_timeout(c.db, SQLITE_BUSY_TIMEOUT_MS)
+	         ?: check_run(c.db, report, &count);
 	int primary = rc & 0xff;
 	if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) {
 		buf_printf(report, "%s%s", report->len > 0 ? "; " : "", sqlite3_errstr(rc));

@@ -1,12 +1,20 @@
 /*
- * Counters on Redis: how they lie there, and what the scripts do, is told in scripts.c. A step with many
- * links is added in parts, so that no script holds up the server for long; a crash between two of them leaves
- * a place where no step begins.
+ * Counters on Redis. A step with many links is added in parts, so that no script holds up the server for
+ * long; a crash between two of them leaves a place where no step begins.
+ *
+ * A stream is a hash. A link's field is "EPOCH CLICKS TOLD": its total, and that of which the store was told
+ * last, or "-" when it had clicks since that are not in the total. Two fields are the stream's own.
+ *
+ * "@" is "EPOCH LIFE PLACE": totals of this epoch are those at this place in the stream, as long as this life
+ * of the server (its `run_id`) lasts. A server that was started again, or has taken over from another, may
+ * have lost the last of it. A place is an offset, or "FROM>TO/N" when only N parts of that step were added. A
+ * new epoch makes all totals old at once.
+ *
+ * "@reach" is how far in the stream the sink may be.
  */
 #include "base/arena.h"
 #include "client/redis_ring.h"
 #include "counters/backends.h"
-#include "counters/scripts.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +27,136 @@ enum {
 	PREFIX_BYTES_MAX = 64,
 	KEY_BYTES_MAX = PREFIX_BYTES_MAX + 40,
 };
+
+/* Scripts */
+
+#define LIFE_MS "2592000000" /* 30 days after the last step a stream is forgotten */
+#define FAR     "100000000"  /* a stream is not read again from so far back: it is another one */
+#define SCRIPT_STATE                                                                       \
+	"local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')\n"         \
+	"local function state(key)\n"                                                      \
+	"  local own = redis.call('HGET', key, '@') or ''\n"                               \
+	"  local epoch, life, place = string.match(own, '^(%d+) (%w+) (%S+)$')\n"          \
+	"  if not epoch then return 0, '', '' end\n"                                       \
+	"  return tonumber(epoch), life, place\n"                                          \
+	"end\n"                                                                            \
+	"local function parts(value)\n"                                                    \
+	"  local epoch, clicks, told = string.match(value or '', '^(%d+) (%d+) (%S+)$')\n" \
+	"  return tonumber(epoch), tonumber(clicks), told\n"                               \
+	"end\n"                                                                            \
+	"local function value(epoch, clicks, told)\n"                                      \
+	"  return string.format('%.0f %.0f %s', epoch, clicks, told)\n"                    \
+	"end\n"                                                                            \
+	"local function values(key, first, step)\n" /* of the links among the arguments */ \
+	"  local links = {}\n"                                                             \
+	"  for i = first, #ARGV, step do links[#links + 1] = ARGV[i] end\n"                \
+	"  if #links == 0 then return links, {} end\n"                                     \
+	"  return links, redis.call('HMGET', key, unpack(links))\n"                        \
+	"end\n"
+
+/* ARGV: place before, place after, offset after, reach; then link, clicks... Gives its fate (enum
+ * counters_fate), and which links want their total. */
+static const char add_script[] = SCRIPT_STATE
+    "local key, before, after, to = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])\n"
+    "local epoch, life, place = state(key)\n"
+    "local reach = math.max(tonumber(redis.call('HGET', key, '@reach') or 0), tonumber(ARGV[4]))\n"
+    "local at = tonumber(string.match(place, '^%d+') or 0)\n"
+    "if life == run and at >= to and at < to + " FAR " then return {2} end\n"
+    "local out = {1}\n"
+    "if life ~= run or place ~= before then epoch, out[1] = epoch + 1, 3 end\n"
+    "local set = {'@', string.format('%.0f %s %s', epoch, run, after)}\n"
+    "local links, olds = values(key, 5, 2)\n"
+    "for i, old in ipairs(olds) do\n"
+    "  local e, clicks, told = parts(old)\n"
+    "  set[#set + 1] = links[i]\n"
+    "  if e == epoch then\n"
+    "    set[#set + 1] = value(e, clicks + tonumber(ARGV[4 + 2 * i]), told)\n"
+    "  else\n"
+    "    set[#set + 1] = value(e or 0, clicks or 0, '-')\n"
+    "    if reach <= to then out[#out + 1] = i - 1 end\n"
+    "  end\n"
+    "end\n"
+    "redis.call('HSET', key, unpack(set))\n"
+    "redis.call('SADD', KEYS[2], key)\n"
+    "redis.call('PEXPIRE', key, " LIFE_MS ")\n"
+    "redis.call('PEXPIRE', KEYS[2], " LIFE_MS ")\n"
+    "return out\n";
+
+/* ARGV: offset. */
+static const char announce_script[] =
+    "local reach, to = tonumber(redis.call('HGET', KEYS[1], '@reach') or 0), tonumber(ARGV[1])\n"
+    "if reach < to or reach >= to + " FAR " then redis.call('HSET', KEYS[1], '@reach', ARGV[1]) end\n"
+    "return redis.call('PEXPIRE', KEYS[1], " LIFE_MS ")\n";
+
+/* ARGV: place; then link, clicks... */
+static const char put_script[] = SCRIPT_STATE
+    "local epoch, life, place = state(KEYS[1])\n"
+    "if life ~= run or place ~= ARGV[1] then return 0 end\n"
+    "if tonumber(redis.call('HGET', KEYS[1], '@reach') or 0) > tonumber(ARGV[1]) then return 0 end\n"
+    "local set = {}\n"
+    "local links, olds = values(KEYS[1], 2, 2)\n"
+    "for i, old in ipairs(olds) do\n"
+    "  local _, _, told = parts(old)\n"
+    "  set[#set + 1] = links[i]\n"
+    "  set[#set + 1] = value(epoch, tonumber(ARGV[1 + 2 * i]), told or '-')\n"
+    "end\n"
+    "redis.call('HSET', KEYS[1], unpack(set))\n"
+    "return #links\n";
+
+/* ARGV: place; then link... Gives their totals, -1 where there is none. */
+static const char read_script[] = SCRIPT_STATE "local epoch, life, place = state(KEYS[1])\n"
+                                               "local good = life == run and place == ARGV[1]\n"
+                                               "local out = {}\n"
+                                               "local _, olds = values(KEYS[1], 2, 1)\n"
+                                               "for i, old in ipairs(olds) do\n"
+                                               "  local e, clicks = parts(old)\n"
+                                               "  out[i] = good and e == epoch and clicks or -1\n"
+                                               "end\n"
+                                               "return out\n";
+
+/* ARGV: link, clicks... */
+static const char told_script[] = SCRIPT_STATE
+    "local set, epoch = {}, state(KEYS[1])\n"
+    "local links, olds = values(KEYS[1], 1, 2)\n"
+    "for i, old in ipairs(olds) do\n"
+    "  local e, clicks = parts(old)\n"
+    "  if e then\n"
+    "    if e ~= epoch then clicks = math.max(clicks, tonumber(ARGV[2 * i])) end\n"
+    "    set[#set + 1] = links[i]\n"
+    "    set[#set + 1] = value(e, clicks, ARGV[2 * i])\n"
+    "  end\n"
+    "end\n"
+    "if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end\n"
+    "return #set\n";
+
+/* ARGV: cursor. Gives the next one, then links. */
+static const char untold_script[] = SCRIPT_STATE
+    "local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 512)\n"
+    "local out = {page[1]}\n"
+    "for i = 1, #page[2], 2 do\n"
+    "  local _, clicks, told = parts(page[2][i + 1])\n"
+    "  if clicks and clicks ~= tonumber(told) and page[2][i] ~= '@' then out[#out + 1] = page[2][i] end\n"
+    "end\n"
+    "return out\n";
+
+/* ARGV: how many fields a stream may have. */
+static const char trim_script[] = "if redis.call('HLEN', KEYS[1]) <= tonumber(ARGV[1]) then return 0 end\n"
+                                  "local own = redis.call('HMGET', KEYS[1], '@', '@reach')\n"
+                                  "redis.call('UNLINK', KEYS[1])\n"
+                                  "if own[1] then redis.call('HSET', KEYS[1], '@', own[1]) end\n"
+                                  "if own[2] then redis.call('HSET', KEYS[1], '@reach', own[2]) end\n"
+                                  "return 1\n";
+
+/* ARGV: link... Gives the largest total of each, -1 where there is none. */
+static const char get_script[] = "local out = {}\n"
+                                 "for i = 1, #ARGV do out[i] = -1 end\n"
+                                 "for _, key in ipairs(redis.call('SMEMBERS', KEYS[2])) do\n"
+                                 "  for i, value in ipairs(redis.call('HMGET', key, unpack(ARGV))) do\n"
+                                 "    local clicks = value and tonumber(string.match(value, '^%d+ (%d+) '))\n"
+                                 "    if clicks and clicks > 0 and clicks > out[i] then out[i] = clicks end\n"
+                                 "  end\n"
+                                 "end\n"
+                                 "return out\n";
 
 struct counters_redis {
 	struct counters base;
@@ -168,7 +306,7 @@ static void redis_announce(struct counters *base, uint64_t source, const struct 
 		struct redis_reply reply;
 		if (!call_begin(&call, self(base), source, steps[i].stream))
 			continue;
-		script_begin(&call, counters_announce_script);
+		script_begin(&call, announce_script);
 		put_number(&call, steps[i].to);
 		call_end(&call, script_ask(&call, &reply));
 	}
@@ -200,7 +338,7 @@ static int add_parts(struct call *call, struct counters_step *step)
 	int r = 0;
 	for (size_t read = 0; r == 0 && read < parts; read++) {
 		for (; r == 0 && written < parts && written < read + AHEAD_MAX; written++) {
-			script_begin(call, counters_add_script);
+			script_begin(call, add_script);
 			put_text(call, place_after(call, step, written));
 			put_text(call, place_after(call, step, written + 1));
 			put_number(call, step->at.to);
@@ -289,20 +427,18 @@ static void run_by_parts(struct counters *base, const struct counters_step *step
 
 static void redis_put(struct counters *base, const struct counters_step *step)
 {
-	run_by_parts(base, step,
-	             (struct by_parts){counters_put_script, .has_place = true, .has_clicks = true});
+	run_by_parts(base, step, (struct by_parts){put_script, .has_place = true, .has_clicks = true});
 }
 
 static void redis_read_totals(struct counters *base, struct counters_step *step)
 {
 	set_missing(step, true);
-	run_by_parts(base, step,
-	             (struct by_parts){counters_read_script, .has_place = true, .has_totals = true});
+	run_by_parts(base, step, (struct by_parts){read_script, .has_place = true, .has_totals = true});
 }
 
 static void redis_told(struct counters *base, const struct counters_step *step)
 {
-	run_by_parts(base, step, (struct by_parts){counters_told_script, .has_clicks = true});
+	run_by_parts(base, step, (struct by_parts){told_script, .has_clicks = true});
 }
 
 static int redis_untold(struct counters *base, uint64_t source, uint64_t stream, uint64_t *cursor,
@@ -313,7 +449,7 @@ static int redis_untold(struct counters *base, uint64_t source, uint64_t stream,
 	uint64_t number;
 	if (!call_begin(&call, self(base), source, stream))
 		return ERR_UNAVAILABLE;
-	script_begin(&call, counters_untold_script);
+	script_begin(&call, untold_script);
 	put_number(&call, *cursor);
 	int r = script_ask(&call, &reply);
 	for (size_t i = 0; r == 0 && i < reply.count; i++) {
@@ -334,7 +470,7 @@ static void redis_trim(struct counters *base, uint64_t source, uint64_t stream)
 	struct redis_reply reply;
 	if (!call_begin(&call, self(base), source, stream))
 		return;
-	script_begin(&call, counters_trim_script);
+	script_begin(&call, trim_script);
 	put_number(&call, self(base)->stream_links_max);
 	call_end(&call, script_ask(&call, &reply));
 }
@@ -345,7 +481,7 @@ static int get_of_node(struct counters_redis *c, size_t node, struct counter *li
 	struct redis_reply reply;
 	if (!node_take(&call, c, node))
 		return ERR_UNAVAILABLE;
-	script_begin(&call, counters_get_script);
+	script_begin(&call, get_script);
 	put_links(&call, links, n, false);
 	int r = script_ask(&call, &reply);
 	if (r == 0)

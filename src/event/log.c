@@ -18,54 +18,31 @@
 static const char *const durability_names[] = {"flush", "sync", NULL};
 static const char *const address_names[] = {"truncated", "none", NULL};
 
-#define ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                       \
-	{                                                                                         \
-		.section = "events", .name = row_name, .type = row_type,                          \
-		.offset = offsetof(struct event_settings, field), .def = row_def, .min = row_min, \
-		.max = row_max, .help = row_help                                                  \
-	}
+#define FIELD(f) offsetof(struct event_settings, f)
 
 const struct conf_row event_rows[] = {
-    {.section = "events",
-     .name = "visits",
-     .type = CONF_BOOL,
-     .offset = offsetof(struct event_settings, visits),
-     .def = "true",
+    {"events", "visits", CONF_BOOL, FIELD(visits), .def = "true",
      .help = "Whether visits are recorded at all; without them there are no clicks to count."},
-    {.section = "events",
-     .name = "durability",
-     .type = CONF_ENUM,
-     .offset = offsetof(struct event_settings, durability),
-     .def = "flush",
-     .choices = durability_names,
+    {"events", "durability", CONF_ENUM, FIELD(durability), .def = "flush", .choices = durability_names,
      .help =
          "What an answer to /event promises: flush survives a killed process, and power loss costs at most "
          "flush_ms; sync survives power loss too, and waits for the disk. Redirects do not wait, but for "
          "those of links with a click limit."},
-    ROW("flush_ms", CONF_UINT, flush_ms, "1000", 10, 60000,
-        "How often the event log is flushed to the disk, in milliseconds."),
-    ROW("spool_bytes", CONF_BYTES, spool_bytes, "1g", 1 << 20, 1ULL << 44,
-        "Most bytes of events that wait to be analysed; beyond them /event answers 503 and clicks are "
-        "counted as "
-        "dropped."),
-    ROW("segment_bytes", CONF_BYTES, segment_bytes, "64m", 64 << 10, 1 << 30,
-        "Size at which a new segment of the event log is begun."),
-    ROW("keep_time", CONF_DURATION, keep_ms, "1h", 0, 0,
-        "How long segments of the event log are kept after they have been analysed."),
-    ROW("keep_bytes", CONF_BYTES, keep_bytes, "256m", 0, 0,
-        "Most bytes of analysed segments that are kept; the oldest go first."),
-    {.section = "events",
-     .name = "address",
-     .type = CONF_ENUM,
-     .offset = offsetof(struct event_settings, address),
-     .def = "truncated",
-     .choices = address_names,
+    {"events", "flush_ms", CONF_UINT, FIELD(flush_ms), "1000", 10, 60000,
+     .help = "How often the event log is flushed to the disk, in milliseconds."},
+    {"events", "spool_bytes", CONF_BYTES, FIELD(spool_bytes), "1g", 1 << 20, 1ULL << 44,
+     .help = "Most bytes of events that wait to be analysed; beyond them /event answers 503 and clicks are "
+             "counted as "
+             "dropped."},
+    {"events", "segment_bytes", CONF_BYTES, FIELD(segment_bytes), "64m", 64 << 10, 1 << 30,
+     .help = "Size at which a new segment of the event log is begun."},
+    {"events", "keep_time", CONF_DURATION, FIELD(keep_ms), "1h", 0, 0,
+     .help = "How long segments of the event log are kept after they have been analysed."},
+    {"events", "keep_bytes", CONF_BYTES, FIELD(keep_bytes), "256m", 0, 0,
+     .help = "Most bytes of analysed segments that are kept; the oldest go first."},
+    {"events", "address", CONF_ENUM, FIELD(address), .def = "truncated", .choices = address_names,
      .help = "What is kept of a visitor's address: truncated to its network (IPv4 /24, IPv6 /48), or none."},
-    {.section = "events",
-     .name = "country_header",
-     .type = CONF_STRING,
-     .offset = offsetof(struct event_settings, country_header),
-     .def = "CF-IPCountry",
+    {"events", "country_header", CONF_STRING, FIELD(country_header), .def = "CF-IPCountry",
      .help = "Request header in which a trusted proxy tells the visitor's country as two letters; empty is "
              "none."},
 };
@@ -455,11 +432,7 @@ static int recover_segment(struct event_log *log, const struct found *found, siz
 		r = seal(log, &scan, e);
 	if (r < 0 || stat(path, &st) != 0)
 		return r;
-	log->backlog.clicks += scan.counts.clicks;
-	log->backlog.orphans += scan.counts.orphans;
-	log->backlog.impressions += scan.counts.impressions;
-	log->backlog.rejected += scan.counts.rejected;
-	log->backlog.dropped += scan.counts.dropped;
+	event_counts_add(&log->backlog, &scan.counts);
 	uint64_t start = MAX(from, (uint64_t)EVENT_HEADER_BYTES);
 	if (scan.valid_end > start)
 		atomic_fetch_add(&log->spool_used, scan.valid_end - start);

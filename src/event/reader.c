@@ -112,24 +112,28 @@ struct str event_reader_string(const struct event_reader *r, uint32_t at, char o
 
 /* Scanning */
 
-static void scan_count(struct event_scan *s, const struct event *ev)
+void event_counts_take(struct event_counts *n, const struct event *ev, uint64_t by)
 {
 	switch (ev->kind) {
-	case EVENT_VISIT:
-		if (event_is_orphan(ev->visit.kind))
-			s->counts.orphans++;
-		else
-			s->counts.clicks++;
-		break;
-	case EVENT_IMPRESSION: s->counts.impressions++; break;
+	case EVENT_VISIT: *(event_is_orphan(ev->visit.kind) ? &n->orphans : &n->clicks) += by; break;
+	case EVENT_IMPRESSION: n->impressions += by; break;
 	case EVENT_TALLY:
-		s->counts.rejected += ev->tally.rejected;
-		s->counts.dropped += ev->tally.dropped;
+		n->rejected += by * ev->tally.rejected;
+		n->dropped += by * ev->tally.dropped;
 		break;
 	case EVENT_STRING:
 	case EVENT_END:
 	case EVENT_UNUSABLE: break;
 	}
+}
+
+void event_counts_add(struct event_counts *to, const struct event_counts *more)
+{
+	to->clicks += more->clicks;
+	to->orphans += more->orphans;
+	to->impressions += more->impressions;
+	to->rejected += more->rejected;
+	to->dropped += more->dropped;
 }
 
 /* Where a reader stands behind a segment's last record, that was perhaps its end. Only at the end of the
@@ -201,7 +205,7 @@ int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event
 	ret->header_valid = true;
 	ret->ended = ended_before(&r, ret->size, &ret->end_flags);
 	while (!ret->ended && (got = event_reader_next(&r, ret->size, &ev)) == 1) {
-		scan_count(ret, &ev);
+		event_counts_take(&ret->counts, &ev, 1);
 		ret->ended = ev.kind == EVENT_END;
 		if (ret->ended) {
 			ret->end_flags = ev.flags;

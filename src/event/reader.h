@@ -32,6 +32,12 @@ int event_reader_next(struct event_reader *r, uint64_t end, struct event *ret);
 /* The string record at a position, copied to `out`; STR_NULL when there is none. */
 struct str event_reader_string(const struct event_reader *r, uint32_t at, char out[EVENT_STRING_BYTES_MAX]);
 
+/* Counts an event; `by` is 1, or -1 when it was not taken after all. */
+void event_counts_take(struct event_counts *n, const struct event *ev, uint64_t by);
+
+/* Of what records tell: clicks, orphans, impressions and tallies. */
+void event_counts_add(struct event_counts *to, const struct event_counts *more);
+
 /* What a whole segment holds. */
 struct event_scan {
 	uint64_t segment;

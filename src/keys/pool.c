@@ -103,7 +103,7 @@ static size_t fetch_ready(struct key_pool *p, bool *ret_answered, struct err *e)
 	for (size_t i = 0; count == 0 && i < candidates; i++) {
 		struct shard *s = &p->shards[p->order[i]];
 		uint64_t left = 0;
-		int r = shelf_take(s->shelf, p->batch, p->moving, &count, &left, e);
+		int r = shelf_take(s->shelf, SHELF_STOCK, p->batch, p->moving, &count, &left, e);
 		if (r < 0)
 			count = 0;
 		if (r == ERR_UNCERTAIN)
@@ -127,7 +127,7 @@ static size_t fetch_aside(struct key_pool *p, size_t max, struct source_key *ret
 	size_t count = 0;
 	uint64_t left = 0;
 	struct err e = {""};
-	int r = shelf_take_aside(most->shelf, max, ret, &count, &left, &e);
+	int r = shelf_take(most->shelf, SHELF_ASIDE, max, ret, &count, &left, &e);
 	if (r == ERR_UNCERTAIN)
 		note_lost(p, most, max, e.text);
 	atomic_store(&most->aside, r == 0 ? left : 0);
@@ -171,13 +171,13 @@ static int put_to_shard(struct key_pool *p, size_t n, bool aside)
 	size_t candidates = order_shards(p);
 	for (size_t i = 0; i < candidates; i++) {
 		struct shard *s = &p->shards[p->order[i]];
-		uint64_t now_aside = atomic_load(&s->aside);
+		uint64_t length = atomic_load(&s->aside);
 		struct err e = {""};
-		if (aside && now_aside >= ASIDE_MAX)
+		if (aside && length >= ASIDE_MAX)
 			continue;
-		int r = aside ? shelf_put_aside(s->shelf, p->moving, n, &now_aside, &e)
-		              : shelf_return(s->shelf, p->moving, n, &e);
-		atomic_store(&s->aside, now_aside);
+		int r = shelf_put(s->shelf, aside ? SHELF_ASIDE : SHELF_STOCK, p->moving, n, &length, &e);
+		if (aside)
+			atomic_store(&s->aside, length);
 		if (r == ERR_UNCERTAIN)
 			note_lost(p, s, n, e.text);
 		if (r == 0 || r == ERR_UNCERTAIN)

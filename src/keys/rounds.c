@@ -87,9 +87,8 @@ static void try_for(struct rounds *r, size_t i)
 	char name[ROUNDS_NAME_BYTES];
 	struct err e = {"the lease service does not answer; is lease.url right?"};
 	p->try_ms = after(RETRY_MS);
-	int code = c->ops->lease(c->ctx, i, &p->leases, name, &e);
-	if (code == 0)
-		code = p->leases->ops->take(p->leases, str_of(name), c->lease_ms, &p->lease);
+	int code = c->ops->lease(c->ctx, i, &p->leases, name, &e)
+	               ?: p->leases->ops->take(p->leases, str_of(name), c->lease_ms, &p->lease);
 	if (code == ERR_BUSY)
 		return;
 	if (code < 0) {

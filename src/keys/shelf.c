@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LIST    STR("curt:keys:available")
+#define STOCK   STR("curt:keys:available")
 #define ASIDE   STR("curt:keys:aside")
 #define FENCE   STR("curt:keys:fence")
 #define BATCH   STR("curt:keys:batch")
@@ -27,6 +27,11 @@
 	    "  redis.call('SET', KEYS[3], ARGV[2])\n"                                                  \
 	    "end\n"                                                                                    \
 	    "return 0")
+
+/* Where they lie, and how they come back there. */
+static const struct {
+	struct str name, put;
+} lists[SHELF_LISTS] = {[SHELF_STOCK] = {STOCK, STR("LPUSH")}, [SHELF_ASIDE] = {ASIDE, STR("RPUSH")}};
 
 enum { PUSH_HEAD = 9, NUMBER_BYTES = 24 };
 
@@ -103,7 +108,7 @@ static int ask_number(struct shelf *s, const struct str *args, size_t n, int64_t
 
 int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
 {
-	const struct str args[] = {STR("LLEN"), LIST};
+	const struct str args[] = {STR("LLEN"), STOCK};
 	int64_t count = 0;
 	int r = ask_number(s, args, ARRAY_LEN(args), &count, e);
 	if (r < 0)
@@ -114,21 +119,20 @@ int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
 
 static int look_through(const struct shelf *s, struct redis_conn *c, struct shelf_view *ret, struct err *e)
 {
-	struct redis_reply reply;
-	redis_write(c, REDIS_ARGS(STR("LLEN"), LIST));
+	uint64_t *const to[] = {&ret->count, &ret->aside, &ret->brought};
+	int r = 0;
+	redis_write(c, REDIS_ARGS(STR("LLEN"), STOCK));
 	redis_write(c, REDIS_ARGS(STR("LLEN"), ASIDE));
 	redis_write(c, REDIS_ARGS(STR("GET"), BROUGHT));
-	if (redis_read(c, &reply) < 0)
-		return cut_off(s, c, ERR_UNAVAILABLE, e);
-	int r = reply.type == REDIS_INT ? 0 : refused(s, &reply, e);
-	ret->count = r == 0 ? (uint64_t)reply.number : 0;
-	if (redis_read(c, &reply) < 0)
-		return cut_off(s, c, ERR_UNAVAILABLE, e);
-	ret->aside = reply.type == REDIS_INT ? (uint64_t)reply.number : 0;
-	if (redis_read(c, &reply) < 0)
-		return cut_off(s, c, ERR_UNAVAILABLE, e);
-	if (reply.type != REDIS_STR || !str_u64(reply.text, &ret->brought))
-		ret->brought = 0;
+	for (size_t i = 0; i < ARRAY_LEN(to); i++) {
+		struct redis_reply reply;
+		if (redis_read(c, &reply) < 0)
+			return cut_off(s, c, ERR_UNAVAILABLE, e);
+		if (i == 0 && reply.type != REDIS_INT)
+			r = refused(s, &reply, e);
+		if (reply.type != REDIS_STR || !str_u64(reply.text, to[i]))
+			*to[i] = reply.type == REDIS_INT ? (uint64_t)reply.number : 0;
+	}
 	return r;
 }
 
@@ -174,7 +178,7 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 	    STR("EVAL"),
 	    PUSH_SCRIPT,
 	    STR("4"),
-	    LIST,
+	    STOCK,
 	    FENCE,
 	    BATCH,
 	    BROUGHT,
@@ -195,8 +199,8 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 	return r;
 }
 
-static int take_from(struct shelf *s, struct str list, size_t max, struct source_key *ret, size_t *ret_count,
-                     uint64_t *ret_left, struct err *e)
+int shelf_take(struct shelf *s, enum shelf_list list, size_t max, struct source_key *ret, size_t *ret_count,
+               uint64_t *ret_left, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
 	if (!c)
@@ -204,8 +208,8 @@ static int take_from(struct shelf *s, struct str list, size_t max, struct source
 	char max_text[NUMBER_BYTES];
 	struct redis_reply reply;
 	size_t count = 0;
-	redis_write(c, REDIS_ARGS(STR("LPOP"), list, number_text(max, max_text)));
-	redis_write(c, REDIS_ARGS(STR("LLEN"), list));
+	redis_write(c, REDIS_ARGS(STR("LPOP"), lists[list].name, number_text(max, max_text)));
+	redis_write(c, REDIS_ARGS(STR("LLEN"), lists[list].name));
 	bool answered = redis_read(c, &reply) == 0;
 	int r = answered ? 0 : cut_off(s, c, ERR_UNCERTAIN, e);
 	if (r == 0 && reply.type != REDIS_ARRAY && reply.type != REDIS_NIL)
@@ -226,23 +230,11 @@ static int take_from(struct shelf *s, struct str list, size_t max, struct source
 	return r;
 }
 
-int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
-               struct err *e)
-{
-	return take_from(s, LIST, max, ret, ret_count, ret_left, e);
-}
-
-int shelf_take_aside(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count,
-                     uint64_t *ret_left, struct err *e)
-{
-	return take_from(s, ASIDE, max, ret, ret_count, ret_left, e);
-}
-
-static int put_into(struct shelf *s, struct str command, struct str list, const struct source_key *keys,
-                    size_t n, uint64_t *ret_length, struct err *e)
+int shelf_put(struct shelf *s, enum shelf_list list, const struct source_key *keys, size_t n,
+              uint64_t *ret_length, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	const struct str head[] = {command, list};
+	const struct str head[] = {lists[list].put, lists[list].name};
 	if (n == 0)
 		return 0;
 	const struct str *args = command_of(head, ARRAY_LEN(head), keys, n, &arena);
@@ -253,18 +245,6 @@ static int put_into(struct shelf *s, struct str command, struct str list, const 
 	if (r == 0)
 		*ret_length = (uint64_t)length;
 	return r;
-}
-
-int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e)
-{
-	uint64_t length;
-	return put_into(s, STR("LPUSH"), LIST, keys, n, &length, e);
-}
-
-int shelf_put_aside(struct shelf *s, const struct source_key *keys, size_t n, uint64_t *ret_aside,
-                    struct err *e)
-{
-	return put_into(s, STR("RPUSH"), ASIDE, keys, n, ret_aside, e);
 }
 
 /* Twice the same would be looked after twice, and counted twice. */

@@ -39,24 +39,19 @@ int shelf_look(struct shelf *s, struct shelf_view *ret, struct err *e);
 int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
                struct err *e);
 
+/* Keys that can name nothing at the moment lie aside, and do not count as stock, or a shard that has nothing
+ * else would never be filled. */
+enum shelf_list { SHELF_STOCK, SHELF_ASIDE, SHELF_LISTS };
+
 /* Up to `max` keys from the front, and how many are left. ERR_UNCERTAIN: as many may have been taken, and are
  * lost, since the answer did not come. ERR_UNAVAILABLE: none was. */
-int shelf_take(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count, uint64_t *ret_left,
-               struct err *e);
+int shelf_take(struct shelf *s, enum shelf_list list, size_t max, struct source_key *ret, size_t *ret_count,
+               uint64_t *ret_left, struct err *e);
 
-/* Puts back what was taken and not used, at the front. ERR_UNCERTAIN: they may be there; ERR_UNAVAILABLE:
- * none is. */
-int shelf_return(struct shelf *s, const struct source_key *keys, size_t n, struct err *e);
-
-/*
- * Likewise, for keys that can name nothing at the moment: they lie in a list of their own, at its end, and do
- * not count as stock, or a shard that has nothing else would never be filled. ret_aside: how many lie there
- * now. shelf_take_aside takes as shelf_take does, and says likewise how many are left.
- */
-int shelf_put_aside(struct shelf *s, const struct source_key *keys, size_t n, uint64_t *ret_aside,
-                    struct err *e);
-int shelf_take_aside(struct shelf *s, size_t max, struct source_key *ret, size_t *ret_count,
-                     uint64_t *ret_left, struct err *e);
+/* Puts back what was taken and not used: in stock at the front, aside at the end; and how many lie there now.
+ * ERR_UNCERTAIN: they may be there; ERR_UNAVAILABLE: none is. */
+int shelf_put(struct shelf *s, enum shelf_list list, const struct source_key *keys, size_t n,
+              uint64_t *ret_length, struct err *e);
 
 /* Of a list of URLs separated by commas, none twice: `ret` is in `arena`, the shelves are not. */
 int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e);

@@ -67,26 +67,13 @@ struct stock {
 	char name[STOCK_NAME_BYTES];
 };
 
-/* Asking. A statement that stands alone is its own transaction, and is done when the sync was read. */
-
-static int ask(struct pg_query *q, struct pg_result *ret, struct err *e)
-{
-	struct pg_conn *c = q->conn;
-	*ret = (struct pg_result){0};
-	pg_send(q);
-	pg_flush(c);
-	int r = pg_next(c, ret, e);
-	int synced = pg_sync(c, r == 0 ? e : NULL);
-	return r < 0 ? r : synced;
-}
-
 /* Layout */
 
 static int layout_read(struct pg_conn *c, int64_t *ret_version, char name[STOCK_NAME_BYTES], struct err *e)
 {
 	struct pg_query q = pg_query(c, &layout_sql);
 	struct pg_result CLEANUP(pg_result_end) rows = {0};
-	int r = ask(&q, &rows, e);
+	int r = pg_ask(&q, &rows, e);
 	if (r < 0)
 		return r;
 	*ret_version = pg_get_int(&rows, 0, 0);
@@ -97,9 +84,8 @@ static int layout_read(struct pg_conn *c, int64_t *ret_version, char name[STOCK_
 static int layout_update(struct stock *s, struct pg_conn *c, struct err *e)
 {
 	int64_t version = 0;
-	int r = pg_run(c, "CREATE TABLE IF NOT EXISTS key_layout (version integer, name text)", e);
-	if (r == 0)
-		r = layout_read(c, &version, s->name, e);
+	int r = pg_run(c, "CREATE TABLE IF NOT EXISTS key_layout (version integer, name text)", e)
+	            ?: layout_read(c, &version, s->name, e);
 	if (r == 0 && (uint64_t)version > ARRAY_LEN(layout_steps))
 		return err_set(
 		    e, ERR_INVALID,
@@ -184,7 +170,7 @@ int stock_count(struct stock *s, uint64_t *ret, struct err *e)
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(c, &count_sql);
 	struct pg_result CLEANUP(pg_result_end) rows = {0};
-	int r = ask(&q, &rows, e);
+	int r = pg_ask(&q, &rows, e);
 	if (r == 0)
 		*ret = (uint64_t)MAX(pg_get_int(&rows, 0, 0), 0);
 	pg_return(c);
@@ -203,7 +189,7 @@ static int send_keys(struct pg_conn *c, const struct pg_statement *sql, const ui
 	if (fence)
 		pg_int(&q, (int64_t)*fence);
 	pg_texts(&q, texts, n);
-	return ask(&q, ret, e);
+	return pg_ask(&q, ret, e);
 }
 
 int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, size_t n, size_t *ret_new,
@@ -249,7 +235,7 @@ int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_
 	struct pg_query q = pg_query(c, &take_sql);
 	pg_int(&q, (int64_t)max);
 	struct pg_result CLEANUP(pg_result_end) rows = {0};
-	int r = ask(&q, &rows, e);
+	int r = pg_ask(&q, &rows, e);
 	size_t count = 0;
 	for (int i = 0; r == 0 && i < rows.rows; i++) {
 		if (!element_read(pg_get_text(&rows, i, 0), &ret[count]))

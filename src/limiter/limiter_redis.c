@@ -326,9 +326,7 @@ int limiter_redis_open(const char *urls, const char *installation, struct limite
 	snprintf(l->servers_key, sizeof(l->servers_key), "%sservers", l->prefix);
 	l->base.ops = &redis_ops;
 	const struct task_config prober = {.name = "limits-probe", .run = probe, .first_ms = TASK_ON_WAKE};
-	int r = redis_ring_open(str_of(urls), &l->ring, e);
-	if (r == 0)
-		r = task_start(&l->prober, &prober, e);
+	int r = redis_ring_open(str_of(urls), &l->ring, e) ?: task_start(&l->prober, &prober, e);
 	if (r == 0) {
 		*ret = &l->base;
 		return 0;

@@ -62,26 +62,12 @@ static struct {
 } flusher;
 
 const struct conf_row log_rows[] = {
-    {.section = "log",
-     .name = "level",
-     .type = CONF_ENUM,
-     .offset = offsetof(struct log_settings, level),
-     .def = "info",
-     .choices = log_level_names,
-     .flags = CONF_RELOADABLE,
+    {"log", "level", CONF_ENUM, offsetof(struct log_settings, level), .def = "info",
+     .choices = log_level_names, .flags = CONF_RELOADABLE,
      .help = "The least important lines that are still written."},
-    {.section = "log",
-     .name = "format",
-     .type = CONF_ENUM,
-     .offset = offsetof(struct log_settings, format),
-     .def = "text",
-     .choices = log_format_names,
-     .help = "Lines for people, or one JSON object a line for machines."},
-    {.section = "log",
-     .name = "file",
-     .type = CONF_STRING,
-     .offset = offsetof(struct log_settings, file),
-     .def = "",
+    {"log", "format", CONF_ENUM, offsetof(struct log_settings, format), .def = "text",
+     .choices = log_format_names, .help = "Lines for people, or one JSON object a line for machines."},
+    {"log", "file", CONF_STRING, offsetof(struct log_settings, file), .def = "",
      .help = "Where the lines go; empty means standard error. SIGHUP opens it anew after rotation."},
 };
 const size_t log_row_count = ARRAY_LEN(log_rows);
@@ -303,9 +289,7 @@ int log_start(const struct log_settings *s, struct err *e)
 {
 	ASSERT(!atomic_load(&running));
 	const struct task_config config = {.name = "log", .run = flusher_run, .end = flusher_end};
-	int r = flusher_open(s, e);
-	if (r == 0)
-		r = task_start(&flusher.task, &config, e);
+	int r = flusher_open(s, e) ?: task_start(&flusher.task, &config, e);
 	if (r < 0) {
 		flusher_release();
 		return r;

@@ -2,26 +2,20 @@
 
 #include <stdlib.h>
 
-struct counter_row {
+struct row {
 	size_t offset;
 	const char *name;
-	const char *labels;
 	const char *help;
+	const char *labels; /* of counters */
 };
 
-static const struct counter_row counter_rows[] = {
-#define X(field, prometheus, labels, help) {offsetof(struct metrics, field), prometheus, labels, help},
+static const struct row counter_rows[] = {
+#define X(field, prometheus, labels, help) {offsetof(struct metrics, field), prometheus, help, labels},
     METRICS_COUNTERS(X)
 #undef X
 };
 
-struct histogram_row {
-	size_t offset;
-	const char *name;
-	const char *help;
-};
-
-static const struct histogram_row histogram_rows[] = {
+static const struct row histogram_rows[] = {
 #define X(field, prometheus, help) {offsetof(struct metrics, field), prometheus, help},
     METRICS_HISTOGRAMS(X)
 #undef X
@@ -72,20 +66,15 @@ void histogram_record(struct histogram *h, uint64_t value)
 	metric_add(&h->sum, value);
 }
 
-static uint64_t sum_at(size_t offset)
+uint64_t metrics_sum(size_t counter_offset)
 {
 	uint64_t sum = 0;
 	const struct metrics *m = atomic_load_explicit(&registered, memory_order_acquire);
 	for (; m; m = m->next) {
-		const _Atomic uint64_t *counter = (const void *)((const char *)m + offset);
+		const _Atomic uint64_t *counter = (const void *)((const char *)m + counter_offset);
 		sum += atomic_load_explicit(counter, memory_order_relaxed);
 	}
 	return sum;
-}
-
-uint64_t metrics_sum(size_t counter_offset)
-{
-	return sum_at(counter_offset);
 }
 
 static void render_family(struct buf *out, const char *name, const char *help, const char *type)
@@ -93,12 +82,13 @@ static void render_family(struct buf *out, const char *name, const char *help, c
 	buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void render_histogram(struct buf *out, const struct histogram_row *row)
+static void render_histogram(struct buf *out, const struct row *row)
 {
 	uint64_t counts[HISTOGRAM_BUCKETS];
 	unsigned used = 0;
 	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
-		counts[i] = sum_at(row->offset + offsetof(struct histogram, buckets) + i * sizeof(uint64_t));
+		counts[i] = metrics_sum(row->offset + offsetof(struct histogram, buckets) +
+		                        i * sizeof(uint64_t));
 		if (counts[i] > 0)
 			used = i + 1;
 	}
@@ -112,7 +102,7 @@ static void render_histogram(struct buf *out, const struct histogram_row *row)
 	}
 	buf_printf(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %llu\n%s_count %llu\n", row->name,
 	           (unsigned long long)below, row->name,
-	           (unsigned long long)sum_at(row->offset + offsetof(struct histogram, sum)), row->name,
+	           (unsigned long long)metrics_sum(row->offset + offsetof(struct histogram, sum)), row->name,
 	           (unsigned long long)below);
 }
 
@@ -120,12 +110,12 @@ void metrics_render(struct buf *out)
 {
 	const char *family = "";
 	for (size_t i = 0; i < ARRAY_LEN(counter_rows); i++) {
-		const struct counter_row *row = &counter_rows[i];
+		const struct row *row = &counter_rows[i];
 		if (strcmp(row->name, family) != 0)
 			render_family(out, row->name, row->help, "counter");
 		family = row->name;
 		buf_printf(out, "%s%s %llu\n", row->name, row->labels,
-		           (unsigned long long)sum_at(row->offset));
+		           (unsigned long long)metrics_sum(row->offset));
 	}
 	for (size_t i = 0; i < ARRAY_LEN(histogram_rows); i++)
 		render_histogram(out, &histogram_rows[i]);

@@ -215,9 +215,8 @@ static const struct pump_consumer consumer = {
 /* A producer is made at once, so that wrong options are told before anything waits for them. */
 static int parts_make(struct forwarder *f, struct err *e)
 {
-	int r = topics_init(&f->topics, f->config.settings, e);
-	if (r == 0)
-		r = kafka_producer_new(&f->topics.kafka, &f->producer, e);
+	int r = topics_init(&f->topics, f->config.settings, e)
+	            ?: kafka_producer_new(&f->topics.kafka, &f->producer, e);
 	if (r < 0)
 		return r;
 	f->metrics = metrics_register();
@@ -243,9 +242,7 @@ int forwarder_start(const struct forwarder_config *config, struct forwarder **re
 	    .ctx = f,
 	    .interval_ms = INTERVAL_MS,
 	};
-	int r = parts_make(f, e);
-	if (r == 0)
-		r = pump_start(&pump, &f->pump, e);
+	int r = parts_make(f, e) ?: pump_start(&pump, &f->pump, e);
 	if (r < 0) {
 		forwarder_stop(f);
 		return r;

@@ -1,5 +1,6 @@
 #include "queue/queue_kafka_private.h"
 
+#include "base/grow.h"
 #include "obs/log.h"
 #include "os/clock.h"
 
@@ -105,14 +106,7 @@ static int message_pass(struct queue_kafka *q, struct part *p, const struct kafk
 static int room_for_advances(struct queue_kafka *q)
 {
 	size_t need = q->part_count + marks_steps_max(q->marks);
-	if (LIKELY(need <= q->advance_room))
-		return 0;
-	struct advance *more = reallocarray(q->advances, 2 * need, sizeof(*more));
-	if (!more)
-		return ERR_NOMEM;
-	q->advances = more;
-	q->advance_room = 2 * need;
-	return 0;
+	return ARRAY_ROOM(q->advances, q->advance_room, MAX(need, 1)) ? 0 : ERR_NOMEM;
 }
 
 static int message_give(struct queue_kafka *q, struct part *p, const struct kafka_message *m,

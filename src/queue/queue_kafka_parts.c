@@ -1,5 +1,6 @@
 #include "queue/queue_kafka_private.h"
 
+#include "base/grow.h"
 #include "obs/log.h"
 
 #include <sodium.h>
@@ -28,31 +29,19 @@ struct part *part_find(const struct queue_kafka *q, unsigned topic, int32_t part
 	return NULL;
 }
 
+/* They grow alike, so one number says for how many there is room. */
 static bool parts_grow(struct queue_kafka *q)
 {
-	if (q->part_count < q->part_room)
-		return true;
-	size_t room = MAX(2 * q->part_room, (size_t)16);
-	struct part **parts = reallocarray(q->parts, room, sizeof(struct part *));
-	if (parts)
-		q->parts = parts;
-	struct kafka_place *places = reallocarray(q->places, room, sizeof(*places));
-	if (places)
-		q->places = places;
-	struct kafka_bounds *bounds = reallocarray(q->bounds, room, sizeof(*bounds));
-	if (bounds)
-		q->bounds = bounds;
-	struct advance *lanes = reallocarray(q->lanes, room, sizeof(*lanes));
-	if (lanes)
-		q->lanes = lanes;
-	pthread_mutex_lock(&q->lock);
-	struct queue_lag *lags = reallocarray(q->lags, room, sizeof(*lags));
-	if (lags)
-		q->lags = lags;
+	size_t need = q->part_count + 1, room[5];
+	for (size_t i = 0; i < ARRAY_LEN(room); i++)
+		room[i] = q->part_room;
+	pthread_mutex_lock(&q->lock); /* of the lags */
+	bool has_grown = ARRAY_ROOM(q->lags, room[0], need);
 	pthread_mutex_unlock(&q->lock);
-	if (!parts || !places || !bounds || !lanes || !lags)
+	if (!has_grown || !ARRAY_ROOM(q->parts, room[1], need) || !ARRAY_ROOM(q->places, room[2], need) ||
+	    !ARRAY_ROOM(q->bounds, room[3], need) || !ARRAY_ROOM(q->lanes, room[4], need))
 		return false;
-	q->part_room = room;
+	q->part_room = room[0];
 	return true;
 }
 

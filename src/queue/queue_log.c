@@ -1,5 +1,6 @@
 #include "queue/queue_log.h"
 
+#include "base/grow.h"
 #include "event/reader.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
@@ -72,21 +73,12 @@ static struct source *source_find(struct queue_log *q, uint64_t segment)
 	return i < q->count && q->sources[i]->stream.number == segment ? q->sources[i] : NULL;
 }
 
+/* They grow alike, so one number says for how many there is room. */
 static bool sources_grow(struct queue_log *q)
 {
-	if (q->count < q->cap)
-		return true;
-	size_t cap = MAX(2 * q->cap, (size_t)16);
-	struct source **more = reallocarray(q->sources, cap, sizeof(struct source *));
-	if (more)
-		q->sources = more;
-	struct advance *advances = reallocarray(q->advances, cap, sizeof(*advances));
-	if (advances)
-		q->advances = advances;
-	struct position *kept = reallocarray(q->kept, cap, sizeof(*kept));
-	if (kept)
-		q->kept = kept;
-	if (!more || !advances || !kept)
+	size_t need = q->count + 1, cap = q->cap, of_advances = cap, of_kept = cap;
+	if (!ARRAY_ROOM(q->sources, cap, need) || !ARRAY_ROOM(q->advances, of_advances, need) ||
+	    !ARRAY_ROOM(q->kept, of_kept, need))
 		return false;
 	q->cap = cap;
 	return true;
@@ -240,23 +232,6 @@ static int source_next(struct queue_log *q, struct source *s)
 	return r < 0 ? source_failed(q, s, r) : r;
 }
 
-/* `by` is 1, or -1 when the event was not taken. */
-static void count(struct queue_log *q, const struct event *ev, uint64_t by)
-{
-	struct event_counts *n = &q->counts;
-	switch (ev->kind) {
-	case EVENT_VISIT: *(event_is_orphan(ev->visit.kind) ? &n->orphans : &n->clicks) += by; break;
-	case EVENT_IMPRESSION: n->impressions += by; break;
-	case EVENT_TALLY:
-		n->rejected += by * ev->tally.rejected;
-		n->dropped += by * ev->tally.dropped;
-		break;
-	case EVENT_STRING:
-	case EVENT_END:
-	case EVENT_UNUSABLE: break;
-	}
-}
-
 static int log_next(struct queue *base, struct queue_event *ret)
 {
 	struct queue_log *q = self(base);
@@ -270,7 +245,7 @@ static int log_next(struct queue *base, struct queue_event *ret)
 		if (r == 0)
 			continue;
 		if (r > 0) {
-			count(q, &q->event, 1);
+			event_counts_take(&q->counts, &q->event, 1);
 			*ret = (struct queue_event){
 			    .id = {s->reader.node, s->stream.number, q->event.position},
 			    .stream = &s->stream,
@@ -289,7 +264,7 @@ static void log_put_back(struct queue *base)
 	struct source *s = q->sources[(q->first + q->turn) % q->count];
 	s->reader.position = q->given_at;
 	s->is_over = true;
-	count(q, &q->event, (uint64_t)-1);
+	event_counts_take(&q->counts, &q->event, (uint64_t)-1);
 }
 
 static struct str log_text(struct queue *base, struct queue_stream *stream, uint32_t at,
@@ -338,13 +313,8 @@ static int log_commit(struct queue *base)
 		if (s->finished && s->committed >= s->end)
 			source_close(s);
 	}
-	struct event_counts *all = &q->config.counts, *n = &q->counts;
-	all->clicks += n->clicks;
-	all->orphans += n->orphans;
-	all->impressions += n->impressions;
-	all->rejected += n->rejected;
-	all->dropped += n->dropped;
-	*n = (struct event_counts){0};
+	event_counts_add(&q->config.counts, &q->counts);
+	q->counts = (struct event_counts){0};
 	if (q->config.checkpoint && bytes > 0) {
 		/* Without it the same events are read again after a crash: that is no reason to stop. */
 		struct err e;

@@ -91,8 +91,7 @@ static int mark(struct redis_conn *c, const struct str *names, size_t n, bool on
 	size_t gone_count = 0;
 	ASSERT(n <= NODE_BATCH_MAX);
 	marks_write(c, names, n, only_over);
-	int r = marks_read(c, names, n, gone, &gone_count, e);
-	return r ? r : drop(c, gone, gone_count, e);
+	return marks_read(c, names, n, gone, &gone_count, e) ?: drop(c, gone, gone_count, e);
 }
 
 int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct err *e)
@@ -152,9 +151,7 @@ int node_tell_read(const struct node *node, struct redis_conn *c, const struct s
 	struct str gone[NODE_BATCH_MAX];
 	size_t gone_count = 0;
 	ASSERT(n <= NODE_BATCH_MAX);
-	int r = marks_read(c, keys, n, gone, &gone_count, NULL);
-	if (r == 0)
-		r = messages_read(c, n, NULL);
+	int r = marks_read(c, keys, n, gone, &gone_count, NULL) ?: messages_read(c, n, NULL);
 	const struct str *names = texts(&arena, node->names->prefix, 0, gone, gone_count);
 	if (r || !names)
 		return r ? r : ERR_NOMEM;

@@ -103,9 +103,7 @@ static void settle(struct node *n)
 	struct redis_conn *c = redis_take(n->redis, NULL);
 	if (!c)
 		return;
-	int r = settle_keys(n, c, &e);
-	if (r == 0)
-		r = settle_all(n, c, &e);
+	int r = settle_keys(n, c, &e) ?: settle_all(n, c, &e);
 	redis_return(c);
 	if (r == 0) {
 		n->refuses = false;

@@ -1,7 +1,5 @@
-#include "sink/answers.h"
 #include "base/hash.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 
@@ -29,9 +27,8 @@ int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *re
 		int64_t key = cell_level_key(level, link);
 		ret->first_ms[level] = INT64_MAX;
 		ret->last_ms[level] = INT64_MIN;
-		rc = FIND(c, SQL_CELL_OLDEST, &ret->first_ms[level], 1, key);
-		if (rc == SQLITE_OK)
-			rc = FIND(c, SQL_CELL_NEWEST, &ret->last_ms[level], 1, key);
+		rc = FIND(c, SQL_CELL_OLDEST, &ret->first_ms[level], 1, key)
+		         ?: FIND(c, SQL_CELL_NEWEST, &ret->last_ms[level], 1, key);
 	}
 	return rc;
 }
@@ -116,9 +113,7 @@ int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return SQLITE_OK;
-	int rc = top_days(c, &t);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(c, top_fresh, &t);
+	int rc = top_days(c, &t) ?: digest_fresh_each(c, top_fresh, &t);
 	if (rc == SQLITE_OK && t.count > 0) {
 		qsort(t.slots, t.slot_count, sizeof(*t.slots), total_compare);
 		size_t count = MIN(t.count, q->limit);
@@ -144,8 +139,7 @@ static int count_hours(struct sqlite_conn *c, uint64_t *ret)
 	*ret = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		struct str blob = column_blob(&q, 0);
-		struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+		struct counts_reader r = {.blob = blob_reader_of(column_blob(&q, 0))};
 		struct count item;
 		while (counts_next(&r, &item))
 			*ret += item.n;
@@ -193,11 +187,9 @@ static int count_deep(struct sqlite_conn *c, const struct book *book, struct sin
 static int count_shallow(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
 {
 	int64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
-	int rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX);
-	if (rc == SQLITE_OK)
-		rc = FIND(c, SQL_FRESH_SUMS, fresh, 2);
-	if (rc == SQLITE_OK)
-		rc = FIND(c, SQL_AD_CELL_SUM, &impressions, 1, ad_cell_key(AD_DAY, 0));
+	int rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX)
+	         ?: FIND(c, SQL_FRESH_SUMS, fresh, 2)
+	         ?: FIND(c, SQL_AD_CELL_SUM, &impressions, 1, ad_cell_key(AD_DAY, 0));
 	fresh[0] -= (int64_t)book->digesting.visits;
 	fresh[1] -= (int64_t)book->digesting.orphans;
 	ret->clicks_in_rollups += (uint64_t)(together[0] + fresh[0] - fresh[1]);

@@ -7,10 +7,8 @@
  * are taken away again; when it is not, the rows inside are added.
  */
 #include "base/grow.h"
-#include "sink/answers.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
 #include "sink/sketch.h"
+#include "sink/sqlite_sink.h"
 #include "sink/tallies.h"
 
 #include <stdlib.h>
@@ -51,7 +49,7 @@ static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
 
 static int add_counts(struct asking *a, struct str blob, int64_t start_ms)
 {
-	struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+	struct counts_reader r = {.blob = blob_reader_of(blob)};
 	struct count item;
 	size_t step = tallies_step(&a->tallies, start_ms);
 	int rc = SQLITE_OK;
@@ -86,8 +84,7 @@ static int cut_run(const struct cut *cut)
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		uint64_t number = (uint64_t)sqlite3_column_int64(q.stmt, 0);
 		uint64_t end = MIN(cut->end, number + (uint64_t)sqlite3_column_int64(q.stmt, 1));
-		struct str blob = column_blob(&q, 2);
-		struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+		struct blob_reader r = blob_reader_of(column_blob(&q, 2));
 		struct keys_state state = {0};
 		int code = SQLITE_OK;
 		for (; code == SQLITE_OK && number < end; number++) {
@@ -123,7 +120,6 @@ static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, c
 		return SQLITE_OK;
 	if (start_ms >= a->from_ms && end_ms <= a->to_ms)
 		return add_counts(a, column_blob(q, shapes_column), start_ms);
-	struct str blob = column_blob(q, shapes_column + 1);
 	struct cut cut = {.a = a, .start_inside = start_ms >= a->from_ms};
 	CLEANUP(runs_release) struct runs runs = {0};
 	int rc = SQLITE_OK;
@@ -132,7 +128,7 @@ static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, c
 		rc = add_counts(a, column_blob(q, shapes_column), start_ms);
 	}
 	if (rc == SQLITE_OK)
-		rc = layout_sql_code(runs_add_blob(&runs, blob.ptr, blob.len, 0));
+		rc = layout_sql_code(runs_add_blob(&runs, column_blob(q, shapes_column + 1), 0));
 	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
 		cut.first = MAX(runs.items[i].first, (uint64_t)a->first_visit);
 		cut.end = runs.items[i].first + runs.items[i].count;
@@ -201,6 +197,7 @@ static int day_get(struct asking *a, int64_t day, uint32_t *ret_hours, struct sk
 	                                                                          : SQLITE_CORRUPT;
 }
 
+/* Without `spans` only the visitors. */
 static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day, size_t *visitor_at)
 {
 	uint32_t hours;
@@ -210,8 +207,9 @@ static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day
 		return rc;
 	if (a->q->has_visitors)
 		add_visitors(a, day, &sketch, visitor_at);
-	if (hours)
-		rc = add_one(a, spans, CELL_DAY, day * DAY_MS);
+	if (!spans || !hours)
+		return SQLITE_OK;
+	rc = add_one(a, spans, CELL_DAY, day * DAY_MS);
 	for (int64_t hour = 0; rc == SQLITE_OK && hour < 24; hour++)
 		if (hours >> hour & 1) {
 			int64_t hour_ms = day * DAY_MS + hour * HOUR_MS;
@@ -231,12 +229,6 @@ static bool visitors_are_sorted(const struct asking *a)
 	return true;
 }
 
-static void visitors_sort(struct asking *a)
-{
-	if (!visitors_are_sorted(a))
-		qsort(a->visitors, a->visitor_count, sizeof(*a->visitors), visitor_compare);
-}
-
 /* The first day from `day` on that has anything. A day may have fresh visits only. */
 static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int64_t *ret)
 {
@@ -249,46 +241,27 @@ static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int6
 	return rc;
 }
 
-static int add_link(struct asking *a)
+static int add_days(struct asking *a, const struct cell_spans *spans)
 {
-	struct cell_spans spans;
 	int64_t day = day_of(a->from_ms), last = day_of(a->to_ms - 1);
 	size_t visitor_at = 0;
-	visitors_sort(a);
-	int rc = answers_spans_get(a->c, a->link, &spans);
-	if (rc == SQLITE_OK)
-		rc = next_day(a, day, visitor_at, &day);
-	while (rc == SQLITE_OK && day <= last) {
-		rc = add_day(a, &spans, day, &visitor_at);
-		if (rc == SQLITE_OK)
-			rc = next_day(a, day + 1, visitor_at, &day);
-	}
+	if (!visitors_are_sorted(a))
+		qsort(a->visitors, a->visitor_count, sizeof(*a->visitors), visitor_compare);
+	int rc = next_day(a, day, visitor_at, &day);
+	while (rc == SQLITE_OK && day <= last)
+		rc = add_day(a, spans, day, &visitor_at) ?: next_day(a, day + 1, visitor_at, &day);
 	return rc;
 }
 
-static int add_all_visitors(struct asking *a)
+static int add_link(struct asking *a)
 {
-	int64_t day = day_of(a->from_ms), last = day_of(a->to_ms - 1);
-	size_t visitor_at = 0;
-	if (!a->q->has_visitors)
-		return SQLITE_OK;
-	visitors_sort(a);
-	int rc = next_day(a, day, visitor_at, &day);
-	while (rc == SQLITE_OK && day <= last) {
-		uint32_t ignored;
-		struct sketch sketch;
-		rc = day_get(a, day, &ignored, &sketch);
-		if (rc != SQLITE_OK)
-			return rc;
-		add_visitors(a, day, &sketch, &visitor_at);
-		rc = next_day(a, day + 1, visitor_at, &day);
-	}
-	return rc;
+	struct cell_spans spans;
+	return answers_spans_get(a->c, a->link, &spans) ?: add_days(a, &spans);
 }
 
 static int add_all(struct asking *a)
 {
-	int rc = add_all_visitors(a);
+	int rc = a->q->has_visitors ? add_days(a, NULL) : SQLITE_OK;
 	for (a->link = LINK_ORPHANS; rc == SQLITE_OK && a->link <= LINK_ALL; a->link++)
 		for (int level = 0; rc == SQLITE_OK && level < CELL_LEVELS; level++)
 			rc = add_together(a, level);
@@ -320,14 +293,11 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 static int count_all(struct asking *a)
 {
 	a->first_visit = INT64_MAX;
-	int rc = FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1);
-	if (rc == SQLITE_OK)
-		rc = layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(a->c, add_fresh, a);
-	if (rc == SQLITE_OK)
-		rc = a->q->link == 0 ? add_all(a) : add_link(a);
-	return rc == SQLITE_OK ? layout_sql_code(tallies_answer(&a->tallies)) : rc;
+	return FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1)
+	       ?: layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last)
+	       ?: digest_fresh_each(a->c, add_fresh, a)
+	       ?: (a->q->link == 0 ? add_all(a) : add_link(a))
+	       ?: layout_sql_code(tallies_answer(&a->tallies));
 }
 
 int answers_stats_get(struct sqlite_conn *c, struct stats_query *q)

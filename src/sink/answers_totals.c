@@ -3,30 +3,7 @@
  * is fresh is looked through once for all links that are asked about.
  */
 #include "base/hash.h"
-#include "sink/answers.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
-
-int answers_totals_get(struct sqlite_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
-                       size_t *ret_count)
-{
-	struct sink_total *totals = arena_alloc(arena, MAX(max, 1) * sizeof(*totals));
-	if (!totals)
-		return SQLITE_NOMEM;
-	CLEANUP(query_end) struct query q = QUERY(c, SQL_TOTALS_UNFLUSHED, max);
-	size_t count = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW)
-		totals[count++] = (struct sink_total){.link = (uint64_t)sqlite3_column_int64(q.stmt, 0),
-		                                      .clicks = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
-	if (rc != SQLITE_DONE)
-		return rc;
-	*ret = totals;
-	*ret_count = count;
-	return SQLITE_OK;
-}
-
-/* --- single links --- */
+#include "sink/sqlite_sink.h"
 
 /* Open addressing, at most half full; 0 is an empty slot, so orphans find nothing. */
 enum { WANTED_SLOTS = 2 * SINK_CLICKS_MAX };

@@ -7,9 +7,7 @@
  * What a page gives is picked first and filled in after, so that only picked rows are read whole.
  */
 #include "base/grow.h"
-#include "sink/answers.h"
-#include "sink/codec.h"
-#include "sink/digest.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 
@@ -96,9 +94,7 @@ static size_t fresh_before(const struct listing *l, int64_t ms)
 
 static int block_decode(struct listing *l, const struct query *q)
 {
-	struct str keys = column_blob(q, 2), details = column_blob(q, 3);
-	struct blob_reader k = blob_reader_of(keys.ptr, keys.len);
-	struct blob_reader d = blob_reader_of(details.ptr, details.len);
+	struct blob_reader k = blob_reader_of(column_blob(q, 2)), d = blob_reader_of(column_blob(q, 3));
 	struct keys_state state = {0};
 	int64_t count = sqlite3_column_int64(q->stmt, 1);
 	if (count <= 0 || count > BLOCK_VISITS_MAX)
@@ -121,9 +117,7 @@ static int block_with(struct listing *l, uint64_t number)
 	l->block_count = 0;
 	CLEANUP(query_end) struct query q = QUERY(l->c, SQL_VISIT_AT, number);
 	bool found;
-	int rc = query_find(&q, &found);
-	if (rc == SQLITE_OK)
-		rc = found ? block_decode(l, &q) : SQLITE_CORRUPT;
+	int rc = query_find(&q, &found) ?: (found ? block_decode(l, &q) : SQLITE_CORRUPT);
 	if (rc == SQLITE_OK && number - l->block_first >= l->block_count)
 		rc = SQLITE_CORRUPT;
 	return rc;
@@ -210,8 +204,7 @@ static int runs_of_cell(struct listing *l, enum cell_level level, int64_t start_
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	struct str blob = column_blob(&q, 1);
-	return layout_sql_code(runs_add_blob(ret, blob.ptr, blob.len, minutes));
+	return layout_sql_code(runs_add_blob(ret, column_blob(&q, 1), minutes));
 }
 
 /* All runs of the hour, from cells of every level, with minutes counted from its start. */
@@ -226,9 +219,7 @@ static int runs_of_hour(struct listing *l, int hour, int64_t hour_ms)
 		run.minute %= 60;
 		r = runs_append(&l->hour, run);
 	}
-	int rc = layout_sql_code(r);
-	if (rc == SQLITE_OK)
-		rc = runs_of_cell(l, CELL_HOUR, hour_ms, 0, &l->hour);
+	int rc = layout_sql_code(r) ?: runs_of_cell(l, CELL_HOUR, hour_ms, 0, &l->hour);
 	for (uint64_t m = 0; rc == SQLITE_OK && m < 60; m++)
 		rc = runs_of_cell(l, CELL_MINUTE, hour_ms + (int64_t)m * MINUTE_MS, m, &l->hour);
 	runs_settle(&l->hour, 0);
@@ -285,9 +276,7 @@ static int pick_all(struct listing *l)
 	int64_t day = day_of(MIN(MIN(l->from.minute_ms, l->q->to_ms - 1), limit_ms));
 	int rc = day_before(l, day, &day);
 	while (rc == SQLITE_OK && day >= first && !is_full(l)) {
-		rc = pick_day(l, day);
-		if (rc == SQLITE_OK)
-			rc = day_before(l, day - 1, &day);
+		rc = pick_day(l, day) ?: day_before(l, day - 1, &day);
 	}
 	return rc;
 }
@@ -307,9 +296,7 @@ static int fill_from_row(const struct query *q, struct pick **picks, size_t coun
 	uint64_t end = ordinal + (uint64_t)sqlite3_column_int64(q->stmt, 0);
 	if (*at == count || picks[*at]->number >= end)
 		return SQLITE_OK;
-	struct str keys = column_blob(q, 1), details = column_blob(q, 3);
-	struct blob_reader k = blob_reader_of(keys.ptr, keys.len);
-	struct blob_reader d = blob_reader_of(details.ptr, details.len);
+	struct blob_reader k = blob_reader_of(column_blob(q, 1)), d = blob_reader_of(column_blob(q, 3));
 	struct keys_state state = {0};
 	for (; ordinal < end && *at < count; ordinal++) {
 		struct visit_key key;
@@ -376,15 +363,11 @@ static int visit_fill(struct listing *l, const struct pick *p, struct stats_visi
 {
 	struct str place;
 	*ret = (struct stats_visit){.time_ms = p->key.time_ms, .link = p->key.link};
-	int rc = answers_shape_get(l->c, p->key.shape, l->q->arena, &ret->shape);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.agent, &ret->agent);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.referrer, &ret->referrer);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.path, &ret->path);
-	if (rc == SQLITE_OK)
-		rc = text_get(l, p->details.place, &place);
+	int rc = answers_shape_get(l->c, p->key.shape, l->q->arena, &ret->shape)
+	         ?: text_get(l, p->details.agent, &ret->agent)
+	         ?: text_get(l, p->details.referrer, &ret->referrer)
+	         ?: text_get(l, p->details.path, &ret->path)
+	         ?: text_get(l, p->details.place, &place);
 	if (rc != SQLITE_OK)
 		return rc;
 	page_place(place, ret);
@@ -425,11 +408,9 @@ int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint
 	l->link = q->link ? (int64_t)q->link : LINK_ORPHANS;
 	l->from = *from;
 	l->first_visit = INT64_MAX;
-	int rc = answers_spans_get(c, l->link, &l->spans);
-	if (rc == SQLITE_OK)
-		rc = FIND(c, SQL_VISIT_FIRST, &l->first_visit, 1);
-	if (rc == SQLITE_OK)
-		rc = digest_fresh_each(c, fresh_collect, l);
+	int rc = answers_spans_get(c, l->link, &l->spans)
+	         ?: FIND(c, SQL_VISIT_FIRST, &l->first_visit, 1)
+	         ?: digest_fresh_each(c, fresh_collect, l);
 	if (rc == SQLITE_OK) {
 		if (l->fresh_count > 0)
 			qsort(l->fresh, l->fresh_count, sizeof(*l->fresh), fresh_compare);

@@ -12,26 +12,11 @@ static long long minute_of(int64_t ms)
 	return MAX(MIN(time_floor(ms, MINUTE_MS) / MINUTE_MS, UINT32_MAX), 0);
 }
 
-/* A question, and the answer as it came: it may have to be asked for again. */
-struct asking {
-	const void *query;
-	struct buf answer;
-};
+enum { AD_BYTES_MIN = 1 + 8 + 1 }; /* of a row: an ad and its impressions */
 
-static void asking_release(struct asking *a)
+static void write_window(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
 {
-	buf_release(&a->answer);
-}
-
-static int asking_run(struct sink_clickhouse *s, struct asking *a, struct buf *sql)
-{
-	a->answer.len = 0;
-	return ch_ask(s, sql, &a->answer);
-}
-
-static void write_window(const struct window_query *q, const struct ch_whole *whole, bool plainly,
-                         struct buf *sql)
-{
+	const struct window_query *q = arg;
 	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
 	buf_printf(sql,
 	           "SELECT ad, count() AS n FROM impression%s WHERE minute >= %lld AND minute <= %lld"
@@ -43,52 +28,37 @@ static void write_window(const struct window_query *q, const struct ch_whole *wh
 }
 
 /* Names are anybody's to make up: those with the most impressions are told, and what all others have. */
-static int ask_window(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+static void write_windows(struct buf *sql, const struct ch_whole *whole, const void *arg)
 {
-	CLEANUP(buf_release) struct buf sql = {0};
-	struct asking *a = arg;
-	buf_printf(&sql,
+	buf_printf(sql,
 	           "SELECT if(rowNumberInAllBlocks() < %d, ad, '" ADS_OTHER
 	           "') AS name, sum(m), toUInt8(0) FROM"
 	           " (SELECT ad, sum(n) AS m FROM (",
 	           ADS_MAX);
-	write_window(a->query, whole, false, &sql);
-	if (ch_whole_is_any(whole, CH_IMPRESSION)) {
-		buf_printf(&sql, " UNION ALL ");
-		write_window(a->query, whole, true, &sql);
-	}
-	buf_printf(&sql, ") GROUP BY ad ORDER BY m DESC, ad) GROUP BY name ORDER BY name");
-	return asking_run(s, a, &sql);
+	ch_whole_parts(sql, whole, CH_IMPRESSION, write_window, arg);
+	buf_printf(sql, ") GROUP BY ad ORDER BY m DESC, ad) GROUP BY name ORDER BY name");
 }
 
 int ch_window(struct sink *base, struct window_query *q)
 {
-	struct sink_clickhouse *s = ch_self(base);
-	CLEANUP(asking_release) struct asking a = {.query = q};
-	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
+	CLEANUP(buf_release) struct buf answer = {0};
 	q->ads = NULL;
 	q->count = 0;
-	if (from_ms >= to_ms)
+	if (ch_clamp(q->from_ms) >= ch_clamp(q->to_ms))
 		return 0;
-	int r = ch_whole_around(s, ask_window, &a);
+	int r = ch_whole_ask(ch_self(base), write_windows, q, &answer);
 	if (r)
 		return r;
-	struct row_reader rows = row_reader_of(&a.answer);
-	size_t count = 0, rows_left = 0;
-	for (struct row_reader ahead = rows; row_more(&ahead); rows_left++) {
-		row_text(&ahead);
-		row_u64(&ahead);
-		row_end(&ahead);
-	}
-	struct ad_count *ads = arena_alloc(q->arena, MAX(rows_left, 1) * sizeof(*ads));
+	struct row_reader rows = row_reader_of(&answer);
+	size_t room = answer.len / AD_BYTES_MIN, count = 0;
+	struct ad_count *ads = arena_alloc(q->arena, MAX(room, 1) * sizeof(*ads));
 	if (!ads)
 		return ERR_NOMEM;
-	while (row_more(&rows) && count < rows_left) {
+	for (; row_more(&rows) && count < room; row_end(&rows)) {
 		struct str ad;
 		if (!ch_text_get(&rows, q->arena, &ad))
 			return ERR_NOMEM;
 		ads[count++] = (struct ad_count){.ad = ad, .count = row_u64(&rows)};
-		row_end(&rows);
 	}
 	q->ads = ads;
 	q->count = count;
@@ -99,9 +69,9 @@ int ch_window(struct sink *base, struct window_query *q)
 
 enum { TOTAL_BYTES = 8 + 8 + 1 }; /* of a row: a link and its clicks */
 
-static void write_top(const struct top_links_query *q, const struct ch_whole *whole, bool plainly,
-                      struct buf *sql)
+static void write_top(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
 {
+	const struct top_links_query *q = arg;
 	buf_printf(sql, "SELECT link, count() AS n FROM visit%s", plainly ? "" : " FINAL");
 	ch_where_time(sql, time_floor(ch_clamp(q->from_ms), DAY_MS), time_ceil(ch_clamp(q->to_ms), DAY_MS));
 	buf_printf(sql, " AND kind = %d", VISIT_CLICK);
@@ -109,38 +79,29 @@ static void write_top(const struct top_links_query *q, const struct ch_whole *wh
 	buf_printf(sql, " GROUP BY link");
 }
 
-static int ask_top(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+static void write_tops(struct buf *sql, const struct ch_whole *whole, const void *arg)
 {
-	CLEANUP(buf_release) struct buf sql = {0};
-	struct asking *a = arg;
-	const struct top_links_query *q = a->query;
-	buf_printf(&sql, "SELECT link, sum(n) AS m, toUInt8(0) FROM (");
-	write_top(q, whole, false, &sql);
-	if (ch_whole_is_any(whole, CH_VISIT)) {
-		buf_printf(&sql, " UNION ALL ");
-		write_top(q, whole, true, &sql);
-	}
-	buf_printf(&sql, ") GROUP BY link ORDER BY m DESC, link LIMIT %zu", q->limit);
-	return asking_run(s, a, &sql);
+	const struct top_links_query *q = arg;
+	buf_printf(sql, "SELECT link, sum(n) AS m, toUInt8(0) FROM (");
+	ch_whole_parts(sql, whole, CH_VISIT, write_top, q);
+	buf_printf(sql, ") GROUP BY link ORDER BY m DESC, link LIMIT %zu", q->limit);
 }
 
 int ch_top_links(struct sink *base, struct top_links_query *q)
 {
-	struct sink_clickhouse *s = ch_self(base);
-	CLEANUP(asking_release) struct asking a = {.query = q};
+	CLEANUP(buf_release) struct buf answer = {0};
 	q->links = NULL;
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return 0;
-	int r = ch_whole_around(s, ask_top, &a);
+	int r = ch_whole_ask(ch_self(base), write_tops, q, &answer);
 	if (r < 0)
 		return r;
-	struct row_reader rows = row_reader_of(&a.answer);
-	size_t room = a.answer.len / TOTAL_BYTES;
+	struct row_reader rows = row_reader_of(&answer);
+	size_t room = answer.len / TOTAL_BYTES, count = 0;
 	struct sink_total *links = arena_alloc(q->arena, MAX(room, 1) * sizeof(*links));
 	if (!links)
 		return ERR_NOMEM;
-	size_t count = 0;
 	for (; row_more(&rows) && count < room; row_end(&rows)) {
 		links[count].link = row_u64(&rows);
 		links[count++].clicks = row_u64(&rows);
@@ -250,51 +211,59 @@ struct books_question {
 	uint64_t node;
 	bool deep;
 	const struct ch_gone *gone;
+	const struct books_part *part; /* that is being written */
 	struct book_sums sums;
 };
 
-static void write_part(struct buf *sql, const struct books_part *p, const struct ch_whole *whole,
-                       bool plainly, const struct books_question *q)
+static void write_node(struct buf *sql, const struct books_question *q)
 {
+	if (q->node)
+		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
+}
+
+static void write_part(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
+{
+	const struct books_question *q = arg;
+	const struct books_part *p = q->part;
 	buf_printf(
 	    sql,
 	    "SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(%s), toUInt64(%s), toUInt8(0) FROM %s%s"
 	    " WHERE 1",
 	    p->table, p->thing, p->count, q->deep ? p->kept : "0", ch_table_names[p->table],
 	    plainly ? "" : " FINAL");
-	if (q->node)
-		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
+	write_node(sql, q);
 	ch_gone_leave_out_days(q->gone, p->table, sql);
 	ch_whole_days(whole, p->table, plainly, sql);
 	buf_printf(sql, " GROUP BY thing");
 }
 
-static int ask_sums(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+static void write_sums(struct buf *sql, const struct ch_whole *whole, const void *arg)
 {
-	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	struct books_question *q = arg;
+	struct books_question q = *(const struct books_question *)arg;
 	for (size_t i = 0; i < ARRAY_LEN(books_parts); i++) {
-		const struct books_part *p = &books_parts[i];
-		buf_printf(&sql, "%s", i ? " UNION ALL " : "");
-		write_part(&sql, p, whole, false, q);
-		if (ch_whole_is_any(whole, p->table)) {
-			buf_printf(&sql, " UNION ALL ");
-			write_part(&sql, p, whole, true, q);
-		}
-		if (ch_gone_is_any(q->gone)) {
-			buf_printf(&sql,
-			           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing,"
-			           " toUInt64(sum(events)), toUInt64(0), toUInt8(0) FROM day_total FINAL "
-			           "WHERE what = %d",
-			           p->table, p->thing_gone, p->table);
-			if (q->node)
-				buf_printf(&sql, " AND node = %llu", (unsigned long long)q->node);
-			ch_gone_leave_out_sums(q->gone, p->table, &sql);
-			buf_printf(&sql, " GROUP BY thing");
-		}
+		q.part = &books_parts[i];
+		buf_printf(sql, "%s", i ? " UNION ALL " : "");
+		ch_whole_parts(sql, whole, q.part->table, write_part, &q);
+		if (!ch_gone_is_any(q.gone))
+			continue;
+		buf_printf(sql,
+		           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing,"
+		           " toUInt64(sum(events)), toUInt64(0), toUInt8(0) FROM day_total FINAL "
+		           "WHERE what = %d",
+		           q.part->table, q.part->thing_gone, q.part->table);
+		write_node(sql, &q);
+		ch_gone_leave_out_sums(q.gone, q.part->table, sql);
+		buf_printf(sql, " GROUP BY thing");
 	}
-	int r = ch_ask(s, &sql, &answer);
+}
+
+static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+{
+	CLEANUP(buf_release) struct buf answer = {0};
+	struct books_question *q = arg;
+	q->gone = gone;
 	q->sums = (struct book_sums){0};
+	int r = ch_whole_ask(s, write_sums, q, &answer);
 	if (r)
 		return r;
 	struct row_reader rows = row_reader_of(&answer);
@@ -315,13 +284,6 @@ static int ask_sums(struct sink_clickhouse *s, const struct ch_whole *whole, voi
 		}
 	}
 	return ch_end(&rows);
-}
-
-static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
-{
-	struct books_question *q = arg;
-	q->gone = gone;
-	return ch_whole_around(s, ask_sums, q);
 }
 
 int ch_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)

@@ -69,9 +69,7 @@ int ch_gone_around(struct sink_clickhouse *s,
 	for (int i = 0; i < TRIES_MAX; i++) {
 		CLEANUP(gone_release) struct ch_gone before = {0};
 		CLEANUP(gone_release) struct ch_gone after = {0};
-		int r = gone_read(s, &before);
-		if (r == 0)
-			r = ask(s, &before, arg);
+		int r = gone_read(s, &before) ?: ask(s, &before, arg);
 		if (r < 0 || (s->settings.days_ms == 0 && !ch_gone_is_any(&before))) /* nobody drops days */
 			return r;
 		r = gone_read(s, &after);

@@ -201,9 +201,7 @@ static int intake_fill(struct sink_clickhouse *s, const struct sink_batch *b)
 	for (size_t i = 0; i < CH_INSERTED; i++) {
 		struct clickhouse_rows *rows = &s->now.rows[i];
 		clickhouse_rows_begin(s->client, rows);
-		int r = writers[i](rows, b);
-		if (r == 0)
-			r = clickhouse_rows_end(rows);
+		int r = writers[i](rows, b) ?: clickhouse_rows_end(rows);
 		if (r < 0)
 			return r;
 		s->now.is_inserted[i] = false;

@@ -98,8 +98,6 @@ static inline bool ch_text_needs_mark(struct str s)
 /* Into the arena; STR_NULL for what is not known. False when memory ran out. */
 bool ch_text_get(struct row_reader *r, struct arena *arena, struct str *ret);
 
-extern const char *const ch_dim_columns[DIM_COUNT];
-
 /* --- days that are dropped --- */
 
 /* Steps of a round. */
@@ -130,15 +128,20 @@ struct ch_whole {
 	struct buf answer;
 };
 
-/* Is there any of the table? */
-bool ch_whole_is_any(const struct ch_whole *w, enum ch_table table);
+/* Part of a question about the table: how it reads those days, plainly, or all others. */
+typedef void ch_whole_part_fn(struct buf *sql, const struct ch_whole *w, bool plainly, const void *arg);
+
+/* Of the other days, and if there are any, of those, with UNION ALL between them. */
+void ch_whole_parts(struct buf *sql, const struct ch_whole *w, enum ch_table table, ch_whole_part_fn *part,
+                    const void *arg);
 
 /* A condition: those days, to be read plainly, of which there are some; or all others. */
 void ch_whole_days(const struct ch_whole *w, enum ch_table table, bool plainly, struct buf *sql);
 
-/* Calls `ask`, again when they have changed meanwhile. */
-int ch_whole_around(struct sink_clickhouse *s,
-                    int (*ask)(struct sink_clickhouse *, const struct ch_whole *, void *), void *arg);
+/* Asks what `write` writes, again when they have changed meanwhile. */
+int ch_whole_ask(struct sink_clickhouse *s,
+                 void (*write)(struct buf *sql, const struct ch_whole *w, const void *arg), const void *arg,
+                 struct buf *ret_answer);
 
 /* --- the parts --- */
 

@@ -19,15 +19,16 @@ enum { PART_TOTALS, PART_DIM };
 
 /* --- the question --- */
 
-static void write_dims(const struct stats_query *q, struct buf *sql, const char *between)
+static void write_dims(const struct stats_query *q, struct buf *sql)
 {
 	for (int dim = 0; dim < DIM_COUNT; dim++)
 		if (q->dims_wanted >> dim & 1)
-			buf_printf(sql, "%s%s", between, ch_dim_columns[dim]);
+			buf_printf(sql, ", %s", visit_dim_names[dim]);
 }
 
-static void write_counts(const struct tallies *t, const struct ch_whole *whole, bool plainly, struct buf *sql)
+static void write_counts(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
 {
+	const struct tallies *t = arg;
 	const struct stats_query *q = t->q;
 	buf_printf(sql, "SELECT kind, bot != '' AS is_bot, ");
 	/* Where a visit's step begins; months are added up from their days. */
@@ -38,7 +39,7 @@ static void write_counts(const struct tallies *t, const struct ch_whole *whole, 
 	else
 		buf_printf(sql, "toInt64(0)");
 	buf_printf(sql, " AS step");
-	write_dims(q, sql, ", ");
+	write_dims(q, sql);
 	buf_printf(sql, ", count() AS visits FROM visit%s", plainly ? "" : " FINAL");
 	ch_where_time(sql, t->from_ms, t->to_ms);
 	if (q->link)
@@ -48,7 +49,7 @@ static void write_counts(const struct tallies *t, const struct ch_whole *whole, 
 	for (int dim = 0; dim < DIM_COUNT; dim++) {
 		if (!(q->filtered >> dim & 1))
 			continue;
-		buf_printf(sql, " AND %s = ", ch_dim_columns[dim]);
+		buf_printf(sql, " AND %s = ", visit_dim_names[dim]);
 		struct str value = q->filter[dim];
 		CLEANUP(buf_release) struct buf marked = {0};
 		if (ch_text_needs_mark(value))
@@ -59,7 +60,7 @@ static void write_counts(const struct tallies *t, const struct ch_whole *whole, 
 	}
 	ch_whole_days(whole, CH_VISIT, plainly, sql);
 	buf_printf(sql, " GROUP BY kind, is_bot, step");
-	write_dims(q, sql, ", ");
+	write_dims(q, sql);
 }
 
 /* --- the answer --- */
@@ -205,46 +206,29 @@ static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 
 /* --- both --- */
 
-/* The answer as it came: it may have to be asked for again. */
-struct counting {
-	const struct tallies *t;
-	struct buf answer;
-};
-
-static int ask_counts(struct sink_clickhouse *s, const struct ch_whole *whole, void *arg)
+static void write_all(struct buf *sql, const struct ch_whole *whole, const void *arg)
 {
-	CLEANUP(buf_release) struct buf sql = {0};
-	struct counting *c = arg;
-	c->answer.len = 0;
-	const struct stats_query *q = c->t->q;
+	const struct stats_query *q = ((const struct tallies *)arg)->q;
 	size_t rows_max = MAX(q->shares_max, (q->series_count + 1) * VISIT_KINDS * 2 * 31);
-	buf_printf(&sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
-	                 " sum(visits) AS n, toUInt8(0) FROM (");
-	write_counts(c->t, whole, false, &sql);
-	if (ch_whole_is_any(whole, CH_VISIT)) {
-		buf_printf(&sql, " UNION ALL ");
-		write_counts(c->t, whole, true, &sql);
-	}
-	buf_printf(&sql, ") ARRAY JOIN [toUInt8(0)");
+	buf_printf(sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
+	                " sum(visits) AS n, toUInt8(0) FROM (");
+	ch_whole_parts(sql, whole, CH_VISIT, write_counts, arg);
+	buf_printf(sql, ") ARRAY JOIN [toUInt8(0)");
 	for (int dim = 0; dim < DIM_COUNT; dim++)
 		if (q->dims_wanted >> dim & 1)
-			buf_printf(&sql, ", %d", PART_DIM + dim);
-	buf_printf(&sql, "] AS part, [''");
-	write_dims(q, &sql, ", ");
-	buf_printf(&sql,
+			buf_printf(sql, ", %d", PART_DIM + dim);
+	buf_printf(sql, "] AS part, [''");
+	write_dims(q, sql);
+	buf_printf(sql,
 	           "] AS value WHERE part = 0 OR kind = %d GROUP BY part, value, what"
 	           " ORDER BY part, n DESC, value LIMIT %zu BY part",
 	           VISIT_CLICK, rows_max);
-	return ch_ask(s, &sql, &c->answer);
 }
 
 static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
 {
-	struct counting c = {.t = t};
-	int r = ch_whole_around(s, ask_counts, &c);
-	if (r == 0)
-		r = take_answer(t, &c.answer);
-	buf_release(&c.answer);
+	CLEANUP(buf_release) struct buf answer = {0};
+	int r = ch_whole_ask(s, write_all, t, &answer) ?: take_answer(t, &answer);
 	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
 }
 

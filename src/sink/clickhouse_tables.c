@@ -33,11 +33,6 @@ const char *const ch_table_names[CH_TABLES] = {
     [CH_NOTE] = "note",   [CH_DAY_TOTAL] = "day_total",   [CH_DAY_GONE] = "day_gone",
 };
 
-const char *const ch_dim_columns[DIM_COUNT] = {
-    [DIM_REFERRER] = "referrer", [DIM_COUNTRY] = "country",   [DIM_BROWSER] = "browser", [DIM_OS] = "os",
-    [DIM_DEVICE] = "device",     [DIM_LANGUAGE] = "language", [DIM_SOURCE] = "source",   [DIM_BOT] = "bot",
-};
-
 #define ID "node UInt64, segment UInt64, position UInt64"
 
 static const char *const layouts[CH_TABLES] = {

@@ -293,11 +293,7 @@ int ch_tidy(struct sink *base, int64_t now_ms)
 	           "SELECT what, toUInt16(day), round, toUInt8(0) FROM day_gone GROUP BY what, day, round"
 	           " HAVING max(step) = %d ORDER BY what, day, round",
 	           GONE_COUNTS);
-	int r = ch_ask(t.s, &sql, &counting);
-	if (r == 0)
-		r = look(&t);
-	if (r == 0)
-		r = rounds_close(&t, &counting);
+	int r = ch_ask(t.s, &sql, &counting) ?: look(&t) ?: rounds_close(&t, &counting);
 	for (size_t i = 0; r == 0 && i < t.count; i++)
 		r = tidy_partition(&t, &t.partitions[i]);
 	if (r == 0)

@@ -64,7 +64,7 @@ static void write_question(const struct visits_query *q, const struct cursor *fr
 	if (whole) {
 		buf_printf(sql, ", kind, node, segment, position");
 		for (int dim = 0; dim < DIM_COUNT; dim++)
-			buf_printf(sql, ", %s", ch_dim_columns[dim]);
+			buf_printf(sql, ", %s", visit_dim_names[dim]);
 		buf_printf(sql, ", agent, referrer_url, place, path, address");
 	}
 	buf_printf(sql, ", toUInt8(0) FROM visit FINAL");

@@ -46,11 +46,16 @@ static bool next_day(struct row_reader *rows, enum ch_table table, unsigned *ret
 	return false;
 }
 
-bool ch_whole_is_any(const struct ch_whole *w, enum ch_table table)
+void ch_whole_parts(struct buf *sql, const struct ch_whole *w, enum ch_table table, ch_whole_part_fn *part,
+                    const void *arg)
 {
 	struct row_reader rows = row_reader_of(&w->answer);
 	unsigned day;
-	return next_day(&rows, table, &day);
+	part(sql, w, false, arg);
+	if (!next_day(&rows, table, &day))
+		return;
+	buf_printf(sql, " UNION ALL ");
+	part(sql, w, true, arg);
 }
 
 /* To read the others these are left out one by one: then the server skips their parts, which it does not for
@@ -70,21 +75,22 @@ void ch_whole_days(const struct ch_whole *w, enum ch_table table, bool plainly, 
 	buf_char(sql, ')');
 }
 
-int ch_whole_around(struct sink_clickhouse *s,
-                    int (*ask)(struct sink_clickhouse *, const struct ch_whole *, void *), void *arg)
+int ch_whole_ask(struct sink_clickhouse *s,
+                 void (*write)(struct buf *sql, const struct ch_whole *w, const void *arg), const void *arg,
+                 struct buf *ret_answer)
 {
-	static const struct ch_whole none;
-	for (int i = 0; i < TRIES_MAX; i++) {
+	for (int i = 0;; i++) {
 		CLEANUP(whole_release) struct ch_whole before = {0};
 		CLEANUP(whole_release) struct ch_whole after = {0};
-		int r = whole_read(s, &before);
-		if (r == 0)
-			r = ask(s, &before, arg);
+		CLEANUP(buf_release) struct buf sql = {0};
+		int r = i < TRIES_MAX ? whole_read(s, &before) : 0; /* at last, all with FINAL */
+		write(&sql, &before, arg);
+		ret_answer->len = 0;
+		r = r ?: ch_ask(s, &sql, ret_answer);
 		if (r < 0 || before.answer.len == 0)
 			return r;
 		r = whole_read(s, &after);
 		if (r < 0 || str_eq(buf_view(&before.answer), buf_view(&after.answer)))
 			return r;
 	}
-	return ask(s, &none, arg);
 }

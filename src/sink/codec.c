@@ -34,9 +34,9 @@ int counts_append(struct counts *c, uint64_t id, uint64_t n)
 	return 0;
 }
 
-static int counts_read(struct counts *c, const void *data, size_t len)
+static int counts_read(struct counts *c, struct str blob)
 {
-	struct counts_reader r = {.blob = blob_reader_of(data, len)};
+	struct counts_reader r = {.blob = blob_reader_of(blob)};
 	struct count item;
 	while (counts_next(&r, &item)) {
 		if (c->count > 0 && item.id <= c->items[c->count - 1].id)
@@ -47,16 +47,7 @@ static int counts_read(struct counts *c, const void *data, size_t len)
 	return r.blob.bad ? ERR_CORRUPT : 0;
 }
 
-int counts_add_blob(struct counts *c, const void *data, size_t len)
-{
-	if (c->count == 0)
-		return counts_read(c, data, len);
-	CLEANUP(counts_release) struct counts more = {0};
-	int r = counts_read(&more, data, len);
-	return r ? r : counts_add(c, &more);
-}
-
-int counts_add(struct counts *c, const struct counts *more)
+static int counts_add(struct counts *c, const struct counts *more)
 {
 	CLEANUP(counts_release) struct counts sum = {0};
 	size_t i = 0, j = 0;
@@ -77,6 +68,14 @@ int counts_add(struct counts *c, const struct counts *more)
 		sum = old;
 	}
 	return r;
+}
+
+int counts_add_blob(struct counts *c, struct str blob)
+{
+	if (c->count == 0)
+		return counts_read(c, blob);
+	CLEANUP(counts_release) struct counts more = {0};
+	return counts_read(&more, blob) ?: counts_add(c, &more);
 }
 
 void counts_write(const struct counts *c, struct buf *out)
@@ -119,9 +118,9 @@ int runs_append(struct runs *r, struct run run)
 	return 0;
 }
 
-int runs_add_blob(struct runs *r, const void *data, size_t len, uint64_t minutes)
+int runs_add_blob(struct runs *r, struct str blob, uint64_t minutes)
 {
-	struct blob_reader b = blob_reader_of(data, len);
+	struct blob_reader b = blob_reader_of(blob);
 	struct run run = {0};
 	while (b.at < b.end) {
 		uint64_t minute = varint_get(&b), gap = varint_get(&b), count = varint_get(&b);

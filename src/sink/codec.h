@@ -32,9 +32,10 @@ struct blob_reader {
 	bool bad;
 };
 
-static inline struct blob_reader blob_reader_of(const void *data, size_t len)
+static inline struct blob_reader blob_reader_of(struct str blob)
 {
-	return (struct blob_reader){.at = data, .end = (const uint8_t *)data + len};
+	const uint8_t *data = (const uint8_t *)blob.ptr;
+	return (struct blob_reader){.at = data, .end = data + blob.len};
 }
 
 uint64_t varint_get_long(struct blob_reader *r);
@@ -72,8 +73,7 @@ void counts_release(struct counts *c);
 int counts_append(struct counts *c, uint64_t id, uint64_t n); /* id is larger than all before; 0, ERR_NOMEM */
 
 /* Adds what the blob holds. 0, ERR_NOMEM, ERR_CORRUPT. */
-int counts_add_blob(struct counts *c, const void *data, size_t len);
-int counts_add(struct counts *c, const struct counts *more);
+int counts_add_blob(struct counts *c, struct str blob);
 void counts_write(const struct counts *c, struct buf *out);
 uint64_t counts_sum(const struct counts *c);
 
@@ -109,7 +109,7 @@ void runs_release(struct runs *r);
 int runs_append(struct runs *r, struct run run); /* in any order */
 
 /* Adds what the blob holds, with `minutes` added to each minute. */
-int runs_add_blob(struct runs *r, const void *data, size_t len, uint64_t minutes);
+int runs_add_blob(struct runs *r, struct str blob, uint64_t minutes);
 
 /* Moves the first `count` behind the others. */
 int runs_rotate(struct runs *r, size_t count);

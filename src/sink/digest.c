@@ -6,10 +6,10 @@
  * A piece has the visits of some neighbouring links, so that all pieces together touch hardly more pages than
  * one digest would.
  */
-#include "sink/digest.h"
 #include "base/grow.h"
 #include "sink/sketch.h"
 #include "sink/sort.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 
@@ -77,9 +77,8 @@ static const struct visit *nth(const struct digest *d, size_t i)
 static int read_row(struct digest *d, const struct query *q)
 {
 	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
-	struct str keys = column_blob(q, 1), visitors = column_blob(q, 2), details = column_blob(q, 3);
-	struct blob_reader k = blob_reader_of(keys.ptr, keys.len);
-	struct blob_reader more = blob_reader_of(details.ptr, details.len);
+	struct str visitors = column_blob(q, 2), details = column_blob(q, 3);
+	struct blob_reader k = blob_reader_of(column_blob(q, 1)), more = blob_reader_of(details);
 	struct keys_state state = {0};
 	if (visitors.len != count * sizeof(uint32_t) || d->details.len + details.len > UINT32_MAX)
 		return SQLITE_CORRUPT;
@@ -226,13 +225,8 @@ static int cell_read(struct sqlite_conn *c, int64_t level_key, int64_t start_ms,
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	struct str blob = column_blob(&q, 0);
-	int r = counts_add_blob(shapes, blob.ptr, blob.len);
-	if (r == 0) {
-		blob = column_blob(&q, 1);
-		r = runs_add_blob(runs, blob.ptr, blob.len, 0);
-	}
-	return layout_sql_code(r);
+	return layout_sql_code(counts_add_blob(shapes, column_blob(&q, 0))
+	                           ?: runs_add_blob(runs, column_blob(&q, 1), 0));
 }
 
 int digest_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
@@ -465,9 +459,7 @@ static int begin(struct digest *d)
 {
 	struct book book;
 	uint64_t row = 0;
-	int rc = layout_book_get(d->c, &book);
-	if (rc == SQLITE_OK)
-		rc = layout_last_get(d->c, SQL_SHAPE_LAST, &d->shape_last);
+	int rc = layout_book_get(d->c, &book) ?: layout_last_get(d->c, SQL_SHAPE_LAST, &d->shape_last);
 	if (rc == SQLITE_OK && book.digesting.row == 0)
 		rc = layout_last_get(d->c, SQL_FRESH_LAST, &row);
 	if (rc != SQLITE_OK)
@@ -499,27 +491,16 @@ int digest_piece(struct sqlite_conn *c, size_t visits_max)
 {
 	CLEANUP(digest_release) struct digest d = {.c = c};
 	uint64_t next_link = 0;
-	int rc = begin(&d);
-	if (rc == SQLITE_OK)
-		rc = read_fresh(&d);
-	if (rc == SQLITE_OK)
-		rc = take_piece(&d, visits_max, &next_link);
+	int rc = begin(&d) ?: read_fresh(&d) ?: take_piece(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
 		return rc;
-	rc = sort_visits(&d);
-	if (rc == SQLITE_OK)
-		rc = find_groups(&d);
-	if (rc == SQLITE_OK)
-		rc = write_blocks(&d);
-	if (rc == SQLITE_OK)
-		rc = count_cells(&d);
-	if (rc == SQLITE_OK)
-		rc = count_days(&d);
-	if (rc == SQLITE_OK)
-		rc = count_all_visitors(&d);
-	if (rc == SQLITE_OK)
-		rc = end(&d, next_link);
-	return rc;
+	return sort_visits(&d)
+	       ?: find_groups(&d)
+	       ?: write_blocks(&d)
+	       ?: count_cells(&d)
+	       ?: count_days(&d)
+	       ?: count_all_visitors(&d)
+	       ?: end(&d, next_link);
 }
 
 /* --- for questions --- */
@@ -536,8 +517,8 @@ int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
 		bool partly = sqlite3_column_int64(q.stmt, 3) <= book.digesting.row;
 		uint64_t from_link = partly ? (uint64_t)book.digesting.link : 0;
 		size_t count = (size_t)sqlite3_column_int64(q.stmt, 0);
-		struct str keys = column_blob(&q, 1), visitors = column_blob(&q, 2);
-		struct blob_reader k = blob_reader_of(keys.ptr, keys.len);
+		struct str visitors = column_blob(&q, 2);
+		struct blob_reader k = blob_reader_of(column_blob(&q, 1));
 		struct keys_state state = {0};
 		if (visitors.len != count * sizeof(uint32_t))
 			return SQLITE_CORRUPT;

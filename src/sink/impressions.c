@@ -1,8 +1,7 @@
-#include "sink/impressions.h"
 #include "base/grow.h"
 #include "base/hash.h"
-#include "sink/codec.h"
 #include "sink/sort.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 
@@ -129,8 +128,7 @@ static int cell_read(struct writing *w, int64_t key)
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	struct str blob = column_blob(&q, 0);
-	return layout_sql_code(counts_add_blob(&w->counts, blob.ptr, blob.len));
+	return layout_sql_code(counts_add_blob(&w->counts, column_blob(&q, 0)));
 }
 
 static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
@@ -231,11 +229,9 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
 	w.same = calloc(w.same_count, sizeof(*w.same));
 	w.items = malloc(w.count * sizeof(*w.items));
 	w.room = malloc(w.count * sizeof(*w.room));
-	int rc = w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM;
-	if (rc == SQLITE_OK)
-		rc = number_ads(&w, book);
-	if (rc == SQLITE_OK)
-		rc = write_rows(&w, book);
+	int rc = (w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM)
+	         ?: number_ads(&w, book)
+	         ?: write_rows(&w, book);
 	for (int level = 0; rc == SQLITE_OK && level < AD_LEVELS; level++)
 		rc = write_cells(&w, level, level < AD_HOUR ? book->kept_ms : 0);
 	return rc;
@@ -271,8 +267,7 @@ static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int
 	                       ad_cell_key(level, to_ms));
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		struct str blob = column_blob(&q, 0);
-		struct counts_reader r = {.blob = blob_reader_of(blob.ptr, blob.len)};
+		struct counts_reader r = {.blob = blob_reader_of(column_blob(&q, 0))};
 		struct count item;
 		int added = SQLITE_OK;
 		while (added == SQLITE_OK && counts_next(&r, &item))
@@ -293,8 +288,7 @@ static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		int64_t second_ms = (sqlite3_column_int64(q.stmt, 0) >> IMPRESSION_PART_BITS) * SECOND_MS;
-		struct str blob = column_blob(&q, 1);
-		struct blob_reader r = blob_reader_of(blob.ptr, blob.len);
+		struct blob_reader r = blob_reader_of(column_blob(&q, 1));
 		int added = SQLITE_OK;
 		while (added == SQLITE_OK && r.at < r.end) {
 			int64_t time_ms = second_ms + (int64_t)varint_get(&r);

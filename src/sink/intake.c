@@ -4,10 +4,9 @@
  * choose freely is bounded: so many new shapes and ads a day, then they are "(other)"; so many new texts,
  * then they are left out.
  */
-#include "sink/intake.h"
-#include "sink/codec.h"
-#include "sink/impressions.h"
+#include "sink/seen.h"
 #include "sink/shape.h"
+#include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
 
@@ -185,13 +184,10 @@ static int take_visits(struct intake *in)
 		ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
 		struct visit_details details = {.address_len = v->address_len};
 		memcpy(details.address, v->address, v->address_len);
-		rc = text_number(in, v->agent, &details.agent);
-		if (rc == SQLITE_OK)
-			rc = text_number(in, v->referrer, &details.referrer);
-		if (rc == SQLITE_OK)
-			rc = text_number(in, v->place, &details.place);
-		if (rc == SQLITE_OK)
-			rc = text_number(in, v->path, &details.path);
+		rc = text_number(in, v->agent, &details.agent)
+		     ?: text_number(in, v->referrer, &details.referrer)
+		     ?: text_number(in, v->place, &details.place)
+		     ?: text_number(in, v->path, &details.path);
 		uint8_t *key = (uint8_t *)buf_reserve(&f.keys, KEY_BYTES_MAX);
 		uint8_t *more = (uint8_t *)buf_reserve(&f.details, DETAILS_BYTES_MAX);
 		if (rc != SQLITE_OK || !key || !more)
@@ -244,9 +240,8 @@ static int take_impressions(struct intake *in)
 	in->entries = malloc(count * sizeof(*in->entries));
 	bool *seen = malloc(count * sizeof(*seen));
 	const struct sink_impression **kept = malloc(count * sizeof(struct sink_impression *));
-	int rc = in->entries && seen && kept ? sift(in, seen, kept, &left) : SQLITE_NOMEM;
-	if (rc == SQLITE_OK)
-		rc = seen_add(in->seen, in->c, in->entries, left);
+	int rc = (in->entries && seen && kept ? sift(in, seen, kept, &left) : SQLITE_NOMEM)
+	             ?: seen_add(in->seen, in->c, in->entries, left);
 	if (rc == SQLITE_OK && left > 0)
 		rc = impressions_write(in->c, &in->book, kept, left);
 	free(seen);
@@ -266,11 +261,7 @@ int intake_run(struct intake *in)
 	}
 	/* It lies ahead after the clock was wrong; tidying will move it back. */
 	in->book.kept_ms = MIN(in->book.kept_ms, MAX(time_floor(in->batch->now_ms, HOUR_MS), 0));
-	rc = take_shapes(in);
-	if (rc == SQLITE_OK)
-		rc = take_visits(in);
-	if (rc == SQLITE_OK)
-		rc = take_impressions(in);
+	rc = take_shapes(in) ?: take_visits(in) ?: take_impressions(in);
 	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++)
 		rc = RUN(in->c, SQL_POSITION_PUT, in->batch->advances[i].stream, in->batch->advances[i].to);
 	if (rc == SQLITE_OK) {

@@ -51,9 +51,8 @@
  *           have retired: there is one sum for the cells of all links together, and one for those of single
  *           links, as the two go at different times.
  */
-#include "sink/layout.h"
-
-#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
+#include "sink/shape.h"
+#include "sink/sqlite_sink.h"
 
 static const char *const migrations[] = {
     "CREATE TABLE fresh ("
@@ -180,121 +179,10 @@ static const char *const migrations[] = {
 	"(SELECT " column " FROM " table " WHERE " column " >= ?1 ORDER BY " column       \
 	" LIMIT 1 OFFSET ?3), ?2))"
 
-static const char *const sql_texts[SQL_COUNT - SQL_OWN] = {
-#define S(name) [name - SQL_OWN]
-    S(SQL_BOOK_GET) = "SELECT clicks, orphans, impressions, batch_duplicates, unusable_clicks,"
-                      " unusable_impressions, rejected, dropped_clicks, duplicates, serial, next_visit,"
-                      " kept_ms, retired_clicks, retired_orphans, retired_impressions, new_day, new_shapes,"
-                      " new_ads, received_ms, now_ms, new_texts, ads, last_ad, retired_link_clicks,"
-                      " digest_row, digest_link, digest_visits, digest_orphans FROM book",
-    S(SQL_BOOK_ADD) = "UPDATE book SET clicks = clicks + ?, orphans = orphans + ?,"
-                      " impressions = impressions + ?, batch_duplicates = batch_duplicates + ?,"
-                      " unusable_clicks = unusable_clicks + ?,"
-                      " unusable_impressions = unusable_impressions + ?, rejected = rejected + ?,"
-                      " dropped_clicks = dropped_clicks + ?, duplicates = duplicates + ?, serial = ?,"
-                      " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?, now_ms = ?,"
-                      " new_texts = ?, ads = ?, last_ad = ?",
-    S(SQL_BOOK_DIGEST) = "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
-                         " digest_visits = ?, digest_orphans = ?",
-    S(SQL_BOOK_KEPT) = "UPDATE book SET kept_ms = ?",
-    S(SQL_BOOK_RETIRE) = "UPDATE book SET retired_clicks = retired_clicks + ?,"
-                         " retired_orphans = retired_orphans + ?,"
-                         " retired_impressions = retired_impressions + ?,"
-                         " retired_link_clicks = retired_link_clicks + ?",
-    S(SQL_BOOK_ADS_GONE) = "UPDATE book SET ads = ads - ?",
-    S(SQL_BOOK_KEY) = "SELECT key FROM book",
-    S(SQL_BOOK_KEY_SET) = "UPDATE book SET key = ?",
-    S(SQL_POSITIONS) = "SELECT segment, offset FROM position ORDER BY segment",
-    S(SQL_POSITION_PUT) = "INSERT INTO position (segment, offset) VALUES (?, ?)"
-                          " ON CONFLICT (segment) DO UPDATE SET offset = excluded.offset",
-    S(SQL_POSITION_DELETE) = "DELETE FROM position WHERE segment = ?",
-    S(SQL_SHAPE_BY_HASH) = "SELECT id, kind, " SHAPE_DIMS " FROM shape WHERE hash = ?",
-    S(SQL_SHAPE_BY_ID) = "SELECT id, kind, " SHAPE_DIMS " FROM shape WHERE id = ?",
-    S(SQL_SHAPE_INSERT) = "INSERT INTO shape (hash, kind, " SHAPE_DIMS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
-    S(SQL_SHAPE_LAST) = "SELECT max(id) FROM shape",
-    S(SQL_TEXT_BY_HASH) = "SELECT id, text, last_day FROM text WHERE hash = ?",
-    S(SQL_TEXT_BY_ID) = "SELECT text FROM text WHERE id = ?",
-    S(SQL_TEXT_INSERT) = "INSERT INTO text (hash, text, last_day) VALUES (?, ?, ?)",
-    S(SQL_TEXT_TOUCH) = "UPDATE text SET last_day = ?2 WHERE id = ?1",
-    S(SQL_TEXT_SWEEP) = "DELETE FROM text WHERE id > ?1 AND id <= ?2 AND last_day < ?3",
-    S(SQL_TEXT_AFTER) = "SELECT max(id) FROM (SELECT id FROM text WHERE id > ?1 ORDER BY id LIMIT ?2)",
-    S(SQL_FRESH_INSERT) = "INSERT INTO fresh (committed_ms, visits, orphans, keys, visitors, details)"
-                          " VALUES (?,?,?,?,?,?)",
-    S(SQL_FRESH_ALL) = "SELECT visits, keys, visitors, details, id FROM fresh ORDER BY id",
-    S(SQL_FRESH_KEYS) = "SELECT visits, keys, visitors, id FROM fresh ORDER BY id",
-    S(SQL_FRESH_SUMS) = "SELECT coalesce(sum(visits), 0), coalesce(sum(orphans), 0), min(committed_ms)"
-                        " FROM fresh",
-    S(SQL_FRESH_LAST) = "SELECT max(id) FROM fresh",
-    S(SQL_FRESH_DELETE) = "DELETE FROM fresh WHERE id <= ?",
-    S(SQL_VISIT_INSERT) = "INSERT INTO visit (first, count, newest_ms, keys, details) VALUES (?,?,?,?,?)",
-    S(SQL_VISIT_KEYS) = "SELECT first, count, keys FROM visit WHERE first >= coalesce((SELECT max(first) FROM"
-                        " visit WHERE first <= ?1), ?1) AND first < ?2 ORDER BY first",
-    S(SQL_VISIT_AT) = "SELECT first, count, keys, details FROM visit WHERE first <= ?"
-                      " ORDER BY first DESC LIMIT 1",
-    S(SQL_VISIT_FIRST) = "SELECT first, newest_ms FROM visit ORDER BY first LIMIT 1",
-    S(SQL_VISIT_PAST) = "SELECT first, newest_ms FROM visit WHERE newest_ms <= ? ORDER BY first LIMIT 1",
-    S(SQL_VISIT_DELETE) = FIRST_BELOW("visit", "first"),
-    S(SQL_VISIT_COUNT) = "SELECT coalesce(sum(count), 0) FROM visit",
-    S(SQL_CELL_GET) = "SELECT shapes, runs FROM cell WHERE level = ? AND start = ? AND link = ?",
-    S(SQL_CELL_RANGE) = "SELECT start, shapes, runs FROM cell WHERE level = ? AND start >= ? AND start < ?"
-                        " AND link = ? ORDER BY start",
-    S(SQL_CELL_PUT) = "INSERT INTO cell (level, start, link, visits, shapes, runs) VALUES (?,?,?,?,?,?)"
-                      " ON CONFLICT (level, start, link) DO UPDATE SET visits = excluded.visits,"
-                      " shapes = excluded.shapes, runs = excluded.runs",
-    S(SQL_CELL_OLDEST) = "SELECT start, link, visits, shapes, runs FROM cell WHERE level = ?"
-                         " ORDER BY start, link LIMIT 1",
-    S(SQL_CELL_NEWEST) = "SELECT start FROM cell WHERE level = ? ORDER BY start DESC LIMIT 1",
-    S(SQL_CELL_DELETE) = "DELETE FROM cell WHERE level = ? AND start = ? AND link = ?",
-    S(SQL_CELL_SUMS) = "SELECT coalesce(sum(CASE WHEN link >= 0 THEN visits END), 0),"
-                       " coalesce(sum(CASE WHEN link < 0 THEN visits END), 0)"
-                       " FROM cell WHERE level >= ? AND level < ?",
-    S(SQL_DAY_LINK_GET) = "SELECT clicks, hours, visitors FROM day_link WHERE day = ? AND link = ?",
-    S(SQL_DAY_LINK_PUT) = "INSERT INTO day_link (day, link, clicks, hours, visitors) VALUES (?,?,?,?,?)"
-                          " ON CONFLICT (day, link) DO UPDATE SET clicks = excluded.clicks,"
-                          " hours = excluded.hours, visitors = excluded.visitors",
-    S(SQL_DAY_LINK_COUNT) = "UPDATE day_link SET clicks = ?3, hours = ?4 WHERE day = ?1 AND link = ?2",
-    S(SQL_DAY_LINK_RANGE) = "SELECT link, clicks FROM day_link WHERE day >= ? AND day < ?",
-    S(SQL_DAY_LINK_FROM) = "SELECT day FROM day_link WHERE day >= ? ORDER BY day LIMIT 1",
-    S(SQL_DAY_LINK_UP_TO) = "SELECT day FROM day_link WHERE day <= ? ORDER BY day DESC LIMIT 1",
-    S(SQL_DAY_LINK_DELETE) = "DELETE FROM day_link WHERE (day, link) IN"
-                             " (SELECT day, link FROM day_link WHERE day < ? ORDER BY day, link LIMIT ?)",
-    S(SQL_TOTAL_ADD) = "INSERT INTO total (link, clicks, flushed) VALUES (?, ?, 0)"
-                       " ON CONFLICT (link) DO UPDATE SET clicks = clicks + excluded.clicks, flushed = 0",
-    S(SQL_TOTAL_GET) = "SELECT clicks FROM total WHERE link = ?",
-    S(SQL_TOTALS_UNFLUSHED) = "SELECT link, clicks FROM total WHERE flushed = 0 ORDER BY link LIMIT ?",
-    S(SQL_TOTAL_FLUSHED) = "UPDATE total SET flushed = 1 WHERE link = ? AND clicks = ? AND flushed = 0",
-    S(SQL_AD_BY_NAME) = "SELECT id, last_day FROM ad WHERE name = ?",
-    S(SQL_AD_BY_ID) = "SELECT name FROM ad WHERE id = ?",
-    S(SQL_AD_INSERT) = "INSERT INTO ad (id, name, last_day) VALUES (?, ?, ?)",
-    S(SQL_AD_TOUCH) = "UPDATE ad SET last_day = ?2 WHERE id = ?1",
-    S(SQL_AD_SWEEP) = "DELETE FROM ad WHERE id > ?1 AND id <= ?2 AND last_day < ?3",
-    S(SQL_AD_AFTER) = "SELECT max(id) FROM (SELECT id FROM ad WHERE id > ?1 ORDER BY id LIMIT ?2)",
-    S(SQL_AD_CELL_GET) = "SELECT ads FROM ad_cell WHERE at = ?",
-    S(SQL_AD_CELL_PUT) = "INSERT INTO ad_cell (at, count, ads) VALUES (?, ?, ?)"
-                         " ON CONFLICT (at) DO UPDATE SET count = excluded.count, ads = excluded.ads",
-    S(SQL_AD_CELL_RANGE) = "SELECT ads FROM ad_cell WHERE at >= ? AND at < ?",
-    S(SQL_AD_CELL_DELETE) = FIRST_BELOW("ad_cell", "at"),
-    S(SQL_AD_CELL_OLDEST) = "SELECT at, count FROM ad_cell WHERE at >= ? ORDER BY at LIMIT 1",
-    S(SQL_AD_CELL_SUM) = "SELECT coalesce(sum(count), 0) FROM ad_cell WHERE at >= ?",
-    S(SQL_IMPRESSION_LAST) = "SELECT at FROM impression WHERE at >= ? AND at < ? ORDER BY at DESC LIMIT 1",
-    S(SQL_IMPRESSION_INSERT) = "INSERT INTO impression (at, count, ads, details) VALUES (?, ?, ?, ?)"
-                               " ON CONFLICT (at) DO UPDATE SET count = count + excluded.count,"
-                               " ads = CAST(ads || excluded.ads AS BLOB),"
-                               " details = CAST(details || excluded.details AS BLOB)",
-    S(SQL_IMPRESSION_RANGE) = "SELECT at, ads FROM impression WHERE at >= ? AND at < ?",
-    S(SQL_IMPRESSION_DELETE) = FIRST_BELOW("impression", "at"),
-    S(SQL_IMPRESSION_COUNT) = "SELECT coalesce(sum(count), 0) FROM impression",
-    S(SQL_SEEN_BATCH_INSERT) = "INSERT INTO seen_batch (entries) VALUES (?)",
-    S(SQL_SEEN_BATCHES) = "SELECT entries FROM seen_batch ORDER BY id",
-    S(SQL_SEEN_BATCH_DELETE) = "DELETE FROM seen_batch",
-    S(SQL_SEEN_RUN_INSERT) = "INSERT INTO seen_run (newest_ms, filter) VALUES (?, ?)",
-    S(SQL_SEEN_RUNS) = "SELECT run, newest_ms, filter FROM seen_run ORDER BY run",
-    S(SQL_SEEN_RUN_DELETE) = "DELETE FROM seen_run WHERE run = ?",
-    S(SQL_SEEN_CHUNK_INSERT) = "INSERT INTO seen_chunk (at, entries) VALUES (?, ?)",
-    S(SQL_SEEN_CHUNK_AT) = "SELECT entries FROM seen_chunk WHERE at >= ?1 AND at <= ?2"
-                           " ORDER BY at DESC LIMIT 1",
-    S(SQL_SEEN_CHUNK_DELETE) = FIRST_BELOW("seen_chunk", "at"),
-#undef S
+static const char *const sql_texts[] = {
+#define STATEMENT(name, text) text,
+#include "sink/statements.h"
+#undef STATEMENT
 };
 
 const struct sqlite_layout stats_file_layout = {
@@ -332,6 +220,30 @@ int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count
 	return rc;
 }
 
+int layout_rows(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
+                size_t *ret_count)
+{
+	CLEANUP(buf_release) struct buf pairs = {0};
+	CLEANUP(query_end) struct query q = QUERY(c, sql, max);
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		int64_t pair[2] = {sqlite3_column_int64(q.stmt, 0), sqlite3_column_int64(q.stmt, 1)};
+		buf_append(&pairs, pair, sizeof(pair));
+	}
+	if (rc != SQLITE_DONE)
+		return rc;
+	int64_t *kept = arena_alloc(arena, pairs.len + 1);
+	if (pairs.failed || !kept)
+		return SQLITE_NOMEM;
+	if (pairs.len > 0)
+		memcpy(kept, pairs.data, pairs.len);
+	memcpy(ret_pairs, &kept, sizeof(kept));
+	*ret_count = pairs.len / sizeof(int64_t[2]);
+	return SQLITE_OK;
+}
+
+_Static_assert(sizeof(struct book) == 28 * sizeof(int64_t), "a number for each column of SQL_BOOK_GET");
+
 int layout_book_get(struct sqlite_conn *c, struct book *ret)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_GET);
@@ -339,36 +251,8 @@ int layout_book_get(struct sqlite_conn *c, struct book *ret)
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc == SQLITE_OK ? SQLITE_CORRUPT : rc;
-	int64_t n[28];
-	for (int i = 0; i < (int)ARRAY_LEN(n); i++)
-		n[i] = sqlite3_column_int64(q.stmt, i);
-	*ret = (struct book){
-	    .tally = {.clicks = (uint64_t)n[0],
-	              .orphans = (uint64_t)n[1],
-	              .impressions = (uint64_t)n[2],
-	              .duplicates = (uint64_t)n[3],
-	              .unusable_clicks = (uint64_t)n[4],
-	              .unusable_impressions = (uint64_t)n[5],
-	              .rejected = (uint64_t)n[6],
-	              .dropped_clicks = (uint64_t)n[7]},
-	    .duplicates = (uint64_t)n[8],
-	    .serial = n[9],
-	    .next_visit = n[10],
-	    .kept_ms = n[11],
-	    .retired_clicks = (uint64_t)n[12],
-	    .retired_orphans = (uint64_t)n[13],
-	    .retired_impressions = (uint64_t)n[14],
-	    .new_day = n[15],
-	    .new_shapes = n[16],
-	    .new_ads = n[17],
-	    .received_ms = n[18],
-	    .now_ms = n[19],
-	    .new_texts = n[20],
-	    .ads = n[21],
-	    .last_ad = n[22],
-	    .retired_link_clicks = (uint64_t)n[23],
-	    .digesting = {.row = n[24], .link = n[25], .visits = (uint64_t)n[26], .orphans = (uint64_t)n[27]},
-	};
+	for (size_t i = 0; i < sizeof(*ret) / sizeof(int64_t); i++)
+		((int64_t *)ret)[i] = sqlite3_column_int64(q.stmt, (int)i);
 	return SQLITE_OK;
 }
 

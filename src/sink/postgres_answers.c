@@ -168,7 +168,6 @@ static const struct pg_statement links_clicks = {
 
 int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q)
 {
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	const int64_t limit_ms = 1LL << 52;
 	q->links = NULL;
 	q->count = 0;
@@ -177,26 +176,14 @@ int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q)
 	struct pg_query ask = pg_query(c, &links_top);
 	INTS(&ask, day_of(MAX(q->from_ms, -limit_ms)), day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)),
 	     MIN(q->limit, (size_t)INT32_MAX));
-	int r = pg_ask(&ask, &rows, NULL);
-	if (r != 0)
-		return r;
-	q->links = arena_alloc(q->arena, ((size_t)rows.rows + 1) * sizeof(*q->links));
-	if (!q->links)
-		return ERR_NOMEM;
-	for (int row = 0; row < rows.rows; row++)
-		q->links[q->count++] = (struct sink_total){.link = (uint64_t)pg_get_int(&rows, row, 0),
-		                                           .clicks = (uint64_t)pg_get_int(&rows, row, 1)};
-	return 0;
+	return postgres_rows(&ask, 2, q->arena, &q->links, &q->count, NULL);
 }
 
 int postgres_clicks_get(struct pg_conn *c, struct sink_total *links, size_t n)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	int64_t ids[SINK_CLICKS_MAX];
-	for (size_t i = 0; i < n; i++)
-		ids[i] = (int64_t)links[i].link;
 	struct pg_query ask = pg_query(c, &links_clicks);
-	pg_ints(&ask, ids, n);
+	PG_FIELDS(&ask, pg_ints, links, n, link);
 	int r = pg_ask(&ask, &rows, NULL);
 	if (r != 0)
 		return r;

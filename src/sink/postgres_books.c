@@ -1,13 +1,10 @@
 /* The books: what was consumed of each node's events, and what became of it. */
+#include "base/grow.h"
 #include "sink/postgres_sink.h"
-
-#include <stdlib.h>
 
 /* --- adding --- */
 
-enum { BOOK_NUMBERS = 12 };
-
-/* As in the table. */
+/* As in the table; the first ones as in struct sink_tally. */
 enum book_number {
 	BOOK_CLICKS,
 	BOOK_ORPHANS,
@@ -21,8 +18,9 @@ enum book_number {
 	BOOK_COUNTED_CLICKS,
 	BOOK_COUNTED_ORPHANS,
 	BOOK_COUNTED_IMPRESSIONS,
+	BOOK_NUMBERS
 };
-_Static_assert(BOOK_COUNTED_IMPRESSIONS + 1 == BOOK_NUMBERS, "one for each column");
+_Static_assert(sizeof(struct sink_tally) == BOOK_DUPLICATES * sizeof(int64_t), "the tally comes first");
 
 struct page {
 	uint64_t node;
@@ -30,10 +28,14 @@ struct page {
 };
 
 struct book {
-	struct arena *arena;
 	struct page *pages;
 	size_t count, cap, last;
 };
+
+static void book_release(struct book *b)
+{
+	free(b->pages);
+}
 
 /* Events of one node mostly follow each other. NULL: memory ran out. */
 static struct page *page_of(struct book *b, uint64_t node)
@@ -43,16 +45,8 @@ static struct page *page_of(struct book *b, uint64_t node)
 	for (b->last = 0; b->last < b->count; b->last++)
 		if (b->pages[b->last].node == node)
 			return &b->pages[b->last];
-	if (b->count == b->cap) {
-		size_t cap = b->cap ? b->cap * 2 : 8;
-		struct page *larger = arena_alloc(b->arena, cap * sizeof(*larger));
-		if (!larger)
-			return NULL;
-		if (b->count > 0)
-			memcpy(larger, b->pages, b->count * sizeof(*larger));
-		b->pages = larger;
-		b->cap = cap;
-	}
+	if (!ARRAY_ROOM(b->pages, b->cap, b->count + 1))
+		return NULL;
 	b->pages[b->count++] = (struct page){.node = node};
 	return &b->pages[b->last];
 }
@@ -104,21 +98,18 @@ static const struct pg_statement books_add = {
 
 int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct book book = {.arena = &arena};
+	CLEANUP(book_release) struct book book = {0};
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < batch->visit_count; i++) {
 		bool orphan = batch->visits[i].link == 0;
 		uint64_t node = batch->visits[i].event.node;
-		r = page_add(&book, node, orphan ? BOOK_ORPHANS : BOOK_CLICKS, 1);
-		if (r == 0)
-			r = page_add(&book, node, orphan ? BOOK_COUNTED_ORPHANS : BOOK_COUNTED_CLICKS, 1);
+		r = page_add(&book, node, orphan ? BOOK_ORPHANS : BOOK_CLICKS, 1)
+		        ?: page_add(&book, node, orphan ? BOOK_COUNTED_ORPHANS : BOOK_COUNTED_CLICKS, 1);
 	}
 	for (size_t i = 0; r == 0 && i < batch->impression_count; i++) {
 		uint64_t node = batch->impressions[i].event.node;
-		r = page_add(&book, node, BOOK_IMPRESSIONS, 1);
-		if (r == 0)
-			r = page_add(&book, node, kept[i] ? BOOK_COUNTED_IMPRESSIONS : BOOK_DUPLICATES, 1);
+		r = page_add(&book, node, BOOK_IMPRESSIONS, 1)
+		        ?: page_add(&book, node, kept[i] ? BOOK_COUNTED_IMPRESSIONS : BOOK_DUPLICATES, 1);
 	}
 	for (size_t i = 0; r == 0 && i < batch->note_count; i++) {
 		const struct sink_note *n = &batch->notes[i];
@@ -131,18 +122,10 @@ int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const 
 	if (r != 0 || book.count == 0)
 		return r;
 	qsort(book.pages, book.count, sizeof(*book.pages), page_compare);
-	int64_t *column = arena_alloc(book.arena, book.count * sizeof(*column));
-	if (!column)
-		return ERR_NOMEM;
 	struct pg_query q = pg_query(c, &books_add);
-	for (size_t i = 0; i < book.count; i++)
-		column[i] = (int64_t)book.pages[i].node;
-	pg_ints(&q, column, book.count);
-	for (int number = 0; number < BOOK_NUMBERS; number++) {
-		for (size_t i = 0; i < book.count; i++)
-			column[i] = book.pages[i].numbers[number];
-		pg_ints(&q, column, book.count);
-	}
+	PG_FIELDS(&q, pg_ints, book.pages, book.count, node);
+	for (int number = 0; number < BOOK_NUMBERS; number++)
+		PG_FIELDS(&q, pg_ints, book.pages, book.count, numbers[number]);
 	pg_send(&q);
 	return 0;
 }
@@ -195,14 +178,6 @@ int postgres_books_get(struct pg_conn *c, uint64_t node, bool deep, struct sink_
 	if (r != 0)
 		return r;
 	*ret = (struct sink_books){
-	    .tally = {.clicks = (uint64_t)n[BOOK_CLICKS],
-	              .orphans = (uint64_t)n[BOOK_ORPHANS],
-	              .impressions = (uint64_t)n[BOOK_IMPRESSIONS],
-	              .duplicates = (uint64_t)n[BOOK_BATCH_DUPLICATES],
-	              .unusable_clicks = (uint64_t)n[BOOK_UNUSABLE_CLICKS],
-	              .unusable_impressions = (uint64_t)n[BOOK_UNUSABLE_IMPRESSIONS],
-	              .rejected = (uint64_t)n[BOOK_REJECTED],
-	              .dropped_clicks = (uint64_t)n[BOOK_DROPPED_CLICKS]},
 	    .duplicates = (uint64_t)(n[BOOK_BATCH_DUPLICATES] + n[BOOK_DUPLICATES]),
 	    .clicks_in_rollups = (uint64_t)n[BOOK_COUNTED_CLICKS],
 	    .orphans_in_rollups = (uint64_t)n[BOOK_COUNTED_ORPHANS],
@@ -210,5 +185,6 @@ int postgres_books_get(struct pg_conn *c, uint64_t node, bool deep, struct sink_
 	    .visit_rows = (uint64_t)rows[0],
 	    .impression_rows = (uint64_t)rows[1],
 	};
+	memcpy(&ret->tally, n, sizeof(ret->tally));
 	return 0;
 }

@@ -34,7 +34,6 @@ static int no_memory(struct running *r)
 
 /* --- positions --- */
 
-static const struct pg_statement txn_begin = {"sink_begin", "BEGIN ISOLATION LEVEL READ COMMITTED"};
 static const struct pg_statement positions_lock = {
     "sink_positions_lock", "SELECT stream, position FROM stats_position WHERE source = $1::bigint"
                            " AND stream = ANY($2::bigint[]) ORDER BY stream FOR UPDATE"};
@@ -54,97 +53,62 @@ static int advance_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Streams whose position is there, and others. In order, as the database has it. */
+/* In order, as the database has it; once it was asked, those whose position is there, and the others. */
 struct steps {
-	struct advance *advances;
-	bool *is_new;
-	size_t count, new_count;
+	struct advance *known, *fresh;
+	size_t known_count, fresh_count;
 };
 
-static int steps_make(struct running *r, struct steps *ret)
-{
-	const struct sink_batch *b = r->batch;
-	ret->count = b->advance_count;
-	ret->advances = arena_alloc(&r->arena, (ret->count + 1) * sizeof(*ret->advances));
-	ret->is_new = arena_zalloc(&r->arena, ret->count + 1);
-	if (!ret->advances || !ret->is_new)
-		return no_memory(r);
-	if (ret->count > 0) {
-		memcpy(ret->advances, b->advances, ret->count * sizeof(*ret->advances));
-		qsort(ret->advances, ret->count, sizeof(*ret->advances), advance_compare);
-	}
-	return 0;
-}
-
-static int steps_fence(struct running *r, struct steps *s)
+static int steps_fence(struct running *r, struct steps *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_result none;
-	int64_t *streams = arena_alloc(&r->arena, (s->count + 1) * sizeof(*streams));
-	if (!streams)
+	const struct sink_batch *b = r->batch;
+	size_t count = b->advance_count, done = 0;
+	struct advance *steps = arena_alloc(&r->arena, (3 * count + 1) * sizeof(*steps));
+	if (!steps)
 		return no_memory(r);
-	for (size_t i = 0; i < s->count; i++)
-		streams[i] = (int64_t)s->advances[i].stream;
-	struct pg_query begin = pg_query(r->conn, &txn_begin), lock = pg_query(r->conn, &positions_lock);
-	pg_send(&begin);
-	pg_int(&lock, (int64_t)r->batch->source);
-	pg_ints(&lock, streams, s->count);
-	pg_send(&lock);
-	pg_flush(r->conn);
-	pg_next(r->conn, &none, NULL);
-	pg_result_end(&none);
-	pg_next(r->conn, &rows, NULL);
-	int result = pg_sync(r->conn, r->e);
+	if (count > 0) {
+		memcpy(steps, b->advances, count * sizeof(*steps));
+		qsort(steps, count, sizeof(*steps), advance_compare);
+	}
+	struct pg_query lock = pg_query(r->conn, &positions_lock);
+	pg_int(&lock, (int64_t)b->source);
+	PG_FIELDS(&lock, pg_ints, steps, count, stream);
+	int result = postgres_txn_begin(&lock, &rows, r->e);
 	if (result)
 		return result;
+	*ret = (struct steps){.known = steps + count, .fresh = steps + 2 * count};
 	/* The answer's rows are in the order of the streams. */
-	size_t done = 0, wrong = SIZE_MAX;
+	const struct advance *wrong = NULL;
 	uint64_t wrong_at = 0;
-	for (size_t i = 0, row = 0; i < s->count; i++) {
-		const struct advance *a = &s->advances[i];
+	for (size_t i = 0, row = 0; i < count; i++) {
+		const struct advance *a = &steps[i];
 		bool found = row < (size_t)rows.rows && (uint64_t)pg_get_int(&rows, (int)row, 0) == a->stream;
 		uint64_t at = found ? (uint64_t)pg_get_int(&rows, (int)row++, 1) : 0;
-		s->is_new[i] = !found;
-		s->new_count += !found;
+		*(found ? &ret->known[ret->known_count++] : &ret->fresh[ret->fresh_count++]) = *a;
 		done += found && at == a->to;
 		if (at != a->from) {
-			wrong = i;
+			wrong = a;
 			wrong_at = at;
 		}
 	}
-	if (s->count > 0 && wrong != SIZE_MAX && done == s->count) {
-		r->in->was_done = true;
+	r->in->was_done = wrong && done == count;
+	if (!wrong || r->in->was_done)
 		return 0;
-	}
-	if (wrong == SIZE_MAX)
-		return 0;
-	const struct advance *a = &s->advances[wrong];
 	return err_set(r->e, ERR_UNCERTAIN,
 	               "another worker has read stream %llx up to %llu, where this one stands at %llu",
-	               (unsigned long long)a->stream, (unsigned long long)wrong_at,
-	               (unsigned long long)a->from);
+	               (unsigned long long)wrong->stream, (unsigned long long)wrong_at,
+	               (unsigned long long)wrong->from);
 }
 
-/* Those that are new, or the others. */
-static int steps_send(struct running *r, const struct steps *s, bool is_new)
+static void steps_send(struct running *r, const struct pg_statement *statement, const struct advance *steps,
+                       size_t count)
 {
-	int64_t *streams = arena_alloc(&r->arena, (s->count + 1) * sizeof(*streams));
-	int64_t *to = arena_alloc(&r->arena, (s->count + 1) * sizeof(*to));
-	size_t n = 0;
-	if (!streams || !to)
-		return no_memory(r);
-	for (size_t i = 0; i < s->count; i++) {
-		if (s->is_new[i] != is_new)
-			continue;
-		streams[n] = (int64_t)s->advances[i].stream;
-		to[n++] = (int64_t)s->advances[i].to;
-	}
-	struct pg_query q = pg_query(r->conn, is_new ? &positions_new : &positions_move);
+	struct pg_query q = pg_query(r->conn, statement);
 	pg_int(&q, (int64_t)r->batch->source);
-	pg_ints(&q, streams, n);
-	pg_ints(&q, to, n);
+	PG_FIELDS(&q, pg_ints, steps, count, stream);
+	PG_FIELDS(&q, pg_ints, steps, count, to);
 	pg_send(&q);
-	return 0;
 }
 
 /* --- impressions --- */
@@ -165,58 +129,46 @@ static const struct pg_statement seen_add = {
     " (SELECT 1 FROM unnest(s.before_ms) t WHERE abs(t - excluded.received_ms) < $3::bigint))"
     " RETURNING fingerprint"};
 
-struct print_order {
-	const uint8_t *print;
+/* An impression of the batch, by its fingerprint. */
+struct seen_row {
+	struct str print;
+	int64_t received_ms;
 	size_t index;
 };
 
 static int print_compare(const void *a, const void *b)
 {
-	const struct print_order *x = a, *y = b;
-	return memcmp(x->print, y->print, SINK_FINGERPRINT_BYTES);
+	const struct seen_row *x = a, *y = b;
+	return memcmp(x->print.ptr, y->print.ptr, SINK_FINGERPRINT_BYTES);
 }
 
-/* The batch's impressions by fingerprint. */
-static struct print_order *prints_order(struct running *r)
+/* All of the batch, in order. */
+static struct seen_row *seen_order(struct running *r)
 {
 	size_t n = r->batch->impression_count;
-	struct print_order *order = arena_alloc(&r->arena, (n + 1) * sizeof(*order));
+	struct seen_row *order = arena_alloc(&r->arena, (n + 1) * sizeof(*order));
 	if (!order)
 		return NULL;
-	for (size_t i = 0; i < n; i++)
-		order[i] = (struct print_order){r->batch->impressions[i].fingerprint, i};
+	for (size_t i = 0; i < n; i++) {
+		const struct sink_impression *m = &r->batch->impressions[i];
+		order[i] = (struct seen_row){
+		    .print = str_n((const char *)m->fingerprint, SINK_FINGERPRINT_BYTES),
+		    .received_ms = m->received_ms,
+		    .index = i};
+	}
 	if (n > 0)
 		qsort(order, n, sizeof(*order), print_compare);
 	return order;
 }
 
-static int seen_send(struct running *r, const struct print_order *order)
-{
-	size_t n = r->batch->impression_count;
-	struct str *prints = arena_alloc(&r->arena, (n + 1) * sizeof(*prints));
-	int64_t *received = arena_alloc(&r->arena, (n + 1) * sizeof(*received));
-	if (!prints || !received)
-		return no_memory(r);
-	for (size_t i = 0; i < n; i++) {
-		prints[i] = str_n((const char *)order[i].print, SINK_FINGERPRINT_BYTES);
-		received[i] = r->batch->impressions[order[i].index].received_ms;
-	}
-	struct pg_query q = pg_query(r->conn, &seen_add);
-	pg_blobs(&q, prints, n);
-	pg_ints(&q, received, n);
-	pg_int(&q, (int64_t)r->in->window_ms);
-	pg_send(&q);
-	return 0;
-}
-
 /* The answer's rows are some of those that were sent, in their order. */
-static int seen_read(struct running *r, const struct print_order *order, const struct pg_result *rows)
+static int seen_read(struct running *r, const struct seen_row *order, const struct pg_result *rows)
 {
 	size_t n = r->batch->impression_count, at = 0;
 	for (int row = 0; row < rows->rows; row++) {
 		struct str print = pg_get_text(rows, row, 0);
 		while (at < n &&
-		       memcmp(order[at].print, print.ptr, MIN(print.len, SINK_FINGERPRINT_BYTES)) != 0)
+		       memcmp(order[at].print.ptr, print.ptr, MIN(print.len, SINK_FINGERPRINT_BYTES)) != 0)
 			at++;
 		if (at == n)
 			return err_set(r->e, ERR_CORRUPT,
@@ -231,35 +183,37 @@ static int seen_read(struct running *r, const struct print_order *order, const s
 static int claim(struct running *r, const struct steps *s)
 {
 	CLEANUP(pg_result_end) struct pg_result added = {NULL, 0}, clock = {NULL, 0}, seen = {NULL, 0};
-	bool has_impressions = r->batch->impression_count > 0;
-	const struct print_order *order = prints_order(r);
+	size_t n = r->batch->impression_count;
+	const struct seen_row *order = seen_order(r);
 	if (!order || !r->kept)
 		return no_memory(r);
-	int result = steps_send(r, s, true);
+	steps_send(r, &positions_new, s->fresh, s->fresh_count);
 	struct pg_query q = pg_query(r->conn, &clock_get);
 	pg_send(&q);
-	if (result == 0 && has_impressions)
-		result = seen_send(r, order);
-	if (result == 0)
-		result = steps_send(r, s, false);
-	if (result != 0)
-		return result;
+	if (n > 0) {
+		q = pg_query(r->conn, &seen_add);
+		PG_FIELDS(&q, pg_blobs, order, n, print);
+		PG_FIELDS(&q, pg_ints, order, n, received_ms);
+		pg_int(&q, (int64_t)r->in->window_ms);
+		pg_send(&q);
+	}
+	steps_send(r, &positions_move, s->known, s->known_count);
 	pg_flush(r->conn);
 	pg_next(r->conn, &added, NULL);
 	pg_next(r->conn, &clock, NULL);
-	if (has_impressions)
+	if (n > 0)
 		pg_next(r->conn, &seen, NULL);
-	result = pg_sync(r->conn, r->e);
+	int result = pg_sync(r->conn, r->e);
 	if (result != 0)
 		return result;
-	if ((size_t)added.rows != s->new_count) /* somebody else began with them at the same time */
+	if ((size_t)added.rows != s->fresh_count) /* somebody else began with them at the same time */
 		return err_set(r->e, ERR_BUSY, "another worker has just begun to read the same streams");
 	if (clock.rows != 1)
 		return err_set(r->e, ERR_CORRUPT, "the table stats_clock is empty");
 	/* It lies ahead after the clock was wrong; tidying will move it back. */
 	r->kept_ms = MIN(pg_get_int(&clock, 0, 0), MAX(time_floor(r->batch->now_ms, HOUR_MS), 0));
 	r->batch_number = pg_get_int(&clock, 0, 1);
-	return has_impressions ? seen_read(r, order, &seen) : 0;
+	return n > 0 ? seen_read(r, order, &seen) : 0;
 }
 
 /* --- rows --- */
@@ -338,21 +292,14 @@ static int impressions_copy(struct running *r)
 static const struct pg_statement clock_set = {
     "sink_clock_set", "UPDATE stats_clock SET now_ms = $1, received_ms = greatest(received_ms, $2),"
                       " kept_ms = least(kept_ms, $3) WHERE id = 1"};
-static const struct pg_statement txn_commit = {"sink_commit", "COMMIT"};
 
 static int run(struct running *r)
 {
 	struct steps s = {0};
-	int result = steps_make(r, &s);
-	if (result == 0)
-		result = steps_fence(r, &s);
+	int result = steps_fence(r, &s);
 	if (result != 0 || r->in->was_done)
 		return result;
-	result = claim(r, &s);
-	if (result == 0)
-		result = visits_copy(r);
-	if (result == 0)
-		result = impressions_copy(r);
+	result = claim(r, &s) ?: visits_copy(r) ?: impressions_copy(r);
 	if (result)
 		return result;
 	/* The counters travel with the COMMIT, which is skipped when one of them fails. */
@@ -370,10 +317,7 @@ static int run(struct running *r)
 	struct pg_query q = pg_query(r->conn, &clock_set);
 	INTS(&q, r->batch->now_ms, received_ms, r->kept_ms);
 	pg_send(&q);
-	q = pg_query(r->conn, &txn_commit);
-	pg_send(&q);
-	pg_flush(r->conn);
-	result = pg_sync(r->conn, r->e);
+	result = postgres_txn_commit(r->conn, r->e);
 	r->in->at_commit = result != 0 && pg_conn_failed(r->conn);
 	return result;
 }
@@ -383,11 +327,10 @@ int postgres_intake_run(struct postgres_intake *in, struct err *e)
 	struct running r = {.in = in, .conn = in->conn, .batch = in->batch, .e = e};
 	r.kept = arena_zalloc(&r.arena, in->batch->impression_count + 1);
 	int result = run(&r);
-	bool undone = result != 0 || in->was_done;
 	/* When memory ran out something may be under way; then the connection is closed, which undoes it,
 	 * too. */
-	if (undone && result != ERR_NOMEM && !pg_conn_failed(in->conn))
-		pg_run(in->conn, "ROLLBACK", NULL);
+	if ((result != 0 || in->was_done) && result != ERR_NOMEM)
+		postgres_txn_undo(in->conn);
 	arena_release(&r.arena);
 	return result;
 }

@@ -55,21 +55,20 @@ struct giving {
 	const struct sink_batch *batch;
 	struct arena arena;
 	int64_t day, new_shapes, new_ads, last_shape, last_ad, ads;
-	const struct visit_shape **fresh_shapes; /* new rows */
-	size_t fresh_shape_count;
+	struct shape_row {
+		int64_t id, hash, kind;
+		struct str dims[DIM_COUNT];
+	} * new_rows;
+	size_t new_row_count;
 	struct err *e;
 };
 
-#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
-
-static const struct pg_statement names_begin = {"sink_names_begin", "BEGIN ISOLATION LEVEL READ COMMITTED"};
 static const struct pg_statement names_lock = {
     "sink_names_lock",
     "SELECT day, new_shapes, new_ads, last_shape, last_ad, ads FROM stats_names WHERE id = 1 FOR UPDATE"};
 static const struct pg_statement names_update = {
     "sink_names_update", "UPDATE stats_names SET day = $1, new_shapes = $2, new_ads = $3, last_shape = $4,"
                          " last_ad = $5, ads = $6 WHERE id = 1"};
-static const struct pg_statement names_commit = {"sink_names_commit", "COMMIT"};
 static const struct pg_statement shapes_by_hash = {"sink_shapes_by_hash",
                                                    "SELECT id, hash, kind, " SHAPE_DIMS
                                                    " FROM stats_shape WHERE hash = ANY($1::bigint[])"};
@@ -94,15 +93,8 @@ static int no_memory(struct err *e)
 static int giving_begin(struct giving *g)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_result none;
-	struct pg_query begin = pg_query(g->conn, &names_begin), lock = pg_query(g->conn, &names_lock);
-	pg_send(&begin);
-	pg_send(&lock);
-	pg_flush(g->conn);
-	pg_next(g->conn, &none, NULL);
-	pg_result_end(&none);
-	pg_next(g->conn, &result, NULL);
-	int r = pg_sync(g->conn, g->e);
+	struct pg_query lock = pg_query(g->conn, &names_lock);
+	int r = postgres_txn_begin(&lock, &result, g->e);
 	if (r == 0 && result.rows != 1)
 		return err_set(g->e, ERR_CORRUPT, "the table stats_names is empty");
 	if (r != 0)
@@ -193,48 +185,35 @@ static int shape_number(struct giving *g, struct visit_shape shape, uint32_t *re
 	while (*ret_id == 0 && shape_simplify(&shape, stage++, g->new_shapes, (uint64_t)g->last_shape));
 	if (*ret_id)
 		return 0;
-	struct visit_shape *copy = arena_alloc(&g->arena, sizeof(*copy));
-	if (!copy || shape_remember(g->n, &shape, (uint32_t)(g->last_shape + 1)) < 0)
+	if (shape_remember(g->n, &shape, (uint32_t)(g->last_shape + 1)) < 0)
 		return no_memory(g->e);
-	*copy = shape;
-	g->fresh_shapes[g->fresh_shape_count++] = copy;
+	struct shape_row *row = &g->new_rows[g->new_row_count++];
+	*row = (struct shape_row){
+	    .id = ++g->last_shape, .hash = (int64_t)shape_name(g->n, &shape).hash, .kind = shape.kind};
+	memcpy(row->dims, shape.dims, sizeof(row->dims));
 	g->new_shapes++;
-	*ret_id = (uint32_t)++g->last_shape;
+	*ret_id = (uint32_t)row->id;
 	return 0;
 }
 
-/* The new ones have the last numbers, in their order. */
-static int shapes_write(struct giving *g)
+static void shapes_write(struct giving *g)
 {
-	size_t count = g->fresh_shape_count;
-	if (count == 0)
-		return 0;
-	int64_t *numbers = arena_alloc(&g->arena, 3 * count * sizeof(*numbers));
-	struct str *dims = arena_alloc(&g->arena, count * sizeof(*dims));
-	if (!numbers || !dims)
-		return no_memory(g->e);
-	for (size_t i = 0; i < count; i++) {
-		numbers[i] = g->last_shape - (int64_t)(count - 1 - i);
-		numbers[count + i] = (int64_t)shape_name(g->n, g->fresh_shapes[i]).hash;
-		numbers[2 * count + i] = g->fresh_shapes[i]->kind;
-	}
+	if (g->new_row_count == 0)
+		return;
 	struct pg_query q = pg_query(g->conn, &shapes_insert);
-	for (size_t i = 0; i < 3; i++)
-		pg_ints(&q, numbers + i * count, count);
-	for (int dim = 0; dim < DIM_COUNT; dim++) {
-		for (size_t i = 0; i < count; i++)
-			dims[i] = g->fresh_shapes[i]->dims[dim];
-		pg_blobs(&q, dims, count);
-	}
+	PG_FIELDS(&q, pg_ints, g->new_rows, g->new_row_count, id);
+	PG_FIELDS(&q, pg_ints, g->new_rows, g->new_row_count, hash);
+	PG_FIELDS(&q, pg_ints, g->new_rows, g->new_row_count, kind);
+	for (int dim = 0; dim < DIM_COUNT; dim++)
+		PG_FIELDS(&q, pg_blobs, g->new_rows, g->new_row_count, dims[dim]);
 	pg_send(&q);
-	return 0;
 }
 
 static int shapes_give(struct giving *g)
 {
 	size_t count = g->batch->shape_count;
-	g->fresh_shapes = arena_alloc(&g->arena, (count + 1) * sizeof(struct visit_shape *));
-	int r = g->fresh_shapes ? shapes_find(g, false) : no_memory(g->e);
+	g->new_rows = arena_alloc(&g->arena, (count + 1) * sizeof(*g->new_rows));
+	int r = g->new_rows ? shapes_find(g, false) : no_memory(g->e);
 	struct visit_shape any = {.kind = VISIT_CLICK};
 	if (r == 0 &&
 	    shape_simplify(&any, 0, g->new_shapes + (int64_t)count, (uint64_t)g->last_shape + count))
@@ -317,27 +296,26 @@ static int ad_number(struct giving *g, struct str name, struct name **ret)
 static int ads_write(struct giving *g)
 {
 	const struct name_table *t = &g->n->ads;
+	struct ad_row {
+		int64_t id, day;
+		struct str name;
+	} *rows = arena_alloc(&g->arena, (t->count + 1) * sizeof(*rows));
 	size_t count = 0;
-	int64_t *ids = arena_alloc(&g->arena, (t->count + 1) * sizeof(*ids));
-	int64_t *days = arena_alloc(&g->arena, (t->count + 1) * sizeof(*days));
-	struct str *names = arena_alloc(&g->arena, (t->count + 1) * sizeof(*names));
-	if (!ids || !days || !names)
+	if (!rows)
 		return no_memory(g->e);
 	for (size_t i = 0; i < t->slot_count; i++) {
 		struct name *ad = &t->slots[i];
 		if (!ad->is_changed)
 			continue;
 		ad->is_changed = false;
-		ids[count] = ad->id;
-		days[count] = ad->day;
-		names[count++] = ad->text;
+		rows[count++] = (struct ad_row){.id = ad->id, .day = ad->day, .name = ad->text};
 	}
 	if (count == 0)
 		return 0;
 	struct pg_query q = pg_query(g->conn, &ads_put);
-	pg_ints(&q, ids, count);
-	pg_blobs(&q, names, count);
-	pg_ints(&q, days, count);
+	PG_FIELDS(&q, pg_ints, rows, count, id);
+	PG_FIELDS(&q, pg_blobs, rows, count, name);
+	PG_FIELDS(&q, pg_ints, rows, count, day);
 	pg_send(&q);
 	return 0;
 }
@@ -364,25 +342,19 @@ static int ads_give(struct giving *g)
 /* A connection that is given back in the middle of this is closed, and nothing was done. */
 static int give(struct giving *g)
 {
-	int r = giving_begin(g);
-	if (r == 0)
-		r = shapes_give(g);
-	if (r == 0)
-		r = ads_give(g);
-	if (r != 0 && !pg_conn_failed(g->conn))
-		pg_run(g->conn, "ROLLBACK", NULL);
-	if (r == 0)
-		r = shapes_write(g);
-	if (r == 0)
-		r = ads_write(g);
-	if (r)
+	int r = giving_begin(g) ?: shapes_give(g) ?: ads_give(g);
+	if (r != 0) {
+		postgres_txn_undo(g->conn);
 		return r;
-	struct pg_query update = pg_query(g->conn, &names_update), commit = pg_query(g->conn, &names_commit);
+	}
+	shapes_write(g);
+	r = ads_write(g);
+	if (r != 0)
+		return r;
+	struct pg_query update = pg_query(g->conn, &names_update);
 	INTS(&update, g->day, g->new_shapes, g->new_ads, g->last_shape, g->last_ad, g->ads);
 	pg_send(&update);
-	pg_send(&commit);
-	pg_flush(g->conn);
-	return pg_sync(g->conn, g->e);
+	return postgres_txn_commit(g->conn, g->e);
 }
 
 /* False: some have no number yet. */

@@ -50,25 +50,16 @@ static void tallies_join(struct tally_list *l)
 }
 
 /* Four arrays of bigints. */
-static int tallies_send(struct pg_conn *c, const struct pg_statement *statement, const struct tally_list *l)
+static void tallies_send(struct pg_conn *c, const struct pg_statement *statement, const struct tally_list *l)
 {
 	if (l->count == 0)
-		return 0;
-	int64_t *columns = malloc(4 * l->count * sizeof(*columns));
-	if (!columns)
-		return ERR_NOMEM;
-	for (size_t i = 0; i < l->count; i++) {
-		columns[i] = l->items[i].a;
-		columns[l->count + i] = l->items[i].b;
-		columns[2 * l->count + i] = l->items[i].c;
-		columns[3 * l->count + i] = l->items[i].count;
-	}
+		return;
 	struct pg_query q = pg_query(c, statement);
-	for (size_t i = 0; i < 4; i++)
-		pg_ints(&q, columns + i * l->count, l->count);
+	PG_FIELDS(&q, pg_ints, l->items, l->count, a);
+	PG_FIELDS(&q, pg_ints, l->items, l->count, b);
+	PG_FIELDS(&q, pg_ints, l->items, l->count, c);
+	PG_FIELDS(&q, pg_ints, l->items, l->count, count);
 	pg_send(&q);
-	free(columns);
-	return 0;
 }
 
 /* --- cells --- */
@@ -109,9 +100,9 @@ static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint3
 	}
 	tallies_join(&l);
 	*ret_sent = l.count > 0;
-	int r = tallies_send(c, &cells_add, &l);
+	tallies_send(c, &cells_add, &l);
 	free(l.items);
-	return r;
+	return 0;
 }
 
 /* --- days and totals --- */
@@ -163,11 +154,9 @@ static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 }
 
 /* What is written back. */
-struct sketches {
-	struct arena arena;
-	int64_t *links, *days;
-	struct str *blobs;
-	size_t count;
+struct day_visitors {
+	int64_t link, day;
+	struct str sketch;
 };
 
 /* The first of `days` with that link and day. They are in order. */
@@ -185,49 +174,47 @@ static size_t first_of(const struct tally_list *days, int64_t link, int64_t day)
 	return low;
 }
 
-/* The day's visitors into the sketch that the row has. */
-static int sketch_grow(struct sketches *s, const struct tally_list *days, const struct pg_result *rows,
-                       int row)
+/* The day's visitors into the sketch that the row has. *ret_changed: some of them are new there. */
+static int sketch_grow(const struct tally_list *days, const struct pg_result *rows, int row,
+                       struct arena *arena, struct day_visitors *ret, bool *ret_changed)
 {
 	struct sketch sketch;
 	struct str blob = pg_get_text(rows, row, 2);
-	int64_t link = pg_get_int(rows, row, 0), day = pg_get_int(rows, row, 1);
-	bool changed = false;
+	*ret = (struct day_visitors){.link = pg_get_int(rows, row, 0), .day = pg_get_int(rows, row, 1)};
+	*ret_changed = false;
 	sketch_init(&sketch);
 	if (blob.len > 0 && !sketch_read(&sketch, blob.ptr, blob.len))
 		return ERR_CORRUPT;
-	for (size_t i = first_of(days, link, day);
-	     i < days->count && days->items[i].a == link && days->items[i].b == day; i++)
+	for (size_t i = first_of(days, ret->link, ret->day);
+	     i < days->count && days->items[i].a == ret->link && days->items[i].b == ret->day; i++)
 		if (days->items[i].c != 0)
-			changed |= sketch_add(&sketch, (uint32_t)days->items[i].c);
-	if (!changed)
+			*ret_changed |= sketch_add(&sketch, (uint32_t)days->items[i].c);
+	if (!*ret_changed)
 		return 0;
 	uint8_t bytes[SKETCH_BYTES_MAX];
 	size_t len = sketch_write(&sketch, bytes);
-	s->links[s->count] = link;
-	s->days[s->count] = day;
-	s->blobs[s->count] = arena_str(&s->arena, str_n((const char *)bytes, len));
-	return s->blobs[s->count++].ptr ? 0 : ERR_NOMEM;
+	ret->sketch = arena_str(arena, str_n((const char *)bytes, len));
+	return ret->sketch.ptr ? 0 : ERR_NOMEM;
 }
 
 static int sketches_put(struct pg_conn *c, const struct tally_list *days, const struct pg_result *rows)
 {
-	struct sketches s = {0};
-	size_t n = (size_t)rows->rows + 1;
-	s.links = arena_alloc(&s.arena, n * sizeof(*s.links));
-	s.days = arena_alloc(&s.arena, n * sizeof(*s.days));
-	s.blobs = arena_alloc(&s.arena, n * sizeof(*s.blobs));
-	int r = s.links && s.days && s.blobs ? 0 : ERR_NOMEM;
-	for (int row = 0; r == 0 && row < rows->rows; row++)
-		r = sketch_grow(&s, days, rows, row);
-	if (r == 0 && s.count > 0) {
+	CLEANUP(arena_release) struct arena arena = {0};
+	struct day_visitors *changed = arena_alloc(&arena, ((size_t)rows->rows + 1) * sizeof(*changed));
+	size_t count = 0;
+	int r = changed ? 0 : ERR_NOMEM;
+	for (int row = 0; r == 0 && row < rows->rows; row++) {
+		bool has_changed;
+		r = sketch_grow(days, rows, row, &arena, &changed[count], &has_changed);
+		count += has_changed;
+	}
+	if (r == 0 && count > 0) {
 		struct pg_query q = pg_query(c, &visitors_put);
-		pg_ints(&q, s.links, s.count);
-		pg_ints(&q, s.days, s.count);
-		pg_blobs(&q, s.blobs, s.count);
+		PG_FIELDS(&q, pg_ints, changed, count, link);
+		PG_FIELDS(&q, pg_ints, changed, count, day);
+		PG_FIELDS(&q, pg_blobs, changed, count, sketch);
 		pg_send(&q);
 	}
-	arena_release(&s.arena);
 	return r;
 }
 
@@ -238,20 +225,15 @@ static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before
 	struct tally_list days = {0};
 	int r = days_gather(b, &days);
 	if (r == 0 && days.count > 0) {
-		r = tallies_send(c, &totals_add, &days);
-		if (r == 0)
-			r = tallies_send(c, &days_add, &days);
-		if (r == 0) {
-			/* The answer to days_add, behind the others. */
-			pg_flush(c);
-			for (size_t i = 0; i <= before + 1; i++) {
-				pg_result_end(&rows);
-				pg_next(c, &rows, NULL);
-			}
-			r = pg_sync(c, e);
+		tallies_send(c, &totals_add, &days);
+		tallies_send(c, &days_add, &days);
+		/* The answer to days_add, behind the others. */
+		pg_flush(c);
+		for (size_t i = 0; i <= before + 1; i++) {
+			pg_result_end(&rows);
+			pg_next(c, &rows, NULL);
 		}
-		if (r == 0)
-			r = sketches_put(c, &days, &rows);
+		r = pg_sync(c, e) ?: sketches_put(c, &days, &rows);
 	}
 	free(days.items);
 	return r;
@@ -263,9 +245,7 @@ int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, cons
 	bool sent = false;
 	if (batch->visit_count == 0)
 		return 0;
-	int r = cells_send(c, batch, shapes, own_cell, &sent);
-	if (r == 0)
-		r = days_put(c, batch, sent, e);
+	int r = cells_send(c, batch, shapes, own_cell, &sent) ?: days_put(c, batch, sent, e);
 	return r ? r : cells_send(c, batch, shapes, common_cell, &sent);
 }
 
@@ -293,7 +273,7 @@ int postgres_ads_put(struct pg_conn *c, const struct sink_batch *batch, const ui
 			                                    .count = 1};
 	}
 	tallies_join(&l);
-	int r = tallies_send(c, &ad_cells_add, &l);
+	tallies_send(c, &ad_cells_add, &l);
 	free(l.items);
-	return r;
+	return 0;
 }

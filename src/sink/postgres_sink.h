@@ -85,16 +85,6 @@ struct postgres_intake {
  * streams are not where it begins. */
 int postgres_intake_run(struct postgres_intake *in, struct err *e);
 
-/* --- progress --- */
-
-int postgres_positions_get(struct pg_conn *c, uint64_t source, struct arena *arena, struct position **ret,
-                           size_t *ret_count, struct err *e);
-int postgres_positions_forget(struct pg_conn *c, uint64_t source, const uint64_t *streams, size_t count,
-                              struct err *e);
-int postgres_totals_get(struct pg_conn *c, size_t max, struct arena *arena, struct sink_total **ret,
-                        size_t *ret_count, struct err *e);
-int postgres_totals_mark(struct pg_conn *c, const struct sink_total *totals, size_t count, struct err *e);
-
 /* --- questions --- */
 
 /* Each within a snapshot that the caller has begun. */
@@ -135,24 +125,18 @@ static inline void postgres_ints(struct pg_query *q, const int64_t *values, size
 
 /* A question alone in the pipeline whose answer is one row of integers, the first `count` of which are
  * wanted. NULL leaves `ret` as it is. ERR_CORRUPT: there is no row. */
-static inline int postgres_find(struct pg_query *q, int64_t *ret, int count, struct err *e)
-{
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	int r = pg_ask(q, &rows, e);
-	if (r == 0 && rows.rows != 1)
-		r = err_set(e, ERR_CORRUPT, "the database has lost a row that it always has");
-	for (int i = 0; r == 0 && i < count; i++)
-		if (!pg_is_null(&rows, 0, i))
-			ret[i] = pg_get_int(&rows, 0, i);
-	return r;
-}
+int postgres_find(struct pg_query *q, int64_t *ret, int count, struct err *e);
+
+/* Likewise, of any number of rows: *ret_items, a pointer, is to an array of structs of so many 64-bit
+ * integers and nothing else. */
+int postgres_rows(struct pg_query *q, int columns, struct arena *arena, void *ret_items, size_t *ret_count,
+                  struct err *e);
 
 /* One statement with nothing else in the pipeline, whose answer nobody needs. */
-static inline int postgres_do(struct pg_query *q, struct err *e)
-{
-	struct pg_result none;
-	int r = pg_ask(q, &none, e);
-	if (r == 0)
-		pg_result_end(&none);
-	return r;
-}
+int postgres_do(struct pg_query *q, struct err *e);
+
+/* A transaction: its beginning and its first question, in one go; its end, with what was sent before. */
+int postgres_txn_begin(struct pg_query *first, struct pg_result *ret, struct err *e);
+int postgres_txn_commit(struct pg_conn *c, struct err *e);
+void postgres_txn_undo(struct pg_conn *c);
+int postgres_txn_end(struct pg_conn *c, int r, struct err *e); /* by what became of it */

@@ -177,9 +177,8 @@ static int all_find(struct asking *a)
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
 		if (region_is_empty(&a->edges[i]))
 			continue;
-		r = founds_read(a->conn, &a->edges[i].cells, false);
-		if (r == 0)
-			r = founds_read(a->conn, &a->edges[i].rows, true);
+		r = founds_read(a->conn, &a->edges[i].cells, false)
+		        ?: founds_read(a->conn, &a->edges[i].rows, true);
 	}
 	if (r == 0 && a->q->has_visitors)
 		r = visitors_read(a);
@@ -279,20 +278,14 @@ static int count_all(struct asking *a)
 	edge_ask(a, a->tallies.from_ms);
 	edge_ask(a, a->tallies.to_ms);
 	pg_flush(a->conn);
-	int r = edge_read(a, a->tallies.from_ms, left);
-	if (r == 0)
-		r = edge_read(a, a->tallies.to_ms, right);
+	int r = edge_read(a, a->tallies.from_ms, left) ?: edge_read(a, a->tallies.to_ms, right);
 	int synced = pg_sync(a->conn, NULL);
 	if (right->from_ms < left->to_ms) { /* one that lies in the other is nothing of its own */
 		if (right->to_ms - right->from_ms > left->to_ms - left->from_ms)
 			*left = *right;
 		right->from_ms = right->to_ms = a->tallies.to_ms;
 	}
-	r = r ? r : synced;
-	if (r == 0)
-		r = all_find(a);
-	if (r == 0)
-		r = shapes_learn(a);
+	r = (r ? r : synced) ?: all_find(a) ?: shapes_learn(a);
 	for (size_t i = 0; r == 0 && i < a->whole.count; i++)
 		add(a, a->whole.items[i].shape, a->whole.items[i].count,
 		    MAX(a->whole.items[i].time_ms, a->tallies.from_ms));

@@ -226,8 +226,7 @@ static int layout_grow(struct pg_conn *c, struct postgres_layout *ret, struct er
 		    (long long)done, ARRAY_LEN(steps));
 	if (done == (int64_t)ARRAY_LEN(steps))
 		return 0;
-	r = steps_run(c, done, e);
-	return r ? r : layout_read(c, &done, ret, e);
+	return steps_run(c, done, e) ?: layout_read(c, &done, ret, e);
 }
 
 static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct err *e)
@@ -249,31 +248,16 @@ static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct er
 	return 0;
 }
 
-/* Ends the transaction by what became of it. */
-static int txn_end(struct pg_conn *c, int r, struct err *e)
-{
-	if (r == 0)
-		return pg_run(c, "COMMIT", e);
-	if (!pg_conn_failed(c))
-		pg_run(c, "ROLLBACK", NULL);
-	return r;
-}
-
 int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
 {
-	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
-	if (r == 0)
-		r = pg_run(c, "BEGIN", e);
+	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e) ?: pg_run(c, "BEGIN", e);
 	if (r != 0)
 		return r;
-	r = pg_run(c, lock_sql, e);
-	if (r == 0)
-		r = pg_run(c, layout_table_sql, e);
-	if (r == 0)
-		r = layout_grow(c, ret, e);
-	if (r == 0)
-		r = hyper_prepare(c, ret, e);
-	return txn_end(c, r, e);
+	r = pg_run(c, lock_sql, e)
+	    ?: pg_run(c, layout_table_sql, e)
+	    ?: layout_grow(c, ret, e)
+	    ?: hyper_prepare(c, ret, e);
+	return postgres_txn_end(c, r, e);
 }
 
 /* --- days --- */
@@ -329,11 +313,7 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 	r = pg_run(c, "BEGIN", e);
 	if (r != 0)
 		return r;
-	r = pg_run(c, lock_sql, e);
-	if (r == 0)
-		r = pg_run(c, brief_sql, e);
-	if (r == 0)
-		r = partition_exists(c, name, &exists, e);
+	r = pg_run(c, lock_sql, e) ?: pg_run(c, brief_sql, e) ?: partition_exists(c, name, &exists, e);
 	if (r == 0 && !exists) {
 		char sql[SQL_BYTES];
 		const char *parent = row_tables[table].name, *column = row_tables[table].column;
@@ -347,7 +327,7 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 		         to_ms);
 		r = pg_run(c, sql, e);
 	}
-	return txn_end(c, r, e);
+	return postgres_txn_end(c, r, e);
 }
 
 /* Names of one length are in the order of their days. */

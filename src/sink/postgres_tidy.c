@@ -262,27 +262,18 @@ static int (*const steps[])(struct step *) = {
     step_drop_ad_days, step_sweep_ads,        step_drop_seen,
 };
 
-static const struct pg_statement tidy_begin = {"sink_tidy_begin", "BEGIN ISOLATION LEVEL READ COMMITTED"};
 /* The number is "curT". */
 static const struct pg_statement tidy_lock = {
     "sink_tidy_lock", "SELECT pg_try_advisory_xact_lock(1668641364, n.oid::int), c.now_ms, c.received_ms,"
                       " c.kept_ms FROM pg_namespace n, stats_clock c WHERE n.nspname = current_schema()"
                       " AND c.id = 1"};
-static const struct pg_statement tidy_commit = {"sink_tidy_commit", "COMMIT"};
 
 /* *ret_turn: it is ours, and there was a commit. */
 static int turn_begin(struct step *t, int64_t now_ms, bool *ret_turn)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_result none;
-	struct pg_query begin = pg_query(t->conn, &tidy_begin), lock = pg_query(t->conn, &tidy_lock);
-	pg_send(&begin);
-	pg_send(&lock);
-	pg_flush(t->conn);
-	pg_next(t->conn, &none, NULL);
-	pg_result_end(&none);
-	pg_next(t->conn, &result, NULL);
-	int r = pg_sync(t->conn, t->e);
+	struct pg_query lock = pg_query(t->conn, &tidy_lock);
+	int r = postgres_txn_begin(&lock, &result, t->e);
 	if (r != 0)
 		return r;
 	*ret_turn = result.rows == 1 && pg_get_int(&result, 0, 0) && pg_get_int(&result, 0, 1) > 0;
@@ -316,11 +307,7 @@ int postgres_tidy_step(struct postgres_tidy *tidy, struct pg_conn *c, const stru
 		tidy->next = at + 1;
 		r = steps[at](&t);
 	}
-	struct pg_query commit = pg_query(c, &tidy_commit);
-	if (r == 0)
-		r = postgres_do(&commit, e);
-	else if (!pg_conn_failed(c))
-		pg_run(c, "ROLLBACK", NULL);
+	r = postgres_txn_end(c, r, e);
 	if (r == 0 && turn && !t.did)
 		r = days_ahead(&t);
 	return r ? r : t.did;

@@ -291,8 +291,7 @@ static int load_table(struct seen *s, struct sqlite_conn *c)
 int seen_load(struct seen *s, struct sqlite_conn *c)
 {
 	forget_all(s);
-	int rc = load_runs(s, c);
-	return rc == SQLITE_OK ? load_table(s, c) : rc;
+	return load_runs(s, c) ?: load_table(s, c);
 }
 
 /* Run by run, not entry by entry: the memory that the filters lie in is then asked for many at a time. */

@@ -16,8 +16,8 @@
  */
 #pragma once
 
-#include "sink/layout.h"
 #include "sink/sink.h"
+#include "sink/sqlite_sink.h"
 
 struct seen_entry {
 	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];

@@ -4,28 +4,23 @@
 #define DAY_MS    (24ULL * 60 * MINUTE_MS)
 #define YEARS_MS  (100ULL * 366 * DAY_MS)
 
-#define ROW(section_, name_, field, def_, min_, max_, help_)                                            \
-	{                                                                                               \
-		.section = section_, .name = name_, .type = CONF_DURATION,                              \
-		.offset = offsetof(struct sink_settings, field), .def = def_, .min = min_, .max = max_, \
-		.help = help_                                                                           \
-	}
+#define FIELD(f) offsetof(struct sink_settings, f)
 
 const struct conf_row sink_rows[] = {
-    ROW("sink", "minutes_time", minutes_ms, "2d", MINUTE_MS, YEARS_MS,
-        "How long visits stay counted by the minute; then they are counted by the hour."),
-    ROW("sink", "hours_time", hours_ms, "60d", MINUTE_MS, YEARS_MS,
-        "How long visits stay counted by the hour; then they are counted by the day."),
-    ROW("sink", "days_time", days_ms, "0ms", 0, YEARS_MS,
-        "How long visits and impressions stay counted at all, at least as long as by the hour; 0 is for "
-        "ever."),
-    ROW("sink", "visits_time", visits_ms, "90d", MINUTE_MS, YEARS_MS,
-        "How long single visits can be listed."),
-    ROW("sink", "impressions_time", impressions_ms, "35d", MINUTE_MS, YEARS_MS,
-        "How long single impressions are kept, and their counts exact to the millisecond; then they are "
-        "counted by the hour."),
-    ROW("seen", "window", seen_ms, "24h", 1000, 366 * DAY_MS,
-        "An impression with an id that came before within this time is a duplicate."),
+    {"sink", "minutes_time", CONF_DURATION, FIELD(minutes_ms), "2d", MINUTE_MS, YEARS_MS,
+     .help = "How long visits stay counted by the minute; then they are counted by the hour."},
+    {"sink", "hours_time", CONF_DURATION, FIELD(hours_ms), "60d", MINUTE_MS, YEARS_MS,
+     .help = "How long visits stay counted by the hour; then they are counted by the day."},
+    {"sink", "days_time", CONF_DURATION, FIELD(days_ms), "0ms", 0, YEARS_MS,
+     .help = "How long visits and impressions stay counted at all, at least as long as by the hour; 0 is for "
+             "ever."},
+    {"sink", "visits_time", CONF_DURATION, FIELD(visits_ms), "90d", MINUTE_MS, YEARS_MS,
+     .help = "How long single visits can be listed."},
+    {"sink", "impressions_time", CONF_DURATION, FIELD(impressions_ms), "35d", MINUTE_MS, YEARS_MS,
+     .help = "How long single impressions are kept, and their counts exact to the millisecond; then they are "
+             "counted by the hour."},
+    {"seen", "window", CONF_DURATION, FIELD(seen_ms), "24h", 1000, 366 * DAY_MS,
+     .help = "An impression with an id that came before within this time is a duplicate."},
 };
 const size_t sink_row_count = ARRAY_LEN(sink_rows);
 

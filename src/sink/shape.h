@@ -7,6 +7,9 @@
 #include "base/buf.h"
 #include "sink/sink.h"
 
+/* Columns of databases that number them, in the order of enum visit_dim. */
+#define SHAPE_DIMS "referrer, country, browser, os, device, language, source, bot"
+
 /* The same bytes for the same shape, and for no other. */
 void shape_pack(struct buf *out, const struct visit_shape *shape);
 

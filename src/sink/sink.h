@@ -34,7 +34,8 @@ enum visit_dim {
 	DIM_BOT,    /* why it is taken for a machine */
 	DIM_COUNT,
 };
-extern const char *const visit_dim_names[DIM_COUNT]; /* "referrer", "country", … as the API calls them */
+extern const char
+    *const visit_dim_names[DIM_COUNT]; /* "referrer", "country", … as the API and columns are called */
 
 /* All that is rolled up about a visit. Few differ from each other, so they are numbered. */
 struct visit_shape {

@@ -152,9 +152,7 @@ int sink_clickhouse_open(const char *url, const struct sink_settings *settings, 
 	uint64_t process;
 	randombytes_buf(&process, sizeof(process));
 	snprintf(s->base_id, sizeof(s->base_id), "curt-%016llx", (unsigned long long)process);
-	int r = clickhouse_new(str_of(url), &s->client, e);
-	if (r == 0)
-		r = ch_tables_open(s, e);
+	int r = clickhouse_new(str_of(url), &s->client, e) ?: ch_tables_open(s, e);
 	if (r < 0)
 		click_free(&s->base);
 	else

@@ -61,28 +61,44 @@ static int outcome_of(int r)
 	}
 }
 
-/* Ends a write: says how it went, and gives the connection back. */
-static int written(struct sink_postgres *s, struct pg_conn *c, int r, const struct err *why)
+struct writing {
+	struct sink_postgres *sink;
+	struct pg_conn *conn;
+	struct err why;
+};
+
+/* Says how it went, and gives the connection back. */
+static int write_end(struct writing *w, int r)
 {
-	pg_return(c);
+	struct sink_postgres *s = w->sink;
+	pg_return(w->conn);
 	if (r >= 0) {
 		atomic_store(&s->troubled, false);
 		return r;
 	}
 	if (r != ERR_UNCERTAIN) {
 		pthread_mutex_lock(&s->trouble_lock);
-		s->trouble_text = *why;
+		s->trouble_text = w->why;
 		pthread_mutex_unlock(&s->trouble_lock);
 		atomic_store(&s->troubled, true);
 	}
 	return outcome_of(r);
 }
 
+/* False: the server is away, which is said. */
+static bool write_begin(struct writing *w, struct sink *base)
+{
+	*w = (struct writing){.sink = self(base)};
+	w->conn = pg_take(w->sink->writers, &w->why);
+	if (!w->conn)
+		write_end(w, ERR_UNAVAILABLE);
+	return w->conn != NULL;
+}
+
 /* --- questions --- */
 
 static const struct pg_statement snapshot_begin = {"sink_snapshot",
                                                    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
-static const struct pg_statement snapshot_end = {"sink_snapshot_end", "COMMIT"};
 
 /*
  * A question in a snapshot, asked once more if the connection was lost, as another one may work:
@@ -101,13 +117,8 @@ struct snapshot {
 
 static bool snapshot_next(struct snapshot *n)
 {
-	if (n->conn) {
-		struct pg_query end = pg_query(n->conn, &snapshot_end);
-		if (n->r == 0)
-			n->r = postgres_do(&end, NULL);
-		else if (!pg_conn_failed(n->conn))
-			pg_run(n->conn, "ROLLBACK", NULL);
-	}
+	if (n->conn)
+		n->r = postgres_txn_end(n->conn, n->r, NULL);
 	while (!n->conn || (pg_conn_failed(n->conn) && n->tries < 2)) {
 		pg_return(n->conn);
 		n->conn = pg_take(n->sink->readers, NULL);
@@ -239,41 +250,52 @@ static const struct retry_policy commit_retry = {.min_ms = 10, .max_ms = 50, .tr
 
 static int postgres_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
-	struct sink_postgres *s = self(base);
-	struct err why = {""};
+	struct writing w;
 	struct retry retry = {0};
-	struct pg_conn *c = pg_take(s->writers, &why);
 	int r;
 	bool again;
+	if (!write_begin(&w, base))
+		return ERR_UNAVAILABLE;
 	do {
-		r = c ? batch_take(s, c, batch, ret_duplicates, &why) : ERR_UNAVAILABLE;
+		r = batch_take(w.sink, w.conn, batch, ret_duplicates, &w.why);
 		/* Others were in the way: a deadlock, a row that appeared meanwhile. Not if they held a lock
 		 * for long.
 		 */
-		again = (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(c) && !pg_waited_in_vain(c);
+		again = (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(w.conn) &&
+		        !pg_waited_in_vain(w.conn);
 	} while (again && retry_wait(&retry, &commit_retry));
-	return written(s, c, r, &why);
+	return write_end(&w, r);
 }
 
 /* --- positions --- */
 
+static const struct pg_statement positions_get = {
+    "sink_positions_get",
+    "SELECT stream, position FROM stats_position WHERE source = $1::bigint ORDER BY stream"};
+static const struct pg_statement positions_forget = {
+    "sink_positions_forget",
+    "DELETE FROM stats_position WHERE source = $1::bigint AND stream = ANY($2::bigint[])"};
+
 static int postgres_resume(struct sink *base, uint64_t source, struct arena *arena, struct position **ret,
                            size_t *ret_count)
 {
-	struct sink_postgres *s = self(base);
-	struct err why = {""};
-	struct pg_conn *c = pg_take(s->writers, &why);
-	int r = c ? postgres_positions_get(c, source, arena, ret, ret_count, &why) : ERR_UNAVAILABLE;
-	return written(s, c, r, &why);
+	struct writing w;
+	if (!write_begin(&w, base))
+		return ERR_UNAVAILABLE;
+	struct pg_query q = pg_query(w.conn, &positions_get);
+	pg_int(&q, (int64_t)source);
+	return write_end(&w, postgres_rows(&q, 2, arena, ret, ret_count, &w.why));
 }
 
 static int postgres_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
 {
-	struct sink_postgres *s = self(base);
-	struct err why = {""};
-	struct pg_conn *c = pg_take(s->writers, &why);
-	int r = c ? postgres_positions_forget(c, source, streams, count, &why) : ERR_UNAVAILABLE;
-	return written(s, c, r, &why);
+	struct writing w;
+	if (!write_begin(&w, base))
+		return ERR_UNAVAILABLE;
+	struct pg_query q = pg_query(w.conn, &positions_forget);
+	pg_int(&q, (int64_t)source);
+	pg_ints(&q, (const int64_t *)streams, count);
+	return write_end(&w, postgres_do(&q, &w.why));
 }
 
 /* A COMMIT that was answered is on the disk. */
@@ -286,31 +308,42 @@ static int postgres_settle(struct sink *base)
 static int postgres_tidy(struct sink *base, int64_t now_ms)
 {
 	struct sink_postgres *s = self(base);
-	struct err why = {""};
-	struct pg_conn *c = pg_take(s->writers, &why);
-	int r = c ? postgres_tidy_step(&s->tidy, c, &s->layout, &s->settings, now_ms, &why) : ERR_UNAVAILABLE;
-	return written(s, c, r == ERR_BUSY ? 0 : r, &why); /* others are in the way: later */
+	struct writing w;
+	if (!write_begin(&w, base))
+		return ERR_UNAVAILABLE;
+	int r = postgres_tidy_step(&s->tidy, w.conn, &s->layout, &s->settings, now_ms, &w.why);
+	return write_end(&w, r == ERR_BUSY ? 0 : r); /* others are in the way: later */
 }
 
 /* --- totals --- */
 
+static const struct pg_statement totals_get = {
+    "sink_totals_get",
+    "SELECT link, clicks FROM stats_total WHERE NOT flushed ORDER BY link LIMIT $1::bigint"};
+static const struct pg_statement totals_mark = {
+    "sink_totals_mark", "UPDATE stats_total t SET flushed = true FROM unnest($1::bigint[], $2::bigint[]) AS"
+                        " n(link, clicks) WHERE t.link = n.link AND t.clicks = n.clicks AND NOT t.flushed"};
+
 static int postgres_totals(struct sink *base, size_t max, struct arena *arena, struct sink_total **ret,
                            size_t *ret_count)
 {
-	struct sink_postgres *s = self(base);
-	struct err why = {""};
-	struct pg_conn *c = pg_take(s->writers, &why);
-	int r = c ? postgres_totals_get(c, max, arena, ret, ret_count, &why) : ERR_UNAVAILABLE;
-	return written(s, c, r, &why);
+	struct writing w;
+	if (!write_begin(&w, base))
+		return ERR_UNAVAILABLE;
+	struct pg_query q = pg_query(w.conn, &totals_get);
+	pg_int(&q, (int64_t)MIN(max, (size_t)1 << 20));
+	return write_end(&w, postgres_rows(&q, 2, arena, ret, ret_count, &w.why));
 }
 
 static int postgres_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)
 {
-	struct sink_postgres *s = self(base);
-	struct err why = {""};
-	struct pg_conn *c = pg_take(s->writers, &why);
-	int r = c ? postgres_totals_mark(c, totals, count, &why) : ERR_UNAVAILABLE;
-	return written(s, c, r, &why);
+	struct writing w;
+	if (!write_begin(&w, base))
+		return ERR_UNAVAILABLE;
+	struct pg_query q = pg_query(w.conn, &totals_mark);
+	PG_FIELDS(&q, pg_ints, totals, count, link);
+	PG_FIELDS(&q, pg_ints, totals, count, clicks);
+	return write_end(&w, postgres_do(&q, &w.why));
 }
 
 /* --- health and life --- */
@@ -383,9 +416,8 @@ static int tables_make(struct sink_postgres *s, struct err *e)
 
 static int parts_open(struct sink_postgres *s, const char *url, struct err *e)
 {
-	int r = pg_pool_new(str_of(url), 1, NULL, NULL, &s->writers, e);
-	if (r == 0)
-		r = pg_pool_new(str_of(url), READERS, NULL, NULL, &s->readers, e);
+	int r = pg_pool_new(str_of(url), 1, NULL, NULL, &s->writers, e)
+	            ?: pg_pool_new(str_of(url), READERS, NULL, NULL, &s->readers, e);
 	if (r != 0)
 		return r;
 	pg_pool_timeout(s->writers, TIMEOUT_MS);

@@ -8,12 +8,9 @@
  */
 #include "sink/sink_sqlite.h"
 #include "client/sqlite_file.h"
-#include "sink/answers.h"
-#include "sink/digest.h"
-#include "sink/impressions.h"
-#include "sink/intake.h"
+#include "sink/seen.h"
+#include "sink/sqlite_sink.h"
 #include "sink/tallies.h"
-#include "sink/tidy.h"
 
 #include <sodium.h>
 #include <stdlib.h>
@@ -64,7 +61,7 @@ static int sqlite_stats(struct sink *base, struct stats_query *q)
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_stats_get(read.conn, q));
+	return sqlite_error(read.rc ?: answers_stats_get(read.conn, q));
 }
 
 static int sqlite_visits(struct sink *base, struct visits_query *q)
@@ -75,33 +72,33 @@ static int sqlite_visits(struct sink *base, struct visits_query *q)
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_visits_get(read.conn, q, key, &from));
+	return sqlite_error(read.rc ?: answers_visits_get(read.conn, q, key, &from));
 }
 
 static int sqlite_window(struct sink *base, struct window_query *q)
 {
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : impressions_window(read.conn, q));
+	return sqlite_error(read.rc ?: impressions_window(read.conn, q));
 }
 
 static int sqlite_top_links(struct sink *base, struct top_links_query *q)
 {
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_top_links_get(read.conn, q));
+	return sqlite_error(read.rc ?: answers_top_links_get(read.conn, q));
 }
 
 static int sqlite_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
 {
 	(void)node; /* all that is here is its own */
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_books_get(read.conn, deep, ret));
+	return sqlite_error(read.rc ?: answers_books_get(read.conn, deep, ret));
 }
 
 static int sqlite_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
 	ASSERT(n <= SINK_CLICKS_MAX);
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : answers_clicks_get(read.conn, links, n));
+	return sqlite_error(read.rc ?: answers_clicks_get(read.conn, links, n));
 }
 
 /* --- transactions --- */
@@ -128,9 +125,7 @@ static int fresh_read(struct sqlite_conn *c, struct fresh_state *ret)
 {
 	struct book book;
 	int64_t sums[3] = {0}; /* visits, orphans, since when */
-	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3);
-	if (rc == SQLITE_OK)
-		rc = layout_book_get(c, &book);
+	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3) ?: layout_book_get(c, &book);
 	if (rc == SQLITE_OK)
 		*ret = (struct fresh_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
 		                            .since_ms = sums[2],
@@ -146,9 +141,7 @@ static int digest(struct sink_sqlite *s, size_t visits_max)
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = digest_piece(c, visits_max);
-	if (rc == SQLITE_OK)
-		rc = fresh_read(c, &fresh);
+	int rc = digest_piece(c, visits_max) ?: fresh_read(c, &fresh);
 	r = write_end(s, rc);
 	if (r == 0)
 		s->fresh = fresh;
@@ -186,39 +179,13 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 
 /* --- positions --- */
 
-static int positions_read(struct sqlite_conn *c, struct arena *arena, struct position **ret,
-                          size_t *ret_count)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_POSITIONS);
-	struct position *positions = NULL;
-	size_t count = 0, cap = 0;
-	int rc;
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		if (count == cap) {
-			cap = cap ? cap * 2 : 16;
-			struct position *larger = arena_alloc(arena, cap * sizeof(*larger));
-			if (!larger)
-				return SQLITE_NOMEM;
-			if (count > 0)
-				memcpy(larger, positions, count * sizeof(*larger));
-			positions = larger;
-		}
-		positions[count++] = (struct position){.stream = (uint64_t)sqlite3_column_int64(q.stmt, 0),
-		                                       .offset = (uint64_t)sqlite3_column_int64(q.stmt, 1)};
-	}
-	if (rc != SQLITE_DONE)
-		return rc;
-	*ret = positions;
-	*ret_count = count;
-	return SQLITE_OK;
-}
-
 static int sqlite_resume(struct sink *base, uint64_t source, struct arena *arena, struct position **ret,
                          size_t *ret_count)
 {
 	(void)source; /* streams of all sources are told apart by their numbers */
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ? read.rc : positions_read(read.conn, arena, ret, ret_count));
+	return sqlite_error(read.rc
+	                        ?: layout_rows(read.conn, SQL_POSITIONS, INT64_MAX, arena, ret, ret_count));
 }
 
 static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
@@ -272,8 +239,7 @@ static int sqlite_tidy(struct sink *base, int64_t now_ms)
 	int64_t run;
 	if (s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
 	    (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS)) {
-		int r = digest(s, DIGEST_PIECE);
-		return r ? r : 1;
+		return digest(s, DIGEST_PIECE) ?: 1;
 	}
 	int r = write_begin(s, &c);
 	if (r != 0)
@@ -295,7 +261,8 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
 		return r;
 	SNAPSHOT(base, read);
 	return sqlite_error(
-	    read.rc ? read.rc : answers_totals_get(read.conn, MIN(max, 1 << 20), arena, ret, ret_count));
+	    read.rc
+	        ?: layout_rows(read.conn, SQL_TOTALS_UNFLUSHED, MIN(max, 1 << 20), arena, ret, ret_count));
 }
 
 static int sqlite_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)
@@ -375,9 +342,7 @@ static int load(struct sink_sqlite *s)
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = key_load(s, c);
-	if (rc == SQLITE_OK)
-		rc = fresh_read(c, &s->fresh);
+	int rc = key_load(s, c) ?: fresh_read(c, &s->fresh);
 	return write_end(s, rc);
 }
 

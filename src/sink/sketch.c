@@ -57,19 +57,6 @@ bool sketch_add(struct sketch *s, uint32_t hash)
 	return true;
 }
 
-void sketch_merge(struct sketch *s, const struct sketch *more)
-{
-	if (!more->dense) {
-		for (unsigned i = 0; i < more->count; i++)
-			sketch_add(s, more->list[i]);
-		return;
-	}
-	if (!s->dense)
-		make_dense(s);
-	for (uint32_t i = 0; i < SKETCH_REGISTERS; i++)
-		register_raise(s, i, more->registers[i]);
-}
-
 /* The two sums with which Ertl's estimator (2017) corrects for registers that are still empty and for those
  * that are full; unlike the first HyperLogLog it needs no switch between small and large. */
 static double empty_part(double x)

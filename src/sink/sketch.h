@@ -24,7 +24,6 @@ struct sketch {
 
 void sketch_init(struct sketch *s);
 bool sketch_add(struct sketch *s, uint32_t hash); /* whether that changed it */
-void sketch_merge(struct sketch *s, const struct sketch *more);
 uint64_t sketch_estimate(const struct sketch *s);
 
 bool sketch_read(struct sketch *ret, const void *data, size_t len); /* false: these are no such bytes */

@@ -5,9 +5,7 @@
  *
  * Steps of all kinds take turns: one that always finds something to do holds up none of the others.
  */
-#include "sink/tidy.h"
-#include "sink/digest.h"
-#include "sink/impressions.h"
+#include "sink/sqlite_sink.h"
 
 enum {
 	CELLS_PER_STEP = 200,
@@ -63,10 +61,9 @@ static int oldest_cell(const struct step *t, int64_t level_key, int64_t unit_ms,
 	ret->found = time_floor(ret->start_ms, unit_ms) + unit_ms <= t->now_ms - age_ms;
 	if (!ret->found)
 		return SQLITE_OK;
-	struct str shapes = column_blob(&q, 3), runs = column_blob(&q, 4);
 	uint64_t minutes = (uint64_t)((ret->start_ms - time_floor(ret->start_ms, unit_ms)) / MINUTE_MS);
-	int r = counts_add_blob(&ret->shapes, shapes.ptr, shapes.len);
-	return layout_sql_code(r ? r : runs_add_blob(&ret->runs, runs.ptr, runs.len, minutes));
+	return layout_sql_code(counts_add_blob(&ret->shapes, column_blob(&q, 3))
+	                           ?: runs_add_blob(&ret->runs, column_blob(&q, 4), minutes));
 }
 
 /* The oldest cell of a level: into the next one, or out. *ret_did is false when none is due. */

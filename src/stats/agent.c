@@ -406,19 +406,6 @@ static bool name_write(struct name *n, struct str pattern, const struct str grou
 	return true;
 }
 
-static bool is_printable(struct str s)
-{
-	while (s.len > 0) {
-		size_t len = utf8_first(s);
-		unsigned char c = (unsigned char)s.ptr[0];
-		unsigned char second = len > 1 ? (unsigned char)s.ptr[1] : 0;
-		if (len == 0 || c < 0x20 || c == 0x7f || (c == 0xc2 && second < 0xa0))
-			return false;
-		s = str_n(s.ptr + len, s.len - len);
-	}
-	return true;
-}
-
 /* The name for as long as we live; "Other" when there is no room for it. */
 static struct str names_keep(struct agents *a, struct str name, bool open)
 {
@@ -450,7 +437,7 @@ static struct str name_of(struct agents *a, const struct agent_match *match)
 	bool spelled_out = rule->value.ptr && !memchr(rule->value.ptr, '$', rule->value.len);
 	bool fits = name_write(&n, rule->value.ptr ? rule->value : STR("$1"), match->groups);
 	struct str name = str_trim(str_n(n.text, n.len));
-	if (!fits || !is_printable(name)) {
+	if (!fits || !utf8_is_printable(name)) {
 		a->stats.names_refused++;
 		return OTHER;
 	}

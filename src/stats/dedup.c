@@ -1,6 +1,6 @@
 #include "stats/dedup.h"
 
-#include <stdlib.h>
+#include "base/grow.h"
 
 struct dedup {
 	struct sink *sink;
@@ -19,9 +19,8 @@ struct dedup {
 
 /* What is known of an impression, besides the verdict. */
 enum {
-	KNOWN_COUNTED = 1,
-	/* this very event was counted before */ KNOWN_TAKEN =
-	    2 /* one with its fingerprint is kept; of the first */
+	KNOWN_COUNTED = 1, /* this very event was counted before */
+	KNOWN_TAKEN = 2,   /* one with its fingerprint is kept; of the first */
 };
 
 _Static_assert((int)SEEN_FINGERPRINT_BYTES == (int)SINK_FINGERPRINT_BYTES, "they speak of the same");
@@ -50,31 +49,16 @@ void dedup_free(struct dedup *d)
 	free(d);
 }
 
-/* Room for what was there, whose content is not needed any more. */
-static int room(void **array, size_t *cap, size_t count, size_t size)
-{
-	if (count <= *cap)
-		return 0;
-	void *larger = reallocarray(*array, count, size);
-	if (!larger)
-		return ERR_NOMEM;
-	*array = larger;
-	return 0;
-}
-
+/* They grow alike, so one number says for how many there is room. */
 static int make_room(struct dedup *d, const struct sink_batch *b, size_t lanes)
 {
-	size_t n = b->impression_count, notes = b->note_count + n;
-	if (room((void **)&d->items, &d->cap, n, sizeof(*d->items)) < 0 ||
-	    room((void **)&d->known, &d->cap, n, sizeof(*d->known)) < 0 ||
-	    room((void **)&d->asked, &d->cap, n, sizeof(*d->asked)) < 0 ||
-	    room((void **)&d->impressions, &d->cap, n, sizeof(*d->impressions)) < 0 ||
-	    room((void **)&d->notes, &d->note_cap, notes, sizeof(*d->notes)) < 0 ||
-	    room((void **)&d->lanes, &d->lane_cap, lanes, sizeof(*d->lanes)) < 0)
+	size_t n = MAX(b->impression_count, 1), cap = d->cap, of_known = cap, of_asked = cap, of_kept = cap;
+	if (!ARRAY_ROOM(d->items, cap, n) || !ARRAY_ROOM(d->known, of_known, n) ||
+	    !ARRAY_ROOM(d->asked, of_asked, n) || !ARRAY_ROOM(d->impressions, of_kept, n) ||
+	    !ARRAY_ROOM(d->notes, d->note_cap, b->note_count + n) ||
+	    !ARRAY_ROOM(d->lanes, d->lane_cap, MAX(lanes, 1)))
 		return ERR_NOMEM;
-	d->cap = MAX(d->cap, n);
-	d->note_cap = MAX(d->note_cap, notes);
-	d->lane_cap = MAX(d->lane_cap, lanes);
+	d->cap = cap;
 	return 0;
 }
 

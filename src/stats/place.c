@@ -60,16 +60,7 @@ void places_close(struct places *p)
 
 static bool is_name(struct str s)
 {
-	if (s.len == 0 || s.len > NAME_BYTES_MAX)
-		return false;
-	while (s.len > 0) {
-		size_t len = utf8_first(s);
-		const unsigned char *c = (const unsigned char *)s.ptr;
-		if (len == 0 || c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0))
-			return false;
-		s = str_n(s.ptr + len, s.len - len);
-	}
-	return true;
+	return s.len > 0 && s.len <= NAME_BYTES_MAX && utf8_is_printable(s);
 }
 
 static bool is_country(struct str s)

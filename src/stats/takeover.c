@@ -121,9 +121,7 @@ static int sink_take(struct taken *t, uint64_t node, struct err *e)
 		               "far; start again when it is there");
 	if (!t->config->sink->ops->resume)
 		return 0;
-	r = sink_ask(t, node, &kept, &count, e);
-	if (r == 0)
-		r = takeover_books(t->config->sink, node, &counts, e);
+	r = sink_ask(t, node, &kept, &count, e) ?: takeover_books(t->config->sink, node, &counts, e);
 	if (r == 0 && positions_add(t, kept, count) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
@@ -168,9 +166,7 @@ static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
 			advances[batch.advance_count++] = (struct advance){p->stream, from, p->offset};
 	}
 	batch.advances = advances;
-	r = batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0;
-	if (r == 0)
-		r = s->ops->settle(s);
+	r = (batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0) ?: s->ops->settle(s);
 	return r < 0
 	           ? err_set(e, r, "the sink does not take how far the event log was read (%s)", err_name(r))
 	           : 0;

@@ -25,51 +25,20 @@ static const char *const dedup_names[] = {"id", "tuple", NULL};
 #define FIELD(f) offsetof(struct stats_settings, f)
 
 const struct conf_row stats_rows[] = {
-    {.section = "worker",
-     .name = "batch",
-     .type = CONF_UINT,
-     .offset = FIELD(batch),
-     .def = "65536",
-     .min = 1,
-     .max = 1 << 20,
+    {"worker", "batch", CONF_UINT, FIELD(batch), .def = "65536", .min = 1, .max = 1 << 20,
      .help = "Most events that are analysed and committed together."},
-    {.section = "worker",
-     .name = "interval_ms",
-     .type = CONF_UINT,
-     .offset = FIELD(interval_ms),
-     .def = "250",
-     .min = 1,
-     .max = 60000,
+    {"worker", "interval_ms", CONF_UINT, FIELD(interval_ms), .def = "250", .min = 1, .max = 60000,
      .help = "How long events wait for others to be committed with, in milliseconds."},
-    {.section = "worker",
-     .name = "dedup_key",
-     .type = CONF_ENUM,
-     .offset = FIELD(dedup_key),
-     .def = "id",
-     .choices = dedup_names,
+    {"worker", "dedup_key", CONF_ENUM, FIELD(dedup_key), .def = "id", .choices = dedup_names,
      .help = "What makes an impression the same as one before: its id alone, or id, ts, userId and adId "
              "together."},
-    {.section = "worker",
-     .name = "totals_time",
-     .type = CONF_DURATION,
-     .offset = FIELD(totals_ms),
-     .def = "30s",
-     .min = 10,
+    {"worker", "totals_time", CONF_DURATION, FIELD(totals_ms), .def = "30s", .min = 10,
      .max = 24ULL * 3600 * 1000,
      .help = "How often the click totals of links are written to the link store."},
-    {.section = "worker",
-     .name = "flush_time",
-     .type = CONF_DURATION,
-     .offset = FIELD(flush_ms),
-     .def = "30m",
-     .min = 10,
+    {"worker", "flush_time", CONF_DURATION, FIELD(flush_ms), .def = "30m", .min = 10,
      .max = 24ULL * 3600 * 1000,
      .help = "The same where Redis has the live counts; what was not written is written at the end, too."},
-    {.section = "worker",
-     .name = "places",
-     .type = CONF_STRING,
-     .offset = FIELD(places),
-     .def = "",
+    {"worker", "places", CONF_STRING, FIELD(places), .def = "",
      .help = "A MaxMind database (.mmdb) that tells country, region and city of an address; empty is none."},
 };
 const size_t stats_row_count = ARRAY_LEN(stats_rows);
@@ -307,9 +276,7 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	    .interval_ms = config->settings->interval_ms,
 	    .idle_ms = IDLE_COMMIT_MS,
 	};
-	int r = parts_make(w, e);
-	if (r == 0)
-		r = pump_start(&pump, &w->pump, e);
+	int r = parts_make(w, e) ?: pump_start(&pump, &w->pump, e);
 	if (r < 0) {
 		stats_worker_stop(w);
 		return r;

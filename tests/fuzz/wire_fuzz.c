@@ -1,4 +1,4 @@
-// needs: src/queue/wire.c src/queue/wire_decode.c src/event/format.c
+// needs: src/queue/wire.c src/event/format.c
 // packages: libsodium
 // flags: -max_len=1024
 /* Messages of Kafka, from whoever sends there: what is taken for an event can be sent again, and is the same.

@@ -148,7 +148,8 @@ static void drain(struct shelf *s, size_t n, struct pipe_seen *seen)
 		size_t count = 0;
 		uint64_t left;
 		assert_true(until_now_ms() < end_ms);
-		assert_int_equal(shelf_take(s, MIN(n, SHELF_KEYS_MAX), keys, &count, &left, NULL), 0);
+		assert_int_equal(
+		    shelf_take(s, SHELF_STOCK, MIN(n, SHELF_KEYS_MAX), keys, &count, &left, NULL), 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
 	}

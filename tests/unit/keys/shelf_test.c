@@ -59,15 +59,15 @@ static void keys_come_out_in_the_order_they_went_in(void **state)
 	size_t count;
 	uint64_t left;
 	assert_count(s, 0);
-	assert_int_equal(shelf_take(s, 10, keys, &count, &left, NULL), 0);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 10, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 0);
 	assert_int_equal(push(s, 1, 1, 0, SHELF_KEYS_MAX), 0);
-	assert_int_equal(shelf_take(s, 600, keys, &count, &left, NULL), 0);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 600, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 600);
 	assert_int_equal(left, 400);
 	for (unsigned i = 0; i < 600; i++)
 		assert_int_equal(pipe_key_number(&keys[i]), i);
-	assert_int_equal(shelf_take(s, 600, keys, &count, &left, NULL), 0);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 600, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 400);
 	assert_int_equal(left, 0);
 	assert_int_equal(pipe_key_number(&keys[399]), 999);
@@ -82,11 +82,11 @@ static void what_comes_back_is_taken_first(void **state)
 	size_t count;
 	uint64_t left;
 	assert_int_equal(push(s, 1, 1, 0, 8), 0);
-	assert_int_equal(shelf_take(s, 4, keys, &count, &left, NULL), 0);
-	assert_int_equal(shelf_return(s, keys, 4, NULL), 0);
-	assert_int_equal(shelf_return(s, NULL, 0, NULL), 0);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, keys, &count, &left, NULL), 0);
+	assert_int_equal(shelf_put(s, SHELF_STOCK, keys, 4, &left, NULL), 0);
+	assert_int_equal(shelf_put(s, SHELF_STOCK, NULL, 0, &left, NULL), 0);
 	assert_count(s, 8);
-	assert_int_equal(shelf_take(s, 4, again, &count, &left, NULL), 0);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, again, &count, &left, NULL), 0);
 	for (int i = 0; i < 4; i++)
 		assert_true(pipe_key_number(&again[i]) < 4);
 	shelf_free(s);
@@ -168,10 +168,10 @@ static void a_refusal_is_certain_and_names_the_reason(void **state)
 	assert_non_null(strstr(e.text, "NOREPLICAS"));
 	UNTIL(shelf_count(s, &left, NULL) == 0); /* it is left alone for a moment */
 	assert_int_equal(left, 5);
-	assert_int_equal(shelf_take(s, 5, keys, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 5, keys, &count, &left, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "NOREPLICAS"));
 	replicas_wanted("0");
-	UNTIL(shelf_take(s, 5, keys, &count, &left, NULL) == 0);
+	UNTIL(shelf_take(s, SHELF_STOCK, 5, keys, &count, &left, NULL) == 0);
 	assert_int_equal(count, 5);
 	shelf_free(s);
 }
@@ -187,9 +187,9 @@ static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
 	struct err e = {""};
 	assert_int_equal(push(s, 1, 1, 0, 10), 0);
 	relay_set(relay, RELAY_MUTE);
-	assert_int_equal(shelf_take(s, 4, keys, &count, &left, &e), ERR_UNCERTAIN);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, keys, &count, &left, &e), ERR_UNCERTAIN);
 	assert_true(e.text[0] != '\0');
-	assert_int_equal(shelf_take(s, 4, keys, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, keys, &count, &left, &e), ERR_UNAVAILABLE);
 	assert_count(direct, 6);
 	shelf_free(s);
 	shelf_free(direct);
@@ -221,7 +221,7 @@ static void what_is_no_key_is_dropped(void **state)
 	uint64_t left;
 	redis_kit_ask(server->url, REDIS_ARGS(STR("RPUSH"), STR("curt:keys:available"), STR("0000001"),
 	                                      STR("no key at all"), STR(""), STR("0000003!")));
-	assert_int_equal(shelf_take(s, 8, keys, &count, &left, NULL), 0);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 8, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 2);
 	assert_int_equal(pipe_key_number(&keys[0]), 1);
 	assert_int_equal(pipe_key_number(&keys[1]), 3);
@@ -239,7 +239,7 @@ static void something_else_under_the_lists_name_is_an_error_in_words(void **stat
 	redis_kit_ask(server->url, REDIS_ARGS(STR("SET"), STR("curt:keys:available"), STR("x")));
 	assert_int_equal(shelf_push(s, 1, 1, &key, 1, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "WRONGTYPE"));
-	assert_int_equal(shelf_take(s, 1, &key, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(shelf_take(s, SHELF_STOCK, 1, &key, &count, &left, &e), ERR_UNAVAILABLE);
 	assert_int_equal(shelf_count(s, &left, &e), ERR_UNAVAILABLE);
 	shelf_free(s);
 }

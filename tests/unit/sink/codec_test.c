@@ -17,6 +17,11 @@ static uint64_t random_u64(void)
 	return random_state >> (random_state & 63);
 }
 
+static struct str bytes_of(const void *data, size_t len)
+{
+	return str_n(data, len);
+}
+
 static void every_number_comes_back(void **state)
 {
 	(void)state;
@@ -25,7 +30,7 @@ static void every_number_comes_back(void **state)
 		for (uint64_t value = (1ULL << bit) - 1, i = 0; i < 3; i++, value++) {
 			uint8_t *end = varint_put(bytes, value);
 			assert_true(end <= bytes + VARINT_BYTES_MAX);
-			struct blob_reader r = blob_reader_of(bytes, (size_t)(end - bytes));
+			struct blob_reader r = blob_reader_of(bytes_of(bytes, (size_t)(end - bytes)));
 			assert_int_equal(varint_get(&r), value);
 			assert_ptr_equal(r.at, end);
 			assert_false(r.bad);
@@ -41,13 +46,13 @@ static void a_number_without_an_end_is_bad(void **state)
 	(void)state;
 	static const uint8_t cut[] = {0x80, 0x80},
 	                     endless[11] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
-	struct blob_reader r = blob_reader_of(cut, sizeof(cut));
+	struct blob_reader r = blob_reader_of(bytes_of(cut, sizeof(cut)));
 	assert_int_equal(varint_get(&r), 0);
 	assert_true(r.bad);
-	r = blob_reader_of(endless, sizeof(endless));
+	r = blob_reader_of(bytes_of(endless, sizeof(endless)));
 	varint_get(&r);
 	assert_true(r.bad);
-	r = blob_reader_of(NULL, 0);
+	r = blob_reader_of(STR_NULL);
 	varint_get(&r);
 	assert_true(r.bad);
 }
@@ -66,7 +71,7 @@ static void counts_add_up(void **state)
 			expected[id] += n;
 		}
 		counts_write(&some, &blob);
-		assert_int_equal(counts_add_blob(&all, blob.data, blob.len), 0);
+		assert_int_equal(counts_add_blob(&all, buf_view(&blob)), 0);
 	}
 	uint64_t sum = 0;
 	for (size_t i = 0; i < all.count; i++) {
@@ -85,9 +90,9 @@ static void counts_out_of_order_are_corrupt(void **state)
 	(void)state;
 	static const uint8_t twice[] = {5, 1, 0, 1}, cut[] = {5, 1, 3};
 	CLEANUP(counts_release) struct counts c = {0};
-	assert_int_equal(counts_add_blob(&c, twice, sizeof(twice)), ERR_CORRUPT);
+	assert_int_equal(counts_add_blob(&c, bytes_of(twice, sizeof(twice))), ERR_CORRUPT);
 	c.count = 0;
-	assert_int_equal(counts_add_blob(&c, cut, sizeof(cut)), ERR_CORRUPT);
+	assert_int_equal(counts_add_blob(&c, bytes_of(cut, sizeof(cut))), ERR_CORRUPT);
 }
 
 static void runs_come_back_in_order_and_joined(void **state)
@@ -102,7 +107,7 @@ static void runs_come_back_in_order_and_joined(void **state)
 	runs_append(&r, (struct run){.minute = 0, .first = 7, .count = 3});
 	runs_settle(&r, 10);
 	runs_write(&r, &blob);
-	assert_int_equal(runs_add_blob(&back, blob.data, blob.len, 60), 0);
+	assert_int_equal(runs_add_blob(&back, buf_view(&blob), 60), 0);
 	static const struct run expected[] = {{61, 500, 2}, {63, 90, 15}, {64, 105, 1}};
 	assert_int_equal(back.count, ARRAY_LEN(expected));
 	assert_memory_equal(back.items, expected, sizeof(expected));
@@ -169,8 +174,8 @@ static void visits_come_back(void **state)
 		key_end = visit_key_put(key_end, &state_in, &k[i]);
 		detail_end = visit_details_put(detail_end, &d[i]);
 	}
-	struct blob_reader kr = blob_reader_of(keys, (size_t)(key_end - keys));
-	struct blob_reader dr = blob_reader_of(details, (size_t)(detail_end - details));
+	struct blob_reader kr = blob_reader_of(bytes_of(keys, (size_t)(key_end - keys)));
+	struct blob_reader dr = blob_reader_of(bytes_of(details, (size_t)(detail_end - details)));
 	for (int i = 0; i < VISITS; i++) {
 		struct visit_key key;
 		struct visit_details detail;
@@ -197,9 +202,9 @@ static void no_bytes_lead_out_of_the_blob(void **state)
 			bytes[i] = (char)random_u64();
 		CLEANUP(counts_release) struct counts c = {0};
 		CLEANUP(runs_release) struct runs r = {0};
-		counts_add_blob(&c, bytes, len);
-		runs_add_blob(&r, bytes, len, 0);
-		struct blob_reader b = blob_reader_of(bytes, len);
+		counts_add_blob(&c, bytes_of(bytes, len));
+		runs_add_blob(&r, bytes_of(bytes, len), 0);
+		struct blob_reader b = blob_reader_of(bytes_of(bytes, len));
 		while (b.at < b.end)
 			visit_details_skip(&b);
 		assert_ptr_equal(b.at, b.end);

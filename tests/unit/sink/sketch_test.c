@@ -88,31 +88,6 @@ static void what_is_stored_comes_back(void **state)
 	}
 }
 
-static void a_merge_is_the_sketch_of_both(void **state)
-{
-	(void)state;
-	static const unsigned counts[] = {0, 10, 60, 3000};
-	for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
-		for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
-			struct sketch a, b, both;
-			uint8_t merged[SKETCH_BYTES_MAX], expected[SKETCH_BYTES_MAX];
-			fill(&a, 1, counts[i]);
-			fill(&b, 2, counts[k]);
-			fill(&both, 1, counts[i]);
-			random_state = 2;
-			for (unsigned n = 0; n < counts[k]; n++)
-				sketch_add(&both, random_hash());
-			sketch_merge(&a, &b);
-			size_t len = sketch_write(&both, expected);
-			if (a.dense == both.dense) {
-				assert_int_equal(sketch_write(&a, merged), len);
-				assert_memory_equal(merged, expected, len);
-			}
-			assert_int_equal(a.dense, both.dense);
-		}
-	}
-}
-
 static void other_bytes_are_refused(void **state)
 {
 	(void)state;
@@ -133,7 +108,6 @@ int main(void)
 	    cmocka_unit_test(many_are_counted_within_the_promised_error),
 	    cmocka_unit_test(adding_again_changes_nothing),
 	    cmocka_unit_test(what_is_stored_comes_back),
-	    cmocka_unit_test(a_merge_is_the_sketch_of_both),
 	    cmocka_unit_test(other_bytes_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
