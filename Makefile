@@ -65,7 +65,7 @@ SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
 THREADS := $(if $(filter tsan,$(VARIANT)),$(OUT)/tests/support/tsan_threads.o)
 TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so $(OUT)/tests/support/kafka_mock
 
-.PHONY: all run cluster test check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
+.PHONY: all run cluster test test-long check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -149,6 +149,9 @@ tests-built: $(OUT)/curt $(TESTS) $(TOOLS)
 
 test: packages-test
 	@tests/run all
+
+test-long: packages-test
+	@tests/run long
 
 check: packages-test
 	@tests/run fast
