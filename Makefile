@@ -1,5 +1,6 @@
 # make          build build/curt                 make run    install what is missing, build, serve
 # make test     ... and run every test           make check  the fast tests only
+# make test-long  what takes long by nature      tests/run FILE...  some tests (CONTRIBUTING.md)
 # make bench    measure against alternatives     make fuzz   fuzz the parsers for a while
 # make cluster  run a whole cluster here
 # make fmt      format the sources               make lint   static checks
