@@ -1,5 +1,6 @@
 # make          build build/curt                 make run    install what is missing, build, serve
 # make test     ... and run every test           make check  the fast tests only
+# make test-long  what takes long by nature      tests/run FILE...  some tests (CONTRIBUTING.md)
 # make bench    measure against alternatives     make fuzz   fuzz the parsers for a while
 # make cluster  run a whole cluster here
 # make fmt      format the sources               make lint   static checks
@@ -23,13 +24,18 @@ VERSION := $(shell cat VERSION)
 
 ifeq ($(VARIANT),release)
 OUT := build
-INSTRUMENT := -O2 -D_FORTIFY_SOURCE=2
+OPTIMIZE := -O2 -D_FORTIFY_SOURCE=2
+DEBUG := -g
 else ifeq ($(VARIANT),asan)
 OUT := build/asan
-INSTRUMENT := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPTIMIZE := -O1
+INSTRUMENT := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+DEBUG := -g1
 else ifeq ($(VARIANT),tsan)
 OUT := build/tsan
-INSTRUMENT := -O1 -fsanitize=thread -fno-omit-frame-pointer
+OPTIMIZE := -O1
+INSTRUMENT := -fsanitize=thread -fno-omit-frame-pointer
+DEBUG := -g1
 else
 $(error VARIANT is release, asan or tsan, not '$(VARIANT)')
 endif
@@ -38,8 +44,8 @@ endif
 CPPFLAGS := -Isrc -D_GNU_SOURCE -DCURT_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 # gcc knows it on x86 only.
 CONTROL_FLOW := $(if $(findstring 86,$(shell $(CC) -dumpmachine 2>/dev/null)),-fcf-protection)
-CFLAGS = -std=gnu17 -g -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-	-Wno-missing-field-initializers $(INSTRUMENT) \
+CFLAGS = -std=gnu17 $(DEBUG) -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+	-Wno-missing-field-initializers $(OPTIMIZE) $(INSTRUMENT) \
 	-fPIE -fstack-protector-strong -fstack-clash-protection $(CONTROL_FLOW) -pthread
 LDFLAGS = -pie -Wl,-z,relro,-z,now -pthread $(INSTRUMENT)
 LDLIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lzookeeper_mt -lm
@@ -49,14 +55,18 @@ OBJECTS := $(SOURCES:src/%.c=$(OUT)/obj/%.o)
 MAIN := $(OUT)/obj/cmd/main.o
 LIBRARY := $(OUT)/libcurt.a
 
-TEST_SOURCES := $(sort $(wildcard tests/unit/*/*_test.c tests/conformance/*_test.c))
-TESTS := $(TEST_SOURCES:%.c=$(OUT)/%)
+# The suites of a folder are one program, FOLDER/run, which runs one of them by its name (tests/support/suites.c). Those
+# of tests/unit/api put doubles in place of other modules' functions: each is a program of its own.
+TEST_FOLDERS := $(filter-out tests/unit/api,$(sort $(wildcard tests/unit/*))) tests/conformance
+SUITES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard $(TEST_FOLDERS:=/*_test.c))))
+SINGLES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/unit/api/*_test.c)))
+TESTS := $(TEST_FOLDERS:%=$(OUT)/%/run) $(SINGLES:.o=)
 SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
 # The thread sanitizer does not know the threads that librdkafka uses.
 THREADS := $(if $(filter tsan,$(VARIANT)),$(OUT)/tests/support/tsan_threads.o)
 TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so $(OUT)/tests/support/kafka_mock
 
-.PHONY: all run cluster test check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
+.PHONY: all run cluster test test-long check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -84,8 +94,26 @@ $(OUT)/tests/%.o: tests/%.c Makefile
 	@echo "  cc    $<"
 	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(OUT)/tests/%_test: $(OUT)/tests/%_test.o $(SUPPORT) $(THREADS) $(LIBRARY)
-	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+# Tests are compiled more often than they run long.
+$(OUT)/tests/%.o: OPTIMIZE := -O0
+$(SUITES): CFLAGS += -Dmain=$(basename $(@F))_main -Wno-missing-prototypes
+
+suites_of = $(filter $(OUT)/$1/%,$(SUITES))
+define PROGRAM
+$(OUT)/$1/run: $(OUT)/$1/suites.o $(suites_of)
+$(OUT)/$1/suites.o: CFLAGS += -D'SUITES=$(foreach suite,$(suites_of),SUITE($(basename $(notdir $(suite)))))'
+$(OUT)/$1/suites.o: tests/support/suites.c $1 Makefile
+endef
+$(foreach folder,$(TEST_FOLDERS),$(eval $(call PROGRAM,$(folder))))
+
+$(TEST_FOLDERS:%=$(OUT)/%/suites.o):
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS) -c -o $@ $<
+
+$(SINGLES:.o=): %: %.o
+$(TESTS): $(SUPPORT) $(THREADS) $(LIBRARY)
+	@echo "  link  $@"
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcmocka $(LDLIBS)
 
 # The load client, also the one that keeps a ledger of what was acknowledged.
 $(OUT)/tests/support/hammer: tests/support/hammer.c Makefile
@@ -102,7 +130,7 @@ $(OUT)/tests/support/kafka_mock: tests/support/kafka_mock.c
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -o $@ $< -lrdkafka
 
--include $(OBJECTS:.o=.d) $(TESTS:=.d) $(SUPPORT:.o=.d) $(OUT)/tests/support/hammer.d
+-include $(OBJECTS:.o=.d) $(SUITES:.o=.d) $(SINGLES:.o=.d) $(SUPPORT:.o=.d) $(OUT)/tests/support/hammer.d
 
 packages-run:
 	@tools/install-packages run
@@ -122,6 +150,9 @@ tests-built: $(OUT)/curt $(TESTS) $(TOOLS)
 
 test: packages-test
 	@tests/run all
+
+test-long: packages-test
+	@tests/run long
 
 check: packages-test
 	@tests/run fast

@@ -25,6 +25,7 @@ from wire import Wire
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VARIANT = os.environ.get("CURT_VARIANT", "release")
 BUILD = pathlib.Path(os.environ.get("CURT_BUILD", ROOT / "build" / ("" if VARIANT == "release" else VARIANT)))
+LONG = "CURT_TEST_LONG" in os.environ  # `make test-long`: all that otherwise would take too long
 CURT = BUILD / "curt"
 HAMMER = BUILD / "tests" / "support" / "hammer"
 PROBE = BUILD / "tests" / "support" / "probe.so"

@@ -30,7 +30,8 @@ void puppet_start(struct puppet *p, const struct lease_backend *backend)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(there[0], STDIN_FILENO);
 		dup2(back[1], STDOUT_FILENO);
-		execl("/proc/self/exe", "lease-puppet", puppet_word, backend->name, backend->address, NULL);
+		execl("/proc/self/exe", "lease-puppet", "lease_test", puppet_word, backend->name,
+		      backend->address, NULL);
 		_exit(127);
 	}
 	close(there[0]);

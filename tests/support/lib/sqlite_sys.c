@@ -118,6 +118,15 @@ int sqlite_sys_fdatasync(int fd)
 	return 0; /* no test cuts the power of this machine */
 }
 
+unsigned long sqlite_sys_stride(unsigned long stride)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	if (!getenv("CURT_TEST_LONG"))
+		return 5 * stride;
+#endif
+	return stride;
+}
+
 static void *memory_malloc(int bytes)
 {
 	return fails(SQLITE_SYS_MALLOC) ? NULL : real_memory.xMalloc(bytes);

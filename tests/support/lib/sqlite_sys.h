@@ -4,7 +4,8 @@
  *
  *	int fdatasync(int fd) { return sqlite_sys_fdatasync(fd); }
  *
- * For tests with one thread.
+ * That holds for all suites of its folder, which are one program: their files are not synced. For tests with
+ *one thread.
  */
 #pragma once
 
@@ -42,3 +43,7 @@ void sqlite_sys_fail(const struct sqlite_fault *fault);
 unsigned long sqlite_sys_clear(void); /* no fault; how many calls of its kind there were */
 void sqlite_sys_watch(void (*seen)(const struct sqlite_event *)); /* NULL: nobody watches */
 int sqlite_sys_fdatasync(int fd);
+
+/* How far apart the faults of an enumeration are. Under a sanitizer, which is slow and sees the same in most
+ * of them, five times as far as elsewhere, unless CURT_TEST_LONG is in the environment. */
+unsigned long sqlite_sys_stride(unsigned long stride);

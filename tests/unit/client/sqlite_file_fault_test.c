@@ -274,6 +274,7 @@ static bool run_with_fault(const struct sqlite_fault *fault, bool fresh, bool *r
 /* Both while the file is made, then while it is worked with, with either kind of durability. */
 static bool sweep(struct sqlite_fault fault, unsigned long stride)
 {
+	stride = sqlite_sys_stride(stride);
 	bool uncertain = false;
 	for (unsigned i = 0; i < 8; i++) {
 		layout = i & 1 ? &full : &normal;

@@ -499,8 +499,8 @@ static void the_partitions_of_a_worker_that_was_killed_go_to_the_others(void **s
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dup2(out[1], STDOUT_FILENO);
-		execl("/proc/self/exe", "reader", kafka.settings.url, kafka.settings.group,
-		      kafka.settings.prefix, kafka.options, (char *)NULL);
+		execl("/proc/self/exe", "reader", "queue_kafka_test", kafka.settings.url,
+		      kafka.settings.group, kafka.settings.prefix, kafka.options, (char *)NULL);
 		_exit(127);
 	}
 	close(out[1]);

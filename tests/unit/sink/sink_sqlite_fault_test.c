@@ -196,6 +196,7 @@ static bool run_with_fault(const struct sqlite_fault *fault)
 
 static void sweep(struct sqlite_fault fault, unsigned long stride)
 {
+	stride = sqlite_sys_stride(stride);
 	for (int for_good = 0; for_good < 2; for_good++) {
 		fault.for_good = for_good;
 		for (fault.at = 1; run_with_fault(&fault); fault.at += stride)

@@ -185,6 +185,7 @@ static bool run_with_fault(const struct sqlite_fault *fault, bool *ret_uncertain
 /* True when the store was uncertain at least once. */
 static bool sweep(struct sqlite_fault fault, unsigned long stride)
 {
+	stride = sqlite_sys_stride(stride);
 	bool uncertain = false;
 	for (int for_good = 0; for_good < 2; for_good++) {
 		fault.for_good = for_good;
