@@ -226,6 +226,9 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .option = "--note TEXT", .help = "For those who manage it")                                             \
 	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_GIVEN,                               \
 	       .option = "--tag WORD", .help = "Words to find it by, at most 32 of 1 to 64 bytes")                     \
+	STORED(external_id, external_id, TEXT, .name = "external_id", .bit = LINK_EXTERNAL_ID, .min = 1, .max = 256,   \
+	       .flags = FIELD_OPTIONAL, .option = "--external-id TEXT", .none = "none", .null = "none",               \
+	       .help = "What another system calls it, 1 to 256 bytes")                                                 \
 	STORED(owner, owner, USER, .name = "owner", .bit = LINK_OWNER, .flags = FIELD_OPTIONAL | FIELD_ADMIN,          \
 	       .option = "--owner USER", .help = "Given as email address or id; shown as user_name, or the user's "    \
 	       "email address, otherwise names; local for the machine's command line")                                 \

@@ -194,6 +194,8 @@ static const char *const steps[] = {
     " FROM (SELECT decode(repeat('00', 512), 'hex') AS n) AS none ON CONFLICT (id) DO NOTHING;"
     "CREATE TABLE IF NOT EXISTS slot_map (id int PRIMARY KEY, version bigint NOT NULL, map bytea NOT NULL);"
     "DROP TABLE IF EXISTS moved_key",
+    "ALTER TABLE link ADD COLUMN IF NOT EXISTS external_id bytea;"
+    "CREATE INDEX IF NOT EXISTS link_by_external_id ON link (external_id) WHERE external_id IS NOT NULL",
 };
 _Static_assert(SLOT_SET_BYTES == 512 && SHARD_NAME_BYTES == 16, "the statement says so");
 

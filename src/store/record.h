@@ -56,8 +56,9 @@ struct link_record {
 	struct str password; /* as argon2id's own text; STR_NULL: none */
 	struct str title;    /* STR_NULL: none; likewise note and tags */
 	struct str note;
-	struct str tags; /* a JSON array of strings */
-	uint64_t clicks; /* in all, as the store was last told (store_set_clicks) */
+	struct str tags;        /* a JSON array of strings */
+	struct str external_id; /* what another system calls it; STR_NULL: nothing */
+	uint64_t clicks;        /* in all, as the store was last told (store_set_clicks) */
 };
 
 /* What an UPDATE of a link sets. */
@@ -75,6 +76,7 @@ enum {
 	LINK_PRIVATE = 1 << 10,
 	LINK_PASSWORD = 1 << 11,
 	LINK_OWNER = 1 << 12, /* and api_key: the limits of who it belonged to are not the new owner's */
+	LINK_EXTERNAL_ID = 1 << 13,
 };
 
 /* Its time is over: nobody is sent to its target any more. */

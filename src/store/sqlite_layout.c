@@ -187,6 +187,9 @@ static const char *const migrations[] = {
     "CREATE INDEX api_key_by_revocation ON api_key (revoked_ms) WHERE revoked_ms > 0;"
     "CREATE INDEX api_key_by_end ON api_key (expires_ms) WHERE expires_ms > 0;"
     "CREATE INDEX user_admin ON user (id) WHERE role = 3;",
+
+    "ALTER TABLE link ADD COLUMN external_id TEXT;"
+    "CREATE INDEX link_by_external_id ON link (external_id) WHERE external_id IS NOT NULL;",
 };
 
 static const char *const sql_texts[] = {

@@ -294,7 +294,7 @@ def test_what_lies_in_the_store_cannot_speak_to_the_terminal(way):
     server.start()
     said = way("link", "get", "evil")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said), repr(said)
-    assert len(said.splitlines()) == 15
+    assert len(said.splitlines()) == 16
     assert way.json("link", "get", "evil")["title"] == "\x1b[31mred\x07", "JSON escapes it"
 
 

@@ -13,7 +13,7 @@ from wire import request
 
 LINK_FIELDS = {"key", "domain", "short_url", "original_url", "created_at", "updated_at", "not_before", "expires_at",
                "expired_url", "max_clicks", "visibility", "has_password", "redirect_status", "forward_query", "rules",
-               "title", "note", "tags", "owner", "clicks", "enabled"}
+               "title", "note", "tags", "external_id", "owner", "clicks", "enabled"}
 
 
 def moment(text):
@@ -533,3 +533,14 @@ def test_the_contract_is_served(shared):
     response = shared.get("/api/v1/openapi.json", key=None)
     assert response.status_code == 200 and response.headers["Content-Type"] == "application/json"
     assert response.json()["openapi"].startswith("3.1")
+
+
+def test_a_link_carries_what_another_system_calls_it(server):
+    link = server.create("https://example.com/", external_id="crm-7")
+    assert link["external_id"] == "crm-7"
+    assert server.change(link["key"], external_id="crm-8")["external_id"] == "crm-8"
+    assert server.get(f"/api/v1/links/{link['key']}").json()["external_id"] == "crm-8"
+    assert server.change(link["key"], external_id=None)["external_id"] is None
+    for wrong in ("", "x" * 257, 7, "a\x01b"):
+        assert server.patch(f"/api/v1/links/{link['key']}", json={"external_id": wrong}).status_code == 400
+    assert server.create("https://example.com/")["external_id"] is None

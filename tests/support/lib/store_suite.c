@@ -136,7 +136,8 @@ static void every_field_comes_back_as_it_was_given(void **state)
 	                              .password = STR("$argon2id$v=19$m=65536,t=2,p=1$c2FsdA$aGFzaA"),
 	                              .title = STR("a \0 in it"),
 	                              .note = STR("\xff not text"),
-	                              .tags = STR("[\"a\",\"b\"]")};
+	                              .tags = STR("[\"a\",\"b\"]"),
+	                              .external_id = STR("crm-7")};
 	struct link_record link;
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_int_equal(find(0, "full", &link), 0);

@@ -67,6 +67,7 @@ static inline void assert_link(const struct link_record *actual, const struct li
 	assert_str(actual->title, expected->title);
 	assert_str(actual->note, expected->note);
 	assert_str(actual->tags, expected->tags);
+	assert_str(actual->external_id, expected->external_id);
 	assert_int_equal(actual->clicks, expected->clicks);
 }
 
