@@ -45,20 +45,19 @@ static void password_page(struct http_conn *c, const char *why)
 
 static void ask_for_password(struct http_conn *c, bool as_page)
 {
-	static const struct problem p = {.status = 401, .code = "password-required"};
 	if (as_page)
 		password_page(c, "This link is for those who know its password.");
 	else
-		problem_reply(c, &p, "This link asks for a password: POST {\"password\": \"...\"} to it.");
+		problem_say(c, 401, "password-required",
+		            "This link asks for a password: POST {\"password\": \"...\"} to it.");
 }
 
 void door_wrong_password(struct http_conn *c, bool as_page)
 {
-	static const struct problem p = {.status = 401, .code = "wrong-password"};
 	if (as_page)
 		password_page(c, "That was not the password. Try again.");
 	else
-		problem_reply(c, &p, "That is not this link's password.");
+		problem_say(c, 401, "wrong-password", "That is not this link's password.");
 }
 
 static void ask_who(struct http_conn *c, struct str key, bool as_page)

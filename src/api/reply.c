@@ -57,19 +57,17 @@ void api_reply_failed(struct http_conn *c, int err, const char *code, const stru
 bool input_page(struct http_conn *c, struct str query, uint64_t limit_usual, uint64_t limit_max,
                 struct page_input *ret)
 {
-	static const struct problem bad_limit = {.status = 400, .code = "invalid-limit"};
-	static const struct problem bad_cursor = {.status = 400, .code = "invalid-cursor"};
 	struct str limit = http_query_param(query, STR("limit"));
 	struct str cursor = http_query_param(query, STR("cursor"));
 	*ret = (struct page_input){.limit = limit_usual};
 	if (limit.ptr && (!str_u64(limit, &ret->limit) || ret->limit < 1 || ret->limit > limit_max)) {
-		problem_reply(c, &bad_limit, "The parameter 'limit' must be a number from 1 to %llu.",
-		              (unsigned long long)limit_max);
+		problem_say(c, 400, "invalid-limit", "The parameter 'limit' must be a number from 1 to %llu.",
+		            (unsigned long long)limit_max);
 		return false;
 	}
 	if (cursor.ptr && (!str_u64(cursor, &ret->after) || ret->after > INT64_MAX)) {
-		problem_reply(c, &bad_cursor,
-		              "The cursor is not one that this list gave; start again without it.");
+		problem_say(c, 400, "invalid-cursor",
+		            "The cursor is not one that this list gave; start again without it.");
 		return false;
 	}
 	return true;

@@ -118,8 +118,8 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 	    {"password", FIELD_STRING, &password, .required = true, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct err e;
 	if (req->body.len > UNLOCK_BODY_BYTES_MAX) {
-		static const struct problem p = {.status = 413, .code = "body-too-large"};
-		problem_reply(c, &p, "A password's form has at most %d bytes.", UNLOCK_BODY_BYTES_MAX);
+		problem_say(c, 413, "body-too-large", "A password's form has at most %d bytes.",
+		            UNLOCK_BODY_BYTES_MAX);
 		return STR_NULL;
 	}
 	if (http_is_form(req)) {
