@@ -3,6 +3,7 @@
 #include "api/auth.h"
 #include "api/html.h"
 #include "api/problem.h"
+#include "api/reply.h"
 #include "api/sign_in.h"
 #include "api/strangers.h"
 
@@ -31,16 +32,7 @@ static void password_page(struct http_conn *c, const char *why)
 	           "<button>Follow the link</button></p></form>",
 	           why);
 	html_page_end(&page);
-	const struct http_field fields[] = {html_form_policy,
-	                                    {STR("Cache-Control"), STR("private, no-store")}};
-	const struct http_response r = {
-	    .status = 401,
-	    .content_type = STR("text/html; charset=utf-8"),
-	    .body = page.failed ? STR_NULL : buf_view(&page),
-	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
-	};
-	http_reply(c, &r);
+	api_reply_page(c, 401, &page, html_form_policy);
 }
 
 static void ask_for_password(struct http_conn *c, bool as_page)

@@ -1,6 +1,7 @@
 #include "api/problem.h"
 
 #include "api/html.h"
+#include "api/reply.h"
 #include "base/json_out.h"
 
 #include <stdarg.h>
@@ -46,7 +47,7 @@ static void reply(struct http_conn *c, const struct problem *p, const char *fmt,
 	ASSERT(p->field_count <= 6);
 	for (; n < p->field_count; n++)
 		fields[n] = p->fields[n];
-	fields[n++] = (struct http_field){STR("Cache-Control"), STR("private, no-store")};
+	fields[n++] = never_kept;
 	if (p->as_page)
 		fields[n++] = html_policy;
 

@@ -1,9 +1,8 @@
 #include "api/reply.h"
 
-#include "api/html.h"
 #include "api/problem.h"
 
-static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
+const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
 
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count)
@@ -27,15 +26,15 @@ void api_reply_json(struct http_conn *c, int status, struct buf *body, const str
 	http_reply(c, &r);
 }
 
-void api_reply_page(struct http_conn *c, const struct buf *page)
+void api_reply_page(struct http_conn *c, int status, const struct buf *page, struct http_field policy)
 {
 	if (page->failed) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	const struct http_field fields[] = {html_policy, never_kept};
+	const struct http_field fields[] = {policy, never_kept};
 	const struct http_response r = {
-	    .status = 200,
+	    .status = status,
 	    .content_type = STR("text/html; charset=utf-8"),
 	    .body = buf_view(page),
 	    .fields = fields,

@@ -3,7 +3,6 @@
 #include "api/handlers.h"
 #include "api/problem.h"
 #include "api/redirect.h"
-#include "api/unlock.h"
 #include "http/router.h"
 
 #define SETTING(...) CONF_ROW(struct api_settings, __VA_ARGS__)

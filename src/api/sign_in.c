@@ -29,7 +29,6 @@
 enum { SIGN_IN_BODY_BYTES_MAX = 16 * 1024, NEXT_BYTES_MAX = 2048, MAX_AGE_S_MAX = 400 * 24 * 3600 };
 
 static const char failed_sentence[] = "The email address or the password is wrong.";
-static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
 
 /* The cookie */
 
@@ -122,19 +121,7 @@ void sign_in_page(struct http_conn *c, int status, const char *why, struct str n
 	html_text(&page, next);
 	buf_str(&page, STR("\"><p><button>Sign in</button></p></form>"));
 	html_page_end(&page);
-	if (page.failed) {
-		problem_reply_store(c, ERR_NOMEM);
-		return;
-	}
-	const struct http_field fields[] = {html_form_policy, never_kept};
-	const struct http_response r = {
-	    .status = status,
-	    .content_type = STR("text/html; charset=utf-8"),
-	    .body = buf_view(&page),
-	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
-	};
-	http_reply(c, &r);
+	api_reply_page(c, status, &page, html_form_policy);
 }
 
 /* Only a path of our own, in printable ASCII: browsers take '//' and '/\' for another host, and drop controls

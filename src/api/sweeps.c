@@ -45,7 +45,7 @@ static void sweep_job_run(struct ask_job *ask)
 	j->removed = run.removed;
 	struct store_over left = {.now_ms = ask->now_ms, .count_all = true};
 	if (ask->result == 0)
-		ask->result = links_over(api->links, &left);
+		ask->result = store_over(api->store, &left);
 	j->remaining = left.total;
 }
 

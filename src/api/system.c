@@ -202,5 +202,5 @@ void front_get(struct api_call *call)
 	                   "with <code>curt key create</code>. The whole contract is at "
 	                   "<a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a>.</p>"));
 	html_page_end(&page);
-	api_reply_page(call->c, &page);
+	api_reply_page(call->c, 200, &page, html_policy);
 }

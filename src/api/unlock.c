@@ -3,7 +3,6 @@
  * password thread, by which time somebody must be allowed to follow the link in all other ways. When it is
  * right, the redirect goes on as usual, with 303: a browser must not post the password to the target.
  */
-#include "api/unlock.h"
 
 #include "api/ask.h"
 #include "api/auth.h"
@@ -15,6 +14,8 @@
 #include "api/reply.h"
 #include "api/strangers.h"
 #include "http/form.h"
+
+enum { UNLOCK_BODY_BYTES_MAX = 16 * 1024 };
 
 struct unlock_job {
 	struct ask_job ask;

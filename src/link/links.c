@@ -153,16 +153,6 @@ int links_list(struct links *l, struct store_list *page)
 	return r;
 }
 
-int links_over(struct links *l, struct store_over *over)
-{
-	return store_over(l->store, over);
-}
-
-pthread_mutex_t *links_sweep_lock(struct links *l)
-{
-	return &l->sweep_lock;
-}
-
 static bool is_known_as_spent(struct links *l, const struct link_record *link)
 {
 	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
