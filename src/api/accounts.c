@@ -32,14 +32,12 @@ struct kept_user {
 	uint32_t email_len; /* the address follows, then the name */
 };
 
-struct kept_key {
-	uint64_t id, user;
+/* A key, or a session: one that has all rights of its user. */
+struct kept_credential {
+	uint64_t user, key; /* 0: a session */
+	uint64_t generation;
 	unsigned rights;
-	int64_t expires_ms, revoked_ms;
-};
-
-struct kept_session {
-	uint64_t user, generation;
+	bool is_revoked;
 	int64_t expires_ms;
 };
 
@@ -224,7 +222,13 @@ static void keep_user(struct accounts *a, const struct user_record *user, struct
 
 static void keep_key(struct accounts *a, const struct key_record *key, struct moment at)
 {
-	const struct kept_key kept = {key->id, key->user, key->rights, key->expires_ms, key->revoked_ms};
+	const struct kept_credential kept = {
+	    .user = key->user,
+	    .key = key->id,
+	    .rights = key->rights,
+	    .is_revoked = key->revoked_ms != 0,
+	    .expires_ms = key->expires_ms,
+	};
 	const struct budget_limits own = {key->creates_max, key->redirects_max, key->period_ms};
 	struct account_want want = want_of(BY_DIGEST, key->digest, KEY_DIGEST_BYTES);
 	bool is_limited = own.creates_max || own.redirects_max || own.period_ms;
@@ -247,8 +251,12 @@ static void keep_read(struct accounts *a, const struct account_want *want, struc
 	} else if (read->by == BY_DIGEST) {
 		keep_key(a, &read->key, at);
 	} else {
-		const struct kept_session kept = {read->session.user, read->session.generation,
-		                                  read->session.expires_ms};
+		const struct kept_credential kept = {
+		    .user = read->session.user,
+		    .generation = read->session.generation,
+		    .rights = RIGHTS_ALL,
+		    .expires_ms = read->session.expires_ms,
+		};
 		keep(a, want, at, str_n((const char *)&kept, sizeof(kept)), 0, NULL);
 	}
 }
@@ -562,31 +570,40 @@ enum account_found accounts_user_named(struct accounts *a, struct str text, stru
 	return found;
 }
 
-/* The key of c->digest, and who has it by that. */
-static enum account_found key_find(struct accounts *a, struct account_time now, struct caller *c,
-                                   struct account_want *ret_want)
+/*
+ * Who the key of c->digest or the session of c->session stands for now. A generation later than the one known
+ * here is as good: the MAC says that one of us made the session, so another process has changed the user
+ * since.
+ */
+static enum account_found credential_find(struct accounts *a, struct account_time now, struct caller *c,
+                                          struct account_want *ret_want)
 {
 	const struct cache_entry *e;
-	struct kept_key key;
+	struct kept_credential kept;
 	struct account user;
+	if (is_over(c->expires_ms, now.real_ms))
+		return ACCOUNT_NONE;
 	if (is_stale(a, now))
 		return ACCOUNT_STALE;
-	*ret_want = want_of(BY_DIGEST, c->digest, KEY_DIGEST_BYTES);
+	*ret_want = c->by_session ? want_of(BY_SESSION, c->session, SESSION_ID_BYTES)
+	                          : want_of(BY_DIGEST, c->digest, KEY_DIGEST_BYTES);
 	enum account_found found = entry_find(a, ret_want, now.mono_ms, &e);
 	if (found != ACCOUNT_FOUND)
 		return found;
-	memcpy(&key, cache_entry_response(e), sizeof(key));
-	if (key.revoked_ms || is_over(key.expires_ms, now.real_ms))
+	memcpy(&kept, cache_entry_response(e), sizeof(kept));
+	if (kept.is_revoked || is_over(kept.expires_ms, now.real_ms))
 		return ACCOUNT_NONE;
-	found = accounts_user(a, key.user, now, &user, ret_want);
-	if (found != ACCOUNT_FOUND || !user.enabled)
-		return found == ACCOUNT_FOUND ? ACCOUNT_NONE : found;
+	found = accounts_user(a, kept.user, now, &user, ret_want);
+	if (found != ACCOUNT_FOUND)
+		return found;
+	if (!user.enabled || (c->by_session && (kept.user != c->user || kept.generation < user.generation)))
+		return ACCOUNT_NONE;
 	c->user = user.id;
-	c->key = key.id;
-	c->rights = role_rights(user.role) & key.rights;
-	c->limit_key = e->budget ? key.id : 0;
+	c->key = kept.key;
+	c->rights = role_rights(user.role) & kept.rights;
+	c->limit_key = e->budget ? kept.key : 0;
 	c->budget = e->budget ? e->budget : user.budget;
-	c->expires_ms = key.expires_ms;
+	c->expires_ms = kept.expires_ms;
 	return ACCOUNT_FOUND;
 }
 
@@ -599,42 +616,12 @@ enum account_found accounts_find_key(struct accounts *a, struct str presented, s
 		*ret = (struct caller){.rights = RIGHTS_ALL, .budget = budgets_of_user(a->budgets, 0)};
 		return ACCOUNT_FOUND;
 	}
-	enum account_found found = key_find(a, now, &c, ret_want);
+	enum account_found found = credential_find(a, now, &c, ret_want);
 	if (found == ACCOUNT_FOUND) {
 		key_uses_note(&a->uses, c.key, now.real_ms);
 		*ret = c;
 	}
 	return found;
-}
-
-/*
- * A generation later than the one known here is as good: the MAC says that one of us made it, so another
- * process has changed the user since.
- */
-static enum account_found session_find(struct accounts *a, struct account_time now, struct caller *c,
-                                       struct account_want *ret_want)
-{
-	const struct cache_entry *e;
-	struct kept_session session;
-	struct account user;
-	if (is_over(c->expires_ms, now.real_ms))
-		return ACCOUNT_NONE;
-	if (is_stale(a, now))
-		return ACCOUNT_STALE;
-	*ret_want = want_of(BY_SESSION, c->session, SESSION_ID_BYTES);
-	enum account_found found = entry_find(a, ret_want, now.mono_ms, &e);
-	if (found != ACCOUNT_FOUND)
-		return found;
-	memcpy(&session, cache_entry_response(e), sizeof(session));
-	found = accounts_user(a, session.user, now, &user, ret_want);
-	if (found != ACCOUNT_FOUND)
-		return found;
-	if (session.user != c->user || is_over(session.expires_ms, now.real_ms) || !user.enabled ||
-	    session.generation < user.generation)
-		return ACCOUNT_NONE;
-	c->rights = role_rights(user.role);
-	c->budget = user.budget;
-	return ACCOUNT_FOUND;
 }
 
 enum account_found accounts_find_session(struct accounts *a, struct str token, struct account_time now,
@@ -650,7 +637,7 @@ enum account_found accounts_find_session(struct accounts *a, struct str token, s
 	    .expires_ms = t.expires_ms,
 	};
 	memcpy(c.session, t.id, SESSION_ID_BYTES);
-	enum account_found found = session_find(a, now, &c, ret_want);
+	enum account_found found = credential_find(a, now, &c, ret_want);
 	if (found == ACCOUNT_FOUND)
 		*ret = c;
 	return found;
@@ -666,10 +653,8 @@ enum account_found accounts_in_force(struct accounts *a, const struct caller *c,
 {
 	struct caller as_now = *c;
 	enum account_found found = ACCOUNT_FOUND;
-	if (c->by_session)
-		found = session_find(a, now, &as_now, ret_want);
-	else if (c->key != 0)
-		found = key_find(a, now, &as_now, ret_want);
+	if (c->by_session || c->key != 0)
+		found = credential_find(a, now, &as_now, ret_want);
 	else if (!is_local(a, c))
 		found = ACCOUNT_NONE;
 	return found == ACCOUNT_FOUND && (c->rights & ~as_now.rights) ? ACCOUNT_NONE : found;

@@ -114,6 +114,15 @@ struct api_worker {
 	int64_t watchers_told_ms; /* monotonic; when they last heard that somebody is here */
 };
 
+/* A request on its way to its handler; the connection's arena is for what outlives it. */
+struct api_call {
+	struct api_worker *w;
+	struct http_conn *c;
+	const struct http_request *req;
+	const struct str *params; /* the segments of the path that the route leaves open */
+	struct caller caller;     /* zeroes where the route lets anybody in */
+};
+
 /* What servers tell each other (rcache_tell): users, API keys or sessions have changed; links have got other
  * owners. */
 #define API_TOPIC_ACCOUNTS STR("accounts")

@@ -54,7 +54,7 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
 	return j;
 }
 
-static bool submit(struct ask_job *j, struct offload *pool)
+bool ask_job_submit_to(struct ask_job *j, struct offload *pool)
 {
 	if (offload_submit(pool, &j->job) < 0) {
 		problem_reply_store(j->conn, ERR_LIMIT);
@@ -66,17 +66,7 @@ static bool submit(struct ask_job *j, struct offload *pool)
 
 void ask_job_submit(struct ask_job *j)
 {
-	submit(j, j->worker->api->askers);
-}
-
-void ask_job_submit_check(struct ask_job *j)
-{
-	submit(j, j->worker->api->checker);
-}
-
-void ask_job_submit_sweep(struct ask_job *j)
-{
-	submit(j, j->worker->api->sweeper);
+	ask_job_submit_to(j, j->worker->api->askers);
 }
 
 bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind)
@@ -86,7 +76,7 @@ bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind)
 		return false;
 	}
 	j->hash_kind = kind;
-	if (submit(j, j->worker->api->hasher))
+	if (ask_job_submit_to(j, j->worker->api->hasher))
 		return true;
 	share_give_back(j);
 	return false;
@@ -143,16 +133,12 @@ bool ask_job_failed(struct ask_job *j)
 {
 	if (j->result == 0)
 		return false;
-	if (j->result == ERR_NOT_FOUND) {
-		named_reply_no_such_link(j->conn);
-	} else if (j->result == ERR_INVALID) {
-		static const struct problem p = {.status = 400, .code = "invalid-parameter"};
-		problem_reply(j->conn, &p, "%s", j->why.text);
-	} else if (j->is_of_sink) {
+	if (j->result == ERR_INVALID)
+		problem_say(j->conn, 400, "invalid-parameter", "%s", j->why.text);
+	else if (j->is_of_sink && j->result != ERR_NOT_FOUND)
 		problem_reply_sink(j->conn, j->result);
-	} else {
-		problem_reply_store(j->conn, j->result);
-	}
+	else
+		named_reply_failed(j->conn, j->result);
 	return true;
 }
 

@@ -30,11 +30,10 @@ struct write_job;
 void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct ask_job *),
                   void (*done)(struct ask_job *));
 
-/* Defers the connection and submits; when the queue is full, answers 503 instead. A check does not wait
- * behind statistics. */
+/* Defers the connection and submits to the api's `askers`, or to that pool; when the queue is full, answers
+ * 503 instead and says false. */
 void ask_job_submit(struct ask_job *j);
-void ask_job_submit_check(struct ask_job *j);
-void ask_job_submit_sweep(struct ask_job *j);
+bool ask_job_submit_to(struct ask_job *j, struct offload *pool);
 
 /* The same on the thread for passwords (api/passwords.h), and 503 also when the share of that kind is used
  * up. False: it was not submitted. */

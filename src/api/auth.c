@@ -111,25 +111,23 @@ static void not_at_hand(struct api_worker *w, struct http_conn *c, const struct 
 		hold_submit(hold);
 }
 
-bool auth_user_named(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                     struct str text, struct account *ret)
+bool auth_user_named(const struct api_call *call, struct str text, struct account *ret)
 {
 	struct account_want want;
 	*ret = (struct account){0};
-	enum account_found found = accounts_user_named(w->api->accounts, text, time_of(c), ret, &want);
+	enum account_found found = accounts_user_named(call->w->api->accounts, text, time_of(call->c), ret,
+	                                               &want);
 	if (found == ACCOUNT_FOUND || found == ACCOUNT_NONE)
 		return true;
-	not_at_hand(w, c, req, found, &want);
+	not_at_hand(call->w, call->c, call->req, found, &want);
 	return false;
 }
 
-bool auth_user(struct api_worker *w, struct http_conn *c, const struct http_request *req, uint64_t id,
-               struct account *ret)
+bool auth_user(const struct api_call *call, uint64_t id, struct account *ret)
 {
 	char text[24];
-	return auth_user_named(
-	    w, c, req, str_n(text, (size_t)snprintf(text, sizeof(text), "%llu", (unsigned long long)id)),
-	    ret);
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)id);
+	return auth_user_named(call, str_of(text), ret);
 }
 
 static const struct problem nobody = {
@@ -178,10 +176,9 @@ bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_r
 	if (found != ACCOUNT_FOUND)
 		return false;
 	if (is_forged(w, req, ret)) {
-		static const struct problem p = {.status = 403, .code = "csrf-token-required"};
-		problem_reply(c, &p,
-		              "A change by somebody who is signed in needs the session's csrf_token (see GET "
-		              "/api/v1/session) in the header X-CSRF-Token.");
+		problem_say(c, 403, "csrf-token-required",
+		            "A change by somebody who is signed in needs the session's csrf_token (see GET "
+		            "/api/v1/session) in the header X-CSRF-Token.");
 		return false;
 	}
 	if (rights & ~ret->rights) {
@@ -189,12 +186,6 @@ bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_r
 		return false;
 	}
 	return true;
-}
-
-bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                        struct caller *ret)
-{
-	return auth_require(w, c, req, STR_NULL, RIGHT_ADMIN, ret);
 }
 
 int auth_check(const struct api *api, const struct caller *caller, bool *ret_ended)
@@ -217,6 +208,14 @@ void auth_refuse_ended(struct http_conn *c, const struct caller *caller)
 		              "before this was done: nothing was changed.");
 }
 
+bool auth_may_manage(const struct api_call *call)
+{
+	bool may = caller_is_admin(&call->caller) || call->caller.by_session;
+	if (!may)
+		auth_refuse(call->c, RIGHT_ADMIN);
+	return may;
+}
+
 static const char *doing(unsigned right)
 {
 	switch (right) {
@@ -230,10 +229,9 @@ static const char *doing(unsigned right)
 
 void auth_refuse(struct http_conn *c, unsigned missing)
 {
-	static const struct problem admin = {.status = 403, .code = "admin-only"};
-	static const struct problem other = {.status = 403, .code = "right-missing"};
 	if (missing & RIGHT_ADMIN) {
-		problem_reply(c, &admin, "This needs an admin's API key, or an admin who is signed in.");
+		problem_say(c, 403, "admin-only",
+		            "This needs an admin's API key, or an admin who is signed in.");
 		return;
 	}
 	struct buf CLEANUP(buf_release) list = {0};
@@ -242,7 +240,7 @@ void auth_refuse(struct http_conn *c, unsigned missing)
 			buf_printf(&list, "%s%s (right '%s')", list.len ? ", nor " : "", doing(right),
 			           right_name(right));
 	}
-	problem_reply(c, &other,
-	              "This key or account may not %.*s. Use one that has the right, or ask an admin for it.",
-	              STR_ARG(buf_view(&list)));
+	problem_say(c, 403, "right-missing",
+	            "This key or account may not %.*s. Use one that has the right, or ask an admin for it.",
+	            STR_ARG(buf_view(&list)));
 }

@@ -19,10 +19,6 @@ extern const struct http_field auth_challenge; /* WWW-Authenticate, for every 40
 bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                   struct str in_body, unsigned rights, struct caller *ret);
 
-/* As auth_require for RIGHT_ADMIN. */
-bool auth_require_admin(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                        struct caller *ret);
-
 /* Who asks, and no reply; zeroes unless it is ACCOUNT_FOUND. For following links, and for signing out. With
  * ACCOUNT_UNREAD, *ret_hold is to be submitted if it matters who it is; NULL when memory ran out: then that
  * has been said. */
@@ -34,10 +30,12 @@ void auth_refuse_stale(struct http_conn *c, bool as_page);
 
 /* The user that somebody names, by email address or id; zeroes when it is nobody. False: the request is held,
  * or has been answered. */
-bool auth_user_named(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                     struct str text, struct account *ret);
-bool auth_user(struct api_worker *w, struct http_conn *c, const struct http_request *req, uint64_t id,
-               struct account *ret);
+bool auth_user_named(const struct api_call *call, struct str text, struct account *ret);
+bool auth_user(const struct api_call *call, uint64_t id, struct account *ret);
+
+/* For changes of accounts: an admin's, or somebody's who is signed in. A key that got lost is not enough.
+ * False: that has been said. */
+bool auth_may_manage(const struct api_call *call);
 
 /* Does the request carry a key in its header, whatever it is worth? */
 bool auth_in_header(const struct http_request *req);

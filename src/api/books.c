@@ -98,16 +98,11 @@ static void books_done(struct ask_job *ask)
 	api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
-void reconcile_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                   const struct route_match *match)
+void reconcile_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
-	if (!auth_require_admin(w, c, req, &caller))
-		return;
-	struct books_job *j = ask_job_new(w, c, sizeof(*j), books_run, books_done);
+	struct books_job *j = ask_job_new(call->w, call->c, sizeof(*j), books_run, books_done);
 	if (!j)
 		return;
-	j->deep = str_eq(http_query_param(req->query, STR("deep")), STR("true"));
+	j->deep = str_eq(http_query_param(call->req->query, STR("deep")), STR("true"));
 	ask_job_submit(&j->ask);
 }

@@ -3,6 +3,7 @@
 #include "api/auth.h"
 #include "api/html.h"
 #include "api/problem.h"
+#include "api/reply.h"
 #include "api/sign_in.h"
 #include "api/strangers.h"
 
@@ -31,34 +32,24 @@ static void password_page(struct http_conn *c, const char *why)
 	           "<button>Follow the link</button></p></form>",
 	           why);
 	html_page_end(&page);
-	const struct http_field fields[] = {html_form_policy,
-	                                    {STR("Cache-Control"), STR("private, no-store")}};
-	const struct http_response r = {
-	    .status = 401,
-	    .content_type = STR("text/html; charset=utf-8"),
-	    .body = page.failed ? STR_NULL : buf_view(&page),
-	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
-	};
-	http_reply(c, &r);
+	api_reply_page(c, 401, &page, html_form_policy);
 }
 
 static void ask_for_password(struct http_conn *c, bool as_page)
 {
-	static const struct problem p = {.status = 401, .code = "password-required"};
 	if (as_page)
 		password_page(c, "This link is for those who know its password.");
 	else
-		problem_reply(c, &p, "This link asks for a password: POST {\"password\": \"...\"} to it.");
+		problem_say(c, 401, "password-required",
+		            "This link asks for a password: POST {\"password\": \"...\"} to it.");
 }
 
 void door_wrong_password(struct http_conn *c, bool as_page)
 {
-	static const struct problem p = {.status = 401, .code = "wrong-password"};
 	if (as_page)
 		password_page(c, "That was not the password. Try again.");
 	else
-		problem_reply(c, &p, "That is not this link's password.");
+		problem_say(c, 401, "wrong-password", "That is not this link's password.");
 }
 
 static void ask_who(struct http_conn *c, struct str key, bool as_page)

@@ -273,15 +273,14 @@ static void answer(struct capture_wait *wait, int err)
 
 static void answer_too_many(struct http_conn *c)
 {
-	static const struct problem p = {.status = 413, .code = "too-many-events"};
-	problem_reply(c, &p, "A body may hold at most %d events; send them in several.", EVENTS_MAX);
+	problem_say(c, 413, "too-many-events", "A body may hold at most %d events; send them in several.",
+	            EVENTS_MAX);
 }
 
 static void answer_wrong(struct event_request *q, struct http_conn *c, const char *why)
 {
-	const struct problem p = {.status = 400, .code = "bad-event"};
 	event_writer_rejected(q->worker->capture.writer, 1);
-	problem_reply(c, &p, "%s", why);
+	problem_say(c, 400, "bad-event", "%s", why);
 }
 
 /* One object: 204, or 400 with the reason. False: it was answered. */
@@ -339,39 +338,38 @@ static bool take_json(struct event_request *q, struct http_conn *c, struct str b
 	return json_in_peek(&in) == JSON_IN_ARRAY ? take_array(q, c, &in) : take_single(q, c, &in);
 }
 
-void event_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void event_post(struct api_call *call)
 {
-	(void)match;
-	struct event_request *q = arena_zalloc(http_conn_arena(c), sizeof(*q));
+	struct event_request *q = arena_zalloc(http_conn_arena(call->c), sizeof(*q));
 	if (!q) {
-		problem_reply_store(c, ERR_NOMEM);
+		problem_reply_store(call->c, ERR_NOMEM);
 		return;
 	}
-	q->worker = w;
-	q->now_ms = loop_real_ms(http_conn_loop(c));
+	q->worker = call->w;
+	q->now_ms = loop_real_ms(http_conn_loop(call->c));
 	q->wait.done = answer;
-	int r = capture_wait_begin(&w->capture, &q->wait);
+	int r = capture_wait_begin(&call->w->capture, &q->wait);
 	if (r < 0) {
-		answer_refused(q, c, r);
+		answer_refused(q, call->c, r);
 		return;
 	}
-	if (is_lines(req)) {
-		if (lines_in(req->body) > EVENTS_MAX) {
-			answer_too_many(c);
+	if (is_lines(call->req)) {
+		if (lines_in(call->req->body) > EVENTS_MAX) {
+			answer_too_many(call->c);
 			return;
 		}
 		q->is_batch = true;
-		take_lines(q, req->body);
-	} else if (!take_json(q, c, req->body)) {
+		take_lines(q, call->req->body);
+	} else if (!take_json(q, call->c, call->req->body)) {
 		return;
 	}
 	if (q->failed) { /* those that were taken are harmless: they come again with the same ids */
 		buf_release(&q->errors);
-		answer_refused(q, c, event_log_is_full(w->api->event_log) ? ERR_LIMIT : ERR_UNAVAILABLE);
+		answer_refused(q, call->c,
+		               event_log_is_full(call->w->api->event_log) ? ERR_LIMIT : ERR_UNAVAILABLE);
 		return;
 	}
 	if (q->is_batch)
-		event_writer_rejected(w->capture.writer, q->rejected);
-	capture_wait_end(&w->capture, c, &q->wait);
+		event_writer_rejected(call->w->capture.writer, q->rejected);
+	capture_wait_end(&call->w->capture, call->c, &q->wait);
 }

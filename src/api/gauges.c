@@ -86,14 +86,12 @@ static void render_settler(struct buf *out, struct settler *settler)
 	gauges_render(out, gauges, ARRAY_LEN(gauges));
 }
 
-void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
+void metrics_get(struct api_call *call)
 {
-	(void)req, (void)match;
-	const struct api *api = w->api;
+	const struct api *api = call->w->api;
 	struct buf CLEANUP(buf_release) body = {0};
 	metrics_render(&body);
-	render_own(&body, w->api);
+	render_own(&body, call->w->api);
 	if (api->rcache)
 		render_rcache(&body, api->rcache);
 	if (api->source)
@@ -105,5 +103,5 @@ void metrics_get(struct api_worker *w, struct http_conn *c, const struct http_re
 	    .content_type = STR("text/plain; version=0.0.4; charset=utf-8"),
 	    .body = buf_view(&body),
 	};
-	http_reply(c, &r);
+	http_reply(call->c, &r);
 }

@@ -2,10 +2,8 @@
 #pragma once
 
 #include "api/api.h"
-#include "http/router.h"
 
-typedef void api_handler_fn(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                            const struct route_match *match);
+typedef void api_handler_fn(struct api_call *call);
 
 /* routes.c: handles a request that is not in the cache of redirects, also once more. */
 void api_dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req);

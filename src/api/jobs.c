@@ -1,6 +1,7 @@
 #include "api/jobs.h"
 
 #include "api/live_clicks.h"
+#include "api/named.h"
 #include "api/problem.h"
 #include "obs/log.h"
 #include "os/clock.h"
@@ -16,11 +17,6 @@ struct metrics *api_pool_metrics(void)
 	return mine;
 }
 
-static void no_memory(struct http_conn *c)
-{
-	problem_reply_store(c, ERR_NOMEM);
-}
-
 static void read_done(struct offload_job *job)
 {
 	struct read_job *j = container_of(job, struct read_job, job);
@@ -32,7 +28,7 @@ struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum re
 {
 	struct read_job *j = arena_zalloc(http_conn_arena(c), sizeof(*j));
 	if (!j) {
-		no_memory(c);
+		problem_reply_store(c, ERR_NOMEM);
 		return NULL;
 	}
 	j->job.home = http_conn_loop(c);
@@ -53,42 +49,56 @@ static void write_done(struct offload_job *job)
 	j->done(j);
 }
 
-static struct write_job *job_new(struct api_worker *w, struct http_conn *c, void (*done)(struct write_job *))
+static struct write_job *job_new(const struct api_call *call, void (*done)(struct write_job *))
 {
-	struct write_job *j = arena_zalloc(http_conn_arena(c), sizeof(*j));
+	struct write_job *j = arena_zalloc(http_conn_arena(call->c), sizeof(*j));
 	if (!j) {
-		no_memory(c);
+		problem_reply_store(call->c, ERR_NOMEM);
 		return NULL;
 	}
-	j->job.home = http_conn_loop(c);
+	j->job.home = http_conn_loop(call->c);
 	j->job.done = write_done;
-	j->worker = w;
-	j->conn = c;
+	j->worker = call->w;
+	j->conn = call->c;
 	j->done = done;
 	return j;
 }
 
-struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
-                                enum store_write_kind kind, void (*done)(struct write_job *))
+struct write_job *write_job_new(const struct api_call *call, enum store_write_kind kind,
+                                void (*done)(struct write_job *))
 {
-	struct write_job *j = job_new(w, c, done);
+	struct write_job *j = job_new(call, done);
 	if (j)
 		j->write = (struct store_write){.kind = kind,
-		                                .actor = actor,
-		                                .arena = http_conn_arena(c),
+		                                .actor = call->caller.user,
+		                                .arena = http_conn_arena(call->c),
 		                                .now_ms = loop_real_ms(j->job.home)};
 	return j;
 }
 
-struct write_job *account_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
-                                  enum registry_write_kind kind, void (*done)(struct write_job *))
+struct write_job *link_job_new(const struct api_call *call, struct str key, enum store_write_kind kind,
+                               void (*done)(struct write_job *))
 {
-	struct write_job *j = job_new(w, c, done);
+	struct str name = named_take_key(call->w, call->c, key);
+	struct write_job *j = name.ptr ? write_job_new(call, kind, done) : NULL;
+	if (j) {
+		j->write.owner = named_sees_only(&call->caller);
+		j->write.ref = links_ref(call->w->api->links, name);
+	}
+	return j;
+}
+
+struct write_job *account_job_new(const struct api_call *call, enum registry_write_kind kind,
+                                  void (*done)(struct write_job *))
+{
+	struct write_job *j = job_new(call, done);
 	if (!j)
 		return NULL;
 	j->is_account = true;
-	j->account = (struct registry_write){
-	    .kind = kind, .actor = actor, .arena = http_conn_arena(c), .now_ms = loop_real_ms(j->job.home)};
+	j->account = (struct registry_write){.kind = kind,
+	                                     .actor = call->caller.user,
+	                                     .arena = http_conn_arena(call->c),
+	                                     .now_ms = loop_real_ms(j->job.home)};
 	return j;
 }
 

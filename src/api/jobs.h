@@ -71,13 +71,17 @@ struct write_job {
 	void *ctx;           /* the handler's own */
 };
 
-/* NULL when memory ran out: then the request has been answered. `actor` is the user whose doing it is. */
+/* NULL when memory ran out: then the request has been answered. */
 struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum read_kind kind,
                               void (*done)(struct read_job *));
-struct write_job *write_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
-                                enum store_write_kind kind, void (*done)(struct write_job *));
-struct write_job *account_job_new(struct api_worker *w, struct http_conn *c, uint64_t actor,
-                                  enum registry_write_kind kind, void (*done)(struct write_job *));
+struct write_job *write_job_new(const struct api_call *call, enum store_write_kind kind,
+                                void (*done)(struct write_job *));
+struct write_job *account_job_new(const struct api_call *call, enum registry_write_kind kind,
+                                  void (*done)(struct write_job *));
+
+/* A write to the link that somebody names, if they may see it. NULL: that has been said. */
+struct write_job *link_job_new(const struct api_call *call, struct str key, enum store_write_kind kind,
+                               void (*done)(struct write_job *));
 
 /* Defers the connection and submits; when the queue is full, answers 503 instead. */
 void read_job_submit(struct read_job *j);

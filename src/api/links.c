@@ -109,18 +109,6 @@ static void refuse_create(struct write_job *j)
 	                 "This API key, or its user, has made as many links as the limit allows.");
 }
 
-static void create_failed(struct write_job *j)
-{
-	static const struct http_field later[] = {{STR("Retry-After"), STR("5")}};
-	static const struct problem dry = {
-	    .status = 503, .code = "no-keys", .fields = later, .field_count = 1};
-	struct err why;
-	if (j->write.result == ERR_BUSY && links_source_trouble(j->worker->api->links, &why))
-		problem_reply(j->conn, &dry, "%s", why.text);
-	else
-		problem_reply_store(j->conn, j->write.result);
-}
-
 static void create_reply(struct write_job *j);
 
 static void created_show(struct read_job *show)
@@ -159,45 +147,42 @@ static bool owner_is_read(struct write_job *j, enum read_kind kind, void (*done)
 	return true;
 }
 
+/* A failure of the store, or a source of keys that has none. */
+static void create_failed(struct write_job *j)
+{
+	static const struct http_field later = {STR("Retry-After"), STR("5")};
+	static const struct problem dry = {
+	    .status = 503, .code = "no-keys", .fields = &later, .field_count = 1};
+	struct err why;
+	if (j->write.result == ERR_BUSY && links_source_trouble(j->worker->api->links, &why))
+		problem_reply(j->conn, &dry, "%s", why.text);
+	else
+		problem_reply_store(j->conn, j->write.result);
+}
+
 static void create_done(struct write_job *j)
 {
 	const struct store_write *w = &j->write;
-	if (w->result == ERR_CONFLICT) {
-		static const struct problem taken = {.status = 409, .code = "alias-taken"};
-		problem_reply(j->conn, &taken, "The alias '%.*s' is taken; choose another.",
-		              STR_ARG(w->link.key));
-		return;
-	}
-	if (w->result == ERR_INVALID) {
-		static const struct problem reused = {.status = 422, .code = "idempotency-key-reused"};
-		problem_reply(
-		    j->conn, &reused,
-		    "This Idempotency-Key was used for another request; use a new one for each link.");
-		return;
-	}
 	/* Who made it may have given it away since, and then must not see what became of it. */
 	bool is_theirs = w->owner == 0 || w->owner == w->link.owner;
-	if (w->result == ERR_NOT_FOUND || (w->result == 0 && w->replayed && !is_theirs)) {
-		static const struct problem gone = {.status = 409, .code = "idempotent-link-gone"};
-		problem_reply(j->conn, &gone,
-		              "The link that this Idempotency-Key made is gone; use a new key.");
-		return;
-	}
-	if (w->result == ERR_LIMIT && w->replay_only) {
+	if (w->result == ERR_CONFLICT)
+		problem_say(j->conn, 409, "alias-taken", "The alias '%.*s' is taken; choose another.",
+		            STR_ARG(w->link.key));
+	else if (w->result == ERR_INVALID)
+		problem_say(
+		    j->conn, 422, "idempotency-key-reused",
+		    "This Idempotency-Key was used for another request; use a new one for each link.");
+	else if (w->result == ERR_NOT_FOUND || (w->result == 0 && w->replayed && !is_theirs))
+		problem_say(j->conn, 409, "idempotent-link-gone",
+		            "The link that this Idempotency-Key made is gone; use a new key.");
+	else if (w->result == ERR_LIMIT && w->replay_only)
 		refuse_create(j);
-		return;
-	}
-	if (w->result == ERR_LIMIT) {
-		static const struct problem full = {.status = 503, .code = "keys-used-up"};
-		problem_reply(j->conn, &full,
-		              "All keys of this length have been given out; use a store with longer keys.");
-		return;
-	}
-	if (w->result < 0) {
+	else if (w->result == ERR_LIMIT)
+		problem_say(j->conn, 503, "keys-used-up",
+		            "All keys of this length have been given out; use a store with longer keys.");
+	else if (w->result < 0)
 		create_failed(j);
-		return;
-	}
-	if (j->plain || !owner_is_read(j, READ_OWNER, created_show))
+	else if (j->plain || !owner_is_read(j, READ_OWNER, created_show))
 		create_reply(j);
 }
 
@@ -239,9 +224,8 @@ static bool take_idempotency_key(struct write_job *j, const struct http_request 
 	if (!key.ptr)
 		return true;
 	if (key.len == 0 || key.len > IDEMPOTENCY_KEY_BYTES_MAX) {
-		static const struct problem p = {.status = 400, .code = "invalid-idempotency-key"};
-		problem_reply(j->conn, &p, "Idempotency-Key must have 1 to %d bytes.",
-		              IDEMPOTENCY_KEY_BYTES_MAX);
+		problem_say(j->conn, 400, "invalid-idempotency-key",
+		            "Idempotency-Key must have 1 to %d bytes.", IDEMPOTENCY_KEY_BYTES_MAX);
 		return false;
 	}
 	j->write.idempotency_key = arena_str(j->write.arena, key);
@@ -310,52 +294,48 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 
 /* Whose the link shall be. Only admins give links to others. False: the request is held, or has been
  * answered. */
-static bool take_owner(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                       const struct caller *caller, struct str text, uint64_t *ret)
+static bool take_owner(const struct api_call *call, struct str text, uint64_t *ret)
 {
 	struct account owner;
-	if (!auth_user_named(w, c, req, text, &owner))
+	if (!auth_user_named(call, text, &owner))
 		return false;
-	if (!caller_is_admin(caller) && (owner.id == 0 || owner.id != caller->user)) {
-		auth_refuse(c, RIGHT_ADMIN);
-		return false;
-	}
-	if (owner.id == 0) {
-		static const struct problem p = {.status = 400, .code = "no-such-user"};
-		problem_reply(c, &p, "The field 'owner' names nobody; give a user's email address or id.");
-		return false;
-	}
-	*ret = owner.id;
-	return true;
+	bool may = caller_is_admin(&call->caller) || (owner.id != 0 && owner.id == call->caller.user);
+	if (!may)
+		auth_refuse(call->c, RIGHT_ADMIN);
+	else if (owner.id == 0)
+		problem_say(call->c, 400, "no-such-user",
+		            "The field 'owner' names nobody; give a user's email address or id.");
+	else
+		*ret = owner.id;
+	return may && owner.id != 0;
 }
 
 /* NULL: that has been said. The link has what nobody needs to say. */
-static struct write_job *create_new(struct api_worker *w, struct http_conn *c, const struct caller *caller)
+static struct write_job *create_new(const struct api_call *call)
 {
-	struct write_job *j = write_job_new(w, c, caller->user, STORE_LINK_CREATE, create_done);
+	struct write_job *j = write_job_new(call, STORE_LINK_CREATE, create_done);
 	if (!j)
 		return NULL;
 	j->write.link = (struct link_record){
-	    .owner = caller->user,
-	    .api_key = caller->limit_key,
+	    .owner = call->caller.user,
+	    .api_key = call->caller.limit_key,
 	    .created_ms = j->write.now_ms,
 	    .updated_ms = j->write.now_ms,
 	    .expires_ms = j->write.now_ms + default_life_ms,
 	    .redirect_status = 302,
 	    .enabled = true,
 	};
-	j->write.owner = named_sees_only(caller);
-	j->write.idempotency_owner = caller->user;
+	j->write.owner = named_sees_only(&call->caller);
+	j->write.idempotency_owner = call->caller.user;
 	return j;
 }
 
 /* The rest of a create, whose link has all that was given. */
-static void create_submit(struct write_job *j, const struct http_request *req, const struct create_input *in,
-                          const struct caller *caller)
+static void create_submit(struct write_job *j, const struct api_call *call, const struct create_input *in)
 {
 	struct err e;
 	const char *code;
-	if (in->owner.ptr && !take_owner(j->worker, j->conn, req, caller, in->owner, &j->write.link.owner))
+	if (in->owner.ptr && !take_owner(call, in->owner, &j->write.link.owner))
 		return;
 	int r = check_fields(j, ~0U, in->password, &e, &code);
 	if (r == 0 && in->alias.ptr) {
@@ -364,32 +344,32 @@ static void create_submit(struct write_job *j, const struct http_request *req, c
 	}
 	if (r < 0)
 		api_reply_failed(j->conn, r, code, &e);
-	else if (take_idempotency_key(j, req))
-		charge(j, caller, in->password, false);
+	else if (take_idempotency_key(j, call->req))
+		charge(j, &call->caller, in->password, false);
 }
 
-void links_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void links_post(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct err e;
 	struct create_input in = {0};
 	const struct input_field own[] = {{"alias", FIELD_STRING, &in.alias, .may_be_null = true}};
 	struct input CLEANUP(input_release) body = {0};
-	struct write_job *j = auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller)
-	                          ? create_new(w, c, &caller)
-	                          : NULL;
+	struct write_job *j = create_new(call);
 	if (!j)
 		return;
 	struct input_record record = {&link_fields, FIELD_CREATE, &j->write.link, own, 1};
-	int r = input_record_read(req->body, &body, &record, j->write.arena, &e);
+	int r = input_record_read(call->req->body, &body, &record, j->write.arena, &e);
 	in.password = record.secret;
 	in.owner = record.user;
 	if (r < 0)
-		api_reply_failed(c, r, "invalid-body", &e);
+		api_reply_failed(call->c, r, "invalid-body", &e);
 	else
-		create_submit(j, req, &in, &caller);
+		create_submit(j, call, &in);
+}
+
+static bool require(struct api_call *call, struct str in_body, unsigned rights)
+{
+	return auth_require(call->w, call->c, call->req, in_body, rights, &call->caller);
 }
 
 /*
@@ -397,18 +377,18 @@ void links_post(struct api_worker *w, struct http_conn *c, const struct http_req
  * costs a stranger most and the server least. False: it has been answered. `in` is to be released in any
  * case.
  */
-static bool body_and_key(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                         struct input *in, unsigned rights, struct caller *ret)
+static bool body_and_key(struct api_call *call, struct input *in, unsigned rights)
 {
+	struct http_conn *c = call->c;
+	const struct http_request *req = call->req;
 	struct err e;
 	bool known_already = auth_in_header(req);
-	if (known_already && !auth_require(w, c, req, STR_NULL, rights, ret))
+	if (known_already && !require(call, STR_NULL, rights))
 		return false;
 	if (!known_already && req->body.len > STRANGERS_BODY_BYTES_MAX) {
-		static const struct problem p = {.status = 413, .code = "body-too-large"};
-		problem_reply(c, &p,
-		              "A body over %d bytes is read only when the API key stands in the header.",
-		              STRANGERS_BODY_BYTES_MAX);
+		problem_say(c, 413, "body-too-large",
+		            "A body over %d bytes is read only when the API key stands in the header.",
+		            STRANGERS_BODY_BYTES_MAX);
 		return false;
 	}
 	int r = input_parse(req->body, in, &e);
@@ -416,25 +396,20 @@ static bool body_and_key(struct api_worker *w, struct http_conn *c, const struct
 		api_reply_failed(c, r, "invalid-body", &e);
 		return false;
 	}
-	return known_already || auth_require(w, c, req, input_peek(in, "api_dev_key"), rights, ret);
+	return known_already || require(call, input_peek(in, "api_dev_key"), rights);
 }
 
-void create_url_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                     const struct route_match *match)
+void create_url_post(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct err e;
 	struct str api_dev_key;
 	struct create_input in = {0};
 	struct input CLEANUP(input_release) body = {0};
-	struct write_job *j = body_and_key(w, c, req, &body, RIGHT_CREATE, &caller)
-	                          ? create_new(w, c, &caller)
-	                          : NULL;
+	struct write_job *j = body_and_key(call, &body, RIGHT_CREATE) ? create_new(call) : NULL;
 	if (!j)
 		return;
 	j->plain = true;
-	j->plain_text = str_starts(http_request_field(req, STR("accept")), STR("text/plain"));
+	j->plain_text = str_starts(http_request_field(call->req, STR("accept")), STR("text/plain"));
 	struct link_record *link = &j->write.link;
 	const struct input_field fields[] = {
 	    {"api_dev_key", FIELD_STRING, &api_dev_key},
@@ -446,9 +421,9 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 	};
 	int r = input_fields(&body, fields, ARRAY_LEN(fields), j->write.arena, &e);
 	if (r < 0)
-		api_reply_failed(c, r, "invalid-body", &e);
+		api_reply_failed(call->c, r, "invalid-body", &e);
 	else
-		create_submit(j, req, &in, &caller);
+		create_submit(j, call, &in);
 }
 
 /* Reading */
@@ -456,29 +431,23 @@ void create_url_post(struct api_worker *w, struct http_conn *c, const struct htt
 static void link_get_done(struct read_job *j)
 {
 	const struct store_lookup *found = &j->lookup;
-	if (found->result == ERR_NOT_FOUND ||
-	    (found->result == 0 && j->owner && found->link.owner != j->owner))
-		named_reply_no_such_link(j->conn);
-	else if (found->result < 0)
-		problem_reply_store(j->conn, found->result);
+	bool is_others = found->result == 0 && j->owner && found->link.owner != j->owner;
+	if (found->result < 0 || is_others)
+		named_reply_failed(j->conn, is_others ? ERR_NOT_FOUND : found->result);
 	else
 		reply_link(j->conn, j->worker->api, &found->link);
 }
 
-void link_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-              const struct route_match *match)
+void link_get(struct api_call *call)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_READ, &caller))
-		return;
-	struct str name = named_take_key(w, c, match->params[0]);
-	struct read_job *j = name.ptr ? read_job_new(w, c, READ_LINK, link_get_done) : NULL;
+	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_LINK, link_get_done) : NULL;
 	if (!j)
 		return;
-	j->owner = named_sees_only(&caller);
+	j->owner = named_sees_only(&call->caller);
 	j->shows_clicks = true;
-	j->lookup.ref = links_ref(w->api->links, name);
-	j->lookup.arena = http_conn_arena(c);
+	j->lookup.ref = links_ref(call->w->api->links, name);
+	j->lookup.arena = http_conn_arena(call->c);
 	read_job_submit(j);
 }
 
@@ -486,9 +455,8 @@ static void links_list_done(struct read_job *j)
 {
 	const struct store_list *page = &j->list;
 	if (j->result == ERR_INVALID) {
-		static const struct problem p = {.status = 400, .code = "invalid-cursor"};
-		problem_reply(j->conn, &p,
-		              "The cursor is not one that this list gave; start again without it.");
+		problem_say(j->conn, 400, "invalid-cursor",
+		            "The cursor is not one that this list gave; start again without it.");
 		return;
 	}
 	if (j->result < 0) {
@@ -510,28 +478,23 @@ static void links_list_done(struct read_job *j)
 	api_reply_json(j->conn, 200, &body, NULL, 0);
 }
 
-void links_list_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                    const struct route_match *match)
+void links_list_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_READ, &caller))
-		return;
-	struct str limit_text = http_query_param(req->query, STR("limit"));
+	struct str limit_text = http_query_param(call->req->query, STR("limit"));
 	uint64_t limit = PAGE_DEFAULT;
 	if (limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > PAGE_MAX)) {
-		static const struct problem p = {.status = 400, .code = "invalid-limit"};
-		problem_reply(c, &p, "The parameter 'limit' must be a number from 1 to %d.", PAGE_MAX);
+		problem_say(call->c, 400, "invalid-limit",
+		            "The parameter 'limit' must be a number from 1 to %d.", PAGE_MAX);
 		return;
 	}
-	struct read_job *j = read_job_new(w, c, READ_LIST, links_list_done);
+	struct read_job *j = read_job_new(call->w, call->c, READ_LIST, links_list_done);
 	if (!j)
 		return;
-	j->list.owner = named_sees_only(&caller);
+	j->list.owner = named_sees_only(&call->caller);
 	j->list.limit = limit;
 	j->list.bytes_max = PAGE_BYTES_MAX;
-	j->list.arena = http_conn_arena(c);
-	j->list.cursor = arena_str(j->list.arena, http_query_param(req->query, STR("cursor")));
+	j->list.arena = http_conn_arena(call->c);
+	j->list.cursor = arena_str(j->list.arena, http_query_param(call->req->query, STR("cursor")));
 	read_job_submit(j);
 }
 
@@ -553,102 +516,76 @@ static void patched_reply(struct write_job *j)
 static void patch_done(struct write_job *j)
 {
 	const struct http_response done = {.status = 204};
-	const struct store_write *w = &j->write;
-	if (w->result == ERR_NOT_FOUND)
-		named_reply_no_such_link(j->conn);
-	else if (w->result < 0)
-		problem_reply_store(j->conn, w->result);
+	if (j->write.result < 0)
+		named_reply_failed(j->conn, j->write.result);
 	else if (j->ctx)
 		patched_reply(j);
 	else
 		http_reply(j->conn, &done);
 }
 
-void link_patch(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void link_patch(struct api_call *call)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
-		return;
-	struct str name = named_take_key(w, c, match->params[0]);
-	struct write_job *j = name.ptr ? write_job_new(w, c, caller.user, STORE_LINK_UPDATE, patch_done)
-	                               : NULL;
+	struct write_job *j = link_job_new(call, call->params[0], STORE_LINK_UPDATE, patch_done);
 	if (!j)
 		return;
 	struct err e;
 	const char *code;
 	struct input CLEANUP(input_release) body = {0};
 	struct input_record in = {&link_fields, FIELD_PATCH, &j->write.link};
-	int r = input_record_read(req->body, &body, &in, j->write.arena, &e);
+	int r = input_record_read(call->req->body, &body, &in, j->write.arena, &e);
 	if (r == 0 && in.bits == 0)
 		r = err_set(&e, ERR_INVALID, "the body changes nothing; name at least one field");
 	if (r == 0)
 		r = check_fields(j, in.bits, in.secret, &e, &code);
 	if (r < 0) {
-		api_reply_failed(c, r, "invalid-body", &e);
+		api_reply_failed(call->c, r, "invalid-body", &e);
 		return;
 	}
-	if (in.user.ptr && !take_owner(w, c, req, &caller, in.user, &j->write.link.owner))
+	if (in.user.ptr && !take_owner(call, in.user, &j->write.link.owner))
 		return;
 	j->write.fields = in.bits;
-	j->ctx = caller.rights & RIGHT_READ ? j : NULL; /* who may not read links is not shown this one */
-	j->write.owner = named_sees_only(&caller);
-	j->write.ref = links_ref(w->api->links, name);
-	ask_submit_hashed(j, &caller, in.secret, &j->write.link.password);
+	j->ctx = call->caller.rights & RIGHT_READ ? j
+	                                          : NULL; /* who may not read links is not shown this one */
+	ask_submit_hashed(j, &call->caller, in.secret, &j->write.link.password);
 }
 
 static void delete_done(struct write_job *j)
 {
-	if (j->write.result == ERR_NOT_FOUND) {
-		named_reply_no_such_link(j->conn);
-		return;
-	}
-	if (j->write.result < 0) {
-		problem_reply_store(j->conn, j->write.result);
-		return;
-	}
 	const struct http_response done = {.status = 204};
 	const struct http_response success = {
 	    .status = 200, .content_type = STR("text/plain; charset=utf-8"), .body = STR("SUCCESS")};
-	http_reply(j->conn, j->plain ? &success : &done);
+	if (j->write.result < 0)
+		named_reply_failed(j->conn, j->write.result);
+	else
+		http_reply(j->conn, j->plain ? &success : &done);
 }
 
-static void delete_submit(struct api_worker *w, struct http_conn *c, const struct caller *caller,
-                          struct str text, bool plain)
+static void delete_submit(const struct api_call *call, struct str key, bool plain)
 {
-	struct str name = named_take_key(w, c, text);
-	struct write_job *j = name.ptr ? write_job_new(w, c, caller->user, STORE_LINK_DELETE, delete_done)
-	                               : NULL;
+	struct write_job *j = link_job_new(call, key, STORE_LINK_DELETE, delete_done);
 	if (!j)
 		return;
 	j->plain = plain;
-	j->write.owner = named_sees_only(caller);
-	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);
 }
 
-void link_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
+void link_delete(struct api_call *call)
 {
-	struct caller caller;
-	if (auth_require(w, c, req, STR_NULL, RIGHT_DELETE, &caller))
-		delete_submit(w, c, &caller, match->params[0], false);
+	delete_submit(call, call->params[0], false);
 }
 
 /* A query parameter, decoded into the arena; STR_NULL when absent or malformed. */
-static struct str query_text(struct http_conn *c, const struct http_request *req, struct str name)
+static struct str query_text(const struct api_call *call, struct str name)
 {
-	struct str raw = http_query_param(req->query, name);
-	char *text = raw.ptr ? arena_alloc(http_conn_arena(c), raw.len + 1) : NULL;
+	struct str raw = http_query_param(call->req->query, name);
+	char *text = raw.ptr ? arena_alloc(http_conn_arena(call->c), raw.len + 1) : NULL;
 	size_t len;
 	return text && http_percent_decode(raw, text, &len) ? str_n(text, len) : STR_NULL;
 }
 
-void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                       const struct route_match *match)
+void delete_url_delete(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct err e;
 	struct str api_dev_key, url_key = STR_NULL;
 	const struct input_field fields[] = {
@@ -657,20 +594,20 @@ void delete_url_delete(struct api_worker *w, struct http_conn *c, const struct h
 	};
 	struct input CLEANUP(input_release) body = {0};
 	int r = 0;
-	if (req->body.len > 0) {
-		if (!body_and_key(w, c, req, &body, RIGHT_DELETE, &caller))
+	if (call->req->body.len > 0) {
+		if (!body_and_key(call, &body, RIGHT_DELETE))
 			return;
-		r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
+		r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(call->c), &e);
 	} else {
-		if (!auth_require(w, c, req, query_text(c, req, STR("api_dev_key")), RIGHT_DELETE, &caller))
+		if (!require(call, query_text(call, STR("api_dev_key")), RIGHT_DELETE))
 			return;
-		url_key = query_text(c, req, STR("url_key"));
+		url_key = query_text(call, STR("url_key"));
 		if (!url_key.ptr)
 			r = err_set(&e, ERR_INVALID,
 			            "the field 'url_key' is missing; give it in a JSON body or in the query");
 	}
 	if (r < 0)
-		api_reply_failed(c, r, "invalid-body", &e);
+		api_reply_failed(call->c, r, "invalid-body", &e);
 	else
-		delete_submit(w, c, &caller, url_key, true);
+		delete_submit(call, url_key, true);
 }

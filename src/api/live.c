@@ -326,16 +326,16 @@ static unsigned watchers_of(const struct api_worker *w, uint64_t user)
 /* Room for one more: for this user, and at all. False: that has been said. */
 static bool watch_admit(struct api_worker *w, struct http_conn *c, const struct caller *caller)
 {
-	static const struct problem p = {.status = 503, .code = "too-many-watchers"};
 	if (watchers_of(w, caller->user) >= LIVE_WATCHERS_USER_MAX) {
-		problem_reply(c, &p, "You watch the live feed %d times already; end one of them first.",
-		              LIVE_WATCHERS_USER_MAX);
+		problem_say(c, 503, "too-many-watchers",
+		            "You watch the live feed %d times already; end one of them first.",
+		            LIVE_WATCHERS_USER_MAX);
 		return false;
 	}
 	if (atomic_fetch_add(&w->api->live->watchers, 1) >= LIVE_WATCHERS_MAX) {
 		atomic_fetch_sub(&w->api->live->watchers, 1);
-		problem_reply(c, &p, "%d clients watch the live feed already; try again later.",
-		              LIVE_WATCHERS_MAX);
+		problem_say(c, 503, "too-many-watchers",
+		            "%d clients watch the live feed already; try again later.", LIVE_WATCHERS_MAX);
 		return false;
 	}
 	return true;
@@ -407,32 +407,27 @@ static void watch_done(struct ask_job *ask)
 		watch_one(j);
 }
 
-void live_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-              const struct route_match *match)
+void live_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
-	struct str wanted = http_query_param(req->query, STR("key"));
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_STATS, &caller))
-		return;
+	struct str wanted = http_query_param(call->req->query, STR("key"));
 	if (!wanted.ptr) {
-		static const struct problem p = {.status = 403, .code = "not-permitted"};
-		if (!caller_is_admin(&caller))
-			problem_reply(c, &p,
-			              "Only an admin may watch everything; name one of your links: ?key=KEY");
-		else if (req->method == HTTP_HEAD)
-			http_reply(c, &live_head);
+		if (!caller_is_admin(&call->caller))
+			problem_say(call->c, 403, "not-permitted",
+			            "Only an admin may watch everything; name one of your links: ?key=KEY");
+		else if (call->req->method == HTTP_HEAD)
+			http_reply(call->c, &live_head);
 		else
-			watch(w, c, &(struct watcher){.caller = caller}, NULL);
+			watch(call->w, call->c, &(struct watcher){.caller = call->caller}, NULL);
 		return;
 	}
-	struct str name = named_take_key(w, c, wanted);
-	struct watch_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), watch_run, watch_done) : NULL;
+	struct str name = named_take_key(call->w, call->c, wanted);
+	struct watch_job *j = name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), watch_run, watch_done)
+	                               : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
-	j->caller = caller;
-	j->owner_changes = atomic_load(&w->api->owner_changes);
-	j->head_only = req->method == HTTP_HEAD;
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&call->caller)};
+	j->caller = call->caller;
+	j->owner_changes = atomic_load(&call->w->api->owner_changes);
+	j->head_only = call->req->method == HTTP_HEAD;
 	ask_job_submit(&j->ask);
 }

@@ -2,17 +2,19 @@
 
 #include "api/problem.h"
 
-void named_reply_no_such_link(struct http_conn *c)
+void named_reply_failed(struct http_conn *c, int err)
 {
-	static const struct problem p = {.status = 404, .code = "no-such-link"};
-	problem_reply(c, &p, "There is no link of that key, or it is not yours.");
+	if (err == ERR_NOT_FOUND)
+		problem_say(c, 404, "no-such-link", "There is no link of that key, or it is not yours.");
+	else
+		problem_reply_store(c, err);
 }
 
 struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str text)
 {
 	char folded[KEY_BYTES_MAX];
 	if (!key_is_wellformed(text)) {
-		named_reply_no_such_link(c);
+		named_reply_failed(c, ERR_NOT_FOUND);
 		return STR_NULL;
 	}
 	struct str key = arena_str(http_conn_arena(c), key_fold(links_cipher(w->api->links), text, folded));

@@ -10,4 +10,5 @@ struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str 
 /* Whose links somebody sees: 0 for everybody's. */
 uint64_t named_sees_only(const struct caller *caller);
 
-void named_reply_no_such_link(struct http_conn *c);
+/* Why there is no answer about a link: ERR_NOT_FOUND is 404, and the rest is problem_reply_store's. */
+void named_reply_failed(struct http_conn *c, int err);

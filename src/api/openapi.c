@@ -129,16 +129,14 @@ static void contract_make(void)
 	buf_str(&contract, rest);
 }
 
-void openapi_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
+void openapi_get(struct api_call *call)
 {
-	(void)w, (void)req, (void)match;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, contract_make);
 	const struct http_response r = {
 	    .status = 200, .content_type = STR("application/json"), .body = buf_view(&contract)};
 	if (contract.failed)
-		problem_reply_store(c, ERR_NOMEM);
+		problem_reply_store(call->c, ERR_NOMEM);
 	else
-		http_reply(c, &r);
+		http_reply(call->c, &r);
 }

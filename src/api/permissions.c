@@ -37,12 +37,8 @@ static void listed_json(struct buf *b, uint64_t id, const struct user_record *us
 
 static void permissions_get_done(struct read_job *j)
 {
-	if (j->result == ERR_NOT_FOUND) {
-		named_reply_no_such_link(j->conn);
-		return;
-	}
 	if (j->result < 0) {
-		problem_reply_store(j->conn, j->result);
+		named_reply_failed(j->conn, j->result);
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
@@ -60,77 +56,60 @@ static void permissions_get_done(struct read_job *j)
 	api_reply_json(j->conn, 200, &body, NULL, 0);
 }
 
-void permissions_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                     const struct route_match *match)
+void permissions_get(struct api_call *call)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_READ, &caller))
-		return;
-	struct str name = named_take_key(w, c, match->params[0]);
-	struct read_job *j = name.ptr ? read_job_new(w, c, READ_PERMITTED, permissions_get_done) : NULL;
+	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_PERMITTED, permissions_get_done)
+	                              : NULL;
 	if (!j)
 		return;
-	j->owner = named_sees_only(&caller);
-	j->permitted.ref = links_ref(w->api->links, name);
+	j->owner = named_sees_only(&call->caller);
+	j->permitted.ref = links_ref(call->w->api->links, name);
 	read_job_submit(j);
 }
 
 /* A link that is not theirs is told before a user who is none: or they could find out who there is. */
 static void permission_done(struct write_job *j)
 {
-	static const struct problem full = {.status = 409, .code = "too-many-permissions"};
-	static const struct problem nobody = {.status = 404, .code = "no-such-user"};
-	const struct http_response done = {.status = 204};
-	bool no_user = j->write.user == 0 && j->write.result == 0;
-	switch (no_user ? ERR_INVALID : j->write.result) {
-	case 0: http_reply(j->conn, &done); return;
-	case ERR_NOT_FOUND: named_reply_no_such_link(j->conn); return;
-	case ERR_INVALID:
-		problem_reply(j->conn, &nobody, "There is no such user; name one by email address or id.");
-		return;
-	case ERR_LIMIT:
-		problem_reply(j->conn, &full,
-		              "A link's list holds at most %d users; take somebody off it first.",
-		              PERMITTED_MAX);
-		return;
-	default: problem_reply_store(j->conn, j->write.result); return;
-	}
+	int r = j->write.result;
+	if (r == ERR_INVALID || (r == 0 && j->write.user == 0))
+		problem_say(j->conn, 404, "no-such-user",
+		            "There is no such user; name one by email address or id.");
+	else if (r == ERR_LIMIT)
+		problem_say(j->conn, 409, "too-many-permissions",
+		            "A link's list holds at most %d users; take somebody off it first.",
+		            PERMITTED_MAX);
+	else if (r < 0)
+		named_reply_failed(j->conn, r);
+	else
+		http_reply(j->conn, &(const struct http_response){.status = 204});
 }
 
-static void permission_change(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                              const struct route_match *match, enum store_write_kind kind)
+static void permission_change(struct api_call *call, enum store_write_kind kind)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_CREATE, &caller))
-		return;
-	struct str name = named_take_key(w, c, match->params[0]);
-	struct write_job *j = name.ptr ? write_job_new(w, c, caller.user, kind, permission_done) : NULL;
+	struct write_job *j = link_job_new(call, call->params[0], kind, permission_done);
 	if (!j)
 		return;
-	char *text = arena_alloc(j->write.arena, match->params[1].len + 1);
+	char *text = arena_alloc(j->write.arena, call->params[1].len + 1);
 	size_t len = 0;
 	if (!text) {
-		problem_reply_store(c, ERR_NOMEM);
+		problem_reply_store(call->c, ERR_NOMEM);
 		return;
 	}
 	struct account user = {0};
-	if (http_percent_decode(match->params[1], text, &len) &&
-	    !auth_user_named(w, c, req, str_n(text, len), &user))
+	if (http_percent_decode(call->params[1], text, &len) &&
+	    !auth_user_named(call, str_n(text, len), &user))
 		return;
 	j->write.user = user.id;
-	j->write.owner = named_sees_only(&caller);
-	j->write.ref = links_ref(w->api->links, name);
 	write_job_submit(j);
 }
 
-void permission_put(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                    const struct route_match *match)
+void permission_put(struct api_call *call)
 {
-	permission_change(w, c, req, match, STORE_PERMIT);
+	permission_change(call, STORE_PERMIT);
 }
 
-void permission_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                       const struct route_match *match)
+void permission_delete(struct api_call *call)
 {
-	permission_change(w, c, req, match, STORE_FORBID);
+	permission_change(call, STORE_FORBID);
 }

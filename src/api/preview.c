@@ -1,10 +1,10 @@
-#include "api/preview.h"
-
+/* GET /{key}+: where a link goes, without going there. */
 #include "api/auth.h"
 #include "api/doors.h"
 #include "api/html.h"
 #include "api/jobs.h"
 #include "api/problem.h"
+#include "api/redirect.h"
 #include "api/reply.h"
 #include "api/strangers.h"
 
@@ -42,7 +42,7 @@ static void reply_preview(struct read_job *j, const struct link_record *link)
 		write_target(&page, link);
 	buf_str(&page, STR("<p class=\"quiet\">Looking here does not count as a visit.</p>"));
 	html_page_end(&page);
-	api_reply_page(j->conn, &page);
+	api_reply_page(j->conn, 200, &page, html_policy);
 }
 
 static void preview_done(struct read_job *j)

@@ -1,6 +1,7 @@
 #include "api/problem.h"
 
 #include "api/html.h"
+#include "api/reply.h"
 #include "base/json_out.h"
 
 #include <stdarg.h>
@@ -35,13 +36,10 @@ static void make_sentence(char *text)
 	}
 }
 
-void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt, ...)
+static void reply(struct http_conn *c, const struct problem *p, const char *fmt, va_list ap)
 {
 	char detail[sizeof(struct err) + 2];
-	va_list ap;
-	va_start(ap, fmt);
 	vsnprintf(detail, sizeof(struct err), fmt, ap);
-	va_end(ap);
 	make_sentence(detail);
 
 	struct http_field fields[8];
@@ -49,7 +47,7 @@ void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt
 	ASSERT(p->field_count <= 6);
 	for (; n < p->field_count; n++)
 		fields[n] = p->fields[n];
-	fields[n++] = (struct http_field){STR("Cache-Control"), STR("private, no-store")};
+	fields[n++] = never_kept;
 	if (p->as_page)
 		fields[n++] = html_policy;
 
@@ -66,6 +64,23 @@ void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt
 	    .field_count = n,
 	};
 	http_reply(c, &r);
+}
+
+void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	reply(c, p, fmt, ap);
+	va_end(ap);
+}
+
+void problem_say(struct http_conn *c, int status, const char *code, const char *fmt, ...)
+{
+	const struct problem p = {.status = status, .code = code};
+	va_list ap;
+	va_start(ap, fmt);
+	reply(c, &p, fmt, ap);
+	va_end(ap);
 }
 
 /* Only what browsers send is looked for: HTML named before any JSON. */
@@ -95,29 +110,25 @@ void problem_reply_log(struct http_conn *c, int err)
 
 void problem_reply_store(struct http_conn *c, int err)
 {
-	struct problem p = {.status = 503, .code = "unavailable", .fields = soon, .field_count = 1};
-	switch (err) {
-	case ERR_UNCERTAIN:
-		p.code = "uncertain";
-		problem_reply(c, &p,
-		              "The store failed while it was writing: the change may or may not have been "
-		              "made. Look before you "
-		              "repeat it; a create with an Idempotency-Key may simply be repeated.");
-		return;
-	case ERR_LIMIT:
-		problem_reply(c, &p, "The server has more work waiting than it takes on. Try again.");
-		return;
-	case ERR_NOMEM: problem_reply(c, &p, "The server is short of memory. Try again."); return;
-	case ERR_CORRUPT:
-		p = (struct problem){.status = 500, .code = "corrupt"};
-		problem_reply(c, &p,
-		              "Stored data is damaged; the server's log says what. Nothing was changed.");
-		return;
-	default:
-		problem_reply(
-		    c, &p, "The link store does not answer at the moment; nothing was changed. Try again.");
-		return;
-	}
+	const struct problem p = {
+	    .status = err == ERR_CORRUPT ? 500 : 503,
+	    .code = err == ERR_UNCERTAIN ? "uncertain"
+	            : err == ERR_CORRUPT ? "corrupt"
+	                                 : "unavailable",
+	    .fields = soon,
+	    .field_count = err != ERR_CORRUPT,
+	};
+	const char *why = "The link store does not answer at the moment; nothing was changed. Try again.";
+	if (err == ERR_UNCERTAIN)
+		why = "The store failed while it was writing: the change may or may not have been made. Look "
+		      "before you repeat it; a create with an Idempotency-Key may simply be repeated.";
+	else if (err == ERR_LIMIT)
+		why = "The server has more work waiting than it takes on. Try again.";
+	else if (err == ERR_NOMEM)
+		why = "The server is short of memory. Try again.";
+	else if (err == ERR_CORRUPT)
+		why = "Stored data is damaged; the server's log says what. Nothing was changed.";
+	problem_reply(c, &p, "%s", why);
 }
 
 void problem_reply_sink(struct http_conn *c, int err)

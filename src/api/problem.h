@@ -17,6 +17,9 @@ struct problem {
 
 void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* The same for one that is a status and a code alone. */
+void problem_say(struct http_conn *c, int status, const char *code, const char *fmt, ...) PRINTF_LIKE(4, 5);
+
 /* Does the client prefer HTML to JSON? */
 bool problem_wants_page(const struct http_request *req);
 

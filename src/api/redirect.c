@@ -12,17 +12,15 @@
 #include "api/count.h"
 #include "api/doors.h"
 #include "api/jobs.h"
-#include "api/preview.h"
 #include "api/problem.h"
 #include "api/ratelimit.h"
 #include "api/refresh.h"
+#include "api/reply.h"
 #include "api/strangers.h"
-
-static const struct http_field redirect_cache_control = {STR("Cache-Control"), STR("private, no-store")};
 
 int api_render_redirect(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
 {
-	const struct http_field fields[] = {{STR("Location"), link->url}, redirect_cache_control};
+	const struct http_field fields[] = {{STR("Location"), link->url}, never_kept};
 	const struct http_response r = {
 	    .status = link->redirect_status,
 	    .fields = fields,

@@ -9,6 +9,13 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 /* Asks the store. For a path of one segment that is no route. */
 void redirect_handle(struct api_worker *w, struct http_conn *c, const struct http_request *req);
 
+/* GET /{key}+: where a link goes, without going there. */
+void preview_submit(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                    struct str key);
+
+/* POST /{key}: the password of a link. */
+void unlock_handle(struct api_worker *w, struct http_conn *c, const struct http_request *req);
+
 enum { REDIRECT_KEY_BYTES = 3 * (KEY_BYTES_MAX + 1) };
 
 /* The key that a path of one segment means, decoded and folded, in `out`; STR_NULL when it can be none. A "+"

@@ -1,9 +1,8 @@
 #include "api/reply.h"
 
-#include "api/html.h"
 #include "api/problem.h"
 
-static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
+const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
 
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count)
@@ -27,15 +26,15 @@ void api_reply_json(struct http_conn *c, int status, struct buf *body, const str
 	http_reply(c, &r);
 }
 
-void api_reply_page(struct http_conn *c, const struct buf *page)
+void api_reply_page(struct http_conn *c, int status, const struct buf *page, struct http_field policy)
 {
 	if (page->failed) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	const struct http_field fields[] = {html_policy, never_kept};
+	const struct http_field fields[] = {policy, never_kept};
 	const struct http_response r = {
-	    .status = 200,
+	    .status = status,
 	    .content_type = STR("text/html; charset=utf-8"),
 	    .body = buf_view(page),
 	    .fields = fields,
@@ -57,19 +56,17 @@ void api_reply_failed(struct http_conn *c, int err, const char *code, const stru
 bool input_page(struct http_conn *c, struct str query, uint64_t limit_usual, uint64_t limit_max,
                 struct page_input *ret)
 {
-	static const struct problem bad_limit = {.status = 400, .code = "invalid-limit"};
-	static const struct problem bad_cursor = {.status = 400, .code = "invalid-cursor"};
 	struct str limit = http_query_param(query, STR("limit"));
 	struct str cursor = http_query_param(query, STR("cursor"));
 	*ret = (struct page_input){.limit = limit_usual};
 	if (limit.ptr && (!str_u64(limit, &ret->limit) || ret->limit < 1 || ret->limit > limit_max)) {
-		problem_reply(c, &bad_limit, "The parameter 'limit' must be a number from 1 to %llu.",
-		              (unsigned long long)limit_max);
+		problem_say(c, 400, "invalid-limit", "The parameter 'limit' must be a number from 1 to %llu.",
+		            (unsigned long long)limit_max);
 		return false;
 	}
 	if (cursor.ptr && (!str_u64(cursor, &ret->after) || ret->after > INT64_MAX)) {
-		problem_reply(c, &bad_cursor,
-		              "The cursor is not one that this list gave; start again without it.");
+		problem_say(c, 400, "invalid-cursor",
+		            "The cursor is not one that this list gave; start again without it.");
 		return false;
 	}
 	return true;

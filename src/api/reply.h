@@ -11,8 +11,10 @@ enum { REPLY_FIELDS_MAX = 7 };
 void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
                     size_t field_count);
 
-/* Sends one of the engine's own pages: never kept, no scripts. */
-void api_reply_page(struct http_conn *c, const struct buf *page);
+extern const struct http_field never_kept; /* Cache-Control, for whatever is somebody's own */
+
+/* Sends one of the engine's own pages, which is never kept, with its policy (api/html.h). */
+void api_reply_page(struct http_conn *c, int status, const struct buf *page, struct http_field policy);
 
 /* ERR_INVALID: 400 with the sentence. Anything else: as problem_reply_store. */
 void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);

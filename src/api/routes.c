@@ -1,126 +1,106 @@
 /* Which request goes where. A hit in the cache never gets here: reserved words cannot be keys. */
+#include "api/auth.h"
 #include "api/handlers.h"
 #include "api/problem.h"
 #include "api/redirect.h"
-#include "api/unlock.h"
+#include "http/router.h"
 
-#define LIMIT_ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                          \
-	{                                                                                                  \
-		.section = "limits", .name = row_name, .type = row_type,                                   \
-		.offset = offsetof(struct api_settings, key_limits.field), .def = row_def, .min = row_min, \
-		.max = row_max, .help = row_help                                                           \
-	}
-
-#define STRANGER_ROW(row_name, row_type, field, row_def, row_min, row_max, row_help)                      \
-	{                                                                                                 \
-		.section = "limits", .name = row_name, .type = row_type,                                  \
-		.offset = offsetof(struct api_settings, strangers.field), .def = row_def, .min = row_min, \
-		.max = row_max, .help = row_help                                                          \
-	}
+#define SETTING(...) CONF_ROW(struct api_settings, __VA_ARGS__)
 
 const struct conf_row api_rows[] = {
-    LIMIT_ROW(
-        "creates", CONF_UINT, creates_max, "0", 0, UINT32_MAX,
+    SETTING(
+        "limits", "creates", CONF_UINT, key_limits.creates_max, "0",
         "Links that a user may make in a period, by session and by all API keys without limits of their own "
-        "together; 0 is no limit."),
-    LIMIT_ROW("redirects", CONF_UINT, redirects_max, "0", 0, UINT32_MAX,
-              "Redirections of a user's links in a period, but for those of links that were made with an "
-              "API key that has limits of its own; 0 is no limit."),
-    LIMIT_ROW("period", CONF_DURATION, period_ms, "1m", 1000, 31ULL * 24 * 3600 * 1000,
-              "The period of those limits, and of an API key's own limits that name none."),
-    STRANGER_ROW(
-        "misses", CONF_UINT, misses_max, "500", 0, TRIES_MAX,
+        "together; 0 is no limit.",
+        .max = UINT32_MAX),
+    SETTING("limits", "redirects", CONF_UINT, key_limits.redirects_max, "0",
+            "Redirections of a user's links in a period, but for those of links that were made with an "
+            "API key that has limits of its own; 0 is no limit.",
+            .max = UINT32_MAX),
+    SETTING("limits", "period", CONF_DURATION, key_limits.period_ms, "1m",
+            "The period of those limits, and of an API key's own limits that name none.", .min = 1000,
+            .max = 31ULL * 24 * 3600 * 1000),
+    SETTING(
+        "limits", "misses", CONF_UINT, strangers.misses_max, "500",
         "Requests for keys that are none, from one address (an IPv6 /64) in a minute; beyond "
         "them it gets 429 for every link; 0 is no limit. Unknown API keys are counted apart, with the same "
-        "limit."),
-    STRANGER_ROW("sign_ins", CONF_UINT, sign_ins_max, "10", 1, TRIES_MAX,
-                 "Wrong passwords for one account from one address (an IPv6 /64) in limits.tries_period; and "
-                 "wrong current passwords of somebody who is signed in."),
-    STRANGER_ROW("sign_ins_account", CONF_UINT, sign_ins_account_max, "100", 1, TRIES_MAX,
-                 "Wrong passwords for one account from all addresses in limits.tries_period."),
-    STRANGER_ROW("sign_ins_address", CONF_UINT, sign_ins_address_max, "50", 1, TRIES_MAX,
-                 "Wrong passwords for accounts from one address in limits.tries_period."),
-    STRANGER_ROW("passwords_link", CONF_UINT, passwords_link_max, "100", 1, TRIES_MAX,
-                 "Wrong passwords for one link in limits.tries_period."),
-    STRANGER_ROW("passwords_address", CONF_UINT, passwords_address_max, "20", 1, TRIES_MAX,
-                 "Wrong passwords for links from one address in limits.tries_period."),
-    STRANGER_ROW("tries_period", CONF_DURATION, tries_ms, "5m", 1000, TRIES_PERIOD_MS_MAX,
-                 "The period of the limits of wrong passwords."),
-    {.section = "serve",
-     .name = "session_time",
-     .type = CONF_DURATION,
-     .offset = offsetof(struct api_settings, session_ms),
-     .def = "7d",
-     .min = 1000,
-     .max = 366ULL * 24 * 3600 * 1000,
-     .help = "How long somebody who signs in stays signed in."},
-    {.section = "accounts",
-     .name = "cache_memory",
-     .type = CONF_BYTES,
-     .offset = offsetof(struct api_settings, accounts_bytes),
-     .def = "32m",
-     .min = 1 << 20,
-     .max = 1ULL << 40,
-     .help = "Memory for users, API keys and sessions that were used lately; the others are read when "
-             "they are."},
-    {.section = "accounts",
-     .name = "stale_time",
-     .type = CONF_DURATION,
-     .offset = offsetof(struct api_settings, stale_ms),
-     .def = "60s",
-     .min = 2000,
-     .max = 24ULL * 3600 * 1000,
-     .help = "How long API keys and sessions are honoured from memory while the database does not say "
-             "whether they have changed; after that they get 503. Only for a store that several servers "
-             "share."},
+        "limit.",
+        .max = TRIES_MAX),
+    SETTING("limits", "sign_ins", CONF_UINT, strangers.sign_ins_max, "10",
+            "Wrong passwords for one account from one address (an IPv6 /64) in limits.tries_period; and "
+            "wrong current passwords of somebody who is signed in.",
+            .min = 1, .max = TRIES_MAX),
+    SETTING("limits", "sign_ins_account", CONF_UINT, strangers.sign_ins_account_max, "100",
+            "Wrong passwords for one account from all addresses in limits.tries_period.", .min = 1,
+            .max = TRIES_MAX),
+    SETTING("limits", "sign_ins_address", CONF_UINT, strangers.sign_ins_address_max, "50",
+            "Wrong passwords for accounts from one address in limits.tries_period.", .min = 1,
+            .max = TRIES_MAX),
+    SETTING("limits", "passwords_link", CONF_UINT, strangers.passwords_link_max, "100",
+            "Wrong passwords for one link in limits.tries_period.", .min = 1, .max = TRIES_MAX),
+    SETTING("limits", "passwords_address", CONF_UINT, strangers.passwords_address_max, "20",
+            "Wrong passwords for links from one address in limits.tries_period.", .min = 1, .max = TRIES_MAX),
+    SETTING("limits", "tries_period", CONF_DURATION, strangers.tries_ms, "5m",
+            "The period of the limits of wrong passwords.", .min = 1000, .max = TRIES_PERIOD_MS_MAX),
+    SETTING("serve", "session_time", CONF_DURATION, session_ms, "7d",
+            "How long somebody who signs in stays signed in.", .min = 1000, .max = 366ULL * 24 * 3600 * 1000),
+    SETTING("accounts", "cache_memory", CONF_BYTES, accounts_bytes, "32m",
+            "Memory for users, API keys and sessions that were used lately; the others are read when "
+            "they are.",
+            .min = 1 << 20, .max = 1ULL << 40),
+    SETTING("accounts", "stale_time", CONF_DURATION, stale_ms, "60s",
+            "How long API keys and sessions are honoured from memory while the database does not say "
+            "whether they have changed; after that they get 503. Only for a store that several servers "
+            "share.",
+            .min = 2000, .max = 24ULL * 3600 * 1000),
 };
 const size_t api_row_count = ARRAY_LEN(api_rows);
 
+/* Who may ask: anybody (then the handler sees to it, if it matters), or somebody with all of `rights`. */
 struct endpoint {
 	api_handler_fn *fn;
+	bool is_open;
+	unsigned rights;
 };
-#define TO(handler)              \
-	&(const struct endpoint) \
-	{                        \
-		handler          \
-	}
+#define OPEN(handler)           (&(const struct endpoint){handler, .is_open = true})
+#define KNOWN(handler, rights_) (&(const struct endpoint){handler, .rights = rights_})
 
 static const struct route routes[] = {
-    {HTTP_GET, "/", TO(front_get)},
-    {HTTP_GET, "/healthz", TO(healthz_get)},
-    {HTTP_GET, "/readyz", TO(readyz_get)},
-    {HTTP_GET, "/metrics", TO(metrics_get)},
-    {HTTP_GET, "/api/v1/openapi.json", TO(openapi_get)},
-    {HTTP_POST, "/api/v1/createURL", TO(create_url_post)},
-    {HTTP_DELETE, "/api/v1/deleteURL", TO(delete_url_delete)},
-    {HTTP_POST, "/api/v1/links", TO(links_post)},
-    {HTTP_GET, "/api/v1/links", TO(links_list_get)},
-    {HTTP_GET, "/api/v1/links/{}", TO(link_get)},
-    {HTTP_PATCH, "/api/v1/links/{}", TO(link_patch)},
-    {HTTP_DELETE, "/api/v1/links/{}", TO(link_delete)},
-    {HTTP_GET, "/api/v1/links/{}/permissions", TO(permissions_get)},
-    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", TO(permission_put)},
-    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", TO(permission_delete)},
-    {HTTP_GET, "/api/v1/links/{}/stats", TO(link_stats_get)},
-    {HTTP_GET, "/api/v1/links/{}/visits", TO(link_visits_get)},
-    {HTTP_GET, "/api/v1/orphans", TO(orphans_get)},
-    {HTTP_GET, "/api/v1/stats", TO(overview_get)},
-    {HTTP_GET, "/api/v1/live", TO(live_get)},
-    {HTTP_GET, "/api/v1/reconcile", TO(reconcile_get)},
-    {HTTP_POST, "/event", TO(event_post)},
-    {HTTP_GET, "/stats", TO(window_get)},
-    {HTTP_POST, "/api/v1/keys", TO(keys_post)},
-    {HTTP_GET, "/api/v1/keys", TO(keys_get)},
-    {HTTP_DELETE, "/api/v1/keys/{}", TO(key_delete)},
-    {HTTP_POST, "/api/v1/session", TO(session_post)},
-    {HTTP_GET, "/api/v1/session", TO(session_get)},
-    {HTTP_DELETE, "/api/v1/session", TO(session_delete)},
-    {HTTP_POST, "/api/v1/users", TO(users_post)},
-    {HTTP_GET, "/api/v1/users", TO(users_get)},
-    {HTTP_GET, "/api/v1/users/{}", TO(user_get)},
-    {HTTP_PATCH, "/api/v1/users/{}", TO(user_patch)},
-    {HTTP_DELETE, "/api/v1/users/{}/sessions", TO(user_sessions_delete)},
-    {HTTP_POST, "/api/v1/sweep", TO(sweep_post)},
+    {HTTP_GET, "/", OPEN(front_get)},
+    {HTTP_GET, "/healthz", OPEN(healthz_get)},
+    {HTTP_GET, "/readyz", OPEN(readyz_get)},
+    {HTTP_GET, "/metrics", OPEN(metrics_get)},
+    {HTTP_GET, "/api/v1/openapi.json", OPEN(openapi_get)},
+    {HTTP_POST, "/api/v1/createURL", OPEN(create_url_post)},
+    {HTTP_DELETE, "/api/v1/deleteURL", OPEN(delete_url_delete)},
+    {HTTP_POST, "/api/v1/links", KNOWN(links_post, RIGHT_CREATE)},
+    {HTTP_GET, "/api/v1/links", KNOWN(links_list_get, RIGHT_READ)},
+    {HTTP_GET, "/api/v1/links/{}", KNOWN(link_get, RIGHT_READ)},
+    {HTTP_PATCH, "/api/v1/links/{}", KNOWN(link_patch, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{}", KNOWN(link_delete, RIGHT_DELETE)},
+    {HTTP_GET, "/api/v1/links/{}/permissions", KNOWN(permissions_get, RIGHT_READ)},
+    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", KNOWN(permission_put, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", KNOWN(permission_delete, RIGHT_CREATE)},
+    {HTTP_GET, "/api/v1/links/{}/stats", KNOWN(link_stats_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/links/{}/visits", KNOWN(link_visits_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/orphans", KNOWN(orphans_get, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/stats", KNOWN(overview_get, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/live", KNOWN(live_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/reconcile", KNOWN(reconcile_get, RIGHT_ADMIN)},
+    {HTTP_POST, "/event", OPEN(event_post)},
+    {HTTP_GET, "/stats", OPEN(window_get)},
+    {HTTP_POST, "/api/v1/keys", KNOWN(keys_post, 0)},
+    {HTTP_GET, "/api/v1/keys", KNOWN(keys_get, 0)},
+    {HTTP_DELETE, "/api/v1/keys/{}", KNOWN(key_delete, 0)},
+    {HTTP_POST, "/api/v1/session", OPEN(session_post)},
+    {HTTP_GET, "/api/v1/session", KNOWN(session_get, 0)},
+    {HTTP_DELETE, "/api/v1/session", OPEN(session_delete)},
+    {HTTP_POST, "/api/v1/users", KNOWN(users_post, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/users", KNOWN(users_get, 0)},
+    {HTTP_GET, "/api/v1/users/{}", KNOWN(user_get, 0)},
+    {HTTP_PATCH, "/api/v1/users/{}", KNOWN(user_patch, 0)},
+    {HTTP_DELETE, "/api/v1/users/{}/sessions", KNOWN(user_sessions_delete, 0)},
+    {HTTP_POST, "/api/v1/sweep", KNOWN(sweep_post, RIGHT_ADMIN)},
 };
 
 static bool is_reading(enum http_method m)
@@ -151,14 +131,15 @@ static bool is_one_segment(struct str path)
 void api_dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req)
 {
 	if (req->method == HTTP_METHOD_OTHER) {
-		static const struct problem p = {.status = 501, .code = "unknown-method"};
-		problem_reply(c, &p, "This server does not know that method.");
+		problem_say(c, 501, "unknown-method", "This server does not know that method.");
 		return;
 	}
 	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
 	if (match.route) {
 		const struct endpoint *to = match.route->target;
-		to->fn(w, c, req, &match);
+		struct api_call call = {.w = w, .c = c, .req = req, .params = match.params};
+		if (to->is_open || auth_require(w, c, req, STR_NULL, to->rights, &call.caller))
+			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
 		reply_allowed(c, req->method, match.allowed);
 	} else if (is_one_segment(req->path)) {
@@ -195,13 +176,12 @@ static bool is_question(const struct http_request *req)
 
 static void handle_question(void *ctx, struct http_conn *c, const struct http_request *req)
 {
-	static const struct problem p = {.status = 421, .code = "answers-only"};
 	if (is_question(req))
 		api_dispatch(ctx, c, req);
 	else
-		problem_reply(c, &p,
-		              "This server only answers questions about statistics (serve.role = stats); ask "
-		              "one of the others.");
+		problem_say(c, 421, "answers-only",
+		            "This server only answers questions about statistics (serve.role = stats); ask "
+		            "one of the others.");
 }
 
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)

@@ -29,7 +29,6 @@
 enum { SIGN_IN_BODY_BYTES_MAX = 16 * 1024, NEXT_BYTES_MAX = 2048, MAX_AGE_S_MAX = 400 * 24 * 3600 };
 
 static const char failed_sentence[] = "The email address or the password is wrong.";
-static const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
 
 /* The cookie */
 
@@ -122,19 +121,7 @@ void sign_in_page(struct http_conn *c, int status, const char *why, struct str n
 	html_text(&page, next);
 	buf_str(&page, STR("\"><p><button>Sign in</button></p></form>"));
 	html_page_end(&page);
-	if (page.failed) {
-		problem_reply_store(c, ERR_NOMEM);
-		return;
-	}
-	const struct http_field fields[] = {html_form_policy, never_kept};
-	const struct http_response r = {
-	    .status = status,
-	    .content_type = STR("text/html; charset=utf-8"),
-	    .body = buf_view(&page),
-	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
-	};
-	http_reply(c, &r);
+	api_reply_page(c, status, &page, html_form_policy);
 }
 
 /* Only a path of our own, in printable ASCII: browsers take '//' and '/\' for another host, and drop controls
@@ -171,7 +158,7 @@ struct sign_in_job {
 	bool is_form, secure;
 	struct stranger_tries tries;
 	struct user_record user;
-	struct session_record session; /* that begins if it is right */
+	struct write_job *write; /* of the session that begins if it is right */
 	bool right;
 };
 
@@ -210,7 +197,7 @@ static void reply_signed_in(struct write_job *write)
 		problem_reply_store(c, write->account.result);
 		return;
 	}
-	session_start(write->worker, &j->session, j->secure, &start);
+	session_start(write->worker, &write->account.session, j->secure, &start);
 	const struct http_field cookie = {STR("Set-Cookie"), str_of(start.cookie)};
 	if (j->is_form) {
 		const struct http_field fields[] = {cookie, never_kept, {STR("Location"), j->next}};
@@ -223,22 +210,9 @@ static void reply_signed_in(struct write_job *write)
 	buf_str(&body, STR("{\"user\":"));
 	user_json(&body, &j->user);
 	buf_printf(&body, ",\"csrf_token\":\"%s\",\"expires_at\":", start.csrf);
-	json_out_time(&body, j->session.expires_ms);
+	json_out_time(&body, write->account.session.expires_ms);
 	buf_char(&body, '}');
 	api_reply_json(c, 200, &body, &cookie, 1);
-}
-
-static void session_submit(struct sign_in_job *j)
-{
-	struct write_job *write = account_job_new(j->ask.worker, j->ask.conn, j->user.id,
-	                                          REGISTRY_SESSION_CREATE, reply_signed_in);
-	if (!write)
-		return;
-	j->session.user = j->user.id;
-	j->session.generation = j->user.generation;
-	write->account.session = j->session;
-	write->ctx = j;
-	write_job_submit(write);
 }
 
 static void sign_in_done(struct ask_job *ask)
@@ -246,12 +220,15 @@ static void sign_in_done(struct ask_job *ask)
 	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
 	if (ask->result < 0 || j->right) /* what could not be looked at is no try */
 		strangers_forgive(ask->worker, ask->conn, &j->tries);
-	if (ask->result < 0)
+	if (ask->result < 0) {
 		problem_reply_store(ask->conn, ask->result);
-	else if (j->right)
-		session_submit(j);
-	else
+	} else if (j->right) {
+		j->write->account.actor = j->write->account.session.user = j->user.id;
+		j->write->account.session.generation = j->user.generation;
+		write_job_submit(j->write);
+	} else {
 		reply_wrong(j);
+	}
 }
 
 /* False: it was wrong, and that has been said. */
@@ -289,34 +266,34 @@ static void lower(struct str s)
 		((char *)s.ptr)[i] = ascii_lower(s.ptr[i]);
 }
 
-void session_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                  const struct route_match *match)
+void session_post(struct api_call *call)
 {
-	(void)match;
-	bool is_form = http_is_form(req);
+	bool is_form = http_is_form(call->req);
 	const struct problem large = {.status = 413, .code = "body-too-large", .as_page = is_form};
 	const struct problem foreign = {.status = 403, .code = "foreign-origin", .as_page = is_form};
-	if (req->body.len > SIGN_IN_BODY_BYTES_MAX) {
-		problem_reply(c, &large, "Signing in takes at most %d bytes.", SIGN_IN_BODY_BYTES_MAX);
+	if (call->req->body.len > SIGN_IN_BODY_BYTES_MAX) {
+		problem_reply(call->c, &large, "Signing in takes at most %d bytes.", SIGN_IN_BODY_BYTES_MAX);
 		return;
 	}
-	if (is_foreign(w->api, req)) {
-		problem_reply(c, &foreign, "Another site has sent this. Sign in on this server's own page.");
+	if (is_foreign(call->w->api, call->req)) {
+		problem_reply(call->c, &foreign,
+		              "Another site has sent this. Sign in on this server's own page.");
 		return;
 	}
-	struct sign_in_job *j = ask_job_new(w, c, sizeof(*j), sign_in_run, sign_in_done);
-	if (!j)
+	struct sign_in_job *j = ask_job_new(call->w, call->c, sizeof(*j), sign_in_run, sign_in_done);
+	if (!j || !(j->write = account_job_new(call, REGISTRY_SESSION_CREATE, reply_signed_in)))
 		return;
+	j->write->ctx = j;
 	j->is_form = is_form;
-	j->secure = session_is_secure(w, c, req);
-	if (!(is_form ? read_form(j, req) : read_json(j, req)))
+	j->secure = session_is_secure(call->w, call->c, call->req);
+	if (!(is_form ? read_form(j, call->req) : read_json(j, call->req)))
 		return;
 	lower(j->email);
-	session_prepare(w, c, req, 0, &j->session);
-	if (!strangers_sign_in(w, c, req, j->email, &j->tries))
+	session_prepare(call->w, call->c, call->req, 0, &j->write->account.session);
+	if (!strangers_sign_in(call->w, call->c, call->req, j->email, &j->tries))
 		return;
 	if (!ask_job_submit_hash(&j->ask, HASH_SIGN_IN))
-		strangers_forgive(w, c, &j->tries); /* it was not looked at */
+		strangers_forgive(call->w, call->c, &j->tries); /* it was not looked at */
 }
 
 /* Who am I? */
@@ -365,21 +342,16 @@ static void who_done(struct ask_job *ask)
 		reply_who(ask->worker, ask->conn, &j->caller, &j->user);
 }
 
-void session_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
+void session_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, 0, &caller))
-		return;
-	if (caller.user == 0) {
-		reply_who(w, c, &caller, NULL);
+	if (call->caller.user == 0) {
+		reply_who(call->w, call->c, &call->caller, NULL);
 		return;
 	}
-	struct who_job *j = ask_job_new(w, c, sizeof(*j), who_run, who_done);
+	struct who_job *j = ask_job_new(call->w, call->c, sizeof(*j), who_run, who_done);
 	if (!j)
 		return;
-	j->caller = caller;
+	j->caller = call->caller;
 	ask_job_submit(&j->ask);
 }
 
@@ -393,29 +365,25 @@ static void session_delete_done(struct write_job *j)
 		session_reply_ended(j->conn);
 }
 
-void session_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                    const struct route_match *match)
+void session_delete(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct hold *hold;
-	enum account_found found = auth_find(w, c, req, &caller, &hold);
-	if (found == ACCOUNT_UNREAD || found == ACCOUNT_STALE) {
-		if (hold)
-			hold_submit(hold);
-		else if (found == ACCOUNT_STALE)
-			auth_refuse_stale(c, false);
+	enum account_found found = auth_find(call->w, call->c, call->req, &call->caller, &hold);
+	if (hold)
+		hold_submit(hold);
+	else if (found == ACCOUNT_STALE)
+		auth_refuse_stale(call->c, false);
+	if (found == ACCOUNT_UNREAD || found == ACCOUNT_STALE)
 		return;
-	}
-	if (!caller.by_session) {
+	if (!call->caller.by_session) {
 		static const struct problem p = {
 		    .status = 401, .code = "not-signed-in", .fields = &auth_challenge, .field_count = 1};
-		problem_reply(c, &p, "Nobody is signed in here, so there is no session to end.");
+		problem_reply(call->c, &p, "Nobody is signed in here, so there is no session to end.");
 		return;
 	}
-	struct write_job *j = account_job_new(w, c, caller.user, REGISTRY_SESSION_END, session_delete_done);
+	struct write_job *j = account_job_new(call, REGISTRY_SESSION_END, session_delete_done);
 	if (!j)
 		return;
-	memcpy(j->account.session.id, caller.session, SESSION_ID_BYTES);
+	memcpy(j->account.session.id, call->caller.session, SESSION_ID_BYTES);
 	write_job_submit(j);
 }

@@ -21,9 +21,13 @@ enum {
 
 static const char *const kind_names[VISIT_KINDS] = {"click", "head", "prefetch", "unknown", "root"};
 
-static void reply_wrong(struct http_conn *c, int r, const struct err *e)
+/* Submits it, or says what is wrong with the parameters. */
+static void submit_read(struct ask_job *j, int r, const struct err *e)
 {
-	api_reply_failed(c, r, "invalid-parameter", e);
+	if (r < 0)
+		api_reply_failed(j->conn, r, "invalid-parameter", e);
+	else
+		ask_job_submit(j);
 }
 
 /* Writing answers */
@@ -132,25 +136,18 @@ static void link_stats_done(struct ask_job *ask)
 	api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
-void link_stats_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                    const struct route_match *match)
+void link_stats_get(struct api_call *call)
 {
-	struct caller caller;
 	struct err e;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_STATS, &caller))
-		return;
-	struct str name = named_take_key(w, c, match->params[0]);
-	struct link_stats_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), link_stats_run, link_stats_done)
-	                                    : NULL;
+	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct link_stats_job *j =
+	    name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), link_stats_run, link_stats_done) : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&call->caller)};
 	j->query.arena = j->ask.arena;
-	int r = stats_params_read(req->query, j->ask.now_ms, &j->query, &e);
-	if (r < 0)
-		reply_wrong(c, r, &e);
-	else
-		ask_job_submit(&j->ask);
+	int r = stats_params_read(call->req->query, j->ask.now_ms, &j->query, &e);
+	submit_read(&j->ask, r, &e);
 }
 
 /* Single visits */
@@ -230,38 +227,27 @@ static void visits_submit(struct visits_job *j, const struct http_request *req)
 		r = err_set(&e, ERR_INVALID, "The parameter 'limit' must be a number from 1 to %d.",
 		            VISITS_MAX);
 	j->query.limit = limit;
-	if (r < 0)
-		reply_wrong(j->ask.conn, r, &e);
-	else
-		ask_job_submit(&j->ask);
+	submit_read(&j->ask, r, &e);
 }
 
-void link_visits_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                     const struct route_match *match)
+void link_visits_get(struct api_call *call)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, RIGHT_STATS, &caller))
-		return;
-	struct str name = named_take_key(w, c, match->params[0]);
-	struct visits_job *j = name.ptr ? ask_job_new(w, c, sizeof(*j), visits_run, visits_done) : NULL;
+	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct visits_job *j = name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done)
+	                                : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&caller)};
-	visits_submit(j, req);
+	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&call->caller)};
+	visits_submit(j, call->req);
 }
 
-void orphans_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
+void orphans_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
-	if (!auth_require_admin(w, c, req, &caller))
-		return;
-	struct visits_job *j = ask_job_new(w, c, sizeof(*j), visits_run, visits_done);
+	struct visits_job *j = ask_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done);
 	if (!j)
 		return;
 	j->orphans = true;
-	visits_submit(j, req);
+	visits_submit(j, call->req);
 }
 
 /* Impressions in a window */
@@ -296,23 +282,21 @@ static void window_done(struct ask_job *ask)
 		api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
-void window_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void window_get(struct api_call *call)
 {
-	(void)match;
-	static const struct problem p = {.status = 400, .code = "invalid-parameter"};
-	struct str text = http_query_param(req->query, STR("timeWindowMinutes"));
+	struct str text = http_query_param(call->req->query, STR("timeWindowMinutes"));
 	uint64_t minutes;
 	if (!text.ptr) {
-		problem_reply(c, &p,
-		              "The parameter 'timeWindowMinutes' is missing: /stats?timeWindowMinutes=60");
+		problem_say(call->c, 400, "invalid-parameter",
+		            "The parameter 'timeWindowMinutes' is missing: /stats?timeWindowMinutes=60");
 		return;
 	}
 	if (!str_u64(text, &minutes) || minutes == 0) {
-		problem_reply(c, &p, "The parameter 'timeWindowMinutes' must be a whole number above zero.");
+		problem_say(call->c, 400, "invalid-parameter",
+		            "The parameter 'timeWindowMinutes' must be a whole number above zero.");
 		return;
 	}
-	struct window_job *j = ask_job_new(w, c, sizeof(*j), window_run, window_done);
+	struct window_job *j = ask_job_new(call->w, call->c, sizeof(*j), window_run, window_done);
 	if (!j)
 		return;
 	j->query.arena = j->ask.arena;
@@ -490,21 +474,13 @@ static void overview_done(struct ask_job *ask)
 	api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
-void overview_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                  const struct route_match *match)
+void overview_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct err e;
-	if (!auth_require_admin(w, c, req, &caller))
-		return;
-	struct overview_job *j = ask_job_new(w, c, sizeof(*j), overview_run, overview_done);
+	struct overview_job *j = ask_job_new(call->w, call->c, sizeof(*j), overview_run, overview_done);
 	if (!j)
 		return;
 	j->query.arena = j->ask.arena;
-	int r = stats_params_read(req->query, j->ask.now_ms, &j->query, &e);
-	if (r < 0)
-		reply_wrong(c, r, &e);
-	else
-		ask_job_submit(&j->ask);
+	int r = stats_params_read(call->req->query, j->ask.now_ms, &j->query, &e);
+	submit_read(&j->ask, r, &e);
 }

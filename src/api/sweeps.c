@@ -45,7 +45,7 @@ static void sweep_job_run(struct ask_job *ask)
 	j->removed = run.removed;
 	struct store_over left = {.now_ms = ask->now_ms, .count_all = true};
 	if (ask->result == 0)
-		ask->result = links_over(api->links, &left);
+		ask->result = store_over(api->store, &left);
 	j->remaining = left.total;
 }
 
@@ -62,14 +62,9 @@ static void sweep_job_done(struct ask_job *ask)
 	api_reply_json(ask->conn, 200, &body, NULL, 0);
 }
 
-void sweep_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void sweep_post(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
-	if (!auth_require_admin(w, c, req, &caller))
-		return;
-	struct sweep_job *j = ask_job_new(w, c, sizeof(*j), sweep_job_run, sweep_job_done);
+	struct sweep_job *j = ask_job_new(call->w, call->c, sizeof(*j), sweep_job_run, sweep_job_done);
 	if (j)
-		ask_job_submit_sweep(&j->ask);
+		ask_job_submit_to(&j->ask, call->w->api->sweeper);
 }

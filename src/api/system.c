@@ -8,14 +8,12 @@
 #include "base/json_out.h"
 #include "limiter/limiter.h"
 
-void healthz_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                 const struct route_match *match)
+void healthz_get(struct api_call *call)
 {
-	(void)w, (void)req, (void)match;
 	static const struct http_response alive = {.status = 200,
 	                                           .content_type = {"application/json", 16},
 	                                           .body = {"{\"status\":\"alive\"}\n", 19}};
-	http_reply(c, &alive);
+	http_reply(call->c, &alive);
 }
 
 /* What is looked at, in the order in which it is told. */
@@ -178,29 +176,25 @@ static void readyz_done(struct ask_job *ask)
 	api_reply_json(ask->conn, ready ? 200 : 503, &body, NULL, 0);
 }
 
-void readyz_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void readyz_get(struct api_call *call)
 {
-	(void)req, (void)match;
-	struct readyz_job *j = ask_job_new(w, c, sizeof(*j), readyz_run, readyz_done);
+	struct readyz_job *j = ask_job_new(call->w, call->c, sizeof(*j), readyz_run, readyz_done);
 	if (!j)
 		return;
 	j->ask.job.share = STR("readyz"); /* however many ask, and however often */
 	j->ask.adopt = readyz_adopt;
-	ask_job_submit_check(&j->ask);
+	ask_job_submit_to(&j->ask, call->w->api->checker);
 }
 
-void front_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-               const struct route_match *match)
+void front_get(struct api_call *call)
 {
-	(void)match;
 	struct capture_draft draft;
-	capture_read(&w->capture, c, req, &draft);
-	capture_orphan(&w->capture, &draft, STR_NULL);
+	capture_read(&call->w->capture, call->c, call->req, &draft);
+	capture_orphan(&call->w->capture, &draft, STR_NULL);
 	struct buf CLEANUP(buf_release) page = {0};
 	html_page_begin(&page, STR("curt"));
 	buf_str(&page, STR("<h1>curt is running</h1><p>Make a short link:</p><pre>curl -X POST "));
-	html_text(&page, w->api->base_url);
+	html_text(&page, call->w->api->base_url);
 	buf_str(&page, STR("/api/v1/links \\\n     -H \"Authorization: Bearer $KEY\" \\\n"
 	                   "     -d '{\"original_url\": \"https://example.com/a/long/address\"}'</pre>"
 	                   "<p class=\"quiet\"><code>$KEY</code> is the admin key that the first start "
@@ -208,5 +202,5 @@ void front_get(struct api_worker *w, struct http_conn *c, const struct http_requ
 	                   "with <code>curt key create</code>. The whole contract is at "
 	                   "<a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a>.</p>"));
 	html_page_end(&page);
-	api_reply_page(c, &page);
+	api_reply_page(call->c, 200, &page, html_policy);
 }

@@ -3,7 +3,6 @@
  * password thread, by which time somebody must be allowed to follow the link in all other ways. When it is
  * right, the redirect goes on as usual, with 303: a browser must not post the password to the target.
  */
-#include "api/unlock.h"
 
 #include "api/ask.h"
 #include "api/auth.h"
@@ -15,6 +14,8 @@
 #include "api/reply.h"
 #include "api/strangers.h"
 #include "http/form.h"
+
+enum { UNLOCK_BODY_BYTES_MAX = 16 * 1024 };
 
 struct unlock_job {
 	struct ask_job ask;
@@ -118,8 +119,8 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 	    {"password", FIELD_STRING, &password, .required = true, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct err e;
 	if (req->body.len > UNLOCK_BODY_BYTES_MAX) {
-		static const struct problem p = {.status = 413, .code = "body-too-large"};
-		problem_reply(c, &p, "A password's form has at most %d bytes.", UNLOCK_BODY_BYTES_MAX);
+		problem_say(c, 413, "body-too-large", "A password's form has at most %d bytes.",
+		            UNLOCK_BODY_BYTES_MAX);
 		return STR_NULL;
 	}
 	if (http_is_form(req)) {

@@ -6,6 +6,7 @@
 #include "api/auth.h"
 #include "api/handlers.h"
 #include "api/jobs.h"
+#include "api/named.h"
 #include "api/passwords.h"
 #include "api/problem.h"
 #include "api/reply.h"
@@ -17,26 +18,18 @@
 
 enum { PAGE_DEFAULT = 50, PAGE_MAX = 1000, USER_SEGMENT_BYTES_MAX = 3 * USER_EMAIL_BYTES_MAX };
 
-static void reply_no_such_user(struct http_conn *c)
-{
-	static const struct problem p = {.status = 404, .code = "no-such-user"};
-	problem_reply(c, &p, "There is no user of that id or email address.");
-}
-
 /* For all that a change of a user may come to but success. */
 static void reply_unchanged(struct http_conn *c, int result)
 {
-	static const struct problem taken = {.status = 409, .code = "email-taken"};
-	static const struct problem last = {.status = 409, .code = "last-admin"};
-	switch (result) {
-	case ERR_NOT_FOUND: reply_no_such_user(c); return;
-	case ERR_CONFLICT: problem_reply(c, &taken, "Another user has that email address."); return;
-	case ERR_BUSY:
-		problem_reply(c, &last,
-		              "This is the last admin; make somebody else an admin first (role \"admin\").");
-		return;
-	default: problem_reply_store(c, result); return;
-	}
+	if (result == ERR_NOT_FOUND)
+		problem_say(c, 404, "no-such-user", "There is no user of that id or email address.");
+	else if (result == ERR_CONFLICT)
+		problem_say(c, 409, "email-taken", "Another user has that email address.");
+	else if (result == ERR_BUSY)
+		problem_say(c, 409, "last-admin",
+		            "This is the last admin; make somebody else an admin first (role \"admin\").");
+	else
+		problem_reply_store(c, result);
 }
 
 static void reply_user(struct http_conn *c, int status, const struct user_record *user,
@@ -51,36 +44,28 @@ static void reply_user(struct http_conn *c, int status, const struct user_record
  * Which user the path means, and whether whoever asks may have to do with them: 0 when the request is held or
  * has been answered. Others do not learn who there is: whom they name is not even looked for.
  */
-static uint64_t named_user(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                           struct str segment, const struct caller *caller)
+static uint64_t named_user(const struct api_call *call)
 {
 	char text[USER_SEGMENT_BYTES_MAX];
 	size_t len = 0;
 	struct account user = {0};
+	const struct caller *caller = &call->caller;
 	bool is_admin = caller_is_admin(caller);
-	bool is_text = segment.len <= sizeof(text) && http_percent_decode(segment, text, &len);
+	bool is_text = call->params[0].len <= sizeof(text) &&
+	               http_percent_decode(call->params[0], text, &len);
 	struct str name = str_n(text, is_text ? len : 0);
 	if (str_eq(name, STR("me")) && caller->user != 0)
 		return caller->user;
-	if (is_admin ? !auth_user_named(w, c, req, name, &user) : !auth_user(w, c, req, caller->user, &user))
+	if (is_admin ? !auth_user_named(call, name, &user) : !auth_user(call, caller->user, &user))
 		return 0;
 	uint64_t id;
 	if (!is_admin && !(str_u64(name, &id) ? id == user.id : str_eq_nocase(name, user.email))) {
-		auth_refuse(c, RIGHT_ADMIN);
+		auth_refuse(call->c, RIGHT_ADMIN);
 		return 0;
 	}
 	if (user.id == 0)
-		reply_no_such_user(c);
+		reply_unchanged(call->c, ERR_NOT_FOUND);
 	return user.id;
-}
-
-/* Changes that an admin may make, or somebody who is signed in for themselves. */
-static bool may_change(struct http_conn *c, const struct caller *caller)
-{
-	if (caller_is_admin(caller) || caller->by_session)
-		return true;
-	auth_refuse(c, RIGHT_ADMIN);
-	return false;
 }
 
 /* Creating */
@@ -97,26 +82,21 @@ static void users_post_done(struct write_job *j)
 	reply_user(j->conn, 201, &j->account.user, &field, 1);
 }
 
-void users_post(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void users_post(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct user_input in;
 	struct err e;
-	if (!auth_require_admin(w, c, req, &caller))
-		return;
-	int r = user_input_create(req->body, http_conn_arena(c), &in, &e);
+	int r = user_input_create(call->req->body, http_conn_arena(call->c), &in, &e);
 	if (r < 0) {
-		api_reply_failed(c, r, "invalid-body", &e);
+		api_reply_failed(call->c, r, "invalid-body", &e);
 		return;
 	}
-	struct write_job *write = account_job_new(w, c, caller.user, REGISTRY_USER_CREATE, users_post_done);
+	struct write_job *write = account_job_new(call, REGISTRY_USER_CREATE, users_post_done);
 	if (!write)
 		return;
 	write->account.user = in.user;
 	write->account.user.created_ms = write->account.user.updated_ms = write->account.now_ms;
-	ask_submit_hashed(write, &caller, in.password, &write->account.user.password);
+	ask_submit_hashed(write, &call->caller, in.password, &write->account.user.password);
 }
 
 /* Reading */
@@ -172,10 +152,10 @@ static void user_get_done(struct ask_job *ask)
 		reply_user(ask->conn, 200, &j->one, NULL, 0);
 }
 
-static void submit_list(struct api_worker *w, struct http_conn *c, const struct registry_users *page,
-                        uint64_t only, void (*done)(struct ask_job *))
+static void submit_list(const struct api_call *call, const struct registry_users *page, uint64_t only,
+                        void (*done)(struct ask_job *))
 {
-	struct list_job *j = ask_job_new(w, c, sizeof(*j), list_run, done);
+	struct list_job *j = ask_job_new(call->w, call->c, sizeof(*j), list_run, done);
 	if (!j)
 		return;
 	j->page = *page;
@@ -184,28 +164,20 @@ static void submit_list(struct api_worker *w, struct http_conn *c, const struct 
 	ask_job_submit(&j->ask);
 }
 
-void users_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-               const struct route_match *match)
+void users_get(struct api_call *call)
 {
-	(void)match;
-	struct caller caller;
 	struct page_input page;
-	if (!auth_require(w, c, req, STR_NULL, 0, &caller) ||
-	    !input_page(c, req->query, PAGE_DEFAULT, PAGE_MAX, &page))
+	if (!input_page(call->c, call->req->query, PAGE_DEFAULT, PAGE_MAX, &page))
 		return;
 	const struct registry_users wanted = {.after = page.after, .limit = page.limit};
-	submit_list(w, c, &wanted, caller_is_admin(&caller) ? 0 : caller.user, users_get_done);
+	submit_list(call, &wanted, named_sees_only(&call->caller), users_get_done);
 }
 
-void user_get(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-              const struct route_match *match)
+void user_get(struct api_call *call)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, 0, &caller))
-		return;
-	uint64_t id = named_user(w, c, req, match->params[0], &caller);
+	uint64_t id = named_user(call);
 	if (id != 0)
-		submit_list(w, c, &(struct registry_users){0}, id, user_get_done);
+		submit_list(call, &(struct registry_users){0}, id, user_get_done);
 }
 
 /* Changing */
@@ -275,8 +247,8 @@ static void patch_prepared(struct ask_job *ask)
 	if (j->ended) {
 		auth_refuse_ended(ask->conn, &j->caller);
 	} else if (j->wrong) {
-		static const struct problem p = {.status = 403, .code = "wrong-password"};
-		problem_reply(ask->conn, &p, "The current password is another one; nothing was changed.");
+		problem_say(ask->conn, 403, "wrong-password",
+		            "The current password is another one; nothing was changed.");
 	} else if (ask->result < 0) {
 		reply_unchanged(ask->conn, ask->result);
 	} else {
@@ -290,90 +262,86 @@ static void patch_prepared(struct ask_job *ask)
 /* False: they may not, and that has been said. */
 static bool patch_is_allowed(const struct patch_job *j, const struct caller *caller)
 {
-	static const struct problem p = {.status = 400, .code = "invalid-body"};
 	struct http_conn *c = j->ask.conn;
 	if (!caller_is_admin(caller) && j->in.for_admins) {
 		auth_refuse(c, RIGHT_ADMIN);
 		return false;
 	}
 	if (changes_own_password(j) && !j->in.current_password.ptr) {
-		problem_reply(c, &p,
-		              "The field 'current_password' is missing: a new password needs the old one.");
+		problem_say(c, 400, "invalid-body",
+		            "The field 'current_password' is missing: a new password needs the old one.");
 		return false;
 	}
 	if (!j->own && j->in.current_password.ptr) {
-		problem_reply(
-		    c, &p,
+		problem_say(
+		    c, 400, "invalid-body",
 		    "The field 'current_password' is for those who are signed in and change their own.");
 		return false;
 	}
 	return true;
 }
 
-void user_patch(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                const struct route_match *match)
+void user_patch(struct api_call *call)
 {
-	struct caller caller;
 	struct err e;
-	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
+	if (!auth_may_manage(call))
 		return;
-	uint64_t id = named_user(w, c, req, match->params[0], &caller);
-	struct patch_job *j = id ? ask_job_new(w, c, sizeof(*j), patch_run, patch_prepared) : NULL;
+	uint64_t id = named_user(call);
+	struct patch_job *j = id ? ask_job_new(call->w, call->c, sizeof(*j), patch_run, patch_prepared)
+	                         : NULL;
 	if (!j)
 		return;
-	int r = user_input_change(req->body, j->ask.arena, &j->in, &e);
+	int r = user_input_change(call->req->body, j->ask.arena, &j->in, &e);
 	if (r < 0) {
-		api_reply_failed(c, r, "invalid-body", &e);
+		api_reply_failed(call->c, r, "invalid-body", &e);
 		return;
 	}
-	j->caller = caller;
+	j->caller = call->caller;
 	j->user = id;
-	j->own = caller.by_session && caller.user == id;
-	j->secure = session_is_secure(w, c, req);
-	if (!patch_is_allowed(j, &caller))
+	j->own = call->caller.by_session && call->caller.user == id;
+	j->secure = session_is_secure(call->w, call->c, call->req);
+	if (!patch_is_allowed(j, &call->caller))
 		return;
-	j->write = account_job_new(w, c, caller.user, REGISTRY_USER_UPDATE, patch_done);
+	j->write = account_job_new(call, REGISTRY_USER_UPDATE, patch_done);
 	if (!j->write)
 		return;
 	j->write->ctx = j;
 	if (changes_own_password(j))
-		session_prepare(w, c, req, id, &j->write->account.session);
+		session_prepare(call->w, call->c, call->req, id, &j->write->account.session);
 	if (!j->in.password.ptr) {
 		ask_job_submit(&j->ask);
 		return;
 	}
 	bool guess = changes_own_password(j);
-	if (guess && !strangers_current_password(w, c, req, id, &j->tries))
+	if (guess && !strangers_current_password(call->w, call->c, call->req, id, &j->tries))
 		return;
 	if (!ask_job_submit_hash(&j->ask, guess ? HASH_SIGN_IN : HASH_SET))
-		strangers_forgive(w, c, &j->tries);
+		strangers_forgive(call->w, call->c, &j->tries);
 }
 
 /* Ending sessions */
 
 static void sessions_delete_done(struct write_job *j)
 {
-	const struct http_response done = {.status = 204};
 	if (j->account.result < 0)
 		reply_unchanged(j->conn, j->account.result);
 	else if (j->ctx)
 		session_reply_ended(j->conn);
 	else
-		http_reply(j->conn, &done);
+		http_reply(j->conn, &(const struct http_response){.status = 204});
 }
 
-void user_sessions_delete(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                          const struct route_match *match)
+void user_sessions_delete(struct api_call *call)
 {
-	struct caller caller;
-	if (!auth_require(w, c, req, STR_NULL, 0, &caller) || !may_change(c, &caller))
+	if (!auth_may_manage(call))
 		return;
-	uint64_t id = named_user(w, c, req, match->params[0], &caller);
-	struct write_job *j =
-	    id ? account_job_new(w, c, caller.user, REGISTRY_USER_UPDATE, sessions_delete_done) : NULL;
+	uint64_t id = named_user(call);
+	struct write_job *j = id ? account_job_new(call, REGISTRY_USER_UPDATE, sessions_delete_done) : NULL;
 	if (!j)
 		return;
-	j->ctx = caller.by_session && caller.user == id ? j : NULL; /* their own cookie goes with it */
+	j->ctx = call->caller.by_session && call->caller.user == id
+	             ? j
+	             : NULL; /* their own cookie goes with it */
 	j->account.user.id = id;
 	j->account.user_fields = USER_SESSIONS;
 	write_job_submit(j);

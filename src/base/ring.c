@@ -8,7 +8,6 @@ struct point {
 };
 
 struct ring {
-	size_t member_count;
 	size_t point_count;
 	struct point points[];
 };
@@ -55,8 +54,7 @@ static int point_compare(const void *a, const void *b)
 	const struct named_point *x = a, *y = b;
 	if (x->point.at != y->point.at)
 		return x->point.at < y->point.at ? -1 : 1;
-	int order = memcmp(x->name.ptr, y->name.ptr, MIN(x->name.len, y->name.len));
-	return order ? order : (x->name.len > y->name.len) - (x->name.len < y->name.len);
+	return str_order(x->name, y->name);
 }
 
 struct ring *ring_new(const struct str *names, size_t n)
@@ -76,7 +74,6 @@ struct ring *ring_new(const struct str *names, size_t n)
 		points[i].point.at = hash_point(names[member], (unsigned)(i % RING_POINTS));
 	}
 	qsort(points, count, sizeof(*points), point_compare);
-	r->member_count = n;
 	r->point_count = count;
 	for (size_t i = 0; i < count; i++)
 		r->points[i] = points[i].point;
@@ -103,20 +100,7 @@ static size_t point_find(const struct ring *r, uint64_t at)
 	return low == r->point_count ? 0 : low;
 }
 
-size_t ring_find_but(const struct ring *r, struct str key, const bool *skip)
-{
-	if (r->point_count == 0)
-		return r->member_count;
-	size_t first = point_find(r, hash_key(key));
-	for (size_t i = 0; i < r->point_count; i++) {
-		size_t at = first + i < r->point_count ? first + i : first + i - r->point_count;
-		if (!skip || !skip[r->points[at].member])
-			return r->points[at].member;
-	}
-	return r->member_count;
-}
-
 size_t ring_find(const struct ring *r, struct str key)
 {
-	return ring_find_but(r, key, NULL);
+	return r->point_count ? r->points[point_find(r, hash_key(key))].member : 0;
 }

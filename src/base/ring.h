@@ -17,9 +17,5 @@ struct ring;
 struct ring *ring_new(const struct str *names, size_t n);
 void ring_free(struct ring *r);
 
-/* The number of the member in `names`. */
+/* The number of the member in `names`; 0 when there is none. */
 size_t ring_find(const struct ring *r, struct str key);
-
-/* The same among those whose bit in `skip` is not set: the key's next choice when a member is away. `skip`
- * may be NULL; n when all are skipped. */
-size_t ring_find_but(const struct ring *r, struct str key, const bool *skip);

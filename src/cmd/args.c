@@ -99,6 +99,42 @@ static int args_parse(struct args *a, int argc, char **argv, const struct arg_co
 	return r;
 }
 
+/* Wrong options are told before somebody types a password, not after. */
+static int prepare(const struct arg_verb *verb, const struct args *a)
+{
+	struct err e;
+	struct settings settings = {0};
+	if (!verb->prepare)
+		return 0;
+	if (settings_load(&settings, a->client.settings, a->client.setting_count, &e) < 0)
+		return cmd_fail("%s", e.text);
+	settings_release(&settings);
+	return verb->prepare(a);
+}
+
+static int verb_run(const struct arg_command *command, const struct args *a)
+{
+	const struct arg_verb *verb = command->verbs, *end = verb + command->verb_count;
+	while (verb < end && strcmp(verb->name, a->words[0]) != 0)
+		verb++;
+	if (verb == end)
+		return cmd_fail("there is no 'curt %s %s'; see 'curt %s --help'", command->name, a->words[0],
+		                command->name);
+	if (a->word_count < verb->words_min || a->word_count > verb->words_max)
+		return cmd_fail("wrong number of arguments for 'curt %s %s'; see 'curt %s --help'",
+		                command->name, verb->name, command->name);
+	int r = prepare(verb, a);
+	if (r != 0)
+		return r;
+	struct err e;
+	struct client c;
+	if (client_open(&c, &a->client, &e) < 0)
+		return cmd_fail("%s", e.text);
+	r = verb->run(&c, a);
+	client_close(&c);
+	return r;
+}
+
 int args_run(const struct arg_command *command, int argc, char **argv, const void *ctx)
 {
 	struct args a;
@@ -106,7 +142,8 @@ int args_run(const struct arg_command *command, int argc, char **argv, const voi
 	if (args_parse(&a, argc, argv, command, &e) < 0)
 		return cmd_fail("%s", e.text);
 	int r;
-	if (a.help || a.word_count < command->words_min || a.word_count > command->words_max) {
+	bool fits = command->verbs ? a.word_count > 0 : a.word_count <= command->words_max;
+	if (a.help || !fits) {
 		FILE *to = a.help ? stdout : stderr;
 		fputs(command->usage, to);
 		if (command->record)
@@ -115,7 +152,8 @@ int args_run(const struct arg_command *command, int argc, char **argv, const voi
 			fputs(command->usage_end, to);
 		r = a.help ? 0 : 2;
 	} else {
-		r = command->run(&a, ctx);
+		a.ctx = ctx;
+		r = command->verbs ? verb_run(command, &a) : command->run(&a);
 	}
 	free(a.client.settings);
 	return r;

@@ -6,19 +6,6 @@
 
 #include <jansson.h>
 
-/* What stands behind a command's name and does the work: `curt link create`. */
-struct ask_verb {
-	const char *name;
-	int words_min, words_max; /* with the verb itself */
-	/* Before a server is asked: are the options right, and what is the password? NULL: no question. */
-	int (*prepare)(const struct args *a, const void *ctx);
-	int (*run)(struct client *c, const struct args *a, const void *ctx);
-};
-
-/* Does what the first word says, with a server to ask; returns the exit status. */
-int ask_verb_run(const char *command, const struct ask_verb *verbs, size_t count, const struct args *a,
-                 const void *ctx);
-
 /*
  * Sends `body` (NULL: none; freed here, with its password overwritten) and gives the answer's JSON (NULL when
  * it is empty), or prints the problem's sentence and returns the exit status. `print_json` prints a good

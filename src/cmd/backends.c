@@ -137,10 +137,9 @@ bool backend_sink_is_file(const char *url)
 	return strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) == 0;
 }
 
-static int open_sink_sqlite(const char *url, const struct folder *f, const struct sink_settings *s,
+static int open_sink_sqlite(const char *rest, const struct folder *f, const struct sink_settings *s,
                             struct sink **ret, struct err *e)
 {
-	const char *rest = url + strlen(sqlite_scheme);
 	if (!f)
 		return err_set(
 		    e, ERR_INVALID,
@@ -150,37 +149,23 @@ static int open_sink_sqlite(const char *url, const struct folder *f, const struc
 	return path ? sink_sqlite_open(path, s, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
 }
 
-static int open_sink_clickhouse(const char *url, const struct folder *f, const struct sink_settings *s,
-                                struct sink **ret, struct err *e)
-{
-	(void)f;
-	return sink_clickhouse_open(url, s, ret, e);
-}
-
-static int open_sink_postgres(const char *url, const struct folder *f, const struct sink_settings *s,
-                              struct sink **ret, struct err *e)
-{
-	(void)f;
-	return sink_postgres_open(url, s, ret, e);
-}
-
 static const struct {
 	const char *scheme;
-	int (*open)(const char *url, const struct folder *f, const struct sink_settings *s, struct sink **ret,
-	            struct err *e);
-} sinks[] = {
-    {sqlite_scheme, open_sink_sqlite},
-    {"clickhouse://", open_sink_clickhouse},
-    {"postgres://", open_sink_postgres},
-    {"postgresql://", open_sink_postgres},
+	int (*open)(const char *url, const struct sink_settings *s, struct sink **ret, struct err *e);
+} shared_sinks[] = {
+    {"clickhouse://", sink_clickhouse_open},
+    {"postgres://", sink_postgres_open},
+    {"postgresql://", sink_postgres_open},
 };
 
 int backend_open_sink(const char *url, const struct folder *f, const struct sink_settings *s,
                       struct sink **ret, struct err *e)
 {
-	for (size_t i = 0; i < ARRAY_LEN(sinks); i++) {
-		if (strncmp(url, sinks[i].scheme, strlen(sinks[i].scheme)) == 0)
-			return about("sink.url", sinks[i].open(url, f, s, ret, e), e);
+	if (backend_sink_is_file(url))
+		return about("sink.url", open_sink_sqlite(url + strlen(sqlite_scheme), f, s, ret, e), e);
+	for (size_t i = 0; i < ARRAY_LEN(shared_sinks); i++) {
+		if (strncmp(url, shared_sinks[i].scheme, strlen(shared_sinks[i].scheme)) == 0)
+			return about("sink.url", shared_sinks[i].open(url, s, ret, e), e);
 	}
 	return err_set(e, ERR_INVALID,
 	               "sink.url names no known sink; write sqlite:, sqlite:/path, clickhouse://HOST:8123 or "
@@ -213,23 +198,16 @@ int backend_open_leases(const char *url, struct leases **ret, struct err *e)
 	               "redis+sentinel://HOST:PORT/NAME, zookeeper://HOST:PORT/PATH or file:/FOLDER");
 }
 
-static bool is_redis(const char *url)
-{
-	return strncmp(url, "redis://", 8) == 0 || strncmp(url, "redis+sentinel://", 17) == 0;
-}
-
-static int refuse_redis(const char *setting, struct err *e)
-{
-	return err_set(e, ERR_INVALID,
-	               "%s names no known service; write redis://HOST:PORT or "
-	               "redis+sentinel://HOST:PORT,HOST:PORT/NAME",
-	               setting);
-}
-
 /* What its servers share lies under the store's own name: another store's servers may use the same Redis. */
-static int installation_name(struct store *store, char ret[INSTALLATION_TEXT_BYTES], struct err *e)
+static int installation_name(const char *setting, const char *urls, struct store *store,
+                             char ret[INSTALLATION_TEXT_BYTES], struct err *e)
 {
 	unsigned char name[INSTALLATION_BYTES];
+	if (strncmp(urls, "redis://", 8) != 0 && strncmp(urls, "redis+sentinel://", 17) != 0)
+		return err_set(e, ERR_INVALID,
+		               "%s names no known service; write redis://HOST:PORT or "
+		               "redis+sentinel://HOST:PORT,HOST:PORT/NAME",
+		               setting);
 	randombytes_buf(name, sizeof(name));
 	int r = registry_constant(store->registry, STR("installation"), name, sizeof(name));
 	if (r < 0)
@@ -243,12 +221,8 @@ int backend_open_rcache(const char *urls, struct store *store, const struct rcac
 {
 	char name[INSTALLATION_TEXT_BYTES];
 	*ret = NULL;
-	if (!urls[0])
-		return 0;
-	if (!is_redis(urls))
-		return refuse_redis("cache.url", e);
-	int r = installation_name(store, name, e);
-	return r ? r : about("cache.url", rcache_redis_open(urls, name, listener, ret, e), e);
+	int r = urls[0] ? installation_name("cache.url", urls, store, name, e) : 0;
+	return r < 0 || !urls[0] ? r : about("cache.url", rcache_redis_open(urls, name, listener, ret, e), e);
 }
 
 static int sink_is_empty(void *ctx)
@@ -262,42 +236,30 @@ int backend_open_seen(const char *urls, struct store *store, struct sink *sink, 
                       struct seen **ret, struct err *e)
 {
 	char name[INSTALLATION_TEXT_BYTES];
-	if (!is_redis(urls))
-		return refuse_redis("seen.url", e);
-	int r = installation_name(store, name, e);
-	if (r < 0)
-		return r;
 	const struct seen_redis_config config = {.urls = urls,
 	                                         .installation = name,
 	                                         .window_ms = window_ms,
 	                                         .sink_is_empty = sink_is_empty,
 	                                         .ctx = sink};
-	return about("seen.url", seen_redis_open(&config, ret, e), e);
+	int r = installation_name("seen.url", urls, store, name, e);
+	return r < 0 ? r : about("seen.url", seen_redis_open(&config, ret, e), e);
 }
 
 int backend_open_counters(const char *urls, struct store *store, struct counters **ret, struct err *e)
 {
 	char name[INSTALLATION_TEXT_BYTES];
-	if (!is_redis(urls))
-		return refuse_redis("seen.url", e);
-	int r = installation_name(store, name, e);
-	if (r < 0)
-		return r;
 	const struct counters_redis_config config = {
 	    .urls = urls, .installation = name, .stream_links_max = COUNTED_LINKS_MAX};
-	return about("seen.url", counters_redis_open(&config, ret, e), e);
+	int r = installation_name("seen.url", urls, store, name, e);
+	return r < 0 ? r : about("seen.url", counters_redis_open(&config, ret, e), e);
 }
 
 int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e)
 {
 	char name[INSTALLATION_TEXT_BYTES];
 	*ret = NULL;
-	if (!urls[0])
-		return 0;
-	if (!is_redis(urls))
-		return refuse_redis("limits.url", e);
-	int r = installation_name(store, name, e);
-	return r ? r : about("limits.url", limiter_redis_open(urls, name, ret, e), e);
+	int r = urls[0] ? installation_name("limits.url", urls, store, name, e) : 0;
+	return r < 0 || !urls[0] ? r : about("limits.url", limiter_redis_open(urls, name, ret, e), e);
 }
 
 static int open_pool(const struct settings *s, struct key_source **ret, struct err *e)
@@ -310,14 +272,15 @@ static int open_pool(const struct settings *s, struct key_source **ret, struct e
 	return about("keys.url", key_pool_open(s->keys.url, s->keys.batch, ret, e), e);
 }
 
-static int open_claim(const struct settings *s, struct store *store, struct key_source **ret, struct err *e)
+int backend_open_claim(const struct settings *s, struct store *store, uint64_t id_block,
+                       struct key_source **ret, struct err *e)
 {
 	struct key_cipher cipher;
 	int r = shape_settle(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher, e);
 	if (r < 0)
 		return r;
 	const struct claim_config config = {
-	    .store = store, .cipher = &cipher, .rest_ms = s->links.rest_ms, .id_block = CLAIM_ID_BLOCK};
+	    .store = store, .cipher = &cipher, .rest_ms = s->links.rest_ms, .id_block = id_block};
 	r = claim_new(&config, ret, e);
 	explicit_bzero(&cipher, sizeof(cipher));
 	return r;
@@ -329,7 +292,7 @@ int backend_open_source(const struct settings *s, struct store *store, struct ke
 	switch ((enum link_source)s->links.source) {
 	case SOURCE_CIPHER: return 0;
 	case SOURCE_POOL: return open_pool(s, ret, e);
-	case SOURCE_CLAIM: return open_claim(s, store, ret, e);
+	case SOURCE_CLAIM: return backend_open_claim(s, store, CLAIM_ID_BLOCK, ret, e);
 	}
 	return 0;
 }

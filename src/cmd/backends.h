@@ -43,6 +43,10 @@ int backend_open_seen(const char *urls, struct store *store, struct sink *sink, 
 int backend_open_counters(const char *urls, struct store *store, struct counters **ret, struct err *e);
 int backend_open_limiter(const char *urls, struct store *store, struct limiter **ret, struct err *e);
 
+/* What keys.source = claim says, whatever it says. */
+int backend_open_claim(const struct settings *s, struct store *store, uint64_t id_block,
+                       struct key_source **ret, struct err *e);
+
 /* As keys.source says; NULL: the cipher alone. */
 int backend_open_source(const struct settings *s, struct store *store, struct key_source **ret,
                         struct err *e);

@@ -149,9 +149,8 @@ static bool check_seen(const char *urls)
 	return r == 0;
 }
 
-static int examine(const struct args *a, const void *ctx)
+static int examine(const struct args *a)
 {
-	(void)ctx;
 	struct settings settings = {0};
 	struct err e;
 	if (settings_load(&settings, a->client.settings, a->client.setting_count, &e) < 0) {

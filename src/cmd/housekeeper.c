@@ -19,32 +19,21 @@ enum {
 	SWEEP_LEASE_MS = 30000
 };
 
+#define SETTING(...) CONF_ROW(struct housekeeper_settings, __VA_ARGS__)
+
 const struct conf_row housekeeper_rows[] = {
-    {.section = "sweep",
-     .name = "interval",
-     .type = CONF_DURATION,
-     .offset = offsetof(struct housekeeper_settings, sweep_ms),
-     .def = "10m",
-     .max = 24ULL * 3600 * 1000,
-     .help = "How often links whose time is over are looked for and removed; 0 never. One that is asked for "
-             "is removed at once in any case."},
-    {.section = "store",
-     .name = "feed_time",
-     .type = CONF_DURATION,
-     .offset = offsetof(struct housekeeper_settings, feed_ms),
-     .def = "7d",
-     .min = 3600 * 1000,
-     .max = 3650ULL * 24 * 3600 * 1000,
-     .help = "How long the change feed is kept. Servers that were cut off from the store for longer read "
-             "everything again."},
-    {.section = "accounts",
-     .name = "key_retention",
-     .type = CONF_DURATION,
-     .offset = offsetof(struct housekeeper_settings, key_retention_ms),
-     .def = "30d",
-     .max = 3660ULL * 24 * 3600 * 1000,
-     .help = "How long API keys stay in lists after they were revoked or have expired; then they are "
-             "removed."},
+    SETTING("sweep", "interval", CONF_DURATION, sweep_ms, "10m",
+            "How often links whose time is over are looked for and removed; 0 never. One that is asked for "
+            "is removed at once in any case.",
+            .max = 24ULL * 3600 * 1000),
+    SETTING("store", "feed_time", CONF_DURATION, feed_ms, "7d",
+            "How long the change feed is kept. Servers that were cut off from the store for longer read "
+            "everything again.",
+            .min = 3600 * 1000, .max = 3650ULL * 24 * 3600 * 1000),
+    SETTING("accounts", "key_retention", CONF_DURATION, key_retention_ms, "30d",
+            "How long API keys stay in lists after they were revoked or have expired; then they are "
+            "removed.",
+            .max = 3660ULL * 24 * 3600 * 1000),
 };
 const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
 

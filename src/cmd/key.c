@@ -14,9 +14,9 @@ static const char usage[] = "usage: curt key create NAME [KEY OPTION]...\n"
 static const char usage_end[] =
     "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
 
-static int create(struct client *c, const struct args *a, const void *ctx)
+static int create(struct client *c, const struct args *a)
 {
-	json_t *body = record_body(ctx, "name", a->words[1]), *key;
+	json_t *body = record_body(a->ctx, "name", a->words[1]), *key;
 	if (!body)
 		return 1;
 	int r = ask(c, "POST", "/api/v1/keys", body, a->json, &key);
@@ -59,9 +59,8 @@ static void print_key(const json_t *key)
 	       ask_text(key, "revoked_at"));
 }
 
-static int list(struct client *c, const struct args *a, const void *ctx)
+static int list(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	json_t *keys;
 	int r = ask_all(c, "/api/v1/keys", "keys", a->json, &keys);
 	if (keys)
@@ -73,22 +72,17 @@ static int list(struct client *c, const struct args *a, const void *ctx)
 	return r;
 }
 
-static int revoke(struct client *c, const struct args *a, const void *ctx)
+static int revoke(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	char *path CLEANUP(freep) = ask_path("/api/v1/keys/", a->words[1], "");
 	return ask_and_say(c, a, "DELETE", path, "revoked %s", a->words[1]);
 }
 
-static int run(const struct args *a, const void *ctx)
-{
-	static const struct ask_verb verbs[] = {
-	    {"create", 2, 2, record_prepare, create},
-	    {"list", 1, 1, NULL, list},
-	    {"revoke", 2, 2, NULL, revoke},
-	};
-	return ask_verb_run("key", verbs, ARRAY_LEN(verbs), a, ctx);
-}
+static const struct arg_verb verbs[] = {
+    {"create", 2, 2, record_prepare, create},
+    {"list", 1, 1, NULL, list},
+    {"revoke", 2, 2, NULL, revoke},
+};
 
 int cmd_key(int argc, char **argv)
 {
@@ -97,9 +91,9 @@ int cmd_key(int argc, char **argv)
 	    .record = &o,
 	    .usage = usage,
 	    .usage_end = usage_end,
-	    .words_min = 1,
-	    .words_max = ARGS_WORDS_MAX,
-	    .run = run,
+	    .name = "key",
+	    .verbs = verbs,
+	    .verb_count = ARRAY_LEN(verbs),
 	};
 	return args_run(&command, argc, argv, &o);
 }

@@ -4,10 +4,7 @@
 #include "cmd/backends.h"
 #include "cmd/command.h"
 #include "cmd/service.h"
-#include "link/claim.h"
-#include "link/shape.h"
 
-#include <sodium.h>
 #include <stdio.h>
 
 static const char usage[] =
@@ -60,22 +57,8 @@ static int open_origin(struct keygen_service *k, const struct settings *s, struc
 		    e, ERR_INVALID,
 		    "curt keygen makes keys for a store that several processes share: set store.url to "
 		    "a postgres:// address");
-	struct key_cipher cipher;
 	int r = backend_open_store(s->serve.store_url, NULL, &k->store, e);
-	if (r == 0)
-		r = shape_settle(k->store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher,
-		                 e);
-	if (r < 0)
-		return r;
-	const struct claim_config config = {
-	    .store = k->store,
-	    .cipher = &cipher,
-	    .rest_ms = s->links.rest_ms,
-	    .id_block = ID_BLOCK,
-	};
-	r = claim_new(&config, &k->origin, e);
-	sodium_memzero(&cipher, sizeof(cipher));
-	return r;
+	return r < 0 ? r : backend_open_claim(s, k->store, ID_BLOCK, &k->origin, e);
 }
 
 static void stop(void *ctx)
@@ -94,8 +77,9 @@ static void stop(void *ctx)
 	arena_release(&k->arena);
 }
 
-static int start_all(struct keygen_service *k, const struct settings *s, struct err *e)
+static int start(void *ctx, const struct settings *s, struct err *e)
 {
+	struct keygen_service *k = ctx;
 	int r = keys_settings_check(&s->keys, e);
 	if (r == 0 && !s->keys.stock_url[0])
 		r = err_set(e, ERR_INVALID,
@@ -118,17 +102,9 @@ static int start_all(struct keygen_service *k, const struct settings *s, struct 
 	    .held_max = s->keys.gen_stocks,
 	    .lease_ms = s->keys.lease_ms,
 	};
-	return keygen_start(&config, &k->keygen, e);
-}
-
-static int start(void *ctx, const struct settings *s, struct err *e)
-{
-	struct keygen_service *k = ctx;
-	int r = start_all(k, s, e);
-	if (r < 0) {
-		stop(k);
+	r = keygen_start(&config, &k->keygen, e);
+	if (r < 0)
 		return r;
-	}
 	printf("keygen: ready for %zu keys database%s\n", k->stock_count, k->stock_count == 1 ? "" : "s");
 	fflush(stdout);
 	return 0;
@@ -137,6 +113,8 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 int cmd_keygen(int argc, char **argv)
 {
 	struct keygen_service k = {0};
-	const struct service service = {.usage = usage, .start = start, .stop = stop, .ctx = &k};
+	struct settings settings = {0};
+	const struct service service = {
+	    .usage = usage, .settings = &settings, .start = start, .stop = stop, .ctx = &k};
 	return service_run(&service, argc, argv);
 }

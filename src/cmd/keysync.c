@@ -66,8 +66,9 @@ static void stop(void *ctx)
 	arena_release(&k->arena);
 }
 
-static int start_all(struct keysync_service *k, const struct settings *s, struct err *e)
+static int start(void *ctx, const struct settings *s, struct err *e)
 {
+	struct keysync_service *k = ctx;
 	int r = keys_settings_check(&s->keys, e);
 	if (r == 0 && !s->keys.stock_url[0])
 		r = err_set(e, ERR_INVALID,
@@ -93,17 +94,9 @@ static int start_all(struct keysync_service *k, const struct settings *s, struct
 	    .held_max = s->keys.sync_shards,
 	    .lease_ms = s->keys.lease_ms,
 	};
-	return keysync_start(&config, &k->keysync, e);
-}
-
-static int start(void *ctx, const struct settings *s, struct err *e)
-{
-	struct keysync_service *k = ctx;
-	int r = start_all(k, s, e);
-	if (r < 0) {
-		stop(k);
+	r = keysync_start(&config, &k->keysync, e);
+	if (r < 0)
 		return r;
-	}
 	printf("keysync: ready for %zu Redis server%s\n", k->shelf_count, k->shelf_count == 1 ? "" : "s");
 	fflush(stdout);
 	return 0;
@@ -112,6 +105,8 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 int cmd_keysync(int argc, char **argv)
 {
 	struct keysync_service k = {0};
-	const struct service service = {.usage = usage, .start = start, .stop = stop, .ctx = &k};
+	struct settings settings = {0};
+	const struct service service = {
+	    .usage = usage, .settings = &settings, .start = start, .stop = stop, .ctx = &k};
 	return service_run(&service, argc, argv);
 }

@@ -66,9 +66,9 @@ static void print_link(const json_t *link)
 	}
 }
 
-static int create(struct client *c, const struct args *a, const void *ctx)
+static int create(struct client *c, const struct args *a)
 {
-	const struct link_options *o = ctx;
+	const struct link_options *o = a->ctx;
 	json_t *body = record_body(&o->record, "original_url", a->words[1]), *link;
 	if (!body)
 		return 1;
@@ -90,22 +90,20 @@ static int show(struct client *c, const struct args *a, const char *method, json
 	return r;
 }
 
-static int get(struct client *c, const struct args *a, const void *ctx)
+static int get(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	return show(c, a, "GET", NULL);
 }
 
-static int update(struct client *c, const struct args *a, const void *ctx)
+static int update(struct client *c, const struct args *a)
 {
-	const struct link_options *o = ctx;
+	const struct link_options *o = a->ctx;
 	json_t *body = record_body(&o->record, NULL, NULL);
 	return body ? show(c, a, "PATCH", body) : 1;
 }
 
-static int delete (struct client *c, const struct args *a, const void *ctx)
+static int delete (struct client *c, const struct args *a)
 {
-	(void)ctx;
 	int r = 0;
 	for (int i = 1; r == 0 && i < a->word_count; i++) {
 		char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[i], "");
@@ -123,21 +121,18 @@ static int change_list(struct client *c, const struct args *a, const char *metho
 	return ask_and_say(c, a, method, path, "%s is %s the list of %s", a->words[2], said, a->words[1]);
 }
 
-static int permit(struct client *c, const struct args *a, const void *ctx)
+static int permit(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	return change_list(c, a, "PUT", "on");
 }
 
-static int forbid(struct client *c, const struct args *a, const void *ctx)
+static int forbid(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	return change_list(c, a, "DELETE", "off");
 }
 
-static int permitted(struct client *c, const struct args *a, const void *ctx)
+static int permitted(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[1], "/permissions");
 	json_t *answer;
 	int r = ask(c, "GET", path, NULL, a->json, &answer);
@@ -170,9 +165,9 @@ static void print_page(const json_t *links)
 }
 
 /* With --all a page at a time, as text; as JSON one document, so all of it is gathered first. */
-static int list(struct client *c, const struct args *a, const void *ctx)
+static int list(struct client *c, const struct args *a)
 {
-	const struct link_options *o = ctx;
+	const struct link_options *o = a->ctx;
 	char *cursor CLEANUP(freep) = o->cursor ? strdup(o->cursor) : NULL;
 	char *limit CLEANUP(freep) = ask_path("/api/v1/links?limit=",
 	                                      o->limit ? o->limit
@@ -206,20 +201,16 @@ static int list(struct client *c, const struct args *a, const void *ctx)
 	return r;
 }
 
-static int run(const struct args *a, const void *ctx)
-{
-	static const struct ask_verb verbs[] = {
-	    {"create", 2, 2, record_prepare, create},
-	    {"get", 2, 2, NULL, get},
-	    {"list", 1, 1, NULL, list},
-	    {"update", 2, 2, record_prepare, update},
-	    {"delete", 2, ARGS_WORDS_MAX, NULL, delete},
-	    {"permit", 3, 3, NULL, permit},
-	    {"forbid", 3, 3, NULL, forbid},
-	    {"permitted", 2, 2, NULL, permitted},
-	};
-	return ask_verb_run("link", verbs, ARRAY_LEN(verbs), a, ctx);
-}
+static const struct arg_verb verbs[] = {
+    {"create", 2, 2, record_prepare, create},
+    {"get", 2, 2, NULL, get},
+    {"list", 1, 1, NULL, list},
+    {"update", 2, 2, record_prepare, update},
+    {"delete", 2, ARGS_WORDS_MAX, NULL, delete},
+    {"permit", 3, 3, NULL, permit},
+    {"forbid", 3, 3, NULL, forbid},
+    {"permitted", 2, 2, NULL, permitted},
+};
 
 int cmd_link(int argc, char **argv)
 {
@@ -237,9 +228,9 @@ int cmd_link(int argc, char **argv)
 	    .record = &o.record,
 	    .usage = usage,
 	    .usage_end = usage_end,
-	    .words_min = 1,
-	    .words_max = ARGS_WORDS_MAX,
-	    .run = run,
+	    .name = "link",
+	    .verbs = verbs,
+	    .verb_count = ARRAY_LEN(verbs),
 	};
 	return args_run(&command, argc, argv, &o);
 }

@@ -63,10 +63,9 @@ static bool is_number(const struct field *f, const char *text)
 	return str_u64(str_of(text), &n) && n <= INT64_MAX;
 }
 
-int record_prepare(const struct args *a, const void *ctx)
+int record_prepare(const struct args *a)
 {
-	(void)a;
-	const struct record_options *r = ctx;
+	const struct record_options *r = a->ctx;
 	bool wants_secret = false;
 	struct err e;
 	for (size_t i = 0; i < r->fields->count; i++) {

@@ -25,9 +25,10 @@ size_t record_options_add(struct record_options *r, struct arg_option *to);
 
 void record_options_help(const struct fields *s, FILE *to);
 
-/* For ask_verb: are the options right, and what is the secret? `ctx` begins with the struct record_options.
+/* For arg_verb: are the options right, and what is the secret? The `ctx` begins with the struct
+ * record_options.
  */
-int record_prepare(const struct args *a, const void *ctx);
+int record_prepare(const struct args *a);
 
 /* The body of a request with what was given, the secret too, which is wiped; `field` (may be NULL) is `word`.
  * NULL: a text is not UTF-8, and that has been said. */

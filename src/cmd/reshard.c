@@ -1,6 +1,7 @@
 #include "store/reshard.h"
 #include "cmd/backends.h"
 #include "cmd/command.h"
+#include "cmd/service.h"
 #include "os/clock.h"
 
 #include <signal.h>
@@ -216,15 +217,6 @@ static int run(const struct options *o, const struct settings *s, struct err *e)
 	return r;
 }
 
-static int print_help(void)
-{
-	struct buf CLEANUP(buf_release) text = {0};
-	buf_str(&text, str_of(usage));
-	settings_help(&text);
-	printf("%.*s", STR_ARG(buf_view(&text)));
-	return 0;
-}
-
 int cmd_reshard(int argc, char **argv)
 {
 	struct options o = {0};
@@ -233,7 +225,7 @@ int cmd_reshard(int argc, char **argv)
 	if (options_take(&o, &argc, argv) != 0)
 		return 2;
 	if (o.help)
-		return print_help();
+		return service_help(usage);
 	if (settings_load(&settings, argv, argc, &e) < 0)
 		return cmd_fail("%s", e.text);
 	signal(SIGPIPE, SIG_IGN);

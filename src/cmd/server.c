@@ -292,80 +292,27 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.limiter = s->cluster.limiter;
 	s->api.settler = s->cluster.settler;
 	s->api.leases = s->cluster.leases;
-	const struct offload_config readers = {
-	    .name = "reader",
-	    .threads = s->store->is_shared ? READER_THREADS_REMOTE : READER_THREADS,
-	    .batch_max = READ_BATCH_MAX,
-	    .queue_max = QUEUE_MAX,
-	    .ops = &api_reader_ops,
-	    .ctx = &s->api,
-	};
-	const struct offload_config account_writer = {
-	    .name = "accounts",
-	    .threads = 1,
-	    .batch_max = WRITE_BATCH_MAX,
-	    .queue_max = QUEUE_MAX,
-	    .ops = &api_account_writer_ops,
-	    .ctx = &s->api,
-	};
-	const struct offload_config askers = {
-	    .name = "asker",
-	    .threads = ASKER_THREADS,
-	    .batch_max = 1, /* a slow question must not hold up the one behind it */
-	    .queue_max = ASK_QUEUE_MAX,
-	    .ops = &api_asker_ops,
-	    .ctx = &s->api,
-	};
-	const struct offload_config checker = {
-	    .name = "checker",
-	    .threads = 1,
-	    .batch_max = 1,
-	    .queue_max = ASK_QUEUE_MAX,
-	    .ops = &api_asker_ops,
-	    .ctx = &s->api,
-	};
-	const struct offload_config hasher = {
-	    .name = "hasher",
-	    .threads = 1,
-	    .batch_max = 1,
-	    .queue_max = HASH_QUEUE_MAX,
-	    .ops = &api_asker_ops,
-	    .ctx = &s->api,
-	};
-	const struct offload_config sweeper = {
-	    .name = "sweep-asked",
-	    .threads = 1,
-	    .batch_max = 1,
-	    .queue_max = ASK_QUEUE_MAX,
-	    .ops = &api_asker_ops,
-	    .ctx = &s->api,
-	};
-	const struct offload_config counter = {
-	    .name = "counter",
-	    .threads = 1,
-	    .batch_max = READ_BATCH_MAX,
-	    .queue_max = QUEUE_MAX,
-	    .ops = &api_counter_ops,
-	    .ctx = &s->api,
+	const unsigned readers = s->store->is_shared ? READER_THREADS_REMOTE : READER_THREADS;
+	struct api *api = &s->api;
+	const struct {
+		struct offload **pool;
+		struct offload_config config;
+	} pools[] = {
+	    {&api->readers, {"reader", readers, READ_BATCH_MAX, QUEUE_MAX, &api_reader_ops, api}},
+	    {&api->account_writer, {"accounts", 1, WRITE_BATCH_MAX, QUEUE_MAX, &api_account_writer_ops, api}},
+	    {&api->checker, {"checker", 1, 1, ASK_QUEUE_MAX, &api_asker_ops, api}},
+	    {&api->hasher, {"hasher", 1, 1, HASH_QUEUE_MAX, &api_asker_ops, api}},
+	    {&api->sweeper, {"sweep-asked", 1, 1, ASK_QUEUE_MAX, &api_asker_ops, api}},
+	    {&api->counter, {"counter", 1, READ_BATCH_MAX, QUEUE_MAX, &api_counter_ops, api}},
+	    /* In batches of one: a slow question must not hold up the one behind it. */
+	    {&api->askers, {"asker", ASKER_THREADS, 1, ASK_QUEUE_MAX, &api_asker_ops, api}},
 	};
 	int r = links_follow_start(s->links, &s->follower, e);
-	if (r == 0)
-		r = offload_new(&readers, &s->api.readers, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(pools); i++)
+		r = offload_new(&pools[i].config, pools[i].pool, e);
 	if (r == 0)
 		r = writers_start(s, e);
-	if (r == 0)
-		r = offload_new(&account_writer, &s->api.account_writer, e);
-	if (r == 0)
-		r = offload_new(&checker, &s->api.checker, e);
-	if (r == 0)
-		r = api_checks_start(&s->api, e);
-	if (r == 0)
-		r = offload_new(&hasher, &s->api.hasher, e);
-	if (r == 0)
-		r = offload_new(&sweeper, &s->api.sweeper, e);
-	if (r == 0)
-		r = offload_new(&counter, &s->api.counter, e);
-	return r < 0 ? r : offload_new(&askers, &s->api.askers, e);
+	return r < 0 ? r : api_checks_start(api, e);
 }
 
 /* How many connections a worker may hold so that even all of them leave descriptors for the files: or a flood
@@ -395,19 +342,40 @@ static struct http_settings bounded_http_settings(const struct server *s)
 	return http;
 }
 
+static int worker_new(struct server *s, unsigned number, const struct http_settings *http, struct err *e)
+{
+	char name[16];
+	struct api_worker *w = calloc(1, sizeof(*w));
+	snprintf(name, sizeof(name), "worker-%u", number % 1000);
+	int r = ERR_NOMEM;
+	if (w && (w->metrics = metrics_register()))
+		r = listener_new(name, http, s->listen_fds[number], w->metrics, &s->listeners[number], e);
+	else
+		err_set(e, r, "out of memory for a worker");
+	if (r < 0) {
+		free(w);
+		return r;
+	}
+	w->api = &s->api;
+	w->loop = listener_loop(s->listeners[number]);
+	capture_init(&w->capture, &s->capture_rules, number, w->loop, w->metrics);
+	live_worker_init(w);
+	s->api_workers[number] = w;
+	return 0;
+}
+
 static int start_workers(struct server *s, struct err *e)
 {
 	const struct http_settings http = bounded_http_settings(s);
 	int r = 0;
-	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
-		r = web_worker_new(&s->api, &s->capture_rules, i, &http, s->listen_fds[i], &s->workers[i], e);
-		if (r == 0)
-			s->api_workers[i] = web_worker_api(s->workers[i]);
-	}
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
+		r = worker_new(s, i, &http, e);
 	if (r == 0 && !only_answers(s))
 		r = start_events(s, e);
-	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
-		r = web_worker_start(s->workers[i], e);
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
+		const struct http_handler handler = api_handler(s->api_workers[i]);
+		r = listener_start(s->listeners[i], &handler, e);
+	}
 	if (r == 0 && !s->is_private && !only_answers(s))
 		r = housekeeper_start(&s->api, &s->settings.housekeeper, shares_salts(s) ? s->salts : NULL,
 		                      &s->housekeeper, e);
@@ -465,10 +433,10 @@ void server_stop(struct server *s)
 	atomic_store(&s->api.stopping, true);
 	pump_let_go(s->api.stats);
 	housekeeper_stop(s->housekeeper);
-	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
-		listener_drain(web_worker_listener(s->workers[i]), s->settings.serve.drain_ms);
-	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
-		listener_join(web_worker_listener(s->workers[i]));
+	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
+		listener_drain(s->listeners[i], s->settings.serve.drain_ms);
+	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
+		listener_join(s->listeners[i]);
 	pipeline_let_go(&s->pipeline); /* nobody is there to be answered */
 	offload_free(s->api.readers);
 	for (size_t i = 0; i < s->api.writer_count; i++)
@@ -482,8 +450,10 @@ void server_stop(struct server *s)
 	offload_free(s->api.counter);
 	pipeline_stop(&s->pipeline);
 	event_log_close(s->event_log);
-	for (unsigned i = 0; i < s->worker_count && s->workers[i]; i++)
-		web_worker_free(s->workers[i]);
+	for (unsigned i = 0; i < s->worker_count; i++) {
+		listener_free(s->listeners[i]);
+		free(s->api_workers[i]);
+	}
 	live_free(s->live);
 	proxies_free(s->proxies);
 	salts_free(s->salts);

@@ -7,9 +7,9 @@
 #include "cmd/cluster.h"
 #include "cmd/folder.h"
 #include "cmd/identity.h"
+#include "cmd/listener.h"
 #include "cmd/pipeline.h"
 #include "cmd/settings.h"
-#include "cmd/web_worker.h"
 
 enum { SERVER_WORKERS_MAX = 256 };
 
@@ -35,11 +35,12 @@ struct server {
 	struct proxies *proxies;
 	struct capture_rules capture_rules;
 	struct api api;
-	struct api_worker *api_workers[SERVER_WORKERS_MAX];
 	struct live *live;
 	struct identity identity;
 	char listen_text[NET_ADDR_TEXT_BYTES]; /* what is listened on */
-	struct web_worker *workers[SERVER_WORKERS_MAX];
+	/* The workers: threads that answer requests, each with a listener and an event writer of its own. */
+	struct api_worker *api_workers[SERVER_WORKERS_MAX];
+	struct listener *listeners[SERVER_WORKERS_MAX];
 	int listen_fds[SERVER_WORKERS_MAX];
 	unsigned worker_count;
 	struct folder_server local; /* how this user's command line gets in */

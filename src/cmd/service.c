@@ -5,12 +5,11 @@
 #include <signal.h>
 #include <stdio.h>
 
-static int print_help(const struct service *service)
+int service_help(const char *usage)
 {
 	struct buf CLEANUP(buf_release) text = {0};
-	buf_str(&text, str_of(service->usage));
 	settings_help(&text);
-	printf("%.*s", STR_ARG(buf_view(&text)));
+	printf("%s%.*s", usage, STR_ARG(buf_view(&text)));
 	return 0;
 }
 
@@ -25,34 +24,40 @@ static void signals_hold(sigset_t *ret)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static void wait_for_stop(const sigset_t *signals)
+static void wait_for_stop(const struct service *service, const sigset_t *signals, int argc, char **argv)
 {
-	int number = SIGHUP;
-	while (sigwait(signals, &number) != 0 || number == SIGHUP)
-		log_reopen(); /* for log rotation; other settings take a restart */
+	for (;;) {
+		int number;
+		if (sigwait(signals, &number) != 0)
+			continue;
+		if (number != SIGHUP)
+			return;
+		log_reopen(); /* for log rotation */
+		if (service->reload)
+			service->reload(service->ctx, argc, argv);
+	}
 }
 
 int service_run(const struct service *service, int argc, char **argv)
 {
 	for (int i = 0; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-			return print_help(service);
+			return service_help(service->usage);
 	}
 	struct err e;
-	struct settings settings = {0};
 	sigset_t signals;
-	if (settings_load(&settings, argv, argc, &e) < 0)
+	if (settings_load(service->settings, argv, argc, &e) < 0)
 		return cmd_fail("%s", e.text);
 	signals_hold(&signals);
-	int r = log_start(&settings.log, &e);
+	int r = log_start(&service->settings->log, &e);
 	if (r == 0)
-		r = service->start(service->ctx, &settings, &e);
+		r = service->start(service->ctx, service->settings, &e);
 	if (r == 0) {
-		wait_for_stop(&signals);
+		wait_for_stop(service, &signals, argc, argv);
 		log_info("cmd", "stopping");
-		service->stop(service->ctx);
 	}
+	service->stop(service->ctx);
 	log_stop();
-	settings_release(&settings);
+	settings_release(service->settings);
 	return r < 0 ? cmd_fail("%s", e.text) : 0;
 }

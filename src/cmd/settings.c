@@ -3,142 +3,74 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FIELD(f) offsetof(struct serve_settings, f)
+#define SETTING(...) CONF_ROW(struct serve_settings, __VA_ARGS__)
 
 static const char *const role_names[] = {"all", "stats", NULL};
 
 static const struct conf_row serve_rows[] = {
-    {.section = "serve",
-     .name = "listen",
-     .type = CONF_STRING,
-     .offset = FIELD(listen),
-     .def = "127.0.0.1:8080",
-     .help = "Address and port to listen on; port 0 lets the system choose."},
-    {.section = "serve",
-     .name = "workers",
-     .type = CONF_UINT,
-     .offset = FIELD(workers),
-     .def = "0",
-     .max = 256,
-     .help = "Worker threads; 0 is one for each core that the process may use."},
-    {.section = "serve",
-     .name = "base_url",
-     .type = CONF_STRING,
-     .offset = FIELD(base_url),
-     .def = "",
-     .help = "What short links begin with, such as https://s.example; empty is http:// and the listening "
-             "address."},
-    {.section = "serve",
-     .name = "data",
-     .type = CONF_STRING,
-     .offset = FIELD(data),
-     .def = "data",
-     .help = "The data folder; made when it is missing."},
-    {.section = "serve",
-     .name = "trusted_proxies",
-     .type = CONF_STRING,
-     .offset = FIELD(trusted_proxies),
-     .def = "",
-     .help =
-         "Proxies whose X-Forwarded-For and country header are believed: addresses and networks (10.0.0.0/8) "
-         "separated by commas, and the word loopback."},
-    {.section = "serve",
-     .name = "drain_time",
-     .type = CONF_DURATION,
-     .offset = FIELD(drain_ms),
-     .def = "10s",
-     .max = 600000,
-     .help = "How long a stopping server lets requests under way finish."},
-    {.section = "store",
-     .name = "url",
-     .type = CONF_STRING,
-     .offset = FIELD(store_url),
-     .def = "sqlite:",
-     .flags = CONF_SECRET,
-     .help =
-         "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file; "
-         "postgres://USER:PASSWORD@HOST/DATABASE, which several servers may share, and several of "
-         "them separated by commas, over which the links are spread. Click limits (max_clicks) are then "
-         "exact on each server only."},
-    {.section = "store",
-     .name = "replicas",
-     .type = CONF_STRING,
-     .offset = FIELD(store_replicas),
-     .def = "",
-     .flags = CONF_SECRET,
-     .help = "Replicas of the databases in store.url that answer lookups, as postgres:// URLs separated by "
-             "commas."},
-    {.section = "cache",
-     .name = "url",
-     .type = CONF_STRING,
-     .offset = FIELD(cache_url),
-     .def = "",
-     .flags = CONF_SECRET,
-     .help = "The cache that servers share, through which they tell each other of changes: redis://HOST:PORT "
-             "or redis+sentinel://HOST:PORT,HOST:PORT/NAME; several are separated by commas. Empty: none."},
-    {.section = "limits",
-     .name = "url",
-     .type = CONF_STRING,
-     .offset = FIELD(limits_url),
-     .def = "",
-     .flags = CONF_SECRET,
-     .help = "Through which Redis (as in cache.url) servers keep the limits of API keys and users together; "
-             "empty: each server for itself."},
-    {.section = "lease",
-     .name = "url",
-     .type = CONF_STRING,
-     .offset = FIELD(lease_url),
-     .def = "",
-     .flags = CONF_SECRET,
-     .help =
-         "Who says which of several processes does what only one may do: redis://HOST:PORT, "
-         "redis+sentinel://HOST:PORT,HOST:PORT/NAME, zookeeper://HOST:PORT,HOST:PORT/PATH, or file:/FOLDER "
-         "for processes of one machine. A server needs it only to be the one that sweeps (sweep.interval); "
-         "empty: every server does."},
-    {.section = "sink",
-     .name = "url",
-     .type = CONF_STRING,
-     .offset = FIELD(sink_url),
-     .def = "sqlite:",
-     .flags = CONF_SECRET,
-     .help = "Where statistics are kept: sqlite: is stats.db in the data folder, sqlite:/path another file; "
-             "clickhouse://USER:PASSWORD@HOST:8123/DATABASE or postgres://USER:PASSWORD@HOST/DATABASE, which "
-             "several servers and workers may share."},
-    {.section = "seen",
-     .name = "url",
-     .type = CONF_STRING,
-     .offset = FIELD(seen_url),
-     .def = "",
-     .flags = CONF_SECRET,
-     .help =
-         "The Redis (as in cache.url) that remembers which impressions were counted, so that ClickHouse is "
-         "seldom asked, and that holds live click counts when there is a queue.url. Empty: the sink alone "
-         "tells duplicates."},
-    {.section = "worker",
-     .name = "listen",
-     .type = CONF_STRING,
-     .offset = FIELD(worker_listen),
-     .def = "",
-     .help = "Address and port where 'curt worker' answers /healthz, /readyz and /metrics; empty: nowhere."},
-    {.section = "worker",
-     .name = "threads",
-     .type = CONF_UINT,
-     .offset = FIELD(worker_threads),
-     .def = "2",
-     .min = 1,
-     .max = 64,
-     .help =
-         "Threads of 'curt worker' that take events from the queue, each for itself: while one waits for the "
-         "sink, another works."},
-    {.section = "serve",
-     .name = "role",
-     .type = CONF_ENUM,
-     .offset = FIELD(role),
-     .def = "all",
-     .choices = role_names,
-     .help =
-         "all: the server does everything; stats: it answers questions only, from a sink that others fill, "
-         "so that heavy ones are in nobody's way."},
+    SETTING("serve", "listen", CONF_STRING, listen, "127.0.0.1:8080",
+            "Address and port to listen on; port 0 lets the system choose."),
+    SETTING("serve", "workers", CONF_UINT, workers, "0",
+            "Worker threads; 0 is one for each core that the process may use.", .max = 256),
+    SETTING("serve", "base_url", CONF_STRING, base_url, "",
+            "What short links begin with, such as https://s.example; empty is http:// and the listening "
+            "address."),
+    SETTING("serve", "data", CONF_STRING, data, "data", "The data folder; made when it is missing."),
+    SETTING(
+        "serve", "trusted_proxies", CONF_STRING, trusted_proxies, "",
+        "Proxies whose X-Forwarded-For and country header are believed: addresses and networks (10.0.0.0/8) "
+        "separated by commas, and the word loopback."),
+    SETTING("serve", "drain_time", CONF_DURATION, drain_ms, "10s",
+            "How long a stopping server lets requests under way finish.", .max = 600000),
+    SETTING(
+        "store", "url", CONF_STRING, store_url, "sqlite:",
+        "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file; "
+        "postgres://USER:PASSWORD@HOST/DATABASE, which several servers may share, and several of "
+        "them separated by commas, over which the links are spread. Click limits (max_clicks) are then "
+        "exact on each server only.",
+        .flags = CONF_SECRET),
+    SETTING("store", "replicas", CONF_STRING, store_replicas, "",
+            "Replicas of the databases in store.url that answer lookups, as postgres:// URLs separated by "
+            "commas.",
+            .flags = CONF_SECRET),
+    SETTING("cache", "url", CONF_STRING, cache_url, "",
+            "The cache that servers share, through which they tell each other of changes: redis://HOST:PORT "
+            "or redis+sentinel://HOST:PORT,HOST:PORT/NAME; several are separated by commas. Empty: none.",
+            .flags = CONF_SECRET),
+    SETTING("limits", "url", CONF_STRING, limits_url, "",
+            "Through which Redis (as in cache.url) servers keep the limits of API keys and users together; "
+            "empty: each server for itself.",
+            .flags = CONF_SECRET),
+    SETTING(
+        "lease", "url", CONF_STRING, lease_url, "",
+        "Who says which of several processes does what only one may do: redis://HOST:PORT, "
+        "redis+sentinel://HOST:PORT,HOST:PORT/NAME, zookeeper://HOST:PORT,HOST:PORT/PATH, or file:/FOLDER "
+        "for processes of one machine. A server needs it only to be the one that sweeps (sweep.interval); "
+        "empty: every server does.",
+        .flags = CONF_SECRET),
+    SETTING("sink", "url", CONF_STRING, sink_url, "sqlite:",
+            "Where statistics are kept: sqlite: is stats.db in the data folder, sqlite:/path another file; "
+            "clickhouse://USER:PASSWORD@HOST:8123/DATABASE or postgres://USER:PASSWORD@HOST/DATABASE, which "
+            "several servers and workers may share.",
+            .flags = CONF_SECRET),
+    SETTING(
+        "seen", "url", CONF_STRING, seen_url, "",
+        "The Redis (as in cache.url) that remembers which impressions were counted, so that ClickHouse is "
+        "seldom asked, and that holds live click counts when there is a queue.url. Empty: the sink alone "
+        "tells duplicates.",
+        .flags = CONF_SECRET),
+    SETTING("worker", "listen", CONF_STRING, worker_listen, "",
+            "Address and port where 'curt worker' answers /healthz, /readyz and /metrics; empty: nowhere."),
+    SETTING(
+        "worker", "threads", CONF_UINT, worker_threads, "2",
+        "Threads of 'curt worker' that take events from the queue, each for itself: while one waits for the "
+        "sink, another works.",
+        .min = 1, .max = 64),
+    SETTING(
+        "serve", "role", CONF_ENUM, role, "all",
+        "all: the server does everything; stats: it answers questions only, from a sink that others fill, "
+        "so that heavy ones are in nobody's way.",
+        .choices = role_names),
 };
 
 /* CURT_ names in the environment that are not settings. */

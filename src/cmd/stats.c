@@ -194,9 +194,9 @@ static int catch_up(struct client *c)
 	}
 }
 
-static int run(const struct args *a, const void *ctx)
+static int run(const struct args *a)
 {
-	const struct stats_options *o = ctx;
+	const struct stats_options *o = a->ctx;
 	struct err e;
 	struct client c;
 	struct buf CLEANUP(buf_release) path = {0};

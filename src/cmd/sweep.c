@@ -42,9 +42,8 @@ static int sweep_all(struct client *c, unsigned long long *ret_removed)
 	return r;
 }
 
-static int run(const struct args *a, const void *ctx)
+static int run(const struct args *a)
 {
-	(void)ctx;
 	struct err e;
 	struct client c;
 	unsigned long long removed = 0;

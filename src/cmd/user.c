@@ -42,24 +42,24 @@ static int read_password(const struct user_options *o, const char *user)
 	return secret_read(o->password, whose, &e) < 0 ? cmd_fail("%s", e.text) : 0;
 }
 
-static int prepare_add(const struct args *a, const void *ctx)
+static int prepare_add(const struct args *a)
 {
-	const struct user_options *o = ctx;
+	const struct user_options *o = a->ctx;
 	return o->no_password ? 0 : read_password(o, a->words[1]);
 }
 
-static int prepare_passwd(const struct args *a, const void *ctx)
+static int prepare_passwd(const struct args *a)
 {
-	const struct user_options *o = ctx;
+	const struct user_options *o = a->ctx;
 	if (o->no_password)
 		return cmd_fail("a password can be changed, not taken away; 'curt user disable' keeps "
 		                "somebody out");
 	return read_password(o, a->words[1]);
 }
 
-static int add(struct client *c, const struct args *a, const void *ctx)
+static int add(struct client *c, const struct args *a)
 {
-	const struct user_options *o = ctx;
+	const struct user_options *o = a->ctx;
 	json_t *body = record_body(&o->record, "email", a->words[1]), *user;
 	bool fine = !body || o->no_password || ask_set_secret(body, "password", o->password);
 	secret_wipe(o->password);
@@ -89,9 +89,8 @@ static void print_user(const json_t *user)
 	puts(named ? "" : " -");
 }
 
-static int list(struct client *c, const struct args *a, const void *ctx)
+static int list(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	json_t *users;
 	int r = ask_all(c, "/api/v1/users", "users", a->json, &users);
 	if (users)
@@ -116,18 +115,17 @@ static int change(struct client *c, const struct args *a, json_t *body, const ch
 	return r;
 }
 
-static int passwd(struct client *c, const struct args *a, const void *ctx)
+static int passwd(struct client *c, const struct args *a)
 {
-	const struct user_options *o = ctx;
+	const struct user_options *o = a->ctx;
 	json_t *body = json_object();
 	bool fine = ask_set_secret(body, "password", o->password);
 	secret_wipe(o->password);
 	return fine ? change(c, a, body, "changed the password of") : record_not_utf8(body);
 }
 
-static int role(struct client *c, const struct args *a, const void *ctx)
+static int role(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	char said[64];
 	json_t *body = json_object();
 	if (!ask_set_text(body, "role", a->words[2]))
@@ -136,35 +134,28 @@ static int role(struct client *c, const struct args *a, const void *ctx)
 	return change(c, a, body, said);
 }
 
-static int enable(struct client *c, const struct args *a, const void *ctx)
+static int enable(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	return change(c, a, json_pack("{s:b}", "enabled", 1), "enabled");
 }
 
-static int disable(struct client *c, const struct args *a, const void *ctx)
+static int disable(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	return change(c, a, json_pack("{s:b}", "enabled", 0), "disabled");
 }
 
-static int sign_out(struct client *c, const struct args *a, const void *ctx)
+static int sign_out(struct client *c, const struct args *a)
 {
-	(void)ctx;
 	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[1], "/sessions");
 	return ask_and_say(c, a, "DELETE", path, "signed out %s", a->words[1]);
 }
 
-static int run(const struct args *a, const void *ctx)
-{
-	static const struct ask_verb verbs[] = {
-	    {"add", 2, 2, prepare_add, add},          {"list", 1, 1, NULL, list},
-	    {"passwd", 2, 2, prepare_passwd, passwd}, {"role", 3, 3, NULL, role},
-	    {"enable", 2, 2, NULL, enable},           {"disable", 2, 2, NULL, disable},
-	    {"sign-out", 2, 2, NULL, sign_out},
-	};
-	return ask_verb_run("user", verbs, ARRAY_LEN(verbs), a, ctx);
-}
+static const struct arg_verb verbs[] = {
+    {"add", 2, 2, prepare_add, add},          {"list", 1, 1, NULL, list},
+    {"passwd", 2, 2, prepare_passwd, passwd}, {"role", 3, 3, NULL, role},
+    {"enable", 2, 2, NULL, enable},           {"disable", 2, 2, NULL, disable},
+    {"sign-out", 2, 2, NULL, sign_out},
+};
 
 int cmd_user(int argc, char **argv)
 {
@@ -177,9 +168,9 @@ int cmd_user(int argc, char **argv)
 	    .record = &o.record,
 	    .usage = usage,
 	    .usage_end = usage_end,
-	    .words_min = 1,
-	    .words_max = ARGS_WORDS_MAX,
-	    .run = run,
+	    .name = "user",
+	    .verbs = verbs,
+	    .verb_count = ARRAY_LEN(verbs),
 	};
 	return args_run(&command, argc, argv, &o);
 }

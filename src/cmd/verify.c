@@ -58,9 +58,8 @@ static int verify_file(const char *data, const char *url, const char *name, stru
 	return damaged;
 }
 
-static int verify(const struct args *a, const void *ctx)
+static int verify(const struct args *a)
 {
-	(void)ctx;
 	struct settings settings = {0};
 	struct err e;
 	if (settings_load(&settings, a->client.settings, a->client.setting_count, &e) < 0)

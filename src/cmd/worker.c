@@ -138,8 +138,9 @@ static int start_threads(struct worker_service *w, const struct settings *s, str
 	return r;
 }
 
-static int start_all(struct worker_service *w, const struct settings *s, struct err *e)
+static int start(void *ctx, const struct settings *s, struct err *e)
 {
+	struct worker_service *w = ctx;
 	if (!s->queue.url[0])
 		return err_set(e, ERR_INVALID,
 		               "queue.url is not set: curt worker reads the queue that servers send their "
@@ -149,17 +150,10 @@ static int start_all(struct worker_service *w, const struct settings *s, struct 
 		r = backend_open_store(s->serve.store_url, NULL, &w->store, e);
 	if (r == 0)
 		r = start_threads(w, s, e);
-	return r < 0 ? r : start_status(w, s, e);
-}
-
-static int start(void *ctx, const struct settings *s, struct err *e)
-{
-	struct worker_service *w = ctx;
-	int r = start_all(w, s, e);
-	if (r < 0) {
-		stop(w);
+	if (r == 0)
+		r = start_status(w, s, e);
+	if (r < 0)
 		return r;
-	}
 	if (w->status)
 		printf("worker: ready, status on http://%s\n", status_address(w->status));
 	else
@@ -171,6 +165,8 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 int cmd_worker(int argc, char **argv)
 {
 	struct worker_service w = {0};
-	const struct service service = {.usage = usage, .start = start, .stop = stop, .ctx = &w};
+	struct settings settings = {0};
+	const struct service service = {
+	    .usage = usage, .settings = &settings, .start = start, .stop = stop, .ctx = &w};
 	return service_run(&service, argc, argv);
 }

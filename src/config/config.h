@@ -38,6 +38,13 @@ struct conf_row {
 	const char *help; /* one sentence, for --help and docs/configuration.md */
 };
 
+/* A row for `field` of the target; what else it needs follows: .min, .max, .choices, .flags. */
+#define CONF_ROW(target_, section_, name_, type_, field_, def_, help_, ...)                             \
+	{                                                                                               \
+		.section = section_, .name = name_, .type = type_, .offset = offsetof(target_, field_), \
+		.def = def_, .help = help_, ##__VA_ARGS__                                               \
+	}
+
 struct conf_group {
 	const struct conf_row *rows;
 	size_t row_count;

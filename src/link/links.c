@@ -18,78 +18,42 @@ enum { GRACE_MS = 10000 };
 
 static const char *const source_names[] = {"cipher", "pool", "claim", NULL};
 
-#define FIELD(f) offsetof(struct links_settings, f)
+#define SETTING(...) CONF_ROW(struct links_settings, __VA_ARGS__)
 
 const struct conf_row links_rows[] = {
-    {.section = "keys",
-     .name = "alphabet",
-     .type = CONF_ENUM,
-     .offset = FIELD(alphabet),
-     .def = "base62",
-     .choices = shape_alphabets,
-     .help =
-         "Characters of generated keys. Fixed when the data folder is made; base36 is read without regard to "
-         "case."},
-    {.section = "keys",
-     .name = "length",
-     .type = CONF_UINT,
-     .offset = FIELD(key_length),
-     .def = "0",
-     .max = KEY_LENGTH_MAX,
-     .help = "Length of generated keys, 4 to 10; 0 is 7 for base62 and 8 for the others. Fixed when the data "
-             "folder "
-             "is made."},
-    {.section = "keys",
-     .name = "quarantine",
-     .type = CONF_DURATION,
-     .offset = FIELD(rest_ms),
-     .def = "90d",
-     .max = 100ULL * 365 * 24 * 3600 * 1000,
-     .help = "How long the alias of a link whose time is over rests before somebody else may take it. "
-             "Generated keys are never given out twice, but with keys.source = claim after the same time."},
-    {.section = "keys",
-     .name = "source",
-     .type = CONF_ENUM,
-     .offset = FIELD(source),
-     .def = "cipher",
-     .choices = source_names,
-     .help = "Where the keys of new links come from: cipher makes them from the store's counter; pool takes "
-             "them from a stock on Redis (keys.url) that curt keygen and curt keysync fill; claim gives keys "
-             "of links whose time is over, and whose quarantine has ended, out again (stores on PostgreSQL), "
-             "and makes new ones when there are none."},
-    {.section = "cache",
-     .name = "memory",
-     .type = CONF_BYTES,
-     .offset = FIELD(cache_bytes),
-     .def = "256m",
-     .min = 1 << 20,
-     .max = 1ULL << 40,
-     .help = "Most memory for cached links. It is taken only as links are used."},
-    {.section = "cache",
-     .name = "negative_time",
-     .type = CONF_DURATION,
-     .offset = FIELD(negative_ms),
-     .def = "10s",
-     .max = 3600000,
-     .help = "How long the cache remembers that there is no link behind a key."},
-    {.section = "cache",
-     .name = "life",
-     .type = CONF_DURATION,
-     .offset = FIELD(life_ms),
-     .def = "10s",
-     .max = 24ULL * 3600 * 1000,
-     .help =
-         "When the store is shared with other servers: after how long a cached link is read again, in the "
-         "background, in case a change was missed; 0 never. While the store does not answer, cached links "
-         "go on being served."},
-    {.section = "cache",
-     .name = "shared_life",
-     .type = CONF_DURATION,
-     .offset = FIELD(shared_life_ms),
-     .def = "10m",
-     .min = 1000,
-     .max = 7ULL * 24 * 3600 * 1000,
-     .help = "How long links stay in the cache that servers share (cache.url)."},
+    SETTING(
+        "keys", "alphabet", CONF_ENUM, alphabet, "base62",
+        "Characters of generated keys. Fixed when the data folder is made; base36 is read without regard to "
+        "case.",
+        .choices = shape_alphabets),
+    SETTING("keys", "length", CONF_UINT, key_length, "0",
+            "Length of generated keys, 4 to 10; 0 is 7 for base62 and 8 for the others. Fixed when the data "
+            "folder "
+            "is made.",
+            .max = KEY_LENGTH_MAX),
+    SETTING("keys", "quarantine", CONF_DURATION, rest_ms, "90d",
+            "How long the alias of a link whose time is over rests before somebody else may take it. "
+            "Generated keys are never given out twice, but with keys.source = claim after the same time.",
+            .max = 100ULL * 365 * 24 * 3600 * 1000),
+    SETTING("keys", "source", CONF_ENUM, source, "cipher",
+            "Where the keys of new links come from: cipher makes them from the store's counter; pool takes "
+            "them from a stock on Redis (keys.url) that curt keygen and curt keysync fill; claim gives keys "
+            "of links whose time is over, and whose quarantine has ended, out again (stores on PostgreSQL), "
+            "and makes new ones when there are none.",
+            .choices = source_names),
+    SETTING("cache", "memory", CONF_BYTES, cache_bytes, "256m",
+            "Most memory for cached links. It is taken only as links are used.", .min = 1 << 20,
+            .max = 1ULL << 40),
+    SETTING("cache", "negative_time", CONF_DURATION, negative_ms, "10s",
+            "How long the cache remembers that there is no link behind a key.", .max = 3600000),
+    SETTING("cache", "life", CONF_DURATION, life_ms, "10s",
+            "When the store is shared with other servers: after how long a cached link is read again, in the "
+            "background, in case a change was missed; 0 never. While the store does not answer, cached links "
+            "go on being served.",
+            .max = 24ULL * 3600 * 1000),
+    SETTING("cache", "shared_life", CONF_DURATION, shared_life_ms, "10m",
+            "How long links stay in the cache that servers share (cache.url).", .min = 1000,
+            .max = 7ULL * 24 * 3600 * 1000),
 };
 const size_t links_row_count = ARRAY_LEN(links_rows);
 
@@ -187,16 +151,6 @@ int links_list(struct links *l, struct store_list *page)
 	for (size_t i = 0; r == 0 && i < page->count; i++)
 		r = links_key_fill(l, &page->links[i], page->arena);
 	return r;
-}
-
-int links_over(struct links *l, struct store_over *over)
-{
-	return store_over(l->store, over);
-}
-
-pthread_mutex_t *links_sweep_lock(struct links *l)
-{
-	return &l->sweep_lock;
 }
 
 static bool is_known_as_spent(struct links *l, const struct link_record *link)

@@ -125,11 +125,6 @@ int links_list(struct links *l, struct store_list *page);
  * ended, nor when its clicks are known to be used up. Any thread; takes a lock. */
 bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms);
 
-/* Links that may go, for sweep.c; see store.h. The lock is held from looking until they are gone, or several
- * sweepers would look at the same ones. */
-int links_over(struct links *l, struct store_over *over);
-pthread_mutex_t *links_sweep_lock(struct links *l);
-
 /*
  * Creates, updates, deletes, in one transaction. rest_ms and was_given are filled in here. For
  * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref

@@ -29,7 +29,8 @@ struct links {
 	bool is_shared;   /* others write to the store too */
 	uint64_t life_ms; /* of what is cached; 0: for ever */
 	uint64_t rest_ms;
-	pthread_mutex_t sweep_lock;
+	pthread_mutex_t sweep_lock;  /* held from looking for links that are over until they are gone, or
+	                                several  sweepers would look at the same ones */
 	pthread_mutex_t source_lock; /* guards source_why */
 	struct err source_why;
 	_Atomic unsigned dark; /* see links_note_parts */

@@ -1,5 +1,6 @@
 #include "link/sweep.h"
 
+#include "link/links_private.h"
 #include "os/clock.h"
 #include "os/thread.h"
 
@@ -74,7 +75,7 @@ static int step_locked(struct sweep *s, struct links *l, int64_t now_ms, struct 
 	size_t batch = s->batch ? MIN(s->batch, (size_t)BATCH_MAX) : BATCH_FIRST;
 	struct store_over over = {.now_ms = now_ms, .max = batch, .ids = ids};
 	struct sweep_outcome outcome = {0};
-	int r = links_over(l, &over);
+	int r = store_over(l->store, &over);
 	if (r == 0 && over.count > 0)
 		r = reap(l, ids, over.count, now_ms, m, &outcome.took_us);
 	if (r < 0)
@@ -88,9 +89,9 @@ static int step_locked(struct sweep *s, struct links *l, int64_t now_ms, struct 
 
 int sweep_step(struct sweep *s, struct links *l, int64_t now_ms, struct metrics *m, struct sweep_outcome *ret)
 {
-	pthread_mutex_lock(links_sweep_lock(l));
+	pthread_mutex_lock(&l->sweep_lock);
 	int r = step_locked(s, l, now_ms, m, ret);
-	pthread_mutex_unlock(links_sweep_lock(l));
+	pthread_mutex_unlock(&l->sweep_lock);
 	return r;
 }
 

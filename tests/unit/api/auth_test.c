@@ -371,9 +371,9 @@ static void only_an_admin_is_one(void **state)
 	struct http_request req = key_request(HTTP_GET, "full"), local = key_request(HTTP_GET, "local");
 	assert_refused(&req, RIGHT_ADMIN, 403, "urn:curt:admin-only"); /* its user is an editor */
 	conn = (struct http_conn){0};
-	assert_false(auth_require_admin(&worker, &conn, &req, &caller));
+	assert_false(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_ADMIN, &caller));
 	assert_int_equal(conn.status, 403);
-	assert_true(auth_require_admin(&worker, &conn, &local, &caller));
+	assert_true(auth_require(&worker, &conn, &local, STR_NULL, RIGHT_ADMIN, &caller));
 	assert_int_equal(caller.rights, RIGHTS_ALL);
 }
 
@@ -397,12 +397,13 @@ static void whom_somebody_names_is_waited_for(void **state)
 	(void)state;
 	struct account user;
 	struct http_request req = {.method = HTTP_GET};
-	assert_false(auth_user_named(&worker, &conn, &req, STR("Ada@example.com"), &user));
+	assert_false(
+	    auth_user_named(&(struct api_call){&worker, &conn, &req}, STR("Ada@example.com"), &user));
 	assert_int_equal(holds, 1);
 	read_held();
-	assert_true(auth_user_named(&worker, &conn, &req, STR("Ada@example.com"), &user));
+	assert_true(auth_user_named(&(struct api_call){&worker, &conn, &req}, STR("Ada@example.com"), &user));
 	assert_int_equal(user.id, ada);
-	assert_true(auth_user(&worker, &conn, &req, ada, &user));
+	assert_true(auth_user(&(struct api_call){&worker, &conn, &req}, ada, &user));
 	assert_int_equal(user.id, ada);
 	assert_int_equal(holds, 1);
 }
@@ -423,7 +424,8 @@ static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
 	assert_int_equal(auth_find(&worker, &conn, &key, &caller, &hold), ACCOUNT_STALE);
 	assert_null(hold);
 	conn = (struct http_conn){0};
-	assert_false(auth_user_named(&worker, &conn, &none, STR("ada@example.com"), &user));
+	assert_false(
+	    auth_user_named(&(struct api_call){&worker, &conn, &none}, STR("ada@example.com"), &user));
 	assert_int_equal(conn.status, 503);
 	store->is_shared = false;
 }

@@ -99,28 +99,6 @@ static void the_order_of_the_names_does_not_matter(void **state)
 	ring_free(b);
 }
 
-static void who_is_skipped_hands_its_keys_to_all_others(void **state)
-{
-	(void)state;
-	struct ring *r = ring_of(4);
-	const bool skip[4] = {false, true, false, false}, all[4] = {true, true, true, true};
-	size_t heirs[4] = {0};
-	char room[32];
-	for (unsigned i = 0; i < KEYS; i++) {
-		struct str key = key_of(room, sizeof(room), i);
-		size_t first = ring_find(r, key), next = ring_find_but(r, key, skip);
-		if (first == 1)
-			heirs[next]++;
-		else
-			assert_int_equal(next, first);
-		assert_int_equal(ring_find_but(r, key, NULL), first);
-	}
-	assert_int_equal(heirs[1], 0);
-	assert_true(heirs[0] > 0 && heirs[2] > 0 && heirs[3] > 0);
-	assert_int_equal(ring_find_but(r, STR("x"), all), 4);
-	ring_free(r);
-}
-
 static void a_ring_of_nobody_finds_nobody(void **state)
 {
 	(void)state;
@@ -136,7 +114,6 @@ int main(void)
 	    cmocka_unit_test(shares_are_even),
 	    cmocka_unit_test(a_new_member_takes_its_share_and_nothing_else_moves),
 	    cmocka_unit_test(the_order_of_the_names_does_not_matter),
-	    cmocka_unit_test(who_is_skipped_hands_its_keys_to_all_others),
 	    cmocka_unit_test(a_ring_of_nobody_finds_nobody),
 	};
 	return cmocka_run_group_tests_name("ring", tests, NULL, NULL);

@@ -587,10 +587,10 @@ static void links_that_may_go_are_told(void **state)
 	(void)state;
 	uint64_t ids[4], id = create((struct link_record){.expires_ms = NOW});
 	struct store_over over = {.now_ms = NOW - 1, .max = ARRAY_LEN(ids), .ids = ids};
-	assert_int_equal(links_over(fx.links, &over), 0);
+	assert_int_equal(store_over(fx.store, &over), 0);
 	assert_int_equal(over.count, 0);
 	over.now_ms = NOW;
-	assert_int_equal(links_over(fx.links, &over), 0);
+	assert_int_equal(store_over(fx.store, &over), 0);
 	assert_int_equal(over.count, 1);
 	assert_int_equal(ids[0], id);
 }

@@ -48,16 +48,11 @@ static void count_end(struct task *t)
 	atomic_fetch_add(&c->ends, 1);
 }
 
-static void start_on(struct lane *lane, struct counted *c, int64_t first_ms)
-{
-	const struct task_config config = {
-	    .name = "counted", .run = count, .end = count_end, .first_ms = first_ms, .lane = lane};
-	assert_int_equal(task_start(&c->task, &config, NULL), 0);
-}
-
 static void start(struct counted *c, int64_t first_ms)
 {
-	start_on(NULL, c, first_ms);
+	const struct task_config config = {
+	    .name = "counted", .run = count, .end = count_end, .first_ms = first_ms};
+	assert_int_equal(task_start(&c->task, &config, NULL), 0);
 }
 
 static void a_task_runs_again_after_the_delay_that_it_returns(void **state)
@@ -73,21 +68,18 @@ static void a_task_runs_again_after_the_delay_that_it_returns(void **state)
 static void a_task_on_demand_runs_when_it_is_woken_and_never_else(void **state)
 {
 	(void)state;
-	struct counted c = {.delay_ms = TASK_ON_WAKE}, other = {.delay_ms = 0};
-	struct lane lane;
-	assert_int_equal(lane_start(&lane, "lane", 0, NULL), 0);
-	start_on(&lane, &c, TASK_ON_WAKE);
-	start_on(&lane, &other, 0);
+	struct counted c = {.delay_ms = TASK_ON_WAKE}, other = {.delay_ms = 1};
+	start(&c, TASK_ON_WAKE);
+	start(&other, 0);
 	for (unsigned i = 0; i < 3; i++) {
 		unsigned turns = atomic_load(&other.runs);
-		UNTIL(atomic_load(&other.runs) > turns + 2); /* the lane looked at all of its tasks */
+		UNTIL(atomic_load(&other.runs) > turns + 2); /* time has passed */
 		assert_int_equal(atomic_load(&c.runs), i);
 		task_wake(&c.task);
 		UNTIL(atomic_load(&c.runs) == i + 1);
 	}
 	task_stop(&c.task);
 	task_stop(&other.task);
-	lane_stop(&lane);
 }
 
 static void a_wake_up_comes_before_the_delay(void **state)
@@ -214,8 +206,6 @@ static void a_task_that_was_never_started_can_be_stopped(void **state)
 	struct counted c = {0};
 	task_stop(&c.task);
 	assert_true(task_wait_end(&c.task, 0));
-	struct lane lane = {0};
-	lane_stop(&lane);
 }
 
 static void a_task_may_be_started_again_after_its_stop(void **state)
@@ -239,11 +229,12 @@ static void *stop_it(void *arg)
 	return NULL;
 }
 
-static void stop_by_many(struct lane *lane)
+static void many_threads_may_stop_a_task(void **state)
 {
+	(void)state;
 	struct counted c = {.delay_ms = 0, .gate = true};
 	pthread_t threads[STOPPERS];
-	start_on(lane, &c, 0);
+	start(&c, 0);
 	UNTIL(atomic_load(&c.inside));
 	for (size_t i = 0; i < STOPPERS; i++)
 		assert_int_equal(thread_start(&threads[i], "stopper", stop_it, &c, NULL), 0);
@@ -254,17 +245,7 @@ static void stop_by_many(struct lane *lane)
 	assert_int_equal(atomic_load(&c.runs), 1);
 }
 
-static void many_threads_may_stop_a_task(void **state)
-{
-	(void)state;
-	struct lane lane;
-	stop_by_many(NULL);
-	assert_int_equal(lane_start(&lane, "lane", 0, NULL), 0);
-	stop_by_many(&lane);
-	lane_stop(&lane);
-}
-
-static void a_blocked_lane_does_not_hold_up_another(void **state)
+static void a_blocked_task_does_not_hold_up_another(void **state)
 {
 	(void)state;
 	struct counted blocked = {.delay_ms = 0, .gate = true}, free = {.delay_ms = 1};
@@ -278,44 +259,29 @@ static void a_blocked_lane_does_not_hold_up_another(void **state)
 	task_stop(&blocked.task);
 }
 
-static void tasks_of_a_lane_take_turns(void **state)
+/* Runs that sleep for a moment. */
+struct napper {
+	struct task task;
+	_Atomic unsigned runs;
+};
+
+static int64_t nap(struct task *t)
 {
-	(void)state;
-	struct counted a = {.delay_ms = 0}, b = {.delay_ms = 0},
-	               late = {.delay_ms = TASK_ON_WAKE, .gate = true};
-	struct lane lane;
-	assert_int_equal(lane_start(&lane, "lane", 0, NULL), 0);
-	start_on(&lane, &a, 0);
-	start_on(&lane, &b, 0);
-	UNTIL(atomic_load(&a.runs) > 10 && atomic_load(&b.runs) > 10); /* neither starves the other */
-	start_on(&lane, &late, 0);
-	UNTIL(atomic_load(&late.inside));
-	unsigned runs = atomic_load(&a.runs) + atomic_load(&b.runs);
-	task_wake(&a.task);
-	assert_int_equal(atomic_load(&a.runs) + atomic_load(&b.runs), runs); /* one run at a time */
-	atomic_store(&late.gate, false);
-	UNTIL(atomic_load(&a.runs) + atomic_load(&b.runs) > runs + 1);
-	task_stop(&late.task);
-	task_stop(&b.task);
-	task_stop(&a.task);
-	assert_string_equal(a.thread, "lane");
-	lane_stop(&lane);
+	atomic_fetch_add(&container_of(t, struct napper, task)->runs, 1);
+	task_sleep(t, 50);
+	return TASK_ON_WAKE;
 }
 
-static void a_wake_up_that_comes_while_another_task_sleeps_is_not_lost(void **state)
+static void a_wake_up_that_comes_while_a_run_sleeps_is_not_lost(void **state)
 {
 	(void)state;
-	struct counted sleeper = {.delay_ms = LONG_MS, .sleeps = true}, woken = {.delay_ms = TASK_ON_WAKE};
-	struct lane lane;
-	assert_int_equal(lane_start(&lane, "lane", 0, NULL), 0);
-	start_on(&lane, &woken, TASK_ON_WAKE);
-	start_on(&lane, &sleeper, 0);
-	UNTIL(atomic_load(&sleeper.inside));
-	task_wake(&woken.task);
-	task_stop(&sleeper.task);
-	UNTIL(atomic_load(&woken.runs) == 1);
-	task_stop(&woken.task);
-	lane_stop(&lane);
+	struct napper n = {0};
+	const struct task_config config = {.name = "napper", .run = nap};
+	assert_int_equal(task_start(&n.task, &config, NULL), 0);
+	UNTIL(atomic_load(&n.runs) == 1);
+	task_wake(&n.task);
+	UNTIL(atomic_load(&n.runs) == 2);
+	task_stop(&n.task);
 }
 
 struct policy {
@@ -357,9 +323,8 @@ int main(void)
 	    cmocka_unit_test(a_task_that_was_never_started_can_be_stopped),
 	    cmocka_unit_test(a_task_may_be_started_again_after_its_stop),
 	    cmocka_unit_test(many_threads_may_stop_a_task),
-	    cmocka_unit_test(a_blocked_lane_does_not_hold_up_another),
-	    cmocka_unit_test(tasks_of_a_lane_take_turns),
-	    cmocka_unit_test(a_wake_up_that_comes_while_another_task_sleeps_is_not_lost),
+	    cmocka_unit_test(a_blocked_task_does_not_hold_up_another),
+	    cmocka_unit_test(a_wake_up_that_comes_while_a_run_sleeps_is_not_lost),
 	    cmocka_unit_test(a_task_may_run_in_idle_time_only),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
