@@ -1,8 +1,6 @@
-#include "store/postgres_read.h"
-
+/* Lists: links, the ids of those with a tag or of those that are over, the users on a link's list. */
 #include "store/postgres_rows.h"
 #include "store/postgres_store.h"
-#include "store/rules.h"
 
 /* --- lists --- */
 
@@ -60,13 +58,6 @@ struct collected {
 	bool is_full; /* and one link more was there */
 };
 
-/* Pages tell the texts of generated keys, too. */
-static bool row_key_take(const struct pg_result *result, int row, struct arena *arena, struct str *ret)
-{
-	*ret = postgres_row_name(result, row);
-	return str_own(arena, ret);
-}
-
 /* Takes the rows up to the page's end. */
 static int list_collect(const struct pg_result *result, const struct slot_row *slots,
                         const struct store_list *page, struct collected *got)
@@ -85,8 +76,6 @@ static int list_collect(const struct pg_result *result, const struct slot_row *s
 		int r = postgres_row_link(result, row, page->arena, link);
 		if (r != 0)
 			return r;
-		if (!link->is_alias && !row_key_take(result, row, page->arena, &link->key))
-			return ERR_NOMEM;
 		got->bytes += link_bytes(link);
 		got->count++;
 	}
@@ -114,7 +103,7 @@ static int list_step(struct pg_conn *c, const struct slot_row *slots, const stru
 	return r;
 }
 
-int postgres_read_list(struct pg_conn *c, const struct slot_row *slots, struct store_list *page)
+static int list_on(struct pg_conn *c, const struct slot_row *slots, struct store_list *page)
 {
 	struct place place;
 	struct collected got = {0};
@@ -141,17 +130,9 @@ int postgres_read_list(struct pg_conn *c, const struct slot_row *slots, struct s
 	return 0;
 }
 
-/* --- rows of numbers --- */
-
-static int ids_read(struct pg_query *q, uint64_t *ret_ids, size_t *ret_count)
+int postgres_list(struct store_postgres *s, const struct slot_row *row, struct store_list *page)
 {
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	int r = pg_ask(q, &result, NULL);
-	for (int row = 0; r == 0 && row < result.rows; row++)
-		ret_ids[row] = (uint64_t)pg_get_int(&result, row, 0);
-	if (r == 0)
-		*ret_count = (size_t)result.rows;
-	return postgres_error(r);
+	return POSTGRES_READ(s, list_on(c, row, page));
 }
 
 /* --- ids in an order --- */
@@ -211,39 +192,58 @@ static int ranked_read(struct pg_conn *c, struct ranked *r, struct place from)
 {
 	bool more = r->max > 0 || r->counts_all;
 	int result = 0;
+	r->count = r->total = 0;
 	while (result == 0 && more)
 		result = ranked_step(c, r, &from, &more);
 	return result ? result : postgres_slots_confirm(c, r->row);
 }
 
-int postgres_read_tagged(struct pg_conn *c, const struct slot_row *row, struct str tag, size_t max,
-                         struct ranked_id *ret, size_t *ret_count)
+int postgres_tagged(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
+                    struct ranked_id *ret, size_t *ret_count)
 {
 	struct ranked r = {.statement = &tagged, .row = row, .tag = tag, .max = max, .ids = ret};
-	int result = ranked_read(c, &r, (struct place){INT64_MAX, INT64_MAX});
+	int result = POSTGRES_READ(s, ranked_read(c, &r, (struct place){INT64_MAX, INT64_MAX}));
 	*ret_count = r.count;
 	return result;
 }
 
-int postgres_read_over(struct pg_conn *c, const struct slot_row *row, const struct store_over *over,
-                       struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
+/* Counting all takes the longer the more there are. */
+static int over_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
 {
-	struct ranked r = {
-	    .statement = &over_ids, .row = row, .now_ms = over->now_ms, .max = over->max, .ids = ret};
-	bool has_hidden = slot_row_has_hidden(row);
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &over_count);
+	pg_int(&q, now_ms);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0)
+		*ret = (uint64_t)pg_get_int(&row, 0, 0);
+	return postgres_error(r);
+}
+
+static int over_on(struct pg_conn *c, const struct store_over *over, struct ranked *r)
+{
 	uint64_t total = 0;
-	size_t one;
-	int result = 0;
-	r.counts_all = over->count_all && has_hidden;
-	if (over->count_all && !has_hidden) {
-		struct pg_query q = pg_query(c, &over_count);
-		pg_int(&q, over->now_ms);
-		result = ids_read(&q, &total, &one);
-	}
+	int result = over->count_all ? postgres_error(pg_timeout(c, PG_ANSWER_TIMEOUT_MS, NULL)) : 0;
+	if (result == 0 && over->count_all && !r->counts_all)
+		result = over_count_on(c, over->now_ms, &total);
 	if (result == 0)
-		result = ranked_read(c, &r, (struct place){0, 0});
+		result = ranked_read(c, r, (struct place){0, 0});
+	r->total = r->counts_all ? r->total : total;
+	return result;
+}
+
+int postgres_over(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
+                  struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
+{
+	/* Only where all rows are ours can the database count them. */
+	struct ranked r = {.statement = &over_ids,
+	                   .row = row,
+	                   .now_ms = over->now_ms,
+	                   .max = over->max,
+	                   .counts_all = over->count_all && slot_row_has_hidden(row),
+	                   .ids = ret};
+	int result = POSTGRES_READ(s, over_on(c, over, &r));
 	*ret_count = r.count;
-	*ret_total = has_hidden ? r.total : total;
+	*ret_total = r.total;
 	return result;
 }
 
@@ -253,8 +253,8 @@ static const struct pg_statement permitted = {
     "permitted", "SELECT p.user_id, l.key FROM link l JOIN permission p ON p.key = l.key WHERE l.id = $1"
                  " ORDER BY p.user_id"};
 
-int postgres_read_permitted(struct pg_conn *c, const struct slot_row *slots, uint64_t link,
-                            struct arena *arena, uint64_t **ret, size_t *ret_count)
+static int permitted_on(struct pg_conn *c, const struct slot_row *slots, uint64_t link, struct arena *arena,
+                        uint64_t **ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query q = pg_query(c, &permitted);
@@ -276,4 +276,10 @@ int postgres_read_permitted(struct pg_conn *c, const struct slot_row *slots, uin
 	*ret = users;
 	*ret_count = count;
 	return 0;
+}
+
+int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uint64_t link,
+                       struct arena *arena, uint64_t **ret, size_t *ret_count)
+{
+	return POSTGRES_READ(s, permitted_on(c, row, link, arena, ret, ret_count));
 }

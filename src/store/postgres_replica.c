@@ -4,7 +4,7 @@
 #include "obs/log.h"
 #include "os/clock.h"
 #include "os/task.h"
-#include "store/postgres_read.h"
+#include "store/postgres_store.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -72,8 +72,7 @@ void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_
 	}
 }
 
-bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
-                                  const struct store_lookup *read)
+static bool may_answer(const struct postgres_replicas *rs, bool any, const struct store_lookup *read)
 {
 	if (read->fresh || !read->ref.key.ptr)
 		return false;
@@ -83,33 +82,49 @@ bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
 
 /* --- asking --- */
 
-static int replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup *reads,
-                          size_t n)
-{
-	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
-	int r = c ? postgres_read_links(c, row, reads, n) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
 static bool replica_is_fresh(const struct replica *replica)
 {
 	int64_t fresh_ms = atomic_load_explicit(&replica->fresh_ms, memory_order_relaxed);
 	return fresh_ms != 0 && clock_mono_ms() - fresh_ms < REPLICA_LAG_MAX_MS;
 }
 
-int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
-                             struct store_lookup *reads, size_t n)
+static bool replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup **reads,
+                           size_t n, struct arena *arena)
+{
+	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
+	int r = c ? postgres_read_links(c, row, reads, n, arena) : ERR_UNAVAILABLE;
+	pg_return(c);
+	return r == 0;
+}
+
+bool postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
+                              struct store_lookup **reads, size_t *n, struct arena *arena)
 {
 	size_t first = atomic_fetch_add_explicit(&rs->turn, 1, memory_order_relaxed);
-	for (size_t i = 0; i < rs->count; i++) {
-		struct replica *replica = &rs->list[(first + i) % rs->count];
-		if (!any && !replica_is_fresh(replica))
+	size_t asked = 0, left = 0;
+	for (size_t i = 0; i < *n; i++) {
+		struct store_lookup *read = reads[i];
+		if (!may_answer(rs, any, read))
 			continue;
-		if (replica_lookup(replica, row, reads, n) == 0)
-			return 0;
+		reads[i] = reads[asked];
+		reads[asked++] = read;
 	}
-	return ERR_UNAVAILABLE;
+	bool answered = false;
+	for (size_t i = 0; asked > 0 && !answered && i < rs->count; i++) {
+		struct replica *replica = &rs->list[(first + i) % rs->count];
+		answered = (any || replica_is_fresh(replica)) &&
+		           replica_lookup(replica, row, reads, asked, arena);
+	}
+	if (!answered)
+		return false;
+	for (size_t i = 0; i < *n; i++) {
+		bool is_known = i < asked && reads[i]->result != ERR_NOT_FOUND;
+		reads[i]->old = is_known && any;
+		if (!is_known)
+			reads[left++] = reads[i];
+	}
+	*n = left;
+	return true;
 }
 
 /* --- how far they are --- */

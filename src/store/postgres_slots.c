@@ -46,16 +46,34 @@ void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 	txn_put(t, &q);
 }
 
-int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row)
+void postgres_version_send(struct pg_conn *c, const struct slot_row *row)
+{
+	if (row->version == 0)
+		return;
+	struct pg_query q = pg_query(c, &slots_version);
+	pg_send(&q);
+}
+
+int postgres_version_check(struct pg_conn *c, const struct slot_row *row)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	if (row->version == 0)
 		return 0;
-	struct pg_query q = pg_query(c, &slots_version);
-	int r = pg_ask(&q, &result, NULL);
+	int r = pg_next(c, &result, NULL);
 	if (r != 0)
-		return postgres_error(r);
+		return r;
 	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == row->version ? 0 : ERR_CONFLICT;
+}
+
+int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row)
+{
+	if (row->version == 0)
+		return 0;
+	postgres_version_send(c, row);
+	pg_flush(c);
+	int checked = postgres_version_check(c, row);
+	int r = pg_sync(c, NULL);
+	return r ? postgres_error(r) : checked;
 }
 
 int postgres_slots_error(int r)
@@ -211,47 +229,38 @@ static const struct pg_statement map_update = {
     "map_update",
     "UPDATE slot_map SET version = version + 1, map = $2 WHERE id = 1 AND version = $1 RETURNING version"};
 
-static int map_get_on(struct pg_conn *c, struct arena *arena, uint64_t *ret_version, struct str *ret_text)
+static int map_get_on(struct pg_conn *c, struct slot_map *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 	struct pg_query q = pg_query(c, &map_read);
 	int r = pg_ask(&q, &row, NULL);
 	if (r != 0)
 		return postgres_error(r);
-	struct str text = row.rows > 0 ? pg_get_text(&row, 0, 1) : STR_NULL;
-	if (!str_own(arena, &text))
-		return ERR_NOMEM;
-	*ret_version = row.rows > 0 ? (uint64_t)pg_get_int(&row, 0, 0) : 0;
-	*ret_text = text;
+	if (row.rows > 0)
+		return slot_map_read(pg_get_text(&row, 0, 1), (uint64_t)pg_get_int(&row, 0, 0), ret);
+	*ret = (struct slot_map){.version = 0};
 	return 0;
 }
 
-int postgres_map_get(struct store_postgres *s, struct arena *arena, uint64_t *ret_version,
-                     struct str *ret_text)
+int postgres_map_get(struct store_postgres *s, struct slot_map *ret)
 {
-	return POSTGRES_READ(s, map_get_on(c, arena, ret_version, ret_text));
+	return POSTGRES_READ(s, map_get_on(c, ret));
 }
-
-struct map_work {
-	uint64_t version;
-	struct str text;
-};
 
 static int map_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	const struct map_work *work = ctx;
-	struct pg_query q = txn_query(t, work->version == 0 ? &map_insert : &map_update);
-	pg_int(&q, (int64_t)work->version);
-	pg_text(&q, work->text);
+	const struct slot_map *map = ctx;
+	struct pg_query q = txn_query(t, map->version == 0 ? &map_insert : &map_update);
+	pg_int(&q, (int64_t)map->version);
+	pg_text(&q, slot_map_text(map));
 	int r = txn_ask(t, &q, &row);
 	return r == 0 && row.rows == 0 ? ERR_CONFLICT : r;
 }
 
-int postgres_map_set(struct store_postgres *s, uint64_t version, struct str text)
+int postgres_map_set(struct store_postgres *s, const struct slot_map *map)
 {
-	struct map_work map = {version, text};
-	struct postgres_work work = postgres_work(s, map_run, &map);
+	struct postgres_work work = postgres_work(s, map_run, (void *)map);
 	int r = POSTGRES_WRITE(s, postgres_write(s, &work, NULL));
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }

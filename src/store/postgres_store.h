@@ -1,7 +1,8 @@
 /*
  * A PostgreSQL database with links, one of those that store_shards.c makes a store of. For its own files and
- * those of the store: postgres_store.c opens it and reads, postgres_apply.c changes links,
- * postgres_registry.c is the role `registry`, postgres_slots.h what it takes to be one of several.
+ * those of the store: postgres_store.c opens it, postgres_lookup.c and postgres_read.c read links,
+ * postgres_apply.c changes them, postgres_registry.c is the role `registry`, postgres_slots.h what it takes
+ * to be one of several.
  */
 #pragma once
 
@@ -107,7 +108,12 @@ int postgres_lookup(struct store_postgres *s, const struct slot_row *row, struct
                     size_t n);
 int postgres_apply(struct store_postgres *s, const struct slot_row *row, struct store_write *writes,
                    size_t n);
+/* Over one connection, the primary's or a replica's. The reads change places. */
+int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup **reads, size_t n,
+                        struct arena *arena);
 int postgres_list(struct store_postgres *s, const struct slot_row *row, struct store_list *page);
+/* A cursor is "CREATED_MS.ID" of the last link of a page. */
+struct str postgres_cursor_format(struct arena *arena, const struct link_record *last);
 int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uint64_t link,
                        struct arena *arena, uint64_t **ret, size_t *ret_count);
 int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, uint64_t node,

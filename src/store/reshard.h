@@ -19,7 +19,6 @@ struct reshard_progress {
 
 struct reshard_flow {
 	struct str from, to; /* addresses; good as long as the store */
-	size_t slots;
 	uint64_t keys;
 };
 
@@ -64,7 +63,7 @@ struct shards_status {
 };
 
 /* Asks all databases now. */
-int store_shards_status(struct store *store, struct shards_status *ret, struct err *e);
+void store_shards_status(struct store *store, struct shards_status *ret);
 
 /* Gives the slots of a database that is lost to the others, empty: all that lies there is lost with it. Not
  * the registry's. One that was restored from an older backup gets those back that it has lost so. Unless

@@ -1,224 +1,177 @@
 /* Reads of links, and what asks every database: lists, tags, totals, keys that come back. */
-#include "store/postgres_read.h"
 #include "store/shards.h"
 
 #include <stdlib.h>
 
 /* --- links by their names, each in its database, and by their rows, in all --- */
 
-/* The reads as they are handed to databases: those of one stand side by side, and share an arena that no
- * other thread touches. */
-struct spread {
-	const struct shards_view *v;
-	struct arena arenas[SHARD_KINDS];
-	struct store_lookup *copies;
-	size_t *reads; /* whose copy it is */
-	size_t begin[SHARD_KINDS + 1];
-};
-
-static void spread_release(struct spread *sp)
+static uint64_t lookup_shards(void *item, const struct shards_view *v, uint64_t *ret_stale)
 {
-	for (size_t i = 0; i < SHARD_KINDS; i++)
-		arena_release(&sp->arenas[i]);
-	free(sp->copies);
-	free(sp->reads);
+	struct store_lookup *read = item;
+	uint64_t set = read->ref.key.ptr ? (uint64_t)1 << v->owner[slot_of(read->ref.key)] : v->owners;
+	read->result = ERR_NOT_FOUND;
+	read->permitted = read->old = false;
+	*ret_stale = set & STALE_ALL;
+	return set;
 }
 
-/* The caller's reads, and which of them are still to be done. */
-struct lookups {
-	struct store_lookup *reads;
-	bool *pending;
-	size_t n;
-};
-
-static uint64_t read_shards(const struct shards_view *v, const struct store_lookup *read)
+static int lookup_call(struct store_postgres *db, const struct slot_row *row, void *items, size_t n)
 {
-	return read->ref.key.ptr ? (uint64_t)1 << v->owner[slot_of(read->ref.key)] : v->owners;
-}
-
-static int spread_init(struct spread *sp, const struct shards_view *v, const struct lookups *l)
-{
-	size_t count = 0, at = 0;
-	*sp = (struct spread){.v = v};
-	for (size_t i = 0; i < l->n; i++)
-		count += l->pending[i] ? (size_t)__builtin_popcountll(read_shards(v, &l->reads[i])) : 0;
-	sp->copies = calloc(count + 1, sizeof(*sp->copies));
-	sp->reads = calloc(count + 1, sizeof(*sp->reads));
-	if (!sp->copies || !sp->reads)
-		return ERR_NOMEM;
-	for (size_t shard = 0; shard < SHARD_KINDS; shard++) {
-		sp->begin[shard] = at;
-		for (size_t i = 0; i < l->n; i++) {
-			if (!l->pending[i] || !shards_has(read_shards(v, &l->reads[i]), shard))
-				continue;
-			sp->copies[at] = l->reads[i];
-			sp->copies[at].arena = &sp->arenas[shard];
-			sp->reads[at++] = i;
-		}
-	}
-	sp->begin[SHARD_KINDS] = at;
-	return 0;
-}
-
-static int lookup_call(void *ctx, struct store_postgres *db, size_t number)
-{
-	const struct spread *sp = ctx;
-	size_t begin = sp->begin[number];
-	return postgres_lookup(db, &sp->v->rows[number], &sp->copies[begin], sp->begin[number + 1] - begin);
+	return postgres_lookup(db, row, items, n);
 }
 
 /* What is there counts more than what failed, and that more than what is not there. */
-static void read_take(struct store_lookup *read, const struct store_lookup *copy, int result)
+static void lookup_take(void *item, const void *copy, int error)
 {
-	int found = result ? result : copy->result;
+	struct store_lookup *read = item;
+	const struct store_lookup *from = copy;
+	int found = error ? error : from->result;
 	if (found == ERR_NOT_FOUND || (found != 0 && read->result == 0))
 		return;
 	read->result = found;
 	if (found != 0)
 		return;
-	read->link = copy->link;
-	read->permitted = copy->permitted;
-	read->old = copy->old;
+	read->link = from->link;
+	read->permitted = from->permitted;
+	read->old = from->old;
 	read->result = link_own(read->arena, &read->link);
 }
 
-/* One database has everything: nothing need be copied. */
-static int lookup_whole(struct store_shards *s, const struct shards_view *v, uint64_t *stale,
-                        const struct lookups *l)
-{
-	int r = postgres_lookup(shards_registry(s), &v->rows[s->registry], l->reads, l->n);
-	*stale |= r == ERR_CONFLICT ? (uint64_t)1 << s->registry : 0;
-	return r;
-}
-
-static int lookup_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
-{
-	const struct lookups *l = ctx;
-	CLEANUP(spread_release) struct spread sp = {0};
-	int results[SHARD_KINDS];
-	uint64_t asked = 0, refused = 0;
-	if (v->is_whole)
-		return lookup_whole(s, v, stale, l);
-	int r = spread_init(&sp, v, l);
-	if (r != 0)
-		return r;
-	for (size_t i = 0; i < l->n; i++) {
-		if (!l->pending[i])
-			continue;
-		l->reads[i].result = ERR_NOT_FOUND;
-		l->reads[i].permitted = l->reads[i].old = false;
-	}
-	for (size_t shard = 0; shard < SHARD_KINDS; shard++) {
-		if (sp.begin[shard] < sp.begin[shard + 1])
-			asked |= (uint64_t)1 << shard;
-	}
-	shards_each(s, asked & ~STALE_ALL, lookup_call, &sp, results);
-	refused = asked & STALE_ALL;
-	(void)shards_result(asked, results, &refused);
-	memset(l->pending, 0, l->n * sizeof(*l->pending));
-	for (size_t shard = 0; shard < SHARD_KINDS; shard++) {
-		for (size_t i = sp.begin[shard]; i < sp.begin[shard + 1]; i++) {
-			if (shards_has(refused, shard))
-				l->pending[sp.reads[i]] = true;
-			else
-				read_take(&l->reads[sp.reads[i]], &sp.copies[i], results[shard]);
-		}
-	}
-	*stale |= refused;
-	return refused ? ERR_CONFLICT : 0;
-}
+static const struct shards_batch_kind lookups = {.bytes = sizeof(struct store_lookup),
+                                                 .arena_at = offsetof(struct store_lookup, arena),
+                                                 .shards = lookup_shards,
+                                                 .call = lookup_call,
+                                                 .take = lookup_take};
 
 int shards_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
-	struct lookups l = {reads, calloc(n + 1, sizeof(bool)), n};
-	if (!l.pending)
+	struct store_shards *s = shards_of(base);
+	struct shards_batch b = {.kind = &lookups, .items = reads, .n = n};
+	int r;
+	if (n == 0 || shards_batch_whole(s, &b, &r))
+		return n == 0 ? 0 : r;
+	b.pending = malloc(n);
+	if (!b.pending)
 		return ERR_NOMEM;
-	memset(l.pending, true, n);
-	int r = n > 0 ? shards_try(shards_of(base), lookup_once, &l) : 0;
-	bool is_whole_failure = r != 0;
-	for (size_t i = 0; i < n; i++)
-		is_whole_failure &= l.pending[i];
-	for (size_t i = 0; r == ERR_UNAVAILABLE && !is_whole_failure && i < n; i++) {
-		if (l.pending[i])
-			reads[i].result = r;
-	}
-	free(l.pending);
-	return r == ERR_UNAVAILABLE && !is_whole_failure ? 0 : r;
+	memset(b.pending, true, n);
+	shards_batch_spread(s, &b);
+	free(b.pending);
+	return 0;
 }
 
-/* --- pages --- */
+/* --- a question to every database --- */
 
-/* The same page of each database, as a queue that is eaten from the front. */
-struct pages {
-	const struct shards_view *v;
-	struct store_list of[SHARDS_MAX];
-	struct arena arenas[SHARDS_MAX];
-	size_t at[SHARDS_MAX];
+/* What one has said: items in their order, which lie in the arena. */
+struct answer {
+	struct arena arena;
+	void *items;
+	size_t count, at; /* those before `at` were taken */
+	bool more;        /* there are further ones behind them */
+	uint64_t total;
 };
 
-static void pages_freep(struct pages **pages)
+struct question {
+	int (*ask)(const void *what, struct store_postgres *db, const struct slot_row *row,
+	           struct answer *ret);
+	const void *what;
+	struct answer answers[SHARDS_MAX];
+};
+
+static void question_reset(struct question *q)
 {
-	for (size_t i = 0; *pages && i < SHARDS_MAX; i++)
-		arena_release(&(*pages)->arenas[i]);
-	free(*pages);
+	for (size_t i = 0; i < SHARDS_MAX; i++)
+		arena_release(&q->answers[i].arena);
+	memset(q->answers, 0, sizeof(q->answers));
 }
 
-static int list_call(void *ctx, struct store_postgres *db, size_t number)
+static int question_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
-	struct pages *pages = ctx;
-	return postgres_list(db, &pages->v->rows[number], &pages->of[number]);
+	struct question *q = ctx;
+	return q->ask(q->what, db, row, &q->answers[number]);
 }
 
-static bool is_before(const struct link_record *a, const struct link_record *b)
+static int question_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
 {
-	return a->created_ms != b->created_ms ? a->created_ms > b->created_ms : a->id > b->id;
+	int results[SHARD_KINDS];
+	question_reset(ctx);
+	*stale |= v->owners & STALE_ALL;
+	shards_each(s, v, v->owners & ~STALE_ALL, question_call, ctx, results);
+	return shards_result(results, stale);
 }
 
-/* The link that stands first; NULL when one of the queues has run out and may go on, or all are empty. */
-static const struct link_record *pages_pop(struct pages *pages)
+static int question_ask(struct store *base, struct question *q)
 {
-	const struct link_record *first = NULL;
-	size_t from = 0;
+	return shards_try(shards_of(base), question_once, q);
+}
+
+/* The answer whose next item stands before all others'; NULL when there is none, or one was cut off there. */
+static struct answer *answer_first(struct question *q, struct ranked_id (*rank)(const struct answer *a),
+                                   bool rises)
+{
+	struct answer *first = NULL;
+	struct ranked_id best = {0};
 	for (size_t i = 0; i < SHARDS_MAX; i++) {
-		const struct store_list *page = &pages->of[i];
-		if (pages->at[i] == page->count && page->next.ptr)
+		struct answer *a = &q->answers[i];
+		if (a->at == a->count && a->more)
 			return NULL;
-		if (pages->at[i] < page->count && (!first || is_before(&page->links[pages->at[i]], first))) {
-			first = &page->links[pages->at[i]];
-			from = i;
+		if (a->at == a->count)
+			continue;
+		struct ranked_id r = rank(a);
+		bool is_less = r.rank != best.rank ? r.rank < best.rank : r.id < best.id;
+		if (!first || is_less == rises) {
+			first = a;
+			best = r;
 		}
 	}
-	pages->at[from] += first != NULL;
 	return first;
 }
 
-static bool pages_go_on(const struct pages *pages)
+/* --- pages, the newest first --- */
+
+static int list_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
+                    struct answer *ret)
 {
-	for (size_t i = 0; i < SHARDS_MAX; i++) {
-		if (pages->at[i] < pages->of[i].count || pages->of[i].next.ptr)
-			return true;
-	}
-	return false;
+	struct store_list page = *(const struct store_list *)what;
+	page.arena = &ret->arena;
+	int r = postgres_list(db, row, &page);
+	if (r != 0)
+		return r;
+	ret->items = page.links;
+	ret->count = page.count;
+	ret->more = page.next.ptr != NULL;
+	return 0;
 }
 
-static int pages_merge(struct pages *pages, struct store_list *page)
+static const struct link_record *link_at(const struct answer *a)
+{
+	return (const struct link_record *)a->items + a->at;
+}
+
+static struct ranked_id link_rank(const struct answer *a)
+{
+	return (struct ranked_id){link_at(a)->created_ms, link_at(a)->id};
+}
+
+static int pages_merge(struct question *q, struct store_list *page)
 {
 	struct link_record *links = NULL;
-	const struct link_record *link;
+	struct answer *from;
 	size_t count = 0, cap = 0, bytes = 0;
-	while (!page_is_full(page, count, bytes) && (link = pages_pop(pages)) != NULL) {
+	while (!page_is_full(page, count, bytes) && (from = answer_first(q, link_rank, false)) != NULL) {
 		links = array_room(page->arena, links, count, &cap, sizeof(*links));
 		if (!links)
 			return ERR_NOMEM;
-		links[count] = *link;
-		if (!link->is_alias)
-			links[count].key = STR_NULL;
+		links[count] = *link_at(from);
+		from->at++;
 		if (link_own(page->arena, &links[count]) != 0)
 			return ERR_NOMEM;
 		bytes += link_bytes(&links[count++]);
 	}
 	struct str next = STR_NULL;
-	if (count > 0 && pages_go_on(pages)) {
+	bool goes_on = false;
+	for (size_t i = 0; i < SHARDS_MAX; i++)
+		goes_on |= q->answers[i].at < q->answers[i].count || q->answers[i].more;
+	if (count > 0 && goes_on) {
 		next = postgres_cursor_format(page->arena, &links[count - 1]);
 		if (!next.ptr)
 			return ERR_NOMEM;
@@ -229,230 +182,136 @@ static int pages_merge(struct pages *pages, struct store_list *page)
 	return 0;
 }
 
-static int list_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
-{
-	struct store_list *page = ctx;
-	CLEANUP(pages_freep) struct pages *pages = calloc(1, sizeof(*pages));
-	int results[SHARD_KINDS];
-	if (!pages)
-		return ERR_NOMEM;
-	pages->v = v;
-	for (size_t i = 0; i < SHARDS_MAX; i++) {
-		pages->of[i] = *page;
-		pages->of[i].arena = &pages->arenas[i];
-		pages->of[i].count = 0;
-		pages->of[i].next = STR_NULL;
-	}
-	*stale |= v->owners & STALE_ALL;
-	shards_each(s, v->owners & ~STALE_ALL, list_call, pages, results);
-	int r = shards_result(v->owners & ~STALE_ALL, results, stale);
-	return r ? r : pages_merge(pages, page);
-}
-
 int shards_list(struct store *base, struct store_list *page)
 {
-	return shards_try(shards_of(base), list_once, page);
+	CLEANUP(question_reset) struct question q = {.ask = list_ask, .what = page};
+	int r = question_ask(base, &q);
+	return r ? r : pages_merge(&q, page);
 }
 
-/* --- ids from all databases --- */
+/* --- ids in an order --- */
 
-struct gather {
-	const struct shards_view *v;
-	shards_call_fn *call;
-	int (*order)(const void *a, const void *b);
+struct tag_what {
 	struct str tag;
-	const struct store_over *over;
 	size_t max;
-	struct ranked_id *of[SHARDS_MAX]; /* room for `max` each */
-	size_t counts[SHARDS_MAX];
-	uint64_t totals[SHARDS_MAX];
 };
 
-static void gather_release(struct gather *g)
+static int ranks_room(struct answer *a, size_t max)
 {
-	for (size_t i = 0; i < SHARDS_MAX; i++)
-		free(g->of[i]);
+	a->items = arena_alloc(&a->arena, (max + 1) * sizeof(struct ranked_id));
+	return a->items ? 0 : ERR_NOMEM;
 }
 
-static int ranked_order(const void *a, const void *b)
+static int tagged_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
+                      struct answer *ret)
 {
-	const struct ranked_id *x = a, *y = b;
-	if (x->rank != y->rank)
-		return x->rank < y->rank ? -1 : 1;
-	return (x->id > y->id) - (x->id < y->id);
+	const struct tag_what *w = what;
+	int r = ranks_room(ret, w->max);
+	return r ? r : postgres_tagged(db, row, w->tag, w->max, ret->items, &ret->count);
 }
 
-static int ranked_order_back(const void *a, const void *b)
+static int over_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
+                    struct answer *ret)
 {
-	return ranked_order(b, a);
+	const struct store_over *over = what;
+	int r = ranks_room(ret, over->max);
+	return r ? r : postgres_over(db, row, over, ret->items, &ret->count, &ret->total);
 }
 
-static int tagged_call(void *ctx, struct store_postgres *db, size_t number)
+static struct ranked_id id_rank(const struct answer *a)
 {
-	struct gather *g = ctx;
-	return postgres_tagged(db, &g->v->rows[number], g->tag, g->max, g->of[number], &g->counts[number]);
+	return ((const struct ranked_id *)a->items)[a->at];
 }
 
-static int over_call(void *ctx, struct store_postgres *db, size_t number)
+/* The first `max` of all. */
+static size_t ids_merge(struct question *q, bool rises, size_t max, uint64_t *ret)
 {
-	struct gather *g = ctx;
-	return postgres_over(db, &g->v->rows[number], g->over, g->of[number], &g->counts[number],
-	                     &g->totals[number]);
-}
-
-static int gather_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
-{
-	struct gather *g = ctx;
-	int results[SHARD_KINDS];
-	g->v = v;
-	memset(g->counts, 0, sizeof(g->counts));
-	memset(g->totals, 0, sizeof(g->totals));
-	for (size_t i = 0; i < s->count; i++) {
-		if (!g->of[i] && shards_has(v->owners, i))
-			g->of[i] = calloc(g->max + 1, sizeof(*g->of[i]));
-		if (!g->of[i] && shards_has(v->owners, i))
-			return ERR_NOMEM;
-	}
-	*stale |= v->owners & STALE_ALL;
-	shards_each(s, v->owners & ~STALE_ALL, g->call, g, results);
-	return shards_result(v->owners & ~STALE_ALL, results, stale);
-}
-
-/* The best `max` of all. */
-static int gather(struct store_shards *s, struct gather *g, uint64_t *ret_ids, size_t *ret_count,
-                  uint64_t *ret_total)
-{
-	int r = shards_try(s, gather_once, g);
+	struct answer *from;
 	size_t count = 0;
-	for (size_t i = 0; i < s->count; i++)
-		count += g->counts[i];
-	struct ranked_id *all = calloc(count + 1, sizeof(*all));
-	if (r != 0 || !all) {
-		free(all);
-		return r ? r : ERR_NOMEM;
+	while (count < max && (from = answer_first(q, id_rank, rises)) != NULL) {
+		ret[count++] = id_rank(from).id;
+		from->at++;
 	}
-	uint64_t total = 0;
-	count = 0;
-	for (size_t i = 0; i < s->count; i++) {
-		for (size_t k = 0; k < g->counts[i]; k++)
-			all[count++] = g->of[i][k];
-		total += g->totals[i];
-	}
-	qsort(all, count, sizeof(*all), g->order);
-	*ret_count = MIN(count, g->max);
-	*ret_total = total;
-	for (size_t i = 0; i < *ret_count; i++)
-		ret_ids[i] = all[i].id;
-	free(all);
-	return 0;
+	return count;
 }
 
 int shards_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
-	uint64_t none;
-	CLEANUP(gather_release)
-	struct gather g = {.call = tagged_call, .order = ranked_order_back, .tag = tag, .max = max};
-	return gather(shards_of(base), &g, ret_ids, ret_count, &none);
+	CLEANUP(question_reset) struct question q = {.ask = tagged_ask, .what = &(struct tag_what){tag, max}};
+	int r = question_ask(base, &q);
+	if (r == 0)
+		*ret_count = ids_merge(&q, false, max, ret_ids);
+	return r;
 }
 
 int shards_over(struct store *base, struct store_over *over)
 {
-	uint64_t total;
-	CLEANUP(gather_release)
-	struct gather g = {.call = over_call, .order = ranked_order, .over = over, .max = over->max};
-	int r = gather(shards_of(base), &g, over->ids, &over->count, &total);
-	if (r == 0 && over->count_all)
+	CLEANUP(question_reset) struct question q = {.ask = over_ask, .what = over};
+	uint64_t total = 0;
+	int r = question_ask(base, &q);
+	if (r != 0)
+		return r;
+	over->count = ids_merge(&q, true, over->max, over->ids);
+	for (size_t i = 0; i < SHARDS_MAX; i++)
+		total += q.answers[i].total;
+	if (over->count_all)
 		over->total = total;
-	return r;
+	return 0;
 }
 
 /* --- who may follow a link --- */
 
-struct listed {
-	const struct shards_view *v;
-	uint64_t link;
-	struct arena arenas[SHARDS_MAX];
-	uint64_t *of[SHARDS_MAX];
-	size_t counts[SHARDS_MAX];
-	struct arena *arena;
-	uint64_t *users;
-	size_t count;
-};
-
-static int permitted_call(void *ctx, struct store_postgres *db, size_t number)
+static int permitted_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
+                         struct answer *ret)
 {
-	struct listed *l = ctx;
-	return postgres_permitted(db, &l->v->rows[number], l->link, &l->arenas[number], &l->of[number],
-	                          &l->counts[number]);
-}
-
-static int permitted_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
-{
-	struct listed *l = ctx;
-	int results[SHARD_KINDS];
-	l->v = v;
-	l->count = 0;
-	memset(l->counts, 0, sizeof(l->counts));
-	*stale |= v->owners & STALE_ALL;
-	shards_each(s, v->owners & ~STALE_ALL, permitted_call, l, results);
-	int r = shards_result(v->owners & ~STALE_ALL, results, stale);
-	for (size_t i = 0; r == 0 && i < s->count; i++) {
-		if (l->counts[i] == 0)
-			continue;
-		l->users = arena_alloc(l->arena, l->counts[i] * sizeof(*l->users));
-		if (!l->users)
-			return ERR_NOMEM;
-		l->count = l->counts[i];
-		memcpy(l->users, l->of[i], l->count * sizeof(*l->users));
-	}
+	uint64_t *users = NULL;
+	int r = postgres_permitted(db, row, *(const uint64_t *)what, &ret->arena, &users, &ret->count);
+	ret->items = users;
 	return r;
 }
 
 int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
                      size_t *ret_count)
 {
-	struct listed l = {.link = link, .arena = arena};
-	int r = shards_try(shards_of(base), permitted_once, &l);
+	CLEANUP(question_reset) struct question q = {.ask = permitted_ask, .what = &link};
+	const struct answer *there = &q.answers[0]; /* the link is in one of them */
+	int r = question_ask(base, &q);
+	if (r != 0)
+		return r;
 	for (size_t i = 0; i < SHARDS_MAX; i++)
-		arena_release(&l.arenas[i]);
-	if (r == 0) {
-		*ret = l.users;
-		*ret_count = l.count;
-	}
-	return r;
+		there = q.answers[i].count > 0 ? &q.answers[i] : there;
+	uint64_t *users = arena_alloc(arena, (there->count + 1) * sizeof(*users));
+	if (!users)
+		return ERR_NOMEM;
+	if (there->count > 0)
+		memcpy(users, there->items, there->count * sizeof(*users));
+	*ret = users;
+	*ret_count = there->count;
+	return 0;
 }
 
 /* --- totals --- */
 
-struct totals {
-	const struct shards_view *v;
+struct clicks_what {
 	uint64_t node;
 	const struct store_count *counts;
 	size_t n;
 };
 
 /* One whose slot is frozen waits like any change. */
-static int clicks_call(void *ctx, struct store_postgres *db, size_t number)
+static int clicks_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
+                      struct answer *ret)
 {
-	const struct totals *t = ctx;
-	int r = postgres_set_clicks(db, &t->v->rows[number], t->node, t->counts, t->n);
+	const struct clicks_what *w = what;
+	(void)ret;
+	int r = postgres_set_clicks(db, row, w->node, w->counts, w->n);
 	return r == ERR_BUSY ? ERR_CONFLICT : r;
-}
-
-static int clicks_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
-{
-	struct totals *t = ctx;
-	int results[SHARD_KINDS];
-	t->v = v;
-	*stale |= v->owners & STALE_ALL;
-	shards_each(s, v->owners & ~STALE_ALL, clicks_call, t, results);
-	return shards_result(v->owners & ~STALE_ALL, results, stale);
 }
 
 int shards_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
-	struct totals t = {.node = node, .counts = counts, .n = n};
-	return shards_try(shards_of(base), clicks_once, &t);
+	struct question q = {.ask = clicks_ask, .what = &(struct clicks_what){node, counts, n}};
+	return question_ask(base, &q);
 }
 
 /* --- keys that come back --- */
@@ -481,7 +340,7 @@ static int claim_once(struct store_shards *s, const struct shards_view *v, uint6
 		                     : ERR_UNAVAILABLE;
 		c->count += results[number] == 0 ? more : 0;
 	}
-	int r = shards_result(v->owners, results, stale);
+	int r = shards_result(results, stale);
 	return c->count > 0 ? 0 : r;
 }
 

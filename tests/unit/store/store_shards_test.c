@@ -679,7 +679,7 @@ static void a_database_that_is_lost_can_be_given_up(void **state)
 	assert_int_equal(store_ping(store, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "is not the one"));
 	struct store *admin = open_admin(2);
-	assert_int_equal(store_shards_status(admin, status, &e), 0);
+	store_shards_status(admin, status);
 	struct str address = STR_NULL;
 	for (size_t i = 0; i < status->count; i++) {
 		if (status->shards[i].is_lost)
