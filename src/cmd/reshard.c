@@ -115,9 +115,13 @@ static void result_print(const struct reshard *r, int64_t elapsed_ms)
 		puts("nothing to do: links are spread over the databases of store.url");
 		return;
 	}
-	for (size_t i = 0; i < r->flow_count; i++)
-		printf("  %.*s -> %.*s: %ju keys\n", STR_ARG(r->flows[i].from), STR_ARG(r->flows[i].to),
-		       (uintmax_t)r->flows[i].keys);
+	for (size_t from = 0; from < r->count; from++) {
+		for (size_t to = 0; to < r->count; to++) {
+			if (r->flows[from][to] > 0)
+				printf("  %.*s -> %.*s: %ju keys\n", STR_ARG(r->addresses[from]),
+				       STR_ARG(r->addresses[to]), (uintmax_t)r->flows[from][to]);
+		}
+	}
 	if (r->dry_run)
 		printf("would move %ju of %ju keys, in %zu of %d slots\n", (uintmax_t)r->keys,
 		       (uintmax_t)r->all, r->slots, SLOT_COUNT);

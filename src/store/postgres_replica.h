@@ -31,12 +31,12 @@ struct postgres_replicas;
 
 /* The constant that the primary and its replicas share, and others do not. */
 #define REPLICA_NAME STR("part-name")
-enum { REPLICA_NAME_BYTES = SHARD_NAME_BYTES };
 
-/* `primary` is asked for its progress. 0 also when no replica answers yet; ERR_INVALID when a URL is wrong.
- */
+/* `primary` is asked for its progress. `name` is the primary's, which is known when they start. ERR_INVALID
+ * when a URL is wrong; 0 also when no replica answers yet. */
 int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name, struct pg_pool *primary,
                           size_t connections_max, struct postgres_replicas **ret, struct err *e);
+int postgres_replicas_start(struct postgres_replicas *rs, struct err *e);
 void postgres_replicas_free(struct postgres_replicas *rs);
 
 /* The process has changed links. */

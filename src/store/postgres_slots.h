@@ -74,6 +74,9 @@ int postgres_names_changed(struct store_postgres *s, struct feed_cursor *cursor,
 
 int postgres_is_used(struct store_postgres *s, bool *ret); /* it holds links or accounts */
 
+/* The highest id of a link here; 0: there is none. */
+int postgres_link_id_last(struct store_postgres *s, uint64_t *ret);
+
 /* --- what only the registry knows --- */
 
 /* Which key a create with an idempotency key was going to have. A retry would choose another key, which may
@@ -98,6 +101,3 @@ int postgres_route_drop(struct store_postgres *s, const struct store_route *rout
  * made before it, as nobody can change anything meanwhile. */
 void postgres_routes_fill(struct postgres_txn *t);
 int postgres_routes_prepare(struct store_postgres *s);
-
-/* The highest id of a link here; 0: there is none. */
-int postgres_link_id_last(struct store_postgres *s, uint64_t *ret);

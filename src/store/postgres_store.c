@@ -105,7 +105,7 @@ static int writer_setup(struct pg_conn *c, void *ctx, struct err *e)
 	return reader_setup(c, ctx, e);
 }
 
-static int pools_open(struct store_postgres *s, const struct postgres_config *config, struct err *e)
+static int pools_new(struct store_postgres *s, const struct postgres_config *config, struct err *e)
 {
 	size_t writers = config->writers ? config->writers : WRITERS_DEFAULT;
 	size_t readers = config->readers ? config->readers : READERS_DEFAULT;
@@ -119,11 +119,32 @@ static int pools_open(struct store_postgres *s, const struct postgres_config *co
 		return r;
 	pg_pool_timeout(s->writers, WRITE_PATIENCE_MS);
 	pg_pool_timeout(s->readers, READ_PATIENCE_MS);
+	return config->replica_count == 0
+	           ? 0
+	           : postgres_replicas_new(config->replicas, config->replica_count, s->name, s->readers,
+	                                   readers, &s->replicas, e);
+}
+
+int postgres_new(const struct postgres_config *config, struct store_postgres **ret, struct err *e)
+{
+	struct store_postgres *s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_NOMEM, "memory ran out");
+	s->registry.ops = &postgres_registry_ops;
+	s->rules.gives_keys_back = true;
+	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
+	int r = pools_new(s, config, e);
+	if (r != 0) {
+		postgres_close(s);
+		return r;
+	}
+	*ret = s;
 	return 0;
 }
 
-static int layout_make(struct store_postgres *s, struct err *e)
+int postgres_connect(struct store_postgres *s, struct err *e)
 {
+	const char *address = pg_pool_address(s->writers).ptr;
 	struct err why = {""};
 	struct pg_conn *c = pg_take(s->writers, e);
 	if (!c)
@@ -132,51 +153,16 @@ static int layout_make(struct store_postgres *s, struct err *e)
 	if (r == 0)
 		r = reader_setup(c, s, &why);
 	pg_return(c);
-	return r ? err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s",
-	                   pg_pool_address(s->writers).ptr, why.text)
-	         : 0;
-}
-
-static int name_get(struct store_postgres *s, struct err *e)
-{
-	ASSERT(getrandom(s->name, sizeof(s->name), 0) == sizeof(s->name));
-	int r = registry_constant(&s->registry, REPLICA_NAME, s->name, sizeof(s->name));
-	return r ? err_set(e, r, "%s: the database's name cannot be read", pg_pool_address(s->writers).ptr)
-	         : 0;
-}
-
-static int replicas_open(struct store_postgres *s, const struct postgres_config *config, struct err *e)
-{
-	if (config->replica_count == 0)
-		return 0;
-	if (s->kind.is_distributed)
+	if (r != 0)
+		return err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s", address, why.text);
+	if (s->replicas && s->kind.is_distributed)
 		return err_set(e, ERR_INVALID,
 		               "%s: Citus spreads its links over nodes, and no replica of it has them all; "
 		               "leave store.replicas empty",
-		               pg_pool_address(s->writers).ptr);
-	return postgres_replicas_new(config->replicas, config->replica_count, s->name, s->readers,
-	                             config->readers ? config->readers : READERS_DEFAULT, &s->replicas, e);
-}
-
-int postgres_open(const struct postgres_config *config, struct store_postgres **ret, struct err *e)
-{
-	struct store_postgres *s = calloc(1, sizeof(*s));
-	if (!s)
-		return err_set(e, ERR_NOMEM, "memory ran out");
-	s->registry.ops = &postgres_registry_ops;
-	s->rules.gives_keys_back = true;
-	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
-	int r = pools_open(s, config, e);
-	if (r == 0)
-		r = layout_make(s, e);
-	if (r == 0)
-		r = name_get(s, e);
-	if (r == 0)
-		r = replicas_open(s, config, e);
-	if (r != 0) {
-		postgres_close(s);
-		return r;
-	}
-	*ret = s;
-	return 0;
+		               address);
+	ASSERT(getrandom(s->name, sizeof(s->name), 0) == sizeof(s->name));
+	r = registry_constant(&s->registry, REPLICA_NAME, s->name, sizeof(s->name));
+	if (r != 0)
+		return err_set(e, r, "%s: the database's name cannot be read", address);
+	return s->replicas ? postgres_replicas_start(s->replicas, e) : 0;
 }

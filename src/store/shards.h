@@ -23,8 +23,9 @@ enum {
 enum { ORPHAN_TRIES_MAX = 5 };
 
 struct shard {
-	struct str url, address;
-	_Atomic(struct store_postgres *) db; /* NULL: it could not be opened yet */
+	struct str address;
+	struct store_postgres *db;
+	atomic_bool is_open; /* otherwise it could not be connected to yet */
 };
 
 /* What is known of slots; never changes. */
@@ -41,11 +42,10 @@ struct shards_view {
 struct store_shards {
 	struct store base;
 	atomic_uint calls; /* under way */
-	struct arena arena;
 	size_t count;
 	struct shard shards[SHARDS_MAX];
-	struct store_shards_config config; /* replicas' strings are the arena's */
-	bool is_single;                    /* one URL, and not for `curt reshard` */
+	bool is_admin;  /* for `curt reshard` */
+	bool is_single; /* one URL, and not for it */
 	size_t registry;
 	struct fan *fan;
 	pthread_mutex_t refreshing; /* one at a time asks for rows */
@@ -61,11 +61,12 @@ static inline struct store_shards *shards_of(struct store *base)
 	return container_of(base, struct store_shards, base);
 }
 
+/* NULL: it is away since the store was opened. */
 static inline struct store_postgres *shard_db(struct store_shards *s, size_t number)
 {
-	return number < s->count ? atomic_load_explicit(&s->shards[number].db,
-	                                                memory_order_acquire) /* pairs with the opener */
-	                         : NULL;
+	bool is_open = number < s->count &&
+	               atomic_load_explicit(&s->shards[number].is_open, memory_order_acquire);
+	return is_open ? s->shards[number].db : NULL; /* pairs with shard_open */
 }
 
 static inline struct store_postgres *shards_registry(struct store_shards *s)

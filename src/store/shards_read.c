@@ -128,18 +128,49 @@ static struct answer *answer_first(struct question *q, struct ranked_id (*rank)(
 
 /* --- pages, the newest first --- */
 
+/* A cursor is "CREATED_MS.ID" of the last link of a page. */
+static struct str cursor_write(struct arena *arena, const struct link_record *last)
+{
+	return arena_printf(arena, "%lld.%llu", (long long)last->created_ms, (unsigned long long)last->id);
+}
+
+static bool cursor_number(struct str text, uint64_t *ret)
+{
+	bool padded = text.len > 1 && text.ptr[0] == '0';
+	return !padded && str_u64(text, ret) && *ret <= INT64_MAX;
+}
+
+static bool cursor_read(struct str cursor, struct ranked_id *ret)
+{
+	uint64_t created_ms;
+	*ret = (struct ranked_id){INT64_MAX, INT64_MAX};
+	if (!cursor.ptr)
+		return true;
+	struct str created = str_cut(&cursor, '.');
+	bool before_epoch = created.len > 1 && created.ptr[0] == '-';
+	if (before_epoch)
+		created = str_n(created.ptr + 1, created.len - 1);
+	if (!cursor.ptr || !cursor_number(created, &created_ms) || !cursor_number(cursor, &ret->id))
+		return false;
+	ret->rank = before_epoch ? -(int64_t)created_ms : (int64_t)created_ms;
+	return ret->id > 0;
+}
+
+struct list_what {
+	const struct store_list *page;
+	struct ranked_id from;
+};
+
 static int list_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
                     struct answer *ret)
 {
-	struct store_list page = *(const struct store_list *)what;
+	const struct list_what *w = what;
+	struct store_list page = *w->page;
 	page.arena = &ret->arena;
-	int r = postgres_list(db, row, &page);
-	if (r != 0)
-		return r;
-	ret->items = page.links;
-	ret->count = page.count;
-	ret->more = page.next.ptr != NULL;
-	return 0;
+	int r = postgres_list(db, row, w->from, &page, &ret->more);
+	ret->items = r == 0 ? page.links : NULL;
+	ret->count = r == 0 ? page.count : 0;
+	return r;
 }
 
 static const struct link_record *link_at(const struct answer *a)
@@ -172,7 +203,7 @@ static int pages_merge(struct question *q, struct store_list *page)
 	for (size_t i = 0; i < SHARDS_MAX; i++)
 		goes_on |= q->answers[i].at < q->answers[i].count || q->answers[i].more;
 	if (count > 0 && goes_on) {
-		next = postgres_cursor_format(page->arena, &links[count - 1]);
+		next = cursor_write(page->arena, &links[count - 1]);
 		if (!next.ptr)
 			return ERR_NOMEM;
 	}
@@ -184,38 +215,27 @@ static int pages_merge(struct question *q, struct store_list *page)
 
 int shards_list(struct store *base, struct store_list *page)
 {
-	CLEANUP(question_reset) struct question q = {.ask = list_ask, .what = page};
+	struct list_what what = {.page = page};
+	CLEANUP(question_reset) struct question q = {.ask = list_ask, .what = &what};
+	if (page->limit == 0 || !cursor_read(page->cursor, &what.from))
+		return ERR_INVALID;
 	int r = question_ask(base, &q);
 	return r ? r : pages_merge(&q, page);
 }
 
 /* --- ids in an order --- */
 
-struct tag_what {
-	struct str tag;
-	size_t max;
-};
-
-static int ranks_room(struct answer *a, size_t max)
+static int ids_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
+                   struct answer *ret)
 {
-	a->items = arena_alloc(&a->arena, (max + 1) * sizeof(struct ranked_id));
-	return a->items ? 0 : ERR_NOMEM;
-}
-
-static int tagged_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
-                      struct answer *ret)
-{
-	const struct tag_what *w = what;
-	int r = ranks_room(ret, w->max);
-	return r ? r : postgres_tagged(db, row, w->tag, w->max, ret->items, &ret->count);
-}
-
-static int over_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
-                    struct answer *ret)
-{
-	const struct store_over *over = what;
-	int r = ranks_room(ret, over->max);
-	return r ? r : postgres_over(db, row, over, ret->items, &ret->count, &ret->total);
+	struct postgres_ids ids = *(const struct postgres_ids *)what;
+	ret->items = ids.ids = arena_alloc(&ret->arena, (ids.max + 1) * sizeof(*ids.ids));
+	if (!ids.ids)
+		return ERR_NOMEM;
+	int r = postgres_ids(db, row, &ids);
+	ret->count = ids.count;
+	ret->total = ids.total;
+	return r;
 }
 
 static struct ranked_id id_rank(const struct answer *a)
@@ -223,40 +243,40 @@ static struct ranked_id id_rank(const struct answer *a)
 	return ((const struct ranked_id *)a->items)[a->at];
 }
 
-/* The first `max` of all. */
-static size_t ids_merge(struct question *q, bool rises, size_t max, uint64_t *ret)
+/* The first of all. */
+static int ids_gather(struct store *base, const struct postgres_ids *what, uint64_t *ret_ids,
+                      size_t *ret_count, uint64_t *ret_total)
 {
+	CLEANUP(question_reset) struct question q = {.ask = ids_ask, .what = what};
 	struct answer *from;
-	size_t count = 0;
-	while (count < max && (from = answer_first(q, id_rank, rises)) != NULL) {
-		ret[count++] = id_rank(from).id;
+	int r = question_ask(base, &q);
+	if (r != 0)
+		return r;
+	*ret_count = *ret_total = 0;
+	while (*ret_count < what->max && (from = answer_first(&q, id_rank, !what->tag.ptr)) != NULL) {
+		ret_ids[(*ret_count)++] = id_rank(from).id;
 		from->at++;
 	}
-	return count;
+	for (size_t i = 0; i < SHARDS_MAX; i++)
+		*ret_total += q.answers[i].total;
+	return 0;
 }
 
 int shards_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
-	CLEANUP(question_reset) struct question q = {.ask = tagged_ask, .what = &(struct tag_what){tag, max}};
-	int r = question_ask(base, &q);
-	if (r == 0)
-		*ret_count = ids_merge(&q, false, max, ret_ids);
-	return r;
+	uint64_t total;
+	return ids_gather(base, &(struct postgres_ids){.tag = tag, .max = max}, ret_ids, ret_count, &total);
 }
 
 int shards_over(struct store *base, struct store_over *over)
 {
-	CLEANUP(question_reset) struct question q = {.ask = over_ask, .what = over};
-	uint64_t total = 0;
-	int r = question_ask(base, &q);
-	if (r != 0)
-		return r;
-	over->count = ids_merge(&q, true, over->max, over->ids);
-	for (size_t i = 0; i < SHARDS_MAX; i++)
-		total += q.answers[i].total;
-	if (over->count_all)
+	const struct postgres_ids what = {
+	    .now_ms = over->now_ms, .max = over->max, .count_all = over->count_all};
+	uint64_t total;
+	int r = ids_gather(base, &what, over->ids, &over->count, &total);
+	if (r == 0 && over->count_all)
 		over->total = total;
-	return 0;
+	return r;
 }
 
 /* --- who may follow a link --- */

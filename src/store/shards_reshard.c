@@ -66,10 +66,11 @@ static bool row_is(const struct mover *m, size_t number, const struct slot_attem
 
 /* --- walking --- */
 
-typedef int visit_fn(struct mover *m, void *ctx, const struct str *names, size_t n);
+typedef int visit_fn(struct mover *m, size_t number, const void *ctx, const struct str *names, size_t n);
 
 /* Visits the names under some of a database's slots, a page at a time. */
-static int walk(struct mover *m, size_t number, const struct slot_set *slots, visit_fn *visit, void *ctx)
+static int walk(struct mover *m, size_t number, const struct slot_set *slots, visit_fn *visit,
+                const void *ctx)
 {
 	CLEANUP(buf_release) struct buf last = {0};
 	size_t count = PAGE_NAMES;
@@ -89,7 +90,7 @@ static int walk(struct mover *m, size_t number, const struct slot_set *slots, vi
 			if (slots_have(slots, slot_of(names[i])))
 				names[kept++] = names[i];
 		}
-		r = visit(m, ctx, names, kept);
+		r = visit(m, number, ctx, names, kept);
 		if (r != 0)
 			return r;
 	}
@@ -98,28 +99,21 @@ static int walk(struct mover *m, size_t number, const struct slot_set *slots, vi
 
 /* --- garbage --- */
 
-struct garbage {
-	size_t number;
-	const struct slot_row *row;
-};
-
-static int garbage_remove(struct mover *m, void *ctx, const struct str *names, size_t n)
+static int garbage_remove(struct mover *m, size_t number, const void *ctx, const struct str *names, size_t n)
 {
-	const struct garbage *g = ctx;
-	int r = n > 0 ? postgres_names_remove(shard_db(m->s, g->number), g->row, names, n) : 0;
+	int r = n > 0 ? postgres_names_remove(shard_db(m->s, number), ctx, names, n) : 0;
 	m->r->removed += r == 0 ? n : 0;
 	failpoint("reshard-cleaning");
-	return r ? fail(m, r, g->number, "cannot be cleaned") : show(m);
+	return r ? fail(m, r, number, "cannot be cleaned") : show(m);
 }
 
 static int clean(struct mover *m, size_t number)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(m->s);
-	struct garbage g = {number, &v->rows[number]};
-	const struct slot_attempt a = {.slots = &g.row->garbage};
+	const struct slot_attempt a = {.slots = &v->rows[number].garbage};
 	if (slots_count(a.slots) == 0)
 		return 0;
-	int r = walk(m, number, a.slots, garbage_remove, &g);
+	int r = walk(m, number, a.slots, garbage_remove, &v->rows[number]);
 	return r ? r : change(m, number, slot_row_clean, &a, NULL, "cannot be cleaned");
 }
 
@@ -131,7 +125,6 @@ struct move {
 	struct slot_attempt attempt;
 	struct slot_row to_row;
 	struct feed_cursor cursor; /* all changes before it are copied */
-	struct reshard_flow *flow;
 };
 
 static int names_copy(struct mover *m, const struct move *mv, const struct str *names, size_t n)
@@ -146,13 +139,14 @@ static int names_copy(struct mover *m, const struct move *mv, const struct str *
 	return r ? fail(m, r, mv->to, "does not take what comes") : 0;
 }
 
-static int page_copy(struct mover *m, void *ctx, const struct str *names, size_t n)
+static int page_copy(struct mover *m, size_t number, const void *ctx, const struct str *names, size_t n)
 {
 	const struct move *mv = ctx;
 	int r = names_copy(m, mv, names, n);
 	if (r == 0) {
 		m->progress.copied += n;
-		mv->flow->keys += n;
+		m->r->keys += n;
+		m->r->flows[number][mv->to] += n;
 		r = show(m);
 	}
 	failpoint("reshard-copying");
@@ -298,18 +292,6 @@ static int move_run(struct mover *m, struct move *mv)
 	return r ? r : clean(m, mv->from);
 }
 
-static struct reshard_flow *flow_of(struct mover *m, size_t from, size_t to)
-{
-	struct reshard *r = m->r;
-	for (size_t i = 0; i < r->flow_count; i++) {
-		if (str_eq(r->flows[i].from, address_of(m, from)) &&
-		    str_eq(r->flows[i].to, address_of(m, to)))
-			return &r->flows[i];
-	}
-	r->flows[r->flow_count] = (struct reshard_flow){address_of(m, from), address_of(m, to), 0};
-	return &r->flows[r->flow_count++];
-}
-
 /* Some of the slots that must move from one to the other; none: nothing must. */
 static struct slot_set slots_between(const struct mover *m, const struct shards_view *v, size_t from,
                                      size_t to)
@@ -337,7 +319,6 @@ static int moves_between(struct mover *m, size_t from, size_t to)
 		    .slots = &mv.slots, .to = v->rows[to].name, .freeze_ms = FREEZE_MS};
 		ASSERT(getrandom(&mv.attempt.token, sizeof(mv.attempt.token), 0) == sizeof(mv.attempt.token));
 		mv.attempt.token = (mv.attempt.token >> 1) | 1;
-		mv.flow = flow_of(m, from, to);
 		m->progress.from = address_of(m, from);
 		m->progress.to = address_of(m, to);
 		m->progress.copied = m->progress.caught_up = 0;
@@ -545,23 +526,16 @@ static void plan_end(struct slot_map *map, const struct shards_view *v, void *ct
 
 /* --- the whole of it --- */
 
-struct counting {
-	const struct shards_view *v;
-	size_t number;
-};
-
-static int page_count(struct mover *m, void *ctx, const struct str *names, size_t n)
+static int page_count(struct mover *m, size_t number, const void *ctx, const struct str *names, size_t n)
 {
-	const struct counting *c = ctx;
+	const struct shards_view *v = ctx;
 	for (size_t i = 0; i < n; i++) {
 		unsigned slot = slot_of(names[i]);
-		bool moves = m->target[slot] != c->number;
-		if (c->v->owner[slot] != c->number)
+		if (v->owner[slot] != number)
 			continue;
 		m->r->all++;
-		m->r->keys += moves;
-		if (moves)
-			flow_of(m, c->number, m->target[slot])->keys++;
+		m->r->keys += m->target[slot] != number;
+		m->r->flows[number][m->target[slot]] += m->target[slot] != number;
 	}
 	return 0;
 }
@@ -572,7 +546,7 @@ static int count_all(struct mover *m)
 	int r = 0;
 	m->r->slots = m->progress.slots;
 	for (size_t i = 0; r == 0 && i < m->s->count; i++)
-		r = walk(m, i, &v->rows[i].owned, page_count, &(struct counting){v, i});
+		r = walk(m, i, &v->rows[i].owned, page_count, v);
 	return r ? r : show(m);
 }
 
@@ -607,6 +581,8 @@ int store_reshard(struct store *store, struct reshard *r, struct err *e)
 	int64_t since_ms = 0;
 	size_t switched = 0;
 	int result = leave_check(&m);
+	for (r->count = 0; r->count < m.s->count; r->count++)
+		r->addresses[r->count] = address_of(&m, r->count);
 	while (result == 0) {
 		result = run(&m);
 		if (m.progress.switched > switched)
@@ -622,8 +598,6 @@ int store_reshard(struct store *store, struct reshard *r, struct err *e)
 		usleep(WAIT_STEP_MS * 1000);
 		m.progress.waits_ms = 0;
 	}
-	for (size_t i = 0; result == 0 && !r->dry_run && i < r->flow_count; i++)
-		r->keys += r->flows[i].keys;
 	return result;
 }
 

@@ -60,24 +60,6 @@ size_t view_shard_find(const struct store_shards *s, const struct shards_view *v
 	return SHARD_AWAY;
 }
 
-/* Of two that say so, the map knows which: the other was restored from a backup, or its row is an old one. */
-static void owner_claim(struct shards_view *v, const size_t *numbers, unsigned slot, size_t i)
-{
-	bool is_first = v->owner[slot] == SHARD_NOBODY;
-	if (is_first || (v->map.version > 0 && numbers[v->map.owner[slot]] == i))
-		v->owner[slot] = (uint8_t)i;
-}
-
-/* Nobody says that the slot is his: who does not answer may. */
-static size_t owner_guess(const struct store_shards *s, const struct shards_view *v, const size_t *numbers,
-                          unsigned slot)
-{
-	if (s->is_single || v->map.version == 0)
-		return SHARD_AWAY;
-	size_t number = numbers[v->map.owner[slot]];
-	return number < SHARDS_MAX && v->is_known[number] ? SHARD_NOBODY : number;
-}
-
 /* One that was never enrolled still takes itself for the whole. */
 static bool row_counts(const struct store_shards *s, const struct shards_view *v, size_t number)
 {
@@ -87,27 +69,39 @@ static bool row_counts(const struct store_shards *s, const struct shards_view *v
 	return view_is_member(v, number) && (row->registry[0] || v->map.count == 1);
 }
 
+/* By the rows that count. Of two that say so, the map knows which: the other was restored from a backup, or
+ * its row is an old one. If nobody says that the slot is his, who does not answer may. */
+static size_t owner_of(const struct store_shards *s, const struct shards_view *v, uint64_t counting,
+                       size_t mapped, unsigned slot)
+{
+	size_t owner = SHARD_NOBODY;
+	for (size_t i = 0; i < s->count; i++) {
+		if (shards_has(counting, i) && slots_have(&v->rows[i].owned, slot) &&
+		    (owner == SHARD_NOBODY || i == mapped))
+			owner = i;
+	}
+	if (owner != SHARD_NOBODY)
+		return owner;
+	if (s->is_single)
+		return SHARD_AWAY;
+	return mapped < SHARDS_MAX && v->is_known[mapped] ? SHARD_NOBODY : mapped;
+}
+
 static void owners_build(const struct store_shards *s, struct shards_view *v)
 {
-	size_t numbers[SHARDS_MAX];
-	const struct slot_row *first = &v->rows[s->registry];
+	size_t numbers[SHARDS_MAX] = {0};
+	uint64_t counting = 0;
 	for (size_t i = 0; i < v->map.count; i++)
 		numbers[i] = view_shard_find(s, v, v->map.shards[i].name);
-	memset(v->owner, SHARD_NOBODY, sizeof(v->owner));
-	for (size_t i = 0; i < s->count; i++) {
-		bool is_member = row_counts(s, v, i);
-		for (unsigned slot = 0; v->is_known[i] && is_member && slot < SLOT_COUNT; slot++) {
-			if (slots_have(&v->rows[i].owned, slot))
-				owner_claim(v, numbers, slot, i);
-		}
-	}
+	for (size_t i = 0; i < s->count; i++)
+		counting |= (uint64_t)(v->is_known[i] && row_counts(s, v, i)) << i;
 	v->owners = 0;
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		if (v->owner[slot] == SHARD_NOBODY)
-			v->owner[slot] = (uint8_t)owner_guess(s, v, numbers, slot);
+		size_t mapped = v->map.version > 0 ? numbers[v->map.owner[slot]] : SHARD_AWAY;
+		v->owner[slot] = (uint8_t)owner_of(s, v, counting, mapped, slot);
 		v->owners |= (uint64_t)1 << v->owner[slot];
 	}
-	v->is_whole = v->is_known[s->registry] && slot_row_is_whole(first) &&
+	v->is_whole = v->is_known[s->registry] && slot_row_is_whole(&v->rows[s->registry]) &&
 	              v->owners == (uint64_t)1 << s->registry;
 }
 

@@ -97,23 +97,15 @@ static size_t shard_of(struct store *base, struct str name)
 
 static int shard_open(struct store_shards *s, size_t number, struct err *e)
 {
-	struct store_postgres *db = NULL;
-	const struct postgres_config config = {.url = s->shards[number].url,
-	                                       .replicas = s->config.replicas,
-	                                       .replica_count = s->config.replica_count,
-	                                       .readers = s->config.readers,
-	                                       .writers = s->config.writers};
-	int r = postgres_open(&config, &db, e);
-	if (r != 0)
-		return r;
-	if (!postgres_can_be_shard(db) && (s->count > 1 || s->config.is_admin)) {
-		postgres_close(db);
-		return err_set(e, ERR_INVALID,
-		               "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
-		               STR_ARG(s->shards[number].address));
-	}
-	atomic_store_explicit(&s->shards[number].db, db, memory_order_release); /* pairs with shard_db */
-	return 0;
+	struct shard *shard = &s->shards[number];
+	int r = postgres_connect(shard->db, e);
+	if (r == 0 && !postgres_can_be_shard(shard->db) && (s->count > 1 || s->is_admin))
+		r = err_set(e, ERR_INVALID,
+		            "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
+		            STR_ARG(shard->address));
+	if (r == 0)
+		atomic_store_explicit(&shard->is_open, true, memory_order_release); /* pairs with shard_db */
+	return r;
 }
 
 /* Once in a while, as long as something is missing. */
@@ -132,34 +124,6 @@ static int64_t opener_run(struct task *t)
 	for (size_t i = 0; i < s->count; i++)
 		is_complete &= v->is_known[i];
 	return is_complete ? TASK_ON_WAKE : OPEN_PAUSE_MS;
-}
-
-static int address_get(struct store_shards *s, struct shard *shard, struct err *e)
-{
-	struct pg_pool *pool = NULL;
-	int r = pg_pool_new(shard->url, 1, NULL, NULL, &pool, e);
-	if (r != 0)
-		return r;
-	shard->address = arena_str(&s->arena, pg_pool_address(pool));
-	pg_pool_free(pool);
-	return shard->address.ptr ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-}
-
-static int strings_copy(struct store_shards *s, const struct store_shards_config *config, struct err *e)
-{
-	struct str *replicas = arena_alloc(&s->arena, (config->replica_count + 1) * sizeof(*replicas));
-	bool done = replicas != NULL;
-	s->config = *config;
-	s->config.replicas = replicas;
-	s->count = config->count;
-	for (size_t i = 0; done && i < config->replica_count; i++)
-		done = (replicas[i] = arena_str(&s->arena, config->replicas[i])).ptr;
-	for (size_t i = 0; done && i < config->count; i++)
-		done = (s->shards[i].url = arena_str(&s->arena, config->urls[i])).ptr;
-	int r = done ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-	for (size_t i = 0; r == 0 && i < config->count; i++)
-		r = address_get(s, &s->shards[i], e);
-	return r;
 }
 
 /* --- how databases become one store --- */
@@ -305,7 +269,7 @@ static int map_find_or_make(struct store_shards *s, struct err *e)
 			               "%.*s does not answer, and without it nobody knows where links are",
 			               STR_ARG(s->shards[i].address));
 	}
-	if (s->config.is_admin)
+	if (s->is_admin)
 		return err_set(
 		    e, ERR_NOT_FOUND,
 		    "the databases are not one store yet, and servers that use one of them alone "
@@ -338,7 +302,7 @@ static int join(struct store_shards *s, struct err *e)
 	if (!shards_has(shards_refresh_all(s), s->registry))
 		return err_set(e, ERR_UNAVAILABLE, "%.*s does not answer",
 		               STR_ARG(s->shards[s->registry].address));
-	if (s->config.is_admin)
+	if (s->is_admin)
 		return 0;
 	r = s->is_single ? 0 : members_enroll(s, e);
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
@@ -347,24 +311,33 @@ static int join(struct store_shards *s, struct err *e)
 	return r ? r : counter_raise(s, e);
 }
 
-static int open_all(struct store_shards *s, struct err *e)
+static int open_all(struct store_shards *s, const struct store_shards_config *config, struct err *e)
 {
-	s->view = calloc(1, sizeof(*s->view));
-	if (!s->view)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	atomic_init(&s->view->refs, 1);
-	for (size_t i = 0; i < s->count; i++) {
-		int r = shard_open(s, i, e);
-		if (r != 0 && (r != ERR_UNAVAILABLE || s->count == 1))
-			return r;
-	}
-	int r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0, &s->fan,
-	                e);
-	if (r == 0)
-		r = join(s, e);
+	struct postgres_config of = {.replicas = config->replicas,
+	                             .replica_count = config->replica_count,
+	                             .readers = config->readers,
+	                             .writers = config->writers};
 	const struct task_config opener = {
 	    .name = "shard-opener", .run = opener_run, .first_ms = OPEN_PAUSE_MS};
-	return r == 0 ? task_start(&s->opener, &opener, e) : r;
+	int r = 0;
+	for (; r == 0 && s->count < config->count; s->count += r == 0) {
+		struct shard *shard = &s->shards[s->count];
+		of.url = config->urls[s->count];
+		r = postgres_new(&of, &shard->db, e);
+		if (r == 0)
+			shard->address = pg_pool_address(shard->db->writers);
+	}
+	for (size_t i = 0; r == 0 && i < s->count; i++) {
+		r = shard_open(s, i, e);
+		if (r == ERR_UNAVAILABLE && s->count > 1)
+			r = 0;
+	}
+	if (r == 0)
+		r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0,
+		            &s->fan, e);
+	if (r == 0)
+		r = join(s, e);
+	return r ? r : task_start(&s->opener, &opener, e);
 }
 
 static void shards_free(struct store *base)
@@ -373,12 +346,11 @@ static void shards_free(struct store *base)
 	task_stop(&s->opener);
 	calls_wait(&s->calls);
 	for (size_t i = 0; i < s->count; i++)
-		postgres_close(shard_db(s, i));
+		postgres_close(s->shards[i].db);
 	fan_free(s->fan);
 	shards_view_unref(s->view);
 	pthread_mutex_destroy(&s->refreshing);
 	pthread_mutex_destroy(&s->view_lock);
-	arena_release(&s->arena);
 	free(s);
 }
 
@@ -405,16 +377,21 @@ int store_shards_open(const struct store_shards_config *config, struct store **r
 		return err_set(e, ERR_INVALID, "links can be spread over 1 to %d databases, not %zu",
 		               SHARDS_MAX, config->count);
 	struct store_shards *s = calloc(1, sizeof(*s));
-	if (!s)
+	struct shards_view *v = calloc(1, sizeof(*v));
+	if (!s || !v) {
+		free(s);
+		free(v);
 		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	atomic_init(&v->refs, 1);
+	s->view = v;
 	s->base.ops = &shards_ops;
 	s->base.is_shared = true;
+	s->is_admin = config->is_admin;
 	s->is_single = config->count == 1 && !config->is_admin;
 	pthread_mutex_init(&s->refreshing, NULL);
 	pthread_mutex_init(&s->view_lock, NULL);
-	int r = strings_copy(s, config, e);
-	if (r == 0)
-		r = open_all(s, e);
+	int r = open_all(s, config, e);
 	if (r != 0) {
 		shards_free(&s->base);
 		return r;
