@@ -116,9 +116,13 @@ static void result_print(const struct reshard *r, int64_t elapsed_ms)
 		puts("nothing to do: links are spread over the databases of store.url");
 		return;
 	}
-	for (size_t i = 0; i < r->flow_count; i++)
-		printf("  %.*s -> %.*s: %ju keys\n", STR_ARG(r->flows[i].from), STR_ARG(r->flows[i].to),
-		       (uintmax_t)r->flows[i].keys);
+	for (size_t from = 0; from < r->count; from++) {
+		for (size_t to = 0; to < r->count; to++) {
+			if (r->flows[from][to] > 0)
+				printf("  %.*s -> %.*s: %ju keys\n", STR_ARG(r->addresses[from]),
+				       STR_ARG(r->addresses[to]), (uintmax_t)r->flows[from][to]);
+		}
+	}
 	if (r->dry_run)
 		printf("would move %ju of %ju keys, in %zu of %d slots\n", (uintmax_t)r->keys,
 		       (uintmax_t)r->all, r->slots, SLOT_COUNT);
@@ -179,19 +183,18 @@ static int status_print(struct store *store, struct err *e)
 	struct shards_status *status = calloc(1, sizeof(*status));
 	if (!status)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	int r = store_shards_status(store, status, e);
-	if (r == 0)
-		printf("map %ju, %s\n", (uintmax_t)status->version,
-		       status->moves ? "slots are moving ('curt reshard' goes on with it)" : "nothing moves");
-	for (size_t i = 0; r == 0 && i < status->count; i++) {
+	store_shards_status(store, status);
+	printf("map %ju, %s\n", (uintmax_t)status->version,
+	       status->moves ? "slots are moving ('curt reshard' goes on with it)" : "nothing moves");
+	for (size_t i = 0; i < status->count; i++) {
 		const struct shard_status *shard = &status->shards[i];
 		printf("  %-8s %4zu slots  %s%s\n", shard_role(status, shard), shard->slots, shard->address,
 		       shard_trouble(shard));
 	}
-	if (r == 0 && status->orphans > 0)
+	if (status->orphans > 0)
 		printf("  %zu slots have no owner\n", status->orphans);
 	free(status);
-	return r;
+	return 0;
 }
 
 static int forget(struct store *store, const struct options *o, struct err *e)

@@ -1,51 +1,50 @@
 #include "store/fan.h"
 
+#include "base/list.h"
 #include "os/thread.h"
 
 #include <stdlib.h>
 
 struct fan {
-	pthread_mutex_t lock; /* guards all below */
+	pthread_mutex_t lock; /* guards all below, and the calls */
 	pthread_cond_t work;
-	struct list queue;
+	struct list queue; /* of calls with something that nobody has begun */
 	bool ends;
 	unsigned thread_count;
 	pthread_t threads[];
 };
 
-/* One fan_run: how many tasks are still with the threads. */
+/* One fan_run. */
 struct fan_call {
-	size_t left;
+	struct list list;
+	void (*run)(void *ctx, size_t i);
+	void *ctx;
+	size_t n, begun, ended;
 	pthread_cond_t done;
 };
 
-static struct fan_task *task_pop_locked(struct fan *f)
+/* Does the next one that nobody has begun. */
+static void call_step_locked(struct fan *f, struct fan_call *call)
 {
-	struct list *node = list_pop(&f->queue);
-	struct fan_task *task = node ? container_of(node, struct fan_task, list) : NULL;
-	if (task)
-		task->waits = false;
-	return task;
+	size_t i = call->begun++;
+	if (call->begun == call->n)
+		list_remove(&call->list);
+	pthread_mutex_unlock(&f->lock);
+	call->run(call->ctx, i);
+	pthread_mutex_lock(&f->lock);
+	if (++call->ended == call->n)
+		pthread_cond_signal(&call->done);
 }
 
 static void *thread_main(void *arg)
 {
 	struct fan *f = arg;
 	pthread_mutex_lock(&f->lock);
-	for (;;) {
-		struct fan_task *task = task_pop_locked(f);
-		if (!task && f->ends)
-			break;
-		if (!task) {
+	while (!f->ends) {
+		if (list_empty(&f->queue))
 			pthread_cond_wait(&f->work, &f->lock);
-			continue;
-		}
-		struct fan_call *call = task->call;
-		pthread_mutex_unlock(&f->lock);
-		task->run(task);
-		pthread_mutex_lock(&f->lock);
-		if (--call->left == 0)
-			pthread_cond_signal(&call->done);
+		else
+			call_step_locked(f, container_of(f->queue.next, struct fan_call, list));
 	}
 	pthread_mutex_unlock(&f->lock);
 	return NULL;
@@ -85,44 +84,22 @@ void fan_free(struct fan *f)
 	free(f);
 }
 
-/* Runs what no thread has taken yet. */
-static void take_back_locked(struct fan *f, struct fan_task *const *tasks, size_t n)
+void fan_run(struct fan *f, size_t n, void (*run)(void *ctx, size_t i), void *ctx)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (!tasks[i]->waits)
-			continue;
-		tasks[i]->waits = false;
-		list_remove(&tasks[i]->list);
-		tasks[i]->call->left--;
-		pthread_mutex_unlock(&f->lock);
-		tasks[i]->run(tasks[i]);
-		pthread_mutex_lock(&f->lock);
-	}
-}
-
-void fan_run(struct fan *f, struct fan_task *const *tasks, size_t n)
-{
-	if (n == 0)
-		return;
-	if (n == 1 || f->thread_count == 0) {
+	if (n <= 1 || f->thread_count == 0) {
 		for (size_t i = 0; i < n; i++)
-			tasks[i]->run(tasks[i]);
+			run(ctx, i);
 		return;
 	}
-	struct fan_call call = {.left = n - 1};
+	struct fan_call call = {.run = run, .ctx = ctx, .n = n};
 	pthread_cond_init(&call.done, NULL);
 	pthread_mutex_lock(&f->lock);
-	for (size_t i = 1; i < n; i++) {
-		tasks[i]->call = &call;
-		tasks[i]->waits = true;
-		list_push(&f->queue, &tasks[i]->list);
+	list_push(&f->queue, &call.list);
+	for (size_t i = 1; i < n; i++)
 		pthread_cond_signal(&f->work);
-	}
-	pthread_mutex_unlock(&f->lock);
-	tasks[0]->run(tasks[0]);
-	pthread_mutex_lock(&f->lock);
-	take_back_locked(f, tasks + 1, n - 1);
-	while (call.left > 0)
+	while (call.begun < n)
+		call_step_locked(f, &call);
+	while (call.ended < n)
 		pthread_cond_wait(&call.done, &f->lock);
 	pthread_mutex_unlock(&f->lock);
 	pthread_cond_destroy(&call.done);

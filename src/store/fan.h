@@ -6,22 +6,11 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/list.h"
 
 struct fan;
-struct fan_call;
-
-struct fan_task {
-	void (*run)(struct fan_task *);
-
-	/* the fan's own */
-	struct list list;
-	struct fan_call *call;
-	bool waits; /* in the queue */
-};
 
 int fan_new(unsigned threads, struct fan **ret, struct err *e);
 void fan_free(struct fan *f); /* nothing may be under way */
 
-/* Returns when all are done. */
-void fan_run(struct fan *f, struct fan_task *const *tasks, size_t n);
+/* Calls run(ctx, i) for each i below n, and returns when all are done. */
+void fan_run(struct fan *f, size_t n, void (*run)(void *ctx, size_t i), void *ctx);

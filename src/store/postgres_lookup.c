@@ -1,8 +1,7 @@
 /* Links by name or by row, a batch in one round trip. */
-#include "store/postgres_read.h"
-
+#include "store/postgres_replica.h"
 #include "store/postgres_rows.h"
-#include "store/rules.h"
+#include "store/postgres_store.h"
 
 #include <stdlib.h>
 
@@ -10,8 +9,6 @@ static const struct pg_statement links_by_key = {
     "links_by_key", "SELECT " LINK_COLUMNS " FROM link l WHERE l.key = ANY ($1::bytea[])"};
 static const struct pg_statement links_by_id = {
     "links_by_id", "SELECT " LINK_COLUMNS " FROM link l WHERE l.id = ANY ($1::bigint[])"};
-static const struct pg_statement version_get = {"lookup_version",
-                                                "SELECT version FROM slot_state WHERE id = 1"};
 static const struct pg_statement permissions_get = {
     "permissions_get", "SELECT l.id, p.user_id FROM unnest($1::bigint[], $2::bigint[]) AS a (id, user_id)"
                        " JOIN link l ON l.id = a.id"
@@ -19,11 +16,11 @@ static const struct pg_statement permissions_get = {
 
 /* A batch: the reads sorted by what they ask for, so that a row finds all that want it. */
 struct batch {
-	const struct slot_row *row;   /* NULL: nothing is checked */
+	const struct slot_row *row;
 	struct store_lookup **by_key; /* those with a key, by its bytes */
 	struct store_lookup **by_id;  /* the others, by id */
 	size_t key_count, id_count;
-	struct arena arena;
+	struct arena *arena;
 };
 
 static int order_by_key(const void *a, const void *b)
@@ -38,30 +35,29 @@ static int order_by_id(const void *a, const void *b)
 	return ((*x)->ref.id > (*y)->ref.id) - ((*x)->ref.id < (*y)->ref.id);
 }
 
-static int batch_sort(struct batch *b, struct store_lookup *reads, size_t n)
+static void batch_sort(struct batch *b, struct store_lookup **reads, size_t n)
 {
-	b->by_key = arena_alloc(&b->arena, n * sizeof(struct store_lookup *));
-	b->by_id = arena_alloc(&b->arena, n * sizeof(struct store_lookup *));
-	if (!b->by_key || !b->by_id)
-		return ERR_NOMEM;
+	b->by_key = reads;
 	for (size_t i = 0; i < n; i++) {
-		reads[i].result = ERR_NOT_FOUND;
-		reads[i].permitted = false;
-		if (reads[i].ref.key.ptr)
-			b->by_key[b->key_count++] = &reads[i];
-		else if (id_is_valid(reads[i].ref.id))
-			b->by_id[b->id_count++] = &reads[i];
+		struct store_lookup *read = reads[i];
+		read->result = ERR_NOT_FOUND;
+		read->permitted = false;
+		if (!read->ref.key.ptr)
+			continue;
+		reads[i] = reads[b->key_count];
+		reads[b->key_count++] = read;
 	}
+	b->by_id = reads + b->key_count;
+	b->id_count = n - b->key_count;
 	qsort(b->by_key, b->key_count, sizeof(struct store_lookup *), order_by_key);
 	qsort(b->by_id, b->id_count, sizeof(struct store_lookup *), order_by_id);
-	return 0;
 }
 
 /* --- asking --- */
 
 static int keys_send(struct pg_conn *c, struct batch *b)
 {
-	struct str *keys = arena_alloc(&b->arena, b->key_count * sizeof(*keys));
+	struct str *keys = arena_alloc(b->arena, b->key_count * sizeof(*keys));
 	if (!keys)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < b->key_count; i++)
@@ -74,7 +70,7 @@ static int keys_send(struct pg_conn *c, struct batch *b)
 
 static int ids_send(struct pg_conn *c, struct batch *b)
 {
-	int64_t *ids = arena_alloc(&b->arena, b->id_count * sizeof(*ids));
+	int64_t *ids = arena_alloc(b->arena, b->id_count * sizeof(*ids));
 	if (!ids)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < b->id_count; i++)
@@ -127,24 +123,6 @@ static int rows_take(struct pg_conn *c, struct batch *b,
 	return r;
 }
 
-/* Read last: if it is still the same then, the slots were the row's all the time. */
-static void version_send(struct pg_conn *c, const struct batch *b)
-{
-	if (b->row->version == 0)
-		return;
-	struct pg_query q = pg_query(c, &version_get);
-	pg_send(&q);
-}
-
-static int version_check(struct pg_conn *c, const struct slot_row *row)
-{
-	CLEANUP(pg_result_end) struct pg_result result;
-	int r = pg_next(c, &result, NULL);
-	if (r != 0)
-		return r;
-	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == row->version ? 0 : ERR_CONFLICT;
-}
-
 /* What was sent is always read to its end. */
 static int links_read(struct pg_conn *c, struct batch *b)
 {
@@ -153,15 +131,13 @@ static int links_read(struct pg_conn *c, struct batch *b)
 		r = ids_send(c, b);
 	if (r != 0)
 		return r; /* the connection is left with a question: it will not be used again */
-	version_send(c, b);
+	postgres_version_send(c, b->row);
 	pg_flush(c);
-	int other = 0;
 	if (b->key_count > 0)
 		rows_take(c, b, key_row_take);
 	if (b->id_count > 0)
 		rows_take(c, b, id_row_take);
-	if (b->row->version != 0)
-		other = version_check(c, b->row);
+	int other = postgres_version_check(c, b->row);
 	r = pg_sync(c, NULL);
 	return r ? r : other;
 }
@@ -173,67 +149,98 @@ static bool read_asks_permission(const struct store_lookup *read)
 	return read->result == 0 && read->link.is_private && id_is_valid(read->user);
 }
 
-static int permissions_send(struct pg_conn *c, const struct batch *b, const struct store_lookup *reads,
-                            size_t n, size_t count, struct arena *arena)
+static int permissions_send(struct pg_conn *c, const struct batch *b, struct store_lookup *const *reads,
+                            size_t n, size_t count)
 {
-	int64_t *links = arena_alloc(arena, count * sizeof(*links));
-	int64_t *users = arena_alloc(arena, count * sizeof(*users));
+	int64_t *links = arena_alloc(b->arena, count * sizeof(*links));
+	int64_t *users = arena_alloc(b->arena, count * sizeof(*users));
 	if (!links || !users)
 		return ERR_NOMEM;
 	size_t at = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (read_asks_permission(&reads[i])) {
-			links[at] = (int64_t)reads[i].link.id;
-			users[at++] = (int64_t)reads[i].user;
+		if (read_asks_permission(reads[i])) {
+			links[at] = (int64_t)reads[i]->link.id;
+			users[at++] = (int64_t)reads[i]->user;
 		}
 	}
 	struct pg_query q = pg_query(c, &permissions_get);
 	pg_ints(&q, links, count);
 	pg_ints(&q, users, count);
 	pg_send(&q);
-	version_send(c, b);
+	postgres_version_send(c, b->row);
 	pg_flush(c);
 	return 0;
 }
 
-static void permission_take(struct store_lookup *reads, size_t n, uint64_t link, uint64_t user)
+static void permission_take(struct store_lookup *const *reads, size_t n, uint64_t link, uint64_t user)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (read_asks_permission(&reads[i]) && reads[i].link.id == link && reads[i].user == user)
-			reads[i].permitted = true;
+		if (read_asks_permission(reads[i]) && reads[i]->link.id == link && reads[i]->user == user)
+			reads[i]->permitted = true;
 	}
 }
 
 /* Only private links cost this second question, and they are few. */
-static int permissions_read(struct pg_conn *c, struct batch *b, struct store_lookup *reads, size_t n)
+static int permissions_read(struct pg_conn *c, const struct batch *b, struct store_lookup *const *reads,
+                            size_t n)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++)
-		count += read_asks_permission(&reads[i]);
+		count += read_asks_permission(reads[i]);
 	if (count == 0)
 		return 0;
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	int r = permissions_send(c, b, reads, n, count, &b->arena), other = 0;
+	int r = permissions_send(c, b, reads, n, count);
 	if (r != 0)
 		return r;
 	r = pg_next(c, &result, NULL);
 	for (int row = 0; r == 0 && row < result.rows; row++)
 		permission_take(reads, n, (uint64_t)pg_get_int(&result, row, 0),
 		                (uint64_t)pg_get_int(&result, row, 1));
-	if (b->row->version != 0)
-		other = version_check(c, b->row);
+	int other = postgres_version_check(c, b->row);
 	r = pg_sync(c, NULL);
 	return r ? r : other;
 }
 
-int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup *reads, size_t n)
+int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup **reads, size_t n,
+                        struct arena *arena)
 {
-	struct batch b = {.row = row};
-	int r = batch_sort(&b, reads, n);
-	if (r == 0)
-		r = links_read(c, &b);
-	if (r == 0)
-		r = permissions_read(c, &b, reads, n);
-	arena_release(&b.arena);
+	struct batch b = {.row = row, .arena = arena};
+	batch_sort(&b, reads, n);
+	int r = links_read(c, &b);
+	return r ? r : permissions_read(c, &b, reads, n);
+}
+
+/* --- from whom --- */
+
+/* Without the primary what replicas know is still told, and the rest fails one by one. */
+static int lookup_with_replicas(struct store_postgres *s, const struct slot_row *row,
+                                struct store_lookup **reads, size_t n, struct arena *arena)
+{
+	calls_enter(&s->calls);
+	bool answered = postgres_replicas_lookup(s->replicas, false, row, reads, &n, arena);
+	int r = n > 0 ? POSTGRES_READ(s, postgres_read_links(c, row, reads, n, arena)) : 0;
+	if (r == ERR_UNAVAILABLE) {
+		answered |= postgres_replicas_lookup(s->replicas, true, row, reads, &n, arena);
+		for (size_t i = 0; i < n; i++)
+			reads[i]->result = r;
+		r = answered ? 0 : r;
+	}
+	calls_leave(&s->calls);
 	return r;
+}
+
+int postgres_lookup(struct store_postgres *s, const struct slot_row *row, struct store_lookup *reads,
+                    size_t n)
+{
+	struct arena arena = {0};
+	struct store_lookup **all = arena_alloc(&arena, n * sizeof(*all));
+	if (!all)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < n; i++)
+		all[i] = &reads[i];
+	int r = s->replicas ? lookup_with_replicas(s, row, all, n, &arena)
+	                    : POSTGRES_READ(s, postgres_read_links(c, row, all, n, &arena));
+	arena_release(&arena);
+	return r == ERR_CONFLICT ? r : postgres_error(r);
 }

@@ -1,250 +1,184 @@
-#include "store/postgres_read.h"
-
+/* Lists: links, the ids of those with a tag or of those that are over, the users on a link's list. */
 #include "store/postgres_rows.h"
 #include "store/postgres_store.h"
-#include "store/rules.h"
 
-/* --- lists --- */
+/* --- rows in an order --- */
 
-enum { LIST_STEP = 512 }; /* links fetched at a time, as a page may end early at its bytes */
+/* Rows behind a place that are wanted and ours. A statement takes rank and id of the place, how many, and
+ * `of`; it gives the name first, and rank and id last. */
+struct scan {
+	const struct pg_statement *statement;
+	struct ranked_id place;
+	const void *of; /* a struct str of the tag, or a number; NULL: it takes none */
+	bool of_tag;
+	size_t step; /* at a time */
+	size_t left; /* are wanted yet */
+	/* 1: that was all. */
+	int (*take)(struct scan *scan, const struct pg_result *rows, int row);
+};
 
-static const struct pg_statement links_of_all = {
-    "links_of_all",
-    "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
-    " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
+static int scan_step(struct pg_conn *c, const struct slot_row *slots, struct scan *scan, bool *ret_more)
+{
+	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
+	size_t want = MIN(scan->left, scan->step);
+	struct pg_query q = pg_query(c, scan->statement);
+	pg_int(&q, scan->place.rank);
+	pg_int(&q, (int64_t)scan->place.id);
+	pg_int(&q, (int64_t)want);
+	if (scan->of && scan->of_tag)
+		pg_text(&q, *(const struct str *)scan->of);
+	else if (scan->of)
+		pg_int(&q, *(const int64_t *)scan->of);
+	int r = pg_ask(&q, &rows, NULL);
+	int last = r == 0 ? PQnfields(rows.vendor) - 1 : 0;
+	for (int row = 0; r == 0 && row < rows.rows; row++) {
+		scan->place = (struct ranked_id){pg_get_int(&rows, row, last - 1),
+		                                 (uint64_t)pg_get_int(&rows, row, last)};
+		if (!slot_row_owns(slots, pg_get_text(&rows, row, 0)))
+			continue;
+		r = scan->take(scan, &rows, row);
+		scan->left--;
+	}
+	*ret_more = r == 0 && (size_t)rows.rows == want && scan->left > 0;
+	return r < 0 ? postgres_error(r) : 0;
+}
+
+static int scan_run(struct pg_conn *c, const struct slot_row *slots, struct scan *scan)
+{
+	bool more = scan->left > 0;
+	int r = 0;
+	while (r == 0 && more)
+		r = scan_step(c, slots, scan, &more);
+	return r ? r : postgres_slots_confirm(c, slots);
+}
+
+/* --- links --- */
+
+enum { LINKS_STEP = 513 }; /* a page may end early at its bytes */
+
+static const struct pg_statement links_of_all = {"links_of_all",
+                                                 "SELECT " LINK_COLUMNS ", l.created_ms, l.id FROM link l"
+                                                 " WHERE (created_ms, l.id) < ($1::bigint, $2::bigint)"
+                                                 " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
 static const struct pg_statement links_of_owner = {
-    "links_of_owner", "SELECT " LINK_COLUMNS ", l.created_ms FROM link l WHERE owner = $4::bigint"
+    "links_of_owner", "SELECT " LINK_COLUMNS ", l.created_ms, l.id FROM link l WHERE owner = $4::bigint"
                       " AND (created_ms, l.id) < ($1::bigint, $2::bigint)"
                       " ORDER BY created_ms DESC, l.id DESC LIMIT $3"};
 
-/* Where a page goes on: behind this link. */
-struct place {
-	int64_t created_ms;
-	int64_t id;
-};
-
-struct str postgres_cursor_format(struct arena *arena, const struct link_record *last)
-{
-	return arena_printf(arena, "%lld.%llu", (long long)last->created_ms, (unsigned long long)last->id);
-}
-
-static bool place_number(struct str text, int64_t *ret)
-{
-	uint64_t v;
-	bool padded = text.len > 1 && text.ptr[0] == '0';
-	if (padded || !str_u64(text, &v) || v > INT64_MAX)
-		return false;
-	*ret = (int64_t)v;
-	return true;
-}
-
-static bool place_parse(struct str cursor, struct place *ret)
-{
-	*ret = (struct place){INT64_MAX, INT64_MAX};
-	if (!cursor.ptr)
-		return true;
-	struct str created = str_cut(&cursor, '.');
-	bool before_epoch = created.len > 1 && created.ptr[0] == '-';
-	if (before_epoch)
-		created = str_n(created.ptr + 1, created.len - 1);
-	if (!cursor.ptr || !place_number(created, &ret->created_ms) || !place_number(cursor, &ret->id))
-		return false;
-	if (before_epoch)
-		ret->created_ms = -ret->created_ms;
-	return ret->id > 0;
-}
-
-struct collected {
+struct links_scan {
+	struct scan scan;
+	const struct store_list *page;
 	struct link_record *links;
 	size_t count, cap, bytes;
-	bool is_full; /* and one link more was there */
+	bool more; /* the page is full, and one link more was there */
 };
 
-/* Pages tell the texts of generated keys, too. */
-static bool row_key_take(const struct pg_result *result, int row, struct arena *arena, struct str *ret)
+static int link_take(struct scan *scan, const struct pg_result *rows, int row)
 {
-	*ret = postgres_row_name(result, row);
-	return str_own(arena, ret);
-}
-
-/* Takes the rows up to the page's end. */
-static int list_collect(const struct pg_result *result, const struct slot_row *slots,
-                        const struct store_list *page, struct collected *got)
-{
-	for (int row = 0; row < result->rows; row++) {
-		if (!slot_row_owns(slots, postgres_row_name(result, row)))
-			continue;
-		if (page_is_full(page, got->count, got->bytes)) {
-			got->is_full = true;
-			return 0;
-		}
-		got->links = array_room(page->arena, got->links, got->count, &got->cap, sizeof(*got->links));
-		if (!got->links)
-			return ERR_NOMEM;
-		struct link_record *link = &got->links[got->count];
-		int r = postgres_row_link(result, row, page->arena, link);
-		if (r != 0)
-			return r;
-		if (!link->is_alias && !row_key_take(result, row, page->arena, &link->key))
-			return ERR_NOMEM;
-		got->bytes += link_bytes(link);
-		got->count++;
-	}
-	return 0;
-}
-
-static int list_step(struct pg_conn *c, const struct slot_row *slots, const struct store_list *page,
-                     struct place *place, struct collected *got, bool *ret_more)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	size_t want = MIN(page->limit - got->count, LIST_STEP) + 1;
-	struct pg_query q = pg_query(c, page->owner ? &links_of_owner : &links_of_all);
-	pg_int(&q, place->created_ms);
-	pg_int(&q, place->id);
-	pg_int(&q, (int64_t)want);
-	if (page->owner)
-		pg_int(&q, (int64_t)page->owner);
-	int r = pg_ask(&q, &result, NULL);
-	if (r == 0)
-		r = list_collect(&result, slots, page, got);
-	*ret_more = r == 0 && !got->is_full && (size_t)result.rows == want;
-	if (*ret_more)
-		*place = (struct place){pg_get_int(&result, result.rows - 1, PQnfields(result.vendor) - 1),
-		                        pg_get_int(&result, result.rows - 1, COLUMN_ID)};
+	struct links_scan *l = container_of(scan, struct links_scan, scan);
+	l->more = page_is_full(l->page, l->count, l->bytes);
+	if (l->more)
+		return 1;
+	l->links = array_room(l->page->arena, l->links, l->count, &l->cap, sizeof(*l->links));
+	if (!l->links)
+		return ERR_NOMEM;
+	struct link_record *link = &l->links[l->count++];
+	int r = postgres_row_link(rows, row, l->page->arena, link);
+	l->bytes += r == 0 ? link_bytes(link) : 0;
 	return r;
 }
 
-int postgres_read_list(struct pg_conn *c, const struct slot_row *slots, struct store_list *page)
+static int list_on(struct pg_conn *c, const struct slot_row *slots, struct ranked_id from,
+                   struct store_list *page, bool *ret_more)
 {
-	struct place place;
-	struct collected got = {0};
-	struct str next = STR_NULL;
-	if (page->limit == 0 || !place_parse(page->cursor, &place))
-		return ERR_INVALID;
-	bool more = true;
-	while (more) {
-		int r = list_step(c, slots, page, &place, &got, &more);
-		if (r != 0)
-			return postgres_error(r);
-	}
-	int r = postgres_slots_confirm(c, slots);
+	struct links_scan l = {.scan = {.statement = page->owner ? &links_of_owner : &links_of_all,
+	                                .place = from,
+	                                .of = page->owner ? &page->owner : NULL,
+	                                .step = LINKS_STEP,
+	                                .left = MIN(page->limit, SIZE_MAX - 1) + 1,
+	                                .take = link_take},
+	                       .page = page};
+	int r = scan_run(c, slots, &l.scan);
 	if (r != 0)
 		return r;
-	if (got.is_full) {
-		next = postgres_cursor_format(page->arena, &got.links[got.count - 1]);
-		if (!next.ptr)
-			return ERR_NOMEM;
-	}
-	page->links = got.links;
-	page->count = got.count;
-	page->next = next;
+	page->links = l.links;
+	page->count = l.count;
+	*ret_more = l.more;
 	return 0;
 }
 
-/* --- rows of numbers --- */
-
-static int ids_read(struct pg_query *q, uint64_t *ret_ids, size_t *ret_count)
+int postgres_list(struct store_postgres *s, const struct slot_row *row, struct ranked_id from,
+                  struct store_list *page, bool *ret_more)
 {
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	int r = pg_ask(q, &result, NULL);
-	for (int row = 0; r == 0 && row < result.rows; row++)
-		ret_ids[row] = (uint64_t)pg_get_int(&result, row, 0);
-	if (r == 0)
-		*ret_count = (size_t)result.rows;
-	return postgres_error(r);
+	return POSTGRES_READ(s, list_on(c, row, from, page, ret_more));
 }
 
-/* --- ids in an order --- */
+/* --- ids --- */
 
-enum { RANKED_STEP = 1000 };
+enum { IDS_STEP = 1000 };
 
-/* Pages of (rank, id, name) behind a place. */
 static const struct pg_statement tagged = {
-    "tagged", "SELECT made_ms, id, key FROM tag WHERE name = $4 AND (made_ms, id) < ($1::bigint, $2::bigint)"
+    "tagged", "SELECT key, made_ms, id FROM tag WHERE name = $4 AND (made_ms, id) < ($1::bigint, $2::bigint)"
               " ORDER BY made_ms DESC, id DESC LIMIT $3"};
 static const struct pg_statement over_ids = {
-    "over_ids", "SELECT over_ms, id, key FROM link WHERE over_ms > 0 AND over_ms <= $4"
+    "over_ids", "SELECT key, over_ms, id FROM link WHERE over_ms > 0 AND over_ms <= $4"
                 " AND (over_ms, id) > ($1::bigint, $2::bigint) ORDER BY over_ms, id LIMIT $3"};
 static const struct pg_statement over_count = {
     "over_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
 
-struct ranked {
-	const struct pg_statement *statement;
-	const struct slot_row *row;
-	struct str tag;
-	int64_t now_ms;
-	size_t max;
-	bool counts_all; /* goes on behind `max` */
-	struct ranked_id *ids;
-	size_t count;
-	uint64_t total;
+struct ids_scan {
+	struct scan scan;
+	struct postgres_ids *ids;
 };
 
-static int ranked_step(struct pg_conn *c, struct ranked *r, struct place *place, bool *ret_more)
+static int id_take(struct scan *scan, const struct pg_result *rows, int row)
 {
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	size_t want = r->counts_all ? RANKED_STEP : MIN(r->max - r->count, RANKED_STEP);
-	struct pg_query q = pg_query(c, r->statement);
-	pg_int(&q, place->created_ms);
-	pg_int(&q, place->id);
-	pg_int(&q, (int64_t)want);
-	if (r->tag.ptr)
-		pg_text(&q, r->tag);
-	else
-		pg_int(&q, r->now_ms);
-	int result = pg_ask(&q, &rows, NULL);
-	if (result != 0)
-		return postgres_error(result);
-	for (int row = 0; row < rows.rows; row++) {
-		*place = (struct place){pg_get_int(&rows, row, 0), pg_get_int(&rows, row, 1)};
-		if (!slot_row_owns(r->row, pg_get_text(&rows, row, 2)))
-			continue;
-		r->total++;
-		if (r->count < r->max)
-			r->ids[r->count++] = (struct ranked_id){place->created_ms, (uint64_t)place->id};
-	}
-	*ret_more = (size_t)rows.rows == want && (r->counts_all || r->count < r->max);
+	struct postgres_ids *ids = container_of(scan, struct ids_scan, scan)->ids;
+	(void)rows;
+	(void)row;
+	ids->total++;
+	if (ids->count < ids->max)
+		ids->ids[ids->count++] = scan->place;
 	return 0;
 }
 
-static int ranked_read(struct pg_conn *c, struct ranked *r, struct place from)
+static int over_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
 {
-	bool more = r->max > 0 || r->counts_all;
-	int result = 0;
-	while (result == 0 && more)
-		result = ranked_step(c, r, &from, &more);
-	return result ? result : postgres_slots_confirm(c, r->row);
+	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
+	struct pg_query q = pg_query(c, &over_count);
+	pg_int(&q, now_ms);
+	int r = pg_ask(&q, &row, NULL);
+	if (r == 0)
+		*ret = (uint64_t)pg_get_int(&row, 0, 0);
+	return postgres_error(r);
 }
 
-int postgres_read_tagged(struct pg_conn *c, const struct slot_row *row, struct str tag, size_t max,
-                         struct ranked_id *ret, size_t *ret_count)
+static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgres_ids *ids)
 {
-	struct ranked r = {.statement = &tagged, .row = row, .tag = tag, .max = max, .ids = ret};
-	int result = ranked_read(c, &r, (struct place){INT64_MAX, INT64_MAX});
-	*ret_count = r.count;
-	return result;
+	bool of_tag = ids->tag.ptr;
+	/* Only where all rows are ours can the database count them. */
+	bool counts_here = ids->count_all && slot_row_has_hidden(slots);
+	struct ids_scan s = {.scan = {.statement = of_tag ? &tagged : &over_ids,
+	                              .place = {of_tag ? INT64_MAX : 0, of_tag ? INT64_MAX : 0},
+	                              .of = of_tag ? (const void *)&ids->tag : &ids->now_ms,
+	                              .of_tag = of_tag,
+	                              .step = IDS_STEP,
+	                              .left = counts_here ? SIZE_MAX : ids->max,
+	                              .take = id_take},
+	                     .ids = ids};
+	ids->count = ids->total = 0;
+	/* Counting all takes the longer the more there are. */
+	int r = ids->count_all ? postgres_error(pg_timeout(c, PG_ANSWER_TIMEOUT_MS, NULL)) : 0;
+	if (r == 0)
+		r = scan_run(c, slots, &s.scan);
+	if (r == 0 && ids->count_all && !counts_here)
+		r = over_count_on(c, ids->now_ms, &ids->total);
+	return r;
 }
 
-int postgres_read_over(struct pg_conn *c, const struct slot_row *row, const struct store_over *over,
-                       struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total)
+int postgres_ids(struct store_postgres *s, const struct slot_row *row, struct postgres_ids *ids)
 {
-	struct ranked r = {
-	    .statement = &over_ids, .row = row, .now_ms = over->now_ms, .max = over->max, .ids = ret};
-	bool has_hidden = slot_row_has_hidden(row);
-	uint64_t total = 0;
-	size_t one;
-	int result = 0;
-	r.counts_all = over->count_all && has_hidden;
-	if (over->count_all && !has_hidden) {
-		struct pg_query q = pg_query(c, &over_count);
-		pg_int(&q, over->now_ms);
-		result = ids_read(&q, &total, &one);
-	}
-	if (result == 0)
-		result = ranked_read(c, &r, (struct place){0, 0});
-	*ret_count = r.count;
-	*ret_total = has_hidden ? r.total : total;
-	return result;
+	return POSTGRES_READ(s, ids_on(c, row, ids));
 }
 
 /* --- who may follow a link --- */
@@ -253,8 +187,8 @@ static const struct pg_statement permitted = {
     "permitted", "SELECT p.user_id, l.key FROM link l JOIN permission p ON p.key = l.key WHERE l.id = $1"
                  " ORDER BY p.user_id"};
 
-int postgres_read_permitted(struct pg_conn *c, const struct slot_row *slots, uint64_t link,
-                            struct arena *arena, uint64_t **ret, size_t *ret_count)
+static int permitted_on(struct pg_conn *c, const struct slot_row *slots, uint64_t link, struct arena *arena,
+                        uint64_t **ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query q = pg_query(c, &permitted);
@@ -276,4 +210,10 @@ int postgres_read_permitted(struct pg_conn *c, const struct slot_row *slots, uin
 	*ret = users;
 	*ret_count = count;
 	return 0;
+}
+
+int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uint64_t link,
+                       struct arena *arena, uint64_t **ret, size_t *ret_count)
+{
+	return POSTGRES_READ(s, permitted_on(c, row, link, arena, ret, ret_count));
 }

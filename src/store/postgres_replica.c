@@ -4,7 +4,7 @@
 #include "obs/log.h"
 #include "os/clock.h"
 #include "os/task.h"
-#include "store/postgres_read.h"
+#include "store/postgres_store.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,14 +36,14 @@ struct replica {
 
 struct postgres_replicas {
 	struct pg_pool *primary;
-	uint8_t name[REPLICA_NAME_BYTES];
-	struct replica *list;
+	const uint8_t *name;
 	size_t count;
 	atomic_size_t turn; /* who is asked next */
 
 	_Atomic int64_t
 	    created_ms[RECENT_SLOTS]; /* by hash of the key: when somebody here made a link of it */
 	_Atomic int64_t changed_ms[RECENT_SLOTS]; /* likewise: when it was changed or removed */
+	struct replica list[];
 };
 
 /* --- what was changed just now --- */
@@ -72,8 +72,7 @@ void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_
 	}
 }
 
-bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
-                                  const struct store_lookup *read)
+static bool may_answer(const struct postgres_replicas *rs, bool any, const struct store_lookup *read)
 {
 	if (read->fresh || !read->ref.key.ptr)
 		return false;
@@ -83,33 +82,49 @@ bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
 
 /* --- asking --- */
 
-static int replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup *reads,
-                          size_t n)
-{
-	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
-	int r = c ? postgres_read_links(c, row, reads, n) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
 static bool replica_is_fresh(const struct replica *replica)
 {
 	int64_t fresh_ms = atomic_load_explicit(&replica->fresh_ms, memory_order_relaxed);
 	return fresh_ms != 0 && clock_mono_ms() - fresh_ms < REPLICA_LAG_MAX_MS;
 }
 
-int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
-                             struct store_lookup *reads, size_t n)
+static bool replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup **reads,
+                           size_t n, struct arena *arena)
+{
+	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
+	int r = c ? postgres_read_links(c, row, reads, n, arena) : ERR_UNAVAILABLE;
+	pg_return(c);
+	return r == 0;
+}
+
+bool postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
+                              struct store_lookup **reads, size_t *n, struct arena *arena)
 {
 	size_t first = atomic_fetch_add_explicit(&rs->turn, 1, memory_order_relaxed);
-	for (size_t i = 0; i < rs->count; i++) {
-		struct replica *replica = &rs->list[(first + i) % rs->count];
-		if (!any && !replica_is_fresh(replica))
+	size_t asked = 0, left = 0;
+	for (size_t i = 0; i < *n; i++) {
+		struct store_lookup *read = reads[i];
+		if (!may_answer(rs, any, read))
 			continue;
-		if (replica_lookup(replica, row, reads, n) == 0)
-			return 0;
+		reads[i] = reads[asked];
+		reads[asked++] = read;
 	}
-	return ERR_UNAVAILABLE;
+	bool answered = false;
+	for (size_t i = 0; asked > 0 && !answered && i < rs->count; i++) {
+		struct replica *replica = &rs->list[(first + i) % rs->count];
+		answered = (any || replica_is_fresh(replica)) &&
+		           replica_lookup(replica, row, reads, asked, arena);
+	}
+	if (!answered)
+		return false;
+	for (size_t i = 0; i < *n; i++) {
+		bool is_known = i < asked && reads[i]->result != ERR_NOT_FOUND;
+		reads[i]->old = is_known && any;
+		if (!is_known)
+			reads[left++] = reads[i];
+	}
+	*n = left;
+	return true;
 }
 
 /* --- how far they are --- */
@@ -204,47 +219,45 @@ static int replica_setup(struct pg_conn *c, void *ctx, struct err *e)
 	if (r != 0)
 		return r;
 	if (row.rows != 1 ||
-	    !str_eq(pg_get_text(&row, 0, 0), str_n((const char *)rs->name, REPLICA_NAME_BYTES)))
+	    !str_eq(pg_get_text(&row, 0, 0), str_n((const char *)rs->name, SHARD_NAME_BYTES)))
 		return err_set(e, ERR_INVALID, "it follows another database than %s",
 		               pg_pool_address(rs->primary).ptr);
-	return 0;
-}
-
-static int replicas_open(struct postgres_replicas *rs, const struct str *urls, size_t n,
-                         size_t connections_max, struct err *e)
-{
-	rs->list = calloc(n, sizeof(*rs->list));
-	if (!rs->list)
-		return err_set(e, ERR_NOMEM, "memory ran out");
-	for (size_t i = 0; i < n; i++) {
-		int r = pg_pool_new(urls[i], connections_max, replica_setup, rs, &rs->list[i].pool, e);
-		if (r != 0)
-			return r;
-		rs->list[i].all = rs;
-		pg_pool_timeout(rs->list[i].pool, REPLICA_PATIENCE_MS);
-		rs->count++;
-	}
 	return 0;
 }
 
 int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name, struct pg_pool *primary,
                           size_t connections_max, struct postgres_replicas **ret, struct err *e)
 {
-	struct postgres_replicas *rs = calloc(1, sizeof(*rs));
+	struct postgres_replicas *rs = calloc(1, sizeof(*rs) + n * sizeof(rs->list[0]));
+	int r = 0;
 	if (!rs)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	rs->primary = primary;
-	memcpy(rs->name, name, REPLICA_NAME_BYTES);
-	const struct task_config poller = {.name = "pg-replica", .run = poll_run};
-	int r = replicas_open(rs, urls, n, connections_max, e);
-	for (size_t i = 0; r == 0 && i < rs->count; i++)
-		r = task_start(&rs->list[i].poller, &poller, e);
+	rs->name = name;
+	for (; r == 0 && rs->count < n; rs->count += r == 0) {
+		struct replica *replica = &rs->list[rs->count];
+		replica->all = rs;
+		r = pg_pool_new(urls[rs->count], connections_max, replica_setup, rs, &replica->pool, e);
+		if (r == 0)
+			pg_pool_timeout(replica->pool, REPLICA_PATIENCE_MS);
+	}
 	if (r != 0) {
 		postgres_replicas_free(rs);
 		return r;
 	}
 	*ret = rs;
 	return 0;
+}
+
+int postgres_replicas_start(struct postgres_replicas *rs, struct err *e)
+{
+	const struct task_config poller = {.name = "pg-replica", .run = poll_run};
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < rs->count; i++) {
+		if (!task_was_started(&rs->list[i].poller))
+			r = task_start(&rs->list[i].poller, &poller, e);
+	}
+	return r;
 }
 
 void postgres_replicas_free(struct postgres_replicas *rs)
@@ -257,6 +270,5 @@ void postgres_replicas_free(struct postgres_replicas *rs)
 		task_stop(&rs->list[i].poller);
 	for (size_t i = 0; i < rs->count; i++)
 		pg_pool_free(rs->list[i].pool);
-	free(rs->list);
 	free(rs);
 }

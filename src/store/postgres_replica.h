@@ -31,24 +31,24 @@ struct postgres_replicas;
 
 /* The constant that the primary and its replicas share, and others do not. */
 #define REPLICA_NAME STR("part-name")
-enum { REPLICA_NAME_BYTES = SHARD_NAME_BYTES };
 
-/* `primary` is asked for its progress. 0 also when no replica answers yet; ERR_INVALID when a URL is wrong.
- */
+/* `primary` is asked for its progress. `name` is the primary's, which is known when they start. ERR_INVALID
+ * when a URL is wrong; 0 also when no replica answers yet. */
 int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name, struct pg_pool *primary,
                           size_t connections_max, struct postgres_replicas **ret, struct err *e);
+int postgres_replicas_start(struct postgres_replicas *rs, struct err *e);
 void postgres_replicas_free(struct postgres_replicas *rs);
 
 /* The process has changed links. */
 void postgres_replicas_changed(struct postgres_replicas *rs, const struct store_write *writes, size_t n);
 
-/* May a replica answer it? Not what must be fresh, nor what was changed just now, nor rows without a name.
- * With `any` (the primary is away) it may if the link was made just now: if the replica has it, it has all
- * there is. */
-bool postgres_replicas_may_answer(const struct postgres_replicas *rs, bool any,
-                                  const struct store_lookup *read);
-
-/* Asks a replica that lags little, or with `any` whoever answers.
- * ERR_UNAVAILABLE when there is none. */
-int postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
-                             struct store_lookup *reads, size_t n);
+/*
+ * Asks a replica that lags little, or with `any` (the primary is away) whoever answers. False: nobody did.
+ * Otherwise `reads` are those that are left: what a replica was not asked for, and what it does not know,
+ * which may be too young for it.
+ *
+ * A replica is not asked for what must be fresh, nor for what was changed just now, nor for rows without a
+ * name; for a link that was made just now only with `any`: if the replica has it, it has all there is.
+ */
+bool postgres_replicas_lookup(struct postgres_replicas *rs, bool any, const struct slot_row *row,
+                              struct store_lookup **reads, size_t *n, struct arena *arena);

@@ -1,4 +1,4 @@
-/* What the registry keeps for all databases: where creates with an idempotency key went, and the counter. */
+/* What the registry keeps for all databases: where creates with an idempotency key went. */
 #include "store/postgres_rows.h"
 #include "store/postgres_store.h"
 
@@ -41,17 +41,16 @@ int postgres_routes_prepare(struct store_postgres *s)
 static const struct pg_statement routes_purge = {
     "routes_purge", "DELETE FROM route WHERE (caller, name) IN (SELECT caller, name FROM route"
                     " WHERE made_ms <= $1 ORDER BY made_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-static const struct pg_statement routes_clear = {
-    "routes_clear", "DELETE FROM route r USING unnest($1::bigint[], $2::bytea[], $3::bigint[])"
-                    " AS a (caller, name, dead_ms)"
-                    " WHERE r.caller = a.caller AND r.name = a.name AND r.made_ms <= a.dead_ms"};
+/* Takes the place of what has died. */
 static const struct pg_statement routes_insert = {
     "routes_insert",
     "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
     " SELECT DISTINCT ON (caller, name) caller, name, key, key_id, link_id, is_alias <> 0, made_ms"
     " FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[],"
     " $7::bigint[]) WITH ORDINALITY AS n (caller, name, key, key_id, link_id, is_alias, made_ms, at)"
-    " ORDER BY caller, name, at ON CONFLICT (caller, name) DO NOTHING"};
+    " ORDER BY caller, name, at ON CONFLICT (caller, name) DO UPDATE SET key = excluded.key,"
+    " key_id = excluded.key_id, link_id = excluded.link_id, is_alias = excluded.is_alias,"
+    " made_ms = excluded.made_ms WHERE route.made_ms <= excluded.made_ms - $8::bigint"};
 static const struct pg_statement routes_get = {
     "routes_get", "SELECT a.at, r.key, r.key_id, r.link_id, r.is_alias"
                   " FROM unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY AS a (caller, name, at)"
@@ -63,19 +62,19 @@ struct route_work {
 };
 
 struct route_columns {
-	int64_t *callers, *key_ids, *link_ids, *are_aliases, *made_ms, *dead_ms;
+	int64_t *callers, *key_ids, *link_ids, *are_aliases, *made_ms;
 	struct str *names, *keys;
 };
 
 static int route_columns_fill(struct postgres_txn *t, const struct route_work *work, struct route_columns *to)
 {
 	size_t n = work->n;
-	int64_t *ints = arena_alloc(&t->scratch, 6 * n * sizeof(*ints));
+	int64_t *ints = arena_alloc(&t->scratch, 5 * n * sizeof(*ints));
 	struct str *strs = arena_alloc(&t->scratch, 2 * n * sizeof(*strs));
 	if (!ints || !strs)
 		return txn_no_memory(t);
-	*to = (struct route_columns){ints,         ints + n,     ints + 2 * n, ints + 3 * n,
-	                             ints + 4 * n, ints + 5 * n, strs,         strs + n};
+	*to = (struct route_columns){ints,         ints + n, ints + 2 * n, ints + 3 * n,
+	                             ints + 4 * n, strs,     strs + n};
 	for (size_t i = 0; i < n; i++) {
 		const struct store_route *route = &work->routes[i];
 		to->callers[i] = (int64_t)route->owner;
@@ -85,7 +84,6 @@ static int route_columns_fill(struct postgres_txn *t, const struct route_work *w
 		to->link_ids[i] = (int64_t)route->link_id;
 		to->are_aliases[i] = route->is_alias;
 		to->made_ms[i] = route->now_ms;
-		to->dead_ms[i] = route->now_ms - REPLAY_MS;
 	}
 	return 0;
 }
@@ -93,13 +91,8 @@ static int route_columns_fill(struct postgres_txn *t, const struct route_work *w
 static void routes_put(struct postgres_txn *t, const struct route_columns *c, size_t n)
 {
 	struct pg_query q = txn_query(t, &routes_purge);
-	pg_int(&q, c->dead_ms[0]);
+	pg_int(&q, c->made_ms[0] - REPLAY_MS);
 	pg_int(&q, (int64_t)n * REPLAY_PURGE_PER_CREATE);
-	txn_put(t, &q);
-	q = txn_query(t, &routes_clear);
-	pg_ints(&q, c->callers, n);
-	pg_blobs(&q, c->names, n);
-	pg_ints(&q, c->dead_ms, n);
 	txn_put(t, &q);
 	q = txn_query(t, &routes_insert);
 	pg_ints(&q, c->callers, n);
@@ -109,6 +102,7 @@ static void routes_put(struct postgres_txn *t, const struct route_columns *c, si
 	pg_ints(&q, c->link_ids, n);
 	pg_ints(&q, c->are_aliases, n);
 	pg_ints(&q, c->made_ms, n);
+	pg_int(&q, REPLAY_MS);
 	txn_put(t, &q);
 }
 
@@ -171,23 +165,4 @@ static int route_drop(struct pg_conn *c, const struct store_route *route)
 int postgres_route_drop(struct store_postgres *s, const struct store_route *route)
 {
 	return POSTGRES_WRITE_ON(s, route_drop(c, route));
-}
-
-/* --- ids --- */
-
-static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
-
-static int link_id_last_on(struct pg_conn *c, uint64_t *ret)
-{
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &link_id_max);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0)
-		*ret = (uint64_t)pg_get_int(&row, 0, 0);
-	return postgres_error(r);
-}
-
-int postgres_link_id_last(struct store_postgres *s, uint64_t *ret)
-{
-	return POSTGRES_READ(s, link_id_last_on(c, ret));
 }

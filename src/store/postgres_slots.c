@@ -12,7 +12,7 @@
 
 static const struct pg_statement slots_share = {"slots_share", SLOTS_LOCK("pg_advisory_xact_lock_shared")};
 static const struct pg_statement slots_lock = {"slots_lock", SLOTS_LOCK("pg_advisory_xact_lock")};
-/* Divides by 0 when it is another one: that ends the transaction without a round trip. */
+/* This and slots_empty divide by 0 when it is not so: that ends the transaction without a round trip. */
 static const struct pg_statement slots_demand = {
     "slots_demand", "SELECT 1 / (version = $1)::int FROM slot_state WHERE id = 1"};
 static const struct pg_statement slots_version = {"slots_version",
@@ -27,9 +27,12 @@ static const struct pg_statement slots_write = {
     "UPDATE slot_state SET version = $1, owned = $2, outgoing = $3, move = $4::bigint, out_token = $5,"
     " out_to = $6, until_ms = $7, incoming = $8, in_token = $9, garbage = $10, registry = $11 WHERE id = 1"
     " RETURNING txid_current()"};
-static const struct pg_statement slots_used = {
-    "slots_used", "SELECT (EXISTS (SELECT 1 FROM link) OR EXISTS (SELECT 1 FROM resting) OR EXISTS"
-                  " (SELECT 1 FROM spent_key) OR EXISTS (SELECT 1 FROM users))::int"};
+#define SLOTS_USED                                                                                \
+	"(EXISTS (SELECT 1 FROM link) OR EXISTS (SELECT 1 FROM resting) OR EXISTS (SELECT 1 FROM" \
+	" spent_key) OR EXISTS (SELECT 1 FROM users))"
+static const struct pg_statement slots_used = {"slots_used", "SELECT " SLOTS_USED "::int"};
+static const struct pg_statement slots_empty = {"slots_empty", "SELECT 1 / (NOT " SLOTS_USED ")::int"};
+static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
 
 /* Servers of 0.1.0 that still use the database alone go by this number, and are refused from now on. */
 static const struct pg_statement ring_end = {
@@ -46,16 +49,34 @@ void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 	txn_put(t, &q);
 }
 
-int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row)
+void postgres_version_send(struct pg_conn *c, const struct slot_row *row)
+{
+	if (row->version == 0)
+		return;
+	struct pg_query q = pg_query(c, &slots_version);
+	pg_send(&q);
+}
+
+int postgres_version_check(struct pg_conn *c, const struct slot_row *row)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	if (row->version == 0)
 		return 0;
-	struct pg_query q = pg_query(c, &slots_version);
-	int r = pg_ask(&q, &result, NULL);
+	int r = pg_next(c, &result, NULL);
 	if (r != 0)
-		return postgres_error(r);
+		return r;
 	return result.rows == 1 && (uint64_t)pg_get_int(&result, 0, 0) == row->version ? 0 : ERR_CONFLICT;
+}
+
+int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row)
+{
+	if (row->version == 0)
+		return 0;
+	postgres_version_send(c, row);
+	pg_flush(c);
+	int checked = postgres_version_check(c, row);
+	int r = pg_sync(c, NULL);
+	return r ? postgres_error(r) : checked;
 }
 
 int postgres_slots_error(int r)
@@ -145,29 +166,6 @@ struct change_work {
 	struct slot_row row;
 };
 
-static int used_ask(struct pg_conn *c, bool *ret)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &slots_used);
-	int r = pg_ask(&q, &result, NULL);
-	if (r == 0)
-		*ret = pg_get_int(&result, 0, 0);
-	return postgres_error(r);
-}
-
-int postgres_is_used(struct store_postgres *s, bool *ret)
-{
-	return POSTGRES_READ(s, used_ask(c, ret));
-}
-
-static int empty_check(struct postgres_txn *t)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = txn_query(t, &slots_used);
-	int r = txn_ask(t, &q, &result);
-	return r == 0 && pg_get_int(&result, 0, 0) ? ERR_CONFLICT : r;
-}
-
 static int change_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
@@ -181,14 +179,18 @@ static int change_run(struct postgres_txn *t, void *ctx)
 		r = row_take(&result, &work->row);
 	if (r == 0)
 		r = change->rule(&work->row, &change->attempt);
-	if (r == 0 && change->if_empty)
-		r = empty_check(t);
-	if (r == 0 && change->makes_routes) {
+	if (r != 0)
+		return r;
+	if (change->if_empty) {
+		q = txn_query(t, &slots_empty);
+		txn_put(t, &q);
+	}
+	if (change->makes_routes) {
 		postgres_routes_fill(t);
 		q = txn_query(t, &ring_end);
 		txn_put(t, &q);
 	}
-	return r ? r : row_put(t, &work->row);
+	return row_put(t, &work->row);
 }
 
 int postgres_slots_change(struct store_postgres *s, const struct slot_change *change, struct slot_row *ret)
@@ -198,7 +200,32 @@ int postgres_slots_change(struct store_postgres *s, const struct slot_change *ch
 	int r = POSTGRES_WRITE(s, postgres_write(s, &txn, NULL));
 	if (r == 0)
 		*ret = work.row;
-	return r == ERR_CONFLICT ? r : postgres_error(r);
+	return postgres_slots_error(r);
+}
+
+/* --- what lies there --- */
+
+static int number_on(struct pg_conn *c, const struct pg_statement *statement, uint64_t *ret)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	struct pg_query q = pg_query(c, statement);
+	int r = pg_ask(&q, &result, NULL);
+	if (r == 0)
+		*ret = (uint64_t)pg_get_int(&result, 0, 0);
+	return postgres_error(r);
+}
+
+int postgres_is_used(struct store_postgres *s, bool *ret)
+{
+	uint64_t used = 0;
+	int r = POSTGRES_READ(s, number_on(c, &slots_used, &used));
+	*ret = used;
+	return r;
+}
+
+int postgres_link_id_last(struct store_postgres *s, uint64_t *ret)
+{
+	return POSTGRES_READ(s, number_on(c, &link_id_max, ret));
 }
 
 /* --- the map --- */
@@ -211,47 +238,38 @@ static const struct pg_statement map_update = {
     "map_update",
     "UPDATE slot_map SET version = version + 1, map = $2 WHERE id = 1 AND version = $1 RETURNING version"};
 
-static int map_get_on(struct pg_conn *c, struct arena *arena, uint64_t *ret_version, struct str *ret_text)
+static int map_get_on(struct pg_conn *c, struct slot_map *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 	struct pg_query q = pg_query(c, &map_read);
 	int r = pg_ask(&q, &row, NULL);
 	if (r != 0)
 		return postgres_error(r);
-	struct str text = row.rows > 0 ? pg_get_text(&row, 0, 1) : STR_NULL;
-	if (!str_own(arena, &text))
-		return ERR_NOMEM;
-	*ret_version = row.rows > 0 ? (uint64_t)pg_get_int(&row, 0, 0) : 0;
-	*ret_text = text;
+	if (row.rows > 0)
+		return slot_map_read(pg_get_text(&row, 0, 1), (uint64_t)pg_get_int(&row, 0, 0), ret);
+	*ret = (struct slot_map){.version = 0};
 	return 0;
 }
 
-int postgres_map_get(struct store_postgres *s, struct arena *arena, uint64_t *ret_version,
-                     struct str *ret_text)
+int postgres_map_get(struct store_postgres *s, struct slot_map *ret)
 {
-	return POSTGRES_READ(s, map_get_on(c, arena, ret_version, ret_text));
+	return POSTGRES_READ(s, map_get_on(c, ret));
 }
-
-struct map_work {
-	uint64_t version;
-	struct str text;
-};
 
 static int map_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	const struct map_work *work = ctx;
-	struct pg_query q = txn_query(t, work->version == 0 ? &map_insert : &map_update);
-	pg_int(&q, (int64_t)work->version);
-	pg_text(&q, work->text);
+	const struct slot_map *map = ctx;
+	struct pg_query q = txn_query(t, map->version == 0 ? &map_insert : &map_update);
+	pg_int(&q, (int64_t)map->version);
+	pg_text(&q, slot_map_text(map));
 	int r = txn_ask(t, &q, &row);
 	return r == 0 && row.rows == 0 ? ERR_CONFLICT : r;
 }
 
-int postgres_map_set(struct store_postgres *s, uint64_t version, struct str text)
+int postgres_map_set(struct store_postgres *s, const struct slot_map *map)
 {
-	struct map_work map = {version, text};
-	struct postgres_work work = postgres_work(s, map_run, &map);
+	struct postgres_work work = postgres_work(s, map_run, (void *)map);
 	int r = POSTGRES_WRITE(s, postgres_write(s, &work, NULL));
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "store/slots.h"
+#include "store/slot_map.h"
 #include "store/store.h"
 
 struct pg_conn;
@@ -24,7 +24,7 @@ int postgres_slots_get(struct store_postgres *s, struct slot_row *ret);
  * With `if_empty` also when the database holds links or accounts; with `makes_routes` what it remembers of
  * creates with an idempotency key becomes routes. */
 struct slot_change {
-	int (*rule)(struct slot_row *row, const struct slot_attempt *a);
+	slot_rule_fn *rule;
 	struct slot_attempt attempt;
 	bool if_empty, makes_routes;
 };
@@ -34,8 +34,11 @@ int postgres_slots_change(struct store_postgres *s, const struct slot_change *ch
  * in the transaction fails with ERR_NOT_FOUND. */
 void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row);
 
-/* After reads: 0 when the row was the same all the time. */
+/* After reads: 0 when the row was the same all the time. Confirm asks by itself; the others are for a
+ * pipeline that the reads are in, too. */
 int postgres_slots_confirm(struct pg_conn *c, const struct slot_row *row);
+void postgres_version_send(struct pg_conn *c, const struct slot_row *row);
+int postgres_version_check(struct pg_conn *c, const struct slot_row *row);
 
 /* ERR_CONFLICT when it failed for that reason; otherwise what the failure means to a caller. */
 int postgres_slots_error(int r);
@@ -47,11 +50,10 @@ static inline bool slot_row_owns(const struct slot_row *row, struct str name)
 
 /* --- the map, in the registry --- */
 
-/* Version 0 and STR_NULL: there is none. */
-int postgres_map_get(struct store_postgres *s, struct arena *arena, uint64_t *ret_version,
-                     struct str *ret_text);
-/* ERR_CONFLICT when there is another one than that of `version` by now. */
-int postgres_map_set(struct store_postgres *s, uint64_t version, struct str text);
+/* Version 0: there is none. */
+int postgres_map_get(struct store_postgres *s, struct slot_map *ret);
+/* Under the next version. ERR_CONFLICT when there is another one than that of map->version by now. */
+int postgres_map_set(struct store_postgres *s, const struct slot_map *map);
 
 /* --- rows that move --- */
 
@@ -71,6 +73,9 @@ int postgres_names_changed(struct store_postgres *s, struct feed_cursor *cursor,
                            struct arena *arena, struct str **ret, size_t *ret_count, bool *ret_more);
 
 int postgres_is_used(struct store_postgres *s, bool *ret); /* it holds links or accounts */
+
+/* The highest id of a link here; 0: there is none. */
+int postgres_link_id_last(struct store_postgres *s, uint64_t *ret);
 
 /* --- what only the registry knows --- */
 
@@ -96,6 +101,3 @@ int postgres_route_drop(struct store_postgres *s, const struct store_route *rout
  * made before it, as nobody can change anything meanwhile. */
 void postgres_routes_fill(struct postgres_txn *t);
 int postgres_routes_prepare(struct store_postgres *s);
-
-/* The highest id of a link here; 0: there is none. */
-int postgres_link_id_last(struct store_postgres *s, uint64_t *ret);

@@ -1,7 +1,8 @@
 /*
  * A PostgreSQL database with links, one of those that store_shards.c makes a store of. For its own files and
- * those of the store: postgres_store.c opens it and reads, postgres_apply.c changes links,
- * postgres_registry.c is the role `registry`, postgres_slots.h what it takes to be one of several.
+ * those of the store: postgres_store.c opens it, postgres_lookup.c and postgres_read.c read links,
+ * postgres_apply.c changes them, postgres_registry.c is the role `registry`, postgres_slots.h what it takes
+ * to be one of several.
  */
 #pragma once
 
@@ -35,10 +36,13 @@ struct store_postgres {
 
 extern const struct registry_ops postgres_registry_ops;
 
-/* Makes the tables where there are none. ERR_INVALID with a sentence when a URL is wrong or a newer version
- * was here, ERR_UNAVAILABLE when the primary does not answer. */
-int postgres_open(const struct postgres_config *config, struct store_postgres **ret, struct err *e);
+/* Connects to nobody yet. ERR_INVALID with a sentence when a URL is wrong. */
+int postgres_new(const struct postgres_config *config, struct store_postgres **ret, struct err *e);
 void postgres_close(struct store_postgres *s); /* waits for calls under way to end; NULL is content */
+
+/* Before anything else is called. Makes the tables where there are none. ERR_INVALID with a sentence when a
+ * newer version was here; ERR_UNAVAILABLE when the primary does not answer: it may be tried again. */
+int postgres_connect(struct store_postgres *s, struct err *e);
 
 int postgres_ping(struct store_postgres *s, struct err *e);
 
@@ -107,7 +111,9 @@ int postgres_lookup(struct store_postgres *s, const struct slot_row *row, struct
                     size_t n);
 int postgres_apply(struct store_postgres *s, const struct slot_row *row, struct store_write *writes,
                    size_t n);
-int postgres_list(struct store_postgres *s, const struct slot_row *row, struct store_list *page);
+/* Over one connection, the primary's or a replica's. The reads change places. */
+int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup **reads, size_t n,
+                        struct arena *arena);
 int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uint64_t link,
                        struct arena *arena, uint64_t **ret, size_t *ret_count);
 int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, uint64_t node,
@@ -115,12 +121,25 @@ int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, ui
 int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
                    size_t max, uint64_t *ret_ids, size_t *ret_count);
 
-/* Ids with what orders them, so that several databases' can be merged. */
+/* An id with what orders it, so that several databases' can be merged. */
 struct ranked_id {
 	int64_t rank;
 	uint64_t id;
 };
-int postgres_tagged(struct store_postgres *s, const struct slot_row *row, struct str tag, size_t max,
-                    struct ranked_id *ret, size_t *ret_count);
-int postgres_over(struct store_postgres *s, const struct slot_row *row, const struct store_over *over,
-                  struct ranked_id *ret, size_t *ret_count, uint64_t *ret_total);
+
+/* A page behind `from`, which is by created_ms. *ret_more, and not page->next: there are further ones. */
+int postgres_list(struct store_postgres *s, const struct slot_row *row, struct ranked_id from,
+                  struct store_list *page, bool *ret_more);
+
+/* The first of those links that carry a tag, by their making backwards, or of those that are over, by when
+ * they were. */
+struct postgres_ids {
+	struct str tag; /* STR_NULL: those that are over at now_ms */
+	int64_t now_ms;
+	size_t max;
+	bool count_all;        /* of those that are over */
+	struct ranked_id *ids; /* room for `max` */
+	size_t count;          /* out */
+	uint64_t total;        /* out, when count_all */
+};
+int postgres_ids(struct store_postgres *s, const struct slot_row *row, struct postgres_ids *ids);

@@ -17,12 +17,6 @@ struct reshard_progress {
 	int64_t waits_ms;    /* for a database that does not answer; 0: it does not wait */
 };
 
-struct reshard_flow {
-	struct str from, to; /* addresses; good as long as the store */
-	size_t slots;
-	uint64_t keys;
-};
-
 struct reshard {
 	/* Links shall be spread over those configured, but these, by address. */
 	const struct str *leave;
@@ -35,14 +29,15 @@ struct reshard {
 	void *ctx;
 
 	/* out */
-	bool is_settled;  /* there was nothing to do */
-	bool was_begun;   /* it went on with what another one had left */
-	size_t slots;     /* that moved, or would */
-	uint64_t keys;    /* likewise; some may count twice when it was interrupted */
-	uint64_t all;     /* with dry_run: keys in all databases */
-	uint64_t removed; /* keys that lay where they do not belong any more */
-	struct reshard_flow flows[SHARDS_MAX * SHARDS_MAX];
-	size_t flow_count;
+	bool is_settled;                        /* there was nothing to do */
+	bool was_begun;                         /* it went on with what another one had left */
+	size_t slots;                           /* that moved, or would */
+	uint64_t keys;                          /* likewise; some may count twice when it was interrupted */
+	uint64_t all;                           /* with dry_run: keys in all databases */
+	uint64_t removed;                       /* keys that lay where they do not belong any more */
+	uint64_t flows[SHARDS_MAX][SHARDS_MAX]; /* of those keys: from one to another */
+	struct str addresses[SHARDS_MAX];       /* theirs; good as long as the store */
+	size_t count;                           /* of databases */
 };
 
 /* `store` is what store_shards_open gave with is_admin. */
@@ -64,7 +59,7 @@ struct shards_status {
 };
 
 /* Asks all databases now. */
-int store_shards_status(struct store *store, struct shards_status *ret, struct err *e);
+void store_shards_status(struct store *store, struct shards_status *ret);
 
 /* Gives the slots of a database that is lost to the others, empty: all that lies there is lost with it. Not
  * the registry's. One that was restored from an older backup gets those back that it has lost so. Unless

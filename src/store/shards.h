@@ -1,7 +1,7 @@
 /*
  * What the store over PostgreSQL databases is made of. For its own files: store_shards.c has its life,
- * shards_view.c what is known of the databases' slots, shards_read.c and shards_write.c the operations on
- * links, shards_reshard.c moves slots. slots.h says why it is right.
+ * shards_view.c what is known of the databases' slots, shards_ask.c asks them, shards_read.c and
+ * shards_write.c are the operations on links, shards_reshard.c moves slots. slots.h says why it is right.
  *
  * Locks: `refreshing`, then `view_lock`.
  */
@@ -11,7 +11,6 @@
 #include "store/backends.h"
 #include "store/fan.h"
 #include "store/postgres_store.h"
-#include "store/slot_map.h"
 
 enum {
 	SHARD_AWAY = SHARDS_MAX, /* as the owner of a slot: a database that is not to be reached */
@@ -19,9 +18,14 @@ enum {
 	SHARD_KINDS
 };
 
+#define SHARDS_REAL (((uint64_t)1 << SHARDS_MAX) - 1) /* as a set: all but those two */
+
+enum { ORPHAN_TRIES_MAX = 5 };
+
 struct shard {
-	struct str url, address;
-	_Atomic(struct store_postgres *) db; /* NULL: it could not be opened yet */
+	struct str address;
+	struct store_postgres *db;
+	atomic_bool is_open; /* otherwise it could not be connected to yet */
 };
 
 /* What is known of slots; never changes. */
@@ -38,11 +42,10 @@ struct shards_view {
 struct store_shards {
 	struct store base;
 	atomic_uint calls; /* under way */
-	struct arena arena;
 	size_t count;
 	struct shard shards[SHARDS_MAX];
-	struct store_shards_config config; /* replicas' strings are the arena's */
-	bool is_single;                    /* one URL, and not for `curt reshard` */
+	bool is_admin;  /* for `curt reshard` */
+	bool is_single; /* one URL, and not for it */
 	size_t registry;
 	struct fan *fan;
 	pthread_mutex_t refreshing; /* one at a time asks for rows */
@@ -58,11 +61,12 @@ static inline struct store_shards *shards_of(struct store *base)
 	return container_of(base, struct store_shards, base);
 }
 
+/* NULL: it is away since the store was opened. */
 static inline struct store_postgres *shard_db(struct store_shards *s, size_t number)
 {
-	return number < s->count ? atomic_load_explicit(&s->shards[number].db,
-	                                                memory_order_acquire) /* pairs with the opener */
-	                         : NULL;
+	bool is_open = number < s->count &&
+	               atomic_load_explicit(&s->shards[number].is_open, memory_order_acquire);
+	return is_open ? s->shards[number].db : NULL; /* pairs with shard_open */
 }
 
 static inline struct store_postgres *shards_registry(struct store_shards *s)
@@ -75,19 +79,6 @@ static inline bool shards_has(uint64_t set, size_t number)
 	return set >> number & 1;
 }
 
-/* --- several databases at a time; sets of them are bits by number --- */
-
-typedef int shards_call_fn(void *ctx, struct store_postgres *db, size_t number);
-
-/* Calls it for each of the set, side by side. results[number] is what it returned; ERR_UNAVAILABLE for those
- * that are away. */
-void shards_each(struct store_shards *s, uint64_t set, shards_call_fn *call, void *ctx,
-                 int results[SHARD_KINDS]);
-
-/* What the results come to for a call that needs all of them: those with ERR_CONFLICT go to *stale, and it is
- * ERR_CONFLICT unless another failure says more. */
-int shards_result(uint64_t set, const int results[SHARD_KINDS], uint64_t *stale);
-
 /* --- views --- */
 
 #define STALE_ALL ((uint64_t)1 << SHARD_NOBODY) /* beside the bits of shards: nobody owns a slot */
@@ -99,12 +90,52 @@ static inline void shards_view_unrefp(struct shards_view **v)
 	shards_view_unref(*v);
 }
 
+/* --- asking; sets of databases are bits by number --- */
+
+typedef int shards_call_fn(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number);
+
+/* Calls it for each of the set, side by side. results[number] is what it returned; ERR_UNAVAILABLE for those
+ * that are away, and 0 for all others. */
+void shards_each(struct store_shards *s, const struct shards_view *v, uint64_t set, shards_call_fn *call,
+                 void *ctx, int results[SHARD_KINDS]);
+
 /*
  * Does it by what is known of the slots, and again by what is known then whenever it returns ERR_CONFLICT:
  * the rows of the shards in *stale are read again. ERR_UNAVAILABLE when that does not end within seconds.
  */
 typedef int shards_once_fn(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx);
 int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx);
+
+/* What the results come to for a call that needs all of them: those with ERR_CONFLICT go to *stale, and it is
+ * ERR_CONFLICT unless another failure says more. */
+int shards_result(const int results[SHARD_KINDS], uint64_t *stale);
+
+/* Reads or changes, many at a time. */
+struct shards_batch_kind {
+	size_t bytes;    /* of an item */
+	size_t arena_at; /* where in it the pointer to its arena is */
+	/* Which databases the item is for. It waits as long as one of *ret_stale has another row. */
+	uint64_t (*shards)(void *item, const struct shards_view *v, uint64_t *ret_stale);
+	int (*call)(struct store_postgres *db, const struct slot_row *row, void *items, size_t n);
+	/* Hears what a database said of the item's copy there, unless `error`. */
+	void (*take)(void *item, const void *copy, int error);
+};
+
+struct shards_batch {
+	const struct shards_batch_kind *kind;
+	void *items;
+	size_t n;
+	bool *pending; /* for each item: it has not been answered for good */
+};
+
+/* When one database has everything it is asked, and nothing is copied: *ret is what it said. Otherwise false.
+ */
+bool shards_batch_whole(struct store_shards *s, struct shards_batch *b, int *ret);
+
+/* Asks each database for its items; afterwards none is pending. */
+void shards_batch_spread(struct store_shards *s, struct shards_batch *b);
+
+/* --- learning --- */
 
 /* Reads rows again (STALE_ALL: of all, and the map), thaws freezes that are past their time, finishes moves
  * that were given, and makes what it learned the view. Unless `v` is not the current view any more. */
@@ -116,6 +147,11 @@ uint64_t shards_refresh_all(struct store_shards *s);
  * address for it; SHARD_AWAY. */
 size_t view_shard_find(const struct store_shards *s, const struct shards_view *v, const uint8_t *name);
 
+static inline bool view_is_member(const struct shards_view *v, size_t number)
+{
+	return slot_map_has(&v->map, v->rows[number].name);
+}
+
 /* Says what is wrong with the slots, if anything is. */
 int shards_check(struct store_shards *s, const struct shards_view *v, struct err *e);
 
@@ -126,10 +162,13 @@ int shards_change(struct store_shards *s, size_t number, const struct slot_chang
 /* Of a move that was given: the target takes it, the map follows, the source finishes it. */
 int shards_complete(struct store_shards *s, size_t source);
 
-/* Reads all, changes the map by `change` (false: nothing is to be changed) and writes it, until nobody else
- * changed it meanwhile. The slots follow the rows. NULL: only that. */
-int shards_map_change(struct store_shards *s, bool (*change)(struct slot_map *map, void *ctx), void *ctx,
-                      struct err *e);
+/* Reads all, changes the map by `change` and writes it, until nobody else changed it meanwhile. The slots
+ * follow the rows. */
+typedef void map_change_fn(struct slot_map *map, const struct shards_view *v, void *ctx);
+int shards_map_change(struct store_shards *s, map_change_fn *change, void *ctx, struct err *e);
+
+/* A sentence about a database that failed. */
+int shard_fail(const struct store_shards *s, size_t number, int r, const char *what, struct err *e);
 
 /* --- the role's operations on links --- */
 

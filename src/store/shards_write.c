@@ -13,45 +13,31 @@
  */
 #include "store/shards.h"
 
-#include <stdlib.h>
-
 enum { ROUNDS_MAX = 4 };
 
+/* A change beside what its database gets, which stands in changes.batch. */
 struct change {
-	struct store_write *from; /* the caller's */
-	struct store_write write; /* as the database gets it */
-	bool pending;             /* its database has not answered for good */
-	bool routed;              /* it has a route */
+	struct store_write *from;  /* the caller's */
+	struct store_route *route; /* NULL: it has none */
 	bool foreign; /* the route leads to another create: it is asked whether that one happened */
-	struct store_route route;
 };
 
 struct changes {
 	struct store_shards *s;
+	struct shards_batch batch;
+	struct store_write *writes; /* the batch's items */
 	struct change *all;
-	size_t count;
+	struct store_route *routes; /* of those that have one */
+	struct arena arena;
 };
-
-static void change_end(struct change *c, int result)
-{
-	c->write.result = result;
-	c->pending = false;
-}
 
 /* --- routes --- */
 
-static bool wants_route(const struct change *c)
-{
-	return c->pending && c->write.kind == STORE_LINK_CREATE && c->write.idempotency_key.ptr;
-}
-
 /* Follows the route. A generated key is as good as any other; a name that somebody chose is not. */
-static void route_follow(struct change *c, const struct store_route *route)
+static void route_follow(struct change *c, struct store_write *w)
 {
-	struct store_write *w = &c->write;
+	const struct store_route *route = c->route;
 	bool plain = !w->link.is_alias && !route->is_alias;
-	c->route = *route;
-	c->routed = true;
 	c->foreign = !plain && !str_eq(route->ref.key, w->ref.key);
 	w->replay_only = c->from->replay_only || c->foreign;
 	if (str_eq(route->ref.key, w->ref.key))
@@ -63,9 +49,8 @@ static void route_follow(struct change *c, const struct store_route *route)
 	w->reuse = false;
 }
 
-static struct store_route route_of(const struct change *c)
+static struct store_route route_of(const struct store_write *w)
 {
-	const struct store_write *w = c->from;
 	return (struct store_route){.owner = w->idempotency_owner,
 	                            .idempotency_key = w->idempotency_key,
 	                            .now_ms = w->now_ms,
@@ -77,32 +62,27 @@ static struct store_route route_of(const struct change *c)
 
 static void routes_ask(struct changes *changes)
 {
-	struct store_route *routes = calloc(changes->count + 1, sizeof(*routes));
-	size_t count = 0, at = 0;
-	for (size_t i = 0; routes && i < changes->count; i++) {
-		if (wants_route(&changes->all[i]))
-			routes[count++] = route_of(&changes->all[i]);
+	const struct shards_batch *b = &changes->batch;
+	size_t count = 0;
+	for (size_t i = 0; i < b->n; i++) {
+		const struct store_write *w = &changes->writes[i];
+		bool wants = b->pending[i] && w->kind == STORE_LINK_CREATE && w->idempotency_key.ptr;
+		changes->all[i].route = wants ? &changes->routes[count] : NULL;
+		if (wants)
+			changes->routes[count++] = route_of(w);
 	}
-	int r = routes ? postgres_routes_get(shards_registry(changes->s), routes, count) : ERR_NOMEM;
-	if (r == ERR_UNCERTAIN)
-		r = ERR_UNAVAILABLE; /* of the creates nothing has happened */
-	for (size_t i = 0; i < changes->count; i++) {
-		struct change *c = &changes->all[i];
-		if (!wants_route(c))
+	int r = postgres_routes_get(shards_registry(changes->s), changes->routes, count);
+	for (size_t i = 0; i < b->n; i++) {
+		if (!changes->all[i].route)
 			continue;
-		if (r == 0)
-			route_follow(c, &routes[at++]);
-		else
-			change_end(c, r);
+		if (r == 0) {
+			route_follow(&changes->all[i], &changes->writes[i]);
+			continue;
+		}
+		/* Of the create nothing has happened. */
+		changes->writes[i].result = r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : r;
+		b->pending[i] = false;
 	}
-	free(routes);
-}
-
-static void create_restart(struct change *c)
-{
-	c->write = *c->from;
-	c->routed = c->foreign = false;
-	c->pending = true;
 }
 
 /* After the databases have answered: forgets routes that lead nowhere. True when there are creates that may
@@ -110,17 +90,19 @@ static void create_restart(struct change *c)
 static bool routes_settle(struct changes *changes)
 {
 	bool again = false;
-	for (size_t i = 0; i < changes->count; i++) {
+	for (size_t i = 0; i < changes->batch.n; i++) {
 		struct change *c = &changes->all[i];
-		if (!c->routed)
+		struct store_write *w = &changes->writes[i];
+		if (!c->route)
 			continue;
 		/* It was only to be repeated if it happened before. */
-		bool nothing = c->write.replay_only && c->write.result == ERR_LIMIT && !c->from->replay_only;
-		if (nothing || c->write.result == ERR_CONFLICT) /* left behind, it is asked again */
-			(void)postgres_route_drop(shards_registry(changes->s), &c->route);
+		bool nothing = w->replay_only && w->result == ERR_LIMIT && !c->from->replay_only;
+		if (nothing || w->result == ERR_CONFLICT) /* left behind, it is asked again */
+			(void)postgres_route_drop(shards_registry(changes->s), c->route);
 		if (nothing && c->foreign) {
-			create_restart(c);
-			again = true;
+			*w = *c->from;
+			w->result = ERR_UNAVAILABLE; /* unless it is tried again */
+			changes->batch.pending[i] = again = true;
 		}
 	}
 	return again;
@@ -128,120 +110,46 @@ static bool routes_settle(struct changes *changes)
 
 /* --- transactions --- */
 
-/* The changes as they are handed to databases: those of one stand side by side in their order, and share an
- * arena that no other thread touches. */
-struct spread {
-	const struct shards_view *v;
-	struct arena arenas[SHARD_KINDS];
-	struct store_write *copies;
-	struct change **changes; /* whose copy it is */
-	size_t begin[SHARD_KINDS + 1];
-};
-
-static void spread_release(struct spread *sp)
+/* One whose slot is frozen waits. */
+static uint64_t write_shards(void *item, const struct shards_view *v, uint64_t *ret_stale)
 {
-	for (size_t i = 0; i < SHARD_KINDS; i++)
-		arena_release(&sp->arenas[i]);
-	free(sp->copies);
-	free(sp->changes);
-}
-
-/* Where the change goes. One whose slot is frozen waits. */
-static size_t change_shard(const struct shards_view *v, const struct change *c, uint64_t *stale)
-{
-	unsigned slot = slot_of(c->write.ref.key);
+	const struct store_write *w = item;
+	unsigned slot = slot_of(w->ref.key);
 	size_t shard = v->owner[slot];
 	bool is_frozen = shard < SHARDS_MAX && v->is_known[shard] && slot_is_frozen(&v->rows[shard], slot);
-	if (!is_frozen && shard != SHARD_NOBODY)
-		return shard;
-	*stale |= (uint64_t)1 << shard;
-	return SHARD_NOBODY;
+	*ret_stale = is_frozen || shard == SHARD_NOBODY ? (uint64_t)1 << shard : 0;
+	return (uint64_t)1 << shard;
 }
 
-static int spread_init(struct spread *sp, const struct shards_view *v, struct changes *changes,
-                       uint64_t *stale)
+static int write_call(struct store_postgres *db, const struct slot_row *row, void *items, size_t n)
 {
-	size_t at = 0;
-	*sp = (struct spread){.v = v};
-	uint8_t *shards = calloc(changes->count + 1, sizeof(*shards));
-	sp->copies = calloc(changes->count + 1, sizeof(*sp->copies));
-	sp->changes = calloc(changes->count + 1, sizeof(struct change *));
-	bool done = shards && sp->copies && sp->changes;
-	for (size_t i = 0; done && i < changes->count; i++) {
-		const struct change *c = &changes->all[i];
-		shards[i] = (uint8_t)(c->pending ? change_shard(v, c, stale) : SHARD_NOBODY);
-	}
-	for (size_t shard = 0; done && shard < SHARD_NOBODY; shard++) {
-		sp->begin[shard] = at;
-		for (size_t i = 0; i < changes->count; i++) {
-			if (shards[i] != shard)
-				continue;
-			sp->changes[at] = &changes->all[i];
-			sp->copies[at] = changes->all[i].write;
-			sp->copies[at++].arena = &sp->arenas[shard];
-		}
-	}
-	sp->begin[SHARD_NOBODY] = sp->begin[SHARD_KINDS] = at;
-	free(shards);
-	return done ? 0 : ERR_NOMEM;
+	return postgres_apply(db, row, items, n);
 }
 
-static int apply_call(void *ctx, struct store_postgres *db, size_t number)
+static void write_take(void *item, const void *copy, int error)
 {
-	const struct spread *sp = ctx;
-	size_t begin = sp->begin[number];
-	return postgres_apply(db, &sp->v->rows[number], &sp->copies[begin], sp->begin[number + 1] - begin);
-}
-
-static void outcome_take(struct change *c, const struct store_write *copy, int r)
-{
-	int result = r ? r : copy->result;
+	struct store_write *w = item;
+	const struct store_write *from = copy;
+	int result = error ? error : from->result;
 	if (result == 0) {
-		struct arena *arena = c->write.arena;
-		c->write = *copy;
-		c->write.arena = arena;
-		if (link_own(arena, &c->write.link) != 0)
+		struct arena *arena = w->arena;
+		*w = *from;
+		w->arena = arena;
+		if (link_own(arena, &w->link) != 0)
 			result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
 	}
-	c->write.replayed = r == 0 && copy->replayed;
-	change_end(c, result);
+	w->replayed = !error && from->replayed;
+	w->result = result;
 }
 
-static int changes_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
-{
-	CLEANUP(spread_release) struct spread sp = {0};
-	struct changes *changes = ctx;
-	int results[SHARD_KINDS];
-	uint64_t asked = 0;
-	int r = spread_init(&sp, v, changes, stale);
-	if (r != 0)
-		return r;
-	for (size_t shard = 0; shard < SHARD_NOBODY; shard++) {
-		if (sp.begin[shard] < sp.begin[shard + 1])
-			asked |= (uint64_t)1 << shard;
-	}
-	shards_each(s, asked, apply_call, &sp, results);
-	for (size_t shard = 0; shard < SHARD_NOBODY; shard++) {
-		bool refused = shards_has(asked, shard) && results[shard] == ERR_CONFLICT;
-		*stale |= (uint64_t)refused << shard;
-		for (size_t i = sp.begin[shard]; i < sp.begin[shard + 1] && !refused; i++)
-			outcome_take(sp.changes[i], &sp.copies[i], results[shard]);
-	}
-	return *stale ? ERR_CONFLICT : 0;
-}
+static const struct shards_batch_kind writes_kind = {.bytes = sizeof(struct store_write),
+                                                     .arena_at = offsetof(struct store_write, arena),
+                                                     .shards = write_shards,
+                                                     .call = write_call,
+                                                     .take = write_take};
 
-static void changes_close(struct changes *changes, int error)
+static void outcome_give(const struct store_write *w, struct store_write *to)
 {
-	for (size_t i = 0; i < changes->count; i++) {
-		if (changes->all[i].pending)
-			change_end(&changes->all[i], error);
-	}
-}
-
-static void change_give(const struct change *c)
-{
-	struct store_write *to = c->from;
-	const struct store_write *w = &c->write;
 	to->result = w->result;
 	to->replayed = w->replayed;
 	bool made = w->kind == STORE_LINK_CREATE && !w->replayed;
@@ -251,51 +159,43 @@ static void change_give(const struct change *c)
 		to->link = w->link;
 }
 
-/* --- in one database --- */
-
-struct whole {
-	struct store_write *writes;
-	size_t n;
-	bool is_whole; /* out: it was done, or failed, there */
-};
-
-static int whole_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
+static int changes_make(struct changes *changes, struct store_write *writes, size_t n)
 {
-	struct whole *w = ctx;
-	w->is_whole = v->is_whole;
-	if (!v->is_whole)
-		return 0;
-	int r = postgres_apply(shards_registry(s), &v->rows[s->registry], w->writes, w->n);
-	*stale |= r == ERR_CONFLICT ? (uint64_t)1 << s->registry : 0;
-	return r;
+	changes->all = arena_zalloc(&changes->arena, n * sizeof(*changes->all));
+	changes->writes = arena_alloc(&changes->arena, n * sizeof(*writes));
+	changes->routes = arena_alloc(&changes->arena, n * sizeof(*changes->routes));
+	changes->batch.pending = arena_alloc(&changes->arena, n);
+	if (!changes->all || !changes->writes || !changes->routes || !changes->batch.pending)
+		return ERR_NOMEM;
+	changes->batch.items = memcpy(changes->writes, writes, n * sizeof(*writes));
+	memset(changes->batch.pending, true, n);
+	for (size_t i = 0; i < n; i++) {
+		changes->all[i].from = &writes[i];
+		changes->writes[i].replayed = false;
+	}
+	return 0;
 }
 
 int shards_apply(struct store *base, struct store_write *writes, size_t n)
 {
 	struct store_shards *s = shards_of(base);
-	struct whole whole = {.writes = writes, .n = n};
-	int r = n > 0 ? shards_try(s, whole_once, &whole) : 0;
-	if (n == 0 || whole.is_whole || s->is_single)
-		return whole.is_whole || n == 0 ? r : ERR_UNAVAILABLE;
-	struct changes changes = {.s = s, .all = calloc(n, sizeof(*changes.all)), .count = n};
-	if (!changes.all)
-		return ERR_NOMEM;
+	struct changes changes = {.s = s, .batch = {.kind = &writes_kind, .items = writes, .n = n}};
+	int r;
+	if (n == 0 || shards_batch_whole(s, &changes.batch, &r))
+		return n == 0 ? 0 : r;
+	if (s->is_single)
+		return ERR_UNAVAILABLE;
+	r = changes_make(&changes, writes, n);
 	calls_enter(&s->calls);
-	for (size_t i = 0; i < n; i++) {
-		changes.all[i] = (struct change){.from = &writes[i], .write = writes[i], .pending = true};
-		changes.all[i].write.replayed = false;
-	}
-	bool again = true;
+	bool again = r == 0;
 	for (int round = 0; again && round < ROUNDS_MAX; round++) {
 		routes_ask(&changes);
-		r = shards_try(s, changes_once, &changes);
-		changes_close(&changes, r ? r : ERR_UNAVAILABLE);
+		shards_batch_spread(s, &changes.batch);
 		again = routes_settle(&changes);
 	}
-	changes_close(&changes, ERR_UNAVAILABLE);
 	calls_leave(&s->calls);
-	for (size_t i = 0; i < n; i++)
-		change_give(&changes.all[i]);
-	free(changes.all);
-	return 0;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		outcome_give(&changes.writes[i], &writes[i]);
+	arena_release(&changes.arena);
+	return r;
 }

@@ -129,26 +129,19 @@ struct slot_attempt {
 	struct str registry;
 };
 
+typedef int slot_rule_fn(struct slot_row *row, const struct slot_attempt *a);
+
 /* In the order above; `touch` changes nothing but the version, so that all writers before it have ended. */
-int slot_row_begin(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_expect(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_touch(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_freeze(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_give(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_take(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_finish(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_clean(struct slot_row *row, const struct slot_attempt *a);
+slot_rule_fn slot_row_begin, slot_row_expect, slot_row_touch, slot_row_freeze, slot_row_give, slot_row_take,
+    slot_row_finish, slot_row_clean;
 
 /* What is left of attempts that died. */
-int slot_row_thaw(struct slot_row *row, const struct slot_attempt *a); /* of a freeze that is past its time */
-int slot_row_abandon(struct slot_row *row, const struct slot_attempt *a); /* of S: it was not given */
-int slot_row_reclaim(struct slot_row *row,
-                     const struct slot_attempt *a); /* of S: who it was given to is lost */
-int slot_row_refuse(struct slot_row *row, const struct slot_attempt *a); /* of T: what came is garbage */
+slot_rule_fn slot_row_thaw;    /* of a freeze that is past its time */
+slot_rule_fn slot_row_abandon; /* of S: it was not given */
+slot_rule_fn slot_row_reclaim; /* of S: who it was given to is lost */
+slot_rule_fn slot_row_refuse;  /* of T: what came is garbage */
 
 /* Who owns what, without a move. An empty database that was never one of several is enrolled with its share;
  * after a loss, or a restore of a backup, a database adopts slots that have no owner, or disowns some, as
  * was decided by the row whose version is the token. */
-int slot_row_enroll(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_adopt(struct slot_row *row, const struct slot_attempt *a);
-int slot_row_disown(struct slot_row *row, const struct slot_attempt *a);
+slot_rule_fn slot_row_enroll, slot_row_adopt, slot_row_disown;

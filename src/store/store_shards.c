@@ -41,32 +41,26 @@ static int shards_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
 
 /* --- health --- */
 
-struct pings {
-	struct err sentences[SHARD_KINDS];
-};
-
-static int ping_call(void *ctx, struct store_postgres *db, size_t number)
+static int ping_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
-	struct pings *p = ctx;
-	return postgres_ping(db, &p->sentences[number]);
+	struct err *sentences = ctx;
+	(void)row;
+	return postgres_ping(db, &sentences[number]);
 }
 
 static int ping_all(struct store_shards *s, const struct shards_view *v, struct err *e)
 {
-	struct pings *p = calloc(1, sizeof(*p));
-	int results[SHARD_KINDS], r = 0;
-	if (!p)
-		return err_set(e, ERR_NOMEM, "out of memory");
+	struct err sentences[SHARDS_MAX] = {0};
+	int results[SHARD_KINDS];
 	uint64_t asked = v->owners | (uint64_t)1 << s->registry;
-	shards_each(s, asked & ~(STALE_ALL | (uint64_t)1 << SHARD_AWAY), ping_call, p, results);
-	for (size_t i = 0; r == 0 && i < s->count; i++) {
-		const char *why = p->sentences[i].text;
+	shards_each(s, v, asked & SHARDS_REAL, ping_call, sentences, results);
+	for (size_t i = 0; i < s->count; i++) {
+		const char *why = sentences[i].text;
 		if (results[i] != 0)
-			r = err_set(e, results[i], "%.*s: %s", STR_ARG(s->shards[i].address),
-			            why[0] ? why : err_name(results[i]));
+			return err_set(e, results[i], "%.*s: %s", STR_ARG(s->shards[i].address),
+			               why[0] ? why : err_name(results[i]));
 	}
-	free(p);
-	return r;
+	return 0;
 }
 
 static int shards_ping(struct store *base, struct err *e)
@@ -103,23 +97,15 @@ static size_t shard_of(struct store *base, struct str name)
 
 static int shard_open(struct store_shards *s, size_t number, struct err *e)
 {
-	struct store_postgres *db = NULL;
-	const struct postgres_config config = {.url = s->shards[number].url,
-	                                       .replicas = s->config.replicas,
-	                                       .replica_count = s->config.replica_count,
-	                                       .readers = s->config.readers,
-	                                       .writers = s->config.writers};
-	int r = postgres_open(&config, &db, e);
-	if (r != 0)
-		return r;
-	if (!postgres_can_be_shard(db) && (s->count > 1 || s->config.is_admin)) {
-		postgres_close(db);
-		return err_set(e, ERR_INVALID,
-		               "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
-		               STR_ARG(s->shards[number].address));
-	}
-	atomic_store_explicit(&s->shards[number].db, db, memory_order_release); /* pairs with shard_db */
-	return 0;
+	struct shard *shard = &s->shards[number];
+	int r = postgres_connect(shard->db, e);
+	if (r == 0 && !postgres_can_be_shard(shard->db) && (s->count > 1 || s->is_admin))
+		r = err_set(e, ERR_INVALID,
+		            "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
+		            STR_ARG(shard->address));
+	if (r == 0)
+		atomic_store_explicit(&shard->is_open, true, memory_order_release); /* pairs with shard_db */
+	return r;
 }
 
 /* Once in a while, as long as something is missing. */
@@ -140,113 +126,51 @@ static int64_t opener_run(struct task *t)
 	return is_complete ? TASK_ON_WAKE : OPEN_PAUSE_MS;
 }
 
-static int address_get(struct store_shards *s, struct shard *shard, struct err *e)
-{
-	struct pg_pool *pool = NULL;
-	int r = pg_pool_new(shard->url, 1, NULL, NULL, &pool, e);
-	if (r != 0)
-		return r;
-	shard->address = arena_str(&s->arena, pg_pool_address(pool));
-	pg_pool_free(pool);
-	return shard->address.ptr ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-}
+/* --- how databases become one store --- */
 
-static int strings_copy(struct store_shards *s, const struct store_shards_config *config, struct err *e)
+static int has_map(struct store_postgres *db, bool *ret)
 {
-	struct str *replicas = arena_alloc(&s->arena, (config->replica_count + 1) * sizeof(*replicas));
-	bool done = replicas != NULL;
-	s->config = *config;
-	s->config.replicas = replicas;
-	s->count = config->count;
-	for (size_t i = 0; done && i < config->replica_count; i++)
-		done = (replicas[i] = arena_str(&s->arena, config->replicas[i])).ptr;
-	for (size_t i = 0; done && i < config->count; i++)
-		done = (s->shards[i].url = arena_str(&s->arena, config->urls[i])).ptr;
-	int r = done ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-	for (size_t i = 0; r == 0 && i < config->count; i++)
-		r = address_get(s, &s->shards[i], e);
+	struct slot_map map;
+	int r = postgres_map_get(db, &map);
+	*ret = r == 0 && map.version > 0;
 	return r;
 }
 
-/* --- how databases become one store --- */
-
-/* Which database has the map; s->count when none has. */
-static int registry_find(struct store_shards *s, size_t *ret, struct err *e)
+/* The one database that says yes; s->count: none does. Two may not: `two` says why. */
+static int find_one(struct store_shards *s, int (*ask)(struct store_postgres *db, bool *ret), const char *two,
+                    size_t *ret, struct err *e)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
 	*ret = s->count;
 	for (size_t i = 0; i < s->count; i++) {
 		struct store_postgres *db = shard_db(s, i);
-		uint64_t version = 0;
-		struct str text;
-		int r = db ? postgres_map_get(db, &arena, &version, &text) : 0;
+		bool is_one = false;
+		int r = db ? ask(db, &is_one) : 0;
 		if (r != 0)
-			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[i].address),
-			               err_name(r));
-		if (version == 0)
-			continue;
-		if (*ret < s->count)
-			return err_set(
-			    e, ERR_INVALID,
-			    "%.*s and %.*s belong to two different stores; store.url must list the "
-			    "databases of one",
-			    STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
-		*ret = i;
-	}
-	return 0;
-}
-
-static int all_answer(struct store_shards *s, struct err *e)
-{
-	for (size_t i = 0; i < s->count; i++) {
-		if (!shard_db(s, i))
-			return err_set(e, ERR_UNAVAILABLE,
-			               "%.*s does not answer, and without it nobody knows where links are",
-			               STR_ARG(s->shards[i].address));
-	}
-	return 0;
-}
-
-/* Which of them has been a store of its own until now; s->count: none has. */
-static int used_find(struct store_shards *s, size_t *ret, struct err *e)
-{
-	*ret = s->count;
-	for (size_t i = 0; i < s->count; i++) {
-		bool used = false;
-		int r = postgres_is_used(shard_db(s, i), &used);
-		if (r != 0)
-			return err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[i].address),
-			               err_name(r));
-		if (used && *ret < s->count)
-			return err_set(e, ERR_INVALID,
-			               "%.*s and %.*s both hold links or accounts, but never were one store; "
-			               "list one of "
-			               "them only, or empty the other",
-			               STR_ARG(s->shards[*ret].address), STR_ARG(s->shards[i].address));
-		if (used)
-			*ret = i;
+			return shard_fail(s, i, r, "does not answer", e);
+		if (is_one && *ret < s->count)
+			return err_set(e, ERR_INVALID, "%.*s and %.*s %s", STR_ARG(s->shards[*ret].address),
+			               STR_ARG(s->shards[i].address), two);
+		*ret = is_one ? i : *ret;
 	}
 	return 0;
 }
 
 /* Servers that start at once, from lists in different orders, must choose the same registry: the database
  * with the smallest name keeps what the first of them chose. */
-static int registry_choose(struct store_shards *s, size_t *ret, struct err *e)
+static int registry_choose(struct store_shards *s, struct err *e)
 {
 	struct store_postgres *judge = shard_db(s, 0);
 	uint8_t name[SHARD_NAME_BYTES];
-	ASSERT(judge); /* all_answer */
 	memcpy(name, judge->name, sizeof(name));
 	for (size_t i = 1; i < s->count; i++) {
-		struct store_postgres *db = shard_db(s, i);
-		if (db && memcmp(db->name, judge->name, SHARD_NAME_BYTES) < 0)
-			judge = db;
+		if (memcmp(shard_db(s, i)->name, judge->name, SHARD_NAME_BYTES) < 0)
+			judge = shard_db(s, i);
 	}
 	int r = registry_constant(&judge->registry, STR("registry"), name, sizeof(name));
 	if (r != 0)
 		return err_set(e, r, "a database does not answer (%s)", err_name(r));
-	for (*ret = 0; *ret < s->count; ++*ret) {
-		if (memcmp(shard_db(s, *ret)->name, name, SHARD_NAME_BYTES) == 0)
+	for (s->registry = 0; s->registry < s->count; s->registry++) {
+		if (memcmp(shards_registry(s)->name, name, SHARD_NAME_BYTES) == 0)
 			return 0;
 	}
 	return err_set(e, ERR_INVALID,
@@ -256,34 +180,32 @@ static int registry_choose(struct store_shards *s, size_t *ret, struct err *e)
 
 /* All are empty: slots are spread over all. One has been a store of its own: it has all slots, and the others
  * wait for `curt reshard`. */
-static int map_make(struct store_shards *s, struct slot_map *map, struct err *e)
+static int map_make(struct store_shards *s, struct err *e)
 {
-	CLEANUP(arena_release) struct arena arena = {0};
-	uint8_t names[SHARDS_MAX][SHARD_NAME_BYTES];
-	size_t used;
-	int r = used_find(s, &used, e);
-	bool is_used = r == 0 && used < s->count;
-	s->registry = is_used ? used : 0;
+	const uint8_t *names[SHARDS_MAX] = {NULL};
+	struct slot_map map = {.version = 0};
+	bool done = true;
+	int r = find_one(s, postgres_is_used,
+	                 "both hold links or accounts, but never were one store; list one of them only, or "
+	                 "empty the other",
+	                 &s->registry, e);
+	bool is_used = s->registry < s->count;
 	if (r == 0 && !is_used)
-		r = registry_choose(s, &s->registry, e);
+		r = registry_choose(s, e);
 	if (r != 0)
 		return r;
-	bool done = true;
 	for (size_t i = 0; done && i < s->count; i++) {
-		if (!is_used || i == used)
-			done = map_shards_add(&map->shards, shard_db(s, i)->name, s->shards[i].address);
+		if (!is_used || i == s->registry)
+			done = slot_map_add(&map, shard_db(s, i)->name, s->shards[i].address);
 	}
-	for (size_t i = 0; i < map->shards.count; i++)
-		memcpy(names[i], map->shards.at[i].name, SHARD_NAME_BYTES);
-	done = done && slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, map->shards.count, map->owner);
-	struct str text = done ? slot_map_write(map, &arena) : STR_NULL;
-	if (!text.ptr)
+	for (size_t i = 0; i < map.count; i++)
+		names[i] = map.shards[i].name;
+	if (!done || !slots_place(names, map.owner))
 		return err_set(e, ERR_NOMEM, "out of memory");
-	r = postgres_map_set(shards_registry(s), 0, text);
+	r = postgres_map_set(shards_registry(s), &map);
 	return r == 0 || r == ERR_CONFLICT /* another process made it at the same moment */
 	           ? 0
-	           : err_set(e, r, "%.*s does not take the map (%s)", STR_ARG(s->shards[s->registry].address),
-	                     err_name(r));
+	           : shard_fail(s, s->registry, r, "does not take the map", e);
 }
 
 /* Those of the map that still take themselves for the whole get their share. */
@@ -291,8 +213,8 @@ static int members_enroll(struct store_shards *s, struct err *e)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
 	for (size_t i = 0; i < s->count; i++) {
-		size_t at = map_shards_find(&v->map.shards, v->rows[i].name);
-		if (!v->is_known[i] || at == v->map.shards.count || v->rows[i].registry[0])
+		size_t at = slot_map_find(&v->map, v->rows[i].name);
+		if (!v->is_known[i] || at == v->map.count || v->rows[i].registry[0])
 			continue;
 		struct slot_set share = slots_none;
 		for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
@@ -305,55 +227,55 @@ static int members_enroll(struct store_shards *s, struct err *e)
 		    .if_empty = !slots_include(&share, &slots_all)};
 		int r = shards_change(s, i, &change, NULL);
 		if (r != 0 && r != ERR_CONFLICT)
-			return err_set(e, r, "%.*s does not take its slots (%s)",
-			               STR_ARG(s->shards[i].address), err_name(r));
+			return shard_fail(s, i, r, "does not take its slots", e);
 	}
 	return 0;
 }
 
-/* A registry that was restored from a backup would give out ids again. */
-static int last_id_call(void *ctx, struct store_postgres *db, size_t number)
+static int last_id_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
 	uint64_t *last = ctx;
+	(void)row;
 	return postgres_link_id_last(db, &last[number]);
 }
 
+/* A registry that was restored from a backup would give out ids again. */
 static int counter_raise(struct store_shards *s, struct err *e)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
 	uint64_t last[SHARDS_MAX] = {0}, highest = 0, next, first;
 	int results[SHARD_KINDS];
-	shards_each(s, v->owners & (((uint64_t)1 << SHARDS_MAX) - 1), last_id_call, last, results);
+	shards_each(s, v, v->owners & SHARDS_REAL, last_id_call, last, results);
 	for (size_t i = 0; i < s->count; i++)
 		highest = MAX(highest, last[i]);
 	struct registry *registry = &shards_registry(s)->registry;
 	int r = registry_counter(registry, STORE_LINK_COUNTER, &next);
 	if (r == 0 && next <= highest)
 		r = registry_lease(registry, STORE_LINK_COUNTER, highest - next + 1, &first);
-	return r ? err_set(e, r, "%.*s does not answer (%s)", STR_ARG(s->shards[s->registry].address),
-	                   err_name(r))
-	         : 0;
+	return r ? shard_fail(s, s->registry, r, "does not answer", e) : 0;
 }
 
 static int map_find_or_make(struct store_shards *s, struct err *e)
 {
-	int r = registry_find(s, &s->registry, e);
+	int r = find_one(s, has_map,
+	                 "belong to two different stores; store.url must list the databases of one",
+	                 &s->registry, e);
 	if (r != 0 || s->registry < s->count)
 		return r;
 	s->registry = 0;
-	r = all_answer(s, e);
-	if (r != 0)
-		return r;
-	if (s->config.is_admin)
+	for (size_t i = 0; i < s->count; i++) {
+		if (!shard_db(s, i))
+			return err_set(e, ERR_UNAVAILABLE,
+			               "%.*s does not answer, and without it nobody knows where links are",
+			               STR_ARG(s->shards[i].address));
+	}
+	if (s->is_admin)
 		return err_set(
 		    e, ERR_NOT_FOUND,
 		    "the databases are not one store yet, and servers that use one of them alone "
 		    "would not find what moves; restart all servers with the whole list in store.url "
 		    "first");
-	struct slot_map *map = calloc(1, sizeof(*map));
-	r = map ? map_make(s, map, e) : err_set(e, ERR_NOMEM, "out of memory");
-	free(map);
-	return r;
+	return map_make(s, e);
 }
 
 static int names_check(struct store_shards *s, struct err *e)
@@ -375,42 +297,47 @@ static int join(struct store_shards *s, struct err *e)
 	int r = names_check(s, e);
 	if (r == 0 && !s->is_single)
 		r = map_find_or_make(s, e);
-	if (r == 0 && !shards_registry(s))
-		r = err_set(e, ERR_UNAVAILABLE, "%.*s does not answer",
-		            STR_ARG(s->shards[s->registry].address));
 	if (r != 0)
 		return r;
-	uint64_t answered = shards_refresh_all(s);
-	if (!shards_has(answered, s->registry))
+	if (!shards_has(shards_refresh_all(s), s->registry))
 		return err_set(e, ERR_UNAVAILABLE, "%.*s does not answer",
 		               STR_ARG(s->shards[s->registry].address));
-	if (!s->config.is_admin && !s->is_single)
-		r = members_enroll(s, e);
-	if (r == 0 && !s->config.is_admin) {
-		CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
-		r = shards_check(s, v, e) == ERR_INVALID ? ERR_INVALID : 0;
-	}
-	return r == 0 && !s->config.is_admin ? counter_raise(s, e) : r;
+	if (s->is_admin)
+		return 0;
+	r = s->is_single ? 0 : members_enroll(s, e);
+	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
+	if (r == 0 && shards_check(s, v, e) == ERR_INVALID)
+		r = ERR_INVALID;
+	return r ? r : counter_raise(s, e);
 }
 
-static int open_all(struct store_shards *s, struct err *e)
+static int open_all(struct store_shards *s, const struct store_shards_config *config, struct err *e)
 {
-	s->view = calloc(1, sizeof(*s->view));
-	if (!s->view)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	atomic_init(&s->view->refs, 1);
-	for (size_t i = 0; i < s->count; i++) {
-		int r = shard_open(s, i, e);
-		if (r != 0 && (r != ERR_UNAVAILABLE || s->count == 1))
-			return r;
-	}
-	int r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0, &s->fan,
-	                e);
-	if (r == 0)
-		r = join(s, e);
+	struct postgres_config of = {.replicas = config->replicas,
+	                             .replica_count = config->replica_count,
+	                             .readers = config->readers,
+	                             .writers = config->writers};
 	const struct task_config opener = {
 	    .name = "shard-opener", .run = opener_run, .first_ms = OPEN_PAUSE_MS};
-	return r == 0 ? task_start(&s->opener, &opener, e) : r;
+	int r = 0;
+	for (; r == 0 && s->count < config->count; s->count += r == 0) {
+		struct shard *shard = &s->shards[s->count];
+		of.url = config->urls[s->count];
+		r = postgres_new(&of, &shard->db, e);
+		if (r == 0)
+			shard->address = pg_pool_address(shard->db->writers);
+	}
+	for (size_t i = 0; r == 0 && i < s->count; i++) {
+		r = shard_open(s, i, e);
+		if (r == ERR_UNAVAILABLE && s->count > 1)
+			r = 0;
+	}
+	if (r == 0)
+		r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0,
+		            &s->fan, e);
+	if (r == 0)
+		r = join(s, e);
+	return r ? r : task_start(&s->opener, &opener, e);
 }
 
 static void shards_free(struct store *base)
@@ -419,12 +346,11 @@ static void shards_free(struct store *base)
 	task_stop(&s->opener);
 	calls_wait(&s->calls);
 	for (size_t i = 0; i < s->count; i++)
-		postgres_close(shard_db(s, i));
+		postgres_close(s->shards[i].db);
 	fan_free(s->fan);
 	shards_view_unref(s->view);
 	pthread_mutex_destroy(&s->refreshing);
 	pthread_mutex_destroy(&s->view_lock);
-	arena_release(&s->arena);
 	free(s);
 }
 
@@ -451,16 +377,21 @@ int store_shards_open(const struct store_shards_config *config, struct store **r
 		return err_set(e, ERR_INVALID, "links can be spread over 1 to %d databases, not %zu",
 		               SHARDS_MAX, config->count);
 	struct store_shards *s = calloc(1, sizeof(*s));
-	if (!s)
+	struct shards_view *v = calloc(1, sizeof(*v));
+	if (!s || !v) {
+		free(s);
+		free(v);
 		return err_set(e, ERR_NOMEM, "out of memory");
+	}
+	atomic_init(&v->refs, 1);
+	s->view = v;
 	s->base.ops = &shards_ops;
 	s->base.is_shared = true;
+	s->is_admin = config->is_admin;
 	s->is_single = config->count == 1 && !config->is_admin;
 	pthread_mutex_init(&s->refreshing, NULL);
 	pthread_mutex_init(&s->view_lock, NULL);
-	int r = strings_copy(s, config, e);
-	if (r == 0)
-		r = open_all(s, e);
+	int r = open_all(s, config, e);
 	if (r != 0) {
 		shards_free(&s->base);
 		return r;

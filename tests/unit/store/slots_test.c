@@ -9,7 +9,6 @@
 #include "store/slot_map.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static struct slot_set some(unsigned first, unsigned count)
 {
@@ -139,37 +138,59 @@ static void only_who_was_never_one_of_several_is_enrolled(void **state)
 static void a_map_is_read_as_it_was_written(void **state)
 {
 	(void)state;
-	CLEANUP(arena_release) struct arena arena = {0};
-	struct slot_map *map = calloc(2, sizeof(*map)), *same = map + 1;
-	uint8_t names[2][SHARD_NAME_BYTES] = {{1}, {2}};
-	assert_true(map_shards_add(&map->shards, names[0], STR("one:1/\"x\"")));
-	assert_true(map_shards_add(&map->shards, names[1], STR("two:1/x")));
-	assert_true(slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, 2, map->owner));
-	memcpy(map->target[map->target_count++], names[1], SHARD_NAME_BYTES);
-	map->version = 7;
-	struct str text = slot_map_write(map, &arena);
-	assert_int_equal(slot_map_read(text, 7, same), 0);
-	assert_memory_equal(same, map, sizeof(*map));
-	const struct str wrong[] = {STR(""), STR("{}"), STR("[]"), str_n(text.ptr, text.len - 1)};
+	static struct slot_map map, same;
+	const uint8_t one[SHARD_NAME_BYTES] = {1}, two[SHARD_NAME_BYTES] = {2};
+	assert_true(slot_map_add(&map, one, STR("one:1/\"x\"")));
+	assert_true(slot_map_add(&map, two, STR("two:1/x")));
+	assert_true(slots_place((const uint8_t *const[SHARDS_MAX]){one, two}, map.owner));
+	assert_false(slot_map_moves(&map));
+	map.shards[1].is_target = true;
+	assert_true(slot_map_moves(&map));
+	map.version = 7;
+	struct str text = slot_map_text(&map);
+	assert_int_equal(slot_map_read(text, 7, &same), 0);
+	assert_memory_equal(&same, &map, sizeof(map));
+	const struct str wrong[] = {STR(""), STR("{}"), str_n(text.ptr, text.len - 1)};
 	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
-		assert_int_equal(slot_map_read(wrong[i], 7, same), ERR_CORRUPT);
-	char *spoilt = strndup(text.ptr, text.len);
-	*(strstr(spoilt, "\"slots\":\"") + strlen("\"slots\":\"")) = '2'; /* there is no third */
-	assert_int_equal(slot_map_read(str_of(spoilt), 7, same), ERR_CORRUPT);
-	free(spoilt);
-	free(map);
+		assert_int_equal(slot_map_read(wrong[i], 7, &same), ERR_CORRUPT);
+	map.owner[5] = 2; /* there is no third */
+	assert_int_equal(slot_map_read(text, 7, &same), ERR_CORRUPT);
+	map.owner[5] = 1;
+	map.count = SHARDS_MAX + 1;
+	assert_int_equal(slot_map_read(text, 7, &same), ERR_CORRUPT);
+	map.count = 2;
+	memcpy(map.shards[1].name, one, sizeof(one)); /* one twice */
+	assert_int_equal(slot_map_read(text, 7, &same), ERR_CORRUPT);
+	memcpy(map.shards[1].name, two, sizeof(two));
+	memset(map.shards[1].address, 'x', SHARD_ADDRESS_MAX); /* without an end */
+	assert_int_equal(slot_map_read(text, 7, &same), ERR_CORRUPT);
+}
+
+static void who_leaves_the_map_leaves_no_gap(void **state)
+{
+	(void)state;
+	static struct slot_map map;
+	const uint8_t names[3][SHARD_NAME_BYTES] = {{1}, {2}, {3}};
+	for (size_t i = 0; i < 3; i++)
+		assert_true(slot_map_add(&map, names[i], STR("x:1/y")));
+	memset(map.owner, 2, SLOT_COUNT);
+	slot_map_remove(&map, 1);
+	assert_true(map.count == 2 && slot_map_find(&map, names[2]) == 1 && !slot_map_has(&map, names[1]));
+	assert_true(map.owner[0] == 1 && map.shards[2].address[0] == '\0');
 }
 
 static void a_third_database_takes_a_third_from_both(void **state)
 {
 	(void)state;
-	uint8_t names[3][SHARD_NAME_BYTES] = {{1}, {2}, {3}}, two[SLOT_COUNT], three[SLOT_COUNT];
+	const uint8_t a[SHARD_NAME_BYTES] = {1}, b[SHARD_NAME_BYTES] = {2}, c[SHARD_NAME_BYTES] = {3};
+	uint8_t two[SLOT_COUNT], three[SLOT_COUNT];
 	size_t moved = 0;
-	assert_true(slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, 2, two));
-	assert_true(slots_place((const uint8_t(*)[SHARD_NAME_BYTES])names, 3, three));
+	assert_true(
+	    slots_place((const uint8_t *const[SHARDS_MAX]){a, [2] = b}, two)); /* the second is left out */
+	assert_true(slots_place((const uint8_t *const[SHARDS_MAX]){a, c, b}, three));
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		assert_true(three[slot] == 2 || three[slot] == two[slot]);
-		moved += three[slot] == 2;
+		assert_true(three[slot] == 1 || three[slot] == two[slot]);
+		moved += three[slot] == 1;
 	}
 	assert_in_range(moved, SLOT_COUNT / 4, SLOT_COUNT * 42 / 100);
 }
@@ -185,6 +206,7 @@ int main(void)
 	    cmocka_unit_test(what_came_for_nothing_is_garbage_and_does_not_come_back),
 	    cmocka_unit_test(only_who_was_never_one_of_several_is_enrolled),
 	    cmocka_unit_test(a_map_is_read_as_it_was_written),
+	    cmocka_unit_test(who_leaves_the_map_leaves_no_gap),
 	    cmocka_unit_test(a_third_database_takes_a_third_from_both),
 	};
 	return cmocka_run_group_tests_name("slots", tests, NULL, NULL);
