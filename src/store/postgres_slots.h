@@ -20,8 +20,7 @@ struct store_postgres;
  * and nothing is checked. */
 int postgres_slots_get(struct store_postgres *s, struct slot_row *ret);
 
-/* Waits for all writers, then changes the row by the rule; *ret is as it is now. ERR_CONFLICT is the rule's.
- */
+/* Waits for all writers, then changes the row by the rule (ERR_CONFLICT is its own); *ret is as it is now. */
 int postgres_slots_change(struct store_postgres *s, slot_rule_fn *rule, const struct slot_attempt *a,
                           struct slot_row *ret);
 

@@ -92,8 +92,7 @@ static inline void shards_view_unrefp(struct shards_view **v)
 
 /* --- asking; sets of databases are bits by number --- */
 
-/* Row NULL: it has just been opened, and its row is not known yet. Without it nothing of slots may be asked.
- */
+/* Row NULL: it has just been opened, and its row is not known yet; it is not asked for what has slots. */
 typedef int shards_call_fn(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number);
 
 /* Calls it for each of the set, side by side. results[number] is what it returned; ERR_UNAVAILABLE for those

@@ -1,5 +1,4 @@
-/* How databases are asked: several at a time, by the slots that they have, and again when those have moved.
- */
+/* How databases are asked: side by side, by the slots that they own, and again when those have moved. */
 #include "os/clock.h"
 #include "store/shards.h"
 
