@@ -20,22 +20,17 @@ void postgres_routes_fill(struct postgres_txn *t)
 
 enum { FILL_TIMEOUT_MS = 60 * 1000 };
 
-static int fill_now(struct store_postgres *s)
+static int fill_now(struct pg_conn *c)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	struct pg_conn *c = pg_take(s->writers, NULL);
-	int r = c ? pg_timeout(c, FILL_TIMEOUT_MS, NULL) : ERR_UNAVAILABLE;
-	if (r == 0) {
-		struct pg_query q = pg_query(c, &routes_fill);
-		r = pg_ask(&q, &none, NULL);
-	}
-	pg_return(c);
-	return postgres_error(r);
+	int r = pg_timeout(c, FILL_TIMEOUT_MS, NULL);
+	struct pg_query q = pg_query(c, &routes_fill);
+	return postgres_error(r ? r : pg_ask(&q, &none, NULL));
 }
 
 int postgres_routes_prepare(struct store_postgres *s)
 {
-	return POSTGRES_WRITE(s, fill_now(s));
+	return POSTGRES_WRITE_ON(s, fill_now(c));
 }
 
 static const struct pg_statement routes_purge = {

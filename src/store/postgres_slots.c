@@ -162,7 +162,8 @@ static int row_put(struct postgres_txn *t, struct slot_row *row)
 }
 
 struct change_work {
-	const struct slot_change *change;
+	slot_rule_fn *rule;
+	const struct slot_attempt *attempt;
 	struct slot_row row;
 };
 
@@ -170,7 +171,6 @@ static int change_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct change_work *work = ctx;
-	const struct slot_change *change = work->change;
 	struct pg_query q = txn_query(t, &slots_lock);
 	txn_put(t, &q);
 	q = txn_query(t, &slots_read);
@@ -178,14 +178,14 @@ static int change_run(struct postgres_txn *t, void *ctx)
 	if (r == 0)
 		r = row_take(&result, &work->row);
 	if (r == 0)
-		r = change->rule(&work->row, &change->attempt);
+		r = work->rule(&work->row, work->attempt);
 	if (r != 0)
 		return r;
-	if (change->if_empty) {
+	if (work->attempt->if_empty) {
 		q = txn_query(t, &slots_empty);
 		txn_put(t, &q);
 	}
-	if (change->makes_routes) {
+	if (work->attempt->makes_routes) {
 		postgres_routes_fill(t);
 		q = txn_query(t, &ring_end);
 		txn_put(t, &q);
@@ -193,9 +193,10 @@ static int change_run(struct postgres_txn *t, void *ctx)
 	return row_put(t, &work->row);
 }
 
-int postgres_slots_change(struct store_postgres *s, const struct slot_change *change, struct slot_row *ret)
+int postgres_slots_change(struct store_postgres *s, slot_rule_fn *rule, const struct slot_attempt *a,
+                          struct slot_row *ret)
 {
-	struct change_work work = {.change = change};
+	struct change_work work = {.rule = rule, .attempt = a};
 	struct postgres_work txn = postgres_work(s, change_run, &work);
 	int r = POSTGRES_WRITE(s, postgres_write(s, &txn, NULL));
 	if (r == 0)

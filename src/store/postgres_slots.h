@@ -20,15 +20,9 @@ struct store_postgres;
  * and nothing is checked. */
 int postgres_slots_get(struct store_postgres *s, struct slot_row *ret);
 
-/* Waits for all writers, then changes the row by the rule; *ret is as it is now. ERR_CONFLICT is the rule's.
- * With `if_empty` also when the database holds links or accounts; with `makes_routes` what it remembers of
- * creates with an idempotency key becomes routes. */
-struct slot_change {
-	slot_rule_fn *rule;
-	struct slot_attempt attempt;
-	bool if_empty, makes_routes;
-};
-int postgres_slots_change(struct store_postgres *s, const struct slot_change *change, struct slot_row *ret);
+/* Waits for all writers, then changes the row by the rule (ERR_CONFLICT is its own); *ret is as it is now. */
+int postgres_slots_change(struct store_postgres *s, slot_rule_fn *rule, const struct slot_attempt *a,
+                          struct slot_row *ret);
 
 /* Inside a transaction: the row does not change until it ends. When it is another one, all that comes later
  * in the transaction fails with ERR_NOT_FOUND. */
@@ -97,7 +91,7 @@ struct store_route {
 int postgres_routes_get(struct store_postgres *s, struct store_route *routes, size_t n);
 int postgres_route_drop(struct store_postgres *s, const struct store_route *route);
 
-/* What is remembered of creates becomes routes, in a transaction (slot_change.makes_routes). Most of them are
- * made before it, as nobody can change anything meanwhile. */
+/* What is remembered of creates becomes routes, in a transaction (slot_attempt.makes_routes). Most of them
+ * are made before it, as nobody can change anything meanwhile. */
 void postgres_routes_fill(struct postgres_txn *t);
 int postgres_routes_prepare(struct store_postgres *s);

@@ -92,6 +92,7 @@ static inline void shards_view_unrefp(struct shards_view **v)
 
 /* --- asking; sets of databases are bits by number --- */
 
+/* Row NULL: it has just been opened, and its row is not known yet; it is not asked for what has slots. */
 typedef int shards_call_fn(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number);
 
 /* Calls it for each of the set, side by side. results[number] is what it returned; ERR_UNAVAILABLE for those
@@ -126,11 +127,11 @@ struct shards_batch {
 	void *items;
 	size_t n;
 	bool *pending; /* for each item: it has not been answered for good */
+	bool is_whole; /* out: one database has everything, and was asked */
 };
 
-/* When one database has everything it is asked, and nothing is copied: *ret is what it said. Otherwise false.
- */
-bool shards_batch_whole(struct store_shards *s, struct shards_batch *b, int *ret);
+/* When one database has everything it is asked, and nothing is copied. Otherwise nothing is done. */
+int shards_batch_whole(struct store_shards *s, struct shards_batch *b);
 
 /* Asks each database for its items; afterwards none is pending. */
 void shards_batch_spread(struct store_shards *s, struct shards_batch *b);
@@ -156,7 +157,7 @@ static inline bool view_is_member(const struct shards_view *v, size_t number)
 int shards_check(struct store_shards *s, const struct shards_view *v, struct err *e);
 
 /* Changes the row of a shard and the view with it. */
-int shards_change(struct store_shards *s, size_t number, const struct slot_change *change,
+int shards_change(struct store_shards *s, size_t number, slot_rule_fn *rule, const struct slot_attempt *a,
                   struct slot_row *ret);
 
 /* Of a move that was given: the target takes it, the map follows, the source finishes it. */

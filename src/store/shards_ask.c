@@ -1,5 +1,4 @@
-/* How databases are asked: several at a time, by the slots that they have, and again when those have moved.
- */
+/* How databases are asked: side by side, by the slots that they own, and again when those have moved. */
 #include "os/clock.h"
 #include "store/shards.h"
 
@@ -19,8 +18,8 @@ static void each_run(void *ctx, size_t i)
 	const struct each *each = ctx;
 	size_t number = each->numbers[i];
 	struct store_postgres *db = shard_db(each->s, number);
-	each->results[number] = db ? each->call(each->ctx, db, &each->v->rows[number], number)
-	                           : ERR_UNAVAILABLE;
+	const struct slot_row *row = db && each->v->is_known[number] ? &each->v->rows[number] : NULL;
+	each->results[number] = db ? each->call(each->ctx, db, row, number) : ERR_UNAVAILABLE;
 }
 
 void shards_each(struct store_shards *s, const struct shards_view *v, uint64_t set, shards_call_fn *call,
@@ -79,27 +78,20 @@ int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx)
 
 /* --- batches --- */
 
-struct whole {
-	const struct shards_batch *b;
-	bool is_whole;
-};
-
 static int whole_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
 {
-	struct whole *w = ctx;
-	w->is_whole = v->is_whole;
+	struct shards_batch *b = ctx;
+	b->is_whole = v->is_whole;
 	if (!v->is_whole)
 		return 0;
-	int r = w->b->kind->call(shards_registry(s), &v->rows[s->registry], w->b->items, w->b->n);
+	int r = b->kind->call(shards_registry(s), &v->rows[s->registry], b->items, b->n);
 	*stale |= r == ERR_CONFLICT ? (uint64_t)1 << s->registry : 0;
 	return r;
 }
 
-bool shards_batch_whole(struct store_shards *s, struct shards_batch *b, int *ret)
+int shards_batch_whole(struct store_shards *s, struct shards_batch *b)
 {
-	struct whole w = {.b = b};
-	*ret = shards_try(s, whole_once, &w);
-	return w.is_whole;
+	return shards_try(s, whole_once, b);
 }
 
 /* The items as they are handed to databases: those of one stand side by side in their order, and share an
@@ -161,9 +153,9 @@ static int spread_fill(struct spread *sp, const struct shards_view *v, uint64_t 
 static int spread_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
 	const struct spread *sp = ctx;
-	size_t begin = sp->begin[number];
-	return sp->b->kind->call(db, row, sp->copies + begin * sp->b->kind->bytes,
-	                         sp->begin[number + 1] - begin);
+	const struct shards_batch_kind *kind = sp->b->kind;
+	size_t begin = sp->begin[number], n = sp->begin[number + 1] - begin;
+	return row ? kind->call(db, row, sp->copies + begin * kind->bytes, n) : ERR_UNAVAILABLE;
 }
 
 static int spread_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)

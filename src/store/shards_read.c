@@ -47,9 +47,9 @@ int shards_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
 	struct store_shards *s = shards_of(base);
 	struct shards_batch b = {.kind = &lookups, .items = reads, .n = n};
-	int r;
-	if (n == 0 || shards_batch_whole(s, &b, &r))
-		return n == 0 ? 0 : r;
+	int r = n > 0 ? shards_batch_whole(s, &b) : 0;
+	if (n == 0 || b.is_whole)
+		return r;
 	b.pending = malloc(n);
 	if (!b.pending)
 		return ERR_NOMEM;
@@ -87,7 +87,7 @@ static void question_reset(struct question *q)
 static int question_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
 	struct question *q = ctx;
-	return q->ask(q->what, db, row, &q->answers[number]);
+	return row ? q->ask(q->what, db, row, &q->answers[number]) : ERR_UNAVAILABLE;
 }
 
 static int question_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
@@ -352,7 +352,7 @@ static int claim_once(struct store_shards *s, const struct shards_view *v, uint6
 	int results[SHARD_KINDS] = {0};
 	for (size_t i = 0; i < s->count && c->count < c->max; i++) {
 		size_t number = (c->turn + i) % s->count, more = 0;
-		struct store_postgres *db = shard_db(s, number);
+		struct store_postgres *db = v->is_known[number] ? shard_db(s, number) : NULL;
 		if (!shards_has(v->owners, number))
 			continue;
 		results[number] = db ? postgres_claim(db, &v->rows[number], c->now_ms, c->rest_ms,

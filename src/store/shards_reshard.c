@@ -53,8 +53,7 @@ static int show(struct mover *m)
 static int change(const struct mover *m, size_t number, slot_rule_fn *rule, const struct slot_attempt *a,
                   struct slot_row *ret, const char *what)
 {
-	const struct slot_change c = {.rule = rule, .attempt = *a};
-	int r = shards_change(m->s, number, &c, ret);
+	int r = shards_change(m->s, number, rule, a, ret);
 	return r ? fail(m, r, number, what) : 0;
 }
 
@@ -255,12 +254,11 @@ static int move_begin(struct mover *m, struct move *mv)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(m->s);
 	struct slot_row row;
-	struct slot_change begin = {.rule = slot_row_begin,
-	                            .attempt = mv->attempt,
-	                            .makes_routes = slot_row_is_whole(&v->rows[mv->from])};
-	int r = begin.makes_routes ? postgres_routes_prepare(shard_db(m->s, mv->from)) : 0;
+	mv->attempt.makes_routes = slot_row_is_whole(&v->rows[mv->from]);
+	int r = mv->attempt.makes_routes ? postgres_routes_prepare(shard_db(m->s, mv->from)) : 0;
 	if (r == 0)
-		r = shards_change(m->s, mv->from, &begin, &row);
+		r = shards_change(m->s, mv->from, slot_row_begin, &mv->attempt, &row);
+	mv->attempt.makes_routes = false; /* that was all of them */
 	if (r != 0)
 		return fail(m, r, mv->from, "does not begin to move");
 	mv->cursor = (struct feed_cursor){row.transaction, INT64_MAX};
@@ -464,10 +462,8 @@ static int target_make(struct mover *m)
 
 static int newcomer_enroll(struct mover *m, const struct slot_row *row, size_t i)
 {
-	const struct slot_change enroll = {
-	    .rule = slot_row_enroll,
-	    .attempt = {.slots = &slots_none, .registry = address_of(m, m->s->registry)},
-	    .if_empty = true};
+	const struct slot_attempt a = {
+	    .slots = &slots_none, .registry = address_of(m, m->s->registry), .if_empty = true};
 	bool used = false;
 	int r = postgres_is_used(shard_db(m->s, i), &used);
 	if (r != 0)
@@ -477,11 +473,10 @@ static int newcomer_enroll(struct mover *m, const struct slot_row *row, size_t i
 		               "%.*s holds links or accounts of its own; only an empty database can join",
 		               STR_ARG(address_of(m, i)));
 	if (!m->r->dry_run && !row->registry[0])
-		r = shards_change(m->s, i, &enroll, NULL);
-	if (r != 0)
-		return fail(m, r, i, "does not join");
-	failpoint("reshard-enrolled");
-	return 0;
+		r = change(m, i, slot_row_enroll, &a, NULL, "does not join");
+	if (r == 0)
+		failpoint("reshard-enrolled");
+	return r;
 }
 
 /* *ret: all slots are where they shall be, and nobody else is a member. */

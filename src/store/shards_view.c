@@ -140,11 +140,11 @@ static uint64_t reachable(struct store_shards *s)
 	return set;
 }
 
-static int row_change(struct store_shards *s, struct shards_view *v, size_t number,
-                      const struct slot_change *change)
+static int row_change(struct store_shards *s, struct shards_view *v, size_t number, slot_rule_fn *rule,
+                      const struct slot_attempt *a)
 {
 	struct store_postgres *db = shard_db(s, number);
-	int r = db ? postgres_slots_change(db, change, &v->rows[number]) : ERR_UNAVAILABLE;
+	int r = db ? postgres_slots_change(db, rule, a, &v->rows[number]) : ERR_UNAVAILABLE;
 	if (r == ERR_CONFLICT) /* somebody was faster */
 		rows_load(s, v, (uint64_t)1 << number);
 	owners_build(s, v);
@@ -174,7 +174,7 @@ static void map_follow(const struct store_shards *s, const struct shards_view *v
 static int map_write(struct store_shards *s, struct shards_view *v, struct slot_map *map)
 {
 	struct store_postgres *registry = shards_registry(s);
-	if (memcmp(map, &v->map, sizeof(*map)) == 0)
+	if (str_eq(slot_map_text(map), slot_map_text(&v->map)))
 		return 0;
 	int r = registry ? postgres_map_set(registry, map) : ERR_UNAVAILABLE;
 	if (r == 0) {
@@ -187,11 +187,11 @@ static int map_write(struct store_shards *s, struct shards_view *v, struct slot_
 static int complete(struct store_shards *s, struct shards_view *v, size_t source)
 {
 	const struct slot_row *row = &v->rows[source];
-	struct slot_attempt attempt = {.token = row->out_token};
+	const struct slot_attempt a = {.token = row->out_token};
 	size_t target = view_shard_find(s, v, row->out_to);
 	if (target == SHARD_AWAY)
 		return ERR_UNAVAILABLE;
-	int r = row_change(s, v, target, &(struct slot_change){slot_row_take, attempt});
+	int r = row_change(s, v, target, slot_row_take, &a);
 	if (r == ERR_CONFLICT && v->is_known[target] && slots_include(&v->rows[target].owned, &row->out))
 		r = 0;
 	if (r != 0)
@@ -199,7 +199,7 @@ static int complete(struct store_shards *s, struct shards_view *v, size_t source
 	struct slot_map map = v->map;
 	map_follow(s, v, &map);
 	(void)map_write(s, v, &map); /* if it does not follow now, it will when it is next looked at */
-	r = row_change(s, v, source, &(struct slot_change){slot_row_finish, attempt});
+	r = row_change(s, v, source, slot_row_finish, &a);
 	return r == ERR_CONFLICT ? 0 : r;
 }
 
@@ -209,7 +209,7 @@ static void rows_settle(struct store_shards *s, struct shards_view *v, uint64_t 
 	for (size_t i = 0; i < s->count; i++) {
 		const struct slot_row *row = &v->rows[i];
 		if (shards_has(fresh, i) && row->move == MOVE_FREEZE && row->now_ms >= row->until_ms)
-			(void)row_change(s, v, i, &(struct slot_change){.rule = slot_row_thaw});
+			(void)row_change(s, v, i, slot_row_thaw, &(struct slot_attempt){0});
 		if (v->is_known[i] && row->move == MOVE_GIVEN)
 			(void)complete(s, v, i);
 	}
@@ -271,11 +271,11 @@ uint64_t shards_refresh_all(struct store_shards *s)
 	return answered;
 }
 
-int shards_change(struct store_shards *s, size_t number, const struct slot_change *change,
+int shards_change(struct store_shards *s, size_t number, slot_rule_fn *rule, const struct slot_attempt *a,
                   struct slot_row *ret)
 {
 	struct shards_view *v = edit_begin(s);
-	int r = v ? row_change(s, v, number, change) : ERR_NOMEM;
+	int r = v ? row_change(s, v, number, rule, a) : ERR_NOMEM;
 	if (r == 0 && ret)
 		*ret = v->rows[number];
 	edit_end(s, v);

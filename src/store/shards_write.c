@@ -180,9 +180,9 @@ int shards_apply(struct store *base, struct store_write *writes, size_t n)
 {
 	struct store_shards *s = shards_of(base);
 	struct changes changes = {.s = s, .batch = {.kind = &writes_kind, .items = writes, .n = n}};
-	int r;
-	if (n == 0 || shards_batch_whole(s, &changes.batch, &r))
-		return n == 0 ? 0 : r;
+	int r = n > 0 ? shards_batch_whole(s, &changes.batch) : 0;
+	if (n == 0 || changes.batch.is_whole)
+		return r;
 	if (s->is_single)
 		return ERR_UNAVAILABLE;
 	r = changes_make(&changes, writes, n);

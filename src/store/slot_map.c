@@ -67,10 +67,10 @@ bool slots_place(const uint8_t *const names[SHARDS_MAX], uint8_t ret[SLOT_COUNT]
 	struct str strs[SHARDS_MAX];
 	uint8_t numbers[SHARDS_MAX];
 	size_t n = 0;
-	for (uint8_t i = 0; i < SHARDS_MAX; i++) {
+	for (size_t i = 0; i < SHARDS_MAX; i++) {
 		if (!names[i])
 			continue;
-		numbers[n] = i;
+		numbers[n] = (uint8_t)i;
 		strs[n++] = str_n((const char *)names[i], SHARD_NAME_BYTES);
 	}
 	struct ring *ring = ring_new(strs, n);

@@ -127,6 +127,9 @@ struct slot_attempt {
 	const uint8_t *to;
 	int64_t freeze_ms;
 	struct str registry;
+	/* What the database sees to in the same transaction: that it holds no links or accounts (otherwise
+	 * ERR_CONFLICT); that what it remembers of creates with an idempotency key becomes routes. */
+	bool if_empty, makes_routes;
 };
 
 typedef int slot_rule_fn(struct slot_row *row, const struct slot_attempt *a);

@@ -44,8 +44,9 @@ static int shards_feed_prune(struct store *base, int64_t until_ms, size_t *ret)
 static int ping_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
 	struct err *sentences = ctx;
-	(void)row;
-	return postgres_ping(db, &sentences[number]);
+	int r = postgres_ping(db, &sentences[number]);
+	return r == 0 && !row ? err_set(&sentences[number], ERR_UNAVAILABLE, "its slots are not known yet")
+	                      : r;
 }
 
 static int ping_all(struct store_shards *s, const struct shards_view *v, struct err *e)
@@ -114,7 +115,7 @@ static int64_t opener_run(struct task *t)
 	struct store_shards *s = container_of(t, struct store_shards, opener);
 	for (size_t i = 0; i < s->count && !task_is_stopping(t); i++) {
 		struct err e = {""};
-		if (!shard_db(s, i) && shard_open(s, i, &e) == ERR_INVALID)
+		if (!atomic_load(&s->shards[i].is_open) && shard_open(s, i, &e) == ERR_INVALID)
 			log_error("store", "%s", e.text);
 	}
 	if (!task_is_stopping(t))
@@ -159,18 +160,18 @@ static int find_one(struct store_shards *s, int (*ask)(struct store_postgres *db
  * with the smallest name keeps what the first of them chose. */
 static int registry_choose(struct store_shards *s, struct err *e)
 {
-	struct store_postgres *judge = shard_db(s, 0);
+	struct store_postgres *judge = s->shards[0].db;
 	uint8_t name[SHARD_NAME_BYTES];
 	memcpy(name, judge->name, sizeof(name));
 	for (size_t i = 1; i < s->count; i++) {
-		if (memcmp(shard_db(s, i)->name, judge->name, SHARD_NAME_BYTES) < 0)
-			judge = shard_db(s, i);
+		if (memcmp(s->shards[i].db->name, judge->name, SHARD_NAME_BYTES) < 0)
+			judge = s->shards[i].db;
 	}
 	int r = registry_constant(&judge->registry, STR("registry"), name, sizeof(name));
 	if (r != 0)
 		return err_set(e, r, "a database does not answer (%s)", err_name(r));
 	for (s->registry = 0; s->registry < s->count; s->registry++) {
-		if (memcmp(shards_registry(s)->name, name, SHARD_NAME_BYTES) == 0)
+		if (memcmp(s->shards[s->registry].db->name, name, SHARD_NAME_BYTES) == 0)
 			return 0;
 	}
 	return err_set(e, ERR_INVALID,
@@ -196,13 +197,13 @@ static int map_make(struct store_shards *s, struct err *e)
 		return r;
 	for (size_t i = 0; done && i < s->count; i++) {
 		if (!is_used || i == s->registry)
-			done = slot_map_add(&map, shard_db(s, i)->name, s->shards[i].address);
+			done = slot_map_add(&map, s->shards[i].db->name, s->shards[i].address);
 	}
 	for (size_t i = 0; i < map.count; i++)
 		names[i] = map.shards[i].name;
 	if (!done || !slots_place(names, map.owner))
 		return err_set(e, ERR_NOMEM, "out of memory");
-	r = postgres_map_set(shards_registry(s), &map);
+	r = postgres_map_set(s->shards[s->registry].db, &map);
 	return r == 0 || r == ERR_CONFLICT /* another process made it at the same moment */
 	           ? 0
 	           : shard_fail(s, s->registry, r, "does not take the map", e);
@@ -221,11 +222,10 @@ static int members_enroll(struct store_shards *s, struct err *e)
 			if (v->map.owner[slot] == at)
 				slots_add(&share, slot);
 		}
-		struct slot_change change = {
-		    .rule = slot_row_enroll,
-		    .attempt = {.slots = &share, .registry = s->shards[s->registry].address},
-		    .if_empty = !slots_include(&share, &slots_all)};
-		int r = shards_change(s, i, &change, NULL);
+		const struct slot_attempt a = {.slots = &share,
+		                               .registry = s->shards[s->registry].address,
+		                               .if_empty = !slots_include(&share, &slots_all)};
+		int r = shards_change(s, i, slot_row_enroll, &a, NULL);
 		if (r != 0 && r != ERR_CONFLICT)
 			return shard_fail(s, i, r, "does not take its slots", e);
 	}

@@ -149,7 +149,7 @@ static void a_map_is_read_as_it_was_written(void **state)
 	map.version = 7;
 	struct str text = slot_map_text(&map);
 	assert_int_equal(slot_map_read(text, 7, &same), 0);
-	assert_memory_equal(&same, &map, sizeof(map));
+	assert_true(str_eq(slot_map_text(&same), text) && same.version == 7);
 	const struct str wrong[] = {STR(""), STR("{}"), str_n(text.ptr, text.len - 1)};
 	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
 		assert_int_equal(slot_map_read(wrong[i], 7, &same), ERR_CORRUPT);

@@ -135,13 +135,11 @@ static struct slot_row row_of(size_t i)
 	return row;
 }
 
-static int step(size_t i, int (*rule)(struct slot_row *, const struct slot_attempt *),
-                const struct slot_attempt *a)
+static int step(size_t i, slot_rule_fn *rule, const struct slot_attempt *a)
 {
 	struct slot_row row;
 	struct store_postgres *db = db_open(i);
-	const struct slot_change change = {.rule = rule, .attempt = *a};
-	int r = postgres_slots_change(db, &change, &row);
+	int r = postgres_slots_change(db, rule, a, &row);
 	postgres_close(db);
 	return r;
 }
@@ -593,6 +591,12 @@ static void a_database_that_is_away_fails_only_its_own_and_is_opened_when_it_is_
 		assert_int_equal(batch[i].result,
 		                 slots_have(&there.owned, slot_of(batch[i].ref.key)) ? 0 : ERR_UNAVAILABLE);
 	relay_set(relay, RELAY_PASS);
+	/* It is away until its slots are known: no list leaves out what lies there. */
+	page.limit = 2 * LINKS;
+	int r;
+	while ((r = store_list(store, &page)) != 0)
+		assert_int_equal(r, ERR_UNAVAILABLE);
+	assert_int_equal(page.count, LINKS);
 	UNTIL(store_ping(store, &e) == 0);
 	own_check(&there, 0);
 	store_free(store);
