@@ -77,21 +77,13 @@ bool json_in_more(struct json_in *in, char bracket, bool *first)
 
 /* Strings */
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = ascii_lower(c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool take_hex4(struct json_in *in, unsigned *ret)
 {
 	*ret = 0;
 	if (in->end - in->at < 4)
 		return fail(in, "a \\u escape is cut short");
 	for (int i = 0; i < 4; i++) {
-		int digit = hex_digit(*in->at++);
+		int digit = ascii_hex(*in->at++);
 		if (digit < 0)
 			return fail(in, "a \\u escape needs four hexadecimal digits");
 		*ret = *ret << 4 | (unsigned)digit;

@@ -34,6 +34,15 @@ static inline char ascii_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
+/* The value of a hex digit, -1 for another byte. */
+static inline int ascii_hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	char lower = ascii_lower(c);
+	return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
 /* By bytes, a beginning before what it begins: <0, 0 or >0. */
 int str_order(struct str a, struct str b);
 

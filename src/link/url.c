@@ -48,14 +48,6 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static int hex_digit(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	char lower = ascii_lower(c);
-	return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 static bool is_unreserved(char c)
 {
 	char lower = ascii_lower(c);
@@ -155,7 +147,7 @@ static bool label_numeric(struct str label)
 {
 	bool hex = str_starts(label, STR("0x"));
 	for (size_t i = hex ? 2 : 0; i < label.len; i++) {
-		if (hex ? hex_digit(label.ptr[i]) < 0 : !is_digit(label.ptr[i]))
+		if (hex ? ascii_hex(label.ptr[i]) < 0 : !is_digit(label.ptr[i]))
 			return false;
 	}
 	return true;
@@ -400,8 +392,8 @@ static int write_part(struct str part, struct buf *out, struct err *e)
 			write_escape(out, c);
 			continue;
 		}
-		int high = part.len - i > 2 ? hex_digit(part.ptr[i + 1]) : -1;
-		int low = part.len - i > 2 ? hex_digit(part.ptr[i + 2]) : -1;
+		int high = part.len - i > 2 ? ascii_hex(part.ptr[i + 1]) : -1;
+		int low = part.len - i > 2 ? ascii_hex(part.ptr[i + 2]) : -1;
 		if (high < 0 || low < 0)
 			return err_set(
 			    e, ERR_INVALID,
