@@ -546,14 +546,13 @@ enum account_found accounts_user_named(struct accounts *a, struct str text, stru
 		return ACCOUNT_NONE;
 	if (is_stale(a, now))
 		return ACCOUNT_STALE;
-	for (size_t i = 0; i < text.len; i++)
-		folded[i] = ascii_lower(text.ptr[i]);
-	struct account_want by_email = want_of(BY_EMAIL, folded, text.len);
+	struct str email = str_lower(text, folded);
+	struct account_want by_email = want_of(BY_EMAIL, email.ptr, email.len);
 	enum account_found found = entry_find(a, &by_email, now.mono_ms, &e);
 	if (found == ACCOUNT_FOUND) {
 		memcpy(&id, cache_entry_response(e), sizeof(id));
 		found = accounts_user(a, id, now, ret, ret_want);
-		if (found != ACCOUNT_FOUND || str_eq(ret->email, str_n(folded, text.len)))
+		if (found != ACCOUNT_FOUND || str_eq(ret->email, email))
 			return found;
 		found = ACCOUNT_UNREAD; /* they have another address by now */
 	}

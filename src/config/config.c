@@ -307,9 +307,10 @@ static void strings_forget(const struct conf_group *groups, size_t group_count, 
 			const struct conf_row *row = &groups[g].rows[i];
 			if (row->type != CONF_STRING)
 				continue;
-			struct conf_value v = conf_value_peek(row, groups[g].target);
-			if (frees)
+			if (frees) {
+				struct conf_value v = conf_value_peek(row, groups[g].target);
 				conf_value_release(row, &v);
+			}
 			conf_value_store(row, groups[g].target, &(struct conf_value){0});
 		}
 	}

@@ -104,11 +104,7 @@ uint64_t key_decode(const struct key_cipher *c, struct str text)
 
 struct str key_fold(const struct key_cipher *c, struct str text, char *out)
 {
-	if (!c->fold_case)
-		return text;
-	for (size_t i = 0; i < text.len; i++)
-		out[i] = ascii_lower(text.ptr[i]);
-	return str_n(out, text.len);
+	return c->fold_case ? str_lower(text, out) : text;
 }
 
 static bool is_alias_byte(char c)

@@ -10,6 +10,7 @@
 #include "link/url.h"
 
 #include "base/utf8.h"
+#include "os/net.h"
 
 #include <arpa/inet.h>
 #include <idn2.h>
@@ -264,12 +265,7 @@ static int write_ipv6(struct str inside, struct buf *out, struct err *e)
 	char text[INET6_ADDRSTRLEN];
 	struct in6_addr address;
 	struct echo shown;
-	bool fits = inside.len < sizeof(text);
-	if (fits) {
-		memcpy(text, inside.ptr, inside.len);
-		text[inside.len] = '\0';
-	}
-	if (!fits || inet_pton(AF_INET6, text, &address) != 1)
+	if (!net_ip_parse(AF_INET6, inside, &address))
 		return err_set(e, ERR_INVALID,
 		               "the host '[%s]' is not an IPv6 address; write one such as [2001:db8::1], "
 		               "without a zone",
