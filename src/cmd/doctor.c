@@ -102,13 +102,6 @@ static bool check_data(const struct args *a, const char *data)
 	return fine;
 }
 
-/* Of what was asked for an answer; true: there was one. */
-static bool report_answer(const char *what, int r, const struct err *e)
-{
-	report(r == 0, what, "%s", r == 0 ? "answers" : e->text);
-	return r == 0;
-}
-
 /* A server asks for its lease now and then, and does not say whether it would get an answer now. */
 static bool check_leases(const char *url)
 {
@@ -119,8 +112,9 @@ static bool check_leases(const char *url)
 	int r = backend_open_leases(url, &leases, &e);
 	if (r == 0)
 		r = leases->ops->ping(leases, &e);
+	report(r == 0, "leases", "%s", r == 0 ? "answers" : e.text);
 	leases_free(leases);
-	return report_answer("leases", r, &e);
+	return r == 0;
 }
 
 /* A server that works only says that it has had trouble, and one that does not work sends nothing. */
@@ -136,8 +130,9 @@ static bool check_queue(const struct queue_settings *settings)
 		r = kafka_producer_new(&topics.kafka, &producer, &e);
 	if (r == 0)
 		r = kafka_producer_ping(producer, QUEUE_MS, &e);
+	report(r == 0, "queue", "%s", r == 0 ? "answers" : e.text);
 	kafka_producer_free(producer);
-	return report_answer("queue", r, &e);
+	return r == 0;
 }
 
 static bool check_seen(const char *urls)
@@ -149,8 +144,9 @@ static bool check_seen(const char *urls)
 	int r = redis_ring_open(str_of(urls), &ring, &e);
 	if (r == 0)
 		r = redis_ring_ping(&ring, &e);
+	report(r == 0, "seen", "%s", r == 0 ? "answers" : e.text);
 	redis_ring_release(&ring);
-	return report_answer("seen", r, &e);
+	return r == 0;
 }
 
 static int examine(const struct args *a)
