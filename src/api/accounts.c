@@ -135,21 +135,16 @@ static struct account_want want_user(uint64_t id)
 	return want_of(BY_USER, &id, sizeof(id));
 }
 
-struct entry_name {
-	char text[1 + USER_EMAIL_BYTES_MAX];
-};
-
-static struct str name_of(const struct account_want *want, struct entry_name *room)
+static struct str name_of(const struct account_want *want)
 {
-	room->text[0] = (char)want->by;
-	memcpy(room->text + 1, want->text, want->len);
-	return str_n(room->text, 1 + (size_t)want->len);
+	_Static_assert(offsetof(struct account_want, text) == offsetof(struct account_want, by) + 1,
+	               "a name");
+	return str_n((const char *)want + offsetof(struct account_want, by), 1 + (size_t)want->len);
 }
 
 uint64_t accounts_epoch(struct accounts *a, const struct account_want *want)
 {
-	struct entry_name room;
-	return cache_epoch(a->cache, name_of(want, &room)) ^ atomic_load(&a->life) << 32;
+	return cache_epoch(a->cache, name_of(want)) ^ atomic_load(&a->life) << 32;
 }
 
 /* --- keeping --- */
@@ -162,15 +157,13 @@ struct moment {
 
 static struct moment moment_now(struct accounts *a, const struct account_want *want)
 {
-	struct entry_name room;
-	return (struct moment){atomic_load(&a->life), cache_epoch(a->cache, name_of(want, &room))};
+	return (struct moment){atomic_load(&a->life), cache_epoch(a->cache, name_of(want))};
 }
 
 static void keep(struct accounts *a, const struct account_want *want, struct moment at, struct str value,
                  int64_t expires_ms, struct budget *budget)
 {
-	struct entry_name room;
-	const struct cache_fill fill = {.key = name_of(want, &room),
+	const struct cache_fill fill = {.key = name_of(want),
 	                                .response = value,
 	                                .expires_ms = expires_ms,
 	                                .link = at.life,
@@ -340,8 +333,7 @@ int accounts_users(struct accounts *a, const uint64_t *ids, size_t n, struct are
 /* Nothing that was read before counts any more; the new entry, if there is one, is `keep`'s. */
 static struct moment forget(struct accounts *a, const struct account_want *want)
 {
-	struct entry_name room;
-	cache_invalidate(a->cache, name_of(want, &room));
+	cache_invalidate(a->cache, name_of(want));
 	return moment_now(a, want);
 }
 
@@ -489,8 +481,7 @@ void accounts_unwatch(struct accounts *a)
 static enum account_found entry_find(struct accounts *a, const struct account_want *want, int64_t mono_ms,
                                      const struct cache_entry **ret)
 {
-	struct entry_name room;
-	const struct cache_entry *e = cache_find(a->cache, name_of(want, &room));
+	const struct cache_entry *e = cache_find(a->cache, name_of(want));
 	if (!e || e->link != atomic_load_explicit(&a->life, memory_order_acquire))
 		return ACCOUNT_UNREAD;
 	if (e->response_len == 0)
@@ -555,14 +546,13 @@ enum account_found accounts_user_named(struct accounts *a, struct str text, stru
 		return ACCOUNT_NONE;
 	if (is_stale(a, now))
 		return ACCOUNT_STALE;
-	for (size_t i = 0; i < text.len; i++)
-		folded[i] = ascii_lower(text.ptr[i]);
-	struct account_want by_email = want_of(BY_EMAIL, folded, text.len);
+	struct str email = str_lower(text, folded);
+	struct account_want by_email = want_of(BY_EMAIL, email.ptr, email.len);
 	enum account_found found = entry_find(a, &by_email, now.mono_ms, &e);
 	if (found == ACCOUNT_FOUND) {
 		memcpy(&id, cache_entry_response(e), sizeof(id));
 		found = accounts_user(a, id, now, ret, ret_want);
-		if (found != ACCOUNT_FOUND || str_eq(ret->email, str_n(folded, text.len)))
+		if (found != ACCOUNT_FOUND || str_eq(ret->email, email))
 			return found;
 		found = ACCOUNT_UNREAD; /* they have another address by now */
 	}

@@ -42,8 +42,8 @@ enum account_found {
 
 /* What is to be read: the name of an entry of the cache. */
 struct account_want {
-	uint8_t by; /* enum registry_by, but never BY_KEY */
-	uint8_t len;
+	uint8_t len; /* of `text` */
+	uint8_t by;  /* enum registry_by, but never BY_KEY; with the text behind it, the entry's name */
 	char text[USER_EMAIL_BYTES_MAX]; /* as in struct registry_account; the bytes of a user's id */
 };
 

@@ -1,5 +1,11 @@
-#include "api/count.h"
-
+/*
+ * All clicks that were served are in the event log when their turn has ended; the stats worker takes the log
+ * to the sink; the sink knows the total.
+ *
+ * A server whose events go to a queue that others read has no stats worker. Then what is on its way to the
+ * sink is not in the total: over several servers a limit holds only up to that.
+ */
+#include "api/jobs.h"
 #include "api/live_clicks.h"
 #include "api/problem.h"
 #include "os/reclaim.h"

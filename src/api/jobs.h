@@ -94,5 +94,13 @@ void read_job_share(struct read_job *j);
 /* Those that want the same account share its read. */
 void read_job_submit_account(struct read_job *j);
 
+/*
+ * count.c: the clicks of a limited link are counted once, before the first of them is let through: see
+ * link/gates.h. Has the gate of a resolve counted (its verdict was LINK_UNCOUNTED); then `done` is called on
+ * the loop, with resolve.result 0 or why it cannot be counted now. When the queue is full, answers 503
+ * instead.
+ */
+void count_submit(struct read_job *j, void (*done)(struct read_job *));
+
 /* It will not be submitted: what it took from a budget goes back. */
 void write_job_give_up(struct write_job *j);

@@ -480,13 +480,9 @@ static void links_list_done(struct read_job *j)
 
 void links_list_get(struct api_call *call)
 {
-	struct str limit_text = http_query_param(call->req->query, STR("limit"));
-	uint64_t limit = PAGE_DEFAULT;
-	if (limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > PAGE_MAX)) {
-		problem_say(call->c, 400, "invalid-limit",
-		            "The parameter 'limit' must be a number from 1 to %d.", PAGE_MAX);
+	uint64_t limit;
+	if (!input_limit(call->c, call->req->query, PAGE_DEFAULT, PAGE_MAX, &limit))
 		return;
-	}
 	struct read_job *j = read_job_new(call->w, call->c, READ_LIST, links_list_done);
 	if (!j)
 		return;

@@ -9,7 +9,6 @@
 #include "api/redirect.h"
 
 #include "api/auth.h"
-#include "api/count.h"
 #include "api/doors.h"
 #include "api/jobs.h"
 #include "api/problem.h"

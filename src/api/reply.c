@@ -53,21 +53,27 @@ void api_reply_failed(struct http_conn *c, int err, const char *code, const stru
 	problem_reply(c, &p, "%s", e->text);
 }
 
+bool input_limit(struct http_conn *c, struct str query, uint64_t usual, uint64_t max, uint64_t *ret)
+{
+	struct str limit = http_query_param(query, STR("limit"));
+	*ret = usual;
+	if (!limit.ptr || (str_u64(limit, ret) && *ret >= 1 && *ret <= max))
+		return true;
+	problem_say(c, 400, "invalid-limit", "The parameter 'limit' must be a number from 1 to %llu.",
+	            (unsigned long long)max);
+	return false;
+}
+
 bool input_page(struct http_conn *c, struct str query, uint64_t limit_usual, uint64_t limit_max,
                 struct page_input *ret)
 {
-	struct str limit = http_query_param(query, STR("limit"));
 	struct str cursor = http_query_param(query, STR("cursor"));
-	*ret = (struct page_input){.limit = limit_usual};
-	if (limit.ptr && (!str_u64(limit, &ret->limit) || ret->limit < 1 || ret->limit > limit_max)) {
-		problem_say(c, 400, "invalid-limit", "The parameter 'limit' must be a number from 1 to %llu.",
-		            (unsigned long long)limit_max);
+	*ret = (struct page_input){0};
+	if (!input_limit(c, query, limit_usual, limit_max, &ret->limit))
 		return false;
-	}
-	if (cursor.ptr && (!str_u64(cursor, &ret->after) || ret->after > INT64_MAX)) {
-		problem_say(c, 400, "invalid-cursor",
-		            "The cursor is not one that this list gave; start again without it.");
-		return false;
-	}
-	return true;
+	if (!cursor.ptr || (str_u64(cursor, &ret->after) && ret->after <= INT64_MAX))
+		return true;
+	problem_say(c, 400, "invalid-cursor",
+	            "The cursor is not one that this list gave; start again without it.");
+	return false;
 }

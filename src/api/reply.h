@@ -19,6 +19,9 @@ void api_reply_page(struct http_conn *c, int status, const struct buf *page, str
 /* ERR_INVALID: 400 with the sentence. Anything else: as problem_reply_store. */
 void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);
 
+/* ?limit, or the usual one. False: it was wrong, and that has been said. */
+bool input_limit(struct http_conn *c, struct str query, uint64_t usual, uint64_t max, uint64_t *ret);
+
 /* Which page of a list by id is wanted: ?limit and ?cursor. False: it was wrong, and that has been said. */
 struct page_input {
 	uint64_t after; /* ids above this */

@@ -9,6 +9,8 @@
  */
 #include "api/session_token.h"
 
+#include "base/bytes.h"
+
 #include <sodium.h>
 
 enum {
@@ -28,20 +30,6 @@ _Static_assert(TOKEN_BYTES % 3 == 0, "a token has one spelling");
 _Static_assert((int)TOKEN_TEXT_LEN < (int)SESSION_TEXT_BYTES, "a token fits");
 _Static_assert(sodium_base64_ENCODED_LEN(CSRF_BYTES, BASE64) <= CSRF_TEXT_BYTES, "so does the other one");
 
-static void put_u64(uint8_t *to, uint64_t value)
-{
-	for (unsigned i = 0; i < 8; i++)
-		to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t get_u64(const uint8_t *from)
-{
-	uint64_t value = 0;
-	for (unsigned i = 0; i < 8; i++)
-		value |= (uint64_t)from[i] << 8 * i;
-	return value;
-}
-
 static void mac_of(const uint8_t secret[SESSION_SECRET_BYTES], const uint8_t bytes[TOKEN_BYTES],
                    uint8_t mac[MAC_BYTES])
 {
@@ -52,9 +40,9 @@ void session_token_write(const uint8_t secret[SESSION_SECRET_BYTES], const struc
                          char text[SESSION_TEXT_BYTES])
 {
 	uint8_t bytes[TOKEN_BYTES] = {VERSION};
-	put_u64(bytes + USER_AT, t->user);
-	put_u64(bytes + GENERATION_AT, t->generation);
-	put_u64(bytes + EXPIRES_AT, (uint64_t)t->expires_ms);
+	bytes_put(bytes + USER_AT, t->user, 8);
+	bytes_put(bytes + GENERATION_AT, t->generation, 8);
+	bytes_put(bytes + EXPIRES_AT, (uint64_t)t->expires_ms, 8);
 	memcpy(bytes + ID_AT, t->id, SESSION_ID_BYTES);
 	mac_of(secret, bytes, bytes + MAC_AT);
 	sodium_bin2base64(text, SESSION_TEXT_BYTES, bytes, sizeof(bytes), BASE64);
@@ -72,9 +60,9 @@ bool session_token_read(const uint8_t secret[SESSION_SECRET_BYTES], struct str t
 	mac_of(secret, bytes, mac);
 	if (sodium_memcmp(mac, bytes + MAC_AT, sizeof(mac)) != 0)
 		return false;
-	ret->user = get_u64(bytes + USER_AT);
-	ret->generation = get_u64(bytes + GENERATION_AT);
-	ret->expires_ms = (int64_t)get_u64(bytes + EXPIRES_AT);
+	ret->user = bytes_get(bytes + USER_AT, 8);
+	ret->generation = bytes_get(bytes + GENERATION_AT, 8);
+	ret->expires_ms = (int64_t)bytes_get(bytes + EXPIRES_AT, 8);
 	memcpy(ret->id, bytes + ID_AT, SESSION_ID_BYTES);
 	return true;
 }

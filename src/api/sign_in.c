@@ -259,13 +259,6 @@ static bool read_json(struct sign_in_job *j, const struct http_request *req)
 	return false;
 }
 
-/* In place: it is our own copy. */
-static void lower(struct str s)
-{
-	for (size_t i = 0; i < s.len; i++)
-		((char *)s.ptr)[i] = ascii_lower(s.ptr[i]);
-}
-
 void session_post(struct api_call *call)
 {
 	bool is_form = http_is_form(call->req);
@@ -288,7 +281,7 @@ void session_post(struct api_call *call)
 	j->secure = session_is_secure(call->w, call->c, call->req);
 	if (!(is_form ? read_form(j, call->req) : read_json(j, call->req)))
 		return;
-	lower(j->email);
+	str_lower(j->email, (char *)j->email.ptr); /* our own copy */
 	session_prepare(call->w, call->c, call->req, 0, &j->write->account.session);
 	if (!strangers_sign_in(call->w, call->c, call->req, j->email, &j->tries))
 		return;

@@ -12,7 +12,8 @@ void user_json(struct buf *b, const struct user_record *user)
 
 /* Reading */
 
-int user_email_take(struct str text, struct arena *arena, struct str *ret, struct err *e)
+/* An email address in lower case, in the arena; ERR_INVALID with a sentence for what cannot be one. */
+static int user_email_take(struct str text, struct arena *arena, struct str *ret, struct err *e)
 {
 	const char *at = text.len > 0 ? memchr(text.ptr, '@', text.len) : NULL;
 	bool fits = at && text.len >= 3 && text.len <= USER_EMAIL_BYTES_MAX && at != text.ptr &&
@@ -27,10 +28,8 @@ int user_email_take(struct str text, struct arena *arena, struct str *ret, struc
 	char *lower = arena_alloc(arena, text.len + 1);
 	if (!lower)
 		return ERR_NOMEM;
-	for (size_t i = 0; i < text.len; i++)
-		lower[i] = ascii_lower(text.ptr[i]);
 	lower[text.len] = '\0';
-	*ret = str_n(lower, text.len);
+	*ret = str_lower(text, lower);
 	return 0;
 }
 

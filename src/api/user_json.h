@@ -21,6 +21,3 @@ int user_input_create(struct str body, struct arena *arena, struct user_input *r
 
 /* At least one field. */
 int user_input_change(struct str body, struct arena *arena, struct user_input *ret, struct err *e);
-
-/* An email address in lower case, in the arena; ERR_INVALID with a sentence for what cannot be one. */
-int user_email_take(struct str text, struct arena *arena, struct str *ret, struct err *e);

@@ -34,7 +34,15 @@ static inline char ascii_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-/* What a hexadecimal digit stands for; -1: it is none. */
+/* The same in small letters, in `out`, which may be where it stands. */
+static inline struct str str_lower(struct str s, char *out)
+{
+	for (size_t i = 0; i < s.len; i++)
+		out[i] = ascii_lower(s.ptr[i]);
+	return (struct str){out, s.len};
+}
+
+/* The value of a hex digit, -1 for another byte. */
 static inline int ascii_hex(char c)
 {
 	if (c >= '0' && c <= '9')

@@ -1,10 +1,12 @@
 /* curt worker: takes events from the queue, and puts them into the sink. */
+#include "base/json_out.h"
 #include "cmd/backends.h"
 #include "cmd/command.h"
+#include "cmd/listener.h"
 #include "cmd/pipeline.h"
 #include "cmd/service.h"
-#include "cmd/status.h"
 #include "os/file.h"
+#include "os/net.h"
 #include "os/thread.h"
 #include "queue/queue_kafka.h"
 
@@ -19,16 +21,25 @@ static const char usage[] =
     "worker/dead-letters.ndjson in the data folder (serve.data). SIGTERM ends it.\n"
     "\n";
 
-enum { LAGS_MAX = 4096, CLOSING_MAX = 64 };
+enum { LAGS_MAX = 4096, CLOSING_MAX = 64, STATUS_BACKLOG = 64, STATUS_DRAIN_MS = 500 };
 
 struct worker_service {
 	struct store *store;
 	struct pipeline *pipelines; /* one for each thread */
 	size_t count;
-	struct status *status;
 	char *folder;
+	struct listener *status; /* NULL: it tells nobody */
+	char status_address[NET_ADDR_TEXT_BYTES];
 	struct queue_lag *lags; /* the status thread's own */
 };
+
+/* What it tells about itself over HTTP; nothing here blocks. */
+
+static void answer(struct http_conn *c, int code, struct str type, struct str body)
+{
+	const struct http_response r = {.status = code, .content_type = type, .body = body};
+	http_reply(c, &r);
+}
 
 static int worker_check(struct pipeline *p, struct err *why)
 {
@@ -40,35 +51,96 @@ static int seen_check(struct pipeline *p, struct err *why)
 	return p->seen ? p->seen->ops->trouble(p->seen, why) : 0;
 }
 
-/* What is wrong with one of the threads. */
-static bool check(void *ctx, size_t number, const char **ret_name, int *ret, struct err *why)
+/* Of each check, what is wrong with one of the threads. */
+static void answer_ready(struct worker_service *w, struct http_conn *c)
 {
 	static const struct {
 		const char *name;
 		int (*check)(struct pipeline *p, struct err *why);
 	} checks[] = {{"worker", worker_check}, {"seen", seen_check}};
-	struct worker_service *w = ctx;
-	if (number >= ARRAY_LEN(checks))
-		return false;
-	*ret_name = checks[number].name;
-	*ret = 0;
-	for (size_t i = 0; i < w->count && *ret == 0; i++)
-		*ret = checks[number].check(&w->pipelines[i], why);
-	return true;
+	struct buf CLEANUP(buf_release) said = {0}, body = {0};
+	bool whole = true;
+	for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
+		struct err why;
+		int r = 0;
+		for (size_t k = 0; k < w->count && r == 0; k++)
+			r = checks[i].check(&w->pipelines[k], &why);
+		buf_printf(&said, "%s\"%s\":", i > 0 ? "," : "", checks[i].name);
+		json_out_str(&said, r == 0 ? STR("ok") : str_of(why.text));
+		whole &= r == 0;
+	}
+	buf_printf(&body, "{\"status\":\"%s\",\"checks\":{%.*s}}", whole ? "ready" : "degraded",
+	           STR_ARG(buf_view(&said)));
+	answer(c, whole ? 200 : 503, STR("application/json"), buf_view(&body));
 }
 
-static void gauges(void *ctx, struct buf *out)
+static void answer_metrics(struct worker_service *w, struct http_conn *c)
 {
-	struct worker_service *w = ctx;
-	buf_str(out, STR("# HELP curt_queue_lag Messages of a partition that wait to be counted\n"
-	                 "# TYPE curt_queue_lag gauge\n"));
+	struct buf CLEANUP(buf_release) out = {0};
+	metrics_render(&out);
+	buf_str(&out, STR("# HELP curt_queue_lag Messages of a partition that wait to be counted\n"
+	                  "# TYPE curt_queue_lag gauge\n"));
 	for (size_t k = 0; k < w->count; k++) {
 		size_t n = queue_kafka_lags(w->pipelines[k].remote, w->lags, LAGS_MAX);
 		for (size_t i = 0; i < n; i++)
-			buf_printf(out, "curt_queue_lag{topic=\"%s\",partition=\"%d\"} %llu\n",
+			buf_printf(&out, "curt_queue_lag{topic=\"%s\",partition=\"%d\"} %llu\n",
 			           w->lags[i].topic, (int)w->lags[i].partition,
 			           (unsigned long long)w->lags[i].messages);
 	}
+	answer(c, 200, STR("text/plain; version=0.0.4; charset=utf-8"), buf_view(&out));
+}
+
+static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
+{
+	struct worker_service *w = ctx;
+	if (req->method != HTTP_GET && req->method != HTTP_HEAD)
+		answer(c, 405, STR("text/plain"), STR("only GET and HEAD are answered here\n"));
+	else if (str_eq(req->path, STR("/healthz")))
+		answer(c, 200, STR("text/plain"), STR("ok\n"));
+	else if (str_eq(req->path, STR("/readyz")))
+		answer_ready(w, c);
+	else if (str_eq(req->path, STR("/metrics")))
+		answer_metrics(w, c);
+	else
+		answer(c, 404, STR("text/plain"), STR("here are /healthz, /readyz and /metrics\n"));
+}
+
+static void refuse(void *ctx, struct http_conn *c, int code, const char *reason)
+{
+	(void)ctx;
+	answer(c, code, STR("text/plain"), str_of(reason));
+}
+
+static int start_status(struct worker_service *w, const struct settings *s, struct err *e)
+{
+	if (!s->serve.worker_listen[0])
+		return 0;
+	const struct http_handler handler = {.handle = handle, .refuse = refuse, .ctx = w};
+	struct net_addr addr;
+	struct metrics *metrics = metrics_register();
+	int fd = -1;
+	int r = metrics ? net_addr_parse(str_of(s->serve.worker_listen), &addr, e)
+	                : err_set(e, ERR_NOMEM, "out of memory for counters");
+	if (r == 0)
+		r = net_port_is_free(&addr, e);
+	if (r == 0)
+		r = net_listen(&addr, STATUS_BACKLOG, &fd, e);
+	if (r == 0)
+		r = listener_new("status", &s->http, fd, metrics, &w->status, e);
+	if (r == 0) {
+		net_addr_format(&addr, w->status_address);
+		r = listener_start(w->status, &handler, e);
+	}
+	return r;
+}
+
+static void stop_status(struct worker_service *w)
+{
+	if (!w->status)
+		return;
+	listener_drain(w->status, STATUS_DRAIN_MS);
+	listener_join(w->status);
+	listener_free(w->status);
 }
 
 static void *close_thread(void *arg)
@@ -95,7 +167,7 @@ static void close_all(struct worker_service *w)
 static void stop(void *ctx)
 {
 	struct worker_service *w = ctx;
-	status_stop(w->status);
+	stop_status(w);
 	close_all(w);
 	free(w->pipelines);
 	store_free(w->store);
@@ -111,15 +183,6 @@ static int folder_make(struct worker_service *w, const struct settings *s, struc
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
 	return dir_create(w->folder, 0700, e);
-}
-
-static int start_status(struct worker_service *w, const struct settings *s, struct err *e)
-{
-	if (!s->serve.worker_listen[0])
-		return 0;
-	const struct status_config config = {
-	    .listen = s->serve.worker_listen, .http = &s->http, .check = check, .gauges = gauges, .ctx = w};
-	return status_start(&config, &w->status, e);
 }
 
 static int start_threads(struct worker_service *w, const struct settings *s, struct err *e)
@@ -155,7 +218,7 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 	if (r < 0)
 		return r;
 	if (w->status)
-		printf("worker: ready, status on http://%s\n", status_address(w->status));
+		printf("worker: ready, status on http://%s\n", w->status_address);
 	else
 		printf("worker: ready\n");
 	fflush(stdout);

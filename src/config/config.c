@@ -168,16 +168,25 @@ static int settings_from_file(struct settings *s, const char *file)
 	return r < 0 ? r : settings_from_text(s, file, buf_view(&text));
 }
 
-/* ---- the environment ---- */
+/* ---- the environment and the flags ---- */
 
-static struct setting *find_env(const struct settings *s, struct str name, struct conf_nearest *nearest)
+/* What a row is called there; "": it has no such name. */
+typedef void name_fn(const struct conf_row *row, char out[CONF_NAME_BYTES]);
+
+/* The setting that has the name by one of the functions; those that have another are offered. */
+static struct setting *find_named(const struct settings *s, struct str name, name_fn *const names[2],
+                                  struct conf_nearest *nearest)
 {
-	char known[CONF_NAME_BYTES];
+	conf_nearest_init(nearest, name);
 	for (size_t i = 0; i < s->count; i++) {
-		conf_env_name(s->list[i].row, known);
-		if (str_eq(name, str_of(known)))
-			return &s->list[i];
-		conf_nearest_offer(nearest, known);
+		for (size_t k = 0; k < 2 && names[k]; k++) {
+			char known[CONF_NAME_BYTES];
+			names[k](s->list[i].row, known);
+			if (known[0] && str_eq(name, str_of(known)))
+				return &s->list[i];
+			if (known[0])
+				conf_nearest_offer(nearest, known);
+		}
 	}
 	return NULL;
 }
@@ -194,8 +203,7 @@ static bool env_is_ignored(const char *const *ignored, struct str name)
 static int take_variable(struct settings *s, struct str name, struct str value)
 {
 	struct conf_nearest nearest;
-	conf_nearest_init(&nearest, name);
-	struct setting *to = find_env(s, name, &nearest);
+	struct setting *to = find_named(s, name, (name_fn *const[2]){conf_env_name}, &nearest);
 	char where[WHERE_BYTES];
 	snprintf(where, sizeof(where), "%.*s", (int)MIN(name.len, 80), name.ptr);
 	if (to)
@@ -217,26 +225,6 @@ static int settings_from_env(struct settings *s, const struct conf_source *from)
 			return r;
 	}
 	return 0;
-}
-
-/* ---- the flags ---- */
-
-static struct setting *find_flag(const struct settings *s, struct str flag, struct conf_nearest *nearest)
-{
-	char known[CONF_NAME_BYTES];
-	for (size_t i = 0; i < s->count; i++) {
-		conf_flag_name(s->list[i].row, known);
-		if (str_eq(flag, str_of(known)))
-			return &s->list[i];
-		conf_nearest_offer(nearest, known);
-		conf_short_flag_name(s->list[i].row, known);
-		if (!known[0])
-			continue;
-		if (str_eq(flag, str_of(known)))
-			return &s->list[i];
-		conf_nearest_offer(nearest, known);
-	}
-	return NULL;
 }
 
 /* What follows a flag without '=': the next argument, unless that is itself a flag. */
@@ -263,8 +251,8 @@ static int take_flag(struct settings *s, const struct conf_source *from, int *in
 	char where[WHERE_BYTES];
 	snprintf(where, sizeof(where), "%.*s", (int)MIN(flag.len, 80), flag.ptr);
 	struct conf_nearest nearest;
-	conf_nearest_init(&nearest, flag);
-	struct setting *to = find_flag(s, flag, &nearest);
+	struct setting *to = find_named(s, flag, (name_fn *const[2]){conf_flag_name, conf_short_flag_name},
+	                                &nearest);
 	if (!to)
 		return err_set(s->e, ERR_INVALID, "%s: there is no such flag%s%s%s", where,
 		               nearest.best[0] ? "; did you mean " : "; --help lists all of them",
@@ -311,13 +299,19 @@ static int settings_load(struct settings *s, const struct conf_group *groups, si
 	return r;
 }
 
-static void forget_strings(const struct conf_group *groups, size_t group_count)
+/* Leaves none in the targets. */
+static void strings_forget(const struct conf_group *groups, size_t group_count, bool frees)
 {
 	for (size_t g = 0; g < group_count; g++) {
 		for (size_t i = 0; i < groups[g].row_count; i++) {
 			const struct conf_row *row = &groups[g].rows[i];
-			if (row->type == CONF_STRING)
-				conf_value_store(row, groups[g].target, &(struct conf_value){0});
+			if (row->type != CONF_STRING)
+				continue;
+			if (frees) {
+				struct conf_value v = conf_value_peek(row, groups[g].target);
+				conf_value_release(row, &v);
+			}
+			conf_value_store(row, groups[g].target, &(struct conf_value){0});
 		}
 	}
 }
@@ -326,7 +320,7 @@ int conf_load(const struct conf_group *groups, size_t group_count, const struct 
               struct err *e)
 {
 	struct settings s = {.e = e};
-	forget_strings(groups, group_count);
+	strings_forget(groups, group_count, false);
 	int r = settings_load(&s, groups, group_count, from);
 	for (size_t i = 0; r == 0 && i < s.count; i++)
 		conf_value_store(s.list[i].row, s.list[i].target, &s.list[i].value);
@@ -360,14 +354,5 @@ int conf_reload(const struct conf_group *groups, size_t group_count, const struc
 
 void conf_release(const struct conf_group *groups, size_t group_count)
 {
-	for (size_t g = 0; g < group_count; g++) {
-		for (size_t i = 0; i < groups[g].row_count; i++) {
-			const struct conf_row *row = &groups[g].rows[i];
-			if (row->type != CONF_STRING)
-				continue;
-			struct conf_value v = conf_value_peek(row, groups[g].target);
-			conf_value_release(row, &v);
-		}
-	}
-	forget_strings(groups, group_count);
+	strings_forget(groups, group_count, true);
 }

@@ -7,32 +7,14 @@ static const char *default_text(const struct conf_row *row)
 	return row->def ? row->def : ""; /* of a secret too: it stands in the program for all to read */
 }
 
-/* Rows of one section stand together, wherever their groups are. */
-struct cursor {
-	const struct conf_group *groups;
-	size_t group_count;
-	size_t group;
-	size_t row;
-};
-
-static const struct conf_row *next_row(struct cursor *c)
+/* Of all groups together; NULL behind the last one. */
+static const struct conf_row *row_at(const struct conf_group *groups, size_t group_count, size_t n)
 {
-	for (; c->group < c->group_count; c->group++, c->row = 0) {
-		if (c->row < c->groups[c->group].row_count)
-			return &c->groups[c->group].rows[c->row++];
+	for (; group_count > 0; n -= groups->row_count, groups++, group_count--) {
+		if (n < groups->row_count)
+			return &groups->rows[n];
 	}
 	return NULL;
-}
-
-static bool section_came_before(const struct cursor *at, const struct conf_row *row)
-{
-	struct cursor c = {.groups = at->groups, .group_count = at->group_count};
-	const struct conf_row *earlier;
-	while ((earlier = next_row(&c)) && earlier != row) {
-		if (strcmp(earlier->section, row->section) == 0)
-			return true;
-	}
-	return false;
 }
 
 struct page {
@@ -40,17 +22,19 @@ struct page {
 	void (*row)(const struct conf_row *row, struct buf *out);
 };
 
+/* Rows of one section stand together, wherever their groups are. */
 static void render(const struct conf_group *groups, size_t group_count, const struct page *page,
                    struct buf *out)
 {
-	struct cursor outer = {.groups = groups, .group_count = group_count};
 	const struct conf_row *first, *row;
-	while ((first = next_row(&outer))) {
-		if (section_came_before(&outer, first))
+	for (size_t i = 0; (first = row_at(groups, group_count, i)); i++) {
+		bool came_before = false;
+		for (size_t k = 0; k < i; k++)
+			came_before |= strcmp(row_at(groups, group_count, k)->section, first->section) == 0;
+		if (came_before)
 			continue;
 		page->section(first->section, out);
-		struct cursor inner = {.groups = groups, .group_count = group_count};
-		while ((row = next_row(&inner))) {
+		for (size_t k = i; (row = row_at(groups, group_count, k)); k++) {
 			if (strcmp(row->section, first->section) == 0)
 				page->row(row, out);
 		}

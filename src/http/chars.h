@@ -58,12 +58,3 @@ static inline bool http_chars_are(struct str s, unsigned kind)
 	}
 	return true;
 }
-
-/* The value of a hex digit, -1 for another byte. */
-static inline int http_hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	char lower = ascii_lower(c);
-	return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}

@@ -79,7 +79,7 @@ static bool size_line_goes_on(struct http_chunked *c, char byte)
 
 static int take_size_byte(struct http_chunked *c, char byte, uint64_t room, const char **ret_reason)
 {
-	int digit = http_hex_digit(byte);
+	int digit = ascii_hex(byte);
 	if (digit < 0) {
 		if (c->state == SIZE && size_line_goes_on(c, byte))
 			return 0;

@@ -220,11 +220,9 @@ static bool reply_begin(struct http_conn *c)
 	return stream_is_open(&c->stream);
 }
 
-static void reply_end(struct http_conn *c)
+/* A request that was waited for is answered: the next one may come, or none. */
+static void waited_over(struct http_conn *c)
 {
-	stream_written(&c->stream);
-	if (c->in_handler || !stream_is_open(&c->stream))
-		return; /* whoever called the handler goes on; a closed stream ends in conn_closed */
 	if (!c->keep_alive) {
 		body_over(c);
 		conn_end(c);
@@ -233,6 +231,14 @@ static void reply_end(struct http_conn *c)
 	request_reset(c);
 	set_idle_deadline(c);
 	stream_resume(&c->stream);
+}
+
+static void reply_end(struct http_conn *c)
+{
+	stream_written(&c->stream);
+	if (!c->in_handler && stream_is_open(&c->stream))
+		waited_over(c);
+	/* Otherwise whoever called the handler goes on; a closed stream ends in conn_closed. */
 }
 
 /* A handler put a forbidden byte in a field: our bug, but not the peer's problem. */
@@ -532,15 +538,8 @@ void http_conn_again(struct http_conn *c, http_handle_fn *again, void *ctx, cons
 	if (!c->replied)
 		return;
 	body_over(c);
-	if (!stream_is_open(&c->stream) || c->state == CONN_ENDLESS)
-		return;
-	if (!c->keep_alive) {
-		conn_end(c);
-		return;
-	}
-	request_reset(c);
-	set_idle_deadline(c);
-	stream_resume(&c->stream);
+	if (stream_is_open(&c->stream) && c->state != CONN_ENDLESS)
+		waited_over(c);
 }
 
 static void set_body_deadline(struct http_conn *c)

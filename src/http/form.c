@@ -21,7 +21,7 @@ static int take(struct str *s)
 	} else if (c == '%') {
 		if (s->len < 3)
 			return -1;
-		int high = http_hex_digit(s->ptr[1]), low = http_hex_digit(s->ptr[2]);
+		int high = ascii_hex(s->ptr[1]), low = ascii_hex(s->ptr[2]);
 		if (high < 0 || low < 0)
 			return -1;
 		c = high << 4 | low;

@@ -53,16 +53,11 @@ static struct ip ip_of(const struct net_addr *a)
 /* The address in plain digits, without brackets and port. */
 static bool ip_parse(struct str text, struct ip *ret)
 {
-	char copy[INET6_ADDRSTRLEN];
 	struct in6_addr v6;
-	if (text.len == 0 || text.len >= sizeof(copy) || memchr(text.ptr, '\0', text.len))
-		return false;
-	memcpy(copy, text.ptr, text.len);
-	copy[text.len] = '\0';
 	*ret = (struct ip){.len = V4_BYTES};
-	if (inet_pton(AF_INET, copy, ret->bytes) == 1)
+	if (net_ip_parse(AF_INET, text, ret->bytes))
 		return true;
-	if (inet_pton(AF_INET6, copy, &v6) != 1)
+	if (!net_ip_parse(AF_INET6, text, &v6))
 		return false;
 	*ret = ip_of_v6(&v6);
 	return true;

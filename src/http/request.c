@@ -155,7 +155,7 @@ static bool host_valid(struct str host)
 	const char *stop;
 	if (host.len > 0 && host.ptr[0] == '[') {
 		for (stop = host.ptr + 1; stop < end; stop++) {
-			if (http_hex_digit(*stop) < 0 && *stop != ':' && *stop != '.')
+			if (ascii_hex(*stop) < 0 && *stop != ':' && *stop != '.')
 				break;
 		}
 		if (stop == end || *stop != ']' || stop - host.ptr < 3)
@@ -607,8 +607,8 @@ bool http_percent_decode(struct str s, char *out, size_t *ret_len)
 		if (c == '%') {
 			if (s.len - i < 3)
 				return false;
-			int high = http_hex_digit(s.ptr[i + 1]);
-			int low = http_hex_digit(s.ptr[i + 2]);
+			int high = ascii_hex(s.ptr[i + 1]);
+			int low = ascii_hex(s.ptr[i + 2]);
 			if (high < 0 || low < 0 || (high == 0 && low == 0))
 				return false;
 			c = (char)(high << 4 | low);

@@ -1,5 +1,7 @@
 #include "link/key.h"
 
+#include "base/bytes.h"
+
 #include <sodium.h>
 
 enum { ROUNDS = 10 };
@@ -38,16 +40,12 @@ void key_cipher_init(struct key_cipher *c, enum key_alphabet alphabet, unsigned 
 
 static uint64_t round_value(const struct key_cipher *c, unsigned round, uint64_t half)
 {
-	/* Little-endian by hand: a data folder may move to a machine of the other kind. */
+	/* In one order everywhere: a data folder may move to a machine of the other kind. */
 	uint8_t in[9], out[crypto_shorthash_BYTES];
-	for (unsigned i = 0; i < 8; i++)
-		in[i] = (uint8_t)(half >> (8 * i));
+	bytes_put(in, half, 8);
 	in[8] = (uint8_t)round;
 	crypto_shorthash(out, in, sizeof(in), c->secret);
-	uint64_t value = 0;
-	for (unsigned i = 0; i < 8; i++)
-		value |= (uint64_t)out[i] << (8 * i);
-	return value & ((1ULL << c->half_bits) - 1);
+	return bytes_get(out, sizeof(out)) & ((1ULL << c->half_bits) - 1);
 }
 
 static uint64_t feistel(const struct key_cipher *c, uint64_t block)
@@ -106,11 +104,7 @@ uint64_t key_decode(const struct key_cipher *c, struct str text)
 
 struct str key_fold(const struct key_cipher *c, struct str text, char *out)
 {
-	if (!c->fold_case)
-		return text;
-	for (size_t i = 0; i < text.len; i++)
-		out[i] = ascii_lower(text.ptr[i]);
-	return str_n(out, text.len);
+	return c->fold_case ? str_lower(text, out) : text;
 }
 
 static bool is_alias_byte(char c)

@@ -1,5 +1,6 @@
 #include "link/tier2.h"
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 
 #include <stdlib.h>
@@ -19,8 +20,9 @@ enum {
 
 static void put(struct buf *out, uint64_t v, unsigned bytes)
 {
-	for (unsigned i = 0; i < bytes; i++)
-		buf_char(out, (char)(v >> (8 * i)));
+	uint8_t le[8];
+	bytes_put(le, v, bytes);
+	buf_append(out, le, bytes);
 }
 
 static void put_text(struct buf *out, struct str text)
@@ -56,8 +58,7 @@ void tier2_encode(const struct link_record *link, struct buf *out)
 		return;
 	size_t body = at + CRC_BYTES;
 	uint32_t crc = crc32c(0, out->data + body, out->len - body);
-	for (unsigned i = 0; i < CRC_BYTES; i++)
-		out->data[at + i] = (char)(crc >> (8 * i));
+	bytes_put(out->data + at, crc, CRC_BYTES);
 }
 
 /* Reading. Failure is sticky, as in base/buf.h. */
@@ -69,13 +70,11 @@ struct cursor {
 
 static uint64_t take(struct cursor *c, unsigned bytes)
 {
-	uint64_t v = 0;
 	if (c->failed || c->rest.len < bytes) {
 		c->failed = true;
 		return 0;
 	}
-	for (unsigned i = 0; i < bytes; i++)
-		v |= (uint64_t)(uint8_t)c->rest.ptr[i] << (8 * i);
+	uint64_t v = bytes_get(c->rest.ptr, bytes);
 	c->rest = str_n(c->rest.ptr + bytes, c->rest.len - bytes);
 	return v;
 }

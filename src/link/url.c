@@ -10,6 +10,7 @@
 #include "link/url.h"
 
 #include "base/utf8.h"
+#include "os/net.h"
 
 #include <arpa/inet.h>
 #include <idn2.h>
@@ -46,14 +47,6 @@ static bool is_space(char c)
 static bool is_digit(char c)
 {
 	return c >= '0' && c <= '9';
-}
-
-static int hex_digit(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	char lower = ascii_lower(c);
-	return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 static bool is_unreserved(char c)
@@ -155,7 +148,7 @@ static bool label_numeric(struct str label)
 {
 	bool hex = str_starts(label, STR("0x"));
 	for (size_t i = hex ? 2 : 0; i < label.len; i++) {
-		if (hex ? hex_digit(label.ptr[i]) < 0 : !is_digit(label.ptr[i]))
+		if (hex ? ascii_hex(label.ptr[i]) < 0 : !is_digit(label.ptr[i]))
 			return false;
 	}
 	return true;
@@ -272,12 +265,7 @@ static int write_ipv6(struct str inside, struct buf *out, struct err *e)
 	char text[INET6_ADDRSTRLEN];
 	struct in6_addr address;
 	struct echo shown;
-	bool fits = inside.len < sizeof(text);
-	if (fits) {
-		memcpy(text, inside.ptr, inside.len);
-		text[inside.len] = '\0';
-	}
-	if (!fits || inet_pton(AF_INET6, text, &address) != 1)
+	if (!net_ip_parse(AF_INET6, inside, &address))
 		return err_set(e, ERR_INVALID,
 		               "the host '[%s]' is not an IPv6 address; write one such as [2001:db8::1], "
 		               "without a zone",
@@ -400,8 +388,8 @@ static int write_part(struct str part, struct buf *out, struct err *e)
 			write_escape(out, c);
 			continue;
 		}
-		int high = part.len - i > 2 ? hex_digit(part.ptr[i + 1]) : -1;
-		int low = part.len - i > 2 ? hex_digit(part.ptr[i + 2]) : -1;
+		int high = part.len - i > 2 ? ascii_hex(part.ptr[i + 1]) : -1;
+		int low = part.len - i > 2 ? ascii_hex(part.ptr[i + 2]) : -1;
 		if (high < 0 || low < 0)
 			return err_set(
 			    e, ERR_INVALID,

@@ -14,43 +14,33 @@ static int bad_form(struct str text, struct err *e)
 	    (int)MIN(text.len, 80), text.ptr ? text.ptr : "");
 }
 
-static int parse_v6(struct str host, uint16_t port, struct net_addr *ret)
+bool net_ip_parse(int family, struct str text, void *ret)
 {
 	char copy[INET6_ADDRSTRLEN];
-	struct in6_addr ip;
-	if (host.len >= sizeof(copy))
+	if (text.len == 0 || text.len >= sizeof(copy) || memchr(text.ptr, '\0', text.len))
+		return false;
+	memcpy(copy, text.ptr, text.len);
+	copy[text.len] = '\0';
+	return inet_pton(family, copy, ret) == 1;
+}
+
+static int parse_v6(struct str host, uint16_t port, struct net_addr *ret)
+{
+	struct net_addr a = {.v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)}, .len = sizeof(a.v6)};
+	if (!net_ip_parse(AF_INET6, host, &a.v6.sin6_addr))
 		return ERR_INVALID;
-	memcpy(copy, host.ptr, host.len);
-	copy[host.len] = '\0';
-	if (strlen(copy) != host.len || inet_pton(AF_INET6, copy, &ip) != 1)
-		return ERR_INVALID;
-	*ret = (struct net_addr){.len = sizeof(ret->v6)};
-	ret->v6.sin6_family = AF_INET6;
-	ret->v6.sin6_port = htons(port);
-	ret->v6.sin6_addr = ip;
+	*ret = a;
 	return 0;
 }
 
 static int parse_v4(struct str host, uint16_t port, struct net_addr *ret)
 {
-	char copy[INET_ADDRSTRLEN] = "0.0.0.0";
-	struct in_addr ip;
+	struct net_addr a = {.v4 = {.sin_family = AF_INET, .sin_port = htons(port)}, .len = sizeof(a.v4)};
 	if (str_eq_nocase(host, STR("localhost")))
 		host = STR("127.0.0.1");
-	if (host.len >= sizeof(copy))
+	if (host.len > 0 && !net_ip_parse(AF_INET, host, &a.v4.sin_addr))
 		return ERR_INVALID;
-	if (host.len > 0) {
-		memcpy(copy, host.ptr, host.len);
-		copy[host.len] = '\0';
-		if (strlen(copy) != host.len)
-			return ERR_INVALID;
-	}
-	if (inet_pton(AF_INET, copy, &ip) != 1)
-		return ERR_INVALID;
-	*ret = (struct net_addr){.len = sizeof(ret->v4)};
-	ret->v4.sin_family = AF_INET;
-	ret->v4.sin_port = htons(port);
-	ret->v4.sin_addr = ip;
+	*ret = a; /* without a host: all addresses */
 	return 0;
 }
 

@@ -21,6 +21,10 @@ enum { NET_ADDR_TEXT_BYTES = 64 }; /* "[v6]:65535" and its NUL */
 /* "127.0.0.1:8080", "[::1]:8080", ":8080" (all IPv4 addresses), "localhost:0". Numeric hosts and
  * "localhost" only: start-up must not wait for a name server. "[::]:8080" takes IPv4 as well. */
 int net_addr_parse(struct str text, struct net_addr *ret, struct err *e);
+
+/* A numeric address alone, to a struct in_addr or in6_addr as the family says. */
+bool net_ip_parse(int family, struct str text, void *ret);
+
 struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES]);
 unsigned net_addr_port(const struct net_addr *a);
 bool net_addr_is_loopback(const struct net_addr *a);
