@@ -95,7 +95,7 @@ $(OUT)/tests/%.o: tests/%.c Makefile
 	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # Tests are compiled more often than they run long.
-$(OUT)/tests/%.o: OPTIMIZE := -O0
+$(OUT)/tests/unit/%.o $(OUT)/tests/conformance/%.o: OPTIMIZE := -O0
 $(SUITES): CFLAGS += -Dmain=$(basename $(@F))_main -Wno-missing-prototypes
 
 suites_of = $(filter $(OUT)/$1/%,$(SUITES))
