@@ -1,9 +1,9 @@
 /*
- * The task that listens to what others publish on a node, and tries it again when it is away. Its lane does
+ * The task that listens to what others publish on a node, and tries it again when it is away. Its thread does
  * nothing else: while it is deaf, this server serves old links. It asks the node for a sign of life a few
  * times a second: a connection that is dead but not closed would otherwise keep silent for ever. The node has
- * as long to give one as for any command, and what it said while this lane itself stood still is heard before
- * it is given up.
+ * as long to give one as for any command, and what it said while this thread itself stood still is heard
+ * before it is given up.
  */
 #include "rcache/node.h"
 

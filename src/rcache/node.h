@@ -9,8 +9,8 @@
  * A node without room refuses marks, but not that old values go: then these are removed instead, and the
  * change counts as told. A late fill finds no mark there, but no room either.
  *
- * Two tasks look after a node, each on a lane of its own. One listens, and does nothing else that takes time;
- * the other settles.
+ * Two tasks look after a node, each on a thread of its own. One listens, and does nothing else that takes
+ * time; the other settles.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * Telling a node what it has not acknowledged yet, on a lane of its own: there may be much of it, and the
+ * Telling a node what it has not acknowledged yet, on a thread of its own: there may be much of it, and the
  * listener must not wait for it.
  */
 #include "obs/log.h"
