@@ -473,10 +473,13 @@ static void purge_put(struct postgres_txn *t, const struct pg_statement *stateme
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made)
 {
 	size_t lost = 0;
+	bool all_made = made->rows == 1 && pg_is_null(made, 0, 0);
 	for (size_t i = 0; i < v->name_count; i++) {
-		v->names[i].is_lost = name_gains_link(&v->names[i]);
+		v->names[i].is_lost = !all_made && name_gains_link(&v->names[i]);
 		lost += v->names[i].is_lost;
 	}
+	if (all_made)
+		return 0;
 	for (int row = 0; row < made->rows; row++)
 		view_name(v, pg_get_text(made, row, 0))->is_lost = false;
 	return lost - (size_t)made->rows;

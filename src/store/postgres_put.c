@@ -36,13 +36,20 @@ static void texts_make(void)
 	buf_str(&insert, STR(" ORDER BY n.key ON CONFLICT DO NOTHING RETURNING key"));
 	int next = fields_sql(&fed, &link_fields, FIELDS_ALL, &postgres_arrays, FIELDS_PARAM);
 	fed.len = 0;
+	/* As a rule all are made: then the feed's entries are there as a whole, and no name comes back. */
 	buf_printf(&fed,
-	           "WITH made AS (%.*s), fed AS (INSERT INTO link_feed (xid, at_ms, entries)"
-	           " SELECT " FEED_TRANSACTION ", $%d, $%d::bytea || coalesce(string_agg(f.entry, '' ORDER BY"
-	           " f.at), '') FROM made JOIN unnest($1::bytea[], $%d::bytea[]) WITH ORDINALITY AS f (key,"
-	           " entry, at) ON f.key = made.key HAVING count(*) > 0 OR length($%d::bytea) > 0)"
-	           " SELECT key FROM made",
-	           STR_ARG(buf_view(&insert)), next, next + 1, next + 2, next + 1);
+	           "WITH made AS (%.*s), tally AS (SELECT count(*) AS n FROM made),"
+	           " fed AS (INSERT INTO link_feed (xid, at_ms, entries)"
+	           " SELECT " FEED_TRANSACTION
+	           ", $%d, $%d::bytea || CASE WHEN n = $%d::bigint THEN $%d::bytea"
+	           " ELSE coalesce((SELECT string_agg(substring($%d::bytea FROM f.at::int FOR f.len::int), ''"
+	           " ORDER BY f.at) FROM made JOIN unnest($1::bytea[], $%d::bigint[], $%d::bigint[])"
+	           " AS f (key, at, len) ON f.key = made.key), '') END"
+	           " FROM tally WHERE n > 0 OR length($%d::bytea) > 0)"
+	           " SELECT NULL::bytea FROM tally WHERE n = $%d"
+	           " UNION ALL SELECT key FROM made, tally WHERE n < $%d",
+	           STR_ARG(buf_view(&insert)), next, next + 1, next + 2, next + 3, next + 3, next + 4,
+	           next + 5, next + 1, next + 2, next + 2);
 	buf_char(&insert, '\0');
 	buf_char(&fed, '\0');
 	buf_str(&update, STR("UPDATE link SET over_ms = n.over_ms, "));
@@ -97,6 +104,31 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 	return false;
 }
 
+/* All entries behind each other, and where each begins and how long it is. */
+static bool feed_bind(struct postgres_txn *t, struct pg_query *q, struct columns *c,
+                      const struct link_feed *feed)
+{
+	size_t len = 0;
+	int64_t *begins = arena_alloc(&t->scratch, c->n * sizeof(*begins));
+	for (size_t i = 0; i < c->n; i++)
+		len += c->rows[i].entry.len;
+	char *whole = arena_alloc(&t->scratch, len), *at = whole;
+	if (!begins || !whole)
+		return false;
+	for (size_t i = 0; i < c->n; i++) {
+		begins[i] = at - whole + 1; /* as SQL counts */
+		c->ints[i] = (int64_t)c->rows[i].entry.len;
+		at = mempcpy(at, c->rows[i].entry.ptr, c->rows[i].entry.len);
+	}
+	pg_int(q, feed->now_ms);
+	pg_text(q, feed->entries);
+	pg_int(q, (int64_t)c->n);
+	pg_text(q, str_n(whole, len));
+	pg_ints(q, begins, c->n);
+	pg_ints(q, c->ints, c->n);
+	return true;
+}
+
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
                            const struct link_feed *feed, struct pg_result *ret_names)
 {
@@ -105,12 +137,9 @@ void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, 
 		return;
 	struct pg_query q = txn_query(t, feed ? &links_insert_fed : &links_insert);
 	rows_bind(t, &q, &c);
-	if (feed) {
-		for (size_t i = 0; i < n; i++)
-			c.strs[i] = rows[i].entry;
-		pg_int(&q, feed->now_ms);
-		pg_text(&q, feed->entries);
-		pg_blobs(&q, c.strs, n);
+	if (feed && !feed_bind(t, &q, &c, feed)) {
+		txn_no_memory(t);
+		return;
 	}
 	txn_put_kept(t, &q, ret_names);
 }

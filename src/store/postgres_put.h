@@ -17,7 +17,7 @@ struct link_feed {
 };
 
 /* Inserts those whose name and id no link has. Their names are in *ret_names when the transaction has asked
- * or ended. Without `feed` its row is left to the caller. */
+ * or ended; with `feed`, one NULL stands for all of them. Without it the feed's row is left to the caller. */
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
                            const struct link_feed *feed, struct pg_result *ret_names);
 
