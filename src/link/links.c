@@ -277,15 +277,17 @@ static int apply_named(struct links *l, struct store_write *writes, size_t n, st
 	return r;
 }
 
-/* True: all were named, and the store has answered, though a part of it may be away. */
+/* True: the store has answered, though a part of it may be away. Another key may lie in another part. Not so
+ * while there are no ids to make keys of; that a source has none now says nothing of the store. */
 static bool apply_batch(struct links *l, size_t shard, struct store_write *writes, size_t n,
                         struct leftovers *left, struct metrics *m)
 {
-	bool nameless = false;
+	bool nameless = false, has_no_ids = false;
 	links_name(l, shard, writes, n, left, m);
 	struct link_name *names = l->source && n > 0 ? calloc(n, sizeof(*names)) : NULL;
 	for (size_t i = 0; i < n; i++) {
 		nameless |= is_nameless(&writes[i]);
+		has_no_ids |= is_nameless(&writes[i]) && writes[i].result == ERR_UNAVAILABLE;
 		if (names && !is_nameless(&writes[i]))
 			names[i] = links_name_of(l, &writes[i]);
 	}
@@ -293,7 +295,7 @@ static bool apply_batch(struct links *l, size_t shard, struct store_write *write
 	for (size_t i = 0; names && i < n; i++)
 		leftovers_note(left, &writes[i], &names[i], r < 0);
 	free(names);
-	return r == 0 && !nameless;
+	return r == 0 && !has_no_ids;
 }
 
 static bool wants_another_key(const struct store_write *w, bool elsewhere)
