@@ -29,7 +29,7 @@ const struct conf_row housekeeper_rows[] = {
     SETTING("store", "feed_time", CONF_DURATION, feed_ms, "7d",
             "How long the change feed is kept. Servers that were cut off from the store for longer read "
             "everything again.",
-            .min = 3600 * 1000, .max = 3650ULL * 24 * 3600 * 1000),
+            .min = 3600ULL * 1000, .max = 3650ULL * 24 * 3600 * 1000),
     SETTING("accounts", "key_retention", CONF_DURATION, key_retention_ms, "30d",
             "How long API keys stay in lists after they were revoked or have expired; then they are "
             "removed.",
