@@ -116,8 +116,8 @@ static bool watcher_still_owns(struct watcher *w)
 	return atomic_load(&w->live->api->owner_changes) == w->owner_changes;
 }
 
-/* Somebody who is not in the cache goes on, and is read again beside the loop. */
-static bool watcher_in_force(struct watcher *w)
+/* Somebody who is not in the cache is read again beside the loop. */
+static enum account_found watcher_find(struct watcher *w)
 {
 	struct loop *l = http_conn_loop(w->conn);
 	const struct account_time now = {loop_real_ms(l), loop_mono_ms(l)};
@@ -127,14 +127,17 @@ static bool watcher_in_force(struct watcher *w)
 		w->read_ms = now.mono_ms;
 		hold_refresh(w->live->api, &want);
 	}
-	return found == ACCOUNT_FOUND || found == ACCOUNT_UNREAD;
+	return found;
 }
 
-/* A key that was revoked, a session that ended, or somebody whose link was given away sees no more. */
+/* A key that was revoked, a session that ended, or somebody whose link was given away sees no more. Nor does
+ * one who is being read again, until that is known: what comes meanwhile is missed. */
 static bool watcher_may_watch(struct watcher *w)
 {
-	if (watcher_in_force(w) && watcher_still_owns(w))
-		return true;
+	enum account_found found = watcher_find(w);
+	bool stays = found == ACCOUNT_FOUND || found == ACCOUNT_UNREAD;
+	if (stays && watcher_still_owns(w))
+		return found == ACCOUNT_FOUND;
 	struct http_conn *conn = w->conn;
 	watcher_closed(&w->owner);
 	http_stream_end(conn);
