@@ -60,7 +60,7 @@ int store_fault_lookup(struct store *s, struct store_lookup *reads, size_t n)
 		bool is_lost_ = fault_ == ERR_UNCERTAIN;                                                \
 		typeof(writes) copies_ = calloc((n) + 1, sizeof(*(writes)));                            \
 		int result_ = copies_ ? fault_ : ERR_NOMEM;                                             \
-		if (copies_ && is_lost_)                                                                \
+		if (copies_ && is_lost_ && (n) > 0)                                                     \
 			memcpy(copies_, writes, (n) * sizeof(*(writes)));                               \
 		if (copies_ && (is_lost_ || fault_ == 0))                                               \
 			result_ = (role)->ops->apply(role, is_lost_ ? copies_ : (writes), n) ?: fault_; \
