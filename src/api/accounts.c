@@ -294,7 +294,7 @@ int accounts_read(struct accounts *a, const struct account_want *const *wants, s
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct registry_account *reads = arena_alloc(&arena, n * sizeof(*reads));
 	struct account_want *users = arena_alloc(&arena, n * sizeof(*users));
-	const struct account_want **of_users = arena_alloc(&arena, n * sizeof(*of_users));
+	const struct account_want **of_users = arena_alloc(&arena, n * sizeof(void *));
 	size_t count = 0;
 	if (!reads || !users || !of_users)
 		return ERR_NOMEM;

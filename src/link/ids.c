@@ -15,7 +15,7 @@ static int refill_locked(struct ids *ids)
 {
 	uint64_t first;
 	int r = registry_lease(ids->registry, STORE_LINK_COUNTER, ids->block, &first);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	ids->next = first;
 	ids->end = first + ids->block;

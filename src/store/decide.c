@@ -255,13 +255,14 @@ static int note_add(struct view *v, const struct name_row *row, const struct sto
 {
 	CLEANUP(buf_release) struct buf changes = {0};
 	struct feed_note *note = &v->notes[v->note_count++];
+	ASSERT(before); /* a link that is made is told by create_decide */
 	if (before != after)
 		fields_changes_json(&changes, &link_fields, before, after);
 	note->name = row;
 	note->is_made = false;
 	note->bytes = feed_entry_bytes(&v->arena, &(struct feed_entry){.kind = kind,
 	                                                               .actor = w->actor,
-	                                                               .id = (before ?: after)->id,
+	                                                               .id = before->id,
 	                                                               .name = row->name,
 	                                                               .changes = buf_view(&changes)});
 	return note->bytes.ptr && !changes.failed ? 0 : ERR_NOMEM;

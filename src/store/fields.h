@@ -287,6 +287,6 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIXED(redirects_max, redirects_max, NUMBER, .name = "redirects_limit", .max = UINT32_MAX,                      \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--redirects N",                                          \
 	      .help = "Redirections of its links in a period, likewise")                                               \
-	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31 * 24 * 3600ULL,                       \
+	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31ULL * 24 * 3600,                       \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS", .help = "That period, likewise")
 // clang-format on
