@@ -44,7 +44,7 @@ static void entry_follow(struct links *l, const struct feed_entry *e)
 		links_changed(l, e->name);
 }
 
-/* What was cached before the beginning may have changed already. */
+/* What was cached before the beginning may have changed already. At the start nothing is. */
 static int64_t feed_run(struct task *task)
 {
 	struct feed_task *t = container_of(task, struct feed_task, task);
@@ -54,9 +54,10 @@ static int64_t feed_run(struct task *task)
 	                         .from_end = !t->has_begun,
 	                         .max = PAGE_TRANSACTIONS,
 	                         .arena = &arena};
+	bool was_failing = t->is_failing;
 	if (page_read(t, &page) != 0)
 		return FOLLOW_MS;
-	if (page.lost || !t->has_begun)
+	if (page.lost || (!t->has_begun && was_failing))
 		links_lost(t->links);
 	for (size_t i = 0; i < page.count; i++)
 		entry_follow(t->links, &page.entries[i]);
