@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import stores
 from harness import ADMIN_KEY, assert_problem, is_over, scaled, soon, unchanged, until
 from prometheus import metric
 from wire import request
@@ -223,11 +224,21 @@ def test_a_link_whose_expiry_is_put_off_lives_on(server):
 
 # Listing
 
+def assert_newest_first(links, keys):
+    """`keys` in the order of creation. Over several databases the links of one millisecond come in any order."""
+    met = [link["key"] for link in links]
+    assert len(set(met)) == len(met) and set(met) == set(keys)
+    times = [moment(link["created_at"]) for link in links]
+    assert times == sorted(times, reverse=True)
+    if stores.STORE != "shards":
+        assert met == keys[::-1]
+
+
 @pytest.mark.parametrize("limit", [1, 7, 50, 100, 249, 250, 251, 1000])
 def test_a_walk_through_the_pages_meets_every_link_once_newest_first(shared_250, limit):
     server, keys = shared_250
     pages = list(server.pages(limit))
-    assert [link["key"] for page in pages for link in page] == keys[::-1]
+    assert_newest_first([link for page in pages for link in page], keys)
     assert all(len(page) == limit for page in pages[:-1]) and 1 <= len(pages[-1]) <= limit
 
 
@@ -242,7 +253,7 @@ def shared_250(shared):
 
 def test_a_page_has_50_links_when_nobody_says_how_many(shared_250):
     client, keys = shared_250
-    assert [link["key"] for link in client.get("/api/v1/links").json()["links"]] == keys[:199:-1]
+    assert client.get("/api/v1/links").json()["links"] == next(client.pages(50)) and len(keys) > 50
 
 
 def test_a_list_has_the_whole_links(shared_250):
@@ -271,14 +282,15 @@ def test_a_walk_meets_every_link_once_while_others_come_and_go(server):
     other.start()
     try:
         until(lambda: created or trouble, "the churn has begun")
-        met = [link["key"] for page in server.pages(13) for link in page]
+        links = [link for page in server.pages(13) for link in page]
     finally:
         stop.set()
         other.join()
     assert not trouble
+    met = [link["key"] for link in links]
     assert len(met) == len(set(met)), "none twice"
-    old = [key for key in met if key in set(keys)]
-    assert old == [key for key in reversed(keys) if key in set(old)], "newest first"
+    old = [link for link in links if link["key"] in set(keys)]
+    assert_newest_first(old, [key for key in keys if key in set(met)])
     assert set(keys) - doomed <= set(met), "none missing"
     assert set(met) - set(keys) <= set(created)
 
