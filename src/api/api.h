@@ -17,19 +17,19 @@
 #include "stats/worker.h"
 
 /* How often strangers may be wrong; see api/strangers.h. */
-struct stranger_limits {
+struct guess_limits {
 	uint64_t misses_max;           /* per address and minute */
-	uint64_t sign_ins_max;         /* wrong ones for an account from one address in tries_ms; likewise: */
+	uint64_t sign_ins_max;         /* wrong ones for an account from one address in throttle_ms; likewise: */
 	uint64_t sign_ins_account_max; /* from all addresses */
 	uint64_t sign_ins_address_max; /* for all accounts */
 	uint64_t passwords_link_max;   /* of links */
 	uint64_t passwords_address_max;
-	uint64_t tries_ms;
+	uint64_t throttle_ms;
 };
 
 struct api_settings {
 	struct budget_limits key_limits;
-	struct stranger_limits strangers;
+	struct guess_limits guess_limits;
 	uint64_t session_ms;     /* how long somebody stays signed in */
 	uint64_t accounts_bytes; /* of the cache of accounts */
 	uint64_t stale_ms;       /* how long that is good for without word of changes */
@@ -59,7 +59,7 @@ struct api {
 	struct links *links;
 	const struct api_settings *settings;
 	struct accounts *accounts;
-	struct tries *tries;           /* of strangers */
+	struct throttle *throttle;           /* of strangers */
 	const struct proxies *proxies; /* NULL: none */
 	struct store *store;
 	/* What is shared with other servers; NULL: nothing. */
@@ -67,7 +67,7 @@ struct api {
 	struct key_source *source;
 	struct limiter *limiter;
 	struct counters *counters; /* the live clicks of links */
-	struct settler *settler;
+	struct quota_sync *quota_sync;
 	struct leases *leases;
 	struct offload *readers; /* lookups, lists, pings; several threads */
 	struct api_writer {      /* of links: one for each database, and one group commit at a time in each */
@@ -78,7 +78,7 @@ struct api {
 	size_t writer_count;
 	_Atomic size_t writer_turn;     /* who is asked first */
 	struct offload *account_writer; /* of users, API keys and sessions */
-	struct offload *askers; /* questions about statistics; threads of their own, for they may take long */
+	struct offload *query_pool; /* questions about statistics; threads of their own, for they may take long */
 	struct offload *checker;              /* readiness: one thread, which asks ... */
 	struct checks *checks;                /* ... these, and does not wait for long */
 	struct offload *hasher;               /* passwords: one thread, which bounds their memory */
@@ -90,13 +90,13 @@ struct api {
 	struct sink *sink;
 	struct pump *stats; /* what reads the log; NULL in a server that only answers */
 	bool forwards;      /* what reads the log sends it elsewhere, to be counted there */
-	bool only_answers;  /* questions about statistics */
+	bool only_queries;  /* questions about statistics */
 	struct live *live;
 	/* Of links: raised by the writer, before anybody is told of one; and when other servers tell of one.
 	 */
 	_Atomic uint64_t owner_changes;
 	uint64_t impressions_ms;           /* how long they are kept */
-	struct capture_books books_before; /* what was served and logged before this start */
+	struct capture_counts counts_before; /* what was served and logged before this start */
 	struct api_worker *const *workers;
 	unsigned worker_count;
 	struct str base_url; /* "http://127.0.0.1:8080", no slash at the end */
@@ -111,7 +111,7 @@ struct api_worker {
 	struct capture capture;
 	struct list watchers; /* of the live feed, on this worker */
 	struct timer watchers_timer;
-	int64_t watchers_told_ms; /* monotonic; when they last heard that somebody is here */
+	int64_t watchers_noted_ms; /* monotonic; when they last heard that somebody is here */
 };
 
 /* A request on its way to its handler; the connection's arena is for what outlives it. */
@@ -139,7 +139,7 @@ int api_render_redirect(const struct link_record *link, struct buf *out, uint16_
 /* The pools' work. */
 extern const struct offload_ops api_reader_ops; /* ctx is the struct api */
 extern const struct offload_ops api_writer_ops, api_account_writer_ops;
-extern const struct offload_ops api_asker_ops;
+extern const struct offload_ops api_query_ops;
 extern const struct offload_ops api_counter_ops;
 
 /* Pool threads count in sets of their own, made when a thread first works. */

@@ -43,14 +43,14 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
 		problem_reply_store(c, ERR_NOMEM);
 		return NULL;
 	}
-	j->job.home = http_conn_loop(c);
+	j->job.origin = http_conn_loop(c);
 	j->job.done = job_done;
 	j->worker = w;
 	j->conn = c;
 	j->arena = http_conn_arena(c);
 	j->run = run;
 	j->done = done;
-	j->now_ms = loop_real_ms(j->job.home);
+	j->now_ms = loop_real_ms(j->job.origin);
 	return j;
 }
 
@@ -66,7 +66,7 @@ bool ask_job_submit_to(struct ask_job *j, struct offload *pool)
 
 void ask_job_submit(struct ask_job *j)
 {
-	ask_job_submit_to(j, j->worker->api->askers);
+	ask_job_submit_to(j, j->worker->api->query_pool);
 }
 
 bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind)
@@ -138,7 +138,7 @@ bool ask_job_failed(struct ask_job *j)
 	else if (j->is_of_sink && j->result != ERR_NOT_FOUND)
 		problem_reply_sink(j->conn, j->result);
 	else
-		named_reply_failed(j->conn, j->result);
+		link_param_reply_failed(j->conn, j->result);
 	return true;
 }
 
@@ -155,7 +155,7 @@ int ask_subject_find(const struct ask_job *j, struct ask_subject *s)
 	return r;
 }
 
-static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
+static void queries_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	const struct api *api = ctx;
 	for (size_t i = 0; i < n; i++) {
@@ -171,7 +171,7 @@ static void askers_run(void *ctx, struct offload_job **jobs, size_t n)
 	}
 }
 
-static void askers_adopt(void *ctx, struct offload_job *follower, const struct offload_job *leader)
+static void queries_adopt(void *ctx, struct offload_job *follower, const struct offload_job *leader)
 {
 	(void)ctx;
 	struct ask_job *to = container_of(follower, struct ask_job, job);
@@ -181,4 +181,4 @@ static void askers_adopt(void *ctx, struct offload_job *follower, const struct o
 	to->adopt(to, from);
 }
 
-const struct offload_ops api_asker_ops = {.run = askers_run, .adopt = askers_adopt};
+const struct offload_ops api_query_ops = {.run = queries_run, .adopt = queries_adopt};

@@ -4,14 +4,14 @@
 #include "api/handlers.h"
 #include "api/reply.h"
 
-struct books_job {
+struct reconcile_job {
 	struct ask_job ask;
 	bool deep;
-	struct sink_books sink;
-	struct capture_books log;
+	struct reconciliation sink;
+	struct capture_counts log;
 };
 
-static void books_add(struct capture_books *to, const struct capture_books *more)
+static void reconcile_add(struct capture_counts *to, const struct capture_counts *more)
 {
 	to->served += more->served;
 	to->counts.clicks += more->counts.clicks;
@@ -22,16 +22,16 @@ static void books_add(struct capture_books *to, const struct capture_books *more
 }
 
 /* First the sink, then the workers: so what was consumed is never more than what was logged. */
-static void books_run(struct ask_job *ask)
+static void reconcile_run(struct ask_job *ask)
 {
-	struct books_job *j = container_of(ask, struct books_job, ask);
+	struct reconcile_job *j = container_of(ask, struct reconcile_job, ask);
 	struct api *api = ask->worker->api;
 	ask->result = ask_sink_said(
-	    ask, api->sink->ops->books(api->sink, event_log_node(api->event_log), j->deep, &j->sink));
-	j->log = api->books_before;
+	    ask, api->sink->ops->reconciliation(api->sink, event_log_node(api->event_log), j->deep, &j->sink));
+	j->log = api->counts_before;
 	for (unsigned i = 0; i < api->worker_count; i++) {
-		struct capture_books mine = capture_read_books(&api->workers[i]->capture);
-		books_add(&j->log, &mine);
+		struct capture_counts mine = capture_counts_read(&api->workers[i]->capture);
+		reconcile_add(&j->log, &mine);
 	}
 }
 
@@ -46,7 +46,7 @@ static uint64_t above(uint64_t a, uint64_t b)
 }
 
 /* Everything that should be equal and is not. What waits in the log is no difference. */
-static uint64_t difference(const struct books_job *j)
+static uint64_t difference(const struct reconcile_job *j)
 {
 	const struct sink_tally *read = &j->sink.tally;
 	const struct event_counts *logged = &j->log.counts;
@@ -57,9 +57,9 @@ static uint64_t difference(const struct books_job *j)
 	             j->sink.impressions_counted + j->sink.duplicates + read->unusable_impressions);
 }
 
-static void books_done(struct ask_job *ask)
+static void reconcile_done(struct ask_job *ask)
 {
-	struct books_job *j = container_of(ask, struct books_job, ask);
+	struct reconcile_job *j = container_of(ask, struct reconcile_job, ask);
 	struct buf CLEANUP(buf_release) body = {0};
 	if (ask_job_failed(ask))
 		return;
@@ -100,7 +100,7 @@ static void books_done(struct ask_job *ask)
 
 void reconcile_get(struct api_call *call)
 {
-	struct books_job *j = ask_job_new(call->w, call->c, sizeof(*j), books_run, books_done);
+	struct reconcile_job *j = ask_job_new(call->w, call->c, sizeof(*j), reconcile_run, reconcile_done);
 	if (!j)
 		return;
 	j->deep = str_eq(http_query_param(call->req->query, STR("deep")), STR("true"));

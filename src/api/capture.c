@@ -221,12 +221,12 @@ void capture_wait_end(struct capture *c, struct http_conn *conn, struct capture_
 
 static void tell_metrics(struct capture *c, const struct event_counts *now)
 {
-	metric_add(&c->metrics->events_clicks, now->clicks - c->told.clicks);
-	metric_add(&c->metrics->events_orphans, now->orphans - c->told.orphans);
-	metric_add(&c->metrics->events_impressions, now->impressions - c->told.impressions);
-	metric_add(&c->metrics->events_rejected, now->rejected - c->told.rejected);
-	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->told.dropped);
-	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->told.dropped_orphans);
+	metric_add(&c->metrics->events_clicks, now->clicks - c->reported.clicks);
+	metric_add(&c->metrics->events_orphans, now->orphans - c->reported.orphans);
+	metric_add(&c->metrics->events_impressions, now->impressions - c->reported.impressions);
+	metric_add(&c->metrics->events_rejected, now->rejected - c->reported.rejected);
+	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->reported.dropped);
+	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->reported.dropped_orphans);
 }
 
 static void tell_ledger(struct capture *c, const struct event_counts *now)
@@ -246,12 +246,12 @@ static void tell_ledger(struct capture *c, const struct event_counts *now)
 static void tell(struct capture *c)
 {
 	struct event_counts now = event_writer_counts(c->writer);
-	if (c->served == c->served_told && memcmp(&now, &c->told, sizeof(now)) == 0)
+	if (c->served == c->served_reported && memcmp(&now, &c->reported, sizeof(now)) == 0)
 		return;
 	tell_metrics(c, &now);
 	tell_ledger(c, &now);
-	c->told = now;
-	c->served_told = c->served;
+	c->reported = now;
+	c->served_reported = c->served;
 }
 
 static void waits_settle(struct capture *c)
@@ -307,12 +307,12 @@ static void synced_open(struct mail *m)
 	}
 }
 
-struct capture_books capture_read_books(const struct capture *c)
+struct capture_counts capture_counts_read(const struct capture *c)
 {
 	const struct capture_ledger *l = &c->ledger;
 	for (;;) {
 		uint64_t turn = atomic_load_explicit(&l->turn, memory_order_acquire);
-		struct capture_books books = {
+		struct capture_counts reconciliation = {
 		    .served = atomic_load_explicit(&l->served, memory_order_acquire),
 		    .counts.clicks = atomic_load_explicit(&l->clicks, memory_order_acquire),
 		    .counts.orphans = atomic_load_explicit(&l->orphans, memory_order_acquire),
@@ -321,6 +321,6 @@ struct capture_books capture_read_books(const struct capture *c)
 		    .counts.dropped = atomic_load_explicit(&l->dropped, memory_order_acquire),
 		};
 		if (turn % 2 == 0 && atomic_load_explicit(&l->turn, memory_order_relaxed) == turn)
-			return books;
+			return reconciliation;
 	}
 }

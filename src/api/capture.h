@@ -42,8 +42,8 @@ struct capture {
 	uint8_t salt[SALT_BYTES];
 	struct str country_header;
 	uint64_t served; /* redirects answered, HEAD and prefetch included; not those of limited links */
-	uint64_t served_told;
-	struct event_counts told; /* to the metrics and the ledger */
+	uint64_t served_reported;
+	struct event_counts reported; /* to the metrics and the ledger */
 	struct capture_ledger ledger;
 	struct list turn_waits; /* answers that wait for the turn's write */
 	struct list sync_waits; /* ... for the disk */
@@ -102,8 +102,8 @@ void capture_wait_end(struct capture *c, struct http_conn *conn, struct capture_
 void capture_synced(struct capture *c);
 
 /* This worker's books as of the end of a turn: served = clicks + dropped. Any thread. */
-struct capture_books {
+struct capture_counts {
 	uint64_t served;
 	struct event_counts counts;
 };
-struct capture_books capture_read_books(const struct capture *c);
+struct capture_counts capture_counts_read(const struct capture *c);

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-struct asker {
+struct waiter {
 	struct checks *checks;
 	struct check check;
 	struct task task;
@@ -20,12 +20,12 @@ struct checks {
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	size_t count;
-	struct asker askers[];
+	struct waiter waiters[];
 };
 
-static int64_t asker_run(struct task *t)
+static int64_t check_run(struct task *t)
 {
-	struct asker *a = container_of(t, struct asker, task);
+	struct waiter *a = container_of(t, struct waiter, task);
 	struct check_result result = {0};
 	result.code = a->check.ask(a->check.ctx, &result.why);
 	pthread_mutex_lock(&a->checks->lock);
@@ -41,13 +41,13 @@ static int64_t left_ms_locked(const struct checks *c, int64_t began_ms)
 {
 	int64_t end_ms = 0;
 	for (size_t i = 0; i < c->count; i++) {
-		if (c->askers[i].asked)
-			end_ms = MAX(end_ms, began_ms + (int64_t)c->askers[i].check.patience_ms);
+		if (c->waiters[i].asked)
+			end_ms = MAX(end_ms, began_ms + (int64_t)c->waiters[i].check.patience_ms);
 	}
 	return end_ms - clock_mono_ms();
 }
 
-static void settle_locked(const struct asker *a, struct check_result *ret)
+static void settle_locked(const struct waiter *a, struct check_result *ret)
 {
 	if (!a->asked) {
 		*ret = a->result;
@@ -62,7 +62,7 @@ void checks_ask(struct checks *c, struct check_result *ret)
 	int64_t began_ms = clock_mono_ms();
 	pthread_mutex_lock(&c->lock);
 	for (size_t i = 0; i < c->count; i++) {
-		struct asker *a = &c->askers[i];
+		struct waiter *a = &c->waiters[i];
 		if (a->asked)
 			continue;
 		a->asked_ms = began_ms;
@@ -74,14 +74,14 @@ void checks_ask(struct checks *c, struct check_result *ret)
 		cond_wait_until(&c->answered, &c->lock, &at);
 	}
 	for (size_t i = 0; i < c->count; i++)
-		settle_locked(&c->askers[i], &ret[i]);
+		settle_locked(&c->waiters[i], &ret[i]);
 	pthread_mutex_unlock(&c->lock);
 }
 
 int checks_new(const struct check *list, size_t n, struct checks **ret, struct err *e)
 {
 	ASSERT(n <= CHECKS_MAX);
-	struct checks *c = calloc(1, sizeof(*c) + n * sizeof(struct asker));
+	struct checks *c = calloc(1, sizeof(*c) + n * sizeof(struct waiter));
 	if (!c)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&c->lock, NULL);
@@ -89,11 +89,11 @@ int checks_new(const struct check *list, size_t n, struct checks **ret, struct e
 	c->count = n;
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		struct asker *a = &c->askers[i];
+		struct waiter *a = &c->waiters[i];
 		a->checks = c;
 		a->check = list[i];
 		const struct task_config config = {
-		    .name = list[i].name, .run = asker_run, .first_ms = TASK_ON_WAKE};
+		    .name = list[i].name, .run = check_run, .first_ms = TASK_ON_WAKE};
 		r = task_start(&a->task, &config, e);
 	}
 	if (r < 0) {
@@ -109,7 +109,7 @@ void checks_free(struct checks *c)
 	if (!c)
 		return;
 	for (size_t i = 0; i < c->count; i++)
-		task_stop(&c->askers[i].task);
+		task_stop(&c->waiters[i].task);
 	pthread_cond_destroy(&c->answered);
 	pthread_mutex_destroy(&c->lock);
 	free(c);

@@ -18,7 +18,7 @@ void count_submit(struct read_job *j, void (*done)(struct read_job *))
 	j->job.share = str_n((const char *)&j->resolve.link, sizeof(j->resolve.link));
 	j->done = done;
 	if (offload_submit(j->worker->api->counter, &j->job) < 0) {
-		gate_unpin(j->resolve.gate);
+		click_limit_unpin(j->resolve.limit);
 		problem_reply_store(j->conn, ERR_LIMIT);
 	}
 }
@@ -50,13 +50,13 @@ static void counter_run(void *ctx, struct offload_job **jobs, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct link_resolve *resolve = &container_of(jobs[i], struct read_job, job)->resolve;
 		totals[i] = (struct sink_total){.link = resolve->link};
-		rounds[i] = gate_round(resolve->gate);
+		rounds[i] = click_limit_round(resolve->limit);
 	}
 	int r = totals_read(api, totals, n);
 	for (size_t i = 0; i < n; i++) {
 		struct link_resolve *resolve = &container_of(jobs[i], struct read_job, job)->resolve;
 		if (r == 0)
-			gate_count(resolve->gate, rounds[i], totals[i].clicks);
+			click_limit_count(resolve->limit, rounds[i], totals[i].clicks);
 		resolve->result = r;
 	}
 }

@@ -7,7 +7,7 @@
 #include "api/sign_in.h"
 #include "api/strangers.h"
 
-void door_no_link(struct http_conn *c, bool as_page)
+void deny_no_link(struct http_conn *c, bool as_page)
 {
 	const struct problem p = {.status = 404, .code = "no-such-link", .as_page = as_page};
 	problem_reply(
@@ -15,10 +15,10 @@ void door_no_link(struct http_conn *c, bool as_page)
 	    "There is no link here. Check the address for typing errors; the link may also have ended.");
 }
 
-void door_no_key(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_page)
+void deny_no_key(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_page)
 {
-	if (strangers_miss(w, c, client, as_page))
-		door_no_link(c, as_page);
+	if (guess_miss(w, c, client, as_page))
+		deny_no_link(c, as_page);
 }
 
 /* A form that posts to the page's own address, which is the link. Works without scripts. */
@@ -44,7 +44,7 @@ static void ask_for_password(struct http_conn *c, bool as_page)
 		            "This link asks for a password: POST {\"password\": \"...\"} to it.");
 }
 
-void door_wrong_password(struct http_conn *c, bool as_page)
+void deny_wrong_password(struct http_conn *c, bool as_page)
 {
 	if (as_page)
 		password_page(c, "That was not the password. Try again.");
@@ -66,7 +66,7 @@ static void ask_who(struct http_conn *c, struct str key, bool as_page)
 	sign_in_page(c, 401, "This link is private. Sign in to follow it.", str_n(next, key.len + 1));
 }
 
-void door_closed(struct http_conn *c, enum link_verdict verdict, struct str key, bool as_page)
+void deny_closed(struct http_conn *c, enum link_verdict verdict, struct str key, bool as_page)
 {
 	const struct problem forbidden = {.status = 403, .code = "not-permitted", .as_page = as_page};
 	if (verdict == LINK_SIGN_IN)

@@ -47,7 +47,7 @@ static void render_rcache(struct buf *out, struct rcache *rcache)
 	     s.errors},
 	    {"curt_shared_cache_nodes", "", "gauge", "Nodes of the shared cache", s.nodes},
 	    {"curt_shared_cache_nodes_sick", "", "gauge", "Nodes that are left alone because they failed",
-	     s.nodes_sick},
+	     s.nodes_failing},
 	    {"curt_shared_cache_listening", "", "gauge", "1 while changes by other servers arrive",
 	     s.listening},
 	};
@@ -69,14 +69,14 @@ static void render_source(struct buf *out, struct key_source *source)
 	     "Keys, at most, that were taken and did not arrive, or found no room to go back to", s.lost},
 	    {"curt_keys_shards", "", "gauge", "Redis shards that hold keys", s.shards},
 	    {"curt_keys_shards_sick", "", "gauge", "Shards that are left alone because they failed",
-	     s.shards_sick},
+	     s.shards_failing},
 	};
 	gauges_render(out, gauges, ARRAY_LEN(gauges));
 }
 
-static void render_settler(struct buf *out, struct settler *settler)
+static void render_quota_sync(struct buf *out, struct quota_sync *quota_sync)
 {
-	struct settler_stats s = settler_stats(settler);
+	struct quota_sync_stats s = quota_sync_stats(quota_sync);
 	const struct gauge gauges[] = {
 	    {"curt_limits_servers", "", "gauge", "Servers that share the limits", s.servers},
 	    {"curt_limits_meters", "", "gauge", "Limits that are being settled", s.meters},
@@ -96,8 +96,8 @@ void metrics_get(struct api_call *call)
 		render_rcache(&body, api->rcache);
 	if (api->source)
 		render_source(&body, api->source);
-	if (api->settler)
-		render_settler(&body, api->settler);
+	if (api->quota_sync)
+		render_quota_sync(&body, api->quota_sync);
 	const struct http_response r = {
 	    .status = 200,
 	    .content_type = STR("text/plain; version=0.0.4; charset=utf-8"),

@@ -13,7 +13,7 @@ struct hold {
 	struct http_request req;
 	unsigned times;
 	struct read_job *read;
-	struct stranger_tries tries;
+	struct guess_attempts tries;
 };
 
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
@@ -27,7 +27,7 @@ static void held(struct read_job *j)
 	struct api_worker *w = j->worker;
 	/* A key that is good, or was not looked at, was no try. */
 	if (!accounts_is_unknown(w->api->accounts, &j->account, loop_mono_ms(http_conn_loop(j->conn))))
-		strangers_forgive(w, j->conn, &h->tries);
+		guess_refund(w, j->conn, &h->tries);
 	if (j->result < 0)
 		problem_reply_store(j->conn, j->result);
 	else
@@ -57,10 +57,10 @@ void hold_submit(struct hold *h)
 {
 	struct read_job *j = h->read;
 	struct api_worker *w = j->worker;
-	h->tries = (struct stranger_tries){0};
+	h->tries = (struct guess_attempts){0};
 	if (++h->times > TIMES_MAX)
 		problem_reply_store(j->conn, ERR_LIMIT);
-	else if (j->account.by != BY_DIGEST || strangers_key(w, j->conn, &h->req, &h->tries))
+	else if (j->account.by != BY_DIGEST || guess_key(w, j->conn, &h->req, &h->tries))
 		read_job_submit_account(j);
 }
 

@@ -31,13 +31,13 @@ struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum re
 		problem_reply_store(c, ERR_NOMEM);
 		return NULL;
 	}
-	j->job.home = http_conn_loop(c);
+	j->job.origin = http_conn_loop(c);
 	j->job.done = read_done;
 	j->worker = w;
 	j->conn = c;
 	j->done = done;
 	j->kind = kind;
-	j->now_ms = loop_real_ms(j->job.home);
+	j->now_ms = loop_real_ms(j->job.origin);
 	return j;
 }
 
@@ -56,7 +56,7 @@ static struct write_job *job_new(const struct api_call *call, void (*done)(struc
 		problem_reply_store(call->c, ERR_NOMEM);
 		return NULL;
 	}
-	j->job.home = http_conn_loop(call->c);
+	j->job.origin = http_conn_loop(call->c);
 	j->job.done = write_done;
 	j->worker = call->w;
 	j->conn = call->c;
@@ -72,17 +72,17 @@ struct write_job *write_job_new(const struct api_call *call, enum store_write_ki
 		j->write = (struct store_write){.kind = kind,
 		                                .actor = call->caller.user,
 		                                .arena = http_conn_arena(call->c),
-		                                .now_ms = loop_real_ms(j->job.home)};
+		                                .now_ms = loop_real_ms(j->job.origin)};
 	return j;
 }
 
 struct write_job *link_job_new(const struct api_call *call, struct str key, enum store_write_kind kind,
                                void (*done)(struct write_job *))
 {
-	struct str name = named_take_key(call->w, call->c, key);
+	struct str name = link_param_take(call->w, call->c, key);
 	struct write_job *j = name.ptr ? write_job_new(call, kind, done) : NULL;
 	if (j) {
-		j->write.owner = named_sees_only(&call->caller);
+		j->write.owner = link_param_owner(&call->caller);
 		j->write.ref = links_ref(call->w->api->links, name);
 	}
 	return j;
@@ -98,7 +98,7 @@ struct write_job *account_job_new(const struct api_call *call, enum registry_wri
 	j->account = (struct registry_write){.kind = kind,
 	                                     .actor = call->caller.user,
 	                                     .arena = http_conn_arena(call->c),
-	                                     .now_ms = loop_real_ms(j->job.home)};
+	                                     .now_ms = loop_real_ms(j->job.origin)};
 	return j;
 }
 
@@ -297,7 +297,7 @@ static void reap_submit(struct api *api, struct str key, int64_t now_ms)
 	}
 	reap->write.job.done = reap_done;
 	reap->write.write = (struct store_write){
-	    .kind = STORE_LINK_REAP,
+	    .kind = STORE_LINK_SWEEP,
 	    .now_ms = now_ms,
 	    .arena = &reap->arena,
 	    .ref = links_ref(api->links, kept),
@@ -307,14 +307,14 @@ static void reap_submit(struct api *api, struct str key, int64_t now_ms)
 }
 
 /* No visitor is refused only because it is not known yet what other servers have used of a limit. */
-static void hear_limits(struct link_resolve **resolves, size_t n)
+static void limits_refresh(struct link_resolve **resolves, size_t n)
 {
-	int64_t until_ms = clock_mono_ms() + HEAR_MS_MAX;
+	int64_t until_ms = clock_mono_ms() + LIMIT_REFRESH_MS_MAX;
 	for (size_t i = 0; i < n; i++) {
 		const struct link_resolve *r = resolves[i];
 		bool leads_on = r->result == 0 && (r->verdict == LINK_OPEN || r->verdict == LINK_LATE);
 		if (leads_on && r->budget && container_of(r, struct read_job, resolve)->conn)
-			meter_hear(&r->budget->redirects, until_ms);
+			meter_needs_refresh(&r->budget->redirects, until_ms);
 	}
 }
 
@@ -346,10 +346,10 @@ static void readers_run(void *ctx, struct offload_job **jobs, size_t n)
 		/* One without a connection only looks again: what it misses is served from the cache. */
 		if (container_of(resolves[i], struct read_job, resolve)->conn)
 			log_failure("resolving", resolves[i]->key, resolves[i]->result);
-		if (resolves[i]->over)
+		if (resolves[i]->expired)
 			reap_submit(api, resolves[i]->key, now_ms);
 	}
-	hear_limits(resolves, resolve_count);
+	limits_refresh(resolves, resolve_count);
 }
 
 /* Only resolves and reads of accounts are shared. */
@@ -367,8 +367,8 @@ static void readers_adopt(void *ctx, struct offload_job *follower, const struct 
 	to->response_date_at = from->response_date_at;
 	to->link = from->link;
 	to->budget = from->budget;
-	to->gate = from->gate;
-	gate_pin(to->gate);
+	to->limit = from->limit;
+	click_limit_pin(to->limit);
 	to->max_clicks = from->max_clicks;
 	to->response = arena_str(to->arena, from->response);
 	if (from->response.ptr && !to->response.ptr)

@@ -84,7 +84,7 @@ void keys_post(struct api_call *call)
 	struct key_input in;
 	struct account user;
 	unsigned rights;
-	uint64_t only = named_sees_only(&call->caller); /* whose keys alone they may touch; 0: anybody's */
+	uint64_t only = link_param_owner(&call->caller); /* whose keys alone they may touch; 0: anybody's */
 	char text[API_KEY_TEXT_BYTES];
 	struct write_job *j = auth_may_manage(call)
 	                          ? account_job_new(call, REGISTRY_KEY_CREATE, keys_post_done)
@@ -145,7 +145,7 @@ void keys_get(struct api_call *call)
 	struct read_job *j = read_job_new(call->w, call->c, READ_KEYS, keys_get_done);
 	if (!j)
 		return;
-	j->keys = (struct registry_keys){.user = named_sees_only(&call->caller),
+	j->keys = (struct registry_keys){.user = link_param_owner(&call->caller),
 	                                 .after = page.after,
 	                                 .limit = page.limit,
 	                                 .arena = http_conn_arena(call->c)};
@@ -173,7 +173,7 @@ void key_delete(struct api_call *call)
 	                          : NULL;
 	if (!j)
 		return;
-	j->account.key.user = named_sees_only(&call->caller);
+	j->account.key.user = link_param_owner(&call->caller);
 	if (!str_u64(call->params[0], &j->account.key.id)) {
 		j->account.result = ERR_NOT_FOUND;
 		key_delete_done(j);

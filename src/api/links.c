@@ -20,7 +20,7 @@ enum {
 	PAGE_DEFAULT = 50,
 	PAGE_MAX = 1000,
 	PAGE_BYTES_MAX = 1 << 20, /* a page of many long notes ends early */
-	STRANGERS_BODY_BYTES_MAX = 64 * 1024,
+	GUESS_BODY_BYTES_MAX = 64 * 1024,
 };
 static const int64_t default_life_ms = 2LL * 365 * 24 * 3600 * 1000;
 
@@ -251,14 +251,14 @@ struct create_wait {
  * it, that is waited for first, beside the loop. */
 static void charge(struct write_job *j, const struct caller *caller, struct str password, bool has_waited);
 
-static void hear_run(struct ask_job *ask)
+static void limit_refresh_run(struct ask_job *ask)
 {
 	struct create_wait *j = container_of(ask, struct create_wait, ask);
-	meter_hear(&j->caller.budget->creates, clock_mono_ms() + HEAR_MS_MAX);
+	meter_needs_refresh(&j->caller.budget->creates, clock_mono_ms() + LIMIT_REFRESH_MS_MAX);
 	ask->result = auth_check(ask->worker->api, &j->caller, &j->ended);
 }
 
-static void hear_done(struct ask_job *ask)
+static void limit_refresh_done(struct ask_job *ask)
 {
 	struct create_wait *j = container_of(ask, struct create_wait, ask);
 	if (ask->result < 0)
@@ -274,8 +274,8 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 	if (meter_take(&caller->budget->creates, loop_mono_ms(http_conn_loop(j->conn)), &j->reading)) {
 		j->refund = &caller->budget->creates;
 	} else if (j->reading.unheard && !has_waited) {
-		struct create_wait *wait = ask_job_new(j->worker, j->conn, sizeof(*wait), hear_run,
-		                                       hear_done);
+		struct create_wait *wait = ask_job_new(j->worker, j->conn, sizeof(*wait), limit_refresh_run,
+		                                       limit_refresh_done);
 		if (!wait)
 			return;
 		wait->write = j;
@@ -325,7 +325,7 @@ static struct write_job *create_new(const struct api_call *call)
 	    .redirect_status = 302,
 	    .enabled = true,
 	};
-	j->write.owner = named_sees_only(&call->caller);
+	j->write.owner = link_param_owner(&call->caller);
 	j->write.idempotency_owner = call->caller.user;
 	return j;
 }
@@ -385,10 +385,10 @@ static bool body_and_key(struct api_call *call, struct input *in, unsigned right
 	bool known_already = auth_in_header(req);
 	if (known_already && !require(call, STR_NULL, rights))
 		return false;
-	if (!known_already && req->body.len > STRANGERS_BODY_BYTES_MAX) {
+	if (!known_already && req->body.len > GUESS_BODY_BYTES_MAX) {
 		problem_say(c, 413, "body-too-large",
 		            "A body over %d bytes is read only when the API key stands in the header.",
-		            STRANGERS_BODY_BYTES_MAX);
+		            GUESS_BODY_BYTES_MAX);
 		return false;
 	}
 	int r = input_parse(req->body, in, &e);
@@ -433,18 +433,18 @@ static void link_get_done(struct read_job *j)
 	const struct store_lookup *found = &j->lookup;
 	bool is_others = found->result == 0 && j->owner && found->link.owner != j->owner;
 	if (found->result < 0 || is_others)
-		named_reply_failed(j->conn, is_others ? ERR_NOT_FOUND : found->result);
+		link_param_reply_failed(j->conn, is_others ? ERR_NOT_FOUND : found->result);
 	else
 		reply_link(j->conn, j->worker->api, &found->link);
 }
 
 void link_get(struct api_call *call)
 {
-	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct str name = link_param_take(call->w, call->c, call->params[0]);
 	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_LINK, link_get_done) : NULL;
 	if (!j)
 		return;
-	j->owner = named_sees_only(&call->caller);
+	j->owner = link_param_owner(&call->caller);
 	j->shows_clicks = true;
 	j->lookup.ref = links_ref(call->w->api->links, name);
 	j->lookup.arena = http_conn_arena(call->c);
@@ -486,7 +486,7 @@ void links_list_get(struct api_call *call)
 	struct read_job *j = read_job_new(call->w, call->c, READ_LIST, links_list_done);
 	if (!j)
 		return;
-	j->list.owner = named_sees_only(&call->caller);
+	j->list.owner = link_param_owner(&call->caller);
 	j->list.limit = limit;
 	j->list.bytes_max = PAGE_BYTES_MAX;
 	j->list.arena = http_conn_arena(call->c);
@@ -513,7 +513,7 @@ static void patch_done(struct write_job *j)
 {
 	const struct http_response done = {.status = 204};
 	if (j->write.result < 0)
-		named_reply_failed(j->conn, j->write.result);
+		link_param_reply_failed(j->conn, j->write.result);
 	else if (j->ctx)
 		patched_reply(j);
 	else
@@ -552,7 +552,7 @@ static void delete_done(struct write_job *j)
 	const struct http_response success = {
 	    .status = 200, .content_type = STR("text/plain; charset=utf-8"), .body = STR("SUCCESS")};
 	if (j->write.result < 0)
-		named_reply_failed(j->conn, j->write.result);
+		link_param_reply_failed(j->conn, j->write.result);
 	else
 		http_reply(j->conn, j->plain ? &success : &done);
 }

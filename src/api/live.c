@@ -173,7 +173,7 @@ static void chunk_open(struct mail *m)
 }
 
 /* Do others give links away without telling? */
-static bool is_untold(const struct api *api)
+static bool is_unsent(const struct api *api)
 {
 	return api->store->is_shared && !api->rcache;
 }
@@ -181,7 +181,7 @@ static bool is_untold(const struct api *api)
 static void timer_again(struct api_worker *w)
 {
 	timer_set(loop_timers(w->loop), &w->watchers_timer,
-	          loop_mono_ms(w->loop) + (is_untold(w->api) ? LOOK_MS : STILL_HERE_MS));
+	          loop_mono_ms(w->loop) + (is_unsent(w->api) ? LOOK_MS : STILL_HERE_MS));
 }
 
 /* Proxies and clients give up on a connection that says nothing. */
@@ -190,9 +190,9 @@ static void still_here(struct timer *t)
 	struct api_worker *worker = container_of(t, struct api_worker, watchers_timer);
 	struct list *head = &worker->watchers;
 	int64_t mono_ms = loop_mono_ms(worker->loop);
-	bool says_so = mono_ms - worker->watchers_told_ms >= STILL_HERE_MS;
+	bool says_so = mono_ms - worker->watchers_noted_ms >= STILL_HERE_MS;
 	if (says_so)
-		worker->watchers_told_ms = mono_ms;
+		worker->watchers_noted_ms = mono_ms;
 	for (struct list *node = head->next; node != head;) {
 		struct watcher *w = container_of(node, struct watcher, link);
 		node = node->next;
@@ -235,13 +235,13 @@ static void put_visit(struct live_chunk *chunk, const struct stats_news *news,
 {
 	static const char *const names[VISIT_KINDS] = {"click", "head", "prefetch", "orphan", "orphan"};
 	const struct sink_visit *v = &news->batch->visits[recent->visit];
-	const struct visit_shape *shape = &news->batch->shapes[v->shape];
-	item_begin(chunk, v->link, names[shape->kind]);
+	const struct dimension_set *set = &news->batch->sets[v->set];
+	item_begin(chunk, v->link, names[set->kind]);
 	buf_str(&chunk->text, STR("{\"t\":"));
 	json_out_time(&chunk->text, v->time_ms);
 	put_text(&chunk->text, "key", str_n(recent->key, recent->key_len));
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
-		put_text(&chunk->text, visit_dim_names[dim], shape->dims[dim]);
+		put_text(&chunk->text, visit_dim_names[dim], set->dims[dim]);
 	buf_char(&chunk->text, '}');
 	item_end(chunk);
 }
@@ -363,7 +363,7 @@ static void watch(struct api_worker *w, struct http_conn *c, const struct watche
 	watcher->ownership = ownership;
 	list_push(&w->watchers, &watcher->link);
 	if (!w->watchers_timer.armed) {
-		w->watchers_told_ms = loop_mono_ms(w->loop);
+		w->watchers_noted_ms = loop_mono_ms(w->loop);
 		timer_again(w);
 	}
 	http_stream_begin(c, &live_head, &watcher->owner);
@@ -389,7 +389,7 @@ static void watch_one(struct watch_job *j)
 	const struct watcher wish = {
 	    .only = j->subject.link.id, .caller = j->caller, .owner_changes = j->owner_changes};
 	struct ownership *ownership = NULL;
-	if (is_untold(api) && j->subject.owner != 0) {
+	if (is_unsent(api) && j->subject.owner != 0) {
 		ownership = ownership_new(api, j->subject.key, j->subject.link.id, j->subject.owner);
 		if (!ownership) {
 			problem_reply_store(j->ask.conn, ERR_NOMEM);
@@ -423,12 +423,12 @@ void live_get(struct api_call *call)
 			watch(call->w, call->c, &(struct watcher){.caller = call->caller}, NULL);
 		return;
 	}
-	struct str name = named_take_key(call->w, call->c, wanted);
+	struct str name = link_param_take(call->w, call->c, wanted);
 	struct watch_job *j = name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), watch_run, watch_done)
 	                               : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&call->caller)};
+	j->subject = (struct ask_subject){.key = name, .owner = link_param_owner(&call->caller)};
 	j->caller = call->caller;
 	j->owner_changes = atomic_load(&call->w->api->owner_changes);
 	j->head_only = call->req->method == HTTP_HEAD;

@@ -2,7 +2,7 @@
 
 #include "api/problem.h"
 
-void named_reply_failed(struct http_conn *c, int err)
+void link_param_reply_failed(struct http_conn *c, int err)
 {
 	if (err == ERR_NOT_FOUND)
 		problem_say(c, 404, "no-such-link", "There is no link of that key, or it is not yours.");
@@ -10,11 +10,11 @@ void named_reply_failed(struct http_conn *c, int err)
 		problem_reply_store(c, err);
 }
 
-struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str text)
+struct str link_param_take(struct api_worker *w, struct http_conn *c, struct str text)
 {
 	char folded[KEY_BYTES_MAX];
 	if (!key_is_wellformed(text)) {
-		named_reply_failed(c, ERR_NOT_FOUND);
+		link_param_reply_failed(c, ERR_NOT_FOUND);
 		return STR_NULL;
 	}
 	struct str key = arena_str(http_conn_arena(c), key_fold(links_cipher(w->api->links), text, folded));
@@ -23,7 +23,7 @@ struct str named_take_key(struct api_worker *w, struct http_conn *c, struct str 
 	return key;
 }
 
-uint64_t named_sees_only(const struct caller *caller)
+uint64_t link_param_owner(const struct caller *caller)
 {
 	return caller_is_admin(caller) ? 0 : caller->user;
 }

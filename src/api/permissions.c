@@ -38,7 +38,7 @@ static void listed_json(struct buf *b, uint64_t id, const struct user_record *us
 static void permissions_get_done(struct read_job *j)
 {
 	if (j->result < 0) {
-		named_reply_failed(j->conn, j->result);
+		link_param_reply_failed(j->conn, j->result);
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
@@ -58,12 +58,12 @@ static void permissions_get_done(struct read_job *j)
 
 void permissions_get(struct api_call *call)
 {
-	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct str name = link_param_take(call->w, call->c, call->params[0]);
 	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_PERMITTED, permissions_get_done)
 	                              : NULL;
 	if (!j)
 		return;
-	j->owner = named_sees_only(&call->caller);
+	j->owner = link_param_owner(&call->caller);
 	j->permitted.ref = links_ref(call->w->api->links, name);
 	read_job_submit(j);
 }
@@ -80,7 +80,7 @@ static void permission_done(struct write_job *j)
 		            "A link's list holds at most %d users; take somebody off it first.",
 		            PERMITTED_MAX);
 	else if (r < 0)
-		named_reply_failed(j->conn, r);
+		link_param_reply_failed(j->conn, r);
 	else
 		http_reply(j->conn, &(const struct http_response){.status = 204});
 }

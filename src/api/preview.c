@@ -50,17 +50,17 @@ static void preview_done(struct read_job *j)
 	const struct store_lookup *found = &j->lookup;
 	const struct link_record *link = &found->link;
 	if (found->result == ERR_NOT_FOUND) {
-		door_no_key(j->worker, j->conn, &j->client, j->as_page);
+		deny_no_key(j->worker, j->conn, &j->client, j->as_page);
 	} else if (found->result == 0 && !links_is_open(j->worker->api->links, link, j->now_ms)) {
-		door_no_link(j->conn, j->as_page);
+		deny_no_link(j->conn, j->as_page);
 	} else if (found->result < 0) {
 		problem_reply_store(j->conn, found->result);
 	} else if (link->is_private && j->found == ACCOUNT_STALE) {
 		auth_refuse_stale(j->conn, j->as_page);
 	} else if (link->is_private && found->user == 0 && !j->sees_all) {
-		door_closed(j->conn, LINK_SIGN_IN, link->key, j->as_page);
+		deny_closed(j->conn, LINK_SIGN_IN, link->key, j->as_page);
 	} else if (link->is_private && !j->sees_all && found->user != link->owner && !found->permitted) {
-		door_closed(j->conn, LINK_FORBIDDEN, link->key, j->as_page);
+		deny_closed(j->conn, LINK_FORBIDDEN, link->key, j->as_page);
 	} else {
 		reply_preview(j, link);
 	}
@@ -79,7 +79,7 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 			hold_submit(hold);
 		return;
 	}
-	strangers_address(w, c, req, &j->client);
+	guess_address(w, c, req, &j->client);
 	j->as_page = problem_wants_page(req);
 	j->sees_all = caller_is_admin(&caller);
 	j->lookup.user = caller.rights & RIGHT_READ ? caller.user : 0; /* a key that may not read is nobody */

@@ -37,7 +37,7 @@ struct target {
 	uint64_t link;
 	struct str key;
 	struct budget *budget;
-	struct click_gate *gate;
+	struct click_limit *limit;
 	uint64_t max_clicks;
 	bool late;
 	struct str response;
@@ -50,7 +50,7 @@ static struct target target_of(const struct cache_entry *e)
 	    .link = e->link,
 	    .key = str_n(e->data, e->key_len),
 	    .budget = e->budget,
-	    .gate = e->gate,
+	    .limit = e->limit,
 	    .max_clicks = e->max_clicks,
 	    .late = e->late,
 	    .response = str_n(cache_entry_response(e), e->response_len),
@@ -79,7 +79,7 @@ static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str
 struct limited_answer {
 	struct capture_wait wait;
 	struct api_worker *worker;
-	struct click_gate *gate; /* pinned */
+	struct click_limit *limit; /* pinned */
 	struct budget *budget;
 	struct meter_reading reading; /* what was taken of the budget */
 	struct str response;
@@ -89,14 +89,14 @@ struct limited_answer {
 /* It did not happen: neither limit has it. */
 static void limited_undo(const struct target *t, const struct meter_reading *reading)
 {
-	gate_give_back(t->gate);
+	click_limit_give_back(t->limit);
 	meter_refund(&t->budget->redirects, reading);
 }
 
 static void limited_done(struct capture_wait *wait, int err)
 {
 	struct limited_answer *a = container_of(wait, struct limited_answer, wait);
-	const struct target t = {.gate = a->gate, .budget = a->budget};
+	const struct target t = {.limit = a->limit, .budget = a->budget};
 	if (err == 0) {
 		reply_redirect(a->worker, wait->conn, a->response, a->date_at);
 	} else {
@@ -104,7 +104,7 @@ static void limited_done(struct capture_wait *wait, int err)
 			limited_undo(&t, &a->reading);
 		problem_reply_log(wait->conn, err);
 	}
-	gate_unpin(t.gate);
+	click_limit_unpin(t.limit);
 }
 
 /* One click has been taken from the gate, and one redirection from the budget. */
@@ -124,9 +124,9 @@ static void limited_submit(struct api_worker *w, struct http_conn *c, const stru
 		problem_reply_log(c, r);
 		return;
 	}
-	gate_pin(t->gate);
+	click_limit_pin(t->limit);
 	a->worker = w;
-	a->gate = t->gate;
+	a->limit = t->limit;
 	a->budget = t->budget;
 	a->reading = *reading;
 	a->date_at = t->date_at;
@@ -140,18 +140,18 @@ static bool send_on(struct api_worker *w, struct http_conn *c, const struct targ
                     struct capture_draft *draft, bool as_page, bool has_waited)
 {
 	struct meter_reading reading = {0};
-	if (UNLIKELY(t->gate) && !gate_take(t->gate, t->max_clicks))
+	if (UNLIKELY(t->limit) && !click_limit_take(t->limit, t->max_clicks))
 		return false;
 	if (UNLIKELY(atomic_load_explicit(&t->budget->redirects.max, memory_order_relaxed) != 0) &&
 	    !meter_take(&t->budget->redirects, loop_mono_ms(http_conn_loop(c)), &reading)) {
-		if (t->gate)
-			gate_give_back(t->gate);
+		if (t->limit)
+			click_limit_give_back(t->limit);
 		if (reading.unheard && !has_waited)
 			return false;
 		refuse(w, c, &reading, as_page);
 		return true;
 	}
-	if (UNLIKELY(t->gate)) {
+	if (UNLIKELY(t->limit)) {
 		limited_submit(w, c, t, &reading, draft);
 		return true;
 	}
@@ -171,7 +171,7 @@ static void resolve_again(struct read_job *j)
 {
 	j->done = resolve_done;
 	j->resolve.result = 0;
-	j->resolve.gate = NULL; /* its pin is the caller's to end */
+	j->resolve.limit = NULL; /* its pin is the caller's to end */
 	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
 	j->job.share = STR_NULL;
 	read_job_submit(j);
@@ -182,7 +182,7 @@ static void counted(struct read_job *j)
 	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
 	const struct problem p = {
 	    .status = 503, .code = "unavailable", .fields = soon, .field_count = 1, .as_page = j->as_page};
-	gate_unpin(j->resolve.gate);
+	click_limit_unpin(j->resolve.limit);
 	if (j->resolve.result < 0)
 		problem_reply(j->conn, &p,
 		              "The clicks of this link are limited, and cannot be counted at the moment. Try "
@@ -217,9 +217,9 @@ static void resolve_answer(struct read_job *j)
 	if (found->result == ERR_NOT_FOUND) {
 		capture_orphan(&w->capture, &j->draft, found->key);
 		if (found->link != 0)
-			door_no_link(j->conn, j->as_page);
+			deny_no_link(j->conn, j->as_page);
 		else
-			door_no_key(w, j->conn, &j->client, j->as_page);
+			deny_no_key(w, j->conn, &j->client, j->as_page);
 		return;
 	}
 	if (found->result < 0) {
@@ -235,14 +235,14 @@ static void resolve_answer(struct read_job *j)
 		return;
 	}
 	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
-		door_closed(j->conn, found->verdict, found->key, j->as_page);
+		deny_closed(j->conn, found->verdict, found->key, j->as_page);
 		return;
 	}
 	const struct target t = {
 	    .link = found->link,
 	    .key = found->key,
 	    .budget = found->budget,
-	    .gate = found->gate,
+	    .limit = found->limit,
 	    .max_clicks = found->max_clicks,
 	    .late = found->verdict == LINK_LATE,
 	    .response = found->response,
@@ -254,14 +254,14 @@ static void resolve_answer(struct read_job *j)
 
 static void resolve_done(struct read_job *j)
 {
-	struct click_gate *gate = j->resolve.gate;
+	struct click_limit *limit = j->resolve.limit;
 	bool uncounted = j->resolve.result == 0 && j->resolve.verdict == LINK_UNCOUNTED;
 	if (uncounted) {
 		count_submit(j, counted); /* which keeps the pin */
 		return;
 	}
 	resolve_answer(j);
-	gate_unpin(gate);
+	click_limit_unpin(limit);
 }
 
 struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
@@ -274,7 +274,7 @@ struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, con
 	j->as_page = problem_wants_page(req);
 	j->resolve.arena = arena;
 	j->resolve.key = arena_str(arena, key);
-	strangers_address(w, c, req, &j->client);
+	guess_address(w, c, req, &j->client);
 	capture_read(&w->capture, c, req, &j->draft);
 	if (!j->resolve.key.ptr || !capture_keep(&j->draft, arena)) {
 		problem_reply_store(c, ERR_NOMEM);
@@ -317,14 +317,14 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 	             loop_mono_ms(http_conn_loop(c))) &&
 	    !refresh_may_serve(w, e))
 		return false;
-	if (!strangers_may_look(w, c, req))
+	if (!guess_may_look(w, c, req))
 		return true;
 	struct capture_draft draft;
 	capture_read(&w->capture, c, req, &draft);
 	if (UNLIKELY(e->response_len == 0)) {
 		metric_add(&w->metrics->cache_negative, 1);
 		capture_orphan(&w->capture, &draft, key);
-		door_no_link(c, problem_wants_page(req));
+		deny_no_link(c, problem_wants_page(req));
 		return true;
 	}
 	const struct target t = target_of(e);
@@ -364,7 +364,7 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 {
 	char text[REDIRECT_KEY_BYTES];
 	bool preview;
-	if (!strangers_may_look(w, c, req))
+	if (!guess_may_look(w, c, req))
 		return;
 	struct str key = redirect_key(w, req->path, text, &preview);
 	if (!key.ptr) {
@@ -372,8 +372,8 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 		struct net_addr client;
 		capture_read(&w->capture, c, req, &draft);
 		capture_orphan(&w->capture, &draft, str_n(req->path.ptr + 1, req->path.len - 1));
-		strangers_address(w, c, req, &client);
-		door_no_key(w, c, &client, problem_wants_page(req));
+		guess_address(w, c, req, &client);
+		deny_no_key(w, c, &client, problem_wants_page(req));
 		return;
 	}
 	if (preview) {

@@ -15,7 +15,7 @@ struct refresh_job {
 static void refresh_done(struct offload_job *job)
 {
 	struct refresh_job *refresh = container_of(job, struct refresh_job, read.job);
-	gate_unpin(refresh->read.resolve.gate);
+	click_limit_unpin(refresh->read.resolve.limit);
 	arena_release(&refresh->arena);
 	free(refresh);
 }
@@ -43,7 +43,7 @@ static void refresh_submit(struct api_worker *w, struct str key)
 
 static bool is_for_keeping(const struct cache_entry *e)
 {
-	return e->response_len > 0 && !e->gate;
+	return e->response_len > 0 && !e->limit;
 }
 
 bool refresh_may_serve(struct api_worker *w, struct cache_entry *e)

@@ -21,27 +21,27 @@ const struct conf_row api_rows[] = {
             "The period of those limits, and of an API key's own limits that name none.", .min = 1000,
             .max = 31ULL * 24 * 3600 * 1000),
     SETTING(
-        "limits", "misses", CONF_UINT, strangers.misses_max, "500",
+        "limits", "misses", CONF_UINT, guess_limits.misses_max, "500",
         "Requests for keys that are none, from one address (an IPv6 /64) in a minute; beyond "
         "them it gets 429 for every link; 0 is no limit. Unknown API keys are counted apart, with the same "
         "limit.",
-        .max = TRIES_MAX),
-    SETTING("limits", "sign_ins", CONF_UINT, strangers.sign_ins_max, "10",
+        .max = THROTTLE_MAX),
+    SETTING("limits", "sign_ins", CONF_UINT, guess_limits.sign_ins_max, "10",
             "Wrong passwords for one account from one address (an IPv6 /64) in limits.tries_period; and "
             "wrong current passwords of somebody who is signed in.",
-            .min = 1, .max = TRIES_MAX),
-    SETTING("limits", "sign_ins_account", CONF_UINT, strangers.sign_ins_account_max, "100",
+            .min = 1, .max = THROTTLE_MAX),
+    SETTING("limits", "sign_ins_account", CONF_UINT, guess_limits.sign_ins_account_max, "100",
             "Wrong passwords for one account from all addresses in limits.tries_period.", .min = 1,
-            .max = TRIES_MAX),
-    SETTING("limits", "sign_ins_address", CONF_UINT, strangers.sign_ins_address_max, "50",
+            .max = THROTTLE_MAX),
+    SETTING("limits", "sign_ins_address", CONF_UINT, guess_limits.sign_ins_address_max, "50",
             "Wrong passwords for accounts from one address in limits.tries_period.", .min = 1,
-            .max = TRIES_MAX),
-    SETTING("limits", "passwords_link", CONF_UINT, strangers.passwords_link_max, "100",
-            "Wrong passwords for one link in limits.tries_period.", .min = 1, .max = TRIES_MAX),
-    SETTING("limits", "passwords_address", CONF_UINT, strangers.passwords_address_max, "20",
-            "Wrong passwords for links from one address in limits.tries_period.", .min = 1, .max = TRIES_MAX),
-    SETTING("limits", "tries_period", CONF_DURATION, strangers.tries_ms, "5m",
-            "The period of the limits of wrong passwords.", .min = 1000, .max = TRIES_PERIOD_MS_MAX),
+            .max = THROTTLE_MAX),
+    SETTING("limits", "passwords_link", CONF_UINT, guess_limits.passwords_link_max, "100",
+            "Wrong passwords for one link in limits.tries_period.", .min = 1, .max = THROTTLE_MAX),
+    SETTING("limits", "passwords_address", CONF_UINT, guess_limits.passwords_address_max, "20",
+            "Wrong passwords for links from one address in limits.tries_period.", .min = 1, .max = THROTTLE_MAX),
+    SETTING("limits", "tries_period", CONF_DURATION, guess_limits.throttle_ms, "5m",
+            "The period of the limits of wrong passwords.", .min = 1000, .max = THROTTLE_PERIOD_MS_MAX),
     SETTING("serve", "session_time", CONF_DURATION, session_ms, "7d",
             "How long somebody who signs in stays signed in.", .min = 1000, .max = 366ULL * 24 * 3600 * 1000),
     SETTING("accounts", "cache_memory", CONF_BYTES, accounts_bytes, "32m",
@@ -202,5 +202,5 @@ static void refuse(void *ctx, struct http_conn *c, int status, const char *reaso
 struct http_handler api_handler(struct api_worker *w)
 {
 	return (struct http_handler){
-	    .handle = w->api->only_answers ? handle_question : handle, .refuse = refuse, .ctx = w};
+	    .handle = w->api->only_queries ? handle_question : handle, .refuse = refuse, .ctx = w};
 }

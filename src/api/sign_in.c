@@ -72,7 +72,7 @@ void session_prepare(const struct api_worker *w, struct http_conn *c, const stru
 	struct net_addr client;
 	struct str agent = http_request_field(req, STR("user-agent"));
 	int64_t now_ms = loop_real_ms(http_conn_loop(c));
-	strangers_address(w, c, req, &client);
+	guess_address(w, c, req, &client);
 	agent.len = MIN(agent.len, (size_t)SESSION_AGENT_BYTES_MAX);
 	*ret = (struct session_record){
 	    .user = user,
@@ -156,7 +156,7 @@ struct sign_in_job {
 	struct str email, password; /* as given, the first in lower case */
 	struct str next;
 	bool is_form, secure;
-	struct stranger_tries tries;
+	struct guess_attempts tries;
 	struct user_record user;
 	struct write_job *write; /* of the session that begins if it is right */
 	bool right;
@@ -219,7 +219,7 @@ static void sign_in_done(struct ask_job *ask)
 {
 	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
 	if (ask->result < 0 || j->right) /* what could not be looked at is no try */
-		strangers_forgive(ask->worker, ask->conn, &j->tries);
+		guess_refund(ask->worker, ask->conn, &j->tries);
 	if (ask->result < 0) {
 		problem_reply_store(ask->conn, ask->result);
 	} else if (j->right) {
@@ -283,10 +283,10 @@ void session_post(struct api_call *call)
 		return;
 	str_lower(j->email, (char *)j->email.ptr); /* our own copy */
 	session_prepare(call->w, call->c, call->req, 0, &j->write->account.session);
-	if (!strangers_sign_in(call->w, call->c, call->req, j->email, &j->tries))
+	if (!guess_sign_in(call->w, call->c, call->req, j->email, &j->tries))
 		return;
 	if (!ask_job_submit_hash(&j->ask, HASH_SIGN_IN))
-		strangers_forgive(call->w, call->c, &j->tries); /* it was not looked at */
+		guess_refund(call->w, call->c, &j->tries); /* it was not looked at */
 }
 
 /* Who am I? */

@@ -139,12 +139,12 @@ static void link_stats_done(struct ask_job *ask)
 void link_stats_get(struct api_call *call)
 {
 	struct err e;
-	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct str name = link_param_take(call->w, call->c, call->params[0]);
 	struct link_stats_job *j =
 	    name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), link_stats_run, link_stats_done) : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&call->caller)};
+	j->subject = (struct ask_subject){.key = name, .owner = link_param_owner(&call->caller)};
 	j->query.arena = j->ask.arena;
 	int r = stats_params_read(call->req->query, j->ask.now_ms, &j->query, &e);
 	submit_read(&j->ask, r, &e);
@@ -183,11 +183,11 @@ static void put_visit(struct buf *b, const struct stats_visit *v)
 {
 	buf_str(b, STR("{\"t\":"));
 	json_out_time(b, v->time_ms);
-	buf_printf(b, ",\"kind\":\"%s\"", kind_names[v->shape.kind]);
-	if (visit_is_orphan(v->shape.kind))
+	buf_printf(b, ",\"kind\":\"%s\"", kind_names[v->set.kind]);
+	if (visit_is_orphan(v->set.kind))
 		put_text(b, "path", v->path);
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
-		put_text(b, visit_dim_names[dim], v->shape.dims[dim]);
+		put_text(b, visit_dim_names[dim], v->set.dims[dim]);
 	put_text(b, "region", v->region);
 	put_text(b, "city", v->city);
 	put_text(b, "address", v->address);
@@ -232,12 +232,12 @@ static void visits_submit(struct visits_job *j, const struct http_request *req)
 
 void link_visits_get(struct api_call *call)
 {
-	struct str name = named_take_key(call->w, call->c, call->params[0]);
+	struct str name = link_param_take(call->w, call->c, call->params[0]);
 	struct visits_job *j = name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done)
 	                                : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = named_sees_only(&call->caller)};
+	j->subject = (struct ask_subject){.key = name, .owner = link_param_owner(&call->caller)};
 	visits_submit(j, call->req);
 }
 

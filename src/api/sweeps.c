@@ -43,9 +43,9 @@ static void sweep_job_run(struct ask_job *ask)
 	thread_only_when_idle(); /* the pool's one thread does nothing else */
 	ask->result = sweep_run(&run);
 	j->removed = run.removed;
-	struct store_over left = {.now_ms = ask->now_ms, .count_all = true};
+	struct store_expired left = {.now_ms = ask->now_ms, .count_all = true};
 	if (ask->result == 0)
-		ask->result = store_over(api->store, &left);
+		ask->result = store_expired(api->store, &left);
 	j->remaining = left.total;
 }
 

@@ -21,7 +21,7 @@ struct unlock_job {
 	struct ask_job ask;
 	struct read_job *redirect;
 	struct str password; /* as given */
-	struct stranger_tries tries;
+	struct guess_attempts tries;
 	struct store_lookup lookup;
 	enum link_verdict verdict; /* LINK_OPEN: the password is right */
 };
@@ -80,31 +80,31 @@ static void unlock_done(struct ask_job *ask)
 	struct unlock_job *j = container_of(ask, struct unlock_job, ask);
 	struct read_job *redirect = j->redirect;
 	if (ask->result < 0 && ask->result != ERR_NOT_FOUND) /* what could not be looked at is no try */
-		strangers_forgive(ask->worker, ask->conn, &j->tries);
+		guess_refund(ask->worker, ask->conn, &j->tries);
 	if (ask->result == ERR_NOT_FOUND) {
 		if (j->lookup.result == 0) /* it is there, but not open */
-			door_no_link(ask->conn, redirect->as_page);
+			deny_no_link(ask->conn, redirect->as_page);
 		else
-			door_no_key(ask->worker, ask->conn, &redirect->client, redirect->as_page);
+			deny_no_key(ask->worker, ask->conn, &redirect->client, redirect->as_page);
 	} else if (ask->result < 0) {
 		problem_reply_store(ask->conn, ask->result);
 	} else if (j->verdict == LINK_LOCKED) {
-		door_wrong_password(ask->conn, redirect->as_page);
+		deny_wrong_password(ask->conn, redirect->as_page);
 	} else if (j->verdict == LINK_LATE) {
 		redirect->resolve.see_other = true;
 		redirect_job_submit(redirect);
 	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_UNREAD) {
-		strangers_forgive(ask->worker, ask->conn,
+		guess_refund(ask->worker, ask->conn,
 		                  &j->tries); /* it is looked at when they are known */
 		hold_submit(redirect->hold);
 	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_STALE) {
 		auth_refuse_stale(ask->conn, redirect->as_page);
 	} else if (j->verdict != LINK_OPEN) {
-		door_closed(ask->conn, j->verdict, redirect->resolve.key, redirect->as_page);
+		deny_closed(ask->conn, j->verdict, redirect->resolve.key, redirect->as_page);
 	} else if (!j->lookup.link.password.ptr) {
 		reply_not_locked(ask->conn);
 	} else {
-		strangers_forgive(ask->worker, ask->conn, &j->tries);
+		guess_refund(ask->worker, ask->conn, &j->tries);
 		redirect->resolve.unlocked = j->lookup.link.password;
 		redirect->resolve.see_other = true;
 		redirect_job_submit(redirect);
@@ -126,7 +126,7 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 	if (http_is_form(req)) {
 		password = http_form_field(req->body, STR("password"), http_conn_arena(c));
 		if (!password.ptr || password.len > PASSWORD_BYTES_MAX)
-			door_wrong_password(c, problem_wants_page(req));
+			deny_wrong_password(c, problem_wants_page(req));
 		return password.len > PASSWORD_BYTES_MAX ? STR_NULL : password;
 	}
 	int r = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
@@ -143,28 +143,28 @@ void unlock_handle(struct api_worker *w, struct http_conn *c, const struct http_
 	bool preview;
 	struct str key = redirect_key(w, req->path, text, &preview);
 	struct net_addr client;
-	if (!strangers_may_look(w, c, req))
+	if (!guess_may_look(w, c, req))
 		return;
 	if (!key.ptr || preview) {
-		strangers_address(w, c, req, &client);
-		door_no_key(w, c, &client, problem_wants_page(req));
+		guess_address(w, c, req, &client);
+		deny_no_key(w, c, &client, problem_wants_page(req));
 		return;
 	}
 	struct str password = read_password(c, req);
 	struct unlock_job *j = password.ptr ? ask_job_new(w, c, sizeof(*j), unlock_run, unlock_done) : NULL;
 	if (!j)
 		return;
-	if (!strangers_password(w, c, req, key, &j->tries))
+	if (!guess_password(w, c, req, key, &j->tries))
 		return;
 	j->password = password;
 	j->redirect = redirect_job_new(w, c, req, key);
 	if (!j->redirect) {
-		strangers_forgive(w, c, &j->tries);
+		guess_refund(w, c, &j->tries);
 		return;
 	}
 	j->lookup.ref = links_ref(w->api->links, j->redirect->resolve.key);
 	j->lookup.user = j->redirect->resolve.user;
 	j->lookup.arena = j->ask.arena;
 	if (!ask_job_submit_hash(&j->ask, HASH_UNLOCK))
-		strangers_forgive(w, c, &j->tries);
+		guess_refund(w, c, &j->tries);
 }

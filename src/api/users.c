@@ -170,7 +170,7 @@ void users_get(struct api_call *call)
 	if (!input_page(call->c, call->req->query, PAGE_DEFAULT, PAGE_MAX, &page))
 		return;
 	const struct registry_users wanted = {.after = page.after, .limit = page.limit};
-	submit_list(call, &wanted, named_sees_only(&call->caller), users_get_done);
+	submit_list(call, &wanted, link_param_owner(&call->caller), users_get_done);
 }
 
 void user_get(struct api_call *call)
@@ -192,7 +192,7 @@ struct patch_job {
 	bool secure; /* a new cookie goes over TLS only */
 	bool wrong;  /* the current password is another */
 	bool ended;  /* whoever asked has lost the right to */
-	struct stranger_tries tries;
+	struct guess_attempts tries;
 };
 
 static bool changes_own_password(const struct patch_job *j)
@@ -243,7 +243,7 @@ static void patch_prepared(struct ask_job *ask)
 {
 	struct patch_job *j = container_of(ask, struct patch_job, ask);
 	if (!j->wrong)
-		strangers_forgive(ask->worker, ask->conn, &j->tries);
+		guess_refund(ask->worker, ask->conn, &j->tries);
 	if (j->ended) {
 		auth_refuse_ended(ask->conn, &j->caller);
 	} else if (j->wrong) {
@@ -313,10 +313,10 @@ void user_patch(struct api_call *call)
 		return;
 	}
 	bool guess = changes_own_password(j);
-	if (guess && !strangers_current_password(call->w, call->c, call->req, id, &j->tries))
+	if (guess && !guess_current_password(call->w, call->c, call->req, id, &j->tries))
 		return;
 	if (!ask_job_submit_hash(&j->ask, guess ? HASH_SIGN_IN : HASH_SET))
-		strangers_forgive(call->w, call->c, &j->tries);
+		guess_refund(call->w, call->c, &j->tries);
 }
 
 /* Ending sessions */

@@ -45,11 +45,11 @@ static const struct kafka_property defaults[] = {
 static void delivered(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
 {
 	struct kafka_producer *p = opaque;
-	struct kafka_letter *letter = message->_private;
+	struct kafka_message *message = message->_private;
 	(void)rk;
 	p->waiting--;
 	if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-		letter->state = LETTER_DELIVERED;
+		message->state = MESSAGE_DELIVERED;
 		return;
 	}
 	if (!p->failed)
@@ -139,15 +139,15 @@ static void refused(struct kafka_producer *p, rd_kafka_resp_err_t err)
 }
 
 /* Hands over what is new in one topic, in order. False: librdkafka has no more room at present. */
-static bool letters_hand_over(struct kafka_producer *p, unsigned topic, struct kafka_letter *letters,
+static bool messages_enqueue(struct kafka_producer *p, unsigned topic, struct kafka_message *messages,
                               size_t count)
 {
 	rd_kafka_message_t chunk[CHUNK];
 	for (size_t i = 0; i < count;) {
 		int n = 0;
 		for (; i < count && n < CHUNK; i++) {
-			struct kafka_letter *l = &letters[i];
-			if (l->topic != topic || l->state != LETTER_NEW)
+			struct kafka_message *l = &messages[i];
+			if (l->topic != topic || l->state != MESSAGE_NEW)
 				continue;
 			chunk[n++] = (rd_kafka_message_t){
 			    .payload = (void *)l->value.ptr,
@@ -162,7 +162,7 @@ static bool letters_hand_over(struct kafka_producer *p, unsigned topic, struct k
 		                : 0;
 		for (int k = 0; k < n; k++) {
 			if (chunk[k].err == RD_KAFKA_RESP_ERR_NO_ERROR)
-				((struct kafka_letter *)chunk[k]._private)->state = LETTER_SENT;
+				((struct kafka_message *)chunk[k]._private)->state = MESSAGE_SENT;
 			else if (chunk[k].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
 				refused(p, chunk[k].err);
 		}
@@ -173,15 +173,15 @@ static bool letters_hand_over(struct kafka_producer *p, unsigned topic, struct k
 	return true;
 }
 
-static bool all_hand_over(struct kafka_producer *p, struct kafka_letter *letters, size_t count)
+static bool all_enqueue(struct kafka_producer *p, struct kafka_message *messages, size_t count)
 {
 	bool all = true;
 	for (unsigned i = 0; i < p->config.topic_count; i++)
-		all &= letters_hand_over(p, i, letters, count);
+		all &= messages_enqueue(p, i, messages, count);
 	return all;
 }
 
-int kafka_producer_send(struct kafka_producer *p, struct kafka_letter *letters, size_t count,
+int kafka_producer_send(struct kafka_producer *p, struct kafka_message *messages, size_t count,
                         uint64_t timeout_ms, struct err *e)
 {
 	int64_t until_ms = clock_mono_ms() + (int64_t)timeout_ms;
@@ -190,11 +190,11 @@ int kafka_producer_send(struct kafka_producer *p, struct kafka_letter *letters, 
 		rd_kafka_poll(p->rk, 0);
 		return p->failed ? ERR_UNCERTAIN : r;
 	}
-	bool all = all_hand_over(p, letters, count);
+	bool all = all_enqueue(p, messages, count);
 	while (!p->failed && (p->waiting > 0 || !all) && clock_mono_ms() < until_ms) {
 		rd_kafka_poll(p->rk, (int)MIN(until_ms - clock_mono_ms(), (int64_t)POLL_MS));
 		if (!all)
-			all = all_hand_over(p, letters, count);
+			all = all_enqueue(p, messages, count);
 	}
 	if (!p->failed && p->waiting == 0 && all) {
 		p->said.text[0] = '\0';

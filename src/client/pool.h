@@ -82,7 +82,7 @@ void *conn_pool_take(struct conn_pool *p, int64_t timeout_ms, struct err *e);
 void conn_pool_return(void *conn); /* NULL is fine */
 
 /* Callers that can use another server should: a take would fail or wait. */
-bool conn_pool_is_sick(const struct conn_pool *p);
+bool conn_pool_is_failing(const struct conn_pool *p);
 
 /* Takes fail from now on, also those that wait. */
 void conn_pool_stop(struct conn_pool *p);

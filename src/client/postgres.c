@@ -147,7 +147,7 @@ void pg_return(struct pg_conn *c)
 	conn_pool_return(c);
 }
 
-bool pg_is_sick(const struct pg_pool *p)
+bool pg_is_failing(const struct pg_pool *p)
 {
-	return conn_pool_is_sick(p->conns);
+	return conn_pool_is_failing(p->conns);
 }

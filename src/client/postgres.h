@@ -51,8 +51,8 @@ void pg_pool_timeout(struct pg_pool *p, int64_t timeout_ms);
 struct pg_conn *pg_take(struct pg_pool *p, struct err *e);
 void pg_return(struct pg_conn *c); /* closed when it failed or is inside a transaction; may be NULL */
 
-/* Callers that can use another server should: conn_pool_is_sick. */
-bool pg_is_sick(const struct pg_pool *p);
+/* Callers that can use another server should: conn_pool_is_failing. */
+bool pg_is_failing(const struct pg_pool *p);
 
 /* The server only follows another one: it takes no writes. Known for PostgreSQL 14 and later. */
 bool pg_is_standby(const struct pg_conn *c);

@@ -87,9 +87,9 @@ void redis_free(struct redis *r)
 	free(r);
 }
 
-bool redis_is_sick(const struct redis *r)
+bool redis_is_failing(const struct redis *r)
 {
-	return conn_pool_is_sick(r->conns);
+	return conn_pool_is_failing(r->conns);
 }
 
 struct redis_conn *redis_take(struct redis *r, struct err *e)

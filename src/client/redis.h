@@ -43,8 +43,8 @@ struct str redis_name(const struct redis *r);
 struct redis_conn *redis_take(struct redis *r, struct err *e);
 void redis_return(struct redis_conn *c); /* closed when it failed, kept otherwise */
 
-/* Any thread: conn_pool_is_sick. */
-bool redis_is_sick(const struct redis *r);
+/* Any thread: conn_pool_is_failing. */
+bool redis_is_failing(const struct redis *r);
 
 /* --- commands; replies come in the order of the commands --- */
 

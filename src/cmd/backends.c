@@ -276,11 +276,11 @@ int backend_open_claim(const struct settings *s, struct store *store, uint64_t i
                        struct key_source **ret, struct err *e)
 {
 	struct key_cipher cipher;
-	int r = shape_settle(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher, e);
+	int r = key_format_settle(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher, e);
 	if (r < 0)
 		return r;
 	const struct claim_config config = {
-	    .store = store, .cipher = &cipher, .rest_ms = s->links.rest_ms, .id_block = id_block};
+	    .store = store, .cipher = &cipher, .quarantine_ms = s->links.quarantine_ms, .id_block = id_block};
 	r = claim_new(&config, ret, e);
 	explicit_bzero(&cipher, sizeof(cipher));
 	return r;

@@ -12,7 +12,7 @@ static void changed(void *ctx, struct str key)
 		links_changed(links, key);
 }
 
-static void told(void *ctx, struct str topic)
+static void reported(void *ctx, struct str topic)
 {
 	struct cluster *c = ctx;
 	struct accounts *accounts = atomic_load_explicit(&c->accounts, memory_order_acquire);
@@ -37,14 +37,14 @@ static void lost(void *ctx)
 static int open_limits(struct cluster *c, const struct settings *s, struct store *store, struct err *e)
 {
 	int r = backend_open_limiter(s->serve.limits_url, store, &c->limiter, e);
-	return r == 0 && c->limiter ? settler_new(c->limiter, &c->settler, e) : r;
+	return r == 0 && c->limiter ? quota_sync_new(c->limiter, &c->quota_sync, e) : r;
 }
 
 int cluster_open(struct cluster *c, const struct settings *s, struct store *store, bool is_private,
                  _Atomic uint64_t *owner_changes, struct err *e)
 {
 	c->owner_changes = owner_changes;
-	const struct rcache_listener listener = {.changed = changed, .told = told, .lost = lost, .ctx = c};
+	const struct rcache_listener listener = {.changed = changed, .reported = reported, .lost = lost, .ctx = c};
 	int r = backend_open_rcache(s->serve.cache_url, store, &listener, &c->rcache, e);
 	if (r == 0)
 		r = backend_open_source(s, store, &c->source, e);
@@ -60,8 +60,8 @@ int cluster_join(struct cluster *c, struct links *links, struct accounts *accoun
 {
 	bool watches = store->is_shared && !is_private;
 	int r = watches ? accounts_watch(accounts, e) : 0;
-	if (r == 0 && c->settler)
-		r = settler_start(c->settler, e);
+	if (r == 0 && c->quota_sync)
+		r = quota_sync_start(c->quota_sync, e);
 	/* release: pairs with the acquires above */
 	atomic_store_explicit(&c->links, links, memory_order_release);
 	if (r < 0 || !watches)
@@ -75,14 +75,14 @@ void cluster_leave(struct cluster *c)
 {
 	if (c->rcache)
 		c->rcache->ops->free(c->rcache); /* and its thread: nobody is told anything any more */
-	settler_stop(c->settler);
+	quota_sync_stop(c->quota_sync);
 }
 
 void cluster_close(struct cluster *c)
 {
 	if (c->source)
 		c->source->ops->free(c->source);
-	settler_free(c->settler);
+	quota_sync_free(c->quota_sync);
 	if (c->limiter)
 		c->limiter->ops->free(c->limiter);
 	leases_free(c->leases);

@@ -15,7 +15,7 @@ struct cluster {
 	struct rcache *rcache;
 	struct key_source *source;
 	struct limiter *limiter;
-	struct settler *settler;
+	struct quota_sync *quota_sync;
 	struct leases *leases;
 	/* For what is told on the cache's own thread; NULL: there is nobody to be told yet. */
 	_Atomic(struct links *) links;

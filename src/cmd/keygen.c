@@ -24,8 +24,8 @@ struct keygen_service {
 	struct key_source *origin;
 	struct leases *leases;
 	struct arena arena;
-	struct stock **stocks;
-	size_t stock_count;
+	struct stock **dbs;
+	size_t db_count;
 	struct keygen *keygen;
 };
 
@@ -69,7 +69,7 @@ static void stop(void *ctx)
 		keygen_stop(k->keygen, &sums);
 		printf("keygen: %ju keys made, %ju lost\n", (uintmax_t)sums.made, (uintmax_t)sums.lost);
 	}
-	stocks_free(k->stocks, k->stock_count);
+	keys_dbs_free(k->dbs, k->db_count);
 	leases_free(k->leases);
 	if (k->origin)
 		k->origin->ops->free(k->origin);
@@ -81,11 +81,11 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 {
 	struct keygen_service *k = ctx;
 	int r = keys_settings_check(&s->keys, e);
-	if (r == 0 && !s->keys.stock_url[0])
+	if (r == 0 && !s->keys.db_url[0])
 		r = err_set(e, ERR_INVALID,
 		            "keys.stock_url is not set; write postgres://USER@HOST:PORT/DATABASE");
 	if (r == 0)
-		r = stocks_new(str_of(s->keys.stock_url), &k->arena, &k->stocks, &k->stock_count, e);
+		r = keys_dbs_new(str_of(s->keys.db_url), &k->arena, &k->dbs, &k->db_count, e);
 	if (r == 0)
 		r = open_leases(s, &k->leases, e);
 	if (r == 0)
@@ -95,17 +95,17 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 	const struct keygen_config config = {
 	    .origin = k->origin,
 	    .leases = k->leases,
-	    .stocks = k->stocks,
-	    .stock_count = k->stock_count,
-	    .low = s->keys.stock_low,
-	    .high = s->keys.stock_high,
+	    .dbs = k->dbs,
+	    .db_count = k->db_count,
+	    .low = s->keys.db_low,
+	    .high = s->keys.db_high,
 	    .held_max = s->keys.gen_stocks,
 	    .lease_ms = s->keys.lease_ms,
 	};
 	r = keygen_start(&config, &k->keygen, e);
 	if (r < 0)
 		return r;
-	printf("keygen: ready for %zu keys database%s\n", k->stock_count, k->stock_count == 1 ? "" : "s");
+	printf("keygen: ready for %zu keys database%s\n", k->db_count, k->db_count == 1 ? "" : "s");
 	fflush(stdout);
 	return 0;
 }

@@ -18,12 +18,12 @@ static const char usage[] = "usage: curt keysync [--config FILE] [--SETTING VALU
 
 struct keysync_service {
 	struct arena arena;
-	struct shelf **shelves;
-	size_t shelf_count;
+	struct shelf **lists;
+	size_t list_count;
 	struct leases **leases; /* of each shelf */
 	size_t leases_opened;   /* the first ones are our own; the rest repeats the last */
-	struct stock **stocks;
-	size_t stock_count;
+	struct stock **dbs;
+	size_t db_count;
 	struct keysync *keysync;
 };
 
@@ -61,8 +61,8 @@ static void stop(void *ctx)
 	}
 	for (size_t i = 0; i < k->leases_opened; i++)
 		leases_free(k->leases[i]);
-	shelves_free(k->shelves, k->shelf_count);
-	stocks_free(k->stocks, k->stock_count);
+	key_lists_free(k->lists, k->list_count);
+	keys_dbs_free(k->dbs, k->db_count);
 	arena_release(&k->arena);
 }
 
@@ -70,25 +70,25 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 {
 	struct keysync_service *k = ctx;
 	int r = keys_settings_check(&s->keys, e);
-	if (r == 0 && !s->keys.stock_url[0])
+	if (r == 0 && !s->keys.db_url[0])
 		r = err_set(e, ERR_INVALID,
 		            "keys.stock_url is not set; write postgres://USER@HOST:PORT/DATABASE");
 	if (r == 0 && !s->keys.url[0])
 		r = err_set(e, ERR_INVALID, "keys.url is not set; write redis://HOST:PORT");
 	if (r == 0)
-		r = stocks_new(str_of(s->keys.stock_url), &k->arena, &k->stocks, &k->stock_count, e);
+		r = keys_dbs_new(str_of(s->keys.db_url), &k->arena, &k->dbs, &k->db_count, e);
 	if (r == 0)
-		r = shelves_new(str_of(s->keys.url), &k->arena, &k->shelves, &k->shelf_count, e);
+		r = key_lists_new(str_of(s->keys.url), &k->arena, &k->lists, &k->list_count, e);
 	if (r == 0)
 		r = open_leases(k, s, e);
 	if (r < 0)
 		return r;
 	const struct keysync_config config = {
-	    .shelves = k->shelves,
+	    .lists = k->lists,
 	    .leases = k->leases,
-	    .shelf_count = k->shelf_count,
-	    .stocks = k->stocks,
-	    .stock_count = k->stock_count,
+	    .list_count = k->list_count,
+	    .dbs = k->dbs,
+	    .db_count = k->db_count,
 	    .low = s->keys.low,
 	    .high = s->keys.high,
 	    .held_max = s->keys.sync_shards,
@@ -97,7 +97,7 @@ static int start(void *ctx, const struct settings *s, struct err *e)
 	r = keysync_start(&config, &k->keysync, e);
 	if (r < 0)
 		return r;
-	printf("keysync: ready for %zu Redis server%s\n", k->shelf_count, k->shelf_count == 1 ? "" : "s");
+	printf("keysync: ready for %zu Redis server%s\n", k->list_count, k->list_count == 1 ? "" : "s");
 	fflush(stdout);
 	return 0;
 }

@@ -40,14 +40,14 @@ static enum log_keeper keeper_of(const struct pipeline *p)
 
 static int checkpoint_open(struct pipeline *p, struct err *e)
 {
-	const char *file = p->folder ? takeover_file(keeper_of(p)) : NULL;
+	const char *file = p->folder ? handover_file(keeper_of(p)) : NULL;
 	p->events_path = p->folder ? folder_path(p->folder, "events") : NULL;
 	if ((p->folder && !p->events_path) ||
 	    (file && asprintf(&p->checkpoint_path, "%s/%s", p->events_path, file) < 0)) {
 		p->checkpoint_path = NULL;
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
-	if (p->folder && !has_kafka(p) && !(p->untold_path = folder_path(p->folder, "events/untold")))
+	if (p->folder && !has_kafka(p) && !(p->dirty_links_path = folder_path(p->folder, "events/untold")))
 		return err_set(e, ERR_NOMEM, "out of memory");
 	return 0;
 }
@@ -77,17 +77,17 @@ static int sink_open(void *ctx, struct sink **ret, struct err *e)
 /* Who only asks the sink need not wait for it: links are redirected, and events go to the queue, without. */
 static bool only_asks(const struct pipeline *p)
 {
-	return !sink_is_ours(p) && p->folder && (has_kafka(p) || p->settings->serve.role == ROLE_ANSWERS);
+	return !sink_is_ours(p) && p->folder && (has_kafka(p) || p->settings->serve.role == ROLE_STATS);
 }
 
-static int sink_open_or_later(struct pipeline *p, struct err *e)
+static int sink_open_or_lazy(struct pipeline *p, struct err *e)
 {
 	int r = sink_open(p, &p->sink, e);
 	if (r != ERR_UNAVAILABLE || !only_asks(p))
 		return r;
 	log_warn("cmd", "%s; there are no statistics until it is there", e->text);
-	p->sink_is_later = true;
-	return sink_later_new(&(struct sink_later_config){.open = sink_open, .ctx = p}, &p->sink, e);
+	p->sink_is_lazy = true;
+	return sink_lazy_new(&(struct sink_lazy_config){.open = sink_open, .ctx = p}, &p->sink, e);
 }
 
 int pipeline_open(struct pipeline *p, const struct settings *s, struct store *store,
@@ -96,7 +96,7 @@ int pipeline_open(struct pipeline *p, const struct settings *s, struct store *st
 	p->settings = s;
 	p->store = store;
 	p->folder = folder;
-	int r = sink_open_or_later(p, e);
+	int r = sink_open_or_lazy(p, e);
 	if (r == 0)
 		r = checkpoint_open(p, e);
 	if (r == 0)
@@ -110,18 +110,18 @@ int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct positi
 	struct pipeline *p = ctx;
 	struct err e;
 	(void)arena;
-	const struct takeover_config config = {
+	const struct handover_config config = {
 	    .folder = p->events_path,
 	    .keeper = keeper_of(p),
 	    .sink = p->sink,
-	    .sink_is_away = p->sink_is_later,
+	    .sink_is_away = p->sink_is_lazy,
 	};
-	int r = p->has_taken_over ? 0 : takeover(&config, node, &p->arena, &p->checkpoint, &e);
+	int r = p->has_handover ? 0 : checkpoint_handover(&config, node, &p->arena, &p->checkpoint, &e);
 	if (r < 0) {
 		log_error("cmd", "%s", e.text);
 		return r;
 	}
-	p->has_taken_over = true;
+	p->has_handover = true;
 	*ret = p->checkpoint.positions;
 	*ret_count = p->checkpoint.count;
 	return 0;
@@ -129,10 +129,10 @@ int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct positi
 
 int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret, struct err *e)
 {
-	struct event_counts books = {0};
-	int r = p->checkpoint_path ? 0 : takeover_books(p->sink, node, &books, e);
+	struct event_counts reconciliation = {0};
+	int r = p->checkpoint_path ? 0 : handover_consumed(p->sink, node, &reconciliation, e);
 	if (r == 0)
-		*ret = takeover_larger(p->checkpoint.counts, books);
+		*ret = event_counts_max(p->checkpoint.counts, reconciliation);
 	return r;
 }
 
@@ -213,7 +213,7 @@ static int start_stats(struct pipeline *p, struct queue *queue, const struct pip
 	    .counters = p->counters,
 	    .store = p->store,
 	    .folder = outlet->folder,
-	    .untold = p->untold_path,
+	    .dirty_links = p->dirty_links_path,
 	    .node = sink_is_ours(p) ? event_log_node(p->log) : SHARED_SINK_NODE,
 	    .seen_ms = p->settings->sink.seen_ms,
 	    .dedup_secret = secret,
@@ -225,20 +225,20 @@ static int start_stats(struct pipeline *p, struct queue *queue, const struct pip
 
 static int start_forwarder(struct pipeline *p, const struct pipeline_outlet *outlet, struct err *e)
 {
-	const struct herald_config news = {
+	const struct live_source_config news = {
 	    .settings = &p->settings->stats,
 	    .seen_ms = p->settings->sink.seen_ms,
 	    .is_watched = outlet->is_watched,
 	    .publish = outlet->publish,
 	    .ctx = outlet->ctx,
 	};
-	int r = herald_new(&news, &p->herald, e);
+	int r = live_source_new(&news, &p->live_source, e);
 	if (r < 0)
 		return r;
 	const struct forwarder_config config = {
 	    .settings = &p->settings->queue,
 	    .queue = p->local,
-	    .watch = herald_watch(p->herald),
+	    .watch = live_source_watch(p->live_source),
 	};
 	return forwarder_start(&config, &p->forwarder, e);
 }
@@ -296,10 +296,10 @@ void pipeline_stop(struct pipeline *p)
 {
 	threads_end(p);
 	forwarder_stop(p->forwarder);
-	herald_free(p->herald);
+	live_source_free(p->live_source);
 	stats_worker_stop(p->stats);
 	p->forwarder = NULL;
-	p->herald = NULL;
+	p->live_source = NULL;
 	p->stats = NULL;
 	if (p->local)
 		p->local->ops->free(p->local);
@@ -319,7 +319,7 @@ void pipeline_close(struct pipeline *p)
 		p->sink->ops->free(p->sink);
 	arena_release(&p->arena);
 	free(p->checkpoint_path);
-	free(p->untold_path);
+	free(p->dirty_links_path);
 	free(p->events_path);
 	*p = (struct pipeline){0};
 }

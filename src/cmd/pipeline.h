@@ -25,15 +25,15 @@ struct pipeline {
 	struct counters *counters;
 	struct event_log *log; /* the owner's */
 	struct arena arena;
-	bool sink_is_later;           /* it was away at the start */
-	bool has_taken_over;          /* then: */
+	bool sink_is_lazy;           /* it was away at the start */
+	bool has_handover;          /* then: */
 	struct checkpoint checkpoint; /* how far the log had been read at the start, by whomever */
 	char *events_path;            /* of the log */
 	char *checkpoint_path;        /* NULL: the sink keeps positions of the log */
-	char *untold_path;            /* of the stats worker that reads the log; NULL: none */
+	char *dirty_links_path;            /* of the stats worker that reads the log; NULL: none */
 	struct queue *local;          /* the log */
 	struct queue *remote;         /* Kafka */
-	struct herald *herald;        /* of the forwarder */
+	struct live_source *live_source;        /* of the forwarder */
 	struct forwarder *forwarder;
 	struct stats_worker *stats;
 };

@@ -16,7 +16,7 @@
 enum {
 	READER_THREADS = 2,
 	READER_THREADS_REMOTE = 4, /* they wait for the network, not for a core */
-	ASKER_THREADS = 2,
+	QUERY_THREADS = 2,
 	READ_BATCH_MAX = 64,
 	WRITE_BATCH_MAX = 512,
 	QUEUE_MAX = 16384,
@@ -111,8 +111,8 @@ static int open_domain(struct server *s, struct err *e)
 	if (!s->budgets)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	budgets_limit(s->budgets, &s->settings.api.key_limits);
-	if (s->cluster.settler)
-		budgets_share(s->budgets, settler_settling(s->cluster.settler));
+	if (s->cluster.quota_sync)
+		budgets_share(s->budgets, quota_sync_state(s->cluster.quota_sync));
 	struct links_config config = {
 	    .store = s->store,
 	    .budgets = s->budgets,
@@ -134,8 +134,8 @@ static int open_domain(struct server *s, struct err *e)
 		                 &s->accounts, e);
 	if (r == 0)
 		r = cluster_join(&s->cluster, s->links, s->accounts, s->store, s->is_private, e);
-	s->tries = tries_new();
-	return r == 0 && !s->tries ? err_set(e, ERR_NOMEM, "out of memory") : r;
+	s->throttle = throttle_new();
+	return r == 0 && !s->throttle ? err_set(e, ERR_NOMEM, "out of memory") : r;
 }
 
 /* On the flusher's thread. */
@@ -163,14 +163,14 @@ static int open_log(struct server *s, const char *path, struct err *e)
 
 /* What earlier starts served: all that they logged, and what they say they dropped. The log is the only
  * witness. */
-static int books_carry(struct server *s, struct err *e)
+static int reconcile_carry(struct server *s, struct err *e)
 {
 	struct event_counts read;
 	int r = pipeline_counts(&s->pipeline, event_log_node(s->event_log), &read, e);
 	if (r < 0)
 		return r;
 	struct event_counts backlog = event_log_backlog(s->event_log);
-	struct capture_books *before = &s->api.books_before;
+	struct capture_counts *before = &s->api.counts_before;
 	before->counts = (struct event_counts){
 	    .clicks = read.clicks + backlog.clicks,
 	    .orphans = read.orphans + backlog.orphans,
@@ -183,15 +183,15 @@ static int books_carry(struct server *s, struct err *e)
 }
 
 /* Its own log stays empty. */
-static bool only_answers(const struct server *s)
+static bool only_queries(const struct server *s)
 {
-	return s->settings.serve.role == ROLE_ANSWERS;
+	return s->settings.serve.role == ROLE_STATS;
 }
 
 /* Before anything is made. */
 static int check_role(const struct server *s, struct err *e)
 {
-	if (!only_answers(s) || !backend_sink_is_file(s->settings.serve.sink_url))
+	if (!only_queries(s) || !backend_sink_is_file(s->settings.serve.sink_url))
 		return 0;
 	return err_set(e, ERR_INVALID,
 	               "serve.role = stats needs a sink that others fill; set sink.url to "
@@ -201,7 +201,7 @@ static int check_role(const struct server *s, struct err *e)
 /* Where no trace of addresses is to be kept, the salt does not leave this process. */
 static bool shares_salts(const struct server *s)
 {
-	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !only_answers(s);
+	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !only_queries(s);
 }
 
 static int open_events(struct server *s, struct err *e)
@@ -213,7 +213,7 @@ static int open_events(struct server *s, struct err *e)
 	if (r == 0)
 		r = open_log(s, path, e);
 	if (r == 0)
-		r = books_carry(s, e);
+		r = reconcile_carry(s, e);
 	if (r == 0)
 		r = salts_new(s->settings.events.address == ADDRESS_NONE ? NULL : path, &s->salts, e);
 	if (r == 0 && shares_salts(s))
@@ -272,7 +272,7 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.sink = s->pipeline.sink;
 	s->api.counters = s->pipeline.counters;
 	s->api.forwards = s->settings.queue.url[0] != '\0';
-	s->api.only_answers = only_answers(s);
+	s->api.only_queries = only_queries(s);
 	s->api.event_log = s->event_log;
 	s->api.live = s->live;
 	s->api.impressions_ms = s->settings.sink.impressions_ms;
@@ -284,13 +284,13 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.links = s->links;
 	s->api.settings = &s->settings.api;
 	s->api.accounts = s->accounts;
-	s->api.tries = s->tries;
+	s->api.throttle = s->throttle;
 	s->api.proxies = s->proxies;
 	s->api.store = s->store;
 	s->api.rcache = s->cluster.rcache;
 	s->api.source = s->cluster.source;
 	s->api.limiter = s->cluster.limiter;
-	s->api.settler = s->cluster.settler;
+	s->api.quota_sync = s->cluster.quota_sync;
 	s->api.leases = s->cluster.leases;
 	const unsigned readers = s->store->is_shared ? READER_THREADS_REMOTE : READER_THREADS;
 	struct api *api = &s->api;
@@ -300,12 +300,12 @@ static int start_pools(struct server *s, struct err *e)
 	} pools[] = {
 	    {&api->readers, {"reader", readers, READ_BATCH_MAX, QUEUE_MAX, &api_reader_ops, api}},
 	    {&api->account_writer, {"accounts", 1, WRITE_BATCH_MAX, QUEUE_MAX, &api_account_writer_ops, api}},
-	    {&api->checker, {"checker", 1, 1, ASK_QUEUE_MAX, &api_asker_ops, api}},
-	    {&api->hasher, {"hasher", 1, 1, HASH_QUEUE_MAX, &api_asker_ops, api}},
-	    {&api->sweeper, {"sweep-asked", 1, 1, ASK_QUEUE_MAX, &api_asker_ops, api}},
+	    {&api->checker, {"checker", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->hasher, {"hasher", 1, 1, HASH_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->sweeper, {"sweep-asked", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
 	    {&api->counter, {"counter", 1, READ_BATCH_MAX, QUEUE_MAX, &api_counter_ops, api}},
 	    /* In batches of one: a slow question must not hold up the one behind it. */
-	    {&api->askers, {"asker", ASKER_THREADS, 1, ASK_QUEUE_MAX, &api_asker_ops, api}},
+	    {&api->query_pool, {"asker", QUERY_THREADS, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
 	};
 	int r = links_follow_start(s->links, &s->follower, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(pools); i++)
@@ -370,13 +370,13 @@ static int start_workers(struct server *s, struct err *e)
 	int r = 0;
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
 		r = worker_new(s, i, &http, e);
-	if (r == 0 && !only_answers(s))
+	if (r == 0 && !only_queries(s))
 		r = start_events(s, e);
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
 		const struct http_handler handler = api_handler(s->api_workers[i]);
 		r = listener_start(s->listeners[i], &handler, e);
 	}
-	if (r == 0 && !s->is_private && !only_answers(s))
+	if (r == 0 && !s->is_private && !only_queries(s))
 		r = housekeeper_start(&s->api, &s->settings.housekeeper, shares_salts(s) ? s->salts : NULL,
 		                      &s->housekeeper, e);
 	return r;
@@ -442,7 +442,7 @@ void server_stop(struct server *s)
 	for (size_t i = 0; i < s->api.writer_count; i++)
 		offload_free(s->api.writers[i].queue);
 	offload_free(s->api.account_writer);
-	offload_free(s->api.askers);
+	offload_free(s->api.query_pool);
 	offload_free(s->api.checker);
 	checks_free(s->api.checks);
 	offload_free(s->api.hasher);
@@ -460,7 +460,7 @@ void server_stop(struct server *s)
 	pipeline_close(&s->pipeline);
 	cluster_leave(&s->cluster);
 	accounts_free(s->accounts);
-	tries_free(s->tries);
+	throttle_free(s->throttle);
 	links_follow_stop(s->follower);
 	links_free(s->links);
 	budgets_free(s->budgets);

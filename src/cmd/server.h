@@ -27,7 +27,7 @@ struct server {
 	struct links *links;
 	struct links_follower *follower; /* NULL: nobody else writes to the store */
 	struct accounts *accounts;
-	struct tries *tries;
+	struct throttle *throttle;
 	struct housekeeper *housekeeper; /* not of a private server */
 	struct pipeline pipeline;
 	struct event_log *event_log;

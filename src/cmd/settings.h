@@ -11,7 +11,7 @@
 #include "queue/settings.h"
 #include "sink/settings.h"
 
-enum serve_role { ROLE_ALL, ROLE_ANSWERS };
+enum serve_role { ROLE_ALL, ROLE_STATS };
 
 struct serve_settings {
 	char *listen;

@@ -181,10 +181,10 @@ static int catch_up(struct client *c)
 {
 	int64_t until_ms = clock_mono_ms() + CATCH_UP_MS;
 	for (;;) {
-		json_t *books;
-		int r = ask(c, "GET", "/api/v1/reconcile", NULL, false, &books);
-		long long pending = number(books, "clicks_pending") + number(books, "impressions_pending");
-		json_decref(books);
+		json_t *reconciliation;
+		int r = ask(c, "GET", "/api/v1/reconcile", NULL, false, &reconciliation);
+		long long pending = number(reconciliation, "clicks_pending") + number(reconciliation, "impressions_pending");
+		json_decref(reconciliation);
 		if (r != 0 || pending == 0)
 			return r;
 		if (clock_mono_ms() > until_ms)

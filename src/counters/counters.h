@@ -71,11 +71,11 @@ struct counters_ops {
 	void (*read)(struct counters *, struct counters_step *step);
 
 	/* The store has been told these totals. */
-	void (*told)(struct counters *, const struct counters_step *step);
+	void (*updated)(struct counters *, const struct counters_step *step);
 
 	/* Gives some of the stream's links whose total was not told, beginning with *cursor 0, which moves
 	 * on, to 0 at the end. A link may come twice. ERR_UNAVAILABLE. */
-	int (*untold)(struct counters *, uint64_t source, uint64_t stream, uint64_t *cursor,
+	int (*dirty_links)(struct counters *, uint64_t source, uint64_t stream, uint64_t *cursor,
 	              void (*take)(void *ctx, uint64_t link), void *ctx);
 
 	/* All totals of the stream were told: those of too many links are forgotten. */

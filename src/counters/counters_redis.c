@@ -115,7 +115,7 @@ static const char read_script[] = SCRIPT_STATE "local epoch, life, place = state
                                                "return out\n";
 
 /* ARGV: link, clicks... */
-static const char told_script[] = SCRIPT_STATE
+static const char updated_script[] = SCRIPT_STATE
     "local set, epoch = {}, state(KEYS[1])\n"
     "local links, olds = values(KEYS[1], 1, 2)\n"
     "for i, old in ipairs(olds) do\n"
@@ -130,7 +130,7 @@ static const char told_script[] = SCRIPT_STATE
     "return #set\n";
 
 /* ARGV: cursor. Gives the next one, then links. */
-static const char untold_script[] = SCRIPT_STATE
+static const char dirty_script[] = SCRIPT_STATE
     "local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 512)\n"
     "local out = {page[1]}\n"
     "for i = 1, #page[2], 2 do\n"
@@ -436,12 +436,12 @@ static void redis_read_totals(struct counters *base, struct counters_step *step)
 	run_by_parts(base, step, (struct by_parts){read_script, .has_place = true, .has_totals = true});
 }
 
-static void redis_told(struct counters *base, const struct counters_step *step)
+static void redis_updated(struct counters *base, const struct counters_step *step)
 {
-	run_by_parts(base, step, (struct by_parts){told_script, .has_clicks = true});
+	run_by_parts(base, step, (struct by_parts){updated_script, .has_clicks = true});
 }
 
-static int redis_untold(struct counters *base, uint64_t source, uint64_t stream, uint64_t *cursor,
+static int redis_dirty(struct counters *base, uint64_t source, uint64_t stream, uint64_t *cursor,
                         void (*take)(void *ctx, uint64_t link), void *ctx)
 {
 	struct call call;
@@ -449,7 +449,7 @@ static int redis_untold(struct counters *base, uint64_t source, uint64_t stream,
 	uint64_t number;
 	if (!call_begin(&call, self(base), source, stream))
 		return ERR_UNAVAILABLE;
-	script_begin(&call, untold_script);
+	script_begin(&call, dirty_script);
 	put_number(&call, *cursor);
 	int r = script_ask(&call, &reply);
 	for (size_t i = 0; r == 0 && i < reply.count; i++) {
@@ -520,8 +520,8 @@ static const struct counters_ops redis_counters_ops = {
     .add = redis_add,
     .put = redis_put,
     .read = redis_read_totals,
-    .told = redis_told,
-    .untold = redis_untold,
+    .updated = redis_updated,
+    .dirty_links = redis_dirty,
     .trim = redis_trim,
     .get = redis_get,
     .trouble = redis_trouble,

@@ -33,7 +33,7 @@ struct event_writer {
 	size_t turn_len;
 	uint64_t turn_records;
 	struct event_counts turn;   /* in the buffer */
-	struct event_counts untold; /* rejected and dropped, for the next tally */
+	struct event_counts unpublished; /* rejected and dropped, for the next tally */
 	struct event_counts counts;
 	int64_t tally_ms; /* when one was last written */
 	int64_t retry_ms; /* after a failure: not before */

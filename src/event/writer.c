@@ -55,8 +55,8 @@ static int turn_failed(struct event_writer *w, int64_t now_ms, const char *what,
 	uint64_t dropped = w->turn.clicks - w->turn.limited;
 	w->counts.dropped += dropped;
 	w->counts.dropped_orphans += w->turn.orphans;
-	w->untold.dropped += dropped + w->turn.dropped; /* a tally that was in the turn is told again */
-	w->untold.rejected += w->turn.rejected;
+	w->unpublished.dropped += dropped + w->turn.dropped; /* a tally that was in the turn is told again */
+	w->unpublished.rejected += w->turn.rejected;
 	w->turn = (struct event_counts){0};
 	w->turn_len = 0;
 	w->turn_records = 0;
@@ -201,7 +201,7 @@ bool event_writer_visit(struct event_writer *w, struct event_visit *v, const str
 	bool orphan = event_is_orphan(v->kind);
 	w->counts.dropped_orphans += orphan;
 	w->counts.dropped += !orphan;
-	w->untold.dropped += !orphan;
+	w->unpublished.dropped += !orphan;
 	return false;
 }
 
@@ -225,25 +225,25 @@ bool event_writer_impression(struct event_writer *w, const struct event_impressi
 void event_writer_rejected(struct event_writer *w, uint64_t count)
 {
 	w->counts.rejected += count;
-	w->untold.rejected += count;
+	w->unpublished.rejected += count;
 }
 
 /* What was refused or dropped goes on record too, so that the books know of it after a crash. */
 static void tell_tally(struct event_writer *w, int64_t now_ms)
 {
-	if (LIKELY(w->untold.rejected == 0 && w->untold.dropped == 0))
+	if (LIKELY(w->unpublished.rejected == 0 && w->unpublished.dropped == 0))
 		return;
 	int64_t since_ms = now_ms - w->tally_ms;
 	if (event_log_is_full(w->log) && since_ms >= 0 && since_ms < TALLY_EVERY_MS)
 		return;
 	if (make_room(w, EVENT_TALLY_BYTES, now_ms) < 0)
 		return;
-	const struct event_tally tally = {now_ms, w->untold.rejected, w->untold.dropped};
+	const struct event_tally tally = {now_ms, w->unpublished.rejected, w->unpublished.dropped};
 	w->turn_len += event_encode_tally(w->buffer + w->turn_len, w->segment->number, position(w), &tally);
 	w->turn_records++;
-	w->turn.rejected = w->untold.rejected;
-	w->turn.dropped = w->untold.dropped;
-	w->untold = (struct event_counts){0};
+	w->turn.rejected = w->unpublished.rejected;
+	w->turn.dropped = w->unpublished.dropped;
+	w->unpublished = (struct event_counts){0};
 	w->tally_ms = now_ms;
 }
 

@@ -91,7 +91,7 @@ struct http_conn {
 	/* of an endless answer */
 	struct http_stream_owner *owner; /* until it has been told of the end, or has ended it */
 	uint64_t queued_bytes;           /* in all */
-	uint64_t owed_bytes;             /* of which this much must have left by the deadline */
+	uint64_t unsent_bytes;             /* of which this much must have left by the deadline */
 };
 
 struct http_server {
@@ -335,7 +335,7 @@ static uint64_t endless_sent(const struct http_conn *c)
  * next one, or a peer that reads nothing could be told a little now and then for ever. */
 static void endless_owe(struct http_conn *c)
 {
-	c->owed_bytes = c->queued_bytes;
+	c->unsent_bytes = c->queued_bytes;
 	set_output_deadline(c);
 	stream_ask_drained(&c->stream);
 }
@@ -400,7 +400,7 @@ bool http_stream_write(struct http_conn *c, struct str bytes)
 		return false;
 	if (bytes.len == 0)
 		return true;
-	bool owes_nothing = endless_sent(c) >= c->owed_bytes;
+	bool owes_nothing = endless_sent(c) >= c->unsent_bytes;
 	stream_write(&c->stream, bytes.ptr, bytes.len);
 	c->queued_bytes += bytes.len;
 	if (owes_nothing)
@@ -436,7 +436,7 @@ static void endless_drained(struct stream *s)
 static void endless_deadline(struct stream *s)
 {
 	struct http_conn *c = conn_of(s);
-	if (endless_sent(c) < c->owed_bytes)
+	if (endless_sent(c) < c->unsent_bytes)
 		stream_abort(s);
 	else
 		endless_owe(c); /* for what was added since */

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-enum { BATCH = STOCK_KEYS_MAX };
+enum { BATCH = KEYS_DB_KEYS_MAX };
 
 struct keygen {
 	struct keygen_config config;
-	struct rounds *rounds;
+	struct leased_worker *leased_worker;
 	bool *filling;           /* a stock between the marks is filled if it was below the lower one */
 	uint64_t *stocked;       /* as last counted */
 	struct source_key *keys; /* that were made, and are in no stock */
@@ -17,14 +17,14 @@ struct keygen {
 	uint64_t made_before; /* at the last status */
 };
 
-static int lease_of(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES], struct err *e)
+static int lease_of(void *ctx, size_t place, struct leases **ret, char name[LEASE_NAME_BYTES], struct err *e)
 {
 	struct keygen *g = ctx;
-	char own[STOCK_NAME_BYTES];
-	int r = stock_name(g->config.stocks[place], own, e);
+	char own[KEYS_DB_NAME_BYTES];
+	int r = keys_db_name(g->config.dbs[place], own, e);
 	if (r < 0)
 		return r;
-	rounds_name("keygen", str_of(own), name);
+	leased_worker_name("keygen", str_of(own), name);
 	*ret = g->config.leases;
 	return 0;
 }
@@ -35,14 +35,14 @@ static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 	const struct keygen *g = ctx;
 	size_t none;
 	g->filling[place] = false;
-	return stock_add(g->config.stocks[place], fence, NULL, 0, &none, e);
+	return keys_db_add(g->config.dbs[place], fence, NULL, 0, &none, e);
 }
 
 static int add(struct keygen *g, size_t place, uint64_t fence, size_t count, struct err *e)
 {
-	struct stock *stock = g->config.stocks[place];
+	struct stock *stock = g->config.dbs[place];
 	size_t added = 0;
-	int r = stock_add(stock, fence, g->keys, count, &added, e);
+	int r = keys_db_add(stock, fence, g->keys, count, &added, e);
 	if (r < 0 && r != ERR_UNCERTAIN)
 		return r;
 	g->kept -= count; /* they are in the stock, or may be */
@@ -50,12 +50,12 @@ static int add(struct keygen *g, size_t place, uint64_t fence, size_t count, str
 	if (r == ERR_UNCERTAIN) {
 		g->sums.lost += count;
 		log_error("keys", "%zu keys may be lost: stock %.*s does not say whether it has them (%s)",
-		          count, STR_ARG(stock_address(stock)), e->text);
+		          count, STR_ARG(keys_db_address(stock)), e->text);
 		return r;
 	}
 	if (added < count) /* the belt has held something that the braces should have */
 		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
-		         STR_ARG(stock_address(stock)), count - added, count);
+		         STR_ARG(keys_db_address(stock)), count - added, count);
 	g->sums.made += added;
 	g->stocked[place] += added;
 	g->filling[place] = g->stocked[place] < g->config.high;
@@ -66,7 +66,7 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 {
 	struct keygen *g = ctx;
 	uint64_t stocked = 0;
-	int r = stock_count(g->config.stocks[place], &stocked, e);
+	int r = db_count(g->config.dbs[place], &stocked, e);
 	if (r < 0)
 		return r;
 	g->stocked[place] = stocked;
@@ -88,9 +88,9 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 static void status(void *ctx, const bool *held, uint64_t ms)
 {
 	struct keygen *g = ctx;
-	for (size_t i = 0; i < g->config.stock_count; i++) {
+	for (size_t i = 0; i < g->config.db_count; i++) {
 		if (held[i])
-			log_info("keys", "stock %.*s: %ju keys", STR_ARG(stock_address(g->config.stocks[i])),
+			log_info("keys", "stock %.*s: %ju keys", STR_ARG(keys_db_address(g->config.dbs[i])),
 			         (uintmax_t)g->stocked[i]);
 	}
 	log_info("keys", "keygen: %ju keys made, %ju a second of late; %ju lost", (uintmax_t)g->sums.made,
@@ -101,10 +101,10 @@ static void status(void *ctx, const bool *held, uint64_t ms)
 static struct str address(void *ctx, size_t place)
 {
 	const struct keygen *g = ctx;
-	return stock_address(g->config.stocks[place]);
+	return keys_db_address(g->config.dbs[place]);
 }
 
-static const struct rounds_ops keygen_ops = {
+static const struct leased_worker_ops keygen_ops = {
     .lease = lease_of,
     .begin = begin,
     .visit = visit,
@@ -118,21 +118,21 @@ int keygen_start(const struct keygen_config *config, struct keygen **ret, struct
 	if (!g)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	g->config = *config;
-	g->filling = calloc(config->stock_count, sizeof(*g->filling));
-	g->stocked = calloc(config->stock_count, sizeof(*g->stocked));
+	g->filling = calloc(config->db_count, sizeof(*g->filling));
+	g->stocked = calloc(config->db_count, sizeof(*g->stocked));
 	g->keys = calloc(BATCH, sizeof(*g->keys));
-	const struct rounds_config rounds = {
+	const struct leased_worker_config leased_worker = {
 	    .ops = &keygen_ops,
 	    .ctx = g,
 	    .task = "keygen",
 	    .what = "stock",
-	    .places = config->stock_count,
+	    .places = config->db_count,
 	    .held_max = config->held_max,
 	    .lease_ms = config->lease_ms,
 	};
 	int r = g->filling && g->stocked && g->keys ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
-		r = rounds_start(&rounds, &g->rounds, e);
+		r = leased_worker_start(&leased_worker, &g->leased_worker, e);
 	if (r < 0) {
 		struct keygen_sums none;
 		keygen_stop(g, &none);
@@ -147,7 +147,7 @@ void keygen_stop(struct keygen *g, struct keygen_sums *ret)
 	*ret = (struct keygen_sums){0};
 	if (!g)
 		return;
-	rounds_stop(g->rounds);
+	leased_worker_stop(g->leased_worker);
 	*ret = g->sums;
 	ret->lost += g->kept;
 	free(g->filling);

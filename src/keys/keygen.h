@@ -21,8 +21,8 @@ struct keygen;
 struct keygen_config {
 	struct key_source *origin;
 	struct leases *leases;
-	struct stock **stocks;
-	size_t stock_count;
+	struct stock **dbs;
+	size_t db_count;
 	uint64_t low, high;
 	size_t held_max;
 	uint64_t lease_ms;

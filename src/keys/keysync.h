@@ -17,11 +17,11 @@ struct keysync;
 
 /* What it points at outlives it. */
 struct keysync_config {
-	struct shelf **shelves;
+	struct shelf **lists;
 	struct leases **leases; /* for each shelf */
-	size_t shelf_count;
-	struct stock **stocks;
-	size_t stock_count;
+	size_t list_count;
+	struct stock **dbs;
+	size_t db_count;
 	uint64_t low, high;
 	size_t held_max;
 	uint64_t lease_ms;

@@ -38,7 +38,7 @@ struct shard {
 struct key_pool {
 	struct key_source base;
 	struct arena arena;
-	struct shelf **shelves;
+	struct shelf **lists;
 	struct shard *shards;
 	size_t shard_count;
 	size_t batch;                /* what a fetch brings */
@@ -57,16 +57,16 @@ struct key_pool {
 	pthread_cond_t arrived; /* who waits for keys */
 	struct key_row hand;
 	struct key_row back, aside; /* on their way to a shard: to the front, and aside */
-	bool back_rests;            /* no shard takes them: not before the next look at all of them */
+	bool back_waits;            /* no shard takes them: not before the next look at all of them */
 	bool later_came;            /* some were given back for later, since the last fetch */
 	uint64_t taken;
-	uint64_t owed;     /* of `taken` so many were given back: the next ones are not counted */
+	uint64_t pending;     /* of `taken` so many were given back: the next ones are not counted */
 	int64_t dry_ms;    /* when the last fetch found nothing; 0: it found some */
 	int64_t wanted_ms; /* since when the prefetcher has been asked to fetch */
 	int dry_code;
 	struct err dry_why;
 	bool wanted;
-	int64_t told_ms; /* when the log was last told that there is no room */
+	int64_t logged_ms; /* when the log was last told that there is no room */
 
 	struct task prefetcher;
 };
@@ -78,7 +78,7 @@ static size_t order_shards(struct key_pool *p)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < p->shard_count; i++) {
-		if (shelf_is_sick(p->shards[i].shelf))
+		if (key_list_is_failing(p->shards[i].shelf))
 			continue;
 		size_t at = count++;
 		uint64_t left = atomic_load(&p->shards[i].left);
@@ -93,7 +93,7 @@ static size_t order_shards(struct key_pool *p)
 static void note_lost(struct key_pool *p, const struct shard *s, size_t n, const char *why)
 {
 	atomic_fetch_add(&p->lost, n);
-	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n, STR_ARG(shelf_name(s->shelf)), why);
+	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n, STR_ARG(key_list_name(s->shelf)), why);
 }
 
 /* Asks one shard after another until one gives something, to p->moving. */
@@ -103,7 +103,7 @@ static size_t fetch_ready(struct key_pool *p, bool *ret_answered, struct err *e)
 	for (size_t i = 0; count == 0 && i < candidates; i++) {
 		struct shard *s = &p->shards[p->order[i]];
 		uint64_t left = 0;
-		int r = shelf_take(s->shelf, SHELF_STOCK, p->batch, p->moving, &count, &left, e);
+		int r = key_list_take(s->shelf, KEY_LIST_AVAILABLE, p->batch, p->moving, &count, &left, e);
 		if (r < 0)
 			count = 0;
 		if (r == ERR_UNCERTAIN)
@@ -127,7 +127,7 @@ static size_t fetch_aside(struct key_pool *p, size_t max, struct source_key *ret
 	size_t count = 0;
 	uint64_t left = 0;
 	struct err e = {""};
-	int r = shelf_take(most->shelf, SHELF_ASIDE, max, ret, &count, &left, &e);
+	int r = key_list_take(most->shelf, KEY_LIST_ASIDE, max, ret, &count, &left, &e);
 	if (r == ERR_UNCERTAIN)
 		note_lost(p, most, max, e.text);
 	atomic_store(&most->aside, r == 0 ? left : 0);
@@ -175,7 +175,7 @@ static int put_to_shard(struct key_pool *p, size_t n, bool aside)
 		struct err e = {""};
 		if (aside && length >= ASIDE_MAX)
 			continue;
-		int r = shelf_put(s->shelf, aside ? SHELF_ASIDE : SHELF_STOCK, p->moving, n, &length, &e);
+		int r = key_list_put(s->shelf, aside ? KEY_LIST_ASIDE : KEY_LIST_AVAILABLE, p->moving, n, &length, &e);
 		if (aside)
 			atomic_store(&s->aside, length);
 		if (r == ERR_UNCERTAIN)
@@ -191,9 +191,9 @@ static void note_no_room_locked(struct key_pool *p, size_t n)
 {
 	int64_t now_ms = clock_mono_ms();
 	uint64_t lost = atomic_fetch_add(&p->lost, n) + n;
-	if (n == 0 || (p->told_ms != 0 && now_ms - p->told_ms < QUIET_MS))
+	if (n == 0 || (p->logged_ms != 0 && now_ms - p->logged_ms < QUIET_MS))
 		return;
-	p->told_ms = now_ms;
+	p->logged_ms = now_ms;
 	log_warn("keys",
 	         "keys are lost that were given back: no shard takes them, or too many lie aside; %ju keys "
 	         "since the start",
@@ -204,14 +204,14 @@ static void note_no_room_locked(struct key_pool *p, size_t n)
 static void put_back(struct key_pool *p, struct key_row *row, bool aside)
 {
 	pthread_mutex_lock(&p->lock);
-	size_t n = key_row_take(row, p->moving, SHELF_KEYS_MAX);
+	size_t n = key_row_take(row, p->moving, KEY_LIST_KEYS_MAX);
 	pthread_mutex_unlock(&p->lock);
 	if (n == 0)
 		return;
 	int r = put_to_shard(p, n, aside);
 	pthread_mutex_lock(&p->lock);
 	if (r < 0) {
-		p->back_rests = true;
+		p->back_waits = true;
 		note_no_room_locked(p, n - key_row_put(row, p->moving, n));
 	} else {
 		p->dry_ms = 0; /* there are some again */
@@ -223,15 +223,15 @@ static void put_back(struct key_pool *p, struct key_row *row, bool aside)
 
 static bool has_back_locked(const struct key_pool *p)
 {
-	return !p->back_rests && (p->back.count > 0 || p->aside.count > 0);
+	return !p->back_waits && (p->back.count > 0 || p->aside.count > 0);
 }
 
 /* At one at a time: each may take its time, and a fetch comes first. */
 static void look_at_next(struct key_pool *p)
 {
 	struct shard *s = &p->shards[p->look_next];
-	struct shelf_view view = {0};
-	int r = shelf_look(s->shelf, &view, NULL);
+	struct key_list_view view = {0};
+	int r = key_list_look(s->shelf, &view, NULL);
 	atomic_store(&s->left, view.count);
 	atomic_store(&s->aside, view.aside);
 	if (r >= 0) {
@@ -246,7 +246,7 @@ static void look_at_next(struct key_pool *p)
 	p->look_next = 0;
 	p->look_ms = clock_mono_ms() + LOOK_MS;
 	pthread_mutex_lock(&p->lock);
-	p->back_rests = false;
+	p->back_waits = false;
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -276,8 +276,8 @@ static int64_t prefetcher_run(struct task *t)
 static size_t take_at_hand_locked(struct key_pool *p, struct source_key *ret, size_t n)
 {
 	size_t count = key_row_take(&p->hand, ret, n);
-	size_t again = (size_t)MIN(p->owed, count);
-	p->owed -= again;
+	size_t again = (size_t)MIN(p->pending, count);
+	p->pending -= again;
 	p->taken += count - again;
 	if (p->hand.count <= p->batch / 2 && !p->wanted &&
 	    (p->dry_ms == 0 || clock_mono_ms() - p->dry_ms >= DRY_MS)) {
@@ -332,7 +332,7 @@ static void pool_give_back(struct key_source *base, const struct source_key *key
 	if (!later && p->hand.count < room)
 		at_hand = key_row_put(&p->hand, keys, MIN(n, room - p->hand.count));
 	size_t put = at_hand + key_row_put(later ? &p->aside : &p->back, keys + at_hand, n - at_hand);
-	p->owed += put;
+	p->pending += put;
 	p->later_came |= later;
 	note_no_room_locked(p, n - put);
 	if (has_back_locked(p))
@@ -358,7 +358,7 @@ static struct source_stats pool_stats(struct key_source *base)
 	for (size_t i = 0; i < p->shard_count; i++) {
 		stats.stock += atomic_load(&p->shards[i].left);
 		stats.aside += atomic_load(&p->shards[i].aside);
-		stats.shards_sick += shelf_is_sick(p->shards[i].shelf) ? 1 : 0;
+		stats.shards_failing += key_list_is_failing(p->shards[i].shelf) ? 1 : 0;
 	}
 	return stats;
 }
@@ -367,7 +367,7 @@ static struct source_stats pool_stats(struct key_source *base)
 static void put_back_all(struct key_pool *p, struct key_row *row, bool aside)
 {
 	size_t lost = 0;
-	for (size_t n; (n = key_row_take(row, p->moving, SHELF_KEYS_MAX)) > 0;)
+	for (size_t n; (n = key_row_take(row, p->moving, KEY_LIST_KEYS_MAX)) > 0;)
 		lost += put_to_shard(p, n, aside) < 0 ? n : 0;
 	if (lost > 0)
 		log_warn("keys", "%zu keys that were at hand are lost: no shard takes them", lost);
@@ -380,7 +380,7 @@ static void pool_free(struct key_source *base)
 	put_back_all(p, &p->hand, false);
 	put_back_all(p, &p->back, false);
 	put_back_all(p, &p->aside, true);
-	shelves_free(p->shelves, p->shard_count);
+	key_lists_free(p->lists, p->shard_count);
 	pthread_cond_destroy(&p->arrived);
 	pthread_mutex_destroy(&p->lock);
 	arena_release(&p->arena);
@@ -403,7 +403,7 @@ static bool row_make(struct key_row *row, size_t room, struct arena *arena)
 
 static int pool_make(struct key_pool *p, const char *urls, struct err *e)
 {
-	int r = shelves_new(str_of(urls), &p->arena, &p->shelves, &p->shard_count, e);
+	int r = key_lists_new(str_of(urls), &p->arena, &p->lists, &p->shard_count, e);
 	if (r < 0)
 		return r;
 	size_t fetched = p->batch + p->share_max;
@@ -412,11 +412,11 @@ static int pool_make(struct key_pool *p, const char *urls, struct err *e)
 	            row_make(&p->back, BACK_MAX, &p->arena) && row_make(&p->aside, BACK_MAX, &p->arena);
 	p->shards = arena_zalloc(&p->arena, p->shard_count * sizeof(*p->shards));
 	p->order = arena_zalloc(&p->arena, p->shard_count * sizeof(*p->order));
-	p->moving = arena_zalloc(&p->arena, MAX(fetched, (size_t)SHELF_KEYS_MAX) * sizeof(*p->moving));
+	p->moving = arena_zalloc(&p->arena, MAX(fetched, (size_t)KEY_LIST_KEYS_MAX) * sizeof(*p->moving));
 	if (!made || !p->shards || !p->order || !p->moving)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	for (size_t i = 0; i < p->shard_count; i++)
-		p->shards[i].shelf = p->shelves[i];
+		p->shards[i].shelf = p->lists[i];
 	return task_start(&p->prefetcher, &(struct task_config){.name = "key-pool", .run = prefetcher_run},
 	                  e);
 }

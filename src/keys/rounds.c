@@ -8,17 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { IDLE_MS = 100, RETRY_MS = 250, REST_MS = 500, STATUS_MS = 10000, QUIET_MS = 10000 };
+enum { IDLE_MS = 100, RETRY_MS = 250, RETRY_MS = 500, STATUS_MS = 10000, QUIET_MS = 10000 };
 
 struct place {
 	struct leases *leases;
 	struct lease *lease; /* NULL: it is not ours */
 	int64_t try_ms;      /* when to try for it again */
-	int64_t told_ms;     /* when the log was last told of a failure */
+	int64_t logged_ms;     /* when the log was last told of a failure */
 };
 
-struct rounds {
-	struct rounds_config config;
+struct leased_worker {
+	struct leased_worker_config config;
 	struct place *places;
 	bool *held; /* for status */
 	size_t held_count;
@@ -26,15 +26,15 @@ struct rounds {
 	struct task task;
 };
 
-void rounds_name(const char *service, struct str name, char out[ROUNDS_NAME_BYTES])
+void leased_worker_name(const char *service, struct str name, char out[LEASE_NAME_BYTES])
 {
-	int len = snprintf(out, ROUNDS_NAME_BYTES, "%s:%.*s", service, STR_ARG(name));
-	if (len >= ROUNDS_NAME_BYTES) { /* its end may be what tells it from others */
+	int len = snprintf(out, LEASE_NAME_BYTES, "%s:%.*s", service, STR_ARG(name));
+	if (len >= LEASE_NAME_BYTES) { /* its end may be what tells it from others */
 		uint8_t digest[crypto_generichash_BYTES_MIN];
 		char hex[sizeof(digest) * 2 + 1];
 		crypto_generichash(digest, sizeof(digest), (const uint8_t *)name.ptr, name.len, NULL, 0);
 		sodium_bin2hex(hex, sizeof(hex), digest, sizeof(digest));
-		snprintf(out, ROUNDS_NAME_BYTES, "%s:%s", service, hex);
+		snprintf(out, LEASE_NAME_BYTES, "%s:%s", service, hex);
 	}
 	for (char *c = out; *c; c++) {
 		bool fine = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
@@ -45,31 +45,31 @@ void rounds_name(const char *service, struct str name, char out[ROUNDS_NAME_BYTE
 }
 
 /* Once for each place and while: a server that is away for an hour is not news every second. */
-static void tell(struct rounds *r, size_t i, const char *doing, const char *why)
+static void tell(struct leased_worker *r, size_t i, const char *doing, const char *why)
 {
 	int64_t now_ms = clock_mono_ms();
 	struct place *p = &r->places[i];
-	if (p->told_ms != 0 && now_ms - p->told_ms < QUIET_MS)
+	if (p->logged_ms != 0 && now_ms - p->logged_ms < QUIET_MS)
 		return;
-	p->told_ms = now_ms;
+	p->logged_ms = now_ms;
 	struct str address = r->config.ops->address(r->config.ctx, i);
 	log_warn("keys", "%s %.*s: %s: %s", r->config.what, STR_ARG(address), doing, why);
 }
 
-static void tell_held(const struct rounds *r, size_t i, uint64_t fence)
+static void tell_held(const struct leased_worker *r, size_t i, uint64_t fence)
 {
-	const struct rounds_config *c = &r->config;
+	const struct leased_worker_config *c = &r->config;
 	struct str address = c->ops->address(c->ctx, i);
 	log_info("keys", "%s %.*s: looked after from here, fencing number %ju", c->what, STR_ARG(address),
 	         (uintmax_t)fence);
 }
 
-static void let_go(struct rounds *r, size_t i, uint64_t rest_ms)
+static void let_go(struct leased_worker *r, size_t i, uint64_t retry_ms)
 {
 	struct place *p = &r->places[i];
 	p->leases->ops->release(p->leases, p->lease);
 	p->lease = NULL;
-	p->try_ms = clock_mono_ms() + (int64_t)rest_ms;
+	p->try_ms = clock_mono_ms() + (int64_t)retry_ms;
 	r->held[i] = false;
 	r->held_count--;
 }
@@ -80,11 +80,11 @@ static int64_t after(uint64_t ms)
 	return clock_mono_ms() + (int64_t)(ms + randombytes_uniform((uint32_t)ms / 2 + 1));
 }
 
-static void try_for(struct rounds *r, size_t i)
+static void try_for(struct leased_worker *r, size_t i)
 {
 	struct place *p = &r->places[i];
-	const struct rounds_config *c = &r->config;
-	char name[ROUNDS_NAME_BYTES];
+	const struct leased_worker_config *c = &r->config;
+	char name[LEASE_NAME_BYTES];
 	struct err e = {"the lease service does not answer; is lease.url right?"};
 	p->try_ms = after(RETRY_MS);
 	int code = c->ops->lease(c->ctx, i, &p->leases, name, &e)
@@ -92,7 +92,7 @@ static void try_for(struct rounds *r, size_t i)
 	if (code == ERR_BUSY)
 		return;
 	if (code < 0) {
-		p->try_ms = after(REST_MS);
+		p->try_ms = after(RETRY_MS);
 		tell(r, i, "cannot be looked after", e.text);
 		return;
 	}
@@ -102,17 +102,17 @@ static void try_for(struct rounds *r, size_t i)
 	code = c->ops->begin(c->ctx, i, fence, &e);
 	if (code < 0) {
 		tell(r, i, "given up", e.text);
-		let_go(r, i, REST_MS);
+		let_go(r, i, RETRY_MS);
 		return;
 	}
-	if (p->told_ms == 0)
+	if (p->logged_ms == 0)
 		tell_held(r, i, fence);
 }
 
-static int visit(struct rounds *r, size_t i)
+static int visit(struct leased_worker *r, size_t i)
 {
 	struct place *p = &r->places[i];
-	const struct rounds_config *c = &r->config;
+	const struct leased_worker_config *c = &r->config;
 	if (!p->leases->ops->is_held(p->lease)) {
 		tell(r, i, "given up", "the lease is in doubt");
 		let_go(r, i, 0);
@@ -123,11 +123,11 @@ static int visit(struct rounds *r, size_t i)
 	int code = c->ops->visit(c->ctx, i, fence, &e);
 	if (code < 0) {
 		tell(r, i, "given up", e.text);
-		let_go(r, i, REST_MS);
+		let_go(r, i, RETRY_MS);
 		return 0;
 	}
-	if (p->told_ms != 0) { /* it works again: only now what fails next is news */
-		p->told_ms = 0;
+	if (p->logged_ms != 0) { /* it works again: only now what fails next is news */
+		p->logged_ms = 0;
 		tell_held(r, i, fence);
 	}
 	return code;
@@ -136,7 +136,7 @@ static int visit(struct rounds *r, size_t i)
 /* Each place may take seconds when who is asked does not answer. */
 static int64_t round_of_all(struct task *t)
 {
-	struct rounds *r = container_of(t, struct rounds, task);
+	struct leased_worker *r = container_of(t, struct leased_worker, task);
 	bool more = false; /* to do at once */
 	for (size_t i = 0; i < r->config.places && !task_is_stopping(t); i++) {
 		const struct place *p = &r->places[i];
@@ -153,9 +153,9 @@ static int64_t round_of_all(struct task *t)
 	return more ? 0 : IDLE_MS;
 }
 
-int rounds_start(const struct rounds_config *config, struct rounds **ret, struct err *e)
+int leased_worker_start(const struct leased_worker_config *config, struct leased_worker **ret, struct err *e)
 {
-	struct rounds *r = calloc(1, sizeof(*r));
+	struct leased_worker *r = calloc(1, sizeof(*r));
 	if (!r)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	r->config = *config;
@@ -169,14 +169,14 @@ int rounds_start(const struct rounds_config *config, struct rounds **ret, struct
 		code = task_start(&r->task, &(struct task_config){.name = config->task, .run = round_of_all},
 		                  e);
 	if (code < 0) {
-		rounds_stop(r);
+		leased_worker_stop(r);
 		return code;
 	}
 	*ret = r;
 	return 0;
 }
 
-void rounds_stop(struct rounds *r)
+void leased_worker_stop(struct leased_worker *r)
 {
 	if (!r)
 		return;

@@ -10,11 +10,11 @@
 #include "base/str.h"
 #include "lease/lease.h"
 
-enum { ROUNDS_NAME_BYTES = 65 };
+enum { LEASE_NAME_BYTES = 65 };
 
-struct rounds_ops {
-	/* The place's lease: who gives it, and its name (see rounds_name). An error: not now. */
-	int (*lease)(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES],
+struct leased_worker_ops {
+	/* The place's lease: who gives it, and its name (see leased_worker_name). An error: not now. */
+	int (*lease)(void *ctx, size_t place, struct leases **ret, char name[LEASE_NAME_BYTES],
 	             struct err *e);
 
 	/* The lease was just taken: makes the fencing number known. An error gives it up. */
@@ -30,8 +30,8 @@ struct rounds_ops {
 	struct str (*address)(void *ctx, size_t place); /* for people */
 };
 
-struct rounds_config {
-	const struct rounds_ops *ops;
+struct leased_worker_config {
+	const struct leased_worker_ops *ops;
 	void *ctx;
 	const char *task; /* its name */
 	const char *what; /* "stock": in the log */
@@ -40,10 +40,10 @@ struct rounds_config {
 	uint64_t lease_ms;
 };
 
-struct rounds;
+struct leased_worker;
 
-int rounds_start(const struct rounds_config *config, struct rounds **ret, struct err *e);
-void rounds_stop(struct rounds *r); /* NULL is fine */
+int leased_worker_start(const struct leased_worker_config *config, struct leased_worker **ret, struct err *e);
+void leased_worker_stop(struct leased_worker *r); /* NULL is fine */
 
 /* "service:name" made of what names of leases are made of. */
-void rounds_name(const char *service, struct str name, char out[ROUNDS_NAME_BYTES]);
+void leased_worker_name(const char *service, struct str name, char out[LEASE_NAME_BYTES]);

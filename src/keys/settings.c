@@ -6,16 +6,16 @@ const struct conf_row keys_rows[] = {
     {"keys", "url", CONF_STRING, FIELD(url), .def = "", .flags = CONF_SECRET,
      .help = "The Redis servers that hold keys ready for use (keys.source = pool), separated by commas: "
              "redis://HOST:PORT/DB or redis+sentinel://HOST:PORT,HOST:PORT/NAME."},
-    {"keys", "stock_url", CONF_STRING, FIELD(stock_url), .def = "", .flags = CONF_SECRET,
+    {"keys", "stock_url", CONF_STRING, FIELD(db_url), .def = "", .flags = CONF_SECRET,
      .help = "The PostgreSQL databases where curt keygen stores keys and from where curt keysync takes them, "
              "separated by commas: postgres://USER@HOST:PORT/NAME."},
     {"keys", "low", CONF_UINT, FIELD(low), .def = "1000", .min = 1, .max = 100000000,
      .help = "curt keysync refills a Redis server that has fewer keys than this."},
     {"keys", "high", CONF_UINT, FIELD(high), .def = "5000", .min = 1, .max = 100000000,
      .help = "How many keys a refilled Redis server has."},
-    {"keys", "stock_low", CONF_UINT, FIELD(stock_low), .def = "10000", .min = 1, .max = 10000000000,
+    {"keys", "stock_low", CONF_UINT, FIELD(db_low), .def = "10000", .min = 1, .max = 10000000000,
      .help = "curt keygen refills a database that has fewer keys than this."},
-    {"keys", "stock_high", CONF_UINT, FIELD(stock_high), .def = "50000", .min = 1, .max = 10000000000,
+    {"keys", "stock_high", CONF_UINT, FIELD(db_high), .def = "50000", .min = 1, .max = 10000000000,
      .help = "How many keys a refilled database has."},
     {"keys", "batch", CONF_UINT, FIELD(batch), .def = "64", .min = 1, .max = 1000,
      .help = "How many keys a server takes from Redis at once."},
@@ -33,9 +33,9 @@ int keys_settings_check(const struct keys_settings *s, struct err *e)
 	if (s->low > s->high)
 		return err_set(e, ERR_INVALID, "keys.low = %ju is above keys.high = %ju; swap them",
 		               (uintmax_t)s->low, (uintmax_t)s->high);
-	if (s->stock_low > s->stock_high)
+	if (s->db_low > s->db_high)
 		return err_set(e, ERR_INVALID,
 		               "keys.stock_low = %ju is above keys.stock_high = %ju; swap them",
-		               (uintmax_t)s->stock_low, (uintmax_t)s->stock_high);
+		               (uintmax_t)s->db_low, (uintmax_t)s->db_high);
 	return 0;
 }

@@ -5,9 +5,9 @@
 
 struct keys_settings {
 	char *url;          /* the Redis shards */
-	char *stock_url;    /* the keys databases */
+	char *db_url;    /* the keys databases */
 	uint64_t low, high; /* marks of a shard */
-	uint64_t stock_low, stock_high;
+	uint64_t db_low, db_high;
 	uint64_t batch;       /* what the pool takes at once */
 	uint64_t sync_shards; /* most shards that one keysync looks after */
 	uint64_t gen_stocks;  /* most stocks that one keygen looks after */

@@ -31,7 +31,7 @@
 /* Where they lie, and how they come back there. */
 static const struct {
 	struct str name, put;
-} lists[SHELF_LISTS] = {[SHELF_STOCK] = {STOCK, STR("LPUSH")}, [SHELF_ASIDE] = {ASIDE, STR("RPUSH")}};
+} lists[KEY_LIST_KINDS] = {[KEY_LIST_AVAILABLE] = {STOCK, STR("LPUSH")}, [KEY_LIST_ASIDE] = {ASIDE, STR("RPUSH")}};
 
 enum { PUSH_HEAD = 9, NUMBER_BYTES = 24 };
 
@@ -39,7 +39,7 @@ struct shelf {
 	struct redis *redis;
 };
 
-int shelf_new(struct str url, struct shelf **ret, struct err *e)
+int key_list_new(struct str url, struct shelf **ret, struct err *e)
 {
 	struct shelf *s = calloc(1, sizeof(*s));
 	if (!s)
@@ -53,7 +53,7 @@ int shelf_new(struct str url, struct shelf **ret, struct err *e)
 	return 0;
 }
 
-void shelf_free(struct shelf *s)
+void key_list_free(struct shelf *s)
 {
 	if (!s)
 		return;
@@ -61,21 +61,21 @@ void shelf_free(struct shelf *s)
 	free(s);
 }
 
-struct str shelf_name(const struct shelf *s)
+struct str key_list_name(const struct shelf *s)
 {
 	return redis_name(s->redis);
 }
 
-bool shelf_is_sick(const struct shelf *s)
+bool key_list_is_failing(const struct shelf *s)
 {
-	return redis_is_sick(s->redis);
+	return redis_is_failing(s->redis);
 }
 
 /* The server has answered, but not what was asked for. */
 static int refused(const struct shelf *s, const struct redis_reply *reply, struct err *e)
 {
 	struct str text = reply->type == REDIS_ERROR ? reply->text : STR("an answer of the wrong kind");
-	return err_set(e, ERR_UNAVAILABLE, "Redis at %.*s says: %.*s", STR_ARG(shelf_name(s)),
+	return err_set(e, ERR_UNAVAILABLE, "Redis at %.*s says: %.*s", STR_ARG(key_list_name(s)),
 	               (int)MIN(text.len, 200), text.ptr);
 }
 
@@ -85,7 +85,7 @@ static int cut_off(const struct shelf *s, const struct redis_conn *c, int code, 
 {
 	bool refused = redis_was_refused(c);
 	return err_set(e, refused ? ERR_UNAVAILABLE : code, "Redis at %.*s %s: %.200s",
-	               STR_ARG(shelf_name(s)), refused ? "says" : "failed", redis_why(c));
+	               STR_ARG(key_list_name(s)), refused ? "says" : "failed", redis_why(c));
 }
 
 /* One command whose answer is a number. ERR_UNCERTAIN: it was sent, and there is no answer. */
@@ -106,7 +106,7 @@ static int ask_number(struct shelf *s, const struct str *args, size_t n, int64_t
 	return r;
 }
 
-int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
+int key_list_count(struct shelf *s, uint64_t *ret, struct err *e)
 {
 	const struct str args[] = {STR("LLEN"), STOCK};
 	int64_t count = 0;
@@ -117,7 +117,7 @@ int shelf_count(struct shelf *s, uint64_t *ret, struct err *e)
 	return 0;
 }
 
-static int look_through(const struct shelf *s, struct redis_conn *c, struct shelf_view *ret, struct err *e)
+static int look_through(const struct shelf *s, struct redis_conn *c, struct key_list_view *ret, struct err *e)
 {
 	uint64_t *const to[] = {&ret->count, &ret->aside, &ret->brought};
 	int r = 0;
@@ -136,12 +136,12 @@ static int look_through(const struct shelf *s, struct redis_conn *c, struct shel
 	return r;
 }
 
-int shelf_look(struct shelf *s, struct shelf_view *ret, struct err *e)
+int key_list_look(struct shelf *s, struct key_list_view *ret, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	struct shelf_view view = {0};
+	struct key_list_view view = {0};
 	int r = look_through(s, c, &view, e);
 	redis_return(c);
 	if (r == 0)
@@ -168,10 +168,10 @@ static struct str *command_of(const struct str *head, size_t head_count, const s
 	return args;
 }
 
-int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
+int key_list_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
                struct err *e)
 {
-	ASSERT(n <= SHELF_KEYS_MAX && batch != 0);
+	ASSERT(n <= KEY_LIST_KEYS_MAX && batch != 0);
 	struct arena CLEANUP(arena_release) arena = {0};
 	char fence_text[NUMBER_BYTES], batch_text[NUMBER_BYTES];
 	const struct str head[PUSH_HEAD] = {
@@ -195,11 +195,11 @@ int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct sou
 		    e, ERR_CONFLICT,
 		    "Redis at %.*s has seen a larger fencing number than %ju: another keysync looks "
 		    "after it now (if none does, lease.url was changed: delete curt:keys:fence there)",
-		    STR_ARG(shelf_name(s)), (uintmax_t)fence);
+		    STR_ARG(key_list_name(s)), (uintmax_t)fence);
 	return r;
 }
 
-int shelf_take(struct shelf *s, enum shelf_list list, size_t max, struct source_key *ret, size_t *ret_count,
+int key_list_take(struct shelf *s, enum key_list_kind list, size_t max, struct source_key *ret, size_t *ret_count,
                uint64_t *ret_left, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
@@ -224,13 +224,13 @@ int shelf_take(struct shelf *s, enum shelf_list list, size_t max, struct source_
 	}
 	*ret_count = count;
 	/* Without the second answer the keys are ours all the same. */
-	bool told = redis_read(c, &reply) == 0 && reply.type == REDIS_INT;
-	*ret_left = told ? (uint64_t)reply.number : 0;
+	bool reported = redis_read(c, &reply) == 0 && reply.type == REDIS_INT;
+	*ret_left = reported ? (uint64_t)reply.number : 0;
 	redis_return(c);
 	return r;
 }
 
-int shelf_put(struct shelf *s, enum shelf_list list, const struct source_key *keys, size_t n,
+int key_list_put(struct shelf *s, enum key_list_kind list, const struct source_key *keys, size_t n,
               uint64_t *ret_length, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
@@ -248,45 +248,45 @@ int shelf_put(struct shelf *s, enum shelf_list list, const struct source_key *ke
 }
 
 /* Twice the same would be looked after twice, and counted twice. */
-static int refuse_twins(struct shelf *const *shelves, size_t n, struct err *e)
+static int refuse_twins(struct shelf *const *lists, size_t n, struct err *e)
 {
 	for (size_t i = 1; i < n; i++) {
 		for (size_t j = 0; j < i; j++) {
-			if (str_eq(shelf_name(shelves[i]), shelf_name(shelves[j])))
+			if (str_eq(key_list_name(lists[i]), key_list_name(lists[j])))
 				return err_set(e, ERR_INVALID, "the Redis server %.*s is listed twice",
-				               STR_ARG(shelf_name(shelves[i])));
+				               STR_ARG(key_list_name(lists[i])));
 		}
 	}
 	return 0;
 }
 
-int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e)
+int key_lists_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e)
 {
 	struct str *each;
 	size_t count, made = 0;
 	int r = redis_urls_cut(urls, arena, &each, &count, e);
 	if (r < 0)
 		return r;
-	struct shelf **shelves = arena_zalloc(arena, count * sizeof(struct shelf *));
-	if (!shelves)
+	struct shelf **lists = arena_zalloc(arena, count * sizeof(struct shelf *));
+	if (!lists)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	while (r == 0 && made < count) {
-		r = shelf_new(each[made], &shelves[made], e);
+		r = key_list_new(each[made], &lists[made], e);
 		made += r == 0 ? 1 : 0;
 	}
 	if (r == 0)
-		r = refuse_twins(shelves, count, e);
+		r = refuse_twins(lists, count, e);
 	if (r < 0) {
-		shelves_free(shelves, made);
+		key_lists_free(lists, made);
 		return r;
 	}
-	*ret = shelves;
+	*ret = lists;
 	*ret_count = count;
 	return 0;
 }
 
-void shelves_free(struct shelf **shelves, size_t n)
+void key_lists_free(struct shelf **lists, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		shelf_free(shelves[i]);
+		key_list_free(lists[i]);
 }

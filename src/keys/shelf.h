@@ -11,48 +11,48 @@
 #include "base/err.h"
 #include "link/source.h"
 
-enum { SHELF_KEYS_MAX = 1000 /* in one call */ };
+enum { KEY_LIST_KEYS_MAX = 1000 /* in one call */ };
 
 struct shelf;
 
 /* Only parses. redis:// or redis+sentinel:// */
-int shelf_new(struct str url, struct shelf **ret, struct err *e);
-void shelf_free(struct shelf *s);
+int key_list_new(struct str url, struct shelf **ret, struct err *e);
+void key_list_free(struct shelf *s);
 
-struct str shelf_name(const struct shelf *s); /* as redis_name */
-bool shelf_is_sick(const struct shelf *s);    /* it is being left alone for a while */
+struct str key_list_name(const struct shelf *s); /* as redis_name */
+bool key_list_is_failing(const struct shelf *s);    /* it is being left alone for a while */
 
-int shelf_count(struct shelf *s, uint64_t *ret, struct err *e);
+int key_list_count(struct shelf *s, uint64_t *ret, struct err *e);
 
-struct shelf_view {
+struct key_list_view {
 	uint64_t count;   /* of the list */
-	uint64_t aside;   /* see shelf_put_aside */
+	uint64_t aside;   /* see key_list_put_aside */
 	uint64_t brought; /* ever pushed; begins at 0 again when the server loses its memory */
 };
-int shelf_look(struct shelf *s, struct shelf_view *ret, struct err *e);
+int key_list_look(struct shelf *s, struct key_list_view *ret, struct err *e);
 
 /*
  * Adds keys at the end; n may be 0. ERR_CONFLICT: a larger number was seen; ERR_UNAVAILABLE: it cannot be
  * reached, or refuses; in both cases nothing was added. ERR_UNCERTAIN: it may have been. Then the same call
  * with the same `batch` adds them if they are not there. Under one fencing number batches are counted from 1.
  */
-int shelf_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
+int key_list_push(struct shelf *s, uint64_t fence, uint64_t batch, const struct source_key *keys, size_t n,
                struct err *e);
 
 /* Keys that can name nothing at the moment lie aside, and do not count as stock, or a shard that has nothing
  * else would never be filled. */
-enum shelf_list { SHELF_STOCK, SHELF_ASIDE, SHELF_LISTS };
+enum key_list_kind { KEY_LIST_AVAILABLE, KEY_LIST_ASIDE, KEY_LIST_KINDS };
 
 /* Up to `max` keys from the front, and how many are left. ERR_UNCERTAIN: as many may have been taken, and are
  * lost, since the answer did not come. ERR_UNAVAILABLE: none was. */
-int shelf_take(struct shelf *s, enum shelf_list list, size_t max, struct source_key *ret, size_t *ret_count,
+int key_list_take(struct shelf *s, enum key_list_kind list, size_t max, struct source_key *ret, size_t *ret_count,
                uint64_t *ret_left, struct err *e);
 
 /* Puts back what was taken and not used: in stock at the front, aside at the end; and how many lie there now.
  * ERR_UNCERTAIN: they may be there; ERR_UNAVAILABLE: none is. */
-int shelf_put(struct shelf *s, enum shelf_list list, const struct source_key *keys, size_t n,
+int key_list_put(struct shelf *s, enum key_list_kind list, const struct source_key *keys, size_t n,
               uint64_t *ret_length, struct err *e);
 
 /* Of a list of URLs separated by commas, none twice: `ret` is in `arena`, the shelves are not. */
-int shelves_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e);
-void shelves_free(struct shelf **shelves, size_t n);
+int key_lists_new(struct str urls, struct arena *arena, struct shelf ***ret, size_t *ret_count, struct err *e);
+void key_lists_free(struct shelf **lists, size_t n);

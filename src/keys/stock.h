@@ -14,36 +14,36 @@
 #include "base/err.h"
 #include "link/source.h"
 
-enum { STOCK_NAME_BYTES = 33, STOCK_KEYS_MAX = 1000 /* in one call */ };
+enum { KEYS_DB_NAME_BYTES = 33, KEYS_DB_KEYS_MAX = 1000 /* in one call */ };
 
 struct stock;
 
 /* Only parses: the tables are made when the database is first asked. */
-int stock_new(struct str url, struct stock **ret, struct err *e);
-void stock_free(struct stock *s);
+int keys_db_new(struct str url, struct stock **ret, struct err *e);
+void keys_db_free(struct stock *s);
 
-struct str stock_address(const struct stock *s); /* host:port/database */
-bool stock_is_sick(const struct stock *s);       /* it is being left alone for a while */
+struct str keys_db_address(const struct stock *s); /* host:port/database */
+bool keys_db_is_failing(const struct stock *s);       /* it is being left alone for a while */
 
 /* The database's own name, the same for whoever reaches it by whichever address. */
-int stock_name(struct stock *s, char out[STOCK_NAME_BYTES], struct err *e);
+int keys_db_name(struct stock *s, char out[KEYS_DB_NAME_BYTES], struct err *e);
 
 /* Exact, and costs the same however many there are. */
-int stock_count(struct stock *s, uint64_t *ret, struct err *e);
+int keys_db_count(struct stock *s, uint64_t *ret, struct err *e);
 
 /* How many of them were new; n may be 0. ERR_CONFLICT: a larger number was seen. ERR_UNCERTAIN: they may have
  * been added, and taken by others since. After other failures nothing was added. */
-int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, size_t n, size_t *ret_new,
+int keys_db_add(struct stock *s, uint64_t fence, const struct source_key *keys, size_t n, size_t *ret_new,
               struct err *e);
 
-/* Up to STOCK_KEYS_MAX. ERR_UNCERTAIN: as many may have been taken, and are lost, since the answer did not
+/* Up to KEYS_DB_KEYS_MAX. ERR_UNCERTAIN: as many may have been taken, and are lost, since the answer did not
  * come; after other failures none was. */
-int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_count, struct err *e);
+int keys_db_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_count, struct err *e);
 
 /* Puts back what was taken and did not get anywhere. */
-int stock_return(struct stock *s, const struct source_key *keys, size_t n, struct err *e);
+int keys_db_return(struct stock *s, const struct source_key *keys, size_t n, struct err *e);
 
 /* Of a list of URLs separated by commas (a comma between the hosts of one URL does not separate): `ret` is in
  * `arena`, the stocks are not. */
-int stocks_new(struct str urls, struct arena *arena, struct stock ***ret, size_t *ret_count, struct err *e);
-void stocks_free(struct stock **stocks, size_t n);
+int keys_dbs_new(struct str urls, struct arena *arena, struct stock ***ret, size_t *ret_count, struct err *e);
+void keys_dbs_free(struct stock **dbs, size_t n);

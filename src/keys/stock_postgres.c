@@ -64,12 +64,12 @@ struct stock {
 	struct pg_pool *pool;
 	pthread_mutex_t layout_lock;
 	bool laid_out; /* under the lock, and the name is fixed from then on */
-	char name[STOCK_NAME_BYTES];
+	char name[KEYS_DB_NAME_BYTES];
 };
 
 /* Layout */
 
-static int layout_read(struct pg_conn *c, int64_t *ret_version, char name[STOCK_NAME_BYTES], struct err *e)
+static int layout_read(struct pg_conn *c, int64_t *ret_version, char name[KEYS_DB_NAME_BYTES], struct err *e)
 {
 	struct pg_query q = pg_query(c, &layout_sql);
 	struct pg_result CLEANUP(pg_result_end) rows = {0};
@@ -77,7 +77,7 @@ static int layout_read(struct pg_conn *c, int64_t *ret_version, char name[STOCK_
 	if (r < 0)
 		return r;
 	*ret_version = pg_get_int(&rows, 0, 0);
-	snprintf(name, STOCK_NAME_BYTES, "%.*s", STR_ARG(pg_get_text(&rows, 0, 1)));
+	snprintf(name, KEYS_DB_NAME_BYTES, "%.*s", STR_ARG(pg_get_text(&rows, 0, 1)));
 	return 0;
 }
 
@@ -119,7 +119,7 @@ static int layout_settle(struct pg_conn *c, void *ctx, struct err *e)
 
 /* The whole */
 
-int stock_new(struct str url, struct stock **ret, struct err *e)
+int keys_db_new(struct str url, struct stock **ret, struct err *e)
 {
 	struct stock *s = calloc(1, sizeof(*s));
 	if (!s)
@@ -127,14 +127,14 @@ int stock_new(struct str url, struct stock **ret, struct err *e)
 	pthread_mutex_init(&s->layout_lock, NULL);
 	int r = pg_pool_new(url, CONNECTIONS_MAX, layout_settle, s, &s->pool, e);
 	if (r < 0) {
-		stock_free(s);
+		keys_db_free(s);
 		return r;
 	}
 	*ret = s;
 	return 0;
 }
 
-void stock_free(struct stock *s)
+void keys_db_free(struct stock *s)
 {
 	if (!s)
 		return;
@@ -143,27 +143,27 @@ void stock_free(struct stock *s)
 	free(s);
 }
 
-struct str stock_address(const struct stock *s)
+struct str keys_db_address(const struct stock *s)
 {
 	return pg_pool_address(s->pool);
 }
 
-bool stock_is_sick(const struct stock *s)
+bool keys_db_is_failing(const struct stock *s)
 {
-	return pg_is_sick(s->pool);
+	return pg_is_failing(s->pool);
 }
 
-int stock_name(struct stock *s, char out[STOCK_NAME_BYTES], struct err *e)
+int keys_db_name(struct stock *s, char out[KEYS_DB_NAME_BYTES], struct err *e)
 {
 	struct pg_conn *c = pg_take(s->pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
 	pg_return(c); /* having had one, the layout is settled */
-	memcpy(out, s->name, STOCK_NAME_BYTES);
+	memcpy(out, s->name, KEYS_DB_NAME_BYTES);
 	return 0;
 }
 
-int stock_count(struct stock *s, uint64_t *ret, struct err *e)
+int keys_db_count(struct stock *s, uint64_t *ret, struct err *e)
 {
 	struct pg_conn *c = pg_take(s->pool, e);
 	if (!c)
@@ -192,7 +192,7 @@ static int send_keys(struct pg_conn *c, const struct pg_statement *sql, const ui
 	return pg_ask(&q, ret, e);
 }
 
-int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, size_t n, size_t *ret_new,
+int keys_db_add(struct stock *s, uint64_t fence, const struct source_key *keys, size_t n, size_t *ret_new,
               struct err *e)
 {
 	struct pg_conn *c = pg_take(s->pool, e);
@@ -215,7 +215,7 @@ int stock_add(struct stock *s, uint64_t fence, const struct source_key *keys, si
 	return r;
 }
 
-int stock_return(struct stock *s, const struct source_key *keys, size_t n, struct err *e)
+int keys_db_return(struct stock *s, const struct source_key *keys, size_t n, struct err *e)
 {
 	struct pg_conn *c = pg_take(s->pool, e);
 	if (!c)
@@ -226,9 +226,9 @@ int stock_return(struct stock *s, const struct source_key *keys, size_t n, struc
 	return r;
 }
 
-int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_count, struct err *e)
+int keys_db_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_count, struct err *e)
 {
-	ASSERT(max <= STOCK_KEYS_MAX);
+	ASSERT(max <= KEYS_DB_KEYS_MAX);
 	struct pg_conn *c = pg_take(s->pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
@@ -250,30 +250,30 @@ int stock_take(struct stock *s, size_t max, struct source_key *ret, size_t *ret_
 	return r;
 }
 
-int stocks_new(struct str urls, struct arena *arena, struct stock ***ret, size_t *ret_count, struct err *e)
+int keys_dbs_new(struct str urls, struct arena *arena, struct stock ***ret, size_t *ret_count, struct err *e)
 {
 	size_t count = 0, made = 0;
 	for (struct str rest = urls; rest.ptr; count++)
 		str_cut_url(&rest);
-	struct stock **stocks = arena_zalloc(arena, count * sizeof(struct stock *));
-	if (!stocks)
+	struct stock **dbs = arena_zalloc(arena, count * sizeof(struct stock *));
+	if (!dbs)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	int r = 0;
 	while (r == 0 && made < count) {
-		r = stock_new(str_cut_url(&urls), &stocks[made], e);
+		r = keys_db_new(str_cut_url(&urls), &dbs[made], e);
 		made += r == 0 ? 1 : 0;
 	}
 	if (r < 0) {
-		stocks_free(stocks, made);
+		keys_dbs_free(dbs, made);
 		return r;
 	}
-	*ret = stocks;
+	*ret = dbs;
 	*ret_count = count;
 	return 0;
 }
 
-void stocks_free(struct stock **stocks, size_t n)
+void keys_dbs_free(struct stock **dbs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		stock_free(stocks[i]);
+		keys_db_free(dbs[i]);
 }

@@ -156,7 +156,7 @@ static size_t write_use(struct call *c, const struct limiter_use *u, struct str 
 /* Does it answer, as far as is known? Otherwise it is tried elsewhere. */
 static bool node_is_well(struct limiter_redis *l, size_t node)
 {
-	bool is_well = !redis_is_sick(l->ring.nodes[node]) && !atomic_load(&l->late[node]);
+	bool is_well = !redis_is_failing(l->ring.nodes[node]) && !atomic_load(&l->late[node]);
 	if (!is_well)
 		task_wake(&l->prober);
 	return is_well;
@@ -283,7 +283,7 @@ static int64_t probe(struct task *t)
 	bool some = false;
 	for (size_t node = 0; node < l->ring.count && !task_is_stopping(t); node++) {
 		late_end(l, node, true);
-		if (redis_is_sick(l->ring.nodes[node]))
+		if (redis_is_failing(l->ring.nodes[node]))
 			some |= redis_ping(l->ring.nodes[node], NULL) != 0;
 	}
 	return some ? PROBE_MS : TASK_ON_WAKE;
@@ -297,7 +297,7 @@ static void redis_limiter_free(struct limiter *base)
 		late_end(l, node, false);
 		/* So that the others need not wait until it is missed. */
 		struct redis_reply reply;
-		struct redis_conn *c = redis_is_sick(l->ring.nodes[node])
+		struct redis_conn *c = redis_is_failing(l->ring.nodes[node])
 		                           ? NULL
 		                           : redis_take(l->ring.nodes[node], NULL);
 		if (c)

@@ -36,11 +36,11 @@ static bool is_past(uint32_t end, uint32_t now)
 
 static bool has_stood_still(const struct meter_share *s, uint32_t now)
 {
-	return is_past(atomic_load_explicit(&s->settling->until, memory_order_relaxed), now);
+	return is_past(atomic_load_explicit(&s->quota->until, memory_order_relaxed), now);
 }
 
 /* Is it the settler's word that holds in the period? */
-static bool is_heard(const struct meter_share *s, uint32_t start, uint32_t now)
+static bool is_known(const struct meter_share *s, uint32_t start, uint32_t now)
 {
 	uint32_t end;
 	return share_read(&s->end, start, &end) && !has_stood_still(s, now);
@@ -74,21 +74,21 @@ static uint32_t bound_of(const struct meter *m, uint32_t start, uint32_t max, ui
 		return 0;
 	if (share_read(&m->share->grant, start, &grant))
 		return MIN(grant, max);
-	uint32_t servers = atomic_load_explicit(&m->share->settling->servers, memory_order_relaxed);
+	uint32_t servers = atomic_load_explicit(&m->share->quota->servers, memory_order_relaxed);
 	return meter_opening(max, servers);
 }
 
 /* Has the settler look at this meter. A system call, but at the start of a period and now and then only. */
 static void share_list(struct meter_share *s)
 {
-	struct settling *settling = s->settling;
+	struct quota *quota = s->quota;
 	if (!atomic_exchange_explicit(&s->is_listed, true, memory_order_acq_rel)) {
-		s->next_listed = atomic_load_explicit(&settling->listed, memory_order_relaxed);
-		while (!atomic_compare_exchange_weak_explicit(&settling->listed, &s->next_listed, s,
+		s->next_listed = atomic_load_explicit(&quota->listed, memory_order_relaxed);
+		while (!atomic_compare_exchange_weak_explicit(&quota->listed, &s->next_listed, s,
 		                                              memory_order_release, memory_order_relaxed))
 			;
 	}
-	task_wake(&settling->task);
+	task_wake(&quota->task);
 }
 
 static void share_tell(struct meter_share *s, bool taken, uint32_t start, uint32_t count)
@@ -148,7 +148,7 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 			break;
 	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, meter_pack(w.start, w.count + 1),
 	                                                memory_order_relaxed, memory_order_relaxed));
-	bool unheard = m->share && !taken && !is_heard(m->share, w.start, now);
+	bool unheard = m->share && !taken && !is_known(m->share, w.start, now);
 	if (unheard)
 		share_ask(m, state, &w);
 	if (m->share)
@@ -169,28 +169,28 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 }
 
 /* Would one be refused for want of the settler's word? */
-static bool must_hear(struct meter *m, int64_t mono_ms, bool asks)
+static bool must_refresh(struct meter *m, int64_t mono_ms, bool asks)
 {
 	uint32_t max = atomic_load_explicit(&m->max, memory_order_relaxed);
 	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
 	uint32_t now = meter_units(mono_ms);
 	const struct window w = window_of(m, state, now);
 	bool must = m->share && max > 0 && w.count >= bound_of(m, w.start, max, now) &&
-	            !is_heard(m->share, w.start, now);
+	            !is_known(m->share, w.start, now);
 	if (must && asks)
 		share_ask(m, state, &w);
 	return must;
 }
 
-void meter_hear(struct meter *m, int64_t until_ms)
+void meter_needs_refresh(struct meter *m, int64_t until_ms)
 {
 	const struct timespec pause = {.tv_nsec = 500000};
 	int64_t now_ms = clock_mono_ms();
-	bool must = must_hear(m, now_ms, true);
+	bool must = must_refresh(m, now_ms, true);
 	while (must && now_ms < until_ms) {
 		nanosleep(&pause, NULL);
 		now_ms = clock_mono_ms();
-		must = must_hear(m, now_ms, false);
+		must = must_refresh(m, now_ms, false);
 	}
 }
 
@@ -215,7 +215,7 @@ struct budget_node {
 
 struct budgets {
 	pthread_mutex_t lock;
-	struct settling *settling; /* NULL: nobody shares them */
+	struct quota *quota; /* NULL: nobody shares them */
 	struct budget_limits limits;
 	struct budget boundless; /* of all who have no limits */
 	struct budget_node *slots[BUDGET_SLOTS];
@@ -244,9 +244,9 @@ void budgets_free(struct budgets *b)
 	free(b);
 }
 
-void budgets_share(struct budgets *b, struct settling *s)
+void budgets_share(struct budgets *b, struct quota *s)
 {
-	b->settling = s;
+	b->quota = s;
 }
 
 void budgets_limit(struct budgets *b, const struct budget_limits *limits)
@@ -254,23 +254,23 @@ void budgets_limit(struct budgets *b, const struct budget_limits *limits)
 	b->limits = *limits;
 }
 
-static void share_init(struct meter_share *share, struct settling *s, struct meter *m, uint64_t owner,
+static void share_init(struct meter_share *share, struct quota *s, struct meter *m, uint64_t owner,
                        char what)
 {
-	*share = (struct meter_share){.settling = s, .meter = m, .owner = owner, .what = what};
+	*share = (struct meter_share){.quota = s, .meter = m, .owner = owner, .what = what};
 	m->share = share;
 }
 
 static struct budget_node *node_new(struct budgets *b, uint64_t owner)
 {
 	struct budget_node *node = calloc(1,
-	                                  sizeof(*node) + (b->settling ? 2 * sizeof(struct meter_share) : 0));
+	                                  sizeof(*node) + (b->quota ? 2 * sizeof(struct meter_share) : 0));
 	if (!node)
 		return NULL;
 	node->budget.owner = owner;
-	if (b->settling) {
-		share_init(&node->shares[0], b->settling, &node->budget.creates, owner, 'c');
-		share_init(&node->shares[1], b->settling, &node->budget.redirects, owner, 'r');
+	if (b->quota) {
+		share_init(&node->shares[0], b->quota, &node->budget.creates, owner, 'c');
+		share_init(&node->shares[1], b->quota, &node->budget.redirects, owner, 'r');
 	}
 	return node;
 }

@@ -9,7 +9,7 @@
  * When servers share the budgets (link/settler.h), a meter has a share beside it: how far this server may go
  * in the period under way, and when that ends for all of them. It says for which period it holds, by the
  * period's start; for another one, of which nothing has been heard yet, meter_opening holds. Whoever finds
- * that used up asks, and waits for the answer (meter_hear): a matter of a millisecond or two.
+ * that used up asks, and waits for the answer (meter_needs_refresh): a matter of a millisecond or two.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 /* What workers and the settler have in common. */
-struct settling {
+struct quota {
 	_Atomic(struct meter_share *) listed; /* pushed with release, taken whole with acquire */
 	struct task task;                     /* the settler's; zeroed without one */
 	_Atomic uint32_t servers;             /* that share the budgets; 0: this is not known yet */
@@ -34,7 +34,7 @@ struct meter_share {
 	_Atomic bool is_listed;
 	_Atomic bool has_refused; /* since the settler last looked */
 	struct meter_share *next_listed;
-	struct settling *settling;
+	struct quota *quota;
 	struct meter *meter;
 	uint64_t owner;
 	char what; /* as in limiter.h */
@@ -55,7 +55,7 @@ struct meter_reading {
 	uint32_t remaining;
 	uint32_t reset_ms; /* until the period ends and all is there again */
 	uint32_t period;   /* which one it was taken from, for a refund */
-	bool unheard;      /* none was taken, but the settler was asked and may know better: meter_hear */
+	bool unheard;      /* none was taken, but the settler was asked and may know better: meter_needs_refresh */
 };
 
 /* The count of the period that is under way (0: all was given back), and its start in 1/16 s; false: none is.
@@ -76,7 +76,7 @@ static inline uint64_t meter_pack(uint32_t start, uint32_t number)
 	return (uint64_t)start << 32 | number;
 }
 
-enum { OPENING_SHARE = 20, SERVERS_MIN = 2, HEAR_MS_MAX = 50 };
+enum { OPENING_SHARE = 20, SERVERS_MIN = 2, LIMIT_REFRESH_MS_MAX = 50 };
 
 /* What each of them may have. There may be one more than is known: one that starts, or whose last run died.
  */
@@ -100,7 +100,7 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret);
 
 /* Where one would be refused because the settler has not said yet how far this server may go: asks, and waits
  * for that until then (monotonic) at most. Not on a loop. */
-void meter_hear(struct meter *m, int64_t until_ms);
+void meter_needs_refresh(struct meter *m, int64_t until_ms);
 
 /* Gives one back that was taken for something which then did not happen, unless its period is over. */
 void meter_refund(struct meter *m, const struct meter_reading *taken);
@@ -132,7 +132,7 @@ struct budgets *budgets_new(void);
 void budgets_free(struct budgets *b);
 
 /* From now on budgets are made with shares. Before the first is made; `s` outlives the table. */
-void budgets_share(struct budgets *b, struct settling *s);
+void budgets_share(struct budgets *b, struct quota *s);
 
 /* The limits of every user, and of what an API key's own limits leave open; without it there are none. Before
  * the first is made. */

@@ -92,7 +92,7 @@ static void entry_free(struct cache_entry *e)
 {
 	if (!e)
 		return;
-	gate_unpin(e->gate);
+	click_limit_unpin(e->limit);
 	free(e);
 }
 
@@ -306,7 +306,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_fill *f
 	    .due_ms = fill->due_ms ? fill->due_ms : INT64_MAX,
 	    .budget = fill->budget,
 	    .link = fill->link,
-	    .gate = fill->gate,
+	    .limit = fill->limit,
 	    .max_clicks = fill->max_clicks,
 	    .late = fill->late,
 	    .response_len = (uint32_t)fill->response.len,
@@ -314,7 +314,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_fill *f
 	    .key_len = (uint8_t)fill->key.len,
 	    .bytes = (uint32_t)(bytes + 2 * sizeof(void *)), /* and malloc's own share */
 	};
-	gate_pin(e->gate);
+	click_limit_pin(e->limit);
 	memcpy(e->data, fill->key.ptr, fill->key.len);
 	if (fill->response.len > 0)
 		memcpy(e->data + fill->key.len, fill->response.ptr, fill->response.len);

@@ -41,7 +41,7 @@ struct cache_entry {
 	_Atomic int64_t due_ms;  /* monotonic; when it should be read again; INT64_MAX: never */
 	uint64_t link;           /* row id */
 	struct budget *budget;   /* whose limit of redirections holds */
-	struct click_gate *gate; /* pinned while the entry is there; NULL: no limit of clicks */
+	struct click_limit *limit; /* pinned while the entry is there; NULL: no limit of clicks */
 	uint64_t max_clicks;
 	uint32_t response_len; /* 0: there is no such link */
 	uint16_t response_date_at;
@@ -70,7 +70,7 @@ struct cache_fill {
 	int64_t due_ms; /* 0: never */
 	uint64_t link;
 	struct budget *budget;
-	struct click_gate *gate;
+	struct click_limit *limit;
 	uint64_t max_clicks;
 	bool late;
 };

@@ -27,7 +27,7 @@ struct claim {
 	struct key_row back, later;
 	int64_t later_ms; /* monotonic; those for later are not to be tried before */
 	uint64_t taken, lost;
-	uint64_t owed; /* of `taken` so many were given back: the next ones are not counted */
+	uint64_t pending; /* of `taken` so many were given back: the next ones are not counted */
 };
 
 static struct claim *self(struct key_source *s)
@@ -58,7 +58,7 @@ static size_t claim_some(struct claim *c, struct source_key *ret, size_t n)
 	int64_t now_ms = clock_mono_ms();
 	if (now_ms < atomic_load_explicit(&c->again_ms, memory_order_relaxed))
 		return 0;
-	int r = store_claim(c->config.store, clock_real_ms(), c->config.rest_ms, MIN(n, (size_t)CLAIM_MAX),
+	int r = store_claim(c->config.store, clock_real_ms(), c->config.quarantine_ms, MIN(n, (size_t)CLAIM_MAX),
 	                    ids, &found);
 	if (r < 0 || found == 0)
 		atomic_store_explicit(&c->again_ms, now_ms + AGAIN_MS, memory_order_relaxed);
@@ -100,7 +100,7 @@ static void source_give_back(struct key_source *s, const struct source_key *keys
 		if (!dropped && key_row_put(later ? &c->later : &c->back, &keys[i], 1) == 0)
 			c->lost++;
 	}
-	c->owed += n;
+	c->pending += n;
 	if (later)
 		c->later_ms = clock_mono_ms() + AGAIN_MS;
 	pthread_mutex_unlock(&c->lock);
@@ -109,8 +109,8 @@ static void source_give_back(struct key_source *s, const struct source_key *keys
 static void count_taken(struct claim *c, size_t count)
 {
 	pthread_mutex_lock(&c->lock);
-	size_t again = (size_t)MIN(c->owed, count);
-	c->owed -= again;
+	size_t again = (size_t)MIN(c->pending, count);
+	c->pending -= again;
 	c->taken += count - again;
 	pthread_mutex_unlock(&c->lock);
 }

@@ -16,7 +16,7 @@
 struct claim_config {
 	struct store *store; /* with `claim`; outlives the source */
 	const struct key_cipher *cipher;
-	uint64_t rest_ms;  /* the quarantine, as store_write.rest_ms */
+	uint64_t quarantine_ms;  /* the quarantine, as store_write.quarantine_ms */
 	uint64_t id_block; /* how many ids to lease at once, for new keys */
 };
 

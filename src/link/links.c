@@ -11,7 +11,7 @@
 enum { KEY_TRIES = 32 };
 
 /* With a part of the store away: as many keys in a row hardly ever all lie there. */
-enum { PART_TRIES = 16 };
+enum { SHARD_TRIES = 16 };
 
 /* For entries that have no life of their own. */
 enum { GRACE_MS = 10000 };
@@ -25,13 +25,13 @@ const struct conf_row links_rows[] = {
         "keys", "alphabet", CONF_ENUM, alphabet, "base62",
         "Characters of generated keys. Fixed when the data folder is made; base36 is read without regard to "
         "case.",
-        .choices = shape_alphabets),
+        .choices = key_format_alphabets),
     SETTING("keys", "length", CONF_UINT, key_length, "0",
             "Length of generated keys, 4 to 10; 0 is 7 for base62 and 8 for the others. Fixed when the data "
             "folder "
             "is made.",
             .max = KEY_LENGTH_MAX),
-    SETTING("keys", "quarantine", CONF_DURATION, rest_ms, "90d",
+    SETTING("keys", "quarantine", CONF_DURATION, quarantine_ms, "90d",
             "How long the alias of a link whose time is over rests before somebody else may take it. "
             "Generated keys are never given out twice, but with keys.source = claim after the same time.",
             .max = 100ULL * 365 * 24 * 3600 * 1000),
@@ -66,7 +66,7 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	l->budgets = config->budgets;
 	l->render = config->render;
 	l->negative_ms = config->settings.negative_ms;
-	l->rest_ms = config->settings.rest_ms;
+	l->quarantine_ms = config->settings.quarantine_ms;
 	l->is_shared = config->store->is_shared;
 	l->life_ms = l->is_shared ? config->settings.life_ms : 0;
 	l->source = config->source;
@@ -75,11 +75,11 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	    .life_ms = config->settings.shared_life_ms,
 	    .absent_ms = config->settings.negative_ms,
 	};
-	int r = shape_settle(l->store, (enum key_alphabet)config->settings.alphabet,
+	int r = key_format_settle(l->store, (enum key_alphabet)config->settings.alphabet,
 	                     config->settings.key_length, &l->cipher, e);
 	if (r == 0 && config->render)
 		r = cache_new(config->settings.cache_bytes, config->cache_seed, &l->cache, e);
-	if (r == 0 && config->render && !(l->gates = gates_new()))
+	if (r == 0 && config->render && !(l->click_limits = click_limits_new()))
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r < 0) {
 		cache_free(l->cache);
@@ -99,7 +99,7 @@ void links_free(struct links *l)
 	if (!l)
 		return;
 	cache_free(l->cache);
-	gates_free(l->gates); /* cache entries point at them */
+	click_limits_free(l->click_limits); /* cache entries point at them */
 	ids_release(&l->ids);
 	pthread_mutex_destroy(&l->stash_lock);
 	pthread_mutex_destroy(&l->sweep_lock);
@@ -155,12 +155,12 @@ int links_list(struct links *l, struct store_list *page)
 
 static bool is_known_as_spent(struct links *l, const struct link_record *link)
 {
-	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
+	struct click_limit *limit = link->max_clicks ? click_limits_get(l->click_limits, link->id) : NULL;
 	bool spent = link->max_clicks != 0 &&
 	             link->clicks >= link->max_clicks; /* as the store was last told */
-	if (gate && gate_is_counted(gate))
-		spent = gate_is_spent(gate, link->max_clicks);
-	gate_unpin(gate);
+	if (limit && click_limit_is_counted(limit))
+		spent = click_limit_is_spent(limit, link->max_clicks);
+	click_limit_unpin(limit);
 	return spent;
 }
 
@@ -231,11 +231,11 @@ static void count_done(struct links *l, const struct store_write *w, struct metr
 	if (w->kind == STORE_LINK_CREATE && !w->replayed) {
 		metric_add(&m->links_created, 1);
 		if (w->link.max_clicks)
-			gates_begin(l->gates, w->link.id);
+			click_limits_begin(l->click_limits, w->link.id);
 	} else if (w->kind == STORE_LINK_DELETE)
 		metric_add(&m->links_deleted, 1);
-	else if (w->kind == STORE_LINK_REAP)
-		metric_add(&m->links_reaped, 1);
+	else if (w->kind == STORE_LINK_SWEEP)
+		metric_add(&m->links_swept, 1);
 }
 
 static void settle(struct links *l, struct store_write *w, struct metrics *m)
@@ -247,7 +247,7 @@ static void settle(struct links *l, struct store_write *w, struct metrics *m)
 	if (l->cache && key.ptr)
 		cache_invalidate(l->cache, key);
 	if (w->kind == STORE_LINK_UPDATE && (w->fields & LINK_MAX_CLICKS))
-		gates_uncount(l->gates, done ? w->link.id : 0); /* when no cache has the old limit any more */
+		click_limits_uncount(l->click_limits, done ? w->link.id : 0); /* when no cache has the old limit any more */
 	if (done)
 		count_done(l, w, m);
 }
@@ -328,7 +328,7 @@ static void retry_with_other_keys(struct links *l, struct store_write *writes, s
 	if (wanted)
 		again = calloc(n, sizeof(*again));
 	for (int tries = 0; again && tries < KEY_TRIES; tries++) {
-		bool elsewhere = answered && tries < PART_TRIES && !links_is_dark(l);
+		bool elsewhere = answered && tries < SHARD_TRIES && !links_is_dark(l);
 		size_t count = refused_ones(writes, n, elsewhere, again, m);
 		if (count == 0)
 			break;
@@ -353,14 +353,14 @@ void links_apply(struct links *l, struct store_write *writes, size_t n, struct m
 void links_apply_in(struct links *l, size_t shard, struct store_write *writes, size_t n, struct metrics *m)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (writes[i].kind == STORE_LINK_CREATE || writes[i].kind == STORE_LINK_REAP)
-			writes[i].rest_ms = l->rest_ms;
+		if (writes[i].kind == STORE_LINK_CREATE || writes[i].kind == STORE_LINK_SWEEP)
+			writes[i].quarantine_ms = l->quarantine_ms;
 	}
 	struct leftovers left = {0};
 	bool answered = apply_batch(l, shard, writes, n, &left, m);
 	retry_with_other_keys(l, writes, n, answered, &left, m);
 	leftovers_return(&left, l);
-	links_note_parts(l, writes, n);
+	links_note_shards(l, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &writes[i];
 		if (w->result == 0 && links_key_fill(l, &w->link, w->arena) < 0)

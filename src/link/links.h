@@ -23,7 +23,7 @@ struct links_settings {
 	uint64_t key_length; /* 0: the alphabet's own */
 	uint64_t cache_bytes;
 	uint64_t negative_ms;
-	uint64_t rest_ms;        /* of the alias of a link that is over */
+	uint64_t quarantine_ms;        /* of the alias of a link that is over */
 	uint64_t life_ms;        /* of cached links, when others write to the store too; 0: for ever */
 	uint64_t shared_life_ms; /* in the shared cache */
 	int source;              /* enum link_source */
@@ -100,9 +100,9 @@ struct link_resolve {
 	uint16_t response_date_at;
 	uint64_t link;           /* out: row id */
 	struct budget *budget;   /* out: whose limit of redirections holds */
-	struct click_gate *gate; /* out: pinned, for the caller to unpin; NULL: no limit of clicks */
+	struct click_limit *limit; /* out: pinned, for the caller to unpin; NULL: no limit of clicks */
 	uint64_t max_clicks;
-	bool over; /* out: it is there, but may go: the caller has it reaped */
+	bool expired; /* out: it is there, but may go: the caller has it reaped */
 };
 
 /*
@@ -126,7 +126,7 @@ int links_list(struct links *l, struct store_list *page);
 bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms);
 
 /*
- * Creates, updates, deletes, in one transaction. rest_ms and was_given are filled in here. For
+ * Creates, updates, deletes, in one transaction. quarantine_ms and was_given are filled in here. For
  * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref
  * are filled here. For the others `ref` comes from links_ref. Records come back with their key. Each write's
  * `result` is final; there is no return value beyond it. When it returns, other servers have been told, as

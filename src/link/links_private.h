@@ -13,7 +13,7 @@ struct links {
 	_Atomic uint64_t counter_seen; /* STORE_LINK_COUNTER is at least this */
 	struct budgets *budgets;
 	struct cache *cache;
-	struct gates *gates;
+	struct click_limits *click_limits;
 	struct tier2 tier2;
 	struct key_source *source; /* NULL: the cipher */
 	struct key_cipher cipher;
@@ -28,12 +28,12 @@ struct links {
 	uint64_t negative_ms;
 	bool is_shared;   /* others write to the store too */
 	uint64_t life_ms; /* of what is cached; 0: for ever */
-	uint64_t rest_ms;
+	uint64_t quarantine_ms;
 	pthread_mutex_t sweep_lock;  /* held from looking for links that are over until they are gone, or
 	                                several  sweepers would look at the same ones */
 	pthread_mutex_t source_lock; /* guards source_why */
 	struct err source_why;
-	_Atomic unsigned dark; /* see links_note_parts */
+	_Atomic unsigned dark; /* see links_note_shards */
 };
 
 /* Stores keep a generated key as its id alone. */
@@ -43,7 +43,7 @@ int links_key_fill(const struct links *l, struct link_record *link, struct arena
 struct leftovers {
 	struct leftover {
 		struct source_key key;
-		bool of_part; /* it would lie in a part of the store that is away */
+		bool of_shard; /* it would lie in a part of the store that is away */
 	} * all;
 	size_t count, room;
 };
@@ -79,5 +79,5 @@ bool links_may_lie_elsewhere(const struct store_write *w);
  * store that were asked have answered none, it is dark: the store is taken to be away as a whole, until one
  * is answered. Then other keys are not tried, and keys are as good as ever, as soon as it is back.
  */
-void links_note_parts(struct links *l, const struct store_write *writes, size_t n);
+void links_note_shards(struct links *l, const struct store_write *writes, size_t n);
 bool links_is_dark(const struct links *l);

@@ -125,7 +125,7 @@ struct supply {
 };
 
 /* Without memory the key is lost. */
-static void leftovers_add(struct leftovers *left, const struct source_key *key, bool of_part)
+static void leftovers_add(struct leftovers *left, const struct source_key *key, bool of_shard)
 {
 	if (left->count == left->room) {
 		size_t room = MAX(2 * left->room, (size_t)TAKE_MAX);
@@ -135,7 +135,7 @@ static void leftovers_add(struct leftovers *left, const struct source_key *key, 
 		left->all = all;
 		left->room = room;
 	}
-	left->all[left->count++] = (struct leftover){*key, of_part};
+	left->all[left->count++] = (struct leftover){*key, of_shard};
 }
 
 static void source_failed(struct supply *s, int r, const struct err *why, struct metrics *m)
@@ -257,12 +257,12 @@ void leftovers_return(struct leftovers *left, struct links *l)
 {
 	bool dark = links_is_dark(l);
 	for (size_t i = 0; i < left->count; i++)
-		l->source->ops->give_back(l->source, &left->all[i].key, 1, left->all[i].of_part && !dark);
+		l->source->ops->give_back(l->source, &left->all[i].key, 1, left->all[i].of_shard && !dark);
 	free(left->all);
 	*left = (struct leftovers){0};
 }
 
-void links_note_parts(struct links *l, const struct store_write *writes, size_t n)
+void links_note_shards(struct links *l, const struct store_write *writes, size_t n)
 {
 	bool answered = false, refused = false;
 	for (size_t i = 0; i < n; i++) {

@@ -37,7 +37,7 @@ int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metr
 /* For everybody alike, whoever they are. */
 static bool is_there(const struct link_record *link, int64_t now_ms)
 {
-	return link->enabled && link->not_before_ms <= now_ms && !link_is_over(link, now_ms);
+	return link->enabled && link->not_before_ms <= now_ms && !link_is_expired(link, now_ms);
 }
 
 static bool is_for_everybody(const struct link_record *link)
@@ -59,32 +59,32 @@ static bool is_locked(const struct link_resolve *w, const struct link_record *li
 
 /* Here, or by what all servers together have told the store. The latter lags behind, and a store of our own
  * is told nothing that the gate does not know. */
-static bool is_spent(const struct links *l, const struct click_gate *gate, const struct link_record *link)
+static bool is_spent(const struct links *l, const struct click_limit *limit, const struct link_record *link)
 {
-	return gate_is_spent(gate, link->max_clicks) || (l->is_shared && link->clicks >= link->max_clicks);
+	return click_limit_is_spent(limit, link->max_clicks) || (l->is_shared && link->clicks >= link->max_clicks);
 }
 
 /* The last questions: are clicks left, and is the password known? Whoever does not know it is not told how
  * many are left, but that there are none. */
 static int judge_clicks(struct links *l, struct link_resolve *w, const struct link_record *link)
 {
-	struct click_gate *gate = link->max_clicks ? gates_of(l->gates, link->id) : NULL;
-	if (link->max_clicks && !gate)
+	struct click_limit *limit = link->max_clicks ? click_limits_get(l->click_limits, link->id) : NULL;
+	if (link->max_clicks && !limit)
 		return ERR_LIMIT;
 	w->verdict = LINK_OPEN;
-	if (gate && is_spent(l, gate, link)) {
-		gate_unpin(gate);
+	if (limit && is_spent(l, limit, link)) {
+		click_limit_unpin(limit);
 		w->verdict = LINK_LATE;
 		return link->expired_url.ptr ? 0 : ERR_NOT_FOUND;
 	}
 	if (is_locked(w, link)) {
-		gate_unpin(gate);
+		click_limit_unpin(limit);
 		w->verdict = LINK_LOCKED;
 		return 0;
 	}
-	w->gate = gate;
+	w->limit = limit;
 	w->max_clicks = link->max_clicks;
-	if (gate && !gate_is_counted(gate))
+	if (limit && !click_limit_is_counted(limit))
 		w->verdict = LINK_UNCOUNTED;
 	return 0;
 }
@@ -142,7 +142,7 @@ static struct budget *budget_find(struct links *l, const struct link_record *lin
 static int resolve_found(struct links *l, struct link_resolve *w, const struct store_lookup *read,
                          int64_t now_ms)
 {
-	w->over = link_is_over(&read->link, now_ms);
+	w->expired = link_is_expired(&read->link, now_ms);
 	w->link = read->link.id;
 	int r = judge(l, w, read, now_ms);
 	if (r < 0)
@@ -162,7 +162,7 @@ static bool response_is_kept(const struct links *l, const struct link_resolve *w
 	if (w->verdict == LINK_OPEN)
 		*ret_expires_ms = link->expires_ms;
 	else if (link_has_ended(link, now_ms))
-		*ret_expires_ms = link_over_ms(link);
+		*ret_expires_ms = link_expired_ms(link);
 	else /* its clicks are used up, but one may be given back */
 		*ret_expires_ms = now_ms + (int64_t)l->negative_ms;
 	return *ret_expires_ms == 0 || *ret_expires_ms > now_ms;
@@ -186,9 +186,9 @@ static void resolve_reset(struct link_resolve *w)
 	w->verdict = LINK_OPEN; /* it may be asked a second time, once its gate is counted */
 	w->response = STR_NULL;
 	w->budget = NULL;
-	w->gate = NULL;
+	w->limit = NULL;
 	w->link = w->max_clicks = 0;
-	w->over = false;
+	w->expired = false;
 }
 
 static bool is_kept(const struct links *l, const struct link_resolve *w, const struct store_lookup *read,
@@ -225,7 +225,7 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 		fill.response_date_at = w->response_date_at;
 		fill.link = w->link;
 		fill.budget = w->budget;
-		fill.gate = w->gate;
+		fill.limit = w->limit;
 		fill.max_clicks = w->max_clicks;
 		fill.late = w->verdict == LINK_LATE;
 		fill.due_ms = due_ms(l, read, began_ms);
@@ -264,10 +264,10 @@ static void ask_store(struct links *l, struct resolving *b, size_t n, struct met
 /* A link without a limit is followed without its gate, which it may have from a time when it had one. When
  * somebody else took the limit away, nobody here was told so: what the gate knows is too little from now on.
  * After the answer was cached, or clicks would still go by when the gate is counted again. */
-static void gate_pass_by(struct links *l, const struct store_lookup *read)
+static void click_limit_bypass(struct links *l, const struct store_lookup *read)
 {
 	if (l->is_shared && read->result == 0 && read->link.max_clicks == 0)
-		gates_uncount(l->gates, read->link.id);
+		click_limits_uncount(l->click_limits, read->link.id);
 }
 
 static void resolve_batch(struct links *l, struct resolving *b, struct link_resolve **wanted, size_t n,
@@ -287,7 +287,7 @@ static void resolve_batch(struct links *l, struct resolving *b, struct link_reso
 	tier2_fill(&l->tier2, b->tier2, n, began_ms);
 	for (size_t i = 0; i < n; i++) {
 		resolve_one(l, wanted[i], &b->reads[i], b->epochs[i], now_ms, began_ms);
-		gate_pass_by(l, &b->reads[i]);
+		click_limit_bypass(l, &b->reads[i]);
 	}
 }
 

@@ -12,7 +12,7 @@ enum {
 	SMALL_SHARE = 16,   /* of its part, what a server holds while hardly anybody uses it; */
 	SMALL_MIN = 8,      /* and at least so many, if they are there */
 	AHEAD = 4,          /* times what was used since the last look, a server likes to hold */
-	UNTOLD_SHARE = 40,  /* of the limit, what is used before that is told at once */
+	UNREPORTED_SHARE = 40,  /* of the limit, what is used before that is told at once */
 	AWAY_MS = 200,      /* until a limiter that failed is asked again */
 	PATIENCE_MS = 1000, /* how long a server keeps to its grant while nobody answers */
 	SERVERS_MS = 500,   /* how often to ask at least, to be counted and to count */
@@ -27,13 +27,13 @@ struct settled {
 	uint32_t start;  /* of the meter's period; what follows is about it */
 	bool is_idle;    /* nobody has wanted any since it was last settled */
 	bool is_missed;  /* nobody answered the last time */
-	bool is_alone;   /* nobody has answered for so long that it has taken its part of what was free */
+	bool is_only_server;   /* nobody has answered for so long that it has taken its part of what was free */
 	uint32_t count;  /* used here, when it was last settled */
 	uint64_t grant;  /* the count that this server may reach: as published */
 	uint64_t period; /* its name there; 0: it has not been heard of */
 	uint64_t others; /* what the others had used or held, when it was last heard */
 	int64_t end_ms;  /* of the period, there; monotonic */
-	int64_t heard_ms;
+	int64_t answered_ms;
 	int64_t calm_until_ms; /* others may not have said yet what they used while nobody answered */
 	int64_t next_ms;
 	int64_t wait_ms; /* 0: it is new */
@@ -47,43 +47,43 @@ struct round_use {
 	bool gives; /* its grant was lowered */
 };
 
-struct settler {
+struct quota_sync {
 	struct limiter *limiter;
-	struct settling settling;
+	struct quota quota;
 	struct list active;
 	int64_t asked_ms;
 	int64_t answer_ms;  /* how long the last answer took */
-	int64_t heard_ms;   /* the last time the servers were counted */
+	int64_t answered_ms;   /* the last time the servers were counted */
 	int64_t failing_ms; /* since when the limiter does not answer for all; INT64_MAX: it does */
 	int64_t calm_until_ms;
 	bool again; /* others wait their turn, or something is given back: make another round at once */
-	struct round_use told[BATCH_MAX];
+	struct round_use reported[BATCH_MAX];
 	struct limiter_use uses[BATCH_MAX];
 	size_t use_count;
 	_Atomic uint64_t rounds, failures, meters;
 	bool stopped;
 };
 
-int settler_new(struct limiter *limiter, struct settler **ret, struct err *e)
+int quota_sync_new(struct limiter *limiter, struct quota_sync **ret, struct err *e)
 {
-	struct settler *s = calloc(1, sizeof(*s));
+	struct quota_sync *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->limiter = limiter;
 	s->asked_ms = INT64_MIN;
-	s->heard_ms = INT64_MIN / 2;
+	s->answered_ms = INT64_MIN / 2;
 	s->failing_ms = INT64_MAX;
 	list_init(&s->active);
 	*ret = s;
 	return 0;
 }
 
-struct settling *settler_settling(struct settler *s)
+struct quota *quota_sync_state(struct quota_sync *s)
 {
-	return &s->settling;
+	return &s->quota;
 }
 
-static void settled_drop(struct settler *s, struct settled *t)
+static void settled_drop(struct quota_sync *s, struct settled *t)
 {
 	t->share->settled = NULL;
 	list_remove(&t->link);
@@ -91,7 +91,7 @@ static void settled_drop(struct settler *s, struct settled *t)
 	atomic_fetch_sub_explicit(&s->meters, 1, memory_order_relaxed);
 }
 
-void settler_free(struct settler *s)
+void quota_sync_free(struct quota_sync *s)
 {
 	if (!s)
 		return;
@@ -102,9 +102,9 @@ void settler_free(struct settler *s)
 }
 
 /* What workers have listed since the last round. */
-static void take_listed(struct settler *s)
+static void take_listed(struct quota_sync *s)
 {
-	struct meter_share *share = atomic_exchange_explicit(&s->settling.listed, NULL, memory_order_acquire);
+	struct meter_share *share = atomic_exchange_explicit(&s->quota.listed, NULL, memory_order_acquire);
 	while (share) {
 		struct meter_share *next = share->next_listed;
 		/* From here on it may be listed anew. */
@@ -120,9 +120,9 @@ static void take_listed(struct settler *s)
 	}
 }
 
-static uint32_t servers_of(const struct settler *s)
+static uint32_t servers_of(const struct quota_sync *s)
 {
-	return atomic_load_explicit(&s->settling.servers, memory_order_relaxed);
+	return atomic_load_explicit(&s->quota.servers, memory_order_relaxed);
 }
 
 static void put(_Atomic uint64_t *word, uint32_t start, uint64_t number)
@@ -137,7 +137,7 @@ static void grant_put(struct settled *t, uint64_t grant)
 	put(&t->share->grant, t->start, grant);
 }
 
-static void period_begin(const struct settler *s, struct settled *t, uint32_t start, uint32_t max,
+static void period_begin(const struct quota_sync *s, struct settled *t, uint32_t start, uint32_t max,
                          int64_t mono_ms)
 {
 	*t = (struct settled){
@@ -145,7 +145,7 @@ static void period_begin(const struct settler *s, struct settled *t, uint32_t st
 	    .share = t->share,
 	    .start = start,
 	    .end_ms = INT64_MAX,
-	    .heard_ms = mono_ms,
+	    .answered_ms = mono_ms,
 	    .wait_ms = SETTLE_MS,
 	};
 	grant_put(t, meter_opening(max, servers_of(s)));
@@ -162,7 +162,7 @@ static uint64_t less(uint64_t a, uint64_t b)
  * down to a small part, so that the next visitor need not wait; and rounds down: the last one is for those
  * who need it.
  */
-static uint64_t want_of(const struct settler *s, const struct settled *t, uint32_t count, uint32_t max,
+static uint64_t want_of(const struct quota_sync *s, const struct settled *t, uint32_t count, uint32_t max,
                         bool refused)
 {
 	uint32_t servers = servers_of(s);
@@ -196,10 +196,10 @@ static struct limiter_use use_of(const struct settled *t, uint32_t max, uint32_t
 /* Is it too early to take what others do not seem to need? They may have had no answer either. */
 static bool is_calm(const struct settled *t, int64_t mono_ms)
 {
-	return mono_ms < t->calm_until_ms || mono_ms - t->heard_ms >= LIMITER_SERVER_MS;
+	return mono_ms < t->calm_until_ms || mono_ms - t->answered_ms >= LIMITER_SERVER_MS;
 }
 
-static void tell(struct settler *s, struct settled *t, uint32_t max, uint32_t count, int64_t mono_ms)
+static void tell(struct quota_sync *s, struct settled *t, uint32_t max, uint32_t count, int64_t mono_ms)
 {
 	bool refused = atomic_exchange_explicit(&t->share->has_refused, false, memory_order_relaxed);
 	t->is_idle = t->count == count && !refused;
@@ -215,12 +215,12 @@ static void tell(struct settler *s, struct settled *t, uint32_t max, uint32_t co
 	}
 	if (start != t->start)
 		return;
-	s->told[s->use_count] = (struct round_use){.settled = t, .max = max, .count = count, .gives = gives};
+	s->reported[s->use_count] = (struct round_use){.settled = t, .max = max, .count = count, .gives = gives};
 	s->uses[s->use_count++] = use_of(t, max, count, want, mono_ms);
 }
 
 /* False: there is nothing to settle any more. */
-static bool prepare(struct settler *s, struct settled *t, int64_t mono_ms)
+static bool prepare(struct quota_sync *s, struct settled *t, int64_t mono_ms)
 {
 	struct meter *m = t->share->meter;
 	uint32_t max = atomic_load_explicit(&m->max, memory_order_relaxed);
@@ -246,7 +246,7 @@ static bool is_due(const struct settled *t, int64_t mono_ms)
 
 /* Whoever was looked at goes to the end: when there are more than can be settled in time, all wait equally
  * long. */
-static void gather(struct settler *s, int64_t mono_ms)
+static void gather(struct quota_sync *s, int64_t mono_ms)
 {
 	s->use_count = 0;
 	uint64_t left = atomic_load_explicit(&s->meters, memory_order_relaxed);
@@ -258,31 +258,31 @@ static void gather(struct settler *s, int64_t mono_ms)
 	}
 }
 
-static void plan_next(struct settled *t, const struct round_use *told, int64_t mono_ms)
+static void plan_next(struct settled *t, const struct round_use *reported, int64_t mono_ms)
 {
 	/* Not while it still gives back, nor while it holds what others may need. */
-	bool quiet = t->is_idle && !told->gives &&
-	             (t->others + t->grant < told->max || t->grant <= told->count);
+	bool quiet = t->is_idle && !reported->gives &&
+	             (t->others + t->grant < reported->max || t->grant <= reported->count);
 	t->wait_ms = quiet ? MIN(t->wait_ms * 2, WAIT_MAX_MS) : SETTLE_MS;
-	t->count = told->count;
+	t->count = reported->count;
 	t->next_ms = mono_ms + t->wait_ms;
 }
 
 /* After how many uses to settle at once: before a busy server has none left, and so often that one that is
  * killed takes little with it. */
-static uint64_t untold_max(uint64_t held, uint32_t max)
+static uint64_t unreported_max(uint64_t held, uint32_t max)
 {
-	return MIN((held + 1) / 2, MAX(max / UNTOLD_SHARE, SMALL_MIN));
+	return MIN((held + 1) / 2, MAX(max / UNREPORTED_SHARE, SMALL_MIN));
 }
 
 /* The period goes on there: until when, and how far. */
-static void follow(struct settler *s, struct settled *t, const struct round_use *told,
+static void follow(struct quota_sync *s, struct settled *t, const struct round_use *reported,
                    const struct limiter_use *use, int64_t mono_ms)
 {
-	if (mono_ms - t->heard_ms >= LIMITER_SERVER_MS)
+	if (mono_ms - t->answered_ms >= LIMITER_SERVER_MS)
 		t->calm_until_ms = mono_ms + LIMITER_CALM_MS;
-	t->heard_ms = mono_ms;
-	t->is_missed = t->is_alone = false;
+	t->answered_ms = mono_ms;
+	t->is_missed = t->is_only_server = false;
 	t->period = use->period;
 	t->others = use->others;
 	t->end_ms = mono_ms + (int64_t)use->left_ms;
@@ -290,24 +290,24 @@ static void follow(struct settler *s, struct settled *t, const struct round_use 
 	uint32_t end = meter_units(mono_ms + s->answer_ms + (int64_t)use->left_ms + SETTLE_PAD_MS);
 	put(&t->share->end, t->start, MAX(end, t->start + 1));
 	put(&t->share->elsewhere, t->start, t->others);
-	uint64_t most = MAX(less(told->max, t->others), (uint64_t)told->count);
+	uint64_t most = MAX(less(reported->max, t->others), (uint64_t)reported->count);
 	bool over = use->grant > most;
 	put(&t->share->nudge, t->start,
-	    told->count + untold_max(less(MIN(use->grant, most), told->count), told->max));
+	    reported->count + unreported_max(less(MIN(use->grant, most), reported->count), reported->max));
 	grant_put(t, MIN(use->grant, most));
-	plan_next(t, told, mono_ms);
+	plan_next(t, reported, mono_ms);
 	if (over) {
 		t->next_ms = mono_ms;
 		s->again = true;
 	}
 }
 
-static void heard(struct settler *s, const struct round_use *told, const struct limiter_use *use,
+static void answered(struct quota_sync *s, const struct round_use *reported, const struct limiter_use *use,
                   int64_t mono_ms)
 {
-	struct settled *t = told->settled;
+	struct settled *t = reported->settled;
 	if (use->period && (!t->period || use->period <= t->period)) {
-		follow(s, t, told, use, mono_ms);
+		follow(s, t, reported, use, mono_ms);
 		return;
 	}
 	if (use->period) /* another one has begun there */
@@ -317,19 +317,19 @@ static void heard(struct settler *s, const struct round_use *told, const struct 
 
 /* It keeps to its grant, so that a limiter that stops for a moment does no harm; and then takes its part of
  * what was free when it last heard. */
-static void missed(struct settler *s, const struct round_use *told, int64_t mono_ms)
+static void missed(struct quota_sync *s, const struct round_use *reported, int64_t mono_ms)
 {
-	struct settled *t = told->settled;
+	struct settled *t = reported->settled;
 	uint32_t servers = servers_of(s);
-	int64_t since_ms = t->period ? t->heard_ms : MIN(t->heard_ms, s->failing_ms);
+	int64_t since_ms = t->period ? t->answered_ms : MIN(t->answered_ms, s->failing_ms);
 	t->next_ms = mono_ms + AWAY_MS;
 	t->is_missed = true;
-	if (t->is_alone || mono_ms - since_ms < PATIENCE_MS)
+	if (t->is_only_server || mono_ms - since_ms < PATIENCE_MS)
 		return;
-	t->is_alone = true;
-	uint64_t part = servers == 1 ? told->max : meter_part(told->max, servers);
+	t->is_only_server = true;
+	uint64_t part = servers == 1 ? reported->max : meter_part(reported->max, servers);
 	if (t->period) {
-		uint64_t free = less(told->max, t->others + t->grant);
+		uint64_t free = less(reported->max, t->others + t->grant);
 		part = t->grant + (servers == 1 ? free : meter_part(free, servers));
 	}
 	grant_put(t, MAX(t->grant, part));
@@ -339,7 +339,7 @@ static void missed(struct settler *s, const struct round_use *told, int64_t mono
 	}
 }
 
-static void say_whether_away(struct settler *s, int r, int64_t mono_ms)
+static void say_whether_away(struct quota_sync *s, int r, int64_t mono_ms)
 {
 	bool was_away = s->failing_ms != INT64_MAX;
 	if (r < 0 && !was_away) {
@@ -355,39 +355,39 @@ static void say_whether_away(struct settler *s, int r, int64_t mono_ms)
 }
 
 /* After a time without an answer the others may come back later than this one. */
-static void servers_heard(struct settler *s, unsigned servers, int64_t mono_ms)
+static void servers_known(struct quota_sync *s, unsigned servers, int64_t mono_ms)
 {
-	if (mono_ms - s->heard_ms >= LIMITER_SERVER_MS)
+	if (mono_ms - s->answered_ms >= LIMITER_SERVER_MS)
 		s->calm_until_ms = mono_ms + LIMITER_CALM_MS;
-	s->heard_ms = mono_ms;
+	s->answered_ms = mono_ms;
 	if (mono_ms < s->calm_until_ms)
 		servers = MAX(servers, servers_of(s));
-	atomic_store_explicit(&s->settling.servers, servers, memory_order_relaxed);
+	atomic_store_explicit(&s->quota.servers, servers, memory_order_relaxed);
 }
 
-static void settle(struct settler *s, int64_t mono_ms)
+static void settle(struct quota_sync *s, int64_t mono_ms)
 {
 	unsigned servers = 0;
 	int64_t asked_ms = clock_mono_ms();
 	int r = s->limiter->ops->settle(s->limiter, s->uses, s->use_count, &servers);
 	s->answer_ms = clock_mono_ms() - asked_ms;
 	/* From before it was asked: there it counts from then on, or later. */
-	atomic_store_explicit(&s->settling.until, meter_units(mono_ms + HOLD_MS), memory_order_relaxed);
+	atomic_store_explicit(&s->quota.until, meter_units(mono_ms + HOLD_MS), memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->rounds, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->failures, r < 0, memory_order_relaxed);
 	s->asked_ms = mono_ms;
 	say_whether_away(s, r, mono_ms);
 	if (servers > 0)
-		servers_heard(s, servers, mono_ms);
+		servers_known(s, servers, mono_ms);
 	for (size_t i = 0; i < s->use_count; i++) {
 		if (s->uses[i].settled)
-			heard(s, &s->told[i], &s->uses[i], mono_ms);
+			answered(s, &s->reported[i], &s->uses[i], mono_ms);
 		else
-			missed(s, &s->told[i], mono_ms);
+			missed(s, &s->reported[i], mono_ms);
 	}
 }
 
-void settler_round(struct settler *s, int64_t mono_ms)
+void quota_sync_once(struct quota_sync *s, int64_t mono_ms)
 {
 	take_listed(s);
 	gather(s, mono_ms);
@@ -396,21 +396,21 @@ void settler_round(struct settler *s, int64_t mono_ms)
 		settle(s, mono_ms);
 }
 
-static int64_t settler_run(struct task *t)
+static int64_t quota_sync_run(struct task *t)
 {
-	struct settler *s = container_of(t, struct settler, settling.task);
-	settler_round(s, clock_mono_ms());
+	struct quota_sync *s = container_of(t, struct quota_sync, quota.task);
+	quota_sync_once(s, clock_mono_ms());
 	return s->again ? 0 : list_empty(&s->active) ? SERVERS_MS : SETTLE_MS;
 }
 
-int settler_start(struct settler *s, struct err *e)
+int quota_sync_start(struct quota_sync *s, struct err *e)
 {
-	settler_round(s, clock_mono_ms()); /* so that it knows at once how many there are */
-	return task_start(&s->settling.task, &(struct task_config){.name = "settler", .run = settler_run}, e);
+	quota_sync_once(s, clock_mono_ms()); /* so that it knows at once how many there are */
+	return task_start(&s->quota.task, &(struct task_config){.name = "settler", .run = quota_sync_run}, e);
 }
 
 /* The last word about every meter: what was used. */
-static void say_last(struct settler *s)
+static void say_last(struct quota_sync *s)
 {
 	int64_t mono_ms = s->asked_ms;
 	unsigned servers;
@@ -430,21 +430,21 @@ static void say_last(struct settler *s)
 	}
 }
 
-void settler_stop(struct settler *s)
+void quota_sync_stop(struct quota_sync *s)
 {
 	if (!s || s->stopped)
 		return;
 	s->stopped = true;
-	task_stop(&s->settling.task);
-	if (task_was_started(&s->settling.task))
-		settler_round(s, clock_mono_ms());
+	task_stop(&s->quota.task);
+	if (task_was_started(&s->quota.task))
+		quota_sync_once(s, clock_mono_ms());
 	say_last(s);
 }
 
-struct settler_stats settler_stats(struct settler *s)
+struct quota_sync_stats quota_sync_stats(struct quota_sync *s)
 {
-	return (struct settler_stats){
-	    .servers = atomic_load_explicit(&s->settling.servers, memory_order_relaxed),
+	return (struct quota_sync_stats){
+	    .servers = atomic_load_explicit(&s->quota.servers, memory_order_relaxed),
 	    .rounds = atomic_load_explicit(&s->rounds, memory_order_relaxed),
 	    .failures = atomic_load_explicit(&s->failures, memory_order_relaxed),
 	    .meters = atomic_load_explicit(&s->meters, memory_order_relaxed),

@@ -30,23 +30,23 @@
 
 enum { SETTLE_MS = 100, SETTLE_PAD_MS = 63 };
 
-struct settler;
+struct quota_sync;
 
-struct settler_stats {
+struct quota_sync_stats {
 	unsigned servers;          /* 0: it has never heard */
 	uint64_t rounds, failures; /* calls of the limiter, and those that failed */
 	uint64_t meters;           /* that are being settled */
 };
 
 /* `limiter` outlives the settler, which outlives the budgets that share its settling (budgets_share). */
-int settler_new(struct limiter *limiter, struct settler **ret, struct err *e);
-void settler_free(struct settler *s);
-struct settling *settler_settling(struct settler *s);
+int quota_sync_new(struct limiter *limiter, struct quota_sync **ret, struct err *e);
+void quota_sync_free(struct quota_sync *s);
+struct quota *quota_sync_state(struct quota_sync *s);
 
-int settler_start(struct settler *s, struct err *e);
-void settler_stop(struct settler *s); /* says what was used; also when it was never started */
+int quota_sync_start(struct quota_sync *s, struct err *e);
+void quota_sync_stop(struct quota_sync *s); /* says what was used; also when it was never started */
 
-/* One round, as the thread makes them. For tests, instead of settler_start. */
-void settler_round(struct settler *s, int64_t mono_ms);
+/* One round, as the thread makes them. For tests, instead of quota_sync_start. */
+void quota_sync_once(struct quota_sync *s, int64_t mono_ms);
 
-struct settler_stats settler_stats(struct settler *s); /* any thread */
+struct quota_sync_stats quota_sync_stats(struct quota_sync *s); /* any thread */

@@ -2,16 +2,16 @@
 
 #include <sodium.h>
 
-const char *const shape_alphabets[] = {"base62", "base64url", "base36", NULL};
+const char *const key_format_alphabets[] = {"base62", "base64url", "base36", NULL};
 static const uint8_t alphabet_lengths[] = {7, 8, 8};
 
 /* As it is stored. */
-struct key_shape {
+struct key_format {
 	uint8_t alphabet;
 	uint8_t length;
 };
 
-static int shape_check(struct key_shape stored, struct key_shape wanted, struct err *e)
+static int key_format_check(struct key_format stored, struct key_format wanted, struct err *e)
 {
 	if (stored.alphabet >= ARRAY_LEN(alphabet_lengths) || stored.length < KEY_LENGTH_MIN ||
 	    stored.length > KEY_LENGTH_MAX)
@@ -22,11 +22,11 @@ static int shape_check(struct key_shape stored, struct key_shape wanted, struct 
 	               "this store's keys are %s of length %u, the settings say %s of length %u, and keys "
 	               "already given out would stop working; set keys.alphabet = %s and keys.length = %u, "
 	               "or use a new store",
-	               shape_alphabets[stored.alphabet], stored.length, shape_alphabets[wanted.alphabet],
-	               wanted.length, shape_alphabets[stored.alphabet], stored.length);
+	               key_format_alphabets[stored.alphabet], stored.length, key_format_alphabets[wanted.alphabet],
+	               wanted.length, key_format_alphabets[stored.alphabet], stored.length);
 }
 
-int shape_settle(struct store *store, enum key_alphabet alphabet, uint64_t length, struct key_cipher *ret,
+int key_format_settle(struct store *store, enum key_alphabet alphabet, uint64_t length, struct key_cipher *ret,
                  struct err *e)
 {
 	if (length == 0)
@@ -35,8 +35,8 @@ int shape_settle(struct store *store, enum key_alphabet alphabet, uint64_t lengt
 		return err_set(e, ERR_INVALID,
 		               "keys.length = %u is too short; give %d to %d, or 0 for the alphabet's own",
 		               (unsigned)length, KEY_LENGTH_MIN, KEY_LENGTH_MAX);
-	const struct key_shape wanted = {(uint8_t)alphabet, (uint8_t)length};
-	struct key_shape stored = wanted;
+	const struct key_format wanted = {(uint8_t)alphabet, (uint8_t)length};
+	struct key_format stored = wanted;
 	uint8_t secret[KEY_SECRET_BYTES];
 	randombytes_buf(secret, sizeof(secret));
 	int r = registry_constant(store->registry, STR("key-shape"), &stored, sizeof(stored));
@@ -44,7 +44,7 @@ int shape_settle(struct store *store, enum key_alphabet alphabet, uint64_t lengt
 		r = registry_constant(store->registry, STR("key-secret"), secret, sizeof(secret));
 	if (r < 0)
 		return err_set(e, r, "cannot read the key secret from the store (%s)", err_name(r));
-	r = shape_check(stored, wanted, e);
+	r = key_format_check(stored, wanted, e);
 	if (r == 0)
 		key_cipher_init(ret, stored.alphabet, stored.length, secret);
 	sodium_memzero(secret, sizeof(secret));

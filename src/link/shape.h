@@ -9,11 +9,11 @@
 #include "store/store.h"
 
 /* By enum key_alphabet, NULL at the end. */
-extern const char *const shape_alphabets[];
+extern const char *const key_format_alphabets[];
 
 /*
  * The store's cipher. On a fresh store `alphabet` and `length` (0: the alphabet's own) are fixed now.
  * ERR_INVALID with a sentence when it was made with others: its keys would stop working.
  */
-int shape_settle(struct store *store, enum key_alphabet alphabet, uint64_t length, struct key_cipher *ret,
+int key_format_settle(struct store *store, enum key_alphabet alphabet, uint64_t length, struct key_cipher *ret,
                  struct err *e);

@@ -33,7 +33,7 @@ static bool is_failure(int result)
 
 /* The number that were removed, or the failure if there are none. A change is of a name, so names are looked
  * up first; links that are gone by now have none. */
-static int reap(struct links *l, const uint64_t *ids, size_t count, int64_t now_ms, struct metrics *m,
+static int sweep(struct links *l, const uint64_t *ids, size_t count, int64_t now_ms, struct metrics *m,
                 int64_t *ret_took_us)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
@@ -50,7 +50,7 @@ static int reap(struct links *l, const uint64_t *ids, size_t count, int64_t now_
 		return failure;
 	for (size_t i = 0; i < count; i++) {
 		if (reads[i].result == 0)
-			writes[n++] = (struct store_write){.kind = STORE_LINK_REAP,
+			writes[n++] = (struct store_write){.kind = STORE_LINK_SWEEP,
 			                                   .now_ms = now_ms,
 			                                   .arena = &arena,
 			                                   .ref = links_ref(l, reads[i].link.key)};
@@ -73,16 +73,16 @@ static int step_locked(struct sweep *s, struct links *l, int64_t now_ms, struct 
 {
 	uint64_t ids[BATCH_MAX];
 	size_t batch = s->batch ? MIN(s->batch, (size_t)BATCH_MAX) : BATCH_FIRST;
-	struct store_over over = {.now_ms = now_ms, .max = batch, .ids = ids};
+	struct store_expired expired = {.now_ms = now_ms, .max = batch, .ids = ids};
 	struct sweep_outcome outcome = {0};
-	int r = store_over(l->store, &over);
-	if (r == 0 && over.count > 0)
-		r = reap(l, ids, over.count, now_ms, m, &outcome.took_us);
+	int r = store_expired(l->store, &expired);
+	if (r == 0 && expired.count > 0)
+		r = sweep(l, ids, expired.count, now_ms, m, &outcome.took_us);
 	if (r < 0)
 		return r;
 	outcome.removed = (size_t)r;
-	outcome.more = over.count == batch && outcome.removed > 0; /* what cannot go is not tried for ever */
-	s->batch = over.count > 0 ? batch_next(batch, over.count, outcome.took_us) : batch;
+	outcome.more = expired.count == batch && outcome.removed > 0; /* what cannot go is not tried for ever */
+	s->batch = expired.count > 0 ? batch_next(batch, expired.count, outcome.took_us) : batch;
 	*ret = outcome;
 	return 0;
 }

@@ -30,29 +30,29 @@ enum {
 	TIME_BITS = 24,
 	UNITS_PER_SECOND = 16,
 	SCRUB_AFTER = 1 << (TIME_BITS - 3), /* units: a day and a half */
-	ALL_OVER_AFTER = 2 * SCRUB_AFTER,   /* the last entry was made before SCRUB_AFTER */
+	ALL_EXPIRED_AFTER = 2 * SCRUB_AFTER,   /* the last entry was made before SCRUB_AFTER */
 	NONE = -1,
 };
 
 #define TABLE_BYTES ((size_t)WAYS * sizeof(uint64_t) << SET_BITS)
 #define NEVER       INT64_MIN
 #define PERIOD_UNITS(r) \
-	((int64_t)MIN((r)->period_ms, (uint32_t)TRIES_PERIOD_MS_MAX) * UNITS_PER_SECOND / 1000)
+	((int64_t)MIN((r)->period_ms, (uint32_t)THROTTLE_PERIOD_MS_MAX) * UNITS_PER_SECOND / 1000)
 
 _Static_assert(TAG_BITS + COUNT_BITS + TIME_BITS == 64, "an entry is one word");
-_Static_assert(TRIES_MAX < 1 << COUNT_BITS, "the count fits");
-_Static_assert((int64_t)TRIES_PERIOD_MS_MAX *UNITS_PER_SECOND / 1000 < SCRUB_AFTER, "over when scrubbed");
+_Static_assert(THROTTLE_MAX < 1 << COUNT_BITS, "the count fits");
+_Static_assert((int64_t)THROTTLE_PERIOD_MS_MAX *UNITS_PER_SECOND / 1000 < SCRUB_AFTER, "over when scrubbed");
 
-struct tries {
+struct throttle {
 	uint64_t seed;
 	_Atomic uint64_t *words;
 	_Atomic int64_t scrubbed;       /* when, in units; NEVER: nothing was ever kept */
 	_Atomic int64_t spent_until_ms; /* after that no name is spent */
 };
 
-struct tries *tries_new(void)
+struct throttle *throttle_new(void)
 {
-	struct tries *t = calloc(1, sizeof(*t));
+	struct throttle *t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
 	void *words = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE,
@@ -68,7 +68,7 @@ struct tries *tries_new(void)
 	return t;
 }
 
-void tries_free(struct tries *t)
+void throttle_free(struct throttle *t)
 {
 	if (!t)
 		return;
@@ -76,7 +76,7 @@ void tries_free(struct tries *t)
 	free(t);
 }
 
-uint64_t tries_name(const struct tries *t, unsigned kind, const void *bytes, size_t len)
+uint64_t throttle_key(const struct throttle *t, unsigned kind, const void *bytes, size_t len)
 {
 	return hash_bytes(bytes, len, hash_u64(kind + 1, t->seed));
 }
@@ -89,7 +89,7 @@ static uint64_t tag_of(uint64_t name)
 	return MAX(name >> (64 - TAG_BITS), 1);
 }
 
-static _Atomic uint64_t *set_of(const struct tries *t, uint64_t name)
+static _Atomic uint64_t *set_of(const struct throttle *t, uint64_t name)
 {
 	return &t->words[(name & ((1U << SET_BITS) - 1)) * WAYS];
 }
@@ -117,7 +117,7 @@ static int64_t word_end(uint64_t word, int64_t now)
 	return now + ((int32_t)apart >> (32 - TIME_BITS));
 }
 
-static bool word_is_over(uint64_t word, int64_t now)
+static bool entry_is_expired(uint64_t word, int64_t now)
 {
 	return word_end(word, now) <= now;
 }
@@ -140,38 +140,38 @@ static int64_t ms_of(int64_t units)
 	return (units * 1000 + UNITS_PER_SECOND - 1) / UNITS_PER_SECOND;
 }
 
-static bool all_are_over(const struct tries *t, int64_t now)
+static bool all_expired(const struct throttle *t, int64_t now)
 {
 	int64_t scrubbed = atomic_load(&t->scrubbed);
-	return scrubbed == NEVER || now - scrubbed >= ALL_OVER_AFTER;
+	return scrubbed == NEVER || now - scrubbed >= ALL_EXPIRED_AFTER;
 }
 
 /* Several may do this at once. A word that was there before the first of them was done is old; so whoever
  * sees that one is done touches nothing any more. */
-static void scrub(struct tries *t, int64_t now)
+static void scrub(struct throttle *t, int64_t now)
 {
 	int64_t last = atomic_load(&t->scrubbed);
-	bool all = all_are_over(t, now);
+	bool all = all_expired(t, now);
 	for (size_t i = 0; last != NEVER && i < (size_t)WAYS << SET_BITS; i++) {
 		uint64_t word = atomic_load(&t->words[i]);
 		if (word == 0)
 			continue;
 		if (atomic_load(&t->scrubbed) != last)
 			return;
-		if (all || word_is_over(word, now))
+		if (all || entry_is_expired(word, now))
 			word_change(&t->words[i], word, 0);
 	}
 	atomic_compare_exchange_strong(&t->scrubbed, &last, now);
 }
 
-static void scrub_when_due(struct tries *t, int64_t now)
+static void scrub_when_due(struct throttle *t, int64_t now)
 {
 	int64_t scrubbed = atomic_load(&t->scrubbed);
 	if (scrubbed == NEVER || now - scrubbed >= SCRUB_AFTER)
 		scrub(t, now);
 }
 
-static void note_spent(struct tries *t, int64_t until_ms)
+static void note_spent(struct throttle *t, int64_t until_ms)
 {
 	int64_t known = atomic_load_explicit(&t->spent_until_ms, memory_order_relaxed);
 	while (known < until_ms &&
@@ -180,7 +180,7 @@ static void note_spent(struct tries *t, int64_t until_ms)
 		;
 }
 
-bool tries_any_spent(const struct tries *t, int64_t mono_ms)
+bool throttle_any_spent(const struct throttle *t, int64_t mono_ms)
 {
 	return mono_ms < atomic_load_explicit(&t->spent_until_ms, memory_order_relaxed);
 }
@@ -206,7 +206,7 @@ static uint64_t worth(uint64_t word, int64_t now)
 {
 	if (word == 0)
 		return 0;
-	if (word_is_over(word, now))
+	if (entry_is_expired(word, now))
 		return 1;
 	return (uint64_t)MAX(word_count(word), 1U) << 32 | (uint64_t)(word_end(word, now) - now);
 }
@@ -274,7 +274,7 @@ static bool set_take(_Atomic uint64_t *set, uint64_t tag, uint32_t max, int64_t 
 				return true;
 			continue;
 		}
-		bool over = word_is_over(word, now);
+		bool over = entry_is_expired(word, now);
 		*ret_word = word;
 		if (!over && word_count(word) >= max)
 			return false;
@@ -284,10 +284,10 @@ static bool set_take(_Atomic uint64_t *set, uint64_t tag, uint32_t max, int64_t 
 	}
 }
 
-bool tries_take(struct tries *t, uint64_t name, const struct tries_rule *rule, int64_t mono_ms,
+bool throttle_take(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms,
                 struct meter_reading *ret)
 {
-	uint32_t max = MIN(rule->max, (uint32_t)TRIES_MAX);
+	uint32_t max = MIN(rule->max, (uint32_t)THROTTLE_MAX);
 	int64_t now = units_of(mono_ms);
 	uint64_t word = 0;
 	if (max == 0) {
@@ -303,13 +303,13 @@ bool tries_take(struct tries *t, uint64_t name, const struct tries_rule *rule, i
 }
 
 /* The name's entry, if its period is not over; otherwise NONE, and a word of 0. */
-static int entry_find(const struct tries *t, uint64_t name, int64_t now, uint64_t *ret_word)
+static int entry_find(const struct throttle *t, uint64_t name, int64_t now, uint64_t *ret_word)
 {
 	_Atomic uint64_t *set = set_of(t, name);
-	bool none = all_are_over(t, now);
+	bool none = all_expired(t, now);
 	for (int i = 0; !none && i < WAYS; i++) {
 		uint64_t word = atomic_load(&set[i]);
-		if (word_tag(word) == tag_of(name) && word_count(word) > 0 && !word_is_over(word, now)) {
+		if (word_tag(word) == tag_of(name) && word_count(word) > 0 && !entry_is_expired(word, now)) {
 			*ret_word = word;
 			return i;
 		}
@@ -318,7 +318,7 @@ static int entry_find(const struct tries *t, uint64_t name, int64_t now, uint64_
 	return NONE;
 }
 
-void tries_refund(struct tries *t, uint64_t name, const struct tries_rule *rule, int64_t mono_ms)
+void throttle_refund(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms)
 {
 	uint64_t word;
 	int place;
@@ -329,10 +329,10 @@ void tries_refund(struct tries *t, uint64_t name, const struct tries_rule *rule,
 	}
 }
 
-bool tries_are_spent(const struct tries *t, uint64_t name, const struct tries_rule *rule, int64_t mono_ms,
+bool throttle_is_spent(const struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms,
                      struct meter_reading *ret)
 {
-	uint32_t max = MIN(rule->max, (uint32_t)TRIES_MAX);
+	uint32_t max = MIN(rule->max, (uint32_t)THROTTLE_MAX);
 	int64_t now = units_of(mono_ms);
 	uint64_t word = 0;
 	if (max > 0)

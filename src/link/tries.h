@@ -13,32 +13,32 @@
 #include "base/def.h"
 #include "link/budget.h"
 
-struct tries;
+struct throttle;
 
-enum { TRIES_MAX = (1 << 20) - 1, TRIES_PERIOD_MS_MAX = 3600 * 1000 }; /* larger ones count as these */
+enum { THROTTLE_MAX = (1 << 20) - 1, THROTTLE_PERIOD_MS_MAX = 3600 * 1000 }; /* larger ones count as these */
 
 /* So many in a period that begins with the first. */
-struct tries_rule {
+struct throttle_rule {
 	uint32_t max; /* 0: no bound, and nothing is kept */
 	uint32_t period_ms;
 };
 
-struct tries *tries_new(void); /* NULL when memory ran out */
-void tries_free(struct tries *t);
+struct throttle *throttle_new(void); /* NULL when memory ran out */
+void throttle_free(struct throttle *t);
 
 /* What a try is about: a kind, so that tables can be shared between kinds, and some bytes. */
-uint64_t tries_name(const struct tries *t, unsigned kind, const void *bytes, size_t len);
+uint64_t throttle_key(const struct throttle *t, unsigned kind, const void *bytes, size_t len);
 
 /* Takes one. False when none is left. `ret` may be NULL. */
-bool tries_take(struct tries *t, uint64_t name, const struct tries_rule *rule, int64_t mono_ms,
+bool throttle_take(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms,
                 struct meter_reading *ret);
 
 /* Gives one back, if its period is not over: it was not wrong after all. */
-void tries_refund(struct tries *t, uint64_t name, const struct tries_rule *rule, int64_t mono_ms);
+void throttle_refund(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms);
 
 /* Is none left? Takes nothing. */
-bool tries_are_spent(const struct tries *t, uint64_t name, const struct tries_rule *rule, int64_t mono_ms,
+bool throttle_is_spent(const struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms,
                      struct meter_reading *ret);
 
 /* Could any name of any kind be spent now? One relaxed load: the hot path asks this first. */
-bool tries_any_spent(const struct tries *t, int64_t mono_ms);
+bool throttle_any_spent(const struct throttle *t, int64_t mono_ms);

@@ -114,8 +114,8 @@ static void end_flights(struct offload *o, struct offload_job **batch, size_t n)
 
 static void hand_back(struct offload_job *job)
 {
-	if (job->home)
-		loop_post(job->home, &job->mail);
+	if (job->origin)
+		loop_post(job->origin, &job->mail);
 	else
 		job->done(job);
 }

@@ -13,7 +13,7 @@ struct offload;
 
 /* Embedded in the submitter's object, which lives until `done`. */
 struct offload_job {
-	struct loop *home; /* whose thread runs `done`; NULL: the pool's own */
+	struct loop *origin; /* whose thread runs `done`; NULL: the pool's own */
 	void (*done)(struct offload_job *);
 	struct str share; /* STR_NULL: never shared */
 

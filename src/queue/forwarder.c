@@ -11,7 +11,7 @@
 enum {
 	INTERVAL_MS = 100,
 	SEND_MS = 2000, /* one try; a stopping forwarder waits no longer */
-	LETTERS_MAX = 32768,
+	MESSAGES_MAX = 32768,
 	BATCH_BYTES_MAX = 16 << 20,
 	TEXT_SLOTS = 4096, /* texts that are remembered */
 };
@@ -39,7 +39,7 @@ struct forwarder {
 	struct err refused;              /* why the last batch was not taken */
 	struct buf bytes;
 	struct parcel *parcels;
-	struct kafka_letter *letters; /* of the same number */
+	struct kafka_message *messages; /* of the same number */
 	size_t count;
 	bool is_addressed; /* the letters know where their bytes are */
 	struct text_slot *slots;
@@ -91,7 +91,7 @@ static void forwarder_begin(void *ctx)
 {
 	struct forwarder *f = ctx;
 	for (size_t i = 0; i < f->count; i++) {
-		if (f->is_addressed && f->letters[i].state == LETTER_SENT) {
+		if (f->is_addressed && f->messages[i].state == MESSAGE_SENT) {
 			producer_drop(f);
 			break;
 		}
@@ -107,7 +107,7 @@ static void forwarder_begin(void *ctx)
 static bool forwarder_is_full(void *ctx)
 {
 	const struct forwarder *f = ctx;
-	return f->count == LETTERS_MAX || f->bytes.len >= BATCH_BYTES_MAX;
+	return f->count == MESSAGES_MAX || f->bytes.len >= BATCH_BYTES_MAX;
 }
 
 static int forwarder_add(void *ctx, struct queue *queue, const struct queue_event *ev)
@@ -138,26 +138,26 @@ static int forwarder_add(void *ctx, struct queue *queue, const struct queue_even
 	if (f->bytes.failed)
 		return ERR_NOMEM;
 	parcel->value_len = (uint32_t)(f->bytes.len - parcel->at - key.len);
-	f->letters[f->count++].topic = wire_topic_of(ev->event);
+	f->messages[f->count++].topic = wire_topic_of(ev->event);
 	if (f->config.watch)
 		f->config.watch->event(f->config.watch->ctx, &with);
 	return 0;
 }
 
-static int letters_send(struct forwarder *f)
+static int messages_send(struct forwarder *f)
 {
 	int r = 0;
 	if (!f->producer)
 		r = kafka_producer_new(&f->topics.kafka, &f->producer, &f->refused);
 	if (r == 0)
-		r = kafka_producer_send(f->producer, f->letters, f->count, SEND_MS, &f->refused);
+		r = kafka_producer_send(f->producer, f->messages, f->count, SEND_MS, &f->refused);
 	if (r != ERR_UNCERTAIN)
 		return r;
 	log_warn("events", "%s; another producer takes over", f->refused.text);
 	producer_drop(f);
 	for (size_t i = 0; i < f->count; i++) {
-		if (f->letters[i].state == LETTER_SENT)
-			f->letters[i].state = LETTER_NEW;
+		if (f->messages[i].state == MESSAGE_SENT)
+			f->messages[i].state = MESSAGE_NEW;
 	}
 	metric_add(&f->metrics->queue_producers, 1);
 	return ERR_UNAVAILABLE;
@@ -172,14 +172,14 @@ static int forwarder_commit(void *ctx, const struct advance *advances, size_t co
 	if (!f->is_addressed) {
 		for (size_t i = 0; i < f->count; i++) {
 			const struct parcel *p = &f->parcels[i];
-			struct kafka_letter *l = &f->letters[i];
+			struct kafka_message *l = &f->messages[i];
 			l->key = str_n(f->bytes.data + p->at, p->key_len);
 			l->value = str_n(f->bytes.data + p->at + p->key_len, p->value_len);
-			l->state = LETTER_NEW;
+			l->state = MESSAGE_NEW;
 		}
 		f->is_addressed = true;
 	}
-	int r = f->count > 0 ? letters_send(f) : 0;
+	int r = f->count > 0 ? messages_send(f) : 0;
 	if (r < 0) {
 		metric_add(&f->metrics->queue_failures, 1);
 		return r;
@@ -220,10 +220,10 @@ static int parts_make(struct forwarder *f, struct err *e)
 	if (r < 0)
 		return r;
 	f->metrics = metrics_register();
-	f->parcels = malloc(LETTERS_MAX * sizeof(*f->parcels));
-	f->letters = malloc(LETTERS_MAX * sizeof(*f->letters));
+	f->parcels = malloc(MESSAGES_MAX * sizeof(*f->parcels));
+	f->messages = malloc(MESSAGES_MAX * sizeof(*f->messages));
 	f->slots = calloc(TEXT_SLOTS, sizeof(*f->slots));
-	if (!f->metrics || !f->parcels || !f->letters || !f->slots)
+	if (!f->metrics || !f->parcels || !f->messages || !f->slots)
 		return err_set(e, ERR_NOMEM, "out of memory for the forwarder");
 	return 0;
 }
@@ -264,7 +264,7 @@ void forwarder_stop(struct forwarder *f)
 	kafka_producer_free(f->producer);
 	buf_release(&f->bytes);
 	free(f->parcels);
-	free(f->letters);
+	free(f->messages);
 	free(f->slots);
 	free(f);
 }

@@ -210,7 +210,7 @@ static int64_t pump_run(struct task *t)
 		pthread_mutex_unlock(&p->lock);
 	}
 	c->consumer->chores(c->ctx, r == 0);
-	c->queue->ops->tidy(c->queue);
+	c->queue->ops->retention(c->queue);
 	if (r < 0) /* not sooner for a wake-up: who wants to catch up cannot make it work */
 		task_sleep(t, RETRY_MS);
 	/* Who came while the last mark was not reached waits for the next one. */

@@ -86,5 +86,5 @@ struct queue_ops {
 	int (*trouble)(struct queue *, struct err *e);
 
 	/* Now and then: removes what was committed and is past its time. */
-	void (*tidy)(struct queue *);
+	void (*retention)(struct queue *);
 };

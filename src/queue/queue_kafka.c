@@ -19,10 +19,10 @@ static void lags_note(struct queue_kafka *q)
 {
 	pthread_mutex_lock(&q->lock);
 	q->lag_count = 0;
-	for (size_t i = 0; i < q->part_count; i++) {
-		const struct part *p = q->parts[i];
+	for (size_t i = 0; i < q->partition_count; i++) {
+		const struct partition *p = q->partitions[i];
 		int64_t end = kafka_consumer_end(q->consumer, p->topic, p->partition);
-		int64_t behind = p->state == PART_READY ? end - p->committed : 0;
+		int64_t behind = p->state == PARTITION_READY ? end - p->committed : 0;
 		q->lags[q->lag_count++] = (struct queue_lag){q->topics.names[p->topic], p->partition,
 		                                             (uint64_t)MAX(behind, (int64_t)0)};
 	}
@@ -35,7 +35,7 @@ static int kafka_refresh(struct queue *base)
 	q->is_over = false;
 	q->wait_until_ms = clock_mono_ms() + WAIT_MS;
 	if (q->is_unsettled)
-		parts_settle(q);
+		partitions_settle(q);
 	lags_note(q);
 	return 0;
 }
@@ -45,9 +45,9 @@ static bool kafka_is_behind(const struct queue *base)
 	const struct queue_kafka *q = container_of(base, const struct queue_kafka, base);
 	if (q->at < q->message_count)
 		return true;
-	for (size_t i = 0; i < q->part_count; i++) {
-		const struct part *p = q->parts[i];
-		if (p->state == PART_READY &&
+	for (size_t i = 0; i < q->partition_count; i++) {
+		const struct partition *p = q->partitions[i];
+		if (p->state == PARTITION_READY &&
 		    kafka_consumer_end(q->consumer, p->topic, p->partition) > p->read)
 			return true;
 	}
@@ -64,18 +64,18 @@ static bool fetch(struct queue_kafka *q)
 	/* Whose each message is. What came from a partition before it was taken from us and given back is
 	 * nobody's.
 	 */
-	struct part *p = NULL;
+	struct partition *p = NULL;
 	for (size_t i = 0; i < q->message_count; i++) {
 		const struct kafka_message *m = &q->messages[i];
 		if (!p || p->partition != m->partition || p->topic != m->topic)
-			p = part_find(q, m->topic, m->partition);
-		q->owners[i] = p && p->state == PART_READY ? p : NULL;
+			p = partition_find(q, m->topic, m->partition);
+		q->owners[i] = p && p->state == PARTITION_READY ? p : NULL;
 	}
 	return q->message_count > 0;
 }
 
 /* Is it a new event, or one that was sent again? */
-static int message_pass(struct queue_kafka *q, struct part *p, const struct kafka_message *m)
+static int message_pass(struct queue_kafka *q, struct partition *p, const struct kafka_message *m)
 {
 	struct wire_message *w = &q->message;
 	if (UNLIKELY(m->offset < p->read))
@@ -88,7 +88,7 @@ static int message_pass(struct queue_kafka *q, struct part *p, const struct kafk
 		 */
 		int64_t first = kafka_consumer_first(q->consumer, p->topic, p->partition);
 		if (first > p->read)
-			part_lose(q, p, MIN(first, m->offset));
+			partition_lose(q, p, MIN(first, m->offset));
 	}
 	p->read = m->offset + 1;
 	q->mark_moved = w->has_id;
@@ -105,11 +105,11 @@ static int message_pass(struct queue_kafka *q, struct part *p, const struct kafk
 
 static int room_for_advances(struct queue_kafka *q)
 {
-	size_t need = q->part_count + marks_steps_max(q->marks);
+	size_t need = q->partition_count + marks_steps_max(q->marks);
 	return ARRAY_ROOM(q->advances, q->advance_room, MAX(need, 1)) ? 0 : ERR_NOMEM;
 }
 
-static int message_give(struct queue_kafka *q, struct part *p, const struct kafka_message *m,
+static int message_give(struct queue_kafka *q, struct partition *p, const struct kafka_message *m,
                         struct queue_event *ret)
 {
 	struct wire_message *w = &q->message;
@@ -168,8 +168,8 @@ static size_t kafka_advances(struct queue *base, const struct advance **ret)
 	*ret = NULL;
 	if (room_for_advances(q) < 0) /* then there are no events either */
 		return 0;
-	for (size_t i = 0; i < q->part_count; i++) {
-		const struct part *p = q->parts[i];
+	for (size_t i = 0; i < q->partition_count; i++) {
+		const struct partition *p = q->partitions[i];
 		if (p->read != p->committed)
 			q->advances[n++] = (struct advance){p->stream.number, p->stored, (uint64_t)p->read};
 	}
@@ -184,8 +184,8 @@ static size_t kafka_lanes(struct queue *base, const struct advance **ret)
 {
 	struct queue_kafka *q = self(base);
 	size_t n = 0;
-	for (size_t i = 0; i < q->part_count; i++) {
-		const struct part *p = q->parts[i];
+	for (size_t i = 0; i < q->partition_count; i++) {
+		const struct partition *p = q->partitions[i];
 		if (p->topic == WIRE_IMPRESSIONS && p->read != p->committed)
 			q->lanes[n++] = (struct advance){p->stream.lane, (uint64_t)p->committed,
 			                                 (uint64_t)p->read};
@@ -198,8 +198,8 @@ static int kafka_commit(struct queue *base)
 {
 	struct queue_kafka *q = self(base);
 	size_t n = 0;
-	for (size_t i = 0; i < q->part_count; i++) {
-		struct part *p = q->parts[i];
+	for (size_t i = 0; i < q->partition_count; i++) {
+		struct partition *p = q->partitions[i];
 		if (p->read == p->committed)
 			continue;
 		p->committed = p->read;
@@ -217,10 +217,10 @@ static int kafka_commit(struct queue *base)
 static void kafka_rewind(struct queue *base)
 {
 	struct queue_kafka *q = self(base);
-	for (size_t i = 0; i < q->part_count; i++) {
-		if (q->parts[i]->state != PART_GIVEN)
-			q->parts[i]->state = PART_REWOUND;
-		q->parts[i]->read = q->parts[i]->committed;
+	for (size_t i = 0; i < q->partition_count; i++) {
+		if (q->partitions[i]->state != PARTITION_GIVEN)
+			q->partitions[i]->state = PARTITION_REWOUND;
+		q->partitions[i]->read = q->partitions[i]->committed;
 	}
 	marks_rewind(q->marks);
 	q->at = q->message_count = 0;
@@ -242,7 +242,7 @@ static uint64_t kafka_source(const struct queue *base)
 	return container_of(base, const struct queue_kafka, base)->source;
 }
 
-static void kafka_tidy(struct queue *base)
+static void kafka_retention(struct queue *base)
 {
 	(void)base;
 }
@@ -251,7 +251,7 @@ static void kafka_free(struct queue *base)
 {
 	struct queue_kafka *q = self(base);
 	kafka_consumer_free(q->consumer);
-	parts_release(q);
+	partitions_release(q);
 	free(q->advances);
 	marks_free(q->marks);
 	pthread_mutex_destroy(&q->lock);
@@ -270,7 +270,7 @@ static const struct queue_ops kafka_ops = {
     .rewind = kafka_rewind,
     .is_behind = kafka_is_behind,
     .trouble = kafka_trouble,
-    .tidy = kafka_tidy,
+    .retention = kafka_retention,
 };
 
 int queue_kafka_new(const struct queue_kafka_config *config, struct queue **ret, struct err *e)
@@ -283,7 +283,7 @@ int queue_kafka_new(const struct queue_kafka_config *config, struct queue **ret,
 	q->base.ops = &kafka_ops;
 	q->config = *config;
 	pthread_mutex_init(&q->lock, NULL);
-	const struct kafka_listener listener = {parts_given, parts_taken, q};
+	const struct kafka_listener listener = {partitions_given, partitions_taken, q};
 	int r = topics_init(&q->topics, config->settings, e);
 	if (r == 0)
 		r = kafka_consumer_new(&q->topics.kafka, config->settings->group, &listener, &q->consumer, e);

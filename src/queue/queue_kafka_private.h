@@ -8,19 +8,19 @@
 
 #include <pthread.h>
 
-enum part_state {
-	PART_GIVEN,   /* it is ours, and not begun */
-	PART_REWOUND, /* it is to begin anew */
-	PART_SHAKEN,  /* it is to go on where we are: see parts_shake */
-	PART_READY,
+enum partition_state {
+	PARTITION_GIVEN,   /* it is ours, and not begun */
+	PARTITION_REWOUND, /* it is to begin anew */
+	PARTITION_SHAKEN,  /* it is to go on where we are: see partitions_shake */
+	PARTITION_READY,
 };
 
 /* A partition of ours. */
-struct part {
+struct partition {
 	struct queue_stream stream;
 	unsigned topic;
 	int32_t partition;
-	enum part_state state;
+	enum partition_state state;
 	uint64_t node;     /* of events that have no id of their own */
 	int64_t committed; /* KAFKA_OFFSET_NONE: not known yet */
 	int64_t read;
@@ -36,8 +36,8 @@ struct queue_kafka {
 	struct kafka_consumer *consumer;
 	struct marks *marks;
 	uint64_t source;     /* 0: not known yet */
-	struct part **parts; /* events point at their streams, so they stay where they are */
-	size_t part_count, part_room;
+	struct partition **partitions; /* events point at their streams, so they stay where they are */
+	size_t partition_count, partition_room;
 	struct kafka_place *places;  /* as many as there is room for parts */
 	struct kafka_bounds *bounds; /* likewise */
 	struct advance *lanes;       /* likewise */
@@ -45,7 +45,7 @@ struct queue_kafka {
 	size_t advance_room;
 
 	const struct kafka_message *messages; /* what was fetched */
-	struct part *owners[KAFKA_READ_MAX];  /* NULL: not to be read */
+	struct partition *owners[KAFKA_READ_MAX];  /* NULL: not to be read */
 	size_t message_count, at;
 	struct wire_message message; /* the last one given */
 	bool mark_moved;             /* by it */
@@ -63,16 +63,16 @@ struct queue_kafka {
 };
 
 /* What the group gives and takes; ctx is the queue. */
-void parts_given(void *ctx, const struct kafka_place *places, size_t count);
-void parts_taken(void *ctx, const struct kafka_place *places, size_t count);
+void partitions_given(void *ctx, const struct kafka_place *places, size_t count);
+void partitions_taken(void *ctx, const struct kafka_place *places, size_t count);
 
 /* Begins those that are not ready where the sink says, or else the group; q->unsettled says why not yet. */
-void parts_settle(struct queue_kafka *q);
+void partitions_settle(struct queue_kafka *q);
 
 /* The next messages up to `to` are there no more: says so, and goes on there. */
-void part_lose(struct queue_kafka *q, struct part *p, int64_t to);
+void partition_lose(struct queue_kafka *q, struct partition *p, int64_t to);
 
 /* NULL: it is not ours. */
-struct part *part_find(const struct queue_kafka *q, unsigned topic, int32_t partition);
-struct kafka_place place_of(const struct part *p, int64_t offset);
-void parts_release(struct queue_kafka *q);
+struct partition *partition_find(const struct queue_kafka *q, unsigned topic, int32_t partition);
+struct kafka_place place_of(const struct partition *p, int64_t offset);
+void partitions_release(struct queue_kafka *q);

@@ -386,7 +386,7 @@ static uint64_t log_source(const struct queue *base)
 /* Segments that are done with */
 
 /* Those past their time, or beyond what is kept of them; the oldest first. */
-static void log_tidy(struct queue *base)
+static void log_retention(struct queue *base)
 {
 	struct queue_log *q = self(base);
 	const struct queue_log_config *c = &q->config;
@@ -446,7 +446,7 @@ static const struct queue_ops log_ops = {
     .mark = log_mark,
     .is_reached = log_is_reached,
     .trouble = log_trouble,
-    .tidy = log_tidy,
+    .retention = log_retention,
 };
 
 int queue_log_new(const struct queue_log_config *config, struct queue **ret, struct err *e)

@@ -19,7 +19,7 @@ static void hear(const struct rcache_listener *l, struct str message)
 	struct str text = str_n(message.ptr + 1, message.len - 1);
 	switch (message.ptr[0]) {
 	case NODE_SAYS_KEY: l->changed(l->ctx, text); break;
-	case NODE_SAYS_TOPIC: l->told(l->ctx, text); break;
+	case NODE_SAYS_TOPIC: l->acknowledged(l->ctx, text); break;
 	case NODE_SAYS_ALL: l->lost(l->ctx); break;
 	default: break; /* of a later version */
 	}
@@ -82,7 +82,7 @@ static void subscribe(struct node *n)
 		         STR_ARG(redis_name(n->redis)));
 	n->is_away = false;
 	n->pinged_ms = clock_mono_ms();
-	owed_recall(n->owed);
+	pending_recall(n->pending);
 	atomic_store(&n->listening, true);
 	to->lost(to->ctx);
 }
@@ -130,7 +130,7 @@ void node_stop(struct node *n)
 	task_stop(&n->listen);
 	task_stop(&n->settle);
 	redis_return(n->conn);
-	size_t left = n->owed ? owed_count(n->owed) : 0;
+	size_t left = n->pending ? pending_count(n->pending) : 0;
 	if (left > 0)
 		log_warn(
 		    "rcache",

@@ -35,7 +35,7 @@ struct node_names {
 struct node {
 	struct redis *redis; /* lent */
 	const struct node_names *names;
-	struct owed *owed;
+	struct pending *pending;
 	const struct rcache_listener *listener;
 	_Atomic bool listening;
 	struct task listen, settle;
@@ -45,7 +45,7 @@ struct node {
 	int64_t asked_ms; /* for the first time since it was heard; 0: not yet */
 	bool is_away;     /* the log was told */
 	/* the settler's own */
-	int64_t rest_until_ms;
+	int64_t retry_at_ms;
 	bool refuses; /* the log was told */
 };
 

@@ -6,35 +6,35 @@
  * with what had reached it, or the same one without its memory. Then it is told once more. The time counts
  * from one acknowledged change to the next, so an outage does not use it up.
  *
- * Bounded: when more than OWED_KEYS_MAX are not acknowledged, the keys that find no room are not remembered
+ * Bounded: when more than PENDING_KEYS_MAX are not acknowledged, the keys that find no room are not remembered
  * one by one; everything that the node holds counts as changed instead.
  */
 #pragma once
 
 #include "base/arena.h"
 
-enum { OWED_KEYS_MAX = 65536, OWED_RECENT_MS = 10000 };
+enum { PENDING_KEYS_MAX = 65536, PENDING_RECENT_MS = 10000 };
 
-struct owed;
+struct pending;
 
-struct owed *owed_new(void); /* NULL when memory ran out */
-void owed_free(struct owed *o);
+struct pending *pending_new(void); /* NULL when memory ran out */
+void pending_free(struct pending *o);
 
 /* Any thread. Before and after an attempt to tell the node of a change; `told` is whether it worked. */
-void owed_begin(struct owed *o, const struct str *keys, size_t n);
-void owed_end(struct owed *o, const struct str *keys, size_t n, bool told);
+void pending_begin(struct pending *o, const struct str *keys, size_t n);
+void pending_end(struct pending *o, const struct str *keys, size_t n, bool acknowledged);
 
-bool owed_any(const struct owed *o);
-bool owed_has(struct owed *o, struct str key);
-size_t owed_count(struct owed *o); /* not acknowledged */
+bool pending_any(const struct pending *o);
+bool pending_has(struct pending *o, struct str key);
+size_t pending_count(struct pending *o); /* not acknowledged */
 
 /* Begins another attempt for up to `max` keys that are owed: copies of them in the arena. */
-size_t owed_pick(struct owed *o, struct arena *arena, struct str *ret, size_t max);
+size_t pending_pick(struct pending *o, struct arena *arena, struct str *ret, size_t max);
 
 /* The node may have forgotten: what it acknowledged lately is owed again. */
-void owed_recall(struct owed *o);
+void pending_recall(struct pending *o);
 
 /* Is everything owed, and since when (monotonic) has no further key found no room? `ret_version` is for
- * owed_all_end, which does nothing if there was another such key in the meantime. */
-bool owed_all_begin(struct owed *o, int64_t *ret_since_ms, uint64_t *ret_version);
-void owed_all_end(struct owed *o, uint64_t version);
+ * pending_all_end, which does nothing if there was another such key in the meantime. */
+bool pending_all_begin(struct pending *o, int64_t *ret_since_ms, uint64_t *ret_version);
+void pending_all_end(struct pending *o, uint64_t version);

@@ -34,14 +34,14 @@ struct rcache_fill {
 /* Told on the cache's own thread. */
 struct rcache_listener {
 	void (*changed)(void *ctx, struct str key); /* somebody has changed it; also our own changes */
-	void (*told)(void *ctx, struct str topic);  /* rcache_tell */
+	void (*acknowledged)(void *ctx, struct str topic);  /* rcache_tell */
 	void (*lost)(void *ctx); /* messages may have been missed: whatever was kept may be old */
 	void *ctx;
 };
 
 struct rcache_stats {
 	uint64_t hits, misses, errors;
-	unsigned nodes, nodes_sick;
+	unsigned nodes, nodes_failing;
 	bool listening; /* to every node: changes of others arrive */
 };
 

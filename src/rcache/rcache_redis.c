@@ -8,7 +8,7 @@
  * that forgets what it acknowledged (it lost its memory, or a Sentinel promoted a replica that was behind)
  * breaks the connections of all listeners: all hear `lost`, and whoever made changes lately tells them once
  * more. Old values stay until their end when the changing server died before it could tell, when a node came
- * back with a memory older than OWED_RECENT_MS (do not let it save to a disk), when it evicted a mark that
+ * back with a memory older than PENDING_RECENT_MS (do not let it save to a disk), when it evicted a mark that
  * was still needed, or when a server was held up for seconds before a fill and died before it could take it
  * back. So the life of values is the bound of what goes wrong: minutes.
  */
@@ -56,10 +56,10 @@ static void count(_Atomic uint64_t *counter, size_t n)
  * is back. */
 static struct redis_conn *take_if_well(struct redis *node)
 {
-	return redis_is_sick(node) ? NULL : redis_take(node, NULL);
+	return redis_is_failing(node) ? NULL : redis_take(node, NULL);
 }
 
-static bool round_asks(const struct round *r, size_t node)
+static bool batch_uses_node(const struct round *r, size_t node)
 {
 	return memchr(r->node_of, (int)node, r->n) != NULL;
 }
@@ -118,17 +118,17 @@ static void get_round(struct rcache_redis *cache, struct rcache_get *gets, size_
 	for (size_t i = 0; i < n; i++) {
 		/* What is being changed by this process is not asked for at all. */
 		size_t node = redis_ring_find(&cache->ring, gets[i].key);
-		bool owed = owed_has(cache->nodes[node].owed, gets[i].key);
-		gets[i].state = owed ? RCACHE_CHANGED : RCACHE_MISS;
+		bool pending = pending_has(cache->nodes[node].pending, gets[i].key);
+		gets[i].state = pending ? RCACHE_CHANGED : RCACHE_MISS;
 		gets[i].value = STR_NULL;
-		r.node_of[i] = (uint8_t)(owed ? NOWHERE : node);
+		r.node_of[i] = (uint8_t)(pending ? NOWHERE : node);
 	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
-		if (round_asks(&r, node))
+		if (batch_uses_node(&r, node))
 			r.conns[node] = get_write(&r, gets, node);
 	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
-		if (round_asks(&r, node) && !get_read(&r, gets, node))
+		if (batch_uses_node(&r, node) && !get_read(&r, gets, node))
 			count(&cache->errors, 1);
 		redis_return(r.conns[node]);
 	}
@@ -177,7 +177,7 @@ static void change_round(struct rcache_redis *cache, const struct str *keys, siz
 		size_t own_count = change.first[node + 1] - change.first[node];
 		if (own_count == 0)
 			continue;
-		owed_begin(cache->nodes[node].owed, own, own_count);
+		pending_begin(cache->nodes[node].pending, own, own_count);
 		struct redis_conn *c = take_if_well(cache->ring.nodes[node]);
 		change.conns[node] = c;
 		change.sent[node] = c && node_tell_write(&cache->nodes[node], c, own, own_count);
@@ -189,11 +189,11 @@ static void change_round(struct rcache_redis *cache, const struct str *keys, siz
 		size_t own_count = change.first[node + 1] - change.first[node];
 		if (own_count == 0)
 			continue;
-		bool told = change.sent[node] &&
+		bool acknowledged = change.sent[node] &&
 		            node_tell_read(&cache->nodes[node], change.conns[node], own, own_count) == 0;
-		owed_end(cache->nodes[node].owed, own, own_count, told);
+		pending_end(cache->nodes[node].pending, own, own_count, acknowledged);
 		redis_return(change.conns[node]);
-		if (!told)
+		if (!acknowledged)
 			count(&cache->errors, 1);
 	}
 }
@@ -252,11 +252,11 @@ static size_t fill_round(struct rcache_redis *cache, const struct rcache_fill *f
 	bool doubted[REDIS_RING_MAX] = {false};
 	for (size_t i = 0; i < n; i++) {
 		size_t node = redis_ring_find(&cache->ring, fills[i].key);
-		bool may = fills[i].life_ms > 0 && !owed_has(cache->nodes[node].owed, fills[i].key);
+		bool may = fills[i].life_ms > 0 && !pending_has(cache->nodes[node].pending, fills[i].key);
 		r.node_of[i] = (uint8_t)(may ? node : NOWHERE);
 	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
-		if (round_asks(&r, node))
+		if (batch_uses_node(&r, node))
 			sent[node] = fill_write(&r, fills, node);
 	}
 	for (size_t node = 0; node < cache->ring.count; node++) {
@@ -265,7 +265,7 @@ static size_t fill_round(struct rcache_redis *cache, const struct rcache_fill *f
 		bool answered = c != NULL;
 		for (size_t i = 0; answered && i < sent[node]; i++)
 			answered = redis_read(c, &reply) == 0;
-		if (round_asks(&r, node) && !answered)
+		if (batch_uses_node(&r, node) && !answered)
 			count(&cache->errors, 1);
 		doubted[node] = sent[node] > 0 && (!answered || fill_is_late(began_ms));
 		redis_return(c);
@@ -314,7 +314,7 @@ static struct rcache_stats cache_stats(struct rcache *base)
 	    .listening = true,
 	};
 	for (size_t i = 0; i < cache->ring.count; i++) {
-		s.nodes_sick += redis_is_sick(cache->ring.nodes[i]);
+		s.nodes_failing += redis_is_failing(cache->ring.nodes[i]);
 		s.listening &= atomic_load_explicit(&cache->nodes[i].listening, memory_order_relaxed);
 	}
 	return s;
@@ -332,7 +332,7 @@ static void cache_free(struct rcache *base)
 		node_ask_stop(&cache->nodes[i]);
 	for (size_t i = 0; i < cache->ring.count; i++) {
 		node_stop(&cache->nodes[i]);
-		owed_free(cache->nodes[i].owed);
+		pending_free(cache->nodes[i].pending);
 	}
 	redis_ring_release(&cache->ring);
 	arena_release(&cache->texts);
@@ -354,9 +354,9 @@ static int start_nodes(struct rcache_redis *cache, struct err *e)
 	for (size_t i = 0; i < cache->ring.count; i++) {
 		cache->nodes[i] = (struct node){.redis = cache->ring.nodes[i],
 		                                .names = &cache->names,
-		                                .owed = owed_new(),
+		                                .pending = pending_new(),
 		                                .listener = &cache->listener};
-		if (!cache->nodes[i].owed)
+		if (!cache->nodes[i].pending)
 			return err_set(e, ERR_NOMEM, "memory ran out");
 		int r = node_start(&cache->nodes[i], e);
 		if (r)

@@ -11,7 +11,7 @@
 
 enum {
 	TURN_MS = 25,
-	REST_MS = 500, /* after a refusal: a node that cannot take it now can hardly do so at once */
+	RETRY_MS = 500, /* after a refusal: a node that cannot take it now can hardly do so at once */
 	SCAN_KEYS = 500,
 	CURSOR_BYTES = 32,
 	LATE_FILL_MS = RCACHE_MARK_MS,
@@ -22,9 +22,9 @@ static int settle_keys(struct node *n, struct redis_conn *c, struct err *e)
 	for (;;) {
 		struct arena CLEANUP(arena_release) arena = {0};
 		struct str keys[NODE_BATCH_MAX];
-		size_t count = owed_pick(n->owed, &arena, keys, ARRAY_LEN(keys));
+		size_t count = pending_pick(n->pending, &arena, keys, ARRAY_LEN(keys));
 		int r = node_tell(n, c, keys, count, e);
-		owed_end(n->owed, keys, count, r == 0);
+		pending_end(n->pending, keys, count, r == 0);
 		if (r || count == 0)
 			return r;
 	}
@@ -82,7 +82,7 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	int64_t since_ms;
 	uint64_t version;
 	char cursor[CURSOR_BYTES] = "0";
-	if (!owed_all_begin(n->owed, &since_ms, &version) || clock_mono_ms() - since_ms < LATE_FILL_MS)
+	if (!pending_all_begin(n->pending, &since_ms, &version) || clock_mono_ms() - since_ms < LATE_FILL_MS)
 		return 0;
 	do {
 		int r = task_is_stopping(&n->settle) ? ERR_BUSY : cover_some(n, c, cursor, e);
@@ -91,14 +91,14 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	} while (strcmp(cursor, "0") != 0);
 	int r = node_publish(n, c, NODE_SAYS_ALL, STR(""), e);
 	if (r == 0)
-		owed_all_end(n->owed, version);
+		pending_all_end(n->pending, version);
 	return r;
 }
 
 static void settle(struct node *n)
 {
 	struct err e = {""};
-	if (!owed_any(n->owed))
+	if (!pending_any(n->pending))
 		return;
 	struct redis_conn *c = redis_take(n->redis, NULL);
 	if (!c)
@@ -107,7 +107,7 @@ static void settle(struct node *n)
 	redis_return(c);
 	if (r == 0) {
 		n->refuses = false;
-	} else if (e.text[0] && !redis_is_sick(n->redis)) { /* that it is away is the listener's to tell */
+	} else if (e.text[0] && !redis_is_failing(n->redis)) { /* that it is away is the listener's to tell */
 		if (!n->refuses)
 			log_warn("rcache",
 			         "the node %.*s of the shared cache refuses to hear of changes: %s; they "
@@ -116,16 +116,16 @@ static void settle(struct node *n)
 		n->refuses = true;
 	}
 	if (r)
-		n->rest_until_ms = clock_mono_ms() + REST_MS;
+		n->retry_at_ms = clock_mono_ms() + RETRY_MS;
 }
 
 static int64_t settle_run(struct task *t)
 {
 	struct node *n = container_of(t, struct node, settle);
 	/* A command may have failed though the subscription stands: nobody else tries the node. */
-	if (redis_is_sick(n->redis))
+	if (redis_is_failing(n->redis))
 		redis_return(redis_take(n->redis, NULL));
-	if (clock_mono_ms() >= n->rest_until_ms)
+	if (clock_mono_ms() >= n->retry_at_ms)
 		settle(n);
 	return TURN_MS;
 }

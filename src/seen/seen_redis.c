@@ -29,7 +29,7 @@ enum {
 
 struct node {
 	bool answers;            /* at the last asking */
-	struct told told;        /* then */
+	struct coverage coverage;        /* then */
 	struct redis_conn *conn; /* while it is asked */
 };
 
@@ -39,7 +39,7 @@ struct seen_redis {
 	char prefix[PREFIX_BYTES_MAX];
 	char lanes_key[KEY_BYTES_MAX];
 	uint64_t window_ms;
-	struct told_config told;
+	struct coverage_config coverage;
 	struct node *nodes;
 	uint8_t node_of[BUCKETS];
 	/* The batch by buckets: */
@@ -89,7 +89,7 @@ static struct str bucket_key(const struct seen_redis *s, unsigned bucket, int64_
 /* The periods whose marks may matter now. */
 static size_t periods_of(const struct seen_redis *s, int64_t now_ms, int64_t ret[PERIODS_MAX])
 {
-	int64_t now = period_of(s, now_ms), next = period_of(s, now_ms + TOLD_SLACK_MS);
+	int64_t now = period_of(s, now_ms), next = period_of(s, now_ms + COVERAGE_SLACK_MS);
 	ret[0] = now;
 	ret[1] = now - 1;
 	ret[2] = next;
@@ -201,7 +201,7 @@ static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned buck
                        struct err *why)
 {
 	struct redis_reply reply;
-	if (told_reply(c, REDIS_ARRAY, &reply, why) < 0)
+	if (coverage_reply(c, REDIS_ARRAY, &reply, why) < 0)
 		return ERR_UNAVAILABLE;
 	if (reply.count != bucket_count(s, bucket))
 		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url gives too short an answer");
@@ -257,7 +257,7 @@ static int ask_node(struct seen_redis *s, struct seen_batch *b, size_t node, str
 	struct node *n = &s->nodes[node];
 	if (ask_buckets(s, b, node, n->conn, why) < 0)
 		return ERR_UNAVAILABLE;
-	return told_ask(&n->told, &s->told, b, n->conn, why);
+	return coverage_ask(&n->coverage, &s->coverage, b, n->conn, why);
 }
 
 /* What the node does not know was never counted, if it was told everything that could matter. One that was
@@ -270,11 +270,11 @@ static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
 		struct seen_item *item = &b->items[i];
 		if (s->node_of[bucket_of(item)] != node || (n->answers && item->verdict != SEEN_UNKNOWN))
 			continue;
-		const struct told_lane *lane = n->answers ? told_lane_find(&n->told, item->lane) : NULL;
+		const struct coverage_lane *lane = n->answers ? coverage_lane_find(&n->coverage, item->lane) : NULL;
 		bool never = lane && lane->is_whole &&
 		             item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
 		             b->now_ms - item->received_ms <= MARGIN_MS &&
-		             item->received_ms - b->now_ms <= TOLD_SLACK_MS;
+		             item->received_ms - b->now_ms <= COVERAGE_SLACK_MS;
 		item->verdict = never ? SEEN_NEVER : SEEN_UNKNOWN;
 	}
 }
@@ -309,7 +309,7 @@ static int read_all(struct redis_conn *c, size_t count, struct err *why)
 {
 	struct redis_reply reply;
 	for (size_t i = 0; i < count; i++) {
-		if (told_reply(c, REDIS_INT, &reply, why) < 0)
+		if (coverage_reply(c, REDIS_INT, &reply, why) < 0)
 			return ERR_UNAVAILABLE;
 	}
 	return 0;
@@ -366,7 +366,7 @@ static void redis_seen_mark(struct seen *base, const struct seen_batch *b)
 		struct err why = {""};
 		struct redis_conn *c = n->answers ? redis_take(s->ring.nodes[node], &why) : NULL;
 		bool well = c && mark_items(s, b, node, c, &why) == 0 &&
-		            told_write(&n->told, &s->told, b, c, &why) == 0;
+		            coverage_write(&n->coverage, &s->coverage, b, c, &why) == 0;
 		redis_return(c);
 		if (!well && n->answers)
 			trouble = why;
@@ -380,7 +380,7 @@ static void redis_seen_free(struct seen *base)
 {
 	struct seen_redis *s = self(base);
 	for (size_t i = 0; s->nodes && i < s->ring.count; i++)
-		told_release(&s->nodes[i].told);
+		coverage_release(&s->nodes[i].coverage);
 	free(s->nodes);
 	free(s->order);
 	free(s->has_later);
@@ -415,7 +415,7 @@ int seen_redis_open(const struct seen_redis_config *config, struct seen **ret, s
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &redis_seen_ops;
 	s->window_ms = config->window_ms;
-	s->told = (struct told_config){.key = s->lanes_key,
+	s->coverage = (struct coverage_config){.key = s->lanes_key,
 	                               .window_ms = config->window_ms,
 	                               .sink_is_empty = config->sink_is_empty,
 	                               .ctx = config->ctx};

@@ -12,13 +12,13 @@ enum {
 };
 #define ALWAYS_MS (INT64_MIN / 2)
 
-void told_release(struct told *t)
+void coverage_release(struct coverage *t)
 {
 	free(t->lanes);
-	*t = (struct told){0};
+	*t = (struct coverage){0};
 }
 
-int told_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *ret, struct err *why)
+int coverage_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *ret, struct err *why)
 {
 	if (redis_read(c, ret) < 0)
 		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url does not answer: %s",
@@ -36,9 +36,9 @@ int told_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *r
 
 struct record {
 	unsigned long long offset;
-	long long since_ms, told_ms;
+	long long since_ms, covered_ms;
 	unsigned long long evicted;
-	char run_id[sizeof(((struct told *)0)->run_id)];
+	char run_id[sizeof(((struct coverage *)0)->run_id)];
 	bool is_there;
 };
 
@@ -50,24 +50,24 @@ static struct record record_read(const struct redis_reply *reply)
 		return r;
 	memcpy(text, reply->text.ptr, reply->text.len);
 	text[reply->text.len] = '\0';
-	r.is_there = sscanf(text, "%llu %lld %lld %llu %47s", &r.offset, &r.since_ms, &r.told_ms, &r.evicted,
+	r.is_there = sscanf(text, "%llu %lld %lld %llu %47s", &r.offset, &r.since_ms, &r.covered_ms, &r.evicted,
 	                    r.run_id) == 5;
 	return r;
 }
 
-static struct str record_text(const struct told *t, uint64_t offset, int64_t since_ms, int64_t told_ms,
+static struct str record_text(const struct coverage *t, uint64_t offset, int64_t since_ms, int64_t covered_ms,
                               char out[RECORD_BYTES])
 {
 	int n = snprintf(out, RECORD_BYTES, "%llu %lld %lld %llu %s", (unsigned long long)offset,
-	                 (long long)since_ms, (long long)told_ms, (unsigned long long)t->evicted, t->run_id);
+	                 (long long)since_ms, (long long)covered_ms, (unsigned long long)t->evicted, t->run_id);
 	return str_n(out, (size_t)n);
 }
 
 /* Was it written by a server that has lost nothing since, at a time that has come? */
-static bool record_is_good(const struct told *t, const struct record *r, int64_t now_ms)
+static bool record_is_good(const struct coverage *t, const struct record *r, int64_t now_ms)
 {
 	return r->is_there && strcmp(r->run_id, t->run_id) == 0 && r->evicted == t->evicted &&
-	       r->told_ms <= now_ms + TOLD_SLACK_MS;
+	       r->covered_ms <= now_ms + COVERAGE_SLACK_MS;
 }
 
 static struct str lane_field(const struct seen_batch *b, size_t lane, char out[FIELD_BYTES])
@@ -94,17 +94,17 @@ static struct str info_value(struct str info, const char *name)
 	return str_n(at, len);
 }
 
-static int read_state(struct told *t, struct redis_conn *c, struct err *why)
+static int read_state(struct coverage *t, struct redis_conn *c, struct err *why)
 {
 	struct redis_reply info;
-	if (told_reply(c, REDIS_STR, &info, why) < 0)
+	if (coverage_reply(c, REDIS_STR, &info, why) < 0)
 		return ERR_UNAVAILABLE;
 	struct str id = info_value(info.text, "run_id:");
 	if (id.len == 0 || id.len >= sizeof(t->run_id))
 		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url does not tell its run_id");
 	memcpy(t->run_id, id.ptr, id.len);
 	t->run_id[id.len] = '\0';
-	if (told_reply(c, REDIS_STR, &info, why) < 0)
+	if (coverage_reply(c, REDIS_STR, &info, why) < 0)
 		return ERR_UNAVAILABLE;
 	char number[24] = "";
 	struct str evicted = info_value(info.text, "evicted_keys:");
@@ -119,7 +119,7 @@ static int read_state(struct told *t, struct redis_conn *c, struct err *why)
 
 /* What is found out about lanes that nobody has read before, once for a batch. */
 struct beginning {
-	const struct told_config *config;
+	const struct coverage_config *config;
 	struct redis_conn *conn;
 	struct err *why;
 	int64_t now_ms;
@@ -128,7 +128,7 @@ struct beginning {
 };
 
 /* Its `since` is the end of the time in which it holds. */
-static bool is_noted(const struct told *t, const struct beginning *g)
+static bool is_noted(const struct coverage *t, const struct beginning *g)
 {
 	return record_is_good(t, &g->noted, g->now_ms) && g->now_ms < g->noted.since_ms;
 }
@@ -137,7 +137,7 @@ static int beginning_look(struct beginning *g)
 {
 	struct redis_reply reply;
 	redis_write(g->conn, REDIS_ARGS(STR("HMGET"), str_of(g->config->key), beginning_field));
-	if (told_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
+	if (coverage_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
 		return ERR_UNAVAILABLE;
 	struct redis_reply one = redis_reply_at(&reply, 0);
 	g->noted = record_read(&one);
@@ -146,7 +146,7 @@ static int beginning_look(struct beginning *g)
 
 /* It is noted before anything is counted. So when the sink has something and the note was missing before the
  * sink was asked, it may be there now. */
-static int beginning_ask(const struct told *t, struct beginning *g)
+static int beginning_ask(const struct coverage *t, struct beginning *g)
 {
 	int r = 0;
 	if (g->is != BEGINNING_UNASKED)
@@ -158,7 +158,7 @@ static int beginning_ask(const struct told *t, struct beginning *g)
 		redis_write(g->conn, REDIS_ARGS(STR("HSET"), str_of(g->config->key), beginning_field,
 		                                record_text(t, 0, g->now_ms + (int64_t)g->config->window_ms,
 		                                            g->now_ms, text)));
-		r = told_reply(g->conn, REDIS_INT, &reply, g->why);
+		r = coverage_reply(g->conn, REDIS_INT, &reply, g->why);
 		is_now = true;
 	} else if (!is_now) {
 		r = beginning_look(g);
@@ -172,21 +172,21 @@ static int beginning_ask(const struct told *t, struct beginning *g)
 
 static int by_number(const void *a, const void *b)
 {
-	const struct told_lane *x = a, *y = b;
+	const struct coverage_lane *x = a, *y = b;
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-const struct told_lane *told_lane_find(const struct told *t, uint64_t number)
+const struct coverage_lane *coverage_lane_find(const struct coverage *t, uint64_t number)
 {
-	const struct told_lane key = {.number = number};
+	const struct coverage_lane key = {.number = number};
 	return t->count ? bsearch(&key, t->lanes, t->count, sizeof(key), by_number) : NULL;
 }
 
 /* Goes on where the record ends, or begins anew now. */
-static int lane_judge(struct told *t, const struct advance *a, const struct record *r, struct beginning *g,
-                      struct told_lane *ret)
+static int lane_judge(struct coverage *t, const struct advance *a, const struct record *r, struct beginning *g,
+                      struct coverage_lane *ret)
 {
-	*ret = (struct told_lane){.number = a->stream, .since_ms = g->now_ms + TOLD_SLACK_MS};
+	*ret = (struct coverage_lane){.number = a->stream, .since_ms = g->now_ms + COVERAGE_SLACK_MS};
 	if (!r->is_there && a->from == 0) {
 		if (beginning_ask(t, g) < 0)
 			return ERR_UNAVAILABLE;
@@ -207,7 +207,7 @@ static const char set_script[] =
     "for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
     "return 1";
 
-static void draw_take(struct told *t, const struct redis_reply *reply)
+static void draw_take(struct coverage *t, const struct redis_reply *reply)
 {
 	bool is_there = reply->type == REDIS_STR && reply->text.len < sizeof(t->draw);
 	size_t len = is_there ? reply->text.len : 0;
@@ -217,23 +217,23 @@ static void draw_take(struct told *t, const struct redis_reply *reply)
 }
 
 /* A number where there is none. Another worker may be faster. */
-static int draw_make(struct told *t, const struct told_config *config, struct redis_conn *c, struct err *why)
+static int draw_make(struct coverage *t, const struct coverage_config *config, struct redis_conn *c, struct err *why)
 {
 	uint64_t number;
-	char text[TOLD_DRAW_BYTES];
+	char text[COVERAGE_DRAW_BYTES];
 	struct redis_reply reply;
 	randombytes_buf(&number, sizeof(number));
 	int n = snprintf(text, sizeof(text), "%016llx", (unsigned long long)number);
 	redis_write(c, REDIS_ARGS(STR("HSETNX"), str_of(config->key), draw_field, str_n(text, (size_t)n)));
 	redis_write(c, REDIS_ARGS(STR("HGET"), str_of(config->key), draw_field));
-	if (told_reply(c, REDIS_INT, &reply, why) < 0 || told_reply(c, REDIS_STR, &reply, why) < 0)
+	if (coverage_reply(c, REDIS_INT, &reply, why) < 0 || coverage_reply(c, REDIS_STR, &reply, why) < 0)
 		return ERR_UNAVAILABLE;
 	draw_take(t, &reply);
 	return 0;
 }
 
 /* Reads the lanes, or sets them. */
-static int lanes_write(const struct told *t, const struct told_config *config, const struct seen_batch *b,
+static int lanes_write(const struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
                        struct redis_conn *c, bool is_set)
 {
 	size_t n = 0, count = b->lane_count;
@@ -257,7 +257,7 @@ static int lanes_write(const struct told *t, const struct told_config *config, c
 		args[n++] = lane_field(b, i, fields[i]);
 		if (is_set)
 			args[n++] = record_text(t, b->lanes[i].to,
-			                        told_lane_find(t, b->lanes[i].stream)->since_ms, b->now_ms,
+			                        coverage_lane_find(t, b->lanes[i].stream)->since_ms, b->now_ms,
 			                        records[i]);
 	}
 	if (has_room)
@@ -268,12 +268,12 @@ static int lanes_write(const struct told *t, const struct told_config *config, c
 	return has_room ? 0 : ERR_NOMEM;
 }
 
-static int lanes_judge(struct told *t, const struct seen_batch *b, struct record *records,
+static int lanes_judge(struct coverage *t, const struct seen_batch *b, struct record *records,
                        struct beginning *g)
 {
 	struct redis_reply reply;
 	size_t count = b->lane_count;
-	if (told_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
+	if (coverage_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
 		return ERR_UNAVAILABLE;
 	if (reply.count != count + 2)
 		return err_set(g->why, ERR_UNAVAILABLE, "the Redis of seen.url gives too short an answer");
@@ -293,7 +293,7 @@ static int lanes_judge(struct told *t, const struct seen_batch *b, struct record
 	return r;
 }
 
-int told_ask(struct told *t, const struct told_config *config, const struct seen_batch *b,
+int coverage_ask(struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
              struct redis_conn *c, struct err *why)
 {
 	struct beginning g = {.config = config, .conn = c, .why = why, .now_ms = b->now_ms};
@@ -314,7 +314,7 @@ int told_ask(struct told *t, const struct told_config *config, const struct seen
 
 /* Telling */
 
-int told_write(const struct told *t, const struct told_config *config, const struct seen_batch *b,
+int coverage_write(const struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
                struct redis_conn *c, struct err *why)
 {
 	struct redis_reply reply;
@@ -322,6 +322,6 @@ int told_write(const struct told *t, const struct told_config *config, const str
 		return err_set(why, ERR_NOMEM, "out of memory");
 	if (t->has_gap)
 		redis_write(c, REDIS_ARGS(STR("HDEL"), str_of(config->key), beginning_field));
-	int r = told_reply(c, REDIS_INT, &reply, why);
-	return r == 0 && t->has_gap ? told_reply(c, REDIS_INT, &reply, why) : r;
+	int r = coverage_reply(c, REDIS_INT, &reply, why);
+	return r == 0 && t->has_gap ? coverage_reply(c, REDIS_INT, &reply, why) : r;
 }

@@ -20,11 +20,11 @@
 #include "seen/seen.h"
 
 enum {
-	TOLD_SLACK_MS = 5 * 60 * 1000, /* clocks of servers and workers may differ so much */
-	TOLD_DRAW_BYTES = 24,
+	COVERAGE_SLACK_MS = 5 * 60 * 1000, /* clocks of servers and workers may differ so much */
+	COVERAGE_DRAW_BYTES = 24,
 };
 
-struct told_config {
+struct coverage_config {
 	const char *key; /* of the hash with the records */
 	uint64_t window_ms;
 	/* 1: the sink could not recall any impression, whichever; 0: it could; or it cannot be asked. */
@@ -33,33 +33,33 @@ struct told_config {
 };
 
 /* A lane of the batch that was asked about last. */
-struct told_lane {
+struct coverage_lane {
 	uint64_t number;
 	bool is_whole;    /* there is no gap, as far as we know */
 	int64_t since_ms; /* the first moment from which on the server was told everything */
 };
 
-struct told {
+struct coverage {
 	char run_id[48]; /* at the last asking; likewise: */
 	uint64_t evicted;
-	char draw[TOLD_DRAW_BYTES];
+	char draw[COVERAGE_DRAW_BYTES];
 	bool has_gap;
-	struct told_lane *lanes; /* by number */
+	struct coverage_lane *lanes; /* by number */
 	size_t count, cap;
 };
 
-void told_release(struct told *t);
+void coverage_release(struct coverage *t);
 
 /* Finds out about the lanes of a batch. ERR_UNAVAILABLE, and why; ERR_NOMEM. */
-int told_ask(struct told *t, const struct told_config *config, const struct seen_batch *b,
+int coverage_ask(struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
              struct redis_conn *c, struct err *why);
 
 /* NULL: it is none of the batch's. */
-const struct told_lane *told_lane_find(const struct told *t, uint64_t number);
+const struct coverage_lane *coverage_lane_find(const struct coverage *t, uint64_t number);
 
 /* All of the batch that was asked about last is marked. */
-int told_write(const struct told *t, const struct told_config *config, const struct seen_batch *b,
+int coverage_write(const struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
                struct redis_conn *c, struct err *why);
 
 /* Reads a reply of that type. ERR_UNAVAILABLE, and why. */
-int told_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *ret, struct err *why);
+int coverage_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *ret, struct err *why);

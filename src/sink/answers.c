@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct visit_shape *ret)
+int sqlite_set_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct dimension_set *ret)
 {
-	CLEANUP(query_end) struct query q = QUERY(c, SQL_SHAPE_BY_ID, id);
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_SET_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
@@ -20,7 +20,7 @@ int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, s
 	return SQLITE_OK;
 }
 
-int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret)
+int sqlite_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret)
 {
 	int rc = SQLITE_OK;
 	for (int level = 0; rc == SQLITE_OK && level < CELL_LEVELS; level++) {
@@ -70,7 +70,7 @@ static int top_add(struct top *t, uint64_t link, uint64_t clicks)
 	return SQLITE_OK;
 }
 
-static int top_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int top_buffered(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
 	(void)visitor;
@@ -104,7 +104,7 @@ static int total_compare(const void *a, const void *b)
 	return x->link < y->link ? -1 : x->link > y->link;
 }
 
-int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
+int sqlite_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
 {
 	const int64_t limit_ms = 1LL << 52;
 	struct top t = {.from_ms = time_floor(MAX(q->from_ms, -limit_ms), DAY_MS),
@@ -113,7 +113,7 @@ int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q)
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return SQLITE_OK;
-	int rc = top_days(c, &t) ?: digest_fresh_each(c, top_fresh, &t);
+	int rc = top_days(c, &t) ?: buffer_each(c, top_buffered, &t);
 	if (rc == SQLITE_OK && t.count > 0) {
 		qsort(t.slots, t.slot_count, sizeof(*t.slots), total_compare);
 		size_t count = MIN(t.count, q->limit);
@@ -149,11 +149,11 @@ static int count_hours(struct sqlite_conn *c, uint64_t *ret)
 	return layout_done(rc);
 }
 
-static int count_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int count_buffered(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
 	(void)visitor;
-	struct sink_books *b = arg;
+	struct reconciliation *b = arg;
 	b->visit_rows++;
 	if (key->link == 0)
 		b->orphans_in_rollups++;
@@ -163,7 +163,7 @@ static int count_fresh(void *arg, uint64_t ordinal, const struct visit_key *key,
 }
 
 /* Adds to what has retired. */
-static int count_deep(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
+static int count_deep(struct sqlite_conn *c, const struct book *book, struct reconciliation *ret)
 {
 	int64_t links[2] = {0}, together[2] = {0}, rows[2] = {0};
 	uint64_t impressions = 0;
@@ -181,30 +181,30 @@ static int count_deep(struct sqlite_conn *c, const struct book *book, struct sin
 	ret->impressions_counted += impressions;
 	ret->visit_rows += (uint64_t)rows[0];
 	ret->impression_rows = (uint64_t)rows[1];
-	return rc == SQLITE_OK ? digest_fresh_each(c, count_fresh, ret) : rc;
+	return rc == SQLITE_OK ? buffer_each(c, count_buffered, ret) : rc;
 }
 
-static int count_shallow(struct sqlite_conn *c, const struct book *book, struct sink_books *ret)
+static int count_shallow(struct sqlite_conn *c, const struct book *book, struct reconciliation *ret)
 {
-	int64_t together[2] = {0}, fresh[2] = {0}, impressions = 0;
+	int64_t together[2] = {0}, buffer[2] = {0}, impressions = 0;
 	int rc = FIND(c, SQL_CELL_SUMS, together, 2, CELL_TOGETHER, INT64_MAX)
-	         ?: FIND(c, SQL_FRESH_SUMS, fresh, 2)
+	         ?: FIND(c, SQL_BUFFER_SUMS, buffer, 2)
 	         ?: FIND(c, SQL_AD_CELL_SUM, &impressions, 1, ad_cell_key(AD_DAY, 0));
-	fresh[0] -= (int64_t)book->digesting.visits;
-	fresh[1] -= (int64_t)book->digesting.orphans;
-	ret->clicks_in_rollups += (uint64_t)(together[0] + fresh[0] - fresh[1]);
-	ret->orphans_in_rollups += (uint64_t)(together[1] + fresh[1]);
+	buffer[0] -= (int64_t)book->digesting.visits;
+	buffer[1] -= (int64_t)book->digesting.orphans;
+	ret->clicks_in_rollups += (uint64_t)(together[0] + buffer[0] - buffer[1]);
+	ret->orphans_in_rollups += (uint64_t)(together[1] + buffer[1]);
 	ret->impressions_counted += (uint64_t)impressions;
 	return rc;
 }
 
-int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret)
+int sqlite_reconciliation_get(struct sqlite_conn *c, bool deep, struct reconciliation *ret)
 {
 	struct book book;
 	int rc = layout_book_get(c, &book);
 	if (rc != SQLITE_OK)
 		return rc;
-	struct sink_books b = {.tally = book.tally,
+	struct reconciliation b = {.tally = book.tally,
 	                       .clicks_in_rollups = book.retired_clicks,
 	                       .orphans_in_rollups = book.retired_orphans,
 	                       .impressions_counted = book.retired_impressions,

@@ -20,7 +20,7 @@ struct asking {
 	int64_t link; /* whose cells are being added: the query's, or LINK_ORPHANS */
 	int64_t from_ms, to_ms;
 	int64_t first_visit; /* the oldest row that is left */
-	uint64_t shape_last;
+	uint64_t set_last;
 	struct visitor {
 		int64_t day;
 		uint32_t hash;
@@ -32,11 +32,11 @@ struct asking {
 
 static int learn(struct asking *a, uint64_t id)
 {
-	struct visit_shape shape;
-	if (id > a->shape_last)
+	struct dimension_set set;
+	if (id > a->set_last)
 		return SQLITE_CORRUPT;
-	int rc = answers_shape_get(a->c, id, a->q->arena, &shape);
-	return rc == SQLITE_OK ? layout_sql_code(tallies_learn(&a->tallies, id, &shape)) : rc;
+	int rc = sqlite_set_get(a->c, id, a->q->arena, &set);
+	return rc == SQLITE_OK ? layout_sql_code(tallies_learn(&a->tallies, id, &set)) : rc;
 }
 
 static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
@@ -73,8 +73,8 @@ static int cut_visit(const struct cut *cut, const struct visit_key *key)
 	bool inside = key->time_ms >= a->from_ms && key->time_ms < a->to_ms;
 	if (inside == cut->start_inside)
 		return SQLITE_OK;
-	return inside ? add(a, key->shape, 1, tallies_step(&a->tallies, key->time_ms))
-	              : add(a, key->shape, -(uint64_t)1, cut->start_step);
+	return inside ? add(a, key->set, 1, tallies_step(&a->tallies, key->time_ms))
+	              : add(a, key->set, -(uint64_t)1, cut->start_step);
 }
 
 static int cut_run(const struct cut *cut)
@@ -113,22 +113,22 @@ static bool run_matters(const struct cut *cut, const struct run *run, int64_t st
 /* --- cells --- */
 
 static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, const struct query *q,
-                    int shapes_column)
+                    int sets_column)
 {
 	int64_t end_ms = start_ms + cell_level_ms[level];
 	if (end_ms <= a->from_ms || start_ms >= a->to_ms)
 		return SQLITE_OK;
 	if (start_ms >= a->from_ms && end_ms <= a->to_ms)
-		return add_counts(a, column_blob(q, shapes_column), start_ms);
+		return add_counts(a, column_blob(q, sets_column), start_ms);
 	struct cut cut = {.a = a, .start_inside = start_ms >= a->from_ms};
 	CLEANUP(runs_release) struct runs runs = {0};
 	int rc = SQLITE_OK;
 	if (cut.start_inside) {
 		cut.start_step = tallies_step(&a->tallies, start_ms);
-		rc = add_counts(a, column_blob(q, shapes_column), start_ms);
+		rc = add_counts(a, column_blob(q, sets_column), start_ms);
 	}
 	if (rc == SQLITE_OK)
-		rc = layout_sql_code(runs_add_blob(&runs, column_blob(q, shapes_column + 1), 0));
+		rc = layout_sql_code(runs_add_blob(&runs, column_blob(q, sets_column + 1), 0));
 	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
 		cut.first = MAX(runs.items[i].first, (uint64_t)a->first_visit);
 		cut.end = runs.items[i].first + runs.items[i].count;
@@ -155,7 +155,7 @@ static int add_together(struct asking *a, enum cell_level level)
 
 static int add_one(struct asking *a, const struct cell_spans *spans, enum cell_level level, int64_t start_ms)
 {
-	if (!answers_cell_may_be(spans, level, start_ms) || start_ms + cell_level_ms[level] <= a->from_ms ||
+	if (!sqlite_cell_may_be(spans, level, start_ms) || start_ms + cell_level_ms[level] <= a->from_ms ||
 	    start_ms >= a->to_ms)
 		return SQLITE_OK;
 	CLEANUP(query_end)
@@ -256,7 +256,7 @@ static int add_days(struct asking *a, const struct cell_spans *spans)
 static int add_link(struct asking *a)
 {
 	struct cell_spans spans;
-	return answers_spans_get(a->c, a->link, &spans) ?: add_days(a, &spans);
+	return sqlite_spans_get(a->c, a->link, &spans) ?: add_days(a, &spans);
 }
 
 static int add_all(struct asking *a)
@@ -270,7 +270,7 @@ static int add_all(struct asking *a)
 
 /* --- fresh visits --- */
 
-static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int add_buffered(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
 	struct asking *a = arg;
@@ -278,7 +278,7 @@ static int add_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, u
 		return SQLITE_OK;
 	int rc = SQLITE_OK;
 	if (key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
-		rc = add(a, key->shape, 1, tallies_step(&a->tallies, key->time_ms));
+		rc = add(a, key->set, 1, tallies_step(&a->tallies, key->time_ms));
 	/* visitors are counted by whole days */
 	if (rc != SQLITE_OK || !visitor || !a->q->has_visitors)
 		return rc;
@@ -294,13 +294,13 @@ static int count_all(struct asking *a)
 {
 	a->first_visit = INT64_MAX;
 	return FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1)
-	       ?: layout_last_get(a->c, SQL_SHAPE_LAST, &a->shape_last)
-	       ?: digest_fresh_each(a->c, add_fresh, a)
+	       ?: layout_last_get(a->c, SQL_SET_LAST, &a->set_last)
+	       ?: buffer_each(a->c, add_buffered, a)
 	       ?: (a->q->link == 0 ? add_all(a) : add_link(a))
 	       ?: layout_sql_code(tallies_answer(&a->tallies));
 }
 
-int answers_stats_get(struct sqlite_conn *c, struct stats_query *q)
+int sqlite_stats_get(struct sqlite_conn *c, struct stats_query *q)
 {
 	struct asking a = {.c = c, .q = q, .link = (int64_t)q->link};
 	int rc = layout_sql_code(tallies_begin(&a.tallies, q));

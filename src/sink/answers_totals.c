@@ -21,7 +21,7 @@ static struct sink_total *wanted_slot(struct wanted *w, uint64_t link)
 	return &w->slots[at];
 }
 
-static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int wanted_buffered(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)ordinal;
 	(void)visitor;
@@ -33,7 +33,7 @@ static int wanted_fresh(void *arg, uint64_t ordinal, const struct visit_key *key
 	return SQLITE_OK;
 }
 
-int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n)
+int sqlite_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n)
 {
 	struct wanted w;
 	size_t count = 2;
@@ -43,7 +43,7 @@ int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n
 	memset(w.slots, 0, count * sizeof(*w.slots));
 	for (size_t i = 0; i < n; i++)
 		wanted_slot(&w, links[i].link)->link = links[i].link;
-	int rc = digest_fresh_each(c, wanted_fresh, &w);
+	int rc = buffer_each(c, wanted_buffered, &w);
 	for (size_t i = 0; rc == SQLITE_OK && i <= w.mask; i++) {
 		int64_t digested = 0;
 		if (w.slots[i].link != 0)

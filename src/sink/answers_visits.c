@@ -15,13 +15,13 @@ enum {
 	BLOCK_VISITS_MAX = 512, /* more than a block can hold */
 };
 
-struct fresh_visit {
+struct buffered_visit {
 	int64_t time_ms;
 	uint64_t ordinal; /* in the fresh rows */
 };
 
 struct pick {
-	bool fresh;
+	bool buffer;
 	uint64_t number; /* the visit's, or the ordinal */
 	int64_t minute_ms;
 	uint64_t rank;
@@ -37,8 +37,8 @@ struct listing {
 	struct cell_spans spans;
 	int64_t first_visit; /* the oldest row that is left */
 
-	struct fresh_visit *fresh; /* of this link, by minute and ordinal */
-	size_t fresh_count, fresh_cap;
+	struct buffered_visit *buffer; /* of this link, by minute and ordinal */
+	size_t buffer_count, buffer_cap;
 
 	struct runs day, hour; /* the cell of the day; all of the hour at hand */
 
@@ -54,22 +54,22 @@ struct listing {
 
 /* --- what is fresh --- */
 
-static int fresh_collect(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int buffer_collect(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
 {
 	(void)visitor;
 	struct listing *l = arg;
 	if (key->link != l->q->link || key->time_ms >= l->q->to_ms ||
 	    time_floor(key->time_ms, MINUTE_MS) + MINUTE_MS <= l->q->from_ms)
 		return SQLITE_OK; /* a minute that the range's start cuts is kept whole, for the ranks */
-	if (!ARRAY_ROOM(l->fresh, l->fresh_cap, l->fresh_count + 1))
+	if (!ARRAY_ROOM(l->buffer, l->buffer_cap, l->buffer_count + 1))
 		return SQLITE_NOMEM;
-	l->fresh[l->fresh_count++] = (struct fresh_visit){.time_ms = key->time_ms, .ordinal = ordinal};
+	l->buffer[l->buffer_count++] = (struct buffered_visit){.time_ms = key->time_ms, .ordinal = ordinal};
 	return SQLITE_OK;
 }
 
-static int fresh_compare(const void *a, const void *b)
+static int buffer_compare(const void *a, const void *b)
 {
-	const struct fresh_visit *x = a, *y = b;
+	const struct buffered_visit *x = a, *y = b;
 	int64_t m = time_floor(x->time_ms, MINUTE_MS), n = time_floor(y->time_ms, MINUTE_MS);
 	if (m != n)
 		return m < n ? -1 : 1;
@@ -77,12 +77,12 @@ static int fresh_compare(const void *a, const void *b)
 }
 
 /* How many of them lie before `ms`, a minute's start. */
-static size_t fresh_before(const struct listing *l, int64_t ms)
+static size_t buffer_before(const struct listing *l, int64_t ms)
 {
-	size_t low = 0, high = l->fresh_count;
+	size_t low = 0, high = l->buffer_count;
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		if (l->fresh[middle].time_ms < ms)
+		if (l->buffer[middle].time_ms < ms)
 			low = middle + 1;
 		else
 			high = middle;
@@ -159,12 +159,12 @@ static int pick_row(struct listing *l, uint64_t number, int64_t minute_ms, uint6
 	                                 .details = l->details[at]});
 }
 
-static int pick_fresh(struct listing *l, const struct fresh_visit *f, int64_t minute_ms, uint64_t rank)
+static int pick_buffered(struct listing *l, const struct buffered_visit *f, int64_t minute_ms, uint64_t rank)
 {
 	if (!is_inside(l, f->time_ms))
 		return SQLITE_OK;
 	return pick_add(
-	    l, (struct pick){.fresh = true, .number = f->ordinal, .minute_ms = minute_ms, .rank = rank});
+	    l, (struct pick){.buffer = true, .number = f->ordinal, .minute_ms = minute_ms, .rank = rank});
 }
 
 /* Runs first .. end - 1 of l->hour are the minute's; newest first, below the cursor's rank. */
@@ -175,12 +175,12 @@ static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_
 	uint64_t below = minute_ms == l->from.minute_ms ? l->from.rank : UINT64_MAX, rank = 0;
 	for (size_t i = first; i < end; i++)
 		rank += l->hour.items[i].count;
-	size_t fresh_first = fresh_before(l, minute_ms), fresh_end = fresh_before(l, minute_ms + MINUTE_MS);
-	rank += fresh_end - fresh_first;
+	size_t buffer_first = buffer_before(l, minute_ms), buffer_end = buffer_before(l, minute_ms + MINUTE_MS);
+	rank += buffer_end - buffer_first;
 	int rc = SQLITE_OK;
-	for (size_t i = fresh_end; rc == SQLITE_OK && i > fresh_first && !is_full(l); i--)
+	for (size_t i = buffer_end; rc == SQLITE_OK && i > buffer_first && !is_full(l); i--)
 		if (--rank < below)
-			rc = pick_fresh(l, &l->fresh[i - 1], minute_ms, rank);
+			rc = pick_buffered(l, &l->buffer[i - 1], minute_ms, rank);
 	for (size_t i = end; rc == SQLITE_OK && i > first && !is_full(l); i--) {
 		const struct run *run = &l->hour.items[i - 1];
 		uint64_t run_end = run->first + run->count, rest = rank - run->count;
@@ -196,7 +196,7 @@ static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_
 static int runs_of_cell(struct listing *l, enum cell_level level, int64_t start_ms, uint64_t minutes,
                         struct runs *ret)
 {
-	if (!answers_cell_may_be(&l->spans, level, start_ms))
+	if (!sqlite_cell_may_be(&l->spans, level, start_ms))
 		return SQLITE_OK;
 	CLEANUP(query_end)
 	struct query q = QUERY(l->c, SQL_CELL_GET, cell_level_key(level, l->link), start_ms, l->link);
@@ -237,9 +237,9 @@ static int pick_day(struct listing *l, int64_t day)
 		rc = runs_of_cell(l, CELL_DAY, day_ms, 0, &l->day);
 	for (int hour = 23; rc == SQLITE_OK && hour >= 0 && !is_full(l); hour--) {
 		int64_t hour_ms = day_ms + hour * HOUR_MS;
-		bool fresh = fresh_before(l, hour_ms) < fresh_before(l, hour_ms + HOUR_MS);
+		bool buffer = buffer_before(l, hour_ms) < buffer_before(l, hour_ms + HOUR_MS);
 		if (hour_ms > l->from.minute_ms || hour_ms >= l->q->to_ms ||
-		    hour_ms + HOUR_MS <= l->q->from_ms || !(fresh || hours >> hour & 1))
+		    hour_ms + HOUR_MS <= l->q->from_ms || !(buffer || hours >> hour & 1))
 			continue;
 		l->hour.count = 0;
 		if (hours >> hour & 1)
@@ -261,9 +261,9 @@ static int day_before(const struct listing *l, int64_t day, int64_t *ret)
 {
 	*ret = INT64_MIN;
 	int rc = FIND(l->c, SQL_DAY_LINK_UP_TO, ret, 1, day);
-	size_t fresh = fresh_before(l, (day + 1) * DAY_MS);
-	if (fresh > 0)
-		*ret = MAX(*ret, day_of(l->fresh[fresh - 1].time_ms));
+	size_t buffer = buffer_before(l, (day + 1) * DAY_MS);
+	if (buffer > 0)
+		*ret = MAX(*ret, day_of(l->buffer[buffer - 1].time_ms));
 	return rc;
 }
 
@@ -314,7 +314,7 @@ static int fill_from_row(const struct query *q, struct pick **picks, size_t coun
 
 static int fill_sorted(struct listing *l, struct pick **picks, size_t count)
 {
-	CLEANUP(query_end) struct query q = query_begin(l->c, SQL_FRESH_ALL);
+	CLEANUP(query_end) struct query q = query_begin(l->c, SQL_BUFFER_ALL);
 	uint64_t ordinal = 0;
 	size_t at = 0;
 	int rc = SQLITE_OK;
@@ -327,14 +327,14 @@ static int fill_sorted(struct listing *l, struct pick **picks, size_t count)
 	return rc == SQLITE_DONE || at == count ? SQLITE_OK : rc;
 }
 
-static int fill_fresh(struct listing *l)
+static int fill_buffered(struct listing *l)
 {
 	size_t count = 0;
 	struct pick **picks = malloc(MAX(l->pick_count, 1) * sizeof(struct pick *));
 	if (!picks)
 		return SQLITE_NOMEM;
 	for (size_t i = 0; i < l->pick_count; i++)
-		if (l->picks[i].fresh)
+		if (l->picks[i].buffer)
 			picks[count++] = &l->picks[i];
 	int rc = SQLITE_OK;
 	if (count > 0) {
@@ -363,7 +363,7 @@ static int visit_fill(struct listing *l, const struct pick *p, struct stats_visi
 {
 	struct str place;
 	*ret = (struct stats_visit){.time_ms = p->key.time_ms, .link = p->key.link};
-	int rc = answers_shape_get(l->c, p->key.shape, l->q->arena, &ret->shape)
+	int rc = sqlite_set_get(l->c, p->key.set, l->q->arena, &ret->set)
 	         ?: text_get(l, p->details.agent, &ret->agent)
 	         ?: text_get(l, p->details.referrer, &ret->referrer)
 	         ?: text_get(l, p->details.path, &ret->path)
@@ -397,7 +397,7 @@ static int page_fill(struct listing *l, struct visits_query *q, const uint8_t *k
 	return SQLITE_OK;
 }
 
-int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
+int sqlite_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
                        const struct page_from *from)
 {
 	struct listing *l = calloc(1, sizeof(*l));
@@ -408,21 +408,21 @@ int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint
 	l->link = q->link ? (int64_t)q->link : LINK_ORPHANS;
 	l->from = *from;
 	l->first_visit = INT64_MAX;
-	int rc = answers_spans_get(c, l->link, &l->spans)
+	int rc = sqlite_spans_get(c, l->link, &l->spans)
 	         ?: FIND(c, SQL_VISIT_FIRST, &l->first_visit, 1)
-	         ?: digest_fresh_each(c, fresh_collect, l);
+	         ?: buffer_each(c, buffer_collect, l);
 	if (rc == SQLITE_OK) {
-		if (l->fresh_count > 0)
-			qsort(l->fresh, l->fresh_count, sizeof(*l->fresh), fresh_compare);
+		if (l->buffer_count > 0)
+			qsort(l->buffer, l->buffer_count, sizeof(*l->buffer), buffer_compare);
 		rc = pick_all(l);
 	}
 	if (rc == SQLITE_OK)
-		rc = fill_fresh(l);
+		rc = fill_buffered(l);
 	if (rc == SQLITE_OK)
 		rc = page_fill(l, q, key);
 	runs_release(&l->day);
 	runs_release(&l->hour);
-	free(l->fresh);
+	free(l->buffer);
 	free(l->picks);
 	free(l);
 	return rc;

@@ -14,7 +14,7 @@ static long long minute_of(int64_t ms)
 
 enum { AD_BYTES_MIN = 1 + 8 + 1 }; /* of a row: an ad and its impressions */
 
-static void write_window(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
+static void write_window(struct buf *sql, const struct ch_merged_days *merged, bool plainly, const void *arg)
 {
 	const struct window_query *q = arg;
 	int64_t from_ms = ch_clamp(q->from_ms), to_ms = ch_clamp(q->to_ms);
@@ -23,19 +23,19 @@ static void write_window(struct buf *sql, const struct ch_whole *whole, bool pla
 	           " AND time > %lld AND time <= %lld",
 	           plainly ? "" : " FINAL", minute_of(from_ms), minute_of(to_ms), (long long)from_ms,
 	           (long long)to_ms);
-	ch_whole_days(whole, CH_IMPRESSION, plainly, sql);
+	ch_merged_days(merged, CH_IMPRESSION, plainly, sql);
 	buf_printf(sql, " GROUP BY ad");
 }
 
 /* Names are anybody's to make up: those with the most impressions are told, and what all others have. */
-static void write_windows(struct buf *sql, const struct ch_whole *whole, const void *arg)
+static void write_windows(struct buf *sql, const struct ch_merged_days *merged, const void *arg)
 {
 	buf_printf(sql,
 	           "SELECT if(rowNumberInAllBlocks() < %d, ad, '" ADS_OTHER
 	           "') AS name, sum(m), toUInt8(0) FROM"
 	           " (SELECT ad, sum(n) AS m FROM (",
 	           ADS_MAX);
-	ch_whole_parts(sql, whole, CH_IMPRESSION, write_window, arg);
+	ch_merged_parts(sql, merged, CH_IMPRESSION, write_window, arg);
 	buf_printf(sql, ") GROUP BY ad ORDER BY m DESC, ad) GROUP BY name ORDER BY name");
 }
 
@@ -46,7 +46,7 @@ int ch_window(struct sink *base, struct window_query *q)
 	q->count = 0;
 	if (ch_clamp(q->from_ms) >= ch_clamp(q->to_ms))
 		return 0;
-	int r = ch_whole_ask(ch_self(base), write_windows, q, &answer);
+	int r = ch_merged_ask(ch_self(base), write_windows, q, &answer);
 	if (r)
 		return r;
 	struct row_reader rows = row_reader_of(&answer);
@@ -69,21 +69,21 @@ int ch_window(struct sink *base, struct window_query *q)
 
 enum { TOTAL_BYTES = 8 + 8 + 1 }; /* of a row: a link and its clicks */
 
-static void write_top(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
+static void write_top(struct buf *sql, const struct ch_merged_days *merged, bool plainly, const void *arg)
 {
 	const struct top_links_query *q = arg;
 	buf_printf(sql, "SELECT link, count() AS n FROM visit%s", plainly ? "" : " FINAL");
 	ch_where_time(sql, time_floor(ch_clamp(q->from_ms), DAY_MS), time_ceil(ch_clamp(q->to_ms), DAY_MS));
 	buf_printf(sql, " AND kind = %d", VISIT_CLICK);
-	ch_whole_days(whole, CH_VISIT, plainly, sql);
+	ch_merged_days(merged, CH_VISIT, plainly, sql);
 	buf_printf(sql, " GROUP BY link");
 }
 
-static void write_tops(struct buf *sql, const struct ch_whole *whole, const void *arg)
+static void write_tops(struct buf *sql, const struct ch_merged_days *merged, const void *arg)
 {
 	const struct top_links_query *q = arg;
 	buf_printf(sql, "SELECT link, sum(n) AS m, toUInt8(0) FROM (");
-	ch_whole_parts(sql, whole, CH_VISIT, write_top, q);
+	ch_merged_parts(sql, merged, CH_VISIT, write_top, q);
 	buf_printf(sql, ") GROUP BY link ORDER BY m DESC, link LIMIT %zu", q->limit);
 }
 
@@ -94,7 +94,7 @@ int ch_top_links(struct sink *base, struct top_links_query *q)
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return 0;
-	int r = ch_whole_ask(ch_self(base), write_tops, q, &answer);
+	int r = ch_merged_ask(ch_self(base), write_tops, q, &answer);
 	if (r < 0)
 		return r;
 	struct row_reader rows = row_reader_of(&answer);
@@ -123,7 +123,7 @@ struct clicks_question {
 };
 
 /* Adds what the rows have that are there, or what is kept of those that are gone. */
-static int add_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, struct clicks_question *q,
+static int add_clicks(struct sink_clickhouse *s, const struct ch_dropped_days *dropped, struct clicks_question *q,
                       bool there)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
@@ -141,9 +141,9 @@ static int add_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, str
 		buf_printf(&sql, "%s%llu", i ? ", " : "", (unsigned long long)q->links[i].link);
 	buf_char(&sql, ')');
 	if (there)
-		ch_gone_leave_out_days(gone, CH_VISIT, &sql);
+		ch_dropped_leave_out_days(dropped, CH_VISIT, &sql);
 	else
-		ch_gone_leave_out_sums(gone, CH_VISIT, &sql);
+		ch_dropped_leave_out_sums(dropped, CH_VISIT, &sql);
 	buf_printf(&sql, " GROUP BY item");
 	int r = ch_ask(s, &sql, &answer);
 	if (r < 0)
@@ -160,13 +160,13 @@ static int add_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, str
 	return ch_end(&rows);
 }
 
-static int ask_clicks(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+static int ask_clicks(struct sink_clickhouse *s, const struct ch_dropped_days *dropped, void *arg)
 {
 	struct clicks_question *q = arg;
 	for (size_t i = 0; i < q->n; i++)
 		q->links[i].clicks = 0;
-	int r = add_clicks(s, gone, q, true);
-	return r == 0 && ch_gone_is_any(gone) ? add_clicks(s, gone, q, false) : r;
+	int r = add_clicks(s, dropped, q, true);
+	return r == 0 && ch_dropped_is_any(dropped) ? add_clicks(s, dropped, q, false) : r;
 }
 
 int ch_clicks(struct sink *base, struct sink_total *links, size_t n)
@@ -182,7 +182,7 @@ int ch_clicks(struct sink *base, struct sink_total *links, size_t n)
 	for (size_t i = 0; i < n; i++)
 		if (q.n == 0 || sorted[q.n - 1].link != sorted[i].link)
 			sorted[q.n++] = sorted[i];
-	int r = ch_gone_around(s, ask_clicks, &q);
+	int r = ch_dropped_around(s, ask_clicks, &q);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		const struct sink_total *of = bsearch(&links[i], sorted, q.n, sizeof(*sorted), total_compare);
 		links[i].clicks = of && of->link ? of->clicks : 0;
@@ -193,10 +193,10 @@ int ch_clicks(struct sink *base, struct sink_total *links, size_t n)
 /* --- the books --- */
 
 /* Of each table: what is told apart, and counted. */
-static const struct books_part {
+static const struct reconcile_part {
 	enum ch_table table;
 	const char *thing, *thing_gone, *count, *kept;
-} books_parts[] = {
+} reconcile_parts[] = {
     {CH_VISIT, "link != 0", "item != 0", "count()", "sum(details)"},
     {CH_IMPRESSION, "0", "0", "count()", "sum(details)"},
     {CH_NOTE, "kind", "item", "sum(count)", "0"},
@@ -207,24 +207,24 @@ struct book_sums {
 	uint64_t notes[NOTE_KINDS];
 };
 
-struct books_question {
+struct reconcile_question {
 	uint64_t node;
 	bool deep;
-	const struct ch_gone *gone;
-	const struct books_part *part; /* that is being written */
+	const struct ch_dropped_days *dropped;
+	const struct reconcile_part *part; /* that is being written */
 	struct book_sums sums;
 };
 
-static void write_node(struct buf *sql, const struct books_question *q)
+static void write_node(struct buf *sql, const struct reconcile_question *q)
 {
 	if (q->node)
 		buf_printf(sql, " AND node = %llu", (unsigned long long)q->node);
 }
 
-static void write_part(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
+static void write_part(struct buf *sql, const struct ch_merged_days *merged, bool plainly, const void *arg)
 {
-	const struct books_question *q = arg;
-	const struct books_part *p = q->part;
+	const struct reconcile_question *q = arg;
+	const struct reconcile_part *p = q->part;
 	buf_printf(
 	    sql,
 	    "SELECT toUInt8(%d), toUInt64(%s) AS thing, toUInt64(%s), toUInt64(%s), toUInt8(0) FROM %s%s"
@@ -232,19 +232,19 @@ static void write_part(struct buf *sql, const struct ch_whole *whole, bool plain
 	    p->table, p->thing, p->count, q->deep ? p->kept : "0", ch_table_names[p->table],
 	    plainly ? "" : " FINAL");
 	write_node(sql, q);
-	ch_gone_leave_out_days(q->gone, p->table, sql);
-	ch_whole_days(whole, p->table, plainly, sql);
+	ch_dropped_leave_out_days(q->dropped, p->table, sql);
+	ch_merged_days(merged, p->table, plainly, sql);
 	buf_printf(sql, " GROUP BY thing");
 }
 
-static void write_sums(struct buf *sql, const struct ch_whole *whole, const void *arg)
+static void write_sums(struct buf *sql, const struct ch_merged_days *merged, const void *arg)
 {
-	struct books_question q = *(const struct books_question *)arg;
-	for (size_t i = 0; i < ARRAY_LEN(books_parts); i++) {
-		q.part = &books_parts[i];
+	struct reconcile_question q = *(const struct reconcile_question *)arg;
+	for (size_t i = 0; i < ARRAY_LEN(reconcile_parts); i++) {
+		q.part = &reconcile_parts[i];
 		buf_printf(sql, "%s", i ? " UNION ALL " : "");
-		ch_whole_parts(sql, whole, q.part->table, write_part, &q);
-		if (!ch_gone_is_any(q.gone))
+		ch_merged_parts(sql, merged, q.part->table, write_part, &q);
+		if (!ch_dropped_is_any(q.dropped))
 			continue;
 		buf_printf(sql,
 		           " UNION ALL SELECT toUInt8(%d), toUInt64(%s) AS thing,"
@@ -252,18 +252,18 @@ static void write_sums(struct buf *sql, const struct ch_whole *whole, const void
 		           "WHERE what = %d",
 		           q.part->table, q.part->thing_gone, q.part->table);
 		write_node(sql, &q);
-		ch_gone_leave_out_sums(q.gone, q.part->table, sql);
+		ch_dropped_leave_out_sums(q.dropped, q.part->table, sql);
 		buf_printf(sql, " GROUP BY thing");
 	}
 }
 
-static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void *arg)
+static int ask_reconciliation(struct sink_clickhouse *s, const struct ch_dropped_days *dropped, void *arg)
 {
 	CLEANUP(buf_release) struct buf answer = {0};
-	struct books_question *q = arg;
-	q->gone = gone;
+	struct reconcile_question *q = arg;
+	q->dropped = dropped;
 	q->sums = (struct book_sums){0};
-	int r = ch_whole_ask(s, write_sums, q, &answer);
+	int r = ch_merged_ask(s, write_sums, q, &answer);
 	if (r)
 		return r;
 	struct row_reader rows = row_reader_of(&answer);
@@ -286,14 +286,14 @@ static int ask_books(struct sink_clickhouse *s, const struct ch_gone *gone, void
 	return ch_end(&rows);
 }
 
-int ch_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
+int ch_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	struct sink_clickhouse *s = ch_self(base);
-	struct books_question q = {.node = node, .deep = deep};
-	int r = ch_gone_around(s, ask_books, &q);
+	struct reconcile_question q = {.node = node, .deep = deep};
+	int r = ch_dropped_around(s, ask_reconciliation, &q);
 	if (r == 0) {
 		const uint64_t *notes = q.sums.notes;
-		*ret = (struct sink_books){
+		*ret = (struct reconciliation){
 		    .tally = {.clicks = q.sums.clicks + notes[NOTE_UNUSABLE_CLICK],
 		              .orphans = q.sums.orphans + notes[NOTE_UNUSABLE_ORPHAN],
 		              .impressions = q.sums.impressions + notes[NOTE_DUPLICATE] +

@@ -7,7 +7,7 @@
 
 enum { TRIES_MAX = 50 };
 
-static int gone_read(struct sink_clickhouse *s, struct ch_gone *ret)
+static int dropped_days_read(struct sink_clickhouse *s, struct ch_dropped_days *ret)
 {
 	CLEANUP(buf_release) struct buf sql = {0};
 	buf_printf(&sql, "SELECT what, toUInt16(day), round, toUInt8(max(step)), toUInt8(0) FROM day_gone"
@@ -15,26 +15,26 @@ static int gone_read(struct sink_clickhouse *s, struct ch_gone *ret)
 	return ch_ask(s, &sql, &ret->answer);
 }
 
-static void gone_release(struct ch_gone *g)
+static void dropped_days_release(struct ch_dropped_days *g)
 {
 	buf_release(&g->answer);
 }
 
-bool ch_gone_is_any(const struct ch_gone *g)
+bool ch_dropped_is_any(const struct ch_dropped_days *g)
 {
 	return g->answer.len > 0;
 }
 
-struct gone_round {
+struct drop_round {
 	uint8_t what;
 	uint16_t day;
 	uint32_t number;
 	uint8_t step;
 };
 
-static struct gone_round take_round(struct row_reader *rows)
+static struct drop_round take_round(struct row_reader *rows)
 {
-	struct gone_round round = {.what = row_u8(rows)};
+	struct drop_round round = {.what = row_u8(rows)};
 	round.day = row_u16(rows);
 	round.number = row_u32(rows);
 	round.step = row_u8(rows);
@@ -42,37 +42,37 @@ static struct gone_round take_round(struct row_reader *rows)
 	return round;
 }
 
-void ch_gone_leave_out_days(const struct ch_gone *g, enum ch_table table, struct buf *sql)
+void ch_dropped_leave_out_days(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql)
 {
 	struct row_reader rows = row_reader_of(&g->answer);
 	while (row_more(&rows)) {
-		struct gone_round round = take_round(&rows);
-		if (round.what == table && round.step == GONE_COUNTS)
+		struct drop_round round = take_round(&rows);
+		if (round.what == table && round.step == DROP_COUNTS)
 			buf_printf(sql, " AND day != toDate(%u)", round.day);
 	}
 }
 
-void ch_gone_leave_out_sums(const struct ch_gone *g, enum ch_table table, struct buf *sql)
+void ch_dropped_leave_out_sums(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql)
 {
 	struct row_reader rows = row_reader_of(&g->answer);
 	while (row_more(&rows)) {
-		struct gone_round round = take_round(&rows);
-		if (round.what == table && round.step == GONE_BEGUN)
+		struct drop_round round = take_round(&rows);
+		if (round.what == table && round.step == DROP_BEGUN)
 			buf_printf(sql, " AND NOT (day = toDate(%u) AND round = %u)", round.day,
 			           round.number);
 	}
 }
 
-int ch_gone_around(struct sink_clickhouse *s,
-                   int (*ask)(struct sink_clickhouse *, const struct ch_gone *, void *), void *arg)
+int ch_dropped_around(struct sink_clickhouse *s,
+                   int (*ask)(struct sink_clickhouse *, const struct ch_dropped_days *, void *), void *arg)
 {
 	for (int i = 0; i < TRIES_MAX; i++) {
-		CLEANUP(gone_release) struct ch_gone before = {0};
-		CLEANUP(gone_release) struct ch_gone after = {0};
-		int r = gone_read(s, &before) ?: ask(s, &before, arg);
-		if (r < 0 || (s->settings.days_ms == 0 && !ch_gone_is_any(&before))) /* nobody drops days */
+		CLEANUP(dropped_days_release) struct ch_dropped_days before = {0};
+		CLEANUP(dropped_days_release) struct ch_dropped_days after = {0};
+		int r = dropped_days_read(s, &before) ?: ask(s, &before, arg);
+		if (r < 0 || (s->settings.days_ms == 0 && !ch_dropped_is_any(&before))) /* nobody drops days */
 			return r;
-		r = gone_read(s, &after);
+		r = dropped_days_read(s, &after);
 		if (r < 0 || str_eq(buf_view(&before.answer), buf_view(&after.answer)))
 			return r;
 	}

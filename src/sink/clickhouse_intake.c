@@ -51,25 +51,25 @@ static char *put_id(char *out, struct event_id id)
 
 /* --- shapes: their columns are the same bytes in every row --- */
 
-struct packed_shapes {
+struct packed_sets {
 	struct buf bytes;
 	uint32_t *ends; /* of each; the first begins at 0 */
 };
 
-static void packed_shapes_release(struct packed_shapes *p)
+static void packed_sets_release(struct packed_sets *p)
 {
 	buf_release(&p->bytes);
 	free(p->ends);
 }
 
-static int shapes_pack(const struct sink_batch *b, struct packed_shapes *ret)
+static int sets_pack(const struct sink_batch *b, struct packed_sets *ret)
 {
-	ret->ends = malloc((b->shape_count + 1) * sizeof(*ret->ends));
+	ret->ends = malloc((b->set_count + 1) * sizeof(*ret->ends));
 	if (!ret->ends)
 		return ERR_NOMEM;
-	for (size_t i = 0; i < b->shape_count; i++) {
+	for (size_t i = 0; i < b->set_count; i++) {
 		for (int dim = 0; dim < DIM_COUNT; dim++) {
-			struct str text = b->shapes[i].dims[dim];
+			struct str text = b->sets[i].dims[dim];
 			char *out = buf_reserve(&ret->bytes, text_room(text));
 			if (!out)
 				return ERR_NOMEM;
@@ -89,13 +89,13 @@ static struct str text_at(const struct sink_batch *b, uint32_t index)
 }
 
 static int write_visit(struct clickhouse_rows *rows, const struct sink_batch *b,
-                       const struct packed_shapes *shapes, const struct sink_visit *v)
+                       const struct packed_sets *sets, const struct sink_visit *v)
 {
-	ASSERT(v->shape < b->shape_count && v->address_len <= ADDRESS_BYTES_MAX);
-	enum visit_kind kind = b->shapes[v->shape].kind;
+	ASSERT(v->set < b->set_count && v->address_len <= ADDRESS_BYTES_MAX);
+	enum visit_kind kind = b->sets[v->set].kind;
 	ASSERT((v->link == 0) == visit_is_orphan(kind));
-	size_t from = v->shape ? shapes->ends[v->shape - 1] : 0;
-	struct str dims = str_n(shapes->bytes.data + from, shapes->ends[v->shape] - from);
+	size_t from = v->set ? sets->ends[v->set - 1] : 0;
+	struct str dims = str_n(sets->bytes.data + from, sets->ends[v->set] - from);
 	struct str texts[] = {text_at(b, v->agent), text_at(b, v->referrer), text_at(b, v->place),
 	                      text_at(b, v->path)};
 	size_t room = VISIT_FIXED_BYTES + dims.len + 1 + ADDRESS_BYTES_MAX + 1;
@@ -109,7 +109,7 @@ static int write_visit(struct clickhouse_rows *rows, const struct sink_batch *b,
 	out = row_put_i64(out, v->time_ms);
 	out = put_id(out, v->event);
 	out = row_put_u8(out, (uint8_t)kind);
-	out = row_put_u32(out, kind == VISIT_CLICK ? shape_visitor_hash(v->visitor) : 0);
+	out = row_put_u32(out, kind == VISIT_CLICK ? dimension_set_visitor_hash(v->visitor) : 0);
 	out = row_put_bytes(out, dims.ptr, dims.len);
 	out = row_put_u8(out, 1);
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
@@ -123,10 +123,10 @@ static int write_visit(struct clickhouse_rows *rows, const struct sink_batch *b,
 
 static int write_visits(struct clickhouse_rows *rows, const struct sink_batch *b)
 {
-	CLEANUP(packed_shapes_release) struct packed_shapes shapes = {0};
-	int r = b->visit_count > 0 ? shapes_pack(b, &shapes) : 0;
+	CLEANUP(packed_sets_release) struct packed_sets sets = {0};
+	int r = b->visit_count > 0 ? sets_pack(b, &sets) : 0;
 	for (size_t i = 0; r == 0 && i < b->visit_count; i++)
-		r = write_visit(rows, b, &shapes, &b->visits[i]);
+		r = write_visit(rows, b, &sets, &b->visits[i]);
 	return r;
 }
 

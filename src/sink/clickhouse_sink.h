@@ -14,12 +14,12 @@ enum ch_table {
 	CH_NOTE,
 	CH_INSERTED,
 	CH_DAY_TOTAL = CH_INSERTED,
-	CH_DAY_GONE,
+	CH_DAY_DROPPED,
 	CH_TABLES
 };
 extern const char *const ch_table_names[CH_TABLES];
 
-enum { CH_SETTINGS_BYTES = 256, CH_BASE_BYTES = 40, CH_INSERT_TIMEOUT_MS = 20000, CH_REST_S = 600 };
+enum { CH_SETTINGS_BYTES = 256, CH_BASE_BYTES = 40, CH_INSERT_TIMEOUT_MS = 20000, CH_SETTLE_S = 600 };
 
 /* The rows of a commit, and how far they got. */
 struct ch_intake {
@@ -35,7 +35,7 @@ struct sink_clickhouse {
 	char select_settings[CH_SETTINGS_BYTES];
 	char insert_settings[CH_SETTINGS_BYTES];
 	char alter_settings[CH_SETTINGS_BYTES];
-	unsigned rest_s; /* parts that came so long ago are taken for the last of their day */
+	unsigned settle_s; /* parts that came so long ago are taken for the last of their day */
 
 	/* Of the committing thread: */
 	struct ch_intake now, failed; /* `failed`: what the last commit could not insert, to know it again */
@@ -102,45 +102,45 @@ bool ch_text_get(struct row_reader *r, struct arena *arena, struct str *ret);
 
 /* Steps of a round. */
 enum {
-	GONE_BEGUN = 0,  /* sums are written: they do not count yet */
-	GONE_COUNTS = 1, /* the sums count, the day's rows do not */
-	GONE_DROPPED = 2 /* there are no rows of it, or they are of the next round */
+	DROP_BEGUN = 0,  /* sums are written: they do not count yet */
+	DROP_COUNTS = 1, /* the sums count, the day's rows do not */
+	DROP_DROPPED = 2 /* there are no rows of it, or they are of the next round */
 };
 
 /* All rounds there ever were. */
-struct ch_gone {
+struct ch_dropped_days {
 	struct buf answer;
 };
 
-bool ch_gone_is_any(const struct ch_gone *g);
+bool ch_dropped_is_any(const struct ch_dropped_days *g);
 
 /* Conditions: of the table's rows, those that count; of its sums, likewise. */
-void ch_gone_leave_out_days(const struct ch_gone *g, enum ch_table table, struct buf *sql);
-void ch_gone_leave_out_sums(const struct ch_gone *g, enum ch_table table, struct buf *sql);
+void ch_dropped_leave_out_days(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql);
+void ch_dropped_leave_out_sums(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql);
 
 /* Calls `ask`, again when days were dropped meanwhile. */
-int ch_gone_around(struct sink_clickhouse *s,
-                   int (*ask)(struct sink_clickhouse *, const struct ch_gone *, void *), void *arg);
+int ch_dropped_around(struct sink_clickhouse *s,
+                   int (*ask)(struct sink_clickhouse *, const struct ch_dropped_days *, void *), void *arg);
 
 /* --- days that are read without FINAL --- */
 
-struct ch_whole {
+struct ch_merged_days {
 	struct buf answer;
 };
 
 /* Part of a question about the table: how it reads those days, plainly, or all others. */
-typedef void ch_whole_part_fn(struct buf *sql, const struct ch_whole *w, bool plainly, const void *arg);
+typedef void ch_merged_part_fn(struct buf *sql, const struct ch_merged_days *w, bool plainly, const void *arg);
 
 /* Of the other days, and if there are any, of those, with UNION ALL between them. */
-void ch_whole_parts(struct buf *sql, const struct ch_whole *w, enum ch_table table, ch_whole_part_fn *part,
+void ch_merged_parts(struct buf *sql, const struct ch_merged_days *w, enum ch_table table, ch_merged_part_fn *part,
                     const void *arg);
 
 /* A condition: those days, to be read plainly, of which there are some; or all others. */
-void ch_whole_days(const struct ch_whole *w, enum ch_table table, bool plainly, struct buf *sql);
+void ch_merged_days(const struct ch_merged_days *w, enum ch_table table, bool plainly, struct buf *sql);
 
 /* Asks what `write` writes, again when they have changed meanwhile. */
-int ch_whole_ask(struct sink_clickhouse *s,
-                 void (*write)(struct buf *sql, const struct ch_whole *w, const void *arg), const void *arg,
+int ch_merged_ask(struct sink_clickhouse *s,
+                 void (*write)(struct buf *sql, const struct ch_merged_days *w, const void *arg), const void *arg,
                  struct buf *ret_answer);
 
 /* --- the parts --- */
@@ -160,6 +160,6 @@ int ch_visits(struct sink *base, struct visits_query *q);
 int ch_window(struct sink *base, struct window_query *q);
 int ch_top_links(struct sink *base, struct top_links_query *q);
 int ch_clicks(struct sink *base, struct sink_total *links, size_t n);
-int ch_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret);
+int ch_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret);
 
-int ch_tidy(struct sink *base, int64_t now_ms);
+int ch_retention(struct sink *base, int64_t now_ms);

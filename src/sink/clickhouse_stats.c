@@ -26,7 +26,7 @@ static void write_dims(const struct stats_query *q, struct buf *sql)
 			buf_printf(sql, ", %s", visit_dim_names[dim]);
 }
 
-static void write_counts(struct buf *sql, const struct ch_whole *whole, bool plainly, const void *arg)
+static void write_counts(struct buf *sql, const struct ch_merged_days *merged, bool plainly, const void *arg)
 {
 	const struct tallies *t = arg;
 	const struct stats_query *q = t->q;
@@ -58,7 +58,7 @@ static void write_counts(struct buf *sql, const struct ch_whole *whole, bool pla
 		ch_quote(sql, buf_view(&marked));
 		sql->failed |= marked.failed;
 	}
-	ch_whole_days(whole, CH_VISIT, plainly, sql);
+	ch_merged_days(merged, CH_VISIT, plainly, sql);
 	buf_printf(sql, " GROUP BY kind, is_bot, step");
 	write_dims(q, sql);
 }
@@ -206,13 +206,13 @@ static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 
 /* --- both --- */
 
-static void write_all(struct buf *sql, const struct ch_whole *whole, const void *arg)
+static void write_all(struct buf *sql, const struct ch_merged_days *merged, const void *arg)
 {
 	const struct stats_query *q = ((const struct tallies *)arg)->q;
 	size_t rows_max = MAX(q->shares_max, (q->series_count + 1) * VISIT_KINDS * 2 * 31);
 	buf_printf(sql, "SELECT part, value, if(part = 0, (step * 8 + kind) * 2 + is_bot, 0) AS what,"
 	                " sum(visits) AS n, toUInt8(0) FROM (");
-	ch_whole_parts(sql, whole, CH_VISIT, write_counts, arg);
+	ch_merged_parts(sql, merged, CH_VISIT, write_counts, arg);
 	buf_printf(sql, ") ARRAY JOIN [toUInt8(0)");
 	for (int dim = 0; dim < DIM_COUNT; dim++)
 		if (q->dims_wanted >> dim & 1)
@@ -228,7 +228,7 @@ static void write_all(struct buf *sql, const struct ch_whole *whole, const void 
 static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
 {
 	CLEANUP(buf_release) struct buf answer = {0};
-	int r = ch_whole_ask(s, write_all, t, &answer) ?: take_answer(t, &answer);
+	int r = ch_merged_ask(s, write_all, t, &answer) ?: take_answer(t, &answer);
 	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
 }
 

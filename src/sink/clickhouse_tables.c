@@ -30,7 +30,7 @@ enum { LOOK_TIMEOUT_MS = 6000, MAKE_TIMEOUT_MS = 30000, VERSION_MIN = 1816 };
 
 const char *const ch_table_names[CH_TABLES] = {
     [CH_VISIT] = "visit", [CH_IMPRESSION] = "impression", [CH_SEEN] = "seen",
-    [CH_NOTE] = "note",   [CH_DAY_TOTAL] = "day_total",   [CH_DAY_GONE] = "day_gone",
+    [CH_NOTE] = "note",   [CH_DAY_TOTAL] = "day_total",   [CH_DAY_DROPPED] = "day_gone",
 };
 
 #define ID "node UInt64, segment UInt64, position UInt64"
@@ -57,7 +57,7 @@ static const char *const layouts[CH_TABLES] = {
     [CH_DAY_TOTAL] = "(what UInt8, item UInt64, day Date, round UInt32, node UInt64, clicks UInt64,"
                      " events UInt64) ENGINE = ReplacingMergeTree(events)"
                      " ORDER BY (what, item, day, round, node)",
-    [CH_DAY_GONE] = "(what UInt8, day Date, round UInt32, step UInt8)"
+    [CH_DAY_DROPPED] = "(what UInt8, day Date, round UInt32, step UInt8)"
                     " ENGINE = ReplacingMergeTree(step) ORDER BY (what, day, round)",
 };
 

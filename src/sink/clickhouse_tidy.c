@@ -146,7 +146,7 @@ static int round_find(struct tidying *t, enum ch_table table, uint32_t day, uint
 	*ret = row_u32(&rows);
 	*ret_step = row_u8(&rows);
 	row_end(&rows);
-	if (*ret_step == GONE_DROPPED) {
+	if (*ret_step == DROP_DROPPED) {
 		*ret += 1;
 		*ret_step = -1;
 	}
@@ -158,18 +158,18 @@ static int retire(struct tidying *t, const struct partition *p)
 	uint32_t round;
 	int step;
 	int r = round_find(t, p->table, p->day, &round, &step);
-	if (r == 0 && step < GONE_BEGUN)
-		r = write_round(t, p->table, p->day, round, GONE_BEGUN);
-	if (r == 0 && step < GONE_COUNTS)
+	if (r == 0 && step < DROP_BEGUN)
+		r = write_round(t, p->table, p->day, round, DROP_BEGUN);
+	if (r == 0 && step < DROP_COUNTS)
 		r = write_sums(t, p->table, p->day, round);
-	if (r == 0 && step < GONE_COUNTS)
-		r = write_round(t, p->table, p->day, round, GONE_COUNTS);
+	if (r == 0 && step < DROP_COUNTS)
+		r = write_round(t, p->table, p->day, round, DROP_COUNTS);
 	/* Its sums count already. What came since they were made is in them when they are made again. */
 	if (r == 0)
 		r = write_sums(t, p->table, p->day, round);
 	if (r == 0)
 		r = drop(t, p->table, p->day);
-	return r ? r : write_round(t, p->table, p->day, round, GONE_DROPPED);
+	return r ? r : write_round(t, p->table, p->day, round, DROP_DROPPED);
 }
 
 /* --- rounds that nobody ended --- */
@@ -194,7 +194,7 @@ static int rounds_close(struct tidying *t, const struct buf *counting)
 		uint32_t round = row_u32(&rows);
 		row_end(&rows);
 		if (!rows.bad && table < CH_INSERTED && !has_partition(t, table, day))
-			r = write_round(t, (enum ch_table)table, day, round, GONE_DROPPED);
+			r = write_round(t, (enum ch_table)table, day, round, DROP_DROPPED);
 	}
 	return r ? r : ch_end(&rows);
 }
@@ -222,7 +222,7 @@ static bool is_clear_due(const struct tidying *t, const struct partition *p)
 }
 
 /* 1: did something; 0: nothing is due. */
-static int tidy_partition(struct tidying *t, const struct partition *p)
+static int retention_partition(struct tidying *t, const struct partition *p)
 {
 	uint64_t days_ms = t->s->settings.days_ms;
 	int r;
@@ -270,7 +270,7 @@ static int merge_one(struct tidying *t)
 	    " AND database = '%s' AND table IN ('visit', 'impression', 'note') GROUP BY table, of_day"
 	    " HAVING (count() > 1 OR max(level) = 0) AND max(modification_time) <= now() - %u"
 	    " AND of_day < %u AND sum(rows) <= %d ORDER BY of_day DESC, table LIMIT 1",
-	    clickhouse_database(t->s->client), t->s->rest_s, ch_day(t->now_ms), MERGE_ROWS_MAX);
+	    clickhouse_database(t->s->client), t->s->settle_s, ch_day(t->now_ms), MERGE_ROWS_MAX);
 	int r = ch_ask(t->s, &sql, &answer);
 	struct row_reader rows = row_reader_of(&answer);
 	if (r < 0 || !row_more(&rows))
@@ -281,7 +281,7 @@ static int merge_one(struct tidying *t)
 	return rows.bad ? ERR_CORRUPT : merge(t, table, day);
 }
 
-int ch_tidy(struct sink *base, int64_t now_ms)
+int ch_retention(struct sink *base, int64_t now_ms)
 {
 	struct sink_clickhouse *s = ch_self(base);
 	if (s->now_ms == 0) /* nothing was committed yet: nobody knows whether the clock is right */
@@ -292,10 +292,10 @@ int ch_tidy(struct sink *base, int64_t now_ms)
 	buf_printf(&sql,
 	           "SELECT what, toUInt16(day), round, toUInt8(0) FROM day_gone GROUP BY what, day, round"
 	           " HAVING max(step) = %d ORDER BY what, day, round",
-	           GONE_COUNTS);
+	           DROP_COUNTS);
 	int r = ch_ask(t.s, &sql, &counting) ?: look(&t) ?: rounds_close(&t, &counting);
 	for (size_t i = 0; r == 0 && i < t.count; i++)
-		r = tidy_partition(&t, &t.partitions[i]);
+		r = retention_partition(&t, &t.partitions[i]);
 	if (r == 0)
 		r = merge_one(&t);
 	free(t.partitions);

@@ -58,10 +58,10 @@ struct span {
 };
 
 static void write_question(const struct visits_query *q, const struct cursor *from, const struct span *span,
-                           bool whole, struct buf *sql)
+                           bool merged, struct buf *sql)
 {
 	buf_printf(sql, "SELECT time");
-	if (whole) {
+	if (merged) {
 		buf_printf(sql, ", kind, node, segment, position");
 		for (int dim = 0; dim < DIM_COUNT; dim++)
 			buf_printf(sql, ", %s", visit_dim_names[dim]);
@@ -114,7 +114,7 @@ static int take_visit(struct row_reader *rows, const struct visits_query *q, str
 	struct str place = STR_NULL;
 	bool good = true;
 	for (int dim = 0; dim < DIM_COUNT; dim++)
-		good &= ch_text_get(rows, q->arena, &v->shape.dims[dim]);
+		good &= ch_text_get(rows, q->arena, &v->set.dims[dim]);
 	good &= ch_text_get(rows, q->arena, &v->agent);
 	good &= ch_text_get(rows, q->arena, &v->referrer);
 	good &= ch_text_get(rows, q->arena, &place);
@@ -124,7 +124,7 @@ static int take_visit(struct row_reader *rows, const struct visits_query *q, str
 	if (rows->bad || kind >= VISIT_KINDS)
 		return ERR_CORRUPT;
 	page_place(place, v);
-	v->shape.kind = kind;
+	v->set.kind = kind;
 	v->address = page_address(q->arena, (const uint8_t *)address.ptr, address.len);
 	good &= address.len == 0 || v->address.ptr;
 	*ret = cursor_make(q->link, (uint64_t)(v->time_ms / MINUTE_MS), id);

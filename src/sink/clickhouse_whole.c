@@ -14,7 +14,7 @@ enum {
 	DAYS_MAX = 800, /* of a table: a statement has 50,000 elements at the most */
 };
 
-static int whole_read(struct sink_clickhouse *s, struct ch_whole *ret)
+static int merged_days_read(struct sink_clickhouse *s, struct ch_merged_days *ret)
 {
 	CLEANUP(buf_release) struct buf sql = {0};
 	buf_printf(
@@ -23,11 +23,11 @@ static int whole_read(struct sink_clickhouse *s, struct ch_whole *ret)
 	    " system.parts WHERE active AND database = '%s' AND table IN ('visit', 'impression', 'note')"
 	    " GROUP BY table, of_day HAVING count() = 1 AND max(level) > 0"
 	    " AND max(modification_time) <= now() - %u ORDER BY table, of_day DESC LIMIT %d BY table",
-	    clickhouse_database(s->client), s->rest_s, DAYS_MAX);
+	    clickhouse_database(s->client), s->settle_s, DAYS_MAX);
 	return ch_ask(s, &sql, &ret->answer);
 }
 
-static void whole_release(struct ch_whole *w)
+static void merged_days_release(struct ch_merged_days *w)
 {
 	buf_release(&w->answer);
 }
@@ -46,7 +46,7 @@ static bool next_day(struct row_reader *rows, enum ch_table table, unsigned *ret
 	return false;
 }
 
-void ch_whole_parts(struct buf *sql, const struct ch_whole *w, enum ch_table table, ch_whole_part_fn *part,
+void ch_merged_parts(struct buf *sql, const struct ch_merged_days *w, enum ch_table table, ch_merged_part_fn *part,
                     const void *arg)
 {
 	struct row_reader rows = row_reader_of(&w->answer);
@@ -60,7 +60,7 @@ void ch_whole_parts(struct buf *sql, const struct ch_whole *w, enum ch_table tab
 
 /* To read the others these are left out one by one: then the server skips their parts, which it does not for
  * NOT IN. */
-void ch_whole_days(const struct ch_whole *w, enum ch_table table, bool plainly, struct buf *sql)
+void ch_merged_days(const struct ch_merged_days *w, enum ch_table table, bool plainly, struct buf *sql)
 {
 	struct row_reader rows = row_reader_of(&w->answer);
 	unsigned day;
@@ -75,21 +75,21 @@ void ch_whole_days(const struct ch_whole *w, enum ch_table table, bool plainly, 
 	buf_char(sql, ')');
 }
 
-int ch_whole_ask(struct sink_clickhouse *s,
-                 void (*write)(struct buf *sql, const struct ch_whole *w, const void *arg), const void *arg,
+int ch_merged_ask(struct sink_clickhouse *s,
+                 void (*write)(struct buf *sql, const struct ch_merged_days *w, const void *arg), const void *arg,
                  struct buf *ret_answer)
 {
 	for (int i = 0;; i++) {
-		CLEANUP(whole_release) struct ch_whole before = {0};
-		CLEANUP(whole_release) struct ch_whole after = {0};
+		CLEANUP(merged_days_release) struct ch_merged_days before = {0};
+		CLEANUP(merged_days_release) struct ch_merged_days after = {0};
 		CLEANUP(buf_release) struct buf sql = {0};
-		int r = i < TRIES_MAX ? whole_read(s, &before) : 0; /* at last, all with FINAL */
+		int r = i < TRIES_MAX ? merged_days_read(s, &before) : 0; /* at last, all with FINAL */
 		write(&sql, &before, arg);
 		ret_answer->len = 0;
 		r = r ?: ch_ask(s, &sql, ret_answer);
 		if (r < 0 || before.answer.len == 0)
 			return r;
-		r = whole_read(s, &after);
+		r = merged_days_read(s, &after);
 		if (r < 0 || str_eq(buf_view(&before.answer), buf_view(&after.answer)))
 			return r;
 	}

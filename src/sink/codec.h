@@ -124,7 +124,7 @@ void runs_write(const struct runs *r, struct buf *out);
 struct visit_key {
 	int64_t time_ms;
 	uint64_t link; /* 0: orphan */
-	uint32_t shape;
+	uint32_t set;
 	bool click;
 };
 
@@ -149,7 +149,7 @@ static inline uint8_t *visit_key_put(uint8_t *out, struct keys_state *s, const s
 {
 	out = varint_put(out, zigzag((int64_t)((uint64_t)key->time_ms - (uint64_t)s->time_ms)));
 	out = varint_put(out, zigzag((int64_t)(key->link - s->link)));
-	out = varint_put(out, (uint64_t)key->shape << 1 | key->click);
+	out = varint_put(out, (uint64_t)key->set << 1 | key->click);
 	*s = (struct keys_state){.time_ms = key->time_ms, .link = key->link};
 	return out;
 }
@@ -158,9 +158,9 @@ static inline void visit_key_get(struct blob_reader *r, struct keys_state *s, st
 {
 	s->time_ms = (int64_t)((uint64_t)s->time_ms + (uint64_t)zigzag_back(varint_get(r)));
 	s->link += (uint64_t)zigzag_back(varint_get(r));
-	uint64_t shape = varint_get(r);
+	uint64_t set = varint_get(r);
 	*ret = (struct visit_key){
-	    .time_ms = s->time_ms, .link = s->link, .shape = (uint32_t)(shape >> 1), .click = shape & 1};
+	    .time_ms = s->time_ms, .link = s->link, .set = (uint32_t)(set >> 1), .click = set & 1};
 }
 
 uint8_t *visit_details_put(uint8_t *out, const struct visit_details *d);

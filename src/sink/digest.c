@@ -21,7 +21,7 @@ enum {
 struct visit {
 	int64_t time_ms;
 	uint64_t link;
-	uint32_t shape;
+	uint32_t set;
 	uint32_t visitor;
 	uint32_t details_at;
 	uint8_t details_len;
@@ -35,7 +35,7 @@ struct group {
 	size_t first, end;
 };
 
-struct digest {
+struct compaction {
 	struct sqlite_conn *c;
 	struct visit *visits;
 	size_t count, cap;
@@ -45,15 +45,15 @@ struct digest {
 	size_t group_count;
 	uint32_t *tallies; /* by shape; all 0 between uses */
 	uint32_t *touched; /* shapes whose tally is not 0 */
-	uint64_t shape_last;
+	uint64_t set_last;
 	struct digesting state; /* as it was */
 	uint64_t number_first;  /* the number of the first visit */
-	struct counts shapes;
+	struct counts sets;
 	struct runs runs;
 	struct buf scratch;
 };
 
-static void digest_release(struct digest *d)
+static void compaction_release(struct compaction *d)
 {
 	free(d->visits);
 	free(d->items);
@@ -63,18 +63,18 @@ static void digest_release(struct digest *d)
 	free(d->touched);
 	buf_release(&d->details);
 	buf_release(&d->scratch);
-	counts_release(&d->shapes);
+	counts_release(&d->sets);
 	runs_release(&d->runs);
 }
 
-static const struct visit *nth(const struct digest *d, size_t i)
+static const struct visit *nth(const struct compaction *d, size_t i)
 {
 	return &d->visits[d->items[i].index];
 }
 
 /* --- reading --- */
 
-static int read_row(struct digest *d, const struct query *q)
+static int read_row(struct compaction *d, const struct query *q)
 {
 	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
 	struct str visitors = column_blob(q, 2), details = column_blob(q, 3);
@@ -95,12 +95,12 @@ static int read_row(struct digest *d, const struct query *q)
 		*v = (struct visit){
 		    .time_ms = key.time_ms,
 		    .link = key.link,
-		    .shape = key.shape,
+		    .set = key.set,
 		    .details_at = (uint32_t)(d->details.len + (size_t)((const char *)from - details.ptr)),
 		    .details_len = (uint8_t)(more.at - from),
 		    .click = key.click};
 		memcpy(&v->visitor, visitors.ptr + i * sizeof(uint32_t), sizeof(uint32_t));
-		if (key.shape > d->shape_last)
+		if (key.set > d->set_last)
 			return SQLITE_CORRUPT;
 	}
 	buf_str(&d->details, details);
@@ -109,9 +109,9 @@ static int read_row(struct digest *d, const struct query *q)
 	return d->details.failed ? SQLITE_NOMEM : SQLITE_OK;
 }
 
-static int read_fresh(struct digest *d)
+static int read_buffered(struct compaction *d)
 {
-	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_FRESH_ALL);
+	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BUFFER_ALL);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		if (sqlite3_column_int64(q.stmt, 4) > d->state.row)
@@ -132,7 +132,7 @@ static int link_compare(const void *a, const void *b)
 }
 
 /* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
-static int take_piece(struct digest *d, size_t visits_max, uint64_t *ret_link)
+static int take_piece(struct compaction *d, size_t visits_max, uint64_t *ret_link)
 {
 	*ret_link = 0;
 	if (d->count <= visits_max + visits_max / 2)
@@ -175,7 +175,7 @@ static void block_release(struct block *b)
 	buf_release(&b->details);
 }
 
-static int block_write(struct digest *d, struct block *b)
+static int block_write(struct compaction *d, struct block *b)
 {
 	if (b->keys.failed || b->details.failed)
 		return SQLITE_NOMEM;
@@ -189,19 +189,19 @@ static int block_write(struct digest *d, struct block *b)
 	return rc;
 }
 
-static void block_add(const struct digest *d, struct block *b, const struct visit *v)
+static void block_add(const struct compaction *d, struct block *b, const struct visit *v)
 {
 	uint8_t *key = (uint8_t *)buf_reserve(&b->keys, KEY_BYTES_MAX);
 	if (!key)
 		return;
-	struct visit_key k = {.time_ms = v->time_ms, .link = v->link, .shape = v->shape, .click = v->click};
+	struct visit_key k = {.time_ms = v->time_ms, .link = v->link, .set = v->set, .click = v->click};
 	b->keys.len += (size_t)(visit_key_put(key, &b->state, &k) - key);
 	buf_append(&b->details, d->details.data + v->details_at, v->details_len);
 	b->newest_ms = b->count == 0 ? v->time_ms : MAX(b->newest_ms, v->time_ms);
 	b->count++;
 }
 
-static int write_blocks(struct digest *d)
+static int write_blocks(struct compaction *d)
 {
 	CLEANUP(block_release) struct block b = {.first = d->number_first};
 	int rc = SQLITE_OK;
@@ -218,65 +218,65 @@ static int write_blocks(struct digest *d)
 /* --- cells --- */
 
 static int cell_read(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
-                     struct counts *shapes, struct runs *runs)
+                     struct counts *sets, struct runs *runs)
 {
 	CLEANUP(query_end) struct query q = QUERY(c, SQL_CELL_GET, level_key, start_ms, link);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	return layout_sql_code(counts_add_blob(shapes, column_blob(&q, 0))
+	return layout_sql_code(counts_add_blob(sets, column_blob(&q, 0))
 	                           ?: runs_add_blob(runs, column_blob(&q, 1), 0));
 }
 
-int digest_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
-                    struct counts *shapes, struct runs *runs, uint64_t first_visit, struct buf *scratch)
+int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
+                    struct counts *sets, struct runs *runs, uint64_t first_visit, struct buf *scratch)
 {
 	size_t new_count = runs->count;
-	int rc = cell_read(c, level_key, start_ms, link, shapes, runs);
+	int rc = cell_read(c, level_key, start_ms, link, sets, runs);
 	if (rc == SQLITE_OK && runs->count > new_count) /* what is new is later, as a rule */
 		rc = layout_sql_code(runs_rotate(runs, new_count));
 	if (rc != SQLITE_OK)
 		return rc;
 	scratch->len = 0;
 	runs_settle(runs, first_visit);
-	counts_write(shapes, scratch);
-	size_t shapes_len = scratch->len;
+	counts_write(sets, scratch);
+	size_t sets_len = scratch->len;
 	runs_write(runs, scratch);
 	if (scratch->failed)
 		return SQLITE_NOMEM;
 	CLEANUP(query_end)
-	struct query q = QUERY(c, SQL_CELL_PUT, level_key, start_ms, link, counts_sum(shapes));
-	query_blob(&q, scratch->data, shapes_len);
+	struct query q = QUERY(c, SQL_CELL_PUT, level_key, start_ms, link, counts_sum(sets));
+	query_blob(&q, scratch->data, sets_len);
 	/* An empty list must not be taken for NULL. */
-	query_blob(&q, scratch->data + shapes_len, scratch->len - shapes_len);
+	query_blob(&q, scratch->data + sets_len, scratch->len - sets_len);
 	return query_run(&q);
 }
 
-static int shape_compare(const void *a, const void *b)
+static int set_compare(const void *a, const void *b)
 {
 	const uint32_t *x = a, *y = b;
 	return *x < *y ? -1 : *x > *y;
 }
 
-static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
+static int count_cell(struct compaction *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
 {
 	if (first == end)
 		return SQLITE_OK;
 	/* How many visits of each shape, into d->shapes. */
 	size_t touched = 0;
 	for (size_t i = first; i < end; i++) {
-		uint32_t shape = nth(d, i)->shape;
-		if (d->tallies[shape]++ == 0)
-			d->touched[touched++] = shape;
+		uint32_t set = nth(d, i)->set;
+		if (d->tallies[set]++ == 0)
+			d->touched[touched++] = set;
 	}
 	if (touched > 1)
-		qsort(d->touched, touched, sizeof(*d->touched), shape_compare);
-	d->shapes.count = 0;
+		qsort(d->touched, touched, sizeof(*d->touched), set_compare);
+	d->sets.count = 0;
 	int r = 0;
 	for (size_t i = 0; i < touched; i++) {
 		if (r == 0)
-			r = counts_append(&d->shapes, d->touched[i], d->tallies[d->touched[i]]);
+			r = counts_append(&d->sets, d->touched[i], d->tallies[d->touched[i]]);
 		d->tallies[d->touched[i]] = 0;
 	}
 	int rc = layout_sql_code(r);
@@ -285,12 +285,12 @@ static int count_cell(struct digest *d, int64_t minute_ms, int64_t link, size_t 
 		rc = layout_sql_code(runs_append(
 		    &d->runs, (struct run){.first = d->number_first + first, .count = end - first}));
 	if (rc == SQLITE_OK)
-		rc = digest_cell_add(d->c, cell_level_key(CELL_MINUTE, link), minute_ms, link, &d->shapes,
+		rc = compaction_cell_add(d->c, cell_level_key(CELL_MINUTE, link), minute_ms, link, &d->sets,
 		                     &d->runs, 0, &d->scratch);
 	return rc;
 }
 
-static int count_cells(struct digest *d)
+static int count_cells(struct compaction *d)
 {
 	int rc = SQLITE_OK;
 	for (size_t from = 0, to; rc == SQLITE_OK && from < d->group_count; from = to) {
@@ -322,7 +322,7 @@ struct day {
 	struct sketch visitors;
 };
 
-static int day_read(struct digest *d, struct day *day)
+static int day_read(struct compaction *d, struct day *day)
 {
 	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_DAY_LINK_GET, day->day, day->link);
 	int rc = query_find(&q, &day->found);
@@ -335,7 +335,7 @@ static int day_read(struct digest *d, struct day *day)
 	return sketch_read(&day->visitors, sketch.ptr, sketch.len) ? SQLITE_OK : SQLITE_CORRUPT;
 }
 
-static void day_count(const struct digest *d, struct day *day, const struct group *g)
+static void day_count(const struct compaction *d, struct day *day, const struct group *g)
 {
 	day->hours |= 1U << ((g->minute_ms - day->day * DAY_MS) / HOUR_MS);
 	for (size_t i = g->first; i < g->end; i++) {
@@ -346,7 +346,7 @@ static void day_count(const struct digest *d, struct day *day, const struct grou
 	}
 }
 
-static int day_write(struct digest *d, const struct day *day)
+static int day_write(struct compaction *d, const struct day *day)
 {
 	uint8_t sketch[SKETCH_BYTES_MAX];
 	bool whole = !day->found || day->changed;
@@ -358,7 +358,7 @@ static int day_write(struct digest *d, const struct day *day)
 	return query_run(&q);
 }
 
-static int count_days(struct digest *d)
+static int count_days(struct compaction *d)
 {
 	struct sort_item *items = malloc(MAX(d->group_count, 1) * 2 * sizeof(*items));
 	if (!items)
@@ -393,7 +393,7 @@ static int count_days(struct digest *d)
 }
 
 /* The groups are sorted by minute. */
-static int count_all_visitors(struct digest *d)
+static int count_all_visitors(struct compaction *d)
 {
 	int rc = SQLITE_OK;
 	for (size_t from = 0, to; rc == SQLITE_OK && from < d->group_count; from = to) {
@@ -415,12 +415,12 @@ static int count_all_visitors(struct digest *d)
 
 /* --- all together --- */
 
-static int sort_visits(struct digest *d)
+static int sort_visits(struct compaction *d)
 {
 	d->items = malloc(d->count * sizeof(*d->items));
 	d->room = malloc(d->count * sizeof(*d->room));
-	d->tallies = calloc((size_t)d->shape_last + 1, sizeof(*d->tallies));
-	d->touched = malloc(((size_t)d->shape_last + 1) * sizeof(*d->touched));
+	d->tallies = calloc((size_t)d->set_last + 1, sizeof(*d->tallies));
+	d->touched = malloc(((size_t)d->set_last + 1) * sizeof(*d->touched));
 	if (!d->items || !d->room || !d->tallies || !d->touched)
 		return SQLITE_NOMEM;
 	for (size_t i = 0; i < d->count; i++) {
@@ -433,7 +433,7 @@ static int sort_visits(struct digest *d)
 	return SQLITE_OK;
 }
 
-static int find_groups(struct digest *d)
+static int find_groups(struct compaction *d)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < d->count; i++)
@@ -455,13 +455,13 @@ static int find_groups(struct digest *d)
 	return SQLITE_OK;
 }
 
-static int begin(struct digest *d)
+static int begin(struct compaction *d)
 {
 	struct book book;
 	uint64_t row = 0;
-	int rc = layout_book_get(d->c, &book) ?: layout_last_get(d->c, SQL_SHAPE_LAST, &d->shape_last);
+	int rc = layout_book_get(d->c, &book) ?: layout_last_get(d->c, SQL_SET_LAST, &d->set_last);
 	if (rc == SQLITE_OK && book.digesting.row == 0)
-		rc = layout_last_get(d->c, SQL_FRESH_LAST, &row);
+		rc = layout_last_get(d->c, SQL_BUFFER_LAST, &row);
 	if (rc != SQLITE_OK)
 		return rc;
 	d->number_first = (uint64_t)book.next_visit;
@@ -472,7 +472,7 @@ static int begin(struct digest *d)
 }
 
 /* The next piece begins at that link; 0: this was the last one. */
-static int end(struct digest *d, uint64_t next_link)
+static int end(struct compaction *d, uint64_t next_link)
 {
 	struct digesting state = {0};
 	if (next_link > 0) {
@@ -482,16 +482,16 @@ static int end(struct digest *d, uint64_t next_link)
 		for (size_t i = 0; i < d->count; i++)
 			state.orphans += d->visits[i].link == 0;
 	}
-	int rc = RUN(d->c, SQL_BOOK_DIGEST, d->number_first + d->count, state.row, state.link, state.visits,
+	int rc = RUN(d->c, SQL_COUNTS_COMPACT, d->number_first + d->count, state.row, state.link, state.visits,
 	             state.orphans);
-	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_FRESH_DELETE, d->state.row) : rc;
+	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_BUFFER_DELETE, d->state.row) : rc;
 }
 
-int digest_piece(struct sqlite_conn *c, size_t visits_max)
+int compaction_step(struct sqlite_conn *c, size_t visits_max)
 {
-	CLEANUP(digest_release) struct digest d = {.c = c};
+	CLEANUP(compaction_release) struct compaction d = {.c = c};
 	uint64_t next_link = 0;
-	int rc = begin(&d) ?: read_fresh(&d) ?: take_piece(&d, visits_max, &next_link);
+	int rc = begin(&d) ?: read_buffered(&d) ?: take_piece(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
 		return rc;
 	return sort_visits(&d)
@@ -505,14 +505,14 @@ int digest_piece(struct sqlite_conn *c, size_t visits_max)
 
 /* --- for questions --- */
 
-int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg)
+int buffer_each(struct sqlite_conn *c, buffer_each_fn *each, void *arg)
 {
 	struct book book;
 	uint64_t ordinal = 0;
 	int rc = layout_book_get(c, &book);
 	if (rc != SQLITE_OK)
 		return rc;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_FRESH_KEYS);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_BUFFER_KEYS);
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		bool partly = sqlite3_column_int64(q.stmt, 3) <= book.digesting.row;
 		uint64_t from_link = partly ? (uint64_t)book.digesting.link : 0;

@@ -12,7 +12,7 @@
 
 enum {
 	NEW_TEXTS_PER_DAY = 200000,
-	FRESH_VISITS_MAX = 8192, /* in one row */
+	BUFFER_VISITS_MAX = 8192, /* in one row */
 };
 
 /* --- shapes --- */
@@ -26,32 +26,32 @@ static bool column_is(const struct query *q, int column, struct str value)
 	return text && str_eq(str_n(text, (size_t)sqlite3_column_bytes(q->stmt, column)), value);
 }
 
-static int shape_insert(struct intake *in, uint64_t hash, const struct visit_shape *shape, int64_t *ret_id)
+static int set_insert(struct intake *in, uint64_t hash, const struct dimension_set *set, int64_t *ret_id)
 {
-	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SHAPE_INSERT, hash, shape->kind);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SET_INSERT, hash, set->kind);
 	for (int i = 0; i < DIM_COUNT; i++)
-		query_str(&q, shape->dims[i]);
+		query_str(&q, set->dims[i]);
 	int rc = query_run(&q);
 	*ret_id = sqlite3_last_insert_rowid(in->c->db);
-	in->book.new_shapes++;
-	in->shape_last = (uint64_t)*ret_id;
+	in->book.new_sets++;
+	in->set_last = (uint64_t)*ret_id;
 	return rc;
 }
 
 /* *ret_id is 0 when there is none. */
-static int shape_look(struct intake *in, const struct visit_shape *shape, uint64_t *ret_hash, int64_t *ret_id)
+static int set_look(struct intake *in, const struct dimension_set *set, uint64_t *ret_hash, int64_t *ret_id)
 {
-	shape_pack(&in->scratch, shape);
+	dimension_set_pack(&in->scratch, set);
 	if (in->scratch.failed)
 		return SQLITE_NOMEM;
 	*ret_hash = keyed_hash(in->key, in->scratch.data, in->scratch.len);
-	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SHAPE_BY_HASH, *ret_hash);
+	CLEANUP(query_end) struct query q = QUERY(in->c, SQL_SET_BY_HASH, *ret_hash);
 	*ret_id = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		bool same = sqlite3_column_int(q.stmt, 1) == (int)shape->kind;
+		bool same = sqlite3_column_int(q.stmt, 1) == (int)set->kind;
 		for (int i = 0; same && i < DIM_COUNT; i++)
-			same = column_is(&q, 2 + i, shape->dims[i]);
+			same = column_is(&q, 2 + i, set->dims[i]);
 		if (!same)
 			continue;
 		*ret_id = sqlite3_column_int64(q.stmt, 0);
@@ -60,32 +60,32 @@ static int shape_look(struct intake *in, const struct visit_shape *shape, uint64
 	return layout_done(rc);
 }
 
-static int shape_number(struct intake *in, struct visit_shape shape, int64_t *ret_id)
+static int set_number(struct intake *in, struct dimension_set set, int64_t *ret_id)
 {
 	uint64_t hash;
 	size_t stage = 0;
 	int rc;
 	do
-		rc = shape_look(in, &shape, &hash, ret_id);
+		rc = set_look(in, &set, &hash, ret_id);
 	while (rc == SQLITE_OK && *ret_id == 0 &&
-	       shape_simplify(&shape, stage++, in->book.new_shapes, in->shape_last));
+	       dimension_set_simplify(&set, stage++, in->book.new_sets, in->set_last));
 	if (rc == SQLITE_OK && *ret_id == 0)
-		rc = shape_insert(in, hash, &shape, ret_id);
+		rc = set_insert(in, hash, &set, ret_id);
 	return rc;
 }
 
-static int take_shapes(struct intake *in)
+static int take_sets(struct intake *in)
 {
-	size_t count = in->batch->shape_count;
-	in->shapes = calloc(count + 1, sizeof(*in->shapes));
+	size_t count = in->batch->set_count;
+	in->sets = calloc(count + 1, sizeof(*in->sets));
 	in->clicks = calloc(count + 1, sizeof(*in->clicks));
-	int rc = in->shapes && in->clicks ? layout_last_get(in->c, SQL_SHAPE_LAST, &in->shape_last)
+	int rc = in->sets && in->clicks ? layout_last_get(in->c, SQL_SET_LAST, &in->set_last)
 	                                  : SQLITE_NOMEM;
 	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
 		int64_t id = 0;
-		rc = shape_number(in, in->batch->shapes[i], &id);
-		in->shapes[i] = (uint32_t)id;
-		in->clicks[i] = in->batch->shapes[i].kind == VISIT_CLICK;
+		rc = set_number(in, in->batch->sets[i], &id);
+		in->sets[i] = (uint32_t)id;
+		in->clicks[i] = in->batch->sets[i].kind == VISIT_CLICK;
 	}
 	return rc;
 }
@@ -143,25 +143,25 @@ static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
 
 /* --- visits --- */
 
-struct fresh {
+struct buffer {
 	struct buf keys, visitors, details;
 	uint64_t visits, orphans;
 	struct keys_state state;
 };
 
-static void fresh_release(struct fresh *f)
+static void buffer_release(struct buffer *f)
 {
 	buf_release(&f->keys);
 	buf_release(&f->visitors);
 	buf_release(&f->details);
 }
 
-static int fresh_write(struct intake *in, struct fresh *f)
+static int buffer_write(struct intake *in, struct buffer *f)
 {
 	if (f->keys.failed || f->visitors.failed || f->details.failed)
 		return SQLITE_NOMEM;
 	CLEANUP(query_end)
-	struct query q = QUERY(in->c, SQL_FRESH_INSERT, in->batch->now_ms, f->visits, f->orphans);
+	struct query q = QUERY(in->c, SQL_BUFFER_INSERT, in->batch->now_ms, f->visits, f->orphans);
 	query_blob(&q, f->keys.data, f->keys.len);
 	query_blob(&q, f->visitors.data, f->visitors.len);
 	query_blob(&q, f->details.data, f->details.len);
@@ -174,13 +174,13 @@ static int fresh_write(struct intake *in, struct fresh *f)
 
 static int take_visits(struct intake *in)
 {
-	CLEANUP(fresh_release) struct fresh f = {0};
+	CLEANUP(buffer_release) struct buffer f = {0};
 	in->texts = calloc(in->batch->text_count + 1, sizeof(*in->texts));
 	int rc = in->texts ? SQLITE_OK : SQLITE_NOMEM;
 	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->visit_count; i++) {
 		const struct sink_visit *v = &in->batch->visits[i];
-		ASSERT(v->shape < in->batch->shape_count && v->link <= INT64_MAX);
-		ASSERT((v->link == 0) == visit_is_orphan(in->batch->shapes[v->shape].kind));
+		ASSERT(v->set < in->batch->set_count && v->link <= INT64_MAX);
+		ASSERT((v->link == 0) == visit_is_orphan(in->batch->sets[v->set].kind));
 		ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
 		struct visit_details details = {.address_len = v->address_len};
 		memcpy(details.address, v->address, v->address_len);
@@ -194,19 +194,19 @@ static int take_visits(struct intake *in)
 			return rc == SQLITE_OK ? SQLITE_NOMEM : rc;
 		struct visit_key k = {.time_ms = v->time_ms,
 		                      .link = v->link,
-		                      .shape = in->shapes[v->shape],
-		                      .click = in->clicks[v->shape]};
+		                      .set = in->sets[v->set],
+		                      .click = in->clicks[v->set]};
 		f.keys.len += (size_t)(visit_key_put(key, &f.state, &k) - key);
 		f.details.len += (size_t)(visit_details_put(more, &details) - more);
-		uint32_t visitor = v->link != 0 && in->clicks[v->shape] ? shape_visitor_hash(v->visitor) : 0;
+		uint32_t visitor = v->link != 0 && in->clicks[v->set] ? dimension_set_visitor_hash(v->visitor) : 0;
 		buf_append(&f.visitors, &visitor, sizeof(visitor));
 		f.visits++;
 		f.orphans += v->link == 0;
-		if (f.visits == FRESH_VISITS_MAX)
-			rc = fresh_write(in, &f);
+		if (f.visits == BUFFER_VISITS_MAX)
+			rc = buffer_write(in, &f);
 	}
 	if (rc == SQLITE_OK && f.visits > 0)
-		rc = fresh_write(in, &f);
+		rc = buffer_write(in, &f);
 	return rc;
 }
 
@@ -257,11 +257,11 @@ int intake_run(struct intake *in)
 	in->book.serial++;
 	if (in->book.new_day != day_of(in->batch->now_ms)) {
 		in->book.new_day = day_of(in->batch->now_ms);
-		in->book.new_shapes = in->book.new_ads = in->book.new_texts = 0;
+		in->book.new_sets = in->book.new_ads = in->book.new_texts = 0;
 	}
 	/* It lies ahead after the clock was wrong; tidying will move it back. */
 	in->book.kept_ms = MIN(in->book.kept_ms, MAX(time_floor(in->batch->now_ms, HOUR_MS), 0));
-	rc = take_shapes(in) ?: take_visits(in) ?: take_impressions(in);
+	rc = take_sets(in) ?: take_visits(in) ?: take_impressions(in);
 	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++)
 		rc = RUN(in->c, SQL_POSITION_PUT, in->batch->advances[i].stream, in->batch->advances[i].to);
 	if (rc == SQLITE_OK) {
@@ -269,7 +269,7 @@ int intake_run(struct intake *in)
 		const struct book *b = &in->book;
 		rc = RUN(in->c, SQL_BOOK_ADD, t->clicks, t->orphans, t->impressions, t->duplicates,
 		         t->unusable_clicks, t->unusable_impressions, t->rejected, t->dropped_clicks,
-		         in->duplicates, b->serial, b->new_day, b->new_shapes, b->new_ads, b->received_ms,
+		         in->duplicates, b->serial, b->new_day, b->new_sets, b->new_ads, b->received_ms,
 		         in->batch->now_ms, b->new_texts, b->ads, b->last_ad);
 	}
 	return rc;
@@ -277,7 +277,7 @@ int intake_run(struct intake *in)
 
 void intake_release(struct intake *in)
 {
-	free(in->shapes);
+	free(in->sets);
 	free(in->clicks);
 	free(in->texts);
 	free(in->entries);

@@ -9,7 +9,7 @@
 enum {
 	VISIT_TIME,
 	VISIT_NUMBER,
-	VISIT_SHAPE,
+	VISIT_SET,
 	VISIT_AGENT,
 	VISIT_REFERRER,
 	VISIT_PLACE,
@@ -53,7 +53,7 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < count; i++) {
 		r = visit_fill(rows, (int)i, q, &q->visits[i]);
-		ids[i] = pg_get_int(rows, (int)i, VISIT_SHAPE);
+		ids[i] = pg_get_int(rows, (int)i, VISIT_SET);
 	}
 	if (r == 0 && (size_t)rows->rows > count) {
 		int last = (int)count - 1;
@@ -85,10 +85,10 @@ int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t
 	r = q->visits && ids ? page_fill(&rows, q, key, ids) : ERR_NOMEM;
 	if (r != 0 || q->count == 0)
 		return r;
-	struct visit_shape *shapes = arena_alloc(q->arena, (q->count + 1) * sizeof(*shapes));
-	r = shapes ? postgres_shapes_get(c, ids, q->count, q->arena, shapes) : ERR_NOMEM;
+	struct dimension_set *sets = arena_alloc(q->arena, (q->count + 1) * sizeof(*sets));
+	r = sets ? postgres_sets_get(c, ids, q->count, q->arena, sets) : ERR_NOMEM;
 	for (size_t i = 0; r == 0 && i < q->count; i++)
-		q->visits[i].shape = shapes[i];
+		q->visits[i].set = sets[i];
 	return r;
 }
 

@@ -79,7 +79,7 @@ static int page_compare(const void *a, const void *b)
 }
 
 /* Columns as in enum book_number. */
-static const struct pg_statement books_add = {
+static const struct pg_statement reconcile_add = {
     "sink_books_add",
     "INSERT INTO stats_book AS b (node, clicks, orphans, impressions, batch_duplicates, unusable_clicks,"
     " unusable_impressions, rejected, dropped_clicks, duplicates, counted_clicks, counted_orphans,"
@@ -96,7 +96,7 @@ static const struct pg_statement books_add = {
     " counted_orphans = b.counted_orphans + excluded.counted_orphans,"
     " counted_impressions = b.counted_impressions + excluded.counted_impressions"};
 
-int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept)
+int postgres_reconciliation_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept)
 {
 	CLEANUP(book_release) struct book book = {0};
 	int r = 0;
@@ -122,7 +122,7 @@ int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const 
 	if (r != 0 || book.count == 0)
 		return r;
 	qsort(book.pages, book.count, sizeof(*book.pages), page_compare);
-	struct pg_query q = pg_query(c, &books_add);
+	struct pg_query q = pg_query(c, &reconcile_add);
 	PG_FIELDS(&q, pg_ints, book.pages, book.count, node);
 	for (int number = 0; number < BOOK_NUMBERS; number++)
 		PG_FIELDS(&q, pg_ints, book.pages, book.count, numbers[number]);
@@ -132,7 +132,7 @@ int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const 
 
 /* --- asking --- */
 
-static const struct pg_statement books_tally = {
+static const struct pg_statement reconcile_tally = {
     "sink_books_tally",
     "SELECT coalesce(sum(clicks), 0)::bigint, coalesce(sum(orphans), 0)::bigint, coalesce(sum(impressions),"
     " 0)::bigint, coalesce(sum(batch_duplicates), 0)::bigint, coalesce(sum(unusable_clicks), 0)::bigint,"
@@ -143,41 +143,41 @@ static const struct pg_statement books_tally = {
     "$1::bigint"};
 
 /* Of all nodes: from the rollups themselves. */
-static const struct pg_statement books_rollups = {
+static const struct pg_statement reconcile_rollups = {
     "sink_books_rollups",
     "SELECT r.clicks + coalesce((SELECT sum(count) FROM stats_cell WHERE link = 0), 0)::bigint,"
     " r.orphans + coalesce((SELECT sum(count) FROM stats_cell WHERE link = -1), 0)::bigint,"
     " r.impressions + coalesce((SELECT sum(count) FROM stats_ad_cell WHERE level = 3), 0)::bigint"
     " FROM stats_retired r WHERE r.id = 1"};
-static const struct pg_statement books_rollups_deep = {
+static const struct pg_statement reconcile_rollups_deep = {
     "sink_books_rollups_deep",
     "SELECT r.link_clicks + coalesce((SELECT sum(count) FROM stats_cell WHERE link > 0), 0)::bigint,"
     " r.orphans + coalesce((SELECT sum(count) FROM stats_cell WHERE link = -1), 0)::bigint,"
     " r.impressions + coalesce((SELECT sum(count) FROM stats_ad_cell WHERE level = 2), 0)::bigint"
     " FROM stats_retired r WHERE r.id = 1"};
-static const struct pg_statement books_rows = {
+static const struct pg_statement reconcile_rows = {
     "sink_books_rows", "SELECT (SELECT count(*) FROM stats_visit WHERE $1::bigint = 0 OR node = $1::bigint),"
                        " (SELECT count(*) FROM stats_impression WHERE $1::bigint = 0 OR node = $1::bigint)"};
 
 /* Rollups do not know nodes: of one node the book says what went into them. */
-int postgres_books_get(struct pg_conn *c, uint64_t node, bool deep, struct sink_books *ret)
+int postgres_reconciliation_get(struct pg_conn *c, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	int64_t n[BOOK_NUMBERS] = {0}, rows[2] = {0};
-	struct pg_query q = pg_query(c, &books_tally);
+	struct pg_query q = pg_query(c, &reconcile_tally);
 	pg_int(&q, (int64_t)node);
 	int r = postgres_find(&q, n, BOOK_NUMBERS, NULL);
 	if (r == 0 && node == 0) {
-		q = pg_query(c, deep ? &books_rollups_deep : &books_rollups);
+		q = pg_query(c, deep ? &reconcile_rollups_deep : &reconcile_rollups);
 		r = postgres_find(&q, n + BOOK_COUNTED_CLICKS, 3, NULL);
 	}
 	if (r == 0 && deep) {
-		q = pg_query(c, &books_rows);
+		q = pg_query(c, &reconcile_rows);
 		pg_int(&q, (int64_t)node);
 		r = postgres_find(&q, rows, 2, NULL);
 	}
 	if (r != 0)
 		return r;
-	*ret = (struct sink_books){
+	*ret = (struct reconciliation){
 	    .duplicates = (uint64_t)(n[BOOK_BATCH_DUPLICATES] + n[BOOK_DUPLICATES]),
 	    .clicks_in_rollups = (uint64_t)n[BOOK_COUNTED_CLICKS],
 	    .orphans_in_rollups = (uint64_t)n[BOOK_COUNTED_ORPHANS],

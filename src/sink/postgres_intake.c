@@ -238,8 +238,8 @@ static int visits_copy(struct running *r)
 	                           r->e);
 	for (size_t i = 0; result == 0 && i < b->visit_count; i++) {
 		const struct sink_visit *v = &b->visits[i];
-		ASSERT(v->shape < b->shape_count && v->link <= INT64_MAX && v->time_ms >= 0);
-		ASSERT((v->link == 0) == visit_is_orphan(b->shapes[v->shape].kind));
+		ASSERT(v->set < b->set_count && v->link <= INT64_MAX && v->time_ms >= 0);
+		ASSERT((v->link == 0) == visit_is_orphan(b->sets[v->set].kind));
 		pg_copy_row(&copy, 13);
 		pg_copy_int(&copy, v->time_ms);
 		pg_copy_int(&copy, (int64_t)v->link);
@@ -248,7 +248,7 @@ static int visits_copy(struct running *r)
 		pg_copy_int(&copy, (int64_t)v->event.node);
 		pg_copy_int(&copy, (int64_t)v->event.segment);
 		pg_copy_int(&copy, (int64_t)v->event.position);
-		pg_copy_int32(&copy, (int32_t)r->in->shapes[v->shape]);
+		pg_copy_int32(&copy, (int32_t)r->in->sets[v->set]);
 		text_put(&copy, b, v->agent);
 		text_put(&copy, b, v->referrer);
 		text_put(&copy, b, v->place);
@@ -303,11 +303,11 @@ static int run(struct running *r)
 	if (result)
 		return result;
 	/* The counters travel with the COMMIT, which is skipped when one of them fails. */
-	result = postgres_rollups_put(r->conn, r->batch, r->in->shapes, r->e);
+	result = postgres_rollups_put(r->conn, r->batch, r->in->sets, r->e);
 	if (result == 0 && r->batch->impression_count > 0)
 		result = postgres_ads_put(r->conn, r->batch, r->in->ads, r->kept, r->kept_ms);
 	if (result == 0)
-		result = postgres_books_put(r->conn, r->batch, r->kept);
+		result = postgres_reconciliation_put(r->conn, r->batch, r->kept);
 	if (result != 0)
 		return result;
 	int64_t received_ms = 0;

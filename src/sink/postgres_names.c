@@ -18,9 +18,9 @@ enum { REMEMBERED_MAX = 100000, STAGES_MAX = 8 };
 
 struct postgres_names {
 	uint8_t key[SINK_KEY_BYTES];
-	struct name_table shapes, ads;
-	uint32_t *shape_ids, *ad_ids; /* of the batch */
-	size_t shape_cap, ad_cap;
+	struct name_table sets, ads;
+	uint32_t *set_ids, *ad_ids; /* of the batch */
+	size_t set_cap, ad_cap;
 	struct buf scratch;
 };
 
@@ -38,9 +38,9 @@ void postgres_names_free(struct postgres_names *n)
 {
 	if (!n)
 		return;
-	name_table_forget(&n->shapes);
+	name_table_forget(&n->sets);
 	name_table_forget(&n->ads);
-	free(n->shape_ids);
+	free(n->set_ids);
 	free(n->ad_ids);
 	buf_release(&n->scratch);
 	free(n);
@@ -54,8 +54,8 @@ struct giving {
 	struct pg_conn *conn;
 	const struct sink_batch *batch;
 	struct arena arena;
-	int64_t day, new_shapes, new_ads, last_shape, last_ad, ads;
-	struct shape_row {
+	int64_t day, new_sets, new_ads, last_set, last_ad, ads;
+	struct set_row {
 		int64_t id, hash, kind;
 		struct str dims[DIM_COUNT];
 	} * new_rows;
@@ -69,11 +69,11 @@ static const struct pg_statement names_lock = {
 static const struct pg_statement names_update = {
     "sink_names_update", "UPDATE stats_names SET day = $1, new_shapes = $2, new_ads = $3, last_shape = $4,"
                          " last_ad = $5, ads = $6 WHERE id = 1"};
-static const struct pg_statement shapes_by_hash = {"sink_shapes_by_hash",
-                                                   "SELECT id, hash, kind, " SHAPE_DIMS
+static const struct pg_statement sets_by_hash = {"sink_shapes_by_hash",
+                                                   "SELECT id, hash, kind, " DIMENSION_SET_DIMS
                                                    " FROM stats_shape WHERE hash = ANY($1::bigint[])"};
-static const struct pg_statement shapes_insert = {
-    "sink_shapes_insert", "INSERT INTO stats_shape (id, hash, kind, " SHAPE_DIMS ")"
+static const struct pg_statement sets_insert = {
+    "sink_shapes_insert", "INSERT INTO stats_shape (id, hash, kind, " DIMENSION_SET_DIMS ")"
                           " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[],"
                           " $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[],"
                           " $11::bytea[])"};
@@ -99,44 +99,44 @@ static int giving_begin(struct giving *g)
 		return err_set(g->e, ERR_CORRUPT, "the table stats_names is empty");
 	if (r != 0)
 		return r;
-	g->new_shapes = pg_get_int(&result, 0, 1);
+	g->new_sets = pg_get_int(&result, 0, 1);
 	g->new_ads = pg_get_int(&result, 0, 2);
-	g->last_shape = pg_get_int(&result, 0, 3);
+	g->last_set = pg_get_int(&result, 0, 3);
 	g->last_ad = pg_get_int(&result, 0, 4);
 	g->ads = pg_get_int(&result, 0, 5);
 	g->day = day_of(g->batch->now_ms);
 	if (pg_get_int(&result, 0, 0) != g->day)
-		g->new_shapes = g->new_ads = 0;
+		g->new_sets = g->new_ads = 0;
 	return 0;
 }
 
 /* --- shapes --- */
 
-static struct name shape_name(struct postgres_names *n, const struct visit_shape *shape)
+static struct name set_name(struct postgres_names *n, const struct dimension_set *set)
 {
-	shape_pack(&n->scratch, shape);
+	dimension_set_pack(&n->scratch, set);
 	struct str packed = n->scratch.failed ? STR_NULL : buf_view(&n->scratch);
 	return (struct name){.hash = packed.ptr ? keyed_hash(n->key, packed.ptr, packed.len) : 0,
 	                     .text = packed};
 }
 
 /* 0: it is not remembered. */
-static uint32_t shape_recall(struct postgres_names *n, const struct visit_shape *shape)
+static uint32_t set_recall(struct postgres_names *n, const struct dimension_set *set)
 {
-	struct name wanted = shape_name(n, shape);
-	const struct name *found = wanted.text.ptr ? name_table_find(&n->shapes, wanted.hash, wanted.text)
+	struct name wanted = set_name(n, set);
+	const struct name *found = wanted.text.ptr ? name_table_find(&n->sets, wanted.hash, wanted.text)
 	                                           : NULL;
 	return found ? found->id : 0;
 }
 
-static int shape_remember(struct postgres_names *n, const struct visit_shape *shape, uint32_t id)
+static int set_remember(struct postgres_names *n, const struct dimension_set *set, uint32_t id)
 {
-	struct name name = shape_name(n, shape);
+	struct name name = set_name(n, set);
 	name.id = id;
-	return name.text.ptr ? name_table_put(&n->shapes, name) : ERR_NOMEM;
+	return name.text.ptr ? name_table_put(&n->sets, name) : ERR_NOMEM;
 }
 
-static void shape_read(const struct pg_result *r, int row, int column, struct visit_shape *ret)
+static void set_read(const struct pg_result *r, int row, int column, struct dimension_set *ret)
 {
 	ret->kind = (enum visit_kind)pg_get_int(r, row, column);
 	for (int i = 0; i < DIM_COUNT; i++)
@@ -144,63 +144,63 @@ static void shape_read(const struct pg_result *r, int row, int column, struct vi
 }
 
 /* Looks for those of the batch that are not remembered, as they are, or as they may have to become. */
-static int shapes_find(struct giving *g, bool plainer)
+static int sets_find(struct giving *g, bool plainer)
 {
 	size_t count = 0;
-	int64_t *hashes = arena_alloc(&g->arena, g->batch->shape_count * STAGES_MAX * sizeof(*hashes) + 1);
+	int64_t *hashes = arena_alloc(&g->arena, g->batch->set_count * STAGES_MAX * sizeof(*hashes) + 1);
 	if (!hashes)
 		return no_memory(g->e);
-	for (size_t i = 0; i < g->batch->shape_count; i++) {
-		struct visit_shape shape = g->batch->shapes[i];
-		if (shape_recall(g->n, &shape) != 0)
+	for (size_t i = 0; i < g->batch->set_count; i++) {
+		struct dimension_set set = g->batch->sets[i];
+		if (set_recall(g->n, &set) != 0)
 			continue;
 		if (!plainer)
-			hashes[count++] = (int64_t)shape_name(g->n, &shape).hash;
-		for (size_t stage = 0; plainer && shape_simplify(&shape, stage, INT64_MAX, 0); stage++) {
+			hashes[count++] = (int64_t)set_name(g->n, &set).hash;
+		for (size_t stage = 0; plainer && dimension_set_simplify(&set, stage, INT64_MAX, 0); stage++) {
 			ASSERT(stage < STAGES_MAX);
-			hashes[count++] = (int64_t)shape_name(g->n, &shape).hash;
+			hashes[count++] = (int64_t)set_name(g->n, &set).hash;
 		}
 	}
 	if (count == 0)
 		return 0;
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(g->conn, &shapes_by_hash);
+	struct pg_query q = pg_query(g->conn, &sets_by_hash);
 	pg_ints(&q, hashes, count);
 	int r = pg_ask(&q, &result, g->e);
 	for (int row = 0; r == 0 && row < result.rows; row++) {
-		struct visit_shape shape;
-		shape_read(&result, row, 2, &shape);
-		if (shape_remember(g->n, &shape, (uint32_t)pg_get_int(&result, row, 0)) < 0)
+		struct dimension_set set;
+		set_read(&result, row, 2, &set);
+		if (set_remember(g->n, &set, (uint32_t)pg_get_int(&result, row, 0)) < 0)
 			r = no_memory(g->e);
 	}
 	return r;
 }
 
 /* The number of a shape: its own, that of a plainer one, or a new one. */
-static int shape_number(struct giving *g, struct visit_shape shape, uint32_t *ret_id)
+static int set_number(struct giving *g, struct dimension_set set, uint32_t *ret_id)
 {
 	size_t stage = 0;
 	do
-		*ret_id = shape_recall(g->n, &shape);
-	while (*ret_id == 0 && shape_simplify(&shape, stage++, g->new_shapes, (uint64_t)g->last_shape));
+		*ret_id = set_recall(g->n, &set);
+	while (*ret_id == 0 && dimension_set_simplify(&set, stage++, g->new_sets, (uint64_t)g->last_set));
 	if (*ret_id)
 		return 0;
-	if (shape_remember(g->n, &shape, (uint32_t)(g->last_shape + 1)) < 0)
+	if (set_remember(g->n, &set, (uint32_t)(g->last_set + 1)) < 0)
 		return no_memory(g->e);
-	struct shape_row *row = &g->new_rows[g->new_row_count++];
-	*row = (struct shape_row){
-	    .id = ++g->last_shape, .hash = (int64_t)shape_name(g->n, &shape).hash, .kind = shape.kind};
-	memcpy(row->dims, shape.dims, sizeof(row->dims));
-	g->new_shapes++;
+	struct set_row *row = &g->new_rows[g->new_row_count++];
+	*row = (struct set_row){
+	    .id = ++g->last_set, .hash = (int64_t)set_name(g->n, &set).hash, .kind = set.kind};
+	memcpy(row->dims, set.dims, sizeof(row->dims));
+	g->new_sets++;
 	*ret_id = (uint32_t)row->id;
 	return 0;
 }
 
-static void shapes_write(struct giving *g)
+static void sets_write(struct giving *g)
 {
 	if (g->new_row_count == 0)
 		return;
-	struct pg_query q = pg_query(g->conn, &shapes_insert);
+	struct pg_query q = pg_query(g->conn, &sets_insert);
 	PG_FIELDS(&q, pg_ints, g->new_rows, g->new_row_count, id);
 	PG_FIELDS(&q, pg_ints, g->new_rows, g->new_row_count, hash);
 	PG_FIELDS(&q, pg_ints, g->new_rows, g->new_row_count, kind);
@@ -209,17 +209,17 @@ static void shapes_write(struct giving *g)
 	pg_send(&q);
 }
 
-static int shapes_give(struct giving *g)
+static int sets_give(struct giving *g)
 {
-	size_t count = g->batch->shape_count;
+	size_t count = g->batch->set_count;
 	g->new_rows = arena_alloc(&g->arena, (count + 1) * sizeof(*g->new_rows));
-	int r = g->new_rows ? shapes_find(g, false) : no_memory(g->e);
-	struct visit_shape any = {.kind = VISIT_CLICK};
+	int r = g->new_rows ? sets_find(g, false) : no_memory(g->e);
+	struct dimension_set any = {.kind = VISIT_CLICK};
 	if (r == 0 &&
-	    shape_simplify(&any, 0, g->new_shapes + (int64_t)count, (uint64_t)g->last_shape + count))
-		r = shapes_find(g, true);
+	    dimension_set_simplify(&any, 0, g->new_sets + (int64_t)count, (uint64_t)g->last_set + count))
+		r = sets_find(g, true);
 	for (size_t i = 0; r == 0 && i < count; i++)
-		r = shape_number(g, g->batch->shapes[i], &g->n->shape_ids[i]);
+		r = set_number(g, g->batch->sets[i], &g->n->set_ids[i]);
 	return r;
 }
 
@@ -342,17 +342,17 @@ static int ads_give(struct giving *g)
 /* A connection that is given back in the middle of this is closed, and nothing was done. */
 static int give(struct giving *g)
 {
-	int r = giving_begin(g) ?: shapes_give(g) ?: ads_give(g);
+	int r = giving_begin(g) ?: sets_give(g) ?: ads_give(g);
 	if (r != 0) {
 		postgres_txn_undo(g->conn);
 		return r;
 	}
-	shapes_write(g);
+	sets_write(g);
 	r = ads_write(g);
 	if (r != 0)
 		return r;
 	struct pg_query update = pg_query(g->conn, &names_update);
-	INTS(&update, g->day, g->new_shapes, g->new_ads, g->last_shape, g->last_ad, g->ads);
+	INTS(&update, g->day, g->new_sets, g->new_ads, g->last_set, g->last_ad, g->ads);
 	pg_send(&update);
 	return postgres_txn_commit(g->conn, g->e);
 }
@@ -360,8 +360,8 @@ static int give(struct giving *g)
 /* False: some have no number yet. */
 static bool recall_all(struct postgres_names *n, const struct sink_batch *b)
 {
-	for (size_t i = 0; i < b->shape_count; i++)
-		if ((n->shape_ids[i] = shape_recall(n, &b->shapes[i])) == 0)
+	for (size_t i = 0; i < b->set_count; i++)
+		if ((n->set_ids[i] = set_recall(n, &b->sets[i])) == 0)
 			return false;
 	for (size_t i = 0; i < b->impression_count; i++) {
 		const struct name *ad = ad_recall(n, b->impressions[i].ad);
@@ -373,15 +373,15 @@ static bool recall_all(struct postgres_names *n, const struct sink_batch *b)
 }
 
 int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct sink_batch *batch,
-                       const uint32_t **ret_shapes, const uint32_t **ret_ads, struct err *e)
+                       const uint32_t **ret_sets, const uint32_t **ret_ads, struct err *e)
 {
-	if (!ARRAY_ROOM(n->shape_ids, n->shape_cap, batch->shape_count + 1) ||
+	if (!ARRAY_ROOM(n->set_ids, n->set_cap, batch->set_count + 1) ||
 	    !ARRAY_ROOM(n->ad_ids, n->ad_cap, batch->impression_count + 1))
 		return no_memory(e);
-	*ret_shapes = n->shape_ids;
+	*ret_sets = n->set_ids;
 	*ret_ads = n->ad_ids;
-	if (n->shapes.count > REMEMBERED_MAX)
-		name_table_forget(&n->shapes);
+	if (n->sets.count > REMEMBERED_MAX)
+		name_table_forget(&n->sets);
 	if (n->ads.count > REMEMBERED_MAX)
 		name_table_forget(&n->ads);
 	if (recall_all(n, batch))
@@ -389,7 +389,7 @@ int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct
 	struct giving g = {.n = n, .conn = c, .batch = batch, .e = e};
 	int r = give(&g);
 	if (r != 0) {
-		name_table_forget(&n->shapes);
+		name_table_forget(&n->sets);
 		name_table_forget(&n->ads);
 	}
 	arena_release(&g.arena);
@@ -398,21 +398,21 @@ int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct
 
 /* --- for questions --- */
 
-static const struct pg_statement shapes_by_id = {
-    "sink_shapes_by_id", "SELECT kind, " SHAPE_DIMS " FROM unnest($1::bigint[]) WITH ORDINALITY AS w(id, at)"
+static const struct pg_statement sets_by_id = {
+    "sink_shapes_by_id", "SELECT kind, " DIMENSION_SET_DIMS " FROM unnest($1::bigint[]) WITH ORDINALITY AS w(id, at)"
                          " JOIN stats_shape s ON s.id = w.id ORDER BY w.at"};
 
-int postgres_shapes_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
-                        struct visit_shape *ret)
+int postgres_sets_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
+                        struct dimension_set *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &shapes_by_id);
+	struct pg_query q = pg_query(c, &sets_by_id);
 	pg_ints(&q, ids, count);
 	int r = pg_ask(&q, &result, NULL);
 	if (r == 0 && (size_t)result.rows != count)
 		r = ERR_CORRUPT;
 	for (size_t i = 0; r == 0 && i < count; i++) {
-		shape_read(&result, (int)i, 0, &ret[i]);
+		set_read(&result, (int)i, 0, &ret[i]);
 		if (ret[i].kind < 0 || ret[i].kind >= VISIT_KINDS)
 			return ERR_CORRUPT;
 		for (int dim = 0; dim < DIM_COUNT; dim++) {

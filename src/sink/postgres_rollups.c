@@ -83,7 +83,7 @@ static int64_t common_cell(const struct sink_visit *v)
 
 /* By minute and shape, in the cells of the link that `link_of` says; 0 is LINK_ALL for common_cell, and
  * nobody for own_cell: orphans have no cells but the common ones. *ret_sent: whether a statement was. */
-static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint32_t *shapes,
+static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint32_t *sets,
                       int64_t (*link_of)(const struct sink_visit *), bool *ret_sent)
 {
 	struct tally_list l = {.items = malloc((b->visit_count + 1) * sizeof(*l.items))};
@@ -95,7 +95,7 @@ static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint3
 			continue;
 		l.items[l.count++] = (struct tally){.a = link_of(v),
 		                                    .b = time_floor(v->time_ms, MINUTE_MS),
-		                                    .c = shapes[v->shape],
+		                                    .c = sets[v->set],
 		                                    .count = 1};
 	}
 	tallies_join(&l);
@@ -137,11 +137,11 @@ static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < b->visit_count; i++) {
 		const struct sink_visit *v = &b->visits[i];
-		if (v->link == 0 || b->shapes[v->shape].kind != VISIT_CLICK)
+		if (v->link == 0 || b->sets[v->set].kind != VISIT_CLICK)
 			continue;
 		struct tally t = {.a = (int64_t)v->link,
 		                  .b = day_of(v->time_ms),
-		                  .c = shape_visitor_hash(v->visitor),
+		                  .c = dimension_set_visitor_hash(v->visitor),
 		                  .count = 1};
 		ret->items[ret->count++] = t;
 		t.a = LINK_ALL;
@@ -239,14 +239,14 @@ static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before
 	return r;
 }
 
-int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *shapes,
+int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *sets,
                          struct err *e)
 {
 	bool sent = false;
 	if (batch->visit_count == 0)
 		return 0;
-	int r = cells_send(c, batch, shapes, own_cell, &sent) ?: days_put(c, batch, sent, e);
-	return r ? r : cells_send(c, batch, shapes, common_cell, &sent);
+	int r = cells_send(c, batch, sets, own_cell, &sent) ?: days_put(c, batch, sent, e);
+	return r ? r : cells_send(c, batch, sets, common_cell, &sent);
 }
 
 /* --- impressions --- */

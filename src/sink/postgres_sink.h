@@ -53,13 +53,13 @@ void postgres_names_free(struct postgres_names *n);
 /* Numbers for each of the batch's shapes and for the ad of each impression; the arrays are the names' own,
  * good until the next call. */
 int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct sink_batch *batch,
-                       const uint32_t **ret_shapes, const uint32_t **ret_ads, struct err *e);
+                       const uint32_t **ret_sets, const uint32_t **ret_ads, struct err *e);
 
 /* --- rollups --- */
 
 /* What of a batch is added to counters: sent into the transaction's pipeline, each table's rows in the order
  * of their keys, so that batches of several workers never wait for each other in a circle. */
-int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *shapes,
+int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *sets,
                          struct err *e);
 
 /* The impressions that count: `kept[i]` says which. Before `kept_ms` they are counted by the hour only. */
@@ -67,14 +67,14 @@ int postgres_ads_put(struct pg_conn *c, const struct sink_batch *batch, const ui
                      int64_t kept_ms);
 
 /* The books of all nodes whose events are in the batch. */
-int postgres_books_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept);
+int postgres_reconciliation_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept);
 
 /* --- intake --- */
 
 struct postgres_intake {
 	struct pg_conn *conn;
 	const struct sink_batch *batch;
-	const uint32_t *shapes, *ads;
+	const uint32_t *sets, *ads;
 	uint64_t window_ms;  /* of `seen` */
 	uint64_t duplicates; /* out */
 	bool was_done;       /* out: the batch is there already, from an attempt whose answer got lost */
@@ -94,21 +94,21 @@ int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t
 int postgres_window_get(struct pg_conn *c, struct window_query *q);
 int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q);
 int postgres_clicks_get(struct pg_conn *c, struct sink_total *links, size_t n);
-int postgres_books_get(struct pg_conn *c, uint64_t node, bool deep, struct sink_books *ret);
+int postgres_reconciliation_get(struct pg_conn *c, uint64_t node, bool deep, struct reconciliation *ret);
 
 /* Shapes by their numbers, in that order; strings in the arena. ERR_CORRUPT when one is missing. */
-int postgres_shapes_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
-                        struct visit_shape *ret);
+int postgres_sets_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
+                        struct dimension_set *ret);
 
 /* --- tidying --- */
 
-struct postgres_tidy {
+struct postgres_retention {
 	size_t next; /* the kind of step to begin with, so that each has its turn */
 	int64_t ads_day, ads_upto;
 };
 
 /* One step. >0: it did something. */
-int postgres_tidy_step(struct postgres_tidy *t, struct pg_conn *c, const struct postgres_layout *l,
+int postgres_retention_step(struct postgres_retention *t, struct pg_conn *c, const struct postgres_layout *l,
                        const struct sink_settings *s, int64_t now_ms, struct err *e);
 
 /* --- statements --- */

@@ -17,7 +17,7 @@
 /* So many of a shape at that time: a step's, a cell's start, or a visit's step. */
 struct found {
 	int64_t time_ms;
-	int64_t shape;
+	int64_t set;
 	int64_t count;
 	bool inside; /* of rows: in the range */
 };
@@ -63,7 +63,7 @@ static int founds_read(struct pg_conn *c, struct founds *ret, bool has_inside)
 		return ERR_NOMEM;
 	for (int row = 0; r == 0 && row < rows.rows; row++)
 		ret->items[ret->count++] = (struct found){.time_ms = pg_get_int(&rows, row, 0),
-		                                          .shape = pg_get_int(&rows, row, 1),
+		                                          .set = pg_get_int(&rows, row, 1),
 		                                          .count = pg_get_int(&rows, row, 2),
 		                                          .inside = has_inside && pg_get_int(&rows, row, 3)};
 	return r;
@@ -195,7 +195,7 @@ static int id_compare(const void *a, const void *b)
 }
 
 /* What the numbers mean, all at once. */
-static int shapes_learn(struct asking *a)
+static int sets_learn(struct asking *a)
 {
 	const struct founds *lists[] = {&a->whole, &a->edges[0].cells, &a->edges[0].rows, &a->edges[1].cells,
 	                                &a->edges[1].rows};
@@ -211,26 +211,26 @@ static int shapes_learn(struct asking *a)
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
 		const struct founds *f = lists[i];
 		for (size_t k = 0; k < f->count; k++)
-			ids[count++] = f->items[k].shape;
+			ids[count++] = f->items[k].set;
 	}
 	qsort(ids, count, sizeof(*ids), id_compare);
 	for (size_t i = 0; i < count; i++)
 		if (kept == 0 || ids[kept - 1] != ids[i])
 			ids[kept++] = ids[i];
-	struct visit_shape *shapes = malloc((kept + 1) * sizeof(*shapes));
-	int r = shapes ? postgres_shapes_get(a->conn, ids, kept, a->q->arena, shapes) : ERR_NOMEM;
+	struct dimension_set *sets = malloc((kept + 1) * sizeof(*sets));
+	int r = sets ? postgres_sets_get(a->conn, ids, kept, a->q->arena, sets) : ERR_NOMEM;
 	for (size_t i = 0; r == 0 && i < kept; i++)
-		r = tallies_learn(&a->tallies, (uint64_t)ids[i], &shapes[i]);
-	free(shapes);
+		r = tallies_learn(&a->tallies, (uint64_t)ids[i], &sets[i]);
+	free(sets);
 	free(ids);
 	return r;
 }
 
 /* --- adding up --- */
 
-static void add(struct asking *a, int64_t shape, int64_t count, int64_t time_ms)
+static void add(struct asking *a, int64_t set, int64_t count, int64_t time_ms)
 {
-	tallies_add(&a->tallies, (uint64_t)shape, (uint64_t)count, tallies_step(&a->tallies, time_ms));
+	tallies_add(&a->tallies, (uint64_t)set, (uint64_t)count, tallies_step(&a->tallies, time_ms));
 }
 
 /* Of one shape in a region. */
@@ -249,24 +249,24 @@ static void region_add(struct asking *a, const struct region *edge, struct pool 
 {
 	for (size_t i = 0; i < edge->cells.count; i++) {
 		const struct found *cell = &edge->cells.items[i];
-		pools[cell->shape].missing += cell->count;
-		pools[cell->shape].beyond += starts_inside(a, cell) ? cell->count : 0;
+		pools[cell->set].missing += cell->count;
+		pools[cell->set].beyond += starts_inside(a, cell) ? cell->count : 0;
 	}
 	for (size_t i = 0; i < edge->rows.count; i++) {
 		const struct found *row = &edge->rows.items[i];
-		pools[row->shape].missing -= row->count;
+		pools[row->set].missing -= row->count;
 		if (!row->inside)
 			continue;
-		pools[row->shape].beyond -= row->count;
-		add(a, row->shape, row->count, MAX(row->time_ms, a->tallies.from_ms));
+		pools[row->set].beyond -= row->count;
+		add(a, row->set, row->count, MAX(row->time_ms, a->tallies.from_ms));
 	}
 	for (size_t i = 0; i < edge->cells.count; i++) {
 		const struct found *cell = &edge->cells.items[i];
-		struct pool *p = &pools[cell->shape];
+		struct pool *p = &pools[cell->set];
 		int64_t n = MIN(MIN(p->missing, p->beyond), cell->count);
 		if (n <= 0 || !starts_inside(a, cell))
 			continue;
-		add(a, cell->shape, n, cell->time_ms);
+		add(a, cell->set, n, cell->time_ms);
 		p->missing -= n;
 		p->beyond -= n;
 	}
@@ -285,9 +285,9 @@ static int count_all(struct asking *a)
 			*left = *right;
 		right->from_ms = right->to_ms = a->tallies.to_ms;
 	}
-	r = (r ? r : synced) ?: all_find(a) ?: shapes_learn(a);
+	r = (r ? r : synced) ?: all_find(a) ?: sets_learn(a);
 	for (size_t i = 0; r == 0 && i < a->whole.count; i++)
-		add(a, a->whole.items[i].shape, a->whole.items[i].count,
+		add(a, a->whole.items[i].set, a->whole.items[i].count,
 		    MAX(a->whole.items[i].time_ms, a->tallies.from_ms));
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
 		if (region_is_empty(&a->edges[i]))

@@ -14,7 +14,7 @@
  * stats_cell        The rollup: how many visits of each shape a link had in a minute, hour or day. A visit is
  * in exactly one cell of its link at any time: old minutes are added to hours, old hours to days. Link 0 is
  * all links together, -1 orphans. stats_day         Clicks of each link by day, and the sketch of its
- * visitors; link 0 has that of all. stats_total       Clicks of each link, ever. stats_shape       What is
+ * visitors; link 0 has that of all. stats_total       Clicks of each link, ever. stats_set       What is
  * rolled up about a visit, numbered, and bounded in number (shape.h). stats_ad          Names of ads,
  * numbered, and bounded in number (ads.h). stats_ad_cell     Counts of each ad by second, minute, hour and
  * day. Before stats_clock.kept_ms there are hours and days only. stats_seen        Fingerprints of

@@ -14,7 +14,7 @@ enum {
 };
 
 struct step {
-	struct postgres_tidy *tidy;
+	struct postgres_retention *retention;
 	struct pg_conn *conn;
 	const struct postgres_layout *layout;
 	const struct sink_settings *s;
@@ -225,24 +225,24 @@ static const struct pg_statement seen_drop = {
 /* Once a day. Every impression is in its day's cell: before the oldest one nobody counts anything. */
 static int step_sweep_ads(struct step *t)
 {
-	struct postgres_tidy *tidy = t->tidy;
+	struct postgres_retention *retention = t->retention;
 	int64_t oldest_ms, few[2] = {0}; /* how many there were, and the last one */
-	if (tidy->ads_day == day_of(t->now_ms))
+	if (retention->ads_day == day_of(t->now_ms))
 		return 0;
 	int r = oldest_ask(t, &ad_day_oldest, &oldest_ms);
 	if (r != 0)
 		return r;
 	int64_t day = day_of(MIN(oldest_ms, t->now_ms));
 	struct pg_query q = pg_query(t->conn, &ads_sweep);
-	INTS(&q, tidy->ads_upto, NAMES_PER_STEP, day,
+	INTS(&q, retention->ads_upto, NAMES_PER_STEP, day,
 	     MAX(day, day_of(t->now_ms - (int64_t)t->s->impressions_ms)), ADS_CROWDED);
 	r = postgres_find(&q, few, 2, t->e);
 	if (r != 0)
 		return r;
 	t->did |= few[0] > 0;
-	tidy->ads_upto = t->did ? few[1] : 0;
+	retention->ads_upto = t->did ? few[1] : 0;
 	if (!t->did)
-		tidy->ads_day = day_of(t->now_ms);
+		retention->ads_day = day_of(t->now_ms);
 	return 0;
 }
 
@@ -263,7 +263,7 @@ static int (*const steps[])(struct step *) = {
 };
 
 /* The number is "curT". */
-static const struct pg_statement tidy_lock = {
+static const struct pg_statement retention_lock = {
     "sink_tidy_lock", "SELECT pg_try_advisory_xact_lock(1668641364, n.oid::int), c.now_ms, c.received_ms,"
                       " c.kept_ms FROM pg_namespace n, stats_clock c WHERE n.nspname = current_schema()"
                       " AND c.id = 1"};
@@ -272,7 +272,7 @@ static const struct pg_statement tidy_lock = {
 static int turn_begin(struct step *t, int64_t now_ms, bool *ret_turn)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query lock = pg_query(t->conn, &tidy_lock);
+	struct pg_query lock = pg_query(t->conn, &retention_lock);
 	int r = postgres_txn_begin(&lock, &result, t->e);
 	if (r != 0)
 		return r;
@@ -296,15 +296,15 @@ static int days_ahead(const struct step *t)
 	return r == ERR_BUSY ? 0 : r; /* next time */
 }
 
-int postgres_tidy_step(struct postgres_tidy *tidy, struct pg_conn *c, const struct postgres_layout *l,
+int postgres_retention_step(struct postgres_retention *retention, struct pg_conn *c, const struct postgres_layout *l,
                        const struct sink_settings *s, int64_t now_ms, struct err *e)
 {
-	struct step t = {.tidy = tidy, .conn = c, .layout = l, .s = s, .e = e};
+	struct step t = {.retention = retention, .conn = c, .layout = l, .s = s, .e = e};
 	bool turn = false;
 	int r = turn_begin(&t, now_ms, &turn);
 	for (size_t i = 0; r == 0 && turn && !t.did && i < ARRAY_LEN(steps); i++) {
-		size_t at = tidy->next % ARRAY_LEN(steps);
-		tidy->next = at + 1;
+		size_t at = retention->next % ARRAY_LEN(steps);
+		retention->next = at + 1;
 		r = steps[at](&t);
 	}
 	r = postgres_txn_end(c, r, e);

@@ -38,7 +38,7 @@ extern const char
     *const visit_dim_names[DIM_COUNT]; /* "referrer", "country", … as the API and columns are called */
 
 /* All that is rolled up about a visit. Few differ from each other, so they are numbered. */
-struct visit_shape {
+struct dimension_set {
 	enum visit_kind kind;
 	struct str dims[DIM_COUNT]; /* STR_NULL: not known */
 };
@@ -51,7 +51,7 @@ struct sink_visit {
 	uint64_t link;       /* row id in the store; 0 for orphans */
 	uint64_t visitor;    /* hash with the day's salt; 0: none */
 	uint64_t stream;     /* of the queue: for who counts clicks outside of the sink */
-	uint32_t shape;      /* index into the batch's shapes */
+	uint32_t set;      /* index into the batch's shapes */
 	uint32_t agent;      /* index into the batch's texts, or SINK_NO_TEXT; likewise: */
 	uint32_t referrer;   /* as sent */
 	uint32_t place;      /* "region\ncity" */
@@ -112,8 +112,8 @@ struct sink_batch {
 	const struct sink_impression
 	    *impressions; /* no two with the same fingerprint, unless both counted before */
 	size_t impression_count;
-	const struct visit_shape *shapes;
-	size_t shape_count;
+	const struct dimension_set *sets;
+	size_t set_count;
 	const struct str *texts;
 	size_t text_count;
 	const struct sink_note *notes;
@@ -200,7 +200,7 @@ enum { SINK_SERIES_MAX = 10000 }; /* a longer one is ERR_LIMIT: the caller asks 
 struct stats_visit {
 	int64_t time_ms;
 	uint64_t link;
-	struct visit_shape shape;
+	struct dimension_set set;
 	struct str agent, referrer, region, city, path, address; /* address as text: "192.0.2.0/24" */
 };
 
@@ -241,7 +241,7 @@ struct top_links_query {
 	size_t count;
 };
 
-struct sink_books {
+struct reconciliation {
 	struct sink_tally tally;    /* of all batches, ever */
 	uint64_t clicks_in_rollups; /* visits in rollups that are no orphans */
 	uint64_t orphans_in_rollups;
@@ -296,7 +296,7 @@ struct sink_ops {
 	/* One bounded step (some milliseconds, now and then some hundred) of folding old rollups and dropping
 	 * what is past its time. A clock is believed only up to an hour after the last commit's. >0: there is
 	 * more to do; 0: nothing is due; <0: error. */
-	int (*tidy)(struct sink *, int64_t now_ms);
+	int (*retention)(struct sink *, int64_t now_ms);
 
 	/* Links whose total changed since it was last marked as flushed, at most `max`; and marking them
 	 * (unless the total has moved on meanwhile). Not cheap: every few seconds, not after every commit.
@@ -319,6 +319,6 @@ struct sink_ops {
 	/* Of the events that were first logged by this node; 0: of all. A sink of one node's own counts all
 	 * that it has.
 	 */
-	int (*books)(struct sink *, uint64_t node, bool deep, struct sink_books *ret);
+	int (*reconciliation)(struct sink *, uint64_t node, bool deep, struct reconciliation *ret);
 	int (*ping)(struct sink *, struct err *e);
 };

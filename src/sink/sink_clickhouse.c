@@ -129,13 +129,13 @@ static const struct sink_ops click_ops = {
     .recall = ch_recall,
     .recalls_any = ch_recalls_any,
     .settle = click_settle,
-    .tidy = ch_tidy,
+    .retention = ch_retention,
     .stats = ch_stats,
     .visits = ch_visits,
     .window = ch_window,
     .top_links = ch_top_links,
     .clicks = ch_clicks,
-    .books = ch_books,
+    .reconciliation = ch_reconciliation,
     .ping = click_ping,
 };
 
@@ -148,7 +148,7 @@ int sink_clickhouse_open(const char *url, const struct sink_settings *settings, 
 	s->base.ops = &click_ops;
 	s->settings = sink_settings_settle(settings);
 	s->insert_timeout_ms = CH_INSERT_TIMEOUT_MS;
-	s->rest_s = CH_REST_S;
+	s->settle_s = CH_SETTLE_S;
 	uint64_t process;
 	randombytes_buf(&process, sizeof(process));
 	snprintf(s->base_id, sizeof(s->base_id), "curt-%016llx", (unsigned long long)process);

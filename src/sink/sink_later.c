@@ -8,9 +8,9 @@
 
 enum { AGAIN_MS = 2000 };
 
-struct sink_later {
+struct sink_lazy {
 	struct sink base;
-	struct sink_later_config config;
+	struct sink_lazy_config config;
 	pthread_mutex_t lock;
 	struct sink *inner; /* NULL: not opened yet */
 	bool is_opening;    /* somebody tries: the others do not wait */
@@ -19,12 +19,12 @@ struct sink_later {
 	struct err why;
 };
 
-static struct sink_later *self(struct sink *base)
+static struct sink_lazy *self(struct sink *base)
 {
-	return container_of(base, struct sink_later, base);
+	return container_of(base, struct sink_lazy, base);
 }
 
-static bool may_open(struct sink_later *s, struct sink **ret)
+static bool may_open(struct sink_lazy *s, struct sink **ret)
 {
 	pthread_mutex_lock(&s->lock);
 	*ret = s->inner;
@@ -35,7 +35,7 @@ static bool may_open(struct sink_later *s, struct sink **ret)
 }
 
 /* NULL: it is away. */
-static struct sink *reach(struct sink_later *s)
+static struct sink *reach(struct sink_lazy *s)
 {
 	struct sink *inner;
 	struct err why = {""};
@@ -55,7 +55,7 @@ static struct sink *reach(struct sink_later *s)
 }
 
 #define ASK(question, type)                                                      \
-	static int later_##question(struct sink *base, type *q)                  \
+	static int lazy_##question(struct sink *base, type *q)                  \
 	{                                                                        \
 		struct sink *inner = reach(self(base));                          \
 		return inner ? inner->ops->question(inner, q) : ERR_UNAVAILABLE; \
@@ -66,21 +66,21 @@ ASK(window, struct window_query)
 ASK(top_links, struct top_links_query)
 #undef ASK
 
-static int later_clicks(struct sink *base, struct sink_total *links, size_t n)
+static int lazy_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
 	struct sink *inner = reach(self(base));
 	return inner ? inner->ops->clicks(inner, links, n) : ERR_UNAVAILABLE;
 }
 
-static int later_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
+static int lazy_books(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	struct sink *inner = reach(self(base));
-	return inner ? inner->ops->books(inner, node, deep, ret) : ERR_UNAVAILABLE;
+	return inner ? inner->ops->reconciliation(inner, node, deep, ret) : ERR_UNAVAILABLE;
 }
 
-static int later_ping(struct sink *base, struct err *e)
+static int lazy_ping(struct sink *base, struct err *e)
 {
-	struct sink_later *s = self(base);
+	struct sink_lazy *s = self(base);
 	struct sink *inner = reach(s);
 	if (inner)
 		return inner->ops->ping(inner, e);
@@ -90,9 +90,9 @@ static int later_ping(struct sink *base, struct err *e)
 	return r;
 }
 
-static void later_let_go(struct sink *base)
+static void lazy_let_go(struct sink *base)
 {
-	struct sink_later *s = self(base);
+	struct sink_lazy *s = self(base);
 	pthread_mutex_lock(&s->lock);
 	s->is_let_go = true;
 	struct sink *inner = s->inner;
@@ -101,33 +101,33 @@ static void later_let_go(struct sink *base)
 		inner->ops->let_go(inner);
 }
 
-static void later_free(struct sink *base)
+static void lazy_free(struct sink *base)
 {
-	struct sink_later *s = self(base);
+	struct sink_lazy *s = self(base);
 	if (s->inner)
 		s->inner->ops->free(s->inner);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
-static const struct sink_ops later_ops = {
-    .free = later_free,
-    .let_go = later_let_go,
-    .stats = later_stats,
-    .visits = later_visits,
-    .window = later_window,
-    .top_links = later_top_links,
-    .clicks = later_clicks,
-    .books = later_books,
-    .ping = later_ping,
+static const struct sink_ops lazy_ops = {
+    .free = lazy_free,
+    .let_go = lazy_let_go,
+    .stats = lazy_stats,
+    .visits = lazy_visits,
+    .window = lazy_window,
+    .top_links = lazy_top_links,
+    .clicks = lazy_clicks,
+    .reconciliation = lazy_books,
+    .ping = lazy_ping,
 };
 
-int sink_later_new(const struct sink_later_config *config, struct sink **ret, struct err *e)
+int sink_lazy_new(const struct sink_lazy_config *config, struct sink **ret, struct err *e)
 {
-	struct sink_later *s = calloc(1, sizeof(*s));
+	struct sink_lazy *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	s->base.ops = &later_ops;
+	s->base.ops = &lazy_ops;
 	s->config = *config;
 	pthread_mutex_init(&s->lock, NULL);
 	*ret = &s->base;

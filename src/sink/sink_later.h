@@ -8,9 +8,9 @@
 
 #include "sink/sink.h"
 
-struct sink_later_config {
+struct sink_lazy_config {
 	int (*open)(void *ctx, struct sink **ret, struct err *e);
 	void *ctx; /* outlives the sink */
 };
 
-int sink_later_new(const struct sink_later_config *config, struct sink **ret, struct err *e);
+int sink_lazy_new(const struct sink_lazy_config *config, struct sink **ret, struct err *e);

@@ -29,7 +29,7 @@ struct sink_postgres {
 
 	/* the committing thread's */
 	struct postgres_names *names;
-	struct postgres_tidy tidy;
+	struct postgres_retention retention;
 	int64_t days_from;              /* the first of the days that the next is about */
 	bool has_day[ROW_TABLES][DAYS]; /* there is a partition */
 	struct {
@@ -185,14 +185,14 @@ static int postgres_clicks(struct sink *base, struct sink_total *links, size_t n
 	return snapshot.r;
 }
 
-static int postgres_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
+static int postgres_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
-	struct sink_books books = {0};
+	struct reconciliation reconciliation = {0};
 	struct snapshot n = {.sink = self(base)};
 	while (snapshot_next(&n))
-		n.r = postgres_books_get(n.conn, node, deep, &books);
+		n.r = postgres_reconciliation_get(n.conn, node, deep, &reconciliation);
 	if (n.r == 0)
-		*ret = books;
+		*ret = reconciliation;
 	return n.r;
 }
 
@@ -225,7 +225,7 @@ static int batch_take(struct sink_postgres *s, struct pg_conn *c, const struct s
 	for (size_t i = 0; r == 0 && i < batch->impression_count; i++)
 		r = day_ensure(s, c, ROWS_IMPRESSIONS, batch->impressions[i].received_ms, e);
 	if (r == 0)
-		r = postgres_names_get(s->names, c, batch, &in.shapes, &in.ads, e);
+		r = postgres_names_get(s->names, c, batch, &in.sets, &in.ads, e);
 	if (r == 0)
 		r = postgres_intake_run(&in, e);
 	uint64_t hash = in.at_commit || in.was_done ? keyed_batch_hash(s->layout.key, batch) : 0;
@@ -305,13 +305,13 @@ static int postgres_settle(struct sink *base)
 	return 0;
 }
 
-static int postgres_tidy(struct sink *base, int64_t now_ms)
+static int postgres_retention(struct sink *base, int64_t now_ms)
 {
 	struct sink_postgres *s = self(base);
 	struct writing w;
 	if (!write_begin(&w, base))
 		return ERR_UNAVAILABLE;
-	int r = postgres_tidy_step(&s->tidy, w.conn, &s->layout, &s->settings, now_ms, &w.why);
+	int r = postgres_retention_step(&s->retention, w.conn, &s->layout, &s->settings, now_ms, &w.why);
 	return write_end(&w, r == ERR_BUSY ? 0 : r); /* others are in the way: later */
 }
 
@@ -386,7 +386,7 @@ static const struct sink_ops postgres_ops = {
     .commit = postgres_commit,
     .settle = postgres_settle,
     .forget = postgres_forget,
-    .tidy = postgres_tidy,
+    .retention = postgres_retention,
     .totals = postgres_totals,
     .totals_flushed = postgres_totals_flushed,
     .stats = postgres_stats,
@@ -394,7 +394,7 @@ static const struct sink_ops postgres_ops = {
     .window = postgres_window,
     .top_links = postgres_top_links,
     .clicks = postgres_clicks,
-    .books = postgres_books,
+    .reconciliation = postgres_reconciliation,
     .ping = postgres_ping,
 };
 

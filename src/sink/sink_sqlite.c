@@ -16,15 +16,15 @@
 #include <stdlib.h>
 
 enum {
-	DIGEST_AT = 262144,          /* fresh visits: a question looks through them in some milliseconds */
-	DIGEST_PIECE = 32768,        /* of them in one transaction */
-	DIGEST_IDLE_MS = 60000,      /* or so long after the first of them */
+	COMPACTION_AT = 262144,          /* fresh visits: a question looks through them in some milliseconds */
+	COMPACTION_PIECE = 32768,        /* of them in one transaction */
+	COMPACTION_IDLE_MS = 60000,      /* or so long after the first of them */
 	CHECKPOINT_PAGES = 4000,     /* 16 MB: commits are large, and rewrite the same rollups */
 	SEEN_SLACK_MS = 3600 * 1000, /* events of a log's writers come in out of order by less */
 };
 
 /* Visits that are not digested yet. */
-struct fresh_state {
+struct buffer_state {
 	uint64_t visits;
 	int64_t since_ms;
 	bool digesting; /* pieces are missing */
@@ -39,8 +39,8 @@ struct sink_sqlite {
 	/* Of the thread that writes. */
 	struct seen seen;
 	bool seen_is_stale; /* memory ran out after a COMMIT: the next transaction reads it from the file */
-	struct fresh_state fresh;
-	struct tidy tidy;
+	struct buffer_state buffer;
+	struct retention retention;
 	bool seen_turn; /* the last step of tidying was theirs */
 };
 
@@ -61,7 +61,7 @@ static int sqlite_stats(struct sink *base, struct stats_query *q)
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ?: answers_stats_get(read.conn, q));
+	return sqlite_error(read.rc ?: sqlite_stats_get(read.conn, q));
 }
 
 static int sqlite_visits(struct sink *base, struct visits_query *q)
@@ -72,7 +72,7 @@ static int sqlite_visits(struct sink *base, struct visits_query *q)
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ?: answers_visits_get(read.conn, q, key, &from));
+	return sqlite_error(read.rc ?: sqlite_visits_get(read.conn, q, key, &from));
 }
 
 static int sqlite_window(struct sink *base, struct window_query *q)
@@ -84,21 +84,21 @@ static int sqlite_window(struct sink *base, struct window_query *q)
 static int sqlite_top_links(struct sink *base, struct top_links_query *q)
 {
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ?: answers_top_links_get(read.conn, q));
+	return sqlite_error(read.rc ?: sqlite_top_links_get(read.conn, q));
 }
 
-static int sqlite_books(struct sink *base, uint64_t node, bool deep, struct sink_books *ret)
+static int sqlite_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	(void)node; /* all that is here is its own */
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ?: answers_books_get(read.conn, deep, ret));
+	return sqlite_error(read.rc ?: sqlite_reconciliation_get(read.conn, deep, ret));
 }
 
 static int sqlite_clicks(struct sink *base, struct sink_total *links, size_t n)
 {
 	ASSERT(n <= SINK_CLICKS_MAX);
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc ?: answers_clicks_get(read.conn, links, n));
+	return sqlite_error(read.rc ?: sqlite_clicks_get(read.conn, links, n));
 }
 
 /* --- transactions --- */
@@ -121,30 +121,30 @@ static int write_end(struct sink_sqlite *s, int rc)
 	return r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : r;
 }
 
-static int fresh_read(struct sqlite_conn *c, struct fresh_state *ret)
+static int buffer_read(struct sqlite_conn *c, struct buffer_state *ret)
 {
 	struct book book;
 	int64_t sums[3] = {0}; /* visits, orphans, since when */
-	int rc = FIND(c, SQL_FRESH_SUMS, sums, 3) ?: layout_book_get(c, &book);
+	int rc = FIND(c, SQL_BUFFER_SUMS, sums, 3) ?: layout_book_get(c, &book);
 	if (rc == SQLITE_OK)
-		*ret = (struct fresh_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
+		*ret = (struct buffer_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
 		                            .since_ms = sums[2],
 		                            .digesting = book.digesting.row != 0};
 	return rc;
 }
 
 /* One piece. */
-static int digest(struct sink_sqlite *s, size_t visits_max)
+static int compaction(struct sink_sqlite *s, size_t visits_max)
 {
 	struct sqlite_conn *c;
-	struct fresh_state fresh;
+	struct buffer_state buffer;
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = digest_piece(c, visits_max) ?: fresh_read(c, &fresh);
+	int rc = compaction_step(c, visits_max) ?: buffer_read(c, &buffer);
 	r = write_end(s, rc);
 	if (r == 0)
-		s->fresh = fresh;
+		s->buffer = buffer;
 	return r;
 }
 
@@ -156,8 +156,8 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 	struct sqlite_conn *c;
 	int r = 0;
 	/* Twice as much as comes in, so that a digest ends before there is enough for the next. */
-	if (s->fresh.digesting || s->fresh.visits >= DIGEST_AT)
-		r = digest(s, MAX(DIGEST_PIECE, 2 * batch->visit_count));
+	if (s->buffer.digesting || s->buffer.visits >= COMPACTION_AT)
+		r = compaction(s, MAX(COMPACTION_PIECE, 2 * batch->visit_count));
 	if (r == 0)
 		r = write_begin(s, &c);
 	if (r != 0)
@@ -165,9 +165,9 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 	struct intake in = {.c = c, .key = s->key, .seen = &s->seen, .batch = batch};
 	r = write_end(s, intake_run(&in));
 	if (r == 0) {
-		if (s->fresh.visits == 0)
-			s->fresh.since_ms = batch->now_ms;
-		s->fresh.visits += batch->visit_count;
+		if (s->buffer.visits == 0)
+			s->buffer.since_ms = batch->now_ms;
+		s->buffer.visits += batch->visit_count;
 		s->seen_is_stale = seen_committed(&s->seen) != SQLITE_OK;
 		*ret_duplicates = in.duplicates;
 	} else {
@@ -209,7 +209,7 @@ static int sqlite_settle(struct sink *base)
 
 /* --- tidying --- */
 
-static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, bool *ret_more,
+static int retention_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, bool *ret_more,
                     int64_t *ret_run)
 {
 	*ret_run = 0;
@@ -218,7 +218,7 @@ static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms
 	for (int i = 0; rc == SQLITE_OK && !*ret_more && i < 2; i++) {
 		s->seen_turn = !s->seen_turn;
 		if (!s->seen_turn) {
-			rc = tidy_step(&s->tidy, c, &s->settings, now_ms, ret_more);
+			rc = retention_step(&s->retention, c, &s->settings, now_ms, ret_more);
 			continue;
 		}
 		/* What is received from now on is not much older than what was received already. */
@@ -231,20 +231,20 @@ static int tidy_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms
 	return rc;
 }
 
-static int sqlite_tidy(struct sink *base, int64_t now_ms)
+static int sqlite_retention(struct sink *base, int64_t now_ms)
 {
 	struct sink_sqlite *s = self(base);
 	struct sqlite_conn *c;
 	bool more;
 	int64_t run;
-	if (s->fresh.digesting || s->fresh.visits >= DIGEST_AT ||
-	    (s->fresh.visits > 0 && now_ms - s->fresh.since_ms >= DIGEST_IDLE_MS)) {
-		return digest(s, DIGEST_PIECE) ?: 1;
+	if (s->buffer.digesting || s->buffer.visits >= COMPACTION_AT ||
+	    (s->buffer.visits > 0 && now_ms - s->buffer.since_ms >= COMPACTION_IDLE_MS)) {
+		return compaction(s, COMPACTION_PIECE) ?: 1;
 	}
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	r = write_end(s, tidy_run(s, c, now_ms, &more, &run));
+	r = write_end(s, retention_run(s, c, now_ms, &more, &run));
 	if (r == 0 && run)
 		seen_dropped(&s->seen, run);
 	return r ? r : more;
@@ -256,7 +256,7 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
                          size_t *ret_count)
 {
 	struct sink_sqlite *s = self(base);
-	int r = s->fresh.visits > 0 ? digest(s, DIGEST_PIECE) : 0;
+	int r = s->buffer.visits > 0 ? compaction(s, COMPACTION_PIECE) : 0;
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
@@ -299,7 +299,7 @@ static const struct sink_ops sqlite_ops = {
     .commit = sqlite_commit,
     .settle = sqlite_settle,
     .forget = sqlite_forget,
-    .tidy = sqlite_tidy,
+    .retention = sqlite_retention,
     .totals = sqlite_totals,
     .totals_flushed = sqlite_totals_flushed,
     .stats = sqlite_stats,
@@ -307,7 +307,7 @@ static const struct sink_ops sqlite_ops = {
     .window = sqlite_window,
     .top_links = sqlite_top_links,
     .clicks = sqlite_clicks,
-    .books = sqlite_books,
+    .reconciliation = sqlite_reconciliation,
     .ping = sqlite_ping,
 };
 
@@ -342,7 +342,7 @@ static int load(struct sink_sqlite *s)
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = key_load(s, c) ?: fresh_read(c, &s->fresh);
+	int rc = key_load(s, c) ?: buffer_read(c, &s->buffer);
 	return write_end(s, rc);
 }
 

@@ -66,7 +66,7 @@ struct book {
 	int64_t kept_ms;                                               /* whole hours; see layout.c */
 	uint64_t retired_clicks, retired_orphans, retired_impressions; /* whose last rollup is gone */
 	int64_t new_day;                                               /* the day of new_* */
-	int64_t new_shapes, new_ads;
+	int64_t new_sets, new_ads;
 	int64_t received_ms; /* the newest impression's */
 	int64_t now_ms;      /* of the last commit */
 	int64_t new_texts;
@@ -106,7 +106,7 @@ static inline int layout_done(int rc)
 
 int layout_book_get(struct sqlite_conn *c, struct book *ret);
 
-/* The largest number in a dictionary (SQL_SHAPE_LAST): what is beyond it was never written. */
+/* The largest number in a dictionary (SQL_SET_LAST): what is beyond it was never written. */
 int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret);
 
 /* For blobs that are there: SQLITE_OK, SQLITE_NOMEM, SQLITE_CORRUPT. */
@@ -136,9 +136,9 @@ struct intake {
 	uint64_t duplicates; /* out */
 
 	struct book book;    /* as it will be */
-	uint32_t *shapes;    /* numbers in the file */
+	uint32_t *sets;    /* numbers in the file */
 	bool *clicks;        /* whether the shape is one */
-	uint64_t shape_last; /* the largest number in the file */
+	uint64_t set_last; /* the largest number in the file */
 	int64_t *texts;      /* numbers in the file; 0: not looked up yet; -1: not kept */
 	struct seen_entry *entries;
 	struct buf scratch;
@@ -154,16 +154,16 @@ void intake_release(struct intake *in);
 /* The next piece of what is fresh, in the transaction that the caller has begun: about `visits_max` visits,
  * or all of one link, if it has more. Goes on with the digest under way, or begins one of all that is fresh.
  */
-int digest_piece(struct sqlite_conn *c, size_t visits_max);
+int compaction_step(struct sqlite_conn *c, size_t visits_max);
 
 /* Adds to the cell (level, start, link); the scratch buffer is the caller's. */
-int digest_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
-                    struct counts *shapes, struct runs *runs, uint64_t first_visit, struct buf *scratch);
+int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
+                    struct counts *sets, struct runs *runs, uint64_t first_visit, struct buf *scratch);
 
 /* Hands every visit that is not digested yet to `each`, which says 0 or a code that ends it. Its ordinal is
  * its place among all in the fresh rows. */
-typedef int digest_each_fn(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor);
-int digest_fresh_each(struct sqlite_conn *c, digest_each_fn *each, void *arg);
+typedef int buffer_each_fn(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor);
+int buffer_each(struct sqlite_conn *c, buffer_each_fn *each, void *arg);
 
 /* --- impressions: written by commits, added up by windows --- */
 
@@ -176,28 +176,28 @@ int impressions_window(struct sqlite_conn *c, struct window_query *q);
 /* --- questions about visits, answered in one snapshot that the caller has begun --- */
 
 /* The query was checked (tallies.h). */
-int answers_stats_get(struct sqlite_conn *c, struct stats_query *q);
+int sqlite_stats_get(struct sqlite_conn *c, struct stats_query *q);
 
 /* `key` is the file's secret; where to go on is what page_check says. A rank is how many visits of that link
  * and minute were recorded before. */
-int answers_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
+int sqlite_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
                        const struct page_from *from);
 
-int answers_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
-int answers_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);
+int sqlite_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
+int sqlite_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);
 
-int answers_books_get(struct sqlite_conn *c, bool deep, struct sink_books *ret);
+int sqlite_reconciliation_get(struct sqlite_conn *c, bool deep, struct reconciliation *ret);
 
 /* A shape by its number, strings in the arena. */
-int answers_shape_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct visit_shape *ret);
+int sqlite_set_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct dimension_set *ret);
 
 /* Which levels may have cells where, so that nobody looks for those that cannot be. */
 struct cell_spans {
 	int64_t first_ms[CELL_LEVELS], last_ms[CELL_LEVELS]; /* starts; first > last: none at all */
 };
-int answers_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret);
+int sqlite_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret);
 
-static inline bool answers_cell_may_be(const struct cell_spans *s, enum cell_level level, int64_t start_ms)
+static inline bool sqlite_cell_may_be(const struct cell_spans *s, enum cell_level level, int64_t start_ms)
 {
 	return start_ms >= s->first_ms[level] && start_ms <= s->last_ms[level];
 }
@@ -211,7 +211,7 @@ struct sweep {
 };
 
 /* What it remembers between steps; losing it costs time only. */
-struct tidy {
+struct retention {
 	size_t next; /* the kind of step to begin with, so that each has its turn */
 	struct sweep texts, ads;
 };
@@ -219,5 +219,5 @@ struct tidy {
 /* One step, in the transaction that the caller has begun: *ret_more says whether it did anything. A clock
  * that runs ahead of the commits is not believed: nothing goes that an hour after the last commit would not.
  */
-int tidy_step(struct tidy *t, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
+int retention_step(struct retention *t, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
               bool *ret_more);

@@ -11,7 +11,7 @@ STATEMENT(SQL_BOOK_ADD, "UPDATE book SET clicks = clicks + ?, orphans = orphans 
                         " dropped_clicks = dropped_clicks + ?, duplicates = duplicates + ?, serial = ?,"
                         " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?, now_ms = ?,"
                         " new_texts = ?, ads = ?, last_ad = ?")
-STATEMENT(SQL_BOOK_DIGEST, "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
+STATEMENT(SQL_COUNTS_COMPACT, "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
                            " digest_visits = ?, digest_orphans = ?")
 STATEMENT(SQL_BOOK_KEPT, "UPDATE book SET kept_ms = ?")
 STATEMENT(SQL_BOOK_RETIRE, "UPDATE book SET retired_clicks = retired_clicks + ?,"
@@ -25,24 +25,24 @@ STATEMENT(SQL_POSITIONS, "SELECT segment, offset FROM position ORDER BY segment 
 STATEMENT(SQL_POSITION_PUT, "INSERT INTO position (segment, offset) VALUES (?, ?)"
                             " ON CONFLICT (segment) DO UPDATE SET offset = excluded.offset")
 STATEMENT(SQL_POSITION_DELETE, "DELETE FROM position WHERE segment = ?")
-STATEMENT(SQL_SHAPE_BY_HASH, "SELECT id, kind, " SHAPE_DIMS " FROM shape WHERE hash = ?")
-STATEMENT(SQL_SHAPE_BY_ID, "SELECT id, kind, " SHAPE_DIMS " FROM shape WHERE id = ?")
-STATEMENT(SQL_SHAPE_INSERT, "INSERT INTO shape (hash, kind, " SHAPE_DIMS ") VALUES (?,?,?,?,?,?,?,?,?,?)")
-STATEMENT(SQL_SHAPE_LAST, "SELECT max(id) FROM shape")
+STATEMENT(SQL_SET_BY_HASH, "SELECT id, kind, " DIMENSION_SET_DIMS " FROM shape WHERE hash = ?")
+STATEMENT(SQL_SET_BY_ID, "SELECT id, kind, " DIMENSION_SET_DIMS " FROM shape WHERE id = ?")
+STATEMENT(SQL_SET_INSERT, "INSERT INTO shape (hash, kind, " DIMENSION_SET_DIMS ") VALUES (?,?,?,?,?,?,?,?,?,?)")
+STATEMENT(SQL_SET_LAST, "SELECT max(id) FROM shape")
 STATEMENT(SQL_TEXT_BY_HASH, "SELECT id, text, last_day FROM text WHERE hash = ?")
 STATEMENT(SQL_TEXT_BY_ID, "SELECT text FROM text WHERE id = ?")
 STATEMENT(SQL_TEXT_INSERT, "INSERT INTO text (hash, text, last_day) VALUES (?, ?, ?)")
 STATEMENT(SQL_TEXT_TOUCH, "UPDATE text SET last_day = ?2 WHERE id = ?1")
 STATEMENT(SQL_TEXT_SWEEP, "DELETE FROM text WHERE id > ?1 AND id <= ?2 AND last_day < ?3")
 STATEMENT(SQL_TEXT_AFTER, "SELECT max(id) FROM (SELECT id FROM text WHERE id > ?1 ORDER BY id LIMIT ?2)")
-STATEMENT(SQL_FRESH_INSERT, "INSERT INTO fresh (committed_ms, visits, orphans, keys, visitors, details)"
+STATEMENT(SQL_BUFFER_INSERT, "INSERT INTO fresh (committed_ms, visits, orphans, keys, visitors, details)"
                             " VALUES (?,?,?,?,?,?)")
-STATEMENT(SQL_FRESH_ALL, "SELECT visits, keys, visitors, details, id FROM fresh ORDER BY id")
-STATEMENT(SQL_FRESH_KEYS, "SELECT visits, keys, visitors, id FROM fresh ORDER BY id")
-STATEMENT(SQL_FRESH_SUMS, "SELECT coalesce(sum(visits), 0), coalesce(sum(orphans), 0), min(committed_ms)"
+STATEMENT(SQL_BUFFER_ALL, "SELECT visits, keys, visitors, details, id FROM fresh ORDER BY id")
+STATEMENT(SQL_BUFFER_KEYS, "SELECT visits, keys, visitors, id FROM fresh ORDER BY id")
+STATEMENT(SQL_BUFFER_SUMS, "SELECT coalesce(sum(visits), 0), coalesce(sum(orphans), 0), min(committed_ms)"
                           " FROM fresh")
-STATEMENT(SQL_FRESH_LAST, "SELECT max(id) FROM fresh")
-STATEMENT(SQL_FRESH_DELETE, "DELETE FROM fresh WHERE id <= ?")
+STATEMENT(SQL_BUFFER_LAST, "SELECT max(id) FROM fresh")
+STATEMENT(SQL_BUFFER_DELETE, "DELETE FROM fresh WHERE id <= ?")
 STATEMENT(SQL_VISIT_INSERT, "INSERT INTO visit (first, count, newest_ms, keys, details) VALUES (?,?,?,?,?)")
 STATEMENT(SQL_VISIT_KEYS,
           "SELECT first, count, keys FROM visit WHERE first >= coalesce((SELECT max(first) FROM"

@@ -59,7 +59,7 @@ int tallies_begin(struct tallies *t, struct stats_query *q)
 
 void tallies_release(struct tallies *t)
 {
-	free(t->shapes);
+	free(t->sets);
 }
 
 /* --- shapes --- */
@@ -71,22 +71,22 @@ static bool dim_is(struct str value, struct str wanted)
 	return str_eq(value, wanted);
 }
 
-int tallies_learn(struct tallies *t, uint64_t id, const struct visit_shape *shape)
+int tallies_learn(struct tallies *t, uint64_t id, const struct dimension_set *set)
 {
-	struct visit_shape *copy = arena_alloc(t->q->arena, sizeof(*copy));
+	struct dimension_set *copy = arena_alloc(t->q->arena, sizeof(*copy));
 	size_t before = t->cap;
-	if (!copy || !ARRAY_ROOM(t->shapes, t->cap, id + 1))
+	if (!copy || !ARRAY_ROOM(t->sets, t->cap, id + 1))
 		return ERR_NOMEM;
-	memset(t->shapes + before, 0, (t->cap - before) * sizeof(*t->shapes));
-	*copy = *shape;
-	t->shapes[id].shape = copy;
-	struct shape_tally *v = &t->shapes[id];
+	memset(t->sets + before, 0, (t->cap - before) * sizeof(*t->sets));
+	*copy = *set;
+	t->sets[id].set = copy;
+	struct set_tally *v = &t->sets[id];
 	v->known = true;
-	v->click = v->shape->kind == VISIT_CLICK;
-	v->bot = v->shape->dims[DIM_BOT].ptr != NULL;
+	v->click = v->set->kind == VISIT_CLICK;
+	v->bot = v->set->dims[DIM_BOT].ptr != NULL;
 	v->wanted = t->q->bots == BOTS_INCLUDED || v->bot == (t->q->bots == BOTS_ONLY);
 	for (int i = 0; i < DIM_COUNT; i++)
-		if (t->q->filtered >> i & 1 && !dim_is(v->shape->dims[i], t->q->filter[i]))
+		if (t->q->filtered >> i & 1 && !dim_is(v->set->dims[i], t->q->filter[i]))
 			v->wanted = false;
 	return 0;
 }
@@ -116,9 +116,9 @@ static int share_out(const struct tallies *t, int dim, struct stats_share *room)
 	struct stats_query *q = t->q;
 	size_t count = 0;
 	for (size_t i = 0; i < t->cap; i++) {
-		const struct shape_tally *v = &t->shapes[i];
+		const struct set_tally *v = &t->sets[i];
 		if (v->known && v->click && v->count > 0)
-			room[count++] = (struct stats_share){.value = v->shape->dims[dim],
+			room[count++] = (struct stats_share){.value = v->set->dims[dim],
 			                                     .clicks = v->count};
 	}
 	qsort(room, count, sizeof(*room), value_compare);
@@ -144,10 +144,10 @@ int tallies_answer(const struct tallies *t)
 {
 	struct stats_query *q = t->q;
 	for (size_t i = 0; i < t->cap; i++) {
-		const struct shape_tally *v = &t->shapes[i];
+		const struct set_tally *v = &t->sets[i];
 		if (!v->known || v->count == 0)
 			continue;
-		switch (v->shape->kind) {
+		switch (v->set->kind) {
 		case VISIT_CLICK:
 			q->clicks += v->count;
 			q->bot_clicks += v->bot ? v->count : 0;

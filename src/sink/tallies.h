@@ -8,17 +8,17 @@
 #include "sink/calendar.h"
 #include "sink/sink.h"
 
-struct shape_tally {
+struct set_tally {
 	bool known, wanted, click, bot;
 	uint64_t count;
-	struct visit_shape *shape; /* in the query's arena */
+	struct dimension_set *set; /* in the query's arena */
 };
 
 struct tallies {
 	struct stats_query *q;
 	int64_t from_ms, to_ms; /* of the query, where times can be; from >= to: nothing is asked for */
 	int64_t first_step;
-	struct shape_tally *shapes; /* by number */
+	struct set_tally *sets; /* by number */
 	size_t cap;
 };
 
@@ -31,11 +31,11 @@ void tallies_release(struct tallies *t);
 
 static inline bool tallies_know(const struct tallies *t, uint64_t id)
 {
-	return id < t->cap && t->shapes[id].known;
+	return id < t->cap && t->sets[id].known;
 }
 
 /* What the number means; its strings are in the query's arena. 0 or ERR_NOMEM. */
-int tallies_learn(struct tallies *t, uint64_t id, const struct visit_shape *shape);
+int tallies_learn(struct tallies *t, uint64_t id, const struct dimension_set *set);
 
 /* Where in the series that time lies, which is within the range; 0 without a series. */
 static inline size_t tallies_step(const struct tallies *t, int64_t ms)
@@ -46,7 +46,7 @@ static inline size_t tallies_step(const struct tallies *t, int64_t ms)
 /* Of a number that is known. `n` may be negative, as a large number: it takes away what was added. */
 static inline void tallies_add(struct tallies *t, uint64_t id, uint64_t n, size_t step)
 {
-	struct shape_tally *v = &t->shapes[id];
+	struct set_tally *v = &t->sets[id];
 	if (!v->wanted)
 		return;
 	v->count += n;

@@ -15,7 +15,7 @@ enum {
 };
 
 struct step {
-	struct tidy *tidy;
+	struct retention *retention;
 	struct sqlite_conn *c;
 	const struct sink_settings *s;
 	int64_t now_ms;
@@ -37,13 +37,13 @@ static int delete_some(struct step *t, unsigned sql, const int64_t *args, size_t
 struct old_cell {
 	bool found;
 	int64_t start_ms, link, visits;
-	struct counts shapes;
+	struct counts sets;
 	struct runs runs;
 };
 
 static void old_cell_release(struct old_cell *o)
 {
-	counts_release(&o->shapes);
+	counts_release(&o->sets);
 	runs_release(&o->runs);
 }
 
@@ -62,7 +62,7 @@ static int oldest_cell(const struct step *t, int64_t level_key, int64_t unit_ms,
 	if (!ret->found)
 		return SQLITE_OK;
 	uint64_t minutes = (uint64_t)((ret->start_ms - time_floor(ret->start_ms, unit_ms)) / MINUTE_MS);
-	return layout_sql_code(counts_add_blob(&ret->shapes, column_blob(&q, 3))
+	return layout_sql_code(counts_add_blob(&ret->sets, column_blob(&q, 3))
 	                           ?: runs_add_blob(&ret->runs, column_blob(&q, 4), minutes));
 }
 
@@ -79,7 +79,7 @@ static int move_cell(const struct step *t, enum cell_level level, int64_t togeth
 	if (rc != SQLITE_OK || !o.found)
 		return rc;
 	if (!last)
-		rc = digest_cell_add(t->c, key + 1, time_floor(o.start_ms, unit_ms), o.link, &o.shapes,
+		rc = compaction_cell_add(t->c, key + 1, time_floor(o.start_ms, unit_ms), o.link, &o.sets,
 		                     &o.runs, first_visit, scratch);
 	else
 		rc = RUN(t->c, SQL_BOOK_RETIRE, o.link == LINK_ALL ? o.visits : 0,
@@ -171,9 +171,9 @@ static int names_sweep(struct step *t, struct sweep *s, unsigned sql_after, unsi
 static int step_sweep_texts(struct step *t)
 {
 	int ignored;
-	if (t->tidy->texts.day == day_of(t->now_ms))
+	if (t->retention->texts.day == day_of(t->now_ms))
 		return SQLITE_OK;
-	return names_sweep(t, &t->tidy->texts, SQL_TEXT_AFTER, SQL_TEXT_SWEEP,
+	return names_sweep(t, &t->retention->texts, SQL_TEXT_AFTER, SQL_TEXT_SWEEP,
 	                   day_of(t->now_ms - (int64_t)t->s->visits_ms) - 1, &ignored);
 }
 
@@ -242,7 +242,7 @@ static int step_drop_ad_days(struct step *t)
 static int step_sweep_ads(struct step *t)
 {
 	int64_t cell[2];
-	if (t->tidy->ads.day == day_of(t->now_ms))
+	if (t->retention->ads.day == day_of(t->now_ms))
 		return SQLITE_OK;
 	int rc = oldest_ad_cell(t->c, AD_DAY, cell);
 	if (rc != SQLITE_OK)
@@ -251,18 +251,18 @@ static int step_sweep_ads(struct step *t)
 	if (t->book.ads >= ADS_CROWDED)
 		day = MAX(day, day_of(t->now_ms - (int64_t)t->s->impressions_ms));
 	int gone;
-	rc = names_sweep(t, &t->tidy->ads, SQL_AD_AFTER, SQL_AD_SWEEP, day, &gone);
+	rc = names_sweep(t, &t->retention->ads, SQL_AD_AFTER, SQL_AD_SWEEP, day, &gone);
 	return rc == SQLITE_OK && gone > 0 ? RUN(t->c, SQL_BOOK_ADS_GONE, gone) : rc;
 }
 
-int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
+int retention_step(struct retention *retention, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
               bool *ret_more)
 {
 	static int (*const steps[])(struct step *) = {
 	    step_drop_impressions, step_fold_minutes, step_fold_hours,  step_drop_visits, step_drop_days,
 	    step_drop_day_links,   step_drop_ad_days, step_sweep_texts, step_sweep_ads,
 	};
-	struct step t = {.tidy = tidy, .c = c, .s = s};
+	struct step t = {.retention = retention, .c = c, .s = s};
 	int rc = layout_book_get(c, &t.book);
 	*ret_more = false;
 	if (rc != SQLITE_OK || t.book.now_ms == 0) /* nothing was ever committed */
@@ -270,8 +270,8 @@ int tidy_step(struct tidy *tidy, struct sqlite_conn *c, const struct sink_settin
 	t.now_ms = MIN(now_ms, t.book.now_ms + HOUR_MS);
 	rc = move_kept(&t);
 	for (size_t i = 0; rc == SQLITE_OK && !t.did && i < ARRAY_LEN(steps); i++) {
-		size_t at = tidy->next % ARRAY_LEN(steps);
-		tidy->next = at + 1;
+		size_t at = retention->next % ARRAY_LEN(steps);
+		retention->next = at + 1;
 		rc = steps[at](&t);
 	}
 	*ret_more = t.did;

@@ -27,7 +27,7 @@ struct reader {
 /* What is known of a part of an expression. */
 struct part {
 	bool exact;
-	struct agent_word *texts; /* exact: all that it can match */
+	struct required_literal *texts; /* exact: all that it can match */
 	struct agent_need *needs; /* otherwise: what every match contains */
 };
 
@@ -43,7 +43,7 @@ static struct part reader_lose(struct reader *r)
 	return unknown;
 }
 
-static size_t words_count(const struct agent_word *w)
+static size_t words_count(const struct required_literal *w)
 {
 	size_t count = 0;
 	for (; w; w = w->next)
@@ -51,7 +51,7 @@ static size_t words_count(const struct agent_word *w)
 	return count;
 }
 
-static size_t words_shortest(const struct agent_word *w)
+static size_t words_shortest(const struct required_literal *w)
 {
 	size_t shortest = w ? SIZE_MAX : 0;
 	for (; w; w = w->next)
@@ -59,7 +59,7 @@ static size_t words_shortest(const struct agent_word *w)
 	return shortest;
 }
 
-static bool words_have(const struct agent_word *w, struct str text)
+static bool words_have(const struct required_literal *w, struct str text)
 {
 	while (w && !str_eq(w->text, text))
 		w = w->next;
@@ -67,9 +67,9 @@ static bool words_have(const struct agent_word *w, struct str text)
 }
 
 /* `words` and a + b. */
-static struct agent_word *words_add(struct reader *r, struct agent_word *words, struct str a, struct str b)
+static struct required_literal *words_add(struct reader *r, struct required_literal *words, struct str a, struct str b)
 {
-	struct agent_word *added = arena_alloc(r->mem, sizeof(*added) + a.len + b.len);
+	struct required_literal *added = arena_alloc(r->mem, sizeof(*added) + a.len + b.len);
 	if (!added) {
 		r->failed = true;
 		return words;
@@ -77,23 +77,23 @@ static struct agent_word *words_add(struct reader *r, struct agent_word *words, 
 	char *text = (char *)(added + 1);
 	memcpy(text, a.ptr, a.len);
 	memcpy(text + a.len, b.ptr, b.len);
-	*added = (struct agent_word){.next = words, .text = str_n(text, a.len + b.len)};
+	*added = (struct required_literal){.next = words, .text = str_n(text, a.len + b.len)};
 	return words_have(words, added->text) ? words : added;
 }
 
-static struct agent_word *words_union(struct reader *r, struct agent_word *a, const struct agent_word *b)
+static struct required_literal *words_union(struct reader *r, struct required_literal *a, const struct required_literal *b)
 {
 	for (; b; b = b->next)
 		a = words_add(r, a, b->text, STR(""));
 	return a;
 }
 
-static struct agent_word *words_product(struct reader *r, const struct agent_word *a,
-                                        const struct agent_word *b)
+static struct required_literal *words_product(struct reader *r, const struct required_literal *a,
+                                        const struct required_literal *b)
 {
-	struct agent_word *all = NULL;
+	struct required_literal *all = NULL;
 	for (; a; a = a->next) {
-		for (const struct agent_word *w = b; w; w = w->next)
+		for (const struct required_literal *w = b; w; w = w->next)
 			all = words_add(r, all, a->text, w->text);
 	}
 	return all;
@@ -105,7 +105,7 @@ static struct part part_exact(struct reader *r, struct str text)
 }
 
 /* `needs` and one more, unless its words are too short to tell anything. */
-static struct agent_need *needs_add(struct reader *r, struct agent_need *needs, struct agent_word *words)
+static struct agent_need *needs_add(struct reader *r, struct agent_need *needs, struct required_literal *words)
 {
 	if (words_shortest(words) < WORD_BYTES_MIN)
 		return needs;
@@ -124,9 +124,9 @@ static struct agent_need *part_needs(struct reader *r, const struct part *p)
 }
 
 /* The words of the need that most texts fail to meet: the one with the longest words, as a guess. */
-static struct agent_word *part_words(struct reader *r, const struct part *p)
+static struct required_literal *part_words(struct reader *r, const struct part *p)
 {
-	struct agent_word *best = NULL;
+	struct required_literal *best = NULL;
 	for (struct agent_need *n = part_needs(r, p); n; n = n->next) {
 		if (words_shortest(n->words) > words_shortest(best))
 			best = n->words;
@@ -138,8 +138,8 @@ static struct part part_either(struct reader *r, const struct part *a, const str
 {
 	if (a->exact && b->exact && words_count(a->texts) + words_count(b->texts) <= TEXTS_MAX)
 		return (struct part){.exact = true, .texts = words_union(r, a->texts, b->texts)};
-	struct agent_word *of_a = part_words(r, a);
-	struct agent_word *of_b = part_words(r, b);
+	struct required_literal *of_a = part_words(r, a);
+	struct required_literal *of_b = part_words(r, b);
 	if (!of_a || !of_b)
 		return unknown;
 	return (struct part){.needs = needs_add(r, NULL, words_union(r, of_a, of_b))};
@@ -367,7 +367,7 @@ static struct part read_alternatives(struct reader *r)
 	return all;
 }
 
-int agent_needs_find(struct arena *mem, struct str regex, struct agent_need **ret, bool *ret_names_fixed)
+int required_literals_find(struct arena *mem, struct str regex, struct agent_need **ret, bool *ret_names_fixed)
 {
 	struct reader r = {.mem = mem, .at = regex.ptr, .end = regex.ptr + regex.len};
 	struct part whole = read_alternatives(&r);

@@ -4,16 +4,16 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-struct agent_word {
-	struct agent_word *next;
+struct required_literal {
+	struct required_literal *next;
 	struct str text;
 };
 
 struct agent_need { /* one of its words must be there */
 	struct agent_need *next;
-	struct agent_word *words;
+	struct required_literal *words;
 };
 
 /* All needs must be met, so none (NULL) promises nothing. What is not understood is not promised;
  * `regex` must be one that PCRE accepts. Everything is in `mem`. ERR_NOMEM. */
-int agent_needs_find(struct arena *mem, struct str regex, struct agent_need **ret, bool *ret_names_fixed);
+int required_literals_find(struct arena *mem, struct str regex, struct agent_need **ret, bool *ret_names_fixed);

@@ -165,11 +165,11 @@ static int rule_index(struct agent_rules *r, uint16_t index)
 	CLEANUP(arena_release) struct arena scratch = {0};
 	struct agent_rule *rule = &r->rules[index];
 	struct agent_need *needs;
-	int result = agent_needs_find(&scratch, rule->regex, &needs, &rule->names_fixed);
+	int result = required_literals_find(&scratch, rule->regex, &needs, &rule->names_fixed);
 	if (result < 0)
 		return result;
 	for (; needs && r->needs_left[index] < NEEDS_MAX; needs = needs->next, r->needs_left[index]++) {
-		for (const struct agent_word *w = needs->words; w; w = w->next)
+		for (const struct required_literal *w = needs->words; w; w = w->next)
 			trie_add(&r->trie, w->text, (uint32_t)(r->needs.len / sizeof(index)));
 		buf_append(&r->needs, &index, sizeof(index));
 	}

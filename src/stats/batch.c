@@ -8,16 +8,16 @@
 
 enum {
 	AGENT_NS_MAX = 100 * 1000 * 1000, /* a batch's time for agents that nobody has seen before */
-	SHAPE_PARTS = 9,
-	SHAPES_MAX = 1 << 16, /* in one batch; one with more is handed over early */
-	SHAPE_SLOTS = 2 * SHAPES_MAX,
+	SET_PARTS = 9,
+	DIMENSION_SETS_MAX = 1 << 16, /* in one batch; one with more is handed over early */
+	SET_SLOTS = 2 * DIMENSION_SETS_MAX,
 	PLACE_SLOTS = 8192,
 };
 #define TIME_MS_MAX 253402300799999LL /* the last of the year 9999 */
 
 /* The numbers of the words that make up a shape: compared instead of the texts. */
-struct shape_key {
-	uint32_t parts[SHAPE_PARTS];
+struct set_key {
+	uint32_t parts[SET_PARTS];
 };
 
 /* What was found about a network, for the words as they are numbered now. */
@@ -28,7 +28,7 @@ struct place_slot {
 
 struct batch {
 	struct batch_config config;
-	struct words words;
+	struct intern intern;
 	uint32_t stamp;
 	uint32_t generation; /* grows when the words are forgotten */
 	struct arena arena;  /* texts of this round */
@@ -36,9 +36,9 @@ struct batch {
 	struct sink_visit *visits;
 	struct sink_impression *impressions;
 	struct sink_note *notes;
-	struct visit_shape *shapes;
-	struct shape_key *shape_keys;
-	uint32_t *shape_slots; /* 1 + index */
+	struct dimension_set *sets;
+	struct set_key *set_keys;
+	uint32_t *set_slots; /* 1 + index */
 	struct str *texts;
 	size_t text_cap;
 	uint32_t *fingerprint_slots; /* 1 + index into impressions */
@@ -76,14 +76,14 @@ int batch_new(const struct batch_config *config, struct batch **ret)
 	b->visits = malloc(config->events_max * sizeof(*b->visits));
 	b->impressions = malloc(config->events_max * sizeof(*b->impressions));
 	b->notes = malloc(2 * config->events_max * sizeof(*b->notes)); /* a tally is two */
-	b->shapes = malloc(SHAPES_MAX * sizeof(*b->shapes));
-	b->shape_keys = malloc(SHAPES_MAX * sizeof(*b->shape_keys));
-	b->shape_slots = calloc(SHAPE_SLOTS, sizeof(*b->shape_slots));
+	b->sets = malloc(DIMENSION_SETS_MAX * sizeof(*b->sets));
+	b->set_keys = malloc(DIMENSION_SETS_MAX * sizeof(*b->set_keys));
+	b->set_slots = calloc(SET_SLOTS, sizeof(*b->set_slots));
 	b->texts = malloc(b->text_cap * sizeof(*b->texts));
 	b->fingerprint_slots = calloc(b->fingerprint_slot_count, sizeof(*b->fingerprint_slots));
 	b->places = calloc(PLACE_SLOTS, sizeof(*b->places));
-	if (words_init(&b->words, config->agents) < 0 || !b->visits || !b->impressions || !b->notes ||
-	    !b->shapes || !b->shape_keys || !b->shape_slots || !b->texts || !b->fingerprint_slots ||
+	if (intern_init(&b->intern, config->agents) < 0 || !b->visits || !b->impressions || !b->notes ||
+	    !b->sets || !b->set_keys || !b->set_slots || !b->texts || !b->fingerprint_slots ||
 	    !b->places) {
 		batch_free(b);
 		return ERR_NOMEM;
@@ -96,14 +96,14 @@ void batch_free(struct batch *b)
 {
 	if (!b)
 		return;
-	words_release(&b->words);
+	intern_release(&b->intern);
 	arena_release(&b->arena);
 	free(b->visits);
 	free(b->impressions);
 	free(b->notes);
-	free(b->shapes);
-	free(b->shape_keys);
-	free(b->shape_slots);
+	free(b->sets);
+	free(b->set_keys);
+	free(b->set_slots);
 	free(b->texts);
 	free(b->fingerprint_slots);
 	free(b->places);
@@ -114,11 +114,11 @@ void batch_begin(struct batch *b, int64_t now_ms)
 {
 	if (b->result.impression_count > 0)
 		memset(b->fingerprint_slots, 0, b->fingerprint_slot_count * sizeof(*b->fingerprint_slots));
-	if (b->result.shape_count > 0)
-		memset(b->shape_slots, 0, SHAPE_SLOTS * sizeof(*b->shape_slots));
+	if (b->result.set_count > 0)
+		memset(b->set_slots, 0, SET_SLOTS * sizeof(*b->set_slots));
 	arena_release(&b->arena);
-	if (words_are_many(&b->words)) {
-		words_reset(&b->words);
+	if (intern_is_full(&b->intern)) {
+		intern_reset(&b->intern);
 		memset(b->places, 0, PLACE_SLOTS * sizeof(*b->places));
 		b->generation++;
 	}
@@ -126,14 +126,14 @@ void batch_begin(struct batch *b, int64_t now_ms)
 	b->recent_count = 0;
 	b->taken = 0;
 	b->closed = false;
-	words_allow(&b->words, AGENT_NS_MAX);
+	intern_allow(&b->intern, AGENT_NS_MAX);
 	b->result = (struct sink_batch){.now_ms = now_ms};
 }
 
 bool batch_is_full(const struct batch *b)
 {
-	return b->closed || b->taken >= b->config.events_max || b->result.shape_count >= SHAPES_MAX - 1 ||
-	       b->result.text_count + 4 > b->text_cap || words_are_many(&b->words);
+	return b->closed || b->taken >= b->config.events_max || b->result.set_count >= DIMENSION_SETS_MAX - 1 ||
+	       b->result.text_count + 4 > b->text_cap || intern_is_full(&b->intern);
 }
 
 const struct sink_batch *batch_result(struct batch *b)
@@ -141,7 +141,7 @@ const struct sink_batch *batch_result(struct batch *b)
 	b->result.visits = b->visits;
 	b->result.impressions = b->impressions;
 	b->result.notes = b->notes;
-	b->result.shapes = b->shapes;
+	b->result.sets = b->sets;
 	b->result.texts = b->texts;
 	return &b->result;
 }
@@ -216,14 +216,14 @@ static uint32_t mentioned(struct batch *b, struct queue *q, struct queue_stream 
 {
 	char text[EVENT_STRING_BYTES_MAX];
 	if (position == 0)
-		return WORD_NONE;
+		return INTERN_NONE;
 	struct notes *n = notes_of(b, stream);
 	if (LIKELY(n && n->slot_count > 0)) {
 		const struct notes_slot *slot = &n->slots[slot_of(n, position)];
 		if (LIKELY(slot->position == position))
 			return slot->word;
 	}
-	uint32_t word = words_of(&b->words, q->ops->text(q, stream, position, text));
+	uint32_t word = intern_add(&b->intern, q->ops->text(q, stream, position, text));
 	note(n, position, word);
 	return word;
 }
@@ -237,8 +237,8 @@ static struct brought brought_with(struct batch *b, struct queue *q, const struc
 {
 	const struct event_visit *v = &ev->event->visit;
 	if (ev->has_texts)
-		return (struct brought){words_of(&b->words, ev->agent), words_of(&b->words, ev->referrer),
-		                        words_of(&b->words, ev->language)};
+		return (struct brought){intern_add(&b->intern, ev->agent), intern_add(&b->intern, ev->referrer),
+		                        intern_add(&b->intern, ev->language)};
 	return (struct brought){mentioned(b, q, ev->stream, v->agent),
 	                        mentioned(b, q, ev->stream, v->referrer),
 	                        mentioned(b, q, ev->stream, v->language)};
@@ -247,9 +247,9 @@ static struct brought brought_with(struct batch *b, struct queue *q, const struc
 /* A word's number among the texts of this round. */
 static uint32_t text_of(struct batch *b, uint32_t word)
 {
-	if (word == WORD_NONE)
+	if (word == INTERN_NONE)
 		return SINK_NO_TEXT;
-	struct word *w = words_at(&b->words, word);
+	struct word *w = intern_at(&b->intern, word);
 	if (w->stamp != b->stamp) {
 		w->stamp = b->stamp;
 		w->text_index = (uint32_t)b->result.text_count;
@@ -290,13 +290,13 @@ static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 	uint8_t key[8] = {0};
 	memcpy(key, v->address, v->address_len);
 	key[7] = v->address_len;
-	struct place_slot *slot = &b->places[hash_bytes(key, sizeof(key), b->words.seed) % PLACE_SLOTS];
+	struct place_slot *slot = &b->places[hash_bytes(key, sizeof(key), b->intern.seed) % PLACE_SLOTS];
 	if (memcmp(slot->address, key, sizeof(key)) != 0) {
 		memcpy(slot->address, key, sizeof(key));
 		struct place found = {0};
 		char text[256];
 		places_find(b->config.places, v->address_len == 3 ? AF_INET : AF_INET6, v->address, &found);
-		slot->country = words_of(&b->words, found.country);
+		slot->country = intern_add(&b->intern, found.country);
 		size_t region = MIN(found.region.len, sizeof(text) / 2 - 1),
 		       city = MIN(found.city.len, sizeof(text) / 2);
 		if (region > 0)
@@ -304,34 +304,34 @@ static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 		text[region] = '\n';
 		if (city > 0)
 			memcpy(text + region + 1, found.city.ptr, city);
-		slot->place = region + city > 0 ? words_of(&b->words, str_n(text, region + 1 + city))
-		                                : WORD_NONE;
+		slot->place = region + city > 0 ? intern_add(&b->intern, str_n(text, region + 1 + city))
+		                                : INTERN_NONE;
 	}
 	return *slot;
 }
 
-static uint32_t shape_of(struct batch *b, const struct shape_key *key)
+static uint32_t set_of(struct batch *b, const struct set_key *key)
 {
-	size_t i = hash_bytes(key, sizeof(*key), b->words.seed) % SHAPE_SLOTS;
-	for (; b->shape_slots[i] != 0; i = (i + 1) % SHAPE_SLOTS) {
-		uint32_t index = b->shape_slots[i] - 1;
-		if (memcmp(&b->shape_keys[index], key, sizeof(*key)) == 0)
+	size_t i = hash_bytes(key, sizeof(*key), b->intern.seed) % SET_SLOTS;
+	for (; b->set_slots[i] != 0; i = (i + 1) % SET_SLOTS) {
+		uint32_t index = b->set_slots[i] - 1;
+		if (memcmp(&b->set_keys[index], key, sizeof(*key)) == 0)
 			return index;
 	}
-	uint32_t index = (uint32_t)b->result.shape_count++;
-	b->shape_slots[i] = index + 1;
-	b->shape_keys[index] = *key;
-	struct visit_shape *shape = &b->shapes[index];
-	const struct words *w = &b->words;
-	shape->kind = key->parts[0];
-	shape->dims[DIM_SOURCE] = key->parts[1] == EVENT_SOURCE_QR ? STR("qr") : STR("link");
-	shape->dims[DIM_COUNTRY] = words_text(w, key->parts[2]);
-	shape->dims[DIM_BROWSER] = words_text(w, key->parts[3]);
-	shape->dims[DIM_OS] = words_text(w, key->parts[4]);
-	shape->dims[DIM_DEVICE] = words_text(w, key->parts[5]);
-	shape->dims[DIM_BOT] = words_text(w, key->parts[6]);
-	shape->dims[DIM_REFERRER] = words_text(w, key->parts[7]);
-	shape->dims[DIM_LANGUAGE] = words_text(w, key->parts[8]);
+	uint32_t index = (uint32_t)b->result.set_count++;
+	b->set_slots[i] = index + 1;
+	b->set_keys[index] = *key;
+	struct dimension_set *set = &b->sets[index];
+	const struct intern *w = &b->intern;
+	set->kind = key->parts[0];
+	set->dims[DIM_SOURCE] = key->parts[1] == EVENT_SOURCE_QR ? STR("qr") : STR("link");
+	set->dims[DIM_COUNTRY] = intern_text(w, key->parts[2]);
+	set->dims[DIM_BROWSER] = intern_text(w, key->parts[3]);
+	set->dims[DIM_OS] = intern_text(w, key->parts[4]);
+	set->dims[DIM_DEVICE] = intern_text(w, key->parts[5]);
+	set->dims[DIM_BOT] = intern_text(w, key->parts[6]);
+	set->dims[DIM_REFERRER] = intern_text(w, key->parts[7]);
+	set->dims[DIM_LANGUAGE] = intern_text(w, key->parts[8]);
 	return index;
 }
 
@@ -393,12 +393,12 @@ static int add_visit(struct batch *b, struct queue *q, const struct queue_event 
 	}
 	struct brought with = brought_with(b, q, ev);
 	struct place_slot place = place_of(b, v);
-	uint32_t country = country_is_wellformed(v->country) ? words_of(&b->words, str_n(v->country, 2))
+	uint32_t country = country_is_wellformed(v->country) ? intern_add(&b->intern, str_n(v->country, 2))
 	                                                     : place.country;
-	const struct word *known = words_agent(&b->words, with.agent);
-	const struct shape_key key = {{v->kind, v->source, country, known->browser, known->os, known->device,
-	                               known->bot, words_host(&b->words, with.referrer),
-	                               words_language(&b->words, with.language)}};
+	const struct word *known = intern_agent(&b->intern, with.agent);
+	const struct set_key key = {{v->kind, v->source, country, known->browser, known->os, known->device,
+	                               known->bot, intern_host(&b->intern, with.referrer),
+	                               intern_language(&b->intern, with.language)}};
 	note_recent(b, v->key);
 	struct sink_visit *to = &b->visits[b->result.visit_count++];
 	*to = (struct sink_visit){
@@ -407,7 +407,7 @@ static int add_visit(struct batch *b, struct queue *q, const struct queue_event 
 	    .link = orphan ? 0 : v->link,
 	    .visitor = v->visitor,
 	    .stream = ev->stream->number,
-	    .shape = shape_of(b, &key),
+	    .set = set_of(b, &key),
 	    .agent = text_of(b, with.agent),
 	    .referrer = text_of(b, with.referrer),
 	    .place = text_of(b, place.place),
@@ -553,7 +553,7 @@ int batch_add(struct batch *b, struct queue *queue, const struct queue_event *ev
 	b->taken += e->kind != EVENT_STRING && e->kind != EVENT_END;
 	switch (e->kind) {
 	case EVENT_STRING:
-		note(notes_of(b, ev->stream), (uint32_t)e->position, words_of(&b->words, e->string));
+		note(notes_of(b, ev->stream), (uint32_t)e->position, intern_add(&b->intern, e->string));
 		return 0;
 	case EVENT_VISIT: return add_visit(b, queue, ev);
 	case EVENT_IMPRESSION: return add_impression(b, ev);

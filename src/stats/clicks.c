@@ -25,15 +25,15 @@ struct stream {
 	uint64_t at;           /* where the last batch ended */
 	struct link_set batch; /* clicked in this batch, how often */
 	struct link_set fresh; /* clicked since the store was last told */
-	struct link_set owed;  /* it is being told these, and was told: */
-	size_t told;
+	struct link_set unreported;  /* it is being told these, and was told: */
+	size_t reported;
 	bool is_searched; /* nobody else can have left links here that the store has not heard of */
 	uint64_t cursor;  /* of the search */
 };
 
 struct clicks {
 	struct clicks_config config;
-	struct untold *untold; /* NULL: none */
+	struct dirty_links *dirty_links; /* NULL: none */
 	uint64_t source;
 	struct stream *streams;
 	size_t count, cap;
@@ -46,14 +46,14 @@ struct clicks {
 static struct stream *stream_of(struct clicks *c, uint64_t number);
 
 /* Those that a process before this one has left. */
-static int untold_begin(struct clicks *c)
+static int dirty_begin(struct clicks *c)
 {
-	if (c->config.counters || !c->config.store || !c->config.untold)
+	if (c->config.counters || !c->config.store || !c->config.dirty_links)
 		return 0;
 	struct stream *s = stream_of(c, 0);
-	if (!s || untold_open(c->config.untold, &c->untold) < 0)
+	if (!s || dirty_links_open(c->config.dirty_links, &c->dirty_links) < 0)
 		return ERR_NOMEM;
-	const struct link_set *left = untold_links(c->untold);
+	const struct link_set *left = dirty_links_get(c->dirty_links);
 	for (size_t i = 0; i < left->count; i++)
 		link_set_add(&s->fresh, left->all[i].link, 0);
 	return 0;
@@ -68,7 +68,7 @@ int clicks_new(const struct clicks_config *config, struct clicks **ret)
 	c->due_ms = clock_mono_ms() + (int64_t)config->flush_ms;
 	c->credit_us = CREDIT_US;
 	c->credited_us = clock_mono_ns() / 1000;
-	int r = untold_begin(c);
+	int r = dirty_begin(c);
 	if (r < 0)
 		clicks_free(c);
 	else
@@ -83,10 +83,10 @@ void clicks_free(struct clicks *c)
 	for (size_t i = 0; i < c->count; i++) {
 		link_set_release(&c->streams[i].batch);
 		link_set_release(&c->streams[i].fresh);
-		link_set_release(&c->streams[i].owed);
+		link_set_release(&c->streams[i].unreported);
 	}
 	free(c->streams);
-	untold_free(c->untold);
+	dirty_links_free(c->dirty_links);
 	free(c);
 }
 
@@ -152,17 +152,17 @@ static int ask_sink(struct clicks *c, struct counter *links, size_t count)
 
 static bool is_click(const struct sink_batch *b, const struct sink_visit *v)
 {
-	return b->shapes[v->shape].kind == VISIT_CLICK;
+	return b->sets[v->set].kind == VISIT_CLICK;
 }
 
 void clicks_announce(struct clicks *c, const struct sink_batch *b)
 {
-	if (c->untold) {
+	if (c->dirty_links) {
 		for (size_t i = 0; i < b->visit_count; i++) {
 			if (is_click(b, &b->visits[i]))
-				untold_note(c->untold, b->visits[i].link);
+				dirty_links_note(c->dirty_links, b->visits[i].link);
 		}
-		untold_save(c->untold);
+		dirty_links_save(c->dirty_links);
 	}
 	if (!c->config.counters || c->config.sink->ops->resume || b->advance_count == 0)
 		return;
@@ -268,7 +268,7 @@ void clicks_count(struct clicks *c, const struct sink_batch *b)
 static void owe(void *ctx, uint64_t link)
 {
 	struct stream *s = ctx;
-	link_set_add(&s->owed, link, 0);
+	link_set_add(&s->unreported, link, 0);
 }
 
 /* Finds what others have left. Counters that are away can be searched the next time. */
@@ -276,7 +276,7 @@ static void search(struct clicks *c, struct stream *s, int64_t until_ms)
 {
 	struct counters *counters = c->config.counters;
 	while (!s->is_searched && clock_mono_ms() < until_ms) {
-		if (counters->ops->untold(counters, c->source, s->number, &s->cursor, owe, s) < 0)
+		if (counters->ops->dirty_links(counters, c->source, s->number, &s->cursor, owe, s) < 0)
 			return;
 		s->is_searched = s->cursor == 0;
 	}
@@ -302,10 +302,10 @@ static bool fill_in(struct clicks *c, struct counters_step *step, bool is_last)
 static int tell_some(struct clicks *c, struct stream *s, bool is_last)
 {
 	struct store_count counts[STEP_MAX];
-	size_t n = MIN(s->owed.count - s->told, (size_t)STEP_MAX);
+	size_t n = MIN(s->unreported.count - s->reported, (size_t)STEP_MAX);
 	struct counters_step step = {.source = c->source,
 	                             .at = {.stream = s->number, .to = s->at},
-	                             .links = s->owed.all + s->told,
+	                             .links = s->unreported.all + s->reported,
 	                             .count = n};
 	if (!fill_in(c, &step, is_last))
 		return 0;
@@ -319,10 +319,10 @@ static int tell_some(struct clicks *c, struct stream *s, bool is_last)
 	if (c->config.counters) {
 		if (s->reach <= s->at) /* otherwise the sink's totals hold what is still to come */
 			c->config.counters->ops->put(c->config.counters, &step);
-		c->config.counters->ops->told(c->config.counters, &step);
+		c->config.counters->ops->reported(c->config.counters, &step);
 	}
-	metric_add(&c->config.metrics->counters_told, n);
-	s->told += n;
+	metric_add(&c->config.metrics->counters_updates, n);
+	s->reported += n;
 	return 1;
 }
 
@@ -336,13 +336,13 @@ static void trim(struct clicks *c, const struct stream *s)
 static int tell_stream(struct clicks *c, struct stream *s, int64_t until_ms, bool is_last)
 {
 	search(c, s, until_ms);
-	while (s->told < s->owed.count) {
+	while (s->reported < s->unreported.count) {
 		int r = clock_mono_ms() < until_ms ? tell_some(c, s, is_last) : 0;
 		if (r <= 0)
 			return r;
 	}
-	link_set_release(&s->owed);
-	s->told = 0;
+	link_set_release(&s->unreported);
+	s->reported = 0;
 	if (s->is_searched)
 		trim(c, s);
 	return 1;
@@ -354,7 +354,7 @@ static void begin_telling(struct clicks *c)
 		return;
 	for (size_t i = 0; i < c->count; i++) {
 		struct stream *s = &c->streams[i];
-		s->owed = s->fresh;
+		s->unreported = s->fresh;
 		s->fresh = (struct link_set){0};
 	}
 	c->is_telling = true;
@@ -374,8 +374,8 @@ static int tell(struct clicks *c, int64_t until_ms, bool is_last)
 		c->due_ms = now_ms + RETRY_MS;
 	} else {
 		c->is_telling = r == 0;
-		if (r > 0 && c->untold)
-			untold_keep(c->untold, &stream_of(c, 0)->fresh);
+		if (r > 0 && c->dirty_links)
+			dirty_links_keep(c->dirty_links, &stream_of(c, 0)->fresh);
 		c->due_ms = r == 0 ? now_ms : now_ms + (int64_t)c->config.flush_ms;
 	}
 	return r;

@@ -82,10 +82,10 @@ static int ask_sink(struct dedup *d, size_t count)
 		d->known[i] = item->verdict == SEEN_ITSELF ? KNOWN_COUNTED : 0;
 		if (item->verdict != SEEN_UNKNOWN)
 			continue;
-		const struct sink_recall *told = &d->asked[k++];
-		if (told->is_itself)
+		const struct sink_recall *reported = &d->asked[k++];
+		if (reported->is_itself)
 			d->known[i] = KNOWN_COUNTED; /* but the filter has to hear of it */
-		else if (told->is_duplicate)
+		else if (reported->is_duplicate)
 			item->verdict = SEEN_DUPLICATE;
 	}
 	return 0;

@@ -7,8 +7,8 @@
 
 enum { EVENTS_MAX = 32768, AGENTS_MAX = 4096 };
 
-struct herald {
-	struct herald_config config;
+struct live_source {
+	struct live_source_config config;
 	struct forwarder_watch watch;
 	struct agents *agents;
 	struct places *places;
@@ -16,25 +16,25 @@ struct herald {
 	bool is_watched; /* this batch */
 };
 
-static void herald_begin(void *ctx)
+static void live_source_begin(void *ctx)
 {
-	struct herald *h = ctx;
+	struct live_source *h = ctx;
 	h->is_watched = h->config.is_watched(h->config.ctx);
 	if (h->is_watched)
 		batch_begin(h->batch, clock_real_ms());
 }
 
 /* What has no room is not told. */
-static void herald_event(void *ctx, const struct queue_event *ev)
+static void live_source_event(void *ctx, const struct queue_event *ev)
 {
-	struct herald *h = ctx;
+	struct live_source *h = ctx;
 	if (h->is_watched && !batch_is_full(h->batch))
 		(void)batch_add(h->batch, NULL, ev);
 }
 
-static void herald_delivered(void *ctx)
+static void live_source_delivered(void *ctx)
 {
-	struct herald *h = ctx;
+	struct live_source *h = ctx;
 	if (!h->is_watched)
 		return;
 	struct stats_news news = {.batch = batch_result(h->batch)};
@@ -42,13 +42,13 @@ static void herald_delivered(void *ctx)
 	h->config.publish(h->config.ctx, &news);
 }
 
-int herald_new(const struct herald_config *config, struct herald **ret, struct err *e)
+int live_source_new(const struct live_source_config *config, struct live_source **ret, struct err *e)
 {
-	struct herald *h = calloc(1, sizeof(*h));
+	struct live_source *h = calloc(1, sizeof(*h));
 	if (!h)
 		return err_set(e, ERR_NOMEM, "out of memory for the live feed");
 	h->config = *config;
-	h->watch = (struct forwarder_watch){herald_begin, herald_event, herald_delivered, h};
+	h->watch = (struct forwarder_watch){live_source_begin, live_source_event, live_source_delivered, h};
 	int r = agents_new(AGENTS_MAX, &h->agents, e);
 	if (r == 0 && config->settings->places[0])
 		r = places_open(config->settings->places, &h->places, e);
@@ -65,14 +65,14 @@ int herald_new(const struct herald_config *config, struct herald **ret, struct e
 			err_set(e, r, "out of memory for the live feed");
 	}
 	if (r < 0) {
-		herald_free(h);
+		live_source_free(h);
 		return r;
 	}
 	*ret = h;
 	return 0;
 }
 
-void herald_free(struct herald *h)
+void live_source_free(struct live_source *h)
 {
 	if (!h)
 		return;
@@ -82,7 +82,7 @@ void herald_free(struct herald *h)
 	free(h);
 }
 
-const struct forwarder_watch *herald_watch(const struct herald *h)
+const struct forwarder_watch *live_source_watch(const struct live_source *h)
 {
 	return &h->watch;
 }

@@ -9,7 +9,7 @@
 #include "queue/forwarder.h"
 #include "stats/worker.h"
 
-struct herald_config {
+struct live_source_config {
 	const struct stats_settings *settings; /* outlives the herald */
 	uint64_t seen_ms;
 	bool (*is_watched)(void *ctx);
@@ -17,10 +17,10 @@ struct herald_config {
 	void *ctx;
 };
 
-struct herald;
+struct live_source;
 
-int herald_new(const struct herald_config *config, struct herald **ret, struct err *e);
-void herald_free(struct herald *h); /* after the forwarder; NULL is fine */
+int live_source_new(const struct live_source_config *config, struct live_source **ret, struct err *e);
+void live_source_free(struct live_source *h); /* after the forwarder; NULL is fine */
 
 /* For the forwarder's config; the herald's own. */
-const struct forwarder_watch *herald_watch(const struct herald *h);
+const struct forwarder_watch *live_source_watch(const struct live_source *h);

@@ -13,13 +13,13 @@ static const char *const files[] = {[KEEPER_FORWARDER] = "forwarded", [KEEPER_CO
 
 /* What is known so far. */
 struct taken {
-	const struct takeover_config *config;
+	const struct handover_config *config;
 	struct arena *arena;
 	struct checkpoint *all;
 	bool has_file[ARRAY_LEN(files)];
 };
 
-const char *takeover_file(enum log_keeper keeper)
+const char *handover_file(enum log_keeper keeper)
 {
 	return keeper < ARRAY_LEN(files) ? files[keeper] : NULL;
 }
@@ -32,7 +32,7 @@ static const char *file_path(const struct taken *t, size_t file, char out[PATH_M
 
 /* Adding up */
 
-struct event_counts takeover_larger(struct event_counts a, struct event_counts b)
+struct event_counts event_counts_max(struct event_counts a, struct event_counts b)
 {
 	return (struct event_counts){
 	    .clicks = MAX(a.clicks, b.clicks),
@@ -86,18 +86,18 @@ static int sink_ask(const struct taken *t, uint64_t node, struct position **ret,
 	             : 0;
 }
 
-int takeover_books(struct sink *sink, uint64_t node, struct event_counts *ret, struct err *e)
+int handover_consumed(struct sink *sink, uint64_t node, struct event_counts *ret, struct err *e)
 {
-	struct sink_books books;
-	int r = sink->ops->books(sink, node, false, &books);
+	struct reconciliation reconciliation;
+	int r = sink->ops->reconciliation(sink, node, false, &reconciliation);
 	if (r < 0)
 		return err_set(e, r, "cannot read the books from the sink (%s)", err_name(r));
 	*ret = (struct event_counts){
-	    .clicks = books.tally.clicks,
-	    .orphans = books.tally.orphans,
-	    .impressions = books.tally.impressions,
-	    .rejected = books.tally.rejected,
-	    .dropped = books.tally.dropped_clicks,
+	    .clicks = reconciliation.tally.clicks,
+	    .orphans = reconciliation.tally.orphans,
+	    .impressions = reconciliation.tally.impressions,
+	    .rejected = reconciliation.tally.rejected,
+	    .dropped = reconciliation.tally.dropped_clicks,
 	};
 	return 0;
 }
@@ -121,11 +121,11 @@ static int sink_take(struct taken *t, uint64_t node, struct err *e)
 		               "far; start again when it is there");
 	if (!t->config->sink->ops->resume)
 		return 0;
-	r = sink_ask(t, node, &kept, &count, e) ?: takeover_books(t->config->sink, node, &counts, e);
+	r = sink_ask(t, node, &kept, &count, e) ?: handover_consumed(t->config->sink, node, &counts, e);
 	if (r == 0 && positions_add(t, kept, count) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
-		t->all->counts = takeover_larger(t->all->counts, counts);
+		t->all->counts = event_counts_max(t->all->counts, counts);
 	return r;
 }
 
@@ -172,7 +172,7 @@ static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
 	           : 0;
 }
 
-int takeover(const struct takeover_config *c, uint64_t node, struct arena *arena, struct checkpoint *ret,
+int checkpoint_handover(const struct handover_config *c, uint64_t node, struct arena *arena, struct checkpoint *ret,
              struct err *e)
 {
 	struct taken t = {.config = c, .arena = arena, .all = ret};
@@ -188,7 +188,7 @@ int takeover(const struct takeover_config *c, uint64_t node, struct arena *arena
 		if (r == 0 && positions_add(&t, found.positions, found.count) < 0)
 			r = err_set(e, ERR_NOMEM, "out of memory");
 		if (r == 0)
-			t.all->counts = takeover_larger(t.all->counts, found.counts);
+			t.all->counts = event_counts_max(t.all->counts, found.counts);
 	}
 	if (r == 0)
 		r = c->keeper == KEEPER_SINK ? take_into_sink(&t, node, e) : take_into_file(&t, node, e);

@@ -12,7 +12,7 @@
 
 enum log_keeper { KEEPER_FORWARDER, KEEPER_COUNTER, KEEPER_SINK };
 
-struct takeover_config {
+struct handover_config {
 	const char *folder; /* of the log */
 	enum log_keeper keeper;
 	struct sink *sink;
@@ -20,17 +20,17 @@ struct takeover_config {
 };
 
 /* The keeper's file in the log's folder; NULL: none. */
-const char *takeover_file(enum log_keeper keeper);
+const char *handover_file(enum log_keeper keeper);
 
 /*
  * Where `node`'s log is read on, and what was read of it in all (of a sink that keeps positions: what the
  * files say, its own books may know of more). ERR_UNAVAILABLE when only the sink can tell, and does not.
  */
-int takeover(const struct takeover_config *c, uint64_t node, struct arena *arena, struct checkpoint *ret,
+int checkpoint_handover(const struct handover_config *c, uint64_t node, struct arena *arena, struct checkpoint *ret,
              struct err *e);
 
 /* Of each number the larger one. */
-struct event_counts takeover_larger(struct event_counts a, struct event_counts b);
+struct event_counts event_counts_max(struct event_counts a, struct event_counts b);
 
 /* What the sink consumed of this node's events. */
-int takeover_books(struct sink *sink, uint64_t node, struct event_counts *ret, struct err *e);
+int handover_consumed(struct sink *sink, uint64_t node, struct event_counts *ret, struct err *e);

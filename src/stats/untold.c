@@ -11,7 +11,7 @@
 
 enum { LINE_BYTES = 17, FILE_BYTES_MAX = 1 << 28 };
 
-struct untold {
+struct dirty_links {
 	const char *path;
 	struct link_set noted;
 	struct buf lines; /* not in the file yet */
@@ -23,14 +23,14 @@ static void put_line(struct buf *to, uint64_t link)
 	buf_printf(to, "%016llx\n", (unsigned long long)link);
 }
 
-static void failed(struct untold *u, const char *why)
+static void failed(struct dirty_links *u, const char *why)
 {
 	if (!u->failed)
 		log_warn("stats", "%s; if the process is killed now, the clicks of some links stay old", why);
 	u->failed = true;
 }
 
-static void rewrite(struct untold *u)
+static void rewrite(struct dirty_links *u)
 {
 	struct err e;
 	struct buf CLEANUP(buf_release) text = {0};
@@ -44,11 +44,11 @@ static void rewrite(struct untold *u)
 		u->failed = false;
 }
 
-int untold_open(const char *path, struct untold **ret)
+int dirty_links_open(const char *path, struct dirty_links **ret)
 {
 	struct err e;
 	struct buf CLEANUP(buf_release) text = {0};
-	struct untold *u = calloc(1, sizeof(*u));
+	struct dirty_links *u = calloc(1, sizeof(*u));
 	if (!u)
 		return ERR_NOMEM;
 	u->path = path;
@@ -70,7 +70,7 @@ int untold_open(const char *path, struct untold **ret)
 	return 0;
 }
 
-void untold_free(struct untold *u)
+void dirty_links_free(struct dirty_links *u)
 {
 	if (!u)
 		return;
@@ -79,19 +79,19 @@ void untold_free(struct untold *u)
 	free(u);
 }
 
-const struct link_set *untold_links(const struct untold *u)
+const struct link_set *dirty_links_get(const struct dirty_links *u)
 {
 	return &u->noted;
 }
 
-void untold_note(struct untold *u, uint64_t link)
+void dirty_links_note(struct dirty_links *u, uint64_t link)
 {
 	size_t before = u->noted.count;
 	if (link_set_add(&u->noted, link, 0) == 0 && u->noted.count > before)
 		put_line(&u->lines, link);
 }
 
-void untold_save(struct untold *u)
+void dirty_links_save(struct dirty_links *u)
 {
 	if (u->lines.len == 0)
 		return;
@@ -105,7 +105,7 @@ void untold_save(struct untold *u)
 		rewrite(u); /* no line may follow half of one */
 }
 
-void untold_keep(struct untold *u, const struct link_set *left)
+void dirty_links_keep(struct dirty_links *u, const struct link_set *left)
 {
 	if (u->noted.count == 0)
 		return;

@@ -10,18 +10,18 @@
 
 #include "stats/link_set.h"
 
-struct untold;
+struct dirty_links;
 
 /* Reads what is there. `path` outlives it. A file that cannot be read is said to be, and empty. ERR_NOMEM. */
-int untold_open(const char *path, struct untold **ret);
-void untold_free(struct untold *u);
+int dirty_links_open(const char *path, struct dirty_links **ret);
+void dirty_links_free(struct dirty_links *u);
 
 /* All that are noted. */
-const struct link_set *untold_links(const struct untold *u);
+const struct link_set *dirty_links_get(const struct dirty_links *u);
 
 /* Notes a link; it is in the file after the next `save`. */
-void untold_note(struct untold *u, uint64_t link);
-void untold_save(struct untold *u);
+void dirty_links_note(struct dirty_links *u, uint64_t link);
+void dirty_links_save(struct dirty_links *u);
 
 /* The store was told of all but these. */
-void untold_keep(struct untold *u, const struct link_set *left);
+void dirty_links_keep(struct dirty_links *u, const struct link_set *left);

@@ -6,26 +6,26 @@
 #include <sodium.h>
 #include <stdlib.h>
 
-enum { SLOTS = 2 * WORDS_MAX, HOST_BYTES_MAX = 253 };
+enum { SLOTS = 2 * INTERN_MAX, HOST_BYTES_MAX = 253 };
 
-int words_init(struct words *w, struct agents *agents)
+int intern_init(struct intern *w, struct agents *agents)
 {
-	*w = (struct words){.agents = agents, .agent_ns_left = INT64_MAX};
-	w->list = calloc(WORDS_MAX, sizeof(*w->list));
+	*w = (struct intern){.agents = agents, .agent_ns_left = INT64_MAX};
+	w->list = calloc(INTERN_MAX, sizeof(*w->list));
 	w->slots = calloc(SLOTS, sizeof(*w->slots));
 	randombytes_buf(&w->seed, sizeof(w->seed));
 	return w->list && w->slots ? 0 : ERR_NOMEM;
 }
 
-void words_release(struct words *w)
+void intern_release(struct intern *w)
 {
 	arena_release(&w->arena);
 	free(w->list);
 	free(w->slots);
-	*w = (struct words){0};
+	*w = (struct intern){0};
 }
 
-void words_reset(struct words *w)
+void intern_reset(struct intern *w)
 {
 	arena_release(&w->arena);
 	memset(w->slots, 0, SLOTS * sizeof(*w->slots));
@@ -34,21 +34,21 @@ void words_reset(struct words *w)
 	w->bytes = 0;
 }
 
-void words_allow(struct words *w, int64_t agent_ns)
+void intern_allow(struct intern *w, int64_t agent_ns)
 {
 	w->agent_ns_left = agent_ns;
 }
 
 /* A batch adds what it adds; so this leaves room for one. */
-bool words_are_many(const struct words *w)
+bool intern_is_full(const struct intern *w)
 {
-	return w->count > WORDS_MAX / 2 || w->bytes > WORDS_BYTES_MAX / 2;
+	return w->count > INTERN_MAX / 2 || w->bytes > INTERN_BYTES_MAX / 2;
 }
 
-uint32_t words_of(struct words *w, struct str text)
+uint32_t intern_add(struct intern *w, struct str text)
 {
 	if (text.len == 0)
-		return WORD_NONE;
+		return INTERN_NONE;
 	uint64_t hash = hash_str(text, w->seed);
 	size_t i = hash % SLOTS;
 	for (; w->slots[i] != 0; i = (i + 1) % SLOTS) {
@@ -56,34 +56,34 @@ uint32_t words_of(struct words *w, struct str text)
 		if (found->hash == hash && str_eq(found->text, text))
 			return w->slots[i];
 	}
-	if (w->count + 1 >= WORDS_MAX || w->bytes + text.len > WORDS_BYTES_MAX)
-		return WORD_NONE;
+	if (w->count + 1 >= INTERN_MAX || w->bytes + text.len > INTERN_BYTES_MAX)
+		return INTERN_NONE;
 	struct str kept = arena_str(&w->arena, text);
 	if (!kept.ptr)
-		return WORD_NONE;
+		return INTERN_NONE;
 	w->bytes += text.len;
 	w->slots[i] = ++w->count;
 	w->list[w->count] = (struct word){.text = kept, .hash = hash};
 	return w->count;
 }
 
-const struct word *words_agent(struct words *w, uint32_t number)
+const struct word *intern_agent(struct intern *w, uint32_t number)
 {
-	struct word *word = &w->list[number]; /* the one of WORD_NONE stands for a missing agent */
+	struct word *word = &w->list[number]; /* the one of INTERN_NONE stands for a missing agent */
 	if (LIKELY(word->agent_known))
 		return word;
 	struct agent_info info = {.browser = STR("Other"), .os = STR("Other"), .device = STR("Other")};
-	bool in_time = w->agent_ns_left > 0 || number == WORD_NONE;
+	bool in_time = w->agent_ns_left > 0 || number == INTERN_NONE;
 	if (in_time) {
 		agents_load(w->agents); /* which is nobody's fault in this batch */
 		int64_t start_ns = clock_thread_ns();
 		agents_find(w->agents, word->text, &info);
 		w->agent_ns_left -= clock_thread_ns() - start_ns;
 	}
-	word->browser = words_of(w, info.browser);
-	word->os = words_of(w, info.os);
-	word->device = words_of(w, info.device);
-	word->bot = words_of(w, info.bot);
+	word->browser = intern_add(w, info.browser);
+	word->os = intern_add(w, info.os);
+	word->device = intern_add(w, info.device);
+	word->bot = intern_add(w, info.bot);
 	word->agent_known = in_time;
 	return word;
 }
@@ -121,14 +121,14 @@ static struct str host_of(struct str url, char out[HOST_BYTES_MAX])
 	return str_n(out, host.len);
 }
 
-uint32_t words_host(struct words *w, uint32_t number)
+uint32_t intern_host(struct intern *w, uint32_t number)
 {
-	if (number == WORD_NONE)
-		return WORD_NONE;
+	if (number == INTERN_NONE)
+		return INTERN_NONE;
 	char host[HOST_BYTES_MAX];
 	struct word *word = &w->list[number];
 	if (!word->host_known) {
-		word->host = words_of(w, host_of(word->text, host));
+		word->host = intern_add(w, host_of(word->text, host));
 		word->host_known = true;
 	}
 	return word->host;
@@ -139,10 +139,10 @@ static bool is_letter(char c)
 	return ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z';
 }
 
-uint32_t words_language(struct words *w, uint32_t number)
+uint32_t intern_language(struct intern *w, uint32_t number)
 {
-	if (number == WORD_NONE)
-		return WORD_NONE;
+	if (number == INTERN_NONE)
+		return INTERN_NONE;
 	struct word *word = &w->list[number];
 	if (!word->language_known) {
 		char primary[3];
@@ -152,7 +152,7 @@ uint32_t words_language(struct words *w, uint32_t number)
 			len++;
 		}
 		bool ends = len == word->text.len || word->text.ptr[len] == '-';
-		word->language = len >= 2 && ends ? words_of(w, str_n(primary, len)) : WORD_NONE;
+		word->language = len >= 2 && ends ? intern_add(w, str_n(primary, len)) : INTERN_NONE;
 		word->language_known = true;
 	}
 	return word->language;

@@ -1,6 +1,6 @@
 /*
  * Texts that came with visits, and what was made of them: each is looked at once, however often it is
- * mentioned. Bounded: when there are too many, all are forgotten (words_reset), and numbers given out before
+ * mentioned. Bounded: when there are too many, all are forgotten (intern_reset), and numbers given out before
  * mean nothing any more.
  *
  * Owned by the stats worker's thread.
@@ -10,9 +10,9 @@
 #include "base/arena.h"
 #include "stats/agent.h"
 
-enum { WORDS_MAX = 1 << 16, WORDS_BYTES_MAX = 16 << 20, WORD_NONE = 0 };
+enum { INTERN_MAX = 1 << 16, INTERN_BYTES_MAX = 16 << 20, INTERN_NONE = 0 };
 
-struct word {
+struct interned {
 	struct str text;
 	uint64_t hash;
 
@@ -29,41 +29,41 @@ struct word {
 	uint32_t text_index;
 };
 
-struct words {
+struct intern {
 	struct agents *agents;
 	uint64_t seed;
-	struct word *list; /* from 1 on; WORDS_MAX of them */
+	struct interned *list; /* from 1 on; INTERN_MAX of them */
 	uint32_t count;
 	uint32_t *slots;
 	struct arena arena;
 	size_t bytes;
-	int64_t agent_ns_left; /* see words_allow */
+	int64_t agent_ns_left; /* see intern_allow */
 };
 
-int words_init(struct words *w, struct agents *agents);
-void words_release(struct words *w);
-void words_reset(struct words *w);
-bool words_are_many(const struct words *w); /* time for a reset, between two batches */
+int intern_init(struct intern *w, struct agents *agents);
+void intern_release(struct intern *w);
+void intern_reset(struct intern *w);
+bool intern_is_full(const struct intern *w); /* time for a reset, between two batches */
 
-/* The number of a text: WORD_NONE for an empty one, and when memory ran out. */
-uint32_t words_of(struct words *w, struct str text);
+/* The number of a text: INTERN_NONE for an empty one, and when memory ran out. */
+uint32_t intern_add(struct intern *w, struct str text);
 
-static inline struct word *words_at(struct words *w, uint32_t number)
+static inline struct interned *intern_at(struct intern *w, uint32_t number)
 {
 	return &w->list[number];
 }
-static inline struct str words_text(const struct words *w, uint32_t number)
+static inline struct str intern_text(const struct intern *w, uint32_t number)
 {
-	return number == WORD_NONE ? STR_NULL : w->list[number].text;
+	return number == INTERN_NONE ? STR_NULL : w->list[number].text;
 }
 
 /* Time for looking at new user agents. When it is used up they are "Other", until there is more: a flood of
  * made-up agents must not hold up everybody's statistics. */
-void words_allow(struct words *w, int64_t agent_ns);
+void intern_allow(struct intern *w, int64_t agent_ns);
 
-/* What a text is as a user agent: sets the word's browser, os, device and bot. Also for WORD_NONE. */
-const struct word *words_agent(struct words *w, uint32_t number);
+/* What a text is as a user agent: sets the word's browser, os, device and bot. Also for INTERN_NONE. */
+const struct interned *intern_agent(struct intern *w, uint32_t number);
 
-/* The host of a referrer, and the language of a preference ("en" of "en-US"); WORD_NONE when it is none. */
-uint32_t words_host(struct words *w, uint32_t number);
-uint32_t words_language(struct words *w, uint32_t number);
+/* The host of a referrer, and the language of a preference ("en" of "en-US"); INTERN_NONE when it is none. */
+uint32_t intern_host(struct intern *w, uint32_t number);
+uint32_t intern_language(struct intern *w, uint32_t number);

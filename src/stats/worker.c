@@ -12,8 +12,8 @@
 
 enum {
 	AGENTS_MAX = 16384,
-	TIDY_EVERY_MS = 10000,
-	TIDY_MS = 50, /* at a time: clicks should show within a second */
+	RETENTION_EVERY_MS = 10000,
+	RETENTION_MS = 50, /* at a time: clicks should show within a second */
 	IDLE_COMMIT_MS = 30 * 60 *
 	                 1000, /* the sink drops what is past its time by the time of the last commit */
 	TOTALS_MS = 1000,      /* likewise; what is left is flushed the next time */
@@ -55,7 +55,7 @@ struct stats_worker {
 	struct sink_batch sifted; /* of the batch: what is committed, however often that is tried */
 	bool is_sifted;
 	struct clicks *clicks;              /* NULL: nobody needs them but the sink */
-	int64_t totals_due_ms, tidy_due_ms; /* monotonic */
+	int64_t totals_due_ms, retention_due_ms; /* monotonic */
 };
 
 /* Batches */
@@ -162,24 +162,24 @@ static void totals_flush(struct stats_worker *w, int64_t until_ms)
 			    err_name(r));
 			return;
 		}
-		metric_add(&w->metrics->counters_told, n);
+		metric_add(&w->metrics->counters_updates, n);
 		if (n < TOTALS_MAX)
 			return;
 	}
 }
 
 /* Only when nothing old waits to be read: the sink forgets what it has seen by the times it knows. */
-static void tidy(struct stats_worker *w)
+static void retention(struct stats_worker *w)
 {
-	int64_t until_ms = clock_mono_ms() + TIDY_MS;
+	int64_t until_ms = clock_mono_ms() + RETENTION_MS;
 	int r;
 	do {
-		r = w->config.sink->ops->tidy(w->config.sink, clock_real_ms());
+		r = w->config.sink->ops->retention(w->config.sink, clock_real_ms());
 	} while (r > 0 && clock_mono_ms() < until_ms);
 	if (r < 0)
 		log_warn("stats", "old statistics could not be folded (%s); tried again later", err_name(r));
 	if (r <= 0)
-		w->tidy_due_ms = clock_mono_ms() + TIDY_EVERY_MS;
+		w->retention_due_ms = clock_mono_ms() + RETENTION_EVERY_MS;
 }
 
 static void worker_chores(void *ctx, bool caught_up)
@@ -194,8 +194,8 @@ static void worker_chores(void *ctx, bool caught_up)
 			clicks_trim(w->clicks);
 		w->totals_due_ms = now_ms + (int64_t)totals_ms(&w->config);
 	}
-	if (caught_up && now_ms >= w->tidy_due_ms)
-		tidy(w);
+	if (caught_up && now_ms >= w->retention_due_ms)
+		retention(w);
 }
 
 static void worker_finish(void *ctx)
@@ -226,7 +226,7 @@ static int clicks_make(struct stats_worker *w)
 	    .store = w->config.sink->ops->totals ? NULL : w->config.store,
 	    .node = w->config.node,
 	    .flush_ms = totals_ms(&w->config),
-	    .untold = w->config.untold,
+	    .dirty_links = w->config.dirty_links,
 	    .metrics = w->metrics,
 	};
 	return config.counters || config.store ? clicks_new(&config, &w->clicks) : 0;

@@ -100,8 +100,8 @@ static void view_add(struct view *v, const struct store_write *w)
 		if (w->idempotency_key.ptr)
 			replay_add(v, w);
 	}
-	if (w->kind == STORE_LINK_REAP)
-		purge_add(&v->rests_purge, w->now_ms, REST_PURGE_PER_REAP);
+	if (w->kind == STORE_LINK_SWEEP)
+		purge_add(&v->quarantine_purge, w->now_ms, QUARANTINE_PURGE_PER_SWEEP);
 	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID)
 		list_add(v, name, w->user);
 }
@@ -180,24 +180,24 @@ int view_lost(const struct view *v, const struct store_write *w)
 /* --- names --- */
 
 /* May the CREATE have a name that rests for `owner` until then? */
-static bool rest_allows(uint64_t owner, int64_t until_ms, const struct store_write *w)
+static bool quarantine_allows(uint64_t owner, int64_t until_ms, const struct store_write *w)
 {
 	return w->reuse || owner == w->link.owner || until_ms <= w->now_ms;
 }
 
 /* Until when the alias of a link that was over at `over_ms` rests. */
-static int64_t rest_until_ms(const struct link_record *link, uint64_t rest_ms)
+static int64_t quarantined_until_ms(const struct link_record *link, uint64_t quarantine_ms)
 {
 	int64_t until_ms;
-	return __builtin_add_overflow(link_over_ms(link), rest_ms, &until_ms) ? INT64_MAX : until_ms;
+	return __builtin_add_overflow(link_expired_ms(link), quarantine_ms, &until_ms) ? INT64_MAX : until_ms;
 }
 
 /* Must the link that has the name give way? A generated key is its link's for good, also when it was given
  * out again. */
 static bool holder_yields(const struct name_state *s, const struct store_write *w)
 {
-	return s->key_id == 0 && s->link->id != w->link.id && link_is_over(s->link, w->now_ms) &&
-	       rest_allows(s->link->owner, rest_until_ms(s->link, w->rest_ms), w);
+	return s->key_id == 0 && s->link->id != w->link.id && link_is_expired(s->link, w->now_ms) &&
+	       quarantine_allows(s->link->owner, quarantined_until_ms(s->link, w->quarantine_ms), w);
 }
 
 static bool name_is_taken(const struct name_row *row, const struct store_write *w)
@@ -205,7 +205,7 @@ static bool name_is_taken(const struct name_row *row, const struct store_write *
 	const struct name_state *s = &row->now;
 	if (row->is_lost || s->is_damaged || (s->link && !holder_yields(s, w)))
 		return true;
-	if (s->rests && !rest_allows(s->rest_owner, s->rest_until_ms, w))
+	if (s->quarantined && !quarantine_allows(s->quarantine_owner, s->quarantined_until_ms, w))
 		return true;
 	if (w->reuse)
 		return false;
@@ -216,14 +216,14 @@ static bool name_is_taken(const struct name_row *row, const struct store_write *
 static void name_remove(const struct view *v, struct name_row *row, const struct store_write *w)
 {
 	const struct link_record *link = row->now.link;
-	bool reap = w->kind == STORE_LINK_REAP;
+	bool sweep = w->kind == STORE_LINK_SWEEP;
 	if (row->now.key_id != 0 && v->rules->gives_keys_back) {
 		row->now.spent_id = row->now.key_id;
-		row->now.spent_end_ms = reap ? link_over_ms(link) : SPENT_FOR_GOOD;
-	} else if (row->now.key_id == 0 && reap && rest_until_ms(link, w->rest_ms) > w->now_ms) {
-		row->now.rests = true;
-		row->now.rest_owner = link->owner;
-		row->now.rest_until_ms = rest_until_ms(link, w->rest_ms);
+		row->now.spent_end_ms = sweep ? link_expired_ms(link) : SPENT_FOR_GOOD;
+	} else if (row->now.key_id == 0 && sweep && quarantined_until_ms(link, w->quarantine_ms) > w->now_ms) {
+		row->now.quarantined = true;
+		row->now.quarantine_owner = link->owner;
+		row->now.quarantined_until_ms = quarantined_until_ms(link, w->quarantine_ms);
 	}
 	row->now.link = NULL;
 	row->now.key_id = 0;
@@ -300,7 +300,7 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	if (out->result != 0)
 		return 0;
 	if (row->now.link) {
-		int r = note_add(v, row, w, FEED_LINK_GONE, row->now.link, NULL);
+		int r = note_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL);
 		if (r != 0)
 			return r;
 		name_remove(v, row, w);
@@ -313,7 +313,7 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	v->notes[v->note_count++] = (struct feed_note){.name = row, .bytes = row->made, .is_made = true};
 	row->now.link = &w->link;
 	row->now.key_id = w->link.is_alias && !w->reuse ? 0 : w->ref.id;
-	row->now.rests = false;
+	row->now.quarantined = false;
 	if (replay) {
 		replay->name = row;
 		replay->now = (struct replay_state){
@@ -334,7 +334,7 @@ static int target_check(const struct store_write *w, const struct link_record *l
 {
 	if (!link || !(link->is_alias || link->id == w->ref.id) || (w->owner != 0 && w->owner != link->owner))
 		return ERR_NOT_FOUND;
-	return w->kind == STORE_LINK_REAP && !link_is_over(link, w->now_ms) ? ERR_CONFLICT : 0;
+	return w->kind == STORE_LINK_SWEEP && !link_is_expired(link, w->now_ms) ? ERR_CONFLICT : 0;
 }
 
 static int update_decide(struct view *v, struct name_row *row, const struct store_write *w,
@@ -380,7 +380,7 @@ static int target_decide(struct view *v, const struct store_write *w, struct sto
 	case STORE_PERMIT:
 	case STORE_FORBID: return list_decide(v, row, w, out);
 	default:
-		r = note_add(v, row, w, FEED_LINK_GONE, row->now.link, NULL);
+		r = note_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL);
 		if (r == 0)
 			r = link_return(w, row->now.link, out);
 		name_remove(v, row, w);

@@ -48,9 +48,9 @@ struct name_state {
 	bool is_damaged;                /* somebody has it, but that row cannot be read */
 	uint64_t key_id;     /* of that link: the id that its generated key encodes; 0: somebody chose it */
 	uint64_t permitted;  /* users on its list */
-	bool rests;          /* in quarantine: its last link has expired, and until then only */
-	uint64_t rest_owner; /* this user may have it again */
-	int64_t rest_until_ms;
+	bool quarantined;          /* in quarantine: its last link has expired, and until then only */
+	uint64_t quarantine_owner; /* this user may have it again */
+	int64_t quarantined_until_ms;
 	uint64_t spent_id;    /* it is a generated key whose link is gone: the id; 0: it is not */
 	int64_t spent_end_ms; /* since when it may be given back, or SPENT_FOR_GOOD */
 };
@@ -114,7 +114,7 @@ struct view {
 	struct feed_note *notes; /* in the order of the changes */
 	size_t note_count;
 	int64_t now_ms; /* of the last change */
-	struct purge replays_purge, rests_purge;
+	struct purge replays_purge, quarantine_purge;
 	struct row_index by_name, by_user, by_replay;
 };
 

@@ -19,7 +19,7 @@
 enum feed_kind {
 	FEED_LINK_MADE = 1,
 	FEED_LINK_CHANGED, /* also its list of users */
-	FEED_LINK_GONE,
+	FEED_LINK_REMOVED,
 	FEED_NAME_CHANGED, /* what is kept of a name without a link */
 	FEED_USER,
 	FEED_KEY,

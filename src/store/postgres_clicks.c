@@ -147,9 +147,9 @@ struct source {
 };
 
 #define SPENT       "ended_ms <= $1"
-#define OVER        "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
+#define EXPIRED        "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
 #define SPENT_PICK  "SELECT key, id FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"
-#define OVER_PICK   "SELECT key, key_id FROM link WHERE " OVER " ORDER BY over_ms, id LIMIT $2"
+#define EXPIRED_PICK   "SELECT key, key_id FROM link WHERE " EXPIRED " ORDER BY over_ms, id LIMIT $2"
 #define SKIP_LOCKED " FOR UPDATE SKIP LOCKED"
 
 static const struct source spent = {
@@ -160,12 +160,12 @@ static const struct source spent = {
              "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING key, id, id"},
 };
 /* Links that nobody has reaped yet. */
-static const struct source over = {
-    .entry = FEED_LINK_GONE,
-    .pick = {"over_pick", OVER_PICK SKIP_LOCKED},
-    .pick_distributed = {"over_pick_0", OVER_PICK},
+static const struct source expired = {
+    .entry = FEED_LINK_REMOVED,
+    .pick = {"over_pick", EXPIRED_PICK SKIP_LOCKED},
+    .pick_distributed = {"over_pick_0", EXPIRED_PICK},
     .take = {"over_take",
-             "DELETE FROM link WHERE " OVER " AND key = ANY ($2::bytea[]) RETURNING key, key_id, id"},
+             "DELETE FROM link WHERE " EXPIRED " AND key = ANY ($2::bytea[]) RETURNING key, key_id, id"},
 };
 
 /* The number is "curx". */
@@ -239,7 +239,7 @@ static int claim_from(struct postgres_txn *t, struct claim_work *work, const str
 	r = txn_ask(t, &q, &taken);
 	if (r == 0)
 		r = claim_note(t, work, from, &taken, names);
-	if (r == 0 && from == &over)
+	if (r == 0 && from == &expired)
 		postgres_links_delete(t, names, (size_t)taken.rows); /* what hangs on them */
 	return r;
 }
@@ -254,15 +254,15 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 		txn_put(t, &q);
 	}
 	int r = claim_from(t, work, &spent);
-	return r == 0 && work->count < work->max ? claim_from(t, work, &over) : r;
+	return r == 0 && work->count < work->max ? claim_from(t, work, &expired) : r;
 }
 
-int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t rest_ms,
+int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t quarantine_ms,
                    size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	int64_t ended_ms;
 	*ret_count = 0;
-	if (max == 0 || __builtin_sub_overflow(now_ms, rest_ms, &ended_ms))
+	if (max == 0 || __builtin_sub_overflow(now_ms, quarantine_ms, &ended_ms))
 		return 0;
 	struct claim_work claim = {
 	    .row = row, .now_ms = now_ms, .ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};

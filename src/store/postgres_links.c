@@ -22,7 +22,7 @@ static const struct pg_statement links_lock = {
 /* What Citus can lock, too. */
 static const struct pg_statement link_lock = {"link_lock", "SELECT " LINK_COLUMNS
                                                            " FROM link l WHERE l.key = $1 FOR UPDATE"};
-static const struct pg_statement rests_get = {
+static const struct pg_statement quarantine_get = {
     "rests_get", "SELECT key, rest_owner, until_ms FROM resting WHERE key = ANY ($1::bytea[])"};
 static const struct pg_statement spent_get = {"spent_get",
                                               "SELECT key, id FROM spent_key WHERE key = ANY ($1::bytea[])"};
@@ -116,7 +116,7 @@ static int names_add(struct postgres_txn *t, struct fetch *f, bool all)
 	links_ask(t, f);
 	f->asks_names = wanted.count > 0;
 	if (f->asks_names) { /* after the links: who waited for the end of one sees what it left behind */
-		names_ask(t, &rests_get, &wanted);
+		names_ask(t, &quarantine_get, &wanted);
 		names_ask(t, &spent_get, &wanted);
 	}
 	return 0;
@@ -177,12 +177,12 @@ static int link_take(struct view *v, const struct pg_result *rows, int row)
 	return 0;
 }
 
-static int rest_take(struct view *v, const struct pg_result *rows, int row)
+static int quarantine_take(struct view *v, const struct pg_result *rows, int row)
 {
 	struct name_row *name = view_name(v, pg_get_text(rows, row, 0));
-	name->before.rests = true;
-	name->before.rest_owner = (uint64_t)pg_get_int(rows, row, 1);
-	name->before.rest_until_ms = pg_get_int(rows, row, 2);
+	name->before.quarantined = true;
+	name->before.quarantine_owner = (uint64_t)pg_get_int(rows, row, 1);
+	name->before.quarantined_until_ms = pg_get_int(rows, row, 2);
 	return 0;
 }
 
@@ -246,7 +246,7 @@ static int answers_take(struct postgres_txn *t, const struct fetch *f)
 	int r = txn_ask_send(t);
 	for (size_t i = 0; i < f->link_questions; i++)
 		r = rows_take(t, v, true, link_take) ?: r;
-	r = rows_take(t, v, f->asks_names, rest_take) ?: r;
+	r = rows_take(t, v, f->asks_names, quarantine_take) ?: r;
 	r = rows_take(t, v, f->asks_names, spent_take) ?: r;
 	r = rows_take(t, v, f->asks_lists, listed_take) ?: r;
 	r = rows_take(t, v, f->asks_replays, replay_take) ?: r;
@@ -290,12 +290,12 @@ int postgres_fetch_links(struct postgres_txn *t, struct view *v, bool all)
 
 /* --- writing --- */
 
-static const struct pg_statement rests_put = {
+static const struct pg_statement quarantine_put = {
     "rests_put", "INSERT INTO resting (key, rest_owner, until_ms)"
                  " SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) ORDER BY 1"
                  " ON CONFLICT (key) DO UPDATE SET rest_owner = excluded.rest_owner,"
                  " until_ms = excluded.until_ms"};
-static const struct pg_statement rests_drop = {"rests_drop",
+static const struct pg_statement quarantine_drop = {"rests_drop",
                                                "DELETE FROM resting WHERE key = ANY ($1::bytea[])"};
 static const struct pg_statement spent_put = {
     "spent_put", "INSERT INTO spent_key (key, id, ended_ms) SELECT n.key, n.id, NULLIF(n.ended_ms, -1)"
@@ -331,7 +331,7 @@ static const struct pg_statement replays_insert_made = {
 static const struct pg_statement replays_purge = {
     "replays_purge", "DELETE FROM replay WHERE (caller, name) IN (SELECT caller, name FROM replay"
                      " WHERE made_ms <= $1 ORDER BY made_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-static const struct pg_statement rests_purge = {"rests_purge",
+static const struct pg_statement quarantine_purge = {"rests_purge",
                                                 "DELETE FROM resting WHERE key IN (SELECT key FROM resting"
                                                 " WHERE until_ms <= $1 ORDER BY until_ms LIMIT $2)"};
 
@@ -339,7 +339,7 @@ static const struct pg_statement rests_purge = {"rests_purge",
 struct edits {
 	struct link_row *made, *changed, *retagged;
 	size_t made_count, changed_count, retagged_count;
-	struct columns gone, untagged, rests, unrests, spent;
+	struct columns gone, untagged, quarantined, unrests, spent;
 };
 
 static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
@@ -349,7 +349,7 @@ static bool edits_init(struct postgres_txn *t, struct edits *e, size_t n)
 	if (!rows)
 		txn_no_memory(t);
 	return rows && columns_init(t, &e->gone, n) && columns_init(t, &e->untagged, n) &&
-	       columns_init(t, &e->rests, n) && columns_init(t, &e->unrests, n) &&
+	       columns_init(t, &e->quarantined, n) && columns_init(t, &e->unrests, n) &&
 	       columns_init(t, &e->spent, n);
 }
 
@@ -369,9 +369,9 @@ static void edits_add(struct edits *e, const struct name_row *row)
 			e->retagged[e->retagged_count++] = link;
 		}
 	}
-	if (now->rests && (!before->rests || now->rest_until_ms != before->rest_until_ms))
-		columns_add(&e->rests, row->name, (int64_t)now->rest_owner, now->rest_until_ms);
-	if (before->rests && !now->rests)
+	if (now->quarantined && (!before->quarantined || now->quarantined_until_ms != before->quarantined_until_ms))
+		columns_add(&e->quarantined, row->name, (int64_t)now->quarantine_owner, now->quarantined_until_ms);
+	if (before->quarantined && !now->quarantined)
 		columns_add(&e->unrests, row->name, 0, 0);
 	if (now->spent_id != before->spent_id)
 		columns_add(&e->spent, row->name, (int64_t)now->spent_id, now->spent_end_ms);
@@ -573,13 +573,13 @@ int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_resul
 	postgres_tags_delete(t, e.untagged.names, e.untagged.count);
 	postgres_tags_insert(t, e.retagged, e.retagged_count, false);
 	postgres_tags_insert(t, e.made, e.made_count, !is_known);
-	columns_put(t, &rests_drop, &e.unrests, 0);
-	columns_put(t, &rests_put, &e.rests, 2);
+	columns_put(t, &quarantine_drop, &e.unrests, 0);
+	columns_put(t, &quarantine_put, &e.quarantined, 2);
 	columns_put(t, &spent_put, &e.spent, 2);
 	int r = lists_put(t, v);
 	if (r == 0)
 		r = replays_put(t, v, !is_known);
 	purge_put(t, &replays_purge, &v->replays_purge);
-	purge_put(t, &rests_purge, &v->rests_purge);
+	purge_put(t, &quarantine_purge, &v->quarantine_purge);
 	return r ? r : t->error;
 }

@@ -83,7 +83,7 @@ static void rows_bind(struct postgres_txn *t, struct pg_query *q, struct columns
 	pg_blobs(q, c->strs, c->n);
 	pg_ints(q, c->ints, c->n);
 	for (size_t i = 0; i < c->n; i++)
-		c->ints[i] = link_over_ms(c->rows[i].link);
+		c->ints[i] = link_expired_ms(c->rows[i].link);
 	pg_ints(q, c->ints, c->n);
 	for (size_t i = 0; i < c->n; i++)
 		c->ints[i] = c->rows[i].link->is_alias;

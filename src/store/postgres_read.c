@@ -120,10 +120,10 @@ enum { IDS_STEP = 1000 };
 static const struct pg_statement tagged = {
     "tagged", "SELECT key, made_ms, id FROM tag WHERE name = $4 AND (made_ms, id) < ($1::bigint, $2::bigint)"
               " ORDER BY made_ms DESC, id DESC LIMIT $3"};
-static const struct pg_statement over_ids = {
+static const struct pg_statement expired_ids = {
     "over_ids", "SELECT key, over_ms, id FROM link WHERE over_ms > 0 AND over_ms <= $4"
                 " AND (over_ms, id) > ($1::bigint, $2::bigint) ORDER BY over_ms, id LIMIT $3"};
-static const struct pg_statement over_count = {
+static const struct pg_statement expired_count = {
     "over_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
 
 struct ids_scan {
@@ -142,10 +142,10 @@ static int id_take(struct scan *scan, const struct pg_result *rows, int row)
 	return 0;
 }
 
-static int over_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
+static int expired_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &over_count);
+	struct pg_query q = pg_query(c, &expired_count);
 	pg_int(&q, now_ms);
 	int r = pg_ask(&q, &row, NULL);
 	if (r == 0)
@@ -158,7 +158,7 @@ static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgr
 	bool of_tag = ids->tag.ptr;
 	/* Only where all rows are ours can the database count them. */
 	bool counts_here = ids->count_all && slot_row_has_hidden(slots);
-	struct ids_scan s = {.scan = {.statement = of_tag ? &tagged : &over_ids,
+	struct ids_scan s = {.scan = {.statement = of_tag ? &tagged : &expired_ids,
 	                              .place = {of_tag ? INT64_MAX : 0, of_tag ? INT64_MAX : 0},
 	                              .of = of_tag ? (const void *)&ids->tag : &ids->now_ms,
 	                              .of_tag = of_tag,
@@ -172,7 +172,7 @@ static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgr
 	if (r == 0)
 		r = scan_run(c, slots, &s.scan);
 	if (r == 0 && ids->count_all && !counts_here)
-		r = over_count_on(c, ids->now_ms, &ids->total);
+		r = expired_count_on(c, ids->now_ms, &ids->total);
 	return r;
 }
 

@@ -15,7 +15,7 @@ enum {
 };
 
 /* What the log was told of a replica. */
-enum { REPLICA_UNTOLD, REPLICA_USED, REPLICA_UNUSED };
+enum { REPLICA_UNKNOWN, REPLICA_USED, REPLICA_UNUSED };
 
 /* All that the primary had written at a time. */
 struct target {
@@ -29,7 +29,7 @@ struct replica {
 	_Atomic int64_t fresh_ms; /* it knows all that happened until then; 0: never heard of */
 
 	struct task poller;
-	int told; /* this and what follows are the poller's alone */
+	int reported; /* this and what follows are the poller's alone */
 	struct target targets[TARGETS];
 	size_t target_count;
 };
@@ -91,7 +91,7 @@ static bool replica_is_fresh(const struct replica *replica)
 static bool replica_lookup(struct replica *replica, const struct slot_row *row, struct store_lookup **reads,
                            size_t n, struct arena *arena)
 {
-	struct pg_conn *c = pg_is_sick(replica->pool) ? NULL : pg_take(replica->pool, NULL);
+	struct pg_conn *c = pg_is_failing(replica->pool) ? NULL : pg_take(replica->pool, NULL);
 	int r = c ? postgres_read_links(c, row, reads, n, arena) : ERR_UNAVAILABLE;
 	pg_return(c);
 	return r == 0;
@@ -183,9 +183,9 @@ static void replica_tell(struct replica *replica, const struct err *why)
 	const struct postgres_replicas *rs = replica->all;
 	bool is_fresh = replica_is_fresh(replica);
 	int now = is_fresh ? REPLICA_USED : REPLICA_UNUSED;
-	if (replica->told == now)
+	if (replica->reported == now)
 		return;
-	replica->told = now;
+	replica->reported = now;
 	if (is_fresh)
 		log_info("store", "%s answers lookups for %s", pg_pool_address(replica->pool).ptr,
 		         pg_pool_address(rs->primary).ptr);

@@ -36,7 +36,7 @@ static const struct pg_statement touch_update = {
     "touch_update", "UPDATE link SET clicks = clicks"
                     " WHERE key IN (SELECT key FROM link LIMIT 1 FOR UPDATE SKIP LOCKED)"};
 
-static int touch_run(struct postgres_txn *t, void *ctx)
+static int write_probe(struct postgres_txn *t, void *ctx)
 {
 	(void)ctx;
 	struct pg_query q = txn_query(t, &touch_insert);
@@ -52,7 +52,7 @@ static int touch_run(struct postgres_txn *t, void *ctx)
  * is not ready gets no requests. */
 static int ping_write(struct store_postgres *s, struct err *e)
 {
-	struct postgres_work work = postgres_work(s, touch_run, NULL);
+	struct postgres_work work = postgres_work(s, write_probe, NULL);
 	int r = postgres_error(postgres_write(s, &work, e));
 	if (r == 0)
 		atomic_store_explicit(&s->is_troubled, false, memory_order_relaxed);

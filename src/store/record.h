@@ -89,16 +89,16 @@ static inline bool link_has_ended(const struct link_record *link, int64_t now_ms
 #define LINK_LATE_MS (2LL * 365 * 24 * 3600 * 1000)
 
 /* When it may be removed, and no longer holds its name; 0: never. */
-static inline int64_t link_over_ms(const struct link_record *link)
+static inline int64_t link_expired_ms(const struct link_record *link)
 {
 	if (link->expires_ms == 0)
 		return 0;
 	return link->expired_url.ptr ? link->expires_ms + LINK_LATE_MS : link->expires_ms;
 }
 
-static inline bool link_is_over(const struct link_record *link, int64_t now_ms)
+static inline bool link_is_expired(const struct link_record *link, int64_t now_ms)
 {
-	int64_t over_ms = link_over_ms(link);
+	int64_t over_ms = link_expired_ms(link);
 	return over_ms != 0 && over_ms <= now_ms;
 }
 

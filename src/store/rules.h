@@ -12,7 +12,7 @@ enum {
 	/* What has died is removed in small portions, each by a write that may add one: always more than it
 	 * adds. */
 	REPLAY_PURGE_PER_CREATE = 2,
-	REST_PURGE_PER_REAP = 2,
+	QUARANTINE_PURGE_PER_SWEEP = 2,
 	SESSION_PURGE_PER_CREATE = 2,
 	USER_GENERATION_FIRST = 1,
 	COUNTER_FIRST = 1,

@@ -177,9 +177,9 @@ int shards_lookup(struct store *base, struct store_lookup *reads, size_t n);
 int shards_apply(struct store *base, struct store_write *writes, size_t n);
 int shards_list(struct store *base, struct store_list *page);
 int shards_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count);
-int shards_over(struct store *base, struct store_over *over);
+int shards_expired(struct store *base, struct store_expired *expired);
 int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
                      size_t *ret_count);
 int shards_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n);
-int shards_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+int shards_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
                  size_t *ret_count);

@@ -268,14 +268,14 @@ int shards_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_
 	return ids_gather(base, &(struct postgres_ids){.tag = tag, .max = max}, ret_ids, ret_count, &total);
 }
 
-int shards_over(struct store *base, struct store_over *over)
+int shards_expired(struct store *base, struct store_expired *expired)
 {
 	const struct postgres_ids what = {
-	    .now_ms = over->now_ms, .max = over->max, .count_all = over->count_all};
+	    .now_ms = expired->now_ms, .max = expired->max, .count_all = expired->count_all};
 	uint64_t total;
-	int r = ids_gather(base, &what, over->ids, &over->count, &total);
-	if (r == 0 && over->count_all)
-		over->total = total;
+	int r = ids_gather(base, &what, expired->ids, &expired->count, &total);
+	if (r == 0 && expired->count_all)
+		expired->total = total;
 	return r;
 }
 
@@ -338,7 +338,7 @@ int shards_set_clicks(struct store *base, uint64_t node, const struct store_coun
 
 struct claim {
 	int64_t now_ms;
-	uint64_t rest_ms;
+	uint64_t quarantine_ms;
 	size_t max;
 	uint64_t *ids;
 	size_t count;
@@ -355,7 +355,7 @@ static int claim_once(struct store_shards *s, const struct shards_view *v, uint6
 		struct store_postgres *db = v->is_known[number] ? shard_db(s, number) : NULL;
 		if (!shards_has(v->owners, number))
 			continue;
-		results[number] = db ? postgres_claim(db, &v->rows[number], c->now_ms, c->rest_ms,
+		results[number] = db ? postgres_claim(db, &v->rows[number], c->now_ms, c->quarantine_ms,
 		                                      c->max - c->count, c->ids + c->count, &more)
 		                     : ERR_UNAVAILABLE;
 		c->count += results[number] == 0 ? more : 0;
@@ -364,12 +364,12 @@ static int claim_once(struct store_shards *s, const struct shards_view *v, uint6
 	return c->count > 0 ? 0 : r;
 }
 
-int shards_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+int shards_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
                  size_t *ret_count)
 {
 	struct store_shards *s = shards_of(base);
 	struct claim c = {.now_ms = now_ms,
-	                  .rest_ms = rest_ms,
+	                  .quarantine_ms = quarantine_ms,
 	                  .max = max,
 	                  .ids = ret_ids,
 	                  .turn = atomic_fetch_add(&s->turn, 1)};

@@ -134,7 +134,7 @@ static uint64_t reachable(struct store_shards *s)
 	uint64_t set = 0;
 	for (size_t i = 0; i < s->count; i++) {
 		struct store_postgres *db = shard_db(s, i);
-		if (db && !pg_is_sick(db->readers))
+		if (db && !pg_is_failing(db->readers))
 			set |= (uint64_t)1 << i;
 	}
 	return set;

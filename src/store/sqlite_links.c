@@ -32,9 +32,9 @@ static int name_fetch(struct sqlite_conn *c, struct name_row *row, uint64_t *ret
 	if (!found)
 		return rc;
 	*ret_alias = (uint64_t)sqlite3_column_int64(q.stmt, 0); /* NULL reads as 0 */
-	row->before.rests = sqlite3_column_type(q.stmt, 1) != SQLITE_NULL;
-	row->before.rest_owner = (uint64_t)sqlite3_column_int64(q.stmt, 1);
-	row->before.rest_until_ms = sqlite3_column_int64(q.stmt, 2);
+	row->before.quarantined = sqlite3_column_type(q.stmt, 1) != SQLITE_NULL;
+	row->before.quarantine_owner = (uint64_t)sqlite3_column_int64(q.stmt, 1);
+	row->before.quarantined_until_ms = sqlite3_column_int64(q.stmt, 2);
 	return rc;
 }
 
@@ -178,7 +178,7 @@ static int link_remove(struct sqlite_conn *c, const struct link_record *link)
 static int link_insert(struct sqlite_conn *c, const struct link_record *link, bool *ret_done)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_INSERT);
-	query_int(&q, link_over_ms(link));
+	query_int(&q, link_expired_ms(link));
 	query_str(&q, link->is_alias ? link->key : STR_NULL);
 	sqlite_bind_record(&q, &link_fields, FIELDS_ALL, link);
 	int rc = query_run(&q);
@@ -189,7 +189,7 @@ static int link_insert(struct sqlite_conn *c, const struct link_record *link, bo
 static int link_write(struct sqlite_conn *c, const struct link_record *link)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_UPDATE);
-	query_int(&q, link_over_ms(link));
+	query_int(&q, link_expired_ms(link));
 	sqlite_bind_record(&q, &link_fields, FIELDS_CHANGING, link);
 	query_int(&q, (int64_t)link->id);
 	return query_run(&q);
@@ -209,12 +209,12 @@ static int link_make(struct sqlite_conn *c, struct name_row *row, bool *ret_lost
 	return rc == SQLITE_OK ? tags_run(c, SQL_TAG_ADD, link->id, link->tags) : rc;
 }
 
-static int rest_put(struct sqlite_conn *c, const struct name_row *row)
+static int quarantine_put(struct sqlite_conn *c, const struct name_row *row)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_REST_PUT);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_QUARANTINE_PUT);
 	query_str(&q, row->name);
-	query_int(&q, (int64_t)row->now.rest_owner);
-	query_int(&q, row->now.rest_until_ms);
+	query_int(&q, (int64_t)row->now.quarantine_owner);
+	query_int(&q, row->now.quarantined_until_ms);
 	return query_run(&q);
 }
 
@@ -228,11 +228,11 @@ static int name_write(struct sqlite_conn *c, struct name_row *row, bool *ret_los
 		if (rc == SQLITE_OK)
 			rc = link_write(c, row->now.link);
 	}
-	if (rc == SQLITE_OK && row->now.rests &&
-	    (!row->before.rests || row->now.rest_until_ms != row->before.rest_until_ms))
-		rc = rest_put(c, row);
-	else if (rc == SQLITE_OK && !row->now.rests && row->before.rests)
-		rc = name_run(c, SQL_REST_DROP, row->name);
+	if (rc == SQLITE_OK && row->now.quarantined &&
+	    (!row->before.quarantined || row->now.quarantined_until_ms != row->before.quarantined_until_ms))
+		rc = quarantine_put(c, row);
+	else if (rc == SQLITE_OK && !row->now.quarantined && row->before.quarantined)
+		rc = name_run(c, SQL_QUARANTINE_DROP, row->name);
 	return rc;
 }
 
@@ -292,5 +292,5 @@ int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 		rc = feed_write(c, v);
 	if (rc == SQLITE_OK)
 		rc = sqlite_purge(c, SQL_REPLAY_PURGE, &v->replays_purge);
-	return rc == SQLITE_OK ? sqlite_purge(c, SQL_REST_PURGE, &v->rests_purge) : rc;
+	return rc == SQLITE_OK ? sqlite_purge(c, SQL_QUARANTINE_PURGE, &v->quarantine_purge) : rc;
 }

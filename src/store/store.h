@@ -24,7 +24,7 @@ enum store_write_kind {
 	STORE_LINK_CREATE,
 	STORE_LINK_UPDATE,
 	STORE_LINK_DELETE,
-	STORE_LINK_REAP, /* delete if link_is_over; otherwise ERR_CONFLICT */
+	STORE_LINK_SWEEP, /* delete if link_is_expired; otherwise ERR_CONFLICT */
 	STORE_PERMIT,
 	STORE_FORBID,
 };
@@ -41,7 +41,7 @@ struct store_write {
 	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
 	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
 	 * whose id is ref.id, or a row whose id is link.id (a store of several databases looks in one of
-	 * them: ids come from one counter). An alias that is over (link_is_over) does not hold its name any
+	 * them: ids come from one counter). An alias that is over (link_is_expired) does not hold its name any
 	 * more: its link is removed, as by REAP.
 	 *
 	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
@@ -49,7 +49,7 @@ struct store_write {
 	 * STORE_LINK_COUNTER has passed, whether it was ever used or not: the caller knows (`was_given`). A
 	 * store that gives keys back (claim) also remembers those whose links went, however they were made.
 	 *
-	 * The alias of a link that went by REAP rests for rest_ms from the moment it was over: until then
+	 * The alias of a link that went by REAP rests for quarantine_ms from the moment it was over: until then
 	 * only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
 	 * another's visitors. DELETE frees an alias at once. Names that have rested are forgotten by later
 	 * REAPs, some by each.
@@ -68,7 +68,7 @@ struct store_write {
 	unsigned fields;
 	struct link_record link;
 	uint64_t user;    /* PERMIT, FORBID */
-	uint64_t rest_ms; /* CREATE, REAP */
+	uint64_t quarantine_ms; /* CREATE, REAP */
 	bool was_given;   /* CREATE: the alias reads like a key that was given out, used or not */
 
 	/* CREATE: the name is a generated key that was given out before and came back (store_claim). Only
@@ -89,8 +89,8 @@ struct store_write {
 	bool replayed;
 };
 
-/* Links that may go: link_is_over. */
-struct store_over {
+/* Links that may go: link_is_expired. */
+struct store_expired {
 	int64_t now_ms;
 	size_t max;
 	uint64_t *ids; /* room for `max` */
@@ -165,7 +165,7 @@ struct store_ops {
 	                 size_t *ret_count);
 
 	/* Safe to retry; costs no more than what it gives, unless all are counted. */
-	int (*over)(struct store *, struct store_over *over);
+	int (*expired)(struct store *, struct store_expired *expired);
 
 	/* What has changed since `page->cursor`, in the database page->shard. Safe to retry. */
 	int (*feed)(struct store *, struct feed_page *page);
@@ -178,12 +178,12 @@ struct store_ops {
 
 	/*
 	 * Takes, for good, up to `max` generated keys whose links went by REAP, or wait for it, and whose
-	 * rest (rest_ms from the moment they were over) has ended: their ids. Two callers never get the same
+	 * rest (quarantine_ms from the moment they were over) has ended: their ids. Two callers never get the same
 	 * one, and neither waits for the other. A CREATE with `reuse` may name links so. A store that
 	 * serves one process gives none: it never gives a generated key out again. On failure keys may be
 	 * lost, never given twice.
 	 */
-	int (*claim)(struct store *, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+	int (*claim)(struct store *, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
 	             size_t *ret_count);
 
 	/* How many databases the links are spread over, and which of them, from 0, a name lies in now. A
@@ -233,9 +233,9 @@ static inline int store_permitted(struct store *s, uint64_t link, struct arena *
 {
 	return STORE_CALL(s, STORE_OP_PERMITTED, s->ops->permitted(s, link, arena, ret, ret_count));
 }
-static inline int store_over(struct store *s, struct store_over *over)
+static inline int store_expired(struct store *s, struct store_expired *expired)
 {
-	return STORE_CALL(s, STORE_OP_OVER, s->ops->over(s, over));
+	return STORE_CALL(s, STORE_OP_EXPIRED, s->ops->expired(s, expired));
 }
 static inline int store_feed(struct store *s, struct feed_page *page)
 {
@@ -249,10 +249,10 @@ static inline int store_ping(struct store *s, struct err *e)
 {
 	return UNLIKELY(s->fault != NULL) ? store_fault_ping(s, e) : s->ops->ping(s, e);
 }
-static inline int store_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max,
+static inline int store_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max,
                               uint64_t *ret_ids, size_t *ret_count)
 {
-	return STORE_CALL(s, STORE_OP_CLAIM, s->ops->claim(s, now_ms, rest_ms, max, ret_ids, ret_count));
+	return STORE_CALL(s, STORE_OP_CLAIM, s->ops->claim(s, now_ms, quarantine_ms, max, ret_ids, ret_count));
 }
 
 static inline size_t store_shard_count(struct store *s)

@@ -150,17 +150,17 @@ static int sqlite_permitted(struct store *base, uint64_t link, struct arena *are
 	return 0;
 }
 
-static int over_ids(struct sqlite_conn *c, struct store_over *over)
+static int expired_ids(struct sqlite_conn *c, struct store_expired *expired)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_OVER);
-	query_int(&q, over->now_ms);
-	query_int(&q, (int64_t)MIN(over->max, INT64_MAX));
-	return ids_collect(&q, over->ids, &over->count);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_EXPIRED);
+	query_int(&q, expired->now_ms);
+	query_int(&q, (int64_t)MIN(expired->max, INT64_MAX));
+	return ids_collect(&q, expired->ids, &expired->count);
 }
 
-static int over_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
+static int expired_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_OVER_COUNT);
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_EXPIRED_COUNT);
 	query_int(&q, now_ms);
 	bool found;
 	int rc = query_find(&q, &found);
@@ -169,27 +169,27 @@ static int over_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
 	return sqlite_error(rc);
 }
 
-static int over_both(struct sqlite_conn *c, struct store_over *over)
+static int expired_both(struct sqlite_conn *c, struct store_expired *expired)
 {
 	uint64_t total = 0;
-	int r = over_count(c, over->now_ms, &total);
+	int r = expired_count(c, expired->now_ms, &total);
 	if (r == 0)
-		r = over_ids(c, over);
+		r = expired_ids(c, expired);
 	if (r == 0)
-		over->total = total;
+		expired->total = total;
 	return r;
 }
 
-static int sqlite_over(struct store *base, struct store_over *over)
+static int sqlite_expired(struct store *base, struct store_expired *expired)
 {
 	SQLITE_READER(self(base), read);
 	struct sqlite_conn *c = read.conn;
-	if (!over->count_all)
-		return over_ids(c, over);
+	if (!expired->count_all)
+		return expired_ids(c, expired);
 	int rc = sqlite_conn_run(c, SQL_BEGIN_READ); /* one snapshot for both */
 	if (rc != SQLITE_OK)
 		return sqlite_error(rc);
-	int r = over_both(c, over);
+	int r = expired_both(c, expired);
 	sqlite_conn_run(c, SQL_ROLLBACK);
 	return r;
 }
@@ -362,10 +362,10 @@ static int sqlite_ping(struct store *base, struct err *e)
 }
 
 /* No generated key comes back here: the counter of ids says which were given out. */
-static int sqlite_claim(struct store *base, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+static int sqlite_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
                         size_t *ret_count)
 {
-	(void)base, (void)now_ms, (void)rest_ms, (void)max, (void)ret_ids;
+	(void)base, (void)now_ms, (void)quarantine_ms, (void)max, (void)ret_ids;
 	*ret_count = 0;
 	return 0;
 }
@@ -396,7 +396,7 @@ static const struct store_ops sqlite_ops = {
     .tagged = sqlite_tagged,
     .set_clicks = sqlite_set_clicks,
     .permitted = sqlite_permitted,
-    .over = sqlite_over,
+    .expired = sqlite_expired,
     .feed = sqlite_feed,
     .feed_prune = sqlite_prune,
     .claim = sqlite_claim,

@@ -48,7 +48,7 @@ void model_init(struct model *m, uint64_t seed, int64_t window_ms)
 	                                               "\xc3\xa9"};
 	*m = (struct model){.random = seed * 2654435761u + 88172645463325252u, .window_ms = window_ms};
 	for (unsigned i = 0; i < MODEL_SHAPES; i++) {
-		struct visit_shape *s = &m->shapes[i];
+		struct dimension_set *s = &m->sets[i];
 		s->kind = i < 16 ? VISIT_CLICK : i < 24 ? (enum visit_kind)(i % 4 + 1) : VISIT_CLICK;
 		s->dims[DIM_REFERRER] = pick_of(m, referrers, ARRAY_LEN(referrers));
 		s->dims[DIM_COUNTRY] = pick_of(m, countries, ARRAY_LEN(countries));
@@ -93,9 +93,9 @@ static uint32_t random_text(struct model *m)
 
 static struct sink_visit random_visit(struct model *m, int64_t from_ms, int64_t to_ms)
 {
-	uint32_t shape = (uint32_t)model_random(m, MODEL_SHAPES);
+	uint32_t set = (uint32_t)model_random(m, MODEL_SHAPES);
 	struct sink_visit v = {.time_ms = random_time(m, from_ms, to_ms),
-	                       .shape = shape,
+	                       .set = set,
 	                       .visitor = model_random(m, 40),
 	                       .agent = random_text(m),
 	                       .referrer = random_text(m),
@@ -104,7 +104,7 @@ static struct sink_visit random_visit(struct model *m, int64_t from_ms, int64_t 
 	                       .address_len = (uint8_t)(model_random(m, 3) * 3)};
 	for (unsigned i = 0; i < v.address_len; i++)
 		v.address[i] = (uint8_t)model_random(m, 256);
-	if (!visit_is_orphan(m->shapes[shape].kind))
+	if (!visit_is_orphan(m->sets[set].kind))
 		v.link = link_of((unsigned)model_random(m, MODEL_LINKS));
 	return v;
 }
@@ -220,8 +220,8 @@ static void make(struct model *m, struct made *b, size_t visits, size_t impressi
 	                               .visit_count = visits,
 	                               .impressions = b->impressions,
 	                               .impression_count = impressions,
-	                               .shapes = m->shapes,
-	                               .shape_count = MODEL_SHAPES,
+	                               .sets = m->sets,
+	                               .set_count = MODEL_SHAPES,
 	                               .texts = m->texts,
 	                               .text_count = MODEL_TEXTS,
 	                               .advances = &b->advance,
@@ -249,7 +249,7 @@ static uint64_t model_apply(struct model *m, const struct made *b)
 	for (size_t i = 0; i < b->batch.visit_count; i++) {
 		m->visits = room(m->visits, m->visit_count, &m->visit_cap, sizeof(*m->visits));
 		m->visits[m->visit_count++] = (struct model_visit){.v = b->visits[i],
-		                                                   .shape = b->visits[i].shape};
+		                                                   .set = b->visits[i].set};
 	}
 	for (size_t i = 0; i < b->batch.impression_count; i++)
 		duplicates += !model_take(m, &b->impressions[i], b->ads[i]);
@@ -317,14 +317,14 @@ static bool same(struct str a, struct str b)
 
 static bool wants(const struct model *m, const struct stats_query *q, const struct model_visit *v)
 {
-	const struct visit_shape *shape = &m->shapes[v->shape];
-	bool bot = shape->dims[DIM_BOT].ptr != NULL;
+	const struct dimension_set *set = &m->sets[v->set];
+	bool bot = set->dims[DIM_BOT].ptr != NULL;
 	if (v->v.time_ms < q->from_ms || v->v.time_ms >= q->to_ms || (q->link && v->v.link != q->link))
 		return false;
 	if ((q->bots == BOTS_EXCLUDED && bot) || (q->bots == BOTS_ONLY && !bot))
 		return false;
 	for (int i = 0; i < DIM_COUNT; i++)
-		if (q->filtered >> i & 1 && !same(q->filter[i], shape->dims[i]))
+		if (q->filtered >> i & 1 && !same(q->filter[i], set->dims[i]))
 			return false;
 	return true;
 }
@@ -372,7 +372,7 @@ static void check_series(const struct model *m, const struct stats_query *q)
 		int64_t end = step_after(q->step, at);
 		for (size_t k = 0; k < m->visit_count; k++) {
 			const struct model_visit *v = &m->visits[k];
-			clicks += m->shapes[v->shape].kind == VISIT_CLICK && v->v.time_ms >= at &&
+			clicks += m->sets[v->set].kind == VISIT_CLICK && v->v.time_ms >= at &&
 			          v->v.time_ms < end && wants(m, q, v);
 		}
 		assert_true(i < q->series_count);
@@ -386,8 +386,8 @@ static uint64_t share_of(const struct model *m, const struct stats_query *q, int
 {
 	uint64_t clicks = 0;
 	for (size_t k = 0; k < m->visit_count; k++) {
-		const struct visit_shape *shape = &m->shapes[m->visits[k].shape];
-		clicks += shape->kind == VISIT_CLICK && same(shape->dims[dim], value) &&
+		const struct dimension_set *set = &m->sets[m->visits[k].set];
+		clicks += set->kind == VISIT_CLICK && same(set->dims[dim], value) &&
 		          wants(m, q, &m->visits[k]);
 	}
 	return clicks;
@@ -421,7 +421,7 @@ static uint64_t count_visitors(const struct model *m, const struct stats_query *
 		for (size_t k = 0; k < m->visit_count; k++) {
 			const struct model_visit *v = &m->visits[k];
 			if ((q->link && v->v.link != q->link) || v->v.time_ms / day_ms != day ||
-			    v->v.visitor == 0 || m->shapes[v->shape].kind != VISIT_CLICK ||
+			    v->v.visitor == 0 || m->sets[v->set].kind != VISIT_CLICK ||
 			    seen[v->v.visitor])
 				continue;
 			seen[v->v.visitor] = true;
@@ -439,11 +439,11 @@ void model_check_stats(struct model *m, struct sink *s, const struct stats_query
 	q.arena = &arena;
 	assert_int_equal(s->ops->stats(s, &q), 0);
 	for (size_t k = 0; k < m->visit_count; k++) {
-		const struct visit_shape *shape = &m->shapes[m->visits[k].shape];
+		const struct dimension_set *set = &m->sets[m->visits[k].set];
 		if (!wants(m, &q, &m->visits[k]))
 			continue;
-		kinds[shape->kind]++;
-		bots += shape->kind == VISIT_CLICK && shape->dims[DIM_BOT].ptr;
+		kinds[set->kind]++;
+		bots += set->kind == VISIT_CLICK && set->dims[DIM_BOT].ptr;
 	}
 	assert_int_equal(q.clicks, kinds[VISIT_CLICK]);
 	assert_int_equal(q.bot_clicks, bots);
@@ -510,9 +510,9 @@ static void assert_visit(const struct model *m, const struct stats_visit *v, con
 {
 	assert_int_equal(v->time_ms, e->v.time_ms);
 	assert_int_equal(v->link, e->v.link);
-	assert_int_equal(v->shape.kind, m->shapes[e->shape].kind);
+	assert_int_equal(v->set.kind, m->sets[e->set].kind);
 	for (int i = 0; i < DIM_COUNT; i++)
-		assert_true(same(v->shape.dims[i], m->shapes[e->shape].dims[i]));
+		assert_true(same(v->set.dims[i], m->sets[e->set].dims[i]));
 	assert_true(same(v->agent, text_at(m, e->v.agent)));
 	assert_true(same(v->referrer, text_at(m, e->v.referrer)));
 	assert_true(same(v->path, text_at(m, e->v.path)));
@@ -568,7 +568,7 @@ static uint64_t clicks_of(const struct model *m, uint64_t link, int64_t from_ms,
 	for (size_t i = 0; i < m->visit_count; i++) {
 		const struct model_visit *v = &m->visits[i];
 		clicks += v->v.link == link && v->v.time_ms >= from_ms && v->v.time_ms < to_ms &&
-		          m->shapes[v->shape].kind == VISIT_CLICK;
+		          m->sets[v->set].kind == VISIT_CLICK;
 	}
 	return clicks;
 }
@@ -639,8 +639,8 @@ void model_check_totals(struct model *m, struct sink *s)
 void model_check_books(struct model *m, struct sink *s, bool rows_kept)
 {
 	for (int deep = 0; deep < 2; deep++) {
-		struct sink_books b;
-		assert_int_equal(s->ops->books(s, 0, deep, &b), 0);
+		struct reconciliation b;
+		assert_int_equal(s->ops->reconciliation(s, 0, deep, &b), 0);
 		assert_int_equal(b.tally.clicks, m->tally.clicks);
 		assert_int_equal(b.tally.orphans, m->tally.orphans);
 		assert_int_equal(b.tally.impressions, m->tally.impressions);
@@ -683,7 +683,7 @@ static struct stats_query random_stats(struct model *m, int64_t from_ms, int64_t
 	if (model_random(m, 2)) {
 		int dim = (int)model_random(m, DIM_COUNT);
 		q.filtered = 1U << dim | 1U << DIM_SOURCE;
-		const struct visit_shape *like = &m->shapes[model_random(m, MODEL_SHAPES)];
+		const struct dimension_set *like = &m->sets[model_random(m, MODEL_SHAPES)];
 		q.filter[dim] = like->dims[dim];
 		q.filter[DIM_SOURCE] = like->dims[DIM_SOURCE];
 	}

@@ -12,7 +12,7 @@ enum { MODEL_SHAPES = 24, MODEL_TEXTS = 12, MODEL_ADS = 9, MODEL_LINKS = 7 };
 
 struct model_visit {
 	struct sink_visit v;
-	uint32_t shape; /* of the model */
+	uint32_t set; /* of the model */
 };
 
 struct model_impression {
@@ -25,7 +25,7 @@ struct model {
 	uint64_t random; /* state; not 0 */
 	size_t page_min; /* of the pages of visits that are asked for; 0 is 1 */
 	int64_t window_ms;
-	struct visit_shape shapes[MODEL_SHAPES];
+	struct dimension_set sets[MODEL_SHAPES];
 	struct str texts[MODEL_TEXTS];
 	char ads[MODEL_ADS][16];
 

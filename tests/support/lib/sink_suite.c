@@ -94,7 +94,7 @@ static unsigned tidy_up(int64_t now_ms)
 {
 	pass_time(now_ms);
 	for (unsigned steps = 0;; steps++) {
-		int r = sink->ops->tidy(sink, now_ms);
+		int r = sink->ops->retention(sink, now_ms);
 		assert_true(r >= 0);
 		if (r == 0)
 			return steps;
@@ -115,7 +115,7 @@ static void an_empty_sink_answers_everything_with_nothing(void **state)
 	check_all(start_ms, start_ms + day_ms, STEP_MINUTE, 10);
 	check_totals();
 	model_check_books(&model, sink, true);
-	assert_int_equal(sink->ops->tidy(sink, start_ms), 0);
+	assert_int_equal(sink->ops->retention(sink, start_ms), 0);
 	assert_int_equal(sink->ops->settle(sink), 0);
 	assert_int_equal(sink->ops->ping(sink, NULL), 0);
 }
@@ -268,7 +268,7 @@ static void every_step_of_folding_leaves_all_answers_right(void **state)
 	model_commit(&model, sink, 600, 200, start_ms, end_ms, end_ms);
 	unsigned steps = 0;
 	pass_time(now_ms);
-	while (sink->ops->tidy(sink, now_ms) > 0) {
+	while (sink->ops->retention(sink, now_ms) > 0) {
 		if (steps++ % 3 == 0)
 			reopen();
 		check_all(start_ms, end_ms, STEP_DAY, 15);
@@ -285,10 +285,10 @@ static void counts_stay_when_the_rows_have_gone(void **state)
 	int64_t end_ms = start_ms + 2 * day_ms, now_ms = end_ms + 91 * day_ms;
 	model_commit(&model, sink, 400, 300, start_ms, end_ms, end_ms);
 	tidy_up(now_ms);
-	struct sink_books books;
-	assert_int_equal(sink->ops->books(sink, 0, true, &books), 0);
-	assert_int_equal(books.visit_rows, 0);
-	assert_int_equal(books.impression_rows, 0);
+	struct reconciliation reconciliation;
+	assert_int_equal(sink->ops->reconciliation(sink, 0, true, &reconciliation), 0);
+	assert_int_equal(reconciliation.visit_rows, 0);
+	assert_int_equal(reconciliation.impression_rows, 0);
 	model_check_books(&model, sink, false);
 	for (uint64_t link = 0; link < 2; link++) {
 		struct stats_query q = {.link = link,
@@ -352,7 +352,7 @@ static void books_balance_after_every_step_of_dropping_days(void **state)
 	reopen();
 	model_commit(&model, sink, 900, 700, start_ms, end_ms, end_ms);
 	pass_time(now_ms);
-	for (unsigned steps = 0; sink->ops->tidy(sink, now_ms) > 0; steps++) {
+	for (unsigned steps = 0; sink->ops->retention(sink, now_ms) > 0; steps++) {
 		model_check_books(&model, sink, false);
 		if (steps % MIN(MAX(backend->effort_divisor, 1), 5) == 0)
 			model_check_clicks(&model, sink);
@@ -372,7 +372,7 @@ static void a_clock_that_runs_ahead_of_the_commits_drops_nothing(void **state)
 	settings.days_ms = 70 * 86400000ULL;
 	reopen();
 	model_commit(&model, sink, 300, 200, start_ms, now_ms, now_ms);
-	for (unsigned steps = 0; sink->ops->tidy(sink, now_ms + 365 * day_ms) > 0; steps++)
+	for (unsigned steps = 0; sink->ops->retention(sink, now_ms + 365 * day_ms) > 0; steps++)
 		assert_true(steps < 1000);
 	model_commit(&model, sink, 300, 200, start_ms, now_ms, now_ms);
 	tidy_up(now_ms);
@@ -404,9 +404,9 @@ static void visits_of_the_future_hold_up_nothing(void **state)
 	tidy_up(now_ms + 2 * minute_ms);
 	model_commit(&model, sink, 300, 0, start_ms, now_ms, now_ms);
 	tidy_up(now_ms + 91 * day_ms);
-	struct sink_books books;
-	assert_int_equal(sink->ops->books(sink, 0, true, &books), 0);
-	assert_int_equal(books.visit_rows, 0);
+	struct reconciliation reconciliation;
+	assert_int_equal(sink->ops->reconciliation(sink, 0, true, &reconciliation), 0);
+	assert_int_equal(reconciliation.visit_rows, 0);
 	model_check_books(&model, sink, false);
 	struct visits_query v = {.link = 1, .from_ms = 0, .to_ms = INT64_MAX, .limit = 10, .arena = &arena};
 	assert_int_equal(sink->ops->visits(sink, &v), 0);
@@ -418,7 +418,7 @@ static void tidying_comes_to_an_end(void **state)
 	(void)state;
 	model_commit(&model, sink, 100, 100, start_ms, start_ms + day_ms, start_ms + day_ms);
 	tidy_up(start_ms + 200 * day_ms);
-	assert_int_equal(sink->ops->tidy(sink, start_ms + 200 * day_ms), 0);
+	assert_int_equal(sink->ops->retention(sink, start_ms + 200 * day_ms), 0);
 }
 
 /* --- duplicates --- */
@@ -580,7 +580,7 @@ static void a_walk_meets_every_visit_once_whatever_happens_meanwhile(void **stat
 static void commit_minute(bool later)
 {
 	enum { COUNT = 20 };
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[COUNT + 2];
 	uint64_t duplicates;
 	for (size_t i = 0; i < ARRAY_LEN(visits); i++)
@@ -595,8 +595,8 @@ static void commit_minute(bool later)
 	visits[COUNT + 1].time_ms += 10 * day_ms;
 	struct sink_batch batch = {.visits = visits,
 	                           .visit_count = COUNT + 1 + later,
-	                           .shapes = &shape,
-	                           .shape_count = 1,
+	                           .sets = &set,
+	                           .set_count = 1,
 	                           .now_ms = start_ms};
 	assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
 }
@@ -683,7 +683,7 @@ static void as_many_links_as_are_allowed_are_asked_about_at_once(void **state)
 {
 	(void)state;
 	enum { LINKS = SINK_CLICKS_MAX };
-	struct visit_shape shape = {.kind = VISIT_CLICK, .dims[DIM_BOT] = STR("crawler")};
+	struct dimension_set set = {.kind = VISIT_CLICK, .dims[DIM_BOT] = STR("crawler")};
 	struct sink_visit visits[LINKS];
 	struct sink_total links[LINKS];
 	uint64_t duplicates;
@@ -698,8 +698,8 @@ static void as_many_links_as_are_allowed_are_asked_about_at_once(void **state)
 			                                .path = SINK_NO_TEXT};
 		struct sink_batch batch = {.visits = visits,
 		                           .visit_count = LINKS,
-		                           .shapes = &shape,
-		                           .shape_count = 1,
+		                           .sets = &set,
+		                           .set_count = 1,
 		                           .now_ms = start_ms};
 		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
 		for (size_t i = 0; i < LINKS; i++)
@@ -721,18 +721,18 @@ static void made_up_referrers_and_languages_are_bounded(void **state)
 {
 	(void)state;
 	enum { SHAPES = 6000, ROUNDS = 5 };
-	struct visit_shape *shapes = calloc(SHAPES, sizeof(*shapes));
+	struct dimension_set *sets = calloc(SHAPES, sizeof(*sets));
 	struct sink_visit *visits = calloc(SHAPES, sizeof(*visits));
 	uint64_t duplicates;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < SHAPES; i++) {
-			shapes[i].dims[DIM_REFERRER] = arena_printf(&arena, "r%u.example",
+			sets[i].dims[DIM_REFERRER] = arena_printf(&arena, "r%u.example",
 			                                            round * SHAPES + i);
-			shapes[i].dims[DIM_LANGUAGE] = arena_printf(&arena, "l%u", round * SHAPES + i);
+			sets[i].dims[DIM_LANGUAGE] = arena_printf(&arena, "l%u", round * SHAPES + i);
 			visits[i] = (struct sink_visit){.event = fresh_event(),
 			                                .time_ms = start_ms,
 			                                .link = 1,
-			                                .shape = i,
+			                                .set = i,
 			                                .agent = SINK_NO_TEXT,
 			                                .referrer = SINK_NO_TEXT,
 			                                .place = SINK_NO_TEXT,
@@ -740,8 +740,8 @@ static void made_up_referrers_and_languages_are_bounded(void **state)
 		}
 		struct sink_batch batch = {.visits = visits,
 		                           .visit_count = SHAPES,
-		                           .shapes = shapes,
-		                           .shape_count = SHAPES,
+		                           .sets = sets,
+		                           .set_count = SHAPES,
 		                           .now_ms = start_ms};
 		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
 	}
@@ -757,7 +757,7 @@ static void made_up_referrers_and_languages_are_bounded(void **state)
 	assert_true(str_eq(q.shares[DIM_REFERRER][0].value, STR("(other)")));
 	assert_true(q.share_count[DIM_LANGUAGE] < ROUNDS * SHAPES);
 	assert_true(str_eq(q.shares[DIM_LANGUAGE][0].value, STR("(other)")));
-	free(shapes);
+	free(sets);
 	free(visits);
 }
 
@@ -765,7 +765,7 @@ static void many_visitors_are_estimated(void **state)
 {
 	(void)state;
 	enum { VISITS = 30000 };
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit *visits = calloc(VISITS, sizeof(*visits));
 	uint64_t duplicates;
 	for (unsigned i = 0; i < VISITS; i++)
@@ -780,8 +780,8 @@ static void many_visitors_are_estimated(void **state)
 	for (int half = 0; half < 2; half++) {
 		struct sink_batch batch = {.visits = visits + half * (VISITS / 2),
 		                           .visit_count = VISITS / 2,
-		                           .shapes = &shape,
-		                           .shape_count = 1,
+		                           .sets = &set,
+		                           .set_count = 1,
 		                           .now_ms = start_ms};
 		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
 		if (half == 0)
@@ -810,7 +810,7 @@ static void *ask_on(void *arg)
 		struct window_query w = {.from_ms = start_ms - 1, .to_ms = start_ms + day_ms, .arena = &a};
 		struct visits_query v = {
 		    .link = 3, .from_ms = 0, .to_ms = INT64_MAX, .limit = 20, .arena = &a};
-		struct sink_books books;
+		struct reconciliation reconciliation;
 		struct sink_total total = {.link = 3};
 		*bad += sink->ops->clicks(sink, &total, 1) != 0 || total.clicks % 7 != 0 ||
 		        total.clicks < before;
@@ -818,8 +818,8 @@ static void *ask_on(void *arg)
 		*bad += sink->ops->stats(sink, &q) != 0 || q.clicks % 7 != 0;
 		*bad += sink->ops->window(sink, &w) != 0 || (w.count > 0 && w.ads[0].count % 7 != 0);
 		*bad += sink->ops->visits(sink, &v) != 0;
-		*bad += sink->ops->books(sink, 0, false, &books) != 0 || books.clicks_in_rollups % 7 != 0 ||
-		        books.tally.clicks != books.clicks_in_rollups;
+		*bad += sink->ops->reconciliation(sink, 0, false, &reconciliation) != 0 || reconciliation.clicks_in_rollups % 7 != 0 ||
+		        reconciliation.tally.clicks != reconciliation.clicks_in_rollups;
 		arena_release(&a);
 	}
 	return bad;
@@ -827,7 +827,7 @@ static void *ask_on(void *arg)
 
 static void commit_seven(unsigned round)
 {
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[7];
 	struct sink_impression impressions[7];
 	for (unsigned i = 0; i < 7; i++) {
@@ -849,8 +849,8 @@ static void commit_seven(unsigned round)
 	                           .visit_count = 7,
 	                           .impressions = impressions,
 	                           .impression_count = 7,
-	                           .shapes = &shape,
-	                           .shape_count = 1,
+	                           .sets = &set,
+	                           .set_count = 1,
 	                           .now_ms = start_ms + round * 7000,
 	                           .tally = {.clicks = 7, .impressions = 7}};
 	uint64_t duplicates = 1;
@@ -868,7 +868,7 @@ static void questions_see_whole_commits_while_the_writer_goes_on(void **state)
 	for (unsigned round = 0; round < effort(400); round++) {
 		commit_seven(round);
 		if (round % 20 == 19)
-			assert_true(sink->ops->tidy(sink, start_ms + round * 7000 + 61000) >= 0);
+			assert_true(sink->ops->retention(sink, start_ms + round * 7000 + 61000) >= 0);
 		if (round % 100 == 99)
 			tidy_up(start_ms + 4 * day_ms);
 	}

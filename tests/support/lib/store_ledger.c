@@ -87,11 +87,11 @@ static void batch_fill(struct arena *a, unsigned b, struct store_write *batch, s
 	    .kind = STORE_PERMIT, .arena = a, .ref = kit_generated(a, link_id(b)).ref, .user = FIRST};
 	batch[5] = kit_alias(a, link_id(b) + 2, mortal_name(a, b));
 	batch[5].link.expires_ms = KIT_NOW_MS;
-	batch[6] = (struct store_write){.kind = STORE_LINK_REAP,
+	batch[6] = (struct store_write){.kind = STORE_LINK_SWEEP,
 	                                .now_ms = KIT_NOW_MS,
 	                                .arena = a,
 	                                .ref = {.key = str_of(mortal_name(a, b - 1))},
-	                                .rest_ms = REST_MS};
+	                                .quarantine_ms = REST_MS};
 	for (size_t i = 0; i < filler; i++)
 		batch[CHANGES + i] = filler_write(a, b, i);
 }
@@ -201,7 +201,7 @@ static void mortal_check(struct store *store, struct arena *a, unsigned b, const
 		return;
 	struct store_write thief = kit_alias(a, 5, name);
 	thief.link.owner = OWNER + 1;
-	thief.rest_ms = REST_MS;
+	thief.quarantine_ms = REST_MS;
 	assert_int_equal(kit_apply(store, &thief), ERR_CONFLICT);
 }
 

@@ -468,7 +468,7 @@ static void only_the_owner_may_change_a_link(void **state)
 {
 	(void)state;
 	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_PERMIT, STORE_FORBID,
-	                                              STORE_LINK_DELETE, STORE_LINK_REAP};
+	                                              STORE_LINK_DELETE, STORE_LINK_SWEEP};
 	uint64_t user = create_user(NULL, ROLE_VIEWER);
 	struct store_write w = kit_generated(&suite.arena, 1);
 	w.link.expires_ms = 1;
@@ -502,7 +502,7 @@ static void only_the_owner_may_change_a_link(void **state)
 static void what_is_not_there_cannot_be_changed(void **state)
 {
 	(void)state;
-	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_LINK_DELETE, STORE_LINK_REAP,
+	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_LINK_DELETE, STORE_LINK_SWEEP,
 	                                              STORE_PERMIT, STORE_FORBID};
 	create_alias(1, "one");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
@@ -1048,7 +1048,7 @@ static void a_link_that_goes_takes_its_tags_with_it(void **state)
 	expire.link.expires_ms = 1;
 	assert_int_equal(kit_apply(suite.store, &expire), 0);
 	assert_tagged("t", "2 "); /* ended, and still there */
-	struct store_write reap = on_generated(STORE_LINK_REAP, 2);
+	struct store_write reap = on_generated(STORE_LINK_SWEEP, 2);
 	assert_int_equal(kit_apply(suite.store, &reap), 0);
 	assert_tagged("t", "");
 	assert_tagged("u", "6 ");
@@ -1401,7 +1401,7 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 	    kit_generated(&suite.arena, 1),      with_key(kit_alias(&suite.arena, 2, "two"), "key", 1),
 	    kit_generated(&suite.arena, 3),      on_generated(STORE_LINK_DELETE, 3),
 	    on_generated(STORE_LINK_UPDATE, 1),  rested,
-	    on_alias(STORE_LINK_REAP, "rested"), on_generated(STORE_PERMIT, 1),
+	    on_alias(STORE_LINK_SWEEP, "rested"), on_generated(STORE_PERMIT, 1),
 	};
 	struct registry_write accounts[] = {
 	    kit_key(&suite.arena, 1, guest),
@@ -1421,7 +1421,7 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 	                                    .expired_url = STR("https://late.example/")};
 	made[0].link.tags = STR("[\"kept\"]");
 	made[2].link.tags = STR("[\"kept\"]");
-	made[6].rest_ms = 1000;
+	made[6].quarantine_ms = 1000;
 	made[7].user = guest;
 	assert_int_equal(store_apply(suite.store, made, ARRAY_LEN(made)), 0);
 	for (size_t i = 0; i < ARRAY_LEN(made); i++)
@@ -1458,10 +1458,10 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 		thief.link.owner = 8;
 		assert_int_equal(kit_apply(suite.store, &thief), ERR_CONFLICT);
 		uint64_t id;
-		struct store_over over = {
+		struct store_expired expired = {
 		    .now_ms = KIT_NOW_MS + 1 + LINK_LATE_MS, .max = 1, .ids = &id, .count_all = true};
-		assert_int_equal(store_over(suite.store, &over), 0);
-		assert_int_equal(over.total, 1);
+		assert_int_equal(store_expired(suite.store, &expired), 0);
+		assert_int_equal(expired.total, 1);
 		assert_int_equal(id, 1);
 		size_t count;
 		struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
@@ -1602,7 +1602,7 @@ static void threads_share_a_store_and_no_number_is_leased_twice(void **state)
 
 struct watch {
 	pthread_t thread;
-	atomic_bool over;
+	atomic_bool expired;
 	unsigned wrong;
 };
 
@@ -1611,7 +1611,7 @@ static void *look_for_alias(void *arg)
 {
 	struct watch *w = arg;
 	struct arena a = {0};
-	while (!atomic_load(&w->over)) {
+	while (!atomic_load(&w->expired)) {
 		struct store_lookup read = {.ref.key = STR("fickle"), .arena = &a};
 		w->wrong += store_lookup(suite.store, &read, 1) != 0;
 		w->wrong += read.result != 0 && read.result != ERR_NOT_FOUND;
@@ -1632,7 +1632,7 @@ static void a_link_that_comes_and_goes_is_there_or_not_there(void **state)
 		    .kind = STORE_LINK_DELETE, .arena = &suite.arena, .ref = {.key = STR("fickle")}};
 		assert_int_equal(kit_apply(suite.store, &go), 0);
 	}
-	atomic_store(&w.over, true);
+	atomic_store(&w.expired, true);
 	pthread_join(w.thread, NULL);
 	assert_int_equal(w.wrong, 0);
 }

@@ -178,7 +178,7 @@ static void a_list_goes_with_its_link(void **state)
 	}
 	struct store_write heir = kit_alias(&suite.arena, 9, "a3");
 	heir.now_ms = KIT_NOW_MS + 1;
-	struct store_write gone[] = {on_alias(STORE_LINK_DELETE, "a1"), on_alias(STORE_LINK_REAP, "a2"),
+	struct store_write gone[] = {on_alias(STORE_LINK_DELETE, "a1"), on_alias(STORE_LINK_SWEEP, "a2"),
 	                             heir};
 	assert_int_equal(store_apply(suite.store, gone, 3), 0);
 	for (size_t i = 0; i < 3; i++)
@@ -204,7 +204,7 @@ static void a_batch_of_all_kinds_is_done_in_order(void **state)
 	struct store_write off_link = on_alias(STORE_FORBID, "name");
 	off_link.user = guest;
 	struct store_write nobody = on_alias(STORE_PERMIT, "name");
-	struct store_write reap = on_alias(STORE_LINK_REAP, "name");
+	struct store_write reap = on_alias(STORE_LINK_SWEEP, "name");
 	const struct {
 		struct store_write write;
 		int result;

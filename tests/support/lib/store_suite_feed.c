@@ -66,7 +66,7 @@ static void a_change_is_told_with_who_made_it_and_what_it_was_before(void **stat
 	assert_int_equal(kit_apply(suite.store, &gone), 0);
 	page = feed_since(false, page.cursor);
 	assert_int_equal(page.count, 1);
-	assert_int_equal(page.entries[0].kind, FEED_LINK_GONE);
+	assert_int_equal(page.entries[0].kind, FEED_LINK_REMOVED);
 	assert_non_null(memmem(page.entries[0].changes.ptr, page.entries[0].changes.len, ",null]", 6));
 	page = feed_since(false, page.cursor);
 	assert_int_equal(page.count, 0);
@@ -101,7 +101,7 @@ static void changes_of_one_batch_are_told_in_their_order(void **state)
 	                              kit_alias(&suite.arena, 3, "new"), change};
 	assert_int_equal(store_apply(suite.store, batch, 4), 0);
 	struct feed_page page = feed_since(false, cursor);
-	const enum feed_kind kinds[] = {FEED_LINK_GONE, FEED_LINK_MADE, FEED_LINK_MADE, FEED_LINK_CHANGED};
+	const enum feed_kind kinds[] = {FEED_LINK_REMOVED, FEED_LINK_MADE, FEED_LINK_MADE, FEED_LINK_CHANGED};
 	assert_int_equal(page.count, ARRAY_LEN(kinds));
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		assert_int_equal(page.entries[i].kind, kinds[i]);

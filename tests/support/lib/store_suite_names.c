@@ -16,15 +16,15 @@ static struct store_write mortal(uint64_t id, const char *name)
 {
 	struct store_write w = kit_alias(&suite.arena, id, name);
 	w.link.expires_ms = OVER_MS;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	return w;
 }
 
 static struct store_write reap(const char *name, int64_t now_ms)
 {
-	struct store_write w = on_alias(STORE_LINK_REAP, name);
+	struct store_write w = on_alias(STORE_LINK_SWEEP, name);
 	w.now_ms = now_ms;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	return w;
 }
 
@@ -33,7 +33,7 @@ static struct store_write take(uint64_t id, const char *name, uint64_t owner, in
 	struct store_write w = kit_alias(&suite.arena, id, name);
 	w.link.owner = owner;
 	w.now_ms = now_ms;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	return w;
 }
 
@@ -61,7 +61,7 @@ static void a_reap_takes_only_what_is_over(void **state)
 		w.link.expires_ms = cases[i].expires_ms;
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		struct store_write reap = {
-		    .kind = STORE_LINK_REAP, .now_ms = now_ms, .arena = &suite.arena, .ref = w.ref};
+		    .kind = STORE_LINK_SWEEP, .now_ms = now_ms, .arena = &suite.arena, .ref = w.ref};
 		assert_int_equal(kit_apply(suite.store, &reap), cases[i].result);
 		assert_int_equal(find(0, w.ref.key.ptr, NULL), cases[i].result ? 0 : ERR_NOT_FOUND);
 		if (cases[i].result == 0)
@@ -156,7 +156,7 @@ static void the_key_of_a_generated_link_that_is_gone_is_for_nobody(void **state)
 	lease_ids(10);
 	create_mortal_generated(3);
 	create_mortal_generated(4);
-	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 3), on_generated(STORE_LINK_REAP, 4)};
+	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 3), on_generated(STORE_LINK_SWEEP, 4)};
 	gone[1].now_ms = OVER_MS;
 	assert_int_equal(store_apply(suite.store, gone, 2), 0);
 	for (uint64_t id = 3; id <= 4; id++) {
@@ -219,7 +219,7 @@ static void a_key_that_came_back_names_a_link_of_its_own(void **state)
 	(void)state;
 	lease_ids(10);
 	create_mortal_generated(3);
-	struct store_write gone = on_generated(STORE_LINK_REAP, 3);
+	struct store_write gone = on_generated(STORE_LINK_SWEEP, 3);
 	gone.now_ms = OVER_MS;
 	assert_int_equal(kit_apply(suite.store, &gone), 0);
 	assert_key_is_taken(3);
@@ -302,7 +302,7 @@ static void a_delete_frees_a_name_at_once(void **state)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	w = on_alias(STORE_LINK_DELETE, "name");
 	w.now_ms = OVER_MS;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	w = take(2, "name", OTHER_OWNER, OVER_MS);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -328,7 +328,7 @@ static void a_rest_without_end_is_one(void **state)
 {
 	(void)state;
 	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
-	batch[1].rest_ms = UINT64_MAX;
+	batch[1].quarantine_ms = UINT64_MAX;
 	assert_int_equal(store_apply(suite.store, batch, 2), 0);
 	struct store_write w = take(2, "name", OTHER_OWNER, 1LL << 60);
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
@@ -340,7 +340,7 @@ static void without_a_rest_a_reaped_name_is_free(void **state)
 {
 	(void)state;
 	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
-	batch[1].rest_ms = 0;
+	batch[1].quarantine_ms = 0;
 	assert_int_equal(store_apply(suite.store, batch, 2), 0);
 	struct store_write w = take(2, "name", OTHER_OWNER, OVER_MS);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -365,7 +365,7 @@ static void what_is_over_and_not_reaped_yet_yields_as_if_it_were(void **state)
 
 	w = kit_generated(&suite.arena, 9);
 	w.link.owner = OTHER_OWNER;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	w.now_ms = OVER_MS + REST_MS - 1;
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 	w.now_ms++;
@@ -422,13 +422,13 @@ static void names_that_have_rested_are_forgotten_and_others_stay(void **state)
 		create_and_reap(i, name);
 		struct store_write batch[] = {take(100 + i, name, 7, OVER_MS), reap(name, OVER_MS + 5000)};
 		batch[0].link.expires_ms = OVER_MS + (int64_t)i;
-		batch[1].rest_ms = 10000;
+		batch[1].quarantine_ms = 10000;
 		assert_int_equal(store_apply(suite.store, batch, 2), 0);
 		assert_int_equal(batch[1].result, 0);
 	}
 	for (uint64_t i = 1; i <= NAMES; i++) { /* reaps of nothing, when half of the names have rested */
 		struct store_write w = {
-		    .kind = STORE_LINK_REAP,
+		    .kind = STORE_LINK_SWEEP,
 		    .now_ms = OVER_MS + 10000 + NAMES / 2,
 		    .arena = &suite.arena,
 		    .ref.key = arena_printf(&suite.arena, "n%llu", (unsigned long long)i)};
@@ -455,17 +455,17 @@ static void create_with_end(uint64_t id, int64_t expires_ms, const char *expired
 static void assert_over(int64_t now_ms, const char *expected)
 {
 	uint64_t ids[64];
-	struct store_over over = {.now_ms = now_ms, .max = ARRAY_LEN(ids), .ids = ids, .count = 99};
+	struct store_expired expired = {.now_ms = now_ms, .max = ARRAY_LEN(ids), .ids = ids, .count = 99};
 	CLEANUP(buf_release) struct buf text = {0};
-	assert_int_equal(store_over(suite.store, &over), 0);
-	assert_true(over.count <= over.max);
-	for (size_t i = 0; i < over.count; i++)
+	assert_int_equal(store_expired(suite.store, &expired), 0);
+	assert_true(expired.count <= expired.max);
+	for (size_t i = 0; i < expired.count; i++)
 		buf_printf(&text, "%llu ", (unsigned long long)ids[i]);
 	buf_append(&text, "", 1);
 	assert_string_equal(text.data, expected);
-	over.count_all = true;
-	assert_int_equal(store_over(suite.store, &over), 0);
-	assert_int_equal(over.total, over.count);
+	expired.count_all = true;
+	assert_int_equal(store_expired(suite.store, &expired), 0);
+	assert_int_equal(expired.total, expired.count);
 }
 
 static void what_is_over_comes_in_the_order_in_which_it_ended(void **state)
@@ -520,7 +520,7 @@ static void what_is_over_follows_every_change(void **state)
 	title.fields = LINK_TITLE;
 	assert_int_equal(kit_apply(suite.store, &title), 0);
 	assert_over(1000, "2 1 3 ");
-	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 2), on_generated(STORE_LINK_REAP, 3)};
+	struct store_write gone[] = {on_generated(STORE_LINK_DELETE, 2), on_generated(STORE_LINK_SWEEP, 3)};
 	assert_int_equal(store_apply(suite.store, gone, 2), 0);
 	assert_over(1000, "1 ");
 }
@@ -533,14 +533,14 @@ static void no_more_come_than_there_is_room_for_and_all_are_counted(void **state
 	for (size_t max = 0; max <= 40; max += 10) {
 		uint64_t ids[41];
 		memset(ids, 0xff, sizeof(ids));
-		struct store_over over = {
+		struct store_expired expired = {
 		    .now_ms = 25, .max = max, .ids = ids, .count_all = max != 20, .total = 77};
-		assert_int_equal(store_over(suite.store, &over), 0);
-		assert_int_equal(over.count, MIN(max, 25));
-		assert_int_equal(over.total, max != 20 ? 25 : 77);
-		for (size_t i = 0; i < over.count; i++)
+		assert_int_equal(store_expired(suite.store, &expired), 0);
+		assert_int_equal(expired.count, MIN(max, 25));
+		assert_int_equal(expired.total, max != 20 ? 25 : 77);
+		for (size_t i = 0; i < expired.count; i++)
 			assert_int_equal(ids[i], i + 1);
-		assert_true(ids[over.count] == UINT64_MAX);
+		assert_true(ids[expired.count] == UINT64_MAX);
 	}
 }
 
@@ -589,7 +589,7 @@ static bool model_may_take(unsigned i, uint64_t owner, int64_t now_ms)
 static void model_create(unsigned i, uint64_t id, int64_t now_ms)
 {
 	struct store_write w = take(id, model_name(i), 1 + random_below(MODEL_OWNERS), now_ms);
-	w.rest_ms = MODEL_REST_MS;
+	w.quarantine_ms = MODEL_REST_MS;
 	w.link.expires_ms = random_below(4) ? now_ms + random_below(60) : 0;
 	bool may = model_may_take(i, w.link.owner, now_ms);
 	assert_int_equal(kit_apply(suite.store, &w), may ? 0 : ERR_CONFLICT);
@@ -603,14 +603,14 @@ static void model_create(unsigned i, uint64_t id, int64_t now_ms)
 
 static void model_reap(unsigned i, int64_t now_ms)
 {
-	struct store_write w = on_alias(STORE_LINK_REAP, model_name(i));
+	struct store_write w = on_alias(STORE_LINK_SWEEP, model_name(i));
 	w.now_ms = now_ms;
-	w.rest_ms = MODEL_REST_MS;
-	bool over = model_is_over(i, now_ms);
-	assert_int_equal(kit_apply(suite.store, &w), over                 ? 0
+	w.quarantine_ms = MODEL_REST_MS;
+	bool expired = model_is_over(i, now_ms);
+	assert_int_equal(kit_apply(suite.store, &w), expired                 ? 0
 	                                             : model[i].link == 0 ? ERR_NOT_FOUND
 	                                                                  : ERR_CONFLICT);
-	if (!over)
+	if (!expired)
 		return;
 	assert_int_equal(w.link.id, model[i].link);
 	model[i].link = 0;
@@ -655,9 +655,9 @@ static void assert_model(int64_t now_ms)
 		}
 		over_count += model_is_over(i, now_ms);
 	}
-	struct store_over over = {.now_ms = now_ms, .count_all = true};
-	assert_int_equal(store_over(suite.store, &over), 0);
-	assert_int_equal(over.total, over_count);
+	struct store_expired expired = {.now_ms = now_ms, .count_all = true};
+	assert_int_equal(store_expired(suite.store, &expired), 0);
+	assert_int_equal(expired.total, over_count);
 }
 
 static void names_are_right_after_any_changes(void **state)

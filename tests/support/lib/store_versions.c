@@ -109,8 +109,8 @@ void store_version_check(struct store *store, int version)
 	assert_tagged(store, STR("both"), 2, 2);
 	assert_tagged(store, STR("damaged ["), 0, 0);
 	uint64_t ids[4];
-	struct store_over over = {.now_ms = 899, .max = 4, .ids = ids};
-	assert_int_equal(store_over(store, &over), 0);
+	struct store_expired over = {.now_ms = 899, .max = 4, .ids = ids};
+	assert_int_equal(store_expired(store, &over), 0);
 	assert_int_equal(over.count, 2);
 	assert_int_equal(ids[0], 4);
 	assert_true(ids[1] == 5000000000);

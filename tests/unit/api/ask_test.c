@@ -77,7 +77,7 @@ size_t offload_backlog(const struct offload *o)
 	return o->count;
 }
 
-static struct offload hasher, askers;
+static struct offload hasher, query_pool;
 static struct api api;
 static struct api_worker worker = {.api = &api};
 static struct http_conn conn;
@@ -86,11 +86,11 @@ static int start(void **state)
 {
 	(void)state;
 	hasher = (struct offload){.max = HASH_QUEUE_MAX};
-	askers = (struct offload){.max = ARRAY_LEN(askers.jobs)};
+	query_pool = (struct offload){.max = ARRAY_LEN(query_pool.jobs)};
 	for (int kind = 0; kind < HASH_KINDS; kind++)
 		api.hashing[kind] = 0;
 	api.hasher = &hasher;
-	api.askers = &askers;
+	api.query_pool = &query_pool;
 	conn = (struct http_conn){0};
 	return 0;
 }
@@ -172,8 +172,8 @@ static void other_questions_take_no_share(void **state)
 	(void)state;
 	for (int i = 0; i < HASH_QUEUE_MAX; i++)
 		ask_job_submit(new_job());
-	for (size_t i = 0; i < askers.count; i++)
-		askers.jobs[i]->done(askers.jobs[i]);
+	for (size_t i = 0; i < query_pool.count; i++)
+		query_pool.jobs[i]->done(query_pool.jobs[i]);
 	for (int kind = 0; kind < HASH_KINDS; kind++)
 		assert_int_equal(api.hashing[kind], 0);
 }

@@ -151,18 +151,18 @@ static void an_entry_that_nobody_wanted_for_a_further_life_is_asked_for_first(vo
 static void what_is_not_there_and_what_is_limited_is_always_asked_for_first(void **state)
 {
 	(void)state;
-	struct gates *gates = gates_new();
-	struct click_gate *gate = gates_of(gates, 1);
+	struct click_limits *click_limits = click_limits_new();
+	struct click_limit *gate = click_limits_get(click_limits, 1);
 	assert_false(refresh_may_serve(&fx.worker, entry((struct cache_fill){0}, 0)));
 	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	const struct cache_fill limited = {.response = STR("answer"), .gate = gate, .max_clicks = 3};
 	assert_false(refresh_may_serve(&fx.worker, entry(limited, 0)));
 	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	assert_int_equal(fx.readers.count, 0);
-	gate_unpin(gate);
+	click_limit_unpin(gate);
 	links_free(fx.links); /* whose cache has it pinned */
 	fx.links = NULL;
-	gates_free(gates);
+	click_limits_free(click_limits);
 }
 
 static void a_full_queue_does_not_keep_an_entry_from_being_served(void **state)

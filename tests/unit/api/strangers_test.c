@@ -66,26 +66,26 @@ static struct http_conn conn_from(const char *address)
 static int start(void **state)
 {
 	(void)state;
-	settings.strangers = (struct stranger_limits){
+	settings.guess_limits = (struct guess_limits){
 	    .misses_max = 3,
 	    .sign_ins_max = 2,
 	    .sign_ins_account_max = 3,
 	    .sign_ins_address_max = 5,
 	    .passwords_link_max = 2,
 	    .passwords_address_max = 4,
-	    .tries_ms = 900000,
+	    .throttle_ms = 900000,
 	};
 	mono_ms = 1000000;
 	metrics = (struct metrics){0};
 	api.proxies = NULL;
-	api.tries = tries_new();
+	api.tries = throttle_new();
 	return api.tries ? 0 : -1;
 }
 
 static int stop(void **state)
 {
 	(void)state;
-	tries_free(api.tries);
+	throttle_free(api.tries);
 	proxies_free((struct proxies *)api.proxies);
 	return 0;
 }
@@ -93,7 +93,7 @@ static int stop(void **state)
 static bool misses(const char *address)
 {
 	struct http_conn c = conn_from(address);
-	bool may = strangers_miss(&worker, &c, &c.peer, false);
+	bool may = guess_miss(&worker, &c, &c.peer, false);
 	assert_int_equal(c.replies, may ? 0 : 1);
 	return may;
 }
@@ -101,7 +101,7 @@ static bool misses(const char *address)
 static bool may_look(const char *address)
 {
 	struct http_conn c = conn_from(address);
-	bool may = strangers_may_look(&worker, &c, &plain_request);
+	bool may = guess_may_look(&worker, &c, &plain_request);
 	assert_int_equal(c.replies, may ? 0 : 1);
 	return may;
 }
@@ -109,8 +109,8 @@ static bool may_look(const char *address)
 static bool signs_in(const char *address, const char *email)
 {
 	struct http_conn c = conn_from(address);
-	struct stranger_tries tries;
-	return strangers_sign_in(&worker, &c, &plain_request, str_of(email), &tries);
+	struct guess_attempts tries;
+	return guess_sign_in(&worker, &c, &plain_request, str_of(email), &tries);
 }
 
 static void misses_of_an_address_are_counted_in_a_minute(void **state)
@@ -154,14 +154,14 @@ static void a_refusal_says_when_to_come_back(void **state)
 	(void)state;
 	struct http_conn c = conn_from("192.0.2.1:1");
 	for (int i = 0; i < 3; i++)
-		assert_true(strangers_miss(&worker, &c, &c.peer, false));
+		assert_true(guess_miss(&worker, &c, &c.peer, false));
 	mono_ms += 20000;
-	assert_false(strangers_miss(&worker, &c, &c.peer, false));
+	assert_false(guess_miss(&worker, &c, &c.peer, false));
 	assert_int_equal(c.status, 429);
 	assert_string_equal(c.retry_after, "40");
 	assert_non_null(strstr(c.body, "limit-reached"));
 	assert_false(c.is_page);
-	assert_false(strangers_miss(&worker, &c, &c.peer, true));
+	assert_false(guess_miss(&worker, &c, &c.peer, true));
 	assert_true(c.is_page);
 }
 
@@ -180,8 +180,8 @@ static void an_account_is_bounded_wherever_the_tries_come_from(void **state)
 static void an_account_is_bounded_more_strictly_for_each_address(void **state)
 {
 	(void)state;
-	settings.strangers.sign_ins_account_max = 5;
-	settings.strangers.sign_ins_address_max = 50;
+	settings.guess_limits.sign_ins_account_max = 5;
+	settings.guess_limits.sign_ins_address_max = 50;
 	assert_true(signs_in("192.0.2.1:1", "ada@example.com"));
 	assert_true(signs_in("192.0.2.1:2", "ada@example.com"));
 	assert_false(signs_in("192.0.2.1:3", "ada@example.com"));
@@ -197,7 +197,7 @@ static void an_account_is_bounded_more_strictly_for_each_address(void **state)
 static void addresses_of_one_64_are_one_for_an_account(void **state)
 {
 	(void)state;
-	settings.strangers.sign_ins_account_max = 50;
+	settings.guess_limits.sign_ins_account_max = 50;
 	assert_true(signs_in("[2001:db8:0:1::1]:1", "ada@example.com"));
 	assert_true(signs_in("[2001:db8:0:1::2]:1", "ada@example.com"));
 	assert_false(signs_in("[2001:db8:0:1::3]:1", "ada@example.com"));
@@ -208,21 +208,21 @@ static void a_current_password_counts_for_its_user_alone(void **state)
 {
 	(void)state;
 	struct http_conn c = conn_from("192.0.2.1:1"), other = conn_from("192.0.2.2:1");
-	struct stranger_tries tries;
+	struct guess_attempts tries;
 	/* whatever strangers do at the door */
 	for (int i = 0; i < 10; i++)
 		signs_in("192.0.2.1:1", "ada@example.com");
-	assert_true(strangers_current_password(&worker, &c, &plain_request, 7, &tries));
+	assert_true(guess_current_password(&worker, &c, &plain_request, 7, &tries));
 	assert_int_equal(tries.count, 1);
-	assert_true(strangers_current_password(&worker, &other, &plain_request, 7, &tries));
+	assert_true(guess_current_password(&worker, &other, &plain_request, 7, &tries));
 	assert_int_equal(c.replies + other.replies, 0);
-	assert_false(strangers_current_password(&worker, &c, &plain_request, 7, &tries));
+	assert_false(guess_current_password(&worker, &c, &plain_request, 7, &tries));
 	assert_int_equal(c.status, 429);
-	assert_true(strangers_current_password(&worker, &c, &plain_request, 8, &tries));
-	strangers_forgive(&worker, &c, &tries);
+	assert_true(guess_current_password(&worker, &c, &plain_request, 8, &tries));
+	guess_refund(&worker, &c, &tries);
 	for (int i = 0; i < 5; i++) {
-		assert_true(strangers_current_password(&worker, &c, &plain_request, 8, &tries));
-		strangers_forgive(&worker, &c, &tries);
+		assert_true(guess_current_password(&worker, &c, &plain_request, 8, &tries));
+		guess_refund(&worker, &c, &tries);
 	}
 	assert_true(signs_in("192.0.2.9:1", "7"));
 }
@@ -242,7 +242,7 @@ static void an_address_is_bounded_whatever_account_it_tries(void **state)
 static void a_try_that_is_refused_for_its_address_is_none_of_the_account(void **state)
 {
 	(void)state;
-	settings.strangers.sign_ins_address_max = 1;
+	settings.guess_limits.sign_ins_address_max = 1;
 	assert_true(signs_in("192.0.2.1:1", "bob@example.com"));
 	for (int i = 0; i < 10; i++)
 		assert_false(signs_in("192.0.2.1:1", "ada@example.com"));
@@ -257,10 +257,10 @@ static void who_was_right_has_not_tried(void **state)
 	(void)state;
 	struct http_conn c = conn_from("192.0.2.1:1");
 	for (int i = 0; i < 20; i++) {
-		struct stranger_tries tries;
-		assert_true(strangers_sign_in(&worker, &c, &plain_request, STR("ada@example.com"), &tries));
+		struct guess_attempts tries;
+		assert_true(guess_sign_in(&worker, &c, &plain_request, STR("ada@example.com"), &tries));
 		assert_int_equal(tries.count, 3);
-		strangers_forgive(&worker, &c, &tries);
+		guess_refund(&worker, &c, &tries);
 	}
 	assert_int_equal(c.replies, 0);
 }
@@ -269,20 +269,20 @@ static void links_and_accounts_of_the_same_name_are_apart(void **state)
 {
 	(void)state;
 	struct http_conn c = conn_from("192.0.2.1:1");
-	struct stranger_tries tries;
+	struct guess_attempts tries;
 	for (int i = 0; i < 2; i++)
-		assert_true(strangers_password(&worker, &c, &plain_request, STR("same"), &tries));
-	assert_false(strangers_password(&worker, &c, &plain_request, STR("same"), &tries));
+		assert_true(guess_password(&worker, &c, &plain_request, STR("same"), &tries));
+	assert_false(guess_password(&worker, &c, &plain_request, STR("same"), &tries));
 	assert_int_equal(tries.count, 0);
-	assert_true(strangers_password(&worker, &c, &plain_request, STR("other"), &tries));
-	assert_true(strangers_sign_in(&worker, &c, &plain_request, STR("same"), &tries));
+	assert_true(guess_password(&worker, &c, &plain_request, STR("other"), &tries));
+	assert_true(guess_sign_in(&worker, &c, &plain_request, STR("same"), &tries));
 	assert_true(misses("192.0.2.1:1"));
 }
 
 static void a_bound_of_0_is_none(void **state)
 {
 	(void)state;
-	settings.strangers = (struct stranger_limits){.tries_ms = 900000};
+	settings.guess_limits = (struct guess_limits){.throttle_ms = 900000};
 	for (int i = 0; i < 1000; i++) {
 		assert_true(misses("192.0.2.1:1"));
 		assert_true(may_look("192.0.2.1:1"));
@@ -300,13 +300,13 @@ static void behind_a_trusted_proxy_the_clients_own_address_counts(void **state)
 	assert_int_equal(proxies_parse(STR("10.0.0.0/8"), &proxies, NULL), 0);
 	api.proxies = proxies;
 	for (int i = 0; i < 3; i++) {
-		strangers_address(&worker, &c, &req, &client);
-		assert_true(strangers_miss(&worker, &c, &client, false));
+		guess_address(&worker, &c, &req, &client);
+		assert_true(guess_miss(&worker, &c, &client, false));
 	}
-	assert_false(strangers_miss(&worker, &c, &client, false));
-	assert_false(strangers_may_look(&worker, &c, &req));
+	assert_false(guess_miss(&worker, &c, &client, false));
+	assert_false(guess_may_look(&worker, &c, &req));
 	req.fields[0].value = STR("192.0.2.8");
-	assert_true(strangers_may_look(&worker, &c, &req));
+	assert_true(guess_may_look(&worker, &c, &req));
 	assert_false(misses("192.0.2.7:9"));
 }
 

@@ -213,7 +213,7 @@ static void a_connection_that_is_not_to_be_kept_is_closed(void **state)
 	pool_make(&with_reconnector, 1);
 	give(take(), CONN_CLOSE);
 	assert_int_equal(server.open, 0);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	struct fake *f = take();
 	assert_int_equal(f->number, 2);
 	give(f, CONN_KEEP);
@@ -230,7 +230,7 @@ static void an_idle_connection_that_is_dead_is_replaced(void **state)
 	a = take();
 	assert_int_equal(a->number, 3);
 	assert_int_equal(server.open, 1);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	give(a, CONN_KEEP);
 }
 
@@ -287,7 +287,7 @@ static void a_taker_waits_no_longer_than_its_timeout(void **state)
 	assert_null(conn_pool_take(pool, 0, &e));
 	assert_string_equal(e.text, "the server: all 1 connections are in use");
 	assert_null(conn_pool_take(pool, 0, NULL));
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	give(f, CONN_KEEP);
 }
 
@@ -330,7 +330,7 @@ static void many_threads_share_few_connections_one_at_a_time(void **state)
 	users_start(threads, seeds, use_many);
 	join_all(threads);
 	assert_true(server.open_most <= CONNECTIONS);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 }
 
 /* --- a server that is away --- */
@@ -340,10 +340,10 @@ static void a_server_that_refuses_connections_makes_takers_fail_at_once(void **s
 	(void)state;
 	server.mode = AWAY;
 	pool_make(&with_reconnector, 2);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	assert_refused("the server is away");
 	assert_int_equal(server.refused, gettid());
-	assert_true(conn_pool_is_sick(pool));
+	assert_true(conn_pool_is_failing(pool));
 	/* From now on others try. */
 	unsigned tried = server.tried;
 	UNTIL(atomic_load(&server.tried) > tried + 1);
@@ -359,7 +359,7 @@ static void a_server_that_is_back_is_found_by_the_pool_itself(void **state)
 	pool_make(&with_reconnector, 2);
 	assert_refused("the server is away");
 	server.mode = UP;
-	UNTIL(!conn_pool_is_sick(pool));
+	UNTIL(!conn_pool_is_failing(pool));
 	assert_int_not_equal(atomic_load(&server.maker), gettid());
 	give(take(), CONN_KEEP);
 	assert_int_equal(server.made, 1);
@@ -374,7 +374,7 @@ static void a_taker_that_cannot_connect_waits_for_an_open_connection(void **stat
 	struct fake *f = take();
 	taker_start(&t, LONG_MS);
 	UNTIL(atomic_load(&server.refused) != 0);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	give(f, CONN_KEEP);
 	pthread_join(t.thread, NULL);
 	assert_int_equal(t.number, 1);
@@ -383,10 +383,10 @@ static void a_taker_that_cannot_connect_waits_for_an_open_connection(void **stat
 	UNTIL(atomic_load(&server.tried) > tried + 1);
 	f = take();
 	assert_int_equal(f->number, 1);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	/* The last one is gone: there is nothing to wait for. */
 	give(f, CONN_CLOSE);
-	assert_true(conn_pool_is_sick(pool));
+	assert_true(conn_pool_is_failing(pool));
 	assert_refused("the server is away");
 }
 
@@ -419,7 +419,7 @@ static void a_late_answer_costs_its_own_connection_only(void **state)
 	assert_int_equal(a->number + b->number, 2 + 3);
 	assert_int_not_equal(server.maker, gettid());
 	assert_int_equal(server.made, 3);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	give(a, CONN_KEEP);
 	give(b, CONN_KEEP);
 }
@@ -432,13 +432,13 @@ static void after_a_late_answer_a_server_that_takes_no_connections_is_given_up(v
 	server.room = 3;
 	give(idle, CONN_KEEP);
 	give(late, CONN_LATE);
-	UNTIL(!conn_pool_is_sick(pool)); /* one is still lent */
+	UNTIL(!conn_pool_is_failing(pool)); /* one is still lent */
 	assert_int_equal(server.open, 1);
 	give(lent, CONN_KEEP); /* what works is lent */
 	lent = take();
 	assert_int_equal(lent->number, 3);
 	give(lent, CONN_LATE);
-	assert_true(conn_pool_is_sick(pool));
+	assert_true(conn_pool_is_failing(pool));
 	assert_refused("the server is away");
 }
 
@@ -451,7 +451,7 @@ static void a_late_answer_makes_the_pool_sick_and_takers_wait(void **state)
 	give(idle, CONN_KEEP);
 	server.mode = HANGS;
 	give(late, CONN_LATE);
-	assert_true(conn_pool_is_sick(pool));
+	assert_true(conn_pool_is_failing(pool));
 	UNTIL(atomic_load(&server.connecting) == 1);
 	taker_start(&patient, LONG_MS);
 	assert_int_equal(pthread_create(&hasty.thread, NULL, taker_run, &hasty), 0);
@@ -462,7 +462,7 @@ static void a_late_answer_makes_the_pool_sick_and_takers_wait(void **state)
 	server.mode = UP;
 	pthread_join(patient.thread, NULL);
 	assert_int_not_equal(patient.number, 0);
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 }
 
 /* --- a server that fails for all --- */
@@ -480,14 +480,14 @@ static void a_shared_failure_closes_all_connections_and_counts_once(void **state
 	for (size_t i = 0; i < LENT; i++)
 		give(lent[i], CONN_FAILED);
 	assert_int_equal(server.open, 1);
-	assert_true(conn_pool_is_sick(pool));
+	assert_true(conn_pool_is_failing(pool));
 	assert_refused("it failed");
 	give(good, CONN_KEEP); /* of before */
 	assert_int_equal(server.open, 0);
 	assert_refused("it failed");
 	os_fault_clock_advance(CONN_RETRY_MIN_MS); /* it did not double */
 	good = take();
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	give(good, CONN_KEEP);
 	assert_int_equal(server.open, 1);
 }
@@ -586,7 +586,7 @@ static void flap(const struct conn_driver *driver, enum conn_verdict verdict)
 	join_all(threads);
 	assert_true(server.open_most <= CONNECTIONS);
 	UNTIL((f = conn_pool_take(pool, 0, NULL)));
-	assert_false(conn_pool_is_sick(pool));
+	assert_false(conn_pool_is_failing(pool));
 	give(f, CONN_KEEP);
 }
 

@@ -337,7 +337,7 @@ static void an_idle_connection_that_the_server_closed_is_replaced(void **state)
 	snprintf(sql, sizeof(sql), "SELECT pg_terminate_backend(%lld, 5000)", (long long)pid);
 	postgres_kit_run(url, sql);
 	assert_int_not_equal(backend_once(p), pid);
-	assert_false(pg_is_sick(p));
+	assert_false(pg_is_failing(p));
 	pg_pool_free(p);
 }
 
@@ -385,7 +385,7 @@ static void a_server_that_refuses_or_never_answers_is_given_up(void **state)
 		struct pg_pool *p = pool_of(away, 1);
 		struct err e = {""};
 		assert_null(pg_take(p, &e));
-		assert_true(pg_is_sick(p));
+		assert_true(pg_is_failing(p));
 		assert_non_null(strstr(e.text, refuses ? "127.0.0.1" : "timeout expired"));
 		assert_null(strstr(e.text, "geheim"));
 		close(fd);
@@ -406,7 +406,7 @@ static void a_slow_statement_is_ended_by_the_server_and_its_connection_stays(voi
 	assert_non_null(strstr(e.text, "statement timeout"));
 	assert_false(pg_conn_failed(c));
 	pg_return(c);
-	assert_false(pg_is_sick(p));
+	assert_false(pg_is_failing(p));
 	assert_int_equal(backend_once(p), pid);
 	pg_pool_free(p);
 }
@@ -428,9 +428,9 @@ static void a_late_answer_costs_its_own_connection_only(void **state)
 	assert_string_equal(e.text, "the server did not answer in time");
 	assert_true(pg_conn_failed(late));
 	pg_return(late);
-	assert_true(pg_is_sick(p)); /* until a new connection has proved that the server is well */
+	assert_true(pg_is_failing(p)); /* until a new connection has proved that the server is well */
 	relay_set(relay, RELAY_PASS);
-	UNTIL(!pg_is_sick(p));
+	UNTIL(!pg_is_failing(p));
 	struct pg_conn *a = take(p), *b = take(p);
 	assert_true(backend_of(a) == pid || backend_of(b) == pid);
 	assert_true(backend_of(a) != late_pid && backend_of(b) != late_pid);
@@ -461,7 +461,7 @@ static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
 	assert_true(pg_waited_in_vain(waiter));
 	assert_false(pg_conn_failed(waiter));
 	pg_return(waiter);
-	assert_false(pg_is_sick(p));
+	assert_false(pg_is_failing(p));
 	waiter = take(p);
 	assert_false(pg_waited_in_vain(waiter));
 	pg_return(waiter);
@@ -492,7 +492,7 @@ static void a_transaction_whose_owner_stands_still_is_ended(void **state)
 	assert_int_equal(pg_run(c, "SELECT 1", &e), ERR_UNAVAILABLE);
 	assert_true(pg_conn_failed(c));
 	pg_return(c);
-	assert_false(pg_is_sick(p));
+	assert_false(pg_is_failing(p));
 	pg_pool_free(p);
 }
 

@@ -185,7 +185,7 @@ static void a_connection_is_lent_again_and_one_with_replies_left_is_not(void **s
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("CLIENT"), STR("ID")), &reply), 0);
 	assert_int_not_equal(reply.number, first);
 	redis_return(c);
-	assert_false(redis_is_sick(r));
+	assert_false(redis_is_failing(r));
 	redis_free(r);
 }
 
@@ -269,7 +269,7 @@ static void a_refusal_says_that_nothing_was_done(void **state)
 	assert_true(redis_was_refused(c));
 	assert_non_null(strstr(redis_why(c), "NOREPLICAS"));
 	redis_return(c);
-	assert_true(redis_is_sick(r));
+	assert_true(redis_is_failing(r));
 	c = take_in_time(r);
 	redis_server_kill(&own);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("SET"), STR("k"), STR("v")), &reply), ERR_UNAVAILABLE);
@@ -302,14 +302,14 @@ static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
 	redis_server_kill(server);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
-	assert_false(redis_is_sick(r));
+	assert_false(redis_is_failing(r));
 	redis_return(c);
-	assert_true(redis_is_sick(r));
+	assert_true(redis_is_failing(r));
 	assert_null(redis_take(r, &e));
 	assert_non_null(strstr(e.text, "away"));
 	redis_server_restart(server, NULL);
 	c = take_in_time(r);
-	assert_false(redis_is_sick(r));
+	assert_false(redis_is_failing(r));
 	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
 	redis_return(c);
 	redis_free(r);
@@ -326,11 +326,11 @@ static void a_server_that_does_not_answer_has_failed(void **state)
 	redis_server_signal(server, SIGSTOP);
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("PING")), &reply), ERR_UNAVAILABLE);
 	redis_return(c);
-	assert_true(redis_is_sick(r));
+	assert_true(redis_is_failing(r));
 	UNTIL(!redis_take(r, &e) && strstr(e.text, "it does not answer")); /* so says a new connection */
 	redis_server_signal(server, SIGCONT);
 	c = take_in_time(r);
-	assert_false(redis_is_sick(r));
+	assert_false(redis_is_failing(r));
 	assert_status(c, REDIS_ARGS(STR("PING")), "PONG");
 	redis_return(c);
 	redis_free(r);
@@ -345,7 +345,7 @@ static void a_server_that_became_a_replica_fails_the_connection(void **state)
 	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("127.0.0.1"), STR("1")), "OK");
 	assert_int_equal(redis_ask(c, REDIS_ARGS(STR("SET"), STR("a"), STR("b")), &reply), ERR_UNAVAILABLE);
 	redis_return(c);
-	assert_true(redis_is_sick(r));
+	assert_true(redis_is_failing(r));
 	c = take_in_time(r);
 	assert_status(c, REDIS_ARGS(STR("REPLICAOF"), STR("NO"), STR("ONE")), "OK");
 	redis_return(c);
@@ -368,7 +368,7 @@ static void a_listener_hears_what_is_published_and_is_told_when_nothing_is(void 
 	assert_true(str_eq(redis_reply_at(&reply, 2).text, STR("x")));
 	redis_return(c);
 	redis_return(speaker);
-	assert_false(redis_is_sick(r));
+	assert_false(redis_is_failing(r));
 	redis_free(r);
 }
 
@@ -381,7 +381,7 @@ static void sentinels_that_are_away_are_said_to_be(void **state)
 	struct err e = {""};
 	assert_null(redis_take(r, &e));
 	assert_non_null(strstr(e.text, "(main@127.0.0.1:1/0) is away"));
-	assert_true(redis_is_sick(r));
+	assert_true(redis_is_failing(r));
 	redis_free(r);
 }
 

@@ -311,7 +311,7 @@ static void find_untold(void)
 	uint64_t cursor = 0;
 	found.count = 0;
 	do {
-		assert_int_equal(counters->ops->untold(counters, SOURCE, STREAM, &cursor, find, NULL), 0);
+		assert_int_equal(counters->ops->dirty_links(counters, SOURCE, STREAM, &cursor, find, NULL), 0);
 	} while (cursor != 0);
 }
 
@@ -322,9 +322,9 @@ static void totals_are_untold_until_the_store_has_them(void **state)
 	start_at(10, 5, 6);
 	find_untold();
 	assert_int_equal(found.count, 2);
-	struct counter told = {.link = 1, .clicks = 5};
-	struct counters_step s = step_of(0, 10, &told, 1);
-	counters->ops->told(counters, &s);
+	struct counter updated = {.link = 1, .clicks = 5};
+	struct counters_step s = step_of(0, 10, &updated, 1);
+	counters->ops->updated(counters, &s);
 	find_untold();
 	assert_int_equal(found.count, 1);
 	assert_int_equal(found.links[0], 2);

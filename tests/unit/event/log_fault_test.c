@@ -212,7 +212,7 @@ static size_t work_with_short(size_t bytes, enum then then)
 	struct event_counts counts = event_writer_counts(w);
 	if (then == THEN_DIES) {
 		w->segment = NULL;
-		w->untold = (struct event_counts){0};
+		w->unpublished = (struct event_counts){0};
 	} else {
 		for (unsigned i = 0; i < 3; i++)
 			serve_turn(w);

@@ -15,7 +15,7 @@ enum { STOCKS = 2, LOW = 1500, HIGH = 2500, LIFE_MS = 20000, KEYS_MAX = 100000 }
 
 static struct temp folder;
 static char (*const urls)[POSTGRES_KIT_URL_BYTES] = database_kit_urls;
-static struct stock *stocks[STOCKS];
+static struct stock *dbs[STOCKS];
 static struct leases *leases;
 static struct key_source *origin;
 
@@ -26,7 +26,7 @@ static int setup(void **state)
 	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
 	origin = pipe_source_new(1);
 	for (int i = 0; i < STOCKS && urls[i][0]; i++)
-		assert_int_equal(stock_new(str_of(urls[i]), &stocks[i], NULL), 0);
+		assert_int_equal(keys_db_new(str_of(urls[i]), &dbs[i], NULL), 0);
 	return 0;
 }
 
@@ -34,7 +34,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	for (int i = 0; i < STOCKS; i++)
-		stock_free(steal(stocks[i]));
+		keys_db_free(steal(dbs[i]));
 	origin->ops->free(origin);
 	leases_free(leases);
 	temp_release(&folder);
@@ -46,8 +46,8 @@ static struct keygen *start(size_t held_max)
 	const struct keygen_config config = {
 	    .origin = origin,
 	    .leases = leases,
-	    .stocks = stocks,
-	    .stock_count = STOCKS,
+	    .dbs = dbs,
+	    .db_count = STOCKS,
 	    .low = LOW,
 	    .high = HIGH,
 	    .held_max = held_max,
@@ -69,17 +69,17 @@ static uint64_t stop(struct keygen *g)
 static uint64_t count_in(int stock)
 {
 	uint64_t count = 0;
-	assert_int_equal(stock_count(stocks[stock], &count, NULL), 0);
+	assert_int_equal(db_count(dbs[stock], &count, NULL), 0);
 	return count;
 }
 
 static void drain(int stock, size_t n, struct pipe_seen *seen)
 {
-	struct source_key keys[STOCK_KEYS_MAX];
+	struct source_key keys[KEYS_DB_KEYS_MAX];
 	for (int64_t end_ms = until_now_ms() + UNTIL_MS; n > 0;) {
 		size_t count = 0;
 		assert_true(until_now_ms() < end_ms);
-		assert_int_equal(stock_take(stocks[stock], MIN(n, STOCK_KEYS_MAX), keys, &count, NULL), 0);
+		assert_int_equal(keys_db_take(dbs[stock], MIN(n, KEYS_DB_KEYS_MAX), keys, &count, NULL), 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
 	}
@@ -136,10 +136,10 @@ static void a_generator_that_was_succeeded_adds_nothing(void **state)
 	UNTIL(count_in(0) == HIGH);
 	postgres_kit_run(urls[0], "UPDATE key_fence SET fence = 1000000");
 	drain(0, HIGH, &seen);
-	char name[STOCK_NAME_BYTES], lease_name[ROUNDS_NAME_BYTES];
+	char name[KEYS_DB_NAME_BYTES], lease_name[LEASE_NAME_BYTES];
 	struct lease *lease = NULL;
-	assert_int_equal(stock_name(stocks[0], name, NULL), 0);
-	rounds_name("keygen", str_of(name), lease_name);
+	assert_int_equal(keys_db_name(dbs[0], name, NULL), 0);
+	leased_worker_name("keygen", str_of(name), lease_name);
 	UNTIL(leases->ops->take(leases, str_of(lease_name), LIFE_MS, &lease) == 0); /* it has let go */
 	assert_int_equal(count_in(0), 0);
 	leases->ops->release(leases, lease);
@@ -186,14 +186,14 @@ static void a_stock_that_is_away_does_not_keep_it_from_the_others(void **state)
 	(void)state;
 	struct stock *away = NULL;
 	database_kit_need();
-	assert_int_equal(stock_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
-	struct stock *here = stocks[0];
-	stocks[0] = away;
+	assert_int_equal(keys_db_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
+	struct stock *here = dbs[0];
+	dbs[0] = away;
 	struct keygen *g = start(STOCKS);
 	UNTIL(count_in(1) == HIGH);
 	stop(g);
-	stocks[0] = here;
-	stock_free(away);
+	dbs[0] = here;
+	keys_db_free(away);
 }
 
 int main(void)

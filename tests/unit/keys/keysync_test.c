@@ -18,51 +18,51 @@
 enum { STOCKS = 2, SHELVES = 2, LOW = 100, HIGH = 500, STOCKED = 3000, LIFE_MS = 20000 };
 
 static struct temp folder;
-static struct stock *stocks[STOCKS];
+static struct stock *dbs[STOCKS];
 static struct redis_server *const server = &redis_kit_servers[0];
 static struct relay *relay;            /* before the first shelf */
-static struct shelf *shelves[SHELVES]; /* two databases of the server */
+static struct shelf *lists[SHELVES]; /* two databases of the server */
 static struct shelf *direct;           /* the first shelf, past the relay */
 static struct leases *leases, *of_each[SHELVES];
 
 static void fill_stock(int stock, unsigned first, size_t n)
 {
-	struct source_key keys[STOCK_KEYS_MAX];
+	struct source_key keys[KEYS_DB_KEYS_MAX];
 	size_t added;
-	for (size_t at = 0; at < n; at += STOCK_KEYS_MAX) {
-		pipe_keys(keys, STOCK_KEYS_MAX, first + (unsigned)at);
-		assert_int_equal(stock_add(stocks[stock], 1, keys, STOCK_KEYS_MAX, &added, NULL), 0);
+	for (size_t at = 0; at < n; at += KEYS_DB_KEYS_MAX) {
+		pipe_keys(keys, KEYS_DB_KEYS_MAX, first + (unsigned)at);
+		assert_int_equal(keys_db_add(dbs[stock], 1, keys, KEYS_DB_KEYS_MAX, &added, NULL), 0);
 	}
 }
 
-static struct shelf *shelf_at(const char *address, int db)
+static struct shelf *key_list_at(const char *address, int db)
 {
 	char url[128];
 	struct shelf *s = NULL;
 	snprintf(url, sizeof(url), "redis://%s/%d", address, db);
-	assert_int_equal(shelf_new(str_of(url), &s, NULL), 0);
+	assert_int_equal(key_list_new(str_of(url), &s, NULL), 0);
 	return s;
 }
 
 static void empty_stock(int stock)
 {
-	struct source_key keys[STOCK_KEYS_MAX];
+	struct source_key keys[KEYS_DB_KEYS_MAX];
 	for (size_t count = 1; count > 0;)
-		assert_int_equal(stock_take(stocks[stock], STOCK_KEYS_MAX, keys, &count, NULL), 0);
+		assert_int_equal(keys_db_take(dbs[stock], KEYS_DB_KEYS_MAX, keys, &count, NULL), 0);
 }
 
 static int servers_up(void **state)
 {
 	database_kit_two(state);
 	for (int i = 0; i < STOCKS && database_kit_urls[i][0]; i++)
-		assert_int_equal(stock_new(str_of(database_kit_urls[i]), &stocks[i], NULL), 0);
+		assert_int_equal(keys_db_new(str_of(database_kit_urls[i]), &dbs[i], NULL), 0);
 	return redis_kit_one(state);
 }
 
 static int servers_down(void **state)
 {
 	for (int i = 0; i < STOCKS; i++)
-		stock_free(steal(stocks[i]));
+		keys_db_free(steal(dbs[i]));
 	database_kit_down(state);
 	return redis_kit_down(state);
 }
@@ -70,7 +70,7 @@ static int servers_down(void **state)
 /* Each test begins with full stocks and an empty Redis. */
 static int setup(void **state)
 {
-	if (!server->port || !stocks[0])
+	if (!server->port || !dbs[0])
 		return 0;
 	temp_init(&folder);
 	assert_int_equal(leases_local_open(folder.path, &leases, NULL), 0);
@@ -83,9 +83,9 @@ static int setup(void **state)
 	redis_kit_renew(state);
 	const char *address = server->url + strlen("redis://");
 	relay = relay_start(address);
-	shelves[0] = shelf_at(relay_address(relay), 0);
-	shelves[1] = shelf_at(address, 1);
-	direct = shelf_at(address, 0);
+	lists[0] = key_list_at(relay_address(relay), 0);
+	lists[1] = key_list_at(address, 1);
+	direct = key_list_at(address, 0);
 	return 0;
 }
 
@@ -94,8 +94,8 @@ static int teardown(void **state)
 	(void)state;
 	if (!leases)
 		return 0;
-	shelves_free(shelves, SHELVES);
-	shelf_free(direct);
+	key_lists_free(lists, SHELVES);
+	key_list_free(direct);
 	relay_stop(relay);
 	leases_free(steal(leases));
 	temp_release(&folder);
@@ -111,11 +111,11 @@ static void need_servers(void)
 static struct keysync *start(size_t held_max)
 {
 	const struct keysync_config config = {
-	    .shelves = shelves,
+	    .lists = lists,
 	    .leases = of_each,
-	    .shelf_count = SHELVES,
-	    .stocks = stocks,
-	    .stock_count = STOCKS,
+	    .list_count = SHELVES,
+	    .dbs = dbs,
+	    .db_count = STOCKS,
 	    .low = LOW,
 	    .high = HIGH,
 	    .held_max = held_max,
@@ -137,19 +137,19 @@ static struct keysync_sums stop(struct keysync *s)
 static uint64_t count_on(struct shelf *s)
 {
 	uint64_t count = 0;
-	assert_int_equal(shelf_count(s, &count, NULL), 0);
+	assert_int_equal(list_count(s, &count, NULL), 0);
 	return count;
 }
 
 static void drain(struct shelf *s, size_t n, struct pipe_seen *seen)
 {
-	struct source_key keys[SHELF_KEYS_MAX];
+	struct source_key keys[KEY_LIST_KEYS_MAX];
 	for (int64_t end_ms = until_now_ms() + UNTIL_MS; n > 0;) {
 		size_t count = 0;
 		uint64_t left;
 		assert_true(until_now_ms() < end_ms);
 		assert_int_equal(
-		    shelf_take(s, SHELF_STOCK, MIN(n, SHELF_KEYS_MAX), keys, &count, &left, NULL), 0);
+		    key_list_take(s, KEY_LIST_AVAILABLE, MIN(n, KEY_LIST_KEYS_MAX), keys, &count, &left, NULL), 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
 	}
@@ -158,13 +158,13 @@ static void drain(struct shelf *s, size_t n, struct pipe_seen *seen)
 /* Notes whatever is anywhere: no key is in two places. How many of all were seen in the end. */
 static size_t collect(struct pipe_seen *seen)
 {
-	struct source_key keys[STOCK_KEYS_MAX];
+	struct source_key keys[KEYS_DB_KEYS_MAX];
 	size_t count = 1;
 	drain(direct, count_on(direct), seen);
-	drain(shelves[1], count_on(shelves[1]), seen);
+	drain(lists[1], count_on(lists[1]), seen);
 	for (int i = 0; i < STOCKS; i++) {
 		for (count = 1; count > 0; pipe_seen_note(seen, keys, count))
-			assert_int_equal(stock_take(stocks[i], STOCK_KEYS_MAX, keys, &count, NULL), 0);
+			assert_int_equal(keys_db_take(dbs[i], KEYS_DB_KEYS_MAX, keys, &count, NULL), 0);
 	}
 	return seen->count;
 }
@@ -176,16 +176,16 @@ static void a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_sto
 	struct keysync *s = start(SHELVES);
 	pipe_seen_init(&seen, STOCKS * STOCKED);
 	for (int i = 0; i < SHELVES; i++)
-		UNTIL(count_on(shelves[i]) == HIGH);
-	drain(shelves[0], HIGH - LOW, &seen); /* at the mark is not below it */
+		UNTIL(count_on(lists[i]) == HIGH);
+	drain(lists[0], HIGH - LOW, &seen); /* at the mark is not below it */
 	for (int round = 0; round < 5; round++) {
-		drain(shelves[1], HIGH - LOW + 1, &seen);
-		UNTIL(count_on(shelves[1]) == HIGH);
+		drain(lists[1], HIGH - LOW + 1, &seen);
+		UNTIL(count_on(lists[1]) == HIGH);
 	}
-	assert_int_equal(count_on(shelves[0]), LOW);
+	assert_int_equal(count_on(lists[0]), LOW);
 	for (int i = 0; i < STOCKS; i++) {
 		uint64_t left = 0;
-		assert_int_equal(stock_count(stocks[i], &left, NULL), 0);
+		assert_int_equal(db_count(dbs[i], &left, NULL), 0);
 		assert_true(left < STOCKED);
 	}
 	struct keysync_sums sums = stop(s);
@@ -202,14 +202,14 @@ static void when_one_stops_another_takes_its_shards(void **state)
 	struct keysync *first = start(1), *second = start(1);
 	pipe_seen_init(&seen, STOCKS * STOCKED);
 	for (int i = 0; i < SHELVES; i++)
-		UNTIL(count_on(shelves[i]) == HIGH);
+		UNTIL(count_on(lists[i]) == HIGH);
 	stop(first);
 	stop(second);
 	for (int i = 0; i < SHELVES; i++)
-		drain(shelves[i], HIGH, &seen);
+		drain(lists[i], HIGH, &seen);
 	second = start(SHELVES);
 	for (int i = 0; i < SHELVES; i++)
-		UNTIL(count_on(shelves[i]) == HIGH);
+		UNTIL(count_on(lists[i]) == HIGH);
 	stop(second);
 	assert_int_equal(collect(&seen), STOCKS * STOCKED);
 	pipe_seen_release(&seen);
@@ -220,14 +220,14 @@ static void what_a_shard_refuses_goes_back_to_the_stock(void **state)
 	(void)state;
 	struct pipe_seen seen;
 	struct keysync *s = start(SHELVES);
-	char name[ROUNDS_NAME_BYTES];
+	char name[LEASE_NAME_BYTES];
 	struct lease *lease = NULL;
 	pipe_seen_init(&seen, STOCKS * STOCKED);
 	UNTIL(count_on(direct) == HIGH);
-	assert_int_equal(shelf_push(direct, 1000000, 1, NULL, 0, NULL),
+	assert_int_equal(key_list_push(direct, 1000000, 1, NULL, 0, NULL),
 	                 0); /* a successor that it knows nothing of */
 	drain(direct, HIGH, &seen);
-	rounds_name("keysync", shelf_name(shelves[0]), name);
+	leased_worker_name("keysync", key_list_name(lists[0]), name);
 	UNTIL(leases->ops->take(leases, str_of(name), LIFE_MS, &lease) == 0); /* it has let go */
 	assert_int_equal(count_on(direct), 0);
 	struct keysync_sums sums = stop(s);
@@ -263,7 +263,7 @@ static uint64_t in_stock(void)
 	uint64_t sum = 0;
 	for (int i = 0; i < STOCKS; i++) {
 		uint64_t count = 0;
-		assert_int_equal(stock_count(stocks[i], &count, NULL), 0);
+		assert_int_equal(db_count(dbs[i], &count, NULL), 0);
 		sum += count;
 	}
 	return sum;
@@ -272,14 +272,14 @@ static uint64_t in_stock(void)
 static void what_a_server_refuses_that_lacks_replicas_goes_back_too(void **state)
 {
 	(void)state;
-	char name[ROUNDS_NAME_BYTES];
+	char name[LEASE_NAME_BYTES];
 	struct lease *lease = NULL;
 	struct keysync *s = start(SHELVES);
 	for (int i = 0; i < SHELVES; i++)
-		UNTIL(count_on(i ? shelves[1] : direct) == HIGH);
+		UNTIL(count_on(i ? lists[1] : direct) == HIGH);
 	uint64_t before = in_stock();
 	empty_and_refuse();
-	rounds_name("keysync", shelf_name(shelves[0]), name);
+	leased_worker_name("keysync", key_list_name(lists[0]), name);
 	UNTIL(leases->ops->take(leases, str_of(name), LIFE_MS, &lease) == 0); /* it has let go */
 	struct keysync_sums sums = stop(s);
 	leases->ops->release(leases, lease);
@@ -313,16 +313,16 @@ static void a_push_whose_answer_is_late_is_settled_when_the_server_is_back(void 
 static void empty_and_absent_stocks_are_passed_over(void **state)
 {
 	(void)state;
-	struct stock *away = NULL, *here = stocks[0];
+	struct stock *away = NULL, *here = dbs[0];
 	need_servers();
-	assert_int_equal(stock_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
-	stocks[0] = away;
+	assert_int_equal(keys_db_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
+	dbs[0] = away;
 	struct keysync *s = start(SHELVES);
 	for (int i = 0; i < SHELVES; i++)
-		UNTIL(count_on(shelves[i]) == HIGH);
+		UNTIL(count_on(lists[i]) == HIGH);
 	stop(s);
-	stocks[0] = here;
-	stock_free(away);
+	dbs[0] = here;
+	keys_db_free(away);
 }
 
 int main(void)

@@ -15,7 +15,7 @@ enum { SERVERS = 3, BATCH = 10, MANY = 100, TRIES_MAX = 10 };
 
 static struct redis_server *const servers = redis_kit_servers;
 static struct {
-	struct shelf *shelves[SERVERS];
+	struct shelf *lists[SERVERS];
 	struct key_source *pool;
 	uint64_t batches;
 } fx;
@@ -25,7 +25,7 @@ static int start(void **state)
 	redis_kit_renew(state);
 	fx.batches = 0;
 	for (int i = 0; servers[0].port && i < SERVERS; i++)
-		assert_int_equal(shelf_new(str_of(servers[i].url), &fx.shelves[i], NULL), 0);
+		assert_int_equal(key_list_new(str_of(servers[i].url), &fx.lists[i], NULL), 0);
 	return 0;
 }
 
@@ -41,7 +41,7 @@ static int stop(void **state)
 	(void)state;
 	pool_close();
 	for (int i = 0; i < SERVERS; i++)
-		shelf_free(steal(fx.shelves[i]));
+		key_list_free(steal(fx.lists[i]));
 	return 0;
 }
 
@@ -55,10 +55,10 @@ static void pool_open(void)
 
 static void fill(int server, unsigned first, size_t n)
 {
-	struct source_key keys[SHELF_KEYS_MAX];
+	struct source_key keys[KEY_LIST_KEYS_MAX];
 	redis_kit_need();
 	pipe_keys(keys, n, first);
-	assert_int_equal(shelf_push(fx.shelves[server], 1, ++fx.batches, keys, n, NULL), 0);
+	assert_int_equal(key_list_push(fx.lists[server], 1, ++fx.batches, keys, n, NULL), 0);
 }
 
 static void take_all_of(struct source_key *ret, size_t n)
@@ -75,12 +75,12 @@ static struct source_stats stats(void)
 	return fx.pool->ops->stats(fx.pool);
 }
 
-static struct shelf_view on_shards(void)
+static struct key_list_view on_shards(void)
 {
-	struct shelf_view sum = {0};
+	struct key_list_view sum = {0};
 	for (int i = 0; i < SERVERS; i++) {
-		struct shelf_view view = {0};
-		assert_int_equal(shelf_look(fx.shelves[i], &view, NULL), 0);
+		struct key_list_view view = {0};
+		assert_int_equal(key_list_look(fx.lists[i], &view, NULL), 0);
 		sum.count += view.count;
 		sum.aside += view.aside;
 	}
@@ -154,7 +154,7 @@ static void when_nothing_else_is_left_all_those_aside_are_taken(void **state)
 static void what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it(void **state)
 {
 	(void)state;
-	struct source_key keys[SHELF_KEYS_MAX];
+	struct source_key keys[KEY_LIST_KEYS_MAX];
 	redis_kit_need();
 	pool_open();
 	for (int i = 0; i < SERVERS; i++)
@@ -167,12 +167,12 @@ static void what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of
 	for (int i = 0; i < SERVERS; i++)
 		redis_server_kill(&servers[i]);
 	/* What was on its way when they died may be lost, too; now nothing is. */
-	UNTIL(stats().shards_sick == SERVERS);
+	UNTIL(stats().shards_failing == SERVERS);
 	uint64_t lost = stats().lost;
-	pipe_keys(keys, SHELF_KEYS_MAX, MANY);
+	pipe_keys(keys, KEY_LIST_KEYS_MAX, MANY);
 	size_t given = 0;
-	for (; stats().lost == lost; given += SHELF_KEYS_MAX)
-		fx.pool->ops->give_back(fx.pool, keys, SHELF_KEYS_MAX, true);
+	for (; stats().lost == lost; given += KEY_LIST_KEYS_MAX)
+		fx.pool->ops->give_back(fx.pool, keys, KEY_LIST_KEYS_MAX, true);
 	assert_true(given > 10000);
 }
 
@@ -197,11 +197,11 @@ static void who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other(
 {
 	(void)state;
 	for (int i = 0; i < SERVERS; i++)
-		fill(i, (unsigned)i * SHELF_KEYS_MAX, SHELF_KEYS_MAX);
+		fill(i, (unsigned)i * KEY_LIST_KEYS_MAX, KEY_LIST_KEYS_MAX);
 	pool_open();
 	bool told = false;
 	for (int i = 0; !told && i < TRIES_MAX; i++) {
-		UNTIL(stats().shards_sick == 0 && stats().stock > SERVERS * BATCH);
+		UNTIL(stats().shards_failing == 0 && stats().stock > SERVERS * BATCH);
 		told = is_told_that_none_answers();
 	}
 	assert_true(told);

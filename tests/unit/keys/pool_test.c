@@ -16,22 +16,22 @@
 enum { SERVERS = 2, BATCH = 10 };
 
 static struct redis_server *const servers = redis_kit_servers;
-static struct shelf *shelves[SERVERS];
+static struct shelf *lists[SERVERS];
 static uint64_t batch;
 
-static int shelves_open(void **state)
+static int key_lists_open(void **state)
 {
 	redis_kit_renew(state);
 	for (int i = 0; servers[0].port && i < SERVERS; i++)
-		assert_int_equal(shelf_new(str_of(servers[i].url), &shelves[i], NULL), 0);
+		assert_int_equal(key_list_new(str_of(servers[i].url), &lists[i], NULL), 0);
 	return 0;
 }
 
-static int shelves_close(void **state)
+static int key_lists_close(void **state)
 {
 	(void)state;
 	for (int i = 0; i < SERVERS; i++)
-		shelf_free(steal(shelves[i]));
+		key_list_free(steal(lists[i]));
 	return 0;
 }
 
@@ -48,16 +48,16 @@ static struct key_source *open_pool(void)
 
 static void fill(int server, unsigned first, size_t n)
 {
-	struct source_key keys[SHELF_KEYS_MAX];
+	struct source_key keys[KEY_LIST_KEYS_MAX];
 	redis_kit_need();
 	pipe_keys(keys, n, first);
-	assert_int_equal(shelf_push(shelves[server], 1, ++batch, keys, n, NULL), 0);
+	assert_int_equal(key_list_push(lists[server], 1, ++batch, keys, n, NULL), 0);
 }
 
 static uint64_t left_in(int server)
 {
 	uint64_t count = 0;
-	assert_int_equal(shelf_count(shelves[server], &count, NULL), 0);
+	assert_int_equal(key_list_count(lists[server], &count, NULL), 0);
 	return count;
 }
 
@@ -86,7 +86,7 @@ static void keys_are_taken_in_batches_from_the_fullest_shard(void **state)
 	struct source_stats stats = pool->ops->stats(pool);
 	assert_int_equal(stats.taken, 1);
 	assert_int_equal(stats.shards, 2);
-	assert_int_equal(stats.shards_sick, 0);
+	assert_int_equal(stats.shards_failing, 0);
 	pool->ops->free(pool);
 }
 
@@ -166,7 +166,7 @@ static void a_shard_that_is_away_is_skipped(void **state)
 		for (size_t i = 0; i < count; i++)
 			from_second += pipe_key_number(&keys[i]) >= 1000 ? 1 : 0;
 	}
-	assert_int_equal(pool->ops->stats(pool).shards_sick, 1);
+	assert_int_equal(pool->ops->stats(pool).shards_failing, 1);
 	pool->ops->free(pool);
 }
 
@@ -272,7 +272,7 @@ static void an_address_that_cannot_be_read_is_refused_without_its_password(void 
 
 int main(void)
 {
-#define WITH_SHELVES(test) cmocka_unit_test_setup_teardown(test, shelves_open, shelves_close)
+#define WITH_SHELVES(test) cmocka_unit_test_setup_teardown(test, key_lists_open, key_lists_close)
 	const struct CMUnitTest tests[] = {
 	    WITH_SHELVES(keys_are_taken_in_batches_from_the_fullest_shard),
 	    WITH_SHELVES(what_was_not_handed_out_goes_back_at_the_end),

@@ -23,16 +23,16 @@ struct keeper {
 	_Atomic uint64_t fence[PLACES];
 	_Atomic bool failing[PLACES];
 	_Atomic bool mute[PLACES]; /* only visits fail */
-	struct rounds *rounds;
+	struct leased_worker *leased_worker;
 };
 
-static int lease_of(void *ctx, size_t place, struct leases **ret, char name[ROUNDS_NAME_BYTES], struct err *e)
+static int lease_of(void *ctx, size_t place, struct leases **ret, char name[LEASE_NAME_BYTES], struct err *e)
 {
 	(void)e;
 	struct keeper *k = ctx;
 	char number[8];
 	snprintf(number, sizeof(number), "%zu", place);
-	rounds_name("test", str_of(number), name);
+	leased_worker_name("test", str_of(number), name);
 	*ret = k->leases;
 	return 0;
 }
@@ -69,7 +69,7 @@ static struct str address(void *ctx, size_t place)
 	return STR("somewhere");
 }
 
-static const struct rounds_ops ops = {
+static const struct leased_worker_ops ops = {
     .lease = lease_of,
     .begin = begin,
     .visit = visit,
@@ -79,7 +79,7 @@ static const struct rounds_ops ops = {
 
 static void keeper_start(struct keeper *k, size_t held_max)
 {
-	const struct rounds_config config = {
+	const struct leased_worker_config config = {
 	    .ops = &ops,
 	    .ctx = k,
 	    .task = "test",
@@ -88,7 +88,7 @@ static void keeper_start(struct keeper *k, size_t held_max)
 	    .held_max = held_max,
 	    .lease_ms = LIFE_MS,
 	};
-	assert_int_equal(rounds_start(&config, &k->rounds, NULL), 0);
+	assert_int_equal(leased_worker_start(&config, &k->leased_worker, NULL), 0);
 }
 
 static unsigned places_of(const struct keeper *k)
@@ -131,9 +131,9 @@ static void each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others
 	keeper_start(&second, 2);
 	UNTIL(places_of(&second) == 1);
 	assert_int_equal(places_of(&first), 2);
-	rounds_stop(first.rounds);
+	leased_worker_stop(first.leased_worker);
 	UNTIL(places_of(&second) == 2); /* one of those that are free now */
-	rounds_stop(second.rounds);
+	leased_worker_stop(second.leased_worker);
 	leases_free(first.leases);
 	leases_free(second.leases);
 }
@@ -153,7 +153,7 @@ static void a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number
 	UNTIL(atomic_load(&k.visited[1]) > visited);
 	assert_true(atomic_load(&k.fence[1]) > before);
 	assert_int_equal(atomic_load(&k.begun[0]), others);
-	rounds_stop(k.rounds);
+	leased_worker_stop(k.leased_worker);
 	leases_free(k.leases);
 }
 
@@ -183,7 +183,7 @@ static void a_place_that_goes_on_failing_is_told_once(void **state)
 	for (int i = 0; i < PLACES; i++)
 		atomic_store(&k.mute[i], true);
 	UNTIL(atomic_load(&k.begun[0]) + atomic_load(&k.begun[1]) + atomic_load(&k.begun[2]) >= 5);
-	rounds_stop(k.rounds);
+	leased_worker_stop(k.leased_worker);
 	leases_free(k.leases);
 	log_stop();
 	assert_in_range(lines_with(path, "given up: it fails"), 1, PLACES); /* once for each */
@@ -244,7 +244,7 @@ static void no_place_is_visited_under_a_lease_in_doubt(void **state)
 	assert_int_equal(atomic_load(&k.visited[place]), visited);
 	atomic_store(&doubtful.doubt, false);
 	UNTIL(atomic_load(&k.visited[place]) > visited);
-	rounds_stop(k.rounds);
+	leased_worker_stop(k.leased_worker);
 	leases_free(doubtful.inner);
 }
 
@@ -256,7 +256,7 @@ static void stopping_leaves_every_lease_free(void **state)
 	keeper_start(&k, PLACES);
 	UNTIL(places_of(&k) == PLACES);
 	assert_int_equal(k.leases->ops->take(k.leases, STR("test:1"), LIFE_MS, &lease), ERR_BUSY);
-	rounds_stop(k.rounds);
+	leased_worker_stop(k.leased_worker);
 	assert_int_equal(k.leases->ops->take(k.leases, STR("test:1"), LIFE_MS, &lease), 0);
 	k.leases->ops->release(k.leases, lease);
 	leases_free(k.leases);
@@ -265,14 +265,14 @@ static void stopping_leaves_every_lease_free(void **state)
 static void names_of_leases_are_made_of_what_they_may_be_made_of(void **state)
 {
 	(void)state;
-	char name[ROUNDS_NAME_BYTES], other[ROUNDS_NAME_BYTES];
-	rounds_name("keysync", STR("127.0.0.1:6379/2"), name);
+	char name[LEASE_NAME_BYTES], other[LEASE_NAME_BYTES];
+	leased_worker_name("keysync", STR("127.0.0.1:6379/2"), name);
 	assert_string_equal(name, "keysync:127.0.0.1:6379-2");
-	rounds_name("keysync",
+	leased_worker_name("keysync",
 	            STR("a-very-long-name-of-a-host.with.many.parts.in.some.domain.example:6379/1"), name);
-	rounds_name("keysync",
+	leased_worker_name("keysync",
 	            STR("a-very-long-name-of-a-host.with.many.parts.in.some.domain.example:6379/2"), other);
-	assert_true(strlen(name) < ROUNDS_NAME_BYTES);
+	assert_true(strlen(name) < LEASE_NAME_BYTES);
 	assert_string_not_equal(name, other);
 }
 

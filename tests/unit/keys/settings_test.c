@@ -28,11 +28,11 @@ static void by_default_there_is_no_pipeline_and_the_marks_are_in_order(void **st
 	struct keys_settings s;
 	load(&s, NULL, 0);
 	assert_string_equal(s.url, "");
-	assert_string_equal(s.stock_url, "");
+	assert_string_equal(s.db_url, "");
 	assert_int_equal(s.low, 1000);
 	assert_int_equal(s.high, 5000);
-	assert_int_equal(s.stock_low, 10000);
-	assert_int_equal(s.stock_high, 50000);
+	assert_int_equal(s.db_low, 10000);
+	assert_int_equal(s.db_high, 50000);
 	assert_int_equal(s.batch, 64);
 	assert_int_equal(s.sync_shards, 2);
 	assert_int_equal(s.gen_stocks, 1);

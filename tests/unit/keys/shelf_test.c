@@ -18,7 +18,7 @@ static struct shelf *open_at(const char *url)
 {
 	struct shelf *s = NULL;
 	struct err e = {""};
-	if (shelf_new(str_of(url), &s, &e) != 0)
+	if (key_list_new(str_of(url), &s, &e) != 0)
 		fail_msg("%s", e.text);
 	return s;
 }
@@ -39,15 +39,15 @@ static struct shelf *open_through(struct relay **ret)
 
 static int push(struct shelf *s, uint64_t fence, uint64_t batch, unsigned first, size_t n)
 {
-	struct source_key keys[SHELF_KEYS_MAX];
+	struct source_key keys[KEY_LIST_KEYS_MAX];
 	pipe_keys(keys, n, first);
-	return shelf_push(s, fence, batch, keys, n, NULL);
+	return key_list_push(s, fence, batch, keys, n, NULL);
 }
 
 static void assert_count(struct shelf *s, uint64_t expected)
 {
 	uint64_t count = UINT64_MAX;
-	assert_int_equal(shelf_count(s, &count, NULL), 0);
+	assert_int_equal(key_list_count(s, &count, NULL), 0);
 	assert_int_equal(count, expected);
 }
 
@@ -55,23 +55,23 @@ static void keys_come_out_in_the_order_they_went_in(void **state)
 {
 	(void)state;
 	struct shelf *s = open_here();
-	struct source_key keys[SHELF_KEYS_MAX];
+	struct source_key keys[KEY_LIST_KEYS_MAX];
 	size_t count;
 	uint64_t left;
 	assert_count(s, 0);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 10, keys, &count, &left, NULL), 0);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 10, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 0);
-	assert_int_equal(push(s, 1, 1, 0, SHELF_KEYS_MAX), 0);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 600, keys, &count, &left, NULL), 0);
+	assert_int_equal(push(s, 1, 1, 0, KEY_LIST_KEYS_MAX), 0);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 600, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 600);
 	assert_int_equal(left, 400);
 	for (unsigned i = 0; i < 600; i++)
 		assert_int_equal(pipe_key_number(&keys[i]), i);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 600, keys, &count, &left, NULL), 0);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 600, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 400);
 	assert_int_equal(left, 0);
 	assert_int_equal(pipe_key_number(&keys[399]), 999);
-	shelf_free(s);
+	key_list_free(s);
 }
 
 static void what_comes_back_is_taken_first(void **state)
@@ -82,14 +82,14 @@ static void what_comes_back_is_taken_first(void **state)
 	size_t count;
 	uint64_t left;
 	assert_int_equal(push(s, 1, 1, 0, 8), 0);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, keys, &count, &left, NULL), 0);
-	assert_int_equal(shelf_put(s, SHELF_STOCK, keys, 4, &left, NULL), 0);
-	assert_int_equal(shelf_put(s, SHELF_STOCK, NULL, 0, &left, NULL), 0);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 4, keys, &count, &left, NULL), 0);
+	assert_int_equal(key_list_put(s, KEY_LIST_AVAILABLE, keys, 4, &left, NULL), 0);
+	assert_int_equal(key_list_put(s, KEY_LIST_AVAILABLE, NULL, 0, &left, NULL), 0);
 	assert_count(s, 8);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, again, &count, &left, NULL), 0);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 4, again, &count, &left, NULL), 0);
 	for (int i = 0; i < 4; i++)
 		assert_true(pipe_key_number(&again[i]) < 4);
-	shelf_free(s);
+	key_list_free(s);
 }
 
 static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
@@ -101,15 +101,15 @@ static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
 	struct source_key key = pipe_key(50);
 	assert_int_equal(push(old, 9, 1, 0, 2), 0);
 	assert_int_equal(push(new, 10, 2, 0, 0), 0); /* making it known is enough */
-	assert_int_equal(shelf_push(old, 9, 3, &key, 1, &e), ERR_CONFLICT);
+	assert_int_equal(key_list_push(old, 9, 3, &key, 1, &e), ERR_CONFLICT);
 	assert_non_null(strstr(e.text, "fencing number"));
 	assert_count(new, 2);
 	assert_int_equal(push(new, large, 4, 2, 2), 0);
 	assert_int_equal(push(new, large - 1, 5, 4, 2), ERR_CONFLICT);
 	assert_int_equal(push(new, large, 6, 4, 2), 0);
 	assert_count(new, 6);
-	shelf_free(old);
-	shelf_free(new);
+	key_list_free(old);
+	key_list_free(new);
 }
 
 static void a_batch_that_is_pushed_again_is_there_once(void **state)
@@ -125,7 +125,7 @@ static void a_batch_that_is_pushed_again_is_there_once(void **state)
 	assert_count(s, 20);
 	assert_int_equal(push(s, 2, 1, 20, 10), 0); /* the next holder counts anew */
 	assert_count(s, 30);
-	shelf_free(s);
+	key_list_free(s);
 }
 
 /* A push whose answer is lost is uncertain, a push that never left is not. */
@@ -137,13 +137,13 @@ static void a_lost_answer_is_told_apart_from_a_server_that_is_away(void **state)
 	assert_int_equal(push(s, 1, 5, 0, 10), 0);
 	relay_set(relay, RELAY_HOLD);
 	assert_int_equal(push(s, 1, 6, 10, 10), ERR_UNCERTAIN);
-	assert_true(shelf_is_sick(s));
+	assert_true(key_list_is_failing(s));
 	assert_int_equal(push(s, 1, 6, 10, 10), ERR_UNAVAILABLE);
 	relay_set(relay, RELAY_PASS); /* and what was on its way arrives */
 	UNTIL(push(s, 1, 6, 10, 10) == 0);
 	assert_count(direct, 20);
-	shelf_free(s);
-	shelf_free(direct);
+	key_list_free(s);
+	key_list_free(direct);
 	relay_stop(relay);
 }
 
@@ -162,18 +162,18 @@ static void a_refusal_is_certain_and_names_the_reason(void **state)
 	uint64_t left;
 	struct err e = {""};
 	pipe_keys(keys, 10, 0);
-	assert_int_equal(shelf_push(s, 1, 1, keys, 5, NULL), 0);
+	assert_int_equal(key_list_push(s, 1, 1, keys, 5, NULL), 0);
 	replicas_wanted("1");
-	assert_int_equal(shelf_push(s, 1, 2, keys + 5, 5, &e), ERR_UNAVAILABLE);
+	assert_int_equal(key_list_push(s, 1, 2, keys + 5, 5, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "NOREPLICAS"));
-	UNTIL(shelf_count(s, &left, NULL) == 0); /* it is left alone for a moment */
+	UNTIL(key_list_count(s, &left, NULL) == 0); /* it is left alone for a moment */
 	assert_int_equal(left, 5);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 5, keys, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 5, keys, &count, &left, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "NOREPLICAS"));
 	replicas_wanted("0");
-	UNTIL(shelf_take(s, SHELF_STOCK, 5, keys, &count, &left, NULL) == 0);
+	UNTIL(key_list_take(s, KEY_LIST_AVAILABLE, 5, keys, &count, &left, NULL) == 0);
 	assert_int_equal(count, 5);
-	shelf_free(s);
+	key_list_free(s);
 }
 
 static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
@@ -187,12 +187,12 @@ static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
 	struct err e = {""};
 	assert_int_equal(push(s, 1, 1, 0, 10), 0);
 	relay_set(relay, RELAY_MUTE);
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, keys, &count, &left, &e), ERR_UNCERTAIN);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 4, keys, &count, &left, &e), ERR_UNCERTAIN);
 	assert_true(e.text[0] != '\0');
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 4, keys, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 4, keys, &count, &left, &e), ERR_UNAVAILABLE);
 	assert_count(direct, 6);
-	shelf_free(s);
-	shelf_free(direct);
+	key_list_free(s);
+	key_list_free(direct);
 	relay_stop(relay);
 }
 
@@ -209,7 +209,7 @@ static void a_push_that_fails_half_way_has_added_nothing(void **state)
 		assert_count(s, r == 0 ? 10 : 0);
 		assert_true(r == 0 || r == ERR_UNAVAILABLE);
 	}
-	shelf_free(s);
+	key_list_free(s);
 }
 
 static void what_is_no_key_is_dropped(void **state)
@@ -221,11 +221,11 @@ static void what_is_no_key_is_dropped(void **state)
 	uint64_t left;
 	redis_kit_ask(server->url, REDIS_ARGS(STR("RPUSH"), STR("curt:keys:available"), STR("0000001"),
 	                                      STR("no key at all"), STR(""), STR("0000003!")));
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 8, keys, &count, &left, NULL), 0);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 8, keys, &count, &left, NULL), 0);
 	assert_int_equal(count, 2);
 	assert_int_equal(pipe_key_number(&keys[0]), 1);
 	assert_int_equal(pipe_key_number(&keys[1]), 3);
-	shelf_free(s);
+	key_list_free(s);
 }
 
 static void something_else_under_the_lists_name_is_an_error_in_words(void **state)
@@ -237,11 +237,11 @@ static void something_else_under_the_lists_name_is_an_error_in_words(void **stat
 	uint64_t left;
 	struct err e = {""};
 	redis_kit_ask(server->url, REDIS_ARGS(STR("SET"), STR("curt:keys:available"), STR("x")));
-	assert_int_equal(shelf_push(s, 1, 1, &key, 1, &e), ERR_UNAVAILABLE);
+	assert_int_equal(key_list_push(s, 1, 1, &key, 1, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "WRONGTYPE"));
-	assert_int_equal(shelf_take(s, SHELF_STOCK, 1, &key, &count, &left, &e), ERR_UNAVAILABLE);
-	assert_int_equal(shelf_count(s, &left, &e), ERR_UNAVAILABLE);
-	shelf_free(s);
+	assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, 1, &key, &count, &left, &e), ERR_UNAVAILABLE);
+	assert_int_equal(key_list_count(s, &left, &e), ERR_UNAVAILABLE);
+	key_list_free(s);
 }
 
 int main(void)

@@ -61,14 +61,14 @@ static void all_that_a_fill_says_is_kept(void **state)
 	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	struct budget budget = {.owner = 3};
-	struct click_gate gate = {.link = 9};
+	struct click_limit limit = {.link = 9};
 	struct cache_fill fill = {.key = STR("k"),
 	                          .response = STR("there"),
 	                          .response_date_at = 2,
 	                          .expires_ms = 4,
 	                          .link = 9,
 	                          .budget = &budget,
-	                          .gate = &gate,
+	                          .limit = &limit,
 	                          .max_clicks = 1ULL << 40,
 	                          .late = true};
 	cache_insert(c, &fill, cache_epoch(c, fill.key));
@@ -77,7 +77,7 @@ static void all_that_a_fill_says_is_kept(void **state)
 	assert_int_equal(e->expires_ms, 4);
 	assert_int_equal(e->link, 9);
 	assert_ptr_equal(e->budget, &budget);
-	assert_ptr_equal(e->gate, &gate);
+	assert_ptr_equal(e->limit, &limit);
 	assert_int_equal(e->max_clicks, 1ULL << 40);
 	assert_true(e->late);
 	cache_free(c);

@@ -9,131 +9,131 @@
 
 #include <pthread.h>
 
-static struct gates *gates;
+static struct click_limits *click_limits;
 
 static int setup(void **state)
 {
 	(void)state;
-	gates = gates_new();
-	return gates ? 0 : -1;
+	click_limits = click_limits_new();
+	return click_limits ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	gates_free(gates);
+	click_limits_free(click_limits);
 	return 0;
 }
 
-static void count(struct click_gate *g, uint64_t used)
+static void count(struct click_limit *g, uint64_t used)
 {
-	gate_count(g, gate_round(g), used);
+	click_limit_count(g, click_limit_round(g), used);
 }
 
 static void a_link_has_one_gate_at_one_address(void **state)
 {
 	(void)state;
-	struct click_gate *first = gates_of(gates, 5), *other = gates_of(gates, 6);
+	struct click_limit *first = click_limits_get(click_limits, 5), *other = click_limits_get(click_limits, 6);
 	assert_non_null(first);
 	assert_int_equal(first->link, 5);
 	assert_ptr_not_equal(first, other);
 	for (uint64_t link = 100; link < 5000; link++)
-		assert_int_equal(gates_of(gates, link)->link, link);
-	assert_ptr_equal(gates_of(gates, 5), first);
-	assert_ptr_equal(gates_of(gates, 6), other);
+		assert_int_equal(click_limits_get(click_limits, link)->link, link);
+	assert_ptr_equal(click_limits_get(click_limits, 5), first);
+	assert_ptr_equal(click_limits_get(click_limits, 6), other);
 }
 
 static void an_uncounted_gate_lets_nobody_through(void **state)
 {
 	(void)state;
-	struct click_gate *g = gates_of(gates, 1);
-	assert_false(gate_is_counted(g));
-	assert_false(gate_take(g, 10));
-	assert_false(gate_is_spent(g, 10));
-	assert_false(gate_is_spent(g, 0));
+	struct click_limit *g = click_limits_get(click_limits, 1);
+	assert_false(click_limit_is_counted(g));
+	assert_false(click_limit_take(g, 10));
+	assert_false(click_limit_is_spent(g, 10));
+	assert_false(click_limit_is_spent(g, 0));
 	count(g, 0);
-	assert_true(gate_is_counted(g));
-	assert_true(gate_take(g, 10));
+	assert_true(click_limit_is_counted(g));
+	assert_true(click_limit_take(g, 10));
 }
 
 static void a_gate_is_counted_once(void **state)
 {
 	(void)state;
-	struct click_gate *g = gates_of(gates, 1);
+	struct click_limit *g = click_limits_get(click_limits, 1);
 	count(g, 3);
-	assert_true(gate_take(g, 5));
+	assert_true(click_limit_take(g, 5));
 	count(g, 0);
-	assert_true(gate_take(g, 5));
-	assert_false(gate_take(g, 5));
+	assert_true(click_limit_take(g, 5));
+	assert_false(click_limit_take(g, 5));
 }
 
 static void a_gate_gives_exactly_what_is_left(void **state)
 {
 	(void)state;
-	struct click_gate *g = gates_of(gates, 1);
+	struct click_limit *g = click_limits_get(click_limits, 1);
 	count(g, 7);
 	for (int i = 0; i < 3; i++) {
-		assert_false(gate_is_spent(g, 10));
-		assert_true(gate_take(g, 10));
+		assert_false(click_limit_is_spent(g, 10));
+		assert_true(click_limit_take(g, 10));
 	}
-	assert_true(gate_is_spent(g, 10));
-	assert_false(gate_take(g, 10));
-	gate_give_back(g);
-	assert_false(gate_is_spent(g, 10));
-	assert_true(gate_take(g, 10));
-	assert_false(gate_take(g, 10));
-	assert_true(gate_take(g, 11)); /* the limit was raised */
-	assert_true(gate_is_spent(g, 4));
-	assert_false(gate_take(g, 4)); /* and lowered */
+	assert_true(click_limit_is_spent(g, 10));
+	assert_false(click_limit_take(g, 10));
+	click_limit_give_back(g);
+	assert_false(click_limit_is_spent(g, 10));
+	assert_true(click_limit_take(g, 10));
+	assert_false(click_limit_take(g, 10));
+	assert_true(click_limit_take(g, 11)); /* the limit was raised */
+	assert_true(click_limit_is_spent(g, 4));
+	assert_false(click_limit_take(g, 4)); /* and lowered */
 }
 
 static void more_clicks_than_the_limit_are_spent(void **state)
 {
 	(void)state;
-	struct click_gate *g = gates_of(gates, 1), *huge = gates_of(gates, 2);
+	struct click_limit *g = click_limits_get(click_limits, 1), *huge = click_limits_get(click_limits, 2);
 	count(g, 50);
-	assert_true(gate_is_spent(g, 10));
-	assert_false(gate_take(g, 10));
+	assert_true(click_limit_is_spent(g, 10));
+	assert_false(click_limit_take(g, 10));
 	count(huge, UINT64_MAX);
-	assert_true(gate_is_counted(huge));
-	assert_true(gate_is_spent(huge, 10));
+	assert_true(click_limit_is_counted(huge));
+	assert_true(click_limit_is_spent(huge, 10));
 }
 
 static void a_gate_whose_limit_was_changed_is_counted_again(void **state)
 {
 	(void)state;
-	struct click_gate *changed = gates_of(gates, 1), *other = gates_of(gates, 2);
+	struct click_limit *changed = click_limits_get(click_limits, 1), *other = click_limits_get(click_limits, 2);
 	count(changed, 3);
 	count(other, 4);
-	gates_uncount(gates, 1);
-	assert_false(gate_is_counted(changed));
-	assert_true(gate_is_counted(other));
-	gate_give_back(changed); /* of an answer from before: it is in no count */
-	assert_false(gate_is_counted(changed));
-	assert_false(gate_take(changed, 10));
+	click_limits_uncount(click_limits, 1);
+	assert_false(click_limit_is_counted(changed));
+	assert_true(click_limit_is_counted(other));
+	click_limit_give_back(changed); /* of an answer from before: it is in no count */
+	assert_false(click_limit_is_counted(changed));
+	assert_false(click_limit_take(changed, 10));
 	count(changed, 9);
-	assert_true(gate_take(changed, 10));
-	assert_false(gate_take(changed, 10));
-	gates_uncount(gates, 77); /* nobody's */
-	assert_true(gate_is_counted(changed));
-	gates_uncount(gates, 0);
-	assert_false(gate_is_counted(changed));
-	assert_false(gate_is_counted(other));
+	assert_true(click_limit_take(changed, 10));
+	assert_false(click_limit_take(changed, 10));
+	click_limits_uncount(click_limits, 77); /* nobody's */
+	assert_true(click_limit_is_counted(changed));
+	click_limits_uncount(click_limits, 0);
+	assert_false(click_limit_is_counted(changed));
+	assert_false(click_limit_is_counted(other));
 }
 
 enum { THREADS = 4, TAKES_MAX = 20000 };
 
 static void *take_all(void *arg)
 {
-	struct click_gate *g = arg;
+	struct click_limit *g = arg;
 	uintptr_t taken = 0;
 	count(g, 5);
-	while (gate_take(g, TAKES_MAX)) {
+	while (click_limit_take(g, TAKES_MAX)) {
 		taken++;
 		if (taken % 7 == 0) {
-			gate_give_back(g);
+			click_limit_give_back(g);
 			taken--;
-			if (gate_take(g, TAKES_MAX))
+			if (click_limit_take(g, TAKES_MAX))
 				taken++;
 		}
 	}
@@ -146,14 +146,14 @@ static void threads_take_exactly_what_is_left(void **state)
 	pthread_t threads[THREADS];
 	uintptr_t taken = 0;
 	for (size_t i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, take_all, gates_of(gates, 9)), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, take_all, click_limits_get(click_limits, 9)), 0);
 	for (size_t i = 0; i < THREADS; i++) {
 		void *one;
 		pthread_join(threads[i], &one);
 		taken += (uintptr_t)one;
 	}
 	/* one may have seen the end while another's was about to come back */
-	while (gate_take(gates_of(gates, 9), TAKES_MAX))
+	while (click_limit_take(click_limits_get(click_limits, 9), TAKES_MAX))
 		taken++;
 	assert_int_equal(taken, TAKES_MAX - 5);
 }
@@ -163,7 +163,7 @@ static void *ask_for_all(void *arg)
 	(void)arg;
 	uintptr_t sum = 0;
 	for (uint64_t link = 1; link <= 3000; link++)
-		sum ^= (uintptr_t)gates_of(gates, link) * link;
+		sum ^= (uintptr_t)click_limits_get(click_limits, link) * link;
 	return (void *)sum;
 }
 
@@ -183,54 +183,54 @@ static void threads_get_the_same_gates(void **state)
 static void beyond_the_bound_those_that_nobody_has_go(void **state)
 {
 	(void)state;
-	struct click_gate *kept = gates_of(gates, 1);
+	struct click_limit *kept = click_limits_get(click_limits, 1);
 	count(kept, 7);
-	for (uint64_t link = 2; link <= GATES_MAX; link++)
-		assert_non_null(gates_of(gates, link));
-	assert_null(gates_of(gates, GATES_MAX + 1)); /* all are pinned */
-	assert_ptr_equal(gates_of(gates, 1), kept);
-	for (uint64_t link = 2; link <= GATES_MAX; link++) {
-		struct click_gate *g = gates_of(gates, link);
+	for (uint64_t link = 2; link <= CLICK_LIMITS_MAX; link++)
+		assert_non_null(click_limits_get(click_limits, link));
+	assert_null(click_limits_get(click_limits, CLICK_LIMITS_MAX + 1)); /* all are pinned */
+	assert_ptr_equal(click_limits_get(click_limits, 1), kept);
+	for (uint64_t link = 2; link <= CLICK_LIMITS_MAX; link++) {
+		struct click_limit *g = click_limits_get(click_limits, link);
 		count(g, link);
-		gate_unpin(g);
-		gate_unpin(g);
+		click_limit_unpin(g);
+		click_limit_unpin(g);
 	}
-	for (uint64_t link = 1; link <= GATES_MAX; link++) {
-		struct click_gate *g = gates_of(gates, GATES_MAX + link);
+	for (uint64_t link = 1; link <= CLICK_LIMITS_MAX; link++) {
+		struct click_limit *g = click_limits_get(click_limits, CLICK_LIMITS_MAX + link);
 		assert_non_null(g);
-		assert_false(gate_is_counted(g));
-		gate_unpin(g);
+		assert_false(click_limit_is_counted(g));
+		click_limit_unpin(g);
 	}
-	assert_ptr_equal(gates_of(gates, 1), kept);
-	assert_true(gate_is_spent(kept, 7));
-	assert_false(gate_is_counted(gates_of(gates, 2))); /* it went, and is counted anew */
+	assert_ptr_equal(click_limits_get(click_limits, 1), kept);
+	assert_true(click_limit_is_spent(kept, 7));
+	assert_false(click_limit_is_counted(click_limits_get(click_limits, 2))); /* it went, and is counted anew */
 }
 
 static void a_count_from_before_a_change_is_not_taken(void **state)
 {
 	(void)state;
-	struct click_gate *g = gates_of(gates, 1);
-	int64_t before = gate_round(g);
-	gates_uncount(gates, 1);
-	gate_count(g, before, 3);
-	assert_false(gate_is_counted(g));
-	int64_t round = gate_round(g);
+	struct click_limit *g = click_limits_get(click_limits, 1);
+	int64_t before = click_limit_round(g);
+	click_limits_uncount(click_limits, 1);
+	click_limit_count(g, before, 3);
+	assert_false(click_limit_is_counted(g));
+	int64_t round = click_limit_round(g);
 	assert_true(round > 0);
-	gate_count(g, round, 4);
-	assert_int_equal(gate_round(g), 0);
-	gates_uncount(gates, 0);
-	gate_count(g, round, 5);
-	assert_false(gate_is_counted(g));
+	click_limit_count(g, round, 4);
+	assert_int_equal(click_limit_round(g), 0);
+	click_limits_uncount(click_limits, 0);
+	click_limit_count(g, round, 5);
+	assert_false(click_limit_is_counted(g));
 }
 
 static void a_new_link_has_had_no_click(void **state)
 {
 	(void)state;
-	gates_begin(gates, 1);
-	struct click_gate *g = gates_of(gates, 1);
-	assert_true(gate_take(g, 1));
-	gates_begin(gates, 1); /* changes nothing once it is counted */
-	assert_false(gate_take(g, 1));
+	click_limits_begin(click_limits, 1);
+	struct click_limit *g = click_limits_get(click_limits, 1);
+	assert_true(click_limit_take(g, 1));
+	click_limits_begin(click_limits, 1); /* changes nothing once it is counted */
+	assert_false(click_limit_take(g, 1));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -55,7 +55,7 @@ static int setup(void **state)
 	                                    .settings = {.alphabet = KEY_BASE62,
 	                                                 .cache_bytes = 1 << 20,
 	                                                 .negative_ms = NEGATIVE_MS,
-	                                                 .rest_ms = REST_MS},
+	                                                 .quarantine_ms = REST_MS},
 	                                    .id_block = 10,
 	                                    .cache_seed = 1,
 	                                    .render = render};
@@ -421,9 +421,9 @@ static void the_answer_to_a_form_is_see_other_and_is_not_cached(void **state)
 
 /* Clicks */
 
-static void count(struct click_gate *gate, uint64_t used)
+static void count(struct click_limit *gate, uint64_t used)
 {
-	gate_count(gate, gate_round(gate), used);
+	click_limit_count(gate, click_limit_round(gate), used);
 }
 
 /* A new link is known to have had no click. After a change of its limit, or a new start, it is counted. */
@@ -449,9 +449,9 @@ static void a_limit_of_clicks_is_counted_before_anybody_is_sent_on(void **state)
 	assert_ptr_equal(again.gate, r.gate);
 	assert_ptr_equal(cached()->gate, r.gate);
 	assert_int_equal(cached()->max_clicks, 3);
-	assert_true(gate_take(r.gate, 3));
+	assert_true(click_limit_take(r.gate, 3));
 	assert_verdict(resolve(NOBODY), LINK_OPEN); /* asking takes nothing */
-	assert_true(gate_take(r.gate, 3));
+	assert_true(click_limit_take(r.gate, 3));
 }
 
 static void a_link_without_clicks_left_is_not_found(void **state)
@@ -533,7 +533,7 @@ static int reap_row(uint64_t id, int64_t now_ms)
 	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
 	if (read.result != 0)
 		return read.result;
-	struct store_write w = {.kind = STORE_LINK_REAP,
+	struct store_write w = {.kind = STORE_LINK_SWEEP,
 	                        .now_ms = now_ms,
 	                        .arena = &fx.arena,
 	                        .ref = links_ref(fx.links, read.link.key)};
@@ -586,11 +586,11 @@ static void links_that_may_go_are_told(void **state)
 {
 	(void)state;
 	uint64_t ids[4], id = create((struct link_record){.expires_ms = NOW});
-	struct store_over over = {.now_ms = NOW - 1, .max = ARRAY_LEN(ids), .ids = ids};
-	assert_int_equal(store_over(fx.store, &over), 0);
+	struct store_expired over = {.now_ms = NOW - 1, .max = ARRAY_LEN(ids), .ids = ids};
+	assert_int_equal(store_expired(fx.store, &over), 0);
 	assert_int_equal(over.count, 0);
 	over.now_ms = NOW;
-	assert_int_equal(store_over(fx.store, &over), 0);
+	assert_int_equal(store_expired(fx.store, &over), 0);
 	assert_int_equal(over.count, 1);
 	assert_int_equal(ids[0], id);
 }

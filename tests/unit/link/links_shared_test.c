@@ -147,7 +147,7 @@ static int resolve(struct links *links, struct str key, struct str *ret)
 {
 	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
 	links_resolve(links, &wanted, 1, 2000, fx.metrics);
-	gate_unpin(r.gate);
+	click_limit_unpin(r.gate);
 	if (ret)
 		*ret = r.response;
 	return r.result;
@@ -378,7 +378,7 @@ static void one_call_tells_a_whole_batch_creations_and_swept_links_too(void **st
 	assert_int_equal(fx.rcache.changes, 1);
 	assert_true(rcache_double_is_marked(&fx.rcache, STR("second")));
 	rcache_double_settle(&fx.rcache);
-	struct store_write reap = {.kind = STORE_LINK_REAP,
+	struct store_write reap = {.kind = STORE_LINK_SWEEP,
 	                           .now_ms = 5000,
 	                           .arena = &fx.arena,
 	                           .ref = links_ref(fx.links, STR("ended"))};
@@ -478,7 +478,7 @@ static void a_limited_link_is_used_up_when_all_servers_together_have_counted_so_
 	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
 	links_resolve(fx.other, &wanted, 1, 2000, fx.metrics);
 	assert_int_equal(r.result, 0);
-	gate_unpin(r.gate);
+	click_limit_unpin(r.gate);
 	struct store_count count = {.id = r.link, .clicks = 2};
 	assert_int_equal(store_set_clicks(fx.store.inner, 1, &count, 1), 0);
 	assert_int_equal(resolve(fx.other, key, NULL), 0);
@@ -514,13 +514,13 @@ static void a_limit_that_comes_back_elsewhere_is_counted_again(void **state)
 	struct str key = create_as((struct link_record){.max_clicks = 5});
 	struct link_resolve r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_UNCOUNTED);
-	gate_count(r.gate, gate_round(r.gate), 3);
-	gate_unpin(r.gate);
+	click_limit_count(r.gate, click_limit_round(r.gate), 3);
+	click_limit_unpin(r.gate);
 	set_limit(fx.links, key, 7); /* the gate has seen every click that went by here */
 	links_changed(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_OPEN);
-	gate_unpin(r.gate);
+	click_limit_unpin(r.gate);
 	set_limit(fx.links, key, 0);
 	links_changed(fx.other, key);
 	r = resolved(fx.other, key);
@@ -529,7 +529,7 @@ static void a_limit_that_comes_back_elsewhere_is_counted_again(void **state)
 	links_changed(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_UNCOUNTED);
-	gate_unpin(r.gate);
+	click_limit_unpin(r.gate);
 }
 
 int main(void)

@@ -127,7 +127,7 @@ static void a_created_link_resolves_to_its_response_and_is_cached(void **state)
 	assert_non_null(e);
 	assert_int_equal(e->response_date_at, 3);
 	assert_ptr_equal(e->budget, budgets_of_user(fx.budgets, 7));
-	assert_null(e->gate);
+	assert_null(e->limit);
 	assert_false(e->late);
 }
 
@@ -261,14 +261,14 @@ static void an_expired_link_is_not_found_and_can_be_reaped(void **state)
 	assert_int_equal(late.result, ERR_NOT_FOUND);
 	assert_true(late.over);
 
-	struct store_write reap = {.kind = STORE_LINK_REAP,
+	struct store_write reap = {.kind = STORE_LINK_SWEEP,
 	                           .now_ms = 5000,
 	                           .arena = &fx.arena,
 	                           .ref = links_ref(fx.links, STR("k"))};
-	uint64_t before = fx.metrics->links_reaped;
+	uint64_t before = fx.metrics->links_swept;
 	links_apply(fx.links, &reap, 1, fx.metrics);
 	assert_int_equal(reap.result, 0);
-	assert_int_equal(fx.metrics->links_reaped, before + 1);
+	assert_int_equal(fx.metrics->links_swept, before + 1);
 	struct store_lookup read = {.ref = links_ref(fx.links, STR("k")), .arena = &fx.arena};
 	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
 	assert_int_equal(read.result, ERR_NOT_FOUND);
@@ -279,7 +279,7 @@ static void a_link_that_was_prolonged_is_not_reaped(void **state)
 	(void)state;
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 9000});
-	struct store_write reap = {.kind = STORE_LINK_REAP,
+	struct store_write reap = {.kind = STORE_LINK_SWEEP,
 	                           .now_ms = 5000,
 	                           .arena = &fx.arena,
 	                           .ref = links_ref(fx.links, STR("k"))};

@@ -29,7 +29,7 @@ static struct {
 	size_t back_count, later_count;
 } shelf;
 
-static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
+static int key_list_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
                       struct err *e)
 {
 	(void)s;
@@ -45,7 +45,7 @@ static int shelf_take(struct key_source *s, struct source_key *ret, size_t n, si
 	return 0;
 }
 
-static void shelf_give_back(struct key_source *s, const struct source_key *keys, size_t n, bool later)
+static void key_list_give_back(struct key_source *s, const struct source_key *keys, size_t n, bool later)
 {
 	(void)s;
 	for (size_t i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ static void shelf_give_back(struct key_source *s, const struct source_key *keys,
 	}
 }
 
-static const struct key_source_ops shelf_ops = {.take = shelf_take, .give_back = shelf_give_back};
+static const struct key_source_ops key_list_ops = {.take = key_list_take, .give_back = key_list_give_back};
 
 static void shelve(struct str text, bool used_before)
 {
@@ -83,7 +83,7 @@ static int start(void **state)
 {
 	(void)state;
 	memset(&shelf, 0, sizeof(shelf));
-	shelf.base.ops = &shelf_ops;
+	shelf.base.ops = &key_list_ops;
 	fx.store = kit_store_new();
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
@@ -478,11 +478,11 @@ static struct {
 	int fail;
 } estate;
 
-static int estate_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+static int estate_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
                         size_t *ret_count)
 {
 	(void)s, (void)now_ms;
-	assert_int_equal(rest_ms, 5000);
+	assert_int_equal(quarantine_ms, 5000);
 	estate.calls++;
 	estate.asked = max;
 	if (estate.fail)
@@ -500,7 +500,7 @@ static struct key_source *claim_start(void)
 	estate.ops.claim = estate_claim;
 	estate.base = (struct store){.ops = &estate.ops, .registry = fx.store->registry, .is_shared = true};
 	const struct claim_config config = {
-	    .store = &estate.base, .cipher = links_cipher(fx.links), .rest_ms = 5000, .id_block = 10};
+	    .store = &estate.base, .cipher = links_cipher(fx.links), .quarantine_ms = 5000, .id_block = 10};
 	assert_int_equal(claim_new(&config, &source, NULL), 0);
 	return source;
 }

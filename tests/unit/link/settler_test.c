@@ -17,7 +17,7 @@ static struct limiter_world world;
 
 static struct server {
 	struct limiter *limiter;
-	struct settler *settler;
+	struct quota_sync *quota_sync;
 	struct budgets *budgets;
 	struct meter *meter;
 	unsigned passed;
@@ -27,13 +27,13 @@ static void server_start(struct server *s, uint64_t max)
 {
 	*s = (struct server){.passed = s->passed};
 	assert_int_equal(limiter_memory_open(&world, &s->limiter, NULL), 0);
-	assert_int_equal(settler_new(s->limiter, &s->settler, NULL), 0);
+	assert_int_equal(quota_sync_new(s->limiter, &s->quota_sync, NULL), 0);
 	s->budgets = budgets_new();
-	budgets_share(s->budgets, settler_settling(s->settler));
+	budgets_share(s->budgets, quota_sync_state(s->quota_sync));
 	struct budget *b = budgets_of(s->budgets, OWNER);
 	budget_set(b, max, 0, PERIOD_MS);
 	s->meter = &b->creates;
-	settler_round(s->settler, world.now_ms); /* learns how many there are */
+	quota_sync_once(s->quota_sync, world.now_ms); /* learns how many there are */
 }
 
 static void world_start(void)
@@ -48,7 +48,7 @@ static void pass_time(unsigned count, int64_t ms)
 	for (int64_t end = world.now_ms + ms; world.now_ms < end;) {
 		world.now_ms += SETTLE_MS;
 		for (unsigned i = 0; i < count; i++)
-			settler_round(servers[i].settler, world.now_ms);
+			quota_sync_once(servers[i].quota_sync, world.now_ms);
 	}
 }
 
@@ -64,18 +64,18 @@ static void start(unsigned count, uint64_t max)
 static void server_kill(struct server *s)
 {
 	world.is_away = true;
-	settler_stop(s->settler);
+	quota_sync_stop(s->quota_sync);
 	world.is_away = false;
 	budgets_free(s->budgets);
-	settler_free(s->settler);
+	quota_sync_free(s->quota_sync);
 }
 
 static void stop(unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
-		settler_stop(servers[i].settler);
+		quota_sync_stop(servers[i].quota_sync);
 		budgets_free(servers[i].budgets);
-		settler_free(servers[i].settler);
+		quota_sync_free(servers[i].quota_sync);
 		servers[i].limiter->ops->free(servers[i].limiter);
 	}
 }
@@ -100,8 +100,8 @@ static void hammer(struct server *s, unsigned requests)
 {
 	for (unsigned i = 0; i < requests; i++) {
 		take(s);
-		if (atomic_exchange(&settler_settling(s->settler)->task.woken, false))
-			settler_round(s->settler, world.now_ms);
+		if (atomic_exchange(&quota_sync_state(s->quota_sync)->task.woken, false))
+			quota_sync_once(s->quota_sync, world.now_ms);
 	}
 }
 
@@ -194,7 +194,7 @@ static void the_first_of_a_small_limit_waits_for_a_word_and_is_let_through(void 
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
 	assert_true(reading.unheard);
 	assert_in_range(reading.reset_ms, 1, 1000); /* it is worth trying again */
-	settler_round(servers[0].settler, world.now_ms);
+	quota_sync_once(servers[0].quota_sync, world.now_ms);
 	assert_true(meter_take(servers[0].meter, world.now_ms, &reading));
 	assert_false(reading.unheard);
 	hammer_all(2, 50);
@@ -213,7 +213,7 @@ static void nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away(v
 	pass_time(2, 2000);
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
 	assert_true(reading.unheard);
-	settler_round(servers[0].settler, world.now_ms);
+	quota_sync_once(servers[0].quota_sync, world.now_ms);
 	for (unsigned i = 0; i < 5; i++)
 		assert_true(meter_take(servers[0].meter, world.now_ms, NULL));
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
@@ -246,7 +246,7 @@ static void nothing_is_used_twice_where_one_period_meets_the_next(void **state)
 			world.now_ms += 10;
 			for (unsigned i = 0; i < 2; i++) {
 				hammer(&servers[i], 1);
-				settler_round(servers[i].settler, world.now_ms);
+				quota_sync_once(servers[i].quota_sync, world.now_ms);
 			}
 		}
 		assert_int_equal(passed_by(2), 200);
@@ -277,7 +277,7 @@ static void without_the_limiter_each_goes_on_with_its_part(void **state)
 	hammer_all(2, 30);
 	assert_int_equal(servers[0].passed, 50);
 	assert_int_equal(servers[1].passed, 50);
-	assert_true(settler_stats(servers[0].settler).failures > 0);
+	assert_true(quota_sync_stats(servers[0].quota_sync).failures > 0);
 	world.is_away = false; /* and then it all comes together again */
 	pass_time(2, 2000);
 	assert_int_equal(limiter_world_used(&world, OWNER), 100);
@@ -456,9 +456,9 @@ static void a_server_that_stops_holds_nothing_more(void **state)
 		meter_take(&b->creates, world.now_ms, NULL);
 	}
 	for (unsigned i = 0; i < 4; i++)
-		settler_round(servers[0].settler, world.now_ms);
+		quota_sync_once(servers[0].quota_sync, world.now_ms);
 	assert_true(limiter_world_granted(&world, 100 + 1) > 1);
-	settler_stop(servers[0].settler);
+	quota_sync_stop(servers[0].quota_sync);
 	for (unsigned i = 1; i <= MANY; i++)
 		assert_int_equal(limiter_world_granted(&world, 100 + i), 1);
 	stop(1);
@@ -490,7 +490,7 @@ static void a_server_that_stood_still_goes_on_when_it_has_settled(void **state)
 	hammer(&servers[1], 200);
 	pass_time(1, 2LL * LIMITER_SERVER_MS);
 	assert_false(take(&servers[1]));
-	settler_round(servers[1].settler, world.now_ms);
+	quota_sync_once(servers[1].quota_sync, world.now_ms);
 	assert_true(take(&servers[1]));
 	hammer_all(2, 100);
 	assert_int_equal(passed_by(2), 1000);
@@ -509,7 +509,7 @@ static void when_there_are_more_meters_than_can_be_settled_in_time_all_have_thei
 	}
 	for (unsigned round = 0; round < 3; round++) { /* those of the last round are due again in each */
 		world.now_ms += SETTLE_MS;
-		settler_round(servers[0].settler, world.now_ms);
+		quota_sync_once(servers[0].quota_sync, world.now_ms);
 	}
 	for (unsigned i = 0; i < MANY; i++)
 		assert_true(limiter_world_granted(&world, FIRST + i) > 0);
@@ -521,11 +521,11 @@ static void meters_without_use_are_not_settled(void **state)
 	(void)state;
 	start(1, 10);
 	pass_time(1, 5000);
-	assert_int_equal(settler_stats(servers[0].settler).meters, 0);
+	assert_int_equal(quota_sync_stats(servers[0].quota_sync).meters, 0);
 	hammer(&servers[0], 1);
-	assert_int_equal(settler_stats(servers[0].settler).meters, 1);
+	assert_int_equal(quota_sync_stats(servers[0].quota_sync).meters, 1);
 	pass_time(1, 2 * PERIOD_MS);
-	assert_int_equal(settler_stats(servers[0].settler).meters, 0);
+	assert_int_equal(quota_sync_stats(servers[0].quota_sync).meters, 0);
 	stop(1);
 }
 
@@ -533,7 +533,7 @@ static void the_thread_settles_by_itself(void **state)
 {
 	(void)state;
 	start(1, 1000);
-	assert_int_equal(settler_start(servers[0].settler, NULL), 0);
+	assert_int_equal(quota_sync_start(servers[0].quota_sync, NULL), 0);
 	for (int64_t end_ms = clock_mono_ms() + 20000; servers[0].passed < 1000 && clock_mono_ms() < end_ms;)
 		take(&servers[0]);
 	assert_int_equal(servers[0].passed, 1000);
@@ -545,10 +545,10 @@ static void who_waits_is_told_when_the_thread_has_heard(void **state)
 	(void)state;
 	start(2, 5);
 	world.now_ms = 0; /* from here on time passes */
-	assert_int_equal(settler_start(servers[0].settler, NULL), 0);
+	assert_int_equal(quota_sync_start(servers[0].quota_sync, NULL), 0);
 	bool taken = false;
 	for (int64_t end_ms = clock_mono_ms() + 20000; !taken && clock_mono_ms() < end_ms;) {
-		meter_hear(servers[0].meter, clock_mono_ms() + HEAR_MS_MAX);
+		meter_needs_refresh(servers[0].meter, clock_mono_ms() + LIMIT_REFRESH_MS_MAX);
 		taken = meter_take(servers[0].meter, clock_mono_ms(), NULL);
 	}
 	assert_true(taken);

@@ -62,10 +62,10 @@ static int slow_apply(struct store *s, struct store_write *writes, size_t n)
 	return slow.apply_fails ? slow.apply_fails : store_apply(slow.inner, writes, n);
 }
 
-static int slow_over(struct store *s, struct store_over *over)
+static int slow_over(struct store *s, struct store_expired *expired)
 {
 	(void)s;
-	int r = slow.over_fails ? slow.over_fails : store_over(slow.inner, over);
+	int r = slow.over_fails ? slow.over_fails : store_expired(slow.inner, expired);
 	if (r == 0 && slow.prolonged) {
 		struct store_write w = {.kind = STORE_LINK_UPDATE,
 		                        .now_ms = NOW,
@@ -81,7 +81,7 @@ static int slow_over(struct store *s, struct store_over *over)
 	return r;
 }
 
-static const struct store_ops slow_ops = {.lookup = slow_lookup, .apply = slow_apply, .over = slow_over};
+static const struct store_ops slow_ops = {.lookup = slow_lookup, .apply = slow_apply, .expired = slow_over};
 
 static int render(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
 {
@@ -106,7 +106,7 @@ static int setup(void **state)
 	                                    .settings = {.alphabet = KEY_BASE62,
 	                                                 .cache_bytes = 1 << 20,
 	                                                 .negative_ms = 1000,
-	                                                 .rest_ms = 1000},
+	                                                 .quarantine_ms = 1000},
 	                                    .id_block = 100,
 	                                    .cache_seed = 1,
 	                                    .render = render};
@@ -181,7 +181,7 @@ static void all_that_is_over_goes_and_nothing_else(void **state)
 		create(NOW + 1, STR_NULL);
 		create(NOW, STR("https://late.example/"));
 	}
-	uint64_t reaped = fx.metrics->links_reaped;
+	uint64_t reaped = fx.metrics->links_swept;
 	size_t removed = 0;
 	struct sweep_outcome outcome;
 	do {
@@ -190,7 +190,7 @@ static void all_that_is_over_goes_and_nothing_else(void **state)
 		assert_true(outcome.removed <= BATCH_MAX);
 	} while (outcome.more);
 	assert_int_equal(removed, 600);
-	assert_int_equal(fx.metrics->links_reaped - reaped, 600);
+	assert_int_equal(fx.metrics->links_swept - reaped, 600);
 	for (size_t i = 0; i < fx.count; i++)
 		assert_int_equal(is_there(fx.keys[i]), i % 5 >= 2);
 	assert_int_equal(step(&s).removed, 0);

@@ -19,31 +19,31 @@ enum { WAYS = 4, HOUR_MS = 3600 * 1000 };
 #define WRAP_MS (((int64_t)1 << 24) * 1000 / 16)
 
 static const int64_t start_ms = 50 * WRAP_MS + 12345678;
-static const struct tries_rule five = {.max = 5, .period_ms = 60000};
-static struct tries *tries;
+static const struct throttle_rule five = {.max = 5, .period_ms = 60000};
+static struct throttle *throttle;
 
 static int setup(void **state)
 {
 	(void)state;
-	tries = tries_new();
-	return tries ? 0 : -1;
+	throttle = throttle_new();
+	return throttle ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	tries_free(tries);
+	throttle_free(throttle);
 	return 0;
 }
 
 static bool take(uint64_t name, int64_t now_ms)
 {
-	return tries_take(tries, name, &five, now_ms, NULL);
+	return throttle_take(throttle, name, &five, now_ms, NULL);
 }
 
 static bool is_spent(uint64_t name, int64_t now_ms)
 {
-	return tries_are_spent(tries, name, &five, now_ms, NULL);
+	return throttle_is_spent(throttle, name, &five, now_ms, NULL);
 }
 
 /* How many it takes until none is left. */
@@ -60,19 +60,19 @@ static void a_period_allows_exactly_its_number(void **state)
 	(void)state;
 	struct meter_reading r;
 	uint64_t name = NAME(7, 99);
-	assert_false(tries_are_spent(tries, name, &five, start_ms, &r));
+	assert_false(throttle_is_spent(throttle, name, &five, start_ms, &r));
 	assert_int_equal(r.limit, 5);
 	assert_int_equal(r.remaining, 5);
 	assert_int_equal(r.reset_ms, 0);
 	for (uint32_t i = 0; i < 5; i++) {
 		assert_false(is_spent(name, start_ms + i));
-		assert_true(tries_take(tries, name, &five, start_ms + i, &r));
+		assert_true(throttle_take(throttle, name, &five, start_ms + i, &r));
 		assert_int_equal(r.limit, 5);
 		assert_int_equal(r.remaining, 4 - i);
 	}
 	assert_true(is_spent(name, start_ms + 10));
 	for (int i = 0; i < 100; i++)
-		assert_false(tries_take(tries, name, &five, start_ms + 500 * i, &r));
+		assert_false(throttle_take(throttle, name, &five, start_ms + 500 * i, &r));
 	assert_int_equal(r.remaining, 0);
 	assert_true(take(NAME(7, 98), start_ms)); /* others are not concerned */
 }
@@ -83,13 +83,13 @@ static void a_period_ends_when_it_was_said(void **state)
 	struct meter_reading r;
 	uint64_t name = NAME(7, 99);
 	for (int64_t first_ms = start_ms; first_ms < start_ms + 130; first_ms += 13) {
-		assert_true(tries_take(tries, name, &five, first_ms, &r));
+		assert_true(throttle_take(throttle, name, &five, first_ms, &r));
 		assert_in_range(r.reset_ms, 60000 - 63, 60000);
 		int64_t end_ms = first_ms + r.reset_ms;
 		assert_int_equal(take_all(name, first_ms + 20), 4);
-		assert_false(tries_take(tries, name, &five, end_ms - 1, &r));
+		assert_false(throttle_take(throttle, name, &five, end_ms - 1, &r));
 		assert_int_equal(r.reset_ms, 1);
-		assert_true(tries_are_spent(tries, name, &five, end_ms - 1, &r));
+		assert_true(throttle_is_spent(throttle, name, &five, end_ms - 1, &r));
 		assert_int_equal(r.reset_ms, 1);
 		assert_false(is_spent(name, end_ms));
 		assert_int_equal(take_all(name, end_ms), 5);
@@ -100,56 +100,56 @@ static void a_period_ends_when_it_was_said(void **state)
 static void without_a_bound_nothing_is_kept(void **state)
 {
 	(void)state;
-	static const struct tries_rule none = {.max = 0, .period_ms = 60000};
+	static const struct throttle_rule none = {.max = 0, .period_ms = 60000};
 	struct meter_reading r = {.limit = 9};
 	for (int i = 0; i < 1000; i++)
-		assert_true(tries_take(tries, NAME(1, 1), &none, start_ms, &r));
+		assert_true(throttle_take(throttle, NAME(1, 1), &none, start_ms, &r));
 	assert_int_equal(r.limit, 0);
-	assert_false(tries_are_spent(tries, NAME(1, 1), &none, start_ms, NULL));
-	tries_refund(tries, NAME(1, 1), &none, start_ms);
-	assert_false(tries_any_spent(tries, start_ms));
+	assert_false(throttle_is_spent(throttle, NAME(1, 1), &none, start_ms, NULL));
+	throttle_refund(throttle, NAME(1, 1), &none, start_ms);
+	assert_false(throttle_any_spent(throttle, start_ms));
 	assert_int_equal(take_all(NAME(1, 1), start_ms), 5);
 }
 
 static void a_bound_that_is_too_large_is_the_largest(void **state)
 {
 	(void)state;
-	static const struct tries_rule large = {.max = UINT32_MAX, .period_ms = UINT32_MAX};
+	static const struct throttle_rule large = {.max = UINT32_MAX, .period_ms = UINT32_MAX};
 	struct meter_reading r;
-	for (unsigned i = 0; i < TRIES_MAX; i++)
-		assert_true(tries_take(tries, NAME(1, 1), &large, start_ms, &r));
-	assert_int_equal(r.limit, TRIES_MAX);
+	for (unsigned i = 0; i < THROTTLE_MAX; i++)
+		assert_true(throttle_take(throttle, NAME(1, 1), &large, start_ms, &r));
+	assert_int_equal(r.limit, THROTTLE_MAX);
 	assert_int_equal(r.remaining, 0);
-	assert_in_range(r.reset_ms, TRIES_PERIOD_MS_MAX - 63, TRIES_PERIOD_MS_MAX);
-	assert_false(tries_take(tries, NAME(1, 1), &large, start_ms, &r));
-	assert_true(tries_take(tries, NAME(1, 1), &large, start_ms + TRIES_PERIOD_MS_MAX, &r));
+	assert_in_range(r.reset_ms, THROTTLE_PERIOD_MS_MAX - 63, THROTTLE_PERIOD_MS_MAX);
+	assert_false(throttle_take(throttle, NAME(1, 1), &large, start_ms, &r));
+	assert_true(throttle_take(throttle, NAME(1, 1), &large, start_ms + THROTTLE_PERIOD_MS_MAX, &r));
 }
 
 static void a_very_short_period_is_a_sixteenth_of_a_second(void **state)
 {
 	(void)state;
-	static const struct tries_rule quick = {.max = 1, .period_ms = 1};
+	static const struct throttle_rule quick = {.max = 1, .period_ms = 1};
 	struct meter_reading r;
-	assert_true(tries_take(tries, NAME(1, 1), &quick, start_ms, &r));
+	assert_true(throttle_take(throttle, NAME(1, 1), &quick, start_ms, &r));
 	assert_in_range(r.reset_ms, 1, 63);
-	assert_false(tries_take(tries, NAME(1, 1), &quick, start_ms, NULL));
-	assert_true(tries_take(tries, NAME(1, 1), &quick, start_ms + 63, NULL));
+	assert_false(throttle_take(throttle, NAME(1, 1), &quick, start_ms, NULL));
+	assert_true(throttle_take(throttle, NAME(1, 1), &quick, start_ms + 63, NULL));
 }
 
 static void a_refund_gives_one_back_within_the_period(void **state)
 {
 	(void)state;
 	uint64_t name = NAME(7, 99);
-	tries_refund(tries, name, &five, start_ms); /* there is nothing to give back */
+	throttle_refund(throttle, name, &five, start_ms); /* there is nothing to give back */
 	assert_int_equal(take_all(name, start_ms), 5);
-	tries_refund(tries, name, &five, start_ms + 1000);
-	tries_refund(tries, name, &five, start_ms + 1000);
+	throttle_refund(throttle, name, &five, start_ms + 1000);
+	throttle_refund(throttle, name, &five, start_ms + 1000);
 	assert_false(is_spent(name, start_ms + 1000));
 	assert_int_equal(take_all(name, start_ms + 1000), 2);
-	tries_refund(tries, name, &five, start_ms + 60000); /* that period is over */
+	throttle_refund(throttle, name, &five, start_ms + 60000); /* that period is over */
 	assert_int_equal(take_all(name, start_ms + 60000), 5);
 	for (int i = 0; i < 20; i++)
-		tries_refund(tries, name, &five, start_ms + 60001);
+		throttle_refund(throttle, name, &five, start_ms + 60001);
 	assert_int_equal(take_all(name, start_ms + 60002), 5);
 }
 
@@ -157,29 +157,29 @@ static void it_is_known_whether_anybody_is_spent(void **state)
 {
 	(void)state;
 	struct meter_reading r;
-	assert_false(tries_any_spent(tries, start_ms));
+	assert_false(throttle_any_spent(throttle, start_ms));
 	for (int i = 0; i < 4; i++)
-		assert_true(tries_take(tries, NAME(7, 99), &five, start_ms, &r));
-	assert_false(tries_any_spent(tries, start_ms));
-	assert_true(tries_take(tries, NAME(7, 99), &five, start_ms, &r));
-	assert_true(tries_any_spent(tries, start_ms));
-	assert_true(tries_any_spent(tries, start_ms + r.reset_ms - 1));
-	assert_false(tries_any_spent(tries, start_ms + r.reset_ms));
+		assert_true(throttle_take(throttle, NAME(7, 99), &five, start_ms, &r));
+	assert_false(throttle_any_spent(throttle, start_ms));
+	assert_true(throttle_take(throttle, NAME(7, 99), &five, start_ms, &r));
+	assert_true(throttle_any_spent(throttle, start_ms));
+	assert_true(throttle_any_spent(throttle, start_ms + r.reset_ms - 1));
+	assert_false(throttle_any_spent(throttle, start_ms + r.reset_ms));
 	assert_int_equal(take_all(NAME(8, 3), start_ms + 30000), 5); /* one that ends later */
-	assert_true(tries_any_spent(tries, start_ms + 80000));
-	assert_false(tries_any_spent(tries, start_ms + 90000));
+	assert_true(throttle_any_spent(throttle, start_ms + 80000));
+	assert_false(throttle_any_spent(throttle, start_ms + 90000));
 }
 
 static void a_lowered_bound_is_noticed(void **state)
 {
 	(void)state;
-	static const struct tries_rule two = {.max = 2, .period_ms = 60000};
+	static const struct throttle_rule two = {.max = 2, .period_ms = 60000};
 	for (int i = 0; i < 3; i++)
 		assert_true(take(NAME(7, 99), start_ms));
-	assert_false(tries_any_spent(tries, start_ms));
-	assert_true(tries_are_spent(tries, NAME(7, 99), &two, start_ms, NULL));
-	assert_false(tries_take(tries, NAME(7, 99), &two, start_ms, NULL));
-	assert_true(tries_any_spent(tries, start_ms));
+	assert_false(throttle_any_spent(throttle, start_ms));
+	assert_true(throttle_is_spent(throttle, NAME(7, 99), &two, start_ms, NULL));
+	assert_false(throttle_take(throttle, NAME(7, 99), &two, start_ms, NULL));
+	assert_true(throttle_any_spent(throttle, start_ms));
 }
 
 static void a_full_set_gives_up_what_is_over_first(void **state)
@@ -227,14 +227,14 @@ static void of_as_many_tries_the_one_that_ends_first_goes(void **state)
 static void kinds_and_bytes_make_names(void **state)
 {
 	(void)state;
-	struct tries *other = tries_new();
-	uint64_t name = tries_name(tries, 1, "abc", 3);
-	assert_int_equal(tries_name(tries, 1, "abc", 3), name);
-	assert_int_not_equal(tries_name(tries, 2, "abc", 3), name);
-	assert_int_not_equal(tries_name(tries, 1, "abd", 3), name);
-	assert_int_not_equal(tries_name(tries, 1, "abc", 2), name);
-	assert_int_not_equal(tries_name(other, 1, "abc", 3), name); /* nobody can know */
-	tries_free(other);
+	struct throttle *other = throttle_new();
+	uint64_t name = throttle_key(throttle, 1, "abc", 3);
+	assert_int_equal(throttle_key(throttle, 1, "abc", 3), name);
+	assert_int_not_equal(throttle_key(throttle, 2, "abc", 3), name);
+	assert_int_not_equal(throttle_key(throttle, 1, "abd", 3), name);
+	assert_int_not_equal(throttle_key(throttle, 1, "abc", 2), name);
+	assert_int_not_equal(throttle_key(other, 1, "abc", 3), name); /* nobody can know */
+	throttle_free(other);
 }
 
 static void a_clock_that_is_a_little_behind_counts_in_the_same_period(void **state)
@@ -264,9 +264,9 @@ static void a_period_is_exact_where_the_time_wraps_around(void **state)
 
 static void assert_forgotten(int64_t now_ms)
 {
-	assert_false(tries_any_spent(tries, now_ms));
+	assert_false(throttle_any_spent(throttle, now_ms));
 	assert_false(is_spent(NAME(7, 99), now_ms));
-	tries_refund(tries, NAME(7, 99), &five, now_ms);
+	throttle_refund(throttle, NAME(7, 99), &five, now_ms);
 }
 
 static void what_is_over_never_comes_back(void **state)
@@ -350,7 +350,7 @@ static void *try_in_rounds(void *arg)
 		for (volatile unsigned wait = *frees ? 0 : i % 32; wait > 0; wait--)
 			;
 		if (*frees)
-			tries_refund(tries, NAME(i, 1), &five, start_ms);
+			throttle_refund(throttle, NAME(i, 1), &five, start_ms);
 		while (take(NAME(i, 500), start_ms))
 			taken[i]++;
 	}

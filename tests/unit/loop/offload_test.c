@@ -89,7 +89,7 @@ static struct offload *start(unsigned threads, size_t batch_max, size_t queue_ma
 	done_count = 0;
 	wrong_thread = false;
 	for (int i = 0; i < JOBS; i++)
-		jobs[i] = (struct job){.job = {.home = loop, .done = done}, .input = i};
+		jobs[i] = (struct job){.job = {.origin = loop, .done = done}, .input = i};
 	struct offload *o;
 	struct offload_config pool = {.name = "pool",
 	                              .threads = threads,

@@ -144,7 +144,7 @@ static const struct queue_ops queue_ops = {
     .rewind = queue_rewind,
     .is_behind = queue_is_behind,
     .trouble = queue_trouble,
-    .tidy = queue_tidy,
+    .retention = queue_tidy,
 };
 
 static void taker_begin(void *ctx)

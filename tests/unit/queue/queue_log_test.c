@@ -298,21 +298,21 @@ static void segments_go_when_they_were_read_and_that_is_safe(void **state)
 	uint64_t segment = event_segment(1, 0, 0);
 	reboot();
 	open_queue(false, false);
-	queue->ops->tidy(queue);
+	queue->ops->retention(queue);
 	assert_true(segment_file_is_there(dir.path, segment)); /* nobody has read it */
 	assert_int_equal(settled, 0);
 	open_queue(false, false);
 	assert_int_equal(round_links(links, 100), 10);
 	assert_int_equal(queue->ops->commit(queue), 0);
 	settles = ERR_UNAVAILABLE;
-	queue->ops->tidy(queue);
+	queue->ops->retention(queue);
 	assert_true(segment_file_is_there(dir.path, segment)); /* what was committed may be lost */
 	assert_int_equal(settled, 1);
 	open_queue(false, false);
 	assert_int_equal(round_links(links, 100), 10);
 	assert_int_equal(queue->ops->commit(queue), 0);
 	settles = 0;
-	queue->ops->tidy(queue);
+	queue->ops->retention(queue);
 	assert_false(segment_file_is_there(dir.path, segment));
 	assert_int_equal(forgotten, 1);
 }

@@ -42,7 +42,7 @@ static void a_cache_without_any_node_opens_and_everything_is_a_miss(void **state
 	assert_null(strstr(e.text, "secret"));
 	struct rcache_stats s = k.cache->ops->stats(k.cache);
 	assert_int_equal(s.nodes, 1);
-	assert_int_equal(s.nodes_sick, 1);
+	assert_int_equal(s.nodes_failing, 1);
 	assert_false(s.listening);
 	assert_true(s.errors > 0);
 	rcache_kit_close(&k);
@@ -76,7 +76,7 @@ static void a_dead_node_costs_its_own_keys_only_and_they_are_not_moved(void **st
 	rcache_kit_fill_many(&k, KEYS);
 	assert_int_equal(rcache_kit_hits_of_many(&k, KEYS), left);
 	rcache_kit_wait_listening(&k, false);
-	assert_int_equal(k.cache->ops->stats(k.cache).nodes_sick, 1);
+	assert_int_equal(k.cache->ops->stats(k.cache).nodes_failing, 1);
 
 	redis_server_restart(&servers[1], NULL);
 	rcache_kit_wait_listening(&k, true);
@@ -193,15 +193,15 @@ static bool settles(struct rcache_kit *k, const char *url)
 /* What others change is heard although there is much to settle. */
 static void assert_hears_while_it_settles(struct rcache_kit *k, struct rcache_kit *other, const char *url)
 {
-	bool heard = false, owed = true;
+	bool heard = false, pending = true;
 	UNTIL(settles(k, url));
 	unsigned before = rcache_kit_changed(k);
 	rcache_kit_change(other, "live");
-	for (int64_t end_ms = until_now_ms() + UNTIL_MS; owed && !heard && until_now_ms() < end_ms;) {
+	for (int64_t end_ms = until_now_ms() + UNTIL_MS; pending && !heard && until_now_ms() < end_ms;) {
 		heard = rcache_kit_changed(k) > before;
-		owed = everything_is_owed(k);
+		pending = everything_is_owed(k);
 	}
-	assert_true(heard && owed);
+	assert_true(heard && pending);
 }
 
 static void changes_beyond_number_make_everything_on_the_node_changed(void **state)
@@ -217,7 +217,7 @@ static void changes_beyond_number_make_everything_on_the_node_changed(void **sta
 	redis_kit_ask(own.url, REDIS_ARGS(STR("SET"), STR("not ours"), STR("x")));
 	populate(own.url);
 	redis_server_signal(&own, SIGSTOP);
-	change_numbered(&a, OWED_KEYS_MAX + 100);
+	change_numbered(&a, PENDING_KEYS_MAX + 100);
 	assert_int_equal(rcache_kit_get(&a, "k7", NULL), RCACHE_CHANGED);
 	rcache_kit_fill(&a, "k7", "anything", LIFE_MS);
 	redis_server_signal(&own, SIGCONT);

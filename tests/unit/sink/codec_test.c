@@ -164,7 +164,7 @@ static void visits_come_back(void **state)
 	for (int i = 0; i < VISITS; i++) {
 		k[i] = (struct visit_key){.time_ms = (int64_t)random_u64(),
 		                          .link = random_u64() >> 1,
-		                          .shape = (uint32_t)random_u64() >> 1,
+		                          .set = (uint32_t)random_u64() >> 1,
 		                          .click = random_u64() & 1};
 		d[i] = (struct visit_details){.agent = random_u64(),
 		                              .path = random_u64(),
@@ -182,7 +182,7 @@ static void visits_come_back(void **state)
 		visit_key_get(&kr, &state_out, &key);
 		assert_int_equal(key.time_ms, k[i].time_ms);
 		assert_int_equal(key.link, k[i].link);
-		assert_int_equal(key.shape, k[i].shape);
+		assert_int_equal(key.set, k[i].set);
 		assert_int_equal(key.click, k[i].click);
 		visit_details_get(&dr, &detail);
 		assert_memory_equal(&detail, &d[i], sizeof(detail));

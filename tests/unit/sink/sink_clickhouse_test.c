@@ -68,7 +68,7 @@ static void reopen(void)
 enum { VISITS = 60, IMPRESSIONS = 40, NOTES = 12, SHAPES = 6 };
 
 struct given {
-	struct visit_shape shapes[SHAPES];
+	struct dimension_set sets[SHAPES];
 	struct str texts[2];
 	struct sink_visit visits[VISITS];
 	struct sink_impression impressions[IMPRESSIONS];
@@ -83,16 +83,16 @@ static void make(struct given *g, uint64_t node)
 	uint64_t position = 0;
 	*g = (struct given){.texts = {STR("an agent"), STR("Hesse\nKassel")}};
 	for (size_t i = 0; i < SHAPES; i++) {
-		g->shapes[i].kind = kinds[i];
-		g->shapes[i].dims[DIM_COUNTRY] = i % 2 ? STR("DE") : STR_NULL;
-		g->shapes[i].dims[DIM_BOT] = i == 1 ? STR("crawler") : STR_NULL;
+		g->sets[i].kind = kinds[i];
+		g->sets[i].dims[DIM_COUNTRY] = i % 2 ? STR("DE") : STR_NULL;
+		g->sets[i].dims[DIM_BOT] = i == 1 ? STR("crawler") : STR_NULL;
 	}
 	for (size_t i = 0; i < VISITS; i++)
 		g->visits[i] = (struct sink_visit){.event = {node, 1 + i % 3, ++position},
 		                                   .time_ms = start_ms + (int64_t)i * 3 * hour_ms / 2,
 		                                   .link = i % SHAPES < 4 ? 1 + i % 5 : 0,
 		                                   .visitor = 1 + i % 20,
-		                                   .shape = (uint32_t)(i % SHAPES),
+		                                   .set = (uint32_t)(i % SHAPES),
 		                                   .agent = 0,
 		                                   .referrer = SINK_NO_TEXT,
 		                                   .place = 1,
@@ -116,8 +116,8 @@ static void make(struct given *g, uint64_t node)
 	                               .visit_count = VISITS,
 	                               .impressions = g->impressions,
 	                               .impression_count = IMPRESSIONS,
-	                               .shapes = g->shapes,
-	                               .shape_count = SHAPES,
+	                               .sets = g->sets,
+	                               .set_count = SHAPES,
 	                               .texts = g->texts,
 	                               .text_count = 2,
 	                               .notes = g->notes,
@@ -183,8 +183,8 @@ static void write_counts(struct buf *out, struct sink *s)
 	for (size_t i = 0; i < ARRAY_LEN(totals); i++)
 		buf_printf(out, " %d", (int)totals[i].clicks);
 	for (uint64_t node = 0; node < 3; node++) {
-		struct sink_books b;
-		assert_int_equal(s->ops->books(s, node, false, &b), 0);
+		struct reconciliation b;
+		assert_int_equal(s->ops->reconciliation(s, node, false, &b), 0);
 		buf_printf(out, " node %d: %d %d %d %d %d %d %d %d; %d %d %d %d", (int)node,
 		           (int)b.tally.clicks, (int)b.tally.orphans, (int)b.tally.impressions,
 		           (int)b.tally.duplicates, (int)b.tally.unusable_clicks,
@@ -210,7 +210,7 @@ static struct str answers_of(struct sink *s)
 	struct window_query w = {.from_ms = start_ms, .to_ms = start_ms + day_ms, .arena = &arena};
 	struct top_links_query t = {
 	    .from_ms = start_ms, .to_ms = start_ms + 5 * day_ms, .limit = 10, .arena = &arena};
-	struct sink_books deep;
+	struct reconciliation deep;
 	for (uint64_t link = 0; link < 3; link++) {
 		write_stats(&out, s, link);
 		write_visits(&out, s, link);
@@ -221,7 +221,7 @@ static struct str answers_of(struct sink *s)
 	assert_int_equal(s->ops->top_links(s, &t), 0);
 	for (size_t i = 0; i < t.count; i++)
 		buf_printf(&out, " %d=%d", (int)t.links[i].link, (int)t.links[i].clicks);
-	assert_int_equal(s->ops->books(s, 0, true, &deep), 0);
+	assert_int_equal(s->ops->reconciliation(s, 0, true, &deep), 0);
 	buf_printf(&out, " rows %d %d", (int)deep.visit_rows, (int)deep.impression_rows);
 	write_counts(&out, s);
 	struct str text = arena_str(&arena, buf_view(&out));
@@ -284,8 +284,8 @@ static void a_visit_that_looks_otherwise_the_second_time_is_counted_once(void **
 	make(&g, 1);
 	give_all(&g.batch);
 	for (size_t i = 0; i < SHAPES; i++) {
-		g.shapes[i].dims[DIM_COUNTRY] = STR("FR");
-		g.shapes[i].dims[DIM_BOT] = STR("checker");
+		g.sets[i].dims[DIM_COUNTRY] = STR("FR");
+		g.sets[i].dims[DIM_BOT] = STR("checker");
 	}
 	give_all(&g.batch);
 	struct stats_query q = {.from_ms = start_ms,
@@ -319,8 +319,8 @@ static void a_commit_that_was_cut_is_made_whole_by_the_next(void **state)
 		assert_int_equal(give(cut, &g.batch), ERR_UNAVAILABLE);
 		relay_set(relay, RELAY_PASS);
 		UNTIL(give(cut, &g.batch) == 0); /* the first may still be at it */
-		struct sink_books b;
-		assert_int_equal(cut->ops->books(cut, 10 + i, true, &b), 0);
+		struct reconciliation b;
+		assert_int_equal(cut->ops->reconciliation(cut, 10 + i, true, &b), 0);
 		assert_int_equal(b.visit_rows, VISITS);
 		assert_int_equal(b.impressions_counted, IMPRESSIONS);
 		assert_int_equal(b.tally.rejected + b.tally.dropped_clicks, 20);
@@ -350,9 +350,9 @@ static void a_batch_after_one_that_failed_is_inserted_whole(void **state)
 	relay_set(relay, RELAY_PASS);
 	UNTIL(give(cut, &second.batch) == 0);
 	UNTIL(give(cut, &first.batch) == 0);
-	struct sink_books b;
+	struct reconciliation b;
 	for (uint64_t node = 1; node <= 2; node++) {
-		assert_int_equal(cut->ops->books(cut, node, true, &b), 0);
+		assert_int_equal(cut->ops->reconciliation(cut, node, true, &b), 0);
 		assert_int_equal(b.visit_rows + b.impression_rows, VISITS + IMPRESSIONS);
 		assert_int_equal(b.tally.rejected + b.tally.dropped_clicks, 20);
 	}
@@ -378,8 +378,8 @@ static void too_many_parts_ask_for_patience(void **state)
 	assert_int_equal(give(sink, &batch), ERR_LIMIT);
 	clickhouse_kit_run("ALTER TABLE note DROP PARTITION '2026-09-21'", NULL);
 	give_all(&batch);
-	struct sink_books b;
-	assert_int_equal(sink->ops->books(sink, 0, false, &b), 0);
+	struct reconciliation b;
+	assert_int_equal(sink->ops->reconciliation(sink, 0, false, &b), 0);
 	assert_int_equal(b.tally.rejected, 3);
 }
 
@@ -399,8 +399,8 @@ static void a_block_that_takes_longer_than_it_may_is_given_longer(void **state)
 	container_of(sink, struct sink_clickhouse, base)->insert_timeout_ms = 100;
 	assert_int_equal(give(sink, &batch), ERR_UNAVAILABLE);
 	UNTIL(give(sink, &batch) == 0);
-	struct sink_books b;
-	assert_int_equal(sink->ops->books(sink, 0, false, &b), 0);
+	struct reconciliation b;
+	assert_int_equal(sink->ops->reconciliation(sink, 0, false, &b), 0);
 	assert_int_equal(b.tally.rejected, 3);
 }
 
@@ -531,7 +531,7 @@ static void times_that_cannot_be_share_two_days(void **state)
 {
 	(void)state;
 	enum { MANY = 400 };
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[MANY];
 	for (size_t i = 0; i < MANY; i++)
 		visits[i] = (struct sink_visit){.event = {1, 1, i},
@@ -543,7 +543,7 @@ static void times_that_cannot_be_share_two_days(void **state)
 		                                .place = SINK_NO_TEXT,
 		                                .path = SINK_NO_TEXT};
 	struct sink_batch batch = {
-	    .visits = visits, .visit_count = MANY, .shapes = &shape, .shape_count = 1, .now_ms = start_ms};
+	    .visits = visits, .visit_count = MANY, .sets = &set, .set_count = 1, .now_ms = start_ms};
 	give_all(&batch);
 	assert_int_equal(number("SELECT uniqExact(day), toUInt8(0) FROM visit FORMAT RowBinary"), 2);
 	struct stats_query q = {.from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
@@ -558,7 +558,7 @@ static void more_days_than_the_server_likes_are_taken_at_once(void **state)
 {
 	(void)state;
 	enum { DAYS = 130 };
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[DAYS];
 	for (size_t i = 0; i < DAYS; i++)
 		visits[i] = (struct sink_visit){.event = {1, 1, i},
@@ -569,7 +569,7 @@ static void more_days_than_the_server_likes_are_taken_at_once(void **state)
 		                                .place = SINK_NO_TEXT,
 		                                .path = SINK_NO_TEXT};
 	struct sink_batch batch = {
-	    .visits = visits, .visit_count = DAYS, .shapes = &shape, .shape_count = 1, .now_ms = start_ms};
+	    .visits = visits, .visit_count = DAYS, .sets = &set, .set_count = 1, .now_ms = start_ms};
 	give_all(&batch);
 	struct sink_total total = {.link = 1};
 	assert_int_equal(sink->ops->clicks(sink, &total, 1), 0);
@@ -582,7 +582,7 @@ static void tidy_up(struct sink *s, int64_t now_ms)
 	assert_int_equal(give(s, &batch), 0);
 	int r = 1;
 	for (int i = 0; i < 200 && r > 0; i++)
-		r = s->ops->tidy(s, now_ms);
+		r = s->ops->retention(s, now_ms);
 	assert_int_equal(r, 0);
 }
 
@@ -629,7 +629,7 @@ static void days_that_were_made_one_part_count_the_same(void **state)
 	give_all(&b.batch);
 	struct str expected = answers_of(sink);
 	give_all(&a.batch);
-	container_of(sink, struct sink_clickhouse, base)->rest_s = 0;
+	container_of(sink, struct sink_clickhouse, base)->settle_s = 0;
 	for (int round = 0; round < 2; round++) {
 		UNTIL((tidy_up(sink, start_ms + 20 * day_ms), parts_unmerged() == 0));
 		assert_answers(expected);
@@ -774,7 +774,7 @@ static void *tidy_on(void *arg)
 	uint64_t duplicates;
 	int r = s->ops->commit(s, &batch, &duplicates);
 	for (int i = 0; i < 200 && (r == 0 || r > 0); i++) {
-		r = s->ops->tidy(s, start_ms + 150 * day_ms);
+		r = s->ops->retention(s, start_ms + 150 * day_ms);
 		if (r == 0)
 			break;
 	}
@@ -843,7 +843,7 @@ static void visits_of_one_minute_have_one_order_whoever_recorded_them(void **sta
 {
 	(void)state;
 	enum { MANY = 30 };
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[MANY];
 	for (size_t i = 0; i < MANY; i++)
 		visits[i] = (struct sink_visit){.event = {1 + i % 3, 5 + i % 2, UINT64_MAX - i},
@@ -854,7 +854,7 @@ static void visits_of_one_minute_have_one_order_whoever_recorded_them(void **sta
 		                                .place = SINK_NO_TEXT,
 		                                .path = SINK_NO_TEXT};
 	struct sink_batch batch = {
-	    .visits = visits, .visit_count = MANY, .shapes = &shape, .shape_count = 1, .now_ms = start_ms};
+	    .visits = visits, .visit_count = MANY, .sets = &set, .set_count = 1, .now_ms = start_ms};
 	give_all(&batch);
 	int64_t order[MANY], again[MANY];
 	for (size_t limit = 1; limit <= MANY; limit += 7) {

@@ -70,7 +70,7 @@ static int inner_clicks(struct sink *s, struct sink_total *links, size_t n)
 	return answer();
 }
 
-static int inner_books(struct sink *s, uint64_t node, bool deep, struct sink_books *ret)
+static int inner_books(struct sink *s, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	(void)s, (void)node, (void)deep, (void)ret;
 	return answer();
@@ -90,7 +90,7 @@ static const struct sink_ops inner_ops = {
     .window = inner_window,
     .top_links = inner_top_links,
     .clicks = inner_clicks,
-    .books = inner_books,
+    .reconciliation = inner_books,
     .ping = inner_ping,
 };
 
@@ -114,8 +114,8 @@ static int setup(void **state)
 	world = (struct world){.inner.ops = &inner_ops};
 	sem_init(&world.begun, 0, 0);
 	sem_init(&world.go_on, 0, 0);
-	const struct sink_later_config config = {.open = try_to_open, .ctx = &world};
-	return sink_later_new(&config, &world.later, NULL);
+	const struct sink_lazy_config config = {.open = try_to_open, .ctx = &world};
+	return sink_lazy_new(&config, &world.later, NULL);
 }
 
 static int teardown(void **state)
@@ -139,13 +139,13 @@ static void assert_all_answer(int r)
 	struct stats_query stats = {0};
 	struct visits_query visits = {0};
 	struct top_links_query top = {0};
-	struct sink_books books;
+	struct reconciliation reconciliation;
 	assert_int_equal(s->ops->stats(s, &stats), r);
 	assert_int_equal(s->ops->visits(s, &visits), r);
 	assert_int_equal(ask_window(), r);
 	assert_int_equal(s->ops->top_links(s, &top), r);
 	assert_int_equal(s->ops->clicks(s, NULL, 0), r);
-	assert_int_equal(s->ops->books(s, 0, false, &books), r);
+	assert_int_equal(s->ops->reconciliation(s, 0, false, &reconciliation), r);
 }
 
 static void until_it_is_there_every_question_fails_and_ping_says_why(void **state)

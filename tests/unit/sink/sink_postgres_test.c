@@ -72,7 +72,7 @@ static _Atomic int64_t print_number;
 
 /* Visits of link 3 and impressions of ad "x", one a second. */
 struct events {
-	struct visit_shape shape;
+	struct dimension_set set;
 	struct sink_visit visits[50];
 	struct sink_impression impressions[50];
 	struct advance advance;
@@ -81,7 +81,7 @@ struct events {
 
 static void events_fill(struct events *ev, uint64_t node, uint64_t stream, uint64_t from, int64_t time_ms)
 {
-	*ev = (struct events){.shape = {.kind = VISIT_CLICK}, .advance = {stream, from, from + 100}};
+	*ev = (struct events){.set = {.kind = VISIT_CLICK}, .advance = {stream, from, from + 100}};
 	for (unsigned i = 0; i < 50; i++) {
 		int64_t at_ms = time_ms + i * 1000;
 		ev->visits[i] = (struct sink_visit){.event = {node, stream, from + i},
@@ -105,8 +105,8 @@ static void events_fill(struct events *ev, uint64_t node, uint64_t stream, uint6
 	                                .visit_count = 50,
 	                                .impressions = ev->impressions,
 	                                .impression_count = 50,
-	                                .shapes = &ev->shape,
-	                                .shape_count = 1,
+	                                .sets = &ev->set,
+	                                .set_count = 1,
 	                                .source = 9,
 	                                .advances = &ev->advance,
 	                                .advance_count = 1,
@@ -145,10 +145,10 @@ static uint64_t clicks_of(uint64_t link)
 	return total.clicks;
 }
 
-static struct sink_books books_of(uint64_t node)
+static struct reconciliation books_of(uint64_t node)
 {
-	struct sink_books b;
-	assert_int_equal(sink->ops->books(sink, node, true, &b), 0);
+	struct reconciliation b;
+	assert_int_equal(sink->ops->reconciliation(sink, node, true, &b), 0);
 	return b;
 }
 
@@ -229,13 +229,13 @@ static void a_server_that_is_away_is_said_to_be(void **state)
 	database_kit_need();
 	struct events ev;
 	struct err e = {""};
-	struct sink_books b;
+	struct reconciliation b;
 	uint64_t duplicates;
 	events_fill(&ev, 1, 5, 0, start_ms);
 	relay_set(relay, RELAY_CUT);
 	assert_int_equal(give(sink, &ev, &duplicates), ERR_UNAVAILABLE);
-	assert_int_equal(sink->ops->books(sink, 0, false, &b), ERR_UNAVAILABLE);
-	assert_int_equal(sink->ops->tidy(sink, start_ms), ERR_UNAVAILABLE);
+	assert_int_equal(sink->ops->reconciliation(sink, 0, false, &b), ERR_UNAVAILABLE);
+	assert_int_equal(sink->ops->retention(sink, start_ms), ERR_UNAVAILABLE);
 	assert_int_equal(sink->ops->ping(sink, &e), ERR_UNAVAILABLE);
 	assert_true(strlen(e.text) > 10);
 }
@@ -339,7 +339,7 @@ static void *worker_run(void *arg)
 		}
 		w->errors += give(w->sink, &ev, &duplicates) != 0;
 		w->duplicates += duplicates;
-		w->errors += w->sink->ops->tidy(w->sink, start_ms + 4 * day_ms) < 0;
+		w->errors += w->sink->ops->retention(w->sink, start_ms + 4 * day_ms) < 0;
 	}
 	return NULL;
 }
@@ -363,7 +363,7 @@ static void several_workers_at_once_lose_nothing_and_count_nothing_twice(void **
 	}
 	assert_int_equal(errors, 0);
 	assert_int_equal(duplicates, (WORKERS - 1) * BATCHES * 50);
-	struct sink_books b = books_of(0);
+	struct reconciliation b = books_of(0);
 	assert_int_equal(b.clicks_in_rollups, WORKERS * BATCHES * 50);
 	assert_int_equal(b.visit_rows, WORKERS * BATCHES * 50);
 	assert_int_equal(b.impressions_counted, BATCHES * 50);
@@ -423,9 +423,9 @@ static void while_one_worker_tidies_the_others_have_nothing_to_do(void **state)
 	database_kit_hold(url,
 	                  "BEGIN; SELECT pg_advisory_xact_lock(1668641364, oid::int) FROM pg_namespace WHERE"
 	                  " nspname = current_schema()");
-	assert_int_equal(sink->ops->tidy(sink, start_ms + 4 * day_ms), 0);
+	assert_int_equal(sink->ops->retention(sink, start_ms + 4 * day_ms), 0);
 	database_kit_let_go();
-	assert_true(sink->ops->tidy(sink, start_ms + 4 * day_ms) > 0);
+	assert_true(sink->ops->retention(sink, start_ms + 4 * day_ms) > 0);
 }
 
 /* --- days --- */
@@ -455,7 +455,7 @@ static void rows_lie_in_partitions_by_day_and_the_next_day_is_there_before_it_co
 	assert_int_equal(rows_in("stats_visit_20260921"), 49);
 	assert_int_equal(rows_in("stats_visit_20260920"), 1);
 	assert_int_equal(rows_in("stats_impression_20260921"), 50);
-	while (sink->ops->tidy(sink, start_ms) > 0)
+	while (sink->ops->retention(sink, start_ms) > 0)
 		;
 	assert_int_equal(rows_in("stats_visit_20260922"), 0);
 	assert_int_equal(rows_in("stats_impression_20260922"), 0);
@@ -492,7 +492,7 @@ static void a_partition_that_cannot_be_made_now_is_made_later(void **state)
 	give_well(sink, &ev);
 	assert_int_equal(rows_in("stats_visit_rest"), 50);
 	database_kit_let_go();
-	while (sink->ops->tidy(sink, start_ms) > 0)
+	while (sink->ops->retention(sink, start_ms) > 0)
 		;
 	assert_int_equal(rows_in("stats_visit_rest"), 0);
 	assert_int_equal(rows_in("stats_visit_20260921"), 50);
@@ -509,7 +509,7 @@ static void days_past_their_time_are_dropped_whole(void **state)
 	}
 	events_fill(&ev, 1, 5, 300, start_ms + 91 * day_ms);
 	give_well(sink, &ev);
-	while (sink->ops->tidy(sink, start_ms + 91 * day_ms) > 0)
+	while (sink->ops->retention(sink, start_ms + 91 * day_ms) > 0)
 		;
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM pg_class WHERE relname ="
 	                                       " 'stats_visit_20260921'"),

@@ -92,17 +92,17 @@ static void check_image(void)
 	struct arena arena = {0};
 	struct sink *s = open_named("image.db");
 	struct position *positions;
-	struct sink_books books;
+	struct reconciliation reconciliation;
 	size_t count;
 	assert_non_null(s);
 	assert_int_equal(s->ops->resume(s, 0, &arena, &positions, &count), 0);
-	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
+	assert_int_equal(s->ops->reconciliation(s, 0, true, &reconciliation), 0);
 	uint64_t visits = count ? positions[0].offset : 0;
-	assert_int_equal(books.tally.clicks + books.tally.orphans, visits);
-	assert_int_equal(books.clicks_in_rollups, books.tally.clicks);
-	assert_int_equal(books.orphans_in_rollups, books.tally.orphans);
-	assert_int_equal(books.visit_rows, visits);
-	assert_int_equal(books.impressions_counted + books.duplicates, books.tally.impressions);
+	assert_int_equal(reconciliation.tally.clicks + reconciliation.tally.orphans, visits);
+	assert_int_equal(reconciliation.clicks_in_rollups, reconciliation.tally.clicks);
+	assert_int_equal(reconciliation.orphans_in_rollups, reconciliation.tally.orphans);
+	assert_int_equal(reconciliation.visit_rows, visits);
+	assert_int_equal(reconciliation.impressions_counted + reconciliation.duplicates, reconciliation.tally.impressions);
 	assert_true(visits >= model.visit_count); /* nothing that was acknowledged is missing */
 	s->ops->free(s);
 	arena_release(&arena);
@@ -157,7 +157,7 @@ static void work(void)
 				note(sink->ops->totals_flushed(sink, totals, count));
 		}
 		for (int k = 0; k < 5; k++)
-			note(sink->ops->tidy(sink, now_ms + 2 * 60000));
+			note(sink->ops->retention(sink, now_ms + 2 * 60000));
 		ask(now_ms);
 		note(sink->ops->settle(sink));
 		note(sink->ops->forget(sink, 0, (uint64_t[]){1}, 1));

@@ -73,7 +73,7 @@ static void a_damaged_file_gives_errors(void **state)
 	struct sink *s = open_sink();
 	for (int i = 0; i < 3; i++)
 		model_commit(&m, s, 700, 300, start_ms, start_ms + day_ms, start_ms + day_ms);
-	while (s->ops->tidy(s, start_ms + 10 * day_ms) > 0)
+	while (s->ops->retention(s, start_ms + 10 * day_ms) > 0)
 		;
 	s->ops->free(s);
 	CLEANUP(buf_release) struct buf whole = {0};
@@ -97,12 +97,12 @@ static void a_damaged_file_gives_errors(void **state)
 		    .from_ms = start_ms + 7, .to_ms = start_ms + day_ms - 7, .arena = &arena};
 		struct visits_query v = {
 		    .link = round % 2, .from_ms = 0, .to_ms = INT64_MAX, .limit = 500, .arena = &arena};
-		struct sink_books books;
+		struct reconciliation reconciliation;
 		s->ops->stats(s, &q);
 		s->ops->window(s, &w);
 		s->ops->visits(s, &v);
-		s->ops->books(s, 0, true, &books);
-		for (int k = 0; k < 20 && s->ops->tidy(s, start_ms + 100 * day_ms) > 0; k++)
+		s->ops->reconciliation(s, 0, true, &reconciliation);
+		for (int k = 0; k < 20 && s->ops->retention(s, start_ms + 100 * day_ms) > 0; k++)
 			;
 		s->ops->free(s);
 		arena_release(&arena);
@@ -132,30 +132,30 @@ static void commits_alone_keep_the_fresh_part_bounded(void **state)
 	(void)state;
 	enum { BATCH = 50000, BATCHES = 24 };
 	struct sink *s = open_sink();
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit *visits = many_visits(BATCH);
 	struct arena arena = {0};
 	uint64_t duplicates;
 	for (int i = 0; i < BATCHES; i++) {
 		struct sink_batch batch = {.visits = visits,
 		                           .visit_count = BATCH,
-		                           .shapes = &shape,
-		                           .shape_count = 1,
+		                           .sets = &set,
+		                           .set_count = 1,
 		                           .now_ms = start_ms,
 		                           .tally = {.clicks = BATCH}};
 		assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
 	}
 	struct stats_query q = {.link = 5, .from_ms = start_ms, .to_ms = start_ms + day_ms, .arena = &arena};
-	struct sink_books books;
+	struct reconciliation reconciliation;
 	struct top_links_query t = {.from_ms = 0, .to_ms = INT64_MAX, .limit = 5000, .arena = &arena};
 	assert_int_equal(s->ops->top_links(s, &t), 0);
 	assert_int_equal(t.count, 3000);
 	assert_int_equal(t.links[0].clicks, BATCHES * (BATCH / 3000 + 1));
 	assert_int_equal(s->ops->stats(s, &q), 0);
 	assert_int_equal(q.clicks, BATCHES * ((BATCH + 2995) / 3000));
-	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
-	assert_int_equal(books.clicks_in_rollups, BATCH * BATCHES);
-	assert_int_equal(books.visit_rows, BATCH * BATCHES);
+	assert_int_equal(s->ops->reconciliation(s, 0, true, &reconciliation), 0);
+	assert_int_equal(reconciliation.clicks_in_rollups, BATCH * BATCHES);
+	assert_int_equal(reconciliation.visit_rows, BATCH * BATCHES);
 	char wal[TEMP_PATH_BYTES];
 	struct stat st;
 	assert_int_equal(stat(temp_path(&folder, "stats.db-wal", wal), &st), 0);
@@ -218,11 +218,11 @@ static void assert_pieces_are_whole(struct sink *s, uint64_t link)
 	else
 		assert_int_equal(q.visitors, 45); /* the others are orphans only */
 	for (int deep = 0; deep < 2; deep++) {
-		struct sink_books books;
-		assert_int_equal(s->ops->books(s, 0, deep, &books), 0);
-		assert_int_equal(books.clicks_in_rollups, books.tally.clicks);
-		assert_int_equal(books.orphans_in_rollups, books.tally.orphans);
-		assert_int_equal(books.visit_rows, deep ? PIECES_VISITS : 0);
+		struct reconciliation reconciliation;
+		assert_int_equal(s->ops->reconciliation(s, 0, deep, &reconciliation), 0);
+		assert_int_equal(reconciliation.clicks_in_rollups, reconciliation.tally.clicks);
+		assert_int_equal(reconciliation.orphans_in_rollups, reconciliation.tally.orphans);
+		assert_int_equal(reconciliation.visit_rows, deep ? PIECES_VISITS : 0);
 	}
 	arena_release(&arena);
 }
@@ -231,22 +231,22 @@ static void every_piece_of_a_digest_leaves_all_answers_right(void **state)
 {
 	(void)state;
 	struct sink *s = open_sink();
-	const struct visit_shape shapes[] = {{.kind = VISIT_CLICK}, {.kind = VISIT_UNKNOWN}};
+	const struct dimension_set sets[] = {{.kind = VISIT_CLICK}, {.kind = VISIT_UNKNOWN}};
 	struct sink_visit *visits = many_visits(PIECES_VISITS);
 	uint64_t duplicates;
 	for (size_t i = 0; i < PIECES_VISITS; i += 10) {
 		visits[i].link = 0;
-		visits[i].shape = 1;
+		visits[i].set = 1;
 	}
 	struct sink_batch batch = {
 	    .visits = visits,
 	    .visit_count = PIECES_VISITS / 2,
-	    .shapes = shapes,
-	    .shape_count = 2,
+	    .sets = sets,
+	    .set_count = 2,
 	    .now_ms = start_ms,
 	    .tally = {.clicks = PIECES_VISITS / 20 * 9, .orphans = PIECES_VISITS / 20}};
 	assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
-	assert_int_equal(s->ops->tidy(s, start_ms + 61000), 1); /* begins with the first half */
+	assert_int_equal(s->ops->retention(s, start_ms + 61000), 1); /* begins with the first half */
 	batch.visits += PIECES_VISITS / 2;
 	assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
 	unsigned steps = 0;
@@ -258,7 +258,7 @@ static void every_piece_of_a_digest_leaves_all_answers_right(void **state)
 			s->ops->free(s);
 			s = open_sink();
 		}
-	} while (s->ops->tidy(s, start_ms + 61000) > 0);
+	} while (s->ops->retention(s, start_ms + 61000) > 0);
 	assert_in_range(steps, 4, 20);
 	struct arena arena = {0};
 	struct sink_total *totals;
@@ -321,7 +321,7 @@ static void tidy_until_done(struct sink *s, int64_t now_ms)
 	struct sink_batch batch = {.now_ms = now_ms};
 	uint64_t duplicates;
 	assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
-	while (s->ops->tidy(s, now_ms) > 0)
+	while (s->ops->retention(s, now_ms) > 0)
 		;
 }
 
@@ -390,28 +390,28 @@ static void ads_that_nothing_counts_any_more_lose_their_names(void **state)
 }
 
 /* Visits that all differ in everything; every third is a bot's. */
-static void visit_shapes(struct sink *s, uint64_t first, size_t count)
+static void visit_sets(struct sink *s, uint64_t first, size_t count)
 {
 	struct arena arena = {0};
-	struct visit_shape *shapes = calloc(count, sizeof(*shapes));
+	struct dimension_set *sets = calloc(count, sizeof(*sets));
 	struct sink_visit *visits = many_visits(count);
 	uint64_t duplicates;
-	assert_non_null(shapes);
+	assert_non_null(sets);
 	for (size_t i = 0; i < count; i++) {
-		visits[i].shape = (uint32_t)i;
+		visits[i].set = (uint32_t)i;
 		visits[i].link = 1;
 		for (int dim = 0; dim < DIM_COUNT; dim++)
 			if (dim == DIM_BOT ? i % 3 == 0 : (i >> dim & 7) != 0)
-				shapes[i].dims[dim] = arena_printf(&arena, "%llu",
+				sets[i].dims[dim] = arena_printf(&arena, "%llu",
 				                                   (unsigned long long)(first + i));
 	}
 	struct sink_batch batch = {.visits = visits,
 	                           .visit_count = count,
-	                           .shapes = shapes,
-	                           .shape_count = count,
+	                           .sets = sets,
+	                           .set_count = count,
 	                           .now_ms = start_ms};
 	assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
-	free(shapes);
+	free(sets);
 	free(visits);
 	arena_release(&arena);
 }
@@ -430,8 +430,8 @@ static void made_up_shapes_are_bounded_by_the_day_whatever_is_made_up(void **sta
 {
 	(void)state;
 	struct sink *s = open_sink();
-	visit_shapes(s, 0, 15000);
-	visit_shapes(s, 15000, 15000);
+	visit_sets(s, 0, 15000);
+	visit_sets(s, 15000, 15000);
 	assert_clicks(s, 30000, 10000);
 	s->ops->free(s);
 	assert_in_range(sql("SELECT count(*) FROM shape"), 19000, 20000);
@@ -444,7 +444,7 @@ static void made_up_shapes_are_bounded_for_ever(void **state)
 	s->ops->free(s);
 	sql("INSERT INTO shape (id, hash, kind) VALUES (199900, 1, 0)");
 	s = open_sink();
-	visit_shapes(s, 0, 3000);
+	visit_sets(s, 0, 3000);
 	assert_clicks(s, 3000, 1000);
 	s->ops->free(s);
 	assert_in_range(sql("SELECT max(id) FROM shape"), 199980, 200000);
@@ -454,15 +454,15 @@ static void new_texts_are_bounded_by_the_day(void **state)
 {
 	(void)state;
 	struct sink *s = open_sink();
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit *visits = many_visits(3);
 	const struct str texts[] = {STR("one"), STR("two"), STR("three")};
 	uint64_t duplicates;
 	struct arena arena = {0};
 	struct sink_batch batch = {.visits = visits,
 	                           .visit_count = 3,
-	                           .shapes = &shape,
-	                           .shape_count = 1,
+	                           .sets = &set,
+	                           .set_count = 1,
 	                           .texts = texts,
 	                           .text_count = 3,
 	                           .now_ms = start_ms};
@@ -513,9 +513,9 @@ static void a_second_without_parts_left_takes_impressions_still(void **state)
 	assert_int_equal(of, 19);
 	window_ads(s, start_ms + 999, start_ms + 1000, STR("ad 7"), &sum, &of);
 	assert_int_equal(sum, 200);
-	struct sink_books books;
-	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
-	assert_int_equal(books.impression_rows, (BEFORE + AFTER) * 300 + 200);
+	struct reconciliation reconciliation;
+	assert_int_equal(s->ops->reconciliation(s, 0, true, &reconciliation), 0);
+	assert_int_equal(reconciliation.impression_rows, (BEFORE + AFTER) * 300 + 200);
 	s->ops->free(s);
 	assert_in_range(sql("SELECT count(*) FROM impression"), BEFORE + AFTER / 3, AFTER + 3);
 }
@@ -529,11 +529,11 @@ static void rows_are_dropped_while_there_is_much_to_fold(void **state)
 	int64_t now_ms = start_ms + 92 * day_ms;
 	model_commit(&m, s, 6000, 0, start_ms, start_ms + day_ms, start_ms + day_ms);
 	model_commit(&m, s, 0, 0, now_ms, now_ms + 1, now_ms);
-	struct sink_books books;
+	struct reconciliation reconciliation;
 	for (int steps = 0; steps < 16; steps++)
-		assert_true(s->ops->tidy(s, now_ms) > 0);
-	assert_int_equal(s->ops->books(s, 0, true, &books), 0);
-	assert_int_equal(books.visit_rows, 0);
+		assert_true(s->ops->retention(s, now_ms) > 0);
+	assert_int_equal(s->ops->reconciliation(s, 0, true, &reconciliation), 0);
+	assert_int_equal(reconciliation.visit_rows, 0);
 	s->ops->free(s);
 	assert_true(sql("SELECT count(*) FROM cell WHERE level = 0") > 0);
 	model_release(&m);
@@ -575,15 +575,15 @@ static void a_file_of_the_first_version_is_brought_up_to_date(void **state)
 static void commit_until_killed(int out)
 {
 	struct sink *s = open_sink();
-	struct visit_shape shape = {.kind = VISIT_CLICK};
+	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit *visits = many_visits(100);
 	uint64_t duplicates;
 	for (uint64_t n = 1;; n++) {
 		struct advance advance = {.stream = 1, .from = (n - 1) * 100, .to = n * 100};
 		struct sink_batch batch = {.visits = visits,
 		                           .visit_count = 100,
-		                           .shapes = &shape,
-		                           .shape_count = 1,
+		                           .sets = &set,
+		                           .set_count = 1,
 		                           .advances = &advance,
 		                           .advance_count = 1,
 		                           .now_ms = start_ms,
@@ -591,7 +591,7 @@ static void commit_until_killed(int out)
 		if (s->ops->commit(s, &batch, &duplicates) != 0 || write(out, &n, sizeof(n)) != sizeof(n))
 			_exit(1);
 		if (n % 20 == 0)
-			s->ops->tidy(s, start_ms + 120000 + (int64_t)n * 1000000);
+			s->ops->retention(s, start_ms + 120000 + (int64_t)n * 1000000);
 	}
 }
 
@@ -626,13 +626,13 @@ static void a_killed_process_loses_nothing_that_was_committed(void **state)
 		struct arena arena = {0};
 		struct position *positions;
 		size_t count;
-		struct sink_books books;
+		struct reconciliation reconciliation;
 		assert_int_equal(s->ops->resume(s, 0, &arena, &positions, &count), 0);
 		assert_int_equal(count, 1);
 		assert_in_range(positions[0].offset, said * 100, (said + 1) * 100);
-		assert_int_equal(s->ops->books(s, 0, true, &books), 0);
-		assert_int_equal(books.tally.clicks, positions[0].offset);
-		assert_int_equal(books.clicks_in_rollups, positions[0].offset);
+		assert_int_equal(s->ops->reconciliation(s, 0, true, &reconciliation), 0);
+		assert_int_equal(reconciliation.tally.clicks, positions[0].offset);
+		assert_int_equal(reconciliation.clicks_in_rollups, positions[0].offset);
 		s->ops->free(s);
 		arena_release(&arena);
 	}

@@ -219,7 +219,7 @@ static void needs_print(const struct agent_need *needs, struct buf *out)
 	for (; needs; needs = needs->next) {
 		char *words[256];
 		size_t n = 0;
-		for (const struct agent_word *w = needs->words; w; w = w->next)
+		for (const struct required_literal *w = needs->words; w; w = w->next)
 			words[n++] = strndup(w->text.ptr, w->text.len);
 		struct buf clause = {0};
 		join_sorted(&clause, words, n, "|");
@@ -322,7 +322,7 @@ static void needs_of_an_expression_are_what_every_match_contains(void **state)
 		CLEANUP(buf_release) struct buf got = {0};
 		struct agent_need *needs;
 		bool names_fixed;
-		assert_int_equal(agent_needs_find(&mem, str_of(table[i].regex), &needs, &names_fixed), 0);
+		assert_int_equal(required_literals_find(&mem, str_of(table[i].regex), &needs, &names_fixed), 0);
 		needs_print(needs, &got);
 		if (strcmp(got.data, table[i].needs) != 0)
 			fail_msg("%s needs '%s' instead of '%s'", table[i].regex, got.data, table[i].needs);
@@ -345,7 +345,7 @@ static void names_are_fixed_when_the_first_group_can_only_be_one_of_a_few(void *
 		CLEANUP(arena_release) struct arena mem = {0};
 		struct agent_need *needs;
 		bool fixed;
-		assert_int_equal(agent_needs_find(&mem, str_of(table[i].regex), &needs, &fixed), 0);
+		assert_int_equal(required_literals_find(&mem, str_of(table[i].regex), &needs, &fixed), 0);
 		if (fixed != table[i].fixed)
 			fail_msg("%s", table[i].regex);
 	}
@@ -364,7 +364,7 @@ static void deep_nesting_is_given_up_not_followed(void **state)
 		buf_char(&regex, ')');
 	struct agent_need *needs;
 	bool fixed;
-	assert_int_equal(agent_needs_find(&mem, buf_view(&regex), &needs, &fixed), 0);
+	assert_int_equal(required_literals_find(&mem, buf_view(&regex), &needs, &fixed), 0);
 	assert_null(needs);
 }
 
@@ -378,7 +378,7 @@ static void alternatives_beyond_a_bound_still_give_needs(void **state)
 	buf_str(&regex, STR(")end"));
 	struct agent_need *needs;
 	bool fixed;
-	assert_int_equal(agent_needs_find(&mem, buf_view(&regex), &needs, &fixed), 0);
+	assert_int_equal(required_literals_find(&mem, buf_view(&regex), &needs, &fixed), 0);
 	assert_non_null(needs);
 	assert_non_null(needs->next); /* the names, and "end" */
 	assert_null(needs->next->next);

@@ -123,10 +123,10 @@ static void assert_text(struct str got, const char *want)
 		fail_msg("'%.*s' instead of '%s'", STR_ARG(got), want ? want : "(none)");
 }
 
-static const struct visit_shape *shape_of(const struct sink_batch *b, size_t visit)
+static const struct dimension_set *set_of(const struct sink_batch *b, size_t visit)
 {
-	assert_true(visit < b->visit_count && b->visits[visit].shape < b->shape_count);
-	return &b->shapes[b->visits[visit].shape];
+	assert_true(visit < b->visit_count && b->visits[visit].set < b->set_count);
+	return &b->sets[b->visits[visit].set];
 }
 
 static struct str text_of(const struct sink_batch *b, uint32_t index)
@@ -151,7 +151,7 @@ static void a_click_is_enriched(void **state)
 	assert_text(text_of(b, v->referrer), "https://News.example/story");
 	assert_int_equal(v->place, SINK_NO_TEXT);
 	assert_int_equal(v->path, SINK_NO_TEXT);
-	const struct visit_shape *s = shape_of(b, 0);
+	const struct dimension_set *s = set_of(b, 0);
 	assert_int_equal(s->kind, VISIT_CLICK);
 	assert_text(s->dims[DIM_BROWSER], "Firefox");
 	assert_text(s->dims[DIM_OS], "Linux");
@@ -165,7 +165,7 @@ static void a_click_is_enriched(void **state)
 	assert_int_equal(b->now_ms, NOW);
 }
 
-static void visits_alike_share_a_shape(void **state)
+static void visits_alike_share_a_set(void **state)
 {
 	(void)state;
 	click(FIREFOX, "https://a.example/1", "de");
@@ -176,14 +176,14 @@ static void visits_alike_share_a_shape(void **state)
 	click(NULL, NULL, NULL);
 	const struct sink_batch *b = feed(0);
 	assert_int_equal(b->visit_count, 6);
-	assert_int_equal(b->shape_count, 4);
-	assert_int_equal(b->visits[0].shape, b->visits[1].shape);
-	assert_int_not_equal(b->visits[0].shape, b->visits[2].shape);
-	assert_int_equal(b->visits[4].shape, b->visits[5].shape);
+	assert_int_equal(b->set_count, 4);
+	assert_int_equal(b->visits[0].set, b->visits[1].set);
+	assert_int_not_equal(b->visits[0].set, b->visits[2].set);
+	assert_int_equal(b->visits[4].set, b->visits[5].set);
 	assert_int_equal(b->visits[0].agent, b->visits[2].agent);
 	assert_int_not_equal(b->visits[0].referrer, b->visits[1].referrer);
-	assert_text(shape_of(b, 3)->dims[DIM_BOT], "http-library");
-	assert_text(shape_of(b, 4)->dims[DIM_BOT], "no-user-agent");
+	assert_text(set_of(b, 3)->dims[DIM_BOT], "http-library");
+	assert_text(set_of(b, 4)->dims[DIM_BOT], "no-user-agent");
 	assert_int_equal(b->visits[4].agent, SINK_NO_TEXT);
 }
 
@@ -200,11 +200,11 @@ static void kinds_and_sources_are_kept_apart(void **state)
 	}
 	const struct sink_batch *b = feed(0);
 	assert_int_equal(b->visit_count, EVENT_VISIT_KINDS);
-	assert_int_equal(b->shape_count, EVENT_VISIT_KINDS);
+	assert_int_equal(b->set_count, EVENT_VISIT_KINDS);
 	for (size_t i = 0; i < b->visit_count; i++) {
 		bool orphan = visit_is_orphan((enum visit_kind)i);
-		assert_int_equal(shape_of(b, i)->kind, i);
-		assert_text(shape_of(b, i)->dims[DIM_SOURCE], i % 2 ? "qr" : "link");
+		assert_int_equal(set_of(b, i)->kind, i);
+		assert_text(set_of(b, i)->dims[DIM_SOURCE], i % 2 ? "qr" : "link");
 		assert_int_equal(b->visits[i].link, orphan ? 0 : 3);
 		assert_text(text_of(b, b->visits[i].path), i == VISIT_UNKNOWN ? "wp-login.php" : NULL);
 	}
@@ -244,7 +244,7 @@ static void a_country_comes_from_the_header_or_else_from_the_address(void **stat
 	    "Bavaria\nMunich"};
 	assert_int_equal(b->visit_count, ARRAY_LEN(countries));
 	for (size_t i = 0; i < ARRAY_LEN(countries); i++) {
-		assert_text(shape_of(b, i)->dims[DIM_COUNTRY], countries[i]);
+		assert_text(set_of(b, i)->dims[DIM_COUNTRY], countries[i]);
 		assert_text(text_of(b, b->visits[i].place), places[i]);
 	}
 	assert_int_equal(b->visits[2].address_len, 6);
@@ -429,9 +429,9 @@ static void strings_from_before_the_reader_began_are_fetched(void **state)
 	click(FIREFOX, "https://a.example/", "de");
 	const struct sink_batch *b = feed(from);
 	assert_int_equal(b->visit_count, 1);
-	assert_text(shape_of(b, 0)->dims[DIM_BROWSER], "Firefox");
-	assert_text(shape_of(b, 0)->dims[DIM_REFERRER], "a.example");
-	assert_text(shape_of(b, 0)->dims[DIM_LANGUAGE], "de");
+	assert_text(set_of(b, 0)->dims[DIM_BROWSER], "Firefox");
+	assert_text(set_of(b, 0)->dims[DIM_REFERRER], "a.example");
+	assert_text(set_of(b, 0)->dims[DIM_LANGUAGE], "de");
 	assert_text(text_of(b, b->visits[0].agent), FIREFOX);
 }
 
@@ -449,7 +449,7 @@ static void a_mention_that_leads_nowhere_reads_as_none(void **state)
 	assert_int_equal(add(&r, &strings, &ev), 0);
 	const struct sink_batch *b = batch_result(batch);
 	assert_int_equal(b->visit_count, 2);
-	assert_text(shape_of(b, 1)->dims[DIM_BOT], "no-user-agent");
+	assert_text(set_of(b, 1)->dims[DIM_BOT], "no-user-agent");
 	assert_int_equal(b->visits[1].referrer, SINK_NO_TEXT);
 	stream_release(&strings);
 }
@@ -477,17 +477,17 @@ static void forgotten_words_are_found_again(void **state)
 			ev = (struct event){.kind = EVENT_STRING, .position = 1 << 20 | i};
 			ev.string = str_n(text, (size_t)len);
 			assert_int_equal(add(&r, &strings, &ev), 0);
-			assert_true(i < WORDS_MAX);
+			assert_true(i < INTERN_MAX);
 		}
 		batch_begin(batch, NOW);
 		assert_false(batch_is_full(batch));
 		assert_int_equal(add(&r, &strings, &visit), 0);
 		const struct sink_batch *b = batch_result(batch);
 		assert_int_equal(b->visit_count, 1);
-		assert_int_equal(b->shape_count, 1);
-		assert_text(shape_of(b, 0)->dims[DIM_BROWSER], "Firefox");
-		assert_text(shape_of(b, 0)->dims[DIM_REFERRER], "a.example");
-		assert_text(shape_of(b, 0)->dims[DIM_LANGUAGE], "de");
+		assert_int_equal(b->set_count, 1);
+		assert_text(set_of(b, 0)->dims[DIM_BROWSER], "Firefox");
+		assert_text(set_of(b, 0)->dims[DIM_REFERRER], "a.example");
+		assert_text(set_of(b, 0)->dims[DIM_LANGUAGE], "de");
 		assert_text(text_of(b, b->visits[0].referrer), "https://a.example/");
 	}
 	stream_release(&strings);
@@ -579,7 +579,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    WITH_LOG(a_click_is_enriched),
-	    WITH_LOG(visits_alike_share_a_shape),
+	    WITH_LOG(visits_alike_share_a_set),
 	    WITH_LOG(kinds_and_sources_are_kept_apart),
 	    WITH_LOG(a_country_comes_from_the_header_or_else_from_the_address),
 	    WITH_LOG(the_same_id_counts_once),

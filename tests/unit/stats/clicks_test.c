@@ -40,7 +40,7 @@ static struct {
 	unsigned store_calls, sink_calls;
 	int64_t sink_ms;  /* how long it takes to answer */
 	int64_t later_ms; /* the clock is ahead of the real one */
-	char untold[TEMP_PATH_BYTES];
+	char dirty_links[TEMP_PATH_BYTES];
 } world;
 
 static unsigned seed = 4711;
@@ -117,7 +117,7 @@ static void worker_start(uint64_t flush_ms)
 	                                     .store = world.sink_keeps_place ? NULL : &store,
 	                                     .node = NODE,
 	                                     .flush_ms = flush_ms,
-	                                     .untold = world.untold[0] ? world.untold : NULL,
+	                                     .dirty_links = world.dirty_links[0] ? world.dirty_links : NULL,
 	                                     .metrics = metrics};
 	assert_int_equal(clicks_new(&config, &clicks), 0);
 	world.at = world.sink_keeps_place ? world.sink_at : world.group_at;
@@ -168,21 +168,21 @@ static int end(void **state)
  * count and the queue's commit. */
 static void batch_run(uint64_t size, unsigned steps)
 {
-	static const struct visit_shape shapes[] = {{.kind = VISIT_CLICK}, {.kind = VISIT_HEAD}};
+	static const struct dimension_set sets[] = {{.kind = VISIT_CLICK}, {.kind = VISIT_HEAD}};
 	struct sink_visit visits[BATCH_MAX];
 	uint64_t to = MIN(world.at + size, (uint64_t)EVENTS);
 	const struct advance advances[] = {{.stream = OTHER_STREAM, .from = 3 * world.at, .to = 3 * to},
 	                                   {.stream = STREAM, .from = world.at, .to = to}};
 	struct sink_batch b = {.visits = visits,
-	                       .shapes = shapes,
-	                       .shape_count = ARRAY_LEN(shapes),
+	                       .sets = sets,
+	                       .set_count = ARRAY_LEN(sets),
 	                       .source = SOURCE,
 	                       .advances = advances,
 	                       .advance_count = ARRAY_LEN(advances)};
 	for (uint64_t i = world.at; i < to; i++)
 		visits[b.visit_count++] = (struct sink_visit){.link = world.links[i] ? world.links[i] : 1,
 		                                              .stream = STREAM,
-		                                              .shape = world.links[i] == 0};
+		                                              .set = world.links[i] == 0};
 	clicks_announce(clicks, &b);
 	if (steps > 1)
 		world.sink_at = MAX(world.sink_at, to);
@@ -401,7 +401,7 @@ static void without_counters_what_a_killed_worker_left_is_told_by_the_next(void 
 	struct temp dir;
 	temp_init(&dir);
 	begin(false, false, LONG_MS);
-	temp_path(&dir, "untold", world.untold);
+	temp_path(&dir, "untold", world.dirty_links);
 	worker_die();
 	worker_start(LONG_MS);
 	while (world.at < EVENTS) {

@@ -35,31 +35,31 @@ static void publish(void *ctx, const struct stats_news *news)
 	if (news->recent_count > 0) {
 		const struct sink_visit *v = &news->batch->visits[news->recent[0].visit];
 		memcpy(heard.key, news->recent[0].key, news->recent[0].key_len);
-		heard.browser = news->batch->shapes[v->shape].dims[DIM_BROWSER];
+		heard.browser = news->batch->sets[v->set].dims[DIM_BROWSER];
 	}
 }
 
-static struct herald *herald;
+static struct live_source *live_source;
 
 static int setup(void **state)
 {
 	(void)state;
-	const struct herald_config config = {
+	const struct live_source_config config = {
 	    .settings = &settings, .seen_ms = 1000, .is_watched = watched, .publish = publish};
 	heard = (struct heard){0};
-	return herald_new(&config, &herald, NULL);
+	return live_source_new(&config, &live_source, NULL);
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	herald_free(herald);
+	live_source_free(live_source);
 	return 0;
 }
 
 static void tell(const struct event *ev)
 {
-	const struct forwarder_watch *w = herald_watch(herald);
+	const struct forwarder_watch *w = live_source_watch(live_source);
 	static struct queue_stream stream;
 	const struct queue_event with = {
 	    .id = {1, 2, 3},
@@ -73,7 +73,7 @@ static void tell(const struct event *ev)
 
 static void tell_some(void)
 {
-	const struct forwarder_watch *w = herald_watch(herald);
+	const struct forwarder_watch *w = live_source_watch(live_source);
 	w->begin(w->ctx);
 	tell(&(struct event){.kind = EVENT_VISIT, .visit = {.time_ms = 1, .link = 7, .key = STR("aB3")}});
 	tell(&(struct event){.kind = EVENT_VISIT, .visit = {.time_ms = 1, .kind = EVENT_ORPHAN_ROOT}});
@@ -85,7 +85,7 @@ static void tell_some(void)
 static void what_was_delivered_is_told(void **state)
 {
 	(void)state;
-	const struct forwarder_watch *w = herald_watch(herald);
+	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = true;
 	tell_some();
 	assert_int_equal(heard.times, 0); /* it is not delivered yet */
@@ -102,7 +102,7 @@ static void what_was_delivered_is_told(void **state)
 static void a_batch_that_was_given_up_is_not(void **state)
 {
 	(void)state;
-	const struct forwarder_watch *w = herald_watch(herald);
+	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = true;
 	tell_some();
 	w->begin(w->ctx);
@@ -113,7 +113,7 @@ static void a_batch_that_was_given_up_is_not(void **state)
 static void while_nobody_watches_nothing_is(void **state)
 {
 	(void)state;
-	const struct forwarder_watch *w = herald_watch(herald);
+	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = false;
 	tell_some();
 	is_watched = true; /* who comes in the middle waits for the next batch */

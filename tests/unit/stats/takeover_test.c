@@ -67,18 +67,18 @@ static int fake_settle(struct sink *s)
 	return fake.says;
 }
 
-static int fake_books(struct sink *s, uint64_t node, bool deep, struct sink_books *ret)
+static int fake_books(struct sink *s, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	(void)s;
 	(void)deep;
 	assert_int_equal(node, NODE);
-	*ret = (struct sink_books){.tally.clicks = fake.clicks};
+	*ret = (struct reconciliation){.tally.clicks = fake.clicks};
 	return fake.says;
 }
 
 static const struct sink_ops keeping = {
-    .resume = fake_resume, .commit = fake_commit, .settle = fake_settle, .books = fake_books};
-static const struct sink_ops forgetting = {.commit = fake_commit, .settle = fake_settle, .books = fake_books};
+    .resume = fake_resume, .commit = fake_commit, .settle = fake_settle, .reconciliation = fake_books};
+static const struct sink_ops forgetting = {.commit = fake_commit, .settle = fake_settle, .reconciliation = fake_books};
 
 static int setup(void **state)
 {
@@ -114,8 +114,8 @@ static struct checkpoint begin(enum log_keeper keeper)
 {
 	struct checkpoint c;
 	struct err e = {""};
-	const struct takeover_config config = {dir.path, keeper, &fake.base, false};
-	if (takeover(&config, NODE, &arena, &c, &e) < 0)
+	const struct handover_config config = {dir.path, keeper, &fake.base, false};
+	if (checkpoint_handover(&config, NODE, &arena, &c, &e) < 0)
 		fail_msg("%s", e.text);
 	return c;
 }
@@ -124,8 +124,8 @@ static int begin_while_the_sink_is_away(enum log_keeper keeper)
 {
 	struct checkpoint c;
 	struct err e = {""};
-	const struct takeover_config config = {dir.path, keeper, &fake.base, true};
-	return takeover(&config, NODE, &arena, &c, &e);
+	const struct handover_config config = {dir.path, keeper, &fake.base, true};
+	return checkpoint_handover(&config, NODE, &arena, &c, &e);
 }
 
 /* A reader that keeps its place in a file has read on. */
@@ -134,7 +134,7 @@ static void read_on(enum log_keeper keeper, uint64_t segment, uint64_t offset, u
 	char path[TEMP_PATH_BYTES];
 	struct position at = {segment, offset};
 	struct checkpoint c = {.positions = &at, .count = 1, .counts.clicks = clicks};
-	assert_int_equal(checkpoint_write(temp_path(&dir, takeover_file(keeper), path), &c, NULL), 0);
+	assert_int_equal(checkpoint_write(temp_path(&dir, handover_file(keeper), path), &c, NULL), 0);
 }
 
 static void assert_at(const struct checkpoint *c, uint64_t segment, uint64_t offset)
@@ -194,10 +194,10 @@ static void a_sink_that_does_not_take_the_place_leaves_the_file(void **state)
 	(void)state;
 	struct checkpoint c;
 	struct err e = {""};
-	const struct takeover_config config = {dir.path, KEEPER_SINK, &fake.base, false};
+	const struct handover_config config = {dir.path, KEEPER_SINK, &fake.base, false};
 	read_on(KEEPER_FORWARDER, 1, 700, 15);
 	fake.says = ERR_UNAVAILABLE;
-	assert_int_equal(takeover(&config, NODE, &arena, &c, &e), ERR_UNAVAILABLE);
+	assert_int_equal(checkpoint_handover(&config, NODE, &arena, &c, &e), ERR_UNAVAILABLE);
 	assert_true(has_file("forwarded"));
 	fake.says = 0;
 	c = begin(KEEPER_SINK);

@@ -11,26 +11,26 @@
 #include <stdlib.h>
 
 static struct agents *agents;
-static struct words words;
+static struct intern intern;
 
 static int make(void **state)
 {
 	(void)state;
 	assert_int_equal(agents_new(64, &agents, NULL), 0);
-	return words_init(&words, agents);
+	return intern_init(&intern, agents);
 }
 
 static int release(void **state)
 {
 	(void)state;
-	words_release(&words);
+	intern_release(&intern);
 	agents_free(agents);
 	return 0;
 }
 
 static void assert_word(uint32_t number, const char *want)
 {
-	struct str got = words_text(&words, number);
+	struct str got = intern_text(&intern, number);
 	if (!str_eq(got, str_of(want)) || !got.ptr != !want)
 		fail_msg("'%.*s' instead of '%s'", STR_ARG(got), want ? want : "(none)");
 }
@@ -38,22 +38,22 @@ static void assert_word(uint32_t number, const char *want)
 static uint32_t numbered(unsigned number)
 {
 	char text[32];
-	return words_of(&words, str_n(text, (size_t)snprintf(text, sizeof(text), "word %u", number)));
+	return intern_add(&intern, str_n(text, (size_t)snprintf(text, sizeof(text), "word %u", number)));
 }
 
 static void a_text_has_one_number(void **state)
 {
 	(void)state;
 	char text[] = "one";
-	uint32_t one = words_of(&words, str_of(text));
+	uint32_t one = intern_add(&intern, str_of(text));
 	text[0] = 'X'; /* it keeps its own copy */
-	assert_int_not_equal(one, WORD_NONE);
+	assert_int_not_equal(one, INTERN_NONE);
 	assert_word(one, "one");
-	assert_int_not_equal(words_of(&words, STR("two")), one);
-	assert_int_equal(words_of(&words, STR("one")), one);
-	assert_int_equal(words_of(&words, STR("")), WORD_NONE);
-	assert_int_equal(words_of(&words, STR_NULL), WORD_NONE);
-	assert_word(WORD_NONE, NULL);
+	assert_int_not_equal(intern_add(&intern, STR("two")), one);
+	assert_int_equal(intern_add(&intern, STR("one")), one);
+	assert_int_equal(intern_add(&intern, STR("")), INTERN_NONE);
+	assert_int_equal(intern_add(&intern, STR_NULL), INTERN_NONE);
+	assert_word(INTERN_NONE, NULL);
 }
 
 static void an_agent_is_taken_apart(void **state)
@@ -70,13 +70,13 @@ static void an_agent_is_taken_apart(void **state)
 	};
 	for (int twice = 0; twice < 2; twice++) {
 		for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-			const struct word *w = words_agent(&words, words_of(&words, str_of(table[i].agent)));
+			const struct word *w = intern_agent(&intern, intern_add(&intern, str_of(table[i].agent)));
 			assert_word(w->browser, table[i].browser);
 			assert_word(w->os, table[i].os);
 			assert_word(w->device, table[i].device);
 			assert_word(w->bot, table[i].bot);
 		}
-		assert_word(words_agent(&words, WORD_NONE)->bot, "no-user-agent");
+		assert_word(intern_agent(&intern, INTERN_NONE)->bot, "no-user-agent");
 	}
 	assert_int_equal(agents_read_stats(agents).misses, ARRAY_LEN(table)); /* each was asked about once */
 }
@@ -111,17 +111,17 @@ static void a_referrer_has_its_host(void **state)
 	};
 	for (int twice = 0; twice < 2; twice++) {
 		for (size_t i = 0; i < ARRAY_LEN(table); i++)
-			assert_word(words_host(&words, words_of(&words, str_of(table[i].referrer))),
+			assert_word(intern_host(&intern, intern_add(&intern, str_of(table[i].referrer))),
 			            table[i].host);
 	}
 	char url[400];
 	for (size_t len = 250; len < 258; len++) {
 		memset(url, 'a', sizeof(url));
 		memcpy(url, "http://", 7);
-		uint32_t host = words_host(&words, words_of(&words, str_n(url, 7 + len)));
-		assert_int_equal(words_text(&words, host).len, len <= 253 ? len : 0);
+		uint32_t host = intern_host(&intern, intern_add(&intern, str_n(url, 7 + len)));
+		assert_int_equal(intern_text(&intern, host).len, len <= 253 ? len : 0);
 	}
-	assert_int_equal(words_host(&words, WORD_NONE), WORD_NONE);
+	assert_int_equal(intern_host(&intern, INTERN_NONE), INTERN_NONE);
 }
 
 static void a_preference_has_its_language(void **state)
@@ -136,10 +136,10 @@ static void a_preference_has_its_language(void **state)
 	};
 	for (int twice = 0; twice < 2; twice++) {
 		for (size_t i = 0; i < ARRAY_LEN(table); i++)
-			assert_word(words_language(&words, words_of(&words, str_of(table[i].preference))),
+			assert_word(intern_language(&intern, intern_add(&intern, str_of(table[i].preference))),
 			            table[i].language);
 	}
-	assert_int_equal(words_language(&words, WORD_NONE), WORD_NONE);
+	assert_int_equal(intern_language(&intern, INTERN_NONE), INTERN_NONE);
 }
 
 static void too_many_words_are_refused_until_a_reset(void **state)
@@ -147,15 +147,15 @@ static void too_many_words_are_refused_until_a_reset(void **state)
 	(void)state;
 	unsigned n = 0;
 	bool were_many = false;
-	for (; numbered(n) != WORD_NONE; n++) {
-		assert_int_equal(words_are_many(&words), n + 1 > WORDS_MAX / 2);
-		were_many |= words_are_many(&words);
+	for (; numbered(n) != INTERN_NONE; n++) {
+		assert_int_equal(intern_is_full(&intern), n + 1 > INTERN_MAX / 2);
+		were_many |= intern_is_full(&intern);
 	}
 	assert_true(were_many);
-	assert_int_equal(n, WORDS_MAX - 1);
-	assert_int_not_equal(numbered(5), WORD_NONE); /* known ones still are */
-	words_reset(&words);
-	assert_false(words_are_many(&words));
+	assert_int_equal(n, INTERN_MAX - 1);
+	assert_int_not_equal(numbered(5), INTERN_NONE); /* known ones still are */
+	intern_reset(&intern);
+	assert_false(intern_is_full(&intern));
 	assert_int_equal(numbered(n + 1), 1);
 	assert_word(1, "word 65536");
 }
@@ -169,11 +169,11 @@ static void too_many_bytes_are_refused_until_a_reset(void **state)
 	memset(text, 'x', LONG);
 	do
 		memcpy(text, &n, sizeof(n));
-	while (words_of(&words, str_n(text, LONG)) != WORD_NONE && ++n < 10000);
-	assert_int_equal(n, WORDS_BYTES_MAX / LONG);
-	assert_true(words_are_many(&words));
-	words_reset(&words);
-	assert_int_not_equal(words_of(&words, str_n(text, LONG)), WORD_NONE);
+	while (intern_add(&intern, str_n(text, LONG)) != INTERN_NONE && ++n < 10000);
+	assert_int_equal(n, INTERN_BYTES_MAX / LONG);
+	assert_true(intern_is_full(&intern));
+	intern_reset(&intern);
+	assert_int_not_equal(intern_add(&intern, str_n(text, LONG)), INTERN_NONE);
 	free(text);
 }
 
@@ -181,26 +181,26 @@ static void a_reset_forgets_what_was_made_of_words(void **state)
 {
 	(void)state;
 	static const char curl[] = "curl/7.88.1";
-	assert_word(words_agent(&words, WORD_NONE)->bot, "no-user-agent");
-	assert_word(words_agent(&words, words_of(&words, str_of(curl)))->browser, "curl");
-	words_reset(&words);
-	assert_int_equal(words_of(&words, STR("https://a.example/")), 1);
-	assert_word(words_host(&words, 1), "a.example");
-	assert_word(words_agent(&words, words_of(&words, str_of(curl)))->browser, "curl");
-	assert_word(words_agent(&words, WORD_NONE)->bot, "no-user-agent");
+	assert_word(intern_agent(&intern, INTERN_NONE)->bot, "no-user-agent");
+	assert_word(intern_agent(&intern, intern_add(&intern, str_of(curl)))->browser, "curl");
+	intern_reset(&intern);
+	assert_int_equal(intern_add(&intern, STR("https://a.example/")), 1);
+	assert_word(intern_host(&intern, 1), "a.example");
+	assert_word(intern_agent(&intern, intern_add(&intern, str_of(curl)))->browser, "curl");
+	assert_word(intern_agent(&intern, INTERN_NONE)->bot, "no-user-agent");
 }
 
 static void without_time_new_agents_are_other_until_there_is_more(void **state)
 {
 	(void)state;
-	uint32_t curl = words_of(&words, STR("curl/7.88.1")), wget = words_of(&words, STR("Wget/1.21"));
-	words_allow(&words, 1);
-	assert_word(words_agent(&words, curl)->browser, "curl"); /* which takes longer than that */
-	assert_word(words_agent(&words, wget)->browser, "Other");
-	assert_word(words_agent(&words, curl)->browser, "curl");
-	assert_word(words_agent(&words, WORD_NONE)->bot, "no-user-agent");
-	words_allow(&words, INT64_MAX);
-	assert_word(words_agent(&words, wget)->browser, "Wget");
+	uint32_t curl = intern_add(&intern, STR("curl/7.88.1")), wget = intern_add(&intern, STR("Wget/1.21"));
+	intern_allow(&intern, 1);
+	assert_word(intern_agent(&intern, curl)->browser, "curl"); /* which takes longer than that */
+	assert_word(intern_agent(&intern, wget)->browser, "Other");
+	assert_word(intern_agent(&intern, curl)->browser, "curl");
+	assert_word(intern_agent(&intern, INTERN_NONE)->bot, "no-user-agent");
+	intern_allow(&intern, INT64_MAX);
+	assert_word(intern_agent(&intern, wget)->browser, "Wget");
 }
 
 #define WITH_WORDS(test) cmocka_unit_test_setup_teardown(test, make, release)

@@ -28,7 +28,7 @@ static struct store_write create(uint64_t id, const char *name, bool is_alias)
 {
 	struct store_write w = is_alias ? kit_alias(&arena, id, name) : kit_generated(&arena, id);
 	w.now_ms = NOW_MS;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	w.link.owner = ME;
 	return w;
 }
@@ -37,7 +37,7 @@ static struct store_write on(enum store_write_kind kind, const char *name, uint6
 {
 	return (struct store_write){.kind = kind,
 	                            .now_ms = NOW_MS,
-	                            .rest_ms = REST_MS,
+	                            .quarantine_ms = REST_MS,
 	                            .arena = &arena,
 	                            .ref = {.id = id, .key = str_of(name)}};
 }
@@ -91,9 +91,9 @@ static bool is_free(enum holder holder, enum rest rest, bool is_spent, bool deco
 {
 	bool held = holder == HOLDER_LIVES || holder == HOLDER_GENERATED ||
 	            (holder == HOLDER_OVER_OTHERS && !reuse);
-	bool rests = rest == REST_OTHERS && !reuse;
+	bool quarantined = rest == REST_OTHERS && !reuse;
 	bool was_given_out = (is_spent || decodes_to_spent) && !reuse;
-	return !held && !rests && !was_given_out;
+	return !held && !quarantined && !was_given_out;
 }
 
 static void a_name_is_free_or_taken_as_the_rules_say(void **state)
@@ -113,9 +113,9 @@ static void a_name_is_free_or_taken_as_the_rules_say(void **state)
 		v.names[0].before = (struct name_state){
 		    .link = holder_make(holder),
 		    .key_id = holder == HOLDER_GENERATED ? 3 : 0,
-		    .rests = rest != REST_NONE,
-		    .rest_owner = rest == REST_MINE ? ME : OTHER,
-		    .rest_until_ms = rest == REST_ENDED ? NOW_MS : NOW_MS + 1,
+		    .quarantined = rest != REST_NONE,
+		    .quarantine_owner = rest == REST_MINE ? ME : OTHER,
+		    .quarantined_until_ms = rest == REST_ENDED ? NOW_MS : NOW_MS + 1,
 		    .spent_id = is_spent ? 4 : 0,
 		};
 		decide(&v, &w, 1, &out);
@@ -124,7 +124,7 @@ static void a_name_is_free_or_taken_as_the_rules_say(void **state)
 		assert_int_equal(name_gains_link(&v.names[0]), free);
 		assert_int_equal(name_loses_link(&v.names[0]), free && holder != HOLDER_NONE);
 		if (free)
-			assert_false(v.names[0].now.rests);
+			assert_false(v.names[0].now.quarantined);
 		else
 			assert_memory_equal(&v.names[0].now, &v.names[0].before, sizeof(v.names[0].now));
 		view_release(&v);
@@ -176,23 +176,23 @@ static void an_alias_rests_after_its_end_and_is_free_after_a_delete(void **state
 {
 	(void)state;
 	int result;
-	struct name_state now = removed(STORE_LINK_REAP, &keeps_keys, link_of(3, "name", OTHER, OVER_MS), 0,
+	struct name_state now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, "name", OTHER, OVER_MS), 0,
 	                                &result);
 	assert_int_equal(result, 0);
 	assert_null(now.link);
-	assert_true(now.rests);
-	assert_int_equal(now.rest_owner, OTHER);
-	assert_int_equal(now.rest_until_ms, OVER_MS + REST_MS);
+	assert_true(now.quarantined);
+	assert_int_equal(now.quarantine_owner, OTHER);
+	assert_int_equal(now.quarantined_until_ms, OVER_MS + REST_MS);
 	now = removed(STORE_LINK_DELETE, &keeps_keys, link_of(3, "name", OTHER, OVER_MS), 0, &result);
 	assert_int_equal(result, 0);
-	assert_false(now.rests);
-	now = removed(STORE_LINK_REAP, &keeps_keys, link_of(3, "name", OTHER, NOW_MS - REST_MS), 0, &result);
+	assert_false(now.quarantined);
+	now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, "name", OTHER, NOW_MS - REST_MS), 0, &result);
 	assert_int_equal(result, 0);
-	assert_false(now.rests); /* it has rested already */
-	now = removed(STORE_LINK_REAP, &keeps_keys, link_of(3, "name", OTHER, NOW_MS + 1), 0, &result);
+	assert_false(now.quarantined); /* it has rested already */
+	now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, "name", OTHER, NOW_MS + 1), 0, &result);
 	assert_int_equal(result, ERR_CONFLICT); /* it lives */
 	assert_non_null(now.link);
-	now = removed(STORE_LINK_REAP, &keeps_keys, NULL, 0, &result);
+	now = removed(STORE_LINK_SWEEP, &keeps_keys, NULL, 0, &result);
 	assert_int_equal(result, ERR_NOT_FOUND);
 }
 
@@ -200,12 +200,12 @@ static void a_generated_key_is_spent_and_comes_back_only_after_its_end(void **st
 {
 	(void)state;
 	int result;
-	struct name_state now = removed(STORE_LINK_REAP, &keeps_keys, link_of(3, NULL, ME, OVER_MS), 3,
+	struct name_state now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, NULL, ME, OVER_MS), 3,
 	                                &result);
 	assert_int_equal(result, 0);
 	assert_int_equal(now.spent_id, 3);
 	assert_int_equal(now.spent_end_ms, OVER_MS);
-	assert_false(now.rests);
+	assert_false(now.quarantined);
 	now = removed(STORE_LINK_DELETE, &keeps_keys, link_of(3, NULL, ME, OVER_MS), 3, &result);
 	assert_int_equal(now.spent_end_ms, SPENT_FOR_GOOD);
 	now = removed(STORE_LINK_DELETE, &plain, link_of(3, NULL, ME, OVER_MS), 3, &result);

@@ -97,7 +97,7 @@ static void a_claim_tells_which_link_is_gone(void **state)
 	assert_int_equal(ids[0], 3);
 	struct feed_page page = feed_since(cursor, false);
 	assert_int_equal(page.count, 1);
-	assert_int_equal(page.entries[0].kind, FEED_LINK_GONE);
+	assert_int_equal(page.entries[0].kind, FEED_LINK_REMOVED);
 	assert_int_equal(page.entries[0].id, 77);
 }
 

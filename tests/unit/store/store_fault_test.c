@@ -39,7 +39,7 @@ static int call(struct store *s, const char *op)
 	struct store_lookup read = {.ref = {.id = 1, .key = STR("g1")}, .arena = &arena};
 	struct store_list page = {.limit = 1, .arena = &arena};
 	struct registry_users users = {.limit = 1, .arena = &arena};
-	struct store_over over = {.now_ms = 1};
+	struct store_expired expired = {.now_ms = 1};
 	struct user_record user;
 	struct registry_keys keys = {.limit = 1, .arena = &arena};
 	size_t count;
@@ -59,7 +59,7 @@ static int call(struct store *s, const char *op)
 	if (strcmp(op, "permitted") == 0)
 		return store_permitted(s, 1, &arena, &ids, &count);
 	if (strcmp(op, "over") == 0)
-		return store_over(s, &over);
+		return store_expired(s, &expired);
 	if (strcmp(op, "users") == 0)
 		return registry_users(s->registry, &users);
 	if (strcmp(op, "accounts") == 0) {
@@ -96,10 +96,10 @@ static void every_operation_fails_with_every_error_and_no_other_does(void **stat
 	}
 }
 
-static int shared_claim(struct store *s, int64_t now_ms, uint64_t rest_ms, size_t max, uint64_t *ret_ids,
+static int shared_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
                         size_t *ret_count)
 {
-	(void)s, (void)now_ms, (void)rest_ms, (void)max;
+	(void)s, (void)now_ms, (void)quarantine_ms, (void)max;
 	ret_ids[0] = 9;
 	*ret_count = 1;
 	return 0;

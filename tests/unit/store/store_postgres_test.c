@@ -170,7 +170,7 @@ static struct store_write on_key(enum store_write_kind kind, uint64_t id, int64_
 {
 	struct str key = arena_printf(&arena, "g%llu", (unsigned long long)id);
 	return (struct store_write){
-	    .kind = kind, .now_ms = now_ms, .arena = &arena, .ref = {id, key}, .rest_ms = REST_MS};
+	    .kind = kind, .now_ms = now_ms, .arena = &arena, .ref = {id, key}, .quarantine_ms = REST_MS};
 }
 
 static void create_mortal(uint64_t id)
@@ -182,7 +182,7 @@ static void create_mortal(uint64_t id)
 
 static void reap(uint64_t id)
 {
-	struct store_write w = on_key(STORE_LINK_REAP, id, OVER_MS);
+	struct store_write w = on_key(STORE_LINK_SWEEP, id, OVER_MS);
 	assert_int_equal(kit_apply(store, &w), 0);
 }
 
@@ -250,7 +250,7 @@ static struct store_write reuse(uint64_t row, uint64_t id)
 	                                 arena_printf(&arena, "g%llu", (unsigned long long)id).ptr);
 	w.ref.id = id;
 	w.reuse = true;
-	w.rest_ms = REST_MS;
+	w.quarantine_ms = REST_MS;
 	return w;
 }
 
@@ -277,7 +277,7 @@ static void a_key_that_came_back_names_a_link_again_and_can_come_back_again(void
 	taken.ref.id = 3;
 	taken.now_ms = OVER_MS + 50000;
 	assert_int_equal(kit_apply(store, &taken), ERR_CONFLICT);
-	struct store_write gone = on_key(STORE_LINK_REAP, 3, OVER_MS + 5000);
+	struct store_write gone = on_key(STORE_LINK_SWEEP, 3, OVER_MS + 5000);
 	assert_int_equal(kit_apply(store, &gone), 0);
 	assert_int_equal(claim(OVER_MS + 5000 + REST_MS, 4, ids), 1);
 	assert_int_equal(ids[0], 3);
@@ -313,7 +313,7 @@ static void no_two_claimers_get_the_same_key(void **state)
 	}
 	assert_int_equal(store_apply(store, batch, CLAIMED), 0);
 	for (uint64_t i = 0; i < CLAIMED / 2; i++)
-		batch[i] = on_key(STORE_LINK_REAP, i + 1, OVER_MS);
+		batch[i] = on_key(STORE_LINK_SWEEP, i + 1, OVER_MS);
 	assert_int_equal(store_apply(store, batch, CLAIMED / 2), 0);
 	free(batch);
 	for (size_t i = 0; i < CLAIMERS; i++)

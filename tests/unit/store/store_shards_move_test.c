@@ -157,7 +157,7 @@ static void delete (struct writer *me, struct arena *a, unsigned i)
 static void reap(struct writer *me, struct arena *a, unsigned i)
 {
 	struct name *name = &me->names[i];
-	struct store_write w = {.kind = STORE_LINK_REAP,
+	struct store_write w = {.kind = STORE_LINK_SWEEP,
 	                        .now_ms = KIT_NOW_MS + LINK_LATE_MS,
 	                        .arena = a,
 	                        .ref.key = name_text(me, a, i)};

@@ -342,9 +342,9 @@ static void rows_that_are_not_ours_are_never_seen(void **state)
 	names_copy();
 	assert_true(links_in(0) + links_in(1) > LINKS);
 	links_check(store, 1, LINKS);
-	struct store_over over = {.now_ms = INT64_MAX, .max = 1, .ids = (uint64_t[1]){0}, .count_all = true};
-	assert_int_equal(store_over(store, &over), 0);
-	assert_int_equal(over.total, 0);
+	struct store_expired expired = {.now_ms = INT64_MAX, .max = 1, .ids = (uint64_t[1]){0}, .count_all = true};
+	assert_int_equal(store_expired(store, &expired), 0);
+	assert_int_equal(expired.total, 0);
 	struct store_lookup read = {.ref.id = id_that_moves(true), .arena = &arena}; /* by its row */
 	assert_int_equal(store_lookup(store, &read, 1), 0);
 	assert_int_equal(read.result, 0);
@@ -476,7 +476,7 @@ static void nothing_is_read_or_written_by_another_row(void **state)
 	struct store_count total = {.id = 1, .clicks = 1};
 	struct ranked_id ranked[2];
 	struct postgres_ids tagged = {.tag = STR("t"), .max = 1, .ids = ranked},
-	                    over = {.max = 1, .ids = ranked};
+	                    expired = {.max = 1, .ids = ranked};
 	uint64_t ids[1], *users;
 	size_t count;
 	bool more;
@@ -485,7 +485,7 @@ static void nothing_is_read_or_written_by_another_row(void **state)
 	assert_int_equal(postgres_lookup(db, &old, &read, 1), ERR_CONFLICT);
 	assert_int_equal(postgres_list(db, &old, (struct ranked_id){0}, &page, &more), ERR_CONFLICT);
 	assert_int_equal(postgres_ids(db, &old, &tagged), ERR_CONFLICT);
-	assert_int_equal(postgres_ids(db, &old, &over), ERR_CONFLICT);
+	assert_int_equal(postgres_ids(db, &old, &expired), ERR_CONFLICT);
 	assert_int_equal(postgres_permitted(db, &old, 1, &arena, &users, &count), ERR_CONFLICT);
 	assert_int_equal(postgres_set_clicks(db, &old, 1, &total, 1), ERR_CONFLICT);
 	assert_int_equal(postgres_claim(db, &old, 1, 0, 1, ids, &count), ERR_CONFLICT);
@@ -517,7 +517,7 @@ static void everything_under_a_name_moves_with_it(void **state)
 		assert_int_equal(store_apply(store, batch, 2), 0);
 		struct store_write more[] = {
 		    {.kind = STORE_PERMIT, .ref = batch[0].ref, .user = user.user.id},
-		    {.kind = STORE_LINK_REAP, .ref = batch[1].ref}};
+		    {.kind = STORE_LINK_SWEEP, .ref = batch[1].ref}};
 		for (size_t k = 0; k < 2; k++) {
 			more[k].now_ms = KIT_NOW_MS;
 			more[k].arena = &arena;

@@ -84,13 +84,13 @@ static void assert_clean_error(int r)
 
 static void accounts_under_fault(struct store *store, struct arena *a, uint64_t ids[1])
 {
-	struct store_over over = {.now_ms = KIT_NOW_MS, .max = 1, .ids = ids, .count_all = true};
+	struct store_expired expired = {.now_ms = KIT_NOW_MS, .max = 1, .ids = ids, .count_all = true};
 	struct registry_users page = {.limit = 5, .arena = a};
 	struct registry_keys keys = {.limit = 5, .arena = a};
 	struct user_record user;
 	uint64_t *users;
 	size_t count;
-	assert_clean_error(store_over(store, &over));
+	assert_clean_error(store_expired(store, &expired));
 	assert_clean_error(registry_users(store->registry, &page));
 	assert_clean_error(registry_keys(store->registry, &keys));
 	assert_clean_error(store_permitted(store, 11, a, &users, &count));
@@ -304,11 +304,11 @@ static unsigned long over_reads(int64_t now_ms, size_t max, size_t count)
 {
 	uint64_t ids[16];
 	struct store *store = must_open();
-	struct store_over over = {.now_ms = now_ms, .max = max, .ids = ids};
+	struct store_expired expired = {.now_ms = now_ms, .max = max, .ids = ids};
 	sqlite_sys_fail(&(struct sqlite_fault){.call = SQLITE_SYS_READ, .at = ULONG_MAX});
-	assert_int_equal(store_over(store, &over), 0);
+	assert_int_equal(store_expired(store, &expired), 0);
 	unsigned long reads = sqlite_sys_clear();
-	assert_int_equal(over.count, count);
+	assert_int_equal(expired.count, count);
 	store_free(store);
 	return reads;
 }
