@@ -56,10 +56,11 @@ MAIN := $(OUT)/obj/cmd/main.o
 LIBRARY := $(OUT)/libcurt.a
 
 # The suites of a folder are one program, FOLDER/run, which runs one of them by its name (tests/support/suites.c). Those
-# of tests/unit/api put doubles in place of other modules' functions: each is a program of its own.
-TEST_FOLDERS := $(filter-out tests/unit/api,$(sort $(wildcard tests/unit/*))) tests/conformance
+# of DOUBLES put doubles in place of other modules' functions: each is a program of its own.
+DOUBLES := tests/unit/auth tests/unit/handler tests/unit/redirect
+TEST_FOLDERS := $(filter-out $(DOUBLES),$(sort $(wildcard tests/unit/*))) tests/conformance
 SUITES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard $(TEST_FOLDERS:=/*_test.c))))
-SINGLES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/unit/api/*_test.c)))
+SINGLES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard $(DOUBLES:=/*_test.c))))
 TESTS := $(TEST_FOLDERS:%=$(OUT)/%/run) $(SINGLES:.o=)
 SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
 # The thread sanitizer does not know the threads that librdkafka uses.

@@ -5,10 +5,10 @@
  * Fields beyond the four are passed over: senders add their own, and a misspelt one is missed anyway.
  */
 #include "api/handlers.h"
-#include "api/problem.h"
-#include "api/reply.h"
 #include "base/json_in.h"
 #include "base/json_out.h"
+#include "handler/problem.h"
+#include "handler/reply.h"
 
 enum {
 	FUTURE_MS = 3600 * 1000, /* how far clocks may be ahead of ours */

@@ -1,12 +1,9 @@
 /* The handlers behind the route table (routes.c). Each replies, or defers and replies later. */
 #pragma once
 
-#include "api/api.h"
+#include "handler/api.h"
 
 typedef void api_handler_fn(struct api_call *call);
-
-/* routes.c: handles a request that is not in the cache of redirects, also once more. */
-void api_dispatch(struct api_worker *w, struct http_conn *c, const struct http_request *req);
 
 /* links.c */
 api_handler_fn links_post, links_list_get, link_get, link_patch, link_delete;

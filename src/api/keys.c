@@ -2,13 +2,13 @@
  * API keys over HTTP: /api/v1/keys. Admins make, see and revoke everybody's; whoever is signed in their own.
  * A key without the right 'admin' has no say here: one that got lost shall not make others.
  */
-#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/jobs.h"
-#include "api/key_json.h"
-#include "api/named.h"
-#include "api/problem.h"
-#include "api/reply.h"
+#include "handler/caller.h"
+#include "handler/jobs.h"
+#include "handler/key_json.h"
+#include "handler/link_param.h"
+#include "handler/problem.h"
+#include "handler/reply.h"
 
 enum { PAGE_MAX = 1000 };
 

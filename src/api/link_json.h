@@ -1,7 +1,7 @@
 /* Links as the outside sees them. */
 #pragma once
 
-#include "api/api.h"
+#include "handler/api.h"
 
 /* A link without a user_name has been given its owner's (READ_OWNER). */
 void link_json(struct buf *b, const struct api *api, const struct link_record *link);

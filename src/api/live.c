@@ -1,12 +1,12 @@
 #include "api/live.h"
 
-#include "api/ask.h"
-#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/named.h"
 #include "api/ownership.h"
-#include "api/problem.h"
 #include "base/json_out.h"
+#include "handler/caller.h"
+#include "handler/link_param.h"
+#include "handler/problem.h"
+#include "handler/query_job.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

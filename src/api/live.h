@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "api/api.h"
+#include "handler/api.h"
 
 struct live;
 

@@ -4,9 +4,9 @@
  * `required` and `properties` from the rows of store/fields.h.
  */
 #include "api/handlers.h"
-#include "api/input.h"
-#include "api/problem.h"
 #include "base/json_out.h"
+#include "handler/input.h"
+#include "handler/problem.h"
 #include "web/assets.h"
 
 #include <pthread.h>

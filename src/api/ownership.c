@@ -1,6 +1,6 @@
 #include "api/ownership.h"
 
-#include "api/jobs.h"
+#include "handler/jobs.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "api/api.h"
+#include "handler/api.h"
 
 struct ownership;
 

@@ -1,12 +1,12 @@
 /* Who may follow a private link: /api/v1/links/{key}/permissions, for its owner and admins. */
-#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/jobs.h"
-#include "api/named.h"
-#include "api/problem.h"
-#include "api/reply.h"
 #include "base/json_out.h"
 #include "base/utf8.h"
+#include "handler/caller.h"
+#include "handler/jobs.h"
+#include "handler/link_param.h"
+#include "handler/problem.h"
+#include "handler/reply.h"
 
 /* So that an owner tells apart who they let in, and learns no addresses: a***@example.com. */
 static void email_masked(struct buf *b, struct str email)

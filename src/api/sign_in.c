@@ -6,19 +6,19 @@
  */
 #include "api/sign_in.h"
 
-#include "api/ask.h"
-#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/html.h"
-#include "api/input.h"
-#include "api/jobs.h"
-#include "api/key_json.h"
-#include "api/passwords.h"
-#include "api/problem.h"
-#include "api/reply.h"
-#include "api/strangers.h"
 #include "api/user_json.h"
+#include "auth/passwords.h"
 #include "base/json_out.h"
+#include "handler/caller.h"
+#include "handler/guess_limits.h"
+#include "handler/html.h"
+#include "handler/input.h"
+#include "handler/jobs.h"
+#include "handler/key_json.h"
+#include "handler/problem.h"
+#include "handler/query_job.h"
+#include "handler/reply.h"
 #include "http/form.h"
 #include "http/forwarded.h"
 
@@ -105,25 +105,6 @@ void session_reply_ended(struct http_conn *c)
 
 /* The form */
 
-void sign_in_page(struct http_conn *c, int status, const char *why, struct str next)
-{
-	struct buf CLEANUP(buf_release) page = {0};
-	html_page_begin(&page, STR("Sign in"));
-	buf_str(&page, STR("<h1>Sign in</h1><p>"));
-	html_text(&page, str_of(why));
-	buf_str(&page,
-	        STR("</p><form method=\"post\" action=\"/api/v1/session\">"
-	            "<label>Email address<br><input type=\"email\" name=\"email\" autocomplete=\"username\" "
-	            "required autofocus></label>"
-	            "<label>Password<br><input type=\"password\" name=\"password\" "
-	            "autocomplete=\"current-password\" required></label>"
-	            "<input type=\"hidden\" name=\"next\" value=\""));
-	html_text(&page, next);
-	buf_str(&page, STR("\"><p><button>Sign in</button></p></form>"));
-	html_page_end(&page);
-	api_reply_page(c, status, &page, html_form_policy);
-}
-
 /* Only a path of our own, in printable ASCII: browsers take '//' and '/\' for another host, and drop controls
  * before they look. */
 static struct str local_path(struct str next)
@@ -183,7 +164,7 @@ static void reply_wrong(struct sign_in_job *j)
 	static const struct problem p = {
 	    .status = 401, .code = "sign-in-failed", .fields = &auth_challenge, .field_count = 1};
 	if (j->is_form)
-		sign_in_page(j->ask.conn, 401, failed_sentence, j->next);
+		reply_sign_in_page(j->ask.conn, 401, failed_sentence, j->next);
 	else
 		problem_reply(j->ask.conn, &p, "%s", failed_sentence);
 }
@@ -241,7 +222,7 @@ static bool read_form(struct sign_in_job *j, const struct http_request *req)
 	if (j->email.len > 0 && j->email.len <= USER_EMAIL_BYTES_MAX && j->password.len > 0 &&
 	    j->password.len <= PASSWORD_BYTES_MAX)
 		return true;
-	sign_in_page(j->ask.conn, 400, "Give your email address and your password.", j->next);
+	reply_sign_in_page(j->ask.conn, 400, "Give your email address and your password.", j->next);
 	return false;
 }
 

@@ -1,13 +1,10 @@
 /* Signing in and out: /api/v1/session. A session's cookie is out of reach for scripts. */
 #pragma once
 
-#include "api/api.h"
+#include "handler/api.h"
 #include "http/request.h"
 
 enum { SESSION_COOKIE_BYTES = 256 };
-
-/* A page with a form to sign in, that leads to `next` afterwards; `why` is a sentence above it. */
-void sign_in_page(struct http_conn *c, int status, const char *why, struct str next);
 
 /* Does the client talk to us over TLS, as far as can be known? Then cookies shall go no other way. */
 bool session_is_secure(const struct api_worker *w, struct http_conn *c, const struct http_request *req);

@@ -1,13 +1,13 @@
 /* Questions about clicks and impressions. */
-#include "api/ask.h"
-#include "api/auth.h"
 #include "api/handlers.h"
 #include "api/link_json.h"
-#include "api/named.h"
-#include "api/problem.h"
-#include "api/reply.h"
 #include "api/stats_params.h"
 #include "base/json_out.h"
+#include "handler/caller.h"
+#include "handler/link_param.h"
+#include "handler/problem.h"
+#include "handler/query_job.h"
+#include "handler/reply.h"
 
 #include <stdlib.h>
 

@@ -2,11 +2,11 @@
  * POST /api/v1/sweep: removes links that are over, for at most a second, and says how many there still are.
  * Whoever wants them all gone asks again until there are none: `curt sweep` does, and shows how far it is.
  */
-#include "api/ask.h"
-#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/problem.h"
-#include "api/reply.h"
+#include "handler/caller.h"
+#include "handler/problem.h"
+#include "handler/query_job.h"
+#include "handler/reply.h"
 #include "link/sweep.h"
 #include "os/clock.h"
 #include "os/thread.h"

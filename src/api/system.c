@@ -1,11 +1,11 @@
 /* What operators and newcomers ask the server about itself. */
-#include "api/ask.h"
-#include "api/checks.h"
 #include "api/handlers.h"
-#include "api/html.h"
-#include "api/jobs.h"
-#include "api/reply.h"
 #include "base/json_out.h"
+#include "handler/checks.h"
+#include "handler/html.h"
+#include "handler/jobs.h"
+#include "handler/query_job.h"
+#include "handler/reply.h"
 #include "limiter/limiter.h"
 
 void healthz_get(struct api_call *call)
@@ -49,7 +49,7 @@ struct readyz_job {
 static int keys_check(struct key_source *source, struct err *e)
 {
 	struct source_stats s = source->ops->stats(source);
-	if (s.shards == 0 || s.stock > 0)
+	if (s.shards == 0 || s.available > 0)
 		return 0;
 	return err_set(e, ERR_LIMIT,
 	               "no keys are left in stock (%llu of %llu shards do not answer): links with an alias "

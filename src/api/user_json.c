@@ -1,7 +1,7 @@
 #include "api/user_json.h"
 
-#include "api/input.h"
-#include "api/passwords.h"
+#include "auth/passwords.h"
+#include "handler/input.h"
 
 void user_json(struct buf *b, const struct user_record *user)
 {

@@ -2,17 +2,17 @@
  * Users over HTTP: /api/v1/users. Admins see and change everybody; anybody else themselves, and to change
  * anything they must be signed in: an API key that got lost shall not take its user's account along.
  */
-#include "api/ask.h"
-#include "api/auth.h"
 #include "api/handlers.h"
-#include "api/jobs.h"
-#include "api/named.h"
-#include "api/passwords.h"
-#include "api/problem.h"
-#include "api/reply.h"
 #include "api/sign_in.h"
-#include "api/strangers.h"
 #include "api/user_json.h"
+#include "auth/passwords.h"
+#include "handler/caller.h"
+#include "handler/guess_limits.h"
+#include "handler/jobs.h"
+#include "handler/link_param.h"
+#include "handler/problem.h"
+#include "handler/query_job.h"
+#include "handler/reply.h"
 
 #include <stdio.h>
 

@@ -26,16 +26,16 @@ int kafka_url_brokers(const char *url, const char **ret, struct err *e);
 
 /* Letters out */
 
-enum kafka_message_state {
+enum kafka_outgoing_state {
 	MESSAGE_NEW,
 	MESSAGE_SENT,      /* it may or may not arrive */
 	MESSAGE_DELIVERED, /* all replicas that are in sync have it */
 };
 
 /* Letters with the same key are in one partition, and there in the order in which they were sent. */
-struct kafka_message {
+struct kafka_outgoing {
 	unsigned topic; /* index into the config's */
-	enum kafka_message_state state;
+	enum kafka_outgoing_state state;
 	struct str key, value;
 };
 
@@ -57,7 +57,7 @@ int kafka_producer_ping(struct kafka_producer *p, uint64_t timeout_ms, struct er
  * may then be there twice. The letters' bytes stay where they are until they are delivered or the producer is
  * freed.
  */
-int kafka_producer_send(struct kafka_producer *p, struct kafka_message *messages, size_t count,
+int kafka_producer_send(struct kafka_producer *p, struct kafka_outgoing *messages, size_t count,
                         uint64_t timeout_ms, struct err *e);
 
 /* Messages in */

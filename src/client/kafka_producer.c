@@ -45,11 +45,11 @@ static const struct kafka_property defaults[] = {
 static void delivered(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
 {
 	struct kafka_producer *p = opaque;
-	struct kafka_message *message = message->_private;
+	struct kafka_outgoing *sent = message->_private;
 	(void)rk;
 	p->waiting--;
 	if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-		message->state = MESSAGE_DELIVERED;
+		sent->state = MESSAGE_DELIVERED;
 		return;
 	}
 	if (!p->failed)
@@ -139,14 +139,14 @@ static void refused(struct kafka_producer *p, rd_kafka_resp_err_t err)
 }
 
 /* Hands over what is new in one topic, in order. False: librdkafka has no more room at present. */
-static bool messages_enqueue(struct kafka_producer *p, unsigned topic, struct kafka_message *messages,
-                              size_t count)
+static bool messages_enqueue(struct kafka_producer *p, unsigned topic, struct kafka_outgoing *messages,
+                             size_t count)
 {
 	rd_kafka_message_t chunk[CHUNK];
 	for (size_t i = 0; i < count;) {
 		int n = 0;
 		for (; i < count && n < CHUNK; i++) {
-			struct kafka_message *l = &messages[i];
+			struct kafka_outgoing *l = &messages[i];
 			if (l->topic != topic || l->state != MESSAGE_NEW)
 				continue;
 			chunk[n++] = (rd_kafka_message_t){
@@ -162,7 +162,7 @@ static bool messages_enqueue(struct kafka_producer *p, unsigned topic, struct ka
 		                : 0;
 		for (int k = 0; k < n; k++) {
 			if (chunk[k].err == RD_KAFKA_RESP_ERR_NO_ERROR)
-				((struct kafka_message *)chunk[k]._private)->state = MESSAGE_SENT;
+				((struct kafka_outgoing *)chunk[k]._private)->state = MESSAGE_SENT;
 			else if (chunk[k].err != RD_KAFKA_RESP_ERR__QUEUE_FULL)
 				refused(p, chunk[k].err);
 		}
@@ -173,7 +173,7 @@ static bool messages_enqueue(struct kafka_producer *p, unsigned topic, struct ka
 	return true;
 }
 
-static bool all_enqueue(struct kafka_producer *p, struct kafka_message *messages, size_t count)
+static bool all_enqueue(struct kafka_producer *p, struct kafka_outgoing *messages, size_t count)
 {
 	bool all = true;
 	for (unsigned i = 0; i < p->config.topic_count; i++)
@@ -181,7 +181,7 @@ static bool all_enqueue(struct kafka_producer *p, struct kafka_message *messages
 	return all;
 }
 
-int kafka_producer_send(struct kafka_producer *p, struct kafka_message *messages, size_t count,
+int kafka_producer_send(struct kafka_producer *p, struct kafka_outgoing *messages, size_t count,
                         uint64_t timeout_ms, struct err *e)
 {
 	int64_t until_ms = clock_mono_ms() + (int64_t)timeout_ms;

@@ -22,7 +22,7 @@ struct conn_pool {
 	void *ctx;
 	const char *address;
 	size_t max;
-	atomic_bool is_failing;       /* stored under the lock, see failure_note_locked */
+	atomic_bool is_avoided;    /* stored under the lock, see avoid_note_locked */
 	atomic_bool is_stopped;    /* likewise */
 	_Atomic int64_t logged_ms; /* the last time; 0: never */
 
@@ -43,7 +43,7 @@ struct conn_pool {
 
 bool conn_pool_is_failing(const struct conn_pool *p)
 {
-	return atomic_load_explicit(&p->is_failing, memory_order_relaxed);
+	return atomic_load_explicit(&p->is_avoided, memory_order_relaxed);
 }
 
 bool conn_pool_is_stopped(const struct conn_pool *p)
@@ -62,10 +62,10 @@ void conn_pool_log(struct conn_pool *p, const char *text)
 /* --- health --- */
 
 /* To be called when what it follows from has changed. */
-static void failure_note_locked(struct conn_pool *p)
+static void avoid_note_locked(struct conn_pool *p)
 {
 	bool is_alone = p->open_count == 0 || p->driver->shares_fate;
-	atomic_store_explicit(&p->is_failing, p->is_doubted || (p->is_failing && is_alone),
+	atomic_store_explicit(&p->is_avoided, p->is_doubted || (p->is_failing && is_alone),
 	                      memory_order_relaxed);
 }
 
@@ -134,7 +134,7 @@ static struct pool_conn *connect_unlocking(struct conn_pool *p)
 		failure_note_locked(p, r, &why);
 		task_wake(&p->reconnector);
 	}
-	failure_note_locked(p);
+	avoid_note_locked(p);
 	pthread_cond_broadcast(&p->changed);
 	return c;
 }
@@ -212,7 +212,7 @@ static void give_back(struct pool_conn *c, enum conn_verdict verdict, const stru
 		late_note_locked(p, why);
 	if (verdict == CONN_FAILED && !is_old)
 		failure_note_locked(p, ERR_UNAVAILABLE, why);
-	failure_note_locked(p);
+	avoid_note_locked(p);
 	if (p->is_failing || p->is_doubted) {
 		pthread_cond_broadcast(&p->changed); /* there may be none left to wait for */
 		task_wake(&p->reconnector);

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "cmd/server.h"
+#include "server/server.h"
 
 struct client {
 	char url[256];

@@ -1,10 +1,10 @@
 /* Looks at what a server on this machine meets, and says what to do about it. */
 #include "client/redis_ring.h"
 #include "cmd/ask.h"
-#include "cmd/backends.h"
 #include "cmd/command.h"
 #include "os/clock.h"
 #include "queue/topics.h"
+#include "server/backends.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

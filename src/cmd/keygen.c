@@ -1,9 +1,9 @@
 #include "keys/keygen.h"
 
 #include "client/redis.h"
-#include "cmd/backends.h"
 #include "cmd/command.h"
 #include "cmd/service.h"
+#include "server/backends.h"
 
 #include <stdio.h>
 
@@ -24,7 +24,7 @@ struct keygen_service {
 	struct key_source *origin;
 	struct leases *leases;
 	struct arena arena;
-	struct stock **dbs;
+	struct keys_db **dbs;
 	size_t db_count;
 	struct keygen *keygen;
 };

@@ -1,9 +1,9 @@
 #include "keys/keysync.h"
 
 #include "client/redis.h"
-#include "cmd/backends.h"
 #include "cmd/command.h"
 #include "cmd/service.h"
+#include "server/backends.h"
 
 #include <stdio.h>
 
@@ -18,11 +18,11 @@ static const char usage[] = "usage: curt keysync [--config FILE] [--SETTING VALU
 
 struct keysync_service {
 	struct arena arena;
-	struct shelf **lists;
+	struct redis_key_list **lists;
 	size_t list_count;
 	struct leases **leases; /* of each shelf */
 	size_t leases_opened;   /* the first ones are our own; the rest repeats the last */
-	struct stock **dbs;
+	struct keys_db **dbs;
 	size_t db_count;
 	struct keysync *keysync;
 };

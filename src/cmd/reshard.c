@@ -1,8 +1,8 @@
 #include "store/reshard.h"
-#include "cmd/backends.h"
 #include "cmd/command.h"
 #include "cmd/service.h"
 #include "os/clock.h"
+#include "server/backends.h"
 
 #include <signal.h>
 #include <stdatomic.h>

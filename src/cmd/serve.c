@@ -1,6 +1,6 @@
 #include "cmd/command.h"
-#include "cmd/server.h"
 #include "cmd/service.h"
+#include "server/server.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What all that runs until a signal comes has in common: settings, the log, signals. */
 #pragma once
 
-#include "cmd/settings.h"
+#include "server/settings.h"
 
 struct service {
 	const char *usage;

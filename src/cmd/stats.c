@@ -183,7 +183,8 @@ static int catch_up(struct client *c)
 	for (;;) {
 		json_t *reconciliation;
 		int r = ask(c, "GET", "/api/v1/reconcile", NULL, false, &reconciliation);
-		long long pending = number(reconciliation, "clicks_pending") + number(reconciliation, "impressions_pending");
+		long long pending = number(reconciliation, "clicks_pending") +
+		                    number(reconciliation, "impressions_pending");
 		json_decref(reconciliation);
 		if (r != 0 || pending == 0)
 			return r;

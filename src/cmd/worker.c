@@ -1,14 +1,14 @@
 /* curt worker: takes events from the queue, and puts them into the sink. */
 #include "base/json_out.h"
-#include "cmd/backends.h"
 #include "cmd/command.h"
-#include "cmd/listener.h"
-#include "cmd/pipeline.h"
 #include "cmd/service.h"
 #include "os/file.h"
 #include "os/net.h"
 #include "os/thread.h"
 #include "queue/queue_kafka.h"
+#include "server/backends.h"
+#include "server/listener.h"
+#include "server/pipeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -76,7 +76,7 @@ struct counters_ops {
 	/* Gives some of the stream's links whose total was not told, beginning with *cursor 0, which moves
 	 * on, to 0 at the end. A link may come twice. ERR_UNAVAILABLE. */
 	int (*dirty_links)(struct counters *, uint64_t source, uint64_t stream, uint64_t *cursor,
-	              void (*take)(void *ctx, uint64_t link), void *ctx);
+	                   void (*take)(void *ctx, uint64_t link), void *ctx);
 
 	/* All totals of the stream were told: those of too many links are forgotten. */
 	void (*trim)(struct counters *, uint64_t source, uint64_t stream);

@@ -442,7 +442,7 @@ static void redis_updated(struct counters *base, const struct counters_step *ste
 }
 
 static int redis_dirty(struct counters *base, uint64_t source, uint64_t stream, uint64_t *cursor,
-                        void (*take)(void *ctx, uint64_t link), void *ctx)
+                       void (*take)(void *ctx, uint64_t link), void *ctx)
 {
 	struct call call;
 	struct redis_reply reply;

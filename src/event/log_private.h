@@ -32,7 +32,7 @@ struct event_writer {
 	uint64_t records;            /* in the segment, written */
 	size_t turn_len;
 	uint64_t turn_records;
-	struct event_counts turn;   /* in the buffer */
+	struct event_counts turn;        /* in the buffer */
 	struct event_counts unpublished; /* rejected and dropped, for the next tally */
 	struct event_counts counts;
 	int64_t tally_ms; /* when one was last written */

@@ -91,7 +91,7 @@ struct http_conn {
 	/* of an endless answer */
 	struct http_stream_owner *owner; /* until it has been told of the end, or has ended it */
 	uint64_t queued_bytes;           /* in all */
-	uint64_t unsent_bytes;             /* of which this much must have left by the deadline */
+	uint64_t unsent_bytes;           /* of which this much must have left by the deadline */
 };
 
 struct http_server {

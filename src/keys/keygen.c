@@ -40,9 +40,9 @@ static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
 
 static int add(struct keygen *g, size_t place, uint64_t fence, size_t count, struct err *e)
 {
-	struct stock *stock = g->config.dbs[place];
+	struct keys_db *db = g->config.dbs[place];
 	size_t added = 0;
-	int r = keys_db_add(stock, fence, g->keys, count, &added, e);
+	int r = keys_db_add(db, fence, g->keys, count, &added, e);
 	if (r < 0 && r != ERR_UNCERTAIN)
 		return r;
 	g->kept -= count; /* they are in the stock, or may be */
@@ -50,12 +50,12 @@ static int add(struct keygen *g, size_t place, uint64_t fence, size_t count, str
 	if (r == ERR_UNCERTAIN) {
 		g->sums.lost += count;
 		log_error("keys", "%zu keys may be lost: stock %.*s does not say whether it has them (%s)",
-		          count, STR_ARG(keys_db_address(stock)), e->text);
+		          count, STR_ARG(keys_db_address(db)), e->text);
 		return r;
 	}
 	if (added < count) /* the belt has held something that the braces should have */
 		log_warn("keys", "stock %.*s: %zu of %zu new keys were there already",
-		         STR_ARG(keys_db_address(stock)), count - added, count);
+		         STR_ARG(keys_db_address(db)), count - added, count);
 	g->sums.made += added;
 	g->stocked[place] += added;
 	g->filling[place] = g->stocked[place] < g->config.high;
@@ -66,7 +66,7 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 {
 	struct keygen *g = ctx;
 	uint64_t stocked = 0;
-	int r = db_count(g->config.dbs[place], &stocked, e);
+	int r = keys_db_count(g->config.dbs[place], &stocked, e);
 	if (r < 0)
 		return r;
 	g->stocked[place] = stocked;

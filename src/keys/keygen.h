@@ -12,8 +12,8 @@
  */
 #pragma once
 
-#include "keys/rounds.h"
-#include "keys/stock.h"
+#include "keys/keys_db.h"
+#include "keys/leased_worker.h"
 
 struct keygen;
 
@@ -21,7 +21,7 @@ struct keygen;
 struct keygen_config {
 	struct key_source *origin;
 	struct leases *leases;
-	struct stock **dbs;
+	struct keys_db **dbs;
 	size_t db_count;
 	uint64_t low, high;
 	size_t held_max;

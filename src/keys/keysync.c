@@ -23,9 +23,9 @@ struct keysync {
 	uint64_t *shelved; /* as last counted */
 	uint64_t *batches; /* how many were pushed to each shard */
 	struct source_key *keys;
-	size_t db_next; /* whose turn it is */
-	int64_t dry_ms;    /* when the log was last told that all databases are empty */
-	int64_t *away_ms;  /* ... and that one is away */
+	size_t db_next;   /* whose turn it is */
+	int64_t dry_ms;   /* when the log was last told that all databases are empty */
+	int64_t *away_ms; /* ... and that one is away */
 	struct keysync_sums sums;
 	uint64_t moved_before; /* at the last status */
 };
@@ -56,9 +56,9 @@ static bool is_time_to_tell(int64_t *logged_ms)
 	return true;
 }
 
-static size_t take_from(struct keysync *s, size_t stock, size_t max)
+static size_t take_from(struct keysync *s, size_t db, size_t max)
 {
-	struct stock *from = s->config.dbs[stock];
+	struct keys_db *from = s->config.dbs[db];
 	size_t count = 0;
 	struct err e = {""};
 	int r = keys_db_is_failing(from) ? 0 : keys_db_take(from, max, s->keys, &count, &e);
@@ -69,7 +69,7 @@ static size_t take_from(struct keysync *s, size_t stock, size_t max)
 		log_error("keys",
 		          "up to %zu keys are lost: keys database %.*s does not say which it gave (%s)", max,
 		          STR_ARG(keys_db_address(from)), e.text);
-	} else if (is_time_to_tell(&s->away_ms[stock]))
+	} else if (is_time_to_tell(&s->away_ms[db]))
 		log_warn("keys", "keys database %.*s: %s", STR_ARG(keys_db_address(from)), e.text);
 	return 0;
 }
@@ -109,9 +109,9 @@ static int push_until_known(struct keysync *s, size_t place, uint64_t fence, siz
 
 static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, struct err *e)
 {
-	struct shelf *shelf = s->config.lists[place];
-	size_t stock = 0;
-	size_t count = take_in_turn(s, max, &stock);
+	struct redis_key_list *list = s->config.lists[place];
+	size_t db = 0;
+	size_t count = take_in_turn(s, max, &db);
 	if (count == 0) {
 		if (is_time_to_tell(&s->dry_ms))
 			log_warn("keys", "no keys database has keys: start curt keygen, or more of them");
@@ -127,17 +127,17 @@ static int move(struct keysync *s, size_t place, uint64_t fence, size_t max, str
 	if (r == ERR_UNCERTAIN) {
 		s->sums.lost += count;
 		log_error("keys", "%zu keys may be lost: Redis at %.*s does not say whether it has them (%s)",
-		          count, STR_ARG(key_list_name(shelf)), e->text);
+		          count, STR_ARG(key_list_name(list)), e->text);
 		return r;
 	}
 	struct err why = {""};
-	if (keys_db_return(s->config.dbs[stock], s->keys, count, &why) == 0) {
+	if (keys_db_return(s->config.dbs[db], s->keys, count, &why) == 0) {
 		s->sums.returned += count;
 		return r;
 	}
 	s->sums.lost += count;
 	log_error("keys", "%zu keys are lost: neither Redis nor keys database %.*s took them: %s", count,
-	          STR_ARG(keys_db_address(s->config.dbs[stock])), why.text);
+	          STR_ARG(keys_db_address(s->config.dbs[db])), why.text);
 	return r;
 }
 
@@ -145,7 +145,7 @@ static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
 {
 	struct keysync *s = ctx;
 	uint64_t count = 0;
-	int r = list_count(s->config.lists[place], &count, e);
+	int r = key_list_count(s->config.lists[place], &count, e);
 	if (r < 0)
 		return r;
 	s->shelved[place] = count;

@@ -9,18 +9,18 @@
  */
 #pragma once
 
-#include "keys/rounds.h"
-#include "keys/shelf.h"
-#include "keys/stock.h"
+#include "keys/keys_db.h"
+#include "keys/leased_worker.h"
+#include "keys/redis_key_list.h"
 
 struct keysync;
 
 /* What it points at outlives it. */
 struct keysync_config {
-	struct shelf **lists;
+	struct redis_key_list **lists;
 	struct leases **leases; /* for each shelf */
 	size_t list_count;
-	struct stock **dbs;
+	struct keys_db **dbs;
 	size_t db_count;
 	uint64_t low, high;
 	size_t held_max;

@@ -6,7 +6,7 @@
  */
 #include "keys/pool.h"
 
-#include "keys/shelf.h"
+#include "keys/redis_key_list.h"
 #include "link/key_row.h"
 #include "obs/log.h"
 #include "os/clock.h"
@@ -28,7 +28,7 @@ enum {
 };
 
 struct shard {
-	struct shelf *shelf;
+	struct redis_key_list *list;
 	_Atomic uint64_t left;  /* as last seen; 0 when it does not answer */
 	_Atomic uint64_t aside; /* likewise */
 	uint64_t brought;       /* likewise, by the prefetcher alone */
@@ -38,7 +38,7 @@ struct shard {
 struct key_pool {
 	struct key_source base;
 	struct arena arena;
-	struct shelf **lists;
+	struct redis_key_list **lists;
 	struct shard *shards;
 	size_t shard_count;
 	size_t batch;                /* what a fetch brings */
@@ -60,7 +60,7 @@ struct key_pool {
 	bool back_waits;            /* no shard takes them: not before the next look at all of them */
 	bool later_came;            /* some were given back for later, since the last fetch */
 	uint64_t taken;
-	uint64_t pending;     /* of `taken` so many were given back: the next ones are not counted */
+	uint64_t pending;  /* of `taken` so many were given back: the next ones are not counted */
 	int64_t dry_ms;    /* when the last fetch found nothing; 0: it found some */
 	int64_t wanted_ms; /* since when the prefetcher has been asked to fetch */
 	int dry_code;
@@ -78,7 +78,7 @@ static size_t order_shards(struct key_pool *p)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < p->shard_count; i++) {
-		if (key_list_is_failing(p->shards[i].shelf))
+		if (key_list_is_failing(p->shards[i].list))
 			continue;
 		size_t at = count++;
 		uint64_t left = atomic_load(&p->shards[i].left);
@@ -93,7 +93,8 @@ static size_t order_shards(struct key_pool *p)
 static void note_lost(struct key_pool *p, const struct shard *s, size_t n, const char *why)
 {
 	atomic_fetch_add(&p->lost, n);
-	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n, STR_ARG(key_list_name(s->shelf)), why);
+	log_warn("keys", "up to %zu keys of shard %.*s are lost: %s", n, STR_ARG(key_list_name(s->list)),
+	         why);
 }
 
 /* Asks one shard after another until one gives something, to p->moving. */
@@ -103,7 +104,7 @@ static size_t fetch_ready(struct key_pool *p, bool *ret_answered, struct err *e)
 	for (size_t i = 0; count == 0 && i < candidates; i++) {
 		struct shard *s = &p->shards[p->order[i]];
 		uint64_t left = 0;
-		int r = key_list_take(s->shelf, KEY_LIST_AVAILABLE, p->batch, p->moving, &count, &left, e);
+		int r = key_list_take(s->list, KEY_LIST_AVAILABLE, p->batch, p->moving, &count, &left, e);
 		if (r < 0)
 			count = 0;
 		if (r == ERR_UNCERTAIN)
@@ -127,7 +128,7 @@ static size_t fetch_aside(struct key_pool *p, size_t max, struct source_key *ret
 	size_t count = 0;
 	uint64_t left = 0;
 	struct err e = {""};
-	int r = key_list_take(most->shelf, KEY_LIST_ASIDE, max, ret, &count, &left, &e);
+	int r = key_list_take(most->list, KEY_LIST_ASIDE, max, ret, &count, &left, &e);
 	if (r == ERR_UNCERTAIN)
 		note_lost(p, most, max, e.text);
 	atomic_store(&most->aside, r == 0 ? left : 0);
@@ -175,7 +176,8 @@ static int put_to_shard(struct key_pool *p, size_t n, bool aside)
 		struct err e = {""};
 		if (aside && length >= ASIDE_MAX)
 			continue;
-		int r = key_list_put(s->shelf, aside ? KEY_LIST_ASIDE : KEY_LIST_AVAILABLE, p->moving, n, &length, &e);
+		int r = key_list_put(s->list, aside ? KEY_LIST_ASIDE : KEY_LIST_AVAILABLE, p->moving, n,
+		                     &length, &e);
 		if (aside)
 			atomic_store(&s->aside, length);
 		if (r == ERR_UNCERTAIN)
@@ -231,7 +233,7 @@ static void look_at_next(struct key_pool *p)
 {
 	struct shard *s = &p->shards[p->look_next];
 	struct key_list_view view = {0};
-	int r = key_list_look(s->shelf, &view, NULL);
+	int r = key_list_look(s->list, &view, NULL);
 	atomic_store(&s->left, view.count);
 	atomic_store(&s->aside, view.aside);
 	if (r >= 0) {
@@ -347,7 +349,7 @@ static struct source_stats pool_stats(struct key_source *base)
 	struct key_pool *p = container_of(base, struct key_pool, base);
 	pthread_mutex_lock(&p->lock);
 	struct source_stats stats = {
-	    .stock = p->hand.count + p->back.count,
+	    .available = p->hand.count + p->back.count,
 	    .aside = p->aside.count,
 	    .taken = p->taken,
 	    .shards = p->shard_count,
@@ -356,9 +358,9 @@ static struct source_stats pool_stats(struct key_source *base)
 	stats.refilled = atomic_load(&p->refilled);
 	stats.lost = atomic_load(&p->lost);
 	for (size_t i = 0; i < p->shard_count; i++) {
-		stats.stock += atomic_load(&p->shards[i].left);
+		stats.available += atomic_load(&p->shards[i].left);
 		stats.aside += atomic_load(&p->shards[i].aside);
-		stats.shards_failing += key_list_is_failing(p->shards[i].shelf) ? 1 : 0;
+		stats.shards_failing += key_list_is_failing(p->shards[i].list) ? 1 : 0;
 	}
 	return stats;
 }
@@ -416,7 +418,7 @@ static int pool_make(struct key_pool *p, const char *urls, struct err *e)
 	if (!made || !p->shards || !p->order || !p->moving)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	for (size_t i = 0; i < p->shard_count; i++)
-		p->shards[i].shelf = p->lists[i];
+		p->shards[i].list = p->lists[i];
 	return task_start(&p->prefetcher, &(struct task_config){.name = "key-pool", .run = prefetcher_run},
 	                  e);
 }

@@ -5,7 +5,7 @@
 
 struct keys_settings {
 	char *url;          /* the Redis shards */
-	char *db_url;    /* the keys databases */
+	char *db_url;       /* the keys databases */
 	uint64_t low, high; /* marks of a shard */
 	uint64_t db_low, db_high;
 	uint64_t batch;       /* what the pool takes at once */

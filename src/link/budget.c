@@ -254,8 +254,7 @@ void budgets_limit(struct budgets *b, const struct budget_limits *limits)
 	b->limits = *limits;
 }
 
-static void share_init(struct meter_share *share, struct quota *s, struct meter *m, uint64_t owner,
-                       char what)
+static void share_init(struct meter_share *share, struct quota *s, struct meter *m, uint64_t owner, char what)
 {
 	*share = (struct meter_share){.quota = s, .meter = m, .owner = owner, .what = what};
 	m->share = share;
@@ -263,8 +262,7 @@ static void share_init(struct meter_share *share, struct quota *s, struct meter 
 
 static struct budget_node *node_new(struct budgets *b, uint64_t owner)
 {
-	struct budget_node *node = calloc(1,
-	                                  sizeof(*node) + (b->quota ? 2 * sizeof(struct meter_share) : 0));
+	struct budget_node *node = calloc(1, sizeof(*node) + (b->quota ? 2 * sizeof(struct meter_share) : 0));
 	if (!node)
 		return NULL;
 	node->budget.owner = owner;

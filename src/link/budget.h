@@ -6,8 +6,8 @@
  * A meter is one atomic word, shared by all workers without a lock: the period's start and the count within
  * it change together by compare-and-swap. The bounds are stored apart and may change at any time.
  *
- * When servers share the budgets (link/settler.h), a meter has a share beside it: how far this server may go
- * in the period under way, and when that ends for all of them. It says for which period it holds, by the
+ * When servers share the budgets (link/quota_sync.h), a meter has a share beside it: how far this server may
+ * go in the period under way, and when that ends for all of them. It says for which period it holds, by the
  * period's start; for another one, of which nothing has been heard yet, meter_opening holds. Whoever finds
  * that used up asks, and waits for the answer (meter_needs_refresh): a matter of a millisecond or two.
  */
@@ -55,7 +55,7 @@ struct meter_reading {
 	uint32_t remaining;
 	uint32_t reset_ms; /* until the period ends and all is there again */
 	uint32_t period;   /* which one it was taken from, for a refund */
-	bool unheard;      /* none was taken, but the settler was asked and may know better: meter_needs_refresh */
+	bool unheard; /* none was taken, but the settler was asked and may know better: meter_needs_refresh */
 };
 
 /* The count of the period that is under way (0: all was given back), and its start in 1/16 s; false: none is.

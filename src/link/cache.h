@@ -21,14 +21,15 @@
  *
  * Age. When others write to the store too, what is kept may be old without anybody having said so. So an
  * entry has a time when it is due to be read again. Who finds it due puts that off by compare-and-swap, and
- * whoever succeeds reads it again (api/refresh.h): one at a time, while the others go on with what is there.
+ * whoever succeeds reads it again (redirect/refresh.h): one at a time, while the others go on with what is
+ * there.
  */
 #pragma once
 
 #include "base/err.h"
 #include "base/str.h"
 #include "link/budget.h"
-#include "link/gates.h"
+#include "link/click_limit.h"
 
 #include <stdatomic.h>
 
@@ -37,10 +38,10 @@ struct cache;
 struct cache_entry {
 	_Atomic(struct cache_entry *) next;
 	uint64_t hash;
-	int64_t expires_ms;      /* real time; when the link ends, or a negative entry does; 0: never */
-	_Atomic int64_t due_ms;  /* monotonic; when it should be read again; INT64_MAX: never */
-	uint64_t link;           /* row id */
-	struct budget *budget;   /* whose limit of redirections holds */
+	int64_t expires_ms;        /* real time; when the link ends, or a negative entry does; 0: never */
+	_Atomic int64_t due_ms;    /* monotonic; when it should be read again; INT64_MAX: never */
+	uint64_t link;             /* row id */
+	struct budget *budget;     /* whose limit of redirections holds */
 	struct click_limit *limit; /* pinned while the entry is there; NULL: no limit of clicks */
 	uint64_t max_clicks;
 	uint32_t response_len; /* 0: there is no such link */

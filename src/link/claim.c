@@ -58,8 +58,8 @@ static size_t claim_some(struct claim *c, struct source_key *ret, size_t n)
 	int64_t now_ms = clock_mono_ms();
 	if (now_ms < atomic_load_explicit(&c->again_ms, memory_order_relaxed))
 		return 0;
-	int r = store_claim(c->config.store, clock_real_ms(), c->config.quarantine_ms, MIN(n, (size_t)CLAIM_MAX),
-	                    ids, &found);
+	int r = store_claim(c->config.store, clock_real_ms(), c->config.quarantine_ms,
+	                    MIN(n, (size_t)CLAIM_MAX), ids, &found);
 	if (r < 0 || found == 0)
 		atomic_store_explicit(&c->again_ms, now_ms + AGAIN_MS, memory_order_relaxed);
 	for (size_t i = 0; r == 0 && i < found; i++) {
@@ -138,7 +138,7 @@ static struct source_stats source_stats(struct key_source *s)
 	struct claim *c = self(s);
 	pthread_mutex_lock(&c->lock);
 	struct source_stats stats = {
-	    .stock = c->back.count, .aside = c->later.count, .taken = c->taken, .lost = c->lost};
+	    .available = c->back.count, .aside = c->later.count, .taken = c->taken, .lost = c->lost};
 	pthread_mutex_unlock(&c->lock);
 	return stats;
 }

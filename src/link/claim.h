@@ -16,8 +16,8 @@
 struct claim_config {
 	struct store *store; /* with `claim`; outlives the source */
 	const struct key_cipher *cipher;
-	uint64_t quarantine_ms;  /* the quarantine, as store_write.quarantine_ms */
-	uint64_t id_block; /* how many ids to lease at once, for new keys */
+	uint64_t quarantine_ms; /* the quarantine, as store_write.quarantine_ms */
+	uint64_t id_block;      /* how many ids to lease at once, for new keys */
 };
 
 int claim_new(const struct claim_config *config, struct key_source **ret, struct err *e);

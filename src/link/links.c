@@ -1,6 +1,6 @@
 #include "link/links_private.h"
 
-#include "link/shape.h"
+#include "link/key_format.h"
 #include "os/clock.h"
 
 #include <sodium.h>
@@ -76,7 +76,7 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	    .absent_ms = config->settings.negative_ms,
 	};
 	int r = key_format_settle(l->store, (enum key_alphabet)config->settings.alphabet,
-	                     config->settings.key_length, &l->cipher, e);
+	                          config->settings.key_length, &l->cipher, e);
 	if (r == 0 && config->render)
 		r = cache_new(config->settings.cache_bytes, config->cache_seed, &l->cache, e);
 	if (r == 0 && config->render && !(l->click_limits = click_limits_new()))
@@ -247,7 +247,8 @@ static void settle(struct links *l, struct store_write *w, struct metrics *m)
 	if (l->cache && key.ptr)
 		cache_invalidate(l->cache, key);
 	if (w->kind == STORE_LINK_UPDATE && (w->fields & LINK_MAX_CLICKS))
-		click_limits_uncount(l->click_limits, done ? w->link.id : 0); /* when no cache has the old limit any more */
+		click_limits_uncount(l->click_limits,
+		                     done ? w->link.id : 0); /* when no cache has the old limit any more */
 	if (done)
 		count_done(l, w, m);
 }

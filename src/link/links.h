@@ -1,12 +1,12 @@
 /*
  * The links: what may be done with them, in batches, by threads that may block. The event loops reach it
- * through the offload pools (src/api/jobs.c), the command line calls it directly.
+ * through the offload pools (src/handler/jobs.c), the command line calls it directly.
  */
 #pragma once
 
 #include "config/config.h"
 #include "link/cache.h"
-#include "link/gates.h"
+#include "link/click_limit.h"
 #include "link/ids.h"
 #include "link/key.h"
 #include "link/source.h"
@@ -23,7 +23,7 @@ struct links_settings {
 	uint64_t key_length; /* 0: the alphabet's own */
 	uint64_t cache_bytes;
 	uint64_t negative_ms;
-	uint64_t quarantine_ms;        /* of the alias of a link that is over */
+	uint64_t quarantine_ms;  /* of the alias of a link that is over */
 	uint64_t life_ms;        /* of cached links, when others write to the store too; 0: for ever */
 	uint64_t shared_life_ms; /* in the shared cache */
 	int source;              /* enum link_source */
@@ -98,8 +98,8 @@ struct link_resolve {
 	enum link_verdict verdict;
 	struct str response; /* out, for OPEN and LATE */
 	uint16_t response_date_at;
-	uint64_t link;           /* out: row id */
-	struct budget *budget;   /* out: whose limit of redirections holds */
+	uint64_t link;             /* out: row id */
+	struct budget *budget;     /* out: whose limit of redirections holds */
 	struct click_limit *limit; /* out: pinned, for the caller to unpin; NULL: no limit of clicks */
 	uint64_t max_clicks;
 	bool expired; /* out: it is there, but may go: the caller has it reaped */

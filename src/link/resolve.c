@@ -61,7 +61,8 @@ static bool is_locked(const struct link_resolve *w, const struct link_record *li
  * is told nothing that the gate does not know. */
 static bool is_spent(const struct links *l, const struct click_limit *limit, const struct link_record *link)
 {
-	return click_limit_is_spent(limit, link->max_clicks) || (l->is_shared && link->clicks >= link->max_clicks);
+	return click_limit_is_spent(limit, link->max_clicks) ||
+	       (l->is_shared && link->clicks >= link->max_clicks);
 }
 
 /* The last questions: are clicks left, and is the password known? Whoever does not know it is not told how

@@ -14,11 +14,11 @@ struct source_key {
 };
 
 struct source_stats {
-	uint64_t stock;    /* keys that can be had now, as far as is known */
-	uint64_t aside;    /* keys that were given back for later, likewise */
-	uint64_t taken;    /* since the start, and not given back */
-	uint64_t refilled; /* brought to where they are taken from since the start, for all servers */
-	uint64_t lost;     /* at most so many were taken and did not arrive, or found no room to go back to */
+	uint64_t available; /* keys that can be had now, as far as is known */
+	uint64_t aside;     /* keys that were given back for later, likewise */
+	uint64_t taken;     /* since the start, and not given back */
+	uint64_t refilled;  /* brought to where they are taken from since the start, for all servers */
+	uint64_t lost; /* at most so many were taken and did not arrive, or found no room to go back to */
 	uint64_t shards, shards_failing;
 };
 

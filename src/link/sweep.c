@@ -34,7 +34,7 @@ static bool is_failure(int result)
 /* The number that were removed, or the failure if there are none. A change is of a name, so names are looked
  * up first; links that are gone by now have none. */
 static int sweep(struct links *l, const uint64_t *ids, size_t count, int64_t now_ms, struct metrics *m,
-                int64_t *ret_took_us)
+                 int64_t *ret_took_us)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct store_lookup *reads = arena_zalloc(&arena, count * sizeof(*reads));
@@ -81,7 +81,8 @@ static int step_locked(struct sweep *s, struct links *l, int64_t now_ms, struct 
 	if (r < 0)
 		return r;
 	outcome.removed = (size_t)r;
-	outcome.more = expired.count == batch && outcome.removed > 0; /* what cannot go is not tried for ever */
+	outcome.more = expired.count == batch &&
+	               outcome.removed > 0; /* what cannot go is not tried for ever */
 	s->batch = expired.count > 0 ? batch_next(batch, expired.count, outcome.took_us) : batch;
 	*ret = outcome;
 	return 0;

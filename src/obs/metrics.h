@@ -22,7 +22,7 @@
 	  "Redirects from the cache because the store did not answer")                                      \
 	X(links_created, "curt_links_created_total", "", "Links created")                                   \
 	X(links_deleted, "curt_links_deleted_total", "", "Links deleted on request")                        \
-	X(links_swept, "curt_links_reaped_total", "", "Links removed because their time was over")         \
+	X(links_swept, "curt_links_reaped_total", "", "Links removed because their time was over")          \
 	X(keys_skipped, "curt_keys_skipped_total", "",                                                      \
 	  "Generated keys that could not be used and were skipped")                                         \
 	X(keys_dry, "curt_keys_dry_total", "", "Times that the source of keys had none")                    \
@@ -59,7 +59,7 @@
 	X(counters_clicks, "curt_counters_clicks_total", "", "Clicks added to the live counts")             \
 	X(counters_rebuilt, "curt_counters_rebuilt_total", "",                                              \
 	  "Times that the live counts of a stream began anew")                                              \
-	X(counters_updates, "curt_counters_told_total", "", "Totals of links written to the link store")       \
+	X(counters_updates, "curt_counters_updates_total", "", "Totals of links written to the link store") \
 	X(http_requests, "curt_http_requests_total", "", "Requests answered")                               \
 	X(http_2xx, "curt_http_responses_total", "{class=\"2xx\"}", "Responses by class")                   \
 	X(http_3xx, "curt_http_responses_total", "{class=\"3xx\"}", "")                                     \

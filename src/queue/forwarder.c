@@ -39,7 +39,7 @@ struct forwarder {
 	struct err refused;              /* why the last batch was not taken */
 	struct buf bytes;
 	struct parcel *parcels;
-	struct kafka_message *messages; /* of the same number */
+	struct kafka_outgoing *messages; /* of the same number */
 	size_t count;
 	bool is_addressed; /* the letters know where their bytes are */
 	struct text_slot *slots;
@@ -172,7 +172,7 @@ static int forwarder_commit(void *ctx, const struct advance *advances, size_t co
 	if (!f->is_addressed) {
 		for (size_t i = 0; i < f->count; i++) {
 			const struct parcel *p = &f->parcels[i];
-			struct kafka_message *l = &f->messages[i];
+			struct kafka_outgoing *l = &f->messages[i];
 			l->key = str_n(f->bytes.data + p->at, p->key_len);
 			l->value = str_n(f->bytes.data + p->at + p->key_len, p->value_len);
 			l->state = MESSAGE_NEW;

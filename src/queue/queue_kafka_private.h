@@ -35,7 +35,7 @@ struct queue_kafka {
 	struct metrics *metrics;
 	struct kafka_consumer *consumer;
 	struct marks *marks;
-	uint64_t source;     /* 0: not known yet */
+	uint64_t source;               /* 0: not known yet */
 	struct partition **partitions; /* events point at their streams, so they stay where they are */
 	size_t partition_count, partition_room;
 	struct kafka_place *places;  /* as many as there is room for parts */
@@ -44,8 +44,8 @@ struct queue_kafka {
 	struct advance *advances;
 	size_t advance_room;
 
-	const struct kafka_message *messages; /* what was fetched */
-	struct partition *owners[KAFKA_READ_MAX];  /* NULL: not to be read */
+	const struct kafka_message *messages;     /* what was fetched */
+	struct partition *owners[KAFKA_READ_MAX]; /* NULL: not to be read */
 	size_t message_count, at;
 	struct wire_message message; /* the last one given */
 	bool mark_moved;             /* by it */

@@ -19,7 +19,7 @@ static void hear(const struct rcache_listener *l, struct str message)
 	struct str text = str_n(message.ptr + 1, message.len - 1);
 	switch (message.ptr[0]) {
 	case NODE_SAYS_KEY: l->changed(l->ctx, text); break;
-	case NODE_SAYS_TOPIC: l->acknowledged(l->ctx, text); break;
+	case NODE_SAYS_TOPIC: l->notified(l->ctx, text); break;
 	case NODE_SAYS_ALL: l->lost(l->ctx); break;
 	default: break; /* of a later version */
 	}

@@ -16,7 +16,7 @@
 
 #include "client/redis.h"
 #include "os/task.h"
-#include "rcache/owed.h"
+#include "rcache/pending_invalidations.h"
 #include "rcache/rcache.h"
 
 #include <stdatomic.h>

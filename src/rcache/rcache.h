@@ -33,8 +33,8 @@ struct rcache_fill {
 
 /* Told on the cache's own thread. */
 struct rcache_listener {
-	void (*changed)(void *ctx, struct str key); /* somebody has changed it; also our own changes */
-	void (*acknowledged)(void *ctx, struct str topic);  /* rcache_tell */
+	void (*changed)(void *ctx, struct str key);    /* somebody has changed it; also our own changes */
+	void (*notified)(void *ctx, struct str topic); /* rcache_tell */
 	void (*lost)(void *ctx); /* messages may have been missed: whatever was kept may be old */
 	void *ctx;
 };

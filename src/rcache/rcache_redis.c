@@ -190,7 +190,8 @@ static void change_round(struct rcache_redis *cache, const struct str *keys, siz
 		if (own_count == 0)
 			continue;
 		bool acknowledged = change.sent[node] &&
-		            node_tell_read(&cache->nodes[node], change.conns[node], own, own_count) == 0;
+		                    node_tell_read(&cache->nodes[node], change.conns[node], own, own_count) ==
+		                        0;
 		pending_end(cache->nodes[node].pending, own, own_count, acknowledged);
 		redis_return(change.conns[node]);
 		if (!acknowledged)

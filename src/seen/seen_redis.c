@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "client/redis_ring.h"
 #include "seen/backends.h"
-#include "seen/told.h"
+#include "seen/coverage.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -28,9 +28,9 @@ enum {
 };
 
 struct node {
-	bool answers;            /* at the last asking */
-	struct coverage coverage;        /* then */
-	struct redis_conn *conn; /* while it is asked */
+	bool answers;             /* at the last asking */
+	struct coverage coverage; /* then */
+	struct redis_conn *conn;  /* while it is asked */
 };
 
 struct seen_redis {
@@ -270,7 +270,8 @@ static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
 		struct seen_item *item = &b->items[i];
 		if (s->node_of[bucket_of(item)] != node || (n->answers && item->verdict != SEEN_UNKNOWN))
 			continue;
-		const struct coverage_lane *lane = n->answers ? coverage_lane_find(&n->coverage, item->lane) : NULL;
+		const struct coverage_lane *lane = n->answers ? coverage_lane_find(&n->coverage, item->lane)
+		                                              : NULL;
 		bool never = lane && lane->is_whole &&
 		             item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
 		             b->now_ms - item->received_ms <= MARGIN_MS &&
@@ -416,9 +417,9 @@ int seen_redis_open(const struct seen_redis_config *config, struct seen **ret, s
 	s->base.ops = &redis_seen_ops;
 	s->window_ms = config->window_ms;
 	s->coverage = (struct coverage_config){.key = s->lanes_key,
-	                               .window_ms = config->window_ms,
-	                               .sink_is_empty = config->sink_is_empty,
-	                               .ctx = config->ctx};
+	                                       .window_ms = config->window_ms,
+	                                       .sink_is_empty = config->sink_is_empty,
+	                                       .ctx = config->ctx};
 	pthread_mutex_init(&s->lock, NULL);
 	snprintf(s->prefix, sizeof(s->prefix), "curt:seen:%s:", config->installation);
 	snprintf(s->lanes_key, sizeof(s->lanes_key), "%slanes", s->prefix);

@@ -12,7 +12,7 @@
  */
 #include "os/clock.h"
 #include "sink/clickhouse_sink.h"
-#include "sink/shape.h"
+#include "sink/dimension_set.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -120,7 +120,8 @@ void ch_dropped_leave_out_sums(const struct ch_dropped_days *g, enum ch_table ta
 
 /* Calls `ask`, again when days were dropped meanwhile. */
 int ch_dropped_around(struct sink_clickhouse *s,
-                   int (*ask)(struct sink_clickhouse *, const struct ch_dropped_days *, void *), void *arg);
+                      int (*ask)(struct sink_clickhouse *, const struct ch_dropped_days *, void *),
+                      void *arg);
 
 /* --- days that are read without FINAL --- */
 
@@ -129,19 +130,20 @@ struct ch_merged_days {
 };
 
 /* Part of a question about the table: how it reads those days, plainly, or all others. */
-typedef void ch_merged_part_fn(struct buf *sql, const struct ch_merged_days *w, bool plainly, const void *arg);
+typedef void ch_merged_part_fn(struct buf *sql, const struct ch_merged_days *w, bool plainly,
+                               const void *arg);
 
 /* Of the other days, and if there are any, of those, with UNION ALL between them. */
-void ch_merged_parts(struct buf *sql, const struct ch_merged_days *w, enum ch_table table, ch_merged_part_fn *part,
-                    const void *arg);
+void ch_merged_parts(struct buf *sql, const struct ch_merged_days *w, enum ch_table table,
+                     ch_merged_part_fn *part, const void *arg);
 
 /* A condition: those days, to be read plainly, of which there are some; or all others. */
 void ch_merged_days(const struct ch_merged_days *w, enum ch_table table, bool plainly, struct buf *sql);
 
 /* Asks what `write` writes, again when they have changed meanwhile. */
 int ch_merged_ask(struct sink_clickhouse *s,
-                 void (*write)(struct buf *sql, const struct ch_merged_days *w, const void *arg), const void *arg,
-                 struct buf *ret_answer);
+                  void (*write)(struct buf *sql, const struct ch_merged_days *w, const void *arg),
+                  const void *arg, struct buf *ret_answer);
 
 /* --- the parts --- */
 

@@ -58,7 +58,7 @@ static const char *const layouts[CH_TABLES] = {
                      " events UInt64) ENGINE = ReplacingMergeTree(events)"
                      " ORDER BY (what, item, day, round, node)",
     [CH_DAY_DROPPED] = "(what UInt8, day Date, round UInt32, step UInt8)"
-                    " ENGINE = ReplacingMergeTree(step) ORDER BY (what, day, round)",
+                       " ENGINE = ReplacingMergeTree(step) ORDER BY (what, day, round)",
 };
 
 /* Settings that make things faster or possible where the server has them, and are not needed where not. */

@@ -8,9 +8,9 @@
 #include "base/buf.h"
 #include "base/grow.h"
 #include "sink/ads.h"
+#include "sink/dimension_set.h"
 #include "sink/name_table.h"
 #include "sink/postgres_sink.h"
-#include "sink/shape.h"
 
 #include <stdlib.h>
 
@@ -70,8 +70,8 @@ static const struct pg_statement names_update = {
     "sink_names_update", "UPDATE stats_names SET day = $1, new_shapes = $2, new_ads = $3, last_shape = $4,"
                          " last_ad = $5, ads = $6 WHERE id = 1"};
 static const struct pg_statement sets_by_hash = {"sink_shapes_by_hash",
-                                                   "SELECT id, hash, kind, " DIMENSION_SET_DIMS
-                                                   " FROM stats_shape WHERE hash = ANY($1::bigint[])"};
+                                                 "SELECT id, hash, kind, " DIMENSION_SET_DIMS
+                                                 " FROM stats_shape WHERE hash = ANY($1::bigint[])"};
 static const struct pg_statement sets_insert = {
     "sink_shapes_insert", "INSERT INTO stats_shape (id, hash, kind, " DIMENSION_SET_DIMS ")"
                           " SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[],"
@@ -156,7 +156,8 @@ static int sets_find(struct giving *g, bool plainer)
 			continue;
 		if (!plainer)
 			hashes[count++] = (int64_t)set_name(g->n, &set).hash;
-		for (size_t stage = 0; plainer && dimension_set_simplify(&set, stage, INT64_MAX, 0); stage++) {
+		for (size_t stage = 0; plainer && dimension_set_simplify(&set, stage, INT64_MAX, 0);
+		     stage++) {
 			ASSERT(stage < STAGES_MAX);
 			hashes[count++] = (int64_t)set_name(g->n, &set).hash;
 		}
@@ -398,12 +399,13 @@ int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct
 
 /* --- for questions --- */
 
-static const struct pg_statement sets_by_id = {
-    "sink_shapes_by_id", "SELECT kind, " DIMENSION_SET_DIMS " FROM unnest($1::bigint[]) WITH ORDINALITY AS w(id, at)"
-                         " JOIN stats_shape s ON s.id = w.id ORDER BY w.at"};
+static const struct pg_statement sets_by_id = {"sink_shapes_by_id",
+                                               "SELECT kind, " DIMENSION_SET_DIMS
+                                               " FROM unnest($1::bigint[]) WITH ORDINALITY AS w(id, at)"
+                                               " JOIN stats_shape s ON s.id = w.id ORDER BY w.at"};
 
 int postgres_sets_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
-                        struct dimension_set *ret)
+                      struct dimension_set *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query q = pg_query(c, &sets_by_id);

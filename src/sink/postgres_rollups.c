@@ -5,8 +5,8 @@
  * read where their rows are locked: between there and the COMMIT other workers wait.
  */
 #include "sink/ads.h"
+#include "sink/dimension_set.h"
 #include "sink/postgres_sink.h"
-#include "sink/shape.h"
 #include "sink/sketch.h"
 
 #include <stdlib.h>
@@ -93,10 +93,8 @@ static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint3
 		const struct sink_visit *v = &b->visits[i];
 		if (link_of == own_cell && v->link == 0)
 			continue;
-		l.items[l.count++] = (struct tally){.a = link_of(v),
-		                                    .b = time_floor(v->time_ms, MINUTE_MS),
-		                                    .c = sets[v->set],
-		                                    .count = 1};
+		l.items[l.count++] = (struct tally){
+		    .a = link_of(v), .b = time_floor(v->time_ms, MINUTE_MS), .c = sets[v->set], .count = 1};
 	}
 	tallies_join(&l);
 	*ret_sent = l.count > 0;

@@ -98,7 +98,7 @@ int postgres_reconciliation_get(struct pg_conn *c, uint64_t node, bool deep, str
 
 /* Shapes by their numbers, in that order; strings in the arena. ERR_CORRUPT when one is missing. */
 int postgres_sets_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
-                        struct dimension_set *ret);
+                      struct dimension_set *ret);
 
 /* --- tidying --- */
 
@@ -109,7 +109,7 @@ struct postgres_retention {
 
 /* One step. >0: it did something. */
 int postgres_retention_step(struct postgres_retention *t, struct pg_conn *c, const struct postgres_layout *l,
-                       const struct sink_settings *s, int64_t now_ms, struct err *e);
+                            const struct sink_settings *s, int64_t now_ms, struct err *e);
 
 /* --- statements --- */
 

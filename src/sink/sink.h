@@ -51,7 +51,7 @@ struct sink_visit {
 	uint64_t link;       /* row id in the store; 0 for orphans */
 	uint64_t visitor;    /* hash with the day's salt; 0: none */
 	uint64_t stream;     /* of the queue: for who counts clicks outside of the sink */
-	uint32_t set;      /* index into the batch's shapes */
+	uint32_t set;        /* index into the batch's shapes */
 	uint32_t agent;      /* index into the batch's texts, or SINK_NO_TEXT; likewise: */
 	uint32_t referrer;   /* as sent */
 	uint32_t place;      /* "region\ncity" */

@@ -8,7 +8,7 @@
  */
 #include "sink/sink_sqlite.h"
 #include "client/sqlite_file.h"
-#include "sink/seen.h"
+#include "sink/sqlite_seen.h"
 #include "sink/sqlite_sink.h"
 #include "sink/tallies.h"
 
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 
 enum {
-	COMPACTION_AT = 262144,          /* fresh visits: a question looks through them in some milliseconds */
-	COMPACTION_PIECE = 32768,        /* of them in one transaction */
-	COMPACTION_IDLE_MS = 60000,      /* or so long after the first of them */
+	COMPACTION_AT = 262144,      /* fresh visits: a question looks through them in some milliseconds */
+	COMPACTION_PIECE = 32768,    /* of them in one transaction */
+	COMPACTION_IDLE_MS = 60000,  /* or so long after the first of them */
 	CHECKPOINT_PAGES = 4000,     /* 16 MB: commits are large, and rewrite the same rollups */
 	SEEN_SLACK_MS = 3600 * 1000, /* events of a log's writers come in out of order by less */
 };
@@ -128,8 +128,8 @@ static int buffer_read(struct sqlite_conn *c, struct buffer_state *ret)
 	int rc = FIND(c, SQL_BUFFER_SUMS, sums, 3) ?: layout_book_get(c, &book);
 	if (rc == SQLITE_OK)
 		*ret = (struct buffer_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
-		                            .since_ms = sums[2],
-		                            .digesting = book.digesting.row != 0};
+		                             .since_ms = sums[2],
+		                             .digesting = book.digesting.row != 0};
 	return rc;
 }
 
@@ -210,7 +210,7 @@ static int sqlite_settle(struct sink *base)
 /* --- tidying --- */
 
 static int retention_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, bool *ret_more,
-                    int64_t *ret_run)
+                         int64_t *ret_run)
 {
 	*ret_run = 0;
 	*ret_more = false;

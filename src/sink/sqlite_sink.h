@@ -9,15 +9,15 @@
 #include "client/sqlite.h"
 #include "sink/ads.h"
 #include "sink/calendar.h"
-#include "sink/codec.h"
 #include "sink/keyed.h"
 #include "sink/page.h"
 #include "sink/settings.h"
+#include "sink/sqlite_codec.h"
 
 enum {
 	SQL_BEFORE = SQL_OWN - 1,
 #define STATEMENT(name, text) name,
-#include "sink/statements.h"
+#include "sink/sqlite_statements.h"
 #undef STATEMENT
 	SQL_COUNT,
 };
@@ -135,11 +135,11 @@ struct intake {
 
 	uint64_t duplicates; /* out */
 
-	struct book book;    /* as it will be */
+	struct book book;  /* as it will be */
 	uint32_t *sets;    /* numbers in the file */
-	bool *clicks;        /* whether the shape is one */
+	bool *clicks;      /* whether the shape is one */
 	uint64_t set_last; /* the largest number in the file */
-	int64_t *texts;      /* numbers in the file; 0: not looked up yet; -1: not kept */
+	int64_t *texts;    /* numbers in the file; 0: not looked up yet; -1: not kept */
 	struct seen_entry *entries;
 	struct buf scratch;
 };
@@ -158,7 +158,7 @@ int compaction_step(struct sqlite_conn *c, size_t visits_max);
 
 /* Adds to the cell (level, start, link); the scratch buffer is the caller's. */
 int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
-                    struct counts *sets, struct runs *runs, uint64_t first_visit, struct buf *scratch);
+                        struct counts *sets, struct runs *runs, uint64_t first_visit, struct buf *scratch);
 
 /* Hands every visit that is not digested yet to `each`, which says 0 or a code that ends it. Its ordinal is
  * its place among all in the fresh rows. */
@@ -181,7 +181,7 @@ int sqlite_stats_get(struct sqlite_conn *c, struct stats_query *q);
 /* `key` is the file's secret; where to go on is what page_check says. A rank is how many visits of that link
  * and minute were recorded before. */
 int sqlite_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
-                       const struct page_from *from);
+                      const struct page_from *from);
 
 int sqlite_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
 int sqlite_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);
@@ -220,4 +220,4 @@ struct retention {
  * that runs ahead of the commits is not believed: nothing goes that an hour after the last commit would not.
  */
 int retention_step(struct retention *t, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
-              bool *ret_more);
+                   bool *ret_more);

@@ -118,8 +118,7 @@ static int share_out(const struct tallies *t, int dim, struct stats_share *room)
 	for (size_t i = 0; i < t->cap; i++) {
 		const struct set_tally *v = &t->sets[i];
 		if (v->known && v->click && v->count > 0)
-			room[count++] = (struct stats_share){.value = v->set->dims[dim],
-			                                     .clicks = v->count};
+			room[count++] = (struct stats_share){.value = v->set->dims[dim], .clicks = v->count};
 	}
 	qsort(room, count, sizeof(*room), value_compare);
 	size_t kept = 0;

@@ -7,7 +7,7 @@
 #include "stats/agent_rules.h"
 
 #include "base/buf.h"
-#include "stats/agent_needs.h"
+#include "stats/required_literals.h"
 
 #include <stdlib.h>
 

@@ -83,8 +83,7 @@ int batch_new(const struct batch_config *config, struct batch **ret)
 	b->fingerprint_slots = calloc(b->fingerprint_slot_count, sizeof(*b->fingerprint_slots));
 	b->places = calloc(PLACE_SLOTS, sizeof(*b->places));
 	if (intern_init(&b->intern, config->agents) < 0 || !b->visits || !b->impressions || !b->notes ||
-	    !b->sets || !b->set_keys || !b->set_slots || !b->texts || !b->fingerprint_slots ||
-	    !b->places) {
+	    !b->sets || !b->set_keys || !b->set_slots || !b->texts || !b->fingerprint_slots || !b->places) {
 		batch_free(b);
 		return ERR_NOMEM;
 	}
@@ -132,8 +131,9 @@ void batch_begin(struct batch *b, int64_t now_ms)
 
 bool batch_is_full(const struct batch *b)
 {
-	return b->closed || b->taken >= b->config.events_max || b->result.set_count >= DIMENSION_SETS_MAX - 1 ||
-	       b->result.text_count + 4 > b->text_cap || intern_is_full(&b->intern);
+	return b->closed || b->taken >= b->config.events_max ||
+	       b->result.set_count >= DIMENSION_SETS_MAX - 1 || b->result.text_count + 4 > b->text_cap ||
+	       intern_is_full(&b->intern);
 }
 
 const struct sink_batch *batch_result(struct batch *b)
@@ -237,7 +237,8 @@ static struct brought brought_with(struct batch *b, struct queue *q, const struc
 {
 	const struct event_visit *v = &ev->event->visit;
 	if (ev->has_texts)
-		return (struct brought){intern_add(&b->intern, ev->agent), intern_add(&b->intern, ev->referrer),
+		return (struct brought){intern_add(&b->intern, ev->agent),
+		                        intern_add(&b->intern, ev->referrer),
 		                        intern_add(&b->intern, ev->language)};
 	return (struct brought){mentioned(b, q, ev->stream, v->agent),
 	                        mentioned(b, q, ev->stream, v->referrer),
@@ -249,7 +250,7 @@ static uint32_t text_of(struct batch *b, uint32_t word)
 {
 	if (word == INTERN_NONE)
 		return SINK_NO_TEXT;
-	struct word *w = intern_at(&b->intern, word);
+	struct interned *w = intern_at(&b->intern, word);
 	if (w->stamp != b->stamp) {
 		w->stamp = b->stamp;
 		w->text_index = (uint32_t)b->result.text_count;
@@ -395,10 +396,10 @@ static int add_visit(struct batch *b, struct queue *q, const struct queue_event 
 	struct place_slot place = place_of(b, v);
 	uint32_t country = country_is_wellformed(v->country) ? intern_add(&b->intern, str_n(v->country, 2))
 	                                                     : place.country;
-	const struct word *known = intern_agent(&b->intern, with.agent);
+	const struct interned *known = intern_agent(&b->intern, with.agent);
 	const struct set_key key = {{v->kind, v->source, country, known->browser, known->os, known->device,
-	                               known->bot, intern_host(&b->intern, with.referrer),
-	                               intern_language(&b->intern, with.language)}};
+	                             known->bot, intern_host(&b->intern, with.referrer),
+	                             intern_language(&b->intern, with.language)}};
 	note_recent(b, v->key);
 	struct sink_visit *to = &b->visits[b->result.visit_count++];
 	*to = (struct sink_visit){

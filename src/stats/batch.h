@@ -10,9 +10,9 @@
 #include "queue/queue.h"
 #include "sink/sink.h"
 #include "stats/dead_letters.h"
+#include "stats/intern.h"
 #include "stats/news.h"
 #include "stats/place.h"
-#include "stats/words.h"
 
 enum dedup_key { DEDUP_ID, DEDUP_TUPLE };
 enum { DEDUP_SECRET_BYTES = 16, BATCH_RECENT_MAX = 50 };

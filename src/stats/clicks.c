@@ -3,8 +3,8 @@
 #include "base/grow.h"
 #include "obs/log.h"
 #include "os/clock.h"
+#include "stats/dirty_links.h"
 #include "stats/link_set.h"
-#include "stats/untold.h"
 
 #include <stdlib.h>
 
@@ -21,11 +21,11 @@ _Static_assert((int)STEP_MAX <= (int)SINK_CLICKS_MAX,
 
 struct stream {
 	uint64_t number;
-	uint64_t reach;        /* how far in it the sink may be */
-	uint64_t at;           /* where the last batch ended */
-	struct link_set batch; /* clicked in this batch, how often */
-	struct link_set fresh; /* clicked since the store was last told */
-	struct link_set unreported;  /* it is being told these, and was told: */
+	uint64_t reach;             /* how far in it the sink may be */
+	uint64_t at;                /* where the last batch ended */
+	struct link_set batch;      /* clicked in this batch, how often */
+	struct link_set fresh;      /* clicked since the store was last told */
+	struct link_set unreported; /* it is being told these, and was told: */
 	size_t reported;
 	bool is_searched; /* nobody else can have left links here that the store has not heard of */
 	uint64_t cursor;  /* of the search */
@@ -319,7 +319,7 @@ static int tell_some(struct clicks *c, struct stream *s, bool is_last)
 	if (c->config.counters) {
 		if (s->reach <= s->at) /* otherwise the sink's totals hold what is still to come */
 			c->config.counters->ops->put(c->config.counters, &step);
-		c->config.counters->ops->reported(c->config.counters, &step);
+		c->config.counters->ops->updated(c->config.counters, &step);
 	}
 	metric_add(&c->config.metrics->counters_updates, n);
 	s->reported += n;

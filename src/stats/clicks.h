@@ -25,7 +25,8 @@ struct clicks_config {
 	struct store *store;       /* NULL: others tell it */
 	uint64_t node;             /* under which the store adds them up */
 	uint64_t flush_ms;         /* how often the store is told */
-	const char *dirty_links; /* without counters: the file (untold.h); NULL: none. It outlives this, too */
+	const char
+	    *dirty_links; /* without counters: the file (untold.h); NULL: none. It outlives this, too */
 	struct metrics *metrics;
 };
 

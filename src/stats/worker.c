@@ -54,7 +54,7 @@ struct stats_worker {
 	struct dedup *dedup;
 	struct sink_batch sifted; /* of the batch: what is committed, however often that is tried */
 	bool is_sifted;
-	struct clicks *clicks;              /* NULL: nobody needs them but the sink */
+	struct clicks *clicks;                   /* NULL: nobody needs them but the sink */
 	int64_t totals_due_ms, retention_due_ms; /* monotonic */
 };
 

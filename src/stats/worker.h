@@ -32,9 +32,10 @@ struct stats_worker_config {
 	struct counters *counters; /* likewise */
 	struct store *store;
 	const char *folder; /* for dead letters */
-	const char *dirty_links; /* the file for links that the store has not heard of (untold.h); NULL: none */
-	uint64_t node;      /* under which the store adds totals up */
-	uint64_t seen_ms;   /* the sink's window for duplicates */
+	const char
+	    *dirty_links; /* the file for links that the store has not heard of (untold.h); NULL: none */
+	uint64_t node;    /* under which the store adds totals up */
+	uint64_t seen_ms; /* the sink's window for duplicates */
 	const uint8_t *dedup_secret;                               /* DEDUP_SECRET_BYTES of them */
 	void (*publish)(void *ctx, const struct stats_news *news); /* on the worker's thread; may be NULL */
 	void *ctx;

@@ -220,7 +220,8 @@ static void name_remove(const struct view *v, struct name_row *row, const struct
 	if (row->now.key_id != 0 && v->rules->gives_keys_back) {
 		row->now.spent_id = row->now.key_id;
 		row->now.spent_end_ms = sweep ? link_expired_ms(link) : SPENT_FOR_GOOD;
-	} else if (row->now.key_id == 0 && sweep && quarantined_until_ms(link, w->quarantine_ms) > w->now_ms) {
+	} else if (row->now.key_id == 0 && sweep &&
+	           quarantined_until_ms(link, w->quarantine_ms) > w->now_ms) {
 		row->now.quarantined = true;
 		row->now.quarantine_owner = link->owner;
 		row->now.quarantined_until_ms = quarantined_until_ms(link, w->quarantine_ms);

@@ -46,9 +46,9 @@ enum { SPENT_FOR_GOOD = -1 };
 struct name_state {
 	const struct link_record *link; /* NULL: nobody has it */
 	bool is_damaged;                /* somebody has it, but that row cannot be read */
-	uint64_t key_id;     /* of that link: the id that its generated key encodes; 0: somebody chose it */
-	uint64_t permitted;  /* users on its list */
-	bool quarantined;          /* in quarantine: its last link has expired, and until then only */
+	uint64_t key_id;    /* of that link: the id that its generated key encodes; 0: somebody chose it */
+	uint64_t permitted; /* users on its list */
+	bool quarantined;   /* in quarantine: its last link has expired, and until then only */
 	uint64_t quarantine_owner; /* this user may have it again */
 	int64_t quarantined_until_ms;
 	uint64_t spent_id;    /* it is a generated key whose link is gone: the id; 0: it is not */

@@ -146,11 +146,11 @@ struct source {
 	struct pg_statement pick, pick_distributed, take;
 };
 
-#define SPENT       "ended_ms <= $1"
-#define EXPIRED        "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
-#define SPENT_PICK  "SELECT key, id FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"
-#define EXPIRED_PICK   "SELECT key, key_id FROM link WHERE " EXPIRED " ORDER BY over_ms, id LIMIT $2"
-#define SKIP_LOCKED " FOR UPDATE SKIP LOCKED"
+#define SPENT        "ended_ms <= $1"
+#define EXPIRED      "over_ms > 0 AND over_ms <= $1 AND key_id > 0"
+#define SPENT_PICK   "SELECT key, id FROM spent_key WHERE " SPENT " ORDER BY ended_ms LIMIT $2"
+#define EXPIRED_PICK "SELECT key, key_id FROM link WHERE " EXPIRED " ORDER BY over_ms, id LIMIT $2"
+#define SKIP_LOCKED  " FOR UPDATE SKIP LOCKED"
 
 static const struct source spent = {
     .entry = FEED_NAME_CHANGED,
@@ -257,8 +257,8 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 	return r == 0 && work->count < work->max ? claim_from(t, work, &expired) : r;
 }
 
-int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t quarantine_ms,
-                   size_t max, uint64_t *ret_ids, size_t *ret_count)
+int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms,
+                   uint64_t quarantine_ms, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	int64_t ended_ms;
 	*ret_count = 0;

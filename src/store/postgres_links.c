@@ -296,7 +296,7 @@ static const struct pg_statement quarantine_put = {
                  " ON CONFLICT (key) DO UPDATE SET rest_owner = excluded.rest_owner,"
                  " until_ms = excluded.until_ms"};
 static const struct pg_statement quarantine_drop = {"rests_drop",
-                                               "DELETE FROM resting WHERE key = ANY ($1::bytea[])"};
+                                                    "DELETE FROM resting WHERE key = ANY ($1::bytea[])"};
 static const struct pg_statement spent_put = {
     "spent_put", "INSERT INTO spent_key (key, id, ended_ms) SELECT n.key, n.id, NULLIF(n.ended_ms, -1)"
                  " FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS n (key, id, ended_ms)"
@@ -331,9 +331,9 @@ static const struct pg_statement replays_insert_made = {
 static const struct pg_statement replays_purge = {
     "replays_purge", "DELETE FROM replay WHERE (caller, name) IN (SELECT caller, name FROM replay"
                      " WHERE made_ms <= $1 ORDER BY made_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-static const struct pg_statement quarantine_purge = {"rests_purge",
-                                                "DELETE FROM resting WHERE key IN (SELECT key FROM resting"
-                                                " WHERE until_ms <= $1 ORDER BY until_ms LIMIT $2)"};
+static const struct pg_statement quarantine_purge = {
+    "rests_purge", "DELETE FROM resting WHERE key IN (SELECT key FROM resting"
+                   " WHERE until_ms <= $1 ORDER BY until_ms LIMIT $2)"};
 
 /* What a batch comes to, by statement. */
 struct edits {
@@ -369,8 +369,10 @@ static void edits_add(struct edits *e, const struct name_row *row)
 			e->retagged[e->retagged_count++] = link;
 		}
 	}
-	if (now->quarantined && (!before->quarantined || now->quarantined_until_ms != before->quarantined_until_ms))
-		columns_add(&e->quarantined, row->name, (int64_t)now->quarantine_owner, now->quarantined_until_ms);
+	if (now->quarantined &&
+	    (!before->quarantined || now->quarantined_until_ms != before->quarantined_until_ms))
+		columns_add(&e->quarantined, row->name, (int64_t)now->quarantine_owner,
+		            now->quarantined_until_ms);
 	if (before->quarantined && !now->quarantined)
 		columns_add(&e->unrests, row->name, 0, 0);
 	if (now->spent_id != before->spent_id)

@@ -118,8 +118,8 @@ int postgres_permitted(struct store_postgres *s, const struct slot_row *row, uin
                        struct arena *arena, uint64_t **ret, size_t *ret_count);
 int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, uint64_t node,
                         const struct store_count *counts, size_t n); /* ERR_BUSY: one is frozen */
-int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms, uint64_t quarantine_ms,
-                   size_t max, uint64_t *ret_ids, size_t *ret_count);
+int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t now_ms,
+                   uint64_t quarantine_ms, size_t max, uint64_t *ret_ids, size_t *ret_count);
 
 /* An id with what orders it, so that several databases' can be merged. */
 struct ranked_id {

@@ -6,8 +6,8 @@
  * A link's tags stand in its row as they were given, and once more, each by itself, in the table tag, so that
  * the links of a tag are found. Both are written in one transaction.
  *
- * over_ms is link_expired_ms of the row, and link_by_over has the links that will be over one day: expiries are
- * mostly given as so much from now, so a new link's entry is appended there too. `permitted` is how many
+ * over_ms is link_expired_ms of the row, and link_by_over has the links that will be over one day: expiries
+ * are mostly given as so much from now, so a new link's entry is appended there too. `permitted` is how many
  * users are on the link's list, so that its bound costs no counting.
  *
  * A name that people chose is held (alias) or rests (resting), never both.

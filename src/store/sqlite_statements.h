@@ -20,7 +20,7 @@ STATEMENT(SQL_LINKS_OF_ALL, "SELECT " LINK_COLUMNS " FROM link WHERE id <= ?1 OR
 STATEMENT(SQL_LINKS_OF_OWNER,
           "SELECT " LINK_COLUMNS " FROM link WHERE id <= ?1 AND owner = ?3 ORDER BY id DESC LIMIT ?2")
 STATEMENT(SQL_LINKS_EXPIRED, "SELECT id FROM link WHERE over_ms > 0 AND over_ms <= ?"
-                          " ORDER BY over_ms, id LIMIT ?")
+                             " ORDER BY over_ms, id LIMIT ?")
 STATEMENT(SQL_LINKS_EXPIRED_COUNT, "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= ?")
 STATEMENT(SQL_PERMISSION_GET, "SELECT 1 FROM permission WHERE link = ? AND user = ?")
 STATEMENT(SQL_PERMISSION_ADD, "INSERT INTO permission (link, user) VALUES (?, ?)")
@@ -41,11 +41,11 @@ STATEMENT(SQL_NAME_STATE, "SELECT (SELECT id FROM alias WHERE name = ?1), owner,
 STATEMENT(SQL_ALIAS_INSERT, "INSERT INTO alias (name, id) VALUES (?, ?)")
 STATEMENT(SQL_ALIAS_DELETE, "DELETE FROM alias WHERE name = ?")
 STATEMENT(SQL_QUARANTINE_PUT, "INSERT INTO resting (name, owner, until_ms) VALUES (?, ?, ?)"
-                        " ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,"
-                        " until_ms = excluded.until_ms")
+                              " ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,"
+                              " until_ms = excluded.until_ms")
 STATEMENT(SQL_QUARANTINE_DROP, "DELETE FROM resting WHERE name = ?")
 STATEMENT(SQL_QUARANTINE_PURGE, "DELETE FROM resting WHERE name IN (SELECT name FROM resting"
-                          " WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)")
+                                " WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)")
 STATEMENT(SQL_REPLAY_GET, "SELECT fingerprint, link, created_ms FROM replay WHERE owner = ? AND key = ?")
 STATEMENT(SQL_REPLAY_PUT, "INSERT INTO replay (owner, key, fingerprint, link, created_ms) VALUES (?,?,?,?,?)"
                           " ON CONFLICT (owner, key) DO UPDATE SET fingerprint = excluded.fingerprint,"

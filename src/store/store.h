@@ -41,16 +41,16 @@ struct store_write {
 	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
 	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
 	 * whose id is ref.id, or a row whose id is link.id (a store of several databases looks in one of
-	 * them: ids come from one counter). An alias that is over (link_is_expired) does not hold its name any
-	 * more: its link is removed, as by REAP.
+	 * them: ids come from one counter). An alias that is over (link_is_expired) does not hold its name
+	 * any more: its link is removed, as by REAP.
 	 *
 	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
 	 * over stays taken, and so does one whose link is gone. Gone is an alias's ref.id that the counter
 	 * STORE_LINK_COUNTER has passed, whether it was ever used or not: the caller knows (`was_given`). A
 	 * store that gives keys back (claim) also remembers those whose links went, however they were made.
 	 *
-	 * The alias of a link that went by REAP rests for quarantine_ms from the moment it was over: until then
-	 * only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
+	 * The alias of a link that went by REAP rests for quarantine_ms from the moment it was over: until
+	 * then only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
 	 * another's visitors. DELETE frees an alias at once. Names that have rested are forgotten by later
 	 * REAPs, some by each.
 	 *
@@ -67,9 +67,9 @@ struct store_write {
 	uint64_t owner;
 	unsigned fields;
 	struct link_record link;
-	uint64_t user;    /* PERMIT, FORBID */
+	uint64_t user;          /* PERMIT, FORBID */
 	uint64_t quarantine_ms; /* CREATE, REAP */
-	bool was_given;   /* CREATE: the alias reads like a key that was given out, used or not */
+	bool was_given;         /* CREATE: the alias reads like a key that was given out, used or not */
 
 	/* CREATE: the name is a generated key that was given out before and came back (store_claim). Only
 	 * whether somebody has it now is asked. Its link is kept as if the name were an alias, under an id of
@@ -178,8 +178,8 @@ struct store_ops {
 
 	/*
 	 * Takes, for good, up to `max` generated keys whose links went by REAP, or wait for it, and whose
-	 * rest (quarantine_ms from the moment they were over) has ended: their ids. Two callers never get the same
-	 * one, and neither waits for the other. A CREATE with `reuse` may name links so. A store that
+	 * rest (quarantine_ms from the moment they were over) has ended: their ids. Two callers never get the
+	 * same one, and neither waits for the other. A CREATE with `reuse` may name links so. A store that
 	 * serves one process gives none: it never gives a generated key out again. On failure keys may be
 	 * lost, never given twice.
 	 */
@@ -252,7 +252,8 @@ static inline int store_ping(struct store *s, struct err *e)
 static inline int store_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max,
                               uint64_t *ret_ids, size_t *ret_count)
 {
-	return STORE_CALL(s, STORE_OP_CLAIM, s->ops->claim(s, now_ms, quarantine_ms, max, ret_ids, ret_count));
+	return STORE_CALL(s, STORE_OP_CLAIM,
+	                  s->ops->claim(s, now_ms, quarantine_ms, max, ret_ids, ret_count));
 }
 
 static inline size_t store_shard_count(struct store *s)

@@ -362,8 +362,8 @@ static int sqlite_ping(struct store *base, struct err *e)
 }
 
 /* No generated key comes back here: the counter of ids says which were given out. */
-static int sqlite_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
-                        size_t *ret_count)
+static int sqlite_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, size_t max,
+                        uint64_t *ret_ids, size_t *ret_count)
 {
 	(void)base, (void)now_ms, (void)quarantine_ms, (void)max, (void)ret_ids;
 	*ret_count = 0;

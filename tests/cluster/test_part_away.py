@@ -55,7 +55,7 @@ def test_links_are_made_with_keys_from_stock_and_no_key_is_lost(nursery, engines
     server = nursery("--workers", "1", "--keys-source", "pool", env=env)
     for service in ("keygen", "keysync"):
         engines.add(Curt(engines, f"{service}-away", service, env)).start()
-    until(lambda: metric(server, "curt_keys_stock") >= 300, "there are keys")
+    until(lambda: metric(server, "curt_keys_available") >= 300, "there are keys")
     other.kill()
     until(lambda: create(server) == 201, "the server knows")
     answers = create_many(server)

@@ -113,7 +113,7 @@ def test_without_keys_in_stock_links_are_followed_and_aliases_given(nursery, env
     assert server.create("https://example.com/mine", alias="mine")["key"] == "mine"
     assert server.target("mine") == "https://example.com/mine"
     assert server.target(link) == "https://example.com/before"
-    assert metric(server, "curt_keys_dry_total") >= 3 and metric(server, "curt_keys_stock") == 0
+    assert metric(server, "curt_keys_dry_total") >= 3 and metric(server, "curt_keys_available") == 0
     ready = server.get("/readyz")
     assert ready.status_code == 200 and ready.json()["status"] == "degraded"
     assert "no keys" in ready.json()["checks"]["keys"]
@@ -142,7 +142,7 @@ def test_claimed_keys_come_from_links_that_are_over_and_lead_to_the_new_target(n
 def test_nothing_of_it_is_told_by_a_server_that_shares_nothing(nursery):
     server = nursery("--workers", "1")
     text = server.get("/metrics").text
-    for name in ("curt_shared_cache", "curt_limits_", "curt_keys_stock"):
+    for name in ("curt_shared_cache", "curt_limits_", "curt_keys_available"):
         assert name not in text
     assert set(server.get("/readyz").json()["checks"]) == {"store", "event_log", "stats_worker", "sink"}
 

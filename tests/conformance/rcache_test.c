@@ -74,7 +74,7 @@ static void servers_of_another_installation_have_nothing_to_do_with_it(void **st
 	(void)state;
 	_Atomic unsigned heard = 0;
 	const struct rcache_listener listener = {
-	    .changed = hear_nothing_of, .told = hear_nothing_of, .lost = hear_nothing, .ctx = &heard};
+	    .changed = hear_nothing_of, .notified = hear_nothing_of, .lost = hear_nothing, .ctx = &heard};
 	struct rcache_kit other = {.cache = NULL};
 	struct err e = {""};
 	if (rcache_redis_open(urls, "another", &listener, &other.cache, &e) != 0)

@@ -54,7 +54,7 @@ void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
 	pthread_cond_init(&k->heard, &attr);
 	pthread_condattr_destroy(&attr);
 	const struct rcache_listener listener = {
-	    .changed = hear_changed, .told = hear_told, .lost = hear_lost, .ctx = k};
+	    .changed = hear_changed, .notified = hear_told, .lost = hear_lost, .ctx = k};
 	if (rcache_redis_open(urls, "test", &listener, &k->cache, &e) != 0)
 		fail_msg("%s", e.text);
 	if (!listening)

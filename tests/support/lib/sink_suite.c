@@ -696,11 +696,8 @@ static void as_many_links_as_are_allowed_are_asked_about_at_once(void **state)
 			                                .referrer = SINK_NO_TEXT,
 			                                .place = SINK_NO_TEXT,
 			                                .path = SINK_NO_TEXT};
-		struct sink_batch batch = {.visits = visits,
-		                           .visit_count = LINKS,
-		                           .sets = &set,
-		                           .set_count = 1,
-		                           .now_ms = start_ms};
+		struct sink_batch batch = {
+		    .visits = visits, .visit_count = LINKS, .sets = &set, .set_count = 1, .now_ms = start_ms};
 		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
 		for (size_t i = 0; i < LINKS; i++)
 			links[i] = (struct sink_total){.link = 1 + i};
@@ -726,8 +723,7 @@ static void made_up_referrers_and_languages_are_bounded(void **state)
 	uint64_t duplicates;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < SHAPES; i++) {
-			sets[i].dims[DIM_REFERRER] = arena_printf(&arena, "r%u.example",
-			                                            round * SHAPES + i);
+			sets[i].dims[DIM_REFERRER] = arena_printf(&arena, "r%u.example", round * SHAPES + i);
 			sets[i].dims[DIM_LANGUAGE] = arena_printf(&arena, "l%u", round * SHAPES + i);
 			visits[i] = (struct sink_visit){.event = fresh_event(),
 			                                .time_ms = start_ms,
@@ -818,7 +814,8 @@ static void *ask_on(void *arg)
 		*bad += sink->ops->stats(sink, &q) != 0 || q.clicks % 7 != 0;
 		*bad += sink->ops->window(sink, &w) != 0 || (w.count > 0 && w.ads[0].count % 7 != 0);
 		*bad += sink->ops->visits(sink, &v) != 0;
-		*bad += sink->ops->reconciliation(sink, 0, false, &reconciliation) != 0 || reconciliation.clicks_in_rollups % 7 != 0 ||
+		*bad += sink->ops->reconciliation(sink, 0, false, &reconciliation) != 0 ||
+		        reconciliation.clicks_in_rollups % 7 != 0 ||
 		        reconciliation.tally.clicks != reconciliation.clicks_in_rollups;
 		arena_release(&a);
 	}

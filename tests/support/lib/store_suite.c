@@ -1398,9 +1398,9 @@ static void everything_acknowledged_is_there_after_reopening(void **state)
 	struct store_write rested = kit_alias(&suite.arena, 4, "rested");
 	rested.link.expires_ms = KIT_NOW_MS + 1;
 	struct store_write made[] = {
-	    kit_generated(&suite.arena, 1),      with_key(kit_alias(&suite.arena, 2, "two"), "key", 1),
-	    kit_generated(&suite.arena, 3),      on_generated(STORE_LINK_DELETE, 3),
-	    on_generated(STORE_LINK_UPDATE, 1),  rested,
+	    kit_generated(&suite.arena, 1),       with_key(kit_alias(&suite.arena, 2, "two"), "key", 1),
+	    kit_generated(&suite.arena, 3),       on_generated(STORE_LINK_DELETE, 3),
+	    on_generated(STORE_LINK_UPDATE, 1),   rested,
 	    on_alias(STORE_LINK_SWEEP, "rested"), on_generated(STORE_PERMIT, 1),
 	};
 	struct registry_write accounts[] = {

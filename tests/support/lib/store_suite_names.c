@@ -607,7 +607,7 @@ static void model_reap(unsigned i, int64_t now_ms)
 	w.now_ms = now_ms;
 	w.quarantine_ms = MODEL_REST_MS;
 	bool expired = model_is_over(i, now_ms);
-	assert_int_equal(kit_apply(suite.store, &w), expired                 ? 0
+	assert_int_equal(kit_apply(suite.store, &w), expired              ? 0
 	                                             : model[i].link == 0 ? ERR_NOT_FOUND
 	                                                                  : ERR_CONFLICT);
 	if (!expired)

@@ -311,7 +311,8 @@ static void find_untold(void)
 	uint64_t cursor = 0;
 	found.count = 0;
 	do {
-		assert_int_equal(counters->ops->dirty_links(counters, SOURCE, STREAM, &cursor, find, NULL), 0);
+		assert_int_equal(counters->ops->dirty_links(counters, SOURCE, STREAM, &cursor, find, NULL),
+		                 0);
 	} while (cursor != 0);
 }
 

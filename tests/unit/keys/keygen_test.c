@@ -15,7 +15,7 @@ enum { STOCKS = 2, LOW = 1500, HIGH = 2500, LIFE_MS = 20000, KEYS_MAX = 100000 }
 
 static struct temp folder;
 static char (*const urls)[POSTGRES_KIT_URL_BYTES] = database_kit_urls;
-static struct stock *dbs[STOCKS];
+static struct keys_db *dbs[STOCKS];
 static struct leases *leases;
 static struct key_source *origin;
 
@@ -66,20 +66,20 @@ static uint64_t stop(struct keygen *g)
 	return sums.made;
 }
 
-static uint64_t count_in(int stock)
+static uint64_t count_in(int db)
 {
 	uint64_t count = 0;
-	assert_int_equal(db_count(dbs[stock], &count, NULL), 0);
+	assert_int_equal(keys_db_count(dbs[db], &count, NULL), 0);
 	return count;
 }
 
-static void drain(int stock, size_t n, struct pipe_seen *seen)
+static void drain(int db, size_t n, struct pipe_seen *seen)
 {
 	struct source_key keys[KEYS_DB_KEYS_MAX];
 	for (int64_t end_ms = until_now_ms() + UNTIL_MS; n > 0;) {
 		size_t count = 0;
 		assert_true(until_now_ms() < end_ms);
-		assert_int_equal(keys_db_take(dbs[stock], MIN(n, KEYS_DB_KEYS_MAX), keys, &count, NULL), 0);
+		assert_int_equal(keys_db_take(dbs[db], MIN(n, KEYS_DB_KEYS_MAX), keys, &count, NULL), 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
 	}
@@ -184,10 +184,10 @@ static void keys_that_a_stock_does_not_take_are_kept_until_it_does(void **state)
 static void a_stock_that_is_away_does_not_keep_it_from_the_others(void **state)
 {
 	(void)state;
-	struct stock *away = NULL;
+	struct keys_db *away = NULL;
 	database_kit_need();
 	assert_int_equal(keys_db_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
-	struct stock *here = dbs[0];
+	struct keys_db *here = dbs[0];
 	dbs[0] = away;
 	struct keygen *g = start(STOCKS);
 	UNTIL(count_in(1) == HIGH);

@@ -18,37 +18,37 @@
 enum { STOCKS = 2, SHELVES = 2, LOW = 100, HIGH = 500, STOCKED = 3000, LIFE_MS = 20000 };
 
 static struct temp folder;
-static struct stock *dbs[STOCKS];
+static struct keys_db *dbs[STOCKS];
 static struct redis_server *const server = &redis_kit_servers[0];
-static struct relay *relay;            /* before the first shelf */
-static struct shelf *lists[SHELVES]; /* two databases of the server */
-static struct shelf *direct;           /* the first shelf, past the relay */
+static struct relay *relay;                   /* before the first shelf */
+static struct redis_key_list *lists[SHELVES]; /* two databases of the server */
+static struct redis_key_list *direct;         /* the first shelf, past the relay */
 static struct leases *leases, *of_each[SHELVES];
 
-static void fill_stock(int stock, unsigned first, size_t n)
+static void fill_stock(int db, unsigned first, size_t n)
 {
 	struct source_key keys[KEYS_DB_KEYS_MAX];
 	size_t added;
 	for (size_t at = 0; at < n; at += KEYS_DB_KEYS_MAX) {
 		pipe_keys(keys, KEYS_DB_KEYS_MAX, first + (unsigned)at);
-		assert_int_equal(keys_db_add(dbs[stock], 1, keys, KEYS_DB_KEYS_MAX, &added, NULL), 0);
+		assert_int_equal(keys_db_add(dbs[db], 1, keys, KEYS_DB_KEYS_MAX, &added, NULL), 0);
 	}
 }
 
-static struct shelf *key_list_at(const char *address, int db)
+static struct redis_key_list *key_list_at(const char *address, int db)
 {
 	char url[128];
-	struct shelf *s = NULL;
+	struct redis_key_list *s = NULL;
 	snprintf(url, sizeof(url), "redis://%s/%d", address, db);
 	assert_int_equal(key_list_new(str_of(url), &s, NULL), 0);
 	return s;
 }
 
-static void empty_stock(int stock)
+static void empty_stock(int db)
 {
 	struct source_key keys[KEYS_DB_KEYS_MAX];
 	for (size_t count = 1; count > 0;)
-		assert_int_equal(keys_db_take(dbs[stock], KEYS_DB_KEYS_MAX, keys, &count, NULL), 0);
+		assert_int_equal(keys_db_take(dbs[db], KEYS_DB_KEYS_MAX, keys, &count, NULL), 0);
 }
 
 static int servers_up(void **state)
@@ -134,22 +134,23 @@ static struct keysync_sums stop(struct keysync *s)
 	return sums;
 }
 
-static uint64_t count_on(struct shelf *s)
+static uint64_t count_on(struct redis_key_list *s)
 {
 	uint64_t count = 0;
-	assert_int_equal(list_count(s, &count, NULL), 0);
+	assert_int_equal(key_list_count(s, &count, NULL), 0);
 	return count;
 }
 
-static void drain(struct shelf *s, size_t n, struct pipe_seen *seen)
+static void drain(struct redis_key_list *s, size_t n, struct pipe_seen *seen)
 {
 	struct source_key keys[KEY_LIST_KEYS_MAX];
 	for (int64_t end_ms = until_now_ms() + UNTIL_MS; n > 0;) {
 		size_t count = 0;
 		uint64_t left;
 		assert_true(until_now_ms() < end_ms);
-		assert_int_equal(
-		    key_list_take(s, KEY_LIST_AVAILABLE, MIN(n, KEY_LIST_KEYS_MAX), keys, &count, &left, NULL), 0);
+		assert_int_equal(key_list_take(s, KEY_LIST_AVAILABLE, MIN(n, KEY_LIST_KEYS_MAX), keys, &count,
+		                               &left, NULL),
+		                 0);
 		pipe_seen_note(seen, keys, count);
 		n -= count;
 	}
@@ -185,7 +186,7 @@ static void a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_sto
 	assert_int_equal(count_on(lists[0]), LOW);
 	for (int i = 0; i < STOCKS; i++) {
 		uint64_t left = 0;
-		assert_int_equal(db_count(dbs[i], &left, NULL), 0);
+		assert_int_equal(keys_db_count(dbs[i], &left, NULL), 0);
 		assert_true(left < STOCKED);
 	}
 	struct keysync_sums sums = stop(s);
@@ -263,7 +264,7 @@ static uint64_t in_stock(void)
 	uint64_t sum = 0;
 	for (int i = 0; i < STOCKS; i++) {
 		uint64_t count = 0;
-		assert_int_equal(db_count(dbs[i], &count, NULL), 0);
+		assert_int_equal(keys_db_count(dbs[i], &count, NULL), 0);
 		sum += count;
 	}
 	return sum;
@@ -313,7 +314,7 @@ static void a_push_whose_answer_is_late_is_settled_when_the_server_is_back(void 
 static void empty_and_absent_stocks_are_passed_over(void **state)
 {
 	(void)state;
-	struct stock *away = NULL, *here = dbs[0];
+	struct keys_db *away = NULL, *here = dbs[0];
 	need_servers();
 	assert_int_equal(keys_db_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
 	dbs[0] = away;

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "keys/pool.h"
-#include "keys/shelf.h"
+#include "keys/redis_key_list.h"
 #include "lib/keys_kit.h"
 #include "lib/redis_kit.h"
 
@@ -15,7 +15,7 @@ enum { SERVERS = 3, BATCH = 10, MANY = 100, TRIES_MAX = 10 };
 
 static struct redis_server *const servers = redis_kit_servers;
 static struct {
-	struct shelf *lists[SERVERS];
+	struct redis_key_list *lists[SERVERS];
 	struct key_source *pool;
 	uint64_t batches;
 } fx;
@@ -117,7 +117,7 @@ static void keys_for_later_lie_aside_and_others_are_taken(void **state)
 	assert_int_equal(on_shards().count, 0);
 	UNTIL(stats().aside == MANY);
 	fill(1, 1000, MANY);
-	UNTIL(stats().stock == MANY);
+	UNTIL(stats().available == MANY);
 	/* of those aside, few for each batch of others, as long as they come back */
 	size_t later = 0;
 	for (int i = 0; i < MANY / 2; i++) {
@@ -201,7 +201,7 @@ static void who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other(
 	pool_open();
 	bool told = false;
 	for (int i = 0; !told && i < TRIES_MAX; i++) {
-		UNTIL(stats().shards_failing == 0 && stats().stock > SERVERS * BATCH);
+		UNTIL(stats().shards_failing == 0 && stats().available > SERVERS * BATCH);
 		told = is_told_that_none_answers();
 	}
 	assert_true(told);

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "keys/pool.h"
-#include "keys/shelf.h"
+#include "keys/redis_key_list.h"
 #include "lib/keys_kit.h"
 #include "lib/redis_kit.h"
 
@@ -16,7 +16,7 @@
 enum { SERVERS = 2, BATCH = 10 };
 
 static struct redis_server *const servers = redis_kit_servers;
-static struct shelf *lists[SERVERS];
+static struct redis_key_list *lists[SERVERS];
 static uint64_t batch;
 
 static int key_lists_open(void **state)
@@ -78,7 +78,7 @@ static void keys_are_taken_in_batches_from_the_fullest_shard(void **state)
 	fill(1, 1000, 300);
 	struct key_source *pool = open_pool();
 	struct source_key key;
-	UNTIL(pool->ops->stats(pool).stock == 400);
+	UNTIL(pool->ops->stats(pool).available == 400);
 	assert_int_equal(take(pool, &key, 1), 1);
 	assert_in_range(pipe_key_number(&key), 1000, 1299);
 	assert_int_equal(left_in(0), 100);
@@ -115,7 +115,7 @@ static void what_comes_back_is_handed_out_again_and_goes_back_at_the_end(void **
 	assert_int_equal(take(pool, &again, 1), 1);
 	assert_memory_equal(again.text, key.text, key.len);
 	pool->ops->give_back(pool, &again, 1, false);
-	assert_int_equal(pool->ops->stats(pool).stock, 1);
+	assert_int_equal(pool->ops->stats(pool).available, 1);
 	pool->ops->free(pool);
 	assert_int_equal(left_in(0), 1);
 	pool = open_pool();
@@ -158,7 +158,7 @@ static void a_shard_that_is_away_is_skipped(void **state)
 	fill(1, 1000, 100);
 	struct key_source *pool = open_pool();
 	struct source_key keys[BATCH];
-	UNTIL(pool->ops->stats(pool).stock == 600);
+	UNTIL(pool->ops->stats(pool).available == 600);
 	redis_server_kill(&servers[0]);
 	size_t from_second = 0;
 	while (from_second < 50) {
@@ -177,7 +177,7 @@ static void keys_that_did_not_arrive_are_counted(void **state)
 	fill(1, 1000, 100);
 	struct key_source *pool = open_pool();
 	struct source_key keys[BATCH];
-	UNTIL(pool->ops->stats(pool).stock == 600);
+	UNTIL(pool->ops->stats(pool).available == 600);
 	assert_int_equal(pool->ops->stats(pool).lost, 0);
 	redis_server_signal(&servers[0], SIGSTOP);
 	struct err e;
@@ -251,7 +251,7 @@ static void it_counts_what_is_brought_for_anybody(void **state)
 	fill(0, 0, 100);
 	fill(1, 500, 1);
 	struct key_source *pool = open_pool();
-	UNTIL(pool->ops->stats(pool).stock == 101);
+	UNTIL(pool->ops->stats(pool).available == 101);
 	assert_int_equal(pool->ops->stats(pool).refilled, 0); /* it was there before */
 	fill(0, 100, 30);
 	fill(1, 1000, 50);

@@ -245,7 +245,7 @@ static void the_late_are_sent_elsewhere(void **state)
 	assert_false(cached()->late);
 	struct link_resolve r = resolve(NOBODY);
 	assert_sends(r, LINK_LATE, "302 https://late.example/");
-	assert_false(r.over);
+	assert_false(r.expired);
 	assert_non_null(r.budget);
 	assert_true(cached()->late);
 	assert_int_equal(cached()->expires_ms, NOW + LINK_LATE_MS);
@@ -260,7 +260,7 @@ static void in_the_end_there_is_no_place_for_the_late_either(void **state)
 	             "302 https://late.example/");
 	struct link_resolve r = resolve_as((struct link_resolve){0}, NOW + LINK_LATE_MS);
 	assert_not_found(r);
-	assert_true(r.over);
+	assert_true(r.expired);
 }
 
 static void a_link_that_ended_without_a_place_for_the_late_is_not_found(void **state)
@@ -269,7 +269,7 @@ static void a_link_that_ended_without_a_place_for_the_late_is_not_found(void **s
 	create((struct link_record){.expires_ms = NOW});
 	struct link_resolve r = resolve(NOBODY);
 	assert_not_found(r);
-	assert_true(r.over);
+	assert_true(r.expired);
 	assert_absence_is_cached_until(NOW + NEGATIVE_MS);
 }
 
@@ -440,40 +440,40 @@ static void a_limit_of_clicks_is_counted_before_anybody_is_sent_on(void **state)
 	uint64_t id = create_uncounted((struct link_record){.max_clicks = 3});
 	struct link_resolve r = resolve(NOBODY);
 	assert_verdict(r, LINK_UNCOUNTED);
-	assert_int_equal(r.gate->link, id);
+	assert_int_equal(r.limit->link, id);
 	assert_int_equal(r.max_clicks, 3);
 	assert_null(cached());
-	count(r.gate, 1);
+	count(r.limit, 1);
 	struct link_resolve again = resolve_as(r, NOW);
 	assert_sends(again, LINK_OPEN, "307 https://a.example/");
-	assert_ptr_equal(again.gate, r.gate);
-	assert_ptr_equal(cached()->gate, r.gate);
+	assert_ptr_equal(again.limit, r.limit);
+	assert_ptr_equal(cached()->limit, r.limit);
 	assert_int_equal(cached()->max_clicks, 3);
-	assert_true(click_limit_take(r.gate, 3));
+	assert_true(click_limit_take(r.limit, 3));
 	assert_verdict(resolve(NOBODY), LINK_OPEN); /* asking takes nothing */
-	assert_true(click_limit_take(r.gate, 3));
+	assert_true(click_limit_take(r.limit, 3));
 }
 
 static void a_link_without_clicks_left_is_not_found(void **state)
 {
 	(void)state;
 	create_uncounted((struct link_record){.max_clicks = 3});
-	count(resolve(NOBODY).gate, 3);
+	count(resolve(NOBODY).limit, 3);
 	struct link_resolve r = resolve(NOBODY);
 	assert_not_found(r);
-	assert_false(r.over); /* it stays: the limit may be raised */
+	assert_false(r.expired); /* it stays: the limit may be raised */
 	assert_absence_is_cached_until(NOW + NEGATIVE_MS);
 	change(LINK_MAX_CLICKS, (struct link_record){.max_clicks = 4});
 	assert_null(cached());
 	r = resolve(NOBODY);
 	assert_verdict(r, LINK_UNCOUNTED); /* before a change there may have been clicks without the gate */
-	count(r.gate, 3);
+	count(r.limit, 3);
 	assert_verdict(resolve(NOBODY), LINK_OPEN);
 	change(LINK_MAX_CLICKS, (struct link_record){0});
 	r = resolve(NOBODY);
 	assert_verdict(r, LINK_OPEN);
-	assert_null(r.gate);
-	assert_null(cached()->gate);
+	assert_null(r.limit);
+	assert_null(cached()->limit);
 	change(LINK_MAX_CLICKS, (struct link_record){.max_clicks = 9});
 	assert_verdict(resolve(NOBODY), LINK_UNCOUNTED);
 }
@@ -482,12 +482,12 @@ static void without_clicks_left_all_are_late(void **state)
 {
 	(void)state;
 	create_uncounted((struct link_record){.max_clicks = 3, .expired_url = STR("https://late.example/")});
-	count(resolve(NOBODY).gate, 3);
+	count(resolve(NOBODY).limit, 3);
 	struct link_resolve r = resolve(NOBODY);
 	assert_sends(r, LINK_LATE, "302 https://late.example/");
-	assert_null(r.gate);
+	assert_null(r.limit);
 	assert_true(cached()->late);
-	assert_null(cached()->gate);
+	assert_null(cached()->limit);
 	assert_int_equal(cached()->expires_ms, NOW + NEGATIVE_MS); /* one may be given back */
 }
 
@@ -498,7 +498,7 @@ static void an_ended_link_is_late_whatever_its_clicks(void **state)
 	    .max_clicks = 3, .expires_ms = NOW, .expired_url = STR("https://late.example/")});
 	struct link_resolve r = resolve(NOBODY);
 	assert_sends(r, LINK_LATE, "302 https://late.example/");
-	assert_null(r.gate);
+	assert_null(r.limit);
 	assert_int_equal(cached()->expires_ms, NOW + LINK_LATE_MS);
 }
 
@@ -506,7 +506,7 @@ static void that_a_private_links_clicks_are_used_up_is_for_those_who_may_know(vo
 {
 	(void)state;
 	create_uncounted((struct link_record){.is_private = true, .max_clicks = 1});
-	count(resolve(fx.owner).gate, 1);
+	count(resolve(fx.owner).limit, 1);
 	assert_not_found(resolve(fx.owner));
 	assert_null(cached());
 	assert_verdict(resolve(NOBODY), LINK_SIGN_IN);
@@ -519,7 +519,7 @@ static void a_password_is_asked_for_before_clicks_are_counted(void **state)
 	assert_verdict(resolve(NOBODY), LINK_LOCKED);
 	struct link_resolve r = resolve_as((struct link_resolve){.unlocked = SECRET}, NOW);
 	assert_verdict(r, LINK_UNCOUNTED);
-	count(r.gate, 1);
+	count(r.limit, 1);
 	assert_not_found(resolve(NOBODY)); /* nobody is asked for a password that opens nothing */
 	assert_not_found(resolve_as((struct link_resolve){.unlocked = SECRET}, NOW));
 	assert_null(cached());

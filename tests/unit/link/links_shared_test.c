@@ -147,7 +147,7 @@ static int resolve(struct links *links, struct str key, struct str *ret)
 {
 	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
 	links_resolve(links, &wanted, 1, 2000, fx.metrics);
-	click_limit_unpin(r.gate);
+	click_limit_unpin(r.limit);
 	if (ret)
 		*ret = r.response;
 	return r.result;
@@ -478,7 +478,7 @@ static void a_limited_link_is_used_up_when_all_servers_together_have_counted_so_
 	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
 	links_resolve(fx.other, &wanted, 1, 2000, fx.metrics);
 	assert_int_equal(r.result, 0);
-	click_limit_unpin(r.gate);
+	click_limit_unpin(r.limit);
 	struct store_count count = {.id = r.link, .clicks = 2};
 	assert_int_equal(store_set_clicks(fx.store.inner, 1, &count, 1), 0);
 	assert_int_equal(resolve(fx.other, key, NULL), 0);
@@ -514,22 +514,22 @@ static void a_limit_that_comes_back_elsewhere_is_counted_again(void **state)
 	struct str key = create_as((struct link_record){.max_clicks = 5});
 	struct link_resolve r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_UNCOUNTED);
-	click_limit_count(r.gate, click_limit_round(r.gate), 3);
-	click_limit_unpin(r.gate);
+	click_limit_count(r.limit, click_limit_round(r.limit), 3);
+	click_limit_unpin(r.limit);
 	set_limit(fx.links, key, 7); /* the gate has seen every click that went by here */
 	links_changed(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_OPEN);
-	click_limit_unpin(r.gate);
+	click_limit_unpin(r.limit);
 	set_limit(fx.links, key, 0);
 	links_changed(fx.other, key);
 	r = resolved(fx.other, key);
-	assert_null(r.gate); /* from now on clicks go by that it does not see */
+	assert_null(r.limit); /* from now on clicks go by that it does not see */
 	set_limit(fx.links, key, 50);
 	links_changed(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_UNCOUNTED);
-	click_limit_unpin(r.gate);
+	click_limit_unpin(r.limit);
 }
 
 int main(void)

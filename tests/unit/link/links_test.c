@@ -259,7 +259,7 @@ static void an_expired_link_is_not_found_and_can_be_reaped(void **state)
 	struct link_resolve late = {.key = STR("k"), .arena = &fx.arena}, *wanted = &late;
 	links_resolve(fx.links, &wanted, 1, 5000, fx.metrics);
 	assert_int_equal(late.result, ERR_NOT_FOUND);
-	assert_true(late.over);
+	assert_true(late.expired);
 
 	struct store_write reap = {.kind = STORE_LINK_SWEEP,
 	                           .now_ms = 5000,

@@ -30,7 +30,7 @@ static struct {
 } shelf;
 
 static int key_list_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
-                      struct err *e)
+                         struct err *e)
 {
 	(void)s;
 	shelf.asked = MAX(shelf.asked, n);
@@ -478,8 +478,8 @@ static struct {
 	int fail;
 } estate;
 
-static int estate_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
-                        size_t *ret_count)
+static int estate_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max,
+                        uint64_t *ret_ids, size_t *ret_count)
 {
 	(void)s, (void)now_ms;
 	assert_int_equal(quarantine_ms, 5000);

@@ -11,7 +11,7 @@
 #include "lib/until.h"
 #include "os/clock.h"
 #include "os/sys.h"
-#include "rcache/owed.h"
+#include "rcache/pending_invalidations.h"
 
 #include <stdio.h>
 #include <stdlib.h>

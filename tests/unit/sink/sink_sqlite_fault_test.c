@@ -102,7 +102,8 @@ static void check_image(void)
 	assert_int_equal(reconciliation.clicks_in_rollups, reconciliation.tally.clicks);
 	assert_int_equal(reconciliation.orphans_in_rollups, reconciliation.tally.orphans);
 	assert_int_equal(reconciliation.visit_rows, visits);
-	assert_int_equal(reconciliation.impressions_counted + reconciliation.duplicates, reconciliation.tally.impressions);
+	assert_int_equal(reconciliation.impressions_counted + reconciliation.duplicates,
+	                 reconciliation.tally.impressions);
 	assert_true(visits >= model.visit_count); /* nothing that was acknowledged is missing */
 	s->ops->free(s);
 	arena_release(&arena);

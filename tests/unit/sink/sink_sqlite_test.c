@@ -403,13 +403,10 @@ static void visit_sets(struct sink *s, uint64_t first, size_t count)
 		for (int dim = 0; dim < DIM_COUNT; dim++)
 			if (dim == DIM_BOT ? i % 3 == 0 : (i >> dim & 7) != 0)
 				sets[i].dims[dim] = arena_printf(&arena, "%llu",
-				                                   (unsigned long long)(first + i));
+				                                 (unsigned long long)(first + i));
 	}
-	struct sink_batch batch = {.visits = visits,
-	                           .visit_count = count,
-	                           .sets = sets,
-	                           .set_count = count,
-	                           .now_ms = start_ms};
+	struct sink_batch batch = {
+	    .visits = visits, .visit_count = count, .sets = sets, .set_count = count, .now_ms = start_ms};
 	assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
 	free(sets);
 	free(visits);

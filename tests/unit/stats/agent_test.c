@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 #include "stats/agent.h"
-#include "stats/agent_needs.h"
 #include "stats/agent_rules.h"
+#include "stats/required_literals.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -322,7 +322,8 @@ static void needs_of_an_expression_are_what_every_match_contains(void **state)
 		CLEANUP(buf_release) struct buf got = {0};
 		struct agent_need *needs;
 		bool names_fixed;
-		assert_int_equal(required_literals_find(&mem, str_of(table[i].regex), &needs, &names_fixed), 0);
+		assert_int_equal(required_literals_find(&mem, str_of(table[i].regex), &needs, &names_fixed),
+		                 0);
 		needs_print(needs, &got);
 		if (strcmp(got.data, table[i].needs) != 0)
 			fail_msg("%s needs '%s' instead of '%s'", table[i].regex, got.data, table[i].needs);

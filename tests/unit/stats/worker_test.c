@@ -84,7 +84,8 @@ static int fake_totals(struct sink *s, size_t max, struct arena *arena, struct s
 	return 0;
 }
 
-static const struct sink_ops fake_ops = {.commit = fake_commit, .retention = fake_tidy, .totals = fake_totals};
+static const struct sink_ops fake_ops = {
+    .commit = fake_commit, .retention = fake_tidy, .totals = fake_totals};
 
 static uint64_t visits_of(uint64_t link)
 {

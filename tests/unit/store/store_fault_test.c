@@ -96,8 +96,8 @@ static void every_operation_fails_with_every_error_and_no_other_does(void **stat
 	}
 }
 
-static int shared_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
-                        size_t *ret_count)
+static int shared_claim(struct store *s, int64_t now_ms, uint64_t quarantine_ms, size_t max,
+                        uint64_t *ret_ids, size_t *ret_count)
 {
 	(void)s, (void)now_ms, (void)quarantine_ms, (void)max;
 	ret_ids[0] = 9;

@@ -342,7 +342,8 @@ static void rows_that_are_not_ours_are_never_seen(void **state)
 	names_copy();
 	assert_true(links_in(0) + links_in(1) > LINKS);
 	links_check(store, 1, LINKS);
-	struct store_expired expired = {.now_ms = INT64_MAX, .max = 1, .ids = (uint64_t[1]){0}, .count_all = true};
+	struct store_expired expired = {
+	    .now_ms = INT64_MAX, .max = 1, .ids = (uint64_t[1]){0}, .count_all = true};
 	assert_int_equal(store_expired(store, &expired), 0);
 	assert_int_equal(expired.total, 0);
 	struct store_lookup read = {.ref.id = id_that_moves(true), .arena = &arena}; /* by its row */

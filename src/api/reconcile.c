@@ -1,0 +1,108 @@
+/* GET /api/v1/reconcile: do the books balance? */
+#include "api/handlers.h"
+#include "handler/caller.h"
+#include "handler/query_job.h"
+#include "handler/reply.h"
+
+struct reconcile_job {
+	struct ask_job ask;
+	bool deep;
+	struct reconciliation sink;
+	struct capture_counts log;
+};
+
+static void reconcile_add(struct capture_counts *to, const struct capture_counts *more)
+{
+	to->served += more->served;
+	to->counts.clicks += more->counts.clicks;
+	to->counts.orphans += more->counts.orphans;
+	to->counts.impressions += more->counts.impressions;
+	to->counts.rejected += more->counts.rejected;
+	to->counts.dropped += more->counts.dropped;
+}
+
+/* First the sink, then the workers: so what was consumed is never more than what was logged. */
+static void reconcile_run(struct ask_job *ask)
+{
+	struct reconcile_job *j = container_of(ask, struct reconcile_job, ask);
+	struct api *api = ask->worker->api;
+	ask->result = ask_sink_said(ask, api->sink->ops->reconciliation(
+	                                     api->sink, event_log_node(api->event_log), j->deep, &j->sink));
+	j->log = api->counts_before;
+	for (unsigned i = 0; i < api->worker_count; i++) {
+		struct capture_counts mine = capture_counts_read(&api->workers[i]->capture);
+		reconcile_add(&j->log, &mine);
+	}
+}
+
+static uint64_t apart(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+static uint64_t above(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Everything that should be equal and is not. What waits in the log is no difference. */
+static uint64_t difference(const struct reconcile_job *j)
+{
+	const struct sink_tally *read = &j->sink.tally;
+	const struct event_counts *logged = &j->log.counts;
+	return apart(j->log.served, logged->clicks + logged->dropped) + above(read->clicks, logged->clicks) +
+	       apart(read->clicks, j->sink.clicks_in_rollups + read->unusable_clicks) +
+	       above(read->impressions, logged->impressions) +
+	       apart(read->impressions,
+	             j->sink.impressions_counted + j->sink.duplicates + read->unusable_impressions);
+}
+
+static void reconcile_done(struct ask_job *ask)
+{
+	struct reconcile_job *j = container_of(ask, struct reconcile_job, ask);
+	struct buf CLEANUP(buf_release) body = {0};
+	if (ask_job_failed(ask))
+		return;
+	const struct sink_tally *read = &j->sink.tally;
+	const struct event_counts *logged = &j->log.counts;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} lines[] = {
+	    {"redirects_served", j->log.served},
+	    {"clicks_logged", logged->clicks},
+	    {"clicks_consumed", read->clicks},
+	    {"clicks_in_rollups", j->sink.clicks_in_rollups},
+	    {"clicks_pending", above(logged->clicks, read->clicks)},
+	    {"impressions_accepted", logged->impressions},
+	    {"impressions_consumed", read->impressions},
+	    {"impressions_counted", j->sink.impressions_counted},
+	    {"impressions_pending", above(logged->impressions, read->impressions)},
+	    {"orphans_logged", logged->orphans},
+	    {"orphans_in_rollups", j->sink.orphans_in_rollups},
+	    {"duplicates", j->sink.duplicates},
+	    {"rejected", logged->rejected},
+	    {"dead_letters", read->unusable_clicks + read->unusable_impressions},
+	    {"dropped", logged->dropped},
+	    {"damaged_bytes", event_log_damaged_bytes(ask->worker->api->event_log)},
+	    {"difference", difference(j)},
+	    {"visit_rows", j->sink.visit_rows},
+	    {"impression_rows", j->sink.impression_rows},
+	};
+	size_t count = j->deep ? ARRAY_LEN(lines)
+	                       : ARRAY_LEN(lines) - 2; /* rows are counted by deep ones only */
+	for (size_t i = 0; i < count; i++)
+		buf_printf(&body, "%c\"%s\":%llu", i == 0 ? '{' : ',', lines[i].name,
+		           (unsigned long long)lines[i].value);
+	buf_char(&body, '}');
+	api_reply_json(ask->conn, 200, &body, NULL, 0);
+}
+
+void reconcile_get(struct api_call *call)
+{
+	struct reconcile_job *j = ask_job_new(call->w, call->c, sizeof(*j), reconcile_run, reconcile_done);
+	if (!j)
+		return;
+	j->deep = str_eq(http_query_param(call->req->query, STR("deep")), STR("true"));
+	ask_job_submit(&j->ask);
+}

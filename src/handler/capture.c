@@ -1,0 +1,326 @@
+#include "handler/capture.h"
+
+#include "base/hash.h"
+
+#include <sodium.h>
+
+enum { DAY_MS = 24 * 3600 * 1000, LANGUAGE_BYTES_MAX = 35 };
+
+static void turn_end(void *ctx);
+
+static void synced_open(struct mail *m);
+
+void capture_init(struct capture *c, const struct capture_rules *rules, unsigned number, struct loop *l,
+                  struct metrics *m)
+{
+	*c = (struct capture){
+	    .rules = rules,
+	    .writer = event_log_writer(rules->log, number),
+	    .metrics = m,
+	    .loop = l,
+	    .salt_day = -1,
+	    .country_header = str_of(rules->settings->country_header),
+	    .synced_mail.open = synced_open,
+	};
+	list_init(&c->turn_waits);
+	list_init(&c->sync_waits);
+	loop_add_turn_hook(l, turn_end, c);
+}
+
+/* Reading a request */
+
+static void read_address(struct event_visit *v, const struct net_addr *client)
+{
+	if (client->any.sa_family == AF_INET) {
+		v->address_len = 3;
+		memcpy(v->address, &client->v4.sin_addr, 3);
+	} else if (client->any.sa_family == AF_INET6) {
+		v->address_len = 6;
+		memcpy(v->address, &client->v6.sin6_addr, 6);
+	}
+}
+
+static void salt_refresh(struct capture *c, int64_t now_ms)
+{
+	int64_t day = now_ms / DAY_MS;
+	if (LIKELY(day == c->salt_day))
+		return;
+	salts_of_day(c->rules->salts, day, c->salt);
+	c->salt_day = day;
+}
+
+/* Tells one visitor from another for a day, and nothing more. */
+static uint64_t visitor_of(const struct capture *c, const struct net_addr *client, struct str agent)
+{
+	uint8_t who[24] = {0};
+	uint64_t seed, hash, visitor;
+	memcpy(&seed, c->salt, sizeof(seed));
+	hash = hash_str(agent, seed);
+	if (client->any.sa_family == AF_INET)
+		memcpy(who, &client->v4.sin_addr, 4);
+	else
+		memcpy(who, &client->v6.sin6_addr, 16);
+	memcpy(who + 16, &hash, 8);
+	crypto_shorthash((uint8_t *)&visitor, who, sizeof(who), c->salt);
+	return visitor != 0 ? visitor : 1; /* 0 is for nobody */
+}
+_Static_assert(crypto_shorthash_KEYBYTES == SALT_BYTES && crypto_shorthash_BYTES == 8,
+               "siphash with our salt");
+
+/* "de-CH, de;q=0.9": the first one. */
+static struct str first_language(struct str list)
+{
+	size_t n = 0;
+	while (n < list.len && n < LANGUAGE_BYTES_MAX && list.ptr[n] != ',' && list.ptr[n] != ';')
+		n++;
+	return str_trim(str_n(list.ptr, n));
+}
+
+static bool says_prefetch(struct str value)
+{
+	return str_eq_nocase(str_n(value.ptr, MIN(value.len, (size_t)8)), STR("prefetch")) ||
+	       str_eq_nocase(value, STR("preview"));
+}
+
+struct findings {
+	struct event_visitor visitor;
+	bool prefetch;
+	struct str country;
+};
+
+/* One pass over the fields; a length decides which name it could be. */
+static void read_fields(const struct capture *c, const struct http_request *req, struct findings *f)
+{
+	for (size_t i = 0; i < req->field_count; i++) {
+		struct str name = req->fields[i].name, value = req->fields[i].value;
+		switch (name.len) {
+		case 10:
+			if (str_eq_nocase(name, STR("user-agent")))
+				f->visitor.agent = value;
+			break;
+		case 7:
+			if (str_eq_nocase(name, STR("referer")))
+				f->visitor.referrer = value;
+			else if (str_eq_nocase(name, STR("purpose")))
+				f->prefetch |= says_prefetch(value);
+			break;
+		case 15:
+			if (str_eq_nocase(name, STR("accept-language")))
+				f->visitor.language = first_language(value);
+			break;
+		case 11:
+			if (str_eq_nocase(name, STR("sec-purpose")))
+				f->prefetch |= says_prefetch(value);
+			break;
+		case 9:
+			if (str_eq_nocase(name, STR("x-purpose")))
+				f->prefetch |= says_prefetch(value);
+			break;
+		case 5:
+			if (str_eq_nocase(name, STR("x-moz")))
+				f->prefetch |= says_prefetch(value);
+			break;
+		default: break;
+		}
+		if (c->rules->proxies && name.len == c->country_header.len &&
+		    str_eq_nocase(name, c->country_header))
+			f->country = value;
+	}
+}
+
+void capture_read(struct capture *c, struct http_conn *conn, const struct http_request *req,
+                  struct capture_draft *ret)
+{
+	struct findings found = {0};
+	struct net_addr client;
+	const struct net_addr *peer = http_conn_peer(conn);
+	struct event_visit *v = &ret->visit;
+	if (!c->rules->settings->visits) {
+		*ret = (struct capture_draft){0};
+		return;
+	}
+	*v = (struct event_visit){.time_ms = loop_real_ms(c->loop)};
+	read_fields(c, req, &found);
+	http_client_address(c->rules->proxies, peer, req, &client);
+	salt_refresh(c, v->time_ms);
+	v->visitor = visitor_of(c, &client, found.visitor.agent);
+	if (c->rules->settings->address == ADDRESS_TRUNCATED)
+		read_address(v, &client);
+	if (found.country.len == 2 && proxies_trust(c->rules->proxies, peer))
+		memcpy(v->country, found.country.ptr, 2);
+	if (req->method == HTTP_HEAD)
+		v->kind = EVENT_HEAD;
+	else if (found.prefetch)
+		v->kind = EVENT_PREFETCH;
+	if (UNLIKELY(req->query.len > 0) && str_eq(http_query_param(req->query, STR("source")), STR("qr")))
+		v->source = EVENT_SOURCE_QR;
+	ret->visitor = found.visitor;
+}
+
+bool capture_keep(struct capture_draft *d, struct arena *arena)
+{
+	struct str *texts[] = {&d->visitor.agent, &d->visitor.referrer, &d->visitor.language};
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		struct str text = str_n(texts[i]->ptr, MIN(texts[i]->len, (size_t)EVENT_STRING_BYTES_MAX));
+		*texts[i] = arena_str(arena, text);
+		if (text.ptr && !texts[i]->ptr)
+			return false;
+	}
+	return true;
+}
+
+void capture_redirect(struct capture *c, struct capture_draft *d, uint64_t link, struct str key)
+{
+	if (!c->rules->settings->visits)
+		return;
+	c->served++;
+	d->visit.link = link;
+	d->visit.key = key;
+	event_writer_visit(c->writer, &d->visit, &d->visitor);
+}
+
+void capture_orphan(struct capture *c, struct capture_draft *d, struct str key)
+{
+	if (!c->rules->settings->visits)
+		return;
+	d->visit.kind = key.len > 0 ? EVENT_ORPHAN_KEY : EVENT_ORPHAN_ROOT;
+	d->visit.visitor = 0;
+	d->visit.link = 0;
+	d->visit.key = key;
+	event_writer_visit(c->writer, &d->visit, &d->visitor);
+}
+
+bool capture_limited(struct capture *c, struct capture_draft *d, uint64_t link, struct str key)
+{
+	d->visit.time_ms = loop_real_ms(c->loop);
+	d->visit.kind = EVENT_CLICK;
+	d->visit.link = link;
+	d->visit.key = key;
+	return event_writer_limited(c->writer, &d->visit, &d->visitor);
+}
+
+/* Answers that wait */
+
+int capture_wait_begin(struct capture *c, struct capture_wait *wait)
+{
+	struct err ignored;
+	if (event_log_is_full(c->rules->log))
+		return ERR_LIMIT;
+	if (event_log_sync_failed(c->rules->log))
+		return event_log_trouble(c->rules->log, &ignored);
+	wait->failures = event_writer_failures(c->writer);
+	return 0;
+}
+
+void capture_wait_end(struct capture *c, struct http_conn *conn, struct capture_wait *wait)
+{
+	wait->conn = conn;
+	http_conn_defer(conn);
+	list_push(&c->turn_waits, &wait->link);
+}
+
+static void tell_metrics(struct capture *c, const struct event_counts *now)
+{
+	metric_add(&c->metrics->events_clicks, now->clicks - c->reported.clicks);
+	metric_add(&c->metrics->events_orphans, now->orphans - c->reported.orphans);
+	metric_add(&c->metrics->events_impressions, now->impressions - c->reported.impressions);
+	metric_add(&c->metrics->events_rejected, now->rejected - c->reported.rejected);
+	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->reported.dropped);
+	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->reported.dropped_orphans);
+}
+
+static void tell_ledger(struct capture *c, const struct event_counts *now)
+{
+	struct capture_ledger *l = &c->ledger;
+	uint64_t turn = atomic_load_explicit(&l->turn, memory_order_relaxed);
+	atomic_store_explicit(&l->turn, turn + 1, memory_order_relaxed);
+	atomic_store_explicit(&l->served, c->served + now->limited, memory_order_release);
+	atomic_store_explicit(&l->clicks, now->clicks, memory_order_release);
+	atomic_store_explicit(&l->orphans, now->orphans, memory_order_release);
+	atomic_store_explicit(&l->impressions, now->impressions, memory_order_release);
+	atomic_store_explicit(&l->rejected, now->rejected, memory_order_release);
+	atomic_store_explicit(&l->dropped, now->dropped, memory_order_release);
+	atomic_store_explicit(&l->turn, turn + 2, memory_order_release);
+}
+
+static void tell(struct capture *c)
+{
+	struct event_counts now = event_writer_counts(c->writer);
+	if (c->served == c->served_reported && memcmp(&now, &c->reported, sizeof(now)) == 0)
+		return;
+	tell_metrics(c, &now);
+	tell_ledger(c, &now);
+	c->reported = now;
+	c->served_reported = c->served;
+}
+
+static void waits_settle(struct capture *c)
+{
+	uint64_t failures = event_writer_failures(c->writer);
+	uint64_t written = event_writer_written(c->writer);
+	bool must_sync = c->rules->settings->durability == DURABILITY_SYNC &&
+	                 event_writer_synced(c->writer) < written;
+	struct list *node;
+	while ((node = list_pop(&c->turn_waits))) {
+		struct capture_wait *wait = container_of(node, struct capture_wait, link);
+		if (wait->failures != failures) {
+			wait->done(wait, ERR_UNAVAILABLE);
+		} else if (must_sync) {
+			wait->written = written;
+			list_push(&c->sync_waits, &wait->link);
+		} else {
+			wait->done(wait, 0);
+		}
+	}
+	if (must_sync)
+		event_writer_want_sync(c->writer);
+}
+
+/* The turn hook. */
+static void turn_end(void *ctx)
+{
+	struct capture *c = ctx;
+	event_writer_flush(c->writer, loop_real_ms(c->loop));
+	tell(c);
+	if (UNLIKELY(!list_empty(&c->turn_waits)))
+		waits_settle(c);
+}
+
+void capture_synced(struct capture *c)
+{
+	if (!atomic_exchange(&c->synced_posted, true))
+		loop_post(c->loop, &c->synced_mail);
+}
+
+static void synced_open(struct mail *m)
+{
+	struct capture *c = container_of(m, struct capture, synced_mail);
+	atomic_store(&c->synced_posted, false); /* before looking: what comes later posts again */
+	bool failed = event_log_sync_failed(c->rules->log);
+	uint64_t synced = event_writer_synced(c->writer);
+	while (!list_empty(&c->sync_waits)) {
+		struct capture_wait *wait = container_of(c->sync_waits.next, struct capture_wait, link);
+		if (wait->written > synced && !failed)
+			return;
+		list_remove(&wait->link);
+		wait->done(wait, wait->written <= synced ? 0 : ERR_UNCERTAIN);
+	}
+}
+
+struct capture_counts capture_counts_read(const struct capture *c)
+{
+	const struct capture_ledger *l = &c->ledger;
+	for (;;) {
+		uint64_t turn = atomic_load_explicit(&l->turn, memory_order_acquire);
+		struct capture_counts reconciliation = {
+		    .served = atomic_load_explicit(&l->served, memory_order_acquire),
+		    .counts.clicks = atomic_load_explicit(&l->clicks, memory_order_acquire),
+		    .counts.orphans = atomic_load_explicit(&l->orphans, memory_order_acquire),
+		    .counts.impressions = atomic_load_explicit(&l->impressions, memory_order_acquire),
+		    .counts.rejected = atomic_load_explicit(&l->rejected, memory_order_acquire),
+		    .counts.dropped = atomic_load_explicit(&l->dropped, memory_order_acquire),
+		};
+		if (turn % 2 == 0 && atomic_load_explicit(&l->turn, memory_order_relaxed) == turn)
+			return reconciliation;
+	}
+}

@@ -1,0 +1,144 @@
+#include "handler/problem.h"
+
+#include "base/json_out.h"
+#include "handler/html.h"
+#include "handler/reply.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void body_json(struct buf *b, const struct problem *p, struct str detail)
+{
+	buf_printf(b, "{\"type\":\"urn:curt:%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", p->code,
+	           http_status_text(p->status), p->status);
+	json_out_str(b, detail);
+	buf_str(b, STR("}\n"));
+}
+
+static void body_page(struct buf *b, const struct problem *p, struct str detail)
+{
+	html_page_begin(b, str_of(http_status_text(p->status)));
+	buf_printf(b, "<h1>%s</h1><p>", http_status_text(p->status));
+	html_text(b, detail);
+	buf_str(b, STR("</p>"));
+	html_page_end(b);
+}
+
+/* The parts below say what is wrong in a clause; people get a sentence. `text` has room for one byte more. */
+static void make_sentence(char *text)
+{
+	size_t len = strlen(text);
+	if (text[0] >= 'a' && text[0] <= 'z')
+		text[0] = (char)(text[0] - 'a' + 'A');
+	if (len > 0 && !strchr(".!?", text[len - 1])) {
+		text[len] = '.';
+		text[len + 1] = '\0';
+	}
+}
+
+static void reply(struct http_conn *c, const struct problem *p, const char *fmt, va_list ap)
+{
+	char detail[sizeof(struct err) + 2];
+	vsnprintf(detail, sizeof(struct err), fmt, ap);
+	make_sentence(detail);
+
+	struct http_field fields[8];
+	size_t n = 0;
+	ASSERT(p->field_count <= 6);
+	for (; n < p->field_count; n++)
+		fields[n] = p->fields[n];
+	fields[n++] = never_kept;
+	if (p->as_page)
+		fields[n++] = html_policy;
+
+	struct buf CLEANUP(buf_release) body = {0};
+	if (p->as_page)
+		body_page(&body, p, str_of(detail));
+	else
+		body_json(&body, p, str_of(detail));
+	struct http_response r = {
+	    .status = p->status,
+	    .content_type = p->as_page ? STR("text/html; charset=utf-8") : STR("application/problem+json"),
+	    .body = body.failed ? STR_NULL : buf_view(&body),
+	    .fields = fields,
+	    .field_count = n,
+	};
+	http_reply(c, &r);
+}
+
+void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	reply(c, p, fmt, ap);
+	va_end(ap);
+}
+
+void problem_say(struct http_conn *c, int status, const char *code, const char *fmt, ...)
+{
+	const struct problem p = {.status = status, .code = code};
+	va_list ap;
+	va_start(ap, fmt);
+	reply(c, &p, fmt, ap);
+	va_end(ap);
+}
+
+/* Only what browsers send is looked for: HTML named before any JSON. */
+bool problem_wants_page(const struct http_request *req)
+{
+	struct str accept = http_request_field(req, STR("accept"));
+	if (!accept.ptr)
+		return false;
+	const char *html = memmem(accept.ptr, accept.len, "text/html", 9);
+	const char *json = memmem(accept.ptr, accept.len, "json", 4);
+	return html && (!json || html < json);
+}
+
+static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+
+void problem_reply_log(struct http_conn *c, int err)
+{
+	const struct problem p = {
+	    .status = 503,
+	    .code = err == ERR_UNCERTAIN ? "uncertain" : "unavailable",
+	    .fields = soon,
+	    .field_count = 1,
+	};
+	problem_reply(c, &p, "This cannot be counted at the moment (%s). Try again.",
+	              err == ERR_LIMIT ? "the event log is full" : "the event log cannot be written");
+}
+
+void problem_reply_store(struct http_conn *c, int err)
+{
+	const struct problem p = {
+	    .status = err == ERR_CORRUPT ? 500 : 503,
+	    .code = err == ERR_UNCERTAIN ? "uncertain"
+	            : err == ERR_CORRUPT ? "corrupt"
+	                                 : "unavailable",
+	    .fields = soon,
+	    .field_count = err != ERR_CORRUPT,
+	};
+	const char *why = "The link store does not answer at the moment; nothing was changed. Try again.";
+	if (err == ERR_UNCERTAIN)
+		why = "The store failed while it was writing: the change may or may not have been made. Look "
+		      "before you repeat it; a create with an Idempotency-Key may simply be repeated.";
+	else if (err == ERR_LIMIT)
+		why = "The server has more work waiting than it takes on. Try again.";
+	else if (err == ERR_NOMEM)
+		why = "The server is short of memory. Try again.";
+	else if (err == ERR_CORRUPT)
+		why = "Stored data is damaged; the server's log says what. Nothing was changed.";
+	problem_reply(c, &p, "%s", why);
+}
+
+void problem_reply_sink(struct http_conn *c, int err)
+{
+	if (err != ERR_UNAVAILABLE) {
+		problem_reply_store(c, err);
+		return;
+	}
+	const struct problem p = {.status = 503, .code = "unavailable", .fields = soon, .field_count = 1};
+	problem_reply(c, &p,
+	              "The statistics cannot be read at the moment: where events are counted (sink.url) does "
+	              "not answer, or not in time. Try again, or ask for a shorter time.");
+}

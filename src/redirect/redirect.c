@@ -1,0 +1,387 @@
+/*
+ * The redirect. A hit in the cache is answered here and now: one hash, one walk, one copy; no allocation, no
+ * lock, no system call. Everything else goes to the readers' pool, where identical keys share one lookup.
+ *
+ * Each answer is captured (handler/capture.h) before it is queued: redirects as visits of their link, 404s
+ * and late visitors as orphans. The answer of a link with a click limit takes one from its gate and waits for
+ * its record; see link/click_limit.h.
+ */
+#include "redirect/redirect.h"
+
+#include "handler/caller.h"
+#include "handler/guess_limits.h"
+#include "handler/jobs.h"
+#include "handler/problem.h"
+#include "handler/ratelimit.h"
+#include "handler/reply.h"
+#include "redirect/denials.h"
+#include "redirect/refresh.h"
+
+int api_render_redirect(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
+{
+	const struct http_field fields[] = {{STR("Location"), link->url}, never_kept};
+	const struct http_response r = {
+	    .status = link->redirect_status,
+	    .fields = fields,
+	    .field_count = ARRAY_LEN(fields),
+	};
+	struct http_ready ready;
+	int e = http_ready_make(out, &r, &ready);
+	if (e == 0)
+		*ret_date_at = ready.date_at;
+	return e == ERR_INVALID ? ERR_CORRUPT : e;
+}
+
+/* Where a link leads, from the cache or from a lookup. */
+struct target {
+	uint64_t link;
+	struct str key;
+	struct budget *budget;
+	struct click_limit *limit;
+	uint64_t max_clicks;
+	bool late;
+	struct str response;
+	uint16_t date_at;
+};
+
+static struct target target_of(const struct cache_entry *e)
+{
+	return (struct target){
+	    .link = e->link,
+	    .key = str_n(e->data, e->key_len),
+	    .budget = e->budget,
+	    .limit = e->limit,
+	    .max_clicks = e->max_clicks,
+	    .late = e->late,
+	    .response = str_n(cache_entry_response(e), e->response_len),
+	    .date_at = e->response_date_at,
+	};
+}
+
+/* The owner's budget is used up. */
+static void refuse(struct api_worker *w, struct http_conn *c, const struct meter_reading *reading,
+                   bool as_page)
+{
+	metric_add(&w->metrics->limited, 1);
+	ratelimit_refuse(c, reading, as_page,
+	                 "This link has been followed more often than its owner's limit allows.");
+}
+
+static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str response, uint16_t date_at)
+{
+	const struct http_ready ready = {.len = (uint32_t)response.len, .date_at = date_at};
+	metric_add(&w->metrics->redirects, 1);
+	http_reply_ready(c, response.ptr, &ready);
+}
+
+/* Limited links */
+
+struct limited_answer {
+	struct capture_wait wait;
+	struct api_worker *worker;
+	struct click_limit *limit; /* pinned */
+	struct budget *budget;
+	struct meter_reading reading; /* what was taken of the budget */
+	struct str response;
+	uint16_t date_at;
+};
+
+/* It did not happen: neither limit has it. */
+static void limited_undo(const struct target *t, const struct meter_reading *reading)
+{
+	click_limit_give_back(t->limit);
+	meter_refund(&t->budget->redirects, reading);
+}
+
+static void limited_done(struct capture_wait *wait, int err)
+{
+	struct limited_answer *a = container_of(wait, struct limited_answer, wait);
+	const struct target t = {.limit = a->limit, .budget = a->budget};
+	if (err == 0) {
+		reply_redirect(a->worker, wait->conn, a->response, a->date_at);
+	} else {
+		if (err != ERR_UNCERTAIN) /* it may be on record, and then it has been counted */
+			limited_undo(&t, &a->reading);
+		problem_reply_log(wait->conn, err);
+	}
+	click_limit_unpin(t.limit);
+}
+
+/* One click has been taken from the gate, and one redirection from the budget. */
+static void limited_submit(struct api_worker *w, struct http_conn *c, const struct target *t,
+                           const struct meter_reading *reading, struct capture_draft *draft)
+{
+	struct limited_answer *a = arena_zalloc(http_conn_arena(c), sizeof(*a));
+	int r = a ? capture_wait_begin(&w->capture, &a->wait) : ERR_NOMEM;
+	if (r == 0) {
+		a->response = arena_str(http_conn_arena(c), t->response);
+		r = a->response.ptr ? 0 : ERR_NOMEM;
+	}
+	if (r == 0 && !capture_limited(&w->capture, draft, t->link, t->key))
+		r = ERR_LIMIT;
+	if (r < 0) {
+		limited_undo(t, reading);
+		problem_reply_log(c, r);
+		return;
+	}
+	click_limit_pin(t->limit);
+	a->worker = w;
+	a->limit = t->limit;
+	a->budget = t->budget;
+	a->reading = *reading;
+	a->date_at = t->date_at;
+	a->wait.done = limited_done;
+	capture_wait_end(&w->capture, c, &a->wait);
+}
+
+/* Sends a visitor on. False: the link's clicks are used up or not counted, or other servers must be heard
+ * first and it has not been waited for (readers_run does); nothing was said. */
+static bool send_on(struct api_worker *w, struct http_conn *c, const struct target *t,
+                    struct capture_draft *draft, bool as_page, bool has_waited)
+{
+	struct meter_reading reading = {0};
+	if (UNLIKELY(t->limit) && !click_limit_take(t->limit, t->max_clicks))
+		return false;
+	if (UNLIKELY(atomic_load_explicit(&t->budget->redirects.max, memory_order_relaxed) != 0) &&
+	    !meter_take(&t->budget->redirects, loop_mono_ms(http_conn_loop(c)), &reading)) {
+		if (t->limit)
+			click_limit_give_back(t->limit);
+		if (reading.unheard && !has_waited)
+			return false;
+		refuse(w, c, &reading, as_page);
+		return true;
+	}
+	if (UNLIKELY(t->limit)) {
+		limited_submit(w, c, t, &reading, draft);
+		return true;
+	}
+	if (UNLIKELY(t->late))
+		capture_orphan(&w->capture, draft, t->key);
+	else
+		capture_redirect(&w->capture, draft, t->link, t->key);
+	reply_redirect(w, c, t->response, t->date_at);
+	return true;
+}
+
+/* From the store */
+
+static void resolve_done(struct read_job *j);
+
+static void resolve_again(struct read_job *j)
+{
+	j->done = resolve_done;
+	j->resolve.result = 0;
+	j->resolve.limit = NULL; /* its pin is the caller's to end */
+	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
+	j->job.share = STR_NULL;
+	read_job_submit(j);
+}
+
+static void counted(struct read_job *j)
+{
+	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+	const struct problem p = {
+	    .status = 503, .code = "unavailable", .fields = soon, .field_count = 1, .as_page = j->as_page};
+	click_limit_unpin(j->resolve.limit);
+	if (j->resolve.result < 0)
+		problem_reply(j->conn, &p,
+		              "The clicks of this link are limited, and cannot be counted at the moment. Try "
+		              "again.");
+	else
+		resolve_again(j);
+}
+
+static void resolve_failed(struct read_job *j)
+{
+	struct link_resolve *found = &j->resolve;
+	const struct cache_entry *e = found->see_other ? NULL
+	                                               : refresh_rescue(j->worker, found->key, found->result);
+	if (e) {
+		const struct target t = target_of(e);
+		send_on(j->worker, j->conn, &t, &j->draft, j->as_page, true);
+	} else {
+		problem_reply_store(j->conn, found->result);
+	}
+}
+
+/* The reply ends what `j` lies in. */
+static void resolve_answer(struct read_job *j)
+{
+	struct link_resolve *found = &j->resolve;
+	struct api_worker *w = j->worker;
+	/* The link has changed since it was asked for. A limit that it got meanwhile holds already. */
+	if (cache_epoch(links_cache(w->api->links), found->key) != j->epoch) {
+		resolve_again(j);
+		return;
+	}
+	if (found->result == ERR_NOT_FOUND) {
+		capture_orphan(&w->capture, &j->draft, found->key);
+		if (found->link != 0)
+			deny_no_link(j->conn, j->as_page);
+		else
+			deny_no_key(w, j->conn, &j->client, j->as_page);
+		return;
+	}
+	if (found->result < 0) {
+		resolve_failed(j);
+		return;
+	}
+	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_UNREAD) {
+		hold_submit(j->hold); /* now it matters who they are */
+		return;
+	}
+	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_STALE) {
+		auth_refuse_stale(j->conn, j->as_page);
+		return;
+	}
+	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
+		deny_closed(j->conn, found->verdict, found->key, j->as_page);
+		return;
+	}
+	const struct target t = {
+	    .link = found->link,
+	    .key = found->key,
+	    .budget = found->budget,
+	    .limit = found->limit,
+	    .max_clicks = found->max_clicks,
+	    .late = found->verdict == LINK_LATE,
+	    .response = found->response,
+	    .date_at = found->response_date_at,
+	};
+	if (!send_on(w, j->conn, &t, &j->draft, j->as_page, true))
+		resolve_again(j); /* its last click has just gone: now it is ended */
+}
+
+static void resolve_done(struct read_job *j)
+{
+	struct click_limit *limit = j->resolve.limit;
+	bool uncounted = j->resolve.result == 0 && j->resolve.verdict == LINK_UNCOUNTED;
+	if (uncounted) {
+		count_submit(j, counted); /* which keeps the pin */
+		return;
+	}
+	resolve_answer(j);
+	click_limit_unpin(limit);
+}
+
+struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                                  struct str key)
+{
+	struct read_job *j = read_job_new(w, c, READ_RESOLVE, resolve_done);
+	if (!j)
+		return NULL;
+	struct arena *arena = http_conn_arena(c);
+	j->as_page = problem_wants_page(req);
+	j->resolve.arena = arena;
+	j->resolve.key = arena_str(arena, key);
+	guess_address(w, c, req, &j->client);
+	capture_read(&w->capture, c, req, &j->draft);
+	if (!j->resolve.key.ptr || !capture_keep(&j->draft, arena)) {
+		problem_reply_store(c, ERR_NOMEM);
+		return NULL;
+	}
+	struct caller caller;
+	j->found = auth_find(w, c, req, &caller, &j->hold);
+	if (j->found == ACCOUNT_UNREAD && !j->hold)
+		return NULL;
+	j->resolve.user = caller.rights & RIGHT_READ ? caller.user
+	                                             : 0; /* a key that may not read is nobody */
+	j->resolve.sees_all = caller_is_admin(&caller);
+	return j;
+}
+
+void redirect_job_submit(struct read_job *j)
+{
+	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
+	if (j->resolve.user == 0 && !j->resolve.sees_all && !j->resolve.see_other)
+		read_job_share(j);
+	read_job_submit(j);
+}
+
+/* From the cache */
+
+bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct http_request *req)
+{
+	if (req->path.len < 2 || req->path.len > KEY_BYTES_MAX + 1)
+		return false;
+	struct links *links = w->api->links;
+	char folded[KEY_BYTES_MAX];
+	struct str key = key_fold(links_cipher(links), str_n(req->path.ptr + 1, req->path.len - 1), folded);
+	/* No need to see whether this looks like a key: nothing else is ever in the cache. */
+	struct cache_entry *e = cache_find(links_cache(links), key);
+	if (!e)
+		return false;
+	if (UNLIKELY(e->expires_ms != 0 && e->expires_ms <= loop_real_ms(http_conn_loop(c))))
+		return false; /* the store decides, and removes it if it is over */
+	if (UNLIKELY(atomic_load_explicit(&e->due_ms, memory_order_relaxed) <=
+	             loop_mono_ms(http_conn_loop(c))) &&
+	    !refresh_may_serve(w, e))
+		return false;
+	if (!guess_may_look(w, c, req))
+		return true;
+	struct capture_draft draft;
+	capture_read(&w->capture, c, req, &draft);
+	if (UNLIKELY(e->response_len == 0)) {
+		metric_add(&w->metrics->cache_negative, 1);
+		capture_orphan(&w->capture, &draft, key);
+		deny_no_link(c, problem_wants_page(req));
+		return true;
+	}
+	const struct target t = target_of(e);
+	bool as_page = UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
+	               problem_wants_page(req);
+	if (!send_on(w, c, &t, &draft, as_page, false))
+		return false; /* used up: the store knows where the late go */
+	metric_add(&w->metrics->cache_hits, 1);
+	return true;
+}
+
+struct str redirect_key(struct api_worker *w, struct str path, char out[REDIRECT_KEY_BYTES],
+                        bool *ret_preview)
+{
+	char decoded[REDIRECT_KEY_BYTES];
+	struct str text = str_n(path.ptr + 1, path.len - 1);
+	size_t len = 0;
+	*ret_preview = false;
+	if (text.len > sizeof(decoded) || !http_percent_decode(text, decoded, &len))
+		return STR_NULL;
+	struct str key = str_n(decoded, len);
+	if (str_ends(key, STR("+"))) {
+		*ret_preview = true;
+		key.len--;
+	}
+	if (!key_is_wellformed(key))
+		return STR_NULL;
+	key = key_fold(links_cipher(w->api->links), key, out);
+	if (key.ptr == decoded) {
+		memcpy(out, decoded, key.len);
+		key.ptr = out;
+	}
+	return key;
+}
+
+void redirect_handle(struct api_worker *w, struct http_conn *c, const struct http_request *req)
+{
+	char text[REDIRECT_KEY_BYTES];
+	bool preview;
+	if (!guess_may_look(w, c, req))
+		return;
+	struct str key = redirect_key(w, req->path, text, &preview);
+	if (!key.ptr) {
+		struct capture_draft draft;
+		struct net_addr client;
+		capture_read(&w->capture, c, req, &draft);
+		capture_orphan(&w->capture, &draft, str_n(req->path.ptr + 1, req->path.len - 1));
+		guess_address(w, c, req, &client);
+		deny_no_key(w, c, &client, problem_wants_page(req));
+		return;
+	}
+	if (preview) {
+		preview_submit(w, c, req, key);
+		return;
+	}
+	metric_add(&w->metrics->cache_misses, 1);
+	struct read_job *j = redirect_job_new(w, c, req, key);
+	if (j)
+		redirect_job_submit(j);
+}

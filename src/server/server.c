@@ -1,0 +1,475 @@
+#include "server/server.h"
+
+#include "api/live.h"
+#include "api/routes.h"
+#include "handler/checks.h"
+#include "link/follow.h"
+#include "os/clock.h"
+#include "server/backends.h"
+#include "server/day_salt.h"
+
+#include <sched.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum {
+	READER_THREADS = 2,
+	READER_THREADS_REMOTE = 4, /* they wait for the network, not for a core */
+	QUERY_THREADS = 2,
+	READ_BATCH_MAX = 64,
+	WRITE_BATCH_MAX = 512,
+	QUEUE_MAX = 16384,
+	ASK_QUEUE_MAX = 256, /* questions that wait longer than this are better asked again */
+	ID_BLOCK = 4096,
+	ID_BLOCK_PRIVATE = 16, /* a short life should not waste many ids */
+	BACKLOG = 4096,
+	ADMIN_KEY_BYTES_MIN = 8,
+	DESCRIPTORS_RESERVED = 64,           /* databases, locks, the log's next segments */
+	DESCRIPTORS_RESERVED_PER_WORKER = 8, /* its listener, loop, mailbox and segments */
+	CONNECTIONS_MIN = 16,
+	CONNECTIONS_USUAL = 1024, /* fewer are worth a warning */
+};
+
+static unsigned cores_usable(void)
+{
+	cpu_set_t set;
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/* As many descriptors as the system lets us have: each connection is one. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+/* `addr` comes back as what is listened on. */
+static int open_listeners(struct server *s, struct net_addr *addr, struct err *e)
+{
+	unsigned wanted = s->settings.serve.workers ? (unsigned)s->settings.serve.workers : cores_usable();
+	int r = 0;
+	if (s->is_private) {
+		wanted = 1;
+		r = net_addr_parse(STR("127.0.0.1:0"), addr, e);
+	} else {
+		r = net_port_is_free(addr, e);
+	}
+	for (; r == 0 && s->worker_count < MIN(wanted, SERVER_WORKERS_MAX); s->worker_count++)
+		r = net_listen(addr, BACKLOG, &s->listen_fds[s->worker_count], e);
+	net_addr_format(addr, s->listen_text);
+	return r;
+}
+
+/* On a fresh store: the first admin key, preset by CURT_ADMIN_KEY or made now. */
+static int ensure_admin_key(struct server *s, struct err *e)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct registry_keys keys = {.limit = 1, .arena = &arena};
+	int r = registry_keys(s->store->registry, &keys);
+	if (r < 0 || keys.count > 0)
+		return r < 0 ? err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r)) : 0;
+	struct registry_write w = {
+	    .kind = REGISTRY_KEY_CREATE,
+	    .now_ms = clock_real_ms(),
+	    .arena = &arena,
+	    .key = {.name = STR("admin"), .rights = RIGHTS_ALL, .created_ms = clock_real_ms()},
+	    .user = {.first_name = STR("admin"), .role = ROLE_ADMIN, .enabled = true},
+	};
+	w.user.created_ms = w.user.updated_ms = w.now_ms;
+	const char *preset = getenv("CURT_ADMIN_KEY");
+	if (preset && preset[0]) {
+		if (strlen(preset) < ADMIN_KEY_BYTES_MIN)
+			return err_set(e, ERR_INVALID,
+			               "CURT_ADMIN_KEY is too short; give at least %d characters",
+			               ADMIN_KEY_BYTES_MIN);
+		api_key_digest(str_of(preset), w.key.digest);
+	} else {
+		/* Shown before it is kept: a start that dies in between makes another one the next time, and
+		 * no key is ever in force that nobody has seen. */
+		char text[API_KEY_TEXT_BYTES];
+		api_key_make(text, w.key.digest);
+		s->show_admin_key(text);
+	}
+	r = registry_apply(s->store->registry, &w, 1);
+	if (r == 0)
+		r = w.result;
+	if (r == ERR_CONFLICT) /* the same preset, by another server that starts at this moment */
+		return 0;
+	return r < 0 ? err_set(e, r, "cannot write the admin key to the store (%s)", err_name(r)) : 0;
+}
+
+static int open_domain(struct server *s, struct err *e)
+{
+	int r = cluster_open(&s->cluster, &s->settings, s->store, s->is_private, &s->api.owner_changes, e);
+	if (r < 0)
+		return r;
+	s->budgets = budgets_new();
+	if (!s->budgets)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	budgets_limit(s->budgets, &s->settings.api.key_limits);
+	if (s->cluster.quota_sync)
+		budgets_share(s->budgets, quota_sync_state(s->cluster.quota_sync));
+	struct links_config config = {
+	    .store = s->store,
+	    .budgets = s->budgets,
+	    .rcache = s->cluster.rcache,
+	    .source = s->cluster.source,
+	    .settings = s->settings.links,
+	    .id_block = s->is_private ? ID_BLOCK_PRIVATE : ID_BLOCK,
+	    .render = api_render_redirect,
+	};
+	randombytes_buf(&config.cache_seed, sizeof(config.cache_seed));
+	r = links_new(&config, &s->links, e);
+	if (r == 0 && !s->is_private)
+		r = ensure_admin_key(s, e);
+	if (r == 0)
+		r = accounts_new(&(struct accounts_config){.store = s->store,
+		                                           .budgets = s->budgets,
+		                                           .cache_bytes = s->settings.api.accounts_bytes,
+		                                           .stale_ms = s->settings.api.stale_ms},
+		                 &s->accounts, e);
+	if (r == 0)
+		r = cluster_join(&s->cluster, s->links, s->accounts, s->store, s->is_private, e);
+	s->throttle = throttle_new();
+	return r == 0 && !s->throttle ? err_set(e, ERR_NOMEM, "out of memory") : r;
+}
+
+/* On the flusher's thread. */
+static void events_synced(void *ctx, unsigned writer)
+{
+	const struct server *s = ctx;
+	if (s->api_workers[writer])
+		capture_synced(&s->api_workers[writer]->capture);
+}
+
+static int open_log(struct server *s, const char *path, struct err *e)
+{
+	const struct event_log_config config = {
+	    .path = path,
+	    .settings = &s->settings.events,
+	    .writers = s->worker_count,
+	    .boot_min = event_log_boot(clock_real_ms()),
+	    .resume = pipeline_resume,
+	    .resume_ctx = &s->pipeline,
+	    .synced = s->settings.events.durability == DURABILITY_SYNC ? events_synced : NULL,
+	    .ctx = s,
+	};
+	return event_log_open(&config, &s->event_log, e);
+}
+
+/* What earlier starts served: all that they logged, and what they say they dropped. The log is the only
+ * witness. */
+static int reconcile_carry(struct server *s, struct err *e)
+{
+	struct event_counts read;
+	int r = pipeline_counts(&s->pipeline, event_log_node(s->event_log), &read, e);
+	if (r < 0)
+		return r;
+	struct event_counts backlog = event_log_backlog(s->event_log);
+	struct capture_counts *before = &s->api.counts_before;
+	before->counts = (struct event_counts){
+	    .clicks = read.clicks + backlog.clicks,
+	    .orphans = read.orphans + backlog.orphans,
+	    .impressions = read.impressions + backlog.impressions,
+	    .rejected = read.rejected + backlog.rejected,
+	    .dropped = read.dropped + backlog.dropped,
+	};
+	before->served = before->counts.clicks + before->counts.dropped;
+	return 0;
+}
+
+/* Its own log stays empty. */
+static bool only_queries(const struct server *s)
+{
+	return s->settings.serve.role == ROLE_STATS;
+}
+
+/* Before anything is made. */
+static int check_role(const struct server *s, struct err *e)
+{
+	if (!only_queries(s) || !backend_sink_is_file(s->settings.serve.sink_url))
+		return 0;
+	return err_set(e, ERR_INVALID,
+	               "serve.role = stats needs a sink that others fill; set sink.url to "
+	               "clickhouse://HOST:8123 or postgres://HOST/DATABASE");
+}
+
+/* Where no trace of addresses is to be kept, the salt does not leave this process. */
+static bool shares_salts(const struct server *s)
+{
+	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !only_queries(s);
+}
+
+static int open_events(struct server *s, struct err *e)
+{
+	char *path CLEANUP(freep) = folder_path(&s->folder, "events");
+	if (!path)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = pipeline_open(&s->pipeline, &s->settings, s->store, &s->folder, e);
+	if (r == 0)
+		r = open_log(s, path, e);
+	if (r == 0)
+		r = reconcile_carry(s, e);
+	if (r == 0)
+		r = salts_new(s->settings.events.address == ADDRESS_NONE ? NULL : path, &s->salts, e);
+	if (r == 0 && shares_salts(s))
+		day_salt_keep(s->salts, s->store, clock_real_ms());
+	if (r == 0 && s->settings.serve.trusted_proxies[0])
+		r = proxies_parse(str_of(s->settings.serve.trusted_proxies), &s->proxies, e);
+	if (r == 0)
+		r = live_new(&s->api, &s->live, e);
+	s->capture_rules = (struct capture_rules){
+	    .log = s->event_log,
+	    .salts = s->salts,
+	    .settings = &s->settings.events,
+	    .proxies = s->proxies,
+	};
+	return r;
+}
+
+static int start_events(struct server *s, struct err *e)
+{
+	if (s->is_private && s->settings.queue.url[0]) /* a command does not send what a server has logged */
+		return 0;
+	const struct pipeline_outlet outlet = {
+	    .folder = event_log_path(s->event_log),
+	    .publish = live_publish,
+	    .is_watched = live_is_watched,
+	    .ctx = s->live,
+	};
+	int r = pipeline_start_server(&s->pipeline, s->event_log, &outlet, e);
+	s->api.stats = pipeline_pump(&s->pipeline);
+	return r;
+}
+
+static int writers_start(struct server *s, struct err *e)
+{
+	struct api *api = &s->api;
+	size_t count = MIN(store_shard_count(s->store), (size_t)API_WRITERS_MAX);
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < count; i++) {
+		api->writers[i] = (struct api_writer){.api = api, .shard = i};
+		const struct offload_config config = {
+		    .name = "writer",
+		    .threads = 1,
+		    .batch_max = WRITE_BATCH_MAX,
+		    .queue_max = QUEUE_MAX,
+		    .ops = &api_writer_ops,
+		    .ctx = &api->writers[i],
+		};
+		r = offload_new(&config, &api->writers[i].queue, e);
+		api->writer_count += r == 0;
+	}
+	return r;
+}
+
+static int start_pools(struct server *s, struct err *e)
+{
+	s->api.sink = s->pipeline.sink;
+	s->api.counters = s->pipeline.counters;
+	s->api.forwards = s->settings.queue.url[0] != '\0';
+	s->api.only_queries = only_queries(s);
+	s->api.event_log = s->event_log;
+	s->api.live = s->live;
+	s->api.impressions_ms = s->settings.sink.impressions_ms;
+	s->api.workers = s->api_workers;
+	s->api.worker_count = s->worker_count;
+	s->api.base_url = s->identity.base_url;
+	s->api.domain = s->identity.domain;
+	s->api.url_rules = s->identity.rules;
+	s->api.dispatch = api_dispatch;
+	s->api.links = s->links;
+	s->api.settings = &s->settings.api;
+	s->api.accounts = s->accounts;
+	s->api.throttle = s->throttle;
+	s->api.proxies = s->proxies;
+	s->api.store = s->store;
+	s->api.rcache = s->cluster.rcache;
+	s->api.source = s->cluster.source;
+	s->api.limiter = s->cluster.limiter;
+	s->api.quota_sync = s->cluster.quota_sync;
+	s->api.leases = s->cluster.leases;
+	const unsigned readers = s->store->is_shared ? READER_THREADS_REMOTE : READER_THREADS;
+	struct api *api = &s->api;
+	const struct {
+		struct offload **pool;
+		struct offload_config config;
+	} pools[] = {
+	    {&api->readers, {"reader", readers, READ_BATCH_MAX, QUEUE_MAX, &api_reader_ops, api}},
+	    {&api->account_writer, {"accounts", 1, WRITE_BATCH_MAX, QUEUE_MAX, &api_account_writer_ops, api}},
+	    {&api->checker, {"checker", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->hasher, {"hasher", 1, 1, HASH_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->sweeper, {"sweep-asked", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->counter, {"counter", 1, READ_BATCH_MAX, QUEUE_MAX, &api_counter_ops, api}},
+	    /* In batches of one: a slow question must not hold up the one behind it. */
+	    {&api->query_pool, {"asker", QUERY_THREADS, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	};
+	int r = links_follow_start(s->links, &s->follower, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(pools); i++)
+		r = offload_new(&pools[i].config, pools[i].pool, e);
+	if (r == 0)
+		r = writers_start(s, e);
+	return r < 0 ? r : api_checks_start(api, e);
+}
+
+/* How many connections a worker may hold so that even all of them leave descriptors for the files: or a flood
+ * of idle ones would keep the event log from its next segment. */
+static uint64_t connections_affordable(uint64_t descriptors, unsigned workers)
+{
+	uint64_t reserved = DESCRIPTORS_RESERVED + (uint64_t)workers * DESCRIPTORS_RESERVED_PER_WORKER;
+	uint64_t rest = descriptors > reserved ? descriptors - reserved : 0;
+	return MAX(rest / workers, CONNECTIONS_MIN);
+}
+
+static struct http_settings bounded_http_settings(const struct server *s)
+{
+	struct http_settings http = s->settings.http;
+	struct rlimit limit;
+	if (s->is_private || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return http;
+	uint64_t affordable = connections_affordable(limit.rlim_cur, s->worker_count);
+	if (affordable < http.connections_max) {
+		log_line(affordable < CONNECTIONS_USUAL ? LOG_WARN : LOG_DEBUG, "cmd",
+		         "limits.connections is %ju instead of %ju for each of %u workers: the limit of open "
+		         "files is %ju (ulimit -n)",
+		         (uintmax_t)affordable, (uintmax_t)http.connections_max, s->worker_count,
+		         (uintmax_t)limit.rlim_cur);
+		http.connections_max = affordable;
+	}
+	return http;
+}
+
+static int worker_new(struct server *s, unsigned number, const struct http_settings *http, struct err *e)
+{
+	char name[16];
+	struct api_worker *w = calloc(1, sizeof(*w));
+	snprintf(name, sizeof(name), "worker-%u", number % 1000);
+	int r = ERR_NOMEM;
+	if (w && (w->metrics = metrics_register()))
+		r = listener_new(name, http, s->listen_fds[number], w->metrics, &s->listeners[number], e);
+	else
+		err_set(e, r, "out of memory for a worker");
+	if (r < 0) {
+		free(w);
+		return r;
+	}
+	w->api = &s->api;
+	w->loop = listener_loop(s->listeners[number]);
+	capture_init(&w->capture, &s->capture_rules, number, w->loop, w->metrics);
+	live_worker_init(w);
+	s->api_workers[number] = w;
+	return 0;
+}
+
+static int start_workers(struct server *s, struct err *e)
+{
+	const struct http_settings http = bounded_http_settings(s);
+	int r = 0;
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
+		r = worker_new(s, i, &http, e);
+	if (r == 0 && !only_queries(s))
+		r = start_events(s, e);
+	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
+		const struct http_handler handler = api_handler(s->api_workers[i]);
+		r = listener_start(s->listeners[i], &handler, e);
+	}
+	if (r == 0 && !s->is_private && !only_queries(s))
+		r = housekeeper_start(&s->api, &s->settings.housekeeper, shares_salts(s) ? s->salts : NULL,
+		                      &s->housekeeper, e);
+	return r;
+}
+
+/* Lets the same user's command line in without a key: who can read the data folder can read the store as
+ * well. */
+static int publish(struct server *s, const struct net_addr *addr, struct err *e)
+{
+	uint8_t digest[KEY_DIGEST_BYTES];
+	api_key_make(s->local.token, digest);
+	accounts_set_local(s->accounts, str_of(s->local.token));
+	if (net_addr_is_wildcard(addr))
+		snprintf(s->local.url, sizeof(s->local.url), "http://localhost:%u", net_addr_port(addr));
+	else
+		snprintf(s->local.url, sizeof(s->local.url), "http://%s", s->listen_text);
+	return s->is_private ? 0 : folder_publish(&s->folder, &s->local, e);
+}
+
+int server_start(struct server *s, struct err *e)
+{
+	struct net_addr wanted = {0};
+	if (!s->is_private)
+		raise_descriptor_limit();
+	int r = check_role(s, e);
+	if (r == 0)
+		r = net_addr_parse(str_of(s->settings.serve.listen), &wanted, e);
+	struct net_addr addr = wanted;
+	if (r == 0 && !s->folder.path)
+		r = folder_open(&s->folder, s->settings.serve.data, true, e);
+	if (r == 0)
+		r = open_listeners(s, &addr, e);
+	if (r == 0) /* a private server makes the same links as the public one */
+		r = identity_init(&s->identity, s->settings.serve.base_url, s->is_private ? &wanted : &addr,
+		                  e);
+	if (r == 0)
+		r = backend_open_store_with(s->settings.serve.store_url, s->settings.serve.store_replicas,
+		                            &s->folder, &s->store, e);
+	if (r == 0)
+		r = open_domain(s, e);
+	if (r == 0)
+		r = open_events(s, e);
+	if (r == 0)
+		r = publish(s, &addr, e);
+	if (r == 0)
+		r = start_pools(s, e);
+	if (r == 0)
+		r = start_workers(s, e);
+	return r;
+}
+
+void server_stop(struct server *s)
+{
+	atomic_store(&s->api.stopping, true);
+	pump_let_go(s->api.stats);
+	housekeeper_stop(s->housekeeper);
+	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
+		listener_drain(s->listeners[i], s->settings.serve.drain_ms);
+	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
+		listener_join(s->listeners[i]);
+	pipeline_let_go(&s->pipeline); /* nobody is there to be answered */
+	offload_free(s->api.readers);
+	for (size_t i = 0; i < s->api.writer_count; i++)
+		offload_free(s->api.writers[i].queue);
+	offload_free(s->api.account_writer);
+	offload_free(s->api.query_pool);
+	offload_free(s->api.checker);
+	checks_free(s->api.checks);
+	offload_free(s->api.hasher);
+	offload_free(s->api.sweeper);
+	offload_free(s->api.counter);
+	pipeline_stop(&s->pipeline);
+	event_log_close(s->event_log);
+	for (unsigned i = 0; i < s->worker_count; i++) {
+		listener_free(s->listeners[i]);
+		free(s->api_workers[i]);
+	}
+	live_free(s->live);
+	proxies_free(s->proxies);
+	salts_free(s->salts);
+	pipeline_close(&s->pipeline);
+	cluster_leave(&s->cluster);
+	accounts_free(s->accounts);
+	throttle_free(s->throttle);
+	links_follow_stop(s->follower);
+	links_free(s->links);
+	budgets_free(s->budgets);
+	cluster_close(&s->cluster);
+	store_free(s->store);
+	if (s->folder.path && !s->is_private)
+		folder_unpublish(&s->folder);
+	folder_close(&s->folder);
+	identity_release(&s->identity);
+}

@@ -1,0 +1,135 @@
+#include "sink/sink_lazy.h"
+
+#include "obs/log.h"
+#include "os/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { AGAIN_MS = 2000 };
+
+struct sink_lazy {
+	struct sink base;
+	struct sink_lazy_config config;
+	pthread_mutex_t lock;
+	struct sink *inner; /* NULL: not opened yet */
+	bool is_opening;    /* somebody tries: the others do not wait */
+	bool is_let_go;     /* nobody tries any more */
+	int64_t again_ms;   /* monotonic */
+	struct err why;
+};
+
+static struct sink_lazy *self(struct sink *base)
+{
+	return container_of(base, struct sink_lazy, base);
+}
+
+static bool may_open(struct sink_lazy *s, struct sink **ret)
+{
+	pthread_mutex_lock(&s->lock);
+	*ret = s->inner;
+	bool may = !s->inner && !s->is_opening && !s->is_let_go && clock_mono_ms() >= s->again_ms;
+	s->is_opening |= may;
+	pthread_mutex_unlock(&s->lock);
+	return may;
+}
+
+/* NULL: it is away. */
+static struct sink *reach(struct sink_lazy *s)
+{
+	struct sink *inner;
+	struct err why = {""};
+	if (!may_open(s, &inner))
+		return inner;
+	int r = s->config.open(s->config.ctx, &inner, &why);
+	pthread_mutex_lock(&s->lock);
+	s->is_opening = false;
+	s->again_ms = clock_mono_ms() + AGAIN_MS;
+	s->why = why;
+	if (r == 0)
+		s->inner = inner;
+	pthread_mutex_unlock(&s->lock);
+	if (r == 0)
+		log_info("sink", "the sink is there now");
+	return r == 0 ? inner : NULL;
+}
+
+#define ASK(question, type)                                                      \
+	static int lazy_##question(struct sink *base, type *q)                   \
+	{                                                                        \
+		struct sink *inner = reach(self(base));                          \
+		return inner ? inner->ops->question(inner, q) : ERR_UNAVAILABLE; \
+	}
+ASK(stats, struct stats_query)
+ASK(visits, struct visits_query)
+ASK(window, struct window_query)
+ASK(top_links, struct top_links_query)
+#undef ASK
+
+static int lazy_clicks(struct sink *base, struct sink_total *links, size_t n)
+{
+	struct sink *inner = reach(self(base));
+	return inner ? inner->ops->clicks(inner, links, n) : ERR_UNAVAILABLE;
+}
+
+static int lazy_books(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
+{
+	struct sink *inner = reach(self(base));
+	return inner ? inner->ops->reconciliation(inner, node, deep, ret) : ERR_UNAVAILABLE;
+}
+
+static int lazy_ping(struct sink *base, struct err *e)
+{
+	struct sink_lazy *s = self(base);
+	struct sink *inner = reach(s);
+	if (inner)
+		return inner->ops->ping(inner, e);
+	pthread_mutex_lock(&s->lock);
+	int r = err_set(e, ERR_UNAVAILABLE, "%s", s->why.text[0] ? s->why.text : "the sink is away");
+	pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+static void lazy_let_go(struct sink *base)
+{
+	struct sink_lazy *s = self(base);
+	pthread_mutex_lock(&s->lock);
+	s->is_let_go = true;
+	struct sink *inner = s->inner;
+	pthread_mutex_unlock(&s->lock);
+	if (inner && inner->ops->let_go)
+		inner->ops->let_go(inner);
+}
+
+static void lazy_free(struct sink *base)
+{
+	struct sink_lazy *s = self(base);
+	if (s->inner)
+		s->inner->ops->free(s->inner);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static const struct sink_ops lazy_ops = {
+    .free = lazy_free,
+    .let_go = lazy_let_go,
+    .stats = lazy_stats,
+    .visits = lazy_visits,
+    .window = lazy_window,
+    .top_links = lazy_top_links,
+    .clicks = lazy_clicks,
+    .reconciliation = lazy_books,
+    .ping = lazy_ping,
+};
+
+int sink_lazy_new(const struct sink_lazy_config *config, struct sink **ret, struct err *e)
+{
+	struct sink_lazy *s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(e, ERR_NOMEM, "out of memory");
+	s->base.ops = &lazy_ops;
+	s->config = *config;
+	pthread_mutex_init(&s->lock, NULL);
+	*ret = &s->base;
+	return 0;
+}

@@ -1,0 +1,539 @@
+/*
+ * A piece of a digest sorts its visits by minute and link and writes each touched row once. Orphans have link
+ * 0 and so lie before the links of their minute: all of a minute's orphans, all its links together, and each
+ * of its links are one run of visit numbers each.
+ *
+ * A piece has the visits of some neighbouring links, so that all pieces together touch hardly more pages than
+ * one digest would.
+ */
+#include "base/grow.h"
+#include "sink/sketch.h"
+#include "sink/sort.h"
+#include "sink/sqlite_sink.h"
+
+#include <stdlib.h>
+
+enum {
+	BLOCK_BYTES_MAX = 3900, /* with the row's other columns it fits a page */
+	SAMPLE_EVERY = 64,      /* visits, to see how the links lie */
+};
+
+struct visit {
+	int64_t time_ms;
+	uint64_t link;
+	uint32_t set;
+	uint32_t visitor;
+	uint32_t details_at;
+	uint8_t details_len;
+	bool click;
+};
+
+/* Visits first .. end - 1, in sorted order, are of one link and one minute. */
+struct group {
+	int64_t minute_ms;
+	uint64_t link;
+	size_t first, end;
+};
+
+struct compaction {
+	struct sqlite_conn *c;
+	struct visit *visits;
+	size_t count, cap;
+	struct buf details;
+	struct sort_item *items, *room; /* visits in order */
+	struct group *groups;
+	size_t group_count;
+	uint32_t *tallies; /* by shape; all 0 between uses */
+	uint32_t *touched; /* shapes whose tally is not 0 */
+	uint64_t set_last;
+	struct digesting state; /* as it was */
+	uint64_t number_first;  /* the number of the first visit */
+	struct counts sets;
+	struct runs runs;
+	struct buf scratch;
+};
+
+static void compaction_release(struct compaction *d)
+{
+	free(d->visits);
+	free(d->items);
+	free(d->room);
+	free(d->groups);
+	free(d->tallies);
+	free(d->touched);
+	buf_release(&d->details);
+	buf_release(&d->scratch);
+	counts_release(&d->sets);
+	runs_release(&d->runs);
+}
+
+static const struct visit *nth(const struct compaction *d, size_t i)
+{
+	return &d->visits[d->items[i].index];
+}
+
+/* --- reading --- */
+
+static int read_row(struct compaction *d, const struct query *q)
+{
+	size_t count = (size_t)sqlite3_column_int64(q->stmt, 0);
+	struct str visitors = column_blob(q, 2), details = column_blob(q, 3);
+	struct blob_reader k = blob_reader_of(column_blob(q, 1)), more = blob_reader_of(details);
+	struct keys_state state = {0};
+	if (visitors.len != count * sizeof(uint32_t) || d->details.len + details.len > UINT32_MAX)
+		return SQLITE_CORRUPT;
+	if (!ARRAY_ROOM(d->visits, d->cap, d->count + count + 1))
+		return SQLITE_NOMEM;
+	for (size_t i = 0; i < count; i++) {
+		struct visit_key key;
+		const uint8_t *from = more.at;
+		visit_key_get(&k, &state, &key);
+		visit_details_skip(&more);
+		if (key.link < (uint64_t)d->state.link)
+			continue;
+		struct visit *v = &d->visits[d->count++];
+		*v = (struct visit){
+		    .time_ms = key.time_ms,
+		    .link = key.link,
+		    .set = key.set,
+		    .details_at = (uint32_t)(d->details.len + (size_t)((const char *)from - details.ptr)),
+		    .details_len = (uint8_t)(more.at - from),
+		    .click = key.click};
+		memcpy(&v->visitor, visitors.ptr + i * sizeof(uint32_t), sizeof(uint32_t));
+		if (key.set > d->set_last)
+			return SQLITE_CORRUPT;
+	}
+	buf_str(&d->details, details);
+	if (k.bad || more.bad)
+		return SQLITE_CORRUPT;
+	return d->details.failed ? SQLITE_NOMEM : SQLITE_OK;
+}
+
+static int read_buffered(struct compaction *d)
+{
+	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BUFFER_ALL);
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		if (sqlite3_column_int64(q.stmt, 4) > d->state.row)
+			return SQLITE_OK;
+		int r = read_row(d, &q);
+		if (r != SQLITE_OK)
+			return r;
+	}
+	return layout_done(rc);
+}
+
+/* --- pieces --- */
+
+static int link_compare(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
+static int take_piece(struct compaction *d, size_t visits_max, uint64_t *ret_link)
+{
+	*ret_link = 0;
+	if (d->count <= visits_max + visits_max / 2)
+		return SQLITE_OK;
+	/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
+	size_t count = d->count / SAMPLE_EVERY;
+	uint64_t smallest = UINT64_MAX;
+	uint64_t *links = malloc(MAX(count, 1) * sizeof(*links));
+	if (!links)
+		return SQLITE_NOMEM;
+	for (size_t i = 0; i < count; i++)
+		links[i] = d->visits[i * SAMPLE_EVERY].link;
+	for (size_t i = 0; i < d->count; i++)
+		smallest = MIN(smallest, d->visits[i].link);
+	qsort(links, count, sizeof(*links), link_compare);
+	size_t at = visits_max / SAMPLE_EVERY;
+	uint64_t end = MAX(at < count ? links[at] : 0, smallest + 1);
+	free(links);
+	size_t kept = 0;
+	for (size_t i = 0; i < d->count; i++)
+		if (d->visits[i].link < end)
+			d->visits[kept++] = d->visits[i];
+	*ret_link = kept < d->count ? end : 0;
+	d->count = kept;
+	return SQLITE_OK;
+}
+
+/* --- blocks --- */
+
+struct block {
+	struct buf keys, details;
+	struct keys_state state;
+	uint64_t first, count;
+	int64_t newest_ms;
+};
+
+static void block_release(struct block *b)
+{
+	buf_release(&b->keys);
+	buf_release(&b->details);
+}
+
+static int block_write(struct compaction *d, struct block *b)
+{
+	if (b->keys.failed || b->details.failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_VISIT_INSERT, b->first, b->count, b->newest_ms);
+	query_blob(&q, b->keys.data, b->keys.len);
+	query_blob(&q, b->details.data, b->details.len);
+	int rc = query_run(&q);
+	b->first += b->count;
+	b->count = b->keys.len = b->details.len = 0;
+	b->state = (struct keys_state){0};
+	return rc;
+}
+
+static void block_add(const struct compaction *d, struct block *b, const struct visit *v)
+{
+	uint8_t *key = (uint8_t *)buf_reserve(&b->keys, KEY_BYTES_MAX);
+	if (!key)
+		return;
+	struct visit_key k = {.time_ms = v->time_ms, .link = v->link, .set = v->set, .click = v->click};
+	b->keys.len += (size_t)(visit_key_put(key, &b->state, &k) - key);
+	buf_append(&b->details, d->details.data + v->details_at, v->details_len);
+	b->newest_ms = b->count == 0 ? v->time_ms : MAX(b->newest_ms, v->time_ms);
+	b->count++;
+}
+
+static int write_blocks(struct compaction *d)
+{
+	CLEANUP(block_release) struct block b = {.first = d->number_first};
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < d->count; i++) {
+		block_add(d, &b, nth(d, i));
+		if (b.keys.len + b.details.len > BLOCK_BYTES_MAX - KEY_BYTES_MAX - DETAILS_BYTES_MAX)
+			rc = block_write(d, &b);
+	}
+	if (rc == SQLITE_OK && b.count > 0)
+		rc = block_write(d, &b);
+	return rc;
+}
+
+/* --- cells --- */
+
+static int cell_read(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
+                     struct counts *sets, struct runs *runs)
+{
+	CLEANUP(query_end) struct query q = QUERY(c, SQL_CELL_GET, level_key, start_ms, link);
+	bool found;
+	int rc = query_find(&q, &found);
+	if (rc != SQLITE_OK || !found)
+		return rc;
+	return layout_sql_code(counts_add_blob(sets, column_blob(&q, 0))
+	                           ?: runs_add_blob(runs, column_blob(&q, 1), 0));
+}
+
+int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
+                        struct counts *sets, struct runs *runs, uint64_t first_visit, struct buf *scratch)
+{
+	size_t new_count = runs->count;
+	int rc = cell_read(c, level_key, start_ms, link, sets, runs);
+	if (rc == SQLITE_OK && runs->count > new_count) /* what is new is later, as a rule */
+		rc = layout_sql_code(runs_rotate(runs, new_count));
+	if (rc != SQLITE_OK)
+		return rc;
+	scratch->len = 0;
+	runs_settle(runs, first_visit);
+	counts_write(sets, scratch);
+	size_t sets_len = scratch->len;
+	runs_write(runs, scratch);
+	if (scratch->failed)
+		return SQLITE_NOMEM;
+	CLEANUP(query_end)
+	struct query q = QUERY(c, SQL_CELL_PUT, level_key, start_ms, link, counts_sum(sets));
+	query_blob(&q, scratch->data, sets_len);
+	/* An empty list must not be taken for NULL. */
+	query_blob(&q, scratch->data + sets_len, scratch->len - sets_len);
+	return query_run(&q);
+}
+
+static int set_compare(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+	return *x < *y ? -1 : *x > *y;
+}
+
+static int count_cell(struct compaction *d, int64_t minute_ms, int64_t link, size_t first, size_t end)
+{
+	if (first == end)
+		return SQLITE_OK;
+	/* How many visits of each shape, into d->shapes. */
+	size_t touched = 0;
+	for (size_t i = first; i < end; i++) {
+		uint32_t set = nth(d, i)->set;
+		if (d->tallies[set]++ == 0)
+			d->touched[touched++] = set;
+	}
+	if (touched > 1)
+		qsort(d->touched, touched, sizeof(*d->touched), set_compare);
+	d->sets.count = 0;
+	int r = 0;
+	for (size_t i = 0; i < touched; i++) {
+		if (r == 0)
+			r = counts_append(&d->sets, d->touched[i], d->tallies[d->touched[i]]);
+		d->tallies[d->touched[i]] = 0;
+	}
+	int rc = layout_sql_code(r);
+	d->runs.count = 0;
+	if (rc == SQLITE_OK)
+		rc = layout_sql_code(runs_append(
+		    &d->runs, (struct run){.first = d->number_first + first, .count = end - first}));
+	if (rc == SQLITE_OK)
+		rc = compaction_cell_add(d->c, cell_level_key(CELL_MINUTE, link), minute_ms, link, &d->sets,
+		                         &d->runs, 0, &d->scratch);
+	return rc;
+}
+
+static int count_cells(struct compaction *d)
+{
+	int rc = SQLITE_OK;
+	for (size_t from = 0, to; rc == SQLITE_OK && from < d->group_count; from = to) {
+		for (to = from + 1;
+		     to < d->group_count && d->groups[to].minute_ms == d->groups[from].minute_ms;)
+			to++;
+		/* Groups from .. to - 1 are of one minute. */
+		const struct group *g = d->groups;
+		int64_t minute_ms = g[from].minute_ms;
+		size_t links = g[from].link == 0 ? from + 1 : from;
+		if (links > from)
+			rc = count_cell(d, minute_ms, LINK_ORPHANS, g[from].first, g[from].end);
+		if (rc == SQLITE_OK && links < to)
+			rc = count_cell(d, minute_ms, LINK_ALL, g[links].first, g[to - 1].end);
+		for (size_t i = links; rc == SQLITE_OK && i < to; i++)
+			rc = count_cell(d, minute_ms, (int64_t)g[i].link, g[i].first, g[i].end);
+	}
+	return rc;
+}
+
+/* --- days and totals --- */
+
+struct day {
+	int64_t day;
+	uint64_t link;
+	uint64_t clicks, clicks_before;
+	uint32_t hours;
+	bool found, changed; /* in the file; the sketch */
+	struct sketch visitors;
+};
+
+static int day_read(struct compaction *d, struct day *day)
+{
+	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_DAY_LINK_GET, day->day, day->link);
+	int rc = query_find(&q, &day->found);
+	sketch_init(&day->visitors);
+	if (rc != SQLITE_OK || !day->found)
+		return rc;
+	struct str sketch = column_blob(&q, 2);
+	day->clicks_before = (uint64_t)sqlite3_column_int64(q.stmt, 0);
+	day->hours = (uint32_t)sqlite3_column_int64(q.stmt, 1);
+	return sketch_read(&day->visitors, sketch.ptr, sketch.len) ? SQLITE_OK : SQLITE_CORRUPT;
+}
+
+static void day_count(const struct compaction *d, struct day *day, const struct group *g)
+{
+	day->hours |= 1U << ((g->minute_ms - day->day * DAY_MS) / HOUR_MS);
+	for (size_t i = g->first; i < g->end; i++) {
+		const struct visit *v = nth(d, i);
+		day->clicks += v->click;
+		if (v->visitor && sketch_add(&day->visitors, v->visitor))
+			day->changed = true;
+	}
+}
+
+static int day_write(struct compaction *d, const struct day *day)
+{
+	uint8_t sketch[SKETCH_BYTES_MAX];
+	bool whole = !day->found || day->changed;
+	CLEANUP(query_end)
+	struct query q = QUERY(d->c, whole ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day, day->link,
+	                       day->clicks_before + day->clicks, day->hours);
+	if (whole)
+		query_blob(&q, sketch, sketch_write(&day->visitors, sketch));
+	return query_run(&q);
+}
+
+static int count_days(struct compaction *d)
+{
+	struct sort_item *items = malloc(MAX(d->group_count, 1) * 2 * sizeof(*items));
+	if (!items)
+		return SQLITE_NOMEM;
+	size_t count = d->group_count;
+	for (size_t i = 0; i < count; i++) {
+		const struct group *g = &d->groups[i];
+		items[i] = (struct sort_item){.major = (uint64_t)day_of(g->minute_ms) ^ 1ULL << 63,
+		                              .minor = g->link ? g->link : (uint64_t)LINK_ORPHANS,
+		                              .index = (uint32_t)i};
+	}
+	sort_items(items, items + count, count);
+	int rc = SQLITE_OK;
+	for (size_t from = 0, to; rc == SQLITE_OK && from < count; from = to) {
+		for (to = from + 1; to < count && items[to].major == items[from].major &&
+		                    items[to].minor == items[from].minor;)
+			to++;
+		/* Items from .. to - 1 are groups of one day and link. */
+		struct day day = {.link = items[from].minor};
+		day.day = day_of(d->groups[items[from].index].minute_ms);
+		rc = day_read(d, &day);
+		if (rc != SQLITE_OK)
+			break;
+		for (size_t i = from; i < to; i++)
+			day_count(d, &day, &d->groups[items[i].index]);
+		rc = day_write(d, &day);
+		if (rc == SQLITE_OK && day.clicks > 0)
+			rc = RUN(d->c, SQL_TOTAL_ADD, day.link, day.clicks);
+	}
+	free(items);
+	return rc;
+}
+
+/* The groups are sorted by minute. */
+static int count_all_visitors(struct compaction *d)
+{
+	int rc = SQLITE_OK;
+	for (size_t from = 0, to; rc == SQLITE_OK && from < d->group_count; from = to) {
+		int64_t day = day_of(d->groups[from].minute_ms);
+		for (to = from + 1; to < d->group_count && day_of(d->groups[to].minute_ms) == day;)
+			to++;
+		/* Groups from .. to - 1 are of one day: only its visitors are kept for all links together. */
+		struct day all = {.day = day, .link = LINK_ALL};
+		rc = day_read(d, &all);
+		if (rc != SQLITE_OK)
+			return rc;
+		for (size_t i = from; i < to; i++)
+			day_count(d, &all, &d->groups[i]);
+		all.clicks = 0;
+		rc = all.changed ? day_write(d, &all) : SQLITE_OK;
+	}
+	return rc;
+}
+
+/* --- all together --- */
+
+static int sort_visits(struct compaction *d)
+{
+	d->items = malloc(d->count * sizeof(*d->items));
+	d->room = malloc(d->count * sizeof(*d->room));
+	d->tallies = calloc((size_t)d->set_last + 1, sizeof(*d->tallies));
+	d->touched = malloc(((size_t)d->set_last + 1) * sizeof(*d->touched));
+	if (!d->items || !d->room || !d->tallies || !d->touched)
+		return SQLITE_NOMEM;
+	for (size_t i = 0; i < d->count; i++) {
+		int64_t minute_ms = time_floor(d->visits[i].time_ms, MINUTE_MS);
+		d->items[i] = (struct sort_item){.major = (uint64_t)minute_ms ^ 1ULL << 63,
+		                                 .minor = d->visits[i].link,
+		                                 .index = (uint32_t)i};
+	}
+	sort_items(d->items, d->room, d->count);
+	return SQLITE_OK;
+}
+
+static int find_groups(struct compaction *d)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < d->count; i++)
+		count += i == 0 || d->items[i].major != d->items[i - 1].major ||
+		         d->items[i].minor != d->items[i - 1].minor;
+	d->groups = malloc(MAX(count, 1) * sizeof(*d->groups));
+	if (!d->groups)
+		return SQLITE_NOMEM;
+	for (size_t i = 0, end; i < d->count; i = end) {
+		for (end = i + 1; end < d->count && d->items[i].major == d->items[end].major &&
+		                  d->items[i].minor == d->items[end].minor;)
+			end++;
+		d->groups[d->group_count++] = (struct group){
+		    .minute_ms = (int64_t)(d->items[i].major ^ 1ULL << 63),
+		    .link = d->items[i].minor,
+		    .first = i,
+		    .end = end};
+	}
+	return SQLITE_OK;
+}
+
+static int begin(struct compaction *d)
+{
+	struct book book;
+	uint64_t row = 0;
+	int rc = layout_book_get(d->c, &book) ?: layout_last_get(d->c, SQL_SET_LAST, &d->set_last);
+	if (rc == SQLITE_OK && book.digesting.row == 0)
+		rc = layout_last_get(d->c, SQL_BUFFER_LAST, &row);
+	if (rc != SQLITE_OK)
+		return rc;
+	d->number_first = (uint64_t)book.next_visit;
+	d->state = book.digesting;
+	if (d->state.row == 0)
+		d->state.row = (int64_t)row;
+	return SQLITE_OK;
+}
+
+/* The next piece begins at that link; 0: this was the last one. */
+static int end(struct compaction *d, uint64_t next_link)
+{
+	struct digesting state = {0};
+	if (next_link > 0) {
+		state = d->state;
+		state.link = (int64_t)next_link;
+		state.visits += d->count;
+		for (size_t i = 0; i < d->count; i++)
+			state.orphans += d->visits[i].link == 0;
+	}
+	int rc = RUN(d->c, SQL_COUNTS_COMPACT, d->number_first + d->count, state.row, state.link,
+	             state.visits, state.orphans);
+	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_BUFFER_DELETE, d->state.row) : rc;
+}
+
+int compaction_step(struct sqlite_conn *c, size_t visits_max)
+{
+	CLEANUP(compaction_release) struct compaction d = {.c = c};
+	uint64_t next_link = 0;
+	int rc = begin(&d) ?: read_buffered(&d) ?: take_piece(&d, visits_max, &next_link);
+	if (rc != SQLITE_OK || d.count == 0)
+		return rc;
+	return sort_visits(&d)
+	       ?: find_groups(&d)
+	       ?: write_blocks(&d)
+	       ?: count_cells(&d)
+	       ?: count_days(&d)
+	       ?: count_all_visitors(&d)
+	       ?: end(&d, next_link);
+}
+
+/* --- for questions --- */
+
+int buffer_each(struct sqlite_conn *c, buffer_each_fn *each, void *arg)
+{
+	struct book book;
+	uint64_t ordinal = 0;
+	int rc = layout_book_get(c, &book);
+	if (rc != SQLITE_OK)
+		return rc;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_BUFFER_KEYS);
+	while ((rc = query_step(&q)) == SQLITE_ROW) {
+		bool partly = sqlite3_column_int64(q.stmt, 3) <= book.digesting.row;
+		uint64_t from_link = partly ? (uint64_t)book.digesting.link : 0;
+		size_t count = (size_t)sqlite3_column_int64(q.stmt, 0);
+		struct str visitors = column_blob(&q, 2);
+		struct blob_reader k = blob_reader_of(column_blob(&q, 1));
+		struct keys_state state = {0};
+		if (visitors.len != count * sizeof(uint32_t))
+			return SQLITE_CORRUPT;
+		for (size_t i = 0; i < count; i++) {
+			struct visit_key key;
+			uint32_t visitor;
+			visit_key_get(&k, &state, &key);
+			memcpy(&visitor, visitors.ptr + i * sizeof(visitor), sizeof(visitor));
+			int code = k.bad ? SQLITE_CORRUPT : SQLITE_OK;
+			if (code == SQLITE_OK && key.link >= from_link)
+				code = each(arg, ordinal + i, &key, visitor);
+			if (code != SQLITE_OK)
+				return code;
+		}
+		ordinal += count;
+	}
+	return layout_done(rc);
+}
