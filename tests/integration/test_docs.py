@@ -1,14 +1,14 @@
 """The documents say what the program does."""
 import json
+import pathlib
 import re
-import shlex
-import time
 
 import pytest
 
-from harness import ADMIN_KEY, CURT, ROOT, curt, run
+import stores
+from books import link_stats, settled
+from harness import CURT, ROOT, clean_env, curt, run
 
-README = (ROOT / "README.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 OPENAPI = ROOT / "src" / "web" / "openapi.json"  # without the fields of links, users and keys
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
@@ -42,76 +42,96 @@ def test_every_setting_of_the_page_is_in_the_help():
         assert re.search(rf"{flag}\b", text), flag
 
 
-# README
+# Pages
 
-def blocks(text):
-    """Commands of the indented blocks."""
-    return [line.strip() for line in text.splitlines() if line.startswith("    ") and line.strip()]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PRINTED_ADDRESS = "127.0.0.1:8080"
+CURL = pathlib.Path("/usr/bin/curl")
+
+
+def blocks(text, language):
+    """The fenced blocks of that language, in order."""
+    return [code for word, code in FENCE.findall(text) if word == language]
+
+
+def run_blocks(page, server, folder):
+    """Runs every `sh` block of a page in one shell, in order, as a reader would paste them: in a folder that has the
+    server's data in `data`, with curt on the PATH. Commands that ask for a password get one. A 4xx or 5xx response to
+    curl is a failure, as is any other command that fails."""
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "curl").write_text(f'#!/bin/sh\nexec {CURL} --silent --show-error --fail-with-body "$@"\n')
+    (tools / "curl").chmod(0o755)
+    (tools / "curt").symlink_to(CURT)
+    code = "\n".join(blocks((ROOT / page).read_text(), "sh"))
+    assert code, f"{page} has no block to run"
+    script = folder / "page.sh"
+    script.write_text(code.replace(PRINTED_ADDRESS, f"127.0.0.1:{server.port}"))
+    env = clean_env(**stores.settings_of(server.data))
+    env["PATH"] = f"{tools}:{env['PATH']}"
+    done = run(["sh", "-c", 'yes "a password" | sh -eux "$1"', "sh", script], env=env, cwd=folder)
+    assert done.returncode == 0, f"{page}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def reader(nursery, tmp_path):
+    """A server with its data where `make run` has it."""
+    return nursery.server("--workers", "2", data=tmp_path / "data").start()
+
+
+def test_the_blocks_of_the_readme_work_as_they_are_written(reader, tmp_path):
+    said = run_blocks("README.md", reader, tmp_path)
+    assert "HTTP/1.1 302 Found" in said and "Location: https://example.com/a/long/address" in said
+    assert '"difference":0' in said
+    counted = settled(reader)
+    assert (counted["redirects_served"], counted["impressions_counted"]) == (1, 1)
+    assert link_stats(reader, "first")["clicks"] == 1
+    assert "https://example.com/another/address" in [link["original_url"] for link in reader.links()]
+
+
+def test_the_blocks_of_the_quick_start_work_as_they_are_written(reader, tmp_path):
+    run_blocks("docs/quick-start.md", reader, tmp_path)
+    counted = settled(reader)
+    assert counted["redirects_served"] >= 1 and counted["impressions_counted"] >= 1
+    assert "ada@example.com" in [user["email"] for user in reader.users()]
 
 
 def test_the_targets_that_the_documents_name_are_in_the_makefile():
-    for name in ("README.md", "CONTRIBUTING.md", "docs/operations.md", "docs/configuration.md", "ARCHITECTURE.md"):
-        for target in re.findall(r"(?:^    |`)make ([a-z]+)\b", (ROOT / name).read_text(), re.MULTILINE):
-            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{name} names 'make {target}'"
+    for path in PAGES:
+        for target in re.findall(r"(?:^\$ |^    |`)make ([a-z]+)\b", path.read_text(), re.MULTILINE):
+            assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{path.name} names 'make {target}'"
 
 
 def test_the_files_that_the_documents_point_at_are_there():
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for path in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} points at {target}"
 
 
-def play_curl(client, line):
-    """What curl would do with the few options that the README uses."""
-    words, method, headers, data, url = shlex.split(line)[1:], "GET", {}, None, None
-    while words:
-        word = words.pop(0)
-        if word == "-X":
-            method = words.pop(0)
-        elif word == "-H":
-            name, value = words.pop(0).split(": ", 1)
-            headers[name] = value
-        elif word == "-d":
-            data = words.pop(0)
-        elif not word.startswith("-"):
-            url = word
-        else:
-            assert word == "-i", f"an option that this test does not know: {word}"
-    assert url.startswith("http://127.0.0.1:8080/")
-    return client.request(method, url[len("http://127.0.0.1:8080"):], key=None, headers=headers, data=data)
-
-
-def curl_lines():
-    known = {"$KEY": ADMIN_KEY, "$(date +%s)": str(int(time.time()))}
-    for line in blocks(README):
-        for name, value in known.items():
-            line = line.replace(name, value)
-        if line.startswith("curl "):
-            yield line
-
-
-def test_the_first_steps_of_the_readme_work_as_they_are_written(server):
-    made, followed, sent, counted, balanced = [play_curl(server, line) for line in curl_lines()]
-    assert made.status_code == 201
-    assert (followed.status_code, followed.headers["Location"]) == (302, "https://example.com/a/long/address")
-    assert sent.status_code == 204
-    assert (counted.status_code, balanced.status_code) == (200, 200)
-    assert balanced.json()["redirects_served"] == 1 and balanced.json()["difference"] == 0
-
-
-def test_the_commands_of_the_readme_work_as_they_are_written(server):
+def test_the_example_configuration_is_accepted_as_it_is(nursery):
+    server = nursery.server("--config", ROOT / "deploy" / "curt.conf").start()
     server.create(alias="first")
-    lines = [line for line in blocks(README) if line.startswith("build/curt ")]
-    assert len(lines) >= 3
-    for line in lines:
-        typed = ["sh", "-c", 'echo "a password" | exec "$@"', "sh"]  # for those that ask for one
-        done = run([*typed, CURT, *shlex.split(line)[1:], "--data", server.data])
-        assert (done.returncode, done.stderr) == (0, ""), line
-    assert "https://example.com/another/address" in [link["original_url"] for link in server.links()]
+    assert server.target("first") == "https://example.com/"
 
 
 def test_the_changelog_knows_the_version():
     assert f"## {(ROOT / 'VERSION').read_text().strip()}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_example_configuration_shows_the_defaults():
+    defaults = {variable: default for variable, _, default in settings()}
+    head, rest = (ROOT / "deploy" / "curt.conf").read_text().split("# --- Defaults ---")
+    shown, section = {}, None
+    for line in rest.splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, value = (part.strip() for part in line.split("=", 1))
+            shown[f"CURT_{section}_{name}".upper()] = value
+    assert "base_url = " in head and len(shown) > 50
+    assert shown == {variable: defaults[variable] for variable in shown}
 
 
 # The contract
