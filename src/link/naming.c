@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { TAKE_MAX = 64, DARK_BATCHES = 3, SHARD_TRIES = 4 };
+enum { TAKE_MAX = 64, DARK_BATCHES = 3, SHARD_TRIES = 32 };
 
 /* Was the name left to us? On a second try it may stand there as if it were an alias. */
 static bool is_ours_to_name(const struct store_write *w)

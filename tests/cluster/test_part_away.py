@@ -1,6 +1,7 @@
 """One of two databases is away: links are made in the other, wherever keys come from."""
 import collections
 import concurrent.futures
+import threading
 
 import pytest
 
@@ -45,6 +46,32 @@ def test_links_are_made_with_new_keys(nursery, env, other, source):
     other.kill()
     answers = create_many(server)
     assert answers[201] >= CREATES - UNLUCKY_MAX, answers
+
+
+def test_a_database_that_hangs_delays_only_its_own_creates(nursery, env, other):
+    """Some clients wait for it. No batch of the other database does."""
+    server = nursery("--workers", "1", env=env)
+    made = []
+    stop = threading.Event()
+
+    def make():
+        client = server.client()
+        while not stop.is_set():
+            if client.post("/api/v1/links", json={"original_url": "https://example.com/"}).status_code == 201:
+                made.append(1)
+
+    makers = [threading.Thread(target=make) for _ in range(4 * MAKERS)]
+    other.pause()
+    try:
+        for maker in makers:
+            maker.start()
+        until(lambda: len(made) >= CREATES, "creates go on in the other database")
+        assert "did not answer in time" not in server.stderr, "they went on before anybody had given up"
+    finally:
+        stop.set()
+        other.resume()
+        for maker in makers:
+            maker.join()
 
 
 def test_links_are_made_with_keys_from_stock_and_no_key_is_lost(nursery, engines, env, other, redis, postgres):
