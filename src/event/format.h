@@ -1,6 +1,6 @@
 /*
- * The bytes of the event log: docs/eventlog-format.md, as pure functions over memory. Nothing here knows
- * files.
+ * The bytes of the event log: docs/internals/eventlog-format.md, as pure functions over memory. Nothing here
+ * knows files.
  */
 #pragma once
 

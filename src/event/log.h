@@ -1,6 +1,6 @@
 /*
- * The event log of one data folder (docs/eventlog-format.md): its segments, one writer per worker, the thread
- * that flushes to the disk, and what is known about each segment.
+ * The event log of one data folder (docs/internals/eventlog-format.md): its segments, one writer per worker,
+ * the thread that flushes to the disk, and what is known about each segment.
  *
  * Threads. A writer belongs to its worker's thread. The flusher is the log's own. event_log_segments,
  * _consumed and _remove are the reader's, which is one thread. The lock of the log guards the list of

@@ -35,7 +35,7 @@ class Frozen:
             assert self.server.get(f"/{key}", key=None, headers={"User-Agent": f"agent {number % 7}"}).status_code == 302
 
     def records(self, data=None):
-        """(position, length, kind) of each record, as docs/eventlog-format.md has it."""
+        """(position, length, kind) of each record, as docs/internals/eventlog-format.md has it."""
         data, at = data or self.whole, 64
         while at < len(data):
             length = int.from_bytes(data[at + 4:at + 6], "little")
