@@ -64,6 +64,7 @@ def run_blocks(page, server, folder):
     (tools / "curl").write_text(f'#!/bin/sh\nexec {CURL} --silent --show-error --fail-with-body "$@"\n')
     (tools / "curl").chmod(0o755)
     (tools / "curt").symlink_to(CURT)
+    (folder / "build").symlink_to(CURT.parent)
     code = "\n".join(blocks((ROOT / page).read_text(), "sh"))
     assert code, f"{page} has no block to run"
     script = folder / "page.sh"
@@ -96,6 +97,39 @@ def test_the_blocks_of_the_quick_start_work_as_they_are_written(reader, tmp_path
     counted = settled(reader)
     assert counted["redirects_served"] >= 1 and counted["impressions_counted"] >= 1
     assert "ada@example.com" in [user["email"] for user in reader.users()]
+
+
+@pytest.mark.parametrize("page", ["docs/api.md", "docs/events.md", "docs/operations.md"])
+def test_the_blocks_of_a_page_work_as_they_are_written(reader, tmp_path, page):
+    run_blocks(page, reader, tmp_path)
+
+
+def test_no_page_has_blocks_that_no_test_runs():
+    tried = {"README.md", "quick-start.md", "api.md", "events.md", "operations.md"}
+    assert {path.name for path in PAGES if blocks(path.read_text(), "sh")} <= tried
+
+
+def test_every_setting_of_an_example_file_exists():
+    known = {variable for variable, _, _ in settings()}
+    for path in PAGES:
+        for block in blocks(path.read_text(), "ini"):
+            section = None
+            for line in block.splitlines():
+                if line.startswith("["):
+                    section = line.strip("[]")
+                elif section and re.match(r"#?\w+ =", line):
+                    name = line.lstrip("#").split(" =")[0]
+                    assert f"CURT_{section}_{name}".upper() in known, f"{path.name}: {section}.{name}"
+
+
+def test_every_flag_of_an_example_command_exists():
+    for path in PAGES:
+        for line in "\n".join(blocks(path.read_text(), "console")).replace("\\\n", " ").splitlines():
+            command = re.match(r"\$ (?:build/)?curt (\w+)(.*)", line)
+            if command:
+                text = curt(command[1], "--help").stdout
+                for flag in re.findall(r"(?<= )--[a-z-]+", command[2]):
+                    assert re.search(rf"{flag}\b", text), f"{path.name}: curt {command[1]} {flag}"
 
 
 def test_the_targets_that_the_documents_name_are_in_the_makefile():
