@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 60
 # The rules for user agents, which become part of the binary.
 UAP_RULES ?= /usr/share/uap-core/regexes.yaml
 
-PACKAGES := sqlite3 libsodium jansson libidn2 liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb libpq hiredis liblz4 rdkafka
+PACKAGES := sqlite3 libsodium jansson icu-uc liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb libpq hiredis liblz4 rdkafka
 VERSION := $(shell cat VERSION)
 
 ifeq ($(VARIANT),release)

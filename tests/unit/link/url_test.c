@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/utf8.h"
 #include "link/url.h"
 
 #include <stdio.h>
@@ -34,7 +35,7 @@ static void assert_safe(struct str url)
 	assert_true(url.len <= URL_BYTES_MAX);
 	for (size_t i = 0; i < url.len; i++) {
 		char c = url.ptr[i];
-		if (c <= 0x20 || c >= 0x7f || strchr("\"<>\\^`{|}", c))
+		if (c <= 0x20 || c >= 0x7f || strchr("<>", c))
 			fail_msg("byte %#x at %zu of %.*s", (unsigned)c, i, STR_ARG(url));
 	}
 }
@@ -62,8 +63,7 @@ static void assert_refused(struct str in, const char *sentence_part)
 	assert_false(out.failed);
 	if (!strstr(err.text, sentence_part))
 		fail_msg("%.*s: '%s' is not in: %s", STR_ARG(in), sentence_part, err.text);
-	for (const char *p = err.text; *p; p++)
-		assert_true(*p >= 0x20 && *p < 0x7f);
+	assert_true(utf8_is_printable(str_of(err.text)));
 }
 
 struct row {
@@ -71,294 +71,179 @@ struct row {
 	const char *out;
 };
 
-static void assert_all_give(const struct row *rows, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		assert_gives(str_of(rows[i].in), rows[i].out);
-}
-
 static void assert_all_refused(const struct row *rows, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		assert_refused(str_of(rows[i].in), rows[i].out);
 }
 
-static void scheme_and_host_are_lowered_and_defaults_dropped(void **state)
+static void the_serialisation_is_that_of_the_standard(void **state)
 {
 	(void)state;
 	static const struct row rows[] = {
+	    /* scheme, slashes, ends */
 	    {"http://example.com", "http://example.com/"},
 	    {"HTTP://EXAMPLE.com/Path", "http://example.com/Path"},
+	    {"https:example.com", "https://example.com/"},
+	    {"https:/example.com/x", "https://example.com/x"},
+	    {"https:////example.com", "https://example.com/"},
+	    {"https:\\\\example.com\\a\\b", "https://example.com/a/b"},
+	    {" \t\r\n\v\fhttp://a.example/x \n\t ", "http://a.example/x"},
+	    {"ht\ntp://a.exa\tmple/x\r\ny", "http://a.example/xy"},
+	    /* port */
 	    {"hTTps://Example.Com:443/", "https://example.com/"},
 	    {"http://example.com:80", "http://example.com/"},
 	    {"https://example.com:80/", "https://example.com:80/"},
-	    {"http://example.com:443/", "http://example.com:443/"},
 	    {"http://example.com:00081/", "http://example.com:81/"},
+	    {"http://example.com:/", "http://example.com/"},
+	    {"http://example.com:0/", "http://example.com:0/"},
 	    {"http://example.com:65535/", "http://example.com:65535/"},
-	    {"http://example.com:1/", "http://example.com:1/"},
-	    {"http://012345678901234567890123456789012345678901234567890123456789012.example/",
-	     "http://012345678901234567890123456789012345678901234567890123456789012.example/"},
-	    {"http://example.com./a", "http://example.com/a"},
-	    {"http://localhost/", "http://localhost/"},
-	    {"http://a_b.example/", "http://a_b.example/"},
-	    {"http://_dmarc.example/", "http://_dmarc.example/"},
-	    {"http://r3---sn-x.example/", "http://r3---sn-x.example/"},
-	    {"http://1.example/", "http://1.example/"},
-	    {"http://0xg/", "http://0xg/"},
+	    /* names */
+	    {"http://example.com./a", "http://example.com./a"},
+	    {"http://a_b.-example-/", "http://a_b.-example-/"},
+	    {"http://a%41,b.example/", "http://aa,b.example/"},
+	    {"http://xn--a.example/", "http://xn--a.example/"},
 	    {"http://1.2.3.4.example/", "http://1.2.3.4.example/"},
-	};
-	assert_all_give(rows, ARRAY_LEN(rows));
-}
-
-static void white_space_around_is_trimmed(void **state)
-{
-	(void)state;
-	assert_gives(STR(" \t\r\n\v\fhttp://a.example/x \n\t "), "http://a.example/x");
-}
-
-static void query_and_fragment_are_kept(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://a.example?q", "http://a.example/?q"},
-	    {"http://a.example#f", "http://a.example/#f"},
-	    {"http://a.example?q#f", "http://a.example/?q#f"},
-	    {"http://a.example/p?", "http://a.example/p?"},
-	    {"http://a.example/p#", "http://a.example/p#"},
-	    {"http://a.example/p?a=1&b=2?c=/../x#d?e/../f", "http://a.example/p?a=1&b=2?c=/../x#d?e/../f"},
-	    {"http://a.example/#a#b", "http://a.example/#a%23b"},
-	    {"http://a.example?u=http://user@b.example:99/", "http://a.example/?u=http://user@b.example:99/"},
-	    {"http://a.example/@x:y", "http://a.example/@x:y"},
-	    {"http://a.example/!$&'()*+,;=:@-._~", "http://a.example/!$&'()*+,;=:@-._~"},
-	};
-	assert_all_give(rows, ARRAY_LEN(rows));
-}
-
-static void dot_segments_are_removed_even_when_escaped(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://h/a/b/c/./../../g", "http://h/a/g"},
-	    {"http://h/..", "http://h/"},
-	    {"http://h/../..//x", "http://h//x"},
-	    {"http://h/.", "http://h/"},
-	    {"http://h/a/.", "http://h/a/"},
-	    {"http://h/a/..", "http://h/"},
-	    {"http://h/a/b/..", "http://h/a/"},
-	    {"http://h/a/%2e%2E/b/%2e/c", "http://h/b/c"},
-	    {"http://h/a//../b", "http://h/a/b"},
-	    {"http://h/...", "http://h/..."},
-	    {"http://h/.a/..b/c.", "http://h/.a/..b/c."},
-	    {"http://h/a/", "http://h/a/"},
-	    {"http://h//", "http://h//"},
-	    {"http://h/.//x", "http://h//x"},
-	    {"http://h/a%2F..%2Fb", "http://h/a%2F..%2Fb"},
-	};
-	assert_all_give(rows, ARRAY_LEN(rows));
-}
-
-static void bytes_are_escaped_when_they_must_be_and_only_then(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://h/\xc3\xa4?\xc3\xb6#\xe2\x82\xac", "http://h/%C3%A4?%C3%B6#%E2%82%AC"},
-	    {"http://h/\xf0\x9f\x98\x80", "http://h/%F0%9F%98%80"},
-	    {"http://h/\"<>^`{|}[]", "http://h/%22%3C%3E%5E%60%7B%7C%7D%5B%5D"},
-	    {"http://h/?\"<>^`{|}[]", "http://h/?%22%3C%3E%5E%60%7B%7C%7D%5B%5D"},
-	    {"http://h/#\"<>^`{|}[]", "http://h/#%22%3C%3E%5E%60%7B%7C%7D%5B%5D"},
-	    {"http://h/%c3%a4%2f%3a", "http://h/%C3%A4%2F%3A"},
-	    {"http://h/%41%7a%30%2D%5f%7E%2e", "http://h/Az0-_~."},
-	    {"http://h/?%41%3d%26#%41%23", "http://h/?A%3D%26#A%23"},
-	    {"http://h/%2541", "http://h/%2541"},
-	    {"http://h/%00%0d%0A%ff", "http://h/%00%0D%0A%FF"},
-	    {"http://h/a+b%20c", "http://h/a+b%20c"},
-	};
-	assert_all_give(rows, ARRAY_LEN(rows));
-}
-
-static void international_names_become_a_labels(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://m\xc3\xbcnchen.example/", "http://xn--mnchen-3ya.example/"},
+	    {"http://@a.example/", "http://a.example/"},
+	    {"http://:@a.example/", "http://a.example/"},
+	    /* international names */
 	    {"http://M\xc3\x9cNCHEN.EXAMPLE/", "http://xn--mnchen-3ya.example/"},
 	    {"http://mu\xcc\x88nchen.example/", "http://xn--mnchen-3ya.example/"},
-	    {"http://fa\xc3\x9f.example./", "http://xn--fa-hia.example/"},
-	    {"http://XN--MNCHEN-3YA.example/", "http://xn--mnchen-3ya.example/"},
-	    {"http://a_b.m\xc3\xbcnchen.example:81/", "http://a_b.xn--mnchen-3ya.example:81/"},
+	    {"http://fa\xc3\x9f.de/", "http://xn--fa-hia.de/"},
+	    {"http://FA\xe1\xba\x9e.de/", "http://xn--fa-hia.de/"},
+	    {"http://\xe2\x98\x83.net/", "http://xn--n3h.net/"},
+	    {"http://\xe1\x82\xa0.example/", "http://xn--rkj.example/"},
+	    {"http://lo\xe1\xa0\x8eok.example/", "http://look.example/"},
 	    {"http://\xe4\xbe\x8b\xe3\x81\x88\xe3\x80\x82jp/", "http://xn--r8jz45g.jp/"},
 	    {"http://\xef\xbd\x85xample.com/", "http://example.com/"},
-	};
-	assert_all_give(rows, ARRAY_LEN(rows));
-}
-
-static void addresses_have_one_spelling(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://192.0.2.1/", "http://192.0.2.1/"},
-	    {"http://0.0.0.0/", "http://0.0.0.0/"},
-	    {"http://255.255.255.255:81/", "http://255.255.255.255:81/"},
+	    /* addresses */
 	    {"http://192.0.2.1./", "http://192.0.2.1/"},
+	    {"http://0x7f.1/", "http://127.0.0.1/"},
+	    {"http://0177.0.0.01/", "http://127.0.0.1/"},
+	    {"http://2130706433/", "http://127.0.0.1/"},
+	    {"http://a.0x./", NULL},
+	    {"http://0x/", "http://0.0.0.0/"},
 	    {"http://\xef\xbc\x91.2.3.4/", "http://1.2.3.4/"},
 	    {"http://[2001:DB8:0:0:0:0:0:1]/", "http://[2001:db8::1]/"},
+	    {"http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"},
+	    {"http://[1:0:2:0:3:0:4:0]/", "http://[1:0:2:0:3:0:4:0]/"},
+	    {"http://[1::]:81/", "http://[1::]:81/"},
 	    {"http://[::]:80/", "http://[::]/"},
-	    {"http://[::1]:81/", "http://[::1]:81/"},
-	    {"http://[::ffff:192.0.2.1]/", "http://[::ffff:192.0.2.1]/"},
-	    {"http://[::FFFF:c000:0201]?x", "http://[::ffff:192.0.2.1]/?x"},
+	    {"http://[::ffff:192.0.2.1]?x", "http://[::ffff:c000:201]/?x"},
+	    /* path */
+	    {"http://h/a/b/c/./../../g", "http://h/a/g"},
+	    {"http://h/../..//x", "http://h//x"},
+	    {"http://h/a/.", "http://h/a/"},
+	    {"http://h/a/b/..", "http://h/a/"},
+	    {"http://h/a/..", "http://h/"},
+	    {"http://h/a/%2e%2E/b/%2e/c/.%2e", "http://h/b/"},
+	    {"http://h/a//../b", "http://h/a/b"},
+	    {"http://h/.../.a/..b/c.", "http://h/.../.a/..b/c."},
+	    {"http://h\\a\\..\\b", "http://h/b"},
+	    {"http://h/a%2F..%2Fb", "http://h/a%2F..%2Fb"},
+	    /* query and fragment */
+	    {"http://a.example?q#f", "http://a.example/?q#f"},
+	    {"http://a.example/p?#", "http://a.example/p?#"},
+	    {"http://a.example/p?a=/../x#d?e/../f#g", "http://a.example/p?a=/../x#d?e/../f#g"},
+	    {"http://a.example?u=http://user@b.example:99/", "http://a.example/?u=http://user@b.example:99/"},
+	    /* encoding */
+	    {"http://h/\xc3\xa4?\xc3\xb6#\xe2\x82\xac", "http://h/%C3%A4?%C3%B6#%E2%82%AC"},
+	    {"http://h/ \"<>^`{|}[]'", "http://h/%20%22%3C%3E%5E%60%7B|%7D[]'"},
+	    {"http://h/? \"<>^`{|}[]'\\", "http://h/?%20%22%3C%3E^`{|}[]%27\\"},
+	    {"http://h/# \"<>^`{|}[]'\\", "http://h/#%20%22%3C%3E^%60{|}[]'\\"},
+	    {"http://h/foo%41%7a%c3%a4%2f?%41#%41", "http://h/foo%41%7a%c3%a4%2f?%41#%41"},
+	    {"http://h/100%/%4/%zz?%g1#%", "http://h/100%/%4/%zz?%g1#%"},
 	};
-	assert_all_give(rows, ARRAY_LEN(rows));
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (rows[i].out)
+			assert_gives(str_of(rows[i].in), rows[i].out);
+		else
+			assert_refused(str_of(rows[i].in), "");
+	}
 }
 
-static void odd_spellings_of_addresses_are_refused(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://0x7f.1/", "IPv4 address of the form"},
-	    {"http://0x7f000001/", "IPv4"},
-	    {"http://0177.0.0.1/", "IPv4"},
-	    {"http://01.2.3.4/", "IPv4"},
-	    {"http://2130706433/", "IPv4"},
-	    {"http://1.2.3/", "IPv4"},
-	    {"http://1.2.3.4.5/", "IPv4"},
-	    {"http://256.0.0.1/", "IPv4"},
-	    {"http://1.2.3.256/", "IPv4"},
-	    {"http://1.2.3.0x4/", "IPv4"},
-	    {"http://a.example.1/", "IPv4"},
-	    {"http://a.0x/", "IPv4"},
-	    {"http://\xef\xbc\x91/", "IPv4"},
-	    {"http://[1.2.3.4]/", "IPv6 address"},
-	    {"http://[]/", "no host"},
-	    {"http://[::1/", "in brackets"},
-	    {"http://[::1]x/", "in brackets"},
-	    {"http://[::1]80/", "in brackets"},
-	    {"http://[fe80::1%25eth0]/", "without a zone"},
-	    {"http://[fe80::1%eth0]/", "without a zone"},
-	    {"http://[::g]/", "IPv6"},
-	    {"http://[v1.x]/", "IPv6"},
-	    {"http://[0000:0000:0000:0000:0000:0000:0000:0000:0000:0001]/", "IPv6"},
-	    {"http://::1/", "in brackets"},
-	    {"http://2001:db8::1/", "in brackets"},
-	};
-	assert_all_refused(rows, ARRAY_LEN(rows));
-}
-
-static void only_http_and_https_are_taken(void **state)
+static void what_no_browser_takes_is_refused(void **state)
 {
 	(void)state;
 	static const struct row rows[] = {
 	    {"", "empty"},
 	    {" \n ", "empty"},
 	    {"ftp://a.example/", "must begin with http:// or https://, not 'ftp:'"},
-	    {"javascript:alert(1)", "not 'javascript:'"},
 	    {"JAVASCRIPT://a.example/%0aalert(1)", "not 'JAVASCRIPT:'"},
-	    {"data:text/html,x", "not 'data:'"},
-	    {"httpx://a/", "not 'httpx:'"},
 	    {"://a/", "not ':'"},
+	    {"ht tp://a.example/", "not 'ht tp:'"},
 	    {"example.com/page", "'https://example.com/page'"},
-	    {"//example.com/page", "'https://example.com/page'"},
-	    {"example.com:8080/x", "not 'example.com:'"},
-	    {"http:a.example", "// behind 'http:'"},
-	    {"http:/a.example", "// behind 'http:'"},
-	    {"https:", "// behind 'https:'"},
+	    {"https:", "no host"},
+	    {"http:///", "no host"},
+	    {"http://?x", "no host"},
+	    {"http://:80/", "no host"},
+	    {"http://@/", "no host"},
+	    {"http://\xc2\xad/", "no host"},
+	    {"http://a b/", "a character that no host has"},
+	    {"http://a%20b/", "a character that no host has"},
+	    {"http://a<b/", "a character that no host has"},
+	    {"http://a%/", "a character that no host has"},
+	    {"http://a%00b/", "a character that no host has"},
+	    {"http://a|b^/", "a character that no host has"},
+	    {"http://a\xef\xbc\x8f"
+	     "b.example/",
+	     "a character that no host has"}, /* a full-width slash */
+	    {"http://\xe2\x80\xaexa.example/", "not a valid international name"},
+	    {"http://%ff.example/", "not a valid international name"},
+	    {"http://1.2.3.4.5/", "not an IPv4 address"},
+	    {"http://256.0.0.1/", "not an IPv4 address"},
+	    {"http://1.2.3.256/", "not an IPv4 address"},
+	    {"http://1.16777216/", "not an IPv4 address"},
+	    {"http://4294967296/", "not an IPv4 address"},
+	    {"http://1..2/", "not an IPv4 address"},
+	    {"http://08.1/", "not an IPv4 address"},
+	    {"http://a.example.1/", "not an IPv4 address"},
+	    {"http://[]/", "not an IPv6 address"},
+	    {"http://[::1/", "not an IPv6 address"},
+	    {"http://[::1]x/", "not an IPv6 address"},
+	    {"http://[fe80::1%25eth0]/", "without a zone"},
+	    {"http://[1.2.3.4]/", "not an IPv6 address"},
+	    {"http://2001:db8::1/", "not a number"},
+	    {"http://a:65536/", "0 to 65535"},
+	    {"http://a:-1/", "0 to 65535"},
+	    {"http://a:80a/", "0 to 65535"},
+	    {"http://[::1]:x/", "0 to 65535"},
+	    {"http://a:99999999999999999999/", "0 to 65535"},
 	};
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void hosts_that_are_no_names_are_refused(void **state)
+static void policy_refuses_credentials_and_controls(void **state)
 {
 	(void)state;
 	static const struct row rows[] = {
-	    {"http://", "no host"},
-	    {"http:///x", "no host"},
-	    {"http://?x", "no host"},
-	    {"http://#x", "no host"},
-	    {"http://:80/", "no host"},
-	    {"http://./", "not a valid name"},
-	    {"http://a..b/", "not a valid name"},
-	    {"http://.a/", "not a valid name"},
-	    {"http://a../", "not a valid name"},
-	    {"http://-a.example/", "not a valid name"},
-	    {"http://a-.example/", "not a valid name"},
-	    {"http://a%41.example/", "not a valid name"},
-	    {"http://a,b/", "not a valid name"},
-	    {"http://a;b/", "not a valid name"},
-	    {"http://a*b/", "not a valid name"},
-	    {"http://a'b/", "not a valid name"},
-	    {"http://a\xef\xbc\x8f"
-	     "b.example/",
-	     "not a valid name"}, /* a full-width slash */
-	    {"http://\xe2\x80\xaexa.example/", "not a valid international name"},
-	    {"http://i\xe2\x9d\xa4.example/", "not a valid international name"},
-	    {"http://xn--a.example/", "not a valid international name"},
-	    {"http://xn--.example/", "not a valid"},
-	    {"http://xn--abc-.example/", "not a valid"},
-	    {"http://0123456789012345678901234567890123456789012345678901234567890123.example/", "1 to 63"},
+	    {"http://user@a.example/", "user name or password"},
+	    {"http://user:pass@a.example/", "user name or password"},
+	    {"http://:pass@a.example/", "user name or password"},
+	    {"http://good.example@evil.example", "user name or password"},
+	    {"http://a@b@c/", "user name or password"},
+	    {"http://a.example/\x1b[0m", "control character at byte 18"},
+	    {"http://a.example/\x7f", "control character"},
+	    {"http://a.example/\xc2\x85", "control character"},
 	};
 	assert_all_refused(rows, ARRAY_LEN(rows));
+	assert_refused(STR("http://a.example/\0x"), "control character at byte 18");
 }
 
-static void long_hosts_are_refused(void **state)
+static void a_host_may_be_as_long_as_a_url(void **state)
 {
 	(void)state;
-	CLEANUP(buf_release) struct buf in = {0};
+	CLEANUP(buf_release) struct buf in = {0}, out = {0};
 	buf_str(&in, STR("http://"));
-	for (int i = 0; i < 126; i++)
-		buf_str(&in, STR("a."));
-	buf_str(&in, STR("b/"));
-	CLEANUP(buf_release) struct buf out = {0};
-	assert_int_equal(canonicalize(buf_view(&in), &out), 0); /* 253 bytes */
-	in.len -= 2;
-	buf_str(&in, STR("bc/"));
-	assert_refused(buf_view(&in), "longer than 253");
+	for (int i = 0; i < 1000; i++)
+		buf_str(&in, STR("abc."));
+	assert_int_equal(canonicalize(buf_view(&in), &out), 0);
 	in.len = 7;
 	for (int i = 0; i < 4000; i++)
 		buf_str(&in, STR("\xc3\xa4"));
-	assert_refused(buf_view(&in), "longer than 253");
-	in.len = 7;
-	for (int i = 0; i < 500; i++)
-		buf_str(&in, STR("\xc3\xa4"));
-	assert_refused(buf_view(&in), "not a valid international name");
-}
-
-static void ports_are_numbers_from_1_to_65535(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://a:/", "1 to 65535"},      {"http://a:0/", "1 to 65535"},
-	    {"http://a:65536/", "1 to 65535"}, {"http://a:-1/", "1 to 65535"},
-	    {"http://a:+1/", "1 to 65535"},    {"http://a:80a/", "1 to 65535"},
-	    {"http://a:0x50/", "1 to 65535"},  {"http://a:000080/", "1 to 65535"},
-	    {"http://[::1]:/", "1 to 65535"},  {"http://a:99999999999999999999/", "1 to 65535"},
-	};
-	assert_all_refused(rows, ARRAY_LEN(rows));
-}
-
-static void user_info_is_refused(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://user@a.example/", "user info"}, {"http://user:pass@a.example/", "user info"},
-	    {"http://@a.example/", "user info"},     {"http://good.example@evil.example", "user info"},
-	    {"http://a@b@c/", "user info"},
-	};
-	assert_all_refused(rows, ARRAY_LEN(rows));
-}
-
-static void stray_bytes_are_refused_and_located(void **state)
-{
-	(void)state;
-	assert_refused(STR("http://a.example/x y"), "white space inside, at byte 19");
-	assert_refused(STR("http://a .example/"), "white space inside");
-	assert_refused(STR("http://a.example/\tx"), "white space");
-	assert_refused(STR("http://a.example/\r\nx"), "white space");
-	assert_refused(STR("ht tp://a.example/"), "white space");
-	assert_refused(STR("http://a.example/\0x"), "control character at byte 18");
-	assert_refused(STR("http://a.example/\x7f"), "control character");
-	assert_refused(STR("http://a.example/\x1b[0m"), "control character");
-	assert_refused(STR("http://a.example/\xc2\x85"), "control character");
-	assert_refused(STR("http:\\\\a.example\\"), "backslash at byte 6");
-	assert_refused(STR("http://a.example\\@b.example/"), "backslash");
+	out.len = 0;
+	int r = canonicalize(buf_view(&in), &out); /* Punycode makes it longer or shorter */
+	assert_true(r == 0 || r == ERR_INVALID);
 }
 
 static void malformed_utf_8_is_refused(void **state)
@@ -380,21 +265,6 @@ static void malformed_utf_8_is_refused(void **state)
 	    "http://h/%ED%9F%BF%EE%80%80%F4%8F%BF%BF%E0%A0%80%F0%90%80%80%C2%A0%DF%BF");
 }
 
-static void malformed_escapes_are_refused(void **state)
-{
-	(void)state;
-	static const struct row rows[] = {
-	    {"http://h/%", "'%' is not an escape"},
-	    {"http://h/%4", "'%4' is not an escape"},
-	    {"http://h/%4?41", "'%4' is not an escape"},
-	    {"http://h/%zz", "'%zz' is not an escape"},
-	    {"http://h/?%g1", "%25"},
-	    {"http://h/#%1g", "%25"},
-	    {"http://h/100%", "%25"},
-	};
-	assert_all_refused(rows, ARRAY_LEN(rows));
-}
-
 static void links_to_ourselves_are_refused(void **state)
 {
 	(void)state;
@@ -410,6 +280,9 @@ static void links_to_ourselves_are_refused(void **state)
 	    {"http://0.0.0.0:8080/", "points back"},
 	    {"http://[::]:8080/", "points back"},
 	    {"http://[::ffff:127.0.0.1]:8080/", "points back"},
+	    {"http://0x7f.1:8080/", "points back"},
+	    {"http://localhost.:8080/", "points back"},
+	    {"https:/\\s.example./", "points back"},
 	    {"http://LOCALHOST:8080/", "points back"},
 	    {"https://foo.localhost:8080/", "points back"},
 	    {"http://192.0.2.7:8080/", "points back"},
@@ -483,7 +356,7 @@ static void what_a_sentence_repeats_is_short_and_printable(void **state)
 		buf_str(&in, STR("\xc3\xa4"));
 	buf_str(&in, STR("://x/"));
 	assert_int_equal(canonicalize(buf_view(&in), &out), ERR_INVALID);
-	assert_non_null(strstr(err.text, "'????????????????????????????????????????...:'"));
+	assert_non_null(strstr(err.text, "'\xc3\xa4\xc3\xa4"));
 	assert_true(strlen(err.text) < 200);
 }
 
@@ -569,22 +442,11 @@ static void whatever_is_taken_is_safe_and_gives_itself(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(scheme_and_host_are_lowered_and_defaults_dropped),
-	    cmocka_unit_test(white_space_around_is_trimmed),
-	    cmocka_unit_test(query_and_fragment_are_kept),
-	    cmocka_unit_test(dot_segments_are_removed_even_when_escaped),
-	    cmocka_unit_test(bytes_are_escaped_when_they_must_be_and_only_then),
-	    cmocka_unit_test(international_names_become_a_labels),
-	    cmocka_unit_test(addresses_have_one_spelling),
-	    cmocka_unit_test(odd_spellings_of_addresses_are_refused),
-	    cmocka_unit_test(only_http_and_https_are_taken),
-	    cmocka_unit_test(hosts_that_are_no_names_are_refused),
-	    cmocka_unit_test(long_hosts_are_refused),
-	    cmocka_unit_test(ports_are_numbers_from_1_to_65535),
-	    cmocka_unit_test(user_info_is_refused),
-	    cmocka_unit_test(stray_bytes_are_refused_and_located),
+	    cmocka_unit_test(the_serialisation_is_that_of_the_standard),
+	    cmocka_unit_test(what_no_browser_takes_is_refused),
+	    cmocka_unit_test(policy_refuses_credentials_and_controls),
+	    cmocka_unit_test(a_host_may_be_as_long_as_a_url),
 	    cmocka_unit_test(malformed_utf_8_is_refused),
-	    cmocka_unit_test(malformed_escapes_are_refused),
 	    cmocka_unit_test(links_to_ourselves_are_refused),
 	    cmocka_unit_test(without_rules_every_host_will_do),
 	    cmocka_unit_test(a_url_has_at_most_8_kib_before_and_after),
