@@ -1,4 +1,4 @@
-// needs: src/link/url.c
+// needs: src/link/url.c src/link/url_host.c
 // packages: icu-uc
 // flags: -max_len=1024
 /* A URL that is taken has only safe bytes and gives itself again. One that is refused leaves no trace. */
