@@ -30,7 +30,7 @@ api_handler_fn event_post;
 /* stats.c */
 api_handler_fn link_stats_get, link_visits_get, orphans_get, window_get, overview_get;
 
-/* books.c */
+/* reconcile.c */
 api_handler_fn reconcile_get;
 
 /* live.c */
@@ -39,5 +39,5 @@ api_handler_fn live_get;
 /* system.c */
 api_handler_fn healthz_get, readyz_get, openapi_get, front_get;
 
-/* gauges.c */
+/* metrics_page.c */
 api_handler_fn metrics_get;
