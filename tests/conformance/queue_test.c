@@ -1,16 +1,9 @@
 /* The promises of the role `queue`: on a log, and on a Kafka that a forwarder has filled from one; with a
  * reader that keeps positions, and with one that leaves that to the queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/kafka_kit.h"
 #include "lib/queue_suite.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/sys.h"
 #include "queue/forwarder.h"
@@ -95,19 +88,16 @@ static int log_setup(bool keeps_positions)
 
 static int log_setup_kept(void **state)
 {
-	(void)state;
 	return log_setup(true);
 }
 
 static int log_setup_checkpoint(void **state)
 {
-	(void)state;
 	return log_setup(false);
 }
 
 static int log_teardown(void **state)
 {
-	(void)state;
 	event_log_close(events);
 	events = NULL;
 	keeper_release(&keeper);
@@ -190,13 +180,11 @@ static int kafka_setup(bool keeps_positions)
 
 static int kafka_setup_kept(void **state)
 {
-	(void)state;
 	return kafka_setup(true);
 }
 
 static int kafka_setup_group(void **state)
 {
-	(void)state;
 	return kafka_setup(false);
 }
 

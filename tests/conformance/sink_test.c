@@ -1,15 +1,8 @@
 /* Every backend of the role `sink` keeps the same promises: lib/sink_suite.c has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/clickhouse_kit.h"
 #include "lib/database_kit.h"
 #include "lib/sink_suite.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "sink/sink_clickhouse.h"
 #include "sink/sink_postgres.h"
 #include "sink/sink_sqlite.h"

@@ -73,6 +73,13 @@ def until_status(ask, status):
     return until(look, f"the answer is {status}")[0]
 
 
+def wait_out(headers, at_most_s):
+    """Waits exactly as long as a refusal's Retry-After names: that there is room afterwards is the promise."""
+    wait_s = int(headers["Retry-After"])
+    assert 1 <= wait_s <= at_most_s
+    time.sleep(wait_s)
+
+
 def soon(milliseconds):
     """That moment, as the API writes it."""
     then = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(milliseconds=milliseconds)

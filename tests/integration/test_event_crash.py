@@ -63,7 +63,7 @@ class Siege:
     def die_young(self):
         """Killed while it is still getting up."""
         self.server.launch()
-        time.sleep(self.chance.uniform(0, 0.05))
+        time.sleep(self.chance.uniform(0, 0.05))  # the moment of the crash
         self.server.kill()
 
     def besiege(self, lives):

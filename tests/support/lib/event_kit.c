@@ -1,17 +1,11 @@
 #include "lib/event_kit.h"
 
 #include "event/log_private.h"
+#include "lib/test.h"
 #include "os/file.h"
 #include "os/sys.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 const struct event_settings kit_settings = {
     .visits = true,

@@ -1,7 +1,7 @@
 /* For tests of the key pipeline: keys that are numbered, and all different. */
 #pragma once
 
-#include "lib/until.h"
+#include "lib/test.h"
 #include "link/source.h"
 
 /* Number `number` (below 10^7) as a key. */

@@ -1,17 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/rcache_kit.h"
 
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static void hear_changed(void *ctx, struct str key)
 {

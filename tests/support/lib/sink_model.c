@@ -1,17 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/sink_model.h"
 
+#include "lib/test.h"
 #include "stats/dedup.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 static const int64_t second_ms = 1000, minute_ms = 60000, hour_ms = 3600000, day_ms = 86400000;
 

@@ -1,18 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
 
+#include "lib/test.h"
 #include "store/backends.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static struct store_write create(struct arena *a, uint64_t id, struct str key)
 {

@@ -1,31 +1,16 @@
 /* The folder of the event log: boots, recovery, what is known of segments, and the flusher. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
-
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static struct temp dir;
 static struct event_sample sample, bad;
 
 static int make_folder(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
 	return 0;
@@ -33,7 +18,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	temp_release(&dir);
 	return 0;
@@ -84,9 +68,8 @@ static struct event_segment_state only_state(struct event_log *log)
 
 /* Boots */
 
-static void boots_grow_and_the_node_stays(void **state)
+TEST(boots_grow_and_the_node_stays)
 {
-	(void)state;
 	uint64_t node = 0;
 	for (unsigned boot = 1; boot < 5; boot++) {
 		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
@@ -104,9 +87,8 @@ static void boots_grow_and_the_node_stays(void **state)
 	assert_true(str_eq(buf_view(&text), str_n(want, (size_t)n)));
 }
 
-static void a_boot_is_higher_than_any_segment_or_position_knows(void **state)
+TEST(a_boot_is_higher_than_any_segment_or_position_knows)
 {
-	(void)state;
 	struct event_log *log;
 	sample_make(&sample, event_segment(40, 0, 0), 1, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
@@ -134,9 +116,8 @@ static unsigned boot_at(int64_t now_ms)
 }
 
 /* The copy knows nothing of what was numbered since; the clock does. */
-static void a_folder_that_was_put_back_begins_beyond_what_was_lost(void **state)
+TEST(a_folder_that_was_put_back_begins_beyond_what_was_lost)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) copy = {0};
 	char path[TEMP_PATH_BYTES];
 	const int64_t now_ms = 1790000000000;
@@ -154,9 +135,8 @@ static void a_folder_that_was_put_back_begins_beyond_what_was_lost(void **state)
 	assert_true(boot_at(INT64_MAX) < UINT32_MAX / 2 + 1);
 }
 
-static void a_damaged_boot_file_stops_the_start(void **state)
+TEST(a_damaged_boot_file_stops_the_start)
 {
-	(void)state;
 	static const char *const texts[] = {"", "node", "node xyz boot 1\n", "node 00ff boot\n"};
 	char path[TEMP_PATH_BYTES];
 	temp_path(&dir, "boot", path);
@@ -172,9 +152,8 @@ static void a_damaged_boot_file_stops_the_start(void **state)
 	event_log_close(kit_log_open(dir.path, &kit_settings, 1));
 }
 
-static void the_folder_is_made(void **state)
+TEST(the_folder_is_made)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct stat st;
 	event_log_close(kit_log_open(temp_path(&dir, "a/b", path), &kit_settings, 2));
@@ -233,9 +212,8 @@ static void check_recovery(enum damage what, size_t byte)
 }
 
 /* A torn tail is cut off and the segment sealed; a damaged segment stays as it is; twice is like once. */
-static void recovery_copes_with_damage_at_every_byte(void **state)
+TEST(recovery_copes_with_damage_at_every_byte)
 {
-	(void)state;
 	kit_syncs_skip();
 	sample_make(&sample, SAMPLE_SEGMENT, 4, true);
 	assert_true(sample.len > 2000);
@@ -249,18 +227,16 @@ static void recovery_copes_with_damage_at_every_byte(void **state)
 	}
 }
 
-static void a_whole_segment_is_left_as_it_is(void **state)
+TEST(a_whole_segment_is_left_as_it_is)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 3, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	expect_recovery(sample.data, sample.len, sample.len, sample.count);
 }
 
 /* From every record on: what is unread is counted, and the end record still counts all. */
-static void recovery_begins_where_the_reader_stands(void **state)
+TEST(recovery_begins_where_the_reader_stands)
 {
-	(void)state;
 	kit_syncs_skip();
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
 	struct event_counts all = sample_counts(&sample, sample.count);
@@ -288,9 +264,8 @@ static void recovery_begins_where_the_reader_stands(void **state)
 	}
 }
 
-static void a_reader_behind_the_end_record_has_nothing_left(void **state)
+TEST(a_reader_behind_the_end_record_has_nothing_left)
 {
-	(void)state;
 	struct event_log *log;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
 	const struct position at = {sample.segment, sample.len};
@@ -308,9 +283,8 @@ static void a_reader_behind_the_end_record_has_nothing_left(void **state)
 }
 
 /* The sink knows of more than the file has: the power went before the file was on the disk. */
-static void a_segment_shorter_than_what_was_read_is_left_alone(void **state)
+TEST(a_segment_shorter_than_what_was_read_is_left_alone)
 {
-	(void)state;
 	struct event_log *log;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
 	const struct position at = {sample.segment, sample.len};
@@ -323,9 +297,8 @@ static void a_segment_shorter_than_what_was_read_is_left_alone(void **state)
 	expect_file(sample.data, sample.len);
 }
 
-static void files_that_are_no_segments_are_left_alone(void **state)
+TEST(files_that_are_no_segments_are_left_alone)
 {
-	(void)state;
 	static const char *const names[] = {"0000000A-00-000000.log", "00000001-00-000000.log~", "notes.txt"};
 	char path[TEMP_PATH_BYTES];
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -342,9 +315,8 @@ static void files_that_are_no_segments_are_left_alone(void **state)
 }
 
 /* What a killed process leaves: nothing is lost, and nothing is lost by opening again and again. */
-static void what_was_flushed_survives_a_killed_process(void **state)
+TEST(what_was_flushed_survives_a_killed_process)
 {
-	(void)state;
 	uint64_t node = 0;
 	uint64_t clicks = 0;
 	for (int life = 0; life < 4; life++) {
@@ -373,9 +345,8 @@ static void what_was_flushed_survives_a_killed_process(void **state)
 
 /* Segments */
 
-static void a_segment_is_made_with_its_first_record(void **state)
+TEST(a_segment_is_made_with_its_first_record)
 {
-	(void)state;
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct event_segment_state *states;
 	size_t count;
@@ -394,9 +365,8 @@ static void a_segment_is_made_with_its_first_record(void **state)
 	assert_int_equal(folder_count(dir.path).ended, 1);
 }
 
-static void only_what_is_done_with_can_be_removed(void **state)
+TEST(only_what_is_done_with_can_be_removed)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
@@ -410,9 +380,8 @@ static void only_what_is_done_with_can_be_removed(void **state)
 	event_log_close(log);
 }
 
-static void a_segment_that_cannot_be_removed_stays_known(void **state)
+TEST(a_segment_that_cannot_be_removed_stays_known)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	os_fault_fail(OS_ACCEPT4, 1, EIO,
@@ -427,9 +396,8 @@ static void a_segment_that_cannot_be_removed_stays_known(void **state)
 }
 
 /* Its writer went on to another one, so this one had its end. */
-static void a_segment_without_its_end_that_has_a_successor_is_damaged(void **state)
+TEST(a_segment_without_its_end_that_has_a_successor_is_damaged)
 {
-	(void)state;
 	for (int header_only = 0; header_only < 2; header_only++) {
 		sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 		size_t len = header_only ? EVENT_HEADER_BYTES : sample.len - EVENT_END_BYTES;
@@ -444,9 +412,8 @@ static void a_segment_without_its_end_that_has_a_successor_is_damaged(void **sta
 	}
 }
 
-static void what_is_longer_than_a_write_is_no_torn_write(void **state)
+TEST(what_is_longer_than_a_write_is_no_torn_write)
 {
-	(void)state;
 	static const uint8_t rubbish[EVENT_TURN_BYTES + 1] = {0};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
 	struct buf CLEANUP(buf_release) file = {0};
@@ -463,9 +430,8 @@ static void what_is_longer_than_a_write_is_no_torn_write(void **state)
 	event_log_close(log);
 }
 
-static void a_damaged_segment_stays_for_people_to_look_at(void **state)
+TEST(a_damaged_segment_stays_for_people_to_look_at)
 {
-	(void)state;
 	for (int header = 0; header < 2; header++) {
 		sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 		sample.data[header ? 20 : sample.at[4] + 20] ^= 1;
@@ -517,9 +483,8 @@ static struct event_log *open_watched(void)
 	return log;
 }
 
-static void a_wanted_sync_is_done_and_told(void **state)
+TEST(a_wanted_sync_is_done_and_told)
 {
-	(void)state;
 	os_fault_clear(OS_FDATASYNC);
 	struct event_log *log = open_watched();
 	struct event_writer *w = event_log_writer(log, 0);
@@ -557,9 +522,8 @@ static int sync_while_turns_go_on(int fd)
 	return 0;
 }
 
-static void a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk(void **state)
+TEST(a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk)
 {
-	(void)state;
 	os_sys.fdatasync = sync_while_turns_go_on;
 	struct event_log *log = open_watched();
 	struct event_writer *w = event_log_writer(log, 0);
@@ -583,9 +547,8 @@ static void a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk(void **st
 	event_log_close(log);
 }
 
-static void closing_syncs_and_ends_everything(void **state)
+TEST(closing_syncs_and_ends_everything)
 {
-	(void)state;
 	os_fault_clear(OS_FDATASYNC);
 	unsigned before = open_descriptors();
 	struct event_log *log = open_watched();
@@ -599,32 +562,4 @@ static void closing_syncs_and_ends_everything(void **state)
 	event_log_close(NULL);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(boots_grow_and_the_node_stays),
-	    IN_FOLDER(a_boot_is_higher_than_any_segment_or_position_knows),
-	    IN_FOLDER(a_folder_that_was_put_back_begins_beyond_what_was_lost),
-	    IN_FOLDER(a_damaged_boot_file_stops_the_start),
-	    IN_FOLDER(the_folder_is_made),
-	    IN_FOLDER(recovery_copes_with_damage_at_every_byte),
-	    IN_FOLDER(a_whole_segment_is_left_as_it_is),
-	    IN_FOLDER(recovery_begins_where_the_reader_stands),
-	    IN_FOLDER(a_reader_behind_the_end_record_has_nothing_left),
-	    IN_FOLDER(a_segment_shorter_than_what_was_read_is_left_alone),
-	    IN_FOLDER(files_that_are_no_segments_are_left_alone),
-	    IN_FOLDER(what_was_flushed_survives_a_killed_process),
-	    IN_FOLDER(a_segment_is_made_with_its_first_record),
-	    IN_FOLDER(only_what_is_done_with_can_be_removed),
-	    IN_FOLDER(a_segment_that_cannot_be_removed_stays_known),
-	    IN_FOLDER(a_segment_without_its_end_that_has_a_successor_is_damaged),
-	    IN_FOLDER(what_is_longer_than_a_write_is_no_torn_write),
-	    IN_FOLDER(a_damaged_segment_stays_for_people_to_look_at),
-	    IN_FOLDER(a_wanted_sync_is_done_and_told),
-	    IN_FOLDER(a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk),
-	    IN_FOLDER(closing_syncs_and_ends_everything),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

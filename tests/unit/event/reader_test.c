@@ -2,38 +2,22 @@
  * Reading segments, whole and damaged. For every byte of a sample: flipped, zeroed, or the file cut there,
  * all records before the place are read as they were, and none behind it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "lib/test.h"
 
 static struct temp dir;
 static struct event_sample sample, bad;
 
 static int make_folder(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	return 0;
 }
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	temp_release(&dir);
 	return 0;
@@ -112,9 +96,8 @@ static void check_damaged_record(enum damage what, size_t byte)
 	assert_int_equal(position, sample.at[good]);
 }
 
-static void every_damaged_byte_stops_reading_at_its_record(void **state)
+TEST(every_damaged_byte_stops_reading_at_its_record)
 {
-	(void)state;
 	size_t tried = 0;
 	sample_make(&sample, SAMPLE_SEGMENT, 5, true);
 	for (size_t byte = 0; byte < sample.len; byte++) {
@@ -132,9 +115,8 @@ static void every_damaged_byte_stops_reading_at_its_record(void **state)
 	assert_true(tried > 2 * sample.len);
 }
 
-static void a_whole_segment_is_read_to_its_end(void **state)
+TEST(a_whole_segment_is_read_to_its_end)
 {
-	(void)state;
 	struct event_scan scan;
 	int last;
 	uint64_t position;
@@ -152,9 +134,8 @@ static void a_whole_segment_is_read_to_its_end(void **state)
 	assert_int_equal(position, sample.len);
 }
 
-static void reading_can_begin_at_every_record(void **state)
+TEST(reading_can_begin_at_every_record)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	for (size_t i = 0; i <= sample.count; i++) {
@@ -177,9 +158,8 @@ static void reading_can_begin_at_every_record(void **state)
 }
 
 /* A text may look like an end; only where the file ends can it be one. */
-static void a_forged_end_inside_a_text_ends_nothing(void **state)
+TEST(a_forged_end_inside_a_text_ends_nothing)
 {
-	(void)state;
 	struct event_scan scan;
 	static uint8_t file[512];
 	uint8_t forged[EVENT_END_BYTES];
@@ -197,9 +177,8 @@ static void a_forged_end_inside_a_text_ends_nothing(void **state)
 }
 
 /* Longer than the reader's buffer several times over, so that records cross its borders. */
-static void long_segments_are_read_whole(void **state)
+TEST(long_segments_are_read_whole)
 {
-	(void)state;
 	enum { RECORDS = 3000, BYTES = RECORDS * 400 };
 	uint8_t *file = malloc(BYTES);
 	char text[300];
@@ -230,9 +209,8 @@ static void long_segments_are_read_whole(void **state)
 }
 
 /* Every 97th byte of a larger sample. */
-static void damage_in_larger_segments_is_found_too(void **state)
+TEST(damage_in_larger_segments_is_found_too)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 22, true);
 	assert_true(sample.len > 10000);
 	for (size_t byte = EVENT_HEADER_BYTES; byte < sample.len; byte += 97) {
@@ -245,9 +223,8 @@ static void damage_in_larger_segments_is_found_too(void **state)
 	}
 }
 
-static void the_reader_goes_no_further_than_it_is_told(void **state)
+TEST(the_reader_goes_no_further_than_it_is_told)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
@@ -263,9 +240,8 @@ static void the_reader_goes_no_further_than_it_is_told(void **state)
 
 /* Behind what is published may lie what a failed write left there; it is cut off, and something else takes
  * its place. A reader that had looked there early would take the old for the new. */
-static void what_lay_behind_the_published_end_is_never_read(void **state)
+TEST(what_lay_behind_the_published_end_is_never_read)
 {
-	(void)state;
 	static uint8_t file[1024];
 	struct event ev;
 	const struct event_tally first = {1, 1, 0}, lost = {2, 20, 0}, second = {3, 3, 0};
@@ -285,9 +261,8 @@ static void what_lay_behind_the_published_end_is_never_read(void **state)
 	assert_int_equal(ev.tally.rejected, 3);
 }
 
-static void mentions_lead_to_strings_only(void **state)
+TEST(mentions_lead_to_strings_only)
 {
-	(void)state;
 	char out[EVENT_STRING_BYTES_MAX];
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
@@ -305,9 +280,8 @@ static void mentions_lead_to_strings_only(void **state)
 	assert_null(event_reader_string(&r, UINT32_MAX, out).ptr);
 }
 
-static void a_segment_under_another_name_holds_nothing(void **state)
+TEST(a_segment_under_another_name_holds_nothing)
 {
-	(void)state;
 	struct event_scan scan;
 	struct event_reader r = {.fd = -1};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
@@ -317,9 +291,8 @@ static void a_segment_under_another_name_holds_nothing(void **state)
 	assert_int_equal(event_reader_open(&r, dir.path, sample.segment + 1, 0, NULL), ERR_CORRUPT);
 }
 
-static void a_missing_segment_is_not_found(void **state)
+TEST(a_missing_segment_is_not_found)
 {
-	(void)state;
 	struct event_scan scan;
 	struct event_reader r = {.fd = -1};
 	struct err e = {""};
@@ -332,9 +305,8 @@ static void a_missing_segment_is_not_found(void **state)
 }
 
 /* For every N the N-th read fails: an error with a sentence, and never a record that is not there. */
-static void a_read_that_fails_is_told_and_leaks_nothing(void **state)
+TEST(a_read_that_fails_is_told_and_leaks_nothing)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	sample.data[sample.at[3] + 9] ^= 1; /* so that the rest is searched, too */
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
@@ -360,9 +332,8 @@ static void a_read_that_fails_is_told_and_leaks_nothing(void **state)
 	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), ERR_UNAVAILABLE);
 }
 
-static void short_and_interrupted_reads_change_nothing(void **state)
+TEST(short_and_interrupted_reads_change_nothing)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
 	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
 	for (size_t bytes = 1; bytes < 70; bytes++) {
@@ -390,9 +361,8 @@ static int open_and_grow(const char *path, int flags, mode_t mode)
 	return os_sys_real.open(path, flags, mode);
 }
 
-static void a_segment_that_grows_meanwhile_is_not_damaged(void **state)
+TEST(a_segment_that_grows_meanwhile_is_not_damaged)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
 	grow_to = sample.len;
 	for (size_t cut = EVENT_HEADER_BYTES; cut < sample.at[4]; cut++) {
@@ -406,9 +376,8 @@ static void a_segment_that_grows_meanwhile_is_not_damaged(void **state)
 	}
 }
 
-static void segments_are_listed_by_number_and_others_left_out(void **state)
+TEST(segments_are_listed_by_number_and_others_left_out)
 {
-	(void)state;
 	static const char *const others[] = {
 	    "boot",
 	    "00000001-00-000000.log.bak",
@@ -444,26 +413,4 @@ static void segments_are_listed_by_number_and_others_left_out(void **state)
 	assert_non_null(strstr(e.text, "/nowhere/at/all"));
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(a_whole_segment_is_read_to_its_end),
-	    IN_FOLDER(every_damaged_byte_stops_reading_at_its_record),
-	    IN_FOLDER(damage_in_larger_segments_is_found_too),
-	    IN_FOLDER(reading_can_begin_at_every_record),
-	    IN_FOLDER(a_forged_end_inside_a_text_ends_nothing),
-	    IN_FOLDER(long_segments_are_read_whole),
-	    IN_FOLDER(the_reader_goes_no_further_than_it_is_told),
-	    IN_FOLDER(what_lay_behind_the_published_end_is_never_read),
-	    IN_FOLDER(mentions_lead_to_strings_only),
-	    IN_FOLDER(a_segment_under_another_name_holds_nothing),
-	    IN_FOLDER(a_missing_segment_is_not_found),
-	    IN_FOLDER(a_read_that_fails_is_told_and_leaks_nothing),
-	    IN_FOLDER(short_and_interrupted_reads_change_nothing),
-	    IN_FOLDER(a_segment_that_grows_meanwhile_is_not_damaged),
-	    IN_FOLDER(segments_are_listed_by_number_and_others_left_out),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

@@ -1,21 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/salt.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { DAY = 20455 }; /* 2026-01-02 */
 
@@ -23,7 +10,6 @@ static struct temp dir;
 
 static int make_folder(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
 	return 0;
@@ -31,7 +17,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	temp_release(&dir);
 	return 0;
@@ -52,9 +37,8 @@ static void read_line(struct buf *ret)
 	assert_int_equal(file_read(temp_path(&dir, "salt", path), 1000, ret, NULL), 0);
 }
 
-static void a_days_salt_survives_a_restart(void **state)
+TEST(a_days_salt_survives_a_restart)
 {
-	(void)state;
 	uint8_t first[SALT_BYTES], again[SALT_BYTES];
 	salt_of(DAY, first);
 	for (int i = 0; i < 3; i++) {
@@ -63,9 +47,8 @@ static void a_days_salt_survives_a_restart(void **state)
 	}
 }
 
-static void another_day_has_another_salt(void **state)
+TEST(another_day_has_another_salt)
 {
-	(void)state;
 	struct salts *s;
 	uint8_t salts[10][SALT_BYTES], again[SALT_BYTES];
 	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
@@ -81,9 +64,8 @@ static void another_day_has_another_salt(void **state)
 	assert_memory_equal(salts[9], again, SALT_BYTES);
 }
 
-static void yesterdays_salt_is_gone_from_the_file(void **state)
+TEST(yesterdays_salt_is_gone_from_the_file)
 {
-	(void)state;
 	uint8_t salt[SALT_BYTES];
 	struct buf CLEANUP(buf_release) before = {0};
 	struct buf CLEANUP(buf_release) after = {0};
@@ -101,9 +83,8 @@ static void yesterdays_salt_is_gone_from_the_file(void **state)
 	assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static void a_damaged_file_is_replaced(void **state)
+TEST(a_damaged_file_is_replaced)
 {
-	(void)state;
 	static const char *const lines[] = {
 	    "",
 	    "2026-01-02 00112233445566778899aabbccddeef\n",
@@ -124,9 +105,8 @@ static void a_damaged_file_is_replaced(void **state)
 	}
 }
 
-static void a_salt_that_cannot_be_kept_serves_all_the_same(void **state)
+TEST(a_salt_that_cannot_be_kept_serves_all_the_same)
 {
-	(void)state;
 	struct salts *s;
 	uint8_t first[SALT_BYTES], again[SALT_BYTES];
 	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
@@ -138,11 +118,8 @@ static void a_salt_that_cannot_be_kept_serves_all_the_same(void **state)
 	salts_free(NULL);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-static void a_salt_that_is_given_is_the_days_and_in_no_file(void **state)
+TEST(a_salt_that_is_given_is_the_days_and_in_no_file)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	const uint8_t today[SALT_BYTES] = {1}, tomorrow[SALT_BYTES] = {2}, other[SALT_BYTES] = {3};
 	uint8_t got[SALT_BYTES], before[SALT_BYTES];
@@ -170,15 +147,4 @@ static void a_salt_that_is_given_is_the_days_and_in_no_file(void **state)
 	salts_free(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(a_days_salt_survives_a_restart),
-	    IN_FOLDER(a_salt_that_is_given_is_the_days_and_in_no_file),
-	    IN_FOLDER(another_day_has_another_salt),
-	    IN_FOLDER(yesterdays_salt_is_gone_from_the_file),
-	    IN_FOLDER(a_damaged_file_is_replaced),
-	    IN_FOLDER(a_salt_that_cannot_be_kept_serves_all_the_same),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/settings.h"
+#include "lib/test.h"
 
 static void load(struct keys_settings *s, char **args, int count)
 {
@@ -22,9 +16,8 @@ static void release(struct keys_settings *s)
 	conf_release(&group, 1);
 }
 
-static void by_default_there_is_no_pipeline_and_the_marks_are_in_order(void **state)
+TEST(by_default_there_is_no_pipeline_and_the_marks_are_in_order)
 {
-	(void)state;
 	struct keys_settings s;
 	load(&s, NULL, 0);
 	assert_string_equal(s.url, "");
@@ -40,9 +33,8 @@ static void by_default_there_is_no_pipeline_and_the_marks_are_in_order(void **st
 	release(&s);
 }
 
-static void a_low_mark_above_its_high_one_is_refused_by_name(void **state)
+TEST(a_low_mark_above_its_high_one_is_refused_by_name)
 {
-	(void)state;
 	char *of_shards[] = {"--keys-low=6000"}, *of_stocks[] = {"--keys-stock-high=5"};
 	struct keys_settings s;
 	struct err e = {""};
@@ -56,11 +48,4 @@ static void a_low_mark_above_its_high_one_is_refused_by_name(void **state)
 	release(&s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(by_default_there_is_no_pipeline_and_the_marks_are_in_order),
-	    cmocka_unit_test(a_low_mark_above_its_high_one_is_refused_by_name),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,14 +1,7 @@
 /* What happens to budgets on Redis when a node is away; what all backends promise is in the conformance test.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/redis_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "limiter/backends.h"
 
 enum { NODES = 2, USES = 60, PERIOD_MS = 3600 * 1000 };
@@ -61,9 +54,8 @@ static void settle_until_some_are(struct limiter *l, struct limiter_use uses[USE
 	assert_in_range(settled_of(uses), 1, USES - 1);
 }
 
-static void no_budget_is_ever_without_an_end(void **state)
+TEST(no_budget_is_ever_without_an_end, redis_kit_renew)
 {
-	(void)state;
 	struct limiter *l = open_limiter();
 	struct limiter_use uses[USES];
 	settle_until_all_are(l, uses, 1);
@@ -88,9 +80,8 @@ static void no_budget_is_ever_without_an_end(void **state)
 	l->ops->free(l);
 }
 
-static void a_node_that_is_away_leaves_only_its_own_budgets_unsettled(void **state)
+TEST(a_node_that_is_away_leaves_only_its_own_budgets_unsettled, redis_kit_renew)
 {
-	(void)state;
 	struct limiter *l = open_limiter(), *other = open_limiter();
 	first_owner += USES;
 	struct limiter_use uses[USES];
@@ -114,9 +105,8 @@ static void a_node_that_is_away_leaves_only_its_own_budgets_unsettled(void **sta
 	other->ops->free(other);
 }
 
-static void what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order(void **state)
+TEST(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order, redis_kit_renew)
 {
-	(void)state;
 	struct limiter *l = open_limiter(), *other = open_limiter();
 	struct limiter_use uses[USES];
 	first_owner += USES;
@@ -133,9 +123,8 @@ static void what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_ord
 	other->ops->free(other);
 }
 
-static void without_any_node_nothing_is_settled(void **state)
+TEST(without_any_node_nothing_is_settled)
 {
-	(void)state;
 	struct limiter *l;
 	struct err e = {""};
 	struct limiter_use use = {
@@ -150,14 +139,4 @@ static void without_any_node_nothing_is_settled(void **state)
 	assert_int_equal(limiter_redis_open("http://h", "test", &l, &e), ERR_INVALID);
 }
 
-int main(void)
-{
-#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
-	const struct CMUnitTest tests[] = {
-	    WITH_REDIS(no_budget_is_ever_without_an_end),
-	    WITH_REDIS(a_node_that_is_away_leaves_only_its_own_budgets_unsettled),
-	    WITH_REDIS(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order),
-	    cmocka_unit_test(without_any_node_nothing_is_settled),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_two, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_two, .group_teardown = redis_kit_down)

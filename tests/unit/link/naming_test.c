@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/claim.h"
 #include "link/links.h"
 #include "store/backends.h"
@@ -81,7 +75,6 @@ static void lease_to(uint64_t id)
 
 static int start(void **state)
 {
-	(void)state;
 	memset(&shelf, 0, sizeof(shelf));
 	shelf.base.ops = &key_list_ops;
 	fx.store = kit_store_new();
@@ -96,7 +89,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	links_free(fx.links);
 	budgets_free(fx.budgets);
 	store_free(fx.store);
@@ -134,9 +126,8 @@ static int lookup(struct str key, struct link_record *ret)
 	return read.result;
 }
 
-static void a_new_key_is_the_link_of_its_id(void **state)
+TEST(a_new_key_is_the_link_of_its_id)
 {
-	(void)state;
 	struct link_record link;
 	lease_to(100);
 	shelve_id(77, false);
@@ -148,9 +139,8 @@ static void a_new_key_is_the_link_of_its_id(void **state)
 	assert_int_equal(link.id, 77);
 }
 
-static void a_key_that_was_used_before_names_a_link_with_an_id_of_its_own(void **state)
+TEST(a_key_that_was_used_before_names_a_link_with_an_id_of_its_own)
 {
-	(void)state;
 	struct link_record link;
 	char text[7];
 	lease_to(100);
@@ -164,9 +154,8 @@ static void a_key_that_was_used_before_names_a_link_with_an_id_of_its_own(void *
 	assert_int_equal(link.id, w.link.id);
 }
 
-static void a_key_that_somebody_has_is_passed_over(void **state)
+TEST(a_key_that_somebody_has_is_passed_over)
 {
-	(void)state;
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(5, false); /* as after a failover of Redis */
@@ -180,9 +169,8 @@ static void a_key_that_somebody_has_is_passed_over(void **state)
 	assert_int_equal(fx.metrics->keys_skipped, skipped + 2);
 }
 
-static void a_key_of_another_store_and_a_reserved_word_are_passed_over(void **state)
+TEST(a_key_of_another_store_and_a_reserved_word_are_passed_over)
 {
-	(void)state;
 	lease_to(100);
 	shelve(STR("short"), false);
 	shelve(STR("not-one"), false);
@@ -191,9 +179,8 @@ static void a_key_of_another_store_and_a_reserved_word_are_passed_over(void **st
 	assert_int_equal(create(NULL).link.id, 9);
 }
 
-static void a_batch_takes_exactly_what_it_needs(void **state)
+TEST(a_batch_takes_exactly_what_it_needs)
 {
-	(void)state;
 	lease_to(100);
 	for (uint64_t id = 1; id <= 5; id++)
 		shelve_id(id, false);
@@ -205,9 +192,8 @@ static void a_batch_takes_exactly_what_it_needs(void **state)
 	assert_int_equal(shelf.at, 3);
 }
 
-static void a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on(void **state)
+TEST(a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on)
 {
-	(void)state;
 	struct err why;
 	lease_to(100);
 	assert_int_equal(create("first").result, 0);
@@ -233,9 +219,8 @@ static void a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_
 	assert_int_equal(create(NULL).link.id, 4);
 }
 
-static void a_source_that_does_not_answer_refuses_likewise(void **state)
+TEST(a_source_that_does_not_answer_refuses_likewise)
 {
-	(void)state;
 	struct err why;
 	shelf.fail = ERR_UNAVAILABLE;
 	assert_int_equal(create(NULL).result, ERR_BUSY);
@@ -286,9 +271,8 @@ static struct links *parts_start(void)
 	return parts_start_with(NULL);
 }
 
-static void with_a_part_away_new_links_are_made_in_the_others(void **state)
+TEST(with_a_part_away_new_links_are_made_in_the_others)
 {
-	(void)state;
 	struct links *links = parts_start();
 	struct store_write batch[] = {creation(NULL), creation(NULL), creation(NULL), creation(NULL)};
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
@@ -300,9 +284,8 @@ static void with_a_part_away_new_links_are_made_in_the_others(void **state)
 	links_free(links);
 }
 
-static void with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused(void **state)
+TEST(with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused)
 {
-	(void)state;
 	struct links *links = parts_start();
 	struct store_write batch[] = {creation("mine"), creation(NULL), creation(NULL)};
 	batch[1].idempotency_key = STR("again");
@@ -314,9 +297,8 @@ static void with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused(vo
 	links_free(links);
 }
 
-static void a_store_that_is_away_as_a_whole_is_asked_once(void **state)
+TEST(a_store_that_is_away_as_a_whole_is_asked_once)
 {
-	(void)state;
 	struct links *links = parts_start();
 	struct store_write w = creation(NULL);
 	parts.all_away = true;
@@ -334,9 +316,8 @@ static uint64_t id_given_back(size_t i)
 	return key_decode(links_cipher(fx.links), str_n(shelf.back[i].text, shelf.back[i].len));
 }
 
-static void a_creation_that_is_repeated_gives_its_key_back(void **state)
+TEST(a_creation_that_is_repeated_gives_its_key_back)
 {
-	(void)state;
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(6, false);
@@ -360,9 +341,8 @@ static void a_creation_that_is_repeated_gives_its_key_back(void **state)
 	assert_int_equal(shelf.back_count, 2);
 }
 
-static void a_key_that_somebody_has_is_not_given_back(void **state)
+TEST(a_key_that_somebody_has_is_not_given_back)
 {
-	(void)state;
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(5, false);
@@ -372,9 +352,8 @@ static void a_key_that_somebody_has_is_not_given_back(void **state)
 	assert_int_equal(shelf.back_count, 0);
 }
 
-static void a_store_that_is_away_costs_no_keys(void **state)
+TEST(a_store_that_is_away_costs_no_keys)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
 	shelve_id(5, false);
@@ -396,9 +375,8 @@ static struct store_write create_in(struct links *links)
 	return w;
 }
 
-static void keys_of_a_part_that_is_away_come_back_for_later(void **state)
+TEST(keys_of_a_part_that_is_away_come_back_for_later)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
 	for (uint64_t id = 2; id <= 20; id += 2) /* no luck: all lie in the part that is away */
@@ -416,9 +394,8 @@ static void keys_of_a_part_that_is_away_come_back_for_later(void **state)
 	links_free(links);
 }
 
-static void when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand(void **state)
+TEST(when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	unsigned creations = 0;
 	lease_to(200);
@@ -448,9 +425,8 @@ static int no_lease(struct registry *s, struct str counter, uint64_t count, uint
 	return ERR_UNAVAILABLE;
 }
 
-static void without_numbers_for_its_links_a_batch_gives_all_its_keys_back(void **state)
+TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	const struct registry_ops *real = fx.store->registry->ops;
 	parts.registry_ops.lease = no_lease;
@@ -505,9 +481,8 @@ static struct key_source *claim_start(void)
 	return source;
 }
 
-static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state)
+TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for)
 {
-	(void)state;
 	struct source_key keys[3];
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -524,9 +499,8 @@ static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state
 	source->ops->free(source);
 }
 
-static void what_comes_back_is_given_out_before_anything_is_claimed(void **state)
+TEST(what_comes_back_is_given_out_before_anything_is_claimed)
 {
-	(void)state;
 	struct source_key keys[4], again[1500];
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -548,10 +522,8 @@ static void what_comes_back_is_given_out_before_anything_is_claimed(void **state
 	source->ops->free(source);
 }
 
-static void
-a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped(void **state)
+TEST(a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped)
 {
-	(void)state;
 	struct source_key claimed, made, next;
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -572,9 +544,8 @@ a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_
 	source->ops->free(source);
 }
 
-static void without_ended_keys_new_ones_are_made_and_the_store_is_left_alone(void **state)
+TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone)
 {
-	(void)state;
 	struct source_key key;
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -587,9 +558,8 @@ static void without_ended_keys_new_ones_are_made_and_the_store_is_left_alone(voi
 	source->ops->free(source);
 }
 
-static void a_store_that_cannot_be_asked_does_not_stop_creation(void **state)
+TEST(a_store_that_cannot_be_asked_does_not_stop_creation)
 {
-	(void)state;
 	struct source_key key;
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -599,9 +569,8 @@ static void a_store_that_cannot_be_asked_does_not_stop_creation(void **state)
 	source->ops->free(source);
 }
 
-static void a_store_that_never_gives_keys_again_is_refused_with_a_sentence(void **state)
+TEST(a_store_that_never_gives_keys_again_is_refused_with_a_sentence)
 {
-	(void)state;
 	struct err e;
 	struct key_source *source = NULL;
 	struct store_ops none = {0};
@@ -611,32 +580,4 @@ static void a_store_that_never_gives_keys_again_is_refused_with_a_sentence(void 
 	assert_non_null(strstr(e.text, "keys.source = claim"));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_new_key_is_the_link_of_its_id),
-	    TEST(a_key_that_was_used_before_names_a_link_with_an_id_of_its_own),
-	    TEST(a_key_that_somebody_has_is_passed_over),
-	    TEST(a_key_of_another_store_and_a_reserved_word_are_passed_over),
-	    TEST(a_batch_takes_exactly_what_it_needs),
-	    TEST(a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on),
-	    TEST(a_source_that_does_not_answer_refuses_likewise),
-	    TEST(with_a_part_away_new_links_are_made_in_the_others),
-	    TEST(with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused),
-	    TEST(a_store_that_is_away_as_a_whole_is_asked_once),
-	    TEST(a_creation_that_is_repeated_gives_its_key_back),
-	    TEST(a_key_that_somebody_has_is_not_given_back),
-	    TEST(a_store_that_is_away_costs_no_keys),
-	    TEST(keys_of_a_part_that_is_away_come_back_for_later),
-	    TEST(when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand),
-	    TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back),
-	    TEST(what_comes_back_is_given_out_before_anything_is_claimed),
-	    TEST(a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped),
-	    TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for),
-	    TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone),
-	    TEST(a_store_that_cannot_be_asked_does_not_stop_creation),
-	    TEST(a_store_that_never_gives_keys_again_is_refused_with_a_sentence),
-	};
-	return cmocka_run_group_tests_name("naming", tests, NULL, NULL);
-}
+TEST_MAIN(.setup = start, .teardown = stop)

@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "link/url.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static const struct str hosts[] = {STR("192.0.2.7"), STR("[2001:db8::7]")};
 static const struct url_rules rules = {
@@ -83,9 +74,8 @@ static void assert_all_refused(const struct row *rows, size_t count)
 		assert_refused(str_of(rows[i].in), rows[i].out);
 }
 
-static void scheme_and_host_are_lowered_and_defaults_dropped(void **state)
+TEST(scheme_and_host_are_lowered_and_defaults_dropped)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://example.com", "http://example.com/"},
 	    {"HTTP://EXAMPLE.com/Path", "http://example.com/Path"},
@@ -110,15 +100,13 @@ static void scheme_and_host_are_lowered_and_defaults_dropped(void **state)
 	assert_all_give(rows, ARRAY_LEN(rows));
 }
 
-static void white_space_around_is_trimmed(void **state)
+TEST(white_space_around_is_trimmed)
 {
-	(void)state;
 	assert_gives(STR(" \t\r\n\v\fhttp://a.example/x \n\t "), "http://a.example/x");
 }
 
-static void query_and_fragment_are_kept(void **state)
+TEST(query_and_fragment_are_kept)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://a.example?q", "http://a.example/?q"},
 	    {"http://a.example#f", "http://a.example/#f"},
@@ -134,9 +122,8 @@ static void query_and_fragment_are_kept(void **state)
 	assert_all_give(rows, ARRAY_LEN(rows));
 }
 
-static void dot_segments_are_removed_even_when_escaped(void **state)
+TEST(dot_segments_are_removed_even_when_escaped)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://h/a/b/c/./../../g", "http://h/a/g"},
 	    {"http://h/..", "http://h/"},
@@ -157,9 +144,8 @@ static void dot_segments_are_removed_even_when_escaped(void **state)
 	assert_all_give(rows, ARRAY_LEN(rows));
 }
 
-static void bytes_are_escaped_when_they_must_be_and_only_then(void **state)
+TEST(bytes_are_escaped_when_they_must_be_and_only_then)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://h/\xc3\xa4?\xc3\xb6#\xe2\x82\xac", "http://h/%C3%A4?%C3%B6#%E2%82%AC"},
 	    {"http://h/\xf0\x9f\x98\x80", "http://h/%F0%9F%98%80"},
@@ -176,9 +162,8 @@ static void bytes_are_escaped_when_they_must_be_and_only_then(void **state)
 	assert_all_give(rows, ARRAY_LEN(rows));
 }
 
-static void international_names_become_a_labels(void **state)
+TEST(international_names_become_a_labels)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://m\xc3\xbcnchen.example/", "http://xn--mnchen-3ya.example/"},
 	    {"http://M\xc3\x9cNCHEN.EXAMPLE/", "http://xn--mnchen-3ya.example/"},
@@ -192,9 +177,8 @@ static void international_names_become_a_labels(void **state)
 	assert_all_give(rows, ARRAY_LEN(rows));
 }
 
-static void addresses_have_one_spelling(void **state)
+TEST(addresses_have_one_spelling)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://192.0.2.1/", "http://192.0.2.1/"},
 	    {"http://0.0.0.0/", "http://0.0.0.0/"},
@@ -210,9 +194,8 @@ static void addresses_have_one_spelling(void **state)
 	assert_all_give(rows, ARRAY_LEN(rows));
 }
 
-static void odd_spellings_of_addresses_are_refused(void **state)
+TEST(odd_spellings_of_addresses_are_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://0x7f.1/", "IPv4 address of the form"},
 	    {"http://0x7f000001/", "IPv4"},
@@ -243,9 +226,8 @@ static void odd_spellings_of_addresses_are_refused(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void only_http_and_https_are_taken(void **state)
+TEST(only_http_and_https_are_taken)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"", "empty"},
 	    {" \n ", "empty"},
@@ -265,9 +247,8 @@ static void only_http_and_https_are_taken(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void hosts_that_are_no_names_are_refused(void **state)
+TEST(hosts_that_are_no_names_are_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://", "no host"},
 	    {"http:///x", "no host"},
@@ -298,9 +279,8 @@ static void hosts_that_are_no_names_are_refused(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void long_hosts_are_refused(void **state)
+TEST(long_hosts_are_refused)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0};
 	buf_str(&in, STR("http://"));
 	for (int i = 0; i < 126; i++)
@@ -321,9 +301,8 @@ static void long_hosts_are_refused(void **state)
 	assert_refused(buf_view(&in), "not a valid international name");
 }
 
-static void ports_are_numbers_from_1_to_65535(void **state)
+TEST(ports_are_numbers_from_1_to_65535)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://a:/", "1 to 65535"},      {"http://a:0/", "1 to 65535"},
 	    {"http://a:65536/", "1 to 65535"}, {"http://a:-1/", "1 to 65535"},
@@ -334,9 +313,8 @@ static void ports_are_numbers_from_1_to_65535(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void user_info_is_refused(void **state)
+TEST(user_info_is_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://user@a.example/", "user info"}, {"http://user:pass@a.example/", "user info"},
 	    {"http://@a.example/", "user info"},     {"http://good.example@evil.example", "user info"},
@@ -345,9 +323,8 @@ static void user_info_is_refused(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void stray_bytes_are_refused_and_located(void **state)
+TEST(stray_bytes_are_refused_and_located)
 {
-	(void)state;
 	assert_refused(STR("http://a.example/x y"), "white space inside, at byte 19");
 	assert_refused(STR("http://a .example/"), "white space inside");
 	assert_refused(STR("http://a.example/\tx"), "white space");
@@ -361,9 +338,8 @@ static void stray_bytes_are_refused_and_located(void **state)
 	assert_refused(STR("http://a.example\\@b.example/"), "backslash");
 }
 
-static void malformed_utf_8_is_refused(void **state)
+TEST(malformed_utf_8_is_refused)
 {
-	(void)state;
 	static const char *const tails[] = {
 	    "\x80",         "\xbf",         "\xc0\x80",         "\xc1\xbf",         "\xc3",
 	    "\xc3(",        "\xe2\x82",     "\xe2\x82(",        "\xe0\x9f\xbf",     "\xed\xa0\x80",
@@ -380,9 +356,8 @@ static void malformed_utf_8_is_refused(void **state)
 	    "http://h/%ED%9F%BF%EE%80%80%F4%8F%BF%BF%E0%A0%80%F0%90%80%80%C2%A0%DF%BF");
 }
 
-static void malformed_escapes_are_refused(void **state)
+TEST(malformed_escapes_are_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://h/%", "'%' is not an escape"},
 	    {"http://h/%4", "'%4' is not an escape"},
@@ -395,9 +370,8 @@ static void malformed_escapes_are_refused(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void links_to_ourselves_are_refused(void **state)
+TEST(links_to_ourselves_are_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://s.example/abc", "points back at this server (s.example)"},
 	    {"https://s.example/abc", "points back"},
@@ -425,17 +399,15 @@ static void links_to_ourselves_are_refused(void **state)
 	assert_gives(STR("http://127.0.0.1/"), "http://127.0.0.1/");
 }
 
-static void without_rules_every_host_will_do(void **state)
+TEST(without_rules_every_host_will_do)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	assert_int_equal(url_canonicalize(STR("http://s.example/"), NULL, &out, NULL), 0);
 	assert_int_equal(url_canonicalize(STR("http://s.example/"), &rules, &out, NULL), ERR_INVALID);
 }
 
-static void a_url_has_at_most_8_kib_before_and_after(void **state)
+TEST(a_url_has_at_most_8_kib_before_and_after)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0};
 	CLEANUP(buf_release) struct buf out = {0};
 	buf_str(&in, STR("http://a.example/"));
@@ -452,9 +424,8 @@ static void a_url_has_at_most_8_kib_before_and_after(void **state)
 	assert_refused(buf_view(&in), "8194 bytes once it is percent-encoded");
 }
 
-static void the_result_is_appended(void **state)
+TEST(the_result_is_appended)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	buf_str(&out, STR("Location: "));
 	assert_int_equal(canonicalize(STR("http://A/../b"), &out), 0);
@@ -464,9 +435,8 @@ static void the_result_is_appended(void **state)
 	out.failed = false;
 }
 
-static void memory_that_runs_out_leaves_the_buffer_as_it_was(void **state)
+TEST(memory_that_runs_out_leaves_the_buffer_as_it_was)
 {
-	(void)state;
 	char byte = 'x';
 	struct buf full = {.data = &byte, .len = SIZE_MAX - 4, .cap = SIZE_MAX - 4}; /* cannot grow */
 	assert_int_equal(canonicalize(STR("http://a.example/"), &full), ERR_NOMEM);
@@ -475,9 +445,8 @@ static void memory_that_runs_out_leaves_the_buffer_as_it_was(void **state)
 	assert_non_null(strstr(err.text, "memory"));
 }
 
-static void what_a_sentence_repeats_is_short_and_printable(void **state)
+TEST(what_a_sentence_repeats_is_short_and_printable)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0}, out = {0};
 	for (int i = 0; i < 300; i++)
 		buf_str(&in, STR("\xc3\xa4"));
@@ -488,9 +457,8 @@ static void what_a_sentence_repeats_is_short_and_printable(void **state)
 }
 
 /* Pieces of URLs put together at random: whatever is taken is safe, and canonical for good. */
-static void whatever_is_taken_is_safe_and_gives_itself(void **state)
+TEST(whatever_is_taken_is_safe_and_gives_itself)
 {
-	(void)state;
 	static const char *const pieces[] = {"http://",
 	                                     "https://",
 	                                     "HTTP://",
@@ -566,32 +534,4 @@ static void whatever_is_taken_is_safe_and_gives_itself(void **state)
 	assert_true(taken > 5000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(scheme_and_host_are_lowered_and_defaults_dropped),
-	    cmocka_unit_test(white_space_around_is_trimmed),
-	    cmocka_unit_test(query_and_fragment_are_kept),
-	    cmocka_unit_test(dot_segments_are_removed_even_when_escaped),
-	    cmocka_unit_test(bytes_are_escaped_when_they_must_be_and_only_then),
-	    cmocka_unit_test(international_names_become_a_labels),
-	    cmocka_unit_test(addresses_have_one_spelling),
-	    cmocka_unit_test(odd_spellings_of_addresses_are_refused),
-	    cmocka_unit_test(only_http_and_https_are_taken),
-	    cmocka_unit_test(hosts_that_are_no_names_are_refused),
-	    cmocka_unit_test(long_hosts_are_refused),
-	    cmocka_unit_test(ports_are_numbers_from_1_to_65535),
-	    cmocka_unit_test(user_info_is_refused),
-	    cmocka_unit_test(stray_bytes_are_refused_and_located),
-	    cmocka_unit_test(malformed_utf_8_is_refused),
-	    cmocka_unit_test(malformed_escapes_are_refused),
-	    cmocka_unit_test(links_to_ourselves_are_refused),
-	    cmocka_unit_test(without_rules_every_host_will_do),
-	    cmocka_unit_test(a_url_has_at_most_8_kib_before_and_after),
-	    cmocka_unit_test(the_result_is_appended),
-	    cmocka_unit_test(memory_that_runs_out_leaves_the_buffer_as_it_was),
-	    cmocka_unit_test(what_a_sentence_repeats_is_short_and_printable),
-	    cmocka_unit_test(whatever_is_taken_is_safe_and_gives_itself),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

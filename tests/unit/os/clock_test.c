@@ -1,18 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
+#include "lib/test.h"
 #include "os/clock.h"
 
-#include <time.h>
-
-static void the_real_clock_agrees_with_the_c_library(void **state)
+TEST(the_real_clock_agrees_with_the_c_library)
 {
-	(void)state;
 	int64_t before = (int64_t)time(NULL) * 1000;
 	int64_t now = clock_real_ms();
 	int64_t after = (int64_t)time(NULL) * 1000;
@@ -20,9 +11,8 @@ static void the_real_clock_agrees_with_the_c_library(void **state)
 	assert_true(now <= after + 2000);
 }
 
-static void the_monotonic_clock_never_goes_back(void **state)
+TEST(the_monotonic_clock_never_goes_back)
 {
-	(void)state;
 	int64_t last = clock_mono_ns();
 	for (int i = 0; i < 100000; i++) {
 		int64_t now = clock_mono_ns();
@@ -32,9 +22,8 @@ static void the_monotonic_clock_never_goes_back(void **state)
 	assert_true(clock_mono_ms() >= last / 1000000);
 }
 
-static void a_test_turns_the_clocks(void **state)
+TEST(a_test_turns_the_clocks)
 {
-	(void)state;
 	os_fault_clock_set(1794718800123, 5000);
 	assert_int_equal(clock_real_ms(), 1794718800123);
 	assert_int_equal(clock_mono_ms(), 5000);
@@ -48,12 +37,4 @@ static void a_test_turns_the_clocks(void **state)
 	assert_true(clock_real_ms() != 1794718799373);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_real_clock_agrees_with_the_c_library),
-	    cmocka_unit_test(the_monotonic_clock_never_goes_back),
-	    cmocka_unit_test(a_test_turns_the_clocks),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

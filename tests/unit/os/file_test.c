@@ -1,34 +1,20 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static struct temp dir;
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	temp_release(&dir);
 	return 0;
@@ -61,9 +47,8 @@ static int entries(const char *path)
 	return count - 2;
 }
 
-static void read_appends_the_whole_file(void **state)
+TEST(read_appends_the_whole_file)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0};
@@ -73,9 +58,8 @@ static void read_appends_the_whole_file(void **state)
 	assert_true(str_eq(buf_view(&b), STR("before:content")));
 }
 
-static void read_of_a_large_file_survives_short_reads_and_signals(void **state)
+TEST(read_of_a_large_file_survives_short_reads_and_signals)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0}, expected = {0};
@@ -90,9 +74,8 @@ static void read_of_a_large_file_survives_short_reads_and_signals(void **state)
 	assert_true(str_eq(buf_view(&b), buf_view(&expected)));
 }
 
-static void read_beyond_the_bound_is_a_limit_and_leaves_the_buffer(void **state)
+TEST(read_beyond_the_bound_is_a_limit_and_leaves_the_buffer)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0};
@@ -106,9 +89,8 @@ static void read_beyond_the_bound_is_a_limit_and_leaves_the_buffer(void **state)
 	assert_int_equal(file_read(path, 0, &b, &e), 0);
 }
 
-static void read_errors_name_the_path_and_the_fix(void **state)
+TEST(read_errors_name_the_path_and_the_fix)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0};
@@ -126,9 +108,8 @@ static void read_errors_name_the_path_and_the_fix(void **state)
 	assert_int_equal(file_read(path, 10, &b, NULL), 0); /* and nobody must want the sentence */
 }
 
-static void write_creates_and_replaces_with_the_mode_asked_for(void **state)
+TEST(write_creates_and_replaces_with_the_mode_asked_for)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct stat st;
 	struct err e;
@@ -143,9 +124,8 @@ static void write_creates_and_replaces_with_the_mode_asked_for(void **state)
 	assert_int_equal(entries(dir.path), 1);
 }
 
-static void write_survives_short_writes_and_signals(void **state)
+TEST(write_survives_short_writes_and_signals)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	os_fault_short(OS_WRITE, 1, 1, OS_FOR_GOOD);
@@ -156,9 +136,8 @@ static void write_survives_short_writes_and_signals(void **state)
 }
 
 /* The temporary is synced before it is renamed, and the folder after. */
-static void write_syncs_the_file_and_then_its_folder(void **state)
+TEST(write_syncs_the_file_and_then_its_folder)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	os_fault_clear(OS_FSYNC);
@@ -174,9 +153,8 @@ static void write_syncs_the_file_and_then_its_folder(void **state)
 	assert_holds(path, "new");
 }
 
-static void whichever_call_fails_the_file_is_whole_and_nothing_is_left_over(void **state)
+TEST(whichever_call_fails_the_file_is_whole_and_nothing_is_left_over)
 {
-	(void)state;
 	static const enum os_call calls[] = {OS_OPEN, OS_WRITE, OS_FSYNC, OS_RENAME, OS_CLOSE};
 	static const int spans[] = {OS_ONCE, OS_FOR_GOOD};
 	char path[TEMP_PATH_BYTES];
@@ -205,9 +183,8 @@ static void whichever_call_fails_the_file_is_whole_and_nothing_is_left_over(void
 	}
 }
 
-static void write_into_a_missing_folder_says_so(void **state)
+TEST(write_into_a_missing_folder_says_so)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES], name[5000];
 	struct err e;
 	assert_int_equal(file_write_atomic(temp_path(&dir, "no/f", path), STR("x"), 0600, &e), ERR_NOT_FOUND);
@@ -217,9 +194,8 @@ static void write_into_a_missing_folder_says_so(void **state)
 	assert_int_equal(file_write_atomic(name, STR("x"), 0600, &e), ERR_INVALID);
 }
 
-static void write_takes_a_path_without_a_folder(void **state)
+TEST(write_takes_a_path_without_a_folder)
 {
-	(void)state;
 	char before[4096];
 	struct err e;
 	assert_non_null(getcwd(before, sizeof(before)));
@@ -229,9 +205,8 @@ static void write_takes_a_path_without_a_folder(void **state)
 	assert_int_equal(chdir(before), 0);
 }
 
-static void dir_create_makes_parents_and_takes_an_existing_one(void **state)
+TEST(dir_create_makes_parents_and_takes_an_existing_one)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct stat st;
 	struct err e;
@@ -247,9 +222,8 @@ static void dir_create_makes_parents_and_takes_an_existing_one(void **state)
 	assert_int_equal(dir_create(".", 0700, &e), 0);
 }
 
-static void dir_create_over_a_file_is_an_error(void **state)
+TEST(dir_create_over_a_file_is_an_error)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES], below[TEMP_PATH_BYTES];
 	struct err e;
 	put(temp_path(&dir, "f", path), "x");
@@ -259,9 +233,8 @@ static void dir_create_over_a_file_is_an_error(void **state)
 	assert_int_equal(dir_create("", 0700, &e), ERR_INVALID);
 }
 
-static void dir_sync_tells_what_failed(void **state)
+TEST(dir_sync_tells_what_failed)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	assert_int_equal(dir_sync(dir.path, &e), 0);
@@ -287,9 +260,8 @@ static int lock_in_another_process(const char *path)
 	return -WEXITSTATUS(status);
 }
 
-static void one_process_at_a_time_holds_a_lock(void **state)
+TEST(one_process_at_a_time_holds_a_lock)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	int fd = -1, second = -1;
@@ -304,9 +276,8 @@ static void one_process_at_a_time_holds_a_lock(void **state)
 	assert_int_equal(lock_in_another_process(path), 0);
 }
 
-static void a_lock_that_cannot_be_created_says_why(void **state)
+TEST(a_lock_that_cannot_be_created_says_why)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	int fd;
@@ -316,25 +287,4 @@ static void a_lock_that_cannot_be_created_says_why(void **state)
 	assert_non_null(strstr(e.text, "ulimit -n"));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(read_appends_the_whole_file),
-	    TEST(read_of_a_large_file_survives_short_reads_and_signals),
-	    TEST(read_beyond_the_bound_is_a_limit_and_leaves_the_buffer),
-	    TEST(read_errors_name_the_path_and_the_fix),
-	    TEST(write_creates_and_replaces_with_the_mode_asked_for),
-	    TEST(write_survives_short_writes_and_signals),
-	    TEST(write_syncs_the_file_and_then_its_folder),
-	    TEST(whichever_call_fails_the_file_is_whole_and_nothing_is_left_over),
-	    TEST(write_into_a_missing_folder_says_so),
-	    TEST(write_takes_a_path_without_a_folder),
-	    TEST(dir_create_makes_parents_and_takes_an_existing_one),
-	    TEST(dir_create_over_a_file_is_an_error),
-	    TEST(dir_sync_tells_what_failed),
-	    TEST(one_process_at_a_time_holds_a_lock),
-	    TEST(a_lock_that_cannot_be_created_says_why),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -1,19 +1,10 @@
 /* The databases come from tests/support/mmdb.py, which says what is in them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/utf8.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
 #include "stats/place.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
@@ -91,9 +82,8 @@ static const struct expected in_city[] = {
     {"::", NULL, NULL, NULL},
 };
 
-static void places_are_found_by_the_prefix_of_an_address(void **state)
+TEST(places_are_found_by_the_prefix_of_an_address)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	static const char *const record_sizes[] = {"24", "28", "32"};
@@ -104,9 +94,8 @@ static void places_are_found_by_the_prefix_of_an_address(void **state)
 	}
 }
 
-static void a_database_of_countries_knows_no_cities(void **state)
+TEST(a_database_of_countries_knows_no_cities)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	static const struct expected table[] = {
@@ -119,9 +108,8 @@ static void a_database_of_countries_knows_no_cities(void **state)
 	places_close(p);
 }
 
-static void a_database_of_ipv4_knows_no_ipv6(void **state)
+TEST(a_database_of_ipv4_knows_no_ipv6)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	static const struct expected table[] = {
@@ -133,9 +121,8 @@ static void a_database_of_ipv4_knows_no_ipv6(void **state)
 	places_close(p);
 }
 
-static void what_is_not_an_address_is_nowhere(void **state)
+TEST(what_is_not_an_address_is_nowhere)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	struct places *p = sample_open(&dir, "city", "");
@@ -145,9 +132,8 @@ static void what_is_not_an_address_is_nowhere(void **state)
 	places_close(p);
 }
 
-static void odd_values_are_not_known_and_flat_ones_are(void **state)
+TEST(odd_values_are_not_known_and_flat_ones_are)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	char longest[121] = "";
@@ -164,9 +150,8 @@ static void odd_values_are_not_known_and_flat_ones_are(void **state)
 	places_close(p);
 }
 
-static void a_file_that_is_not_there_is_named(void **state)
+TEST(a_file_that_is_not_there_is_named)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
@@ -179,9 +164,8 @@ static void a_file_that_is_not_there_is_named(void **state)
 	places_close(NULL);
 }
 
-static void what_is_no_database_is_refused(void **state)
+TEST(what_is_no_database_is_refused)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
@@ -245,9 +229,8 @@ static bool try_damaged(const char *path, struct str content)
 	return true;
 }
 
-static void a_file_cut_anywhere_does_no_harm(void **state)
+TEST(a_file_cut_anywhere_does_no_harm)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
@@ -262,9 +245,8 @@ static void a_file_cut_anywhere_does_no_harm(void **state)
 	}
 }
 
-static void a_file_with_flipped_bits_does_no_harm(void **state)
+TEST(a_file_with_flipped_bits_does_no_harm)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
@@ -285,18 +267,4 @@ static void a_file_with_flipped_bits_does_no_harm(void **state)
 	assert_true(try_damaged(path, buf_view(&file)));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(places_are_found_by_the_prefix_of_an_address),
-	    cmocka_unit_test(a_database_of_countries_knows_no_cities),
-	    cmocka_unit_test(a_database_of_ipv4_knows_no_ipv6),
-	    cmocka_unit_test(what_is_not_an_address_is_nowhere),
-	    cmocka_unit_test(odd_values_are_not_known_and_flat_ones_are),
-	    cmocka_unit_test(a_file_that_is_not_there_is_named),
-	    cmocka_unit_test(what_is_no_database_is_refused),
-	    cmocka_unit_test(a_file_cut_anywhere_does_no_harm),
-	    cmocka_unit_test(a_file_with_flipped_bits_does_no_harm),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()
