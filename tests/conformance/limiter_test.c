@@ -26,9 +26,8 @@ static int open_redis(struct limiter **ret, struct err *e)
 
 static int both_up(void **state)
 {
-	struct err e = {""};
-	if (open_one(&a, &e) != 0 || open_one(&b, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(open_one(&a, &why));
+	MUST(open_one(&b, &why));
 	return 0;
 }
 
@@ -309,9 +308,7 @@ static int run(const char *name)
 TEST_IN(patient, servers_of_another_installation_have_nothing_to_do_with_it)
 {
 	struct limiter *other;
-	struct err e = {""};
-	if (limiter_redis_open(urls, "another", &other, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(limiter_redis_open(urls, "another", &other, &why));
 	uint64_t owner = next_owner++;
 	tell(a, owner, 'c', LONG_MS, 5);
 	assert_int_equal(seen_by(other, owner, 'c', LONG_MS), 0);

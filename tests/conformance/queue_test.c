@@ -40,8 +40,7 @@ static struct queue *log_queue(bool by_checkpoint, bool boots_in_order)
 	    .counts = c.counts,
 	    .boots_in_order = boots_in_order,
 	};
-	if (queue_log_new(&config, &q, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&config, &q, &why));
 	return q;
 }
 
@@ -122,21 +121,17 @@ static int resume(void *ctx, uint64_t source, struct arena *to, struct position 
 static struct queue *kafka_open(void)
 {
 	struct queue *q = NULL;
-	struct err e = {""};
 	const struct queue_kafka_config config = {.settings = &kafka.settings,
 	                                          .resume = queue_bed.keeps_positions ? resume : NULL};
-	if (queue_kafka_new(&config, &q, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_kafka_new(&config, &q, &why));
 	return q;
 }
 
 static void forwarder_up(void)
 {
-	struct err e = {""};
 	forwarded = log_queue(true, true);
 	const struct forwarder_config config = {.settings = &kafka.settings, .queue = forwarded};
-	if (forwarder_start(&config, &forwarder, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(forwarder_start(&config, &forwarder, &why));
 }
 
 static void forwarder_down(void)

@@ -63,9 +63,7 @@ TEST(servers_of_another_installation_have_nothing_to_do_with_it)
 	const struct rcache_listener listener = {
 	    .changed = hear_nothing_of, .notified = hear_nothing_of, .lost = hear_nothing, .ctx = &heard};
 	struct rcache_kit other = {.cache = NULL};
-	struct err e = {""};
-	if (rcache_redis_open(urls, "another", &listener, &other.cache, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(rcache_redis_open(urls, "another", &listener, &other.cache, &why));
 	rcache_kit_wait_listening(&other, true);
 	rcache_kit_fill(&a, "alias", "ours", LIFE_MS);
 	assert_int_equal(rcache_kit_get(&other, "alias", NULL), RCACHE_MISS);

@@ -5,22 +5,20 @@
 #include "lib/test.h"
 #include "store/backends.h"
 
-static char folder[KIT_PATH_BYTES];
+static struct temp folder;
 
 static struct store *sqlite_here(void)
 {
 	struct store *s = NULL;
-	struct err e = {""};
-	char path[KIT_PATH_BYTES + 16];
-	snprintf(path, sizeof(path), "%s/links.db", folder);
-	if (store_sqlite_open(path, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	char path[TEMP_PATH_BYTES];
+	temp_path(&folder, "links.db", path);
+	MUST(store_sqlite_open(path, &s, &why));
 	return s;
 }
 
 static struct store *sqlite_open(void)
 {
-	kit_folder_make(folder);
+	temp_init(&folder);
 	return sqlite_here();
 }
 
@@ -33,7 +31,7 @@ static struct store *sqlite_reopen(struct store *s)
 static void sqlite_close(struct store *s)
 {
 	store_free(s);
-	kit_folder_remove(folder);
+	temp_release(&folder);
 }
 
 static char urls[3][POSTGRES_KIT_URL_BYTES]; /* the last one looks as if Citus were there */
@@ -41,10 +39,8 @@ static char urls[3][POSTGRES_KIT_URL_BYTES]; /* the last one looks as if Citus w
 static struct store *postgres_at(const char *url)
 {
 	struct store *s = NULL;
-	struct err e = {""};
 	const struct store_shards_config config = {.urls = (struct str[]){str_of(url)}, .count = 1};
-	if (store_shards_open(&config, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }
 
@@ -92,9 +88,7 @@ static struct store *shards_here(void)
 	const struct str list[] = {str_of(urls[0]), str_of(urls[1])};
 	const struct store_shards_config config = {.urls = list, .count = ARRAY_LEN(list)};
 	struct store *s = NULL;
-	struct err e = {""};
-	if (store_shards_open(&config, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }
 

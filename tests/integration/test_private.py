@@ -306,15 +306,6 @@ def test_a_user_who_is_none_cannot_be_put_on_a_list(scene, user):
     assert scene.owner.get(f"/api/v1/links/{key}/permissions").json()["users"] == []
 
 
-@pytest.mark.parametrize("bad", [None, True, 1, "", "Private", "hidden", [], {}])
-def test_a_visibility_that_is_none_is_refused(scene, bad):
-    key = scene.private()
-    assert_problem(scene.owner.post("/api/v1/links", json={"original_url": "https://example.com/", "visibility": bad}), 400,
-                   "visibility")
-    assert_problem(scene.owner.patch(f"/api/v1/links/{key}", json={"visibility": bad}), 400, "visibility")
-    assert scene.owner.link(key)["visibility"] == "private"
-
-
 # A private link that is not there answers like any other
 
 @pytest.mark.parametrize("more", [{"enabled": False}, {"not_before": "2099-01-01", "expires_at": None}],

@@ -56,8 +56,7 @@ void database_kit_hold(const char *url, const char *sql)
 	assert_int_equal(pg_pool_new(str_of(url), 1, NULL, NULL, &holder_pool, &e), 0);
 	holder = pg_take(holder_pool, &e);
 	assert_non_null(holder);
-	if (pg_run(holder, sql, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_run(holder, sql, &why));
 }
 
 void database_kit_let_go(void)
@@ -108,9 +107,7 @@ struct relay *database_kit_relay(const char *url, char ret_url[2 * POSTGRES_KIT_
 struct store *database_kit_store(const char *url)
 {
 	struct store *s = NULL;
-	struct err e = {""};
 	const struct store_shards_config config = {.urls = (struct str[]){str_of(url)}, .count = 1};
-	if (store_shards_open(&config, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }

@@ -30,9 +30,7 @@ static struct str fresh_name(char out[64])
 static struct leases *open_at(const char *address)
 {
 	struct leases *l = NULL;
-	struct err e = {""};
-	if (backend->open(address, &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(backend->open(address, &l, &why));
 	return l;
 }
 

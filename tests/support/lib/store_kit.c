@@ -3,8 +3,6 @@
 #include "lib/test.h"
 #include "store/backends.h"
 
-#include <dirent.h>
-
 static struct store_write create(struct arena *a, uint64_t id, struct str key)
 {
 	struct str url = arena_printf(a, "https://example.com/%llu", (unsigned long long)id);
@@ -114,57 +112,30 @@ int kit_find_generated(struct store *s, struct arena *a, uint64_t id)
 	return kit_find(s, a, id, arena_printf(a, "g%llu", (unsigned long long)id).ptr, NULL);
 }
 
-/* In memory where that can be had: these tests make their disk faults themselves, thousands of them. */
-void kit_folder_make(char ret_path[KIT_PATH_BYTES])
-{
-	const char *base = getenv("TMPDIR");
-	if (!base)
-		base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-	snprintf(ret_path, KIT_PATH_BYTES, "%s/curt-store-XXXXXX", base);
-	assert_non_null(mkdtemp(ret_path));
-}
-
-void kit_folder_remove(const char *path)
-{
-	DIR *folder = opendir(path);
-	if (!folder)
-		return;
-	const struct dirent *entry;
-	while ((entry = readdir(folder)) != NULL) {
-		if (entry->d_name[0] != '.')
-			unlinkat(dirfd(folder), entry->d_name, 0);
-	}
-	closedir(folder);
-	rmdir(path);
-}
-
 enum { STORES_MAX = 4096 };
 
-static struct {
-	char path[KIT_PATH_BYTES];
-} * folders;
+static struct temp *folders;
 static size_t folder_count;
 
 static void folders_remove(void)
 {
 	for (size_t i = 0; i < folder_count; i++)
-		kit_folder_remove(folders[i].path);
+		temp_release(&folders[i]);
 	free(folders);
 }
 
 struct store *kit_store_new(void)
 {
-	char path[KIT_PATH_BYTES + 16];
+	char path[TEMP_PATH_BYTES];
 	struct store *s = NULL;
-	struct err e = {""};
 	if (!folders) {
 		folders = calloc(STORES_MAX, sizeof(*folders));
 		atexit(folders_remove);
 	}
 	assert_true(folder_count < STORES_MAX);
-	kit_folder_make(folders[folder_count].path);
-	snprintf(path, sizeof(path), "%s/links.db", folders[folder_count++].path);
-	if (store_sqlite_open(path, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	struct temp *folder = &folders[folder_count++];
+	temp_init(folder);
+	temp_path(folder, "links.db", path);
+	MUST(store_sqlite_open(path, &s, &why));
 	return s;
 }

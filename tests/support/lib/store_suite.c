@@ -283,29 +283,6 @@ TEST(a_change_that_fails_does_not_stop_the_others)
 	create_generated(3);
 }
 
-TEST(changes_of_a_batch_see_those_before_them)
-{
-	struct store_write batch[] = {
-	    kit_alias(&suite.arena, 1, "name"),  kit_alias(&suite.arena, 2, "name"),
-	    on_alias(STORE_LINK_DELETE, "name"), kit_alias(&suite.arena, 3, "name"),
-	    on_alias(STORE_LINK_UPDATE, "name"),
-	};
-	batch[4].fields = LINK_TITLE;
-	batch[4].link.title = STR("third");
-	assert_int_equal(store_apply(suite.store, batch, ARRAY_LEN(batch)), 0);
-	assert_int_equal(batch[0].result, 0);
-	assert_int_equal(batch[1].result, ERR_CONFLICT);
-	assert_int_equal(batch[2].result, 0);
-	assert_int_equal(batch[2].link.id, 1);
-	assert_int_equal(batch[3].result, 0);
-	assert_int_equal(batch[4].result, 0);
-	assert_int_equal(batch[4].link.id, 3);
-	struct link_record link;
-	assert_int_equal(find(0, "name", &link), 0);
-	assert_int_equal(link.id, 3);
-	assert_str(link.title, STR("third"));
-}
-
 TEST(a_batch_of_nothing_is_done)
 {
 	assert_int_equal(store_apply(suite.store, NULL, 0), 0);
@@ -431,40 +408,6 @@ TEST(what_an_update_gives_back_is_its_own_copy)
 	assert_str(link.title, STR("passing"));
 }
 
-TEST(only_the_owner_may_change_a_link)
-{
-	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_PERMIT, STORE_FORBID,
-	                                              STORE_LINK_DELETE, STORE_LINK_SWEEP};
-	uint64_t user = create_user(NULL, ROLE_VIEWER);
-	struct store_write w = kit_generated(&suite.arena, 1);
-	w.link.expires_ms = 1;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		w = on_generated(kinds[i], 1);
-		w.owner = 8;
-		w.user = user;
-		w.fields = LINK_TITLE;
-		w.link.title = STR("stolen");
-		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
-		assert_str(w.link.title, STR("stolen")); /* a change that failed gives nothing back */
-	}
-	struct link_record link;
-	assert_int_equal(find(1, "g1", &link), 0);
-	assert_null(link.title.ptr);
-	assert_int_equal(link.updated_ms, KIT_NOW_MS);
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		create_generated(10 + i);
-		w = on_generated(STORE_LINK_UPDATE, 10 + i);
-		w.fields = LINK_EXPIRES;
-		w.link.expires_ms = 1;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-		w = on_generated(kinds[i], 10 + i);
-		w.owner = 7;
-		w.user = user;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-	}
-}
-
 TEST(what_is_not_there_cannot_be_changed)
 {
 	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_LINK_DELETE, STORE_LINK_SWEEP,
@@ -517,23 +460,6 @@ TEST(the_same_create_again_gives_the_link_of_the_first)
 	assert_true(again.replayed);
 	assert_link(&again.link, &first.link);
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
-}
-
-TEST(a_create_that_may_only_repeat_creates_nothing)
-{
-	struct store_write w = kit_alias(&suite.arena, 1, "name");
-	w.idempotency_key = STR("once");
-	w.replay_only = true;
-	assert_int_equal(kit_apply(suite.store, &w), ERR_LIMIT);
-	assert_int_equal(kit_find(suite.store, &suite.arena, 0, "name", NULL), ERR_NOT_FOUND);
-	w.replay_only = false;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct store_write again = kit_alias(&suite.arena, 2, "name");
-	again.idempotency_key = STR("once");
-	again.replay_only = true;
-	assert_int_equal(kit_apply(suite.store, &again), 0);
-	assert_true(again.replayed);
-	assert_int_equal(again.link.id, 1);
 }
 
 TEST(a_replay_of_an_alias_is_no_conflict_with_itself)
@@ -592,25 +518,6 @@ TEST(a_replay_gives_the_link_whoever_owns_it_now)
 	assert_int_equal(again.link.owner, 8);
 }
 
-TEST(an_idempotency_key_is_remembered_for_a_day)
-{
-	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = with_key(kit_generated(&suite.arena, 2), "key", 1);
-	w.now_ms = KIT_NOW_MS + day_ms - 1;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_true(w.replayed);
-	w = with_key(kit_generated(&suite.arena, 3), "key", 2);
-	w.now_ms = KIT_NOW_MS + day_ms;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_false(w.replayed);
-	w = with_key(kit_generated(&suite.arena, 4), "key", 2);
-	w.now_ms = KIT_NOW_MS + 2 * day_ms - 1; /* the second use counts from its own time */
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_true(w.replayed);
-	assert_int_equal(w.link.id, 3);
-}
-
 TEST(a_replay_of_a_link_that_is_gone_is_not_found)
 {
 	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
@@ -634,16 +541,6 @@ TEST(a_replay_shows_the_link_as_it_is_now)
 	w = with_key(kit_generated(&suite.arena, 2), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_str(w.link.title, STR("since"));
-}
-
-TEST(a_create_that_failed_is_not_remembered)
-{
-	create_alias(1, "name");
-	struct store_write w = with_key(kit_alias(&suite.arena, 2, "name"), "key", 1);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	w = with_key(kit_alias(&suite.arena, 2, "other"), "key", 2);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_false(w.replayed);
 }
 
 TEST(a_replay_works_inside_one_batch)

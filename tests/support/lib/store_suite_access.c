@@ -91,18 +91,6 @@ TEST(permitting_and_forbidding_twice_is_as_good_as_once)
 	}
 }
 
-TEST(nobody_cannot_be_permitted_but_forbidden)
-{
-	create_private(1);
-	const uint64_t ids[] = {0, UINT64_MAX};
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		assert_int_equal(change_list(STORE_PERMIT, 1, ids[i]), ERR_INVALID);
-		assert_int_equal(change_list(STORE_FORBID, 1, ids[i]), 0);
-		assert_int_equal(change_list(STORE_PERMIT, 2, ids[i]), ERR_NOT_FOUND);
-	}
-	assert_int_equal(list_length(1), 0);
-}
-
 TEST(a_list_comes_by_user_id)
 {
 	enum { USERS = 40 };

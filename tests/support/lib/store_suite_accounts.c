@@ -198,36 +198,6 @@ TEST(sessions_end_by_password_by_disabling_and_on_request)
 	}
 }
 
-TEST(an_update_cannot_take_the_address_of_another)
-{
-	uint64_t a = create_user("a@example.com", ROLE_VIEWER), b = create_user("b@example.com", ROLE_VIEWER);
-	struct registry_write w = update_user(b, USER_EMAIL | USER_NAMES | USER_PASSWORD);
-	w.user.email = STR("a@example.com");
-	w.user.first_name = STR("stolen");
-	struct user_record before = user_now(b);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	assert_str(w.user.first_name, STR("stolen")); /* a change that failed gives nothing back */
-	struct user_record after = user_now(b);
-	assert_user(&after, &before);
-
-	w.user.email = STR("b@example.com"); /* one's own */
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct registry_write away = update_user(a, USER_EMAIL);
-	struct registry_write there = update_user(b, USER_EMAIL);
-	there.user.email = STR("a@example.com");
-	struct registry_write batch[] = {away, there}; /* freed and taken in one go */
-	assert_int_equal(registry_apply(suite.store->registry, batch, 2), 0);
-	assert_int_equal(batch[0].result, 0);
-	assert_int_equal(batch[1].result, 0);
-	assert_null(user_now(a).email.ptr);
-	struct user_record user;
-	assert_int_equal(registry_user(suite.store->registry, 0, STR("a@example.com"), &suite.arena, &user),
-	                 0);
-	assert_int_equal(user.id, b);
-	assert_int_equal(registry_user(suite.store->registry, 0, STR("b@example.com"), &suite.arena, &user),
-	                 ERR_NOT_FOUND);
-}
-
 /* With all rights. */
 static void create_key(uint8_t digest, uint64_t user, int64_t expires_ms)
 {
@@ -363,18 +333,6 @@ TEST(an_admin_with_a_key_needs_no_password)
 	struct registry_write w = fall(id, 0);
 	w.now_ms = now_ms + 1; /* the key has ended, and with it the last way in: nothing is left to keep */
 	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-TEST(where_no_admin_can_get_in_every_change_is_allowed)
-{
-	create_admins_who_cannot_get_in();
-	struct registry_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
-	assert_int_equal(registry_users(suite.store->registry, &page), 0);
-	for (size_t user = 0; user < page.count; user++) {
-		struct registry_write w = update_user(page.users[user].id, USER_ENABLED | USER_ROLE);
-		w.user.role = ROLE_VIEWER;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-	}
 }
 
 TEST(pages_of_users_cover_everybody_once)
@@ -641,36 +599,6 @@ TEST(a_key_of_a_user_who_is_not_there_is_refused)
 	struct registry_write w = kit_key(&suite.arena, 1, last);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_int_equal(count_users(), 1);
-}
-
-TEST(a_revoked_key_stays_with_the_time_of_its_first_revocation)
-{
-	struct registry_write made = kit_key(&suite.arena, 1, 0);
-	assert_int_equal(kit_apply(suite.store, &made), 0);
-	for (int64_t i = 0; i < 2; i++) {
-		struct registry_write w = revocation(made.key.id, 500 + i);
-		made.key.revoked_ms = 500;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-		assert_key(&w.key, &made.key);
-		struct key_record key = key_now(made.key.id);
-		assert_key(&key, &made.key);
-	}
-	struct registry_write again = kit_key(&suite.arena, 1, 0); /* its digest stays taken */
-	assert_int_equal(kit_apply(suite.store, &again), ERR_CONFLICT);
-}
-
-TEST(only_its_user_may_revoke_a_key)
-{
-	uint64_t mine = create_user(NULL, ROLE_EDITOR), theirs = create_user(NULL, ROLE_EDITOR);
-	struct registry_write made = kit_key(&suite.arena, 1, mine);
-	assert_int_equal(kit_apply(suite.store, &made), 0);
-	struct registry_write w = revocation(made.key.id, 5);
-	w.key.user = theirs;
-	assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
-	assert_int_equal(key_now(made.key.id).revoked_ms, 0);
-	w.key.user = mine;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_int_equal(key_now(made.key.id).revoked_ms, 5);
 }
 
 /* Of five keys only one is an admin's in force; the others lack one thing each. */

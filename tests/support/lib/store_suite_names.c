@@ -130,16 +130,6 @@ static void create_mortal_generated(uint64_t id)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-TEST(the_key_of_a_generated_link_that_is_over_is_for_nobody)
-{
-	create_mortal_generated(3); /* also when the counter knows nothing of it */
-	assert_key_is_taken(3);
-	assert_int_equal(find(3, "g3", NULL), 0); /* a change that failed has touched nothing */
-	lease_ids(10);
-	assert_key_is_taken(3);
-	assert_int_equal(find(3, "g3", NULL), 0);
-}
-
 TEST(the_key_of_a_generated_link_that_is_gone_is_for_nobody)
 {
 	lease_ids(10);
@@ -266,29 +256,6 @@ TEST(a_rest_counts_from_the_moment_the_link_was_over)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-TEST(the_owner_may_take_a_resting_name_at_once)
-{
-	create_and_reap(1, "name");
-	struct store_write w = take(2, "name", 7, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = on_alias(STORE_LINK_DELETE, "name"); /* and may give it away then */
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = take(3, "name", OTHER_OWNER, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-TEST(a_delete_frees_a_name_at_once)
-{
-	struct store_write w = mortal(1, "name");
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = on_alias(STORE_LINK_DELETE, "name");
-	w.now_ms = OVER_MS;
-	w.quarantine_ms = REST_MS;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = take(2, "name", OTHER_OWNER, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
 TEST(a_generated_key_does_not_get_a_resting_name_of_somebody_else)
 {
 	create_and_reap(1, "g5");
@@ -315,42 +282,6 @@ TEST(a_rest_without_end_is_one)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-TEST(without_a_rest_a_reaped_name_is_free)
-{
-	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
-	batch[1].quarantine_ms = 0;
-	assert_int_equal(store_apply(suite.store, batch, 2), 0);
-	struct store_write w = take(2, "name", OTHER_OWNER, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-TEST(what_is_over_and_not_reaped_yet_yields_as_if_it_were)
-{
-	struct store_write made[] = {mortal(1, "mine"), mortal(2, "theirs"), mortal(3, "g9")};
-	assert_int_equal(store_apply(suite.store, made, 3), 0);
-	struct store_write w = take(4, "mine", 7, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_int_equal(kit_find(suite.store, &suite.arena, 1, NULL, NULL), ERR_NOT_FOUND);
-	w = take(5, "theirs", OTHER_OWNER, OVER_MS + REST_MS - 1);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	assert_int_equal(find(0, "theirs", NULL), 0); /* a change that failed has touched nothing */
-	w.now_ms++;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct link_record link;
-	assert_int_equal(find(0, "theirs", &link), 0);
-	assert_int_equal(link.id, 5);
-
-	w = kit_generated(&suite.arena, 9);
-	w.link.owner = OTHER_OWNER;
-	w.quarantine_ms = REST_MS;
-	w.now_ms = OVER_MS + REST_MS - 1;
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	w.now_ms++;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_int_equal(find(9, "g9", &link), 0);
-	assert_int_equal(link.id, 9);
-}
-
 TEST(a_create_that_fails_removes_nobody)
 {
 	if (suite.backend->has_parts)
@@ -371,20 +302,6 @@ TEST(a_create_that_fails_removes_nobody)
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 	w = take(4, "rests", OTHER_OWNER, OVER_MS); /* and still does */
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-}
-
-TEST(a_name_rests_for_its_last_owner)
-{
-	struct store_write given = on_alias(STORE_LINK_UPDATE, "name");
-	given.fields = LINK_OWNER;
-	given.link.owner = 9;
-	struct store_write batch[] = {mortal(1, "name"), given, reap("name", OVER_MS)};
-	assert_int_equal(store_apply(suite.store, batch, 3), 0);
-	assert_int_equal(batch[2].link.owner, 9);
-	struct store_write w = take(2, "name", 7, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	w = take(2, "name", 9, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
 /* A rest that was forgotten is told by a clock that goes back. */

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/def.h"
+#include "base/err.h"
 #include "lib/temp.h"
 
 #include <errno.h>
@@ -87,6 +88,14 @@ static inline int test_list_run(const char *file, const struct test_list *list,
 	{                                      \
 		return RUN_TESTS(__VA_ARGS__); \
 	}
+
+/* A call that must succeed: MUST(store_open(url, &store, &why)). If it fails, its sentence is the test's. */
+#define MUST(call)                                \
+	do {                                      \
+		struct err why = {""};            \
+		if ((call) < 0)                   \
+			fail_msg("%s", why.text); \
+	} while (0)
 
 /* Waiting for what happens in its own time: looks again and again, and fails the test after this long. By the system's
  * own clock, which runs on where a test has stopped ours. */

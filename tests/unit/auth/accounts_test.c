@@ -11,7 +11,6 @@ enum { HOUR_MS = 3600000, STALE_MS = 60000, CACHE_BYTES = 4 << 20 };
 
 /* Accounts on a store whose reads are counted, and which others may write to. */
 static struct {
-	char folder[KIT_PATH_BYTES];
 	struct store *store;
 	const struct registry_ops *real;
 	struct registry_ops ops; /* the real ones, but for those below */
@@ -47,10 +46,7 @@ static struct accounts *accounts_open(uint64_t cache_bytes)
 
 static int start(void **state)
 {
-	char path[KIT_PATH_BYTES + 16];
-	kit_folder_make(fx.folder);
-	snprintf(path, sizeof(path), "%s/links.db", fx.folder);
-	assert_int_equal(store_sqlite_open(path, &fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.real = fx.store->registry->ops;
 	fx.ops = *fx.real;
 	fx.ops.accounts = counted;
@@ -73,7 +69,6 @@ static int stop(void **state)
 	store_free(fx.store);
 	arena_release(&fx.arena);
 	fx.arena = (struct arena){0};
-	kit_folder_remove(fx.folder);
 	return 0;
 }
 

@@ -11,7 +11,6 @@ enum { STALE_MS = 1500 };
 
 /* A store that others write to. */
 static struct {
-	char folder[KIT_PATH_BYTES];
 	struct store *store;
 	const struct registry_ops *real;
 	struct registry_ops ops;
@@ -31,10 +30,7 @@ static int feed(struct registry *registry, struct feed_page *page)
 
 static int start(void **state)
 {
-	char path[KIT_PATH_BYTES + 16];
-	kit_folder_make(fx.folder);
-	snprintf(path, sizeof(path), "%s/links.db", fx.folder);
-	assert_int_equal(store_sqlite_open(path, &fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.real = fx.store->registry->ops;
 	fx.ops = *fx.real;
 	fx.store->is_shared = true;
@@ -57,7 +53,6 @@ static int stop(void **state)
 	store_free(fx.store);
 	arena_release(&fx.arena);
 	fx.arena = (struct arena){0};
-	kit_folder_remove(fx.folder);
 	return 0;
 }
 

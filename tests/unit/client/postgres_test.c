@@ -11,9 +11,7 @@ static const char *const url = database_kit_urls[0];
 static struct pg_pool *pool_of(const char *text, size_t max)
 {
 	struct pg_pool *p = NULL;
-	struct err e = {""};
-	if (pg_pool_new(str_of(text), max, NULL, NULL, &p, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_pool_new(str_of(text), max, NULL, NULL, &p, &why));
 	return p;
 }
 
@@ -278,10 +276,8 @@ static const struct pg_statement backend = {"backend", "SELECT pg_backend_pid():
 static int64_t backend_of(struct pg_conn *c)
 {
 	struct pg_result r;
-	struct err e = {""};
 	struct pg_query q = pg_query(c, &backend);
-	if (pg_ask(&q, &r, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_ask(&q, &r, &why));
 	int64_t pid = pg_get_int(&r, 0, 0);
 	pg_result_end(&r);
 	return pid;

@@ -8,10 +8,8 @@ static struct redis_server *const server = &redis_kit_servers[0];
 static struct redis *open_url(const char *url)
 {
 	struct redis *r = NULL;
-	struct err e = {""};
 	redis_kit_need();
-	if (redis_new(str_of(url), &r, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(redis_new(str_of(url), &r, &why));
 	return r;
 }
 

@@ -15,9 +15,7 @@ static const struct conf_row secret_row = {"s", "k", CONF_UINT, .flags = CONF_SE
 static struct conf_value parsed(const struct conf_row *row, const char *text)
 {
 	struct conf_value v = {0};
-	struct err e = {""};
-	if (conf_value_parse(row, str_of(text), "here", &v, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(conf_value_parse(row, str_of(text), "here", &v, &why));
 	return v;
 }
 

@@ -7,21 +7,7 @@
 #include "lib/os_fault.h"
 #include "lib/test.h"
 
-static struct temp dir;
 static struct event_sample sample, bad;
-
-static int make_folder(void **state)
-{
-	temp_init(&dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	os_fault_reset();
-	temp_release(&dir);
-	return 0;
-}
 
 static struct event pristine(size_t i)
 {
@@ -38,7 +24,7 @@ static size_t read_all_equal(size_t len, int *ret_last, uint64_t *ret_position)
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
 	size_t n = 0;
-	*ret_last = event_reader_open(&r, dir.path, sample.segment, 0, NULL);
+	*ret_last = event_reader_open(&r, test_dir.path, sample.segment, 0, NULL);
 	*ret_position = 0;
 	if (*ret_last < 0)
 		return 0;
@@ -61,7 +47,7 @@ static void check_damaged_header(enum damage what)
 	struct event_scan scan;
 	int last;
 	uint64_t position;
-	assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+	assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 	assert_false(scan.header_valid);
 	assert_false(scan.ended);
 	assert_int_equal(scan.valid_end, 0);
@@ -79,7 +65,7 @@ static void check_damaged_record(enum damage what, size_t byte)
 	size_t good = sample_records_before(&sample, byte);
 	bool stops_clean = what == DAMAGE_CUT && byte == sample.at[good];
 	struct event_counts counts = sample_counts(&sample, good);
-	assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+	assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 	assert_true(scan.header_valid);
 	assert_int_equal(scan.size, bad.len);
 	assert_int_equal(scan.valid_end, sample.at[good]);
@@ -104,7 +90,7 @@ TEST(every_damaged_byte_stops_reading_at_its_record)
 		for (enum damage what = 0; what < DAMAGES; what++) {
 			if (!sample_damage(&sample, what, byte, &bad))
 				continue;
-			segment_file_write(dir.path, sample.segment, bad.data, bad.len);
+			segment_file_write(test_dir.path, sample.segment, bad.data, bad.len);
 			if (byte < EVENT_HEADER_BYTES)
 				check_damaged_header(what);
 			else
@@ -121,9 +107,9 @@ TEST(a_whole_segment_is_read_to_its_end)
 	int last;
 	uint64_t position;
 	sample_make(&sample, SAMPLE_SEGMENT, 5, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	struct event_counts counts = sample_counts(&sample, sample.count);
-	assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+	assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 	assert_true(scan.header_valid && scan.ended && !scan.count_is_wrong);
 	assert_int_equal(scan.valid_end, sample.len);
 	assert_int_equal(scan.records, sample.count - 1);
@@ -137,17 +123,17 @@ TEST(a_whole_segment_is_read_to_its_end)
 TEST(reading_can_begin_at_every_record)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	for (size_t i = 0; i <= sample.count; i++) {
 		struct event_scan scan;
 		struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 		struct event ev;
-		assert_int_equal(event_scan(dir.path, sample.segment, sample.at[i], &scan, NULL), 0);
+		assert_int_equal(event_scan(test_dir.path, sample.segment, sample.at[i], &scan, NULL), 0);
 		assert_true(scan.ended);
 		assert_false(scan.count_is_wrong);
 		assert_int_equal(scan.valid_end, sample.len);
 		assert_int_equal(scan.records, sample.count - 1 > i ? sample.count - 1 - i : 0);
-		assert_int_equal(event_reader_open(&r, dir.path, sample.segment, sample.at[i], NULL), 0);
+		assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, sample.at[i], NULL), 0);
 		for (size_t j = i; j < sample.count; j++) {
 			struct event want = pristine(j);
 			assert_int_equal(event_reader_next(&r, sample.len, &ev), 1);
@@ -169,8 +155,8 @@ TEST(a_forged_end_inside_a_text_ends_nothing)
 	at += event_encode_string(file + at, SAMPLE_SEGMENT, at, str_n((const char *)forged, sizeof(forged)));
 	size_t from = at;
 	at += event_encode_tally(file + at, SAMPLE_SEGMENT, at, &(struct event_tally){1, 2, 3});
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, at);
-	assert_int_equal(event_scan(dir.path, SAMPLE_SEGMENT, from, &scan, NULL), 0);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, at);
+	assert_int_equal(event_scan(test_dir.path, SAMPLE_SEGMENT, from, &scan, NULL), 0);
 	assert_false(scan.ended);
 	assert_int_equal(scan.counts.rejected, 2);
 	assert_int_equal(scan.valid_end, at);
@@ -188,10 +174,10 @@ TEST(long_segments_are_read_whole)
 	for (unsigned i = 0; i < RECORDS; i++)
 		at += event_encode_string(file + at, SAMPLE_SEGMENT, at, str_n(text, i % sizeof(text)));
 	assert_true(at > 400 * 1024);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, at);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, at);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
-	assert_int_equal(event_reader_open(&r, dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
 	for (unsigned i = 0; i < RECORDS; i++) {
 		assert_int_equal(event_reader_next(&r, at, &ev), 1);
 		assert_int_equal(ev.string.len, i % sizeof(text));
@@ -201,8 +187,8 @@ TEST(long_segments_are_read_whole)
 	struct event_scan scan;
 	size_t hole = at / 3, hole_end = hole + 300 * 1024;
 	memset(file + hole, 0, hole_end - hole);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, at);
-	assert_int_equal(event_scan(dir.path, SAMPLE_SEGMENT, 0, &scan, NULL), 0);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, at);
+	assert_int_equal(event_scan(test_dir.path, SAMPLE_SEGMENT, 0, &scan, NULL), 0);
 	assert_true(scan.valid_end <= hole && scan.valid_end + 8 + sizeof(text) > hole);
 	assert_true(scan.valid_again_at >= hole_end && scan.valid_again_at < hole_end + 8 + sizeof(text));
 	free(file);
@@ -217,7 +203,7 @@ TEST(damage_in_larger_segments_is_found_too)
 		for (enum damage what = 0; what < DAMAGES; what++) {
 			if (!sample_damage(&sample, what, byte, &bad))
 				continue;
-			segment_file_write(dir.path, sample.segment, bad.data, bad.len);
+			segment_file_write(test_dir.path, sample.segment, bad.data, bad.len);
 			check_damaged_record(what, byte);
 		}
 	}
@@ -226,10 +212,10 @@ TEST(damage_in_larger_segments_is_found_too)
 TEST(the_reader_goes_no_further_than_it_is_told)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, 0, NULL), 0);
 	assert_int_equal(event_reader_next(&r, EVENT_HEADER_BYTES, &ev), 0);
 	for (size_t i = 0; i < sample.count; i++) {
 		assert_int_equal(event_reader_next(&r, sample.at[i + 1] - 1, &ev), ERR_CORRUPT);
@@ -249,14 +235,14 @@ TEST(what_lay_behind_the_published_end_is_never_read)
 	size_t end = EVENT_HEADER_BYTES;
 	end += event_encode_tally(file + end, SAMPLE_SEGMENT, end, &first);
 	size_t lost_end = end + event_encode_tally(file + end, SAMPLE_SEGMENT, end, &lost);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, lost_end);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, lost_end);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	assert_int_equal(event_reader_open(&r, dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
 	assert_int_equal(event_reader_next(&r, end, &ev), 1);
 	assert_int_equal(ev.tally.rejected, 1);
 	assert_int_equal(event_reader_next(&r, end, &ev), 0);
 	size_t second_end = end + event_encode_tally(file + end, SAMPLE_SEGMENT, end, &second);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, second_end);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, second_end);
 	assert_int_equal(event_reader_next(&r, second_end, &ev), 1);
 	assert_int_equal(ev.tally.rejected, 3);
 }
@@ -265,9 +251,9 @@ TEST(mentions_lead_to_strings_only)
 {
 	char out[EVENT_STRING_BYTES_MAX];
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, 0, NULL), 0);
 	size_t found = 0;
 	for (uint32_t at = 0; at < sample.len + 10; at++) {
 		struct str text = event_reader_string(&r, at, out);
@@ -285,10 +271,10 @@ TEST(a_segment_under_another_name_holds_nothing)
 	struct event_scan scan;
 	struct event_reader r = {.fd = -1};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment + 1, sample.data, sample.len);
-	assert_int_equal(event_scan(dir.path, sample.segment + 1, 0, &scan, NULL), 0);
+	segment_file_write(test_dir.path, sample.segment + 1, sample.data, sample.len);
+	assert_int_equal(event_scan(test_dir.path, sample.segment + 1, 0, &scan, NULL), 0);
 	assert_false(scan.header_valid);
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment + 1, 0, NULL), ERR_CORRUPT);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment + 1, 0, NULL), ERR_CORRUPT);
 }
 
 TEST(a_missing_segment_is_not_found)
@@ -296,11 +282,11 @@ TEST(a_missing_segment_is_not_found)
 	struct event_scan scan;
 	struct event_reader r = {.fd = -1};
 	struct err e = {""};
-	assert_int_equal(event_reader_open(&r, dir.path, 1, 0, &e), ERR_NOT_FOUND);
-	assert_non_null(strstr(e.text, dir.path));
+	assert_int_equal(event_reader_open(&r, test_dir.path, 1, 0, &e), ERR_NOT_FOUND);
+	assert_non_null(strstr(e.text, test_dir.path));
 	event_reader_close(&r);
 	event_reader_close(&r);
-	assert_int_equal(event_scan(dir.path, 1, 0, &scan, &e), ERR_NOT_FOUND);
+	assert_int_equal(event_scan(test_dir.path, 1, 0, &scan, &e), ERR_NOT_FOUND);
 	event_reader_close(&(struct event_reader){0});
 }
 
@@ -309,14 +295,14 @@ TEST(a_read_that_fails_is_told_and_leaks_nothing)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	sample.data[sample.at[3] + 9] ^= 1; /* so that the rest is searched, too */
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	unsigned before = open_descriptors();
 	unsigned failed = 0;
 	for (uint64_t n = 1;; n++) {
 		struct event_scan scan;
 		struct err e = {""};
 		os_fault_fail(OS_PREAD, n, EIO, OS_ONCE);
-		int r = event_scan(dir.path, sample.segment, 0, &scan, &e);
+		int r = event_scan(test_dir.path, sample.segment, 0, &scan, &e);
 		bool reached = os_fault_hits(OS_PREAD) > 0;
 		os_fault_reset();
 		assert_int_equal(r, reached ? ERR_UNAVAILABLE : 0);
@@ -329,18 +315,18 @@ TEST(a_read_that_fails_is_told_and_leaks_nothing)
 	assert_true(failed >= 3);
 	os_fault_fail(OS_OPEN, 1, EMFILE, OS_ONCE);
 	struct event_reader r = {.fd = -1};
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), ERR_UNAVAILABLE);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, 0, NULL), ERR_UNAVAILABLE);
 }
 
 TEST(short_and_interrupted_reads_change_nothing)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	for (size_t bytes = 1; bytes < 70; bytes++) {
 		struct event_scan scan;
 		os_fault_short(OS_PREAD, 1, bytes, OS_FOR_GOOD);
 		os_fault_fail(OS_PREAD, 1 + bytes % 7, EINTR, OS_ONCE);
-		assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+		assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 		os_fault_reset();
 		assert_true(scan.ended);
 		assert_int_equal(scan.records, sample.count - 1);
@@ -367,9 +353,9 @@ TEST(a_segment_that_grows_meanwhile_is_not_damaged)
 	grow_to = sample.len;
 	for (size_t cut = EVENT_HEADER_BYTES; cut < sample.at[4]; cut++) {
 		struct event_scan scan;
-		segment_file_write(dir.path, sample.segment, sample.data, cut);
+		segment_file_write(test_dir.path, sample.segment, sample.data, cut);
 		os_sys.open = open_and_grow;
-		assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+		assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 		os_sys = os_sys_real;
 		assert_int_equal(scan.valid_again_at, 0);
 		assert_int_equal(scan.valid_end, sample.at[sample_records_before(&sample, cut)]);
@@ -396,13 +382,13 @@ TEST(segments_are_listed_by_number_and_others_left_out)
 	size_t count;
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
 		char path[TEMP_PATH_BYTES];
-		FILE *f = fopen(temp_path(&dir, others[i], path), "w");
+		FILE *f = fopen(temp_path(&test_dir, others[i], path), "w");
 		assert_non_null(f);
 		fclose(f);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		segment_file_write(dir.path, numbers[i], "", 0);
-	assert_int_equal(event_folder_list(dir.path, &arena, &found, &count, NULL), 0);
+		segment_file_write(test_dir.path, numbers[i], "", 0);
+	assert_int_equal(event_folder_list(test_dir.path, &arena, &found, &count, NULL), 0);
 	assert_int_equal(count, ARRAY_LEN(numbers));
 	assert_int_equal(found[0], numbers[2]);
 	assert_int_equal(found[1], numbers[1]);
@@ -413,4 +399,4 @@ TEST(segments_are_listed_by_number_and_others_left_out)
 	assert_non_null(strstr(e.text, "/nowhere/at/all"));
 }
 
-TEST_MAIN(.setup = make_folder, .teardown = remove_folder)
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

@@ -24,7 +24,6 @@ void hold_submit(struct hold *h)
 	holds++;
 }
 
-static char folder[KIT_PATH_BYTES];
 static struct store *store;
 static struct budgets *budgets;
 static struct arena arena;
@@ -52,11 +51,8 @@ static void add_key(const char *text, unsigned rights)
 
 static int start(void **state)
 {
-	char path[KIT_PATH_BYTES + 16];
-	kit_folder_make(folder);
-	snprintf(path, sizeof(path), "%s/links.db", folder);
 	struct registry_write user = {.kind = REGISTRY_USER_CREATE};
-	assert_int_equal(store_sqlite_open(path, &store, NULL), 0);
+	store = kit_store_new();
 	budgets = budgets_new();
 	user.user = (struct user_record){
 	    .email = STR("ada@example.com"), .role = ROLE_EDITOR, .enabled = true};
@@ -88,7 +84,6 @@ static int stop(void **state)
 	accounts_free(api.accounts);
 	budgets_free(budgets);
 	store_free(store);
-	kit_folder_remove(folder);
 	arena_release(&arena);
 	arena = (struct arena){0};
 	return 0;

@@ -43,16 +43,14 @@ TEST(with_any_proxy_named_somebody_has_thought_of_it)
 	proxies_free(nobody);
 }
 
-TEST(the_operator_is_told_once)
+TEST(the_operator_is_told_once, test_dir_make, test_dir_remove)
 {
 	static struct api api;
 	const struct api_worker w = {.api = &api};
 	struct http_conn far = conn_from("203.0.113.1:1"), near = conn_from("10.0.0.9:4711");
-	CLEANUP(temp_release) struct temp dir;
 	CLEANUP(buf_release) struct buf lines = {0};
 	char path[TEMP_PATH_BYTES];
-	temp_init(&dir);
-	const struct log_settings settings = {.level = LOG_INFO, .file = temp_path(&dir, "log", path)};
+	const struct log_settings settings = {.level = LOG_INFO, .file = temp_path(&test_dir, "log", path)};
 	assert_int_equal(log_start(&settings, NULL), 0);
 	proxy_hint(&w, &far, &forwarded);
 	proxy_hint(&w, &near, &plain);

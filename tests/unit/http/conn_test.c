@@ -220,6 +220,18 @@ static void stop(void)
 	loop_free(fx.loop);
 }
 
+static int serve(void **state)
+{
+	start(usual);
+	return 0;
+}
+
+static int serve_no_more(void **state)
+{
+	stop();
+	return 0;
+}
+
 static int dial(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -287,21 +299,18 @@ static void wait_until_held(void)
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: h\r\n\r\n"
 
-TEST(pipelined_requests_are_answered_in_order)
+TEST(pipelined_requests_are_answered_in_order, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") GET("/now") GET("/now"));
 	expect(fd, 200, "1");
 	expect(fd, 200, "2");
 	expect(fd, 200, "3");
 	close(fd);
-	stop();
 }
 
-TEST(behind_a_deferred_request_the_next_ones_wait)
+TEST(behind_a_deferred_request_the_next_ones_wait, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") GET("/hold") GET("/now"));
 	expect(fd, 200, "1");
@@ -314,12 +323,10 @@ TEST(behind_a_deferred_request_the_next_ones_wait)
 	expect(fd, 200, "3");
 	expect(fd, 200, "4");
 	close(fd);
-	stop();
 }
 
-TEST(a_promise_to_a_peer_that_has_gone_is_kept_without_harm)
+TEST(a_promise_to_a_peer_that_has_gone_is_kept_without_harm, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial(), other = dial();
 	say(fd, GET("/hold"));
 	wait_until_held();
@@ -335,12 +342,10 @@ TEST(a_promise_to_a_peer_that_has_gone_is_kept_without_harm)
 	say(other, GET("/now"));
 	expect(other, 200, NULL);
 	close(other);
-	stop();
 }
 
-TEST(a_half_closed_peer_still_gets_its_deferred_answer)
+TEST(a_half_closed_peer_still_gets_its_deferred_answer, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/hold"));
 	shutdown(fd, SHUT_WR);
@@ -348,12 +353,10 @@ TEST(a_half_closed_peer_still_gets_its_deferred_answer)
 	post(release_open);
 	expect(fd, 200, "released");
 	expect_end(fd);
-	stop();
 }
 
-TEST(a_body_arrives_in_pieces_and_whole)
+TEST(a_body_arrives_in_pieces_and_whole, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n01234");
 	say(fd, "56789" GET("/now"));
@@ -364,12 +367,10 @@ TEST(a_body_arrives_in_pieces_and_whole)
 	expect(fd, 200, "abcde");
 	expect(fd, 200, "4");
 	close(fd);
-	stop();
 }
 
-TEST(continue_is_said_only_when_the_body_is_not_there_yet)
+TEST(continue_is_said_only_when_the_body_is_not_there_yet, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
 	expect(fd, 100, "");
@@ -378,7 +379,6 @@ TEST(continue_is_said_only_when_the_body_is_not_there_yet)
 	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\ncd");
 	expect(fd, 200, "cd");
 	close(fd);
-	stop();
 }
 
 TEST(after_a_refusal_no_later_byte_is_looked_at)
@@ -393,20 +393,17 @@ TEST(after_a_refusal_no_later_byte_is_looked_at)
 	assert_int_equal(fx.requests, 1);
 }
 
-TEST(a_forbidden_byte_in_a_field_never_leaves)
+TEST(a_forbidden_byte_in_a_field_never_leaves, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/bad"));
 	expect(fd, 500, "");
 	expect_end(fd);
-	stop();
 }
 
-TEST(a_peer_that_does_not_read_is_not_worked_for)
+TEST(a_peer_that_does_not_read_is_not_worked_for, serve, serve_no_more)
 {
 	enum { REQUESTS = 1000 }; /* 64 MiB of answers: far beyond what sockets hold */
-	start(usual);
 	int fd = dial(), other = dial();
 	for (int i = 0; i < REQUESTS; i++)
 		say(fd, GET("/big"));
@@ -420,13 +417,11 @@ TEST(a_peer_that_does_not_read_is_not_worked_for)
 	expect(fd, 200, NULL);
 	close(fd);
 	close(other);
-	stop();
 }
 
-TEST(all_that_was_asked_before_a_half_close_is_answered)
+TEST(all_that_was_asked_before_a_half_close_is_answered, serve, serve_no_more)
 {
 	enum { REQUESTS = 50 };
-	start(usual);
 	int fd = dial();
 	for (int i = 0; i < REQUESTS; i++)
 		say(fd, GET("/big"));
@@ -434,7 +429,6 @@ TEST(all_that_was_asked_before_a_half_close_is_answered)
 	for (int i = 0; i < REQUESTS; i++)
 		expect(fd, 200, NULL);
 	expect_end(fd);
-	stop();
 }
 
 /* What the allocator has given out. Sanitizers have one of their own, in a header that gcc does not bring. */
@@ -450,14 +444,13 @@ static size_t allocated_bytes(void)
 #endif
 }
 
-TEST(input_that_keeps_coming_does_not_pile_up)
+TEST(input_that_keeps_coming_does_not_pile_up, serve, serve_no_more)
 {
 	enum { ANSWERS = 400 };
 	static char flood[32768];
 	size_t flood_len = 0, sent = 0;
 	while (flood_len + sizeof(GET("/big")) < sizeof(flood))
 		flood_len += (size_t)sprintf(flood + flood_len, "%s", GET("/big"));
-	start(usual);
 	size_t before = allocated_bytes();
 	int fd = dial();
 	for (int i = 0; i < ANSWERS; i++) {
@@ -469,7 +462,6 @@ TEST(input_that_keeps_coming_does_not_pile_up)
 		assert_true(allocated_bytes() < before + (2 << 20));
 	}
 	close(fd);
-	stop();
 }
 
 TEST(an_idle_connection_is_closed_without_a_word)
@@ -484,9 +476,8 @@ TEST(an_idle_connection_is_closed_without_a_word)
 	stop();
 }
 
-TEST(draining_closes_the_idle_and_finishes_the_busy)
+TEST(draining_closes_the_idle_and_finishes_the_busy, serve, serve_no_more)
 {
-	start(usual);
 	int idle = dial(), busy = dial();
 	say(idle, GET("/now"));
 	expect(idle, 200, "1");
@@ -500,7 +491,6 @@ TEST(draining_closes_the_idle_and_finishes_the_busy)
 	post(release_open);
 	expect(busy, 200, "released");
 	expect_end(busy);
-	stop();
 }
 
 /* Large answers */
@@ -563,10 +553,9 @@ static void close_with_reset(int fd)
 	close(fd);
 }
 
-TEST(large_answers_that_nobody_reads_do_not_pile_up)
+TEST(large_answers_that_nobody_reads_do_not_pile_up, serve, serve_no_more)
 {
 	enum { FULL = 2, OTHERS = 20 };
-	start(usual);
 	int full[FULL], others[OTHERS];
 	size_t before = allocated_bytes();
 	for (int i = 0; i < FULL; i++)
@@ -588,15 +577,13 @@ TEST(large_answers_that_nobody_reads_do_not_pile_up)
 		close(full[i]);
 	for (int i = 0; i < OTHERS; i++)
 		close(others[i]);
-	stop();
 }
 
-TEST(a_peer_that_leaves_gives_back_what_it_held)
+TEST(a_peer_that_leaves_gives_back_what_it_held, serve, serve_no_more)
 {
 	static const char *const last[] = {GET("/large"),
 	                                   "GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
 	                                   GET("/large") GET("/now")};
-	start(usual);
 	int other = dial();
 	for (size_t i = 0; i < ARRAY_LEN(last); i++) {
 		int first = dial(), second = dial();
@@ -609,12 +596,10 @@ TEST(a_peer_that_leaves_gives_back_what_it_held)
 		expect_room_soon(other);
 	}
 	close(other);
-	stop();
 }
 
-TEST(an_answer_beyond_the_budget_is_given_when_it_is_alone)
+TEST(an_answer_beyond_the_budget_is_given_when_it_is_alone, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial(), other = dial();
 	assert_int_equal(ask_and_stop(fd, GET("/larger")), 200);
 	expect_refused(other, GET("/large"));
@@ -626,12 +611,10 @@ TEST(an_answer_beyond_the_budget_is_given_when_it_is_alone)
 	read_on(fd, LARGER_BYTES);
 	close(fd);
 	close(other);
-	stop();
 }
 
-TEST(the_head_of_a_large_answer_alone_is_not_large)
+TEST(the_head_of_a_large_answer_alone_is_not_large, serve, serve_no_more)
 {
-	start(usual);
 	int full = dial(), fd = dial();
 	assert_int_equal(ask_and_stop(full, GET("/larger")), 200);
 	assert_int_equal(ask_and_stop(fd, "HEAD /large HTTP/1.1\r\nHost: h\r\n\r\n"), 200);
@@ -639,12 +622,10 @@ TEST(the_head_of_a_large_answer_alone_is_not_large)
 	expect(fd, 200, NULL);
 	close(full);
 	close(fd);
-	stop();
 }
 
-TEST(behind_a_large_answer_the_next_requests_wait_and_are_answered)
+TEST(behind_a_large_answer_the_next_requests_wait_and_are_answered, serve, serve_no_more)
 {
-	start(usual);
 	int fd = dial();
 	assert_int_equal(ask_and_stop(fd, GET("/large") GET("/large") GET("/now")), 200);
 	for (int i = 0; i < 2; i++) { /* both would fit, but one connection holds one */
@@ -663,7 +644,6 @@ TEST(behind_a_large_answer_the_next_requests_wait_and_are_answered)
 		read_on(fd, LARGE_BYTES);
 	}
 	close(fd);
-	stop();
 }
 
 /* The loop has seen the new time when it returns. */

@@ -13,10 +13,7 @@ static struct net_addr addr(const char *text)
 static struct proxies *parse(const char *list)
 {
 	struct proxies *p = NULL;
-	struct err e = {""};
-	if (proxies_parse(str_of(list), &p, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(p);
+	MUST(proxies_parse(str_of(list), &p, &why));
 	return p;
 }
 

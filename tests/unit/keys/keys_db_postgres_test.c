@@ -8,10 +8,8 @@ static const char *const url = database_kit_urls[0];
 static struct keys_db *open_here(void)
 {
 	struct keys_db *s = NULL;
-	struct err e = {""};
 	database_kit_need();
-	if (keys_db_new(str_of(url), &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(keys_db_new(str_of(url), &s, &why));
 	return s;
 }
 

@@ -89,28 +89,14 @@ static unsigned places_of(const struct keeper *k)
 	return count;
 }
 
-static struct temp folder;
-
 static struct leases *leases_open(void)
 {
 	struct leases *l = NULL;
-	assert_int_equal(leases_local_open(folder.path, &l, NULL), 0);
+	assert_int_equal(leases_local_open(test_dir.path, &l, NULL), 0);
 	return l;
 }
 
-static int folder_make(void **state)
-{
-	temp_init(&folder);
-	return 0;
-}
-
-static int folder_remove(void **state)
-{
-	temp_release(&folder);
-	return 0;
-}
-
-TEST(each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others, folder_make, folder_remove)
+TEST(each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others, test_dir_make, test_dir_remove)
 {
 	struct keeper first = {.leases = leases_open()}, second = {.leases = leases_open()};
 	keeper_start(&first, 2);
@@ -125,7 +111,7 @@ TEST(each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others, folde
 	leases_free(second.leases);
 }
 
-TEST(a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number, folder_make, folder_remove)
+TEST(a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number, test_dir_make, test_dir_remove)
 {
 	struct keeper k = {.leases = leases_open()};
 	keeper_start(&k, PLACES);
@@ -156,10 +142,10 @@ static size_t lines_with(const char *path, const char *text)
 }
 
 /* Its lease can be had each time: that alone is no news. */
-TEST(a_place_that_goes_on_failing_is_told_once, folder_make, folder_remove)
+TEST(a_place_that_goes_on_failing_is_told_once, test_dir_make, test_dir_remove)
 {
-	char path[sizeof(folder.path) + 8];
-	snprintf(path, sizeof(path), "%s/log", folder.path);
+	char path[sizeof(test_dir.path) + 8];
+	snprintf(path, sizeof(path), "%s/log", test_dir.path);
 	const struct log_settings settings = {.level = LOG_INFO, .file = path};
 	struct keeper k = {.leases = leases_open()};
 	assert_int_equal(log_start(&settings, NULL), 0);
@@ -205,7 +191,7 @@ static void doubtful_release(struct leases *l, struct lease *lease)
 	doubtful.inner->ops->release(doubtful.inner, lease);
 }
 
-TEST(no_place_is_visited_under_a_lease_in_doubt, folder_make, folder_remove)
+TEST(no_place_is_visited_under_a_lease_in_doubt, test_dir_make, test_dir_remove)
 {
 	static const struct leases_ops doubtful_ops = {
 	    .take = doubtful_take,
@@ -232,7 +218,7 @@ TEST(no_place_is_visited_under_a_lease_in_doubt, folder_make, folder_remove)
 	leases_free(doubtful.inner);
 }
 
-TEST(stopping_leaves_every_lease_free, folder_make, folder_remove)
+TEST(stopping_leaves_every_lease_free, test_dir_make, test_dir_remove)
 {
 	struct keeper k = {.leases = leases_open()};
 	struct lease *lease = NULL;

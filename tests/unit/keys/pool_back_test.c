@@ -40,10 +40,8 @@ static int stop(void **state)
 
 static void pool_open(void)
 {
-	struct err e = {""};
 	char urls[REDIS_KIT_URLS_BYTES];
-	if (key_pool_open(redis_kit_urls(urls), BATCH, &fx.pool, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(key_pool_open(redis_kit_urls(urls), BATCH, &fx.pool, &why));
 }
 
 static void fill(int server, unsigned first, size_t n)
@@ -56,10 +54,8 @@ static void fill(int server, unsigned first, size_t n)
 
 static void take_all_of(struct source_key *ret, size_t n)
 {
-	struct err e = {""};
 	for (size_t taken = 0, some = 0; taken < n; taken += some) {
-		if (pipe_take(fx.pool, ret + taken, n - taken, &some, &e) != 0)
-			fail_msg("%s", e.text);
+		MUST(pipe_take(fx.pool, ret + taken, n - taken, &some, &why));
 	}
 }
 

@@ -28,11 +28,9 @@ static int key_lists_close(void **state)
 static struct key_source *open_pool(void)
 {
 	struct key_source *pool = NULL;
-	struct err e = {""};
 	char urls[REDIS_KIT_URLS_BYTES];
 	redis_kit_need();
-	if (key_pool_open(redis_kit_urls(urls), BATCH, &pool, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(key_pool_open(redis_kit_urls(urls), BATCH, &pool, &why));
 	return pool;
 }
 
@@ -53,10 +51,8 @@ static uint64_t left_in(int server)
 
 static size_t take(struct key_source *pool, struct source_key *ret, size_t n)
 {
-	struct err e = {""};
 	size_t count = 0;
-	if (pipe_take(pool, ret, n, &count, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pipe_take(pool, ret, n, &count, &why));
 	assert_in_range(count, 1, n);
 	return count;
 }

@@ -9,9 +9,7 @@ static struct redis_server *const server = &redis_kit_servers[0];
 static struct redis_key_list *open_at(const char *url)
 {
 	struct redis_key_list *s = NULL;
-	struct err e = {""};
-	if (key_list_new(str_of(url), &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(key_list_new(str_of(url), &s, &why));
 	return s;
 }
 

@@ -5,9 +5,7 @@ static void load(struct keys_settings *s, char **args, int count)
 {
 	const struct conf_group group = {keys_rows, keys_row_count, s};
 	const struct conf_source from = {.args = args, .arg_count = count};
-	struct err e = {""};
-	if (conf_load(&group, 1, &from, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(conf_load(&group, 1, &from, &why));
 }
 
 static void release(struct keys_settings *s)

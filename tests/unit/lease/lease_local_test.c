@@ -4,24 +4,10 @@
 #include "lib/test.h"
 #include "os/file.h"
 
-static struct temp folder;
-
-static int folder_make(void **state)
-{
-	temp_init(&folder);
-	return 0;
-}
-
-static int folder_remove(void **state)
-{
-	temp_release(&folder);
-	return 0;
-}
-
 static struct leases *open_here(void)
 {
 	struct leases *l = NULL;
-	assert_int_equal(leases_local_open(folder.path, &l, NULL), 0);
+	assert_int_equal(leases_local_open(test_dir.path, &l, NULL), 0);
 	return l;
 }
 
@@ -37,7 +23,8 @@ static uint64_t take_and_release(struct leases *l)
 static void write_file(const char *text)
 {
 	char path[TEMP_PATH_BYTES];
-	assert_int_equal(file_write_atomic(temp_path(&folder, "a.lease", path), str_of(text), 0600, NULL), 0);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "a.lease", path), str_of(text), 0600, NULL),
+	                 0);
 }
 
 TEST(the_number_is_kept_in_the_leases_file)
@@ -80,7 +67,7 @@ TEST(a_failing_disk_gives_no_lease_and_leaves_none_behind)
 		last = fence;
 	}
 	char path[TEMP_PATH_BYTES];
-	assert_int_equal(unlink(temp_path(&folder, "a.lease", path)), 0);
+	assert_int_equal(unlink(temp_path(&test_dir, "a.lease", path)), 0);
 	os_fault_short(OS_PWRITEV, 1, 5, OS_ONCE); /* of a new file's first number */
 	assert_true(l->ops->take(l, STR("a"), 1000, &lease) < 0);
 	os_fault_reset();
@@ -92,7 +79,7 @@ TEST(the_folder_is_made_when_it_is_missing)
 {
 	char path[TEMP_PATH_BYTES];
 	struct leases *l = NULL;
-	assert_int_equal(leases_local_open(temp_path(&folder, "deep/er", path), &l, NULL), 0);
+	assert_int_equal(leases_local_open(temp_path(&test_dir, "deep/er", path), &l, NULL), 0);
 	take_and_release(l);
 	leases_free(l);
 }
@@ -103,7 +90,7 @@ TEST(a_folder_that_has_gone_is_told_in_words)
 	struct leases *l = NULL;
 	struct lease *lease = NULL;
 	struct err e = {""};
-	assert_int_equal(leases_local_open(temp_path(&folder, "gone", path), &l, NULL), 0);
+	assert_int_equal(leases_local_open(temp_path(&test_dir, "gone", path), &l, NULL), 0);
 	assert_int_equal(rmdir(path), 0);
 	assert_true(l->ops->take(l, STR("a"), 1000, &lease) < 0);
 	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
@@ -111,4 +98,4 @@ TEST(a_folder_that_has_gone_is_told_in_words)
 	leases_free(l);
 }
 
-TEST_MAIN(.setup = folder_make, .teardown = folder_remove)
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

@@ -10,10 +10,8 @@ static struct redis_server *const server = &redis_kit_servers[0];
 static struct leases *open_leases(void)
 {
 	struct leases *l = NULL;
-	struct err e = {""};
 	redis_kit_need();
-	if (leases_redis_open(server->url, &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(leases_redis_open(server->url, &l, &why));
 	return l;
 }
 

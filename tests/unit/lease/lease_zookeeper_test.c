@@ -13,10 +13,8 @@ static struct leases *open_at(const char *address)
 {
 	char url[256];
 	struct leases *l = NULL;
-	struct err e = {""};
 	snprintf(url, sizeof(url), "zookeeper://%s/curt-test/own", address);
-	if (leases_zookeeper_open(url, &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(leases_zookeeper_open(url, &l, &why));
 	return l;
 }
 

@@ -11,11 +11,9 @@ static struct redis_server *const servers = redis_kit_servers;
 static struct limiter *open_limiter(void)
 {
 	struct limiter *l = NULL;
-	struct err e = {""};
 	char urls[REDIS_KIT_URLS_BYTES];
 	redis_kit_need();
-	if (limiter_redis_open(redis_kit_urls(urls), "test", &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(limiter_redis_open(redis_kit_urls(urls), "test", &l, &why));
 	return l;
 }
 

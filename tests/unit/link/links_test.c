@@ -141,24 +141,6 @@ TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key)
 	assert_int_equal(resolve(str_n(generated, 7), NULL), ERR_NOT_FOUND);
 }
 
-TEST(a_taken_name_is_a_conflict_both_ways)
-{
-	create("https://a.example/", "promo");
-	struct store_write again = creation("https://b.example/", "promo");
-	links_apply(fx.links, &again, 1, fx.metrics);
-	assert_int_equal(again.result, ERR_CONFLICT);
-
-	struct str key = create("https://a.example/", NULL);
-	char text[8] = "";
-	memcpy(text, key.ptr, key.len);
-	struct store_write same = creation("https://b.example/", text);
-	links_apply(fx.links, &same, 1, fx.metrics);
-	assert_int_equal(same.result, ERR_CONFLICT);
-	struct str response;
-	assert_int_equal(resolve(key, &response), 0);
-	assert_true(str_eq(response, STR("https://a.example/")));
-}
-
 TEST(a_generated_key_that_meets_an_alias_is_skipped)
 {
 	char next[8] = "";

@@ -45,10 +45,8 @@ static int teardown(void **state)
 
 static void start(const char *file, int format)
 {
-	struct err e = {""};
 	struct log_settings s = {.level = LOG_INFO, .format = format, .file = file};
-	if (log_start(&s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(log_start(&s, &why));
 }
 
 static struct buf content(const char *path)

@@ -6,10 +6,8 @@
 static void assert_parses(const char *text, const char *expected)
 {
 	struct net_addr a;
-	struct err e = {""};
 	char out[NET_ADDR_TEXT_BYTES];
-	if (net_addr_parse(str_of(text), &a, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(net_addr_parse(str_of(text), &a, &why));
 	struct str s = net_addr_format(&a, out);
 	assert_string_equal(out, expected);
 	assert_int_equal(s.len, strlen(expected));

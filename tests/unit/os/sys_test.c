@@ -19,12 +19,10 @@ TEST(the_table_holds_the_real_calls)
 	assert_int_equal(sizeof(os_sys_real) / sizeof(void *), OS_CALLS);
 }
 
-TEST(every_file_call_does_what_the_system_does)
+TEST(every_file_call_does_what_the_system_does, test_dir_make, test_dir_remove)
 {
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char from[TEMP_PATH_BYTES], to[TEMP_PATH_BYTES], data[16] = "";
-	int fd = os_sys.open(temp_path(&dir, "a", from), O_RDWR | O_CREAT, 0600);
+	int fd = os_sys.open(temp_path(&test_dir, "a", from), O_RDWR | O_CREAT, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(os_sys.write(fd, "hello", 5), 5);
 	struct iovec iov[2] = {{"wo", 2}, {"rld", 3}};
@@ -36,7 +34,7 @@ TEST(every_file_call_does_what_the_system_does)
 	assert_memory_equal(data, "helloworl", 9);
 	assert_int_equal(os_sys.read(fd, data, sizeof(data)), 4); /* behind what write() wrote */
 	assert_int_equal(os_sys.close(fd), 0);
-	assert_int_equal(os_sys.rename(from, temp_path(&dir, "b", to)), 0);
+	assert_int_equal(os_sys.rename(from, temp_path(&test_dir, "b", to)), 0);
 	assert_int_equal(os_sys.unlink(to), 0);
 	assert_int_equal(os_sys.unlink(to), -1);
 	assert_int_equal(errno, ENOENT);

@@ -91,11 +91,9 @@ static void start(const struct forwarder_watch *watch)
 	                                     .checkpoint = checkpoint,
 	                                     .counts = c.counts,
 	                                     .boots_in_order = true};
-	if (queue_log_new(&log, &queue, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&log, &queue, &why));
 	const struct forwarder_config config = {.settings = &kafka.settings, .queue = queue, .watch = watch};
-	if (forwarder_start(&config, &forwarder, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(forwarder_start(&config, &forwarder, &why));
 }
 
 static void write_events(unsigned from, unsigned count)

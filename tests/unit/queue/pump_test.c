@@ -209,7 +209,6 @@ static const struct pump_consumer consumer = {taker_begin,  taker_is_full, taker
 
 static int setup(void **state)
 {
-	struct err e = {""};
 	log_level_set(LOG_ERROR + 1);
 	source = (struct source){.base.ops = &queue_ops};
 	taker = (struct sink_like){0};
@@ -220,8 +219,7 @@ static int setup(void **state)
 	                                   .queue = &source.base,
 	                                   .consumer = &consumer,
 	                                   .interval_ms = 1};
-	if (pump_start(&config, &pump, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(pump_start(&config, &pump, &why));
 	return 0;
 }
 

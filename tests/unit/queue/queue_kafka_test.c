@@ -48,10 +48,8 @@ static int resume(void *ctx, uint64_t source, struct arena *arena, struct positi
 static struct queue *open_queue(const struct queue_settings *settings, bool keeps)
 {
 	struct queue *q = NULL;
-	struct err e = {""};
 	const struct queue_kafka_config config = {.settings = settings, .resume = keeps ? resume : NULL};
-	if (queue_kafka_new(&config, &q, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_kafka_new(&config, &q, &why));
 	return q;
 }
 

@@ -75,8 +75,7 @@ static void open_queue(bool by_checkpoint, bool boots_in_order)
 	};
 	if (queue)
 		queue->ops->free(queue);
-	if (queue_log_new(&config, &queue, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&config, &queue, &why));
 }
 
 static void write_clicks(unsigned writer, uint64_t link, unsigned count)

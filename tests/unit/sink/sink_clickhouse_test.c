@@ -18,9 +18,7 @@ static struct arena arena;
 static struct sink *open_at(const char *at)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
-	if (sink_clickhouse_open(at, &settings, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(sink_clickhouse_open(at, &settings, &s, &why));
 	return s;
 }
 

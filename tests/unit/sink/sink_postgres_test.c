@@ -24,9 +24,7 @@ static struct arena arena;
 static struct sink *open_at(const char *at)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
-	if (sink_postgres_open(at, &settings, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(sink_postgres_open(at, &settings, &s, &why));
 	return s;
 }
 

@@ -103,10 +103,8 @@ static void segment_write(void)
 static struct checkpoint begin(enum log_keeper keeper)
 {
 	struct checkpoint c;
-	struct err e = {""};
 	const struct handover_config config = {dir.path, keeper, &fake.base, false};
-	if (checkpoint_handover(&config, NODE, &arena, &c, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(checkpoint_handover(&config, NODE, &arena, &c, &why));
 	return c;
 }
 

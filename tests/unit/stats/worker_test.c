@@ -121,18 +121,15 @@ static int setup(void **state)
 
 static void start(void)
 {
-	struct err e = {""};
 	const struct queue_log_config log = {.log = events, .settings = &kit_settings};
-	if (queue_log_new(&log, &queue, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&log, &queue, &why));
 	const struct stats_worker_config config = {.settings = &settings,
 	                                           .queue = queue,
 	                                           .sink = &fake.base,
 	                                           .folder = dir.path,
 	                                           .seen_ms = 1000,
 	                                           .dedup_secret = dedup_secret};
-	if (stats_worker_start(&config, &worker, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(stats_worker_start(&config, &worker, &why));
 }
 
 static int teardown(void **state)

@@ -215,19 +215,26 @@ TEST(a_change_finds_its_link_by_owner_and_id)
 	             {false, 3, 0, 0},
 	             {false, 4, 0, ERR_NOT_FOUND},
 	             {false, 3, OTHER, ERR_NOT_FOUND}};
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct store_write w = on(STORE_LINK_UPDATE, "name", cases[i].ref_id);
-		w.owner = cases[i].owner;
+	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_PERMIT, STORE_FORBID,
+	                                              STORE_LINK_DELETE, STORE_LINK_SWEEP};
+	for (size_t i = 0; i < ARRAY_LEN(cases) * ARRAY_LEN(kinds); i++) {
+		const enum store_write_kind kind = kinds[i % ARRAY_LEN(kinds)];
+		const size_t c = i / ARRAY_LEN(kinds);
+		const bool is_update = kind == STORE_LINK_UPDATE;
+		struct store_write w = on(kind, "name", cases[c].ref_id);
+		w.owner = cases[c].owner;
+		w.user = 70;
 		w.fields = LINK_TITLE;
 		w.link.title = STR("new");
 		struct view v;
 		struct store_outcome out;
 		assert_int_equal(view_init(&v, &plain, &w, 1), 0);
-		v.names[0].before.link = link_of(3, cases[i].is_alias ? "name" : NULL, ME, 0);
+		v.names[0].before.link = link_of(3, cases[c].is_alias ? "name" : NULL, ME,
+		                                 kind == STORE_LINK_SWEEP ? OVER_MS : 0);
 		decide(&v, &w, 1, &out);
-		assert_int_equal(out.result, cases[i].result);
-		assert_int_equal(name_changes_link(&v.names[0]), cases[i].result == 0);
-		if (out.result == 0) {
+		assert_int_equal(out.result, cases[c].result);
+		assert_int_equal(name_changes_link(&v.names[0]), is_update && out.result == 0);
+		if (is_update && out.result == 0) {
 			assert_string_equal(out.link.title.ptr, "new");
 			assert_string_equal(out.link.url.ptr, "https://old.example/");
 			assert_int_equal(out.link.updated_ms, NOW_MS);

@@ -20,10 +20,7 @@ static struct store *memory_open(void)
 static struct store *fault_open(const char *spec)
 {
 	struct store *s = NULL;
-	struct err e = {""};
-	if (store_fault_open(spec, memory_open(), &s, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(s);
+	MUST(store_fault_open(spec, memory_open(), &s, &why));
 	return s;
 }
 

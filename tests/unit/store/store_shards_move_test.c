@@ -272,14 +272,11 @@ static struct store *open_over(size_t n, bool is_admin)
 {
 	struct str urls[SHARDS];
 	struct store *s = NULL;
-	struct err e = {""};
 	for (size_t i = 0; i < n; i++)
 		urls[i] = str_of(database_kit_urls[i]);
 	const struct store_shards_config config = {
 	    .urls = urls, .count = n, .readers = 8, .writers = 8, .is_admin = is_admin};
-	if (store_shards_open(&config, &s, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(s);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }
 

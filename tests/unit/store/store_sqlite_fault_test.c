@@ -18,29 +18,20 @@ int fdatasync(int fd)
 	return sqlite_sys_fdatasync(fd);
 }
 
-static char folder[KIT_PATH_BYTES];
 enum { BATCHES = 3 };
 
 static bool reads_fail;
 
 static const char *path_in_folder(const char *name)
 {
-	static char path[KIT_PATH_BYTES + 32];
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return path;
-}
-
-static int make_folder(void **state)
-{
-	kit_folder_make(folder);
-	return 0;
+	static char path[TEMP_PATH_BYTES];
+	return temp_path(&test_dir, name, path);
 }
 
 static int remove_folder(void **state)
 {
 	sqlite_sys_clear();
-	kit_folder_remove(folder);
-	return 0;
+	return test_dir_remove(state);
 }
 
 static void remove_files(void)
@@ -362,5 +353,5 @@ TEST(a_batch_that_failed_can_be_handed_in_again)
 int main(void)
 {
 	sqlite_sys_install();
-	return RUN_TESTS(.setup = make_folder, .teardown = remove_folder);
+	return RUN_TESTS(.setup = test_dir_make, .teardown = remove_folder);
 }

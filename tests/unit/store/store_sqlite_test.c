@@ -10,29 +10,19 @@
 #include <sqlite3.h>
 #include <sys/wait.h>
 
-static char folder[KIT_PATH_BYTES];
-static char path[KIT_PATH_BYTES + 32];
+static char path[TEMP_PATH_BYTES];
 
-static int make_folder(void **state)
+static int setup(void **state)
 {
-	kit_folder_make(folder);
-	snprintf(path, sizeof(path), "%s/links.db", folder);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	kit_folder_remove(folder);
-	return 0;
+	int r = test_dir_make(state);
+	temp_path(&test_dir, "links.db", path);
+	return r;
 }
 
 static struct store *store_open(void)
 {
 	struct store *store = NULL;
-	struct err e = {""};
-	if (store_sqlite_open(path, &store, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(store);
+	MUST(store_sqlite_open(path, &store, &why));
 	return store;
 }
 
@@ -331,4 +321,4 @@ TEST(what_a_killed_process_acknowledged_is_there)
 		kill_after(1 + i * 2, i * 40009 % 300000);
 }
 
-TEST_MAIN(.setup = make_folder, .teardown = remove_folder)
+TEST_MAIN(.setup = setup, .teardown = test_dir_remove)
