@@ -224,7 +224,7 @@ def test_a_server_that_was_killed_leaves_what_it_did_not_use(pair):
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
 
 
-def test_a_redis_that_comes_back_empty_is_told_what_was_used(pair, redis):
+def test_a_redis_that_comes_back_empty_learns_what_was_used(pair, redis):
     _, link = limited_link(pair, redirects_limit=LIMIT)
     passed = hammer([(server, LIMIT * 3 // 10) for server in pair], link)
     redis.kill()

@@ -47,7 +47,7 @@ def test_links_are_made_with_new_keys(nursery, env, other, source):
     assert answers[201] >= CREATES - UNLUCKY_MAX, answers
 
 
-def test_links_are_made_with_keys_from_stock_and_no_key_is_lost(nursery, engines, env, other, redis, postgres):
+def test_links_are_made_with_keys_from_the_pool_and_no_key_is_lost(nursery, engines, env, other, redis, postgres):
     """More links than there are keys on the shard: those that would lie in the other database do not keep it from being
     filled again."""
     env |= {"CURT_KEYS_URL": redis.url(), "CURT_KEYS_LOW": 200, "CURT_KEYS_HIGH": 300,

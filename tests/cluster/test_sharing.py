@@ -103,7 +103,7 @@ def test_a_new_limit_of_a_key_holds_on_every_server(together, env, redis):
     assert client.post("/api/v1/links", json={"original_url": "https://example.com/"}).status_code == 429
 
 
-def test_without_keys_in_stock_links_are_followed_and_aliases_given(nursery, env, redis):
+def test_without_keys_in_the_pool_links_are_followed_and_aliases_given(nursery, env, redis):
     link = nursery("--workers", "1", env=env).create("https://example.com/before")["key"]
     server = nursery("--workers", "1", env={**env, "CURT_KEYS_SOURCE": "pool", "CURT_KEYS_URL": redis.url()})
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_claimed_keys_come_from_links_that_are_over_and_lead_to_the_new_target(n
     assert metric(server, "curt_keys_taken_total") >= len(made)
 
 
-def test_nothing_of_it_is_told_by_a_server_that_shares_nothing(nursery):
+def test_a_server_that_shares_nothing_publishes_nothing(nursery):
     server = nursery("--workers", "1")
     text = server.get("/metrics").text
     for name in ("curt_shared_cache", "curt_limits_", "curt_keys_available"):

@@ -159,7 +159,7 @@ def test_a_filter_that_forgets_everything_lets_no_duplicate_through(nursery, bac
 
 
 @pytest.mark.parametrize("sink", ["clickhouse", "postgres", "sqlite"] if full() else ["clickhouse"])
-def test_a_broker_that_is_away_grows_the_spool_which_drains_when_it_is_back(nursery, backends, tmp_path, sink):
+def test_a_broker_that_is_down_grows_the_spool_which_drains_when_it_is_back(nursery, backends, tmp_path, sink):
     if not backends.get("kafka").is_real:
         pytest.skip("the mock of a broker cannot be started again")
     way = Way(nursery, backends, "kafka", sink, SMALL)

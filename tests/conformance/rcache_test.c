@@ -151,7 +151,7 @@ TEST(a_change_is_heard_by_every_server_and_by_the_one_that_made_it)
 	arena_release(&arena);
 }
 
-TEST(what_has_no_key_is_told_to_every_server)
+TEST(what_has_no_key_is_published_to_every_server)
 {
 	a.cache->ops->tell(a.cache, STR("accounts"));
 	rcache_kit_wait_told(&a, "accounts");

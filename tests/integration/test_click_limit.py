@@ -365,7 +365,7 @@ def test_a_full_log_refuses_and_costs_nothing_of_the_limit(serve, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "10", True, [], 2 ** 53 + 1, 2 ** 64])
-def test_a_limit_that_is_none_is_refused(counting, bad):
+def test_an_invalid_limit_is_refused(counting, bad):
     key = limited(counting, 7)
     for response in (counting.post("/api/v1/links", json={"original_url": URL, "max_clicks": bad}),
                      counting.patch(f"/api/v1/links/{key}", json={"max_clicks": bad})):

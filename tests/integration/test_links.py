@@ -145,7 +145,7 @@ def test_base36_keys_and_aliases_are_read_without_regard_to_case(serve):
 
 # Expiry
 
-def test_a_link_lives_for_two_years_unless_told_otherwise(server):
+def test_a_link_lives_for_two_years_by_default(server):
     link = server.create()
     assert moment(link["expires_at"]) - moment(link["created_at"]) == datetime.timedelta(days=730)
 

@@ -95,7 +95,7 @@ def test_the_right_password_leads_on_by_get(doors, door):
     assert doors.get(f"/{door}", key=None).status_code == 401, "the next visitor is asked again"
 
 
-def test_a_wrong_password_is_told_and_leads_nowhere(doors, door):
+def test_a_wrong_password_is_reported_and_leads_nowhere(doors, door):
     for wrong in (SECRET + " ", SECRET.lower(), SECRET[:-1], "x", " ", "x" * 1000):
         response = knock(doors, door, wrong)
         assert assert_problem(response, 401)["type"] == "urn:curt:wrong-password"

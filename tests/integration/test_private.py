@@ -299,7 +299,7 @@ def test_the_list_tells_owners_whom_they_let_in_but_no_addresses_and_survives_a_
 
 
 @pytest.mark.parametrize("user", ["0", "999999", "nobody@example.com", "-1", "x", "%ff", "18446744073709551616", "%00"])
-def test_a_user_who_is_none_cannot_be_put_on_a_list(scene, user):
+def test_an_unknown_user_cannot_be_put_on_a_list(scene, user):
     key = scene.private()
     for method in ("PUT", "DELETE"):
         assert_problem(scene.owner.request(method, f"/api/v1/links/{key}/permissions/{user}"), 404)

@@ -54,14 +54,14 @@ def test_every_session_is_another(desk, ada):
     assert len({person.cookie for person in people}) == len({person.csrf for person in people}) == 4
 
 
-def test_a_key_is_told_who_it_is(desk, ada):
+def test_a_key_learns_who_it_is(desk, ada):
     key = key_of(desk, ada, scopes=["read", "stats"], expires_at="2099-01-01")["key"]
     assert desk.get(SESSION, key=key).json() == {"user": ada, "rights": ["read", "stats"], "csrf_token": None,
                                                  "expires_at": "2099-01-01T00:00:00Z"}
     assert desk.get(SESSION).json()["rights"] == ["read", "stats", "create", "delete", "admin"]
 
 
-def test_nobody_is_told_so(desk):
+def test_an_anonymous_caller_is_told_so(desk):
     refusal = desk.get(SESSION, key=None)
     assert_problem(refusal, 401)
     assert "WWW-Authenticate" in refusal.headers
@@ -69,7 +69,7 @@ def test_nobody_is_told_so(desk):
     assert_problem(desk.delete(SESSION), 401)
 
 
-def test_whoever_cannot_sign_in_learns_nothing_about_why(desk, ada):
+def test_a_failed_sign_in_reveals_nothing(desk, ada):
     off = make_user(desk, "editor")
     assert desk.patch(f"/api/v1/users/{off['id']}", json={"enabled": False}).status_code == 200
     without = make_user(desk, "editor", password=None)
@@ -91,7 +91,7 @@ def test_whoever_cannot_sign_in_learns_nothing_about_why(desk, ada):
     '{"email": "ada@example.com", "password": "%s"}' % ("x" * 1025),
     '{"email": "%s@example.com", "password": "x"}' % ("x" * 300),
 ])
-def test_a_request_that_is_none_is_refused(desk, body):
+def test_a_malformed_request_is_refused(desk, body):
     response = desk.request("POST", SESSION, key=None, data=body)
     assert_problem(response, 400)
     assert "Set-Cookie" not in response.headers

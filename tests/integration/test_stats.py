@@ -77,7 +77,7 @@ def test_an_ad_without_impressions_in_the_window_is_not_told(counting):
     ("?timeWindowMinutes=-1", "whole number"), ("?timeWindowMinutes=1.5", "whole number"),
     ("?timeWindowMinutes=1e3", "whole number"), ("?timeWindowMinutes=%35x", "whole number"),
     ("?timeWindowMinutes=99999999999999999999", "whole number"), ("?timeWindowMinutes=0x10", "whole number")])
-def test_a_window_that_is_none_gets_400(counting, query, word):
+def test_an_invalid_window_gets_400(counting, query, word):
     assert_problem(counting.get(f"/stats{query}", key=None), 400, "timeWindowMinutes", word)
 
 
@@ -94,7 +94,7 @@ def test_a_link_that_nobody_followed_has_none(counting, key):
     assert stats["by"] == {dim: [] for dim in DIMS}
 
 
-def test_clicks_are_told_by_what_is_known_about_them(counting, key):
+def test_clicks_are_reported_by_what_is_known_about_them(counting, key):
     follow(counting, key, 3, FIREFOX, Referer="https://www.example.org/page?x=1", Accept_Language="de-CH, de;q=0.9")
     follow(counting, key, 2, IPHONE, Accept_Language="fr")
     follow(counting, key, 1, GOOGLEBOT)
@@ -177,7 +177,7 @@ def test_the_series_has_every_step_of_the_range(counting, key, step, seconds):
     assert stats["clicks"] == 2
 
 
-def test_by_chooses_what_is_told(counting, key):
+def test_by_chooses_what_is_reported(counting, key):
     stats = link_stats(counting, key, "?by=browser,os")
     assert set(stats["by"]) == {"browser", "os"} and "series" not in stats and "step" not in stats
     stats = link_stats(counting, key, "?by=month,country")
@@ -480,7 +480,7 @@ def test_the_country_header_has_the_name_that_was_set(serve):
     assert [visit["country"] for visit in visits(server, "here")] == ["SE"]
 
 
-def test_addresses_are_not_kept_on_request_but_visitors_are_still_told_apart(serve):
+def test_addresses_are_not_kept_on_request_but_visitors_are_still_distinguished(serve):
     server = proxied(serve, "--events-address", "none")
     for number in range(3):
         follow(server, "here", 2, X_Forwarded_For=f"203.0.113.{number}")
@@ -492,7 +492,7 @@ def test_addresses_are_not_kept_on_request_but_visitors_are_still_told_apart(ser
         assert b"\xcb\x00\x71" not in path.read_bytes(), "nor in the log"
 
 
-def test_visitors_are_told_apart_by_address_and_agent(serve):
+def test_visitors_are_distinguished_by_address_and_agent(serve):
     server = proxied(serve)
     for number in range(40):
         follow(server, "here", 2, FIREFOX, X_Forwarded_For=f"203.0.113.{number}")
@@ -502,7 +502,7 @@ def test_visitors_are_told_apart_by_address_and_agent(serve):
     assert stats["clicks"] == 120 and 75 <= stats["unique_visitors"] <= 85
 
 
-def test_the_books_of_a_quiet_server_are_all_there(server):
+def test_the_reconciliation_of_a_quiet_server_is_complete(server):
     assert set(books(server)) == {
         "redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_rollups", "clicks_pending",
         "impressions_accepted", "impressions_consumed", "impressions_counted", "impressions_pending", "orphans_logged",

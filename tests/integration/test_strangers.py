@@ -89,7 +89,7 @@ def test_another_address_is_not_concerned(street, address):
     assert street.get("/there", key=None).status_code == 302
 
 
-def test_every_key_that_is_none_is_a_miss(street, address):
+def test_every_unknown_key_is_a_miss(street, address):
     """However it is asked for."""
     misses = [("GET", "/missing-{}"), ("HEAD", "/missing-{}"), ("GET", "/missing-{}+"), ("GET", "/%zz{}"),
               ("GET", "/not.a.key.{}"), ("POST", "/missing-{}")]
@@ -165,7 +165,7 @@ def test_a_flood_of_addresses_does_not_wash_out_those_who_were_wrong_most(street
     assert ask(street, "/there", address).status_code == 429
 
 
-def test_it_is_five_hundred_a_minute_unless_told_otherwise(nursery):
+def test_it_is_five_hundred_a_minute_by_default(nursery):
     server = nursery.server("--workers", "2", env={"CURT_LIMITS_MISSES": None}).start()
     server.create(URL, alias="there")
     wire = server.connect()

@@ -227,7 +227,7 @@ def sweep_until_cut_off(client):
 
 # Aliases rest
 
-def test_a_rested_alias_is_free_when_it_has_rested(serve):
+def test_a_quarantined_alias_is_free_after_its_quarantine(serve):
     server = serve(*NEVER, "--keys-quarantine", "2s")
     owner, other = make_person(server), make_person(server)
     ends = {alias: owner.create_ending(600, alias=alias)["expires_at"] for alias in ("swept", "left-there")}
@@ -240,7 +240,7 @@ def test_a_rested_alias_is_free_when_it_has_rested(serve):
         assert taken.json()["key"] == alias and server.target(alias) == "https://example.com/new"
 
 
-def test_no_rest_is_no_rest(serve):
+def test_a_quarantine_of_zero_is_none(serve):
     server = serve(*NEVER, "--keys-quarantine", "0ms")
     owner, other = make_person(server), make_person(server)
     wait_until(owner.create_ending(500, alias="restless")["expires_at"])

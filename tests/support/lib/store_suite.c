@@ -482,7 +482,7 @@ TEST(another_create_under_the_same_key_is_refused)
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
 }
 
-TEST(idempotency_keys_belong_to_whoever_asks)
+TEST(idempotency_keys_belong_to_the_caller)
 {
 	struct store_write mine = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &mine), 0);
@@ -503,7 +503,7 @@ TEST(idempotency_keys_belong_to_whoever_asks)
 	assert_link(&again.link, &theirs.link);
 }
 
-TEST(a_replay_gives_the_link_whoever_owns_it_now)
+TEST(a_replay_gives_the_link_even_when_its_owner_has_changed)
 {
 	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &w), 0);

@@ -55,7 +55,7 @@ TEST(a_private_link_tells_whether_somebody_is_on_its_list)
 	}
 }
 
-TEST(a_private_link_is_told_by_its_name_and_by_its_row)
+TEST(a_private_link_is_recognised_by_its_name_and_by_its_row)
 {
 	uint64_t guest = create_user(NULL, ROLE_VIEWER);
 	struct store_write w = kit_alias(&suite.arena, 1ULL << 33, "name");

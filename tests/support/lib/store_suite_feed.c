@@ -81,7 +81,7 @@ TEST(what_failed_is_not_told)
 	assert_entry(&page.entries[0], FEED_LINK_MADE, 3, "g3", NULL);
 }
 
-TEST(changes_of_one_batch_are_told_in_their_order)
+TEST(changes_of_one_batch_are_reported_in_their_order)
 {
 	create_alias(1, "old");
 	struct feed_cursor cursor = feed_end(false);
@@ -154,7 +154,7 @@ TEST(pages_cover_the_feed_once)
 	assert_int_equal(next, CHANGES + 1);
 }
 
-TEST(who_lags_behind_what_was_pruned_is_told_so)
+TEST(a_reader_behind_what_was_pruned_gets_an_error)
 {
 	create_generated(1);
 	struct feed_cursor early = feed_end(false);

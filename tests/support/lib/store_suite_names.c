@@ -41,7 +41,7 @@ static void create_and_reap(uint64_t id, const char *name)
 
 /* --- reap --- */
 
-TEST(a_reap_takes_only_what_is_over)
+TEST(a_sweep_removes_only_what_has_expired)
 {
 	const int64_t now_ms = 5000;
 	const struct {
@@ -229,7 +229,7 @@ TEST(a_key_that_somebody_has_does_not_come_back)
 
 /* --- rest --- */
 
-TEST(the_name_of_a_reaped_link_rests_for_others)
+TEST(the_name_of_a_swept_link_is_quarantined_for_others)
 {
 	create_and_reap(1, "name");
 	struct store_write early = take(2, "name", OTHER_OWNER, OVER_MS + REST_MS - 1);
@@ -240,7 +240,7 @@ TEST(the_name_of_a_reaped_link_rests_for_others)
 	assert_int_equal(find(0, "name", NULL), 0);
 }
 
-TEST(a_rest_counts_from_the_moment_the_link_was_over)
+TEST(a_quarantine_begins_when_the_link_expired)
 {
 	struct store_write made[] = {mortal(1, "late"), mortal(2, "long-ago")};
 	assert_int_equal(store_apply(suite.store, made, 2), 0);
@@ -256,7 +256,7 @@ TEST(a_rest_counts_from_the_moment_the_link_was_over)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-TEST(a_generated_key_does_not_get_a_resting_name_of_somebody_else)
+TEST(a_generated_key_does_not_get_a_quarantined_name_of_another_user)
 {
 	create_and_reap(1, "g5");
 	create_and_reap(2, "g6");
@@ -271,7 +271,7 @@ TEST(a_generated_key_does_not_get_a_resting_name_of_somebody_else)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-TEST(a_rest_without_end_is_one)
+TEST(a_quarantine_may_be_endless)
 {
 	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
 	batch[1].quarantine_ms = UINT64_MAX;
@@ -305,7 +305,7 @@ TEST(a_create_that_fails_removes_nobody)
 }
 
 /* A rest that was forgotten is told by a clock that goes back. */
-TEST(names_that_have_rested_are_forgotten_and_others_stay)
+TEST(names_after_their_quarantine_are_forgotten_and_others_stay)
 {
 	enum { NAMES = 40 };
 	for (uint64_t i = 1; i <= NAMES; i++) {

@@ -616,7 +616,7 @@ TEST(an_ended_session_is_over_and_another_of_the_same_user_is_not)
 	assert_true(holds(&other));
 }
 
-TEST(a_token_without_a_row_is_none)
+TEST(a_token_without_a_row_is_invalid)
 {
 	struct caller found;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
@@ -734,7 +734,7 @@ TEST(a_user_is_found_by_id_and_by_email_address_in_any_case)
 	assert_int_equal(user_of(0).id, 0);
 }
 
-TEST(an_address_stands_for_whoever_has_it_now)
+TEST(an_address_stands_for_its_current_user)
 {
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	assert_int_equal(user_named(STR("bob@example.com")).id, 0);

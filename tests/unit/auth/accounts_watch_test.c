@@ -100,7 +100,7 @@ static void wait_for_a_run(void)
 	}
 }
 
-TEST(the_watcher_looks_by_itself_and_when_it_is_told)
+TEST(the_watcher_looks_by_itself_and_when_it_is_woken)
 {
 	uint64_t one = make_key("one"), two = make_key("two");
 	assert_int_equal(find("one"), ACCOUNT_FOUND);

@@ -52,7 +52,7 @@ TEST(it_has_only_bytes_that_a_cookie_may_have)
 	}
 }
 
-TEST(with_any_character_changed_added_or_taken_away_it_is_none)
+TEST(with_any_character_changed_added_or_removed_it_is_invalid)
 {
 	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+/ ";
 	char text[SESSION_TEXT_BYTES];

@@ -201,7 +201,7 @@ TEST(a_text_that_looks_like_a_failure_is_an_answer, puppet_start, puppet_stop)
 	buf_release(&answer);
 }
 
-TEST(an_answer_that_breaks_off_is_none, puppet_start, puppet_stop)
+TEST(a_truncated_answer_is_an_error, puppet_start, puppet_stop)
 {
 	struct buf answer = {0};
 	struct str cut = STR("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc\0");
@@ -250,7 +250,7 @@ TEST(a_call_ends_when_it_is_let_go, puppet_start, puppet_stop)
 	assert_int_equal((intptr_t)wait_for_ever(&e), ERR_UNAVAILABLE);
 }
 
-TEST(a_server_that_is_away_is_said_to_be)
+TEST(a_server_that_is_down_is_reported)
 {
 	struct clickhouse *c;
 	struct err e = {""};

@@ -245,7 +245,7 @@ TEST(a_large_pipeline_does_not_wait_for_itself)
 	pg_pool_free(p);
 }
 
-TEST(errors_are_told_apart)
+TEST(errors_are_distinguished)
 {
 	database_kit_need();
 	static const struct {

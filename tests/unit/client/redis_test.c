@@ -326,7 +326,7 @@ TEST(a_server_that_became_a_replica_fails_the_connection)
 	redis_free(r);
 }
 
-TEST(a_listener_hears_what_is_published_and_is_told_when_nothing_is)
+TEST(a_listener_hears_what_is_published_and_when_nothing_is)
 {
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r), *speaker = take(r);
@@ -347,7 +347,7 @@ TEST(a_listener_hears_what_is_published_and_is_told_when_nothing_is)
 
 /* --- Sentinel, as far as one server can play it; the whole is in tests/cluster --- */
 
-TEST(sentinels_that_are_away_are_said_to_be)
+TEST(sentinels_that_are_down_are_reported)
 {
 	struct redis *r = open_url("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main");
 	struct err e = {""};

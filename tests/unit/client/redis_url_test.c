@@ -82,7 +82,7 @@ TEST(sentinels_are_a_list_and_the_primary_has_a_name)
 	redis_url_release(&u);
 }
 
-TEST(sets_of_sentinels_are_told_apart_and_not_by_the_order_of_their_list)
+TEST(sets_of_sentinels_are_distinguished_and_not_by_the_order_of_their_list)
 {
 	struct redis_url u, same, other;
 	parse("redis+sentinel://b:2,a:7,a:5/mymaster", &u);

@@ -252,7 +252,7 @@ TEST(of_several_streams_the_largest_total_is_shown)
 	assert_shown(5, 9);
 }
 
-TEST(a_server_that_is_away_counts_nothing_and_says_so)
+TEST(a_server_that_is_down_counts_nothing_and_says_so)
 {
 	struct err e;
 	struct counter one = {.link = 1};
@@ -293,7 +293,7 @@ static void find_untold(void)
 	} while (cursor != 0);
 }
 
-TEST(totals_are_untold_until_the_store_has_them)
+TEST(totals_are_dirty_until_the_store_has_them)
 {
 	begin();
 	start_at(10, 5, 6);

@@ -209,7 +209,7 @@ TEST(damage_in_larger_segments_is_found_too)
 	}
 }
 
-TEST(the_reader_goes_no_further_than_it_is_told)
+TEST(the_reader_goes_no_further_than_its_bound)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
@@ -291,7 +291,7 @@ TEST(a_missing_segment_is_not_found)
 }
 
 /* For every N the N-th read fails: an error with a sentence, and never a record that is not there. */
-TEST(a_read_that_fails_is_told_and_leaks_nothing)
+TEST(a_read_that_fails_is_reported_and_leaks_nothing)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	sample.data[sample.at[3] + 9] ^= 1; /* so that the rest is searched, too */

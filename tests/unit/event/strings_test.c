@@ -34,7 +34,7 @@ TEST(what_was_added_is_found_where_it_stands)
 	}
 }
 
-TEST(texts_with_the_same_hash_are_told_apart)
+TEST(texts_with_the_same_hash_are_distinguished)
 {
 	struct strings *s = *state;
 	strings_add(s, STR("one"), STRINGS_SLOTS - 1, 100);

@@ -100,7 +100,7 @@ TEST(a_whole_segment_is_called_so)
 	assert_true(says("3 clicks, 2 orphan visits, 2 impressions; whole\n"));
 }
 
-TEST(an_end_by_recovery_is_told)
+TEST(an_end_by_recovery_is_reported)
 {
 	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
 	sample.len += event_encode_end(sample.data + sample.len, sample.segment, sample.len, sample.count,
@@ -176,7 +176,7 @@ TEST(an_empty_folder_is_fine_and_a_missing_one_is_not)
 	assert_non_null(strstr(e.text, "/nowhere/at/all"));
 }
 
-TEST(a_segment_that_cannot_be_read_is_told_and_the_others_are_looked_at)
+TEST(a_segment_that_cannot_be_read_is_reported_and_the_others_are_looked_at)
 {
 	struct err e = {""};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);

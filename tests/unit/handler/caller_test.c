@@ -191,7 +191,7 @@ TEST(the_session_is_found_among_other_cookies)
 	assert_cookie("a=\"b; curt_session=abc", "abc");
 }
 
-TEST(what_only_looks_like_the_session_is_none)
+TEST(what_only_looks_like_a_session_is_ignored)
 {
 	assert_cookie("", NULL);
 	assert_cookie("curt_session", NULL);
@@ -214,7 +214,7 @@ TEST(what_only_looks_like_the_session_is_none)
 	assert_null(auth_session_cookie(&none).ptr);
 }
 
-TEST(two_sessions_are_none_and_twice_the_same_is_one)
+TEST(two_sessions_are_refused_and_the_same_twice_is_one)
 {
 	assert_cookie("curt_session=abc; curt_session=def", NULL);
 	assert_cookie("curt_session=abc; curt_session=", NULL);

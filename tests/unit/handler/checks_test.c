@@ -37,7 +37,7 @@ static int forget(void **state)
 	return 0;
 }
 
-TEST(each_answer_is_told)
+TEST(each_answer_is_reported)
 {
 	struct check_result results[2];
 	struct checks *c = start(LONG_MS, LONG_MS);

@@ -213,7 +213,7 @@ TEST(links_and_accounts_of_the_same_name_are_apart)
 	assert_true(misses("192.0.2.1:1"));
 }
 
-TEST(a_bound_of_0_is_none)
+TEST(a_bound_of_0_means_no_bound)
 {
 	settings.guess_limits = (struct guess_limits){.throttle_ms = 900000};
 	for (int i = 0; i < 1000; i++) {

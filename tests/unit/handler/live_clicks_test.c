@@ -44,7 +44,7 @@ TEST(the_larger_of_both_counts_is_shown)
 		assert_int_equal(links[i].clicks, i % 3 == 0 || i < 400 ? 500 : i + 100);
 }
 
-TEST(counters_that_are_away_leave_what_the_store_says)
+TEST(counters_that_are_down_leave_what_the_store_says)
 {
 	fake.is_away = true;
 	live_clicks_show(&api, links, MANY);

@@ -874,7 +874,7 @@ static void tell_until_closed(struct str bytes)
 		tell(bytes);
 }
 
-TEST(a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off)
+TEST(a_peer_that_is_too_far_behind_gets_no_more_and_is_then_cut_off)
 {
 	struct http_settings s = usual;
 	s.head_ms = 200;

@@ -77,7 +77,7 @@ static void drain(int db, size_t n, struct pipe_seen *seen)
 	}
 }
 
-TEST(a_stock_below_the_lower_mark_is_filled_to_the_upper_one)
+TEST(a_keys_db_below_the_lower_mark_is_filled_to_the_upper_one)
 {
 	struct pipe_seen seen;
 	struct keygen *g = start(STOCKS);
@@ -94,7 +94,7 @@ TEST(a_stock_below_the_lower_mark_is_filled_to_the_upper_one)
 	pipe_seen_release(&seen);
 }
 
-TEST(several_generators_share_the_stocks_and_make_no_key_twice)
+TEST(several_generators_share_the_keys_dbs_and_make_no_key_twice)
 {
 	struct pipe_seen seen;
 	struct keygen *first = start(1), *second = start(1);
@@ -138,7 +138,7 @@ TEST(a_generator_that_was_succeeded_adds_nothing)
 }
 
 /* It counts and adds nothing, as when its disk is full. A sequence counts also what is rolled back. */
-TEST(keys_that_a_stock_does_not_take_are_kept_until_it_does)
+TEST(keys_that_a_keys_db_does_not_take_are_kept_until_it_does)
 {
 	struct pipe_seen seen;
 	struct keygen_sums sums;
@@ -169,7 +169,7 @@ TEST(keys_that_a_stock_does_not_take_are_kept_until_it_does)
 	pipe_seen_release(&seen);
 }
 
-TEST(a_stock_that_is_away_does_not_keep_it_from_the_others)
+TEST(a_keys_db_that_is_down_does_not_keep_it_from_the_others)
 {
 	struct keys_db *away = NULL;
 	database_kit_need();

@@ -86,7 +86,7 @@ TEST(keys_that_come_back_are_there_again, database_kit_renew, database_kit_calm)
 	keys_db_free(s);
 }
 
-TEST(whoever_has_a_smaller_fencing_number_adds_nothing, database_kit_renew, database_kit_calm)
+TEST(a_smaller_fencing_number_adds_nothing, database_kit_renew, database_kit_calm)
 {
 	struct keys_db *old = open_here(), *new = open_here();
 	size_t added = 0;
@@ -212,7 +212,7 @@ TEST(a_layout_of_a_newer_version_is_left_alone, database_kit_renew, database_kit
 	keys_db_free(s);
 }
 
-TEST(a_database_that_is_away_is_told_apart_from_an_empty_one)
+TEST(a_database_that_is_down_is_distinguished_from_an_empty_one)
 {
 	struct keys_db *s = NULL;
 	struct source_key key;

@@ -160,7 +160,7 @@ static size_t collect(struct pipe_seen *seen)
 	return seen->count;
 }
 
-TEST(a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_stocks)
+TEST(a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_keys_dbs)
 {
 	struct pipe_seen seen;
 	struct keysync *s = start(SHELVES);
@@ -204,7 +204,7 @@ TEST(when_one_stops_another_takes_its_shards)
 	pipe_seen_release(&seen);
 }
 
-TEST(what_a_shard_refuses_goes_back_to_the_stock)
+TEST(what_a_shard_refuses_goes_back_to_the_keys_db)
 {
 	struct pipe_seen seen;
 	struct keysync *s = start(SHELVES);
@@ -296,7 +296,7 @@ TEST(a_push_whose_answer_is_late_is_settled_when_the_server_is_back)
 	pipe_seen_release(&seen);
 }
 
-TEST(empty_and_absent_stocks_are_passed_over)
+TEST(empty_and_absent_keys_dbs_are_passed_over)
 {
 	struct keys_db *away = NULL, *here = dbs[0];
 	need_servers();

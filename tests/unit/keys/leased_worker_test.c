@@ -142,7 +142,7 @@ static size_t lines_with(const char *path, const char *text)
 }
 
 /* Its lease can be had each time: that alone is no news. */
-TEST(a_place_that_goes_on_failing_is_told_once, test_dir_make, test_dir_remove)
+TEST(a_place_that_goes_on_failing_is_reported_once, test_dir_make, test_dir_remove)
 {
 	char path[sizeof(test_dir.path) + 8];
 	snprintf(path, sizeof(path), "%s/log", test_dir.path);

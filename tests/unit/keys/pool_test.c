@@ -133,7 +133,7 @@ TEST(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left, key_lists_
 	pool->ops->free(pool);
 }
 
-TEST(a_shard_that_is_away_is_skipped, key_lists_open, key_lists_close)
+TEST(a_shard_that_is_down_is_skipped, key_lists_open, key_lists_close)
 {
 	fill(0, 0, 500);
 	fill(1, 1000, 100);

@@ -80,7 +80,7 @@ TEST(what_comes_back_is_taken_first)
 	key_list_free(s);
 }
 
-TEST(whoever_has_a_smaller_fencing_number_pushes_nothing)
+TEST(a_smaller_fencing_number_pushes_nothing)
 {
 	struct redis_key_list *old = open_here(), *new = open_at(server->url);
 	const uint64_t large = (UINT64_C(1) << 62) + 1; /* a double cannot tell it from its neighbour */
@@ -115,7 +115,7 @@ TEST(a_batch_that_is_pushed_again_is_there_once)
 }
 
 /* A push whose answer is lost is uncertain, a push that never left is not. */
-TEST(a_lost_answer_is_told_apart_from_a_server_that_is_away)
+TEST(a_lost_answer_is_distinguished_from_a_server_that_is_down)
 {
 	struct relay *relay;
 	struct redis_key_list *direct = open_here(), *s = open_through(&relay);

@@ -84,7 +84,7 @@ TEST(the_folder_is_made_when_it_is_missing)
 	leases_free(l);
 }
 
-TEST(a_folder_that_has_gone_is_told_in_words)
+TEST(a_folder_that_has_gone_is_reported_in_words)
 {
 	char path[TEMP_PATH_BYTES];
 	struct leases *l = NULL;

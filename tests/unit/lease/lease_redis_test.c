@@ -117,7 +117,7 @@ TEST(a_release_that_was_not_heard_is_repeated, redis_kit_renew)
 	leases_free(other);
 }
 
-TEST(a_server_that_is_away_is_told_by_ping, redis_kit_renew)
+TEST(a_server_that_is_down_is_reported_by_ping, redis_kit_renew)
 {
 	redis_kit_need();
 	struct leases *l;

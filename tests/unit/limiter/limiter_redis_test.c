@@ -78,7 +78,7 @@ TEST(no_budget_is_ever_without_an_end, redis_kit_renew)
 	l->ops->free(l);
 }
 
-TEST(a_node_that_is_away_leaves_only_its_own_budgets_unsettled, redis_kit_renew)
+TEST(a_node_that_is_down_leaves_only_its_own_budgets_unsettled, redis_kit_renew)
 {
 	struct limiter *l = open_limiter(), *other = open_limiter();
 	first_owner += USES;

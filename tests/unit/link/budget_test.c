@@ -9,7 +9,7 @@ static struct budget *budget_with(struct budgets *b, uint64_t creates, uint64_t 
 	return one;
 }
 
-TEST(without_a_bound_everything_passes_and_nothing_is_told)
+TEST(without_a_bound_everything_passes_and_nothing_is_reported)
 {
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 0, 1000);

@@ -20,7 +20,7 @@ static void count(struct click_limit *g, uint64_t used)
 	click_limit_count(g, click_limit_round(g), used);
 }
 
-TEST(a_link_has_one_gate_at_one_address)
+TEST(a_link_has_one_click_limit_at_one_address)
 {
 	struct click_limit *first = click_limits_get(click_limits, 5),
 	                   *other = click_limits_get(click_limits, 6);
@@ -33,7 +33,7 @@ TEST(a_link_has_one_gate_at_one_address)
 	assert_ptr_equal(click_limits_get(click_limits, 6), other);
 }
 
-TEST(an_uncounted_gate_lets_nobody_through)
+TEST(an_uncounted_click_limit_lets_nobody_through)
 {
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	assert_false(click_limit_is_counted(g));
@@ -45,7 +45,7 @@ TEST(an_uncounted_gate_lets_nobody_through)
 	assert_true(click_limit_take(g, 10));
 }
 
-TEST(a_gate_is_counted_once)
+TEST(a_click_limit_is_counted_once)
 {
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	count(g, 3);
@@ -55,7 +55,7 @@ TEST(a_gate_is_counted_once)
 	assert_false(click_limit_take(g, 5));
 }
 
-TEST(a_gate_gives_exactly_what_is_left)
+TEST(a_click_limit_gives_exactly_what_is_left)
 {
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	count(g, 7);
@@ -85,7 +85,7 @@ TEST(more_clicks_than_the_limit_are_spent)
 	assert_true(click_limit_is_spent(huge, 10));
 }
 
-TEST(a_gate_whose_limit_was_changed_is_counted_again)
+TEST(a_click_limit_whose_limit_was_changed_is_counted_again)
 {
 	struct click_limit *changed = click_limits_get(click_limits, 1),
 	                   *other = click_limits_get(click_limits, 2);
@@ -153,7 +153,7 @@ static void *ask_for_all(void *arg)
 	return (void *)sum;
 }
 
-TEST(threads_get_the_same_gates)
+TEST(threads_get_the_same_click_limits)
 {
 	pthread_t threads[THREADS];
 	void *sums[THREADS];

@@ -59,7 +59,7 @@ TEST(other_settings_than_the_stores_are_refused_with_what_would_be_right)
 	store_free(s);
 }
 
-TEST(damage_is_told_and_not_guessed_at)
+TEST(damage_is_reported_and_not_guessed_at)
 {
 	struct store *s = store_new();
 	struct key_cipher cipher;
@@ -69,7 +69,7 @@ TEST(damage_is_told_and_not_guessed_at)
 	store_free(s);
 }
 
-TEST(a_store_that_fails_is_told)
+TEST(a_store_that_fails_is_reported)
 {
 	struct store *inner = store_new(), *s = NULL;
 	struct key_cipher cipher;

@@ -284,7 +284,7 @@ TEST(a_private_link_without_an_owner_is_for_admins)
 	assert_verdict(resolve_as((struct link_resolve){.sees_all = true}, NOW), LINK_OPEN);
 }
 
-TEST(those_who_ask_together_are_told_apart)
+TEST(those_who_ask_together_are_distinguished)
 {
 	create((struct link_record){.is_private = true});
 	let(STORE_PERMIT, fx.friend);
@@ -528,7 +528,7 @@ TEST(a_link_removed_by_its_row_leaves_the_cache)
 	assert_int_equal(reap_row(generated, NOW), ERR_NOT_FOUND);
 }
 
-TEST(the_alias_of_a_removed_link_rests_as_the_settings_say)
+TEST(the_alias_of_a_removed_link_is_quarantined_as_the_settings_say)
 {
 	struct link_record other = {.key = STR("k"), .owner = fx.stranger};
 	assert_int_equal(reap_row(create((struct link_record){.expires_ms = NOW}), NOW), 0);
@@ -536,7 +536,7 @@ TEST(the_alias_of_a_removed_link_rests_as_the_settings_say)
 	assert_int_equal(create_at(other, NOW + REST_MS, NULL), 0);
 }
 
-TEST(an_alias_rests_too_when_somebody_wants_it_before_it_was_swept)
+TEST(an_alias_is_quarantined_too_when_it_is_wanted_before_it_was_swept)
 {
 	struct link_record other = {.key = STR("k"), .owner = fx.stranger}, own = {.key = STR("k")};
 	create((struct link_record){.expires_ms = NOW});
@@ -544,7 +544,7 @@ TEST(an_alias_rests_too_when_somebody_wants_it_before_it_was_swept)
 	assert_int_equal(create_at(own, NOW + REST_MS - 1, NULL), 0);
 }
 
-TEST(links_that_may_go_are_told)
+TEST(links_that_may_go_are_reported)
 {
 	uint64_t ids[4], id = create((struct link_record){.expires_ms = NOW});
 	struct store_expired over = {.now_ms = NOW - 1, .max = ARRAY_LEN(ids), .ids = ids};

@@ -315,7 +315,7 @@ static void our_own_entry_is_still_there(void *ctx)
 	assert_non_null(cache_find(links_cache(fx.links), watched_key));
 }
 
-TEST(a_change_is_told_before_the_own_cache_forgets)
+TEST(a_change_is_published_before_the_own_cache_forgets)
 {
 	watched_key = create();
 	assert_int_equal(resolve(fx.links, watched_key, NULL), 0);
@@ -325,7 +325,7 @@ TEST(a_change_is_told_before_the_own_cache_forgets)
 	assert_true(rcache_double_is_marked(&fx.rcache, watched_key));
 }
 
-TEST(a_change_that_is_not_sure_is_told_too)
+TEST(an_uncertain_change_is_published_too)
 {
 	struct str key = create();
 	assert_int_equal(resolve(fx.links, key, NULL), 0);
@@ -335,7 +335,7 @@ TEST(a_change_that_is_not_sure_is_told_too)
 	assert_null(cache_find(links_cache(fx.links), key));
 }
 
-TEST(a_change_that_did_not_happen_is_told_to_nobody)
+TEST(a_change_that_did_not_happen_is_not_published)
 {
 	struct str key = create();
 	fx.rcache.changes = 0;

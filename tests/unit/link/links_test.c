@@ -214,7 +214,7 @@ TEST(a_disabled_link_is_not_found_but_stays)
 	assert_int_equal(resolve(STR("k"), NULL), 0);
 }
 
-TEST(an_expired_link_is_not_found_and_can_be_reaped)
+TEST(an_expired_link_is_not_found_and_can_be_swept)
 {
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 5000});
@@ -237,7 +237,7 @@ TEST(an_expired_link_is_not_found_and_can_be_reaped)
 	assert_int_equal(read.result, ERR_NOT_FOUND);
 }
 
-TEST(a_link_that_was_prolonged_is_not_reaped)
+TEST(a_link_that_was_prolonged_is_not_swept)
 {
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 9000});
@@ -335,7 +335,7 @@ static void lookup_fails(void)
 	assert_int_equal(resolve(STR("k"), NULL), 0);
 }
 
-TEST(a_failed_lookup_is_told_and_not_cached)
+TEST(a_failed_lookup_is_reported_and_not_cached)
 {
 	on_a_failing_store("lookup=unavailable@1!", lookup_fails);
 }

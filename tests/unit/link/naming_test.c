@@ -271,7 +271,7 @@ static struct links *parts_start(void)
 	return parts_start_with(NULL);
 }
 
-TEST(with_a_part_away_new_links_are_made_in_the_others)
+TEST(with_a_shard_down_new_links_are_made_in_the_others)
 {
 	struct links *links = parts_start();
 	struct store_write batch[] = {creation(NULL), creation(NULL), creation(NULL), creation(NULL)};
@@ -284,7 +284,7 @@ TEST(with_a_part_away_new_links_are_made_in_the_others)
 	links_free(links);
 }
 
-TEST(with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused)
+TEST(with_a_shard_down_an_alias_and_a_possible_replay_are_refused)
 {
 	struct links *links = parts_start();
 	struct store_write batch[] = {creation("mine"), creation(NULL), creation(NULL)};
@@ -297,7 +297,7 @@ TEST(with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused)
 	links_free(links);
 }
 
-TEST(a_store_that_is_away_as_a_whole_is_asked_once)
+TEST(a_store_that_is_down_as_a_whole_is_asked_once)
 {
 	struct links *links = parts_start();
 	struct store_write w = creation(NULL);
@@ -352,7 +352,7 @@ TEST(a_key_that_somebody_has_is_not_given_back)
 	assert_int_equal(shelf.back_count, 0);
 }
 
-TEST(a_store_that_is_away_costs_no_keys)
+TEST(a_store_that_is_down_costs_no_keys)
 {
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
@@ -375,7 +375,7 @@ static struct store_write create_in(struct links *links)
 	return w;
 }
 
-TEST(keys_of_a_part_that_is_away_come_back_for_later)
+TEST(keys_of_a_shard_that_is_down_come_back_for_later)
 {
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
@@ -394,7 +394,7 @@ TEST(keys_of_a_part_that_is_away_come_back_for_later)
 	links_free(links);
 }
 
-TEST(when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand)
+TEST(when_every_shard_is_down_few_keys_are_tried_and_they_stay_at_hand)
 {
 	struct links *links = parts_start_with(&shelf.base);
 	unsigned creations = 0;
@@ -522,7 +522,7 @@ TEST(what_comes_back_is_given_out_before_anything_is_claimed)
 	source->ops->free(source);
 }
 
-TEST(a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped)
+TEST(a_claimed_key_of_a_shard_that_is_down_is_no_obstacle_and_a_new_one_is_dropped)
 {
 	struct source_key claimed, made, next;
 	size_t count = 0;

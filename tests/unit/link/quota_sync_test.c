@@ -190,7 +190,7 @@ TEST(the_first_of_a_small_limit_waits_for_a_word_and_is_let_through)
 	stop(2);
 }
 
-TEST(nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away)
+TEST(nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_down)
 {
 	struct meter_reading reading;
 	start(2, 10);
@@ -388,7 +388,7 @@ TEST(what_a_killed_server_held_is_free_again_and_what_it_used_is_not)
 	dead->ops->free(dead);
 }
 
-TEST(a_limiter_that_forgot_everything_is_told_again)
+TEST(a_limiter_that_forgot_everything_learns_it_again)
 {
 	start(2, 1000);
 	hammer(&servers[0], 300);

@@ -317,7 +317,7 @@ TEST(a_link_that_is_prolonged_meanwhile_stays)
 		assert_int_equal(is_there(fx.keys[i]), i == 4);
 }
 
-TEST(a_failing_store_is_told_and_tried_again)
+TEST(a_failing_store_is_reported_and_tried_again)
 {
 	struct sweep s = {0};
 	struct sweep_outcome outcome = {.removed = 99};

@@ -501,7 +501,7 @@ TEST(a_closed_pipe_does_not_kill_and_its_lines_are_counted)
 	assert_int_equal(dropped(), 10);
 }
 
-TEST(a_full_disk_counts_and_is_told_when_there_is_room_again)
+TEST(a_full_disk_counts_and_is_reported_when_there_is_room_again)
 {
 	start(out_path, 0);
 	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);

@@ -235,7 +235,7 @@ TEST(a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost, setup_real
 }
 
 /* librdkafka has a bound of its own: with it a letter could be refused, and those behind it pass. */
-TEST(a_bound_in_the_options_that_a_letter_does_not_fit_into_does_not_hold, setup_real, teardown_real)
+TEST(a_bound_in_the_options_that_a_message_does_not_fit_into_does_not_hold, setup_real, teardown_real)
 {
 	kafka_kit_need(&kafka);
 	snprintf(kafka.options, sizeof(kafka.options), "message.max.bytes=1000");
@@ -252,7 +252,7 @@ TEST(a_bound_in_the_options_that_a_letter_does_not_fit_into_does_not_hold, setup
 }
 
 /* Events wait in the log, and neither the broker nor we need be there all the time. */
-TEST(while_the_broker_is_away_events_wait_in_the_log, setup_mock, teardown_mock)
+TEST(while_the_broker_is_down_events_wait_in_the_log, setup_mock, teardown_mock)
 {
 	struct err e = {""};
 	start(NULL);
@@ -316,7 +316,7 @@ TEST(who_watches_sees_what_was_delivered, setup_mock, teardown_mock)
 	assert_true(seen.delivered > 0 && seen.begun >= seen.delivered);
 }
 
-TEST(wrong_settings_are_told_at_the_start_without_passwords)
+TEST(wrong_settings_are_reported_at_the_start_without_passwords)
 {
 	static const struct {
 		const char *url, *options, *says;

@@ -25,7 +25,7 @@ static struct event_id id_of(unsigned node, unsigned boot, unsigned writer, unsi
 	return (struct event_id){node, event_segment(boot, writer, sequence), position};
 }
 
-TEST(what_was_there_before_is_told)
+TEST(what_was_there_before_is_reported)
 {
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 0, 64)), 1);
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 0, 64)), 0);
@@ -37,7 +37,7 @@ TEST(what_was_there_before_is_told)
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 7, 64)), 0);
 }
 
-TEST(partitions_nodes_and_writers_are_told_apart)
+TEST(partitions_nodes_and_writers_are_distinguished)
 {
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned n = 0; n < PARTITIONS * NODES * WRITERS; n++) {

@@ -279,7 +279,7 @@ TEST(an_event_that_must_not_be_in_the_batch_is_in_the_next)
 }
 
 /* Also when no event comes that could show it. */
-TEST(a_trouble_of_the_queue_is_told_until_it_is_over)
+TEST(a_trouble_of_the_queue_is_reported_until_it_is_over)
 {
 	struct err e = {""};
 	LOCKED(source.trouble_says = ERR_UNAVAILABLE);

@@ -487,7 +487,7 @@ TEST(the_partitions_of_a_worker_that_was_killed_go_to_the_others, setup, teardow
 	q->ops->free(q);
 }
 
-TEST(a_broker_that_is_away_is_a_trouble_until_it_is_back)
+TEST(a_broker_that_is_down_is_a_trouble_until_it_is_back)
 {
 	struct kafka_kit kit;
 	struct err e = {""};

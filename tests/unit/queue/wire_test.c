@@ -168,7 +168,7 @@ TEST(other_teams_read_plain_fields)
 	               "\"receivedAt\":6,\"eventId\":\"fedcba9876543210-0000000703000002-00001234\"}"));
 }
 
-TEST(a_country_that_is_none_is_left_out)
+TEST(an_invalid_country_is_left_out)
 {
 	struct buf CLEANUP(buf_release) out = {0};
 	struct event ev = visit_event();

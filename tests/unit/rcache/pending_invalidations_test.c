@@ -12,7 +12,7 @@ static size_t pick(struct pending *o, size_t max)
 	return n;
 }
 
-TEST(a_change_is_there_while_it_is_told_and_gone_when_it_was)
+TEST(a_change_is_kept_while_it_is_published_and_removed_afterwards)
 {
 	struct pending *o = pending_new();
 	assert_false(pending_any(o));
@@ -26,7 +26,7 @@ TEST(a_change_is_there_while_it_is_told_and_gone_when_it_was)
 	pending_free(o);
 }
 
-TEST(a_change_that_was_not_told_is_owed_until_it_is)
+TEST(a_change_that_was_not_published_is_pending_until_it_is)
 {
 	struct pending *o = pending_new();
 	pending_begin(o, &a, 1);
@@ -42,7 +42,7 @@ TEST(a_change_that_was_not_told_is_owed_until_it_is)
 	pending_free(o);
 }
 
-TEST(a_key_that_changes_again_meanwhile_stays_until_both_are_told)
+TEST(a_key_that_changes_again_meanwhile_stays_until_both_are_published)
 {
 	struct pending *o = pending_new();
 	pending_begin(o, &a, 1);
@@ -60,7 +60,7 @@ TEST(a_key_that_changes_again_meanwhile_stays_until_both_are_told)
 	pending_free(o);
 }
 
-TEST(what_was_told_lately_is_owed_again_when_the_node_may_have_forgotten)
+TEST(recent_changes_are_pending_again_when_the_node_may_have_forgotten)
 {
 	struct pending *o = pending_new();
 	pending_begin(o, &a, 1);
@@ -86,7 +86,7 @@ static void add_numbered(struct pending *o, unsigned number)
 	pending_end(o, &key, 1, false);
 }
 
-TEST(what_was_told_gives_way_to_what_is_owed)
+TEST(published_changes_give_way_to_pending_ones)
 {
 	struct pending *o = pending_new();
 	int64_t since_ms;

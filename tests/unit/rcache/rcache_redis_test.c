@@ -72,7 +72,7 @@ TEST(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved, redis_kit_renew
 	rcache_kit_close(&k);
 }
 
-TEST(a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back, redis_kit_renew)
+TEST(a_lost_subscription_is_reported_when_it_is_lost_and_when_it_is_back, redis_kit_renew)
 {
 	struct rcache_kit k;
 	open_kit(&k, servers[0].url);
@@ -101,7 +101,7 @@ TEST(a_node_that_is_silent_is_noticed_though_its_connection_stands, redis_kit_re
 	rcache_kit_close(&k);
 }
 
-TEST(a_change_that_a_node_missed_is_told_when_it_is_back, redis_kit_renew)
+TEST(a_change_that_a_node_missed_is_published_when_it_is_back, redis_kit_renew)
 {
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);
@@ -121,7 +121,7 @@ TEST(a_change_that_a_node_missed_is_told_when_it_is_back, redis_kit_renew)
 	rcache_kit_close(&b);
 }
 
-TEST(a_node_that_came_back_with_an_old_value_is_told_of_the_change_again, redis_kit_renew)
+TEST(a_change_is_published_again_to_a_node_that_came_back_with_an_old_value, redis_kit_renew)
 {
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);
@@ -212,7 +212,7 @@ TEST(changes_beyond_number_make_everything_on_the_node_changed, redis_kit_renew)
 	rcache_kit_close(&b);
 }
 
-TEST(a_full_node_lets_old_values_go_and_is_told_once, redis_kit_renew)
+TEST(a_full_node_lets_old_values_go_and_is_reported_once, redis_kit_renew)
 {
 	enum { MANY = 600 };
 	struct rcache_kit a, b;
@@ -241,7 +241,7 @@ TEST(a_full_node_lets_old_values_go_and_is_told_once, redis_kit_renew)
 }
 
 /* As when it cannot save to its disk: neither marks nor removals. */
-TEST(a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_again, redis_kit_renew)
+TEST(a_node_that_refuses_all_is_retried_and_reported_once, redis_kit_renew)
 {
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);

@@ -367,7 +367,7 @@ TEST(another_filter_goes_on_where_the_first_was)
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
 
-TEST(a_server_that_is_away_knows_nothing_and_says_so)
+TEST(a_server_that_is_down_knows_nothing_and_says_so)
 {
 	struct err e;
 	begin(true);
@@ -380,7 +380,7 @@ TEST(a_server_that_is_away_knows_nothing_and_says_so)
 	assert_non_null(strstr(e.text, "the sink is asked"));
 }
 
-TEST_IN(on_three_servers, many_items_over_several_servers_are_told_apart)
+TEST_IN(on_three_servers, many_items_over_several_servers_are_distinguished)
 {
 	enum { COUNT = 5000 };
 	begin(true);

@@ -404,7 +404,7 @@ TEST(a_server_that_goes_away_is_an_error_and_comes_back)
 	relay_stop(relay);
 }
 
-TEST(who_is_not_let_in_is_told_what_to_do)
+TEST(a_refused_sign_in_says_what_to_do)
 {
 	char at[CLICKHOUSE_KIT_BYTES];
 	struct sink *none = NULL;
@@ -746,7 +746,7 @@ static void *tidy_on(void *arg)
 	return (void *)(intptr_t)r;
 }
 
-TEST(several_workers_tidy_at_once)
+TEST(several_workers_apply_retention_at_once)
 {
 	struct given a, b;
 	make(&a, 1);
@@ -773,7 +773,7 @@ TEST(several_workers_tidy_at_once)
 
 /* --- names that anybody makes up --- */
 
-TEST(ads_beyond_the_bound_are_told_together)
+TEST(ads_beyond_the_bound_are_reported_together)
 {
 	enum { TOO_MANY = 10 };
 	clickhouse_kit_run(
@@ -802,7 +802,7 @@ TEST(ads_beyond_the_bound_are_told_together)
 
 /* --- several nodes --- */
 
-TEST(visits_of_one_minute_have_one_order_whoever_recorded_them)
+TEST(visits_of_one_minute_have_one_order_for_all_recorders)
 {
 	enum { MANY = 30 };
 	struct dimension_set set = {.kind = VISIT_CLICK};

@@ -205,7 +205,7 @@ TEST(questions_go_on_when_their_connections_were_cut)
 	model_check_all(&model, sink, start_ms, start_ms + hour_ms, STEP_MINUTE, 5);
 }
 
-TEST(a_server_that_is_away_is_said_to_be)
+TEST(a_server_that_is_down_is_reported)
 {
 	database_kit_need();
 	struct events ev;
@@ -221,7 +221,7 @@ TEST(a_server_that_is_away_is_said_to_be)
 	assert_true(strlen(e.text) > 10);
 }
 
-TEST(a_write_that_fails_is_told_until_one_works)
+TEST(a_write_that_fails_is_reported_until_one_works)
 {
 	database_kit_need();
 	struct events ev;
@@ -387,7 +387,7 @@ TEST(several_processes_may_make_the_tables_at_once)
 	assert_int_equal(postgres_kit_ask(url, "SELECT version FROM stats_layout"), 1);
 }
 
-TEST(while_one_worker_tidies_the_others_have_nothing_to_do)
+TEST(while_one_worker_applies_retention_the_others_have_nothing_to_do)
 {
 	database_kit_need();
 	struct events ev;

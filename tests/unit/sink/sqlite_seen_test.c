@@ -150,7 +150,7 @@ TEST(a_rollback_leaves_everything_as_it_was)
 	assert_int_equal(seen.run_count, 1);
 }
 
-TEST(entries_that_share_their_first_bytes_are_told_apart)
+TEST(entries_that_share_their_first_bytes_are_distinguished)
 {
 	enum { ENTRIES = 1000 };
 	struct seen_entry *entries = calloc(ENTRIES, sizeof(*entries));

@@ -689,7 +689,7 @@ TEST(devices_have_a_class)
 	agents_free(a);
 }
 
-TEST(machines_are_told_with_a_reason)
+TEST(machines_are_reported_with_a_reason)
 {
 	static const struct {
 		const char *reason, *agent;

@@ -215,7 +215,7 @@ TEST(readers_with_files_follow_each_other)
 	assert_false(has_file("forwarded"));
 }
 
-TEST(a_sink_that_is_away_and_alone_knows_must_be_waited_for)
+TEST(a_sink_that_is_down_and_alone_knows_the_position_is_waited_for)
 {
 	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), 0); /* there was nothing to read */
 	assert_int_equal(unlink(temp_path(&dir, "forwarded", (char[TEMP_PATH_BYTES]){0})), 0);

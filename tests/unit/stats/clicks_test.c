@@ -235,7 +235,7 @@ TEST(the_sink_is_asked_about_links_that_are_new)
 	assert_in_range(world.sink_calls, 1, LINKS);
 }
 
-TEST(the_store_is_told_when_it_is_time)
+TEST(totals_are_stored_when_it_is_time)
 {
 	begin(true, false, 0);
 	read_all();
@@ -246,7 +246,7 @@ TEST(the_store_is_told_when_it_is_time)
 	assert_int_equal(world.store_calls, calls); /* nothing has changed */
 }
 
-TEST(a_store_that_fails_is_told_later)
+TEST(totals_are_stored_later_when_the_store_fails)
 {
 	begin(true, false, 0);
 	batch_run(BATCH_MAX, 4);
@@ -261,7 +261,7 @@ TEST(a_store_that_fails_is_told_later)
 	assert_stored();
 }
 
-TEST(what_a_worker_left_is_told_by_the_next)
+TEST(totals_that_a_worker_left_are_stored_by_the_next)
 {
 	begin(true, false, LONG_MS);
 	while (world.at < EVENTS - 1)
@@ -312,7 +312,7 @@ TEST(totals_that_are_too_high_are_put_right)
 	assert_stored();
 }
 
-TEST(without_counters_the_store_is_told_what_the_sink_says)
+TEST(without_counters_the_store_gets_the_totals_of_the_sink)
 {
 	begin(false, false, 0);
 	read_all();
@@ -374,7 +374,7 @@ TEST(with_a_sink_that_keeps_its_place_workers_and_redis_may_fail_at_once)
 }
 
 /* Dies after any step, again and again; what comes after it has read all has nothing to read. */
-TEST(without_counters_what_a_killed_worker_left_is_told_by_the_next)
+TEST(without_counters_totals_of_a_killed_worker_are_stored_by_the_next)
 {
 	struct temp dir;
 	temp_init(&dir);
@@ -410,7 +410,7 @@ TEST(without_counters_what_a_killed_worker_left_is_told_by_the_next)
 	temp_release(&dir);
 }
 
-TEST(a_redis_that_was_away_is_put_right)
+TEST(a_redis_that_was_down_is_put_right)
 {
 	begin(true, false, LONG_MS);
 	batch_run(BATCH_MAX, 4);

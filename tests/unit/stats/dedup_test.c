@@ -258,7 +258,7 @@ static void life(void)
 	}
 }
 
-TEST(whoever_dies_at_any_step_each_id_counts_once)
+TEST(each_id_counts_once_whichever_worker_dies_at_any_step)
 {
 	for (unsigned seed = 0; seed < SEEDS; seed++) {
 		begin(seed);

@@ -74,7 +74,7 @@ static void tell_some(void)
 	tell(&(struct event){.kind = EVENT_VISIT, .visit = {.time_ms = -1, .link = 7}});
 }
 
-TEST(what_was_delivered_is_told)
+TEST(what_was_delivered_is_reported)
 {
 	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = true;

@@ -219,7 +219,7 @@ TEST(several_at_once_each_find_what_they_wrote)
 	}
 }
 
-TEST(what_cannot_be_committed_in_time_is_told)
+TEST(what_cannot_be_committed_in_time_is_reported)
 {
 	start();
 	set_failing(ERR_UNAVAILABLE);

@@ -163,7 +163,7 @@ static struct name_state removed(enum store_write_kind kind, const struct store_
 	return now;
 }
 
-TEST(an_alias_rests_after_its_end_and_is_free_after_a_delete)
+TEST(an_alias_is_quarantined_after_its_end_and_free_after_a_delete)
 {
 	int result;
 	struct name_state now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, "name", OTHER, OVER_MS), 0,

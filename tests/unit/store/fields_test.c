@@ -90,7 +90,7 @@ TEST(numbers_of_every_size_are_read_and_set)
 	assert_int_equal(field_int(row(&user_fields, "role"), &user), ROLE_ADMIN);
 }
 
-TEST(values_that_only_a_damaged_row_has_are_told)
+TEST(values_that_only_a_damaged_row_has_are_reported)
 {
 	struct link_record link = {0};
 	struct user_record user = {0};

@@ -132,7 +132,7 @@ TEST(a_database_that_citus_came_to_later_is_used_as_before)
 	         " DELETE FROM pg_extension WHERE extname = 'citus'; DROP FUNCTION create_distributed_table");
 }
 
-TEST(a_wrong_url_and_a_server_that_is_away_are_told_apart)
+TEST(a_wrong_url_and_a_server_that_is_down_are_distinguished)
 {
 	struct store *s = NULL;
 	struct err e = {""};
@@ -193,7 +193,7 @@ TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again)
 	assert_int_equal(claim(1LL << 60, 4, ids), 0);
 }
 
-TEST(a_reaped_key_comes_back_once_after_its_rest)
+TEST(a_swept_key_comes_back_once_after_its_quarantine)
 {
 	database_kit_need();
 	uint64_t ids[4];
@@ -207,7 +207,7 @@ TEST(a_reaped_key_comes_back_once_after_its_rest)
 	assert_int_equal(claim(1LL << 60, 4, ids), 0);
 }
 
-TEST(a_key_whose_link_waits_to_be_reaped_comes_back_too)
+TEST(a_key_whose_link_waits_to_be_swept_comes_back_too)
 {
 	database_kit_need();
 	uint64_t ids[4];
@@ -486,7 +486,7 @@ static void *race(void *arg)
 	return NULL;
 }
 
-TEST(of_creates_with_one_idempotency_key_one_is_made_whoever_asks)
+TEST(of_creates_with_one_idempotency_key_one_is_made)
 {
 	database_kit_need();
 	struct racer racers[RACERS];
@@ -596,8 +596,8 @@ int main(void)
 #define AGAIN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 	const struct CMUnitTest as_with_citus[] = {
 	    AGAIN(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
-	    AGAIN(a_reaped_key_comes_back_once_after_its_rest),
-	    AGAIN(a_key_whose_link_waits_to_be_reaped_comes_back_too),
+	    AGAIN(a_swept_key_comes_back_once_after_its_quarantine),
+	    AGAIN(a_key_whose_link_waits_to_be_swept_comes_back_too),
 	    AGAIN(no_two_claimers_get_the_same_key),
 	    AGAIN(nodes_that_count_at_once_lose_nothing),
 	    AGAIN(servers_that_change_the_same_links_at_once_lose_nothing),

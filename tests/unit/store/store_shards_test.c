@@ -372,7 +372,7 @@ TEST(changes_wait_for_a_frozen_slot_and_reads_do_not)
 	assert_int_equal(store_set_clicks(store, 1, &total, 1), 0); /* likewise */
 }
 
-TEST(what_was_given_and_not_taken_is_taken_by_whoever_meets_it)
+TEST(what_was_given_and_not_taken_is_taken_by_the_next_server)
 {
 	database_kit_need();
 	store = open_first(2);
@@ -542,7 +542,7 @@ static void own_check(const struct slot_row *there, int expected)
 	}
 }
 
-TEST(a_database_that_is_away_fails_only_its_own_and_is_opened_when_it_is_back)
+TEST(a_database_that_is_down_fails_only_its_own_and_is_opened_when_it_is_back)
 {
 	database_kit_need();
 	char through[2 * POSTGRES_KIT_URL_BYTES];

@@ -185,7 +185,7 @@ TEST(a_full_disk_is_never_uncertain)
 	assert_false(sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = ENOSPC}, 5));
 }
 
-TEST(a_sync_that_fails_is_told_truly)
+TEST(a_sync_that_fails_is_reported_truly)
 {
 	/* A disk that stays bad leaves no way to find out. */
 	assert_true(sweep((struct sqlite_fault){.call = SQLITE_SYS_SYNC, .error = EIO}, 1));

@@ -51,7 +51,7 @@ static void damage_page_with(const char *text)
 	close(fd);
 }
 
-TEST(a_damaged_page_is_told_and_the_others_are_read)
+TEST(a_damaged_page_is_reported_and_the_others_are_read)
 {
 	enum { LINKS = 2000 };
 	CLEANUP(arena_release) struct arena a = {0};
@@ -142,7 +142,7 @@ TEST(a_create_whose_id_is_taken_fails_alone)
 	store_free(store);
 }
 
-TEST(a_cursor_from_before_a_restore_is_told_so)
+TEST(a_cursor_from_before_a_restore_gets_an_error)
 {
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = store_open();
