@@ -1,4 +1,4 @@
-"""One of two databases is away: links are made in the other, wherever keys come from."""
+"""One of two databases is down: links are made in the other, wherever keys come from."""
 import collections
 import concurrent.futures
 
@@ -10,7 +10,7 @@ from prometheus import metric
 
 CREATES = 600
 MAKERS = 4
-UNLUCKY_MAX = 2 + MAKERS  # those that were under way, and hardly ever one all of whose keys lie in the database that is away
+UNLUCKY_MAX = 2 + MAKERS  # those that were under way, and hardly ever one all of whose keys lie in the database that is down
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_a_replica_that_stands_still_is_left_alone(cluster, pair):
 
 
 class Hung:
-    """A server that lets in whoever comes, and never says a word."""
+    """A server that accepts every connection and never answers."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A store that is away ends no link that is in use; what cannot be served says why, and all is well when it is back."""
+"""A store that is down ends no link that is in use. What cannot be served says why, and all is well when it is back."""
 import time
 
 import pytest

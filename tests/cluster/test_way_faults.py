@@ -21,7 +21,7 @@ def backends(engines):
 
 
 class Load:
-    """Clients that ask for redirects and send impressions until they are told to stop, and keep ledgers. Two of them
+    """Clients that ask for redirects and send impressions until they must stop, and keep ledgers. Two of them
     send the same impressions at the same time, the second one only the first few."""
 
     def __init__(self, way, folder):
@@ -169,7 +169,7 @@ def test_a_broker_that_is_down_grows_the_spool_which_drains_when_it_is_back(nurs
         end = load.run(seconds=away_s + 2)
         threading.Event().wait(0.5)
         broker.kill()
-        threading.Event().wait(away_s)  # the time that it is away is the point
+        threading.Event().wait(away_s)  # how long it is down is the point
         waits = way.server.get("/readyz", key=None).json()
         broker.start()
         end()

@@ -38,7 +38,7 @@ static int both_down(void **state)
 	return 0;
 }
 
-/* A node that is late leaves what it has unsettled; it is told again. */
+/* A node that is late leaves what it has unsettled; it gets it again. */
 static void settle_all(struct limiter *l, struct limiter_use *uses, size_t n)
 {
 	UNTIL(l->ops->settle(l, uses, n, &counted) == 0);

@@ -62,7 +62,7 @@ def has_answer(wire):
     return bool(select.select([wire.sock], [], [], 0)[0])
 
 
-# Whoever is ended does not act any more, also with what they asked for before
+# A revoked key or session does nothing more, not even what it asked for before
 
 # One loop, so that requests are taken in order; and the password thread takes its time for passwords of links.
 SLOW = ("--workers", "1", *PROXY, "--store-url", "fault:lookup=slow;sqlite:")

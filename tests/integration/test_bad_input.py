@@ -33,7 +33,7 @@ def changing(client, **fields):
     return client.patch("/api/v1/links/kept", json=fields)
 
 
-# URLs: what is wrong with one is told by tests/unit/link/url_test.c, here that it is asked everywhere
+# URLs. tests/unit/link/url_test.c has all that is refused; here every place that takes one refuses it
 
 BAD_URLS = {
     "empty": ("", "empty"),
@@ -416,13 +416,13 @@ FLAGS = {
     "number out of range": (["--workers", "257"], ["--workers", "0 to 256", "'257'"]),
     "unknown alphabet": (["--keys-alphabet", "base63"], ["--keys-alphabet", "base62"]),
     "keys that are too short": (["--keys-length", "3"], ["keys.length", "4 to 10"]),
-    "store that is none": (["--store-url", "mysql://x"], ["store.url", "mysql", "sqlite:"]),
-    "fault that is none": (["--store-url", "fault:x"], ["store.url", "fault:"]),
+    "unknown store": (["--store-url", "mysql://x"], ["store.url", "mysql", "sqlite:"]),
+    "invalid fault": (["--store-url", "fault:x"], ["store.url", "fault:"]),
     "fault of no operation": (["--store-url", "fault:write=busy;sqlite:"], ["write=busy", "lookup, apply"]),
     "fault of no error": (["--store-url", "fault:apply=sad;sqlite:"], ["apply=sad", "unavailable"]),
     "fault of call 0": (["--store-url", "fault:apply=busy@0;sqlite:"], ["apply=busy@0", "from 1"]),
     "base URL with a path": (["--base-url", "https://s.example/x/"], ["serve.base_url", "must end behind the host"]),
-    "base URL that is none": (["--base-url", "s.example"], ["serve.base_url", "http://"]),
+    "invalid base URL": (["--base-url", "s.example"], ["serve.base_url", "http://"]),
     "configuration that is not there": (["--config", "/no/such/file.ini"], ["/no/such/file.ini"]),
     "configuration without a name": (["--config"], ["--config", "file name"]),
 }

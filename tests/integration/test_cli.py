@@ -375,7 +375,7 @@ class Terminal:
     def __init__(self, *args):
         self.side, self.theirs = pty.openpty()
         self.said = ""
-        # Whoever runs the tests may ignore signals (nohup, a shell's background): the command must not inherit that.
+        # The parent process may ignore signals (nohup, a shell's background): the command must not inherit that.
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "env", "--default-signal=INT,HUP", "setsid", "--ctty", CURT,
              *map(str, args)], env=clean_env(), stdin=self.theirs, stdout=self.theirs, stderr=self.theirs)

@@ -1,4 +1,4 @@
-"""Whoever saw a redirect or a 204 was counted, once, although the server was killed again and again."""
+"""Every acknowledged redirect and 204 is counted once, although the server is killed again and again."""
 import random
 import time
 

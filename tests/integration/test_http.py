@@ -399,7 +399,7 @@ def test_a_proxy_that_is_not_trusted_is_reported_once(serve):
     assert hint not in server.stderr
     for number in range(20):
         assert server.connect().get(f"/unknown-{number}", "X-Forwarded-For: 203.0.113.9").status == 404
-    until(lambda: hint in server.stderr, "it is told")
+    until(lambda: hint in server.stderr, "it is logged")
     server.stop()
     assert server.stderr.count(hint) == 1
 

@@ -1,4 +1,4 @@
-"""More than can be counted, recorded or stored: what is lost is told, what was promised is kept, and it ends by itself."""
+"""Overload: what is lost is reported, what was acknowledged is kept, and the server recovers by itself."""
 import contextlib
 import os
 import resource

@@ -1,4 +1,4 @@
-"""What was acknowledged is seen by whoever asks afterwards, although an older lookup of the same key is still under way."""
+"""An acknowledged change is seen by every later request, although an older lookup of the same key is still under way."""
 import itertools
 import threading
 

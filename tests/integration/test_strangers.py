@@ -1,4 +1,4 @@
-"""Whoever asks for too many links that are not there is told nothing more, not even about those that are."""
+"""Clients that request too many unknown keys get 429, also for keys that exist."""
 import itertools
 import random
 import time

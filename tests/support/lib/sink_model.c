@@ -179,7 +179,7 @@ static struct event_id next_event(struct model *m)
 	return (struct event_id){.node = 1, .segment = 1, .position = ++m->events};
 }
 
-/* As the stats worker does it. *ret_duplicates are all that were not counted, whoever has found them. */
+/* As the stats worker does it. *ret_duplicates are all that were not counted, whichever side found them. */
 static int give(struct sink *s, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
 	struct dedup *d = NULL;

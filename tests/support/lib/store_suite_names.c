@@ -304,7 +304,7 @@ TEST(a_create_that_fails_removes_nobody)
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 }
 
-/* A rest that was forgotten is told by a clock that goes back. */
+/* A clock that goes back shows a quarantine that was forgotten. */
 TEST(names_after_their_quarantine_are_forgotten_and_others_stay)
 {
 	enum { NAMES = 40 };

@@ -41,7 +41,7 @@ static int fake_connect(void *ctx, void **ret, struct err *e)
 	atomic_fetch_sub(&server.connecting, 1);
 	if (atomic_load(&server.mode) == AWAY || atomic_load(&server.made) >= atomic_load(&server.room)) {
 		atomic_store(&server.refused, gettid());
-		return err_set(e, ERR_UNAVAILABLE, "the server is away");
+		return err_set(e, ERR_UNAVAILABLE, "the server is down");
 	}
 	struct fake *f = calloc(1, sizeof(*f));
 	f->number = atomic_fetch_add(&server.made, 1) + 1;
@@ -297,21 +297,21 @@ TEST(many_threads_share_few_connections_one_at_a_time)
 	assert_false(conn_pool_is_failing(pool));
 }
 
-/* --- a server that is away --- */
+/* --- a server that is down --- */
 
 TEST(a_server_that_refuses_connections_makes_takers_fail_at_once)
 {
 	server.mode = AWAY;
 	pool_make(&with_reconnector, 2);
 	assert_false(conn_pool_is_failing(pool));
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	assert_int_equal(server.refused, gettid());
 	assert_true(conn_pool_is_failing(pool));
 	/* From now on others try. */
 	unsigned tried = server.tried;
 	UNTIL(atomic_load(&server.tried) > tried + 1);
 	assert_int_not_equal(atomic_load(&server.refused), gettid());
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	assert_int_not_equal(atomic_load(&server.refused), gettid());
 }
 
@@ -319,7 +319,7 @@ TEST(a_server_that_is_back_is_found_by_the_pool_itself)
 {
 	server.mode = AWAY;
 	pool_make(&with_reconnector, 2);
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	server.mode = UP;
 	UNTIL(!conn_pool_is_failing(pool));
 	assert_int_not_equal(atomic_load(&server.maker), gettid());
@@ -348,7 +348,7 @@ TEST(a_taker_that_cannot_connect_waits_for_an_open_connection)
 	/* The last one is gone: there is nothing to wait for. */
 	give(f, CONN_CLOSE);
 	assert_true(conn_pool_is_failing(pool));
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 }
 
 TEST(all_waiting_takers_fail_when_the_last_connection_is_closed)
@@ -362,7 +362,7 @@ TEST(all_waiting_takers_fail_when_the_last_connection_is_closed)
 	give(f, CONN_CLOSE);
 	for (size_t i = 0; i < ARRAY_LEN(takers); i++) {
 		pthread_join(takers[i].thread, NULL);
-		assert_string_equal(takers[i].why.text, "the server is away");
+		assert_string_equal(takers[i].why.text, "the server is down");
 	}
 }
 
@@ -397,7 +397,7 @@ TEST(after_a_late_answer_a_server_that_takes_no_connections_is_given_up)
 	assert_int_equal(lent->number, 3);
 	give(lent, CONN_LATE);
 	assert_true(conn_pool_is_failing(pool));
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 }
 
 TEST(a_late_answer_makes_the_pool_sick_and_takers_wait)
@@ -453,15 +453,15 @@ TEST(the_pause_doubles_up_to_its_most_and_starts_anew)
 	os_fault_clock_set(clock_real_ms(), clock_mono_ms());
 	server.mode = AWAY;
 	pool_make(&with_fate, 2);
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	unsigned tried = 1;
 	for (int64_t pause_ms = CONN_RETRY_MIN_MS; pause_ms < 4 * CONN_RETRY_MAX_MS; pause_ms *= 2) {
 		int64_t most_ms = MIN(pause_ms, (int64_t)CONN_RETRY_MAX_MS);
 		os_fault_clock_advance(most_ms - most_ms / 4 - 1);
-		assert_refused("the server is away");
+		assert_refused("the server is down");
 		assert_int_equal(server.tried, tried);
 		os_fault_clock_advance(most_ms / 4 + 1);
-		assert_refused("the server is away");
+		assert_refused("the server is down");
 		assert_int_equal(server.tried, ++tried);
 	}
 	server.mode = UP;

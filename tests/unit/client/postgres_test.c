@@ -218,7 +218,7 @@ TEST(a_statement_whose_preparation_was_skipped_is_prepared_later)
 
 static const struct pg_statement mirror = {"mirror", "SELECT $1::bytea, repeat('x', 100000)"};
 
-/* Each side has more to say than the sockets hold: whoever only writes waits for ever. */
+/* Each side has more to say than the sockets hold: a side that only writes waits for ever. */
 TEST(a_large_pipeline_does_not_wait_for_itself)
 {
 	database_kit_need();

@@ -156,7 +156,7 @@ TEST(no_total_is_taken_while_the_sink_is_ahead)
 {
 	begin();
 	start_at(10, 5, 6);
-	/* Two batches go to the sink; whoever gave them dies before the second is told here. */
+	/* Two batches go to the sink; the worker dies before the second is counted here. */
 	const struct advance steps[] = {{.stream = STREAM, .from = 10, .to = 20},
 	                                {.stream = STREAM, .from = 20, .to = 30}};
 	counters->ops->announce(counters, SOURCE, steps, 1);
@@ -373,7 +373,7 @@ TEST(a_step_of_which_a_part_is_missing_is_a_gap)
 	struct counters_step s = step_of(0, 10, many, COUNT);
 	counters->ops->add(counters, &s);
 	counters->ops->put(counters, &s);
-	/* As whoever died after the first of the parts would have left it. */
+	/* As a worker that died after the first of the parts leaves it. */
 	redis_kit_ask(
 	    redis_kit_servers[0].url,
 	    REDIS_ARGS(STR("EVAL"),

@@ -100,7 +100,7 @@ static void check_books(struct event_writer *w)
 	assert_int_equal(found.counts.impressions, c.impressions);
 }
 
-/* After closing in order the tallies are told as well, and all is whole. */
+/* After closing in order the tallies are written as well, and all is whole. */
 static void check_closed(struct event_counts c)
 {
 	struct buf CLEANUP(buf_release) report = {0};

@@ -1,4 +1,4 @@
-/* What happens to budgets on Redis when a node is away; what all backends promise is in the conformance test.
+/* What happens to budgets on Redis when a node is down; what all backends promise is in the conformance test.
  */
 #include "lib/redis_kit.h"
 #include "lib/test.h"
@@ -45,7 +45,7 @@ static void settle_until_all_are(struct limiter *l, struct limiter_use uses[USES
 	assert_int_equal(settled_of(uses), USES);
 }
 
-/* While a node is away. The other one may be late, and is told again. */
+/* While a node is down. The other one may be late, and gets it again. */
 static void settle_until_some_are(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
 	UNTIL(settle(l, uses, used) == 0 || settled_of(uses) > 0);

@@ -14,7 +14,7 @@ TEST(ids_come_one_after_the_other_from_leased_blocks)
 		assert_int_equal(ids_next(&ids, &id), 0);
 		assert_int_equal(id, i);
 	}
-	/* three blocks of ten are gone: whoever comes next gets none of them */
+	/* three blocks of ten are gone: the next process gets none of them */
 	assert_int_equal(registry_lease(store->registry, STR("link"), 1, &leased), 0);
 	assert_int_equal(leased, 31);
 	ids_release(&ids);

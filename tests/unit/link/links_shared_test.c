@@ -12,7 +12,7 @@ struct watched_store {
 	struct store_ops ops;
 	unsigned lookups; /* links */
 	unsigned fresh;   /* of them */
-	bool old;         /* a replica answers, while the primary is away */
+	bool old;         /* a replica answers, while the primary is down */
 	int fail;         /* what lookups fail with; 0: they do not */
 	int apply_fail;   /* what changes come to after they are done */
 };

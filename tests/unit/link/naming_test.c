@@ -65,7 +65,7 @@ static void shelve_id(uint64_t id, bool used_before)
 	shelve(str_n(text, sizeof(text)), used_before);
 }
 
-/* Ids that are in stock were leased by whoever made them. */
+/* Ids in the key pool were leased by the generator that made them. */
 static void lease_to(uint64_t id)
 {
 	uint64_t first = 0;
@@ -238,7 +238,7 @@ static struct {
 	bool all_away;
 } parts;
 
-/* Even ids lie in a part that is away. */
+/* Even ids lie in a shard that is down. */
 static int parts_apply(struct store *s, struct store_write *writes, size_t n)
 {
 	(void)s;
@@ -379,7 +379,7 @@ TEST(keys_of_a_shard_that_is_down_come_back_for_later)
 {
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
-	for (uint64_t id = 2; id <= 20; id += 2) /* no luck: all lie in the part that is away */
+	for (uint64_t id = 2; id <= 20; id += 2) /* no luck: all lie in the shard that is down */
 		shelve_id(id, false);
 	shelve_id(21, false);
 	assert_int_equal(create_in(links).link.id, 21);

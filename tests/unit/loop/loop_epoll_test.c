@@ -10,7 +10,7 @@
 /*
  * A loop in a thread of its own, serving a small language over real sockets. Every line is a command:
  *   e TEXT   echo the line            h        hold: pause until another connection says "r"
- *   r        resume whoever holds     q        answer "bye" and close
+ *   r        resume who holds         q        answer "bye" and close
  *   x        abort                    d        set a deadline of 50 ms (then it says "late" and closes)
  *   b        a large answer           o        echo, and let the turn's hook look at it
  *   s        echo, and say when it has left    w    answer with a chunk

@@ -1,4 +1,4 @@
-/* Marks: what was there before is recognised, and whoever keeps positions keeps the marks. */
+/* Marks: what was there before is recognised, and a sink that keeps positions keeps the marks. */
 #include "event/format.h"
 #include "lib/queue_suite.h"
 #include "lib/test.h"

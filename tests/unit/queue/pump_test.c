@@ -1,4 +1,4 @@
-/* The pump, on a queue and a consumer that do as they are told. Catching up is in worker_test.c, through the
+/* The pump, on a queue and a consumer that the test scripts. Catching up is in worker_test.c, through the
  * stats worker. */
 #include "lib/test.h"
 #include "obs/log.h"

@@ -1,5 +1,5 @@
 /* The queue on Kafka, where it differs from others: groups, what was sent twice, what is no event, and a
- * broker that is away. What all queues promise is in the conformance suite. */
+ * broker that is down. What all queues promise is in the conformance suite. */
 #include "lib/kafka_kit.h"
 #include "lib/queue_suite.h"
 #include "lib/test.h"

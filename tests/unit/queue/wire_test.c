@@ -17,7 +17,7 @@ static void decode(enum wire_topic topic, struct str text, struct wire_message *
 	assert_non_null(exact);
 	memcpy(exact, text.ptr, text.len);
 	wire_decode(topic, str_n(exact, text.len), SAMPLE_TIME_MS + KAFKA_MS, ret);
-	/* Whoever reads it may look at all of it. */
+	/* A reader may look at all of it. */
 	static volatile unsigned char sum;
 	const struct str texts[] = {ret->texts.agent, ret->texts.referrer, ret->texts.language,
 	                            ret->event.kind == EVENT_VISIT        ? ret->event.visit.key

@@ -117,7 +117,7 @@ TEST(what_finds_no_room_makes_everything_owed)
 	assert_true(pending_all_begin(o, &since_ms, &version));
 	assert_true(pending_has(o, a));
 	add_numbered(o, PENDING_KEYS_MAX + 1);
-	pending_all_end(o, version); /* another one came after it began: not all is told */
+	pending_all_end(o, version); /* another one came after it began: not all is published */
 	assert_true(pending_has(o, a));
 	assert_true(pending_all_begin(o, &since_ms, &version));
 	pending_all_end(o, version);

@@ -1,6 +1,6 @@
 /*
  * Several servers read, fill and change the same keys as fast as they can, with a store that is a number for
- * each key. Whoever begins to read after a change was acknowledged must not be given an older number by the
+ * each key. A read that begins after a change was acknowledged must not get an older number by the
  * cache, however late those come who read before the change and fill after it.
  */
 #include "lib/rcache_kit.h"

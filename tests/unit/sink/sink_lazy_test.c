@@ -3,7 +3,7 @@
 
 #include <semaphore.h>
 
-/* A sink that only says that it was asked, and whoever opens it. */
+/* A sink that only records that it was queried, and what opens it. */
 static struct world {
 	struct sink inner;
 	struct sink *later;

@@ -1,6 +1,6 @@
 /*
  * Impressions on their way from a log with several writers into a sink that inserts table by table and keeps
- * no positions, with a filter beside it: whoever dies between any two steps, each id counts once, and
+ * no positions, with a filter beside it: each id counts once when a worker dies between any two steps, and
  * everything that was written leaves one trace.
  */
 #include "lib/event_kit.h"

@@ -1,6 +1,6 @@
 /*
  * Links spread over several databases: how they become one store, what a server does when slots are
- * elsewhere, frozen, or given and not taken, and what becomes of databases that are away, restored or lost.
+ * elsewhere, frozen, or given and not taken, and what becomes of databases that are down, restored or lost.
  * Steps of moves are made here by hand, as a `curt reshard` would have left them that was killed in between.
  */
 #include "lib/database_kit.h"
@@ -532,7 +532,7 @@ TEST(everything_under_a_name_moves_with_it)
 	assert_true(links_in(0) > 0 && links_in(1) > 0 && links_in(2) > 0);
 }
 
-/* --- databases that are away, restored or lost --- */
+/* --- databases that are down, restored or lost --- */
 
 static void own_check(const struct slot_row *there, int expected)
 {
@@ -567,7 +567,7 @@ TEST(a_database_that_is_down_fails_only_its_own_and_is_opened_when_it_is_back)
 		assert_int_equal(batch[i].result,
 		                 slots_have(&there.owned, slot_of(batch[i].ref.key)) ? 0 : ERR_UNAVAILABLE);
 	relay_set(relay, RELAY_PASS);
-	/* It is away until its slots are known: no list leaves out what lies there. */
+	/* It counts as down until its slots are known: no list leaves out what lies there. */
 	page.limit = 2 * LINKS;
 	int r;
 	while ((r = store_list(store, &page)) != 0)
