@@ -9,19 +9,6 @@ static int load(struct sink_settings *s, char *arg)
 	return conf_load(&group, 1, &from, NULL);
 }
 
-TEST(the_defaults_are_those_of_the_manual)
-{
-	struct sink_settings s = {0};
-	const uint64_t day_ms = 86400000;
-	assert_int_equal(load(&s, NULL), 0);
-	assert_int_equal(s.minutes_ms, 2 * day_ms);
-	assert_int_equal(s.hours_ms, 60 * day_ms);
-	assert_int_equal(s.days_ms, 0);
-	assert_int_equal(s.visits_ms, 90 * day_ms);
-	assert_int_equal(s.impressions_ms, 35 * day_ms);
-	assert_int_equal(s.seen_ms, day_ms);
-}
-
 TEST(years_are_allowed)
 {
 	struct sink_settings s = {0};

@@ -120,9 +120,26 @@ static void assert_str(struct str got, struct str expected, struct str of)
 
 /* ---- names ---- */
 
-TEST(browsers_are_named_as_uap_core_wants_it)
+static void assert_named(const char *const *files, size_t count, size_t rows_min, size_t field)
 {
 	skip_without_uap_core();
+	CLEANUP(rows_release) struct rows rows = {0};
+	for (size_t i = 0; i < count; i++)
+		rows_read(&rows, files[i]);
+	assert_true(rows.count > rows_min);
+	struct agents *a = agents_of(100);
+	for (size_t i = 0; i < rows.count; i++) {
+		struct agent_info info;
+		agents_find(a, rows.at[i].agent, &info);
+		const struct str *name = (const struct str *)((const char *)&info + field);
+		assert_str(*name, rows.at[i].family, rows.at[i].agent);
+	}
+	assert_int_equal(agents_read_stats(a).skipped, 0);
+	agents_free(a);
+}
+
+TEST(browsers_are_named_as_uap_core_wants_it)
+{
 	static const char *const files[] = {
 	    UAP_CORE "tests/test_ua.yaml",
 	    UAP_CORE "test_resources/firefox_user_agent_strings.yaml",
@@ -130,35 +147,14 @@ TEST(browsers_are_named_as_uap_core_wants_it)
 	    UAP_CORE "test_resources/podcasting_user_agent_strings.yaml",
 	    UAP_CORE "test_resources/pgts_browser_list.yaml",
 	};
-	CLEANUP(rows_release) struct rows rows = {0};
-	for (size_t i = 0; i < ARRAY_LEN(files); i++)
-		rows_read(&rows, files[i]);
-	assert_true(rows.count > 10000);
-	struct agents *a = agents_of(100);
-	for (size_t i = 0; i < rows.count; i++) {
-		struct agent_info info;
-		agents_find(a, rows.at[i].agent, &info);
-		assert_str(info.browser, rows.at[i].family, rows.at[i].agent);
-	}
-	assert_int_equal(agents_read_stats(a).skipped, 0);
-	agents_free(a);
+	assert_named(files, ARRAY_LEN(files), 10000, offsetof(struct agent_info, browser));
 }
 
 TEST(systems_are_named_as_uap_core_wants_it)
 {
-	skip_without_uap_core();
-	CLEANUP(rows_release) struct rows rows = {0};
-	rows_read(&rows, UAP_CORE "tests/test_os.yaml");
-	rows_read(&rows, UAP_CORE "test_resources/additional_os_tests.yaml");
-	assert_true(rows.count > 400);
-	struct agents *a = agents_of(100);
-	for (size_t i = 0; i < rows.count; i++) {
-		struct agent_info info;
-		agents_find(a, rows.at[i].agent, &info);
-		assert_str(info.os, rows.at[i].family, rows.at[i].agent);
-	}
-	assert_int_equal(agents_read_stats(a).skipped, 0);
-	agents_free(a);
+	static const char *const files[] = {UAP_CORE "tests/test_os.yaml",
+	                                    UAP_CORE "test_resources/additional_os_tests.yaml"};
+	assert_named(files, ARRAY_LEN(files), 400, offsetof(struct agent_info, os));
 }
 
 TEST(what_uap_core_calls_a_spider_is_a_bot)
