@@ -808,7 +808,7 @@ static void commit_seven(unsigned round)
 	assert_int_equal(duplicates, 0);
 }
 
-static void questions_see_whole_commits_while_the_writer_goes_on(void **state)
+static void threads_see_whole_commits_while_the_writer_goes_on(void **state)
 {
 	pthread_t threads[3];
 	atomic_store(&stop_asking, false);
@@ -874,7 +874,7 @@ static const struct {
     ROW(as_many_links_as_are_allowed_are_asked_about_at_once, 0),
     ROW(made_up_referrers_and_languages_are_bounded, SINK_BOUNDS),
     ROW(many_visitors_are_estimated, 0),
-    ROW(questions_see_whole_commits_while_the_writer_goes_on, 0),
+    ROW(threads_see_whole_commits_while_the_writer_goes_on, 0),
 };
 
 int sink_suite_run(const struct sink_backend *of)

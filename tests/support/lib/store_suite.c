@@ -1438,7 +1438,7 @@ static void *look_for_alias(void *arg)
 	return NULL;
 }
 
-TEST(a_link_that_comes_and_goes_is_there_or_not_there)
+TEST(threads_see_a_link_that_comes_and_goes_whole_or_not_at_all)
 {
 	struct watch w = {0};
 	assert_int_equal(pthread_create(&w.thread, NULL, look_for_alias, &w), 0);
