@@ -39,7 +39,7 @@ def send_both(server, some, others):
 
 
 def sign_ins(count, email=None, address=None, password="wrong password"):
-    """Requests by so many strangers, or by one."""
+    """Requests from so many addresses, or from one."""
     return [request("POST", SESSION, address or from_nowhere(),
                     body=json.dumps({"email": email or f"nobody{next(_numbers)}@example.com", "password": password}))
             for _ in range(count)]
