@@ -65,6 +65,23 @@ struct registry_write kit_key(struct arena *a, uint8_t digest, uint64_t user)
 	return w;
 }
 
+struct store_write kit_creation(struct arena *a, const char *url, const char *alias)
+{
+	return (struct store_write){
+	    .kind = STORE_LINK_CREATE,
+	    .now_ms = 1000,
+	    .arena = a,
+	    .link = {.owner = 7,
+	             .url = str_of(url),
+	             .created_ms = 1000,
+	             .updated_ms = 1000,
+	             .redirect_status = 302,
+	             .enabled = true,
+	             .is_alias = alias != NULL,
+	             .key = str_of(alias)},
+	};
+}
+
 int kit_apply_link(struct store *s, struct store_write *w)
 {
 	w->result = 12345; /* must be overwritten */

@@ -10,6 +10,9 @@ enum { KIT_NOW_MS = 1000000 };
 struct store_write kit_generated(struct arena *a, uint64_t id);
 struct store_write kit_alias(struct arena *a, uint64_t id, const char *name);
 
+/* As a client asks for one: a link of owner 7 to that URL, made at 1000, with that alias or none. */
+struct store_write kit_creation(struct arena *a, const char *url, const char *alias);
+
 /* Creates of an enabled user (of nobody's address with NULL), and of a key of the user (of a new editor with
  * 0) with all rights, whose digest is that byte over and over. */
 struct registry_write kit_user(struct arena *a, const char *email, enum user_role role);

@@ -99,26 +99,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static struct store_write creation(const char *url, const char *alias)
-{
-	return (struct store_write){
-	    .kind = STORE_LINK_CREATE,
-	    .now_ms = 1000,
-	    .arena = &fx.arena,
-	    .link = {.owner = 7,
-	             .url = str_of(url),
-	             .created_ms = 1000,
-	             .updated_ms = 1000,
-	             .redirect_status = 302,
-	             .enabled = true,
-	             .is_alias = alias != NULL,
-	             .key = str_of(alias)},
-	};
-}
-
 static struct str create_as(struct link_record with)
 {
-	struct store_write w = creation("https://a.example/", NULL);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", NULL);
 	w.link.is_private = with.is_private;
 	w.link.password = with.password;
 	w.link.max_clicks = with.max_clicks;
@@ -346,9 +329,9 @@ TEST(a_change_that_did_not_happen_is_not_published)
 
 TEST(one_call_tells_a_whole_batch_creations_and_swept_links_too)
 {
-	struct store_write ended = creation("https://a.example/", "ended");
+	struct store_write ended = kit_creation(&fx.arena, "https://a.example/", "ended");
 	ended.link.expires_ms = 1200;
-	struct store_write batch[] = {ended, creation("https://b.example/", "second")};
+	struct store_write batch[] = {ended, kit_creation(&fx.arena, "https://b.example/", "second")};
 	links_apply(fx.links, batch, 2, fx.metrics);
 	assert_int_equal(batch[0].result, 0);
 	assert_int_equal(fx.rcache.changes, 1);

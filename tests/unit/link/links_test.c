@@ -55,26 +55,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static struct store_write creation(const char *url, const char *alias)
-{
-	return (struct store_write){
-	    .kind = STORE_LINK_CREATE,
-	    .now_ms = 1000,
-	    .arena = &fx.arena,
-	    .link = {.owner = 7,
-	             .url = str_of(url),
-	             .created_ms = 1000,
-	             .updated_ms = 1000,
-	             .redirect_status = 302,
-	             .enabled = true,
-	             .is_alias = alias != NULL,
-	             .key = str_of(alias)},
-	};
-}
-
 static struct str create(const char *url, const char *alias)
 {
-	struct store_write w = creation(url, alias);
+	struct store_write w = kit_creation(&fx.arena, url, alias);
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, 0);
 	return w.link.key;
@@ -131,7 +114,7 @@ TEST(keys_are_the_cipher_of_leased_ids)
 
 TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key)
 {
-	struct store_write w = creation("https://a.example/", "promo");
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", "promo");
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, 0);
 	assert_true(str_eq(w.link.key, STR("promo")));
@@ -159,10 +142,10 @@ TEST(a_generated_key_that_meets_an_alias_is_skipped)
 TEST(a_batch_keeps_what_is_good_and_refuses_what_is_not)
 {
 	struct store_write batch[] = {
-	    creation("https://a.example/", NULL),
-	    creation("https://b.example/", "same"),
-	    creation("https://c.example/", "same"),
-	    creation("https://d.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://b.example/", "same"),
+	    kit_creation(&fx.arena, "https://c.example/", "same"),
+	    kit_creation(&fx.arena, "https://d.example/", NULL),
 	};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
 	assert_int_equal(batch[0].result, 0);
@@ -343,7 +326,7 @@ TEST(a_failed_lookup_is_reported_and_not_cached)
 static void apply_is_uncertain(void)
 {
 	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
-	struct store_write w = creation("https://a.example/", "k");
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", "k");
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, ERR_UNCERTAIN);
 	assert_null(cache_find(links_cache(fx.links), STR("k"))); /* it may be there: ask again */
@@ -358,7 +341,7 @@ TEST(after_an_uncertain_write_the_cache_asks_again)
 static void lease_fails(void)
 {
 	struct store_write batch[] = {
-	    creation("https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
 	    {.kind = STORE_LINK_DELETE, .arena = &fx.arena, .now_ms = 1, .ref = {.key = STR("nobody")}},
 	};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);

@@ -96,24 +96,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static struct store_write creation(const char *alias)
-{
-	return (struct store_write){
-	    .kind = STORE_LINK_CREATE,
-	    .now_ms = 1000,
-	    .arena = &fx.arena,
-	    .link = {.owner = 7,
-	             .url = STR("https://a.example/"),
-	             .redirect_status = 302,
-	             .enabled = true,
-	             .is_alias = alias != NULL,
-	             .key = str_of(alias)},
-	};
-}
-
 static struct store_write create(const char *alias)
 {
-	struct store_write w = creation(alias);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", alias);
 	links_apply(fx.links, &w, 1, fx.metrics);
 	return w;
 }
@@ -184,7 +169,10 @@ TEST(a_batch_takes_exactly_what_it_needs)
 	lease_to(100);
 	for (uint64_t id = 1; id <= 5; id++)
 		shelve_id(id, false);
-	struct store_write batch[] = {creation(NULL), creation("mine"), creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", "mine"),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
 	for (size_t i = 0; i < ARRAY_LEN(batch); i++)
 		assert_int_equal(batch[i].result, 0);
@@ -200,9 +188,9 @@ TEST(a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on)
 	assert_false(links_source_trouble(fx.links, &why));
 	shelve_id(3, false);
 	struct store_write batch[] = {
-	    creation(NULL),
-	    creation(NULL),
-	    creation("mine"),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", "mine"),
 	    {.kind = STORE_LINK_DELETE,
 	     .now_ms = 1000,
 	     .arena = &fx.arena,
@@ -274,7 +262,10 @@ static struct links *parts_start(void)
 TEST(with_a_shard_down_new_links_are_made_in_the_others)
 {
 	struct links *links = parts_start();
-	struct store_write batch[] = {creation(NULL), creation(NULL), creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
 	for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
 		assert_int_equal(batch[i].result, 0);
@@ -287,7 +278,9 @@ TEST(with_a_shard_down_new_links_are_made_in_the_others)
 TEST(with_a_shard_down_an_alias_and_a_possible_replay_are_refused)
 {
 	struct links *links = parts_start();
-	struct store_write batch[] = {creation("mine"), creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", "mine"),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	batch[1].idempotency_key = STR("again");
 	batch[2].idempotency_key = STR("and again");
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
@@ -300,7 +293,7 @@ TEST(with_a_shard_down_an_alias_and_a_possible_replay_are_refused)
 TEST(a_store_that_is_down_as_a_whole_is_asked_once)
 {
 	struct links *links = parts_start();
-	struct store_write w = creation(NULL);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", NULL);
 	parts.all_away = true;
 	links_apply(links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, ERR_UNAVAILABLE);
@@ -322,7 +315,9 @@ TEST(a_creation_that_is_repeated_gives_its_key_back)
 	shelve_id(5, false);
 	shelve_id(6, false);
 	shelve_id(7, true);
-	struct store_write first = creation(NULL), again = creation(NULL), other = creation(NULL);
+	struct store_write first = kit_creation(&fx.arena, "https://a.example/", NULL),
+	                   again = kit_creation(&fx.arena, "https://a.example/", NULL),
+	                   other = kit_creation(&fx.arena, "https://a.example/", NULL);
 	first.idempotency_key = again.idempotency_key = other.idempotency_key = STR("same");
 	other.fingerprint[0] = 1;
 	links_apply(fx.links, &first, 1, fx.metrics);
@@ -358,7 +353,8 @@ TEST(a_store_that_is_down_costs_no_keys)
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(6, false);
-	struct store_write batch[] = {creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	parts.all_away = true;
 	batch[1].idempotency_key = STR("again"); /* it may have been promised its name */
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
@@ -370,7 +366,7 @@ TEST(a_store_that_is_down_costs_no_keys)
 
 static struct store_write create_in(struct links *links)
 {
-	struct store_write w = creation(NULL);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", NULL);
 	links_apply(links, &w, 1, fx.metrics);
 	return w;
 }
@@ -433,7 +429,8 @@ TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back)
 	fx.store->registry->ops = &parts.registry_ops;
 	shelve_id(5, true); /* needs a number */
 	shelve_id(6, true);
-	struct store_write batch[] = {creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
 	assert_true(batch[0].result < 0);
 	assert_true(batch[1].result < 0);

@@ -2,33 +2,9 @@
  * What a PostgreSQL store does when others are in the way, and what it says of a database that takes no
  * changes.
  */
-#include "lib/database_kit.h"
-#include "lib/store_kit.h"
-#include "lib/test.h"
+#include "postgres_fixture.h"
 
 enum { LINKS = 8, HELD = 3 };
-
-static const char *const url = database_kit_urls[0];
-static struct store *store;
-static struct arena arena;
-
-static int setup(void **state)
-{
-	if (!url[0])
-		return 0;
-	int r = database_kit_renew(state);
-	store = database_kit_store(url);
-	return r;
-}
-
-static int teardown(void **state)
-{
-	int r = database_kit_calm(state);
-	store_free(store);
-	store = NULL;
-	arena_release(&arena);
-	return r;
-}
 
 static void create(uint64_t id)
 {
