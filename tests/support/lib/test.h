@@ -7,9 +7,9 @@
  *
  *     TEST_MAIN(.setup = open_store, .teardown = close_store)
  *
- * TEST adds the function to the tests of its file, in the order of the file. TEST_MAIN runs them. A test with a setup
- * and teardown of its own names them: TEST(name, setup, teardown). A file whose tests need different group fixtures has
- * a list for each: TEST_IN(list, name), RUN_LIST(list, …). */
+ * TEST adds the function to the tests of its file, in the order of the file. TEST_MAIN runs them. A test with
+ * a setup and teardown of its own names them: TEST(name, setup, teardown). A file whose tests need different
+ * group fixtures has a list for each: TEST_IN(list, name), RUN_LIST(list, …). */
 #pragma once
 
 #include "base/def.h"
@@ -97,8 +97,8 @@ static inline int test_list_run(const char *file, const struct test_list *list,
 			fail_msg("%s", why.text); \
 	} while (0)
 
-/* Waiting for what happens in its own time: looks again and again, and fails the test after this long. By the system's
- * own clock, which runs on where a test has stopped ours. */
+/* Waits for a condition: looks again and again, and fails the test after this long. By the system's own clock,
+ * which runs on where a test has stopped ours. */
 enum { UNTIL_MS = 30000 };
 
 static inline int64_t until_now_ms(void)
@@ -113,8 +113,8 @@ static inline void until_pause(void)
 	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Does a thread of this process wait for something? For UNTIL: so that a test goes on when another thread has come to
- * where it must wait. */
+/* Does a thread of this process wait for something? With UNTIL, a test goes on when another thread has come
+ * to where it must wait. */
 static inline bool thread_is_asleep(pid_t thread)
 {
 	char path[64], state = '?';

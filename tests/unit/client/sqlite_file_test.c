@@ -254,8 +254,7 @@ static void *read_slowly(void *f)
 {
 	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_snapshot_begin(f);
 	atomic_store(&phase, 1);
-	usleep(
-	    20000); /* the file is freed meanwhile: if that begins later, the test shows less and passes all the same */
+	usleep(20000); /* the file is freed meanwhile; if later, the test shows less and still passes */
 	if (count(read.conn) != 2)
 		abort();
 	atomic_store(&phase, 2);
