@@ -55,19 +55,18 @@ OBJECTS := $(SOURCES:src/%.c=$(OUT)/obj/%.o)
 MAIN := $(OUT)/obj/cmd/main.o
 LIBRARY := $(OUT)/libcurt.a
 
-# The suites of a folder are one program, FOLDER/run, which runs one of them by its name (tests/support/suites.c). Those
-# of DOUBLES put doubles in place of other modules' functions: each is a program of its own.
-DOUBLES := tests/unit/auth tests/unit/handler tests/unit/redirect
-TEST_FOLDERS := $(filter-out $(DOUBLES),$(sort $(wildcard tests/unit/*))) tests/conformance
+# The suites of a folder are one program, FOLDER/run, which runs one of them by its name (tests/support/suites.c). What
+# else lies in the folder belongs to its program: doubles of other modules' functions.
+TEST_FOLDERS := $(sort $(wildcard tests/unit/*)) tests/conformance
 SUITES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard $(TEST_FOLDERS:=/*_test.c))))
-SINGLES := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard $(DOUBLES:=/*_test.c))))
-TESTS := $(TEST_FOLDERS:%=$(OUT)/%/run) $(SINGLES:.o=)
+DOUBLES := $(patsubst %.c,$(OUT)/%.o,$(filter-out %_test.c,$(sort $(wildcard $(TEST_FOLDERS:=/*.c)))))
+TESTS := $(TEST_FOLDERS:%=$(OUT)/%/run)
 SUPPORT := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard tests/support/lib/*.c)))
 # The thread sanitizer does not know the threads that librdkafka uses.
 THREADS := $(if $(filter tsan,$(VARIANT)),$(OUT)/tests/support/tsan_threads.o)
 TOOLS := $(OUT)/tests/support/hammer $(OUT)/tests/support/probe.so $(OUT)/tests/support/kafka_mock
 
-.PHONY: all run cluster test test-long check bench fuzz fmt lint install clean tests-built packages-run packages-test docs
+.PHONY: all run cluster test test-long check bench fuzz fmt lint install clean servers-built tests-built packages-run packages-test docs
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -93,7 +92,7 @@ $(OUT)/obj/stats/agent.o: $(UAP_RULES)
 $(OUT)/tests/%.o: tests/%.c Makefile
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
-	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -MMD -MP -c -o $@ $<
+	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -Wno-unused-parameter -MMD -MP -c -o $@ $<
 
 # Tests are compiled more often than they run long.
 $(OUT)/tests/unit/%.o $(OUT)/tests/conformance/%.o: OPTIMIZE := -O0
@@ -101,7 +100,7 @@ $(SUITES): CFLAGS += -Dmain=$(basename $(@F))_main -Wno-missing-prototypes
 
 suites_of = $(filter $(OUT)/$1/%,$(SUITES))
 define PROGRAM
-$(OUT)/$1/run: $(OUT)/$1/suites.o $(suites_of)
+$(OUT)/$1/run: $(OUT)/$1/suites.o $(suites_of) $(filter $(OUT)/$1/%,$(DOUBLES))
 $(OUT)/$1/suites.o: CFLAGS += -D'SUITES=$(foreach suite,$(suites_of),SUITE($(basename $(notdir $(suite)))))'
 $(OUT)/$1/suites.o: tests/support/suites.c $1 Makefile
 endef
@@ -109,12 +108,11 @@ $(foreach folder,$(TEST_FOLDERS),$(eval $(call PROGRAM,$(folder))))
 
 $(TEST_FOLDERS:%=$(OUT)/%/suites.o):
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS) -c -o $@ $<
+	@$(CC) $(CPPFLAGS) -Itests/support $(CFLAGS) -c -o $@ $<
 
-$(SINGLES:.o=): %: %.o
 $(TESTS): $(SUPPORT) $(THREADS) $(LIBRARY)
 	@echo "  link  $@"
-	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY) -lcmocka $(LDLIBS)
+	@$(CC) $(LDFLAGS) -Wl,--wrap=pthread_create -o $@ $(filter %.o,$^) $(LIBRARY) -lcmocka $(LDLIBS)
 
 # The load client, also the one that keeps a ledger of what was acknowledged.
 $(OUT)/tests/support/hammer: tests/support/hammer.c Makefile
@@ -131,7 +129,7 @@ $(OUT)/tests/support/kafka_mock: tests/support/kafka_mock.c
 	@mkdir -p $(@D)
 	@$(CC) -std=gnu17 -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -o $@ $< -lrdkafka
 
--include $(OBJECTS:.o=.d) $(SUITES:.o=.d) $(SINGLES:.o=.d) $(SUPPORT:.o=.d) $(OUT)/tests/support/hammer.d
+-include $(OBJECTS:.o=.d) $(SUITES:.o=.d) $(DOUBLES:.o=.d) $(SUPPORT:.o=.d) $(OUT)/tests/support/hammer.d
 
 packages-run:
 	@tools/install-packages run
@@ -147,7 +145,9 @@ cluster: packages-test
 	@$(MAKE) --no-print-directory -s all $(OUT)/tests/support/kafka_mock
 	@tools/cluster
 
-tests-built: $(OUT)/curt $(TESTS) $(TOOLS)
+servers-built: $(OUT)/curt $(TOOLS)
+
+tests-built: servers-built $(TESTS)
 
 test: packages-test
 	@tests/run all

@@ -112,7 +112,7 @@ class Load:
                 self.phase.slowest_s["redirect"] = max(self.phase.slowest_s["redirect"], time.monotonic() - begun)
                 if (status, headers.get("Location")) != (302, target):
                     self.phase.redirect_errors.append((name, status, headers.get("Location")))
-            time.sleep(self.pause_s)
+            time.sleep(self.pause_s)  # the rate of the load
 
     def create(self, _):
         connection = self.connect()
@@ -122,8 +122,8 @@ class Load:
             headers = {"Authorization": f"Bearer {self.key}", "Idempotency-Key": f"order-{order}"}
             while not self.create_once(connection, target, headers):
                 assert time.monotonic() < self.deadline, f"{target} was never acknowledged"
-                time.sleep(0.02)
-            time.sleep(self.pause_s)
+                time.sleep(0.02)  # before the next attempt
+            time.sleep(self.pause_s)  # the rate of the load
 
     def create_once(self, connection, target, headers):
         begun = time.monotonic()

@@ -79,7 +79,7 @@ def kill_redis_primary(cluster, load):
 
 
 def kill_keysync(cluster, load):
-    for keysync in cluster.keysyncs:  # one after the other: whoever works, the other takes over
+    for keysync in cluster.keysyncs:  # one after the other: the other one takes over
         keysync.kill()
         drain(cluster)
         until(lambda: is_refilled(cluster), "the other keysync has refilled every Redis server")
@@ -120,7 +120,7 @@ def kill_shard(number, answers):
         goal = load.phase.redirects + 500
         until(lambda: load.phase.redirects >= goal or load.trouble, "redirects go on")
         cold = follow_cold(cluster, load)
-        print(f"\n{shard.name} is away: links that nobody had followed answered {dict(cold)}", end="")
+        print(f"\n{shard.name} is down: links that nobody had followed answered {dict(cold)}", end="")
         assert set(cold) <= answers and cold[302] > 0
         shard.start()
         until_ready(cluster)

@@ -42,12 +42,12 @@ def tell(how, times):
           f"at most {max(times) * 1000:.1f} ms")
 
 
-def test_a_change_is_told_though_links_are_kept_for_an_hour(pair, redis):
+def test_a_change_is_published_though_links_are_cached_for_an_hour(pair, redis):
     one, other = pair(cache_url=redis.url(), cache_life=LONG)
     tell("by publish", follow_changes(one, other) + follow_changes(other, one))
 
 
-def test_a_change_is_told_through_every_node_of_the_cache(pair, engines):
+def test_a_change_is_published_through_every_node_of_the_cache(pair, engines):
     one, other = pair(cache_url=",".join(engines.redis().url() for _ in range(3)), cache_life=LONG)
     tell("by publish, three nodes", follow_changes(one, other))
 
@@ -65,7 +65,7 @@ def test_without_a_shared_cache_a_change_is_read_from_the_feed(pair):
     until(lambda: other.target("not-there-yet") == "https://example.com/late", "a link that was not there is seen")
 
 
-def test_a_link_that_is_deleted_disabled_or_made_is_told_too(pair, redis):
+def test_a_link_that_is_deleted_disabled_or_made_is_published_too(pair, redis):
     one, other = pair(cache_url=redis.url(), cache_life=LONG, cache_negative_time="1h")
     gone, off = one.create()["key"], one.create()["key"]
     for key in (gone, off):
@@ -78,7 +78,7 @@ def test_a_link_that_is_deleted_disabled_or_made_is_told_too(pair, redis):
         until(lambda: other.target(key) == target, f"{key} leads to {target}")
 
 
-def test_what_was_changed_while_nobody_could_be_told_is_seen_when_redis_is_back(pair, redis):
+def test_what_was_changed_while_redis_was_down_is_seen_when_it_is_back(pair, redis):
     one, other = pair(cache_url=redis.url(), cache_life=LONG)
     key = one.create("https://example.com/old")["key"]
     until(lambda: other.target(key) == "https://example.com/old", "the other has it")

@@ -230,7 +230,7 @@ def test_a_server_without_keys_says_so_and_goes_on_with_the_next_key(engines, re
     assert redis.ask("LLEN", LIST) == 19
 
 
-def test_a_key_that_comes_back_to_the_stock_by_mistake_names_no_second_link(engines, redis, settings):
+def test_a_key_that_comes_back_to_the_keys_db_by_mistake_names_no_second_link(engines, redis, settings):
     _, client = serve(engines, settings, CURT_KEYS_SOURCE="pool")
     redis.ask("RPUSH", LIST, "theOne1", "theOne2")
     assert {created(client, "https://example.com/first") for _ in range(2)} == {"theOne1", "theOne2"}

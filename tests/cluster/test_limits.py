@@ -156,7 +156,7 @@ def test_without_redis_each_server_goes_on_with_its_part(pair, redis):
     _, link = limited_link(pair, redirects_limit=LIMIT)
     redis.kill()
     passed = drain(pair, link)
-    tell("Redis is away", passed)
+    tell("Redis is down", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
     for server in pair:
         until(lambda: metric(server, "curt_limits_settle_failures_total") > 0, "it has tried in vain")
@@ -224,7 +224,7 @@ def test_a_server_that_was_killed_leaves_what_it_did_not_use(pair):
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
 
 
-def test_a_redis_that_comes_back_empty_is_told_what_was_used(pair, redis):
+def test_a_redis_that_comes_back_empty_learns_what_was_used(pair, redis):
     _, link = limited_link(pair, redirects_limit=LIMIT)
     passed = hammer([(server, LIMIT * 3 // 10) for server in pair], link)
     redis.kill()

@@ -72,7 +72,7 @@ def test_a_question_that_takes_long_is_asked_once(proxied):
     assert (len(stats.asked), other.asked) == (1, [])
 
 
-def test_others_are_asked_when_the_one_for_questions_is_away(proxied):
+def test_others_are_asked_when_the_one_for_questions_is_down(proxied):
     url, stats, other = proxied
     stats.end()
     other.go.set()

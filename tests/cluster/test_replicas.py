@@ -82,7 +82,7 @@ def test_lookups_go_to_the_replica(cluster, pair):
     until(the_replica_was_asked, "the replica is known to be fresh")
 
 
-def test_a_replica_answers_while_the_primary_is_away(cluster, pair):
+def test_a_replica_answers_while_the_primary_is_down(cluster, pair):
     primary, replica = pair
     maker, server = cluster(replicas=""), cluster()
     until_the_replica_answers(server, replica, cluster.name)
@@ -135,7 +135,7 @@ def test_a_replica_that_stands_still_is_left_alone(cluster, pair):
 
 
 class Hung:
-    """A server that lets in whoever comes, and never says a word."""
+    """A server that accepts every connection and never answers."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -191,7 +191,7 @@ def status_of(server, key):
     return server.get(f"/{key}", key=None).status_code
 
 
-def test_what_an_old_replica_said_while_the_primary_was_away_is_not_kept(cluster, engines, pair):
+def test_what_an_old_replica_said_while_the_primary_was_down_is_not_kept(cluster, engines, pair):
     primary, replica = pair
     redis = engines.redis()
     one, other = (cluster(CURT_CACHE_URL=redis.url()) for _ in range(2))

@@ -249,7 +249,7 @@ def test_a_database_that_dies_in_the_middle_of_a_move_holds_it_up(engines, nurse
         databases[which].kill()
         process = harness.spawn([harness.CURT, "reshard"], env=harness.clean_env(**env), stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
-        time.sleep(0.5)
+        time.sleep(0.5)  # how long the database is down; wherever that meets the move, the end must be right
         databases[which].start()
         _, stderr = process.communicate(timeout=2 * PATIENCE_S)
         harness.kill_group(process.pid)

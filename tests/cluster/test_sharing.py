@@ -1,4 +1,4 @@
-"""Servers on one store: they start together, know the same people, and take keys from where they are told to."""
+"""Servers on one store: they start together, know the same people, and take keys from the source that is set."""
 import pytest
 
 from books import link_stats
@@ -87,7 +87,7 @@ def test_clicks_without_a_limit_count_when_another_server_sets_one_again(togethe
     until(lambda: all(other.target(link) for _ in range(60)), "the other knows that there is no limit")
     one.change(link, max_clicks=60)
     one.change(last_told, original_url="https://example.com/after")
-    until(lambda: other.target(last_told) == "https://example.com/after", "the other is told")
+    until(lambda: other.target(last_told) == "https://example.com/after", "the other has seen it")
     before_it_knew = []
     until(lambda: before_it_knew.append(other.target(link)) or not before_it_knew[-1], "the other knows that there is one again")
     assert len(before_it_knew) < 57, "so many would be left of sixty if only the first three counted"
@@ -103,7 +103,7 @@ def test_a_new_limit_of_a_key_holds_on_every_server(together, env, redis):
     assert client.post("/api/v1/links", json={"original_url": "https://example.com/"}).status_code == 429
 
 
-def test_without_keys_in_stock_links_are_followed_and_aliases_given(nursery, env, redis):
+def test_without_keys_in_the_pool_links_are_followed_and_aliases_given(nursery, env, redis):
     link = nursery("--workers", "1", env=env).create("https://example.com/before")["key"]
     server = nursery("--workers", "1", env={**env, "CURT_KEYS_SOURCE": "pool", "CURT_KEYS_URL": redis.url()})
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_claimed_keys_come_from_links_that_are_over_and_lead_to_the_new_target(n
     assert metric(server, "curt_keys_taken_total") >= len(made)
 
 
-def test_nothing_of_it_is_told_by_a_server_that_shares_nothing(nursery):
+def test_a_server_that_shares_nothing_publishes_nothing(nursery):
     server = nursery("--workers", "1")
     text = server.get("/metrics").text
     for name in ("curt_shared_cache", "curt_limits_", "curt_keys_available"):
@@ -148,7 +148,7 @@ def test_nothing_of_it_is_told_by_a_server_that_shares_nothing(nursery):
 
 
 def test_a_visitor_of_two_servers_is_one_visitor(together, env, postgres):
-    """What visitors are told apart by is the same on both, and is kept no longer than its day."""
+    """What distinguishes visitors is the same on both, and is kept no longer than its day."""
     env["CURT_SINK_URL"] = postgres.database("one_visitor_stats")
     one, other = together(2, env)
     key = one.create()["key"]

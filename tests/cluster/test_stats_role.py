@@ -54,7 +54,7 @@ def test_it_takes_nothing(pair):
     until(lambda: link_stats(answers, key)["clicks"] == 1, "the click of the other server is counted, and no other")
 
 
-def test_live_clicks_are_shown_before_the_store_is_told(pair):
+def test_live_clicks_are_shown_before_they_are_stored(pair):
     way, _ = pair
     key = way.server.create()["key"]
     for _ in range(3):

@@ -21,7 +21,7 @@ def backends(engines):
 
 
 class Load:
-    """Clients that ask for redirects and send impressions until they are told to stop, and keep ledgers. Two of them
+    """Clients that ask for redirects and send impressions until they must stop, and keep ledgers. Two of them
     send the same impressions at the same time, the second one only the first few."""
 
     def __init__(self, way, folder):
@@ -159,7 +159,7 @@ def test_a_filter_that_forgets_everything_lets_no_duplicate_through(nursery, bac
 
 
 @pytest.mark.parametrize("sink", ["clickhouse", "postgres", "sqlite"] if full() else ["clickhouse"])
-def test_a_broker_that_is_away_grows_the_spool_which_drains_when_it_is_back(nursery, backends, tmp_path, sink):
+def test_a_broker_that_is_down_grows_the_spool_which_drains_when_it_is_back(nursery, backends, tmp_path, sink):
     if not backends.get("kafka").is_real:
         pytest.skip("the mock of a broker cannot be started again")
     way = Way(nursery, backends, "kafka", sink, SMALL)
@@ -169,7 +169,7 @@ def test_a_broker_that_is_away_grows_the_spool_which_drains_when_it_is_back(nurs
         end = load.run(seconds=away_s + 2)
         threading.Event().wait(0.5)
         broker.kill()
-        threading.Event().wait(away_s)  # the time that it is away is the point
+        threading.Event().wait(away_s)  # how long it is down is the point
         waits = way.server.get("/readyz", key=None).json()
         broker.start()
         end()

@@ -1,19 +1,10 @@
 /* Every backend of the role `lease` keeps the same promises: lib/lease_suite.c has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lease/backends.h"
 #include "lib/lease_suite.h"
 #include "lib/redis_server.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 
 #include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { URL_BYTES = 256 };
 

@@ -1,18 +1,8 @@
 /* The promises of the role `limiter`: in memory, on one Redis and on a ring of two. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/limiter_memory.h"
 #include "lib/redis_server.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "limiter/backends.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { LONG_MS = 3600 * 1000, SHORT_MS = 60, PATIENCE_MS = 20000 };
 
@@ -36,22 +26,19 @@ static int open_redis(struct limiter **ret, struct err *e)
 
 static int both_up(void **state)
 {
-	(void)state;
-	struct err e = {""};
-	if (open_one(&a, &e) != 0 || open_one(&b, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(open_one(&a, &why));
+	MUST(open_one(&b, &why));
 	return 0;
 }
 
 static int both_down(void **state)
 {
-	(void)state;
 	a->ops->free(a);
 	b->ops->free(b);
 	return 0;
 }
 
-/* A node that is late leaves what it has unsettled; it is told again. */
+/* A node that is late leaves what it has unsettled; it gets it again. */
 static void settle_all(struct limiter *l, struct limiter_use *uses, size_t n)
 {
 	UNTIL(l->ops->settle(l, uses, n, &counted) == 0);
@@ -101,9 +88,10 @@ static uint64_t grant_seen(struct limiter_use *of_a)
 	return look.others;
 }
 
-static void each_hears_what_the_others_have_used(void **state)
+static struct test_list patient;
+
+TEST(each_hears_what_the_others_have_used)
 {
-	(void)state;
 	uint64_t owner = next_owner++;
 	struct limiter_use first = tell(a, owner, 'c', LONG_MS, 3);
 	assert_int_equal(first.others, 0);
@@ -116,9 +104,8 @@ static void each_hears_what_the_others_have_used(void **state)
 	assert_int_equal(tell(a, owner, 'c', LONG_MS, 5).others, 4);
 }
 
-static void what_is_told_twice_counts_once_and_may_become_less(void **state)
+TEST(what_is_told_twice_counts_once_and_may_become_less)
 {
-	(void)state;
 	uint64_t owner = next_owner++;
 	for (unsigned i = 0; i < 3; i++)
 		tell(a, owner, 'c', LONG_MS, 5);
@@ -129,9 +116,8 @@ static void what_is_told_twice_counts_once_and_may_become_less(void **state)
 	assert_int_equal(seen_by(b, owner, 'c', LONG_MS), 0);
 }
 
-static void budgets_of_others_other_kinds_and_other_periods_are_apart(void **state)
+TEST(budgets_of_others_other_kinds_and_other_periods_are_apart)
 {
-	(void)state;
 	uint64_t owner = next_owner++, other = next_owner++;
 	tell(a, owner, 'c', LONG_MS, 5);
 	tell(a, UINT64_MAX, 'c', LONG_MS, 2);
@@ -164,17 +150,15 @@ static bool share_out(struct limiter_use *of_a, struct limiter_use *of_b)
 	return both;
 }
 
-static void grants_stay_within_the_limit_and_leave_something_for_others(void **state)
+TEST(grants_stay_within_the_limit_and_leave_something_for_others)
 {
-	(void)state;
 	struct limiter_use of_a, of_b;
 	UNTIL(share_out(&of_a, &of_b));
 	assert_int_equal(of_a.grant + of_b.grant, 100);
 }
 
-static void a_grant_is_lowered_by_its_server_only(void **state)
+TEST(a_grant_is_lowered_by_its_server_only)
 {
-	(void)state;
 	struct limiter_use of_a = {
 	    .owner = next_owner++, .what = 'c', .period_ms = LONG_MS, .max = 100, .used = 1, .want = 20};
 	of_a = settle_use(a, of_a);
@@ -189,18 +173,16 @@ static void a_grant_is_lowered_by_its_server_only(void **state)
 	assert_int_equal(grant_seen(&of_a), 5);
 }
 
-static void looking_begins_no_period(void **state)
+TEST(looking_begins_no_period)
 {
-	(void)state;
 	struct limiter_use use = tell(a, next_owner++, 'c', LONG_MS, 0);
 	assert_int_equal(use.others, 0);
 	assert_int_equal(use.left_ms, 0);
 	assert_int_equal(use.period, 0);
 }
 
-static void a_period_ends_and_the_next_one_begins_at_nothing(void **state)
+TEST(a_period_ends_and_the_next_one_begins_at_nothing)
 {
-	(void)state;
 	uint64_t owner = next_owner++;
 	struct limiter_use first = tell(a, owner, 'c', SHORT_MS, 9), now = first;
 	assert_in_range(first.left_ms, 1, SHORT_MS);
@@ -211,9 +193,8 @@ static void a_period_ends_and_the_next_one_begins_at_nothing(void **state)
 	assert_true(next.period > first.period);
 }
 
-static void what_is_told_of_a_period_that_is_over_is_not_counted(void **state)
+TEST(what_is_told_of_a_period_that_is_over_is_not_counted)
 {
-	(void)state;
 	struct limiter_use now = tell(b, next_owner++, 'c', LONG_MS, 1);
 	struct limiter_use late = now;
 	late.period -= LONG_MS;
@@ -228,9 +209,8 @@ static void what_is_told_of_a_period_that_is_over_is_not_counted(void **state)
 	assert_int_equal(late.period, 0);
 }
 
-static void a_period_that_was_forgotten_is_brought_back_and_no_grant_grows_at_first(void **state)
+TEST(a_period_that_was_forgotten_is_brought_back_and_no_grant_grows_at_first)
 {
-	(void)state;
 	struct limiter_use begun = tell(a, next_owner++, 'c', LONG_MS, 1);
 	struct limiter_use known = begun;
 	known.owner = next_owner++; /* of which the limiter knows nothing */
@@ -246,9 +226,8 @@ static void a_period_that_was_forgotten_is_brought_back_and_no_grant_grows_at_fi
 	assert_int_equal(seen_by(b, known.owner, 'c', LONG_MS), 15);
 }
 
-static void of_two_periods_under_way_the_first_one_is_kept(void **state)
+TEST(of_two_periods_under_way_the_first_one_is_kept)
 {
-	(void)state;
 	struct limiter_use later = tell(a, next_owner++, 'c', LONG_MS, 3);
 	struct limiter_use first = later;
 	first.period -= LONG_MS / 2;
@@ -261,9 +240,8 @@ static void of_two_periods_under_way_the_first_one_is_kept(void **state)
 	assert_int_equal(later.others, 3);
 }
 
-static void many_budgets_are_settled_in_one_call(void **state)
+TEST(many_budgets_are_settled_in_one_call)
 {
-	(void)state;
 	enum { MANY = 700 };
 	struct limiter_use *uses = calloc(MANY, sizeof(*uses));
 	for (int round = 0; round < 2; round++) {
@@ -284,9 +262,8 @@ static unsigned count_by(struct limiter *l)
 	return counted;
 }
 
-static void the_servers_that_settle_are_counted(void **state)
+TEST(the_servers_that_settle_are_counted)
 {
-	(void)state;
 	struct limiter *third;
 	struct err e;
 	assert_int_equal(open_one(&third, &e), 0);
@@ -297,17 +274,15 @@ static void the_servers_that_settle_are_counted(void **state)
 	UNTIL((count_by(b), count_by(a)) == 2);
 }
 
-static void a_server_that_settles_no_more_is_not_counted_after_a_while(void **state)
+TEST_IN(patient, a_server_that_settles_no_more_is_not_counted_after_a_while)
 {
-	(void)state;
 	UNTIL((count_by(b), count_by(a)) == 2);
 	UNTIL(count_by(a) == 1);
 }
 
 /* Its grants are the others' again, and what it has used is not. */
-static void what_a_server_held_that_is_gone_is_free(void **state)
+TEST(what_a_server_held_that_is_gone_is_free)
 {
-	(void)state;
 	struct limiter *third;
 	struct err e;
 	assert_int_equal(open_one(&third, &e), 0);
@@ -318,42 +293,22 @@ static void what_a_server_held_that_is_gone_is_free(void **state)
 	assert_int_equal(seen_by(a, held.owner, 'c', LONG_MS), 2);
 }
 
-static void it_answers(void **state)
+TEST(it_answers)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(a->ops->ping(a, &e), 0);
 }
 
 static int run(const char *name)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_hears_what_the_others_have_used),
-	    cmocka_unit_test(what_is_told_twice_counts_once_and_may_become_less),
-	    cmocka_unit_test(budgets_of_others_other_kinds_and_other_periods_are_apart),
-	    cmocka_unit_test(grants_stay_within_the_limit_and_leave_something_for_others),
-	    cmocka_unit_test(a_grant_is_lowered_by_its_server_only),
-	    cmocka_unit_test(looking_begins_no_period),
-	    cmocka_unit_test(a_period_ends_and_the_next_one_begins_at_nothing),
-	    cmocka_unit_test(what_is_told_of_a_period_that_is_over_is_not_counted),
-	    cmocka_unit_test(a_period_that_was_forgotten_is_brought_back_and_no_grant_grows_at_first),
-	    cmocka_unit_test(of_two_periods_under_way_the_first_one_is_kept),
-	    cmocka_unit_test(many_budgets_are_settled_in_one_call),
-	    cmocka_unit_test(the_servers_that_settle_are_counted),
-	    cmocka_unit_test(what_a_server_held_that_is_gone_is_free),
-	    cmocka_unit_test(it_answers),
-	};
 	next_owner = 1;
-	return cmocka_run_group_tests_name(name, tests, both_up, both_down);
+	return RUN_TESTS(.name = name, .group_setup = both_up, .group_teardown = both_down);
 }
 
-static void servers_of_another_installation_have_nothing_to_do_with_it(void **state)
+TEST_IN(patient, servers_of_another_installation_have_nothing_to_do_with_it)
 {
-	(void)state;
 	struct limiter *other;
-	struct err e = {""};
-	if (limiter_redis_open(urls, "another", &other, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(limiter_redis_open(urls, "another", &other, &why));
 	uint64_t owner = next_owner++;
 	tell(a, owner, 'c', LONG_MS, 5);
 	assert_int_equal(seen_by(other, owner, 'c', LONG_MS), 0);
@@ -366,11 +321,7 @@ static void servers_of_another_installation_have_nothing_to_do_with_it(void **st
 /* It takes seconds: once is enough. */
 static int run_patient(const char *name)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(servers_of_another_installation_have_nothing_to_do_with_it),
-	    cmocka_unit_test(a_server_that_settles_no_more_is_not_counted_after_a_while),
-	};
-	return cmocka_run_group_tests_name(name, tests, both_up, both_down);
+	return RUN_LIST(patient, .name = name, .group_setup = both_up, .group_teardown = both_down);
 }
 
 int main(void)

@@ -1,16 +1,9 @@
 /* The promises of the role `queue`: on a log, and on a Kafka that a forwarder has filled from one; with a
  * reader that keeps positions, and with one that leaves that to the queue. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/kafka_kit.h"
 #include "lib/queue_suite.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/sys.h"
 #include "queue/forwarder.h"
@@ -47,8 +40,7 @@ static struct queue *log_queue(bool by_checkpoint, bool boots_in_order)
 	    .counts = c.counts,
 	    .boots_in_order = boots_in_order,
 	};
-	if (queue_log_new(&config, &q, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&config, &q, &why));
 	return q;
 }
 
@@ -95,19 +87,16 @@ static int log_setup(bool keeps_positions)
 
 static int log_setup_kept(void **state)
 {
-	(void)state;
 	return log_setup(true);
 }
 
 static int log_setup_checkpoint(void **state)
 {
-	(void)state;
 	return log_setup(false);
 }
 
 static int log_teardown(void **state)
 {
-	(void)state;
 	event_log_close(events);
 	events = NULL;
 	keeper_release(&keeper);
@@ -132,21 +121,17 @@ static int resume(void *ctx, uint64_t source, struct arena *to, struct position 
 static struct queue *kafka_open(void)
 {
 	struct queue *q = NULL;
-	struct err e = {""};
 	const struct queue_kafka_config config = {.settings = &kafka.settings,
 	                                          .resume = queue_bed.keeps_positions ? resume : NULL};
-	if (queue_kafka_new(&config, &q, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_kafka_new(&config, &q, &why));
 	return q;
 }
 
 static void forwarder_up(void)
 {
-	struct err e = {""};
 	forwarded = log_queue(true, true);
 	const struct forwarder_config config = {.settings = &kafka.settings, .queue = forwarded};
-	if (forwarder_start(&config, &forwarder, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(forwarder_start(&config, &forwarder, &why));
 }
 
 static void forwarder_down(void)
@@ -190,13 +175,11 @@ static int kafka_setup(bool keeps_positions)
 
 static int kafka_setup_kept(void **state)
 {
-	(void)state;
 	return kafka_setup(true);
 }
 
 static int kafka_setup_group(void **state)
 {
-	(void)state;
 	return kafka_setup(false);
 }
 

@@ -1,17 +1,8 @@
 /* The promises of the role `rcache`, on one node and on a ring of three. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/rcache_kit.h"
 #include "lib/redis_server.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
-
-#include <stdio.h>
 
 enum { NODES = 3, LIFE_MS = 600000 };
 
@@ -21,7 +12,6 @@ static struct rcache_kit a, b; /* two servers */
 
 static int caches_up(void **state)
 {
-	(void)state;
 	rcache_kit_open(&a, urls, true);
 	rcache_kit_open(&b, urls, true);
 	return 0;
@@ -29,15 +19,13 @@ static int caches_up(void **state)
 
 static int caches_down(void **state)
 {
-	(void)state;
 	rcache_kit_close(&a);
 	rcache_kit_close(&b);
 	return 0;
 }
 
-static void what_one_server_filled_another_finds_byte_for_byte(void **state)
+TEST(what_one_server_filled_another_finds_byte_for_byte)
 {
-	(void)state;
 	struct arena arena = {0};
 	const struct rcache_fill fills[] = {
 	    {.key = STR("bytes"), .value = STR("\0\r\n\xff v"), .life_ms = LIFE_MS},
@@ -69,16 +57,13 @@ static void hear_nothing(void *ctx)
 	(void)ctx;
 }
 
-static void servers_of_another_installation_have_nothing_to_do_with_it(void **state)
+TEST(servers_of_another_installation_have_nothing_to_do_with_it)
 {
-	(void)state;
 	_Atomic unsigned heard = 0;
 	const struct rcache_listener listener = {
 	    .changed = hear_nothing_of, .notified = hear_nothing_of, .lost = hear_nothing, .ctx = &heard};
 	struct rcache_kit other = {.cache = NULL};
-	struct err e = {""};
-	if (rcache_redis_open(urls, "another", &listener, &other.cache, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(rcache_redis_open(urls, "another", &listener, &other.cache, &why));
 	rcache_kit_wait_listening(&other, true);
 	rcache_kit_fill(&a, "alias", "ours", LIFE_MS);
 	assert_int_equal(rcache_kit_get(&other, "alias", NULL), RCACHE_MISS);
@@ -94,9 +79,8 @@ static void servers_of_another_installation_have_nothing_to_do_with_it(void **st
 	other.cache->ops->free(other.cache);
 }
 
-static void a_thousand_keys_go_and_come_in_one_call(void **state)
+TEST(a_thousand_keys_go_and_come_in_one_call)
 {
-	(void)state;
 	struct rcache_stats before = b.cache->ops->stats(b.cache);
 	rcache_kit_fill_many(&a, 1000);
 	assert_int_equal(rcache_kit_hits_of_many(&b, 1000), 1000);
@@ -107,42 +91,37 @@ static void a_thousand_keys_go_and_come_in_one_call(void **state)
 	assert_int_equal(after.errors, 0);
 }
 
-static void no_key_at_all_is_no_call_at_all(void **state)
+TEST(no_key_at_all_is_no_call_at_all)
 {
-	(void)state;
 	a.cache->ops->get(a.cache, NULL, 0);
 	a.cache->ops->fill(a.cache, NULL, 0, clock_mono_ms());
 	a.cache->ops->change(a.cache, NULL, 0);
 }
 
-static void a_value_ends_with_its_life(void **state)
+TEST(a_value_ends_with_its_life)
 {
-	(void)state;
 	rcache_kit_fill(&a, "short", "x", 30);
 	rcache_kit_wait_state(&b, "short", RCACHE_MISS);
 	rcache_kit_fill(&a, "no life", "x", 0);
 	assert_int_equal(rcache_kit_get(&a, "no life", NULL), RCACHE_MISS);
 }
 
-static void a_fill_never_replaces_what_is_there(void **state)
+TEST(a_fill_never_replaces_what_is_there)
 {
-	(void)state;
 	rcache_kit_fill(&a, "twice", "first", LIFE_MS);
 	rcache_kit_fill(&b, "twice", "second", LIFE_MS);
 	assert_int_equal(rcache_kit_get(&a, "twice", "first"), RCACHE_HIT);
 }
 
-static void a_fill_that_comes_late_is_not_made(void **state)
+TEST(a_fill_that_comes_late_is_not_made)
 {
-	(void)state;
 	const struct rcache_fill fill = {.key = STR("late"), .value = STR("old"), .life_ms = LIFE_MS};
 	a.cache->ops->fill(a.cache, &fill, 1, clock_mono_ms() - RCACHE_MARK_MS / 2 - 1);
 	assert_int_equal(rcache_kit_get(&a, "late", NULL), RCACHE_MISS);
 }
 
-static void a_changed_key_says_so_for_a_while_and_is_not_filled_until_then(void **state)
+TEST(a_changed_key_says_so_for_a_while_and_is_not_filled_until_then)
 {
-	(void)state;
 	rcache_kit_fill(&a, "link", "old", LIFE_MS);
 	rcache_kit_change(&a, "link");
 	rcache_kit_fill(&b, "link", "old", LIFE_MS); /* read before the change, and slow */
@@ -155,9 +134,8 @@ static void a_changed_key_says_so_for_a_while_and_is_not_filled_until_then(void 
 	assert_int_equal(rcache_kit_get(&a, "link", "new"), RCACHE_HIT);
 }
 
-static void a_change_is_heard_by_every_server_and_by_the_one_that_made_it(void **state)
+TEST(a_change_is_heard_by_every_server_and_by_the_one_that_made_it)
 {
-	(void)state;
 	unsigned before_a = rcache_kit_changed(&a), before_b = rcache_kit_changed(&b);
 	rcache_kit_change(&a, "one");
 	rcache_kit_wait_changed(&a, before_a + 1, "one");
@@ -173,17 +151,15 @@ static void a_change_is_heard_by_every_server_and_by_the_one_that_made_it(void *
 	arena_release(&arena);
 }
 
-static void what_has_no_key_is_told_to_every_server(void **state)
+TEST(what_has_no_key_is_published_to_every_server)
 {
-	(void)state;
 	a.cache->ops->tell(a.cache, STR("accounts"));
 	rcache_kit_wait_told(&a, "accounts");
 	rcache_kit_wait_told(&b, "accounts");
 }
 
-static void all_nodes_answer(void **state)
+TEST(all_nodes_answer)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(a.cache->ops->ping(a.cache, &e), 0);
 	struct rcache_stats s = a.cache->ops->stats(a.cache);
@@ -193,26 +169,13 @@ static void all_nodes_answer(void **state)
 
 static int run(unsigned nodes)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_one_server_filled_another_finds_byte_for_byte),
-	    cmocka_unit_test(servers_of_another_installation_have_nothing_to_do_with_it),
-	    cmocka_unit_test(a_thousand_keys_go_and_come_in_one_call),
-	    cmocka_unit_test(no_key_at_all_is_no_call_at_all),
-	    cmocka_unit_test(a_value_ends_with_its_life),
-	    cmocka_unit_test(a_fill_never_replaces_what_is_there),
-	    cmocka_unit_test(a_fill_that_comes_late_is_not_made),
-	    cmocka_unit_test(a_changed_key_says_so_for_a_while_and_is_not_filled_until_then),
-	    cmocka_unit_test(a_change_is_heard_by_every_server_and_by_the_one_that_made_it),
-	    cmocka_unit_test(what_has_no_key_is_told_to_every_server),
-	    cmocka_unit_test(all_nodes_answer),
-	};
 	urls[0] = '\0';
 	for (unsigned i = 0; i < nodes; i++) {
 		redis_server_start(&servers[i], NULL);
 		strcat(strcat(urls, i ? "," : ""), servers[i].url);
 	}
-	int failed = cmocka_run_group_tests_name(nodes == 1 ? "one node" : "a ring", tests, caches_up,
-	                                         caches_down);
+	int failed = RUN_TESTS(.name = nodes == 1 ? "one node" : "a ring", .group_setup = caches_up,
+	                       .group_teardown = caches_down);
 	for (unsigned i = 0; i < nodes; i++)
 		redis_server_stop(&servers[i]);
 	return failed;

@@ -1,15 +1,8 @@
 /* Every backend of the role `sink` keeps the same promises: lib/sink_suite.c has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/clickhouse_kit.h"
 #include "lib/database_kit.h"
 #include "lib/sink_suite.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "sink/sink_clickhouse.h"
 #include "sink/sink_postgres.h"
 #include "sink/sink_sqlite.h"
@@ -19,10 +12,8 @@ static struct temp folder;
 static struct sink *sqlite_here(const struct sink_settings *settings)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
 	char path[TEMP_PATH_BYTES];
-	if (sink_sqlite_open(temp_path(&folder, "stats.db", path), settings, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(sink_sqlite_open(temp_path(&folder, "stats.db", path), settings, &s, &why));
 	return s;
 }
 
@@ -49,9 +40,7 @@ static char clickhouse_url[CLICKHOUSE_KIT_BYTES];
 static struct sink *clickhouse_here(const struct sink_settings *settings)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
-	if (sink_clickhouse_open(clickhouse_url, settings, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(sink_clickhouse_open(clickhouse_url, settings, &s, &why));
 	return s;
 }
 
@@ -78,9 +67,7 @@ static void clickhouse_close(struct sink *s)
 static struct sink *postgres_here(const struct sink_settings *settings)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
-	if (sink_postgres_open(database_kit_urls[0], settings, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(sink_postgres_open(database_kit_urls[0], settings, &s, &why));
 	return s;
 }
 

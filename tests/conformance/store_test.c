@@ -1,34 +1,24 @@
 /* Every backend of the role `store` keeps the same promises: lib/store_suite.c has them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/postgres_kit.h"
 #include "lib/store_kit.h"
 #include "lib/store_suite.h"
+#include "lib/test.h"
 #include "store/backends.h"
 
-#include <stdio.h>
-
-static char folder[KIT_PATH_BYTES];
+static struct temp folder;
 
 static struct store *sqlite_here(void)
 {
 	struct store *s = NULL;
-	struct err e = {""};
-	char path[KIT_PATH_BYTES + 16];
-	snprintf(path, sizeof(path), "%s/links.db", folder);
-	if (store_sqlite_open(path, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	char path[TEMP_PATH_BYTES];
+	temp_path(&folder, "links.db", path);
+	MUST(store_sqlite_open(path, &s, &why));
 	return s;
 }
 
 static struct store *sqlite_open(void)
 {
-	kit_folder_make(folder);
+	temp_init(&folder);
 	return sqlite_here();
 }
 
@@ -41,7 +31,7 @@ static struct store *sqlite_reopen(struct store *s)
 static void sqlite_close(struct store *s)
 {
 	store_free(s);
-	kit_folder_remove(folder);
+	temp_release(&folder);
 }
 
 static char urls[3][POSTGRES_KIT_URL_BYTES]; /* the last one looks as if Citus were there */
@@ -49,10 +39,8 @@ static char urls[3][POSTGRES_KIT_URL_BYTES]; /* the last one looks as if Citus w
 static struct store *postgres_at(const char *url)
 {
 	struct store *s = NULL;
-	struct err e = {""};
 	const struct store_shards_config config = {.urls = (struct str[]){str_of(url)}, .count = 1};
-	if (store_shards_open(&config, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }
 
@@ -100,9 +88,7 @@ static struct store *shards_here(void)
 	const struct str list[] = {str_of(urls[0]), str_of(urls[1])};
 	const struct store_shards_config config = {.urls = list, .count = ARRAY_LEN(list)};
 	struct store *s = NULL;
-	struct err e = {""};
-	if (store_shards_open(&config, &s, &e) != 0)
-		print_error("%s\n", e.text);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }
 
@@ -119,11 +105,11 @@ static struct store *shards_reopen(struct store *s)
 	return shards_here();
 }
 
-/* What waits for a server most of the time is as long under a sanitizer: there the first one must do. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
+/* The thread sanitizer sees nothing new in the further ways to lay out PostgreSQL: the first one must do. */
+#ifdef __SANITIZE_THREAD__
+enum { POSTGRES_LAYOUTS = 1 };
 #else
-#define IS_SANITIZED 0
+enum { POSTGRES_LAYOUTS = 3 };
 #endif
 
 int main(void)
@@ -162,7 +148,7 @@ int main(void)
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++)
 		postgres_kit_database_make(urls[i]);
 	postgres_kit_citus_feign(urls[2]);
-	size_t count = IS_SANITIZED ? 1 : ARRAY_LEN(with_postgres);
+	size_t count = POSTGRES_LAYOUTS;
 	if (postgres_kit_has_citus())
 		count = 1; /* the second would be the same, and there are no shards with Citus */
 	for (size_t i = 0; i < count; i++) {

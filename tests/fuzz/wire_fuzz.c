@@ -1,7 +1,7 @@
 // needs: src/queue/wire.c src/event/format.c
 // packages: libsodium
 // flags: -max_len=1024
-/* Messages of Kafka, from whoever sends there: what is taken for an event can be sent again, and is the same.
+/* Messages of Kafka, from any sender: what is taken for an event can be sent again, and is the same.
  */
 #include "queue/wire.h"
 

@@ -73,6 +73,13 @@ def until_status(ask, status):
     return until(look, f"the answer is {status}")[0]
 
 
+def wait_out(headers, at_most_s):
+    """Waits exactly as long as a refusal's Retry-After names: that there is room afterwards is the promise."""
+    wait_s = int(headers["Retry-After"])
+    assert 1 <= wait_s <= at_most_s
+    time.sleep(wait_s)
+
+
 def soon(milliseconds):
     """That moment, as the API writes it."""
     then = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(milliseconds=milliseconds)
@@ -181,7 +188,7 @@ class Client:
         self.key = key
         self.session = requests.Session()
         self.session.trust_env = False
-        self.session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))  # whoever sends one says so
+        self.session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))  # a test that sends one says so
 
     def request(self, method, path, key=True, headers=None, **kwargs):
         headers = dict(headers or {})
@@ -494,7 +501,7 @@ def assert_problem(response, status, *words):
 
 
 class unchanged:
-    """What happens inside leaves the links (but for how often they were followed, which is told later), the keys (but
+    """What happens inside leaves the links (but for how often they were followed, which is stored later), the keys (but
     for when they were used) and the users as they are."""
 
     def __init__(self, client):
@@ -512,7 +519,7 @@ class unchanged:
 
 
 def folder_bytes(folder):
-    """Every file below the folder and what is in it. Whoever works there may remove one meanwhile."""
+    """Every file below the folder and what is in it. A process that works there may remove one meanwhile."""
     folder, found = pathlib.Path(folder), {}
     for path in sorted(folder.rglob("*")):
         with contextlib.suppress(FileNotFoundError):

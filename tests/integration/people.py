@@ -1,4 +1,4 @@
-"""Users, their sessions, and many strangers at once."""
+"""Users, their sessions, and many clients at once."""
 import itertools
 
 import requests

@@ -248,7 +248,7 @@ def test_a_wrong_key_is_wrong_although_the_session_is_good(stage):
         assert_problem(person.get("/api/v1/links", headers=wrong), 401)
 
 
-def test_two_different_sessions_at_once_are_none(stage):
+def test_two_different_sessions_at_once_are_refused(stage):
     one, other = stage.people["editor"], stage.people["viewer"]
     both = f"{COOKIE}={one.cookie}; {COOKIE}={other.cookie}"
     assert_problem(one.get("/api/v1/links", headers={"Cookie": both}), 401)

@@ -33,30 +33,15 @@ def changing(client, **fields):
     return client.patch("/api/v1/links/kept", json=fields)
 
 
-# URLs
+# URLs. tests/unit/link/url_test.c has all that is refused; here every place that takes one refuses it
 
 BAD_URLS = {
     "empty": ("", "empty"),
-    "blank": (" \t ", "empty"),
-    "no scheme": ("example.com/x", "http:// or https://"),
-    "no scheme but slashes": ("//example.com/x", "http:// or https://"),
-    "ftp": ("ftp://example.com/", "not 'ftp:'"),
     "javascript": ("javascript:alert(1)", "not 'javascript:'"),
-    "data": ("data:text/html,x", "not 'data:'"),
-    "file": ("file:///etc/passwd", "not 'file:'"),
-    "no host but a port": ("http://:80/", "host"),
     "NUL": ("https://example.com/a\0b", ""),
     "escape character": ("https://example.com/a\x1bb", "control character"),
-    "delete character": ("https://example.com/a\x7fb", "control character"),
-    "C1 control character": ("https://example.com/a\u0085b", "control character"),
-    "user info behind backslashes": ("https:\\\\user@evil.example/", "user name"),
     "user info": ("https://user:password@example.com/", "user name or password"),
-    "port beyond 65535": ("https://example.com:65536/", "port"),
-    "port that is no number": ("https://example.com:http/", "port"),
-    "space in the host": ("https://exa mple.com/", "host"),
-    "IPv6 without brackets": ("http://2001:db8::1/", "port"),
-    "IPv4 beyond its range": ("http://4294967296/", "IPv4"),
-    "IPv6 that is none": ("http://[12345::]/", "IPv6"),
+    "host that is none": ("https://exa mple.com/", "host"),
     "over 8 KiB": ("https://example.com/" + "x" * (8192 - 19), "8192"),
     "over 8 KiB once encoded": ("https://example.com/" + "ü" * 3000, "percent-encoded"),
 }
@@ -115,10 +100,6 @@ def test_a_malformed_alias_is_refused(still, alias, word):
     assert_problem(still.post("/api/v1/createURL", json={"original_url": URL, "custom_alias": alias}), 400, word)
 
 
-def test_an_alias_with_a_nul_is_refused(still):
-    assert creating(still, alias="a\0b").status_code == 400
-
-
 @pytest.mark.parametrize("alias", ["api", "API", "Api", "app", "healthz", "readyz", "metrics", "event", "stats",
                                    "login", "admin", "static", "favicon", "robots"])
 def test_a_reserved_word_is_refused_in_any_case(still, alias):
@@ -162,14 +143,10 @@ def test_a_header_without_a_key_is_no_key(still, field):
 # JSON
 
 BROKEN_BODIES = {
-    "nothing": b"", "blank": b"  ", "half an object": b'{"original_url": "https://example.com/"', "words": b"hello",
-    "a trailing comma": b'{"original_url": "https://example.com/",}', "two objects": b"{} {}",
-    "single quotes": b"{'original_url': 'https://example.com/'}",
-    "a NUL": b'{"original_url": "https://example.com/"}\0',
-    "not UTF-8": b'{"original_url": "https://example.com/\xff"}', "a lone surrogate": b'{"title": "\\ud800"}',
+    "nothing": b"", "half an object": b'{"original_url": "https://example.com/"', "two objects": b"{} {}",
+    "not UTF-8": b'{"original_url": "https://example.com/\xff"}',
     "the same field twice": b'{"original_url": "https://example.com/", "original_url": "https://example.org/"}',
-    "nesting without end": b"[" * 100_000, "a number that is none": b'{"redirect_status": 0302}',
-    "form fields": b"original_url=https%3A%2F%2Fexample.com%2F", "a byte order mark": b"\xef\xbb\xbf{}",
+    "nesting without end": b"[" * 100_000, "form fields": b"original_url=https%3A%2F%2Fexample.com%2F",
 }
 
 
@@ -282,13 +259,6 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed(still, metho
     answer, = wire.answers_until_closed()
     assert answer.status == 413 and answer["Connection"] == "close"
     assert answer["Content-Type"] == "application/problem+json"
-
-
-def test_a_body_over_the_limit_is_refused_before_it_is_sent(still):
-    wire = still.connect()
-    wire.send(request("POST", "/api/v1/links", "Content-Length: 4194305", key=ADMIN_KEY))
-    answer, = wire.answers_until_closed()
-    assert answer.status == 413
 
 
 def padded(length):
@@ -442,27 +412,18 @@ def test_keys_of_another_shape_than_the_stores_are_refused(stopped):
 
 FLAGS = {
     "unknown flag": (["--lisen", "x"], ["--lisen", "did you mean --listen?"]),
-    "unknown flag like none": (["--frobnicate"], ["--frobnicate", "--help"]),
     "flag without a value": (["--workers"], ["--workers", "needs a value"]),
     "word that is no flag": (["data"], ["'data'", "not a flag"]),
-    "number that is none": (["--workers", "many"], ["--workers", "serve.workers", "0 to 256", "'many'"]),
     "number out of range": (["--workers", "257"], ["--workers", "0 to 256", "'257'"]),
-    "negative number": (["--limits-headers", "-1"], ["--limits-headers", "limits.headers"]),
-    "number below its range": (["--limits-headers", "7"], ["--limits-headers", "8"]),
-    "duration without a unit": (["--limits-head-time", "10"], ["--limits-head-time", "unit", "'10'"]),
-    "bytes with a wrong unit": (["--cache-memory", "5x"], ["--cache-memory", "'5x'", "16m"]),
-    "bytes below the least": (["--cache-memory", "1k"], ["--cache-memory", "1m"]),
-    "word that is no choice": (["--log-level", "loud"], ["--log-level", "debug, info", "'loud'"]),
     "unknown alphabet": (["--keys-alphabet", "base63"], ["--keys-alphabet", "base62"]),
     "keys that are too short": (["--keys-length", "3"], ["keys.length", "4 to 10"]),
-    "keys that are too long": (["--keys-length", "11"], ["--keys-length", "10"]),
-    "store that is none": (["--store-url", "mysql://x"], ["store.url", "mysql", "sqlite:"]),
-    "fault that is none": (["--store-url", "fault:x"], ["store.url", "fault:"]),
+    "unknown store": (["--store-url", "mysql://x"], ["store.url", "mysql", "sqlite:"]),
+    "invalid fault": (["--store-url", "fault:x"], ["store.url", "fault:"]),
     "fault of no operation": (["--store-url", "fault:write=busy;sqlite:"], ["write=busy", "lookup, apply"]),
     "fault of no error": (["--store-url", "fault:apply=sad;sqlite:"], ["apply=sad", "unavailable"]),
     "fault of call 0": (["--store-url", "fault:apply=busy@0;sqlite:"], ["apply=busy@0", "from 1"]),
     "base URL with a path": (["--base-url", "https://s.example/x/"], ["serve.base_url", "must end behind the host"]),
-    "base URL that is none": (["--base-url", "s.example"], ["serve.base_url", "http://"]),
+    "invalid base URL": (["--base-url", "s.example"], ["serve.base_url", "http://"]),
     "configuration that is not there": (["--config", "/no/such/file.ini"], ["/no/such/file.ini"]),
     "configuration without a name": (["--config"], ["--config", "file name"]),
 }
@@ -484,13 +445,8 @@ def test_a_wrong_address_to_listen_on_ends_the_start_with_a_sentence(tmp_path, l
 
 
 FILES = {
-    "unknown key": ("[serve]\nworkers = 2\n\nlisten_on = x\n", 4, "has no 'listen_on'"),
     "mistyped key": ("[serve]\nworker = 2\n", 2, "did you mean 'workers'?"),
-    "unknown section": ("# a comment\n[server]\n", 2, "there is no section [server]"),
     "bad value": ("[log]\nlevel = info\nformat = xml\n", 3, "text, json"),
-    "out of range": ("[limits]\nheaders = 9999999\n", 2, "limits.headers"),
-    "key before a section": ("workers = 2\n", 1, "before the first [section]"),
-    "the same key twice": ("[log]\nlevel = info\n\n[log]\nlevel = warn\n", 5, "already set in line 2"),
     "a line that is nothing": ("[log]\nlevel\n", 2, ""),
 }
 
@@ -517,10 +473,6 @@ def test_a_wrong_variable_is_named(tmp_path, name, value, words):
     for word in words:
         assert word in sentence
     assert not (tmp_path / "data").exists()
-
-
-def test_a_wrong_value_counts_even_where_a_stronger_source_overrides_it(tmp_path):
-    assert "CURT_LOG_LEVEL" in serve_fails(tmp_path / "data", "--log-level", "info", env={"CURT_LOG_LEVEL": "loud"})
 
 
 def test_a_flag_is_stronger_than_a_variable_and_a_variable_than_the_file(serve, tmp_path):

@@ -375,7 +375,7 @@ class Terminal:
     def __init__(self, *args):
         self.side, self.theirs = pty.openpty()
         self.said = ""
-        # Whoever runs the tests may ignore signals (nohup, a shell's background): the command must not inherit that.
+        # The parent process may ignore signals (nohup, a shell's background): the command must not inherit that.
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "env", "--default-signal=INT,HUP", "setsid", "--ctty", CURT,
              *map(str, args)], env=clean_env(), stdin=self.theirs, stdout=self.theirs, stderr=self.theirs)
@@ -432,7 +432,7 @@ def test_a_terminal_is_asked_twice_and_shows_nothing(server, terminal):
     assert sign_in(server, "ada@example.com", SECRET) == 200
 
 
-def test_two_passwords_that_differ_are_none(server, terminal):
+def test_two_passwords_that_differ_are_refused(server, terminal):
     command = terminal("link", "create", URL, "--password", "--data", server.data)
     command.expect("password of the link: ")
     command.type("one\n")
@@ -594,7 +594,7 @@ def test_a_flag_is_stronger_than_the_environment(server):
     (["--server", "http://127.0.0.1:1", "--api-key", "x"], "cannot reach http://127.0.0.1:1"),
     (["--server", "{url}"], "API key"), (["--server", "{url}", "--api-key", "ck_wrong"], "API key"),
 ])
-def test_a_server_that_does_not_answer_or_refuses_the_key_is_told(server, args, word):
+def test_a_server_that_does_not_answer_or_refuses_the_key_is_reported(server, args, word):
     done = curt("link", "list", *[arg.format(url=server.url) for arg in args])
     assert done.returncode == 1 and word in done.stderr and done.stderr.startswith("curt: ")
 

@@ -196,7 +196,7 @@ def test_a_limit_below_what_a_busy_link_has_had_ends_it_at_once(counting):
         followers.acknowledged.set()
         until(lambda: followers.got(True, 404) >= 50, "they have noticed")
         followers.end()
-        assert followers.got(True, 302) == 0, "whoever asks after the change gets nothing"
+        assert followers.got(True, 302) == 0, "no request after the change gets through"
         assert followers.got(False, 302) == counted(counting, key)
 
 
@@ -319,7 +319,7 @@ def test_after_the_last_click_there_may_be_another_place(counting):
     answers = [counting.get(f"/{key}", key=None) for _ in range(5)]
     assert [(a.status_code, a.headers["Location"]) for a in answers] == [(302, URL)] * 2 + [(302, LATE)] * 3
     assert counted(counting, key) == 2, "the late are no clicks"
-    assert overview(counting)["orphans"]["unknown"] == orphans + 3, "they are told apart"
+    assert overview(counting)["orphans"]["unknown"] == orphans + 3, "they are distinguished"
     with Crowd(counting, 100) as crowd:
         assert {(a.status, a["Location"]) for a in crowd.ask(f"/{key}")} == {(302, LATE)}
     counting.change(key, max_clicks=3)
@@ -365,7 +365,7 @@ def test_a_full_log_refuses_and_costs_nothing_of_the_limit(serve, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "10", True, [], 2 ** 53 + 1, 2 ** 64])
-def test_a_limit_that_is_none_is_refused(counting, bad):
+def test_an_invalid_limit_is_refused(counting, bad):
     key = limited(counting, 7)
     for response in (counting.post("/api/v1/links", json={"original_url": URL, "max_clicks": bad}),
                      counting.patch(f"/api/v1/links/{key}", json={"max_clicks": bad})):

@@ -129,7 +129,7 @@ def test_eight_commands_at_once_on_a_folder_without_a_server_take_turns(server):
         done = curt("link", "create", f"https://example.com/{i}", "--json", "--data", server.data)
         return None if "is in use by a process that does not answer; wait for it" in done.stderr else done
 
-    def create(i):  # on a slow machine one may wait in vain for its turn, and is told to come again
+    def create(i):  # on a slow machine one may wait in vain for its turn, and gets a 503
         return until(lambda: create_once(i), "it is its turn")
 
     with ThreadPoolExecutor(8) as pool:

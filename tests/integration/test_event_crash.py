@@ -1,4 +1,4 @@
-"""Whoever saw a redirect or a 204 was counted, once, although the server was killed again and again."""
+"""Every acknowledged redirect and 204 is counted once, although the server is killed again and again."""
 import random
 import time
 
@@ -63,7 +63,7 @@ class Siege:
     def die_young(self):
         """Killed while it is still getting up."""
         self.server.launch()
-        time.sleep(self.chance.uniform(0, 0.05))
+        time.sleep(self.chance.uniform(0, 0.05))  # the moment of the crash
         self.server.kill()
 
     def besiege(self, lives):

@@ -182,7 +182,7 @@ def test_sighup_applies_a_new_log_level(serve, tmp_path):
     config_is_read = server.create(alias="still-there")
     assert config_is_read and server.target("still-there")
     server.stop()
-    assert server.stderr.count("\n") == lines, "at level error neither the reload nor the stop is told"
+    assert server.stderr.count("\n") == lines, "at level error neither the reload nor the stop is logged"
 
 
 def test_sighup_with_a_broken_file_changes_nothing_and_says_so(serve, tmp_path):

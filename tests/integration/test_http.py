@@ -4,7 +4,6 @@ import random
 import resource
 import select
 import socket
-import threading
 import time
 
 import pytest
@@ -40,98 +39,21 @@ def known(shared):
     return shared
 
 
-# What is refused: the status, and what was sent. The connection closes after it.
+# What is refused: the status, and what was sent. The connection closes after it. A row for each part that refuses;
+# tests/unit/http/request_test.c and chunked_test.c have all that each of them refuses.
 REFUSED = {
     "Content-Length with Transfer-Encoding":
         (400, post("Content-Length: 5", "Transfer-Encoding: chunked") + b"0\r\n\r\n"),
-    "Transfer-Encoding with Content-Length":
-        (400, post("Transfer-Encoding: chunked", "Content-Length: 5") + b"0\r\n\r\n"),
-    "two Content-Lengths that differ": (400, post("Content-Length: 5", "Content-Length: 6") + b"hello!"),
-    "two Content-Lengths that agree": (400, post("Content-Length: 5", "Content-Length: 5") + b"hello"),
-    "a list of Content-Lengths": (400, post("Content-Length: 5, 5") + b"hello"),
-    "a plus sign": (400, post("Content-Length: +5") + b"hello"),
-    "a minus sign": (400, post("Content-Length: -5")),
-    "a hex length": (400, post("Content-Length: 0x5") + b"hello"),
-    "an empty length": (400, post("Content-Length:")),
-    "a length with a space inside": (400, post("Content-Length: 1 0") + b"0123456789"),
-    "a length beyond 64 bits": (400, post("Content-Length: 99999999999999999999")),
-    "a length that wraps to 5": (400, post("Content-Length: 18446744073709551621") + b"hello"),
-    "a space before the colon": (400, get("X-Field : x")),
-    "a tab before the colon": (400, get("X-Field\t: x")),
-    "a space before the colon of Content-Length": (400, post("Content-Length : 5") + b"hello"),
-    "an empty name": (400, get(": x")),
-    "a line without a colon": (400, get("X-Field")),
-    "a name that is no token": (400, get("X(Field): x")),
-    "a name beyond ASCII": (400, get("X-F\xfcld: x")),
-    "a folded field": (400, get("X-Field: a", " b")),
-    "a field folded by a tab": (400, get("X-Field: a", "\tb")),
-    "a fold right after the request line": (400, head("GET /known HTTP/1.1", " Host: curt.test")),
     "a bare LF in the head": (400, b"GET /known HTTP/1.1\r\nHost: curt.test\nX-Field: x\r\n\r\n"),
-    "a bare LF after the request line": (400, b"GET /known HTTP/1.1\nHost: curt.test\r\n\r\n"),
-    "bare LFs only": (400, b"GET /known HTTP/1.1\nHost: curt.test\n\n"),
-    "a bare CR in a value": (400, get("X-Field: a\rb")),
-    "a bare CR at a line's end": (400, b"GET /known HTTP/1.1\rHost: curt.test\r\n\r\n"),
-    "CR CR LF": (400, get("X-Field: a\r")),
-    "a NUL in a value": (400, get("X-Field: a\0b")),
-    "a NUL in a name": (400, get("X-\0Field: a")),
-    "a NUL in the target": (400, head("GET /kno\0wn HTTP/1.1", "Host: curt.test")),
-    "a control character in a value": (400, get("X-Field: a\x01b")),
-    "DEL in a value": (400, get("X-Field: a\x7fb")),
     "no Host": (400, head("GET /known HTTP/1.1")),
-    "two Hosts": (400, head("GET /known HTTP/1.1", "Host: curt.test", "Host: curt.test")),
-    "a Host that is none": (400, head("GET /known HTTP/1.1", "Host: a b")),
-    "a Host with a list": (400, head("GET /known HTTP/1.1", "Host: a, b")),
-    "no version": (400, head("GET /known", "Host: curt.test")),
-    "two spaces before the target": (400, head("GET  /known HTTP/1.1", "Host: curt.test")),
-    "two spaces before the version": (400, head("GET /known  HTTP/1.1", "Host: curt.test")),
-    "a space behind the version": (400, head("GET /known HTTP/1.1 ", "Host: curt.test")),
-    "a tab for a space": (400, head("GET\t/known HTTP/1.1", "Host: curt.test")),
-    "a version in small letters": (400, head("GET /known http/1.1", "Host: curt.test")),
-    "a target without a slash": (400, head("GET known HTTP/1.1", "Host: curt.test")),
-    "a target with a fragment": (400, head("GET /known#x HTTP/1.1", "Host: curt.test")),
-    "a target beyond ASCII": (400, head("GET /kn\xf6wn HTTP/1.1", "Host: curt.test")),
-    "a star for GET": (400, head("GET * HTTP/1.1", "Host: curt.test")),
-    "a method that is no token": (400, head("G(T /known HTTP/1.1", "Host: curt.test")),
-    "an absolute target of another scheme": (400, head("GET ftp://curt.test/known HTTP/1.1", "Host: curt.test")),
     "a TLS greeting": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more\r\n\r\n"),
-    "nine empty lines": (400, b"\r\n" * 9 + get()),
     "HTTP/2": (505, head("GET /known HTTP/2.0", "Host: curt.test")),
-    "HTTP/1.2": (505, head("GET /known HTTP/1.2", "Host: curt.test")),
-    "HTTP/0.9": (505, head("GET /known HTTP/0.9", "Host: curt.test")),
-    "the preface of HTTP/2": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "CONNECT": (501, head("CONNECT curt.test:443 HTTP/1.1", "Host: curt.test")),
-    "an unknown transfer encoding": (501, post("Transfer-Encoding: gzip")),
-    "chunked with another": (501, post("Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n"),
-    "chunked twice in one field": (501, post("Transfer-Encoding: chunked, chunked") + b"0\r\n\r\n"),
-    "chunked in two fields": (400, post("Transfer-Encoding: chunked", "Transfer-Encoding: chunked") + b"0\r\n\r\n"),
-    "chunked with a vertical tab": (400, post("Transfer-Encoding: \x0bchunked") + b"0\r\n\r\n"),
-    "chunked in HTTP/1.0":
-        (400, post("Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0") + b"0\r\n\r\n"),
     "an expectation that nobody knows": (417, post("Expect: 200-maybe", "Content-Length: 5") + b"hello"),
-    "a chunk without a size": (400, CREATE_CHUNKED + b"\r\nhello\r\n0\r\n\r\n"),
     "a chunk size that is no number": (400, CREATE_CHUNKED + b"5g\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size with 0x": (400, CREATE_CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size with a sign": (400, CREATE_CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size with a space before it": (400, CREATE_CHUNKED + b" 5\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size with a space behind it": (400, CREATE_CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n"),
-    "a chunk size of too many digits": (400, CREATE_CHUNKED + b"00000000000000005\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size that overflows": (413, CREATE_CHUNKED + b"10000000000000005\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size of all ones": (413, CREATE_CHUNKED + b"FFFFFFFFFFFFFFFF\r\nhello\r\n0\r\n\r\n"),
-    "a chunk size that ends in LF": (400, CREATE_CHUNKED + b"5\nhello\r\n0\r\n\r\n"),
-    "junk in a chunk extension": (400, CREATE_CHUNKED + b"5;a=\x01\r\nhello\r\n0\r\n\r\n"),
-    "a chunk extension with a bare LF": (400, CREATE_CHUNKED + b"5;a=b\nhello\r\n0\r\n\r\n"),
-    "a chunk extension with a bare CR": (400, CREATE_CHUNKED + b"5;a=b\rhello\r\n0\r\n\r\n"),
-    "a chunk extension without a name": (400, CREATE_CHUNKED + b"5;=b\r\nhello\r\n0\r\n\r\n"),
-    "a chunk extension that never closes its quotes": (400, CREATE_CHUNKED + b'5;a="b\r\nhello\r\n0\r\n\r\n'),
-    "a chunk longer than its size": (400, CREATE_CHUNKED + b"4\r\nhello\r\n0\r\n\r\n"),
-    "a chunk shorter than its size": (400, CREATE_CHUNKED + b"6\r\nhello\r\n0\r\n\r\n"),
     "a trailer that is no field": (400, CREATE_CHUNKED + b"0\r\nbad trailer\r\n\r\n"),
-    "a trailer with a bare LF": (400, CREATE_CHUNKED + b"0\r\nX-Field: x\n\r\n"),
     "a request line that is too long": (414, head("GET /" + "x" * 9000 + " HTTP/1.1", "Host: curt.test")),
-    "a request line without an end": (414, b"GET /" + b"x" * 9000),
     "header fields that are too long": (431, get("X-Field: " + "x" * 33_000)),
-    "a header field without an end": (431, get()[:-2] + b"X-Field: " + b"x" * 33_000),
-    "many long header fields": (431, get(*[f"X-{i}: {'x' * 1000}" for i in range(40)])),
     "too many header fields": (431, get(*[f"X-{i}: x" for i in range(100)])),
     "a body that is too large": (413, post("Content-Length: 4194305")),
     "a chunk that is too large": (413, CREATE_CHUNKED + b"400001\r\n"),
@@ -141,28 +63,13 @@ REFUSED = {
 FINE = {
     "a plain request": (302, get()),
     "an absolute target": (302, head("GET http://curt.test/known HTTP/1.1", "Host: curt.test")),
-    "an absolute target that disagrees with Host": (302, head("GET http://a.test/known HTTP/1.1", "Host: b.test")),
-    "an absolute target without a path": (200, head("GET http://curt.test HTTP/1.1", "Host: curt.test")),
     "empty lines before the request": (302, b"\r\n\r\n" + get()),
-    "fields in any case": (302, head("GET /known HTTP/1.1", "hOsT:curt.test", "X-Field:\t x \t")),
-    "an empty value": (302, get("X-Field:")),
-    "a value beyond ASCII": (302, get("X-Field: \xfc\xff")),
-    "odd characters in a name": (302, get("!#$%&'*+-.^_`|~9aZ: x")),
-    "a Host with a port": (302, head("GET /known HTTP/1.1", "Host: curt.test:8080")),
-    "a Host that is an IPv6 address": (302, head("GET /known HTTP/1.1", "Host: [::1]:8080")),
     "a GET with a body": (302, request("GET", "/known", body="hello")),
     "a GET with a chunked body": (302, request("GET", "/known", "Transfer-Encoding: chunked") + chunked(b"hello")),
-    "an empty body": (400, request("POST", "/api/v1/links", key=ADMIN_KEY, body="")),
     "no body at all": (400, request("POST", "/api/v1/links", key=ADMIN_KEY)),
     "a create": (201, CREATE),
-    "a length with zeros in front": (201, CREATE.replace(b"Content-Length: 44", b"Content-Length: 00044")),
     "a chunked create": (201, CREATE_CHUNKED + chunked(BODY[:7].encode(), BODY[7:20].encode(), BODY[20:].encode())),
     "chunks of a byte each": (201, CREATE_CHUNKED + chunked(*[bytes([byte]) for byte in BODY.encode()])),
-    "chunked in capitals": (201, CREATE_CHUNKED.replace(b": chunked", b": CHUNKED") + chunked(BODY.encode())),
-    "chunk extensions": (201, CREATE_CHUNKED + b'2C;a;b=c;d="e;\\" f"\r\n' + BODY.encode() + b"\r\n0;x=y\r\n\r\n"),
-    "zeros before a chunk size": (201, CREATE_CHUNKED + b"000000000000002c\r\n" + BODY.encode() + b"\r\n0\r\n\r\n"),
-    "trailers": (201, CREATE_CHUNKED + chunked(BODY.encode())[:-2] + b"X-Sum: 1\r\nContent-Length: 99\r\n\r\n"),
-    "a chunked body without chunks": (400, CREATE_CHUNKED + b"0\r\n\r\n"),
     "an unknown method": (501, request("BREW", "/known")),
     "a missing link": (404, request("GET", "/missing")),
     "a hundred header fields": (302, get(*[f"X-{i}: x" for i in range(99)])),
@@ -293,33 +200,9 @@ def test_a_create_is_seen_by_the_next_pipelined_request(server):
     assert [wire.read().status for _ in range(90)] == [404, 201, 302] * 30
 
 
-def test_answers_before_a_bad_request_are_given_and_those_behind_it_not(known):
+def test_a_client_that_asks_for_it_is_answered_and_closed(known):
     wire = known.connect()
-    wire.send(get() * 5 + get("Bad Field: x") + get() * 5)
-    assert [answer.status for answer in wire.answers_until_closed()] == [302] * 5 + [400]
-
-
-def test_many_requests_in_one_piece_are_all_answered(known):
-    count = scaled(20_000)
-    wire = known.connect()
-    sender = threading.Thread(target=wire.send, args=(get() * count,))
-    sender.start()
-    for _ in range(count):
-        assert wire.read().status == 302
-    sender.join()
-
-
-def test_a_connection_lives_on_between_requests(known):
-    wire = known.connect()
-    for _ in range(50):
-        answer = wire.get("/known")
-        assert answer.status == 302 and answer["Connection"] is None
-
-
-@pytest.mark.parametrize("field", ["Connection: close", "connection: Close", "Connection: x, close , y"])
-def test_a_client_that_asks_for_it_is_answered_and_closed(known, field):
-    wire = known.connect()
-    wire.send(get(field) + NEXT)
+    wire.send(get("Connection: close") + NEXT)
     answer, = wire.answers_until_closed()
     assert answer.status == 302 and answer["Connection"] == "close"
 
@@ -338,11 +221,6 @@ def test_http_1_0_stays_when_it_asks_to(known):
         assert answer["Connection"] == "keep-alive"
     assert wire.ask(b"GET /known HTTP/1.0\r\n\r\n")["Connection"] == "close"
     assert wire.is_closed()
-
-
-def test_http_1_0_can_create(known):
-    wire = known.connect()
-    assert wire.ask(request("POST", "/api/v1/links", key=ADMIN_KEY, body=BODY, version="1.0")).status == 201
 
 
 # Bodies on their way
@@ -368,38 +246,7 @@ def test_a_client_that_expects_100_continue_is_refused_before_it_sends_too_much(
     assert answer.status == 413
 
 
-def test_a_client_of_http_1_0_is_not_told_to_go_on(known):
-    wire = known.connect()
-    wire.send(post("Expect: 100-continue", "Content-Length: 44").replace(b"HTTP/1.1", b"HTTP/1.0"))
-    wire.send(BODY.encode())
-    assert wire.read().status == 201
-
-
-def test_a_client_that_expects_100_continue_may_send_at_once(known):
-    wire = known.connect()
-    wire.send(post("Expect: 100-continue", "Content-Length: 44") + BODY.encode())
-    answer = wire.read()
-    assert answer.status in (100, 201)
-    if answer.status == 100:
-        assert wire.read().status == 201
-
-
-# Limits, each at its edge
-
-def test_a_request_line_of_exactly_the_limit_is_read(known):
-    wire = known.connect()
-    line = "GET /{} HTTP/1.1"
-    fill = "x" * (8192 - len(line.format("")))
-    assert wire.ask(head(line.format(fill), "Host: curt.test")).status == 404
-    assert wire.ask(head(line.format(fill + "x"), "Host: curt.test")).status == 414
-
-
-def test_header_fields_of_exactly_the_limit_are_read(known):
-    wire = known.connect()
-    fill = 32768 - len("Host: curt.test\r\n") - len("X-Field: \r\n")
-    assert wire.ask(get("X-Field: " + "x" * fill)).status == 302
-    assert wire.ask(get("X-Field: " + "x" * (fill + 1))).status == 431
-
+# Limits
 
 def test_limits_can_be_set(serve):
     server = serve("--limits-line-bytes", "256", "--limits-headers-bytes", "1k", "--limits-headers", "8",
@@ -448,14 +295,6 @@ def test_a_head_that_stops_halfway_gets_408(hurried):
     assert answer["Content-Type"] == "application/problem+json"
 
 
-def test_a_head_that_comes_byte_by_byte_gets_408_though_bytes_keep_coming(hurried):
-    data = get("X-Field: " + "x" * 20_000)
-    wire = begin(hurried, data[:1])
-    trickle(wire, data[1:])
-    answer, = wire.answers_until_closed()
-    assert answer.status == 408
-
-
 def test_a_body_that_stops_halfway_gets_408_and_makes_nothing(hurried):
     with unchanged(hurried):
         wire = begin(hurried, CREATE[:-10])
@@ -475,16 +314,6 @@ def test_a_body_below_the_least_rate_gets_408_though_bytes_keep_coming(hurried, 
             trickle(wire, body)
         answer, = wire.answers_until_closed()
         assert answer.status == 408
-
-
-def test_a_body_above_the_least_rate_may_take_longer_than_a_head(serve):
-    server = serve("--limits-head-time", "300ms", "--limits-byte-rate", "100")
-    body = BODY.encode() + b" " * 40_000
-    wire = begin(server, post(f"Content-Length: {len(body)}") + body[:4000])
-    for i in range(4000, len(body), 4000):
-        wire.send(body[i:i + 4000])
-        time.sleep(0.05)  # far above the rate, and in all for longer than head_time
-    assert wire.read().status == 201
 
 
 def test_a_connection_that_never_says_a_word_is_closed(hurried):
@@ -521,19 +350,6 @@ def test_a_client_that_never_reads_its_answers_is_cut(serve):
             wire.send(flood)
     other = begin(server, request("GET", "/metrics"))
     assert prometheus.parse(other.read().body.decode())["curt_connections_timed_out_total"] >= 1
-
-
-def test_a_client_that_reads_late_gets_every_answer(serve):
-    server = serve()
-    server.create("https://example.com/" + "x" * 8000, alias="long")
-    wire = server.connect(receive_buffer=65536)
-    count = 1000
-    sender = threading.Thread(target=wire.send, args=(request("GET", "/long") * count,))
-    sender.start()
-    until(lambda: metric(server, "curt_redirects_total") > 20, "answers pile up")
-    for _ in range(count):
-        assert wire.read().status == 302
-    sender.join()
 
 
 # Large bodies that do not end
@@ -575,7 +391,7 @@ def test_bodies_that_do_not_end_do_not_fill_the_memory(serve, framing):
 
 # A proxy that nobody named
 
-def test_a_proxy_that_is_not_trusted_is_told_once(serve):
+def test_a_proxy_that_is_not_trusted_is_reported_once(serve):
     hint = "limits count the proxy as one visitor; set serve.trusted_proxies"
     server = serve("--workers", "2")
     for number in range(3):
@@ -583,7 +399,7 @@ def test_a_proxy_that_is_not_trusted_is_told_once(serve):
     assert hint not in server.stderr
     for number in range(20):
         assert server.connect().get(f"/unknown-{number}", "X-Forwarded-For: 203.0.113.9").status == 404
-    until(lambda: hint in server.stderr, "it is told")
+    until(lambda: hint in server.stderr, "it is logged")
     server.stop()
     assert server.stderr.count(hint) == 1
 

@@ -1,7 +1,6 @@
 """/api/v1/links and the redirects that follow from it."""
 import datetime
 import html
-import random
 import re
 import threading
 
@@ -75,12 +74,6 @@ def test_a_url_is_kept_and_sent_in_its_canonical_form(server, given, kept):
     assert server.target(link["key"]) == kept
 
 
-def test_a_url_of_exactly_8_kib_is_taken(server):
-    url = "https://example.com/" + "x" * (8192 - 20)
-    link = server.create(url)
-    assert server.target(link["key"]) == url
-
-
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_link_redirects_with_its_own_status(server, status):
     server.create("https://example.com/there", alias="go", redirect_status=status)
@@ -109,13 +102,6 @@ def test_the_base_url_is_what_short_links_begin_with(serve):
 
 
 # Aliases and keys
-
-@pytest.mark.parametrize("alias", ["a", "Z", "0", "-", "_", "A-z_9", "x" * 255, "abcdefg", "0000000"])
-def test_an_alias_may_be_1_to_255_letters_digits_dashes_and_underscores(server, alias):
-    assert server.create(alias=alias)["key"] == alias
-    assert server.target(alias) == "https://example.com/"
-    assert server.link(alias)["key"] == alias
-
 
 def test_aliases_differ_by_case(server):
     server.create("https://example.com/upper", alias="Case")
@@ -164,7 +150,7 @@ def test_base36_keys_and_aliases_are_read_without_regard_to_case(serve):
 
 # Expiry
 
-def test_a_link_lives_for_two_years_unless_told_otherwise(server):
+def test_a_link_lives_for_two_years_by_default(server):
     link = server.create()
     assert moment(link["expires_at"]) - moment(link["created_at"]) == datetime.timedelta(days=730)
 
@@ -267,43 +253,6 @@ def test_a_list_has_the_whole_links(shared_250):
         assert link == client.link(link["key"])
 
 
-def test_a_walk_meets_every_link_once_while_others_come_and_go(server):
-    keys = [server.create(f"https://example.com/{i}")["key"] for i in range(250)]
-    doomed = set(random.Random(1).sample(keys[:200], 40))
-    stop = threading.Event()
-    created, trouble = [], []
-
-    def churn():
-        client, to_delete = server.client(), sorted(doomed)
-        try:
-            while not stop.is_set():
-                created.append(client.create("https://example.com/new")["key"])
-                if to_delete:
-                    client.remove(to_delete.pop())
-        except Exception as problem:  # told below, in the test's own thread
-            trouble.append(problem)
-
-    other = threading.Thread(target=churn)
-    other.start()
-    try:
-        until(lambda: created or trouble, "the churn has begun")
-        links = [link for page in server.pages(13) for link in page]
-    finally:
-        stop.set()
-        other.join()
-    assert not trouble
-    met = [link["key"] for link in links]
-    assert len(met) == len(set(met)), "none twice"
-    old = [link for link in links if link["key"] in set(keys)]
-    assert_newest_first(old, [key for key in keys if key in set(met)])
-    assert set(keys) - doomed <= set(met), "none missing"
-    assert set(met) - set(keys) <= set(created)
-
-
-def test_a_walk_through_an_empty_list_is_one_empty_page(server):
-    assert list(server.pages()) == [[]]
-
-
 @pytest.mark.parametrize("query, word", [
     ("limit=0", "limit"), ("limit=1001", "limit"), ("limit=-1", "limit"), ("limit=ten", "limit"), ("limit=", "limit"),
     ("cursor=", "cursor"), ("cursor=0", "cursor"), ("cursor=abc", "cursor"), ("cursor=-5", "cursor"),
@@ -342,13 +291,6 @@ def test_an_admin_sees_and_changes_everybodys_links(server):
     assert ada.links() == []
 
 
-def test_a_taken_alias_is_taken_for_everybody(server):
-    server.create(alias="taken")
-    ada = server.client(server.make_key("ada")["key"])
-    with unchanged(server):
-        assert_problem(ada.post("/api/v1/links", json={"original_url": "https://example.com/", "alias": "taken"}), 409)
-
-
 # Changing
 
 def test_a_change_sets_what_it_names_and_nothing_else(server):
@@ -379,17 +321,6 @@ def test_a_link_may_be_made_disabled(server):
     assert server.target("later") is None
     server.change("later", enabled=True)
     assert server.target("later") == "https://example.com/"
-
-
-def test_unknown_disabled_deleted_and_ended_links_answer_alike(server):
-    server.create(alias="disabled", enabled=False)
-    server.create(alias="deleted")
-    server.remove("deleted")
-    server.create_ending(800, alias="ended")
-    until(lambda: server.target("ended") is None, "the link has ended")
-    answers = [server.get(f"/{key}", key=None) for key in ("unknown", "disabled", "deleted", "ended")]
-    assert len({(a.status_code, a.text, a.headers["Cache-Control"]) for a in answers}) == 1
-    assert answers[0].status_code == 404
 
 
 # What is seen where: many connections over both workers
@@ -517,10 +448,6 @@ def test_a_method_that_an_address_does_not_take_is_answered_with_those_it_takes(
 def test_options_of_the_whole_server_is_answered(shared):
     answer = shared.connect().ask(request("OPTIONS", "*"))
     assert answer.status == 204 and answer["Allow"]
-
-
-def test_a_method_that_nobody_knows_is_not_implemented(shared):
-    assert_problem(shared.request("BREW", "/somekey"), 501)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/nothing/", "/a/b", "/api", "/api/v1", "/api/v1/", "/api/v2/links",

@@ -68,7 +68,7 @@ def impression(number, ad="an-ad"):
     return {"id": f"i-{number}", "ts": int(time.time() * 1000), "userId": "u", "adId": ad}
 
 
-def test_clicks_orphans_and_impressions_are_told_as_they_come(server):
+def test_clicks_orphans_and_impressions_are_reported_as_they_come(server):
     server.create(alias="here")
     feed = Feed(server)
     server.get("/here", key=None, headers={"Referer": "https://www.example.org/x", "User-Agent": "curl/8.5.0"})

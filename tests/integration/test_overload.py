@@ -1,4 +1,4 @@
-"""More than can be counted, recorded or stored: what is lost is told, what was promised is kept, and it ends by itself."""
+"""Overload: what is lost is reported, what was acknowledged is kept, and the server recovers by itself."""
 import contextlib
 import os
 import resource
@@ -129,7 +129,7 @@ def test_a_sink_that_is_stuck_for_a_moment_loses_nothing(server, keys, tmp_path)
 
 
 @pytest.mark.release_only
-def test_limited_links_do_not_wait_for_a_sink_that_is_away_nor_hold_up_the_end(serve):
+def test_limited_links_do_not_wait_for_a_sink_that_is_down_nor_hold_up_the_end(serve):
     """Their clicks cannot be counted then. 200 are more than the counter takes on at once."""
     server = serve("--workers", "2", "--drain-time", "100ms")
     made = [server.create(max_clicks=5)["key"] for _ in range(200)]
@@ -205,7 +205,7 @@ def fill_up(ballast):
             file.write(b"x" * 65536)
 
 
-def test_a_full_disk_is_told_and_over_when_there_is_room(nursery, tiny_disk, tmp_path):
+def test_a_full_disk_is_reported_and_over_when_there_is_room(nursery, tiny_disk, tmp_path):
     server = nursery.server("--workers", "1", "--worker-interval-ms", "5", data=tiny_disk / "data").start()
     made = [server.create()["key"] for _ in range(3)]
     path = tmp_path / "keys"

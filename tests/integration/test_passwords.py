@@ -1,6 +1,5 @@
 """Links that ask for a password: what they show before, what they take, and how often one may guess."""
 import re
-import time
 
 import pytest
 import requests
@@ -96,7 +95,7 @@ def test_the_right_password_leads_on_by_get(doors, door):
     assert doors.get(f"/{door}", key=None).status_code == 401, "the next visitor is asked again"
 
 
-def test_a_wrong_password_is_told_and_leads_nowhere(doors, door):
+def test_a_wrong_password_is_reported_and_leads_nowhere(doors, door):
     for wrong in (SECRET + " ", SECRET.lower(), SECRET[:-1], "x", " ", "x" * 1000):
         response = knock(doors, door, wrong)
         assert assert_problem(response, 401)["type"] == "urn:curt:wrong-password"
@@ -254,13 +253,6 @@ def test_one_address_may_guess_so_often_and_no_more(serve):
     assert page.status_code == 429 and page.headers["Content-Type"].startswith("text/html")
 
 
-def test_ipv6_addresses_of_one_network_share_their_guesses(serve):
-    server = serve("--limits-passwords-address", "3", "--limits-tries-period", "1h", "--trusted-proxies", "loopback")
-    key = locked(server)
-    assert [guess(server, key, f"2001:db8:1:2::{i}").status_code for i in range(1, 5)] == [401] * 3 + [429]
-    assert guess(server, key, "2001:db8:1:3::1").status_code == 401
-
-
 def test_one_link_is_guessed_at_so_often_from_everywhere_and_no_more(serve):
     server = serve("--workers", "2", "--limits-passwords-link", "6", "--limits-tries-period", "1h", "--trusted-proxies",
                    "loopback")
@@ -275,28 +267,6 @@ def test_the_right_password_is_no_guess(serve):
     key = locked(server)
     assert [knock(server, key).status_code for _ in range(8)] == [303] * 8
     assert [knock(server, key, "wrong").status_code for _ in range(4)] == [401] * 3 + [429]
-
-
-def test_many_guesses_at_the_same_moment_are_no_more_than_the_limit(serve):
-    server = serve("--workers", "2", "--limits-passwords-address", "7", "--limits-tries-period", "1h")
-    key = locked(server)
-    with Crowd(server, 40) as crowd:
-        for wire in crowd.wires:
-            wire.send(request("POST", f"/{key}", body='{"password": "wrong"}'))
-        statuses = sorted(wire.read().status for wire in crowd.wires)
-    assert statuses == [401] * 7 + [429] * 33
-
-
-def test_one_may_guess_again_after_the_time_that_was_named(serve):
-    server = serve("--limits-passwords-address", "2", "--limits-tries-period", "2s")
-    key = locked(server)
-    with Crowd(server, 4) as crowd:  # at once, or their time might pass meanwhile
-        refusal = until(lambda: next((answer for answer in crowd.send("POST", f"/{key}", '{"password": "wrong"}')
-                                      if answer.status == 429), None), "it was too often")
-    wait_s = int(refusal["Retry-After"])
-    assert 1 <= wait_s <= 2
-    time.sleep(wait_s)
-    assert knock(server, key).status_code == 303
 
 
 def test_an_open_connection_does_not_wait_for_somebody_elses_guess(doors, door):

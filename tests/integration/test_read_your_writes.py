@@ -1,4 +1,4 @@
-"""What was acknowledged is seen by whoever asks afterwards, although an older lookup of the same key is still under way."""
+"""An acknowledged change is seen by every later request, although an older lookup of the same key is still under way."""
 import itertools
 import threading
 
@@ -43,7 +43,7 @@ def until_shown(show):
     until(lambda: show(next(keys)), "an older lookup lasts for long enough")
 
 
-def test_a_link_is_there_for_whoever_asks_after_the_201(slow):
+def test_a_link_is_there_for_everyone_after_the_201(slow):
     def show(key):
         older = OlderLookup(slow, key)
         slow.create("https://example.com/new", alias=key)
@@ -60,7 +60,7 @@ def test_a_link_is_there_for_whoever_asks_after_the_201(slow):
     until_shown(show)
 
 
-def test_a_change_is_there_for_whoever_asks_after_the_200(slow):
+def test_a_change_is_seen_by_everyone_after_the_200(slow):
     def show(key):
         slow.create("https://example.com/old", alias=key)
         older = OlderLookup(slow, key)
@@ -71,7 +71,7 @@ def test_a_change_is_there_for_whoever_asks_after_the_200(slow):
     until_shown(show)
 
 
-def test_a_deleted_link_is_gone_for_whoever_asks_after_the_204(slow):
+def test_a_deleted_link_is_gone_for_everyone_after_the_204(slow):
     def show(key):
         slow.create(alias=key)
         older = OlderLookup(slow, key)

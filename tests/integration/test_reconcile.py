@@ -25,7 +25,7 @@ def watch(server, loads):
     return looks
 
 
-def test_the_books_balance_at_every_moment_of_a_load(serve, tmp_path):
+def test_the_reconciliation_balances_at_every_moment_of_a_load(serve, tmp_path):
     server = serve("--workers", "2", "--worker-interval-ms", "5")
     keys = tmp_path / "keys"
     keys.write_text("".join(server.create(f"https://example.com/{n}")["key"] + "\n" for n in range(20)))
@@ -46,7 +46,7 @@ def test_the_books_balance_at_every_moment_of_a_load(serve, tmp_path):
     assert now["duplicates"] == duplicates
 
 
-def test_the_books_go_on_where_they_were_after_a_stop(server):
+def test_the_reconciliation_goes_on_where_it_was_after_a_stop(server):
     server.create(alias="here")
     for _ in range(7):
         server.target("here")
@@ -62,7 +62,7 @@ def test_the_books_go_on_where_they_were_after_a_stop(server):
     assert settled(server)["redirects_served"] == 8
 
 
-def test_a_log_that_was_away_for_a_start_is_not_counted_again(server, tmp_path):
+def test_a_log_that_was_down_for_a_start_is_not_counted_again(server, tmp_path):
     server.create(alias="here")
     for _ in range(9):
         server.target("here")
@@ -84,7 +84,7 @@ def test_rows_are_counted_on_request_only(server, deep):
     assert "visit_rows" not in server.get(f"/api/v1/reconcile{deep}").json()
 
 
-def test_the_books_are_for_admins(server):
+def test_the_reconciliation_is_for_admins(server):
     assert_problem(server.client(server.make_key()["key"]).get("/api/v1/reconcile"), 403)
     assert_problem(server.get("/api/v1/reconcile", key=None), 401)
     assert_problem(server.post("/api/v1/reconcile"), 405)

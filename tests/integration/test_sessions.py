@@ -1,11 +1,10 @@
 """Signing in and out: the cookie, the form, what ends a session, and how often one may be wrong."""
 import json
-import time
 import urllib.parse
 
 import pytest
 
-from harness import assert_problem, folder_bytes, is_over, moment, soon, until
+from harness import assert_problem, folder_bytes, is_over, moment, soon, until, wait_out
 from people import COOKIE, PASSWORD, Crowd, Person, cookie_of, key_of, make_person, make_user, sign_in, still_let_in
 from wire import request
 
@@ -55,14 +54,14 @@ def test_every_session_is_another(desk, ada):
     assert len({person.cookie for person in people}) == len({person.csrf for person in people}) == 4
 
 
-def test_a_key_is_told_who_it_is(desk, ada):
+def test_a_key_learns_who_it_is(desk, ada):
     key = key_of(desk, ada, scopes=["read", "stats"], expires_at="2099-01-01")["key"]
     assert desk.get(SESSION, key=key).json() == {"user": ada, "rights": ["read", "stats"], "csrf_token": None,
                                                  "expires_at": "2099-01-01T00:00:00Z"}
     assert desk.get(SESSION).json()["rights"] == ["read", "stats", "create", "delete", "admin"]
 
 
-def test_nobody_is_told_so(desk):
+def test_an_anonymous_caller_is_told_so(desk):
     refusal = desk.get(SESSION, key=None)
     assert_problem(refusal, 401)
     assert "WWW-Authenticate" in refusal.headers
@@ -70,7 +69,7 @@ def test_nobody_is_told_so(desk):
     assert_problem(desk.delete(SESSION), 401)
 
 
-def test_whoever_cannot_sign_in_learns_nothing_about_why(desk, ada):
+def test_a_failed_sign_in_reveals_nothing(desk, ada):
     off = make_user(desk, "editor")
     assert desk.patch(f"/api/v1/users/{off['id']}", json={"enabled": False}).status_code == 200
     without = make_user(desk, "editor", password=None)
@@ -92,7 +91,7 @@ def test_whoever_cannot_sign_in_learns_nothing_about_why(desk, ada):
     '{"email": "ada@example.com", "password": "%s"}' % ("x" * 1025),
     '{"email": "%s@example.com", "password": "x"}' % ("x" * 300),
 ])
-def test_a_request_that_is_none_is_refused(desk, body):
+def test_a_malformed_request_is_refused(desk, body):
     response = desk.request("POST", SESSION, key=None, data=body)
     assert_problem(response, 400)
     assert "Set-Cookie" not in response.headers
@@ -364,16 +363,6 @@ def test_one_account_may_be_tried_so_often_from_one_address_and_its_owner_is_not
     assert attempt("192.0.2.1", other["email"], PASSWORD).status_code == 200, "another account from the same place"
 
 
-def test_strangers_cannot_keep_somebody_from_changing_their_password(serve):
-    server = serve("--limits-sign-ins", "2", "--limits-sign-ins-account", "3", "--limits-tries-period", "1h",
-                   "--trusted-proxies", "loopback")
-    person = make_person(server)
-    for number in range(5):
-        sign_in(server, person.user["email"], "wrong", headers={"X-Forwarded-For": f"192.0.2.{number}"})
-    body = {"password": "a new password", "current_password": PASSWORD}
-    assert person.patch("/api/v1/users/me", json=body).status_code == 200
-
-
 def test_one_address_may_try_so_often_and_no_more(serve):
     server = serve("--workers", "2", "--limits-sign-ins-address", "5", "--limits-tries-period", "1h", "--trusted-proxies",
                    "loopback")
@@ -396,17 +385,6 @@ def test_signing_in_well_is_no_try(serve):
     assert [sign_in(server, user["email"], "wrong").status_code for _ in range(3)] == [401, 401, 429]
 
 
-def test_many_tries_at_the_same_moment_are_no_more_than_the_limit(serve):
-    server = serve("--workers", "2", "--limits-sign-ins-account", "5", "--limits-tries-period", "1h")
-    user = make_user(server)
-    body = json.dumps({"email": user["email"], "password": "wrong"})
-    with Crowd(server, 30) as crowd:
-        for wire in crowd.wires:
-            wire.send(request("POST", SESSION, body=body))
-        statuses = sorted(wire.read().status for wire in crowd.wires)
-    assert statuses == [401] * 5 + [429] * 25
-
-
 def test_one_may_try_again_after_the_time_that_was_named(serve):
     server = serve("--limits-sign-ins-account", "2", "--limits-tries-period", "2s")
     user = make_user(server)
@@ -414,9 +392,7 @@ def test_one_may_try_again_after_the_time_that_was_named(serve):
         refusal = until(lambda: next((answer for answer in crowd.send(
             "POST", SESSION, json.dumps({"email": user["email"], "password": "wrong"})) if answer.status == 429), None),
             "it was too often")
-    wait_s = int(refusal["Retry-After"])
-    assert 1 <= wait_s <= 2
-    time.sleep(wait_s)
+    wait_out(refusal, 2)
     assert sign_in(server, user["email"]).status_code == 200
 
 

@@ -47,7 +47,7 @@ def writes(server):
     }
 
 
-def test_writes_to_a_store_that_is_away_get_503_and_change_nothing(faulty):
+def test_writes_to_a_store_that_is_down_get_503_and_change_nothing(faulty):
     before = plain(faulty.links()), faulty.keys_as_made()
     server = faulty.faulty("apply=unavailable")
     for what, response in writes(server).items():
@@ -124,7 +124,7 @@ def test_damaged_data_is_told_as_such(faulty):
     assert server.get("/healthz").status_code == 200
 
 
-def test_lists_of_a_store_that_is_away_get_503(faulty):
+def test_lists_of_a_store_that_is_down_get_503(faulty):
     server = faulty.faulty("list=unavailable@1!,keys=unavailable@2!")
     assert_problem(server.get("/api/v1/links"), 503, "store does not answer")
     assert len(server.links()) == 2

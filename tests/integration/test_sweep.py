@@ -227,33 +227,7 @@ def sweep_until_cut_off(client):
 
 # Aliases rest
 
-def test_a_rested_alias_is_for_its_last_owner_until_its_time(serve):
-    server = serve(*NEVER, "--keys-quarantine", "1h")
-    owner, other = make_person(server), make_person(server)
-    for end in [owner.create_ending(600, alias=f"rested-{number}")["expires_at"] for number in range(3)]:
-        wait_until(end)
-    server.get("/rested-0", key=None)  # goes on access; 1 goes by a sweep; 2 is still there
-    until(lambda: server.link("rested-0") is None, "it is removed")
-
-    def taking(client, number):
-        return client.post("/api/v1/links", json={"original_url": URL, "alias": f"rested-{number}"})
-
-    assert_problem(taking(other, 2), 409, "taken")
-    sweep_all(server)
-    for number in range(3):
-        assert_problem(taking(other, number), 409, "taken")
-        assert_problem(taking(server, number), 409, "taken")
-    server.restart()
-    other.url = owner.url = server.url
-    for number in range(3):
-        assert_problem(taking(other, number), 409, "taken")
-        assert taking(owner, number).status_code == 201
-        assert_problem(taking(other, number), 409, "taken")
-    owner.remove("rested-0")
-    assert taking(other, 0).status_code == 201, "what is deleted is free at once"
-
-
-def test_a_rested_alias_is_free_when_it_has_rested(serve):
+def test_a_quarantined_alias_is_free_after_its_quarantine(serve):
     server = serve(*NEVER, "--keys-quarantine", "2s")
     owner, other = make_person(server), make_person(server)
     ends = {alias: owner.create_ending(600, alias=alias)["expires_at"] for alias in ("swept", "left-there")}
@@ -266,7 +240,7 @@ def test_a_rested_alias_is_free_when_it_has_rested(serve):
         assert taken.json()["key"] == alias and server.target(alias) == "https://example.com/new"
 
 
-def test_no_rest_is_no_rest(serve):
+def test_a_quarantine_of_zero_is_none(serve):
     server = serve(*NEVER, "--keys-quarantine", "0ms")
     owner, other = make_person(server), make_person(server)
     wait_until(owner.create_ending(500, alias="restless")["expires_at"])

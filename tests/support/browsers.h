@@ -1,6 +1,6 @@
 /*
- * Visitors as they come: what browsers, apps and a few machines say about themselves. Whoever counts visits
- * has to make sense of all of it, so whoever measures that sends all of it.
+ * Visitors as they come: what browsers, apps and a few machines say about themselves. Counting visits
+ * has to make sense of all of it, so a measurement sends all of it.
  */
 #pragma once
 

@@ -144,7 +144,7 @@ class RedisSet:
             sum("master_link_status:up" in node.ask("INFO", "replication") for node in self.nodes) == len(self.nodes) - 1
 
     def rejoin(self, node):
-        """Starts a node that was killed as a replica of whoever is the primary now."""
+        """Starts a node that was killed as a replica of the current primary."""
         node.settings["replicaof"] = f"127.0.0.1 {until(self.primary, 'there is a primary').port}"
         return node.start()
 

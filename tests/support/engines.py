@@ -128,7 +128,7 @@ class Engines:
         self.end()
 
     def end(self):
-        """In the reverse order, so that nobody misses what he stands on. Those that do not end well are told of at the end."""
+        """In the reverse order, so that nobody misses what he stands on. Those that do not end well are reported at the end."""
         atexit.unregister(self.end)
         complaints = []
         for engine in reversed(self.all):

@@ -4,15 +4,7 @@
  *     run SUITE [ARGUMENT…]     all tests of a suite
  *     run SUITE::PATTERN        those whose names match, with * and ?
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
+#include "lib/test.h"
 
 #define SUITE(name) int name##_main(int argc, char **argv);
 SUITES
@@ -27,6 +19,18 @@ static const struct suite {
 #undef SUITE
 };
 
+/* tests/run wants to know of suites that start threads: only those run under the thread sanitizer. */
+static atomic_bool has_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+	atomic_store(&has_threads, true);
+	return __real_pthread_create(thread, attr, run, arg);
+}
+
 enum { COUNT = sizeof(suites) / sizeof(suites[0]) };
 
 int main(int argc, char **argv)
@@ -38,7 +42,10 @@ int main(int argc, char **argv)
 			continue;
 		if (strncmp(wanted + len, "::", 2) == 0)
 			cmocka_set_test_filter(wanted + len + 2);
-		return suites[i].main(argc - 1, argv + 1);
+		int status = suites[i].main(argc - 1, argv + 1);
+		if (atomic_load(&has_threads))
+			puts("[ THREADS  ]");
+		return status;
 	}
 	fprintf(stderr, "usage: %s SUITE[::PATTERN], where SUITE is one of\n", argv[0]);
 	for (size_t i = 0; i < COUNT; i++)

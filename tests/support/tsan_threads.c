@@ -60,7 +60,7 @@ int thrd_join(thrd_t thread, int *ret)
 }
 
 /* Who uses a lock knows that it was made: one thread of librdkafka tells another by atomics that the
- * sanitizer cannot see. It is told here, at a place within the lock that it does not use itself. */
+ * sanitizer cannot see. It is declared here, at a place within the lock that it does not use itself. */
 static void was_made(void *lock)
 {
 	__tsan_release((char *)lock + 8);

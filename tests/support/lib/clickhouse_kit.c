@@ -1,17 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/clickhouse_kit.h"
 
 #include "client/clickhouse.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "lib/test.h"
 
 static char database[64];
 

@@ -10,7 +10,7 @@ enum { CLICKHOUSE_KIT_BYTES = 128 };
 
 bool clickhouse_kit_is_there(void); /* says why when it is not */
 
-/* The URL of a database that nobody has used; it is made by whoever opens it. */
+/* The URL of a database that nobody has used; opening it makes it. */
 void clickhouse_kit_url(char ret[CLICKHOUSE_KIT_BYTES]);
 
 /* Drops the database of the last URL. */

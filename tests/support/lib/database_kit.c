@@ -1,18 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/database_kit.h"
 
-#include "lib/until.h"
+#include "lib/test.h"
 #include "store/backends.h"
-
-#include <stdio.h>
-
-#include <pthread.h>
 
 char database_kit_urls[DATABASE_KIT_MAX][POSTGRES_KIT_URL_BYTES];
 
@@ -25,25 +14,21 @@ static int make(size_t n)
 
 int database_kit_one(void **state)
 {
-	(void)state;
 	return make(1);
 }
 
 int database_kit_two(void **state)
 {
-	(void)state;
 	return make(2);
 }
 
 int database_kit_three(void **state)
 {
-	(void)state;
 	return make(3);
 }
 
 int database_kit_down(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < DATABASE_KIT_MAX && database_kit_urls[i][0]; i++)
 		postgres_kit_database_remove(database_kit_urls[i]);
 	return 0;
@@ -51,7 +36,6 @@ int database_kit_down(void **state)
 
 int database_kit_renew(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < DATABASE_KIT_MAX && database_kit_urls[i][0]; i++)
 		postgres_kit_run(database_kit_urls[i], "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
 	return 0;
@@ -72,8 +56,7 @@ void database_kit_hold(const char *url, const char *sql)
 	assert_int_equal(pg_pool_new(str_of(url), 1, NULL, NULL, &holder_pool, &e), 0);
 	holder = pg_take(holder_pool, &e);
 	assert_non_null(holder);
-	if (pg_run(holder, sql, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_run(holder, sql, &why));
 }
 
 void database_kit_let_go(void)
@@ -103,7 +86,6 @@ void database_kit_join(void)
 
 int database_kit_calm(void **state)
 {
-	(void)state;
 	database_kit_let_go();
 	database_kit_join();
 	return 0;
@@ -125,9 +107,7 @@ struct relay *database_kit_relay(const char *url, char ret_url[2 * POSTGRES_KIT_
 struct store *database_kit_store(const char *url)
 {
 	struct store *s = NULL;
-	struct err e = {""};
 	const struct store_shards_config config = {.urls = (struct str[]){str_of(url)}, .count = 1};
-	if (store_shards_open(&config, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }

@@ -1,18 +1,9 @@
 #include "lib/event_disk.h"
 
+#include "lib/test.h"
 #include "os/sys.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { STEPS_MAX = 4096, NODES_MAX = 256, FDS_MAX = 256, NAME_BYTES = 64, FOLDER = NODES_MAX };
 

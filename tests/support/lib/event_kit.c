@@ -1,17 +1,11 @@
 #include "lib/event_kit.h"
 
 #include "event/log_private.h"
+#include "lib/test.h"
 #include "os/file.h"
 #include "os/sys.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 const struct event_settings kit_settings = {
     .visits = true,
@@ -306,10 +300,8 @@ struct event_found folder_count(const char *folder)
 struct event_log *kit_log_open(const char *folder, const struct event_settings *s, unsigned writers)
 {
 	struct event_log *log = NULL;
-	struct err e = {""};
 	const struct event_log_config config = {.path = folder, .settings = s, .writers = writers};
-	if (event_log_open(&config, &log, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(event_log_open(&config, &log, &why));
 	return log;
 }
 

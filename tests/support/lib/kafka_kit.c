@@ -1,15 +1,9 @@
 #include "lib/kafka_kit.h"
+#include "lib/test.h"
 
 #include <librdkafka/rdkafka.h>
 /* which stands in front: */
 #include <librdkafka/rdkafka_mock.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { PATIENCE_MS = 20000 };
 

@@ -1,15 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/keys_kit.h"
-
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 struct source_key pipe_key(unsigned number)
 {

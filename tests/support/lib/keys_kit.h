@@ -1,7 +1,7 @@
 /* For tests of the key pipeline: keys that are numbered, and all different. */
 #pragma once
 
-#include "lib/until.h"
+#include "lib/test.h"
 #include "link/source.h"
 
 /* Number `number` (below 10^7) as a key. */
@@ -18,7 +18,7 @@ void pipe_seen_init(struct pipe_seen *s, size_t room);
 void pipe_seen_release(struct pipe_seen *s);
 void pipe_seen_note(struct pipe_seen *s, const struct source_key *keys, size_t n);
 
-/* As the source's take, but who is told to try again does so: its servers may be slow. */
+/* As the source's take, but it retries when it must: its servers may be slow. */
 int pipe_take(struct key_source *from, struct source_key *ret, size_t n, size_t *ret_count, struct err *e);
 
 /* A source that counts: never gives a number twice, and marks every third as used before. */

@@ -1,17 +1,13 @@
 #include "lib/lease_puppet.h"
 
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/file.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const char puppet_word[] = "--lease-puppet";
 

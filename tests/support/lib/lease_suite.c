@@ -1,20 +1,11 @@
 #include "lib/lease_suite.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "lib/test.h"
 
 #include "lib/lease_puppet.h"
 #include "lib/relay.h"
-#include "lib/temp.h"
-#include "lib/until.h"
 #include "os/clock.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 
 enum {
@@ -39,9 +30,7 @@ static struct str fresh_name(char out[64])
 static struct leases *open_at(const char *address)
 {
 	struct leases *l = NULL;
-	struct err e = {""};
-	if (backend->open(address, &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(backend->open(address, &l, &why));
 	return l;
 }
 
@@ -107,9 +96,10 @@ static void assert_puppet_says(struct puppet *p, const char *command, const char
 
 /* One process */
 
-static void a_taken_lease_is_held_and_others_are_told_that_it_is_busy(void **state)
+static struct test_list expiring, lasting, served;
+
+TEST(a_taken_lease_is_held_and_others_are_told_that_it_is_busy)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	struct leases *l = open_here(), *other = open_here();
@@ -125,9 +115,8 @@ static void a_taken_lease_is_held_and_others_are_told_that_it_is_busy(void **sta
 }
 
 /* Long before its life is over; at once where the service is not too slow to be told. */
-static void a_release_frees_the_lease(void **state)
+TEST(a_release_frees_the_lease)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	struct leases *l = open_here(), *other = open_here();
@@ -139,9 +128,8 @@ static void a_release_frees_the_lease(void **state)
 	leases_free(other);
 }
 
-static void leases_of_different_names_are_held_side_by_side(void **state)
+TEST(leases_of_different_names_are_held_side_by_side)
 {
-	(void)state;
 	char first_text[64], second_text[64];
 	struct str first_name = fresh_name(first_text), second_name = fresh_name(second_text);
 	struct leases *l = open_here();
@@ -155,9 +143,8 @@ static void leases_of_different_names_are_held_side_by_side(void **state)
 	leases_free(l);
 }
 
-static void fencing_numbers_grow_from_holder_to_holder_and_over_restarts(void **state)
+TEST(fencing_numbers_grow_from_holder_to_holder_and_over_restarts)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	uint64_t last = 0;
@@ -187,9 +174,8 @@ static void *contend_in_thread(void *arg)
 	return NULL;
 }
 
-static void of_many_threads_one_holds_the_lease_at_a_time(void **state)
+TEST(of_many_threads_one_holds_the_lease_at_a_time)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	struct leases *l = open_here();
@@ -208,9 +194,8 @@ static void of_many_threads_one_holds_the_lease_at_a_time(void **state)
 	leases_free(l);
 }
 
-static void a_lease_is_renewed_for_as_long_as_its_holder_wants_it(void **state)
+TEST_IN(expiring, a_lease_is_renewed_for_as_long_as_its_holder_wants_it)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	struct leases *l = open_here(), *other = open_here();
@@ -234,9 +219,8 @@ static void a_lease_is_renewed_for_as_long_as_its_holder_wants_it(void **state)
 	leases_free(other);
 }
 
-static void a_service_that_is_there_answers_a_ping(void **state)
+TEST(a_service_that_is_there_answers_a_ping)
 {
-	(void)state;
 	struct leases *l = open_here();
 	struct err e = {""};
 	UNTIL(l->ops->ping(l, &e) == 0);
@@ -245,9 +229,8 @@ static void a_service_that_is_there_answers_a_ping(void **state)
 
 /* Several processes */
 
-static void of_many_processes_one_holds_the_lease_at_a_time(void **state)
+TEST(of_many_processes_one_holds_the_lease_at_a_time)
 {
-	(void)state;
 	char text[64], line[PUPPET_LINE_BYTES];
 	struct str name = fresh_name(text);
 	CLEANUP(temp_release) struct temp folder;
@@ -264,9 +247,8 @@ static void of_many_processes_one_holds_the_lease_at_a_time(void **state)
 		puppet_stop(&puppets[i]);
 }
 
-static void a_holder_that_is_killed_is_succeeded(void **state)
+TEST(a_holder_that_is_killed_is_succeeded)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	struct leases *l = open_here();
@@ -282,9 +264,8 @@ static void a_holder_that_is_killed_is_succeeded(void **state)
 }
 
 /* The holder is stopped between asking whether it holds the lease and the write that it asked for. */
-static void a_holder_that_wakes_up_late_knows_it_and_its_write_is_refused(void **state)
+TEST_IN(expiring, a_holder_that_wakes_up_late_knows_it_and_its_write_is_refused)
 {
-	(void)state;
 	char text[64], path[TEMP_PATH_BYTES], write[PUPPET_LINE_BYTES];
 	struct str name = fresh_name(text);
 	CLEANUP(temp_release) struct temp folder;
@@ -311,9 +292,8 @@ static void a_holder_that_wakes_up_late_knows_it_and_its_write_is_refused(void *
 	leases_free(l);
 }
 
-static void a_paused_holder_stays_the_holder(void **state)
+TEST_IN(lasting, a_paused_holder_stays_the_holder)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	struct leases *l = open_here();
@@ -363,21 +343,18 @@ static void cut_off_and_succeed(enum relay_mode mode)
 	relay_stop(relay);
 }
 
-static void a_server_that_says_nothing_any_more_ends_the_lease(void **state)
+TEST_IN(served, a_server_that_says_nothing_any_more_ends_the_lease)
 {
-	(void)state;
 	cut_off_and_succeed(RELAY_HOLD);
 }
 
-static void a_server_that_breaks_connections_ends_the_lease(void **state)
+TEST_IN(served, a_server_that_breaks_connections_ends_the_lease)
 {
-	(void)state;
 	cut_off_and_succeed(RELAY_CUT);
 }
 
-static void without_a_server_nobody_knows_who_has_the_lease(void **state)
+TEST_IN(served, without_a_server_nobody_knows_who_has_the_lease)
 {
-	(void)state;
 	char text[64];
 	struct str name = fresh_name(text);
 	need_backend();
@@ -397,36 +374,14 @@ static void without_a_server_nobody_knows_who_has_the_lease(void **state)
 
 int lease_suite_run(const struct lease_backend *tested)
 {
-	static const struct CMUnitTest common[] = {
-	    cmocka_unit_test(a_taken_lease_is_held_and_others_are_told_that_it_is_busy),
-	    cmocka_unit_test(a_release_frees_the_lease),
-	    cmocka_unit_test(leases_of_different_names_are_held_side_by_side),
-	    cmocka_unit_test(fencing_numbers_grow_from_holder_to_holder_and_over_restarts),
-	    cmocka_unit_test(of_many_threads_one_holds_the_lease_at_a_time),
-	    cmocka_unit_test(a_service_that_is_there_answers_a_ping),
-	    cmocka_unit_test(of_many_processes_one_holds_the_lease_at_a_time),
-	    cmocka_unit_test(a_holder_that_is_killed_is_succeeded),
-	};
-	static const struct CMUnitTest expiring[] = {
-	    cmocka_unit_test(a_lease_is_renewed_for_as_long_as_its_holder_wants_it),
-	    cmocka_unit_test(a_holder_that_wakes_up_late_knows_it_and_its_write_is_refused),
-	};
-	static const struct CMUnitTest lasting[] = {
-	    cmocka_unit_test(a_paused_holder_stays_the_holder),
-	};
-	static const struct CMUnitTest served[] = {
-	    cmocka_unit_test(a_server_that_says_nothing_any_more_ends_the_lease),
-	    cmocka_unit_test(a_server_that_breaks_connections_ends_the_lease),
-	    cmocka_unit_test(without_a_server_nobody_knows_who_has_the_lease),
-	};
 	backend = tested;
 	print_message("leases: %s\n", tested->name);
-	int failed = cmocka_run_group_tests_name(tested->name, common, NULL, NULL);
+	int failed = RUN_TESTS(.name = tested->name);
 	if (tested->expires)
-		failed += cmocka_run_group_tests_name(tested->name, expiring, NULL, NULL);
+		failed += RUN_LIST(expiring, .name = tested->name);
 	else
-		failed += cmocka_run_group_tests_name(tested->name, lasting, NULL, NULL);
+		failed += RUN_LIST(lasting, .name = tested->name);
 	if (tested->has_server)
-		failed += cmocka_run_group_tests_name(tested->name, served, NULL, NULL);
+		failed += RUN_LIST(served, .name = tested->name);
 	return failed;
 }

@@ -112,7 +112,7 @@ static unsigned servers_locked(const struct limiter_world *w, int64_t now_ms)
 	return count;
 }
 
-/* The period that holds for what is told. False: it does not count. */
+/* The period that a report belongs to. False: it does not count. */
 static bool period_locked(struct budget_row *row, const struct limiter_use *u, int64_t now_ms)
 {
 	if (row->period && now_ms >= row->end_ms)

@@ -1,16 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/postgres_kit.h"
-
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "lib/test.h"
 
 bool postgres_kit_is_there(void)
 {
@@ -23,8 +12,7 @@ bool postgres_kit_is_there(void)
 static struct pg_conn *connect(const char *url, struct pg_pool **ret_pool)
 {
 	struct err e = {""};
-	if (pg_pool_new(str_of(url), 1, NULL, NULL, ret_pool, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_pool_new(str_of(url), 1, NULL, NULL, ret_pool, &why));
 	struct pg_conn *c = pg_take(*ret_pool, &e);
 	if (!c)
 		fail_msg("%s", e.text);

@@ -1,14 +1,7 @@
 #include "lib/queue_suite.h"
 
 #include "lib/event_kit.h"
-#include "lib/until.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "lib/test.h"
 
 enum { WRITERS = 3, IDS = 7, KIND_AT = 3 * 17 /* in a line */ };
 
@@ -278,9 +271,8 @@ static void assert_nothing_more(struct queue *q)
 
 /* Tests */
 
-static void what_was_written_comes_out_once_and_as_it_was(void **state)
+TEST(what_was_written_comes_out_once_and_as_it_was)
 {
-	(void)state;
 	struct lines want = {0}, got = {0};
 	write_all(100);
 	logged(&want);
@@ -295,9 +287,8 @@ static void what_was_written_comes_out_once_and_as_it_was(void **state)
 	lines_release(&got);
 }
 
-static void what_was_rewound_comes_again_and_what_was_committed_does_not(void **state)
+TEST(what_was_rewound_comes_again_and_what_was_committed_does_not)
 {
-	(void)state;
 	struct lines want = {0}, kept = {0}, lost = {0};
 	write_all(60);
 	logged(&want);
@@ -320,9 +311,8 @@ static void what_was_rewound_comes_again_and_what_was_committed_does_not(void **
 	lines_release(&lost);
 }
 
-static void another_reader_goes_on_where_the_last_commit_was(void **state)
+TEST(another_reader_goes_on_where_the_last_commit_was)
 {
-	(void)state;
 	struct lines want = {0}, kept = {0}, lost = {0};
 	write_all(60);
 	logged(&want);
@@ -342,9 +332,8 @@ static void another_reader_goes_on_where_the_last_commit_was(void **state)
 	lines_release(&lost);
 }
 
-static void what_was_put_back_comes_again(void **state)
+TEST(what_was_put_back_comes_again)
 {
-	(void)state;
 	struct lines want = {0}, got = {0};
 	struct queue_event ev;
 	write_all(20);
@@ -375,9 +364,8 @@ static void what_was_put_back_comes_again(void **state)
 	lines_release(&got);
 }
 
-static void what_comes_later_and_after_a_new_start_of_the_log_comes_too(void **state)
+TEST(what_comes_later_and_after_a_new_start_of_the_log_comes_too)
 {
-	(void)state;
 	struct lines want = {0}, got = {0};
 	write_all(10);
 	logged(&want);
@@ -433,9 +421,8 @@ static void assert_order_equal(const struct lines *a, const struct lines *b, con
 	assert_true(met > 1);
 }
 
-static void impressions_with_the_same_id_come_in_the_same_order_again(void **state)
+TEST(impressions_with_the_same_id_come_in_the_same_order_again)
 {
-	(void)state;
 	struct lines all = {0}, first = {0}, second = {0};
 	write_all(60);
 	logged(&all);
@@ -454,9 +441,8 @@ static void impressions_with_the_same_id_come_in_the_same_order_again(void **sta
 	lines_release(&second);
 }
 
-static void lanes_begin_where_they_ended(void **state)
+TEST(lanes_begin_where_they_ended)
 {
-	(void)state;
 	struct queue_keeper lanes = {0};
 	struct lines want = {0}, got = {0};
 	const struct advance *steps;
@@ -487,19 +473,5 @@ static void lanes_begin_where_they_ended(void **state)
 
 int queue_suite_run(const char *name, int (*setup)(void **state), int (*teardown)(void **state))
 {
-#define TEST(test)                                 \
-	{                                          \
-#test, test, setup, teardown, NULL \
-	}
-	const struct CMUnitTest tests[] = {
-	    TEST(what_was_written_comes_out_once_and_as_it_was),
-	    TEST(what_was_rewound_comes_again_and_what_was_committed_does_not),
-	    TEST(another_reader_goes_on_where_the_last_commit_was),
-	    TEST(what_was_put_back_comes_again),
-	    TEST(what_comes_later_and_after_a_new_start_of_the_log_comes_too),
-	    TEST(impressions_with_the_same_id_come_in_the_same_order_again),
-	    TEST(lanes_begin_where_they_ended),
-	};
-#undef TEST
-	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+	return RUN_TESTS(.name = name, .setup = setup, .teardown = teardown);
 }

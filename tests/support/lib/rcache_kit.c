@@ -1,17 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/rcache_kit.h"
 
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static void hear_changed(void *ctx, struct str key)
 {
@@ -45,7 +35,6 @@ static void hear_lost(void *ctx)
 
 void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
 {
-	struct err e = {""};
 	*k = (struct rcache_kit){.cache = NULL};
 	pthread_mutex_init(&k->lock, NULL);
 	pthread_condattr_t attr;
@@ -55,8 +44,7 @@ void rcache_kit_open(struct rcache_kit *k, const char *urls, bool listening)
 	pthread_condattr_destroy(&attr);
 	const struct rcache_listener listener = {
 	    .changed = hear_changed, .notified = hear_told, .lost = hear_lost, .ctx = k};
-	if (rcache_redis_open(urls, "test", &listener, &k->cache, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(rcache_redis_open(urls, "test", &listener, &k->cache, &why));
 	if (!listening)
 		return;
 	rcache_kit_wait_listening(k, true);

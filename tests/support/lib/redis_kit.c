@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/redis_kit.h"
-
-#include <stdio.h>
+#include "lib/test.h"
 
 struct redis_server redis_kit_servers[REDIS_KIT_SERVERS];
 
@@ -20,25 +12,21 @@ static int up(size_t n)
 
 int redis_kit_one(void **state)
 {
-	(void)state;
 	return up(1);
 }
 
 int redis_kit_two(void **state)
 {
-	(void)state;
 	return up(2);
 }
 
 int redis_kit_three(void **state)
 {
-	(void)state;
 	return up(3);
 }
 
 int redis_kit_down(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < REDIS_KIT_SERVERS; i++)
 		redis_server_stop(&redis_kit_servers[i]);
 	return 0;
@@ -46,7 +34,6 @@ int redis_kit_down(void **state)
 
 int redis_kit_renew(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < REDIS_KIT_SERVERS && redis_kit_servers[i].port; i++) {
 		struct redis_server *s = &redis_kit_servers[i];
 		if (!s->pid) { /* it comes back empty, and who waits for it may write at once */

@@ -1,25 +1,14 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/redis_server.h"
 
 #include "client/redis.h"
-#include "lib/until.h"
+#include "lib/test.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* Debian's redis-tools has the server without the service; it goes by the name that it is called. */
 #define PROGRAM "/usr/bin/redis-check-rdb"

@@ -1,17 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/sink_model.h"
 
+#include "lib/test.h"
 #include "stats/dedup.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 static const int64_t second_ms = 1000, minute_ms = 60000, hour_ms = 3600000, day_ms = 86400000;
 
@@ -189,7 +179,7 @@ static struct event_id next_event(struct model *m)
 	return (struct event_id){.node = 1, .segment = 1, .position = ++m->events};
 }
 
-/* As the stats worker does it. *ret_duplicates are all that were not counted, whoever has found them. */
+/* As the stats worker does it. *ret_duplicates are all that were not counted, whichever side found them. */
 static int give(struct sink *s, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
 	struct dedup *d = NULL;

@@ -53,7 +53,7 @@ void model_commit(struct model *m, struct sink *s, size_t visits, size_t impress
 void model_commit_again(struct model *m, struct sink *s, size_t visits, size_t impressions, int64_t from_ms,
                         int64_t to_ms, int64_t now_ms, void (*failed)(int r));
 
-/* One impression of that fingerprint; whether it counted, by the sink. The model is told. */
+/* One impression of that fingerprint; whether it counted, by the sink. The model records it. */
 bool model_impress(struct model *m, struct sink *s, uint64_t fingerprint, int64_t received_ms);
 
 /* Each asks both and asserts that they agree. */

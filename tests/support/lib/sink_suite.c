@@ -1,16 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/sink_model.h"
 #include "lib/sink_suite.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
+#include "lib/sink_model.h"
+#include "lib/test.h"
 
 static const int64_t minute_ms = 60000, hour_ms = 3600000, day_ms = 86400000;
 static const int64_t start_ms = 1790000000000 / 86400000 * 86400000; /* midnight, in September 2026 */
@@ -31,7 +21,6 @@ static struct event_id fresh_event(void)
 
 static int setup(void **state)
 {
-	(void)state;
 	settings = (struct sink_settings){.minutes_ms = 2 * 86400000ULL,
 	                                  .hours_ms = 60 * 86400000ULL,
 	                                  .visits_ms = 90 * 86400000ULL,
@@ -45,7 +34,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	if (sink)
 		backend->close(sink);
 	model_release(&model);
@@ -106,7 +94,6 @@ static unsigned tidy_up(int64_t now_ms)
 
 static void an_empty_sink_answers_everything_with_nothing(void **state)
 {
-	(void)state;
 	struct position *positions;
 	size_t count = 0;
 	if (has(SINK_POSITIONS))
@@ -122,7 +109,6 @@ static void an_empty_sink_answers_everything_with_nothing(void **state)
 
 static void an_empty_batch_moves_positions_and_books_only(void **state)
 {
-	(void)state;
 	model_commit(&model, sink, 0, 0, start_ms, start_ms + 1, start_ms);
 	check_all(start_ms, start_ms + day_ms, STEP_MINUTE, 3);
 	model_check_books(&model, sink, true);
@@ -153,7 +139,6 @@ static uint64_t position_of(uint64_t segment, size_t expected_count)
 
 static void reading_goes_on_where_the_last_commit_was(void **state)
 {
-	(void)state;
 	commit_advance(1, 0, 100);
 	commit_advance(UINT64_MAX, 0, 7);
 	commit_advance(1, 100, 250);
@@ -165,7 +150,6 @@ static void reading_goes_on_where_the_last_commit_was(void **state)
 
 static void many_segments_are_remembered(void **state)
 {
-	(void)state;
 	for (uint64_t i = 0; i < 50; i++)
 		commit_advance(i << 32, 0, i + 1);
 	for (uint64_t i = 0; i < 50; i++)
@@ -174,7 +158,6 @@ static void many_segments_are_remembered(void **state)
 
 static void a_segment_that_is_gone_is_forgotten(void **state)
 {
-	(void)state;
 	commit_advance(1, 0, 100);
 	commit_advance(UINT64_MAX - 1, 0, 7);
 	assert_int_equal(sink->ops->forget(sink, 0, (uint64_t[]){UINT64_MAX - 1, 99}, 2), 0);
@@ -187,7 +170,6 @@ static void a_segment_that_is_gone_is_forgotten(void **state)
 
 static void answers_are_those_of_the_model_after_every_commit(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 8; i++) {
 		int64_t now_ms = start_ms + (i + 1) * 20 * minute_ms;
 		model_commit(&model, sink, 150, 60, start_ms, now_ms, now_ms);
@@ -198,7 +180,6 @@ static void answers_are_those_of_the_model_after_every_commit(void **state)
 
 static void digesting_in_between_changes_no_answer(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 8; i++) {
 		int64_t now_ms = start_ms + (i + 1) * 5 * hour_ms;
 		model_commit(&model, sink, 150, 60, start_ms, now_ms, now_ms);
@@ -213,7 +194,6 @@ static void digesting_in_between_changes_no_answer(void **state)
 
 static void everything_is_there_after_reopening(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 6; i++) {
 		int64_t now_ms = start_ms + (i + 1) * 5 * hour_ms;
 		model_commit(&model, sink, 100, 100, start_ms, now_ms, now_ms);
@@ -227,7 +207,6 @@ static void everything_is_there_after_reopening(void **state)
 
 static void folding_to_hours_changes_no_answer(void **state)
 {
-	(void)state;
 	int64_t end_ms = start_ms + 3 * day_ms;
 	for (int i = 0; i < 5; i++)
 		model_commit(&model, sink, 200, 50, start_ms, end_ms, end_ms + i * hour_ms);
@@ -243,7 +222,6 @@ static void folding_to_hours_changes_no_answer(void **state)
 
 static void folding_to_days_changes_no_answer(void **state)
 {
-	(void)state;
 	int64_t end_ms = start_ms + 9 * day_ms, now_ms = end_ms + 61 * day_ms;
 	settings.impressions_ms = 365 * 86400000ULL;
 	reopen();
@@ -261,7 +239,6 @@ static void folding_to_days_changes_no_answer(void **state)
 
 static void every_step_of_folding_leaves_all_answers_right(void **state)
 {
-	(void)state;
 	int64_t end_ms = start_ms + day_ms, now_ms = end_ms + 70 * day_ms;
 	settings.impressions_ms = 365 * 86400000ULL;
 	reopen();
@@ -281,7 +258,6 @@ static void every_step_of_folding_leaves_all_answers_right(void **state)
 
 static void counts_stay_when_the_rows_have_gone(void **state)
 {
-	(void)state;
 	int64_t end_ms = start_ms + 2 * day_ms, now_ms = end_ms + 91 * day_ms;
 	model_commit(&model, sink, 400, 300, start_ms, end_ms, end_ms);
 	tidy_up(now_ms);
@@ -309,7 +285,6 @@ static void counts_stay_when_the_rows_have_gone(void **state)
 
 static void without_rows_a_cell_counts_where_it_starts(void **state)
 {
-	(void)state;
 	int64_t now_ms = start_ms + 100 * day_ms;
 	model_commit(&model, sink, 300, 100, start_ms, start_ms + day_ms, start_ms + day_ms);
 	tidy_up(now_ms);
@@ -324,7 +299,6 @@ static void without_rows_a_cell_counts_where_it_starts(void **state)
 
 static void books_balance_when_days_are_dropped(void **state)
 {
-	(void)state;
 	settings.days_ms = 70 * 86400000ULL;
 	reopen();
 	model_commit(&model, sink, 300, 200, start_ms, start_ms + 4 * day_ms, start_ms + 4 * day_ms);
@@ -346,7 +320,6 @@ static void books_balance_when_days_are_dropped(void **state)
 
 static void books_balance_after_every_step_of_dropping_days(void **state)
 {
-	(void)state;
 	int64_t end_ms = start_ms + 40 * day_ms, now_ms = end_ms + 71 * day_ms;
 	settings.days_ms = 70 * 86400000ULL;
 	reopen();
@@ -367,7 +340,6 @@ static void books_balance_after_every_step_of_dropping_days(void **state)
 
 static void a_clock_that_runs_ahead_of_the_commits_drops_nothing(void **state)
 {
-	(void)state;
 	int64_t now_ms = start_ms + day_ms;
 	settings.days_ms = 70 * 86400000ULL;
 	reopen();
@@ -382,7 +354,6 @@ static void a_clock_that_runs_ahead_of_the_commits_drops_nothing(void **state)
 
 static void impressions_are_exact_again_after_the_clock_was_wrong(void **state)
 {
-	(void)state;
 	int64_t now_ms = start_ms + 10 * hour_ms + 20 * minute_ms;
 	model_commit(&model, sink, 0, 300, start_ms, now_ms, now_ms);
 	tidy_up(now_ms + 365 * day_ms);
@@ -398,7 +369,6 @@ static void impressions_are_exact_again_after_the_clock_was_wrong(void **state)
 
 static void visits_of_the_future_hold_up_nothing(void **state)
 {
-	(void)state;
 	int64_t now_ms = start_ms + day_ms, future_ms = now_ms + 400 * day_ms;
 	model_commit(&model, sink, 50, 0, future_ms, future_ms + day_ms, now_ms);
 	tidy_up(now_ms + 2 * minute_ms);
@@ -415,7 +385,6 @@ static void visits_of_the_future_hold_up_nothing(void **state)
 
 static void tidying_comes_to_an_end(void **state)
 {
-	(void)state;
 	model_commit(&model, sink, 100, 100, start_ms, start_ms + day_ms, start_ms + day_ms);
 	tidy_up(start_ms + 200 * day_ms);
 	assert_int_equal(sink->ops->retention(sink, start_ms + 200 * day_ms), 0);
@@ -425,7 +394,6 @@ static void tidying_comes_to_an_end(void **state)
 
 static void an_impression_counts_once_within_the_window(void **state)
 {
-	(void)state;
 	int64_t window_ms = (int64_t)settings.seen_ms;
 	assert_true(model_impress(&model, sink, 5, start_ms));
 	assert_false(model_impress(&model, sink, 5, start_ms));
@@ -439,7 +407,6 @@ static void an_impression_counts_once_within_the_window(void **state)
 
 static void what_was_seen_is_remembered_after_reopening(void **state)
 {
-	(void)state;
 	for (uint64_t i = 0; i < 100; i++)
 		assert_true(model_impress(&model, sink, i, start_ms + (int64_t)i * 20 * minute_ms));
 	reopen();
@@ -451,7 +418,6 @@ static void what_was_seen_is_remembered_after_reopening(void **state)
 /* A server was cut off from the queue for days; the others went on. */
 static void what_comes_days_late_is_still_known(void **state)
 {
-	(void)state;
 	assert_true(model_impress(&model, sink, 5, start_ms));
 	for (int day = 1; day <= 6; day++)
 		assert_true(model_impress(&model, sink, 100 + (uint64_t)day, start_ms + day * day_ms));
@@ -462,7 +428,6 @@ static void what_comes_days_late_is_still_known(void **state)
 
 static void duplicates_are_those_of_the_model_over_days(void **state)
 {
-	(void)state;
 	for (int hour = 0; hour < 80; hour++) {
 		int64_t now_ms = start_ms + hour * hour_ms;
 		model_commit(&model, sink, 0, 40, now_ms - hour_ms, now_ms, now_ms);
@@ -480,7 +445,6 @@ static void duplicates_are_those_of_the_model_over_days(void **state)
 
 static void a_window_is_exact_to_the_millisecond(void **state)
 {
-	(void)state;
 	static const int64_t at_ms[] = {-1,    0,       1,       999,      1000,    59999,
 	                                60000, 3599999, 3600000, 86399999, 86400000};
 	for (size_t i = 0; i < ARRAY_LEN(at_ms); i++)
@@ -495,7 +459,6 @@ static void a_window_is_exact_to_the_millisecond(void **state)
 
 static void a_series_that_is_too_long_is_refused(void **state)
 {
-	(void)state;
 	struct stats_query q = {.from_ms = start_ms,
 	                        .to_ms = start_ms + SINK_SERIES_MAX * minute_ms,
 	                        .series_wanted = true,
@@ -512,7 +475,6 @@ static void a_series_that_is_too_long_is_refused(void **state)
 
 static void a_cursor_that_never_was_is_refused(void **state)
 {
-	(void)state;
 	model_commit(&model, sink, 200, 0, start_ms, start_ms + hour_ms, start_ms + hour_ms);
 	struct visits_query q = {.link = 1, .from_ms = 0, .to_ms = INT64_MAX, .limit = 5, .arena = &arena};
 	assert_int_equal(sink->ops->visits(sink, &q), 0);
@@ -538,7 +500,6 @@ static void a_cursor_that_never_was_is_refused(void **state)
 
 static void a_page_without_room_is_refused(void **state)
 {
-	(void)state;
 	struct visits_query q = {.link = 1, .from_ms = 0, .to_ms = INT64_MAX, .arena = &arena};
 	assert_int_equal(sink->ops->visits(sink, &q), ERR_INVALID);
 }
@@ -546,7 +507,6 @@ static void a_page_without_room_is_refused(void **state)
 /* New visits come, and what is fresh is digested and folded, while somebody reads page after page. */
 static void a_walk_meets_every_visit_once_whatever_happens_meanwhile(void **state)
 {
-	(void)state;
 	int64_t end_ms = start_ms + 6 * hour_ms;
 	model_commit(&model, sink, 800, 0, start_ms, end_ms, end_ms);
 	uint64_t expected = 0, met = 0;
@@ -604,7 +564,6 @@ static void commit_minute(bool later)
 /* The older half of a minute's rows is dropped, and the cells are folded, between two pages. */
 static void a_walk_repeats_nothing_when_rows_are_dropped_meanwhile(void **state)
 {
-	(void)state;
 	settings.hours_ms = 95 * 86400000ULL;
 	reopen();
 	commit_minute(false);
@@ -627,7 +586,6 @@ static void a_walk_repeats_nothing_when_rows_are_dropped_meanwhile(void **state)
 
 static void a_total_that_moved_on_is_not_marked(void **state)
 {
-	(void)state;
 	struct sink_total *totals, *again;
 	size_t count, again_count;
 	model_commit(&model, sink, 200, 0, start_ms, start_ms + hour_ms, start_ms);
@@ -648,7 +606,6 @@ static void a_total_that_moved_on_is_not_marked(void **state)
 
 static void clicks_are_whole_right_after_every_commit(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 12; i++) {
 		int64_t now_ms = start_ms + i * minute_ms;
 		model_commit(&model, sink, 120, 0, start_ms - day_ms, now_ms + 1, now_ms);
@@ -663,7 +620,6 @@ static void clicks_are_whole_right_after_every_commit(void **state)
 
 static void clicks_stay_when_days_are_dropped(void **state)
 {
-	(void)state;
 	settings.days_ms = 70 * 86400000ULL;
 	reopen();
 	model_commit(&model, sink, 400, 0, start_ms, start_ms + day_ms, start_ms + day_ms);
@@ -681,7 +637,6 @@ static void clicks_stay_when_days_are_dropped(void **state)
 
 static void as_many_links_as_are_allowed_are_asked_about_at_once(void **state)
 {
-	(void)state;
 	enum { LINKS = SINK_CLICKS_MAX };
 	struct dimension_set set = {.kind = VISIT_CLICK, .dims[DIM_BOT] = STR("crawler")};
 	struct sink_visit visits[LINKS];
@@ -716,7 +671,6 @@ static void as_many_links_as_are_allowed_are_asked_about_at_once(void **state)
  */
 static void made_up_referrers_and_languages_are_bounded(void **state)
 {
-	(void)state;
 	enum { SHAPES = 6000, ROUNDS = 5 };
 	struct dimension_set *sets = calloc(SHAPES, sizeof(*sets));
 	struct sink_visit *visits = calloc(SHAPES, sizeof(*visits));
@@ -759,7 +713,6 @@ static void made_up_referrers_and_languages_are_bounded(void **state)
 
 static void many_visitors_are_estimated(void **state)
 {
-	(void)state;
 	enum { VISITS = 30000 };
 	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit *visits = calloc(VISITS, sizeof(*visits));
@@ -855,9 +808,8 @@ static void commit_seven(unsigned round)
 	assert_int_equal(duplicates, 0);
 }
 
-static void questions_see_whole_commits_while_the_writer_goes_on(void **state)
+static void threads_see_whole_commits_while_the_writer_goes_on(void **state)
 {
-	(void)state;
 	pthread_t threads[3];
 	atomic_store(&stop_asking, false);
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
@@ -878,7 +830,7 @@ static void questions_see_whole_commits_while_the_writer_goes_on(void **state)
 	}
 }
 
-#define TEST(name_, needs_)                                                     \
+#define ROW(name_, needs_)                                                      \
 	{                                                                       \
 		cmocka_unit_test_setup_teardown(name_, setup, teardown), needs_ \
 	}
@@ -887,42 +839,42 @@ static const struct {
 	struct CMUnitTest test;
 	unsigned needs; /* bits of enum sink_ability */
 } all_tests[] = {
-    TEST(an_empty_sink_answers_everything_with_nothing, 0),
-    TEST(an_empty_batch_moves_positions_and_books_only, 0),
-    TEST(reading_goes_on_where_the_last_commit_was, SINK_POSITIONS),
-    TEST(many_segments_are_remembered, SINK_POSITIONS),
-    TEST(a_segment_that_is_gone_is_forgotten, SINK_POSITIONS),
-    TEST(answers_are_those_of_the_model_after_every_commit, 0),
-    TEST(digesting_in_between_changes_no_answer, 0),
-    TEST(everything_is_there_after_reopening, 0),
-    TEST(folding_to_hours_changes_no_answer, 0),
-    TEST(folding_to_days_changes_no_answer, 0),
-    TEST(every_step_of_folding_leaves_all_answers_right, SINK_FOLDING),
-    TEST(counts_stay_when_the_rows_have_gone, 0),
-    TEST(without_rows_a_cell_counts_where_it_starts, SINK_FOLDING),
-    TEST(books_balance_when_days_are_dropped, 0),
-    TEST(books_balance_after_every_step_of_dropping_days, 0),
-    TEST(a_clock_that_runs_ahead_of_the_commits_drops_nothing, 0),
-    TEST(impressions_are_exact_again_after_the_clock_was_wrong, 0),
-    TEST(visits_of_the_future_hold_up_nothing, 0),
-    TEST(tidying_comes_to_an_end, 0),
-    TEST(an_impression_counts_once_within_the_window, 0),
-    TEST(what_was_seen_is_remembered_after_reopening, 0),
-    TEST(what_comes_days_late_is_still_known, SINK_SHARED),
-    TEST(duplicates_are_those_of_the_model_over_days, 0),
-    TEST(a_window_is_exact_to_the_millisecond, 0),
-    TEST(a_series_that_is_too_long_is_refused, 0),
-    TEST(a_cursor_that_never_was_is_refused, 0),
-    TEST(a_page_without_room_is_refused, 0),
-    TEST(a_walk_meets_every_visit_once_whatever_happens_meanwhile, 0),
-    TEST(a_walk_repeats_nothing_when_rows_are_dropped_meanwhile, SINK_BLOCKS),
-    TEST(a_total_that_moved_on_is_not_marked, SINK_TOTALS),
-    TEST(clicks_are_whole_right_after_every_commit, 0),
-    TEST(clicks_stay_when_days_are_dropped, 0),
-    TEST(as_many_links_as_are_allowed_are_asked_about_at_once, 0),
-    TEST(made_up_referrers_and_languages_are_bounded, SINK_BOUNDS),
-    TEST(many_visitors_are_estimated, 0),
-    TEST(questions_see_whole_commits_while_the_writer_goes_on, 0),
+    ROW(an_empty_sink_answers_everything_with_nothing, 0),
+    ROW(an_empty_batch_moves_positions_and_books_only, 0),
+    ROW(reading_goes_on_where_the_last_commit_was, SINK_POSITIONS),
+    ROW(many_segments_are_remembered, SINK_POSITIONS),
+    ROW(a_segment_that_is_gone_is_forgotten, SINK_POSITIONS),
+    ROW(answers_are_those_of_the_model_after_every_commit, 0),
+    ROW(digesting_in_between_changes_no_answer, 0),
+    ROW(everything_is_there_after_reopening, 0),
+    ROW(folding_to_hours_changes_no_answer, 0),
+    ROW(folding_to_days_changes_no_answer, 0),
+    ROW(every_step_of_folding_leaves_all_answers_right, SINK_FOLDING),
+    ROW(counts_stay_when_the_rows_have_gone, 0),
+    ROW(without_rows_a_cell_counts_where_it_starts, SINK_FOLDING),
+    ROW(books_balance_when_days_are_dropped, 0),
+    ROW(books_balance_after_every_step_of_dropping_days, 0),
+    ROW(a_clock_that_runs_ahead_of_the_commits_drops_nothing, 0),
+    ROW(impressions_are_exact_again_after_the_clock_was_wrong, 0),
+    ROW(visits_of_the_future_hold_up_nothing, 0),
+    ROW(tidying_comes_to_an_end, 0),
+    ROW(an_impression_counts_once_within_the_window, 0),
+    ROW(what_was_seen_is_remembered_after_reopening, 0),
+    ROW(what_comes_days_late_is_still_known, SINK_SHARED),
+    ROW(duplicates_are_those_of_the_model_over_days, 0),
+    ROW(a_window_is_exact_to_the_millisecond, 0),
+    ROW(a_series_that_is_too_long_is_refused, 0),
+    ROW(a_cursor_that_never_was_is_refused, 0),
+    ROW(a_page_without_room_is_refused, 0),
+    ROW(a_walk_meets_every_visit_once_whatever_happens_meanwhile, 0),
+    ROW(a_walk_repeats_nothing_when_rows_are_dropped_meanwhile, SINK_BLOCKS),
+    ROW(a_total_that_moved_on_is_not_marked, SINK_TOTALS),
+    ROW(clicks_are_whole_right_after_every_commit, 0),
+    ROW(clicks_stay_when_days_are_dropped, 0),
+    ROW(as_many_links_as_are_allowed_are_asked_about_at_once, 0),
+    ROW(made_up_referrers_and_languages_are_bounded, SINK_BOUNDS),
+    ROW(many_visitors_are_estimated, 0),
+    ROW(threads_see_whole_commits_while_the_writer_goes_on, 0),
 };
 
 int sink_suite_run(const struct sink_backend *of)

@@ -45,5 +45,6 @@ void sqlite_sys_watch(void (*seen)(const struct sqlite_event *)); /* NULL: nobod
 int sqlite_sys_fdatasync(int fd);
 
 /* How far apart the faults of an enumeration are. Under a sanitizer, which is slow and sees the same in most
- * of them, five times as far as elsewhere, unless CURT_TEST_LONG is in the environment. */
+ * of them, five times as far as in the release build (`make check`), unless CURT_TEST_LONG is in the
+ * environment. */
 unsigned long sqlite_sys_stride(unsigned long stride);

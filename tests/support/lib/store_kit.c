@@ -1,18 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
 
+#include "lib/test.h"
 #include "store/backends.h"
-
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static struct store_write create(struct arena *a, uint64_t id, struct str key)
 {
@@ -76,6 +65,23 @@ struct registry_write kit_key(struct arena *a, uint8_t digest, uint64_t user)
 	return w;
 }
 
+struct store_write kit_creation(struct arena *a, const char *url, const char *alias)
+{
+	return (struct store_write){
+	    .kind = STORE_LINK_CREATE,
+	    .now_ms = 1000,
+	    .arena = a,
+	    .link = {.owner = 7,
+	             .url = str_of(url),
+	             .created_ms = 1000,
+	             .updated_ms = 1000,
+	             .redirect_status = 302,
+	             .enabled = true,
+	             .is_alias = alias != NULL,
+	             .key = str_of(alias)},
+	};
+}
+
 int kit_apply_link(struct store *s, struct store_write *w)
 {
 	w->result = 12345; /* must be overwritten */
@@ -123,57 +129,30 @@ int kit_find_generated(struct store *s, struct arena *a, uint64_t id)
 	return kit_find(s, a, id, arena_printf(a, "g%llu", (unsigned long long)id).ptr, NULL);
 }
 
-/* In memory where that can be had: these tests make their disk faults themselves, thousands of them. */
-void kit_folder_make(char ret_path[KIT_PATH_BYTES])
-{
-	const char *base = getenv("TMPDIR");
-	if (!base)
-		base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-	snprintf(ret_path, KIT_PATH_BYTES, "%s/curt-store-XXXXXX", base);
-	assert_non_null(mkdtemp(ret_path));
-}
-
-void kit_folder_remove(const char *path)
-{
-	DIR *folder = opendir(path);
-	if (!folder)
-		return;
-	const struct dirent *entry;
-	while ((entry = readdir(folder)) != NULL) {
-		if (entry->d_name[0] != '.')
-			unlinkat(dirfd(folder), entry->d_name, 0);
-	}
-	closedir(folder);
-	rmdir(path);
-}
-
 enum { STORES_MAX = 4096 };
 
-static struct {
-	char path[KIT_PATH_BYTES];
-} * folders;
+static struct temp *folders;
 static size_t folder_count;
 
 static void folders_remove(void)
 {
 	for (size_t i = 0; i < folder_count; i++)
-		kit_folder_remove(folders[i].path);
+		temp_release(&folders[i]);
 	free(folders);
 }
 
 struct store *kit_store_new(void)
 {
-	char path[KIT_PATH_BYTES + 16];
+	char path[TEMP_PATH_BYTES];
 	struct store *s = NULL;
-	struct err e = {""};
 	if (!folders) {
 		folders = calloc(STORES_MAX, sizeof(*folders));
 		atexit(folders_remove);
 	}
 	assert_true(folder_count < STORES_MAX);
-	kit_folder_make(folders[folder_count].path);
-	snprintf(path, sizeof(path), "%s/links.db", folders[folder_count++].path);
-	if (store_sqlite_open(path, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	struct temp *folder = &folders[folder_count++];
+	temp_init(folder);
+	temp_path(folder, "links.db", path);
+	MUST(store_sqlite_open(path, &s, &why));
 	return s;
 }

@@ -1,14 +1,17 @@
-/* Small change for tests of the role `store`: writes ready to hand in, and a folder to put files in. */
+/* Small change for tests of the role `store`: writes ready to hand in. */
 #pragma once
 
 #include "store/store.h"
 
-enum { KIT_NOW_MS = 1000000, KIT_PATH_BYTES = 256 };
+enum { KIT_NOW_MS = 1000000 };
 
 /* Creates of an enabled link to https://example.com/ID of owner 7. The first is named "gID", which stands for
  * the text that the key cipher would make of the id; the second by its name, which decodes to no id. */
 struct store_write kit_generated(struct arena *a, uint64_t id);
 struct store_write kit_alias(struct arena *a, uint64_t id, const char *name);
+
+/* As a client asks for one: a link of owner 7 to that URL, made at 1000, with that alias or none. */
+struct store_write kit_creation(struct arena *a, const char *url, const char *alias);
 
 /* Creates of an enabled user (of nobody's address with NULL), and of a key of the user (of a new editor with
  * 0) with all rights, whose digest is that byte over and over. */
@@ -31,10 +34,6 @@ int kit_find_generated(struct store *s, struct arena *a, uint64_t id);
 struct key_record *kit_keys(struct store *s, struct arena *a, size_t *ret_count);
 int kit_session(struct store *s, struct arena *a, const uint8_t id[SESSION_ID_BYTES],
                 struct session_record *ret);
-
-/* A new folder under $TMPDIR (or a usual place), and its end with all that is in it. */
-void kit_folder_make(char ret_path[KIT_PATH_BYTES]);
-void kit_folder_remove(const char *path);
 
 /* A SQLite store with nothing in it, in a folder that goes when the program ends. Ends with store_free. */
 struct store *kit_store_new(void);

@@ -1,14 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/store_kit.h"
 #include "lib/store_ledger.h"
-
-#include <stdlib.h>
+#include "lib/store_kit.h"
+#include "lib/test.h"
 
 enum {
 	FILLER_URL_BYTES = 8000,

@@ -1,19 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/store_suite.h"
 #include "base/buf.h"
 #include "lib/store_kit.h"
-#include "lib/store_suite.h"
 #include "lib/store_suite_private.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 static const int64_t day_ms = 24LL * 3600 * 1000;
 
@@ -23,9 +12,10 @@ struct suite suite;
 
 /* --- lookup --- */
 
-static void a_generated_link_is_found_by_its_id(void **state)
+static struct test_list reopening;
+
+TEST(a_generated_link_is_found_by_its_id)
 {
-	(void)state;
 	struct link_record link;
 	create_generated(3);
 	assert_int_equal(find(3, "g3", &link), 0);
@@ -35,9 +25,8 @@ static void a_generated_link_is_found_by_its_id(void **state)
 	assert_str(link.url, STR("https://example.com/3"));
 }
 
-static void an_alias_is_found_by_its_name(void **state)
+TEST(an_alias_is_found_by_its_name)
 {
-	(void)state;
 	struct link_record link;
 	create_alias(3, "spring");
 	assert_int_equal(find(0, "spring", &link), 0);
@@ -46,9 +35,8 @@ static void an_alias_is_found_by_its_name(void **state)
 	assert_str(link.key, STR("spring"));
 }
 
-static void an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id(void **state)
+TEST(an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id)
 {
-	(void)state;
 	struct link_record link;
 	create_alias(3, "spring");
 	create_alias(4, "autumn");
@@ -58,16 +46,14 @@ static void an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id(void **
 	assert_int_equal(link.id, 4);
 }
 
-static void an_alias_is_not_found_by_the_id_of_its_row(void **state)
+TEST(an_alias_is_not_found_by_the_id_of_its_row)
 {
-	(void)state;
 	create_alias(3, "spring");
 	assert_int_equal(find(3, "g3", NULL), ERR_NOT_FOUND);
 }
 
-static void without_a_key_a_link_is_found_by_its_row_whatever_its_name(void **state)
+TEST(without_a_key_a_link_is_found_by_its_row_whatever_its_name)
 {
-	(void)state;
 	create_generated(3);
 	create_alias(4, "spring");
 	struct store_lookup reads[] = {{.ref = {.id = 3}, .arena = &suite.arena},
@@ -83,9 +69,8 @@ static void without_a_key_a_link_is_found_by_its_row_whatever_its_name(void **st
 	assert_int_equal(reads[3].result, ERR_NOT_FOUND);
 }
 
-static void what_was_never_made_is_not_found(void **state)
+TEST(what_was_never_made_is_not_found)
 {
-	(void)state;
 	create_generated(3);
 	assert_int_equal(find(4, "g4", NULL), ERR_NOT_FOUND);
 	assert_int_equal(find(0, "g3", NULL), ERR_NOT_FOUND);
@@ -95,9 +80,8 @@ static void what_was_never_made_is_not_found(void **state)
 	assert_int_equal(find(UINT64_MAX, "x", NULL), ERR_NOT_FOUND);
 }
 
-static void names_are_bytes(void **state)
+TEST(names_are_bytes)
 {
-	(void)state;
 	struct link_record link;
 	create_alias(1, "Spring");
 	create_alias(2, "spring");
@@ -111,9 +95,8 @@ static void names_are_bytes(void **state)
 	assert_int_equal(find(0, "sprin", NULL), ERR_NOT_FOUND);
 }
 
-static void every_field_comes_back_as_it_was_given(void **state)
+TEST(every_field_comes_back_as_it_was_given)
 {
-	(void)state;
 	char *url = arena_alloc(&suite.arena, 8192);
 	memset(url, 'u', 8192);
 	struct store_write w = kit_alias(&suite.arena, INT64_MAX, "full");
@@ -144,9 +127,8 @@ static void every_field_comes_back_as_it_was_given(void **state)
 	assert_link(&link, &w.link);
 }
 
-static void absent_strings_stay_absent_and_empty_ones_empty(void **state)
+TEST(absent_strings_stay_absent_and_empty_ones_empty)
 {
-	(void)state;
 	struct store_write w = kit_generated(&suite.arena, 1);
 	w.link.title = STR("");
 	w.link.url = STR("");
@@ -164,9 +146,8 @@ static void absent_strings_stay_absent_and_empty_ones_empty(void **state)
 	assert_null(link.tags.ptr);
 }
 
-static void reads_in_one_go_have_results_of_their_own(void **state)
+TEST(reads_in_one_go_have_results_of_their_own)
 {
-	(void)state;
 	create_generated(1);
 	create_alias(2, "two");
 	struct arena other = {0};
@@ -189,9 +170,8 @@ static void reads_in_one_go_have_results_of_their_own(void **state)
 	assert_int_equal(store_lookup(suite.store, reads, 0), 0);
 }
 
-static void what_was_read_stays_when_the_link_goes(void **state)
+TEST(what_was_read_stays_when_the_link_goes)
 {
-	(void)state;
 	struct link_record link;
 	create_alias(1, "one");
 	assert_int_equal(find(0, "one", &link), 0);
@@ -205,9 +185,8 @@ static void what_was_read_stays_when_the_link_goes(void **state)
 
 /* --- create --- */
 
-static void an_alias_is_taken_once(void **state)
+TEST(an_alias_is_taken_once)
 {
-	(void)state;
 	create_alias(1, "name");
 	struct store_write w = kit_alias(&suite.arena, 2, "name");
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
@@ -217,9 +196,8 @@ static void an_alias_is_taken_once(void **state)
 	create_alias(2, "other"); /* the row of the loser was not made */
 }
 
-static void an_alias_may_not_look_like_a_generated_key_that_is_there(void **state)
+TEST(an_alias_may_not_look_like_a_generated_key_that_is_there)
 {
-	(void)state;
 	create_generated(5);
 	struct store_write w = kit_alias(&suite.arena, 6, "g5");
 	w.ref.id = 5;
@@ -227,9 +205,8 @@ static void an_alias_may_not_look_like_a_generated_key_that_is_there(void **stat
 	create_generated(6);
 }
 
-static void an_alias_may_look_like_a_generated_key_that_is_not_there(void **state)
+TEST(an_alias_may_look_like_a_generated_key_that_is_not_there)
 {
-	(void)state;
 	create_alias(5, "five"); /* row 5 is there, but no generated key stands for it */
 	struct store_write w = kit_alias(&suite.arena, 6, "g5");
 	w.ref.id = 5;
@@ -245,9 +222,8 @@ static void an_alias_may_look_like_a_generated_key_that_is_not_there(void **stat
 	assert_int_equal(link.id, 6);
 }
 
-static void a_generated_key_may_not_meet_an_alias_of_its_text(void **state)
+TEST(a_generated_key_may_not_meet_an_alias_of_its_text)
 {
-	(void)state;
 	create_alias(1, "g5");
 	struct store_write w = kit_generated(&suite.arena, 5);
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
@@ -257,9 +233,8 @@ static void a_generated_key_may_not_meet_an_alias_of_its_text(void **state)
 	create_alias(5, "row-five-is-free");
 }
 
-static void a_row_is_taken_once(void **state)
+TEST(a_row_is_taken_once)
 {
-	(void)state;
 	if (suite.backend->has_parts)
 		return; /* ids come from one counter */
 	create_generated(1);
@@ -280,9 +255,8 @@ static void a_row_is_taken_once(void **state)
 	assert_str(link.url, STR("https://example.com/1"));
 }
 
-static void ids_need_not_come_in_order(void **state)
+TEST(ids_need_not_come_in_order)
 {
-	(void)state;
 	const uint64_t ids[] = {500, 3, 1000000000000, 4, 499, 1};
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
 		create_generated(ids[i]);
@@ -290,9 +264,8 @@ static void ids_need_not_come_in_order(void **state)
 		assert_int_equal(kit_find_generated(suite.store, &suite.arena, ids[i]), 0);
 }
 
-static void a_change_that_fails_does_not_stop_the_others(void **state)
+TEST(a_change_that_fails_does_not_stop_the_others)
 {
-	(void)state;
 	create_alias(1, "taken");
 	struct store_write batch[] = {
 	    kit_generated(&suite.arena, 2),
@@ -310,39 +283,13 @@ static void a_change_that_fails_does_not_stop_the_others(void **state)
 	create_generated(3);
 }
 
-static void changes_of_a_batch_see_those_before_them(void **state)
+TEST(a_batch_of_nothing_is_done)
 {
-	(void)state;
-	struct store_write batch[] = {
-	    kit_alias(&suite.arena, 1, "name"),  kit_alias(&suite.arena, 2, "name"),
-	    on_alias(STORE_LINK_DELETE, "name"), kit_alias(&suite.arena, 3, "name"),
-	    on_alias(STORE_LINK_UPDATE, "name"),
-	};
-	batch[4].fields = LINK_TITLE;
-	batch[4].link.title = STR("third");
-	assert_int_equal(store_apply(suite.store, batch, ARRAY_LEN(batch)), 0);
-	assert_int_equal(batch[0].result, 0);
-	assert_int_equal(batch[1].result, ERR_CONFLICT);
-	assert_int_equal(batch[2].result, 0);
-	assert_int_equal(batch[2].link.id, 1);
-	assert_int_equal(batch[3].result, 0);
-	assert_int_equal(batch[4].result, 0);
-	assert_int_equal(batch[4].link.id, 3);
-	struct link_record link;
-	assert_int_equal(find(0, "name", &link), 0);
-	assert_int_equal(link.id, 3);
-	assert_str(link.title, STR("third"));
-}
-
-static void a_batch_of_nothing_is_done(void **state)
-{
-	(void)state;
 	assert_int_equal(store_apply(suite.store, NULL, 0), 0);
 }
 
-static void a_large_batch_is_made_whole(void **state)
+TEST(a_large_batch_is_made_whole)
 {
-	(void)state;
 	enum { MANY = 5000 };
 	struct store_write *batch = calloc(MANY, sizeof(*batch));
 	struct store_lookup *reads = calloc(MANY, sizeof(*reads));
@@ -363,9 +310,8 @@ static void a_large_batch_is_made_whole(void **state)
 
 /* --- update, delete, reap --- */
 
-static void an_update_sets_the_named_fields_and_no_others(void **state)
+TEST(an_update_sets_the_named_fields_and_no_others)
 {
-	(void)state;
 	struct store_write w = kit_generated(&suite.arena, 1);
 	w.link.user_name = STR("who");
 	w.link.title = STR("title");
@@ -426,9 +372,8 @@ static void an_update_sets_the_named_fields_and_no_others(void **state)
 	}
 }
 
-static void an_update_can_take_a_string_away(void **state)
+TEST(an_update_can_take_a_string_away)
 {
-	(void)state;
 	struct store_write w = kit_alias(&suite.arena, 1, "name");
 	w.link.title = STR("title");
 	w.link.note = STR("note");
@@ -448,9 +393,8 @@ static void an_update_can_take_a_string_away(void **state)
 	assert_link(&link, &w.link);
 }
 
-static void what_an_update_gives_back_is_its_own_copy(void **state)
+TEST(what_an_update_gives_back_is_its_own_copy)
 {
-	(void)state;
 	create_generated(1);
 	char title[] = "passing";
 	struct store_write w = on_generated(STORE_LINK_UPDATE, 1);
@@ -464,44 +408,8 @@ static void what_an_update_gives_back_is_its_own_copy(void **state)
 	assert_str(link.title, STR("passing"));
 }
 
-static void only_the_owner_may_change_a_link(void **state)
+TEST(what_is_not_there_cannot_be_changed)
 {
-	(void)state;
-	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_PERMIT, STORE_FORBID,
-	                                              STORE_LINK_DELETE, STORE_LINK_SWEEP};
-	uint64_t user = create_user(NULL, ROLE_VIEWER);
-	struct store_write w = kit_generated(&suite.arena, 1);
-	w.link.expires_ms = 1;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		w = on_generated(kinds[i], 1);
-		w.owner = 8;
-		w.user = user;
-		w.fields = LINK_TITLE;
-		w.link.title = STR("stolen");
-		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
-		assert_str(w.link.title, STR("stolen")); /* a change that failed gives nothing back */
-	}
-	struct link_record link;
-	assert_int_equal(find(1, "g1", &link), 0);
-	assert_null(link.title.ptr);
-	assert_int_equal(link.updated_ms, KIT_NOW_MS);
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		create_generated(10 + i);
-		w = on_generated(STORE_LINK_UPDATE, 10 + i);
-		w.fields = LINK_EXPIRES;
-		w.link.expires_ms = 1;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-		w = on_generated(kinds[i], 10 + i);
-		w.owner = 7;
-		w.user = user;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-	}
-}
-
-static void what_is_not_there_cannot_be_changed(void **state)
-{
-	(void)state;
 	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_LINK_DELETE, STORE_LINK_SWEEP,
 	                                              STORE_PERMIT, STORE_FORBID};
 	create_alias(1, "one");
@@ -514,9 +422,8 @@ static void what_is_not_there_cannot_be_changed(void **state)
 	assert_int_equal(find(0, "one", NULL), 0);
 }
 
-static void a_delete_gives_back_what_it_removed(void **state)
+TEST(a_delete_gives_back_what_it_removed)
 {
-	(void)state;
 	struct store_write made[] = {kit_generated(&suite.arena, 1), kit_alias(&suite.arena, 2, "two")};
 	made[0].link.title = STR("title");
 	made[1].link.tags = STR("[\"x\"]");
@@ -542,9 +449,8 @@ static struct store_write with_key(struct store_write w, const char *key, uint8_
 	return w;
 }
 
-static void the_same_create_again_gives_the_link_of_the_first(void **state)
+TEST(the_same_create_again_gives_the_link_of_the_first)
 {
-	(void)state;
 	struct store_write first = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	first.replayed = true; /* must be overwritten */
 	assert_int_equal(kit_apply(suite.store, &first), 0);
@@ -556,27 +462,8 @@ static void the_same_create_again_gives_the_link_of_the_first(void **state)
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
 }
 
-static void a_create_that_may_only_repeat_creates_nothing(void **state)
+TEST(a_replay_of_an_alias_is_no_conflict_with_itself)
 {
-	(void)state;
-	struct store_write w = kit_alias(&suite.arena, 1, "name");
-	w.idempotency_key = STR("once");
-	w.replay_only = true;
-	assert_int_equal(kit_apply(suite.store, &w), ERR_LIMIT);
-	assert_int_equal(kit_find(suite.store, &suite.arena, 0, "name", NULL), ERR_NOT_FOUND);
-	w.replay_only = false;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct store_write again = kit_alias(&suite.arena, 2, "name");
-	again.idempotency_key = STR("once");
-	again.replay_only = true;
-	assert_int_equal(kit_apply(suite.store, &again), 0);
-	assert_true(again.replayed);
-	assert_int_equal(again.link.id, 1);
-}
-
-static void a_replay_of_an_alias_is_no_conflict_with_itself(void **state)
-{
-	(void)state;
 	struct store_write first = with_key(kit_alias(&suite.arena, 1, "name"), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &first), 0);
 	struct store_write again = with_key(kit_alias(&suite.arena, 2, "name"), "key", 1);
@@ -585,9 +472,8 @@ static void a_replay_of_an_alias_is_no_conflict_with_itself(void **state)
 	assert_link(&again.link, &first.link);
 }
 
-static void another_create_under_the_same_key_is_refused(void **state)
+TEST(another_create_under_the_same_key_is_refused)
 {
-	(void)state;
 	struct store_write first = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &first), 0);
 	struct store_write other = with_key(kit_generated(&suite.arena, 2), "key", 2);
@@ -596,9 +482,8 @@ static void another_create_under_the_same_key_is_refused(void **state)
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
 }
 
-static void idempotency_keys_belong_to_whoever_asks(void **state)
+TEST(idempotency_keys_belong_to_the_caller)
 {
-	(void)state;
 	struct store_write mine = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &mine), 0);
 	struct store_write theirs = with_key(kit_generated(&suite.arena, 2), "key", 2);
@@ -618,9 +503,8 @@ static void idempotency_keys_belong_to_whoever_asks(void **state)
 	assert_link(&again.link, &theirs.link);
 }
 
-static void a_replay_gives_the_link_whoever_owns_it_now(void **state)
+TEST(a_replay_gives_the_link_even_when_its_owner_has_changed)
 {
-	(void)state;
 	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	w = on_generated(STORE_LINK_UPDATE, 1);
@@ -634,29 +518,8 @@ static void a_replay_gives_the_link_whoever_owns_it_now(void **state)
 	assert_int_equal(again.link.owner, 8);
 }
 
-static void an_idempotency_key_is_remembered_for_a_day(void **state)
+TEST(a_replay_of_a_link_that_is_gone_is_not_found)
 {
-	(void)state;
-	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = with_key(kit_generated(&suite.arena, 2), "key", 1);
-	w.now_ms = KIT_NOW_MS + day_ms - 1;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_true(w.replayed);
-	w = with_key(kit_generated(&suite.arena, 3), "key", 2);
-	w.now_ms = KIT_NOW_MS + day_ms;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_false(w.replayed);
-	w = with_key(kit_generated(&suite.arena, 4), "key", 2);
-	w.now_ms = KIT_NOW_MS + 2 * day_ms - 1; /* the second use counts from its own time */
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_true(w.replayed);
-	assert_int_equal(w.link.id, 3);
-}
-
-static void a_replay_of_a_link_that_is_gone_is_not_found(void **state)
-{
-	(void)state;
 	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	w = on_generated(STORE_LINK_DELETE, 1);
@@ -667,9 +530,8 @@ static void a_replay_of_a_link_that_is_gone_is_not_found(void **state)
 	assert_int_equal(find(2, "g2", NULL), ERR_NOT_FOUND);
 }
 
-static void a_replay_shows_the_link_as_it_is_now(void **state)
+TEST(a_replay_shows_the_link_as_it_is_now)
 {
-	(void)state;
 	struct store_write w = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	w = on_generated(STORE_LINK_UPDATE, 1);
@@ -681,20 +543,8 @@ static void a_replay_shows_the_link_as_it_is_now(void **state)
 	assert_str(w.link.title, STR("since"));
 }
 
-static void a_create_that_failed_is_not_remembered(void **state)
+TEST(a_replay_works_inside_one_batch)
 {
-	(void)state;
-	create_alias(1, "name");
-	struct store_write w = with_key(kit_alias(&suite.arena, 2, "name"), "key", 1);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	w = with_key(kit_alias(&suite.arena, 2, "other"), "key", 2);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_false(w.replayed);
-}
-
-static void a_replay_works_inside_one_batch(void **state)
-{
-	(void)state;
 	struct store_write batch[] = {with_key(kit_generated(&suite.arena, 1), "key", 1),
 	                              with_key(kit_generated(&suite.arena, 2), "key", 1),
 	                              with_key(kit_generated(&suite.arena, 3), "key", 9)};
@@ -708,9 +558,8 @@ static void a_replay_works_inside_one_batch(void **state)
 	assert_int_equal(batch[2].result, ERR_INVALID);
 }
 
-static void old_idempotency_keys_go_and_young_ones_stay(void **state)
+TEST(old_idempotency_keys_go_and_young_ones_stay)
 {
-	(void)state;
 	for (uint64_t i = 1; i <= 60; i++) {
 		struct store_write w = with_key(
 		    kit_generated(&suite.arena, i),
@@ -742,9 +591,8 @@ static struct store_list list(uint64_t owner, struct str cursor, size_t limit)
 	return page;
 }
 
-static void a_list_of_nothing_is_empty(void **state)
+TEST(a_list_of_nothing_is_empty)
 {
-	(void)state;
 	struct store_list page = {.limit = 5, .arena = &suite.arena, .count = 9, .next = STR("x")};
 	assert_int_equal(store_list(suite.store, &page), 0);
 	assert_int_equal(page.count, 0);
@@ -755,9 +603,8 @@ static void a_list_of_nothing_is_empty(void **state)
 	assert_null(page.next.ptr);
 }
 
-static void a_list_is_newest_first_and_whole(void **state)
+TEST(a_list_is_newest_first_and_whole)
 {
-	(void)state;
 	struct store_write w = kit_alias(&suite.arena, 2, "two");
 	w.link.title = STR("title");
 	create_generated(3);
@@ -783,9 +630,8 @@ static void create_for_three(size_t count)
 	free(batch);
 }
 
-static void pages_cover_everything_once(void **state)
+TEST(pages_cover_everything_once)
 {
-	(void)state;
 	enum { COUNT = 100 };
 	create_for_three(COUNT);
 	for (size_t limit = 1; limit <= COUNT + 1; limit += 9) {
@@ -802,9 +648,8 @@ static void pages_cover_everything_once(void **state)
 	}
 }
 
-static void a_page_ends_early_at_its_bytes(void **state)
+TEST(a_page_ends_early_at_its_bytes)
 {
-	(void)state;
 	create_for_three(50);
 	struct str cursor = STR_NULL;
 	uint64_t expected = 50;
@@ -823,9 +668,8 @@ static void a_page_ends_early_at_its_bytes(void **state)
 	assert_int_equal(page.count, 1);
 }
 
-static void a_page_that_ends_the_list_exactly_says_so(void **state)
+TEST(a_page_that_ends_the_list_exactly_says_so)
 {
-	(void)state;
 	create_for_three(10);
 	struct store_list page = list(0, STR_NULL, 5);
 	assert_non_null(page.next.ptr);
@@ -834,9 +678,8 @@ static void a_page_that_ends_the_list_exactly_says_so(void **state)
 	assert_null(page.next.ptr);
 }
 
-static void an_owner_lists_only_what_is_theirs(void **state)
+TEST(an_owner_lists_only_what_is_theirs)
 {
-	(void)state;
 	create_for_three(100);
 	for (uint64_t owner = 1; owner <= 3; owner++) {
 		struct str cursor = STR_NULL;
@@ -855,18 +698,16 @@ static void an_owner_lists_only_what_is_theirs(void **state)
 	}
 }
 
-static void a_page_may_be_larger_than_what_there_is(void **state)
+TEST(a_page_may_be_larger_than_what_there_is)
 {
-	(void)state;
 	create_for_three(50);
 	struct store_list page = list(0, STR_NULL, SIZE_MAX);
 	assert_int_equal(page.count, 50);
 	assert_null(page.next.ptr);
 }
 
-static void paging_goes_on_when_links_come_and_go(void **state)
+TEST(paging_goes_on_when_links_come_and_go)
 {
-	(void)state;
 	create_for_three(10);
 	struct store_list page = list(0, STR_NULL, 4); /* 10 9 8 7 */
 	create_generated(11);
@@ -878,9 +719,8 @@ static void paging_goes_on_when_links_come_and_go(void **state)
 	assert_int_equal(page.links[3].id, 2);
 }
 
-static void a_cursor_that_never_was_is_refused(void **state)
+TEST(a_cursor_that_never_was_is_refused)
 {
-	(void)state;
 	create_for_three(10);
 	const struct str cursors[] = {STR(""),
 	                              STR("x"),
@@ -902,9 +742,8 @@ static void a_cursor_that_never_was_is_refused(void **state)
 	}
 }
 
-static void a_page_without_room_is_refused(void **state)
+TEST(a_page_without_room_is_refused)
 {
-	(void)state;
 	struct store_list page = {.limit = 0, .arena = &suite.arena};
 	assert_int_equal(store_list(suite.store, &page), ERR_INVALID);
 }
@@ -939,9 +778,8 @@ static void assert_tagged(const char *tag, const char *expected)
 	assert_string_equal(text, expected);
 }
 
-static void links_are_found_by_tag_newest_first(void **state)
+TEST(links_are_found_by_tag_newest_first)
 {
-	(void)state;
 	create_tagged(5, "[\"a\"]");
 	create_tagged(2, "[\"b\",\"a\"]");
 	create_tagged(9, "[\"a\",\"c\"]");
@@ -955,9 +793,8 @@ static void links_are_found_by_tag_newest_first(void **state)
 	assert_tagged("[\"a\"]", "");
 }
 
-static void no_more_links_of_a_tag_come_than_there_is_room_for(void **state)
+TEST(no_more_links_of_a_tag_come_than_there_is_room_for)
 {
-	(void)state;
 	for (uint64_t id = 1; id <= 30; id++)
 		create_tagged(id, "[\"t\"]");
 	for (size_t max = 0; max <= 40; max += 5) {
@@ -972,9 +809,8 @@ static void no_more_links_of_a_tag_come_than_there_is_room_for(void **state)
 	}
 }
 
-static void a_tag_is_what_its_json_stands_for(void **state)
+TEST(a_tag_is_what_its_json_stands_for)
 {
-	(void)state;
 	create_tagged(1, "[\"say \\\"hi\\\" \\\\ \",\"J\xc3\xbcrgen\"]");
 	create_tagged(2, "[ \"J\\u00fcrgen\" , \"twice\", \"twice\" ]");
 	create_tagged(3, "[1,null,[\"deep\"],{\"k\":\"v\"}]");
@@ -992,9 +828,8 @@ static void a_tag_is_what_its_json_stands_for(void **state)
 	assert_tagged("once", "4 2 ");
 }
 
-static void an_update_moves_a_link_from_tag_to_tag(void **state)
+TEST(an_update_moves_a_link_from_tag_to_tag)
 {
-	(void)state;
 	create_tagged(1, "[\"a\",\"b\"]");
 	create_tagged(2, "[\"a\"]");
 	set_tags(1, "[\"b\",\"c\"]");
@@ -1015,9 +850,8 @@ static void an_update_moves_a_link_from_tag_to_tag(void **state)
 	assert_tagged("a", "2 1 ");
 }
 
-static void a_link_that_goes_takes_its_tags_with_it(void **state)
+TEST(a_link_that_goes_takes_its_tags_with_it)
 {
-	(void)state;
 	create_tagged(1, "[\"t\"]");
 	create_tagged(2, "[\"t\",\"u\"]");
 	struct store_write ended = kit_alias(&suite.arena, 3, "name");
@@ -1054,9 +888,8 @@ static void a_link_that_goes_takes_its_tags_with_it(void **state)
 	assert_tagged("u", "6 ");
 }
 
-static void a_create_that_fails_leaves_no_tag(void **state)
+TEST(a_create_that_fails_leaves_no_tag)
 {
-	(void)state;
 	create_alias(1, "taken");
 	struct store_write w = kit_alias(&suite.arena, 2, "taken");
 	w.link.tags = STR("[\"t\"]");
@@ -1083,18 +916,16 @@ static uint64_t clicks_of(uint64_t id)
 	return link.clicks;
 }
 
-static void a_new_link_has_no_clicks_whatever_its_maker_says(void **state)
+TEST(a_new_link_has_no_clicks_whatever_its_maker_says)
 {
-	(void)state;
 	struct store_write w = kit_generated(&suite.arena, 1);
 	w.link.clicks = 99;
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 	assert_int_equal(clicks_of(1), 0);
 }
 
-static void a_total_is_shown_wherever_the_link_is(void **state)
+TEST(a_total_is_shown_wherever_the_link_is)
 {
-	(void)state;
 	struct link_record link;
 	struct store_write made = with_key(kit_generated(&suite.arena, 1), "key", 1);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
@@ -1129,9 +960,8 @@ static void a_total_is_shown_wherever_the_link_is(void **state)
 	assert_int_equal(link.clicks, 0);
 }
 
-static void totals_of_links_that_are_not_there_are_passed_over(void **state)
+TEST(totals_of_links_that_are_not_there_are_passed_over)
 {
-	(void)state;
 	create_generated(1);
 	create_generated(3);
 	const struct store_count counts[] = {{.id = 0, .clicks = 1},  {.id = 1, .clicks = 10},
@@ -1144,9 +974,8 @@ static void totals_of_links_that_are_not_there_are_passed_over(void **state)
 	assert_int_equal(store_set_clicks(suite.store, 1, NULL, 0), 0);
 }
 
-static void a_total_may_be_set_again_and_may_fall(void **state)
+TEST(a_total_may_be_set_again_and_may_fall)
 {
-	(void)state;
 	create_generated(1);
 	set_clicks(1, 5);
 	set_clicks(1, 5);
@@ -1155,9 +984,8 @@ static void a_total_may_be_set_again_and_may_fall(void **state)
 	assert_int_equal(clicks_of(1), 2);
 }
 
-static void as_many_totals_as_are_allowed_are_set_at_once(void **state)
+TEST(as_many_totals_as_are_allowed_are_set_at_once)
 {
-	(void)state;
 	struct store_write batch[STORE_COUNTS_MAX];
 	struct store_count counts[STORE_COUNTS_MAX];
 	for (size_t i = 0; i < STORE_COUNTS_MAX; i++) {
@@ -1276,9 +1104,8 @@ static void assert_model(void)
 	}
 }
 
-static void tags_and_totals_are_right_after_any_changes(void **state)
+TEST(tags_and_totals_are_right_after_any_changes)
 {
-	(void)state;
 	memset(model, 0, sizeof(model));
 	random_state = 20261115;
 	for (int step = 0; step < MODEL_STEPS; step++) {
@@ -1309,9 +1136,8 @@ static uint64_t lease(const char *counter, uint64_t count)
 	return first;
 }
 
-static void a_counter_starts_at_one_and_goes_on(void **state)
+TEST(a_counter_starts_at_one_and_goes_on)
 {
-	(void)state;
 	assert_int_equal(lease("links", 1), 1);
 	assert_int_equal(lease("links", 1000), 2);
 	assert_int_equal(lease("links", 5), 1002);
@@ -1320,9 +1146,8 @@ static void a_counter_starts_at_one_and_goes_on(void **state)
 	assert_int_equal(lease("others", 1), 4);
 }
 
-static void a_counter_has_an_end(void **state)
+TEST(a_counter_has_an_end)
 {
-	(void)state;
 	uint64_t first = 77;
 	assert_int_equal(registry_lease(suite.store->registry, STR("c"), UINT64_MAX, &first), ERR_LIMIT);
 	assert_int_equal(registry_lease(suite.store->registry, STR("c"), INT64_MAX, &first), ERR_LIMIT);
@@ -1333,18 +1158,16 @@ static void a_counter_has_an_end(void **state)
 	assert_int_equal(lease("c", 1), INT64_MAX - 1);
 }
 
-static void a_lease_of_nothing_is_refused(void **state)
+TEST(a_lease_of_nothing_is_refused)
 {
-	(void)state;
 	uint64_t first = 77;
 	assert_int_equal(registry_lease(suite.store->registry, STR("c"), 0, &first), ERR_INVALID);
 	assert_int_equal(registry_lease(suite.store->registry, STR(""), 1, &first), ERR_INVALID);
 	assert_int_equal(first, 77);
 }
 
-static void the_first_value_of_a_constant_stays(void **state)
+TEST(the_first_value_of_a_constant_stays)
 {
-	(void)state;
 	char first[4] = {1, 0, 2, 0}, second[4] = {9, 9, 9, 9}, other[2] = {5, 6};
 	assert_int_equal(registry_constant(suite.store->registry, STR("a"), first, 4), 0);
 	assert_memory_equal(first, ((char[]){1, 0, 2, 0}), 4);
@@ -1353,9 +1176,8 @@ static void the_first_value_of_a_constant_stays(void **state)
 	assert_memory_equal(second, first, 4);
 }
 
-static void constants_are_forgotten_by_their_names(void **state)
+TEST(constants_are_forgotten_by_their_names)
 {
-	(void)state;
 	const struct str names[] = {STR("b-"), STR("b-1"), STR("b-2"), STR("b-3"), STR("a-2"), STR("c-2")};
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		assert_int_equal(registry_constant(suite.store->registry, names[i], (char[]){"old"}, 3), 0);
@@ -1368,9 +1190,8 @@ static void constants_are_forgotten_by_their_names(void **state)
 	}
 }
 
-static void a_constant_of_another_length_is_corrupt(void **state)
+TEST(a_constant_of_another_length_is_corrupt)
 {
-	(void)state;
 	char value[4] = "abc", longer[5] = "wxyz", shorter[3] = "uv";
 	assert_int_equal(registry_constant(suite.store->registry, STR("a"), value, 4), 0);
 	assert_int_equal(registry_constant(suite.store->registry, STR("a"), longer, 5), ERR_CORRUPT);
@@ -1380,9 +1201,8 @@ static void a_constant_of_another_length_is_corrupt(void **state)
 	assert_string_equal(value, "abc");
 }
 
-static void a_store_that_works_answers_a_ping(void **state)
+TEST(a_store_that_works_answers_a_ping)
 {
-	(void)state;
 	struct err e = {"untouched"};
 	assert_int_equal(store_ping(suite.store, &e), 0);
 	assert_int_equal(store_ping(suite.store, NULL), 0);
@@ -1391,9 +1211,8 @@ static void a_store_that_works_answers_a_ping(void **state)
 
 /* --- what is kept --- */
 
-static void everything_acknowledged_is_there_after_reopening(void **state)
+TEST_IN(reopening, everything_acknowledged_is_there_after_reopening)
 {
-	(void)state;
 	uint64_t guest = create_user("guest@example.com", ROLE_VIEWER);
 	struct store_write rested = kit_alias(&suite.arena, 4, "rested");
 	rested.link.expires_ms = KIT_NOW_MS + 1;
@@ -1574,9 +1393,8 @@ static int order_firsts(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void threads_share_a_store_and_no_number_is_leased_twice(void **state)
+TEST(threads_share_a_store_and_no_number_is_leased_twice)
 {
-	(void)state;
 	static struct worker workers[THREADS];
 	uint64_t firsts[(size_t)THREADS * ROUNDS];
 	unsigned won = 0;
@@ -1620,9 +1438,8 @@ static void *look_for_alias(void *arg)
 	return NULL;
 }
 
-static void a_link_that_comes_and_goes_is_there_or_not_there(void **state)
+TEST(threads_see_a_link_that_comes_and_goes_whole_or_not_at_all)
 {
-	(void)state;
 	struct watch w = {0};
 	assert_int_equal(pthread_create(&w.thread, NULL, look_for_alias, &w), 0);
 	for (uint64_t id = 1; id <= 400; id++) {
@@ -1639,89 +1456,15 @@ static void a_link_that_comes_and_goes_is_there_or_not_there(void **state)
 
 int store_suite_run(const struct store_backend *of)
 {
-	const struct CMUnitTest tests[] = {
-	    STORE_TEST(a_generated_link_is_found_by_its_id),
-	    STORE_TEST(an_alias_is_found_by_its_name),
-	    STORE_TEST(an_alias_is_found_by_its_name_when_the_name_decodes_to_an_id),
-	    STORE_TEST(an_alias_is_not_found_by_the_id_of_its_row),
-	    STORE_TEST(without_a_key_a_link_is_found_by_its_row_whatever_its_name),
-	    STORE_TEST(what_was_never_made_is_not_found),
-	    STORE_TEST(names_are_bytes),
-	    STORE_TEST(every_field_comes_back_as_it_was_given),
-	    STORE_TEST(absent_strings_stay_absent_and_empty_ones_empty),
-	    STORE_TEST(reads_in_one_go_have_results_of_their_own),
-	    STORE_TEST(what_was_read_stays_when_the_link_goes),
-	    STORE_TEST(an_alias_is_taken_once),
-	    STORE_TEST(an_alias_may_not_look_like_a_generated_key_that_is_there),
-	    STORE_TEST(an_alias_may_look_like_a_generated_key_that_is_not_there),
-	    STORE_TEST(a_generated_key_may_not_meet_an_alias_of_its_text),
-	    STORE_TEST(a_row_is_taken_once),
-	    STORE_TEST(ids_need_not_come_in_order),
-	    STORE_TEST(a_change_that_fails_does_not_stop_the_others),
-	    STORE_TEST(changes_of_a_batch_see_those_before_them),
-	    STORE_TEST(a_batch_of_nothing_is_done),
-	    STORE_TEST(a_large_batch_is_made_whole),
-	    STORE_TEST(an_update_sets_the_named_fields_and_no_others),
-	    STORE_TEST(an_update_can_take_a_string_away),
-	    STORE_TEST(what_an_update_gives_back_is_its_own_copy),
-	    STORE_TEST(only_the_owner_may_change_a_link),
-	    STORE_TEST(what_is_not_there_cannot_be_changed),
-	    STORE_TEST(a_delete_gives_back_what_it_removed),
-	    STORE_TEST(the_same_create_again_gives_the_link_of_the_first),
-	    STORE_TEST(a_create_that_may_only_repeat_creates_nothing),
-	    STORE_TEST(a_replay_of_an_alias_is_no_conflict_with_itself),
-	    STORE_TEST(another_create_under_the_same_key_is_refused),
-	    STORE_TEST(idempotency_keys_belong_to_whoever_asks),
-	    STORE_TEST(a_replay_gives_the_link_whoever_owns_it_now),
-	    STORE_TEST(an_idempotency_key_is_remembered_for_a_day),
-	    STORE_TEST(a_replay_of_a_link_that_is_gone_is_not_found),
-	    STORE_TEST(a_replay_shows_the_link_as_it_is_now),
-	    STORE_TEST(a_create_that_failed_is_not_remembered),
-	    STORE_TEST(a_replay_works_inside_one_batch),
-	    STORE_TEST(old_idempotency_keys_go_and_young_ones_stay),
-	    STORE_TEST(a_page_ends_early_at_its_bytes),
-	    STORE_TEST(a_list_of_nothing_is_empty),
-	    STORE_TEST(a_list_is_newest_first_and_whole),
-	    STORE_TEST(pages_cover_everything_once),
-	    STORE_TEST(a_page_that_ends_the_list_exactly_says_so),
-	    STORE_TEST(an_owner_lists_only_what_is_theirs),
-	    STORE_TEST(a_page_may_be_larger_than_what_there_is),
-	    STORE_TEST(paging_goes_on_when_links_come_and_go),
-	    STORE_TEST(a_cursor_that_never_was_is_refused),
-	    STORE_TEST(a_page_without_room_is_refused),
-	    STORE_TEST(links_are_found_by_tag_newest_first),
-	    STORE_TEST(no_more_links_of_a_tag_come_than_there_is_room_for),
-	    STORE_TEST(a_tag_is_what_its_json_stands_for),
-	    STORE_TEST(an_update_moves_a_link_from_tag_to_tag),
-	    STORE_TEST(a_link_that_goes_takes_its_tags_with_it),
-	    STORE_TEST(a_create_that_fails_leaves_no_tag),
-	    STORE_TEST(a_new_link_has_no_clicks_whatever_its_maker_says),
-	    STORE_TEST(a_total_is_shown_wherever_the_link_is),
-	    STORE_TEST(totals_of_links_that_are_not_there_are_passed_over),
-	    STORE_TEST(a_total_may_be_set_again_and_may_fall),
-	    STORE_TEST(as_many_totals_as_are_allowed_are_set_at_once),
-	    STORE_TEST(tags_and_totals_are_right_after_any_changes),
-	    STORE_TEST(a_counter_starts_at_one_and_goes_on),
-	    STORE_TEST(a_counter_has_an_end),
-	    STORE_TEST(a_lease_of_nothing_is_refused),
-	    STORE_TEST(the_first_value_of_a_constant_stays),
-	    STORE_TEST(constants_are_forgotten_by_their_names),
-	    STORE_TEST(a_constant_of_another_length_is_corrupt),
-	    STORE_TEST(a_store_that_works_answers_a_ping),
-	    STORE_TEST(threads_share_a_store_and_no_number_is_leased_twice),
-	    STORE_TEST(a_link_that_comes_and_goes_is_there_or_not_there),
-	};
-	const struct CMUnitTest kept_tests[] = {
-	    STORE_TEST(everything_acknowledged_is_there_after_reopening),
-	};
 	suite.backend = of;
-	int failed = cmocka_run_group_tests_name(of->name, tests, NULL, NULL);
+	int failed = RUN_TESTS(.name = of->name, .setup = suite_setup, .teardown = suite_teardown);
 	failed += store_suite_names_run(of->name);
 	failed += store_suite_access_run(of->name);
 	failed += store_suite_accounts_run(of->name);
 	if (of->has_feed)
 		failed += store_suite_feed_run(of->name);
 	if (of->reopen)
-		failed += cmocka_run_group_tests_name(of->name, kept_tests, NULL, NULL);
+		failed += RUN_LIST(reopening, .name = of->name, .setup = suite_setup,
+		                   .teardown = suite_teardown);
 	return failed;
 }

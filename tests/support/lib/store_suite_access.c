@@ -1,14 +1,6 @@
 /* The conformance suite's tests of private links and of the lists of those who may follow them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_suite_private.h"
-
-#include <stdlib.h>
+#include "lib/test.h"
 
 static void create_private(uint64_t id)
 {
@@ -32,9 +24,8 @@ static size_t list_length(uint64_t link)
 	return count;
 }
 
-static void a_private_link_tells_whether_somebody_is_on_its_list(void **state)
+TEST(a_private_link_tells_whether_somebody_is_on_its_list)
 {
-	(void)state;
 	uint64_t guest = create_user("guest@example.com", ROLE_VIEWER);
 	uint64_t other = create_user("other@example.com", ROLE_ADMIN);
 	create_private(1);
@@ -64,9 +55,8 @@ static void a_private_link_tells_whether_somebody_is_on_its_list(void **state)
 	}
 }
 
-static void a_private_link_is_told_by_its_name_and_by_its_row(void **state)
+TEST(a_private_link_is_recognised_by_its_name_and_by_its_row)
 {
-	(void)state;
 	uint64_t guest = create_user(NULL, ROLE_VIEWER);
 	struct store_write w = kit_alias(&suite.arena, 1ULL << 33, "name");
 	w.link.is_private = true;
@@ -83,9 +73,8 @@ static void a_private_link_is_told_by_its_name_and_by_its_row(void **state)
 	assert_true(reads[1].permitted);
 }
 
-static void permitting_and_forbidding_twice_is_as_good_as_once(void **state)
+TEST(permitting_and_forbidding_twice_is_as_good_as_once)
 {
-	(void)state;
 	uint64_t guest = create_user(NULL, ROLE_VIEWER);
 	struct store_write made = kit_generated(&suite.arena, 1);
 	made.link.is_private = true;
@@ -102,22 +91,8 @@ static void permitting_and_forbidding_twice_is_as_good_as_once(void **state)
 	}
 }
 
-static void nobody_cannot_be_permitted_but_forbidden(void **state)
+TEST(a_list_comes_by_user_id)
 {
-	(void)state;
-	create_private(1);
-	const uint64_t ids[] = {0, UINT64_MAX};
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		assert_int_equal(change_list(STORE_PERMIT, 1, ids[i]), ERR_INVALID);
-		assert_int_equal(change_list(STORE_FORBID, 1, ids[i]), 0);
-		assert_int_equal(change_list(STORE_PERMIT, 2, ids[i]), ERR_NOT_FOUND);
-	}
-	assert_int_equal(list_length(1), 0);
-}
-
-static void a_list_comes_by_user_id(void **state)
-{
-	(void)state;
 	enum { USERS = 40 };
 	uint64_t users[USERS];
 	create_private(1);
@@ -141,9 +116,8 @@ static void a_list_comes_by_user_id(void **state)
 	assert_int_equal(list_length(UINT64_MAX), 0);
 }
 
-static void a_list_stays_when_its_link_becomes_public_for_a_while(void **state)
+TEST(a_list_stays_when_its_link_becomes_public_for_a_while)
 {
-	(void)state;
 	uint64_t guest = create_user(NULL, ROLE_VIEWER);
 	create_private(1);
 	assert_int_equal(change_list(STORE_PERMIT, 1, guest), 0);
@@ -159,9 +133,8 @@ static void a_list_stays_when_its_link_becomes_public_for_a_while(void **state)
 	}
 }
 
-static void a_list_goes_with_its_link(void **state)
+TEST(a_list_goes_with_its_link)
 {
-	(void)state;
 	uint64_t guests[] = {create_user(NULL, ROLE_VIEWER), create_user(NULL, ROLE_VIEWER)};
 	for (uint64_t id = 1; id <= 4; id++) {
 		struct store_write w = kit_alias(&suite.arena, id,
@@ -192,9 +165,8 @@ static void a_list_goes_with_its_link(void **state)
 	assert_int_equal(list_length(1), 1);
 }
 
-static void a_batch_of_all_kinds_is_done_in_order(void **state)
+TEST(a_batch_of_all_kinds_is_done_in_order)
 {
-	(void)state;
 	uint64_t guest = create_user("guest@example.com", ROLE_VIEWER);
 	struct store_write link = kit_alias(&suite.arena, 1, "name");
 	link.link.is_private = true;
@@ -240,9 +212,8 @@ static void apply_all(struct store_write *batch, size_t n)
 		assert_int_equal(batch[i].result, 0);
 }
 
-static void a_list_has_an_end(void **state)
+TEST(a_list_has_an_end)
 {
-	(void)state;
 	struct store_write *batch = calloc(PERMITTED_MAX + 1, sizeof(*batch));
 	uint64_t *users = calloc(PERMITTED_MAX + 1, sizeof(*users));
 	create_private(1);
@@ -270,9 +241,8 @@ static void a_list_has_an_end(void **state)
 	free(batch);
 }
 
-static void a_link_given_to_another_is_listed_and_changed_by_them(void **state)
+TEST(a_link_given_to_another_is_listed_and_changed_by_them)
 {
-	(void)state;
 	create_generated(1);
 	create_generated(2);
 	struct store_write w = on_generated(STORE_LINK_UPDATE, 1);
@@ -295,17 +265,5 @@ static void a_link_given_to_another_is_listed_and_changed_by_them(void **state)
 
 int store_suite_access_run(const char *name)
 {
-	const struct CMUnitTest tests[] = {
-	    STORE_TEST(a_private_link_tells_whether_somebody_is_on_its_list),
-	    STORE_TEST(a_private_link_is_told_by_its_name_and_by_its_row),
-	    STORE_TEST(permitting_and_forbidding_twice_is_as_good_as_once),
-	    STORE_TEST(nobody_cannot_be_permitted_but_forbidden),
-	    STORE_TEST(a_list_comes_by_user_id),
-	    STORE_TEST(a_list_stays_when_its_link_becomes_public_for_a_while),
-	    STORE_TEST(a_list_goes_with_its_link),
-	    STORE_TEST(a_batch_of_all_kinds_is_done_in_order),
-	    STORE_TEST(a_list_has_an_end),
-	    STORE_TEST(a_link_given_to_another_is_listed_and_changed_by_them),
-	};
-	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+	return RUN_TESTS(.name = name, .setup = suite_setup, .teardown = suite_teardown);
 }

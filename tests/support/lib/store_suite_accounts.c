@@ -1,14 +1,6 @@
 /* The conformance suite's tests of users, sessions that were ended, and API keys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_suite_private.h"
-
-#include <stdlib.h>
+#include "lib/test.h"
 
 /* --- users --- */
 
@@ -45,9 +37,8 @@ static size_t count_users(void)
 	return page.count;
 }
 
-static void users_get_ids_and_are_found_by_id_and_by_address(void **state)
+TEST(users_get_ids_and_are_found_by_id_and_by_address)
 {
-	(void)state;
 	struct registry_write full = kit_user(&suite.arena, "j@example.com", ROLE_ADMIN);
 	full.user.id = 77; /* overwritten, like the generation */
 	full.user.generation = 1000;
@@ -80,9 +71,8 @@ static void users_get_ids_and_are_found_by_id_and_by_address(void **state)
 	assert_user(&user, &full.user); /* the address decides */
 }
 
-static void a_user_who_never_was_is_not_found(void **state)
+TEST(a_user_who_never_was_is_not_found)
 {
-	(void)state;
 	uint64_t last = create_user("a@example.com", ROLE_VIEWER);
 	create_user(NULL, ROLE_VIEWER);
 	struct user_record user = {.id = 55};
@@ -101,9 +91,8 @@ static void a_user_who_never_was_is_not_found(void **state)
 	assert_int_equal(user.id, 55);
 }
 
-static void an_address_is_taken_once_and_is_bytes(void **state)
+TEST(an_address_is_taken_once_and_is_bytes)
 {
-	(void)state;
 	create_user("a@example.com", ROLE_VIEWER);
 	create_user("A@example.com", ROLE_VIEWER); /* lower case is the caller's business */
 	create_user("a@example.co", ROLE_VIEWER);
@@ -120,9 +109,8 @@ static void an_address_is_taken_once_and_is_bytes(void **state)
 	assert_int_equal(user.role, ROLE_VIEWER);
 }
 
-static void what_was_read_of_a_user_stays(void **state)
+TEST(what_was_read_of_a_user_stays)
 {
-	(void)state;
 	uint64_t id = create_user("a@example.com", ROLE_VIEWER);
 	struct user_record before = user_now(id);
 	char name[] = "passing";
@@ -137,9 +125,8 @@ static void what_was_read_of_a_user_stays(void **state)
 	assert_str(before.first_name, STR("first"));
 }
 
-static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state)
+TEST(an_update_of_a_user_sets_the_named_fields_and_no_others)
 {
-	(void)state;
 	create_admin("other@example.com", "other"); /* so that the role may go */
 	struct registry_write made = kit_user(&suite.arena, "a@example.com", ROLE_ADMIN);
 	made.user.password = STR("old");
@@ -182,9 +169,8 @@ static void an_update_of_a_user_sets_the_named_fields_and_no_others(void **state
 	}
 }
 
-static void sessions_end_by_password_by_disabling_and_on_request(void **state)
+TEST(sessions_end_by_password_by_disabling_and_on_request)
 {
-	(void)state;
 	uint64_t id = create_user("a@example.com", ROLE_EDITOR);
 	uint64_t before = user_now(id).generation;
 	const struct {
@@ -210,37 +196,6 @@ static void sessions_end_by_password_by_disabling_and_on_request(void **state)
 		assert_int_equal(user_now(id).generation, w.user.generation);
 		before = w.user.generation;
 	}
-}
-
-static void an_update_cannot_take_the_address_of_another(void **state)
-{
-	(void)state;
-	uint64_t a = create_user("a@example.com", ROLE_VIEWER), b = create_user("b@example.com", ROLE_VIEWER);
-	struct registry_write w = update_user(b, USER_EMAIL | USER_NAMES | USER_PASSWORD);
-	w.user.email = STR("a@example.com");
-	w.user.first_name = STR("stolen");
-	struct user_record before = user_now(b);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	assert_str(w.user.first_name, STR("stolen")); /* a change that failed gives nothing back */
-	struct user_record after = user_now(b);
-	assert_user(&after, &before);
-
-	w.user.email = STR("b@example.com"); /* one's own */
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct registry_write away = update_user(a, USER_EMAIL);
-	struct registry_write there = update_user(b, USER_EMAIL);
-	there.user.email = STR("a@example.com");
-	struct registry_write batch[] = {away, there}; /* freed and taken in one go */
-	assert_int_equal(registry_apply(suite.store->registry, batch, 2), 0);
-	assert_int_equal(batch[0].result, 0);
-	assert_int_equal(batch[1].result, 0);
-	assert_null(user_now(a).email.ptr);
-	struct user_record user;
-	assert_int_equal(registry_user(suite.store->registry, 0, STR("a@example.com"), &suite.arena, &user),
-	                 0);
-	assert_int_equal(user.id, b);
-	assert_int_equal(registry_user(suite.store->registry, 0, STR("b@example.com"), &suite.arena, &user),
-	                 ERR_NOT_FOUND);
 }
 
 /* With all rights. */
@@ -313,9 +268,8 @@ static void create_admins_who_cannot_get_in(void)
 		assert_int_equal(w[i].result, 0);
 }
 
-static void the_last_admin_who_can_get_in_stays_one(void **state)
+TEST(the_last_admin_who_can_get_in_stays_one)
 {
-	(void)state;
 	uint64_t a = create_admin("a@example.com", "a"), b = create_admin("b@example.com", "b");
 	create_admins_who_cannot_get_in();
 	struct registry_write both[] = {fall(a, 0),
@@ -335,9 +289,8 @@ static void the_last_admin_who_can_get_in_stays_one(void **state)
 	assert_last_admin(b, false);
 }
 
-static void an_admin_falls_when_another_has_a_password(void **state)
+TEST(an_admin_falls_when_another_has_a_password)
 {
-	(void)state;
 	uint64_t a = create_admin("a@example.com", "a");
 	create_admins_who_cannot_get_in();
 	assert_last_admin(a, false);
@@ -350,9 +303,8 @@ static void an_admin_falls_when_another_has_a_password(void **state)
 	}
 }
 
-static void an_admin_falls_when_another_has_a_key_in_force(void **state)
+TEST(an_admin_falls_when_another_has_a_key_in_force)
 {
-	(void)state;
 	const int64_t now_ms = update_user(0, 0).now_ms;
 	uint64_t a = create_admin("a@example.com", "a"), b = create_admin(NULL, NULL);
 	create_admins_who_cannot_get_in();
@@ -366,9 +318,8 @@ static void an_admin_falls_when_another_has_a_key_in_force(void **state)
 	assert_last_admin(b, true);
 }
 
-static void an_admin_with_a_key_needs_no_password(void **state)
+TEST(an_admin_with_a_key_needs_no_password)
 {
-	(void)state;
 	const int64_t now_ms = update_user(0, 0).now_ms;
 	uint64_t id = create_admin("a@example.com", "a");
 	create_admins_who_cannot_get_in();
@@ -384,22 +335,8 @@ static void an_admin_with_a_key_needs_no_password(void **state)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-static void where_no_admin_can_get_in_every_change_is_allowed(void **state)
+TEST(pages_of_users_cover_everybody_once)
 {
-	(void)state;
-	create_admins_who_cannot_get_in();
-	struct registry_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
-	assert_int_equal(registry_users(suite.store->registry, &page), 0);
-	for (size_t user = 0; user < page.count; user++) {
-		struct registry_write w = update_user(page.users[user].id, USER_ENABLED | USER_ROLE);
-		w.user.role = ROLE_VIEWER;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-	}
-}
-
-static void pages_of_users_cover_everybody_once(void **state)
-{
-	(void)state;
 	enum { USERS = 50 };
 	struct registry_write w[USERS];
 	struct registry_users none = {.limit = 5, .arena = &suite.arena, .count = 9, .more = true};
@@ -433,9 +370,8 @@ static void pages_of_users_cover_everybody_once(void **state)
 	}
 }
 
-static void a_page_of_users_without_room_is_refused(void **state)
+TEST(a_page_of_users_without_room_is_refused)
 {
-	(void)state;
 	struct registry_users page = {.limit = 0, .arena = &suite.arena};
 	assert_int_equal(registry_users(suite.store->registry, &page), ERR_INVALID);
 }
@@ -469,9 +405,8 @@ static int session_now(uint8_t number, struct session_record *ret)
 	return kit_session(suite.store, &suite.arena, id, ret);
 }
 
-static void a_session_is_there_from_its_beginning_to_its_end(void **state)
+TEST(a_session_is_there_from_its_beginning_to_its_end)
 {
-	(void)state;
 	struct session_record found;
 	uint64_t user = create_user("a@example.com", ROLE_VIEWER);
 	assert_int_equal(session_now(1, &found), ERR_NOT_FOUND);
@@ -491,9 +426,8 @@ static void a_session_is_there_from_its_beginning_to_its_end(void **state)
 	assert_int_equal(session_now(1, &found), 0);
 }
 
-static void sessions_past_their_time_are_forgotten_and_others_stay(void **state)
+TEST(sessions_past_their_time_are_forgotten_and_others_stay)
 {
-	(void)state;
 	struct session_record found;
 	create_user("a@example.com", ROLE_VIEWER);
 	for (uint8_t i = 1; i <= 40; i++) {
@@ -508,9 +442,8 @@ static void sessions_past_their_time_are_forgotten_and_others_stay(void **state)
 		assert_int_equal(session_now(i, &found), (i > 20 && i <= 40) || i >= 50 ? 0 : ERR_NOT_FOUND);
 }
 
-static void an_update_begins_a_session_under_the_new_generation(void **state)
+TEST(an_update_begins_a_session_under_the_new_generation)
 {
-	(void)state;
 	struct session_record found;
 	uint64_t user = create_user("a@example.com", ROLE_VIEWER);
 	struct registry_write w = update_user(user, USER_PASSWORD);
@@ -529,9 +462,8 @@ static void an_update_begins_a_session_under_the_new_generation(void **state)
 
 /* --- one account --- */
 
-static void accounts_are_found_by_each_of_their_names_in_one_go(void **state)
+TEST(accounts_are_found_by_each_of_their_names_in_one_go)
 {
-	(void)state;
 	uint64_t user = create_user("a@example.com", ROLE_EDITOR);
 	struct registry_write key = kit_key(&suite.arena, 9, user), session = begin_session(5, 900, 5);
 	session.session.user = user;
@@ -584,15 +516,14 @@ static size_t count_keys(void)
 	return count;
 }
 
-static struct registry_write revoke(uint64_t id, int64_t now_ms)
+static struct registry_write revocation(uint64_t id, int64_t now_ms)
 {
 	return (struct registry_write){
 	    .kind = REGISTRY_KEY_REVOKE, .now_ms = now_ms, .arena = &suite.arena, .key.id = id};
 }
 
-static void api_keys_get_ids_and_come_back_by_id(void **state)
+TEST(api_keys_get_ids_and_come_back_by_id)
 {
-	(void)state;
 	size_t count = 99;
 	struct key_record *keys = kit_keys(suite.store, &suite.arena, &count);
 	assert_int_equal(count, 0);
@@ -618,9 +549,8 @@ static void api_keys_get_ids_and_come_back_by_id(void **state)
 	}
 }
 
-static void a_digest_is_taken_once(void **state)
+TEST(a_digest_is_taken_once)
 {
-	(void)state;
 	struct registry_write first = kit_key(&suite.arena, 1, 0), second = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &first), 0);
 	second.key.name = STR("second");
@@ -630,9 +560,8 @@ static void a_digest_is_taken_once(void **state)
 	assert_str(key_now(first.key.id).name, STR("key"));
 }
 
-static void a_key_of_nobody_gets_a_user_of_its_own(void **state)
+TEST(a_key_of_nobody_gets_a_user_of_its_own)
 {
-	(void)state;
 	create_user(NULL, ROLE_VIEWER);
 	struct registry_write w = kit_key(&suite.arena, 1, 0);
 	w.user.email = STR("k@example.com");
@@ -656,9 +585,8 @@ static void a_key_of_nobody_gets_a_user_of_its_own(void **state)
 	assert_int_equal(count_users(), 2);
 }
 
-static void a_key_of_a_user_who_is_not_there_is_refused(void **state)
+TEST(a_key_of_a_user_who_is_not_there_is_refused)
 {
-	(void)state;
 	uint64_t last = create_user(NULL, ROLE_VIEWER);
 	const uint64_t ids[] = {last + 1, INT64_MAX, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
@@ -673,42 +601,9 @@ static void a_key_of_a_user_who_is_not_there_is_refused(void **state)
 	assert_int_equal(count_users(), 1);
 }
 
-static void a_revoked_key_stays_with_the_time_of_its_first_revocation(void **state)
-{
-	(void)state;
-	struct registry_write made = kit_key(&suite.arena, 1, 0);
-	assert_int_equal(kit_apply(suite.store, &made), 0);
-	for (int64_t i = 0; i < 2; i++) {
-		struct registry_write w = revoke(made.key.id, 500 + i);
-		made.key.revoked_ms = 500;
-		assert_int_equal(kit_apply(suite.store, &w), 0);
-		assert_key(&w.key, &made.key);
-		struct key_record key = key_now(made.key.id);
-		assert_key(&key, &made.key);
-	}
-	struct registry_write again = kit_key(&suite.arena, 1, 0); /* its digest stays taken */
-	assert_int_equal(kit_apply(suite.store, &again), ERR_CONFLICT);
-}
-
-static void only_its_user_may_revoke_a_key(void **state)
-{
-	(void)state;
-	uint64_t mine = create_user(NULL, ROLE_EDITOR), theirs = create_user(NULL, ROLE_EDITOR);
-	struct registry_write made = kit_key(&suite.arena, 1, mine);
-	assert_int_equal(kit_apply(suite.store, &made), 0);
-	struct registry_write w = revoke(made.key.id, 5);
-	w.key.user = theirs;
-	assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
-	assert_int_equal(key_now(made.key.id).revoked_ms, 0);
-	w.key.user = mine;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_int_equal(key_now(made.key.id).revoked_ms, 5);
-}
-
 /* Of five keys only one is an admin's in force; the others lack one thing each. */
-static void the_last_admin_key_in_force_cannot_be_revoked(void **state)
+TEST(the_last_admin_key_in_force_cannot_be_revoked)
 {
-	(void)state;
 	enum { NOW_MS = 1000, KEYS = 6 };
 	uint64_t admin = create_user(NULL, ROLE_ADMIN), editor = create_user(NULL, ROLE_EDITOR);
 	struct registry_write idle = kit_user(&suite.arena, NULL, ROLE_ADMIN);
@@ -724,17 +619,16 @@ static void the_last_admin_key_in_force_cannot_be_revoked(void **state)
 	w[5].key.revoked_ms = 1;                     /* revoked */
 	assert_int_equal(registry_apply(suite.store->registry, w, KEYS), 0);
 	for (size_t i = 0; i < KEYS; i++) {
-		struct registry_write out = revoke(w[i].key.id, NOW_MS);
+		struct registry_write out = revocation(w[i].key.id, NOW_MS);
 		assert_int_equal(kit_apply(suite.store, &out), i == 0 ? ERR_CONFLICT : 0);
 	}
 	assert_int_equal(key_now(w[0].key.id).revoked_ms, 0);
-	struct registry_write out = revoke(w[0].key.id, NOW_MS + 1); /* by then it is worth nothing */
+	struct registry_write out = revocation(w[0].key.id, NOW_MS + 1); /* by then it is worth nothing */
 	assert_int_equal(kit_apply(suite.store, &out), 0);
 }
 
-static void of_two_admin_keys_one_can_be_revoked(void **state)
+TEST(of_two_admin_keys_one_can_be_revoked)
 {
-	(void)state;
 	struct registry_write made[2];
 	for (int i = 0; i < 2; i++) {
 		made[i] = kit_key(&suite.arena, (uint8_t)(i + 1), 0);
@@ -742,21 +636,20 @@ static void of_two_admin_keys_one_can_be_revoked(void **state)
 		assert_int_equal(kit_apply(suite.store, &made[i]), 0);
 	}
 	/* in one transaction, so that neither sees the other's effect only later */
-	struct registry_write both[] = {revoke(made[0].key.id, 5), revoke(made[1].key.id, 5)};
+	struct registry_write both[] = {revocation(made[0].key.id, 5), revocation(made[1].key.id, 5)};
 	assert_int_equal(registry_apply(suite.store->registry, both, 2), 0);
 	assert_int_equal(both[0].result, 0);
 	assert_int_equal(both[1].result, ERR_CONFLICT);
 	assert_int_equal(key_now(made[1].key.id).revoked_ms, 0);
 }
 
-static void a_key_that_is_not_there_cannot_be_changed(void **state)
+TEST(a_key_that_is_not_there_cannot_be_changed)
 {
-	(void)state;
 	struct registry_write made = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	const uint64_t ids[] = {0, made.key.id + 1, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		struct registry_write w = revoke(ids[i], 5);
+		struct registry_write w = revocation(ids[i], 5);
 		assert_int_equal(kit_apply(suite.store, &w), ERR_NOT_FOUND);
 		w.kind = REGISTRY_KEY_USED;
 		w.key.used_ms = 7;
@@ -764,9 +657,8 @@ static void a_key_that_is_not_there_cannot_be_changed(void **state)
 	}
 }
 
-static void the_last_use_of_a_key_never_goes_back(void **state)
+TEST(the_last_use_of_a_key_never_goes_back)
 {
-	(void)state;
 	struct registry_write made = kit_key(&suite.arena, 1, 0);
 	assert_int_equal(kit_apply(suite.store, &made), 0);
 	const int64_t used_ms[] = {50, 70, 60, 70, 1LL << 45};
@@ -783,9 +675,8 @@ static void the_last_use_of_a_key_never_goes_back(void **state)
 	}
 }
 
-static void uses_come_by_the_hundred(void **state)
+TEST(uses_come_by_the_hundred)
 {
-	(void)state;
 	enum { KEYS = 200, USES = 800 };
 	uint64_t user = create_user(NULL, ROLE_EDITOR), ids[KEYS];
 	struct registry_write *batch = calloc(USES, sizeof(*batch));
@@ -810,9 +701,8 @@ static void uses_come_by_the_hundred(void **state)
 	free(batch);
 }
 
-static void keys_are_read_in_pages_of_all_and_of_one_user(void **state)
+TEST(keys_are_read_in_pages_of_all_and_of_one_user)
 {
-	(void)state;
 	uint64_t users[2] = {create_user(NULL, ROLE_EDITOR), create_user(NULL, ROLE_EDITOR)};
 	uint64_t ids[9];
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
@@ -846,9 +736,8 @@ static void keys_are_read_in_pages_of_all_and_of_one_user(void **state)
 	assert_int_equal(registry_keys(suite.store->registry, &none), ERR_INVALID);
 }
 
-static void a_user_with_an_address_has_so_many_keys_in_force_and_no_more(void **state)
+TEST(a_user_with_an_address_has_so_many_keys_in_force_and_no_more)
 {
-	(void)state;
 	uint64_t user = create_user("a@example.com", ROLE_VIEWER), robot = create_user(NULL, ROLE_VIEWER);
 	uint64_t last = 0;
 	for (unsigned i = 0; i < 2 * ACCOUNT_KEYS_MAX + 2; i++) {
@@ -865,14 +754,13 @@ static void a_user_with_an_address_has_so_many_keys_in_force_and_no_more(void **
 	struct registry_write more = kit_key(&suite.arena, 2, user);
 	more.now_ms += 10;
 	assert_int_equal(kit_apply(suite.store, &more), ERR_LIMIT);
-	struct registry_write off = revoke(last, more.now_ms);
+	struct registry_write off = revocation(last, more.now_ms);
 	assert_int_equal(kit_apply(suite.store, &off), 0);
 	assert_int_equal(kit_apply(suite.store, &more), 0);
 }
 
-static void dead_keys_are_purged_in_portions_and_their_ids_stay_theirs(void **state)
+TEST(dead_keys_are_purged_in_portions_and_their_ids_stay_theirs)
 {
-	(void)state;
 	uint64_t user = create_user(NULL, ROLE_EDITOR), ids[8];
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
 		struct registry_write w = kit_key(&suite.arena, (uint8_t)i, user);
@@ -881,7 +769,7 @@ static void dead_keys_are_purged_in_portions_and_their_ids_stay_theirs(void **st
 		ids[i] = w.key.id;
 	}
 	for (size_t i = 3; i < ARRAY_LEN(ids); i++) {
-		struct registry_write off = revoke(ids[i], 60);
+		struct registry_write off = revocation(ids[i], 60);
 		assert_int_equal(kit_apply(suite.store, &off), 0);
 	}
 	struct registry_write early = {.kind = REGISTRY_KEY_PURGE, .now_ms = 900, .purge = {49, 100}};
@@ -901,9 +789,8 @@ static void dead_keys_are_purged_in_portions_and_their_ids_stay_theirs(void **st
 
 /* --- all kinds together --- */
 
-static void a_batch_of_all_kinds_is_done_in_order(void **state)
+TEST(a_batch_of_all_kinds_is_done_in_order)
 {
-	(void)state;
 	uint64_t guest = create_user("guest@example.com", ROLE_VIEWER);
 	struct registry_write rename = update_user(guest, USER_EMAIL);
 	rename.user.email = STR("other@example.com");
@@ -938,40 +825,5 @@ static void a_batch_of_all_kinds_is_done_in_order(void **state)
 
 int store_suite_accounts_run(const char *name)
 {
-	const struct CMUnitTest tests[] = {
-	    STORE_TEST(users_get_ids_and_are_found_by_id_and_by_address),
-	    STORE_TEST(a_user_who_never_was_is_not_found),
-	    STORE_TEST(an_address_is_taken_once_and_is_bytes),
-	    STORE_TEST(what_was_read_of_a_user_stays),
-	    STORE_TEST(an_update_of_a_user_sets_the_named_fields_and_no_others),
-	    STORE_TEST(sessions_end_by_password_by_disabling_and_on_request),
-	    STORE_TEST(an_update_cannot_take_the_address_of_another),
-	    STORE_TEST(the_last_admin_who_can_get_in_stays_one),
-	    STORE_TEST(an_admin_falls_when_another_has_a_password),
-	    STORE_TEST(an_admin_falls_when_another_has_a_key_in_force),
-	    STORE_TEST(an_admin_with_a_key_needs_no_password),
-	    STORE_TEST(where_no_admin_can_get_in_every_change_is_allowed),
-	    STORE_TEST(pages_of_users_cover_everybody_once),
-	    STORE_TEST(a_page_of_users_without_room_is_refused),
-	    STORE_TEST(a_session_is_there_from_its_beginning_to_its_end),
-	    STORE_TEST(an_update_begins_a_session_under_the_new_generation),
-	    STORE_TEST(accounts_are_found_by_each_of_their_names_in_one_go),
-	    STORE_TEST(keys_are_read_in_pages_of_all_and_of_one_user),
-	    STORE_TEST(a_user_with_an_address_has_so_many_keys_in_force_and_no_more),
-	    STORE_TEST(dead_keys_are_purged_in_portions_and_their_ids_stay_theirs),
-	    STORE_TEST(sessions_past_their_time_are_forgotten_and_others_stay),
-	    STORE_TEST(api_keys_get_ids_and_come_back_by_id),
-	    STORE_TEST(a_digest_is_taken_once),
-	    STORE_TEST(a_key_of_nobody_gets_a_user_of_its_own),
-	    STORE_TEST(a_key_of_a_user_who_is_not_there_is_refused),
-	    STORE_TEST(a_revoked_key_stays_with_the_time_of_its_first_revocation),
-	    STORE_TEST(only_its_user_may_revoke_a_key),
-	    STORE_TEST(the_last_admin_key_in_force_cannot_be_revoked),
-	    STORE_TEST(of_two_admin_keys_one_can_be_revoked),
-	    STORE_TEST(a_key_that_is_not_there_cannot_be_changed),
-	    STORE_TEST(the_last_use_of_a_key_never_goes_back),
-	    STORE_TEST(uses_come_by_the_hundred),
-	    STORE_TEST(a_batch_of_all_kinds_is_done_in_order),
-	};
-	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+	return RUN_TESTS(.name = name, .setup = suite_setup, .teardown = suite_teardown);
 }

@@ -1,12 +1,6 @@
 /* What the feed of changes tells. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_suite_private.h"
+#include "lib/test.h"
 
 enum { ACTOR = 77 };
 
@@ -43,9 +37,8 @@ static struct store_write by_actor(struct store_write w)
 	return w;
 }
 
-static void a_change_is_told_with_who_made_it_and_what_it_was_before(void **state)
+TEST(a_change_is_told_with_who_made_it_and_what_it_was_before)
 {
-	(void)state;
 	struct feed_cursor cursor = feed_end(false);
 	struct store_write made = by_actor(kit_alias(&suite.arena, 1, "name"));
 	assert_int_equal(kit_apply(suite.store, &made), 0);
@@ -72,9 +65,8 @@ static void a_change_is_told_with_who_made_it_and_what_it_was_before(void **stat
 	assert_int_equal(page.count, 0);
 }
 
-static void what_failed_is_not_told(void **state)
+TEST(what_failed_is_not_told)
 {
-	(void)state;
 	create_alias(1, "name");
 	struct feed_cursor cursor = feed_end(false);
 	struct store_write batch[] = {
@@ -89,9 +81,8 @@ static void what_failed_is_not_told(void **state)
 	assert_entry(&page.entries[0], FEED_LINK_MADE, 3, "g3", NULL);
 }
 
-static void changes_of_one_batch_are_told_in_their_order(void **state)
+TEST(changes_of_one_batch_are_reported_in_their_order)
 {
-	(void)state;
 	create_alias(1, "old");
 	struct feed_cursor cursor = feed_end(false);
 	struct store_write change = on_alias(STORE_LINK_UPDATE, "new");
@@ -107,9 +98,8 @@ static void changes_of_one_batch_are_told_in_their_order(void **state)
 		assert_int_equal(page.entries[i].kind, kinds[i]);
 }
 
-static void secrets_are_not_told(void **state)
+TEST(secrets_are_not_told)
 {
-	(void)state;
 	create_alias(1, "name");
 	struct feed_cursor cursor = feed_end(false);
 	struct store_write change = on_alias(STORE_LINK_UPDATE, "name");
@@ -122,9 +112,8 @@ static void secrets_are_not_told(void **state)
 	assert_non_null(memmem(page.entries[0].changes.ptr, page.entries[0].changes.len, "has_password", 12));
 }
 
-static void accounts_have_a_feed_of_their_own(void **state)
+TEST(accounts_have_a_feed_of_their_own)
 {
-	(void)state;
 	struct feed_cursor links = feed_end(false), cursor = feed_end(true);
 	struct registry_write user = kit_user(&suite.arena, "a@b.example", ROLE_ADMIN);
 	user.actor = ACTOR;
@@ -147,9 +136,8 @@ static void accounts_have_a_feed_of_their_own(void **state)
 	assert_int_equal(page.count, 0);
 }
 
-static void pages_cover_the_feed_once(void **state)
+TEST(pages_cover_the_feed_once)
 {
-	(void)state;
 	enum { CHANGES = 25 };
 	struct feed_cursor cursor = feed_end(false);
 	for (uint64_t i = 1; i <= CHANGES; i++)
@@ -166,9 +154,8 @@ static void pages_cover_the_feed_once(void **state)
 	assert_int_equal(next, CHANGES + 1);
 }
 
-static void who_lags_behind_what_was_pruned_is_told_so(void **state)
+TEST(a_reader_behind_what_was_pruned_gets_an_error)
 {
-	(void)state;
 	create_generated(1);
 	struct feed_cursor early = feed_end(false);
 	for (uint64_t i = 2; i <= 5; i++)
@@ -194,9 +181,8 @@ static void who_lags_behind_what_was_pruned_is_told_so(void **state)
 	assert_int_equal(gone, 0);
 }
 
-static void what_was_pruned_stays_known_when_clocks_differ(void **state)
+TEST(what_was_pruned_stays_known_when_clocks_differ)
 {
-	(void)state;
 	size_t gone;
 	const int64_t at_ms[] = {105, 100, 200}; /* the first by a clock that is ahead */
 	for (unsigned i = 0; i < ARRAY_LEN(at_ms); i++) {
@@ -217,15 +203,5 @@ static void what_was_pruned_stays_known_when_clocks_differ(void **state)
 
 int store_suite_feed_run(const char *name)
 {
-	const struct CMUnitTest tests[] = {
-	    STORE_TEST(a_change_is_told_with_who_made_it_and_what_it_was_before),
-	    STORE_TEST(what_failed_is_not_told),
-	    STORE_TEST(changes_of_one_batch_are_told_in_their_order),
-	    STORE_TEST(secrets_are_not_told),
-	    STORE_TEST(accounts_have_a_feed_of_their_own),
-	    STORE_TEST(pages_cover_the_feed_once),
-	    STORE_TEST(who_lags_behind_what_was_pruned_is_told_so),
-	    STORE_TEST(what_was_pruned_stays_known_when_clocks_differ),
-	};
-	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+	return RUN_TESTS(.name = name, .setup = suite_setup, .teardown = suite_teardown);
 }

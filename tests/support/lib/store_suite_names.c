@@ -1,13 +1,7 @@
 /* The conformance suite's tests of how links end, and of what becomes of their names then. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
 #include "lib/store_suite_private.h"
+#include "lib/test.h"
 
 enum { OVER_MS = KIT_NOW_MS + 100, REST_MS = 1000, OTHER_OWNER = 8 };
 
@@ -47,9 +41,8 @@ static void create_and_reap(uint64_t id, const char *name)
 
 /* --- reap --- */
 
-static void a_reap_takes_only_what_is_over(void **state)
+TEST(a_sweep_removes_only_what_has_expired)
 {
-	(void)state;
 	const int64_t now_ms = 5000;
 	const struct {
 		int64_t expires_ms;
@@ -69,9 +62,8 @@ static void a_reap_takes_only_what_is_over(void **state)
 	}
 }
 
-static void a_link_with_a_place_for_the_late_is_over_two_years_after_its_end(void **state)
+TEST(a_link_with_a_place_for_the_late_is_over_two_years_after_its_end)
 {
-	(void)state;
 	struct store_write w = mortal(1, "name");
 	w.link.expired_url = STR("https://late.example/");
 	assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -86,9 +78,8 @@ static void a_link_with_a_place_for_the_late_is_over_two_years_after_its_end(voi
 
 /* --- names --- */
 
-static void a_link_that_is_over_does_not_hold_its_name(void **state)
+TEST(a_link_that_is_over_does_not_hold_its_name)
 {
-	(void)state;
 	struct store_write w = kit_alias(&suite.arena, 1, "name");
 	w.link.expires_ms = KIT_NOW_MS + 10;
 	assert_int_equal(kit_apply(suite.store, &w), 0);
@@ -139,20 +130,8 @@ static void create_mortal_generated(uint64_t id)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-static void the_key_of_a_generated_link_that_is_over_is_for_nobody(void **state)
+TEST(the_key_of_a_generated_link_that_is_gone_is_for_nobody)
 {
-	(void)state;
-	create_mortal_generated(3); /* also when the counter knows nothing of it */
-	assert_key_is_taken(3);
-	assert_int_equal(find(3, "g3", NULL), 0); /* a change that failed has touched nothing */
-	lease_ids(10);
-	assert_key_is_taken(3);
-	assert_int_equal(find(3, "g3", NULL), 0);
-}
-
-static void the_key_of_a_generated_link_that_is_gone_is_for_nobody(void **state)
-{
-	(void)state;
 	lease_ids(10);
 	create_mortal_generated(3);
 	create_mortal_generated(4);
@@ -167,9 +146,8 @@ static void the_key_of_a_generated_link_that_is_gone_is_for_nobody(void **state)
 	create_alias(1000, "the-row-is-free");
 }
 
-static void an_alias_may_read_like_a_key_that_is_still_to_come(void **state)
+TEST(an_alias_may_read_like_a_key_that_is_still_to_come)
 {
-	(void)state;
 	uint64_t first;
 	assert_int_equal(registry_lease(suite.store->registry, STR("other"), 500, &first),
 	                 0); /* no links' counter */
@@ -188,9 +166,8 @@ static void an_alias_may_read_like_a_key_that_is_still_to_come(void **state)
 	assert_int_equal(kit_apply(suite.store, &generated), 0);
 }
 
-static void a_replay_of_an_alias_is_none_of_the_counters_business(void **state)
+TEST(a_replay_of_an_alias_is_none_of_the_counters_business)
 {
-	(void)state;
 	struct store_write w = take(1000, "g3", 7, KIT_NOW_MS);
 	w.ref.id = 3;
 	w.idempotency_key = STR("once");
@@ -214,9 +191,8 @@ static int give_again(uint64_t row, uint64_t id)
 	return kit_apply(suite.store, &w);
 }
 
-static void a_key_that_came_back_names_a_link_of_its_own(void **state)
+TEST(a_key_that_came_back_names_a_link_of_its_own)
 {
-	(void)state;
 	lease_ids(10);
 	create_mortal_generated(3);
 	struct store_write gone = on_generated(STORE_LINK_SWEEP, 3);
@@ -238,9 +214,8 @@ static void a_key_that_came_back_names_a_link_of_its_own(void **state)
 	assert_int_equal(give_again(1002, 3), ERR_CONFLICT);
 }
 
-static void a_key_that_somebody_has_does_not_come_back(void **state)
+TEST(a_key_that_somebody_has_does_not_come_back)
 {
-	(void)state;
 	lease_ids(10);
 	create_generated(3);
 	create_mortal_generated(4); /* over, and still there */
@@ -254,9 +229,8 @@ static void a_key_that_somebody_has_does_not_come_back(void **state)
 
 /* --- rest --- */
 
-static void the_name_of_a_reaped_link_rests_for_others(void **state)
+TEST(the_name_of_a_swept_link_is_quarantined_for_others)
 {
-	(void)state;
 	create_and_reap(1, "name");
 	struct store_write early = take(2, "name", OTHER_OWNER, OVER_MS + REST_MS - 1);
 	assert_int_equal(kit_apply(suite.store, &early), ERR_CONFLICT);
@@ -266,9 +240,8 @@ static void the_name_of_a_reaped_link_rests_for_others(void **state)
 	assert_int_equal(find(0, "name", NULL), 0);
 }
 
-static void a_rest_counts_from_the_moment_the_link_was_over(void **state)
+TEST(a_quarantine_begins_when_the_link_expired)
 {
-	(void)state;
 	struct store_write made[] = {mortal(1, "late"), mortal(2, "long-ago")};
 	assert_int_equal(store_apply(suite.store, made, 2), 0);
 	struct store_write late = reap("late", OVER_MS + REST_MS - 1);
@@ -283,34 +256,8 @@ static void a_rest_counts_from_the_moment_the_link_was_over(void **state)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-static void the_owner_may_take_a_resting_name_at_once(void **state)
+TEST(a_generated_key_does_not_get_a_quarantined_name_of_another_user)
 {
-	(void)state;
-	create_and_reap(1, "name");
-	struct store_write w = take(2, "name", 7, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = on_alias(STORE_LINK_DELETE, "name"); /* and may give it away then */
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = take(3, "name", OTHER_OWNER, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-static void a_delete_frees_a_name_at_once(void **state)
-{
-	(void)state;
-	struct store_write w = mortal(1, "name");
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = on_alias(STORE_LINK_DELETE, "name");
-	w.now_ms = OVER_MS;
-	w.quarantine_ms = REST_MS;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	w = take(2, "name", OTHER_OWNER, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-static void a_generated_key_does_not_get_a_resting_name_of_somebody_else(void **state)
-{
-	(void)state;
 	create_and_reap(1, "g5");
 	create_and_reap(2, "g6");
 	struct store_write w = kit_generated(&suite.arena, 5);
@@ -324,9 +271,8 @@ static void a_generated_key_does_not_get_a_resting_name_of_somebody_else(void **
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-static void a_rest_without_end_is_one(void **state)
+TEST(a_quarantine_may_be_endless)
 {
-	(void)state;
 	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
 	batch[1].quarantine_ms = UINT64_MAX;
 	assert_int_equal(store_apply(suite.store, batch, 2), 0);
@@ -336,47 +282,8 @@ static void a_rest_without_end_is_one(void **state)
 	assert_int_equal(kit_apply(suite.store, &w), 0);
 }
 
-static void without_a_rest_a_reaped_name_is_free(void **state)
+TEST(a_create_that_fails_removes_nobody)
 {
-	(void)state;
-	struct store_write batch[] = {mortal(1, "name"), reap("name", OVER_MS)};
-	batch[1].quarantine_ms = 0;
-	assert_int_equal(store_apply(suite.store, batch, 2), 0);
-	struct store_write w = take(2, "name", OTHER_OWNER, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-static void what_is_over_and_not_reaped_yet_yields_as_if_it_were(void **state)
-{
-	(void)state;
-	struct store_write made[] = {mortal(1, "mine"), mortal(2, "theirs"), mortal(3, "g9")};
-	assert_int_equal(store_apply(suite.store, made, 3), 0);
-	struct store_write w = take(4, "mine", 7, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_int_equal(kit_find(suite.store, &suite.arena, 1, NULL, NULL), ERR_NOT_FOUND);
-	w = take(5, "theirs", OTHER_OWNER, OVER_MS + REST_MS - 1);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	assert_int_equal(find(0, "theirs", NULL), 0); /* a change that failed has touched nothing */
-	w.now_ms++;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	struct link_record link;
-	assert_int_equal(find(0, "theirs", &link), 0);
-	assert_int_equal(link.id, 5);
-
-	w = kit_generated(&suite.arena, 9);
-	w.link.owner = OTHER_OWNER;
-	w.quarantine_ms = REST_MS;
-	w.now_ms = OVER_MS + REST_MS - 1;
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	w.now_ms++;
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-	assert_int_equal(find(9, "g9", &link), 0);
-	assert_int_equal(link.id, 9);
-}
-
-static void a_create_that_fails_removes_nobody(void **state)
-{
-	(void)state;
 	if (suite.backend->has_parts)
 		return; /* the row that is taken may lie in another part */
 	if (suite.backend->deletes_first)
@@ -397,25 +304,9 @@ static void a_create_that_fails_removes_nobody(void **state)
 	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
 }
 
-static void a_name_rests_for_its_last_owner(void **state)
+/* A clock that goes back shows a quarantine that was forgotten. */
+TEST(names_after_their_quarantine_are_forgotten_and_others_stay)
 {
-	(void)state;
-	struct store_write given = on_alias(STORE_LINK_UPDATE, "name");
-	given.fields = LINK_OWNER;
-	given.link.owner = 9;
-	struct store_write batch[] = {mortal(1, "name"), given, reap("name", OVER_MS)};
-	assert_int_equal(store_apply(suite.store, batch, 3), 0);
-	assert_int_equal(batch[2].link.owner, 9);
-	struct store_write w = take(2, "name", 7, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), ERR_CONFLICT);
-	w = take(2, "name", 9, OVER_MS);
-	assert_int_equal(kit_apply(suite.store, &w), 0);
-}
-
-/* A rest that was forgotten is told by a clock that goes back. */
-static void names_that_have_rested_are_forgotten_and_others_stay(void **state)
-{
-	(void)state;
 	enum { NAMES = 40 };
 	for (uint64_t i = 1; i <= NAMES; i++) {
 		const char *name = arena_printf(&suite.arena, "n%llu", (unsigned long long)i).ptr;
@@ -468,9 +359,8 @@ static void assert_over(int64_t now_ms, const char *expected)
 	assert_int_equal(expired.total, expired.count);
 }
 
-static void what_is_over_comes_in_the_order_in_which_it_ended(void **state)
+TEST(what_is_over_comes_in_the_order_in_which_it_ended)
 {
-	(void)state;
 	assert_over(INT64_MAX, "");
 	create_with_end(5, 300, NULL);
 	create_with_end(1, 500, NULL);
@@ -494,9 +384,8 @@ static void what_is_over_comes_in_the_order_in_which_it_ended(void **state)
 	assert_over(-1, "");
 }
 
-static void what_is_over_follows_every_change(void **state)
+TEST(what_is_over_follows_every_change)
 {
-	(void)state;
 	create_with_end(1, 100, NULL);
 	create_with_end(2, 200, NULL);
 	create_with_end(3, 300, NULL);
@@ -525,9 +414,8 @@ static void what_is_over_follows_every_change(void **state)
 	assert_over(1000, "1 ");
 }
 
-static void no_more_come_than_there_is_room_for_and_all_are_counted(void **state)
+TEST(no_more_come_than_there_is_room_for_and_all_are_counted)
 {
-	(void)state;
 	for (uint64_t id = 1; id <= 30; id++)
 		create_with_end(id, (int64_t)id, NULL);
 	for (size_t max = 0; max <= 40; max += 10) {
@@ -660,9 +548,8 @@ static void assert_model(int64_t now_ms)
 	assert_int_equal(expired.total, over_count);
 }
 
-static void names_are_right_after_any_changes(void **state)
+TEST(names_are_right_after_any_changes)
 {
-	(void)state;
 	memset(model, 0, sizeof(model));
 	random_state = 20261116;
 	int64_t now_ms = KIT_NOW_MS;
@@ -688,31 +575,5 @@ static void names_are_right_after_any_changes(void **state)
 
 int store_suite_names_run(const char *name)
 {
-	const struct CMUnitTest tests[] = {
-	    STORE_TEST(a_reap_takes_only_what_is_over),
-	    STORE_TEST(a_link_with_a_place_for_the_late_is_over_two_years_after_its_end),
-	    STORE_TEST(a_link_that_is_over_does_not_hold_its_name),
-	    STORE_TEST(the_key_of_a_generated_link_that_is_over_is_for_nobody),
-	    STORE_TEST(the_key_of_a_generated_link_that_is_gone_is_for_nobody),
-	    STORE_TEST(an_alias_may_read_like_a_key_that_is_still_to_come),
-	    STORE_TEST(a_replay_of_an_alias_is_none_of_the_counters_business),
-	    STORE_TEST(a_key_that_came_back_names_a_link_of_its_own),
-	    STORE_TEST(a_key_that_somebody_has_does_not_come_back),
-	    STORE_TEST(the_name_of_a_reaped_link_rests_for_others),
-	    STORE_TEST(a_rest_counts_from_the_moment_the_link_was_over),
-	    STORE_TEST(the_owner_may_take_a_resting_name_at_once),
-	    STORE_TEST(a_delete_frees_a_name_at_once),
-	    STORE_TEST(a_generated_key_does_not_get_a_resting_name_of_somebody_else),
-	    STORE_TEST(a_rest_without_end_is_one),
-	    STORE_TEST(without_a_rest_a_reaped_name_is_free),
-	    STORE_TEST(what_is_over_and_not_reaped_yet_yields_as_if_it_were),
-	    STORE_TEST(a_create_that_fails_removes_nobody),
-	    STORE_TEST(a_name_rests_for_its_last_owner),
-	    STORE_TEST(names_that_have_rested_are_forgotten_and_others_stay),
-	    STORE_TEST(what_is_over_comes_in_the_order_in_which_it_ended),
-	    STORE_TEST(what_is_over_follows_every_change),
-	    STORE_TEST(no_more_come_than_there_is_room_for_and_all_are_counted),
-	    STORE_TEST(names_are_right_after_any_changes),
-	};
-	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+	return RUN_TESTS(.name = name, .setup = suite_setup, .teardown = suite_teardown);
 }

@@ -3,6 +3,7 @@
 
 #include "lib/store_kit.h"
 #include "lib/store_suite.h"
+#include "lib/test.h"
 
 /* The store that the test under way works on, and where strings go until it ends. */
 struct suite {
@@ -21,20 +22,16 @@ int store_suite_feed_run(const char *name);     /* what the feed of changes tell
 
 static inline int suite_setup(void **state)
 {
-	(void)state;
 	suite.store = suite.backend->open();
 	return suite.store ? 0 : -1;
 }
 
 static inline int suite_teardown(void **state)
 {
-	(void)state;
 	suite.backend->close(suite.store);
 	arena_release(&suite.arena);
 	return 0;
 }
-
-#define STORE_TEST(f) cmocka_unit_test_setup_teardown(f, suite_setup, suite_teardown)
 
 static inline void assert_str(struct str actual, struct str expected)
 {

@@ -1,12 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/store_kit.h"
 #include "lib/store_versions.h"
+#include "lib/store_kit.h"
+#include "lib/test.h"
 
 #include <sqlite3.h>
 

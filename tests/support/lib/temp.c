@@ -1,5 +1,8 @@
 #include "lib/temp.h"
 
+#include "lib/os_fault.h"
+#include "obs/log.h"
+
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,4 +35,20 @@ char *temp_path(const struct temp *t, const char *name, char out[TEMP_PATH_BYTES
 	int len = snprintf(out, TEMP_PATH_BYTES, "%s/%s", t->path, name);
 	ASSERT(len > 0 && len < TEMP_PATH_BYTES);
 	return out;
+}
+
+struct temp test_dir;
+
+int test_dir_make(void **state)
+{
+	temp_init(&test_dir);
+	log_level_set(LOG_ERROR + 1);
+	return 0;
+}
+
+int test_dir_remove(void **state)
+{
+	os_fault_reset();
+	temp_release(&test_dir);
+	return 0;
 }

@@ -1,26 +1,16 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "auth/accounts.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "os/clock.h"
 #include "os/reclaim.h"
 #include "store/backends.h"
 
-#include <pthread.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { HOUR_MS = 3600000, STALE_MS = 60000, CACHE_BYTES = 4 << 20 };
 
 /* Accounts on a store whose reads are counted, and which others may write to. */
 static struct {
-	char folder[KIT_PATH_BYTES];
 	struct store *store;
 	const struct registry_ops *real;
 	struct registry_ops ops; /* the real ones, but for those below */
@@ -56,11 +46,7 @@ static struct accounts *accounts_open(uint64_t cache_bytes)
 
 static int start(void **state)
 {
-	(void)state;
-	char path[KIT_PATH_BYTES + 16];
-	kit_folder_make(fx.folder);
-	snprintf(path, sizeof(path), "%s/links.db", fx.folder);
-	assert_int_equal(store_sqlite_open(path, &fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.real = fx.store->registry->ops;
 	fx.ops = *fx.real;
 	fx.ops.accounts = counted;
@@ -78,13 +64,11 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	accounts_free(fx.accounts);
 	budgets_free(fx.budgets);
 	store_free(fx.store);
 	arena_release(&fx.arena);
 	fx.arena = (struct arena){0};
-	kit_folder_remove(fx.folder);
 	return 0;
 }
 
@@ -133,7 +117,7 @@ static struct key_record add(const char *text, uint64_t user, struct key_record 
 
 static const struct key_record all_rights = {.rights = RIGHTS_ALL};
 
-static void revoke(uint64_t id)
+static void revoke_key(uint64_t id)
 {
 	applied((struct registry_write){.kind = REGISTRY_KEY_REVOKE, .key.id = id});
 }
@@ -191,9 +175,8 @@ static struct account user_named(struct str text)
 
 /* Reading */
 
-static void what_was_read_is_kept_and_what_is_unknown_too(void **state)
+TEST(what_was_read_is_kept_and_what_is_unknown_too)
 {
-	(void)state;
 	struct caller found;
 	uint64_t ada = add_user("ada@example.com", ROLE_EDITOR).id;
 	add("adas", ada, all_rights);
@@ -211,9 +194,8 @@ static void what_was_read_is_kept_and_what_is_unknown_too(void **state)
 	assert_int_equal(accounts_find_key(fx.accounts, STR("adas"), later, &found, &want), ACCOUNT_FOUND);
 }
 
-static void a_miss_says_what_to_read_and_reads_nothing(void **state)
+TEST(a_miss_says_what_to_read_and_reads_nothing)
 {
-	(void)state;
 	struct caller found;
 	struct account_want want;
 	add("one", 0, all_rights);
@@ -224,9 +206,8 @@ static void a_miss_says_what_to_read_and_reads_nothing(void **state)
 	assert_false(accounts_is_unknown(fx.accounts, &want, clock_mono_ms()));
 }
 
-static void the_cache_is_bounded_and_what_was_evicted_is_read_again(void **state)
+TEST(the_cache_is_bounded_and_what_was_evicted_is_read_again)
 {
-	(void)state;
 	enum { KEYS = 6000 };
 	struct caller found;
 	struct registry_write *writes = calloc(KEYS, sizeof(*writes));
@@ -253,9 +234,8 @@ static void the_cache_is_bounded_and_what_was_evicted_is_read_again(void **state
 	free(writes);
 }
 
-static void a_read_that_began_before_a_change_is_not_kept(void **state)
+TEST(a_read_that_began_before_a_change_is_not_kept)
 {
-	(void)state;
 	struct caller found;
 	struct account_want want;
 	struct key_record key = add("one", 0, all_rights);
@@ -264,14 +244,13 @@ static void a_read_that_began_before_a_change_is_not_kept(void **state)
 	before = accounts_epoch(fx.accounts, &want);
 	assert_true(finds("one", &found));
 	assert_int_equal(accounts_epoch(fx.accounts, &want), before); /* reading changes nothing */
-	revoke(key.id);
+	revoke_key(key.id);
 	assert_true(accounts_epoch(fx.accounts, &want) != before);
 	assert_false(finds("one", &found));
 }
 
-static void a_change_here_is_known_at_once_and_costs_no_read(void **state)
+TEST(a_change_here_is_known_at_once_and_costs_no_read)
 {
-	(void)state;
 	struct caller found;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	struct key_record key = add("adas", ada.id, all_rights);
@@ -281,14 +260,13 @@ static void a_change_here_is_known_at_once_and_costs_no_read(void **state)
 	change_user(ada, USER_ROLE);
 	assert_true(finds("adas", &found));
 	assert_int_equal(found.rights, RIGHT_READ | RIGHT_STATS);
-	revoke(key.id);
+	revoke_key(key.id);
 	assert_false(finds("adas", &found));
 	assert_int_equal(fx.reads, 0);
 }
 
-static void a_revocation_that_is_not_sure_is_looked_up_again(void **state)
+TEST(a_revocation_that_is_not_sure_is_looked_up_again)
 {
-	(void)state;
 	struct caller found;
 	struct key_record key = add("one", 0, all_rights);
 	assert_true(finds("one", &found));
@@ -300,9 +278,8 @@ static void a_revocation_that_is_not_sure_is_looked_up_again(void **state)
 	assert_false(finds("one", &found));
 }
 
-static void changes_elsewhere_are_known_when_the_feed_is_read(void **state)
+TEST(changes_elsewhere_are_known_when_the_feed_is_read)
 {
-	(void)state;
 	struct caller found;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	add("adas", ada.id, all_rights);
@@ -319,9 +296,8 @@ static void changes_elsewhere_are_known_when_the_feed_is_read(void **state)
 	assert_int_equal(fx.reads, 0);
 }
 
-static void without_word_of_changes_nothing_kept_counts_after_a_while(void **state)
+TEST(without_word_of_changes_nothing_kept_counts_after_a_while)
 {
-	(void)state;
 	struct caller found, local;
 	struct account user;
 	struct account_want want;
@@ -349,9 +325,8 @@ static void without_word_of_changes_nothing_kept_counts_after_a_while(void **sta
 	assert_int_equal(accounts_find_key(fx.accounts, STR("adas"), late, &found, &want), ACCOUNT_FOUND);
 }
 
-static void a_store_of_our_own_is_never_stale(void **state)
+TEST(a_store_of_our_own_is_never_stale)
 {
-	(void)state;
 	struct caller found;
 	struct account_want want;
 	accounts_free(fx.accounts);
@@ -366,9 +341,8 @@ static void a_store_of_our_own_is_never_stale(void **state)
 
 /* Keys */
 
-static void a_key_is_found_by_its_text_alone(void **state)
+TEST(a_key_is_found_by_its_text_alone)
 {
-	(void)state;
 	struct caller found;
 	struct key_record first = add("first-key", 0, all_rights), second = add("second-key", 0, all_rights);
 	assert_true(finds("first-key", &found));
@@ -383,9 +357,8 @@ static void a_key_is_found_by_its_text_alone(void **state)
 	assert_false(finds("", &found));
 }
 
-static void a_key_has_the_rights_that_both_it_and_its_users_role_have(void **state)
+TEST(a_key_has_the_rights_that_both_it_and_its_users_role_have)
 {
-	(void)state;
 	struct caller found;
 	uint64_t viewer = add_user("v@example.com", ROLE_VIEWER).id,
 	         admin = add_user("a@example.com", ROLE_ADMIN).id;
@@ -402,21 +375,19 @@ static void a_key_has_the_rights_that_both_it_and_its_users_role_have(void **sta
 	assert_false(caller_is_admin(&found));
 }
 
-static void a_revoked_key_is_unknown_but_its_users_name_is_remembered(void **state)
+TEST(a_revoked_key_is_unknown_but_its_users_name_is_remembered)
 {
-	(void)state;
 	struct caller found;
 	struct key_record key = add("key-text", 0,
 	                            (struct key_record){.name = STR("bob"), .rights = RIGHT_READ});
-	revoke(key.id);
+	revoke_key(key.id);
 	assert_false(finds("key-text", &found));
 	assert_true(str_eq(user_of(key.user).name, STR("bob")));
 	assert_int_equal(user_of(key.user + 1).id, 0);
 }
 
-static void a_key_ends_at_its_very_time(void **state)
+TEST(a_key_ends_at_its_very_time)
 {
-	(void)state;
 	struct caller found;
 	int64_t end_ms = fx.now_ms;
 	add("short", 0, (struct key_record){.rights = RIGHT_READ, .expires_ms = end_ms});
@@ -427,9 +398,8 @@ static void a_key_ends_at_its_very_time(void **state)
 	assert_false(finds("short", &found));
 }
 
-static void limits_of_its_own_win_over_the_defaults(void **state)
+TEST(limits_of_its_own_win_over_the_defaults)
 {
-	(void)state;
 	struct caller found;
 	add("plain", 0, all_rights);
 	add("limited", 0, (struct key_record){.rights = RIGHTS_ALL, .creates_max = 5, .period_ms = 60000});
@@ -443,9 +413,8 @@ static void limits_of_its_own_win_over_the_defaults(void **state)
 	assert_int_equal(found.budget->creates.period_ms, 60000);
 }
 
-static void keys_without_limits_of_their_own_share_their_users_budget(void **state)
+TEST(keys_without_limits_of_their_own_share_their_users_budget)
 {
-	(void)state;
 	struct caller one, two, limited;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	add("one", ada.id, all_rights);
@@ -464,9 +433,8 @@ static void keys_without_limits_of_their_own_share_their_users_budget(void **sta
 	assert_true(meter_take(&limited.budget->creates, 1000, NULL));
 }
 
-static void any_of_the_three_limits_is_one_of_its_own(void **state)
+TEST(any_of_the_three_limits_is_one_of_its_own)
 {
-	(void)state;
 	const struct key_record some[] = {
 	    {.rights = RIGHTS_ALL, .creates_max = 1},
 	    {.rights = RIGHTS_ALL, .redirects_max = 1},
@@ -482,9 +450,8 @@ static void any_of_the_three_limits_is_one_of_its_own(void **state)
 	}
 }
 
-static void reading_again_does_not_give_a_used_budget_back(void **state)
+TEST(reading_again_does_not_give_a_used_budget_back)
 {
-	(void)state;
 	struct caller found;
 	add("limited", 0, (struct key_record){.rights = RIGHTS_ALL, .creates_max = 1, .period_ms = 60000});
 	assert_true(finds("limited", &found));
@@ -495,9 +462,8 @@ static void reading_again_does_not_give_a_used_budget_back(void **state)
 	assert_false(meter_take(&found.budget->creates, 1000, NULL));
 }
 
-static void the_local_key_is_an_admins_and_in_no_store(void **state)
+TEST(the_local_key_is_an_admins_and_in_no_store)
 {
-	(void)state;
 	struct caller found;
 	size_t count;
 	accounts_set_local(fx.accounts, STR("local-token"));
@@ -513,17 +479,15 @@ static void the_local_key_is_an_admins_and_in_no_store(void **state)
 	assert_false(finds("local-toke", &found));
 }
 
-static void nobody_is_in_force(void **state)
+TEST(nobody_is_in_force)
 {
-	(void)state;
 	assert_false(holds(&(struct caller){0}));
 	accounts_set_local(fx.accounts, STR("local-token"));
 	assert_false(holds(&(struct caller){0}));
 }
 
-static void made_keys_are_long_different_and_have_their_digest(void **state)
+TEST(made_keys_are_long_different_and_have_their_digest)
 {
-	(void)state;
 	char a[API_KEY_TEXT_BYTES], b[API_KEY_TEXT_BYTES];
 	uint8_t digest_a[KEY_DIGEST_BYTES], digest_b[KEY_DIGEST_BYTES], again[KEY_DIGEST_BYTES];
 	api_key_make(a, digest_a);
@@ -537,9 +501,8 @@ static void made_keys_are_long_different_and_have_their_digest(void **state)
 
 /* Uses */
 
-static void uses_are_told_once_and_no_more_often_than_each_second(void **state)
+TEST(uses_are_told_once_and_no_more_often_than_each_second)
 {
-	(void)state;
 	struct caller found;
 	struct key_record one = add("one", 0, all_rights), two = add("two", 0, all_rights);
 	struct registry_write writes[4] = {0};
@@ -565,9 +528,8 @@ static void uses_are_told_once_and_no_more_often_than_each_second(void **state)
 	assert_int_equal(writes[0].key.used_ms, first_ms + 1000);
 }
 
-static void uses_beyond_the_room_for_them_come_with_the_next_portion(void **state)
+TEST(uses_beyond_the_room_for_them_come_with_the_next_portion)
 {
-	(void)state;
 	struct caller found;
 	uint64_t sum = 0;
 	size_t at = 0;
@@ -605,9 +567,8 @@ static bool finds_session(struct caller *ret)
 	       ACCOUNT_FOUND;
 }
 
-static void a_session_says_who_it_is(void **state)
+TEST(a_session_says_who_it_is)
 {
-	(void)state;
 	struct caller found;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
 	sign_in(&ada);
@@ -627,9 +588,8 @@ static void a_session_says_who_it_is(void **state)
 	assert_int_equal(fx.reads, 0); /* what nobody made is not looked for */
 }
 
-static void a_session_ends_at_its_time(void **state)
+TEST(a_session_ends_at_its_time)
 {
-	(void)state;
 	struct caller found;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
 	sign_in(&ada);
@@ -640,9 +600,8 @@ static void a_session_ends_at_its_time(void **state)
 	assert_false(holds(&found));
 }
 
-static void an_ended_session_is_over_and_another_of_the_same_user_is_not(void **state)
+TEST(an_ended_session_is_over_and_another_of_the_same_user_is_not)
 {
-	(void)state;
 	struct caller ended, other;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
 	sign_in(&ada);
@@ -657,9 +616,8 @@ static void an_ended_session_is_over_and_another_of_the_same_user_is_not(void **
 	assert_true(holds(&other));
 }
 
-static void a_token_without_a_row_is_none(void **state)
+TEST(a_token_without_a_row_is_invalid)
 {
-	(void)state;
 	struct caller found;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
 	sign_in(&ada);
@@ -668,9 +626,8 @@ static void a_token_without_a_row_is_none(void **state)
 	assert_false(finds_session(&found));
 }
 
-static void a_new_password_ends_all_sessions_of_a_user_and_no_others(void **state)
+TEST(a_new_password_ends_all_sessions_of_a_user_and_no_others)
 {
-	(void)state;
 	struct caller found, bobs;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER),
 	                   bob = add_user("bob@example.com", ROLE_VIEWER);
@@ -685,9 +642,8 @@ static void a_new_password_ends_all_sessions_of_a_user_and_no_others(void **stat
 	assert_true(holds(&bobs));
 }
 
-static void a_disabled_users_keys_and_sessions_are_worth_nothing(void **state)
+TEST(a_disabled_users_keys_and_sessions_are_worth_nothing)
 {
-	(void)state;
 	struct caller by_key, by_session, found;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	add("adas", ada.id, all_rights);
@@ -707,9 +663,8 @@ static void a_disabled_users_keys_and_sessions_are_worth_nothing(void **state)
 	assert_false(finds_session(&found)); /* it has ended for good */
 }
 
-static void who_has_lost_a_right_is_not_in_force_any_more(void **state)
+TEST(who_has_lost_a_right_is_not_in_force_any_more)
 {
-	(void)state;
 	struct caller key, signed_in;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	add("adas", ada.id, all_rights);
@@ -727,9 +682,8 @@ static void who_has_lost_a_right_is_not_in_force_any_more(void **state)
 	assert_false(holds(&signed_in));
 }
 
-static void sessions_outlive_the_process_and_are_bound_to_the_store(void **state)
+TEST(sessions_outlive_the_process_and_are_bound_to_the_store)
 {
-	(void)state;
 	struct caller found;
 	struct accounts *again;
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
@@ -744,9 +698,8 @@ static void sessions_outlive_the_process_and_are_bound_to_the_store(void **state
 	assert_false(finds_session(&found));
 }
 
-static void a_token_against_forgery_is_its_sessions_own(void **state)
+TEST(a_token_against_forgery_is_its_sessions_own)
 {
-	(void)state;
 	uint8_t one[SESSION_ID_BYTES] = {1}, two[SESSION_ID_BYTES] = {2};
 	char text[CSRF_TEXT_BYTES], other[CSRF_TEXT_BYTES];
 	session_csrf(fx.accounts, one, text);
@@ -761,9 +714,8 @@ static void a_token_against_forgery_is_its_sessions_own(void **state)
 
 /* Users */
 
-static void a_user_is_found_by_id_and_by_email_address_in_any_case(void **state)
+TEST(a_user_is_found_by_id_and_by_email_address_in_any_case)
 {
-	(void)state;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	char id[24];
 	snprintf(id, sizeof(id), "%llu", (unsigned long long)ada.id);
@@ -782,9 +734,8 @@ static void a_user_is_found_by_id_and_by_email_address_in_any_case(void **state)
 	assert_int_equal(user_of(0).id, 0);
 }
 
-static void an_address_stands_for_whoever_has_it_now(void **state)
+TEST(an_address_stands_for_its_current_user)
 {
-	(void)state;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	assert_int_equal(user_named(STR("bob@example.com")).id, 0);
 	assert_int_equal(user_named(STR("ada@example.com")).id, ada.id);
@@ -796,9 +747,8 @@ static void an_address_stands_for_whoever_has_it_now(void **state)
 	assert_int_equal(user_named(STR("ada@example.com")).id, other);
 }
 
-static void a_user_is_called_by_their_email_address_otherwise_by_their_names(void **state)
+TEST(a_user_is_called_by_their_email_address_otherwise_by_their_names)
 {
-	(void)state;
 	struct user_record ada = add_user("ada@example.com", ROLE_EDITOR);
 	assert_true(str_eq(user_of(ada.id).name, STR("ada@example.com")));
 	struct user_record bob = {
@@ -811,9 +761,8 @@ static void a_user_is_called_by_their_email_address_otherwise_by_their_names(voi
 	assert_true(str_starts(user_of(none.id).name, STR("user ")));
 }
 
-static void users_are_read_by_the_hundred(void **state)
+TEST(users_are_read_by_the_hundred)
 {
-	(void)state;
 	enum { USERS = 700 };
 	uint64_t ids[USERS];
 	struct user_record users[USERS];
@@ -825,9 +774,8 @@ static void users_are_read_by_the_hundred(void **state)
 		assert_int_equal(users[i].id, i % 3 ? ada : 0);
 }
 
-static void a_store_that_fails_says_so_and_leaves_what_was_known(void **state)
+TEST(a_store_that_fails_says_so_and_leaves_what_was_known)
 {
-	(void)state;
 	struct caller found;
 	struct account_want want;
 	const struct account_want *const wants[] = {&want};
@@ -881,9 +829,8 @@ static void *teller(void *arg)
 	return NULL;
 }
 
-static void readers_see_whole_accounts_while_they_come_and_go(void **state)
+TEST(readers_see_whole_accounts_while_they_come_and_go)
 {
-	(void)state;
 	pthread_t threads[3];
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
 	add("steady", ada.id, all_rights);
@@ -896,7 +843,7 @@ static void readers_see_whole_accounts_while_they_come_and_go(void **state)
 		char text[16] = "coming-and-";
 		text[11] = (char)('a' + i % 26);
 		text[12] = (char)('a' + i / 26);
-		revoke(add(text, 0, all_rights).id);
+		revoke_key(add(text, 0, all_rights).id);
 		change_user(ada, USER_NAMES);
 		struct account_want want;
 		struct caller found;
@@ -911,48 +858,7 @@ static void readers_see_whole_accounts_while_they_come_and_go(void **state)
 	assert_int_equal(missed, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(what_was_read_is_kept_and_what_is_unknown_too),
-	    TEST(a_miss_says_what_to_read_and_reads_nothing),
-	    TEST(the_cache_is_bounded_and_what_was_evicted_is_read_again),
-	    TEST(a_read_that_began_before_a_change_is_not_kept),
-	    TEST(a_change_here_is_known_at_once_and_costs_no_read),
-	    TEST(a_revocation_that_is_not_sure_is_looked_up_again),
-	    TEST(changes_elsewhere_are_known_when_the_feed_is_read),
-	    TEST(without_word_of_changes_nothing_kept_counts_after_a_while),
-	    TEST(a_store_of_our_own_is_never_stale),
-	    TEST(a_key_is_found_by_its_text_alone),
-	    TEST(a_key_has_the_rights_that_both_it_and_its_users_role_have),
-	    TEST(a_revoked_key_is_unknown_but_its_users_name_is_remembered),
-	    TEST(a_key_ends_at_its_very_time),
-	    TEST(limits_of_its_own_win_over_the_defaults),
-	    TEST(keys_without_limits_of_their_own_share_their_users_budget),
-	    TEST(any_of_the_three_limits_is_one_of_its_own),
-	    TEST(reading_again_does_not_give_a_used_budget_back),
-	    TEST(the_local_key_is_an_admins_and_in_no_store),
-	    TEST(nobody_is_in_force),
-	    TEST(made_keys_are_long_different_and_have_their_digest),
-	    TEST(uses_are_told_once_and_no_more_often_than_each_second),
-	    TEST(uses_beyond_the_room_for_them_come_with_the_next_portion),
-	    TEST(a_session_says_who_it_is),
-	    TEST(a_session_ends_at_its_time),
-	    TEST(an_ended_session_is_over_and_another_of_the_same_user_is_not),
-	    TEST(a_token_without_a_row_is_none),
-	    TEST(a_new_password_ends_all_sessions_of_a_user_and_no_others),
-	    TEST(a_disabled_users_keys_and_sessions_are_worth_nothing),
-	    TEST(who_has_lost_a_right_is_not_in_force_any_more),
-	    TEST(sessions_outlive_the_process_and_are_bound_to_the_store),
-	    TEST(a_token_against_forgery_is_its_sessions_own),
-	    TEST(a_user_is_found_by_id_and_by_email_address_in_any_case),
-	    TEST(a_user_is_called_by_their_email_address_otherwise_by_their_names),
-	    TEST(an_address_stands_for_whoever_has_it_now),
-	    TEST(users_are_read_by_the_hundred),
-	    TEST(a_store_that_fails_says_so_and_leaves_what_was_known),
-	    TEST(readers_see_whole_accounts_while_they_come_and_go),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS(.setup = start, .teardown = stop);
 }

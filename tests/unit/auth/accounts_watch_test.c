@@ -1,24 +1,16 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "auth/accounts.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "os/clock.h"
 #include "store/backends.h"
 
 #include <semaphore.h>
 #include <sodium.h>
-#include <stdio.h>
 
 enum { STALE_MS = 1500 };
 
 /* A store that others write to. */
 static struct {
-	char folder[KIT_PATH_BYTES];
 	struct store *store;
 	const struct registry_ops *real;
 	struct registry_ops ops;
@@ -38,11 +30,7 @@ static int feed(struct registry *registry, struct feed_page *page)
 
 static int start(void **state)
 {
-	(void)state;
-	char path[KIT_PATH_BYTES + 16];
-	kit_folder_make(fx.folder);
-	snprintf(path, sizeof(path), "%s/links.db", fx.folder);
-	assert_int_equal(store_sqlite_open(path, &fx.store, NULL), 0);
+	fx.store = kit_store_new();
 	fx.real = fx.store->registry->ops;
 	fx.ops = *fx.real;
 	fx.store->is_shared = true;
@@ -60,13 +48,11 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	accounts_free(fx.accounts);
 	budgets_free(fx.budgets);
 	store_free(fx.store);
 	arena_release(&fx.arena);
 	fx.arena = (struct arena){0};
-	kit_folder_remove(fx.folder);
 	return 0;
 }
 
@@ -82,7 +68,7 @@ static uint64_t make_key(const char *text)
 	return w.key.id;
 }
 
-static void revoke(uint64_t id)
+static void revoke_key(uint64_t id)
 {
 	struct registry_write w = {
 	    .kind = REGISTRY_KEY_REVOKE, .now_ms = 2, .arena = &fx.arena, .key.id = id};
@@ -114,35 +100,31 @@ static void wait_for_a_run(void)
 	}
 }
 
-static void the_watcher_looks_by_itself_and_when_it_is_told(void **state)
+TEST(the_watcher_looks_by_itself_and_when_it_is_woken)
 {
-	(void)state;
 	uint64_t one = make_key("one"), two = make_key("two");
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
 	assert_int_equal(find("two"), ACCOUNT_FOUND);
 	assert_int_equal(accounts_watch(fx.accounts, NULL), 0);
-	revoke(one);
+	revoke_key(one);
 	assert_int_equal(sem_wait(&fx.asked), 0); /* nobody has told it */
 	assert_int_equal(sem_wait(&fx.asked), 0);
 	assert_int_equal(find("one"), ACCOUNT_NONE);
-	revoke(two);
+	revoke_key(two);
 	wait_for_a_run();
 	accounts_unwatch(fx.accounts);
 	assert_int_equal(find("two"), ACCOUNT_NONE);
 }
 
-static void a_store_that_does_not_say_leaves_everything_in_force_for_a_while(void **state)
+TEST(a_store_that_does_not_say_leaves_everything_in_force_for_a_while)
 {
-	(void)state;
 	make_key("one");
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
 	fx.feed_result = ERR_UNAVAILABLE;
 	assert_int_equal(accounts_watch(fx.accounts, NULL), 0);
 	wait_for_a_run();
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
-	const struct timespec pause = {.tv_nsec = 10000000};
-	while (find("one") == ACCOUNT_FOUND)
-		nanosleep(&pause, NULL);
+	UNTIL(find("one") != ACCOUNT_FOUND);
 	assert_int_equal(find("one"), ACCOUNT_STALE);
 	fx.feed_result = 0; /* and it goes on when the store answers */
 	wait_for_a_run();
@@ -154,10 +136,5 @@ int main(void)
 {
 	if (sodium_init() < 0)
 		return 1;
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-	const struct CMUnitTest tests[] = {
-	    TEST(the_watcher_looks_by_itself_and_when_it_is_told),
-	    TEST(a_store_that_does_not_say_leaves_everything_in_force_for_a_while),
-	};
-	return cmocka_run_group_tests_name("accounts_watch", tests, NULL, NULL);
+	return RUN_TESTS(.setup = start, .teardown = stop);
 }

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "auth/passwords.h"
+#include "lib/test.h"
 
 #include <sodium.h>
 #include <sys/resource.h>
@@ -14,7 +8,6 @@ static struct arena arena;
 
 static int stop(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	arena = (struct arena){0};
 	return 0;
@@ -27,9 +20,8 @@ static struct str hashed(struct str text)
 	return hash;
 }
 
-static void a_password_is_known_again_and_no_other(void **state)
+TEST(a_password_is_known_again_and_no_other)
 {
-	(void)state;
 	struct str hash = hashed(STR("correct horse"));
 	assert_int_equal(password_verify(hash, STR("correct horse")), 0);
 	assert_int_equal(password_verify(hash, STR("correct horsf")), ERR_INVALID);
@@ -38,15 +30,13 @@ static void a_password_is_known_again_and_no_other(void **state)
 	assert_int_equal(password_verify(hash, STR_NULL), ERR_INVALID);
 }
 
-static void the_same_password_is_kept_in_another_way_each_time(void **state)
+TEST(the_same_password_is_kept_in_another_way_each_time)
 {
-	(void)state;
 	assert_false(str_eq(hashed(STR("twice the same")), hashed(STR("twice the same"))));
 }
 
-static void every_byte_of_a_long_password_counts(void **state)
+TEST(every_byte_of_a_long_password_counts)
 {
-	(void)state;
 	char text[PASSWORD_BYTES_MAX];
 	memset(text, 'x', sizeof(text));
 	text[20] = '\0';
@@ -57,9 +47,8 @@ static void every_byte_of_a_long_password_counts(void **state)
 }
 
 /* The stand-in for a password that is not there has to have the same parameters, or time would tell. */
-static void what_is_kept_is_argon2id_of_19_mib_and_two_passes(void **state)
+TEST(what_is_kept_is_argon2id_of_19_mib_and_two_passes)
 {
-	(void)state;
 	struct str hash = hashed(STR("correct horse"));
 	assert_true(str_starts(hash, STR("$argon2id$v=19$m=19456,t=2,p=1$")));
 	assert_int_equal(strlen(hash.ptr), hash.len);
@@ -84,17 +73,15 @@ static int64_t fastest_us(struct str hash)
 	return best;
 }
 
-static void who_has_no_password_is_refused_after_as_much_work(void **state)
+TEST(who_has_no_password_is_refused_after_as_much_work)
 {
-	(void)state;
 	int64_t with = fastest_us(hashed(STR("correct horse"))), without = fastest_us(STR_NULL);
 	assert_true(without > with / 3);
 	assert_true(without < with * 3);
 }
 
-static void what_is_no_hash_matches_nothing(void **state)
+TEST(what_is_no_hash_matches_nothing)
 {
-	(void)state;
 	char long_text[300];
 	memset(long_text, '$', sizeof(long_text));
 	assert_int_equal(password_verify(STR(""), STR("")), ERR_INVALID);
@@ -103,9 +90,8 @@ static void what_is_no_hash_matches_nothing(void **state)
 	assert_int_equal(password_verify(str_n(long_text, sizeof(long_text)), STR("x")), ERR_INVALID);
 }
 
-static void a_password_has_a_length_within_bounds(void **state)
+TEST(a_password_has_a_length_within_bounds)
 {
-	(void)state;
 	char text[PASSWORD_BYTES_MAX + 1];
 	struct err e;
 	memset(text, 'x', sizeof(text));
@@ -120,18 +106,7 @@ static void a_password_has_a_length_within_bounds(void **state)
 	assert_int_equal(password_check(STR(""), LINK_PASSWORD_BYTES_MIN, &e), ERR_INVALID);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, stop)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(a_password_is_known_again_and_no_other),
-	    TEST(the_same_password_is_kept_in_another_way_each_time),
-	    TEST(every_byte_of_a_long_password_counts),
-	    TEST(what_is_kept_is_argon2id_of_19_mib_and_two_passes),
-	    TEST(who_has_no_password_is_refused_after_as_much_work),
-	    TEST(what_is_no_hash_matches_nothing),
-	    TEST(a_password_has_a_length_within_bounds),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS(.teardown = stop);
 }

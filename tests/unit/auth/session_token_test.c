@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "auth/session_token.h"
+#include "lib/test.h"
 
 #include <sodium.h>
 
@@ -13,9 +7,8 @@ static const uint8_t secret[SESSION_SECRET_BYTES] = {1, 2, 3}, other_secret[SESS
 static const struct session_token sample = {
     .user = 0x1122334455667788, .generation = 7, .expires_ms = 1800000000000, .id = {9, 8, 7}};
 
-static void what_was_written_is_read(void **state)
+TEST(what_was_written_is_read)
 {
-	(void)state;
 	char text[SESSION_TEXT_BYTES];
 	struct session_token t;
 	session_token_write(secret, &sample, text);
@@ -27,9 +20,8 @@ static void what_was_written_is_read(void **state)
 	assert_false(session_token_read(other_secret, str_of(text), &t));
 }
 
-static void every_part_of_it_counts(void **state)
+TEST(every_part_of_it_counts)
 {
-	(void)state;
 	char text[SESSION_TEXT_BYTES], other[SESSION_TEXT_BYTES];
 	struct session_token changed[4] = {sample, sample, sample, sample};
 	changed[0].user++;
@@ -47,9 +39,8 @@ static void every_part_of_it_counts(void **state)
 	}
 }
 
-static void it_has_only_bytes_that_a_cookie_may_have(void **state)
+TEST(it_has_only_bytes_that_a_cookie_may_have)
 {
-	(void)state;
 	char text[SESSION_TEXT_BYTES];
 	struct session_token t = sample;
 	for (int i = 0; i < 100; i++) {
@@ -61,9 +52,8 @@ static void it_has_only_bytes_that_a_cookie_may_have(void **state)
 	}
 }
 
-static void with_any_character_changed_added_or_taken_away_it_is_none(void **state)
+TEST(with_any_character_changed_added_or_removed_it_is_invalid)
 {
-	(void)state;
 	static const char alphabet[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+/ ";
 	char text[SESSION_TEXT_BYTES];
 	struct session_token t;
@@ -85,9 +75,8 @@ static void with_any_character_changed_added_or_taken_away_it_is_none(void **sta
 	assert_false(session_token_read(secret, STR_NULL, &t));
 }
 
-static void the_token_against_forgery_is_the_sessions_and_the_secrets(void **state)
+TEST(the_token_against_forgery_is_the_sessions_and_the_secrets)
 {
-	(void)state;
 	static const uint8_t one[SESSION_ID_BYTES] = {1}, two[SESSION_ID_BYTES] = {2};
 	char text[CSRF_TEXT_BYTES], again[CSRF_TEXT_BYTES], other[CSRF_TEXT_BYTES], foreign[CSRF_TEXT_BYTES];
 	session_token_csrf(secret, one, text);
@@ -102,12 +91,5 @@ static void the_token_against_forgery_is_the_sessions_and_the_secrets(void **sta
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_was_written_is_read),
-	    cmocka_unit_test(every_part_of_it_counts),
-	    cmocka_unit_test(it_has_only_bytes_that_a_cookie_may_have),
-	    cmocka_unit_test(with_any_character_changed_added_or_taken_away_it_is_none),
-	    cmocka_unit_test(the_token_against_forgery_is_the_sessions_and_the_secrets),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS();
 }

@@ -1,16 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "auth/throttle.h"
+#include "lib/test.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 /* A name is a hash: its low bits choose the set, its high ones are the tag. */
 #define NAME(set, tag) ((uint64_t)(tag) << 44 | (set))
@@ -24,14 +15,12 @@ static struct throttle *throttle;
 
 static int setup(void **state)
 {
-	(void)state;
 	throttle = throttle_new();
 	return throttle ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	throttle_free(throttle);
 	return 0;
 }
@@ -55,9 +44,8 @@ static unsigned take_all(uint64_t name, int64_t now_ms)
 	return taken;
 }
 
-static void a_period_allows_exactly_its_number(void **state)
+TEST(a_period_allows_exactly_its_number)
 {
-	(void)state;
 	struct meter_reading r;
 	uint64_t name = NAME(7, 99);
 	assert_false(throttle_is_spent(throttle, name, &five, start_ms, &r));
@@ -77,9 +65,8 @@ static void a_period_allows_exactly_its_number(void **state)
 	assert_true(take(NAME(7, 98), start_ms)); /* others are not concerned */
 }
 
-static void a_period_ends_when_it_was_said(void **state)
+TEST(a_period_ends_when_it_was_said)
 {
-	(void)state;
 	struct meter_reading r;
 	uint64_t name = NAME(7, 99);
 	for (int64_t first_ms = start_ms; first_ms < start_ms + 130; first_ms += 13) {
@@ -97,9 +84,8 @@ static void a_period_ends_when_it_was_said(void **state)
 	}
 }
 
-static void without_a_bound_nothing_is_kept(void **state)
+TEST(without_a_bound_nothing_is_kept)
 {
-	(void)state;
 	static const struct throttle_rule none = {.max = 0, .period_ms = 60000};
 	struct meter_reading r = {.limit = 9};
 	for (int i = 0; i < 1000; i++)
@@ -111,9 +97,8 @@ static void without_a_bound_nothing_is_kept(void **state)
 	assert_int_equal(take_all(NAME(1, 1), start_ms), 5);
 }
 
-static void a_bound_that_is_too_large_is_the_largest(void **state)
+TEST(a_bound_that_is_too_large_is_the_largest)
 {
-	(void)state;
 	static const struct throttle_rule large = {.max = UINT32_MAX, .period_ms = UINT32_MAX};
 	struct meter_reading r;
 	for (unsigned i = 0; i < THROTTLE_MAX; i++)
@@ -125,9 +110,8 @@ static void a_bound_that_is_too_large_is_the_largest(void **state)
 	assert_true(throttle_take(throttle, NAME(1, 1), &large, start_ms + THROTTLE_PERIOD_MS_MAX, &r));
 }
 
-static void a_very_short_period_is_a_sixteenth_of_a_second(void **state)
+TEST(a_very_short_period_is_a_sixteenth_of_a_second)
 {
-	(void)state;
 	static const struct throttle_rule quick = {.max = 1, .period_ms = 1};
 	struct meter_reading r;
 	assert_true(throttle_take(throttle, NAME(1, 1), &quick, start_ms, &r));
@@ -136,9 +120,8 @@ static void a_very_short_period_is_a_sixteenth_of_a_second(void **state)
 	assert_true(throttle_take(throttle, NAME(1, 1), &quick, start_ms + 63, NULL));
 }
 
-static void a_refund_gives_one_back_within_the_period(void **state)
+TEST(a_refund_gives_one_back_within_the_period)
 {
-	(void)state;
 	uint64_t name = NAME(7, 99);
 	throttle_refund(throttle, name, &five, start_ms); /* there is nothing to give back */
 	assert_int_equal(take_all(name, start_ms), 5);
@@ -153,9 +136,8 @@ static void a_refund_gives_one_back_within_the_period(void **state)
 	assert_int_equal(take_all(name, start_ms + 60002), 5);
 }
 
-static void it_is_known_whether_anybody_is_spent(void **state)
+TEST(it_is_known_whether_anybody_is_spent)
 {
-	(void)state;
 	struct meter_reading r;
 	assert_false(throttle_any_spent(throttle, start_ms));
 	for (int i = 0; i < 4; i++)
@@ -170,9 +152,8 @@ static void it_is_known_whether_anybody_is_spent(void **state)
 	assert_false(throttle_any_spent(throttle, start_ms + 90000));
 }
 
-static void a_lowered_bound_is_noticed(void **state)
+TEST(a_lowered_bound_is_noticed)
 {
-	(void)state;
 	static const struct throttle_rule two = {.max = 2, .period_ms = 60000};
 	for (int i = 0; i < 3; i++)
 		assert_true(take(NAME(7, 99), start_ms));
@@ -182,9 +163,8 @@ static void a_lowered_bound_is_noticed(void **state)
 	assert_true(throttle_any_spent(throttle, start_ms));
 }
 
-static void a_full_set_gives_up_what_is_over_first(void **state)
+TEST(a_full_set_gives_up_what_is_over_first)
 {
-	(void)state;
 	for (unsigned tag = 1; tag <= WAYS; tag++)
 		take(NAME(3, tag), start_ms + tag * 10000);
 	take_all(NAME(3, 1), start_ms + 10000); /* it has the most tries, but ends first */
@@ -195,9 +175,8 @@ static void a_full_set_gives_up_what_is_over_first(void **state)
 	assert_int_equal(take_all(NAME(3, 50), now_ms), 4);
 }
 
-static void a_full_set_gives_up_who_has_tried_least(void **state)
+TEST(a_full_set_gives_up_who_has_tried_least)
 {
-	(void)state;
 	static const unsigned counts[WAYS] = {4, 2, 5, 3};
 	for (unsigned i = 0; i < WAYS; i++)
 		for (unsigned k = 0; k < counts[i]; k++)
@@ -211,9 +190,8 @@ static void a_full_set_gives_up_who_has_tried_least(void **state)
 	assert_int_equal(take_all(NAME(3, 2), start_ms + 2000), 5); /* was washed out */
 }
 
-static void of_as_many_tries_the_one_that_ends_first_goes(void **state)
+TEST(of_as_many_tries_the_one_that_ends_first_goes)
 {
-	(void)state;
 	static const unsigned order[WAYS] = {3, 1, 4, 2};
 	for (unsigned i = 0; i < WAYS; i++)
 		assert_true(take(NAME(3, 1 + i), start_ms + order[i] * 1000));
@@ -224,9 +202,8 @@ static void of_as_many_tries_the_one_that_ends_first_goes(void **state)
 	assert_int_equal(take_all(NAME(3, 50), start_ms + 5000), 4);
 }
 
-static void kinds_and_bytes_make_names(void **state)
+TEST(kinds_and_bytes_make_names)
 {
-	(void)state;
 	struct throttle *other = throttle_new();
 	uint64_t name = throttle_key(throttle, 1, "abc", 3);
 	assert_int_equal(throttle_key(throttle, 1, "abc", 3), name);
@@ -237,9 +214,8 @@ static void kinds_and_bytes_make_names(void **state)
 	throttle_free(other);
 }
 
-static void a_clock_that_is_a_little_behind_counts_in_the_same_period(void **state)
+TEST(a_clock_that_is_a_little_behind_counts_in_the_same_period)
 {
-	(void)state;
 	assert_true(take(NAME(7, 99), start_ms));
 	assert_true(take(NAME(7, 99), start_ms - 300));
 	assert_true(take(NAME(7, 99), start_ms + 200));
@@ -248,9 +224,8 @@ static void a_clock_that_is_a_little_behind_counts_in_the_same_period(void **sta
 }
 
 /* The period begins just before the bits of its time wrap around, and ends after. */
-static void a_period_is_exact_where_the_time_wraps_around(void **state)
+TEST(a_period_is_exact_where_the_time_wraps_around)
 {
-	(void)state;
 	int64_t wrap_ms = 60 * WRAP_MS;
 	for (int64_t before_ms = 1; before_ms < 60000; before_ms += 777) {
 		uint64_t name = NAME(before_ms, 5);
@@ -269,9 +244,8 @@ static void assert_forgotten(int64_t now_ms)
 	throttle_refund(throttle, NAME(7, 99), &five, now_ms);
 }
 
-static void what_is_over_never_comes_back(void **state)
+TEST(what_is_over_never_comes_back)
 {
-	(void)state;
 	for (int64_t later = 1; later <= 8; later++) {
 		assert_int_equal(take_all(NAME(7, 99), start_ms), 5);
 		/* nobody has asked for anything since; half a turn of the bits, a whole one, and on */
@@ -284,9 +258,8 @@ static void what_is_over_never_comes_back(void **state)
 	}
 }
 
-static void what_is_over_never_comes_back_while_others_try(void **state)
+TEST(what_is_over_never_comes_back_while_others_try)
 {
-	(void)state;
 	assert_int_equal(take_all(NAME(7, 99), start_ms), 5);
 	int64_t now_ms = start_ms;
 	for (unsigned i = 0; now_ms < start_ms + 3 * WRAP_MS; i++) {
@@ -299,9 +272,8 @@ static void what_is_over_never_comes_back_while_others_try(void **state)
 	assert_int_equal(take_all(NAME(7, 99), start_ms + 3 * WRAP_MS), 5);
 }
 
-static void a_period_is_exact_when_the_table_is_scrubbed_in_it(void **state)
+TEST(a_period_is_exact_when_the_table_is_scrubbed_in_it)
 {
-	(void)state;
 	int64_t now_ms = start_ms;
 	for (unsigned i = 0; i < 2000; i++) {
 		uint64_t name = NAME(i, 7);
@@ -314,9 +286,8 @@ static void a_period_is_exact_when_the_table_is_scrubbed_in_it(void **state)
 }
 
 /* Its bits are all 0, and so are those of the time when its period ends. */
-static void a_name_of_zeros_is_a_name(void **state)
+TEST(a_name_of_zeros_is_a_name)
 {
-	(void)state;
 	assert_int_equal(take_all(0, 60 * WRAP_MS - five.period_ms), 5);
 	assert_true(is_spent(0, 60 * WRAP_MS - 1));
 	assert_false(is_spent(0, 60 * WRAP_MS));
@@ -357,9 +328,8 @@ static void *try_in_rounds(void *arg)
 	return taken;
 }
 
-static void threads_that_try_one_name_get_exactly_its_number(void **state)
+TEST(threads_that_try_one_name_get_exactly_its_number)
 {
-	(void)state;
 	pthread_t threads[2];
 	static const bool frees[2] = {true, false};
 	void *taken[2];
@@ -374,30 +344,4 @@ static void threads_that_try_one_name_get_exactly_its_number(void **state)
 	free(taken[1]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_period_allows_exactly_its_number),
-	    TEST(a_period_ends_when_it_was_said),
-	    TEST(without_a_bound_nothing_is_kept),
-	    TEST(a_bound_that_is_too_large_is_the_largest),
-	    TEST(a_very_short_period_is_a_sixteenth_of_a_second),
-	    TEST(a_refund_gives_one_back_within_the_period),
-	    TEST(it_is_known_whether_anybody_is_spent),
-	    TEST(a_lowered_bound_is_noticed),
-	    TEST(a_full_set_gives_up_what_is_over_first),
-	    TEST(a_full_set_gives_up_who_has_tried_least),
-	    TEST(of_as_many_tries_the_one_that_ends_first_goes),
-	    TEST(kinds_and_bytes_make_names),
-	    TEST(a_clock_that_is_a_little_behind_counts_in_the_same_period),
-	    TEST(a_period_is_exact_where_the_time_wraps_around),
-	    TEST(what_is_over_never_comes_back),
-	    TEST(what_is_over_never_comes_back_while_others_try),
-	    TEST(a_period_is_exact_when_the_table_is_scrubbed_in_it),
-	    TEST(a_name_of_zeros_is_a_name),
-	    TEST(threads_that_try_one_name_get_exactly_its_number),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

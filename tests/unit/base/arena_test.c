@@ -1,17 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/arena.h"
+#include "lib/test.h"
 
-#include <stdlib.h>
-
-static void allocations_are_aligned_and_do_not_overlap(void **state)
+TEST(allocations_are_aligned_and_do_not_overlap)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	char *blocks[200];
 	for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
@@ -27,9 +18,8 @@ static void allocations_are_aligned_and_do_not_overlap(void **state)
 	}
 }
 
-static void a_block_larger_than_a_chunk_gets_its_own(void **state)
+TEST(a_block_larger_than_a_chunk_gets_its_own)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	char *small = arena_alloc(&a, 100);
 	char *large = arena_alloc(&a, 1000000);
@@ -40,9 +30,8 @@ static void a_block_larger_than_a_chunk_gets_its_own(void **state)
 	assert_int_equal(small[99], 1);
 }
 
-static void zalloc_clears_memory_that_was_used_before(void **state)
+TEST(zalloc_clears_memory_that_was_used_before)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	memset(arena_alloc(&a, 512), 0xff, 512);
 	arena_release(&a);
@@ -51,9 +40,8 @@ static void zalloc_clears_memory_that_was_used_before(void **state)
 		assert_int_equal(p[i], 0);
 }
 
-static void release_of_an_unused_arena_does_nothing(void **state)
+TEST(release_of_an_unused_arena_does_nothing)
 {
-	(void)state;
 	struct arena a = {0};
 	arena_release(&a);
 	arena_release(&a);
@@ -61,9 +49,8 @@ static void release_of_an_unused_arena_does_nothing(void **state)
 	assert_null(a.first);
 }
 
-static void an_absurd_size_is_refused_and_the_arena_stays_usable(void **state)
+TEST(an_absurd_size_is_refused_and_the_arena_stays_usable)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	volatile size_t absurd = SIZE_MAX;
 	assert_null(arena_alloc(&a, absurd));
@@ -72,9 +59,8 @@ static void an_absurd_size_is_refused_and_the_arena_stays_usable(void **state)
 	assert_non_null(arena_alloc(&a, 1));
 }
 
-static void strings_are_copied_and_end_in_nul(void **state)
+TEST(strings_are_copied_and_end_in_nul)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	char source[] = "key and more";
 	struct str copy = arena_str(&a, str_n(source, 3));
@@ -88,9 +74,8 @@ static void strings_are_copied_and_end_in_nul(void **state)
 	assert_null(arena_str(&a, STR_NULL).ptr);
 }
 
-static void printf_formats_text_of_any_length(void **state)
+TEST(printf_formats_text_of_any_length)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct str s = arena_printf(&a, "%s-%d", "n", 42);
 	assert_string_equal(s.ptr, "n-42");
@@ -101,16 +86,4 @@ static void printf_formats_text_of_any_length(void **state)
 	assert_int_equal(s.ptr[9000], '\0');
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(allocations_are_aligned_and_do_not_overlap),
-	    cmocka_unit_test(a_block_larger_than_a_chunk_gets_its_own),
-	    cmocka_unit_test(zalloc_clears_memory_that_was_used_before),
-	    cmocka_unit_test(release_of_an_unused_arena_does_nothing),
-	    cmocka_unit_test(an_absurd_size_is_refused_and_the_arena_stays_usable),
-	    cmocka_unit_test(strings_are_copied_and_end_in_nul),
-	    cmocka_unit_test(printf_formats_text_of_any_length),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
+#include "lib/test.h"
 
 /* The sanitizers take a huge request for a bug of the caller; here it is the way to run out of memory. */
 const char *__asan_default_options(void);
@@ -20,9 +14,8 @@ const char *__tsan_default_options(void)
 	return "allocator_may_return_null=1";
 }
 
-static void appends_follow_each_other(void **state)
+TEST(appends_follow_each_other)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	buf_str(&b, STR("ab"));
 	buf_char(&b, 'c');
@@ -32,9 +25,8 @@ static void appends_follow_each_other(void **state)
 	assert_false(b.failed);
 }
 
-static void growing_keeps_what_is_there(void **state)
+TEST(growing_keeps_what_is_there)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	for (unsigned i = 0; i < 100000; i++)
 		buf_char(&b, (char)(i % 251));
@@ -43,9 +35,8 @@ static void growing_keeps_what_is_there(void **state)
 		assert_int_equal((unsigned char)b.data[i], i % 251);
 }
 
-static void reserve_makes_room_without_moving_the_end(void **state)
+TEST(reserve_makes_room_without_moving_the_end)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	buf_str(&b, STR("x"));
 	char *room = buf_reserve(&b, 1000);
@@ -57,16 +48,14 @@ static void reserve_makes_room_without_moving_the_end(void **state)
 	assert_int_equal(b.data[1000], 'y');
 }
 
-static void reserving_nothing_in_an_empty_buffer_still_gives_a_pointer(void **state)
+TEST(reserving_nothing_in_an_empty_buffer_still_gives_a_pointer)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	assert_non_null(buf_reserve(&b, 0));
 }
 
-static void empty_appends_take_a_null_pointer(void **state)
+TEST(empty_appends_take_a_null_pointer)
 {
-	(void)state;
 	struct buf b = {0};
 	buf_append(&b, NULL, 0);
 	buf_str(&b, STR_NULL);
@@ -74,9 +63,8 @@ static void empty_appends_take_a_null_pointer(void **state)
 	assert_int_equal(b.len, 0);
 }
 
-static void failure_is_sticky_and_keeps_the_bytes(void **state)
+TEST(failure_is_sticky_and_keeps_the_bytes)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	volatile size_t absurd = SIZE_MAX / 2;
 	buf_str(&b, STR("kept"));
@@ -88,9 +76,8 @@ static void failure_is_sticky_and_keeps_the_bytes(void **state)
 	assert_true(str_eq(buf_view(&b), STR("kept")));
 }
 
-static void a_length_that_overflows_is_a_failure(void **state)
+TEST(a_length_that_overflows_is_a_failure)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	volatile size_t absurd = SIZE_MAX;
 	buf_char(&b, 'x');
@@ -98,9 +85,8 @@ static void a_length_that_overflows_is_a_failure(void **state)
 	assert_true(b.failed);
 }
 
-static void consume_drops_from_the_front(void **state)
+TEST(consume_drops_from_the_front)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf b = {0};
 	buf_str(&b, STR("hello world"));
 	buf_consume(&b, 6);
@@ -113,9 +99,8 @@ static void consume_drops_from_the_front(void **state)
 	assert_true(str_eq(buf_view(&b), STR("again")));
 }
 
-static void release_leaves_an_empty_buffer_that_works(void **state)
+TEST(release_leaves_an_empty_buffer_that_works)
 {
-	(void)state;
 	struct buf b = {0};
 	volatile size_t absurd = SIZE_MAX / 2;
 	buf_str(&b, STR("x"));
@@ -127,18 +112,4 @@ static void release_leaves_an_empty_buffer_that_works(void **state)
 	buf_release(&b);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(appends_follow_each_other),
-	    cmocka_unit_test(growing_keeps_what_is_there),
-	    cmocka_unit_test(reserve_makes_room_without_moving_the_end),
-	    cmocka_unit_test(reserving_nothing_in_an_empty_buffer_still_gives_a_pointer),
-	    cmocka_unit_test(empty_appends_take_a_null_pointer),
-	    cmocka_unit_test(failure_is_sticky_and_keeps_the_bytes),
-	    cmocka_unit_test(a_length_that_overflows_is_a_failure),
-	    cmocka_unit_test(consume_drops_from_the_front),
-	    cmocka_unit_test(release_leaves_an_empty_buffer_that_works),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

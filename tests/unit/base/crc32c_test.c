@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/crc32c.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "lib/test.h"
 
 enum { BYTES = 300, ALIGNMENTS = 16 };
 
@@ -22,9 +13,8 @@ static uint8_t *pattern(size_t len)
 }
 
 /* From RFC 3720, appendix B.4, and the usual check word. */
-static void known_texts_have_their_known_sums(void **state)
+TEST(known_texts_have_their_known_sums)
 {
-	(void)state;
 	uint8_t data[32] = {0};
 	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
 	assert_int_equal(crc32c(0, "", 0), 0);
@@ -39,9 +29,8 @@ static void known_texts_have_their_known_sums(void **state)
 	assert_int_equal(crc32c(0, data, sizeof(data)), 0x113fdb5c);
 }
 
-static void both_ways_agree_for_every_length_and_alignment(void **state)
+TEST(both_ways_agree_for_every_length_and_alignment)
 {
-	(void)state;
 	assert_int_equal(crc32c_portable(0, "123456789", 9), 0xe3069283);
 	for (size_t shift = 0; shift < ALIGNMENTS; shift++) {
 		for (size_t len = 0; len <= BYTES; len++) {
@@ -54,9 +43,8 @@ static void both_ways_agree_for_every_length_and_alignment(void **state)
 	}
 }
 
-static void a_sum_can_be_continued_at_any_place(void **state)
+TEST(a_sum_can_be_continued_at_any_place)
 {
-	(void)state;
 	uint8_t *data = pattern(BYTES);
 	uint32_t whole = crc32c(0, data, BYTES);
 	for (size_t cut = 0; cut <= BYTES; cut++) {
@@ -68,9 +56,8 @@ static void a_sum_can_be_continued_at_any_place(void **state)
 	free(data);
 }
 
-static void every_flipped_bit_changes_the_sum(void **state)
+TEST(every_flipped_bit_changes_the_sum)
 {
-	(void)state;
 	uint8_t *data = pattern(BYTES);
 	uint32_t whole = crc32c(0, data, BYTES);
 	for (size_t bit = 0; bit < 8 * BYTES; bit++) {
@@ -81,13 +68,4 @@ static void every_flipped_bit_changes_the_sum(void **state)
 	free(data);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(known_texts_have_their_known_sums),
-	    cmocka_unit_test(both_ways_agree_for_every_length_and_alignment),
-	    cmocka_unit_test(a_sum_can_be_continued_at_any_place),
-	    cmocka_unit_test(every_flipped_bit_changes_the_sum),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,40 +1,28 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/err.h"
+#include "lib/test.h"
 
-#include <string.h>
-
-static void set_fills_the_sentence_and_returns_the_code(void **state)
+TEST(set_fills_the_sentence_and_returns_the_code)
 {
-	(void)state;
 	struct err e;
 	assert_int_equal(err_set(&e, ERR_LIMIT, "at most %d, not %s", 3, "four"), ERR_LIMIT);
 	assert_string_equal(e.text, "at most 3, not four");
 }
 
-static void set_without_a_place_for_the_sentence_still_returns_the_code(void **state)
+TEST(set_without_a_place_for_the_sentence_still_returns_the_code)
 {
-	(void)state;
 	assert_int_equal(err_set(NULL, ERR_BUSY, "%s", "nobody reads this"), ERR_BUSY);
 }
 
-static void a_sentence_too_long_is_cut_and_ends_in_nul(void **state)
+TEST(a_sentence_too_long_is_cut_and_ends_in_nul)
 {
-	(void)state;
 	struct err e;
 	memset(&e, 'x', sizeof(e));
 	err_set(&e, ERR_INVALID, "%0600d", 1);
 	assert_int_equal(strlen(e.text), sizeof(e.text) - 1);
 }
 
-static void every_code_has_its_own_name(void **state)
+TEST(every_code_has_its_own_name)
 {
-	(void)state;
 	assert_string_equal(err_name(0), "ok");
 	assert_string_equal(err_name(ERR_NOT_FOUND), "not-found");
 	assert_string_equal(err_name(ERR_UNCERTAIN), "uncertain");
@@ -47,13 +35,4 @@ static void every_code_has_its_own_name(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(set_fills_the_sentence_and_returns_the_code),
-	    cmocka_unit_test(set_without_a_place_for_the_sentence_still_returns_the_code),
-	    cmocka_unit_test(a_sentence_too_long_is_cut_and_ends_in_nul),
-	    cmocka_unit_test(every_code_has_its_own_name),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

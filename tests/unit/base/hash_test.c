@@ -1,36 +1,24 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/hash.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 static const uint64_t seed = 0x0123456789abcdefULL;
 
-static void the_same_bytes_and_seed_give_the_same_hash(void **state)
+TEST(the_same_bytes_and_seed_give_the_same_hash)
 {
-	(void)state;
 	char unaligned[32] = "xhello, short links";
 	assert_true(hash_str(STR("hello, short links"), seed) == hash_bytes(unaligned + 1, 18, seed));
 	assert_true(hash_u64(42, seed) == hash_u64(42, seed));
 	assert_true(hash_bytes(NULL, 0, seed) == hash_str(STR(""), seed));
 }
 
-static void another_seed_gives_another_hash(void **state)
+TEST(another_seed_gives_another_hash)
 {
-	(void)state;
 	assert_true(hash_str(STR("abcdefg"), seed) != hash_str(STR("abcdefg"), seed + 1));
 	assert_true(hash_u64(42, seed) != hash_u64(42, seed + 1));
 }
 
-static void trailing_zero_bytes_count(void **state)
+TEST(trailing_zero_bytes_count)
 {
-	(void)state;
 	static const char zeros[64];
 	for (size_t a = 0; a < sizeof(zeros); a++) {
 		for (size_t b = 0; b < a; b++)
@@ -38,9 +26,8 @@ static void trailing_zero_bytes_count(void **state)
 	}
 }
 
-static void every_flipped_bit_changes_about_half_of_the_hash(void **state)
+TEST(every_flipped_bit_changes_about_half_of_the_hash)
 {
-	(void)state;
 	unsigned char data[24];
 	for (size_t len = 1; len <= sizeof(data); len++) {
 		for (size_t i = 0; i < len; i++)
@@ -77,9 +64,8 @@ static void assert_spread(uint64_t *hashes)
 		assert_true(hashes[i] != hashes[i - 1]);
 }
 
-static void similar_inputs_spread_evenly_and_do_not_collide(void **state)
+TEST(similar_inputs_spread_evenly_and_do_not_collide)
 {
-	(void)state;
 	uint64_t *hashes = calloc(MANY, sizeof(*hashes));
 	assert_non_null(hashes);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -94,14 +80,4 @@ static void similar_inputs_spread_evenly_and_do_not_collide(void **state)
 	free(hashes);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_same_bytes_and_seed_give_the_same_hash),
-	    cmocka_unit_test(another_seed_gives_another_hash),
-	    cmocka_unit_test(trailing_zero_bytes_count),
-	    cmocka_unit_test(every_flipped_bit_changes_about_half_of_the_hash),
-	    cmocka_unit_test(similar_inputs_spread_evenly_and_do_not_collide),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

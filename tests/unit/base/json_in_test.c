@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/json_in.h"
+#include "lib/test.h"
 
 #include <jansson.h>
 
@@ -88,9 +82,8 @@ static const char *const bad[] = {
     "\"a\":1",
 };
 
-static void what_is_json_is_taken_and_nothing_else(void **state)
+TEST(what_is_json_is_taken_and_nothing_else)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
 		if (!is_json(str_of(good[i])))
 			fail_msg("refused: %s", good[i]);
@@ -102,9 +95,8 @@ static void what_is_json_is_taken_and_nothing_else(void **state)
 }
 
 /* Every text that differs from a good one in one byte: jansson is the judge. */
-static void it_agrees_with_jansson_about_texts_with_one_wrong_byte(void **state)
+TEST(it_agrees_with_jansson_about_texts_with_one_wrong_byte)
 {
-	(void)state;
 	size_t tried = 0;
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
 		char text[64];
@@ -127,18 +119,16 @@ static void it_agrees_with_jansson_about_texts_with_one_wrong_byte(void **state)
 	assert_true(tried > 30000);
 }
 
-static void texts_that_are_cut_are_refused(void **state)
+TEST(texts_that_are_cut_are_refused)
 {
-	(void)state;
 	const char *text = "{\"a\":{\"b\":[1,\"x\\u00e9y\",null]},\"c\":true}";
 	for (size_t len = 0; len < strlen(text); len++)
 		assert_false(is_json(str_n(text, len)));
 	assert_true(is_json(str_of(text)));
 }
 
-static void nesting_has_a_bound(void **state)
+TEST(nesting_has_a_bound)
 {
-	(void)state;
 	char text[2 * JSON_IN_DEPTH_MAX + 2];
 	memset(text, '[', JSON_IN_DEPTH_MAX);
 	memset(text + JSON_IN_DEPTH_MAX, ']', JSON_IN_DEPTH_MAX);
@@ -148,9 +138,8 @@ static void nesting_has_a_bound(void **state)
 	assert_false(is_json(str_n(text, 2 * JSON_IN_DEPTH_MAX + 2)));
 }
 
-static void members_come_one_by_one(void **state)
+TEST(members_come_one_by_one)
 {
-	(void)state;
 	struct json_in in = json_in_begin(STR(" { \"id\" : \"x\" , \"n\":42,\"rest\":[1,{}] } "));
 	bool first = true, whole;
 	char scratch[8];
@@ -175,9 +164,8 @@ static void members_come_one_by_one(void **state)
 	assert_null(in.wrong);
 }
 
-static void escapes_are_decoded_and_long_strings_are_cut(void **state)
+TEST(escapes_are_decoded_and_long_strings_are_cut)
 {
-	(void)state;
 	struct {
 		const char *text, *value;
 		bool whole;
@@ -202,9 +190,8 @@ static void escapes_are_decoded_and_long_strings_are_cut(void **state)
 	}
 }
 
-static void integers_are_told_from_other_numbers(void **state)
+TEST(integers_are_told_from_other_numbers)
 {
-	(void)state;
 	struct {
 		const char *text;
 		enum json_in_kind kind;
@@ -227,9 +214,8 @@ static void integers_are_told_from_other_numbers(void **state)
 	}
 }
 
-static void the_first_error_sticks(void **state)
+TEST(the_first_error_sticks)
 {
-	(void)state;
 	struct json_in in = json_in_begin(STR("[1 2]"));
 	assert_false(json_in_skip(&in));
 	const char *wrong = in.wrong;
@@ -240,17 +226,4 @@ static void the_first_error_sticks(void **state)
 	assert_ptr_equal(in.wrong, wrong);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_json_is_taken_and_nothing_else),
-	    cmocka_unit_test(it_agrees_with_jansson_about_texts_with_one_wrong_byte),
-	    cmocka_unit_test(texts_that_are_cut_are_refused),
-	    cmocka_unit_test(nesting_has_a_bound),
-	    cmocka_unit_test(members_come_one_by_one),
-	    cmocka_unit_test(escapes_are_decoded_and_long_strings_are_cut),
-	    cmocka_unit_test(integers_are_told_from_other_numbers),
-	    cmocka_unit_test(the_first_error_sticks),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/json_out.h"
+#include "lib/test.h"
 
 static void expect(struct str in, const char *out)
 {
@@ -16,25 +10,22 @@ static void expect(struct str in, const char *out)
 	buf_release(&b);
 }
 
-static void plain_text_stands_as_it_is(void **state)
+TEST(plain_text_stands_as_it_is)
 {
-	(void)state;
 	expect(STR(""), "\"\"");
 	expect(STR("hello, world/"), "\"hello, world/\"");
 	expect(STR("\xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80"), "\"\xc3\xbc \xe2\x82\xac \xf0\x9f\x98\x80\"");
 }
 
-static void what_json_cannot_hold_is_escaped(void **state)
+TEST(what_json_cannot_hold_is_escaped)
 {
-	(void)state;
 	expect(STR("a\"b\\c"), "\"a\\\"b\\\\c\"");
 	expect(STR("\n\r\t\x01\x1f\x7f"), "\"\\n\\r\\t\\u0001\\u001f\\u007f\"");
 	expect(STR("a\0b"), "\"a\\u0000b\"");
 }
 
-static void bytes_that_are_not_utf8_are_replaced(void **state)
+TEST(bytes_that_are_not_utf8_are_replaced)
 {
-	(void)state;
 	expect(STR("\xff"), "\"\xef\xbf\xbd\"");
 	expect(STR("a\xc3"), "\"a\xef\xbf\xbd\"");
 	expect(STR("\xc0\xaf"), "\"\xef\xbf\xbd\xef\xbf\xbd\"");                 /* overlong */
@@ -43,9 +34,8 @@ static void bytes_that_are_not_utf8_are_replaced(void **state)
 	expect(STR("\xe2\x82z"), "\"\xef\xbf\xbd\xef\xbf\xbdz\"");
 }
 
-static void absent_strings_and_times_are_null(void **state)
+TEST(absent_strings_and_times_are_null)
 {
-	(void)state;
 	struct buf b = {0};
 	json_out_str_or_null(&b, STR_NULL);
 	json_out_str_or_null(&b, STR(""));
@@ -56,13 +46,4 @@ static void absent_strings_and_times_are_null(void **state)
 	buf_release(&b);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(plain_text_stands_as_it_is),
-	    cmocka_unit_test(what_json_cannot_hold_is_escaped),
-	    cmocka_unit_test(bytes_that_are_not_utf8_are_replaced),
-	    cmocka_unit_test(absent_strings_and_times_are_null),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

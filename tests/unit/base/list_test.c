@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/list.h"
+#include "lib/test.h"
 
 struct item {
 	int number;
@@ -18,9 +12,8 @@ static int pop_number(struct list *head)
 	return node ? container_of(node, struct item, node)->number : -1;
 }
 
-static void items_come_out_in_the_order_they_went_in(void **state)
+TEST(items_come_out_in_the_order_they_went_in)
 {
-	(void)state;
 	struct list head;
 	struct item items[3] = {{.number = 1}, {.number = 2}, {.number = 3}};
 	list_init(&head);
@@ -35,9 +28,8 @@ static void items_come_out_in_the_order_they_went_in(void **state)
 	assert_true(list_empty(&head));
 }
 
-static void an_item_may_leave_from_the_middle_and_twice(void **state)
+TEST(an_item_may_leave_from_the_middle_and_twice)
 {
-	(void)state;
 	struct list head;
 	struct item items[3] = {{.number = 1}, {.number = 2}, {.number = 3}};
 	list_init(&head);
@@ -50,9 +42,8 @@ static void an_item_may_leave_from_the_middle_and_twice(void **state)
 	assert_int_equal(pop_number(&head), -1);
 }
 
-static void splice_moves_all_to_the_tail(void **state)
+TEST(splice_moves_all_to_the_tail)
 {
-	(void)state;
 	struct list to, from;
 	struct item items[4] = {{.number = 1}, {.number = 2}, {.number = 3}, {.number = 4}};
 	list_init(&to);
@@ -69,9 +60,8 @@ static void splice_moves_all_to_the_tail(void **state)
 	assert_int_equal(pop_number(&from), 4);
 }
 
-static void splice_from_or_into_an_empty_list_works(void **state)
+TEST(splice_from_or_into_an_empty_list_works)
 {
-	(void)state;
 	struct list to, from;
 	struct item item = {.number = 1};
 	list_init(&to);
@@ -84,13 +74,4 @@ static void splice_from_or_into_an_empty_list_works(void **state)
 	assert_true(list_empty(&to));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(items_come_out_in_the_order_they_went_in),
-	    cmocka_unit_test(an_item_may_leave_from_the_middle_and_twice),
-	    cmocka_unit_test(splice_moves_all_to_the_tail),
-	    cmocka_unit_test(splice_from_or_into_an_empty_list_works),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,17 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/pool.h"
+#include "lib/test.h"
 
-#include <string.h>
-
-static void objects_come_zeroed_the_first_time_and_aligned(void **state)
+TEST(objects_come_zeroed_the_first_time_and_aligned)
 {
-	(void)state;
 	struct pool p;
 	pool_init(&p, 100, 4);
 	unsigned char *object = pool_get(&p);
@@ -22,9 +13,8 @@ static void objects_come_zeroed_the_first_time_and_aligned(void **state)
 	pool_release(&p, NULL);
 }
 
-static void a_returned_object_is_handed_out_again_as_it_was_left(void **state)
+TEST(a_returned_object_is_handed_out_again_as_it_was_left)
 {
-	(void)state;
 	struct pool p;
 	pool_init(&p, 32, 4);
 	unsigned char *object = pool_get(&p);
@@ -38,9 +28,8 @@ static void a_returned_object_is_handed_out_again_as_it_was_left(void **state)
 	pool_release(&p, NULL);
 }
 
-static void beyond_its_bound_the_pool_says_no_until_one_is_back(void **state)
+TEST(beyond_its_bound_the_pool_says_no_until_one_is_back)
 {
-	(void)state;
 	struct pool p;
 	pool_init(&p, 8, 2);
 	void *a = pool_get(&p);
@@ -59,9 +48,8 @@ static void beyond_its_bound_the_pool_says_no_until_one_is_back(void **state)
 	pool_release(&p, NULL);
 }
 
-static void returning_null_is_fine(void **state)
+TEST(returning_null_is_fine)
 {
-	(void)state;
 	struct pool p;
 	pool_init(&p, 8, 2);
 	pool_put(&p, NULL);
@@ -76,9 +64,8 @@ static void count_release(void *object)
 	released += *(int *)object;
 }
 
-static void release_hands_every_kept_object_to_the_callback(void **state)
+TEST(release_hands_every_kept_object_to_the_callback)
 {
-	(void)state;
 	struct pool p;
 	pool_init(&p, sizeof(int), 8);
 	int *objects[3];
@@ -94,14 +81,4 @@ static void release_hands_every_kept_object_to_the_callback(void **state)
 	assert_null(p.free_list);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(objects_come_zeroed_the_first_time_and_aligned),
-	    cmocka_unit_test(a_returned_object_is_handed_out_again_as_it_was_left),
-	    cmocka_unit_test(beyond_its_bound_the_pool_says_no_until_one_is_back),
-	    cmocka_unit_test(returning_null_is_fine),
-	    cmocka_unit_test(release_hands_every_kept_object_to_the_callback),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/rfc3339.h"
-
-#include <stdio.h>
-#include <time.h>
+#include "lib/test.h"
 
 enum { MINUTE = 60000, DAY = 86400000 };
 
@@ -29,9 +20,8 @@ static void assert_formats(int64_t ms, const char *expected)
 	assert_ptr_equal(s.ptr, text);
 }
 
-static void known_instants_are_formatted(void **state)
+TEST(known_instants_are_formatted)
 {
-	(void)state;
 	assert_formats(0, "1970-01-01T00:00:00Z");
 	assert_formats(1, "1970-01-01T00:00:00.001Z");
 	assert_formats(951782400000, "2000-02-29T00:00:00Z");
@@ -39,17 +29,15 @@ static void known_instants_are_formatted(void **state)
 	assert_formats(253402300799999, "9999-12-31T23:59:59.999Z");
 }
 
-static void times_before_1970_are_formatted_too(void **state)
+TEST(times_before_1970_are_formatted_too)
 {
-	(void)state;
 	assert_formats(-1, "1969-12-31T23:59:59.999Z");
 	assert_formats(-DAY, "1969-12-31T00:00:00Z");
 	assert_formats(-2208988800000, "1900-01-01T00:00:00Z");
 }
 
-static void the_most_extreme_numbers_give_text_of_the_usual_length(void **state)
+TEST(the_most_extreme_numbers_give_text_of_the_usual_length)
 {
-	(void)state;
 	char text[RFC3339_BYTES], date[HTTP_DATE_BYTES];
 	static const int64_t extremes[] = {INT64_MIN, INT64_MIN + 1, INT64_MAX - 1, INT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(extremes); i++) {
@@ -58,9 +46,8 @@ static void the_most_extreme_numbers_give_text_of_the_usual_length(void **state)
 	}
 }
 
-static void every_day_agrees_with_the_c_library(void **state)
+TEST(every_day_agrees_with_the_c_library)
 {
-	(void)state;
 	for (int64_t day = -40000; day < 2932896;
 	     day += 13) { /* 1860 to 9999, in steps that meet all dates */
 		time_t t = (time_t)(day * 86400 + 3661);
@@ -78,17 +65,15 @@ static void every_day_agrees_with_the_c_library(void **state)
 	}
 }
 
-static void a_date_is_its_first_instant_in_utc(void **state)
+TEST(a_date_is_its_first_instant_in_utc)
 {
-	(void)state;
 	assert_int_equal(parsed("1970-01-01"), 0);
 	assert_int_equal(parsed("1970-01-02"), DAY);
 	assert_int_equal(parsed("2026-11-15"), parsed("2026-11-15T00:00:00Z"));
 }
 
-static void zones_are_taken_off(void **state)
+TEST(zones_are_taken_off)
 {
-	(void)state;
 	int64_t noon = parsed("2026-07-01T12:00:00Z");
 	assert_int_equal(parsed("2026-07-01T14:00:00+02:00"), noon);
 	assert_int_equal(parsed("2026-07-01T06:30:00-05:30"), noon);
@@ -98,9 +83,8 @@ static void zones_are_taken_off(void **state)
 	assert_int_equal(parsed("2026-07-01 12:00:00Z"), noon);
 }
 
-static void fractions_are_cut_to_milliseconds(void **state)
+TEST(fractions_are_cut_to_milliseconds)
 {
-	(void)state;
 	assert_int_equal(parsed("1970-01-01T00:00:00.5Z"), 500);
 	assert_int_equal(parsed("1970-01-01T00:00:00.05Z"), 50);
 	assert_int_equal(parsed("1970-01-01T00:00:00.123Z"), 123);
@@ -108,9 +92,8 @@ static void fractions_are_cut_to_milliseconds(void **state)
 	assert_int_equal(parsed("1970-01-01T00:00:01.001+00:00"), 1001);
 }
 
-static void leap_days_exist_in_leap_years_only(void **state)
+TEST(leap_days_exist_in_leap_years_only)
 {
-	(void)state;
 	int64_t ms;
 	assert_int_equal(parsed("2000-02-29") + DAY, parsed("2000-03-01"));
 	assert_int_equal(parsed("2024-02-29") + DAY, parsed("2024-03-01"));
@@ -122,9 +105,8 @@ static void leap_days_exist_in_leap_years_only(void **state)
 	assert_false(rfc3339_parse(STR("2024-02-30"), &ms));
 }
 
-static void every_month_ends_where_it_should(void **state)
+TEST(every_month_ends_where_it_should)
 {
-	(void)state;
 	static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 	for (int month = 1; month <= 12; month++) {
 		char text[32];
@@ -136,15 +118,13 @@ static void every_month_ends_where_it_should(void **state)
 	}
 }
 
-static void a_leap_second_counts_as_the_next_second(void **state)
+TEST(a_leap_second_counts_as_the_next_second)
 {
-	(void)state;
 	assert_int_equal(parsed("2016-12-31T23:59:60Z"), parsed("2017-01-01T00:00:00Z"));
 }
 
-static void the_last_instant_of_the_year_9999_is_the_last_one_taken(void **state)
+TEST(the_last_instant_of_the_year_9999_is_the_last_one_taken)
 {
-	(void)state;
 	int64_t ms;
 	assert_int_equal(parsed("9999-12-31T23:59:59.999Z"), 253402300799999);
 	assert_int_equal(parsed("9999-12-31T23:59:59+00:01"), 253402300799000 - MINUTE);
@@ -153,9 +133,8 @@ static void the_last_instant_of_the_year_9999_is_the_last_one_taken(void **state
 	assert_false(rfc3339_parse(STR("10000-01-01"), &ms));
 }
 
-static void times_before_1970_are_refused(void **state)
+TEST(times_before_1970_are_refused)
 {
-	(void)state;
 	int64_t ms;
 	assert_false(rfc3339_parse(STR("1969-12-31T23:59:59Z"), &ms));
 	assert_false(rfc3339_parse(STR("1970-01-01T00:00:00+00:01"), &ms));
@@ -163,9 +142,8 @@ static void times_before_1970_are_refused(void **state)
 	assert_int_equal(parsed("1970-01-01T00:01:00+00:01"), 0);
 }
 
-static void everything_else_is_refused_and_leaves_the_output(void **state)
+TEST(everything_else_is_refused_and_leaves_the_output)
 {
-	(void)state;
 	static const char *const bad[] = {
 	    "",
 	    "2026",
@@ -211,9 +189,8 @@ static void everything_else_is_refused_and_leaves_the_output(void **state)
 	assert_int_equal(ms, 7);
 }
 
-static void no_prefix_of_a_time_is_read_beyond_its_end(void **state)
+TEST(no_prefix_of_a_time_is_read_beyond_its_end)
 {
-	(void)state;
 	const char whole[] = "2026-11-15T05:00:00.123+02:00";
 	for (size_t len = 0; len < sizeof(whole) - 1; len++) {
 		int64_t ms;
@@ -221,23 +198,4 @@ static void no_prefix_of_a_time_is_read_beyond_its_end(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(known_instants_are_formatted),
-	    cmocka_unit_test(times_before_1970_are_formatted_too),
-	    cmocka_unit_test(the_most_extreme_numbers_give_text_of_the_usual_length),
-	    cmocka_unit_test(every_day_agrees_with_the_c_library),
-	    cmocka_unit_test(a_date_is_its_first_instant_in_utc),
-	    cmocka_unit_test(zones_are_taken_off),
-	    cmocka_unit_test(fractions_are_cut_to_milliseconds),
-	    cmocka_unit_test(leap_days_exist_in_leap_years_only),
-	    cmocka_unit_test(every_month_ends_where_it_should),
-	    cmocka_unit_test(a_leap_second_counts_as_the_next_second),
-	    cmocka_unit_test(the_last_instant_of_the_year_9999_is_the_last_one_taken),
-	    cmocka_unit_test(times_before_1970_are_refused),
-	    cmocka_unit_test(everything_else_is_refused_and_leaves_the_output),
-	    cmocka_unit_test(no_prefix_of_a_time_is_read_beyond_its_end),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/ring.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 enum { KEYS = 20000, MEMBERS_MAX = 9 };
 
@@ -28,9 +19,8 @@ static struct ring *ring_of(size_t n)
 }
 
 /* Other processes, other versions and stored data rely on these: they never change. */
-static void placement_is_for_ever(void **state)
+TEST(placement_is_for_ever)
 {
-	(void)state;
 	static const struct {
 		struct str key;
 		size_t of_two, of_three;
@@ -49,9 +39,8 @@ static void placement_is_for_ever(void **state)
 	ring_free(three);
 }
 
-static void shares_are_even(void **state)
+TEST(shares_are_even)
 {
-	(void)state;
 	for (size_t n = 1; n <= MEMBERS_MAX; n++) {
 		struct ring *r = ring_of(n);
 		size_t shares[MEMBERS_MAX] = {0};
@@ -64,9 +53,8 @@ static void shares_are_even(void **state)
 	}
 }
 
-static void a_new_member_takes_its_share_and_nothing_else_moves(void **state)
+TEST(a_new_member_takes_its_share_and_nothing_else_moves)
 {
-	(void)state;
 	for (size_t n = 1; n < MEMBERS_MAX; n++) {
 		struct ring *before = ring_of(n), *after = ring_of(n + 1);
 		size_t moved = 0;
@@ -84,9 +72,8 @@ static void a_new_member_takes_its_share_and_nothing_else_moves(void **state)
 	}
 }
 
-static void the_order_of_the_names_does_not_matter(void **state)
+TEST(the_order_of_the_names_does_not_matter)
 {
-	(void)state;
 	const struct str turned[] = {names[2], names[0], names[1]};
 	static const size_t number[] = {2, 0, 1};
 	struct ring *a = ring_of(3), *b = ring_new(turned, 3);
@@ -99,22 +86,11 @@ static void the_order_of_the_names_does_not_matter(void **state)
 	ring_free(b);
 }
 
-static void a_ring_of_nobody_finds_nobody(void **state)
+TEST(a_ring_of_nobody_finds_nobody)
 {
-	(void)state;
 	struct ring *r = ring_of(0);
 	assert_int_equal(ring_find(r, STR("x")), 0);
 	ring_free(r);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(placement_is_for_ever),
-	    cmocka_unit_test(shares_are_even),
-	    cmocka_unit_test(a_new_member_takes_its_share_and_nothing_else_moves),
-	    cmocka_unit_test(the_order_of_the_names_does_not_matter),
-	    cmocka_unit_test(a_ring_of_nobody_finds_nobody),
-	};
-	return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,15 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/str.h"
+#include "lib/test.h"
 
-static void equality_compares_bytes_and_length(void **state)
+TEST(equality_compares_bytes_and_length)
 {
-	(void)state;
 	assert_true(str_eq(STR("abc"), STR("abc")));
 	assert_false(str_eq(STR("abc"), STR("abd")));
 	assert_false(str_eq(STR("abc"), STR("ab")));
@@ -18,17 +11,15 @@ static void equality_compares_bytes_and_length(void **state)
 	assert_true(str_eq(STR_NULL, STR_NULL));
 }
 
-static void of_takes_a_c_string_or_null(void **state)
+TEST(of_takes_a_c_string_or_null)
 {
-	(void)state;
 	assert_int_equal(str_of("four").len, 4);
 	assert_null(str_of(NULL).ptr);
 	assert_non_null(str_of("").ptr);
 }
 
-static void nocase_equality_folds_ascii_letters_only(void **state)
+TEST(nocase_equality_folds_ascii_letters_only)
 {
-	(void)state;
 	assert_true(str_eq_nocase(STR("Content-Length"), STR("cONTENT-lENGTH")));
 	assert_false(str_eq_nocase(STR("["), STR("{")));
 	assert_false(str_eq_nocase(STR("@"), STR("`")));
@@ -37,9 +28,8 @@ static void nocase_equality_folds_ascii_letters_only(void **state)
 	assert_true(str_eq_nocase(STR_NULL, STR("")));
 }
 
-static void starts_and_ends_look_at_whole_prefixes_and_suffixes(void **state)
+TEST(starts_and_ends_look_at_whole_prefixes_and_suffixes)
 {
-	(void)state;
 	assert_true(str_starts(STR("CURT_X"), STR("CURT_")));
 	assert_false(str_starts(STR("CUR"), STR("CURT_")));
 	assert_true(str_starts(STR("x"), STR("")));
@@ -50,9 +40,8 @@ static void starts_and_ends_look_at_whole_prefixes_and_suffixes(void **state)
 	assert_true(str_ends(STR_NULL, STR("")));
 }
 
-static void trim_takes_spaces_and_tabs_from_both_ends(void **state)
+TEST(trim_takes_spaces_and_tabs_from_both_ends)
 {
-	(void)state;
 	assert_true(str_eq(str_trim(STR(" \t a b\t ")), STR("a b")));
 	assert_true(str_eq(str_trim(STR("a")), STR("a")));
 	assert_int_equal(str_trim(STR(" \t ")).len, 0);
@@ -60,9 +49,8 @@ static void trim_takes_spaces_and_tabs_from_both_ends(void **state)
 	assert_int_equal(str_trim(STR_NULL).len, 0);
 }
 
-static void cut_walks_over_separated_parts(void **state)
+TEST(cut_walks_over_separated_parts)
 {
-	(void)state;
 	const char *const expected[] = {"a", "", "b", ""};
 	struct str rest = STR("a,,b,");
 	size_t i = 0;
@@ -73,9 +61,8 @@ static void cut_walks_over_separated_parts(void **state)
 	assert_int_equal(i, ARRAY_LEN(expected));
 }
 
-static void cut_without_a_separator_takes_all(void **state)
+TEST(cut_without_a_separator_takes_all)
 {
-	(void)state;
 	struct str rest = STR("whole");
 	assert_true(str_eq(str_cut(&rest, ','), STR("whole")));
 	assert_null(rest.ptr);
@@ -90,9 +77,8 @@ static void cut_without_a_separator_takes_all(void **state)
 	assert_null(str_cut(&rest, ',').ptr);
 }
 
-static void u64_takes_plain_digits_up_to_the_largest_number(void **state)
+TEST(u64_takes_plain_digits_up_to_the_largest_number)
 {
-	(void)state;
 	uint64_t n = 0;
 	assert_true(str_u64(STR("0"), &n));
 	assert_int_equal(n, 0);
@@ -102,9 +88,8 @@ static void u64_takes_plain_digits_up_to_the_largest_number(void **state)
 	assert_true(n == UINT64_MAX);
 }
 
-static void u64_refuses_everything_else_and_leaves_the_output(void **state)
+TEST(u64_refuses_everything_else_and_leaves_the_output)
 {
-	(void)state;
 	static const char *const bad[] = {
 	    "",
 	    "+1",
@@ -128,9 +113,8 @@ static void u64_refuses_everything_else_and_leaves_the_output(void **state)
 	assert_int_equal(n, 7);
 }
 
-static void a_list_of_urls_is_cut_where_a_scheme_follows_a_comma(void **state)
+TEST(a_list_of_urls_is_cut_where_a_scheme_follows_a_comma)
 {
-	(void)state;
 	struct str list = STR("redis+sentinel://a:1,b:2/x, redis://c ,postgres://d");
 	assert_true(str_eq(str_cut_url(&list), STR("redis+sentinel://a:1,b:2/x")));
 	assert_true(str_eq(str_cut_url(&list), STR("redis://c")));
@@ -141,19 +125,4 @@ static void a_list_of_urls_is_cut_where_a_scheme_follows_a_comma(void **state)
 	assert_null(list.ptr);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(equality_compares_bytes_and_length),
-	    cmocka_unit_test(of_takes_a_c_string_or_null),
-	    cmocka_unit_test(nocase_equality_folds_ascii_letters_only),
-	    cmocka_unit_test(starts_and_ends_look_at_whole_prefixes_and_suffixes),
-	    cmocka_unit_test(trim_takes_spaces_and_tabs_from_both_ends),
-	    cmocka_unit_test(cut_walks_over_separated_parts),
-	    cmocka_unit_test(cut_without_a_separator_takes_all),
-	    cmocka_unit_test(u64_takes_plain_digits_up_to_the_largest_number),
-	    cmocka_unit_test(u64_refuses_everything_else_and_leaves_the_output),
-	    cmocka_unit_test(a_list_of_urls_is_cut_where_a_scheme_follows_a_comma),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

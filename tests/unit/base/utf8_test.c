@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/utf8.h"
+#include "lib/test.h"
 
 static size_t encode(uint32_t c, char out[4])
 {
@@ -20,9 +14,8 @@ static size_t encode(uint32_t c, char out[4])
 	return len;
 }
 
-static void every_character_is_well_formed_and_no_prefix_of_it_is(void **state)
+TEST(every_character_is_well_formed_and_no_prefix_of_it_is)
 {
-	(void)state;
 	for (uint32_t c = 0; c < 0x110000; c++) {
 		char text[4];
 		size_t len = encode(c, text);
@@ -33,9 +26,8 @@ static void every_character_is_well_formed_and_no_prefix_of_it_is(void **state)
 	}
 }
 
-static void overlong_and_impossible_bytes_are_malformed(void **state)
+TEST(overlong_and_impossible_bytes_are_malformed)
 {
-	(void)state;
 	static const struct str bad[] = {
 	    {"\x80", 1},
 	    {"\xbf", 1},
@@ -56,11 +48,4 @@ static void overlong_and_impossible_bytes_are_malformed(void **state)
 		assert_int_equal(utf8_first(bad[i]), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_character_is_well_formed_and_no_prefix_of_it_is),
-	    cmocka_unit_test(overlong_and_impossible_bytes_are_malformed),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,24 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/clickhouse.h"
 #include "client/clickhouse_url.h"
 #include "client/rowbinary.h"
 #include "lib/clickhouse_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* --- URLs --- */
 
@@ -29,9 +17,10 @@ static void parse(const char *url, struct clickhouse_url *ret)
 		fail_msg("%s: %s", url, e.text);
 }
 
-static void a_host_alone_has_the_usual_port_and_database(void **state)
+static struct test_list with_server;
+
+TEST(a_host_alone_has_the_usual_port_and_database)
 {
-	(void)state;
 	struct clickhouse_url u;
 	parse("clickhouse://stats.example", &u);
 	assert_string_equal(u.endpoint, "http://stats.example:8123/");
@@ -43,9 +32,8 @@ static void a_host_alone_has_the_usual_port_and_database(void **state)
 	clickhouse_url_release(&u);
 }
 
-static void all_parts_of_a_url_are_read(void **state)
+TEST(all_parts_of_a_url_are_read)
 {
-	(void)state;
 	struct clickhouse_url u;
 	parse("clickhouse://me:p%40ss%3A%2F@[::1]:9000/other_1?secure=1&compress=0", &u);
 	assert_string_equal(u.endpoint, "https://[::1]:9000/");
@@ -57,9 +45,8 @@ static void all_parts_of_a_url_are_read(void **state)
 	clickhouse_url_release(&u);
 }
 
-static void what_is_wrong_with_a_url_is_said_without_repeating_it(void **state)
+TEST(what_is_wrong_with_a_url_is_said_without_repeating_it)
 {
-	(void)state;
 	static const char *const wrong[] = {
 	    "http://hidden@host",
 	    "clickhouse:/hidden",
@@ -127,7 +114,6 @@ static void *puppet_run(void *arg)
 
 static int puppet_start(void **state)
 {
-	(void)state;
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(address);
 	char url[96];
@@ -143,7 +129,6 @@ static int puppet_start(void **state)
 
 static int puppet_stop(void **state)
 {
-	(void)state;
 	atomic_store(&puppet.stops, true);
 	pthread_join(puppet.thread, NULL);
 	clickhouse_free(puppet.client);
@@ -169,9 +154,8 @@ static int told(struct str answer, bool insert, struct buf *ret, struct err *e)
 #define NEW_HEAD(code) "HTTP/1.1 500 Oh\r\nX-ClickHouse-Exception-Code: " code "\r\nConnection: close\r\n\r\n"
 #define NEW(code)      "Code: " code ". DB::Exception: it is so. (SOME_NAME) (version 24.8.1.1)\n"
 
-static void codes_are_translated_whichever_server_says_them(void **state)
+TEST(codes_are_translated_whichever_server_says_them, puppet_start, puppet_stop)
 {
-	(void)state;
 	static const struct {
 		struct str answer;
 		int expected;
@@ -195,9 +179,8 @@ static void codes_are_translated_whichever_server_says_them(void **state)
 	}
 }
 
-static void a_failure_in_the_body_of_a_200_is_noticed(void **state)
+TEST(a_failure_in_the_body_of_a_200_is_noticed, puppet_start, puppet_stop)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(told(STR(HEAD("200 OK") OLD("252")), true, NULL, &e), ERR_LIMIT);
 	assert_int_equal(told(STR(HEAD("200 OK") "anything\0"), true, NULL, &e), ERR_UNAVAILABLE);
@@ -210,18 +193,16 @@ static void a_failure_in_the_body_of_a_200_is_noticed(void **state)
 }
 
 /* A visitor can write that into a header, and it comes out of a table again. */
-static void a_text_that_looks_like_a_failure_is_an_answer(void **state)
+TEST(a_text_that_looks_like_a_failure_is_an_answer, puppet_start, puppet_stop)
 {
-	(void)state;
 	struct buf answer = {0};
 	assert_int_equal(told(STR(HEAD("200 OK") OLD("241") "\0"), false, &answer, NULL), 0);
 	assert_int_equal(answer.len, sizeof(OLD("241") "\0") - 1);
 	buf_release(&answer);
 }
 
-static void an_answer_that_breaks_off_is_none(void **state)
+TEST(a_truncated_answer_is_an_error, puppet_start, puppet_stop)
 {
-	(void)state;
 	struct buf answer = {0};
 	struct str cut = STR("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc\0");
 	assert_int_equal(told(cut, false, &answer, NULL), ERR_UNAVAILABLE);
@@ -230,17 +211,15 @@ static void an_answer_that_breaks_off_is_none(void **state)
 	buf_release(&answer);
 }
 
-static void a_server_that_says_nothing_is_not_waited_for_for_ever(void **state)
+TEST(a_server_that_says_nothing_is_not_waited_for_for_ever, puppet_start, puppet_stop)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(told(STR_NULL, false, NULL, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "in time"));
 }
 
-static void passwords_are_in_no_sentence(void **state)
+TEST(passwords_are_in_no_sentence, puppet_start, puppet_stop)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(told(STR(HEAD("500 Oh") OLD("193")), false, NULL, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "put the right user and password"));
@@ -255,9 +234,8 @@ static void *wait_for_ever(void *arg)
 	return (void *)(intptr_t)clickhouse_run(puppet.client, &call, NULL, arg);
 }
 
-static void a_call_ends_when_it_is_let_go(void **state)
+TEST(a_call_ends_when_it_is_let_go, puppet_start, puppet_stop)
 {
-	(void)state;
 	struct err e = {""};
 	pthread_t thread;
 	void *r;
@@ -272,9 +250,8 @@ static void a_call_ends_when_it_is_let_go(void **state)
 	assert_int_equal((intptr_t)wait_for_ever(&e), ERR_UNAVAILABLE);
 }
 
-static void a_server_that_is_away_is_said_to_be(void **state)
+TEST(a_server_that_is_down_is_reported)
 {
-	(void)state;
 	struct clickhouse *c;
 	struct err e = {""};
 	struct clickhouse_call call = {.sql = STR("SELECT 1"), .timeout_ms = 5000, .is_quiet = true};
@@ -287,9 +264,8 @@ static void a_server_that_is_away_is_said_to_be(void **state)
 
 /* --- RowBinary --- */
 
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
-	(void)state;
 	char out[512], text[300];
 	memset(text, 'x', sizeof(text));
 	char *end = row_put_u8(out, 7);
@@ -315,9 +291,8 @@ static void what_is_written_is_read(void **state)
 	}
 }
 
-static void a_length_without_end_is_refused(void **state)
+TEST(a_length_without_end_is_refused)
 {
-	(void)state;
 	char bytes[16];
 	memset(bytes, 0xff, sizeof(bytes));
 	struct row_reader r = row_reader_of(&(struct buf){.data = bytes, .len = sizeof(bytes)});
@@ -345,19 +320,16 @@ static int open_client(const char *options)
 
 static int setup(void **state)
 {
-	(void)state;
 	return open_client("");
 }
 
 static int setup_plain(void **state)
 {
-	(void)state;
 	return open_client("?compress=0");
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	clickhouse_free(client);
 	clickhouse_kit_drop();
 	return 0;
@@ -370,9 +342,8 @@ static int run(const char *sql, struct buf *ret_answer, struct err *e)
 }
 
 /* More than one piece of them. */
-static void rows_arrive_as_they_were(void **state)
+TEST_IN(with_server, rows_arrive_as_they_were)
 {
-	(void)state;
 	enum { ROWS = 100000 };
 	struct clickhouse_rows rows = {0};
 	struct buf answer = {0};
@@ -410,9 +381,13 @@ static void rows_arrive_as_they_were(void **state)
 	clickhouse_rows_release(&rows);
 }
 
-static void a_failing_statement_has_a_reason(void **state)
+TEST_IN(with_server, rows_that_are_not_packed_arrive_as_they_were, setup_plain, teardown)
 {
-	(void)state;
+	rows_arrive_as_they_were(state);
+}
+
+TEST_IN(with_server, a_failing_statement_has_a_reason)
+{
 	struct err e = {""};
 	assert_int_equal(run("SELECT * FROM nothing", NULL, &e), ERR_NOT_FOUND);
 	assert_non_null(strstr(e.text, "nothing"));
@@ -445,9 +420,8 @@ static void *ask_on(void *arg)
 	return (void *)(uintptr_t)bad;
 }
 
-static void more_threads_than_connections_are_served(void **state)
+TEST_IN(with_server, more_threads_than_connections_are_served)
 {
-	(void)state;
 	pthread_t threads[CLICKHOUSE_CALLS_MAX + 4];
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, ask_on, NULL), 0);
@@ -460,34 +434,8 @@ static void more_threads_than_connections_are_served(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest alone[] = {
-	    cmocka_unit_test(a_host_alone_has_the_usual_port_and_database),
-	    cmocka_unit_test(all_parts_of_a_url_are_read),
-	    cmocka_unit_test(what_is_wrong_with_a_url_is_said_without_repeating_it),
-	    cmocka_unit_test_setup_teardown(codes_are_translated_whichever_server_says_them, puppet_start,
-	                                    puppet_stop),
-	    cmocka_unit_test_setup_teardown(a_failure_in_the_body_of_a_200_is_noticed, puppet_start,
-	                                    puppet_stop),
-	    cmocka_unit_test_setup_teardown(a_text_that_looks_like_a_failure_is_an_answer, puppet_start,
-	                                    puppet_stop),
-	    cmocka_unit_test_setup_teardown(an_answer_that_breaks_off_is_none, puppet_start, puppet_stop),
-	    cmocka_unit_test_setup_teardown(a_server_that_says_nothing_is_not_waited_for_for_ever,
-	                                    puppet_start, puppet_stop),
-	    cmocka_unit_test_setup_teardown(a_call_ends_when_it_is_let_go, puppet_start, puppet_stop),
-	    cmocka_unit_test_setup_teardown(passwords_are_in_no_sentence, puppet_start, puppet_stop),
-	    cmocka_unit_test(a_server_that_is_away_is_said_to_be),
-	    cmocka_unit_test(what_is_written_is_read),
-	    cmocka_unit_test(a_length_without_end_is_refused),
-	};
-	const struct CMUnitTest with_server[] = {
-	    cmocka_unit_test_setup_teardown(rows_arrive_as_they_were, setup, teardown),
-	    {"rows_that_are_not_packed_arrive_as_they_were", rows_arrive_as_they_were, setup_plain, teardown,
-	     NULL},
-	    cmocka_unit_test_setup_teardown(a_failing_statement_has_a_reason, setup, teardown),
-	    cmocka_unit_test_setup_teardown(more_threads_than_connections_are_served, setup, teardown),
-	};
-	int failed = cmocka_run_group_tests(alone, NULL, NULL);
+	int failed = RUN_TESTS();
 	if (clickhouse_kit_is_there())
-		failed += cmocka_run_group_tests(with_server, NULL, NULL);
+		failed += RUN_LIST(with_server, .setup = setup, .teardown = teardown);
 	return failed;
 }

@@ -1,22 +1,8 @@
 /* What a pool does, whatever its connections are: against a server that does as a test says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/pool.h"
 #include "lib/os_fault.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { LONG_MS = 60000 };
 
@@ -55,7 +41,7 @@ static int fake_connect(void *ctx, void **ret, struct err *e)
 	atomic_fetch_sub(&server.connecting, 1);
 	if (atomic_load(&server.mode) == AWAY || atomic_load(&server.made) >= atomic_load(&server.room)) {
 		atomic_store(&server.refused, gettid());
-		return err_set(e, ERR_UNAVAILABLE, "the server is away");
+		return err_set(e, ERR_UNAVAILABLE, "the server is down");
 	}
 	struct fake *f = calloc(1, sizeof(*f));
 	f->number = atomic_fetch_add(&server.made, 1) + 1;
@@ -110,7 +96,6 @@ static void pool_make(const struct conn_driver *driver, size_t max)
 
 static int setup(void **state)
 {
-	(void)state;
 	memset(&server, 0, sizeof(server));
 	server.room = UINT32_MAX;
 	return 0;
@@ -118,7 +103,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	conn_pool_free(pool);
 	pool = NULL;
 	os_fault_reset();
@@ -169,32 +153,19 @@ static void *taker_run(void *arg)
 	return NULL;
 }
 
-static bool is_asleep(pid_t thread)
-{
-	char path[64], state = '?';
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
-	FILE *f = fopen(path, "r");
-	if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-		state = '?';
-	if (f)
-		fclose(f);
-	return state == 'S';
-}
-
 /* And lets it come to where it waits. */
 static void taker_start(struct taker *t, int64_t timeout_ms)
 {
 	t->timeout_ms = timeout_ms;
 	assert_int_equal(pthread_create(&t->thread, NULL, taker_run, t), 0);
-	UNTIL(atomic_load(&t->id) && is_asleep(atomic_load(&t->id)));
+	UNTIL(atomic_load(&t->id) && thread_is_asleep(atomic_load(&t->id)));
 	assert_false(atomic_load(&t->has_ended));
 }
 
 /* --- lending --- */
 
-static void the_connection_that_was_used_last_is_lent_first(void **state)
+TEST(the_connection_that_was_used_last_is_lent_first)
 {
-	(void)state;
 	pool_make(&with_reconnector, 3);
 	assert_int_equal(server.tried, 0);
 	struct fake *a = take(), *b = take();
@@ -207,9 +178,8 @@ static void the_connection_that_was_used_last_is_lent_first(void **state)
 	conn_pool_return(NULL);
 }
 
-static void a_connection_that_is_not_to_be_kept_is_closed(void **state)
+TEST(a_connection_that_is_not_to_be_kept_is_closed)
 {
-	(void)state;
 	pool_make(&with_reconnector, 1);
 	give(take(), CONN_CLOSE);
 	assert_int_equal(server.open, 0);
@@ -219,9 +189,8 @@ static void a_connection_that_is_not_to_be_kept_is_closed(void **state)
 	give(f, CONN_KEEP);
 }
 
-static void an_idle_connection_that_is_dead_is_replaced(void **state)
+TEST(an_idle_connection_that_is_dead_is_replaced)
 {
-	(void)state;
 	pool_make(&with_reconnector, 2);
 	struct fake *a = take(), *b = take();
 	a->is_dead = b->is_dead = true;
@@ -234,9 +203,8 @@ static void an_idle_connection_that_is_dead_is_replaced(void **state)
 	give(a, CONN_KEEP);
 }
 
-static void too_many_idle_ones_and_too_old_ones_are_closed(void **state)
+TEST(too_many_idle_ones_and_too_old_ones_are_closed)
 {
-	(void)state;
 	os_fault_clock_set(clock_real_ms(), clock_mono_ms());
 	pool_make(&with_fate, 3);
 	struct fake *all[] = {take(), take(), take()};
@@ -254,9 +222,8 @@ static void too_many_idle_ones_and_too_old_ones_are_closed(void **state)
 	give(b, CONN_KEEP);
 }
 
-static void a_taker_waits_when_all_are_lent(void **state)
+TEST(a_taker_waits_when_all_are_lent)
 {
-	(void)state;
 	struct taker t = {0};
 	pool_make(&with_reconnector, 1);
 	struct fake *f = take();
@@ -266,9 +233,8 @@ static void a_taker_waits_when_all_are_lent(void **state)
 	assert_int_equal(t.number, 1);
 }
 
-static void a_place_that_becomes_free_is_as_good_as_a_connection(void **state)
+TEST(a_place_that_becomes_free_is_as_good_as_a_connection)
 {
-	(void)state;
 	struct taker t = {0};
 	pool_make(&with_fate, 1);
 	struct fake *f = take();
@@ -278,9 +244,8 @@ static void a_place_that_becomes_free_is_as_good_as_a_connection(void **state)
 	assert_int_equal(t.number, 2);
 }
 
-static void a_taker_waits_no_longer_than_its_timeout(void **state)
+TEST(a_taker_waits_no_longer_than_its_timeout)
 {
-	(void)state;
 	struct err e = {""};
 	pool_make(&with_reconnector, 1);
 	struct fake *f = take();
@@ -321,9 +286,8 @@ static void join_all(const pthread_t threads[THREADS])
 		pthread_join(threads[i], NULL);
 }
 
-static void many_threads_share_few_connections_one_at_a_time(void **state)
+TEST(many_threads_share_few_connections_one_at_a_time)
 {
-	(void)state;
 	pthread_t threads[THREADS];
 	unsigned seeds[THREADS];
 	pool_make(&with_reconnector, CONNECTIONS);
@@ -333,31 +297,29 @@ static void many_threads_share_few_connections_one_at_a_time(void **state)
 	assert_false(conn_pool_is_failing(pool));
 }
 
-/* --- a server that is away --- */
+/* --- a server that is down --- */
 
-static void a_server_that_refuses_connections_makes_takers_fail_at_once(void **state)
+TEST(a_server_that_refuses_connections_makes_takers_fail_at_once)
 {
-	(void)state;
 	server.mode = AWAY;
 	pool_make(&with_reconnector, 2);
 	assert_false(conn_pool_is_failing(pool));
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	assert_int_equal(server.refused, gettid());
 	assert_true(conn_pool_is_failing(pool));
 	/* From now on others try. */
 	unsigned tried = server.tried;
 	UNTIL(atomic_load(&server.tried) > tried + 1);
 	assert_int_not_equal(atomic_load(&server.refused), gettid());
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	assert_int_not_equal(atomic_load(&server.refused), gettid());
 }
 
-static void a_server_that_is_back_is_found_by_the_pool_itself(void **state)
+TEST(a_server_that_is_back_is_found_by_the_pool_itself)
 {
-	(void)state;
 	server.mode = AWAY;
 	pool_make(&with_reconnector, 2);
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	server.mode = UP;
 	UNTIL(!conn_pool_is_failing(pool));
 	assert_int_not_equal(atomic_load(&server.maker), gettid());
@@ -365,9 +327,8 @@ static void a_server_that_is_back_is_found_by_the_pool_itself(void **state)
 	assert_int_equal(server.made, 1);
 }
 
-static void a_taker_that_cannot_connect_waits_for_an_open_connection(void **state)
+TEST(a_taker_that_cannot_connect_waits_for_an_open_connection)
 {
-	(void)state;
 	struct taker t = {0};
 	server.room = 1;
 	pool_make(&with_reconnector, 4);
@@ -387,12 +348,11 @@ static void a_taker_that_cannot_connect_waits_for_an_open_connection(void **stat
 	/* The last one is gone: there is nothing to wait for. */
 	give(f, CONN_CLOSE);
 	assert_true(conn_pool_is_failing(pool));
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 }
 
-static void all_waiting_takers_fail_when_the_last_connection_is_closed(void **state)
+TEST(all_waiting_takers_fail_when_the_last_connection_is_closed)
 {
-	(void)state;
 	struct taker takers[3] = {0};
 	server.room = 1;
 	pool_make(&with_reconnector, 4);
@@ -402,15 +362,14 @@ static void all_waiting_takers_fail_when_the_last_connection_is_closed(void **st
 	give(f, CONN_CLOSE);
 	for (size_t i = 0; i < ARRAY_LEN(takers); i++) {
 		pthread_join(takers[i].thread, NULL);
-		assert_string_equal(takers[i].why.text, "the server is away");
+		assert_string_equal(takers[i].why.text, "the server is down");
 	}
 }
 
 /* --- a server that hangs --- */
 
-static void a_late_answer_costs_its_own_connection_only(void **state)
+TEST(a_late_answer_costs_its_own_connection_only)
 {
-	(void)state;
 	pool_make(&with_reconnector, 2);
 	struct fake *late = take(), *other = take();
 	give(other, CONN_KEEP);
@@ -424,9 +383,8 @@ static void a_late_answer_costs_its_own_connection_only(void **state)
 	give(b, CONN_KEEP);
 }
 
-static void after_a_late_answer_a_server_that_takes_no_connections_is_given_up(void **state)
+TEST(after_a_late_answer_a_server_that_takes_no_connections_is_given_up)
 {
-	(void)state;
 	pool_make(&with_reconnector, 3);
 	struct fake *late = take(), *idle = take(), *lent = take();
 	server.room = 3;
@@ -439,12 +397,11 @@ static void after_a_late_answer_a_server_that_takes_no_connections_is_given_up(v
 	assert_int_equal(lent->number, 3);
 	give(lent, CONN_LATE);
 	assert_true(conn_pool_is_failing(pool));
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 }
 
-static void a_late_answer_makes_the_pool_sick_and_takers_wait(void **state)
+TEST(a_late_answer_makes_the_pool_sick_and_takers_wait)
 {
-	(void)state;
 	struct taker patient = {0}, hasty = {0};
 	pool_make(&with_reconnector, 2);
 	struct fake *late = take(), *idle = take();
@@ -467,9 +424,8 @@ static void a_late_answer_makes_the_pool_sick_and_takers_wait(void **state)
 
 /* --- a server that fails for all --- */
 
-static void a_shared_failure_closes_all_connections_and_counts_once(void **state)
+TEST(a_shared_failure_closes_all_connections_and_counts_once)
 {
-	(void)state;
 	enum { LENT = 5 };
 	os_fault_clock_set(clock_real_ms(), clock_mono_ms());
 	pool_make(&with_fate, LENT + 2);
@@ -492,21 +448,20 @@ static void a_shared_failure_closes_all_connections_and_counts_once(void **state
 	assert_int_equal(server.open, 1);
 }
 
-static void the_pause_doubles_up_to_its_most_and_starts_anew(void **state)
+TEST(the_pause_doubles_up_to_its_most_and_starts_anew)
 {
-	(void)state;
 	os_fault_clock_set(clock_real_ms(), clock_mono_ms());
 	server.mode = AWAY;
 	pool_make(&with_fate, 2);
-	assert_refused("the server is away");
+	assert_refused("the server is down");
 	unsigned tried = 1;
 	for (int64_t pause_ms = CONN_RETRY_MIN_MS; pause_ms < 4 * CONN_RETRY_MAX_MS; pause_ms *= 2) {
 		int64_t most_ms = MIN(pause_ms, (int64_t)CONN_RETRY_MAX_MS);
 		os_fault_clock_advance(most_ms - most_ms / 4 - 1);
-		assert_refused("the server is away");
+		assert_refused("the server is down");
 		assert_int_equal(server.tried, tried);
 		os_fault_clock_advance(most_ms / 4 + 1);
-		assert_refused("the server is away");
+		assert_refused("the server is down");
 		assert_int_equal(server.tried, ++tried);
 	}
 	server.mode = UP;
@@ -524,9 +479,8 @@ static size_t ended_count(const struct taker *takers, size_t n)
 	return ended;
 }
 
-static void a_failed_server_is_tried_by_one_taker_at_a_time(void **state)
+TEST(a_failed_server_is_tried_by_one_taker_at_a_time)
 {
-	(void)state;
 	struct taker takers[8] = {0};
 	os_fault_clock_set(clock_real_ms(), clock_mono_ms());
 	pool_make(&with_fate, 16);
@@ -590,15 +544,13 @@ static void flap(const struct conn_driver *driver, enum conn_verdict verdict)
 	give(f, CONN_KEEP);
 }
 
-static void a_pool_survives_a_flapping_server(void **state)
+TEST(a_pool_survives_a_flapping_server)
 {
-	(void)state;
 	flap(&with_reconnector, CONN_LATE);
 }
 
-static void a_pool_without_a_reconnector_survives_it_too(void **state)
+TEST(a_pool_without_a_reconnector_survives_it_too)
 {
-	(void)state;
 	flap(&with_fate, CONN_FAILED);
 }
 
@@ -613,14 +565,13 @@ static void *free_in_thread(void *arg)
 	return NULL;
 }
 
-static void freeing_waits_for_lent_connections(void **state)
+TEST(freeing_waits_for_lent_connections)
 {
-	(void)state;
 	struct taker t = {0};
 	pool_make(&with_reconnector, 2);
 	struct fake *a = take(), *b = take();
 	assert_int_equal(pthread_create(&t.thread, NULL, free_in_thread, &t), 0);
-	UNTIL(atomic_load(&t.id) && is_asleep(atomic_load(&t.id)));
+	UNTIL(atomic_load(&t.id) && thread_is_asleep(atomic_load(&t.id)));
 	give(a, CONN_KEEP);
 	assert_false(atomic_load(&t.has_ended));
 	give(b, CONN_CLOSE);
@@ -629,9 +580,8 @@ static void freeing_waits_for_lent_connections(void **state)
 	assert_int_equal(server.open, 0);
 }
 
-static void freeing_waits_for_a_connect(void **state)
+TEST(freeing_waits_for_a_connect)
 {
-	(void)state;
 	struct taker t = {0};
 	pool_make(&with_reconnector, 2);
 	struct fake *late = take();
@@ -639,7 +589,7 @@ static void freeing_waits_for_a_connect(void **state)
 	give(late, CONN_LATE);
 	UNTIL(atomic_load(&server.connecting) == 1);
 	assert_int_equal(pthread_create(&t.thread, NULL, free_in_thread, &t), 0);
-	UNTIL(atomic_load(&t.id) && is_asleep(atomic_load(&t.id)));
+	UNTIL(atomic_load(&t.id) && thread_is_asleep(atomic_load(&t.id)));
 	assert_false(atomic_load(&t.has_ended));
 	server.mode = UP;
 	pthread_join(t.thread, NULL);
@@ -647,9 +597,8 @@ static void freeing_waits_for_a_connect(void **state)
 	assert_int_equal(server.open, 0);
 }
 
-static void a_stopped_pool_lends_nothing_and_wakes_takers(void **state)
+TEST(a_stopped_pool_lends_nothing_and_wakes_takers)
 {
-	(void)state;
 	struct taker t = {0};
 	pool_make(&with_fate, 1);
 	struct fake *f = take();
@@ -663,33 +612,4 @@ static void a_stopped_pool_lends_nothing_and_wakes_takers(void **state)
 	assert_refused("the server is not asked any more, as curt stops");
 }
 
-int main(void)
-{
-#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    WITH_SERVER(the_connection_that_was_used_last_is_lent_first),
-	    WITH_SERVER(a_connection_that_is_not_to_be_kept_is_closed),
-	    WITH_SERVER(an_idle_connection_that_is_dead_is_replaced),
-	    WITH_SERVER(too_many_idle_ones_and_too_old_ones_are_closed),
-	    WITH_SERVER(a_taker_waits_when_all_are_lent),
-	    WITH_SERVER(a_place_that_becomes_free_is_as_good_as_a_connection),
-	    WITH_SERVER(a_taker_waits_no_longer_than_its_timeout),
-	    WITH_SERVER(many_threads_share_few_connections_one_at_a_time),
-	    WITH_SERVER(a_server_that_refuses_connections_makes_takers_fail_at_once),
-	    WITH_SERVER(a_server_that_is_back_is_found_by_the_pool_itself),
-	    WITH_SERVER(a_taker_that_cannot_connect_waits_for_an_open_connection),
-	    WITH_SERVER(all_waiting_takers_fail_when_the_last_connection_is_closed),
-	    WITH_SERVER(a_late_answer_costs_its_own_connection_only),
-	    WITH_SERVER(after_a_late_answer_a_server_that_takes_no_connections_is_given_up),
-	    WITH_SERVER(a_late_answer_makes_the_pool_sick_and_takers_wait),
-	    WITH_SERVER(a_shared_failure_closes_all_connections_and_counts_once),
-	    WITH_SERVER(the_pause_doubles_up_to_its_most_and_starts_anew),
-	    WITH_SERVER(a_failed_server_is_tried_by_one_taker_at_a_time),
-	    WITH_SERVER(a_pool_survives_a_flapping_server),
-	    WITH_SERVER(a_pool_without_a_reconnector_survives_it_too),
-	    WITH_SERVER(freeing_waits_for_lent_connections),
-	    WITH_SERVER(freeing_waits_for_a_connect),
-	    WITH_SERVER(a_stopped_pool_lends_nothing_and_wakes_takers),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

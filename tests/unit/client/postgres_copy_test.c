@@ -1,13 +1,7 @@
 /* Rows by binary COPY. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/postgres.h"
 #include "lib/database_kit.h"
+#include "lib/test.h"
 
 static const char *const url = database_kit_urls[0];
 static const char *const copy_sql = "COPY t (a, b, c) FROM STDIN (FORMAT binary)";
@@ -19,7 +13,6 @@ static struct pg_conn *conn;
 
 static int setup(void **state)
 {
-	(void)state;
 	struct err e = {""};
 	if (!url[0])
 		return 0;
@@ -33,7 +26,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	pg_return(steal(conn));
 	pg_pool_free(steal(pool));
 	return 0;
@@ -55,9 +47,8 @@ static void row_put(struct pg_copy *copy, int64_t a, int32_t b, struct str c)
 	pg_copy_bytes(copy, c.ptr, c.len);
 }
 
-static void rows_are_read_back_as_they_were_put(void **state)
+TEST(rows_are_read_back_as_they_were_put)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_copy copy;
 	assert_int_equal(pg_copy_begin(&copy, conn, copy_sql, NULL), 0);
@@ -78,9 +69,8 @@ static void rows_are_read_back_as_they_were_put(void **state)
 }
 
 /* More than any buffer holds. */
-static void many_rows_are_part_of_their_transaction(void **state)
+TEST(many_rows_are_part_of_their_transaction)
 {
-	(void)state;
 	database_kit_need();
 	enum { ROWS = 20000 };
 	char text[500];
@@ -102,9 +92,8 @@ static void many_rows_are_part_of_their_transaction(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT sum(length(c)) FROM t"), ROWS * (int)sizeof(text));
 }
 
-static void no_rows_are_no_error(void **state)
+TEST(no_rows_are_no_error)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_copy copy;
 	assert_int_equal(pg_copy_begin(&copy, conn, copy_sql, NULL), 0);
@@ -112,9 +101,8 @@ static void no_rows_are_no_error(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM t"), 0);
 }
 
-static void a_row_that_is_refused_fails_the_whole_and_the_connection_goes_on(void **state)
+TEST(a_row_that_is_refused_fails_the_whole_and_the_connection_goes_on)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_copy copy;
 	struct err e = {""};
@@ -133,9 +121,8 @@ static void a_row_that_is_refused_fails_the_whole_and_the_connection_goes_on(voi
 	ask(&commit);
 }
 
-static void a_table_that_is_not_there_is_said_at_once(void **state)
+TEST(a_table_that_is_not_there_is_said_at_once)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_copy copy;
 	struct err e = {""};
@@ -147,9 +134,8 @@ static void a_table_that_is_not_there_is_said_at_once(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM t"), 1);
 }
 
-static void a_connection_that_is_lost_in_the_middle_is_of_no_use_any_more(void **state)
+TEST(a_connection_that_is_lost_in_the_middle_is_of_no_use_any_more)
 {
-	(void)state;
 	database_kit_need();
 	char through[2 * POSTGRES_KIT_URL_BYTES];
 	struct relay *relay = database_kit_relay(url, through);
@@ -170,17 +156,5 @@ static void a_connection_that_is_lost_in_the_middle_is_of_no_use_any_more(void *
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM t"), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(rows_are_read_back_as_they_were_put),
-	    TEST(many_rows_are_part_of_their_transaction),
-	    TEST(no_rows_are_no_error),
-	    TEST(a_row_that_is_refused_fails_the_whole_and_the_connection_goes_on),
-	    TEST(a_table_that_is_not_there_is_said_at_once),
-	    TEST(a_connection_that_is_lost_in_the_middle_is_of_no_use_any_more),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

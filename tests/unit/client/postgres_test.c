@@ -1,29 +1,17 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/postgres.h"
 #include "lib/database_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "obs/log.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 static const char *const url = database_kit_urls[0];
 
 static struct pg_pool *pool_of(const char *text, size_t max)
 {
 	struct pg_pool *p = NULL;
-	struct err e = {""};
-	if (pg_pool_new(str_of(text), max, NULL, NULL, &p, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_pool_new(str_of(text), max, NULL, NULL, &p, &why));
 	return p;
 }
 
@@ -38,9 +26,8 @@ static struct pg_conn *take(struct pg_pool *p)
 
 /* --- URLs --- */
 
-static void a_url_that_cannot_be_read_is_refused_without_its_password(void **state)
+TEST(a_url_that_cannot_be_read_is_refused_without_its_password)
 {
-	(void)state;
 	static const char *const bad[] = {
 	    "mysql://u:geheim@h/d",
 	    "postgres://u:geheim@h:port:1/d?x",
@@ -59,9 +46,8 @@ static void a_url_that_cannot_be_read_is_refused_without_its_password(void **sta
 	}
 }
 
-static void an_address_names_host_port_and_database_only(void **state)
+TEST(an_address_names_host_port_and_database_only)
 {
-	(void)state;
 	struct pg_pool *p = pool_of("postgres://me:geheim@db.example:6000/links?connect_timeout=1", 1);
 	assert_string_equal(pg_pool_address(p).ptr, "db.example:6000/links");
 	pg_pool_free(p);
@@ -72,9 +58,8 @@ static void an_address_names_host_port_and_database_only(void **state)
 
 static const struct pg_statement name_get = {"name_get", "SELECT current_setting('application_name')"};
 
-static void a_url_overrides_our_defaults(void **state)
+TEST(a_url_overrides_our_defaults)
 {
-	(void)state;
 	database_kit_need();
 	char own[2 * POSTGRES_KIT_URL_BYTES];
 	snprintf(own, sizeof(own), "%s%sfallback_application_name=own", url, strchr(url, '?') ? "&" : "?");
@@ -96,9 +81,8 @@ static void a_url_overrides_our_defaults(void **state)
 static const struct pg_statement echo = {
     "echo", "SELECT $1::bigint, $2::bool, $3::text, $4::bytea, $5::bigint, $6::int2, $7::int4"};
 
-static void values_come_back_as_they_were_sent(void **state)
+TEST(values_come_back_as_they_were_sent)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -132,9 +116,8 @@ static void values_come_back_as_they_were_sent(void **state)
 static const struct pg_statement unnest = {"unnest",
                                            "SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[])"};
 
-static void arrays_travel_with_their_nulls(void **state)
+TEST(arrays_travel_with_their_nulls)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -179,9 +162,8 @@ static void one_over_send(struct pg_conn *c, int64_t v)
 	pg_send(&q);
 }
 
-static void after_an_error_the_rest_is_skipped_up_to_the_sync(void **state)
+TEST(after_an_error_the_rest_is_skipped_up_to_the_sync)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -209,9 +191,8 @@ static void after_an_error_the_rest_is_skipped_up_to_the_sync(void **state)
 	pg_pool_free(p);
 }
 
-static void a_statement_whose_preparation_was_skipped_is_prepared_later(void **state)
+TEST(a_statement_whose_preparation_was_skipped_is_prepared_later)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -237,10 +218,9 @@ static void a_statement_whose_preparation_was_skipped_is_prepared_later(void **s
 
 static const struct pg_statement mirror = {"mirror", "SELECT $1::bytea, repeat('x', 100000)"};
 
-/* Each side has more to say than the sockets hold: whoever only writes waits for ever. */
-static void a_large_pipeline_does_not_wait_for_itself(void **state)
+/* Each side has more to say than the sockets hold: a side that only writes waits for ever. */
+TEST(a_large_pipeline_does_not_wait_for_itself)
 {
-	(void)state;
 	database_kit_need();
 	enum { STATEMENTS = 300, BYTES = 100000 };
 	struct pg_pool *p = pool_of(url, 1);
@@ -265,9 +245,8 @@ static void a_large_pipeline_does_not_wait_for_itself(void **state)
 	pg_pool_free(p);
 }
 
-static void errors_are_told_apart(void **state)
+TEST(errors_are_distinguished)
 {
-	(void)state;
 	database_kit_need();
 	static const struct {
 		const char *sql;
@@ -297,10 +276,8 @@ static const struct pg_statement backend = {"backend", "SELECT pg_backend_pid():
 static int64_t backend_of(struct pg_conn *c)
 {
 	struct pg_result r;
-	struct err e = {""};
 	struct pg_query q = pg_query(c, &backend);
-	if (pg_ask(&q, &r, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pg_ask(&q, &r, &why));
 	int64_t pid = pg_get_int(&r, 0, 0);
 	pg_result_end(&r);
 	return pid;
@@ -314,9 +291,8 @@ static int64_t backend_once(struct pg_pool *p)
 	return pid;
 }
 
-static void a_connection_inside_a_transaction_is_not_used_again(void **state)
+TEST(a_connection_inside_a_transaction_is_not_used_again)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -327,9 +303,8 @@ static void a_connection_inside_a_transaction_is_not_used_again(void **state)
 	pg_pool_free(p);
 }
 
-static void an_idle_connection_that_the_server_closed_is_replaced(void **state)
+TEST(an_idle_connection_that_the_server_closed_is_replaced)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	char sql[128];
@@ -341,9 +316,8 @@ static void an_idle_connection_that_the_server_closed_is_replaced(void **state)
 	pg_pool_free(p);
 }
 
-static void a_connection_that_fails_tells_it_and_the_next_one_works(void **state)
+TEST(a_connection_that_fails_tells_it_and_the_next_one_works)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = pool_of(url, 1);
 	struct pg_conn *c = take(p);
@@ -376,9 +350,8 @@ static int silent_server(bool refuses, char ret_url[POSTGRES_KIT_URL_BYTES], con
 	return fd;
 }
 
-static void a_server_that_refuses_or_never_answers_is_given_up(void **state)
+TEST(a_server_that_refuses_or_never_answers_is_given_up)
 {
-	(void)state;
 	for (int refuses = 0; refuses < 2; refuses++) {
 		char away[POSTGRES_KIT_URL_BYTES];
 		int fd = silent_server(refuses, away, "?connect_timeout=2");
@@ -393,9 +366,8 @@ static void a_server_that_refuses_or_never_answers_is_given_up(void **state)
 	}
 }
 
-static void a_slow_statement_is_ended_by_the_server_and_its_connection_stays(void **state)
+TEST(a_slow_statement_is_ended_by_the_server_and_its_connection_stays)
 {
-	(void)state;
 	database_kit_need();
 	struct err e = {""};
 	struct pg_pool *p = pool_of(url, 1);
@@ -412,9 +384,8 @@ static void a_slow_statement_is_ended_by_the_server_and_its_connection_stays(voi
 }
 
 /* Frozen, and back. */
-static void a_late_answer_costs_its_own_connection_only(void **state)
+TEST(a_late_answer_costs_its_own_connection_only)
 {
-	(void)state;
 	database_kit_need();
 	char through[2 * POSTGRES_KIT_URL_BYTES];
 	struct err e = {""};
@@ -446,9 +417,8 @@ static int setup_refuses(struct pg_conn *c, void *ctx, struct err *e)
 	return err_set(e, ERR_INVALID, "%s", (const char *)ctx);
 }
 
-static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
+TEST(a_row_that_somebody_holds_makes_nobody_sick)
 {
-	(void)state;
 	database_kit_need();
 	struct err e = {""};
 	postgres_kit_run(url, "CREATE TABLE held (id int); INSERT INTO held VALUES (1)");
@@ -469,9 +439,8 @@ static void a_row_that_somebody_holds_makes_nobody_sick(void **state)
 	pg_pool_free(p);
 }
 
-static void a_transaction_whose_owner_stands_still_is_ended(void **state)
+TEST(a_transaction_whose_owner_stands_still_is_ended)
 {
-	(void)state;
 	database_kit_need();
 	struct err e = {""};
 	struct pg_pool *p = pool_of(url, 1);
@@ -496,9 +465,8 @@ static void a_transaction_whose_owner_stands_still_is_ended(void **state)
 	pg_pool_free(p);
 }
 
-static void the_log_says_what_the_server_said_and_no_password(void **state)
+TEST(the_log_says_what_the_server_said_and_no_password)
 {
-	(void)state;
 	database_kit_need();
 	char path[] = "/tmp/curt-postgres-log-XXXXXX", with_password[2 * POSTGRES_KIT_URL_BYTES];
 	int fd = mkstemp(path);
@@ -528,9 +496,8 @@ static void the_log_says_what_the_server_said_and_no_password(void **state)
 	assert_null(strstr(text, "geheim"));
 }
 
-static void a_setup_that_fails_closes_the_connection(void **state)
+TEST(a_setup_that_fails_closes_the_connection)
 {
-	(void)state;
 	database_kit_need();
 	struct pg_pool *p = NULL;
 	struct err e = {""};
@@ -540,28 +507,4 @@ static void a_setup_that_fails_closes_the_connection(void **state)
 	pg_pool_free(p);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_url_that_cannot_be_read_is_refused_without_its_password),
-	    cmocka_unit_test(an_address_names_host_port_and_database_only),
-	    cmocka_unit_test(a_url_overrides_our_defaults),
-	    cmocka_unit_test(values_come_back_as_they_were_sent),
-	    cmocka_unit_test(arrays_travel_with_their_nulls),
-	    cmocka_unit_test(after_an_error_the_rest_is_skipped_up_to_the_sync),
-	    cmocka_unit_test(a_statement_whose_preparation_was_skipped_is_prepared_later),
-	    cmocka_unit_test(a_large_pipeline_does_not_wait_for_itself),
-	    cmocka_unit_test(errors_are_told_apart),
-	    cmocka_unit_test(a_connection_inside_a_transaction_is_not_used_again),
-	    cmocka_unit_test(an_idle_connection_that_the_server_closed_is_replaced),
-	    cmocka_unit_test(a_connection_that_fails_tells_it_and_the_next_one_works),
-	    cmocka_unit_test(a_server_that_refuses_or_never_answers_is_given_up),
-	    cmocka_unit_test(a_slow_statement_is_ended_by_the_server_and_its_connection_stays),
-	    cmocka_unit_test(a_late_answer_costs_its_own_connection_only),
-	    cmocka_unit_test(a_row_that_somebody_holds_makes_nobody_sick),
-	    cmocka_unit_test(a_transaction_whose_owner_stands_still_is_ended),
-	    cmocka_unit_test(the_log_says_what_the_server_said_and_no_password),
-	    cmocka_unit_test(a_setup_that_fails_closes_the_connection),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down)

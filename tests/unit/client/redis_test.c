@@ -1,28 +1,15 @@
 /* Against servers that the tests start, stop and kill themselves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
 #include "lib/redis_kit.h"
-#include "lib/until.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 static struct redis_server *const server = &redis_kit_servers[0];
 
 static struct redis *open_url(const char *url)
 {
 	struct redis *r = NULL;
-	struct err e = {""};
 	redis_kit_need();
-	if (redis_new(str_of(url), &r, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(redis_new(str_of(url), &r, &why));
 	return r;
 }
 
@@ -52,9 +39,8 @@ static void assert_status(struct redis_conn *c, const struct str *args, size_t n
 	assert_memory_equal(reply.text.ptr, expected, reply.text.len);
 }
 
-static void replies_of_each_kind_come_in_the_order_of_their_commands(void **state)
+TEST(replies_of_each_kind_come_in_the_order_of_their_commands)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
@@ -85,9 +71,8 @@ static void replies_of_each_kind_come_in_the_order_of_their_commands(void **stat
 	redis_free(r);
 }
 
-static void a_value_larger_than_any_buffer_comes_back_whole(void **state)
+TEST(a_value_larger_than_any_buffer_comes_back_whole)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
@@ -125,9 +110,8 @@ static int exchange(struct redis *r)
 	return bad;
 }
 
-static void bytes_that_go_and_come_one_at_a_time_make_the_same_replies(void **state)
+TEST(bytes_that_go_and_come_one_at_a_time_make_the_same_replies)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	os_fault_short(OS_SEND, 1, 1, OS_FOR_GOOD);
 	os_fault_short(OS_RECV, 1, 1, OS_FOR_GOOD);
@@ -158,18 +142,16 @@ static void fail_each(enum os_call call, int error, int expected)
 	}
 }
 
-static void every_call_of_the_system_may_fail_once_and_the_next_connection_works(void **state)
+TEST(every_call_of_the_system_may_fail_once_and_the_next_connection_works)
 {
-	(void)state;
 	fail_each(OS_SEND, EPIPE, ERR_UNAVAILABLE);
 	fail_each(OS_RECV, ECONNRESET, ERR_UNAVAILABLE);
 	fail_each(OS_SEND, EINTR, 0);
 	fail_each(OS_RECV, EINTR, 0);
 }
 
-static void a_connection_is_lent_again_and_one_with_replies_left_is_not(void **state)
+TEST(a_connection_is_lent_again_and_one_with_replies_left_is_not)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_reply reply;
 	struct redis_conn *c = take(r);
@@ -189,9 +171,8 @@ static void a_connection_is_lent_again_and_one_with_replies_left_is_not(void **s
 	redis_free(r);
 }
 
-static void a_database_is_chosen_by_the_url(void **state)
+TEST(a_database_is_chosen_by_the_url)
 {
-	(void)state;
 	char url[96];
 	snprintf(url, sizeof(url), "%s/5", server->url);
 	struct redis *five = open_url(url), *zero = open_url(server->url);
@@ -207,9 +188,8 @@ static void a_database_is_chosen_by_the_url(void **state)
 	redis_free(zero);
 }
 
-static void a_password_is_used_and_a_wrong_one_is_never_told(void **state)
+TEST(a_password_is_used_and_a_wrong_one_is_never_told)
 {
-	(void)state;
 	redis_kit_need();
 	struct redis_server own;
 	struct redis *r;
@@ -244,9 +224,8 @@ static void assert_not_told(const struct redis_server *s, const char *user)
 }
 
 /* "unknown command 'AUTH', with args beginning with: 'hidden'" */
-static void a_password_that_the_server_repeats_is_not_passed_on(void **state)
+TEST(a_password_that_the_server_repeats_is_not_passed_on)
 {
-	(void)state;
 	redis_kit_need();
 	struct redis_server own;
 	redis_server_start(&own, (const char *const[]){"--rename-command", "AUTH", "x-auth", NULL});
@@ -256,9 +235,8 @@ static void a_password_that_the_server_repeats_is_not_passed_on(void **state)
 	assert_not_told(server, ""); /* it has none */
 }
 
-static void a_refusal_says_that_nothing_was_done(void **state)
+TEST(a_refusal_says_that_nothing_was_done)
 {
-	(void)state;
 	redis_kit_need();
 	struct redis_server own;
 	struct redis_reply reply;
@@ -279,9 +257,8 @@ static void a_refusal_says_that_nothing_was_done(void **state)
 	redis_server_stop(&own);
 }
 
-static void a_server_that_was_restarted_is_found_again_without_a_failure(void **state)
+TEST(a_server_that_was_restarted_is_found_again_without_a_failure)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	redis_return(take(r));
 	redis_server_kill(server);
@@ -292,9 +269,8 @@ static void a_server_that_was_restarted_is_found_again_without_a_failure(void **
 	redis_free(r);
 }
 
-static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
+TEST(a_dead_server_is_left_alone_and_found_when_it_is_back)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
@@ -316,9 +292,8 @@ static void a_dead_server_is_left_alone_and_found_when_it_is_back(void **state)
 }
 
 /* A stopped process still accepts connections. */
-static void a_server_that_does_not_answer_has_failed(void **state)
+TEST(a_server_that_does_not_answer_has_failed)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
@@ -336,9 +311,8 @@ static void a_server_that_does_not_answer_has_failed(void **state)
 	redis_free(r);
 }
 
-static void a_server_that_became_a_replica_fails_the_connection(void **state)
+TEST(a_server_that_became_a_replica_fails_the_connection)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r);
 	struct redis_reply reply;
@@ -352,9 +326,8 @@ static void a_server_that_became_a_replica_fails_the_connection(void **state)
 	redis_free(r);
 }
 
-static void a_listener_hears_what_is_published_and_is_told_when_nothing_is(void **state)
+TEST(a_listener_hears_what_is_published_and_when_nothing_is)
 {
-	(void)state;
 	struct redis *r = open_url(server->url);
 	struct redis_conn *c = take(r), *speaker = take(r);
 	struct redis_reply reply;
@@ -374,9 +347,8 @@ static void a_listener_hears_what_is_published_and_is_told_when_nothing_is(void 
 
 /* --- Sentinel, as far as one server can play it; the whole is in tests/cluster --- */
 
-static void sentinels_that_are_away_are_said_to_be(void **state)
+TEST(sentinels_that_are_down_are_reported)
 {
-	(void)state;
 	struct redis *r = open_url("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main");
 	struct err e = {""};
 	assert_null(redis_take(r, &e));
@@ -385,9 +357,8 @@ static void sentinels_that_are_away_are_said_to_be(void **state)
 	redis_free(r);
 }
 
-static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void **state)
+TEST(a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused)
 {
-	(void)state;
 	redis_kit_need();
 	struct redis_server sentinel;
 	struct redis_reply reply;
@@ -415,9 +386,8 @@ static void a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused(void 
 	redis_server_stop(&sentinel);
 }
 
-static void a_sentinel_that_wants_a_password_is_given_the_servers(void **state)
+TEST(a_sentinel_that_wants_a_password_is_given_the_servers)
 {
-	(void)state;
 	redis_kit_need();
 	struct redis_server primary, sentinel;
 	struct err e = {""};
@@ -443,27 +413,4 @@ static void a_sentinel_that_wants_a_password_is_given_the_servers(void **state)
 	redis_server_stop(&primary);
 }
 
-int main(void)
-{
-#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
-	const struct CMUnitTest tests[] = {
-	    WITH_REDIS(replies_of_each_kind_come_in_the_order_of_their_commands),
-	    WITH_REDIS(a_value_larger_than_any_buffer_comes_back_whole),
-	    WITH_REDIS(bytes_that_go_and_come_one_at_a_time_make_the_same_replies),
-	    WITH_REDIS(every_call_of_the_system_may_fail_once_and_the_next_connection_works),
-	    WITH_REDIS(a_connection_is_lent_again_and_one_with_replies_left_is_not),
-	    WITH_REDIS(a_database_is_chosen_by_the_url),
-	    WITH_REDIS(a_password_is_used_and_a_wrong_one_is_never_told),
-	    WITH_REDIS(a_password_that_the_server_repeats_is_not_passed_on),
-	    WITH_REDIS(a_refusal_says_that_nothing_was_done),
-	    WITH_REDIS(a_server_that_was_restarted_is_found_again_without_a_failure),
-	    WITH_REDIS(a_dead_server_is_left_alone_and_found_when_it_is_back),
-	    WITH_REDIS(a_server_that_does_not_answer_has_failed),
-	    WITH_REDIS(a_server_that_became_a_replica_fails_the_connection),
-	    WITH_REDIS(a_listener_hears_what_is_published_and_is_told_when_nothing_is),
-	    WITH_REDIS(sentinels_that_are_away_are_said_to_be),
-	    WITH_REDIS(a_sentinel_is_asked_and_a_server_that_is_no_primary_is_refused),
-	    WITH_REDIS(a_sentinel_that_wants_a_password_is_given_the_servers),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_one, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_one, .group_teardown = redis_kit_down, .setup = redis_kit_renew)

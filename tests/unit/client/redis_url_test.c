@@ -1,12 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/redis.h"
 #include "client/redis_url.h"
+#include "lib/test.h"
 
 static void assert_str(struct str s, const char *expected)
 {
@@ -21,9 +15,8 @@ static void parse(const char *url, struct redis_url *ret)
 		fail_msg("%s: %s", url, e.text);
 }
 
-static void a_url_with_a_host_alone_has_the_usual_port_and_database(void **state)
+TEST(a_url_with_a_host_alone_has_the_usual_port_and_database)
 {
-	(void)state;
 	struct redis_url u;
 	parse("redis://cache.example", &u);
 	assert_false(u.is_sentinel);
@@ -37,9 +30,8 @@ static void a_url_with_a_host_alone_has_the_usual_port_and_database(void **state
 	redis_url_release(&u);
 }
 
-static void all_parts_of_a_url_are_read(void **state)
+TEST(all_parts_of_a_url_are_read)
 {
-	(void)state;
 	struct redis_url u;
 	parse("redis://me:a%40b%2fc,d@127.0.0.1:7000/3", &u);
 	assert_str(u.user, "me");
@@ -51,9 +43,8 @@ static void all_parts_of_a_url_are_read(void **state)
 	redis_url_release(&u);
 }
 
-static void a_password_may_stand_alone_or_behind_a_colon(void **state)
+TEST(a_password_may_stand_alone_or_behind_a_colon)
 {
-	(void)state;
 	static const char *const urls[] = {"redis://secret@h/", "redis://:secret@h"};
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
 		struct redis_url u;
@@ -64,9 +55,8 @@ static void a_password_may_stand_alone_or_behind_a_colon(void **state)
 	}
 }
 
-static void an_ipv6_address_stands_in_brackets(void **state)
+TEST(an_ipv6_address_stands_in_brackets)
 {
-	(void)state;
 	struct redis_url u;
 	parse("redis://[::1]:6380/2", &u);
 	assert_string_equal(u.hosts[0].host, "::1");
@@ -75,9 +65,8 @@ static void an_ipv6_address_stands_in_brackets(void **state)
 	redis_url_release(&u);
 }
 
-static void sentinels_are_a_list_and_the_primary_has_a_name(void **state)
+TEST(sentinels_are_a_list_and_the_primary_has_a_name)
 {
-	(void)state;
 	struct redis_url u;
 	parse("redis+sentinel://pw@a,b:5000,[::1]/main/4", &u);
 	assert_true(u.is_sentinel);
@@ -93,9 +82,8 @@ static void sentinels_are_a_list_and_the_primary_has_a_name(void **state)
 	redis_url_release(&u);
 }
 
-static void sets_of_sentinels_are_told_apart_and_not_by_the_order_of_their_list(void **state)
+TEST(sets_of_sentinels_are_distinguished_and_not_by_the_order_of_their_list)
 {
-	(void)state;
 	struct redis_url u, same, other;
 	parse("redis+sentinel://b:2,a:7,a:5/mymaster", &u);
 	parse("redis+sentinel://a:5,a:7,b:2/mymaster/0", &same);
@@ -108,9 +96,8 @@ static void sets_of_sentinels_are_told_apart_and_not_by_the_order_of_their_list(
 	redis_url_release(&other);
 }
 
-static void what_is_no_url_is_refused_without_repeating_it(void **state)
+TEST(what_is_no_url_is_refused_without_repeating_it)
 {
-	(void)state;
 	static const char *const urls[] = {
 	    "",
 	    "hunter2",
@@ -150,9 +137,8 @@ static void what_is_no_url_is_refused_without_repeating_it(void **state)
 	}
 }
 
-static void a_list_is_cut_between_urls_but_not_between_sentinels(void **state)
+TEST(a_list_is_cut_between_urls_but_not_between_sentinels)
 {
-	(void)state;
 	struct arena arena = {0};
 	struct str *urls;
 	size_t count;
@@ -167,9 +153,8 @@ static void a_list_is_cut_between_urls_but_not_between_sentinels(void **state)
 	arena_release(&arena);
 }
 
-static void a_list_that_is_empty_is_refused(void **state)
+TEST(a_list_that_is_empty_is_refused)
 {
-	(void)state;
 	struct arena arena = {0};
 	struct str *urls;
 	size_t count;
@@ -179,18 +164,4 @@ static void a_list_that_is_empty_is_refused(void **state)
 	arena_release(&arena);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_url_with_a_host_alone_has_the_usual_port_and_database),
-	    cmocka_unit_test(all_parts_of_a_url_are_read),
-	    cmocka_unit_test(a_password_may_stand_alone_or_behind_a_colon),
-	    cmocka_unit_test(an_ipv6_address_stands_in_brackets),
-	    cmocka_unit_test(sentinels_are_a_list_and_the_primary_has_a_name),
-	    cmocka_unit_test(sets_of_sentinels_are_told_apart_and_not_by_the_order_of_their_list),
-	    cmocka_unit_test(what_is_no_url_is_refused_without_repeating_it),
-	    cmocka_unit_test(a_list_is_cut_between_urls_but_not_between_sentinels),
-	    cmocka_unit_test(a_list_that_is_empty_is_refused),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -4,22 +4,9 @@
  * right after the failure would have left. Then everything SQLite writes and syncs is recorded, and the power
  * goes at many points of that record.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/sqlite_file.h"
 #include "lib/sqlite_sys.h"
-#include "lib/temp.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "lib/test.h"
 
 enum { BATCHES = 7, FILLER_BYTES = 3000, CHECKPOINT_PAGES = 10 };
 enum { SQL_ITEM_PUT = SQL_OWN, SQL_ITEM_COUNT, SQL_COUNT };
@@ -286,36 +273,31 @@ static bool sweep(struct sqlite_fault fault, unsigned long stride)
 	return uncertain;
 }
 
-static void a_write_that_fails_loses_nothing_that_was_acknowledged(void **state)
+TEST(a_write_that_fails_loses_nothing_that_was_acknowledged)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = EIO}, 1);
 }
 
-static void a_full_disk_loses_nothing_and_is_never_uncertain(void **state)
+TEST(a_full_disk_loses_nothing_and_is_never_uncertain)
 {
-	(void)state;
 	assert_false(sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = ENOSPC}, 3));
 	assert_false(
 	    sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = ENOSPC, .half = true}, 5));
 }
 
-static void a_sync_that_fails_is_reported_truly(void **state)
+TEST(a_sync_that_fails_is_reported_truly)
 {
-	(void)state;
 	/* A disk that stays bad leaves no way to find out. */
 	assert_true(sweep((struct sqlite_fault){.call = SQLITE_SYS_SYNC, .error = EIO}, 1));
 }
 
-static void an_open_that_fails_loses_nothing(void **state)
+TEST(an_open_that_fails_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_OPEN, .error = EMFILE}, 1);
 }
 
-static void a_writer_that_cannot_be_opened_again_loses_nothing(void **state)
+TEST(a_writer_that_cannot_be_opened_again_loses_nothing)
 {
-	(void)state;
 	bool uncertain = false;
 	opens_fail_after_sync = true;
 	layout = &full;
@@ -326,21 +308,18 @@ static void a_writer_that_cannot_be_opened_again_loses_nothing(void **state)
 	assert_true(uncertain);
 }
 
-static void a_read_that_fails_loses_nothing(void **state)
+TEST(a_read_that_fails_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 2);
 }
 
-static void a_truncation_that_fails_loses_nothing(void **state)
+TEST(a_truncation_that_fails_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_TRUNCATE, .error = EIO}, 1);
 }
 
-static void memory_that_runs_out_loses_nothing(void **state)
+TEST(memory_that_runs_out_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 61);
 }
 
@@ -375,9 +354,8 @@ static void ping_reports(bool ping_writes, int checkpoint_pages, unsigned long f
 	temp_release(&folder);
 }
 
-static void ping_reports_a_failure_until_a_success(void **state)
+TEST(ping_reports_a_failure_until_a_success)
 {
-	(void)state;
 	ping_reports(true, 1000, 1, "the last write failed");
 	ping_reports(false, 1000, 1, "the last write failed");
 	/* The log's header and the commit have been synced; now the checkpoint syncs. */
@@ -545,9 +523,8 @@ static void record_work(void)
 	temp_release(&folder);
 }
 
-static void what_is_safe_survives_power_loss(void **state)
+TEST(what_is_safe_survives_power_loss)
 {
-	(void)state;
 	operations = calloc(OPERATIONS_MAX, sizeof(*operations));
 	for (int i = 0; i < 2; i++) {
 		size_t syncs = 0, moved = 0;
@@ -573,18 +550,6 @@ static void what_is_safe_survives_power_loss(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_write_that_fails_loses_nothing_that_was_acknowledged),
-	    cmocka_unit_test(a_full_disk_loses_nothing_and_is_never_uncertain),
-	    cmocka_unit_test(a_sync_that_fails_is_reported_truly),
-	    cmocka_unit_test(an_open_that_fails_loses_nothing),
-	    cmocka_unit_test(a_writer_that_cannot_be_opened_again_loses_nothing),
-	    cmocka_unit_test(a_read_that_fails_loses_nothing),
-	    cmocka_unit_test(a_truncation_that_fails_loses_nothing),
-	    cmocka_unit_test(memory_that_runs_out_loses_nothing),
-	    cmocka_unit_test(ping_reports_a_failure_until_a_success),
-	    cmocka_unit_test(what_is_safe_survives_power_loss),
-	};
 	sqlite_sys_install();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS();
 }

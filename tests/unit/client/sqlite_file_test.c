@@ -1,20 +1,7 @@
 /* A SQLite file's life on a good disk: which files it takes, its mode and lock, its readers, and its log. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/sqlite_file.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { SQL_ITEM_PUT = SQL_OWN, SQL_ITEM_COUNT, SQL_ITEM_LAST, SQL_COUNT };
 
@@ -37,7 +24,6 @@ static struct err error;
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&folder);
 	temp_path(&folder, "test.db", path);
 	error.text[0] = '\0';
@@ -46,7 +32,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	temp_release(&folder);
 	return 0;
 }
@@ -124,17 +109,15 @@ static void assert_refused(const char *words)
 	assert_true(str_eq(buf_view(&before), buf_view(&after)));
 }
 
-static void a_file_of_a_newer_version_is_refused(void **state)
+TEST(a_file_of_a_newer_version_is_refused)
 {
-	(void)state;
 	sqlite_file_free(must_open());
 	file_sql("PRAGMA user_version = 1000");
 	assert_refused("newer version");
 }
 
-static void a_file_that_is_no_database_is_refused(void **state)
+TEST(a_file_that_is_no_database_is_refused)
 {
-	(void)state;
 	char bytes[9000];
 	memset(bytes, 'x', sizeof(bytes));
 	file_write(bytes, sizeof(bytes));
@@ -143,9 +126,8 @@ static void a_file_that_is_no_database_is_refused(void **state)
 	assert_refused("not a SQLite database");
 }
 
-static void a_database_of_another_program_is_refused(void **state)
+TEST(a_database_of_another_program_is_refused)
 {
-	(void)state;
 	file_sql("CREATE TABLE item (id INTEGER PRIMARY KEY)");
 	assert_refused("another program");
 	file_sql("PRAGMA user_version = 1");
@@ -156,9 +138,8 @@ static void a_database_of_another_program_is_refused(void **state)
 	assert_refused("another program");
 }
 
-static void an_empty_file_gets_its_layout(void **state)
+TEST(an_empty_file_gets_its_layout)
 {
-	(void)state;
 	file_write("", 0);
 	struct sqlite_file *f = must_open();
 	assert_int_equal(sqlite_file_ping(f, NULL), 0);
@@ -166,9 +147,8 @@ static void an_empty_file_gets_its_layout(void **state)
 	sqlite_file_free(f);
 }
 
-static void a_file_that_is_open_cannot_be_opened_again(void **state)
+TEST(a_file_that_is_open_cannot_be_opened_again)
 {
-	(void)state;
 	struct sqlite_file *f = must_open(), *second;
 	assert_int_equal(open_path(path, &second), ERR_BUSY);
 	assert_non_null(strstr(error.text, path));
@@ -177,9 +157,8 @@ static void a_file_that_is_open_cannot_be_opened_again(void **state)
 	sqlite_file_free(must_open());
 }
 
-static void a_folder_that_is_not_there_is_named(void **state)
+TEST(a_folder_that_is_not_there_is_named)
 {
-	(void)state;
 	struct sqlite_file *f;
 	temp_path(&folder, "none/test.db", path);
 	assert_int_equal(open_path(path, &f), ERR_UNAVAILABLE);
@@ -189,9 +168,8 @@ static void a_folder_that_is_not_there_is_named(void **state)
 	assert_int_equal(open_path(path, &f), ERR_UNAVAILABLE);
 }
 
-static void names_that_mean_something_to_sqlite_are_plain_names(void **state)
+TEST(names_that_mean_something_to_sqlite_are_plain_names)
 {
-	(void)state;
 	static const char *const names[] = {":memory:", "file:links?mode=memory"};
 	char before[4096];
 	assert_non_null(getcwd(before, sizeof(before)));
@@ -217,9 +195,8 @@ static off_t size_of(const char *name, mode_t *ret_mode)
 	return st.st_size;
 }
 
-static void what_is_stored_is_for_its_owner_only_and_a_clean_close_leaves_one_file(void **state)
+TEST(what_is_stored_is_for_its_owner_only_and_a_clean_close_leaves_one_file)
 {
-	(void)state;
 	static const char *const names[] = {"test.db", "test.db-wal", "test.db-shm"};
 	mode_t mode;
 	struct sqlite_file *f = must_open();
@@ -237,9 +214,8 @@ static void what_is_stored_is_for_its_owner_only_and_a_clean_close_leaves_one_fi
 
 /* --- reads and writes --- */
 
-static void a_snapshot_stays_and_single_reads_see_each_commit(void **state)
+TEST(a_snapshot_stays_and_single_reads_see_each_commit)
 {
-	(void)state;
 	struct sqlite_file *f = must_open();
 	{
 		CLEANUP(sqlite_file_read_end) struct sqlite_read snapshot = sqlite_file_snapshot_begin(f);
@@ -256,9 +232,8 @@ static void a_snapshot_stays_and_single_reads_see_each_commit(void **state)
 	sqlite_file_free(f);
 }
 
-static void a_transaction_that_failed_is_rolled_back(void **state)
+TEST(a_transaction_that_failed_is_rolled_back)
 {
-	(void)state;
 	struct sqlite_file *f = must_open();
 	struct sqlite_conn *c;
 	assert_int_equal(sqlite_file_write_begin(f, &c), 0);
@@ -279,24 +254,26 @@ static void *read_slowly(void *f)
 {
 	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_snapshot_begin(f);
 	atomic_store(&phase, 1);
-	usleep(20000);
+	usleep(20000); /* the file is freed meanwhile; if later, the test shows less and still passes */
 	if (count(read.conn) != 2)
 		abort();
 	atomic_store(&phase, 2);
 	return NULL;
 }
 
+static _Atomic pid_t reader_id;
+
 static void *count_two(void *f)
 {
+	atomic_store(&reader_id, gettid());
 	if (count_now(f) != 2)
 		abort();
 	atomic_store(&phase, 1);
 	return NULL;
 }
 
-static void a_read_waits_while_all_readers_are_lent_out(void **state)
+TEST(a_read_waits_while_all_readers_are_lent_out)
 {
-	(void)state;
 	struct sqlite_read reads[SQLITE_FILE_READERS];
 	pthread_t thread;
 	struct sqlite_file *f = must_open();
@@ -305,7 +282,7 @@ static void a_read_waits_while_all_readers_are_lent_out(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(reads); i++)
 		reads[i] = sqlite_file_read_begin(f);
 	assert_int_equal(pthread_create(&thread, NULL, count_two, f), 0);
-	usleep(20000);
+	UNTIL(atomic_load(&reader_id) && thread_is_asleep(atomic_load(&reader_id)));
 	assert_int_equal(atomic_load(&phase), 0);
 	sqlite_file_read_end(&reads[1]);
 	pthread_join(thread, NULL);
@@ -316,16 +293,15 @@ static void a_read_waits_while_all_readers_are_lent_out(void **state)
 	sqlite_file_free(f);
 }
 
-static void a_read_under_way_ends_before_the_file_is_freed(void **state)
+TEST(a_read_under_way_ends_before_the_file_is_freed)
 {
-	(void)state;
 	pthread_t thread;
 	struct sqlite_file *f = must_open();
 	assert_int_equal(put(f, 2), 0);
 	atomic_store(&phase, 0);
 	assert_int_equal(pthread_create(&thread, NULL, read_slowly, f), 0);
 	while (atomic_load(&phase) == 0)
-		usleep(100);
+		sched_yield();
 	sqlite_file_free(f);
 	assert_int_equal(atomic_load(&phase), 2);
 	pthread_join(thread, NULL);
@@ -345,9 +321,8 @@ static void *read_on(void *f)
 	return NULL;
 }
 
-static void steady_reading_does_not_let_the_log_grow(void **state)
+TEST(steady_reading_does_not_let_the_log_grow)
 {
-	(void)state;
 	pthread_t threads[2];
 	mode_t mode;
 	struct sqlite_file *f = must_open();
@@ -365,24 +340,4 @@ static void steady_reading_does_not_let_the_log_grow(void **state)
 	sqlite_file_free(f);
 }
 
-#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    FILE_TEST(a_file_of_a_newer_version_is_refused),
-	    FILE_TEST(a_file_that_is_no_database_is_refused),
-	    FILE_TEST(a_database_of_another_program_is_refused),
-	    FILE_TEST(an_empty_file_gets_its_layout),
-	    FILE_TEST(a_file_that_is_open_cannot_be_opened_again),
-	    FILE_TEST(a_folder_that_is_not_there_is_named),
-	    FILE_TEST(names_that_mean_something_to_sqlite_are_plain_names),
-	    FILE_TEST(what_is_stored_is_for_its_owner_only_and_a_clean_close_leaves_one_file),
-	    FILE_TEST(a_snapshot_stays_and_single_reads_see_each_commit),
-	    FILE_TEST(a_transaction_that_failed_is_rolled_back),
-	    FILE_TEST(a_read_waits_while_all_readers_are_lent_out),
-	    FILE_TEST(a_read_under_way_ends_before_the_file_is_freed),
-	    FILE_TEST(steady_reading_does_not_let_the_log_grow),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -1,17 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "config/config.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
-
-#include <errno.h>
-#include <stdio.h>
 
 struct serve {
 	char *listen;
@@ -67,7 +57,6 @@ enum { MAX_WORDS = 8 };
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	temp_path(&dir, "curt.ini", file);
 	memset(&serve, 0x5a, sizeof(serve)); /* conf_load must not trust what is there */
@@ -78,7 +67,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	conf_release(groups, ARRAY_LEN(groups));
 	os_fault_reset();
 	temp_release(&dir);
@@ -142,9 +130,8 @@ static void assert_fails(const char *text, const char *const env[], const char *
 	assert_null(events.secret);
 }
 
-static void without_sources_every_field_has_its_default(void **state)
+TEST(without_sources_every_field_has_its_default)
 {
-	(void)state;
 	assert_loads(NULL, NULL, NULL);
 	assert_string_equal(serve.listen, "127.0.0.1:8080");
 	assert_int_equal(serve.workers, 0);
@@ -156,9 +143,8 @@ static void without_sources_every_field_has_its_default(void **state)
 	assert_string_equal(events.note, ""); /* never NULL */
 }
 
-static void each_source_is_stronger_than_the_one_before(void **state)
+TEST(each_source_is_stronger_than_the_one_before)
 {
-	(void)state;
 	const char *text = "[serve]\nworkers = 1\n";
 	const char *const *env = WORDS("CURT_SERVE_WORKERS=2");
 	const char *const *args = WORDS("--workers", "3");
@@ -178,9 +164,8 @@ static void each_source_is_stronger_than_the_one_before(void **state)
 	assert_int_equal(serve.workers, 3);
 }
 
-static void sources_mix_setting_by_setting(void **state)
+TEST(sources_mix_setting_by_setting)
 {
-	(void)state;
 	assert_loads(
 	    "[events]\ndurability = sync\nflush_ms = 250ms\nnote = a # b ; c\n[serve]\n# x\nworkers = 4\n"
 	    "[events]\nsecret = s3cret\n",
@@ -196,9 +181,8 @@ static void sources_mix_setting_by_setting(void **state)
 	assert_string_equal(events.note, "");
 }
 
-static void flags_come_in_all_their_forms(void **state)
+TEST(flags_come_in_all_their_forms)
 {
-	(void)state;
 	assert_loads(NULL, NULL, WORDS("--listen", ":1", "--listen=:2", "--serve-listen", ":3"));
 	assert_string_equal(serve.listen, ":3"); /* the last counts */
 	conf_release(groups, ARRAY_LEN(groups));
@@ -214,9 +198,8 @@ static void flags_come_in_all_their_forms(void **state)
 	assert_true(serve.trust);
 }
 
-static void errors_in_the_file_name_file_and_line(void **state)
+TEST(errors_in_the_file_name_file_and_line)
 {
-	(void)state;
 	assert_fails("# top\n[serve]\nworkers = many\n", NULL, NULL,
 	             "{}:3: serve.workers must be a whole number from 0 to 64, not 'many'");
 	assert_fails("[serve]\n\nworkers = 65\n", NULL, NULL,
@@ -234,17 +217,15 @@ static void errors_in_the_file_name_file_and_line(void **state)
 	assert_fails("workers = 1\n", NULL, NULL, "{}:1: 'workers' stands before the first [section]");
 }
 
-static void an_unknown_section_lists_the_known_ones(void **state)
+TEST(an_unknown_section_lists_the_known_ones)
 {
-	(void)state;
 	assert_fails("[serve]\n[sever]\n", NULL, NULL,
 	             "{}:2: there is no section [sever]; the sections are serve, events");
 	assert_fails("[]\n", NULL, NULL, "{}:1: there is no section []; the sections are serve, events");
 }
 
-static void an_unknown_name_gets_the_nearest_or_all(void **state)
+TEST(an_unknown_name_gets_the_nearest_or_all)
 {
-	(void)state;
 	assert_fails("[serve]\nworker = 1\n", NULL, NULL,
 	             "{}:2: section [serve] has no 'worker'; did you mean 'workers'?");
 	assert_fails(
@@ -253,25 +234,22 @@ static void an_unknown_name_gets_the_nearest_or_all(void **state)
 	    "note, pin");
 }
 
-static void a_name_given_twice_names_both_lines(void **state)
+TEST(a_name_given_twice_names_both_lines)
 {
-	(void)state;
 	assert_fails("[serve]\nworkers = 1\n\n[events]\n[serve]\nworkers = 1\n", NULL, NULL,
 	             "{}:6: serve.workers is already set in line 2; keep one of them");
 }
 
-static void a_wrong_value_is_an_error_even_where_a_flag_overrides_it(void **state)
+TEST(a_wrong_value_is_an_error_even_where_a_flag_overrides_it)
 {
-	(void)state;
 	assert_fails("[serve]\nworkers = x\n", WORDS("CURT_SERVE_WORKERS=2"), WORDS("--workers=3"),
 	             "{}:2: serve.workers must be a whole number from 0 to 64, not 'x'");
 	assert_fails(NULL, WORDS("CURT_SERVE_WORKERS=x"), WORDS("--workers=3"),
 	             "CURT_SERVE_WORKERS: serve.workers must be a whole number from 0 to 64, not 'x'");
 }
 
-static void a_file_that_cannot_be_read_is_named(void **state)
+TEST(a_file_that_cannot_be_read_is_named)
 {
-	(void)state;
 	struct conf_source from = {.file = file};
 	assert_int_equal(conf_load(groups, ARRAY_LEN(groups), &from, &e), ERR_NOT_FOUND);
 	assert_non_null(strstr(e.text, file));
@@ -282,9 +260,8 @@ static void a_file_that_cannot_be_read_is_named(void **state)
 	assert_null(serve.listen);
 }
 
-static void errors_in_the_environment_name_the_variable(void **state)
+TEST(errors_in_the_environment_name_the_variable)
 {
-	(void)state;
 	assert_fails(
 	    NULL, WORDS("CURT_EVENTS_FLUSH_MS=5"), NULL,
 	    "CURT_EVENTS_FLUSH_MS: events.flush_ms must be a duration from 1ms to 1m with its unit, such "
@@ -297,18 +274,16 @@ static void errors_in_the_environment_name_the_variable(void **state)
 	             "CURT_LISTEN: there is no such setting; unset this variable");
 }
 
-static void variables_that_are_not_settings_are_left_alone(void **state)
+TEST(variables_that_are_not_settings_are_left_alone)
 {
-	(void)state;
 	assert_loads(
 	    NULL, WORDS("CURTAIN=1", "curt_serve_workers=9", "CURT_CONFIG=/x", "NOVALUE", "CURT_ADMIN_KEY"),
 	    NULL);
 	assert_int_equal(serve.workers, 0);
 }
 
-static void errors_in_the_flags_name_the_flag(void **state)
+TEST(errors_in_the_flags_name_the_flag)
 {
-	(void)state;
 	assert_fails(NULL, NULL, WORDS("--workers=x"),
 	             "--workers: serve.workers must be a whole number from 0 to 64, not 'x'");
 	assert_fails(NULL, NULL, WORDS("--serve-workers", "x"),
@@ -326,9 +301,8 @@ static void errors_in_the_flags_name_the_flag(void **state)
 	assert_fails(NULL, NULL, WORDS("--"), "--: there is no such flag; --help lists all of them");
 }
 
-static void positional_arguments_are_an_error(void **state)
+TEST(positional_arguments_are_an_error)
 {
-	(void)state;
 	assert_fails(NULL, NULL, WORDS("--workers", "2", "8080"),
 	             "argument 3, '8080', is not a flag such as --listen; --help lists all of them");
 	assert_fails(NULL, NULL, WORDS("-l"),
@@ -337,9 +311,8 @@ static void positional_arguments_are_an_error(void **state)
 	             "argument 1, '', is not a flag such as --listen; --help lists all of them");
 }
 
-static void secrets_never_appear_in_a_sentence(void **state)
+TEST(secrets_never_appear_in_a_sentence)
 {
-	(void)state;
 	assert_fails("[events]\npin = hunter2\n", NULL, NULL, "{}:2: events.pin must be a whole number");
 	assert_fails("[events]\nsecrt = hunter2\n", NULL, NULL,
 	             "{}:2: section [events] has no 'secrt'; did you mean 'secret'?");
@@ -378,9 +351,8 @@ static int reload(const char *text)
 	return conf_reload(groups, ARRAY_LEN(groups), &from, note_change, &e);
 }
 
-static void reload_applies_what_may_change_and_reports_the_rest(void **state)
+TEST(reload_applies_what_may_change_and_reports_the_rest)
 {
-	(void)state;
 	assert_loads("[events]\nflush_ms = 2s\nnote = old\n[serve]\nlisten = :80\n", NULL,
 	             WORDS("--workers=5"));
 	assert_int_equal(
@@ -393,9 +365,8 @@ static void reload_applies_what_may_change_and_reports_the_rest(void **state)
 	assert_string_equal(changes, "serve.listen events.secret ");
 }
 
-static void reload_of_the_same_settings_changes_nothing(void **state)
+TEST(reload_of_the_same_settings_changes_nothing)
 {
-	(void)state;
 	const char *text = "[events]\nflush_ms = 2s\nnote = same\n";
 	assert_loads(text, NULL, WORDS("--workers=5"));
 	const char *note = events.note;
@@ -404,17 +375,15 @@ static void reload_of_the_same_settings_changes_nothing(void **state)
 	assert_string_equal(changes, "");
 }
 
-static void a_setting_that_left_the_file_returns_to_its_default(void **state)
+TEST(a_setting_that_left_the_file_returns_to_its_default)
 {
-	(void)state;
 	assert_loads("[events]\nflush_ms = 2s\n", NULL, WORDS("--workers=5"));
 	assert_int_equal(reload("\n"), 0);
 	assert_int_equal(events.flush_ms, 1000);
 }
 
-static void a_failed_reload_changes_nothing(void **state)
+TEST(a_failed_reload_changes_nothing)
 {
-	(void)state;
 	assert_loads("[events]\nflush_ms = 2s\nnote = old\n", NULL, WORDS("--workers=5"));
 	assert_int_equal(reload("[events]\nflush_ms = 3s\nnote = new\ndurability = x\n"), ERR_INVALID);
 	assert_non_null(strstr(e.text, ":4: events.durability"));
@@ -423,9 +392,8 @@ static void a_failed_reload_changes_nothing(void **state)
 	assert_string_equal(changes, "");
 }
 
-static void release_may_come_twice_and_after_a_failure(void **state)
+TEST(release_may_come_twice_and_after_a_failure)
 {
-	(void)state;
 	assert_loads(NULL, NULL, NULL);
 	conf_release(groups, ARRAY_LEN(groups));
 	assert_null(serve.listen);
@@ -434,30 +402,4 @@ static void release_may_come_twice_and_after_a_failure(void **state)
 	conf_release(groups, ARRAY_LEN(groups));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(without_sources_every_field_has_its_default),
-	    TEST(each_source_is_stronger_than_the_one_before),
-	    TEST(sources_mix_setting_by_setting),
-	    TEST(flags_come_in_all_their_forms),
-	    TEST(errors_in_the_file_name_file_and_line),
-	    TEST(an_unknown_section_lists_the_known_ones),
-	    TEST(an_unknown_name_gets_the_nearest_or_all),
-	    TEST(a_name_given_twice_names_both_lines),
-	    TEST(a_wrong_value_is_an_error_even_where_a_flag_overrides_it),
-	    TEST(a_file_that_cannot_be_read_is_named),
-	    TEST(errors_in_the_environment_name_the_variable),
-	    TEST(variables_that_are_not_settings_are_left_alone),
-	    TEST(errors_in_the_flags_name_the_flag),
-	    TEST(positional_arguments_are_an_error),
-	    TEST(secrets_never_appear_in_a_sentence),
-	    TEST(reload_applies_what_may_change_and_reports_the_rest),
-	    TEST(reload_of_the_same_settings_changes_nothing),
-	    TEST(a_setting_that_left_the_file_returns_to_its_default),
-	    TEST(a_failed_reload_changes_nothing),
-	    TEST(release_may_come_twice_and_after_a_failure),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

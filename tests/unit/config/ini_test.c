@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "config/ini.h"
+#include "lib/test.h"
 
 static void assert_section(struct ini_reader *r, unsigned line, const char *name)
 {
@@ -46,9 +40,8 @@ static void assert_bad(struct str text, unsigned line, const char *hint)
 		fail_msg("'%s' does not say '%s'", r.problem, hint);
 }
 
-static void sections_and_pairs_come_with_their_lines(void **state)
+TEST(sections_and_pairs_come_with_their_lines)
 {
-	(void)state;
 	struct ini_reader r;
 	ini_reader_init(&r,
 	                STR("# head\n\n[serve]\nlisten=:80\n ; more\n\n\tworkers\t =  4  \n[ log ]\nfile ="));
@@ -60,9 +53,8 @@ static void sections_and_pairs_come_with_their_lines(void **state)
 	assert_end(&r);
 }
 
-static void a_value_may_hold_comment_signs_quotes_and_equals(void **state)
+TEST(a_value_may_hold_comment_signs_quotes_and_equals)
 {
-	(void)state;
 	struct ini_reader r;
 	ini_reader_init(&r, STR("a = x ;y # z\nb = \"q\" = 'r'\nc==\n"));
 	assert_pair(&r, 1, "a", "x ;y # z");
@@ -71,9 +63,8 @@ static void a_value_may_hold_comment_signs_quotes_and_equals(void **state)
 	assert_end(&r);
 }
 
-static void a_line_may_be_longer_than_other_readers_take(void **state)
+TEST(a_line_may_be_longer_than_other_readers_take)
 {
-	(void)state;
 	char text[5000] = "url = ";
 	memset(text + 6, 'x', sizeof(text) - 6);
 	struct ini_reader r;
@@ -83,9 +74,8 @@ static void a_line_may_be_longer_than_other_readers_take(void **state)
 	assert_int_equal(item.value.len, sizeof(text) - 6);
 }
 
-static void an_indented_line_is_a_line_of_its_own(void **state)
+TEST(an_indented_line_is_a_line_of_its_own)
 {
-	(void)state;
 	struct ini_reader r;
 	ini_reader_init(&r, STR("a = 1\n  b = 2\n"));
 	assert_pair(&r, 1, "a", "1");
@@ -93,9 +83,8 @@ static void an_indented_line_is_a_line_of_its_own(void **state)
 	assert_end(&r);
 }
 
-static void foreign_line_ends_and_a_byte_order_mark_do_not_matter(void **state)
+TEST(foreign_line_ends_and_a_byte_order_mark_do_not_matter)
 {
-	(void)state;
 	struct ini_reader r;
 	ini_reader_init(&r, STR("\xef\xbb\xbf[log]\r\nlevel = info\r\n\r\n"));
 	assert_section(&r, 1, "log");
@@ -103,9 +92,8 @@ static void foreign_line_ends_and_a_byte_order_mark_do_not_matter(void **state)
 	assert_end(&r);
 }
 
-static void empty_text_has_nothing(void **state)
+TEST(empty_text_has_nothing)
 {
-	(void)state;
 	struct ini_reader r;
 	ini_reader_init(&r, STR_NULL);
 	assert_end(&r);
@@ -113,9 +101,8 @@ static void empty_text_has_nothing(void **state)
 	assert_end(&r);
 }
 
-static void what_is_not_ini_is_bad_at_its_line(void **state)
+TEST(what_is_not_ini_is_bad_at_its_line)
 {
-	(void)state;
 	assert_bad(STR("a = 1\nnonsense\n"), 2, "name = value");
 	assert_bad(STR("\n[serve\n"), 2, "[name]");
 	assert_bad(STR("[serve] # comment\n"), 1, "alone on its line");
@@ -126,9 +113,8 @@ static void what_is_not_ini_is_bad_at_its_line(void **state)
 	assert_bad(STR("a = 1\rb = 2\n"), 1, "control character");
 }
 
-static void no_byte_anywhere_makes_the_reader_leave_its_text(void **state)
+TEST(no_byte_anywhere_makes_the_reader_leave_its_text)
 {
-	(void)state;
 	const char text[] = "[s]\na = 1\n# c\nb=2\n";
 	for (size_t at = 0; at < sizeof(text) - 1; at++) {
 		for (int byte = 0; byte < 256; byte++) {
@@ -147,17 +133,4 @@ static void no_byte_anywhere_makes_the_reader_leave_its_text(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(sections_and_pairs_come_with_their_lines),
-	    cmocka_unit_test(a_value_may_hold_comment_signs_quotes_and_equals),
-	    cmocka_unit_test(a_line_may_be_longer_than_other_readers_take),
-	    cmocka_unit_test(an_indented_line_is_a_line_of_its_own),
-	    cmocka_unit_test(foreign_line_ends_and_a_byte_order_mark_do_not_matter),
-	    cmocka_unit_test(empty_text_has_nothing),
-	    cmocka_unit_test(what_is_not_ini_is_bad_at_its_line),
-	    cmocka_unit_test(no_byte_anywhere_makes_the_reader_leave_its_text),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

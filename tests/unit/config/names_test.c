@@ -1,15 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "config/names.h"
+#include "lib/test.h"
 
-static void a_row_has_a_flag_and_a_variable(void **state)
+TEST(a_row_has_a_flag_and_a_variable)
 {
-	(void)state;
 	char name[CONF_NAME_BYTES];
 	const struct conf_row row = {.section = "events", .name = "flush_ms"};
 	conf_flag_name(&row, name);
@@ -20,9 +13,8 @@ static void a_row_has_a_flag_and_a_variable(void **state)
 	assert_string_equal(name, "");
 }
 
-static void rows_of_serve_have_a_short_flag_too(void **state)
+TEST(rows_of_serve_have_a_short_flag_too)
 {
-	(void)state;
 	char name[CONF_NAME_BYTES];
 	const struct conf_row row = {.section = "serve", .name = "base_url"};
 	conf_flag_name(&row, name);
@@ -41,9 +33,8 @@ static const char *nearest(struct str typed)
 	return n.best;
 }
 
-static void a_mistyped_name_finds_the_one_that_was_meant(void **state)
+TEST(a_mistyped_name_finds_the_one_that_was_meant)
 {
-	(void)state;
 	assert_string_equal(nearest(STR("ulr2")), "");
 	assert_string_equal(nearest(STR("ur")), "url");
 	assert_string_equal(nearest(STR("urll")), "url");
@@ -56,9 +47,8 @@ static void a_mistyped_name_finds_the_one_that_was_meant(void **state)
 	assert_string_equal(nearest(STR("hig")), "high");
 }
 
-static void what_resembles_nothing_finds_nothing(void **state)
+TEST(what_resembles_nothing_finds_nothing)
 {
-	(void)state;
 	char long_name[500];
 	assert_string_equal(nearest(STR("zzz")), "");
 	assert_string_equal(nearest(STR("something_else_entirely")), "");
@@ -67,13 +57,4 @@ static void what_resembles_nothing_finds_nothing(void **state)
 	assert_string_equal(nearest(str_n(long_name, sizeof(long_name))), "");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_row_has_a_flag_and_a_variable),
-	    cmocka_unit_test(rows_of_serve_have_a_short_flag_too),
-	    cmocka_unit_test(a_mistyped_name_finds_the_one_that_was_meant),
-	    cmocka_unit_test(what_resembles_nothing_finds_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "config/config.h"
-
-#include <stdio.h>
+#include "lib/test.h"
 
 struct target {
 	char *url;
@@ -60,9 +52,8 @@ static size_t occurrences(const char *text, const char *part)
 	return count;
 }
 
-static void help_has_every_flag_sentence_and_default(void **state)
+TEST(help_has_every_flag_sentence_and_default)
 {
-	(void)state;
 	const char *text = rendered(conf_help);
 	assert_says(text, "--base-url, --serve-base-url VALUE");
 	assert_says(text, "--store-pool-max VALUE");
@@ -76,9 +67,8 @@ static void help_has_every_flag_sentence_and_default(void **state)
 	assert_says(text, "default 64m\n");
 }
 
-static void markdown_has_every_row_with_all_its_names(void **state)
+TEST(markdown_has_every_row_with_all_its_names)
 {
-	(void)state;
 	const char *text = rendered(conf_markdown);
 	assert_says(
 	    text,
@@ -95,9 +85,8 @@ static void markdown_has_every_row_with_all_its_names(void **state)
 	assert_says(text, "`CURT_CACHE_MEMORY`");
 }
 
-static void every_section_stands_once_with_the_rows_of_all_groups(void **state)
+TEST(every_section_stands_once_with_the_rows_of_all_groups)
 {
-	(void)state;
 	const char *text = rendered(conf_markdown);
 	assert_int_equal(occurrences(text, "\n## ["), 3);
 	assert_int_equal(occurrences(text, "\n## [serve]\n"), 1);
@@ -109,20 +98,10 @@ static void every_section_stands_once_with_the_rows_of_all_groups(void **state)
 	assert_int_equal(occurrences(rendered(conf_help), "\n[serve]\n"), 1);
 }
 
-static void the_default_of_a_secret_is_none(void **state)
+TEST(the_default_of_a_secret_is_none)
 {
-	(void)state;
 	assert_says(rendered(conf_help), "default nowhere:");
 	assert_says(rendered(conf_markdown), "| `nowhere:` | The way in. Secret: never shown. |\n");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(help_has_every_flag_sentence_and_default),
-	    cmocka_unit_test(markdown_has_every_row_with_all_its_names),
-	    cmocka_unit_test(every_section_stands_once_with_the_rows_of_all_groups),
-	    cmocka_unit_test(the_default_of_a_secret_is_none),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "config/value.h"
-
-#include <stdlib.h>
+#include "lib/test.h"
 
 static const char *const colours[] = {"red", "green", NULL};
 
@@ -23,9 +15,7 @@ static const struct conf_row secret_row = {"s", "k", CONF_UINT, .flags = CONF_SE
 static struct conf_value parsed(const struct conf_row *row, const char *text)
 {
 	struct conf_value v = {0};
-	struct err e = {""};
-	if (conf_value_parse(row, str_of(text), "here", &v, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(conf_value_parse(row, str_of(text), "here", &v, &why));
 	return v;
 }
 
@@ -41,9 +31,8 @@ static const char *refused(const struct conf_row *row, const char *text)
 	return e.text;
 }
 
-static void a_bool_has_three_ways_to_say_yes_and_no(void **state)
+TEST(a_bool_has_three_ways_to_say_yes_and_no)
 {
-	(void)state;
 	static const char *const yes[] = {"true", "yes", "on"}, *const no[] = {"false", "no", "off"};
 	for (size_t i = 0; i < 3; i++) {
 		assert_true(parsed(&bool_row, yes[i]).flag);
@@ -54,9 +43,8 @@ static void a_bool_has_three_ways_to_say_yes_and_no(void **state)
 	assert_string_equal(refused(&bool_row, ""), "here: s.b must be true or false, and it is empty");
 }
 
-static void a_number_keeps_within_its_bounds(void **state)
+TEST(a_number_keeps_within_its_bounds)
 {
-	(void)state;
 	assert_int_equal(parsed(&uint_row, "2").number, 2);
 	assert_int_equal(parsed(&uint_row, "100").number, 100);
 	assert_true(parsed(&free_row, "18446744073709551615").number == UINT64_MAX);
@@ -72,9 +60,8 @@ static void a_number_keeps_within_its_bounds(void **state)
 	assert_string_equal(refused(&free_row, "x"), "here: s.f must be a whole number, not 'x'");
 }
 
-static void bytes_take_powers_of_1024(void **state)
+TEST(bytes_take_powers_of_1024)
 {
-	(void)state;
 	assert_int_equal(parsed(&bytes_row, "65536").number, 65536);
 	assert_int_equal(parsed(&bytes_row, "64k").number, 65536);
 	assert_int_equal(parsed(&bytes_row, "64K").number, 65536);
@@ -92,9 +79,8 @@ static void bytes_take_powers_of_1024(void **state)
 	refused(&bytes_row, "17179869188g");
 }
 
-static void a_duration_needs_its_unit(void **state)
+TEST(a_duration_needs_its_unit)
 {
-	(void)state;
 	assert_int_equal(parsed(&duration_row, "250ms").number, 250);
 	assert_int_equal(parsed(&duration_row, "5s").number, 5000);
 	assert_int_equal(parsed(&duration_row, "2m").number, 120000);
@@ -113,9 +99,8 @@ static void a_duration_needs_its_unit(void **state)
 	refused(&duration_row, "999999999999999999d");
 }
 
-static void a_string_is_copied_and_holds_no_controls(void **state)
+TEST(a_string_is_copied_and_holds_no_controls)
 {
-	(void)state;
 	char text[] = "postgres://a b";
 	struct conf_value v = parsed(&string_row, text);
 	text[0] = 'X';
@@ -129,9 +114,8 @@ static void a_string_is_copied_and_holds_no_controls(void **state)
 	assert_null(strchr(refused(&string_row, "a\033b"), '\033'));
 }
 
-static void a_choice_is_one_of_the_list(void **state)
+TEST(a_choice_is_one_of_the_list)
 {
-	(void)state;
 	assert_int_equal(parsed(&enum_row, "red").choice, 0);
 	assert_int_equal(parsed(&enum_row, "green").choice, 1);
 	assert_string_equal(refused(&enum_row, "blue"), "here: s.e must be one of red, green, not 'blue'");
@@ -139,16 +123,14 @@ static void a_choice_is_one_of_the_list(void **state)
 	refused(&enum_row, "re");
 }
 
-static void a_secret_is_never_quoted(void **state)
+TEST(a_secret_is_never_quoted)
 {
-	(void)state;
 	assert_string_equal(refused(&secret_row, "hunter2"), "here: s.k must be a whole number");
 	refused(&secret_row, "");
 }
 
-static void a_long_value_is_quoted_in_part(void **state)
+TEST(a_long_value_is_quoted_in_part)
 {
-	(void)state;
 	char text[400];
 	memset(text, 'z', sizeof(text));
 	text[sizeof(text) - 1] = '\0';
@@ -157,9 +139,8 @@ static void a_long_value_is_quoted_in_part(void **state)
 	assert_true(strlen(sentence) < 150);
 }
 
-static void values_are_stored_peeked_and_compared_by_type(void **state)
+TEST(values_are_stored_peeked_and_compared_by_type)
 {
-	(void)state;
 	struct {
 		bool flag;
 		int choice;
@@ -189,18 +170,4 @@ static void values_are_stored_peeked_and_compared_by_type(void **state)
 	free(target.string);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_bool_has_three_ways_to_say_yes_and_no),
-	    cmocka_unit_test(a_number_keeps_within_its_bounds),
-	    cmocka_unit_test(bytes_take_powers_of_1024),
-	    cmocka_unit_test(a_duration_needs_its_unit),
-	    cmocka_unit_test(a_string_is_copied_and_holds_no_controls),
-	    cmocka_unit_test(a_choice_is_one_of_the_list),
-	    cmocka_unit_test(a_secret_is_never_quoted),
-	    cmocka_unit_test(a_long_value_is_quoted_in_part),
-	    cmocka_unit_test(values_are_stored_peeked_and_compared_by_type),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

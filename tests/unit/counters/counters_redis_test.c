@@ -1,16 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "counters/backends.h"
 #include "lib/redis_kit.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 enum { SOURCE = 99, STREAM = 7, LINKS_MAX = 100 };
 
@@ -36,7 +26,6 @@ static void begin(void)
 
 static int end(void **state)
 {
-	(void)state;
 	if (counters)
 		counters->ops->free(counters);
 	counters = NULL;
@@ -101,9 +90,10 @@ static void start_at(uint64_t to, uint64_t first, uint64_t second)
 	put(to, first, second);
 }
 
-static void totals_are_wanted_at_first_and_added_to_from_then_on(void **state)
+static struct test_list on_three_servers;
+
+TEST(totals_are_wanted_at_first_and_added_to_from_then_on)
 {
-	(void)state;
 	begin();
 	assert_int_equal(add(40, 50, 3, 1), COUNTERS_ANEW);
 	assert_missing(true, true);
@@ -115,9 +105,8 @@ static void totals_are_wanted_at_first_and_added_to_from_then_on(void **state)
 	assert_int_equal(read_first(60), 105);
 }
 
-static void a_step_without_links_moves_on(void **state)
+TEST(a_step_without_links_moves_on)
 {
-	(void)state;
 	begin();
 	start_at(10, 1, 1);
 	struct counters_step s = step_of(10, 20, NULL, 0);
@@ -127,9 +116,8 @@ static void a_step_without_links_moves_on(void **state)
 	assert_shown(2, 2);
 }
 
-static void what_is_read_again_is_not_added_again(void **state)
+TEST(what_is_read_again_is_not_added_again)
 {
-	(void)state;
 	begin();
 	start_at(10, 1, 1);
 	assert_int_equal(add(10, 20, 1, 1), COUNTERS_ADDED);
@@ -139,9 +127,8 @@ static void what_is_read_again_is_not_added_again(void **state)
 	assert_shown(2, 2);
 }
 
-static void after_a_gap_totals_are_shown_but_not_relied_on(void **state)
+TEST(after_a_gap_totals_are_shown_but_not_relied_on)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	assert_int_equal(add(20, 30, 1, 1), COUNTERS_ANEW);
@@ -157,21 +144,19 @@ static void after_a_gap_totals_are_shown_but_not_relied_on(void **state)
 	assert_shown(10, 6);
 }
 
-static void a_step_that_begins_before_the_last_one_ended_is_a_gap(void **state)
+TEST(a_step_that_begins_before_the_last_one_ended_is_a_gap)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	assert_int_equal(add(5, 15, 1, 1), COUNTERS_ANEW);
 	assert_missing(true, true);
 }
 
-static void no_total_is_taken_while_the_sink_is_ahead(void **state)
+TEST(no_total_is_taken_while_the_sink_is_ahead)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
-	/* Two batches go to the sink; whoever gave them dies before the second is told here. */
+	/* Two batches go to the sink; the worker dies before the second is counted here. */
 	const struct advance steps[] = {{.stream = STREAM, .from = 10, .to = 20},
 	                                {.stream = STREAM, .from = 20, .to = 30}};
 	counters->ops->announce(counters, SOURCE, steps, 1);
@@ -190,9 +175,8 @@ static void no_total_is_taken_while_the_sink_is_ahead(void **state)
 	assert_shown(50, 60);
 }
 
-static void what_the_caller_knows_of_the_sink_holds_too(void **state)
+TEST(what_the_caller_knows_of_the_sink_holds_too)
 {
-	(void)state;
 	begin();
 	links[0] = (struct counter){.link = 1, .clicks = 1};
 	struct counters_step s = step_of(0, 10, links, 1);
@@ -202,9 +186,8 @@ static void what_the_caller_knows_of_the_sink_holds_too(void **state)
 	assert_false(links[0].is_missing);
 }
 
-static void a_total_that_comes_late_is_not_taken(void **state)
+TEST(a_total_that_comes_late_is_not_taken)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	assert_int_equal(add(10, 20, 1, 1), COUNTERS_ADDED);
@@ -213,9 +196,8 @@ static void a_total_that_comes_late_is_not_taken(void **state)
 	assert_int_equal(read_first(10), -1);
 }
 
-static void a_flushed_server_begins_anew(void **state)
+TEST(a_flushed_server_begins_anew)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
@@ -225,9 +207,8 @@ static void a_flushed_server_begins_anew(void **state)
 	assert_shown(6, 7);
 }
 
-static void one_that_was_started_again_begins_anew_even_if_it_kept_its_data(void **state)
+TEST(one_that_was_started_again_begins_anew_even_if_it_kept_its_data)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	/* What it has kept is of another life. */
@@ -239,9 +220,8 @@ static void one_that_was_started_again_begins_anew_even_if_it_kept_its_data(void
 	assert_shown(5, 6);
 }
 
-static void a_stream_that_begins_from_far_back_is_another_one(void **state)
+TEST(a_stream_that_begins_from_far_back_is_another_one)
 {
-	(void)state;
 	begin();
 	start_at(1000000000, 5, 6);
 	assert_int_equal(add(0, 10, 1, 1), COUNTERS_ANEW);
@@ -250,9 +230,8 @@ static void a_stream_that_begins_from_far_back_is_another_one(void **state)
 	assert_shown(7, 8);
 }
 
-static void another_worker_goes_on_where_the_first_was(void **state)
+TEST(another_worker_goes_on_where_the_first_was)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	counters->ops->free(counters);
@@ -261,9 +240,8 @@ static void another_worker_goes_on_where_the_first_was(void **state)
 	assert_shown(6, 7);
 }
 
-static void of_several_streams_the_largest_total_is_shown(void **state)
+TEST(of_several_streams_the_largest_total_is_shown)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	struct counter other[] = {{.link = 1, .clicks = 4}, {.link = 2, .clicks = 9}};
@@ -274,9 +252,8 @@ static void of_several_streams_the_largest_total_is_shown(void **state)
 	assert_shown(5, 9);
 }
 
-static void a_server_that_is_away_counts_nothing_and_says_so(void **state)
+TEST(a_server_that_is_down_counts_nothing_and_says_so)
 {
-	(void)state;
 	struct err e;
 	struct counter one = {.link = 1};
 	begin();
@@ -316,9 +293,8 @@ static void find_untold(void)
 	} while (cursor != 0);
 }
 
-static void totals_are_untold_until_the_store_has_them(void **state)
+TEST(totals_are_dirty_until_the_store_has_them)
 {
-	(void)state;
 	begin();
 	start_at(10, 5, 6);
 	find_untold();
@@ -347,9 +323,8 @@ static struct counter *many_links(size_t count)
 	return many;
 }
 
-static void a_stream_with_too_many_links_is_forgotten_and_goes_on(void **state)
+TEST(a_stream_with_too_many_links_is_forgotten_and_goes_on)
 {
-	(void)state;
 	begin();
 	struct counter *many = many_links(LINKS_MAX);
 	struct counters_step s = step_of(0, 10, many, LINKS_MAX);
@@ -365,9 +340,8 @@ static void a_stream_with_too_many_links_is_forgotten_and_goes_on(void **state)
 	free(many);
 }
 
-static void many_links_are_added_in_parts(void **state)
+TEST(many_links_are_added_in_parts)
 {
-	(void)state;
 	enum { COUNT = 20000 };
 	begin();
 	struct counter *many = many_links(COUNT);
@@ -391,16 +365,15 @@ static void many_links_are_added_in_parts(void **state)
 	free(many);
 }
 
-static void a_step_of_which_a_part_is_missing_is_a_gap(void **state)
+TEST(a_step_of_which_a_part_is_missing_is_a_gap)
 {
-	(void)state;
 	enum { COUNT = 2000 };
 	begin();
 	struct counter *many = many_links(COUNT);
 	struct counters_step s = step_of(0, 10, many, COUNT);
 	counters->ops->add(counters, &s);
 	counters->ops->put(counters, &s);
-	/* As whoever died after the first of the parts would have left it. */
+	/* As a worker that died after the first of the parts leaves it. */
 	redis_kit_ask(
 	    redis_kit_servers[0].url,
 	    REDIS_ARGS(STR("EVAL"),
@@ -431,9 +404,8 @@ static void *ask_again_and_again(void *arg)
 	return NULL;
 }
 
-static void others_may_ask_while_clicks_are_added(void **state)
+TEST(others_may_ask_while_clicks_are_added)
 {
-	(void)state;
 	enum { THREADS = 3, STEPS = 300 };
 	pthread_t threads[THREADS];
 	begin();
@@ -452,9 +424,8 @@ static void others_may_ask_while_clicks_are_added(void **state)
 	assert_shown(1 + STEPS, 1);
 }
 
-static void streams_lie_on_several_servers(void **state)
+TEST_IN(on_three_servers, streams_lie_on_several_servers)
 {
-	(void)state;
 	enum { STREAMS = 32 };
 	begin();
 	for (uint64_t i = 0; i < STREAMS; i++) {
@@ -482,32 +453,10 @@ static void streams_lie_on_several_servers(void **state)
 	assert_in_range(known, 1, STREAMS - 1);
 }
 
-#define ONE(name) cmocka_unit_test_setup_teardown(name, redis_kit_renew, end)
-
 int main(void)
 {
-	const struct CMUnitTest one[] = {
-	    ONE(totals_are_wanted_at_first_and_added_to_from_then_on),
-	    ONE(a_step_without_links_moves_on),
-	    ONE(what_is_read_again_is_not_added_again),
-	    ONE(after_a_gap_totals_are_shown_but_not_relied_on),
-	    ONE(a_step_that_begins_before_the_last_one_ended_is_a_gap),
-	    ONE(no_total_is_taken_while_the_sink_is_ahead),
-	    ONE(what_the_caller_knows_of_the_sink_holds_too),
-	    ONE(a_total_that_comes_late_is_not_taken),
-	    ONE(a_flushed_server_begins_anew),
-	    ONE(one_that_was_started_again_begins_anew_even_if_it_kept_its_data),
-	    ONE(a_stream_that_begins_from_far_back_is_another_one),
-	    ONE(another_worker_goes_on_where_the_first_was),
-	    ONE(of_several_streams_the_largest_total_is_shown),
-	    ONE(a_server_that_is_away_counts_nothing_and_says_so),
-	    ONE(totals_are_untold_until_the_store_has_them),
-	    ONE(a_stream_with_too_many_links_is_forgotten_and_goes_on),
-	    ONE(many_links_are_added_in_parts),
-	    ONE(a_step_of_which_a_part_is_missing_is_a_gap),
-	    ONE(others_may_ask_while_clicks_are_added),
-	};
-	const struct CMUnitTest three[] = {ONE(streams_lie_on_several_servers)};
-	int failed = cmocka_run_group_tests(one, redis_kit_one, redis_kit_down);
-	return failed + cmocka_run_group_tests(three, redis_kit_three, redis_kit_down);
+	int failed = RUN_TESTS(.group_setup = redis_kit_one, .group_teardown = redis_kit_down,
+	                       .setup = redis_kit_renew, .teardown = end);
+	return failed + RUN_LIST(on_three_servers, .group_setup = redis_kit_three,
+	                         .group_teardown = redis_kit_down, .setup = redis_kit_renew, .teardown = end);
 }

@@ -2,17 +2,9 @@
  * Records as bytes. What is not exactly what was written, where it was written, is never valid; each record
  * is handed over in memory that ends where its bytes end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/crc32c.h"
 #include "lib/event_kit.h"
-
-#include <stdlib.h>
+#include "lib/test.h"
 
 enum { POSITION = 64 };
 
@@ -36,9 +28,8 @@ static void each_record(void (*check)(uint8_t *record, size_t len, uint64_t posi
 		check(s.data + s.at[i], s.at[i + 1] - s.at[i], s.at[i]);
 }
 
-static void visits_come_back_as_they_were(void **state)
+TEST(visits_come_back_as_they_were)
 {
-	(void)state;
 	uint8_t record[EVENT_RECORD_BYTES_MAX];
 	char key[EVENT_KEY_BYTES_MAX];
 	memset(key, 'k', sizeof(key));
@@ -67,9 +58,8 @@ static void visits_come_back_as_they_were(void **state)
 	}
 }
 
-static void impressions_come_back_as_they_were(void **state)
+TEST(impressions_come_back_as_they_were)
 {
-	(void)state;
 	static const size_t lengths[] = {0, 1, 77, EVENT_FIELD_BYTES_MAX};
 	uint8_t record[EVENT_RECORD_BYTES_MAX];
 	char texts[3 * EVENT_FIELD_BYTES_MAX];
@@ -90,9 +80,8 @@ static void impressions_come_back_as_they_were(void **state)
 	}
 }
 
-static void the_other_kinds_come_back_as_they_were(void **state)
+TEST(the_other_kinds_come_back_as_they_were)
 {
-	(void)state;
 	uint8_t record[EVENT_RECORD_BYTES_MAX];
 	char text[EVENT_STRING_BYTES_MAX];
 	memset(text, 's', sizeof(text));
@@ -137,9 +126,8 @@ static void check_place(uint8_t *record, size_t len, uint64_t position)
 	assert_int_equal(decode_copy(record, len, position, SAMPLE_SEGMENT, &ev), EVENT_BAD_CHECKSUM);
 }
 
-static void a_record_is_valid_at_its_place_only(void **state)
+TEST(a_record_is_valid_at_its_place_only)
 {
-	(void)state;
 	each_record(check_place);
 }
 
@@ -153,9 +141,8 @@ static void check_flips(uint8_t *record, size_t len, uint64_t position)
 	}
 }
 
-static void no_record_survives_a_flipped_bit(void **state)
+TEST(no_record_survives_a_flipped_bit)
 {
-	(void)state;
 	each_record(check_flips);
 }
 
@@ -174,9 +161,8 @@ static void check_bytes(uint8_t *record, size_t len, uint64_t position)
 	}
 }
 
-static void no_record_survives_another_byte(void **state)
+TEST(no_record_survives_another_byte)
 {
-	(void)state;
 	each_record(check_bytes);
 }
 
@@ -195,15 +181,13 @@ static void check_cuts(uint8_t *record, size_t len, uint64_t position)
 	}
 }
 
-static void no_record_survives_a_cut(void **state)
+TEST(no_record_survives_a_cut)
 {
-	(void)state;
 	each_record(check_cuts);
 }
 
-static void what_follows_a_record_does_not_matter(void **state)
+TEST(what_follows_a_record_does_not_matter)
 {
-	(void)state;
 	struct event_sample s;
 	struct event ev;
 	sample_make(&s, SAMPLE_SEGMENT, 1, true);
@@ -229,9 +213,8 @@ static enum event_fault decode_forged(uint8_t *record, size_t length, unsigned k
 	return decode_copy(record, MAX(length, (size_t)EVENT_RECORD_BYTES_MIN), 1, POSITION, &ev);
 }
 
-static void lengths_beyond_the_bounds_of_a_kind_are_refused(void **state)
+TEST(lengths_beyond_the_bounds_of_a_kind_are_refused)
 {
-	(void)state;
 	static const struct {
 		unsigned kind;
 		size_t min, max;
@@ -255,9 +238,8 @@ static void lengths_beyond_the_bounds_of_a_kind_are_refused(void **state)
 	}
 }
 
-static void an_impression_is_as_long_as_its_texts(void **state)
+TEST(an_impression_is_as_long_as_its_texts)
 {
-	(void)state;
 	static uint8_t record[EVENT_RECORD_BYTES_MAX];
 	for (size_t len = 0; len <= 2048; len++) {
 		memset(record, 0, sizeof(record));
@@ -272,9 +254,8 @@ static void an_impression_is_as_long_as_its_texts(void **state)
 	}
 }
 
-static void unknown_kinds_are_refused(void **state)
+TEST(unknown_kinds_are_refused)
 {
-	(void)state;
 	uint8_t record[64] = {0};
 	for (unsigned kind = 0; kind < 256; kind++) {
 		enum event_fault fault = decode_forged(record, 16, kind);
@@ -285,9 +266,8 @@ static void unknown_kinds_are_refused(void **state)
 	}
 }
 
-static void a_visit_with_impossible_fields_is_refused(void **state)
+TEST(a_visit_with_impossible_fields_is_refused)
 {
-	(void)state;
 	static const struct {
 		size_t at;
 		unsigned valid_below;
@@ -302,9 +282,8 @@ static void a_visit_with_impossible_fields_is_refused(void **state)
 	}
 }
 
-static void a_header_comes_back_as_it_was(void **state)
+TEST(a_header_comes_back_as_it_was)
 {
-	(void)state;
 	const struct event_header h = {SAMPLE_NODE, SAMPLE_SEGMENT, SAMPLE_TIME_MS};
 	struct event_header got;
 	uint8_t bytes[EVENT_HEADER_BYTES];
@@ -316,9 +295,8 @@ static void a_header_comes_back_as_it_was(void **state)
 	assert_int_equal(got.created_ms, h.created_ms);
 }
 
-static void no_header_survives_another_byte(void **state)
+TEST(no_header_survives_another_byte)
 {
-	(void)state;
 	struct event_header got;
 	uint8_t bytes[EVENT_HEADER_BYTES];
 	event_header_encode(&(struct event_header){SAMPLE_NODE, SAMPLE_SEGMENT, SAMPLE_TIME_MS}, bytes);
@@ -333,9 +311,8 @@ static void no_header_survives_another_byte(void **state)
 }
 
 /* Another version's header has a right checksum, and is not ours to read. */
-static void a_header_of_another_version_is_refused(void **state)
+TEST(a_header_of_another_version_is_refused)
 {
-	(void)state;
 	static const size_t at[] = {8, 12};
 	for (size_t i = 0; i < ARRAY_LEN(at); i++) {
 		struct event_header got;
@@ -349,26 +326,23 @@ static void a_header_of_another_version_is_refused(void **state)
 	}
 }
 
-static void ids_are_written_in_hexadecimal(void **state)
+TEST(ids_are_written_in_hexadecimal)
 {
-	(void)state;
 	char out[EVENT_ID_TEXT_BYTES];
 	struct str id = event_id_format(0xabc, event_segment(1, 2, 3), 0xfffffff0, out);
 	assert_int_equal(id.len, 16 + 1 + 16 + 1 + 8);
 	assert_memory_equal(id.ptr, "0000000000000abc-0000000102000003-fffffff0", id.len);
 }
 
-static void segment_numbers_order_by_boot_then_writer_then_sequence(void **state)
+TEST(segment_numbers_order_by_boot_then_writer_then_sequence)
 {
-	(void)state;
 	assert_true(event_segment(1, 255, 0xffffff) < event_segment(2, 0, 0));
 	assert_true(event_segment(1, 0, 0xffffff) < event_segment(1, 1, 0));
 	assert_int_equal(event_segment_boot(event_segment(0xffffffff, 255, 1)), 0xffffffff);
 }
 
-static void every_fault_has_its_words(void **state)
+TEST(every_fault_has_its_words)
 {
-	(void)state;
 	for (int a = EVENT_VALID; a <= EVENT_BAD_BODY; a++) {
 		for (int b = a + 1; b <= EVENT_BAD_BODY + 1; b++)
 			assert_string_not_equal(event_fault_text((enum event_fault)a),
@@ -376,27 +350,4 @@ static void every_fault_has_its_words(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(visits_come_back_as_they_were),
-	    cmocka_unit_test(impressions_come_back_as_they_were),
-	    cmocka_unit_test(the_other_kinds_come_back_as_they_were),
-	    cmocka_unit_test(a_record_is_valid_at_its_place_only),
-	    cmocka_unit_test(no_record_survives_a_flipped_bit),
-	    cmocka_unit_test(no_record_survives_another_byte),
-	    cmocka_unit_test(no_record_survives_a_cut),
-	    cmocka_unit_test(what_follows_a_record_does_not_matter),
-	    cmocka_unit_test(lengths_beyond_the_bounds_of_a_kind_are_refused),
-	    cmocka_unit_test(an_impression_is_as_long_as_its_texts),
-	    cmocka_unit_test(unknown_kinds_are_refused),
-	    cmocka_unit_test(a_visit_with_impossible_fields_is_refused),
-	    cmocka_unit_test(a_header_comes_back_as_it_was),
-	    cmocka_unit_test(no_header_survives_another_byte),
-	    cmocka_unit_test(a_header_of_another_version_is_refused),
-	    cmocka_unit_test(ids_are_written_in_hexadecimal),
-	    cmocka_unit_test(segment_numbers_order_by_boot_then_writer_then_sequence),
-	    cmocka_unit_test(every_fault_has_its_words),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -3,23 +3,11 @@
  * goes, each visit is either on record or counted as dropped, whoever was told that an event is kept finds it
  * in the files, and nothing leaks.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
-
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { TURNS = 12, SEGMENT_BYTES = 6000, TURN_STEP_MS = 2 * EVENT_RETRY_MS };
 
@@ -38,7 +26,6 @@ static struct ledger {
 
 static int make_folder(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	settings = kit_settings;
 	settings.segment_bytes = SEGMENT_BYTES;
@@ -48,7 +35,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	temp_release(&dir);
 	return 0;
@@ -114,7 +100,7 @@ static void check_books(struct event_writer *w)
 	assert_int_equal(found.counts.impressions, c.impressions);
 }
 
-/* After closing in order the tallies are told as well, and all is whole. */
+/* After closing in order the tallies are written as well, and all is whole. */
 static void check_closed(struct event_counts c)
 {
 	struct buf CLEANUP(buf_release) report = {0};
@@ -155,9 +141,8 @@ static bool work_with(enum os_call call, uint64_t nth, int error, enum os_span s
 	return struck;
 }
 
-static void every_call_may_fail_while_turns_are_written(void **state)
+TEST(every_call_may_fail_while_turns_are_written)
 {
-	(void)state;
 	static const struct {
 		enum os_call call;
 		int error;
@@ -173,9 +158,8 @@ static void every_call_may_fail_while_turns_are_written(void **state)
 	}
 }
 
-static void an_interrupted_write_is_no_failure(void **state)
+TEST(an_interrupted_write_is_no_failure)
 {
-	(void)state;
 	fresh_folder();
 	events = kit_log_open(dir.path, &settings, 1);
 	struct event_writer *w = event_log_writer(events, 0);
@@ -238,9 +222,8 @@ static size_t work_with_short(size_t bytes, enum then then)
 	return turn;
 }
 
-static void short_writes_of_every_size_lose_and_double_nothing(void **state)
+TEST(short_writes_of_every_size_lose_and_double_nothing)
 {
-	(void)state;
 	size_t turn = work_with_short(1, THEN_GOES_ON);
 	assert_true(turn > 300 && turn < 1000);
 	for (size_t bytes = 1; bytes < turn; bytes++) {
@@ -253,9 +236,8 @@ static void short_writes_of_every_size_lose_and_double_nothing(void **state)
 }
 
 /* A lost turn is followed at once by another: it is refused without asking the disk, until a moment later. */
-static void a_failing_disk_is_left_alone_for_a_moment(void **state)
+TEST(a_failing_disk_is_left_alone_for_a_moment)
 {
-	(void)state;
 	struct err e = {""};
 	fresh_folder();
 	os_fault_fail(OS_PWRITEV, 2, ENOSPC, OS_FOR_GOOD);
@@ -307,9 +289,8 @@ static void check_full_segment(uint64_t nth, bool loses)
 	os_fault_reset();
 }
 
-static void a_flush_says_whether_the_turn_was_lost(void **state)
+TEST(a_flush_says_whether_the_turn_was_lost)
 {
-	(void)state;
 	check_full_segment(1, true);  /* the turn, with the end record */
 	check_full_segment(2, false); /* the next segment's header */
 	check_full_segment(3, false); /* the tally in it */
@@ -384,9 +365,8 @@ static void check_failed_sync(enum os_call call, unsigned nth)
 	event_log_close(events);
 }
 
-static void a_failed_sync_is_never_tried_again(void **state)
+TEST(a_failed_sync_is_never_tried_again)
 {
-	(void)state;
 	for (unsigned nth = 1; nth < 6; nth++)
 		check_failed_sync(OS_FDATASYNC, nth);
 	check_failed_sync(OS_FSYNC, 1); /* of the folder */
@@ -394,9 +374,8 @@ static void a_failed_sync_is_never_tried_again(void **state)
 
 /* Opening */
 
-static void every_call_may_fail_while_the_log_is_opened(void **state)
+TEST(every_call_may_fail_while_the_log_is_opened)
 {
-	(void)state;
 	static const enum os_call calls[] = {OS_OPEN,  OS_READ,      OS_WRITE,     OS_PREAD, OS_PWRITEV,
 	                                     OS_FSYNC, OS_FDATASYNC, OS_FTRUNCATE, OS_RENAME};
 	struct event_sample sample;
@@ -442,18 +421,4 @@ static void every_call_may_fail_while_the_log_is_opened(void **state)
 	}
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(every_call_may_fail_while_turns_are_written),
-	    IN_FOLDER(an_interrupted_write_is_no_failure),
-	    IN_FOLDER(short_writes_of_every_size_lose_and_double_nothing),
-	    IN_FOLDER(a_failing_disk_is_left_alone_for_a_moment),
-	    IN_FOLDER(a_flush_says_whether_the_turn_was_lost),
-	    IN_FOLDER(a_failed_sync_is_never_tried_again),
-	    IN_FOLDER(every_call_may_fail_while_the_log_is_opened),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

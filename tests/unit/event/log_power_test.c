@@ -3,23 +3,12 @@
  * What event_writer_synced had covered is found then, each event once, and nothing that was never written.
  * When only the process dies, everything is found for which a flush had said 0.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_disk.h"
 #include "lib/event_kit.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/sys.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { LIVES = 3, WRITERS = 2, TURNS = 14, EVENTS_MAX = 2048, NOTES_MAX = 1024, POWER_TRIES = 4 };
 
@@ -181,9 +170,8 @@ static unsigned lose_at(size_t moment, enum disk_loss loss)
 	return musts;
 }
 
-static void what_was_synced_survives_power_loss_at_every_moment(void **state)
+TEST(what_was_synced_survives_power_loss_at_every_moment)
 {
-	(void)state;
 	disk_record(dir.path);
 	for (unsigned i = 0; i < LIVES; i++)
 		live(i == 1);
@@ -205,7 +193,6 @@ static void what_was_synced_survives_power_loss_at_every_moment(void **state)
 
 static int make_folders(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	temp_init(&copy);
 	settings = kit_settings;
@@ -216,7 +203,6 @@ static int make_folders(void **state)
 
 static int remove_folders(void **state)
 {
-	(void)state;
 	disk_stop();
 	disk_release();
 	temp_release(&dir);
@@ -224,11 +210,4 @@ static int remove_folders(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_was_synced_survives_power_loss_at_every_moment, make_folders,
-	                                    remove_folders),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folders, .teardown = remove_folders)

@@ -1,43 +1,12 @@
 /* The folder of the event log: boots, recovery, what is known of segments, and the flusher. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static struct temp dir;
 static struct event_sample sample, bad;
-
-static int make_folder(void **state)
-{
-	(void)state;
-	temp_init(&dir);
-	log_level_set(LOG_ERROR + 1);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	os_fault_reset();
-	temp_release(&dir);
-	return 0;
-}
 
 struct read_so_far {
 	const struct position *read;
@@ -59,7 +28,7 @@ static int resume(void *ctx, uint64_t node, struct arena *arena, struct position
 static int open_reading(const struct position *read, size_t count, struct event_log **ret, struct err *e)
 {
 	struct read_so_far so_far = {read, count};
-	const struct event_log_config config = {.path = dir.path,
+	const struct event_log_config config = {.path = test_dir.path,
 	                                        .settings = &kit_settings,
 	                                        .writers = 1,
 	                                        .resume = resume,
@@ -84,12 +53,11 @@ static struct event_segment_state only_state(struct event_log *log)
 
 /* Boots */
 
-static void boots_grow_and_the_node_stays(void **state)
+TEST(boots_grow_and_the_node_stays)
 {
-	(void)state;
 	uint64_t node = 0;
 	for (unsigned boot = 1; boot < 5; boot++) {
-		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 		assert_int_equal(boot_of(log), boot);
 		assert_int_not_equal(event_log_node(log), 0);
 		if (boot > 1)
@@ -99,25 +67,24 @@ static void boots_grow_and_the_node_stays(void **state)
 	}
 	struct buf CLEANUP(buf_release) text = {0};
 	char path[TEMP_PATH_BYTES], want[64];
-	assert_int_equal(file_read(temp_path(&dir, "boot", path), 100, &text, NULL), 0);
+	assert_int_equal(file_read(temp_path(&test_dir, "boot", path), 100, &text, NULL), 0);
 	int n = snprintf(want, sizeof(want), "node %016llx boot 4\n", (unsigned long long)node);
 	assert_true(str_eq(buf_view(&text), str_n(want, (size_t)n)));
 }
 
-static void a_boot_is_higher_than_any_segment_or_position_knows(void **state)
+TEST(a_boot_is_higher_than_any_segment_or_position_knows)
 {
-	(void)state;
 	struct event_log *log;
 	sample_make(&sample, event_segment(40, 0, 0), 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
-	log = kit_log_open(dir.path, &kit_settings, 1); /* there is no boot file */
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
+	log = kit_log_open(test_dir.path, &kit_settings, 1); /* there is no boot file */
 	assert_int_equal(boot_of(log), 41);
 	event_log_close(log);
 	const struct position read[] = {{event_segment(90, 1, 2), 64}, {event_segment(12, 0, 0), 64}};
 	assert_int_equal(open_reading(read, 2, &log, NULL), 0);
 	assert_int_equal(boot_of(log), 91);
 	event_log_close(log);
-	log = kit_log_open(dir.path, &kit_settings, 1);
+	log = kit_log_open(test_dir.path, &kit_settings, 1);
 	assert_int_equal(boot_of(log), 92);
 	event_log_close(log);
 }
@@ -125,8 +92,10 @@ static void a_boot_is_higher_than_any_segment_or_position_knows(void **state)
 static unsigned boot_at(int64_t now_ms)
 {
 	struct event_log *log;
-	const struct event_log_config config = {
-	    .path = dir.path, .settings = &kit_settings, .writers = 1, .boot_min = event_log_boot(now_ms)};
+	const struct event_log_config config = {.path = test_dir.path,
+	                                        .settings = &kit_settings,
+	                                        .writers = 1,
+	                                        .boot_min = event_log_boot(now_ms)};
 	assert_int_equal(event_log_open(&config, &log, NULL), 0);
 	unsigned boot = boot_of(log);
 	event_log_close(log);
@@ -134,14 +103,13 @@ static unsigned boot_at(int64_t now_ms)
 }
 
 /* The copy knows nothing of what was numbered since; the clock does. */
-static void a_folder_that_was_put_back_begins_beyond_what_was_lost(void **state)
+TEST(a_folder_that_was_put_back_begins_beyond_what_was_lost)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) copy = {0};
 	char path[TEMP_PATH_BYTES];
 	const int64_t now_ms = 1790000000000;
 	unsigned first = boot_at(now_ms);
-	assert_int_equal(file_read(temp_path(&dir, "boot", path), 100, &copy, NULL), 0);
+	assert_int_equal(file_read(temp_path(&test_dir, "boot", path), 100, &copy, NULL), 0);
 	unsigned lost = boot_at(now_ms + 5000);
 	assert_true(lost > first);
 	assert_int_equal(file_write_atomic(path, buf_view(&copy), 0600, NULL), 0);
@@ -154,12 +122,11 @@ static void a_folder_that_was_put_back_begins_beyond_what_was_lost(void **state)
 	assert_true(boot_at(INT64_MAX) < UINT32_MAX / 2 + 1);
 }
 
-static void a_damaged_boot_file_stops_the_start(void **state)
+TEST(a_damaged_boot_file_stops_the_start)
 {
-	(void)state;
 	static const char *const texts[] = {"", "node", "node xyz boot 1\n", "node 00ff boot\n"};
 	char path[TEMP_PATH_BYTES];
-	temp_path(&dir, "boot", path);
+	temp_path(&test_dir, "boot", path);
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		struct event_log *log = NULL;
 		struct err e = {""};
@@ -169,15 +136,14 @@ static void a_damaged_boot_file_stops_the_start(void **state)
 		assert_non_null(strstr(e.text, path));
 	}
 	assert_int_equal(unlink(path), 0);
-	event_log_close(kit_log_open(dir.path, &kit_settings, 1));
+	event_log_close(kit_log_open(test_dir.path, &kit_settings, 1));
 }
 
-static void the_folder_is_made(void **state)
+TEST(the_folder_is_made)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct stat st;
-	event_log_close(kit_log_open(temp_path(&dir, "a/b", path), &kit_settings, 2));
+	event_log_close(kit_log_open(temp_path(&test_dir, "a/b", path), &kit_settings, 2));
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
 }
@@ -187,7 +153,7 @@ static void the_folder_is_made(void **state)
 static void expect_file(const uint8_t *data, size_t len)
 {
 	struct buf CLEANUP(buf_release) file = {0};
-	segment_file_read(dir.path, sample.segment, &file);
+	segment_file_read(test_dir.path, sample.segment, &file);
 	assert_int_equal(file.len, len);
 	assert_memory_equal(file.data, data, len);
 }
@@ -199,7 +165,7 @@ static void expect_recovery(const uint8_t *file, size_t len, uint64_t end, size_
 	bool changes = len != bad.len || memcmp(file, bad.data, len) != 0;
 	int times = changes || records % 8 == 0 ? 2 : 1; /* what is left alone is found alike */
 	for (int i = 0; i < times; i++) {
-		struct event_log *log = kit_log_open(dir.path, &kit_settings, 0);
+		struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 0);
 		struct event_counts backlog = event_log_backlog(log);
 		struct event_segment_state s = only_state(log);
 		assert_int_equal(s.segment, sample.segment);
@@ -217,8 +183,8 @@ static void check_recovery(enum damage what, size_t byte)
 {
 	size_t good = byte < EVENT_HEADER_BYTES ? 0 : sample_records_before(&sample, byte);
 	if (bad.len <= EVENT_HEADER_BYTES) {
-		event_log_close(kit_log_open(dir.path, &kit_settings, 0));
-		assert_false(segment_file_is_there(dir.path, sample.segment));
+		event_log_close(kit_log_open(test_dir.path, &kit_settings, 0));
+		assert_false(segment_file_is_there(test_dir.path, sample.segment));
 	} else if (byte < EVENT_HEADER_BYTES) {
 		expect_recovery(bad.data, bad.len, 0, 0);
 	} else if (what != DAMAGE_CUT && good + 1 < sample.count) {
@@ -233,9 +199,8 @@ static void check_recovery(enum damage what, size_t byte)
 }
 
 /* A torn tail is cut off and the segment sealed; a damaged segment stays as it is; twice is like once. */
-static void recovery_copes_with_damage_at_every_byte(void **state)
+TEST(recovery_copes_with_damage_at_every_byte)
 {
-	(void)state;
 	kit_syncs_skip();
 	sample_make(&sample, SAMPLE_SEGMENT, 4, true);
 	assert_true(sample.len > 2000);
@@ -243,24 +208,22 @@ static void recovery_copes_with_damage_at_every_byte(void **state)
 		for (enum damage what = 0; what < DAMAGES; what++) {
 			if (!sample_damage(&sample, what, byte, &bad))
 				continue;
-			segment_file_write(dir.path, sample.segment, bad.data, bad.len);
+			segment_file_write(test_dir.path, sample.segment, bad.data, bad.len);
 			check_recovery(what, byte);
 		}
 	}
 }
 
-static void a_whole_segment_is_left_as_it_is(void **state)
+TEST(a_whole_segment_is_left_as_it_is)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 3, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	expect_recovery(sample.data, sample.len, sample.len, sample.count);
 }
 
 /* From every record on: what is unread is counted, and the end record still counts all. */
-static void recovery_begins_where_the_reader_stands(void **state)
+TEST(recovery_begins_where_the_reader_stands)
 {
-	(void)state;
 	kit_syncs_skip();
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
 	struct event_counts all = sample_counts(&sample, sample.count);
@@ -271,7 +234,7 @@ static void recovery_begins_where_the_reader_stands(void **state)
 			struct event_counts read = sample_counts(&sample, i);
 			const struct position at = {sample.segment, sample.at[i]};
 			memset(sample.data + sample.len, 9, torn);
-			segment_file_write(dir.path, sample.segment, sample.data, sample.len + torn);
+			segment_file_write(test_dir.path, sample.segment, sample.data, sample.len + torn);
 			assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
 			struct event_counts backlog = event_log_backlog(log);
 			assert_int_equal(backlog.clicks, all.clicks - read.clicks);
@@ -288,16 +251,15 @@ static void recovery_begins_where_the_reader_stands(void **state)
 	}
 }
 
-static void a_reader_behind_the_end_record_has_nothing_left(void **state)
+TEST(a_reader_behind_the_end_record_has_nothing_left)
 {
-	(void)state;
 	struct event_log *log;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
 	const struct position at = {sample.segment, sample.len};
 	const struct event_counts none = {0};
 	for (size_t junk = 0; junk < 3; junk++) {
 		memset(sample.data + sample.len, 9, junk);
-		segment_file_write(dir.path, sample.segment, sample.data, sample.len + junk);
+		segment_file_write(test_dir.path, sample.segment, sample.data, sample.len + junk);
 		assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
 		struct event_counts backlog = event_log_backlog(log);
 		assert_counts_equal(&backlog, &none);
@@ -308,14 +270,13 @@ static void a_reader_behind_the_end_record_has_nothing_left(void **state)
 }
 
 /* The sink knows of more than the file has: the power went before the file was on the disk. */
-static void a_segment_shorter_than_what_was_read_is_left_alone(void **state)
+TEST(a_segment_shorter_than_what_was_read_is_left_alone)
 {
-	(void)state;
 	struct event_log *log;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
 	const struct position at = {sample.segment, sample.len};
 	sample.len = sample.at[5] + 3;
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	assert_int_equal(open_reading(&at, 1, &log, NULL), 0);
 	assert_int_equal(event_log_spool_bytes(log), 0);
 	assert_int_equal(event_log_backlog(log).clicks, 0);
@@ -323,32 +284,30 @@ static void a_segment_shorter_than_what_was_read_is_left_alone(void **state)
 	expect_file(sample.data, sample.len);
 }
 
-static void files_that_are_no_segments_are_left_alone(void **state)
+TEST(files_that_are_no_segments_are_left_alone)
 {
-	(void)state;
 	static const char *const names[] = {"0000000A-00-000000.log", "00000001-00-000000.log~", "notes.txt"};
 	char path[TEMP_PATH_BYTES];
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		assert_int_equal(file_write_atomic(temp_path(&dir, names[i], path), STR("mine"), 0600, NULL),
-		                 0);
-	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		assert_int_equal(
+		    file_write_atomic(temp_path(&test_dir, names[i], path), STR("mine"), 0600, NULL), 0);
+	struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 	assert_int_equal(boot_of(log), 1);
 	event_log_close(log);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		struct buf CLEANUP(buf_release) text = {0};
-		assert_int_equal(file_read(temp_path(&dir, names[i], path), 100, &text, NULL), 0);
+		assert_int_equal(file_read(temp_path(&test_dir, names[i], path), 100, &text, NULL), 0);
 		assert_true(str_eq(buf_view(&text), STR("mine")));
 	}
 }
 
 /* What a killed process leaves: nothing is lost, and nothing is lost by opening again and again. */
-static void what_was_flushed_survives_a_killed_process(void **state)
+TEST(what_was_flushed_survives_a_killed_process)
 {
-	(void)state;
 	uint64_t node = 0;
 	uint64_t clicks = 0;
 	for (int life = 0; life < 4; life++) {
-		struct event_log *log = kit_log_open(dir.path, &kit_settings, 2);
+		struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 2);
 		assert_true(life == 0 || event_log_node(log) == node);
 		node = event_log_node(log);
 		assert_int_equal(event_log_backlog(log).clicks, clicks);
@@ -364,22 +323,21 @@ static void what_was_flushed_survives_a_killed_process(void **state)
 			w->segment = NULL;
 		}
 		event_log_close(log);
-		assert_int_equal(folder_count(dir.path).counts.clicks, clicks);
+		assert_int_equal(folder_count(test_dir.path).counts.clicks, clicks);
 	}
-	struct event_found found = folder_count(dir.path);
+	struct event_found found = folder_count(test_dir.path);
 	assert_int_equal(found.segments, 8);
 	assert_int_equal(found.ended, 6);
 }
 
 /* Segments */
 
-static void a_segment_is_made_with_its_first_record(void **state)
+TEST(a_segment_is_made_with_its_first_record)
 {
-	(void)state;
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct event_segment_state *states;
 	size_t count;
-	struct event_log *log = kit_log_open(dir.path, &kit_settings, 3);
+	struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 3);
 	assert_int_equal(event_log_segments(log, &arena, &states, &count), 0);
 	assert_int_equal(count, 0);
 	struct event_writer *w = event_log_writer(log, 2);
@@ -390,34 +348,32 @@ static void a_segment_is_made_with_its_first_record(void **state)
 	assert_int_equal(event_writer_flush(w, SAMPLE_TIME_MS), 0);
 	assert_int_equal(only_state(log).end, EVENT_HEADER_BYTES + event_writer_written(w));
 	event_log_close(log);
-	assert_int_equal(folder_count(dir.path).segments, 1);
-	assert_int_equal(folder_count(dir.path).ended, 1);
+	assert_int_equal(folder_count(test_dir.path).segments, 1);
+	assert_int_equal(folder_count(test_dir.path).ended, 1);
 }
 
-static void only_what_is_done_with_can_be_removed(void **state)
+TEST(only_what_is_done_with_can_be_removed)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
-	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
+	struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 	struct event_writer *w = event_log_writer(log, 0);
 	assert_true(kit_click(w, 1, SAMPLE_TIME_MS));
 	assert_int_equal(event_log_remove(log, event_segment(boot_of(log), 0, 0)), ERR_BUSY);
 	assert_int_equal(event_log_remove(log, 12345), ERR_NOT_FOUND);
 	assert_int_equal(event_log_remove(log, sample.segment), 0);
-	assert_false(segment_file_is_there(dir.path, sample.segment));
+	assert_false(segment_file_is_there(test_dir.path, sample.segment));
 	assert_int_equal(event_log_remove(log, sample.segment), ERR_NOT_FOUND);
 	event_log_close(log);
 }
 
-static void a_segment_that_cannot_be_removed_stays_known(void **state)
+TEST(a_segment_that_cannot_be_removed_stays_known)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	os_fault_fail(OS_ACCEPT4, 1, EIO,
 	              OS_ONCE); /* never called: puts the table in place before the flusher starts */
-	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 	os_fault_fail(OS_UNLINK, 1, EIO, OS_ONCE);
 	assert_int_equal(event_log_remove(log, sample.segment), ERR_UNAVAILABLE);
 	os_fault_fail(OS_FSYNC, 1, EIO, OS_ONCE); /* of the folder: its name may come back */
@@ -427,16 +383,15 @@ static void a_segment_that_cannot_be_removed_stays_known(void **state)
 }
 
 /* Its writer went on to another one, so this one had its end. */
-static void a_segment_without_its_end_that_has_a_successor_is_damaged(void **state)
+TEST(a_segment_without_its_end_that_has_a_successor_is_damaged)
 {
-	(void)state;
 	for (int header_only = 0; header_only < 2; header_only++) {
 		sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 		size_t len = header_only ? EVENT_HEADER_BYTES : sample.len - EVENT_END_BYTES;
-		segment_file_write(dir.path, sample.segment, sample.data, len);
+		segment_file_write(test_dir.path, sample.segment, sample.data, len);
 		sample_make(&bad, SAMPLE_SEGMENT + 1, 1, true);
-		segment_file_write(dir.path, bad.segment, bad.data, bad.len);
-		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		segment_file_write(test_dir.path, bad.segment, bad.data, bad.len);
+		struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 		assert_int_equal(event_log_remove(log, sample.segment), ERR_CORRUPT);
 		assert_int_equal(event_log_remove(log, bad.segment), 0);
 		event_log_close(log);
@@ -444,33 +399,31 @@ static void a_segment_without_its_end_that_has_a_successor_is_damaged(void **sta
 	}
 }
 
-static void what_is_longer_than_a_write_is_no_torn_write(void **state)
+TEST(what_is_longer_than_a_write_is_no_torn_write)
 {
-	(void)state;
 	static const uint8_t rubbish[EVENT_TURN_BYTES + 1] = {0};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
 	struct buf CLEANUP(buf_release) file = {0};
 	buf_append(&file, sample.data, sample.len);
 	buf_append(&file, rubbish, sizeof(rubbish));
-	segment_file_write(dir.path, sample.segment, (uint8_t *)file.data, file.len);
-	struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+	segment_file_write(test_dir.path, sample.segment, (uint8_t *)file.data, file.len);
+	struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 	assert_int_equal(event_log_damaged_bytes(log), sizeof(rubbish));
 	event_log_close(log);
 	expect_file((uint8_t *)file.data, file.len);
-	segment_file_write(dir.path, sample.segment, (uint8_t *)file.data, file.len - 1);
-	log = kit_log_open(dir.path, &kit_settings, 1);
+	segment_file_write(test_dir.path, sample.segment, (uint8_t *)file.data, file.len - 1);
+	log = kit_log_open(test_dir.path, &kit_settings, 1);
 	assert_int_equal(event_log_damaged_bytes(log), 0);
 	event_log_close(log);
 }
 
-static void a_damaged_segment_stays_for_people_to_look_at(void **state)
+TEST(a_damaged_segment_stays_for_people_to_look_at)
 {
-	(void)state;
 	for (int header = 0; header < 2; header++) {
 		sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 		sample.data[header ? 20 : sample.at[4] + 20] ^= 1;
-		segment_file_write(dir.path, sample.segment, sample.data, sample.len);
-		struct event_log *log = kit_log_open(dir.path, &kit_settings, 1);
+		segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
+		struct event_log *log = kit_log_open(test_dir.path, &kit_settings, 1);
 		assert_int_equal(event_log_remove(log, sample.segment), ERR_CORRUPT);
 		event_log_close(log);
 		expect_file(sample.data, sample.len);
@@ -510,16 +463,18 @@ static void watched(void *ctx, unsigned writer)
 static struct event_log *open_watched(void)
 {
 	struct event_log *log = NULL;
-	const struct event_log_config config = {
-	    .path = dir.path, .settings = &kit_settings, .writers = 2, .synced = watched, .ctx = &watcher};
+	const struct event_log_config config = {.path = test_dir.path,
+	                                        .settings = &kit_settings,
+	                                        .writers = 2,
+	                                        .synced = watched,
+	                                        .ctx = &watcher};
 	watcher_begin();
 	assert_int_equal(event_log_open(&config, &log, NULL), 0);
 	return log;
 }
 
-static void a_wanted_sync_is_done_and_told(void **state)
+TEST(a_wanted_sync_is_done_and_told)
 {
-	(void)state;
 	os_fault_clear(OS_FDATASYNC);
 	struct event_log *log = open_watched();
 	struct event_writer *w = event_log_writer(log, 0);
@@ -557,9 +512,8 @@ static int sync_while_turns_go_on(int fd)
 	return 0;
 }
 
-static void a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk(void **state)
+TEST(a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk)
 {
-	(void)state;
 	os_sys.fdatasync = sync_while_turns_go_on;
 	struct event_log *log = open_watched();
 	struct event_writer *w = event_log_writer(log, 0);
@@ -583,9 +537,8 @@ static void a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk(void **st
 	event_log_close(log);
 }
 
-static void closing_syncs_and_ends_everything(void **state)
+TEST(closing_syncs_and_ends_everything)
 {
-	(void)state;
 	os_fault_clear(OS_FDATASYNC);
 	unsigned before = open_descriptors();
 	struct event_log *log = open_watched();
@@ -594,37 +547,9 @@ static void closing_syncs_and_ends_everything(void **state)
 	assert_int_equal(watcher.calls, 1);
 	assert_int_equal(os_fault_calls(OS_FDATASYNC), 1);
 	assert_int_equal(open_descriptors(), before);
-	assert_int_equal(folder_count(dir.path).counts.impressions, 1);
-	assert_int_equal(folder_count(dir.path).ended, 1);
+	assert_int_equal(folder_count(test_dir.path).counts.impressions, 1);
+	assert_int_equal(folder_count(test_dir.path).ended, 1);
 	event_log_close(NULL);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(boots_grow_and_the_node_stays),
-	    IN_FOLDER(a_boot_is_higher_than_any_segment_or_position_knows),
-	    IN_FOLDER(a_folder_that_was_put_back_begins_beyond_what_was_lost),
-	    IN_FOLDER(a_damaged_boot_file_stops_the_start),
-	    IN_FOLDER(the_folder_is_made),
-	    IN_FOLDER(recovery_copes_with_damage_at_every_byte),
-	    IN_FOLDER(a_whole_segment_is_left_as_it_is),
-	    IN_FOLDER(recovery_begins_where_the_reader_stands),
-	    IN_FOLDER(a_reader_behind_the_end_record_has_nothing_left),
-	    IN_FOLDER(a_segment_shorter_than_what_was_read_is_left_alone),
-	    IN_FOLDER(files_that_are_no_segments_are_left_alone),
-	    IN_FOLDER(what_was_flushed_survives_a_killed_process),
-	    IN_FOLDER(a_segment_is_made_with_its_first_record),
-	    IN_FOLDER(only_what_is_done_with_can_be_removed),
-	    IN_FOLDER(a_segment_that_cannot_be_removed_stays_known),
-	    IN_FOLDER(a_segment_without_its_end_that_has_a_successor_is_damaged),
-	    IN_FOLDER(what_is_longer_than_a_write_is_no_torn_write),
-	    IN_FOLDER(a_damaged_segment_stays_for_people_to_look_at),
-	    IN_FOLDER(a_wanted_sync_is_done_and_told),
-	    IN_FOLDER(a_busy_writer_does_not_hold_up_those_who_wait_for_the_disk),
-	    IN_FOLDER(closing_syncs_and_ends_everything),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

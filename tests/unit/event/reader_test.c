@@ -2,42 +2,12 @@
  * Reading segments, whole and damaged. For every byte of a sample: flipped, zeroed, or the file cut there,
  * all records before the place are read as they were, and none behind it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static struct temp dir;
 static struct event_sample sample, bad;
-
-static int make_folder(void **state)
-{
-	(void)state;
-	temp_init(&dir);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	os_fault_reset();
-	temp_release(&dir);
-	return 0;
-}
 
 static struct event pristine(size_t i)
 {
@@ -54,7 +24,7 @@ static size_t read_all_equal(size_t len, int *ret_last, uint64_t *ret_position)
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
 	size_t n = 0;
-	*ret_last = event_reader_open(&r, dir.path, sample.segment, 0, NULL);
+	*ret_last = event_reader_open(&r, test_dir.path, sample.segment, 0, NULL);
 	*ret_position = 0;
 	if (*ret_last < 0)
 		return 0;
@@ -77,7 +47,7 @@ static void check_damaged_header(enum damage what)
 	struct event_scan scan;
 	int last;
 	uint64_t position;
-	assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+	assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 	assert_false(scan.header_valid);
 	assert_false(scan.ended);
 	assert_int_equal(scan.valid_end, 0);
@@ -95,7 +65,7 @@ static void check_damaged_record(enum damage what, size_t byte)
 	size_t good = sample_records_before(&sample, byte);
 	bool stops_clean = what == DAMAGE_CUT && byte == sample.at[good];
 	struct event_counts counts = sample_counts(&sample, good);
-	assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+	assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 	assert_true(scan.header_valid);
 	assert_int_equal(scan.size, bad.len);
 	assert_int_equal(scan.valid_end, sample.at[good]);
@@ -112,16 +82,15 @@ static void check_damaged_record(enum damage what, size_t byte)
 	assert_int_equal(position, sample.at[good]);
 }
 
-static void every_damaged_byte_stops_reading_at_its_record(void **state)
+TEST(every_damaged_byte_stops_reading_at_its_record)
 {
-	(void)state;
 	size_t tried = 0;
 	sample_make(&sample, SAMPLE_SEGMENT, 5, true);
 	for (size_t byte = 0; byte < sample.len; byte++) {
 		for (enum damage what = 0; what < DAMAGES; what++) {
 			if (!sample_damage(&sample, what, byte, &bad))
 				continue;
-			segment_file_write(dir.path, sample.segment, bad.data, bad.len);
+			segment_file_write(test_dir.path, sample.segment, bad.data, bad.len);
 			if (byte < EVENT_HEADER_BYTES)
 				check_damaged_header(what);
 			else
@@ -132,16 +101,15 @@ static void every_damaged_byte_stops_reading_at_its_record(void **state)
 	assert_true(tried > 2 * sample.len);
 }
 
-static void a_whole_segment_is_read_to_its_end(void **state)
+TEST(a_whole_segment_is_read_to_its_end)
 {
-	(void)state;
 	struct event_scan scan;
 	int last;
 	uint64_t position;
 	sample_make(&sample, SAMPLE_SEGMENT, 5, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	struct event_counts counts = sample_counts(&sample, sample.count);
-	assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+	assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 	assert_true(scan.header_valid && scan.ended && !scan.count_is_wrong);
 	assert_int_equal(scan.valid_end, sample.len);
 	assert_int_equal(scan.records, sample.count - 1);
@@ -152,21 +120,20 @@ static void a_whole_segment_is_read_to_its_end(void **state)
 	assert_int_equal(position, sample.len);
 }
 
-static void reading_can_begin_at_every_record(void **state)
+TEST(reading_can_begin_at_every_record)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	for (size_t i = 0; i <= sample.count; i++) {
 		struct event_scan scan;
 		struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 		struct event ev;
-		assert_int_equal(event_scan(dir.path, sample.segment, sample.at[i], &scan, NULL), 0);
+		assert_int_equal(event_scan(test_dir.path, sample.segment, sample.at[i], &scan, NULL), 0);
 		assert_true(scan.ended);
 		assert_false(scan.count_is_wrong);
 		assert_int_equal(scan.valid_end, sample.len);
 		assert_int_equal(scan.records, sample.count - 1 > i ? sample.count - 1 - i : 0);
-		assert_int_equal(event_reader_open(&r, dir.path, sample.segment, sample.at[i], NULL), 0);
+		assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, sample.at[i], NULL), 0);
 		for (size_t j = i; j < sample.count; j++) {
 			struct event want = pristine(j);
 			assert_int_equal(event_reader_next(&r, sample.len, &ev), 1);
@@ -177,9 +144,8 @@ static void reading_can_begin_at_every_record(void **state)
 }
 
 /* A text may look like an end; only where the file ends can it be one. */
-static void a_forged_end_inside_a_text_ends_nothing(void **state)
+TEST(a_forged_end_inside_a_text_ends_nothing)
 {
-	(void)state;
 	struct event_scan scan;
 	static uint8_t file[512];
 	uint8_t forged[EVENT_END_BYTES];
@@ -189,17 +155,16 @@ static void a_forged_end_inside_a_text_ends_nothing(void **state)
 	at += event_encode_string(file + at, SAMPLE_SEGMENT, at, str_n((const char *)forged, sizeof(forged)));
 	size_t from = at;
 	at += event_encode_tally(file + at, SAMPLE_SEGMENT, at, &(struct event_tally){1, 2, 3});
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, at);
-	assert_int_equal(event_scan(dir.path, SAMPLE_SEGMENT, from, &scan, NULL), 0);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, at);
+	assert_int_equal(event_scan(test_dir.path, SAMPLE_SEGMENT, from, &scan, NULL), 0);
 	assert_false(scan.ended);
 	assert_int_equal(scan.counts.rejected, 2);
 	assert_int_equal(scan.valid_end, at);
 }
 
 /* Longer than the reader's buffer several times over, so that records cross its borders. */
-static void long_segments_are_read_whole(void **state)
+TEST(long_segments_are_read_whole)
 {
-	(void)state;
 	enum { RECORDS = 3000, BYTES = RECORDS * 400 };
 	uint8_t *file = malloc(BYTES);
 	char text[300];
@@ -209,10 +174,10 @@ static void long_segments_are_read_whole(void **state)
 	for (unsigned i = 0; i < RECORDS; i++)
 		at += event_encode_string(file + at, SAMPLE_SEGMENT, at, str_n(text, i % sizeof(text)));
 	assert_true(at > 400 * 1024);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, at);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, at);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
-	assert_int_equal(event_reader_open(&r, dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
 	for (unsigned i = 0; i < RECORDS; i++) {
 		assert_int_equal(event_reader_next(&r, at, &ev), 1);
 		assert_int_equal(ev.string.len, i % sizeof(text));
@@ -222,37 +187,35 @@ static void long_segments_are_read_whole(void **state)
 	struct event_scan scan;
 	size_t hole = at / 3, hole_end = hole + 300 * 1024;
 	memset(file + hole, 0, hole_end - hole);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, at);
-	assert_int_equal(event_scan(dir.path, SAMPLE_SEGMENT, 0, &scan, NULL), 0);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, at);
+	assert_int_equal(event_scan(test_dir.path, SAMPLE_SEGMENT, 0, &scan, NULL), 0);
 	assert_true(scan.valid_end <= hole && scan.valid_end + 8 + sizeof(text) > hole);
 	assert_true(scan.valid_again_at >= hole_end && scan.valid_again_at < hole_end + 8 + sizeof(text));
 	free(file);
 }
 
 /* Every 97th byte of a larger sample. */
-static void damage_in_larger_segments_is_found_too(void **state)
+TEST(damage_in_larger_segments_is_found_too)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 22, true);
 	assert_true(sample.len > 10000);
 	for (size_t byte = EVENT_HEADER_BYTES; byte < sample.len; byte += 97) {
 		for (enum damage what = 0; what < DAMAGES; what++) {
 			if (!sample_damage(&sample, what, byte, &bad))
 				continue;
-			segment_file_write(dir.path, sample.segment, bad.data, bad.len);
+			segment_file_write(test_dir.path, sample.segment, bad.data, bad.len);
 			check_damaged_record(what, byte);
 		}
 	}
 }
 
-static void the_reader_goes_no_further_than_it_is_told(void **state)
+TEST(the_reader_goes_no_further_than_its_bound)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct event ev;
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, 0, NULL), 0);
 	assert_int_equal(event_reader_next(&r, EVENT_HEADER_BYTES, &ev), 0);
 	for (size_t i = 0; i < sample.count; i++) {
 		assert_int_equal(event_reader_next(&r, sample.at[i + 1] - 1, &ev), ERR_CORRUPT);
@@ -263,9 +226,8 @@ static void the_reader_goes_no_further_than_it_is_told(void **state)
 
 /* Behind what is published may lie what a failed write left there; it is cut off, and something else takes
  * its place. A reader that had looked there early would take the old for the new. */
-static void what_lay_behind_the_published_end_is_never_read(void **state)
+TEST(what_lay_behind_the_published_end_is_never_read)
 {
-	(void)state;
 	static uint8_t file[1024];
 	struct event ev;
 	const struct event_tally first = {1, 1, 0}, lost = {2, 20, 0}, second = {3, 3, 0};
@@ -273,26 +235,25 @@ static void what_lay_behind_the_published_end_is_never_read(void **state)
 	size_t end = EVENT_HEADER_BYTES;
 	end += event_encode_tally(file + end, SAMPLE_SEGMENT, end, &first);
 	size_t lost_end = end + event_encode_tally(file + end, SAMPLE_SEGMENT, end, &lost);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, lost_end);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, lost_end);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	assert_int_equal(event_reader_open(&r, dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, SAMPLE_SEGMENT, 0, NULL), 0);
 	assert_int_equal(event_reader_next(&r, end, &ev), 1);
 	assert_int_equal(ev.tally.rejected, 1);
 	assert_int_equal(event_reader_next(&r, end, &ev), 0);
 	size_t second_end = end + event_encode_tally(file + end, SAMPLE_SEGMENT, end, &second);
-	segment_file_write(dir.path, SAMPLE_SEGMENT, file, second_end);
+	segment_file_write(test_dir.path, SAMPLE_SEGMENT, file, second_end);
 	assert_int_equal(event_reader_next(&r, second_end, &ev), 1);
 	assert_int_equal(ev.tally.rejected, 3);
 }
 
-static void mentions_lead_to_strings_only(void **state)
+TEST(mentions_lead_to_strings_only)
 {
-	(void)state;
 	char out[EVENT_STRING_BYTES_MAX];
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), 0);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, 0, NULL), 0);
 	size_t found = 0;
 	for (uint32_t at = 0; at < sample.len + 10; at++) {
 		struct str text = event_reader_string(&r, at, out);
@@ -305,46 +266,43 @@ static void mentions_lead_to_strings_only(void **state)
 	assert_null(event_reader_string(&r, UINT32_MAX, out).ptr);
 }
 
-static void a_segment_under_another_name_holds_nothing(void **state)
+TEST(a_segment_under_another_name_holds_nothing)
 {
-	(void)state;
 	struct event_scan scan;
 	struct event_reader r = {.fd = -1};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
-	segment_file_write(dir.path, sample.segment + 1, sample.data, sample.len);
-	assert_int_equal(event_scan(dir.path, sample.segment + 1, 0, &scan, NULL), 0);
+	segment_file_write(test_dir.path, sample.segment + 1, sample.data, sample.len);
+	assert_int_equal(event_scan(test_dir.path, sample.segment + 1, 0, &scan, NULL), 0);
 	assert_false(scan.header_valid);
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment + 1, 0, NULL), ERR_CORRUPT);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment + 1, 0, NULL), ERR_CORRUPT);
 }
 
-static void a_missing_segment_is_not_found(void **state)
+TEST(a_missing_segment_is_not_found)
 {
-	(void)state;
 	struct event_scan scan;
 	struct event_reader r = {.fd = -1};
 	struct err e = {""};
-	assert_int_equal(event_reader_open(&r, dir.path, 1, 0, &e), ERR_NOT_FOUND);
-	assert_non_null(strstr(e.text, dir.path));
+	assert_int_equal(event_reader_open(&r, test_dir.path, 1, 0, &e), ERR_NOT_FOUND);
+	assert_non_null(strstr(e.text, test_dir.path));
 	event_reader_close(&r);
 	event_reader_close(&r);
-	assert_int_equal(event_scan(dir.path, 1, 0, &scan, &e), ERR_NOT_FOUND);
+	assert_int_equal(event_scan(test_dir.path, 1, 0, &scan, &e), ERR_NOT_FOUND);
 	event_reader_close(&(struct event_reader){0});
 }
 
 /* For every N the N-th read fails: an error with a sentence, and never a record that is not there. */
-static void a_read_that_fails_is_told_and_leaks_nothing(void **state)
+TEST(a_read_that_fails_is_reported_and_leaks_nothing)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	sample.data[sample.at[3] + 9] ^= 1; /* so that the rest is searched, too */
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	unsigned before = open_descriptors();
 	unsigned failed = 0;
 	for (uint64_t n = 1;; n++) {
 		struct event_scan scan;
 		struct err e = {""};
 		os_fault_fail(OS_PREAD, n, EIO, OS_ONCE);
-		int r = event_scan(dir.path, sample.segment, 0, &scan, &e);
+		int r = event_scan(test_dir.path, sample.segment, 0, &scan, &e);
 		bool reached = os_fault_hits(OS_PREAD) > 0;
 		os_fault_reset();
 		assert_int_equal(r, reached ? ERR_UNAVAILABLE : 0);
@@ -357,19 +315,18 @@ static void a_read_that_fails_is_told_and_leaks_nothing(void **state)
 	assert_true(failed >= 3);
 	os_fault_fail(OS_OPEN, 1, EMFILE, OS_ONCE);
 	struct event_reader r = {.fd = -1};
-	assert_int_equal(event_reader_open(&r, dir.path, sample.segment, 0, NULL), ERR_UNAVAILABLE);
+	assert_int_equal(event_reader_open(&r, test_dir.path, sample.segment, 0, NULL), ERR_UNAVAILABLE);
 }
 
-static void short_and_interrupted_reads_change_nothing(void **state)
+TEST(short_and_interrupted_reads_change_nothing)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, true);
-	segment_file_write(dir.path, sample.segment, sample.data, sample.len);
+	segment_file_write(test_dir.path, sample.segment, sample.data, sample.len);
 	for (size_t bytes = 1; bytes < 70; bytes++) {
 		struct event_scan scan;
 		os_fault_short(OS_PREAD, 1, bytes, OS_FOR_GOOD);
 		os_fault_fail(OS_PREAD, 1 + bytes % 7, EINTR, OS_ONCE);
-		assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+		assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 		os_fault_reset();
 		assert_true(scan.ended);
 		assert_int_equal(scan.records, sample.count - 1);
@@ -390,25 +347,23 @@ static int open_and_grow(const char *path, int flags, mode_t mode)
 	return os_sys_real.open(path, flags, mode);
 }
 
-static void a_segment_that_grows_meanwhile_is_not_damaged(void **state)
+TEST(a_segment_that_grows_meanwhile_is_not_damaged)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 2, false);
 	grow_to = sample.len;
 	for (size_t cut = EVENT_HEADER_BYTES; cut < sample.at[4]; cut++) {
 		struct event_scan scan;
-		segment_file_write(dir.path, sample.segment, sample.data, cut);
+		segment_file_write(test_dir.path, sample.segment, sample.data, cut);
 		os_sys.open = open_and_grow;
-		assert_int_equal(event_scan(dir.path, sample.segment, 0, &scan, NULL), 0);
+		assert_int_equal(event_scan(test_dir.path, sample.segment, 0, &scan, NULL), 0);
 		os_sys = os_sys_real;
 		assert_int_equal(scan.valid_again_at, 0);
 		assert_int_equal(scan.valid_end, sample.at[sample_records_before(&sample, cut)]);
 	}
 }
 
-static void segments_are_listed_by_number_and_others_left_out(void **state)
+TEST(segments_are_listed_by_number_and_others_left_out)
 {
-	(void)state;
 	static const char *const others[] = {
 	    "boot",
 	    "00000001-00-000000.log.bak",
@@ -427,13 +382,13 @@ static void segments_are_listed_by_number_and_others_left_out(void **state)
 	size_t count;
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
 		char path[TEMP_PATH_BYTES];
-		FILE *f = fopen(temp_path(&dir, others[i], path), "w");
+		FILE *f = fopen(temp_path(&test_dir, others[i], path), "w");
 		assert_non_null(f);
 		fclose(f);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		segment_file_write(dir.path, numbers[i], "", 0);
-	assert_int_equal(event_folder_list(dir.path, &arena, &found, &count, NULL), 0);
+		segment_file_write(test_dir.path, numbers[i], "", 0);
+	assert_int_equal(event_folder_list(test_dir.path, &arena, &found, &count, NULL), 0);
 	assert_int_equal(count, ARRAY_LEN(numbers));
 	assert_int_equal(found[0], numbers[2]);
 	assert_int_equal(found[1], numbers[1]);
@@ -444,26 +399,4 @@ static void segments_are_listed_by_number_and_others_left_out(void **state)
 	assert_non_null(strstr(e.text, "/nowhere/at/all"));
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(a_whole_segment_is_read_to_its_end),
-	    IN_FOLDER(every_damaged_byte_stops_reading_at_its_record),
-	    IN_FOLDER(damage_in_larger_segments_is_found_too),
-	    IN_FOLDER(reading_can_begin_at_every_record),
-	    IN_FOLDER(a_forged_end_inside_a_text_ends_nothing),
-	    IN_FOLDER(long_segments_are_read_whole),
-	    IN_FOLDER(the_reader_goes_no_further_than_it_is_told),
-	    IN_FOLDER(what_lay_behind_the_published_end_is_never_read),
-	    IN_FOLDER(mentions_lead_to_strings_only),
-	    IN_FOLDER(a_segment_under_another_name_holds_nothing),
-	    IN_FOLDER(a_missing_segment_is_not_found),
-	    IN_FOLDER(a_read_that_fails_is_told_and_leaks_nothing),
-	    IN_FOLDER(short_and_interrupted_reads_change_nothing),
-	    IN_FOLDER(a_segment_that_grows_meanwhile_is_not_damaged),
-	    IN_FOLDER(segments_are_listed_by_number_and_others_left_out),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

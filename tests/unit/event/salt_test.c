@@ -1,47 +1,16 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/salt.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 enum { DAY = 20455 }; /* 2026-01-02 */
-
-static struct temp dir;
-
-static int make_folder(void **state)
-{
-	(void)state;
-	temp_init(&dir);
-	log_level_set(LOG_ERROR + 1);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	os_fault_reset();
-	temp_release(&dir);
-	return 0;
-}
 
 /* Of a process that starts, asks and ends. */
 static void salt_of(int64_t day, uint8_t ret[SALT_BYTES])
 {
 	struct salts *s;
-	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	assert_int_equal(salts_new(test_dir.path, &s, NULL), 0);
 	salts_of_day(s, day, ret);
 	salts_free(s);
 }
@@ -49,12 +18,11 @@ static void salt_of(int64_t day, uint8_t ret[SALT_BYTES])
 static void read_line(struct buf *ret)
 {
 	char path[TEMP_PATH_BYTES];
-	assert_int_equal(file_read(temp_path(&dir, "salt", path), 1000, ret, NULL), 0);
+	assert_int_equal(file_read(temp_path(&test_dir, "salt", path), 1000, ret, NULL), 0);
 }
 
-static void a_days_salt_survives_a_restart(void **state)
+TEST(a_days_salt_survives_a_restart)
 {
-	(void)state;
 	uint8_t first[SALT_BYTES], again[SALT_BYTES];
 	salt_of(DAY, first);
 	for (int i = 0; i < 3; i++) {
@@ -63,12 +31,11 @@ static void a_days_salt_survives_a_restart(void **state)
 	}
 }
 
-static void another_day_has_another_salt(void **state)
+TEST(another_day_has_another_salt)
 {
-	(void)state;
 	struct salts *s;
 	uint8_t salts[10][SALT_BYTES], again[SALT_BYTES];
-	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	assert_int_equal(salts_new(test_dir.path, &s, NULL), 0);
 	for (int i = 0; i < 10; i++) {
 		salts_of_day(s, DAY + i, salts[i]);
 		salts_of_day(s, DAY + i, again);
@@ -81,9 +48,8 @@ static void another_day_has_another_salt(void **state)
 	assert_memory_equal(salts[9], again, SALT_BYTES);
 }
 
-static void yesterdays_salt_is_gone_from_the_file(void **state)
+TEST(yesterdays_salt_is_gone_from_the_file)
 {
-	(void)state;
 	uint8_t salt[SALT_BYTES];
 	struct buf CLEANUP(buf_release) before = {0};
 	struct buf CLEANUP(buf_release) after = {0};
@@ -97,13 +63,12 @@ static void yesterdays_salt_is_gone_from_the_file(void **state)
 	assert_int_equal(after.len, 10 + 1 + 2 * SALT_BYTES + 1);
 	assert_true(str_starts(buf_view(&after), STR("2026-01-03 ")));
 	assert_memory_not_equal(before.data + 11, after.data + 11, 2 * SALT_BYTES);
-	assert_int_equal(stat(temp_path(&dir, "salt", path), &st), 0);
+	assert_int_equal(stat(temp_path(&test_dir, "salt", path), &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static void a_damaged_file_is_replaced(void **state)
+TEST(a_damaged_file_is_replaced)
 {
-	(void)state;
 	static const char *const lines[] = {
 	    "",
 	    "2026-01-02 00112233445566778899aabbccddeef\n",
@@ -113,7 +78,7 @@ static void a_damaged_file_is_replaced(void **state)
 	};
 	static const uint8_t from_file[] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77};
 	char path[TEMP_PATH_BYTES];
-	temp_path(&dir, "salt", path);
+	temp_path(&test_dir, "salt", path);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		uint8_t salt[SALT_BYTES], again[SALT_BYTES];
 		assert_int_equal(file_write_atomic(path, str_of(lines[i]), 0600, NULL), 0);
@@ -124,13 +89,12 @@ static void a_damaged_file_is_replaced(void **state)
 	}
 }
 
-static void a_salt_that_cannot_be_kept_serves_all_the_same(void **state)
+TEST(a_salt_that_cannot_be_kept_serves_all_the_same)
 {
-	(void)state;
 	struct salts *s;
 	uint8_t first[SALT_BYTES], again[SALT_BYTES];
 	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
-	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	assert_int_equal(salts_new(test_dir.path, &s, NULL), 0);
 	salts_of_day(s, DAY, first);
 	salts_of_day(s, DAY, again);
 	assert_memory_equal(first, again, SALT_BYTES);
@@ -138,24 +102,21 @@ static void a_salt_that_cannot_be_kept_serves_all_the_same(void **state)
 	salts_free(NULL);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-static void a_salt_that_is_given_is_the_days_and_in_no_file(void **state)
+TEST(a_salt_that_is_given_is_the_days_and_in_no_file)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	const uint8_t today[SALT_BYTES] = {1}, tomorrow[SALT_BYTES] = {2}, other[SALT_BYTES] = {3};
 	uint8_t got[SALT_BYTES], before[SALT_BYTES];
 	struct salts *s;
 	salt_of(DAY - 1, before); /* leaves a file */
-	assert_int_equal(salts_new(dir.path, &s, NULL), 0);
+	assert_int_equal(salts_new(test_dir.path, &s, NULL), 0);
 	assert_false(salts_is_known(s, DAY));
 	salts_give(s, DAY, today);
 	salts_give(s, DAY + 1, tomorrow);
 	assert_true(salts_is_known(s, DAY) && salts_is_known(s, DAY + 1));
 	salts_of_day(s, DAY, got);
 	assert_memory_equal(got, today, SALT_BYTES);
-	assert_int_not_equal(access(temp_path(&dir, "salt", path), F_OK), 0);
+	assert_int_not_equal(access(temp_path(&test_dir, "salt", path), F_OK), 0);
 	salts_give(s, DAY, other); /* too late */
 	salts_of_day(s, DAY, got);
 	assert_memory_equal(got, today, SALT_BYTES);
@@ -170,15 +131,4 @@ static void a_salt_that_is_given_is_the_days_and_in_no_file(void **state)
 	salts_free(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(a_days_salt_survives_a_restart),
-	    IN_FOLDER(a_salt_that_is_given_is_the_days_and_in_no_file),
-	    IN_FOLDER(another_day_has_another_salt),
-	    IN_FOLDER(yesterdays_salt_is_gone_from_the_file),
-	    IN_FOLDER(a_damaged_file_is_replaced),
-	    IN_FOLDER(a_salt_that_cannot_be_kept_serves_all_the_same),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

@@ -1,15 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/hash.h"
 #include "event/strings.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 static int make(void **state)
 {
@@ -28,7 +19,7 @@ static struct str numbered(unsigned number, char out[32])
 	return str_n(out, (size_t)snprintf(out, 32, "text-%u", number));
 }
 
-static void what_was_added_is_found_where_it_stands(void **state)
+TEST(what_was_added_is_found_where_it_stands)
 {
 	struct strings *s = *state;
 	char text[32];
@@ -43,7 +34,7 @@ static void what_was_added_is_found_where_it_stands(void **state)
 	}
 }
 
-static void texts_with_the_same_hash_are_told_apart(void **state)
+TEST(texts_with_the_same_hash_are_distinguished)
 {
 	struct strings *s = *state;
 	strings_add(s, STR("one"), STRINGS_SLOTS - 1, 100);
@@ -53,7 +44,7 @@ static void texts_with_the_same_hash_are_told_apart(void **state)
 	assert_int_equal(strings_find(s, STR("tw"), STRINGS_SLOTS - 1), 0);
 }
 
-static void clearing_forgets_everything(void **state)
+TEST(clearing_forgets_everything)
 {
 	struct strings *s = *state;
 	strings_add(s, STR("one"), 1, 100);
@@ -64,7 +55,7 @@ static void clearing_forgets_everything(void **state)
 }
 
 /* Found is only what was added last under that text, whatever was forgotten meanwhile. */
-static void a_full_table_forgets_and_goes_on(void **state)
+TEST(a_full_table_forgets_and_goes_on)
 {
 	struct strings *s = *state;
 	char text[32];
@@ -80,7 +71,7 @@ static void a_full_table_forgets_and_goes_on(void **state)
 	assert_true(forgotten > 0);
 }
 
-static void long_texts_fill_it_too(void **state)
+TEST(long_texts_fill_it_too)
 {
 	struct strings *s = *state;
 	static char text[1024];
@@ -95,14 +86,4 @@ static void long_texts_fill_it_too(void **state)
 	assert_true(s->count < 1000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_was_added_is_found_where_it_stands, make, release),
-	    cmocka_unit_test_setup_teardown(texts_with_the_same_hash_are_told_apart, make, release),
-	    cmocka_unit_test_setup_teardown(clearing_forgets_everything, make, release),
-	    cmocka_unit_test_setup_teardown(a_full_table_forgets_and_goes_on, make, release),
-	    cmocka_unit_test_setup_teardown(long_texts_fill_it_too, make, release),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make, .teardown = release)

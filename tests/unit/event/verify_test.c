@@ -1,18 +1,8 @@
 /* What `curt verify` says about segments: it names the file, and the byte where reading stops. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
-
-#include <errno.h>
-#include <stdio.h>
+#include "lib/test.h"
 
 static struct temp dir;
 static struct event_sample sample, bad;
@@ -20,14 +10,12 @@ static struct buf report;
 
 static int make_folder(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	return 0;
 }
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	buf_release(&report);
 	temp_release(&dir);
@@ -91,9 +79,8 @@ static void check_report(enum damage what, size_t byte)
 	}
 }
 
-static void every_damaged_byte_is_named(void **state)
+TEST(every_damaged_byte_is_named)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 4, true);
 	for (size_t byte = 0; byte < sample.len; byte++) {
 		for (enum damage what = 0; what < DAMAGES; what++) {
@@ -105,18 +92,16 @@ static void every_damaged_byte_is_named(void **state)
 	}
 }
 
-static void a_whole_segment_is_called_so(void **state)
+TEST(a_whole_segment_is_called_so)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	write_sample(&sample);
 	assert_int_equal(verify(false), 0);
 	assert_true(says("3 clicks, 2 orphan visits, 2 impressions; whole\n"));
 }
 
-static void an_end_by_recovery_is_told(void **state)
+TEST(an_end_by_recovery_is_reported)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
 	sample.len += event_encode_end(sample.data + sample.len, sample.segment, sample.len, sample.count,
 	                               EVENT_END_BY_RECOVERY);
@@ -125,9 +110,8 @@ static void an_end_by_recovery_is_told(void **state)
 	assert_true(says("; whole (closed by recovery)\n"));
 }
 
-static void an_end_that_counts_wrongly_is_damage(void **state)
+TEST(an_end_that_counts_wrongly_is_damage)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
 	sample.len += event_encode_end(sample.data + sample.len, sample.segment, sample.len, sample.count + 1,
 	                               0);
@@ -136,9 +120,8 @@ static void an_end_that_counts_wrongly_is_damage(void **state)
 	assert_true(says("DAMAGED: its end record tells another number of records"));
 }
 
-static void bytes_behind_the_end_are_damage(void **state)
+TEST(bytes_behind_the_end_are_damage)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	size_t end = sample.len;
 	sample.data[sample.len++] = 7;
@@ -147,9 +130,8 @@ static void bytes_behind_the_end_are_damage(void **state)
 	assert_true(says("DAMAGED at byte %zu: 1 bytes stand behind its end record", end));
 }
 
-static void only_the_last_segment_of_a_writer_may_lack_its_end(void **state)
+TEST(only_the_last_segment_of_a_writer_may_lack_its_end)
 {
-	(void)state;
 	sample_make(&sample, SAMPLE_SEGMENT, 1, false);
 	write_sample(&sample);
 	sample_make(&bad, event_segment(5, 3, 0), 1, true); /* another writer's */
@@ -172,9 +154,8 @@ static void only_the_last_segment_of_a_writer_may_lack_its_end(void **state)
 	assert_true(says("DAMAGED at byte 0"));
 }
 
-static void what_a_server_is_writing_is_not_torn(void **state)
+TEST(what_a_server_is_writing_is_not_torn)
 {
-	(void)state;
 	sample_make(&sample, event_segment(4, 0, 0), 1, false);
 	sample.len -= 3;
 	write_sample(&sample);
@@ -186,9 +167,8 @@ static void what_a_server_is_writing_is_not_torn(void **state)
 	assert_true(says("00000005-00-000000.log: 3 clicks, 2 orphan visits, 2 impressions; being written"));
 }
 
-static void an_empty_folder_is_fine_and_a_missing_one_is_not(void **state)
+TEST(an_empty_folder_is_fine_and_a_missing_one_is_not)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(verify(false), 0);
 	assert_int_equal(report.len, 1);
@@ -196,9 +176,8 @@ static void an_empty_folder_is_fine_and_a_missing_one_is_not(void **state)
 	assert_non_null(strstr(e.text, "/nowhere/at/all"));
 }
 
-static void a_segment_that_cannot_be_read_is_told_and_the_others_are_looked_at(void **state)
+TEST(a_segment_that_cannot_be_read_is_reported_and_the_others_are_looked_at)
 {
-	(void)state;
 	struct err e = {""};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	write_sample(&sample);
@@ -211,20 +190,4 @@ static void a_segment_that_cannot_be_read_is_told_and_the_others_are_looked_at(v
 	assert_non_null(strstr(report.data, "whole"));
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(every_damaged_byte_is_named),
-	    IN_FOLDER(a_whole_segment_is_called_so),
-	    IN_FOLDER(an_end_by_recovery_is_told),
-	    IN_FOLDER(an_end_that_counts_wrongly_is_damage),
-	    IN_FOLDER(bytes_behind_the_end_are_damage),
-	    IN_FOLDER(only_the_last_segment_of_a_writer_may_lack_its_end),
-	    IN_FOLDER(what_a_server_is_writing_is_not_torn),
-	    IN_FOLDER(an_empty_folder_is_fine_and_a_missing_one_is_not),
-	    IN_FOLDER(a_segment_that_cannot_be_read_is_told_and_the_others_are_looked_at),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

@@ -1,19 +1,9 @@
 /* Turns, strings, segments, tallies and the bound of the spool. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/log_private.h"
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 #define NOW SAMPLE_TIME_MS
 
@@ -24,7 +14,6 @@ static struct event_settings settings;
 
 static int make_folder(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	settings = kit_settings;
 	log_level_set(LOG_ERROR + 1);
@@ -33,7 +22,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	event_log_close(events);
 	events = NULL;
 	os_fault_reset();
@@ -59,9 +47,8 @@ static void flush(int64_t now_ms)
 	assert_int_equal(event_writer_flush(w, now_ms), 0);
 }
 
-static void a_turn_is_one_write(void **state)
+TEST(a_turn_is_one_write)
 {
-	(void)state;
 	os_fault_clear(OS_PWRITEV);
 	begin();
 	flush(NOW);
@@ -90,9 +77,8 @@ static uint64_t published_end(void)
 	return states[0].end;
 }
 
-static void nothing_is_seen_before_the_flush(void **state)
+TEST(nothing_is_seen_before_the_flush)
 {
-	(void)state;
 	begin();
 	assert_true(kit_click(w, 1, NOW));
 	assert_int_equal(published_end(), EVENT_HEADER_BYTES);
@@ -108,9 +94,8 @@ static void nothing_is_seen_before_the_flush(void **state)
 	assert_int_equal(event_writer_written(w), bytes);
 }
 
-static void every_kind_is_counted(void **state)
+TEST(every_kind_is_counted)
 {
-	(void)state;
 	const struct event_visitor nobody = {STR_NULL, STR_NULL, STR_NULL};
 	begin();
 	for (int kind = 0; kind < EVENT_VISIT_KINDS; kind++) {
@@ -129,9 +114,8 @@ static void every_kind_is_counted(void **state)
 	assert_int_equal(found.strings, 0);
 }
 
-static void a_text_is_stored_once_per_segment(void **state)
+TEST(a_text_is_stored_once_per_segment)
 {
-	(void)state;
 	settings.segment_bytes = 32 * 1024;
 	begin();
 	for (unsigned i = 0; i < 1000; i++) {
@@ -146,9 +130,8 @@ static void a_text_is_stored_once_per_segment(void **state)
 	assert_int_equal(found.counts.clicks, 1000);
 }
 
-static void a_full_segment_gets_its_end_and_another_begins(void **state)
+TEST(a_full_segment_gets_its_end_and_another_begins)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) report = {0};
 	settings.segment_bytes = 8 * 1024;
 	begin();
@@ -176,9 +159,8 @@ static void a_full_segment_gets_its_end_and_another_begins(void **state)
 	}
 }
 
-static void a_turn_larger_than_the_buffer_is_written_in_parts(void **state)
+TEST(a_turn_larger_than_the_buffer_is_written_in_parts)
 {
-	(void)state;
 	enum { EVENTS = 10000 };
 	os_fault_clear(OS_PWRITEV);
 	begin();
@@ -208,9 +190,8 @@ static void check_agent(void *ctx, struct event_reader *r, const struct event *e
 	++*(unsigned *)ctx;
 }
 
-static void mentions_stay_right_when_the_table_of_texts_is_full(void **state)
+TEST(mentions_stay_right_when_the_table_of_texts_is_full)
 {
-	(void)state;
 	enum { AGENTS = 2 * STRINGS_SLOTS };
 	unsigned seen = 0;
 	begin();
@@ -238,9 +219,8 @@ static void check_bounds(void *ctx, struct event_reader *r, const struct event *
 	++*(unsigned *)ctx;
 }
 
-static void long_texts_are_cut_to_their_bounds(void **state)
+TEST(long_texts_are_cut_to_their_bounds)
 {
-	(void)state;
 	static char text[4096];
 	unsigned seen = 0;
 	memset(text, 'x', sizeof(text));
@@ -269,9 +249,8 @@ static void fill_spool(void)
 	}
 }
 
-static void a_full_spool_refuses_and_counts(void **state)
+TEST(a_full_spool_refuses_and_counts)
 {
-	(void)state;
 	struct err e = {""};
 	fill_spool();
 	uint64_t taken = event_writer_counts(w).clicks;
@@ -292,9 +271,8 @@ static void a_full_spool_refuses_and_counts(void **state)
 	assert_int_equal(found.counts.dropped, 10);
 }
 
-static void a_full_spool_tells_its_tally_once_a_second(void **state)
+TEST(a_full_spool_tells_its_tally_once_a_second)
 {
-	(void)state;
 	fill_spool();
 	for (int64_t ms = 0; ms < 10000; ms += 50) {
 		assert_false(kit_click(w, 1, NOW + ms));
@@ -307,9 +285,8 @@ static void a_full_spool_tells_its_tally_once_a_second(void **state)
 	assert_int_equal(end().counts.dropped, 200);
 }
 
-static void reading_makes_room_again(void **state)
+TEST(reading_makes_room_again)
 {
-	(void)state;
 	fill_spool();
 	assert_false(kit_click(w, 1, NOW));
 	event_log_consumed(events, event_log_spool_bytes(events));
@@ -322,9 +299,8 @@ static void reading_makes_room_again(void **state)
 	assert_int_equal(found.counts.dropped, 1); /* told at once */
 }
 
-static void what_was_not_read_counts_towards_the_next_boots_spool(void **state)
+TEST(what_was_not_read_counts_towards_the_next_boots_spool)
 {
-	(void)state;
 	fill_spool();
 	end();
 	begin();
@@ -334,9 +310,8 @@ static void what_was_not_read_counts_towards_the_next_boots_spool(void **state)
 	assert_int_equal(end().counts.dropped, 1);
 }
 
-static void writers_have_segments_of_their_own(void **state)
+TEST(writers_have_segments_of_their_own)
 {
-	(void)state;
 	events = kit_log_open(dir.path, &settings, EVENT_WRITERS_MAX);
 	for (unsigned i = 0; i < EVENT_WRITERS_MAX; i += 51) {
 		assert_true(kit_click(event_log_writer(events, i), 1, NOW));
@@ -348,24 +323,4 @@ static void writers_have_segments_of_their_own(void **state)
 	assert_int_equal(found.counts.clicks, 6);
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    IN_FOLDER(a_turn_is_one_write),
-	    IN_FOLDER(nothing_is_seen_before_the_flush),
-	    IN_FOLDER(every_kind_is_counted),
-	    IN_FOLDER(a_text_is_stored_once_per_segment),
-	    IN_FOLDER(a_full_segment_gets_its_end_and_another_begins),
-	    IN_FOLDER(a_turn_larger_than_the_buffer_is_written_in_parts),
-	    IN_FOLDER(mentions_stay_right_when_the_table_of_texts_is_full),
-	    IN_FOLDER(long_texts_are_cut_to_their_bounds),
-	    IN_FOLDER(a_full_spool_refuses_and_counts),
-	    IN_FOLDER(a_full_spool_tells_its_tally_once_a_second),
-	    IN_FOLDER(reading_makes_room_again),
-	    IN_FOLDER(what_was_not_read_counts_towards_the_next_boots_spool),
-	    IN_FOLDER(writers_have_segments_of_their_own),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

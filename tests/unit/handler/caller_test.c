@@ -1,48 +1,11 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "conn_double.h"
 #include "handler/caller.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "os/clock.h"
 #include "store/backends.h"
 
 #include <sodium.h>
-#include <stdio.h>
-
-/* A connection that only remembers what was answered. */
-struct http_conn {
-	int replies, status;
-	char body[2048];
-};
-
-struct loop *http_conn_loop(struct http_conn *c)
-{
-	return (struct loop *)c;
-}
-
-int64_t loop_real_ms(const struct loop *l)
-{
-	(void)l;
-	return clock_real_ms();
-}
-
-void http_reply(struct http_conn *c, const struct http_response *r)
-{
-	c->replies++;
-	c->status = r->status;
-	snprintf(c->body, sizeof(c->body), "%.*s", STR_ARG(r->body));
-}
-
-static int64_t mono_ms;
-int64_t loop_mono_ms(const struct loop *l)
-{
-	(void)l;
-	return mono_ms;
-}
 
 /* A request that is held remembers what it waits for. */
 static struct account_want held;
@@ -51,7 +14,6 @@ static int holds;
 struct hold *hold_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
                       const struct account_want *want)
 {
-	(void)w, (void)c, (void)req;
 	held = *want;
 	return (struct hold *)&held;
 }
@@ -62,7 +24,6 @@ void hold_submit(struct hold *h)
 	holds++;
 }
 
-static char folder[KIT_PATH_BYTES];
 static struct store *store;
 static struct budgets *budgets;
 static struct arena arena;
@@ -90,12 +51,8 @@ static void add_key(const char *text, unsigned rights)
 
 static int start(void **state)
 {
-	(void)state;
-	char path[KIT_PATH_BYTES + 16];
-	kit_folder_make(folder);
-	snprintf(path, sizeof(path), "%s/links.db", folder);
 	struct registry_write user = {.kind = REGISTRY_USER_CREATE};
-	assert_int_equal(store_sqlite_open(path, &store, NULL), 0);
+	store = kit_store_new();
 	budgets = budgets_new();
 	user.user = (struct user_record){
 	    .email = STR("ada@example.com"), .role = ROLE_EDITOR, .enabled = true};
@@ -116,18 +73,17 @@ static int start(void **state)
 	session_text(api.accounts, &session.session, token);
 	session_csrf(api.accounts, session.session.id, csrf);
 	holds = 0;
-	mono_ms = 0;
+	double_mono_ms = 0;
+	double_real_ms = clock_real_ms();
 	conn = (struct http_conn){0};
 	return 0;
 }
 
 static int stop(void **state)
 {
-	(void)state;
 	accounts_free(api.accounts);
 	budgets_free(budgets);
 	store_free(store);
-	kit_folder_remove(folder);
 	arena_release(&arena);
 	arena = (struct arena){0};
 	return 0;
@@ -225,9 +181,8 @@ static void assert_cookie(const char *value, const char *wanted)
 	assert_true(str_eq(got, str_of(wanted)));
 }
 
-static void the_session_is_found_among_other_cookies(void **state)
+TEST(the_session_is_found_among_other_cookies)
 {
-	(void)state;
 	assert_cookie("curt_session=abc", "abc");
 	assert_cookie("a=b; curt_session=a-B_9; c=d", "a-B_9");
 	assert_cookie("a=b;curt_session=abc", "abc");
@@ -236,9 +191,8 @@ static void the_session_is_found_among_other_cookies(void **state)
 	assert_cookie("a=\"b; curt_session=abc", "abc");
 }
 
-static void what_only_looks_like_the_session_is_none(void **state)
+TEST(what_only_looks_like_a_session_is_ignored)
 {
-	(void)state;
 	assert_cookie("", NULL);
 	assert_cookie("curt_session", NULL);
 	assert_cookie("curt_session=", NULL);
@@ -260,9 +214,8 @@ static void what_only_looks_like_the_session_is_none(void **state)
 	assert_null(auth_session_cookie(&none).ptr);
 }
 
-static void two_sessions_are_none_and_twice_the_same_is_one(void **state)
+TEST(two_sessions_are_refused_and_the_same_twice_is_one)
 {
-	(void)state;
 	assert_cookie("curt_session=abc; curt_session=def", NULL);
 	assert_cookie("curt_session=abc; curt_session=", NULL);
 	assert_cookie("curt_session=abc; curt_session=abc", "abc");
@@ -276,9 +229,8 @@ static void two_sessions_are_none_and_twice_the_same_is_one(void **state)
 
 /* Who asks */
 
-static void nobody_is_asked_for_a_key_or_to_sign_in(void **state)
+TEST(nobody_is_asked_for_a_key_or_to_sign_in)
 {
-	(void)state;
 	struct http_request req = {.method = HTTP_GET};
 	assert_refused(&req, 0, 401, "urn:curt:key-required");
 	assert_non_null(strstr(conn.body, "API key"));
@@ -291,9 +243,8 @@ static void nobody_is_asked_for_a_key_or_to_sign_in(void **state)
 	assert_null(caller.budget);
 }
 
-static void a_key_comes_in_any_of_three_places(void **state)
+TEST(a_key_comes_in_any_of_three_places)
 {
-	(void)state;
 	struct caller caller;
 	struct http_request bearer = {.method = HTTP_POST}, header = key_request(HTTP_POST, "full"),
 	                    none = {.method = HTTP_POST};
@@ -306,9 +257,8 @@ static void a_key_comes_in_any_of_three_places(void **state)
 	assert_false(auth_in_header(&none));
 }
 
-static void a_key_that_is_presented_decides(void **state)
+TEST(a_key_that_is_presented_decides)
 {
-	(void)state;
 	struct caller caller;
 	struct http_request req = session_request(HTTP_GET);
 	add_field(&req, "X-Api-Key", "wrong");
@@ -320,9 +270,8 @@ static void a_key_that_is_presented_decides(void **state)
 	assert_int_equal(caller.rights, RIGHT_READ);
 }
 
-static void a_session_reads_with_its_cookie_alone(void **state)
+TEST(a_session_reads_with_its_cookie_alone)
 {
-	(void)state;
 	struct caller caller;
 	for (enum http_method m = HTTP_GET; m <= HTTP_HEAD; m++) {
 		struct http_request req = session_request(m);
@@ -335,9 +284,8 @@ static void a_session_reads_with_its_cookie_alone(void **state)
 	assert_refused(&over, 0, 401, "session is over");
 }
 
-static void a_session_changes_things_with_its_token_only(void **state)
+TEST(a_session_changes_things_with_its_token_only)
 {
-	(void)state;
 	static const enum http_method changing[] = {HTTP_POST, HTTP_PUT, HTTP_PATCH, HTTP_DELETE};
 	struct caller caller;
 	for (size_t i = 0; i < ARRAY_LEN(changing); i++) {
@@ -353,9 +301,8 @@ static void a_session_changes_things_with_its_token_only(void **state)
 
 /* Rights */
 
-static void a_missing_right_is_named(void **state)
+TEST(a_missing_right_is_named)
 {
-	(void)state;
 	struct http_request req = key_request(HTTP_POST, "reading");
 	assert_refused(&req, RIGHT_CREATE, 403, "urn:curt:right-missing");
 	assert_non_null(strstr(conn.body, "(right 'create')"));
@@ -364,9 +311,8 @@ static void a_missing_right_is_named(void **state)
 	               "(right 'stats'), nor delete links (right 'delete')");
 }
 
-static void only_an_admin_is_one(void **state)
+TEST(only_an_admin_is_one)
 {
-	(void)state;
 	struct caller caller;
 	struct http_request req = key_request(HTTP_GET, "full"), local = key_request(HTTP_GET, "local");
 	assert_refused(&req, RIGHT_ADMIN, 403, "urn:curt:admin-only"); /* its user is an editor */
@@ -379,9 +325,8 @@ static void only_an_admin_is_one(void **state)
 
 /* Accounts that are not at hand */
 
-static void who_is_not_at_hand_is_waited_for_once_and_not_answered(void **state)
+TEST(who_is_not_at_hand_is_waited_for_once_and_not_answered)
 {
-	(void)state;
 	struct caller caller;
 	struct http_request req = key_request(HTTP_GET, "full");
 	assert_false(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
@@ -392,9 +337,8 @@ static void who_is_not_at_hand_is_waited_for_once_and_not_answered(void **state)
 	assert_int_equal(holds, 1);
 }
 
-static void whom_somebody_names_is_waited_for(void **state)
+TEST(whom_somebody_names_is_waited_for)
 {
-	(void)state;
 	struct account user;
 	struct http_request req = {.method = HTTP_GET};
 	assert_false(
@@ -408,9 +352,8 @@ static void whom_somebody_names_is_waited_for(void **state)
 	assert_int_equal(holds, 1);
 }
 
-static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
+TEST(nobody_is_taken_for_unknown_when_nobody_can_tell)
 {
-	(void)state;
 	struct caller caller;
 	struct account user;
 	struct hold *hold;
@@ -418,7 +361,7 @@ static void nobody_is_taken_for_unknown_when_nobody_can_tell(void **state)
 	assert_true(requires(&key, 0, &caller));
 	store->is_shared = true;
 	assert_int_equal(accounts_follow(api.accounts), 0);
-	mono_ms = INT64_MAX;
+	double_mono_ms = INT64_MAX;
 	assert_refused(&key, 0, 503, "urn:curt:accounts-unavailable");
 	assert_refused(&none, 0, 401, "urn:curt:key-required");
 	assert_int_equal(auth_find(&worker, &conn, &key, &caller, &hold), ACCOUNT_STALE);
@@ -447,9 +390,8 @@ static bool still_holds(const struct caller *caller)
 	return !ended;
 }
 
-static void who_lost_a_right_since_they_asked_does_not_hold_any_more(void **state)
+TEST(who_lost_a_right_since_they_asked_does_not_hold_any_more)
 {
-	(void)state;
 	struct caller by_key, by_session, reading, local;
 	struct http_request key = key_request(HTTP_GET, "full"), few = key_request(HTTP_GET, "reading"),
 	                    session = session_request(HTTP_GET), own = key_request(HTTP_GET, "local");
@@ -466,9 +408,8 @@ static void who_lost_a_right_since_they_asked_does_not_hold_any_more(void **stat
 	assert_int_equal(conn.replies, 0);
 }
 
-static void who_does_not_hold_any_more_is_told_that_nothing_was_done(void **state)
+TEST(who_does_not_hold_any_more_is_told_that_nothing_was_done)
 {
-	(void)state;
 	auth_refuse_ended(&conn, &(struct caller){.by_session = true});
 	assert_int_equal(conn.status, 401);
 	assert_non_null(strstr(conn.body, "urn:curt:key-required"));
@@ -480,26 +421,7 @@ static void who_does_not_hold_any_more_is_told_that_nothing_was_done(void **stat
 	assert_non_null(strstr(conn.body, "nothing was changed"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(who_is_not_at_hand_is_waited_for_once_and_not_answered),
-	    TEST(whom_somebody_names_is_waited_for),
-	    TEST(nobody_is_taken_for_unknown_when_nobody_can_tell),
-	    TEST(the_session_is_found_among_other_cookies),
-	    TEST(what_only_looks_like_the_session_is_none),
-	    TEST(two_sessions_are_none_and_twice_the_same_is_one),
-	    TEST(nobody_is_asked_for_a_key_or_to_sign_in),
-	    TEST(a_key_comes_in_any_of_three_places),
-	    TEST(a_key_that_is_presented_decides),
-	    TEST(a_session_reads_with_its_cookie_alone),
-	    TEST(a_session_changes_things_with_its_token_only),
-	    TEST(a_missing_right_is_named),
-	    TEST(only_an_admin_is_one),
-	    TEST(who_lost_a_right_since_they_asked_does_not_hold_any_more),
-	    TEST(who_does_not_hold_any_more_is_told_that_nothing_was_done),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS(.setup = start, .teardown = stop);
 }

@@ -1,16 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "handler/checks.h"
-#include "lib/until.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
+#include "lib/test.h"
 
 enum { LONG_MS = 60000, SHORT_MS = 50 };
 
@@ -43,15 +32,13 @@ static struct checks *start(uint64_t first_ms, uint64_t second_ms)
 
 static int forget(void **state)
 {
-	(void)state;
 	memset(&first, 0, sizeof(first));
 	memset(&second, 0, sizeof(second));
 	return 0;
 }
 
-static void each_answer_is_told(void **state)
+TEST(each_answer_is_reported)
 {
-	(void)state;
 	struct check_result results[2];
 	struct checks *c = start(LONG_MS, LONG_MS);
 	atomic_store(&second.code, ERR_CORRUPT);
@@ -65,9 +52,8 @@ static void each_answer_is_told(void **state)
 	checks_free(c);
 }
 
-static void one_that_does_not_answer_holds_up_nobody_and_is_not_asked_again_meanwhile(void **state)
+TEST(one_that_does_not_answer_holds_up_nobody_and_is_not_asked_again_meanwhile)
 {
-	(void)state;
 	struct check_result results[2];
 	struct checks *c = start(LONG_MS, SHORT_MS);
 	atomic_store(&second.silent, true);
@@ -96,9 +82,8 @@ static void *ask_in_thread(void *arg)
 	return NULL;
 }
 
-static void who_comes_meanwhile_waits_for_the_same_answer(void **state)
+TEST(who_comes_meanwhile_waits_for_the_same_answer)
 {
-	(void)state;
 	enum { MANY = 4 };
 	pthread_t threads[MANY];
 	struct checks *c = start(LONG_MS, LONG_MS);
@@ -113,13 +98,4 @@ static void who_comes_meanwhile_waits_for_the_same_answer(void **state)
 	checks_free(c);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(each_answer_is_told, forget),
-	    cmocka_unit_test_setup(one_that_does_not_answer_holds_up_nobody_and_is_not_asked_again_meanwhile,
-	                           forget),
-	    cmocka_unit_test_setup(who_comes_meanwhile_waits_for_the_same_answer, forget),
-	};
-	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
-}
+TEST_MAIN(.setup = forget)

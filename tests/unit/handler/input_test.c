@@ -1,12 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
 #include "handler/input.h"
+#include "lib/test.h"
 
 static struct arena arena;
 static struct err e;
@@ -19,7 +13,7 @@ struct values {
 	bool when_given;
 };
 
-static int read(const char *body, struct values *v)
+static int read_values(const char *body, struct values *v)
 {
 	*v = (struct values){0};
 	const struct input_field fields[] = {
@@ -36,18 +30,16 @@ static int read(const char *body, struct values *v)
 
 static int clean(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	return 0;
 }
 
-static void every_type_is_read(void **state)
+TEST(every_type_is_read)
 {
-	(void)state;
 	struct values v;
-	assert_int_equal(read("{\"text\":\"abc\",\"maybe\":null,\"flag\":true,\"number\":42,"
-	                      "\"when\":\"1970-01-01T00:00:01Z\",\"list\":[\"a\", \"b\\\"c\"]}",
-	                      &v),
+	assert_int_equal(read_values("{\"text\":\"abc\",\"maybe\":null,\"flag\":true,\"number\":42,"
+	                             "\"when\":\"1970-01-01T00:00:01Z\",\"list\":[\"a\", \"b\\\"c\"]}",
+	                             &v),
 	                 0);
 	assert_true(str_eq(v.text, STR("abc")));
 	assert_null(v.maybe.ptr);
@@ -56,20 +48,19 @@ static void every_type_is_read(void **state)
 	assert_int_equal(v.when, 1000);
 	assert_true(v.when_given);
 	assert_true(str_eq(v.list, STR("[\"a\",\"b\\\"c\"]")));
-	assert_int_equal(read("{\"text\":\"\"}", &v), 0);
+	assert_int_equal(read_values("{\"text\":\"\"}", &v), 0);
 	assert_non_null(v.text.ptr);
 	assert_false(v.when_given);
-	assert_int_equal(read("{\"text\":\"x\",\"when\":\"1970-01-01T00:00:00Z\"}", &v), 0);
+	assert_int_equal(read_values("{\"text\":\"x\",\"when\":\"1970-01-01T00:00:00Z\"}", &v), 0);
 	assert_true(v.when > 0); /* long ago, and not "none" */
-	assert_int_equal(read("{\"text\":\"x\",\"when\":null}", &v), 0);
+	assert_int_equal(read_values("{\"text\":\"x\",\"when\":null}", &v), 0);
 	assert_true(v.when_given);
 	assert_int_equal(v.when, 0);
 }
 
 /* Each wrong body, and a word that the sentence must have. */
-static void what_is_wrong_is_named(void **state)
+TEST(what_is_wrong_is_named)
 {
-	(void)state;
 	static const struct {
 		const char *body, *says;
 	} wrong[] = {
@@ -105,59 +96,46 @@ static void what_is_wrong_is_named(void **state)
 	};
 	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
 		struct values v;
-		assert_int_equal(read(wrong[i].body, &v), ERR_INVALID);
+		assert_int_equal(read_values(wrong[i].body, &v), ERR_INVALID);
 		if (!strstr(e.text, wrong[i].says))
 			fail_msg("%s said: %s", wrong[i].body, e.text);
 	}
 }
 
-static void an_unknown_field_lists_the_known_ones(void **state)
+TEST(an_unknown_field_lists_the_known_ones)
 {
-	(void)state;
 	struct values v;
-	assert_int_equal(read("{\"txet\":\"a\"}", &v), ERR_INVALID);
+	assert_int_equal(read_values("{\"txet\":\"a\"}", &v), ERR_INVALID);
 	assert_non_null(strstr(e.text, "text, maybe, flag, number, when, list"));
 }
 
-static void too_many_or_too_long_entries_are_refused(void **state)
+TEST(too_many_or_too_long_entries_are_refused)
 {
-	(void)state;
 	struct values v;
 	struct buf body = {0};
 	buf_printf(&body, "{\"text\":\"a\",\"list\":[\"a\"");
 	for (int i = 0; i < INPUT_STRINGS_MAX; i++)
 		buf_printf(&body, ",\"a\"");
 	buf_append(&body, "]}", 3);
-	assert_int_equal(read(body.data, &v), ERR_INVALID);
+	assert_int_equal(read_values(body.data, &v), ERR_INVALID);
 	assert_non_null(strstr(e.text, "at most"));
 	body.len = 0;
 	buf_printf(&body, "{\"text\":\"a\",\"list\":[\"%065d\"]}", 0);
 	buf_append(&body, "", 1);
-	assert_int_equal(read(body.data, &v), ERR_INVALID);
+	assert_int_equal(read_values(body.data, &v), ERR_INVALID);
 	buf_release(&body);
 }
 
-static void deep_nesting_is_an_error_and_not_a_crash(void **state)
+TEST(deep_nesting_is_an_error_and_not_a_crash)
 {
-	(void)state;
 	struct values v;
 	struct buf body = {0};
 	buf_printf(&body, "{\"list\":");
 	for (int i = 0; i < 100000; i++)
 		buf_char(&body, '[');
 	buf_char(&body, '\0');
-	assert_int_equal(read(body.data, &v), ERR_INVALID);
+	assert_int_equal(read_values(body.data, &v), ERR_INVALID);
 	buf_release(&body);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(every_type_is_read, clean),
-	    cmocka_unit_test_teardown(what_is_wrong_is_named, clean),
-	    cmocka_unit_test_teardown(an_unknown_field_lists_the_known_ones, clean),
-	    cmocka_unit_test_teardown(too_many_or_too_long_entries_are_refused, clean),
-	    cmocka_unit_test_teardown(deep_nesting_is_an_error_and_not_a_crash, clean),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = clean)

@@ -1,17 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "handler/key_json.h"
+#include "lib/test.h"
 
 static struct arena arena;
 
 static int stop(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	return 0;
 }
@@ -24,9 +17,8 @@ static struct key_input read_input(const char *body)
 	return in;
 }
 
-static void the_first_limit_that_is_given_is_named(void **state)
+TEST(the_first_limit_that_is_given_is_named)
 {
-	(void)state;
 	assert_null(read_input("{\"name\":\"x\"}").for_admins);
 	assert_null(read_input("{\"name\":\"x\",\"admin\":true,\"user\":7}").for_admins);
 	assert_string_equal(read_input("{\"name\":\"x\",\"creates_limit\":5}").for_admins->name,
@@ -40,9 +32,8 @@ static void the_first_limit_that_is_given_is_named(void **state)
 	    "redirects_limit");
 }
 
-static void limits_are_read(void **state)
+TEST(limits_are_read)
 {
-	(void)state;
 	struct key_input in = read_input(
 	    "{\"name\":\"x\",\"creates_limit\":5,\"redirects_limit\":6,\"limit_period_s\":7}");
 	assert_int_equal(in.key.creates_max, 5);
@@ -50,9 +41,8 @@ static void limits_are_read(void **state)
 	assert_int_equal(in.key.period_ms, 7000);
 }
 
-static void a_key_gets_all_rights_but_admin_unless_some_are_chosen(void **state)
+TEST(a_key_gets_all_rights_but_admin_unless_some_are_chosen)
 {
-	(void)state;
 	struct key_input in = read_input("{\"name\":\"x\"}");
 	assert_int_equal(in.key.rights, RIGHTS_ALL & ~RIGHT_ADMIN);
 	assert_false(in.rights_given);
@@ -61,14 +51,4 @@ static void a_key_gets_all_rights_but_admin_unless_some_are_chosen(void **state)
 	assert_true(in.rights_given);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, NULL, stop)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(the_first_limit_that_is_given_is_named),
-	    TEST(limits_are_read),
-	    TEST(a_key_gets_all_rights_but_admin_unless_some_are_chosen),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = stop)

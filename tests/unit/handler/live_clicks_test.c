@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "handler/live_clicks.h"
+#include "lib/test.h"
 
 enum { MANY = 2 * COUNTERS_GET_MAX + 7 };
 
@@ -34,7 +28,6 @@ static struct link_record links[MANY];
 
 static int setup(void **state)
 {
-	(void)state;
 	fake.calls = 0;
 	fake.is_away = false;
 	api.counters = &counters;
@@ -43,27 +36,24 @@ static int setup(void **state)
 	return 0;
 }
 
-static void the_larger_of_both_counts_is_shown(void **state)
+TEST(the_larger_of_both_counts_is_shown)
 {
-	(void)state;
 	live_clicks_show(&api, links, MANY);
 	assert_int_equal(fake.calls, 3);
 	for (uint64_t i = 0; i < MANY; i++)
 		assert_int_equal(links[i].clicks, i % 3 == 0 || i < 400 ? 500 : i + 100);
 }
 
-static void counters_that_are_away_leave_what_the_store_says(void **state)
+TEST(counters_that_are_down_leave_what_the_store_says)
 {
-	(void)state;
 	fake.is_away = true;
 	live_clicks_show(&api, links, MANY);
 	for (uint64_t i = 0; i < MANY; i++)
 		assert_int_equal(links[i].clicks, 500);
 }
 
-static void totals_of_the_sink_are_raised_too(void **state)
+TEST(totals_of_the_sink_are_raised_too)
 {
-	(void)state;
 	struct sink_total totals[] = {{.link = 1, .clicks = 7}, {.link = 2, .clicks = 700}, {.link = 3}};
 	live_clicks_raise(&api, totals, ARRAY_LEN(totals));
 	assert_int_equal(totals[0].clicks, 101);
@@ -71,22 +61,12 @@ static void totals_of_the_sink_are_raised_too(void **state)
 	assert_int_equal(totals[2].clicks, 0);
 }
 
-static void without_counters_nobody_is_asked(void **state)
+TEST(without_counters_nobody_is_asked)
 {
-	(void)state;
 	api.counters = NULL;
 	live_clicks_show(&api, links, MANY);
 	assert_int_equal(fake.calls, 0);
 	assert_int_equal(links[MANY - 1].clicks, 500);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(the_larger_of_both_counts_is_shown, setup),
-	    cmocka_unit_test_setup(counters_that_are_away_leave_what_the_store_says, setup),
-	    cmocka_unit_test_setup(totals_of_the_sink_are_raised_too, setup),
-	    cmocka_unit_test_setup(without_counters_nobody_is_asked, setup),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup)

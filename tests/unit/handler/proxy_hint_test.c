@@ -1,50 +1,13 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "conn_double.h"
 #include "handler/proxy_hint.h"
 #include "http/forwarded.h"
+#include "lib/test.h"
 #include "obs/log.h"
-
-#include <stdio.h>
-
-/* A connection that has a peer and nothing else, and a log that the test reads. */
-struct http_conn {
-	struct net_addr peer;
-};
-
-const struct net_addr *http_conn_peer(const struct http_conn *c)
-{
-	return &c->peer;
-}
-
-static int lines;
-static char last_line[512];
-
-void log_line(enum log_level level, const char *module, const char *fmt, ...)
-{
-	va_list ap;
-	assert_int_equal(level, LOG_WARN);
-	assert_string_equal(module, "api");
-	va_start(ap, fmt);
-	vsnprintf(last_line, sizeof(last_line), fmt, ap);
-	va_end(ap);
-	lines++;
-}
+#include "os/file.h"
 
 static struct http_request forwarded = {
     .fields = {{STR("Host"), STR("h")}, {STR("X-Forwarded-For"), STR("203.0.113.9")}}, .field_count = 2};
 static struct http_request plain = {.fields = {{STR("Host"), STR("h")}}, .field_count = 1};
-
-static struct http_conn conn_from(const char *address)
-{
-	struct http_conn c;
-	assert_int_equal(net_addr_parse(str_of(address), &c.peer, NULL), 0);
-	return c;
-}
 
 static bool is_lost(const struct proxies *p, const char *address, const struct http_request *req)
 {
@@ -52,9 +15,8 @@ static bool is_lost(const struct proxies *p, const char *address, const struct h
 	return http_forwarded_is_lost(p, &c.peer, req);
 }
 
-static void a_proxy_nearby_that_nobody_named_is_noticed(void **state)
+TEST(a_proxy_nearby_that_nobody_named_is_noticed)
 {
-	(void)state;
 	static const char *const near[] = {
 	    "127.0.0.1:1",   "127.9.9.9:1", "10.1.2.3:1",  "172.16.0.1:1", "172.31.255.255:1",
 	    "192.168.7.7:1", "[::1]:1",     "[fd00::1]:1", "[fc00::1]:1",  "[::ffff:10.0.0.1]:1"};
@@ -70,9 +32,8 @@ static void a_proxy_nearby_that_nobody_named_is_noticed(void **state)
 		assert_false(is_lost(NULL, far[i], &forwarded));
 }
 
-static void with_any_proxy_named_somebody_has_thought_of_it(void **state)
+TEST(with_any_proxy_named_somebody_has_thought_of_it)
 {
-	(void)state;
 	struct proxies *named, *nobody;
 	assert_int_equal(proxies_parse(STR("192.0.2.7"), &named, NULL), 0);
 	assert_int_equal(proxies_parse(STR(""), &nobody, NULL), 0);
@@ -82,29 +43,27 @@ static void with_any_proxy_named_somebody_has_thought_of_it(void **state)
 	proxies_free(nobody);
 }
 
-static void the_operator_is_told_once(void **state)
+TEST(the_operator_is_told_once, test_dir_make, test_dir_remove)
 {
-	(void)state;
 	static struct api api;
 	const struct api_worker w = {.api = &api};
 	struct http_conn far = conn_from("203.0.113.1:1"), near = conn_from("10.0.0.9:4711");
+	CLEANUP(buf_release) struct buf lines = {0};
+	char path[TEMP_PATH_BYTES];
+	const struct log_settings settings = {.level = LOG_INFO, .file = temp_path(&test_dir, "log", path)};
+	assert_int_equal(log_start(&settings, NULL), 0);
 	proxy_hint(&w, &far, &forwarded);
 	proxy_hint(&w, &near, &plain);
-	assert_int_equal(lines, 0);
 	for (int i = 0; i < 3; i++)
 		proxy_hint(&w, &near, &forwarded);
-	assert_int_equal(lines, 1);
-	assert_non_null(strstr(last_line, "10.0.0.9"));
+	log_stop();
+	assert_int_equal(file_read(path, sizeof(path) * 4, &lines, NULL), 0);
+	buf_char(&lines, '\0');
+	assert_non_null(strstr(lines.data, " warn  api: "));
+	assert_non_null(strstr(lines.data, "10.0.0.9"));
 	assert_non_null(
-	    strstr(last_line, "limits count the proxy as one visitor; set serve.trusted_proxies"));
+	    strstr(lines.data, "limits count the proxy as one visitor; set serve.trusted_proxies"));
+	assert_ptr_equal(strchr(lines.data, '\n'), lines.data + lines.len - 2);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_proxy_nearby_that_nobody_named_is_noticed),
-	    cmocka_unit_test(with_any_proxy_named_somebody_has_thought_of_it),
-	    cmocka_unit_test(the_operator_is_told_once),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,68 +1,13 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "conn_double.h"
 #include "handler/caller.h"
 #include "handler/query_job.h"
+#include "lib/test.h"
 
-#include <stdio.h>
-
-/* A connection that only remembers what was answered, and a pool that only keeps what it was given. */
-struct http_conn {
-	struct arena arena;
-	int replies, status, deferrals;
-	char body[1024];
-};
-
+/* A pool that only keeps what it was given. */
 struct offload {
 	struct offload_job *jobs[128];
 	size_t count, max;
 };
-
-struct arena *http_conn_arena(struct http_conn *c)
-{
-	return &c->arena;
-}
-
-struct loop *http_conn_loop(struct http_conn *c)
-{
-	return (struct loop *)c;
-}
-
-int64_t loop_real_ms(const struct loop *l)
-{
-	(void)l;
-	return 1;
-}
-
-int auth_check(const struct api *api, const struct caller *caller, bool *ret_ended)
-{
-	(void)api;
-	(void)caller;
-	*ret_ended = false;
-	return 0;
-}
-
-void auth_refuse_ended(struct http_conn *c, const struct caller *caller)
-{
-	(void)caller;
-	c->replies++;
-}
-
-void http_conn_defer(struct http_conn *c)
-{
-	c->deferrals++;
-}
-
-void http_reply(struct http_conn *c, const struct http_response *r)
-{
-	c->replies++;
-	c->status = r->status;
-	snprintf(c->body, sizeof(c->body), "%.*s", STR_ARG(r->body));
-}
 
 int offload_submit(struct offload *o, struct offload_job *job)
 {
@@ -84,7 +29,6 @@ static struct http_conn conn;
 
 static int start(void **state)
 {
-	(void)state;
 	hasher = (struct offload){.max = HASH_QUEUE_MAX};
 	query_pool = (struct offload){.max = ARRAY_LEN(query_pool.jobs)};
 	for (int kind = 0; kind < HASH_KINDS; kind++)
@@ -92,19 +36,18 @@ static int start(void **state)
 	api.hasher = &hasher;
 	api.query_pool = &query_pool;
 	conn = (struct http_conn){0};
+	double_real_ms = 1;
 	return 0;
 }
 
 static int stop(void **state)
 {
-	(void)state;
 	arena_release(&conn.arena);
 	return 0;
 }
 
 static void nothing(struct ask_job *j)
 {
-	(void)j;
 }
 
 static struct ask_job *new_job(void)
@@ -133,9 +76,8 @@ static void end_first_of_queue(void)
 	first->done(first);
 }
 
-static void each_kind_of_password_has_a_share_that_no_other_takes(void **state)
+TEST(each_kind_of_password_has_a_share_that_no_other_takes)
 {
-	(void)state;
 	assert_int_equal(fill(HASH_SIGN_IN), HASH_SIGN_IN_MAX);
 	assert_int_equal(fill(HASH_SET), HASH_SET_MAX);
 	assert_int_equal(fill(HASH_UNLOCK), HASH_UNLOCK_MAX);
@@ -143,9 +85,8 @@ static void each_kind_of_password_has_a_share_that_no_other_takes(void **state)
 	assert_int_equal(conn.deferrals, HASH_QUEUE_MAX);
 }
 
-static void the_end_of_one_makes_room_for_one_of_its_kind(void **state)
+TEST(the_end_of_one_makes_room_for_one_of_its_kind)
 {
-	(void)state;
 	fill(HASH_UNLOCK);
 	fill(HASH_SET);
 	for (int i = 0; i < 3; i++) {
@@ -156,9 +97,8 @@ static void the_end_of_one_makes_room_for_one_of_its_kind(void **state)
 	}
 }
 
-static void what_the_queue_did_not_take_keeps_no_share(void **state)
+TEST(what_the_queue_did_not_take_keeps_no_share)
 {
-	(void)state;
 	hasher.max = 2;
 	assert_int_equal(fill(HASH_SET), 2);
 	for (int i = 0; i < 2 * HASH_SET_MAX; i++)
@@ -167,9 +107,8 @@ static void what_the_queue_did_not_take_keeps_no_share(void **state)
 	assert_int_equal(fill(HASH_SET), HASH_SET_MAX - 2);
 }
 
-static void other_questions_take_no_share(void **state)
+TEST(other_questions_take_no_share)
 {
-	(void)state;
 	for (int i = 0; i < HASH_QUEUE_MAX; i++)
 		ask_job_submit(new_job());
 	for (size_t i = 0; i < query_pool.count; i++)
@@ -178,9 +117,8 @@ static void other_questions_take_no_share(void **state)
 		assert_int_equal(api.hashing[kind], 0);
 }
 
-static void a_failure_is_told_as_the_one_of_who_failed(void **state)
+TEST(a_failure_is_told_as_the_one_of_who_failed)
 {
-	(void)state;
 	struct ask_job *j = new_job();
 	j->result = ERR_UNAVAILABLE;
 	assert_true(ask_job_failed(j));
@@ -196,16 +134,4 @@ static void a_failure_is_told_as_the_one_of_who_failed(void **state)
 	assert_int_equal(conn.status, 500);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(each_kind_of_password_has_a_share_that_no_other_takes),
-	    TEST(the_end_of_one_makes_room_for_one_of_its_kind),
-	    TEST(what_the_queue_did_not_take_keeps_no_share),
-	    TEST(other_questions_take_no_share),
-	    TEST(a_failure_is_told_as_the_one_of_who_failed),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = start, .teardown = stop)

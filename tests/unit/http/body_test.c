@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/body.h"
+#include "lib/test.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB, BODY_BYTES_MAX = 1024 * MIB };
 
@@ -56,13 +50,11 @@ static void release(struct http_body *b)
 
 static int nothing_is_taken(void **state)
 {
-	(void)state;
 	return all.taken_bytes == 0 ? 0 : -1;
 }
 
-static void a_body_gathers_up_to_its_length(void **state)
+TEST(a_body_gathers_up_to_its_length)
 {
-	(void)state;
 	struct http_body b = begun(10);
 	assert_int_equal(feed(&b, "01234"), 5);
 	assert_false(b.is_whole);
@@ -73,9 +65,8 @@ static void a_body_gathers_up_to_its_length(void **state)
 	release(&b);
 }
 
-static void a_chunked_body_gathers_up_to_its_last_chunk(void **state)
+TEST(a_chunked_body_gathers_up_to_its_last_chunk)
 {
-	(void)state;
 	struct http_body b = begun_chunked();
 	assert_int_equal(feed(&b, "3\r\nabc\r\n"), 8);
 	assert_false(b.is_whole);
@@ -86,9 +77,8 @@ static void a_chunked_body_gathers_up_to_its_last_chunk(void **state)
 	release(&b);
 }
 
-static void what_is_wrong_has_a_status_and_a_reason(void **state)
+TEST(what_is_wrong_has_a_status_and_a_reason)
 {
-	(void)state;
 	struct http_body b = begun_chunked();
 	reason = NULL;
 	assert_int_equal(feed(&b, "no size"), -400);
@@ -101,9 +91,8 @@ static void what_is_wrong_has_a_status_and_a_reason(void **state)
 	release(&b);
 }
 
-static void without_memory_it_is_503(void **state)
+TEST(without_memory_it_is_503)
 {
-	(void)state;
 	struct http_body bodies[] = {begun(5), begun_chunked()};
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
 		bodies[i].bytes.failed = true;
@@ -114,9 +103,8 @@ static void without_memory_it_is_503(void **state)
 	}
 }
 
-static void a_promised_length_takes_nothing_and_the_first_64_kib_neither(void **state)
+TEST(a_promised_length_takes_nothing_and_the_first_64_kib_neither)
 {
-	(void)state;
 	struct http_body b = begun(512 * MIB);
 	assert_int_equal(all.taken_bytes, 0);
 	assert_int_equal(fill(&b, HTTP_LARGE_BYTES), 0);
@@ -128,9 +116,8 @@ static void a_promised_length_takes_nothing_and_the_first_64_kib_neither(void **
 	assert_int_equal(all.taken_bytes, 0);
 }
 
-static void a_share_is_what_the_buffer_has_grown_to(void **state)
+TEST(a_share_is_what_the_buffer_has_grown_to)
 {
-	(void)state;
 	struct http_body b = begun(64 * MIB), other = begun_chunked();
 	assert_int_equal(feed(&other, "200000\r\n"), 8);
 	for (int i = 0; i < 8; i++) {
@@ -146,9 +133,8 @@ static void a_share_is_what_the_buffer_has_grown_to(void **state)
 	release(&other); /* once more does no harm */
 }
 
-static void a_body_that_finds_no_room_is_refused_in_either_framing(void **state)
+TEST(a_body_that_finds_no_room_is_refused_in_either_framing)
 {
-	(void)state;
 	struct http_body first = begun(32 * MIB), second = begun(32 * MIB);
 	assert_int_equal(fill(&first, 17 * MIB), 0);
 	assert_int_equal(fill(&second, 17 * MIB), 0);
@@ -172,9 +158,8 @@ static void a_body_that_finds_no_room_is_refused_in_either_framing(void **state)
 	release(&second);
 }
 
-static void one_alone_always_fits_and_then_nobody_else(void **state)
+TEST(one_alone_always_fits_and_then_nobody_else)
 {
-	(void)state;
 	struct http_body b = begun(80 * MIB), other = begun(MIB);
 	assert_int_equal(fill(&b, 80 * MIB), 0);
 	assert_true(b.is_whole);
@@ -185,9 +170,8 @@ static void one_alone_always_fits_and_then_nobody_else(void **state)
 	release(&other);
 }
 
-static void what_is_large_must_move_faster(void **state)
+TEST(what_is_large_must_move_faster)
 {
-	(void)state;
 	assert_int_equal(http_slowest_ms(0, 1024), 0);
 	assert_int_equal(http_slowest_ms(2048, 1024), 2000);
 	assert_int_equal(http_slowest_ms(64 * KIB, 1024), 64000);
@@ -196,9 +180,8 @@ static void what_is_large_must_move_faster(void **state)
 	assert_int_equal(http_slowest_ms(4 * MIB, MIB), 62 + 3937);      /* a higher rate holds */
 }
 
-static void a_body_has_time_for_what_has_come(void **state)
+TEST(a_body_has_time_for_what_has_come)
 {
-	(void)state;
 	struct http_body b = begun(MIB);
 	assert_int_equal(http_body_deadline_ms(&b, 500, 1024), 1500);
 	assert_int_equal(fill(&b, 2048), 0);
@@ -208,21 +191,4 @@ static void a_body_has_time_for_what_has_come(void **state)
 	release(&b);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(a_body_gathers_up_to_its_length, nothing_is_taken),
-	    cmocka_unit_test_teardown(a_chunked_body_gathers_up_to_its_last_chunk, nothing_is_taken),
-	    cmocka_unit_test_teardown(what_is_wrong_has_a_status_and_a_reason, nothing_is_taken),
-	    cmocka_unit_test_teardown(without_memory_it_is_503, nothing_is_taken),
-	    cmocka_unit_test_teardown(a_promised_length_takes_nothing_and_the_first_64_kib_neither,
-	                              nothing_is_taken),
-	    cmocka_unit_test_teardown(a_share_is_what_the_buffer_has_grown_to, nothing_is_taken),
-	    cmocka_unit_test_teardown(a_body_that_finds_no_room_is_refused_in_either_framing,
-	                              nothing_is_taken),
-	    cmocka_unit_test_teardown(one_alone_always_fits_and_then_nobody_else, nothing_is_taken),
-	    cmocka_unit_test_teardown(what_is_large_must_move_faster, nothing_is_taken),
-	    cmocka_unit_test_teardown(a_body_has_time_for_what_has_come, nothing_is_taken),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = nothing_is_taken)

@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/chunked.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 enum { BODY_MAX = 64 };
 
@@ -157,9 +148,8 @@ static const struct row rows[] = {
     {STR("1\r\nx\r\n40"), -413, false, NULL},
 };
 
-static void each_body_of_the_table_gets_its_verdict_however_it_arrives(void **state)
+TEST(each_body_of_the_table_gets_its_verdict_however_it_arrives)
 {
-	(void)state;
 	static const size_t pieces[] = {SIZE_MAX, 1, 2, 3, 0};
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const char *first_reason = NULL;
@@ -182,9 +172,8 @@ static void each_body_of_the_table_gets_its_verdict_however_it_arrives(void **st
 	}
 }
 
-static void once_refused_a_longer_input_is_refused_alike(void **state)
+TEST(once_refused_a_longer_input_is_refused_alike)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		ssize_t said = 0;
 		for (size_t len = 0; len <= rows[i].in.len; len++) {
@@ -197,9 +186,8 @@ static void once_refused_a_longer_input_is_refused_alike(void **state)
 }
 
 /* Rows with a byte changed, dropped or doubled: whole and byte by byte agree. */
-static void mutated_bodies_get_one_verdict_however_they_arrive(void **state)
+TEST(mutated_bodies_get_one_verdict_however_they_arrive)
 {
-	(void)state;
 	static const char spice[] = "\r\n\r\n;=\"\\ \t:019afg\0\x7f\x80";
 	uint32_t seed = 7;
 	size_t fine = 0, refused = 0;
@@ -234,9 +222,8 @@ static void mutated_bodies_get_one_verdict_however_they_arrive(void **state)
 	assert_true(refused > 1000);
 }
 
-static void bytes_behind_the_body_are_left_for_the_next_request(void **state)
+TEST(bytes_behind_the_body_are_left_for_the_next_request)
 {
-	(void)state;
 	struct http_chunked c;
 	const char *reason = NULL;
 	CLEANUP(buf_release) struct buf body = {0};
@@ -248,9 +235,8 @@ static void bytes_behind_the_body_are_left_for_the_next_request(void **state)
 	assert_int_equal(body.len, 1);
 }
 
-static void a_body_may_fill_its_limit_and_is_413_at_the_digit_that_passes_it(void **state)
+TEST(a_body_may_fill_its_limit_and_is_413_at_the_digit_that_passes_it)
 {
-	(void)state;
 	assert_int_equal(verdict_max(STR("5\r\nhello\r\n5\r\nworld\r\n0\r\n\r\n"), 10), 25);
 	assert_int_equal(verdict_max(STR("5\r\nhello\r\n6"), 10), -413);
 	assert_int_equal(verdict_max(STR("0\r\n\r\n"), 0), 5);
@@ -275,17 +261,15 @@ static ssize_t small_chunks(size_t count, size_t extension_bytes)
 	return whole;
 }
 
-static void many_small_chunks_pass_but_not_with_long_extensions(void **state)
+TEST(many_small_chunks_pass_but_not_with_long_extensions)
 {
-	(void)state;
 	assert_true(small_chunks(100000, 0) > 0);
 	assert_true(small_chunks(100, 100) > 0);
 	assert_int_equal(small_chunks(1000, 100), -400);
 }
 
-static void one_extension_without_end_is_refused(void **state)
+TEST(one_extension_without_end_is_refused)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0};
 	buf_str(&in, STR("5;"));
 	for (int i = 0; i < 16384; i++)
@@ -294,9 +278,8 @@ static void one_extension_without_end_is_refused(void **state)
 	assert_true(verdict(str_n(in.data, 16384)) > 0);
 }
 
-static void trailers_are_bounded(void **state)
+TEST(trailers_are_bounded)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0};
 	buf_str(&in, STR("0\r\n"));
 	for (int i = 0; i < 256; i++) /* of 32 bytes each: 8 KiB */
@@ -308,9 +291,8 @@ static void trailers_are_bounded(void **state)
 	assert_int_equal(verdict(buf_view(&in)), -400);
 }
 
-static void a_buffer_that_cannot_grow_is_503(void **state)
+TEST(a_buffer_that_cannot_grow_is_503)
 {
-	(void)state;
 	struct http_chunked c;
 	const char *reason = NULL;
 	struct buf body = {.failed = true};
@@ -319,18 +301,4 @@ static void a_buffer_that_cannot_grow_is_503(void **state)
 	assert_non_null(reason);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_body_of_the_table_gets_its_verdict_however_it_arrives),
-	    cmocka_unit_test(once_refused_a_longer_input_is_refused_alike),
-	    cmocka_unit_test(mutated_bodies_get_one_verdict_however_they_arrive),
-	    cmocka_unit_test(bytes_behind_the_body_are_left_for_the_next_request),
-	    cmocka_unit_test(a_body_may_fill_its_limit_and_is_413_at_the_digit_that_passes_it),
-	    cmocka_unit_test(many_small_chunks_pass_but_not_with_long_extensions),
-	    cmocka_unit_test(one_extension_without_end_is_refused),
-	    cmocka_unit_test(trailers_are_bounded),
-	    cmocka_unit_test(a_buffer_that_cannot_grow_is_503),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

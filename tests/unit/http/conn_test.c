@@ -1,24 +1,13 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/body.h"
 #include "http/conn.h"
 #include "lib/os_fault.h"
+#include "lib/test.h"
 #include "os/net.h"
 
-#include <errno.h>
 #include <linux/sockios.h>
 #include <malloc.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 /*
  * A server in a thread of its own. Paths: /now answers at once with its number; /hold defers until release();
@@ -231,6 +220,18 @@ static void stop(void)
 	loop_free(fx.loop);
 }
 
+static int serve(void **state)
+{
+	start(usual);
+	return 0;
+}
+
+static int serve_no_more(void **state)
+{
+	stop();
+	return 0;
+}
+
 static int dial(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -298,23 +299,18 @@ static void wait_until_held(void)
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: h\r\n\r\n"
 
-static void pipelined_requests_are_answered_in_order(void **state)
+TEST(pipelined_requests_are_answered_in_order, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") GET("/now") GET("/now"));
 	expect(fd, 200, "1");
 	expect(fd, 200, "2");
 	expect(fd, 200, "3");
 	close(fd);
-	stop();
 }
 
-static void behind_a_deferred_request_the_next_ones_wait(void **state)
+TEST(behind_a_deferred_request_the_next_ones_wait, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") GET("/hold") GET("/now"));
 	expect(fd, 200, "1");
@@ -327,13 +323,10 @@ static void behind_a_deferred_request_the_next_ones_wait(void **state)
 	expect(fd, 200, "3");
 	expect(fd, 200, "4");
 	close(fd);
-	stop();
 }
 
-static void a_promise_to_a_peer_that_has_gone_is_kept_without_harm(void **state)
+TEST(a_promise_to_a_peer_that_has_gone_is_kept_without_harm, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial(), other = dial();
 	say(fd, GET("/hold"));
 	wait_until_held();
@@ -349,13 +342,10 @@ static void a_promise_to_a_peer_that_has_gone_is_kept_without_harm(void **state)
 	say(other, GET("/now"));
 	expect(other, 200, NULL);
 	close(other);
-	stop();
 }
 
-static void a_half_closed_peer_still_gets_its_deferred_answer(void **state)
+TEST(a_half_closed_peer_still_gets_its_deferred_answer, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/hold"));
 	shutdown(fd, SHUT_WR);
@@ -363,13 +353,10 @@ static void a_half_closed_peer_still_gets_its_deferred_answer(void **state)
 	post(release_open);
 	expect(fd, 200, "released");
 	expect_end(fd);
-	stop();
 }
 
-static void a_body_arrives_in_pieces_and_whole(void **state)
+TEST(a_body_arrives_in_pieces_and_whole, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n01234");
 	say(fd, "56789" GET("/now"));
@@ -380,13 +367,10 @@ static void a_body_arrives_in_pieces_and_whole(void **state)
 	expect(fd, 200, "abcde");
 	expect(fd, 200, "4");
 	close(fd);
-	stop();
 }
 
-static void continue_is_said_only_when_the_body_is_not_there_yet(void **state)
+TEST(continue_is_said_only_when_the_body_is_not_there_yet, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
 	expect(fd, 100, "");
@@ -395,12 +379,10 @@ static void continue_is_said_only_when_the_body_is_not_there_yet(void **state)
 	say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\ncd");
 	expect(fd, 200, "cd");
 	close(fd);
-	stop();
 }
 
-static void after_a_refusal_no_later_byte_is_looked_at(void **state)
+TEST(after_a_refusal_no_later_byte_is_looked_at)
 {
-	(void)state;
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") "BROKEN\r\n\r\n" GET("/now"));
@@ -411,22 +393,17 @@ static void after_a_refusal_no_later_byte_is_looked_at(void **state)
 	assert_int_equal(fx.requests, 1);
 }
 
-static void a_forbidden_byte_in_a_field_never_leaves(void **state)
+TEST(a_forbidden_byte_in_a_field_never_leaves, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	say(fd, GET("/bad"));
 	expect(fd, 500, "");
 	expect_end(fd);
-	stop();
 }
 
-static void a_peer_that_does_not_read_is_not_worked_for(void **state)
+TEST(a_peer_that_does_not_read_is_not_worked_for, serve, serve_no_more)
 {
-	(void)state;
 	enum { REQUESTS = 1000 }; /* 64 MiB of answers: far beyond what sockets hold */
-	start(usual);
 	int fd = dial(), other = dial();
 	for (int i = 0; i < REQUESTS; i++)
 		say(fd, GET("/big"));
@@ -440,14 +417,11 @@ static void a_peer_that_does_not_read_is_not_worked_for(void **state)
 	expect(fd, 200, NULL);
 	close(fd);
 	close(other);
-	stop();
 }
 
-static void all_that_was_asked_before_a_half_close_is_answered(void **state)
+TEST(all_that_was_asked_before_a_half_close_is_answered, serve, serve_no_more)
 {
-	(void)state;
 	enum { REQUESTS = 50 };
-	start(usual);
 	int fd = dial();
 	for (int i = 0; i < REQUESTS; i++)
 		say(fd, GET("/big"));
@@ -455,26 +429,28 @@ static void all_that_was_asked_before_a_half_close_is_answered(void **state)
 	for (int i = 0; i < REQUESTS; i++)
 		expect(fd, 200, NULL);
 	expect_end(fd);
-	stop();
 }
 
-/* What the allocator has given out. Sanitizers replace it, and then this says nothing; the plain build says
- * it. */
+/* What the allocator has given out. Sanitizers have one of their own, in a header that gcc does not bring. */
+size_t __sanitizer_get_current_allocated_bytes(void);
+
 static size_t allocated_bytes(void)
 {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return __sanitizer_get_current_allocated_bytes();
+#else
 	struct mallinfo2 info = mallinfo2();
 	return info.uordblks + info.hblkhd;
+#endif
 }
 
-static void input_that_keeps_coming_does_not_pile_up(void **state)
+TEST(input_that_keeps_coming_does_not_pile_up, serve, serve_no_more)
 {
-	(void)state;
 	enum { ANSWERS = 400 };
 	static char flood[32768];
 	size_t flood_len = 0, sent = 0;
 	while (flood_len + sizeof(GET("/big")) < sizeof(flood))
 		flood_len += (size_t)sprintf(flood + flood_len, "%s", GET("/big"));
-	start(usual);
 	size_t before = allocated_bytes();
 	int fd = dial();
 	for (int i = 0; i < ANSWERS; i++) {
@@ -486,12 +462,10 @@ static void input_that_keeps_coming_does_not_pile_up(void **state)
 		assert_true(allocated_bytes() < before + (2 << 20));
 	}
 	close(fd);
-	stop();
 }
 
-static void an_idle_connection_is_closed_without_a_word(void **state)
+TEST(an_idle_connection_is_closed_without_a_word)
 {
-	(void)state;
 	struct http_settings s = usual;
 	s.idle_ms = 100;
 	start(s);
@@ -502,10 +476,8 @@ static void an_idle_connection_is_closed_without_a_word(void **state)
 	stop();
 }
 
-static void draining_closes_the_idle_and_finishes_the_busy(void **state)
+TEST(draining_closes_the_idle_and_finishes_the_busy, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int idle = dial(), busy = dial();
 	say(idle, GET("/now"));
 	expect(idle, 200, "1");
@@ -519,7 +491,6 @@ static void draining_closes_the_idle_and_finishes_the_busy(void **state)
 	post(release_open);
 	expect(busy, 200, "released");
 	expect_end(busy);
-	stop();
 }
 
 /* Large answers */
@@ -582,11 +553,9 @@ static void close_with_reset(int fd)
 	close(fd);
 }
 
-static void large_answers_that_nobody_reads_do_not_pile_up(void **state)
+TEST(large_answers_that_nobody_reads_do_not_pile_up, serve, serve_no_more)
 {
-	(void)state;
 	enum { FULL = 2, OTHERS = 20 };
-	start(usual);
 	int full[FULL], others[OTHERS];
 	size_t before = allocated_bytes();
 	for (int i = 0; i < FULL; i++)
@@ -608,16 +577,13 @@ static void large_answers_that_nobody_reads_do_not_pile_up(void **state)
 		close(full[i]);
 	for (int i = 0; i < OTHERS; i++)
 		close(others[i]);
-	stop();
 }
 
-static void a_peer_that_leaves_gives_back_what_it_held(void **state)
+TEST(a_peer_that_leaves_gives_back_what_it_held, serve, serve_no_more)
 {
-	(void)state;
 	static const char *const last[] = {GET("/large"),
 	                                   "GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
 	                                   GET("/large") GET("/now")};
-	start(usual);
 	int other = dial();
 	for (size_t i = 0; i < ARRAY_LEN(last); i++) {
 		int first = dial(), second = dial();
@@ -630,13 +596,10 @@ static void a_peer_that_leaves_gives_back_what_it_held(void **state)
 		expect_room_soon(other);
 	}
 	close(other);
-	stop();
 }
 
-static void an_answer_beyond_the_budget_is_given_when_it_is_alone(void **state)
+TEST(an_answer_beyond_the_budget_is_given_when_it_is_alone, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial(), other = dial();
 	assert_int_equal(ask_and_stop(fd, GET("/larger")), 200);
 	expect_refused(other, GET("/large"));
@@ -648,13 +611,10 @@ static void an_answer_beyond_the_budget_is_given_when_it_is_alone(void **state)
 	read_on(fd, LARGER_BYTES);
 	close(fd);
 	close(other);
-	stop();
 }
 
-static void the_head_of_a_large_answer_alone_is_not_large(void **state)
+TEST(the_head_of_a_large_answer_alone_is_not_large, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int full = dial(), fd = dial();
 	assert_int_equal(ask_and_stop(full, GET("/larger")), 200);
 	assert_int_equal(ask_and_stop(fd, "HEAD /large HTTP/1.1\r\nHost: h\r\n\r\n"), 200);
@@ -662,13 +622,10 @@ static void the_head_of_a_large_answer_alone_is_not_large(void **state)
 	expect(fd, 200, NULL);
 	close(full);
 	close(fd);
-	stop();
 }
 
-static void behind_a_large_answer_the_next_requests_wait_and_are_answered(void **state)
+TEST(behind_a_large_answer_the_next_requests_wait_and_are_answered, serve, serve_no_more)
 {
-	(void)state;
-	start(usual);
 	int fd = dial();
 	assert_int_equal(ask_and_stop(fd, GET("/large") GET("/large") GET("/now")), 200);
 	for (int i = 0; i < 2; i++) { /* both would fit, but one connection holds one */
@@ -687,7 +644,6 @@ static void behind_a_large_answer_the_next_requests_wait_and_are_answered(void *
 		read_on(fd, LARGE_BYTES);
 	}
 	close(fd);
-	stop();
 }
 
 /* The loop has seen the new time when it returns. */
@@ -700,9 +656,8 @@ static void pass_time(int64_t ms)
 	close(fd);
 }
 
-static void an_answer_may_take_longer_to_read_than_a_connection_may_be_idle(void **state)
+TEST(an_answer_may_take_longer_to_read_than_a_connection_may_be_idle)
 {
-	(void)state;
 	enum { REQUESTS = 200 };
 	struct http_settings s = usual;
 	s.idle_ms = 100;
@@ -720,9 +675,8 @@ static void an_answer_may_take_longer_to_read_than_a_connection_may_be_idle(void
 	os_fault_reset();
 }
 
-static void a_head_that_dawdles_gets_408_whatever_trickles_in(void **state)
+TEST(a_head_that_dawdles_gets_408_whatever_trickles_in)
 {
-	(void)state;
 	os_fault_clock_set(1700000000000, 1000000);
 	start(usual);
 	int fd = dial();
@@ -738,9 +692,8 @@ static void a_head_that_dawdles_gets_408_whatever_trickles_in(void **state)
 }
 
 /* At the least rate of 1 KiB a second it would be hours. */
-static void a_large_answer_must_be_read_within_minutes(void **state)
+TEST(a_large_answer_must_be_read_within_minutes)
 {
-	(void)state;
 	enum { MINUTE_MS = 60000 };
 	static const char *const requests[] = {GET("/large"),
 	                                       "GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"};
@@ -806,9 +759,8 @@ static void wait_until_closed(void)
 		sched_yield();
 }
 
-static void an_endless_answer_goes_on_until_its_owner_ends_it(void **state)
+TEST(an_endless_answer_goes_on_until_its_owner_ends_it)
 {
-	(void)state;
 	static const char *const requests[] = {GET("/endless"), "GET /endless HTTP/1.0\r\n\r\n"};
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
 		start(usual);
@@ -828,9 +780,8 @@ static void an_endless_answer_goes_on_until_its_owner_ends_it(void **state)
 	}
 }
 
-static void an_endless_answer_may_end_where_it_began(void **state)
+TEST(an_endless_answer_may_end_where_it_began)
 {
-	(void)state;
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") GET("/brief") GET("/now"));
@@ -843,9 +794,8 @@ static void an_endless_answer_may_end_where_it_began(void **state)
 	assert_int_equal(fx.closed, 0);
 }
 
-static void what_a_peer_says_into_an_endless_answer_is_thrown_away(void **state)
+TEST(what_a_peer_says_into_an_endless_answer_is_thrown_away)
 {
-	(void)state;
 	static char flood[65536];
 	memset(flood, 'x', sizeof(flood));
 	start(usual);
@@ -865,9 +815,8 @@ static void what_a_peer_says_into_an_endless_answer_is_thrown_away(void **state)
 	assert_int_equal(fx.requests, 1);
 }
 
-static void the_owner_hears_once_that_the_peer_has_gone(void **state)
+TEST(the_owner_hears_once_that_the_peer_has_gone)
 {
-	(void)state;
 	for (int reset = 0; reset < 2; reset++) {
 		start(usual);
 		int fd = dial();
@@ -888,9 +837,8 @@ static void the_owner_hears_once_that_the_peer_has_gone(void **state)
 	}
 }
 
-static void an_endless_answer_may_be_idle_for_ever(void **state)
+TEST(an_endless_answer_may_be_idle_for_ever)
 {
-	(void)state;
 	struct http_settings s = usual;
 	s.head_ms = s.idle_ms = 100;
 	os_fault_clock_set(1700000000000, 1000000);
@@ -926,9 +874,8 @@ static void tell_until_closed(struct str bytes)
 		tell(bytes);
 }
 
-static void a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off(void **state)
+TEST(a_peer_that_is_too_far_behind_gets_no_more_and_is_then_cut_off)
 {
-	(void)state;
 	struct http_settings s = usual;
 	s.head_ms = 200;
 	s.body_bytes_rate = 1 << 30;
@@ -948,9 +895,8 @@ static void a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off(void 
 	assert_int_equal(fx.closed, 1);
 }
 
-static void a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more(void **state)
+TEST(a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more)
 {
-	(void)state;
 	enum { HEAD_MS = 300, STEP_MS = 2, LIVES = 3 };
 	static char heard[sizeof(big)];
 	struct http_settings s = usual;
@@ -975,9 +921,8 @@ static void a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_mor
 	assert_int_equal(fx.closed, 1);
 }
 
-static void draining_ends_endless_answers_at_once(void **state)
+TEST(draining_ends_endless_answers_at_once)
 {
-	(void)state;
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/endless"));
@@ -990,9 +935,8 @@ static void draining_ends_endless_answers_at_once(void **state)
 	assert_int_equal(fx.closed, 1);
 }
 
-static void an_endless_answer_may_begin_after_a_deferral(void **state)
+TEST(an_endless_answer_may_begin_after_a_deferral)
 {
-	(void)state;
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/hold") GET("/now"));
@@ -1009,9 +953,8 @@ static void an_endless_answer_may_begin_after_a_deferral(void **state)
 	assert_int_equal(fx.requests, 1);
 }
 
-static void an_endless_answer_to_a_peer_that_has_gone_is_over_at_once(void **state)
+TEST(an_endless_answer_to_a_peer_that_has_gone_is_over_at_once)
 {
-	(void)state;
 	start(usual);
 	int fd = dial(), other = dial();
 	say(fd, GET("/hold"));
@@ -1030,9 +973,8 @@ static void an_endless_answer_to_a_peer_that_has_gone_is_over_at_once(void **sta
 	assert_int_equal(fx.closed, 1);
 }
 
-static void an_endless_answer_does_not_begin_while_the_server_drains(void **state)
+TEST(an_endless_answer_does_not_begin_while_the_server_drains)
 {
-	(void)state;
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/hold"));
@@ -1045,9 +987,8 @@ static void an_endless_answer_does_not_begin_while_the_server_drains(void **stat
 	assert_int_equal(fx.closed, 1);
 }
 
-static void an_endless_answer_with_a_forbidden_byte_is_a_failure(void **state)
+TEST(an_endless_answer_with_a_forbidden_byte_is_a_failure)
 {
-	(void)state;
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/endless-bad"));
@@ -1135,9 +1076,8 @@ static void expect_room_for_a_body_soon(void)
 		assert_true(tries < 1000);
 }
 
-static void bodies_that_do_not_end_do_not_pile_up(void **state)
+TEST(bodies_that_do_not_end_do_not_pile_up)
 {
-	(void)state;
 	enum { FULL = 16, OTHERS = 10 };
 	start(with_bodies(4 * MIB));
 	int full[FULL];
@@ -1247,9 +1187,8 @@ static void end_deferred_endless(int fd)
 	"POST /count HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" \
 	"1100000\r\n"
 
-static void a_body_gives_its_share_back_however_it_ends(void **state)
+TEST(a_body_gives_its_share_back_however_it_ends)
 {
-	(void)state;
 	static const struct {
 		const char *head;
 		void (*end)(int fd);
@@ -1286,9 +1225,8 @@ static void a_body_gives_its_share_back_however_it_ends(void **state)
 	stop();
 }
 
-static void a_peer_that_leaves_gives_back_the_share_of_its_body(void **state)
+TEST(a_peer_that_leaves_gives_back_the_share_of_its_body)
 {
-	(void)state;
 	start(with_bodies(64 * MIB));
 	int half = dial(), gone = dial(), held = dial();
 	say(half, POST_BEGUN("/count", ""));
@@ -1315,9 +1253,8 @@ static void a_peer_that_leaves_gives_back_the_share_of_its_body(void **state)
 }
 
 /* While nothing can be sent, only the allocator can tell. */
-static void half_a_body_is_not_kept_while_answers_before_it_wait(void **state)
+TEST(half_a_body_is_not_kept_while_answers_before_it_wait)
 {
-	(void)state;
 	os_fault_clear(OS_SEND); /* threads start after the first arming */
 	start(with_bodies(64 * MIB));
 	int fd = dial();
@@ -1337,9 +1274,8 @@ static void half_a_body_is_not_kept_while_answers_before_it_wait(void **state)
 }
 
 /* At the least rate of 1 KiB a second it would be hours. */
-static void a_large_body_must_come_within_minutes(void **state)
+TEST(a_large_body_must_come_within_minutes)
 {
-	(void)state;
 	enum { MINUTE_MS = 60000 };
 	os_fault_clock_set(1700000000000, 1000000);
 	start(with_bodies(64 * MIB));
@@ -1364,47 +1300,4 @@ static void a_large_body_must_come_within_minutes(void **state)
 	os_fault_reset();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(pipelined_requests_are_answered_in_order),
-	    cmocka_unit_test(behind_a_deferred_request_the_next_ones_wait),
-	    cmocka_unit_test(a_promise_to_a_peer_that_has_gone_is_kept_without_harm),
-	    cmocka_unit_test(a_half_closed_peer_still_gets_its_deferred_answer),
-	    cmocka_unit_test(a_body_arrives_in_pieces_and_whole),
-	    cmocka_unit_test(continue_is_said_only_when_the_body_is_not_there_yet),
-	    cmocka_unit_test(after_a_refusal_no_later_byte_is_looked_at),
-	    cmocka_unit_test(a_forbidden_byte_in_a_field_never_leaves),
-	    cmocka_unit_test(a_peer_that_does_not_read_is_not_worked_for),
-	    cmocka_unit_test(all_that_was_asked_before_a_half_close_is_answered),
-	    cmocka_unit_test(input_that_keeps_coming_does_not_pile_up),
-	    cmocka_unit_test(an_answer_may_take_longer_to_read_than_a_connection_may_be_idle),
-	    cmocka_unit_test(a_head_that_dawdles_gets_408_whatever_trickles_in),
-	    cmocka_unit_test(an_idle_connection_is_closed_without_a_word),
-	    cmocka_unit_test(draining_closes_the_idle_and_finishes_the_busy),
-	    cmocka_unit_test(large_answers_that_nobody_reads_do_not_pile_up),
-	    cmocka_unit_test(a_peer_that_leaves_gives_back_what_it_held),
-	    cmocka_unit_test(an_answer_beyond_the_budget_is_given_when_it_is_alone),
-	    cmocka_unit_test(the_head_of_a_large_answer_alone_is_not_large),
-	    cmocka_unit_test(behind_a_large_answer_the_next_requests_wait_and_are_answered),
-	    cmocka_unit_test(a_large_answer_must_be_read_within_minutes),
-	    cmocka_unit_test(an_endless_answer_goes_on_until_its_owner_ends_it),
-	    cmocka_unit_test(an_endless_answer_may_end_where_it_began),
-	    cmocka_unit_test(what_a_peer_says_into_an_endless_answer_is_thrown_away),
-	    cmocka_unit_test(the_owner_hears_once_that_the_peer_has_gone),
-	    cmocka_unit_test(an_endless_answer_may_be_idle_for_ever),
-	    cmocka_unit_test(a_peer_that_is_too_far_behind_is_told_no_more_and_then_cut_off),
-	    cmocka_unit_test(a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more),
-	    cmocka_unit_test(draining_ends_endless_answers_at_once),
-	    cmocka_unit_test(an_endless_answer_may_begin_after_a_deferral),
-	    cmocka_unit_test(an_endless_answer_to_a_peer_that_has_gone_is_over_at_once),
-	    cmocka_unit_test(an_endless_answer_does_not_begin_while_the_server_drains),
-	    cmocka_unit_test(an_endless_answer_with_a_forbidden_byte_is_a_failure),
-	    cmocka_unit_test(bodies_that_do_not_end_do_not_pile_up),
-	    cmocka_unit_test(a_body_gives_its_share_back_however_it_ends),
-	    cmocka_unit_test(a_peer_that_leaves_gives_back_the_share_of_its_body),
-	    cmocka_unit_test(half_a_body_is_not_kept_while_answers_before_it_wait),
-	    cmocka_unit_test(a_large_body_must_come_within_minutes),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

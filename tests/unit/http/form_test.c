@@ -1,17 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/form.h"
+#include "lib/test.h"
 
 static struct arena arena;
 
 static int stop(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	arena = (struct arena){0};
 	return 0;
@@ -37,9 +30,8 @@ static bool is_form(const char *type)
 	return http_is_form(&req);
 }
 
-static void a_form_says_so_in_its_content_type(void **state)
+TEST(a_form_says_so_in_its_content_type)
 {
-	(void)state;
 	assert_true(is_form("application/x-www-form-urlencoded"));
 	assert_true(is_form("Application/X-WWW-Form-URLEncoded; charset=UTF-8"));
 	assert_true(is_form("application/x-www-form-urlencoded ;charset=UTF-8"));
@@ -50,9 +42,8 @@ static void a_form_says_so_in_its_content_type(void **state)
 	assert_false(is_form("text/plain; application/x-www-form-urlencoded"));
 }
 
-static void a_json_object_is_no_form_whatever_it_is_called(void **state)
+TEST(a_json_object_is_no_form_whatever_it_is_called)
 {
-	(void)state;
 	struct http_request req = {.field_count = 1, .body = STR(" {\"a\":1}")};
 	req.fields[0] = (struct http_field){STR("Content-Type"), STR("application/x-www-form-urlencoded")};
 	assert_false(http_is_form(&req));
@@ -60,9 +51,8 @@ static void a_json_object_is_no_form_whatever_it_is_called(void **state)
 	assert_true(http_is_form(&req));
 }
 
-static void a_field_is_found_wherever_it_stands(void **state)
+TEST(a_field_is_found_wherever_it_stands)
 {
-	(void)state;
 	assert_text(field("a=1&b=2&c=3", "a"), "1");
 	assert_text(field("a=1&b=2&c=3", "b"), "2");
 	assert_text(field("a=1&b=2&c=3", "c"), "3");
@@ -75,32 +65,28 @@ static void a_field_is_found_wherever_it_stands(void **state)
 	assert_null(http_form_field(STR_NULL, STR("a"), &arena).ptr);
 }
 
-static void the_first_of_several_is_taken(void **state)
+TEST(the_first_of_several_is_taken)
 {
-	(void)state;
 	assert_text(field("a=1&a=2", "a"), "1");
 	assert_null(field("a=%zz&a=2", "a").ptr);
 }
 
-static void a_value_may_be_empty(void **state)
+TEST(a_value_may_be_empty)
 {
-	(void)state;
 	assert_text(field("a=&b=2", "a"), "");
 	assert_text(field("a&b=2", "a"), "");
 	assert_text(field("a=b=c", "a"), "b=c");
 }
 
-static void plus_is_a_space_and_escapes_are_decoded(void **state)
+TEST(plus_is_a_space_and_escapes_are_decoded)
 {
-	(void)state;
 	assert_text(field("a=b+c%2B%26%3d%25%2f", "a"), "b c+&=%/");
 	assert_text(field("a=%C3%A4%ff", "a"), "\xc3\xa4\xff");
 	assert_text(field("%61%2b+=1", "a+ "), "1");
 }
 
-static void what_is_malformed_is_not_there(void **state)
+TEST(what_is_malformed_is_not_there)
 {
-	(void)state;
 	assert_null(field("a=%", "a").ptr);
 	assert_null(field("a=%4", "a").ptr);
 	assert_null(field("a=%4g", "a").ptr);
@@ -113,18 +99,4 @@ static void what_is_malformed_is_not_there(void **state)
 	assert_text(field("b=%zz&a=1", "a"), "1");
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, stop)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_form_says_so_in_its_content_type),
-	    TEST(a_json_object_is_no_form_whatever_it_is_called),
-	    TEST(a_field_is_found_wherever_it_stands),
-	    TEST(the_first_of_several_is_taken),
-	    TEST(a_value_may_be_empty),
-	    TEST(plus_is_a_space_and_escapes_are_decoded),
-	    TEST(what_is_malformed_is_not_there),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = stop)

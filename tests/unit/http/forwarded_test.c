@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/forwarded.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "lib/test.h"
 
 static struct http_request req;
 
@@ -22,10 +13,7 @@ static struct net_addr addr(const char *text)
 static struct proxies *parse(const char *list)
 {
 	struct proxies *p = NULL;
-	struct err e = {""};
-	if (proxies_parse(str_of(list), &p, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(p);
+	MUST(proxies_parse(str_of(list), &p, &why));
 	return p;
 }
 
@@ -70,9 +58,8 @@ static void assert_client(const char *value, const char *expected)
 	assert_client_of("10.0.0.0/8,fd00::/8", "10.0.0.1:999", expected);
 }
 
-static void networks_have_what_their_prefix_covers(void **state)
+TEST(networks_have_what_their_prefix_covers)
 {
-	(void)state;
 	assert_trust("10.0.0.0/8", "10.0.0.0:1", true);
 	assert_trust("10.0.0.0/8", "10.255.255.255:1", true);
 	assert_trust("10.0.0.0/8", "11.0.0.0:1", false);
@@ -93,9 +80,8 @@ static void networks_have_what_their_prefix_covers(void **state)
 	assert_trust("::1", "[::2]:1", false);
 }
 
-static void any_item_of_a_list_will_do(void **state)
+TEST(any_item_of_a_list_will_do)
 {
-	(void)state;
 	const char *list = " 10.0.0.0/8,\t192.0.2.7 ,::1/128, LoopBack ";
 	assert_trust(list, "10.9.9.9:1", true);
 	assert_trust(list, "192.0.2.7:1", true);
@@ -104,9 +90,8 @@ static void any_item_of_a_list_will_do(void **state)
 	assert_trust(list, "192.0.2.6:1", false);
 }
 
-static void loopback_is_both_kinds(void **state)
+TEST(loopback_is_both_kinds)
 {
-	(void)state;
 	assert_trust("loopback", "127.0.0.1:1", true);
 	assert_trust("loopback", "127.255.0.1:1", true);
 	assert_trust("loopback", "[::1]:1", true);
@@ -115,9 +100,8 @@ static void loopback_is_both_kinds(void **state)
 	assert_trust("loopback", "[::]:1", false);
 }
 
-static void ipv4_in_ipv6_is_ipv4(void **state)
+TEST(ipv4_in_ipv6_is_ipv4)
 {
-	(void)state;
 	assert_trust("10.0.0.0/8", "[::ffff:10.1.2.3]:1", true);
 	assert_trust("::ffff:10.1.2.3", "10.1.2.3:1", true);
 	assert_trust("::ffff:10.0.0.0/104", "10.1.2.3:1", true);
@@ -125,9 +109,8 @@ static void ipv4_in_ipv6_is_ipv4(void **state)
 	assert_trust("::ffff:0.0.0.0/96", "11.1.2.3:1", true);
 }
 
-static void an_empty_list_trusts_nobody(void **state)
+TEST(an_empty_list_trusts_nobody)
 {
-	(void)state;
 	assert_trust("", "127.0.0.1:1", false);
 	assert_trust("  ", "127.0.0.1:1", false);
 	struct net_addr a = addr("127.0.0.1:1");
@@ -139,9 +122,8 @@ static void an_empty_list_trusts_nobody(void **state)
 	proxies_free(NULL);
 }
 
-static void a_bad_item_is_named_with_what_would_be_right(void **state)
+TEST(a_bad_item_is_named_with_what_would_be_right)
 {
-	(void)state;
 	static const struct {
 		const char *list, *names, *right;
 	} cases[] = {
@@ -177,9 +159,8 @@ static void a_bad_item_is_named_with_what_would_be_right(void **state)
 	assert_int_equal(proxies_parse(STR("::1\0"), &p, NULL), ERR_INVALID);
 }
 
-static void a_list_has_an_end(void **state)
+TEST(a_list_has_an_end)
 {
-	(void)state;
 	char list[PROXIES_MAX * 16 + 16] = "";
 	size_t len = 0;
 	for (int i = 0; i < PROXIES_MAX; i++)
@@ -193,9 +174,8 @@ static void a_list_has_an_end(void **state)
 	assert_non_null(strstr(e.text, "256"));
 }
 
-static void without_a_trusted_peer_the_client_is_the_peer(void **state)
+TEST(without_a_trusted_peer_the_client_is_the_peer)
 {
-	(void)state;
 	static const char *const values[] = {"6.6.6.6"};
 	struct net_addr peer = addr("203.0.113.9:4711"), client;
 	forward(values, 1);
@@ -205,9 +185,8 @@ static void without_a_trusted_peer_the_client_is_the_peer(void **state)
 	assert_memory_equal(&client, &peer, sizeof(peer));
 }
 
-static void a_peer_of_ipv4_in_ipv6_is_a_client_of_ipv4(void **state)
+TEST(a_peer_of_ipv4_in_ipv6_is_a_client_of_ipv4)
 {
-	(void)state;
 	static const char *const values[] = {"6.6.6.6"};
 	struct net_addr peer = addr("[::ffff:203.0.113.9]:4711"), plain = addr("203.0.113.9:4711"), client;
 	forward(values, 1);
@@ -220,18 +199,16 @@ static void a_peer_of_ipv4_in_ipv6_is_a_client_of_ipv4(void **state)
 	assert_client_of("203.0.113.9", "[::ffff:203.0.113.9]:4711", "203.0.113.9:4711");
 }
 
-static void a_trusted_peer_that_forwards_nothing_is_the_client(void **state)
+TEST(a_trusted_peer_that_forwards_nothing_is_the_client)
 {
-	(void)state;
 	forward(NULL, 0);
 	assert_client_of("loopback", "127.0.0.1:4711", "127.0.0.1:4711");
 	assert_client("", "10.0.0.1:999");
 	assert_client("   ", "10.0.0.1:999");
 }
 
-static void the_client_is_the_rightmost_that_is_no_proxy(void **state)
+TEST(the_client_is_the_rightmost_that_is_no_proxy)
 {
-	(void)state;
 	assert_client("203.0.113.9", "203.0.113.9:0");
 	assert_client("6.6.6.6, 203.0.113.9", "203.0.113.9:0"); /* what the client itself sent stays left */
 	assert_client("6.6.6.6,203.0.113.9,10.2.3.4 ,\t10.5.6.7", "203.0.113.9:0");
@@ -240,9 +217,8 @@ static void the_client_is_the_rightmost_that_is_no_proxy(void **state)
 	assert_client("10.1.1.1, 10.2.2.2", "10.1.1.1:0"); /* all are proxies: one of them asks for itself */
 }
 
-static void fields_of_the_same_name_are_one_list(void **state)
+TEST(fields_of_the_same_name_are_one_list)
 {
-	(void)state;
 	static const char *const values[] = {"6.6.6.6", "203.0.113.9, 10.1.1.1", "10.2.2.2"};
 	forward(values, 3);
 	assert_client_of("10.0.0.0/8", "10.0.0.1:999", "203.0.113.9:0");
@@ -252,9 +228,8 @@ static void fields_of_the_same_name_are_one_list(void **state)
 	assert_client_of("10.0.0.0/8", "10.0.0.1:999", "10.2.2.2:0");
 }
 
-static void entries_come_with_and_without_ports(void **state)
+TEST(entries_come_with_and_without_ports)
 {
-	(void)state;
 	assert_client("203.0.113.9:567", "203.0.113.9:567");
 	assert_client("2001:db8::1", "[2001:db8::1]:0");
 	assert_client("[2001:db8::1]", "[2001:db8::1]:0");
@@ -265,9 +240,8 @@ static void entries_come_with_and_without_ports(void **state)
 	assert_client("2001:0db8:0000:0000:0000:ffff:192.168.100.228", "[2001:db8::ffff:c0a8:64e4]:0");
 }
 
-static void at_junk_the_last_good_address_stands(void **state)
+TEST(at_junk_the_last_good_address_stands)
 {
-	(void)state;
 	static const char *const junk[] = {"unknown",
 	                                   "_hidden",
 	                                   "localhost",
@@ -309,9 +283,8 @@ static void at_junk_the_last_good_address_stands(void **state)
 	}
 }
 
-static void the_walk_has_an_end(void **state)
+TEST(the_walk_has_an_end)
 {
-	(void)state;
 	char value[2048] = "6.6.6.6";
 	size_t len = strlen(value);
 	for (int i = 0; i < FORWARDED_HOPS_MAX - 1; i++)
@@ -321,24 +294,4 @@ static void the_walk_has_an_end(void **state)
 	assert_client(value, "10.0.0.0:0");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(networks_have_what_their_prefix_covers),
-	    cmocka_unit_test(any_item_of_a_list_will_do),
-	    cmocka_unit_test(loopback_is_both_kinds),
-	    cmocka_unit_test(ipv4_in_ipv6_is_ipv4),
-	    cmocka_unit_test(an_empty_list_trusts_nobody),
-	    cmocka_unit_test(a_bad_item_is_named_with_what_would_be_right),
-	    cmocka_unit_test(a_list_has_an_end),
-	    cmocka_unit_test(without_a_trusted_peer_the_client_is_the_peer),
-	    cmocka_unit_test(a_peer_of_ipv4_in_ipv6_is_a_client_of_ipv4),
-	    cmocka_unit_test(a_trusted_peer_that_forwards_nothing_is_the_client),
-	    cmocka_unit_test(the_client_is_the_rightmost_that_is_no_proxy),
-	    cmocka_unit_test(fields_of_the_same_name_are_one_list),
-	    cmocka_unit_test(entries_come_with_and_without_ports),
-	    cmocka_unit_test(at_junk_the_last_good_address_stands),
-	    cmocka_unit_test(the_walk_has_an_end),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/peers.h"
+#include "lib/test.h"
 
 #include <arpa/inet.h>
 
@@ -25,9 +19,8 @@ static struct net_addr v6(const char *text)
 	return a;
 }
 
-static void an_address_holds_so_many_and_no_more(void **state)
+TEST(an_address_holds_so_many_and_no_more)
 {
-	(void)state;
 	struct peers *p = peers_new(100);
 	struct net_addr a = v4(1), b = v4(2);
 	for (int i = 0; i < 3; i++)
@@ -40,9 +33,8 @@ static void an_address_holds_so_many_and_no_more(void **state)
 	peers_free(p);
 }
 
-static void zero_is_no_bound(void **state)
+TEST(zero_is_no_bound)
 {
-	(void)state;
 	struct peers *p = peers_new(100);
 	struct net_addr a = v4(1);
 	for (int i = 0; i < 10000; i++)
@@ -50,9 +42,8 @@ static void zero_is_no_bound(void **state)
 	peers_free(p);
 }
 
-static void ipv6_counts_by_its_upper_half_and_mapped_ipv4_as_ipv4(void **state)
+TEST(ipv6_counts_by_its_upper_half_and_mapped_ipv4_as_ipv4)
 {
-	(void)state;
 	struct peers *p = peers_new(100);
 	struct net_addr a = v6("2001:db8::1"), same_net = v6("2001:db8::ffff:1"),
 	                other_net = v6("2001:db8:0:1::1");
@@ -68,9 +59,8 @@ static void ipv6_counts_by_its_upper_half_and_mapped_ipv4_as_ipv4(void **state)
 }
 
 /* Against a plain array of counts: removal in an open-addressed table is where mistakes hide. */
-static void it_counts_like_a_plain_array_would(void **state)
+TEST(it_counts_like_a_plain_array_would)
 {
-	(void)state;
 	enum { ADDRESSES = 400, STEPS = 200000, MOST = 5 };
 	static uint32_t counts[ADDRESSES];
 	struct peers *p = peers_new(ADDRESSES);
@@ -90,13 +80,4 @@ static void it_counts_like_a_plain_array_would(void **state)
 	peers_free(p);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_address_holds_so_many_and_no_more),
-	    cmocka_unit_test(zero_is_no_bound),
-	    cmocka_unit_test(ipv6_counts_by_its_upper_half_and_mapped_ipv4_as_ipv4),
-	    cmocka_unit_test(it_counts_like_a_plain_array_would),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

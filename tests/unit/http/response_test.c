@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/response.h"
-
-#include <stdio.h>
+#include "lib/test.h"
 
 #define DATE      "Sun, 06 Nov 1994 08:49:37 GMT"
 #define DATE_LINE "Date: " DATE "\r\n"
@@ -25,9 +17,8 @@ static const struct http_field redirect_fields[] = {
 
 static const struct http_response redirect = {.status = 302, .fields = redirect_fields, .field_count = 2};
 
-static void a_response_has_its_parts_in_order(void **state)
+TEST(a_response_has_its_parts_in_order)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_response r = redirect;
 	r.content_type = STR("text/plain");
@@ -40,9 +31,8 @@ static void a_response_has_its_parts_in_order(void **state)
 	             "Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nthere");
 }
 
-static void head_gets_the_same_head_and_no_body(void **state)
+TEST(head_gets_the_same_head_and_no_body)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf get = {0}, head = {0};
 	struct http_response r = {.status = 200, .content_type = STR("a/b"), .body = STR("12345")};
 	assert_int_equal(http_response_write(&get, &r, 0, DATE), 0);
@@ -51,9 +41,8 @@ static void head_gets_the_same_head_and_no_body(void **state)
 	assert_memory_equal(head.data, get.data, head.len);
 }
 
-static void the_connection_field_is_as_the_flags_say(void **state)
+TEST(the_connection_field_is_as_the_flags_say)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_response r = {.status = 404};
 	assert_int_equal(http_response_write(&out, &r, HTTP_OUT_CLOSE, DATE), 0);
@@ -70,9 +59,8 @@ static void the_connection_field_is_as_the_flags_say(void **state)
 	assert_null(memmem(out.data, out.len, "keep-alive", 10));
 }
 
-static void statuses_without_a_body_have_no_length_and_no_body(void **state)
+TEST(statuses_without_a_body_have_no_length_and_no_body)
 {
-	(void)state;
 	static const int statuses[] = {100, 101, 204, 304};
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
 		CLEANUP(buf_release) struct buf out = {0};
@@ -84,9 +72,8 @@ static void statuses_without_a_body_have_no_length_and_no_body(void **state)
 	}
 }
 
-static void an_endless_response_has_no_length_and_begins_with_its_body(void **state)
+TEST(an_endless_response_has_no_length_and_begins_with_its_body)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_response r = {.status = 200, .content_type = STR("a/b"), .body = STR("first")};
 	assert_int_equal(http_response_write(&out, &r, HTTP_OUT_ENDLESS | HTTP_OUT_CLOSE, DATE), 0);
@@ -110,9 +97,8 @@ static void refuse_field(struct str name, struct str value)
 	assert_refused(&r);
 }
 
-static void a_control_in_a_value_refuses_the_whole_response(void **state)
+TEST(a_control_in_a_value_refuses_the_whole_response)
 {
-	(void)state;
 	for (int c = 0; c < 256; c++) {
 		char text[] = {'a', (char)c, 'b'};
 		struct str value = str_n(text, sizeof(text));
@@ -130,9 +116,8 @@ static void a_control_in_a_value_refuses_the_whole_response(void **state)
 	}
 }
 
-static void a_name_that_is_no_token_refuses_the_whole_response(void **state)
+TEST(a_name_that_is_no_token_refuses_the_whole_response)
 {
-	(void)state;
 	refuse_field(STR(""), STR("v"));
 	refuse_field(STR_NULL, STR("v"));
 	refuse_field(STR("a b"), STR("v"));
@@ -142,34 +127,30 @@ static void a_name_that_is_no_token_refuses_the_whole_response(void **state)
 	refuse_field(STR("\xc3\xa4"), STR("v"));
 }
 
-static void fields_that_frame_the_message_cannot_be_given(void **state)
+TEST(fields_that_frame_the_message_cannot_be_given)
 {
-	(void)state;
 	refuse_field(STR("content-length"), STR("0"));
 	refuse_field(STR("Transfer-Encoding"), STR("chunked"));
 	refuse_field(STR("CONNECTION"), STR("close"));
 	refuse_field(STR("Date"), STR(DATE));
 }
 
-static void a_status_out_of_range_is_refused(void **state)
+TEST(a_status_out_of_range_is_refused)
 {
-	(void)state;
 	static const int statuses[] = {0, 99, 600, -200, 2000};
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
 		assert_refused(&(struct http_response){.status = statuses[i]});
 }
 
-static void a_buffer_that_has_failed_takes_no_response(void **state)
+TEST(a_buffer_that_has_failed_takes_no_response)
 {
-	(void)state;
 	struct buf out = {.failed = true};
 	assert_int_equal(http_response_write(&out, &redirect, 0, DATE), ERR_NOMEM);
 	assert_int_equal(out.len, 0);
 }
 
-static void memory_that_runs_out_leaves_the_buffer_usable(void **state)
+TEST(memory_that_runs_out_leaves_the_buffer_usable)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_response endless = {.status = 200, .body = {"x", SIZE_MAX - 512}};
 	for (int i = 0; i < 1000; i++)
@@ -180,9 +161,8 @@ static void memory_that_runs_out_leaves_the_buffer_usable(void **state)
 }
 
 /* A ready-made response is the written one, whatever the flags and the date. */
-static void a_ready_response_equals_a_written_one(void **state)
+TEST(a_ready_response_equals_a_written_one)
 {
-	(void)state;
 	static const char date[] = "Tue, 15 Nov 1994 12:45:26 GMT";
 	static const unsigned flags[] = {0,
 	                                 HTTP_OUT_HEAD_ONLY,
@@ -212,9 +192,8 @@ static void a_ready_response_equals_a_written_one(void **state)
 	}
 }
 
-static void a_ready_response_has_no_body_and_no_controls(void **state)
+TEST(a_ready_response_has_no_body_and_no_controls)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_ready ready;
 	struct http_response with_body = {.status = 200, .body = STR("x")};
@@ -225,9 +204,8 @@ static void a_ready_response_has_no_body_and_no_controls(void **state)
 	assert_int_equal(out.len, 0);
 }
 
-static void statuses_have_their_names(void **state)
+TEST(statuses_have_their_names)
 {
-	(void)state;
 	for (int status = 100; status <= 599; status++) {
 		CLEANUP(buf_release) struct buf out = {0};
 		char line[64];
@@ -243,23 +221,4 @@ static void statuses_have_their_names(void **state)
 	assert_string_equal(http_status_text(299), "Unknown");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_response_has_its_parts_in_order),
-	    cmocka_unit_test(head_gets_the_same_head_and_no_body),
-	    cmocka_unit_test(the_connection_field_is_as_the_flags_say),
-	    cmocka_unit_test(statuses_without_a_body_have_no_length_and_no_body),
-	    cmocka_unit_test(an_endless_response_has_no_length_and_begins_with_its_body),
-	    cmocka_unit_test(a_control_in_a_value_refuses_the_whole_response),
-	    cmocka_unit_test(a_name_that_is_no_token_refuses_the_whole_response),
-	    cmocka_unit_test(fields_that_frame_the_message_cannot_be_given),
-	    cmocka_unit_test(a_status_out_of_range_is_refused),
-	    cmocka_unit_test(a_buffer_that_has_failed_takes_no_response),
-	    cmocka_unit_test(memory_that_runs_out_leaves_the_buffer_usable),
-	    cmocka_unit_test(a_ready_response_equals_a_written_one),
-	    cmocka_unit_test(a_ready_response_has_no_body_and_no_controls),
-	    cmocka_unit_test(statuses_have_their_names),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "http/router.h"
+#include "lib/test.h"
 
 #define BIT(method) (1U << HTTP_##method)
 
@@ -41,18 +35,16 @@ static const char *found(enum http_method method, const char *path)
 	return m.route ? m.route->target : "none";
 }
 
-static void a_literal_path_is_found(void **state)
+TEST(a_literal_path_is_found)
 {
-	(void)state;
 	assert_string_equal(found(HTTP_GET, "/"), "home");
 	assert_string_equal(found(HTTP_GET, "/healthz"), "health");
 	assert_string_equal(found(HTTP_GET, "/links"), "list");
 	assert_string_equal(found(HTTP_POST, "/links"), "create");
 }
 
-static void a_literal_segment_wins_whatever_the_order(void **state)
+TEST(a_literal_segment_wins_whatever_the_order)
 {
-	(void)state;
 	assert_string_equal(found(HTTP_POST, "/links/bulk"), "bulk");
 	assert_string_equal(found(HTTP_GET, "/links/bulk/stats"), "bulk job");
 	struct route reversed[ARRAY_LEN(routes)];
@@ -66,9 +58,8 @@ static void a_literal_segment_wins_whatever_the_order(void **state)
 	assert_null(m.params[0].ptr);
 }
 
-static void the_path_is_decided_before_the_method(void **state)
+TEST(the_path_is_decided_before_the_method)
 {
-	(void)state;
 	struct route_match m = find(HTTP_GET, "/event");
 	assert_null(m.route);
 	assert_int_equal(m.allowed, BIT(POST));
@@ -77,9 +68,8 @@ static void the_path_is_decided_before_the_method(void **state)
 	assert_int_equal(m.allowed, BIT(POST));
 }
 
-static void a_known_path_tells_which_methods_it_has(void **state)
+TEST(a_known_path_tells_which_methods_it_has)
 {
-	(void)state;
 	struct route_match m = find(HTTP_PUT, "/links/abc");
 	assert_null(m.route);
 	assert_int_equal(m.allowed, BIT(GET) | BIT(PATCH) | BIT(DELETE));
@@ -90,9 +80,8 @@ static void a_known_path_tells_which_methods_it_has(void **state)
 	assert_int_equal(m.allowed, BIT(GET) | BIT(POST));
 }
 
-static void parameters_are_the_segments_as_sent(void **state)
+TEST(parameters_are_the_segments_as_sent)
 {
-	(void)state;
 	struct route_match m = find(HTTP_GET, "/links/a%2Fb+/stats");
 	assert_string_equal(m.route->target, "stats");
 	assert_int_equal(m.params[0].len, 6);
@@ -103,9 +92,8 @@ static void parameters_are_the_segments_as_sent(void **state)
 	assert_memory_equal(m.params[3].ptr, "d", 1);
 }
 
-static void head_takes_the_get_route_unless_it_has_its_own(void **state)
+TEST(head_takes_the_get_route_unless_it_has_its_own)
 {
-	(void)state;
 	assert_string_equal(found(HTTP_HEAD, "/healthz"), "health");
 	assert_string_equal(found(HTTP_HEAD, "/abc"), "short link");
 	assert_string_equal(found(HTTP_HEAD, "/probe"), "probe head");
@@ -114,9 +102,8 @@ static void head_takes_the_get_route_unless_it_has_its_own(void **state)
 	assert_string_equal(found(HTTP_HEAD, "/event"), "none");
 }
 
-static void other_paths_are_not_found(void **state)
+TEST(other_paths_are_not_found)
 {
-	(void)state;
 	static const char *const paths[] = {
 	    "/links/",        "/healthz/",  "//", "//a", "/abc/", "/links//stats",     "/a/b",
 	    "/a/b/c",         "/a/b/c/d/e", "*",  "",    "links", "/links/abc/stats/", "/links/abc/statsx",
@@ -137,9 +124,8 @@ static void assert_allow(unsigned allowed, const char *want)
 	assert_memory_equal(text, want, len);
 }
 
-static void allow_lists_the_methods_with_head_and_options(void **state)
+TEST(allow_lists_the_methods_with_head_and_options)
 {
-	(void)state;
 	assert_allow(0, "OPTIONS");
 	assert_allow(BIT(GET), "GET, HEAD, OPTIONS");
 	assert_allow(BIT(POST), "POST, OPTIONS");
@@ -147,17 +133,4 @@ static void allow_lists_the_methods_with_head_and_options(void **state)
 	assert_allow(~0U, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_literal_path_is_found),
-	    cmocka_unit_test(a_literal_segment_wins_whatever_the_order),
-	    cmocka_unit_test(the_path_is_decided_before_the_method),
-	    cmocka_unit_test(a_known_path_tells_which_methods_it_has),
-	    cmocka_unit_test(parameters_are_the_segments_as_sent),
-	    cmocka_unit_test(head_takes_the_get_route_unless_it_has_its_own),
-	    cmocka_unit_test(other_paths_are_not_found),
-	    cmocka_unit_test(allow_lists_the_methods_with_head_and_options),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

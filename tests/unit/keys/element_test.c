@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/element.h"
+#include "lib/test.h"
 
 static struct source_key key_of(const char *text, bool used_before)
 {
@@ -14,9 +8,8 @@ static struct source_key key_of(const char *text, bool used_before)
 	return key;
 }
 
-static void a_key_is_written_as_its_text_with_a_mark_if_it_was_used_before(void **state)
+TEST(a_key_is_written_as_its_text_with_a_mark_if_it_was_used_before)
 {
-	(void)state;
 	char out[ELEMENT_BYTES_MAX];
 	struct source_key fresh = key_of("abcDEF7", false), used = key_of("0123456789", true);
 	assert_int_equal(element_write(&fresh, out), 7);
@@ -25,9 +18,8 @@ static void a_key_is_written_as_its_text_with_a_mark_if_it_was_used_before(void 
 	assert_memory_equal(out, "0123456789!", 11);
 }
 
-static void what_was_written_reads_the_same(void **state)
+TEST(what_was_written_reads_the_same)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena arena = {0};
 	const struct source_key keys[] = {key_of("abcDEF7", false), key_of("abcDEF8", true),
 	                                  key_of("a-_9", false)};
@@ -42,9 +34,8 @@ static void what_was_written_reads_the_same(void **state)
 	}
 }
 
-static void what_can_be_no_key_is_refused(void **state)
+TEST(what_can_be_no_key_is_refused)
 {
-	(void)state;
 	static const char *const wrong[] = {"",        "!",         "abc",    "abc!",    "abcdefghijk",
 	                                    "abc def", "abcdefg!!", "abcd\n", "abc/def", "äbcdefg"};
 	struct source_key read;
@@ -54,20 +45,10 @@ static void what_can_be_no_key_is_refused(void **state)
 	assert_false(element_read(str_n("abcd\0ef", 7), &read));
 }
 
-static void no_keys_are_written_as_none(void **state)
+TEST(no_keys_are_written_as_none)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena arena = {0};
 	assert_non_null(elements_write(NULL, 0, &arena));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_key_is_written_as_its_text_with_a_mark_if_it_was_used_before),
-	    cmocka_unit_test(what_was_written_reads_the_same),
-	    cmocka_unit_test(what_can_be_no_key_is_refused),
-	    cmocka_unit_test(no_keys_are_written_as_none),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,15 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/keygen.h"
 #include "lease/backends.h"
 #include "lib/database_kit.h"
 #include "lib/keys_kit.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 
 enum { STOCKS = 2, LOW = 1500, HIGH = 2500, LIFE_MS = 20000, KEYS_MAX = 100000 };
 
@@ -32,7 +25,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	for (int i = 0; i < STOCKS; i++)
 		keys_db_free(steal(dbs[i]));
 	origin->ops->free(origin);
@@ -85,9 +77,8 @@ static void drain(int db, size_t n, struct pipe_seen *seen)
 	}
 }
 
-static void a_stock_below_the_lower_mark_is_filled_to_the_upper_one(void **state)
+TEST(a_keys_db_below_the_lower_mark_is_filled_to_the_upper_one)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keygen *g = start(STOCKS);
 	pipe_seen_init(&seen, KEYS_MAX);
@@ -103,9 +94,8 @@ static void a_stock_below_the_lower_mark_is_filled_to_the_upper_one(void **state
 	pipe_seen_release(&seen);
 }
 
-static void several_generators_share_the_stocks_and_make_no_key_twice(void **state)
+TEST(several_generators_share_the_keys_dbs_and_make_no_key_twice)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keygen *first = start(1), *second = start(1);
 	pipe_seen_init(&seen, KEYS_MAX);
@@ -127,9 +117,8 @@ static void several_generators_share_the_stocks_and_make_no_key_twice(void **sta
 }
 
 /* Somebody with a larger number was there: it tries again with a new lease each time, and adds nothing. */
-static void a_generator_that_was_succeeded_adds_nothing(void **state)
+TEST(a_generator_that_was_succeeded_adds_nothing)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keygen *g = start(STOCKS);
 	pipe_seen_init(&seen, KEYS_MAX);
@@ -149,9 +138,8 @@ static void a_generator_that_was_succeeded_adds_nothing(void **state)
 }
 
 /* It counts and adds nothing, as when its disk is full. A sequence counts also what is rolled back. */
-static void keys_that_a_stock_does_not_take_are_kept_until_it_does(void **state)
+TEST(keys_that_a_keys_db_does_not_take_are_kept_until_it_does)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keygen_sums sums;
 	database_kit_need();
@@ -181,9 +169,8 @@ static void keys_that_a_stock_does_not_take_are_kept_until_it_does(void **state)
 	pipe_seen_release(&seen);
 }
 
-static void a_stock_that_is_away_does_not_keep_it_from_the_others(void **state)
+TEST(a_keys_db_that_is_down_does_not_keep_it_from_the_others)
 {
-	(void)state;
 	struct keys_db *away = NULL;
 	database_kit_need();
 	assert_int_equal(keys_db_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
@@ -196,15 +183,5 @@ static void a_stock_that_is_away_does_not_keep_it_from_the_others(void **state)
 	keys_db_free(away);
 }
 
-int main(void)
-{
-#define WITH_ALL(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    WITH_ALL(a_stock_below_the_lower_mark_is_filled_to_the_upper_one),
-	    WITH_ALL(several_generators_share_the_stocks_and_make_no_key_twice),
-	    WITH_ALL(a_generator_that_was_succeeded_adds_nothing),
-	    WITH_ALL(keys_that_a_stock_does_not_take_are_kept_until_it_does),
-	    WITH_ALL(a_stock_that_is_away_does_not_keep_it_from_the_others),
-	};
-	return cmocka_run_group_tests(tests, database_kit_two, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_two, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

@@ -1,25 +1,15 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/keys_db.h"
 #include "lib/database_kit.h"
 #include "lib/keys_kit.h"
-
-#include <pthread.h>
+#include "lib/test.h"
 
 static const char *const url = database_kit_urls[0];
 
 static struct keys_db *open_here(void)
 {
 	struct keys_db *s = NULL;
-	struct err e = {""};
 	database_kit_need();
-	if (keys_db_new(str_of(url), &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(keys_db_new(str_of(url), &s, &why));
 	return s;
 }
 
@@ -45,9 +35,8 @@ static size_t take(struct keys_db *s, size_t max, struct source_key *ret)
 	return count;
 }
 
-static void keys_that_are_taken_are_gone_and_the_rest_stays(void **state)
+TEST(keys_that_are_taken_are_gone_and_the_rest_stays, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	struct source_key keys[KEYS_DB_KEYS_MAX];
 	struct pipe_seen seen;
 	struct keys_db *s = open_here();
@@ -68,9 +57,8 @@ static void keys_that_are_taken_are_gone_and_the_rest_stays(void **state)
 	keys_db_free(s);
 }
 
-static void a_key_that_is_there_is_not_added_twice(void **state)
+TEST(a_key_that_is_there_is_not_added_twice, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	struct keys_db *s = open_here();
 	size_t added = 0;
 	assert_int_equal(add(s, 1, 0, 10, &added), 0);
@@ -80,9 +68,8 @@ static void a_key_that_is_there_is_not_added_twice(void **state)
 	keys_db_free(s);
 }
 
-static void keys_that_come_back_are_there_again(void **state)
+TEST(keys_that_come_back_are_there_again, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	struct source_key keys[20];
 	struct keys_db *s = open_here();
 	size_t added = 0;
@@ -99,9 +86,8 @@ static void keys_that_come_back_are_there_again(void **state)
 	keys_db_free(s);
 }
 
-static void whoever_has_a_smaller_fencing_number_adds_nothing(void **state)
+TEST(a_smaller_fencing_number_adds_nothing, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	struct keys_db *old = open_here(), *new = open_here();
 	size_t added = 0;
 	struct err e = {""};
@@ -129,9 +115,9 @@ static void *add_late(void *db)
 }
 
 /* A late writer waits for the row that its successor holds, and is refused after that. */
-static void a_late_writer_is_refused_even_in_the_middle_of_its_successors_transaction(void **state)
+TEST(a_late_writer_is_refused_even_in_the_middle_of_its_successors_transaction, database_kit_renew,
+     database_kit_calm)
 {
-	(void)state;
 	struct keys_db *s = open_here();
 	size_t added = 0;
 	assert_int_equal(add(s, 5, 0, 1, &added), 0);
@@ -159,9 +145,8 @@ static void *take_in_thread(void *arg)
 	return NULL;
 }
 
-static void takers_at_the_same_time_never_get_the_same_key(void **state)
+TEST(takers_at_the_same_time_never_get_the_same_key, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	enum { TAKERS = 4, KEYS = 3000 };
 	struct keys_db *s = open_here();
 	struct taker *takers = test_calloc(TAKERS, sizeof(*takers));
@@ -198,9 +183,8 @@ static void *name_in_thread(void *arg)
 	return NULL;
 }
 
-static void all_who_come_to_an_empty_database_at_once_know_it_by_one_name(void **state)
+TEST(all_who_come_to_an_empty_database_at_once_know_it_by_one_name, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	enum { COMERS = 4 };
 	char names[COMERS][KEYS_DB_NAME_BYTES];
 	pthread_t threads[COMERS];
@@ -214,9 +198,8 @@ static void all_who_come_to_an_empty_database_at_once_know_it_by_one_name(void *
 		assert_string_equal(names[i], names[0]);
 }
 
-static void a_layout_of_a_newer_version_is_left_alone(void **state)
+TEST(a_layout_of_a_newer_version_is_left_alone, database_kit_renew, database_kit_calm)
 {
-	(void)state;
 	struct keys_db *s = open_here();
 	uint64_t count;
 	struct err e = {""};
@@ -229,9 +212,8 @@ static void a_layout_of_a_newer_version_is_left_alone(void **state)
 	keys_db_free(s);
 }
 
-static void a_database_that_is_away_is_told_apart_from_an_empty_one(void **state)
+TEST(a_database_that_is_down_is_distinguished_from_an_empty_one)
 {
-	(void)state;
 	struct keys_db *s = NULL;
 	struct source_key key;
 	size_t count;
@@ -244,9 +226,8 @@ static void a_database_that_is_away_is_told_apart_from_an_empty_one(void **state
 	keys_db_free(s);
 }
 
-static void a_list_of_databases_is_cut_between_them_and_not_between_hosts(void **state)
+TEST(a_list_of_databases_is_cut_between_them_and_not_between_hosts)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct keys_db **dbs;
 	size_t count;
@@ -263,20 +244,4 @@ static void a_list_of_databases_is_cut_between_them_and_not_between_hosts(void *
 	assert_null(strstr(e.text, "hidden"));
 }
 
-int main(void)
-{
-#define WITH_DATABASE(test) cmocka_unit_test_setup_teardown(test, database_kit_renew, database_kit_calm)
-	const struct CMUnitTest tests[] = {
-	    WITH_DATABASE(keys_that_are_taken_are_gone_and_the_rest_stays),
-	    WITH_DATABASE(a_key_that_is_there_is_not_added_twice),
-	    WITH_DATABASE(keys_that_come_back_are_there_again),
-	    WITH_DATABASE(whoever_has_a_smaller_fencing_number_adds_nothing),
-	    WITH_DATABASE(a_late_writer_is_refused_even_in_the_middle_of_its_successors_transaction),
-	    WITH_DATABASE(takers_at_the_same_time_never_get_the_same_key),
-	    WITH_DATABASE(all_who_come_to_an_empty_database_at_once_know_it_by_one_name),
-	    WITH_DATABASE(a_layout_of_a_newer_version_is_left_alone),
-	    cmocka_unit_test(a_database_that_is_away_is_told_apart_from_an_empty_one),
-	    cmocka_unit_test(a_list_of_databases_is_cut_between_them_and_not_between_hosts),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down)

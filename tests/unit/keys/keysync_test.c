@@ -1,19 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/keysync.h"
 #include "lease/backends.h"
 #include "lib/database_kit.h"
 #include "lib/keys_kit.h"
 #include "lib/redis_kit.h"
 #include "lib/relay.h"
-#include "lib/temp.h"
-
-#include <stdio.h>
+#include "lib/test.h"
 
 enum { STOCKS = 2, SHELVES = 2, LOW = 100, HIGH = 500, STOCKED = 3000, LIFE_MS = 20000 };
 
@@ -91,7 +82,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	if (!leases)
 		return 0;
 	key_lists_free(lists, SHELVES);
@@ -170,9 +160,8 @@ static size_t collect(struct pipe_seen *seen)
 	return seen->count;
 }
 
-static void a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_stocks(void **state)
+TEST(a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_keys_dbs)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keysync *s = start(SHELVES);
 	pipe_seen_init(&seen, STOCKS * STOCKED);
@@ -196,9 +185,8 @@ static void a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_sto
 	pipe_seen_release(&seen);
 }
 
-static void when_one_stops_another_takes_its_shards(void **state)
+TEST(when_one_stops_another_takes_its_shards)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keysync *first = start(1), *second = start(1);
 	pipe_seen_init(&seen, STOCKS * STOCKED);
@@ -216,9 +204,8 @@ static void when_one_stops_another_takes_its_shards(void **state)
 	pipe_seen_release(&seen);
 }
 
-static void what_a_shard_refuses_goes_back_to_the_stock(void **state)
+TEST(what_a_shard_refuses_goes_back_to_the_keys_db)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keysync *s = start(SHELVES);
 	char name[LEASE_NAME_BYTES];
@@ -270,9 +257,8 @@ static uint64_t in_stock(void)
 	return sum;
 }
 
-static void what_a_server_refuses_that_lacks_replicas_goes_back_too(void **state)
+TEST(what_a_server_refuses_that_lacks_replicas_goes_back_too)
 {
-	(void)state;
 	char name[LEASE_NAME_BYTES];
 	struct lease *lease = NULL;
 	struct keysync *s = start(SHELVES);
@@ -292,9 +278,8 @@ static void what_a_server_refuses_that_lacks_replicas_goes_back_too(void **state
 }
 
 /* The server has taken the keys, and its answer is late: they are not pushed twice, nor put back. */
-static void a_push_whose_answer_is_late_is_settled_when_the_server_is_back(void **state)
+TEST(a_push_whose_answer_is_late_is_settled_when_the_server_is_back)
 {
-	(void)state;
 	struct pipe_seen seen;
 	struct keysync *s = start(SHELVES);
 	pipe_seen_init(&seen, STOCKS * STOCKED);
@@ -311,9 +296,8 @@ static void a_push_whose_answer_is_late_is_settled_when_the_server_is_back(void 
 	pipe_seen_release(&seen);
 }
 
-static void empty_and_absent_stocks_are_passed_over(void **state)
+TEST(empty_and_absent_keys_dbs_are_passed_over)
 {
-	(void)state;
 	struct keys_db *away = NULL, *here = dbs[0];
 	need_servers();
 	assert_int_equal(keys_db_new(STR("postgres://nobody@127.0.0.1:1/none"), &away, NULL), 0);
@@ -326,16 +310,4 @@ static void empty_and_absent_stocks_are_passed_over(void **state)
 	keys_db_free(away);
 }
 
-int main(void)
-{
-#define WITH_ALL(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    WITH_ALL(a_shard_below_the_lower_mark_is_filled_to_the_upper_one_from_all_stocks),
-	    WITH_ALL(when_one_stops_another_takes_its_shards),
-	    WITH_ALL(what_a_shard_refuses_goes_back_to_the_stock),
-	    WITH_ALL(what_a_server_refuses_that_lacks_replicas_goes_back_too),
-	    WITH_ALL(a_push_whose_answer_is_late_is_settled_when_the_server_is_back),
-	    WITH_ALL(empty_and_absent_stocks_are_passed_over),
-	};
-	return cmocka_run_group_tests(tests, servers_up, servers_down);
-}
+TEST_MAIN(.group_setup = servers_up, .group_teardown = servers_down, .setup = setup, .teardown = teardown)

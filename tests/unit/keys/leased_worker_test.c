@@ -1,18 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/leased_worker.h"
 #include "lease/backends.h"
 #include "lib/keys_kit.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
-
-#include <stdatomic.h>
-#include <stdio.h>
 
 enum { PLACES = 3, LIFE_MS = 20000 };
 
@@ -99,32 +89,15 @@ static unsigned places_of(const struct keeper *k)
 	return count;
 }
 
-static struct temp folder;
-
 static struct leases *leases_open(void)
 {
 	struct leases *l = NULL;
-	assert_int_equal(leases_local_open(folder.path, &l, NULL), 0);
+	assert_int_equal(leases_local_open(test_dir.path, &l, NULL), 0);
 	return l;
 }
 
-static int folder_make(void **state)
+TEST(each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others, test_dir_make, test_dir_remove)
 {
-	(void)state;
-	temp_init(&folder);
-	return 0;
-}
-
-static int folder_remove(void **state)
-{
-	(void)state;
-	temp_release(&folder);
-	return 0;
-}
-
-static void each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others(void **state)
-{
-	(void)state;
 	struct keeper first = {.leases = leases_open()}, second = {.leases = leases_open()};
 	keeper_start(&first, 2);
 	UNTIL(places_of(&first) == 2);
@@ -138,9 +111,8 @@ static void each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others
 	leases_free(second.leases);
 }
 
-static void a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number(void **state)
+TEST(a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number, test_dir_make, test_dir_remove)
 {
-	(void)state;
 	struct keeper k = {.leases = leases_open()};
 	keeper_start(&k, PLACES);
 	UNTIL(places_of(&k) == PLACES);
@@ -170,11 +142,10 @@ static size_t lines_with(const char *path, const char *text)
 }
 
 /* Its lease can be had each time: that alone is no news. */
-static void a_place_that_goes_on_failing_is_told_once(void **state)
+TEST(a_place_that_goes_on_failing_is_reported_once, test_dir_make, test_dir_remove)
 {
-	(void)state;
-	char path[sizeof(folder.path) + 8];
-	snprintf(path, sizeof(path), "%s/log", folder.path);
+	char path[sizeof(test_dir.path) + 8];
+	snprintf(path, sizeof(path), "%s/log", test_dir.path);
 	const struct log_settings settings = {.level = LOG_INFO, .file = path};
 	struct keeper k = {.leases = leases_open()};
 	assert_int_equal(log_start(&settings, NULL), 0);
@@ -220,9 +191,8 @@ static void doubtful_release(struct leases *l, struct lease *lease)
 	doubtful.inner->ops->release(doubtful.inner, lease);
 }
 
-static void no_place_is_visited_under_a_lease_in_doubt(void **state)
+TEST(no_place_is_visited_under_a_lease_in_doubt, test_dir_make, test_dir_remove)
 {
-	(void)state;
 	static const struct leases_ops doubtful_ops = {
 	    .take = doubtful_take,
 	    .is_held = doubtful_is_held,
@@ -248,9 +218,8 @@ static void no_place_is_visited_under_a_lease_in_doubt(void **state)
 	leases_free(doubtful.inner);
 }
 
-static void stopping_leaves_every_lease_free(void **state)
+TEST(stopping_leaves_every_lease_free, test_dir_make, test_dir_remove)
 {
-	(void)state;
 	struct keeper k = {.leases = leases_open()};
 	struct lease *lease = NULL;
 	keeper_start(&k, PLACES);
@@ -262,9 +231,8 @@ static void stopping_leaves_every_lease_free(void **state)
 	leases_free(k.leases);
 }
 
-static void names_of_leases_are_made_of_what_they_may_be_made_of(void **state)
+TEST(names_of_leases_are_made_of_what_they_may_be_made_of)
 {
-	(void)state;
 	char name[LEASE_NAME_BYTES], other[LEASE_NAME_BYTES];
 	leased_worker_name("keysync", STR("127.0.0.1:6379/2"), name);
 	assert_string_equal(name, "keysync:127.0.0.1:6379-2");
@@ -277,16 +245,4 @@ static void names_of_leases_are_made_of_what_they_may_be_made_of(void **state)
 	assert_string_not_equal(name, other);
 }
 
-int main(void)
-{
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, folder_remove)
-	const struct CMUnitTest tests[] = {
-	    WITH_FOLDER(each_looks_after_as_many_places_as_it_may_and_the_rest_is_for_others),
-	    WITH_FOLDER(a_place_that_fails_is_given_up_and_tried_again_under_a_larger_number),
-	    WITH_FOLDER(a_place_that_goes_on_failing_is_told_once),
-	    WITH_FOLDER(no_place_is_visited_under_a_lease_in_doubt),
-	    WITH_FOLDER(stopping_leaves_every_lease_free),
-	    cmocka_unit_test(names_of_leases_are_made_of_what_they_may_be_made_of),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

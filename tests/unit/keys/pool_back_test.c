@@ -1,15 +1,9 @@
 /* What becomes of keys that are given back, and of those who want a key while shards do not answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/pool.h"
 #include "keys/redis_key_list.h"
 #include "lib/keys_kit.h"
 #include "lib/redis_kit.h"
+#include "lib/test.h"
 
 enum { SERVERS = 3, BATCH = 10, MANY = 100, TRIES_MAX = 10 };
 
@@ -38,7 +32,6 @@ static void pool_close(void)
 
 static int stop(void **state)
 {
-	(void)state;
 	pool_close();
 	for (int i = 0; i < SERVERS; i++)
 		key_list_free(steal(fx.lists[i]));
@@ -47,10 +40,8 @@ static int stop(void **state)
 
 static void pool_open(void)
 {
-	struct err e = {""};
 	char urls[REDIS_KIT_URLS_BYTES];
-	if (key_pool_open(redis_kit_urls(urls), BATCH, &fx.pool, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(key_pool_open(redis_kit_urls(urls), BATCH, &fx.pool, &why));
 }
 
 static void fill(int server, unsigned first, size_t n)
@@ -63,10 +54,8 @@ static void fill(int server, unsigned first, size_t n)
 
 static void take_all_of(struct source_key *ret, size_t n)
 {
-	struct err e = {""};
 	for (size_t taken = 0, some = 0; taken < n; taken += some) {
-		if (pipe_take(fx.pool, ret + taken, n - taken, &some, &e) != 0)
-			fail_msg("%s", e.text);
+		MUST(pipe_take(fx.pool, ret + taken, n - taken, &some, &why));
 	}
 }
 
@@ -87,9 +76,8 @@ static struct key_list_view on_shards(void)
 	return sum;
 }
 
-static void what_finds_no_room_at_hand_goes_back_to_a_shard(void **state)
+TEST(what_finds_no_room_at_hand_goes_back_to_a_shard)
 {
-	(void)state;
 	struct source_key keys[MANY];
 	fill(0, 0, MANY);
 	pool_open();
@@ -105,9 +93,8 @@ static void what_finds_no_room_at_hand_goes_back_to_a_shard(void **state)
 	assert_int_equal(on_shards().count, MANY);
 }
 
-static void keys_for_later_lie_aside_and_others_are_taken(void **state)
+TEST(keys_for_later_lie_aside_and_others_are_taken)
 {
-	(void)state;
 	struct source_key keys[MANY], other;
 	fill(0, 0, MANY);
 	pool_open();
@@ -131,9 +118,8 @@ static void keys_for_later_lie_aside_and_others_are_taken(void **state)
 	assert_int_equal(stats().lost, 0);
 }
 
-static void when_nothing_else_is_left_all_those_aside_are_taken(void **state)
+TEST(when_nothing_else_is_left_all_those_aside_are_taken)
 {
-	(void)state;
 	struct source_key keys[MANY];
 	struct pipe_seen seen;
 	fill(0, 0, MANY);
@@ -151,9 +137,8 @@ static void when_nothing_else_is_left_all_those_aside_are_taken(void **state)
 	assert_int_equal(on_shards().aside, 0);
 }
 
-static void what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it(void **state)
+TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it)
 {
-	(void)state;
 	struct source_key keys[KEY_LIST_KEYS_MAX];
 	redis_kit_need();
 	pool_open();
@@ -193,9 +178,8 @@ static bool is_told_that_none_answers(void)
 	return r == ERR_LIMIT && strstr(e.text, "no key shard has answered within");
 }
 
-static void who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other(void **state)
+TEST(who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other)
 {
-	(void)state;
 	for (int i = 0; i < SERVERS; i++)
 		fill(i, (unsigned)i * KEY_LIST_KEYS_MAX, KEY_LIST_KEYS_MAX);
 	pool_open();
@@ -211,25 +195,12 @@ static void who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other(
 	UNTIL(fx.pool->ops->take(fx.pool, keys, 1, &count, &e) == 0);
 }
 
-static void the_same_shard_twice_is_refused(void **state)
+TEST(the_same_shard_twice_is_refused)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(key_pool_open("redis://h:1,redis://:secret@h:1/0", BATCH, &fx.pool, &e),
 	                 ERR_INVALID);
 	assert_string_equal(e.text, "the Redis server h:1/0 is listed twice");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_finds_no_room_at_hand_goes_back_to_a_shard),
-	    TEST(keys_for_later_lie_aside_and_others_are_taken),
-	    TEST(when_nothing_else_is_left_all_those_aside_are_taken),
-	    TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it),
-	    TEST(who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other),
-	    TEST(the_same_shard_twice_is_refused),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_three, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_three, .group_teardown = redis_kit_down, .setup = start, .teardown = stop)

@@ -1,17 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/pool.h"
 #include "keys/redis_key_list.h"
 #include "lib/keys_kit.h"
 #include "lib/redis_kit.h"
-
-#include <pthread.h>
-#include <stdio.h>
+#include "lib/test.h"
 
 enum { SERVERS = 2, BATCH = 10 };
 
@@ -29,7 +20,6 @@ static int key_lists_open(void **state)
 
 static int key_lists_close(void **state)
 {
-	(void)state;
 	for (int i = 0; i < SERVERS; i++)
 		key_list_free(steal(lists[i]));
 	return 0;
@@ -38,11 +28,9 @@ static int key_lists_close(void **state)
 static struct key_source *open_pool(void)
 {
 	struct key_source *pool = NULL;
-	struct err e = {""};
 	char urls[REDIS_KIT_URLS_BYTES];
 	redis_kit_need();
-	if (key_pool_open(redis_kit_urls(urls), BATCH, &pool, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(key_pool_open(redis_kit_urls(urls), BATCH, &pool, &why));
 	return pool;
 }
 
@@ -63,17 +51,14 @@ static uint64_t left_in(int server)
 
 static size_t take(struct key_source *pool, struct source_key *ret, size_t n)
 {
-	struct err e = {""};
 	size_t count = 0;
-	if (pipe_take(pool, ret, n, &count, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(pipe_take(pool, ret, n, &count, &why));
 	assert_in_range(count, 1, n);
 	return count;
 }
 
-static void keys_are_taken_in_batches_from_the_fullest_shard(void **state)
+TEST(keys_are_taken_in_batches_from_the_fullest_shard, key_lists_open, key_lists_close)
 {
-	(void)state;
 	fill(0, 0, 100);
 	fill(1, 1000, 300);
 	struct key_source *pool = open_pool();
@@ -90,9 +75,8 @@ static void keys_are_taken_in_batches_from_the_fullest_shard(void **state)
 	pool->ops->free(pool);
 }
 
-static void what_was_not_handed_out_goes_back_at_the_end(void **state)
+TEST(what_was_not_handed_out_goes_back_at_the_end, key_lists_open, key_lists_close)
 {
-	(void)state;
 	fill(0, 0, 100);
 	fill(1, 1000, 95);
 	struct key_source *pool = open_pool();
@@ -104,9 +88,8 @@ static void what_was_not_handed_out_goes_back_at_the_end(void **state)
 	assert_int_equal(left_in(0) + left_in(1), 195 - 30);
 }
 
-static void what_comes_back_is_handed_out_again_and_goes_back_at_the_end(void **state)
+TEST(what_comes_back_is_handed_out_again_and_goes_back_at_the_end, key_lists_open, key_lists_close)
 {
-	(void)state;
 	fill(0, 0, 1);
 	struct key_source *pool = open_pool();
 	struct source_key key, again, many[5 * BATCH];
@@ -126,9 +109,8 @@ static void what_comes_back_is_handed_out_again_and_goes_back_at_the_end(void **
 	pool->ops->free(pool);
 }
 
-static void all_keys_are_handed_out_once_and_then_it_says_that_none_is_left(void **state)
+TEST(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left, key_lists_open, key_lists_close)
 {
-	(void)state;
 	enum { KEYS = 200 };
 	fill(0, 0, KEYS / 2);
 	fill(1, KEYS / 2, KEYS / 2);
@@ -151,9 +133,8 @@ static void all_keys_are_handed_out_once_and_then_it_says_that_none_is_left(void
 	pool->ops->free(pool);
 }
 
-static void a_shard_that_is_away_is_skipped(void **state)
+TEST(a_shard_that_is_down_is_skipped, key_lists_open, key_lists_close)
 {
-	(void)state;
 	fill(0, 0, 500);
 	fill(1, 1000, 100);
 	struct key_source *pool = open_pool();
@@ -170,9 +151,8 @@ static void a_shard_that_is_away_is_skipped(void **state)
 	pool->ops->free(pool);
 }
 
-static void keys_that_did_not_arrive_are_counted(void **state)
+TEST(keys_that_did_not_arrive_are_counted, key_lists_open, key_lists_close)
 {
-	(void)state;
 	fill(0, 0, 500);
 	fill(1, 1000, 100);
 	struct key_source *pool = open_pool();
@@ -189,9 +169,8 @@ static void keys_that_did_not_arrive_are_counted(void **state)
 	pool->ops->free(pool);
 }
 
-static void when_no_shard_answers_it_says_so(void **state)
+TEST(when_no_shard_answers_it_says_so, key_lists_open, key_lists_close)
 {
-	(void)state;
 	struct key_source *pool = open_pool();
 	struct source_key key;
 	size_t count;
@@ -219,9 +198,8 @@ static void *take_in_thread(void *arg)
 	return NULL;
 }
 
-static void threads_that_take_at_once_get_different_keys(void **state)
+TEST(threads_that_take_at_once_get_different_keys, key_lists_open, key_lists_close)
 {
-	(void)state;
 	enum { TAKERS = 4, KEYS = 2000 };
 	fill(0, 0, KEYS / 2);
 	fill(1, KEYS / 2, KEYS / 2);
@@ -245,9 +223,8 @@ static void threads_that_take_at_once_get_different_keys(void **state)
 	test_free(takers);
 }
 
-static void it_counts_what_is_brought_for_anybody(void **state)
+TEST(it_counts_what_is_brought_for_anybody, key_lists_open, key_lists_close)
 {
-	(void)state;
 	fill(0, 0, 100);
 	fill(1, 500, 1);
 	struct key_source *pool = open_pool();
@@ -259,9 +236,8 @@ static void it_counts_what_is_brought_for_anybody(void **state)
 	pool->ops->free(pool);
 }
 
-static void an_address_that_cannot_be_read_is_refused_without_its_password(void **state)
+TEST(an_address_that_cannot_be_read_is_refused_without_its_password)
 {
-	(void)state;
 	struct key_source *pool = NULL;
 	struct err e = {""};
 	assert_int_equal(key_pool_open("redis://:hidden@host:notaport", BATCH, &pool, &e), ERR_INVALID);
@@ -270,20 +246,4 @@ static void an_address_that_cannot_be_read_is_refused_without_its_password(void 
 	assert_null(pool);
 }
 
-int main(void)
-{
-#define WITH_SHELVES(test) cmocka_unit_test_setup_teardown(test, key_lists_open, key_lists_close)
-	const struct CMUnitTest tests[] = {
-	    WITH_SHELVES(keys_are_taken_in_batches_from_the_fullest_shard),
-	    WITH_SHELVES(what_was_not_handed_out_goes_back_at_the_end),
-	    WITH_SHELVES(what_comes_back_is_handed_out_again_and_goes_back_at_the_end),
-	    WITH_SHELVES(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left),
-	    WITH_SHELVES(a_shard_that_is_away_is_skipped),
-	    WITH_SHELVES(keys_that_did_not_arrive_are_counted),
-	    WITH_SHELVES(when_no_shard_answers_it_says_so),
-	    WITH_SHELVES(threads_that_take_at_once_get_different_keys),
-	    WITH_SHELVES(it_counts_what_is_brought_for_anybody),
-	    cmocka_unit_test(an_address_that_cannot_be_read_is_refused_without_its_password),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_two, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_two, .group_teardown = redis_kit_down)

@@ -1,25 +1,15 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "keys/redis_key_list.h"
 #include "lib/keys_kit.h"
 #include "lib/redis_kit.h"
 #include "lib/relay.h"
-
-#include <stdio.h>
+#include "lib/test.h"
 
 static struct redis_server *const server = &redis_kit_servers[0];
 
 static struct redis_key_list *open_at(const char *url)
 {
 	struct redis_key_list *s = NULL;
-	struct err e = {""};
-	if (key_list_new(str_of(url), &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(key_list_new(str_of(url), &s, &why));
 	return s;
 }
 
@@ -51,9 +41,8 @@ static void assert_count(struct redis_key_list *s, uint64_t expected)
 	assert_int_equal(count, expected);
 }
 
-static void keys_come_out_in_the_order_they_went_in(void **state)
+TEST(keys_come_out_in_the_order_they_went_in)
 {
-	(void)state;
 	struct redis_key_list *s = open_here();
 	struct source_key keys[KEY_LIST_KEYS_MAX];
 	size_t count;
@@ -74,9 +63,8 @@ static void keys_come_out_in_the_order_they_went_in(void **state)
 	key_list_free(s);
 }
 
-static void what_comes_back_is_taken_first(void **state)
+TEST(what_comes_back_is_taken_first)
 {
-	(void)state;
 	struct redis_key_list *s = open_here();
 	struct source_key keys[4], again[4];
 	size_t count;
@@ -92,9 +80,8 @@ static void what_comes_back_is_taken_first(void **state)
 	key_list_free(s);
 }
 
-static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
+TEST(a_smaller_fencing_number_pushes_nothing)
 {
-	(void)state;
 	struct redis_key_list *old = open_here(), *new = open_at(server->url);
 	const uint64_t large = (UINT64_C(1) << 62) + 1; /* a double cannot tell it from its neighbour */
 	struct err e = {""};
@@ -112,9 +99,8 @@ static void whoever_has_a_smaller_fencing_number_pushes_nothing(void **state)
 	key_list_free(new);
 }
 
-static void a_batch_that_is_pushed_again_is_there_once(void **state)
+TEST(a_batch_that_is_pushed_again_is_there_once)
 {
-	(void)state;
 	struct redis_key_list *s = open_here();
 	assert_int_equal(push(s, 1, 77, 0, 10), 0);
 	assert_int_equal(push(s, 1, 77, 0, 10), 0);
@@ -129,9 +115,8 @@ static void a_batch_that_is_pushed_again_is_there_once(void **state)
 }
 
 /* A push whose answer is lost is uncertain, a push that never left is not. */
-static void a_lost_answer_is_told_apart_from_a_server_that_is_away(void **state)
+TEST(a_lost_answer_is_distinguished_from_a_server_that_is_down)
 {
-	(void)state;
 	struct relay *relay;
 	struct redis_key_list *direct = open_here(), *s = open_through(&relay);
 	assert_int_equal(push(s, 1, 5, 0, 10), 0);
@@ -153,9 +138,8 @@ static void replicas_wanted(const char *count)
 	              REDIS_ARGS(STR("CONFIG"), STR("SET"), STR("min-replicas-to-write"), str_of(count)));
 }
 
-static void a_refusal_is_certain_and_names_the_reason(void **state)
+TEST(a_refusal_is_certain_and_names_the_reason)
 {
-	(void)state;
 	struct redis_key_list *s = open_here();
 	struct source_key keys[10];
 	size_t count;
@@ -176,9 +160,8 @@ static void a_refusal_is_certain_and_names_the_reason(void **state)
 	key_list_free(s);
 }
 
-static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
+TEST(keys_whose_answer_is_late_may_be_lost_and_it_says_so)
 {
-	(void)state;
 	struct relay *relay;
 	struct redis_key_list *direct = open_here(), *s = open_through(&relay);
 	struct source_key keys[10];
@@ -197,9 +180,8 @@ static void keys_whose_answer_is_late_may_be_lost_and_it_says_so(void **state)
 }
 
 /* Whatever else lies on the server: keys that it has are not put back elsewhere. */
-static void a_push_that_fails_half_way_has_added_nothing(void **state)
+TEST(a_push_that_fails_half_way_has_added_nothing)
 {
-	(void)state;
 	static const char *const others[] = {"curt:keys:fence", "curt:keys:batch", "curt:keys:brought"};
 	struct redis_key_list *s = open_here();
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
@@ -212,9 +194,8 @@ static void a_push_that_fails_half_way_has_added_nothing(void **state)
 	key_list_free(s);
 }
 
-static void what_is_no_key_is_dropped(void **state)
+TEST(what_is_no_key_is_dropped)
 {
-	(void)state;
 	struct redis_key_list *s = open_here();
 	struct source_key keys[8];
 	size_t count;
@@ -228,9 +209,8 @@ static void what_is_no_key_is_dropped(void **state)
 	key_list_free(s);
 }
 
-static void something_else_under_the_lists_name_is_an_error_in_words(void **state)
+TEST(something_else_under_the_lists_name_is_an_error_in_words)
 {
-	(void)state;
 	struct redis_key_list *s = open_here();
 	struct source_key key = pipe_key(1);
 	size_t count;
@@ -244,20 +224,4 @@ static void something_else_under_the_lists_name_is_an_error_in_words(void **stat
 	key_list_free(s);
 }
 
-int main(void)
-{
-#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
-	const struct CMUnitTest tests[] = {
-	    WITH_REDIS(keys_come_out_in_the_order_they_went_in),
-	    WITH_REDIS(what_comes_back_is_taken_first),
-	    WITH_REDIS(whoever_has_a_smaller_fencing_number_pushes_nothing),
-	    WITH_REDIS(a_batch_that_is_pushed_again_is_there_once),
-	    WITH_REDIS(a_lost_answer_is_told_apart_from_a_server_that_is_away),
-	    WITH_REDIS(a_refusal_is_certain_and_names_the_reason),
-	    WITH_REDIS(keys_whose_answer_is_late_may_be_lost_and_it_says_so),
-	    WITH_REDIS(a_push_that_fails_half_way_has_added_nothing),
-	    WITH_REDIS(what_is_no_key_is_dropped),
-	    WITH_REDIS(something_else_under_the_lists_name_is_an_error_in_words),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_one, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_one, .group_teardown = redis_kit_down, .setup = redis_kit_renew)

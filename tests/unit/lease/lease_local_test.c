@@ -1,39 +1,13 @@
 /* What is the files' own about leases; what all backends promise is in lib/lease_suite.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lease/backends.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
-
-#include <errno.h>
-#include <unistd.h>
-
-static struct temp folder;
-
-static int folder_make(void **state)
-{
-	(void)state;
-	temp_init(&folder);
-	return 0;
-}
-
-static int folder_remove(void **state)
-{
-	(void)state;
-	temp_release(&folder);
-	return 0;
-}
 
 static struct leases *open_here(void)
 {
 	struct leases *l = NULL;
-	assert_int_equal(leases_local_open(folder.path, &l, NULL), 0);
+	assert_int_equal(leases_local_open(test_dir.path, &l, NULL), 0);
 	return l;
 }
 
@@ -49,12 +23,12 @@ static uint64_t take_and_release(struct leases *l)
 static void write_file(const char *text)
 {
 	char path[TEMP_PATH_BYTES];
-	assert_int_equal(file_write_atomic(temp_path(&folder, "a.lease", path), str_of(text), 0600, NULL), 0);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "a.lease", path), str_of(text), 0600, NULL),
+	                 0);
 }
 
-static void the_number_is_kept_in_the_leases_file(void **state)
+TEST(the_number_is_kept_in_the_leases_file)
 {
-	(void)state;
 	struct leases *l = open_here();
 	assert_int_equal(take_and_release(l), 1);
 	assert_int_equal(take_and_release(l), 2);
@@ -63,9 +37,8 @@ static void the_number_is_kept_in_the_leases_file(void **state)
 	leases_free(l);
 }
 
-static void a_damaged_number_is_not_guessed(void **state)
+TEST(a_damaged_number_is_not_guessed)
 {
-	(void)state;
 	struct leases *l = open_here();
 	struct lease *lease = NULL;
 	static const char *const damaged[] = {"41", "0000000000000000004x\n", "0000000000000000004"};
@@ -79,9 +52,8 @@ static void a_damaged_number_is_not_guessed(void **state)
 }
 
 /* Whatever fails, nobody gets a number twice, and the next try works. */
-static void a_failing_disk_gives_no_lease_and_leaves_none_behind(void **state)
+TEST(a_failing_disk_gives_no_lease_and_leaves_none_behind)
 {
-	(void)state;
 	static const enum os_call calls[] = {OS_OPEN, OS_PREAD, OS_PWRITEV, OS_FSYNC};
 	struct leases *l = open_here();
 	struct lease *lease = NULL;
@@ -95,7 +67,7 @@ static void a_failing_disk_gives_no_lease_and_leaves_none_behind(void **state)
 		last = fence;
 	}
 	char path[TEMP_PATH_BYTES];
-	assert_int_equal(unlink(temp_path(&folder, "a.lease", path)), 0);
+	assert_int_equal(unlink(temp_path(&test_dir, "a.lease", path)), 0);
 	os_fault_short(OS_PWRITEV, 1, 5, OS_ONCE); /* of a new file's first number */
 	assert_true(l->ops->take(l, STR("a"), 1000, &lease) < 0);
 	os_fault_reset();
@@ -103,24 +75,22 @@ static void a_failing_disk_gives_no_lease_and_leaves_none_behind(void **state)
 	leases_free(l);
 }
 
-static void the_folder_is_made_when_it_is_missing(void **state)
+TEST(the_folder_is_made_when_it_is_missing)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct leases *l = NULL;
-	assert_int_equal(leases_local_open(temp_path(&folder, "deep/er", path), &l, NULL), 0);
+	assert_int_equal(leases_local_open(temp_path(&test_dir, "deep/er", path), &l, NULL), 0);
 	take_and_release(l);
 	leases_free(l);
 }
 
-static void a_folder_that_has_gone_is_told_in_words(void **state)
+TEST(a_folder_that_has_gone_is_reported_in_words)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct leases *l = NULL;
 	struct lease *lease = NULL;
 	struct err e = {""};
-	assert_int_equal(leases_local_open(temp_path(&folder, "gone", path), &l, NULL), 0);
+	assert_int_equal(leases_local_open(temp_path(&test_dir, "gone", path), &l, NULL), 0);
 	assert_int_equal(rmdir(path), 0);
 	assert_true(l->ops->take(l, STR("a"), 1000, &lease) < 0);
 	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
@@ -128,15 +98,4 @@ static void a_folder_that_has_gone_is_told_in_words(void **state)
 	leases_free(l);
 }
 
-int main(void)
-{
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_make, folder_remove)
-	const struct CMUnitTest tests[] = {
-	    WITH_FOLDER(the_number_is_kept_in_the_leases_file),
-	    WITH_FOLDER(a_damaged_number_is_not_guessed),
-	    WITH_FOLDER(a_failing_disk_gives_no_lease_and_leaves_none_behind),
-	    WITH_FOLDER(the_folder_is_made_when_it_is_missing),
-	    WITH_FOLDER(a_folder_that_has_gone_is_told_in_words),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

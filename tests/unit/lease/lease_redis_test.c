@@ -1,14 +1,7 @@
 /* What is Redis' own about leases; what all backends promise is in lib/lease_suite.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lease/backends.h"
 #include "lib/redis_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 
 enum { LIFE_MS = 300, LONG_MS = 60000 };
 
@@ -17,10 +10,8 @@ static struct redis_server *const server = &redis_kit_servers[0];
 static struct leases *open_leases(void)
 {
 	struct leases *l = NULL;
-	struct err e = {""};
 	redis_kit_need();
-	if (leases_redis_open(server->url, &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(leases_redis_open(server->url, &l, &why));
 	return l;
 }
 
@@ -31,9 +22,8 @@ static struct lease *take_in_time(struct leases *l, struct str name, uint64_t li
 	return lease;
 }
 
-static void the_fencing_number_grows_also_when_the_server_forgot_everything(void **state)
+TEST(the_fencing_number_grows_also_when_the_server_forgot_everything, redis_kit_renew)
 {
-	(void)state;
 	struct leases *l = open_leases();
 	struct lease *lease = take_in_time(l, STR("a"), LONG_MS);
 	uint64_t first = l->ops->fence(lease);
@@ -65,9 +55,8 @@ static bool is_renewed(struct leases *l, const struct lease *lease)
 	return false;
 }
 
-static void a_lease_is_renewed_again_and_again(void **state)
+TEST(a_lease_is_renewed_again_and_again, redis_kit_renew)
 {
-	(void)state;
 	enum { RENEWALS = 5 };
 	struct leases *l = open_leases();
 	int renewals = 0;
@@ -82,9 +71,8 @@ static void a_lease_is_renewed_again_and_again(void **state)
 	leases_free(l);
 }
 
-static void a_server_that_forgot_the_lease_makes_it_lost_for_good(void **state)
+TEST(a_server_that_forgot_the_lease_makes_it_lost_for_good, redis_kit_renew)
 {
-	(void)state;
 	struct leases *l = open_leases();
 	struct lease *lease = take_in_time(l, STR("c"), LIFE_MS);
 	redis_kit_ask(server->url, REDIS_ARGS(STR("FLUSHALL")));
@@ -100,9 +88,8 @@ static void a_server_that_forgot_the_lease_makes_it_lost_for_good(void **state)
 	leases_free(other);
 }
 
-static void a_server_that_does_not_answer_makes_it_lost_and_it_stays_so(void **state)
+TEST(a_server_that_does_not_answer_makes_it_lost_and_it_stays_so, redis_kit_renew)
 {
-	(void)state;
 	struct leases *l = open_leases();
 	struct lease *lease = take_in_time(l, STR("d"), LIFE_MS), *none = NULL;
 	redis_server_signal(server, SIGSTOP);
@@ -116,9 +103,8 @@ static void a_server_that_does_not_answer_makes_it_lost_and_it_stays_so(void **s
 	leases_free(l);
 }
 
-static void a_release_that_was_not_heard_is_repeated(void **state)
+TEST(a_release_that_was_not_heard_is_repeated, redis_kit_renew)
 {
-	(void)state;
 	struct leases *l = open_leases(), *other = open_leases();
 	struct lease *lease = take_in_time(l, STR("f"), LONG_MS);
 	redis_server_signal(server, SIGSTOP);
@@ -131,9 +117,8 @@ static void a_release_that_was_not_heard_is_repeated(void **state)
 	leases_free(other);
 }
 
-static void a_server_that_is_away_is_told_by_ping(void **state)
+TEST(a_server_that_is_down_is_reported_by_ping, redis_kit_renew)
 {
-	(void)state;
 	redis_kit_need();
 	struct leases *l;
 	struct err e = {""};
@@ -148,9 +133,8 @@ static void a_server_that_is_away_is_told_by_ping(void **state)
 	leases_free(l);
 }
 
-static void several_servers_are_refused_with_a_sentence_that_says_so(void **state)
+TEST(several_servers_are_refused_with_a_sentence_that_says_so)
 {
-	(void)state;
 	struct leases *l = NULL;
 	struct err e = {""};
 	assert_int_equal(leases_redis_open("redis://a:1,redis://:hidden@b:2", &l, &e), ERR_INVALID);
@@ -158,17 +142,4 @@ static void several_servers_are_refused_with_a_sentence_that_says_so(void **stat
 	assert_null(strstr(e.text, "hidden"));
 }
 
-int main(void)
-{
-#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
-	const struct CMUnitTest tests[] = {
-	    WITH_REDIS(the_fencing_number_grows_also_when_the_server_forgot_everything),
-	    WITH_REDIS(a_lease_is_renewed_again_and_again),
-	    WITH_REDIS(a_server_that_forgot_the_lease_makes_it_lost_for_good),
-	    WITH_REDIS(a_server_that_does_not_answer_makes_it_lost_and_it_stays_so),
-	    WITH_REDIS(a_release_that_was_not_heard_is_repeated),
-	    WITH_REDIS(a_server_that_is_away_is_told_by_ping),
-	    cmocka_unit_test(several_servers_are_refused_with_a_sentence_that_says_so),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_one, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_one, .group_teardown = redis_kit_down)

@@ -1,21 +1,11 @@
 /* What is ZooKeeper's own about leases; what all backends promise is in lib/lease_suite.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lease/backends.h"
 #include "lib/os_fault.h"
 #include "lib/relay.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
 
-#include <pthread.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { LIFE_MS = 2 * UNTIL_MS, NAME_BYTES = 64 };
 
@@ -23,10 +13,8 @@ static struct leases *open_at(const char *address)
 {
 	char url[256];
 	struct leases *l = NULL;
-	struct err e = {""};
 	snprintf(url, sizeof(url), "zookeeper://%s/curt-test/own", address);
-	if (leases_zookeeper_open(url, &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(leases_zookeeper_open(url, &l, &why));
 	return l;
 }
 
@@ -93,9 +81,8 @@ static struct taker take_with_lost_answer(struct leases *l, struct str name, str
 	return taker;
 }
 
-static void a_node_whose_answer_was_lost_is_recognised(void **state)
+TEST(a_node_whose_answer_was_lost_is_recognised)
 {
-	(void)state;
 	char first_text[NAME_BYTES], text[NAME_BYTES];
 	struct str first_name = fresh_name(first_text), name;
 	struct leases *direct = open_at(server());
@@ -130,9 +117,8 @@ static void clock_stop(void)
 
 /* Its session may well live on, and nobody else could have it yet. The clock stands still: nothing but the
  * break can end it. */
-static void a_lease_is_lost_the_moment_its_connection_breaks(void **state)
+TEST(a_lease_is_lost_the_moment_its_connection_breaks)
 {
-	(void)state;
 	char text[NAME_BYTES];
 	struct str name = fresh_name(text);
 	const char *address = server();
@@ -154,9 +140,8 @@ static void a_lease_is_lost_the_moment_its_connection_breaks(void **state)
 }
 
 /* As for a process that was paused, before anything else of it has noticed. */
-static void a_lease_that_was_proven_too_long_ago_is_lost(void **state)
+TEST(a_lease_that_was_proven_too_long_ago_is_lost)
 {
-	(void)state;
 	char text[NAME_BYTES];
 	struct str name = fresh_name(text);
 	const char *address = server();
@@ -173,9 +158,8 @@ static void a_lease_that_was_proven_too_long_ago_is_lost(void **state)
 }
 
 /* A stopped server holds up nobody for as long as its sessions live. */
-static void a_service_that_is_silent_is_not_waited_for(void **state)
+TEST(a_service_that_is_silent_is_not_waited_for)
 {
-	(void)state;
 	enum { LEASES = 6 };
 	struct leases *direct = open_at(server());
 	struct relay *relay = relay_start(server());
@@ -199,9 +183,8 @@ static void a_service_that_is_silent_is_not_waited_for(void **state)
 	relay_stop(relay);
 }
 
-static void addresses_that_cannot_be_read_are_refused(void **state)
+TEST(addresses_that_cannot_be_read_are_refused)
 {
-	(void)state;
 	static const char *const wrong[] = {
 	    "zookeeper://",
 	    "zookeeper:///path",
@@ -222,14 +205,7 @@ static void addresses_that_cannot_be_read_are_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_node_whose_answer_was_lost_is_recognised),
-	    cmocka_unit_test(a_lease_is_lost_the_moment_its_connection_breaks),
-	    cmocka_unit_test(a_lease_that_was_proven_too_long_ago_is_lost),
-	    cmocka_unit_test(a_service_that_is_silent_is_not_waited_for),
-	    cmocka_unit_test(addresses_that_cannot_be_read_are_refused),
-	};
 	if (sodium_init() < 0)
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS();
 }

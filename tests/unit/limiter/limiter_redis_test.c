@@ -1,14 +1,7 @@
-/* What happens to budgets on Redis when a node is away; what all backends promise is in the conformance test.
+/* What happens to budgets on Redis when a node is down; what all backends promise is in the conformance test.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/redis_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "limiter/backends.h"
 
 enum { NODES = 2, USES = 60, PERIOD_MS = 3600 * 1000 };
@@ -18,11 +11,9 @@ static struct redis_server *const servers = redis_kit_servers;
 static struct limiter *open_limiter(void)
 {
 	struct limiter *l = NULL;
-	struct err e = {""};
 	char urls[REDIS_KIT_URLS_BYTES];
 	redis_kit_need();
-	if (limiter_redis_open(redis_kit_urls(urls), "test", &l, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(limiter_redis_open(redis_kit_urls(urls), "test", &l, &why));
 	return l;
 }
 
@@ -54,16 +45,15 @@ static void settle_until_all_are(struct limiter *l, struct limiter_use uses[USES
 	assert_int_equal(settled_of(uses), USES);
 }
 
-/* While a node is away. The other one may be late, and is told again. */
+/* While a node is down. The other one may be late, and gets it again. */
 static void settle_until_some_are(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
 	UNTIL(settle(l, uses, used) == 0 || settled_of(uses) > 0);
 	assert_in_range(settled_of(uses), 1, USES - 1);
 }
 
-static void no_budget_is_ever_without_an_end(void **state)
+TEST(no_budget_is_ever_without_an_end, redis_kit_renew)
 {
-	(void)state;
 	struct limiter *l = open_limiter();
 	struct limiter_use uses[USES];
 	settle_until_all_are(l, uses, 1);
@@ -88,9 +78,8 @@ static void no_budget_is_ever_without_an_end(void **state)
 	l->ops->free(l);
 }
 
-static void a_node_that_is_away_leaves_only_its_own_budgets_unsettled(void **state)
+TEST(a_node_that_is_down_leaves_only_its_own_budgets_unsettled, redis_kit_renew)
 {
-	(void)state;
 	struct limiter *l = open_limiter(), *other = open_limiter();
 	first_owner += USES;
 	struct limiter_use uses[USES];
@@ -114,9 +103,8 @@ static void a_node_that_is_away_leaves_only_its_own_budgets_unsettled(void **sta
 	other->ops->free(other);
 }
 
-static void what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order(void **state)
+TEST(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order, redis_kit_renew)
 {
-	(void)state;
 	struct limiter *l = open_limiter(), *other = open_limiter();
 	struct limiter_use uses[USES];
 	first_owner += USES;
@@ -133,9 +121,8 @@ static void what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_ord
 	other->ops->free(other);
 }
 
-static void without_any_node_nothing_is_settled(void **state)
+TEST(without_any_node_nothing_is_settled)
 {
-	(void)state;
 	struct limiter *l;
 	struct err e = {""};
 	struct limiter_use use = {
@@ -150,14 +137,4 @@ static void without_any_node_nothing_is_settled(void **state)
 	assert_int_equal(limiter_redis_open("http://h", "test", &l, &e), ERR_INVALID);
 }
 
-int main(void)
-{
-#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
-	const struct CMUnitTest tests[] = {
-	    WITH_REDIS(no_budget_is_ever_without_an_end),
-	    WITH_REDIS(a_node_that_is_away_leaves_only_its_own_budgets_unsettled),
-	    WITH_REDIS(what_is_told_to_a_node_that_stops_for_a_while_counts_once_and_in_order),
-	    cmocka_unit_test(without_any_node_nothing_is_settled),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_two, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_two, .group_teardown = redis_kit_down)

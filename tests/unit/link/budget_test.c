@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "link/budget.h"
-
-#include <pthread.h>
 
 static struct budget *budget_with(struct budgets *b, uint64_t creates, uint64_t period_ms)
 {
@@ -17,9 +9,8 @@ static struct budget *budget_with(struct budgets *b, uint64_t creates, uint64_t 
 	return one;
 }
 
-static void without_a_bound_everything_passes_and_nothing_is_told(void **state)
+TEST(without_a_bound_everything_passes_and_nothing_is_reported)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 0, 1000);
 	struct meter_reading r;
@@ -29,9 +20,8 @@ static void without_a_bound_everything_passes_and_nothing_is_told(void **state)
 	budgets_free(b);
 }
 
-static void a_period_allows_exactly_its_number_and_then_begins_anew(void **state)
+TEST(a_period_allows_exactly_its_number_and_then_begins_anew)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 3, 60000);
 	struct meter_reading r;
@@ -51,9 +41,8 @@ static void a_period_allows_exactly_its_number_and_then_begins_anew(void **state
 	budgets_free(b);
 }
 
-static void a_refund_gives_one_back_and_never_more(void **state)
+TEST(a_refund_gives_one_back_and_never_more)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 2, 1000);
 	struct meter_reading taken;
@@ -70,9 +59,8 @@ static void a_refund_gives_one_back_and_never_more(void **state)
 	budgets_free(b);
 }
 
-static void a_refund_of_a_period_that_is_over_does_not_enlarge_the_next(void **state)
+TEST(a_refund_of_a_period_that_is_over_does_not_enlarge_the_next)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 1, 1000);
 	struct meter_reading taken;
@@ -84,9 +72,8 @@ static void a_refund_of_a_period_that_is_over_does_not_enlarge_the_next(void **s
 }
 
 /* Workers take the time once a turn, so theirs differ a little. */
-static void a_worker_whose_clock_is_behind_does_not_begin_a_new_period(void **state)
+TEST(a_worker_whose_clock_is_behind_does_not_begin_a_new_period)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 2, 60000);
 	struct meter_reading r;
@@ -99,9 +86,8 @@ static void a_worker_whose_clock_is_behind_does_not_begin_a_new_period(void **st
 	budgets_free(b);
 }
 
-static void creations_and_redirections_are_counted_apart(void **state)
+TEST(creations_and_redirections_are_counted_apart)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budgets_of(b, 1);
 	budget_set(one, 1, 2, 1000);
@@ -113,9 +99,8 @@ static void creations_and_redirections_are_counted_apart(void **state)
 	budgets_free(b);
 }
 
-static void a_budget_stays_at_its_address_while_others_come(void **state)
+TEST(a_budget_stays_at_its_address_while_others_come)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budgets_of(b, 12345);
 	for (uint64_t owner = 1; owner < 20000; owner++)
@@ -134,9 +119,8 @@ static void *take_many(void *arg)
 	return (void *)taken;
 }
 
-static void threads_together_get_exactly_the_number(void **state)
+TEST(threads_together_get_exactly_the_number)
 {
-	(void)state;
 	struct budgets *b = budgets_new();
 	struct budget *one = budget_with(b, 150000, 60000);
 	pthread_t threads[4];
@@ -152,17 +136,4 @@ static void threads_together_get_exactly_the_number(void **state)
 	budgets_free(b);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(without_a_bound_everything_passes_and_nothing_is_told),
-	    cmocka_unit_test(a_period_allows_exactly_its_number_and_then_begins_anew),
-	    cmocka_unit_test(a_refund_gives_one_back_and_never_more),
-	    cmocka_unit_test(a_refund_of_a_period_that_is_over_does_not_enlarge_the_next),
-	    cmocka_unit_test(a_worker_whose_clock_is_behind_does_not_begin_a_new_period),
-	    cmocka_unit_test(creations_and_redirections_are_counted_apart),
-	    cmocka_unit_test(a_budget_stays_at_its_address_while_others_come),
-	    cmocka_unit_test(threads_together_get_exactly_the_number),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

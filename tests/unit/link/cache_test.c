@@ -1,15 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "link/cache.h"
 #include "os/reclaim.h"
-
-#include <pthread.h>
-#include <stdio.h>
 
 static struct cache *cache_of(uint64_t bytes)
 {
@@ -44,9 +35,8 @@ static bool has(struct cache *c, unsigned n)
 	return true;
 }
 
-static void what_was_put_is_found_and_nothing_else(void **state)
+TEST(what_was_put_is_found_and_nothing_else)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	assert_false(has(c, 1));
 	put(c, 1);
@@ -56,9 +46,8 @@ static void what_was_put_is_found_and_nothing_else(void **state)
 	cache_free(c);
 }
 
-static void all_that_a_fill_says_is_kept(void **state)
+TEST(all_that_a_fill_says_is_kept)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	struct budget budget = {.owner = 3};
 	struct click_limit limit = {.link = 9};
@@ -83,9 +72,8 @@ static void all_that_a_fill_says_is_kept(void **state)
 	cache_free(c);
 }
 
-static void a_second_fill_replaces_the_first(void **state)
+TEST(a_second_fill_replaces_the_first)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	struct cache_fill fill = {.key = STR("k"), .response = STR("old"), .expires_ms = 1};
 	cache_insert(c, &fill, cache_epoch(c, fill.key));
@@ -100,9 +88,8 @@ static void a_second_fill_replaces_the_first(void **state)
 	cache_free(c);
 }
 
-static void a_negative_entry_has_no_response(void **state)
+TEST(a_negative_entry_has_no_response)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	struct cache_fill fill = {.key = STR("nobody"), .expires_ms = 99};
 	cache_insert(c, &fill, cache_epoch(c, fill.key));
@@ -113,9 +100,8 @@ static void a_negative_entry_has_no_response(void **state)
 	cache_free(c);
 }
 
-static void an_invalidated_key_is_gone(void **state)
+TEST(an_invalidated_key_is_gone)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	char key[16];
 	put(c, 1);
@@ -127,9 +113,8 @@ static void an_invalidated_key_is_gone(void **state)
 	cache_free(c);
 }
 
-static void news_of_a_new_link_removes_what_is_not_of_that_link(void **state)
+TEST(news_of_a_new_link_removes_what_is_not_of_that_link)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	const struct cache_fill fills[] = {{.key = STR("absent")},
 	                                   {.key = STR("older"), .response = STR("r"), .link = 3},
@@ -144,9 +129,8 @@ static void news_of_a_new_link_removes_what_is_not_of_that_link(void **state)
 	cache_free(c);
 }
 
-static void an_answer_older_than_an_invalidation_is_not_kept(void **state)
+TEST(an_answer_older_than_an_invalidation_is_not_kept)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	struct cache_fill fill = {.key = STR("k"), .response = STR("stale")};
 	uint32_t before = cache_epoch(c, fill.key); /* a lookup begins */
@@ -158,9 +142,8 @@ static void an_answer_older_than_an_invalidation_is_not_kept(void **state)
 	cache_free(c);
 }
 
-static void memory_stays_within_its_bound(void **state)
+TEST(memory_stays_within_its_bound)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	for (unsigned n = 0; n < 100000; n++) {
 		put(c, n);
@@ -173,9 +156,8 @@ static void memory_stays_within_its_bound(void **state)
 	cache_free(c);
 }
 
-static void an_entry_that_is_too_large_is_not_kept_and_pushes_nothing_out(void **state)
+TEST(an_entry_that_is_too_large_is_not_kept_and_pushes_nothing_out)
 {
-	(void)state;
 	static char huge[128 * 1024];
 	struct cache *c = cache_of(1 << 20);
 	put(c, 1);
@@ -187,9 +169,8 @@ static void an_entry_that_is_too_large_is_not_kept_and_pushes_nothing_out(void *
 }
 
 /* The point of the policy: links that people use survive a crawler that asks for everything once. */
-static void a_scan_does_not_push_out_what_is_used(void **state)
+TEST(a_scan_does_not_push_out_what_is_used)
 {
-	(void)state;
 	enum { HOT = 1000, SCAN = 200000 };
 	struct cache *c = cache_of(1 << 20); /* room for about 5000 */
 	for (int round = 0; round < 3; round++) {
@@ -209,9 +190,8 @@ static void a_scan_does_not_push_out_what_is_used(void **state)
 	cache_free(c);
 }
 
-static void keys_that_come_back_soon_stay_longer(void **state)
+TEST(keys_that_come_back_soon_stay_longer)
 {
-	(void)state;
 	struct cache *c = cache_of(1 << 20);
 	for (unsigned n = 0; n < 20000; n++) /* washes the first ones out, into the ghosts */
 		put(c, n);
@@ -263,9 +243,8 @@ static void *writer(void *arg)
 }
 
 /* Readers check the contents of all they find, while entries are replaced, evicted and freed under them. */
-static void readers_never_see_a_torn_or_freed_entry(void **state)
+TEST(readers_never_see_a_torn_or_freed_entry)
 {
-	(void)state;
 	struct churn churn = {.cache = cache_of(1 << 20)};
 	pthread_t readers[2], writers[2];
 	for (int i = 0; i < 2; i++) {
@@ -281,21 +260,4 @@ static void readers_never_see_a_torn_or_freed_entry(void **state)
 	cache_free(churn.cache);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_was_put_is_found_and_nothing_else),
-	    cmocka_unit_test(all_that_a_fill_says_is_kept),
-	    cmocka_unit_test(a_second_fill_replaces_the_first),
-	    cmocka_unit_test(a_negative_entry_has_no_response),
-	    cmocka_unit_test(an_invalidated_key_is_gone),
-	    cmocka_unit_test(news_of_a_new_link_removes_what_is_not_of_that_link),
-	    cmocka_unit_test(an_answer_older_than_an_invalidation_is_not_kept),
-	    cmocka_unit_test(memory_stays_within_its_bound),
-	    cmocka_unit_test(an_entry_that_is_too_large_is_not_kept_and_pushes_nothing_out),
-	    cmocka_unit_test(a_scan_does_not_push_out_what_is_used),
-	    cmocka_unit_test(keys_that_come_back_soon_stay_longer),
-	    cmocka_unit_test(readers_never_see_a_torn_or_freed_entry),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

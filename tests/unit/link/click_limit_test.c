@@ -1,26 +1,16 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "link/click_limit.h"
-
-#include <pthread.h>
 
 static struct click_limits *click_limits;
 
 static int setup(void **state)
 {
-	(void)state;
 	click_limits = click_limits_new();
 	return click_limits ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	click_limits_free(click_limits);
 	return 0;
 }
@@ -30,9 +20,8 @@ static void count(struct click_limit *g, uint64_t used)
 	click_limit_count(g, click_limit_round(g), used);
 }
 
-static void a_link_has_one_gate_at_one_address(void **state)
+TEST(a_link_has_one_click_limit_at_one_address)
 {
-	(void)state;
 	struct click_limit *first = click_limits_get(click_limits, 5),
 	                   *other = click_limits_get(click_limits, 6);
 	assert_non_null(first);
@@ -44,9 +33,8 @@ static void a_link_has_one_gate_at_one_address(void **state)
 	assert_ptr_equal(click_limits_get(click_limits, 6), other);
 }
 
-static void an_uncounted_gate_lets_nobody_through(void **state)
+TEST(an_uncounted_click_limit_lets_nobody_through)
 {
-	(void)state;
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	assert_false(click_limit_is_counted(g));
 	assert_false(click_limit_take(g, 10));
@@ -57,9 +45,8 @@ static void an_uncounted_gate_lets_nobody_through(void **state)
 	assert_true(click_limit_take(g, 10));
 }
 
-static void a_gate_is_counted_once(void **state)
+TEST(a_click_limit_is_counted_once)
 {
-	(void)state;
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	count(g, 3);
 	assert_true(click_limit_take(g, 5));
@@ -68,9 +55,8 @@ static void a_gate_is_counted_once(void **state)
 	assert_false(click_limit_take(g, 5));
 }
 
-static void a_gate_gives_exactly_what_is_left(void **state)
+TEST(a_click_limit_gives_exactly_what_is_left)
 {
-	(void)state;
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	count(g, 7);
 	for (int i = 0; i < 3; i++) {
@@ -88,9 +74,8 @@ static void a_gate_gives_exactly_what_is_left(void **state)
 	assert_false(click_limit_take(g, 4)); /* and lowered */
 }
 
-static void more_clicks_than_the_limit_are_spent(void **state)
+TEST(more_clicks_than_the_limit_are_spent)
 {
-	(void)state;
 	struct click_limit *g = click_limits_get(click_limits, 1), *huge = click_limits_get(click_limits, 2);
 	count(g, 50);
 	assert_true(click_limit_is_spent(g, 10));
@@ -100,9 +85,8 @@ static void more_clicks_than_the_limit_are_spent(void **state)
 	assert_true(click_limit_is_spent(huge, 10));
 }
 
-static void a_gate_whose_limit_was_changed_is_counted_again(void **state)
+TEST(a_click_limit_whose_limit_was_changed_is_counted_again)
 {
-	(void)state;
 	struct click_limit *changed = click_limits_get(click_limits, 1),
 	                   *other = click_limits_get(click_limits, 2);
 	count(changed, 3);
@@ -142,9 +126,8 @@ static void *take_all(void *arg)
 	return (void *)taken;
 }
 
-static void threads_take_exactly_what_is_left(void **state)
+TEST(threads_take_exactly_what_is_left)
 {
-	(void)state;
 	pthread_t threads[THREADS];
 	uintptr_t taken = 0;
 	for (size_t i = 0; i < THREADS; i++)
@@ -170,9 +153,8 @@ static void *ask_for_all(void *arg)
 	return (void *)sum;
 }
 
-static void threads_get_the_same_gates(void **state)
+TEST(threads_get_the_same_click_limits)
 {
-	(void)state;
 	pthread_t threads[THREADS];
 	void *sums[THREADS];
 	for (size_t i = 0; i < THREADS; i++)
@@ -183,9 +165,8 @@ static void threads_get_the_same_gates(void **state)
 		assert_ptr_equal(sums[i], sums[0]);
 }
 
-static void beyond_the_bound_those_that_nobody_has_go(void **state)
+TEST(beyond_the_bound_those_that_nobody_has_go)
 {
-	(void)state;
 	struct click_limit *kept = click_limits_get(click_limits, 1);
 	count(kept, 7);
 	for (uint64_t link = 2; link <= CLICK_LIMITS_MAX; link++)
@@ -210,9 +191,8 @@ static void beyond_the_bound_those_that_nobody_has_go(void **state)
 	    click_limit_is_counted(click_limits_get(click_limits, 2))); /* it went, and is counted anew */
 }
 
-static void a_count_from_before_a_change_is_not_taken(void **state)
+TEST(a_count_from_before_a_change_is_not_taken)
 {
-	(void)state;
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	int64_t before = click_limit_round(g);
 	click_limits_uncount(click_limits, 1);
@@ -227,9 +207,8 @@ static void a_count_from_before_a_change_is_not_taken(void **state)
 	assert_false(click_limit_is_counted(g));
 }
 
-static void a_new_link_has_had_no_click(void **state)
+TEST(a_new_link_has_had_no_click)
 {
-	(void)state;
 	click_limits_begin(click_limits, 1);
 	struct click_limit *g = click_limits_get(click_limits, 1);
 	assert_true(click_limit_take(g, 1));
@@ -237,22 +216,4 @@ static void a_new_link_has_had_no_click(void **state)
 	assert_false(click_limit_take(g, 1));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_link_has_one_gate_at_one_address),
-	    TEST(an_uncounted_gate_lets_nobody_through),
-	    TEST(a_gate_is_counted_once),
-	    TEST(a_gate_gives_exactly_what_is_left),
-	    TEST(more_clicks_than_the_limit_are_spent),
-	    TEST(a_gate_whose_limit_was_changed_is_counted_again),
-	    TEST(threads_take_exactly_what_is_left),
-	    TEST(threads_get_the_same_gates),
-	    TEST(beyond_the_bound_those_that_nobody_has_go),
-	    TEST(a_count_from_before_a_change_is_not_taken),
-	    TEST(a_new_link_has_had_no_click),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -1,20 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/ids.h"
 #include "store/backends.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-
-static void ids_come_one_after_the_other_from_leased_blocks(void **state)
+TEST(ids_come_one_after_the_other_from_leased_blocks)
 {
-	(void)state;
 	struct store *store;
 	struct ids ids;
 	uint64_t id, leased;
@@ -24,16 +14,15 @@ static void ids_come_one_after_the_other_from_leased_blocks(void **state)
 		assert_int_equal(ids_next(&ids, &id), 0);
 		assert_int_equal(id, i);
 	}
-	/* three blocks of ten are gone: whoever comes next gets none of them */
+	/* three blocks of ten are gone: the next process gets none of them */
 	assert_int_equal(registry_lease(store->registry, STR("link"), 1, &leased), 0);
 	assert_int_equal(leased, 31);
 	ids_release(&ids);
 	store_free(store);
 }
 
-static void a_restart_skips_what_was_leased(void **state)
+TEST(a_restart_skips_what_was_leased)
 {
-	(void)state;
 	struct store *store;
 	uint64_t id;
 	store = kit_store_new();
@@ -47,9 +36,8 @@ static void a_restart_skips_what_was_leased(void **state)
 	store_free(store);
 }
 
-static void the_end_of_the_key_space_is_a_limit(void **state)
+TEST(the_end_of_the_key_space_is_a_limit)
 {
-	(void)state;
 	struct store *store;
 	struct ids ids;
 	uint64_t id;
@@ -64,9 +52,8 @@ static void the_end_of_the_key_space_is_a_limit(void **state)
 	store_free(store);
 }
 
-static void a_store_that_fails_is_passed_on_and_asked_again(void **state)
+TEST(a_store_that_fails_is_passed_on_and_asked_again)
 {
-	(void)state;
 	struct store *inner, *store;
 	struct ids ids;
 	uint64_t id;
@@ -95,9 +82,8 @@ static void *take_many(void *arg)
 	return NULL;
 }
 
-static void threads_never_get_the_same_id(void **state)
+TEST(threads_never_get_the_same_id)
 {
-	(void)state;
 	struct store *store;
 	pthread_t threads[THREADS];
 	store = kit_store_new();
@@ -111,14 +97,4 @@ static void threads_never_get_the_same_id(void **state)
 	store_free(store);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(ids_come_one_after_the_other_from_leased_blocks),
-	    cmocka_unit_test(a_restart_skips_what_was_leased),
-	    cmocka_unit_test(the_end_of_the_key_space_is_a_limit),
-	    cmocka_unit_test(a_store_that_fails_is_passed_on_and_asked_again),
-	    cmocka_unit_test(threads_never_get_the_same_id),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

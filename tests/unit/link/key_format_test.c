@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/key_format.h"
 #include "store/backends.h"
 
@@ -27,9 +21,8 @@ static void assert_same_keys(const struct key_cipher *a, const struct key_cipher
 	}
 }
 
-static void all_who_make_keys_for_a_store_make_the_same(void **state)
+TEST(all_who_make_keys_for_a_store_make_the_same)
 {
-	(void)state;
 	struct store *s = store_new();
 	struct key_cipher first, second;
 	assert_int_equal(key_format_settle(s, KEY_BASE62, 0, &first, NULL), 0);
@@ -39,9 +32,8 @@ static void all_who_make_keys_for_a_store_make_the_same(void **state)
 	store_free(s);
 }
 
-static void stores_have_secrets_of_their_own(void **state)
+TEST(stores_have_secrets_of_their_own)
 {
-	(void)state;
 	struct store *s = store_new(), *other = store_new();
 	struct key_cipher first, second;
 	assert_int_equal(key_format_settle(s, KEY_BASE36, 0, &first, NULL), 0);
@@ -52,9 +44,8 @@ static void stores_have_secrets_of_their_own(void **state)
 	store_free(other);
 }
 
-static void other_settings_than_the_stores_are_refused_with_what_would_be_right(void **state)
+TEST(other_settings_than_the_stores_are_refused_with_what_would_be_right)
 {
-	(void)state;
 	struct store *s = store_new();
 	struct key_cipher cipher;
 	struct err e = {""};
@@ -68,9 +59,8 @@ static void other_settings_than_the_stores_are_refused_with_what_would_be_right(
 	store_free(s);
 }
 
-static void damage_is_told_and_not_guessed_at(void **state)
+TEST(damage_is_reported_and_not_guessed_at)
 {
-	(void)state;
 	struct store *s = store_new();
 	struct key_cipher cipher;
 	uint8_t shape[2] = {9, 7};
@@ -79,9 +69,8 @@ static void damage_is_told_and_not_guessed_at(void **state)
 	store_free(s);
 }
 
-static void a_store_that_fails_is_told(void **state)
+TEST(a_store_that_fails_is_reported)
 {
-	(void)state;
 	struct store *inner = store_new(), *s = NULL;
 	struct key_cipher cipher;
 	struct err e = {""};
@@ -91,14 +80,4 @@ static void a_store_that_fails_is_told(void **state)
 	store_free(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(all_who_make_keys_for_a_store_make_the_same),
-	    cmocka_unit_test(stores_have_secrets_of_their_own),
-	    cmocka_unit_test(other_settings_than_the_stores_are_refused_with_what_would_be_right),
-	    cmocka_unit_test(damage_is_told_and_not_guessed_at),
-	    cmocka_unit_test(a_store_that_fails_is_told),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,20 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "link/key.h"
 
 #include <sodium.h>
-#include <stdlib.h>
 
 static const uint8_t secret[KEY_SECRET_BYTES] = "0123456789abcde";
 
-static void every_id_of_a_small_space_has_its_own_key_and_comes_back(void **state)
+TEST(every_id_of_a_small_space_has_its_own_key_and_comes_back)
 {
-	(void)state;
 	struct key_cipher c;
 	key_cipher_init(&c, KEY_BASE36, 4, secret);
 	uint8_t *seen = calloc(c.count, 1);
@@ -31,9 +23,8 @@ static void every_id_of_a_small_space_has_its_own_key_and_comes_back(void **stat
 	free(seen);
 }
 
-static void ids_come_back_in_every_alphabet_and_length(void **state)
+TEST(ids_come_back_in_every_alphabet_and_length)
 {
-	(void)state;
 	for (int alphabet = KEY_BASE62; alphabet <= KEY_BASE36; alphabet++) {
 		for (unsigned length = KEY_LENGTH_MIN; length <= KEY_LENGTH_MAX; length++) {
 			struct key_cipher c;
@@ -50,9 +41,8 @@ static void ids_come_back_in_every_alphabet_and_length(void **state)
 }
 
 /* The keys that are out there must keep working: this breaks when anybody changes the cipher. */
-static void a_key_is_the_same_for_ever(void **state)
+TEST(a_key_is_the_same_for_ever)
 {
-	(void)state;
 	static const struct {
 		int alphabet;
 		unsigned length;
@@ -81,9 +71,8 @@ static void a_key_is_the_same_for_ever(void **state)
 	}
 }
 
-static void another_secret_gives_other_keys(void **state)
+TEST(another_secret_gives_other_keys)
 {
-	(void)state;
 	static const uint8_t other[KEY_SECRET_BYTES] = "another secret!";
 	struct key_cipher a, b;
 	char from_a[7], from_b[7];
@@ -99,9 +88,8 @@ static void another_secret_gives_other_keys(void **state)
 }
 
 /* Ids in a row must not show: every position takes every digit about equally often. */
-static void neighbouring_ids_have_unrelated_keys(void **state)
+TEST(neighbouring_ids_have_unrelated_keys)
 {
-	(void)state;
 	enum { IDS = 62000 };
 	static unsigned counts[7][62];
 	struct key_cipher c;
@@ -118,9 +106,8 @@ static void neighbouring_ids_have_unrelated_keys(void **state)
 	}
 }
 
-static void what_is_no_key_decodes_to_nothing(void **state)
+TEST(what_is_no_key_decodes_to_nothing)
 {
-	(void)state;
 	struct key_cipher c;
 	key_cipher_init(&c, KEY_BASE62, 7, secret);
 	assert_int_equal(key_decode(&c, STR("")), 0);
@@ -131,9 +118,8 @@ static void what_is_no_key_decodes_to_nothing(void **state)
 	assert_int_equal(key_decode(&c, STR("\xff\xff\xff\xff\xff\xff\xff")), 0);
 }
 
-static void base36_is_read_without_regard_to_case_and_base62_is_not(void **state)
+TEST(base36_is_read_without_regard_to_case_and_base62_is_not)
 {
-	(void)state;
 	struct key_cipher c;
 	char text[8], upper[8], folded[8];
 	key_cipher_init(&c, KEY_BASE36, 8, secret);
@@ -146,9 +132,8 @@ static void base36_is_read_without_regard_to_case_and_base62_is_not(void **state
 	assert_true(str_eq(key_fold(&c, STR("AbC"), folded), STR("AbC")));
 }
 
-static void aliases_are_checked_and_the_sentence_says_why(void **state)
+TEST(aliases_are_checked_and_the_sentence_says_why)
 {
-	(void)state;
 	struct err e;
 	char long_alias[256];
 	memset(long_alias, 'a', sizeof(long_alias));
@@ -174,15 +159,5 @@ static void aliases_are_checked_and_the_sentence_says_why(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_id_of_a_small_space_has_its_own_key_and_comes_back),
-	    cmocka_unit_test(ids_come_back_in_every_alphabet_and_length),
-	    cmocka_unit_test(a_key_is_the_same_for_ever),
-	    cmocka_unit_test(another_secret_gives_other_keys),
-	    cmocka_unit_test(neighbouring_ids_have_unrelated_keys),
-	    cmocka_unit_test(what_is_no_key_decodes_to_nothing),
-	    cmocka_unit_test(base36_is_read_without_regard_to_case_and_base62_is_not),
-	    cmocka_unit_test(aliases_are_checked_and_the_sentence_says_why),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS();
 }

@@ -1,17 +1,10 @@
 /* What is to be done with somebody who follows a link, and what of it the cache keeps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/links.h"
 #include "store/backends.h"
 
 #include <sodium.h>
-#include <stdio.h>
 
 enum { NOW = 100000, NEGATIVE_MS = 1000, REST_MS = 50000, NOBODY = 0 };
 #define SECRET STR("$argon2id$stored")
@@ -45,7 +38,6 @@ static uint64_t user_create(void)
 
 static int setup(void **state)
 {
-	(void)state;
 	fx.store = kit_store_new();
 	fx.budgets = budgets_new();
 	if (!fx.metrics)
@@ -68,7 +60,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	links_free(fx.links);
 	budgets_free(fx.budgets);
 	store_free(fx.store);
@@ -175,9 +166,8 @@ static void assert_absence_is_cached_until(int64_t expires_ms)
 
 /* Budgets */
 
-static void a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner(void **state)
+TEST(a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner)
 {
-	(void)state;
 	static const struct budget_limits limits = {.redirects_max = 50, .period_ms = 60000};
 	budgets_limit(fx.budgets, &limits);
 	create((struct link_record){.api_key = 0});
@@ -186,9 +176,8 @@ static void a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner(voi
 	assert_int_equal(cached()->budget->redirects.max, 50);
 }
 
-static void the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made(void **state)
+TEST(the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made)
 {
-	(void)state;
 	struct registry_write key = {.kind = REGISTRY_KEY_CREATE, .now_ms = 1, .arena = &fx.arena};
 	key.key = (struct key_record){.user = fx.owner, .rights = RIGHTS_ALL, .redirects_max = 7};
 	assert_int_equal(kit_apply(fx.store, &key), 0);
@@ -198,18 +187,16 @@ static void the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made(v
 	assert_int_equal(budget->redirects.max, 7);
 }
 
-static void links_of_a_key_that_was_purged_count_for_their_owner(void **state)
+TEST(links_of_a_key_that_was_purged_count_for_their_owner)
 {
-	(void)state;
 	static const struct budget_limits limits = {.redirects_max = 50, .period_ms = 60000};
 	budgets_limit(fx.budgets, &limits);
 	create((struct link_record){.api_key = 4711});
 	assert_int_equal(resolve(NOBODY).budget->owner, budget_of_user(fx.owner));
 }
 
-static void owners_without_limits_share_one_budget(void **state)
+TEST(owners_without_limits_share_one_budget)
 {
-	(void)state;
 	create((struct link_record){.api_key = 0});
 	assert_ptr_equal(resolve(NOBODY).budget, budgets_of_user(fx.budgets, fx.friend));
 	assert_int_equal(cached()->budget->redirects.max, 0);
@@ -217,9 +204,8 @@ static void owners_without_limits_share_one_budget(void **state)
 
 /* Time */
 
-static void a_link_is_not_found_before_its_time(void **state)
+TEST(a_link_is_not_found_before_its_time)
 {
-	(void)state;
 	create((struct link_record){.not_before_ms = NOW + 300});
 	assert_not_found(resolve(NOBODY));
 	assert_absence_is_cached_until(NOW + 300); /* and not a moment longer */
@@ -227,17 +213,15 @@ static void a_link_is_not_found_before_its_time(void **state)
 	assert_sends(resolve_as((struct link_resolve){0}, NOW + 300), LINK_OPEN, "307 https://a.example/");
 }
 
-static void that_a_link_is_not_there_yet_is_remembered_as_briefly_as_anything(void **state)
+TEST(that_a_link_is_not_there_yet_is_remembered_as_briefly_as_anything)
 {
-	(void)state;
 	create((struct link_record){.not_before_ms = NOW + 10 * NEGATIVE_MS});
 	assert_not_found(resolve(NOBODY));
 	assert_absence_is_cached_until(NOW + NEGATIVE_MS);
 }
 
-static void the_late_are_sent_elsewhere(void **state)
+TEST(the_late_are_sent_elsewhere)
 {
-	(void)state;
 	create((struct link_record){
 	    .expires_ms = NOW, .expired_url = STR("https://late.example/"), .redirect_status = 308});
 	assert_sends(resolve_as((struct link_resolve){0}, NOW - 1), LINK_OPEN, "308 https://a.example/");
@@ -252,9 +236,8 @@ static void the_late_are_sent_elsewhere(void **state)
 	assert_true(str_eq(str_n(cache_entry_response(cached()), cached()->response_len), r.response));
 }
 
-static void in_the_end_there_is_no_place_for_the_late_either(void **state)
+TEST(in_the_end_there_is_no_place_for_the_late_either)
 {
-	(void)state;
 	create((struct link_record){.expires_ms = NOW, .expired_url = STR("https://late.example/")});
 	assert_sends(resolve_as((struct link_resolve){0}, NOW + LINK_LATE_MS - 1), LINK_LATE,
 	             "302 https://late.example/");
@@ -263,9 +246,8 @@ static void in_the_end_there_is_no_place_for_the_late_either(void **state)
 	assert_true(r.expired);
 }
 
-static void a_link_that_ended_without_a_place_for_the_late_is_not_found(void **state)
+TEST(a_link_that_ended_without_a_place_for_the_late_is_not_found)
 {
-	(void)state;
 	create((struct link_record){.expires_ms = NOW});
 	struct link_resolve r = resolve(NOBODY);
 	assert_not_found(r);
@@ -275,9 +257,8 @@ static void a_link_that_ended_without_a_place_for_the_late_is_not_found(void **s
 
 /* Private links */
 
-static void a_private_link_is_for_its_owner_its_list_and_admins(void **state)
+TEST(a_private_link_is_for_its_owner_its_list_and_admins)
 {
-	(void)state;
 	create((struct link_record){.is_private = true});
 	let(STORE_PERMIT, fx.friend);
 	assert_verdict(resolve(NOBODY), LINK_SIGN_IN);
@@ -294,9 +275,8 @@ static void a_private_link_is_for_its_owner_its_list_and_admins(void **state)
 }
 
 /* Made on the machine itself: nobody who is not signed in may pass for its owner. */
-static void a_private_link_without_an_owner_is_for_admins(void **state)
+TEST(a_private_link_without_an_owner_is_for_admins)
 {
-	(void)state;
 	create((struct link_record){.is_private = true});
 	change(LINK_OWNER, (struct link_record){.owner = 0});
 	assert_verdict(resolve(NOBODY), LINK_SIGN_IN);
@@ -304,9 +284,8 @@ static void a_private_link_without_an_owner_is_for_admins(void **state)
 	assert_verdict(resolve_as((struct link_resolve){.sees_all = true}, NOW), LINK_OPEN);
 }
 
-static void those_who_ask_together_are_told_apart(void **state)
+TEST(those_who_ask_together_are_distinguished)
 {
-	(void)state;
 	create((struct link_record){.is_private = true});
 	let(STORE_PERMIT, fx.friend);
 	struct link_resolve who[] = {
@@ -323,9 +302,8 @@ static void those_who_ask_together_are_told_apart(void **state)
 		assert_verdict(who[i], expected[i]);
 }
 
-static void a_link_that_becomes_private_leaves_the_cache(void **state)
+TEST(a_link_that_becomes_private_leaves_the_cache)
 {
-	(void)state;
 	create((struct link_record){0});
 	assert_verdict(resolve(NOBODY), LINK_OPEN);
 	assert_non_null(cached());
@@ -334,9 +312,8 @@ static void a_link_that_becomes_private_leaves_the_cache(void **state)
 	assert_verdict(resolve(NOBODY), LINK_SIGN_IN);
 }
 
-static void a_change_of_the_list_leaves_nothing_in_the_cache(void **state)
+TEST(a_change_of_the_list_leaves_nothing_in_the_cache)
 {
-	(void)state;
 	static const enum store_write_kind kinds[] = {STORE_PERMIT, STORE_FORBID};
 	create((struct link_record){0});
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
@@ -347,9 +324,8 @@ static void a_change_of_the_list_leaves_nothing_in_the_cache(void **state)
 	}
 }
 
-static void what_is_private_but_not_there_is_not_found_for_everybody(void **state)
+TEST(what_is_private_but_not_there_is_not_found_for_everybody)
 {
-	(void)state;
 	create((struct link_record){.is_private = true, .not_before_ms = NOW + 1});
 	assert_not_found(resolve(NOBODY));
 	assert_not_found(resolve(fx.owner));
@@ -359,9 +335,8 @@ static void what_is_private_but_not_there_is_not_found_for_everybody(void **stat
 	assert_not_found(resolve_as((struct link_resolve){.sees_all = true}, NOW));
 }
 
-static void a_private_link_asks_who_it_is_before_it_sends_the_late_elsewhere(void **state)
+TEST(a_private_link_asks_who_it_is_before_it_sends_the_late_elsewhere)
 {
-	(void)state;
 	create((struct link_record){
 	    .is_private = true, .expires_ms = NOW, .expired_url = STR("https://late.example/")});
 	assert_verdict(resolve(NOBODY), LINK_SIGN_IN);
@@ -372,9 +347,8 @@ static void a_private_link_asks_who_it_is_before_it_sends_the_late_elsewhere(voi
 
 /* Passwords */
 
-static void a_password_is_asked_for_even_of_admins(void **state)
+TEST(a_password_is_asked_for_even_of_admins)
 {
-	(void)state;
 	create((struct link_record){.password = SECRET});
 	assert_verdict(resolve(NOBODY), LINK_LOCKED);
 	assert_verdict(resolve(fx.owner), LINK_LOCKED);
@@ -387,9 +361,8 @@ static void a_password_is_asked_for_even_of_admins(void **state)
 	assert_null(cached());
 }
 
-static void a_private_link_asks_who_it_is_before_its_password(void **state)
+TEST(a_private_link_asks_who_it_is_before_its_password)
 {
-	(void)state;
 	create((struct link_record){.is_private = true, .password = SECRET});
 	assert_verdict(resolve_as((struct link_resolve){.unlocked = SECRET}, NOW), LINK_SIGN_IN);
 	assert_verdict(resolve_as((struct link_resolve){.user = fx.stranger, .unlocked = SECRET}, NOW),
@@ -399,18 +372,16 @@ static void a_private_link_asks_who_it_is_before_its_password(void **state)
 	               LINK_OPEN);
 }
 
-static void the_late_are_not_asked_for_a_password(void **state)
+TEST(the_late_are_not_asked_for_a_password)
 {
-	(void)state;
 	create((struct link_record){
 	    .password = SECRET, .expires_ms = NOW, .expired_url = STR("https://late.example/")});
 	assert_sends(resolve(NOBODY), LINK_LATE, "302 https://late.example/");
 	assert_null(cached());
 }
 
-static void the_answer_to_a_form_is_see_other_and_is_not_cached(void **state)
+TEST(the_answer_to_a_form_is_see_other_and_is_not_cached)
 {
-	(void)state;
 	create((struct link_record){.expires_ms = 2 * NOW, .expired_url = STR("https://late.example/")});
 	assert_sends(resolve_as((struct link_resolve){.see_other = true}, NOW), LINK_OPEN,
 	             "303 https://a.example/");
@@ -434,9 +405,8 @@ static uint64_t create_uncounted(struct link_record link)
 	return id;
 }
 
-static void a_limit_of_clicks_is_counted_before_anybody_is_sent_on(void **state)
+TEST(a_limit_of_clicks_is_counted_before_anybody_is_sent_on)
 {
-	(void)state;
 	uint64_t id = create_uncounted((struct link_record){.max_clicks = 3});
 	struct link_resolve r = resolve(NOBODY);
 	assert_verdict(r, LINK_UNCOUNTED);
@@ -454,9 +424,8 @@ static void a_limit_of_clicks_is_counted_before_anybody_is_sent_on(void **state)
 	assert_true(click_limit_take(r.limit, 3));
 }
 
-static void a_link_without_clicks_left_is_not_found(void **state)
+TEST(a_link_without_clicks_left_is_not_found)
 {
-	(void)state;
 	create_uncounted((struct link_record){.max_clicks = 3});
 	count(resolve(NOBODY).limit, 3);
 	struct link_resolve r = resolve(NOBODY);
@@ -478,9 +447,8 @@ static void a_link_without_clicks_left_is_not_found(void **state)
 	assert_verdict(resolve(NOBODY), LINK_UNCOUNTED);
 }
 
-static void without_clicks_left_all_are_late(void **state)
+TEST(without_clicks_left_all_are_late)
 {
-	(void)state;
 	create_uncounted((struct link_record){.max_clicks = 3, .expired_url = STR("https://late.example/")});
 	count(resolve(NOBODY).limit, 3);
 	struct link_resolve r = resolve(NOBODY);
@@ -491,9 +459,8 @@ static void without_clicks_left_all_are_late(void **state)
 	assert_int_equal(cached()->expires_ms, NOW + NEGATIVE_MS); /* one may be given back */
 }
 
-static void an_ended_link_is_late_whatever_its_clicks(void **state)
+TEST(an_ended_link_is_late_whatever_its_clicks)
 {
-	(void)state;
 	create_uncounted((struct link_record){
 	    .max_clicks = 3, .expires_ms = NOW, .expired_url = STR("https://late.example/")});
 	struct link_resolve r = resolve(NOBODY);
@@ -502,9 +469,8 @@ static void an_ended_link_is_late_whatever_its_clicks(void **state)
 	assert_int_equal(cached()->expires_ms, NOW + LINK_LATE_MS);
 }
 
-static void that_a_private_links_clicks_are_used_up_is_for_those_who_may_know(void **state)
+TEST(that_a_private_links_clicks_are_used_up_is_for_those_who_may_know)
 {
-	(void)state;
 	create_uncounted((struct link_record){.is_private = true, .max_clicks = 1});
 	count(resolve(fx.owner).limit, 1);
 	assert_not_found(resolve(fx.owner));
@@ -512,9 +478,8 @@ static void that_a_private_links_clicks_are_used_up_is_for_those_who_may_know(vo
 	assert_verdict(resolve(NOBODY), LINK_SIGN_IN);
 }
 
-static void a_password_is_asked_for_before_clicks_are_counted(void **state)
+TEST(a_password_is_asked_for_before_clicks_are_counted)
 {
-	(void)state;
 	create_uncounted((struct link_record){.password = SECRET, .max_clicks = 1});
 	assert_verdict(resolve(NOBODY), LINK_LOCKED);
 	struct link_resolve r = resolve_as((struct link_resolve){.unlocked = SECRET}, NOW);
@@ -543,9 +508,8 @@ static int reap_row(uint64_t id, int64_t now_ms)
 	return w.result;
 }
 
-static void a_link_removed_by_its_row_leaves_the_cache(void **state)
+TEST(a_link_removed_by_its_row_leaves_the_cache)
 {
-	(void)state;
 	struct cache *cache = links_cache(fx.links);
 	uint64_t alias = create((struct link_record){.expires_ms = NOW}), generated;
 	assert_int_equal(create_at((struct link_record){.expires_ms = NOW}, 1000, &generated), 0);
@@ -564,27 +528,24 @@ static void a_link_removed_by_its_row_leaves_the_cache(void **state)
 	assert_int_equal(reap_row(generated, NOW), ERR_NOT_FOUND);
 }
 
-static void the_alias_of_a_removed_link_rests_as_the_settings_say(void **state)
+TEST(the_alias_of_a_removed_link_is_quarantined_as_the_settings_say)
 {
-	(void)state;
 	struct link_record other = {.key = STR("k"), .owner = fx.stranger};
 	assert_int_equal(reap_row(create((struct link_record){.expires_ms = NOW}), NOW), 0);
 	assert_int_equal(create_at(other, NOW + REST_MS - 1, NULL), ERR_CONFLICT);
 	assert_int_equal(create_at(other, NOW + REST_MS, NULL), 0);
 }
 
-static void an_alias_rests_too_when_somebody_wants_it_before_it_was_swept(void **state)
+TEST(an_alias_is_quarantined_too_when_it_is_wanted_before_it_was_swept)
 {
-	(void)state;
 	struct link_record other = {.key = STR("k"), .owner = fx.stranger}, own = {.key = STR("k")};
 	create((struct link_record){.expires_ms = NOW});
 	assert_int_equal(create_at(other, NOW + REST_MS - 1, NULL), ERR_CONFLICT);
 	assert_int_equal(create_at(own, NOW + REST_MS - 1, NULL), 0);
 }
 
-static void links_that_may_go_are_told(void **state)
+TEST(links_that_may_go_are_reported)
 {
-	(void)state;
 	uint64_t ids[4], id = create((struct link_record){.expires_ms = NOW});
 	struct store_expired over = {.now_ms = NOW - 1, .max = ARRAY_LEN(ids), .ids = ids};
 	assert_int_equal(store_expired(fx.store, &over), 0);
@@ -595,41 +556,7 @@ static void links_that_may_go_are_told(void **state)
 	assert_int_equal(ids[0], id);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(a_link_counts_for_the_api_key_that_made_it_or_else_for_its_owner),
-	    TEST(the_limits_of_an_api_key_are_read_with_the_first_link_that_it_made),
-	    TEST(links_of_a_key_that_was_purged_count_for_their_owner),
-	    TEST(owners_without_limits_share_one_budget),
-	    TEST(a_link_is_not_found_before_its_time),
-	    TEST(that_a_link_is_not_there_yet_is_remembered_as_briefly_as_anything),
-	    TEST(the_late_are_sent_elsewhere),
-	    TEST(in_the_end_there_is_no_place_for_the_late_either),
-	    TEST(a_link_that_ended_without_a_place_for_the_late_is_not_found),
-	    TEST(a_private_link_is_for_its_owner_its_list_and_admins),
-	    TEST(a_private_link_without_an_owner_is_for_admins),
-	    TEST(those_who_ask_together_are_told_apart),
-	    TEST(a_link_that_becomes_private_leaves_the_cache),
-	    TEST(a_change_of_the_list_leaves_nothing_in_the_cache),
-	    TEST(what_is_private_but_not_there_is_not_found_for_everybody),
-	    TEST(a_private_link_asks_who_it_is_before_it_sends_the_late_elsewhere),
-	    TEST(a_password_is_asked_for_even_of_admins),
-	    TEST(a_private_link_asks_who_it_is_before_its_password),
-	    TEST(the_late_are_not_asked_for_a_password),
-	    TEST(the_answer_to_a_form_is_see_other_and_is_not_cached),
-	    TEST(a_limit_of_clicks_is_counted_before_anybody_is_sent_on),
-	    TEST(a_link_without_clicks_left_is_not_found),
-	    TEST(without_clicks_left_all_are_late),
-	    TEST(an_ended_link_is_late_whatever_its_clicks),
-	    TEST(that_a_private_links_clicks_are_used_up_is_for_those_who_may_know),
-	    TEST(a_password_is_asked_for_before_clicks_are_counted),
-	    TEST(a_link_removed_by_its_row_leaves_the_cache),
-	    TEST(the_alias_of_a_removed_link_rests_as_the_settings_say),
-	    TEST(an_alias_rests_too_when_somebody_wants_it_before_it_was_swept),
-	    TEST(links_that_may_go_are_told),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS(.setup = setup, .teardown = teardown);
 }

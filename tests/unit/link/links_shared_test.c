@@ -1,17 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/rcache_double.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/links.h"
 #include "os/clock.h"
 #include "store/backends.h"
-
-#include <stdio.h>
 
 /* The store of several servers: a memory store that says what it was asked. */
 struct watched_store {
@@ -20,7 +12,7 @@ struct watched_store {
 	struct store_ops ops;
 	unsigned lookups; /* links */
 	unsigned fresh;   /* of them */
-	bool old;         /* a replica answers, while the primary is away */
+	bool old;         /* a replica answers, while the primary is down */
 	int fail;         /* what lookups fail with; 0: they do not */
 	int apply_fail;   /* what changes come to after they are done */
 };
@@ -83,7 +75,6 @@ static struct links *server(struct key_source *source, uint64_t negative_ms)
 
 static int start(void **state)
 {
-	(void)state;
 	fx.store = (struct watched_store){.ops = {.lookup = watched_lookup, .apply = watched_apply},
 	                                  .inner = kit_store_new()};
 	fx.store.base = (struct store){
@@ -99,7 +90,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	links_free(fx.links);
 	links_free(fx.other);
 	rcache_double_release(&fx.rcache);
@@ -109,26 +99,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static struct store_write creation(const char *url, const char *alias)
-{
-	return (struct store_write){
-	    .kind = STORE_LINK_CREATE,
-	    .now_ms = 1000,
-	    .arena = &fx.arena,
-	    .link = {.owner = 7,
-	             .url = str_of(url),
-	             .created_ms = 1000,
-	             .updated_ms = 1000,
-	             .redirect_status = 302,
-	             .enabled = true,
-	             .is_alias = alias != NULL,
-	             .key = str_of(alias)},
-	};
-}
-
 static struct str create_as(struct link_record with)
 {
-	struct store_write w = creation("https://a.example/", NULL);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", NULL);
 	w.link.is_private = with.is_private;
 	w.link.password = with.password;
 	w.link.max_clicks = with.max_clicks;
@@ -167,9 +140,8 @@ static int change_url(struct links *links, struct str key, const char *url)
 
 /* The shared cache */
 
-static void what_one_server_has_looked_up_another_need_not(void **state)
+TEST(what_one_server_has_looked_up_another_need_not)
 {
-	(void)state;
 	struct str response, key = create();
 	uint64_t life_ms = 0;
 	assert_int_equal(resolve(fx.links, key, NULL), 0);
@@ -184,9 +156,8 @@ static void what_one_server_has_looked_up_another_need_not(void **state)
 	assert_ptr_equal(e->budget, budgets_of_user(fx.budgets, 7));
 }
 
-static void that_there_is_no_link_is_shared_for_a_short_time(void **state)
+TEST(that_there_is_no_link_is_shared_for_a_short_time)
 {
-	(void)state;
 	uint64_t life_ms = 0;
 	assert_int_equal(resolve(fx.links, STR("nobody"), NULL), ERR_NOT_FOUND);
 	assert_non_null(rcache_double_value(&fx.rcache, STR("nobody"), &life_ms).ptr);
@@ -195,9 +166,8 @@ static void that_there_is_no_link_is_shared_for_a_short_time(void **state)
 	assert_int_equal(fx.store.lookups, 1);
 }
 
-static void what_is_not_the_same_for_everybody_is_not_shared(void **state)
+TEST(what_is_not_the_same_for_everybody_is_not_shared)
 {
-	(void)state;
 	const struct link_record kinds[] = {
 	    {.is_private = true}, {.password = STR("$argon2id$")}, {.max_clicks = 3}};
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
@@ -207,9 +177,8 @@ static void what_is_not_the_same_for_everybody_is_not_shared(void **state)
 	}
 }
 
-static void a_batch_asks_the_store_only_for_what_the_cache_lacks(void **state)
+TEST(a_batch_asks_the_store_only_for_what_the_cache_lacks)
 {
-	(void)state;
 	struct str keys[4], responses[4];
 	struct link_resolve resolves[4], *wanted[4];
 	for (size_t i = 0; i < 4; i++) {
@@ -237,9 +206,8 @@ static void a_batch_asks_the_store_only_for_what_the_cache_lacks(void **state)
 	}
 }
 
-static void a_link_that_has_just_changed_is_asked_for_where_nothing_lags_and_is_not_shared(void **state)
+TEST(a_link_that_has_just_changed_is_asked_for_where_nothing_lags_and_is_not_shared)
 {
-	(void)state;
 	struct str response, key = create();
 	assert_int_equal(resolve(fx.other, key, NULL), 0);
 	assert_int_equal(change_url(fx.links, key, "https://b.example/"), 0);
@@ -254,9 +222,8 @@ static void a_link_that_has_just_changed_is_asked_for_where_nothing_lags_and_is_
 	assert_non_null(rcache_double_value(&fx.rcache, key, NULL).ptr);
 }
 
-static void what_may_be_old_is_not_shared_and_soon_asked_for_again(void **state)
+TEST(what_may_be_old_is_not_shared_and_soon_asked_for_again)
 {
-	(void)state;
 	struct str key = create(), disabled = create();
 	struct store_write w = {.kind = STORE_LINK_UPDATE,
 	                        .now_ms = 1500,
@@ -284,9 +251,8 @@ static void what_may_be_old_is_not_shared_and_soon_asked_for_again(void **state)
 	links_free(lasting);
 }
 
-static void records_and_what_a_password_opens_are_asked_for_where_nothing_lags(void **state)
+TEST(records_and_what_a_password_opens_are_asked_for_where_nothing_lags)
 {
-	(void)state;
 	struct str key = create();
 	struct store_lookup read = {.ref = links_ref(fx.links, key), .arena = &fx.arena};
 	assert_int_equal(links_get(fx.links, &read, 1, fx.metrics), 0);
@@ -297,18 +263,16 @@ static void records_and_what_a_password_opens_are_asked_for_where_nothing_lags(v
 	assert_int_equal(fx.store.fresh, 2);
 }
 
-static void bytes_that_are_no_value_are_a_miss(void **state)
+TEST(bytes_that_are_no_value_are_a_miss)
 {
-	(void)state;
 	struct str response, key = create();
 	rcache_double_put(&fx.rcache, key, STR("\1\2\3 whatever"));
 	assert_int_equal(resolve(fx.links, key, &response), 0);
 	assert_true(str_eq(response, STR("https://a.example/")));
 }
 
-static void a_failure_of_the_store_is_not_shared(void **state)
+TEST(a_failure_of_the_store_is_not_shared)
 {
-	(void)state;
 	struct str key = create();
 	fx.store.fail = ERR_UNAVAILABLE;
 	assert_int_equal(resolve(fx.links, key, NULL), ERR_UNAVAILABLE);
@@ -316,9 +280,8 @@ static void a_failure_of_the_store_is_not_shared(void **state)
 	assert_null(cache_find(links_cache(fx.links), key));
 }
 
-static void a_sick_shared_cache_costs_nothing_but_lookups(void **state)
+TEST(a_sick_shared_cache_costs_nothing_but_lookups)
 {
-	(void)state;
 	struct str key = create();
 	fx.rcache.is_sick = true;
 	assert_int_equal(resolve(fx.links, key, NULL), 0);
@@ -335,9 +298,8 @@ static void our_own_entry_is_still_there(void *ctx)
 	assert_non_null(cache_find(links_cache(fx.links), watched_key));
 }
 
-static void a_change_is_told_before_the_own_cache_forgets(void **state)
+TEST(a_change_is_published_before_the_own_cache_forgets)
 {
-	(void)state;
 	watched_key = create();
 	assert_int_equal(resolve(fx.links, watched_key, NULL), 0);
 	fx.rcache.on_change = our_own_entry_is_still_there;
@@ -346,9 +308,8 @@ static void a_change_is_told_before_the_own_cache_forgets(void **state)
 	assert_true(rcache_double_is_marked(&fx.rcache, watched_key));
 }
 
-static void a_change_that_is_not_sure_is_told_too(void **state)
+TEST(an_uncertain_change_is_published_too)
 {
-	(void)state;
 	struct str key = create();
 	assert_int_equal(resolve(fx.links, key, NULL), 0);
 	fx.store.apply_fail = ERR_UNCERTAIN;
@@ -357,9 +318,8 @@ static void a_change_that_is_not_sure_is_told_too(void **state)
 	assert_null(cache_find(links_cache(fx.links), key));
 }
 
-static void a_change_that_did_not_happen_is_told_to_nobody(void **state)
+TEST(a_change_that_did_not_happen_is_not_published)
 {
-	(void)state;
 	struct str key = create();
 	fx.rcache.changes = 0;
 	fx.store.apply_fail = ERR_UNAVAILABLE;
@@ -367,12 +327,11 @@ static void a_change_that_did_not_happen_is_told_to_nobody(void **state)
 	assert_int_equal(fx.rcache.changes, 0);
 }
 
-static void one_call_tells_a_whole_batch_creations_and_swept_links_too(void **state)
+TEST(one_call_tells_a_whole_batch_creations_and_swept_links_too)
 {
-	(void)state;
-	struct store_write ended = creation("https://a.example/", "ended");
+	struct store_write ended = kit_creation(&fx.arena, "https://a.example/", "ended");
 	ended.link.expires_ms = 1200;
-	struct store_write batch[] = {ended, creation("https://b.example/", "second")};
+	struct store_write batch[] = {ended, kit_creation(&fx.arena, "https://b.example/", "second")};
 	links_apply(fx.links, batch, 2, fx.metrics);
 	assert_int_equal(batch[0].result, 0);
 	assert_int_equal(fx.rcache.changes, 1);
@@ -389,9 +348,8 @@ static void one_call_tells_a_whole_batch_creations_and_swept_links_too(void **st
 
 /* What others say, and age */
 
-static void a_change_elsewhere_removes_the_entry_and_ends_lookups_under_way(void **state)
+TEST(a_change_elsewhere_removes_the_entry_and_ends_lookups_under_way)
 {
-	(void)state;
 	struct str key = create();
 	assert_int_equal(resolve(fx.other, key, NULL), 0);
 	uint32_t epoch = cache_epoch(links_cache(fx.other), key);
@@ -400,9 +358,8 @@ static void a_change_elsewhere_removes_the_entry_and_ends_lookups_under_way(void
 	assert_true(cache_epoch(links_cache(fx.other), key) != epoch);
 }
 
-static void entries_have_a_life_when_others_write_too(void **state)
+TEST(entries_have_a_life_when_others_write_too)
 {
-	(void)state;
 	struct str key = create();
 	int64_t before_ms = clock_mono_ms();
 	assert_int_equal(resolve(fx.links, key, NULL), 0);
@@ -411,9 +368,8 @@ static void entries_have_a_life_when_others_write_too(void **state)
 	assert_int_equal(links_grace_ms(fx.links), 5000);
 }
 
-static void without_others_entries_stay_for_ever(void **state)
+TEST(without_others_entries_stay_for_ever)
 {
-	(void)state;
 	fx.store.base.is_shared = false;
 	struct links *alone = server(NULL, 1000);
 	struct str key = create();
@@ -422,9 +378,8 @@ static void without_others_entries_stay_for_ever(void **state)
 	links_free(alone);
 }
 
-static void when_messages_were_lost_every_entry_is_due(void **state)
+TEST(when_messages_were_lost_every_entry_is_due)
 {
-	(void)state;
 	struct str one = create(), two = create();
 	resolve(fx.links, one, NULL);
 	resolve(fx.links, two, NULL);
@@ -438,9 +393,8 @@ static void when_messages_were_lost_every_entry_is_due(void **state)
 	assert_true(cache_epoch(links_cache(fx.links), one) != epoch);
 }
 
-static void an_entry_goes_when_the_store_has_the_link_no_more_and_absence_is_not_kept(void **state)
+TEST(an_entry_goes_when_the_store_has_the_link_no_more_and_absence_is_not_kept)
 {
-	(void)state;
 	struct links *forgetful = server(NULL, 0);
 	struct str key = create();
 	assert_int_equal(resolve(forgetful, key, NULL), 0);
@@ -453,9 +407,8 @@ static void an_entry_goes_when_the_store_has_the_link_no_more_and_absence_is_not
 	links_free(forgetful);
 }
 
-static void an_entry_goes_when_its_link_has_become_private(void **state)
+TEST(an_entry_goes_when_its_link_has_become_private)
 {
-	(void)state;
 	struct str key = create();
 	assert_int_equal(resolve(fx.other, key, NULL), 0);
 	struct store_write w = {.kind = STORE_LINK_UPDATE,
@@ -471,9 +424,8 @@ static void an_entry_goes_when_its_link_has_become_private(void **state)
 
 /* Click limits */
 
-static void a_limited_link_is_used_up_when_all_servers_together_have_counted_so_many(void **state)
+TEST(a_limited_link_is_used_up_when_all_servers_together_have_counted_so_many)
 {
-	(void)state;
 	struct str key = create_as((struct link_record){.max_clicks = 3});
 	struct link_resolve r = {.key = key, .arena = &fx.arena}, *wanted = &r;
 	links_resolve(fx.other, &wanted, 1, 2000, fx.metrics);
@@ -508,9 +460,8 @@ static struct link_resolve resolved(struct links *links, struct str key)
 	return r;
 }
 
-static void a_limit_that_comes_back_elsewhere_is_counted_again(void **state)
+TEST(a_limit_that_comes_back_elsewhere_is_counted_again)
 {
-	(void)state;
 	struct str key = create_as((struct link_record){.max_clicks = 5});
 	struct link_resolve r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_UNCOUNTED);
@@ -532,32 +483,4 @@ static void a_limit_that_comes_back_elsewhere_is_counted_again(void **state)
 	click_limit_unpin(r.limit);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_one_server_has_looked_up_another_need_not),
-	    TEST(that_there_is_no_link_is_shared_for_a_short_time),
-	    TEST(what_is_not_the_same_for_everybody_is_not_shared),
-	    TEST(a_batch_asks_the_store_only_for_what_the_cache_lacks),
-	    TEST(a_link_that_has_just_changed_is_asked_for_where_nothing_lags_and_is_not_shared),
-	    TEST(what_may_be_old_is_not_shared_and_soon_asked_for_again),
-	    TEST(records_and_what_a_password_opens_are_asked_for_where_nothing_lags),
-	    TEST(bytes_that_are_no_value_are_a_miss),
-	    TEST(a_failure_of_the_store_is_not_shared),
-	    TEST(a_sick_shared_cache_costs_nothing_but_lookups),
-	    TEST(a_change_is_told_before_the_own_cache_forgets),
-	    TEST(a_change_that_is_not_sure_is_told_too),
-	    TEST(a_change_that_did_not_happen_is_told_to_nobody),
-	    TEST(one_call_tells_a_whole_batch_creations_and_swept_links_too),
-	    TEST(a_change_elsewhere_removes_the_entry_and_ends_lookups_under_way),
-	    TEST(entries_have_a_life_when_others_write_too),
-	    TEST(without_others_entries_stay_for_ever),
-	    TEST(when_messages_were_lost_every_entry_is_due),
-	    TEST(an_entry_goes_when_the_store_has_the_link_no_more_and_absence_is_not_kept),
-	    TEST(an_entry_goes_when_its_link_has_become_private),
-	    TEST(a_limited_link_is_used_up_when_all_servers_together_have_counted_so_many),
-	    TEST(a_limit_that_comes_back_elsewhere_is_counted_again),
-	};
-	return cmocka_run_group_tests_name("links_shared", tests, NULL, NULL);
-}
+TEST_MAIN(.setup = start, .teardown = stop)

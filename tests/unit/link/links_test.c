@@ -1,16 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/links.h"
 #include "store/backends.h"
 
 #include <sodium.h>
-#include <stdio.h>
 
 static struct {
 	struct store *store;
@@ -48,7 +41,6 @@ static void start_on(struct store *store)
 
 static int start(void **state)
 {
-	(void)state;
 	struct store *store = kit_store_new();
 	start_on(store);
 	return 0;
@@ -56,7 +48,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	links_free(fx.links);
 	budgets_free(fx.budgets);
 	store_free(fx.store);
@@ -64,26 +55,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static struct store_write creation(const char *url, const char *alias)
-{
-	return (struct store_write){
-	    .kind = STORE_LINK_CREATE,
-	    .now_ms = 1000,
-	    .arena = &fx.arena,
-	    .link = {.owner = 7,
-	             .url = str_of(url),
-	             .created_ms = 1000,
-	             .updated_ms = 1000,
-	             .redirect_status = 302,
-	             .enabled = true,
-	             .is_alias = alias != NULL,
-	             .key = str_of(alias)},
-	};
-}
-
 static struct str create(const char *url, const char *alias)
 {
-	struct store_write w = creation(url, alias);
+	struct store_write w = kit_creation(&fx.arena, url, alias);
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, 0);
 	return w.link.key;
@@ -115,9 +89,8 @@ static void change(struct str key, unsigned fields, struct link_record link)
 	assert_int_equal(w.result, 0);
 }
 
-static void a_created_link_resolves_to_its_response_and_is_cached(void **state)
+TEST(a_created_link_resolves_to_its_response_and_is_cached)
 {
-	(void)state;
 	struct str response, key = create("https://a.example/", NULL);
 	assert_int_equal(key.len, 7);
 	assert_null(cache_find(links_cache(fx.links), key));
@@ -131,19 +104,17 @@ static void a_created_link_resolves_to_its_response_and_is_cached(void **state)
 	assert_false(e->late);
 }
 
-static void keys_are_the_cipher_of_leased_ids(void **state)
+TEST(keys_are_the_cipher_of_leased_ids)
 {
-	(void)state;
 	for (uint64_t id = 1; id <= 25; id++) {
 		struct str key = create("https://a.example/", NULL);
 		assert_int_equal(key_decode(links_cipher(fx.links), key), id);
 	}
 }
 
-static void an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key(void **state)
+TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key)
 {
-	(void)state;
-	struct store_write w = creation("https://a.example/", "promo");
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", "promo");
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, 0);
 	assert_true(str_eq(w.link.key, STR("promo")));
@@ -153,28 +124,8 @@ static void an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key(voi
 	assert_int_equal(resolve(str_n(generated, 7), NULL), ERR_NOT_FOUND);
 }
 
-static void a_taken_name_is_a_conflict_both_ways(void **state)
+TEST(a_generated_key_that_meets_an_alias_is_skipped)
 {
-	(void)state;
-	create("https://a.example/", "promo");
-	struct store_write again = creation("https://b.example/", "promo");
-	links_apply(fx.links, &again, 1, fx.metrics);
-	assert_int_equal(again.result, ERR_CONFLICT);
-
-	struct str key = create("https://a.example/", NULL);
-	char text[8] = "";
-	memcpy(text, key.ptr, key.len);
-	struct store_write same = creation("https://b.example/", text);
-	links_apply(fx.links, &same, 1, fx.metrics);
-	assert_int_equal(same.result, ERR_CONFLICT);
-	struct str response;
-	assert_int_equal(resolve(key, &response), 0);
-	assert_true(str_eq(response, STR("https://a.example/")));
-}
-
-static void a_generated_key_that_meets_an_alias_is_skipped(void **state)
-{
-	(void)state;
 	char next[8] = "";
 	key_encode(links_cipher(fx.links), 11, next); /* the first behind the block that is leased by then */
 	create("https://alias.example/", next);       /* its own row takes id 1 */
@@ -188,14 +139,13 @@ static void a_generated_key_that_meets_an_alias_is_skipped(void **state)
 	assert_true(str_eq(response, STR("https://alias.example/")));
 }
 
-static void a_batch_keeps_what_is_good_and_refuses_what_is_not(void **state)
+TEST(a_batch_keeps_what_is_good_and_refuses_what_is_not)
 {
-	(void)state;
 	struct store_write batch[] = {
-	    creation("https://a.example/", NULL),
-	    creation("https://b.example/", "same"),
-	    creation("https://c.example/", "same"),
-	    creation("https://d.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://b.example/", "same"),
+	    kit_creation(&fx.arena, "https://c.example/", "same"),
+	    kit_creation(&fx.arena, "https://d.example/", NULL),
 	};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
 	assert_int_equal(batch[0].result, 0);
@@ -208,9 +158,8 @@ static void a_batch_keeps_what_is_good_and_refuses_what_is_not(void **state)
 	assert_true(str_eq(response, STR("https://b.example/")));
 }
 
-static void what_is_not_there_is_remembered_until_it_is_created(void **state)
+TEST(what_is_not_there_is_remembered_until_it_is_created)
 {
-	(void)state;
 	assert_int_equal(resolve(STR("soon"), NULL), ERR_NOT_FOUND);
 	const struct cache_entry *e = cache_find(links_cache(fx.links), STR("soon"));
 	assert_non_null(e);
@@ -221,9 +170,8 @@ static void what_is_not_there_is_remembered_until_it_is_created(void **state)
 	assert_int_equal(resolve(STR("soon"), NULL), 0);
 }
 
-static void a_change_or_deletion_is_seen_by_the_next_lookup(void **state)
+TEST(a_change_or_deletion_is_seen_by_the_next_lookup)
 {
-	(void)state;
 	struct str response;
 	create("https://old.example/", "k");
 	assert_int_equal(resolve(STR("k"), NULL), 0);
@@ -240,9 +188,8 @@ static void a_change_or_deletion_is_seen_by_the_next_lookup(void **state)
 	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
 }
 
-static void a_disabled_link_is_not_found_but_stays(void **state)
+TEST(a_disabled_link_is_not_found_but_stays)
 {
-	(void)state;
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_ENABLED, (struct link_record){.enabled = false});
 	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
@@ -250,9 +197,8 @@ static void a_disabled_link_is_not_found_but_stays(void **state)
 	assert_int_equal(resolve(STR("k"), NULL), 0);
 }
 
-static void an_expired_link_is_not_found_and_can_be_reaped(void **state)
+TEST(an_expired_link_is_not_found_and_can_be_swept)
 {
-	(void)state;
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 5000});
 	assert_int_equal(resolve_at(STR("k"), 4999, NULL), 0);
@@ -274,9 +220,8 @@ static void an_expired_link_is_not_found_and_can_be_reaped(void **state)
 	assert_int_equal(read.result, ERR_NOT_FOUND);
 }
 
-static void a_link_that_was_prolonged_is_not_reaped(void **state)
+TEST(a_link_that_was_prolonged_is_not_swept)
 {
-	(void)state;
 	create("https://a.example/", "k");
 	change(STR("k"), LINK_EXPIRES, (struct link_record){.expires_ms = 9000});
 	struct store_write reap = {.kind = STORE_LINK_SWEEP,
@@ -289,9 +234,8 @@ static void a_link_that_was_prolonged_is_not_reaped(void **state)
 }
 
 /* Short keys meet real words: they are passed over. */
-static void a_generated_key_is_never_a_reserved_word(void **state)
+TEST(a_generated_key_is_never_a_reserved_word)
 {
-	(void)state;
 	stop(NULL);
 	struct store *store;
 	struct links_settings small = settings;
@@ -314,9 +258,8 @@ static void a_generated_key_is_never_a_reserved_word(void **state)
 	assert_int_equal(key_decode(links_cipher(fx.links), create("https://a.example/", NULL)), help + 1);
 }
 
-static void a_list_has_keys_newest_first(void **state)
+TEST(a_list_has_keys_newest_first)
 {
-	(void)state;
 	struct str first = create("https://a.example/", NULL);
 	create("https://b.example/", "alias");
 	struct str last = create("https://c.example/", NULL);
@@ -328,9 +271,8 @@ static void a_list_has_keys_newest_first(void **state)
 	assert_true(str_eq(page.links[2].key, first));
 }
 
-static void another_key_shape_on_the_same_store_is_refused_with_the_fix(void **state)
+TEST(another_key_shape_on_the_same_store_is_refused_with_the_fix)
 {
-	(void)state;
 	struct links *other;
 	struct err e;
 	struct links_config config = {
@@ -348,9 +290,8 @@ static void another_key_shape_on_the_same_store_is_refused_with_the_fix(void **s
 	assert_non_null(strstr(e.text, "too short"));
 }
 
-static void the_secret_stays_with_the_store(void **state)
+TEST(the_secret_stays_with_the_store)
 {
-	(void)state;
 	struct links *again;
 	struct links_config config = {
 	    .store = fx.store, .budgets = fx.budgets, .settings = settings, .id_block = 1};
@@ -377,32 +318,30 @@ static void lookup_fails(void)
 	assert_int_equal(resolve(STR("k"), NULL), 0);
 }
 
-static void a_failed_lookup_is_told_and_not_cached(void **state)
+TEST(a_failed_lookup_is_reported_and_not_cached)
 {
-	(void)state;
 	on_a_failing_store("lookup=unavailable@1!", lookup_fails);
 }
 
 static void apply_is_uncertain(void)
 {
 	assert_int_equal(resolve(STR("k"), NULL), ERR_NOT_FOUND);
-	struct store_write w = creation("https://a.example/", "k");
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", "k");
 	links_apply(fx.links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, ERR_UNCERTAIN);
 	assert_null(cache_find(links_cache(fx.links), STR("k"))); /* it may be there: ask again */
 	assert_int_equal(resolve(STR("k"), NULL), 0);
 }
 
-static void after_an_uncertain_write_the_cache_asks_again(void **state)
+TEST(after_an_uncertain_write_the_cache_asks_again)
 {
-	(void)state;
 	on_a_failing_store("apply=uncertain", apply_is_uncertain);
 }
 
 static void lease_fails(void)
 {
 	struct store_write batch[] = {
-	    creation("https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
 	    {.kind = STORE_LINK_DELETE, .arena = &fx.arena, .now_ms = 1, .ref = {.key = STR("nobody")}},
 	};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
@@ -410,13 +349,10 @@ static void lease_fails(void)
 	assert_int_equal(batch[1].result, ERR_NOT_FOUND);
 }
 
-static void without_ids_creations_fail_and_other_changes_go_on(void **state)
+TEST(without_ids_creations_fail_and_other_changes_go_on)
 {
-	(void)state;
 	on_a_failing_store("lease=unavailable", lease_fails);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
 
 /* --- several databases --- */
 
@@ -461,9 +397,8 @@ static size_t made_in(size_t shard, size_t n)
 	return found;
 }
 
-static void a_writer_names_links_that_lie_in_its_own_database(void **state)
+TEST(a_writer_names_links_that_lie_in_its_own_database)
 {
-	(void)state;
 	enum { BATCHES = 30, BATCH = 30 };
 	struct store_ops ops = *fx.store->ops;
 	const struct store_ops *before = fx.store->ops;
@@ -485,26 +420,5 @@ static void a_writer_names_links_that_lie_in_its_own_database(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(a_writer_names_links_that_lie_in_its_own_database),
-	    TEST(a_created_link_resolves_to_its_response_and_is_cached),
-	    TEST(keys_are_the_cipher_of_leased_ids),
-	    TEST(an_alias_resolves_and_its_row_does_not_answer_to_a_generated_key),
-	    TEST(a_taken_name_is_a_conflict_both_ways),
-	    TEST(a_generated_key_that_meets_an_alias_is_skipped),
-	    TEST(a_batch_keeps_what_is_good_and_refuses_what_is_not),
-	    TEST(what_is_not_there_is_remembered_until_it_is_created),
-	    TEST(a_change_or_deletion_is_seen_by_the_next_lookup),
-	    TEST(a_disabled_link_is_not_found_but_stays),
-	    TEST(an_expired_link_is_not_found_and_can_be_reaped),
-	    TEST(a_link_that_was_prolonged_is_not_reaped),
-	    TEST(a_generated_key_is_never_a_reserved_word),
-	    TEST(a_list_has_keys_newest_first),
-	    TEST(another_key_shape_on_the_same_store_is_refused_with_the_fix),
-	    TEST(the_secret_stays_with_the_store),
-	    TEST(a_failed_lookup_is_told_and_not_cached),
-	    TEST(after_an_uncertain_write_the_cache_asks_again),
-	    TEST(without_ids_creations_fail_and_other_changes_go_on),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS(.setup = start, .teardown = stop);
 }

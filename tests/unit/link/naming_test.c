@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/claim.h"
 #include "link/links.h"
 #include "store/backends.h"
@@ -71,7 +65,7 @@ static void shelve_id(uint64_t id, bool used_before)
 	shelve(str_n(text, sizeof(text)), used_before);
 }
 
-/* Ids that are in stock were leased by whoever made them. */
+/* Ids in the key pool were leased by the generator that made them. */
 static void lease_to(uint64_t id)
 {
 	uint64_t first = 0;
@@ -81,7 +75,6 @@ static void lease_to(uint64_t id)
 
 static int start(void **state)
 {
-	(void)state;
 	memset(&shelf, 0, sizeof(shelf));
 	shelf.base.ops = &key_list_ops;
 	fx.store = kit_store_new();
@@ -96,7 +89,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	links_free(fx.links);
 	budgets_free(fx.budgets);
 	store_free(fx.store);
@@ -104,24 +96,9 @@ static int stop(void **state)
 	return 0;
 }
 
-static struct store_write creation(const char *alias)
-{
-	return (struct store_write){
-	    .kind = STORE_LINK_CREATE,
-	    .now_ms = 1000,
-	    .arena = &fx.arena,
-	    .link = {.owner = 7,
-	             .url = STR("https://a.example/"),
-	             .redirect_status = 302,
-	             .enabled = true,
-	             .is_alias = alias != NULL,
-	             .key = str_of(alias)},
-	};
-}
-
 static struct store_write create(const char *alias)
 {
-	struct store_write w = creation(alias);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", alias);
 	links_apply(fx.links, &w, 1, fx.metrics);
 	return w;
 }
@@ -134,9 +111,8 @@ static int lookup(struct str key, struct link_record *ret)
 	return read.result;
 }
 
-static void a_new_key_is_the_link_of_its_id(void **state)
+TEST(a_new_key_is_the_link_of_its_id)
 {
-	(void)state;
 	struct link_record link;
 	lease_to(100);
 	shelve_id(77, false);
@@ -148,9 +124,8 @@ static void a_new_key_is_the_link_of_its_id(void **state)
 	assert_int_equal(link.id, 77);
 }
 
-static void a_key_that_was_used_before_names_a_link_with_an_id_of_its_own(void **state)
+TEST(a_key_that_was_used_before_names_a_link_with_an_id_of_its_own)
 {
-	(void)state;
 	struct link_record link;
 	char text[7];
 	lease_to(100);
@@ -164,9 +139,8 @@ static void a_key_that_was_used_before_names_a_link_with_an_id_of_its_own(void *
 	assert_int_equal(link.id, w.link.id);
 }
 
-static void a_key_that_somebody_has_is_passed_over(void **state)
+TEST(a_key_that_somebody_has_is_passed_over)
 {
-	(void)state;
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(5, false); /* as after a failover of Redis */
@@ -180,9 +154,8 @@ static void a_key_that_somebody_has_is_passed_over(void **state)
 	assert_int_equal(fx.metrics->keys_skipped, skipped + 2);
 }
 
-static void a_key_of_another_store_and_a_reserved_word_are_passed_over(void **state)
+TEST(a_key_of_another_store_and_a_reserved_word_are_passed_over)
 {
-	(void)state;
 	lease_to(100);
 	shelve(STR("short"), false);
 	shelve(STR("not-one"), false);
@@ -191,13 +164,15 @@ static void a_key_of_another_store_and_a_reserved_word_are_passed_over(void **st
 	assert_int_equal(create(NULL).link.id, 9);
 }
 
-static void a_batch_takes_exactly_what_it_needs(void **state)
+TEST(a_batch_takes_exactly_what_it_needs)
 {
-	(void)state;
 	lease_to(100);
 	for (uint64_t id = 1; id <= 5; id++)
 		shelve_id(id, false);
-	struct store_write batch[] = {creation(NULL), creation("mine"), creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", "mine"),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	links_apply(fx.links, batch, ARRAY_LEN(batch), fx.metrics);
 	for (size_t i = 0; i < ARRAY_LEN(batch); i++)
 		assert_int_equal(batch[i].result, 0);
@@ -205,18 +180,17 @@ static void a_batch_takes_exactly_what_it_needs(void **state)
 	assert_int_equal(shelf.at, 3);
 }
 
-static void a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on(void **state)
+TEST(a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on)
 {
-	(void)state;
 	struct err why;
 	lease_to(100);
 	assert_int_equal(create("first").result, 0);
 	assert_false(links_source_trouble(fx.links, &why));
 	shelve_id(3, false);
 	struct store_write batch[] = {
-	    creation(NULL),
-	    creation(NULL),
-	    creation("mine"),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", NULL),
+	    kit_creation(&fx.arena, "https://a.example/", "mine"),
 	    {.kind = STORE_LINK_DELETE,
 	     .now_ms = 1000,
 	     .arena = &fx.arena,
@@ -233,9 +207,8 @@ static void a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_
 	assert_int_equal(create(NULL).link.id, 4);
 }
 
-static void a_source_that_does_not_answer_refuses_likewise(void **state)
+TEST(a_source_that_does_not_answer_refuses_likewise)
 {
-	(void)state;
 	struct err why;
 	shelf.fail = ERR_UNAVAILABLE;
 	assert_int_equal(create(NULL).result, ERR_BUSY);
@@ -253,7 +226,7 @@ static struct {
 	bool all_away;
 } parts;
 
-/* Even ids lie in a part that is away. */
+/* Even ids lie in a shard that is down. */
 static int parts_apply(struct store *s, struct store_write *writes, size_t n)
 {
 	(void)s;
@@ -286,11 +259,13 @@ static struct links *parts_start(void)
 	return parts_start_with(NULL);
 }
 
-static void with_a_part_away_new_links_are_made_in_the_others(void **state)
+TEST(with_a_shard_down_new_links_are_made_in_the_others)
 {
-	(void)state;
 	struct links *links = parts_start();
-	struct store_write batch[] = {creation(NULL), creation(NULL), creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
 	for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
 		assert_int_equal(batch[i].result, 0);
@@ -300,11 +275,12 @@ static void with_a_part_away_new_links_are_made_in_the_others(void **state)
 	links_free(links);
 }
 
-static void with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused(void **state)
+TEST(with_a_shard_down_an_alias_and_a_possible_replay_are_refused)
 {
-	(void)state;
 	struct links *links = parts_start();
-	struct store_write batch[] = {creation("mine"), creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", "mine"),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	batch[1].idempotency_key = STR("again");
 	batch[2].idempotency_key = STR("and again");
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
@@ -314,11 +290,10 @@ static void with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused(vo
 	links_free(links);
 }
 
-static void a_store_that_is_away_as_a_whole_is_asked_once(void **state)
+TEST(a_store_that_is_down_as_a_whole_is_asked_once)
 {
-	(void)state;
 	struct links *links = parts_start();
-	struct store_write w = creation(NULL);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", NULL);
 	parts.all_away = true;
 	links_apply(links, &w, 1, fx.metrics);
 	assert_int_equal(w.result, ERR_UNAVAILABLE);
@@ -334,14 +309,15 @@ static uint64_t id_given_back(size_t i)
 	return key_decode(links_cipher(fx.links), str_n(shelf.back[i].text, shelf.back[i].len));
 }
 
-static void a_creation_that_is_repeated_gives_its_key_back(void **state)
+TEST(a_creation_that_is_repeated_gives_its_key_back)
 {
-	(void)state;
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(6, false);
 	shelve_id(7, true);
-	struct store_write first = creation(NULL), again = creation(NULL), other = creation(NULL);
+	struct store_write first = kit_creation(&fx.arena, "https://a.example/", NULL),
+	                   again = kit_creation(&fx.arena, "https://a.example/", NULL),
+	                   other = kit_creation(&fx.arena, "https://a.example/", NULL);
 	first.idempotency_key = again.idempotency_key = other.idempotency_key = STR("same");
 	other.fingerprint[0] = 1;
 	links_apply(fx.links, &first, 1, fx.metrics);
@@ -360,9 +336,8 @@ static void a_creation_that_is_repeated_gives_its_key_back(void **state)
 	assert_int_equal(shelf.back_count, 2);
 }
 
-static void a_key_that_somebody_has_is_not_given_back(void **state)
+TEST(a_key_that_somebody_has_is_not_given_back)
 {
-	(void)state;
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(5, false);
@@ -372,14 +347,14 @@ static void a_key_that_somebody_has_is_not_given_back(void **state)
 	assert_int_equal(shelf.back_count, 0);
 }
 
-static void a_store_that_is_away_costs_no_keys(void **state)
+TEST(a_store_that_is_down_costs_no_keys)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
 	shelve_id(5, false);
 	shelve_id(6, false);
-	struct store_write batch[] = {creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	parts.all_away = true;
 	batch[1].idempotency_key = STR("again"); /* it may have been promised its name */
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
@@ -391,17 +366,16 @@ static void a_store_that_is_away_costs_no_keys(void **state)
 
 static struct store_write create_in(struct links *links)
 {
-	struct store_write w = creation(NULL);
+	struct store_write w = kit_creation(&fx.arena, "https://a.example/", NULL);
 	links_apply(links, &w, 1, fx.metrics);
 	return w;
 }
 
-static void keys_of_a_part_that_is_away_come_back_for_later(void **state)
+TEST(keys_of_a_shard_that_is_down_come_back_for_later)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	lease_to(100);
-	for (uint64_t id = 2; id <= 20; id += 2) /* no luck: all lie in the part that is away */
+	for (uint64_t id = 2; id <= 20; id += 2) /* no luck: all lie in the shard that is down */
 		shelve_id(id, false);
 	shelve_id(21, false);
 	assert_int_equal(create_in(links).link.id, 21);
@@ -416,9 +390,8 @@ static void keys_of_a_part_that_is_away_come_back_for_later(void **state)
 	links_free(links);
 }
 
-static void when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand(void **state)
+TEST(when_every_shard_is_down_few_keys_are_tried_and_they_stay_at_hand)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	unsigned creations = 0;
 	lease_to(200);
@@ -448,16 +421,16 @@ static int no_lease(struct registry *s, struct str counter, uint64_t count, uint
 	return ERR_UNAVAILABLE;
 }
 
-static void without_numbers_for_its_links_a_batch_gives_all_its_keys_back(void **state)
+TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back)
 {
-	(void)state;
 	struct links *links = parts_start_with(&shelf.base);
 	const struct registry_ops *real = fx.store->registry->ops;
 	parts.registry_ops.lease = no_lease;
 	fx.store->registry->ops = &parts.registry_ops;
 	shelve_id(5, true); /* needs a number */
 	shelve_id(6, true);
-	struct store_write batch[] = {creation(NULL), creation(NULL)};
+	struct store_write batch[] = {kit_creation(&fx.arena, "https://a.example/", NULL),
+	                              kit_creation(&fx.arena, "https://a.example/", NULL)};
 	links_apply(links, batch, ARRAY_LEN(batch), fx.metrics);
 	assert_true(batch[0].result < 0);
 	assert_true(batch[1].result < 0);
@@ -505,9 +478,8 @@ static struct key_source *claim_start(void)
 	return source;
 }
 
-static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state)
+TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for)
 {
-	(void)state;
 	struct source_key keys[3];
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -524,9 +496,8 @@ static void ended_keys_are_claimed_first_and_no_more_than_asked_for(void **state
 	source->ops->free(source);
 }
 
-static void what_comes_back_is_given_out_before_anything_is_claimed(void **state)
+TEST(what_comes_back_is_given_out_before_anything_is_claimed)
 {
-	(void)state;
 	struct source_key keys[4], again[1500];
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -548,10 +519,8 @@ static void what_comes_back_is_given_out_before_anything_is_claimed(void **state
 	source->ops->free(source);
 }
 
-static void
-a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped(void **state)
+TEST(a_claimed_key_of_a_shard_that_is_down_is_no_obstacle_and_a_new_one_is_dropped)
 {
-	(void)state;
 	struct source_key claimed, made, next;
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -572,9 +541,8 @@ a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_
 	source->ops->free(source);
 }
 
-static void without_ended_keys_new_ones_are_made_and_the_store_is_left_alone(void **state)
+TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone)
 {
-	(void)state;
 	struct source_key key;
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -587,9 +555,8 @@ static void without_ended_keys_new_ones_are_made_and_the_store_is_left_alone(voi
 	source->ops->free(source);
 }
 
-static void a_store_that_cannot_be_asked_does_not_stop_creation(void **state)
+TEST(a_store_that_cannot_be_asked_does_not_stop_creation)
 {
-	(void)state;
 	struct source_key key;
 	size_t count = 0;
 	struct key_source *source = claim_start();
@@ -599,9 +566,8 @@ static void a_store_that_cannot_be_asked_does_not_stop_creation(void **state)
 	source->ops->free(source);
 }
 
-static void a_store_that_never_gives_keys_again_is_refused_with_a_sentence(void **state)
+TEST(a_store_that_never_gives_keys_again_is_refused_with_a_sentence)
 {
-	(void)state;
 	struct err e;
 	struct key_source *source = NULL;
 	struct store_ops none = {0};
@@ -611,32 +577,4 @@ static void a_store_that_never_gives_keys_again_is_refused_with_a_sentence(void 
 	assert_non_null(strstr(e.text, "keys.source = claim"));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_new_key_is_the_link_of_its_id),
-	    TEST(a_key_that_was_used_before_names_a_link_with_an_id_of_its_own),
-	    TEST(a_key_that_somebody_has_is_passed_over),
-	    TEST(a_key_of_another_store_and_a_reserved_word_are_passed_over),
-	    TEST(a_batch_takes_exactly_what_it_needs),
-	    TEST(a_dry_source_refuses_with_its_reason_and_the_rest_of_the_batch_goes_on),
-	    TEST(a_source_that_does_not_answer_refuses_likewise),
-	    TEST(with_a_part_away_new_links_are_made_in_the_others),
-	    TEST(with_a_part_away_an_alias_and_what_may_be_a_repetition_is_refused),
-	    TEST(a_store_that_is_away_as_a_whole_is_asked_once),
-	    TEST(a_creation_that_is_repeated_gives_its_key_back),
-	    TEST(a_key_that_somebody_has_is_not_given_back),
-	    TEST(a_store_that_is_away_costs_no_keys),
-	    TEST(keys_of_a_part_that_is_away_come_back_for_later),
-	    TEST(when_every_part_is_away_few_keys_are_tried_and_they_stay_at_hand),
-	    TEST(without_numbers_for_its_links_a_batch_gives_all_its_keys_back),
-	    TEST(what_comes_back_is_given_out_before_anything_is_claimed),
-	    TEST(a_claimed_key_of_a_part_that_is_away_does_not_stand_in_the_way_and_a_new_one_is_dropped),
-	    TEST(ended_keys_are_claimed_first_and_no_more_than_asked_for),
-	    TEST(without_ended_keys_new_ones_are_made_and_the_store_is_left_alone),
-	    TEST(a_store_that_cannot_be_asked_does_not_stop_creation),
-	    TEST(a_store_that_never_gives_keys_again_is_refused_with_a_sentence),
-	};
-	return cmocka_run_group_tests_name("naming", tests, NULL, NULL);
-}
+TEST_MAIN(.setup = start, .teardown = stop)

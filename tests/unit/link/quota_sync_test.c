@@ -1,15 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/limiter_memory.h"
+#include "lib/test.h"
 #include "link/quota_sync.h"
 #include "os/clock.h"
-
-#include <string.h>
 
 enum { PERIOD_MS = 60000, SERVERS_MAX = 3, OWNER = 7 };
 
@@ -115,9 +107,8 @@ static void hammer_all(unsigned count, unsigned rounds)
 	}
 }
 
-static void two_servers_that_are_hammered_let_exactly_the_limit_through(void **state)
+TEST(two_servers_that_are_hammered_let_exactly_the_limit_through)
 {
-	(void)state;
 	start(2, 1000);
 	hammer_all(2, 100);
 	assert_int_equal(passed_by(2), 1000);
@@ -125,9 +116,8 @@ static void two_servers_that_are_hammered_let_exactly_the_limit_through(void **s
 	stop(2);
 }
 
-static void a_single_busy_server_gets_all_without_waiting(void **state)
+TEST(a_single_busy_server_gets_all_without_waiting)
 {
-	(void)state;
 	start(3, 1000);
 	hammer(&servers[1], 960);
 	assert_true(servers[1].passed >= 950);
@@ -136,9 +126,8 @@ static void a_single_busy_server_gets_all_without_waiting(void **state)
 	stop(3);
 }
 
-static void an_idle_server_holds_little_and_gives_that_back_when_others_need_it(void **state)
+TEST(an_idle_server_holds_little_and_gives_that_back_when_others_need_it)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 1);
 	hammer(&servers[1], 955);
@@ -151,9 +140,8 @@ static void an_idle_server_holds_little_and_gives_that_back_when_others_need_it(
 	stop(2);
 }
 
-static void servers_that_begin_before_they_hear_of_each_other_stay_within_a_twentieth(void **state)
+TEST(servers_that_begin_before_they_hear_of_each_other_stay_within_a_twentieth)
 {
-	(void)state;
 	start(3, 1000);
 	hammer(&servers[0], 1000);
 	for (unsigned i = 1; i < 3; i++) {
@@ -168,9 +156,8 @@ static void servers_that_begin_before_they_hear_of_each_other_stay_within_a_twen
 	stop(3);
 }
 
-static void of_a_small_limit_no_more_than_a_twentieth_goes_over(void **state)
+TEST(of_a_small_limit_no_more_than_a_twentieth_goes_over)
 {
-	(void)state;
 	for (unsigned max = 1; max <= 100; max += max < 10 ? 1 : 30) {
 		start(3, max);
 		hammer(&servers[0], 20 * max);
@@ -186,9 +173,8 @@ static void of_a_small_limit_no_more_than_a_twentieth_goes_over(void **state)
 	}
 }
 
-static void the_first_of_a_small_limit_waits_for_a_word_and_is_let_through(void **state)
+TEST(the_first_of_a_small_limit_waits_for_a_word_and_is_let_through)
 {
-	(void)state;
 	struct meter_reading reading;
 	start(2, 5);
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
@@ -204,9 +190,8 @@ static void the_first_of_a_small_limit_waits_for_a_word_and_is_let_through(void 
 	stop(2);
 }
 
-static void nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away(void **state)
+TEST(nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_down)
 {
-	(void)state;
 	struct meter_reading reading;
 	start(2, 10);
 	world.is_away = true;
@@ -222,9 +207,8 @@ static void nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away(v
 	stop(2);
 }
 
-static void a_new_period_begins_for_all_of_them(void **state)
+TEST(a_new_period_begins_for_all_of_them)
 {
-	(void)state;
 	start(2, 100);
 	for (unsigned period = 1; period <= 3; period++) {
 		hammer_all(2, 30);
@@ -234,9 +218,8 @@ static void a_new_period_begins_for_all_of_them(void **state)
 	stop(2);
 }
 
-static void nothing_is_used_twice_where_one_period_meets_the_next(void **state)
+TEST(nothing_is_used_twice_where_one_period_meets_the_next)
 {
-	(void)state;
 	for (int64_t offset_ms = 0; offset_ms < 130; offset_ms += 9) {
 		start(2, 100);
 		world.now_ms += offset_ms;
@@ -254,9 +237,8 @@ static void nothing_is_used_twice_where_one_period_meets_the_next(void **state)
 	}
 }
 
-static void a_reading_counts_what_others_have_used(void **state)
+TEST(a_reading_counts_what_others_have_used)
 {
-	(void)state;
 	struct meter_reading reading;
 	start(2, 100);
 	hammer(&servers[0], 40);
@@ -269,9 +251,8 @@ static void a_reading_counts_what_others_have_used(void **state)
 	stop(2);
 }
 
-static void without_the_limiter_each_goes_on_with_its_part(void **state)
+TEST(without_the_limiter_each_goes_on_with_its_part)
 {
-	(void)state;
 	start(2, 100);
 	world.is_away = true;
 	hammer_all(2, 30);
@@ -286,9 +267,8 @@ static void without_the_limiter_each_goes_on_with_its_part(void **state)
 	stop(2);
 }
 
-static void a_long_time_without_the_limiter_in_mid_period_costs_nothing(void **state)
+TEST(a_long_time_without_the_limiter_in_mid_period_costs_nothing)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 300);
 	hammer(&servers[1], 100);
@@ -304,9 +284,8 @@ static void a_long_time_without_the_limiter_in_mid_period_costs_nothing(void **s
 	stop(2);
 }
 
-static void servers_that_never_heard_of_others_take_half_each(void **state)
+TEST(servers_that_never_heard_of_others_take_half_each)
 {
-	(void)state;
 	world_start();
 	world.is_away = true;
 	server_start(&servers[0], 1000);
@@ -316,9 +295,8 @@ static void servers_that_never_heard_of_others_take_half_each(void **state)
 	stop(2);
 }
 
-static void a_late_visitor_during_a_short_stall_costs_little(void **state)
+TEST(a_late_visitor_during_a_short_stall_costs_little)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 1000);
 	world.is_away = true;
@@ -332,9 +310,8 @@ static void a_late_visitor_during_a_short_stall_costs_little(void **state)
 	stop(2);
 }
 
-static void what_was_told_and_not_answered_is_neither_lost_nor_doubled(void **state)
+TEST(what_was_told_and_not_answered_is_neither_lost_nor_doubled)
 {
-	(void)state;
 	start(2, 1000);
 	world.is_mute = true;
 	hammer(&servers[0], 1);
@@ -346,9 +323,8 @@ static void what_was_told_and_not_answered_is_neither_lost_nor_doubled(void **st
 	stop(2);
 }
 
-static void what_was_given_back_and_not_answered_is_not_used_twice(void **state)
+TEST(what_was_given_back_and_not_answered_is_not_used_twice)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[1], 200);
 	hammer(&servers[0], 400);
@@ -362,9 +338,8 @@ static void what_was_given_back_and_not_answered_is_not_used_twice(void **state)
 	stop(2);
 }
 
-static void what_was_refunded_can_be_had_again_by_anybody(void **state)
+TEST(what_was_refunded_can_be_had_again_by_anybody)
 {
-	(void)state;
 	struct meter_reading reading;
 	start(2, 10);
 	hammer(&servers[0], 1); /* and now it has heard of the period */
@@ -379,9 +354,8 @@ static void what_was_refunded_can_be_had_again_by_anybody(void **state)
 	stop(2);
 }
 
-static void refunds_of_all_that_was_taken_leave_the_whole_limit(void **state)
+TEST(refunds_of_all_that_was_taken_leave_the_whole_limit)
 {
-	(void)state;
 	struct meter_reading reading;
 	start(1, 100);
 	for (unsigned i = 0; i < 3; i++) {
@@ -396,9 +370,8 @@ static void refunds_of_all_that_was_taken_leave_the_whole_limit(void **state)
 	stop(1);
 }
 
-static void what_a_killed_server_held_is_free_again_and_what_it_used_is_not(void **state)
+TEST(what_a_killed_server_held_is_free_again_and_what_it_used_is_not)
 {
-	(void)state;
 	start(1, 1000);
 	hammer(&servers[0], 60);
 	pass_time(1, SETTLE_MS);
@@ -415,9 +388,8 @@ static void what_a_killed_server_held_is_free_again_and_what_it_used_is_not(void
 	dead->ops->free(dead);
 }
 
-static void a_limiter_that_forgot_everything_is_told_again(void **state)
+TEST(a_limiter_that_forgot_everything_learns_it_again)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 300);
 	hammer(&servers[1], 300);
@@ -430,9 +402,8 @@ static void a_limiter_that_forgot_everything_is_told_again(void **state)
 	stop(2);
 }
 
-static void a_period_that_began_anew_in_between_gives_way_to_the_one_under_way(void **state)
+TEST(a_period_that_began_anew_in_between_gives_way_to_the_one_under_way)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 900);
 	pass_time(2, SETTLE_MS);
@@ -445,9 +416,8 @@ static void a_period_that_began_anew_in_between_gives_way_to_the_one_under_way(v
 	stop(2);
 }
 
-static void a_server_that_stops_holds_nothing_more(void **state)
+TEST(a_server_that_stops_holds_nothing_more)
 {
-	(void)state;
 	enum { MANY = 3000 };
 	start(1, 1000);
 	for (unsigned i = 1; i <= MANY; i++) {
@@ -464,9 +434,8 @@ static void a_server_that_stops_holds_nothing_more(void **state)
 	stop(1);
 }
 
-static void a_server_that_stood_still_uses_nothing_that_others_were_given(void **state)
+TEST(a_server_that_stood_still_uses_nothing_that_others_were_given)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 1);
 	hammer(&servers[1], 200);
@@ -482,9 +451,8 @@ static void a_server_that_stood_still_uses_nothing_that_others_were_given(void *
 	stop(2);
 }
 
-static void a_server_that_stood_still_goes_on_when_it_has_settled(void **state)
+TEST(a_server_that_stood_still_goes_on_when_it_has_settled)
 {
-	(void)state;
 	start(2, 1000);
 	hammer(&servers[0], 1);
 	hammer(&servers[1], 200);
@@ -497,9 +465,8 @@ static void a_server_that_stood_still_goes_on_when_it_has_settled(void **state)
 	stop(2);
 }
 
-static void when_there_are_more_meters_than_can_be_settled_in_time_all_have_their_turn(void **state)
+TEST(when_there_are_more_meters_than_can_be_settled_in_time_all_have_their_turn)
 {
-	(void)state;
 	enum { MANY = 3000, FIRST = 100 };
 	start(1, 1000);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -516,9 +483,8 @@ static void when_there_are_more_meters_than_can_be_settled_in_time_all_have_thei
 	stop(1);
 }
 
-static void meters_without_use_are_not_settled(void **state)
+TEST(meters_without_use_are_not_settled)
 {
-	(void)state;
 	start(1, 10);
 	pass_time(1, 5000);
 	assert_int_equal(quota_sync_stats(servers[0].quota_sync).meters, 0);
@@ -529,9 +495,8 @@ static void meters_without_use_are_not_settled(void **state)
 	stop(1);
 }
 
-static void the_thread_settles_by_itself(void **state)
+TEST(the_thread_settles_by_itself)
 {
-	(void)state;
 	start(1, 1000);
 	assert_int_equal(quota_sync_start(servers[0].quota_sync, NULL), 0);
 	for (int64_t end_ms = clock_mono_ms() + 20000; servers[0].passed < 1000 && clock_mono_ms() < end_ms;)
@@ -540,9 +505,8 @@ static void the_thread_settles_by_itself(void **state)
 	stop(1);
 }
 
-static void who_waits_is_told_when_the_thread_has_heard(void **state)
+TEST(who_waits_is_told_when_the_thread_has_heard)
 {
-	(void)state;
 	start(2, 5);
 	world.now_ms = 0; /* from here on time passes */
 	assert_int_equal(quota_sync_start(servers[0].quota_sync, NULL), 0);
@@ -555,37 +519,4 @@ static void who_waits_is_told_when_the_thread_has_heard(void **state)
 	stop(2);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(two_servers_that_are_hammered_let_exactly_the_limit_through),
-	    cmocka_unit_test(a_single_busy_server_gets_all_without_waiting),
-	    cmocka_unit_test(an_idle_server_holds_little_and_gives_that_back_when_others_need_it),
-	    cmocka_unit_test(servers_that_begin_before_they_hear_of_each_other_stay_within_a_twentieth),
-	    cmocka_unit_test(of_a_small_limit_no_more_than_a_twentieth_goes_over),
-	    cmocka_unit_test(the_first_of_a_small_limit_waits_for_a_word_and_is_let_through),
-	    cmocka_unit_test(nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_away),
-	    cmocka_unit_test(a_new_period_begins_for_all_of_them),
-	    cmocka_unit_test(nothing_is_used_twice_where_one_period_meets_the_next),
-	    cmocka_unit_test(a_reading_counts_what_others_have_used),
-	    cmocka_unit_test(without_the_limiter_each_goes_on_with_its_part),
-	    cmocka_unit_test(a_long_time_without_the_limiter_in_mid_period_costs_nothing),
-	    cmocka_unit_test(servers_that_never_heard_of_others_take_half_each),
-	    cmocka_unit_test(a_late_visitor_during_a_short_stall_costs_little),
-	    cmocka_unit_test(what_was_told_and_not_answered_is_neither_lost_nor_doubled),
-	    cmocka_unit_test(what_was_given_back_and_not_answered_is_not_used_twice),
-	    cmocka_unit_test(what_was_refunded_can_be_had_again_by_anybody),
-	    cmocka_unit_test(refunds_of_all_that_was_taken_leave_the_whole_limit),
-	    cmocka_unit_test(what_a_killed_server_held_is_free_again_and_what_it_used_is_not),
-	    cmocka_unit_test(a_limiter_that_forgot_everything_is_told_again),
-	    cmocka_unit_test(a_period_that_began_anew_in_between_gives_way_to_the_one_under_way),
-	    cmocka_unit_test(a_server_that_stops_holds_nothing_more),
-	    cmocka_unit_test(a_server_that_stood_still_uses_nothing_that_others_were_given),
-	    cmocka_unit_test(a_server_that_stood_still_goes_on_when_it_has_settled),
-	    cmocka_unit_test(when_there_are_more_meters_than_can_be_settled_in_time_all_have_their_turn),
-	    cmocka_unit_test(meters_without_use_are_not_settled),
-	    cmocka_unit_test(the_thread_settles_by_itself),
-	    cmocka_unit_test(who_waits_is_told_when_the_thread_has_heard),
-	};
-	return cmocka_run_group_tests_name("settler", tests, NULL, NULL);
-}
+TEST_MAIN()

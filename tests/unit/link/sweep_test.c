@@ -1,18 +1,11 @@
 /* Sweeping, on a store that takes as long as the test says, by a clock of the test's own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "link/sweep.h"
 #include "os/sys.h"
 #include "store/backends.h"
 
 #include <sodium.h>
-#include <stdio.h>
 
 enum { NOW = 1000000, IDS_MAX = 4096, BATCH_MIN = 1, BATCH_FIRST = 16, BATCH_MAX = 512, AIM_US = 2000 };
 
@@ -92,7 +85,6 @@ static int render(const struct link_record *link, struct buf *out, uint16_t *ret
 
 static int setup(void **state)
 {
-	(void)state;
 	slow = (struct slow){.base.ops = &slow_ops};
 	os_sys.clock_gettime = test_clock;
 	fx.count = 0;
@@ -116,7 +108,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	links_free(fx.links);
 	budgets_free(fx.budgets);
 	store_free(slow.inner);
@@ -170,9 +161,8 @@ static struct sweep_outcome step(struct sweep *s)
 	return outcome;
 }
 
-static void all_that_is_over_goes_and_nothing_else(void **state)
+TEST(all_that_is_over_goes_and_nothing_else)
 {
-	(void)state;
 	struct sweep s = {0};
 	for (int i = 0; i < 300; i++) {
 		create(NOW, STR_NULL);
@@ -196,9 +186,8 @@ static void all_that_is_over_goes_and_nothing_else(void **state)
 	assert_int_equal(step(&s).removed, 0);
 }
 
-static void a_store_without_such_links_is_left_alone(void **state)
+TEST(a_store_without_such_links_is_left_alone)
 {
-	(void)state;
 	struct sweep s = {0};
 	create_many(10, NOW + 1);
 	slow.applies = 0;
@@ -209,9 +198,8 @@ static void a_store_without_such_links_is_left_alone(void **state)
 	assert_int_equal(slow.applies, 0);
 }
 
-static void a_step_is_one_transaction(void **state)
+TEST(a_step_is_one_transaction)
 {
-	(void)state;
 	struct sweep s = {0};
 	create_many(40, NOW);
 	slow.applies = 0;
@@ -225,9 +213,8 @@ static void a_step_is_one_transaction(void **state)
 	assert_int_equal(slow.largest_apply, BATCH_FIRST);
 }
 
-static void steps_grow_while_the_store_is_quick(void **state)
+TEST(steps_grow_while_the_store_is_quick)
 {
-	(void)state;
 	struct sweep s = {0};
 	create_many(3000, NOW);
 	slow.cost_us = 1;
@@ -237,9 +224,8 @@ static void steps_grow_while_the_store_is_quick(void **state)
 	assert_int_equal(step(&s).removed, BATCH_MAX);
 }
 
-static void steps_take_about_as_long_as_they_should(void **state)
+TEST(steps_take_about_as_long_as_they_should)
 {
-	(void)state;
 	struct sweep s = {0};
 	create_many(3000, NOW);
 	slow.cost_us = 15;
@@ -249,9 +235,8 @@ static void steps_take_about_as_long_as_they_should(void **state)
 		assert_in_range(step(&s).took_us, AIM_US * 8 / 10, AIM_US);
 }
 
-static void steps_shrink_at_once_when_the_store_is_slow(void **state)
+TEST(steps_shrink_at_once_when_the_store_is_slow)
 {
-	(void)state;
 	struct sweep s = {.batch = BATCH_MAX};
 	create_many(2000, NOW);
 	slow.cost_us = 50;
@@ -265,9 +250,8 @@ static void steps_shrink_at_once_when_the_store_is_slow(void **state)
 	assert_int_equal(step(&s).removed, 2 * BATCH_MIN);
 }
 
-static void a_few_links_say_nothing_about_many(void **state)
+TEST(a_few_links_say_nothing_about_many)
 {
-	(void)state;
 	struct sweep s = {.batch = 256};
 	create_many(3, NOW);
 	slow.commit_us = 500;
@@ -296,9 +280,8 @@ static struct sweep_run run_of(struct rests *rests)
 	    .links = fx.links, .metrics = fx.metrics, .until_ms = INT64_MAX, .wait = rest, .ctx = rests};
 }
 
-static void a_run_removes_everything_and_rests_in_between(void **state)
+TEST(a_run_removes_everything_and_rests_in_between)
 {
-	(void)state;
 	struct rests rests = {0};
 	struct sweep_run run = run_of(&rests);
 	create_many(300, NOW);
@@ -308,9 +291,8 @@ static void a_run_removes_everything_and_rests_in_between(void **state)
 	assert_true(rests.taken >= 2);
 }
 
-static void a_run_ends_when_it_is_asked_to(void **state)
+TEST(a_run_ends_when_it_is_asked_to)
 {
-	(void)state;
 	struct rests rests = {.stop_after = 1};
 	struct sweep_run run = run_of(&rests);
 	create_many(300, NOW);
@@ -325,9 +307,8 @@ static void a_run_ends_when_it_is_asked_to(void **state)
 	assert_true(run.more);
 }
 
-static void a_link_that_is_prolonged_meanwhile_stays(void **state)
+TEST(a_link_that_is_prolonged_meanwhile_stays)
 {
-	(void)state;
 	struct sweep s = {0};
 	create_many(10, NOW);
 	slow.prolonged = fx.ids[4];
@@ -336,9 +317,8 @@ static void a_link_that_is_prolonged_meanwhile_stays(void **state)
 		assert_int_equal(is_there(fx.keys[i]), i == 4);
 }
 
-static void a_failing_store_is_told_and_tried_again(void **state)
+TEST(a_failing_store_is_reported_and_tried_again)
 {
-	(void)state;
 	struct sweep s = {0};
 	struct sweep_outcome outcome = {.removed = 99};
 	create_many(10, NOW);
@@ -352,9 +332,8 @@ static void a_failing_store_is_told_and_tried_again(void **state)
 	assert_int_equal(step(&s).removed, 10);
 }
 
-static void swept_links_leave_the_cache(void **state)
+TEST(swept_links_leave_the_cache)
 {
-	(void)state;
 	struct sweep s = {0};
 	create_many(12, NOW);
 	for (size_t i = 0; i < fx.count; i++) {
@@ -368,23 +347,7 @@ static void swept_links_leave_the_cache(void **state)
 		assert_null(cache_find(links_cache(fx.links), fx.keys[i]));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(all_that_is_over_goes_and_nothing_else),
-	    TEST(a_store_without_such_links_is_left_alone),
-	    TEST(a_step_is_one_transaction),
-	    TEST(steps_grow_while_the_store_is_quick),
-	    TEST(steps_take_about_as_long_as_they_should),
-	    TEST(steps_shrink_at_once_when_the_store_is_slow),
-	    TEST(a_few_links_say_nothing_about_many),
-	    TEST(a_run_removes_everything_and_rests_in_between),
-	    TEST(a_run_ends_when_it_is_asked_to),
-	    TEST(a_link_that_is_prolonged_meanwhile_stays),
-	    TEST(a_failing_store_is_told_and_tried_again),
-	    TEST(swept_links_leave_the_cache),
-	};
-	return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return sodium_init() < 0 ? 1 : RUN_TESTS(.setup = setup, .teardown = teardown);
 }

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/crc32c.h"
+#include "lib/test.h"
 #include "link/tier2.h"
 
 static struct arena arena;
@@ -25,7 +19,6 @@ static const struct link_record whole = {
 
 static int release(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	return 0;
 }
@@ -44,9 +37,8 @@ static int decode(struct str value, struct link_record *ret)
 	return tier2_decode(value, &arena, ret ? ret : &ignored);
 }
 
-static void what_was_encoded_comes_back(void **state)
+TEST(what_was_encoded_comes_back, NULL, release)
 {
-	(void)state;
 	struct link_record got;
 	struct buf CLEANUP(buf_release) value = encoded(&whole);
 	assert_int_equal(decode(buf_view(&value), &got), 0);
@@ -63,9 +55,8 @@ static void what_was_encoded_comes_back(void **state)
 	assert_null(got.password.ptr);
 }
 
-static void a_link_without_extras_comes_back_without_them(void **state)
+TEST(a_link_without_extras_comes_back_without_them, NULL, release)
 {
-	(void)state;
 	const struct link_record plain = {.id = 1, .redirect_status = 302, .url = STR("http://b.example/")};
 	struct link_record got;
 	struct buf CLEANUP(buf_release) value = encoded(&plain);
@@ -74,16 +65,14 @@ static void a_link_without_extras_comes_back_without_them(void **state)
 	assert_false(got.enabled || got.is_alias);
 }
 
-static void that_there_is_no_link_comes_back_as_that(void **state)
+TEST(that_there_is_no_link_comes_back_as_that)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) value = encoded(NULL);
 	assert_int_equal(decode(buf_view(&value), NULL), ERR_NOT_FOUND);
 }
 
-static void a_value_that_is_cut_short_or_longer_is_refused(void **state)
+TEST(a_value_that_is_cut_short_or_longer_is_refused)
 {
-	(void)state;
 	const struct link_record *const links[] = {&whole, NULL};
 	for (size_t i = 0; i < ARRAY_LEN(links); i++) {
 		struct buf CLEANUP(buf_release) value = encoded(links[i]);
@@ -94,9 +83,8 @@ static void a_value_that_is_cut_short_or_longer_is_refused(void **state)
 	}
 }
 
-static void a_flipped_bit_is_refused_wherever_it_is(void **state)
+TEST(a_flipped_bit_is_refused_wherever_it_is)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) value = encoded(&whole);
 	for (size_t bit = 0; bit < value.len * 8; bit++) {
 		value.data[bit / 8] ^= (char)(1 << (bit % 8));
@@ -113,9 +101,8 @@ static void seal(struct buf *value)
 		value->data[i] = (char)(crc >> (8 * i));
 }
 
-static void a_byte_that_means_nothing_is_refused_even_when_it_is_sealed(void **state)
+TEST(a_byte_that_means_nothing_is_refused_even_when_it_is_sealed)
 {
-	(void)state;
 	enum {
 		FORMAT_AT = 4,
 		KIND_AT = 5,
@@ -160,9 +147,8 @@ static void a_byte_that_means_nothing_is_refused_even_when_it_is_sealed(void **s
 	assert_int_equal(decode(buf_view(&value), NULL), ERR_CORRUPT);
 }
 
-static void random_bytes_are_refused(void **state)
+TEST(random_bytes_are_refused)
 {
-	(void)state;
 	uint64_t seed = 1;
 	for (unsigned i = 0; i < 20000; i++) {
 		char bytes[96];
@@ -179,9 +165,8 @@ static void random_bytes_are_refused(void **state)
 	}
 }
 
-static void only_what_is_the_same_for_everybody_may_be_shared(void **state)
+TEST(only_what_is_the_same_for_everybody_may_be_shared)
 {
-	(void)state;
 	struct link_record link = whole;
 	assert_true(tier2_holds(&link));
 	link.is_private = true;
@@ -194,17 +179,4 @@ static void only_what_is_the_same_for_everybody_may_be_shared(void **state)
 	assert_false(tier2_holds(&link));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(what_was_encoded_comes_back, release),
-	    cmocka_unit_test_teardown(a_link_without_extras_comes_back_without_them, release),
-	    cmocka_unit_test(that_there_is_no_link_comes_back_as_that),
-	    cmocka_unit_test(a_value_that_is_cut_short_or_longer_is_refused),
-	    cmocka_unit_test(a_flipped_bit_is_refused_wherever_it_is),
-	    cmocka_unit_test(a_byte_that_means_nothing_is_refused_even_when_it_is_sealed),
-	    cmocka_unit_test(random_bytes_are_refused),
-	    cmocka_unit_test(only_what_is_the_same_for_everybody_may_be_shared),
-	};
-	return cmocka_run_group_tests_name("tier2", tests, NULL, NULL);
-}
+TEST_MAIN()

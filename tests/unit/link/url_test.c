@@ -1,15 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/utf8.h"
+#include "lib/test.h"
 #include "link/url.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static const struct str hosts[] = {STR("192.0.2.7"), STR("[2001:db8::7]")};
 static const struct url_rules rules = {
@@ -77,9 +68,8 @@ static void assert_all_refused(const struct row *rows, size_t count)
 		assert_refused(str_of(rows[i].in), rows[i].out);
 }
 
-static void the_serialisation_is_that_of_the_standard(void **state)
+TEST(the_serialisation_is_that_of_the_standard)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    /* scheme, slashes, ends */
 	    {"http://example.com", "http://example.com/"},
@@ -162,9 +152,8 @@ static void the_serialisation_is_that_of_the_standard(void **state)
 	}
 }
 
-static void what_no_browser_takes_is_refused(void **state)
+TEST(what_no_browser_takes_is_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"", "empty"},
 	    {" \n ", "empty"},
@@ -213,9 +202,8 @@ static void what_no_browser_takes_is_refused(void **state)
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
 
-static void policy_refuses_credentials_and_controls(void **state)
+TEST(policy_refuses_credentials_and_controls)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://user@a.example/", "user name or password"},
 	    {"http://user:pass@a.example/", "user name or password"},
@@ -230,9 +218,8 @@ static void policy_refuses_credentials_and_controls(void **state)
 	assert_refused(STR("http://a.example/\0x"), "control character at byte 18");
 }
 
-static void a_host_may_be_as_long_as_a_url(void **state)
+TEST(a_host_may_be_as_long_as_a_url)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0}, out = {0};
 	buf_str(&in, STR("http://"));
 	for (int i = 0; i < 1000; i++)
@@ -246,9 +233,8 @@ static void a_host_may_be_as_long_as_a_url(void **state)
 	assert_true(r == 0 || r == ERR_INVALID);
 }
 
-static void malformed_utf_8_is_refused(void **state)
+TEST(malformed_utf_8_is_refused)
 {
-	(void)state;
 	static const char *const tails[] = {
 	    "\x80",         "\xbf",         "\xc0\x80",         "\xc1\xbf",         "\xc3",
 	    "\xc3(",        "\xe2\x82",     "\xe2\x82(",        "\xe0\x9f\xbf",     "\xed\xa0\x80",
@@ -265,9 +251,8 @@ static void malformed_utf_8_is_refused(void **state)
 	    "http://h/%ED%9F%BF%EE%80%80%F4%8F%BF%BF%E0%A0%80%F0%90%80%80%C2%A0%DF%BF");
 }
 
-static void links_to_ourselves_are_refused(void **state)
+TEST(links_to_ourselves_are_refused)
 {
-	(void)state;
 	static const struct row rows[] = {
 	    {"http://s.example/abc", "points back at this server (s.example)"},
 	    {"https://s.example/abc", "points back"},
@@ -298,17 +283,15 @@ static void links_to_ourselves_are_refused(void **state)
 	assert_gives(STR("http://127.0.0.1/"), "http://127.0.0.1/");
 }
 
-static void without_rules_every_host_will_do(void **state)
+TEST(without_rules_every_host_will_do)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	assert_int_equal(url_canonicalize(STR("http://s.example/"), NULL, &out, NULL), 0);
 	assert_int_equal(url_canonicalize(STR("http://s.example/"), &rules, &out, NULL), ERR_INVALID);
 }
 
-static void a_url_has_at_most_8_kib_before_and_after(void **state)
+TEST(a_url_has_at_most_8_kib_before_and_after)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0};
 	CLEANUP(buf_release) struct buf out = {0};
 	buf_str(&in, STR("http://a.example/"));
@@ -325,9 +308,8 @@ static void a_url_has_at_most_8_kib_before_and_after(void **state)
 	assert_refused(buf_view(&in), "8194 bytes once it is percent-encoded");
 }
 
-static void the_result_is_appended(void **state)
+TEST(the_result_is_appended)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	buf_str(&out, STR("Location: "));
 	assert_int_equal(canonicalize(STR("http://A/../b"), &out), 0);
@@ -337,9 +319,8 @@ static void the_result_is_appended(void **state)
 	out.failed = false;
 }
 
-static void memory_that_runs_out_leaves_the_buffer_as_it_was(void **state)
+TEST(memory_that_runs_out_leaves_the_buffer_as_it_was)
 {
-	(void)state;
 	char byte = 'x';
 	struct buf full = {.data = &byte, .len = SIZE_MAX - 4, .cap = SIZE_MAX - 4}; /* cannot grow */
 	assert_int_equal(canonicalize(STR("http://a.example/"), &full), ERR_NOMEM);
@@ -348,9 +329,8 @@ static void memory_that_runs_out_leaves_the_buffer_as_it_was(void **state)
 	assert_non_null(strstr(err.text, "memory"));
 }
 
-static void what_a_sentence_repeats_is_short_and_printable(void **state)
+TEST(what_a_sentence_repeats_is_short_and_printable)
 {
-	(void)state;
 	CLEANUP(buf_release) struct buf in = {0}, out = {0};
 	for (int i = 0; i < 300; i++)
 		buf_str(&in, STR("\xc3\xa4"));
@@ -361,9 +341,8 @@ static void what_a_sentence_repeats_is_short_and_printable(void **state)
 }
 
 /* Pieces of URLs put together at random: whatever is taken is safe, and canonical for good. */
-static void whatever_is_taken_is_safe_and_gives_itself(void **state)
+TEST(whatever_is_taken_is_safe_and_gives_itself)
 {
-	(void)state;
 	static const char *const pieces[] = {"http://",
 	                                     "https://",
 	                                     "HTTP://",
@@ -439,21 +418,4 @@ static void whatever_is_taken_is_safe_and_gives_itself(void **state)
 	assert_true(taken > 5000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_serialisation_is_that_of_the_standard),
-	    cmocka_unit_test(what_no_browser_takes_is_refused),
-	    cmocka_unit_test(policy_refuses_credentials_and_controls),
-	    cmocka_unit_test(a_host_may_be_as_long_as_a_url),
-	    cmocka_unit_test(malformed_utf_8_is_refused),
-	    cmocka_unit_test(links_to_ourselves_are_refused),
-	    cmocka_unit_test(without_rules_every_host_will_do),
-	    cmocka_unit_test(a_url_has_at_most_8_kib_before_and_after),
-	    cmocka_unit_test(the_result_is_appended),
-	    cmocka_unit_test(memory_that_runs_out_leaves_the_buffer_as_it_was),
-	    cmocka_unit_test(what_a_sentence_repeats_is_short_and_printable),
-	    cmocka_unit_test(whatever_is_taken_is_safe_and_gives_itself),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,27 +1,16 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
+#include "lib/test.h"
 #include "loop/loop.h"
 #include "os/clock.h"
 #include "os/net.h"
 #include "os/sys.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 /*
  * A loop in a thread of its own, serving a small language over real sockets. Every line is a command:
  *   e TEXT   echo the line            h        hold: pause until another connection says "r"
- *   r        resume whoever holds     q        answer "bye" and close
+ *   r        resume who holds         q        answer "bye" and close
  *   x        abort                    d        set a deadline of 50 ms (then it says "late" and closes)
  *   b        a large answer           o        echo, and let the turn's hook look at it
  *   s        echo, and say when it has left    w    answer with a chunk
@@ -233,9 +222,8 @@ static void take(int fd, size_t want)
 	}
 }
 
-static void bytes_come_and_go(void **state)
+TEST(bytes_come_and_go)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	say(fd, "e hello\n");
@@ -244,9 +232,8 @@ static void bytes_come_and_go(void **state)
 	stop();
 }
 
-static void what_was_not_consumed_comes_again_with_the_rest(void **state)
+TEST(what_was_not_consumed_comes_again_with_the_rest)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	const char *text = "e one two three\ne four\n";
@@ -259,9 +246,8 @@ static void what_was_not_consumed_comes_again_with_the_rest(void **state)
 	stop();
 }
 
-static void a_paused_stream_delivers_nothing_until_it_is_resumed(void **state)
+TEST(a_paused_stream_delivers_nothing_until_it_is_resumed)
 {
-	(void)state;
 	start(16);
 	int held = dial(), other = dial();
 	say(held, "h\ne kept\n");
@@ -277,9 +263,8 @@ static void a_paused_stream_delivers_nothing_until_it_is_resumed(void **state)
 	stop();
 }
 
-static void the_end_of_input_is_told_after_the_bytes_also_to_a_paused_stream(void **state)
+TEST(the_end_of_input_is_told_after_the_bytes_also_to_a_paused_stream)
 {
-	(void)state;
 	start(16);
 	int held = dial(), other = dial();
 	say(held, "h\ne last\n");
@@ -293,9 +278,8 @@ static void the_end_of_input_is_told_after_the_bytes_also_to_a_paused_stream(voi
 	stop();
 }
 
-static void closing_sends_everything_first_and_survives_unread_input(void **state)
+TEST(closing_sends_everything_first_and_survives_unread_input)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	say(fd, "e a\nq\ne ignored\ne ignored\n");
@@ -305,9 +289,8 @@ static void closing_sends_everything_first_and_survives_unread_input(void **stat
 	stop();
 }
 
-static void an_abort_ends_the_stream_at_once(void **state)
+TEST(an_abort_ends_the_stream_at_once)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	say(fd, "x\n");
@@ -317,9 +300,8 @@ static void an_abort_ends_the_stream_at_once(void **state)
 	stop();
 }
 
-static void a_deadline_passes_without_any_traffic(void **state)
+TEST(a_deadline_passes_without_any_traffic)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	say(fd, "d\n");
@@ -328,9 +310,8 @@ static void a_deadline_passes_without_any_traffic(void **state)
 	stop();
 }
 
-static void an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_says_drained(void **state)
+TEST(an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_says_drained)
 {
-	(void)state;
 	start(16);
 	int fd = dial(), other = dial();
 	say(fd, "b\n");
@@ -346,9 +327,8 @@ static void an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_say
 }
 
 /* The peer reads, and asks for as much again: something is always queued, and what was sent must not stay. */
-static void a_queue_that_never_empties_does_not_grow(void **state)
+TEST(a_queue_that_never_empties_does_not_grow)
 {
-	(void)state;
 	enum { QUEUED = 256, EXCHANGES = 1600 }; /* 16 MiB, then 100 MiB */
 	start(16);
 	int fd = dial(), small = CHUNK;
@@ -364,9 +344,8 @@ static void a_queue_that_never_empties_does_not_grow(void **state)
 	stop();
 }
 
-static void a_small_answer_that_leaves_at_once_has_drained_too(void **state)
+TEST(a_small_answer_that_leaves_at_once_has_drained_too)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	say(fd, "s\n");
@@ -377,9 +356,8 @@ static void a_small_answer_that_leaves_at_once_has_drained_too(void **state)
 	stop();
 }
 
-static void hooks_run_before_the_output_of_their_turn(void **state)
+TEST(hooks_run_before_the_output_of_their_turn)
 {
-	(void)state;
 	start(16);
 	int fd = dial();
 	say(fd, "o\n");
@@ -389,9 +367,8 @@ static void hooks_run_before_the_output_of_their_turn(void **state)
 	stop();
 }
 
-static void beyond_the_bound_new_connections_wait_their_turn(void **state)
+TEST(beyond_the_bound_new_connections_wait_their_turn)
 {
-	(void)state;
 	start(2);
 	int a = dial(), b = dial();
 	say(a, "e a\n");
@@ -409,9 +386,8 @@ static void beyond_the_bound_new_connections_wait_their_turn(void **state)
 	stop();
 }
 
-static void a_refused_connection_is_closed_and_counted(void **state)
+TEST(a_refused_connection_is_closed_and_counted)
 {
-	(void)state;
 	start(16);
 	fx.refuse = true;
 	int fd = dial();
@@ -422,9 +398,8 @@ static void a_refused_connection_is_closed_and_counted(void **state)
 	assert_int_equal(fx.metrics->conns_refused, 1);
 }
 
-static void out_of_descriptors_it_sheds_pauses_and_recovers(void **state)
+TEST(out_of_descriptors_it_sheds_pauses_and_recovers)
 {
-	(void)state;
 	os_fault_fail(OS_ACCEPT4, 1, EMFILE, OS_ONCE);
 	start(16);
 	int first = dial(); /* accept fails; the spare descriptor takes it and drops it */
@@ -439,9 +414,8 @@ static void out_of_descriptors_it_sheds_pauses_and_recovers(void **state)
 	assert_int_equal(fx.metrics->conns_refused, 1);
 }
 
-static void interrupted_and_short_system_calls_change_nothing(void **state)
+TEST(interrupted_and_short_system_calls_change_nothing)
 {
-	(void)state;
 	os_fault_fail(OS_RECV, 1, EINTR, OS_ONCE);
 	os_fault_fail(OS_SEND, 1, EINTR, OS_ONCE);
 	os_fault_fail(OS_EPOLL_WAIT, 3, EINTR, OS_ONCE);
@@ -455,9 +429,8 @@ static void interrupted_and_short_system_calls_change_nothing(void **state)
 	stop();
 }
 
-static void a_send_that_fails_ends_only_that_stream(void **state)
+TEST(a_send_that_fails_ends_only_that_stream)
 {
-	(void)state;
 	os_fault_fail(OS_SEND, 1, EPIPE, OS_ONCE);
 	start(16);
 	int a = dial(), b = dial();
@@ -471,25 +444,4 @@ static void a_send_that_fails_ends_only_that_stream(void **state)
 	stop();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(bytes_come_and_go),
-	    cmocka_unit_test(what_was_not_consumed_comes_again_with_the_rest),
-	    cmocka_unit_test(a_paused_stream_delivers_nothing_until_it_is_resumed),
-	    cmocka_unit_test(the_end_of_input_is_told_after_the_bytes_also_to_a_paused_stream),
-	    cmocka_unit_test(closing_sends_everything_first_and_survives_unread_input),
-	    cmocka_unit_test(an_abort_ends_the_stream_at_once),
-	    cmocka_unit_test(a_deadline_passes_without_any_traffic),
-	    cmocka_unit_test(an_answer_larger_than_the_socket_takes_arrives_whole_and_then_it_says_drained),
-	    cmocka_unit_test(a_queue_that_never_empties_does_not_grow),
-	    cmocka_unit_test(a_small_answer_that_leaves_at_once_has_drained_too),
-	    cmocka_unit_test(hooks_run_before_the_output_of_their_turn),
-	    cmocka_unit_test(beyond_the_bound_new_connections_wait_their_turn),
-	    cmocka_unit_test(a_refused_connection_is_closed_and_counted),
-	    cmocka_unit_test(out_of_descriptors_it_sheds_pauses_and_recovers),
-	    cmocka_unit_test(interrupted_and_short_system_calls_change_nothing),
-	    cmocka_unit_test(a_send_that_fails_ends_only_that_stream),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,16 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/def.h"
+#include "lib/test.h"
 #include "loop/mailbox.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <stdlib.h>
 
 enum { SENDERS = 4, MAILS = 20000 };
 
@@ -51,9 +43,8 @@ static bool fd_is_readable(void)
 	return poll(&p, 1, 0) == 1;
 }
 
-static void mail_is_opened_in_the_order_of_posting(void **state)
+TEST(mail_is_opened_in_the_order_of_posting)
 {
-	(void)state;
 	reset();
 	for (int n = 0; n < 100; n++)
 		mailbox_post(&box, &letters[0][n].mail);
@@ -64,9 +55,8 @@ static void mail_is_opened_in_the_order_of_posting(void **state)
 	mailbox_release(&box);
 }
 
-static void only_a_sleeper_is_woken_and_only_once(void **state)
+TEST(only_a_sleeper_is_woken_and_only_once)
 {
-	(void)state;
 	reset();
 	mailbox_post(&box, &letters[0][0].mail);
 	assert_false(fd_is_readable());
@@ -93,9 +83,8 @@ static void *send_all(void *arg)
 }
 
 /* The owner sleeps on the descriptor whenever it may; a lost wake-up would leave it there for good. */
-static void no_mail_of_many_senders_is_lost_or_overslept(void **state)
+TEST(no_mail_of_many_senders_is_lost_or_overslept)
 {
-	(void)state;
 	pthread_t threads[SENDERS];
 	reset();
 	for (int s = 0; s < SENDERS; s++)
@@ -115,12 +104,4 @@ static void no_mail_of_many_senders_is_lost_or_overslept(void **state)
 	mailbox_release(&box);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(mail_is_opened_in_the_order_of_posting),
-	    cmocka_unit_test(only_a_sleeper_is_woken_and_only_once),
-	    cmocka_unit_test(no_mail_of_many_senders_is_lost_or_overslept),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,14 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "loop/offload.h"
-
-#include <pthread.h>
-#include <stdlib.h>
 
 enum { JOBS = 2000 };
 
@@ -133,9 +124,8 @@ static void gate_open(void)
 	pthread_mutex_unlock(&gate.lock);
 }
 
-static void every_job_is_done_once_on_its_own_loop(void **state)
+TEST(every_job_is_done_once_on_its_own_loop)
 {
-	(void)state;
 	struct offload *o = start(3, 16, JOBS);
 	for (int i = 0; i < JOBS; i++)
 		assert_int_equal(offload_submit(o, &jobs[i].job), 0);
@@ -148,9 +138,8 @@ static void every_job_is_done_once_on_its_own_loop(void **state)
 	assert_true(gate.largest <= 16);
 }
 
-static void what_waits_is_done_in_one_batch(void **state)
+TEST(what_waits_is_done_in_one_batch)
 {
-	(void)state;
 	struct offload *o = start(1, 512, JOBS);
 	gate_close();
 	assert_int_equal(offload_submit(o, &jobs[0].job), 0);
@@ -164,9 +153,8 @@ static void what_waits_is_done_in_one_batch(void **state)
 	assert_int_equal(gate.largest, 399);
 }
 
-static void equal_jobs_share_one_flight_queued_or_under_way(void **state)
+TEST(equal_jobs_share_one_flight_queued_or_under_way)
 {
-	(void)state;
 	struct offload *o = start(1, 512, JOBS);
 	for (int i = 0; i < 100; i++) {
 		jobs[i].job.share = i % 2 ? STR("odd") : STR("even");
@@ -187,9 +175,8 @@ static void equal_jobs_share_one_flight_queued_or_under_way(void **state)
 	}
 }
 
-static void a_flight_that_has_landed_is_not_boarded(void **state)
+TEST(a_flight_that_has_landed_is_not_boarded)
 {
-	(void)state;
 	struct offload *o = start(1, 512, JOBS);
 	jobs[0].job.share = jobs[1].job.share = STR("same");
 	assert_int_equal(offload_submit(o, &jobs[0].job), 0);
@@ -201,9 +188,8 @@ static void a_flight_that_has_landed_is_not_boarded(void **state)
 	assert_false(jobs[1].adopted);
 }
 
-static void a_full_queue_refuses_but_flights_can_still_be_shared(void **state)
+TEST(a_full_queue_refuses_but_flights_can_still_be_shared)
 {
-	(void)state;
 	struct offload *o = start(1, 512, 2);
 	jobs[1].job.share = jobs[4].job.share = STR("k");
 	gate_close();
@@ -219,14 +205,4 @@ static void a_full_queue_refuses_but_flights_can_still_be_shared(void **state)
 	assert_int_equal(jobs[3].done, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_job_is_done_once_on_its_own_loop),
-	    cmocka_unit_test(what_waits_is_done_in_one_batch),
-	    cmocka_unit_test(equal_jobs_share_one_flight_queued_or_under_way),
-	    cmocka_unit_test(a_flight_that_has_landed_is_not_boarded),
-	    cmocka_unit_test(a_full_queue_refuses_but_flights_can_still_be_shared),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,10 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "loop/timer.h"
 
 static struct timers wheel;
@@ -42,9 +36,8 @@ static void advance(int64_t by_ms, int64_t step_ms)
 	}
 }
 
-static void a_timer_fires_once_never_early_and_at_most_a_tick_late(void **state)
+TEST(a_timer_fires_once_never_early_and_at_most_a_tick_late)
 {
-	(void)state;
 	static const int64_t delays[] = {1, 31, 32, 33, 500, 32767, 32768, 40000, 100000, 3600000};
 	for (size_t i = 0; i < ARRAY_LEN(delays); i++) {
 		struct probe p;
@@ -58,9 +51,8 @@ static void a_timer_fires_once_never_early_and_at_most_a_tick_late(void **state)
 	}
 }
 
-static void a_cancelled_timer_does_not_fire(void **state)
+TEST(a_cancelled_timer_does_not_fire)
 {
-	(void)state;
 	struct probe p;
 	start(&p);
 	timer_set(&wheel, &p.timer, now_ms + 100);
@@ -71,9 +63,8 @@ static void a_cancelled_timer_does_not_fire(void **state)
 	assert_int_equal(timers_sleep_ms(&wheel, now_ms), -1);
 }
 
-static void a_timer_that_is_set_again_moves(void **state)
+TEST(a_timer_that_is_set_again_moves)
 {
-	(void)state;
 	struct probe p;
 	start(&p);
 	timer_set(&wheel, &p.timer, now_ms + 100);
@@ -84,9 +75,8 @@ static void a_timer_that_is_set_again_moves(void **state)
 	assert_int_equal(p.fired, 1);
 }
 
-static void a_timer_may_set_itself_again_while_it_fires(void **state)
+TEST(a_timer_may_set_itself_again_while_it_fires)
 {
-	(void)state;
 	struct probe p;
 	start(&p);
 	p.again_after_ms = 320;
@@ -95,9 +85,8 @@ static void a_timer_may_set_itself_again_while_it_fires(void **state)
 	assert_in_range(p.fired, 90, 100);
 }
 
-static void after_a_long_sleep_everything_due_fires_once(void **state)
+TEST(after_a_long_sleep_everything_due_fires_once)
 {
-	(void)state;
 	struct probe p, later;
 	start(&p);
 	later = (struct probe){0};
@@ -112,9 +101,8 @@ static void after_a_long_sleep_everything_due_fires_once(void **state)
 }
 
 /* A loop that sleeps as long as it is told wakes up in time for every timer. */
-static void sleeping_as_long_as_told_misses_nothing(void **state)
+TEST(sleeping_as_long_as_told_misses_nothing)
 {
-	(void)state;
 	static const int64_t delays[] = {1, 40, 900, 2050, 33000, 70000};
 	for (size_t i = 0; i < ARRAY_LEN(delays); i++) {
 		struct probe p;
@@ -132,15 +120,4 @@ static void sleeping_as_long_as_told_misses_nothing(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_timer_fires_once_never_early_and_at_most_a_tick_late),
-	    cmocka_unit_test(a_cancelled_timer_does_not_fire),
-	    cmocka_unit_test(a_timer_that_is_set_again_moves),
-	    cmocka_unit_test(a_timer_may_set_itself_again_while_it_fires),
-	    cmocka_unit_test(after_a_long_sleep_everything_due_fires_once),
-	    cmocka_unit_test(sleeping_as_long_as_told_misses_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

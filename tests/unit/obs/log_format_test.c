@@ -1,10 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "obs/log.h"
 #include "obs/log_format.h"
 
@@ -49,9 +43,8 @@ static void assert_json(struct str text, struct str expected)
 	json_decref(object);
 }
 
-static void every_level_keeps_the_columns(void **state)
+TEST(every_level_keeps_the_columns)
 {
-	(void)state;
 	static const char *const expected[] = {
 	    "1970-01-01T00:00:00.000Z debug os: x\n",
 	    "1970-01-01T00:00:00.000Z info  os: x\n",
@@ -66,9 +59,8 @@ static void every_level_keeps_the_columns(void **state)
 	}
 }
 
-static void plain_text_and_utf8_stay_as_they_are(void **state)
+TEST(plain_text_and_utf8_stay_as_they_are)
 {
-	(void)state;
 	assert_text(STR("listening on http://127.0.0.1:8080"), "listening on http://127.0.0.1:8080");
 	assert_text(STR(""), "");
 	assert_text(STR("a \"quoted\" \\ word"), "a \"quoted\" \\ word");
@@ -80,9 +72,8 @@ static void plain_text_and_utf8_stay_as_they_are(void **state)
 	assert_json(STR(""), STR(""));
 }
 
-static void control_characters_cannot_end_a_line_or_drive_a_terminal(void **state)
+TEST(control_characters_cannot_end_a_line_or_drive_a_terminal)
 {
-	(void)state;
 	assert_text(STR("a\nb\r\tc"), "a\\nb\\r\\tc");
 	assert_text(STR("\x1b[31m"), "\\x1b[31m");
 	assert_text(STR("\0\x01\x7f"), "\\x00\\x01\\x7f");
@@ -96,9 +87,8 @@ static void control_characters_cannot_end_a_line_or_drive_a_terminal(void **stat
 	assert_null(memchr(formatted(STR("\x7f\xc2\x9b"), LOG_JSON).ptr, 0x7f, 120));
 }
 
-static void bytes_that_are_not_utf8_are_escaped(void **state)
+TEST(bytes_that_are_not_utf8_are_escaped)
 {
-	(void)state;
 	assert_text(STR("\xff"), "\\xff");
 	assert_text(STR("a\x80z"), "a\\x80z");
 	assert_text(STR("\xc0\xaf"), "\\xc0\\xaf");                   /* overlong */
@@ -110,9 +100,8 @@ static void bytes_that_are_not_utf8_are_escaped(void **state)
 	assert_json(STR("\xe2\x82"), STR("\xef\xbf\xbd\xef\xbf\xbd"));
 }
 
-static void any_two_bytes_give_one_line_of_valid_json(void **state)
+TEST(any_two_bytes_give_one_line_of_valid_json)
 {
-	(void)state;
 	for (unsigned i = 0; i < 0x10000; i++) {
 		char text[2] = {(char)(i >> 8), (char)i};
 		struct str line = formatted(str_n(text, 2), LOG_JSON);
@@ -125,9 +114,8 @@ static void any_two_bytes_give_one_line_of_valid_json(void **state)
 	}
 }
 
-static void the_longest_line_of_the_worst_bytes_fits(void **state)
+TEST(the_longest_line_of_the_worst_bytes_fits)
 {
-	(void)state;
 	char text[LOG_TEXT_MAX];
 	memset(text, 0xff, sizeof(text));
 	static const char module[] = "\x01\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\x0f\x10\x11\x12\x13"
@@ -147,15 +135,4 @@ static void the_longest_line_of_the_worst_bytes_fits(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_level_keeps_the_columns),
-	    cmocka_unit_test(plain_text_and_utf8_stay_as_they_are),
-	    cmocka_unit_test(control_characters_cannot_end_a_line_or_drive_a_terminal),
-	    cmocka_unit_test(bytes_that_are_not_utf8_are_escaped),
-	    cmocka_unit_test(any_two_bytes_give_one_line_of_valid_json),
-	    cmocka_unit_test(the_longest_line_of_the_worst_bytes_fits),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

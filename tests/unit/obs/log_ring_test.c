@@ -1,15 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "obs/log_ring.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 
 static struct log_entry entry_of(struct str text, int64_t number)
 {
@@ -26,9 +18,8 @@ static void drain(struct log_ring *r)
 	log_ring_take_lost(r);
 }
 
-static void entries_come_out_as_they_went_in(void **state)
+TEST(entries_come_out_as_they_went_in)
 {
-	(void)state;
 	struct log_ring *r = log_ring_own();
 	struct log_entry in = entry_of(STR("one"), 42), out;
 	char text[LOG_TEXT_MAX];
@@ -45,9 +36,8 @@ static void entries_come_out_as_they_went_in(void **state)
 	assert_false(log_ring_pop(r, &out, text, &lost));
 }
 
-static void entries_of_every_length_survive_the_end_of_the_ring(void **state)
+TEST(entries_of_every_length_survive_the_end_of_the_ring)
 {
-	(void)state;
 	struct log_ring *r = log_ring_own();
 	char text[LOG_TEXT_MAX], taken[LOG_TEXT_MAX];
 	for (size_t len = 0; len <= LOG_TEXT_MAX; len++) { /* goes around some thirty times */
@@ -62,9 +52,8 @@ static void entries_of_every_length_survive_the_end_of_the_ring(void **state)
 	}
 }
 
-static void a_full_ring_loses_the_newest_and_the_next_that_fits_tells(void **state)
+TEST(a_full_ring_loses_the_newest_and_the_next_that_fits_tells)
 {
-	(void)state;
 	struct log_ring *r = log_ring_own();
 	struct log_entry in = entry_of(STR("a line of some length, such as there are"), 0), out;
 	char text[LOG_TEXT_MAX];
@@ -92,9 +81,8 @@ static void a_full_ring_loses_the_newest_and_the_next_that_fits_tells(void **sta
 	assert_int_equal(log_ring_take_lost(r), 0);
 }
 
-static void losses_without_a_next_line_can_be_taken(void **state)
+TEST(losses_without_a_next_line_can_be_taken)
 {
-	(void)state;
 	struct log_ring *r = log_ring_own();
 	struct log_entry in = entry_of(STR("x"), 0);
 	while (log_ring_push(r, &in))
@@ -123,9 +111,8 @@ static struct log_ring *ring_of_an_ended_thread(void)
 	return r;
 }
 
-static void an_ended_threads_ring_is_reused_once_it_is_drained(void **state)
+TEST(an_ended_threads_ring_is_reused_once_it_is_drained)
 {
-	(void)state;
 	struct log_ring *first = ring_of_an_ended_thread();
 	assert_ptr_not_equal(first, log_ring_own());
 	struct log_ring *second = ring_of_an_ended_thread();
@@ -157,9 +144,8 @@ static void *push_numbers(void *arg)
 	return NULL;
 }
 
-static void one_writer_and_one_reader_agree_on_every_entry(void **state)
+TEST(one_writer_and_one_reader_agree_on_every_entry)
 {
-	(void)state;
 	struct log_ring *_Atomic shared = NULL;
 	pthread_t thread;
 	assert_int_equal(pthread_create(&thread, NULL, push_numbers, &shared), 0);
@@ -182,15 +168,4 @@ static void one_writer_and_one_reader_agree_on_every_entry(void **state)
 	pthread_join(thread, NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(entries_come_out_as_they_went_in),
-	    cmocka_unit_test(entries_of_every_length_survive_the_end_of_the_ring),
-	    cmocka_unit_test(a_full_ring_loses_the_newest_and_the_next_that_fits_tells),
-	    cmocka_unit_test(losses_without_a_next_line_can_be_taken),
-	    cmocka_unit_test(an_ended_threads_ring_is_reused_once_it_is_drained),
-	    cmocka_unit_test(one_writer_and_one_reader_agree_on_every_entry),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,28 +1,12 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
-#include "lib/temp.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "obs/log_ring.h"
 #include "os/file.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /*
  * The log is one for the process, so every test starts and stops it. `out` is where the lines go, `err`
@@ -36,7 +20,6 @@ static uint64_t dropped_before;
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	temp_path(&dir, "out.log", out_path);
 	temp_path(&dir, "err.log", err_path);
@@ -52,7 +35,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	log_stop();
 	os_fault_reset();
 	dup2(real_stderr, STDERR_FILENO);
@@ -63,10 +45,8 @@ static int teardown(void **state)
 
 static void start(const char *file, int format)
 {
-	struct err e = {""};
 	struct log_settings s = {.level = LOG_INFO, .format = format, .file = file};
-	if (log_start(&s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(log_start(&s, &why));
 }
 
 static struct buf content(const char *path)
@@ -96,9 +76,8 @@ static void wait_for_drops(uint64_t lines)
 
 #define PREFIX "2026-11-15T05:00:00.123Z "
 
-static void lines_reach_the_file_in_text(void **state)
+TEST(lines_reach_the_file_in_text)
 {
-	(void)state;
 	start(out_path, 0);
 	log_info("http", "listening on %s:%d", "127.0.0.1", 8080);
 	log_error("store", "%s", "two\nlines");
@@ -109,9 +88,8 @@ static void lines_reach_the_file_in_text(void **state)
 	assert_int_equal(dropped(), 0);
 }
 
-static void lines_reach_the_file_in_json(void **state)
+TEST(lines_reach_the_file_in_json)
 {
-	(void)state;
 	start(out_path, 1);
 	log_warn("http", "a \"b\"");
 	log_stop();
@@ -120,9 +98,8 @@ static void lines_reach_the_file_in_json(void **state)
 	             "\"message\":\"a \\\"b\\\"\"}\n");
 }
 
-static void without_a_file_lines_go_to_standard_error(void **state)
+TEST(without_a_file_lines_go_to_standard_error)
 {
-	(void)state;
 	start("", 0);
 	log_info("os", "one");
 	log_stop();
@@ -132,9 +109,8 @@ static void without_a_file_lines_go_to_standard_error(void **state)
 	assert_holds(err_path, PREFIX "info  os: one\n" PREFIX "info  os: two\n");
 }
 
-static void before_and_after_lines_go_straight_to_standard_error(void **state)
+TEST(before_and_after_lines_go_straight_to_standard_error)
 {
-	(void)state;
 	log_info("cmd", "before");
 	assert_holds(err_path, PREFIX "info  cmd: before\n");
 	start(out_path, 0);
@@ -146,9 +122,8 @@ static void before_and_after_lines_go_straight_to_standard_error(void **state)
 	assert_holds(out_path, PREFIX "info  cmd: between\n");
 }
 
-static void lines_below_the_level_are_not_written(void **state)
+TEST(lines_below_the_level_are_not_written)
 {
-	(void)state;
 	start(out_path, 0);
 	log_debug("os", "1");
 	log_level_set(LOG_DEBUG);
@@ -161,9 +136,8 @@ static void lines_below_the_level_are_not_written(void **state)
 	assert_int_equal(dropped(), 0);
 }
 
-static void a_text_too_long_is_cut_and_marked(void **state)
+TEST(a_text_too_long_is_cut_and_marked)
 {
-	(void)state;
 	start(out_path, 0);
 	log_info("os", "%05000d", 1);
 	log_stop();
@@ -172,9 +146,8 @@ static void a_text_too_long_is_cut_and_marked(void **state)
 	assert_true(str_ends(buf_view(&b), STR("0000...\n")));
 }
 
-static void logging_leaves_errno_alone(void **state)
+TEST(logging_leaves_errno_alone)
 {
-	(void)state;
 	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
 	errno = EXDEV;
 	log_info("os", "straight to standard error, which fails");
@@ -186,9 +159,8 @@ static void logging_leaves_errno_alone(void **state)
 	assert_int_equal(errno, EXDEV);
 }
 
-static void the_rows_fill_the_settings(void **state)
+TEST(the_rows_fill_the_settings)
 {
-	(void)state;
 	struct log_settings s = {0};
 	struct conf_group group = {log_rows, log_row_count, &s};
 	struct conf_source from = {0};
@@ -208,9 +180,8 @@ static void the_rows_fill_the_settings(void **state)
 	conf_release(&group, 1);
 }
 
-static void a_file_that_cannot_be_opened_is_an_error_that_names_it(void **state)
+TEST(a_file_that_cannot_be_opened_is_an_error_that_names_it)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e = {""};
 	struct log_settings s = {.level = LOG_INFO, .file = temp_path(&dir, "no/such/folder", path)};
@@ -259,9 +230,8 @@ static void check_order(struct str text, int next[THREADS + 1])
 	}
 }
 
-static void lines_of_many_threads_all_arrive_in_each_threads_order(void **state)
+TEST(lines_of_many_threads_all_arrive_in_each_threads_order)
 {
-	(void)state;
 	int numbers[THREADS], next[THREADS + 1] = {0};
 	start(out_path, 0);
 	run_threads(numbers); /* less than a ring each, so none may be lost */
@@ -298,9 +268,8 @@ static uint64_t count_lines(const char *path, const char *ending)
 	return count;
 }
 
-static void stopping_among_busy_writers_loses_no_line(void **state)
+TEST(stopping_among_busy_writers_loses_no_line)
 {
-	(void)state;
 	for (int round = 0; round < 20; round++) {
 		pthread_t threads[3];
 		uint64_t logged[3] = {0}, sum = 0;
@@ -349,9 +318,8 @@ static void *stop(void *arg)
 	return NULL;
 }
 
-static void stopping_waits_for_a_writer_that_is_held_up(void **state)
+TEST(stopping_waits_for_a_writer_that_is_held_up)
 {
-	(void)state;
 	pthread_t writer, stopper;
 	atomic_store(&holding, false);
 	atomic_store(&go_on, false);
@@ -409,9 +377,8 @@ static void wait_until_the_flusher_sleeps(void)
 	}
 }
 
-static void a_line_wakes_a_sleeping_flusher(void **state)
+TEST(a_line_wakes_a_sleeping_flusher)
 {
-	(void)state;
 	start(out_path, 0);
 	for (uint64_t i = 1; i <= 20; i++) {
 		struct timespec began, now;
@@ -478,9 +445,8 @@ static uint64_t told_lost(struct str text, uint64_t *ret_lines)
 	return lost;
 }
 
-static void a_full_ring_drops_counts_and_tells(void **state)
+TEST(a_full_ring_drops_counts_and_tells)
 {
-	(void)state;
 	struct reading reading = {0};
 	pthread_t thread;
 	uint64_t logged = 0, lines;
@@ -504,9 +470,8 @@ static void a_full_ring_drops_counts_and_tells(void **state)
 	buf_release(&reading.text);
 }
 
-static void a_reader_who_never_reads_cannot_hang_the_stop(void **state)
+TEST(a_reader_who_never_reads_cannot_hang_the_stop)
 {
-	(void)state;
 	struct reading reading = {0};
 	uint64_t logged = 0, lines;
 	start_on_pipe(&reading.fd);
@@ -525,9 +490,8 @@ static void a_reader_who_never_reads_cannot_hang_the_stop(void **state)
 	buf_release(&reading.text);
 }
 
-static void a_closed_pipe_does_not_kill_and_its_lines_are_counted(void **state)
+TEST(a_closed_pipe_does_not_kill_and_its_lines_are_counted)
 {
-	(void)state;
 	int reader;
 	start_on_pipe(&reader);
 	close(reader);
@@ -537,9 +501,8 @@ static void a_closed_pipe_does_not_kill_and_its_lines_are_counted(void **state)
 	assert_int_equal(dropped(), 10);
 }
 
-static void a_full_disk_counts_and_is_told_when_there_is_room_again(void **state)
+TEST(a_full_disk_counts_and_is_reported_when_there_is_room_again)
 {
-	(void)state;
 	start(out_path, 0);
 	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
 	log_info("test", "lost 1");
@@ -554,9 +517,8 @@ static void a_full_disk_counts_and_is_told_when_there_is_room_again(void **state
 	assert_int_equal(dropped(), 2);
 }
 
-static void short_writes_and_signals_lose_nothing(void **state)
+TEST(short_writes_and_signals_lose_nothing)
 {
-	(void)state;
 	int numbers[THREADS], next[THREADS + 1] = {0};
 	os_fault_short(OS_WRITE, 1, 7, OS_FOR_GOOD);
 	os_fault_fail(OS_WRITE, 5, EINTR, OS_ONCE);
@@ -573,9 +535,8 @@ static void short_writes_and_signals_lose_nothing(void **state)
 	assert_int_equal(dropped(), 0);
 }
 
-static void a_line_cut_by_a_failure_is_ended_before_the_next(void **state)
+TEST(a_line_cut_by_a_failure_is_ended_before_the_next)
 {
-	(void)state;
 	start(out_path, 0);
 	os_fault_short(OS_WRITE, 1, 10, OS_ONCE);
 	os_fault_fail(OS_WRITE, 2, EIO, OS_ONCE);
@@ -588,9 +549,8 @@ static void a_line_cut_by_a_failure_is_ended_before_the_next(void **state)
 	assert_int_equal(dropped(), 1);
 }
 
-static void reopening_follows_a_rotated_file(void **state)
+TEST(reopening_follows_a_rotated_file)
 {
-	(void)state;
 	char old[TEMP_PATH_BYTES];
 	start(out_path, 0);
 	log_info("test", "one");
@@ -606,9 +566,8 @@ static void reopening_follows_a_rotated_file(void **state)
 	assert_int_equal(count_lines(old, "test: two") + count_lines(out_path, "test: two"), 1);
 }
 
-static void a_file_that_cannot_be_reopened_stays_in_use(void **state)
+TEST(a_file_that_cannot_be_reopened_stays_in_use)
 {
-	(void)state;
 	start(out_path, 0);
 	os_fault_fail(OS_OPEN, 1, EMFILE, OS_FOR_GOOD);
 	log_reopen();
@@ -619,9 +578,8 @@ static void a_file_that_cannot_be_reopened_stays_in_use(void **state)
 	assert_int_equal(count_lines(out_path, "the old file stays in use"), 1);
 }
 
-static void reopening_standard_error_or_nothing_does_no_harm(void **state)
+TEST(reopening_standard_error_or_nothing_does_no_harm)
 {
-	(void)state;
 	log_reopen();
 	start(NULL, 0);
 	log_reopen();
@@ -630,32 +588,4 @@ static void reopening_standard_error_or_nothing_does_no_harm(void **state)
 	assert_holds(err_path, PREFIX "info  test: here\n");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(lines_reach_the_file_in_text),
-	    TEST(lines_reach_the_file_in_json),
-	    TEST(without_a_file_lines_go_to_standard_error),
-	    TEST(before_and_after_lines_go_straight_to_standard_error),
-	    TEST(lines_below_the_level_are_not_written),
-	    TEST(a_text_too_long_is_cut_and_marked),
-	    TEST(logging_leaves_errno_alone),
-	    TEST(the_rows_fill_the_settings),
-	    TEST(a_file_that_cannot_be_opened_is_an_error_that_names_it),
-	    TEST(lines_of_many_threads_all_arrive_in_each_threads_order),
-	    TEST(stopping_waits_for_a_writer_that_is_held_up),
-	    TEST(a_line_wakes_a_sleeping_flusher),
-	    TEST(stopping_among_busy_writers_loses_no_line),
-	    TEST(a_full_ring_drops_counts_and_tells),
-	    TEST(a_reader_who_never_reads_cannot_hang_the_stop),
-	    TEST(a_closed_pipe_does_not_kill_and_its_lines_are_counted),
-	    TEST(a_full_disk_counts_and_is_told_when_there_is_room_again),
-	    TEST(short_writes_and_signals_lose_nothing),
-	    TEST(a_line_cut_by_a_failure_is_ended_before_the_next),
-	    TEST(reopening_follows_a_rotated_file),
-	    TEST(a_file_that_cannot_be_reopened_stays_in_use),
-	    TEST(reopening_standard_error_or_nothing_does_no_harm),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -1,21 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "obs/metrics.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define SUM(name) metrics_sum(offsetof(struct metrics, name))
 
-static void a_new_set_is_zero_and_does_not_share_cache_lines(void **state)
+TEST(a_new_set_is_zero_and_does_not_share_cache_lines)
 {
-	(void)state;
 	struct metrics *a = metrics_register(), *b = metrics_register();
 	assert_int_equal((uintptr_t)a % CACHE_LINE_BYTES, 0);
 	assert_int_equal((uintptr_t)b % CACHE_LINE_BYTES, 0);
@@ -40,9 +29,8 @@ static void *count(void *arg)
 	return NULL;
 }
 
-static void counts_are_summed_over_all_threads_even_ended_ones(void **state)
+TEST(counts_are_summed_over_all_threads_even_ended_ones)
 {
-	(void)state;
 	pthread_t threads[THREADS];
 	uint64_t redirects = SUM(redirects), responses = SUM(http_3xx), other = SUM(http_4xx);
 	for (int i = 0; i < THREADS; i++)
@@ -76,9 +64,8 @@ static unsigned only_bucket(uint64_t value)
 	return found;
 }
 
-static void larger_values_never_fall_into_lower_buckets(void **state)
+TEST(larger_values_never_fall_into_lower_buckets)
 {
-	(void)state;
 	unsigned last = 0;
 	for (uint64_t value = 0; value < 100000; value++) {
 		unsigned bucket = only_bucket(value);
@@ -87,9 +74,8 @@ static void larger_values_never_fall_into_lower_buckets(void **state)
 	}
 }
 
-static void a_bucket_is_no_wider_than_a_quarter_of_its_values(void **state)
+TEST(a_bucket_is_no_wider_than_a_quarter_of_its_values)
 {
-	(void)state;
 	uint64_t first = 0;
 	unsigned last = 0;
 	for (uint64_t value = 1; value < 1000000; value++) {
@@ -101,9 +87,8 @@ static void a_bucket_is_no_wider_than_a_quarter_of_its_values(void **state)
 	}
 }
 
-static void values_beyond_the_last_bucket_fall_into_it(void **state)
+TEST(values_beyond_the_last_bucket_fall_into_it)
 {
-	(void)state;
 	assert_int_equal(only_bucket(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
 	assert_int_equal(only_bucket(1ULL << 63), HISTOGRAM_BUCKETS - 1);
 	assert_int_equal(only_bucket((1ULL << 33) - 1), HISTOGRAM_BUCKETS - 1);
@@ -226,9 +211,8 @@ static double sample_value(const struct text *t, const char *name, const char *l
 	return 0;
 }
 
-static void every_declared_metric_is_rendered_with_its_sum(void **state)
+TEST(every_declared_metric_is_rendered_with_its_sum)
 {
-	(void)state;
 	static struct text t;
 	struct metrics *m = metrics_register();
 	uint64_t n = 1;
@@ -258,9 +242,8 @@ static double at_most(const struct text *t, double bound)
 	return count;
 }
 
-static void a_histogram_is_cumulative_and_ends_in_infinity(void **state)
+TEST(a_histogram_is_cumulative_and_ends_in_infinity)
 {
-	(void)state;
 	static struct text t;
 	struct metrics *a = metrics_register(), *b = metrics_register();
 	render_and_parse(&t);
@@ -307,16 +290,4 @@ static void a_histogram_is_cumulative_and_ends_in_infinity(void **state)
 	assert_true(at_most(&t, 1e300) == 6);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_new_set_is_zero_and_does_not_share_cache_lines),
-	    cmocka_unit_test(counts_are_summed_over_all_threads_even_ended_ones),
-	    cmocka_unit_test(larger_values_never_fall_into_lower_buckets),
-	    cmocka_unit_test(a_bucket_is_no_wider_than_a_quarter_of_its_values),
-	    cmocka_unit_test(values_beyond_the_last_bucket_fall_into_it),
-	    cmocka_unit_test(every_declared_metric_is_rendered_with_its_sum),
-	    cmocka_unit_test(a_histogram_is_cumulative_and_ends_in_infinity),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

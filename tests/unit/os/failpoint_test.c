@@ -1,15 +1,8 @@
+#include "lib/test.h"
 #include "os/failpoint.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SURVIVED = 7 };
 
@@ -33,17 +26,15 @@ static int end_of(const char *spec)
 	return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void the_process_dies_at_the_place_that_is_named(void **state)
+TEST(the_process_dies_at_the_place_that_is_named)
 {
-	(void)state;
 	assert_int_equal(end_of("place"), SIGKILL);
 	assert_int_equal(end_of("place@3"), SIGKILL);
 	assert_int_equal(end_of("other"), SIGKILL);
 }
 
-static void it_lives_when_it_does_not_come_there_as_often_or_nothing_is_named(void **state)
+TEST(it_lives_when_it_does_not_come_there_as_often_or_nothing_is_named)
 {
-	(void)state;
 	assert_int_equal(end_of(NULL), SURVIVED);
 	assert_int_equal(end_of("place@4"), SURVIVED);
 	assert_int_equal(end_of("other@2"), SURVIVED);
@@ -51,11 +42,4 @@ static void it_lives_when_it_does_not_come_there_as_often_or_nothing_is_named(vo
 	assert_int_equal(end_of("@1"), SURVIVED);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_process_dies_at_the_place_that_is_named),
-	    cmocka_unit_test(it_lives_when_it_does_not_come_there_as_often_or_nothing_is_named),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

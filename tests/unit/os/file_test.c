@@ -1,38 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-static struct temp dir;
-
-static int setup(void **state)
-{
-	(void)state;
-	temp_init(&dir);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	os_fault_reset();
-	temp_release(&dir);
-	return 0;
-}
 
 static void put(const char *path, const char *text)
 {
@@ -61,27 +32,26 @@ static int entries(const char *path)
 	return count - 2;
 }
 
-static void read_appends_the_whole_file(void **state)
+TEST(read_appends_the_whole_file)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0};
 	buf_str(&b, STR("before:"));
-	put(temp_path(&dir, "f", path), "content");
+	put(temp_path(&test_dir, "f", path), "content");
 	assert_int_equal(file_read(path, 7, &b, &e), 0);
 	assert_true(str_eq(buf_view(&b), STR("before:content")));
 }
 
-static void read_of_a_large_file_survives_short_reads_and_signals(void **state)
+TEST(read_of_a_large_file_survives_short_reads_and_signals)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0}, expected = {0};
 	for (int i = 0; i < 40000; i++)
 		buf_printf(&expected, "%d,", i);
-	assert_int_equal(file_write_atomic(temp_path(&dir, "f", path), buf_view(&expected), 0600, &e), 0);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "f", path), buf_view(&expected), 0600, &e),
+	                 0);
 	os_fault_short(OS_READ, 1, 1000, OS_FOR_GOOD);
 	os_fault_fail(OS_READ, 3, EINTR, OS_ONCE);
 	os_fault_fail(OS_OPEN, 1, EINTR, OS_ONCE);
@@ -90,14 +60,13 @@ static void read_of_a_large_file_survives_short_reads_and_signals(void **state)
 	assert_true(str_eq(buf_view(&b), buf_view(&expected)));
 }
 
-static void read_beyond_the_bound_is_a_limit_and_leaves_the_buffer(void **state)
+TEST(read_beyond_the_bound_is_a_limit_and_leaves_the_buffer)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0};
 	buf_str(&b, STR("before"));
-	put(temp_path(&dir, "f", path), "content");
+	put(temp_path(&test_dir, "f", path), "content");
 	assert_int_equal(file_read(path, 6, &b, &e), ERR_LIMIT);
 	assert_true(str_eq(buf_view(&b), STR("before")));
 	assert_non_null(strstr(e.text, path));
@@ -106,15 +75,14 @@ static void read_beyond_the_bound_is_a_limit_and_leaves_the_buffer(void **state)
 	assert_int_equal(file_read(path, 0, &b, &e), 0);
 }
 
-static void read_errors_name_the_path_and_the_fix(void **state)
+TEST(read_errors_name_the_path_and_the_fix)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	CLEANUP(buf_release) struct buf b = {0};
-	assert_int_equal(file_read(temp_path(&dir, "none", path), 10, &b, &e), ERR_NOT_FOUND);
+	assert_int_equal(file_read(temp_path(&test_dir, "none", path), 10, &b, &e), ERR_NOT_FOUND);
 	assert_non_null(strstr(e.text, path));
-	assert_int_equal(file_read(dir.path, 10, &b, &e), ERR_INVALID);
+	assert_int_equal(file_read(test_dir.path, 10, &b, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "name a file, not a folder"));
 	put(path, "x");
 	os_fault_fail(OS_OPEN, 1, EACCES, OS_ONCE);
@@ -126,43 +94,40 @@ static void read_errors_name_the_path_and_the_fix(void **state)
 	assert_int_equal(file_read(path, 10, &b, NULL), 0); /* and nobody must want the sentence */
 }
 
-static void write_creates_and_replaces_with_the_mode_asked_for(void **state)
+TEST(write_creates_and_replaces_with_the_mode_asked_for)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct stat st;
 	struct err e;
 	mode_t mask = umask(0);
-	assert_int_equal(file_write_atomic(temp_path(&dir, "f", path), STR("one"), 0600, &e), 0);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "f", path), STR("one"), 0600, &e), 0);
 	assert_holds(path, "one");
 	assert_int_equal(file_write_atomic(path, STR(""), 0640, &e), 0);
 	umask(mask);
 	assert_holds(path, "");
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0640);
-	assert_int_equal(entries(dir.path), 1);
+	assert_int_equal(entries(test_dir.path), 1);
 }
 
-static void write_survives_short_writes_and_signals(void **state)
+TEST(write_survives_short_writes_and_signals)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	os_fault_short(OS_WRITE, 1, 1, OS_FOR_GOOD);
 	os_fault_fail(OS_WRITE, 3, EINTR, OS_ONCE);
-	assert_int_equal(file_write_atomic(temp_path(&dir, "f", path), STR("abcdef"), 0600, &e), 0);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "f", path), STR("abcdef"), 0600, &e), 0);
 	assert_int_equal(os_fault_calls(OS_WRITE), 7);
 	assert_holds(path, "abcdef");
 }
 
 /* The temporary is synced before it is renamed, and the folder after. */
-static void write_syncs_the_file_and_then_its_folder(void **state)
+TEST(write_syncs_the_file_and_then_its_folder)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	os_fault_clear(OS_FSYNC);
-	assert_int_equal(file_write_atomic(temp_path(&dir, "f", path), STR("new"), 0600, &e), 0);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "f", path), STR("new"), 0600, &e), 0);
 	assert_int_equal(os_fault_calls(OS_FSYNC), 2);
 
 	put(path, "old");
@@ -174,13 +139,12 @@ static void write_syncs_the_file_and_then_its_folder(void **state)
 	assert_holds(path, "new");
 }
 
-static void whichever_call_fails_the_file_is_whole_and_nothing_is_left_over(void **state)
+TEST(whichever_call_fails_the_file_is_whole_and_nothing_is_left_over)
 {
-	(void)state;
 	static const enum os_call calls[] = {OS_OPEN, OS_WRITE, OS_FSYNC, OS_RENAME, OS_CLOSE};
 	static const int spans[] = {OS_ONCE, OS_FOR_GOOD};
 	char path[TEMP_PATH_BYTES];
-	temp_path(&dir, "f", path);
+	temp_path(&test_dir, "f", path);
 	for (size_t c = 0; c < ARRAY_LEN(calls) * 2; c++) {
 		enum os_call call = calls[c / 2];
 		bool reached = true;
@@ -200,43 +164,41 @@ static void whichever_call_fails_the_file_is_whole_and_nothing_is_left_over(void
 			}
 			if (r < 0)
 				assert_non_null(strstr(e.text, path));
-			assert_int_equal(entries(dir.path), 1);
+			assert_int_equal(entries(test_dir.path), 1);
 		}
 	}
 }
 
-static void write_into_a_missing_folder_says_so(void **state)
+TEST(write_into_a_missing_folder_says_so)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES], name[5000];
 	struct err e;
-	assert_int_equal(file_write_atomic(temp_path(&dir, "no/f", path), STR("x"), 0600, &e), ERR_NOT_FOUND);
+	assert_int_equal(file_write_atomic(temp_path(&test_dir, "no/f", path), STR("x"), 0600, &e),
+	                 ERR_NOT_FOUND);
 	assert_non_null(strstr(e.text, path));
 	memset(name, 'x', sizeof(name));
 	name[sizeof(name) - 1] = '\0';
 	assert_int_equal(file_write_atomic(name, STR("x"), 0600, &e), ERR_INVALID);
 }
 
-static void write_takes_a_path_without_a_folder(void **state)
+TEST(write_takes_a_path_without_a_folder)
 {
-	(void)state;
 	char before[4096];
 	struct err e;
 	assert_non_null(getcwd(before, sizeof(before)));
-	assert_int_equal(chdir(dir.path), 0);
+	assert_int_equal(chdir(test_dir.path), 0);
 	assert_int_equal(file_write_atomic("plain", STR("x"), 0600, &e), 0);
 	assert_holds("plain", "x");
 	assert_int_equal(chdir(before), 0);
 }
 
-static void dir_create_makes_parents_and_takes_an_existing_one(void **state)
+TEST(dir_create_makes_parents_and_takes_an_existing_one)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct stat st;
 	struct err e;
 	os_fault_clear(OS_FSYNC);
-	assert_int_equal(dir_create(temp_path(&dir, "a/b//c/", path), 0700, &e), 0);
+	assert_int_equal(dir_create(temp_path(&test_dir, "a/b//c/", path), 0700, &e), 0);
 	assert_int_equal(stat(path, &st), 0);
 	assert_true(S_ISDIR(st.st_mode));
 	assert_int_equal(st.st_mode & 0777, 0700);
@@ -247,30 +209,28 @@ static void dir_create_makes_parents_and_takes_an_existing_one(void **state)
 	assert_int_equal(dir_create(".", 0700, &e), 0);
 }
 
-static void dir_create_over_a_file_is_an_error(void **state)
+TEST(dir_create_over_a_file_is_an_error)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES], below[TEMP_PATH_BYTES];
 	struct err e;
-	put(temp_path(&dir, "f", path), "x");
+	put(temp_path(&test_dir, "f", path), "x");
 	assert_int_equal(dir_create(path, 0700, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "not a folder"));
-	assert_int_equal(dir_create(temp_path(&dir, "f/g", below), 0700, &e), ERR_INVALID);
+	assert_int_equal(dir_create(temp_path(&test_dir, "f/g", below), 0700, &e), ERR_INVALID);
 	assert_int_equal(dir_create("", 0700, &e), ERR_INVALID);
 }
 
-static void dir_sync_tells_what_failed(void **state)
+TEST(dir_sync_tells_what_failed)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
-	assert_int_equal(dir_sync(dir.path, &e), 0);
-	assert_int_equal(dir_sync(temp_path(&dir, "none", path), &e), ERR_NOT_FOUND);
+	assert_int_equal(dir_sync(test_dir.path, &e), 0);
+	assert_int_equal(dir_sync(temp_path(&test_dir, "none", path), &e), ERR_NOT_FOUND);
 	os_fault_fail(OS_FSYNC, 1, EIO, OS_ONCE);
-	assert_int_equal(dir_sync(dir.path, &e), ERR_UNAVAILABLE);
-	assert_non_null(strstr(e.text, dir.path));
+	assert_int_equal(dir_sync(test_dir.path, &e), ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, test_dir.path));
 	os_fault_fail(OS_FSYNC, 1, EINVAL, OS_ONCE);
-	assert_int_equal(dir_sync(dir.path, &e), 0);
+	assert_int_equal(dir_sync(test_dir.path, &e), 0);
 }
 
 static int lock_in_another_process(const char *path)
@@ -287,13 +247,12 @@ static int lock_in_another_process(const char *path)
 	return -WEXITSTATUS(status);
 }
 
-static void one_process_at_a_time_holds_a_lock(void **state)
+TEST(one_process_at_a_time_holds_a_lock)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	int fd = -1, second = -1;
-	assert_int_equal(file_lock(temp_path(&dir, "lock", path), &fd, &e), 0);
+	assert_int_equal(file_lock(temp_path(&test_dir, "lock", path), &fd, &e), 0);
 	assert_true(fd >= 0);
 	assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	assert_int_equal(lock_in_another_process(path), ERR_BUSY);
@@ -304,37 +263,15 @@ static void one_process_at_a_time_holds_a_lock(void **state)
 	assert_int_equal(lock_in_another_process(path), 0);
 }
 
-static void a_lock_that_cannot_be_created_says_why(void **state)
+TEST(a_lock_that_cannot_be_created_says_why)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	struct err e;
 	int fd;
-	assert_int_equal(file_lock(temp_path(&dir, "no/lock", path), &fd, &e), ERR_NOT_FOUND);
+	assert_int_equal(file_lock(temp_path(&test_dir, "no/lock", path), &fd, &e), ERR_NOT_FOUND);
 	os_fault_fail(OS_OPEN, 1, EMFILE, OS_ONCE);
-	assert_int_equal(file_lock(temp_path(&dir, "lock", path), &fd, &e), ERR_UNAVAILABLE);
+	assert_int_equal(file_lock(temp_path(&test_dir, "lock", path), &fd, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "ulimit -n"));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(read_appends_the_whole_file),
-	    TEST(read_of_a_large_file_survives_short_reads_and_signals),
-	    TEST(read_beyond_the_bound_is_a_limit_and_leaves_the_buffer),
-	    TEST(read_errors_name_the_path_and_the_fix),
-	    TEST(write_creates_and_replaces_with_the_mode_asked_for),
-	    TEST(write_survives_short_writes_and_signals),
-	    TEST(write_syncs_the_file_and_then_its_folder),
-	    TEST(whichever_call_fails_the_file_is_whole_and_nothing_is_left_over),
-	    TEST(write_into_a_missing_folder_says_so),
-	    TEST(write_takes_a_path_without_a_folder),
-	    TEST(dir_create_makes_parents_and_takes_an_existing_one),
-	    TEST(dir_create_over_a_file_is_an_error),
-	    TEST(dir_sync_tells_what_failed),
-	    TEST(one_process_at_a_time_holds_a_lock),
-	    TEST(a_lock_that_cannot_be_created_says_why),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

@@ -1,25 +1,13 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "os/net.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static void assert_parses(const char *text, const char *expected)
 {
 	struct net_addr a;
-	struct err e = {""};
 	char out[NET_ADDR_TEXT_BYTES];
-	if (net_addr_parse(str_of(text), &a, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(net_addr_parse(str_of(text), &a, &why));
 	struct str s = net_addr_format(&a, out);
 	assert_string_equal(out, expected);
 	assert_int_equal(s.len, strlen(expected));
@@ -34,9 +22,8 @@ static void assert_refused(struct str text, const char *hint)
 		fail_msg("'%s' does not say '%s'", e.text, hint);
 }
 
-static void addresses_parse_and_print(void **state)
+TEST(addresses_parse_and_print)
 {
-	(void)state;
 	assert_parses("127.0.0.1:8080", "127.0.0.1:8080");
 	assert_parses("0.0.0.0:65535", "0.0.0.0:65535");
 	assert_parses(":8080", "0.0.0.0:8080");
@@ -49,9 +36,8 @@ static void addresses_parse_and_print(void **state)
 	              "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535");
 }
 
-static void what_is_no_address_is_told_the_form(void **state)
+TEST(what_is_no_address_is_told_the_form)
 {
-	(void)state;
 	assert_refused(STR("8080"), "HOST:PORT");
 	assert_refused(STR(""), "HOST:PORT");
 	assert_refused(STR_NULL, "HOST:PORT");
@@ -79,9 +65,8 @@ static void what_is_no_address_is_told_the_form(void **state)
 	assert_refused(STR("http://127.0.0.1:80"), "brackets");
 }
 
-static void a_long_text_is_quoted_in_part(void **state)
+TEST(a_long_text_is_quoted_in_part)
 {
-	(void)state;
 	char text[1000];
 	memset(text, 'a', sizeof(text));
 	text[900] = ':';
@@ -97,9 +82,8 @@ static bool is_loopback(const char *text)
 	return net_addr_is_loopback(&a);
 }
 
-static void loopback_is_known_in_all_its_forms(void **state)
+TEST(loopback_is_known_in_all_its_forms)
 {
-	(void)state;
 	assert_true(is_loopback("127.0.0.1:1"));
 	assert_true(is_loopback("127.255.0.9:1"));
 	assert_true(is_loopback("[::1]:1"));
@@ -128,9 +112,8 @@ static int option(int fd, int name)
 	return value;
 }
 
-static void a_listener_says_which_port_it_got_and_takes_connections(void **state)
+TEST(a_listener_says_which_port_it_got_and_takes_connections)
 {
-	(void)state;
 	struct net_addr a = any_port();
 	struct err e;
 	int fd = -1;
@@ -149,9 +132,8 @@ static void a_listener_says_which_port_it_got_and_takes_connections(void **state
 	close(fd);
 }
 
-static void further_listeners_share_the_port(void **state)
+TEST(further_listeners_share_the_port)
 {
-	(void)state;
 	struct net_addr a = any_port();
 	struct err e;
 	int first, second;
@@ -163,9 +145,8 @@ static void further_listeners_share_the_port(void **state)
 	close(second);
 }
 
-static void a_port_that_even_a_sharing_listener_holds_is_not_free(void **state)
+TEST(a_port_that_even_a_sharing_listener_holds_is_not_free)
 {
-	(void)state;
 	struct net_addr a = any_port(), every;
 	struct err e = {""};
 	char text[NET_ADDR_TEXT_BYTES];
@@ -184,9 +165,8 @@ static void a_port_that_even_a_sharing_listener_holds_is_not_free(void **state)
 	assert_int_equal(net_port_is_free(&a, &e), 0);
 }
 
-static void old_connections_of_a_port_do_not_hold_it(void **state)
+TEST(old_connections_of_a_port_do_not_hold_it)
 {
-	(void)state;
 	struct net_addr a = any_port();
 	struct err e;
 	int fd;
@@ -205,9 +185,8 @@ static void old_connections_of_a_port_do_not_hold_it(void **state)
 	close(fd);
 }
 
-static void an_address_in_use_is_an_error_that_names_it(void **state)
+TEST(an_address_in_use_is_an_error_that_names_it)
 {
-	(void)state;
 	struct net_addr a = any_port();
 	struct err e;
 	char text[NET_ADDR_TEXT_BYTES];
@@ -239,9 +218,8 @@ static int listen_without_privileges(uint16_t port)
 	       !strstr(e.text, "127.0.0.1:1:");
 }
 
-static void a_port_below_1024_without_privileges_is_explained(void **state)
+TEST(a_port_below_1024_without_privileges_is_explained)
 {
-	(void)state;
 	pid_t pid = fork();
 	if (pid == 0)
 		_exit(listen_without_privileges(1));
@@ -256,9 +234,8 @@ static void a_port_below_1024_without_privileges_is_explained(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void an_address_of_another_machine_is_an_error_that_names_it(void **state)
+TEST(an_address_of_another_machine_is_an_error_that_names_it)
 {
-	(void)state;
 	struct net_addr a;
 	struct err e;
 	int fd;
@@ -268,9 +245,8 @@ static void an_address_of_another_machine_is_an_error_that_names_it(void **state
 	assert_non_null(strstr(e.text, "no such address"));
 }
 
-static void ipv6_listens_where_the_machine_has_it(void **state)
+TEST(ipv6_listens_where_the_machine_has_it)
 {
-	(void)state;
 	struct net_addr a, v4 = any_port();
 	struct err e;
 	int fd;
@@ -288,21 +264,4 @@ static void ipv6_listens_where_the_machine_has_it(void **state)
 	close(fd);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(addresses_parse_and_print),
-	    cmocka_unit_test(what_is_no_address_is_told_the_form),
-	    cmocka_unit_test(a_long_text_is_quoted_in_part),
-	    cmocka_unit_test(loopback_is_known_in_all_its_forms),
-	    cmocka_unit_test(a_listener_says_which_port_it_got_and_takes_connections),
-	    cmocka_unit_test(further_listeners_share_the_port),
-	    cmocka_unit_test(a_port_that_even_a_sharing_listener_holds_is_not_free),
-	    cmocka_unit_test(old_connections_of_a_port_do_not_hold_it),
-	    cmocka_unit_test(an_address_in_use_is_an_error_that_names_it),
-	    cmocka_unit_test(a_port_below_1024_without_privileges_is_explained),
-	    cmocka_unit_test(an_address_of_another_machine_is_an_error_that_names_it),
-	    cmocka_unit_test(ipv6_listens_where_the_machine_has_it),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

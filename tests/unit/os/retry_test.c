@@ -1,15 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "os/retry.h"
 
-static void the_pause_doubles_up_to_its_most_less_some_jitter(void **state)
+TEST(the_pause_doubles_up_to_its_most_less_some_jitter)
 {
-	(void)state;
 	const struct retry_policy policy = {.min_ms = 50, .max_ms = 300};
 	static const int64_t pauses_ms[] = {50, 100, 200, 300, 300, 300};
 	struct retry r = {0};
@@ -21,9 +14,8 @@ static void the_pause_doubles_up_to_its_most_less_some_jitter(void **state)
 	}
 }
 
-static void those_who_fail_together_do_not_come_back_together(void **state)
+TEST(those_who_fail_together_do_not_come_back_together)
 {
-	(void)state;
 	enum { ALL = 64 };
 	const struct retry_policy policy = {.min_ms = 1000, .max_ms = 1000};
 	struct retry all[ALL] = {0};
@@ -35,9 +27,8 @@ static void those_who_fail_together_do_not_come_back_together(void **state)
 	assert_true(together < ALL / 4);
 }
 
-static void it_ends_with_the_last_try_or_at_the_deadline(void **state)
+TEST(it_ends_with_the_last_try_or_at_the_deadline)
 {
-	(void)state;
 	const struct retry_policy thrice = {.min_ms = 1, .max_ms = 1, .tries_max = 3};
 	const struct retry_policy soon = {.min_ms = 20, .max_ms = 20, .timeout_ms = 100};
 	struct retry r = {0};
@@ -50,12 +41,4 @@ static void it_ends_with_the_last_try_or_at_the_deadline(void **state)
 	assert_false(retry_failed(&r, &soon, 1090));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_pause_doubles_up_to_its_most_less_some_jitter),
-	    cmocka_unit_test(those_who_fail_together_do_not_come_back_together),
-	    cmocka_unit_test(it_ends_with_the_last_try_or_at_the_deadline),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,32 +1,17 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/sys.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
 
 /* The seam, and the unreliable twin that all other tests rely on. */
 
 static int reset(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	return 0;
 }
 
-static void the_table_holds_the_real_calls(void **state)
+TEST(the_table_holds_the_real_calls)
 {
-	(void)state;
 	assert_memory_equal(&os_sys, &os_sys_real, sizeof(os_sys));
 	void *const *entries = (void *const *)(const void *)&os_sys_real;
 	for (size_t i = 0; i < sizeof(os_sys_real) / sizeof(void *); i++)
@@ -34,13 +19,10 @@ static void the_table_holds_the_real_calls(void **state)
 	assert_int_equal(sizeof(os_sys_real) / sizeof(void *), OS_CALLS);
 }
 
-static void every_file_call_does_what_the_system_does(void **state)
+TEST(every_file_call_does_what_the_system_does, test_dir_make, test_dir_remove)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char from[TEMP_PATH_BYTES], to[TEMP_PATH_BYTES], data[16] = "";
-	int fd = os_sys.open(temp_path(&dir, "a", from), O_RDWR | O_CREAT, 0600);
+	int fd = os_sys.open(temp_path(&test_dir, "a", from), O_RDWR | O_CREAT, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(os_sys.write(fd, "hello", 5), 5);
 	struct iovec iov[2] = {{"wo", 2}, {"rld", 3}};
@@ -52,15 +34,14 @@ static void every_file_call_does_what_the_system_does(void **state)
 	assert_memory_equal(data, "helloworl", 9);
 	assert_int_equal(os_sys.read(fd, data, sizeof(data)), 4); /* behind what write() wrote */
 	assert_int_equal(os_sys.close(fd), 0);
-	assert_int_equal(os_sys.rename(from, temp_path(&dir, "b", to)), 0);
+	assert_int_equal(os_sys.rename(from, temp_path(&test_dir, "b", to)), 0);
 	assert_int_equal(os_sys.unlink(to), 0);
 	assert_int_equal(os_sys.unlink(to), -1);
 	assert_int_equal(errno, ENOENT);
 }
 
-static void socket_calls_do_what_the_system_does(void **state)
+TEST(socket_calls_do_what_the_system_does)
 {
-	(void)state;
 	int pair[2];
 	char data[8];
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -76,9 +57,8 @@ static void socket_calls_do_what_the_system_does(void **state)
 	close(fd);
 }
 
-static void the_nth_call_fails_once(void **state)
+TEST(the_nth_call_fails_once, NULL, reset)
 {
-	(void)state;
 	int fds[2];
 	char c;
 	assert_int_equal(pipe(fds), 0);
@@ -100,9 +80,8 @@ static void the_nth_call_fails_once(void **state)
 	close(fds[1]);
 }
 
-static void a_call_may_fail_for_good_until_it_is_cleared(void **state)
+TEST(a_call_may_fail_for_good_until_it_is_cleared, NULL, reset)
 {
-	(void)state;
 	os_fault_fail(OS_UNLINK, 2, EROFS, OS_FOR_GOOD);
 	assert_int_equal(os_sys.unlink("/nowhere/at/all"), -1);
 	assert_int_equal(errno, ENOENT);
@@ -116,9 +95,8 @@ static void a_call_may_fail_for_good_until_it_is_cleared(void **state)
 	assert_int_equal(os_fault_hits(OS_UNLINK), 5);
 }
 
-static void a_failing_close_still_closes(void **state)
+TEST(a_failing_close_still_closes, NULL, reset)
 {
-	(void)state;
 	int fd = os_sys.open("/dev/null", O_RDONLY, 0);
 	os_fault_fail(OS_CLOSE, 1, EIO, OS_ONCE);
 	assert_int_equal(os_sys.close(fd), -1);
@@ -126,9 +104,8 @@ static void a_failing_close_still_closes(void **state)
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 
-static void writes_are_cut_short_at_any_byte(void **state)
+TEST(writes_are_cut_short_at_any_byte, NULL, reset)
 {
-	(void)state;
 	CLEANUP(temp_release) struct temp dir;
 	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
@@ -153,9 +130,8 @@ static void writes_are_cut_short_at_any_byte(void **state)
 	close(fd);
 }
 
-static void reset_restores_the_system(void **state)
+TEST(reset_restores_the_system, NULL, reset)
 {
-	(void)state;
 	os_fault_fail(OS_OPEN, 1, EMFILE, OS_FOR_GOOD);
 	assert_int_equal(os_sys.open("/dev/null", O_RDONLY, 0), -1);
 	os_fault_reset();
@@ -175,9 +151,8 @@ static void *sync_nothing(void *failures)
 	return NULL;
 }
 
-static void exactly_one_call_of_all_threads_is_the_nth(void **state)
+TEST(exactly_one_call_of_all_threads_is_the_nth, NULL, reset)
 {
-	(void)state;
 	pthread_t threads[THREADS];
 	int failures[THREADS] = {0}, sum = 0;
 	os_fault_fail(OS_FDATASYNC, CALLS, ENOSPC, OS_ONCE);
@@ -191,18 +166,4 @@ static void exactly_one_call_of_all_threads_is_the_nth(void **state)
 	assert_int_equal(os_fault_calls(OS_FDATASYNC), THREADS * CALLS);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_table_holds_the_real_calls),
-	    cmocka_unit_test(every_file_call_does_what_the_system_does),
-	    cmocka_unit_test(socket_calls_do_what_the_system_does),
-	    cmocka_unit_test_teardown(the_nth_call_fails_once, reset),
-	    cmocka_unit_test_teardown(a_call_may_fail_for_good_until_it_is_cleared, reset),
-	    cmocka_unit_test_teardown(a_failing_close_still_closes, reset),
-	    cmocka_unit_test_teardown(writes_are_cut_short_at_any_byte, reset),
-	    cmocka_unit_test_teardown(reset_restores_the_system, reset),
-	    cmocka_unit_test_teardown(exactly_one_call_of_all_threads_is_the_nth, reset),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,16 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/task.h"
 #include "os/thread.h"
 
 #include <sched.h>
-#include <string.h>
 
 enum { LONG_MS = 3600 * 1000, STOPPERS = 8, WAKERS = 4, WAKES = 20000 };
 
@@ -55,9 +47,8 @@ static void start(struct counted *c, int64_t first_ms)
 	assert_int_equal(task_start(&c->task, &config, NULL), 0);
 }
 
-static void a_task_runs_again_after_the_delay_that_it_returns(void **state)
+TEST(a_task_runs_again_after_the_delay_that_it_returns)
 {
-	(void)state;
 	struct counted c = {.delay_ms = 1};
 	start(&c, 0);
 	UNTIL(atomic_load(&c.runs) >= 3);
@@ -65,9 +56,8 @@ static void a_task_runs_again_after_the_delay_that_it_returns(void **state)
 	assert_string_equal(c.thread, "counted");
 }
 
-static void a_task_on_demand_runs_when_it_is_woken_and_never_else(void **state)
+TEST(a_task_on_demand_runs_when_it_is_woken_and_never_else)
 {
-	(void)state;
 	struct counted c = {.delay_ms = TASK_ON_WAKE}, other = {.delay_ms = 1};
 	start(&c, TASK_ON_WAKE);
 	start(&other, 0);
@@ -82,9 +72,8 @@ static void a_task_on_demand_runs_when_it_is_woken_and_never_else(void **state)
 	task_stop(&other.task);
 }
 
-static void a_wake_up_comes_before_the_delay(void **state)
+TEST(a_wake_up_comes_before_the_delay)
 {
-	(void)state;
 	struct counted c = {.delay_ms = LONG_MS};
 	start(&c, LONG_MS);
 	task_wake(&c.task);
@@ -94,9 +83,8 @@ static void a_wake_up_comes_before_the_delay(void **state)
 	task_stop(&c.task);
 }
 
-static void a_wake_up_during_a_run_causes_another(void **state)
+TEST(a_wake_up_during_a_run_causes_another)
 {
-	(void)state;
 	struct counted c = {.delay_ms = TASK_ON_WAKE, .gate = true};
 	start(&c, 0);
 	UNTIL(atomic_load(&c.inside));
@@ -133,9 +121,8 @@ static void *give(void *arg)
 	return NULL;
 }
 
-static void no_wake_up_of_many_threads_is_lost(void **state)
+TEST(no_wake_up_of_many_threads_is_lost)
 {
-	(void)state;
 	struct taken x = {0};
 	pthread_t threads[WAKERS];
 	const struct task_config config = {.name = "taker", .run = take, .first_ms = TASK_ON_WAKE};
@@ -148,9 +135,8 @@ static void no_wake_up_of_many_threads_is_lost(void **state)
 	task_stop(&x.task);
 }
 
-static void stopping_waits_for_the_run_under_way(void **state)
+TEST(stopping_waits_for_the_run_under_way)
 {
-	(void)state;
 	struct counted c = {.delay_ms = 0, .gate = true};
 	start(&c, 0);
 	UNTIL(atomic_load(&c.inside));
@@ -165,9 +151,8 @@ static void stopping_waits_for_the_run_under_way(void **state)
 	task_stop(&c.task);
 }
 
-static void stopping_ends_the_sleep_of_a_run(void **state)
+TEST(stopping_ends_the_sleep_of_a_run)
 {
-	(void)state;
 	struct counted c = {.delay_ms = LONG_MS, .sleeps = true};
 	start(&c, 0);
 	UNTIL(atomic_load(&c.inside));
@@ -177,9 +162,8 @@ static void stopping_ends_the_sleep_of_a_run(void **state)
 	assert_int_equal(atomic_load(&c.runs), 1);
 }
 
-static void stopping_ends_the_delay_between_two_runs(void **state)
+TEST(stopping_ends_the_delay_between_two_runs)
 {
-	(void)state;
 	struct counted c = {.delay_ms = LONG_MS};
 	start(&c, 0);
 	UNTIL(atomic_load(&c.runs) == 1);
@@ -188,9 +172,8 @@ static void stopping_ends_the_delay_between_two_runs(void **state)
 	assert_int_equal(atomic_load(&c.ends), 1);
 }
 
-static void a_task_that_is_stopped_before_its_first_run_only_ends(void **state)
+TEST(a_task_that_is_stopped_before_its_first_run_only_ends)
 {
-	(void)state;
 	struct counted c = {.delay_ms = 0};
 	start(&c, LONG_MS);
 	task_stop(&c.task);
@@ -200,17 +183,15 @@ static void a_task_that_is_stopped_before_its_first_run_only_ends(void **state)
 	assert_int_equal(atomic_load(&c.ends), 1);
 }
 
-static void a_task_that_was_never_started_can_be_stopped(void **state)
+TEST(a_task_that_was_never_started_can_be_stopped)
 {
-	(void)state;
 	struct counted c = {0};
 	task_stop(&c.task);
 	assert_true(task_wait_end(&c.task, 0));
 }
 
-static void a_task_may_be_started_again_after_its_stop(void **state)
+TEST(a_task_may_be_started_again_after_its_stop)
 {
-	(void)state;
 	struct counted c = {.delay_ms = LONG_MS};
 	for (unsigned i = 1; i <= 3; i++) {
 		start(&c, 0);
@@ -229,9 +210,8 @@ static void *stop_it(void *arg)
 	return NULL;
 }
 
-static void many_threads_may_stop_a_task(void **state)
+TEST(many_threads_may_stop_a_task)
 {
-	(void)state;
 	struct counted c = {.delay_ms = 0, .gate = true};
 	pthread_t threads[STOPPERS];
 	start(&c, 0);
@@ -245,9 +225,8 @@ static void many_threads_may_stop_a_task(void **state)
 	assert_int_equal(atomic_load(&c.runs), 1);
 }
 
-static void a_blocked_task_does_not_hold_up_another(void **state)
+TEST(a_blocked_task_does_not_hold_up_another)
 {
-	(void)state;
 	struct counted blocked = {.delay_ms = 0, .gate = true}, free = {.delay_ms = 1};
 	start(&blocked, 0);
 	UNTIL(atomic_load(&blocked.inside));
@@ -259,27 +238,30 @@ static void a_blocked_task_does_not_hold_up_another(void **state)
 	task_stop(&blocked.task);
 }
 
-/* Runs that sleep for a moment. */
+/* Runs that sleep until the test has woken the task. */
 struct napper {
 	struct task task;
 	_Atomic unsigned runs;
+	_Atomic bool is_woken;
 };
 
 static int64_t nap(struct task *t)
 {
-	atomic_fetch_add(&container_of(t, struct napper, task)->runs, 1);
-	task_sleep(t, 50);
+	struct napper *n = container_of(t, struct napper, task);
+	atomic_fetch_add(&n->runs, 1);
+	while (!atomic_load(&n->is_woken))
+		task_sleep(t, 1);
 	return TASK_ON_WAKE;
 }
 
-static void a_wake_up_that_comes_while_a_run_sleeps_is_not_lost(void **state)
+TEST(a_wake_up_that_comes_while_a_run_sleeps_is_not_lost)
 {
-	(void)state;
 	struct napper n = {0};
 	const struct task_config config = {.name = "napper", .run = nap};
 	assert_int_equal(task_start(&n.task, &config, NULL), 0);
 	UNTIL(atomic_load(&n.runs) == 1);
 	task_wake(&n.task);
+	atomic_store(&n.is_woken, true);
 	UNTIL(atomic_load(&n.runs) == 2);
 	task_stop(&n.task);
 }
@@ -295,9 +277,8 @@ static int64_t look_at_policy(struct task *t)
 	return TASK_ON_WAKE;
 }
 
-static void a_task_may_run_in_idle_time_only(void **state)
+TEST(a_task_may_run_in_idle_time_only)
 {
-	(void)state;
 	struct policy p = {.policy = -1};
 	const struct task_config config = {
 	    .name = "idle", .run = look_at_policy, .nice = TASK_ONLY_WHEN_IDLE};
@@ -308,24 +289,4 @@ static void a_task_may_run_in_idle_time_only(void **state)
 	assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_task_runs_again_after_the_delay_that_it_returns),
-	    cmocka_unit_test(a_task_on_demand_runs_when_it_is_woken_and_never_else),
-	    cmocka_unit_test(a_wake_up_comes_before_the_delay),
-	    cmocka_unit_test(a_wake_up_during_a_run_causes_another),
-	    cmocka_unit_test(no_wake_up_of_many_threads_is_lost),
-	    cmocka_unit_test(stopping_waits_for_the_run_under_way),
-	    cmocka_unit_test(stopping_ends_the_sleep_of_a_run),
-	    cmocka_unit_test(stopping_ends_the_delay_between_two_runs),
-	    cmocka_unit_test(a_task_that_is_stopped_before_its_first_run_only_ends),
-	    cmocka_unit_test(a_task_that_was_never_started_can_be_stopped),
-	    cmocka_unit_test(a_task_may_be_started_again_after_its_stop),
-	    cmocka_unit_test(many_threads_may_stop_a_task),
-	    cmocka_unit_test(a_blocked_task_does_not_hold_up_another),
-	    cmocka_unit_test(a_wake_up_that_comes_while_a_run_sleeps_is_not_lost),
-	    cmocka_unit_test(a_task_may_run_in_idle_time_only),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,15 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "os/thread.h"
 
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
 
 struct seen {
 	char name[16];
@@ -24,9 +17,8 @@ static void *look(void *arg)
 	return seen;
 }
 
-static void a_thread_has_its_name_and_argument_and_returns_its_result(void **state)
+TEST(a_thread_has_its_name_and_argument_and_returns_its_result)
 {
-	(void)state;
 	struct seen seen = {.name = ""};
 	struct err e;
 	pthread_t thread;
@@ -37,9 +29,8 @@ static void a_thread_has_its_name_and_argument_and_returns_its_result(void **sta
 	assert_string_equal(seen.name, "fifteen letters");
 }
 
-static void signals_are_blocked_in_the_thread_and_as_before_in_its_creator(void **state)
+TEST(signals_are_blocked_in_the_thread_and_as_before_in_its_creator)
 {
-	(void)state;
 	static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGUSR1, SIGCHLD, SIGALRM};
 	struct seen seen = {.name = ""};
 	struct err e;
@@ -64,9 +55,8 @@ static void *step_down(void *arg)
 	return NULL;
 }
 
-static void a_thread_may_run_in_idle_time_only_and_the_others_are_as_before(void **state)
+TEST(a_thread_may_run_in_idle_time_only_and_the_others_are_as_before)
 {
-	(void)state;
 	int policy = -1;
 	struct err e;
 	pthread_t thread;
@@ -76,12 +66,4 @@ static void a_thread_may_run_in_idle_time_only_and_the_others_are_as_before(void
 	assert_int_equal(sched_getscheduler(0), SCHED_OTHER);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_thread_has_its_name_and_argument_and_returns_its_result),
-	    cmocka_unit_test(a_thread_may_run_in_idle_time_only_and_the_others_are_as_before),
-	    cmocka_unit_test(signals_are_blocked_in_the_thread_and_as_before_in_its_creator),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,22 +1,11 @@
 /* Checkpoints: what is written is read, what is damaged is as good as nothing, and nothing is half written.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
 #include "queue/checkpoint.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <unistd.h>
 
 static struct temp dir;
 static struct arena arena;
@@ -24,7 +13,6 @@ static char path[TEMP_PATH_BYTES];
 
 static int make(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	temp_path(&dir, "checkpoint", path);
 	log_level_set(LOG_ERROR + 1);
@@ -33,7 +21,6 @@ static int make(void **state)
 
 static int release(void **state)
 {
-	(void)state;
 	os_fault_reset();
 	arena_release(&arena);
 	temp_release(&dir);
@@ -56,9 +43,8 @@ static void assert_checkpoint(const struct checkpoint *want)
 	assert_counts_equal(&got.counts, &want->counts);
 }
 
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
-	(void)state;
 	assert_int_equal(checkpoint_write(path, &sample, NULL), 0);
 	assert_checkpoint(&sample);
 	const struct checkpoint empty = {.count = 0};
@@ -66,16 +52,14 @@ static void what_is_written_is_read(void **state)
 	assert_checkpoint(&empty);
 }
 
-static void one_that_is_not_there_is_empty(void **state)
+TEST(one_that_is_not_there_is_empty)
 {
-	(void)state;
 	assert_checkpoint(&(struct checkpoint){.count = 0});
 }
 
 /* A changed byte must not send a reader ahead of what it has read. */
-static void one_that_is_damaged_is_empty(void **state)
+TEST(one_that_is_damaged_is_empty)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) whole = {0};
 	assert_int_equal(checkpoint_write(path, &sample, NULL), 0);
 	assert_int_equal(file_read(path, 1 << 20, &whole, NULL), 0);
@@ -100,9 +84,8 @@ static void one_that_is_damaged_is_empty(void **state)
 }
 
 /* Whatever fails, the one before is still there. */
-static void one_that_cannot_be_written_leaves_the_one_before(void **state)
+TEST(one_that_cannot_be_written_leaves_the_one_before)
 {
-	(void)state;
 	static const enum os_call calls[] = {OS_OPEN, OS_WRITE, OS_FSYNC, OS_RENAME};
 	struct position other[] = {{7, 7}};
 	const struct checkpoint next = {.positions = other, .count = 1};
@@ -118,9 +101,8 @@ static void one_that_cannot_be_written_leaves_the_one_before(void **state)
 	}
 }
 
-static void one_that_cannot_be_read_is_an_error(void **state)
+TEST(one_that_cannot_be_read_is_an_error)
 {
-	(void)state;
 	struct checkpoint got;
 	struct err e = {""};
 	assert_int_equal(checkpoint_write(path, &sample, NULL), 0);
@@ -129,15 +111,4 @@ static void one_that_cannot_be_read_is_an_error(void **state)
 	assert_true(e.text[0]);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, release)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_is_written_is_read),
-	    TEST(one_that_is_not_there_is_empty),
-	    TEST(one_that_is_damaged_is_empty),
-	    TEST(one_that_cannot_be_written_leaves_the_one_before),
-	    TEST(one_that_cannot_be_read_is_an_error),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make, .teardown = release)

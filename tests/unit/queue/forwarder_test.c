@@ -1,15 +1,7 @@
 /* The forwarder: on a real Kafka, and on librdkafka's mock where the broker has to go away. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/kafka_kit.h"
-#include "lib/temp.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
 #include "os/sys.h"
@@ -17,9 +9,6 @@
 #include "queue/queue_log.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { WRITERS = 2, PARTITIONS = 3, PATIENCE_MS = 30000, MESSAGES_MAX = 4096 };
 
@@ -35,7 +24,6 @@ static struct kafka_mock *mock;
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	temp_path(&dir, "checkpoint", checkpoint);
 	log_level_set(LOG_ERROR + 1);
@@ -69,7 +57,6 @@ static void stop(void)
 
 static int teardown(void **state)
 {
-	(void)state;
 	stop();
 	event_log_close(events);
 	arena_release(&arena);
@@ -104,11 +91,9 @@ static void start(const struct forwarder_watch *watch)
 	                                     .checkpoint = checkpoint,
 	                                     .counts = c.counts,
 	                                     .boots_in_order = true};
-	if (queue_log_new(&log, &queue, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&log, &queue, &why));
 	const struct forwarder_config config = {.settings = &kafka.settings, .queue = queue, .watch = watch};
-	if (forwarder_start(&config, &forwarder, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(forwarder_start(&config, &forwarder, &why));
 }
 
 static void write_events(unsigned from, unsigned count)
@@ -192,9 +177,8 @@ static size_t find(void)
 
 /* Tests */
 
-static void other_teams_find_each_event_once_under_its_key(void **state)
+TEST(other_teams_find_each_event_once_under_its_key, setup_real, teardown_real)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	uint64_t sent = metrics_sum(offsetof(struct metrics, queue_sent));
 	start(NULL);
@@ -209,9 +193,8 @@ static void other_teams_find_each_event_once_under_its_key(void **state)
 	assert_int_equal(clicks_in_checkpoint(), 300);
 }
 
-static void one_that_starts_again_goes_on_where_its_receipts_end(void **state)
+TEST(one_that_starts_again_goes_on_where_its_receipts_end, setup_real, teardown_real)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	start(NULL);
 	write_events(0, 50);
@@ -232,9 +215,8 @@ static void one_that_starts_again_goes_on_where_its_receipts_end(void **state)
 }
 
 /* A broker that refuses a message ends the producer: nothing behind it may pass. */
-static void a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost(void **state)
+TEST(a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost, setup_real, teardown_real)
 {
-	(void)state;
 	struct err e = {""};
 	kafka_kit_need(&kafka);
 	kafka_kit_make(&kafka, "max.message.bytes", "150");
@@ -253,9 +235,8 @@ static void a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost(void
 }
 
 /* librdkafka has a bound of its own: with it a letter could be refused, and those behind it pass. */
-static void a_bound_in_the_options_that_a_letter_does_not_fit_into_does_not_hold(void **state)
+TEST(a_bound_in_the_options_that_a_message_does_not_fit_into_does_not_hold, setup_real, teardown_real)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	snprintf(kafka.options, sizeof(kafka.options), "message.max.bytes=1000");
 	struct event_writer *w = event_log_writer(events, 0);
@@ -271,9 +252,8 @@ static void a_bound_in_the_options_that_a_letter_does_not_fit_into_does_not_hold
 }
 
 /* Events wait in the log, and neither the broker nor we need be there all the time. */
-static void while_the_broker_is_away_events_wait_in_the_log(void **state)
+TEST(while_the_broker_is_down_events_wait_in_the_log, setup_mock, teardown_mock)
 {
-	(void)state;
 	struct err e = {""};
 	start(NULL);
 	write_events(0, 20);
@@ -323,9 +303,8 @@ static void seen_delivered(void *ctx)
 	seen.events += seen.in_batch;
 }
 
-static void who_watches_sees_what_was_delivered(void **state)
+TEST(who_watches_sees_what_was_delivered, setup_mock, teardown_mock)
 {
-	(void)state;
 	static const struct forwarder_watch watch = {seen_begin, seen_event, seen_delivered, NULL};
 	seen = (struct seen){0};
 	start(&watch);
@@ -337,9 +316,8 @@ static void who_watches_sees_what_was_delivered(void **state)
 	assert_true(seen.delivered > 0 && seen.begun >= seen.delivered);
 }
 
-static void wrong_settings_are_told_at_the_start_without_passwords(void **state)
+TEST(wrong_settings_are_reported_at_the_start_without_passwords)
 {
-	(void)state;
 	static const struct {
 		const char *url, *options, *says;
 	} wrong[] = {
@@ -364,18 +342,4 @@ static void wrong_settings_are_told_at_the_start_without_passwords(void **state)
 	}
 }
 
-int main(void)
-{
-#define REAL(name) cmocka_unit_test_setup_teardown(name, setup_real, teardown_real)
-#define MOCK(name) cmocka_unit_test_setup_teardown(name, setup_mock, teardown_mock)
-	const struct CMUnitTest tests[] = {
-	    REAL(other_teams_find_each_event_once_under_its_key),
-	    REAL(one_that_starts_again_goes_on_where_its_receipts_end),
-	    REAL(a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost),
-	    REAL(a_bound_in_the_options_that_a_letter_does_not_fit_into_does_not_hold),
-	    MOCK(while_the_broker_is_away_events_wait_in_the_log),
-	    MOCK(who_watches_sees_what_was_delivered),
-	    cmocka_unit_test(wrong_settings_are_told_at_the_start_without_passwords),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

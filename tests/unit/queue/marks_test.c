@@ -1,16 +1,8 @@
-/* Marks: what was there before is recognised, and whoever keeps positions keeps the marks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+/* Marks: what was there before is recognised, and a sink that keeps positions keeps the marks. */
 #include "event/format.h"
 #include "lib/queue_suite.h"
+#include "lib/test.h"
 #include "queue/marks.h"
-
-#include <stdlib.h>
 
 enum { PARTITIONS = 3, NODES = 5, WRITERS = 7, STEPS_MAX = 2 * PARTITIONS * NODES * WRITERS };
 
@@ -18,13 +10,11 @@ static struct marks *marks;
 
 static int make(void **state)
 {
-	(void)state;
 	return marks_new(&marks);
 }
 
 static int release(void **state)
 {
-	(void)state;
 	marks_free(marks);
 	return 0;
 }
@@ -35,9 +25,8 @@ static struct event_id id_of(unsigned node, unsigned boot, unsigned writer, unsi
 	return (struct event_id){node, event_segment(boot, writer, sequence), position};
 }
 
-static void what_was_there_before_is_told(void **state)
+TEST(what_was_there_before_is_reported)
 {
-	(void)state;
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 0, 64)), 1);
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 0, 64)), 0);
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 0, 100)), 1);
@@ -48,9 +37,8 @@ static void what_was_there_before_is_told(void **state)
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 2, 7, 64)), 0);
 }
 
-static void partitions_nodes_and_writers_are_told_apart(void **state)
+TEST(partitions_nodes_and_writers_are_distinguished)
 {
-	(void)state;
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned n = 0; n < PARTITIONS * NODES * WRITERS; n++) {
 			struct event_id id = id_of(n % NODES, 1, n / NODES % WRITERS, 0, 64 + n);
@@ -59,9 +47,8 @@ static void partitions_nodes_and_writers_are_told_apart(void **state)
 	}
 }
 
-static void what_is_undone_comes_again(void **state)
+TEST(what_is_undone_comes_again)
 {
-	(void)state;
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 0, 0, 64)), 1);
 	marks_commit(marks);
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 0, 0, 80)), 1);
@@ -73,9 +60,8 @@ static void what_is_undone_comes_again(void **state)
 }
 
 /* Somebody else who begins with what was kept leaves out what we would. */
-static void what_is_kept_is_taken_up_by_another(void **state)
+TEST(what_is_kept_is_taken_up_by_another)
 {
-	(void)state;
 	struct advance steps[STEPS_MAX];
 	struct queue_keeper keeper = {0};
 	for (unsigned n = 0; n < 200; n++) {
@@ -102,9 +88,8 @@ static void what_is_kept_is_taken_up_by_another(void **state)
 	keeper_release(&keeper);
 }
 
-static void streams_of_marks_are_never_those_of_partitions(void **state)
+TEST(streams_of_marks_are_never_those_of_partitions)
 {
-	(void)state;
 	struct advance steps[STEPS_MAX];
 	for (unsigned n = 0; n < PARTITIONS * NODES * WRITERS; n++)
 		marks_pass(marks, n / NODES / WRITERS, id_of(n % NODES, 1, n / NODES % WRITERS, 0, 64));
@@ -118,9 +103,8 @@ static void streams_of_marks_are_never_those_of_partitions(void **state)
 }
 
 /* A partition that went away and came back is begun with what is kept now. */
-static void a_partition_that_was_forgotten_begins_with_what_is_kept(void **state)
+TEST(a_partition_that_was_forgotten_begins_with_what_is_kept)
 {
-	(void)state;
 	struct advance steps[STEPS_MAX];
 	struct queue_keeper keeper = {0};
 	assert_int_equal(marks_pass(marks, 1, id_of(1, 1, 0, 0, 64)), 1);
@@ -137,16 +121,4 @@ static void a_partition_that_was_forgotten_begins_with_what_is_kept(void **state
 	keeper_release(&keeper);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, release)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_was_there_before_is_told),
-	    TEST(partitions_nodes_and_writers_are_told_apart),
-	    TEST(what_is_undone_comes_again),
-	    TEST(what_is_kept_is_taken_up_by_another),
-	    TEST(streams_of_marks_are_never_those_of_partitions),
-	    TEST(a_partition_that_was_forgotten_begins_with_what_is_kept),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make, .teardown = release)

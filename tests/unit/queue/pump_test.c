@@ -1,19 +1,8 @@
-/* The pump, on a queue and a consumer that do as they are told. Catching up is in worker_test.c, through the
+/* The pump, on a queue and a consumer that the test scripts. Catching up is in worker_test.c, through the
  * stats worker. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/until.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "queue/pump.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { BATCH = 10 };
 
@@ -220,8 +209,6 @@ static const struct pump_consumer consumer = {taker_begin,  taker_is_full, taker
 
 static int setup(void **state)
 {
-	(void)state;
-	struct err e = {""};
 	log_level_set(LOG_ERROR + 1);
 	source = (struct source){.base.ops = &queue_ops};
 	taker = (struct sink_like){0};
@@ -232,23 +219,20 @@ static int setup(void **state)
 	                                   .queue = &source.base,
 	                                   .consumer = &consumer,
 	                                   .interval_ms = 1};
-	if (pump_start(&config, &pump, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(pump_start(&config, &pump, &why));
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	pump_stop(pump);
 	pump = NULL;
 	pthread_mutex_destroy(&source.lock);
 	return 0;
 }
 
-static void events_go_over_in_batches_and_in_order(void **state)
+TEST(events_go_over_in_batches_and_in_order)
 {
-	(void)state;
 	for (unsigned i = 1; i <= 20; i++) {
 		LOCKED(source.written += i);
 		UNTIL(number_of(&taker.taken) == number_of(&source.written));
@@ -257,9 +241,8 @@ static void events_go_over_in_batches_and_in_order(void **state)
 	assert_true(number_of(&taker.offered) >= 21);
 }
 
-static void a_batch_that_is_refused_is_offered_again(void **state)
+TEST(a_batch_that_is_refused_is_offered_again)
 {
-	(void)state;
 	struct err e = {""};
 	LOCKED(taker.commit_says = ERR_UNAVAILABLE; source.written = 3);
 	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
@@ -274,9 +257,8 @@ static void a_batch_that_is_refused_is_offered_again(void **state)
 	assert_int_equal(rewinds, 0);
 }
 
-static void in_doubt_all_is_read_again(void **state)
+TEST(in_doubt_all_is_read_again)
 {
-	(void)state;
 	LOCKED(taker.commit_says = ERR_UNCERTAIN; source.written = 3);
 	UNTIL(number_of(&source.committed) == 3);
 	assert_int_equal(number_of(&taker.taken), 3);
@@ -288,9 +270,8 @@ static void in_doubt_all_is_read_again(void **state)
 	assert_int_equal(rewinds, 2);
 }
 
-static void an_event_that_must_not_be_in_the_batch_is_in_the_next(void **state)
+TEST(an_event_that_must_not_be_in_the_batch_is_in_the_next)
 {
-	(void)state;
 	LOCKED(taker.refuse_at = 5; source.written = 9);
 	UNTIL(number_of(&source.committed) == 9);
 	assert_int_equal(number_of(&taker.taken), 9);
@@ -298,9 +279,8 @@ static void an_event_that_must_not_be_in_the_batch_is_in_the_next(void **state)
 }
 
 /* Also when no event comes that could show it. */
-static void a_trouble_of_the_queue_is_told_until_it_is_over(void **state)
+TEST(a_trouble_of_the_queue_is_reported_until_it_is_over)
 {
-	(void)state;
 	struct err e = {""};
 	LOCKED(source.trouble_says = ERR_UNAVAILABLE);
 	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
@@ -309,9 +289,8 @@ static void a_trouble_of_the_queue_is_told_until_it_is_over(void **state)
 	UNTIL(pump_trouble(pump, &e) == 0);
 }
 
-static void one_that_stops_takes_what_is_left(void **state)
+TEST(one_that_stops_takes_what_is_left)
 {
-	(void)state;
 	LOCKED(source.written = 500);
 	pump_stop(pump);
 	pump = NULL;
@@ -320,9 +299,8 @@ static void one_that_stops_takes_what_is_left(void **state)
 	assert_true(taker.finished);
 }
 
-static void one_that_stops_does_not_wait_for_a_consumer_that_refuses(void **state)
+TEST(one_that_stops_does_not_wait_for_a_consumer_that_refuses)
 {
-	(void)state;
 	struct err e;
 	LOCKED(taker.commit_says = ERR_UNAVAILABLE; source.written = 3);
 	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
@@ -332,9 +310,8 @@ static void one_that_stops_does_not_wait_for_a_consumer_that_refuses(void **stat
 	assert_true(taker.finished);
 }
 
-static void a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants(void **state)
+TEST(a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants)
 {
-	(void)state;
 	struct err e = {""};
 	LOCKED(taker.hangs = true; source.written = 3);
 	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
@@ -347,18 +324,4 @@ static void a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than
 	assert_int_equal(source.committed, 0);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(events_go_over_in_batches_and_in_order),
-	    TEST(a_batch_that_is_refused_is_offered_again),
-	    TEST(in_doubt_all_is_read_again),
-	    TEST(an_event_that_must_not_be_in_the_batch_is_in_the_next),
-	    TEST(a_trouble_of_the_queue_is_told_until_it_is_over),
-	    TEST(one_that_stops_takes_what_is_left),
-	    TEST(one_that_stops_does_not_wait_for_a_consumer_that_refuses),
-	    TEST(a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -1,25 +1,15 @@
 /* The queue on Kafka, where it differs from others: groups, what was sent twice, what is no event, and a
- * broker that is away. What all queues promise is in the conformance suite. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+ * broker that is down. What all queues promise is in the conformance suite. */
 #include "lib/kafka_kit.h"
 #include "lib/queue_suite.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
 #include "queue/queue_kafka.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { PARTITIONS = 2, EVENTS_MAX = 4096 };
 
@@ -29,7 +19,6 @@ static int resume_says;
 
 static int setup(void **state)
 {
-	(void)state;
 	log_level_set(LOG_ERROR + 1);
 	kafka_kit_init(&kafka, PARTITIONS);
 	snprintf(kafka.options, sizeof(kafka.options), "heartbeat.interval.ms=100");
@@ -41,7 +30,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	kafka_kit_release(&kafka);
 	keeper_release(&keeper);
 	return 0;
@@ -60,10 +48,8 @@ static int resume(void *ctx, uint64_t source, struct arena *arena, struct positi
 static struct queue *open_queue(const struct queue_settings *settings, bool keeps)
 {
 	struct queue *q = NULL;
-	struct err e = {""};
 	const struct queue_kafka_config config = {.settings = settings, .resume = keeps ? resume : NULL};
-	if (queue_kafka_new(&config, &q, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_kafka_new(&config, &q, &why));
 	return q;
 }
 
@@ -165,9 +151,8 @@ static uint64_t replays(void)
 	return metrics_sum(offsetof(struct metrics, queue_replays));
 }
 
-static void what_a_forwarder_sent_twice_comes_once(void **state)
+TEST(what_a_forwarder_sent_twice_comes_once, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	got.count = 0;
@@ -198,9 +183,8 @@ static void what_a_forwarder_sent_twice_comes_once(void **state)
 	q->ops->free(q);
 }
 
-static void what_is_no_event_comes_as_unusable_and_holds_nobody_up(void **state)
+TEST(what_is_no_event_comes_as_unusable_and_holds_nobody_up, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got, again;
 	got.count = again.count = 0;
@@ -243,9 +227,8 @@ static uint64_t lag_of(struct queue *q)
 	return sum;
 }
 
-static void who_is_behind_says_by_how_much(void **state)
+TEST(who_is_behind_says_by_how_much, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	got.count = 0;
@@ -262,9 +245,8 @@ static void who_is_behind_says_by_how_much(void **state)
 }
 
 /* Somebody who came meanwhile takes partitions over; what was not committed there is his. */
-static void who_loses_a_partition_in_the_middle_begins_again_with_the_others(void **state)
+TEST(who_loses_a_partition_in_the_middle_begins_again_with_the_others, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got mine, his;
 	mine.count = his.count = 0;
@@ -293,9 +275,8 @@ static void who_loses_a_partition_in_the_middle_begins_again_with_the_others(voi
 }
 
 /* One whose sink does not answer for long, as the group sees it. */
-static void who_does_not_come_for_long_is_overtaken_and_may_come_back(void **state)
+TEST(who_does_not_come_for_long_is_overtaken_and_may_come_back, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got mine, his;
 	mine.count = his.count = 0;
@@ -335,9 +316,8 @@ static uint64_t lost(void)
 	return metrics_sum(offsetof(struct metrics, queue_lost));
 }
 
-static void a_topic_that_was_made_again_is_read_from_its_beginning(void **state)
+TEST(a_topic_that_was_made_again_is_read_from_its_beginning, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	for (unsigned n = 0; n < 8; n++)
@@ -355,9 +335,8 @@ static void a_topic_that_was_made_again_is_read_from_its_beginning(void **state)
 	read_later(1, true, &got);
 }
 
-static void of_what_a_sink_has_nothing_it_gets_all_whatever_the_group_says(void **state)
+TEST(of_what_a_sink_has_nothing_it_gets_all_whatever_the_group_says, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	for (unsigned n = 0; n < 8; n++)
@@ -391,24 +370,21 @@ static void messages_that_are_gone_before_they_were_read_are_counted(bool keeps)
 	assert_int_equal(lost() - before, 10);
 }
 
-static void a_sink_that_keeps_positions_hears_of_what_is_gone(void **state)
+TEST(a_sink_that_keeps_positions_hears_of_what_is_gone, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	messages_that_are_gone_before_they_were_read_are_counted(true);
 }
 
-static void a_sink_that_keeps_none_hears_of_what_is_gone(void **state)
+TEST(a_sink_that_keeps_none_hears_of_what_is_gone, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	messages_that_are_gone_before_they_were_read_are_counted(false);
 }
 
 /* librdkafka 2.0.2 ends the process when a member is freed that is not assigned anything yet. */
-static void who_goes_while_he_joins_goes_in_peace(void **state)
+TEST(who_goes_while_he_joins_goes_in_peace, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	for (int tries = 0; tries < 12; tries++) {
@@ -423,9 +399,8 @@ static void who_goes_while_he_joins_goes_in_peace(void **state)
 }
 
 /* The sink has more than we know of: another worker was there. */
-static void who_rewinds_goes_by_what_is_kept_by_then(void **state)
+TEST(who_rewinds_goes_by_what_is_kept_by_then, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	got.count = 0;
@@ -445,9 +420,8 @@ static void who_rewinds_goes_by_what_is_kept_by_then(void **state)
 	q->ops->free(q);
 }
 
-static void a_sink_that_does_not_answer_is_a_trouble_and_nothing_is_read(void **state)
+TEST(a_sink_that_does_not_answer_is_a_trouble_and_nothing_is_read, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	struct err e = {""};
@@ -482,9 +456,8 @@ static NORETURN void reader_main(char **args)
 	}
 }
 
-static void the_partitions_of_a_worker_that_was_killed_go_to_the_others(void **state)
+TEST(the_partitions_of_a_worker_that_was_killed_go_to_the_others, setup, teardown)
 {
-	(void)state;
 	kafka_kit_need(&kafka);
 	static struct got got;
 	int out[2];
@@ -514,9 +487,8 @@ static void the_partitions_of_a_worker_that_was_killed_go_to_the_others(void **s
 	q->ops->free(q);
 }
 
-static void a_broker_that_is_away_is_a_trouble_until_it_is_back(void **state)
+TEST(a_broker_that_is_down_is_a_trouble_until_it_is_back)
 {
-	(void)state;
 	struct kafka_kit kit;
 	struct err e = {""};
 	static struct got got;
@@ -539,22 +511,5 @@ int main(int argc, char **argv)
 {
 	if (argc == 5)
 		reader_main(argv);
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_a_forwarder_sent_twice_comes_once),
-	    TEST(what_is_no_event_comes_as_unusable_and_holds_nobody_up),
-	    TEST(who_is_behind_says_by_how_much),
-	    TEST(who_loses_a_partition_in_the_middle_begins_again_with_the_others),
-	    TEST(who_does_not_come_for_long_is_overtaken_and_may_come_back),
-	    TEST(a_topic_that_was_made_again_is_read_from_its_beginning),
-	    TEST(of_what_a_sink_has_nothing_it_gets_all_whatever_the_group_says),
-	    TEST(a_sink_that_keeps_positions_hears_of_what_is_gone),
-	    TEST(a_sink_that_keeps_none_hears_of_what_is_gone),
-	    TEST(who_goes_while_he_joins_goes_in_peace),
-	    TEST(who_rewinds_goes_by_what_is_kept_by_then),
-	    TEST(a_sink_that_does_not_answer_is_a_trouble_and_nothing_is_read),
-	    TEST(the_partitions_of_a_worker_that_was_killed_go_to_the_others),
-	    cmocka_unit_test(a_broker_that_is_away_is_a_trouble_until_it_is_back),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS();
 }

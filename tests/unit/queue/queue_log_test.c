@@ -1,19 +1,10 @@
 /* The queue on the event log, where it differs from others; what all queues promise is in the conformance
  * suite. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "queue/queue_log.h"
-
-#include <errno.h>
 
 enum { WRITERS = 3 };
 
@@ -28,7 +19,6 @@ static int settles; /* what settle says */
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	temp_path(&dir, "checkpoint", checkpoint);
 	log_level_set(LOG_ERROR + 1);
@@ -42,7 +32,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	if (queue)
 		queue->ops->free(queue);
 	queue = NULL;
@@ -86,8 +75,7 @@ static void open_queue(bool by_checkpoint, bool boots_in_order)
 	};
 	if (queue)
 		queue->ops->free(queue);
-	if (queue_log_new(&config, &queue, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&config, &queue, &why));
 }
 
 static void write_clicks(unsigned writer, uint64_t link, unsigned count)
@@ -120,9 +108,8 @@ static size_t round_links(uint64_t *links, size_t max)
 	return n;
 }
 
-static void earlier_boots_are_read_whole_before_later_ones_when_that_is_asked_for(void **state)
+TEST(earlier_boots_are_read_whole_before_later_ones_when_that_is_asked_for)
 {
-	(void)state;
 	uint64_t links[200];
 	for (unsigned boot = 1; boot <= 3; boot++) {
 		for (unsigned w = 0; w < WRITERS; w++)
@@ -147,9 +134,8 @@ static void earlier_boots_are_read_whole_before_later_ones_when_that_is_asked_fo
 	assert_int_equal(last, 3);
 }
 
-static void what_a_checkpoint_keeps_is_taken_up_with_its_counts(void **state)
+TEST(what_a_checkpoint_keeps_is_taken_up_with_its_counts)
 {
-	(void)state;
 	uint64_t links[100];
 	struct checkpoint c;
 	write_clicks(0, 1, 10);
@@ -175,9 +161,8 @@ static void what_a_checkpoint_keeps_is_taken_up_with_its_counts(void **state)
 }
 
 /* It may lag behind, and the next one that can be written makes that good. */
-static void a_checkpoint_that_cannot_be_written_holds_nobody_up(void **state)
+TEST(a_checkpoint_that_cannot_be_written_holds_nobody_up)
 {
-	(void)state;
 	uint64_t links[100];
 	struct checkpoint c;
 	write_clicks(0, 1, 10);
@@ -212,9 +197,8 @@ static unsigned round_doubts(size_t max, unsigned *ret_count)
 	return doubts;
 }
 
-static void events_are_in_doubt_until_all_that_may_have_been_read_before_is_committed(void **state)
+TEST(events_are_in_doubt_until_all_that_may_have_been_read_before_is_committed)
 {
-	(void)state;
 	unsigned n;
 	open_queue(true, false);
 	for (unsigned w = 0; w < WRITERS; w++)
@@ -249,9 +233,8 @@ static void events_are_in_doubt_until_all_that_may_have_been_read_before_is_comm
 	assert_int_equal(n, 10);
 }
 
-static void what_is_in_doubt_comes_first(void **state)
+TEST(what_is_in_doubt_comes_first)
 {
-	(void)state;
 	uint64_t links[400];
 	for (unsigned w = 0; w < WRITERS; w++)
 		write_clicks(w, 1, 20);
@@ -269,9 +252,8 @@ static void what_is_in_doubt_comes_first(void **state)
 	}
 }
 
-static void put_back_events_do_not_count(void **state)
+TEST(put_back_events_do_not_count)
 {
-	(void)state;
 	struct checkpoint c;
 	struct queue_event ev;
 	write_clicks(0, 1, 3);
@@ -289,9 +271,8 @@ static void put_back_events_do_not_count(void **state)
 	assert_int_equal(round_links(links, 10), 3);
 }
 
-static void segments_go_when_they_were_read_and_that_is_safe(void **state)
+TEST(segments_go_when_they_were_read_and_that_is_safe)
 {
-	(void)state;
 	uint64_t links[100];
 	settings.keep_ms = 0;
 	write_clicks(0, 1, 10);
@@ -317,9 +298,8 @@ static void segments_go_when_they_were_read_and_that_is_safe(void **state)
 	assert_int_equal(forgotten, 1);
 }
 
-static void texts_are_found_also_by_who_begins_behind_them(void **state)
+TEST(texts_are_found_also_by_who_begins_behind_them)
 {
-	(void)state;
 	char text[EVENT_STRING_BYTES_MAX];
 	uint64_t links[4];
 	struct queue_event ev;
@@ -337,9 +317,8 @@ static void texts_are_found_also_by_who_begins_behind_them(void **state)
 	assert_true(str_eq(queue->ops->text(queue, ev.stream, ev.event->visit.language, text), STR("en")));
 }
 
-static void a_segment_that_cannot_be_read_at_present_is_a_trouble_and_read_later(void **state)
+TEST(a_segment_that_cannot_be_read_at_present_is_a_trouble_and_read_later)
 {
-	(void)state;
 	uint64_t links[100];
 	struct err e = {""};
 	write_clicks(0, 1, 10);
@@ -353,19 +332,4 @@ static void a_segment_that_cannot_be_read_at_present_is_a_trouble_and_read_later
 	assert_int_equal(queue->ops->trouble(queue, &e), 0);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(earlier_boots_are_read_whole_before_later_ones_when_that_is_asked_for),
-	    TEST(what_a_checkpoint_keeps_is_taken_up_with_its_counts),
-	    TEST(a_checkpoint_that_cannot_be_written_holds_nobody_up),
-	    TEST(events_are_in_doubt_until_all_that_may_have_been_read_before_is_committed),
-	    TEST(what_is_in_doubt_comes_first),
-	    TEST(put_back_events_do_not_count),
-	    TEST(segments_go_when_they_were_read_and_that_is_safe),
-	    TEST(texts_are_found_also_by_who_begins_behind_them),
-	    TEST(a_segment_that_cannot_be_read_at_present_is_a_trouble_and_read_later),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

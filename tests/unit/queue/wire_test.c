@@ -1,17 +1,9 @@
 /* Events as messages: what goes out comes back as it was, and whatever else comes does no harm. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
+#include "lib/test.h"
 #include "queue/wire.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { KAFKA_MS = 1789000000500LL - 1789000000000LL }; /* after SAMPLE_TIME_MS */
 static const struct event_id id = {0xfedcba9876543210ULL, (uint64_t)7 << 32 | 3 << 24 | 2, 0x1234};
@@ -25,7 +17,7 @@ static void decode(enum wire_topic topic, struct str text, struct wire_message *
 	assert_non_null(exact);
 	memcpy(exact, text.ptr, text.len);
 	wire_decode(topic, str_n(exact, text.len), SAMPLE_TIME_MS + KAFKA_MS, ret);
-	/* Whoever reads it may look at all of it. */
+	/* A reader may look at all of it. */
 	static volatile unsigned char sum;
 	const struct str texts[] = {ret->texts.agent, ret->texts.referrer, ret->texts.language,
 	                            ret->event.kind == EVENT_VISIT        ? ret->event.visit.key
@@ -95,9 +87,8 @@ static void assert_round_trip(const struct event *ev, const struct wire_texts *t
 	free(m);
 }
 
-static void events_of_all_kinds_come_back_as_they_were(void **state)
+TEST(events_of_all_kinds_come_back_as_they_were)
 {
-	(void)state;
 	static struct event_sample s;
 	sample_make(&s, SAMPLE_SEGMENT, 3, false);
 	size_t sent = 0;
@@ -114,9 +105,8 @@ static void events_of_all_kinds_come_back_as_they_were(void **state)
 	assert_int_equal(sent, 3 * 8);
 }
 
-static void every_kind_source_and_network_comes_back(void **state)
+TEST(every_kind_source_and_network_comes_back)
 {
-	(void)state;
 	for (unsigned n = 0; n < EVENT_VISIT_KINDS * EVENT_SOURCES * 256; n++) {
 		struct event ev = visit_event();
 		ev.visit.kind = (uint8_t)(n % EVENT_VISIT_KINDS);
@@ -128,9 +118,8 @@ static void every_kind_source_and_network_comes_back(void **state)
 	}
 }
 
-static void numbers_at_their_bounds_come_back(void **state)
+TEST(numbers_at_their_bounds_come_back)
 {
-	(void)state;
 	struct event ev = visit_event();
 	ev.visit.time_ms = INT64_MAX;
 	ev.visit.link = INT64_MAX;
@@ -141,9 +130,8 @@ static void numbers_at_their_bounds_come_back(void **state)
 }
 
 /* All bytes, at all lengths that matter. */
-static void texts_of_any_bytes_come_back_byte_for_byte(void **state)
+TEST(texts_of_any_bytes_come_back_byte_for_byte)
 {
-	(void)state;
 	char bytes[EVENT_STRING_BYTES_MAX];
 	for (unsigned i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (char)(i * 7);
@@ -161,9 +149,8 @@ static void texts_of_any_bytes_come_back_byte_for_byte(void **state)
 	}
 }
 
-static void other_teams_read_plain_fields(void **state)
+TEST(other_teams_read_plain_fields)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) out = {0};
 	struct event ev = visit_event();
 	wire_encode(&out, id, &ev, &(struct wire_texts){.agent = STR("caf\xe9")});
@@ -181,9 +168,8 @@ static void other_teams_read_plain_fields(void **state)
 	               "\"receivedAt\":6,\"eventId\":\"fedcba9876543210-0000000703000002-00001234\"}"));
 }
 
-static void a_country_that_is_none_is_left_out(void **state)
+TEST(an_invalid_country_is_left_out)
 {
-	(void)state;
 	struct buf CLEANUP(buf_release) out = {0};
 	struct event ev = visit_event();
 	memcpy(ev.visit.country, "\"\xff", 2);
@@ -191,9 +177,8 @@ static void a_country_that_is_none_is_left_out(void **state)
 	assert_null(memmem(out.data, out.len, "country", 7));
 }
 
-static void the_key_keeps_what_belongs_together_together(void **state)
+TEST(the_key_keeps_what_belongs_together_together)
 {
-	(void)state;
 	char a[WIRE_KEY_BYTES_MAX], b[WIRE_KEY_BYTES_MAX];
 	struct event ev = visit_event();
 	assert_str(wire_key(&ev, a), STR("42"));
@@ -214,9 +199,8 @@ static void the_key_keeps_what_belongs_together_together(void **state)
 	assert_int_equal(wire_topic_of(&ev), WIRE_VISITS);
 }
 
-static void another_teams_impression_is_one(void **state)
+TEST(another_teams_impression_is_one)
 {
-	(void)state;
 	static struct wire_message m;
 	static const char *const texts[] = {
 	    "{\"id\":\"x\",\"ts\":1789000000123,\"userId\":\"u\",\"adId\":\"a\"}",
@@ -241,9 +225,8 @@ static void another_teams_impression_is_one(void **state)
 }
 
 /* Who has fields of that name means something else by them: his events must not vanish as repetitions. */
-static void another_teams_event_id_is_not_taken_for_one_of_ours(void **state)
+TEST(another_teams_event_id_is_not_taken_for_one_of_ours)
 {
-	(void)state;
 	static struct wire_message m;
 	static const char *const ids[] = {
 	    "2026-11-15",
@@ -286,9 +269,8 @@ static void another_teams_event_id_is_not_taken_for_one_of_ours(void **state)
 	assert_int_equal(m.id.position, 0x0000123400001234);
 }
 
-static void another_teams_time_may_be_in_seconds_but_not_in_the_future(void **state)
+TEST(another_teams_time_may_be_in_seconds_but_not_in_the_future)
 {
-	(void)state;
 	static struct wire_message m;
 	decode(WIRE_IMPRESSIONS, STR("{\"id\":\"x\",\"ts\":1789000000,\"userId\":\"u\",\"adId\":\"a\"}"), &m);
 	assert_int_equal(m.event.impression.time_ms, 1789000000000LL);
@@ -300,9 +282,8 @@ static void another_teams_time_may_be_in_seconds_but_not_in_the_future(void **st
 	assert_int_equal(m.event.kind, EVENT_IMPRESSION);
 }
 
-static void what_is_no_event_is_unusable_and_says_why(void **state)
+TEST(what_is_no_event_is_unusable_and_says_why)
 {
-	(void)state;
 	static struct wire_message m;
 	static const struct {
 		enum wire_topic topic;
@@ -344,9 +325,8 @@ static void what_is_no_event_is_unusable_and_says_why(void **state)
 }
 
 /* A text that is longer than it can have been here is cut, or too long. */
-static void texts_beyond_all_bounds_stay_within_ours(void **state)
+TEST(texts_beyond_all_bounds_stay_within_ours)
 {
-	(void)state;
 	static struct wire_message m;
 	for (unsigned escaped = 0; escaped < 2; escaped++) {
 		struct buf CLEANUP(buf_release) text = {0};
@@ -374,9 +354,8 @@ static void sample_messages(struct buf *visit, struct buf *impression)
 	wire_encode(impression, id, &ev, &(struct wire_texts){0});
 }
 
-static void every_beginning_of_a_message_is_unusable(void **state)
+TEST(every_beginning_of_a_message_is_unusable)
 {
-	(void)state;
 	static struct wire_message m;
 	struct buf texts[WIRE_TOPICS] = {{0}, {0}};
 	sample_messages(&texts[WIRE_VISITS], &texts[WIRE_IMPRESSIONS]);
@@ -392,9 +371,8 @@ static void every_beginning_of_a_message_is_unusable(void **state)
 	buf_release(&texts[1]);
 }
 
-static void no_changed_byte_does_harm(void **state)
+TEST(no_changed_byte_does_harm)
 {
-	(void)state;
 	static struct wire_message m;
 	struct buf texts[WIRE_TOPICS] = {{0}, {0}};
 	sample_messages(&texts[WIRE_VISITS], &texts[WIRE_IMPRESSIONS]);
@@ -414,23 +392,4 @@ static void no_changed_byte_does_harm(void **state)
 	buf_release(&texts[1]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(events_of_all_kinds_come_back_as_they_were),
-	    cmocka_unit_test(every_kind_source_and_network_comes_back),
-	    cmocka_unit_test(numbers_at_their_bounds_come_back),
-	    cmocka_unit_test(texts_of_any_bytes_come_back_byte_for_byte),
-	    cmocka_unit_test(other_teams_read_plain_fields),
-	    cmocka_unit_test(a_country_that_is_none_is_left_out),
-	    cmocka_unit_test(the_key_keeps_what_belongs_together_together),
-	    cmocka_unit_test(another_teams_impression_is_one),
-	    cmocka_unit_test(another_teams_event_id_is_not_taken_for_one_of_ours),
-	    cmocka_unit_test(another_teams_time_may_be_in_seconds_but_not_in_the_future),
-	    cmocka_unit_test(what_is_no_event_is_unusable_and_says_why),
-	    cmocka_unit_test(texts_beyond_all_bounds_stay_within_ours),
-	    cmocka_unit_test(every_beginning_of_a_message_is_unusable),
-	    cmocka_unit_test(no_changed_byte_does_harm),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "rcache/pending_invalidations.h"
-
-#include <stdio.h>
 
 static const struct str a = {"a", 1}, b = {"b", 1};
 
@@ -20,9 +12,8 @@ static size_t pick(struct pending *o, size_t max)
 	return n;
 }
 
-static void a_change_is_there_while_it_is_told_and_gone_when_it_was(void **state)
+TEST(a_change_is_kept_while_it_is_published_and_removed_afterwards)
 {
-	(void)state;
 	struct pending *o = pending_new();
 	assert_false(pending_any(o));
 	pending_begin(o, &a, 1);
@@ -35,9 +26,8 @@ static void a_change_is_there_while_it_is_told_and_gone_when_it_was(void **state
 	pending_free(o);
 }
 
-static void a_change_that_was_not_told_is_owed_until_it_is(void **state)
+TEST(a_change_that_was_not_published_is_pending_until_it_is)
 {
-	(void)state;
 	struct pending *o = pending_new();
 	pending_begin(o, &a, 1);
 	pending_end(o, &a, 1, false);
@@ -52,9 +42,8 @@ static void a_change_that_was_not_told_is_owed_until_it_is(void **state)
 	pending_free(o);
 }
 
-static void a_key_that_changes_again_meanwhile_stays_until_both_are_told(void **state)
+TEST(a_key_that_changes_again_meanwhile_stays_until_both_are_published)
 {
-	(void)state;
 	struct pending *o = pending_new();
 	pending_begin(o, &a, 1);
 	pending_begin(o, &a, 1);
@@ -71,9 +60,8 @@ static void a_key_that_changes_again_meanwhile_stays_until_both_are_told(void **
 	pending_free(o);
 }
 
-static void what_was_told_lately_is_owed_again_when_the_node_may_have_forgotten(void **state)
+TEST(recent_changes_are_pending_again_when_the_node_may_have_forgotten)
 {
-	(void)state;
 	struct pending *o = pending_new();
 	pending_begin(o, &a, 1);
 	pending_end(o, &a, 1, true);
@@ -98,9 +86,8 @@ static void add_numbered(struct pending *o, unsigned number)
 	pending_end(o, &key, 1, false);
 }
 
-static void what_was_told_gives_way_to_what_is_owed(void **state)
+TEST(published_changes_give_way_to_pending_ones)
 {
-	(void)state;
 	struct pending *o = pending_new();
 	int64_t since_ms;
 	uint64_t version;
@@ -115,9 +102,8 @@ static void what_was_told_gives_way_to_what_is_owed(void **state)
 	pending_free(o);
 }
 
-static void what_finds_no_room_makes_everything_owed(void **state)
+TEST(what_finds_no_room_makes_everything_owed)
 {
-	(void)state;
 	struct pending *o = pending_new();
 	int64_t since_ms;
 	uint64_t version;
@@ -131,7 +117,7 @@ static void what_finds_no_room_makes_everything_owed(void **state)
 	assert_true(pending_all_begin(o, &since_ms, &version));
 	assert_true(pending_has(o, a));
 	add_numbered(o, PENDING_KEYS_MAX + 1);
-	pending_all_end(o, version); /* another one came after it began: not all is told */
+	pending_all_end(o, version); /* another one came after it began: not all is published */
 	assert_true(pending_has(o, a));
 	assert_true(pending_all_begin(o, &since_ms, &version));
 	pending_all_end(o, version);
@@ -140,15 +126,4 @@ static void what_finds_no_room_makes_everything_owed(void **state)
 	pending_free(o);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_change_is_there_while_it_is_told_and_gone_when_it_was),
-	    cmocka_unit_test(a_change_that_was_not_told_is_owed_until_it_is),
-	    cmocka_unit_test(a_key_that_changes_again_meanwhile_stays_until_both_are_told),
-	    cmocka_unit_test(what_was_told_lately_is_owed_again_when_the_node_may_have_forgotten),
-	    cmocka_unit_test(what_was_told_gives_way_to_what_is_owed),
-	    cmocka_unit_test(what_finds_no_room_makes_everything_owed),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

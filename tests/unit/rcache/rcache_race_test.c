@@ -1,25 +1,12 @@
 /*
  * Several servers read, fill and change the same keys as fast as they can, with a store that is a number for
- * each key. Whoever begins to read after a change was acknowledged must not be given an older number by the
+ * each key. A read that begins after a change was acknowledged must not get an older number by the
  * cache, however late those come who read before the change and fill after it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/rcache_kit.h"
 #include "lib/redis_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum {
 	KEYS = 300,
@@ -66,7 +53,7 @@ static void read_and_fill(struct rcache *cache, const struct rcache_get *get, un
 	int64_t began_ms = clock_mono_ms();
 	char value[24];
 	int len = snprintf(value, sizeof(value), "%llu", (unsigned long long)atomic_load(&stored[key]));
-	if (next_random(seed) % LATE_ONE_IN == 0)
+	if (next_random(seed) % LATE_ONE_IN == 0) /* a fill that is late: what the cache must refuse */
 		nanosleep(&(struct timespec){.tv_nsec = next_random(seed) % LATE_US_MAX * 1000L}, NULL);
 	const struct rcache_fill fill = {
 	    .key = get->key, .value = str_n(value, (size_t)len), .life_ms = LIFE_MS};
@@ -126,14 +113,14 @@ static void *writer(void *arg)
 		server->cache->ops->change(server->cache, &name, 1);
 		atomic_store(&acknowledged[key], number);
 		atomic_fetch_add(&changes, 1);
+		/* The pace of changes, so that fills get between two of them. */
 		nanosleep(&(struct timespec){.tv_nsec = CHANGE_EVERY_MS * 1000000L}, NULL);
 	}
 	return NULL;
 }
 
-static void nothing_old_is_read_after_a_change_was_acknowledged(void **state)
+TEST(nothing_old_is_read_after_a_change_was_acknowledged)
 {
-	(void)state;
 	pthread_t threads[SERVERS * (READERS + 1)];
 	size_t n = 0;
 	redis_kit_need();
@@ -154,10 +141,4 @@ static void nothing_old_is_read_after_a_change_was_acknowledged(void **state)
 	assert_int_equal(stale, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(nothing_old_is_read_after_a_change_was_acknowledged),
-	};
-	return cmocka_run_group_tests(tests, up, down);
-}
+TEST_MAIN(.group_setup = up, .group_teardown = down)

@@ -1,20 +1,10 @@
 /* What happens to the shared cache when its nodes stop, die, fill up or hold something else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/rcache_kit.h"
 #include "lib/redis_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "os/clock.h"
 #include "os/sys.h"
 #include "rcache/pending_invalidations.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { KEYS = 300, LIFE_MS = 600000 };
 
@@ -26,9 +16,8 @@ static void open_kit(struct rcache_kit *k, const char *urls)
 	rcache_kit_open(k, urls, true);
 }
 
-static void a_cache_without_any_node_opens_and_everything_is_a_miss(void **state)
+TEST(a_cache_without_any_node_opens_and_everything_is_a_miss)
 {
-	(void)state;
 	struct rcache_kit k;
 	struct err e = {""};
 	rcache_kit_open(&k, "redis://secret@127.0.0.1:1", false);
@@ -48,9 +37,8 @@ static void a_cache_without_any_node_opens_and_everything_is_a_miss(void **state
 	rcache_kit_close(&k);
 }
 
-static void a_list_that_is_wrong_is_refused(void **state)
+TEST(a_list_that_is_wrong_is_refused)
 {
-	(void)state;
 	static const char *const bad[] = {"", "http://h", "redis://a,redis://a:6379", "redis://a,redis://"};
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct rcache *cache = NULL;
@@ -62,9 +50,8 @@ static void a_list_that_is_wrong_is_refused(void **state)
 	}
 }
 
-static void a_dead_node_costs_its_own_keys_only_and_they_are_not_moved(void **state)
+TEST(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit k;
 	char urls[REDIS_KIT_URLS_BYTES];
 	open_kit(&k, redis_kit_urls(urls));
@@ -85,9 +72,8 @@ static void a_dead_node_costs_its_own_keys_only_and_they_are_not_moved(void **st
 	rcache_kit_close(&k);
 }
 
-static void a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back(void **state)
+TEST(a_lost_subscription_is_reported_when_it_is_lost_and_when_it_is_back, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit k;
 	open_kit(&k, servers[0].url);
 	unsigned before = rcache_kit_lost(&k); /* what was kept before it listened may be old */
@@ -102,9 +88,8 @@ static void a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back(void
 	rcache_kit_close(&k);
 }
 
-static void a_node_that_is_silent_is_noticed_though_its_connection_stands(void **state)
+TEST(a_node_that_is_silent_is_noticed_though_its_connection_stands, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit k;
 	open_kit(&k, servers[0].url);
 	unsigned before = rcache_kit_lost(&k);
@@ -116,9 +101,8 @@ static void a_node_that_is_silent_is_noticed_though_its_connection_stands(void *
 	rcache_kit_close(&k);
 }
 
-static void a_change_that_a_node_missed_is_told_when_it_is_back(void **state)
+TEST(a_change_that_a_node_missed_is_published_when_it_is_back, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);
 	open_kit(&b, servers[0].url);
@@ -137,9 +121,8 @@ static void a_change_that_a_node_missed_is_told_when_it_is_back(void **state)
 	rcache_kit_close(&b);
 }
 
-static void a_node_that_came_back_with_an_old_value_is_told_of_the_change_again(void **state)
+TEST(a_change_is_published_again_to_a_node_that_came_back_with_an_old_value, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);
 	open_kit(&b, servers[0].url);
@@ -204,9 +187,8 @@ static void assert_hears_while_it_settles(struct rcache_kit *k, struct rcache_ki
 	assert_true(heard && pending);
 }
 
-static void changes_beyond_number_make_everything_on_the_node_changed(void **state)
+TEST(changes_beyond_number_make_everything_on_the_node_changed, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit a, b;
 	struct redis_server own;
 	redis_kit_need();
@@ -230,9 +212,8 @@ static void changes_beyond_number_make_everything_on_the_node_changed(void **sta
 	rcache_kit_close(&b);
 }
 
-static void a_full_node_lets_old_values_go_and_is_told_once(void **state)
+TEST(a_full_node_lets_old_values_go_and_is_reported_once, redis_kit_renew)
 {
-	(void)state;
 	enum { MANY = 600 };
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);
@@ -260,9 +241,8 @@ static void a_full_node_lets_old_values_go_and_is_told_once(void **state)
 }
 
 /* As when it cannot save to its disk: neither marks nor removals. */
-static void a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_again(void **state)
+TEST(a_node_that_refuses_all_is_retried_and_reported_once, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit a, b;
 	open_kit(&a, servers[0].url);
 	open_kit(&b, servers[0].url);
@@ -285,9 +265,8 @@ static void a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_agai
 	rcache_kit_close(&b);
 }
 
-static void what_is_not_ours_under_a_key_is_a_miss(void **state)
+TEST(what_is_not_ours_under_a_key_is_a_miss, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit k;
 	open_kit(&k, servers[0].url);
 	redis_kit_ask(servers[0].url, REDIS_ARGS(STR("SET"), STR("curt:l:test:odd"), STR("?value")));
@@ -320,9 +299,8 @@ static ssize_t send_late(int fd, const void *bytes, size_t n, int flags)
 }
 
 /* The mark that would have refused it may be gone by then. */
-static void a_fill_that_is_held_up_on_its_way_is_taken_back(void **state)
+TEST(a_fill_that_is_held_up_on_its_way_is_taken_back, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit filler, other;
 	redis_kit_need();
 	send_now = os_sys.send;
@@ -344,9 +322,8 @@ static void a_fill_that_is_held_up_on_its_way_is_taken_back(void **state)
 	os_sys.send = send_now;
 }
 
-static void a_fill_that_was_not_answered_is_taken_back(void **state)
+TEST(a_fill_that_was_not_answered_is_taken_back, redis_kit_renew)
 {
-	(void)state;
 	struct rcache_kit filler, other;
 	open_kit(&filler, servers[0].url);
 	open_kit(&other, servers[0].url);
@@ -360,23 +337,4 @@ static void a_fill_that_was_not_answered_is_taken_back(void **state)
 	rcache_kit_close(&other);
 }
 
-int main(void)
-{
-#define WITH_REDIS(test) cmocka_unit_test_setup(test, redis_kit_renew)
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_cache_without_any_node_opens_and_everything_is_a_miss),
-	    cmocka_unit_test(a_list_that_is_wrong_is_refused),
-	    WITH_REDIS(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved),
-	    WITH_REDIS(a_lost_subscription_is_told_when_it_is_lost_and_when_it_is_back),
-	    WITH_REDIS(a_node_that_is_silent_is_noticed_though_its_connection_stands),
-	    WITH_REDIS(a_change_that_a_node_missed_is_told_when_it_is_back),
-	    WITH_REDIS(a_node_that_came_back_with_an_old_value_is_told_of_the_change_again),
-	    WITH_REDIS(changes_beyond_number_make_everything_on_the_node_changed),
-	    WITH_REDIS(a_full_node_lets_old_values_go_and_is_told_once),
-	    WITH_REDIS(a_node_that_refuses_all_is_tried_again_but_nobody_is_told_of_it_again),
-	    WITH_REDIS(what_is_not_ours_under_a_key_is_a_miss),
-	    WITH_REDIS(a_fill_that_is_held_up_on_its_way_is_taken_back),
-	    WITH_REDIS(a_fill_that_was_not_answered_is_taken_back),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_three, redis_kit_down);
-}
+TEST_MAIN(.group_setup = redis_kit_three, .group_teardown = redis_kit_down)

@@ -1,12 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "handler/jobs.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "redirect/refresh.h"
 #include "store/backends.h"
 
@@ -66,7 +60,6 @@ static int render(const struct link_record *link, struct buf *out, uint16_t *ret
 
 static int start(void **state)
 {
-	(void)state;
 	mono_ms = 100000;
 	shared = 0;
 	fx.store = kit_store_new();
@@ -88,7 +81,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < fx.readers.count; i++)
 		fx.readers.jobs[i]->done(fx.readers.jobs[i]);
 	links_free(fx.links);
@@ -114,9 +106,8 @@ static struct cache_entry *due_entry(int64_t ago_ms)
 	return entry((struct cache_fill){.response = STR("answer")}, ago_ms);
 }
 
-static void the_first_who_finds_an_entry_due_has_it_read_and_all_are_served(void **state)
+TEST(the_first_who_finds_an_entry_due_has_it_read_and_all_are_served)
 {
-	(void)state;
 	struct cache_entry *e = due_entry(0);
 	for (unsigned i = 0; i < 5; i++)
 		assert_true(refresh_may_serve(&fx.worker, e));
@@ -129,9 +120,8 @@ static void the_first_who_finds_an_entry_due_has_it_read_and_all_are_served(void
 	assert_null(j->job.origin);
 }
 
-static void an_entry_that_could_not_be_read_is_tried_again_a_second_later(void **state)
+TEST(an_entry_that_could_not_be_read_is_tried_again_a_second_later)
 {
-	(void)state;
 	struct cache_entry *e = due_entry(0);
 	assert_true(refresh_may_serve(&fx.worker, e));
 	assert_true(e->due_ms > mono_ms);
@@ -140,17 +130,15 @@ static void an_entry_that_could_not_be_read_is_tried_again_a_second_later(void *
 	assert_int_equal(fx.readers.count, 2);
 }
 
-static void an_entry_that_nobody_wanted_for_a_further_life_is_asked_for_first(void **state)
+TEST(an_entry_that_nobody_wanted_for_a_further_life_is_asked_for_first)
 {
-	(void)state;
 	assert_true(refresh_may_serve(&fx.worker, due_entry(LIFE_MS)));
 	assert_false(refresh_may_serve(&fx.worker, due_entry(LIFE_MS + 1)));
 	assert_int_equal(fx.readers.count, 1);
 }
 
-static void what_is_not_there_and_what_is_limited_is_always_asked_for_first(void **state)
+TEST(what_is_not_there_and_what_is_limited_is_always_asked_for_first)
 {
-	(void)state;
 	struct click_limits *click_limits = click_limits_new();
 	struct click_limit *gate = click_limits_get(click_limits, 1);
 	assert_false(refresh_may_serve(&fx.worker, entry((struct cache_fill){0}, 0)));
@@ -165,17 +153,15 @@ static void what_is_not_there_and_what_is_limited_is_always_asked_for_first(void
 	click_limits_free(click_limits);
 }
 
-static void a_full_queue_does_not_keep_an_entry_from_being_served(void **state)
+TEST(a_full_queue_does_not_keep_an_entry_from_being_served)
 {
-	(void)state;
 	fx.readers.max = 0;
 	assert_true(refresh_may_serve(&fx.worker, due_entry(0)));
 	assert_int_equal(fx.readers.count, 0);
 }
 
-static void when_the_store_fails_what_is_there_is_served_and_left_alone_for_a_second(void **state)
+TEST(when_the_store_fails_what_is_there_is_served_and_left_alone_for_a_second)
 {
-	(void)state;
 	struct cache_entry *e = due_entry(10 * LIFE_MS);
 	assert_ptr_equal(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE), e);
 	assert_int_equal(e->due_ms, mono_ms + 1000);
@@ -183,9 +169,8 @@ static void when_the_store_fails_what_is_there_is_served_and_left_alone_for_a_se
 	assert_true(refresh_may_serve(&fx.worker, e));
 }
 
-static void nothing_is_rescued_past_its_end_or_when_it_is_damaged_or_unknown(void **state)
+TEST(nothing_is_rescued_past_its_end_or_when_it_is_damaged_or_unknown)
 {
-	(void)state;
 	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	entry((struct cache_fill){.response = STR("answer"), .expires_ms = NOW_MS}, 0);
 	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
@@ -194,17 +179,4 @@ static void nothing_is_rescued_past_its_end_or_when_it_is_damaged_or_unknown(voi
 	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_CORRUPT));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-	const struct CMUnitTest tests[] = {
-	    TEST(the_first_who_finds_an_entry_due_has_it_read_and_all_are_served),
-	    TEST(an_entry_that_could_not_be_read_is_tried_again_a_second_later),
-	    TEST(an_entry_that_nobody_wanted_for_a_further_life_is_asked_for_first),
-	    TEST(what_is_not_there_and_what_is_limited_is_always_asked_for_first),
-	    TEST(a_full_queue_does_not_keep_an_entry_from_being_served),
-	    TEST(when_the_store_fails_what_is_there_is_served_and_left_alone_for_a_second),
-	    TEST(nothing_is_rescued_past_its_end_or_when_it_is_damaged_or_unknown),
-	};
-	return cmocka_run_group_tests_name("refresh", tests, NULL, NULL);
-}
+TEST_MAIN(.setup = start, .teardown = stop)

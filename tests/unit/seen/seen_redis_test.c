@@ -1,14 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/redis_kit.h"
+#include "lib/test.h"
 #include "seen/backends.h"
-
-#include <stdlib.h>
 
 static const int64_t start_ms = 1790000000000, minute_ms = 60000, hour_ms = 3600000;
 enum { WINDOW_MS = 24 * 3600000 };
@@ -52,7 +44,6 @@ static void begin(bool is_fresh)
 
 static int end(void **state)
 {
-	(void)state;
 	if (seen)
 		seen->ops->free(seen);
 	seen = NULL;
@@ -103,9 +94,10 @@ static void count_one(struct seen_item about, int64_t now_ms)
 	mark_asked(1, now_ms);
 }
 
-static void a_fresh_installation_is_sure_from_the_beginning(void **state)
+static struct test_list on_three_servers;
+
+TEST(a_fresh_installation_is_sure_from_the_beginning)
 {
-	(void)state;
 	begin(true);
 	for (unsigned i = 0; i < 8; i++) {
 		assert_int_equal(ask(item(i, i, start_ms), start_ms), SEEN_NEVER);
@@ -118,9 +110,8 @@ static void a_fresh_installation_is_sure_from_the_beginning(void **state)
 	}
 }
 
-static void one_that_knows_nothing_of_the_past_leaves_it_to_the_sink(void **state)
+TEST(one_that_knows_nothing_of_the_past_leaves_it_to_the_sink)
 {
-	(void)state;
 	begin(false);
 	lanes[0].from = lanes[1].from = 1000;
 	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_UNKNOWN);
@@ -133,9 +124,8 @@ static void one_that_knows_nothing_of_the_past_leaves_it_to_the_sink(void **stat
 	assert_int_equal(ask(item(3, 4, later_ms), later_ms), SEEN_NEVER);
 }
 
-static void beyond_the_window_it_is_not_the_same(void **state)
+TEST(beyond_the_window_it_is_not_the_same)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	assert_int_equal(ask(item(1, 2, start_ms + WINDOW_MS - 1), start_ms + WINDOW_MS - 1), SEEN_DUPLICATE);
@@ -145,9 +135,8 @@ static void beyond_the_window_it_is_not_the_same(void **state)
 	                 SEEN_DUPLICATE);
 }
 
-static void an_old_event_is_for_the_sink_and_does_not_hide_a_later_one(void **state)
+TEST(an_old_event_is_for_the_sink_and_does_not_hide_a_later_one)
 {
-	(void)state;
 	begin(true);
 	int64_t now_ms = start_ms + WINDOW_MS + hour_ms;
 	count_one(item(1, 2, now_ms), now_ms);
@@ -157,9 +146,8 @@ static void an_old_event_is_for_the_sink_and_does_not_hide_a_later_one(void **st
 	assert_int_equal(ask(item(2, 4, now_ms - 2 * hour_ms), now_ms), SEEN_UNKNOWN);
 }
 
-static void a_flushed_server_is_not_sure_any_more(void **state)
+TEST(a_flushed_server_is_not_sure_any_more)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
@@ -168,9 +156,8 @@ static void a_flushed_server_is_not_sure_any_more(void **state)
 	assert_int_equal(ask(item(3, 3, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
 }
 
-static void one_that_is_flushed_between_asking_and_marking_is_not_sure_either(void **state)
+TEST(one_that_is_flushed_between_asking_and_marking_is_not_sure_either)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	assert_int_equal(ask(item(3, 2, start_ms + 1), start_ms + 1), SEEN_NEVER);
@@ -181,9 +168,8 @@ static void one_that_is_flushed_between_asking_and_marking_is_not_sure_either(vo
 	assert_int_equal(ask(item(1, 4, start_ms + 3), start_ms + 3), SEEN_DUPLICATE);
 }
 
-static void one_that_was_started_again_is_not_sure_even_if_it_kept_its_data(void **state)
+TEST(one_that_was_started_again_is_not_sure_even_if_it_kept_its_data)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	/* What it has kept is of another life. */
@@ -194,9 +180,8 @@ static void one_that_was_started_again_is_not_sure_even_if_it_kept_its_data(void
 	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
 }
 
-static void one_that_has_evicted_something_is_not_sure_any_more(void **state)
+TEST(one_that_has_evicted_something_is_not_sure_any_more)
 {
-	(void)state;
 	begin(true);
 	const char *url = redis_kit_servers[0].url;
 	count_one(item(1, 1, start_ms), start_ms);
@@ -217,9 +202,8 @@ static void one_that_has_evicted_something_is_not_sure_any_more(void **state)
 	assert_int_equal(ask(item(7, 7, later_ms), later_ms), SEEN_NEVER);
 }
 
-static void lanes_that_begin_soon_after_others_are_sure_too(void **state)
+TEST(lanes_that_begin_soon_after_others_are_sure_too)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0; /* it has the first one now */
@@ -233,9 +217,8 @@ static void lanes_that_begin_soon_after_others_are_sure_too(void **state)
 	assert_int_equal(sink_asked, 1);
 }
 
-static void lanes_that_are_added_later_are_not(void **state)
+TEST(lanes_that_are_added_later_are_not)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0;
@@ -247,9 +230,8 @@ static void lanes_that_are_added_later_are_not(void **state)
 	assert_int_equal(ask(i, later_ms), SEEN_UNKNOWN);
 }
 
-static void lanes_that_are_added_after_something_was_forgotten_are_not_sure(void **state)
+TEST(lanes_that_are_added_after_something_was_forgotten_are_not_sure)
 {
-	(void)state;
 	struct seen_item i = item(2, 2, start_ms + 1);
 	i.lane = 17;
 	begin(true);
@@ -270,9 +252,8 @@ static void lanes_that_are_added_after_something_was_forgotten_are_not_sure(void
 	lanes[0] = before;
 }
 
-static void a_sink_that_cannot_be_asked_is_not_taken_for_empty(void **state)
+TEST(a_sink_that_cannot_be_asked_is_not_taken_for_empty)
 {
-	(void)state;
 	struct err e;
 	begin(true);
 	sink_empty = ERR_UNAVAILABLE;
@@ -282,9 +263,8 @@ static void a_sink_that_cannot_be_asked_is_not_taken_for_empty(void **state)
 	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_NEVER);
 }
 
-static void marks_of_a_clock_that_is_ahead_are_not_relied_on(void **state)
+TEST(marks_of_a_clock_that_is_ahead_are_not_relied_on)
 {
-	(void)state;
 	begin(true);
 	int64_t ahead_ms = start_ms + hour_ms;
 	count_one(item(1, 1, start_ms), ahead_ms);
@@ -294,9 +274,8 @@ static void marks_of_a_clock_that_is_ahead_are_not_relied_on(void **state)
 	assert_int_equal(ask(item(3, 3, ahead_ms + 6 * minute_ms), ahead_ms), SEEN_UNKNOWN);
 }
 
-static void as_many_lanes_as_there_are_partitions_are_kept_apart(void **state)
+TEST(as_many_lanes_as_there_are_partitions_are_kept_apart)
 {
-	(void)state;
 	enum { LANES = 5000 };
 	begin(true);
 	struct advance *many = calloc(LANES, sizeof(*many));
@@ -321,9 +300,8 @@ static void as_many_lanes_as_there_are_partitions_are_kept_apart(void **state)
 	free(many);
 }
 
-static void a_batch_without_lanes_is_no_trouble(void **state)
+TEST(a_batch_without_lanes_is_no_trouble)
 {
-	(void)state;
 	struct err e;
 	begin(true);
 	struct seen_batch b = {.items = items, .source = 99, .now_ms = start_ms};
@@ -332,9 +310,8 @@ static void a_batch_without_lanes_is_no_trouble(void **state)
 	assert_int_equal(seen->ops->trouble(seen, &e), 0);
 }
 
-static void a_server_that_refuses_is_quoted(void **state)
+TEST(a_server_that_refuses_is_quoted)
 {
-	(void)state;
 	struct err e;
 	begin(true);
 	const char *url = redis_kit_servers[0].url;
@@ -358,9 +335,8 @@ static void a_server_that_refuses_is_quoted(void **state)
 	assert_int_equal(seen->ops->trouble(seen, &e), 0);
 }
 
-static void marks_that_were_not_given_are_a_gap(void **state)
+TEST(marks_that_were_not_given_are_a_gap)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	/* A batch that nobody marked, then the next. */
@@ -370,9 +346,8 @@ static void marks_that_were_not_given_are_a_gap(void **state)
 	assert_int_equal(ask(item(1, 3, start_ms + 1), start_ms + 1), SEEN_DUPLICATE);
 }
 
-static void a_lane_that_is_read_again_has_no_gap(void **state)
+TEST(a_lane_that_is_read_again_has_no_gap)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	lanes[0].from -= 10;
@@ -381,9 +356,8 @@ static void a_lane_that_is_read_again_has_no_gap(void **state)
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
 
-static void another_filter_goes_on_where_the_first_was(void **state)
+TEST(another_filter_goes_on_where_the_first_was)
 {
-	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	seen->ops->free(seen);
@@ -393,9 +367,8 @@ static void another_filter_goes_on_where_the_first_was(void **state)
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
 
-static void a_server_that_is_away_knows_nothing_and_says_so(void **state)
+TEST(a_server_that_is_down_knows_nothing_and_says_so)
 {
-	(void)state;
 	struct err e;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
@@ -407,9 +380,8 @@ static void a_server_that_is_away_knows_nothing_and_says_so(void **state)
 	assert_non_null(strstr(e.text, "the sink is asked"));
 }
 
-static void many_items_over_several_servers_are_told_apart(void **state)
+TEST_IN(on_three_servers, many_items_over_several_servers_are_distinguished)
 {
-	(void)state;
 	enum { COUNT = 5000 };
 	begin(true);
 	struct seen_item *many = calloc(COUNT, sizeof(*many));
@@ -432,33 +404,10 @@ static void many_items_over_several_servers_are_told_apart(void **state)
 	free(many);
 }
 
-#define ONE(name) cmocka_unit_test_setup_teardown(name, redis_kit_renew, end)
-
 int main(void)
 {
-	const struct CMUnitTest one[] = {
-	    ONE(a_fresh_installation_is_sure_from_the_beginning),
-	    ONE(one_that_knows_nothing_of_the_past_leaves_it_to_the_sink),
-	    ONE(beyond_the_window_it_is_not_the_same),
-	    ONE(an_old_event_is_for_the_sink_and_does_not_hide_a_later_one),
-	    ONE(a_flushed_server_is_not_sure_any_more),
-	    ONE(one_that_is_flushed_between_asking_and_marking_is_not_sure_either),
-	    ONE(one_that_was_started_again_is_not_sure_even_if_it_kept_its_data),
-	    ONE(one_that_has_evicted_something_is_not_sure_any_more),
-	    ONE(lanes_that_begin_soon_after_others_are_sure_too),
-	    ONE(lanes_that_are_added_later_are_not),
-	    ONE(lanes_that_are_added_after_something_was_forgotten_are_not_sure),
-	    ONE(a_sink_that_cannot_be_asked_is_not_taken_for_empty),
-	    ONE(marks_of_a_clock_that_is_ahead_are_not_relied_on),
-	    ONE(as_many_lanes_as_there_are_partitions_are_kept_apart),
-	    ONE(a_batch_without_lanes_is_no_trouble),
-	    ONE(a_server_that_refuses_is_quoted),
-	    ONE(marks_that_were_not_given_are_a_gap),
-	    ONE(a_lane_that_is_read_again_has_no_gap),
-	    ONE(another_filter_goes_on_where_the_first_was),
-	    ONE(a_server_that_is_away_knows_nothing_and_says_so),
-	};
-	const struct CMUnitTest three[] = {ONE(many_items_over_several_servers_are_told_apart)};
-	int failed = cmocka_run_group_tests(one, redis_kit_one, redis_kit_down);
-	return failed + cmocka_run_group_tests(three, redis_kit_three, redis_kit_down);
+	int failed = RUN_TESTS(.group_setup = redis_kit_one, .group_teardown = redis_kit_down,
+	                       .setup = redis_kit_renew, .teardown = end);
+	return failed + RUN_LIST(on_three_servers, .group_setup = redis_kit_three,
+	                         .group_teardown = redis_kit_down, .setup = redis_kit_renew, .teardown = end);
 }

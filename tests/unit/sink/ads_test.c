@@ -1,10 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "sink/ads.h"
 
 static const int64_t start_ms = 1790000000000 / 86400000 * 86400000;
@@ -28,9 +22,8 @@ static int times_in(const struct window_part *parts, size_t count, int64_t ms)
 	return n;
 }
 
-static void every_moment_of_a_window_is_in_one_part_and_no_other_is(void **state)
+TEST(every_moment_of_a_window_is_in_one_part_and_no_other_is)
 {
-	(void)state;
 	for (int round = 0; round < 2000; round++) {
 		int64_t unit_ms = round % 3 ? 1 : ad_level_ms[round % AD_LEVELS];
 		int64_t a = random_below(40 * DAY_MS) / unit_ms * unit_ms;
@@ -55,9 +48,8 @@ static void every_moment_of_a_window_is_in_one_part_and_no_other_is(void **state
 	}
 }
 
-static void before_what_is_kept_an_hour_counts_when_its_start_is_inside(void **state)
+TEST(before_what_is_kept_an_hour_counts_when_its_start_is_inside)
 {
-	(void)state;
 	struct window_part parts[WINDOW_PARTS_MAX];
 	int64_t kept_ms = start_ms + 10 * HOUR_MS;
 	struct window_query q = {.from_ms = start_ms + 1, .to_ms = start_ms + 5 * HOUR_MS + 1};
@@ -74,9 +66,8 @@ static void before_what_is_kept_an_hour_counts_when_its_start_is_inside(void **s
 	assert_int_equal(times_in(parts, count, kept_ms + 1501), 0);
 }
 
-static void a_window_without_end_has_few_parts(void **state)
+TEST(a_window_without_end_has_few_parts)
 {
-	(void)state;
 	struct window_part parts[WINDOW_PARTS_MAX];
 	struct window_query q = {.from_ms = INT64_MIN, .to_ms = INT64_MAX};
 	size_t count = window_split(&q, start_ms, parts);
@@ -87,9 +78,8 @@ static void a_window_without_end_has_few_parts(void **state)
 	assert_int_equal(window_split(&q, start_ms, parts), 0);
 }
 
-static void counts_of_one_name_become_one_and_names_are_in_order(void **state)
+TEST(counts_of_one_name_become_one_and_names_are_in_order)
 {
-	(void)state;
 	struct ad_count ads[] = {{STR("b"), 1}, {STR(ADS_OTHER), 2}, {STR("ab"), 3},
 	                         {STR("b"), 4}, {STR("a"), 5},       {STR(ADS_OTHER), 6}};
 	assert_int_equal(ads_settle(ads, ARRAY_LEN(ads)), 4);
@@ -101,13 +91,4 @@ static void counts_of_one_name_become_one_and_names_are_in_order(void **state)
 	assert_int_equal(ads_settle(ads, 0), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_moment_of_a_window_is_in_one_part_and_no_other_is),
-	    cmocka_unit_test(before_what_is_kept_an_hour_counts_when_its_start_is_inside),
-	    cmocka_unit_test(a_window_without_end_has_few_parts),
-	    cmocka_unit_test(counts_of_one_name_become_one_and_names_are_in_order),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

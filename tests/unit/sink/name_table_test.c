@@ -1,13 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "sink/name_table.h"
-
-#include <stdio.h>
 
 static struct str text_of(unsigned i, char out[16])
 {
@@ -15,9 +7,8 @@ static struct str text_of(unsigned i, char out[16])
 	return str_of(out);
 }
 
-static void names_are_found_however_many_there_are(void **state)
+TEST(names_are_found_however_many_there_are)
 {
-	(void)state;
 	enum { NAMES = 5000 };
 	struct name_table t = {0};
 	char text[16];
@@ -33,9 +24,8 @@ static void names_are_found_however_many_there_are(void **state)
 	assert_null(name_table_find(&t, 0, STR("name-0")));
 }
 
-static void one_that_is_there_keeps_its_number_and_gets_a_later_day(void **state)
+TEST(one_that_is_there_keeps_its_number_and_gets_a_later_day)
 {
-	(void)state;
 	struct name_table t = {0};
 	assert_int_equal(name_table_put(&t, (struct name){7, STR("x"), 1, .day = 5}), 0);
 	assert_int_equal(name_table_put(&t, (struct name){7, STR("x"), 2, .day = 9}), 0);
@@ -46,11 +36,4 @@ static void one_that_is_there_keeps_its_number_and_gets_a_later_day(void **state
 	name_table_forget(&t);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(names_are_found_however_many_there_are),
-	    cmocka_unit_test(one_that_is_there_keeps_its_number_and_gets_a_later_day),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,10 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "sink/settings.h"
 
 static int load(struct sink_settings *s, char *arg)
@@ -15,23 +9,8 @@ static int load(struct sink_settings *s, char *arg)
 	return conf_load(&group, 1, &from, NULL);
 }
 
-static void the_defaults_are_those_of_the_manual(void **state)
+TEST(years_are_allowed)
 {
-	(void)state;
-	struct sink_settings s = {0};
-	const uint64_t day_ms = 86400000;
-	assert_int_equal(load(&s, NULL), 0);
-	assert_int_equal(s.minutes_ms, 2 * day_ms);
-	assert_int_equal(s.hours_ms, 60 * day_ms);
-	assert_int_equal(s.days_ms, 0);
-	assert_int_equal(s.visits_ms, 90 * day_ms);
-	assert_int_equal(s.impressions_ms, 35 * day_ms);
-	assert_int_equal(s.seen_ms, day_ms);
-}
-
-static void years_are_allowed(void **state)
-{
-	(void)state;
 	struct sink_settings s = {0};
 	assert_int_equal(load(&s, "--sink-visits-time=3650d"), 0);
 	assert_int_equal(s.visits_ms, 3650ULL * 86400000);
@@ -39,21 +18,12 @@ static void years_are_allowed(void **state)
 	assert_int_equal(s.seen_ms, 12ULL * 3600000);
 }
 
-static void nothing_is_kept_for_no_time(void **state)
+TEST(nothing_is_kept_for_no_time)
 {
-	(void)state;
 	struct sink_settings s = {0};
 	assert_int_equal(load(&s, "--sink-minutes-time=0ms"), ERR_INVALID);
 	assert_int_equal(load(&s, "--seen-window=0ms"), ERR_INVALID);
 	assert_int_equal(load(&s, "--sink-days-time=0ms"), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_defaults_are_those_of_the_manual),
-	    cmocka_unit_test(years_are_allowed),
-	    cmocka_unit_test(nothing_is_kept_for_no_time),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

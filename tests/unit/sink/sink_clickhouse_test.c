@@ -1,22 +1,11 @@
 /* What is the ClickHouse sink's alone: replays, commits that are cut, days that go while others look. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/rowbinary.h"
 #include "lib/clickhouse_kit.h"
 #include "lib/relay.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "sink/ads.h"
 #include "sink/clickhouse_sink.h"
 #include "sink/sink_clickhouse.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static const int64_t minute_ms = 60000, hour_ms = 3600000, day_ms = 86400000;
 static const int64_t start_ms = 1790000000000 / 86400000 * 86400000;
@@ -29,15 +18,12 @@ static struct arena arena;
 static struct sink *open_at(const char *at)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
-	if (sink_clickhouse_open(at, &settings, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(sink_clickhouse_open(at, &settings, &s, &why));
 	return s;
 }
 
 static int setup(void **state)
 {
-	(void)state;
 	settings = (struct sink_settings){.minutes_ms = 2 * 86400000ULL,
 	                                  .hours_ms = 60 * 86400000ULL,
 	                                  .visits_ms = 90 * 86400000ULL,
@@ -50,7 +36,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	sink->ops->free(sink);
 	clickhouse_kit_drop();
 	arena_release(&arena);
@@ -236,9 +221,8 @@ static void assert_answers(struct str expected)
 
 /* --- replays --- */
 
-static void what_is_given_again_is_counted_once(void **state)
+TEST(what_is_given_again_is_counted_once)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	give_all(&g.batch);
@@ -255,9 +239,8 @@ static void what_is_given_again_is_counted_once(void **state)
 	assert_answers(expected);
 }
 
-static void what_is_given_again_in_other_pieces_is_counted_once(void **state)
+TEST(what_is_given_again_in_other_pieces_is_counted_once)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	give_all(&g.batch);
@@ -277,9 +260,8 @@ static void what_is_given_again_in_other_pieces_is_counted_once(void **state)
 
 /* What is found out about a visit may differ when it is read again: rules and places are brought up to date.
  */
-static void a_visit_that_looks_otherwise_the_second_time_is_counted_once(void **state)
+TEST(a_visit_that_looks_otherwise_the_second_time_is_counted_once)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	give_all(&g.batch);
@@ -304,9 +286,8 @@ static void a_visit_that_looks_otherwise_the_second_time_is_counted_once(void **
 static const char *const inserts[] = {"INTO%20visit", "INTO%20impression", "INTO%20seen", "INTO%20note"};
 
 /* Before the server has it, and when it has it but the answer is lost; at each table. */
-static void a_commit_that_was_cut_is_made_whole_by_the_next(void **state)
+TEST(a_commit_that_was_cut_is_made_whole_by_the_next)
 {
-	(void)state;
 	char through[CLICKHOUSE_KIT_BYTES];
 	struct relay *relay = relay_start(getenv("CURT_TEST_CLICKHOUSE"));
 	assert_non_null(relay);
@@ -335,9 +316,8 @@ static void a_commit_that_was_cut_is_made_whole_by_the_next(void **state)
 }
 
 /* Another batch may come instead: nothing of the one before is taken for it. */
-static void a_batch_after_one_that_failed_is_inserted_whole(void **state)
+TEST(a_batch_after_one_that_failed_is_inserted_whole)
 {
-	(void)state;
 	char through[CLICKHOUSE_KIT_BYTES];
 	struct relay *relay = relay_start(getenv("CURT_TEST_CLICKHOUSE"));
 	snprintf(through, sizeof(through), "clickhouse://%s%s", relay_address(relay), strrchr(url, '/'));
@@ -360,9 +340,8 @@ static void a_batch_after_one_that_failed_is_inserted_whole(void **state)
 	relay_stop(relay);
 }
 
-static void too_many_parts_ask_for_patience(void **state)
+TEST(too_many_parts_ask_for_patience)
 {
-	(void)state;
 	struct sink_note note = {.event = {1, 1, 1}, .kind = NOTE_REJECTED, .time_ms = start_ms, .count = 3};
 	struct sink_batch batch = {.notes = &note, .note_count = 1, .now_ms = start_ms};
 	clickhouse_kit_run("DROP TABLE note", NULL);
@@ -384,9 +363,8 @@ static void too_many_parts_ask_for_patience(void **state)
 }
 
 /* Its server needs a second for every row, and is given a tenth. */
-static void a_block_that_takes_longer_than_it_may_is_given_longer(void **state)
+TEST(a_block_that_takes_longer_than_it_may_is_given_longer)
 {
-	(void)state;
 	struct sink_note note = {.event = {1, 1, 1}, .kind = NOTE_REJECTED, .time_ms = start_ms, .count = 3};
 	struct sink_batch batch = {.notes = &note, .note_count = 1, .now_ms = start_ms};
 	clickhouse_kit_run("DROP TABLE note", NULL);
@@ -404,9 +382,8 @@ static void a_block_that_takes_longer_than_it_may_is_given_longer(void **state)
 	assert_int_equal(b.tally.rejected, 3);
 }
 
-static void a_server_that_goes_away_is_an_error_and_comes_back(void **state)
+TEST(a_server_that_goes_away_is_an_error_and_comes_back)
 {
-	(void)state;
 	char through[CLICKHOUSE_KIT_BYTES];
 	struct relay *relay = relay_start(getenv("CURT_TEST_CLICKHOUSE"));
 	snprintf(through, sizeof(through), "clickhouse://%s%s", relay_address(relay), strrchr(url, '/'));
@@ -427,9 +404,8 @@ static void a_server_that_goes_away_is_an_error_and_comes_back(void **state)
 	relay_stop(relay);
 }
 
-static void who_is_not_let_in_is_told_what_to_do(void **state)
+TEST(a_refused_sign_in_says_what_to_do)
 {
-	(void)state;
 	char at[CLICKHOUSE_KIT_BYTES];
 	struct sink *none = NULL;
 	struct err e = {""};
@@ -442,9 +418,8 @@ static void who_is_not_let_in_is_told_what_to_do(void **state)
 
 /* --- recall --- */
 
-static void an_impression_that_is_read_again_is_no_duplicate(void **state)
+TEST(an_impression_that_is_read_again_is_no_duplicate)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	give_all(&g.batch);
@@ -467,9 +442,8 @@ static void an_impression_that_is_read_again_is_no_duplicate(void **state)
 		assert_int_equal(asked[k].is_itself, k == 0);
 }
 
-static void of_several_that_are_the_same_it_knows_which_was_counted(void **state)
+TEST(of_several_that_are_the_same_it_knows_which_was_counted)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	assert_int_equal(sink->ops->recalls_any(sink), 0);
@@ -490,9 +464,8 @@ static void of_several_that_are_the_same_it_knows_which_was_counted(void **state
 	}
 }
 
-static void many_are_recalled_at_once(void **state)
+TEST(many_are_recalled_at_once)
 {
-	(void)state;
 	enum { MANY = 23000 };
 	struct sink_impression *impressions = calloc(MANY, sizeof(*impressions));
 	struct sink_recall *asked = calloc(MANY, sizeof(*asked));
@@ -527,9 +500,8 @@ static uint64_t number(const char *sql)
 	return n;
 }
 
-static void times_that_cannot_be_share_two_days(void **state)
+TEST(times_that_cannot_be_share_two_days)
 {
-	(void)state;
 	enum { MANY = 400 };
 	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[MANY];
@@ -554,9 +526,8 @@ static void times_that_cannot_be_share_two_days(void **state)
 	assert_int_equal(q.clicks, 5);
 }
 
-static void more_days_than_the_server_likes_are_taken_at_once(void **state)
+TEST(more_days_than_the_server_likes_are_taken_at_once)
 {
-	(void)state;
 	enum { DAYS = 130 };
 	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[DAYS];
@@ -593,9 +564,8 @@ static uint64_t parts_unmerged(void)
 	              " FORMAT RowBinary");
 }
 
-static void details_are_gone_from_the_disk_when_they_are_past(void **state)
+TEST(details_are_gone_from_the_disk_when_they_are_past)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	give_all(&g.batch);
@@ -619,9 +589,8 @@ static void details_are_gone_from_the_disk_when_they_are_past(void **state)
 }
 
 /* Read without FINAL, until something comes for them. */
-static void days_that_were_made_one_part_count_the_same(void **state)
+TEST(days_that_were_made_one_part_count_the_same)
 {
-	(void)state;
 	struct given a, b;
 	make(&a, 1);
 	make(&b, 2);
@@ -646,9 +615,8 @@ static void set_days(uint64_t days)
 	reopen();
 }
 
-static void what_counts_stays_when_the_days_go(void **state)
+TEST(what_counts_stays_when_the_days_go)
 {
-	(void)state;
 	struct given a, b;
 	make(&a, 1);
 	make(&b, 2);
@@ -685,9 +653,8 @@ static void what_counts_stays_when_the_days_go(void **state)
 }
 
 /* What a worker leaves behind when it dies before any of its statements. */
-static void a_worker_that_dies_while_days_go_leaves_all_counts_right(void **state)
+TEST(a_worker_that_dies_while_days_go_leaves_all_counts_right)
 {
-	(void)state;
 	static const char *const statements[] = {
 	    "INSERT INTO day_gone SELECT toUInt8(0), toDate('2026-09-21'), toUInt32(0), toUInt8(0)",
 	    "INSERT INTO day_total SELECT toUInt8(0), link, day, toUInt32(0), node, countIf(kind = 0),"
@@ -718,9 +685,8 @@ static void a_worker_that_dies_while_days_go_leaves_all_counts_right(void **stat
 	}
 }
 
-static void a_day_that_a_dead_worker_dropped_takes_what_comes_late(void **state)
+TEST(a_day_that_a_dead_worker_dropped_takes_what_comes_late)
 {
-	(void)state;
 	static const char *const statements[] = {
 	    "INSERT INTO day_total SELECT toUInt8(0), link, day, toUInt32(0), node, countIf(kind = 0),"
 	    " count() FROM visit FINAL WHERE day = '2026-09-21' GROUP BY day, node, link",
@@ -754,9 +720,8 @@ static void a_day_that_a_dead_worker_dropped_takes_what_comes_late(void **state)
 }
 
 /* As with the other sinks: what counts by the hour needs the days. */
-static void days_stay_as_long_as_hours_would(void **state)
+TEST(days_stay_as_long_as_hours_would)
 {
-	(void)state;
 	struct given g;
 	make(&g, 1);
 	set_days(10);
@@ -781,9 +746,8 @@ static void *tidy_on(void *arg)
 	return (void *)(intptr_t)r;
 }
 
-static void several_workers_tidy_at_once(void **state)
+TEST(several_workers_apply_retention_at_once)
 {
-	(void)state;
 	struct given a, b;
 	make(&a, 1);
 	make(&b, 2);
@@ -809,9 +773,8 @@ static void several_workers_tidy_at_once(void **state)
 
 /* --- names that anybody makes up --- */
 
-static void ads_beyond_the_bound_are_told_together(void **state)
+TEST(ads_beyond_the_bound_are_reported_together)
 {
-	(void)state;
 	enum { TOO_MANY = 10 };
 	clickhouse_kit_run(
 	    "INSERT INTO impression (day, minute, ad, node, segment, position, time, received)"
@@ -839,9 +802,8 @@ static void ads_beyond_the_bound_are_told_together(void **state)
 
 /* --- several nodes --- */
 
-static void visits_of_one_minute_have_one_order_whoever_recorded_them(void **state)
+TEST(visits_of_one_minute_have_one_order_for_all_recorders)
 {
-	(void)state;
 	enum { MANY = 30 };
 	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit visits[MANY];
@@ -886,31 +848,5 @@ int main(void)
 {
 	if (!clickhouse_kit_is_there())
 		return 0;
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_is_given_again_is_counted_once),
-	    TEST(what_is_given_again_in_other_pieces_is_counted_once),
-	    TEST(a_visit_that_looks_otherwise_the_second_time_is_counted_once),
-	    TEST(a_commit_that_was_cut_is_made_whole_by_the_next),
-	    TEST(a_batch_after_one_that_failed_is_inserted_whole),
-	    TEST(too_many_parts_ask_for_patience),
-	    TEST(a_block_that_takes_longer_than_it_may_is_given_longer),
-	    TEST(a_server_that_goes_away_is_an_error_and_comes_back),
-	    TEST(who_is_not_let_in_is_told_what_to_do),
-	    TEST(an_impression_that_is_read_again_is_no_duplicate),
-	    TEST(of_several_that_are_the_same_it_knows_which_was_counted),
-	    TEST(many_are_recalled_at_once),
-	    TEST(times_that_cannot_be_share_two_days),
-	    TEST(more_days_than_the_server_likes_are_taken_at_once),
-	    TEST(details_are_gone_from_the_disk_when_they_are_past),
-	    TEST(days_that_were_made_one_part_count_the_same),
-	    TEST(what_counts_stays_when_the_days_go),
-	    TEST(a_worker_that_dies_while_days_go_leaves_all_counts_right),
-	    TEST(a_day_that_a_dead_worker_dropped_takes_what_comes_late),
-	    TEST(days_stay_as_long_as_hours_would),
-	    TEST(several_workers_tidy_at_once),
-	    TEST(ads_beyond_the_bound_are_told_together),
-	    TEST(visits_of_one_minute_have_one_order_whoever_recorded_them),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(.setup = setup, .teardown = teardown);
 }

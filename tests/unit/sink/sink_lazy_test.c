@@ -1,18 +1,9 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/until.h"
+#include "lib/test.h"
 #include "sink/sink_lazy.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
 
-/* A sink that only says that it was asked, and whoever opens it. */
+/* A sink that only records that it was queried, and what opens it. */
 static struct world {
 	struct sink inner;
 	struct sink *later;
@@ -110,7 +101,6 @@ static int try_to_open(void *ctx, struct sink **ret, struct err *e)
 
 static int setup(void **state)
 {
-	(void)state;
 	world = (struct world){.inner.ops = &inner_ops};
 	sem_init(&world.begun, 0, 0);
 	sem_init(&world.go_on, 0, 0);
@@ -120,7 +110,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	world.later->ops->free(world.later);
 	sem_destroy(&world.begun);
 	sem_destroy(&world.go_on);
@@ -148,9 +137,8 @@ static void assert_all_answer(int r)
 	assert_int_equal(s->ops->reconciliation(s, 0, false, &reconciliation), r);
 }
 
-static void until_it_is_there_every_question_fails_and_ping_says_why(void **state)
+TEST(until_it_is_there_every_question_fails_and_ping_says_why)
 {
-	(void)state;
 	struct err e = {""};
 	assert_all_answer(ERR_UNAVAILABLE);
 	assert_int_equal(world.later->ops->ping(world.later, &e), ERR_UNAVAILABLE);
@@ -159,9 +147,8 @@ static void until_it_is_there_every_question_fails_and_ping_says_why(void **stat
 	assert_int_equal(atomic_load(&world.questions), 0);
 }
 
-static void a_question_opens_it_when_it_is_back(void **state)
+TEST(a_question_opens_it_when_it_is_back)
 {
-	(void)state;
 	struct err e = {""};
 	assert_int_equal(ask_window(), ERR_UNAVAILABLE);
 	atomic_store(&world.is_there, true);
@@ -182,9 +169,8 @@ static void *ask_on(void *arg)
 	return (void *)(intptr_t)ask_window();
 }
 
-static void while_one_tries_to_open_it_the_others_do_not_wait(void **state)
+TEST(while_one_tries_to_open_it_the_others_do_not_wait)
 {
-	(void)state;
 	pthread_t thread;
 	void *r;
 	world.is_slow = true;
@@ -199,33 +185,20 @@ static void while_one_tries_to_open_it_the_others_do_not_wait(void **state)
 	assert_int_equal(atomic_load(&world.tries), 1);
 }
 
-static void nobody_opens_it_when_it_was_let_go(void **state)
+TEST(nobody_opens_it_when_it_was_let_go)
 {
-	(void)state;
 	atomic_store(&world.is_there, true);
 	world.later->ops->let_go(world.later);
 	assert_all_answer(ERR_UNAVAILABLE);
 	assert_int_equal(atomic_load(&world.tries), 0);
 }
 
-static void what_was_opened_is_let_go_with_it(void **state)
+TEST(what_was_opened_is_let_go_with_it)
 {
-	(void)state;
 	atomic_store(&world.is_there, true);
 	assert_int_equal(ask_window(), 0);
 	world.later->ops->let_go(world.later);
 	assert_int_equal(atomic_load(&world.let_go), 1);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(until_it_is_there_every_question_fails_and_ping_says_why),
-	    TEST(a_question_opens_it_when_it_is_back),
-	    TEST(while_one_tries_to_open_it_the_others_do_not_wait),
-	    TEST(nobody_opens_it_when_it_was_let_go),
-	    TEST(what_was_opened_is_let_go_with_it),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -2,21 +2,10 @@
  * What the conformance suite cannot see of the PostgreSQL sink: connections that are lost in the middle,
  * several workers, partitions, and a database that others use as well.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/database_kit.h"
 #include "lib/sink_model.h"
+#include "lib/test.h"
 #include "sink/sink_postgres.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static const int64_t minute_ms = 60000, hour_ms = 3600000, day_ms = 86400000;
 static const int64_t start_ms = 1790000000000 / 86400000 * 86400000; /* midnight of 2026-09-21 */
@@ -35,15 +24,12 @@ static struct arena arena;
 static struct sink *open_at(const char *at)
 {
 	struct sink *s = NULL;
-	struct err e = {""};
-	if (sink_postgres_open(at, &settings, &s, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(sink_postgres_open(at, &settings, &s, &why));
 	return s;
 }
 
 static int setup(void **state)
 {
-	(void)state;
 	if (!url[0])
 		return 0;
 	char through[2 * POSTGRES_KIT_URL_BYTES];
@@ -56,7 +42,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	database_kit_let_go();
 	if (sink)
 		sink->ops->free(steal(sink));
@@ -170,9 +155,8 @@ static const char *const moments[] = {
     "sink_commit",
 };
 
-static void a_commit_that_is_cut_off_at_any_step_is_counted_once(void **state)
+TEST(a_commit_that_is_cut_off_at_any_step_is_counted_once)
 {
-	(void)state;
 	database_kit_need();
 	int64_t now_ms = start_ms;
 	for (size_t i = 0; i < ARRAY_LEN(moments); i++) {
@@ -191,9 +175,8 @@ static void a_commit_that_is_cut_off_at_any_step_is_counted_once(void **state)
 	model_check_all(&model, sink, start_ms, now_ms, STEP_HOUR, 10);
 }
 
-static void a_batch_whose_commit_was_not_answered_is_there_for_another_process(void **state)
+TEST(a_batch_whose_commit_was_not_answered_is_there_for_another_process)
 {
-	(void)state;
 	database_kit_need();
 	struct events ev;
 	uint64_t duplicates;
@@ -210,9 +193,8 @@ static void a_batch_whose_commit_was_not_answered_is_there_for_another_process(v
 	assert_int_equal(books_of(0).impressions_counted, 50);
 }
 
-static void questions_go_on_when_their_connections_were_cut(void **state)
+TEST(questions_go_on_when_their_connections_were_cut)
 {
-	(void)state;
 	database_kit_need();
 	model_commit(&model, sink, 50, 50, start_ms, start_ms + hour_ms, start_ms + hour_ms);
 	for (int i = 0; i < 3; i++) {
@@ -223,9 +205,8 @@ static void questions_go_on_when_their_connections_were_cut(void **state)
 	model_check_all(&model, sink, start_ms, start_ms + hour_ms, STEP_MINUTE, 5);
 }
 
-static void a_server_that_is_away_is_said_to_be(void **state)
+TEST(a_server_that_is_down_is_reported)
 {
-	(void)state;
 	database_kit_need();
 	struct events ev;
 	struct err e = {""};
@@ -240,9 +221,8 @@ static void a_server_that_is_away_is_said_to_be(void **state)
 	assert_true(strlen(e.text) > 10);
 }
 
-static void a_write_that_fails_is_told_until_one_works(void **state)
+TEST(a_write_that_fails_is_reported_until_one_works)
 {
-	(void)state;
 	database_kit_need();
 	struct events ev;
 	struct err e = {""};
@@ -261,9 +241,8 @@ static void a_write_that_fails_is_told_until_one_works(void **state)
 
 /* --- several workers --- */
 
-static void a_second_worker_of_the_same_stream_is_refused(void **state)
+TEST(a_second_worker_of_the_same_stream_is_refused)
 {
-	(void)state;
 	database_kit_need();
 	struct events ev;
 	uint64_t duplicates;
@@ -290,9 +269,8 @@ static void a_second_worker_of_the_same_stream_is_refused(void **state)
 }
 
 /* One of several streams is wrong: nothing of the batch is taken. */
-static void all_streams_of_a_batch_move_or_none(void **state)
+TEST(all_streams_of_a_batch_move_or_none)
 {
-	(void)state;
 	database_kit_need();
 	struct events ev;
 	uint64_t duplicates;
@@ -344,9 +322,8 @@ static void *worker_run(void *arg)
 	return NULL;
 }
 
-static void several_workers_at_once_lose_nothing_and_count_nothing_twice(void **state)
+TEST(several_workers_at_once_lose_nothing_and_count_nothing_twice)
 {
-	(void)state;
 	database_kit_need();
 	struct worker workers[WORKERS] = {0};
 	uint64_t duplicates = 0;
@@ -389,9 +366,8 @@ static void *open_one(void *arg)
 	return sink_postgres_open(url, &settings, arg, NULL) == 0 ? arg : NULL;
 }
 
-static void several_processes_may_make_the_tables_at_once(void **state)
+TEST(several_processes_may_make_the_tables_at_once)
 {
-	(void)state;
 	database_kit_need();
 	pthread_t threads[4];
 	struct sink *sinks[4] = {NULL};
@@ -411,9 +387,8 @@ static void several_processes_may_make_the_tables_at_once(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT version FROM stats_layout"), 1);
 }
 
-static void while_one_worker_tidies_the_others_have_nothing_to_do(void **state)
+TEST(while_one_worker_applies_retention_the_others_have_nothing_to_do)
 {
-	(void)state;
 	database_kit_need();
 	struct events ev;
 	events_fill(&ev, 1, 5, 0, start_ms);
@@ -444,9 +419,8 @@ static void need_partitions(void)
 		skip();
 }
 
-static void rows_lie_in_partitions_by_day_and_the_next_day_is_there_before_it_comes(void **state)
+TEST(rows_lie_in_partitions_by_day_and_the_next_day_is_there_before_it_comes)
 {
-	(void)state;
 	need_partitions();
 	struct events ev;
 	events_fill(&ev, 1, 5, 0, start_ms);
@@ -462,9 +436,8 @@ static void rows_lie_in_partitions_by_day_and_the_next_day_is_there_before_it_co
 }
 
 /* Visits of long ago, and of a clock that runs ahead. */
-static void what_is_of_another_time_makes_no_partitions(void **state)
+TEST(what_is_of_another_time_makes_no_partitions)
 {
-	(void)state;
 	need_partitions();
 	struct events ev;
 	events_fill(&ev, 1, 5, 0, start_ms);
@@ -482,9 +455,8 @@ static void what_is_of_another_time_makes_no_partitions(void **state)
 }
 
 /* Somebody reads the table for long, so that no partition can be added: rows are not held up. */
-static void a_partition_that_cannot_be_made_now_is_made_later(void **state)
+TEST(a_partition_that_cannot_be_made_now_is_made_later)
 {
-	(void)state;
 	need_partitions();
 	struct events ev;
 	events_fill(&ev, 1, 5, 0, start_ms);
@@ -498,9 +470,8 @@ static void a_partition_that_cannot_be_made_now_is_made_later(void **state)
 	assert_int_equal(rows_in("stats_visit_20260921"), 50);
 }
 
-static void days_past_their_time_are_dropped_whole(void **state)
+TEST(days_past_their_time_are_dropped_whole)
 {
-	(void)state;
 	need_partitions();
 	struct events ev;
 	for (unsigned day = 0; day < 3; day++) {
@@ -522,9 +493,8 @@ static void days_past_their_time_are_dropped_whole(void **state)
 
 /* --- the database --- */
 
-static void the_link_store_may_live_in_the_same_database(void **state)
+TEST(the_link_store_may_live_in_the_same_database)
 {
-	(void)state;
 	database_kit_need();
 	struct store *store = database_kit_store(url);
 	struct events ev;
@@ -536,9 +506,8 @@ static void the_link_store_may_live_in_the_same_database(void **state)
 	assert_int_equal(clicks_of(3), 50);
 }
 
-static void tables_of_a_newer_version_are_left_alone(void **state)
+TEST(tables_of_a_newer_version_are_left_alone)
 {
-	(void)state;
 	database_kit_need();
 	struct sink *s = NULL;
 	struct err e = {""};
@@ -547,9 +516,8 @@ static void tables_of_a_newer_version_are_left_alone(void **state)
 	assert_non_null(strstr(e.text, "newer"));
 }
 
-static void what_cannot_be_opened_is_said_without_the_password(void **state)
+TEST(what_cannot_be_opened_is_said_without_the_password)
 {
-	(void)state;
 	static const char *const bad[] = {"postgres://u:geheim@127.0.0.1:1/d",
 	                                  "postgres://u:geheim@h/d?no=1"};
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -562,28 +530,5 @@ static void what_cannot_be_opened_is_said_without_the_password(void **state)
 	}
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_commit_that_is_cut_off_at_any_step_is_counted_once),
-	    TEST(a_batch_whose_commit_was_not_answered_is_there_for_another_process),
-	    TEST(questions_go_on_when_their_connections_were_cut),
-	    TEST(a_server_that_is_away_is_said_to_be),
-	    TEST(a_write_that_fails_is_told_until_one_works),
-	    TEST(a_second_worker_of_the_same_stream_is_refused),
-	    TEST(all_streams_of_a_batch_move_or_none),
-	    TEST(several_workers_at_once_lose_nothing_and_count_nothing_twice),
-	    TEST(several_processes_may_make_the_tables_at_once),
-	    TEST(while_one_worker_tidies_the_others_have_nothing_to_do),
-	    TEST(rows_lie_in_partitions_by_day_and_the_next_day_is_there_before_it_comes),
-	    TEST(what_is_of_another_time_makes_no_partitions),
-	    TEST(a_partition_that_cannot_be_made_now_is_made_later),
-	    TEST(days_past_their_time_are_dropped_whole),
-	    TEST(the_link_store_may_live_in_the_same_database),
-	    TEST(tables_of_a_newer_version_are_left_alone),
-	    TEST(what_cannot_be_opened_is_said_without_the_password),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

@@ -4,25 +4,13 @@
  * counted twice; what a crash right after the failure would have left is whole as well, and its position
  * says how far it goes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/sink_model.h"
 #include "lib/sqlite_sys.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "sink/sink_sqlite.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const int64_t hour_ms = 3600000;
 static const int64_t start_ms = 1790000000000 / 86400000 * 86400000;
@@ -206,27 +194,23 @@ static void sweep(struct sqlite_fault fault, unsigned long stride)
 	}
 }
 
-static void a_write_that_fails_leaves_nothing_and_the_same_batch_is_taken_later(void **state)
+TEST(a_write_that_fails_leaves_nothing_and_the_same_batch_is_taken_later)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = EIO}, 37);
 }
 
-static void a_sync_that_fails_loses_nothing(void **state)
+TEST(a_sync_that_fails_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_SYNC, .error = EIO}, 1);
 }
 
-static void a_read_that_fails_loses_nothing(void **state)
+TEST(a_read_that_fails_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 1);
 }
 
-static void memory_that_runs_out_loses_nothing(void **state)
+TEST(memory_that_runs_out_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 157);
 }
 
@@ -242,9 +226,8 @@ static void watch(const struct sqlite_event *event)
 		file_is_dirty = false;
 }
 
-static void what_is_settled_has_been_synced(void **state)
+TEST(what_is_settled_has_been_synced)
 {
-	(void)state;
 	temp_init(&folder);
 	model_init(&model, 1, (int64_t)settings.seen_ms);
 	sink = open_named("stats.db");
@@ -266,13 +249,6 @@ static void what_is_settled_has_been_synced(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_write_that_fails_leaves_nothing_and_the_same_batch_is_taken_later),
-	    cmocka_unit_test(a_sync_that_fails_loses_nothing),
-	    cmocka_unit_test(a_read_that_fails_loses_nothing),
-	    cmocka_unit_test(memory_that_runs_out_loses_nothing),
-	    cmocka_unit_test(what_is_settled_has_been_synced),
-	};
 	sqlite_sys_install();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS();
 }

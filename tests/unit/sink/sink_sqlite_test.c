@@ -1,25 +1,14 @@
 /* What the SQLite sink promises beyond the role; the role itself is in tests/conformance/sink_test.c, and
  * what holds for every SQLite file in tests/unit/client/sqlite_file*_test.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
 #include "lib/sink_model.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
 #include "sink/sink_sqlite.h"
 
 #include <signal.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const int64_t start_ms = 1790000000000 / 86400000 * 86400000, day_ms = 86400000;
 static const struct sink_settings settings = {.minutes_ms = 2 * 86400000ULL,
@@ -33,7 +22,6 @@ static struct err error;
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&folder);
 	temp_path(&folder, "stats.db", path);
 	error.text[0] = '\0';
@@ -42,7 +30,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	temp_release(&folder);
 	return 0;
 }
@@ -65,9 +52,8 @@ static void set_version(const char *value)
 }
 
 /* Pages of random bytes where the tables were: answers may be errors, never a crash. */
-static void a_damaged_file_gives_errors(void **state)
+TEST(a_damaged_file_gives_errors)
 {
-	(void)state;
 	struct model m;
 	model_init(&m, 3, day_ms);
 	struct sink *s = open_sink();
@@ -127,9 +113,8 @@ static struct sink_visit *many_visits(size_t count)
 }
 
 /* So many fresh ones gather that a commit digests them by itself. */
-static void commits_alone_keep_the_fresh_part_bounded(void **state)
+TEST(commits_alone_keep_the_fresh_part_bounded)
 {
-	(void)state;
 	enum { BATCH = 50000, BATCHES = 24 };
 	struct sink *s = open_sink();
 	struct dimension_set set = {.kind = VISIT_CLICK};
@@ -227,9 +212,8 @@ static void assert_pieces_are_whole(struct sink *s, uint64_t link)
 	arena_release(&arena);
 }
 
-static void every_piece_of_a_digest_leaves_all_answers_right(void **state)
+TEST(every_piece_of_a_digest_leaves_all_answers_right)
 {
-	(void)state;
 	struct sink *s = open_sink();
 	const struct dimension_set sets[] = {{.kind = VISIT_CLICK}, {.kind = VISIT_UNKNOWN}};
 	struct sink_visit *visits = many_visits(PIECES_VISITS);
@@ -325,9 +309,8 @@ static void tidy_until_done(struct sink *s, int64_t now_ms)
 		;
 }
 
-static void made_up_ads_are_bounded(void **state)
+TEST(made_up_ads_are_bounded)
 {
-	(void)state;
 	enum { A_DAY = 11000, DAYS = 6 };
 	struct sink *s = open_sink();
 	uint64_t sum, others;
@@ -347,9 +330,8 @@ static void made_up_ads_are_bounded(void **state)
 	s->ops->free(s);
 }
 
-static void names_that_run_short_go_to_new_ads_and_no_count_is_lost(void **state)
+TEST(names_that_run_short_go_to_new_ads_and_no_count_is_lost)
 {
-	(void)state;
 	struct sink *s = open_sink();
 	uint64_t sum, of;
 	for (unsigned day = 0; day < 6; day++)
@@ -370,9 +352,8 @@ static void names_that_run_short_go_to_new_ads_and_no_count_is_lost(void **state
 	assert_in_range(sql("SELECT count(*) FROM ad"), 1, 49999);
 }
 
-static void ads_that_nothing_counts_any_more_lose_their_names(void **state)
+TEST(ads_that_nothing_counts_any_more_lose_their_names)
 {
-	(void)state;
 	struct sink *s = NULL;
 	struct sink_settings brief = settings;
 	brief.days_ms = 70 * 86400000ULL;
@@ -423,9 +404,8 @@ static void assert_clicks(struct sink *s, uint64_t clicks, uint64_t bots)
 	arena_release(&arena);
 }
 
-static void made_up_shapes_are_bounded_by_the_day_whatever_is_made_up(void **state)
+TEST(made_up_shapes_are_bounded_by_the_day_whatever_is_made_up)
 {
-	(void)state;
 	struct sink *s = open_sink();
 	visit_sets(s, 0, 15000);
 	visit_sets(s, 15000, 15000);
@@ -434,9 +414,8 @@ static void made_up_shapes_are_bounded_by_the_day_whatever_is_made_up(void **sta
 	assert_in_range(sql("SELECT count(*) FROM shape"), 19000, 20000);
 }
 
-static void made_up_shapes_are_bounded_for_ever(void **state)
+TEST(made_up_shapes_are_bounded_for_ever)
 {
-	(void)state;
 	struct sink *s = open_sink();
 	s->ops->free(s);
 	sql("INSERT INTO shape (id, hash, kind) VALUES (199900, 1, 0)");
@@ -447,9 +426,8 @@ static void made_up_shapes_are_bounded_for_ever(void **state)
 	assert_in_range(sql("SELECT max(id) FROM shape"), 199980, 200000);
 }
 
-static void new_texts_are_bounded_by_the_day(void **state)
+TEST(new_texts_are_bounded_by_the_day)
 {
-	(void)state;
 	struct sink *s = open_sink();
 	struct dimension_set set = {.kind = VISIT_CLICK};
 	struct sink_visit *visits = many_visits(3);
@@ -490,9 +468,8 @@ static void new_texts_are_bounded_by_the_day(void **state)
 
 /* --- the ends of things --- */
 
-static void a_second_without_parts_left_takes_impressions_still(void **state)
+TEST(a_second_without_parts_left_takes_impressions_still)
 {
-	(void)state;
 	enum { BEFORE = 20, AFTER = 40 };
 	struct sink *s = open_sink();
 	impress(s, 1, 200, start_ms + 1000, start_ms);
@@ -517,9 +494,8 @@ static void a_second_without_parts_left_takes_impressions_still(void **state)
 	assert_in_range(sql("SELECT count(*) FROM impression"), BEFORE + AFTER / 3, AFTER + 3);
 }
 
-static void rows_are_dropped_while_there_is_much_to_fold(void **state)
+TEST(rows_are_dropped_while_there_is_much_to_fold)
 {
-	(void)state;
 	struct model m;
 	model_init(&m, 3, day_ms);
 	struct sink *s = open_sink();
@@ -536,9 +512,8 @@ static void rows_are_dropped_while_there_is_much_to_fold(void **state)
 	model_release(&m);
 }
 
-static void a_file_of_the_first_version_is_brought_up_to_date(void **state)
+TEST(a_file_of_the_first_version_is_brought_up_to_date)
 {
-	(void)state;
 	struct sink *s = open_sink();
 	impress(s, 0, 5, start_ms, start_ms);
 	s->ops->free(s);
@@ -592,9 +567,8 @@ static void commit_until_killed(int out)
 	}
 }
 
-static void a_killed_process_loses_nothing_that_was_committed(void **state)
+TEST(a_killed_process_loses_nothing_that_was_committed)
 {
-	(void)state;
 	for (unsigned round = 0; round < 6; round++) {
 		const uint64_t wanted = 30 + 23 * round; /* commits, then it is killed in one of the next */
 		int ends[2];
@@ -635,24 +609,4 @@ static void a_killed_process_loses_nothing_that_was_committed(void **state)
 	}
 }
 
-#define SQLITE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    SQLITE_TEST(a_damaged_file_gives_errors),
-	    SQLITE_TEST(commits_alone_keep_the_fresh_part_bounded),
-	    SQLITE_TEST(every_piece_of_a_digest_leaves_all_answers_right),
-	    SQLITE_TEST(made_up_ads_are_bounded),
-	    SQLITE_TEST(names_that_run_short_go_to_new_ads_and_no_count_is_lost),
-	    SQLITE_TEST(ads_that_nothing_counts_any_more_lose_their_names),
-	    SQLITE_TEST(made_up_shapes_are_bounded_by_the_day_whatever_is_made_up),
-	    SQLITE_TEST(made_up_shapes_are_bounded_for_ever),
-	    SQLITE_TEST(new_texts_are_bounded_by_the_day),
-	    SQLITE_TEST(a_second_without_parts_left_takes_impressions_still),
-	    SQLITE_TEST(rows_are_dropped_while_there_is_much_to_fold),
-	    SQLITE_TEST(a_file_of_the_first_version_is_brought_up_to_date),
-	    SQLITE_TEST(a_killed_process_loses_nothing_that_was_committed),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

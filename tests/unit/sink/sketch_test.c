@@ -1,14 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "sink/sketch.h"
 
 #include <math.h>
-#include <string.h>
 
 static uint64_t random_state;
 
@@ -29,9 +22,8 @@ static void fill(struct sketch *s, uint64_t seed, unsigned count)
 		sketch_add(s, random_hash());
 }
 
-static void few_are_counted_exactly(void **state)
+TEST(few_are_counted_exactly)
 {
-	(void)state;
 	struct sketch s;
 	sketch_init(&s);
 	assert_int_equal(sketch_estimate(&s), 0);
@@ -43,9 +35,8 @@ static void few_are_counted_exactly(void **state)
 }
 
 /* Over many sketches the error has no bias and the spread that 4,096 registers promise: 1.6 %. */
-static void many_are_counted_within_the_promised_error(void **state)
+TEST(many_are_counted_within_the_promised_error)
 {
-	(void)state;
 	static const unsigned counts[] = {65, 200, 1000, 4000, 10000, 12000, 20000, 50000, 200000};
 	for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
 		enum { SKETCHES = 60 };
@@ -62,9 +53,8 @@ static void many_are_counted_within_the_promised_error(void **state)
 	}
 }
 
-static void adding_again_changes_nothing(void **state)
+TEST(adding_again_changes_nothing)
 {
-	(void)state;
 	struct sketch s;
 	fill(&s, 7, 5000);
 	random_state = 7;
@@ -72,9 +62,8 @@ static void adding_again_changes_nothing(void **state)
 		assert_false(sketch_add(&s, random_hash()));
 }
 
-static void what_is_stored_comes_back(void **state)
+TEST(what_is_stored_comes_back)
 {
-	(void)state;
 	static const unsigned counts[] = {0, 1, SKETCH_LIST_MAX, SKETCH_LIST_MAX + 1, 30000};
 	for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
 		struct sketch s, back;
@@ -88,9 +77,8 @@ static void what_is_stored_comes_back(void **state)
 	}
 }
 
-static void other_bytes_are_refused(void **state)
+TEST(other_bytes_are_refused)
 {
-	(void)state;
 	struct sketch s;
 	uint8_t bytes[SKETCH_BYTES_MAX + 4] = {0};
 	assert_false(sketch_read(&s, bytes, 3));
@@ -101,14 +89,4 @@ static void other_bytes_are_refused(void **state)
 	assert_false(sketch_read(&s, bytes, SKETCH_BYTES_MAX)); /* a rank that no hash has */
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(few_are_counted_exactly),
-	    cmocka_unit_test(many_are_counted_within_the_promised_error),
-	    cmocka_unit_test(adding_again_changes_nothing),
-	    cmocka_unit_test(what_is_stored_comes_back),
-	    cmocka_unit_test(other_bytes_are_refused),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

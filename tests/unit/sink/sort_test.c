@@ -1,10 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "sink/sort.h"
 
 enum { ITEMS_MAX = 3000 };
@@ -46,27 +40,18 @@ static void check(size_t count, uint64_t major_mask, uint64_t minor_mask)
 	assert_int_equal(sum, 0);
 }
 
-static void items_come_out_by_both_numbers_and_keep_their_order_otherwise(void **state)
+TEST(items_come_out_by_both_numbers_and_keep_their_order_otherwise)
 {
-	(void)state;
 	static const uint64_t masks[] = {0, 1, 0xff, 0x300, 0xffff0000, 0xff00000000000000, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(masks); i++)
 		for (size_t k = 0; k < ARRAY_LEN(masks); k++)
 			check(ITEMS_MAX, masks[i], masks[k]);
 }
 
-static void few_items_and_none_are_fine(void **state)
+TEST(few_items_and_none_are_fine)
 {
-	(void)state;
 	for (size_t count = 0; count < 5; count++)
 		check(count, UINT64_MAX, UINT64_MAX);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(items_come_out_by_both_numbers_and_keep_their_order_otherwise),
-	    cmocka_unit_test(few_items_and_none_are_fine),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

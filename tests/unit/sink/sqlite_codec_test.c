@@ -1,10 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "sink/sqlite_codec.h"
 
 static uint64_t random_state = 88172645463325252;
@@ -22,9 +16,8 @@ static struct str bytes_of(const void *data, size_t len)
 	return str_n(data, len);
 }
 
-static void every_number_comes_back(void **state)
+TEST(every_number_comes_back)
 {
-	(void)state;
 	uint8_t bytes[VARINT_BYTES_MAX];
 	for (int bit = 0; bit < 64; bit++) {
 		for (uint64_t value = (1ULL << bit) - 1, i = 0; i < 3; i++, value++) {
@@ -41,9 +34,8 @@ static void every_number_comes_back(void **state)
 	assert_int_equal(zigzag_back(zigzag(INT64_MIN)), INT64_MIN);
 }
 
-static void a_number_without_an_end_is_bad(void **state)
+TEST(a_number_without_an_end_is_bad)
 {
-	(void)state;
 	static const uint8_t cut[] = {0x80, 0x80},
 	                     endless[11] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01};
 	struct blob_reader r = blob_reader_of(bytes_of(cut, sizeof(cut)));
@@ -57,9 +49,8 @@ static void a_number_without_an_end_is_bad(void **state)
 	assert_true(r.bad);
 }
 
-static void counts_add_up(void **state)
+TEST(counts_add_up)
 {
-	(void)state;
 	CLEANUP(counts_release) struct counts all = {0};
 	uint64_t expected[200] = {0};
 	for (int round = 0; round < 50; round++) {
@@ -85,9 +76,8 @@ static void counts_add_up(void **state)
 	assert_int_equal(counts_sum(&all), sum);
 }
 
-static void counts_out_of_order_are_corrupt(void **state)
+TEST(counts_out_of_order_are_corrupt)
 {
-	(void)state;
 	static const uint8_t twice[] = {5, 1, 0, 1}, cut[] = {5, 1, 3};
 	CLEANUP(counts_release) struct counts c = {0};
 	assert_int_equal(counts_add_blob(&c, bytes_of(twice, sizeof(twice))), ERR_CORRUPT);
@@ -95,9 +85,8 @@ static void counts_out_of_order_are_corrupt(void **state)
 	assert_int_equal(counts_add_blob(&c, bytes_of(cut, sizeof(cut))), ERR_CORRUPT);
 }
 
-static void runs_come_back_in_order_and_joined(void **state)
+TEST(runs_come_back_in_order_and_joined)
 {
-	(void)state;
 	CLEANUP(runs_release) struct runs r = {0}, back = {0};
 	CLEANUP(buf_release) struct buf blob = {0};
 	runs_append(&r, (struct run){.minute = 3, .first = 100, .count = 5});
@@ -113,9 +102,8 @@ static void runs_come_back_in_order_and_joined(void **state)
 	assert_memory_equal(back.items, expected, sizeof(expected));
 }
 
-static void the_first_runs_are_moved_to_the_end(void **state)
+TEST(the_first_runs_are_moved_to_the_end)
 {
-	(void)state;
 	CLEANUP(runs_release) struct runs r = {0};
 	for (uint64_t i = 0; i < 20; i++)
 		runs_append(&r, (struct run){.first = i});
@@ -125,9 +113,8 @@ static void the_first_runs_are_moved_to_the_end(void **state)
 		assert_int_equal(r.items[i].first, (i + 3) % 20);
 }
 
-static void a_run_that_is_partly_there_is_kept(void **state)
+TEST(a_run_that_is_partly_there_is_kept)
 {
-	(void)state;
 	CLEANUP(runs_release) struct runs r = {0};
 	runs_append(&r, (struct run){.minute = 0, .first = 10, .count = 5});
 	runs_settle(&r, 14);
@@ -136,9 +123,8 @@ static void a_run_that_is_partly_there_is_kept(void **state)
 	assert_int_equal(r.count, 0);
 }
 
-static void of_a_minute_that_is_partly_there_all_runs_are_kept(void **state)
+TEST(of_a_minute_that_is_partly_there_all_runs_are_kept)
 {
-	(void)state;
 	CLEANUP(runs_release) struct runs r = {0};
 	runs_append(&r, (struct run){.minute = 1, .first = 10, .count = 5});
 	runs_append(&r, (struct run){.minute = 2, .first = 20, .count = 5});
@@ -152,9 +138,8 @@ static void of_a_minute_that_is_partly_there_all_runs_are_kept(void **state)
 	assert_int_equal(r.count, 0);
 }
 
-static void visits_come_back(void **state)
+TEST(visits_come_back)
 {
-	(void)state;
 	enum { VISITS = 500 };
 	uint8_t keys[VISITS * KEY_BYTES_MAX], details[VISITS * DETAILS_BYTES_MAX];
 	static struct visit_key k[VISITS];
@@ -191,9 +176,8 @@ static void visits_come_back(void **state)
 	assert_ptr_equal(dr.at, dr.end);
 }
 
-static void no_bytes_lead_out_of_the_blob(void **state)
+TEST(no_bytes_lead_out_of_the_blob)
 {
-	(void)state;
 	for (int round = 0; round < 20000; round++) {
 		size_t len = random_u64() % 24;
 		char *bytes = len ? test_malloc(len)
@@ -212,19 +196,4 @@ static void no_bytes_lead_out_of_the_blob(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_number_comes_back),
-	    cmocka_unit_test(a_number_without_an_end_is_bad),
-	    cmocka_unit_test(counts_add_up),
-	    cmocka_unit_test(counts_out_of_order_are_corrupt),
-	    cmocka_unit_test(runs_come_back_in_order_and_joined),
-	    cmocka_unit_test(the_first_runs_are_moved_to_the_end),
-	    cmocka_unit_test(a_run_that_is_partly_there_is_kept),
-	    cmocka_unit_test(of_a_minute_that_is_partly_there_all_runs_are_kept),
-	    cmocka_unit_test(visits_come_back),
-	    cmocka_unit_test(no_bytes_lead_out_of_the_blob),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,16 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
 #include "sink/sqlite_seen.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static const int64_t start_ms = 1790000000000, window_ms = 24 * 60000;
 
@@ -20,7 +10,6 @@ static struct seen seen;
 
 static int setup(void **state)
 {
-	(void)state;
 	char path[TEMP_PATH_BYTES];
 	temp_init(&folder);
 	temp_path(&folder, "stats.db", path);
@@ -31,7 +20,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	seen_release(&seen);
 	sqlite_conn_close(&conn);
 	temp_release(&folder);
@@ -79,9 +67,8 @@ static void add(uint64_t first, size_t count, int64_t received_ms)
 	free(entries);
 }
 
-static void a_fingerprint_is_seen_until_the_window_is_over(void **state)
+TEST(a_fingerprint_is_seen_until_the_window_is_over)
 {
-	(void)state;
 	assert_false(has(1, start_ms));
 	add(1, 1, start_ms);
 	assert_true(has(1, start_ms));
@@ -92,9 +79,8 @@ static void a_fingerprint_is_seen_until_the_window_is_over(void **state)
 	assert_false(has(2, start_ms));
 }
 
-static void a_full_table_is_sealed_and_still_known(void **state)
+TEST(a_full_table_is_sealed_and_still_known)
 {
-	(void)state;
 	enum { ENTRIES = 3000 };
 	seen.sealed_at = ENTRIES;
 	add(0, ENTRIES, start_ms);
@@ -110,9 +96,8 @@ static void a_full_table_is_sealed_and_still_known(void **state)
 	assert_false(has(7, start_ms + window_ms));
 }
 
-static void a_table_that_spans_too_long_is_sealed(void **state)
+TEST(a_table_that_spans_too_long_is_sealed)
 {
-	(void)state;
 	add(1, 1, start_ms);
 	add(2, 1, start_ms + window_ms / 24);
 	add(3, 1, start_ms + window_ms / 24 + 1);
@@ -122,9 +107,8 @@ static void a_table_that_spans_too_long_is_sealed(void **state)
 	assert_int_equal(seen.table.count, 1);
 }
 
-static void everything_is_known_after_loading(void **state)
+TEST(everything_is_known_after_loading)
 {
-	(void)state;
 	seen.sealed_at = 500;
 	for (uint64_t i = 0; i < 20; i++)
 		add(i * 100, 100, start_ms + (int64_t)i);
@@ -141,9 +125,8 @@ static void everything_is_known_after_loading(void **state)
 	}
 }
 
-static void a_rollback_leaves_everything_as_it_was(void **state)
+TEST(a_rollback_leaves_everything_as_it_was)
 {
-	(void)state;
 	for (int sealing = 0; sealing < 2; sealing++) {
 		seen.sealed_at = sealing ? 1 : SEEN_SEALED_AT;
 		if (!sealing)
@@ -167,9 +150,8 @@ static void a_rollback_leaves_everything_as_it_was(void **state)
 	assert_int_equal(seen.run_count, 1);
 }
 
-static void entries_that_share_their_first_bytes_are_told_apart(void **state)
+TEST(entries_that_share_their_first_bytes_are_distinguished)
 {
-	(void)state;
 	enum { ENTRIES = 1000 };
 	struct seen_entry *entries = calloc(ENTRIES, sizeof(*entries));
 	for (unsigned i = 0; i < ENTRIES; i++) {
@@ -219,9 +201,8 @@ static int64_t rows_in(const char *table)
 	return count;
 }
 
-static void a_run_is_dropped_when_nobody_can_repeat_it(void **state)
+TEST(a_run_is_dropped_when_nobody_can_repeat_it)
 {
-	(void)state;
 	seen.sealed_at = 1;
 	add(0, 60000, start_ms);
 	add(60000, 10, start_ms + 5);
@@ -241,9 +222,8 @@ static void a_run_is_dropped_when_nobody_can_repeat_it(void **state)
 	assert_int_equal(seen.run_count, 1);
 }
 
-static void few_chunks_are_read_for_what_was_never_seen(void **state)
+TEST(few_chunks_are_read_for_what_was_never_seen)
 {
-	(void)state;
 	enum { ENTRIES = 50000 };
 	seen.sealed_at = ENTRIES;
 	add(0, ENTRIES, start_ms);
@@ -259,19 +239,4 @@ static void few_chunks_are_read_for_what_was_never_seen(void **state)
 	free(found);
 }
 
-#define SEEN_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    SEEN_TEST(a_fingerprint_is_seen_until_the_window_is_over),
-	    SEEN_TEST(a_full_table_is_sealed_and_still_known),
-	    SEEN_TEST(a_table_that_spans_too_long_is_sealed),
-	    SEEN_TEST(everything_is_known_after_loading),
-	    SEEN_TEST(a_rollback_leaves_everything_as_it_was),
-	    SEEN_TEST(entries_that_share_their_first_bytes_are_told_apart),
-	    SEEN_TEST(a_run_is_dropped_when_nobody_can_repeat_it),
-	    SEEN_TEST(few_chunks_are_read_for_what_was_never_seen),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

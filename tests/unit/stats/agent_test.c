@@ -1,20 +1,11 @@
 /* uap-core's own examples come with its rules; both are Debian's package, which the build needs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
+#include "lib/test.h"
 #include "stats/agent.h"
 #include "stats/agent_rules.h"
 #include "stats/required_literals.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 #include <yaml.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -129,10 +120,26 @@ static void assert_str(struct str got, struct str expected, struct str of)
 
 /* ---- names ---- */
 
-static void browsers_are_named_as_uap_core_wants_it(void **state)
+static void assert_named(const char *const *files, size_t count, size_t rows_min, size_t field)
 {
-	(void)state;
 	skip_without_uap_core();
+	CLEANUP(rows_release) struct rows rows = {0};
+	for (size_t i = 0; i < count; i++)
+		rows_read(&rows, files[i]);
+	assert_true(rows.count > rows_min);
+	struct agents *a = agents_of(100);
+	for (size_t i = 0; i < rows.count; i++) {
+		struct agent_info info;
+		agents_find(a, rows.at[i].agent, &info);
+		const struct str *name = (const struct str *)((const char *)&info + field);
+		assert_str(*name, rows.at[i].family, rows.at[i].agent);
+	}
+	assert_int_equal(agents_read_stats(a).skipped, 0);
+	agents_free(a);
+}
+
+TEST(browsers_are_named_as_uap_core_wants_it)
+{
 	static const char *const files[] = {
 	    UAP_CORE "tests/test_ua.yaml",
 	    UAP_CORE "test_resources/firefox_user_agent_strings.yaml",
@@ -140,41 +147,18 @@ static void browsers_are_named_as_uap_core_wants_it(void **state)
 	    UAP_CORE "test_resources/podcasting_user_agent_strings.yaml",
 	    UAP_CORE "test_resources/pgts_browser_list.yaml",
 	};
-	CLEANUP(rows_release) struct rows rows = {0};
-	for (size_t i = 0; i < ARRAY_LEN(files); i++)
-		rows_read(&rows, files[i]);
-	assert_true(rows.count > 10000);
-	struct agents *a = agents_of(100);
-	for (size_t i = 0; i < rows.count; i++) {
-		struct agent_info info;
-		agents_find(a, rows.at[i].agent, &info);
-		assert_str(info.browser, rows.at[i].family, rows.at[i].agent);
-	}
-	assert_int_equal(agents_read_stats(a).skipped, 0);
-	agents_free(a);
+	assert_named(files, ARRAY_LEN(files), 10000, offsetof(struct agent_info, browser));
 }
 
-static void systems_are_named_as_uap_core_wants_it(void **state)
+TEST(systems_are_named_as_uap_core_wants_it)
 {
-	(void)state;
-	skip_without_uap_core();
-	CLEANUP(rows_release) struct rows rows = {0};
-	rows_read(&rows, UAP_CORE "tests/test_os.yaml");
-	rows_read(&rows, UAP_CORE "test_resources/additional_os_tests.yaml");
-	assert_true(rows.count > 400);
-	struct agents *a = agents_of(100);
-	for (size_t i = 0; i < rows.count; i++) {
-		struct agent_info info;
-		agents_find(a, rows.at[i].agent, &info);
-		assert_str(info.os, rows.at[i].family, rows.at[i].agent);
-	}
-	assert_int_equal(agents_read_stats(a).skipped, 0);
-	agents_free(a);
+	static const char *const files[] = {UAP_CORE "tests/test_os.yaml",
+	                                    UAP_CORE "test_resources/additional_os_tests.yaml"};
+	assert_named(files, ARRAY_LEN(files), 400, offsetof(struct agent_info, os));
 }
 
-static void what_uap_core_calls_a_spider_is_a_bot(void **state)
+TEST(what_uap_core_calls_a_spider_is_a_bot)
 {
-	(void)state;
 	skip_without_uap_core();
 	CLEANUP(rows_release) struct rows rows = {0};
 	rows_read(&rows, UAP_CORE "tests/test_device.yaml");
@@ -230,9 +214,8 @@ static void needs_print(const struct agent_need *needs, struct buf *out)
 	buf_char(out, '\0');
 }
 
-static void needs_of_an_expression_are_what_every_match_contains(void **state)
+TEST(needs_of_an_expression_are_what_every_match_contains)
 {
-	(void)state;
 	static const struct {
 		const char *regex, *needs;
 	} table[] = {
@@ -330,9 +313,8 @@ static void needs_of_an_expression_are_what_every_match_contains(void **state)
 	}
 }
 
-static void names_are_fixed_when_the_first_group_can_only_be_one_of_a_few(void **state)
+TEST(names_are_fixed_when_the_first_group_can_only_be_one_of_a_few)
 {
-	(void)state;
 	static const struct {
 		const char *regex;
 		bool fixed;
@@ -352,9 +334,8 @@ static void names_are_fixed_when_the_first_group_can_only_be_one_of_a_few(void *
 	}
 }
 
-static void deep_nesting_is_given_up_not_followed(void **state)
+TEST(deep_nesting_is_given_up_not_followed)
 {
-	(void)state;
 	enum { DEPTH = 100000 };
 	CLEANUP(arena_release) struct arena mem = {0};
 	CLEANUP(buf_release) struct buf regex = {0};
@@ -369,9 +350,8 @@ static void deep_nesting_is_given_up_not_followed(void **state)
 	assert_null(needs);
 }
 
-static void alternatives_beyond_a_bound_still_give_needs(void **state)
+TEST(alternatives_beyond_a_bound_still_give_needs)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena mem = {0};
 	CLEANUP(buf_release) struct buf regex = {0};
 	for (int i = 100; i < 400; i++)
@@ -453,9 +433,8 @@ static void assert_same_rules(const struct oracle *o, struct agent_rules *rules,
 	}
 }
 
-static void the_same_rules_win_as_when_each_is_tried(void **state)
+TEST(the_same_rules_win_as_when_each_is_tried)
 {
-	(void)state;
 	skip_without_uap_core();
 	CLEANUP(oracle_release) struct oracle o;
 	oracle_init(&o);
@@ -472,9 +451,8 @@ static void the_same_rules_win_as_when_each_is_tried(void **state)
 }
 
 /* Halves of two agents, in another case or with a piece cut out: near misses of many rules. */
-static void the_same_rules_win_for_garbled_agents(void **state)
+TEST(the_same_rules_win_for_garbled_agents)
 {
-	(void)state;
 	skip_without_uap_core();
 	CLEANUP(oracle_release) struct oracle o;
 	oracle_init(&o);
@@ -506,9 +484,8 @@ static struct agent_rules *rules_new(const struct agent_rule *rules, size_t coun
 	return r;
 }
 
-static void the_first_matching_rule_of_each_list_wins(void **state)
+TEST(the_first_matching_rule_of_each_list_wins)
 {
-	(void)state;
 	static const struct agent_rule table[] = {
 	    {.list = AGENT_LIST_OS, .regex = STR("(Lin)ux"), .value = STR("one")},
 	    {.list = AGENT_LIST_BROWSER, .regex = STR("(b)ar.(x)?(z)"), .value = STR("two")},
@@ -538,9 +515,8 @@ static void the_first_matching_rule_of_each_list_wins(void **state)
 	agent_rules_free(r);
 }
 
-static void a_rule_is_compiled_when_it_is_first_tried(void **state)
+TEST(a_rule_is_compiled_when_it_is_first_tried)
 {
-	(void)state;
 	static const struct agent_rule table[] = {
 	    {.list = AGENT_LIST_OS, .regex = STR("Windows \\d")},
 	    {.list = AGENT_LIST_OS, .regex = STR("Linux \\d")},
@@ -559,9 +535,8 @@ static void a_rule_is_compiled_when_it_is_first_tried(void **state)
 /* For "(a+)+[bc]$" this is a million steps: beyond our limit, and far below PCRE's own. */
 #define ENDLESS "aaaaaaaaaaaaaaaaaaaab!"
 
-static void a_rule_that_meets_its_limit_does_not_match_and_the_next_is_tried(void **state)
+TEST(a_rule_that_meets_its_limit_does_not_match_and_the_next_is_tried)
 {
-	(void)state;
 	static const struct agent_rule table[] = {
 	    {.list = AGENT_LIST_OS, .regex = STR("(a+)+[bc]$"), .value = STR("endless")},
 	    {.list = AGENT_LIST_OS, .regex = STR("aaaa"), .value = STR("simple")},
@@ -576,9 +551,8 @@ static void a_rule_that_meets_its_limit_does_not_match_and_the_next_is_tried(voi
 	agent_rules_free(r);
 }
 
-static void a_text_that_meets_many_limits_is_given_up(void **state)
+TEST(a_text_that_meets_many_limits_is_given_up)
 {
-	(void)state;
 	struct agent_rule table[20];
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
 		table[i] = (struct agent_rule){.list = AGENT_LIST_OS, .regex = STR("(a+)+[bc]$")};
@@ -590,9 +564,8 @@ static void a_text_that_meets_many_limits_is_given_up(void **state)
 	agent_rules_free(r);
 }
 
-static void a_rule_that_pcre_refuses_is_skipped_and_counted(void **state)
+TEST(a_rule_that_pcre_refuses_is_skipped_and_counted)
 {
-	(void)state;
 	static const struct agent_rule table[] = {
 	    {.list = AGENT_LIST_OS, .regex = STR("Linux("), .value = STR("broken")},
 	    {.list = AGENT_LIST_OS, .regex = STR("Linux"), .value = STR("good")},
@@ -605,9 +578,8 @@ static void a_rule_that_pcre_refuses_is_skipped_and_counted(void **state)
 	agent_rules_free(r);
 }
 
-static void no_rules_match_nothing(void **state)
+TEST(no_rules_match_nothing)
 {
-	(void)state;
 	struct agent_rules *r = rules_new(NULL, 0);
 	struct agent_match m[AGENT_LISTS];
 	agent_rules_match(r, STR("Linux"), m);
@@ -621,9 +593,8 @@ static void no_rules_match_nothing(void **state)
 #define IOS    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_2 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
 #define CHROME "AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 "
 
-static void devices_have_a_class(void **state)
+TEST(devices_have_a_class)
 {
-	(void)state;
 	static const struct {
 		const char *device, *browser, *os, *agent;
 	} table[] = {
@@ -714,9 +685,8 @@ static void devices_have_a_class(void **state)
 	agents_free(a);
 }
 
-static void machines_are_told_with_a_reason(void **state)
+TEST(machines_are_reported_with_a_reason)
 {
-	(void)state;
 	static const struct {
 		const char *reason, *agent;
 	} table[] = {
@@ -806,9 +776,8 @@ static void assert_sane(const struct agent_info *info, struct str agent)
 	assert_true(known);
 }
 
-static void hostile_agents_get_an_answer(void **state)
+TEST(hostile_agents_get_an_answer)
 {
-	(void)state;
 	struct agents *a = agents_of(10);
 	struct agent_info info;
 	unsigned random = 7;
@@ -862,9 +831,8 @@ static void hostile_agents_get_an_answer(void **state)
 	agents_free(a);
 }
 
-static void a_name_that_is_not_fit_to_print_is_other(void **state)
+TEST(a_name_that_is_not_fit_to_print_is_other)
 {
-	(void)state;
 	struct agents *a = agents_of(10);
 	struct agent_info info;
 	agents_find(a, STR("ok-bot/1.0"), &info);
@@ -882,9 +850,8 @@ static void a_name_that_is_not_fit_to_print_is_other(void **state)
 	agents_free(a);
 }
 
-static void what_is_behind_512_bytes_is_not_looked_at(void **state)
+TEST(what_is_behind_512_bytes_is_not_looked_at)
 {
-	(void)state;
 	struct agents *a = agents_of(10);
 	struct agent_info info;
 	char text[600];
@@ -906,9 +873,8 @@ static struct str made_up(char text[64], const char *pattern, unsigned n)
 	return str_n(text, (size_t)snprintf(text, 64, pattern, n));
 }
 
-static void nothing_is_compiled_before_the_first_unknown_agent(void **state)
+TEST(nothing_is_compiled_before_the_first_unknown_agent)
 {
-	(void)state;
 	struct agents *a = agents_of(10);
 	struct agent_info info;
 	agents_find(a, STR(""), &info);
@@ -919,9 +885,8 @@ static void nothing_is_compiled_before_the_first_unknown_agent(void **state)
 	agents_free(a);
 }
 
-static void a_known_agent_costs_no_rule(void **state)
+TEST(a_known_agent_costs_no_rule)
 {
-	(void)state;
 	struct agents *a = agents_of(10);
 	struct agent_info first, second;
 	agents_find(a, STR("curl/8.0"), &first);
@@ -938,9 +903,8 @@ static void a_known_agent_costs_no_rule(void **state)
 	agents_free(a);
 }
 
-static void answers_are_bounded_and_those_in_use_stay(void **state)
+TEST(answers_are_bounded_and_those_in_use_stay)
 {
-	(void)state;
 	enum { ENTRIES = 64, HOT = 16 };
 	struct agents *a = agents_of(ENTRIES);
 	struct agent_info info;
@@ -957,9 +921,8 @@ static void answers_are_bounded_and_those_in_use_stay(void **state)
 	agents_free(a);
 }
 
-static void without_room_every_agent_is_unknown(void **state)
+TEST(without_room_every_agent_is_unknown)
 {
-	(void)state;
 	struct agents *a = agents_of(0);
 	struct agent_info info;
 	agents_find(a, STR("curl/8.0"), &info);
@@ -970,9 +933,8 @@ static void without_room_every_agent_is_unknown(void **state)
 	agents_free(a);
 }
 
-static void an_answer_outlives_its_place_in_the_table(void **state)
+TEST(an_answer_outlives_its_place_in_the_table)
 {
-	(void)state;
 	struct agents *a = agents_of(4);
 	struct agent_info kept, info;
 	agents_find(a, STR("Peculiarbot/1.0"), &kept);
@@ -986,9 +948,8 @@ static void an_answer_outlives_its_place_in_the_table(void **state)
 	agents_free(a);
 }
 
-static void made_up_names_are_bounded_and_leave_room_for_real_ones(void **state)
+TEST(made_up_names_are_bounded_and_leave_room_for_real_ones)
 {
-	(void)state;
 	struct agents *a = agents_of(10);
 	struct agent_info info;
 	char text[64];
@@ -1006,35 +967,4 @@ static void made_up_names_are_bounded_and_leave_room_for_real_ones(void **state)
 	agents_free(a);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(browsers_are_named_as_uap_core_wants_it),
-	    cmocka_unit_test(systems_are_named_as_uap_core_wants_it),
-	    cmocka_unit_test(what_uap_core_calls_a_spider_is_a_bot),
-	    cmocka_unit_test(needs_of_an_expression_are_what_every_match_contains),
-	    cmocka_unit_test(names_are_fixed_when_the_first_group_can_only_be_one_of_a_few),
-	    cmocka_unit_test(deep_nesting_is_given_up_not_followed),
-	    cmocka_unit_test(alternatives_beyond_a_bound_still_give_needs),
-	    cmocka_unit_test(the_same_rules_win_as_when_each_is_tried),
-	    cmocka_unit_test(the_same_rules_win_for_garbled_agents),
-	    cmocka_unit_test(the_first_matching_rule_of_each_list_wins),
-	    cmocka_unit_test(a_rule_is_compiled_when_it_is_first_tried),
-	    cmocka_unit_test(a_rule_that_meets_its_limit_does_not_match_and_the_next_is_tried),
-	    cmocka_unit_test(a_text_that_meets_many_limits_is_given_up),
-	    cmocka_unit_test(a_rule_that_pcre_refuses_is_skipped_and_counted),
-	    cmocka_unit_test(no_rules_match_nothing),
-	    cmocka_unit_test(devices_have_a_class),
-	    cmocka_unit_test(machines_are_told_with_a_reason),
-	    cmocka_unit_test(hostile_agents_get_an_answer),
-	    cmocka_unit_test(a_name_that_is_not_fit_to_print_is_other),
-	    cmocka_unit_test(what_is_behind_512_bytes_is_not_looked_at),
-	    cmocka_unit_test(nothing_is_compiled_before_the_first_unknown_agent),
-	    cmocka_unit_test(a_known_agent_costs_no_rule),
-	    cmocka_unit_test(answers_are_bounded_and_those_in_use_stay),
-	    cmocka_unit_test(without_room_every_agent_is_unknown),
-	    cmocka_unit_test(an_answer_outlives_its_place_in_the_table),
-	    cmocka_unit_test(made_up_names_are_bounded_and_leave_room_for_real_ones),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,21 +1,10 @@
 /* From a log that a writer wrote to what the sink gets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "event/reader.h"
 #include "lib/event_kit.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
 #include "stats/batch.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
 #define NOW          SAMPLE_TIME_MS
 #define FIREFOX      "Mozilla/5.0 (X11; Linux x86_64; rv:121.0) Gecko/20100101 Firefox/121.0"
@@ -32,7 +21,6 @@ static const struct event_visitor nobody;
 
 static int make(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
 	config = (struct batch_config){.events_max = EVENTS_MAX, .dedup_key = DEDUP_ID, .seen_ms = WINDOW_MS};
@@ -46,7 +34,6 @@ static int make(void **state)
 
 static int release(void **state)
 {
-	(void)state;
 	batch_free(batch);
 	batch = NULL;
 	event_log_close(events);
@@ -137,9 +124,8 @@ static struct str text_of(const struct sink_batch *b, uint32_t index)
 	return b->texts[index];
 }
 
-static void a_click_is_enriched(void **state)
+TEST(a_click_is_enriched)
 {
-	(void)state;
 	click(FIREFOX, "https://News.example/story", "de-AT");
 	const struct sink_batch *b = feed(0);
 	assert_int_equal(b->visit_count, 1);
@@ -165,9 +151,8 @@ static void a_click_is_enriched(void **state)
 	assert_int_equal(b->now_ms, NOW);
 }
 
-static void visits_alike_share_a_set(void **state)
+TEST(visits_alike_share_a_set)
 {
-	(void)state;
 	click(FIREFOX, "https://a.example/1", "de");
 	click(FIREFOX, "https://a.example/2", "de-CH"); /* another text, the same host and language */
 	click(FIREFOX, "https://b.example/", "de");
@@ -187,9 +172,8 @@ static void visits_alike_share_a_set(void **state)
 	assert_int_equal(b->visits[4].agent, SINK_NO_TEXT);
 }
 
-static void kinds_and_sources_are_kept_apart(void **state)
+TEST(kinds_and_sources_are_kept_apart)
 {
-	(void)state;
 	for (int kind = 0; kind < EVENT_VISIT_KINDS; kind++) {
 		struct event_visit v = {.time_ms = NOW,
 		                        .link = 3,
@@ -220,9 +204,8 @@ static void visit_from(const char *country, unsigned len, const uint8_t *address
 	assert_true(event_writer_visit(w, &v, &nobody));
 }
 
-static void a_country_comes_from_the_header_or_else_from_the_address(void **state)
+TEST(a_country_comes_from_the_header_or_else_from_the_address)
 {
-	(void)state;
 	static const uint8_t munich[] = {192, 0, 2}, nowhere[] = {10, 0, 0},
 	                     paris[] = {0x20, 1, 0xd, 0xb8, 0, 1};
 	char path[TEMP_PATH_BYTES], command[TEMP_PATH_BYTES + 64];
@@ -251,9 +234,8 @@ static void a_country_comes_from_the_header_or_else_from_the_address(void **stat
 	assert_memory_equal(b->visits[2].address, paris, 6);
 }
 
-static void the_same_id_counts_once(void **state)
+TEST(the_same_id_counts_once)
 {
-	(void)state;
 	impression("a", "u", "ad", NOW);
 	impression("a", "other", "other", NOW + 1);
 	impression("b", "u", "ad", NOW);
@@ -276,9 +258,8 @@ static void the_same_id_counts_once(void **state)
 	assert_memory_not_equal(print, b->impressions[1].fingerprint, sizeof(print));
 }
 
-static void of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked(void **state)
+TEST(of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked)
 {
-	(void)state;
 	in_doubt = true;
 	for (int i = 0; i < 3; i++) {
 		impression("a", "u", "ad", NOW);
@@ -303,9 +284,8 @@ static void of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked(void **state
 	assert_int_equal(b->tally.duplicates, 4);
 }
 
-static void the_same_tuple_counts_once(void **state)
+TEST(the_same_tuple_counts_once)
 {
-	(void)state;
 	config.dedup_key = DEDUP_TUPLE;
 	impression("a", "u", "ad", NOW);
 	impression("a", "u", "ad", NOW);
@@ -318,9 +298,8 @@ static void the_same_tuple_counts_once(void **state)
 	assert_int_equal(b->tally.duplicates, 1);
 }
 
-static void the_longest_texts_fit(void **state)
+TEST(the_longest_texts_fit)
 {
-	(void)state;
 	static char text[EVENT_FIELD_BYTES_MAX];
 	memset(text, 'x', sizeof(text));
 	const struct str field = str_n(text, sizeof(text));
@@ -344,9 +323,8 @@ static unsigned letters_saying(const char *reason)
 	return n;
 }
 
-static void unusable_visits_go_to_the_dead_letters(void **state)
+TEST(unusable_visits_go_to_the_dead_letters)
 {
-	(void)state;
 	struct event_visit bad[] = {
 	    {.time_ms = 0, .link = 1},
 	    {.time_ms = TIME_TOO_FAR, .link = 1},
@@ -370,9 +348,8 @@ static void unusable_visits_go_to_the_dead_letters(void **state)
 	assert_int_equal(letters_saying("neither of IPv4 nor of IPv6"), 1);
 }
 
-static void unusable_impressions_go_to_the_dead_letters(void **state)
+TEST(unusable_impressions_go_to_the_dead_letters)
 {
-	(void)state;
 	impression("", "u", "ad", NOW);
 	impression("a", "", "ad", NOW);
 	impression("a", "u", "", NOW);
@@ -389,9 +366,8 @@ static void unusable_impressions_go_to_the_dead_letters(void **state)
 }
 
 /* The bounds of the log allow three texts together to be long; one alone must not be. */
-static void an_impression_with_one_text_too_long_is_unusable(void **state)
+TEST(an_impression_with_one_text_too_long_is_unusable)
 {
-	(void)state;
 	static char text[2 * EVENT_FIELD_BYTES_MAX];
 	struct event ev = {.kind = EVENT_IMPRESSION};
 	struct event_reader r = {.fd = -1};
@@ -407,9 +383,8 @@ static void an_impression_with_one_text_too_long_is_unusable(void **state)
 	stream_release(&strings);
 }
 
-static void tallies_are_added_up(void **state)
+TEST(tallies_are_added_up)
 {
-	(void)state;
 	for (unsigned i = 0; i < 3; i++) {
 		event_writer_rejected(w, 5);
 		assert_int_equal(event_writer_flush(w, NOW), 0);
@@ -420,9 +395,8 @@ static void tallies_are_added_up(void **state)
 	assert_int_equal(b->visit_count + b->impression_count, 0);
 }
 
-static void strings_from_before_the_reader_began_are_fetched(void **state)
+TEST(strings_from_before_the_reader_began_are_fetched)
 {
-	(void)state;
 	click(FIREFOX, "https://a.example/", "de");
 	assert_int_equal(event_writer_flush(w, NOW), 0);
 	uint64_t from = EVENT_HEADER_BYTES + event_writer_written(w);
@@ -435,9 +409,8 @@ static void strings_from_before_the_reader_began_are_fetched(void **state)
 	assert_text(text_of(b, b->visits[0].agent), FIREFOX);
 }
 
-static void a_mention_that_leads_nowhere_reads_as_none(void **state)
+TEST(a_mention_that_leads_nowhere_reads_as_none)
 {
-	(void)state;
 	click(FIREFOX, NULL, NULL);
 	feed(0);
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
@@ -455,9 +428,8 @@ static void a_mention_that_leads_nowhere_reads_as_none(void **state)
 }
 
 /* So many strings that the words are forgotten between two batches, while the segment is read on. */
-static void forgotten_words_are_found_again(void **state)
+TEST(forgotten_words_are_found_again)
 {
-	(void)state;
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct queue_stream strings = {0};
 	struct event ev, visit = {0};
@@ -493,9 +465,8 @@ static void forgotten_words_are_found_again(void **state)
 	stream_release(&strings);
 }
 
-static void a_batch_is_full_at_its_bound(void **state)
+TEST(a_batch_is_full_at_its_bound)
 {
-	(void)state;
 	for (unsigned i = 0; i < EVENTS_MAX; i++) {
 		char id[16];
 		snprintf(id, sizeof(id), "%u", i);
@@ -507,9 +478,8 @@ static void a_batch_is_full_at_its_bound(void **state)
 	assert_int_equal(b->visit_count + b->impression_count, EVENTS_MAX);
 }
 
-static void duplicates_fill_a_batch_too(void **state)
+TEST(duplicates_fill_a_batch_too)
 {
-	(void)state;
 	for (unsigned i = 0; i < 3 * EVENTS_MAX; i++)
 		impression("same", "u", "ad", NOW);
 	const struct sink_batch *b = feed(0);
@@ -518,9 +488,8 @@ static void duplicates_fill_a_batch_too(void **state)
 	assert_int_equal(b->tally.duplicates, EVENTS_MAX - 1);
 }
 
-static void the_same_id_beyond_the_window_needs_another_batch(void **state)
+TEST(the_same_id_beyond_the_window_needs_another_batch)
 {
-	(void)state;
 	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
 	struct queue_stream strings = {0};
 	struct event ev = {
@@ -545,9 +514,8 @@ static void the_same_id_beyond_the_window_needs_another_batch(void **state)
 	stream_release(&strings);
 }
 
-static void the_first_visits_are_news_with_their_keys(void **state)
+TEST(the_first_visits_are_news_with_their_keys)
 {
-	(void)state;
 	size_t count;
 	impression("a", "u", "ad", NOW);
 	for (unsigned i = 0; i < BATCH_RECENT_MAX + 10; i++) {
@@ -573,30 +541,4 @@ static void the_first_visits_are_news_with_their_keys(void **state)
 	assert_int_equal(batch_result(batch)->tally.clicks, 0);
 }
 
-#define WITH_LOG(test) cmocka_unit_test_setup_teardown(test, make, release)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    WITH_LOG(a_click_is_enriched),
-	    WITH_LOG(visits_alike_share_a_set),
-	    WITH_LOG(kinds_and_sources_are_kept_apart),
-	    WITH_LOG(a_country_comes_from_the_header_or_else_from_the_address),
-	    WITH_LOG(the_same_id_counts_once),
-	    WITH_LOG(of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked),
-	    WITH_LOG(the_same_tuple_counts_once),
-	    WITH_LOG(the_longest_texts_fit),
-	    WITH_LOG(unusable_visits_go_to_the_dead_letters),
-	    WITH_LOG(unusable_impressions_go_to_the_dead_letters),
-	    WITH_LOG(an_impression_with_one_text_too_long_is_unusable),
-	    WITH_LOG(tallies_are_added_up),
-	    WITH_LOG(strings_from_before_the_reader_began_are_fetched),
-	    WITH_LOG(a_mention_that_leads_nowhere_reads_as_none),
-	    WITH_LOG(forgotten_words_are_found_again),
-	    WITH_LOG(a_batch_is_full_at_its_bound),
-	    WITH_LOG(duplicates_fill_a_batch_too),
-	    WITH_LOG(the_same_id_beyond_the_window_needs_another_batch),
-	    WITH_LOG(the_first_visits_are_news_with_their_keys),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make, .teardown = release)

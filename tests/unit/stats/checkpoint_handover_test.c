@@ -1,17 +1,8 @@
 /* Readers of one event log that follow each other: none reads what another has read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
 #include "stats/checkpoint_handover.h"
-
-#include <unistd.h>
 
 enum { NODE = 7, POSITIONS_MAX = 8 };
 
@@ -83,7 +74,6 @@ static const struct sink_ops forgetting = {
 
 static int setup(void **state)
 {
-	(void)state;
 	log_level_set(LOG_ERROR + 1);
 	fake = (struct fake){.base.ops = &keeping};
 	temp_init(&dir);
@@ -92,7 +82,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	temp_release(&dir);
 	return 0;
@@ -114,10 +103,8 @@ static void segment_write(void)
 static struct checkpoint begin(enum log_keeper keeper)
 {
 	struct checkpoint c;
-	struct err e = {""};
 	const struct handover_config config = {dir.path, keeper, &fake.base, false};
-	if (checkpoint_handover(&config, NODE, &arena, &c, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(checkpoint_handover(&config, NODE, &arena, &c, &why));
 	return c;
 }
 
@@ -149,9 +136,8 @@ static void assert_at(const struct checkpoint *c, uint64_t segment, uint64_t off
 	fail_msg("nothing is known of segment %llu", (unsigned long long)segment);
 }
 
-static void a_forwarder_begins_where_the_sink_is(void **state)
+TEST(a_forwarder_begins_where_the_sink_is)
 {
-	(void)state;
 	segment_write();
 	fake.kept[fake.count++] = (struct position){1, 500};
 	fake.clicks = 10;
@@ -166,9 +152,8 @@ static void a_forwarder_begins_where_the_sink_is(void **state)
 	assert_int_equal(fake.asked, 1);
 }
 
-static void a_sink_goes_on_where_the_forwarder_was_and_back(void **state)
+TEST(a_sink_goes_on_where_the_forwarder_was_and_back)
 {
-	(void)state;
 	segment_write();
 	fake.kept[fake.count++] = (struct position){1, 500};
 	fake.kept[fake.count++] = (struct position){2, 900};
@@ -190,9 +175,8 @@ static void a_sink_goes_on_where_the_forwarder_was_and_back(void **state)
 	assert_true(has_file("forwarded"));
 }
 
-static void a_sink_that_does_not_take_the_place_leaves_the_file(void **state)
+TEST(a_sink_that_does_not_take_the_place_leaves_the_file)
 {
-	(void)state;
 	struct checkpoint c;
 	struct err e = {""};
 	const struct handover_config config = {dir.path, KEEPER_SINK, &fake.base, false};
@@ -205,9 +189,8 @@ static void a_sink_that_does_not_take_the_place_leaves_the_file(void **state)
 	assert_at(&c, 1, 700);
 }
 
-static void an_ordinary_start_changes_nothing(void **state)
+TEST(an_ordinary_start_changes_nothing)
 {
-	(void)state;
 	segment_write();
 	fake.kept[fake.count++] = (struct position){1, 500};
 	struct checkpoint c = begin(KEEPER_SINK);
@@ -216,9 +199,8 @@ static void an_ordinary_start_changes_nothing(void **state)
 	assert_false(has_file("forwarded") || has_file("counted"));
 }
 
-static void readers_with_files_follow_each_other(void **state)
+TEST(readers_with_files_follow_each_other)
 {
-	(void)state;
 	segment_write();
 	fake.base.ops = &forgetting;
 	read_on(KEEPER_COUNTER, 1, 500, 10);
@@ -233,9 +215,8 @@ static void readers_with_files_follow_each_other(void **state)
 	assert_false(has_file("forwarded"));
 }
 
-static void a_sink_that_is_away_and_alone_knows_must_be_waited_for(void **state)
+TEST(a_sink_that_is_down_and_alone_knows_the_position_is_waited_for)
 {
-	(void)state;
 	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), 0); /* there was nothing to read */
 	assert_int_equal(unlink(temp_path(&dir, "forwarded", (char[TEMP_PATH_BYTES]){0})), 0);
 	segment_write();
@@ -245,16 +226,4 @@ static void a_sink_that_is_away_and_alone_knows_must_be_waited_for(void **state)
 	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), 0);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_forwarder_begins_where_the_sink_is),
-	    TEST(a_sink_goes_on_where_the_forwarder_was_and_back),
-	    TEST(a_sink_that_does_not_take_the_place_leaves_the_file),
-	    TEST(an_ordinary_start_changes_nothing),
-	    TEST(readers_with_files_follow_each_other),
-	    TEST(a_sink_that_is_away_and_alone_knows_must_be_waited_for),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

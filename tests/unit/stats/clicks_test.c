@@ -1,19 +1,10 @@
 /* A stream of clicks, a sink that may forget where it was, workers that die, and a Redis that forgets all. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "counters/backends.h"
 #include "lib/redis_kit.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/sys.h"
 #include "stats/clicks.h"
-
-#include <stdlib.h>
 
 enum {
 	SOURCE = 5,
@@ -156,7 +147,6 @@ static void begin(bool with_counters, bool sink_keeps_place, uint64_t flush_ms)
 
 static int end(void **state)
 {
-	(void)state;
 	worker_die();
 	if (counters)
 		counters->ops->free(counters);
@@ -223,9 +213,8 @@ static void assert_stored(void)
 		assert_int_equal(world.stored[link], truth_of(link));
 }
 
-static void clicks_are_live_after_each_batch_and_stored_at_the_end(void **state)
+TEST(clicks_are_live_after_each_batch_and_stored_at_the_end)
 {
-	(void)state;
 	begin(true, false, LONG_MS);
 	while (world.at < EVENTS) {
 		batch_run(BATCH_MAX, 4);
@@ -238,18 +227,16 @@ static void clicks_are_live_after_each_batch_and_stored_at_the_end(void **state)
 	assert_stored();
 }
 
-static void the_sink_is_asked_about_links_that_are_new(void **state)
+TEST(the_sink_is_asked_about_links_that_are_new)
 {
-	(void)state;
 	begin(true, true, LONG_MS);
 	read_all();
 	assert_live(true);
 	assert_in_range(world.sink_calls, 1, LINKS);
 }
 
-static void the_store_is_told_when_it_is_time(void **state)
+TEST(totals_are_stored_when_it_is_time)
 {
-	(void)state;
 	begin(true, false, 0);
 	read_all();
 	clicks_chores(clicks);
@@ -259,9 +246,8 @@ static void the_store_is_told_when_it_is_time(void **state)
 	assert_int_equal(world.store_calls, calls); /* nothing has changed */
 }
 
-static void a_store_that_fails_is_told_later(void **state)
+TEST(totals_are_stored_later_when_the_store_fails)
 {
-	(void)state;
 	begin(true, false, 0);
 	batch_run(BATCH_MAX, 4);
 	world.store_fails = ERR_UNAVAILABLE;
@@ -275,9 +261,8 @@ static void a_store_that_fails_is_told_later(void **state)
 	assert_stored();
 }
 
-static void what_a_worker_left_is_told_by_the_next(void **state)
+TEST(totals_that_a_worker_left_are_stored_by_the_next)
 {
-	(void)state;
 	begin(true, false, LONG_MS);
 	while (world.at < EVENTS - 1)
 		batch_run(MIN((uint64_t)BATCH_MAX, EVENTS - 1 - world.at), 4);
@@ -289,9 +274,8 @@ static void what_a_worker_left_is_told_by_the_next(void **state)
 	assert_stored();
 }
 
-static void a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise(void **state)
+TEST(a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise)
 {
-	(void)state;
 	begin(true, false, 0);
 	world.sink_ms = 3000;
 	batch_run(BATCH_MAX, 4);
@@ -313,9 +297,8 @@ static void a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise(void **
 	assert_stored();
 }
 
-static void totals_that_are_too_high_are_put_right(void **state)
+TEST(totals_that_are_too_high_are_put_right)
 {
-	(void)state;
 	begin(true, false, 0);
 	batch_run(BATCH_MAX, 4);
 	struct counter one = {.link = 1, .clicks = 1000};
@@ -329,9 +312,8 @@ static void totals_that_are_too_high_are_put_right(void **state)
 	assert_stored();
 }
 
-static void without_counters_the_store_is_told_what_the_sink_says(void **state)
+TEST(without_counters_the_store_gets_the_totals_of_the_sink)
 {
-	(void)state;
 	begin(false, false, 0);
 	read_all();
 	clicks_chores(clicks);
@@ -376,28 +358,24 @@ static void live_through(bool sink_keeps_place, bool workers_die, bool redis_for
 	seed -= LIVES;
 }
 
-static void workers_that_die_lose_nothing(void **state)
+TEST(workers_that_die_lose_nothing)
 {
-	(void)state;
 	live_through(false, true, false);
 }
 
-static void a_redis_that_forgets_loses_nothing(void **state)
+TEST(a_redis_that_forgets_loses_nothing)
 {
-	(void)state;
 	live_through(false, false, true);
 }
 
-static void with_a_sink_that_keeps_its_place_workers_and_redis_may_fail_at_once(void **state)
+TEST(with_a_sink_that_keeps_its_place_workers_and_redis_may_fail_at_once)
 {
-	(void)state;
 	live_through(true, true, true);
 }
 
 /* Dies after any step, again and again; what comes after it has read all has nothing to read. */
-static void without_counters_what_a_killed_worker_left_is_told_by_the_next(void **state)
+TEST(without_counters_totals_of_a_killed_worker_are_stored_by_the_next)
 {
-	(void)state;
 	struct temp dir;
 	temp_init(&dir);
 	begin(false, false, LONG_MS);
@@ -432,9 +410,8 @@ static void without_counters_what_a_killed_worker_left_is_told_by_the_next(void 
 	temp_release(&dir);
 }
 
-static void a_redis_that_was_away_is_put_right(void **state)
+TEST(a_redis_that_was_down_is_put_right)
 {
-	(void)state;
 	begin(true, false, LONG_MS);
 	batch_run(BATCH_MAX, 4);
 	redis_server_kill(&redis_kit_servers[0]);
@@ -453,26 +430,10 @@ static void a_redis_that_was_away_is_put_right(void **state)
 	assert_stored();
 }
 
-#define ONE(name) cmocka_unit_test_setup_teardown(name, redis_kit_renew, end)
-
 int main(int argc, char **argv)
 {
 	if (argc > 1) /* other lives */
 		seed = (unsigned)strtoul(argv[1], NULL, 10);
-	const struct CMUnitTest tests[] = {
-	    ONE(clicks_are_live_after_each_batch_and_stored_at_the_end),
-	    ONE(the_sink_is_asked_about_links_that_are_new),
-	    ONE(the_store_is_told_when_it_is_time),
-	    ONE(a_store_that_fails_is_told_later),
-	    ONE(what_a_worker_left_is_told_by_the_next),
-	    ONE(a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise),
-	    ONE(totals_that_are_too_high_are_put_right),
-	    ONE(without_counters_the_store_is_told_what_the_sink_says),
-	    ONE(without_counters_what_a_killed_worker_left_is_told_by_the_next),
-	    ONE(workers_that_die_lose_nothing),
-	    ONE(a_redis_that_forgets_loses_nothing),
-	    ONE(with_a_sink_that_keeps_its_place_workers_and_redis_may_fail_at_once),
-	    ONE(a_redis_that_was_away_is_put_right),
-	};
-	return cmocka_run_group_tests(tests, redis_kit_one, redis_kit_down);
+	return RUN_TESTS(.group_setup = redis_kit_one, .group_teardown = redis_kit_down,
+	                 .setup = redis_kit_renew, .teardown = end);
 }

@@ -1,22 +1,11 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/file.h"
 #include "stats/dead_letters.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static struct temp dir;
 static struct dead_letters *letters;
@@ -24,7 +13,6 @@ static const struct event_id id = {0xabc, (uint64_t)1 << 32 | 2 << 24 | 3, 0x40}
 
 static int make(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
 	return dead_letters_new(dir.path, &letters, NULL);
@@ -32,7 +20,6 @@ static int make(void **state)
 
 static int release(void **state)
 {
-	(void)state;
 	dead_letters_free(letters);
 	os_fault_reset();
 	temp_release(&dir);
@@ -64,9 +51,8 @@ static void assert_field(json_t *letter, const char *name, const char *want)
 	assert_string_equal(got, want);
 }
 
-static void an_impression_is_kept_with_its_reason(void **state)
+TEST(an_impression_is_kept_with_its_reason)
 {
-	(void)state;
 	struct event ev = {.kind = EVENT_IMPRESSION, .position = 0x40};
 	ev.impression = (struct event_impression){-5, 1, STR("a \"quote\" and\na line"), STR("\xff\xfe"),
 	                                          STR_NULL};
@@ -82,9 +68,8 @@ static void an_impression_is_kept_with_its_reason(void **state)
 	json_decref(letter);
 }
 
-static void a_visit_is_kept_with_its_reason(void **state)
+TEST(a_visit_is_kept_with_its_reason)
 {
-	(void)state;
 	struct event ev = {.kind = EVENT_VISIT, .position = 0x99};
 	ev.visit = (struct event_visit){.time_ms = 77, .link = 12, .key = STR("k")};
 	dead_letters_add(letters, id, &ev, "why");
@@ -96,9 +81,8 @@ static void a_visit_is_kept_with_its_reason(void **state)
 	json_decref(letter);
 }
 
-static void a_message_that_is_no_event_is_kept_as_it_came(void **state)
+TEST(a_message_that_is_no_event_is_kept_as_it_came)
 {
-	(void)state;
 	struct event ev = {.kind = EVENT_UNUSABLE};
 	ev.unusable = (struct event_unusable){.text = STR("{\"id\":"), .is_impression = true};
 	dead_letters_add(letters, id, &ev, "it ends too early");
@@ -108,9 +92,8 @@ static void a_message_that_is_no_event_is_kept_as_it_came(void **state)
 	json_decref(letter);
 }
 
-static void letters_are_appended(void **state)
+TEST(letters_are_appended)
 {
-	(void)state;
 	struct event ev = {.kind = EVENT_VISIT};
 	struct buf CLEANUP(buf_release) text = {0};
 	unsigned before = open_descriptors();
@@ -124,9 +107,8 @@ static void letters_are_appended(void **state)
 	assert_int_equal(open_descriptors(), before);
 }
 
-static void a_full_file_is_put_aside(void **state)
+TEST(a_full_file_is_put_aside)
 {
-	(void)state;
 	enum { FULL = 16 << 20 };
 	struct event ev = {.kind = EVENT_VISIT};
 	char path[TEMP_PATH_BYTES], old[TEMP_PATH_BYTES];
@@ -148,9 +130,8 @@ static void a_full_file_is_put_aside(void **state)
 	assert_int_equal(st.st_size, FULL + 1);
 }
 
-static void a_letter_that_cannot_be_written_does_no_harm(void **state)
+TEST(a_letter_that_cannot_be_written_does_no_harm)
 {
-	(void)state;
 	static const enum os_call calls[] = {OS_OPEN, OS_WRITE, OS_CLOSE};
 	struct event ev = {.kind = EVENT_VISIT};
 	unsigned before = open_descriptors();
@@ -164,17 +145,4 @@ static void a_letter_that_cannot_be_written_does_no_harm(void **state)
 	dead_letters_free(NULL);
 }
 
-#define WITH_LETTERS(test) cmocka_unit_test_setup_teardown(test, make, release)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    WITH_LETTERS(an_impression_is_kept_with_its_reason),
-	    WITH_LETTERS(a_visit_is_kept_with_its_reason),
-	    WITH_LETTERS(a_message_that_is_no_event_is_kept_as_it_came),
-	    WITH_LETTERS(letters_are_appended),
-	    WITH_LETTERS(a_full_file_is_put_aside),
-	    WITH_LETTERS(a_letter_that_cannot_be_written_does_no_harm),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make, .teardown = release)

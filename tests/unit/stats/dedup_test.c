@@ -1,24 +1,15 @@
 /*
  * Impressions on their way from a log with several writers into a sink that inserts table by table and keeps
- * no positions, with a filter beside it: whoever dies between any two steps, each id counts once, and
+ * no positions, with a filter beside it: each id counts once when a worker dies between any two steps, and
  * everything that was written leaves one trace.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "queue/queue_log.h"
 #include "stats/batch.h"
 #include "stats/dedup.h"
-
-#include <stdlib.h>
 
 enum {
 	WRITERS = 3,
@@ -267,9 +258,8 @@ static void life(void)
 	}
 }
 
-static void whoever_dies_at_any_step_each_id_counts_once(void **state)
+TEST(each_id_counts_once_whichever_worker_dies_at_any_step)
 {
-	(void)state;
 	for (unsigned seed = 0; seed < SEEDS; seed++) {
 		begin(seed);
 		for (unsigned i = 0; i < LIVES; i++)
@@ -281,9 +271,8 @@ static void whoever_dies_at_any_step_each_id_counts_once(void **state)
 	}
 }
 
-static void what_was_never_read_before_is_the_filters_to_judge(void **state)
+TEST(what_was_never_read_before_is_the_filters_to_judge)
 {
-	(void)state;
 	begin(1);
 	open_queue();
 	drain();
@@ -297,9 +286,8 @@ static void what_was_never_read_before_is_the_filters_to_judge(void **state)
 	end();
 }
 
-static void what_was_left_unread_is_asked_for_once(void **state)
+TEST(what_was_left_unread_is_asked_for_once)
 {
-	(void)state;
 	begin(1);
 	for (unsigned i = 0; i < IDS; i++)
 		write_one(i % WRITERS, i);
@@ -314,12 +302,4 @@ static void what_was_left_unread_is_asked_for_once(void **state)
 	end();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(whoever_dies_at_any_step_each_id_counts_once),
-	    cmocka_unit_test(what_was_never_read_before_is_the_filters_to_judge),
-	    cmocka_unit_test(what_was_left_unread_is_asked_for_once),
-	};
-	return cmocka_run_group_tests_name("dedup", tests, NULL, NULL);
-}
+TEST_MAIN()

@@ -1,28 +1,17 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "stats/intern.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static struct agents *agents;
 static struct intern intern;
 
 static int make(void **state)
 {
-	(void)state;
 	assert_int_equal(agents_new(64, &agents, NULL), 0);
 	return intern_init(&intern, agents);
 }
 
 static int release(void **state)
 {
-	(void)state;
 	intern_release(&intern);
 	agents_free(agents);
 	return 0;
@@ -41,9 +30,8 @@ static uint32_t numbered(unsigned number)
 	return intern_add(&intern, str_n(text, (size_t)snprintf(text, sizeof(text), "word %u", number)));
 }
 
-static void a_text_has_one_number(void **state)
+TEST(a_text_has_one_number)
 {
-	(void)state;
 	char text[] = "one";
 	uint32_t one = intern_add(&intern, str_of(text));
 	text[0] = 'X'; /* it keeps its own copy */
@@ -56,9 +44,8 @@ static void a_text_has_one_number(void **state)
 	assert_word(INTERN_NONE, NULL);
 }
 
-static void an_agent_is_taken_apart(void **state)
+TEST(an_agent_is_taken_apart)
 {
-	(void)state;
 	static const struct {
 		const char *agent, *browser, *os, *device, *bot;
 	} table[] = {
@@ -82,9 +69,8 @@ static void an_agent_is_taken_apart(void **state)
 	assert_int_equal(agents_read_stats(agents).misses, ARRAY_LEN(table)); /* each was asked about once */
 }
 
-static void a_referrer_has_its_host(void **state)
+TEST(a_referrer_has_its_host)
 {
-	(void)state;
 	static const struct {
 		const char *referrer, *host;
 	} table[] = {
@@ -125,9 +111,8 @@ static void a_referrer_has_its_host(void **state)
 	assert_int_equal(intern_host(&intern, INTERN_NONE), INTERN_NONE);
 }
 
-static void a_preference_has_its_language(void **state)
+TEST(a_preference_has_its_language)
 {
-	(void)state;
 	static const struct {
 		const char *preference, *language;
 	} table[] = {
@@ -144,9 +129,8 @@ static void a_preference_has_its_language(void **state)
 	assert_int_equal(intern_language(&intern, INTERN_NONE), INTERN_NONE);
 }
 
-static void too_many_words_are_refused_until_a_reset(void **state)
+TEST(too_many_words_are_refused_until_a_reset)
 {
-	(void)state;
 	unsigned n = 0;
 	bool were_many = false;
 	for (; numbered(n) != INTERN_NONE; n++) {
@@ -162,9 +146,8 @@ static void too_many_words_are_refused_until_a_reset(void **state)
 	assert_word(1, "word 65536");
 }
 
-static void too_many_bytes_are_refused_until_a_reset(void **state)
+TEST(too_many_bytes_are_refused_until_a_reset)
 {
-	(void)state;
 	enum { LONG = 64 * 1024 };
 	char *text = malloc(LONG);
 	unsigned n = 0;
@@ -179,9 +162,8 @@ static void too_many_bytes_are_refused_until_a_reset(void **state)
 	free(text);
 }
 
-static void a_reset_forgets_what_was_made_of_words(void **state)
+TEST(a_reset_forgets_what_was_made_of_words)
 {
-	(void)state;
 	static const char curl[] = "curl/7.88.1";
 	assert_word(intern_agent(&intern, INTERN_NONE)->bot, "no-user-agent");
 	assert_word(intern_agent(&intern, intern_add(&intern, str_of(curl)))->browser, "curl");
@@ -192,9 +174,8 @@ static void a_reset_forgets_what_was_made_of_words(void **state)
 	assert_word(intern_agent(&intern, INTERN_NONE)->bot, "no-user-agent");
 }
 
-static void without_time_new_agents_are_other_until_there_is_more(void **state)
+TEST(without_time_new_agents_are_other_until_there_is_more)
 {
-	(void)state;
 	uint32_t curl = intern_add(&intern, STR("curl/7.88.1")), wget = intern_add(&intern, STR("Wget/1.21"));
 	intern_allow(&intern, 1);
 	assert_word(intern_agent(&intern, curl)->browser, "curl"); /* which takes longer than that */
@@ -205,19 +186,4 @@ static void without_time_new_agents_are_other_until_there_is_more(void **state)
 	assert_word(intern_agent(&intern, wget)->browser, "Wget");
 }
 
-#define WITH_WORDS(test) cmocka_unit_test_setup_teardown(test, make, release)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    WITH_WORDS(a_text_has_one_number),
-	    WITH_WORDS(an_agent_is_taken_apart),
-	    WITH_WORDS(a_referrer_has_its_host),
-	    WITH_WORDS(a_preference_has_its_language),
-	    WITH_WORDS(too_many_words_are_refused_until_a_reset),
-	    WITH_WORDS(too_many_bytes_are_refused_until_a_reset),
-	    WITH_WORDS(a_reset_forgets_what_was_made_of_words),
-	    WITH_WORDS(without_time_new_agents_are_other_until_there_is_more),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = make, .teardown = release)

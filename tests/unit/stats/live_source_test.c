@@ -1,11 +1,5 @@
 /* News for the live feed from what a forwarder sends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "stats/live_source.h"
 
 static struct stats_settings settings = {.places = ""};
@@ -43,7 +37,6 @@ static struct live_source *live_source;
 
 static int setup(void **state)
 {
-	(void)state;
 	const struct live_source_config config = {
 	    .settings = &settings, .seen_ms = 1000, .is_watched = watched, .publish = publish};
 	heard = (struct heard){0};
@@ -52,7 +45,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	live_source_free(live_source);
 	return 0;
 }
@@ -82,9 +74,8 @@ static void tell_some(void)
 	tell(&(struct event){.kind = EVENT_VISIT, .visit = {.time_ms = -1, .link = 7}});
 }
 
-static void what_was_delivered_is_told(void **state)
+TEST(what_was_delivered_is_reported)
 {
-	(void)state;
 	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = true;
 	tell_some();
@@ -99,9 +90,8 @@ static void what_was_delivered_is_told(void **state)
 	assert_true(heard.browser.len > 0);
 }
 
-static void a_batch_that_was_given_up_is_not(void **state)
+TEST(a_batch_that_was_given_up_is_not)
 {
-	(void)state;
 	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = true;
 	tell_some();
@@ -110,9 +100,8 @@ static void a_batch_that_was_given_up_is_not(void **state)
 	assert_int_equal(heard.clicks + heard.orphans + heard.impressions, 0);
 }
 
-static void while_nobody_watches_nothing_is(void **state)
+TEST(while_nobody_watches_nothing_is)
 {
-	(void)state;
 	const struct forwarder_watch *w = live_source_watch(live_source);
 	is_watched = false;
 	tell_some();
@@ -121,13 +110,4 @@ static void while_nobody_watches_nothing_is(void **state)
 	assert_int_equal(heard.times, 0);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_was_delivered_is_told),
-	    TEST(a_batch_that_was_given_up_is_not),
-	    TEST(while_nobody_watches_nothing_is),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -1,19 +1,10 @@
 /* The databases come from tests/support/mmdb.py, which says what is in them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/utf8.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "os/file.h"
 #include "stats/place.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
@@ -31,9 +22,7 @@ static struct places *sample_open(const struct temp *dir, const char *sample, co
 	char path[TEMP_PATH_BYTES];
 	sample_write(sample, options, temp_path(dir, "sample.mmdb", path));
 	struct places *p;
-	struct err e = {0};
-	if (places_open(path, &p, &e) < 0)
-		fail_msg("%s", e.text);
+	MUST(places_open(path, &p, &why));
 	return p;
 }
 
@@ -91,65 +80,50 @@ static const struct expected in_city[] = {
     {"::", NULL, NULL, NULL},
 };
 
-static void places_are_found_by_the_prefix_of_an_address(void **state)
+TEST(places_are_found_by_the_prefix_of_an_address)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	static const char *const record_sizes[] = {"24", "28", "32"};
 	for (size_t i = 0; i < ARRAY_LEN(record_sizes); i++) {
-		struct places *p = sample_open(&dir, "city", record_sizes[i]);
+		struct places *p = sample_open(&test_dir, "city", record_sizes[i]);
 		assert_places(p, in_city, ARRAY_LEN(in_city));
 		places_close(p);
 	}
 }
 
-static void a_database_of_countries_knows_no_cities(void **state)
+TEST(a_database_of_countries_knows_no_cities)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	static const struct expected table[] = {
 	    {"192.0.2.0", "DE", NULL, NULL},
 	    {"2001:db8:1::", "FR", NULL, NULL},
 	    {"192.0.1.0", NULL, NULL, NULL},
 	};
-	struct places *p = sample_open(&dir, "country", "");
+	struct places *p = sample_open(&test_dir, "country", "");
 	assert_places(p, table, ARRAY_LEN(table));
 	places_close(p);
 }
 
-static void a_database_of_ipv4_knows_no_ipv6(void **state)
+TEST(a_database_of_ipv4_knows_no_ipv6)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	static const struct expected table[] = {
 	    {"192.0.2.0", "DE", "Bavaria", "Munich"},
 	    {"2001:db8:1::", NULL, NULL, NULL},
 	};
-	struct places *p = sample_open(&dir, "city", "24 4");
+	struct places *p = sample_open(&test_dir, "city", "24 4");
 	assert_places(p, table, ARRAY_LEN(table));
 	places_close(p);
 }
 
-static void what_is_not_an_address_is_nowhere(void **state)
+TEST(what_is_not_an_address_is_nowhere)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
-	struct places *p = sample_open(&dir, "city", "");
+	struct places *p = sample_open(&test_dir, "city", "");
 	struct place found = {.country = STR("old")};
 	places_find(p, AF_UNIX, (const uint8_t *)"", &found);
 	assert_null(found.country.ptr);
 	places_close(p);
 }
 
-static void odd_values_are_not_known_and_flat_ones_are(void **state)
+TEST(odd_values_are_not_known_and_flat_ones_are)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char longest[121] = "";
 	memset(longest, 'y', 120);
 	const struct expected table[] = {
@@ -159,38 +133,32 @@ static void odd_values_are_not_known_and_flat_ones_are(void **state)
 	    {"192.0.8.0", "AT", NULL, NULL},    {"192.0.9.0", NULL, NULL, NULL},
 	    {"192.0.10.0", NULL, NULL, NULL},
 	};
-	struct places *p = sample_open(&dir, "odd", "");
+	struct places *p = sample_open(&test_dir, "odd", "");
 	assert_places(p, table, ARRAY_LEN(table));
 	places_close(p);
 }
 
-static void a_file_that_is_not_there_is_named(void **state)
+TEST(a_file_that_is_not_there_is_named)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
 	struct places *p = NULL;
 	struct err e = {0};
-	assert_int_equal(places_open(temp_path(&dir, "none.mmdb", path), &p, &e), ERR_NOT_FOUND);
+	assert_int_equal(places_open(temp_path(&test_dir, "none.mmdb", path), &p, &e), ERR_NOT_FOUND);
 	assert_non_null(strstr(e.text, path));
 	assert_non_null(strstr(e.text, "No such file"));
 	assert_null(p);
 	places_close(NULL);
 }
 
-static void what_is_no_database_is_refused(void **state)
+TEST(what_is_no_database_is_refused)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
 	struct places *p = NULL;
 	struct err e = {0};
-	assert_int_equal(places_open(dir.path, &p, &e), ERR_CORRUPT); /* a folder */
+	assert_int_equal(places_open(test_dir.path, &p, &e), ERR_CORRUPT); /* a folder */
 	static const struct str contents[] = {STR(""), STR("x"), STR("hello, world\n"),
 	                                      STR("\xab\xcd\xefMaxMind.com")};
-	temp_path(&dir, "text", path);
+	temp_path(&test_dir, "text", path);
 	for (size_t i = 0; i < ARRAY_LEN(contents); i++) {
 		assert_int_equal(file_write_atomic(path, contents[i], 0600, NULL), 0);
 		assert_int_equal(places_open(path, &p, &e), ERR_CORRUPT);
@@ -245,16 +213,13 @@ static bool try_damaged(const char *path, struct str content)
 	return true;
 }
 
-static void a_file_cut_anywhere_does_no_harm(void **state)
+TEST(a_file_cut_anywhere_does_no_harm)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
 	CLEANUP(buf_release) struct buf whole = {0};
-	sample_write("city", "", temp_path(&dir, "whole.mmdb", path));
+	sample_write("city", "", temp_path(&test_dir, "whole.mmdb", path));
 	assert_int_equal(file_read(path, FILE_BYTES_MAX, &whole, NULL), 0);
-	temp_path(&dir, "cut.mmdb", path);
+	temp_path(&test_dir, "cut.mmdb", path);
 	for (size_t len = 0; len < whole.len; len++) {
 		bool opened = try_damaged(path, str_n(whole.data, len));
 		assert_false(opened); /* what describes the file stands at its end */
@@ -262,16 +227,13 @@ static void a_file_cut_anywhere_does_no_harm(void **state)
 	}
 }
 
-static void a_file_with_flipped_bits_does_no_harm(void **state)
+TEST(a_file_with_flipped_bits_does_no_harm)
 {
-	(void)state;
-	CLEANUP(temp_release) struct temp dir;
-	temp_init(&dir);
 	char path[TEMP_PATH_BYTES];
 	CLEANUP(buf_release) struct buf file = {0};
-	sample_write("city", "", temp_path(&dir, "whole.mmdb", path));
+	sample_write("city", "", temp_path(&test_dir, "whole.mmdb", path));
 	assert_int_equal(file_read(path, FILE_BYTES_MAX, &file, NULL), 0);
-	temp_path(&dir, "flipped.mmdb", path);
+	temp_path(&test_dir, "flipped.mmdb", path);
 	static const char flips[] = {0x01, 0x04, 0x20, (char)0x80, (char)0xff};
 	size_t opened = 0;
 	for (size_t i = 0; i < file.len; i++) {
@@ -285,18 +247,4 @@ static void a_file_with_flipped_bits_does_no_harm(void **state)
 	assert_true(try_damaged(path, buf_view(&file)));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(places_are_found_by_the_prefix_of_an_address),
-	    cmocka_unit_test(a_database_of_countries_knows_no_cities),
-	    cmocka_unit_test(a_database_of_ipv4_knows_no_ipv6),
-	    cmocka_unit_test(what_is_not_an_address_is_nowhere),
-	    cmocka_unit_test(odd_values_are_not_known_and_flat_ones_are),
-	    cmocka_unit_test(a_file_that_is_not_there_is_named),
-	    cmocka_unit_test(what_is_no_database_is_refused),
-	    cmocka_unit_test(a_file_cut_anywhere_does_no_harm),
-	    cmocka_unit_test(a_file_with_flipped_bits_does_no_harm),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = test_dir_make, .teardown = test_dir_remove)

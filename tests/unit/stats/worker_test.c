@@ -1,23 +1,12 @@
 /* Catching up: a worker whose interval is a minute, on a sink that can be held up. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/event_kit.h"
-#include "lib/temp.h"
+#include "lib/test.h"
 #include "obs/log.h"
 #include "os/clock.h"
 #include "queue/queue_log.h"
 #include "sink/sink.h"
 #include "stats/batch.h"
 #include "stats/worker.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum { WRITERS = 4, LINKS_MAX = 16, TIMEOUT_MS = 30000, SHORT_MS = 20, FED_EACH = 32, BATCH = 16 };
 
@@ -119,7 +108,6 @@ static void set_feed(struct event_writer *w)
 
 static int setup(void **state)
 {
-	(void)state;
 	temp_init(&dir);
 	log_level_set(LOG_ERROR + 1);
 	fake = (struct fake){.base.ops = &fake_ops};
@@ -133,23 +121,19 @@ static int setup(void **state)
 
 static void start(void)
 {
-	struct err e = {""};
 	const struct queue_log_config log = {.log = events, .settings = &kit_settings};
-	if (queue_log_new(&log, &queue, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(queue_log_new(&log, &queue, &why));
 	const struct stats_worker_config config = {.settings = &settings,
 	                                           .queue = queue,
 	                                           .sink = &fake.base,
 	                                           .folder = dir.path,
 	                                           .seen_ms = 1000,
 	                                           .dedup_secret = dedup_secret};
-	if (stats_worker_start(&config, &worker, &e) != 0)
-		fail_msg("%s", e.text);
+	MUST(stats_worker_start(&config, &worker, &why));
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	stats_worker_stop(worker);
 	worker = NULL;
 	if (queue)
@@ -162,9 +146,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void what_was_written_before_is_in_the_sink_at_once(void **state)
+TEST(what_was_written_before_is_in_the_sink_at_once)
 {
-	(void)state;
 	start();
 	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	for (unsigned i = 1; i <= 20; i++) {
@@ -174,18 +157,16 @@ static void what_was_written_before_is_in_the_sink_at_once(void **state)
 	}
 }
 
-static void a_worker_with_nothing_to_read_has_caught_up(void **state)
+TEST(a_worker_with_nothing_to_read_has_caught_up)
 {
-	(void)state;
 	start();
 	for (unsigned i = 0; i < 20; i++)
 		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	assert_int_equal(fake.commits, 0);
 }
 
-static void more_than_a_batch_is_waited_for(void **state)
+TEST(more_than_a_batch_is_waited_for)
 {
-	(void)state;
 	settings.batch = BATCH;
 	start();
 	for (unsigned i = 0; i < WRITERS; i++)
@@ -195,9 +176,8 @@ static void more_than_a_batch_is_waited_for(void **state)
 }
 
 /* Every commit brings in more than it takes away. */
-static void under_a_load_that_never_ends_it_still_returns(void **state)
+TEST(under_a_load_that_never_ends_it_still_returns)
 {
-	(void)state;
 	settings.batch = BATCH;
 	start();
 	struct event_writer *w = event_log_writer(events, 0);
@@ -223,9 +203,8 @@ static void *write_and_catch_up(void *arg)
 	return (void *)(uintptr_t)bad;
 }
 
-static void several_at_once_each_find_what_they_wrote(void **state)
+TEST(several_at_once_each_find_what_they_wrote)
 {
-	(void)state;
 	pthread_t threads[WRITERS];
 	unsigned numbers[WRITERS];
 	start();
@@ -240,9 +219,8 @@ static void several_at_once_each_find_what_they_wrote(void **state)
 	}
 }
 
-static void what_cannot_be_committed_in_time_is_told(void **state)
+TEST(what_cannot_be_committed_in_time_is_reported)
 {
-	(void)state;
 	start();
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
@@ -253,9 +231,8 @@ static void what_cannot_be_committed_in_time_is_told(void **state)
 }
 
 /* One that was written after the cut waits for a cut of its own. */
-static void who_asks_while_a_commit_is_under_way_gets_what_came_after_it_too(void **state)
+TEST(who_asks_while_a_commit_is_under_way_gets_what_came_after_it_too)
 {
-	(void)state;
 	start();
 	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
 	set_held(true);
@@ -277,9 +254,8 @@ static void *catch_up_until_told(void *arg)
 	return NULL;
 }
 
-static void who_waits_is_told_when_the_worker_ends(void **state)
+TEST(who_waits_is_told_when_the_worker_ends)
 {
-	(void)state;
 	pthread_t thread;
 	int r = 0;
 	start();
@@ -298,9 +274,8 @@ static void who_waits_is_told_when_the_worker_ends(void **state)
 	assert_int_equal(visits_of(1), 3); /* what was read is committed all the same */
 }
 
-static void nobody_waits_for_a_worker_that_lets_go(void **state)
+TEST(nobody_waits_for_a_worker_that_lets_go)
 {
-	(void)state;
 	start();
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
@@ -309,9 +284,8 @@ static void nobody_waits_for_a_worker_that_lets_go(void **state)
 	set_failing(0);
 }
 
-static void a_segment_that_cannot_be_read_is_not_waited_for(void **state)
+TEST(a_segment_that_cannot_be_read_is_not_waited_for)
 {
-	(void)state;
 	struct arena CLEANUP(arena_release) arena = {0};
 	CLEANUP(buf_release) struct buf bytes = {0};
 	struct event_segment_state *segments;
@@ -329,21 +303,4 @@ static void a_segment_that_cannot_be_read_is_not_waited_for(void **state)
 	assert_int_equal(visits_of(3), 4);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(what_was_written_before_is_in_the_sink_at_once),
-	    TEST(a_worker_with_nothing_to_read_has_caught_up),
-	    TEST(more_than_a_batch_is_waited_for),
-	    TEST(under_a_load_that_never_ends_it_still_returns),
-	    TEST(several_at_once_each_find_what_they_wrote),
-	    TEST(what_cannot_be_committed_in_time_is_told),
-	    TEST(who_asks_while_a_commit_is_under_way_gets_what_came_after_it_too),
-	    TEST(who_waits_is_told_when_the_worker_ends),
-	    TEST(nobody_waits_for_a_worker_that_lets_go),
-	    TEST(a_segment_that_cannot_be_read_is_not_waited_for),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = teardown)

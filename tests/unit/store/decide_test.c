@@ -1,12 +1,6 @@
 /* The rules of the store, without a store: rows and changes in, outcomes and rows out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "store/decide.h"
 #include "store/decide_accounts.h"
 #include "store/rules.h"
@@ -19,7 +13,6 @@ static const struct store_rules plain = {.hash_seed = 1},
 
 static int teardown(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	return 0;
 }
@@ -96,9 +89,8 @@ static bool is_free(enum holder holder, enum rest rest, bool is_spent, bool deco
 	return !held && !quarantined && !was_given_out;
 }
 
-static void a_name_is_free_or_taken_as_the_rules_say(void **state)
+TEST(a_name_is_free_or_taken_as_the_rules_say)
 {
-	(void)state;
 	for (unsigned i = 0; i < HOLDERS * RESTS * 8; i++) {
 		enum holder holder = i % HOLDERS;
 		enum rest rest = i / HOLDERS % RESTS;
@@ -131,9 +123,8 @@ static void a_name_is_free_or_taken_as_the_rules_say(void **state)
 	}
 }
 
-static void a_lost_insert_counts_as_taken_when_it_is_decided_again(void **state)
+TEST(a_lost_insert_counts_as_taken_when_it_is_decided_again)
 {
-	(void)state;
 	struct store_write w[] = {create(1, "g1", false), create(2, "other", true)};
 	struct view v;
 	struct store_outcome out[2];
@@ -172,9 +163,8 @@ static struct name_state removed(enum store_write_kind kind, const struct store_
 	return now;
 }
 
-static void an_alias_rests_after_its_end_and_is_free_after_a_delete(void **state)
+TEST(an_alias_is_quarantined_after_its_end_and_free_after_a_delete)
 {
-	(void)state;
 	int result;
 	struct name_state now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, "name", OTHER, OVER_MS), 0,
 	                                &result);
@@ -196,9 +186,8 @@ static void an_alias_rests_after_its_end_and_is_free_after_a_delete(void **state
 	assert_int_equal(result, ERR_NOT_FOUND);
 }
 
-static void a_generated_key_is_spent_and_comes_back_only_after_its_end(void **state)
+TEST(a_generated_key_is_spent_and_comes_back_only_after_its_end)
 {
-	(void)state;
 	int result;
 	struct name_state now = removed(STORE_LINK_SWEEP, &keeps_keys, link_of(3, NULL, ME, OVER_MS), 3,
 	                                &result);
@@ -214,9 +203,8 @@ static void a_generated_key_is_spent_and_comes_back_only_after_its_end(void **st
 
 /* --- whose it is --- */
 
-static void a_change_finds_its_link_by_owner_and_id(void **state)
+TEST(a_change_finds_its_link_by_owner_and_id)
 {
-	(void)state;
 	const struct {
 		bool is_alias;
 		uint64_t ref_id, owner;
@@ -227,19 +215,26 @@ static void a_change_finds_its_link_by_owner_and_id(void **state)
 	             {false, 3, 0, 0},
 	             {false, 4, 0, ERR_NOT_FOUND},
 	             {false, 3, OTHER, ERR_NOT_FOUND}};
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct store_write w = on(STORE_LINK_UPDATE, "name", cases[i].ref_id);
-		w.owner = cases[i].owner;
+	static const enum store_write_kind kinds[] = {STORE_LINK_UPDATE, STORE_PERMIT, STORE_FORBID,
+	                                              STORE_LINK_DELETE, STORE_LINK_SWEEP};
+	for (size_t i = 0; i < ARRAY_LEN(cases) * ARRAY_LEN(kinds); i++) {
+		const enum store_write_kind kind = kinds[i % ARRAY_LEN(kinds)];
+		const size_t c = i / ARRAY_LEN(kinds);
+		const bool is_update = kind == STORE_LINK_UPDATE;
+		struct store_write w = on(kind, "name", cases[c].ref_id);
+		w.owner = cases[c].owner;
+		w.user = 70;
 		w.fields = LINK_TITLE;
 		w.link.title = STR("new");
 		struct view v;
 		struct store_outcome out;
 		assert_int_equal(view_init(&v, &plain, &w, 1), 0);
-		v.names[0].before.link = link_of(3, cases[i].is_alias ? "name" : NULL, ME, 0);
+		v.names[0].before.link = link_of(3, cases[c].is_alias ? "name" : NULL, ME,
+		                                 kind == STORE_LINK_SWEEP ? OVER_MS : 0);
 		decide(&v, &w, 1, &out);
-		assert_int_equal(out.result, cases[i].result);
-		assert_int_equal(name_changes_link(&v.names[0]), cases[i].result == 0);
-		if (out.result == 0) {
+		assert_int_equal(out.result, cases[c].result);
+		assert_int_equal(name_changes_link(&v.names[0]), is_update && out.result == 0);
+		if (is_update && out.result == 0) {
 			assert_string_equal(out.link.title.ptr, "new");
 			assert_string_equal(out.link.url.ptr, "https://old.example/");
 			assert_int_equal(out.link.updated_ms, NOW_MS);
@@ -250,9 +245,8 @@ static void a_change_finds_its_link_by_owner_and_id(void **state)
 
 /* --- batches --- */
 
-static void each_change_sees_those_before_it(void **state)
+TEST(each_change_sees_those_before_it)
 {
-	(void)state;
 	struct store_write rename = on(STORE_LINK_UPDATE, "name", 0);
 	rename.fields = LINK_TITLE;
 	rename.link.title = STR("twice");
@@ -283,9 +277,8 @@ static struct store_write idempotent(uint64_t id, uint8_t fingerprint)
 	return w;
 }
 
-static void a_create_is_repeated_refused_or_made(void **state)
+TEST(a_create_is_repeated_refused_or_made)
 {
-	(void)state;
 	uint8_t print[FINGERPRINT_BYTES];
 	memset(print, 1, sizeof(print));
 	const struct {
@@ -330,9 +323,8 @@ static void a_create_is_repeated_refused_or_made(void **state)
 
 /* --- lists --- */
 
-static void a_list_grows_to_its_bound_and_not_by_nobody(void **state)
+TEST(a_list_grows_to_its_bound_and_not_by_nobody)
 {
-	(void)state;
 	const struct {
 		enum store_write_kind kind;
 		bool listed;
@@ -379,9 +371,8 @@ static struct user_record admin(void)
 }
 
 /* All ways to change an admin, with all that may let one in. */
-static void the_last_admin_is_not_shut_out(void **state)
+TEST(the_last_admin_is_not_shut_out)
 {
-	(void)state;
 	static const struct {
 		unsigned fields;
 		struct user_record to;
@@ -423,9 +414,8 @@ static void the_last_admin_is_not_shut_out(void **state)
 	}
 }
 
-static void an_email_address_is_one_users(void **state)
+TEST(an_email_address_is_one_users)
 {
-	(void)state;
 	struct user_record before = admin();
 	const struct {
 		enum registry_write_kind kind;
@@ -452,9 +442,8 @@ static void an_email_address_is_one_users(void **state)
 	}
 }
 
-static void a_key_is_revoked_by_its_owner_once_and_not_the_last_admins(void **state)
+TEST(a_key_is_revoked_by_its_owner_once_and_not_the_last_admins)
 {
-	(void)state;
 	const struct {
 		uint64_t user;
 		int64_t revoked_ms;
@@ -482,22 +471,4 @@ static void a_key_is_revoked_by_its_owner_once_and_not_the_last_admins(void **st
 	}
 }
 
-#define TEST(f) cmocka_unit_test_teardown(f, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_name_is_free_or_taken_as_the_rules_say),
-	    TEST(a_lost_insert_counts_as_taken_when_it_is_decided_again),
-	    TEST(an_alias_rests_after_its_end_and_is_free_after_a_delete),
-	    TEST(a_generated_key_is_spent_and_comes_back_only_after_its_end),
-	    TEST(a_change_finds_its_link_by_owner_and_id),
-	    TEST(each_change_sees_those_before_it),
-	    TEST(a_create_is_repeated_refused_or_made),
-	    TEST(a_list_grows_to_its_bound_and_not_by_nobody),
-	    TEST(the_last_admin_is_not_shut_out),
-	    TEST(an_email_address_is_one_users),
-	    TEST(a_key_is_revoked_by_its_owner_once_and_not_the_last_admins),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = teardown)

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/err.h"
+#include "lib/test.h"
 #include "store/fields.h"
 
 static struct arena arena;
@@ -13,7 +7,6 @@ static struct buf out;
 
 static int clean(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	buf_release(&out);
 	return 0;
@@ -53,9 +46,8 @@ static struct link_record a_link(void)
 	};
 }
 
-static void the_rows_of_each_record_are_sound(void **state)
+TEST(the_rows_of_each_record_are_sound)
 {
-	(void)state;
 	const struct fields *sets[] = {&link_fields, &user_fields, &key_fields};
 	for (size_t k = 0; k < ARRAY_LEN(sets); k++) {
 		assert_true(sets[k]->count <= FIELDS_MAX);
@@ -80,9 +72,8 @@ static void the_rows_of_each_record_are_sound(void **state)
 	}
 }
 
-static void numbers_of_every_size_are_read_and_set(void **state)
+TEST(numbers_of_every_size_are_read_and_set)
 {
-	(void)state;
 	struct link_record link = {0};
 	struct user_record user = {0};
 	assert_true(field_set_int(row(&link_fields, "max_clicks"), &link, INT64_MAX));
@@ -99,9 +90,8 @@ static void numbers_of_every_size_are_read_and_set(void **state)
 	assert_int_equal(field_int(row(&user_fields, "role"), &user), ROLE_ADMIN);
 }
 
-static void values_that_only_a_damaged_row_has_are_told(void **state)
+TEST(values_that_only_a_damaged_row_has_are_reported)
 {
-	(void)state;
 	struct link_record link = {0};
 	struct user_record user = {0};
 	assert_false(field_set_int(row(&link_fields, "redirect_status"), &link, 65536));
@@ -112,9 +102,8 @@ static void values_that_only_a_damaged_row_has_are_told(void **state)
 	assert_false(field_set_int(row(&user_fields, "role"), &user, 4));
 }
 
-static void words_stand_for_values_and_back(void **state)
+TEST(words_stand_for_values_and_back)
 {
-	(void)state;
 	const struct field *role = row(&user_fields, "role");
 	uint64_t v;
 	assert_string_equal(field_word(role, ROLE_EDITOR), "editor");
@@ -130,9 +119,8 @@ static void words_stand_for_values_and_back(void **state)
 	assert_out("public or private");
 }
 
-static void an_update_copies_what_its_bits_say_and_nothing_else(void **state)
+TEST(an_update_copies_what_its_bits_say_and_nothing_else)
 {
-	(void)state;
 	struct link_record from = {.url = STR("new"), .title = STR("t"), .owner = 9, .expires_ms = 5};
 	struct link_record to = a_link(), expected = to;
 	fields_copy(&link_fields, LINK_TITLE | LINK_OWNER | LINK_PASSWORD, &from, &to);
@@ -145,9 +133,8 @@ static void an_update_copies_what_its_bits_say_and_nothing_else(void **state)
 	assert_memory_equal(&to, &expected, sizeof(to));
 }
 
-static void strings_move_to_the_arena_and_absent_ones_stay_absent(void **state)
+TEST(strings_move_to_the_arena_and_absent_ones_stay_absent)
 {
-	(void)state;
 	struct link_record link = a_link(), before = link;
 	assert_int_equal(fields_own(&link_fields, &arena, &link), 0);
 	assert_true(link.url.ptr != before.url.ptr && str_eq(link.url, before.url));
@@ -156,17 +143,15 @@ static void strings_move_to_the_arena_and_absent_ones_stay_absent(void **state)
 	assert_int_equal(fields_differ(&link_fields, &link, &before), 0);
 }
 
-static void strings_are_summed(void **state)
+TEST(strings_are_summed)
 {
-	(void)state;
 	struct link_record link = a_link();
 	assert_int_equal(fields_bytes(&link_fields, &link), link.key.len + link.user_name.len + link.url.len +
 	                                                        link.password.len + link.title.len);
 }
 
-static void what_differs_is_told_field_by_field(void **state)
+TEST(what_differs_is_told_field_by_field)
 {
-	(void)state;
 	struct link_record a = a_link(), b = a;
 	b.note = STR(""); /* is not none */
 	b.enabled = false;
@@ -178,9 +163,8 @@ static void what_differs_is_told_field_by_field(void **state)
 	}
 }
 
-static void every_type_has_its_json(void **state)
+TEST(every_type_has_its_json)
 {
-	(void)state;
 	const struct link_record link = a_link();
 	const struct key_record key = {.rights = RIGHT_READ | RIGHT_ADMIN, .period_ms = 60000, .user = 8};
 	const struct {
@@ -222,9 +206,8 @@ static bool own_json(struct buf *b, const struct field *f, const void *record, c
 	return true;
 }
 
-static void a_record_is_shown_without_what_is_hidden(void **state)
+TEST(a_record_is_shown_without_what_is_hidden)
 {
-	(void)state;
 	const struct user_record user = {.id = 2,
 	                                 .email = STR("a@b"),
 	                                 .role = ROLE_VIEWER,
@@ -244,9 +227,8 @@ static void a_record_is_shown_without_what_is_hidden(void **state)
 	assert_null(strstr(out.data, "user_name"));
 }
 
-static void changes_have_both_sides_and_no_secret(void **state)
+TEST(changes_have_both_sides_and_no_secret)
 {
-	(void)state;
 	struct link_record before = a_link(), after = before;
 	fields_changes_json(&out, &link_fields, &before, &after);
 	assert_out("{}");
@@ -268,9 +250,8 @@ static void changes_have_both_sides_and_no_secret(void **state)
 	assert_null(strstr(out.data, "argon2id"));
 }
 
-static void sql_names_columns_in_the_order_of_the_rows(void **state)
+TEST(sql_names_columns_in_the_order_of_the_rows)
 {
-	(void)state;
 	static const struct fields_pattern pattern = {"@=$#", "@=$#!", "@=$#t"};
 	assert_int_equal(fields_sql(&out, &user_fields, FIELDS_ALL, &pattern, 1), 12);
 	assert_out("id=$1, email=$2t, first_name=$3t, middle_name=$4t, last_name=$5t, role=$6, enabled=$7!, "
@@ -284,32 +265,11 @@ static void sql_names_columns_in_the_order_of_the_rows(void **state)
 	assert_non_null(strstr(out.data, "updated_ms"));
 }
 
-static void a_new_row_has_no_clicks_whatever_the_record_says(void **state)
+TEST(a_new_row_has_no_clicks_whatever_the_record_says)
 {
-	(void)state;
 	const struct link_record link = a_link();
 	assert_int_equal(field_stored_int(row(&link_fields, "clicks"), &link), 0);
 	assert_int_equal(field_stored_int(row(&link_fields, "redirect_status"), &link), 302);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, clean)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(the_rows_of_each_record_are_sound),
-	    TEST(numbers_of_every_size_are_read_and_set),
-	    TEST(values_that_only_a_damaged_row_has_are_told),
-	    TEST(words_stand_for_values_and_back),
-	    TEST(an_update_copies_what_its_bits_say_and_nothing_else),
-	    TEST(strings_move_to_the_arena_and_absent_ones_stay_absent),
-	    TEST(strings_are_summed),
-	    TEST(what_differs_is_told_field_by_field),
-	    TEST(every_type_has_its_json),
-	    TEST(a_record_is_shown_without_what_is_hidden),
-	    TEST(changes_have_both_sides_and_no_secret),
-	    TEST(sql_names_columns_in_the_order_of_the_rows),
-	    TEST(a_new_row_has_no_clicks_whatever_the_record_says),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.teardown = clean)

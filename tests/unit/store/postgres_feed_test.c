@@ -1,38 +1,6 @@
 /* The feeds of a PostgreSQL store: their ends, what claims tell, and transactions that end late. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/database_kit.h"
-#include "lib/store_kit.h"
+#include "postgres_fixture.h"
 #include "store/postgres_feed.h"
-
-#include <stdio.h>
-
-static const char *const url = database_kit_urls[0];
-static struct store *store;
-static struct arena arena;
-
-static int setup(void **state)
-{
-	if (!url[0])
-		return 0;
-	int r = database_kit_renew(state);
-	store = database_kit_store(url);
-	return r;
-}
-
-static int teardown(void **state)
-{
-	int r = database_kit_calm(state);
-	store_free(store);
-	store = NULL;
-	arena_release(&arena);
-	return r;
-}
 
 static struct feed_cursor feed_end(void)
 {
@@ -70,9 +38,8 @@ static struct feed_cursor end_by_time(bool accounts)
 	return page.cursor;
 }
 
-static void without_transaction_numbers_each_feed_has_an_end_of_its_own(void **state)
+TEST(without_transaction_numbers_each_feed_has_an_end_of_its_own)
 {
-	(void)state;
 	database_kit_need();
 	postgres_kit_run(url, "INSERT INTO link_feed (xid, seq, at_ms, entries) VALUES (0, 900, 1, '');"
 	                      "INSERT INTO account_feed (xid, seq, at_ms, entries) VALUES (0, 7, 1, '')");
@@ -80,9 +47,8 @@ static void without_transaction_numbers_each_feed_has_an_end_of_its_own(void **s
 	assert_int_equal(end_by_time(true).sequence, 7);
 }
 
-static void a_claim_tells_which_link_is_gone(void **state)
+TEST(a_claim_tells_which_link_is_gone)
 {
-	(void)state;
 	database_kit_need();
 	uint64_t ids[2];
 	size_t count;
@@ -108,9 +74,8 @@ static void *create_three(void *arg)
 	return NULL;
 }
 
-static void a_transaction_that_ends_late_is_not_skipped(void **state)
+TEST(a_transaction_that_ends_late_is_not_skipped)
 {
-	(void)state;
 	database_kit_need();
 	create_at(1, 1);
 	struct feed_cursor cursor = feed_end();
@@ -133,9 +98,8 @@ static void a_transaction_that_ends_late_is_not_skipped(void **state)
 	assert_int_equal(page.entries[1].id, 4);
 }
 
-static void more_than_a_page_that_is_not_settled_is_a_loss(void **state)
+TEST(more_than_a_page_that_is_not_settled_is_a_loss)
 {
-	(void)state;
 	database_kit_need();
 	struct feed_cursor cursor = feed_end();
 	database_kit_hold(url, "BEGIN; SELECT txid_current()"); /* any program's */
@@ -161,15 +125,5 @@ static void more_than_a_page_that_is_not_settled_is_a_loss(void **state)
 	}
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(without_transaction_numbers_each_feed_has_an_end_of_its_own),
-	    TEST(a_claim_tells_which_link_is_gone),
-	    TEST(a_transaction_that_ends_late_is_not_skipped),
-	    TEST(more_than_a_page_that_is_not_settled_is_a_loss),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

@@ -1,14 +1,6 @@
 /* Slots, what may become of a database's row, and the map: no database is needed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "store/slot_map.h"
-
-#include <stdio.h>
 
 static struct slot_set some(unsigned first, unsigned count)
 {
@@ -19,18 +11,16 @@ static struct slot_set some(unsigned first, unsigned count)
 }
 
 /* Stored data relies on it. */
-static void a_name_has_its_slot_for_ever(void **state)
+TEST(a_name_has_its_slot_for_ever)
 {
-	(void)state;
 	assert_int_equal(slot_of(STR("")), 3837);
 	assert_int_equal(slot_of(STR("a")), 2090);
 	assert_int_equal(slot_of(STR("promo")), 2985);
 	assert_int_equal(slot_of(str_n("\0\xff", 2)), 2763);
 }
 
-static void names_are_spread_evenly(void **state)
+TEST(names_are_spread_evenly)
 {
-	(void)state;
 	static unsigned counts[SLOT_COUNT];
 	enum { NAMES = 64 * SLOT_COUNT };
 	for (unsigned i = 0; i < NAMES; i++) {
@@ -42,9 +32,8 @@ static void names_are_spread_evenly(void **state)
 		assert_in_range(counts[i], 64 - 48, 64 + 48);
 }
 
-static void sets_are_sets(void **state)
+TEST(sets_are_sets)
 {
-	(void)state;
 	struct slot_set a = some(0, 10), b = some(5, 10);
 	assert_true(slots_meet(&a, &b) && !slots_include(&a, &b));
 	slots_join(&a, &b);
@@ -55,9 +44,8 @@ static void sets_are_sets(void **state)
 	assert_int_equal(slots_count(&slots_all), SLOT_COUNT);
 }
 
-static void a_move_goes_step_by_step(void **state)
+TEST(a_move_goes_step_by_step)
 {
-	(void)state;
 	const struct slot_set half = some(0, SLOT_COUNT / 2);
 	const uint8_t to[SHARD_NAME_BYTES] = {7};
 	const struct slot_attempt a = {.token = 5, .slots = &half, .to = to, .freeze_ms = 100},
@@ -88,9 +76,8 @@ static void a_move_goes_step_by_step(void **state)
 	assert_false(slot_row_has_hidden(&s));
 }
 
-static void a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing(void **state)
+TEST(a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing)
 {
-	(void)state;
 	const struct slot_attempt a = {.token = 5,
 	                               .slots = &slots_all,
 	                               .to = (const uint8_t[16]){7},
@@ -109,9 +96,8 @@ static void a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing(void *
 	assert_true(slot_row_is_whole(&s));
 }
 
-static void what_came_for_nothing_is_garbage_and_does_not_come_back(void **state)
+TEST(what_came_for_nothing_is_garbage_and_does_not_come_back)
 {
-	(void)state;
 	const struct slot_set half = some(0, 10);
 	const struct slot_attempt a = {.token = 5, .slots = &half}, none = {0};
 	struct slot_row t = {.owned = slots_none};
@@ -124,9 +110,8 @@ static void what_came_for_nothing_is_garbage_and_does_not_come_back(void **state
 	assert_int_equal(slot_row_expect(&t, &a), 0);
 }
 
-static void only_who_was_never_one_of_several_is_enrolled(void **state)
+TEST(only_who_was_never_one_of_several_is_enrolled)
 {
-	(void)state;
 	const struct slot_set half = some(0, 10);
 	const struct slot_attempt a = {.slots = &half, .registry = STR("db:1/x")};
 	struct slot_row s = {.owned = slots_all};
@@ -135,9 +120,8 @@ static void only_who_was_never_one_of_several_is_enrolled(void **state)
 	assert_int_equal(slot_row_enroll(&s, &a), ERR_CONFLICT);
 }
 
-static void a_map_is_read_as_it_was_written(void **state)
+TEST(a_map_is_read_as_it_was_written)
 {
-	(void)state;
 	static struct slot_map map, same;
 	const uint8_t one[SHARD_NAME_BYTES] = {1}, two[SHARD_NAME_BYTES] = {2};
 	assert_true(slot_map_add(&map, one, STR("one:1/\"x\"")));
@@ -166,9 +150,8 @@ static void a_map_is_read_as_it_was_written(void **state)
 	assert_int_equal(slot_map_read(text, 7, &same), ERR_CORRUPT);
 }
 
-static void who_leaves_the_map_leaves_no_gap(void **state)
+TEST(who_leaves_the_map_leaves_no_gap)
 {
-	(void)state;
 	static struct slot_map map;
 	const uint8_t names[3][SHARD_NAME_BYTES] = {{1}, {2}, {3}};
 	for (size_t i = 0; i < 3; i++)
@@ -179,9 +162,8 @@ static void who_leaves_the_map_leaves_no_gap(void **state)
 	assert_true(map.owner[0] == 1 && map.shards[2].address[0] == '\0');
 }
 
-static void a_third_database_takes_a_third_from_both(void **state)
+TEST(a_third_database_takes_a_third_from_both)
 {
-	(void)state;
 	const uint8_t a[SHARD_NAME_BYTES] = {1}, b[SHARD_NAME_BYTES] = {2}, c[SHARD_NAME_BYTES] = {3};
 	uint8_t two[SLOT_COUNT], three[SLOT_COUNT];
 	size_t moved = 0;
@@ -195,19 +177,4 @@ static void a_third_database_takes_a_third_from_both(void **state)
 	assert_in_range(moved, SLOT_COUNT / 4, SLOT_COUNT * 42 / 100);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_name_has_its_slot_for_ever),
-	    cmocka_unit_test(names_are_spread_evenly),
-	    cmocka_unit_test(sets_are_sets),
-	    cmocka_unit_test(a_move_goes_step_by_step),
-	    cmocka_unit_test(a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing),
-	    cmocka_unit_test(what_came_for_nothing_is_garbage_and_does_not_come_back),
-	    cmocka_unit_test(only_who_was_never_one_of_several_is_enrolled),
-	    cmocka_unit_test(a_map_is_read_as_it_was_written),
-	    cmocka_unit_test(who_leaves_the_map_leaves_no_gap),
-	    cmocka_unit_test(a_third_database_takes_a_third_from_both),
-	};
-	return cmocka_run_group_tests_name("slots", tests, NULL, NULL);
-}
+TEST_MAIN()

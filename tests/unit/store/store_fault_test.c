@@ -1,18 +1,11 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "store/backends.h"
 
 static struct arena arena;
 
 static int release_arena(void **state)
 {
-	(void)state;
 	arena_release(&arena);
 	return 0;
 }
@@ -27,10 +20,7 @@ static struct store *memory_open(void)
 static struct store *fault_open(const char *spec)
 {
 	struct store *s = NULL;
-	struct err e = {""};
-	if (store_fault_open(spec, memory_open(), &s, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(s);
+	MUST(store_fault_open(spec, memory_open(), &s, &why));
 	return s;
 }
 
@@ -76,9 +66,8 @@ static int call(struct store *s, const char *op)
 	return store_ping(s, NULL);
 }
 
-static void every_operation_fails_with_every_error_and_no_other_does(void **state)
+TEST(every_operation_fails_with_every_error_and_no_other_does)
 {
-	(void)state;
 	static const char *const ops[] = {"lookup",    "apply",    "list",  "tagged", "clicks",
 	                                  "permitted", "over",     "users", "keys",   "accounts",
 	                                  "lease",     "constant", "ping"};
@@ -110,9 +99,8 @@ static void shared_free(struct store *s)
 	(void)s;
 }
 
-static void claims_fail_when_told_to(void **state)
+TEST(claims_fail_when_told_to)
 {
-	(void)state;
 	static const struct store_ops ops = {.free = shared_free, .claim = shared_claim};
 	struct registry registry = {0};
 	struct store shared = {.ops = &ops, .registry = &registry}, *s;
@@ -125,9 +113,8 @@ static void claims_fail_when_told_to(void **state)
 	store_free(s);
 }
 
-static void a_number_is_the_first_call_that_fails(void **state)
+TEST(a_number_is_the_first_call_that_fails)
 {
-	(void)state;
 	struct store *s = fault_open("lookup=busy@3");
 	assert_int_equal(call(s, "lookup"), 0);
 	assert_int_equal(call(s, "ping"), 0); /* another operation's calls do not count */
@@ -137,9 +124,8 @@ static void a_number_is_the_first_call_that_fails(void **state)
 	store_free(s);
 }
 
-static void a_number_with_a_mark_is_the_only_call_that_fails(void **state)
+TEST(a_number_with_a_mark_is_the_only_call_that_fails)
 {
-	(void)state;
 	struct store *s = fault_open("lease=corrupt@2!");
 	assert_int_equal(call(s, "lease"), 0);
 	assert_int_equal(call(s, "lease"), ERR_CORRUPT);
@@ -147,9 +133,8 @@ static void a_number_with_a_mark_is_the_only_call_that_fails(void **state)
 	store_free(s);
 }
 
-static void of_several_rules_the_first_that_meets_a_call_decides(void **state)
+TEST(of_several_rules_the_first_that_meets_a_call_decides)
 {
-	(void)state;
 	struct store *s = fault_open("keys=busy@1!,keys=corrupt@3,keys=unavailable@2,ping=no-memory@1!");
 	assert_int_equal(call(s, "keys"), ERR_BUSY);
 	assert_int_equal(call(s, "keys"), ERR_UNAVAILABLE);
@@ -159,9 +144,8 @@ static void of_several_rules_the_first_that_meets_a_call_decides(void **state)
 	store_free(s);
 }
 
-static void an_apply_that_fails_does_nothing(void **state)
+TEST(an_apply_that_fails_does_nothing)
 {
-	(void)state;
 	struct store *s = fault_open("apply=unavailable@1!");
 	struct store_write w = kit_generated(&arena, 1);
 	assert_int_equal(store_apply(s, &w, 1), ERR_UNAVAILABLE);
@@ -171,9 +155,8 @@ static void an_apply_that_fails_does_nothing(void **state)
 	store_free(s);
 }
 
-static void an_uncertain_apply_does_the_work_and_gives_nothing_back(void **state)
+TEST(an_uncertain_apply_does_the_work_and_gives_nothing_back)
 {
-	(void)state;
 	struct store *s = fault_open("apply=uncertain@2!");
 	struct store_write first = kit_generated(&arena, 1);
 	first.idempotency_key = STR("key");
@@ -189,9 +172,8 @@ static void an_uncertain_apply_does_the_work_and_gives_nothing_back(void **state
 	store_free(s);
 }
 
-static void a_lease_that_fails_leaves_its_output_alone(void **state)
+TEST(a_lease_that_fails_leaves_its_output_alone)
 {
-	(void)state;
 	uint64_t first = 77;
 	struct store *s = fault_open("lease=uncertain");
 	assert_int_equal(registry_lease(s->registry, STR("c"), 5, &first), ERR_UNCERTAIN);
@@ -199,9 +181,8 @@ static void a_lease_that_fails_leaves_its_output_alone(void **state)
 	store_free(s);
 }
 
-static void a_ping_that_fails_has_a_sentence(void **state)
+TEST(a_ping_that_fails_has_a_sentence)
 {
-	(void)state;
 	struct err e = {""};
 	struct store *s = fault_open("ping=unavailable");
 	assert_int_equal(store_ping(s, &e), ERR_UNAVAILABLE);
@@ -209,9 +190,8 @@ static void a_ping_that_fails_has_a_sentence(void **state)
 	store_free(s);
 }
 
-static void a_spec_that_makes_no_sense_is_refused_with_a_sentence(void **state)
+TEST(a_spec_that_makes_no_sense_is_refused_with_a_sentence)
 {
-	(void)state;
 	static const char *const specs[] = {
 	    "lookup",
 	    "lookup=",
@@ -245,9 +225,8 @@ static void a_spec_that_makes_no_sense_is_refused_with_a_sentence(void **state)
 	store_free(inner);
 }
 
-static void too_many_rules_are_refused(void **state)
+TEST(too_many_rules_are_refused)
 {
-	(void)state;
 	struct str spec = STR("ping=busy");
 	for (int i = 0; i < 40; i++)
 		spec = arena_printf(&arena, "%s,ping=busy", spec.ptr);
@@ -256,20 +235,4 @@ static void too_many_rules_are_refused(void **state)
 	store_free(inner);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_operation_fails_with_every_error_and_no_other_does),
-	    cmocka_unit_test(claims_fail_when_told_to),
-	    cmocka_unit_test(a_number_is_the_first_call_that_fails),
-	    cmocka_unit_test(a_number_with_a_mark_is_the_only_call_that_fails),
-	    cmocka_unit_test(of_several_rules_the_first_that_meets_a_call_decides),
-	    cmocka_unit_test(an_apply_that_fails_does_nothing),
-	    cmocka_unit_test(an_uncertain_apply_does_the_work_and_gives_nothing_back),
-	    cmocka_unit_test(a_lease_that_fails_leaves_its_output_alone),
-	    cmocka_unit_test(a_ping_that_fails_has_a_sentence),
-	    cmocka_unit_test(a_spec_that_makes_no_sense_is_refused_with_a_sentence),
-	    cmocka_unit_test(too_many_rules_are_refused),
-	};
-	return cmocka_run_group_tests(tests, NULL, release_arena);
-}
+TEST_MAIN(.group_teardown = release_arena)

@@ -1,24 +1,12 @@
 /*
  * Connections that are lost in the middle: what a PostgreSQL store says afterwards is what happened.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/database_kit.h"
 #include "lib/os_fault.h"
 #include "lib/store_kit.h"
 #include "lib/store_ledger.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "store/backends.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { HASTE = 8 };
 
@@ -29,7 +17,6 @@ static struct arena arena;
 
 static int setup(void **state)
 {
-	(void)state;
 	if (!url[0])
 		return 0;
 	postgres_kit_database_empty(url);
@@ -53,7 +40,6 @@ static void thread_end(void)
 
 static int teardown(void **state)
 {
-	(void)state;
 	thread_end(); /* of a test that failed in the middle */
 	store_free(store);
 	os_fault_reset();
@@ -71,9 +57,8 @@ static int64_t rows(void)
 
 static const char commit[] = "txn_commit"; /* the statement's name, which travels with each use */
 
-static void a_commit_that_never_arrived_is_done_again(void **state)
+TEST(a_commit_that_never_arrived_is_done_again)
 {
-	(void)state;
 	database_kit_need();
 	for (uint64_t id = 1; id <= 5; id++) {
 		struct store_write w = kit_generated(&arena, id);
@@ -83,9 +68,8 @@ static void a_commit_that_never_arrived_is_done_again(void **state)
 	}
 }
 
-static void a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice(void **state)
+TEST(a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice)
 {
-	(void)state;
 	database_kit_need();
 	for (uint64_t id = 1; id <= 5; id++) {
 		/* Doing it twice would be a conflict with itself. */
@@ -103,9 +87,8 @@ static void a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice(void 
 
 /* The link goes while it is found out what became of the COMMIT: nobody can tell it from one that was never
  * made, and to make it again would bring back what somebody removed. */
-static void a_link_that_goes_before_its_commit_is_found_out_is_uncertain(void **state)
+TEST(a_link_that_goes_before_its_commit_is_found_out_is_uncertain)
 {
-	(void)state;
 	database_kit_need();
 	postgres_kit_run(url, "CREATE FUNCTION take_away() RETURNS trigger LANGUAGE plpgsql AS"
 	                      " 'BEGIN DELETE FROM link WHERE id = 1; RETURN new; END';"
@@ -120,9 +103,8 @@ static void a_link_that_goes_before_its_commit_is_found_out_is_uncertain(void **
 	postgres_kit_run(url, "DROP FUNCTION take_away CASCADE");
 }
 
-static void a_commit_whose_answer_was_lost_still_tells_who_lost_a_name(void **state)
+TEST(a_commit_whose_answer_was_lost_still_tells_who_lost_a_name)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write alias = kit_alias(&arena, 1, "g5");
 	assert_int_equal(kit_apply(store, &alias), 0);
@@ -136,9 +118,8 @@ static void a_commit_whose_answer_was_lost_still_tells_who_lost_a_name(void **st
 	assert_int_equal(postgres_kit_ask(url, "SELECT sum(id)::bigint FROM tag"), 6);
 }
 
-static void a_batch_that_is_cut_off_before_its_commit_is_done_again(void **state)
+TEST(a_batch_that_is_cut_off_before_its_commit_is_done_again)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write w = kit_generated(&arena, 1);
 	relay_cut_at(relay, "links_insert", true, false);
@@ -149,9 +130,8 @@ static void a_batch_that_is_cut_off_before_its_commit_is_done_again(void **state
 	assert_int_equal(rows(), 2);
 }
 
-static void a_commit_that_nobody_can_tell_of_is_uncertain(void **state)
+TEST(a_commit_that_nobody_can_tell_of_is_uncertain)
 {
-	(void)state;
 	database_kit_need();
 	os_fault_clock_fast(HASTE); /* it asks for seconds */
 	struct store_write w;
@@ -171,9 +151,8 @@ static void a_commit_that_nobody_can_tell_of_is_uncertain(void **state)
 	UNTIL((w = kit_generated(&arena, id++), store_apply(store, &w, 1) == 0 && w.result == 0));
 }
 
-static void a_lookup_survives_a_server_that_was_restarted(void **state)
+TEST(a_lookup_survives_a_server_that_was_restarted)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write w = kit_generated(&arena, 1);
 	assert_int_equal(kit_apply(store, &w), 0);
@@ -191,7 +170,7 @@ static atomic_uint batch; /* that is being done */
 
 static void terminate_once(void)
 {
-	usleep((useconds_t)(random() % 20000)); /* the moment */
+	usleep((useconds_t)(random() % 20000)); /* any moment will do: the outcome must be right after each */
 	postgres_kit_run(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname ="
 	                      " current_database() AND pid <> pg_backend_pid() AND random() < 0.5");
 }
@@ -211,9 +190,8 @@ static void *terminate(void *arg)
 	return NULL;
 }
 
-static void what_was_acknowledged_is_there_and_what_was_refused_is_not(void **state)
+TEST(what_was_acknowledged_is_there_and_what_was_refused_is_not)
 {
-	(void)state;
 	database_kit_need();
 	struct ledger ledger = {0};
 	unsigned done = 0;
@@ -239,19 +217,5 @@ static void what_was_acknowledged_is_there_and_what_was_refused_is_not(void **st
 	print_message("%u of %u batches were done\n", done, LEDGER_BATCHES - 2);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_commit_that_never_arrived_is_done_again),
-	    TEST(a_commit_whose_answer_was_lost_is_found_out_and_not_done_twice),
-	    TEST(a_link_that_goes_before_its_commit_is_found_out_is_uncertain),
-	    TEST(a_commit_whose_answer_was_lost_still_tells_who_lost_a_name),
-	    TEST(a_batch_that_is_cut_off_before_its_commit_is_done_again),
-	    TEST(a_commit_that_nobody_can_tell_of_is_uncertain),
-	    TEST(a_lookup_survives_a_server_that_was_restarted),
-	    TEST(what_was_acknowledged_is_there_and_what_was_refused_is_not),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

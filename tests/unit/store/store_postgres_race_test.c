@@ -1,37 +1,7 @@
 /* Names that others take while a PostgreSQL store works on them, and rows that cannot be read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/database_kit.h"
-#include "lib/store_kit.h"
+#include "postgres_fixture.h"
 
 enum { CALLER = 5 };
-
-static const char *const url = database_kit_urls[0];
-static struct store *store;
-static struct arena arena;
-
-static int setup(void **state)
-{
-	if (!url[0])
-		return 0;
-	int r = database_kit_renew(state);
-	store = database_kit_store(url);
-	return r;
-}
-
-static int teardown(void **state)
-{
-	int r = database_kit_calm(state);
-	store_free(store);
-	store = NULL;
-	arena_release(&arena);
-	return r;
-}
 
 static struct store_write on(enum store_write_kind kind, const char *name)
 {
@@ -58,9 +28,8 @@ static void *apply(void *arg)
 	return NULL;
 }
 
-static void who_loses_a_name_leaves_the_winners_list_alone(void **state)
+TEST(who_loses_a_name_leaves_the_winners_list_alone)
 {
-	(void)state;
 	database_kit_need();
 	struct registry_write user = kit_user(&arena, NULL, ROLE_VIEWER);
 	struct store_write model = kit_alias(&arena, 1, "model");
@@ -81,9 +50,8 @@ static void who_loses_a_name_leaves_the_winners_list_alone(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT permitted_count FROM link WHERE key = 'name'"), 6);
 }
 
-static void a_twin_of_a_create_that_lost_its_name_is_made_instead(void **state)
+TEST(a_twin_of_a_create_that_lost_its_name_is_made_instead)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write alias = kit_alias(&arena, 1, "g5");
 	assert_int_equal(kit_apply(store, &alias), 0);
@@ -101,9 +69,8 @@ static void a_twin_of_a_create_that_lost_its_name_is_made_instead(void **state)
 	assert_int_equal(again.link.id, 6);
 }
 
-static void an_idempotency_key_outlives_a_link_that_its_own_batch_deletes(void **state)
+TEST(an_idempotency_key_outlives_a_link_that_its_own_batch_deletes)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write batch[] = {once(kit_alias(&arena, 1, "name")), on(STORE_LINK_DELETE, "name"),
 	                              kit_generated(&arena, 2)};
@@ -115,9 +82,8 @@ static void an_idempotency_key_outlives_a_link_that_its_own_batch_deletes(void *
 	assert_true(again.replayed);
 }
 
-static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
+TEST(an_id_that_comes_twice_in_a_batch_is_one_links)
 {
-	(void)state;
 	database_kit_need();
 	if (postgres_kit_has_citus())
 		skip(); /* it looks for a name, not for an id */
@@ -129,9 +95,8 @@ static void an_id_that_comes_twice_in_a_batch_is_one_links(void **state)
 		                 batch[i].result == 0 ? 0 : ERR_NOT_FOUND);
 }
 
-static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
+TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write damaged = once(kit_alias(&arena, 1, "damaged"));
 	assert_int_equal(kit_apply(store, &damaged), 0);
@@ -151,16 +116,5 @@ static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), 2);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(who_loses_a_name_leaves_the_winners_list_alone),
-	    TEST(a_twin_of_a_create_that_lost_its_name_is_made_instead),
-	    TEST(an_idempotency_key_outlives_a_link_that_its_own_batch_deletes),
-	    TEST(an_id_that_comes_twice_in_a_batch_is_one_links),
-	    TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

@@ -1,18 +1,8 @@
 /* What is the PostgreSQL store's own; what it shares with all stores is in the conformance suite. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/database_kit.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "store/backends.h"
-
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { OVER_MS = KIT_NOW_MS + 100, REST_MS = 1000 };
 
@@ -22,7 +12,6 @@ static struct arena arena;
 
 static int setup(void **state)
 {
-	(void)state;
 	if (!url[0])
 		return 0;
 	postgres_kit_database_empty(url);
@@ -32,7 +21,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	store_free(store);
 	store = NULL;
 	arena_release(&arena);
@@ -56,9 +44,8 @@ static void *open_and_close(void *arg)
 	return NULL;
 }
 
-static void servers_that_start_at_once_on_an_empty_database_all_come_up(void **state)
+TEST(servers_that_start_at_once_on_an_empty_database_all_come_up)
 {
-	(void)state;
 	database_kit_need();
 	pthread_t threads[4];
 	store_free(store);
@@ -73,9 +60,8 @@ static void servers_that_start_at_once_on_an_empty_database_all_come_up(void **s
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM account_version"), 1);
 }
 
-static void a_database_of_a_newer_version_is_refused(void **state)
+TEST(a_database_of_a_newer_version_is_refused)
 {
-	(void)state;
 	database_kit_need();
 	struct store *s = NULL;
 	struct err e = {""};
@@ -86,9 +72,8 @@ static void a_database_of_a_newer_version_is_refused(void **state)
 	postgres_kit_run(url, "UPDATE layout_version SET version = version - 1");
 }
 
-static void a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do(void **state)
+TEST(a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do)
 {
-	(void)state;
 	database_kit_need();
 	char feigned[POSTGRES_KIT_URL_BYTES];
 	struct store *s = NULL;
@@ -106,9 +91,8 @@ static void a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do
 	postgres_kit_database_remove(feigned);
 }
 
-static void with_citus_a_store_is_no_shard_and_has_no_replicas(void **state)
+TEST(with_citus_a_store_is_no_shard_and_has_no_replicas)
 {
-	(void)state;
 	database_kit_need();
 	char with_citus[POSTGRES_KIT_URL_BYTES];
 	struct store *s = NULL;
@@ -131,9 +115,8 @@ static void with_citus_a_store_is_no_shard_and_has_no_replicas(void **state)
 }
 
 /* Tables that were made before the extension came stay where they are, and rows are locked many at once. */
-static void a_database_that_citus_came_to_later_is_used_as_before(void **state)
+TEST(a_database_that_citus_came_to_later_is_used_as_before)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write writes[] = {kit_generated(&arena, 1), kit_generated(&arena, 2)};
 	need_no_citus();
@@ -149,9 +132,8 @@ static void a_database_that_citus_came_to_later_is_used_as_before(void **state)
 	         " DELETE FROM pg_extension WHERE extname = 'citus'; DROP FUNCTION create_distributed_table");
 }
 
-static void a_wrong_url_and_a_server_that_is_away_are_told_apart(void **state)
+TEST(a_wrong_url_and_a_server_that_is_down_are_distinguished)
 {
-	(void)state;
 	struct store *s = NULL;
 	struct err e = {""};
 	struct str at = STR("postgres://me:geheim@h/d?nonsense=1");
@@ -194,9 +176,8 @@ static size_t claim(int64_t now_ms, size_t max, uint64_t *ret)
 	return count;
 }
 
-static void a_generated_key_whose_link_was_deleted_is_never_given_out_again(void **state)
+TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again)
 {
-	(void)state;
 	database_kit_need();
 	uint64_t ids[4];
 	struct store_write w = kit_generated(&arena, 3);
@@ -212,9 +193,8 @@ static void a_generated_key_whose_link_was_deleted_is_never_given_out_again(void
 	assert_int_equal(claim(1LL << 60, 4, ids), 0);
 }
 
-static void a_reaped_key_comes_back_once_after_its_rest(void **state)
+TEST(a_swept_key_comes_back_once_after_its_quarantine)
 {
-	(void)state;
 	database_kit_need();
 	uint64_t ids[4];
 	create_mortal(3);
@@ -227,9 +207,8 @@ static void a_reaped_key_comes_back_once_after_its_rest(void **state)
 	assert_int_equal(claim(1LL << 60, 4, ids), 0);
 }
 
-static void a_key_whose_link_waits_to_be_reaped_comes_back_too(void **state)
+TEST(a_key_whose_link_waits_to_be_swept_comes_back_too)
 {
-	(void)state;
 	database_kit_need();
 	uint64_t ids[4];
 	create_mortal(3);
@@ -254,9 +233,8 @@ static struct store_write reuse(uint64_t row, uint64_t id)
 	return w;
 }
 
-static void a_key_that_came_back_names_a_link_again_and_can_come_back_again(void **state)
+TEST(a_key_that_came_back_names_a_link_again_and_can_come_back_again)
 {
-	(void)state;
 	database_kit_need();
 	uint64_t ids[4], first;
 	struct link_record link;
@@ -297,9 +275,8 @@ static void *claim_all(void *arg)
 	return NULL;
 }
 
-static void no_two_claimers_get_the_same_key(void **state)
+TEST(no_two_claimers_get_the_same_key)
 {
-	(void)state;
 	database_kit_need();
 	static uint64_t ids[CLAIMERS][CLAIMED];
 	static unsigned seen[CLAIMED + 1];
@@ -338,9 +315,8 @@ static uint64_t clicks_of(uint64_t id)
 	return link.clicks;
 }
 
-static void a_links_clicks_are_the_sum_over_the_nodes(void **state)
+TEST(a_links_clicks_are_the_sum_over_the_nodes)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write w = kit_generated(&arena, 1);
 	assert_int_equal(kit_apply(store, &w), 0);
@@ -372,9 +348,8 @@ static void *count_up(void *arg)
 	return NULL;
 }
 
-static void nodes_that_count_at_once_lose_nothing(void **state)
+TEST(nodes_that_count_at_once_lose_nothing)
 {
-	(void)state;
 	database_kit_need();
 	pthread_t threads[NODES];
 	for (uint64_t id = 1; id <= COUNTED; id++) {
@@ -413,9 +388,8 @@ static void *demote(void *arg)
 	return NULL;
 }
 
-static void of_two_admins_who_demote_each_other_one_stays(void **state)
+TEST(of_two_admins_who_demote_each_other_one_stays)
 {
-	(void)state;
 	database_kit_need();
 	struct store *second = database_kit_store(database_kit_urls[0]);
 	struct registry_write admins[2];
@@ -471,9 +445,8 @@ static void *hoard(void *arg)
 	return NULL;
 }
 
-static void two_servers_together_make_no_more_keys_than_a_user_may_have(void **state)
+TEST(two_servers_together_make_no_more_keys_than_a_user_may_have)
 {
-	(void)state;
 	database_kit_need();
 	struct store *second = database_kit_store(database_kit_urls[0]);
 	struct registry_write user = kit_user(&arena, "hoarder@example.com", ROLE_VIEWER);
@@ -513,9 +486,8 @@ static void *race(void *arg)
 	return NULL;
 }
 
-static void of_creates_with_one_idempotency_key_one_is_made_whoever_asks(void **state)
+TEST(of_creates_with_one_idempotency_key_one_is_made)
 {
-	(void)state;
 	database_kit_need();
 	struct racer racers[RACERS];
 	pthread_t threads[RACERS];
@@ -593,9 +565,8 @@ static size_t contest(enum store_write_kind kind)
 	return done;
 }
 
-static void servers_that_change_the_same_links_at_once_lose_nothing(void **state)
+TEST(servers_that_change_the_same_links_at_once_lose_nothing)
 {
-	(void)state;
 	database_kit_need();
 	assert_int_equal(contest(STORE_LINK_CREATE), ROUNDS * BATCH); /* each name is one server's */
 	assert_int_equal(postgres_kit_ask(url, "SELECT count(*) FROM link"), ROUNDS * BATCH);
@@ -619,38 +590,19 @@ static int feigned_setup(void **state)
 	return r;
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(servers_that_start_at_once_on_an_empty_database_all_come_up),
-	    TEST(a_database_of_a_newer_version_is_refused),
-	    TEST(a_citus_none_of_whose_nodes_may_hold_rows_is_refused_with_what_to_do),
-	    TEST(with_citus_a_store_is_no_shard_and_has_no_replicas),
-	    TEST(a_database_that_citus_came_to_later_is_used_as_before),
-	    TEST(a_wrong_url_and_a_server_that_is_away_are_told_apart),
-	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
-	    TEST(a_reaped_key_comes_back_once_after_its_rest),
-	    TEST(a_key_whose_link_waits_to_be_reaped_comes_back_too),
-	    TEST(a_key_that_came_back_names_a_link_again_and_can_come_back_again),
-	    TEST(no_two_claimers_get_the_same_key),
-	    TEST(a_links_clicks_are_the_sum_over_the_nodes),
-	    TEST(nodes_that_count_at_once_lose_nothing),
-	    TEST(of_two_admins_who_demote_each_other_one_stays),
-	    TEST(two_servers_together_make_no_more_keys_than_a_user_may_have),
-	    TEST(of_creates_with_one_idempotency_key_one_is_made_whoever_asks),
-	    TEST(servers_that_change_the_same_links_at_once_lose_nothing),
-	};
 	/* What Citus has statements of its own for. */
+#define AGAIN(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 	const struct CMUnitTest as_with_citus[] = {
-	    TEST(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
-	    TEST(a_reaped_key_comes_back_once_after_its_rest),
-	    TEST(a_key_whose_link_waits_to_be_reaped_comes_back_too),
-	    TEST(no_two_claimers_get_the_same_key),
-	    TEST(nodes_that_count_at_once_lose_nothing),
-	    TEST(servers_that_change_the_same_links_at_once_lose_nothing),
+	    AGAIN(a_generated_key_whose_link_was_deleted_is_never_given_out_again),
+	    AGAIN(a_swept_key_comes_back_once_after_its_quarantine),
+	    AGAIN(a_key_whose_link_waits_to_be_swept_comes_back_too),
+	    AGAIN(no_two_claimers_get_the_same_key),
+	    AGAIN(nodes_that_count_at_once_lose_nothing),
+	    AGAIN(servers_that_change_the_same_links_at_once_lose_nothing),
 	};
-	int failed = cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
+	int failed = RUN_TESTS(.group_setup = database_kit_one, .group_teardown = database_kit_down,
+	                       .setup = setup, .teardown = teardown);
 	return failed + cmocka_run_group_tests(as_with_citus, feigned_setup, database_kit_down);
 }

@@ -2,41 +2,9 @@
  * What a PostgreSQL store does when others are in the way, and what it says of a database that takes no
  * changes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "lib/database_kit.h"
-#include "lib/store_kit.h"
-
-#include <stdio.h>
+#include "postgres_fixture.h"
 
 enum { LINKS = 8, HELD = 3 };
-
-static const char *const url = database_kit_urls[0];
-static struct store *store;
-static struct arena arena;
-
-static int setup(void **state)
-{
-	if (!url[0])
-		return 0;
-	int r = database_kit_renew(state);
-	store = database_kit_store(url);
-	return r;
-}
-
-static int teardown(void **state)
-{
-	int r = database_kit_calm(state);
-	store_free(store);
-	store = NULL;
-	arena_release(&arena);
-	return r;
-}
 
 static void create(uint64_t id)
 {
@@ -53,9 +21,8 @@ static struct store_write update(uint64_t id)
 	    .kind = STORE_LINK_UPDATE, .arena = &arena, .ref = {id, key}, .now_ms = KIT_NOW_MS};
 }
 
-static void a_row_that_somebody_holds_fails_only_those_who_want_it(void **state)
+TEST(a_row_that_somebody_holds_fails_only_those_who_want_it)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write batch[LINKS + 1];
 	struct err e = {""};
@@ -99,9 +66,8 @@ static void inserts_work(void)
 	postgres_kit_run(url, "DROP FUNCTION fail CASCADE; DROP SEQUENCE IF EXISTS tries");
 }
 
-static void what_is_done_again_does_not_wait_for_those_who_stand_still(void **state)
+TEST(what_is_done_again_does_not_wait_for_those_who_stand_still)
 {
-	(void)state;
 	database_kit_need();
 	static const struct {
 		int count;
@@ -151,9 +117,8 @@ static void assert_told(struct store_write w, const char *sqlstate, const char *
 	assert_int_equal(store_ping(store, &e), 0);
 }
 
-static void a_database_that_takes_no_links_is_not_ready_until_it_does(void **state)
+TEST(a_database_that_takes_no_links_is_not_ready_until_it_does)
 {
-	(void)state;
 	database_kit_need();
 	create(1);
 	assert_told(kit_generated(&arena, 2), "53100", "INSERT ON link"); /* the disk is full */
@@ -161,14 +126,5 @@ static void a_database_that_takes_no_links_is_not_ready_until_it_does(void **sta
 	assert_told(update(1), "53100", "UPDATE ON link FOR EACH ROW");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_row_that_somebody_holds_fails_only_those_who_want_it),
-	    TEST(what_is_done_again_does_not_wait_for_those_who_stand_still),
-	    TEST(a_database_that_takes_no_links_is_not_ready_until_it_does),
-	};
-	return cmocka_run_group_tests(tests, database_kit_one, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_one, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

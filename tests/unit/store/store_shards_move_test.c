@@ -3,22 +3,11 @@
  * its own, so it knows what must come of every call; others look for links that are always there. Moves are
  * stopped half way now and then.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/database_kit.h"
 #include "lib/store_kit.h"
+#include "lib/test.h"
 #include "store/backends.h"
 #include "store/reshard.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum {
 	SHARDS = 3,
@@ -283,14 +272,11 @@ static struct store *open_over(size_t n, bool is_admin)
 {
 	struct str urls[SHARDS];
 	struct store *s = NULL;
-	struct err e = {""};
 	for (size_t i = 0; i < n; i++)
 		urls[i] = str_of(database_kit_urls[i]);
 	const struct store_shards_config config = {
 	    .urls = urls, .count = n, .readers = 8, .writers = 8, .is_admin = is_admin};
-	if (store_shards_open(&config, &s, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(s);
+	MUST(store_shards_open(&config, &s, &why));
 	return s;
 }
 
@@ -352,9 +338,8 @@ static int64_t work_end(struct writer *writers, struct reader *readers, size_t m
 	return there;
 }
 
-static void nothing_is_missed_or_lost_while_slots_move(void **state)
+TEST(nothing_is_missed_or_lost_while_slots_move)
 {
-	(void)state;
 	static struct writer writers[WRITERS];
 	static struct reader readers[READERS];
 	static char addresses[SHARDS][POSTGRES_KIT_URL_BYTES];
@@ -389,10 +374,4 @@ static void nothing_is_missed_or_lost_while_slots_move(void **state)
 	arena_release(&a);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(nothing_is_missed_or_lost_while_slots_move, database_kit_renew),
-	};
-	return cmocka_run_group_tests_name("store_shards_move", tests, database_kit_three, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_three, .group_teardown = database_kit_down, .setup = database_kit_renew)

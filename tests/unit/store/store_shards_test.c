@@ -1,25 +1,14 @@
 /*
  * Links spread over several databases: how they become one store, what a server does when slots are
- * elsewhere, frozen, or given and not taken, and what becomes of databases that are away, restored or lost.
+ * elsewhere, frozen, or given and not taken, and what becomes of databases that are down, restored or lost.
  * Steps of moves are made here by hand, as a `curt reshard` would have left them that was killed in between.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/database_kit.h"
 #include "lib/store_kit.h"
-#include "lib/until.h"
+#include "lib/test.h"
 #include "store/backends.h"
 #include "store/reshard.h"
 #include "store/shards.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
 enum { LINKS = 60, TOKEN = 77 };
 
@@ -59,7 +48,6 @@ static struct store *open_admin(size_t n)
 
 static int setup(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < DATABASE_KIT_MAX && urls[0][0]; i++)
 		postgres_kit_database_empty(urls[i]);
 	return 0;
@@ -203,9 +191,8 @@ static int title_set(uint64_t id)
 
 /* --- how they become one store --- */
 
-static void empty_databases_share_all_slots_and_the_order_does_not_matter(void **state)
+TEST(empty_databases_share_all_slots_and_the_order_does_not_matter)
 {
-	(void)state;
 	database_kit_need();
 	const char *const back[] = {urls[1], urls[0]};
 	store = open_first(2);
@@ -227,9 +214,8 @@ static void empty_databases_share_all_slots_and_the_order_does_not_matter(void *
 	assert_int_equal(store_ping(store, &e), 0);
 }
 
-static void a_database_of_its_own_keeps_all_until_it_is_resharded(void **state)
+TEST(a_database_of_its_own_keeps_all_until_it_is_resharded)
 {
-	(void)state;
 	database_kit_need();
 	struct store_write order = kit_generated(&arena, LINKS + 1);
 	order.idempotency_key = STR("order");
@@ -274,9 +260,8 @@ static void a_database_of_its_own_keeps_all_until_it_is_resharded(void **state)
 	store_free(alone);
 }
 
-static void databases_that_were_never_one_store_are_refused(void **state)
+TEST(databases_that_were_never_one_store_are_refused)
 {
-	(void)state;
 	database_kit_need();
 	const char *const twice[] = {urls[0], urls[0]}, *const two[] = {urls[0], urls[1]};
 	assert_null(open_these(twice, 2, false));
@@ -293,9 +278,8 @@ static void databases_that_were_never_one_store_are_refused(void **state)
 	assert_non_null(strstr(e.text, "both hold links"));
 }
 
-static void a_ring_of_an_earlier_version_is_refused_with_what_to_do(void **state)
+TEST(a_ring_of_an_earlier_version_is_refused_with_what_to_do)
 {
-	(void)state;
 	database_kit_need();
 	const char *const one[] = {urls[0]};
 	store_free(database_kit_store(urls[0]));
@@ -310,9 +294,8 @@ static void a_ring_of_an_earlier_version_is_refused_with_what_to_do(void **state
 	store = open_first(1); /* of one it is that one */
 }
 
-static void servers_that_start_at_once_make_one_store(void **state)
+TEST(servers_that_start_at_once_make_one_store)
 {
-	(void)state;
 	database_kit_need();
 	const char *const back[] = {urls[1], urls[0]};
 	store = open_first(2);
@@ -330,9 +313,8 @@ static void servers_that_start_at_once_make_one_store(void **state)
 
 /* --- steps of a move --- */
 
-static void rows_that_are_not_ours_are_never_seen(void **state)
+TEST(rows_that_are_not_ours_are_never_seen)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(2);
 	links_make(1, LINKS);
@@ -365,9 +347,8 @@ static void rows_that_are_not_ours_are_never_seen(void **state)
 	assert_true(from.move == MOVE_NONE && to.in_token == 0 && !slot_row_has_hidden(&to));
 }
 
-static void changes_wait_for_a_frozen_slot_and_reads_do_not(void **state)
+TEST(changes_wait_for_a_frozen_slot_and_reads_do_not)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(2);
 	links_make(1, LINKS);
@@ -391,9 +372,8 @@ static void changes_wait_for_a_frozen_slot_and_reads_do_not(void **state)
 	assert_int_equal(store_set_clicks(store, 1, &total, 1), 0); /* likewise */
 }
 
-static void what_was_given_and_not_taken_is_taken_by_whoever_meets_it(void **state)
+TEST(what_was_given_and_not_taken_is_taken_by_the_next_server)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(2);
 	links_make(1, LINKS);
@@ -420,9 +400,8 @@ static void what_was_given_and_not_taken_is_taken_by_whoever_meets_it(void **sta
 	assert_int_equal(postgres_kit_ask(urls[0], "SELECT version FROM slot_map"), 2);
 }
 
-static void who_wakes_up_late_copies_and_gives_nothing(void **state)
+TEST(who_wakes_up_late_copies_and_gives_nothing)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(2);
 	links_make(1, LINKS);
@@ -447,9 +426,8 @@ static void *touch(void *arg)
 	return (void *)(intptr_t)step(0, slot_row_adopt, arg);
 }
 
-static void a_change_of_slots_waits_for_writers(void **state)
+TEST(a_change_of_slots_waits_for_writers)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(1);
 	struct slot_attempt none = {.slots = &slots_none};
@@ -465,9 +443,8 @@ static void a_change_of_slots_waits_for_writers(void **state)
 	links_make(1, 1); /* the server hears of it by itself */
 }
 
-static void nothing_is_read_or_written_by_another_row(void **state)
+TEST(nothing_is_read_or_written_by_another_row)
 {
-	(void)state;
 	database_kit_need();
 	struct store_postgres *db = db_open(0);
 	struct slot_row row = row_of(0), old = row;
@@ -502,9 +479,8 @@ static void nothing_is_read_or_written_by_another_row(void **state)
 	postgres_close(db);
 }
 
-static void everything_under_a_name_moves_with_it(void **state)
+TEST(everything_under_a_name_moves_with_it)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(1);
 	struct registry_write user = kit_user(&arena, "one@example.com", ROLE_VIEWER);
@@ -556,7 +532,7 @@ static void everything_under_a_name_moves_with_it(void **state)
 	assert_true(links_in(0) > 0 && links_in(1) > 0 && links_in(2) > 0);
 }
 
-/* --- databases that are away, restored or lost --- */
+/* --- databases that are down, restored or lost --- */
 
 static void own_check(const struct slot_row *there, int expected)
 {
@@ -566,9 +542,8 @@ static void own_check(const struct slot_row *there, int expected)
 	}
 }
 
-static void a_database_that_is_away_fails_only_its_own_and_is_opened_when_it_is_back(void **state)
+TEST(a_database_that_is_down_fails_only_its_own_and_is_opened_when_it_is_back)
 {
-	(void)state;
 	database_kit_need();
 	char through[2 * POSTGRES_KIT_URL_BYTES];
 	struct relay *relay = database_kit_relay(urls[1], through);
@@ -592,7 +567,7 @@ static void a_database_that_is_away_fails_only_its_own_and_is_opened_when_it_is_
 		assert_int_equal(batch[i].result,
 		                 slots_have(&there.owned, slot_of(batch[i].ref.key)) ? 0 : ERR_UNAVAILABLE);
 	relay_set(relay, RELAY_PASS);
-	/* It is away until its slots are known: no list leaves out what lies there. */
+	/* It counts as down until its slots are known: no list leaves out what lies there. */
 	page.limit = 2 * LINKS;
 	int r;
 	while ((r = store_list(store, &page)) != 0)
@@ -614,9 +589,8 @@ static void *title_set_hanging(void *arg)
 	return NULL;
 }
 
-static void a_database_that_hangs_delays_no_change_of_another(void **state)
+TEST(a_database_that_hangs_delays_no_change_of_another)
 {
-	(void)state;
 	database_kit_need();
 	char through[2 * POSTGRES_KIT_URL_BYTES];
 	struct relay *relay = database_kit_relay(urls[1], through);
@@ -648,9 +622,8 @@ static void a_database_that_hangs_delays_no_change_of_another(void **state)
 	relay_stop(relay);
 }
 
-static void what_a_restored_database_brings_back_is_neither_listed_nor_kept(void **state)
+TEST(what_a_restored_database_brings_back_is_neither_listed_nor_kept)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(2);
 	links_make(1, LINKS);
@@ -675,9 +648,8 @@ static void what_a_restored_database_brings_back_is_neither_listed_nor_kept(void
 	links_check(store, 1, LINKS);
 }
 
-static void a_database_that_is_lost_can_be_given_up(void **state)
+TEST(a_database_that_is_lost_can_be_given_up)
 {
-	(void)state;
 	database_kit_need();
 	struct shards_status *status = calloc(1, sizeof(*status));
 	store = open_first(2);
@@ -711,9 +683,8 @@ static void a_database_that_is_lost_can_be_given_up(void **state)
 	free(status);
 }
 
-static void ids_go_on_behind_the_highest_of_all_databases(void **state)
+TEST(ids_go_on_behind_the_highest_of_all_databases)
 {
-	(void)state;
 	database_kit_need();
 	uint64_t first;
 	store = open_first(2);
@@ -727,9 +698,8 @@ static void ids_go_on_behind_the_highest_of_all_databases(void **state)
 
 /* --- changes of several databases --- */
 
-static void a_retry_is_repeated_whatever_database_its_own_key_lies_in(void **state)
+TEST(a_retry_is_repeated_whatever_database_its_own_key_lies_in)
 {
-	(void)state;
 	database_kit_need();
 	store = open_first(2);
 	for (uint64_t i = 1; i <= 20; i++) {
@@ -745,29 +715,5 @@ static void a_retry_is_repeated_whatever_database_its_own_key_lies_in(void **sta
 	}
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(empty_databases_share_all_slots_and_the_order_does_not_matter),
-	    TEST(a_database_of_its_own_keeps_all_until_it_is_resharded),
-	    TEST(databases_that_were_never_one_store_are_refused),
-	    TEST(a_ring_of_an_earlier_version_is_refused_with_what_to_do),
-	    TEST(servers_that_start_at_once_make_one_store),
-	    TEST(rows_that_are_not_ours_are_never_seen),
-	    TEST(changes_wait_for_a_frozen_slot_and_reads_do_not),
-	    TEST(what_was_given_and_not_taken_is_taken_by_whoever_meets_it),
-	    TEST(who_wakes_up_late_copies_and_gives_nothing),
-	    TEST(a_change_of_slots_waits_for_writers),
-	    TEST(nothing_is_read_or_written_by_another_row),
-	    TEST(everything_under_a_name_moves_with_it),
-	    TEST(a_database_that_is_away_fails_only_its_own_and_is_opened_when_it_is_back),
-	    TEST(a_database_that_hangs_delays_no_change_of_another),
-	    TEST(what_a_restored_database_brings_back_is_neither_listed_nor_kept),
-	    TEST(a_database_that_is_lost_can_be_given_up),
-	    TEST(ids_go_on_behind_the_highest_of_all_databases),
-	    TEST(a_retry_is_repeated_whatever_database_its_own_key_lies_in),
-	};
-	return cmocka_run_group_tests_name("store_shards", tests, database_kit_three, database_kit_down);
-}
+TEST_MAIN(.group_setup = database_kit_three, .group_teardown = database_kit_down, .setup = setup,
+          .teardown = teardown)

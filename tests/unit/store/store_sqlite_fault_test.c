@@ -3,56 +3,35 @@
  * What the store said must hold, in the running store once the disk is well and after reopening. What a crash
  * or power loss leaves is tested in tests/unit/client/sqlite_file_fault_test.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "client/sqlite_file.h"
 #include "lib/sqlite_sys.h"
 #include "lib/store_kit.h"
 #include "lib/store_ledger.h"
 #include "lib/store_versions.h"
+#include "lib/test.h"
 #include "store/backends.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 int fdatasync(int fd)
 {
 	return sqlite_sys_fdatasync(fd);
 }
 
-static char folder[KIT_PATH_BYTES];
 enum { BATCHES = 3 };
 
 static bool reads_fail;
 
 static const char *path_in_folder(const char *name)
 {
-	static char path[KIT_PATH_BYTES + 32];
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return path;
-}
-
-static int make_folder(void **state)
-{
-	(void)state;
-	kit_folder_make(folder);
-	return 0;
+	static char path[TEMP_PATH_BYTES];
+	return temp_path(&test_dir, name, path);
 }
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	sqlite_sys_clear();
-	kit_folder_remove(folder);
-	return 0;
+	return test_dir_remove(state);
 }
 
 static void remove_files(void)
@@ -196,34 +175,29 @@ static bool sweep(struct sqlite_fault fault, unsigned long stride)
 	return uncertain;
 }
 
-static void a_write_that_fails_loses_nothing_that_was_acknowledged(void **state)
+TEST(a_write_that_fails_loses_nothing_that_was_acknowledged)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = EIO}, 3);
 }
 
-static void a_full_disk_is_never_uncertain(void **state)
+TEST(a_full_disk_is_never_uncertain)
 {
-	(void)state;
 	assert_false(sweep((struct sqlite_fault){.call = SQLITE_SYS_WRITE, .error = ENOSPC}, 5));
 }
 
-static void a_sync_that_fails_is_told_truly(void **state)
+TEST(a_sync_that_fails_is_reported_truly)
 {
-	(void)state;
 	/* A disk that stays bad leaves no way to find out. */
 	assert_true(sweep((struct sqlite_fault){.call = SQLITE_SYS_SYNC, .error = EIO}, 1));
 }
 
-static void a_read_that_fails_tells_no_lies(void **state)
+TEST(a_read_that_fails_tells_no_lies)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_READ, .error = EIO}, 1);
 }
 
-static void memory_that_runs_out_loses_nothing(void **state)
+TEST(memory_that_runs_out_loses_nothing)
 {
-	(void)state;
 	sweep((struct sqlite_fault){.call = SQLITE_SYS_MALLOC}, 61);
 }
 
@@ -244,9 +218,8 @@ static bool migrate_with_fault(const struct sqlite_fault *fault)
 	return met;
 }
 
-static void a_file_of_an_earlier_version_survives_a_failure_on_its_way(void **state)
+TEST(a_file_of_an_earlier_version_survives_a_failure_on_its_way)
 {
-	(void)state;
 	static const struct {
 		struct sqlite_fault fault;
 		unsigned long stride;
@@ -279,9 +252,8 @@ static unsigned long list_reads(uint64_t owner, struct str cursor, size_t count)
 	return reads;
 }
 
-static void a_page_of_a_list_costs_its_own_length(void **state)
+TEST(a_page_of_a_list_costs_its_own_length)
 {
-	(void)state;
 	enum { LINKS = 20000 };
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = must_open();
@@ -313,9 +285,8 @@ static unsigned long over_reads(int64_t now_ms, size_t max, size_t count)
 	return reads;
 }
 
-static void what_is_over_costs_its_own_length(void **state)
+TEST(what_is_over_costs_its_own_length)
 {
-	(void)state;
 	enum { LINKS = 20000 };
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = must_open();
@@ -342,9 +313,8 @@ static void watch(const struct sqlite_event *event)
 	log_is_dirty = event->kind == SQLITE_EVENT_WRITE;
 }
 
-static void what_is_acknowledged_has_been_synced(void **state)
+TEST(what_is_acknowledged_has_been_synced)
 {
-	(void)state;
 	struct ledger ledger = {0};
 	struct store *store = must_open();
 	sqlite_sys_watch(watch);
@@ -359,9 +329,8 @@ static void what_is_acknowledged_has_been_synced(void **state)
 	store_free(store);
 }
 
-static void a_batch_that_failed_can_be_handed_in_again(void **state)
+TEST(a_batch_that_failed_can_be_handed_in_again)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = must_open();
 	struct store_write first = kit_generated(&a, 1);
@@ -381,22 +350,8 @@ static void a_batch_that_failed_can_be_handed_in_again(void **state)
 	store_free(store);
 }
 
-#define DISK_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    DISK_TEST(a_write_that_fails_loses_nothing_that_was_acknowledged),
-	    DISK_TEST(a_full_disk_is_never_uncertain),
-	    DISK_TEST(a_sync_that_fails_is_told_truly),
-	    DISK_TEST(a_read_that_fails_tells_no_lies),
-	    DISK_TEST(memory_that_runs_out_loses_nothing),
-	    DISK_TEST(a_file_of_an_earlier_version_survives_a_failure_on_its_way),
-	    DISK_TEST(a_page_of_a_list_costs_its_own_length),
-	    DISK_TEST(what_is_over_costs_its_own_length),
-	    DISK_TEST(what_is_acknowledged_has_been_synced),
-	    DISK_TEST(a_batch_that_failed_can_be_handed_in_again),
-	};
 	sqlite_sys_install();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(.setup = test_dir_make, .teardown = remove_folder);
 }

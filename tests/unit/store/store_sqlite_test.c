@@ -1,56 +1,33 @@
 /* What is particular to the SQLite store: files of earlier versions, and what damage and a killed process
  * leave. tests/unit/client/sqlite_file*_test.c have what holds for every SQLite file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "lib/store_kit.h"
 #include "lib/store_ledger.h"
 #include "lib/store_versions.h"
+#include "lib/test.h"
 #include "store/backends.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static char folder[KIT_PATH_BYTES];
-static char path[KIT_PATH_BYTES + 32];
+static char path[TEMP_PATH_BYTES];
 
-static int make_folder(void **state)
+static int setup(void **state)
 {
-	(void)state;
-	kit_folder_make(folder);
-	snprintf(path, sizeof(path), "%s/links.db", folder);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	kit_folder_remove(folder);
-	return 0;
+	int r = test_dir_make(state);
+	temp_path(&test_dir, "links.db", path);
+	return r;
 }
 
 static struct store *store_open(void)
 {
 	struct store *store = NULL;
-	struct err e = {""};
-	if (store_sqlite_open(path, &store, &e) != 0)
-		print_error("%s\n", e.text);
-	assert_non_null(store);
+	MUST(store_sqlite_open(path, &store, &why));
 	return store;
 }
 
-static void a_file_says_whose_it_is(void **state)
+TEST(a_file_says_whose_it_is)
 {
-	(void)state;
 	char id[4];
 	store_free(store_open());
 	int fd = open(path, O_RDONLY);
@@ -74,9 +51,8 @@ static void damage_page_with(const char *text)
 	close(fd);
 }
 
-static void a_damaged_page_is_told_and_the_others_are_read(void **state)
+TEST(a_damaged_page_is_reported_and_the_others_are_read)
 {
-	(void)state;
 	enum { LINKS = 2000 };
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store_write *batch = calloc(LINKS, sizeof(*batch));
@@ -104,9 +80,8 @@ static void a_damaged_page_is_told_and_the_others_are_read(void **state)
 	store_free(store);
 }
 
-static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
+TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = store_open();
 	struct store_write made[] = {kit_alias(&a, 1, "damaged"), kit_alias(&a, 2, "nothing")};
@@ -145,9 +120,8 @@ static void a_row_that_cannot_be_read_fails_only_those_who_want_it(void **state)
 	store_free(store);
 }
 
-static void a_create_whose_id_is_taken_fails_alone(void **state)
+TEST(a_create_whose_id_is_taken_fails_alone)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = store_open();
 	struct registry_write user = kit_user(&a, NULL, ROLE_VIEWER);
@@ -168,9 +142,8 @@ static void a_create_whose_id_is_taken_fails_alone(void **state)
 	store_free(store);
 }
 
-static void a_cursor_from_before_a_restore_is_told_so(void **state)
+TEST(a_cursor_from_before_a_restore_gets_an_error)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	struct store *store = store_open();
 	struct store_write w = kit_generated(&a, 1);
@@ -197,9 +170,8 @@ static void assert_tagged(struct store *store, struct str tag, size_t expected_c
 	assert_int_equal(ids[0], newest);
 }
 
-static void a_file_of_an_earlier_version_opens_with_all_its_links(void **state)
+TEST(a_file_of_an_earlier_version_opens_with_all_its_links)
 {
-	(void)state;
 	for (int version = 1; version <= STORE_VERSION_LAST; version++) {
 		store_version_make(path, version);
 		for (int i = 0; i < 2; i++) { /* also when it has been brought up to date already */
@@ -211,9 +183,8 @@ static void a_file_of_an_earlier_version_opens_with_all_its_links(void **state)
 	}
 }
 
-static void a_key_of_an_earlier_version_becomes_a_user_of_the_same_id(void **state)
+TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	for (int version = 1; version <= STORE_VERSION_LAST; version++) {
 		store_version_make(path, version);
@@ -248,9 +219,8 @@ static void a_key_of_an_earlier_version_becomes_a_user_of_the_same_id(void **sta
 	}
 }
 
-static void a_file_of_an_earlier_version_goes_on(void **state)
+TEST(a_file_of_an_earlier_version_goes_on)
 {
-	(void)state;
 	CLEANUP(arena_release) struct arena a = {0};
 	store_version_make(path, 1);
 	struct store *store = store_open();
@@ -345,27 +315,10 @@ static void kill_after(unsigned batches, unsigned spin)
 	assert_int_equal(unlink(path), 0);
 }
 
-static void what_a_killed_process_acknowledged_is_there(void **state)
+TEST(what_a_killed_process_acknowledged_is_there)
 {
-	(void)state;
 	for (unsigned i = 0; i < 24; i++)
 		kill_after(1 + i * 2, i * 40009 % 300000);
 }
 
-#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    FILE_TEST(a_file_says_whose_it_is),
-	    FILE_TEST(a_damaged_page_is_told_and_the_others_are_read),
-	    FILE_TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it),
-	    FILE_TEST(a_create_whose_id_is_taken_fails_alone),
-	    FILE_TEST(a_cursor_from_before_a_restore_is_told_so),
-	    FILE_TEST(a_file_of_an_earlier_version_opens_with_all_its_links),
-	    FILE_TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id),
-	    FILE_TEST(a_file_of_an_earlier_version_goes_on),
-	    FILE_TEST(what_a_killed_process_acknowledged_is_there),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(.setup = setup, .teardown = test_dir_remove)

@@ -1,11 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
+#include "lib/test.h"
 #include "store/tags.h"
 
 static int gather(void *ctx, struct str name)
@@ -24,9 +18,8 @@ static void assert_names(struct str tags, const char *expected)
 	assert_string_equal(names.data, expected);
 }
 
-static void names_come_in_order_and_decoded(void **state)
+TEST(names_come_in_order_and_decoded)
 {
-	(void)state;
 	assert_names(STR("[\"a\",\"b\",\"a\"]"), "a|b|a|");
 	assert_names(STR(" [ \"a\"\t,\r\n\"b\" ] "), "a|b|");
 	assert_names(STR("[\"say \\\"hi\\\"\", \"\\\\ \\/ \\b\\f\\n\\r\\t\"]"),
@@ -35,17 +28,15 @@ static void names_come_in_order_and_decoded(void **state)
 	assert_names(STR("[\"],[\"]"), "],[|");
 }
 
-static void any_character_may_be_written_as_its_number(void **state)
+TEST(any_character_may_be_written_as_its_number)
 {
-	(void)state;
 	assert_names(STR("[\"\\u0041\\u007f\\u0080\\u00e9\\u07FF\"]"), "A\x7f\xc2\x80\xc3\xa9\xdf\xbf|");
 	assert_names(STR("[\"\\u0800\\uffff\"]"), "\xe0\xa0\x80\xef\xbf\xbf|");
 	assert_names(STR("[\"\\ud800\\udc00\\uDBFF\\uDFFF\"]"), "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf|");
 }
 
-static void nothing_comes_after_what_does_not_belong_there(void **state)
+TEST(nothing_comes_after_what_does_not_belong_there)
 {
-	(void)state;
 	static const char *const broken[] = {"",
 	                                     "[]",
 	                                     "[   ]",
@@ -81,21 +72,11 @@ static int stop_at_b(void *ctx, struct str name)
 	return str_eq(name, STR("b")) ? 42 : 0;
 }
 
-static void the_first_answer_that_is_not_zero_ends_it(void **state)
+TEST(the_first_answer_that_is_not_zero_ends_it)
 {
-	(void)state;
 	int calls = 0;
 	assert_int_equal(tags_each(STR("[\"a\",\"b\",\"c\"]"), stop_at_b, &calls), 42);
 	assert_int_equal(calls, 2);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(names_come_in_order_and_decoded),
-	    cmocka_unit_test(any_character_may_be_written_as_its_number),
-	    cmocka_unit_test(nothing_comes_after_what_does_not_belong_there),
-	    cmocka_unit_test(the_first_answer_that_is_not_zero_ends_it),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN()

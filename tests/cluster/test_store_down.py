@@ -1,4 +1,4 @@
-"""A store that is away ends no link that is in use; what cannot be served says why, and all is well when it is back."""
+"""A store that is down ends no link that is in use. What cannot be served says why, and all is well when it is back."""
 import time
 
 import pytest
@@ -38,7 +38,7 @@ def followed_in_time(server):
     return pytest.fail("no link could be followed in time")
 
 
-def test_links_that_are_in_use_are_served_while_the_store_is_away(server, postgres):
+def test_links_that_are_in_use_are_served_while_the_store_is_down(server, postgres):
     hot = [server.create(f"https://example.com/{i}")["key"] for i in range(5)]
     cold = server.create()["key"]
     for key in hot:
@@ -77,13 +77,13 @@ def test_a_link_that_nobody_has_followed_for_long_is_served_too(nursery, postgre
     assert rescues <= 1 + (time.monotonic() - started) / RESCUE_SECONDS, "and for a moment it is not asked again"
 
 
-def test_a_link_ends_at_its_time_though_the_store_is_away(server, postgres):
+def test_a_link_ends_at_its_time_though_the_store_is_down(server, postgres):
     key = followed_in_time(server)
     postgres.kill()
     until(lambda: follow(server, key).status_code == 503, "its time is over, and the store is not there to say what then")
 
 
-def test_that_there_is_no_link_is_not_claimed_while_the_store_is_away(nursery, postgres, database):
+def test_that_there_is_no_link_is_not_claimed_while_the_store_is_down(nursery, postgres, database):
     server = nursery("--workers", "1", "--cache-life", LIFE, "--cache-negative-time", "200ms",
                      env={"CURT_STORE_URL": database})
     assert follow(server, "nobody").status_code == 404

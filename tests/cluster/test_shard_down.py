@@ -1,4 +1,4 @@
-"""One of two databases is away: links are made in the other, wherever keys come from."""
+"""One of two databases is down: links are made in the other, wherever keys come from."""
 import collections
 import concurrent.futures
 import threading
@@ -11,7 +11,7 @@ from prometheus import metric
 
 CREATES = 600
 MAKERS = 4
-UNLUCKY_MAX = 2 + MAKERS  # those that were under way, and hardly ever one all of whose keys lie in the database that is away
+UNLUCKY_MAX = 2 + MAKERS  # those that were under way, and hardly ever one all of whose keys lie in the database that is down
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_database_that_hangs_delays_only_its_own_creates(nursery, env, other):
             maker.join()
 
 
-def test_links_are_made_with_keys_from_stock_and_no_key_is_lost(nursery, engines, env, other, redis, postgres):
+def test_links_are_made_with_keys_from_the_pool_and_no_key_is_lost(nursery, engines, env, other, redis, postgres):
     """More links than there are keys on the shard: those that would lie in the other database do not keep it from being
     filled again."""
     env |= {"CURT_KEYS_URL": redis.url(), "CURT_KEYS_LOW": 200, "CURT_KEYS_HIGH": 300,

@@ -1,11 +1,11 @@
-"""Whoever asks for too many links that are not there is told nothing more, not even about those that are."""
+"""Clients that request too many unknown keys get 429, also for keys that exist."""
 import itertools
 import random
 import time
 
 import pytest
 
-from harness import assert_problem, scaled, soon, until
+from harness import assert_problem, scaled, until
 from people import Crowd
 from prometheus import metric
 from wire import request
@@ -89,15 +89,7 @@ def test_another_address_is_not_concerned(street, address):
     assert street.get("/there", key=None).status_code == 302
 
 
-def test_ipv6_addresses_of_one_network_are_one(street):
-    network = f"2001:db8:0:{next(_names):x}"
-    for number in range(BOUND):
-        assert ask(street, f"/missing-{next(_names)}", f"{network}::{number:x}").status_code == 404
-    assert ask(street, "/there", f"{network}:ffff::1").status_code == 429
-    assert ask(street, "/there", "2001:db8:1::1").status_code == 302
-
-
-def test_every_key_that_is_none_is_a_miss(street, address):
+def test_every_unknown_key_is_a_miss(street, address):
     """However it is asked for."""
     misses = [("GET", "/missing-{}"), ("HEAD", "/missing-{}"), ("GET", "/missing-{}+"), ("GET", "/%zz{}"),
               ("GET", "/not.a.key.{}"), ("POST", "/missing-{}")]
@@ -173,15 +165,7 @@ def test_a_flood_of_addresses_does_not_wash_out_those_who_were_wrong_most(street
     assert ask(street, "/there", address).status_code == 429
 
 
-def test_nobody_is_counted_by_what_they_claim_without_a_proxy(serve):
-    server = serve("--workers", "1", "--limits-misses", "5")
-    server.create(URL, alias="there")
-    statuses = [server.get(f"/missing-{i}", key=None, headers={"X-Forwarded-For": f"192.0.2.{i}"}).status_code
-                for i in range(7)]
-    assert statuses == [404] * 5 + [429] * 2
-
-
-def test_it_is_five_hundred_a_minute_unless_told_otherwise(nursery):
+def test_it_is_five_hundred_a_minute_by_default(nursery):
     server = nursery.server("--workers", "2", env={"CURT_LIMITS_MISSES": None}).start()
     server.create(URL, alias="there")
     wire = server.connect()
@@ -189,11 +173,3 @@ def test_it_is_five_hundred_a_minute_unless_told_otherwise(nursery):
         wire.send(b"".join(request("GET", f"/missing-{next(_names)}") for _ in range(100)))
         assert {wire.read().status for _ in range(100)} == {404}
     assert wire.get("/there").status == 429
-
-
-def test_zero_is_no_bound(serve):
-    server = serve("--workers", "1", "--limits-misses", "0")
-    wire = server.connect()
-    for _ in range(10):
-        wire.send(b"".join(request("GET", f"/missing-{next(_names)}") for _ in range(100)))
-        assert {wire.read().status for _ in range(100)} == {404}
