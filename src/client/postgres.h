@@ -118,11 +118,16 @@ int pg_sync(struct pg_conn *c, struct err *e);
 /* One statement, one answer, with nothing else in the pipeline: sends, flushes, reads, syncs. */
 int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e);
 
+/* Likewise, for one number: unchanged if there is no row. */
+int pg_ask_int(struct pg_query *q, int64_t *ret, struct err *e);
+/* Likewise, without a result. */
+int pg_exec(struct pg_query *q, struct err *e);
+
 bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what was asked last is unknown */
 
 /* One of the errors since it was taken was a lock that somebody held for too long: asking again at once would
  * only wait again. */
-bool pg_waited_in_vain(const struct pg_conn *c);
+bool pg_lock_timed_out(const struct pg_conn *c);
 
 /* One of them was a circle of those who waited for each other. */
 bool pg_was_deadlocked(const struct pg_conn *c);

@@ -321,12 +321,27 @@ int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e)
 	return r;
 }
 
+int pg_ask_int(struct pg_query *q, int64_t *ret, struct err *e)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	int r = pg_ask(q, &result, e);
+	if (r == 0 && result.rows > 0)
+		*ret = pg_get_int(&result, 0, 0);
+	return r;
+}
+
+int pg_exec(struct pg_query *q, struct err *e)
+{
+	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
+	return pg_ask(q, &result, e);
+}
+
 bool pg_conn_failed(const struct pg_conn *c)
 {
 	return c->failed;
 }
 
-bool pg_waited_in_vain(const struct pg_conn *c)
+bool pg_lock_timed_out(const struct pg_conn *c)
 {
 	return c->waited_in_vain;
 }

@@ -126,7 +126,7 @@ int links_list(struct links *l, struct store_list *page);
 bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms);
 
 /*
- * Creates, updates, deletes, in one transaction. quarantine_ms and was_given are filled in here. For
+ * Creates, updates, deletes, in one transaction. quarantine_ms and was_issued are filled in here. For
  * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref
  * are filled here. For the others `ref` comes from links_ref. Records come back with their key. Each write's
  * `result` is final; there is no return value beyond it. When it returns, other servers have been told, as

@@ -39,7 +39,7 @@ static int given_find(struct links *l, struct store_write *w)
 		r = registry_counter(l->store->registry, STORE_LINK_COUNTER, &next);
 	if (r == 0)
 		atomic_store(&l->counter_seen, next);
-	w->was_given = w->ref.id < next;
+	w->was_issued = w->ref.id < next;
 	return r;
 }
 

@@ -1,12 +1,11 @@
 /*
- * What lies under names that move to another database. Rows travel as JSON, each table's as they are, so that
- * no column can be forgotten. A copy replaces whatever lies under the names where they come to; so it can be
- * made again, and a name without rows is removed there.
+ * Copies the rows of names that move to another database. Rows travel as JSON, whole tables at a time, so
+ * that no column can be forgotten. A copy replaces all rows of its names in the target. So it can be
+ * repeated, and a name without rows is removed there.
  *
- * Rows of several tables are read one after the other, and may not fit together when somebody changes them
- * meanwhile: then the feed has the name, and it is copied again.
+ * Tables are read one after the other. If somebody changes a name meanwhile, its rows may not match; but
+ * then the name is in the feed, and is copied again.
  */
-#include "store/postgres_rows.h"
 #include "store/postgres_store.h"
 
 struct table {
@@ -26,7 +25,7 @@ struct table {
 		}                                                                                            \
 	}
 
-/* An idempotency key that was used here long ago gives way to its newer use. */
+/* A newer use of an idempotency key replaces an older one. */
 #define REPLAY_PUT                                                                                  \
 	" ON CONFLICT (caller, name) DO UPDATE SET fingerprint = excluded.fingerprint, link_key = " \
 	"excluded.link_key,"                                                                        \
@@ -43,11 +42,11 @@ static const struct table tables[] = {
 };
 
 struct copy {
-	const struct slot_row *row; /* of where they come to, or are removed */
+	const struct slot_row *row; /* of the target, or of where they are removed */
 	const struct str *names;
 	size_t n;
 	struct arena arena;
-	struct str rows[ARRAY_LEN(tables)]; /* JSON; STR_NULL: they are only removed */
+	struct str rows[ARRAY_LEN(tables)]; /* JSON; STR_NULL: only remove */
 };
 
 static int copy_read(struct pg_conn *c, struct copy *copy)
@@ -62,7 +61,7 @@ static int copy_read(struct pg_conn *c, struct copy *copy)
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
 		CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 		if (pg_next(c, &row, NULL) != 0)
-			continue; /* the sync says it */
+			continue; /* pg_sync returns the error */
 		copy->rows[i] = pg_get_text(&row, 0, 0);
 		r = str_own(&copy->arena, &copy->rows[i]) ? r : ERR_NOMEM;
 	}
@@ -148,11 +147,9 @@ int postgres_names_after(struct store_postgres *s, struct str after, size_t max,
 	return POSTGRES_READ(s, names_after_on(c, after, max, arena, ret, ret_count));
 }
 
-/*
- * By transactions, not by what is settled (postgres_feed.h): the transaction that changed the row of slots
- * has waited for all writers under the version before, and those under the next one got their numbers after
- * it. So all rows before its number are there, whatever other transactions are open.
- */
+/* Reads by transaction number, not by what is settled (postgres_feed.h). The transaction that changed the
+ * slot row has waited for all writers under the version before. Writers under the next version got their
+ * numbers after it. So all rows before its number are visible, whatever other transactions are open. */
 static const struct pg_statement names_changed = {
     "names_changed", "SELECT xid, seq, entries FROM link_feed WHERE (xid, seq) > ($1, $2) AND xid < $3"
                      " ORDER BY xid, seq LIMIT $4"};
@@ -195,7 +192,7 @@ static int names_changed_on(struct pg_conn *c, struct feed_cursor *cursor, uint6
 	pg_int(&q, (int64_t)until);
 	pg_int(&q, (int64_t)max);
 	pg_send(&q);
-	q = pg_query(c, &names_pruned); /* later: what is pruned in between counts, too */
+	q = pg_query(c, &names_pruned); /* second, so that it sees what is pruned in between */
 	pg_int(&q, (int64_t)cursor->transaction);
 	pg_int(&q, (int64_t)cursor->sequence);
 	pg_send(&q);

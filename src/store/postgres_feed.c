@@ -17,7 +17,7 @@
 	" WHERE (feed_pruned.xid, feed_pruned.seq) < (excluded.xid, excluded.seq))"                 \
 	" SELECT count(*) FROM gone"
 
-/* Settled is what no transaction that is still open can come before. */
+/* A row is settled if no open transaction can still insert a row before it. */
 #define SETTLED_BY_SNAPSHOT "xid < txid_snapshot_xmin(txid_current_snapshot())"
 #define SETTLED_BY_TIME     "at_ms < extract(epoch FROM now())::bigint * 1000 - 10000"
 #define NO_TRANSACTION      "0"
@@ -26,7 +26,7 @@ struct feed_statements {
 	struct pg_statement add, read;
 };
 
-/* By [is_postgres][accounts]. */
+/* The statements, by [is_postgres][accounts]. */
 static const struct feed_statements statements[2][2] = {
     {{{"link_feed_add_0", FEED_ADD("link", NO_TRANSACTION)},
       {"link_feed_read_0", FEED_READ("link", SETTLED_BY_TIME)}},
@@ -72,7 +72,7 @@ static struct feed_cursor row_cursor(const struct pg_result *rows, int row)
 	return (struct feed_cursor){(uint64_t)pg_get_int(rows, row, 0), (uint64_t)pg_get_int(rows, row, 1)};
 }
 
-/* All that is behind the end will be told: transactions that are open now, too. */
+/* Rows of transactions that are open now come after this end. */
 static int end_read(struct pg_conn *c, bool is_postgres, bool accounts, struct feed_page *page)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
@@ -100,7 +100,7 @@ static int rows_add(const struct pg_result *rows, struct feed_page *page)
 	}
 	bool is_full = (size_t)rows->rows == page->max;
 	page->more = is_full && (is_settled || (has_moved && !page->settled));
-	/* What follows cannot be told before a transaction has ended, perhaps of another program. */
+	/* The page cannot advance before a transaction ends, perhaps of another program. */
 	page->lost |= is_full && !has_moved && !page->settled;
 	return 0;
 }
@@ -120,7 +120,7 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 	pg_int(&q, (int64_t)page->cursor.sequence);
 	pg_int(&q, (int64_t)page->max);
 	pg_send(&q);
-	q = pg_query(c, &pruned); /* later: what is pruned in between counts, too */
+	q = pg_query(c, &pruned); /* second, so that it sees what is pruned in between */
 	pg_text(&q, accounts ? STR("account") : STR("link"));
 	pg_send(&q);
 	pg_flush(c);
@@ -135,13 +135,11 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 
 int postgres_feed_prune(struct pg_conn *c, bool accounts, int64_t until_ms, size_t *ret)
 {
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 	struct pg_query q = pg_query(c, &prunes[accounts]);
-	*ret = 0;
+	int64_t count = 0;
 	pg_int(&q, until_ms);
 	pg_int(&q, FEED_PRUNE_MAX);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0)
-		*ret = (size_t)pg_get_int(&row, 0, 0);
+	int r = pg_ask_int(&q, &count, NULL);
+	*ret = (size_t)count;
 	return postgres_error(r);
 }

@@ -1,8 +1,7 @@
-/* What the registry keeps for all databases: where creates with an idempotency key went. */
-#include "store/postgres_rows.h"
+/* Routes of creates with an idempotency key, in the registry (shards_write.c). */
 #include "store/postgres_store.h"
 
-/* What is remembered of creates, as routes to where they went. */
+/* Turns remembered creates into routes to where they went. */
 static const struct pg_statement routes_fill = {
     "routes_fill", "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
                    " SELECT r.caller, r.name, r.link_key, coalesce(l.key_id, s.id, 0), r.link_id,"
@@ -14,18 +13,15 @@ static const struct pg_statement routes_fill = {
 
 void postgres_routes_fill(struct postgres_txn *t)
 {
-	struct pg_query q = txn_query(t, &routes_fill);
-	txn_put(t, &q);
+	txn_put_plain(t, &routes_fill);
 }
 
 enum { FILL_TIMEOUT_MS = 60 * 1000 };
 
 static int fill_now(struct pg_conn *c)
 {
-	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	int r = pg_timeout(c, FILL_TIMEOUT_MS, NULL);
 	struct pg_query q = pg_query(c, &routes_fill);
-	return postgres_error(r ? r : pg_ask(&q, &none, NULL));
+	return postgres_error(pg_timeout(c, FILL_TIMEOUT_MS, NULL) ?: pg_exec(&q, NULL));
 }
 
 int postgres_routes_prepare(struct store_postgres *s)
@@ -36,7 +32,7 @@ int postgres_routes_prepare(struct store_postgres *s)
 static const struct pg_statement routes_purge = {
     "routes_purge", "DELETE FROM route WHERE (caller, name) IN (SELECT caller, name FROM route"
                     " WHERE made_ms <= $1 ORDER BY made_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-/* Takes the place of what has died. */
+/* Replaces an expired route. */
 static const struct pg_statement routes_insert = {
     "routes_insert",
     "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
@@ -101,7 +97,7 @@ static void routes_put(struct postgres_txn *t, const struct route_columns *c, si
 	txn_put(t, &q);
 }
 
-/* A choice that is the caller's own comes back as it was. */
+/* Returns the stored choice, which may be the caller's own. */
 static int route_take(const struct pg_result *rows, int row, const struct route_work *work)
 {
 	struct store_route *route = &work->routes[pg_get_int(rows, row, 0) - 1];
@@ -128,7 +124,7 @@ static int route_run(struct postgres_txn *t, void *ctx)
 	pg_blobs(&q, c.names, work->n);
 	r = txn_ask(t, &q, &rows);
 	if (r == 0 && (size_t)rows.rows != work->n)
-		return ERR_BUSY; /* one was dropped in between */
+		return ERR_BUSY; /* one was dropped meanwhile: retry */
 	for (int row = 0; r == 0 && row < rows.rows; row++)
 		r = route_take(&rows, row, work);
 	return r;
@@ -148,13 +144,12 @@ static const struct pg_statement route_forget = {
 
 static int route_drop(struct pg_conn *c, const struct store_route *route)
 {
-	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
 	struct pg_query q = pg_query(c, &route_forget);
 	pg_int(&q, (int64_t)route->owner);
 	pg_text(&q, route->idempotency_key);
 	pg_int(&q, (int64_t)route->link_id);
 	pg_text(&q, route->ref.key);
-	return postgres_error(pg_ask(&q, &none, NULL));
+	return postgres_error(pg_exec(&q, NULL));
 }
 
 int postgres_route_drop(struct store_postgres *s, const struct store_route *route)

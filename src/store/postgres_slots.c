@@ -1,20 +1,18 @@
-/* A database's row of slots, and the map in the registry. store/slots.h says what they mean. */
-#include "store/postgres_slots.h"
-
-#include "store/postgres_rows.h"
+/* The slot row of a database, and the slot map in the registry (slots.h). */
 #include "store/postgres_store.h"
 
 #include <sys/random.h>
 
-/* The number is "curu": not the lock under which the tables are made. */
+/* The advisory lock is "curu". */
 #define SLOTS_LOCK(function) \
 	"SELECT " function "(1668641397, oid::int) FROM pg_namespace WHERE nspname = current_schema()"
 
 static const struct pg_statement slots_share = {"slots_share", SLOTS_LOCK("pg_advisory_xact_lock_shared")};
 static const struct pg_statement slots_lock = {"slots_lock", SLOTS_LOCK("pg_advisory_xact_lock")};
-/* This and slots_empty divide by 0 when it is not so: that ends the transaction without a round trip. */
-static const struct pg_statement slots_demand = {
-    "slots_demand", "SELECT 1 / (version = $1)::int FROM slot_state WHERE id = 1"};
+/* This and slots_assert_empty divide by 0 if the condition is false, which ends the transaction without a
+ * round trip. */
+static const struct pg_statement slots_assert_version = {
+    "slots_assert_version", "SELECT 1 / (version = $1)::int FROM slot_state WHERE id = 1"};
 static const struct pg_statement slots_version = {"slots_version",
                                                   "SELECT version FROM slot_state WHERE id = 1"};
 static const struct pg_statement slots_read = {
@@ -31,10 +29,11 @@ static const struct pg_statement slots_write = {
 	"(EXISTS (SELECT 1 FROM link) OR EXISTS (SELECT 1 FROM resting) OR EXISTS (SELECT 1 FROM" \
 	" spent_key) OR EXISTS (SELECT 1 FROM users))"
 static const struct pg_statement slots_used = {"slots_used", "SELECT " SLOTS_USED "::int"};
-static const struct pg_statement slots_empty = {"slots_empty", "SELECT 1 / (NOT " SLOTS_USED ")::int"};
+static const struct pg_statement slots_assert_empty = {"slots_assert_empty",
+                                                       "SELECT 1 / (NOT " SLOTS_USED ")::int"};
 static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
 
-/* Servers of 0.1.0 that still use the database alone go by this number, and are refused from now on. */
+/* Locks out servers of 0.1.0, which check this number. */
 static const struct pg_statement ring_end = {
     "ring_end", "UPDATE ring_state SET epoch = epoch + 1, description = NULL WHERE id = 1"};
 
@@ -42,9 +41,8 @@ void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 {
 	if (row->version == 0)
 		return;
-	struct pg_query q = txn_query(t, &slots_share);
-	txn_put(t, &q);
-	q = txn_query(t, &slots_demand);
+	txn_put_plain(t, &slots_share);
+	struct pg_query q = txn_query(t, &slots_assert_version);
 	pg_int(&q, (int64_t)row->version);
 	txn_put(t, &q);
 }
@@ -86,7 +84,7 @@ int postgres_slots_error(int r)
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }
 
-/* --- reading and writing it --- */
+/* --- the row --- */
 
 static bool bytes_take(struct str from, void *to, size_t len)
 {
@@ -142,7 +140,7 @@ static int row_put(struct postgres_txn *t, struct slot_row *row)
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	uint8_t step;
 	ASSERT(getrandom(&step, sizeof(step), 0) == sizeof(step));
-	row->version += 1 + (uint64_t)step; /* a database that was restored does not give a version again */
+	row->version += 1 + (uint64_t)step; /* a restored database does not repeat a version */
 	struct pg_query q = txn_query(t, &slots_write);
 	pg_int(&q, (int64_t)row->version);
 	pg_bytes(&q, &row->owned, SLOT_SET_BYTES);
@@ -171,9 +169,8 @@ static int change_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct change_work *work = ctx;
-	struct pg_query q = txn_query(t, &slots_lock);
-	txn_put(t, &q);
-	q = txn_query(t, &slots_read);
+	txn_put_plain(t, &slots_lock);
+	struct pg_query q = txn_query(t, &slots_read);
 	int r = txn_ask(t, &q, &result);
 	if (r == 0)
 		r = row_take(&result, &work->row);
@@ -181,14 +178,11 @@ static int change_run(struct postgres_txn *t, void *ctx)
 		r = work->rule(&work->row, work->attempt);
 	if (r != 0)
 		return r;
-	if (work->attempt->if_empty) {
-		q = txn_query(t, &slots_empty);
-		txn_put(t, &q);
-	}
+	if (work->attempt->if_empty)
+		txn_put_plain(t, &slots_assert_empty);
 	if (work->attempt->makes_routes) {
 		postgres_routes_fill(t);
-		q = txn_query(t, &ring_end);
-		txn_put(t, &q);
+		txn_put_plain(t, &ring_end);
 	}
 	return row_put(t, &work->row);
 }
@@ -204,16 +198,12 @@ int postgres_slots_change(struct store_postgres *s, slot_rule_fn *rule, const st
 	return postgres_slots_error(r);
 }
 
-/* --- what lies there --- */
+/* --- contents --- */
 
 static int number_on(struct pg_conn *c, const struct pg_statement *statement, uint64_t *ret)
 {
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query q = pg_query(c, statement);
-	int r = pg_ask(&q, &result, NULL);
-	if (r == 0)
-		*ret = (uint64_t)pg_get_int(&result, 0, 0);
-	return postgres_error(r);
+	return postgres_error(pg_ask_int(&q, (int64_t *)ret, NULL));
 }
 
 int postgres_is_used(struct store_postgres *s, bool *ret)

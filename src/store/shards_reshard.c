@@ -42,7 +42,7 @@ static int fail(const struct mover *m, int r, size_t number, const char *what)
 	return shard_fail(m->s, number, r, what, m->e);
 }
 
-static int show(struct mover *m)
+static int report_progress(struct mover *m)
 {
 	if (m->r->progress && !m->r->progress(m->r->ctx, &m->progress))
 		return err_set(m->e, ERR_BUSY, "stopped; run 'curt reshard' again to go on");
@@ -103,7 +103,7 @@ static int garbage_remove(struct mover *m, size_t number, const void *ctx, const
 	int r = n > 0 ? postgres_names_remove(shard_db(m->s, number), ctx, names, n) : 0;
 	m->r->removed += r == 0 ? n : 0;
 	failpoint("reshard-cleaning");
-	return r ? fail(m, r, number, "cannot be cleaned") : show(m);
+	return r ? fail(m, r, number, "cannot be cleaned") : report_progress(m);
 }
 
 static int clean(struct mover *m, size_t number)
@@ -146,7 +146,7 @@ static int page_copy(struct mover *m, size_t number, const void *ctx, const stru
 		m->progress.copied += n;
 		m->r->keys += n;
 		m->r->flows[number][mv->to] += n;
-		r = show(m);
+		r = report_progress(m);
 	}
 	failpoint("reshard-copying");
 	return r;
@@ -204,7 +204,7 @@ static int catch_up(struct mover *m, struct move *mv)
 		r = copy_changed(m, mv, row.transaction, &count);
 		mv->cursor = (struct feed_cursor){row.transaction, INT64_MAX};
 		if (r == 0)
-			r = show(m);
+			r = report_progress(m);
 		failpoint("reshard-catching-up");
 	}
 	return r;
@@ -254,7 +254,7 @@ static int move_begin(struct mover *m, struct move *mv)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(m->s);
 	struct slot_row row;
-	mv->attempt.makes_routes = slot_row_is_whole(&v->rows[mv->from]);
+	mv->attempt.makes_routes = slot_row_owns_all(&v->rows[mv->from]);
 	int r = mv->attempt.makes_routes ? postgres_routes_prepare(shard_db(m->s, mv->from)) : 0;
 	if (r == 0)
 		r = shards_change(m->s, mv->from, slot_row_begin, &mv->attempt, &row);
@@ -286,7 +286,7 @@ static int move_run(struct mover *m, struct move *mv)
 	size_t slots = slots_count(&mv->slots);
 	m->r->slots += slots;
 	m->progress.switched += slots;
-	r = show(m);
+	r = report_progress(m);
 	return r ? r : clean(m, mv->from);
 }
 
@@ -345,7 +345,7 @@ static int all_answer(struct mover *m)
  * what was given before that is taken. Then no target can be given anything any more, and what came there is
  * garbage.
  */
-static int attempts_end(struct mover *m)
+static int pending_moves_end(struct mover *m)
 {
 	static const char what[] = "cannot end a move that was begun before";
 	const struct slot_attempt none = {0};
@@ -375,7 +375,7 @@ static bool is_quiet(const struct store_shards *s, const struct shards_view *a, 
 
 /* A database that was restored from a backup may own slots that it has given away since. The map knows
  * better, as long as nothing moves. */
-static int doubles_end(struct mover *m)
+static int duplicates_disown(struct mover *m)
 {
 	static const char what[] = "does not give up slots that are another's by now";
 	CLEANUP(shards_view_unrefp) struct shards_view *before = shards_view_get(m->s);
@@ -398,9 +398,9 @@ static int doubles_end(struct mover *m)
 
 static int settle(struct mover *m)
 {
-	int r = attempts_end(m);
+	int r = pending_moves_end(m);
 	if (r == 0)
-		r = doubles_end(m);
+		r = duplicates_disown(m);
 	for (size_t i = 0; r == 0 && i < m->s->count; i++)
 		r = clean(m, i);
 	return r;
@@ -542,7 +542,7 @@ static int count_all(struct mover *m)
 	m->r->slots = m->progress.slots;
 	for (size_t i = 0; r == 0 && i < m->s->count; i++)
 		r = walk(m, i, &v->rows[i].owned, page_count, v);
-	return r ? r : show(m);
+	return r ? r : report_progress(m);
 }
 
 static int run(struct mover *m)
@@ -589,7 +589,7 @@ int store_reshard(struct store *store, struct reshard *r, struct err *e)
 		bool is_away = result == ERR_UNAVAILABLE || result == ERR_UNCERTAIN;
 		if (!is_away || m.progress.waits_ms > r->patience_ms)
 			break;
-		result = show(&m);
+		result = report_progress(&m);
 		usleep(WAIT_STEP_MS * 1000);
 		m.progress.waits_ms = 0;
 	}
@@ -624,16 +624,17 @@ void store_shards_status(struct store *store, struct shards_status *ret)
 	}
 	for (size_t i = 0; i < v->map.count; i++) {
 		size_t number = view_shard_find(s, v, v->map.shards[i].name);
-		struct shard_status *shard = status_find(
-		    ret, number == SHARD_AWAY ? str_of(v->map.shards[i].address) : s->shards[number].address);
+		struct shard_status *shard = status_find(ret, number == SHARD_UNREACHABLE
+		                                                  ? str_of(v->map.shards[i].address)
+		                                                  : s->shards[number].address);
 		shard->is_member = true;
-		shard->is_lost = number == SHARD_AWAY && shard->is_configured;
+		shard->is_lost = number == SHARD_UNREACHABLE && shard->is_configured;
 		for (unsigned slot = 0; slot < SLOT_COUNT; slot++)
 			shard->slots += v->owner[slot] == number ||
-			                (v->owner[slot] >= SHARD_AWAY && v->map.owner[slot] == i);
+			                (v->owner[slot] >= SHARD_UNREACHABLE && v->map.owner[slot] == i);
 	}
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++)
-		ret->orphans += v->owner[slot] == SHARD_NOBODY;
+		ret->orphans += v->owner[slot] == SHARD_NONE;
 }
 
 /* --- giving up --- */
@@ -641,7 +642,7 @@ void store_shards_status(struct store *store, struct shards_status *ret)
 struct loss {
 	struct mover m;
 	size_t at;     /* in the map */
-	size_t number; /* the shard's, or SHARD_AWAY */
+	size_t number; /* the shard's, or SHARD_UNREACHABLE */
 	bool answers;
 	struct slot_set lost;
 	uint8_t to[SLOT_COUNT]; /* who adopts it: number in the map */
@@ -698,7 +699,7 @@ static int share_adopt(struct loss *l, const struct shards_view *v, size_t at)
 	}
 	if (slots_count(&share) == 0)
 		return 0;
-	if (number == SHARD_AWAY)
+	if (number == SHARD_UNREACHABLE)
 		return err_set(l->m.e, ERR_UNAVAILABLE, "%s does not answer", v->map.shards[at].address);
 	int r = clean(&l->m, number);
 	return r ? r
@@ -749,8 +750,8 @@ static int forget(struct loss *l, struct str address, bool sure)
 		               STR_ARG(address));
 	l->answers = l->number < s->count && shards_has(answered, l->number);
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		bool is_his = v->owner[slot] == l->number || v->owner[slot] >= SHARD_AWAY;
-		if (v->map.owner[slot] == l->at && (l->answers ? v->owner[slot] == SHARD_NOBODY : is_his))
+		bool is_theirs = v->owner[slot] == l->number || v->owner[slot] >= SHARD_UNREACHABLE;
+		if (v->map.owner[slot] == l->at && (l->answers ? v->owner[slot] == SHARD_NONE : is_theirs))
 			slots_add(&l->lost, slot);
 	}
 	int r = loss_check(l, v, sure);
@@ -763,7 +764,7 @@ static int forget(struct loss *l, struct str address, bool sure)
 
 int store_shards_forget(struct store *store, struct str address, bool sure, struct err *e)
 {
-	struct reshard nothing = {.leave_count = 0};
-	struct loss l = {.m = {.s = shards_of(store), .r = &nothing, .e = e}};
+	struct reshard round_trip = {.leave_count = 0};
+	struct loss l = {.m = {.s = shards_of(store), .r = &round_trip, .e = e}};
 	return forget(&l, address, sure);
 }

@@ -57,15 +57,15 @@ size_t view_shard_find(const struct store_shards *s, const struct shards_view *v
 		if (!v->is_known[i] && str_eq(s->shards[i].address, str_of(v->map.shards[at].address)))
 			return i;
 	}
-	return SHARD_AWAY;
+	return SHARD_UNREACHABLE;
 }
 
 /* One that was never enrolled still takes itself for the whole. */
-static bool row_counts(const struct store_shards *s, const struct shards_view *v, size_t number)
+static bool row_is_authoritative(const struct store_shards *s, const struct shards_view *v, size_t number)
 {
 	const struct slot_row *row = &v->rows[number];
 	if (s->is_single)
-		return slot_row_is_whole(row);
+		return slot_row_owns_all(row);
 	return view_is_member(v, number) && (row->registry[0] || v->map.count == 1);
 }
 
@@ -74,17 +74,17 @@ static bool row_counts(const struct store_shards *s, const struct shards_view *v
 static size_t owner_of(const struct store_shards *s, const struct shards_view *v, uint64_t counting,
                        size_t mapped, unsigned slot)
 {
-	size_t owner = SHARD_NOBODY;
+	size_t owner = SHARD_NONE;
 	for (size_t i = 0; i < s->count; i++) {
 		if (shards_has(counting, i) && slots_have(&v->rows[i].owned, slot) &&
-		    (owner == SHARD_NOBODY || i == mapped))
+		    (owner == SHARD_NONE || i == mapped))
 			owner = i;
 	}
-	if (owner != SHARD_NOBODY)
+	if (owner != SHARD_NONE)
 		return owner;
 	if (s->is_single)
-		return SHARD_AWAY;
-	return mapped < SHARDS_MAX && v->is_known[mapped] ? SHARD_NOBODY : mapped;
+		return SHARD_UNREACHABLE;
+	return mapped < SHARDS_MAX && v->is_known[mapped] ? SHARD_NONE : mapped;
 }
 
 static void owners_build(const struct store_shards *s, struct shards_view *v)
@@ -94,15 +94,15 @@ static void owners_build(const struct store_shards *s, struct shards_view *v)
 	for (size_t i = 0; i < v->map.count; i++)
 		numbers[i] = view_shard_find(s, v, v->map.shards[i].name);
 	for (size_t i = 0; i < s->count; i++)
-		counting |= (uint64_t)(v->is_known[i] && row_counts(s, v, i)) << i;
+		counting |= (uint64_t)(v->is_known[i] && row_is_authoritative(s, v, i)) << i;
 	v->owners = 0;
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		size_t mapped = v->map.version > 0 ? numbers[v->map.owner[slot]] : SHARD_AWAY;
+		size_t mapped = v->map.version > 0 ? numbers[v->map.owner[slot]] : SHARD_UNREACHABLE;
 		v->owner[slot] = (uint8_t)owner_of(s, v, counting, mapped, slot);
 		v->owners |= (uint64_t)1 << v->owner[slot];
 	}
-	v->is_whole = v->is_known[s->registry] && slot_row_is_whole(&v->rows[s->registry]) &&
-	              v->owners == (uint64_t)1 << s->registry;
+	v->is_unsharded = v->is_known[s->registry] && slot_row_owns_all(&v->rows[s->registry]) &&
+	                  v->owners == (uint64_t)1 << s->registry;
 }
 
 /* --- learning; `refreshing` is held, and the view is a copy that nobody else has --- */
@@ -117,7 +117,7 @@ static int row_load(void *ctx, struct store_postgres *db, const struct slot_row 
 /* Bits: who answered. */
 static uint64_t rows_load(struct store_shards *s, struct shards_view *v, uint64_t set)
 {
-	int results[SHARD_KINDS];
+	int results[SHARD_OWNERS];
 	uint64_t answered = 0;
 	shards_each(s, v, set, row_load, v, results);
 	for (size_t i = 0; i < s->count; i++) {
@@ -189,7 +189,7 @@ static int complete(struct store_shards *s, struct shards_view *v, size_t source
 	const struct slot_row *row = &v->rows[source];
 	const struct slot_attempt a = {.token = row->out_token};
 	size_t target = view_shard_find(s, v, row->out_to);
-	if (target == SHARD_AWAY)
+	if (target == SHARD_UNREACHABLE)
 		return ERR_UNAVAILABLE;
 	int r = row_change(s, v, target, slot_row_take, &a);
 	if (r == ERR_CONFLICT && v->is_known[target] && slots_include(&v->rows[target].owned, &row->out))
@@ -204,7 +204,7 @@ static int complete(struct store_shards *s, struct shards_view *v, size_t source
 }
 
 /* What others have left behind. */
-static void rows_settle(struct store_shards *s, struct shards_view *v, uint64_t fresh)
+static void moves_finish(struct store_shards *s, struct shards_view *v, uint64_t fresh)
 {
 	for (size_t i = 0; i < s->count; i++) {
 		const struct slot_row *row = &v->rows[i];
@@ -225,7 +225,7 @@ static uint64_t refresh(struct store_shards *s, struct shards_view *v, uint64_t 
 		if (registry && postgres_map_get(registry, &map) == 0 && map.version > 0)
 			v->map = map;
 		answered |= rows_load(s, v, is_all ? reachable(s) : stale);
-		rows_settle(s, v, answered);
+		moves_finish(s, v, answered);
 		owners_build(s, v);
 		if (is_all || !(v->owners & STALE_ALL))
 			break;
@@ -234,7 +234,7 @@ static uint64_t refresh(struct store_shards *s, struct shards_view *v, uint64_t 
 	unsigned tries = v->owners & STALE_ALL ? atomic_load(&s->orphan_tries) + 1 : 0;
 	atomic_store(&s->orphan_tries, tries);
 	if (tries > ORPHAN_TRIES_MAX)
-		task_wake(&s->opener);
+		task_wake(&s->reconnector);
 	return answered;
 }
 
@@ -330,7 +330,7 @@ static bool is_listed(const struct store_shards *s, const char *address)
 
 static int single_check(const struct store_shards *s, const struct shards_view *v, struct err *e)
 {
-	if (v->is_whole)
+	if (v->is_unsharded)
 		return 0;
 	const char *with = v->rows[0].registry;
 	for (size_t i = 0; i < v->map.count; i++) {
@@ -349,7 +349,7 @@ int shards_check(struct store_shards *s, const struct shards_view *v, struct err
 		return single_check(s, v, e);
 	for (size_t i = 0; i < v->map.count; i++) {
 		const char *address = v->map.shards[i].address;
-		if (view_shard_find(s, v, v->map.shards[i].name) != SHARD_AWAY)
+		if (view_shard_find(s, v, v->map.shards[i].name) != SHARD_UNREACHABLE)
 			continue;
 		if (is_listed(s, address))
 			return err_set(
@@ -366,7 +366,7 @@ int shards_check(struct store_shards *s, const struct shards_view *v, struct err
 	size_t orphans = 0;
 	const char *address = "";
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		if (v->owner[slot] != SHARD_NOBODY)
+		if (v->owner[slot] != SHARD_NONE)
 			continue;
 		address = v->map.shards[v->map.owner[slot]].address;
 		orphans++;

@@ -96,10 +96,10 @@ static bool routes_settle(struct changes *changes)
 		if (!c->route)
 			continue;
 		/* It was only to be repeated if it happened before. */
-		bool nothing = w->replay_only && w->result == ERR_LIMIT && !c->from->replay_only;
-		if (nothing || w->result == ERR_CONFLICT) /* left behind, it is asked again */
+		bool round_trip = w->replay_only && w->result == ERR_LIMIT && !c->from->replay_only;
+		if (round_trip || w->result == ERR_CONFLICT) /* left behind, it is asked again */
 			(void)postgres_route_drop(shards_registry(changes->s), c->route);
-		if (nothing && c->foreign) {
+		if (round_trip && c->foreign) {
 			*w = *c->from;
 			w->result = ERR_UNAVAILABLE; /* unless it is tried again */
 			changes->batch.pending[i] = again = true;
@@ -117,7 +117,7 @@ static uint64_t write_shards(void *item, const struct shards_view *v, uint64_t *
 	unsigned slot = slot_of(w->ref.key);
 	size_t shard = v->owner[slot];
 	bool is_frozen = shard < SHARDS_MAX && v->is_known[shard] && slot_is_frozen(&v->rows[shard], slot);
-	*ret_stale = is_frozen || shard == SHARD_NOBODY ? (uint64_t)1 << shard : 0;
+	*ret_stale = is_frozen || shard == SHARD_NONE ? (uint64_t)1 << shard : 0;
 	return (uint64_t)1 << shard;
 }
 
@@ -180,8 +180,8 @@ int shards_apply(struct store *base, struct store_write *writes, size_t n)
 {
 	struct store_shards *s = shards_of(base);
 	struct changes changes = {.s = s, .batch = {.kind = &writes_kind, .items = writes, .n = n}};
-	int r = n > 0 ? shards_batch_whole(s, &changes.batch) : 0;
-	if (n == 0 || changes.batch.is_whole)
+	int r = n > 0 ? shards_batch_unsharded(s, &changes.batch) : 0;
+	if (n == 0 || changes.batch.is_unsharded)
 		return r;
 	if (s->is_single)
 		return ERR_UNAVAILABLE;
@@ -190,7 +190,7 @@ int shards_apply(struct store *base, struct store_write *writes, size_t n)
 	bool again = r == 0;
 	for (int round = 0; again && round < ROUNDS_MAX; round++) {
 		routes_ask(&changes);
-		shards_batch_spread(s, &changes.batch);
+		shards_batch_sharded(s, &changes.batch);
 		again = routes_settle(&changes);
 	}
 	calls_leave(&s->calls);

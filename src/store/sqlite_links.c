@@ -1,10 +1,10 @@
-/* Links in a link file: fetched for the rules (decide.h), and written as they have decided. */
+/* Fetches links for the rules (decide.h), and writes what they decided. */
 #include "store/sqlite_store.h"
 #include "store/tags.h"
 
 /* --- fetching --- */
 
-/* The row with that id, in the view's memory; NULL when there is none, or it is damaged. */
+/* The row with that id, in the view's arena; NULL: not found, or damaged. */
 static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const struct link_record **ret,
                       bool *ret_damaged)
 {
@@ -21,7 +21,7 @@ static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const 
 	return sqlite_of_error(result);
 }
 
-/* Who holds the name as an alias, and for whom it rests. */
+/* The holder of an alias, and its quarantine. */
 static int name_fetch(struct sqlite_conn *c, struct name_row *row, uint64_t *ret_alias)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_NAME_STATE);
@@ -38,7 +38,7 @@ static int name_fetch(struct sqlite_conn *c, struct name_row *row, uint64_t *ret
 	return rc;
 }
 
-/* A generated key is found by its id. An alias's row never goes by its id. */
+/* A generated key is found by its id, an alias only by its name. */
 static int holder_fetch(struct sqlite_conn *c, struct view *v, struct name_row *row)
 {
 	uint64_t alias;
@@ -46,7 +46,7 @@ static int holder_fetch(struct sqlite_conn *c, struct view *v, struct name_row *
 	int rc = name_fetch(c, row, &alias);
 	if (rc == SQLITE_OK && alias != 0) {
 		rc = link_fetch(c, v, alias, &row->before.link, &row->before.is_damaged);
-		row->before.is_damaged |= rc == SQLITE_OK && !row->before.link; /* a name of nothing */
+		row->before.is_damaged |= rc == SQLITE_OK && !row->before.link; /* an alias without a link */
 		return rc;
 	}
 	if (rc != SQLITE_OK || row->is_generated || row->id == 0)
@@ -69,7 +69,7 @@ static int permitted_count(struct sqlite_conn *c, uint64_t link, uint64_t *ret)
 	return rc;
 }
 
-static int list_fetch(struct sqlite_conn *c, struct list_row *row)
+static int permission_fetch(struct sqlite_conn *c, struct permission_row *row)
 {
 	struct name_state *name = &row->name->before;
 	int rc = SQLITE_OK;
@@ -102,8 +102,8 @@ int sqlite_fetch_links(struct sqlite_conn *c, struct view *v)
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < v->name_count; i++)
 		rc = holder_fetch(c, v, &v->names[i]);
-	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
-		rc = list_fetch(c, &v->lists[i]);
+	for (size_t i = 0; rc == SQLITE_OK && i < v->permission_count; i++)
+		rc = permission_fetch(c, &v->permissions[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)
 		rc = replay_fetch(c, v, &v->replays[i]);
 	return rc;
@@ -111,25 +111,25 @@ int sqlite_fetch_links(struct sqlite_conn *c, struct view *v)
 
 /* --- writing --- */
 
-struct tag_run {
+struct tag_call {
 	struct sqlite_conn *c;
 	unsigned sql;
 	uint64_t link_id;
 };
 
-static int tag_run(void *ctx, struct str name)
+static int tag_write(void *ctx, struct str name)
 {
-	const struct tag_run *run = ctx;
-	CLEANUP(query_end) struct query q = query_begin(run->c, run->sql);
+	const struct tag_call *call = ctx;
+	CLEANUP(query_end) struct query q = query_begin(call->c, call->sql);
 	query_str(&q, name);
-	query_int(&q, (int64_t)run->link_id);
+	query_int(&q, (int64_t)call->link_id);
 	return query_run(&q);
 }
 
 static int tags_run(struct sqlite_conn *c, unsigned sql, uint64_t link_id, struct str tags)
 {
-	struct tag_run run = {.c = c, .sql = sql, .link_id = link_id};
-	int rc = tags_each(tags, tag_run, &run);
+	struct tag_call call = {.c = c, .sql = sql, .link_id = link_id};
+	int rc = tags_each(tags, tag_write, &call);
 	return rc == ERR_NOMEM ? SQLITE_NOMEM : rc;
 }
 
@@ -156,7 +156,7 @@ static int name_run(struct sqlite_conn *c, unsigned sql, struct str name)
 	return query_run(&q);
 }
 
-/* A statement whose only parameter is the link's id. */
+/* Runs a statement whose only parameter is a link id. */
 static int link_run(struct sqlite_conn *c, unsigned sql, uint64_t id)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, sql);
@@ -174,7 +174,7 @@ static int link_remove(struct sqlite_conn *c, const struct link_record *link)
 	return rc == SQLITE_OK ? link_run(c, SQL_LINK_DELETE, link->id) : rc;
 }
 
-/* Does nothing when the id is taken. */
+/* Does nothing if the id is taken. */
 static int link_insert(struct sqlite_conn *c, const struct link_record *link, bool *ret_done)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_INSERT);
@@ -244,10 +244,10 @@ int sqlite_numbers_run(struct sqlite_conn *c, unsigned sql, int64_t a, int64_t b
 	return query_run(&q);
 }
 
-static int list_write(struct sqlite_conn *c, const struct list_row *row)
+static int permission_write(struct sqlite_conn *c, const struct permission_row *row)
 {
 	const struct link_record *link = row->name->now.link;
-	if (!link || row->now == (row->before && name_keeps_list(row->name)))
+	if (!link || row->now == (row->before && name_keeps_permissions(row->name)))
 		return SQLITE_OK;
 	int64_t id = (int64_t)link->id;
 	int rc = sqlite_numbers_run(c, row->now ? SQL_PERMISSION_ADD : SQL_PERMISSION_DROP, id,
@@ -258,7 +258,7 @@ static int list_write(struct sqlite_conn *c, const struct list_row *row)
 static int replay_write(struct sqlite_conn *c, const struct replay_row *row)
 {
 	if (!row->name)
-		return SQLITE_OK; /* it made nothing */
+		return SQLITE_OK; /* it created nothing */
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_REPLAY_PUT);
 	query_int(&q, (int64_t)row->caller);
 	query_str(&q, row->key);
@@ -284,8 +284,8 @@ int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 		rc = name_write(c, &v->names[i], ret_lost);
 	if (*ret_lost)
 		return rc;
-	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
-		rc = list_write(c, &v->lists[i]);
+	for (size_t i = 0; rc == SQLITE_OK && i < v->permission_count; i++)
+		rc = permission_write(c, &v->permissions[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)
 		rc = replay_write(c, &v->replays[i]);
 	if (rc == SQLITE_OK)

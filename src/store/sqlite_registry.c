@@ -1,5 +1,5 @@
-/* The role `registry` in a link file. Users, their sessions and API keys are fetched for the rules
- * (decide_accounts.h), and written as they have decided. */
+/* The registry in a link file. Accounts are fetched for the rules (decide_accounts.h), and written as
+ * decided. */
 #include "store/decide_accounts.h"
 #include "store/sqlite_store.h"
 
@@ -23,7 +23,7 @@ static int account_find(struct sqlite_conn *c, struct registry_account *read, st
 	if (read->by == BY_USER || read->by == BY_KEY)
 		query_int(&q, id_is_valid(read->id) ? (int64_t)read->id : 0);
 	else if (read->by == BY_EMAIL)
-		query_str(&q, read->text); /* NULL finds nobody */
+		query_str(&q, read->text); /* NULL matches no row */
 	else
 		query_blob(&q, read->text.ptr, read->text.len);
 	bool found;
@@ -56,70 +56,38 @@ static int accounts(struct registry *r, struct registry_account *reads, size_t n
 	return sqlite_error(rc);
 }
 
-/* A page of users or API keys: statements with ?1 the id before it, ?2 the limit and one more. */
-struct page {
-	const struct fields *fields;
-	size_t row_bytes;
-	size_t limit;
-	struct arena *arena;
-	void *rows;
-	size_t count;
-	bool more;
-};
-
-static int page_read(struct query *q, uint64_t after, uint64_t user, struct page *p)
+static int page(struct registry *r, struct registry_page *to)
 {
-	size_t cap = 0;
-	int rc, r = 0;
-	query_int(q, (int64_t)MIN(after, INT64_MAX));
-	query_int(q, (int64_t)MIN(p->limit, INT32_MAX) + 1);
-	if (user)
-		query_int(q, (int64_t)MIN(user, INT64_MAX));
-	while (r == 0 && (rc = query_step(q)) == SQLITE_ROW && p->count < p->limit) {
-		p->rows = array_room(p->arena, p->rows, p->count, &cap, p->row_bytes);
-		r = p->rows ? sqlite_row_read(q->stmt, p->fields, p->arena,
-		                              (char *)p->rows + p->count * p->row_bytes, p->row_bytes)
-		            : ERR_NOMEM;
-		p->count++;
-	}
-	if (r != 0)
-		return r;
-	p->more = rc == SQLITE_ROW;
-	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : sqlite_error(rc);
-}
-
-static int users(struct registry *r, struct registry_users *to)
-{
-	struct page p = {
-	    .fields = &user_fields, .row_bytes = sizeof(*to->users), .limit = to->limit, .arena = to->arena};
-	if (to->limit == 0)
-		return ERR_INVALID;
-	SQLITE_READER(self(r), read);
-	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_USERS);
-	int result = page_read(&q, to->after, 0, &p);
-	if (result != 0)
-		return result;
-	to->users = p.rows;
-	to->count = p.count;
-	to->more = p.more;
-	return 0;
-}
-
-static int keys(struct registry *r, struct registry_keys *to)
-{
-	struct page p = {
-	    .fields = &key_fields, .row_bytes = sizeof(*to->keys), .limit = to->limit, .arena = to->arena};
+	const struct fields *fields = to->of_keys ? &key_fields : &user_fields;
+	size_t row_bytes = to->of_keys ? sizeof(*to->keys) : sizeof(*to->users);
+	bool of_user = to->of_keys && to->user != 0;
 	if (to->limit == 0)
 		return ERR_INVALID;
 	SQLITE_READER(self(r), read);
 	CLEANUP(query_end)
-	struct query q = query_begin(read.conn, to->user ? SQL_KEYS_OF_USER : SQL_KEYS_OF_ALL);
-	int result = page_read(&q, to->after, to->user, &p);
-	if (result != 0)
-		return result;
-	to->keys = p.rows;
-	to->count = p.count;
-	to->more = p.more;
+	struct query q = query_begin(read.conn, of_user       ? SQL_KEYS_OF_USER
+	                                        : to->of_keys ? SQL_KEYS_OF_ALL
+	                                                      : SQL_USERS);
+	query_int(&q, (int64_t)MIN(to->after, INT64_MAX));
+	query_int(&q,
+	          (int64_t)MIN(to->limit, INT32_MAX) + 1); /* one more tells whether another page follows */
+	if (of_user)
+		query_int(&q, (int64_t)MIN(to->user, INT64_MAX));
+	char *rows = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW && count < to->limit) {
+		rows = array_room(to->arena, rows, count, &cap, row_bytes);
+		char *row = rows ? rows + count++ * row_bytes : NULL;
+		int result = row ? sqlite_row_read(q.stmt, fields, to->arena, row, row_bytes) : ERR_NOMEM;
+		if (result != 0)
+			return result;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	to->rows = rows;
+	to->count = count;
+	to->more = rc == SQLITE_ROW;
 	return 0;
 }
 
@@ -183,7 +151,7 @@ static int rows_fetch(struct sqlite_conn *c, const struct registry_write *w, str
 
 /* --- writing --- */
 
-/* Its id comes back in *ret_id, which is the record's own. */
+/* *ret_id is the record's own id field. */
 static int record_insert(struct sqlite_conn *c, unsigned sql, const struct fields *fields, const void *record,
                          uint64_t *ret_id)
 {
@@ -347,7 +315,7 @@ static int counter(struct registry *r, struct str name, uint64_t *ret_next)
 	return sqlite_error(rc);
 }
 
-/* ERR_NOT_FOUND in *ret_result: there is none of that name. */
+/* *ret_result is ERR_NOT_FOUND if the name is new. */
 static int constant_get(struct sqlite_conn *c, struct str name, void *value, size_t len, int *ret_result)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_GET);
@@ -422,8 +390,7 @@ static int feed_prune(struct registry *r, int64_t until_ms, size_t *ret)
 
 const struct registry_ops sqlite_registry_ops = {
     .apply = apply,
-    .users = users,
-    .keys = keys,
+    .page = page,
     .accounts = accounts,
     .lease = lease,
     .counter = counter,

@@ -52,9 +52,9 @@ static int ping_call(void *ctx, struct store_postgres *db, const struct slot_row
 static int ping_all(struct store_shards *s, const struct shards_view *v, struct err *e)
 {
 	struct err sentences[SHARDS_MAX] = {0};
-	int results[SHARD_KINDS];
+	int results[SHARD_OWNERS];
 	uint64_t asked = v->owners | (uint64_t)1 << s->registry;
-	shards_each(s, v, asked & SHARDS_REAL, ping_call, sentences, results);
+	shards_each(s, v, asked & SHARDS_ALL, ping_call, sentences, results);
 	for (size_t i = 0; i < s->count; i++) {
 		const char *why = sentences[i].text;
 		if (results[i] != 0)
@@ -73,7 +73,7 @@ static int shards_ping(struct store *base, struct err *e)
 	if (r == 0)
 		r = shards_check(s, v, e);
 	if (r != 0)
-		task_wake(&s->opener);
+		task_wake(&s->reconnector);
 	shards_view_unref(v);
 	calls_leave(&s->calls);
 	return r == 0 ? 0 : ERR_UNAVAILABLE;
@@ -110,9 +110,9 @@ static int shard_open(struct store_shards *s, size_t number, struct err *e)
 }
 
 /* Once in a while, as long as something is missing. */
-static int64_t opener_run(struct task *t)
+static int64_t reconnect_run(struct task *t)
 {
-	struct store_shards *s = container_of(t, struct store_shards, opener);
+	struct store_shards *s = container_of(t, struct store_shards, reconnector);
 	for (size_t i = 0; i < s->count && !task_is_stopping(t); i++) {
 		struct err e = {""};
 		if (!atomic_load(&s->shards[i].is_open) && shard_open(s, i, &e) == ERR_INVALID)
@@ -156,7 +156,7 @@ static int find_one(struct store_shards *s, int (*ask)(struct store_postgres *db
 	return 0;
 }
 
-/* Servers that start at once, from lists in different orders, must choose the same registry: the database
+/* Servers that start at once, from permissions in different orders, must choose the same registry: the database
  * with the smallest name keeps what the first of them chose. */
 static int registry_choose(struct store_shards *s, struct err *e)
 {
@@ -244,8 +244,8 @@ static int counter_raise(struct store_shards *s, struct err *e)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
 	uint64_t last[SHARDS_MAX] = {0}, highest = 0, next, first;
-	int results[SHARD_KINDS];
-	shards_each(s, v, v->owners & SHARDS_REAL, last_id_call, last, results);
+	int results[SHARD_OWNERS];
+	shards_each(s, v, v->owners & SHARDS_ALL, last_id_call, last, results);
 	for (size_t i = 0; i < s->count; i++)
 		highest = MAX(highest, last[i]);
 	struct registry *registry = &shards_registry(s)->registry;
@@ -317,8 +317,8 @@ static int open_all(struct store_shards *s, const struct store_shards_config *co
 	                             .replica_count = config->replica_count,
 	                             .readers = config->readers,
 	                             .writers = config->writers};
-	const struct task_config opener = {
-	    .name = "shard-opener", .run = opener_run, .first_ms = OPEN_PAUSE_MS};
+	const struct task_config reconnector = {
+	    .name = "shard-reconnector", .run = reconnect_run, .first_ms = OPEN_PAUSE_MS};
 	int r = 0;
 	for (; r == 0 && s->count < config->count; s->count += r == 0) {
 		struct shard *shard = &s->shards[s->count];
@@ -333,21 +333,21 @@ static int open_all(struct store_shards *s, const struct store_shards_config *co
 			r = 0;
 	}
 	if (r == 0)
-		r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0,
-		            &s->fan, e);
+		r = fanout_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0,
+		               &s->fanout, e);
 	if (r == 0)
 		r = join(s, e);
-	return r ? r : task_start(&s->opener, &opener, e);
+	return r ? r : task_start(&s->reconnector, &reconnector, e);
 }
 
 static void shards_free(struct store *base)
 {
 	struct store_shards *s = shards_of(base);
-	task_stop(&s->opener);
+	task_stop(&s->reconnector);
 	calls_wait(&s->calls);
 	for (size_t i = 0; i < s->count; i++)
 		postgres_close(s->shards[i].db);
-	fan_free(s->fan);
+	fanout_free(s->fanout);
 	shards_view_unref(s->view);
 	pthread_mutex_destroy(&s->refreshing);
 	pthread_mutex_destroy(&s->view_lock);

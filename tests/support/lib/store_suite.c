@@ -733,7 +733,7 @@ static void old_idempotency_keys_go_and_young_ones_stay(void **state)
 	}
 }
 
-/* --- lists --- */
+/* --- permissions --- */
 
 static struct store_list list(uint64_t owner, struct str cursor, size_t limit)
 {

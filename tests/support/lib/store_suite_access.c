@@ -1,4 +1,4 @@
-/* The conformance suite's tests of private links and of the lists of those who may follow them. */
+/* The conformance suite's tests of private links and of the permissions of those who may follow them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
