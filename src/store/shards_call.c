@@ -1,4 +1,4 @@
-/* How databases are asked: side by side, by the slots that they own, and again when those have moved. */
+/* Calls to databases: in parallel, by the slots that they own, and again after slots have moved. */
 #include "os/clock.h"
 #include "store/shards.h"
 
@@ -60,7 +60,7 @@ int shards_retry(struct store_shards *s, shards_attempt_fn *once, void *ctx)
 		r = once(s, v, &stale, ctx);
 		if (r == ERR_CONFLICT && stale == STALE_ALL &&
 		    atomic_load(&s->orphan_tries) > ORPHAN_TRIES_MAX)
-			r = ERR_UNAVAILABLE; /* the opener looks for owners now and then */
+			r = ERR_UNAVAILABLE; /* the reconnector keeps looking for an owner */
 		if (r == ERR_CONFLICT && end_ms == 0)
 			end_ms = clock_mono_ms() + TRY_MS;
 		again = r == ERR_CONFLICT && clock_mono_ms() < end_ms;
@@ -94,14 +94,14 @@ int shards_batch_unsharded(struct store_shards *s, struct shards_batch *b)
 	return shards_retry(s, unsharded_once, b);
 }
 
-/* The items as they are handed to databases: those of one stand side by side in their order, and share an
- * arena that no other thread touches. */
+/* Copies of the items, grouped by database in their order. Each database has an arena that no other thread
+ * uses. */
 struct spread {
 	const struct shards_batch *b;
 	char *copies;
-	size_t *items; /* whose copy it is */
+	size_t *items; /* the index of the original */
 	size_t begin[SHARD_OWNERS];
-	struct arena arenas[SHARD_OWNERS]; /* that of SHARD_NONE has the arrays */
+	struct arena arenas[SHARD_OWNERS]; /* that of SHARD_NONE holds the arrays */
 };
 
 static void spread_release(struct spread *sp)

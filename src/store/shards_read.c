@@ -1,4 +1,4 @@
-/* Reads of links, and what asks every database: permissions, tags, totals, keys that come back. */
+/* Lookups of links, and operations that ask every database: lists, tags, click totals, claims. */
 #include "store/shards.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int lookup_call(struct store_postgres *db, const struct slot_row *row, vo
 	return postgres_lookup(db, row, items, n);
 }
 
-/* What is there counts more than what failed, and that more than what is not there. */
+/* A found link overrides an error, which overrides "not found". */
 static void lookup_take(void *item, const void *copy, int error)
 {
 	struct store_lookup *read = item;
@@ -59,14 +59,14 @@ int shards_lookup(struct store *base, struct store_lookup *reads, size_t n)
 	return 0;
 }
 
-/* --- a question to every database --- */
+/* --- a query of every database --- */
 
-/* What one has said: items in their order, which lie in the arena. */
+/* The result of one database: sorted items, in the arena. */
 struct shard_answer {
 	struct arena arena;
 	void *items;
-	size_t count, at; /* those before `at` were taken */
-	bool more;        /* there are further ones behind them */
+	size_t count, at; /* items before `at` were taken */
+	bool more;        /* the result was cut off; more items follow */
 	uint64_t total;
 };
 
@@ -104,7 +104,7 @@ static int shard_query_run(struct store *base, struct shard_query *q)
 	return shards_retry(shards_of(base), shard_query_once, q);
 }
 
-/* The answer whose next item stands before all others'; NULL when there is none, or one was cut off there. */
+/* The result with the first next item; NULL if there is none, or if a result was cut off there. */
 static struct shard_answer *answer_next(struct shard_query *q,
                                         struct ranked_id (*rank)(const struct shard_answer *a), bool rises)
 {
@@ -128,7 +128,7 @@ static struct shard_answer *answer_next(struct shard_query *q,
 
 /* --- pages, the newest first --- */
 
-/* A cursor is "CREATED_MS.ID" of the last link of a page. */
+/* A cursor is "CREATED_MS.ID" of a page's last link. */
 static struct str cursor_write(struct arena *arena, const struct link_record *last)
 {
 	return arena_printf(arena, "%lld.%llu", (long long)last->created_ms, (unsigned long long)last->id);
@@ -243,7 +243,7 @@ static struct ranked_id id_rank(const struct shard_answer *a)
 	return ((const struct ranked_id *)a->items)[a->at];
 }
 
-/* The first of all. */
+/* Merges the first ids of all databases. */
 static int ids_gather(struct store *base, const struct postgres_ids *what, uint64_t *ret_ids,
                       size_t *ret_count, uint64_t *ret_total)
 {
@@ -294,7 +294,7 @@ int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uin
                      size_t *ret_count)
 {
 	CLEANUP(shard_query_reset) struct shard_query q = {.ask = permitted_ask, .what = &link};
-	const struct shard_answer *there = &q.answers[0]; /* the link is in one of them */
+	const struct shard_answer *there = &q.answers[0]; /* the link is in one database */
 	int r = shard_query_run(base, &q);
 	if (r != 0)
 		return r;
@@ -318,7 +318,7 @@ struct clicks_what {
 	size_t n;
 };
 
-/* One whose slot is frozen waits like any change. */
+/* A frozen slot is waited for, as for any change. */
 static int clicks_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
                       struct shard_answer *ret)
 {
@@ -334,9 +334,9 @@ int shards_set_clicks(struct store *base, uint64_t node, const struct store_coun
 	return shard_query_run(base, &q);
 }
 
-/* --- keys that come back --- */
+/* --- keys for reuse --- */
 
-struct claim {
+struct key_claim {
 	int64_t now_ms;
 	uint64_t quarantine_ms;
 	size_t max;
@@ -345,10 +345,10 @@ struct claim {
 	unsigned turn;
 };
 
-/* Each time another one is asked first. One that fails keeps its keys. */
+/* Round robin. A database that fails keeps its keys. */
 static int claim_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
 {
-	struct claim *c = ctx;
+	struct key_claim *c = ctx;
 	int results[SHARD_OWNERS] = {0};
 	for (size_t i = 0; i < s->count && c->count < c->max; i++) {
 		size_t number = (c->turn + i) % s->count, more = 0;
@@ -368,11 +368,11 @@ int shards_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, siz
                  size_t *ret_count)
 {
 	struct store_shards *s = shards_of(base);
-	struct claim c = {.now_ms = now_ms,
-	                  .quarantine_ms = quarantine_ms,
-	                  .max = max,
-	                  .ids = ret_ids,
-	                  .turn = atomic_fetch_add(&s->turn, 1)};
+	struct key_claim c = {.now_ms = now_ms,
+	                      .quarantine_ms = quarantine_ms,
+	                      .max = max,
+	                      .ids = ret_ids,
+	                      .turn = atomic_fetch_add(&s->turn, 1)};
 	int r = shards_retry(s, claim_once, &c);
 	*ret_count = c.count;
 	return r;

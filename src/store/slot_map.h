@@ -32,6 +32,7 @@ static inline bool slot_map_has(const struct slot_map *map, const uint8_t *name)
 {
 	return slot_map_find(map, name) < map->count;
 }
+bool slot_map_is_target(const struct slot_map *map, const uint8_t *name);
 bool slot_map_moves(const struct slot_map *map); /* a reshard is unfinished */
 
 /* False: no room, or the address is too long. */
