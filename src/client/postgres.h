@@ -118,10 +118,44 @@ int pg_sync(struct pg_conn *c, struct err *e);
 /* One statement, one answer, with nothing else in the pipeline: sends, flushes, reads, syncs. */
 int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e);
 
-/* Likewise, for one number: unchanged if there is no row. */
-int pg_ask_int(struct pg_query *q, int64_t *ret, struct err *e);
-/* Likewise, without a result. */
-int pg_exec(struct pg_query *q, struct err *e);
+/*
+ * The same with a statement and its values: PG_ASK(c, &links_by_key, &rows, PG_BLOBS(keys, n)). Strings and
+ * arrays are borrowed until the call returns. PG_ASK_INT reads one number, which is unchanged if there is no
+ * row; PG_EXEC ignores rows.
+ */
+struct pg_value {
+	enum { PG_VALUE_INT, PG_VALUE_TEXT, PG_VALUE_INTS, PG_VALUE_BLOBS } kind;
+	int64_t number;
+	struct str text;
+	const int64_t *ints;
+	const struct str *strs;
+	size_t n;
+};
+
+#define PG_INT(v)          ((struct pg_value){.kind = PG_VALUE_INT, .number = (int64_t)(v)})
+#define PG_TEXT(v)         ((struct pg_value){.kind = PG_VALUE_TEXT, .text = (v)})
+#define PG_BYTES(v, size)  PG_TEXT(str_n((const char *)(v), size))
+#define PG_INTS(v, count)  ((struct pg_value){.kind = PG_VALUE_INTS, .ints = (v), .n = (count)})
+#define PG_BLOBS(v, count) ((struct pg_value){.kind = PG_VALUE_BLOBS, .strs = (v), .n = (count)})
+
+/* The two last arguments of a function that takes values. */
+#define PG_VALUES(...)                          \
+	(const struct pg_value[]){__VA_ARGS__}, \
+	    sizeof((const struct pg_value[]){__VA_ARGS__}) / sizeof(struct pg_value)
+
+#define PG_SEND(c, statement, ...)         pg_send_values(c, statement, PG_VALUES(__VA_ARGS__))
+#define PG_ASK(c, statement, ret, ...)     pg_ask_values(c, statement, ret, PG_VALUES(__VA_ARGS__))
+#define PG_ASK_INT(c, statement, ret, ...) pg_ask_int(c, statement, ret, PG_VALUES(__VA_ARGS__))
+#define PG_EXEC(c, statement, ...)         pg_exec(c, statement, PG_VALUES(__VA_ARGS__))
+
+void pg_bind(struct pg_query *q, const struct pg_value *values, size_t n);
+void pg_send_values(struct pg_conn *c, const struct pg_statement *statement, const struct pg_value *values,
+                    size_t n);
+int pg_ask_values(struct pg_conn *c, const struct pg_statement *statement, struct pg_result *ret,
+                  const struct pg_value *values, size_t n);
+int pg_ask_int(struct pg_conn *c, const struct pg_statement *statement, int64_t *ret,
+               const struct pg_value *values, size_t n);
+int pg_exec(struct pg_conn *c, const struct pg_statement *statement, const struct pg_value *values, size_t n);
 
 bool pg_conn_failed(const struct pg_conn *c); /* the connection is gone; what was asked last is unknown */
 

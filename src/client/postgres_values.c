@@ -129,6 +129,18 @@ void pg_blobs(struct pg_query *q, const struct str *v, size_t n)
 	pg_blobs_of(q, v, sizeof(*v), 0, n);
 }
 
+void pg_bind(struct pg_query *q, const struct pg_value *values, size_t n)
+{
+	for (const struct pg_value *v = values; v < values + n; v++) {
+		switch (v->kind) {
+		case PG_VALUE_INT: pg_int(q, v->number); break;
+		case PG_VALUE_TEXT: pg_text(q, v->text); break;
+		case PG_VALUE_INTS: pg_ints(q, v->ints, v->n); break;
+		case PG_VALUE_BLOBS: pg_blobs(q, v->strs, v->n); break;
+		}
+	}
+}
+
 /* --- cells --- */
 
 bool pg_is_null(const struct pg_result *r, int row, int col)

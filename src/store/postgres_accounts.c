@@ -149,14 +149,11 @@ static const struct pg_statement live_keys = {
 static void locks_put(struct postgres_txn *t, const struct registry_write *w, const struct account_fetch *f)
 {
 	if (w->kind != REGISTRY_KEY_USED && !t->accounts_are_locked) {
-		txn_put_plain(t, &accounts_lock);
+		TXN_PUT(t, &accounts_lock);
 		t->accounts_are_locked = true;
 	}
-	if (f->is_wanted[READ_USER]) {
-		struct pg_query q = txn_query(t, &user_lock);
-		pg_int(&q, id_of(f->reads[READ_USER].id));
-		txn_put(t, &q);
-	}
+	if (f->is_wanted[READ_USER])
+		TXN_PUT(t, &user_lock, PG_INT(id_of(f->reads[READ_USER].id)));
 }
 
 /* In the order in which rows_fetch reads the results. */
@@ -177,13 +174,9 @@ static void rows_ask(struct postgres_txn *t, const struct registry_write *w, con
 			pg_int(&q, id_of(w->user.id));
 		txn_ask_add(t, &q);
 	}
-	if (f->needs & NEEDS_LIVE_KEYS) {
-		q = txn_query(t, &live_keys);
-		pg_int(&q, id_of(w->key.user));
-		pg_int(&q, w->now_ms);
-		pg_int(&q, ACCOUNT_KEYS_MAX);
-		txn_ask_add(t, &q);
-	}
+	if (f->needs & NEEDS_LIVE_KEYS)
+		TXN_ASK_ADD(t, &live_keys, PG_INT(id_of(w->key.user)), PG_INT(w->now_ms),
+		            PG_INT(ACCOUNT_KEYS_MAX));
 }
 
 static void sets_take(unsigned need, const struct pg_result *rows, struct account_rows *to)
@@ -287,23 +280,14 @@ static int record_insert(struct postgres_txn *t, const struct pg_statement *stat
 
 static void numbers_put(struct postgres_txn *t, const struct pg_statement *statement, int64_t a, int64_t b)
 {
-	struct pg_query q = txn_query(t, statement);
-	pg_int(&q, a);
-	pg_int(&q, b);
-	txn_put(t, &q);
+	TXN_PUT(t, statement, PG_INT(a), PG_INT(b));
 }
 
 static void session_write(struct postgres_txn *t, const struct session_record *session, int64_t now_ms)
 {
-	struct pg_query q = txn_query(t, &session_insert);
-	pg_bytes(&q, session->id, SESSION_ID_BYTES);
-	pg_int(&q, (int64_t)session->user);
-	pg_int(&q, (int64_t)session->generation);
-	pg_int(&q, session->created_ms);
-	pg_int(&q, session->expires_ms);
-	pg_text(&q, session->address);
-	pg_text(&q, session->agent);
-	txn_put(t, &q);
+	TXN_PUT(t, &session_insert, PG_BYTES(session->id, SESSION_ID_BYTES), PG_INT(session->user),
+	        PG_INT(session->generation), PG_INT(session->created_ms), PG_INT(session->expires_ms),
+	        PG_TEXT(session->address), PG_TEXT(session->agent));
 	numbers_put(t, &session_purge, now_ms, SESSION_PURGE_PER_CREATE);
 }
 
@@ -331,11 +315,8 @@ static int account_write(struct postgres_txn *t, unsigned edits, const struct re
 		numbers_put(t, &key_set_used, (int64_t)out->key.id, out->key.used_ms);
 	if (edits & EDIT_SESSION_INSERT)
 		session_write(t, &out->session, w->now_ms);
-	if (edits & EDIT_SESSION_DELETE) {
-		q = txn_query(t, &session_delete);
-		pg_bytes(&q, w->session.id, SESSION_ID_BYTES);
-		txn_put(t, &q);
-	}
+	if (edits & EDIT_SESSION_DELETE)
+		TXN_PUT(t, &session_delete, PG_BYTES(w->session.id, SESSION_ID_BYTES));
 	if (edits & EDIT_KEY_PURGE) {
 		numbers_put(t, &key_purge_revoked, w->purge.until_ms, w->purge.max);
 		numbers_put(t, &key_purge_expired, w->purge.until_ms, w->purge.max);

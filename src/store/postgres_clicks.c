@@ -62,12 +62,10 @@ static int clicks_find(struct postgres_txn *t, const struct clicks_work *work, s
 		return txn_no_memory(t);
 	for (size_t i = 0; i < work->n; i++)
 		ids[i] = id_is_valid(work->counts[i].id) ? (int64_t)work->counts[i].id : 0;
-	txn_put_plain(t, &totals_async);
+	TXN_PUT(t, &totals_async);
 	if (t->is_distributed)
-		txn_put_plain(t, &totals_serialize);
-	struct pg_query q = txn_query(t, t->is_distributed ? &totals_find : &totals_lock);
-	pg_ints(&q, ids, work->n);
-	return txn_ask(t, &q, ret);
+		TXN_PUT(t, &totals_serialize);
+	return TXN_ASK(t, t->is_distributed ? &totals_find : &totals_lock, ret, PG_INTS(ids, work->n));
 }
 
 /* While slots are copied, new totals must be copied, too: they go into the feed. */
@@ -110,14 +108,8 @@ static int clicks_run(struct postgres_txn *t, void *ctx)
 	}
 	if (n == 0 || work->is_frozen)
 		return 0;
-	struct pg_query q = txn_query(t, &totals_put);
-	pg_blobs(&q, names, n);
-	pg_ints(&q, totals, n);
-	pg_int(&q, (int64_t)work->node);
-	txn_put(t, &q);
-	q = txn_query(t, &totals_add);
-	pg_blobs(&q, names, n);
-	txn_put(t, &q);
+	TXN_PUT(t, &totals_put, PG_BLOBS(names, n), PG_INTS(totals, n), PG_INT(work->node));
+	TXN_PUT(t, &totals_add, PG_BLOBS(names, n));
 	return clicks_note(t, work->row, names, n);
 }
 
@@ -181,10 +173,8 @@ struct claim_work {
 static int claim_pick(struct postgres_txn *t, const struct claim_work *work, const struct claim_source *from,
                       struct pg_result *rows, struct str **ret, size_t *ret_count)
 {
-	struct pg_query q = txn_query(t, t->is_distributed ? &from->pick_distributed : &from->pick);
-	pg_int(&q, work->ended_ms);
-	pg_int(&q, (int64_t)(work->max - work->count));
-	int r = txn_ask(t, &q, rows);
+	int r = TXN_ASK(t, t->is_distributed ? &from->pick_distributed : &from->pick, rows,
+	                PG_INT(work->ended_ms), PG_INT(work->max - work->count));
 	if (r != 0)
 		return r;
 	struct str *names = arena_alloc(&t->scratch, ((size_t)rows->rows + 1) * sizeof(*names));
@@ -230,10 +220,7 @@ static int claim_from(struct postgres_txn *t, struct claim_work *work, const str
 	int r = claim_pick(t, work, from, &picked, &names, &count);
 	if (r != 0 || count == 0)
 		return r;
-	struct pg_query q = txn_query(t, &from->take);
-	pg_int(&q, work->ended_ms);
-	pg_blobs(&q, names, count);
-	r = txn_ask(t, &q, &taken);
+	r = TXN_ASK(t, &from->take, &taken, PG_INT(work->ended_ms), PG_BLOBS(names, count));
 	if (r == 0)
 		r = claim_note(t, work, from, &taken, names);
 	if (r == 0 && from == &expired)
@@ -248,7 +235,7 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 	work->count = 0;
 	postgres_slots_hold(t, work->row);
 	if (t->is_distributed)
-		txn_put_plain(t, &claim_serialize);
+		TXN_PUT(t, &claim_serialize);
 	int r = claim_from(t, work, &spent);
 	return r == 0 && work->count < work->max ? claim_from(t, work, &expired) : r;
 }

@@ -53,9 +53,7 @@ static int copy_read(struct pg_conn *c, struct copy *copy)
 {
 	int r = 0;
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		struct pg_query q = pg_query(c, &tables[i].read);
-		pg_blobs(&q, copy->names, copy->n);
-		pg_send(&q);
+		PG_SEND(c, &tables[i].read, PG_BLOBS(copy->names, copy->n));
 	}
 	pg_flush(c);
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
@@ -73,17 +71,12 @@ static int copy_write(struct postgres_txn *t, void *ctx)
 {
 	const struct copy *copy = ctx;
 	postgres_slots_hold(t, copy->row);
-	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		struct pg_query q = txn_query(t, &tables[i].clear);
-		pg_blobs(&q, copy->names, copy->n);
-		txn_put(t, &q);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+		TXN_PUT(t, &tables[i].clear, PG_BLOBS(copy->names, copy->n));
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
 		if (copy->rows[i].len <= strlen("[]"))
 			continue;
-		struct pg_query q = txn_query(t, &tables[i].write);
-		pg_text(&q, copy->rows[i]);
-		txn_put(t, &q);
+		TXN_PUT(t, &tables[i].write, PG_TEXT(copy->rows[i]));
 	}
 	return 0;
 }
@@ -126,10 +119,8 @@ static int names_after_on(struct pg_conn *c, struct str after, size_t max, struc
                           struct str *ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query q = pg_query(c, &names_after);
-	pg_text(&q, after.ptr ? after : STR(""));
-	pg_int(&q, (int64_t)MIN(max, INT32_MAX));
-	int r = pg_ask(&q, &rows, NULL);
+	int r = PG_ASK(c, &names_after, &rows, PG_TEXT(after.ptr ? after : STR("")),
+	               PG_INT(MIN(max, INT32_MAX)));
 	if (r != 0)
 		return postgres_error(r);
 	for (int row = 0; row < rows.rows; row++) {
@@ -186,16 +177,10 @@ static int names_changed_on(struct pg_conn *c, struct feed_cursor *cursor, uint6
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result pruned = {NULL, 0};
-	struct pg_query q = pg_query(c, &names_changed);
-	pg_int(&q, (int64_t)cursor->transaction);
-	pg_int(&q, (int64_t)cursor->sequence);
-	pg_int(&q, (int64_t)until);
-	pg_int(&q, (int64_t)max);
-	pg_send(&q);
-	q = pg_query(c, &names_pruned); /* second, so that it sees what is pruned in between */
-	pg_int(&q, (int64_t)cursor->transaction);
-	pg_int(&q, (int64_t)cursor->sequence);
-	pg_send(&q);
+	PG_SEND(c, &names_changed, PG_INT(cursor->transaction), PG_INT(cursor->sequence), PG_INT(until),
+	        PG_INT(max));
+	/* second, so that it sees what is pruned in between */
+	PG_SEND(c, &names_pruned, PG_INT(cursor->transaction), PG_INT(cursor->sequence));
 	pg_flush(c);
 	pg_next(c, &rows, NULL);
 	pg_next(c, &pruned, NULL);

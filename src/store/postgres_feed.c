@@ -56,10 +56,7 @@ void postgres_feed_put(struct postgres_txn *t, bool accounts, int64_t now_ms, st
 {
 	if (entries.len == 0)
 		return;
-	struct pg_query q = txn_query(t, &statements[t->is_postgres][accounts].add);
-	pg_int(&q, now_ms);
-	pg_text(&q, entries);
-	txn_put(t, &q);
+	TXN_PUT(t, &statements[t->is_postgres][accounts].add, PG_INT(now_ms), PG_TEXT(entries));
 }
 
 static bool is_before(struct feed_cursor a, struct feed_cursor b)
@@ -76,8 +73,7 @@ static struct feed_cursor row_cursor(const struct pg_result *rows, int row)
 static int end_read(struct pg_conn *c, bool is_postgres, bool accounts, struct feed_page *page)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, is_postgres ? &end_by_snapshot : &ends_by_time[accounts]);
-	int r = pg_ask(&q, &row, NULL);
+	int r = PG_ASK(c, is_postgres ? &end_by_snapshot : &ends_by_time[accounts], &row);
 	if (r == 0)
 		page->cursor = row_cursor(&row, 0);
 	return postgres_error(r);
@@ -115,14 +111,10 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 	CLEANUP(pg_result_end) struct pg_result gone = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct feed_cursor began = page->cursor;
-	struct pg_query q = pg_query(c, &statements[is_postgres][accounts].read);
-	pg_int(&q, (int64_t)page->cursor.transaction);
-	pg_int(&q, (int64_t)page->cursor.sequence);
-	pg_int(&q, (int64_t)page->max);
-	pg_send(&q);
-	q = pg_query(c, &pruned); /* second, so that it sees what is pruned in between */
-	pg_text(&q, accounts ? STR("account") : STR("link"));
-	pg_send(&q);
+	PG_SEND(c, &statements[is_postgres][accounts].read, PG_INT(page->cursor.transaction),
+	        PG_INT(page->cursor.sequence), PG_INT(page->max));
+	/* second, so that it sees what is pruned in between */
+	PG_SEND(c, &pruned, PG_TEXT(accounts ? STR("account") : STR("link")));
 	pg_flush(c);
 	pg_next(c, &rows, NULL);
 	pg_next(c, &gone, NULL);
@@ -135,11 +127,8 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 
 int postgres_feed_prune(struct pg_conn *c, bool accounts, int64_t until_ms, size_t *ret)
 {
-	struct pg_query q = pg_query(c, &prunes[accounts]);
 	int64_t count = 0;
-	pg_int(&q, until_ms);
-	pg_int(&q, FEED_PRUNE_MAX);
-	int r = pg_ask_int(&q, &count, NULL);
+	int r = PG_ASK_INT(c, &prunes[accounts], &count, PG_INT(until_ms), PG_INT(FEED_PRUNE_MAX));
 	*ret = (size_t)count;
 	return postgres_error(r);
 }

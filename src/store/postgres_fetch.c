@@ -58,9 +58,7 @@ struct fetch {
 static void names_ask(struct postgres_txn *t, const struct pg_statement *statement,
                       const struct name_columns *c)
 {
-	struct pg_query q = txn_query(t, statement);
-	pg_blobs(&q, c->names, c->count);
-	txn_ask_add(t, &q);
+	TXN_ASK_ADD(t, statement, PG_BLOBS(c->names, c->count));
 }
 
 static void links_ask(struct postgres_txn *t, struct fetch *f)
@@ -70,9 +68,7 @@ static void links_ask(struct postgres_txn *t, struct fetch *f)
 		f->link_questions = 1;
 	}
 	for (size_t i = 0; t->is_distributed && i < f->links.count; i++) {
-		struct pg_query q = txn_query(t, &link_lock);
-		pg_text(&q, f->links.names[i]);
-		txn_ask_add(t, &q);
+		TXN_ASK_ADD(t, &link_lock, PG_TEXT(f->links.names[i]));
 		f->link_questions++;
 	}
 }
@@ -113,10 +109,7 @@ static void permissions_add(struct postgres_txn *t, struct fetch *f)
 		uint64_t user = v->permissions[i].user;
 		name_columns_add(&c, v->permissions[i].name->name, id_is_valid(user) ? (int64_t)user : 0, 0);
 	}
-	struct pg_query q = txn_query(t, &permissions_fetch);
-	pg_blobs(&q, c.names, c.count);
-	pg_ints(&q, c.a, c.count);
-	txn_ask_add(t, &q);
+	TXN_ASK_ADD(t, &permissions_fetch, PG_BLOBS(c.names, c.count), PG_INTS(c.a, c.count));
 	f->asks_permissions = true;
 }
 
@@ -128,11 +121,8 @@ static void replays_add(struct postgres_txn *t, struct fetch *f)
 		return;
 	for (size_t i = 0; i < v->replay_count; i++)
 		name_columns_add(&c, v->replays[i].key, (int64_t)v->replays[i].caller, (int64_t)i);
-	struct pg_query q = txn_query(t, &replays_get);
-	pg_ints(&q, c.a, c.count);
-	pg_blobs(&q, c.names, c.count);
-	pg_ints(&q, c.b, c.count);
-	txn_ask_add(t, &q);
+	TXN_ASK_ADD(t, &replays_get, PG_INTS(c.a, c.count), PG_BLOBS(c.names, c.count),
+	            PG_INTS(c.b, c.count));
 	f->asks_replays = true;
 }
 

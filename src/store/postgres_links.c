@@ -166,23 +166,14 @@ static int replays_put(struct postgres_txn *t, const struct view *v, bool if_mad
 		name_columns_add(&keys, row->key, (int64_t)row->caller, row->now.made_ms);
 		name_columns_add(&links, row->now.link_key, (int64_t)row->now.link_id, 0);
 	}
-	if (dead.count > 0) {
-		struct pg_query q = txn_query(t, &replays_drop);
-		pg_ints(&q, dead.a, dead.count);
-		pg_blobs(&q, dead.names, dead.count);
-		pg_ints(&q, dead.b, dead.count);
-		txn_put(t, &q);
-	}
+	if (dead.count > 0)
+		TXN_PUT(t, &replays_drop, PG_INTS(dead.a, dead.count), PG_BLOBS(dead.names, dead.count),
+		        PG_INTS(dead.b, dead.count));
 	if (count == 0)
 		return 0;
-	struct pg_query q = txn_query(t, if_made ? &replays_insert_made : &replays_insert);
-	pg_ints(&q, keys.a, count);
-	pg_blobs(&q, keys.names, count);
-	pg_blobs(&q, fingerprints, count);
-	pg_blobs(&q, links.names, count);
-	pg_ints(&q, links.a, count);
-	pg_ints(&q, keys.b, count);
-	txn_put(t, &q);
+	TXN_PUT(t, if_made ? &replays_insert_made : &replays_insert, PG_INTS(keys.a, count),
+	        PG_BLOBS(keys.names, count), PG_BLOBS(fingerprints, count), PG_BLOBS(links.names, count),
+	        PG_INTS(links.a, count), PG_INTS(keys.b, count));
 	return 0;
 }
 
@@ -190,10 +181,7 @@ static void purge_put(struct postgres_txn *t, const struct pg_statement *stateme
 {
 	if (p->max == 0)
 		return;
-	struct pg_query q = txn_query(t, statement);
-	pg_int(&q, p->until_ms);
-	pg_int(&q, p->max);
-	txn_put(t, &q);
+	TXN_PUT(t, statement, PG_INT(p->until_ms), PG_INT(p->max));
 }
 
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made)
@@ -232,10 +220,7 @@ int postgres_lost_find(struct pg_conn *c, struct view *v, size_t *ret_lost)
 		names[n] = v->names[i].name;
 		ids[n++] = (int64_t)v->names[i].now.link->id;
 	}
-	struct pg_query q = pg_query(c, &made_get);
-	pg_blobs(&q, names, n);
-	pg_ints(&q, ids, n);
-	int r = pg_ask(&q, &rows, NULL);
+	int r = PG_ASK(c, &made_get, &rows, PG_BLOBS(names, n), PG_INTS(ids, n));
 	*ret_lost = 0;
 	for (int row = 0; r == 0 && row < rows.rows; row++) {
 		struct name_row *name = view_name(v, pg_get_text(&rows, row, 0));
@@ -261,8 +246,7 @@ static const struct pg_statement round_trip = {"round_trip", "SELECT 1"};
 static int made_ask(struct postgres_txn *t, struct view *v, struct edits *e, struct pg_result *made)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	struct pg_query q = txn_query(t, &round_trip);
-	int r = txn_ask(t, &q, &none);
+	int r = TXN_ASK(t, &round_trip, &none);
 	if (r != 0 || postgres_lost_mark(v, made) == 0)
 		return r;
 	size_t kept = 0;

@@ -66,16 +66,12 @@ static int links_read(struct pg_conn *c, const struct slot_row *slots, struct st
 	if (key_count > 0) {
 		for (size_t i = 0; i < key_count; i++)
 			keys[i] = reads[i]->ref.key;
-		struct pg_query q = pg_query(c, &links_by_key);
-		pg_blobs(&q, keys, key_count);
-		pg_send(&q);
+		PG_SEND(c, &links_by_key, PG_BLOBS(keys, key_count));
 	}
 	if (id_count > 0) {
 		for (size_t i = 0; i < id_count; i++)
 			ids[i] = (int64_t)by_id[i]->ref.id;
-		struct pg_query q = pg_query(c, &links_by_id);
-		pg_ints(&q, ids, id_count);
-		pg_send(&q);
+		PG_SEND(c, &links_by_id, PG_INTS(ids, id_count));
 	}
 	postgres_version_send(c, slots);
 	pg_flush(c);
@@ -112,10 +108,7 @@ static int permissions_read(struct pg_conn *c, const struct slot_row *slots, str
 	}
 	if (count == 0)
 		return 0;
-	struct pg_query q = pg_query(c, &permissions_get);
-	pg_ints(&q, links, count);
-	pg_ints(&q, users, count);
-	pg_send(&q);
+	PG_SEND(c, &permissions_get, PG_INTS(links, count), PG_INTS(users, count));
 	postgres_version_send(c, slots);
 	pg_flush(c);
 	pg_next(c, &rows, NULL);

@@ -167,9 +167,7 @@ static const struct pg_statement deletes[] = {
 static void names_put(struct postgres_txn *t, const struct pg_statement *statement, const struct str *names,
                       size_t n)
 {
-	struct pg_query q = txn_query(t, statement);
-	pg_blobs(&q, names, n);
-	txn_put(t, &q);
+	TXN_PUT(t, statement, PG_BLOBS(names, n));
 }
 
 void postgres_tags_delete(struct postgres_txn *t, const struct str *names, size_t n)
@@ -241,10 +239,6 @@ void postgres_tags_insert(struct postgres_txn *t, const struct link_row *rows, s
 	}
 	if (to.count == 0)
 		return;
-	struct pg_query q = txn_query(t, if_made ? &tags_insert_made : &tags_insert);
-	pg_blobs(&q, to.keys, to.count);
-	pg_blobs(&q, to.names, to.count);
-	pg_ints(&q, to.made_ms, to.count);
-	pg_ints(&q, to.ids, to.count);
-	txn_put(t, &q);
+	TXN_PUT(t, if_made ? &tags_insert_made : &tags_insert, PG_BLOBS(to.keys, to.count),
+	        PG_BLOBS(to.names, to.count), PG_INTS(to.made_ms, to.count), PG_INTS(to.ids, to.count));
 }

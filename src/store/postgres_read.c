@@ -143,9 +143,7 @@ static int id_take(struct scan *scan, const struct pg_result *rows, int row)
 
 static int expired_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
 {
-	struct pg_query q = pg_query(c, &expired_count);
-	pg_int(&q, now_ms);
-	return postgres_error(pg_ask_int(&q, (int64_t *)ret, NULL));
+	return postgres_error(PG_ASK_INT(c, &expired_count, (int64_t *)ret, PG_INT(now_ms)));
 }
 
 static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgres_ids *ids)
@@ -186,9 +184,7 @@ static int permitted_on(struct pg_conn *c, const struct slot_row *slots, uint64_
                         uint64_t **ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &permitted);
-	pg_int(&q, (int64_t)MIN(link, INT64_MAX));
-	int r = pg_ask(&q, &result, NULL);
+	int r = PG_ASK(c, &permitted, &result, PG_INT(MIN(link, INT64_MAX)));
 	if (r != 0)
 		return postgres_error(r);
 	r = postgres_slots_confirm(c, slots);

@@ -13,11 +13,8 @@ _Static_assert(COUNTER_FIRST == 1, "the statement says so");
 
 static int lease_on(struct pg_conn *c, struct str counter, int64_t count, uint64_t *ret_first)
 {
-	struct pg_query q = pg_query(c, &counter_lease);
 	int64_t first = 0; /* stays: the counter has no room */
-	pg_text(&q, counter);
-	pg_int(&q, count);
-	int r = pg_ask_int(&q, &first, NULL);
+	int r = PG_ASK_INT(c, &counter_lease, &first, PG_TEXT(counter), PG_INT(count));
 	if (r != 0)
 		return postgres_error(r);
 	*ret_first = (uint64_t)first;
@@ -37,10 +34,8 @@ static const struct pg_statement counter_read = {"counter_read", "SELECT next FR
 
 static int counter_on(struct pg_conn *c, struct str counter, uint64_t *ret_next)
 {
-	struct pg_query q = pg_query(c, &counter_read);
 	int64_t next = COUNTER_FIRST;
-	pg_text(&q, counter);
-	int r = pg_ask_int(&q, &next, NULL);
+	int r = PG_ASK_INT(c, &counter_read, &next, PG_TEXT(counter));
 	if (r == 0)
 		*ret_next = (uint64_t)next;
 	return postgres_error(r);
@@ -62,13 +57,8 @@ static int constant_on(struct pg_conn *c, struct str name, void *value, size_t l
 {
 	CLEANUP(pg_result_end) struct pg_result put = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result got = {NULL, 0};
-	struct pg_query q = pg_query(c, &constant_put);
-	pg_text(&q, name);
-	pg_bytes(&q, len > 0 ? value : "", len);
-	pg_send(&q);
-	q = pg_query(c, &constant_get);
-	pg_text(&q, name);
-	pg_send(&q);
+	PG_SEND(c, &constant_put, PG_TEXT(name), PG_BYTES(len > 0 ? value : "", len));
+	PG_SEND(c, &constant_get, PG_TEXT(name));
 	pg_flush(c);
 	pg_next(c, &put, NULL);
 	pg_next(c, &got, NULL);
@@ -90,10 +80,7 @@ static int constant(struct registry *r, struct str name, void *value, size_t len
 
 static int forget_on(struct pg_conn *c, struct str from, struct str before)
 {
-	struct pg_query q = pg_query(c, &constant_drop);
-	pg_text(&q, from);
-	pg_text(&q, before);
-	return postgres_error(pg_exec(&q, NULL));
+	return postgres_error(PG_EXEC(c, &constant_drop, PG_TEXT(from), PG_TEXT(before)));
 }
 
 static int forget(struct registry *r, struct str from, struct str before)

@@ -13,15 +13,14 @@ static const struct pg_statement routes_fill = {
 
 void postgres_routes_fill(struct postgres_txn *t)
 {
-	txn_put_plain(t, &routes_fill);
+	TXN_PUT(t, &routes_fill);
 }
 
 enum { FILL_TIMEOUT_MS = 60 * 1000 };
 
 static int fill_now(struct pg_conn *c)
 {
-	struct pg_query q = pg_query(c, &routes_fill);
-	return postgres_error(pg_timeout(c, FILL_TIMEOUT_MS, NULL) ?: pg_exec(&q, NULL));
+	return postgres_error(pg_timeout(c, FILL_TIMEOUT_MS, NULL) ?: PG_EXEC(c, &routes_fill));
 }
 
 int postgres_routes_prepare(struct store_postgres *s)
@@ -81,20 +80,11 @@ static int route_columns_fill(struct postgres_txn *t, const struct route_work *w
 
 static void routes_put(struct postgres_txn *t, const struct route_columns *c, size_t n)
 {
-	struct pg_query q = txn_query(t, &routes_purge);
-	pg_int(&q, c->made_ms[0] - REPLAY_MS);
-	pg_int(&q, (int64_t)n * REPLAY_PURGE_PER_CREATE);
-	txn_put(t, &q);
-	q = txn_query(t, &routes_insert);
-	pg_ints(&q, c->callers, n);
-	pg_blobs(&q, c->names, n);
-	pg_blobs(&q, c->keys, n);
-	pg_ints(&q, c->key_ids, n);
-	pg_ints(&q, c->link_ids, n);
-	pg_ints(&q, c->are_aliases, n);
-	pg_ints(&q, c->made_ms, n);
-	pg_int(&q, REPLAY_MS);
-	txn_put(t, &q);
+	TXN_PUT(t, &routes_purge, PG_INT(c->made_ms[0] - REPLAY_MS),
+	        PG_INT((int64_t)n * REPLAY_PURGE_PER_CREATE));
+	TXN_PUT(t, &routes_insert, PG_INTS(c->callers, n), PG_BLOBS(c->names, n), PG_BLOBS(c->keys, n),
+	        PG_INTS(c->key_ids, n), PG_INTS(c->link_ids, n), PG_INTS(c->are_aliases, n),
+	        PG_INTS(c->made_ms, n), PG_INT(REPLAY_MS));
 }
 
 /* Returns the stored choice, which may be the caller's own. */
@@ -119,10 +109,7 @@ static int route_run(struct postgres_txn *t, void *ctx)
 	if (r != 0)
 		return r;
 	routes_put(t, &c, work->n);
-	struct pg_query q = txn_query(t, &routes_get);
-	pg_ints(&q, c.callers, work->n);
-	pg_blobs(&q, c.names, work->n);
-	r = txn_ask(t, &q, &rows);
+	r = TXN_ASK(t, &routes_get, &rows, PG_INTS(c.callers, work->n), PG_BLOBS(c.names, work->n));
 	if (r == 0 && (size_t)rows.rows != work->n)
 		return ERR_BUSY; /* one was dropped meanwhile: retry */
 	for (int row = 0; r == 0 && row < rows.rows; row++)
@@ -144,12 +131,8 @@ static const struct pg_statement route_forget = {
 
 static int route_drop(struct pg_conn *c, const struct store_route *route)
 {
-	struct pg_query q = pg_query(c, &route_forget);
-	pg_int(&q, (int64_t)route->owner);
-	pg_text(&q, route->idempotency_key);
-	pg_int(&q, (int64_t)route->link_id);
-	pg_text(&q, route->ref.key);
-	return postgres_error(pg_exec(&q, NULL));
+	return postgres_error(PG_EXEC(c, &route_forget, PG_INT(route->owner), PG_TEXT(route->idempotency_key),
+	                              PG_INT(route->link_id), PG_TEXT(route->ref.key)));
 }
 
 int postgres_route_drop(struct store_postgres *s, const struct store_route *route)

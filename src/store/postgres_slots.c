@@ -41,18 +41,15 @@ void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 {
 	if (row->version == 0)
 		return;
-	txn_put_plain(t, &slots_share);
-	struct pg_query q = txn_query(t, &slots_assert_version);
-	pg_int(&q, (int64_t)row->version);
-	txn_put(t, &q);
+	TXN_PUT(t, &slots_share);
+	TXN_PUT(t, &slots_assert_version, PG_INT(row->version));
 }
 
 void postgres_version_send(struct pg_conn *c, const struct slot_row *row)
 {
 	if (row->version == 0)
 		return;
-	struct pg_query q = pg_query(c, &slots_version);
-	pg_send(&q);
+	PG_SEND(c, &slots_version);
 }
 
 int postgres_version_check(struct pg_conn *c, const struct slot_row *row)
@@ -121,8 +118,7 @@ static int row_take(const struct pg_result *r, struct slot_row *ret)
 static int row_get(struct pg_conn *c, struct slot_row *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &slots_read);
-	int r = pg_ask(&q, &result, NULL);
+	int r = PG_ASK(c, &slots_read, &result);
 	return r ? postgres_error(r) : row_take(&result, ret);
 }
 
@@ -141,19 +137,11 @@ static int row_put(struct postgres_txn *t, struct slot_row *row)
 	uint8_t step;
 	ASSERT(getrandom(&step, sizeof(step), 0) == sizeof(step));
 	row->version += 1 + (uint64_t)step; /* a restored database does not repeat a version */
-	struct pg_query q = txn_query(t, &slots_write);
-	pg_int(&q, (int64_t)row->version);
-	pg_bytes(&q, &row->owned, SLOT_SET_BYTES);
-	pg_bytes(&q, &row->out, SLOT_SET_BYTES);
-	pg_int(&q, row->move);
-	pg_int(&q, (int64_t)row->out_token);
-	pg_bytes(&q, row->out_to, SHARD_NAME_BYTES);
-	pg_int(&q, row->until_ms);
-	pg_bytes(&q, &row->in, SLOT_SET_BYTES);
-	pg_int(&q, (int64_t)row->in_token);
-	pg_bytes(&q, &row->garbage, SLOT_SET_BYTES);
-	pg_text(&q, str_of(row->registry));
-	int r = txn_ask(t, &q, &result);
+	int r = TXN_ASK(t, &slots_write, &result, PG_INT(row->version), PG_BYTES(&row->owned, SLOT_SET_BYTES),
+	                PG_BYTES(&row->out, SLOT_SET_BYTES), PG_INT(row->move), PG_INT(row->out_token),
+	                PG_BYTES(row->out_to, SHARD_NAME_BYTES), PG_INT(row->until_ms),
+	                PG_BYTES(&row->in, SLOT_SET_BYTES), PG_INT(row->in_token),
+	                PG_BYTES(&row->garbage, SLOT_SET_BYTES), PG_TEXT(str_of(row->registry)));
 	if (r == 0)
 		row->transaction = (uint64_t)pg_get_int(&result, 0, 0);
 	return r;
@@ -169,9 +157,8 @@ static int change_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct change_work *work = ctx;
-	txn_put_plain(t, &slots_lock);
-	struct pg_query q = txn_query(t, &slots_read);
-	int r = txn_ask(t, &q, &result);
+	TXN_PUT(t, &slots_lock);
+	int r = TXN_ASK(t, &slots_read, &result);
 	if (r == 0)
 		r = row_take(&result, &work->row);
 	if (r == 0)
@@ -179,10 +166,10 @@ static int change_run(struct postgres_txn *t, void *ctx)
 	if (r != 0)
 		return r;
 	if (work->attempt->if_empty)
-		txn_put_plain(t, &slots_assert_empty);
+		TXN_PUT(t, &slots_assert_empty);
 	if (work->attempt->makes_routes) {
 		postgres_routes_fill(t);
-		txn_put_plain(t, &ring_end);
+		TXN_PUT(t, &ring_end);
 	}
 	return row_put(t, &work->row);
 }
@@ -202,8 +189,7 @@ int postgres_slots_change(struct store_postgres *s, slot_rule_fn *rule, const st
 
 static int number_on(struct pg_conn *c, const struct pg_statement *statement, uint64_t *ret)
 {
-	struct pg_query q = pg_query(c, statement);
-	return postgres_error(pg_ask_int(&q, (int64_t *)ret, NULL));
+	return postgres_error(PG_ASK_INT(c, statement, (int64_t *)ret));
 }
 
 int postgres_is_used(struct store_postgres *s, bool *ret)
@@ -232,8 +218,7 @@ static const struct pg_statement map_update = {
 static int map_get_on(struct pg_conn *c, struct slot_map *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &map_read);
-	int r = pg_ask(&q, &row, NULL);
+	int r = PG_ASK(c, &map_read, &row);
 	if (r != 0)
 		return postgres_error(r);
 	if (row.rows > 0)
@@ -251,10 +236,8 @@ static int map_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 	const struct slot_map *map = ctx;
-	struct pg_query q = txn_query(t, map->version == 0 ? &map_insert : &map_update);
-	pg_int(&q, (int64_t)map->version);
-	pg_text(&q, slot_map_text(map));
-	int r = txn_ask(t, &q, &row);
+	int r = TXN_ASK(t, map->version == 0 ? &map_insert : &map_update, &row, PG_INT(map->version),
+	                PG_TEXT(slot_map_text(map)));
 	return r == 0 && row.rows == 0 ? ERR_CONFLICT : r;
 }
 

@@ -38,9 +38,9 @@ static const struct pg_statement probe_update = {
 static int write_probe(struct postgres_txn *t, void *ctx)
 {
 	(void)ctx;
-	txn_put_plain(t, &probe_insert);
+	TXN_PUT(t, &probe_insert);
 	if (!t->is_distributed) /* it would lock rows on all nodes */
-		txn_put_plain(t, &probe_update);
+		TXN_PUT(t, &probe_update);
 	return 0;
 }
 

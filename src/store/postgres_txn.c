@@ -37,10 +37,11 @@ void txn_put(struct postgres_txn *t, struct pg_query *q)
 	t->put_count++;
 }
 
-void txn_put_plain(struct postgres_txn *t, const struct pg_statement *statement)
+void txn_put_values(struct postgres_txn *t, const struct pg_statement *statement,
+                    const struct pg_value *values, size_t n)
 {
-	struct pg_query q = txn_query(t, statement);
-	txn_put(t, &q);
+	pg_send_values(t->conn, statement, values, n);
+	t->put_count++;
 }
 
 void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
@@ -100,6 +101,22 @@ int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
 	if (r != 0)
 		pg_result_end(ret);
 	return r;
+}
+
+void txn_ask_add_values(struct postgres_txn *t, const struct pg_statement *statement,
+                        const struct pg_value *values, size_t n)
+{
+	struct pg_query q = txn_query(t, statement);
+	pg_bind(&q, values, n);
+	txn_ask_add(t, &q);
+}
+
+int txn_ask_values(struct postgres_txn *t, const struct pg_statement *statement, struct pg_result *ret,
+                   const struct pg_value *values, size_t n)
+{
+	struct pg_query q = txn_query(t, statement);
+	pg_bind(&q, values, n);
+	return txn_ask(t, &q, ret);
 }
 
 /* --- marks --- */
@@ -180,20 +197,15 @@ static const struct pg_statement mark_get = {
 
 static void mark_put(struct postgres_txn *t, struct postgres_mark *mark)
 {
-	struct pg_query q = txn_query(t, &mark_set);
-	pg_bytes(&q, mark->id, MARK_ID_BYTES);
-	pg_int(&q, ++mark->sequence);
-	pg_int(&q, clock_real_ms());
-	txn_put(t, &q);
+	TXN_PUT(t, &mark_set, PG_BYTES(mark->id, MARK_ID_BYTES), PG_INT(++mark->sequence),
+	        PG_INT(clock_real_ms()));
 }
 
 static int mark_ask(struct pg_conn *c, const struct postgres_mark *mark, bool *ret_committed)
 {
-	struct pg_query q = pg_query(c, &mark_get);
 	int64_t sequence = 0;
-	pg_bytes(&q, mark->id, MARK_ID_BYTES);
-	pg_int(&q, clock_real_ms());
-	int r = pg_ask_int(&q, &sequence, NULL);
+	int r = PG_ASK_INT(c, &mark_get, &sequence, PG_BYTES(mark->id, MARK_ID_BYTES),
+	                   PG_INT(clock_real_ms()));
 	*ret_committed = sequence == mark->sequence;
 	return r;
 }
@@ -249,9 +261,8 @@ struct attempt {
 static int exclusive_lock_wait(struct postgres_txn *t, struct attempt *a)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	txn_put_plain(t, &exclusive_timeout);
-	struct pg_query q = txn_query(t, &exclusive_lock_take);
-	int r = txn_ask(t, &q, &none);
+	TXN_PUT(t, &exclusive_timeout);
+	int r = TXN_ASK(t, &exclusive_lock_take, &none);
 	a->exclusive_timed_out = r == ERR_BUSY;
 	return r;
 }
@@ -259,14 +270,14 @@ static int exclusive_lock_wait(struct postgres_txn *t, struct attempt *a)
 static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work,
                     struct attempt *a)
 {
-	txn_put_plain(t, &txn_begin);
+	TXN_PUT(t, &txn_begin);
 	int r = a->is_exclusive ? exclusive_lock_wait(t, a) : 0;
 	if (r != 0)
 		return r;
 	if (work->is_brief)
-		txn_put_plain(t, &brief_timeout);
+		TXN_PUT(t, &brief_timeout);
 	if (work->can_serialize && !a->is_exclusive)
-		txn_put_plain(t, &exclusive_lock_share);
+		TXN_PUT(t, &exclusive_lock_share);
 	if (mark)
 		mark_put(t, mark);
 	r = work->run(t, work->ctx);
@@ -277,8 +288,7 @@ static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const st
 static int txn_end(struct postgres_txn *t)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = txn_query(t, &txn_commit);
-	return txn_ask(t, &q, &result);
+	return TXN_ASK(t, &txn_commit, &result);
 }
 
 /* One attempt, on one connection. A unique violation is a race: the row did not exist when we looked. */

@@ -39,8 +39,6 @@ static inline struct pg_query txn_query(struct postgres_txn *t, const struct pg_
 /* Adds a statement whose result matters only if it fails. */
 void txn_put(struct postgres_txn *t, struct pg_query *q);
 
-void txn_put_plain(struct postgres_txn *t, const struct pg_statement *statement); /* without parameters */
-
 /* Likewise, but keeps its rows: they arrive with the next round trip or the COMMIT. One at a time; the
  * caller ends *ret. */
 void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret);
@@ -54,6 +52,17 @@ void txn_ask_add(struct postgres_txn *t, struct pg_query *q);
 int txn_ask_send(struct postgres_txn *t);
 int txn_ask_next(struct postgres_txn *t, struct pg_result *ret);
 int txn_ask_end(struct postgres_txn *t);
+
+/* The same with a statement and its values: TXN_PUT(t, &user_lock, PG_INT(id)). */
+#define TXN_PUT(t, statement, ...)      txn_put_values(t, statement, PG_VALUES(__VA_ARGS__))
+#define TXN_ASK(t, statement, ret, ...) txn_ask_values(t, statement, ret, PG_VALUES(__VA_ARGS__))
+#define TXN_ASK_ADD(t, statement, ...)  txn_ask_add_values(t, statement, PG_VALUES(__VA_ARGS__))
+void txn_put_values(struct postgres_txn *t, const struct pg_statement *statement,
+                    const struct pg_value *values, size_t n);
+int txn_ask_values(struct postgres_txn *t, const struct pg_statement *statement, struct pg_result *ret,
+                   const struct pg_value *values, size_t n);
+void txn_ask_add_values(struct postgres_txn *t, const struct pg_statement *statement,
+                        const struct pg_value *values, size_t n);
 
 /* Records that memory ran out. */
 void txn_no_memory_note(struct postgres_txn *t);

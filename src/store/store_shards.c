@@ -319,7 +319,7 @@ static int open_all(struct store_shards *s, const struct store_shards_config *co
 	                             .readers = config->readers,
 	                             .writers = config->writers};
 	const struct task_config reconnector = {
-	    .name = "shard-reconnector", .run = reconnect_run, .first_ms = OPEN_PAUSE_MS};
+	    .name = "shard-conn", .run = reconnect_run, .first_ms = OPEN_PAUSE_MS};
 	int r = 0;
 	for (; r == 0 && s->count < config->count; s->count += r == 0) {
 		struct shard *shard = &s->shards[s->count];
