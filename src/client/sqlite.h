@@ -68,5 +68,22 @@ int query_find(struct query *q, bool *ret_found); /* the first row, for what giv
 int query_run(struct query *q);                   /* for what gives no rows: SQLITE_OK or an error */
 void query_end(struct query *q);
 
+/* Runs a statement that returns no rows, with its values: QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(name), Q_INT(id)).
+ * Returns SQLITE_OK or an error. */
+#define QUERY_RUN(c, sql, ...)                                              \
+	query_run_values(c, sql, (const struct query_value[]){__VA_ARGS__}, \
+	                 sizeof((const struct query_value[]){__VA_ARGS__}) / sizeof(struct query_value))
+#define Q_INT(v)        ((struct query_value){.kind = QUERY_INT, .number = (int64_t)(v)})
+#define Q_STR(v)        ((struct query_value){.kind = QUERY_STR, .bytes = (v)})
+#define Q_BLOB(v, size) ((struct query_value){.kind = QUERY_BLOB, .bytes = str_n((const char *)(v), size)})
+
+struct query_value {
+	enum { QUERY_INT, QUERY_STR, QUERY_BLOB } kind;
+	int64_t number;
+	struct str bytes;
+};
+
+int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n);
+
 /* A statement without parameters and rows. */
 int sqlite_conn_run(struct sqlite_conn *c, unsigned sql);

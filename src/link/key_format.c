@@ -40,9 +40,8 @@ int key_format_settle(struct store *store, enum key_alphabet alphabet, uint64_t 
 	struct key_format stored = wanted;
 	uint8_t secret[KEY_SECRET_BYTES];
 	randombytes_buf(secret, sizeof(secret));
-	int r = registry_constant(store->registry, STR("key-shape"), &stored, sizeof(stored));
-	if (r == 0)
-		r = registry_constant(store->registry, STR("key-secret"), secret, sizeof(secret));
+	int r = registry_constant(store->registry, STR("key-shape"), &stored, sizeof(stored))
+	            ?: registry_constant(store->registry, STR("key-secret"), secret, sizeof(secret));
 	if (r < 0)
 		return err_set(e, r, "cannot read the key secret from the store (%s)", err_name(r));
 	r = key_format_check(stored, wanted, e);

@@ -384,9 +384,8 @@ static int target_decide(struct view *v, const struct store_write *w, struct sto
 	case STORE_PERMIT:
 	case STORE_FORBID: return permission_decide(v, row, w, out);
 	default:
-		r = change_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL);
-		if (r == 0)
-			r = link_return(w, row->now.link, out);
+		r = change_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL)
+		        ?: link_return(w, row->now.link, out);
 		name_remove(v, row, w);
 		return r;
 	}

@@ -156,6 +156,12 @@ static inline bool name_changes_link(const struct name_row *row)
 	       row->now.link != row->before.link;
 }
 
+static inline bool name_enters_quarantine(const struct name_row *row)
+{
+	return row->now.quarantined && (!row->before.quarantined ||
+	                                row->now.quarantined_until_ms != row->before.quarantined_until_ms);
+}
+
 static inline bool name_keeps_permissions(const struct name_row *row)
 {
 	return row->now.link && row->before.link && row->now.link->id == row->before.link->id;

@@ -56,12 +56,10 @@ static int apply_run(struct postgres_txn *t, void *ctx)
 	apply_work_reset(work); /* it may be a retry */
 	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes));
 	postgres_slots_hold(t, work->row);
-	int r = view_init(&work->view, work->rules, work->writes, work->n);
-	if (r == 0)
-		r = postgres_fetch_links(t, &work->view, work->all);
-	if (r == 0)
-		r = decide_links(&work->view, work->writes, work->n, work->outcomes);
-	return r ? r : postgres_write_links(t, &work->view, &work->made);
+	return view_init(&work->view, work->rules, work->writes, work->n)
+		?: postgres_fetch_links(t, &work->view, work->all)
+		?: decide_links(&work->view, work->writes, work->n, work->outcomes)
+		?: postgres_write_links(t, &work->view, &work->made);
 }
 
 /* After a lock timeout, batches use a short one for a while: they shall not queue up behind the same row. */
@@ -114,9 +112,7 @@ static int slice_apply(struct store_postgres *s, const struct postgres_work *wor
 	struct postgres_work brief = *work;
 	brief.ctx = &some;
 	brief.is_brief = true;
-	int r = write_once(s, &brief, NULL);
-	if (r == 0)
-		r = lost_find(s, &some);
+	int r = write_once(s, &brief, NULL) ?: lost_find(s, &some);
 	/* although all rows were fetched: a continuing race, or an id is taken */
 	if (r == 0 && some.lost > 0)
 		lost_set_result(&some, ERR_CONFLICT);

@@ -220,9 +220,8 @@ static int claim_from(struct postgres_txn *t, struct claim_work *work, const str
 	int r = claim_pick(t, work, from, &picked, &names, &count);
 	if (r != 0 || count == 0)
 		return r;
-	r = TXN_ASK(t, &from->take, &taken, PG_INT(work->ended_ms), PG_BLOBS(names, count));
-	if (r == 0)
-		r = claim_note(t, work, from, &taken, names);
+	r = TXN_ASK(t, &from->take, &taken, PG_INT(work->ended_ms), PG_BLOBS(names, count))
+	        ?: claim_note(t, work, from, &taken, names);
 	if (r == 0 && from == &expired)
 		/* with their tags, permissions and totals */
 		postgres_links_delete(t, names, (size_t)taken.rows);

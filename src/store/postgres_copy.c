@@ -91,9 +91,7 @@ int postgres_names_copy(struct store_postgres *from, struct store_postgres *to, 
                         const struct str *names, size_t n, struct err *e)
 {
 	struct copy copy = {.row = to_row, .names = names, .n = n};
-	int r = POSTGRES_READ(from, copy_read(c, &copy));
-	if (r == 0)
-		r = copy_put(to, &copy, e);
+	int r = POSTGRES_READ(from, copy_read(c, &copy)) ?: copy_put(to, &copy, e);
 	arena_release(&copy.arena);
 	return r;
 }

@@ -349,16 +349,12 @@ static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citu
 int postgres_layout_make(struct pg_conn *c, struct postgres_features *ret, struct err *e)
 {
 	int64_t is_postgres, citus_count, is_distributed = 0;
-	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
-	if (r == 0)
-		r = numbers_ask(c, &server_about, &is_postgres, &citus_count, e);
-	if (r == 0)
-		r = pg_run(c, TXN_BEGIN, e);
+	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e)
+		?: numbers_ask(c, &server_about, &is_postgres, &citus_count, e)
+		?: pg_run(c, TXN_BEGIN, e);
 	if (r != 0)
 		return r;
-	r = layout_make_locked(c, is_postgres, citus_count > 0, e);
-	if (r == 0)
-		r = pg_run(c, marks_purge, e);
+	r = layout_make_locked(c, is_postgres, citus_count > 0, e) ?: pg_run(c, marks_purge, e);
 	if (r == 0 && citus_count > 0)
 		r = numbers_ask(c, &citus_has_links, &is_distributed, NULL, e);
 	if (r != 0) {

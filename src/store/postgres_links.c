@@ -90,8 +90,7 @@ static void edits_add(struct edits *e, const struct name_row *row)
 			e->retagged[e->retagged_count++] = link;
 		}
 	}
-	if (now->quarantined &&
-	    (!before->quarantined || now->quarantined_until_ms != before->quarantined_until_ms))
+	if (name_enters_quarantine(row))
 		name_columns_add(&e->quarantined, row->name, (int64_t)now->quarantine_owner,
 		                 now->quarantined_until_ms);
 	if (before->quarantined && !now->quarantined)
@@ -286,9 +285,7 @@ int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_resul
 	name_columns_put(t, &quarantine_drop, &e.unquarantined, 0);
 	name_columns_put(t, &quarantine_put, &e.quarantined, 2);
 	name_columns_put(t, &spent_put, &e.spent, 2);
-	int r = permissions_put(t, v);
-	if (r == 0)
-		r = replays_put(t, v, !is_known);
+	int r = permissions_put(t, v) ?: replays_put(t, v, !is_known);
 	purge_put(t, &replays_purge, &v->replays_purge);
 	purge_put(t, &quarantine_purge, &v->quarantine_purge);
 	return r ? r : t->error;

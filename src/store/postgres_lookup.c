@@ -78,8 +78,7 @@ static int links_read(struct pg_conn *c, const struct slot_row *slots, struct st
 	rows_assign(c, slots, reads, key_count, order_by_key);
 	rows_assign(c, slots, by_id, id_count, order_by_id);
 	int other = postgres_version_check(c, slots);
-	int r = pg_sync(c, NULL);
-	return r ? r : other;
+	return pg_sync(c, NULL) ?: other;
 }
 
 /* --- who is permitted --- */
@@ -120,8 +119,7 @@ static int permissions_read(struct pg_conn *c, const struct slot_row *slots, str
 			                       reads[i]->user == user;
 	}
 	int other = postgres_version_check(c, slots);
-	int r = pg_sync(c, NULL);
-	return r ? r : other;
+	return pg_sync(c, NULL) ?: other;
 }
 
 int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup **reads, size_t n,
@@ -137,8 +135,7 @@ int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct st
 		reads[i] = reads[key_count];
 		reads[key_count++] = read;
 	}
-	int r = links_read(c, row, reads, n, key_count, arena);
-	return r ? r : permissions_read(c, row, reads, n, arena);
+	return links_read(c, row, reads, n, key_count, arena) ?: permissions_read(c, row, reads, n, arena);
 }
 
 /* --- from whom --- */

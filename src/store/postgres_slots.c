@@ -158,11 +158,9 @@ static int change_run(struct postgres_txn *t, void *ctx)
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct change_work *work = ctx;
 	TXN_PUT(t, &slots_lock);
-	int r = TXN_ASK(t, &slots_read, &result);
-	if (r == 0)
-		r = row_take(&result, &work->row);
-	if (r == 0)
-		r = work->rule(&work->row, work->attempt);
+	int r = TXN_ASK(t, &slots_read, &result)
+		?: row_take(&result, &work->row)
+		?: work->rule(&work->row, work->attempt);
 	if (r != 0)
 		return r;
 	if (work->attempt->if_empty)

@@ -108,9 +108,8 @@ static int pools_new(struct store_postgres *s, const struct postgres_config *con
 	s->marks = postgres_marks_new(writers);
 	if (!s->marks)
 		return err_set(e, ERR_NOMEM, "out of memory");
-	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e);
-	if (r == 0)
-		r = pg_pool_new(config->url, readers, reader_setup, s, &s->readers, e);
+	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e)
+	            ?: pg_pool_new(config->url, readers, reader_setup, s, &s->readers, e);
 	if (r != 0)
 		return r;
 	pg_pool_timeout(s->writers, WRITE_TIMEOUT_MS);
@@ -145,9 +144,7 @@ int postgres_connect(struct store_postgres *s, struct err *e)
 	struct pg_conn *c = pg_take(s->writers, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = postgres_layout_make(c, &s->kind, &why);
-	if (r == 0)
-		r = reader_setup(c, s, &why);
+	int r = postgres_layout_make(c, &s->kind, &why) ?: reader_setup(c, s, &why);
 	pg_return(c);
 	if (r != 0)
 		return err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s", address, why.text);

@@ -162,12 +162,10 @@ static int forget(struct forget_run *l, struct str address, bool sure)
 		if (v->map.owner[slot] == l->at && (l->answers ? v->owner[slot] == SHARD_NONE : is_theirs))
 			slots_add(&l->lost, slot);
 	}
-	int r = forget_check(l, v, sure);
-	if (r == 0)
-		r = forget_reclaim(l, v);
-	if (r == 0)
-		r = forget_spread(l, v);
-	return r ? r : shards_map_change(s, forget_map, l, l->m.e);
+	return forget_check(l, v, sure)
+		?: forget_reclaim(l, v)
+		?: forget_spread(l, v)
+		?: shards_map_change(s, forget_map, l, l->m.e);
 }
 
 int store_shards_forget(struct store *store, struct str address, bool sure, struct err *e)

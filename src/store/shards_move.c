@@ -103,8 +103,8 @@ int garbage_delete(struct reshard_run *m, size_t number)
 	const struct slot_attempt a = {.slots = &v->rows[number].garbage};
 	if (slots_count(a.slots) == 0)
 		return 0;
-	int r = names_each(m, number, a.slots, garbage_page_delete, &v->rows[number]);
-	return r ? r : move_row_change(m, number, slot_row_clean, &a, NULL, "cannot be cleaned");
+	return names_each(m, number, a.slots, garbage_page_delete, &v->rows[number])
+	           ?: move_row_change(m, number, slot_row_clean, &a, NULL, "cannot be cleaned");
 }
 
 /* --- one move --- */
@@ -230,9 +230,7 @@ static int give(struct reshard_run *m, struct move *mv)
 	for (int i = 0; r == ERR_LIMIT && i < FREEZES_MAX; i++) {
 		if (row_is(m, mv->from, &mv->attempt, MOVE_FREEZE)) /* expired, but not thawed yet */
 			shards_refresh_all(m->s);
-		r = catch_up(m, mv);
-		if (r == 0)
-			r = freeze_and_give(m, mv);
+		r = catch_up(m, mv) ?: freeze_and_give(m, mv);
 	}
 	if (r == ERR_LIMIT)
 		return err_set(m->e, ERR_UNAVAILABLE,
@@ -263,11 +261,7 @@ static int move_begin(struct reshard_run *m, struct move *mv)
 
 static int move_run(struct reshard_run *m, struct move *mv)
 {
-	int r = move_begin(m, mv);
-	if (r == 0)
-		r = names_each(m, mv->from, &mv->slots, page_copy, mv);
-	if (r == 0)
-		r = give(m, mv);
+	int r = move_begin(m, mv) ?: names_each(m, mv->from, &mv->slots, page_copy, mv) ?: give(m, mv);
 	if (r != 0)
 		return r;
 	failpoint("reshard-given");

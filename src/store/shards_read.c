@@ -219,8 +219,7 @@ int shards_list(struct store *base, struct store_list *page)
 	CLEANUP(shard_query_reset) struct shard_query q = {.ask = list_ask, .what = &what};
 	if (page->limit == 0 || !cursor_read(page->cursor, &what.from))
 		return ERR_INVALID;
-	int r = shard_query_run(base, &q);
-	return r ? r : pages_merge(&q, page);
+	return shard_query_run(base, &q) ?: pages_merge(&q, page);
 }
 
 /* --- ids in an order --- */

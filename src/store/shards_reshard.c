@@ -80,9 +80,7 @@ static int duplicates_disown(struct reshard_run *m)
 
 static int unfinished_end(struct reshard_run *m)
 {
-	int r = pending_moves_end(m);
-	if (r == 0)
-		r = duplicates_disown(m);
+	int r = pending_moves_end(m) ?: duplicates_disown(m);
 	for (size_t i = 0; r == 0 && i < m->s->count; i++)
 		r = garbage_delete(m, i);
 	return r;

@@ -171,24 +171,12 @@ static int user_write(struct sqlite_conn *c, const struct user_record *user)
 	return query_run(&q);
 }
 
-static int session_insert(struct sqlite_conn *c, const struct session_record *session)
+static int session_insert(struct sqlite_conn *c, const struct session_record *session, int64_t now_ms)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_INSERT);
-	query_blob(&q, session->id, SESSION_ID_BYTES);
-	query_int(&q, (int64_t)session->user);
-	query_int(&q, (int64_t)session->generation);
-	query_int(&q, session->created_ms);
-	query_int(&q, session->expires_ms);
-	query_str(&q, session->address);
-	query_str(&q, session->agent);
-	return query_run(&q);
-}
-
-static int session_delete(struct sqlite_conn *c, const uint8_t *id)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_DELETE);
-	query_blob(&q, id, SESSION_ID_BYTES);
-	return query_run(&q);
+	return QUERY_RUN(c, SQL_SESSION_INSERT, Q_BLOB(session->id, SESSION_ID_BYTES), Q_INT(session->user),
+	                 Q_INT(session->generation), Q_INT(session->created_ms), Q_INT(session->expires_ms),
+	                 Q_STR(session->address), Q_STR(session->agent))
+	           ?: QUERY_RUN(c, SQL_SESSION_PURGE, Q_INT(now_ms), Q_INT(SESSION_PURGE_PER_CREATE));
 }
 
 static int account_write(struct sqlite_conn *c, unsigned edits, const struct registry_write *w,
@@ -204,20 +192,16 @@ static int account_write(struct sqlite_conn *c, unsigned edits, const struct reg
 	if (rc == SQLITE_OK && edits & EDIT_KEY_INSERT)
 		rc = record_insert(c, SQL_KEY_INSERT, &key_fields, &out->key, &out->key.id);
 	if (rc == SQLITE_OK && edits & EDIT_KEY_REVOKE)
-		rc = sqlite_numbers_run(c, SQL_KEY_REVOKE, (int64_t)out->key.id, out->key.revoked_ms);
+		rc = QUERY_RUN(c, SQL_KEY_REVOKE, Q_INT(out->key.id), Q_INT(out->key.revoked_ms));
 	if (rc == SQLITE_OK && edits & EDIT_KEY_USED)
-		rc = sqlite_numbers_run(c, SQL_KEY_USED, (int64_t)out->key.id, out->key.used_ms);
-	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT) {
-		rc = session_insert(c, &out->session);
-		if (rc == SQLITE_OK)
-			rc = sqlite_numbers_run(c, SQL_SESSION_PURGE, w->now_ms, SESSION_PURGE_PER_CREATE);
-	}
+		rc = QUERY_RUN(c, SQL_KEY_USED, Q_INT(out->key.id), Q_INT(out->key.used_ms));
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT)
+		rc = session_insert(c, &out->session, w->now_ms);
 	if (rc == SQLITE_OK && edits & EDIT_SESSION_DELETE)
-		rc = session_delete(c, w->session.id);
+		rc = QUERY_RUN(c, SQL_SESSION_DELETE, Q_BLOB(w->session.id, SESSION_ID_BYTES));
 	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
-		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge);
-	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
-		rc = sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
+		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge)
+		         ?: sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
 	return rc;
 }
 
@@ -275,14 +259,6 @@ static int counter_next(struct sqlite_conn *c, struct str name, int64_t *ret)
 	return rc;
 }
 
-static int counter_set(struct sqlite_conn *c, struct str name, int64_t next)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_SET);
-	query_str(&q, name);
-	query_int(&q, next);
-	return query_run(&q);
-}
-
 static int lease(struct registry *r, struct str counter, uint64_t count, uint64_t *ret_first)
 {
 	struct sqlite_file *f = self(r)->file;
@@ -298,7 +274,7 @@ static int lease(struct registry *r, struct str counter, uint64_t count, uint64_
 	int rc = counter_next(c, counter, &first);
 	bool fits = rc == SQLITE_OK && !__builtin_add_overflow(first, (int64_t)count, &next);
 	if (fits)
-		rc = counter_set(c, counter, next);
+		rc = QUERY_RUN(c, SQL_COUNTER_SET, Q_STR(counter), Q_INT(next));
 	result = sqlite_file_write_end(f, rc);
 	if (result == 0 && fits)
 		*ret_first = (uint64_t)first;
@@ -336,14 +312,6 @@ static int constant_get(struct sqlite_conn *c, struct str name, void *value, siz
 	return SQLITE_OK;
 }
 
-static int constant_put(struct sqlite_conn *c, struct str name, const void *value, size_t len)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_PUT);
-	query_str(&q, name);
-	query_blob(&q, value, len);
-	return query_run(&q);
-}
-
 static int constant(struct registry *r, struct str name, void *value, size_t len)
 {
 	struct sqlite_file *f = self(r)->file;
@@ -353,19 +321,11 @@ static int constant(struct registry *r, struct str name, void *value, size_t len
 		return end;
 	int rc = constant_get(c, name, value, len, &result);
 	if (rc == SQLITE_OK && result == ERR_NOT_FOUND) {
-		rc = constant_put(c, name, value, len);
+		rc = QUERY_RUN(c, SQL_CONSTANT_PUT, Q_STR(name), Q_BLOB(value, len));
 		result = 0;
 	}
 	end = sqlite_file_write_end(f, rc);
 	return end ? end : result;
-}
-
-static int constants_drop(struct sqlite_conn *c, struct str from, struct str before)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANTS_DROP);
-	query_str(&q, from);
-	query_str(&q, before);
-	return query_run(&q);
 }
 
 static int forget(struct registry *r, struct str from, struct str before)
@@ -373,7 +333,9 @@ static int forget(struct registry *r, struct str from, struct str before)
 	struct sqlite_file *f = self(r)->file;
 	struct sqlite_conn *c;
 	int result = sqlite_file_write_begin(f, &c);
-	return result ? result : sqlite_file_write_end(f, constants_drop(c, from, before));
+	if (result != 0)
+		return result;
+	return sqlite_file_write_end(f, QUERY_RUN(c, SQL_CONSTANTS_DROP, Q_STR(from), Q_STR(before)));
 }
 
 /* --- the feed --- */

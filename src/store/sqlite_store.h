@@ -59,12 +59,9 @@ int sqlite_fetch_links(struct sqlite_conn *c, struct view *v);
 /* *ret_lost: an id was taken; roll back and decide again. */
 int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost);
 
-/* Runs a statement with two numbers. */
-int sqlite_numbers_run(struct sqlite_conn *c, unsigned sql, int64_t a, int64_t b);
-
 static inline int sqlite_purge(struct sqlite_conn *c, unsigned sql, const struct purge *p)
 {
-	return p->max > 0 ? sqlite_numbers_run(c, sql, p->until_ms, p->max) : SQLITE_OK;
+	return p->max > 0 ? QUERY_RUN(c, sql, Q_INT(p->until_ms), Q_INT(p->max)) : SQLITE_OK;
 }
 
 /* SQLite's code for one of ours. */

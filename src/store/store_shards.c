@@ -70,9 +70,7 @@ static int shards_ping(struct store *base, struct err *e)
 	struct store_shards *s = shards_of(base);
 	calls_enter(&s->calls);
 	struct shards_view *v = shards_view_get(s);
-	int r = ping_all(s, v, e);
-	if (r == 0)
-		r = shards_check(s, v, e);
+	int r = ping_all(s, v, e) ?: shards_check(s, v, e);
 	if (r != 0)
 		task_wake(&s->reconnector);
 	shards_view_unref(v);

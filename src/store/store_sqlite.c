@@ -169,17 +169,6 @@ static int expired_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
 	return sqlite_error(rc);
 }
 
-static int expired_both(struct sqlite_conn *c, struct store_expired *expired)
-{
-	uint64_t total = 0;
-	int r = expired_count(c, expired->now_ms, &total);
-	if (r == 0)
-		r = expired_ids(c, expired);
-	if (r == 0)
-		expired->total = total;
-	return r;
-}
-
 static int sqlite_expired(struct store *base, struct store_expired *expired)
 {
 	SQLITE_READER(self(base), read);
@@ -189,7 +178,10 @@ static int sqlite_expired(struct store *base, struct store_expired *expired)
 	int rc = sqlite_conn_run(c, SQL_BEGIN_READ); /* one snapshot for both */
 	if (rc != SQLITE_OK)
 		return sqlite_error(rc);
-	int r = expired_both(c, expired);
+	uint64_t total = 0;
+	int r = expired_count(c, expired->now_ms, &total) ?: expired_ids(c, expired);
+	if (r == 0)
+		expired->total = total;
 	sqlite_conn_run(c, SQL_ROLLBACK);
 	return r;
 }
@@ -200,12 +192,9 @@ static int changes_run(struct sqlite_conn *c, struct view *v, const struct store
                        struct store_outcome *outcomes, bool *ret_lost)
 {
 	memset(outcomes, 0, n * sizeof(*outcomes));
-	int rc = sqlite_fetch_links(c, v);
-	if (rc == SQLITE_OK)
-		rc = sqlite_of_error(decide_links(v, writes, n, outcomes));
-	if (rc == SQLITE_OK)
-		rc = sqlite_write_links(c, v, ret_lost);
-	return rc;
+	return sqlite_fetch_links(c, v)
+	           ?: sqlite_of_error(decide_links(v, writes, n, outcomes))
+	           ?: sqlite_write_links(c, v, ret_lost);
 }
 
 static int apply(struct sqlite_file *f, struct view *v, const struct store_write *writes, size_t n,
@@ -219,11 +208,9 @@ static int apply(struct sqlite_file *f, struct view *v, const struct store_write
 	int rc = changes_run(c, v, writes, n, outcomes, &lost);
 	while (rc == SQLITE_OK && lost) { /* an id is taken: a bug in the id counter */
 		lost = false;
-		rc = sqlite_conn_run(c, SQL_ROLLBACK);
-		if (rc == SQLITE_OK)
-			rc = sqlite_conn_run(c, SQL_BEGIN_WRITE);
-		if (rc == SQLITE_OK)
-			rc = changes_run(c, v, writes, n, outcomes, &lost);
+		rc = sqlite_conn_run(c, SQL_ROLLBACK)
+		         ?: sqlite_conn_run(c, SQL_BEGIN_WRITE)
+		         ?: changes_run(c, v, writes, n, outcomes, &lost);
 	}
 	return sqlite_file_write_end(f, rc);
 }
@@ -261,8 +248,7 @@ static int sqlite_set_clicks(struct store *base, uint64_t node, const struct sto
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) {
 		if (id_is_valid(counts[i].id))
-			rc = sqlite_numbers_run(c, SQL_CLICKS_SET, (int64_t)counts[i].id,
-			                        (int64_t)counts[i].clicks);
+			rc = QUERY_RUN(c, SQL_CLICKS_SET, Q_INT(counts[i].id), Q_INT(counts[i].clicks));
 	}
 	return sqlite_file_write_end(f, rc);
 }
@@ -323,12 +309,9 @@ int sqlite_feed_read(struct sqlite_file *f, unsigned feed, struct feed_page *pag
 
 int sqlite_feed_add(struct sqlite_conn *c, unsigned feed, int64_t now_ms, struct str entries)
 {
-	if (entries.len == 0)
-		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, feed + FEED_ADD);
-	query_int(&q, now_ms);
-	query_blob(&q, entries.ptr, entries.len);
-	return query_run(&q);
+	return entries.len > 0
+	           ? QUERY_RUN(c, feed + FEED_ADD, Q_INT(now_ms), Q_BLOB(entries.ptr, entries.len))
+	           : SQLITE_OK;
 }
 
 int sqlite_feed_prune(struct sqlite_file *f, unsigned feed, int64_t until_ms, size_t *ret)
@@ -338,7 +321,7 @@ int sqlite_feed_prune(struct sqlite_file *f, unsigned feed, int64_t until_ms, si
 	int r = sqlite_file_write_begin(f, &c);
 	if (r != 0)
 		return r;
-	int rc = sqlite_numbers_run(c, feed + FEED_PRUNE, until_ms, FEED_PRUNE_MAX);
+	int rc = QUERY_RUN(c, feed + FEED_PRUNE, Q_INT(until_ms), Q_INT(FEED_PRUNE_MAX));
 	if (rc == SQLITE_OK)
 		*ret = (size_t)sqlite3_changes(c->db);
 	return sqlite_file_write_end(f, rc);
