@@ -68,8 +68,8 @@ int query_find(struct query *q, bool *ret_found); /* the first row, for what giv
 int query_run(struct query *q);                   /* for what gives no rows: SQLITE_OK or an error */
 void query_end(struct query *q);
 
-/* Runs a statement that returns no rows, with its values: QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(name), Q_INT(id)).
- * Returns SQLITE_OK or an error. */
+/* Runs a statement that returns no rows: QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(name), Q_INT(id)). Returns
+ * SQLITE_OK or an error. */
 #define QUERY_RUN(c, sql, ...)                                              \
 	query_run_values(c, sql, (const struct query_value[]){__VA_ARGS__}, \
 	                 sizeof((const struct query_value[]){__VA_ARGS__}) / sizeof(struct query_value))

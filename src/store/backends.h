@@ -34,10 +34,10 @@ int store_shards_open(const struct store_shards_config *config, struct store **r
  *
  * `spec` is a comma-separated list of OP=ERROR[@N[!]]:
  *
- * 	OP        lookup, apply, list, tagged, clicks, permitted, over, users, keys, accounts,
- * 	          lease, counter, constant, ping, claim
- * 	ERROR     unavailable, uncertain, corrupt, busy, no-memory
- * 	@N        from the N-th call on; @N! only the N-th call; without it every call
+ *	OP        lookup, apply, list, tagged, clicks, permitted, over, users, keys, accounts,
+ *	          lease, counter, constant, ping, claim
+ *	ERROR     unavailable, uncertain, corrupt, busy, no-memory
+ *	@N        from the N-th call on; @N! only the N-th call; without it every call
  *
  * `apply=uncertain` applies the changes, then returns the error. `lookup=slow` answers after 300 ms.
  */

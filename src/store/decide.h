@@ -2,11 +2,11 @@
  * The rules for links. Pure: no I/O, no SQL. (Rows as they are, changes, time) become (outcomes, rows as
  * they shall be). Only backends use this:
  *
- * 	1. view_init lists the rows that a batch of changes touches.
- * 	2. The backend fetches them into `before`, locked where others write to the same database.
- * 	3. decide_links applies the changes in order. Each change sees the effects of those before it.
- * 	   Its outcome says what happened; `now` is the row as it shall be.
- * 	4. The backend writes every row whose `now` differs from `before`, commits, and publishes outcomes.
+ *	1. view_init lists the rows that a batch of changes touches.
+ *	2. The backend fetches them into `before`, locked where others write to the same database.
+ *	3. decide_links applies the changes in order. Each change sees the effects of those before it.
+ *	   Its outcome says what happened; `now` is the row as it shall be.
+ *	4. The backend writes every row whose `now` differs from `before`, commits, and publishes outcomes.
  *
  * A row that does not exist cannot be locked. For a generated name the backend may skip the fetch, because
  * the name is almost never taken. If its insert then hits a taken name or id, the backend sets

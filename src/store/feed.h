@@ -9,9 +9,9 @@
  * An entry says who changed what, with the fields before and after. The entry of a new link has only its id
  * and name.
  *
- * 	row       entry...
- * 	entry     kind 1, actor 8, id 8, name length 2, changes length 4, name, changes
- * 	          (sizes in bytes; numbers are big-endian; readers skip unknown kinds)
+ *	row       entry...
+ *	entry     kind 1, actor 8, id 8, name length 2, changes length 4, name, changes
+ *	          (sizes in bytes; numbers are big-endian; readers skip unknown kinds)
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /*
  * Users, sessions and API keys: read by index and in pages, and changed by the rules (decide_accounts.h).
  *
- * A change locks the single row of account_version, so changes take turns and see consistent rows. If it counts
- * a user's keys, it also locks that user.
+ * A change locks the single row of account_version, so changes take turns and see consistent rows. If it
+ * counts a user's keys, it also locks that user.
  */
 #include "store/decide_accounts.h"
 #include "store/postgres_feed.h"

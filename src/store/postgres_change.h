@@ -1,7 +1,5 @@
-/*
- * Fetching and writing links inside a transaction; decide.h applies the rules in between. Functions return 0 or
- * the error that ended the transaction.
- */
+/* Fetching and writing links inside a transaction; decide.h applies the rules in between. Functions return
+ * 0 or the error that ended the transaction. */
 #pragma once
 
 #include "store/postgres_store.h"
@@ -32,8 +30,8 @@ int postgres_write_links(struct postgres_txn *t, struct view *v, struct pg_resul
 /* Sets is_lost of the rows whose insert was lost; returns how many. */
 size_t postgres_lost_mark(struct view *v, const struct pg_result *made);
 
-/* The same if the answer to the COMMIT was lost, from the table as it is now. A name that another link has was
- * lost. A free name is unknown: its link may have been inserted, and removed by another server. */
+/* The same if the answer to the COMMIT was lost, from the table as it is now. A name that another link has
+ * was lost. A free name is unknown: its link may have been inserted, and removed by another server. */
 int postgres_lost_find(struct pg_conn *c, struct view *v, size_t *ret_lost);
 
 /* --- postgres_put.c: many links in one statement --- */

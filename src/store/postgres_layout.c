@@ -1,32 +1,32 @@
 /*
  * The tables of a PostgreSQL store, and their migrations.
  *
- * 	link           a link; permitted_count is the length of its permission list
- * 	permission     users who may follow a private link
- * 	tag            the tags of a link, one row each
- * 	click_total    clicks of a link by node; link.clicks is their sum
- * 	resting        quarantine: aliases that only their last owner may take
- * 	spent_key      generated keys of removed links, for reuse
- * 	replay         creates with an idempotency key, beside the link that they made
- * 	route          registry only: the key that such a create chose
- * 	users, api_key, session, counter, constant, slot_map      registry only
- * 	link_feed, account_feed, feed_pruned                      postgres_feed.h
- * 	slot_state     the slots that this database owns: slots.h
- * 	commit_mark    the last transaction of each writer: postgres_txn.h
- * 	ring_state     of 0.1.0
+ *	link           a link; permitted_count is the length of its permission list
+ *	permission     users who may follow a private link
+ *	tag            the tags of a link, one row each
+ *	click_total    clicks of a link by node; link.clicks is their sum
+ *	resting        quarantine: aliases that only their last owner may take
+ *	spent_key      generated keys of removed links, for reuse
+ *	replay         creates with an idempotency key, beside the link that they made
+ *	route          registry only: the key that such a create chose
+ *	users, api_key, session, counter, constant, slot_map      registry only
+ *	link_feed, account_feed, feed_pruned                      postgres_feed.h
+ *	slot_state     the slots that this database owns: slots.h
+ *	commit_mark    the last transaction of each writer: postgres_txn.h
+ *	ring_state     of 0.1.0
  *
  * The first six begin their primary key with the link's key, by which Citus distributes them. `replay` is
  * indexed by it.
  *
  * Locks, in the order in which a transaction takes them:
  *
- * 	advisory "curt"      exclusive: migrations
- * 	advisory "curv"      shared: batches of changes; exclusive: a batch after a deadlock (postgres_txn.c)
- * 	row commit_mark      the writer's own: each marked transaction
- * 	advisory "curu"      shared: writers of links; exclusive: changes of slot_state (postgres_slots.c)
- * 	advisory "curw"      Citus only: click totals; "curx": claims
- * 	row account_version  changes of accounts
- * 	rows link            in the order of keys
+ *	advisory "curt"      exclusive: migrations
+ *	advisory "curv"      shared: batches of changes; exclusive: a batch after a deadlock (postgres_txn.c)
+ *	row commit_mark      the writer's own: each marked transaction
+ *	advisory "curu"      shared: writers of links; exclusive: changes of slot_state (postgres_slots.c)
+ *	advisory "curw"      Citus only: click totals; "curx": claims
+ *	row account_version  changes of accounts
+ *	rows link            in the order of keys
  *
  * layout_version counts the migrations that were applied. A released migration never changes. All missing
  * migrations run in one transaction. (CockroachDB commits before each change of a table, so a migration can

@@ -1,10 +1,10 @@
 /*
  * Writes links as the rules (decide.h) have decided.
  *
- * A free name cannot be locked, so the insert of a link does nothing if another server has taken its name. The
- * result of the transaction tells which inserts were lost. What belongs to a new link (tags, idempotency key) is
- * written only if the link was inserted. So creates cost two round trips: one to fetch what may block their
- * names, one for everything else.
+ * A free name cannot be locked, so the insert of a link does nothing if another server has taken its name.
+ * The result of the transaction tells which inserts were lost. What belongs to a new link (tags,
+ * idempotency key) is written only if the link was inserted. So creates cost two round trips: one to fetch
+ * what may block their names, one for everything else.
  */
 #include "store/postgres_change.h"
 #include "store/postgres_feed.h"

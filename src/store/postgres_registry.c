@@ -1,4 +1,4 @@
-/* The registry on PostgreSQL: counters, constants and the account feed. postgres_accounts.c has the accounts. */
+/* The registry on PostgreSQL: counters, constants and the account feed. Accounts: postgres_accounts.c. */
 #include "store/postgres_feed.h"
 #include "store/postgres_store.h"
 

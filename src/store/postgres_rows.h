@@ -35,10 +35,10 @@ enum {
 /*
  * Binding the stored fields of records, in the order of their rows. Statements list them with fields_sql:
  *
- * 	INSERT INTO users (postgres_names) VALUES (postgres_params)      postgres_bind_record
- * 	... FROM unnest(postgres_arrays) AS n (postgres_names)           postgres_bind_records
- * 	INSERT INTO link (postgres_names) SELECT postgres_of_n
- * 	UPDATE link SET postgres_set_of_n
+ *	INSERT INTO users (postgres_names) VALUES (postgres_params)      postgres_bind_record
+ *	... FROM unnest(postgres_arrays) AS n (postgres_names)           postgres_bind_records
+ *	INSERT INTO link (postgres_names) SELECT postgres_of_n
+ *	UPDATE link SET postgres_set_of_n
  */
 extern const struct fields_pattern postgres_names, postgres_params, postgres_set_params, postgres_arrays,
     postgres_of_n, postgres_set_of_n;

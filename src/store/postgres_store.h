@@ -1,16 +1,16 @@
 /*
  * A PostgreSQL database with links. One or more of them form a store (shards.h).
  *
- * 	postgres_store.c      opening, ping
- * 	postgres_layout.c     tables and migrations
- * 	postgres_lookup.c     lookups of links, also on replicas (postgres_replica.c)
- * 	postgres_read.c       lists
- * 	postgres_apply.c      batches of changes: fetch (postgres_fetch.c), decide.h, write (postgres_links.c)
- * 	postgres_clicks.c     click totals, claims
- * 	postgres_registry.c   the registry interface; changes of accounts: postgres_accounts.c
- * 	postgres_slots.c      the slot row and the slot map
- * 	postgres_copy.c       copying names to another database
- * 	postgres_routes.c     routes of creates with an idempotency key
+ *	postgres_store.c      opening, ping
+ *	postgres_layout.c     tables and migrations
+ *	postgres_lookup.c     lookups of links, also on replicas (postgres_replica.c)
+ *	postgres_read.c       lists
+ *	postgres_apply.c      batches of changes: fetch (postgres_fetch.c), decide.h, write (postgres_links.c)
+ *	postgres_clicks.c     click totals, claims
+ *	postgres_registry.c   the registry interface; changes of accounts: postgres_accounts.c
+ *	postgres_slots.c      the slot row and the slot map
+ *	postgres_copy.c       copying names to another database
+ *	postgres_routes.c     routes of creates with an idempotency key
  */
 #pragma once
 

@@ -32,11 +32,12 @@ struct registry_write {
 	/*
 	 * Users.
 	 *
-	 * 	CREATE    Takes all but id and generation, which it returns. ERR_CONFLICT: the email address is taken.
-	 * 	UPDATE    By user.id (ERR_NOT_FOUND). Sets the user_fields and updated_ms, returns the whole user.
-	 * 	          ERR_CONFLICT: the email address is taken. ERR_BUSY: no admin could get in any more, that is
-	 * 	          enabled with email address and password, or with an active API key with RIGHT_ADMIN.
-	 * 	          A change that locks out no admin is never refused.
+	 *   CREATE  Takes all but id and generation, which it returns. ERR_CONFLICT: the email address is
+	 *           taken.
+	 *   UPDATE  By user.id (ERR_NOT_FOUND). Sets the user_fields and updated_ms, returns the whole user.
+	 *           ERR_CONFLICT: the email address is taken. ERR_BUSY: no admin could sign in any more. (An admin
+	 *           can if enabled, with email address and password, or with an active RIGHT_ADMIN key.) A
+	 *           change that locks out no admin is never refused.
 	 *
 	 * A new password, enabled = false and USER_END_SESSIONS raise the generation, which ends all
 	 * sessions. With session.user the update also creates that session, under the new generation.
@@ -51,15 +52,16 @@ struct registry_write {
 	/*
 	 * API keys. A key is active if it is neither revoked nor expired at now_ms.
 	 *
-	 * 	CREATE    Takes all but id, which it returns. ERR_CONFLICT: the digest exists. ERR_INVALID: key.user
-	 * 	          does not exist. ERR_LIMIT: that user has an email address and ACCOUNT_KEYS_MAX active keys.
-	 * 	          key.user == 0: also creates the key's own user from `user`, as USER_CREATE does.
-	 * 	REVOKE    By key.id, and by key.user unless that is 0 (ERR_NOT_FOUND). Sets revoked_ms to now_ms unless
-	 * 	          it is set, returns the whole key. ERR_CONFLICT: it is the last active RIGHT_ADMIN key of
-	 * 	          all enabled admins.
-	 * 	USED      Sets used_ms of key.id unless it is later already. ERR_NOT_FOUND.
-	 * 	PURGE     Removes keys that were revoked or expired at purge.until_ms or before, at most purge.max of
-	 * 	          either. Ids are never reused.
+	 *   CREATE  Takes all but id, which it returns. ERR_CONFLICT: the digest exists. ERR_INVALID:
+	 *           key.user does not exist. ERR_LIMIT: that user has an email address and ACCOUNT_KEYS_MAX
+	 *           active keys. key.user == 0: also creates the key's own user from `user`, as USER_CREATE
+	 *           does.
+	 *   REVOKE  By key.id, and by key.user unless that is 0 (ERR_NOT_FOUND). Sets revoked_ms to now_ms
+	 *           unless it is set, returns the whole key. ERR_CONFLICT: it is the last active RIGHT_ADMIN
+	 *           key of all enabled admins.
+	 *   USED    Sets used_ms of key.id unless it is later already. ERR_NOT_FOUND.
+	 *   PURGE   Removes keys that were revoked or expired at purge.until_ms or before, at most purge.max
+	 *           of either. Ids are never reused.
 	 */
 	struct key_record key;
 	struct purge purge;

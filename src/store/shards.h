@@ -1,14 +1,14 @@
 /*
  * Internals of the store over PostgreSQL databases. slots.h explains why it is correct.
  *
- * 	store_shards.c     opening and closing; how databases become one store
- * 	shards_view.c      what is known about the slots of each database
- * 	shards_call.c      parallel calls and retries
- * 	shards_read.c      lookups, lists and other reads
- * 	shards_write.c     changes of links
- * 	shards_move.c      moving slots from one database to another
- * 	shards_reshard.c   `curt reshard`
- * 	shards_forget.c    `curt reshard --status` and `--forget`
+ *	store_shards.c     opening and closing; how databases become one store
+ *	shards_view.c      what is known about the slots of each database
+ *	shards_call.c      parallel calls and retries
+ *	shards_read.c      lookups, lists and other reads
+ *	shards_write.c     changes of links
+ *	shards_move.c      moving slots from one database to another
+ *	shards_reshard.c   `curt reshard`
+ *	shards_forget.c    `curt reshard --status` and `--forget`
  *
  * Lock order: `refreshing`, then `view_lock`.
  */

@@ -1,7 +1,5 @@
-/*
- * Moves slots from one database to another, with the steps that slots.h explains. If it is killed after any step,
- * nothing is lost.
- */
+/* Moves slots from one database to another, with the steps that slots.h explains. If it is killed after any
+ * step, nothing is lost. */
 #include "store/shards_move.h"
 
 #include "base/buf.h"

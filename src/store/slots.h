@@ -17,16 +17,16 @@
  *
  * Moving the slots M from S to T. Each line is one change of a row, committed before the next begins:
  *
- * 	S: begin    M is being copied. Every change under M appends its name to S's feed.
- * 	T: expect   Rows under M may be stored here, but are invisible.
- * 	            Copy every name of M. Then copy the names in the feed again, until few are left.
- * 	S: freeze   Changes of M wait, until a deadline on S's clock. Reads continue.
- * 	            Copy the last names of the feed: nobody changes M now.
- * 	S: give     S no longer owns M; only if the freeze still holds. This is the moment of the switch.
- * 	T: take     T owns M.
- * 	            The map follows.
- * 	S: finish   S forgets the move. Its rows under M are garbage: delete them.
- * 	S: clean    No garbage is left.
+ *	S: begin    M is being copied. Every change under M appends its name to S's feed.
+ *	T: expect   Rows under M may be stored here, but are invisible.
+ *	            Copy every name of M. Then copy the names in the feed again, until few are left.
+ *	S: freeze   Changes of M wait, until a deadline on S's clock. Reads continue.
+ *	            Copy the last names of the feed: nobody changes M now.
+ *	S: give     S no longer owns M; only if the freeze still holds. This is the moment of the switch.
+ *	T: take     T owns M.
+ *	            The map follows.
+ *	S: finish   S forgets the move. Its rows under M are garbage: delete them.
+ *	S: clean    No garbage is left.
  *
  * Killed after any line, nothing is lost. Before `give`, S owns M: any server thaws a freeze whose deadline
  * has passed, and the next `curt reshard` abandons the copy and starts again. After `give`, M has no owner

@@ -1,14 +1,14 @@
 /*
  * The tables of a link file.
  *
- * 	link         a link, under a sequential id: a new one is appended to the last page, without a search
- * 	alias        chosen names
- * 	tag          the tags of a link, one row each; link.tags has them as given
- * 	permission   users who may follow a private link; link.permitted is their number
- * 	resting      quarantine: aliases that only their last owner may take; never also in `alias`
- * 	replay       creates with an idempotency key
- * 	user, api_key, session, counter, constant      the registry
- * 	link_feed, account_feed                        one row per transaction: feed.h
+ *	link         a link, under a sequential id: a new one is appended to the last page, without a search
+ *	alias        chosen names
+ *	tag          the tags of a link, one row each; link.tags has them as given
+ *	permission   users who may follow a private link; link.permitted is their number
+ *	resting      quarantine: aliases that only their last owner may take; never also in `alias`
+ *	replay       creates with an idempotency key
+ *	user, api_key, session, counter, constant      the registry
+ *	link_feed, account_feed                        one row per transaction: feed.h
  *
  * link.over_ms is link_expired_ms. Most expiries are relative to now, so a new link's entry is appended to
  * link_by_over, too. link_by_owner ends in the id, so the list of an owner's links walks that index.

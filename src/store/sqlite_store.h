@@ -1,5 +1,5 @@
 /*
- * Internals of the SQLite store. Functions that take a connection return SQLite's code (SQLITE_OK or an error).
+ * Internals of the SQLite store. Functions that take a connection return SQLite's code.
  *
  *	store_sqlite.c      opening, the store interface, the feeds
  *	sqlite_layout.c     tables, migrations and statements (sqlite_statements.h)
