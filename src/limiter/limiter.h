@@ -36,7 +36,7 @@ struct limiter_use {
 	             * A higher one than before: that one is over, and what was told was not counted */
 	uint64_t left_ms; /* until it ends */
 	/* out */
-	bool settled;    /* false: nobody knows; what was told may have been counted or not */
+	bool synced;    /* false: nobody knows; what was told may have been counted or not */
 	uint64_t others; /* what the other servers have used or may */
 };
 
@@ -49,6 +49,6 @@ struct limiter_ops {
 	/* All at once; one thread at a time. A period begins with the first use after the last one ended.
 	 * `ret_servers`: how many have settled in the last LIMITER_SERVER_MS, this one included; not set when
 	 * nobody knows. ERR_UNAVAILABLE: some were not settled (see there). */
-	int (*settle)(struct limiter *, struct limiter_use *uses, size_t n, unsigned *ret_servers);
+	int (*sync)(struct limiter *, struct limiter_use *uses, size_t n, unsigned *ret_servers);
 	int (*ping)(struct limiter *, struct err *e); /* any thread */
 };

@@ -228,7 +228,7 @@ static void read_node(struct limiter_redis *l, struct call *c, size_t node, int6
 				u->left_ms = number_at(&reply, first + 1);
 				u->grant = number_at(&reply, first + 2);
 				u->others = number_at(&reply, first + 3);
-				u->settled = true;
+				u->synced = true;
 			}
 		}
 	} while (at < c->n);
@@ -242,7 +242,7 @@ static int redis_settle(struct limiter *base, struct limiter_use *uses, size_t n
 	unsigned servers = 0;
 	bool whole = true;
 	for (size_t i = 0; i < n; i++)
-		uses[i].settled = false;
+		uses[i].synced = false;
 	if (call_begin(l, &c)) {
 		for (size_t node = 0; node < l->ring.count; node++)
 			write_node(l, &c, node);
@@ -252,7 +252,7 @@ static int redis_settle(struct limiter *base, struct limiter_use *uses, size_t n
 	}
 	arena_release(&c.arena);
 	for (size_t i = 0; i < n; i++)
-		whole &= uses[i].settled;
+		whole &= uses[i].synced;
 	if (servers > 0)
 		*ret_servers = servers;
 	return whole && servers > 0 ? 0 : ERR_UNAVAILABLE;
@@ -310,7 +310,7 @@ static void redis_limiter_free(struct limiter *base)
 
 static const struct limiter_ops redis_ops = {
     .free = redis_limiter_free,
-    .settle = redis_settle,
+    .sync = redis_settle,
     .ping = redis_limiter_ping,
 };
 

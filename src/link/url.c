@@ -1,11 +1,10 @@
 /*
- * The input is checked byte by byte first (controls, white space, backslashes, UTF-8), then cut into parts as
- * RFC 3986 has them, and each part is written in its canonical form behind what `out` held. A canonical URL
- * gives itself.
+ * Checks the input byte by byte (controls, white space, backslashes, UTF-8), cuts it into parts as in RFC
+ * 3986, and appends each part in its canonical form. A canonical URL maps to itself.
  *
- * Where browsers, resolvers and filters read one spelling in two ways, the spelling is refused rather than
- * mended: backslashes, user info, escapes in the host, and IPv4 addresses in any but the dotted form
- * (0x7f.1 and 2130706433 are the same host to some and a name to others).
+ * A spelling that browsers, resolvers and filters read differently is refused rather than repaired:
+ * backslashes, user info, escapes in the host, and IPv4 addresses in any but the dotted form (some read
+ * 0x7f.1 and 2130706433 as the same address, others as names).
  */
 #include "link/url.h"
 
@@ -17,13 +16,13 @@
 #include <stdio.h>
 
 enum {
-	HOST_BYTES_MAX = 253,        /* as an A-label, without a trailing dot (RFC 1035) */
-	HOST_INPUT_BYTES_MAX = 1020, /* the same number of characters in UTF-8, and a little */
+	HOST_BYTES_MAX = 253,        /* as an A-label without a trailing dot (RFC 1035) */
+	HOST_INPUT_BYTES_MAX = 1020, /* the same in UTF-8, with some slack */
 	LABEL_BYTES_MAX = 63,
 	ECHO_BYTES_MAX = 40,
 };
 
-/* What of the input is repeated in a sentence: short, and printable whatever it was. */
+/* A part of the input for an error message: short and printable. */
 struct echo {
 	char text[ECHO_BYTES_MAX + sizeof("...")];
 };
@@ -55,7 +54,7 @@ static bool is_unreserved(char c)
 	return (lower >= 'a' && lower <= 'z') || is_digit(c) || c == '-' || c == '.' || c == '_' || c == '~';
 }
 
-/* Stands for itself in paths (which end at a '?'), queries and fragments. */
+/* Needs no escape in paths (which end at '?'), queries and fragments. */
 static bool is_plain(char c)
 {
 	return is_unreserved(c) || (c != '\0' && strchr("!$&'()*+,;=:@/?", c));
@@ -68,12 +67,6 @@ static struct str trim(struct str s)
 	while (s.len > 0 && is_space(s.ptr[s.len - 1]))
 		s.len--;
 	return s;
-}
-
-static bool is_control(const char *p)
-{
-	unsigned char first = (unsigned char)p[0];
-	return first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)p[1] < 0xa0);
 }
 
 static int check_bytes(struct str in, struct err *e)
@@ -90,7 +83,8 @@ static int check_bytes(struct str in, struct err *e)
 			return err_set(e, ERR_INVALID,
 			               "the URL has white space inside, at byte %zu; remove it or write %%20",
 			               at + 1);
-		if (is_control(p))
+		unsigned char first = (unsigned char)p[0];
+		if (first < 0x20 || first == 0x7f || (first == 0xc2 && (unsigned char)p[1] < 0xa0))
 			return err_set(e, ERR_INVALID,
 			               "the URL has a control character at byte %zu; remove it", at + 1);
 		if (*p == '\\')
@@ -103,7 +97,7 @@ static int check_bytes(struct str in, struct err *e)
 
 /* ---- scheme ---- */
 
-/* Cuts http:// or https:// off `*s`. */
+/* Removes http:// or https:// from `*s`. */
 static int take_scheme(struct str *s, bool *ret_https, struct err *e)
 {
 	struct str rest = *s;
@@ -122,14 +116,14 @@ static int take_scheme(struct str *s, bool *ret_https, struct err *e)
 		return err_set(e, ERR_INVALID, "the URL must begin with http:// or https://, not '%s:'",
 		               echo(&shown, scheme));
 	if (!str_starts(rest, STR("//")))
-		return err_set(e, ERR_INVALID, "the URL must have // behind '%s:'", echo(&shown, scheme));
+		return err_set(e, ERR_INVALID, "the URL must have // after '%s:'", echo(&shown, scheme));
 	*s = str_n(rest.ptr + 2, rest.len - 2);
 	return 0;
 }
 
 /* ---- host ---- */
 
-/* Names as DNS has them, with '_' because there are hosts that have one. */
+/* A DNS label, or one with '_', which some hosts have. */
 static bool label_valid(struct str label)
 {
 	if (label.len == 0 || label.len > LABEL_BYTES_MAX || label.ptr[0] == '-' ||
@@ -143,7 +137,7 @@ static bool label_valid(struct str label)
 	return true;
 }
 
-/* All digits, or 0x and hex digits: somebody will read the host as an IPv4 address. */
+/* All digits, or 0x and hex digits: some programs read the host as an IPv4 address. */
 static bool label_numeric(struct str label)
 {
 	bool hex = str_starts(label, STR("0x"));
@@ -168,7 +162,7 @@ static bool ipv4_valid(struct str host)
 	return count == 4;
 }
 
-/* A lower-case ASCII name in its final form, or an IPv4 address. */
+/* Checks a lower-case ASCII name in its final form, or an IPv4 address. */
 static int check_name(struct str host, bool *ret_has_alabel, struct err *e)
 {
 	struct echo shown;
@@ -181,15 +175,16 @@ static int check_name(struct str host, bool *ret_has_alabel, struct err *e)
 		label = str_cut(&rest, '.');
 		if (!label_valid(label))
 			return err_set(e, ERR_INVALID,
-			               "the host '%s' is not a valid name; between its dots stand 1 to 63 "
-			               "letters, digits, '-' or '_', and no '-' at either end",
+			               "the host '%s' is not a valid name; use 1 to 63 "
+			               "letters, digits, '-' or '_' between dots, and no '-' at either end",
 			               echo(&shown, host));
 		*ret_has_alabel |= str_starts(label, STR("xn--"));
 	}
 	if (label_numeric(label) && !ipv4_valid(host))
-		return err_set(e, ERR_INVALID,
-		               "the host '%s' is not an IPv4 address of the form 192.0.2.1; write it so",
-		               echo(&shown, host));
+		return err_set(
+		    e, ERR_INVALID,
+		    "the host '%s' is not an IPv4 address such as 192.0.2.1; write it in that form",
+		    echo(&shown, host));
 	return 0;
 }
 
@@ -200,7 +195,7 @@ static int idn_to_ascii(const char *host, char out[HOST_INPUT_BYTES_MAX + 1], st
 	char *ascii = NULL;
 	int rc = idn2_to_ascii_8z(host, &ascii, IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL);
 	if (rc == IDN2_MALLOC)
-		return err_set(e, ERR_NOMEM, "there is no memory to read the URL");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	if (rc != IDN2_OK)
 		return err_set(e, ERR_INVALID,
 		               "the host '%s' is not a valid international name (%s); check it",
@@ -213,15 +208,7 @@ static int idn_to_ascii(const char *host, char out[HOST_INPUT_BYTES_MAX + 1], st
 	return fits ? 0 : err_set(e, ERR_INVALID, "the host is too long; check it");
 }
 
-static struct str drop_trailing_dot(const char *host)
-{
-	struct str s = str_of(host);
-	if (s.len > 1 && s.ptr[s.len - 1] == '.')
-		s.len--;
-	return s;
-}
-
-/* A name that has A-labels must be what its decoded form would be written as, or it names nothing. */
+/* A name with A-labels must be the encoding of its decoded form. */
 static int check_alabels(struct str host, struct err *e)
 {
 	char text[HOST_INPUT_BYTES_MAX + 1], again[HOST_INPUT_BYTES_MAX + 1];
@@ -251,7 +238,9 @@ static int write_name(struct str host, struct buf *out, struct err *e)
 	int rc = ascii ? 0 : idn_to_ascii(text, mapped, e);
 	if (rc < 0)
 		return rc;
-	struct str name = drop_trailing_dot(ascii ? text : mapped);
+	struct str name = str_of(ascii ? text : mapped);
+	if (name.len > 1 && str_ends(name, STR(".")))
+		name.len--;
 	rc = check_name(name, &has_alabel, e);
 	if (rc == 0 && has_alabel)
 		rc = check_alabels(name, e);
@@ -283,7 +272,7 @@ static int write_port(struct str port, bool https, struct buf *out, struct err *
 	struct echo shown;
 	if (port.len > 5 || !str_u64(port, &number) || number < 1 || number > 65535)
 		return err_set(e, ERR_INVALID,
-		               "the port '%s' is not a number from 1 to 65535; mend it or leave it out",
+		               "the port '%s' is not a number from 1 to 65535; correct or remove it",
 		               echo(&shown, port));
 	if (number != (https ? 443 : 80))
 		buf_printf(out, ":%u", (unsigned)number);
@@ -314,7 +303,7 @@ static int write_authority(struct str authority, bool https, struct buf *out, st
 		host = str_cut(&port, ':');
 		if (port.ptr && memchr(port.ptr, ':', port.len))
 			return err_set(e, ERR_INVALID,
-			               "the host '%s' has several colons; an IPv6 address stands in brackets",
+			               "the host '%s' has several colons; put an IPv6 address in brackets",
 			               echo(&shown, authority));
 	}
 	if (host.len == 0)
@@ -325,7 +314,7 @@ static int write_authority(struct str authority, bool https, struct buf *out, st
 	return rc;
 }
 
-/* A canonical host that every system takes for itself. */
+/* A canonical host that always means the local machine. */
 static bool is_this_machine(struct str host)
 {
 	return str_starts(host, STR("127.")) || str_eq(host, STR("0.0.0.0")) ||
@@ -334,7 +323,7 @@ static bool is_this_machine(struct str host)
 	       str_starts(host, STR("[::ffff:127.")) || str_eq(host, STR("[::ffff:0.0.0.0]"));
 }
 
-/* `127.`: only addresses get here with such a beginning, as a name's last label is not a number. */
+/* "127." can only start an address here: the last label of a name is not numeric. */
 static bool is_own(struct str authority, bool https, const struct url_rules *rules)
 {
 	if (rules->own.ptr && str_eq(authority, rules->own))
@@ -360,10 +349,8 @@ static int check_not_own(struct str authority, bool https, const struct url_rule
 	struct echo shown;
 	if (!rules || !is_own(authority, https, rules))
 		return 0;
-	return err_set(
-	    e, ERR_INVALID,
-	    "the URL points back at this server (%s); give the address that the link should end at",
-	    echo(&shown, authority));
+	return err_set(e, ERR_INVALID, "the URL points back to this server (%s); use the final address",
+	               echo(&shown, authority));
 }
 
 /* ---- path, query, fragment ---- */
@@ -391,11 +378,10 @@ static int write_part(struct str part, struct buf *out, struct err *e)
 		int high = part.len - i > 2 ? ascii_hex(part.ptr[i + 1]) : -1;
 		int low = part.len - i > 2 ? ascii_hex(part.ptr[i + 2]) : -1;
 		if (high < 0 || low < 0)
-			return err_set(
-			    e, ERR_INVALID,
-			    "'%s' is not an escape; behind %% stand two hex digits, and a plain %% is "
-			    "written %%25",
-			    echo(&shown, str_n(part.ptr + i, MIN(part.len - i, 3))));
+			return err_set(e, ERR_INVALID,
+			               "'%s' is not an escape; write two hex digits after %%, or %%25 for a "
+			               "plain %%",
+			               echo(&shown, str_n(part.ptr + i, MIN(part.len - i, 3))));
 		c = (char)(high << 4 | low);
 		if (is_unreserved(c))
 			buf_char(out, c);
@@ -406,7 +392,7 @@ static int write_part(struct str part, struct buf *out, struct err *e)
 	return 0;
 }
 
-/* In place, by RFC 3986, section 5.2.4. The path begins with '/' and shrinks or stays. */
+/* In place, as in RFC 3986, section 5.2.4. The path begins with '/'. */
 static size_t remove_dot_segments(char *path, size_t len)
 {
 	size_t to = 0;
@@ -425,7 +411,7 @@ static size_t remove_dot_segments(char *path, size_t len)
 			while (to > 0 && path[--to] != '/')
 				;
 		}
-		if (next == len) /* the last one leaves its slash */
+		if (next == len) /* the last segment leaves its slash */
 			path[to++] = '/';
 	}
 	return to;
@@ -444,7 +430,7 @@ static int write_path(struct str path, struct buf *out, struct err *e)
 
 /* ---- the whole ---- */
 
-/* Cuts `*s` before the first of `marks`: returns what is before it and leaves the rest with its mark. */
+/* Returns the part of `*s` before the first of `marks`, and leaves the rest with its mark. */
 static struct str cut_before(struct str *s, const char *marks)
 {
 	size_t len = 0;
@@ -455,7 +441,7 @@ static struct str cut_before(struct str *s, const char *marks)
 	return before;
 }
 
-/* A query or a fragment with the mark in front of it; nothing when it is not there. */
+/* Writes a query or fragment with its mark, if present. */
 static int write_marked(struct str part, struct buf *out, struct err *e)
 {
 	if (part.len == 0)
@@ -480,13 +466,8 @@ static int write_url(struct str in, const struct url_rules *rules, struct buf *o
 	rc = write_authority(authority, https, out, e);
 	if (rc == 0 && !out->failed)
 		rc = check_not_own(str_n(out->data + authority_at, out->len - authority_at), https, rules, e);
-	if (rc == 0)
-		rc = write_path(path, out, e);
-	if (rc == 0)
-		rc = write_marked(query, out, e);
-	if (rc == 0)
-		rc = write_marked(fragment, out, e);
-	return rc;
+	return rc ?: write_path(path, out, e)
+ ?: write_marked(query, out, e) ?: write_marked(fragment, out, e);
 }
 
 static int canonicalize(struct str in, const struct url_rules *rules, struct buf *out, struct err *e)
@@ -496,16 +477,13 @@ static int canonicalize(struct str in, const struct url_rules *rules, struct buf
 		return err_set(e, ERR_INVALID,
 		               "the URL is empty; write one such as https://example.com/page");
 	if (in.len > URL_BYTES_MAX)
-		return err_set(e, ERR_INVALID, "the URL has %zu bytes; it may have %d", in.len,
+		return err_set(e, ERR_INVALID, "the URL has %zu bytes; use at most %d", in.len,
 		               URL_BYTES_MAX);
-	int rc = check_bytes(in, e);
-	if (rc == 0)
-		rc = write_url(in, rules, out, e);
+	int rc = check_bytes(in, e) ?: write_url(in, rules, out, e);
 	if (rc == 0 && out->failed)
-		return err_set(e, ERR_NOMEM, "there is no memory to read the URL");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	if (rc == 0 && out->len - start > URL_BYTES_MAX)
-		return err_set(e, ERR_INVALID,
-		               "the URL has %zu bytes once it is percent-encoded; it may have %d",
+		return err_set(e, ERR_INVALID, "the URL has %zu bytes when percent-encoded; use at most %d",
 		               out->len - start, URL_BYTES_MAX);
 	return rc;
 }
@@ -513,12 +491,12 @@ static int canonicalize(struct str in, const struct url_rules *rules, struct buf
 int url_canonicalize(struct str in, const struct url_rules *rules, struct buf *out, struct err *e)
 {
 	if (out->failed)
-		return err_set(e, ERR_NOMEM, "there is no memory to read the URL");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	size_t start = out->len;
 	int rc = canonicalize(trim(in), rules, out, e);
 	if (rc < 0) {
 		out->len = start;
-		out->failed = false; /* what was cut short is gone again */
+		out->failed = false; /* the truncated part was removed */
 	}
 	return rc;
 }

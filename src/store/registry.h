@@ -35,9 +35,9 @@ struct registry_write {
 	 *   CREATE  Takes all but id and generation, which it returns. ERR_CONFLICT: the email address is
 	 *           taken.
 	 *   UPDATE  By user.id (ERR_NOT_FOUND). Sets the user_fields and updated_ms, returns the whole user.
-	 *           ERR_CONFLICT: the email address is taken. ERR_BUSY: no admin could sign in any more. (An admin
-	 *           can if enabled, with email address and password, or with an active RIGHT_ADMIN key.) A
-	 *           change that locks out no admin is never refused.
+	 *           ERR_CONFLICT: the email address is taken. ERR_BUSY: no admin could sign in any more.
+	 *           (Sign-in needs an enabled admin with email address and password, or with an active
+	 *           RIGHT_ADMIN key.) A change that locks out no admin is never refused.
 	 *
 	 * A new password, enabled = false and USER_END_SESSIONS raise the generation, which ends all
 	 * sessions. With session.user the update also creates that session, under the new generation.

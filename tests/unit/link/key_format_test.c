@@ -32,9 +32,9 @@ static void all_who_make_keys_for_a_store_make_the_same(void **state)
 	(void)state;
 	struct store *s = store_new();
 	struct key_cipher first, second;
-	assert_int_equal(key_format_settle(s, KEY_BASE62, 0, &first, NULL), 0);
+	assert_int_equal(key_format_fix(s, KEY_BASE62, 0, &first, NULL), 0);
 	assert_int_equal(first.length, 7);
-	assert_int_equal(key_format_settle(s, KEY_BASE62, 7, &second, NULL), 0);
+	assert_int_equal(key_format_fix(s, KEY_BASE62, 7, &second, NULL), 0);
 	assert_same_keys(&first, &second);
 	store_free(s);
 }
@@ -44,8 +44,8 @@ static void stores_have_secrets_of_their_own(void **state)
 	(void)state;
 	struct store *s = store_new(), *other = store_new();
 	struct key_cipher first, second;
-	assert_int_equal(key_format_settle(s, KEY_BASE36, 0, &first, NULL), 0);
-	assert_int_equal(key_format_settle(other, KEY_BASE36, 0, &second, NULL), 0);
+	assert_int_equal(key_format_fix(s, KEY_BASE36, 0, &first, NULL), 0);
+	assert_int_equal(key_format_fix(other, KEY_BASE36, 0, &second, NULL), 0);
 	assert_int_equal(first.length, 8);
 	assert_memory_not_equal(first.secret, second.secret, KEY_SECRET_BYTES);
 	store_free(s);
@@ -58,12 +58,12 @@ static void other_settings_than_the_stores_are_refused_with_what_would_be_right(
 	struct store *s = store_new();
 	struct key_cipher cipher;
 	struct err e = {""};
-	assert_int_equal(key_format_settle(s, KEY_BASE64URL, 6, &cipher, NULL), 0);
-	assert_int_equal(key_format_settle(s, KEY_BASE62, 6, &cipher, &e), ERR_INVALID);
+	assert_int_equal(key_format_fix(s, KEY_BASE64URL, 6, &cipher, NULL), 0);
+	assert_int_equal(key_format_fix(s, KEY_BASE62, 6, &cipher, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "keys.alphabet = base64url"));
-	assert_int_equal(key_format_settle(s, KEY_BASE64URL, 7, &cipher, &e), ERR_INVALID);
+	assert_int_equal(key_format_fix(s, KEY_BASE64URL, 7, &cipher, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "keys.length = 6"));
-	assert_int_equal(key_format_settle(s, KEY_BASE64URL, 2, &cipher, &e), ERR_INVALID);
+	assert_int_equal(key_format_fix(s, KEY_BASE64URL, 2, &cipher, &e), ERR_INVALID);
 	assert_non_null(strstr(e.text, "too short"));
 	store_free(s);
 }
@@ -75,7 +75,7 @@ static void damage_is_told_and_not_guessed_at(void **state)
 	struct key_cipher cipher;
 	uint8_t shape[2] = {9, 7};
 	assert_int_equal(registry_constant(s->registry, STR("key-shape"), shape, sizeof(shape)), 0);
-	assert_int_equal(key_format_settle(s, KEY_BASE62, 0, &cipher, NULL), ERR_CORRUPT);
+	assert_int_equal(key_format_fix(s, KEY_BASE62, 0, &cipher, NULL), ERR_CORRUPT);
 	store_free(s);
 }
 
@@ -86,7 +86,7 @@ static void a_store_that_fails_is_told(void **state)
 	struct key_cipher cipher;
 	struct err e = {""};
 	assert_int_equal(store_fault_open("constant=unavailable@2", inner, &s, NULL), 0);
-	assert_int_equal(key_format_settle(s, KEY_BASE62, 0, &cipher, &e), ERR_UNAVAILABLE);
+	assert_int_equal(key_format_fix(s, KEY_BASE62, 0, &cipher, &e), ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "key secret"));
 	store_free(s);
 }

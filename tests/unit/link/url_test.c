@@ -258,9 +258,9 @@ static void only_http_and_https_are_taken(void **state)
 	    {"example.com/page", "'https://example.com/page'"},
 	    {"//example.com/page", "'https://example.com/page'"},
 	    {"example.com:8080/x", "not 'example.com:'"},
-	    {"http:a.example", "// behind 'http:'"},
-	    {"http:/a.example", "// behind 'http:'"},
-	    {"https:", "// behind 'https:'"},
+	    {"http:a.example", "// after 'http:'"},
+	    {"http:/a.example", "// after 'http:'"},
+	    {"https:", "// after 'https:'"},
 	};
 	assert_all_refused(rows, ARRAY_LEN(rows));
 }
