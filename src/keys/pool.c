@@ -1,8 +1,8 @@
 /*
  * One task, the prefetcher, talks to the shards. A request only waits for it, and only briefly. Keys that
- * are put returning become ready again if there is room; otherwise the prefetcher returns them to a pool_shard: to
+ * are put back become ready again if there is room. Otherwise the prefetcher returns them to a shard: to
  * the front of its list, or to its deferred list. Each fetch brings a few deferred keys, so that they are
- * used up once their pool_shard is returning, and do little harm before.
+ * used up once their shard is back, and do little harm before.
  */
 #include "keys/pool.h"
 
