@@ -25,7 +25,7 @@ struct pg_conn {
 	PGconn *vendor;
 	bool failed;
 	bool late; /* failed because no answer came in time */
-	bool waited_in_vain, was_deadlocked;
+	bool lock_timed_out, was_deadlocked;
 	struct err trouble; /* what a person should hear of, since it was taken; empty: nothing */
 	int64_t timeout_ms;
 	int64_t deadline_ms; /* of the answers to what was flushed last */
