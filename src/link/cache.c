@@ -236,11 +236,6 @@ static uint32_t ghost_tag(uint64_t hash)
 	return (uint32_t)(hash >> 32) | 1; /* never 0, which marks an empty slot */
 }
 
-static void ghost_remember_locked(struct cache *c, uint64_t hash)
-{
-	c->ghosts[hash & c->mask] = (struct ghost){.tag = ghost_tag(hash), .when = ++c->ghost_clock};
-}
-
 /* A ghost expires after about as many others as the main queue has room for. */
 static bool ghost_take_locked(struct cache *c, uint64_t hash)
 {
@@ -261,7 +256,7 @@ static void evict_small_locked(struct cache *c)
 		queue_push(&c->main, e);
 		return;
 	}
-	ghost_remember_locked(c, e->hash);
+	c->ghosts[e->hash & c->mask] = (struct ghost){.tag = ghost_tag(e->hash), .when = ++c->ghost_clock};
 	c->scanned_out++;
 	entry_retire_locked(c, e);
 }

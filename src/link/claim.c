@@ -107,15 +107,6 @@ static void source_put_back(struct key_source *s, const struct source_key *keys,
 	pthread_mutex_unlock(&c->lock);
 }
 
-static void count_taken(struct claim *c, size_t count)
-{
-	pthread_mutex_lock(&c->lock);
-	size_t again = (size_t)MIN(c->uncounted, count);
-	c->uncounted -= again;
-	c->taken += count - again;
-	pthread_mutex_unlock(&c->lock);
-}
-
 static int source_take(struct key_source *s, struct source_key *ret, size_t n, size_t *ret_count,
                        struct err *e)
 {
@@ -129,7 +120,11 @@ static int source_take(struct key_source *s, struct source_key *ret, size_t n, s
 			return r;
 		count = 1;
 	}
-	count_taken(c, count);
+	pthread_mutex_lock(&c->lock);
+	size_t again = (size_t)MIN(c->uncounted, count);
+	c->uncounted -= again;
+	c->taken += count - again;
+	pthread_mutex_unlock(&c->lock);
 	*ret_count = count;
 	return 0;
 }

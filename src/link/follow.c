@@ -36,14 +36,6 @@ static int page_read(struct feed_task *t, struct feed_page *page)
 	return r;
 }
 
-static void entry_follow(struct links *l, const struct feed_entry *e)
-{
-	if (e->kind == FEED_LINK_MADE)
-		links_created_elsewhere(l, e->name, e->id);
-	else
-		links_changed_elsewhere(l, e->name);
-}
-
 /* After a failed start, links cached before the cursor may have changed already. */
 static int64_t feed_run(struct task *task)
 {
@@ -59,8 +51,13 @@ static int64_t feed_run(struct task *task)
 		return FOLLOW_MS;
 	if (page.lost || (!t->has_begun && was_failing))
 		links_feed_lost(t->links);
-	for (size_t i = 0; i < page.count; i++)
-		entry_follow(t->links, &page.entries[i]);
+	for (size_t i = 0; i < page.count; i++) {
+		const struct feed_entry *e = &page.entries[i];
+		if (e->kind == FEED_LINK_MADE)
+			links_created_elsewhere(t->links, e->name, e->id);
+		else
+			links_changed_elsewhere(t->links, e->name);
+	}
 	t->cursor = page.cursor;
 	t->has_begun = true;
 	return page.more ? 0 : FOLLOW_MS;

@@ -70,24 +70,6 @@ static struct name_row *name_add(struct view *v, struct link_ref ref)
 	return *at;
 }
 
-static void replay_add(struct view *v, const struct store_write *w)
-{
-	struct replay_row **at = replay_at(v, w);
-	if (*at)
-		return;
-	*at = &v->replays[v->replay_count++];
-	**at = (struct replay_row){.caller = w->idempotency_owner, .key = w->idempotency_key};
-}
-
-static void permission_add(struct view *v, struct name_row *name, uint64_t user)
-{
-	struct permission_row **at = permission_at(v, name, user);
-	if (*at)
-		return;
-	*at = &v->permissions[v->permission_count++];
-	**at = (struct permission_row){.name = name, .user = user};
-}
-
 static void view_add(struct view *v, const struct store_write *w)
 {
 	struct name_row *name = name_add(v, w->ref);
@@ -97,13 +79,21 @@ static void view_add(struct view *v, const struct store_write *w)
 		name->is_wanted = true;
 		create_check(w);
 		purge_add(&v->replays_purge, w->now_ms - REPLAY_MS, REPLAY_PURGE_PER_CREATE);
-		if (w->idempotency_key.ptr)
-			replay_add(v, w);
+		struct replay_row **at = w->idempotency_key.ptr ? replay_at(v, w) : NULL;
+		if (at && !*at) {
+			*at = &v->replays[v->replay_count++];
+			**at = (struct replay_row){.caller = w->idempotency_owner, .key = w->idempotency_key};
+		}
 	}
 	if (w->kind == STORE_LINK_SWEEP)
 		purge_add(&v->quarantine_purge, w->now_ms, QUARANTINE_PURGE_PER_SWEEP);
-	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID)
-		permission_add(v, name, w->user);
+	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID) {
+		struct permission_row **at = permission_at(v, name, w->user);
+		if (*at)
+			return;
+		*at = &v->permissions[v->permission_count++];
+		**at = (struct permission_row){.name = name, .user = w->user};
+	}
 }
 
 int view_init(struct view *v, const struct store_rules *rules, const struct store_write *writes, size_t n)

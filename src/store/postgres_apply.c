@@ -120,12 +120,6 @@ static int slice_apply(struct store_postgres *s, const struct postgres_work *wor
 	return r;
 }
 
-static void slice_fail(const struct apply_work *all, struct slice slice, int error)
-{
-	for (size_t i = 0; i < slice.size; i++)
-		all->outcomes[slice.begin + i] = (struct store_outcome){.result = error};
-}
-
 /* A row stays locked: halves the batch to find the changes that need it, and fails only those. Any other
  * failure, or the timeout, fails all that have not been applied yet. */
 static int apply_by_bisection(struct store_postgres *s, const struct postgres_work *work)
@@ -142,8 +136,9 @@ static int apply_by_bisection(struct store_postgres *s, const struct postgres_wo
 			slice.size = (slice.size + 1) / 2;
 			continue;
 		}
-		if (r != 0)
-			slice_fail(all, slice, postgres_write_note(s, postgres_error(r)));
+		int error = r ? postgres_write_note(s, postgres_error(r)) : 0;
+		for (size_t i = 0; error != 0 && i < slice.size; i++)
+			all->outcomes[slice.begin + i] = (struct store_outcome){.result = error};
 		if (r != 0 && r != ERR_BUSY)
 			until_ms = 0;
 		slice.begin += slice.size;

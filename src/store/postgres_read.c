@@ -141,11 +141,6 @@ static int id_take(struct scan *scan, const struct pg_result *rows, int row)
 	return 0;
 }
 
-static int expired_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
-{
-	return postgres_error(PG_ASK_INT(c, &expired_count, (int64_t *)ret, PG_INT(now_ms)));
-}
-
 static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgres_ids *ids)
 {
 	bool of_tag = ids->tag.ptr;
@@ -165,7 +160,8 @@ static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgr
 	if (r == 0)
 		r = scan_run(c, slots, &s.scan);
 	if (r == 0 && ids->count_all && !counts_by_scan)
-		r = expired_count_on(c, ids->now_ms, &ids->total);
+		r = postgres_error(
+		    PG_ASK_INT(c, &expired_count, (int64_t *)&ids->total, PG_INT(ids->now_ms)));
 	return r;
 }
 

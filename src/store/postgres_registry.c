@@ -78,14 +78,10 @@ static int constant(struct registry *r, struct str name, void *value, size_t len
 	return POSTGRES_WRITE_ON(registry_postgres(r), constant_on(c, name, value, len));
 }
 
-static int forget_on(struct pg_conn *c, struct str from, struct str before)
-{
-	return postgres_error(PG_EXEC(c, &constant_drop, PG_TEXT(from), PG_TEXT(before)));
-}
-
 static int forget(struct registry *r, struct str from, struct str before)
 {
-	return POSTGRES_WRITE_ON(registry_postgres(r), forget_on(c, from, before));
+	return POSTGRES_WRITE_ON(registry_postgres(r),
+	                         postgres_error(PG_EXEC(c, &constant_drop, PG_TEXT(from), PG_TEXT(before))));
 }
 
 /* --- the feed --- */

@@ -195,12 +195,6 @@ static const struct pg_statement mark_get = {
     "mark_get", "INSERT INTO commit_mark (writer, sequence, at_ms) VALUES ($1, 0, $2)"
                 " ON CONFLICT (writer) DO UPDATE SET at_ms = excluded.at_ms RETURNING sequence"};
 
-static void mark_put(struct postgres_txn *t, struct postgres_mark *mark)
-{
-	TXN_PUT(t, &mark_set, PG_BYTES(mark->id, MARK_ID_BYTES), PG_INT(++mark->sequence),
-	        PG_INT(clock_real_ms()));
-}
-
 static int mark_ask(struct pg_conn *c, const struct postgres_mark *mark, bool *ret_committed)
 {
 	int64_t sequence = 0;
@@ -210,21 +204,16 @@ static int mark_ask(struct pg_conn *c, const struct postgres_mark *mark, bool *r
 	return r;
 }
 
-static int mark_ask_once(struct pg_pool *pool, const struct postgres_mark *mark, bool *ret_committed)
-{
-	struct pg_conn *c = pg_take(pool, NULL);
-	int r = c ? mark_ask(c, mark, ret_committed) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
 /* The answer to COMMIT was lost: 0 it was applied; ERR_BUSY it was not; ERR_UNCERTAIN unknown. */
 static int commit_resolve(struct pg_pool *pool, const struct postgres_mark *mark)
 {
 	int64_t until_ms = clock_mono_ms() + RESOLVE_TIMEOUT_MS;
 	do {
 		bool committed;
-		if (mark_ask_once(pool, mark, &committed) == 0)
+		struct pg_conn *c = pg_take(pool, NULL);
+		int r = c ? mark_ask(c, mark, &committed) : ERR_UNAVAILABLE;
+		pg_return(c);
+		if (r == 0)
 			return committed ? 0 : ERR_BUSY;
 		usleep(RESOLVE_PAUSE_MS * 1000);
 	} while (clock_mono_ms() < until_ms);
@@ -279,16 +268,10 @@ static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const st
 	if (work->can_serialize && !a->is_exclusive)
 		TXN_PUT(t, &exclusive_lock_share);
 	if (mark)
-		mark_put(t, mark);
+		TXN_PUT(t, &mark_set, PG_BYTES(mark->id, MARK_ID_BYTES), PG_INT(++mark->sequence),
+		        PG_INT(clock_real_ms()));
 	r = work->run(t, work->ctx);
 	return r ? r : t->error;
-}
-
-/* Pending statements are sent with the COMMIT, which is skipped if one of them fails. */
-static int txn_end(struct postgres_txn *t)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	return TXN_ASK(t, &txn_commit, &result);
 }
 
 /* One attempt, on one connection. A unique violation is a race: the row did not exist when we looked. */
@@ -302,8 +285,9 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	    .conn = c, .is_distributed = work->is_distributed, .is_postgres = work->is_postgres, .e = e};
 	int r = txn_work(&t, mark, work, a);
 	bool at_commit = r == 0;
-	if (at_commit)
-		r = txn_end(&t);
+	CLEANUP(pg_result_end) struct pg_result committed = {NULL, 0};
+	if (at_commit) /* pending statements are sent with the COMMIT, which is skipped if one of them fails */
+		r = TXN_ASK(&t, &txn_commit, &committed);
 	bool lost = pg_conn_failed(c);
 	a->was_deadlocked = pg_was_deadlocked(c);
 	a->lock_timed_out = pg_lock_timed_out(c);

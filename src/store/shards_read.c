@@ -128,18 +128,13 @@ static struct shard_answer *answer_next(struct shard_query *q,
 
 /* --- pages, the newest first --- */
 
-/* A cursor is "CREATED_MS.ID" of a page's last link. */
-static struct str cursor_write(struct arena *arena, const struct link_record *last)
-{
-	return arena_printf(arena, "%lld.%llu", (long long)last->created_ms, (unsigned long long)last->id);
-}
-
 static bool cursor_number(struct str text, uint64_t *ret)
 {
 	bool padded = text.len > 1 && text.ptr[0] == '0';
 	return !padded && str_u64(text, ret) && *ret <= INT64_MAX;
 }
 
+/* A cursor is "CREATED_MS.ID" of a page's last link. */
 static bool cursor_read(struct str cursor, struct ranked_id *ret)
 {
 	uint64_t created_ms;
@@ -203,7 +198,8 @@ static int pages_merge(struct shard_query *q, struct store_list *page)
 	for (size_t i = 0; i < SHARDS_MAX; i++)
 		goes_on |= q->answers[i].at < q->answers[i].count || q->answers[i].more;
 	if (count > 0 && goes_on) {
-		next = cursor_write(page->arena, &links[count - 1]);
+		next = arena_printf(page->arena, "%lld.%llu", (long long)links[count - 1].created_ms,
+		                    (unsigned long long)links[count - 1].id);
 		if (!next.ptr)
 			return ERR_NOMEM;
 	}

@@ -11,11 +11,6 @@ static bool column_str(sqlite3_stmt *row, int column, struct arena *arena, struc
 	return ret->ptr != NULL;
 }
 
-static uint64_t column_u64(sqlite3_stmt *row, int column)
-{
-	return (uint64_t)sqlite3_column_int64(row, column);
-}
-
 void sqlite_bind_record(struct query *q, const struct fields *s, enum fields_which which, const void *record)
 {
 	for (const struct field *f = s->rows, *end = f + s->count; f < end; f++) {
@@ -95,7 +90,7 @@ static int alias_by_name(struct sqlite_conn *c, struct str name, uint64_t *ret_i
 	query_str(&q, name);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret_id = found ? column_u64(q.stmt, 0) : 0;
+	*ret_id = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : 0;
 	return rc;
 }
 

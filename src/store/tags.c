@@ -5,21 +5,11 @@
 
 #include "base/buf.h"
 
-static bool is_space(char c)
-{
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-static void skip_space(struct str *s)
-{
-	while (s->len > 0 && is_space(s->ptr[0]))
-		*s = str_n(s->ptr + 1, s->len - 1);
-}
-
 /* Consumes the character, and white space before it, if it is next. */
 static bool take(struct str *s, char c)
 {
-	skip_space(s);
+	while (s->len > 0 && memchr(" \t\n\r", s->ptr[0], 4))
+		*s = str_n(s->ptr + 1, s->len - 1);
 	if (s->len == 0 || s->ptr[0] != c)
 		return false;
 	*s = str_n(s->ptr + 1, s->len - 1);
