@@ -145,7 +145,7 @@ void keys_get(struct api_call *call)
 	struct read_job *j = read_job_new(call->w, call->c, READ_KEYS, keys_get_done);
 	if (!j)
 		return;
-	j->keys = (struct registry_keys){.user = link_param_owner(&call->caller),
+	j->keys = (struct registry_page){.user = link_param_owner(&call->caller),
 	                                 .after = page.after,
 	                                 .limit = page.limit,
 	                                 .arena = http_conn_arena(call->c)};

@@ -254,7 +254,7 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 static void limit_refresh_run(struct ask_job *ask)
 {
 	struct create_wait *j = container_of(ask, struct create_wait, ask);
-	meter_needs_refresh(&j->caller.budget->creates, clock_mono_ms() + LIMIT_REFRESH_MS_MAX);
+	meter_wait_for_grant(&j->caller.budget->creates, clock_mono_ms() + LIMIT_REFRESH_MS_MAX);
 	ask->result = auth_check(ask->worker->api, &j->caller, &j->ended);
 }
 
@@ -273,7 +273,7 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 {
 	if (meter_take(&caller->budget->creates, loop_mono_ms(http_conn_loop(j->conn)), &j->reading)) {
 		j->refund = &caller->budget->creates;
-	} else if (j->reading.unheard && !has_waited) {
+	} else if (j->reading.unsynced && !has_waited) {
 		struct create_wait *wait = ask_job_new(j->worker, j->conn, sizeof(*wait), limit_refresh_run,
 		                                       limit_refresh_done);
 		if (!wait)

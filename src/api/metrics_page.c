@@ -60,7 +60,7 @@ static void render_source(struct buf *out, struct key_source *source)
 	const struct gauge gauges[] = {
 	    {"curt_keys_available", "", "gauge", "Keys that can be had now", s.available},
 	    {"curt_keys_aside", "", "gauge",
-	     "Keys that wait for a part of the store that was away when they were tried", s.aside},
+	     "Keys that wait for a part of the store that was away when they were tried", s.deferred},
 	    {"curt_keys_taken_total", "", "counter", "Keys taken from their source and not given back",
 	     s.taken},
 	    {"curt_keys_refilled_total", "", "counter",

@@ -104,7 +104,7 @@ void users_post(struct api_call *call)
 struct list_job {
 	struct ask_job ask;
 	uint64_t only; /* 0: everybody */
-	struct registry_users page;
+	struct registry_page page;
 	struct user_record one;
 };
 
@@ -123,7 +123,7 @@ static void list_run(struct ask_job *ask)
 
 static void users_get_done(struct ask_job *ask)
 {
-	const struct registry_users *page = &container_of(ask, struct list_job, ask)->page;
+	const struct registry_page *page = &container_of(ask, struct list_job, ask)->page;
 	if (ask->result < 0) {
 		reply_unchanged(ask->conn, ask->result);
 		return;
@@ -152,7 +152,7 @@ static void user_get_done(struct ask_job *ask)
 		reply_user(ask->conn, 200, &j->one, NULL, 0);
 }
 
-static void submit_list(const struct api_call *call, const struct registry_users *page, uint64_t only,
+static void submit_list(const struct api_call *call, const struct registry_page *page, uint64_t only,
                         void (*done)(struct ask_job *))
 {
 	struct list_job *j = ask_job_new(call->w, call->c, sizeof(*j), list_run, done);
@@ -169,7 +169,7 @@ void users_get(struct api_call *call)
 	struct page_input page;
 	if (!input_page(call->c, call->req->query, PAGE_DEFAULT, PAGE_MAX, &page))
 		return;
-	const struct registry_users wanted = {.after = page.after, .limit = page.limit};
+	const struct registry_page wanted = {.after = page.after, .limit = page.limit};
 	submit_list(call, &wanted, link_param_owner(&call->caller), users_get_done);
 }
 
@@ -177,7 +177,7 @@ void user_get(struct api_call *call)
 {
 	uint64_t id = named_user(call);
 	if (id != 0)
-		submit_list(call, &(struct registry_users){0}, id, user_get_done);
+		submit_list(call, &(struct registry_page){0}, id, user_get_done);
 }
 
 /* Changing */
@@ -343,6 +343,6 @@ void user_sessions_delete(struct api_call *call)
 	             ? j
 	             : NULL; /* their own cookie goes with it */
 	j->account.user.id = id;
-	j->account.user_fields = USER_SESSIONS;
+	j->account.user_fields = USER_END_SESSIONS;
 	write_job_submit(j);
 }

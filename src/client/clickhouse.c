@@ -10,13 +10,13 @@
 #include <stdlib.h>
 
 enum {
-	SAID_BYTES_MAX = 240, /* of the server's own words */
+	MESSAGE_BYTES_MAX = 240, /* of the server's message */
 	EXCEPTION_BYTES_MAX = 16384,
 	UPLOAD_BYTES = 512 << 10,
 	FRAME_CHECKSUM_BYTES = 16,
 	FRAME_HEADER_BYTES = 9,
 	FRAME_LZ4 = 0x82,
-	LZ4_HASTE = 4, /* some bytes more for half the time */
+	LZ4_ACCELERATION = 4, /* slightly larger, in half the time */
 };
 
 struct clickhouse {
@@ -181,7 +181,7 @@ static void write_url(const struct clickhouse *c, CURL *handle, const struct cli
                       struct buf *out)
 {
 	buf_printf(out, "%s?wait_end_of_query=1", c->url.endpoint);
-	if (!call->is_outside)
+	if (!call->without_database)
 		buf_printf(out, "&database=%s", c->url.database);
 	if (call->settings && call->settings[0])
 		buf_printf(out, "&%s", call->settings);
@@ -274,7 +274,7 @@ static int refused(const struct clickhouse *c, const struct calling *a, long sta
 	const char *begin = text.len ? memmem(text.ptr, text.len, "Code: ", 6) : NULL;
 	struct str said = begin ? str_n(begin, (size_t)(text.ptr + text.len - begin)) : text;
 	said = str_cut(&said, '\n');
-	said.len = MIN(said.len, SAID_BYTES_MAX);
+	said.len = MIN(said.len, MESSAGE_BYTES_MAX);
 	const struct meaning *m = meanings;
 	while (m->code != code && m->code != 0)
 		m++;
@@ -348,7 +348,7 @@ void clickhouse_rows_begin(const struct clickhouse *c, struct clickhouse_rows *r
 	r->is_packed = c->url.is_packed;
 }
 
-/* A checksum, which the server is told not to look at; how it is packed; both lengths; the bytes. */
+/* A frame: a checksum (not verified), the method, both lengths, the bytes. */
 void clickhouse_rows_pack(struct clickhouse_rows *r)
 {
 	if (r->raw.len == 0 || r->raw.failed)
@@ -359,7 +359,7 @@ void clickhouse_rows_pack(struct clickhouse_rows *r)
 		return;
 	char *header = out + FRAME_CHECKSUM_BYTES;
 	int packed = LZ4_compress_fast(r->raw.data, header + FRAME_HEADER_BYTES, (int)r->raw.len, room,
-	                               LZ4_HASTE);
+	                               LZ4_ACCELERATION);
 	ASSERT(packed > 0); /* there is room for the worst */
 	uint32_t bytes = FRAME_HEADER_BYTES + (uint32_t)packed, raw_bytes = (uint32_t)r->raw.len;
 	memset(out, 0, FRAME_CHECKSUM_BYTES);

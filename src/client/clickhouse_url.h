@@ -11,10 +11,9 @@ struct clickhouse_url {
 	char *database;
 	char *user;     /* NULL: none */
 	char *password; /* NULL: none */
-	bool is_packed; /* INSERTs are */
+	bool is_packed; /* INSERTs are compressed */
 };
 
-/* What is wrong is said without repeating a byte of the URL: a password that was put in the wrong place would
- * come out with it. */
+/* Errors repeat no byte of the URL: it may contain a misplaced password. */
 int clickhouse_url_parse(struct str url, struct clickhouse_url *ret, struct err *e);
 void clickhouse_url_release(struct clickhouse_url *u);

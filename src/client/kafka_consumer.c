@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 enum {
-	FIRST_GIVEN_FIXED = 0x020300ff, /* the version since which one that was given nothing can be freed */
+	/* since this version a consumer without an assignment can be freed */
+	EMPTY_ASSIGN_FIXED = 0x020300ff,
 	LEAVE_MS = 2000,
 	LOOK_MS = 500,
 	SEEK_MS = 1000,
@@ -19,12 +20,12 @@ struct kafka_consumer {
 	struct kafka_listener listener;
 	rd_kafka_t *rk;
 	rd_kafka_queue_t *queue;
-	rd_kafka_topic_partition_list_t *given; /* not started yet; NULL: none */
+	rd_kafka_topic_partition_list_t *assigned; /* assigned but not started; NULL: none */
 	bool is_leaving;
-	bool was_given; /* whatever: the group has us as a member */
-	char *cluster;  /* NULL: not known yet */
+	bool was_assigned; /* the group has accepted us */
+	char *cluster;     /* NULL: unknown yet */
 	struct kafka_said said;
-	bool is_refused; /* what it said is that we may not: until it lets us */
+	bool is_refused; /* access was denied */
 	size_t count;
 	rd_kafka_message_t *vendor[KAFKA_READ_MAX];
 	struct kafka_message messages[KAFKA_READ_MAX];
@@ -38,18 +39,17 @@ static const struct kafka_property fixed[] = {
     {NULL, NULL},
 };
 static const struct kafka_property defaults[] = {
-    {"topic.metadata.refresh.interval.ms", "2000"}, /* a topic that is made later is noticed so soon */
-    {"session.timeout.ms", "10000"},                /* after which others take over from one that died */
-    {"max.poll.interval.ms", "1800000"},            /* a commit to a slow sink: see clickhouse_intake.c */
+    {"topic.metadata.refresh.interval.ms", "2000"}, /* detects new topics */
+    {"session.timeout.ms", "10000"},                /* then others take over from a dead consumer */
+    {"max.poll.interval.ms", "1800000"}, /* bounds a slow commit to the sink: clickhouse_intake.c */
     {"queued.max.messages.kbytes", "32768"},
-    {"fetch.wait.max.ms",
-     "100"}, /* a partition that comes late or is read again waits for what is under way */
+    {"fetch.wait.max.ms", "100"}, /* a late partition waits for running fetches */
     {NULL, NULL},
 };
 
 /* The group */
 
-/* With room for one at least. NULL when memory ran out. */
+/* With room for at least one. NULL: out of memory. */
 static struct kafka_place *places_of(const struct kafka_consumer *c,
                                      const rd_kafka_topic_partition_list_t *list)
 {
@@ -80,14 +80,14 @@ static void group_answer(rd_kafka_error_t *error, const char *what)
 	rd_kafka_error_destroy(error);
 }
 
-/* The group waits until what it gave was started: also before that can be taken away, or left behind. */
+/* The group waits until an assignment was started, even before it can be revoked, or the group left. */
 static void given_start(struct kafka_consumer *c)
 {
-	if (!c->given)
+	if (!c->assigned)
 		return;
-	group_answer(rd_kafka_incremental_assign(c->rk, c->given), "started");
-	rd_kafka_topic_partition_list_destroy(c->given);
-	c->given = NULL;
+	group_answer(rd_kafka_incremental_assign(c->rk, c->assigned), "started");
+	rd_kafka_topic_partition_list_destroy(c->assigned);
+	c->assigned = NULL;
 }
 
 static void group_gave(struct kafka_consumer *c, const rd_kafka_topic_partition_list_t *list)
@@ -95,10 +95,10 @@ static void group_gave(struct kafka_consumer *c, const rd_kafka_topic_partition_
 	struct kafka_place *places = c->is_leaving ? NULL : places_of(c, list);
 	given_start(c);
 	c->is_refused = false;
-	c->was_given = true;
-	c->given = rd_kafka_topic_partition_list_copy(list);
+	c->was_assigned = true;
+	c->assigned = rd_kafka_topic_partition_list_copy(list);
 	if (places)
-		c->listener.given(c->listener.ctx, places, (size_t)list->cnt);
+		c->listener.assigned(c->listener.ctx, places, (size_t)list->cnt);
 	if (!places || list->cnt == 0)
 		given_start(c);
 	free(places);
@@ -139,7 +139,7 @@ static void say(struct kafka_consumer *c, rd_kafka_resp_err_t err, const char *w
 	snprintf(c->said.text, sizeof(c->said.text), "%s", what);
 }
 
-/* One broker of several that is away is not worth a word. */
+/* One of several brokers down is not worth a message. */
 static void complained(rd_kafka_t *rk, int err, const char *reason, void *opaque)
 {
 	(void)rk;
@@ -209,7 +209,7 @@ static void leave(struct kafka_consumer *c)
 	}
 }
 
-/* With threads that use them, libraries must not be taken apart. */
+/* Threads still use the libraries: skip their destructors. */
 static void end_at_once(int status, void *ctx)
 {
 	(void)ctx;
@@ -226,18 +226,18 @@ void kafka_consumer_free(struct kafka_consumer *c)
 	messages_release(c);
 	leave(c);
 	messages_release(c);
-	/* librdkafka waits for ever for a member that could not leave (until 2.4.0 also because the group
-	 * gave it something meanwhile), and before 2.3.0 it ends the process when there was no assignment
-	 * yet. */
-	if (rd_kafka_consumer_closed(c->rk) && (c->was_given || rd_kafka_version() >= FIRST_GIVEN_FIXED)) {
+	/* librdkafka waits for ever for a member that could not leave (before 2.4.0 also after a late
+	 * assignment). Before 2.3.0 it aborts the process if there was no assignment yet. */
+	if (rd_kafka_consumer_closed(c->rk) &&
+	    (c->was_assigned || rd_kafka_version() >= EMPTY_ASSIGN_FIXED)) {
 		rd_kafka_queue_destroy(c->queue);
 		rd_kafka_destroy_flags(c->rk, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
-	} else { /* its threads go on until the process ends, and callbacks come only with reading */
+	} else { /* its threads run until the process ends; callbacks only come with reads */
 		log_debug("client", "kafka: the group could not be left in order; it will miss us");
 		on_exit(end_at_once, NULL);
 	}
-	if (c->given)
-		rd_kafka_topic_partition_list_destroy(c->given);
+	if (c->assigned)
+		rd_kafka_topic_partition_list_destroy(c->assigned);
 	free(c->cluster);
 	free(c);
 }
@@ -281,7 +281,7 @@ size_t kafka_consumer_read(struct kafka_consumer *c, uint64_t timeout_ms, const 
 	return c->count;
 }
 
-/* Only when all partitions of the list are known. */
+/* Only if all partitions of the list are known. */
 static bool is_answered(rd_kafka_resp_err_t r, const rd_kafka_topic_partition_list_t *list)
 {
 	for (int i = 0; r == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++)
@@ -312,10 +312,10 @@ int kafka_consumer_find(struct kafka_consumer *c, const struct kafka_place *plac
 
 bool kafka_consumer_start(struct kafka_consumer *c, const struct kafka_place *places, size_t count)
 {
-	if (!c->given)
+	if (!c->assigned)
 		return false;
-	rd_kafka_topic_partition_list_destroy(c->given);
-	c->given = list_of(c, places, count);
+	rd_kafka_topic_partition_list_destroy(c->assigned);
+	c->assigned = list_of(c, places, count);
 	given_start(c);
 	return true;
 }

@@ -6,32 +6,29 @@
 #include <stdlib.h>
 
 enum {
-	CHUNK = 1024, /* letters that are handed over in one call */
+	CHUNK = 1024, /* messages per call */
 	POLL_MS = 100,
 };
 
 struct kafka_producer {
 	struct kafka_config config;
 	rd_kafka_t *rk;
-	rd_kafka_topic_t *topics[KAFKA_TOPICS_MAX]; /* once they are there */
+	rd_kafka_topic_t *topics[KAFKA_TOPICS_MAX]; /* once they exist */
 	bool has_topics;
-	size_t waiting; /* letters without a receipt */
-	bool failed;    /* a letter came back: whatever is behind it must not overtake it */
+	size_t waiting; /* unacknowledged messages */
+	bool failed;    /* a message failed: later ones must not overtake it */
 	struct kafka_said said;
 };
 
-/*
- * Order and gaplessness matter: readers recognise what is sent twice by how far a writer's events have come.
- * So no letter is ever given up, and one that a broker refuses ends the producer (gapless) instead of letting
- * those behind it pass.
- */
+/* Order without gaps matters: readers detect duplicates by a writer's position. So no message is ever
+ * dropped. If a broker refuses one, the producer fails (gapless) instead of letting later ones pass. */
 static const struct kafka_property fixed[] = {
     {"enable.idempotence", "true"},
     {"enable.gapless.guarantee", "true"},
     {"acks", "all"},
     {"message.timeout.ms", "0"},
-    {"partitioner", "murmur2_random"}, /* as Java's producers do */
-    {"message.max.bytes", "1000000"},  /* more than any letter has: librdkafka refuses none for its size */
+    {"partitioner", "murmur2_random"}, /* as Java producers do */
+    {"message.max.bytes", "1000000"},  /* larger than any message */
     {NULL, NULL},
 };
 static const struct kafka_property defaults[] = {
@@ -112,7 +109,7 @@ int kafka_producer_ping(struct kafka_producer *p, uint64_t timeout_ms, struct er
 	return 0;
 }
 
-/* Only once they are there: a broker may make a topic that it is asked about. */
+/* Only once they exist: a broker may create a topic that it is asked about. */
 static int topics_open(struct kafka_producer *p, uint64_t timeout_ms, struct err *e)
 {
 	if (p->has_topics)
@@ -128,7 +125,7 @@ static int topics_open(struct kafka_producer *p, uint64_t timeout_ms, struct err
 	return 0;
 }
 
-/* librdkafka itself does not take a letter. What it took of those behind it must not be sent. */
+/* librdkafka refuses a message. Later ones that it accepted must not be sent. */
 static void refused(struct kafka_producer *p, rd_kafka_resp_err_t err)
 {
 	if (!p->failed) {
@@ -138,7 +135,7 @@ static void refused(struct kafka_producer *p, rd_kafka_resp_err_t err)
 	p->failed = true;
 }
 
-/* Hands over what is new in one topic, in order. False: librdkafka has no more room at present. */
+/* Enqueues the new messages of one topic, in order. False: librdkafka's queue is full. */
 static bool messages_enqueue(struct kafka_producer *p, unsigned topic, struct kafka_outgoing *messages,
                              size_t count)
 {

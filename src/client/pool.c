@@ -13,10 +13,8 @@ enum { LOG_EVERY_MS = 1000 };
 
 static const struct retry_policy retry_policy = {.min_ms = CONN_RETRY_MIN_MS, .max_ms = CONN_RETRY_MAX_MS};
 
-/*
- * An era ends when the server fails. What began in an earlier one says nothing new about the failure: ten
- * threads that connect to the same dead server count as one.
- */
+/* A generation ends when the server fails. A failure that began in an earlier one is old news: ten threads
+ * that connect to the same dead server count as one failure. */
 struct conn_pool {
 	const struct conn_driver *driver;
 	void *ctx;
@@ -30,13 +28,13 @@ struct conn_pool {
 	pthread_cond_t changed;
 	struct list idle; /* the most recently used is the last */
 	size_t idle_count;
-	size_t open_count;       /* idle and lent */
+	size_t open_count;       /* idle and in use */
 	size_t connecting_count; /* more to come */
-	uint64_t era;
+	uint64_t generation;
 	bool is_failing; /* the last connect failed */
-	bool is_doubted; /* an answer was late, and no connect has ended since */
+	bool is_suspect; /* a reply was late, and no connect has ended since */
 	struct retry retry;
-	struct err why; /* it is failing or doubted */
+	struct err why; /* why it is failing or suspect */
 
 	struct task reconnector; /* woken when there may be work for it */
 };
@@ -61,11 +59,11 @@ void conn_pool_log(struct conn_pool *p, const char *text)
 
 /* --- health --- */
 
-/* To be called when what it follows from has changed. */
+/* Call after a change of what it depends on. */
 static void avoid_note_locked(struct conn_pool *p)
 {
 	bool is_alone = p->open_count == 0 || p->driver->shares_fate;
-	atomic_store_explicit(&p->is_avoided, p->is_doubted || (p->is_failing && is_alone),
+	atomic_store_explicit(&p->is_avoided, p->is_suspect || (p->is_failing && is_alone),
 	                      memory_order_relaxed);
 }
 
@@ -83,19 +81,19 @@ static void failure_note_locked(struct conn_pool *p, int error, const struct err
 	if (p->driver->logs_failure && error == ERR_UNAVAILABLE && !p->is_failing)
 		log_warn("client", "%s", why->text);
 	retry_failed(&p->retry, &retry_policy, clock_mono_ms());
-	p->era++;
+	p->generation++;
 	p->why = *why;
 	p->is_failing = true;
-	if (p->is_doubted || p->driver->shares_fate)
+	if (p->is_suspect || p->driver->shares_fate)
 		idle_close_locked(p);
-	p->is_doubted = false;
+	p->is_suspect = false;
 }
 
-/* When no connection can be made either, the server is away. */
+/* If no connection can be made either, the server is down. */
 static void late_note_locked(struct conn_pool *p, const struct err *why)
 {
 	ASSERT(p->driver->reconnector);
-	p->is_doubted = !p->is_failing;
+	p->is_suspect = !p->is_failing;
 	if (p->is_failing)
 		idle_close_locked(p);
 	else
@@ -117,7 +115,7 @@ static struct pool_conn *connect_unlocking(struct conn_pool *p)
 {
 	void *conn = NULL;
 	struct err why = {""};
-	uint64_t era = p->era;
+	uint64_t generation = p->generation;
 	p->connecting_count++;
 	pthread_mutex_unlock(&p->lock);
 	int r = p->driver->connect(p->ctx, &conn, &why);
@@ -126,11 +124,11 @@ static struct pool_conn *connect_unlocking(struct conn_pool *p)
 	struct pool_conn *c = conn;
 	if (r == 0) {
 		c->pool = p;
-		c->era = era;
+		c->generation = generation;
 		p->open_count++;
-		p->is_failing = p->is_doubted = false;
+		p->is_failing = p->is_suspect = false;
 		p->retry = (struct retry){0};
-	} else if (era == p->era) {
+	} else if (generation == p->generation) {
 		failure_note_locked(p, r, &why);
 		task_wake(&p->reconnector);
 	}
@@ -144,7 +142,7 @@ static bool has_room_locked(const struct conn_pool *p)
 	return p->open_count + p->connecting_count < p->max;
 }
 
-/* While the server fails one is tried at a time, by a taker only where nobody else does. */
+/* While the server fails, one connect at a time; by a caller only if there is no reconnector. */
 static bool may_connect_locked(const struct conn_pool *p)
 {
 	return has_room_locked(p) &&
@@ -155,7 +153,7 @@ static bool may_connect_locked(const struct conn_pool *p)
 /* NULL: there is none now. While one was connecting another may have come back. */
 static struct pool_conn *try_locked(struct conn_pool *p)
 {
-	for (bool has_tried = false; !p->is_doubted; has_tried = true) {
+	for (bool has_tried = false; !p->is_suspect; has_tried = true) {
 		struct pool_conn *c;
 		if (p->idle_count > 0) {
 			c = container_of(p->idle.prev, struct pool_conn, link);
@@ -177,14 +175,14 @@ static struct pool_conn *take_locked(struct conn_pool *p, const struct timespec 
 	struct pool_conn *c = NULL;
 	bool is_late = false;
 	while (!conn_pool_is_stopped(p) && !(c = try_locked(p)) && !is_late &&
-	       (p->is_doubted || !conn_pool_is_failing(p)))
+	       (p->is_suspect || !conn_pool_is_failing(p)))
 		is_late = !cond_wait_until(&p->changed, &p->lock, until);
 	if (c)
 		return c;
 	struct err why = p->why;
 	if (conn_pool_is_stopped(p))
 		err_set(&why, 0, "%s is not asked any more, as curt stops", p->address);
-	else if (!p->is_failing && !p->is_doubted)
+	else if (!p->is_failing && !p->is_suspect)
 		err_set(&why, 0, "%s: all %zu connections are in use", p->address, p->open_count);
 	if (is_late)
 		conn_pool_log(p, why.text);
@@ -196,11 +194,11 @@ static void give_back(struct pool_conn *c, enum conn_verdict verdict, const stru
 {
 	struct conn_pool *p = c->pool;
 	const struct conn_driver *d = p->driver;
-	uint64_t era = c->era;
+	uint64_t generation = c->generation;
 	if (verdict != CONN_KEEP)
 		d->close(c);
 	pthread_mutex_lock(&p->lock);
-	bool is_old = d->shares_fate && era != p->era;
+	bool is_old = d->shares_fate && generation != p->generation;
 	if (verdict == CONN_KEEP && !is_old && (d->idle_max == 0 || p->idle_count < d->idle_max)) {
 		idle_push_locked(p, c);
 	} else {
@@ -213,7 +211,7 @@ static void give_back(struct pool_conn *c, enum conn_verdict verdict, const stru
 	if (verdict == CONN_FAILED && !is_old)
 		failure_note_locked(p, ERR_UNAVAILABLE, why);
 	avoid_note_locked(p);
-	if (p->is_failing || p->is_doubted) {
+	if (p->is_failing || p->is_suspect) {
 		pthread_cond_broadcast(&p->changed); /* there may be none left to wait for */
 		task_wake(&p->reconnector);
 	} else {
@@ -259,12 +257,12 @@ static int64_t reconnector_run(struct task *t)
 	struct conn_pool *p = container_of(t, struct conn_pool, reconnector);
 	int64_t delay_ms = TASK_ON_WAKE;
 	pthread_mutex_lock(&p->lock);
-	if ((p->is_failing || p->is_doubted) && has_room_locked(p) && clock_mono_ms() >= p->retry.next_ms) {
+	if ((p->is_failing || p->is_suspect) && has_room_locked(p) && clock_mono_ms() >= p->retry.next_ms) {
 		struct pool_conn *c = connect_unlocking(p);
 		if (c)
 			idle_push_locked(p, c);
 	}
-	if ((p->is_failing || p->is_doubted) && has_room_locked(p))
+	if ((p->is_failing || p->is_suspect) && has_room_locked(p))
 		delay_ms = MAX(p->retry.next_ms - clock_mono_ms(), 0);
 	pthread_mutex_unlock(&p->lock);
 	return delay_ms;

@@ -40,7 +40,7 @@ struct conn_pool;
 struct pool_conn {
 	struct list link; /* while it is idle */
 	struct conn_pool *pool;
-	uint64_t era; /* of the pool, when it was made */
+	uint64_t generation; /* pool.generation when it was created */
 	int64_t idle_since_ms;
 };
 

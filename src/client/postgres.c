@@ -23,26 +23,26 @@ static const char *option_get(const PQconninfoOption *options, const char *name,
 	return otherwise;
 }
 
-/* libpq's own message may repeat the text, and so the password. */
+/* libpq's message may contain the URL, and so the password. */
 static int url_parse(struct pg_pool *p, struct str url, struct err *e)
 {
 	if (!str_starts(url, STR("postgres://")) && !str_starts(url, STR("postgresql://")))
-		return err_set(e, ERR_INVALID, "the URL of a PostgreSQL database begins with postgres://");
+		return err_set(e, ERR_INVALID, "not a PostgreSQL URL; it must begin with postgres://");
 	p->url = strndup(url.ptr, url.len);
 	char *message = NULL;
 	PQconninfoOption *options = p->url ? PQconninfoParse(p->url, &message) : NULL;
 	PQfreemem(message);
 	if (!options)
 		return err_set(e, p->url ? ERR_INVALID : ERR_NOMEM,
-		               "the URL of the PostgreSQL database cannot be read; it is "
+		               "invalid PostgreSQL URL; write "
 		               "postgres://USER:PASSWORD@HOST:PORT/DATABASE, special characters "
-		               "percent-encoded, and options as libpq knows them behind a '?'");
+		               "percent-encoded, and libpq options after '?'");
 	const char *host = option_get(options, "host", option_get(options, "hostaddr", "localhost"));
 	const char *name = option_get(options, "dbname", option_get(options, "user", ""));
 	if (asprintf(&p->address, "%s:%s/%s", host, option_get(options, "port", "5432"), name) < 0)
 		p->address = NULL;
 	PQconninfoFree(options);
-	return p->address ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
+	return p->address ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 }
 
 /* --- the driver --- */
@@ -72,7 +72,7 @@ static enum conn_verdict driver_reset(void *conn, struct err *why)
 	if (c->trouble.text[0])
 		pg_pool_log(c->pool, c->trouble.text);
 	c->trouble.text[0] = '\0';
-	c->waited_in_vain = c->was_deadlocked = false;
+	c->lock_timed_out = c->was_deadlocked = false;
 	if (c->late)
 		err_set(why, 0, "%s: the server did not answer in time", c->pool->address);
 	return is_kept ? CONN_KEEP : c->late ? CONN_LATE : CONN_CLOSE;
@@ -95,7 +95,7 @@ int pg_pool_new(struct str url, size_t connections_max,
 {
 	struct pg_pool *p = calloc(1, sizeof(*p));
 	if (!p)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	p->setup = setup;
 	p->ctx = ctx;
 	p->timeout_ms = PG_ANSWER_TIMEOUT_MS;
@@ -124,7 +124,7 @@ struct str pg_pool_address(const struct pg_pool *p)
 	return str_of(p->address);
 }
 
-/* libpq's sentences name the host and the user, never the password. */
+/* libpq's messages name host and user, never the password. */
 void pg_pool_log(struct pg_pool *p, const char *why)
 {
 	struct err line;

@@ -1,8 +1,6 @@
-/*
- * A connection is in pipeline mode from its beginning. libpq never blocks here: what cannot be sent yet stays
- * in its buffer, and whenever we wait for an answer we send and read at the same time, so that neither side
- * waits for the other with full buffers.
- */
+/* A connection is in pipeline mode from the start. libpq never blocks here: what cannot be sent yet stays
+ * in its buffer. While waiting for a reply we send and read at the same time, so that neither side waits
+ * with full buffers. */
 #include "client/postgres_conn.h"
 
 #include "base/grow.h"
@@ -17,29 +15,29 @@
 /* --- errors --- */
 
 struct sqlstate {
-	char prefix[6]; /* two characters are a class */
+	char prefix[6]; /* two characters: a class */
 	int error;
-	bool fatal; /* the connection is of no use any more */
-	bool usual; /* happens when all is well: callers look again */
+	bool fatal; /* the connection is unusable */
+	bool usual; /* expected: callers retry, nothing is logged */
 };
 
-#define LOCK_LATE "55P03"
-#define DEADLOCK  "40P01"
+#define LOCK_TIMEOUT "55P03"
+#define DEADLOCK     "40P01"
 
-/* The first that fits. */
+/* The first match counts. */
 static const struct sqlstate sqlstates[] = {
     {"23505", ERR_CONFLICT, false, true}, /* unique violation */
     {DEADLOCK, ERR_BUSY, false, true},
     {"40", ERR_BUSY, false, true},           /* serialization failure */
-    {LOCK_LATE, ERR_BUSY, false, false},     /* a lock was not to be had in time */
-    {"25P03", ERR_UNAVAILABLE, true, false}, /* we stood still inside a transaction */
-    {"22012", ERR_NOT_FOUND, false, true},   /* division by 0: how a statement says no */
+    {LOCK_TIMEOUT, ERR_BUSY, false, false},  /* lock timeout */
+    {"25P03", ERR_UNAVAILABLE, true, false}, /* idle in a transaction for too long */
+    {"22012", ERR_NOT_FOUND, false, true},   /* division by 0: a statement's condition is false */
     {"53", ERR_LIMIT, false, false},         /* disk full, out of memory, too many connections */
-    {"57014", ERR_UNAVAILABLE, false, false} /* took longer than its time */,
+    {"57014", ERR_UNAVAILABLE, false, false} /* statement timeout */,
     {"57", ERR_UNAVAILABLE, true, false},    /* shutting down */
     {"08", ERR_UNAVAILABLE, true, false},    /* connection trouble */
     {"25006", ERR_UNAVAILABLE, true, false}, /* it became a standby */
-    {"26", ERR_UNAVAILABLE, true, false},    /* somebody in between swapped servers under us */
+    {"26", ERR_UNAVAILABLE, true, false},    /* a proxy switched servers */
     {"58", ERR_UNAVAILABLE, false, false},   /* I/O error */
     {"XX001", ERR_CORRUPT, false, false},
     {"XX002", ERR_CORRUPT, false, false},
@@ -184,7 +182,8 @@ static struct pg_pending pending_pop(struct pg_conn *c)
 
 /* --- asking --- */
 
-/* A pipeline with a hole would give answers to the wrong questions: without memory the connection is lost. */
+/* A gap in the pipeline would assign results to the wrong statements: without memory the connection is
+ * lost. */
 void pg_conn_check(struct pg_conn *c, bool done)
 {
 	if (!done && !c->failed)
@@ -238,14 +237,14 @@ int pg_conn_judge(struct pg_conn *c, const PGresult *result)
 		state++;
 	if (state->fatal || PQstatus(c->vendor) != CONNECTION_OK)
 		return pg_conn_fail(c, text);
-	c->waited_in_vain |= strcmp(state->prefix, LOCK_LATE) == 0;
+	c->lock_timed_out |= strcmp(state->prefix, LOCK_TIMEOUT) == 0;
 	c->was_deadlocked |= strcmp(state->prefix, DEADLOCK) == 0;
 	if (!state->usual)
 		trouble_note(c, text);
 	return error_note(c, state->error, text);
 }
 
-/* The answer to the first of what is pending. */
+/* The reply to the first pending item. */
 static int answer_read(struct pg_conn *c, struct pg_pending *ret_what, PGresult **ret)
 {
 	PGresult *result, *more = NULL;
@@ -279,7 +278,7 @@ int pg_next(struct pg_conn *c, struct pg_result *ret, struct err *e)
 		struct pg_pending what = {PG_PENDING_RUN, NULL};
 		PGresult *result = NULL;
 		int r = answer_read(c, &what, &result);
-		if (what.kind == PG_PENDING_PREPARE) { /* if it failed, its run is skipped: that tells */
+		if (what.kind == PG_PENDING_PREPARE) { /* if it failed, its run is skipped, which shows */
 			PQclear(result);
 			continue;
 		}
@@ -326,9 +325,9 @@ bool pg_conn_failed(const struct pg_conn *c)
 	return c->failed;
 }
 
-bool pg_waited_in_vain(const struct pg_conn *c)
+bool pg_lock_timed_out(const struct pg_conn *c)
 {
-	return c->waited_in_vain;
+	return c->lock_timed_out;
 }
 
 bool pg_was_deadlocked(const struct pg_conn *c)
@@ -397,7 +396,7 @@ bool pg_conn_is_idle(const struct pg_conn *c)
 	return c->pending_count == 0 && PQtransactionStatus(c->vendor) == PQTRANS_IDLE;
 }
 
-/* A server says something unasked when it goes, or when its settings change: a new connection serves both. */
+/* Unsolicited data means that the server shuts down, or its settings changed: use a new connection. */
 bool pg_conn_is_alive(const void *conn)
 {
 	const struct pg_conn *c = conn;
@@ -411,7 +410,7 @@ static void notice_ignore(void *arg, const PGresult *notice)
 	(void)notice;
 }
 
-/* What the URL leaves open. A server that vanished without a word is found out within a few seconds. */
+/* Defaults for what the URL leaves open. A vanished server is detected within a few seconds. */
 static PGconn *vendor_open(const char *url)
 {
 	static const char *const keywords[] = {"fallback_application_name",
@@ -428,8 +427,8 @@ static PGconn *vendor_open(const char *url)
 	return PQconnectdbParams(keywords, values, true); /* what the URL says overrides what is before it */
 }
 
-/* What keeps others from waiting for us when we stand still or are gone, and statements from seeing less than
- * was committed before them. Not every server knows them all. */
+/* Settings that keep others from waiting for a stopped or dead client, and that fix the isolation. Not
+ * every server knows all of them. */
 static const char *const manners[] = {
     "SET default_transaction_isolation = 'read committed'",
     "SET idle_in_transaction_session_timeout = 15000",

@@ -28,22 +28,22 @@ int wire_fail(struct redis_conn *c, const char *fmt, ...)
 
 /* --- replies: hiredis parses, and what it finds goes into the connection's arena --- */
 
-struct node {
+struct reply_node {
 	struct redis_reply reply;
-	struct node *items[];
+	struct reply_node *items[];
 };
 
 /* Puts a value where its array wants it. NULL makes the reader fail. */
 static void *node_add(const redisReadTask *task, struct redis_reply reply, size_t room)
 {
 	struct redis_conn *c = task->privdata;
-	struct node *n = arena_zalloc(&c->replies, sizeof(*n) + room * sizeof(struct node *));
+	struct reply_node *n = arena_zalloc(&c->replies, sizeof(*n) + room * sizeof(struct reply_node *));
 	if (!n)
 		return NULL;
 	n->reply = reply;
 	n->reply.vendor = n;
 	if (task->parent) {
-		struct node *parent = task->parent->obj;
+		struct reply_node *parent = task->parent->obj;
 		parent->items[task->idx] = n;
 	}
 	return n;
@@ -83,7 +83,7 @@ static void *node_nil(const redisReadTask *task)
 
 static void node_free(void *node)
 {
-	(void)node; /* it goes with the arena */
+	(void)node; /* freed with the arena */
 }
 
 static redisReplyObjectFunctions node_functions = {
@@ -97,7 +97,7 @@ static redisReplyObjectFunctions node_functions = {
 struct redis_reply redis_reply_at(const struct redis_reply *array, size_t i)
 {
 	ASSERT(array->type == REDIS_ARRAY && i < array->count);
-	const struct node *n = array->vendor;
+	const struct reply_node *n = array->vendor;
 	return n->items[i]->reply;
 }
 
@@ -283,7 +283,7 @@ int wire_read(struct redis_conn *c, int64_t deadline_ms, struct redis_reply *ret
 		if (redisReaderGetReply(c->reader, &found) != REDIS_OK)
 			return wire_fail(c, "its answer cannot be read: %s", c->reader->errstr);
 		if (found) {
-			*ret = ((struct node *)found)->reply;
+			*ret = ((struct reply_node *)found)->reply;
 			c->reply_whole = true;
 			return 0;
 		}

@@ -85,10 +85,22 @@ void query_end(struct query *q)
 	sqlite3_reset(q->stmt); /* repeats the code of the last step, which the caller has seen */
 }
 
-int sqlite_conn_run(struct sqlite_conn *c, unsigned sql)
+int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	for (const struct query_value *v = values; v < values + n; v++) {
+		switch (v->kind) {
+		case QUERY_INT: query_int(&q, v->number); break;
+		case QUERY_STR: query_str(&q, v->bytes); break;
+		case QUERY_BLOB: query_blob(&q, v->bytes.ptr, v->bytes.len); break;
+		}
+	}
 	return query_run(&q);
+}
+
+int sqlite_conn_run(struct sqlite_conn *c, unsigned sql)
+{
+	return query_run_values(c, sql, NULL, 0);
 }
 
 static int exec(struct sqlite_conn *c, const char *sql)

@@ -1,7 +1,6 @@
 /*
- * Connections to a SQLite file: how it is opened, brought up to its layout, and queried. The owner says what
- * is in the file, in a `struct sqlite_layout`. A connection is used by one thread at a time. sqlite_file.h
- * says which connections a file has, and what they promise together.
+ * Connections to a SQLite file: opening, migrating, querying. The owner describes the file in a `struct
+ * sqlite_layout`. One thread uses a connection at a time. sqlite_file.h says which connections a file has.
  */
 #pragma once
 
@@ -13,17 +12,17 @@
 
 enum { SQLITE_BUSY_TIMEOUT_MS = 5000, SQLITE_STATEMENTS_MAX = 96 };
 
-/* Every layout's first statements. */
+/* The first statements of every layout. */
 enum { SQL_BEGIN_READ, SQL_BEGIN_WRITE, SQL_COMMIT, SQL_ROLLBACK, SQL_PING, SQL_OWN };
 
 /* A file's tables and statements. */
 struct sqlite_layout {
-	int application_id;            /* says whose file this is, also to file(1) */
-	const char *const *migrations; /* entry i brings a file from version i to i + 1; only ever append */
+	int application_id;            /* identifies the file, also for file(1) */
+	const char *const *migrations; /* entry i migrates from version i to i + 1; only ever append */
 	size_t migration_count;
-	const char *const *sql;     /* from SQL_OWN on; prepared when first used, once per connection */
-	size_t sql_count;           /* with the first ones */
-	const char *writer_pragmas; /* beyond the common ones */
+	const char *const *sql;     /* from SQL_OWN on; prepared at first use, per connection */
+	size_t sql_count;           /* including the common ones */
+	const char *writer_pragmas; /* in addition to the common ones */
 };
 
 /* Closed when `db` is NULL; zero-initialised is closed. */
@@ -33,21 +32,21 @@ struct sqlite_conn {
 	sqlite3_stmt *stmts[SQLITE_STATEMENTS_MAX];
 };
 
-/* The one connection that writes and checkpoints. Brings an older file up to date, never makes a new one: one
- * that vanished under us must not come back empty. */
+/* The only connection that writes and checkpoints. It migrates an older file, but never creates one: a file
+ * that vanished must not come back empty. */
 int sqlite_conn_open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
                             struct err *e);
 int sqlite_conn_open_reader(struct sqlite_conn *c, const struct sqlite_layout *layout, const char *path,
                             struct err *e);
 void sqlite_conn_close(struct sqlite_conn *c);
 
-/* Our error for SQLite's code, and the sentence for what failed last. */
+/* Our error for SQLite's code, and an error message for the last failure. */
 int sqlite_error(int rc);
 int sqlite_conn_fail(const struct sqlite_conn *c, int rc, const char *what, struct err *e);
 
 /*
- * One run of a statement. Parameters are given in order and borrowed until query_end. SQLite's codes pass
- * through: the first that is not SQLITE_OK sticks, later calls do nothing, and query_step returns it.
+ * One execution of a statement. Parameters are bound in order, and borrowed until query_end. The first
+ * SQLite error sticks: later calls do nothing, and query_step returns it.
  *
  *	CLEANUP(query_end) struct query q = query_begin(c, SQL_ALIAS_BY_NAME);
  *	query_str(&q, name);
@@ -64,9 +63,26 @@ void query_int(struct query *q, int64_t value);
 void query_str(struct query *q, struct str value); /* STR_NULL is NULL */
 void query_blob(struct query *q, const void *data, size_t len);
 int query_step(struct query *q);
-int query_find(struct query *q, bool *ret_found); /* the first row, for what gives at most one */
-int query_run(struct query *q);                   /* for what gives no rows: SQLITE_OK or an error */
+int query_find(struct query *q, bool *ret_found); /* the first row of a statement with at most one */
+int query_run(struct query *q);                   /* for statements without rows: SQLITE_OK or an error */
 void query_end(struct query *q);
+
+/* Runs a statement that returns no rows: QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(name), Q_INT(id)). Returns
+ * SQLITE_OK or an error. */
+#define QUERY_RUN(c, sql, ...)                                              \
+	query_run_values(c, sql, (const struct query_value[]){__VA_ARGS__}, \
+	                 sizeof((const struct query_value[]){__VA_ARGS__}) / sizeof(struct query_value))
+#define Q_INT(v)        ((struct query_value){.kind = QUERY_INT, .number = (int64_t)(v)})
+#define Q_STR(v)        ((struct query_value){.kind = QUERY_STR, .bytes = (v)})
+#define Q_BLOB(v, size) ((struct query_value){.kind = QUERY_BLOB, .bytes = str_n((const char *)(v), size)})
+
+struct query_value {
+	enum { QUERY_INT, QUERY_STR, QUERY_BLOB } kind;
+	int64_t number;
+	struct str bytes;
+};
+
+int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n);
 
 /* A statement without parameters and rows. */
 int sqlite_conn_run(struct sqlite_conn *c, unsigned sql);

@@ -1,16 +1,19 @@
 /*
- * Counters on Redis. A step with many links is added in parts, so that no script holds up the server for
- * long; a crash between two of them leaves a place where no step begins.
+ * Counters on Redis. A batch with many links is added in parts, so that no script blocks the server for
+ * long. A crash between two parts leaves a position at which no batch starts.
  *
- * A stream is a hash. A link's field is "EPOCH CLICKS TOLD": its total, and that of which the store was told
- * last, or "-" when it had clicks since that are not in the total. Two fields are the stream's own.
+ * A stream is a hash:
  *
- * "@" is "EPOCH LIFE PLACE": totals of this epoch are those at this place in the stream, as long as this life
- * of the server (its `run_id`) lasts. A server that was started again, or has taken over from another, may
- * have lost the last of it. A place is an offset, or "FROM>TO/N" when only N parts of that step were added. A
- * new epoch makes all totals old at once.
+ *	LINK       "EPOCH CLICKS STORED": the total, and the last total that the store has; "-" if clicks
+ *	           since then are not in the total
+ *	"@"        "EPOCH LIFE PLACE": totals of this epoch are valid at this position of the stream, during
+ *	           this run of the server (its run_id)
+ *	"@reach"   how far in the stream the sink may be
  *
- * "@reach" is how far in the stream the sink may be.
+ * A restarted or promoted server may have lost the last changes: its run_id differs. A place is an offset,
+ * or "FROM>TO/N" if only N parts of a batch were added. A new epoch outdates all totals at once.
+ *
+ * One file (about 540 lines): the scripts and the C code that calls them share this format.
  */
 #include "base/arena.h"
 #include "client/redis_ring.h"
@@ -21,8 +24,8 @@
 #include <stdlib.h>
 
 enum {
-	PART_MAX = 512, /* links of one script */
-	AHEAD_MAX = 16, /* scripts that wait for their answer */
+	PART_MAX = 512, /* links per script */
+	AHEAD_MAX = 16, /* scripts without a reply */
 	FIXED_ARGS_MAX = 10,
 	PREFIX_BYTES_MAX = 64,
 	KEY_BYTES_MAX = PREFIX_BYTES_MAX + 40,
@@ -30,8 +33,8 @@ enum {
 
 /* Scripts */
 
-#define LIFE_MS "2592000000" /* 30 days after the last step a stream is forgotten */
-#define FAR     "100000000"  /* a stream is not read again from so far back: it is another one */
+#define LIFE_MS "2592000000" /* a stream is dropped 30 days after its last batch */
+#define FAR     "100000000"  /* a position so far back means another stream */
 #define SCRIPT_STATE                                                                       \
 	"local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')\n"         \
 	"local function state(key)\n"                                                      \
@@ -47,15 +50,15 @@ enum {
 	"local function value(epoch, clicks, told)\n"                                      \
 	"  return string.format('%.0f %.0f %s', epoch, clicks, told)\n"                    \
 	"end\n"                                                                            \
-	"local function values(key, first, step)\n" /* of the links among the arguments */ \
+	"local function values(key, first, step)\n" /* the links among the arguments */    \
 	"  local links = {}\n"                                                             \
 	"  for i = first, #ARGV, step do links[#links + 1] = ARGV[i] end\n"                \
 	"  if #links == 0 then return links, {} end\n"                                     \
 	"  return links, redis.call('HMGET', key, unpack(links))\n"                        \
 	"end\n"
 
-/* ARGV: place before, place after, offset after, reach; then link, clicks... Gives its fate (enum
- * counters_fate), and which links want their total. */
+/* ARGV: place before, place after, offset after, reach; then link, clicks... Returns enum counters_fate,
+ * and the links that need their total. */
 static const char add_script[] = SCRIPT_STATE
     "local key, before, after, to = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])\n"
     "local epoch, life, place = state(key)\n"
@@ -103,7 +106,7 @@ static const char put_script[] = SCRIPT_STATE
     "redis.call('HSET', KEYS[1], unpack(set))\n"
     "return #links\n";
 
-/* ARGV: place; then link... Gives their totals, -1 where there is none. */
+/* ARGV: place; then link... Returns their totals, -1 if there is none. */
 static const char read_script[] = SCRIPT_STATE "local epoch, life, place = state(KEYS[1])\n"
                                                "local good = life == run and place == ARGV[1]\n"
                                                "local out = {}\n"
@@ -129,7 +132,7 @@ static const char updated_script[] = SCRIPT_STATE
     "if #set > 0 then redis.call('HSET', KEYS[1], unpack(set)) end\n"
     "return #set\n";
 
-/* ARGV: cursor. Gives the next one, then links. */
+/* ARGV: cursor. Returns the next one, then links. */
 static const char dirty_script[] = SCRIPT_STATE
     "local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 512)\n"
     "local out = {page[1]}\n"
@@ -139,7 +142,7 @@ static const char dirty_script[] = SCRIPT_STATE
     "end\n"
     "return out\n";
 
-/* ARGV: how many fields a stream may have. */
+/* ARGV: the most fields of a stream. */
 static const char trim_script[] = "if redis.call('HLEN', KEYS[1]) <= tonumber(ARGV[1]) then return 0 end\n"
                                   "local own = redis.call('HMGET', KEYS[1], '@', '@reach')\n"
                                   "redis.call('UNLINK', KEYS[1])\n"
@@ -147,7 +150,7 @@ static const char trim_script[] = "if redis.call('HLEN', KEYS[1]) <= tonumber(AR
                                   "if own[2] then redis.call('HSET', KEYS[1], '@reach', own[2]) end\n"
                                   "return 1\n";
 
-/* ARGV: link... Gives the largest total of each, -1 where there is none. */
+/* ARGV: link... Returns the largest total of each, -1 if there is none. */
 static const char get_script[] = "local out = {}\n"
                                  "for i = 1, #ARGV do out[i] = -1 end\n"
                                  "for _, key in ipairs(redis.call('SMEMBERS', KEYS[2])) do\n"
@@ -164,8 +167,8 @@ struct counters_redis {
 	char prefix[PREFIX_BYTES_MAX];
 	char list_key[PREFIX_BYTES_MAX + 8];
 	uint64_t stream_links_max;
-	pthread_mutex_t lock;                /* of what follows */
-	struct err troubles[REDIS_RING_MAX]; /* of each node */
+	pthread_mutex_t lock;                /* guards `troubles` */
+	struct err troubles[REDIS_RING_MAX]; /* per node */
 };
 
 static struct counters_redis *self(struct counters *base)
@@ -193,27 +196,27 @@ static int redis_trouble(struct counters *base, struct err *e)
 	for (size_t i = 0; r == 0 && i < c->ring.count; i++) {
 		if (c->troubles[i].text[0])
 			r = err_set(e, ERR_UNAVAILABLE,
-			            "%s; clicks are shown as the link store knows them meanwhile",
+			            "%s; until then clicks are shown as of the link store",
 			            c->troubles[i].text);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return r;
 }
 
-/* Calls: a stream, its node, and what is asked of it. */
-struct call {
+/* A call: a stream, its node, and the arguments. */
+struct counters_call {
 	struct counters_redis *counters;
 	size_t node;
 	char key[KEY_BYTES_MAX];
 	struct redis_conn *conn;
-	struct err why;     /* it failed */
-	struct arena arena; /* the numbers' texts */
+	struct err why;     /* its error */
+	struct arena arena; /* texts of numbers */
 	struct str args[FIXED_ARGS_MAX + 2 * PART_MAX];
 	size_t count;
 };
 
-/* False when the node is away. */
-static bool node_take(struct call *call, struct counters_redis *c, size_t node)
+/* False: the node is down. */
+static bool node_take(struct counters_call *call, struct counters_redis *c, size_t node)
 {
 	call->counters = c;
 	call->node = node;
@@ -224,32 +227,32 @@ static bool node_take(struct call *call, struct counters_redis *c, size_t node)
 	return call->conn != NULL;
 }
 
-static bool call_begin(struct call *call, struct counters_redis *c, uint64_t source, uint64_t stream)
+static bool call_begin(struct counters_call *call, struct counters_redis *c, uint64_t source, uint64_t stream)
 {
 	int n = snprintf(call->key, sizeof(call->key), "%s%016llx:%llx", c->prefix,
 	                 (unsigned long long)source, (unsigned long long)stream);
 	return node_take(call, c, redis_ring_find(&c->ring, str_n(call->key, (size_t)n)));
 }
 
-static void call_end(struct call *call, int r)
+static void call_end(struct counters_call *call, int r)
 {
 	trouble_set(call->counters, call->node, r < 0 ? &call->why : NULL);
 	redis_return(call->conn);
 	arena_release(&call->arena);
 }
 
-static void put_text(struct call *call, struct str text)
+static void put_text(struct counters_call *call, struct str text)
 {
 	call->args[call->count++] = text;
 }
 
-static void put_number(struct call *call, uint64_t value)
+static void put_number(struct counters_call *call, uint64_t value)
 {
 	put_text(call, arena_printf(&call->arena, "%llu", (unsigned long long)value));
 }
 
 /* EVAL script 2 stream list arguments... */
-static void script_begin(struct call *call, const char *script)
+static void script_begin(struct counters_call *call, const char *script)
 {
 	call->count = 0;
 	arena_release(&call->arena);
@@ -260,7 +263,7 @@ static void script_begin(struct call *call, const char *script)
 	put_text(call, str_of(call->counters->list_key));
 }
 
-static void put_links(struct call *call, const struct counter *links, size_t count, bool with_clicks)
+static void put_links(struct counters_call *call, const struct counter *links, size_t count, bool with_clicks)
 {
 	for (size_t i = 0; i < count; i++) {
 		put_number(call, links[i].link);
@@ -269,29 +272,29 @@ static void put_links(struct call *call, const struct counter *links, size_t cou
 	}
 }
 
-/* ERR_NOMEM when an argument found no room: nothing is sent. */
-static int script_write(struct call *call)
+/* ERR_NOMEM: an argument had no room, and nothing was sent. */
+static int script_write(struct counters_call *call)
 {
 	for (size_t i = 0; i < call->count; i++) {
 		if (!call->args[i].ptr)
-			return err_set(&call->why, ERR_NOMEM, "memory ran out");
+			return err_set(&call->why, ERR_NOMEM, "out of memory");
 	}
 	redis_write(call->conn, call->args, call->count);
 	return 0;
 }
 
-static int reply_read(struct call *call, struct redis_reply *ret)
+static int reply_read(struct counters_call *call, struct redis_reply *ret)
 {
 	if (redis_read(call->conn, ret) < 0)
-		return err_set(&call->why, ERR_UNAVAILABLE, "the counters' Redis does not answer: %s",
+		return err_set(&call->why, ERR_UNAVAILABLE, "the Redis of the counters does not answer: %s",
 		               redis_why(call->conn));
 	if (ret->type == REDIS_ERROR)
-		return err_set(&call->why, ERR_UNAVAILABLE, "the counters' Redis refuses: %.*s",
+		return err_set(&call->why, ERR_UNAVAILABLE, "the Redis of the counters refused: %.*s",
 		               STR_ARG(ret->text));
 	return 0;
 }
 
-static int script_ask(struct call *call, struct redis_reply *ret)
+static int script_ask(struct counters_call *call, struct redis_reply *ret)
 {
 	int r = script_write(call);
 	return r < 0 ? r : reply_read(call, ret);
@@ -302,7 +305,7 @@ static int script_ask(struct call *call, struct redis_reply *ret)
 static void redis_announce(struct counters *base, uint64_t source, const struct advance *steps, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		struct call call;
+		struct counters_call call;
 		struct redis_reply reply;
 		if (!call_begin(&call, self(base), source, steps[i].stream))
 			continue;
@@ -322,8 +325,8 @@ static size_t part_size(const struct counters_step *step, size_t part)
 	return MIN(step->count - part * PART_MAX, (size_t)PART_MAX);
 }
 
-/* Where the stream is when so many parts of the step were added. */
-static struct str place_after(struct call *call, const struct counters_step *step, size_t parts)
+/* The place after so many parts of the batch. */
+static struct str place_after(struct counters_call *call, const struct counters_step *step, size_t parts)
 {
 	if (parts == 0 || parts == parts_of(step))
 		return arena_printf(&call->arena, "%llu",
@@ -332,7 +335,7 @@ static struct str place_after(struct call *call, const struct counters_step *ste
 	                    (unsigned long long)step->at.to, parts);
 }
 
-static int add_parts(struct call *call, struct counters_step *step)
+static int add_parts(struct counters_call *call, struct counters_step *step)
 {
 	size_t parts = parts_of(step), written = 0;
 	int r = 0;
@@ -369,14 +372,14 @@ static void set_missing(const struct counters_step *step, bool is_missing)
 
 static void redis_add(struct counters *base, struct counters_step *step)
 {
-	struct call call;
+	struct counters_call call;
 	set_missing(step, false);
 	step->fate = COUNTERS_AWAY;
 	if (!call_begin(&call, self(base), step->source, step->at.stream))
 		return;
 	int r = add_parts(&call, step);
 	if (r < 0) {
-		set_missing(step, false); /* there is nobody to tell their totals */
+		set_missing(step, false); /* nobody can store their totals */
 		step->fate = COUNTERS_AWAY;
 	}
 	call_end(&call, r);
@@ -384,7 +387,7 @@ static void redis_add(struct counters *base, struct counters_step *step)
 
 /* Totals */
 
-/* What a script says of links: their clicks, or that there are none. Of several answers the largest holds. */
+/* Reads the totals of a script's reply. Of several replies the largest counts. */
 static void take_totals(struct counter *links, size_t count, const struct redis_reply *reply)
 {
 	for (size_t i = 0; i < count && i < reply->count; i++) {
@@ -397,17 +400,17 @@ static void take_totals(struct counter *links, size_t count, const struct redis_
 	}
 }
 
-/* A script for each part of a step's links. */
+/* One script per part of a batch's links. */
 struct by_parts {
 	const char *script;
-	bool has_place;  /* its first argument is where the step ends */
-	bool has_clicks; /* with the links */
-	bool has_totals; /* in its answer */
+	bool has_place;  /* its first argument is the end of the batch */
+	bool has_clicks; /* the links have clicks */
+	bool has_totals; /* its reply has totals */
 };
 
 static void run_by_parts(struct counters *base, const struct counters_step *step, struct by_parts what)
 {
-	struct call call;
+	struct counters_call call;
 	struct redis_reply reply;
 	int r = 0;
 	if (step->count == 0 || !call_begin(&call, self(base), step->source, step->at.stream))
@@ -444,7 +447,7 @@ static void redis_updated(struct counters *base, const struct counters_step *ste
 static int redis_dirty(struct counters *base, uint64_t source, uint64_t stream, uint64_t *cursor,
                        void (*take)(void *ctx, uint64_t link), void *ctx)
 {
-	struct call call;
+	struct counters_call call;
 	struct redis_reply reply;
 	uint64_t number;
 	if (!call_begin(&call, self(base), source, stream))
@@ -454,7 +457,8 @@ static int redis_dirty(struct counters *base, uint64_t source, uint64_t stream, 
 	int r = script_ask(&call, &reply);
 	for (size_t i = 0; r == 0 && i < reply.count; i++) {
 		if (!str_u64(redis_reply_at(&reply, i).text, &number))
-			r = err_set(&call.why, ERR_UNAVAILABLE, "the counters' Redis says what is no number");
+			r = err_set(&call.why, ERR_UNAVAILABLE,
+			            "the Redis of the counters returned an invalid number");
 		else if (i == 0)
 			*cursor = number;
 		else
@@ -466,7 +470,7 @@ static int redis_dirty(struct counters *base, uint64_t source, uint64_t stream, 
 
 static void redis_trim(struct counters *base, uint64_t source, uint64_t stream)
 {
-	struct call call;
+	struct counters_call call;
 	struct redis_reply reply;
 	if (!call_begin(&call, self(base), source, stream))
 		return;
@@ -477,7 +481,7 @@ static void redis_trim(struct counters *base, uint64_t source, uint64_t stream)
 
 static int get_of_node(struct counters_redis *c, size_t node, struct counter *links, size_t n)
 {
-	struct call call = {.key = ""};
+	struct counters_call call = {.key = ""};
 	struct redis_reply reply;
 	if (!node_take(&call, c, node))
 		return ERR_UNAVAILABLE;

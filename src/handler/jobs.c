@@ -314,7 +314,7 @@ static void limits_refresh(struct link_resolve **resolves, size_t n)
 		const struct link_resolve *r = resolves[i];
 		bool leads_on = r->result == 0 && (r->verdict == LINK_OPEN || r->verdict == LINK_LATE);
 		if (leads_on && r->budget && container_of(r, struct read_job, resolve)->conn)
-			meter_needs_refresh(&r->budget->redirects, until_ms);
+			meter_wait_for_grant(&r->budget->redirects, until_ms);
 	}
 }
 

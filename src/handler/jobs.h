@@ -41,7 +41,7 @@ struct read_job {
 		 * owner */
 		struct store_lookup lookup;
 		struct store_list list;
-		struct registry_keys keys;
+		struct registry_page keys;
 		struct account_want account;
 		struct {
 			struct link_ref ref;     /* in */

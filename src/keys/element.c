@@ -1,6 +1,6 @@
 #include "keys/element.h"
 
-static const char used_mark = '!'; /* no alphabet has it */
+static const char used_mark = '!'; /* in no alphabet */
 
 size_t element_write(const struct source_key *key, char out[ELEMENT_BYTES_MAX])
 {

@@ -1,18 +1,16 @@
-/* A key as it is written in lists and arrays: its text, and a mark behind it when it was another link's once.
- */
+/* A key as stored in lists and arrays: its text, with a mark appended if it was another link's key. */
 #pragma once
 
 #include "base/arena.h"
-#include "link/source.h"
+#include "link/key_source.h"
 
 enum { ELEMENT_BYTES_MAX = KEY_LENGTH_MAX + 1 };
 
-/* In `out`; how long it is. */
+/* Writes to `out`; returns the length. */
 size_t element_write(const struct source_key *key, char out[ELEMENT_BYTES_MAX]);
 
-/* False: it is not one. */
+/* False: not a valid element. */
 bool element_read(struct str text, struct source_key *ret);
 
-/* Writes all of them: views of their texts in ret, which with the texts is in `arena`. NULL: out of memory.
- */
+/* Writes all keys; the result and the texts are in `arena`. NULL: out of memory. */
 struct str *elements_write(const struct source_key *keys, size_t n, struct arena *arena);

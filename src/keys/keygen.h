@@ -1,14 +1,13 @@
 /*
- * The generator: keeps keys databases filled between two marks. Any number of processes do this at the same
- * time, each for some of the databases (rounds.h).
+ * `curt keygen`: keeps keys databases filled between two marks. Any number of processes do this at the same
+ * time, each for some of the databases (leased_worker.h).
  *
- * Its keys come from an origin that no two processes get the same key from: ids of the store's counter under
- * the store's cipher, as the servers' own keys are, and keys that links have left behind after their
- * quarantine (link/claim.h). So no server makes a key that waits in a stock, and the store refuses an alias
- * that reads like one.
+ * Keys come from a source that never yields a key twice: ids of the store's counter under the store's
+ * cipher, like the servers' own keys, and keys of expired links after their quarantine (link/claim.h). So
+ * no server makes a key that waits in a keys database, and the store refuses an alias that equals one.
  *
- * Keys that a database does not take are kept for the next one that wants some. Lost are those of which
- * nobody knows whether it took them, and what is kept at the end; they are counted.
+ * Keys that a database refuses are kept for the next one. Lost, and counted, are keys whose insertion is
+ * uncertain, and keys that are left at the end.
  */
 #pragma once
 
@@ -17,7 +16,7 @@
 
 struct keygen;
 
-/* What it points at outlives the generator. */
+/* All pointers must outlive the generator. */
 struct keygen_config {
 	struct key_source *origin;
 	struct leases *leases;
@@ -29,11 +28,11 @@ struct keygen_config {
 };
 
 struct keygen_sums {
-	uint64_t made; /* and in a database */
+	uint64_t made; /* added to a database */
 	uint64_t lost;
 };
 
 int keygen_start(const struct keygen_config *config, struct keygen **ret, struct err *e);
 
-/* Gives up what it looks after. NULL is fine. */
+/* Releases all leases. Takes NULL. */
 void keygen_stop(struct keygen *g, struct keygen_sums *ret);

@@ -1,7 +1,11 @@
 /*
- * The tables. key_stock has the keys. key_count has how many there are, spread over some rows so that those
- * who take at the same time do not wait for one of them; each statement that adds or takes keeps it right.
- * key_fence has the largest fencing number seen. key_layout has the layout's version and the database's name.
+ * The tables of a keys database:
+ *
+ *	key_stock    the keys
+ *	key_count    their number, spread over 16 rows, so that concurrent takers do not wait for one row;
+ *	             every statement that adds or takes keys updates it
+ *	key_fence    the largest fencing number
+ *	key_layout   version of the tables, and the database's name
  */
 #include "client/postgres.h"
 #include "keys/element.h"
@@ -13,10 +17,10 @@
 
 enum { CONNECTIONS_MAX = 4 };
 
-/* Who makes the tables holds this one while it does; the number is ours alone. */
+/* Advisory lock of the migrations. */
 #define LAYOUT_LOCK "7165063172340283"
 
-/* Entry i brings a database from version i to i + 1; only ever append. */
+/* Entry i migrates from version i to i + 1; only ever append. */
 static const char *const layout_steps[] = {
     "CREATE TABLE key_stock (key text COLLATE \"C\" PRIMARY KEY, used_before boolean NOT NULL) "
     "    WITH (autovacuum_vacuum_scale_factor = 0.05);"
@@ -32,8 +36,8 @@ static const struct pg_statement layout_sql = {
 
 static const struct pg_statement count_sql = {"stock-count", "SELECT sum(keys)::bigint FROM key_count"};
 
-/* The fence's row is locked until the statement is over: who comes late waits for it, and then sees the
- * larger number. */
+/* The fence's row stays locked until the statement ends: a late process waits for it, then sees the larger
+ * number. */
 static const struct pg_statement add_sql = {
     "stock-add",
     "WITH guard AS (UPDATE key_fence SET fence = $1 WHERE name = 'keygen' AND fence <= $1 RETURNING fence), "
@@ -51,8 +55,8 @@ static const struct pg_statement return_sql = {
     "WHERE slot = pg_backend_pid() % 16 AND EXISTS (SELECT FROM added)) "
     "SELECT count(*) FROM added"};
 
-/* An array, so that the inner query runs once and its keys are found by the index, whatever the planner
- * thinks of a table that is emptied and filled all the time. */
+/* An array: the inner query runs once, and its keys are found by the index, whatever the planner estimates
+ * for a table that is emptied and filled all the time. */
 static const struct pg_statement take_sql = {
     "stock-take", "WITH taken AS (DELETE FROM key_stock WHERE key = ANY (ARRAY("
                   "SELECT key FROM key_stock LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING key, used_before), "
@@ -63,7 +67,7 @@ static const struct pg_statement take_sql = {
 struct keys_db {
 	struct pg_pool *pool;
 	pthread_mutex_t layout_lock;
-	bool laid_out; /* under the lock, and the name is fixed from then on */
+	bool is_migrated; /* under the lock; `name` is fixed from then on */
 	char name[KEYS_DB_NAME_BYTES];
 };
 
@@ -89,35 +93,35 @@ static int layout_update(struct keys_db *s, struct pg_conn *c, struct err *e)
 	if (r == 0 && (uint64_t)version > ARRAY_LEN(layout_steps))
 		return err_set(
 		    e, ERR_INVALID,
-		    "the keys database %.*s was laid out by a newer version of curt; use that version",
+		    "the keys database %.*s was migrated by a newer version of curt; use that version",
 		    STR_ARG(pg_pool_address(s->pool)));
 	for (; r == 0 && (uint64_t)version < ARRAY_LEN(layout_steps); version++)
 		r = pg_run(c, layout_steps[version], e);
 	return r < 0 ? r : layout_read(c, &version, s->name, e);
 }
 
-static int layout_settle_locked(struct keys_db *s, struct pg_conn *c, struct err *e)
+static int layout_migrate_locked(struct keys_db *s, struct pg_conn *c, struct err *e)
 {
-	int r = s->laid_out ? 0 : pg_run(c, "SELECT pg_advisory_lock(" LAYOUT_LOCK ")", e);
-	if (s->laid_out || r < 0)
+	int r = s->is_migrated ? 0 : pg_run(c, "SELECT pg_advisory_lock(" LAYOUT_LOCK ")", e);
+	if (s->is_migrated || r < 0)
 		return r;
 	r = layout_update(s, c, e);
 	int unlocked = pg_run(c, "SELECT pg_advisory_unlock(" LAYOUT_LOCK ")", r == 0 ? e : NULL);
-	s->laid_out = r == 0 && unlocked == 0;
+	s->is_migrated = r == 0 && unlocked == 0;
 	return r < 0 ? r : unlocked;
 }
 
-/* On each new connection; the first one does the work. */
-static int layout_settle(struct pg_conn *c, void *ctx, struct err *e)
+/* Runs on each new connection; the first one migrates. */
+static int layout_migrate(struct pg_conn *c, void *ctx, struct err *e)
 {
 	struct keys_db *s = ctx;
 	pthread_mutex_lock(&s->layout_lock);
-	int r = layout_settle_locked(s, c, e);
+	int r = layout_migrate_locked(s, c, e);
 	pthread_mutex_unlock(&s->layout_lock);
 	return r;
 }
 
-/* The whole */
+/* Operations */
 
 int keys_db_new(struct str url, struct keys_db **ret, struct err *e)
 {
@@ -125,7 +129,7 @@ int keys_db_new(struct str url, struct keys_db **ret, struct err *e)
 	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&s->layout_lock, NULL);
-	int r = pg_pool_new(url, CONNECTIONS_MAX, layout_settle, s, &s->pool, e);
+	int r = pg_pool_new(url, CONNECTIONS_MAX, layout_migrate, s, &s->pool, e);
 	if (r < 0) {
 		keys_db_free(s);
 		return r;
@@ -158,7 +162,7 @@ int keys_db_name(struct keys_db *s, char out[KEYS_DB_NAME_BYTES], struct err *e)
 	struct pg_conn *c = pg_take(s->pool, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	pg_return(c); /* having had one, the layout is settled */
+	pg_return(c); /* a connection implies that the tables are migrated */
 	memcpy(out, s->name, KEYS_DB_NAME_BYTES);
 	return 0;
 }
@@ -177,7 +181,7 @@ int keys_db_count(struct keys_db *s, uint64_t *ret, struct err *e)
 	return r;
 }
 
-/* Sends the keys, behind the fence where there is one. */
+/* Sends the keys, preceded by the fence if there is one. */
 static int send_keys(struct pg_conn *c, const struct pg_statement *sql, const uint64_t *fence,
                      const struct source_key *keys, size_t n, struct pg_result *ret, struct err *e)
 {
@@ -203,8 +207,8 @@ int keys_db_add(struct keys_db *s, uint64_t fence, const struct source_key *keys
 	if (r == 0 && pg_get_int(&rows, 0, 0) == 0)
 		r = err_set(
 		    e, ERR_CONFLICT,
-		    "the keys database %.*s has seen a larger fencing number than %ju: another keygen "
-		    "looks after it now (if none does, lease.url was changed: set key_fence.fence to 0 "
+		    "the keys database %.*s has seen a larger fencing number than %ju: another curt keygen "
+		    "has taken over (if none runs, lease.url was changed: set key_fence.fence to 0 "
 		    "there)",
 		    STR_ARG(pg_pool_address(s->pool)), (uintmax_t)fence);
 	if (r == 0)
@@ -239,7 +243,7 @@ int keys_db_take(struct keys_db *s, size_t max, struct source_key *ret, size_t *
 	size_t count = 0;
 	for (int i = 0; r == 0 && i < rows.rows; i++) {
 		if (!element_read(pg_get_text(&rows, i, 0), &ret[count]))
-			continue; /* nobody could follow it: it goes */
+			continue; /* invalid keys are dropped */
 		ret[count++].used_before = pg_get_int(&rows, i, 1) != 0;
 	}
 	if (r < 0 && pg_conn_failed(c))

@@ -1,11 +1,11 @@
 /*
- * The bridge between the keys databases and the Redis shards: keeps shards filled between two marks with keys
- * that it takes from the databases in turn. Any number of processes do this at the same time, each for some
- * of the shards (rounds.h). How many keys a shard has is looked at under its lease only.
+ * `curt keysync`: keeps Redis shards filled between two marks with keys from the keys databases, which it
+ * takes from in turn. Any number of processes do this at the same time, each for some of the shards
+ * (leased_worker.h). Only the holder of a shard's lease counts its keys.
  *
- * A key is deleted from the database before it is pushed, so it is never in two places. When the push fails,
- * the keys go back. When nobody knows whether it failed, the push is repeated, which does nothing if it had
- * worked; keys about which nothing can be known in the end are lost, and counted.
+ * A key is deleted from its database before it is pushed, so it is never in two places. If the push fails,
+ * the keys go back. If its outcome is unknown, the push is repeated, which does nothing if it had
+ * succeeded. Keys that stay uncertain are lost, and counted.
  */
 #pragma once
 
@@ -15,10 +15,10 @@
 
 struct keysync;
 
-/* What it points at outlives it. */
+/* All pointers must outlive it. */
 struct keysync_config {
 	struct redis_key_list **lists;
-	struct leases **leases; /* for each shelf */
+	struct leases **leases; /* one per list */
 	size_t list_count;
 	struct keys_db **dbs;
 	size_t db_count;
@@ -29,11 +29,11 @@ struct keysync_config {
 
 struct keysync_sums {
 	uint64_t moved;
-	uint64_t returned; /* taken, and put back into a database */
+	uint64_t returned; /* put back into a database */
 	uint64_t lost;
 };
 
 int keysync_start(const struct keysync_config *config, struct keysync **ret, struct err *e);
 
-/* Gives up what it looks after. NULL is fine. */
+/* Releases all leases. Takes NULL. */
 void keysync_stop(struct keysync *s, struct keysync_sums *ret);

@@ -1,13 +1,11 @@
-/*
- * A key source over the Redis shards that keysync fills. It keeps a few keys at hand, taken in batches from
- * the shard that has the most of those that answer, and takes more before they run out, so that who wants a
- * key rarely waits for Redis. What is at hand at the end goes back.
- */
+/* A key source over the Redis shards that keysync fills. It keeps some keys ready, taken in batches from
+ * the fullest shard that answers, and fetches more before they run out, so that a request rarely waits for
+ * Redis. Unused keys go back at the end. */
 #pragma once
 
-#include "link/source.h"
+#include "link/key_source.h"
 
 enum { POOL_BATCH_MAX = 1000 };
 
-/* `urls` as in keys.url. Does not wait for any shard to answer. */
+/* `urls` as in keys.url. Does not wait for any shard. */
 int key_pool_open(const char *urls, size_t batch, struct key_source **ret, struct err *e);

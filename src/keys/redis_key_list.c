@@ -6,16 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STOCK   STR("curt:keys:available")
-#define ASIDE   STR("curt:keys:aside")
-#define FENCE   STR("curt:keys:fence")
-#define BATCH   STR("curt:keys:batch")
-#define BROUGHT STR("curt:keys:brought")
+#define AVAILABLE STR("curt:keys:available")
+#define ASIDE     STR("curt:keys:aside")
+#define FENCE     STR("curt:keys:fence")
+#define BATCH     STR("curt:keys:batch")
+#define BROUGHT   STR("curt:keys:brought")
 
-/* Fencing numbers are compared as text: those of the script's language are not exact beyond 2^53. A batch
- * that is not above the last one is there already: it is the same once more, or comes late over a connection
- * that was given up long ago. -1: refused. What may fail comes before the keys are added: an error says that
- * none was. */
+/* Fencing numbers are compared as text: Lua's numbers are not exact beyond 2^53. A batch that is not above
+ * the last one was added already, or arrives late over an abandoned connection. -1: refused. What may fail
+ * comes before the keys are added: after an error none was. */
 #define PUSH_SCRIPT                                                                                    \
 	STR("local fence, batch = ARGV[1], tonumber(ARGV[2])\n"                                        \
 	    "local seen = redis.call('GET', KEYS[2]) or '0'\n"                                         \
@@ -28,11 +27,11 @@
 	    "end\n"                                                                                    \
 	    "return 0")
 
-/* Where they lie, and how they come back there. */
+/* The lists, and how keys return to them. */
 static const struct {
 	struct str name, put;
 } kinds[KEY_LIST_KINDS] = {
-    [KEY_LIST_AVAILABLE] = {STOCK, STR("LPUSH")}, [KEY_LIST_ASIDE] = {ASIDE, STR("RPUSH")}};
+    [KEY_LIST_AVAILABLE] = {AVAILABLE, STR("LPUSH")}, [KEY_LIST_DEFERRED] = {ASIDE, STR("RPUSH")}};
 
 enum { PUSH_HEAD = 9, NUMBER_BYTES = 24 };
 
@@ -72,24 +71,24 @@ bool key_list_is_failing(const struct redis_key_list *s)
 	return redis_is_failing(s->redis);
 }
 
-/* The server has answered, but not what was asked for. */
+/* The server has answered with an error, or with the wrong type. */
 static int refused(const struct redis_key_list *s, const struct redis_reply *reply, struct err *e)
 {
-	struct str text = reply->type == REDIS_ERROR ? reply->text : STR("an answer of the wrong kind");
-	return err_set(e, ERR_UNAVAILABLE, "Redis at %.*s says: %.*s", STR_ARG(key_list_name(s)),
+	struct str text = reply->type == REDIS_ERROR ? reply->text : STR("a reply of the wrong type");
+	return err_set(e, ERR_UNAVAILABLE, "Redis at %.*s refused: %.*s", STR_ARG(key_list_name(s)),
 	               (int)MIN(text.len, 200), text.ptr);
 }
 
-/* There is no answer, or one by which the client gives the connection up. `code` is for the former: a server
- * that refuses has done nothing. */
-static int cut_off(const struct redis_key_list *s, const struct redis_conn *c, int code, struct err *e)
+/* There is no answer, or one after which the client closes the connection. `code` is for the former: a
+ * server that refuses has done nothing. */
+static int no_reply(const struct redis_key_list *s, const struct redis_conn *c, int code, struct err *e)
 {
 	bool refused = redis_was_refused(c);
 	return err_set(e, refused ? ERR_UNAVAILABLE : code, "Redis at %.*s %s: %.200s",
-	               STR_ARG(key_list_name(s)), refused ? "says" : "failed", redis_why(c));
+	               STR_ARG(key_list_name(s)), refused ? "refused" : "failed", redis_why(c));
 }
 
-/* One command whose answer is a number. ERR_UNCERTAIN: it was sent, and there is no answer. */
+/* Sends one command that returns a number. ERR_UNCERTAIN: it was sent, but not answered. */
 static int ask_number(struct redis_key_list *s, const struct str *args, size_t n, int64_t *ret, struct err *e)
 {
 	struct redis_conn *c = redis_take(s->redis, e);
@@ -98,7 +97,7 @@ static int ask_number(struct redis_key_list *s, const struct str *args, size_t n
 	struct redis_reply reply;
 	int r = redis_ask(c, args, n, &reply);
 	if (r < 0)
-		r = cut_off(s, c, ERR_UNCERTAIN, e);
+		r = no_reply(s, c, ERR_UNCERTAIN, e);
 	else if (reply.type != REDIS_INT)
 		r = refused(s, &reply, e);
 	else
@@ -109,7 +108,7 @@ static int ask_number(struct redis_key_list *s, const struct str *args, size_t n
 
 int key_list_count(struct redis_key_list *s, uint64_t *ret, struct err *e)
 {
-	const struct str args[] = {STR("LLEN"), STOCK};
+	const struct str args[] = {STR("LLEN"), AVAILABLE};
 	int64_t count = 0;
 	int r = ask_number(s, args, ARRAY_LEN(args), &count, e);
 	if (r < 0)
@@ -118,18 +117,18 @@ int key_list_count(struct redis_key_list *s, uint64_t *ret, struct err *e)
 	return 0;
 }
 
-static int look_through(const struct redis_key_list *s, struct redis_conn *c, struct key_list_view *ret,
-                        struct err *e)
+static int view_read(const struct redis_key_list *s, struct redis_conn *c, struct key_list_view *ret,
+                     struct err *e)
 {
-	uint64_t *const to[] = {&ret->count, &ret->aside, &ret->brought};
+	uint64_t *const to[] = {&ret->count, &ret->deferred, &ret->pushed};
 	int r = 0;
-	redis_write(c, REDIS_ARGS(STR("LLEN"), STOCK));
+	redis_write(c, REDIS_ARGS(STR("LLEN"), AVAILABLE));
 	redis_write(c, REDIS_ARGS(STR("LLEN"), ASIDE));
 	redis_write(c, REDIS_ARGS(STR("GET"), BROUGHT));
 	for (size_t i = 0; i < ARRAY_LEN(to); i++) {
 		struct redis_reply reply;
 		if (redis_read(c, &reply) < 0)
-			return cut_off(s, c, ERR_UNAVAILABLE, e);
+			return no_reply(s, c, ERR_UNAVAILABLE, e);
 		if (i == 0 && reply.type != REDIS_INT)
 			r = refused(s, &reply, e);
 		if (reply.type != REDIS_STR || !str_u64(reply.text, to[i]))
@@ -144,7 +143,7 @@ int key_list_look(struct redis_key_list *s, struct key_list_view *ret, struct er
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct key_list_view view = {0};
-	int r = look_through(s, c, &view, e);
+	int r = view_read(s, c, &view, e);
 	redis_return(c);
 	if (r == 0)
 		*ret = view;
@@ -156,7 +155,7 @@ static struct str number_text(uint64_t n, char out[NUMBER_BYTES])
 	return str_n(out, (size_t)snprintf(out, NUMBER_BYTES, "%ju", (uintmax_t)n));
 }
 
-/* `head` first, then the keys. NULL: out of memory. */
+/* `head`, then the keys. NULL: out of memory. */
 static struct str *command_of(const struct str *head, size_t head_count, const struct source_key *keys,
                               size_t n, struct arena *arena)
 {
@@ -180,7 +179,7 @@ int key_list_push(struct redis_key_list *s, uint64_t fence, uint64_t batch, cons
 	    STR("EVAL"),
 	    PUSH_SCRIPT,
 	    STR("4"),
-	    STOCK,
+	    AVAILABLE,
 	    FENCE,
 	    BATCH,
 	    BROUGHT,
@@ -195,8 +194,8 @@ int key_list_push(struct redis_key_list *s, uint64_t fence, uint64_t batch, cons
 	if (r == 0 && answer < 0)
 		r = err_set(
 		    e, ERR_CONFLICT,
-		    "Redis at %.*s has seen a larger fencing number than %ju: another keysync looks "
-		    "after it now (if none does, lease.url was changed: delete curt:keys:fence there)",
+		    "Redis at %.*s has seen a larger fencing number than %ju: another curt keysync has "
+		    "taken over (if none runs, lease.url was changed: delete curt:keys:fence there)",
 		    STR_ARG(key_list_name(s)), (uintmax_t)fence);
 	return r;
 }
@@ -213,19 +212,19 @@ int key_list_take(struct redis_key_list *s, enum key_list_kind list, size_t max,
 	redis_write(c, REDIS_ARGS(STR("LPOP"), kinds[list].name, number_text(max, max_text)));
 	redis_write(c, REDIS_ARGS(STR("LLEN"), kinds[list].name));
 	bool answered = redis_read(c, &reply) == 0;
-	int r = answered ? 0 : cut_off(s, c, ERR_UNCERTAIN, e);
+	int r = answered ? 0 : no_reply(s, c, ERR_UNCERTAIN, e);
 	if (r == 0 && reply.type != REDIS_ARRAY && reply.type != REDIS_NIL)
 		r = refused(s, &reply, e);
 	for (size_t i = 0; r == 0 && reply.type == REDIS_ARRAY && i < MIN(reply.count, max); i++) {
 		if (element_read(redis_reply_at(&reply, i).text, &ret[count]))
-			count++; /* what is no key is dropped: nobody could follow it */
+			count++; /* invalid keys are dropped */
 	}
 	if (!answered) {
 		redis_return(c);
 		return r;
 	}
 	*ret_count = count;
-	/* Without the second answer the keys are ours all the same. */
+	/* The keys count even without the second answer. */
 	bool reported = redis_read(c, &reply) == 0 && reply.type == REDIS_INT;
 	*ret_left = reported ? (uint64_t)reply.number : 0;
 	redis_return(c);
@@ -249,13 +248,14 @@ int key_list_put(struct redis_key_list *s, enum key_list_kind list, const struct
 	return r;
 }
 
-/* Twice the same would be looked after twice, and counted twice. */
-static int refuse_twins(struct redis_key_list *const *lists, size_t n, struct err *e)
+/* A duplicate would be leased and counted twice. */
+static int check_distinct(struct redis_key_list *const *lists, size_t n, struct err *e)
 {
 	for (size_t i = 1; i < n; i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (str_eq(key_list_name(lists[i]), key_list_name(lists[j])))
-				return err_set(e, ERR_INVALID, "the Redis server %.*s is listed twice",
+				return err_set(e, ERR_INVALID,
+				               "the Redis server %.*s is listed twice; remove one",
 				               STR_ARG(key_list_name(lists[i])));
 		}
 	}
@@ -278,7 +278,7 @@ int key_lists_new(struct str urls, struct arena *arena, struct redis_key_list **
 		made += r == 0 ? 1 : 0;
 	}
 	if (r == 0)
-		r = refuse_twins(lists, count, e);
+		r = check_distinct(lists, count, e);
 	if (r < 0) {
 		key_lists_free(lists, made);
 		return r;

@@ -4,27 +4,27 @@
 
 const struct conf_row keys_rows[] = {
     {"keys", "url", CONF_STRING, FIELD(url), .def = "", .flags = CONF_SECRET,
-     .help = "The Redis servers that hold keys ready for use (keys.source = pool), separated by commas: "
+     .help = "Redis servers with keys ready for use (keys.source = pool), separated by commas: "
              "redis://HOST:PORT/DB or redis+sentinel://HOST:PORT,HOST:PORT/NAME."},
     {"keys", "stock_url", CONF_STRING, FIELD(db_url), .def = "", .flags = CONF_SECRET,
-     .help = "The PostgreSQL databases where curt keygen stores keys and from where curt keysync takes them, "
+     .help = "PostgreSQL databases in which curt keygen stores keys and from which curt keysync takes them, "
              "separated by commas: postgres://USER@HOST:PORT/NAME."},
     {"keys", "low", CONF_UINT, FIELD(low), .def = "1000", .min = 1, .max = 100000000,
      .help = "curt keysync refills a Redis server that has fewer keys than this."},
     {"keys", "high", CONF_UINT, FIELD(high), .def = "5000", .min = 1, .max = 100000000,
-     .help = "How many keys a refilled Redis server has."},
+     .help = "Number of keys in a refilled Redis server."},
     {"keys", "stock_low", CONF_UINT, FIELD(db_low), .def = "10000", .min = 1, .max = 10000000000,
      .help = "curt keygen refills a database that has fewer keys than this."},
     {"keys", "stock_high", CONF_UINT, FIELD(db_high), .def = "50000", .min = 1, .max = 10000000000,
-     .help = "How many keys a refilled database has."},
+     .help = "Number of keys in a refilled database."},
     {"keys", "batch", CONF_UINT, FIELD(batch), .def = "64", .min = 1, .max = 1000,
-     .help = "How many keys a server takes from Redis at once."},
+     .help = "Number of keys a server takes from Redis at once."},
     {"keys", "sync_shards", CONF_UINT, FIELD(sync_shards), .def = "2", .min = 1, .max = 64,
-     .help = "How many Redis servers one curt keysync looks after at most."},
+     .help = "Most Redis servers that one curt keysync fills."},
     {"keys", "gen_stocks", CONF_UINT, FIELD(gen_stocks), .def = "1", .min = 1, .max = 64,
-     .help = "How many databases one curt keygen looks after at most."},
+     .help = "Most databases that one curt keygen fills."},
     {"keys", "lease_time", CONF_DURATION, FIELD(lease_ms), .def = "10s", .min = 500, .max = 600000,
-     .help = "How long after the end of a curt keygen or curt keysync that was killed another takes over."},
+     .help = "How long after a curt keygen or curt keysync was killed another takes over."},
 };
 const size_t keys_row_count = ARRAY_LEN(keys_rows);
 

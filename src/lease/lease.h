@@ -1,11 +1,11 @@
 /*
- * The role `lease`: who may do what, one process at a time.
+ * The lease interface: mutual exclusion between processes.
  *
- * A lease is held for as long as its holder can prove it, and no longer: lease_is_held looks at no network;
- * it says no as soon as the last renewal is too old, or the session is in doubt, even if nobody has taken it
- * over. Still a holder may be paused right after it asked. So each lease carries a fencing number, larger
- * than that of every earlier holder of the same name; whoever guards what the lease is about keeps the
- * largest number it has seen, and refuses smaller ones.
+ * A lease is held only as long as its holder can prove it. `is_held` uses no network: it returns false as
+ * soon as the last renewal is too old, or the session is in doubt, even if nobody else has the lease. A
+ * holder may still be paused right after the check. So each lease has a fencing number, larger than that of
+ * every earlier holder of the name. The protected resource stores the largest number that it has seen, and
+ * refuses smaller ones.
  */
 #pragma once
 
@@ -21,16 +21,15 @@ struct leases {
 struct leases_ops {
 	void (*free)(struct leases *); /* after all leases were released */
 
-	/* 0 and the lease; ERR_BUSY: somebody else has it; ERR_UNAVAILABLE: nobody knows. Names are 1 to 64
-	 * of A-Z a-z 0-9 - _ : and dot. It is renewed by a thread of the backend's own, at a third of its
-	 * life. */
+	/* 0 with the lease; ERR_BUSY: another process has it; ERR_UNAVAILABLE: unknown. Names have 1 to 64
+	 * of A-Z a-z 0-9 - _ : and dot. A thread of the backend renews it, at a third of its lifetime. */
 	int (*take)(struct leases *, struct str name, uint64_t life_ms, struct lease **ret);
 
-	/* Any thread, at any rate. Once false it stays so. */
+	/* Any thread, as often as needed. Once false, always false. */
 	bool (*is_held)(const struct lease *);
 	uint64_t (*fence)(const struct lease *);
 
-	/* Gives it up, held or not: others may have it at once, if it can be told. Frees it. */
+	/* Releases and frees it, held or not. If the service can be reached, others may have it at once. */
 	void (*release)(struct leases *, struct lease *);
 
 	int (*ping)(struct leases *, struct err *e);

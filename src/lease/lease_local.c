@@ -1,8 +1,6 @@
-/*
- * Leases of processes on one machine: an exclusive lock on a file for each name. The system keeps the lock
- * for exactly as long as the holder lives, so nothing is renewed, and a paused holder stays the holder. The
- * file holds the fencing number, and stays when the lease is released.
- */
+/* Leases between processes of one machine: an exclusive lock on one file per name. The kernel keeps the
+ * lock exactly as long as the holder lives, so nothing is renewed, and a paused holder keeps it. The file
+ * stores the fencing number, and stays when the lease is released. */
 #include "base/buf.h"
 #include "lease/backends.h"
 #include "os/file.h"
@@ -22,7 +20,7 @@ struct leases_local {
 };
 
 struct lease {
-	int fd; /* closing it frees the lock */
+	int fd; /* closing it releases the lock */
 	uint64_t fence;
 };
 
@@ -33,7 +31,7 @@ static void local_free(struct leases *base)
 	free(l);
 }
 
-/* 0 when the file is new. */
+/* 0 if the file is new. */
 static int fence_read(int fd, uint64_t *ret)
 {
 	char text[FENCE_BYTES];
@@ -46,7 +44,7 @@ static int fence_read(int fd, uint64_t *ret)
 	return n == FENCE_BYTES && str_u64(str_n(text, FENCE_DIGITS), ret) ? 0 : ERR_CORRUPT;
 }
 
-/* In place, and less than a sector: it is there whole or not at all. */
+/* In place, and less than a sector: written completely or not at all. */
 static int fence_write(int fd, uint64_t fence)
 {
 	char text[FENCE_BYTES + 1];
@@ -65,9 +63,9 @@ static int fence_raise(const struct leases_local *l, int fd, uint64_t *ret)
 		return r;
 	r = fence_write(fd, before + 1);
 	if (r == 0 && before == 0)
-		r = dir_sync(l->folder, NULL); /* or the number could vanish with the file's name */
+		r = dir_sync(l->folder, NULL); /* otherwise the number could vanish with the file's name */
 	if (r < 0 && before == 0)
-		os_sys.ftruncate(fd, 0); /* half a first number would look like damage for ever */
+		os_sys.ftruncate(fd, 0); /* a half-written first number would look like damage */
 	*ret = before + 1;
 	return r;
 }
@@ -119,7 +117,7 @@ static int local_ping(struct leases *base, struct err *e)
 	const struct leases_local *l = container_of(base, struct leases_local, base);
 	if (access(l->folder, W_OK | X_OK) == 0)
 		return 0;
-	return err_set(e, ERR_UNAVAILABLE, "cannot write to the folder of leases %s: %s", l->folder,
+	return err_set(e, ERR_UNAVAILABLE, "cannot write to the lease folder %s: %s", l->folder,
 	               strerror(errno));
 }
 

@@ -1,15 +1,14 @@
 /*
- * Leases on Redis: a key that holds a token and ends by itself, and beside it the last fencing number.
+ * Leases on Redis: a key with a token and an expiry, and beside it the last fencing number.
  *
- * Redis may lose what it acknowledged: by a restart without a disk, or when Sentinel promotes a replica that
- * was behind. Then a second holder is possible until the first one's next renewal, a third of the life. The
- * fencing number is the server's time in microseconds, or one more than the last number when that is larger:
- * so it grows also when the key beside the lease was lost, unless clocks were set back by more than the
- * outage.
+ * Redis may lose acknowledged data: by a restart without persistence, or when Sentinel promotes a lagging
+ * replica. Then a second holder is possible until the first one's next renewal, a third of the lifetime.
+ * The fencing number is the server's time in microseconds, or the last number plus one if that is larger.
+ * So it grows even if the stored number was lost, unless clocks were set back by more than the outage.
  *
- * A holder counts its life from before the renewal was sent, less a tenth for clocks that run at different
- * speed. What could not be told (a release, or the end of a take whose answer was lost) is told by the
- * renewal task until the lease has ended by itself.
+ * A holder measures the lifetime from before the renewal was sent, minus a tenth for clock drift. What
+ * could not be delivered (a release, or the end of a take whose answer was lost) is retried by the renewal
+ * task until the lease has expired.
  */
 #include "base/list.h"
 #include "client/redis_ring.h"
@@ -50,10 +49,10 @@ struct leases_redis {
 	struct redis *redis;
 	struct task task;
 
-	pthread_mutex_t lock; /* for all below, not held while Redis is asked */
+	pthread_mutex_t lock; /* guards all below; not held during calls to Redis */
 	pthread_cond_t served_one;
 	struct list leases;
-	struct lease *served; /* the task works on it: it must not be freed */
+	struct lease *served; /* the task uses it: do not free */
 };
 
 struct lease {
@@ -63,10 +62,10 @@ struct lease {
 	char token[TOKEN_TEXT_BYTES];
 	uint64_t life_ms;
 	uint64_t fence;
-	_Atomic int64_t held_until_ms; /* 0: lost for good */
-	/* under the lock */
-	int64_t due_ms;  /* when the task has something to do with it */
-	int64_t over_ms; /* leaving: when it has ended by itself */
+	_Atomic int64_t held_until_ms; /* 0: lost */
+	/* under the lock: */
+	int64_t due_ms;     /* next action of the task */
+	int64_t expired_ms; /* releasing: when it expires by itself */
 	bool leaving;
 };
 
@@ -77,7 +76,7 @@ static struct leases_redis *self(struct leases *base)
 
 /* --- the server --- */
 
-/* Runs a script for the lease; its number, ERR_UNAVAILABLE when nobody was asked, or ERR_UNCERTAIN. */
+/* Runs a script for the lease: its number, ERR_UNAVAILABLE if nothing was sent, or ERR_UNCERTAIN. */
 static int run_script(struct leases_redis *l, const struct lease *lease, const char *script, int64_t *ret)
 {
 	char life[24];
@@ -97,13 +96,13 @@ static int run_script(struct leases_redis *l, const struct lease *lease, const c
 	return known ? 0 : ERR_UNCERTAIN;
 }
 
-/* --- what the holder knows --- */
+/* --- holding --- */
 
 static bool redis_is_held(const struct lease *base)
 {
 	struct lease *lease = (struct lease *)base;
 	int64_t until_ms = atomic_load_explicit(&lease->held_until_ms, memory_order_acquire);
-	/* Whoever sees that it is over makes it so for all, or a late renewal would bring it back. */
+	/* The first to see the expiry makes it permanent; otherwise a late renewal would revive it. */
 	while (until_ms != 0 && clock_mono_ms() >= until_ms) {
 		if (atomic_compare_exchange_weak(&lease->held_until_ms, &until_ms, 0))
 			until_ms = 0;
@@ -116,7 +115,7 @@ static uint64_t redis_fence(const struct lease *lease)
 	return lease->fence;
 }
 
-/* From a moment before the server was asked. */
+/* Measured from before the call. */
 static int64_t held_until(const struct lease *lease, int64_t sent_ms)
 {
 	return sent_ms + (int64_t)(lease->life_ms - lease->life_ms / 10);
@@ -139,7 +138,7 @@ static int64_t soon(const struct lease *lease)
 	return clock_mono_ms() + (int64_t)MAX(lease->life_ms / 12, 10);
 }
 
-/* When it is due again. */
+/* Returns the next due time. */
 static int64_t renew(struct leases_redis *l, struct lease *lease)
 {
 	int64_t renewed = 0, sent_ms = clock_mono_ms();
@@ -174,7 +173,7 @@ static int64_t serve(struct task *t)
 		pthread_mutex_unlock(&l->lock);
 		if (leaving) {
 			gone = run_script(l, lease, release_script, &removed) == 0 ||
-			       clock_mono_ms() >= lease->over_ms;
+			       clock_mono_ms() >= lease->expired_ms;
 			due_ms = soon(lease);
 		} else {
 			due_ms = renew(l, lease);
@@ -192,7 +191,7 @@ static int64_t serve(struct task *t)
 	return left_ms;
 }
 
-/* --- the role --- */
+/* --- operations --- */
 
 static bool is_name(struct str name)
 {
@@ -220,12 +219,12 @@ static struct lease *lease_new(struct str name, uint64_t life_ms)
 	return lease;
 }
 
-/* The task has it from now on, to renew it or to let it go. */
+/* Passes the lease to the task, to renew or to release it. */
 static void hand_over(struct leases_redis *l, struct lease *lease, bool leaving)
 {
 	pthread_mutex_lock(&l->lock);
 	lease->leaving = leaving;
-	lease->over_ms = clock_mono_ms() + (int64_t)lease->life_ms;
+	lease->expired_ms = clock_mono_ms() + (int64_t)lease->life_ms;
 	lease->due_ms = leaving ? soon(lease) : clock_mono_ms() + (int64_t)lease->life_ms / 3;
 	list_push(&l->leases, &lease->link);
 	pthread_mutex_unlock(&l->lock);
@@ -242,7 +241,7 @@ static int redis_lease_take(struct leases *base, struct str name, uint64_t life_
 	int64_t fence = 0, sent_ms = clock_mono_ms();
 	int r = run_script(l, lease, take_script, &fence);
 	if (r == ERR_UNCERTAIN) {
-		hand_over(l, lease, true); /* it may be ours, and nobody will use it */
+		hand_over(l, lease, true); /* it may be ours, but nobody will use it */
 		return ERR_UNAVAILABLE;
 	}
 	if (r || fence <= 0) {
@@ -302,7 +301,7 @@ static const struct leases_ops redis_ops = {
     .ping = redis_lease_ping,
 };
 
-/* Several servers could each give the same lease to somebody else. */
+/* Several servers could each grant the same lease. */
 static int refuse_several(const char *url, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
@@ -311,7 +310,7 @@ static int refuse_several(const char *url, struct err *e)
 	int r = redis_urls_cut(str_of(url), &arena, &each, &count, e);
 	if (r == 0 && count > 1)
 		r = err_set(e, ERR_INVALID,
-		            "it lists several Redis servers, and takes one: redis://HOST:PORT, or a primary "
+		            "it lists several Redis servers; use one: redis://HOST:PORT, or a primary "
 		            "with its replicas as redis+sentinel://HOST:PORT,HOST:PORT/NAME");
 	return r;
 }
@@ -323,7 +322,7 @@ int leases_redis_open(const char *url, struct leases **ret, struct err *e)
 		return refused;
 	struct leases_redis *l = calloc(1, sizeof(*l));
 	if (!l)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	l->base.ops = &redis_ops;
 	list_init(&l->leases);
 	pthread_mutex_init(&l->lock, NULL);

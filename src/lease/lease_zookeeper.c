@@ -1,19 +1,19 @@
 /*
- * Leases as ephemeral nodes of ZooKeeper. Each lease has a session of its own, whose timeout is the lease's
- * life: doubt about one is doubt about no other, and closing the session takes the node away.
+ * Leases as ephemeral nodes of ZooKeeper. Each lease has its own session, whose timeout is the lease's
+ * lifetime: a doubt about one does not affect others, and closing the session removes the node.
  *
- * Held is what was proven. The server keeps a session for its timeout after it last heard from it, so each
- * answered question about the node (a beat, every third of the life) proves the lease until that long after
- * the question was sent, less a margin. A holder that was paused finds its proof too old, whatever the
- * library has noticed by then. When the connection breaks the lease is given up at once: the session may live
- * on, but nobody can tell.
+ * A lease is held as long as it was proven. The server keeps a session for its timeout after the last
+ * message. So each answered request about the node (a beat, every third of the lifetime) proves the lease
+ * for that long after the request was sent, minus a margin. A paused holder finds its proof too old,
+ * whatever the library has noticed. If the connection breaks, the lease is lost at once: the session may
+ * live on, but that cannot be known.
  *
- * A create whose answer was lost may have happened. The node's data is a random token, so the next try
- * recognises its own node. The fencing number is the transaction that created the node.
+ * A create whose answer was lost may have succeeded. The node's data is a random token, so the next attempt
+ * recognizes its own node. The fencing number is the transaction that created the node.
  *
- * No question waits long for its answer (zk_session.h). What was not answered needs no more care: the session
- * is closed, and its nodes go with it. Closing, too, waits a while for a server that is silent; so each such
- * session is closed by a thread of its own, all of them side by side.
+ * No request waits long (zk_session.h). Unanswered requests need no cleanup: the session is closed, and its
+ * nodes disappear. Closing also waits for a silent server, so each such session is closed by its own
+ * thread, all in parallel.
  */
 
 #include "base/list.h"
@@ -28,8 +28,8 @@
 #include <stdlib.h>
 
 enum {
-	TAKE_MS = 2000,   /* connecting and all questions; also for a ping */
-	RELEASE_MS = 500, /* of all leases together, when the service does not answer */
+	TAKE_MS = 2000,   /* connecting and all requests; also for a ping */
+	RELEASE_MS = 500, /* for all leases together, if the service does not answer */
 	IDLE_MS = 2000,
 	PING_SESSION_MS = 10000,
 	TRIES = 4,
@@ -43,12 +43,12 @@ enum {
 struct leases_zookeeper {
 	struct leases base;
 	char *hosts;
-	char path[PATH_BYTES]; /* of the node under which the leases are; begins with a slash */
+	char path[PATH_BYTES]; /* parent node of the leases; begins with a slash */
 	struct task beater;
-	pthread_mutex_t lock; /* of what follows, and of every lease's node in the list, due_ms and beating */
+	pthread_mutex_t lock; /* guards all below, and each lease's list node, due_ms and beat_pending */
 	struct list leases, closing;
-	struct zk_session *spare; /* a try that found the lease taken leaves its session for the next one */
-	bool silent;              /* the last release was not answered: the next does not wait for it */
+	struct zk_session *spare; /* kept by an attempt that found the lease taken, for the next one */
+	bool silent;              /* the last release was not answered: do not wait for the next */
 };
 
 struct lease {
@@ -57,17 +57,17 @@ struct lease {
 	struct zk_session *session;
 	char path[NODE_BYTES];
 	uint64_t fence;
-	uint64_t span_ms; /* how long a proof holds */
-	int64_t due_ms;   /* of the next beat */
-	int64_t sent_ms;  /* of the beat under way */
-	bool beating;
-	_Atomic int64_t proven_ms; /* when the last answered question was sent */
-	_Atomic bool lost;         /* never taken back */
-	pthread_t closer;          /* when it is closing */
+	uint64_t span_ms; /* validity of a proof */
+	int64_t due_ms;   /* next beat */
+	int64_t sent_ms;  /* the running beat */
+	bool beat_pending;
+	_Atomic int64_t proven_ms; /* when the last answered request was sent */
+	_Atomic bool lost;         /* permanent */
+	pthread_t closer;          /* while closing */
 	_Atomic bool closed;
 };
 
-/* For the next one who wants a session. It has no node: nothing would take that away. */
+/* Keeps a session for the next attempt. It must have no node, which nothing would remove. */
 static void session_put(struct leases_zookeeper *l, struct zk_session *s)
 {
 	pthread_mutex_lock(&l->lock);
@@ -77,8 +77,7 @@ static void session_put(struct leases_zookeeper *l, struct zk_session *s)
 	zk_session_free(s);
 }
 
-/* The spare one, or a new one: connected, or NULL. One that cannot connect goes on trying until it is asked
- * for again. */
+/* A connected session, spare or new, or NULL. One that cannot connect keeps trying until the next attempt. */
 static struct zk_session *session_get(struct leases_zookeeper *l, uint64_t life_ms,
                                       const struct timespec *until)
 {
@@ -185,7 +184,7 @@ static int node_create(const struct leases_zookeeper *l, const struct lease *lea
 	return code == ZNODEEXISTS ? node_recognise(lease, token, until) : code;
 }
 
-/* One session's tries: ZOK, ZNODEEXISTS when it is somebody else's, or a failure. */
+/* The attempts of one session: ZOK, ZNODEEXISTS if another process has it, or an error. */
 static int node_take(const struct leases_zookeeper *l, struct lease *lease, const struct timespec *until)
 {
 	uint8_t random[TOKEN_BYTES];
@@ -200,7 +199,7 @@ static int node_take(const struct leases_zookeeper *l, struct lease *lease, cons
 		atomic_store(&lease->proven_ms, clock_mono_ms());
 		code = node_create(l, lease, token, until);
 		again = code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT ||
-		        (code == ZOK && atomic_load(&lease->session->doubted));
+		        (code == ZOK && atomic_load(&lease->session->was_disconnected));
 	}
 	if (code == ZOK)
 		lease->fence = (uint64_t)lease->session->stat.czxid;
@@ -221,7 +220,7 @@ static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struc
 	if (lease->session)
 		code = node_take(l, lease, &until);
 	if (code == ZOK) {
-		/* The server has its own idea of how short and how long a session may be. */
+		/* The server bounds the session timeout. */
 		uint64_t granted_ms = (uint64_t)zoo_recv_timeout(lease->session->vendor);
 		uint64_t span_ms = MIN(life_ms, granted_ms);
 		lease->span_ms = span_ms - span_ms / 10;
@@ -245,11 +244,11 @@ static int zk_take(struct leases *base, struct str name, uint64_t life_ms, struc
 
 static bool zk_is_held(const struct lease *const_lease)
 {
-	struct lease *lease = (struct lease *)const_lease; /* "lost" is remembered */
+	struct lease *lease = (struct lease *)const_lease; /* `lost` is set */
 	if (atomic_load(&lease->lost))
 		return false;
 	int64_t proof_ends_ms = atomic_load(&lease->proven_ms) + (int64_t)lease->span_ms;
-	if (!atomic_load(&lease->session->doubted) && clock_mono_ms() < proof_ends_ms)
+	if (!atomic_load(&lease->session->was_disconnected) && clock_mono_ms() < proof_ends_ms)
 		return true;
 	atomic_store(&lease->lost, true);
 	return false;
@@ -260,13 +259,13 @@ static uint64_t zk_fence(const struct lease *lease)
 	return lease->fence;
 }
 
-/* On the vendor's thread; the lease lives at least as long as its session. */
+/* On the library's thread; the lease lives at least as long as its session. */
 static void beat_done(int code, const struct Stat *stat, const void *ctx)
 {
 	struct lease *lease = (struct lease *)ctx;
 	struct leases_zookeeper *l = lease->owner;
 	pthread_mutex_lock(&l->lock);
-	lease->beating = false;
+	lease->beat_pending = false;
 	if (code == ZOK && (uint64_t)stat->czxid == lease->fence)
 		atomic_store(&lease->proven_ms, lease->sent_ms);
 	else
@@ -285,11 +284,11 @@ static int64_t beater_run(struct task *t)
 		bool due = lease->due_ms <= now_ms;
 		if (due)
 			lease->due_ms = now_ms + (int64_t)(lease->span_ms / 3);
-		if (due && !lease->beating) {
-			lease->beating = true;
+		if (due && !lease->beat_pending) {
+			lease->beat_pending = true;
 			lease->sent_ms = now_ms;
 			if (zoo_aexists(lease->session->vendor, lease->path, 0, beat_done, lease) != ZOK) {
-				lease->beating = false;
+				lease->beat_pending = false;
 				atomic_store(&lease->lost, true);
 			}
 		}
@@ -306,9 +305,9 @@ static void zk_release(struct leases *base, struct lease *lease)
 	list_remove(&lease->node);
 	const struct timespec until = clock_mono_after(l->silent ? 0 : RELEASE_MS);
 	pthread_mutex_unlock(&l->lock);
-	if (zk_is_held(lease)) { /* closing does it as well, but does not wait until it is done */
+	if (zk_is_held(lease)) { /* closing also deletes it, but does not wait */
 		int code = zk_session_delete(lease->session, lease->path, &until);
-		if (code == ZOK) /* and so is this done at once */
+		if (code == ZOK) /* then closing is immediate */
 			zk_session_free(steal(lease->session));
 		pthread_mutex_lock(&l->lock);
 		l->silent = code == ZOPERATIONTIMEOUT;
@@ -317,7 +316,7 @@ static void zk_release(struct leases *base, struct lease *lease)
 	lease_close(l, lease);
 }
 
-/* The whole */
+/* Opening */
 
 static int zk_ping(struct leases *base, struct err *e)
 {
@@ -326,12 +325,13 @@ static int zk_ping(struct leases *base, struct err *e)
 	struct zk_session *s = session_get(l, PING_SESSION_MS, &until);
 	if (!s)
 		return err_set(e, ERR_UNAVAILABLE,
-		               "ZooKeeper at %.300s does not answer; start it, or mend lease.url", l->hosts);
+		               "ZooKeeper at %.300s does not answer; start it, or correct lease.url",
+		               l->hosts);
 	int code = zk_session_look(s, "/", &until);
 	zk_session_free(s);
 	return code == ZOK
 	           ? 0
-	           : err_set(e, ERR_UNAVAILABLE, "ZooKeeper at %.300s says: %s", l->hosts, zerror(code));
+	           : err_set(e, ERR_UNAVAILABLE, "ZooKeeper at %.300s failed: %s", l->hosts, zerror(code));
 }
 
 static void zk_free(struct leases *base)
@@ -366,8 +366,9 @@ static int url_parse(struct leases_zookeeper *l, const char *url, struct err *e)
 		rest.len--;
 	bool fits = rest.len > 0 && rest.len < PATH_BYTES - 1;
 	if (!known || hosts.len == 0 || !fits || memmem(rest.ptr, rest.len, "//", 2))
-		return err_set(e, ERR_INVALID,
-		               "a lease on ZooKeeper is written zookeeper://HOST:PORT[,HOST:PORT]/PATH");
+		return err_set(
+		    e, ERR_INVALID,
+		    "lease.url is not a ZooKeeper URL; write zookeeper://HOST:PORT[,HOST:PORT]/PATH");
 	snprintf(l->path, sizeof(l->path), "/%.*s", STR_ARG(rest));
 	l->hosts = strndup(hosts.ptr, hosts.len);
 	return l->hosts ? 0 : err_set(e, ERR_NOMEM, "out of memory");

@@ -14,7 +14,7 @@ static void session_watch(zhandle_t *vendor, int type, int state, const char *pa
 	if (type != ZOO_SESSION_EVENT)
 		return;
 	if (state != ZOO_CONNECTED_STATE)
-		atomic_store(&s->doubted, true);
+		atomic_store(&s->was_disconnected, true);
 	pthread_mutex_lock(&s->lock);
 	s->state = state;
 	pthread_cond_broadcast(&s->changed);
@@ -32,7 +32,7 @@ void zk_session_free(struct zk_session *s)
 		return;
 	if (s->vendor)
 		zookeeper_close(
-		    s->vendor); /* ends the vendor's threads; its nodes go at once if it is connected */
+		    s->vendor); /* ends the library's threads; nodes disappear at once if connected */
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -76,17 +76,17 @@ bool zk_session_await(struct zk_session *s, const struct timespec *until)
 		;
 	bool connected = s->state == ZOO_CONNECTED_STATE;
 	if (connected)
-		atomic_store(&s->doubted, false);
+		atomic_store(&s->was_disconnected, false);
 	pthread_mutex_unlock(&s->lock);
 	return connected;
 }
 
-/* Questions; the answers come on the vendor's thread. */
+/* Requests; answers arrive on the library's thread. */
 
 static void answered(struct zk_session *s, int code, const struct Stat *stat, const char *data, int data_len)
 {
 	pthread_mutex_lock(&s->lock);
-	s->asked = false;
+	s->is_waiting = false;
 	s->code = code;
 	if (code == ZOK && stat)
 		s->stat = *stat;
@@ -118,27 +118,27 @@ static void deleted(int code, const void *ctx)
 	answered((struct zk_session *)ctx, code, NULL, NULL, 0);
 }
 
-/* False: the last question has no answer yet, and never will in time. */
+/* False: the last request has no answer, and will have none in time. */
 static bool may_ask(struct zk_session *s)
 {
 	pthread_mutex_lock(&s->lock);
-	bool may = !s->asked;
-	s->asked = true;
+	bool may = !s->is_waiting;
+	s->is_waiting = true;
 	pthread_mutex_unlock(&s->lock);
 	return may;
 }
 
-/* `sent` is what the vendor said to the question. ZOPERATIONTIMEOUT: no answer by then. */
+/* `sent` is the library's code for the request. ZOPERATIONTIMEOUT: no answer in time. */
 static int answer_await(struct zk_session *s, int sent, const struct timespec *until)
 {
 	pthread_mutex_lock(&s->lock);
 	if (sent != ZOK) {
-		s->asked = false;
+		s->is_waiting = false;
 		s->code = sent;
 	}
-	while (s->asked && cond_wait_until(&s->changed, &s->lock, until))
+	while (s->is_waiting && cond_wait_until(&s->changed, &s->lock, until))
 		;
-	int code = s->asked ? ZOPERATIONTIMEOUT : s->code;
+	int code = s->is_waiting ? ZOPERATIONTIMEOUT : s->code;
 	pthread_mutex_unlock(&s->lock);
 	return code;
 }

@@ -1,10 +1,10 @@
 /*
- * A session with ZooKeeper, for lease_zookeeper.c only.
+ * A ZooKeeper session, for lease_zookeeper.c only.
  *
- * The vendor's calls that wait do so for most of a session's timeout when the server is stopped. So questions
- * are asked without waiting, and their answers are awaited until a moment that the caller names (monotonic).
- * One thread asks at a time. Codes are the vendor's; ZOPERATIONTIMEOUT also when there was no answer by then,
- * and from then on for every question: the session is of no more use but to be freed.
+ * The library's synchronous calls wait for most of the session timeout if the server is stopped. So
+ * requests are asynchronous, and the caller waits until a deadline that it names (monotonic). One thread at
+ * a time. Codes are the library's; ZOPERATIONTIMEOUT also if there was no answer in time. After that the
+ * session can only be freed: every request returns it.
  */
 #pragma once
 
@@ -23,26 +23,26 @@ struct zk_session {
 	pthread_cond_t changed;
 	int state; /* under the lock; ZOO_..._STATE, 0 before the first */
 	uint64_t life_ms;
-	_Atomic bool doubted; /* it was not connected at some moment since zk_session_await */
+	_Atomic bool was_disconnected; /* it was disconnected since zk_session_await */
 
-	/* The question that was asked last, and what came back; under the lock while `asked`. */
-	bool asked; /* there is no answer yet */
+	/* The last request and its answer; under the lock while is_waiting. */
+	bool is_waiting; /* no answer yet */
 	int code;
 	struct Stat stat;
 	char data[ZK_DATA_BYTES_MAX];
-	int data_len; /* may be more */
+	int data_len; /* may be larger than the buffer */
 };
 
-/* Begins to connect. NULL: it cannot. */
+/* Starts connecting. NULL: failed. */
 struct zk_session *zk_session_new(const char *hosts, uint64_t life_ms);
-void zk_session_free(struct zk_session *s); /* NULL is fine; its nodes go at once if it is connected */
+void zk_session_free(struct zk_session *s); /* takes NULL; its nodes disappear at once if connected */
 
 bool zk_session_is_over(struct zk_session *s);
 
-/* Waits until it is connected, and begins to watch for doubt. */
+/* Waits until it is connected, and starts watching for disconnects. */
 bool zk_session_await(struct zk_session *s, const struct timespec *until);
 
-/* After ZOK `stat`, and for the second `data`, are the node's. */
+/* After ZOK `stat` is the node's, and for the second call `data`. */
 int zk_session_create(struct zk_session *s, const char *path, const char *data, int flags,
                       const struct timespec *until);
 int zk_session_read(struct zk_session *s, const char *path, const struct timespec *until);

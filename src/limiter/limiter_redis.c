@@ -1,13 +1,12 @@
 /*
- * Budgets on Redis. A budget is a hash that ends with its period: the period's name, and a field for each
- * server with what it has used and how far it may go. It lies on the node of the ring that its key belongs
- * to. One script for each node and a hundred budgets does it all: it counts the servers, begins periods, adds
- * up and grants. So a crash leaves no budget without an end, and two servers cannot begin one period twice.
- * The time is the node's own. A field also has the number of the settling that wrote it: one that was delayed
- * does not overwrite a later one.
+ * Budgets on Redis. A budget is a hash that expires with its period: the period's id, and one field per
+ * server with its use and grant. It is on the node of the ring that its key belongs to. One script per node
+ * and hundred budgets does everything: it counts servers, begins periods, sums up and grants. So a crash
+ * leaves no budget without expiry, and a period cannot begin twice. Time is the node's. A field has the
+ * number of the sync that wrote it, so a delayed sync does not overwrite a later one.
  *
- * A node that is away leaves its budgets unsettled, and so does one of several that does not answer within
- * LATE_MS. A task waits for such nodes, and tries them until they answer: the others are not held up.
+ * Budgets of a node that is down stay unsynced, as do those of a node (of several) that does not answer
+ * within LATE_MS. A task waits for such nodes and retries them, so the others are not delayed.
  */
 #include "client/redis_ring.h"
 #include "limiter/backends.h"
@@ -23,9 +22,9 @@ enum { ID_BYTES = 8, ID_TEXT_BYTES = 2 * ID_BYTES + 1, SCRIPT_USES_MAX = 128, PR
 enum { PREFIX_BYTES_MAX = 64, SERVERS_KEY_BYTES = PREFIX_BYTES_MAX + 8 };
 enum { SCRIPT_ARGS = 5, ARGS_PER_USE = 7, REPLY_PER_USE = 4 };
 
-/* ARGV: this server's id, the number of the settling, LIMITER_SERVER_MS, LIMITER_CALM_MS, LIMITER_TAIL_MS;
- * then for each budget period_ms, period, left_ms, max, used, grant, want. */
-static const char settle_script[] =
+/* ARGV: this server's id, the number of the sync, LIMITER_SERVER_MS, LIMITER_CALM_MS, LIMITER_TAIL_MS; then
+ * for each budget period_ms, period, left_ms, max, used, grant, want. */
+static const char sync_script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local me, seq, life = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
@@ -48,7 +47,7 @@ static const char settle_script[] =
     "  local name, left = 0, redis.call('PTTL', key)\n"
     "  if left >= 0 then name = tonumber(redis.call('HGET', key, '.period')) end\n"
     "  local counts = left >= 0 and (known == 0 or known >= name)\n"
-    "  if not counts and known > 0 and known_left >= tail then\n" /* it was forgotten */
+    "  if not counts and known > 0 and known_left >= tail then\n" /* the data was lost */
     "    name, left, counts = known, math.min(known_left, length), true\n"
     "    begin(key, name, left, calm_ms)\n"
     "  elseif left < 0 and known == 0 and used + want > 0 then\n"
@@ -85,14 +84,14 @@ static const char settle_script[] =
 struct limiter_redis {
 	struct limiter base;
 	struct redis_ring ring;
-	char prefix[PREFIX_BYTES_MAX]; /* of the installation's keys */
+	char prefix[PREFIX_BYTES_MAX]; /* prefix of the installation's keys */
 	char servers_key[SERVERS_KEY_BYTES];
-	char id[ID_TEXT_BYTES]; /* names this server among those that settle */
+	char id[ID_TEXT_BYTES]; /* identifies this server */
 	_Atomic uint64_t settlings;
-	/* Where an answer is still missing, for the prober to wait for; NULL elsewhere. Nobody needs it: all
-	 * is told again. */
+	/* Connections whose reply is missing, for the prober to wait for; NULL elsewhere. The reply itself
+	 * is not needed: everything is reported again. */
 	_Atomic(struct redis_conn *) late[REDIS_RING_MAX];
-	struct task prober; /* tries nodes which are away */
+	struct task prober; /* retries nodes that are down */
 };
 
 static struct limiter_redis *self(struct limiter *base)
@@ -101,7 +100,7 @@ static struct limiter_redis *self(struct limiter *base)
 }
 
 /* The uses of one call: their keys, and the node of each. */
-struct call {
+struct limiter_call {
 	struct limiter_use *uses;
 	size_t n;
 	struct str *keys;
@@ -110,8 +109,8 @@ struct call {
 	struct redis_conn *conns[REDIS_RING_MAX];
 };
 
-/* False when memory ran out. */
-static bool call_begin(const struct limiter_redis *l, struct call *c)
+/* False: out of memory. */
+static bool call_begin(const struct limiter_redis *l, struct limiter_call *c)
 {
 	c->keys = arena_alloc(&c->arena, (c->n + 1) * sizeof(*c->keys));
 	c->node_of = arena_alloc(&c->arena, c->n + 1);
@@ -128,8 +127,8 @@ static bool call_begin(const struct limiter_redis *l, struct call *c)
 	return true;
 }
 
-/* The node's next uses, from `*at` on, as many as one script takes; `*at` moves behind them. */
-static size_t call_some(const struct call *c, size_t node, size_t *at, size_t ret[SCRIPT_USES_MAX])
+/* The node's next uses from `*at` on, as many as one script takes; advances `*at`. */
+static size_t call_some(const struct limiter_call *c, size_t node, size_t *at, size_t ret[SCRIPT_USES_MAX])
 {
 	size_t n = 0;
 	for (; *at < c->n && n < SCRIPT_USES_MAX; ++*at) {
@@ -139,12 +138,12 @@ static size_t call_some(const struct call *c, size_t node, size_t *at, size_t re
 	return n;
 }
 
-static struct str number(struct call *c, uint64_t value)
+static struct str number(struct limiter_call *c, uint64_t value)
 {
 	return arena_printf(&c->arena, "%llu", (unsigned long long)value);
 }
 
-static size_t write_use(struct call *c, const struct limiter_use *u, struct str *args)
+static size_t write_use(struct limiter_call *c, const struct limiter_use *u, struct str *args)
 {
 	const uint64_t values[ARGS_PER_USE] = {u->period_ms, u->period, u->left_ms, u->max,
 	                                       u->used,      u->grant,  u->want};
@@ -153,7 +152,7 @@ static size_t write_use(struct call *c, const struct limiter_use *u, struct str 
 	return ARGS_PER_USE;
 }
 
-/* Does it answer, as far as is known? Otherwise it is tried elsewhere. */
+/* Is it up, as far as known? The prober retries the others. */
 static bool node_is_well(struct limiter_redis *l, size_t node)
 {
 	bool is_well = !redis_is_failing(l->ring.nodes[node]) && !atomic_load(&l->late[node]);
@@ -162,22 +161,21 @@ static bool node_is_well(struct limiter_redis *l, size_t node)
 	return is_well;
 }
 
-/* All scripts at once: the node works while others are written to, and nobody waits for one to be answered
- * before the next. */
-static void write_node(struct limiter_redis *l, struct call *c, size_t node)
+/* Sends all scripts without waiting for replies: nodes work in parallel. */
+static void write_node(struct limiter_redis *l, struct limiter_call *c, size_t node)
 {
 	size_t uses[SCRIPT_USES_MAX];
 	size_t at = 0;
 	c->conns[node] = node_is_well(l, node) ? redis_take(l->ring.nodes[node], NULL) : NULL;
 	if (!c->conns[node])
 		return;
-	do { /* one also where it has no use: each counts the servers */
+	do { /* also without a use: each script counts the servers */
 		size_t count = call_some(c, node, &at, uses);
 		/* EVAL script count servers keys... arguments... */
 		struct str args[3 + 1 + SCRIPT_USES_MAX + SCRIPT_ARGS + ARGS_PER_USE * SCRIPT_USES_MAX];
 		size_t n = 0;
 		args[n++] = STR("EVAL");
-		args[n++] = str_of(settle_script);
+		args[n++] = str_of(sync_script);
 		args[n++] = number(c, 1 + count);
 		args[n++] = str_of(l->servers_key);
 		for (size_t i = 0; i < count; i++)
@@ -200,7 +198,7 @@ static uint64_t number_at(const struct redis_reply *reply, size_t i)
 	return item.type == REDIS_INT && item.number > 0 ? (uint64_t)item.number : 0;
 }
 
-static void read_node(struct limiter_redis *l, struct call *c, size_t node, int64_t late_ms,
+static void read_node(struct limiter_redis *l, struct limiter_call *c, size_t node, int64_t late_ms,
                       unsigned *servers)
 {
 	struct redis_reply reply;
@@ -209,7 +207,7 @@ static void read_node(struct limiter_redis *l, struct call *c, size_t node, int6
 	size_t at = 0;
 	if (!conn)
 		return;
-	/* It has not begun to answer, and others should not wait for it. */
+	/* It has not begun to answer, and others shall not wait for it. */
 	if (l->ring.count != 1 && !redis_is_ready(conn, (uint64_t)MAX(late_ms - clock_mono_ms(), 0))) {
 		atomic_store(&l->late[node], conn);
 		task_wake(&l->prober);
@@ -228,21 +226,21 @@ static void read_node(struct limiter_redis *l, struct call *c, size_t node, int6
 				u->left_ms = number_at(&reply, first + 1);
 				u->grant = number_at(&reply, first + 2);
 				u->others = number_at(&reply, first + 3);
-				u->settled = true;
+				u->synced = true;
 			}
 		}
 	} while (at < c->n);
 	redis_return(conn);
 }
 
-static int redis_settle(struct limiter *base, struct limiter_use *uses, size_t n, unsigned *ret_servers)
+static int redis_sync(struct limiter *base, struct limiter_use *uses, size_t n, unsigned *ret_servers)
 {
 	struct limiter_redis *l = self(base);
-	struct call c = {.uses = uses, .n = n};
+	struct limiter_call c = {.uses = uses, .n = n};
 	unsigned servers = 0;
 	bool whole = true;
 	for (size_t i = 0; i < n; i++)
-		uses[i].settled = false;
+		uses[i].synced = false;
 	if (call_begin(l, &c)) {
 		for (size_t node = 0; node < l->ring.count; node++)
 			write_node(l, &c, node);
@@ -252,7 +250,7 @@ static int redis_settle(struct limiter *base, struct limiter_use *uses, size_t n
 	}
 	arena_release(&c.arena);
 	for (size_t i = 0; i < n; i++)
-		whole &= uses[i].settled;
+		whole &= uses[i].synced;
 	if (servers > 0)
 		*ret_servers = servers;
 	return whole && servers > 0 ? 0 : ERR_UNAVAILABLE;
@@ -263,8 +261,7 @@ static int redis_limiter_ping(struct limiter *base, struct err *e)
 	return redis_ring_ping(&self(base)->ring, e);
 }
 
-/* A late answer is read and forgotten (if there are more, with the connection); if none comes, the node is
- * away. */
+/* Reads and drops a late reply (with more pending, also the connection). Without one, the node is down. */
 static void late_end(struct limiter_redis *l, size_t node, bool waits)
 {
 	struct redis_reply reply;
@@ -295,7 +292,7 @@ static void redis_limiter_free(struct limiter *base)
 	task_stop(&l->prober);
 	for (size_t node = 0; node < l->ring.count; node++) {
 		late_end(l, node, false);
-		/* So that the others need not wait until it is missed. */
+		/* So that other servers need not wait until it times out. */
 		struct redis_reply reply;
 		struct redis_conn *c = redis_is_failing(l->ring.nodes[node])
 		                           ? NULL
@@ -310,7 +307,7 @@ static void redis_limiter_free(struct limiter *base)
 
 static const struct limiter_ops redis_ops = {
     .free = redis_limiter_free,
-    .settle = redis_settle,
+    .sync = redis_sync,
     .ping = redis_limiter_ping,
 };
 
@@ -318,7 +315,7 @@ int limiter_redis_open(const char *urls, const char *installation, struct limite
 {
 	struct limiter_redis *l = calloc(1, sizeof(*l));
 	if (!l)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	unsigned char id[ID_BYTES];
 	randombytes_buf(id, sizeof(id));
 	sodium_bin2hex(l->id, sizeof(l->id), id, sizeof(id));

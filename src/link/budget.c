@@ -12,7 +12,7 @@ static uint32_t period_units(const struct meter *m)
 	return meter_units(atomic_load_explicit(&m->period_ms, memory_order_relaxed));
 }
 
-/* False: the word holds for another period. */
+/* False: the word is of another period. */
 static bool share_read(const _Atomic uint64_t *word, uint32_t start, uint32_t *ret)
 {
 	uint64_t v = atomic_load_explicit(word, memory_order_relaxed);
@@ -28,30 +28,30 @@ static uint32_t end_of(const struct meter *m, uint32_t start)
 	return start + period_units(m);
 }
 
-/* As signed: another worker's clock, taken once a turn, may be a little ahead of ours. */
+/* Signed: another worker's clock, read once per turn, may be slightly ahead. */
 static bool is_past(uint32_t end, uint32_t now)
 {
 	return (int32_t)(now - end) >= 0;
 }
 
-static bool has_stood_still(const struct meter_share *s, uint32_t now)
+static bool is_stalled(const struct meter_share *s, uint32_t now)
 {
 	return is_past(atomic_load_explicit(&s->quota->until, memory_order_relaxed), now);
 }
 
-/* Is it the settler's word that holds in the period? */
+/* Has this period been synced? */
 static bool is_known(const struct meter_share *s, uint32_t start, uint32_t now)
 {
 	uint32_t end;
-	return share_read(&s->end, start, &end) && !has_stood_still(s, now);
+	return share_read(&s->end, start, &end) && !is_stalled(s, now);
 }
 
-/* A period and what was counted in it. */
+/* A period and its count. */
 struct window {
 	uint32_t start, count, end;
 };
 
-/* The one that is under way, or that begins now. */
+/* The current period, or one that begins now. */
 static struct window window_of(const struct meter *m, uint64_t state, uint32_t now)
 {
 	struct window w = {.start = (uint32_t)(state >> 32), .count = (uint32_t)state};
@@ -63,35 +63,35 @@ static struct window window_of(const struct meter *m, uint64_t state, uint32_t n
 	return w;
 }
 
-/* How far this server may count in the period. Nowhere when it has stood still: others may have been given
- * what it held, and the settler will know in a moment. */
+/* How far this server may count in the period. Nothing after a stall: other servers may have been granted
+ * what this one held; the next sync will tell. */
 static uint32_t bound_of(const struct meter *m, uint32_t start, uint32_t max, uint32_t now)
 {
 	uint32_t grant;
 	if (!m->share)
 		return max;
-	if (has_stood_still(m->share, now))
+	if (is_stalled(m->share, now))
 		return 0;
 	if (share_read(&m->share->grant, start, &grant))
 		return MIN(grant, max);
 	uint32_t servers = atomic_load_explicit(&m->share->quota->servers, memory_order_relaxed);
-	return meter_opening(max, servers);
+	return meter_initial_grant(max, servers);
 }
 
-/* Has the settler look at this meter. A system call, but at the start of a period and now and then only. */
-static void share_list(struct meter_share *s)
+/* Queues the meter for a sync. A system call, but only at the start of a period and now and then. */
+static void share_enqueue(struct meter_share *s)
 {
 	struct quota *quota = s->quota;
-	if (!atomic_exchange_explicit(&s->is_listed, true, memory_order_acq_rel)) {
-		s->next_listed = atomic_load_explicit(&quota->listed, memory_order_relaxed);
-		while (!atomic_compare_exchange_weak_explicit(&quota->listed, &s->next_listed, s,
+	if (!atomic_exchange_explicit(&s->is_queued, true, memory_order_acq_rel)) {
+		s->next_queued = atomic_load_explicit(&quota->queued, memory_order_relaxed);
+		while (!atomic_compare_exchange_weak_explicit(&quota->queued, &s->next_queued, s,
 		                                              memory_order_release, memory_order_relaxed))
 			;
 	}
 	task_wake(&quota->task);
 }
 
-static void share_tell(struct meter_share *s, bool taken, uint32_t start, uint32_t count)
+static void share_note_take(struct meter_share *s, bool taken, uint32_t start, uint32_t count)
 {
 	uint32_t at;
 	if (!taken) {
@@ -99,25 +99,25 @@ static void share_tell(struct meter_share *s, bool taken, uint32_t start, uint32
 			atomic_store_explicit(&s->has_refused, true, memory_order_relaxed);
 		return;
 	}
-	if (count == 1 || (share_read(&s->nudge, start, &at) && at == count))
-		share_list(s);
+	if (count == 1 || (share_read(&s->sync_at, start, &at) && at == count))
+		share_enqueue(s);
 }
 
-/* Begins the period without a use, if it is a new one, and has the settler ask how far it may go. */
-static void share_ask(struct meter *m, uint64_t state, const struct window *w)
+/* Begins a new period without a use, and requests a sync. */
+static void share_request(struct meter *m, uint64_t state, const struct window *w)
 {
 	if (w->count == 0)
 		atomic_compare_exchange_strong_explicit(&m->state, &state, meter_pack(w->start, 0),
 		                                        memory_order_relaxed, memory_order_relaxed);
-	share_list(m->share);
+	share_enqueue(m->share);
 }
 
 static uint32_t left_of(const struct meter *m, uint32_t start, uint32_t count, uint32_t max)
 {
-	uint32_t elsewhere;
-	if (!m->share || !share_read(&m->share->elsewhere, start, &elsewhere))
-		elsewhere = 0;
-	uint64_t gone = (uint64_t)count + elsewhere;
+	uint32_t used_elsewhere;
+	if (!m->share || !share_read(&m->share->used_elsewhere, start, &used_elsewhere))
+		used_elsewhere = 0;
+	uint64_t gone = (uint64_t)count + used_elsewhere;
 	return gone < max ? (uint32_t)(max - gone) : 0;
 }
 
@@ -148,28 +148,28 @@ bool meter_take(struct meter *m, int64_t mono_ms, struct meter_reading *ret)
 			break;
 	} while (!atomic_compare_exchange_weak_explicit(&m->state, &state, meter_pack(w.start, w.count + 1),
 	                                                memory_order_relaxed, memory_order_relaxed));
-	bool unheard = m->share && !taken && !is_known(m->share, w.start, now);
-	if (unheard)
-		share_ask(m, state, &w);
+	bool unsynced = m->share && !taken && !is_known(m->share, w.start, now);
+	if (unsynced)
+		share_request(m, state, &w);
 	if (m->share)
-		share_tell(m->share, taken, w.start, w.count + 1);
+		share_note_take(m->share, taken, w.start, w.count + 1);
 	if (ret) {
 		uint32_t left_units = is_past(w.end, now) ? 0 : MIN(w.end - now, period_units(m));
-		if (unheard) /* it is worth asking again soon */
+		if (unsynced) /* retry soon */
 			left_units = MIN(left_units, METER_UNITS);
 		*ret = (struct meter_reading){
 		    .limit = max,
 		    .remaining = taken ? left_of(m, w.start, w.count + 1, max) : 0,
 		    .reset_ms = (uint32_t)((uint64_t)left_units * 1000 / METER_UNITS),
 		    .period = w.start,
-		    .unheard = unheard,
+		    .unsynced = unsynced,
 		};
 	}
 	return taken;
 }
 
-/* Would one be refused for want of the settler's word? */
-static bool must_refresh(struct meter *m, int64_t mono_ms, bool asks)
+/* Would a take be refused for lack of a sync? */
+static bool needs_grant(struct meter *m, int64_t mono_ms, bool asks)
 {
 	uint32_t max = atomic_load_explicit(&m->max, memory_order_relaxed);
 	uint64_t state = atomic_load_explicit(&m->state, memory_order_relaxed);
@@ -178,19 +178,19 @@ static bool must_refresh(struct meter *m, int64_t mono_ms, bool asks)
 	bool must = m->share && max > 0 && w.count >= bound_of(m, w.start, max, now) &&
 	            !is_known(m->share, w.start, now);
 	if (must && asks)
-		share_ask(m, state, &w);
+		share_request(m, state, &w);
 	return must;
 }
 
-void meter_needs_refresh(struct meter *m, int64_t until_ms)
+void meter_wait_for_grant(struct meter *m, int64_t until_ms)
 {
 	const struct timespec pause = {.tv_nsec = 500000};
 	int64_t now_ms = clock_mono_ms();
-	bool must = must_refresh(m, now_ms, true);
+	bool must = needs_grant(m, now_ms, true);
 	while (must && now_ms < until_ms) {
 		nanosleep(&pause, NULL);
 		now_ms = clock_mono_ms();
-		must = must_refresh(m, now_ms, false);
+		must = needs_grant(m, now_ms, false);
 	}
 }
 
@@ -206,7 +206,7 @@ void meter_refund(struct meter *m, const struct meter_reading *taken)
 
 enum { BUDGET_SLOTS = 4096 };
 
-/* With shares when budgets are shared. */
+/* `shares` has two entries if budgets are shared. */
 struct budget_node {
 	struct budget_node *next;
 	struct budget budget;
@@ -215,9 +215,9 @@ struct budget_node {
 
 struct budgets {
 	pthread_mutex_t lock;
-	struct quota *quota; /* NULL: nobody shares them */
+	struct quota *quota; /* NULL: not shared */
 	struct budget_limits limits;
-	struct budget boundless; /* of all who have no limits */
+	struct budget unlimited; /* of all users without limits */
 	struct budget_node *slots[BUDGET_SLOTS];
 };
 
@@ -316,11 +316,11 @@ struct budget *budgets_of_key(struct budgets *b, uint64_t key, const struct budg
 	return budget;
 }
 
-/* What is made on the machine itself is not bounded. */
+/* Links created on the machine itself are not limited. */
 struct budget *budgets_of_user(struct budgets *b, uint64_t user)
 {
 	static const struct budget_limits none = {0};
 	if (user == 0 || (b->limits.creates_max == 0 && b->limits.redirects_max == 0))
-		return &b->boundless;
+		return &b->unlimited;
 	return budgets_of_key(b, budget_of_user(user), &none);
 }

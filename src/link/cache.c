@@ -9,20 +9,20 @@
 
 enum {
 	EPOCH_SLOTS = 4096,
-	ENTRY_BYTES_TYPICAL = 384, /* decides the number of buckets and ghosts */
+	ENTRY_BYTES_TYPICAL = 384, /* determines the number of buckets and ghosts */
 	RETIRED_BYTES_MAX = 1 << 20,
 	USES_MAX = 3,
 	AGE_STEP = 512, /* buckets */
 };
 
-/* A FIFO: entries come in at `newest` and leave from `oldest`. */
-struct queue {
+/* A FIFO: entries enter at `newest` and leave at `oldest`. */
+struct entry_queue {
 	struct cache_entry *newest;
 	struct cache_entry *oldest;
 	uint64_t bytes;
 };
 
-/* Remembers a hash that was scanned out, and when, counted in such events. */
+/* A hash that left the small queue, and when, counted in such events. */
 struct ghost {
 	uint32_t tag;
 	uint32_t when;
@@ -34,20 +34,20 @@ struct cache {
 	_Atomic(struct cache_entry *) *buckets;
 	_Atomic uint32_t epochs[EPOCH_SLOTS];
 
-	pthread_mutex_t lock; /* guards everything below, and all writes to the chains */
+	pthread_mutex_t lock; /* guards all below, and all writes to the chains */
 	uint64_t bytes_max;
 	uint64_t entries;
-	struct queue small;
-	struct queue main;
+	struct entry_queue small;
+	struct entry_queue main;
 	struct ghost *ghosts; /* indexed like the buckets */
 	uint32_t ghost_clock;
-	struct cache_entry *retired; /* unlinked, not yet freed; chained by `older` */
+	struct cache_entry *retired; /* unlinked, but not freed; chained by `older` */
 	uint64_t retired_bytes;
 	uint64_t evictions;
 	uint64_t scanned_out;
 };
 
-/* Large, zeroed, and resident only where it was touched: an idle server pays nothing for a large cache. */
+/* Resident only where touched: an idle server pays nothing for a large cache. */
 static void *map_zeroed(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
@@ -130,13 +130,13 @@ static bool entry_is(const struct cache_entry *e, uint64_t hash, struct str key)
 struct cache_entry *cache_find(struct cache *c, struct str key)
 {
 	uint64_t hash = hash_str(key, c->seed);
-	/* acquire: pairs with the release in chain_push, so the entry's contents are there too */
+	/* acquire: pairs with the release in chain_push_locked, so the entry's contents are visible */
 	struct cache_entry *e = atomic_load_explicit(&c->buckets[hash & c->mask], memory_order_acquire);
 	while (e && !entry_is(e, hash, key))
 		e = atomic_load_explicit(&e->next, memory_order_acquire);
 	if (!e)
 		return NULL;
-	/* Two workers may lose a count to each other; it is a hint. A hot entry is not written at all. */
+	/* Workers may lose counts to each other; it is a hint. A hot entry is not written at all. */
 	uint8_t uses = atomic_load_explicit(&e->uses, memory_order_relaxed);
 	if (uses < USES_MAX)
 		atomic_store_explicit(&e->uses, uses + 1, memory_order_relaxed);
@@ -150,7 +150,7 @@ uint32_t cache_epoch(struct cache *c, struct str key)
 
 /* Queues */
 
-static void queue_push(struct queue *q, struct cache_entry *e)
+static void queue_push(struct entry_queue *q, struct cache_entry *e)
 {
 	e->newer = NULL;
 	e->older = q->newest;
@@ -162,7 +162,7 @@ static void queue_push(struct queue *q, struct cache_entry *e)
 	q->bytes += e->bytes;
 }
 
-static void queue_remove(struct queue *q, struct cache_entry *e)
+static void queue_remove(struct entry_queue *q, struct cache_entry *e)
 {
 	if (e->newer)
 		e->newer->older = e->older;
@@ -175,7 +175,7 @@ static void queue_remove(struct queue *q, struct cache_entry *e)
 	q->bytes -= e->bytes;
 }
 
-static struct queue *queue_of(struct cache *c, const struct cache_entry *e)
+static struct entry_queue *queue_of(struct cache *c, const struct cache_entry *e)
 {
 	return e->in_main ? &c->main : &c->small;
 }
@@ -198,7 +198,7 @@ static struct cache_entry *chain_find_locked(struct cache *c, uint64_t hash, str
 	return e;
 }
 
-/* Takes an entry out of everything. A reader that stands on it still finds its way on through `next`. */
+/* Unlinks an entry. A reader on it still continues through `next`. */
 static void entry_retire_locked(struct cache *c, struct cache_entry *e)
 {
 	_Atomic(struct cache_entry *) *at = &c->buckets[e->hash & c->mask];
@@ -213,7 +213,7 @@ static void entry_retire_locked(struct cache *c, struct cache_entry *e)
 	c->retired_bytes += e->bytes;
 }
 
-/* Frees what was retired, once there is enough of it to make the wait worth while. Without the lock. */
+/* Frees retired entries, if there are enough to be worth the wait. Without the lock. */
 static void reclaim_retired(struct cache *c)
 {
 	struct cache_entry *victims = NULL;
@@ -233,16 +233,11 @@ static void reclaim_retired(struct cache *c)
 
 static uint32_t ghost_tag(uint64_t hash)
 {
-	return (uint32_t)(hash >> 32) | 1; /* never 0, which is an empty slot */
+	return (uint32_t)(hash >> 32) | 1; /* never 0, which marks an empty slot */
 }
 
-static void ghost_remember_locked(struct cache *c, uint64_t hash)
-{
-	c->ghosts[hash & c->mask] = (struct ghost){.tag = ghost_tag(hash), .when = ++c->ghost_clock};
-}
-
-/* A ghost lives as long as about as many others have come after it as the main queue has room for. */
-static bool ghost_meet_locked(struct cache *c, uint64_t hash)
+/* A ghost expires after about as many others as the main queue has room for. */
+static bool ghost_take_locked(struct cache *c, uint64_t hash)
 {
 	struct ghost *g = &c->ghosts[hash & c->mask];
 	if (g->tag != ghost_tag(hash))
@@ -261,7 +256,7 @@ static void evict_small_locked(struct cache *c)
 		queue_push(&c->main, e);
 		return;
 	}
-	ghost_remember_locked(c, e->hash);
+	c->ghosts[e->hash & c->mask] = (struct ghost){.tag = ghost_tag(e->hash), .when = ++c->ghost_clock};
 	c->scanned_out++;
 	entry_retire_locked(c, e);
 }
@@ -312,7 +307,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_fill *f
 	    .response_len = (uint32_t)fill->response.len,
 	    .response_date_at = fill->response_date_at,
 	    .key_len = (uint8_t)fill->key.len,
-	    .bytes = (uint32_t)(bytes + 2 * sizeof(void *)), /* and malloc's own share */
+	    .bytes = (uint32_t)(bytes + 2 * sizeof(void *)), /* with malloc's overhead */
 	};
 	click_limit_pin(e->limit);
 	memcpy(e->data, fill->key.ptr, fill->key.len);
@@ -326,7 +321,7 @@ void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch
 	ASSERT(fill->key.len > 0 && fill->key.len <= UINT8_MAX);
 	struct cache_entry *e = entry_new(c, fill);
 	if (!e || e->bytes > c->bytes_max / 16) {
-		entry_free(e); /* a cache too small for this entry works without it */
+		entry_free(e); /* the cache is too small for this entry */
 		return;
 	}
 	pthread_mutex_lock(&c->lock);
@@ -336,7 +331,7 @@ void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch
 		return;
 	}
 	struct cache_entry *old = chain_find_locked(c, e->hash, fill->key);
-	bool known = ghost_meet_locked(c, e->hash);
+	bool known = ghost_take_locked(c, e->hash);
 	e->in_main = known || (old && old->in_main);
 	if (old)
 		entry_retire_locked(c, old);
@@ -348,7 +343,7 @@ void cache_insert(struct cache *c, const struct cache_fill *fill, uint32_t epoch
 	reclaim_retired(c);
 }
 
-void cache_made(struct cache *c, struct str key, uint64_t link)
+void cache_link_created(struct cache *c, struct str key, uint64_t link)
 {
 	uint64_t hash = hash_str(key, c->seed);
 	pthread_mutex_lock(&c->lock);
@@ -362,10 +357,10 @@ void cache_made(struct cache *c, struct str key, uint64_t link)
 
 void cache_invalidate(struct cache *c, struct str key)
 {
-	cache_made(c, key, 0);
+	cache_link_created(c, key, 0);
 }
 
-void cache_forget(struct cache *c, struct str key)
+void cache_drop(struct cache *c, struct str key)
 {
 	uint64_t hash = hash_str(key, c->seed);
 	pthread_mutex_lock(&c->lock);
@@ -385,9 +380,9 @@ static void bucket_age_locked(struct cache *c, uint64_t bucket, int64_t mono_ms)
 	}
 }
 
-void cache_age(struct cache *c, int64_t mono_ms)
+void cache_expire_all(struct cache *c, int64_t mono_ms)
 {
-	/* Epochs first: what comes in from now on was read from now on. */
+	/* Epochs first: what is inserted from now on was read from now on. */
 	pthread_mutex_lock(&c->lock);
 	for (size_t i = 0; i < EPOCH_SLOTS; i++)
 		atomic_fetch_add(&c->epochs[i], 1);

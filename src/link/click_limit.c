@@ -13,11 +13,11 @@ struct click_limit_node {
 };
 
 struct click_limits {
-	pthread_mutex_t lock; /* guards what follows; nobody needs it to use a gate */
+	pthread_mutex_t lock; /* guards all below; using a counter needs no lock */
 	struct click_limit_node **slots;
 	size_t slot_count; /* a power of two */
 	size_t count;
-	size_t hand; /* the slot where the next eviction begins */
+	size_t evict_next; /* where the next eviction begins */
 };
 
 struct click_limits *click_limits_new(void)
@@ -56,7 +56,7 @@ static struct click_limit_node **slot_of(struct click_limit_node **slots, size_t
 	return &slots[hash_u64(link, 0x6a7e) & (count - 1)];
 }
 
-/* Without memory for more slots the chains grow longer. */
+/* Without memory the chains grow longer. */
 static void slots_double_locked(struct click_limits *g)
 {
 	size_t count = 2 * g->slot_count;
@@ -77,8 +77,7 @@ static void slots_double_locked(struct click_limits *g)
 	g->slot_count = count;
 }
 
-/* Nobody pins a gate without the lock unless they have it pinned already, so one without pins is safe to
- * free. */
+/* Without the lock only a holder of a pin adds pins, so a counter without pins can be freed. */
 static size_t slot_evict_locked(struct click_limits *g, size_t slot)
 {
 	size_t evicted = 0;
@@ -100,8 +99,8 @@ static void evict_some_locked(struct click_limits *g)
 {
 	size_t evicted = 0;
 	for (size_t i = 0; i < g->slot_count && evicted < EVICT_AT_ONCE; i++) {
-		g->hand = (g->hand + 1) % g->slot_count;
-		evicted += slot_evict_locked(g, g->hand);
+		g->evict_next = (g->evict_next + 1) % g->slot_count;
+		evicted += slot_evict_locked(g, g->evict_next);
 	}
 	g->count -= evicted;
 }
@@ -142,7 +141,7 @@ void click_limits_begin(struct click_limits *g, uint64_t link)
 {
 	struct click_limit *limit = click_limits_get(g, link);
 	if (!limit)
-		return; /* it will be counted when it is asked for */
+		return; /* it will be counted on the first request */
 	click_limit_count(limit, click_limit_round(limit), 0);
 	click_limit_unpin(limit);
 }
@@ -176,8 +175,7 @@ void click_limits_uncount(struct click_limits *g, uint64_t link)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* The number is all there is: nothing else is published by it, so its order among other accesses does not
- * matter. */
+/* Relaxed: the number publishes nothing else. */
 static int64_t used_now(const struct click_limit *limit)
 {
 	return atomic_load_explicit(&limit->used, memory_order_relaxed);
@@ -219,7 +217,7 @@ bool click_limit_take(struct click_limit *limit, uint64_t max)
 	return true;
 }
 
-void click_limit_give_back(struct click_limit *limit)
+void click_limit_put_back(struct click_limit *limit)
 {
 	int64_t used = used_now(limit);
 	while (used > 0 && !atomic_compare_exchange_weak_explicit(&limit->used, &used, used - 1,

@@ -13,7 +13,7 @@ struct feed_task {
 	struct links *links;
 	size_t shard;
 	struct feed_cursor cursor;
-	bool has_begun; /* `cursor` is a place in the feed */
+	bool has_begun; /* `cursor` is valid */
 	bool is_failing;
 };
 
@@ -28,23 +28,15 @@ static int page_read(struct feed_task *t, struct feed_page *page)
 	if ((r != 0) != t->is_failing) {
 		t->is_failing = r != 0;
 		if (r != 0)
-			log_warn("link", "the change feed of database %zu cannot be read (%s); tried again",
-			         t->shard, err_name(r));
+			log_warn("link", "change feed failed, retrying shard=%zu error=%s", t->shard,
+			         err_name(r));
 		else
-			log_info("link", "the change feed of database %zu is read again", t->shard);
+			log_info("link", "change feed recovered shard=%zu", t->shard);
 	}
 	return r;
 }
 
-static void entry_follow(struct links *l, const struct feed_entry *e)
-{
-	if (e->kind == FEED_LINK_MADE)
-		links_made(l, e->name, e->id);
-	else
-		links_changed(l, e->name);
-}
-
-/* What was cached before the beginning may have changed already. At the start nothing is. */
+/* After a failed start, links cached before the cursor may have changed already. */
 static int64_t feed_run(struct task *task)
 {
 	struct feed_task *t = container_of(task, struct feed_task, task);
@@ -58,9 +50,14 @@ static int64_t feed_run(struct task *task)
 	if (page_read(t, &page) != 0)
 		return FOLLOW_MS;
 	if (page.lost || (!t->has_begun && was_failing))
-		links_lost(t->links);
-	for (size_t i = 0; i < page.count; i++)
-		entry_follow(t->links, &page.entries[i]);
+		links_feed_lost(t->links);
+	for (size_t i = 0; i < page.count; i++) {
+		const struct feed_entry *e = &page.entries[i];
+		if (e->kind == FEED_LINK_MADE)
+			links_created_elsewhere(t->links, e->name, e->id);
+		else
+			links_changed_elsewhere(t->links, e->name);
+	}
 	t->cursor = page.cursor;
 	t->has_begun = true;
 	return page.more ? 0 : FOLLOW_MS;
@@ -80,7 +77,7 @@ int links_follow_start(struct links *l, struct links_follower **ret, struct err 
 		struct feed_task *t = &f->tasks[f->count];
 		t->links = l;
 		t->shard = f->count;
-		/* It begins before anything is cached. */
+		/* The first read is before anything is cached. */
 		const struct task_config config = {
 		    .name = "feed", .run = feed_run, .first_ms = feed_run(&t->task)};
 		r = task_start(&t->task, &config, e);

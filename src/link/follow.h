@@ -1,8 +1,8 @@
 /*
- * Keeps the cache in step with what other servers change: reads the change feed of every database
- * (store/feed.h) and drops what was changed. Servers that share a cache (rcache/) hear of a change at once;
- * for the others, and when a message got lost, this bounds how long an old link is served. A task for each
- * database, so that one that hangs delays none of the others.
+ * Invalidates cached links that other servers change, by reading the change feed of every database
+ * (store/feed.h). Servers with a shared cache (rcache/) are notified at once; for the others, and for lost
+ * messages, this bounds how long an old link is served. One task per database, so that a slow one delays no
+ * other.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 struct links_follower;
 
-/* ERR_UNAVAILABLE never: a feed that does not answer is read when it does. *ret is NULL when nobody else
- * writes to the store. */
+/* Never ERR_UNAVAILABLE: a feed that fails is retried. *ret is NULL if no other process writes to the
+ * store. */
 int links_follow_start(struct links *l, struct links_follower **ret, struct err *e);
-void links_follow_stop(struct links_follower *f); /* before the links go; NULL is fine */
+void links_follow_stop(struct links_follower *f); /* before links_free; takes NULL */

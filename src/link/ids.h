@@ -1,7 +1,5 @@
-/*
- * Ids for new links, taken from the store's counter in blocks: one durable lease serves many links. A block
- * that was not used up when the process ends is lost, never given out again.
- */
+/* Ids of new links, leased from the registry's counter in blocks: one durable lease serves many links. The
+ * rest of a block is lost when the process ends; it is never issued again. */
 #pragma once
 
 #include "store/store.h"
@@ -11,7 +9,7 @@
 struct ids {
 	struct registry *registry;
 	uint64_t block;
-	uint64_t count_max; /* ids stay below this */
+	uint64_t count_max; /* upper bound, exclusive */
 	pthread_mutex_t lock;
 	uint64_t next;
 	uint64_t end;
@@ -20,5 +18,5 @@ struct ids {
 void ids_init(struct ids *ids, struct registry *registry, uint64_t block, uint64_t count_max);
 void ids_release(struct ids *ids);
 
-/* Pool threads. ERR_LIMIT when the key space is used up; else as registry_lease. */
+/* Pool threads. ERR_LIMIT: the key space is used up; otherwise as registry_lease. */
 int ids_next(struct ids *ids, uint64_t *ret);

@@ -40,7 +40,7 @@ void key_cipher_init(struct key_cipher *c, enum key_alphabet alphabet, unsigned 
 
 static uint64_t round_value(const struct key_cipher *c, unsigned round, uint64_t half)
 {
-	/* In one order everywhere: a data folder may move to a machine of the other kind. */
+	/* Little-endian everywhere: a data folder may move to another machine. */
 	uint8_t in[9], out[crypto_shorthash_BYTES];
 	bytes_put(in, half, 8);
 	in[8] = (uint8_t)round;
@@ -99,7 +99,7 @@ uint64_t key_decode(const struct key_cipher *c, struct str text)
 	do {
 		value = feistel_back(c, value);
 	} while (value >= c->count);
-	return value; /* id 0 is never given out, so 0 is free to mean "none" */
+	return value; /* id 0 is never issued, so 0 means "none" */
 }
 
 struct str key_fold(const struct key_cipher *c, struct str text, char *out)
@@ -124,8 +124,8 @@ bool key_is_wellformed(struct str text)
 	return true;
 }
 
-/* First path segments that are, or may become, the server's own. Compared without regard to case, so that
- * nobody can imitate one of them. */
+/* First path segments that the server uses or may use. Compared without case, so that no alias can imitate
+ * one. */
 static const char *const reserved[] = {
     "admin",   "api",     "app",    "assets",  "auth",    "curt",     "dashboard",  "docs",   "event",
     "events",  "favicon", "health", "healthz", "help",    "index",    "livez",      "login",  "logout",
@@ -145,13 +145,13 @@ bool key_is_reserved(struct str text)
 int alias_check(struct str alias, struct err *e)
 {
 	if (alias.len == 0)
-		return err_set(e, ERR_INVALID, "the alias is empty; give 1 to %d of A-Z a-z 0-9 - _",
+		return err_set(e, ERR_INVALID, "the alias is empty; use 1 to %d of A-Z a-z 0-9 - _",
 		               KEY_BYTES_MAX);
 	if (alias.len > KEY_BYTES_MAX)
-		return err_set(e, ERR_INVALID, "the alias has %zu characters; it may have at most %d",
-		               alias.len, KEY_BYTES_MAX);
+		return err_set(e, ERR_INVALID, "the alias has %zu characters; use at most %d", alias.len,
+		               KEY_BYTES_MAX);
 	if (!key_is_wellformed(alias))
-		return err_set(e, ERR_INVALID, "the alias may only have the characters A-Z a-z 0-9 - _");
+		return err_set(e, ERR_INVALID, "the alias has invalid characters; use only A-Z a-z 0-9 - _");
 	if (key_is_reserved(alias))
 		return err_set(e, ERR_INVALID, "the alias '%.*s' is reserved; choose another",
 		               STR_ARG(alias));

@@ -6,14 +6,13 @@
 #include <sodium.h>
 #include <stdlib.h>
 
-/* A generated key meets an alias about once in as many tries as there are keys per alias; this many times in
- * a row means that something else is wrong. */
+/* A generated key rarely equals an alias. So many collisions in a row mean that something else is wrong. */
 enum { KEY_TRIES = 32 };
 
-/* With a part of the store away: as many keys in a row hardly ever all lie there. */
-enum { SHARD_TRIES = 16 };
+/* With a shard down: so many keys in a row are hardly ever all of that shard. */
+enum { OUTAGE_TRIES = 16 };
 
-/* For entries that have no life of their own. */
+/* For entries without a due time. */
 enum { GRACE_MS = 10000 };
 
 static const char *const source_names[] = {"cipher", "pool", "claim", NULL};
@@ -21,38 +20,39 @@ static const char *const source_names[] = {"cipher", "pool", "claim", NULL};
 #define SETTING(...) CONF_ROW(struct links_settings, __VA_ARGS__)
 
 const struct conf_row links_rows[] = {
-    SETTING(
-        "keys", "alphabet", CONF_ENUM, alphabet, "base62",
-        "Characters of generated keys. Fixed when the data folder is made; base36 is read without regard to "
-        "case.",
-        .choices = key_format_alphabets),
+    SETTING("keys", "alphabet", CONF_ENUM, alphabet, "base62",
+            "Characters of generated keys. Fixed when the data folder is created; base36 is read without "
+            "regard to "
+            "case.",
+            .choices = key_format_alphabets),
     SETTING("keys", "length", CONF_UINT, key_length, "0",
             "Length of generated keys, 4 to 10; 0 is 7 for base62 and 8 for the others. Fixed when the data "
             "folder "
-            "is made.",
+            "is created.",
             .max = KEY_LENGTH_MAX),
     SETTING("keys", "quarantine", CONF_DURATION, quarantine_ms, "90d",
-            "How long the alias of a link whose time is over rests before somebody else may take it. "
-            "Generated keys are never given out twice, but with keys.source = claim after the same time.",
+            "How long the alias of an expired link is reserved for its owner. "
+            "Generated keys are never reused, except with keys.source = claim, after the same time.",
             .max = 100ULL * 365 * 24 * 3600 * 1000),
     SETTING("keys", "source", CONF_ENUM, source, "cipher",
-            "Where the keys of new links come from: cipher makes them from the store's counter; pool takes "
-            "them from a stock on Redis (keys.url) that curt keygen and curt keysync fill; claim gives keys "
-            "of links whose time is over, and whose quarantine has ended, out again (stores on PostgreSQL), "
-            "and makes new ones when there are none.",
+            "Where the keys of new links come from. cipher: made from the store's counter. pool: taken "
+            "from Redis (keys.url), which curt keygen and curt keysync fill. claim: keys of expired links "
+            "whose quarantine has ended (PostgreSQL stores only), "
+            "or new ones if there are none.",
             .choices = source_names),
     SETTING("cache", "memory", CONF_BYTES, cache_bytes, "256m",
-            "Most memory for cached links. It is taken only as links are used.", .min = 1 << 20,
+            "Most memory for cached links. It is allocated as links are used.", .min = 1 << 20,
             .max = 1ULL << 40),
     SETTING("cache", "negative_time", CONF_DURATION, negative_ms, "10s",
-            "How long the cache remembers that there is no link behind a key.", .max = 3600000),
-    SETTING("cache", "life", CONF_DURATION, life_ms, "10s",
-            "When the store is shared with other servers: after how long a cached link is read again, in the "
-            "background, in case a change was missed; 0 never. While the store does not answer, cached links "
-            "go on being served.",
-            .max = 24ULL * 3600 * 1000),
+            "How long the cache remembers that a key has no link.", .max = 3600000),
+    SETTING(
+        "cache", "life", CONF_DURATION, life_ms, "10s",
+        "If other servers share the store: after how long a cached link is read again, in the "
+        "background, in case a change was missed; 0: never. While the store does not answer, cached links "
+        "are still served.",
+        .max = 24ULL * 3600 * 1000),
     SETTING("cache", "shared_life", CONF_DURATION, shared_life_ms, "10m",
-            "How long links stay in the cache that servers share (cache.url).", .min = 1000,
+            "How long links stay in the shared cache (cache.url).", .min = 1000,
             .max = 7ULL * 24 * 3600 * 1000),
 };
 const size_t links_row_count = ARRAY_LEN(links_rows);
@@ -75,8 +75,8 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	    .life_ms = config->settings.shared_life_ms,
 	    .absent_ms = config->settings.negative_ms,
 	};
-	int r = key_format_settle(l->store, (enum key_alphabet)config->settings.alphabet,
-	                          config->settings.key_length, &l->cipher, e);
+	int r = key_format_fix(l->store, (enum key_alphabet)config->settings.alphabet,
+	                       config->settings.key_length, &l->cipher, e);
 	if (r == 0 && config->render)
 		r = cache_new(config->settings.cache_bytes, config->cache_seed, &l->cache, e);
 	if (r == 0 && config->render && !(l->click_limits = click_limits_new()))
@@ -89,7 +89,7 @@ int links_new(const struct links_config *config, struct links **ret, struct err 
 	pthread_mutex_init(&l->sweep_lock, NULL);
 	pthread_mutex_init(&l->source_lock, NULL);
 	ids_init(&l->ids, l->store->registry, config->id_block, l->cipher.count);
-	pthread_mutex_init(&l->stash_lock, NULL);
+	pthread_mutex_init(&l->spare_lock, NULL);
 	*ret = l;
 	return 0;
 }
@@ -99,9 +99,9 @@ void links_free(struct links *l)
 	if (!l)
 		return;
 	cache_free(l->cache);
-	click_limits_free(l->click_limits); /* cache entries point at them */
+	click_limits_free(l->click_limits); /* after the cache, whose entries point to them */
 	ids_release(&l->ids);
-	pthread_mutex_destroy(&l->stash_lock);
+	pthread_mutex_destroy(&l->spare_lock);
 	pthread_mutex_destroy(&l->sweep_lock);
 	pthread_mutex_destroy(&l->source_lock);
 	sodium_memzero(&l->cipher, sizeof(l->cipher));
@@ -128,7 +128,7 @@ struct link_ref links_ref(const struct links *l, struct str key)
 	return (struct link_ref){.id = key_decode(&l->cipher, key), .key = key};
 }
 
-/* Stores keep a generated key as its id alone. */
+/* Stores keep a generated key only as its id. */
 int links_key_fill(const struct links *l, struct link_record *link, struct arena *arena)
 {
 	if (link->is_alias)
@@ -157,7 +157,7 @@ static bool is_known_as_spent(struct links *l, const struct link_record *link)
 {
 	struct click_limit *limit = link->max_clicks ? click_limits_get(l->click_limits, link->id) : NULL;
 	bool spent = link->max_clicks != 0 &&
-	             link->clicks >= link->max_clicks; /* as the store was last told */
+	             link->clicks >= link->max_clicks; /* as of the last store_set_clicks */
 	if (limit && click_limit_is_counted(limit))
 		spent = click_limit_is_spent(limit, link->max_clicks);
 	click_limit_unpin(limit);
@@ -195,28 +195,27 @@ static int apply_counted(struct links *l, struct store_write *writes, size_t n, 
 	return r;
 }
 
-/* Also after an uncertain outcome: what may have changed must not be served from a cache. */
-static bool has_touched(const struct store_write *w)
+/* Also after an uncertain outcome: a possibly changed link must not be served from a cache. */
+static bool may_have_changed(const struct store_write *w)
 {
 	return w->result == 0 || w->result == ERR_UNCERTAIN;
 }
 
-/* A link that was named by its row alone is known by its record; if there is none, it was over, and so is
- * what a cache has of it. */
-static struct str touched_key(const struct store_write *w)
+/* A change by row id is known by its record. Without one the link had expired, and so has its cache entry. */
+static struct str changed_key(const struct store_write *w)
 {
 	return w->ref.key.ptr || w->result != 0 ? w->ref.key : w->link.key;
 }
 
-/* The shared cache before our own: whoever misses here afterwards must not find the old one there. */
-static void tell_others(struct links *l, const struct store_write *writes, size_t n)
+/* The shared cache before our own: a miss here must not find the old value there. */
+static void invalidate_shared(struct links *l, const struct store_write *writes, size_t n)
 {
 	struct rcache *rcache = l->tier2.rcache;
 	CLEANUP(arena_release) struct arena arena = {0};
 	struct str *keys = rcache ? arena_alloc(&arena, n * sizeof(*keys)) : NULL;
 	size_t count = 0;
 	for (size_t i = 0; rcache && i < n; i++) {
-		struct str key = has_touched(&writes[i]) ? touched_key(&writes[i]) : STR_NULL;
+		struct str key = may_have_changed(&writes[i]) ? changed_key(&writes[i]) : STR_NULL;
 		if (key.ptr && keys)
 			keys[count++] = key;
 		else if (key.ptr)
@@ -238,80 +237,81 @@ static void count_done(struct links *l, const struct store_write *w, struct metr
 		metric_add(&m->links_swept, 1);
 }
 
-static void settle(struct links *l, struct store_write *w, struct metrics *m)
+static void publish(struct links *l, struct store_write *w, struct metrics *m)
 {
-	if (!has_touched(w))
+	if (!may_have_changed(w))
 		return;
 	bool done = w->result == 0;
-	struct str key = touched_key(w);
+	struct str key = changed_key(w);
 	if (l->cache && key.ptr)
 		cache_invalidate(l->cache, key);
 	if (w->kind == STORE_LINK_UPDATE && (w->fields & LINK_MAX_CLICKS))
 		click_limits_uncount(l->click_limits,
-		                     done ? w->link.id : 0); /* when no cache has the old limit any more */
+		                     done ? w->link.id : 0); /* once no cache has the old limit */
 	if (done)
 		count_done(l, w, m);
 }
 
-static bool is_nameless(const struct store_write *w)
+static bool has_no_key(const struct store_write *w)
 {
 	return w->kind == STORE_LINK_CREATE && w->result < 0;
 }
 
-/* Without those that have no name; they have their result already. */
-static int apply_named(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
+/* Applies all but the creates that got no key; they have their result already. */
+static int apply_with_keys(struct links *l, struct store_write *writes, size_t n, struct metrics *m)
 {
 	struct store_write *named = calloc(n, sizeof(*named));
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++) {
 		if (!named)
 			writes[i].result = ERR_NOMEM;
-		else if (!is_nameless(&writes[i]))
+		else if (!has_no_key(&writes[i]))
 			named[count++] = writes[i];
 	}
 	int r = count > 0 ? apply_counted(l, named, count, m) : 0;
 	for (size_t i = 0, at = 0; named && i < n; i++) {
-		if (!is_nameless(&writes[i]))
+		if (!has_no_key(&writes[i]))
 			writes[i] = named[at++];
 	}
 	free(named);
 	return r;
 }
 
-/* True: the store has answered, though a part of it may be away. Another key may lie in another part. Not so
- * while there are no ids to make keys of; that a source has none now says nothing of the store. */
+/* True: the store has answered, though some shards may be down: another key may be of another shard. False
+ * also if no ids could be leased. An empty key source says nothing about the store. */
 static bool apply_batch(struct links *l, size_t shard, struct store_write *writes, size_t n,
-                        struct leftovers *left, struct metrics *m)
+                        struct unused_keys *left, struct metrics *m)
 {
-	bool nameless = false, has_no_ids = false;
+	bool some_lack_keys = false, has_no_ids = false;
 	links_name(l, shard, writes, n, left, m);
 	struct link_name *names = l->source && n > 0 ? calloc(n, sizeof(*names)) : NULL;
 	for (size_t i = 0; i < n; i++) {
-		nameless |= is_nameless(&writes[i]);
-		has_no_ids |= is_nameless(&writes[i]) && writes[i].result == ERR_UNAVAILABLE;
-		if (names && !is_nameless(&writes[i]))
+		some_lack_keys |= has_no_key(&writes[i]);
+		has_no_ids |= has_no_key(&writes[i]) && writes[i].result == ERR_UNAVAILABLE;
+		if (names && !has_no_key(&writes[i]))
 			names[i] = links_name_of(l, &writes[i]);
 	}
-	int r = nameless ? apply_named(l, writes, n, m) : apply_counted(l, writes, n, m);
+	int r = some_lack_keys ? apply_with_keys(l, writes, n, m) : apply_counted(l, writes, n, m);
 	for (size_t i = 0; names && i < n; i++)
-		leftovers_note(left, &writes[i], &names[i], r < 0);
+		unused_keys_note(left, &writes[i], &names[i], r < 0);
 	free(names);
 	return r == 0 && !has_no_ids;
 }
 
-static bool wants_another_key(const struct store_write *w, bool elsewhere)
+static bool wants_another_key(const struct store_write *w, bool used_elsewhere)
 {
-	return links_met_another(w) || (elsewhere && links_may_lie_elsewhere(w));
+	return links_key_was_taken(w) || (used_elsewhere && links_shard_was_down(w));
 }
 
-/* Those that the store refused a key which nobody chose: because somebody's alias reads the same, it was
- * given out before, or the part of the store where it would lie is away. */
-static size_t refused_ones(struct store_write *writes, size_t n, bool elsewhere, struct store_write *ret,
-                           struct metrics *m)
+/*
+ * The creates whose generated key was refused: an alias has it, it was issued before, or its shard is down.
+ */
+static size_t refused_creates(struct store_write *writes, size_t n, bool used_elsewhere,
+                              struct store_write *ret, struct metrics *m)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (!wants_another_key(&writes[i], elsewhere))
+		if (!wants_another_key(&writes[i], used_elsewhere))
 			continue;
 		metric_add(&m->keys_skipped, 1);
 		ret[count++] = writes[i];
@@ -320,7 +320,7 @@ static size_t refused_ones(struct store_write *writes, size_t n, bool elsewhere,
 }
 
 static void retry_with_other_keys(struct links *l, struct store_write *writes, size_t n, bool answered,
-                                  struct leftovers *left, struct metrics *m)
+                                  struct unused_keys *left, struct metrics *m)
 {
 	struct store_write *again = NULL;
 	bool wanted = false;
@@ -329,19 +329,19 @@ static void retry_with_other_keys(struct links *l, struct store_write *writes, s
 	if (wanted)
 		again = calloc(n, sizeof(*again));
 	for (int tries = 0; again && tries < KEY_TRIES; tries++) {
-		bool elsewhere = answered && tries < SHARD_TRIES && !links_is_dark(l);
-		size_t count = refused_ones(writes, n, elsewhere, again, m);
+		bool used_elsewhere = answered && tries < OUTAGE_TRIES && !links_store_is_down(l);
+		size_t count = refused_creates(writes, n, used_elsewhere, again, m);
 		if (count == 0)
 			break;
 		answered = apply_batch(l, (size_t)LINKS_ANY_SHARD, again, count, left, m);
 		for (size_t i = 0, at = 0; i < n; i++) {
-			if (wants_another_key(&writes[i], elsewhere))
+			if (wants_another_key(&writes[i], used_elsewhere))
 				writes[i] = again[at++];
 		}
 	}
 	free(again);
 	for (size_t i = 0; i < n; i++) {
-		if (links_met_another(&writes[i]))
+		if (links_key_was_taken(&writes[i]))
 			writes[i].result = ERR_LIMIT;
 	}
 }
@@ -357,37 +357,37 @@ void links_apply_in(struct links *l, size_t shard, struct store_write *writes, s
 		if (writes[i].kind == STORE_LINK_CREATE || writes[i].kind == STORE_LINK_SWEEP)
 			writes[i].quarantine_ms = l->quarantine_ms;
 	}
-	struct leftovers left = {0};
+	struct unused_keys left = {0};
 	bool answered = apply_batch(l, shard, writes, n, &left, m);
 	retry_with_other_keys(l, writes, n, answered, &left, m);
-	leftovers_return(&left, l);
-	links_note_shards(l, writes, n);
+	unused_keys_return(&left, l);
+	links_note_outage(l, writes, n);
 	for (size_t i = 0; i < n; i++) {
 		struct store_write *w = &writes[i];
 		if (w->result == 0 && links_key_fill(l, &w->link, w->arena) < 0)
-			w->result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
+			w->result = ERR_UNCERTAIN; /* it was applied, but cannot be returned */
 	}
-	tell_others(l, writes, n);
+	invalidate_shared(l, writes, n);
 	for (size_t i = 0; i < n; i++)
-		settle(l, &writes[i], m);
+		publish(l, &writes[i], m);
 }
 
-/* What others say */
+/* Changes by other servers */
 
-void links_made(struct links *l, struct str key, uint64_t id)
+void links_created_elsewhere(struct links *l, struct str key, uint64_t id)
 {
 	if (l->cache)
-		cache_made(l->cache, key, id);
+		cache_link_created(l->cache, key, id);
 }
 
-void links_changed(struct links *l, struct str key)
+void links_changed_elsewhere(struct links *l, struct str key)
 {
 	if (l->cache)
 		cache_invalidate(l->cache, key);
 }
 
-void links_lost(struct links *l)
+void links_feed_lost(struct links *l)
 {
 	if (l->cache)
-		cache_age(l->cache, clock_mono_ms());
+		cache_expire_all(l->cache, clock_mono_ms());
 }

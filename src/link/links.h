@@ -1,7 +1,5 @@
-/*
- * The links: what may be done with them, in batches, by threads that may block. The event loops reach it
- * through the offload pools (src/handler/jobs.c), the command line calls it directly.
- */
+/* Operations on links, in batches, on threads that may block. Event loops use it through the offload pools
+ * (src/handler/jobs.c), the command line directly. */
 #pragma once
 
 #include "config/config.h"
@@ -9,7 +7,7 @@
 #include "link/click_limit.h"
 #include "link/ids.h"
 #include "link/key.h"
-#include "link/source.h"
+#include "link/key_source.h"
 #include "obs/metrics.h"
 #include "rcache/rcache.h"
 #include "store/store.h"
@@ -20,12 +18,12 @@ struct links;
 
 struct links_settings {
 	int alphabet;        /* enum key_alphabet */
-	uint64_t key_length; /* 0: the alphabet's own */
+	uint64_t key_length; /* 0: the alphabet's default */
 	uint64_t cache_bytes;
 	uint64_t negative_ms;
-	uint64_t quarantine_ms;  /* of the alias of a link that is over */
-	uint64_t life_ms;        /* of cached links, when others write to the store too; 0: for ever */
-	uint64_t shared_life_ms; /* in the shared cache */
+	uint64_t quarantine_ms;  /* of the alias of an expired link */
+	uint64_t life_ms;        /* of cached links, if others write to the store; 0: unlimited */
+	uint64_t shared_life_ms; /* of links in the shared cache */
 	int source;              /* enum link_source */
 };
 
@@ -34,110 +32,113 @@ enum link_source { SOURCE_CIPHER, SOURCE_POOL, SOURCE_CLAIM };
 extern const struct conf_row links_rows[];
 extern const size_t links_row_count;
 
-/* Makes the response that sends a visitor on: the bytes, and where in them the date stands. */
+/* Renders the redirect response: its bytes, and the offset of the date. */
 typedef int links_render_fn(const struct link_record *link, struct buf *out, uint16_t *ret_date_at);
 
 struct links_config {
-	struct store *store;       /* outlives the links */
-	struct budgets *budgets;   /* likewise; and so the next two */
-	struct rcache *rcache;     /* what servers cache together; NULL: nothing */
-	struct key_source *source; /* of keys; NULL: the cipher over leased ids */
+	struct store *store; /* outlives the links, like the next three */
+	struct budgets *budgets;
+	struct rcache *rcache;     /* shared cache; NULL: none */
+	struct key_source *source; /* NULL: the cipher over leased ids */
 	struct links_settings settings;
-	uint64_t id_block; /* how many ids to lease at once */
+	uint64_t id_block; /* ids to lease at once */
 	uint64_t cache_seed;
-	links_render_fn *render; /* NULL: nothing is resolved here, and there is no cache */
+	links_render_fn *render; /* NULL: no resolving and no cache */
 };
 
-/*
- * Fixes the key's shape and secret on a fresh store. ERR_INVALID with a sentence when the store was made
- * with another alphabet or length: its keys would stop working.
- */
+/* Fixes the key format on a new store. ERR_INVALID with a sentence: the store has another alphabet or
+ * length. */
 int links_new(const struct links_config *config, struct links **ret, struct err *e);
 void links_free(struct links *l);
 
 const struct key_cipher *links_cipher(const struct links *l);
 struct cache *links_cache(struct links *l);
 
-/* How long beyond its time a cached link may be served while it is read again in the background; later it is
- * asked for first. */
+/* How long past its due time a cached link is served while it is read again in the background. After that a
+ * request waits. */
 uint64_t links_grace_ms(const struct links *l);
 
-/* Why the last creation that found no key found none; false: that has not happened. Any thread. */
+/* The last error of the key source; false: there was none. Any thread. */
 bool links_source_trouble(struct links *l, struct err *ret);
 
-/* Another server has changed the link of a (folded) key; or may have changed any link. Any thread that may
- * block. */
-void links_changed(struct links *l, struct str key);
-void links_made(struct links *l, struct str key, uint64_t id); /* by another server, perhaps long ago */
-void links_lost(struct links *l);
+/* Another server changed the link of a folded key, created a link (perhaps long ago), or may have changed
+ * any link. Any thread that may block. */
+void links_changed_elsewhere(struct links *l, struct str key);
+void links_created_elsewhere(struct links *l, struct str key, uint64_t id);
+void links_feed_lost(struct links *l);
 
-/* How a folded key (key_fold) is looked up. */
+/* The reference of a folded key (key_fold). */
 struct link_ref links_ref(const struct links *l, struct str key);
 
-/* What is to be done with somebody who follows a link. */
+/* The verdict for a visitor. */
 enum link_verdict {
-	LINK_OPEN,      /* send them on: `response` */
-	LINK_LATE,      /* its time or its clicks are over, and there is another place for them: `response` */
-	LINK_SIGN_IN,   /* it is private, and nobody is signed in */
-	LINK_FORBIDDEN, /* it is private, and they are not on its list */
-	LINK_LOCKED,    /* it asks for a password */
-	LINK_UNCOUNTED, /* its clicks are limited, and `gate` must be counted first */
+	LINK_OPEN,      /* redirect: `response` */
+	LINK_LATE,      /* ended or used up, with an expired_url: `response` */
+	LINK_SIGN_IN,   /* private, and the visitor is anonymous */
+	LINK_FORBIDDEN, /* private, and the visitor is not permitted */
+	LINK_LOCKED,    /* needs a password */
+	LINK_UNCOUNTED, /* `limit` must be counted first */
 };
 
-/* Where a key leads. */
+/* Resolves one key. */
 struct link_resolve {
-	struct str key;      /* in: folded; lives until the outcome is taken */
-	struct arena *arena; /* in: where the response goes */
-	uint64_t user;       /* in: who asks; 0: nobody is signed in */
-	bool sees_all;       /* in: an admin, for whom every link is open but for its password */
-	struct str unlocked; /* in: the stored password that was met; STR_NULL: none */
-	bool see_other;      /* in: the answer is to a POST: 303, whatever the link's own status */
-	/* out: 0 with a verdict; ERR_NOT_FOUND for unknown, disabled, not yet, ended and spent alike; or the
-	 * store's failure */
+	struct str key;      /* in: folded; lives until the result is used */
+	struct arena *arena; /* in: owns the response */
+	uint64_t user;       /* in: user id; 0: anonymous */
+	bool sees_all;       /* in: an admin, who may follow every link, but needs its password */
+	struct str unlocked; /* in: the stored password that the visitor has proved; STR_NULL: none */
+	bool see_other;      /* in: the response is to a POST: status 303 */
+	/* out: 0 with a verdict; ERR_NOT_FOUND if unknown, disabled, not yet valid, ended or used up; or an
+	 * error of the store */
 	int result;
 	enum link_verdict verdict;
-	struct str response; /* out, for OPEN and LATE */
+	struct str response; /* out: for LINK_OPEN and LINK_LATE */
 	uint16_t response_date_at;
 	uint64_t link;             /* out: row id */
-	struct budget *budget;     /* out: whose limit of redirections holds */
-	struct click_limit *limit; /* out: pinned, for the caller to unpin; NULL: no limit of clicks */
+	struct budget *budget;     /* out: whose redirect limit applies */
+	struct click_limit *limit; /* out: pinned, the caller unpins it; NULL: no click limit */
 	uint64_t max_clicks;
-	bool expired; /* out: it is there, but may go: the caller has it reaped */
+	bool expired; /* out: it exists, but has expired: the caller has it swept */
 };
 
 /*
- * Resolves and fills the cache. Pool threads. In this order: a link that is unknown, disabled, not yet valid,
- * or over (it ended without a place for the late, or long ago), is not found; a private one asks who it is;
- * an ended one sends elsewhere; one whose clicks are used up is as if it had ended; one with a password asks
- * for it; the rest is open. Only what is the same for everybody is cached: never private links, nor those
- * with a password.
+ * Resolves keys and fills the cache. Pool threads. The rules, in this order:
+ *
+ *	1. An unknown, disabled, not yet valid or expired link is not found.
+ *	2. A private link needs a permitted visitor.
+ *	3. An ended link redirects to its expired_url.
+ *	4. A link whose clicks are used up counts as ended.
+ *	5. A link with a password needs it.
+ *	6. All others are open.
+ *
+ * Only responses that are the same for everybody are cached: never those of private links or links with a
+ * password.
  */
 void links_resolve(struct links *l, struct link_resolve **wanted, size_t n, int64_t now_ms,
                    struct metrics *m);
 
-/* The records themselves, expired or not, as the store's primary has them now. `ref.key` is folded. The
- * result is 0 or what holds for all of them.
- */
+/* Reads records from the store's primary, expired or not. `ref.key` is folded. 0, or an error of all of
+ * them. */
 int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m);
 int links_list(struct links *l, struct store_list *page);
 
-/* Does it lead to its target now, for those who may follow it? Not when it is disabled, not yet valid or
- * ended, nor when its clicks are known to be used up. Any thread; takes a lock. */
+/* Does it redirect to its target now, for permitted visitors? No if disabled, not yet valid, ended, or
+ * known to be used up. Any thread; takes a lock. */
 bool links_is_open(struct links *l, const struct link_record *link, int64_t now_ms);
 
 /*
- * Creates, updates, deletes, in one transaction. quarantine_ms and was_given are filled in here. For
- * CREATE the caller gives `link` with is_alias and, for an alias, `key` (folded and checked); id, key and ref
- * are filled here. For the others `ref` comes from links_ref. Records come back with their key. Each write's
- * `result` is final; there is no return value beyond it. When it returns, other servers have been told, as
- * far as they can be. A CREATE is ERR_BUSY when the source of keys has none now: links_source_trouble.
+ * Applies changes in one transaction. It fills in quarantine_ms and was_issued. For a CREATE the caller
+ * sets link.is_alias and, for an alias, link.key (folded and checked); id, key and ref are filled in here.
+ * For the others `ref` comes from links_ref. Returned records have their key. The `result` of each write is
+ * final. When it returns, other servers were notified, as far as possible. ERR_BUSY of a CREATE: the key
+ * source has none (links_source_trouble).
  */
 void links_apply(struct links *l, struct store_write *writes, size_t n, struct metrics *m);
 
-/* Counts a batch of changes, also of accounts. */
+/* Counts a batch of changes in the metrics. */
 void links_count_commit(struct metrics *m, size_t n, int64_t start_ns, bool failed);
 
-/* The same, with generated keys that lie in this database of several, as far as there are some
- * (store_shard_of): so the writer of one need not wait for another. */
+/* The same, with generated keys of the given shard if possible (store_shard_of), so that its writer need
+ * not wait for another shard. */
 void links_apply_in(struct links *l, size_t shard, struct store_write *writes, size_t n, struct metrics *m);
 enum { LINKS_ANY_SHARD = -1 };

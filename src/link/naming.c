@@ -1,8 +1,8 @@
 /*
- * How new links get their names. An alias is its own; generated keys come from the cipher over leased ids, or
- * from the source that is configured. A key from a source is taken by its text: the id behind it is what the
- * text decodes to. One that was another link's before names its link as an alias does, under a fresh id, so
- * that it inherits neither clicks nor gate.
+ * Names of new links. An alias is given. Generated keys come from the cipher over leased ids, or from the
+ * configured key source. A key from a source determines its id: what the text decodes to. A key that
+ * another link had before is used like an alias, under a new id, so that it inherits no clicks and no click
+ * limit.
  */
 #include "link/links_private.h"
 
@@ -10,28 +10,28 @@
 
 #include <stdlib.h>
 
-enum { TAKE_MAX = 64, DARK_BATCHES = 3, SHARD_TRIES = 32 };
+enum { TAKE_MAX = 64, DOWN_BATCHES = 3, SHARD_TRIES = 32 };
 
-/* Was the name left to us? On a second try it may stand there as if it were an alias. */
-static bool is_ours_to_name(const struct store_write *w)
+/* Does the create want a generated key? On a retry a reused key looks like an alias. */
+static bool wants_generated_key(const struct store_write *w)
 {
 	return !w->link.is_alias || w->reuse;
 }
 
-bool links_met_another(const struct store_write *w)
+bool links_key_was_taken(const struct store_write *w)
 {
-	return w->kind == STORE_LINK_CREATE && w->result == ERR_CONFLICT && is_ours_to_name(w);
+	return w->kind == STORE_LINK_CREATE && w->result == ERR_CONFLICT && wants_generated_key(w);
 }
 
-bool links_may_lie_elsewhere(const struct store_write *w)
+bool links_shard_was_down(const struct store_write *w)
 {
-	return w->kind == STORE_LINK_CREATE && w->result == ERR_UNAVAILABLE && is_ours_to_name(w) &&
+	return w->kind == STORE_LINK_CREATE && w->result == ERR_UNAVAILABLE && wants_generated_key(w) &&
 	       !w->idempotency_key.ptr;
 }
 
-/* An alias may read like a key. Has the counter of ids passed it? What was asked last is asked again only
- * beyond that: the counter only grows. */
-static int given_find(struct links *l, struct store_write *w)
+/* An alias may decode to an id. Was that id issued? The counter only grows, so it is read only for ids
+ * beyond the last known value. */
+static int issued_find(struct links *l, struct store_write *w)
 {
 	uint64_t next = atomic_load(&l->counter_seen);
 	int r = 0;
@@ -39,65 +39,65 @@ static int given_find(struct links *l, struct store_write *w)
 		r = registry_counter(l->store->registry, STORE_LINK_COUNTER, &next);
 	if (r == 0)
 		atomic_store(&l->counter_seen, next);
-	w->was_given = w->ref.id < next;
+	w->was_issued = w->ref.id < next;
 	return r;
 }
 
 static int name_alias(struct links *l, struct store_write *w)
 {
 	w->ref = links_ref(l, w->link.key);
-	int r = w->ref.id != 0 ? given_find(l, w) : 0;
+	int r = w->ref.id != 0 ? issued_find(l, w) : 0;
 	return r ? r : ids_next(&l->ids, &w->link.id);
 }
 
-static bool stash_take(struct links *l, size_t shard, uint64_t *ret)
+static bool spare_take(struct links *l, size_t shard, uint64_t *ret)
 {
 	bool found = false;
-	if (shard >= SHARDS_MAX)
+	if (shard >= SPARE_SHARDS_MAX)
 		return false;
-	pthread_mutex_lock(&l->stash_lock);
-	struct id_stash *stash = &l->stashes[shard];
-	if ((found = stash->count > 0))
-		*ret = stash->ids[--stash->count];
-	pthread_mutex_unlock(&l->stash_lock);
+	pthread_mutex_lock(&l->spare_lock);
+	struct spare_ids *spare = &l->spare[shard];
+	if ((found = spare->count > 0))
+		*ret = spare->ids[--spare->count];
+	pthread_mutex_unlock(&l->spare_lock);
 	return found;
 }
 
-/* What there is no room for is lost: ids are many. */
-static void stash_put(struct links *l, size_t shard, uint64_t id)
+/* Without room the id is lost: ids are plenty. */
+static void spare_put(struct links *l, size_t shard, uint64_t id)
 {
-	if (shard >= SHARDS_MAX)
+	if (shard >= SPARE_SHARDS_MAX)
 		return;
-	pthread_mutex_lock(&l->stash_lock);
-	struct id_stash *stash = &l->stashes[shard];
-	if (stash->count < STASH_IDS)
-		stash->ids[stash->count++] = id;
-	pthread_mutex_unlock(&l->stash_lock);
+	pthread_mutex_lock(&l->spare_lock);
+	struct spare_ids *spare = &l->spare[shard];
+	if (spare->count < SPARE_IDS_MAX)
+		spare->ids[spare->count++] = id;
+	pthread_mutex_unlock(&l->spare_lock);
 }
 
-/* A database that has no part of the names yet would be looked for in vain. */
+/* `tries` is bounded: a database without slots has no keys. */
 static int name_by_cipher(struct links *l, size_t shard, struct store_write *w)
 {
 	size_t tries = shard == (size_t)LINKS_ANY_SHARD ? 0 : SHARD_TRIES * (store_shard_count(l->store) - 1);
 	for (;;) {
-		int r = tries > 0 && stash_take(l, shard, &w->link.id) ? 0 : ids_next(&l->ids, &w->link.id);
+		int r = tries > 0 && spare_take(l, shard, &w->link.id) ? 0 : ids_next(&l->ids, &w->link.id);
 		if (r == 0)
 			r = links_key_fill(l, &w->link, w->arena);
 		if (r < 0)
 			return r;
 		if (key_is_reserved(w->link.key))
 			continue;
-		size_t lies_in = tries > 0 ? store_shard_of(l->store, w->link.key) : shard;
-		if (lies_in == shard)
+		size_t owner = tries > 0 ? store_shard_of(l->store, w->link.key) : shard;
+		if (owner == shard)
 			break;
 		tries--;
-		stash_put(l, lies_in, w->link.id);
+		spare_put(l, owner, w->link.id);
 	}
 	w->ref = (struct link_ref){.id = w->link.id, .key = w->link.key};
 	return 0;
 }
 
-/* ERR_INVALID: that is no key of this store. */
+/* ERR_INVALID: it is no key of this store. */
 static int name_by_key(struct links *l, struct store_write *w, const struct source_key *key)
 {
 	struct str text = str_n(key->text, key->len);
@@ -113,32 +113,32 @@ static int name_by_key(struct links *l, struct store_write *w, const struct sour
 	return key->used_before ? ids_next(&l->ids, &w->link.id) : 0;
 }
 
-/* Keys as they are wanted, taken from the source some at a time. */
-struct supply {
+/* Keys from the source, taken in blocks. */
+struct key_supply {
 	struct links *links;
 	size_t shard;
 	struct source_key keys[TAKE_MAX];
 	size_t at, count;
-	size_t wanted; /* by the rest of the batch: no more is taken */
+	size_t wanted; /* by the rest of the batch: take no more */
 	int failed;
-	struct leftovers *left;
+	struct unused_keys *left;
 };
 
 /* Without memory the key is lost. */
-static void leftovers_add(struct leftovers *left, const struct source_key *key, bool of_shard)
+static void unused_keys_add(struct unused_keys *left, const struct source_key *key, bool of_shard)
 {
 	if (left->count == left->room) {
 		size_t room = MAX(2 * left->room, (size_t)TAKE_MAX);
-		struct leftover *all = realloc(left->all, room * sizeof(*all));
+		struct unused_key *all = realloc(left->all, room * sizeof(*all));
 		if (!all)
 			return;
 		left->all = all;
 		left->room = room;
 	}
-	left->all[left->count++] = (struct leftover){*key, of_shard};
+	left->all[left->count++] = (struct unused_key){*key, of_shard};
 }
 
-static void source_failed(struct supply *s, int r, const struct err *why, struct metrics *m)
+static void source_failed(struct key_supply *s, int r, const struct err *why, struct metrics *m)
 {
 	struct links *l = s->links;
 	s->failed = r == ERR_LIMIT || r == ERR_UNAVAILABLE ? ERR_BUSY : r;
@@ -148,7 +148,7 @@ static void source_failed(struct supply *s, int r, const struct err *why, struct
 	pthread_mutex_unlock(&l->source_lock);
 }
 
-static const struct source_key *supply_next(struct supply *s, struct metrics *m)
+static const struct source_key *key_supply_next(struct key_supply *s, struct metrics *m)
 {
 	struct key_source *source = s->links->source;
 	if (s->at == s->count && s->failed == 0) {
@@ -161,76 +161,74 @@ static const struct source_key *supply_next(struct supply *s, struct metrics *m)
 	return s->failed < 0 ? NULL : &s->keys[s->at++];
 }
 
-static int name_by_source(struct supply *s, struct store_write *w, struct metrics *m)
+static int name_by_source(struct key_supply *s, struct store_write *w, struct metrics *m)
 {
 	int r;
 	do {
-		const struct source_key *key = supply_next(s, m);
+		const struct source_key *key = key_supply_next(s, m);
 		if (!key)
 			return s->failed;
 		r = name_by_key(s->links, w, key);
 		if (r == ERR_INVALID) {
 			metric_add(&m->keys_skipped, 1);
-			log_warn(
-			    "link",
-			    "the key '%.*s' from stock cannot name a link of this store, and was skipped",
-			    (int)key->len, key->text);
+			log_warn("link", "key skipped, it is not of this store's format key='%.*s'",
+			         (int)key->len, key->text);
 		}
 	} while (r == ERR_INVALID);
 	if (r < 0)
-		leftovers_add(s->left, &s->keys[s->at - 1], false);
+		unused_keys_add(s->left, &s->keys[s->at - 1], false);
 	s->wanted--;
 	return r;
 }
 
-static int name_one(struct supply *s, struct store_write *w, struct metrics *m)
+static int name_link(struct key_supply *s, struct store_write *w, struct metrics *m)
 {
-	if (!is_ours_to_name(w))
+	if (!wants_generated_key(w))
 		return name_alias(s->links, w);
 	return s->links->source ? name_by_source(s, w, m) : name_by_cipher(s->links, s->shard, w);
 }
 
-void links_name(struct links *l, size_t shard, struct store_write *writes, size_t n, struct leftovers *left,
+void links_name(struct links *l, size_t shard, struct store_write *writes, size_t n, struct unused_keys *left,
                 struct metrics *m)
 {
-	struct supply supply = {.links = l, .shard = shard, .left = left};
-	int no_ids = 0; /* then nobody waits for the store once more */
+	struct key_supply key_supply = {.links = l, .shard = shard, .left = left};
+	int no_ids = 0; /* then the rest does not wait for the store */
 	for (size_t i = 0; i < n; i++)
-		supply.wanted += writes[i].kind == STORE_LINK_CREATE && is_ours_to_name(&writes[i]);
+		key_supply.wanted += writes[i].kind == STORE_LINK_CREATE && wants_generated_key(&writes[i]);
 	for (size_t i = 0; i < n; i++) {
 		if (writes[i].kind != STORE_LINK_CREATE)
 			continue;
-		int r = no_ids < 0 ? no_ids : name_one(&supply, &writes[i], m);
+		int r = no_ids < 0 ? no_ids : name_link(&key_supply, &writes[i], m);
 		if (r < 0 && r != ERR_BUSY && r != ERR_NOMEM)
 			no_ids = r;
 		writes[i].result = r;
 	}
-	while (supply.at < supply.count)
-		leftovers_add(left, &supply.keys[supply.at++], false);
+	while (key_supply.at < key_supply.count)
+		unused_keys_add(left, &key_supply.keys[key_supply.at++], false);
 }
 
 struct link_name links_name_of(const struct links *l, const struct store_write *w)
 {
 	struct link_name name = {.ref = w->ref, .reuse = w->reuse};
-	bool is_from_source = l->source && w->kind == STORE_LINK_CREATE && is_ours_to_name(w) &&
+	bool is_from_source = l->source && w->kind == STORE_LINK_CREATE && wants_generated_key(w) &&
 	                      w->ref.key.len <= KEY_LENGTH_MAX;
 	if (!is_from_source)
 		name.ref.key = STR_NULL;
 	return name;
 }
 
-/* The link that came back, made now or before, may have this name or another. */
-static bool is_called(const struct link_record *link, const struct link_name *name)
+/* Is this the name of the returned link, which may be from an earlier create? */
+static bool has_name(const struct link_record *link, const struct link_name *name)
 {
 	return link->is_alias ? str_eq(link->key, name->ref.key) : link->id == name->ref.id;
 }
 
-/* Not when it is somebody's (ERR_CONFLICT), nor when that is not known. What can be repeated may have been
- * promised its name, which it gets when its part is there again. */
+/* Not if it is taken (ERR_CONFLICT) or unknown. A create with an idempotency key keeps its name for its
+ * retry. */
 static bool is_unused(const struct store_write *w, const struct link_name *name)
 {
 	switch (w->result) {
-	case 0: return !is_called(&w->link, name);
+	case 0: return !has_name(&w->link, name);
 	case ERR_INVALID:
 	case ERR_NOT_FOUND:
 	case ERR_LIMIT: return true;
@@ -239,8 +237,8 @@ static bool is_unused(const struct store_write *w, const struct link_name *name)
 	}
 }
 
-void leftovers_note(struct leftovers *left, const struct store_write *w, const struct link_name *name,
-                    bool away)
+void unused_keys_note(struct unused_keys *left, const struct store_write *w, const struct link_name *name,
+                      bool away)
 {
 	if (!name->ref.key.ptr)
 		return;
@@ -248,38 +246,39 @@ void leftovers_note(struct leftovers *left, const struct store_write *w, const s
 		return;
 	struct source_key key = {.len = (uint8_t)name->ref.key.len, .used_before = name->reuse};
 	memcpy(key.text, name->ref.key.ptr, key.len);
-	leftovers_add(left, &key, w->result == ERR_UNAVAILABLE && !away);
+	unused_keys_add(left, &key, w->result == ERR_UNAVAILABLE && !away);
 }
 
-/* While a part is away and others are there, its keys are for later: they would come back again and again,
- * until nothing else is at hand. */
-void leftovers_return(struct leftovers *left, struct links *l)
+/* While a shard is down and others are up, its keys are deferred. Otherwise they would be taken again and
+ * again, until no others are left. */
+void unused_keys_return(struct unused_keys *left, struct links *l)
 {
-	bool dark = links_is_dark(l);
+	bool failed_batches = links_store_is_down(l);
 	for (size_t i = 0; i < left->count; i++)
-		l->source->ops->give_back(l->source, &left->all[i].key, 1, left->all[i].of_shard && !dark);
+		l->source->ops->put_back(l->source, &left->all[i].key, 1,
+		                         left->all[i].of_shard && !failed_batches);
 	free(left->all);
-	*left = (struct leftovers){0};
+	*left = (struct unused_keys){0};
 }
 
-void links_note_shards(struct links *l, const struct store_write *writes, size_t n)
+void links_note_outage(struct links *l, const struct store_write *writes, size_t n)
 {
 	bool answered = false, refused = false;
 	for (size_t i = 0; i < n; i++) {
 		const struct store_write *w = &writes[i];
-		bool named = w->kind == STORE_LINK_CREATE && is_ours_to_name(w) && w->result != ERR_BUSY;
+		bool named = w->kind == STORE_LINK_CREATE && wants_generated_key(w) && w->result != ERR_BUSY;
 		answered |= named && w->result != ERR_UNAVAILABLE;
-		refused |= links_may_lie_elsewhere(w);
+		refused |= links_shard_was_down(w);
 	}
 	if (answered)
-		atomic_store_explicit(&l->dark, 0, memory_order_relaxed);
-	else if (refused && !links_is_dark(l))
-		atomic_fetch_add_explicit(&l->dark, 1, memory_order_relaxed);
+		atomic_store_explicit(&l->failed_batches, 0, memory_order_relaxed);
+	else if (refused && !links_store_is_down(l))
+		atomic_fetch_add_explicit(&l->failed_batches, 1, memory_order_relaxed);
 }
 
-bool links_is_dark(const struct links *l)
+bool links_store_is_down(const struct links *l)
 {
-	return atomic_load_explicit(&l->dark, memory_order_relaxed) >= DARK_BATCHES;
+	return atomic_load_explicit(&l->failed_batches, memory_order_relaxed) >= DOWN_BATCHES;
 }
 
 bool links_source_trouble(struct links *l, struct err *ret)

@@ -2,7 +2,7 @@
 
 #include "os/clock.h"
 
-/* How long what may be old is kept: the store may know better any moment. */
+/* How long a possibly outdated answer is cached. */
 enum { OLD_LIFE_MS = 1000 };
 
 static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n, struct metrics *m)
@@ -34,7 +34,6 @@ int links_get(struct links *l, struct store_lookup *reads, size_t n, struct metr
 
 /* Resolving */
 
-/* For everybody alike, whoever they are. */
 static bool is_there(const struct link_record *link, int64_t now_ms)
 {
 	return link->enabled && link->not_before_ms <= now_ms && !link_is_expired(link, now_ms);
@@ -57,16 +56,15 @@ static bool is_locked(const struct link_resolve *w, const struct link_record *li
 	return link->password.ptr && !(w->unlocked.ptr && str_eq(w->unlocked, link->password));
 }
 
-/* Here, or by what all servers together have told the store. The latter lags behind, and a store of our own
- * is told nothing that the gate does not know. */
+/* By this server's counter, or by the store's total over all servers. The total lags, and in a store of our
+ * own it knows nothing more. */
 static bool is_spent(const struct links *l, const struct click_limit *limit, const struct link_record *link)
 {
 	return click_limit_is_spent(limit, link->max_clicks) ||
 	       (l->is_shared && link->clicks >= link->max_clicks);
 }
 
-/* The last questions: are clicks left, and is the password known? Whoever does not know it is not told how
- * many are left, but that there are none. */
+/* Checks clicks, then the password. A visitor without the password learns only that no clicks are left. */
 static int judge_clicks(struct links *l, struct link_resolve *w, const struct link_record *link)
 {
 	struct click_limit *limit = link->max_clicks ? click_limits_get(l->click_limits, link->id) : NULL;
@@ -90,7 +88,7 @@ static int judge_clicks(struct links *l, struct link_resolve *w, const struct li
 	return 0;
 }
 
-/* 0 with a verdict, or why there is none. The order is the promise of links_resolve. */
+/* 0 with a verdict, or an error. links_resolve defines the order. */
 static int judge(struct links *l, struct link_resolve *w, const struct store_lookup *read, int64_t now_ms)
 {
 	const struct link_record *link = &read->link;
@@ -122,9 +120,9 @@ static int respond(struct links *l, struct link_resolve *w, const struct link_re
 	return w->response.ptr ? 0 : ERR_NOMEM;
 }
 
-/* Whose limit of redirections holds: the API key's that made the link, otherwise the owner's. A key's own
- * limits are read when a link of its is first asked for, and never change. A key that was purged has none;
- * for one that cannot be read now, they hold when it can. */
+/* Whose redirect limit applies: the API key's that created the link, otherwise the owner's. A key's limits
+ * never change; they are read on first use. A purged key has none. If a key cannot be read now, its limits
+ * apply later. */
 static struct budget *budget_find(struct links *l, const struct link_record *link, struct arena *arena)
 {
 	struct registry_account key = {.by = BY_KEY, .id = link->api_key};
@@ -154,7 +152,7 @@ static int resolve_found(struct links *l, struct link_resolve *w, const struct s
 	return w->verdict == LINK_OPEN || w->verdict == LINK_LATE ? respond(l, w, &read->link) : 0;
 }
 
-/* How long a response holds for everybody; false: it does not. */
+/* How long a response is valid for everybody; false: not at all. */
 static bool response_is_kept(const struct links *l, const struct link_resolve *w,
                              const struct link_record *link, int64_t now_ms, int64_t *ret_expires_ms)
 {
@@ -164,7 +162,7 @@ static bool response_is_kept(const struct links *l, const struct link_resolve *w
 		*ret_expires_ms = link->expires_ms;
 	else if (link_has_ended(link, now_ms))
 		*ret_expires_ms = link_expired_ms(link);
-	else /* its clicks are used up, but one may be given back */
+	else /* used up, but a click may be put back */
 		*ret_expires_ms = now_ms + (int64_t)l->negative_ms;
 	return *ret_expires_ms == 0 || *ret_expires_ms > now_ms;
 }
@@ -184,7 +182,7 @@ static bool absence_is_kept(const struct links *l, const struct store_lookup *re
 
 static void resolve_reset(struct link_resolve *w)
 {
-	w->verdict = LINK_OPEN; /* it may be asked a second time, once its gate is counted */
+	w->verdict = LINK_OPEN; /* it may be a second attempt, after the clicks were counted */
 	w->response = STR_NULL;
 	w->budget = NULL;
 	w->limit = NULL;
@@ -200,7 +198,7 @@ static bool is_kept(const struct links *l, const struct link_resolve *w, const s
 	return w->result == 0 && response_is_kept(l, w, &read->link, now_ms, ret_expires_ms);
 }
 
-/* When the answer should be asked for again; 0: never. */
+/* When to read the link again; 0: never. */
 static int64_t due_ms(const struct links *l, const struct store_lookup *read, int64_t began_ms)
 {
 	if (read->old)
@@ -208,7 +206,7 @@ static int64_t due_ms(const struct links *l, const struct store_lookup *read, in
 	return l->life_ms ? began_ms + (int64_t)l->life_ms : 0;
 }
 
-/* `began_ms` is when it began to be read (monotonic). */
+/* `began_ms` is the start of the lookup (monotonic). */
 static void resolve_one(struct links *l, struct link_resolve *w, const struct store_lookup *read,
                         uint32_t epoch, int64_t now_ms, int64_t began_ms)
 {
@@ -216,9 +214,9 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 	resolve_reset(w);
 	w->result = read->result == 0 ? resolve_found(l, w, read, now_ms) : read->result;
 	if (!is_kept(l, w, read, now_ms, &fill.expires_ms)) {
-		/* Somebody else may have made it so, and the cache would not know. */
+		/* Another server may have changed the link: the cached entry may be outdated. */
 		if (l->life_ms && (w->result == 0 || w->result == ERR_NOT_FOUND) && !w->see_other)
-			cache_forget(l->cache, w->key);
+			cache_drop(l->cache, w->key);
 		return;
 	}
 	if (w->result == 0) {
@@ -236,15 +234,15 @@ static void resolve_one(struct links *l, struct link_resolve *w, const struct st
 	cache_insert(l->cache, &fill, epoch);
 }
 
-/* What one batch of lookups needs beside the lookups themselves. */
+/* The arrays of a batch. */
 struct resolving {
-	struct store_lookup *reads; /* by `wanted` */
+	struct store_lookup *reads; /* parallel to `wanted` */
 	struct tier2_read *tier2;   /* likewise */
-	struct store_lookup *asked; /* those that are left for the store */
+	struct store_lookup *asked; /* those that the shared cache does not answer */
 	uint32_t *epochs;
 };
 
-/* Those that the shared cache could not answer, in one go. */
+/* Looks up the rest in the store, in one batch. */
 static void ask_store(struct links *l, struct resolving *b, size_t n, struct metrics *m)
 {
 	size_t count = 0;
@@ -262,9 +260,9 @@ static void ask_store(struct links *l, struct resolving *b, size_t n, struct met
 	}
 }
 
-/* A link without a limit is followed without its gate, which it may have from a time when it had one. When
- * somebody else took the limit away, nobody here was told so: what the gate knows is too little from now on.
- * After the answer was cached, or clicks would still go by when the gate is counted again. */
+/* A link without a limit is followed without its counter, which it may have from before. If another server
+ * removed the limit, that counter is too low from now on. This comes after the response was cached;
+ * otherwise clicks could bypass a new count. */
 static void click_limit_bypass(struct links *l, const struct store_lookup *read)
 {
 	if (l->is_shared && read->result == 0 && read->link.max_clicks == 0)
@@ -276,11 +274,11 @@ static void resolve_batch(struct links *l, struct resolving *b, struct link_reso
 {
 	int64_t began_ms = clock_mono_ms();
 	for (size_t i = 0; i < n; i++) {
-		b->epochs[i] = cache_epoch(l->cache, wanted[i]->key); /* before anybody is asked */
+		b->epochs[i] = cache_epoch(l->cache, wanted[i]->key); /* before any lookup */
 		b->reads[i].ref = links_ref(l, wanted[i]->key);
 		b->reads[i].user = wanted[i]->user;
 		b->reads[i].arena = wanted[i]->arena;
-		b->reads[i].fresh = wanted[i]->see_other; /* a password was looked at that is not older */
+		b->reads[i].fresh = wanted[i]->see_other; /* the proved password is not older */
 		b->tier2[i] = (struct tier2_read){.read = &b->reads[i], .skip = wanted[i]->see_other};
 	}
 	tier2_get(&l->tier2, b->tier2, n);

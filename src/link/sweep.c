@@ -9,12 +9,12 @@ enum {
 	BATCH_FIRST = 16,
 	BATCH_MAX = 512,
 	AIM_US = 2000,
-	BUSY_MS = 20, /* between two looks for room */
+	BUSY_MS = 20, /* between two checks for idle time */
 	BUSY_MAX = 25,
 };
 
-/* As many as would have taken the time that is aimed at; growing by doubling at most, as the first steps find
- * pages in memory that later ones do not. A batch that was not full says nothing about larger ones. */
+/* As many as would have taken AIM_US, at most twice as many as before: later steps find fewer pages in
+ * memory. A batch that was not full says nothing about larger ones. */
 static size_t batch_next(size_t batch, size_t count, int64_t took_us)
 {
 	size_t fitting = (size_t)((int64_t)count * AIM_US / MAX(took_us, 1));
@@ -25,14 +25,14 @@ static size_t batch_next(size_t batch, size_t count, int64_t took_us)
 	return MIN(MAX(batch, (size_t)BATCH_MIN), (size_t)BATCH_MAX);
 }
 
-/* One that was prolonged or removed meanwhile is as it should be. */
+/* A link that was extended or removed meanwhile is no failure. */
 static bool is_failure(int result)
 {
 	return result != 0 && result != ERR_CONFLICT && result != ERR_NOT_FOUND;
 }
 
-/* The number that were removed, or the failure if there are none. A change is of a name, so names are looked
- * up first; links that are gone by now have none. */
+/* Returns the number removed, or an error if it is 0. Changes are by name, so names are looked up first;
+ * removed links have none. */
 static int sweep(struct links *l, const uint64_t *ids, size_t count, int64_t now_ms, struct metrics *m,
                  int64_t *ret_took_us)
 {
@@ -82,7 +82,7 @@ static int step_locked(struct sweep *s, struct links *l, int64_t now_ms, struct 
 		return r;
 	outcome.removed = (size_t)r;
 	outcome.more = expired.count == batch &&
-	               outcome.removed > 0; /* what cannot go is not tried for ever */
+	               outcome.removed > 0; /* links that cannot be removed are not tried for ever */
 	s->batch = expired.count > 0 ? batch_next(batch, expired.count, outcome.took_us) : batch;
 	*ret = outcome;
 	return 0;
@@ -96,8 +96,8 @@ int sweep_step(struct sweep *s, struct links *l, int64_t now_ms, struct metrics 
 	return r;
 }
 
-/* True: the end is asked for. */
-static bool room_wait(const struct sweep_run *run, struct sweep *s)
+/* True: stop. */
+static bool idle_wait(const struct sweep_run *run, struct sweep *s)
 {
 	for (unsigned looks = 0; !thread_has_room(); looks++) {
 		if (run->wait(run->ctx, BUSY_MS))
@@ -116,9 +116,9 @@ int sweep_run(struct sweep_run *run)
 	struct sweep_outcome step;
 	run->removed = 0;
 	run->more = true;
-	/* At least one step: a thread that stands back may have waited longer than that for its turn. */
+	/* At least one step: a low-priority thread may have waited longer than that for the CPU. */
 	for (bool first = true; run->more && (first || clock_mono_ms() < run->until_ms); first = false) {
-		if (room_wait(run, &s))
+		if (idle_wait(run, &s))
 			break;
 		int r = sweep_step(&s, run->links, clock_real_ms(), run->metrics, &step);
 		if (r < 0)

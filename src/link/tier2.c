@@ -63,12 +63,12 @@ void tier2_encode(const struct link_record *link, struct buf *out)
 
 /* Reading. Failure is sticky, as in base/buf.h. */
 
-struct cursor {
+struct value_reader {
 	struct str rest;
 	bool failed;
 };
 
-static uint64_t take(struct cursor *c, unsigned bytes)
+static uint64_t take(struct value_reader *c, unsigned bytes)
 {
 	if (c->failed || c->rest.len < bytes) {
 		c->failed = true;
@@ -79,8 +79,8 @@ static uint64_t take(struct cursor *c, unsigned bytes)
 	return v;
 }
 
-/* As URLs are stored: visible ASCII. */
-static struct str take_url(struct cursor *c)
+/* Stored URLs are visible ASCII. */
+static struct str take_url(struct value_reader *c)
 {
 	size_t len = take(c, 4);
 	if (c->failed || len > c->rest.len) {
@@ -99,7 +99,7 @@ static bool status_is_known(uint64_t status)
 	return status == 301 || status == 302 || status == 307 || status == 308;
 }
 
-static int take_link(struct cursor *c, struct arena *arena, struct link_record *ret)
+static int take_link(struct value_reader *c, struct arena *arena, struct link_record *ret)
 {
 	uint64_t flags = take(c, 1);
 	struct link_record link = {
@@ -128,7 +128,7 @@ static int take_link(struct cursor *c, struct arena *arena, struct link_record *
 
 int tier2_decode(struct str value, struct arena *arena, struct link_record *ret)
 {
-	struct cursor c = {.rest = value};
+	struct value_reader c = {.rest = value};
 	uint32_t crc = (uint32_t)take(&c, CRC_BYTES);
 	if (c.failed || crc32c(0, c.rest.ptr, c.rest.len) != crc || take(&c, 1) != FORMAT)
 		return ERR_CORRUPT;
@@ -150,7 +150,7 @@ static void got(struct tier2_read *r, const struct rcache_get *get)
 			read->result = result;
 	}
 	read->fresh = get->state == RCACHE_CHANGED;
-	/* What cannot be decoded stays until its time is over: a fill replaces nothing. */
+	/* An invalid value stays until it expires: a fill replaces nothing. */
 	r->fills = get->state == RCACHE_MISS;
 }
 
@@ -174,7 +174,7 @@ void tier2_get(const struct tier2 *t, struct tier2_read *reads, size_t n)
 	}
 }
 
-/* STR_NULL: it is not for the others. */
+/* STR_NULL: not for the shared cache. */
 static struct str value_of(const struct tier2 *t, const struct store_lookup *read, struct arena *arena,
                            uint64_t *ret_life_ms)
 {

@@ -1,17 +1,18 @@
 /*
- * L2: what the servers of a cluster cache together about links, between the L1 of each of them and the store.
+ * L2: the shared cache of links, between the L1 of each server and the store.
  *
- * Only what is the same for everybody is in there, and what no server counts by itself: links that are
- * neither private nor have a password or a click limit; and, briefly, that a key has no link. What is kept is
- * the record, not the answer: each server judges it by its own clock.
+ * It holds only what is the same for everybody and needs no counter: links that are not private and have no
+ * password and no click limit, and briefly that a key has no link. It holds records, not responses: each
+ * server applies its own clock.
  *
- * A value, all numbers little-endian:
+ * A value, numbers little-endian, sizes in bytes:
  *
- *	crc32c of all that follows (4) | format (1) | kind (1): 'N' no such link, and nothing behind it; 'L':
- *	flags (1) | redirect status (2) | id | owner | API key | not before | expires (8 each)
- *	| length of the URL (4) | the URL | length of the place for the late (4) | that place
+ *	crc32c of the rest 4, format 1, kind 1
+ *	kind 'N'   no such link; nothing follows
+ *	kind 'L'   flags 1, redirect status 2, id 8, owner 8, API key 8, not before 8, expires 8,
+ *	           URL length 4, URL, expired URL length 4, expired URL
  *
- * The bytes come from a server that others can write to: a value that is not exactly so is a miss.
+ * Other programs can write to the cache: a value that is not exactly so is a miss.
  */
 #pragma once
 
@@ -20,36 +21,35 @@
 #include "rcache/rcache.h"
 #include "store/store.h"
 
-/* May others see it from the shared cache? */
+/* May the shared cache hold it? */
 static inline bool tier2_holds(const struct link_record *link)
 {
 	return !link->is_private && !link->password.ptr && link->max_clicks == 0;
 }
 
-/* NULL: there is no such link. */
+/* NULL: no such link. */
 void tier2_encode(const struct link_record *link, struct buf *out);
 
-/* 0 with the fields above (the others are zero), ERR_NOT_FOUND, ERR_NOMEM, or ERR_CORRUPT. */
+/* 0 with the fields above (others are zero), ERR_NOT_FOUND, ERR_NOMEM or ERR_CORRUPT. */
 int tier2_decode(struct str value, struct arena *arena, struct link_record *ret);
 
-/* How lookups use it. The settings of one `struct links`. */
+/* The shared cache of one `struct links`. */
 struct tier2 {
-	struct rcache *rcache; /* NULL: there is none */
+	struct rcache *rcache; /* NULL: none */
 	uint64_t life_ms;
-	uint64_t absent_ms; /* 0: that there is no link is not kept */
+	uint64_t absent_ms; /* 0: misses are not cached */
 };
 
 /* One lookup of a batch. */
 struct tier2_read {
-	struct store_lookup *read; /* ref.key and arena; `fresh` is set when it has just changed */
-	bool skip;                 /* in: it is not for everybody anyhow */
-	bool answered;             /* out: read->result and read->link are there */
-	bool fills;                /* out: the store's answer should be given to tier2_fill */
+	struct store_lookup *read; /* ref.key and arena; `fresh` is set if it has just changed */
+	bool skip;                 /* in: do not look it up */
+	bool answered;             /* out: read->result and read->link are set */
+	bool fills;                /* out: pass the store's answer to tier2_fill */
 };
 
-/* Asks for all of them at once. */
+/* Looks up all reads in one batch. */
 void tier2_get(const struct tier2 *t, struct tier2_read *reads, size_t n);
 
-/* Gives the others what the store has said since `began_ms` (monotonic), but nothing that may be old: it
- * would outlive the time when the store knows better. */
+/* Stores what the database has answered since `began_ms` (monotonic), except possibly outdated answers. */
 void tier2_fill(const struct tier2 *t, const struct tier2_read *reads, size_t n, int64_t began_ms);

@@ -1,9 +1,8 @@
 /*
- * The task that listens to what others publish on a node, and tries it again when it is away. Its thread does
- * nothing else: while it is deaf, this server serves old links. It asks the node for a sign of life a few
- * times a second: a connection that is dead but not closed would otherwise keep silent for ever. The node has
- * as long to give one as for any command, and what it said while this thread itself stood still is heard
- * before it is given up.
+ * The task that listens to a node's messages, and reconnects. Its thread does nothing else: while it hears
+ * nothing, this server serves old links. It pings the node a few times per second, because a dead
+ * connection that is not closed stays silent for ever. The node has the usual timeout to answer; messages
+ * that arrived while this thread was stopped are read before the connection is given up.
  */
 #include "rcache/node.h"
 
@@ -21,12 +20,12 @@ static void hear(const struct rcache_listener *l, struct str message)
 	case NODE_SAYS_KEY: l->changed(l->ctx, text); break;
 	case NODE_SAYS_TOPIC: l->notified(l->ctx, text); break;
 	case NODE_SAYS_ALL: l->lost(l->ctx); break;
-	default: break; /* of a later version */
+	default: break; /* of a newer version */
 	}
 }
 
-/* Waits for the next thing that the node says, and passes it on if it is news. */
-static int listen_once(struct node *n, uint64_t ms, struct str *ret_kind)
+/* Waits for the next message, and dispatches it. */
+static int listen_once(struct rcache_node *n, uint64_t ms, struct str *ret_kind)
 {
 	struct redis_reply reply;
 	int r = redis_wait(n->conn, ms, &reply);
@@ -39,17 +38,16 @@ static int listen_once(struct node *n, uint64_t ms, struct str *ret_kind)
 	return 0;
 }
 
-static void complain(struct node *n, const char *why)
+static void complain(struct rcache_node *n, const char *why)
 {
-	if (!n->is_away)
-		log_warn("rcache",
-		         "the node %.*s of the shared cache is away: %s; its keys are asked of the store",
+	if (!n->is_down)
+		log_warn("rcache", "cache node down, its keys are read from the store node=%.*s error=\"%s\"",
 		         STR_ARG(redis_name(n->redis)), why);
-	n->is_away = true;
+	n->is_down = true;
 }
 
-/* Until it is back, changes of others do not arrive: what was kept may be old, now and when it is back. */
-static void unsubscribe(struct node *n, const char *why)
+/* Until it is back, changes of others do not arrive: cached values may be old, now and when it is back. */
+static void unsubscribe(struct rcache_node *n, const char *why)
 {
 	const struct rcache_listener *to = n->listener;
 	redis_return(n->conn);
@@ -59,7 +57,7 @@ static void unsubscribe(struct node *n, const char *why)
 	to->lost(to->ctx);
 }
 
-static void subscribe(struct node *n)
+static void subscribe(struct rcache_node *n)
 {
 	const struct rcache_listener *to = n->listener;
 	struct err e = {"it does not answer"};
@@ -77,10 +75,9 @@ static void subscribe(struct node *n)
 		complain(n, e.text);
 		return;
 	}
-	if (n->is_away)
-		log_info("rcache", "the node %.*s of the shared cache is back",
-		         STR_ARG(redis_name(n->redis)));
-	n->is_away = false;
+	if (n->is_down)
+		log_info("rcache", "cache node up node=%.*s", STR_ARG(redis_name(n->redis)));
+	n->is_down = false;
 	n->pinged_ms = clock_mono_ms();
 	pending_recall(n->pending);
 	atomic_store(&n->listening, true);
@@ -89,7 +86,7 @@ static void subscribe(struct node *n)
 
 static int64_t listen_run(struct task *t)
 {
-	struct node *n = container_of(t, struct node, listen);
+	struct rcache_node *n = container_of(t, struct rcache_node, listen);
 	if (!n->conn)
 		subscribe(n);
 	if (!n->conn)
@@ -113,28 +110,26 @@ static int64_t listen_run(struct task *t)
 	return 0;
 }
 
-int node_start(struct node *n, struct err *e)
+int node_start(struct rcache_node *n, struct err *e)
 {
 	int r = task_start(&n->listen, &(struct task_config){.name = "rcache", .run = listen_run}, e);
 	return r ? r : node_settle_start(n, e);
 }
 
-void node_ask_stop(struct node *n)
+void node_ask_stop(struct rcache_node *n)
 {
 	task_ask_stop(&n->listen);
-	task_ask_stop(&n->settle);
+	task_ask_stop(&n->deliver);
 }
 
-void node_stop(struct node *n)
+void node_stop(struct rcache_node *n)
 {
 	task_stop(&n->listen);
-	task_stop(&n->settle);
+	task_stop(&n->deliver);
 	redis_return(n->conn);
 	size_t left = n->pending ? pending_count(n->pending) : 0;
 	if (left > 0)
-		log_warn(
-		    "rcache",
-		    "%zu changes could not be told to the node %.*s of the shared cache; old values there "
-		    "stay until they end by themselves",
-		    left, STR_ARG(redis_name(n->redis)));
+		log_warn("rcache",
+		         "invalidations not delivered, old values stay until they expire count=%zu node=%.*s",
+		         left, STR_ARG(redis_name(n->redis)));
 }

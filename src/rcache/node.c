@@ -16,7 +16,7 @@ struct str node_text(struct arena *arena, struct str prefix, char head, struct s
 	return str_n(out, len);
 }
 
-/* NULL when memory ran out. */
+/* NULL: out of memory. */
 static const struct str *texts(struct arena *arena, struct str prefix, char head, const struct str *keys,
                                size_t n)
 {
@@ -31,7 +31,7 @@ static const struct str *texts(struct arena *arena, struct str prefix, char head
 
 static int out_of_memory(struct err *e)
 {
-	return err_set(e, ERR_NOMEM, "memory ran out");
+	return err_set(e, ERR_NOMEM, "out of memory");
 }
 
 static int failed(const struct redis_conn *c, struct err *e)
@@ -58,7 +58,7 @@ static void marks_write(struct redis_conn *c, const struct str *names, size_t n,
 	}
 }
 
-/* Those of the names that were refused, in `ret`. */
+/* The refused names, in `ret`. */
 static int marks_read(struct redis_conn *c, const struct str *names, size_t n, struct str *ret,
                       size_t *ret_count, struct err *e)
 {
@@ -101,7 +101,7 @@ int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct e
 
 /* --- messages --- */
 
-static void messages_write(const struct node *node, struct redis_conn *c, const struct str *messages,
+static void messages_write(const struct rcache_node *node, struct redis_conn *c, const struct str *messages,
                            size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -121,7 +121,8 @@ static int messages_read(struct redis_conn *c, size_t n, struct err *e)
 	return r;
 }
 
-int node_publish(const struct node *node, struct redis_conn *c, char kind, struct str text, struct err *e)
+int node_publish(const struct rcache_node *node, struct redis_conn *c, char kind, struct str text,
+                 struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct str message = node_text(&arena, STR(""), kind, text);
@@ -133,7 +134,7 @@ int node_publish(const struct node *node, struct redis_conn *c, char kind, struc
 
 /* --- both --- */
 
-bool node_tell_write(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n)
+bool node_tell_write(const struct rcache_node *node, struct redis_conn *c, const struct str *keys, size_t n)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	const struct str *names = texts(&arena, node->names->prefix, 0, keys, n);
@@ -145,7 +146,7 @@ bool node_tell_write(const struct node *node, struct redis_conn *c, const struct
 	return true;
 }
 
-int node_tell_read(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n)
+int node_tell_read(const struct rcache_node *node, struct redis_conn *c, const struct str *keys, size_t n)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct str gone[NODE_BATCH_MAX];
@@ -158,7 +159,8 @@ int node_tell_read(const struct node *node, struct redis_conn *c, const struct s
 	return drop(c, names, gone_count, NULL);
 }
 
-int node_tell(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n, struct err *e)
+int node_tell(const struct rcache_node *node, struct redis_conn *c, const struct str *keys, size_t n,
+              struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	const struct str *names = texts(&arena, node->names->prefix, 0, keys, n);

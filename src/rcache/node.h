@@ -1,16 +1,16 @@
 /*
- * One Redis server of the shared cache, as this process sees it. For src/rcache/ only.
+ * One Redis server of the shared cache. For src/rcache/ only.
  *
- * A value lies under "curt:l:", the installation's name, ":" and the key; its first byte tells what it is: a
- * value of the link store (VALUE), or a mark that it has changed (MARK). Changes are published on one channel
- * of the key's node, "curt:changes:" and the installation's name: 'k' and the key, 't' and a topic, or 'a'
- * when everything on the node may have changed.
+ *	key       "curt:l:" INSTALLATION ":" KEY
+ *	value     VALUE and the bytes of tier2.h, or MARK: the key was changed
+ *	channel   "curt:changes:" INSTALLATION
+ *	message   'k' and a key, 't' and a topic, or 'a': everything on the node may have changed
  *
- * A node without room refuses marks, but not that old values go: then these are removed instead, and the
- * change counts as told. A late fill finds no mark there, but no room either.
+ * A node without memory refuses marks, but still deletes: then old values are deleted instead, and the
+ * change counts as delivered. A late fill finds no mark there, but no memory either.
  *
- * Two tasks look after a node, each on a thread of its own. One listens, and does nothing else that takes
- * time; the other settles.
+ * Two tasks per node, each on its own thread: one only listens (listen.c), the other delivers pending
+ * invalidations (deliver.c).
  */
 #pragma once
 
@@ -23,53 +23,54 @@
 
 enum { NODE_VALUE = 'v', NODE_MARK = 'm', NODE_SAYS_KEY = 'k', NODE_SAYS_TOPIC = 't', NODE_SAYS_ALL = 'a' };
 
-/* What one round trip carries. */
+/* Keys per round trip. */
 enum { NODE_BATCH_MAX = 256 };
 
-/* Where this installation's values and messages are, on every node. */
+/* The names of this installation on every node. */
 struct node_names {
 	struct str prefix;
 	struct str channel;
 };
 
-struct node {
-	struct redis *redis; /* lent */
+struct rcache_node {
+	struct redis *redis; /* borrowed */
 	const struct node_names *names;
 	struct pending *pending;
 	const struct rcache_listener *listener;
 	_Atomic bool listening;
-	struct task listen, settle;
-	/* the listener's own */
+	struct task listen, deliver;
+	/* listener only */
 	struct redis_conn *conn; /* NULL: not subscribed */
 	int64_t pinged_ms;
-	int64_t asked_ms; /* for the first time since it was heard; 0: not yet */
-	bool is_away;     /* the log was told */
-	/* the settler's own */
+	int64_t asked_ms; /* first unanswered ping; 0: none */
+	bool is_down;     /* it was logged */
+	/* deliverer only */
 	int64_t retry_at_ms;
-	bool refuses; /* the log was told */
+	bool refuses; /* it was logged */
 };
 
-/* `head` byte (none: 0) and text in the arena; STR_NULL when memory ran out. */
+/* The `head` byte (0: none) and the text, in the arena; STR_NULL: out of memory. */
 struct str node_text(struct arena *arena, struct str prefix, char head, struct str text);
 
-/* Tell of up to NODE_BATCH_MAX keys in one round trip. The first queues the commands; false when memory ran
- * out. The second reads the answers: 0 when all is told. */
-bool node_tell_write(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n);
-int node_tell_read(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n);
+/* Mark and publish up to NODE_BATCH_MAX keys in one round trip. The first queues the commands (false: out
+ * of memory), the second reads the replies: 0 if all were delivered. */
+bool node_tell_write(const struct rcache_node *node, struct redis_conn *c, const struct str *keys, size_t n);
+int node_tell_read(const struct rcache_node *node, struct redis_conn *c, const struct str *keys, size_t n);
 
-/* The same in two round trips: what cannot be marked is not published either. `e` says why. */
-int node_tell(const struct node *node, struct redis_conn *c, const struct str *keys, size_t n, struct err *e);
+/* The same in two round trips: a key that cannot be marked is not published. `e` says why. */
+int node_tell(const struct rcache_node *node, struct redis_conn *c, const struct str *keys, size_t n,
+              struct err *e);
 
-/* Marks over what stands under up to NODE_BATCH_MAX names (the prefix and the key), and none where nothing
- * is. */
+/* Overwrites up to NODE_BATCH_MAX existing names (prefix and key) with marks. */
 int node_cover(struct redis_conn *c, const struct str *names, size_t n, struct err *e);
 
-int node_publish(const struct node *node, struct redis_conn *c, char kind, struct str text, struct err *e);
+int node_publish(const struct rcache_node *node, struct redis_conn *c, char kind, struct str text,
+                 struct err *e);
 
-/* The task that tells what is owed to the node, and tries it when it is away. */
-int node_settle_start(struct node *n, struct err *e);
+/* The task that delivers pending invalidations, and retries a node that is down. */
+int node_settle_start(struct rcache_node *n, struct err *e);
 
-/* Both tasks. node_ask_stop first for all nodes, so that they end side by side. */
-int node_start(struct node *n, struct err *e);
-void node_ask_stop(struct node *n);
-void node_stop(struct node *n); /* also when it was not started, or half */
+/* Both tasks. Call node_ask_stop for all nodes first, so that they stop in parallel. */
+int node_start(struct rcache_node *n, struct err *e);
+void node_ask_stop(struct rcache_node *n);
+void node_stop(struct rcache_node *n); /* also if not started, or only partly */

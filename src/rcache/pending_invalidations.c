@@ -12,17 +12,17 @@
 enum { BUCKETS = 16384 };
 
 struct entry {
-	struct list link; /* in `open` or `told`, in the order of coming */
+	struct list link; /* in `open` or `told`, in order of arrival */
 	struct entry *next;
-	unsigned attempts;       /* under way */
-	bool pending;            /* one has failed */
-	int64_t acknowledged_ms; /* when none is under way or owed */
+	unsigned attempts;       /* running */
+	bool pending;            /* an attempt has failed */
+	int64_t acknowledged_ms; /* when none is running or pending */
 	size_t len;
 	char key[];
 };
 
 struct pending {
-	_Atomic bool any; /* something is open: so that looking costs nothing while all is well */
+	_Atomic bool any; /* `open` is not empty; makes the check cheap */
 	pthread_mutex_t lock;
 	struct list open, acknowledged;
 	size_t open_count, acknowledged_count;
@@ -63,7 +63,7 @@ void pending_free(struct pending *o)
 	free(o);
 }
 
-/* Where the entry's pointer is, or would be. */
+/* The slot of the entry, or where it belongs. */
 static struct entry **find_locked(struct pending *o, struct str key)
 {
 	struct entry **at = &o->buckets[hash_str(key, o->seed) % BUCKETS];
@@ -86,7 +86,7 @@ static void forget_oldest_locked(struct pending *o)
 	free(e);
 }
 
-/* A new entry, in no list yet; NULL when there is no room. */
+/* A new entry, in no list yet; NULL: no room. */
 static struct entry *add_locked(struct pending *o, struct str key)
 {
 	if (o->open_count >= PENDING_KEYS_MAX)
@@ -149,7 +149,7 @@ void pending_end(struct pending *o, const struct str *keys, size_t n, bool ackno
 	pthread_mutex_lock(&o->lock);
 	for (size_t i = 0; i < n; i++) {
 		struct entry *e = *find_locked(o, keys[i]);
-		if (!e || e->attempts == 0) { /* it found no room when it began */
+		if (!e || e->attempts == 0) { /* there was no room when it began */
 			if (!acknowledged)
 				all_locked(o);
 			continue;
@@ -174,7 +174,7 @@ void pending_end(struct pending *o, const struct str *keys, size_t n, bool ackno
 
 bool pending_any(const struct pending *o)
 {
-	/* Whoever was told of the change by its maker sees what its maker stored. */
+	/* Requests that follow the change must see what it stored. */
 	return atomic_load_explicit(&o->any, memory_order_acquire);
 }
 

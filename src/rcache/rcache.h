@@ -1,13 +1,13 @@
 /*
- * The role `rcache`: what several servers cache together, and how they tell each other of changes. It is
- * never the only copy of anything: what it cannot answer is a miss, and a node that is sick is left alone for
- * a while. All calls block for a bounded time and may come from any thread that is not an event loop.
+ * The rcache interface: a cache that several servers share, and how they notify each other of changes. It
+ * is never the only copy: what it cannot answer is a miss, and a failing node is not asked for a while. All
+ * calls block for a bounded time, and may come from any thread except an event loop.
  *
- * Staleness. A server that reads the store and then fills the cache may come after somebody else's change. So
- * a change leaves a mark under its key for RCACHE_MARK_MS: while it is there, `get` says CHANGED (ask the
- * store's primary, and do not fill) and `fill` is refused. A fill that comes later than half of that after
- * its read began is not made at all; one that turns out to have come so late, or is not answered, is taken
- * back: its key counts as changed. Values also end by themselves, so what slips through does not stay.
+ * Staleness. A server may read the store, and fill the cache after another server's change. So a change
+ * leaves a mark under its key for RCACHE_MARK_MS. While the mark exists, `get` returns CHANGED (read the
+ * store's primary, do not fill), and `fill` is refused. A fill later than half of that time after its read
+ * began is not sent. If it turns out to have been that late, or is not answered, it is revoked: its key
+ * counts as changed. Values also expire, so an old value does not stay.
  */
 #pragma once
 
@@ -20,9 +20,9 @@ enum rcache_state { RCACHE_MISS, RCACHE_HIT, RCACHE_CHANGED };
 
 struct rcache_get {
 	struct str key;      /* in */
-	struct arena *arena; /* in: where the value goes */
+	struct arena *arena; /* in: owns the value */
 	enum rcache_state state;
-	struct str value; /* out, for HIT */
+	struct str value; /* out: for HIT */
 };
 
 struct rcache_fill {
@@ -31,18 +31,18 @@ struct rcache_fill {
 	uint64_t life_ms;
 };
 
-/* Told on the cache's own thread. */
+/* Callbacks, on a thread of the cache. */
 struct rcache_listener {
-	void (*changed)(void *ctx, struct str key);    /* somebody has changed it; also our own changes */
-	void (*notified)(void *ctx, struct str topic); /* rcache_tell */
-	void (*lost)(void *ctx); /* messages may have been missed: whatever was kept may be old */
+	void (*changed)(void *ctx, struct str key);    /* a key was changed, also by this server */
+	void (*notified)(void *ctx, struct str topic); /* see `tell` */
+	void (*lost)(void *ctx); /* messages may have been missed: cached values may be old */
 	void *ctx;
 };
 
 struct rcache_stats {
 	uint64_t hits, misses, errors;
 	unsigned nodes, nodes_failing;
-	bool listening; /* to every node: changes of others arrive */
+	bool listening; /* subscribed to every node */
 };
 
 struct rcache {
@@ -52,14 +52,14 @@ struct rcache {
 struct rcache_ops {
 	void (*free)(struct rcache *);
 	void (*get)(struct rcache *, struct rcache_get *gets, size_t n);
-	/* `began_ms` (monotonic) is when the store was asked for these. */
+	/* `began_ms` (monotonic): when the store was read. */
 	void (*fill)(struct rcache *, const struct rcache_fill *fills, size_t n, int64_t began_ms);
-	/* After a change is durable and before it is acknowledged: marks the keys and tells every server.
-	 * What cannot be delivered now is tried again by itself until it is. */
+	/* After a change is durable and before it is acknowledged: marks the keys, and notifies every
+	 * server. Undelivered changes are retried until they succeed. */
 	void (*change)(struct rcache *, const struct str *keys, size_t n);
-	/* Tells every server something that has no key. */
+	/* Notifies every server of a topic, without a key. */
 	void (*tell)(struct rcache *, struct str topic);
 	struct rcache_stats (*stats)(struct rcache *);
-	/* 0 when all nodes answer; otherwise an error and a sentence that names those that do not. */
+	/* 0 if all nodes answer; otherwise an error with a sentence that names the others. */
 	int (*ping)(struct rcache *, struct err *e);
 };

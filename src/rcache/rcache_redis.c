@@ -1,16 +1,17 @@
 /*
- * The shared cache on Redis. Each key belongs to one node of a ring, for good: while a node is away its keys
- * are misses. Others do not take them over, for when it came back its old values would be believed again.
+ * The shared cache on Redis. Each key belongs to one node of a ring. While a node is down, its keys are
+ * misses; other nodes do not take them over, because its old values would be trusted when it returns.
  *
- * What is promised, and what is not. With all nodes up, nobody reads an old value after `change` returned,
- * and every server has heard of it within a network's delay. A node that is away from the changing server but
- * not from another may show that other an old value until it can be told, or the value ends by itself. A node
- * that forgets what it acknowledged (it lost its memory, or a Sentinel promoted a replica that was behind)
- * breaks the connections of all listeners: all hear `lost`, and whoever made changes lately tells them once
- * more. Old values stay until their end when the changing server died before it could tell, when a node came
- * back with a memory older than PENDING_RECENT_MS (do not let it save to a disk), when it evicted a mark that
- * was still needed, or when a server was held up for seconds before a fill and died before it could take it
- * back. So the life of values is the bound of what goes wrong: minutes.
+ * Guarantees. With all nodes up, no server reads an old value after `change` returned, and every server is
+ * notified within the network delay. If a node is unreachable only for the changing server, other servers
+ * may see an old value until the change is delivered, or the value expires. A node that loses acknowledged
+ * data (restart, or promotion of a lagging replica) breaks the connections of all listeners: all get
+ * `lost`, and recent changes are sent again.
+ *
+ * Old values stay until they expire in four cases: the changing server died before delivery; a node
+ * returned with data older than PENDING_RECENT_MS (disable its persistence); it evicted a mark too early; a
+ * server was stopped for seconds before a fill, and died before revoking it. So the lifetime of values,
+ * minutes, bounds every error.
  */
 #include "client/redis_ring.h"
 #include "os/clock.h"
@@ -25,19 +26,19 @@ enum { NOWHERE = REDIS_RING_MAX };
 struct rcache_redis {
 	struct rcache base;
 	struct rcache_listener listener;
-	struct arena texts; /* of the names */
+	struct arena texts; /* owns the names */
 	struct node_names names;
 	struct redis_ring ring;
 	_Atomic uint64_t hits, misses, errors;
-	struct node nodes[REDIS_RING_MAX];
+	struct rcache_node nodes[REDIS_RING_MAX];
 };
 
-/* One round: the keys of a call by their nodes, and a connection to each node that has some. */
+/* One batch: the keys of a call by node, and a connection to each node. */
 struct round {
 	struct rcache_redis *cache;
 	struct arena arena; /* what is sent */
 	size_t n;
-	uint8_t node_of[NODE_BATCH_MAX]; /* NOWHERE: nothing to ask */
+	uint8_t node_of[NODE_BATCH_MAX]; /* NOWHERE: skipped */
 	struct redis_conn *conns[REDIS_RING_MAX];
 };
 
@@ -52,8 +53,7 @@ static void count(_Atomic uint64_t *counter, size_t n)
 		atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* Whoever looks something up does not wait for a node that is known to be away: its thread finds out when it
- * is back. */
+/* Lookups do not wait for a node that is known to be down; its listener finds out when it is back. */
 static struct redis_conn *take_if_well(struct redis *node)
 {
 	return redis_is_failing(node) ? NULL : redis_take(node, NULL);
@@ -98,7 +98,7 @@ static void get_one(struct rcache_get *get, struct redis_reply found)
 		get->state = RCACHE_HIT;
 }
 
-/* False when the node did not answer. */
+/* False: the node did not answer. */
 static bool get_read(struct round *r, struct rcache_get *gets, size_t node)
 {
 	struct redis_reply reply;
@@ -116,7 +116,7 @@ static void get_round(struct rcache_redis *cache, struct rcache_get *gets, size_
 {
 	struct round r = {.cache = cache, .n = n};
 	for (size_t i = 0; i < n; i++) {
-		/* What is being changed by this process is not asked for at all. */
+		/* Keys that this process is changing are not looked up. */
 		size_t node = redis_ring_find(&cache->ring, gets[i].key);
 		bool pending = pending_has(cache->nodes[node].pending, gets[i].key);
 		gets[i].state = pending ? RCACHE_CHANGED : RCACHE_MISS;
@@ -149,7 +149,7 @@ static void cache_get(struct rcache *base, struct rcache_get *gets, size_t n)
 
 /* --- change --- */
 
-/* The keys of a round, those of one node beside each other. */
+/* The keys of a batch, grouped by node. */
 struct change {
 	struct str keys[NODE_BATCH_MAX];
 	size_t first[REDIS_RING_MAX + 1];
@@ -219,7 +219,7 @@ static bool fill_write_one(struct round *r, struct redis_conn *c, const struct r
 	return true;
 }
 
-/* The number of commands that were sent. */
+/* Returns the number of commands sent. */
 static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_t node)
 {
 	size_t sent = 0;
@@ -234,17 +234,15 @@ static size_t fill_write(struct round *r, const struct rcache_fill *fills, size_
 	return sent;
 }
 
-/* Does it come too late to be told from a mark that has gone? */
+/* Is it so late that a mark may have expired? */
 static bool fill_is_late(int64_t began_ms)
 {
 	return clock_mono_ms() - began_ms > RCACHE_MARK_MS / 2;
 }
 
-/*
- * Whoever was held up between a look at the clock and the sending fills too late all the same, and what was
- * not answered may be done yet. So the clock is looked at again after the answers; where one is late or
- * missing the keys count as changed, which ends what was put there. How many of them is told in `ret`.
- */
+/* A thread may be stopped between reading the clock and sending, and an unanswered fill may still be
+ * applied. So the clock is checked again after the replies. Late or unanswered keys count as changed, which
+ * removes the fill. `ret`: how many. */
 static size_t fill_round(struct rcache_redis *cache, const struct rcache_fill *fills, size_t n,
                          int64_t began_ms, struct str ret[NODE_BATCH_MAX])
 {
@@ -291,7 +289,7 @@ static void cache_fill(struct rcache *base, const struct rcache_fill *fills, siz
 	}
 }
 
-/* --- the rest of the role --- */
+/* --- other operations --- */
 
 static void cache_tell(struct rcache *base, struct str topic)
 {
@@ -353,12 +351,12 @@ static const struct rcache_ops redis_ops = {
 static int start_nodes(struct rcache_redis *cache, struct err *e)
 {
 	for (size_t i = 0; i < cache->ring.count; i++) {
-		cache->nodes[i] = (struct node){.redis = cache->ring.nodes[i],
-		                                .names = &cache->names,
-		                                .pending = pending_new(),
-		                                .listener = &cache->listener};
+		cache->nodes[i] = (struct rcache_node){.redis = cache->ring.nodes[i],
+		                                       .names = &cache->names,
+		                                       .pending = pending_new(),
+		                                       .listener = &cache->listener};
 		if (!cache->nodes[i].pending)
-			return err_set(e, ERR_NOMEM, "memory ran out");
+			return err_set(e, ERR_NOMEM, "out of memory");
 		int r = node_start(&cache->nodes[i], e);
 		if (r)
 			return r;
@@ -371,7 +369,7 @@ int rcache_redis_open(const char *urls, const char *installation, const struct r
 {
 	struct rcache_redis *cache = calloc(1, sizeof(*cache));
 	if (!cache)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	cache->base.ops = &redis_ops;
 	cache->listener = *listener;
 	cache->names = (struct node_names){
@@ -380,7 +378,7 @@ int rcache_redis_open(const char *urls, const char *installation, const struct r
 	};
 	bool named = cache->names.prefix.ptr && cache->names.channel.ptr;
 	int r = named ? redis_ring_open(str_of(urls), &cache->ring, e)
-	              : err_set(e, ERR_NOMEM, "memory ran out");
+	              : err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
 		r = start_nodes(cache, e);
 	if (r)

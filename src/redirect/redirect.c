@@ -89,7 +89,7 @@ struct limited_answer {
 /* It did not happen: neither limit has it. */
 static void limited_undo(const struct target *t, const struct meter_reading *reading)
 {
-	click_limit_give_back(t->limit);
+	click_limit_put_back(t->limit);
 	meter_refund(&t->budget->redirects, reading);
 }
 
@@ -145,8 +145,8 @@ static bool send_on(struct api_worker *w, struct http_conn *c, const struct targ
 	if (UNLIKELY(atomic_load_explicit(&t->budget->redirects.max, memory_order_relaxed) != 0) &&
 	    !meter_take(&t->budget->redirects, loop_mono_ms(http_conn_loop(c)), &reading)) {
 		if (t->limit)
-			click_limit_give_back(t->limit);
-		if (reading.unheard && !has_waited)
+			click_limit_put_back(t->limit);
+		if (reading.unsynced && !has_waited)
 			return false;
 		refuse(w, c, &reading, as_page);
 		return true;

@@ -9,7 +9,7 @@ static void changed(void *ctx, struct str key)
 	struct cluster *c = ctx;
 	struct links *links = atomic_load_explicit(&c->links, memory_order_acquire);
 	if (links)
-		links_changed(links, key);
+		links_changed_elsewhere(links, key);
 }
 
 static void notified(void *ctx, struct str topic)
@@ -28,7 +28,7 @@ static void lost(void *ctx)
 	struct links *links = atomic_load_explicit(&c->links, memory_order_acquire);
 	struct accounts *accounts = atomic_load_explicit(&c->accounts, memory_order_acquire);
 	if (links)
-		links_lost(links);
+		links_feed_lost(links);
 	if (accounts)
 		accounts_wake(accounts);
 	atomic_fetch_add(c->owner_changes, 1);

@@ -69,7 +69,7 @@ static int open_listeners(struct server *s, struct net_addr *addr, struct err *e
 static int ensure_admin_key(struct server *s, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct registry_keys keys = {.limit = 1, .arena = &arena};
+	struct registry_page keys = {.limit = 1, .arena = &arena};
 	int r = registry_keys(s->store->registry, &keys);
 	if (r < 0 || keys.count > 0)
 		return r < 0 ? err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r)) : 0;

@@ -262,7 +262,7 @@ static int postgres_commit(struct sink *base, const struct sink_batch *batch, ui
 		 * for long.
 		 */
 		again = (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(w.conn) &&
-		        !pg_waited_in_vain(w.conn);
+		        !pg_lock_timed_out(w.conn);
 	} while (again && retry_wait(&retry, &commit_retry));
 	return write_end(&w, r);
 }

@@ -1,35 +1,44 @@
-/* The backends of the role `store`. Only the composition root (src/cmd/) and tests include this. */
+/* Constructors of the store backends. Only the composition root (src/server/, src/cmd/) and tests include
+ * this. */
 #pragma once
 
 #include "store/store.h"
 
-/* A SQLite file, created when it is not there. ERR_INVALID with a sentence when the file is not ours
- * or was written by a newer version. */
+/* Opens a SQLite file, and creates it when it does not exist. ERR_INVALID with a sentence when the file
+ * belongs to another program or to a newer version. */
 int store_sqlite_open(const char *path, struct store **ret, struct err *e);
 
 /*
- * PostgreSQL databases, or one that speaks its language; docs/postgres.md says which. Tables are made where
- * there are none. ERR_INVALID with a sentence when a URL is wrong or a newer version was here,
- * ERR_UNAVAILABLE when a database that is needed does not answer. With `is_admin` it is for store/reshard.h:
- * nothing is made (ERR_NOT_FOUND when they are not one store yet), and it opens also when databases of it are
- * lost.
+ * Opens a store over PostgreSQL databases, or over one compatible server (docs/postgres.md lists them).
+ * Creates missing tables.
+ *
+ * ERR_INVALID with a sentence: a URL is wrong, or a newer version has upgraded the tables. ERR_UNAVAILABLE:
+ * a required database does not answer.
+ *
+ * `is_admin` is for store/reshard.h. It creates nothing (ERR_NOT_FOUND when the databases do not form a
+ * store yet), and it opens even when some databases are lost.
  */
 struct store_shards_config {
 	const struct str *urls;
 	size_t count;
-	const struct str *replicas; /* of any of them */
+	const struct str *replicas; /* of any of the databases */
 	size_t replica_count;
-	size_t readers, writers; /* connections to each at most; 0: a usual number */
+	size_t readers, writers; /* most connections to each; 0: the default */
 	bool is_admin;
 };
 int store_shards_open(const struct store_shards_config *config, struct store **ret, struct err *e);
 
 /*
- * Makes calls of a store fail on request, to see what callers do: *ret is the same store, and the rules end
- * with it. `spec` is a comma-separated list of OP=ERROR[@N]: calls of OP (lookup, apply, list, tagged,
- * clicks, permitted, over, users, keys, accounts, lease, counter, constant, ping, claim) fail with ERROR
- * (unavailable, uncertain, corrupt, busy, no-memory), all of them or from the N-th on; OP=ERROR@N! only the
- * N-th. "apply=uncertain" does the work and then says so; "lookup=slow" does it and then takes 300 ms to
- * answer.
+ * Fault injection: makes calls of a store fail, to test its callers. *ret is the same store; store_free
+ * removes the rules.
+ *
+ * `spec` is a comma-separated list of OP=ERROR[@N[!]]:
+ *
+ *	OP        lookup, apply, list, tagged, clicks, permitted, over, users, keys, accounts,
+ *	          lease, counter, constant, ping, claim
+ *	ERROR     unavailable, uncertain, corrupt, busy, no-memory
+ *	@N        from the N-th call on; @N! only the N-th call; without it every call
+ *
+ * `apply=uncertain` applies the changes, then returns the error. `lookup=slow` answers after 300 ms.
  */
 int store_fault_open(const char *spec, struct store *store, struct store **ret, struct err *e);

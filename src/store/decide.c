@@ -15,7 +15,7 @@ static int index_init(struct row_index *index, struct arena *arena, size_t rows)
 	return index->slots ? 0 : ERR_NOMEM;
 }
 
-/* Where the row of that hash stands for which `is_it` holds, or where it would. */
+/* The slot of the row for which `is_it` holds, or the free slot where it belongs. */
 #define INDEX_FIND(index, hash, type, row, is_it)                       \
 	({                                                              \
 		size_t at_ = (hash) & (index)->mask;                    \
@@ -31,11 +31,11 @@ static struct name_row **name_at(const struct view *v, struct str name)
 	                  str_eq(row->name, name));
 }
 
-static struct list_row **list_at(const struct view *v, const struct name_row *name, uint64_t user)
+static struct permission_row **permission_at(const struct view *v, const struct name_row *name, uint64_t user)
 {
-	return INDEX_FIND(&v->by_user,
+	return INDEX_FIND(&v->by_permission,
 	                  hash_u64((uint64_t)(name - v->names), hash_u64(user, v->rules->hash_seed)),
-	                  struct list_row, row, row->name == name && row->user == user);
+	                  struct permission_row, row, row->name == name && row->user == user);
 }
 
 static struct replay_row **replay_at(const struct view *v, const struct store_write *w)
@@ -50,7 +50,7 @@ static void purge_add(struct purge *p, int64_t until_ms, int64_t per_write)
 	p->max += per_write;
 }
 
-/* A create that contradicts itself is a bug of the caller: it would put a link where nobody finds it. */
+/* An inconsistent create is a bug of the caller: the link could not be found. */
 static void create_check(const struct store_write *w)
 {
 	ASSERT(id_is_valid(w->link.id) && w->link.url.ptr);
@@ -70,24 +70,6 @@ static struct name_row *name_add(struct view *v, struct link_ref ref)
 	return *at;
 }
 
-static void replay_add(struct view *v, const struct store_write *w)
-{
-	struct replay_row **at = replay_at(v, w);
-	if (*at)
-		return;
-	*at = &v->replays[v->replay_count++];
-	**at = (struct replay_row){.caller = w->idempotency_owner, .key = w->idempotency_key};
-}
-
-static void list_add(struct view *v, struct name_row *name, uint64_t user)
-{
-	struct list_row **at = list_at(v, name, user);
-	if (*at)
-		return;
-	*at = &v->lists[v->list_count++];
-	**at = (struct list_row){.name = name, .user = user};
-}
-
 static void view_add(struct view *v, const struct store_write *w)
 {
 	struct name_row *name = name_add(v, w->ref);
@@ -97,29 +79,38 @@ static void view_add(struct view *v, const struct store_write *w)
 		name->is_wanted = true;
 		create_check(w);
 		purge_add(&v->replays_purge, w->now_ms - REPLAY_MS, REPLAY_PURGE_PER_CREATE);
-		if (w->idempotency_key.ptr)
-			replay_add(v, w);
+		struct replay_row **at = w->idempotency_key.ptr ? replay_at(v, w) : NULL;
+		if (at && !*at) {
+			*at = &v->replays[v->replay_count++];
+			**at = (struct replay_row){.caller = w->idempotency_owner, .key = w->idempotency_key};
+		}
 	}
 	if (w->kind == STORE_LINK_SWEEP)
 		purge_add(&v->quarantine_purge, w->now_ms, QUARANTINE_PURGE_PER_SWEEP);
-	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID)
-		list_add(v, name, w->user);
+	if (w->kind == STORE_PERMIT || w->kind == STORE_FORBID) {
+		struct permission_row **at = permission_at(v, name, w->user);
+		if (*at)
+			return;
+		*at = &v->permissions[v->permission_count++];
+		**at = (struct permission_row){.name = name, .user = w->user};
+	}
 }
 
 int view_init(struct view *v, const struct store_rules *rules, const struct store_write *writes, size_t n)
 {
 	*v = (struct view){.rules = rules};
-	size_t lists = 0, replays = 0;
+	size_t permissions = 0, replays = 0;
 	for (size_t i = 0; i < n; i++) {
-		lists += writes[i].kind == STORE_PERMIT || writes[i].kind == STORE_FORBID;
+		permissions += writes[i].kind == STORE_PERMIT || writes[i].kind == STORE_FORBID;
 		replays += writes[i].kind == STORE_LINK_CREATE && writes[i].idempotency_key.ptr;
 	}
 	v->names = arena_alloc(&v->arena, n * sizeof(*v->names));
-	v->notes = arena_alloc(&v->arena, 2 * n * sizeof(*v->notes));
-	v->lists = arena_alloc(&v->arena, lists * sizeof(*v->lists));
+	v->changes = arena_alloc(&v->arena, 2 * n * sizeof(*v->changes));
+	v->permissions = arena_alloc(&v->arena, permissions * sizeof(*v->permissions));
 	v->replays = arena_alloc(&v->arena, replays * sizeof(*v->replays));
-	if (!v->names || !v->notes || !v->lists || !v->replays ||
-	    index_init(&v->by_name, &v->arena, n) != 0 || index_init(&v->by_user, &v->arena, lists) != 0 ||
+	if (!v->names || !v->changes || !v->permissions || !v->replays ||
+	    index_init(&v->by_name, &v->arena, n) != 0 ||
+	    index_init(&v->by_permission, &v->arena, permissions) != 0 ||
 	    index_init(&v->by_replay, &v->arena, replays) != 0)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < n; i++)
@@ -132,7 +123,7 @@ void view_release(struct view *v)
 	arena_release(&v->arena);
 }
 
-static bool note_counts(const struct feed_note *note, bool made)
+static bool change_counts(const struct link_change *note, bool made)
 {
 	return !note->name->is_lost && (made || !note->is_made);
 }
@@ -140,15 +131,15 @@ static bool note_counts(const struct feed_note *note, bool made)
 bool view_feed(const struct view *v, bool made, struct arena *arena, struct str *ret)
 {
 	size_t len = 0;
-	for (size_t i = 0; i < v->note_count; i++)
-		len += note_counts(&v->notes[i], made) ? v->notes[i].bytes.len : 0;
+	for (size_t i = 0; i < v->change_count; i++)
+		len += change_counts(&v->changes[i], made) ? v->changes[i].bytes.len : 0;
 	char *at = arena_alloc(arena, len);
 	*ret = str_n(at, len);
 	if (!at)
 		return false;
-	for (size_t i = 0; i < v->note_count; i++) {
-		if (note_counts(&v->notes[i], made))
-			at = mempcpy(at, v->notes[i].bytes.ptr, v->notes[i].bytes.len);
+	for (size_t i = 0; i < v->change_count; i++) {
+		if (change_counts(&v->changes[i], made))
+			at = mempcpy(at, v->changes[i].bytes.ptr, v->changes[i].bytes.len);
 	}
 	return true;
 }
@@ -158,9 +149,9 @@ struct name_row *view_name(const struct view *v, struct str name)
 	return *name_at(v, name);
 }
 
-struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user)
+struct permission_row *view_permission(const struct view *v, const struct name_row *name, uint64_t user)
 {
-	return *list_at(v, name, user);
+	return *permission_at(v, name, user);
 }
 
 static int row_lost(const struct name_row *row)
@@ -179,21 +170,21 @@ int view_lost(const struct view *v, const struct store_write *w)
 
 /* --- names --- */
 
-/* May the CREATE have a name that rests for `owner` until then? */
+/* May the CREATE take a name that is quarantined for `owner`? */
 static bool quarantine_allows(uint64_t owner, int64_t until_ms, const struct store_write *w)
 {
 	return w->reuse || owner == w->link.owner || until_ms <= w->now_ms;
 }
 
-/* Until when the alias of a link that was over at `over_ms` rests. */
+/* When the quarantine of an expired link's alias ends. */
 static int64_t quarantined_until_ms(const struct link_record *link, uint64_t quarantine_ms)
 {
 	int64_t until_ms;
 	return __builtin_add_overflow(link_expired_ms(link), quarantine_ms, &until_ms) ? INT64_MAX : until_ms;
 }
 
-/* Must the link that has the name give way? A generated key is its link's for good, also when it was given
- * out again. */
+/* Does the holder give way to the CREATE? A generated key belongs to its link for ever, also when it was
+ * reused. */
 static bool holder_yields(const struct name_state *s, const struct store_write *w)
 {
 	return s->key_id == 0 && s->link->id != w->link.id && link_is_expired(s->link, w->now_ms) &&
@@ -209,8 +200,8 @@ static bool name_is_taken(const struct name_row *row, const struct store_write *
 		return true;
 	if (w->reuse)
 		return false;
-	/* A key that was generated before, whether its link is remembered or only counted. */
-	return s->spent_id != 0 || w->was_given;
+	/* A generated key that was issued before: remembered as spent, or below the counter. */
+	return s->spent_id != 0 || w->was_issued;
 }
 
 static void name_remove(const struct view *v, struct name_row *row, const struct store_write *w)
@@ -229,15 +220,15 @@ static void name_remove(const struct view *v, struct name_row *row, const struct
 	row->now.link = NULL;
 	row->now.key_id = 0;
 	row->now.permitted = 0;
-	for (size_t i = 0; i < v->list_count; i++) {
-		if (v->lists[i].name == row)
-			v->lists[i].now = false;
+	for (size_t i = 0; i < v->permission_count; i++) {
+		if (v->permissions[i].name == row)
+			v->permissions[i].now = false;
 	}
 }
 
 /* --- creating --- */
 
-/* The link that an earlier create made, with what this batch has done to it since; NULL: it is gone. */
+/* The link of an earlier create, as this batch has changed it; NULL: removed. */
 static const struct link_record *replay_link(const struct view *v, const struct replay_row *row)
 {
 	const struct name_row *name = row->name;
@@ -251,12 +242,12 @@ static const struct link_record *replay_link(const struct view *v, const struct 
 	return name->now.link && name->now.link->id == row->now.link_id ? name->now.link : NULL;
 }
 
-static int note_add(struct view *v, const struct name_row *row, const struct store_write *w,
-                    enum feed_kind kind, const struct link_record *before, const struct link_record *after)
+static int change_add(struct view *v, const struct name_row *row, const struct store_write *w,
+                      enum feed_kind kind, const struct link_record *before, const struct link_record *after)
 {
 	CLEANUP(buf_release) struct buf changes = {0};
-	struct feed_note *note = &v->notes[v->note_count++];
-	ASSERT(before); /* a link that is made is told by create_decide */
+	struct link_change *note = &v->changes[v->change_count++];
+	ASSERT(before); /* new links are handled by create_decide */
 	if (before != after)
 		fields_changes_json(&changes, &link_fields, before, after);
 	note->name = row;
@@ -274,7 +265,7 @@ static int link_return(const struct store_write *w, const struct link_record *li
 	out->has_link = true;
 	out->link = *link;
 	if (!link->is_alias)
-		out->link.key = STR_NULL; /* as when it is read */
+		out->link.key = STR_NULL; /* as lookups return it */
 	return link_own(w->arena, &out->link);
 }
 
@@ -301,7 +292,7 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	if (out->result != 0)
 		return 0;
 	if (row->now.link) {
-		int r = note_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL);
+		int r = change_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL);
 		if (r != 0)
 			return r;
 		name_remove(v, row, w);
@@ -311,7 +302,8 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	                   .kind = FEED_LINK_MADE, .actor = w->actor, .id = w->link.id, .name = w->link.key});
 	if (!row->made.ptr)
 		return ERR_NOMEM;
-	v->notes[v->note_count++] = (struct feed_note){.name = row, .bytes = row->made, .is_made = true};
+	v->changes[v->change_count++] = (struct link_change){
+	    .name = row, .bytes = row->made, .is_made = true};
 	row->now.link = &w->link;
 	row->now.key_id = w->link.is_alias && !w->reuse ? 0 : w->ref.id;
 	row->now.quarantined = false;
@@ -328,9 +320,10 @@ static int create_decide(struct view *v, const struct store_write *w, struct sto
 	return 0;
 }
 
-/* --- changing what is there --- */
+/* --- changing existing links --- */
 
-/* A generated link is found by its id; with a wrong one the key was never its. For REAP its age counts. */
+/* A generated link must match by id: another id means that the key is not its key. SWEEP also checks the
+ * expiry. */
 static int target_check(const struct store_write *w, const struct link_record *link)
 {
 	if (!link || !(link->is_alias || link->id == w->ref.id) || (w->owner != 0 && w->owner != link->owner))
@@ -346,15 +339,15 @@ static int update_decide(struct view *v, struct name_row *row, const struct stor
 		return ERR_NOMEM;
 	*link = *row->now.link;
 	fields_take(w, link);
-	int r = note_add(v, row, w, FEED_LINK_CHANGED, row->now.link, link);
+	int r = change_add(v, row, w, FEED_LINK_CHANGED, row->now.link, link);
 	row->now.link = link;
 	return r ? r : link_return(w, link, out);
 }
 
-static int list_decide(struct view *v, struct name_row *row, const struct store_write *w,
-                       struct store_outcome *out)
+static int permission_decide(struct view *v, struct name_row *row, const struct store_write *w,
+                             struct store_outcome *out)
 {
-	struct list_row *user = view_list(v, row, w->user);
+	struct permission_row *user = view_permission(v, row, w->user);
 	bool wanted = w->kind == STORE_PERMIT;
 	if (user->now != wanted) {
 		if (wanted && (!id_is_valid(w->user) || row->now.permitted >= PERMITTED_MAX)) {
@@ -363,7 +356,7 @@ static int list_decide(struct view *v, struct name_row *row, const struct store_
 		}
 		user->now = wanted;
 		row->now.permitted += wanted ? 1 : -1;
-		if (note_add(v, row, w, FEED_LINK_CHANGED, row->now.link, row->now.link) != 0)
+		if (change_add(v, row, w, FEED_LINK_CHANGED, row->now.link, row->now.link) != 0)
 			return ERR_NOMEM;
 	}
 	return link_return(w, row->now.link, out);
@@ -379,11 +372,10 @@ static int target_decide(struct view *v, const struct store_write *w, struct sto
 	switch (w->kind) {
 	case STORE_LINK_UPDATE: return update_decide(v, row, w, out);
 	case STORE_PERMIT:
-	case STORE_FORBID: return list_decide(v, row, w, out);
+	case STORE_FORBID: return permission_decide(v, row, w, out);
 	default:
-		r = note_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL);
-		if (r == 0)
-			r = link_return(w, row->now.link, out);
+		r = change_add(v, row, w, FEED_LINK_REMOVED, row->now.link, NULL)
+		        ?: link_return(w, row->now.link, out);
 		name_remove(v, row, w);
 		return r;
 	}
@@ -401,14 +393,14 @@ int decide_links(struct view *v, const struct store_write *writes, size_t n, str
 {
 	for (size_t i = 0; i < v->name_count; i++)
 		v->names[i].now = v->names[i].before;
-	for (size_t i = 0; i < v->list_count; i++)
-		v->lists[i].now = v->lists[i].before;
+	for (size_t i = 0; i < v->permission_count; i++)
+		v->permissions[i].now = v->permissions[i].before;
 	for (size_t i = 0; i < v->replay_count; i++) {
 		v->replays[i].now = v->replays[i].before;
 		v->replays[i].name = NULL;
 	}
 	int r = 0;
-	v->note_count = 0;
+	v->change_count = 0;
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		v->now_ms = writes[i].now_ms;
 		r = writes[i].kind == STORE_LINK_CREATE ? create_decide(v, &writes[i], &outcomes[i])

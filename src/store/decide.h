@@ -1,21 +1,22 @@
 /*
- * The rules of the store. No I/O, no SQL: (rows as they are, changes, time) become (outcomes, rows as they
- * shall be). For backends only, which do the rest:
+ * The rules for links. Pure: no I/O, no SQL. (Rows as they are, changes, time) become (outcomes, rows as
+ * they shall be). Only backends use this:
  *
- *	1. view_init collects the rows that a batch of changes is about.
+ *	1. view_init lists the rows that a batch of changes touches.
  *	2. The backend fetches them into `before`, locked where others write to the same database.
- *	3. decide takes the changes in order, each on top of those before it. What comes of a change is in
- *	   its outcome, what shall become of a row in `now`.
+ *	3. decide_links applies the changes in order. Each change sees the effects of those before it.
+ *	   Its outcome says what happened; `now` is the row as it shall be.
  *	4. The backend writes every row whose `now` differs from `before`, commits, and publishes outcomes.
  *
- * Absent rows cannot be locked. A backend may leave the link of a name that a CREATE generates unfetched: it
- * is hardly ever there. A backend whose insert finds the name or the id taken says so (name_row.is_lost), and
- * decides again: in the same view, where a lost name counts as taken, or in a new one with all rows fetched.
+ * A row that does not exist cannot be locked. For a generated name the backend may skip the fetch, because
+ * the name is almost never taken. If its insert then hits a taken name or id, the backend sets
+ * name_row.is_lost and decides again: in the same view, where a lost name counts as taken, or in a new view
+ * with all rows fetched.
  *
- * A row that cannot be read fails the changes that are about it, and no others.
+ * A row that cannot be read fails only the changes that touch it.
  *
- * Strings are borrowed: those of rows live as long as the view, those of changes belong to their owners.
- * Outcomes own theirs, in the change's arena.
+ * Strings are borrowed: those of rows live as long as the view, those of changes belong to the caller.
+ * Outcomes own their strings, in the change's arena.
  */
 #pragma once
 
@@ -23,51 +24,51 @@
 #include "store/feed.h"
 #include "store/store.h"
 
-/* What a change will say once it is committed: until then a batch that failed can be handed in again as it
- * is. */
+/* The result of a change, published to the caller only after the commit. So a batch that failed can be
+ * submitted again unchanged. */
 struct store_outcome {
 	int result;
 	bool replayed;
-	bool has_link; /* that comes back */
+	bool has_link; /* `link` is returned */
 	struct link_record link;
 };
 
 void outcome_publish(const struct store_outcome *out, struct store_write *w);
 
-/* How a backend differs in what it promises. */
+/* What differs between backends. */
 struct store_rules {
 	uint64_t hash_seed;
-	bool gives_keys_back; /* it remembers the keys whose links are gone (store_claim) */
+	bool gives_keys_back; /* removed links' keys are kept in spent_key, for store_claim */
 };
 
 enum { SPENT_FOR_GOOD = -1 };
 
-/* What a name stands for. */
+/* The state of a name. */
 struct name_state {
-	const struct link_record *link; /* NULL: nobody has it */
-	bool is_damaged;                /* somebody has it, but that row cannot be read */
-	uint64_t key_id;    /* of that link: the id that its generated key encodes; 0: somebody chose it */
-	uint64_t permitted; /* users on its list */
-	bool quarantined;   /* in quarantine: its last link has expired, and until then only */
-	uint64_t quarantine_owner; /* this user may have it again */
+	const struct link_record *link; /* NULL: the name is free */
+	bool is_damaged;                /* the name is taken, but its row cannot be read */
+	uint64_t key_id;    /* of that link: the id that its generated key encodes; 0: the name is an alias */
+	uint64_t permitted; /* users on its permission list */
+	bool quarantined;   /* the last link expired; until then only */
+	uint64_t quarantine_owner; /* this user may take the name */
 	int64_t quarantined_until_ms;
-	uint64_t spent_id;    /* it is a generated key whose link is gone: the id; 0: it is not */
-	int64_t spent_end_ms; /* since when it may be given back, or SPENT_FOR_GOOD */
+	uint64_t spent_id;    /* the name is a generated key whose link was removed: its id; 0: it is not */
+	int64_t spent_end_ms; /* when its quarantine began, or SPENT_FOR_GOOD: it is never reused */
 };
 
 struct name_row {
 	struct str name;
-	uint64_t id;       /* what it decodes to; 0: nothing */
-	bool is_wanted;    /* by a CREATE: what stands in its way must be fetched */
-	bool is_generated; /* all that the batch wants of it is to make it: its link need not be fetched */
-	bool is_lost;      /* the backend's to set: its insert found the name or the id taken, */
-	bool is_unknown;   /* or nobody can say any more whether it did */
+	uint64_t id;       /* the id that the name decodes to; 0: none */
+	bool is_wanted;    /* a CREATE wants it: fetch what may block the name */
+	bool is_generated; /* only generated-key CREATEs touch it: the link need not be fetched */
+	bool is_lost;      /* set by the backend: the insert hit a taken name or id */
+	bool is_unknown;   /* set by the backend: whether the insert succeeded is unknown */
 	struct name_state before, now;
-	struct str made; /* the feed's entry of the link that it gains */
+	struct str made; /* the feed entry of the link that it gains */
 };
 
-/* A user on a link's list. */
-struct list_row {
+/* One user's entry on a link's permission list. */
+struct permission_row {
 	struct name_row *name;
 	uint64_t user;
 	bool before, now;
@@ -79,43 +80,43 @@ struct replay_state {
 	struct str fingerprint;
 	int64_t made_ms;
 	uint64_t link_id;
-	struct str link_key; /* STR_NULL where a link's id is enough to find it */
+	struct str link_key; /* STR_NULL if the id alone finds the link */
 };
 
 struct replay_row {
 	uint64_t caller;
 	struct str key;
 	struct replay_state before, now;
-	const struct link_record *link; /* that it made, as it is now; NULL: gone */
+	const struct link_record *link; /* the link that it created, as it is now; NULL: removed */
 	bool is_damaged;                /* that link's row cannot be read */
-	struct name_row *name;          /* of what it makes now */
+	struct name_row *name;          /* of the link that this batch creates */
 };
 
-/* An entry of the feed. */
-struct feed_note {
+/* A feed entry of the batch. */
+struct link_change {
 	const struct name_row *name;
 	struct str bytes;
-	bool is_made; /* it says that the link was made */
+	bool is_made; /* it reports a new link */
 };
 
-/* Rows by hash. */
+/* An open-addressing hash index of rows. */
 struct row_index {
-	void **slots; /* at least half of them NULL */
+	void **slots; /* at least half are NULL */
 	size_t mask;
 };
 
 struct view {
 	const struct store_rules *rules;
-	struct arena arena; /* also for what the backend fetches */
+	struct arena arena; /* also holds what the backend fetches */
 	struct name_row *names;
-	struct list_row *lists;
+	struct permission_row *permissions;
 	struct replay_row *replays;
-	size_t name_count, list_count, replay_count;
-	struct feed_note *notes; /* in the order of the changes */
-	size_t note_count;
+	size_t name_count, permission_count, replay_count;
+	struct link_change *changes; /* in the order of the changes */
+	size_t change_count;
 	int64_t now_ms; /* of the last change */
 	struct purge replays_purge, quarantine_purge;
-	struct row_index by_name, by_user, by_replay;
+	struct row_index by_name, by_permission, by_replay;
 };
 
 /* 0 or ERR_NOMEM. */
@@ -125,19 +126,20 @@ void view_release(struct view *v);
 /* 0, or ERR_NOMEM: nothing may be written then. */
 int decide_links(struct view *v, const struct store_write *writes, size_t n, struct store_outcome *outcomes);
 
-/* The feed's entries, without those about names that were lost; with `made` also those that say that a link
- * was made. False: memory ran out. */
+/* The encoded feed entries, without those of lost names. With `made`, also the entries of new links. False:
+ * out of memory. */
 bool view_feed(const struct view *v, bool made, struct arena *arena, struct str *ret);
 
-/* The row of a name, or of a user on its list, that a change is about. */
+/* Find the row of a name, or of a user on its permission list. */
 struct name_row *view_name(const struct view *v, struct str name);
-struct list_row *view_list(const struct view *v, const struct name_row *name, uint64_t user);
+struct permission_row *view_permission(const struct view *v, const struct name_row *name, uint64_t user);
 
-/* Does the change rest on an insert that was lost (ERR_CONFLICT), or may have been (ERR_UNCERTAIN): of its
- * own name, or of the link that it repeats? */
+/* ERR_CONFLICT if the change depends on an insert that was lost, ERR_UNCERTAIN if that is unknown,
+ * otherwise 0. The insert is that of its own name, or of the link that it repeats. */
 int view_lost(const struct view *v, const struct store_write *w);
 
-/* What must be written of a name. A link that gives way to another of the same name is removed, then made. */
+/* What the backend must write for a name. A link that another of the same name replaces is removed first,
+ * then the new one is inserted. */
 static inline bool name_loses_link(const struct name_row *row)
 {
 	return row->before.link && (!row->now.link || row->now.link->id != row->before.link->id);
@@ -154,7 +156,13 @@ static inline bool name_changes_link(const struct name_row *row)
 	       row->now.link != row->before.link;
 }
 
-static inline bool name_keeps_list(const struct name_row *row)
+static inline bool name_enters_quarantine(const struct name_row *row)
+{
+	return row->now.quarantined && (!row->before.quarantined ||
+	                                row->now.quarantined_until_ms != row->before.quarantined_until_ms);
+}
+
+static inline bool name_keeps_permissions(const struct name_row *row)
 {
 	return row->now.link && row->before.link && row->now.link->id == row->before.link->id;
 }

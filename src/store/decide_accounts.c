@@ -61,7 +61,7 @@ int account_fetch_take(struct account_fetch *f)
 
 /* --- users --- */
 
-/* A role that is none is a bug of the caller. */
+/* An invalid role is a bug of the caller. */
 static void role_check(enum user_role role)
 {
 	ASSERT(role >= ROLE_VIEWER && role <= ROLE_ADMIN);
@@ -81,20 +81,20 @@ static int user_create(const struct account_rows *rows, const struct registry_wr
 	return EDIT_USER_INSERT;
 }
 
-/* Can the user get in as an admin? */
-static bool admin_gets_in(const struct user_record *user, bool has_key)
+/* Can the user sign in as an admin? */
+static bool can_sign_in_as_admin(const struct user_record *user, bool has_key)
 {
 	return user->enabled && user->role == ROLE_ADMIN &&
 	       (has_key || (user->email.ptr && user->password.ptr));
 }
 
-/* Sets what a USER_UPDATE sets. Strings stay the update's own. */
+/* Applies a USER_UPDATE. Strings stay borrowed. */
 static void user_change(const struct registry_write *w, struct user_record *to)
 {
 	unsigned fields = w->user_fields;
 	fields_copy(&user_fields, fields, &w->user, to);
 	role_check(to->role);
-	if (fields & (USER_PASSWORD | USER_SESSIONS) || (fields & USER_ENABLED && !w->user.enabled))
+	if (fields & (USER_PASSWORD | USER_END_SESSIONS) || (fields & USER_ENABLED && !w->user.enabled))
 		to->generation++;
 	to->updated_ms = w->now_ms;
 }
@@ -112,8 +112,8 @@ static int user_update(const struct account_rows *rows, const struct registry_wr
 	user_change(w, &out->user);
 	bool taken = w->user_fields & USER_EMAIL && w->user.email.ptr && rows->email_holder != 0 &&
 	             rows->email_holder != before->id;
-	bool shuts_out = admin_gets_in(before, rows->has_admin_key) &&
-	                 !admin_gets_in(&out->user, rows->has_admin_key);
+	bool shuts_out = can_sign_in_as_admin(before, rows->has_admin_key) &&
+	                 !can_sign_in_as_admin(&out->user, rows->has_admin_key);
 	out->result = taken ? ERR_CONFLICT : shuts_out && !rows->has_other_admin ? ERR_BUSY : 0;
 	if (out->result != 0)
 		return 0;
@@ -132,7 +132,7 @@ static int key_create(const struct account_rows *rows, const struct registry_wri
                       struct account_outcome *out)
 {
 	int edits = 0;
-	/* Only admins make keys for users without an email address: those are not bounded. */
+	/* Only admins create keys of users without an email address: no limit. */
 	bool full = rows->user && rows->user->email.ptr && rows->live_keys >= ACCOUNT_KEYS_MAX;
 	out->result = rows->digest_exists          ? ERR_CONFLICT
 	              : w->key.user && !rows->user ? ERR_INVALID
@@ -147,7 +147,7 @@ static int key_create(const struct account_rows *rows, const struct registry_wri
 	return edits | EDIT_KEY_INSERT;
 }
 
-/* The key that the change is about goes to out->key. */
+/* Copies the key to out->key. */
 static bool key_take(const struct account_rows *rows, const struct registry_write *w,
                      struct account_outcome *out)
 {

@@ -1,4 +1,4 @@
-/* Calls of a store and its registry that fail when told to (store_fault_open in backends.h). */
+/* Fault injection into a store and its registry (store_fault_open in backends.h). */
 #pragma once
 
 #include "base/err.h"
@@ -24,7 +24,7 @@ enum store_op {
 
 struct store_fault;
 
-/* 0, or the error that this call shall have. */
+/* 0, or the error that this call must return. */
 int store_fault_hit(struct store_fault *f, enum store_op op);
 
 #define STORE_CALL(s, op, call)                                                                  \

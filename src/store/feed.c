@@ -33,7 +33,7 @@ struct str feed_entry_bytes(struct arena *arena, const struct feed_entry *e)
 	number_put(&at, e->id, 8);
 	number_put(&at, e->name.len, 2);
 	number_put(&at, e->changes.len, 4);
-	if (e->name.len > 0) /* a user has none */
+	if (e->name.len > 0) /* users have no name */
 		memcpy(at, e->name.ptr, e->name.len);
 	if (e->changes.len > 0)
 		memcpy(at + e->name.len, e->changes.ptr, e->changes.len);

@@ -1,10 +1,10 @@
 /*
- * What a link, a user and an API key consist of: one row for each field. The JSON of the API in both
- * directions, PATCH, OpenAPI, the options of the command line, the columns of both databases and the feed of
- * changes are made from these rows. The records stay plain structs (record.h); hot code uses them directly.
+ * The fields of links, users and API keys: one row per field. The JSON of the API in both directions,
+ * PATCH, OpenAPI, command line options, the columns of both databases and the change feed are generated
+ * from these rows. Records stay plain structs (record.h), which hot code uses directly.
  *
- * A new field is a member of its record, a row here, a column in each database's layout, and, when it has
- * one, its own rule in the API.
+ * To add a field: a member in its record, a row here, a column in each database's layout and, if it has its
+ * own rule, a check in the API.
  */
 #pragma once
 
@@ -13,53 +13,53 @@
 #include "store/record.h"
 
 enum field_type {
-	FIELD_ID,      /* number of the row; a row with 0 is damaged */
-	FIELD_NUMBER,  /* 1, 2, 4 or 8 bytes; with `words`, only those */
+	FIELD_ID,      /* the row's number; 0 means a damaged row */
+	FIELD_NUMBER,  /* 1, 2, 4 or 8 bytes; with `words`, only those values */
 	FIELD_SECONDS, /* milliseconds in the record, seconds in JSON */
 	FIELD_TIME,    /* int64_t, milliseconds; RFC 3339 in JSON */
 	FIELD_BOOL,
-	FIELD_ENUM, /* min stands for the first of `words`, and so on */
-	FIELD_SET,  /* bit i stands for words[i]; an array of words in JSON */
-	FIELD_USER, /* id of a user; callers give an email address or an id */
-	FIELD_TEXT, /* struct str from here on; for people: no control characters */
+	FIELD_ENUM, /* min is the first of `words`, and so on */
+	FIELD_SET,  /* bit i is words[i]; an array in JSON */
+	FIELD_USER, /* a user id; callers pass an email address or an id */
+	FIELD_TEXT, /* struct str from here on; human-readable: no control characters */
 	FIELD_STRING,
 	FIELD_TAGS,    /* JSON array of strings */
-	FIELD_SECRET,  /* written, never shown: has_NAME says whether there is one */
+	FIELD_SECRET,  /* write-only: JSON shows has_NAME */
 	FIELD_DIGEST,  /* KEY_DIGEST_BYTES bytes; never shown */
-	FIELD_VIRTUAL, /* not in the record: the API knows its value; `schema` describes it */
+	FIELD_VIRTUAL, /* not in the record: the API computes it; `schema` describes it */
 };
 
 enum {
-	FIELD_CREATE = 1 << 0,   /* callers may give it in a create */
-	FIELD_PATCH = 1 << 1,    /* ... and in a PATCH */
-	FIELD_REQUIRED = 1 << 2, /* a create must have it */
-	FIELD_NULL = 1 << 3,  /* 0 or an absent string is null; callers may give null unless it is required */
-	FIELD_ADMIN = 1 << 4, /* only admins may give it */
-	FIELD_HIDDEN = 1 << 5,  /* callers may give it, nobody is shown it by this name */
-	FIELD_BLANK = 1 << 6,   /* an empty text is none */
-	FIELD_COUNTED = 1 << 7, /* the store counts it by itself: a new row has 0, whatever the record says */
-	FIELD_GIVEN = FIELD_CREATE | FIELD_PATCH,
-	FIELD_OPTIONAL = FIELD_GIVEN | FIELD_NULL,
+	FIELD_CREATE = 1 << 0,   /* allowed in a create */
+	FIELD_PATCH = 1 << 1,    /* allowed in a PATCH */
+	FIELD_REQUIRED = 1 << 2, /* required in a create */
+	FIELD_NULL = 1 << 3,  /* 0 or an absent string is null; callers may pass null unless it is required */
+	FIELD_ADMIN = 1 << 4, /* only admins may set it */
+	FIELD_HIDDEN = 1 << 5,        /* write-only under this name */
+	FIELD_BLANK = 1 << 6,         /* an empty text means null */
+	FIELD_STORE_COUNTED = 1 << 7, /* maintained by the store: a new row has 0, whatever the record says */
+	FIELD_SETTABLE = FIELD_CREATE | FIELD_PATCH,
+	FIELD_OPTIONAL = FIELD_SETTABLE | FIELD_NULL,
 };
 
 enum { FIELDS_MAX = 64 };
 
 struct field {
-	const char *name;   /* in JSON and OpenAPI; NULL: nobody outside knows it */
-	const char *column; /* in both databases; NULL: not stored by itself */
+	const char *name;   /* in JSON and OpenAPI; NULL: internal */
+	const char *column; /* in both databases; NULL: not a column */
 	enum field_type type;
-	bool fixed;            /* an UPDATE leaves its column alone */
+	bool fixed;            /* never changed by an UPDATE */
 	unsigned offset, size; /* in the record */
-	unsigned bit;          /* of an UPDATE (LINK_URL, ...); 0: callers never change it */
+	unsigned bit;          /* in the mask of an UPDATE (LINK_URL, ...); 0: callers never change it */
 	unsigned flags;
-	uint64_t min, max;        /* of a number, or of a text's bytes; a FIELD_STRING has a rule for them */
-	const char *const *words; /* that it may be */
-	const char
-	    *option;      /* of the command line, with its value: "--expires TIME"; two flags: "--off|--on" */
-	const char *none; /* what the command line calls null */
-	const char *null; /* what null means */
-	const char *help; /* a sentence for --help and OpenAPI */
-	const char *schema; /* OpenAPI, of a virtual field */
+	/* bounds of a number, or of a text's length in bytes; a FIELD_STRING has its own check */
+	uint64_t min, max;
+	const char *const *words; /* permitted values, NULL-terminated */
+	const char *option;       /* command line: "--expires TIME", or two flags: "--off|--on" */
+	const char *none;         /* the command line's word for null */
+	const char *null;         /* what null means, for the help */
+	const char *help;         /* for --help and OpenAPI */
+	const char *schema;       /* OpenAPI schema of a virtual field */
 };
 
 struct fields {
@@ -101,7 +101,7 @@ static inline int64_t field_int(const struct field *f, const void *record)
 	}
 }
 
-/* False when the field cannot have that value: a row that has it is damaged. */
+/* False: the value is out of range, so the row is damaged. */
 static inline bool field_set_int(const struct field *f, void *record, int64_t v)
 {
 	char *at = (char *)record + f->offset;
@@ -115,7 +115,7 @@ static inline bool field_set_int(const struct field *f, void *record, int64_t v)
 	}
 }
 
-const char *field_word(const struct field *f, uint64_t value); /* of an enum; NULL: there is none */
+const char *field_word(const struct field *f, uint64_t value); /* the name of an enum value; NULL: none */
 bool field_value(const struct field *f, struct str word, uint64_t *ret);
 void field_words_list(struct buf *b, const struct field *f); /* "viewer, editor or admin" */
 
@@ -123,30 +123,30 @@ void field_words_list(struct buf *b, const struct field *f); /* "viewer, editor 
 
 const struct field *fields_find(const struct fields *s, struct str name);
 
-/* Copies the fields that one of the bits stands for. Strings stay where they are. */
+/* Copies the fields whose bit is in `bits`. Strings are not copied. */
 void fields_copy(const struct fields *s, unsigned bits, const void *from, void *to);
 
-/* Moves the strings into the arena: 0 or ERR_NOMEM. */
+/* Copies the strings into the arena: 0 or ERR_NOMEM. */
 int fields_own(const struct fields *s, struct arena *arena, void *record);
 
-size_t fields_bytes(const struct fields *s, const void *record); /* of all strings */
+size_t fields_bytes(const struct fields *s, const void *record); /* the total length of all strings */
 
-/* Bit i: row i is not the same in both. What two rows share is told by both. */
+/* Bit i is set if row i differs. */
 uint64_t fields_differ(const struct fields *s, const void *a, const void *b);
 
 /* --- JSON --- */
 
-void field_json(struct buf *b, const struct field *f, const void *record); /* the value alone */
+void field_json(struct buf *b, const struct field *f, const void *record); /* only the value */
 
-/* Writes a value in another way: false leaves it to field_json. Asked for virtual fields and users. */
+/* Overrides the JSON of a virtual field or a user. False: use field_json. */
 typedef bool field_json_fn(struct buf *b, const struct field *f, const void *record, const void *ctx);
 
-/* The members of an object, without the braces; `own` may be NULL when there is no virtual field. */
+/* The members of an object, without braces. `own` may be NULL if no field is virtual. */
 void fields_json(struct buf *b, const struct fields *s, const void *record, field_json_fn *own,
                  const void *ctx);
 
-/* {"title":["before","after"],"has_password":[false,true]}: what callers can change and what differs. A NULL
- * record stands for none: its side is null. */
+/* {"title":["before","after"],"has_password":[false,true]}: the settable fields that differ. The side of a
+ * NULL record is null. */
 void fields_changes_json(struct buf *b, const struct fields *s, const void *before, const void *after);
 
 /* --- SQL --- */
@@ -159,25 +159,23 @@ static inline bool field_is_stored(const struct field *f, enum fields_which whic
 	       (which != FIELDS_CHANGING || !f->fixed);
 }
 
-/* What is written to its column. */
+/* The number that is written to the column. */
 static inline int64_t field_stored_int(const struct field *f, const void *record)
 {
-	return f->flags & FIELD_COUNTED ? 0 : field_int(f, record);
+	return f->flags & FIELD_STORE_COUNTED ? 0 : field_int(f, record);
 }
 
-/* For each stored field one of the patterns, by its kind; ", " in between. In a pattern @ is the column and #
- * a number that counts from `first`. Returns the number behind the last one. */
+/* Writes one pattern per stored field, chosen by its kind, separated by ", ". In a pattern, @ is the column
+ * and # a number that counts up from `first`. Returns the next number. */
 struct fields_pattern {
 	const char *number, *flag, *text;
 };
 int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
                const struct fields_pattern *pattern, int first);
 
-/*
- * The rows. FIRST, FIXED and STORED (column, member, TYPE, rest) have a column; SHOWN (member, TYPE, rest)
- * has none. They are macros, so that LINK_COLUMNS and the like are literals. The order is that of JSON and of
- * the columns.
- */
+/* The rows. FIRST, FIXED and STORED(column, member, TYPE, ...) have a column; SHOWN(member, TYPE, ...) has
+ * none. They are macros so that LINK_COLUMNS and the like are string literals. The order is that of JSON
+ * and of the columns. */
 
 // clang-format off
 #define LINK_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
@@ -189,7 +187,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                         \
 	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                                      \
 	STORED(url, url, STRING, .name = "original_url", .bit = LINK_URL, .max = URL_BYTES_MAX,                        \
-	       .flags = FIELD_GIVEN | FIELD_REQUIRED, .option = "--url URL",                                           \
+	       .flags = FIELD_SETTABLE | FIELD_REQUIRED, .option = "--url URL",                                           \
 	       .help = "Where it leads: http or https; stored canonical and percent-encoded")                          \
 	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
 	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")                                                     \
@@ -205,15 +203,15 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	STORED(max_clicks, max_clicks, NUMBER, .name = "max_clicks", .bit = LINK_MAX_CLICKS, .min = 1,                 \
 	       .max = 1ULL << 53, .flags = FIELD_OPTIONAL, .option = "--max-clicks N", .none = "none",                 \
 	       .null = "no limit", .help = "How often it may be followed, ever")                                       \
-	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_COUNTED,                                        \
+	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_STORE_COUNTED,                                        \
 	      .help = "Redirects counted in all; the newest may come a moment later")                                  \
 	STORED(redirect_status, redirect_status, NUMBER, .name = "redirect_status", .bit = LINK_STATUS,                \
-	       .words = redirect_statuses, .flags = FIELD_GIVEN, .option = "--status CODE",                            \
+	       .words = redirect_statuses, .flags = FIELD_SETTABLE, .option = "--status CODE",                            \
 	       .help = "301, 302 (the default), 307 or 308")                                                           \
-	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_GIVEN,                   \
+	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_SETTABLE,                   \
 	       .option = "--disable|--enable", .help = "One that is not enabled answers like one that is not there")   \
 	STORED(private, is_private, ENUM, .name = "visibility", .bit = LINK_PRIVATE, .max = 1,                         \
-	       .words = visibilities, .flags = FIELD_GIVEN, .option = "--public|--private",                            \
+	       .words = visibilities, .flags = FIELD_SETTABLE, .option = "--public|--private",                            \
 	       .help = "A private link is for its owner, admins and those on its list (permissions)")                  \
 	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,            \
 	       .flags = FIELD_OPTIONAL, .option = "--no-password|--password", .null = "none",                          \
@@ -221,10 +219,10 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	SHOWN(key, VIRTUAL, .name = "forward_query", .schema = "\"const\":false")                                      \
 	SHOWN(key, VIRTUAL, .name = "rules", .schema = "\"type\":\"array\",\"maxItems\":0")                            \
 	STORED(title, title, TEXT, .name = "title", .bit = LINK_TITLE, .max = 512, .flags = FIELD_OPTIONAL,            \
-	       .option = "--title TEXT", .help = "What it is called in lists")                                         \
+	       .option = "--title TEXT", .help = "What it is called in permissions")                                         \
 	STORED(note, note, TEXT, .name = "note", .bit = LINK_NOTE, .max = 4096, .flags = FIELD_OPTIONAL,               \
 	       .option = "--note TEXT", .help = "For those who manage it")                                             \
-	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_GIVEN,                               \
+	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_SETTABLE,                               \
 	       .option = "--tag WORD", .help = "Words to find it by, at most 32 of 1 to 64 bytes")                     \
 	STORED(external_id, external_id, TEXT, .name = "external_id", .bit = LINK_EXTERNAL_ID, .min = 1, .max = 256,   \
 	       .flags = FIELD_OPTIONAL, .option = "--external-id TEXT", .none = "none", .null = "none",               \
@@ -248,12 +246,12 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	STORED(last_name, last_name, TEXT, .name = "last_name", .bit = USER_LAST_NAME, .max = 128,                     \
 	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--last-name TEXT")                                    \
 	STORED(role, role, ENUM, .name = "role", .bit = USER_ROLE, .min = ROLE_VIEWER, .max = ROLE_ADMIN,              \
-	       .words = user_roles, .flags = FIELD_GIVEN | FIELD_ADMIN, .option = "--role ROLE",                       \
+	       .words = user_roles, .flags = FIELD_SETTABLE | FIELD_ADMIN, .option = "--role ROLE",                       \
 	       .help = "viewer, editor (the default) or admin")                                                        \
 	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = USER_ENABLED, .flags = FIELD_PATCH | FIELD_ADMIN,     \
 	       .help = "The keys and sessions of a user who is not are worth nothing")                                 \
 	STORED(password, password, SECRET, .name = "password", .bit = USER_PASSWORD, .min = 8, .max = 1024,            \
-	       .flags = FIELD_GIVEN | FIELD_HIDDEN,                                                                    \
+	       .flags = FIELD_SETTABLE | FIELD_HIDDEN,                                                                    \
 	       .help = "8 to 1024 bytes; kept as argon2id. Without one nobody signs in")                               \
 	SHOWN(id, VIRTUAL, .name = "current_password", .flags = FIELD_PATCH | FIELD_HIDDEN,                            \
 	      .schema = "\"type\":\"string\",\"maxLength\":1024,\"writeOnly\":true",                                   \

@@ -1,26 +1,21 @@
-/*
- * Batches of changes. Each is one transaction, unless somebody holds a row that one of them wants: then those
- * who want it are found by doing the batch in parts, so that nobody else fails.
- */
+/* Applies batches of changes. A batch is one transaction. If a row that it needs stays locked, the batch is
+ * bisected, so that only the changes that need this row fail. */
 #include "os/clock.h"
 #include "store/postgres_change.h"
-#include "store/postgres_feed.h"
 #include "store/postgres_replica.h"
-#include "store/postgres_rows.h"
-#include "store/postgres_store.h"
 
 #include <stdlib.h>
 
-enum { HELD_MS = 5000 };
+enum { BLOCKED_MS = 5000 };
 
 int postgres_write_note(struct store_postgres *s, int r)
 {
 	if (r == ERR_UNAVAILABLE || r == ERR_UNCERTAIN || r == ERR_CORRUPT)
-		atomic_store_explicit(&s->is_troubled, true, memory_order_relaxed);
+		atomic_store_explicit(&s->write_failed, true, memory_order_relaxed);
 	return r;
 }
 
-/* ERR_BUSY: somebody holds what it wants. */
+/* ERR_BUSY: a row stays locked. */
 static int write_once(struct store_postgres *s, const struct postgres_work *work, struct err *e)
 {
 	struct postgres_mark *mark = postgres_mark_take(s->marks);
@@ -41,10 +36,10 @@ struct apply_work {
 	const struct store_write *writes;
 	size_t n;
 	struct store_outcome *outcomes;
-	bool all;         /* nothing is left to its insert */
-	struct view view; /* of the last try, which is the one that counts */
+	bool all;         /* fetch all rows, also of generated names */
+	struct view view; /* of the last attempt, which is the one that was committed */
 	struct pg_result made;
-	size_t lost; /* inserts that found a name taken */
+	size_t lost; /* inserts that hit a taken name */
 };
 
 static void apply_work_reset(struct apply_work *work)
@@ -58,26 +53,24 @@ static void apply_work_reset(struct apply_work *work)
 static int apply_run(struct postgres_txn *t, void *ctx)
 {
 	struct apply_work *work = ctx;
-	apply_work_reset(work); /* it may be done again */
+	apply_work_reset(work); /* it may be a retry */
 	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes));
 	postgres_slots_hold(t, work->row);
-	int r = view_init(&work->view, work->rules, work->writes, work->n);
-	if (r == 0)
-		r = postgres_fetch_links(t, &work->view, work->all);
-	if (r == 0)
-		r = decide_links(&work->view, work->writes, work->n, work->outcomes);
-	return r ? r : postgres_write_links(t, &work->view, &work->made);
+	return view_init(&work->view, work->rules, work->writes, work->n)
+		?: postgres_fetch_links(t, &work->view, work->all)
+		?: decide_links(&work->view, work->writes, work->n, work->outcomes)
+		?: postgres_write_links(t, &work->view, &work->made);
 }
 
-/* While somebody holds a row, others are not to wait again and again for those who want it. */
-static bool is_held(struct store_postgres *s)
+/* After a lock timeout, batches use a short one for a while: they shall not queue up behind the same row. */
+static bool is_blocked(struct store_postgres *s)
 {
-	int64_t held_ms = atomic_load_explicit(&s->held_ms, memory_order_relaxed);
-	return held_ms != 0 && clock_mono_ms() - held_ms < HELD_MS;
+	int64_t blocked_ms = atomic_load_explicit(&s->blocked_ms, memory_order_relaxed);
+	return blocked_ms != 0 && clock_mono_ms() - blocked_ms < BLOCKED_MS;
 }
 
-/* Whose result is `lost`: ERR_CONFLICT or ERR_UNCERTAIN. */
-static void lost_tell(struct apply_work *work, int lost)
+/* Sets ERR_CONFLICT or ERR_UNCERTAIN for the changes that view_lost reports so. */
+static void lost_set_result(struct apply_work *work, int lost)
 {
 	for (size_t i = 0; i < work->n; i++) {
 		if (view_lost(&work->view, &work->writes[i]) == lost)
@@ -85,7 +78,8 @@ static void lost_tell(struct apply_work *work, int lost)
 	}
 }
 
-/* It was committed. Which inserts were lost came with the answer; if that got lost, it is found out. */
+/* After the commit: finds the lost inserts. Usually they came with the answer to the COMMIT. If that was
+ * lost, the table is read. */
 static int lost_find(struct store_postgres *s, struct apply_work *work)
 {
 	bool gains = false;
@@ -97,65 +91,59 @@ static int lost_find(struct store_postgres *s, struct apply_work *work)
 	}
 	if (POSTGRES_READ(s, postgres_lost_find(c, &work->view, &work->lost)) != 0)
 		return ERR_UNCERTAIN;
-	lost_tell(work, ERR_UNCERTAIN);
+	lost_set_result(work, ERR_UNCERTAIN);
 	return 0;
 }
 
-/* The next part of a batch that is done in parts: `size` of them from `begin` on. */
-struct piece {
+/* The next part of a bisected batch: `size` changes from `begin` on. */
+struct slice {
 	size_t begin, size;
 };
 
-static int piece_apply(struct store_postgres *s, const struct postgres_work *work, struct piece piece)
+static int slice_apply(struct store_postgres *s, const struct postgres_work *work, struct slice slice)
 {
 	const struct apply_work *all = work->ctx;
 	struct apply_work some = {.rules = all->rules,
 	                          .row = all->row,
-	                          .writes = all->writes + piece.begin,
-	                          .n = piece.size,
-	                          .outcomes = all->outcomes + piece.begin,
+	                          .writes = all->writes + slice.begin,
+	                          .n = slice.size,
+	                          .outcomes = all->outcomes + slice.begin,
 	                          .all = true};
 	struct postgres_work brief = *work;
 	brief.ctx = &some;
 	brief.is_brief = true;
-	int r = write_once(s, &brief, NULL);
-	if (r == 0)
-		r = lost_find(s, &some);
-	if (r == 0 && some.lost > 0) /* while all rows were fetched: a race that goes on, or an id is taken */
-		lost_tell(&some, ERR_CONFLICT);
+	int r = write_once(s, &brief, NULL) ?: lost_find(s, &some);
+	/* although all rows were fetched: a continuing race, or an id is taken */
+	if (r == 0 && some.lost > 0)
+		lost_set_result(&some, ERR_CONFLICT);
 	apply_work_reset(&some);
 	return r;
 }
 
-static void piece_fail(const struct apply_work *all, struct piece piece, int error)
-{
-	for (size_t i = 0; i < piece.size; i++)
-		all->outcomes[piece.begin + i] = (struct store_outcome){.result = error};
-}
-
-/* Somebody holds what one of them wants: by halves those who want it are found, and only they fail. After
- * any other failure, or when it takes too long, so do all that have not happened yet. */
-static int apply_in_pieces(struct store_postgres *s, const struct postgres_work *work)
+/* A row stays locked: halves the batch to find the changes that need it, and fails only those. Any other
+ * failure, or the timeout, fails all that have not been applied yet. */
+static int apply_by_bisection(struct store_postgres *s, const struct postgres_work *work)
 {
 	const struct apply_work *all = work->ctx;
-	atomic_store_explicit(&s->held_ms, clock_mono_ms(), memory_order_relaxed);
+	atomic_store_explicit(&s->blocked_ms, clock_mono_ms(), memory_order_relaxed);
 	if (all->n == 1)
 		return ERR_UNAVAILABLE;
-	int64_t until_ms = clock_mono_ms() + WRITE_PATIENCE_MS;
-	struct piece piece = {.size = (all->n + 1) / 2};
-	while (piece.begin < all->n) {
-		int r = clock_mono_ms() < until_ms ? piece_apply(s, work, piece) : ERR_UNAVAILABLE;
-		if (r == ERR_BUSY && piece.size > 1) {
-			piece.size = (piece.size + 1) / 2;
+	int64_t until_ms = clock_mono_ms() + WRITE_TIMEOUT_MS;
+	struct slice slice = {.size = (all->n + 1) / 2};
+	while (slice.begin < all->n) {
+		int r = clock_mono_ms() < until_ms ? slice_apply(s, work, slice) : ERR_UNAVAILABLE;
+		if (r == ERR_BUSY && slice.size > 1) {
+			slice.size = (slice.size + 1) / 2;
 			continue;
 		}
-		if (r != 0)
-			piece_fail(all, piece, postgres_write_note(s, postgres_error(r)));
+		int error = r ? postgres_write_note(s, postgres_error(r)) : 0;
+		for (size_t i = 0; error != 0 && i < slice.size; i++)
+			all->outcomes[slice.begin + i] = (struct store_outcome){.result = error};
 		if (r != 0 && r != ERR_BUSY)
 			until_ms = 0;
-		piece.begin += piece.size;
-		size_t left = all->n - piece.begin;
-		piece.size = r == 0 ? MIN(piece.size, left) : left;
+		slice.begin += slice.size;
+		size_t left = all->n - slice.begin;
+		slice.size = r == 0 ? MIN(slice.size, left) : left;
 	}
 	return 0;
 }
@@ -163,18 +151,18 @@ static int apply_in_pieces(struct store_postgres *s, const struct postgres_work 
 static int apply_some(struct store_postgres *s, struct apply_work *ctx)
 {
 	struct postgres_work work = postgres_work(s, apply_run, ctx);
-	work.gives_way = s->kind.has_advisory_locks;
-	work.is_brief = is_held(s);
+	work.can_serialize = s->kind.has_advisory_locks;
+	work.is_brief = is_blocked(s);
 	int r = write_once(s, &work, NULL);
 	if (r == ERR_BUSY) {
-		apply_work_reset(ctx); /* nothing came of it */
-		return apply_in_pieces(s, &work);
+		apply_work_reset(ctx); /* nothing was committed */
+		return apply_by_bisection(s, &work);
 	}
 	return r ? r : lost_find(s, ctx);
 }
 
-/* Decides again for those whose insert was lost, with all rows fetched. The others have happened: a failure
- * is only theirs. */
+/* Applies the changes again whose inserts were lost, with all rows fetched. The others are committed; a
+ * failure affects only these. */
 static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 {
 	CLEANUP(arena_release) struct arena arena = {0};
@@ -190,7 +178,7 @@ static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 	if (r == 0)
 		r = postgres_write_note(s, postgres_error(apply_some(s, &again)));
 	if (r == 0 && again.lost > 0)
-		lost_tell(&again, ERR_CONFLICT);
+		lost_set_result(&again, ERR_CONFLICT);
 	for (size_t i = 0, at = 0; i < first->n; i++) {
 		if (view_lost(&first->view, &first->writes[i]) == ERR_CONFLICT)
 			first->outcomes[i] = r ? (struct store_outcome){.result = postgres_error(r)}
@@ -199,7 +187,7 @@ static void apply_lost(struct store_postgres *s, const struct apply_work *first)
 	apply_work_reset(&again);
 }
 
-/* ERR_NOT_FOUND is what another version of the row comes to. */
+/* ERR_NOT_FOUND: the row has another version. */
 static int apply(struct store_postgres *s, const struct slot_row *row, struct store_write *writes, size_t n)
 {
 	struct store_outcome *outcomes = calloc(n, sizeof(*outcomes));
@@ -211,7 +199,7 @@ static int apply(struct store_postgres *s, const struct slot_row *row, struct st
 	if (r == 0 && work.lost > 0)
 		apply_lost(s, &work);
 	apply_work_reset(&work);
-	if (s->replicas) /* also what failed may have happened */
+	if (s->replicas) /* failed changes may have been applied, too */
 		postgres_replicas_changed(s->replicas, writes, n);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		outcome_publish(&outcomes[i], &writes[i]);

@@ -1,30 +1,29 @@
-/* Totals of clicks, and keys that come back. */
+/* Click totals, and claiming keys for reuse. */
 #include "os/clock.h"
+#include "store/postgres_change.h"
 #include "store/postgres_feed.h"
-#include "store/postgres_put.h"
-#include "store/postgres_rows.h"
-#include "store/postgres_store.h"
 
-/* Of what may be done again: an unknown outcome is none. */
-static int again_error(int r)
+/* The call is safe to retry, so an unknown outcome counts as none. */
+static int retryable_error(int r)
 {
 	return r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : postgres_slots_error(r);
 }
 
 /* --- click totals --- */
 
-/* Totals are counted elsewhere and only shown here. */
-static const struct pg_statement totals_lazily = {"totals_lazily", "SET LOCAL synchronous_commit = off"};
+/* Totals are only a copy: power loss may undo the last ones. */
+static const struct pg_statement totals_async = {"totals_async", "SET LOCAL synchronous_commit = off"};
 
-/* With Citus, where rows of several keys cannot be locked at once, those who would lock them take turns. */
+/* Citus cannot lock rows of several keys at once: there, one transaction at a time. */
 #define TURN_LOCK(number)                                    \
 	"SELECT pg_advisory_xact_lock(" number ", oid::int)" \
 	" FROM pg_namespace WHERE nspname = current_schema()"
 
-/* Whoever adds up must see the totals of all nodes: one at a time, and in one order. The number is "curw". */
+/* A sum must include the totals of all nodes: links are locked, in the order of keys. The advisory lock is
+ * "curw". */
 static const struct pg_statement totals_lock = {
     "totals_lock", "SELECT id, key FROM link WHERE id = ANY ($1::bigint[]) ORDER BY key FOR UPDATE"};
-static const struct pg_statement totals_turn = {"totals_turn", TURN_LOCK("1668641399")};
+static const struct pg_statement totals_serialize = {"totals_serialize", TURN_LOCK("1668641399")};
 static const struct pg_statement totals_find = {"totals_find",
                                                 "SELECT id, key FROM link WHERE id = ANY ($1::bigint[])"};
 static const struct pg_statement totals_put = {
@@ -43,10 +42,10 @@ struct clicks_work {
 	uint64_t node;
 	const struct store_count *counts;
 	size_t n;
-	bool is_frozen; /* out: one of them is, and none was set */
+	bool is_frozen; /* out: a slot is frozen, and no total was set */
 };
 
-/* When an id comes twice, the last one counts. */
+/* If an id comes twice, the last one counts. */
 static int64_t total_of(const struct clicks_work *work, uint64_t id)
 {
 	size_t i = work->n;
@@ -55,7 +54,7 @@ static int64_t total_of(const struct clicks_work *work, uint64_t id)
 	return (int64_t)MIN(work->counts[i - 1].clicks, INT64_MAX);
 }
 
-/* Which links there are, locked; those of slots that are not ours are none. */
+/* Finds and locks the links. Those of slots that the database does not own are ignored. */
 static int clicks_find(struct postgres_txn *t, const struct clicks_work *work, struct pg_result *ret)
 {
 	int64_t *ids = arena_alloc(&t->scratch, work->n * sizeof(*ids));
@@ -63,18 +62,13 @@ static int clicks_find(struct postgres_txn *t, const struct clicks_work *work, s
 		return txn_no_memory(t);
 	for (size_t i = 0; i < work->n; i++)
 		ids[i] = id_is_valid(work->counts[i].id) ? (int64_t)work->counts[i].id : 0;
-	struct pg_query q = txn_query(t, &totals_lazily);
-	txn_put(t, &q);
-	if (t->is_distributed) {
-		q = txn_query(t, &totals_turn);
-		txn_put(t, &q);
-	}
-	q = txn_query(t, t->is_distributed ? &totals_find : &totals_lock);
-	pg_ints(&q, ids, work->n);
-	return txn_ask(t, &q, ret);
+	TXN_PUT(t, &totals_async);
+	if (t->is_distributed)
+		TXN_PUT(t, &totals_serialize);
+	return TXN_ASK(t, t->is_distributed ? &totals_find : &totals_lock, ret, PG_INTS(ids, work->n));
 }
 
-/* While slots are copied elsewhere, whoever copies them must hear of new totals, too. */
+/* While slots are copied, new totals must be copied, too: they go into the feed. */
 static int clicks_note(struct postgres_txn *t, const struct slot_row *row, const struct str *names, size_t n)
 {
 	CLEANUP(buf_release) struct buf feed = {0};
@@ -114,14 +108,8 @@ static int clicks_run(struct postgres_txn *t, void *ctx)
 	}
 	if (n == 0 || work->is_frozen)
 		return 0;
-	struct pg_query q = txn_query(t, &totals_put);
-	pg_blobs(&q, names, n);
-	pg_ints(&q, totals, n);
-	pg_int(&q, (int64_t)work->node);
-	txn_put(t, &q);
-	q = txn_query(t, &totals_add);
-	pg_blobs(&q, names, n);
-	txn_put(t, &q);
+	TXN_PUT(t, &totals_put, PG_BLOBS(names, n), PG_INTS(totals, n), PG_INT(work->node));
+	TXN_PUT(t, &totals_add, PG_BLOBS(names, n));
 	return clicks_note(t, work->row, names, n);
 }
 
@@ -133,15 +121,15 @@ int postgres_set_clicks(struct store_postgres *s, const struct slot_row *row, ui
 		return 0;
 	struct clicks_work clicks = {.row = row, .node = node, .counts = counts, .n = n};
 	struct postgres_work work = postgres_work(s, clicks_run, &clicks);
-	int r = POSTGRES_WRITE(s, again_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
+	int r = POSTGRES_WRITE(s, retryable_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
 	return r == 0 && clicks.is_frozen ? ERR_BUSY : r;
 }
 
-/* --- keys that come back --- */
+/* --- keys for reuse --- */
 
-/* Where keys are claimed from: `pick` finds keys, and `take` takes those that still are as they were found.
- * With Citus rows of several keys cannot be locked at once: those who claim take turns. */
-struct source {
+/* A table to claim keys from. `pick` finds keys, `take` deletes those that still qualify. Citus cannot lock
+ * rows of several keys at once: there, claims take turns. */
+struct claim_source {
 	enum feed_kind entry;
 	struct pg_statement pick, pick_distributed, take;
 };
@@ -152,42 +140,41 @@ struct source {
 #define EXPIRED_PICK "SELECT key, key_id FROM link WHERE " EXPIRED " ORDER BY over_ms, id LIMIT $2"
 #define SKIP_LOCKED  " FOR UPDATE SKIP LOCKED"
 
-static const struct source spent = {
+static const struct claim_source spent = {
     .entry = FEED_NAME_CHANGED,
     .pick = {"spent_pick", SPENT_PICK SKIP_LOCKED},
     .pick_distributed = {"spent_pick_0", SPENT_PICK},
     .take = {"spent_take",
              "DELETE FROM spent_key WHERE " SPENT " AND key = ANY ($2::bytea[]) RETURNING key, id, id"},
 };
-/* Links that nobody has reaped yet. */
-static const struct source expired = {
+/* Expired links that were not swept yet. */
+static const struct claim_source expired = {
     .entry = FEED_LINK_REMOVED,
-    .pick = {"over_pick", EXPIRED_PICK SKIP_LOCKED},
-    .pick_distributed = {"over_pick_0", EXPIRED_PICK},
-    .take = {"over_take",
+    .pick = {"expired_pick", EXPIRED_PICK SKIP_LOCKED},
+    .pick_distributed = {"expired_pick_0", EXPIRED_PICK},
+    .take = {"expired_take",
              "DELETE FROM link WHERE " EXPIRED " AND key = ANY ($2::bytea[]) RETURNING key, key_id, id"},
 };
 
-/* The number is "curx". */
-static const struct pg_statement claim_turn = {"claim_turn", TURN_LOCK("1668641400")};
+/* The advisory lock is "curx". */
+static const struct pg_statement claim_serialize = {"claim_serialize", TURN_LOCK("1668641400")};
 
 struct claim_work {
 	const struct slot_row *row;
 	int64_t now_ms;
-	int64_t ended_ms; /* at the latest */
+	int64_t ended_ms; /* expiry at or before this */
 	size_t max;
 	uint64_t *ids;
 	size_t count;
 };
 
-/* Only names that are ours, and may be changed now; the others are claimed elsewhere, or later. */
-static int claim_pick(struct postgres_txn *t, const struct claim_work *work, const struct source *from,
+/* Only names of slots that the database owns and that are not frozen. The others are claimed elsewhere, or
+ * later. */
+static int claim_pick(struct postgres_txn *t, const struct claim_work *work, const struct claim_source *from,
                       struct pg_result *rows, struct str **ret, size_t *ret_count)
 {
-	struct pg_query q = txn_query(t, t->is_distributed ? &from->pick_distributed : &from->pick);
-	pg_int(&q, work->ended_ms);
-	pg_int(&q, (int64_t)(work->max - work->count));
-	int r = txn_ask(t, &q, rows);
+	int r = TXN_ASK(t, t->is_distributed ? &from->pick_distributed : &from->pick, rows,
+	                PG_INT(work->ended_ms), PG_INT(work->max - work->count));
 	if (r != 0)
 		return r;
 	struct str *names = arena_alloc(&t->scratch, ((size_t)rows->rows + 1) * sizeof(*names));
@@ -204,7 +191,7 @@ static int claim_pick(struct postgres_txn *t, const struct claim_work *work, con
 	return 0;
 }
 
-static int claim_note(struct postgres_txn *t, struct claim_work *work, const struct source *from,
+static int claim_note(struct postgres_txn *t, struct claim_work *work, const struct claim_source *from,
                       const struct pg_result *taken, struct str *names)
 {
 	CLEANUP(buf_release) struct buf feed = {0};
@@ -224,7 +211,7 @@ static int claim_note(struct postgres_txn *t, struct claim_work *work, const str
 	return 0;
 }
 
-static int claim_from(struct postgres_txn *t, struct claim_work *work, const struct source *from)
+static int claim_from(struct postgres_txn *t, struct claim_work *work, const struct claim_source *from)
 {
 	CLEANUP(pg_result_end) struct pg_result picked = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result taken = {NULL, 0};
@@ -233,14 +220,11 @@ static int claim_from(struct postgres_txn *t, struct claim_work *work, const str
 	int r = claim_pick(t, work, from, &picked, &names, &count);
 	if (r != 0 || count == 0)
 		return r;
-	struct pg_query q = txn_query(t, &from->take);
-	pg_int(&q, work->ended_ms);
-	pg_blobs(&q, names, count);
-	r = txn_ask(t, &q, &taken);
-	if (r == 0)
-		r = claim_note(t, work, from, &taken, names);
+	r = TXN_ASK(t, &from->take, &taken, PG_INT(work->ended_ms), PG_BLOBS(names, count))
+	        ?: claim_note(t, work, from, &taken, names);
 	if (r == 0 && from == &expired)
-		postgres_links_delete(t, names, (size_t)taken.rows); /* what hangs on them */
+		/* with their tags, permissions and totals */
+		postgres_links_delete(t, names, (size_t)taken.rows);
 	return r;
 }
 
@@ -249,10 +233,8 @@ static int claim_run(struct postgres_txn *t, void *ctx)
 	struct claim_work *work = ctx;
 	work->count = 0;
 	postgres_slots_hold(t, work->row);
-	if (t->is_distributed) {
-		struct pg_query q = txn_query(t, &claim_turn);
-		txn_put(t, &q);
-	}
+	if (t->is_distributed)
+		TXN_PUT(t, &claim_serialize);
 	int r = claim_from(t, work, &spent);
 	return r == 0 && work->count < work->max ? claim_from(t, work, &expired) : r;
 }
@@ -267,7 +249,7 @@ int postgres_claim(struct store_postgres *s, const struct slot_row *row, int64_t
 	struct claim_work claim = {
 	    .row = row, .now_ms = now_ms, .ended_ms = ended_ms, .max = MIN(max, INT32_MAX), .ids = ret_ids};
 	struct postgres_work work = postgres_work(s, claim_run, &claim);
-	int r = POSTGRES_WRITE(s, again_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
+	int r = POSTGRES_WRITE(s, retryable_error(postgres_txn_run(s->writers, NULL, &work, NULL)));
 	if (r == 0)
 		*ret_count = claim.count;
 	return r;

@@ -1,12 +1,11 @@
 /*
- * What lies under names that move to another database. Rows travel as JSON, each table's as they are, so that
- * no column can be forgotten. A copy replaces whatever lies under the names where they come to; so it can be
- * made again, and a name without rows is removed there.
+ * Copies the rows of names that move to another database. Rows travel as JSON, whole tables at a time, so
+ * that no column can be forgotten. A copy replaces all rows of its names in the target. So it can be
+ * repeated, and a name without rows is removed there.
  *
- * Rows of several tables are read one after the other, and may not fit together when somebody changes them
- * meanwhile: then the feed has the name, and it is copied again.
+ * Tables are read one after the other. If a name changes meanwhile, its rows may not match; but then the
+ * name is in the feed, and is copied again.
  */
-#include "store/postgres_rows.h"
 #include "store/postgres_store.h"
 
 struct table {
@@ -26,7 +25,7 @@ struct table {
 		}                                                                                            \
 	}
 
-/* An idempotency key that was used here long ago gives way to its newer use. */
+/* A newer use of an idempotency key replaces an older one. */
 #define REPLAY_PUT                                                                                  \
 	" ON CONFLICT (caller, name) DO UPDATE SET fingerprint = excluded.fingerprint, link_key = " \
 	"excluded.link_key,"                                                                        \
@@ -43,26 +42,24 @@ static const struct table tables[] = {
 };
 
 struct copy {
-	const struct slot_row *row; /* of where they come to, or are removed */
+	const struct slot_row *row; /* of the target, or of where they are removed */
 	const struct str *names;
 	size_t n;
 	struct arena arena;
-	struct str rows[ARRAY_LEN(tables)]; /* JSON; STR_NULL: they are only removed */
+	struct str rows[ARRAY_LEN(tables)]; /* JSON; STR_NULL: only remove */
 };
 
 static int copy_read(struct pg_conn *c, struct copy *copy)
 {
 	int r = 0;
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		struct pg_query q = pg_query(c, &tables[i].read);
-		pg_blobs(&q, copy->names, copy->n);
-		pg_send(&q);
+		PG_SEND(c, &tables[i].read, PG_BLOBS(copy->names, copy->n));
 	}
 	pg_flush(c);
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
 		CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 		if (pg_next(c, &row, NULL) != 0)
-			continue; /* the sync says it */
+			continue; /* pg_sync returns the error */
 		copy->rows[i] = pg_get_text(&row, 0, 0);
 		r = str_own(&copy->arena, &copy->rows[i]) ? r : ERR_NOMEM;
 	}
@@ -74,17 +71,12 @@ static int copy_write(struct postgres_txn *t, void *ctx)
 {
 	const struct copy *copy = ctx;
 	postgres_slots_hold(t, copy->row);
-	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		struct pg_query q = txn_query(t, &tables[i].clear);
-		pg_blobs(&q, copy->names, copy->n);
-		txn_put(t, &q);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+		TXN_PUT(t, &tables[i].clear, PG_BLOBS(copy->names, copy->n));
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
 		if (copy->rows[i].len <= strlen("[]"))
 			continue;
-		struct pg_query q = txn_query(t, &tables[i].write);
-		pg_text(&q, copy->rows[i]);
-		txn_put(t, &q);
+		TXN_PUT(t, &tables[i].write, PG_TEXT(copy->rows[i]));
 	}
 	return 0;
 }
@@ -99,9 +91,7 @@ int postgres_names_copy(struct store_postgres *from, struct store_postgres *to, 
                         const struct str *names, size_t n, struct err *e)
 {
 	struct copy copy = {.row = to_row, .names = names, .n = n};
-	int r = POSTGRES_READ(from, copy_read(c, &copy));
-	if (r == 0)
-		r = copy_put(to, &copy, e);
+	int r = POSTGRES_READ(from, copy_read(c, &copy)) ?: copy_put(to, &copy, e);
 	arena_release(&copy.arena);
 	return r;
 }
@@ -127,10 +117,8 @@ static int names_after_on(struct pg_conn *c, struct str after, size_t max, struc
                           struct str *ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query q = pg_query(c, &names_after);
-	pg_text(&q, after.ptr ? after : STR(""));
-	pg_int(&q, (int64_t)MIN(max, INT32_MAX));
-	int r = pg_ask(&q, &rows, NULL);
+	int r = PG_ASK(c, &names_after, &rows, PG_TEXT(after.ptr ? after : STR("")),
+	               PG_INT(MIN(max, INT32_MAX)));
 	if (r != 0)
 		return postgres_error(r);
 	for (int row = 0; row < rows.rows; row++) {
@@ -148,11 +136,9 @@ int postgres_names_after(struct store_postgres *s, struct str after, size_t max,
 	return POSTGRES_READ(s, names_after_on(c, after, max, arena, ret, ret_count));
 }
 
-/*
- * By transactions, not by what is settled (postgres_feed.h): the transaction that changed the row of slots
- * has waited for all writers under the version before, and those under the next one got their numbers after
- * it. So all rows before its number are there, whatever other transactions are open.
- */
+/* Reads by transaction number, not by what is settled (postgres_feed.h). The transaction that changed the
+ * slot row has waited for all writers under the version before. Writers under the next version got their
+ * numbers after it. So all rows before its number are visible, whatever other transactions are open. */
 static const struct pg_statement names_changed = {
     "names_changed", "SELECT xid, seq, entries FROM link_feed WHERE (xid, seq) > ($1, $2) AND xid < $3"
                      " ORDER BY xid, seq LIMIT $4"};
@@ -189,16 +175,10 @@ static int names_changed_on(struct pg_conn *c, struct feed_cursor *cursor, uint6
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result pruned = {NULL, 0};
-	struct pg_query q = pg_query(c, &names_changed);
-	pg_int(&q, (int64_t)cursor->transaction);
-	pg_int(&q, (int64_t)cursor->sequence);
-	pg_int(&q, (int64_t)until);
-	pg_int(&q, (int64_t)max);
-	pg_send(&q);
-	q = pg_query(c, &names_pruned); /* later: what is pruned in between counts, too */
-	pg_int(&q, (int64_t)cursor->transaction);
-	pg_int(&q, (int64_t)cursor->sequence);
-	pg_send(&q);
+	PG_SEND(c, &names_changed, PG_INT(cursor->transaction), PG_INT(cursor->sequence), PG_INT(until),
+	        PG_INT(max));
+	/* second, so that it sees what is pruned in between */
+	PG_SEND(c, &names_pruned, PG_INT(cursor->transaction), PG_INT(cursor->sequence));
 	pg_flush(c);
 	pg_next(c, &rows, NULL);
 	pg_next(c, &pruned, NULL);

@@ -17,7 +17,7 @@
 	" WHERE (feed_pruned.xid, feed_pruned.seq) < (excluded.xid, excluded.seq))"                 \
 	" SELECT count(*) FROM gone"
 
-/* Settled is what no transaction that is still open can come before. */
+/* A row is settled if no open transaction can still insert a row before it. */
 #define SETTLED_BY_SNAPSHOT "xid < txid_snapshot_xmin(txid_current_snapshot())"
 #define SETTLED_BY_TIME     "at_ms < extract(epoch FROM now())::bigint * 1000 - 10000"
 #define NO_TRANSACTION      "0"
@@ -26,7 +26,7 @@ struct feed_statements {
 	struct pg_statement add, read;
 };
 
-/* By [is_postgres][accounts]. */
+/* The statements, by [is_postgres][accounts]. */
 static const struct feed_statements statements[2][2] = {
     {{{"link_feed_add_0", FEED_ADD("link", NO_TRANSACTION)},
       {"link_feed_read_0", FEED_READ("link", SETTLED_BY_TIME)}},
@@ -56,10 +56,7 @@ void postgres_feed_put(struct postgres_txn *t, bool accounts, int64_t now_ms, st
 {
 	if (entries.len == 0)
 		return;
-	struct pg_query q = txn_query(t, &statements[t->is_postgres][accounts].add);
-	pg_int(&q, now_ms);
-	pg_text(&q, entries);
-	txn_put(t, &q);
+	TXN_PUT(t, &statements[t->is_postgres][accounts].add, PG_INT(now_ms), PG_TEXT(entries));
 }
 
 static bool is_before(struct feed_cursor a, struct feed_cursor b)
@@ -72,12 +69,11 @@ static struct feed_cursor row_cursor(const struct pg_result *rows, int row)
 	return (struct feed_cursor){(uint64_t)pg_get_int(rows, row, 0), (uint64_t)pg_get_int(rows, row, 1)};
 }
 
-/* All that is behind the end will be told: transactions that are open now, too. */
+/* Rows of transactions that are open now come after this end. */
 static int end_read(struct pg_conn *c, bool is_postgres, bool accounts, struct feed_page *page)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, is_postgres ? &end_by_snapshot : &ends_by_time[accounts]);
-	int r = pg_ask(&q, &row, NULL);
+	int r = PG_ASK(c, is_postgres ? &end_by_snapshot : &ends_by_time[accounts], &row);
 	if (r == 0)
 		page->cursor = row_cursor(&row, 0);
 	return postgres_error(r);
@@ -100,7 +96,7 @@ static int rows_add(const struct pg_result *rows, struct feed_page *page)
 	}
 	bool is_full = (size_t)rows->rows == page->max;
 	page->more = is_full && (is_settled || (has_moved && !page->settled));
-	/* What follows cannot be told before a transaction has ended, perhaps of another program. */
+	/* The page cannot advance before a transaction ends, perhaps of another program. */
 	page->lost |= is_full && !has_moved && !page->settled;
 	return 0;
 }
@@ -115,14 +111,10 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 	CLEANUP(pg_result_end) struct pg_result gone = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct feed_cursor began = page->cursor;
-	struct pg_query q = pg_query(c, &statements[is_postgres][accounts].read);
-	pg_int(&q, (int64_t)page->cursor.transaction);
-	pg_int(&q, (int64_t)page->cursor.sequence);
-	pg_int(&q, (int64_t)page->max);
-	pg_send(&q);
-	q = pg_query(c, &pruned); /* later: what is pruned in between counts, too */
-	pg_text(&q, accounts ? STR("account") : STR("link"));
-	pg_send(&q);
+	PG_SEND(c, &statements[is_postgres][accounts].read, PG_INT(page->cursor.transaction),
+	        PG_INT(page->cursor.sequence), PG_INT(page->max));
+	/* second, so that it sees what is pruned in between */
+	PG_SEND(c, &pruned, PG_TEXT(accounts ? STR("account") : STR("link")));
 	pg_flush(c);
 	pg_next(c, &rows, NULL);
 	pg_next(c, &gone, NULL);
@@ -135,13 +127,8 @@ int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struc
 
 int postgres_feed_prune(struct pg_conn *c, bool accounts, int64_t until_ms, size_t *ret)
 {
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &prunes[accounts]);
-	*ret = 0;
-	pg_int(&q, until_ms);
-	pg_int(&q, FEED_PRUNE_MAX);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0)
-		*ret = (size_t)pg_get_int(&row, 0, 0);
+	int64_t count = 0;
+	int r = PG_ASK_INT(c, &prunes[accounts], &count, PG_INT(until_ms), PG_INT(FEED_PRUNE_MAX));
+	*ret = (size_t)count;
 	return postgres_error(r);
 }

@@ -1,21 +1,20 @@
 /*
- * The feeds of a PostgreSQL store (store/feed.h): tables with a row for each transaction. For the files of
- * the PostgreSQL store only.
+ * The feeds of a PostgreSQL store (feed.h): tables with one row per transaction.
  *
- * A row is known by its transaction's number, which the database gave out before the row was written. Rows
- * become visible in the order of commits, which is another one: so behind a row whose transaction is younger
- * than the oldest that is still open, others may appear before it. Readers are told of such rows at once, and
- * again until that is over: their cursor stays before them.
+ * A row has its transaction's number, which the server assigned before the row was written. Rows become
+ * visible in the order of commits, which may differ. So a row with a smaller number may appear later, as
+ * long as a transaction that is older than the row is open. Until then the row is not settled: readers get
+ * it at once, and again with every read, because their cursor stays before it.
  */
 #pragma once
 
 #include "store/postgres_txn.h"
 
-/* The number of the transaction under way. CockroachDB has none to show: there rows are known by their
- * sequence, and count as settled after FEED_SETTLE_MS. */
+/* The current transaction's number. CockroachDB has none: there a row has only its sequence, and counts as
+ * settled after 10 seconds. */
 #define FEED_TRANSACTION "txid_current()"
 
-/* Appends a row, unless there is nothing to say. */
+/* Appends a row, unless `entries` is empty. */
 void postgres_feed_put(struct postgres_txn *t, bool accounts, int64_t now_ms, struct str entries);
 
 int postgres_feed_read(struct pg_conn *c, bool is_postgres, bool accounts, struct feed_page *page);

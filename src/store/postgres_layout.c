@@ -1,27 +1,48 @@
 /*
- * The layout grows in steps; layout_version says how many were done. A step never changes once it was
- * released. All steps that are missing are one transaction: whoever is killed in between has done nothing.
- * (CockroachDB commits before each change of a table; so a step can also be done again.)
+ * The tables of a PostgreSQL store, and their migrations.
  *
- * Everything that belongs to a key has the key's text as the first part of its primary key: a link, who is
- * permitted, its tags, its clicks by node, a name that rests, a key that is spent. With Citus these tables
- * are distributed by it, and lie together.
+ *	link           a link; permitted_count is the length of its permission list
+ *	permission     users who may follow a private link
+ *	tag            the tags of a link, one row each
+ *	click_total    clicks of a link by node; link.clicks is their sum
+ *	resting        quarantine: aliases that only their last owner may take
+ *	spent_key      generated keys of removed links, for reuse
+ *	replay         creates with an idempotency key, beside the link that they made
+ *	route          registry only: the key that such a create chose
+ *	users, api_key, session, counter, constant, slot_map      registry only
+ *	link_feed, account_feed, feed_pruned                      postgres_feed.h
+ *	slot_state     the slots that this database owns: slots.h
+ *	commit_mark    the last transaction of each writer: postgres_txn.h
+ *	ring_state     of 0.1.0
  *
- * Only what CockroachDB documents as well is used: no triggers, no functions, no extensions.
+ * The first six begin their primary key with the link's key, by which Citus distributes them. `replay` is
+ * indexed by it.
+ *
+ * Locks, in the order in which a transaction takes them:
+ *
+ *	advisory "curt"      exclusive: migrations
+ *	advisory "curv"      shared: batches of changes; exclusive: a batch after a deadlock (postgres_txn.c)
+ *	row commit_mark      the writer's own: each marked transaction
+ *	advisory "curu"      shared: writers of links; exclusive: changes of slot_state (postgres_slots.c)
+ *	advisory "curw"      Citus only: click totals; "curx": claims
+ *	row account_version  changes of accounts
+ *	rows link            in the order of keys
+ *
+ * layout_version counts the migrations that were applied. A released migration never changes. All missing
+ * migrations run in one transaction. (CockroachDB commits before each change of a table, so a migration can
+ * also be repeated.) Only SQL that CockroachDB documents as well is used: no triggers, functions or
+ * extensions.
  */
-#include "store/postgres_layout.h"
-
-#include "store/postgres_txn.h"
-#include "store/slots.h"
+#include "store/postgres_store.h"
 
 #include <stdio.h>
 
-static const char *const steps[] = {
+static const char *const migrations[] = {
     "CREATE TABLE IF NOT EXISTS link ("
     "	key bytea PRIMARY KEY,"
     "	id bigint NOT NULL,"
-    "	key_id bigint NOT NULL," /* what a generated key encodes; 0: the name was chosen */
-    "	is_alias bool NOT NULL," /* false: the record is named by its id alone */
+    "	key_id bigint NOT NULL," /* the id of a generated key; 0: an alias */
+    "	is_alias bool NOT NULL," /* false: named by its id */
     "	owner bigint NOT NULL,"
     "	api_key bigint NOT NULL,"
     "	user_name bytea,"
@@ -39,7 +60,7 @@ static const char *const steps[] = {
     "	title bytea,"
     "	note bytea,"
     "	tags bytea,"
-    "	clicks bigint NOT NULL,"  /* the sum over click_total */
+    "	clicks bigint NOT NULL,"  /* sum of click_total */
     "	over_ms bigint NOT NULL," /* 0: never */
     "	permitted_count bigint NOT NULL"
     ");"
@@ -57,19 +78,19 @@ static const char *const steps[] = {
     "CREATE INDEX IF NOT EXISTS tag_by_name ON tag (name, made_ms DESC, id DESC);"
     "CREATE TABLE IF NOT EXISTS click_total (key bytea, node bigint, total bigint NOT NULL, PRIMARY KEY "
     "(key, node));"
-    "CREATE TABLE IF NOT EXISTS resting (" /* aliases that only their last owner may take */
+    "CREATE TABLE IF NOT EXISTS resting (" /* quarantine */
     "	key bytea PRIMARY KEY,"
     "	rest_owner bigint NOT NULL,"
     "	until_ms bigint NOT NULL"
     ");"
     "CREATE INDEX IF NOT EXISTS resting_by_end ON resting (until_ms);"
-    "CREATE TABLE IF NOT EXISTS spent_key (" /* generated keys whose links are gone */
+    "CREATE TABLE IF NOT EXISTS spent_key ("
     "	key bytea PRIMARY KEY,"
     "	id bigint NOT NULL,"
-    "	ended_ms bigint" /* since when it rests; NULL: it is never to be had again */
+    "	ended_ms bigint" /* when its quarantine began; NULL: never reused */
     ");"
     "CREATE INDEX IF NOT EXISTS spent_key_by_end ON spent_key (ended_ms) WHERE ended_ms IS NOT NULL;"
-    "CREATE TABLE IF NOT EXISTS replay (" /* creates with an idempotency key */
+    "CREATE TABLE IF NOT EXISTS replay ("
     "	caller bigint,"
     "	name bytea,"
     "	fingerprint bytea NOT NULL,"
@@ -80,7 +101,7 @@ static const char *const steps[] = {
     ");"
     "CREATE INDEX IF NOT EXISTS replay_by_time ON replay (made_ms);"
     "CREATE INDEX IF NOT EXISTS replay_by_link ON replay (link_key);"
-    "CREATE TABLE IF NOT EXISTS route (" /* which key such a create was going to have, in a ring */
+    "CREATE TABLE IF NOT EXISTS route ("
     "	caller bigint,"
     "	name bytea,"
     "	key bytea NOT NULL,"
@@ -129,15 +150,14 @@ static const char *const steps[] = {
     "CREATE TABLE IF NOT EXISTS ring_state (id int PRIMARY KEY, epoch bigint NOT NULL, description "
     "bytea);" /* one row */
     "INSERT INTO ring_state VALUES (1, 0, NULL) ON CONFLICT (id) DO NOTHING;"
-    /* Each writing connection's last transaction: whether a COMMIT that was not answered has happened. */
+    /* Whether a COMMIT without an answer was applied. */
     "CREATE TABLE IF NOT EXISTS commit_mark (writer bytea PRIMARY KEY, sequence bigint NOT NULL, at_ms "
     "bigint NOT NULL)",
-    /* Keys that were put here by a move under the present epoch of the ring: none is put twice. */
+    /* Of 0.1.0, dropped below. */
     "CREATE TABLE IF NOT EXISTS moved_key (key bytea PRIMARY KEY)",
-    /* Under which epoch it was; those of earlier ones are forgotten by later moves, some by each. */
     "ALTER TABLE moved_key ADD COLUMN IF NOT EXISTS epoch bigint NOT NULL DEFAULT 0;"
     "CREATE INDEX IF NOT EXISTS moved_key_by_epoch ON moved_key (epoch)",
-    /* One row for each transaction: store/postgres_feed.h. What was pruned last is known by feed_pruned. */
+    /* One row per transaction: store/postgres_feed.h. */
     "CREATE TABLE IF NOT EXISTS link_feed ("
     "	xid bigint NOT NULL,"
     "	seq bigint GENERATED BY DEFAULT AS IDENTITY,"
@@ -154,7 +174,7 @@ static const char *const steps[] = {
     ");"
     "CREATE TABLE IF NOT EXISTS feed_pruned (feed text PRIMARY KEY, xid bigint NOT NULL, seq bigint NOT "
     "NULL)",
-    /* Accounts that are read one by one. Sessions were tokens without a row, so they have all ended. */
+    /* Sessions were tokens without a row: all have ended. */
     "DROP TABLE IF EXISTS ended_session;"
     "CREATE TABLE IF NOT EXISTS session ("
     "	id bytea PRIMARY KEY,"
@@ -173,14 +193,14 @@ static const char *const steps[] = {
     "CREATE INDEX IF NOT EXISTS api_key_by_revocation ON api_key (revoked_ms) WHERE revoked_ms > 0;"
     "CREATE INDEX IF NOT EXISTS api_key_by_end ON api_key (expires_ms) WHERE expires_ms > 0;"
     "CREATE INDEX IF NOT EXISTS users_admin ON users (id) WHERE role = 3",
-    /* Which slots are whose: store/slots.h. A database owns all of them until it becomes one of several.
-     * Versions begin at random, so that two databases have none in common. */
+    /* Slots: store/slots.h. A database owns all slots until it becomes a shard. Versions start at random,
+     * so that two databases have none in common. */
     "CREATE TABLE IF NOT EXISTS slot_state (" /* one row */
     "	id int PRIMARY KEY,"
     "	version bigint NOT NULL,"
     "	owned bytea NOT NULL,"
     "	outgoing bytea NOT NULL,"
-    "	move int NOT NULL," /* 0 none, 1 copy, 2 freeze, 3 given */
+    "	move int NOT NULL," /* enum slot_move */
     "	out_token bigint NOT NULL,"
     "	out_to bytea NOT NULL,"
     "	until_ms bigint NOT NULL,"
@@ -199,11 +219,11 @@ static const char *const steps[] = {
 };
 _Static_assert(SLOT_SET_BYTES == 512 && SHARD_NAME_BYTES == 16, "the statement says so");
 
-/* Ids are unique by their counter already; on one server the database sees to it as well. */
-static const char *const step_single = "CREATE UNIQUE INDEX IF NOT EXISTS link_by_id ON link (id)";
+/* The counter makes ids unique; where possible the database checks it, too. */
+static const char *const index_single = "CREATE UNIQUE INDEX IF NOT EXISTS link_by_id ON link (id)";
 
-/* A unique index of a distributed table must contain the key. */
-static const char *const step_citus =
+/* In Citus a unique index must contain the distribution key. */
+static const char *const distribute_citus =
     "CREATE INDEX IF NOT EXISTS link_by_id ON link (id);"
     "SELECT create_distributed_table('link', 'key');"
     "SELECT create_distributed_table('permission', 'key', colocate_with => 'link');"
@@ -212,17 +232,17 @@ static const char *const step_citus =
     "SELECT create_distributed_table('resting', 'key', colocate_with => 'link');"
     "SELECT create_distributed_table('spent_key', 'key', colocate_with => 'link')";
 
-/* Marks of writers that are no more. */
+/* Marks of processes that have ended. */
 static const char *const marks_purge =
     "DELETE FROM commit_mark WHERE at_ms < extract(epoch FROM now() - interval '2 days') * 1000";
 
-enum { LAYOUT_TIMEOUT_MS = 10 * 60 * 1000 }; /* an index over many links takes its time */
+enum { LAYOUT_TIMEOUT_MS = 10 * 60 * 1000 }; /* creating an index over many links is slow */
 
 static const struct pg_statement server_about = {
     "layout_server", "SELECT (version() LIKE 'PostgreSQL%')::int,"
                      " (SELECT count(*) FROM pg_extension WHERE extname = 'citus')"};
 
-/* Servers that start at once wait here for each other. The number is "curt" in ASCII. */
+/* Servers that start at the same time take turns. The advisory lock is "curt" in ASCII. */
 static const char *const lock_sql =
     "SELECT pg_advisory_xact_lock(1668641396, oid::int) FROM pg_namespace WHERE nspname = current_schema()";
 
@@ -230,20 +250,20 @@ static const char *const version_table_sql =
     "CREATE TABLE IF NOT EXISTS layout_version (id int PRIMARY KEY, version bigint NOT NULL);"
     "INSERT INTO layout_version VALUES (1, 0) ON CONFLICT (id) DO NOTHING";
 
-/* Where there are no advisory locks, the row is the lock. */
+/* Without advisory locks this row is the lock. */
 static const struct pg_statement version_get = {"layout_version",
                                                 "SELECT version FROM layout_version WHERE id = 1 FOR UPDATE"};
 
-/* What Citus knows: its nodes, and those that may hold rows; whether the tables are distributed, as they may
- * be older than the extension. */
+/* The nodes of Citus, and those that may hold rows; whether the tables are distributed: they may be older
+ * than the extension. */
 static const struct pg_statement citus_nodes = {
     "layout_nodes", "SELECT count(*), count(*) FILTER (WHERE shouldhaveshards AND isactive AND noderole ="
                     " 'primary') FROM pg_dist_node"};
 static const struct pg_statement citus_has_links = {
     "layout_has_links", "SELECT count(*) FROM pg_dist_partition WHERE logicalrelid = to_regclass('link')"};
 
-static int number_ask(struct pg_conn *c, const struct pg_statement *statement, int64_t *ret,
-                      int64_t *ret_more, struct err *e)
+static int numbers_ask(struct pg_conn *c, const struct pg_statement *statement, int64_t *ret,
+                       int64_t *ret_more, struct err *e)
 {
 	struct pg_result result;
 	struct pg_query q = pg_query(c, statement);
@@ -257,48 +277,48 @@ static int number_ask(struct pg_conn *c, const struct pg_statement *statement, i
 	return 0;
 }
 
-/* Where there is no node at all, Citus makes the server that we talk to one. */
+/* Without any node, Citus adds the server itself. */
 static int citus_check(struct pg_conn *c, struct err *e)
 {
 	int64_t nodes, holders;
-	int r = number_ask(c, &citus_nodes, &nodes, &holders, e);
+	int r = numbers_ask(c, &citus_nodes, &nodes, &holders, e);
 	if (r != 0 || nodes == 0 || holders > 0)
 		return r;
-	return err_set(
-	    e, ERR_INVALID,
-	    "the extension citus is there, but none of its nodes may hold rows: add one with SELECT "
-	    "citus_add_node('HOST', PORT), or let the coordinator hold them with SELECT "
-	    "citus_set_node_property('HOST', PORT, 'shouldhaveshards', true), its HOST and PORT "
-	    "as in pg_dist_node; or do without, with DROP EXTENSION citus");
+	return err_set(e, ERR_INVALID,
+	               "the extension citus is installed, but no node may hold rows; add one with SELECT "
+	               "citus_add_node('HOST', PORT), or let the coordinator hold rows with SELECT "
+	               "citus_set_node_property('HOST', PORT, 'shouldhaveshards', true) (HOST and PORT "
+	               "as in pg_dist_node), or remove the extension with DROP EXTENSION citus");
 }
 
-static int steps_run(struct pg_conn *c, int64_t done, bool has_citus, struct err *e)
+static int migrations_run(struct pg_conn *c, int64_t done, bool has_citus, struct err *e)
 {
 	int r = has_citus && done == 0 ? citus_check(c, e) : 0;
-	for (size_t i = (size_t)done; r == 0 && i < ARRAY_LEN(steps); i++)
-		r = pg_run(c, steps[i], e);
+	for (size_t i = (size_t)done; r == 0 && i < ARRAY_LEN(migrations); i++)
+		r = pg_run(c, migrations[i], e);
 	if (r == 0 && done == 0)
-		r = pg_run(c, has_citus ? step_citus : step_single, e);
+		r = pg_run(c, has_citus ? distribute_citus : index_single, e);
 	char sql[96];
-	snprintf(sql, sizeof(sql), "UPDATE layout_version SET version = %zu WHERE id = 1", ARRAY_LEN(steps));
+	snprintf(sql, sizeof(sql), "UPDATE layout_version SET version = %zu WHERE id = 1",
+	         ARRAY_LEN(migrations));
 	return r ? r : pg_run(c, sql, e);
 }
 
-static int layout_grow(struct pg_conn *c, bool has_citus, struct err *e)
+static int layout_upgrade(struct pg_conn *c, bool has_citus, struct err *e)
 {
 	int64_t done;
-	int r = number_ask(c, &version_get, &done, NULL, e);
+	int r = numbers_ask(c, &version_get, &done, NULL, e);
 	if (r != 0)
 		return r;
-	if (done > (int64_t)ARRAY_LEN(steps))
+	if (done > (int64_t)ARRAY_LEN(migrations))
 		return err_set(e, ERR_INVALID,
 		               "the database was set up by a newer version of curt (layout %lld, this one "
-		               "knows %zu): run that version, or name another database",
-		               (long long)done, ARRAY_LEN(steps));
-	return done < (int64_t)ARRAY_LEN(steps) ? steps_run(c, done, has_citus, e) : 0;
+		               "knows %zu); run that version, or use another database",
+		               (long long)done, ARRAY_LEN(migrations));
+	return done < (int64_t)ARRAY_LEN(migrations) ? migrations_run(c, done, has_citus, e) : 0;
 }
 
-/* What 0.1.0 called a ring: keys were spread by another hash. */
+/* Version 0.1.0 spread keys by another hash, and called it a ring. */
 static const struct pg_statement ring_members = {
     "layout_ring",
     "SELECT (length(t) - length(replace(t, '\"name\"', ''))) / 6 FROM (SELECT"
@@ -307,14 +327,13 @@ static const struct pg_statement ring_members = {
 static int ring_check(struct pg_conn *c, struct err *e)
 {
 	int64_t members;
-	int r = number_ask(c, &ring_members, &members, NULL, e);
+	int r = numbers_ask(c, &ring_members, &members, NULL, e);
 	if (r != 0 || members < 2)
 		return r;
-	return err_set(
-	    e, ERR_INVALID,
-	    "the database is one of several that curt 0.1.0 has spread links over, and this version "
-	    "spreads them otherwise; with 0.1.0, empty all but one of them ('curt reshard --leave'), "
-	    "then name that one");
+	return err_set(e, ERR_INVALID,
+	               "curt 0.1.0 has spread links over this and other databases, which this version cannot "
+	               "read; with 0.1.0, move all links to one of them ('curt reshard --leave'), "
+	               "then use that one");
 }
 
 static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citus, struct err *e)
@@ -323,30 +342,26 @@ static int layout_make_locked(struct pg_conn *c, bool is_postgres, bool has_citu
 	if (r == 0)
 		r = pg_run(c, version_table_sql, e);
 	if (r == 0)
-		r = layout_grow(c, has_citus, e);
+		r = layout_upgrade(c, has_citus, e);
 	return r ? r : ring_check(c, e);
 }
 
-int postgres_layout_make(struct pg_conn *c, struct postgres_kind *ret, struct err *e)
+int postgres_layout_make(struct pg_conn *c, struct postgres_features *ret, struct err *e)
 {
 	int64_t is_postgres, citus_count, is_distributed = 0;
-	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e);
-	if (r == 0)
-		r = number_ask(c, &server_about, &is_postgres, &citus_count, e);
-	if (r == 0)
-		r = pg_run(c, TXN_BEGIN, e);
+	int r = pg_timeout(c, LAYOUT_TIMEOUT_MS, e)
+		?: numbers_ask(c, &server_about, &is_postgres, &citus_count, e)
+		?: pg_run(c, TXN_BEGIN, e);
 	if (r != 0)
 		return r;
-	r = layout_make_locked(c, is_postgres, citus_count > 0, e);
-	if (r == 0)
-		r = pg_run(c, marks_purge, e);
+	r = layout_make_locked(c, is_postgres, citus_count > 0, e) ?: pg_run(c, marks_purge, e);
 	if (r == 0 && citus_count > 0)
-		r = number_ask(c, &citus_has_links, &is_distributed, NULL, e);
+		r = numbers_ask(c, &citus_has_links, &is_distributed, NULL, e);
 	if (r != 0) {
 		pg_run(c, "ROLLBACK", NULL);
 		return r;
 	}
-	*ret = (struct postgres_kind){.has_advisory_locks = is_postgres,
-	                              .is_distributed = is_distributed > 0};
+	*ret = (struct postgres_features){.has_advisory_locks = is_postgres,
+	                                  .is_distributed = is_distributed > 0};
 	return pg_run(c, "COMMIT", e);
 }

@@ -1,6 +1,5 @@
-/* Links by name or by row, a batch in one round trip. */
+/* Lookups of links by name or row id, a batch in one round trip. */
 #include "store/postgres_replica.h"
-#include "store/postgres_rows.h"
 #include "store/postgres_store.h"
 
 #include <stdlib.h>
@@ -14,7 +13,7 @@ static const struct pg_statement permissions_get = {
                        " JOIN link l ON l.id = a.id"
                        " JOIN permission p ON p.key = l.key AND p.user_id = a.user_id"};
 
-/* Reads are sorted by what they ask for, so that a row finds all that want it. */
+/* Reads are sorted, so that each row finds all its reads. */
 typedef int order_fn(const void *a, const void *b);
 
 static int order_by_key(const void *a, const void *b)
@@ -29,13 +28,13 @@ static int order_by_id(const void *a, const void *b)
 	return ((*x)->ref.id > (*y)->ref.id) - ((*x)->ref.id < (*y)->ref.id);
 }
 
-/* Hands each row of an answer to all of the reads that want it. */
-static void rows_give(struct pg_conn *c, const struct slot_row *slots, struct store_lookup **reads, size_t n,
-                      order_fn *order)
+/* Hands each row to all reads that want it. */
+static void rows_assign(struct pg_conn *c, const struct slot_row *slots, struct store_lookup **reads,
+                        size_t n, order_fn *order)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	if (n == 0 || pg_next(c, &rows, NULL) != 0)
-		return; /* the sync says it */
+		return; /* pg_sync returns the error */
 	for (int row = 0; row < rows.rows; row++) {
 		struct store_lookup like = {.ref = {.id = (uint64_t)pg_get_int(&rows, row, COLUMN_ID),
 		                                    .key = postgres_row_name(&rows, row)}};
@@ -52,7 +51,7 @@ static void rows_give(struct pg_conn *c, const struct slot_row *slots, struct st
 	}
 }
 
-/* Those with a key are the first. What was sent is always read to its end. */
+/* Reads with a key come first. Every result that was sent for is read. */
 static int links_read(struct pg_conn *c, const struct slot_row *slots, struct store_lookup **reads, size_t n,
                       size_t key_count, struct arena *arena)
 {
@@ -67,24 +66,19 @@ static int links_read(struct pg_conn *c, const struct slot_row *slots, struct st
 	if (key_count > 0) {
 		for (size_t i = 0; i < key_count; i++)
 			keys[i] = reads[i]->ref.key;
-		struct pg_query q = pg_query(c, &links_by_key);
-		pg_blobs(&q, keys, key_count);
-		pg_send(&q);
+		PG_SEND(c, &links_by_key, PG_BLOBS(keys, key_count));
 	}
 	if (id_count > 0) {
 		for (size_t i = 0; i < id_count; i++)
 			ids[i] = (int64_t)by_id[i]->ref.id;
-		struct pg_query q = pg_query(c, &links_by_id);
-		pg_ints(&q, ids, id_count);
-		pg_send(&q);
+		PG_SEND(c, &links_by_id, PG_INTS(ids, id_count));
 	}
 	postgres_version_send(c, slots);
 	pg_flush(c);
-	rows_give(c, slots, reads, key_count, order_by_key);
-	rows_give(c, slots, by_id, id_count, order_by_id);
+	rows_assign(c, slots, reads, key_count, order_by_key);
+	rows_assign(c, slots, by_id, id_count, order_by_id);
 	int other = postgres_version_check(c, slots);
-	int r = pg_sync(c, NULL);
-	return r ? r : other;
+	return pg_sync(c, NULL) ?: other;
 }
 
 /* --- who is permitted --- */
@@ -94,7 +88,7 @@ static bool read_asks_permission(const struct store_lookup *read)
 	return read->result == 0 && read->link.is_private && id_is_valid(read->user);
 }
 
-/* Only private links cost this second question, and they are few. */
+/* Only private links, which are few, need this second round trip. */
 static int permissions_read(struct pg_conn *c, const struct slot_row *slots, struct store_lookup **reads,
                             size_t n, struct arena *arena)
 {
@@ -113,10 +107,7 @@ static int permissions_read(struct pg_conn *c, const struct slot_row *slots, str
 	}
 	if (count == 0)
 		return 0;
-	struct pg_query q = pg_query(c, &permissions_get);
-	pg_ints(&q, links, count);
-	pg_ints(&q, users, count);
-	pg_send(&q);
+	PG_SEND(c, &permissions_get, PG_INTS(links, count), PG_INTS(users, count));
 	postgres_version_send(c, slots);
 	pg_flush(c);
 	pg_next(c, &rows, NULL);
@@ -128,8 +119,7 @@ static int permissions_read(struct pg_conn *c, const struct slot_row *slots, str
 			                       reads[i]->user == user;
 	}
 	int other = postgres_version_check(c, slots);
-	int r = pg_sync(c, NULL);
-	return r ? r : other;
+	return pg_sync(c, NULL) ?: other;
 }
 
 int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct store_lookup **reads, size_t n,
@@ -145,13 +135,12 @@ int postgres_read_links(struct pg_conn *c, const struct slot_row *row, struct st
 		reads[i] = reads[key_count];
 		reads[key_count++] = read;
 	}
-	int r = links_read(c, row, reads, n, key_count, arena);
-	return r ? r : permissions_read(c, row, reads, n, arena);
+	return links_read(c, row, reads, n, key_count, arena) ?: permissions_read(c, row, reads, n, arena);
 }
 
 /* --- from whom --- */
 
-/* Without the primary what replicas know is still told, and the rest fails one by one. */
+/* If the primary is down, the replicas' answers still count, and only the other reads fail. */
 static int lookup_with_replicas(struct store_postgres *s, const struct slot_row *row,
                                 struct store_lookup **reads, size_t n, struct arena *arena)
 {

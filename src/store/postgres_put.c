@@ -1,19 +1,18 @@
-#include "store/postgres_put.h"
-
+/* Statements that write many links at once, with their tags. */
+#include "store/postgres_change.h"
 #include "store/postgres_feed.h"
-#include "store/postgres_rows.h"
-#include "store/rules.h"
 #include "store/tags.h"
 
 #include <pthread.h>
 
-/* Made once, from the rows of link_fields. */
+/* Built once, from the rows of link_fields. */
 static struct pg_statement links_insert = {"links_insert", NULL};
-static struct pg_statement links_insert_fed = {"links_insert_fed", NULL}; /* and the feed's row */
+/* also writes the feed row */
+static struct pg_statement links_insert_with_feed = {"links_insert_with_feed", NULL};
 static struct pg_statement links_update = {"links_update", NULL};
 static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
 
-enum { FIELDS_PARAM = 5 }; /* the number of the first field's parameter, which is the id's */
+enum { FIELDS_PARAM = 5 }; /* the parameter of the first field, the id */
 
 /* "key, key_id, over_ms, is_alias", then the fields. */
 static void rows_text(struct buf *b)
@@ -27,19 +26,19 @@ static void rows_text(struct buf *b)
 
 static void texts_make(void)
 {
-	struct buf insert = {0}, update = {0}, fed = {0};
+	struct buf insert = {0}, update = {0}, with_feed = {0};
 	buf_str(&insert, STR("INSERT INTO link (permitted_count, key, key_id, over_ms, is_alias, "));
 	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_names, 0);
 	buf_str(&insert, STR(") SELECT 0, n.key, n.key_id, n.over_ms, n.is_alias <> 0, "));
 	fields_sql(&insert, &link_fields, FIELDS_ALL, &postgres_of_n, 0);
 	rows_text(&insert);
 	buf_str(&insert, STR(" ORDER BY n.key ON CONFLICT DO NOTHING RETURNING key"));
-	int next = fields_sql(&fed, &link_fields, FIELDS_ALL, &postgres_arrays, FIELDS_PARAM);
-	fed.len = 0;
-	/* As a rule all are made: then the feed's entries are there as a whole, and no name comes back. */
-	buf_printf(&fed,
+	int next = fields_sql(&with_feed, &link_fields, FIELDS_ALL, &postgres_arrays, FIELDS_PARAM);
+	with_feed.len = 0;
+	/* Usually all are inserted: then all entries are written at once, and no name is returned. */
+	buf_printf(&with_feed,
 	           "WITH made AS (%.*s), tally AS (SELECT count(*) AS n FROM made),"
-	           " fed AS (INSERT INTO link_feed (xid, at_ms, entries)"
+	           " with_feed AS (INSERT INTO link_feed (xid, at_ms, entries)"
 	           " SELECT " FEED_TRANSACTION
 	           ", $%d, $%d::bytea || CASE WHEN n = $%d::bigint THEN $%d::bytea"
 	           " ELSE coalesce((SELECT string_agg(substring($%d::bytea FROM f.at::int FOR f.len::int), ''"
@@ -51,21 +50,21 @@ static void texts_make(void)
 	           STR_ARG(buf_view(&insert)), next, next + 1, next + 2, next + 3, next + 3, next + 4,
 	           next + 5, next + 1, next + 2, next + 2);
 	buf_char(&insert, '\0');
-	buf_char(&fed, '\0');
+	buf_char(&with_feed, '\0');
 	buf_str(&update, STR("UPDATE link SET over_ms = n.over_ms, "));
 	fields_sql(&update, &link_fields, FIELDS_CHANGING, &postgres_set_of_n, 0);
 	rows_text(&update);
 	buf_str(&update, STR(" WHERE link.key = n.key AND link.key = ANY ($1)"));
 	buf_char(&update, '\0');
-	ASSERT(!insert.failed && !update.failed && !fed.failed);
+	ASSERT(!insert.failed && !update.failed && !with_feed.failed);
 	links_insert.sql = insert.data;
-	links_insert_fed.sql = fed.data;
+	links_insert_with_feed.sql = with_feed.data;
 	links_update.sql = update.data;
 }
 
-/* --- columns --- */
+/* --- link_columns --- */
 
-struct columns {
+struct link_columns {
 	const void **links;
 	int64_t *ints;
 	struct str *strs;
@@ -73,7 +72,7 @@ struct columns {
 	size_t n;
 };
 
-static void rows_bind(struct postgres_txn *t, struct pg_query *q, struct columns *c)
+static void rows_bind(struct postgres_txn *t, struct pg_query *q, struct link_columns *c)
 {
 	for (size_t i = 0; i < c->n; i++) {
 		c->links[i] = c->rows[i].link;
@@ -91,10 +90,11 @@ static void rows_bind(struct postgres_txn *t, struct pg_query *q, struct columns
 	postgres_bind_records(q, &link_fields, FIELDS_ALL, c->links, c->n, &t->scratch);
 }
 
-static bool columns_init(struct postgres_txn *t, struct columns *c, const struct link_row *rows, size_t n)
+static bool link_columns_init(struct postgres_txn *t, struct link_columns *c, const struct link_row *rows,
+                              size_t n)
 {
 	pthread_once(&texts_once, texts_make);
-	*c = (struct columns){.rows = rows, .n = n};
+	*c = (struct link_columns){.rows = rows, .n = n};
 	c->links = arena_alloc(&t->scratch, n * sizeof(*c->links));
 	c->ints = arena_alloc(&t->scratch, n * sizeof(*c->ints));
 	c->strs = arena_alloc(&t->scratch, n * sizeof(*c->strs));
@@ -104,8 +104,8 @@ static bool columns_init(struct postgres_txn *t, struct columns *c, const struct
 	return false;
 }
 
-/* All entries behind each other, and where each begins and how long it is. */
-static bool feed_bind(struct postgres_txn *t, struct pg_query *q, struct columns *c,
+/* All entries concatenated, with the offset and length of each. */
+static bool feed_bind(struct postgres_txn *t, struct pg_query *q, struct link_columns *c,
                       const struct link_feed *feed)
 {
 	size_t len = 0;
@@ -116,7 +116,7 @@ static bool feed_bind(struct postgres_txn *t, struct pg_query *q, struct columns
 	if (!begins || !whole)
 		return false;
 	for (size_t i = 0; i < c->n; i++) {
-		begins[i] = at - whole + 1; /* as SQL counts */
+		begins[i] = at - whole + 1; /* SQL counts from 1 */
 		c->ints[i] = (int64_t)c->rows[i].entry.len;
 		at = mempcpy(at, c->rows[i].entry.ptr, c->rows[i].entry.len);
 	}
@@ -132,10 +132,10 @@ static bool feed_bind(struct postgres_txn *t, struct pg_query *q, struct columns
 void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, size_t n,
                            const struct link_feed *feed, struct pg_result *ret_names)
 {
-	struct columns c;
-	if (n == 0 || !columns_init(t, &c, rows, n))
+	struct link_columns c;
+	if (n == 0 || !link_columns_init(t, &c, rows, n))
 		return;
-	struct pg_query q = txn_query(t, feed ? &links_insert_fed : &links_insert);
+	struct pg_query q = txn_query(t, feed ? &links_insert_with_feed : &links_insert);
 	rows_bind(t, &q, &c);
 	if (feed && !feed_bind(t, &q, &c, feed)) {
 		txn_no_memory(t);
@@ -146,8 +146,8 @@ void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, 
 
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n)
 {
-	struct columns c;
-	if (n == 0 || !columns_init(t, &c, rows, n))
+	struct link_columns c;
+	if (n == 0 || !link_columns_init(t, &c, rows, n))
 		return;
 	struct pg_query q = txn_query(t, &links_update);
 	rows_bind(t, &q, &c);
@@ -167,9 +167,7 @@ static const struct pg_statement deletes[] = {
 static void names_put(struct postgres_txn *t, const struct pg_statement *statement, const struct str *names,
                       size_t n)
 {
-	struct pg_query q = txn_query(t, statement);
-	pg_blobs(&q, names, n);
-	txn_put(t, &q);
+	TXN_PUT(t, statement, PG_BLOBS(names, n));
 }
 
 void postgres_tags_delete(struct postgres_txn *t, const struct str *names, size_t n)
@@ -193,14 +191,14 @@ void postgres_links_delete(struct postgres_txn *t, const struct str *names, size
 	" AS n (key, name, made_ms, id)"
 static const struct pg_statement tags_insert = {"tags_insert",
                                                 TAGS_INSERT " ORDER BY 1, 2 ON CONFLICT DO NOTHING"};
-/* Of links whose insert may have been lost. */
+/* For links whose insert may have been lost. */
 static const struct pg_statement tags_insert_made = {
     "tags_insert_made", TAGS_INSERT " WHERE EXISTS (SELECT 1 FROM link l WHERE l.key = n.key AND l.id = n.id)"
                                     " ORDER BY 1, 2 ON CONFLICT DO NOTHING"};
 
 struct tag_rows {
 	struct arena *arena;
-	const struct link_row *row; /* whose tags are being read */
+	const struct link_row *row; /* the link whose tags are read */
 	size_t count, cap;          /* of each array */
 	struct str *keys, *names;
 	int64_t *made_ms, *ids;
@@ -241,10 +239,6 @@ void postgres_tags_insert(struct postgres_txn *t, const struct link_row *rows, s
 	}
 	if (to.count == 0)
 		return;
-	struct pg_query q = txn_query(t, if_made ? &tags_insert_made : &tags_insert);
-	pg_blobs(&q, to.keys, to.count);
-	pg_blobs(&q, to.names, to.count);
-	pg_ints(&q, to.made_ms, to.count);
-	pg_ints(&q, to.ids, to.count);
-	txn_put(t, &q);
+	TXN_PUT(t, if_made ? &tags_insert_made : &tags_insert, PG_BLOBS(to.keys, to.count),
+	        PG_BLOBS(to.names, to.count), PG_INTS(to.made_ms, to.count), PG_INTS(to.ids, to.count));
 }

@@ -1,19 +1,18 @@
-/* Lists: links, the ids of those with a tag or of those that are over, the users on a link's list. */
-#include "store/postgres_rows.h"
+/* Lists: links, ids of links with a tag, ids of expired links, and permission lists. */
 #include "store/postgres_store.h"
 
 /* --- rows in an order --- */
 
-/* Rows behind a place that are wanted and ours. A statement takes rank and id of the place, how many, and
- * `of`; it gives the name first, and rank and id last. */
+/* A scan of an index, which skips rows of slots that the database does not own. The statement takes rank
+ * and id of the position, a limit, and `of`. Its first column is the name; its last are rank and id. */
 struct scan {
 	const struct pg_statement *statement;
 	struct ranked_id place;
-	const void *of; /* a struct str of the tag, or a number; NULL: it takes none */
+	const void *of; /* a tag (struct str) or a number; NULL: no such parameter */
 	bool of_tag;
-	size_t step; /* at a time */
-	size_t left; /* are wanted yet */
-	/* 1: that was all. */
+	size_t step; /* rows per query */
+	size_t left; /* rows still wanted */
+	/* Takes a row. 1: stop. */
 	int (*take)(struct scan *scan, const struct pg_result *rows, int row);
 };
 
@@ -54,7 +53,7 @@ static int scan_run(struct pg_conn *c, const struct slot_row *slots, struct scan
 
 /* --- links --- */
 
-enum { LINKS_STEP = 513 }; /* a page may end early at its bytes */
+enum { LINKS_STEP = 513 }; /* pages may end early, at bytes_max */
 
 static const struct pg_statement links_of_all = {"links_of_all",
                                                  "SELECT " LINK_COLUMNS ", l.created_ms, l.id FROM link l"
@@ -70,7 +69,7 @@ struct links_scan {
 	const struct store_list *page;
 	struct link_record *links;
 	size_t count, cap, bytes;
-	bool more; /* the page is full, and one link more was there */
+	bool more; /* the page is full, and another link follows */
 };
 
 static int link_take(struct scan *scan, const struct pg_result *rows, int row)
@@ -121,10 +120,10 @@ static const struct pg_statement tagged = {
     "tagged", "SELECT key, made_ms, id FROM tag WHERE name = $4 AND (made_ms, id) < ($1::bigint, $2::bigint)"
               " ORDER BY made_ms DESC, id DESC LIMIT $3"};
 static const struct pg_statement expired_ids = {
-    "over_ids", "SELECT key, over_ms, id FROM link WHERE over_ms > 0 AND over_ms <= $4"
-                " AND (over_ms, id) > ($1::bigint, $2::bigint) ORDER BY over_ms, id LIMIT $3"};
+    "expired_ids", "SELECT key, over_ms, id FROM link WHERE over_ms > 0 AND over_ms <= $4"
+                   " AND (over_ms, id) > ($1::bigint, $2::bigint) ORDER BY over_ms, id LIMIT $3"};
 static const struct pg_statement expired_count = {
-    "over_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
+    "expired_count", "SELECT count(*) FROM link WHERE over_ms > 0 AND over_ms <= $1"};
 
 struct ids_scan {
 	struct scan scan;
@@ -142,37 +141,27 @@ static int id_take(struct scan *scan, const struct pg_result *rows, int row)
 	return 0;
 }
 
-static int expired_count_on(struct pg_conn *c, int64_t now_ms, uint64_t *ret)
-{
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &expired_count);
-	pg_int(&q, now_ms);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0)
-		*ret = (uint64_t)pg_get_int(&row, 0, 0);
-	return postgres_error(r);
-}
-
 static int ids_on(struct pg_conn *c, const struct slot_row *slots, struct postgres_ids *ids)
 {
 	bool of_tag = ids->tag.ptr;
-	/* Only where all rows are ours can the database count them. */
-	bool counts_here = ids->count_all && slot_row_has_hidden(slots);
+	/* The database can count only if it owns all its rows. */
+	bool counts_by_scan = ids->count_all && slot_row_has_hidden(slots);
 	struct ids_scan s = {.scan = {.statement = of_tag ? &tagged : &expired_ids,
 	                              .place = {of_tag ? INT64_MAX : 0, of_tag ? INT64_MAX : 0},
 	                              .of = of_tag ? (const void *)&ids->tag : &ids->now_ms,
 	                              .of_tag = of_tag,
 	                              .step = IDS_STEP,
-	                              .left = counts_here ? SIZE_MAX : ids->max,
+	                              .left = counts_by_scan ? SIZE_MAX : ids->max,
 	                              .take = id_take},
 	                     .ids = ids};
 	ids->count = ids->total = 0;
-	/* Counting all takes the longer the more there are. */
+	/* Counting is slow when there are many. */
 	int r = ids->count_all ? postgres_error(pg_timeout(c, PG_ANSWER_TIMEOUT_MS, NULL)) : 0;
 	if (r == 0)
 		r = scan_run(c, slots, &s.scan);
-	if (r == 0 && ids->count_all && !counts_here)
-		r = expired_count_on(c, ids->now_ms, &ids->total);
+	if (r == 0 && ids->count_all && !counts_by_scan)
+		r = postgres_error(
+		    PG_ASK_INT(c, &expired_count, (int64_t *)&ids->total, PG_INT(ids->now_ms)));
 	return r;
 }
 
@@ -191,9 +180,7 @@ static int permitted_on(struct pg_conn *c, const struct slot_row *slots, uint64_
                         uint64_t **ret, size_t *ret_count)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &permitted);
-	pg_int(&q, (int64_t)MIN(link, INT64_MAX));
-	int r = pg_ask(&q, &result, NULL);
+	int r = PG_ASK(c, &permitted, &result, PG_INT(MIN(link, INT64_MAX)));
 	if (r != 0)
 		return postgres_error(r);
 	r = postgres_slots_confirm(c, slots);

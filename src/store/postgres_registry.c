@@ -1,437 +1,6 @@
-/*
- * The role `registry` on PostgreSQL. Users, their sessions and API keys are fetched for the rules
- * (decide_accounts.h), and written as they have decided. Changes take turns: each locks the one row of
- * account_version, so what it looks at stays as it is. A user whose keys are counted is locked besides.
- */
-#include "store/decide_accounts.h"
+/* The registry on PostgreSQL: counters, constants and the account feed. Accounts: postgres_accounts.c. */
 #include "store/postgres_feed.h"
-#include "store/postgres_rows.h"
 #include "store/postgres_store.h"
-
-#include <pthread.h>
-#include <stdlib.h>
-
-static struct store_postgres *self(struct registry *r)
-{
-	return container_of(r, struct store_postgres, registry);
-}
-
-/* --- reading --- */
-
-/* A page of users or API keys. */
-struct page {
-	const struct fields *fields;
-	size_t row_bytes;
-	uint64_t after, user;
-	size_t limit;
-	struct arena *arena;
-	void *rows;
-	size_t count;
-	bool more;
-};
-
-static int page_read(struct pg_conn *c, const struct pg_statement *statement, struct page *p)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, statement);
-	if (p->limit == 0)
-		return ERR_INVALID;
-	pg_int(&q, (int64_t)MIN(p->after, INT64_MAX));
-	pg_int(&q, (int64_t)MIN(p->limit, INT32_MAX) + 1);
-	if (p->user)
-		pg_int(&q, (int64_t)MIN(p->user, INT64_MAX));
-	int r = pg_ask(&q, &result, NULL);
-	if (r != 0)
-		return postgres_error(r);
-	p->count = MIN((size_t)result.rows, p->limit);
-	p->more = (size_t)result.rows > p->count;
-	p->rows = arena_zalloc(p->arena, (p->count + 1) * p->row_bytes);
-	r = p->rows ? 0 : ERR_NOMEM;
-	for (size_t i = 0; r == 0 && i < p->count; i++)
-		r = postgres_read_record(&result, (int)i, 0, p->fields, p->arena,
-		                         (char *)p->rows + i * p->row_bytes);
-	return r;
-}
-
-static const struct pg_statement users_after = {
-    "users_after", "SELECT " USER_COLUMNS " FROM users WHERE id > $1 ORDER BY id LIMIT $2"};
-
-static int users(struct registry *r, struct registry_users *to)
-{
-	struct page p = {.fields = &user_fields,
-	                 .row_bytes = sizeof(*to->users),
-	                 .after = to->after,
-	                 .limit = to->limit,
-	                 .arena = to->arena};
-	int result = POSTGRES_READ(self(r), page_read(c, &users_after, &p));
-	if (result != 0)
-		return result;
-	to->users = p.rows;
-	to->count = p.count;
-	to->more = p.more;
-	return 0;
-}
-
-static const struct pg_statement keys_of_all = {
-    "keys_of_all", "SELECT " KEY_COLUMNS " FROM api_key WHERE id > $1 ORDER BY id LIMIT $2"};
-static const struct pg_statement keys_of_user = {
-    "keys_of_user",
-    "SELECT " KEY_COLUMNS " FROM api_key WHERE id > $1 AND user_id = $3 ORDER BY id LIMIT $2"};
-
-static int keys(struct registry *r, struct registry_keys *to)
-{
-	struct page p = {.fields = &key_fields,
-	                 .row_bytes = sizeof(*to->keys),
-	                 .after = to->after,
-	                 .user = to->user,
-	                 .limit = to->limit,
-	                 .arena = to->arena};
-	int result = POSTGRES_READ(self(r), page_read(c, to->user ? &keys_of_user : &keys_of_all, &p));
-	if (result != 0)
-		return result;
-	to->keys = p.rows;
-	to->count = p.count;
-	to->more = p.more;
-	return 0;
-}
-
-static const struct pg_statement account_statements[] = {
-    [BY_USER] = {"account_by_user", "SELECT " USER_COLUMNS " FROM users WHERE id = $1"},
-    [BY_EMAIL] = {"account_by_email", "SELECT " USER_COLUMNS " FROM users WHERE email = $1"},
-    [BY_KEY] = {"account_by_key", "SELECT " KEY_COLUMNS " FROM api_key WHERE id = $1"},
-    [BY_DIGEST] = {"account_by_digest", "SELECT " KEY_COLUMNS " FROM api_key WHERE digest = $1"},
-    [BY_SESSION] = {"account_by_session",
-                    "SELECT user_id, generation, created_ms, expires_ms FROM session WHERE id = $1"},
-};
-
-static void account_bind(struct pg_query *q, const struct registry_account *read)
-{
-	if (read->by == BY_USER || read->by == BY_KEY)
-		pg_int(q, id_is_valid(read->id) ? (int64_t)read->id : 0);
-	else
-		pg_text(q, read->text);
-}
-
-static void account_take(const struct pg_result *result, struct arena *arena, struct registry_account *read)
-{
-	read->result = result->rows > 0 ? 0 : ERR_NOT_FOUND;
-	if (read->result != 0)
-		return;
-	if (read->by == BY_SESSION) {
-		read->session = (struct session_record){
-		    .user = (uint64_t)pg_get_int(result, 0, 0),
-		    .generation = (uint64_t)pg_get_int(result, 0, 1),
-		    .created_ms = pg_get_int(result, 0, 2),
-		    .expires_ms = pg_get_int(result, 0, 3),
-		};
-		memcpy(read->session.id, read->text.ptr, MIN(read->text.len, SESSION_ID_BYTES));
-	} else if (read->by == BY_USER || read->by == BY_EMAIL) {
-		read->user = (struct user_record){0};
-		read->result = postgres_read_record(result, 0, 0, &user_fields, arena, &read->user);
-	} else {
-		read->key = (struct key_record){0};
-		read->result = postgres_read_record(result, 0, 0, &key_fields, arena, &read->key);
-	}
-}
-
-/* One round trip for all of them. */
-static int accounts_read(struct pg_conn *c, struct registry_account *reads, size_t n, struct arena *arena)
-{
-	for (size_t i = 0; i < n; i++) {
-		struct pg_query q = pg_query(c, &account_statements[reads[i].by]);
-		account_bind(&q, &reads[i]);
-		pg_send(&q);
-	}
-	pg_flush(c);
-	for (size_t i = 0; i < n; i++) {
-		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-		if (pg_next(c, &result, NULL) == 0)
-			account_take(&result, arena, &reads[i]);
-	}
-	return postgres_error(pg_sync(c, NULL));
-}
-
-static int accounts(struct registry *r, struct registry_account *reads, size_t n, struct arena *arena)
-{
-	return POSTGRES_READ(self(r), accounts_read(c, reads, n, arena));
-}
-
-/* --- fetching for the rules --- */
-
-static const struct pg_statement accounts_lock = {"accounts_lock",
-                                                  "SELECT 1 FROM account_version WHERE id = 1 FOR UPDATE"};
-static const struct pg_statement user_lock = {"user_lock", "SELECT 1 FROM users WHERE id = $1 FOR UPDATE"};
-
-#define KEY_FOR_ADMINS "revoked_ms = 0 AND (k.expires_ms = 0 OR k.expires_ms > $1) AND (rights & 16) <> 0"
-#define ADMINS_KEYS \
-	"api_key k JOIN users u ON u.id = k.user_id WHERE u.role = 3 AND u.enabled AND " KEY_FOR_ADMINS
-_Static_assert(RIGHT_ADMIN == 16 && ROLE_ADMIN == 3, "the statements say so");
-
-static const struct pg_statement admins_get = {
-    "admins_get", "SELECT EXISTS (SELECT 1 FROM api_key k WHERE " KEY_FOR_ADMINS " AND user_id = $2),"
-                  " EXISTS (SELECT 1 FROM users WHERE id <> $2 AND role = 3 AND enabled"
-                  " AND email IS NOT NULL AND password IS NOT NULL)"
-                  " OR EXISTS (SELECT 1 FROM " ADMINS_KEYS " AND u.id <> $2)"};
-static const struct pg_statement admin_keys = {"admin_keys", "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2"};
-static const struct pg_statement live_keys = {
-    "live_keys", "SELECT count(*) FROM (SELECT 1 FROM api_key"
-                 " WHERE user_id = $1 AND revoked_ms = 0 AND expires_ms = 0"
-                 " UNION ALL SELECT 1 FROM api_key"
-                 " WHERE user_id = $1 AND revoked_ms = 0 AND expires_ms > greatest(0, $2::bigint)"
-                 " LIMIT $3::bigint) live"};
-
-static int64_t id_of(uint64_t id)
-{
-	return id_is_valid(id) ? (int64_t)id : 0;
-}
-
-/* Before anything is looked at: whoever waited for a lock must see what its holder did. */
-static void locks_put(struct postgres_txn *t, const struct registry_write *w, const struct account_fetch *f)
-{
-	struct pg_query q;
-	if (w->kind != REGISTRY_KEY_USED && !t->accounts_are_locked) {
-		q = txn_query(t, &accounts_lock);
-		txn_put(t, &q);
-		t->accounts_are_locked = true;
-	}
-	if (f->is_wanted[READ_USER]) {
-		q = txn_query(t, &user_lock);
-		pg_int(&q, id_of(f->reads[READ_USER].id));
-		txn_put(t, &q);
-	}
-}
-
-/* In the order in which rows_fetch reads. */
-static void rows_ask(struct postgres_txn *t, const struct registry_write *w, const struct account_fetch *f)
-{
-	struct pg_query q;
-	for (size_t i = 0; i < ACCOUNT_READS; i++) {
-		if (!f->is_wanted[i])
-			continue;
-		q = txn_query(t, &account_statements[f->reads[i].by]);
-		account_bind(&q, &f->reads[i]);
-		txn_ask_add(t, &q);
-	}
-	if (f->needs & (NEEDS_ADMINS | NEEDS_ADMIN_KEYS)) {
-		q = txn_query(t, f->needs & NEEDS_ADMINS ? &admins_get : &admin_keys);
-		pg_int(&q, w->now_ms);
-		if (f->needs & NEEDS_ADMINS)
-			pg_int(&q, id_of(w->user.id));
-		txn_ask_add(t, &q);
-	}
-	if (f->needs & NEEDS_LIVE_KEYS) {
-		q = txn_query(t, &live_keys);
-		pg_int(&q, id_of(w->key.user));
-		pg_int(&q, w->now_ms);
-		pg_int(&q, ACCOUNT_KEYS_MAX);
-		txn_ask_add(t, &q);
-	}
-}
-
-static void sets_take(unsigned need, const struct pg_result *rows, struct account_rows *to)
-{
-	switch (need) {
-	case NEEDS_ADMINS:
-		to->has_admin_key = pg_get_int(rows, 0, 0);
-		to->has_other_admin = pg_get_int(rows, 0, 1);
-		break;
-	case NEEDS_ADMIN_KEYS:
-		for (int row = 0; row < rows->rows; row++)
-			to->admin_keys[to->admin_key_count++] = (uint64_t)pg_get_int(rows, row, 0);
-		break;
-	default: to->live_keys = (size_t)pg_get_int(rows, 0, 0);
-	}
-}
-
-static int rows_fetch(struct postgres_txn *t, const struct registry_write *w, struct account_fetch *f)
-{
-	account_fetch_init(f, w);
-	if (f->needs == 0)
-		return 0;
-	locks_put(t, w, f);
-	rows_ask(t, w, f);
-	int r = txn_ask_send(t);
-	for (size_t i = 0; i < ACCOUNT_READS; i++) {
-		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-		if (f->is_wanted[i] && txn_ask_next(t, &result) == 0 && r == 0)
-			account_take(&result, &t->scratch, &f->reads[i]);
-	}
-	for (unsigned need = NEEDS_ADMINS; need <= NEEDS_LIVE_KEYS; need <<= 1) {
-		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-		if (f->needs & need && txn_ask_next(t, &result) == 0 && r == 0)
-			sets_take(need, &result, &f->rows);
-	}
-	int end = txn_ask_end(t);
-	return r ?: end ?: account_fetch_take(f);
-}
-
-/* --- writing --- */
-
-static struct pg_statement user_insert = {"user_insert", NULL}, user_update = {"user_update", NULL},
-                           key_insert = {"key_insert", NULL};
-static pthread_once_t texts_once = PTHREAD_ONCE_INIT;
-
-static const char *insert_text(const char *table, const struct fields *fields)
-{
-	struct buf b = {0};
-	buf_printf(&b, "INSERT INTO %s (", table);
-	fields_sql(&b, fields, FIELDS_BUT_ID, &postgres_names, 0);
-	buf_str(&b, STR(") VALUES ("));
-	fields_sql(&b, fields, FIELDS_BUT_ID, &postgres_params, 1);
-	buf_str(&b, STR(") RETURNING id"));
-	buf_char(&b, '\0');
-	ASSERT(!b.failed);
-	return b.data;
-}
-
-static void texts_make(void)
-{
-	struct buf b = {0};
-	user_insert.sql = insert_text("users", &user_fields);
-	key_insert.sql = insert_text("api_key", &key_fields);
-	buf_str(&b, STR("UPDATE users SET "));
-	int next = fields_sql(&b, &user_fields, FIELDS_CHANGING, &postgres_set_params, 1);
-	buf_printf(&b, " WHERE id = $%d", next);
-	buf_char(&b, '\0');
-	ASSERT(!b.failed);
-	user_update.sql = b.data;
-}
-
-static const struct pg_statement session_insert = {
-    "session_insert", "INSERT INTO session (id, user_id, generation, created_ms, expires_ms, address, agent)"
-                      " VALUES ($1, $2, $3, $4, $5, $6, $7)"};
-static const struct pg_statement session_delete = {"session_delete", "DELETE FROM session WHERE id = $1"};
-static const struct pg_statement session_purge = {
-    "session_purge", "DELETE FROM session WHERE id IN (SELECT id FROM session"
-                     " WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-static const struct pg_statement key_purge_revoked = {
-    "key_purge_revoked", "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE revoked_ms > 0"
-                         " AND revoked_ms <= $1 ORDER BY revoked_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-static const struct pg_statement key_purge_expired = {
-    "key_purge_expired", "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE expires_ms > 0"
-                         " AND expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-static const struct pg_statement key_set_revoked = {"key_set_revoked",
-                                                    "UPDATE api_key SET revoked_ms = $2 WHERE id = $1"};
-static const struct pg_statement key_set_used = {
-    "key_set_used", "UPDATE api_key SET used_ms = $2 WHERE id = $1 AND used_ms < $2"};
-
-static int record_insert(struct postgres_txn *t, const struct pg_statement *statement,
-                         const struct fields *fields, const void *record, uint64_t *ret_id)
-{
-	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query q = txn_query(t, statement);
-	postgres_bind_record(&q, fields, FIELDS_BUT_ID, record);
-	int r = txn_ask(t, &q, &rows);
-	if (r == 0)
-		*ret_id = (uint64_t)pg_get_int(&rows, 0, 0);
-	return r;
-}
-
-static void numbers_put(struct postgres_txn *t, const struct pg_statement *statement, int64_t a, int64_t b)
-{
-	struct pg_query q = txn_query(t, statement);
-	pg_int(&q, a);
-	pg_int(&q, b);
-	txn_put(t, &q);
-}
-
-static void session_write(struct postgres_txn *t, const struct session_record *session, int64_t now_ms)
-{
-	struct pg_query q = txn_query(t, &session_insert);
-	pg_bytes(&q, session->id, SESSION_ID_BYTES);
-	pg_int(&q, (int64_t)session->user);
-	pg_int(&q, (int64_t)session->generation);
-	pg_int(&q, session->created_ms);
-	pg_int(&q, session->expires_ms);
-	pg_text(&q, session->address);
-	pg_text(&q, session->agent);
-	txn_put(t, &q);
-	numbers_put(t, &session_purge, now_ms, SESSION_PURGE_PER_CREATE);
-}
-
-static int account_write(struct postgres_txn *t, unsigned edits, const struct registry_write *w,
-                         struct account_outcome *out)
-{
-	struct pg_query q;
-	int r = 0;
-	pthread_once(&texts_once, texts_make);
-	if (edits & EDIT_USER_INSERT) {
-		r = record_insert(t, &user_insert, &user_fields, &out->user, &out->user.id);
-		out->key.user = out->user.id;
-	}
-	if (edits & EDIT_USER_UPDATE) {
-		q = txn_query(t, &user_update);
-		postgres_bind_record(&q, &user_fields, FIELDS_CHANGING, &out->user);
-		pg_int(&q, (int64_t)out->user.id);
-		txn_put(t, &q);
-	}
-	if (r == 0 && edits & EDIT_KEY_INSERT)
-		r = record_insert(t, &key_insert, &key_fields, &out->key, &out->key.id);
-	if (edits & EDIT_KEY_REVOKE)
-		numbers_put(t, &key_set_revoked, (int64_t)out->key.id, out->key.revoked_ms);
-	if (edits & EDIT_KEY_USED)
-		numbers_put(t, &key_set_used, (int64_t)out->key.id, out->key.used_ms);
-	if (edits & EDIT_SESSION_INSERT)
-		session_write(t, &out->session, w->now_ms);
-	if (edits & EDIT_SESSION_DELETE) {
-		q = txn_query(t, &session_delete);
-		pg_bytes(&q, w->session.id, SESSION_ID_BYTES);
-		txn_put(t, &q);
-	}
-	if (edits & EDIT_KEY_PURGE) {
-		numbers_put(t, &key_purge_revoked, w->purge.until_ms, w->purge.max);
-		numbers_put(t, &key_purge_expired, w->purge.until_ms, w->purge.max);
-	}
-	return r;
-}
-
-static int account_change(struct postgres_txn *t, const struct registry_write *w, struct account_outcome *out,
-                          struct buf *feed)
-{
-	struct account_fetch fetched;
-	int r = rows_fetch(t, w, &fetched);
-	if (r != 0)
-		return r;
-	int edits = decide_account(&fetched.rows, w, out);
-	if (edits < 0)
-		return edits;
-	r = account_write(t, (unsigned)edits, w, out);
-	return r == 0 && !account_feed((unsigned)edits, &fetched.rows, w, out, feed) ? txn_no_memory(t) : r;
-}
-
-struct apply_work {
-	const struct registry_write *writes;
-	size_t n;
-	struct account_outcome *outcomes;
-};
-
-static int apply_run(struct postgres_txn *t, void *ctx)
-{
-	const struct apply_work *work = ctx;
-	CLEANUP(buf_release) struct buf feed = {0};
-	int r = 0;
-	memset(work->outcomes, 0, work->n * sizeof(*work->outcomes)); /* it may be done again */
-	for (size_t i = 0; r == 0 && i < work->n; i++)
-		r = account_change(t, &work->writes[i], &work->outcomes[i], &feed);
-	if (r == 0)
-		postgres_feed_put(t, true, work->writes[work->n - 1].now_ms, buf_view(&feed));
-	return r;
-}
-
-static int apply(struct registry *r, struct registry_write *writes, size_t n)
-{
-	struct store_postgres *s = self(r);
-	struct account_outcome *outcomes = calloc(n + 1, sizeof(*outcomes));
-	struct apply_work apply = {.writes = writes, .n = n, .outcomes = outcomes};
-	struct postgres_work work = postgres_work(s, apply_run, &apply);
-	int result = !outcomes ? ERR_NOMEM
-	             : n > 0   ? POSTGRES_WRITE(s, postgres_error(postgres_write(s, &work, NULL)))
-	                       : 0;
-	for (size_t i = 0; result == 0 && i < n; i++)
-		account_publish(&outcomes[i], &writes[i]);
-	free(outcomes);
-	return result;
-}
 
 /* --- counters and constants --- */
 
@@ -444,16 +13,12 @@ _Static_assert(COUNTER_FIRST == 1, "the statement says so");
 
 static int lease_on(struct pg_conn *c, struct str counter, int64_t count, uint64_t *ret_first)
 {
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &counter_lease);
-	pg_text(&q, counter);
-	pg_int(&q, count);
-	int r = pg_ask(&q, &row, NULL);
-	if (r == 0 && row.rows == 0)
-		return ERR_LIMIT;
-	if (r == 0)
-		*ret_first = (uint64_t)pg_get_int(&row, 0, 0);
-	return postgres_error(r);
+	int64_t first = 0; /* stays: the counter has no room */
+	int r = PG_ASK_INT(c, &counter_lease, &first, PG_TEXT(counter), PG_INT(count));
+	if (r != 0)
+		return postgres_error(r);
+	*ret_first = (uint64_t)first;
+	return first == 0 ? ERR_LIMIT : 0;
 }
 
 static int lease(struct registry *r, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -462,25 +27,23 @@ static int lease(struct registry *r, struct str counter, uint64_t count, uint64_
 		return ERR_INVALID;
 	if (count > INT64_MAX - COUNTER_FIRST)
 		return ERR_LIMIT;
-	return POSTGRES_WRITE_ON(self(r), lease_on(c, counter, (int64_t)count, ret_first));
+	return POSTGRES_WRITE_ON(registry_postgres(r), lease_on(c, counter, (int64_t)count, ret_first));
 }
 
 static const struct pg_statement counter_read = {"counter_read", "SELECT next FROM counter WHERE name = $1"};
 
 static int counter_on(struct pg_conn *c, struct str counter, uint64_t *ret_next)
 {
-	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &counter_read);
-	pg_text(&q, counter);
-	int r = pg_ask(&q, &row, NULL);
+	int64_t next = COUNTER_FIRST;
+	int r = PG_ASK_INT(c, &counter_read, &next, PG_TEXT(counter));
 	if (r == 0)
-		*ret_next = row.rows > 0 ? (uint64_t)pg_get_int(&row, 0, 0) : COUNTER_FIRST;
+		*ret_next = (uint64_t)next;
 	return postgres_error(r);
 }
 
 static int counter(struct registry *r, struct str name, uint64_t *ret_next)
 {
-	return POSTGRES_READ(self(r), counter_on(c, name, ret_next));
+	return POSTGRES_READ(registry_postgres(r), counter_on(c, name, ret_next));
 }
 
 static const struct pg_statement constant_put = {
@@ -494,13 +57,8 @@ static int constant_on(struct pg_conn *c, struct str name, void *value, size_t l
 {
 	CLEANUP(pg_result_end) struct pg_result put = {NULL, 0};
 	CLEANUP(pg_result_end) struct pg_result got = {NULL, 0};
-	struct pg_query q = pg_query(c, &constant_put);
-	pg_text(&q, name);
-	pg_bytes(&q, len > 0 ? value : "", len);
-	pg_send(&q);
-	q = pg_query(c, &constant_get);
-	pg_text(&q, name);
-	pg_send(&q);
+	PG_SEND(c, &constant_put, PG_TEXT(name), PG_BYTES(len > 0 ? value : "", len));
+	PG_SEND(c, &constant_get, PG_TEXT(name));
 	pg_flush(c);
 	pg_next(c, &put, NULL);
 	pg_next(c, &got, NULL);
@@ -517,40 +75,33 @@ static int constant_on(struct pg_conn *c, struct str name, void *value, size_t l
 
 static int constant(struct registry *r, struct str name, void *value, size_t len)
 {
-	return POSTGRES_WRITE_ON(self(r), constant_on(c, name, value, len));
-}
-
-static int forget_on(struct pg_conn *c, struct str from, struct str before)
-{
-	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	struct pg_query q = pg_query(c, &constant_drop);
-	pg_text(&q, from);
-	pg_text(&q, before);
-	return postgres_error(pg_ask(&q, &none, NULL));
+	return POSTGRES_WRITE_ON(registry_postgres(r), constant_on(c, name, value, len));
 }
 
 static int forget(struct registry *r, struct str from, struct str before)
 {
-	return POSTGRES_WRITE_ON(self(r), forget_on(c, from, before));
+	return POSTGRES_WRITE_ON(registry_postgres(r),
+	                         postgres_error(PG_EXEC(c, &constant_drop, PG_TEXT(from), PG_TEXT(before))));
 }
 
 /* --- the feed --- */
 
 static int feed(struct registry *r, struct feed_page *page)
 {
-	return POSTGRES_READ(self(r), postgres_feed_read(c, self(r)->kind.has_advisory_locks, true, page));
+	return POSTGRES_READ(
+	    registry_postgres(r),
+	    postgres_feed_read(c, registry_postgres(r)->kind.has_advisory_locks, true, page));
 }
 
 static int feed_prune(struct registry *r, int64_t until_ms, size_t *ret)
 {
-	return POSTGRES_WRITE_ON(self(r), postgres_feed_prune(c, true, until_ms, ret));
+	return POSTGRES_WRITE_ON(registry_postgres(r), postgres_feed_prune(c, true, until_ms, ret));
 }
 
 const struct registry_ops postgres_registry_ops = {
-    .apply = apply,
-    .users = users,
-    .keys = keys,
-    .accounts = accounts,
+    .apply = postgres_accounts_apply,
+    .page = postgres_page,
+    .accounts = postgres_accounts,
     .lease = lease,
     .counter = counter,
     .constant = constant,

@@ -10,27 +10,27 @@
 #include <stdlib.h>
 
 enum {
-	TARGETS = 8,         /* of the primary's progress are remembered: some seconds */
+	TARGETS = 8,         /* remembered positions of the primary: some seconds */
 	RECENT_SLOTS = 8192, /* a power of two */
 };
 
-/* What the log was told of a replica. */
+/* What was last logged about a replica. */
 enum { REPLICA_UNKNOWN, REPLICA_USED, REPLICA_UNUSED };
 
-/* All that the primary had written at a time. */
-struct target {
+/* What the primary had written at a time. */
+struct wal_target {
 	int64_t position;
-	int64_t at_ms; /* on the monotonic clock */
+	int64_t at_ms; /* monotonic clock */
 };
 
 struct replica {
 	struct postgres_replicas *all;
 	struct pg_pool *pool;
-	_Atomic int64_t fresh_ms; /* it knows all that happened until then; 0: never heard of */
+	_Atomic int64_t fresh_ms; /* it has all changes up to then; 0: never polled */
 
 	struct task poller;
-	int reported; /* this and what follows are the poller's alone */
-	struct target targets[TARGETS];
+	int reported; /* from here on used only by the poller */
+	struct wal_target targets[TARGETS];
 	size_t target_count;
 };
 
@@ -38,15 +38,14 @@ struct postgres_replicas {
 	struct pg_pool *primary;
 	const uint8_t *name;
 	size_t count;
-	atomic_size_t turn; /* who is asked next */
+	atomic_size_t turn; /* round robin */
 
-	_Atomic int64_t
-	    created_ms[RECENT_SLOTS]; /* by hash of the key: when somebody here made a link of it */
-	_Atomic int64_t changed_ms[RECENT_SLOTS]; /* likewise: when it was changed or removed */
+	_Atomic int64_t created_ms[RECENT_SLOTS]; /* by hash of the key: when this process created a link */
+	_Atomic int64_t changed_ms[RECENT_SLOTS]; /* likewise: updated or removed it */
 	struct replica list[];
 };
 
-/* --- what was changed just now --- */
+/* --- recent changes --- */
 
 static size_t recent_slot(struct str key)
 {
@@ -144,26 +143,26 @@ static int position_ask(struct pg_pool *pool, const struct pg_statement *stateme
 	struct pg_query q = pg_query(c, statement);
 	int r = pg_ask(&q, &row, e);
 	if (r == 0 && pg_is_null(&row, 0, 0))
-		r = err_set(e, ERR_UNAVAILABLE, "it follows nobody");
+		r = err_set(e, ERR_UNAVAILABLE, "it is not a standby");
 	if (r == 0)
 		*ret = pg_get_int(&row, 0, 0);
 	pg_return(c);
 	return r;
 }
 
-static void target_note(struct replica *replica)
+static void target_add(struct replica *replica)
 {
-	struct target target = {.at_ms = clock_mono_ms()};
-	if (position_ask(replica->all->primary, &primary_position, &target.position, NULL) != 0)
+	struct wal_target wal_target = {.at_ms = clock_mono_ms()};
+	if (position_ask(replica->all->primary, &primary_position, &wal_target.position, NULL) != 0)
 		return;
 	if (replica->target_count == TARGETS) {
-		memmove(&replica->targets[0], &replica->targets[1], (TARGETS - 1) * sizeof(target));
+		memmove(&replica->targets[0], &replica->targets[1], (TARGETS - 1) * sizeof(wal_target));
 		replica->target_count--;
 	}
-	replica->targets[replica->target_count++] = target;
+	replica->targets[replica->target_count++] = wal_target;
 }
 
-static void replica_note(struct replica *replica, struct err *e)
+static void replica_poll(struct replica *replica, struct err *e)
 {
 	int64_t position;
 	if (position_ask(replica->pool, &replica_position, &position, e) != 0)
@@ -177,8 +176,8 @@ static void replica_note(struct replica *replica, struct err *e)
 	}
 }
 
-/* Once for each change. Of several shards every database is offered the replicas of all. */
-static void replica_tell(struct replica *replica, const struct err *why)
+/* Logs changes only. With several shards, each database is offered the replicas of all. */
+static void replica_log(struct replica *replica, const struct err *why)
 {
 	const struct postgres_replicas *rs = replica->all;
 	bool is_fresh = replica_is_fresh(replica);
@@ -187,28 +186,29 @@ static void replica_tell(struct replica *replica, const struct err *why)
 		return;
 	replica->reported = now;
 	if (is_fresh)
-		log_info("store", "%s answers lookups for %s", pg_pool_address(replica->pool).ptr,
+		log_info("store", "replica in use replica=%s primary=%s", pg_pool_address(replica->pool).ptr,
 		         pg_pool_address(rs->primary).ptr);
 	else
-		log_info("store", "%s does not answer lookups for %s: %s", pg_pool_address(replica->pool).ptr,
-		         pg_pool_address(rs->primary).ptr, why->text[0] ? why->text : "it lags behind");
+		log_info("store", "replica not used replica=%s primary=%s reason=\"%s\"",
+		         pg_pool_address(replica->pool).ptr, pg_pool_address(rs->primary).ptr,
+		         why->text[0] ? why->text : "it lags behind");
 }
 
 static int64_t poll_run(struct task *t)
 {
 	struct replica *replica = container_of(t, struct replica, poller);
 	struct err why = {""};
-	target_note(replica);
-	replica_note(replica, &why);
-	replica_tell(replica, &why);
+	target_add(replica);
+	replica_poll(replica, &why);
+	replica_log(replica, &why);
 	return REPLICA_POLL_MS;
 }
 
 /* --- life --- */
 
-static const struct pg_statement name_get = {"part_name", "SELECT value FROM constant WHERE name = $1"};
+static const struct pg_statement name_get = {"shard_name", "SELECT value FROM constant WHERE name = $1"};
 
-/* Of each new connection to a replica: is it the primary's? */
+/* Checks that a new connection belongs to a replica of this primary. */
 static int replica_setup(struct pg_conn *c, void *ctx, struct err *e)
 {
 	const struct postgres_replicas *rs = ctx;
@@ -220,8 +220,7 @@ static int replica_setup(struct pg_conn *c, void *ctx, struct err *e)
 		return r;
 	if (row.rows != 1 ||
 	    !str_eq(pg_get_text(&row, 0, 0), str_n((const char *)rs->name, SHARD_NAME_BYTES)))
-		return err_set(e, ERR_INVALID, "it follows another database than %s",
-		               pg_pool_address(rs->primary).ptr);
+		return err_set(e, ERR_INVALID, "it is not a replica of %s", pg_pool_address(rs->primary).ptr);
 	return 0;
 }
 
@@ -239,7 +238,7 @@ int postgres_replicas_new(const struct str *urls, size_t n, const uint8_t *name,
 		replica->all = rs;
 		r = pg_pool_new(urls[rs->count], connections_max, replica_setup, rs, &replica->pool, e);
 		if (r == 0)
-			pg_pool_timeout(replica->pool, REPLICA_PATIENCE_MS);
+			pg_pool_timeout(replica->pool, REPLICA_TIMEOUT_MS);
 	}
 	if (r != 0) {
 		postgres_replicas_free(rs);

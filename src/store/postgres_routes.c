@@ -1,8 +1,7 @@
-/* What the registry keeps for all databases: where creates with an idempotency key went. */
-#include "store/postgres_rows.h"
+/* Routes of creates with an idempotency key, in the registry (shards_write.c). */
 #include "store/postgres_store.h"
 
-/* What is remembered of creates, as routes to where they went. */
+/* Turns remembered creates into routes to where they went. */
 static const struct pg_statement routes_fill = {
     "routes_fill", "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
                    " SELECT r.caller, r.name, r.link_key, coalesce(l.key_id, s.id, 0), r.link_id,"
@@ -14,18 +13,14 @@ static const struct pg_statement routes_fill = {
 
 void postgres_routes_fill(struct postgres_txn *t)
 {
-	struct pg_query q = txn_query(t, &routes_fill);
-	txn_put(t, &q);
+	TXN_PUT(t, &routes_fill);
 }
 
 enum { FILL_TIMEOUT_MS = 60 * 1000 };
 
 static int fill_now(struct pg_conn *c)
 {
-	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	int r = pg_timeout(c, FILL_TIMEOUT_MS, NULL);
-	struct pg_query q = pg_query(c, &routes_fill);
-	return postgres_error(r ? r : pg_ask(&q, &none, NULL));
+	return postgres_error(pg_timeout(c, FILL_TIMEOUT_MS, NULL) ?: PG_EXEC(c, &routes_fill));
 }
 
 int postgres_routes_prepare(struct store_postgres *s)
@@ -36,7 +31,7 @@ int postgres_routes_prepare(struct store_postgres *s)
 static const struct pg_statement routes_purge = {
     "routes_purge", "DELETE FROM route WHERE (caller, name) IN (SELECT caller, name FROM route"
                     " WHERE made_ms <= $1 ORDER BY made_ms LIMIT $2 FOR UPDATE SKIP LOCKED)"};
-/* Takes the place of what has died. */
+/* Replaces an expired route. */
 static const struct pg_statement routes_insert = {
     "routes_insert",
     "INSERT INTO route (caller, name, key, key_id, link_id, is_alias, made_ms)"
@@ -85,23 +80,14 @@ static int route_columns_fill(struct postgres_txn *t, const struct route_work *w
 
 static void routes_put(struct postgres_txn *t, const struct route_columns *c, size_t n)
 {
-	struct pg_query q = txn_query(t, &routes_purge);
-	pg_int(&q, c->made_ms[0] - REPLAY_MS);
-	pg_int(&q, (int64_t)n * REPLAY_PURGE_PER_CREATE);
-	txn_put(t, &q);
-	q = txn_query(t, &routes_insert);
-	pg_ints(&q, c->callers, n);
-	pg_blobs(&q, c->names, n);
-	pg_blobs(&q, c->keys, n);
-	pg_ints(&q, c->key_ids, n);
-	pg_ints(&q, c->link_ids, n);
-	pg_ints(&q, c->are_aliases, n);
-	pg_ints(&q, c->made_ms, n);
-	pg_int(&q, REPLAY_MS);
-	txn_put(t, &q);
+	TXN_PUT(t, &routes_purge, PG_INT(c->made_ms[0] - REPLAY_MS),
+	        PG_INT((int64_t)n * REPLAY_PURGE_PER_CREATE));
+	TXN_PUT(t, &routes_insert, PG_INTS(c->callers, n), PG_BLOBS(c->names, n), PG_BLOBS(c->keys, n),
+	        PG_INTS(c->key_ids, n), PG_INTS(c->link_ids, n), PG_INTS(c->are_aliases, n),
+	        PG_INTS(c->made_ms, n), PG_INT(REPLAY_MS));
 }
 
-/* A choice that is the caller's own comes back as it was. */
+/* Returns the stored choice, which may be the caller's own. */
 static int route_take(const struct pg_result *rows, int row, const struct route_work *work)
 {
 	struct store_route *route = &work->routes[pg_get_int(rows, row, 0) - 1];
@@ -123,12 +109,9 @@ static int route_run(struct postgres_txn *t, void *ctx)
 	if (r != 0)
 		return r;
 	routes_put(t, &c, work->n);
-	struct pg_query q = txn_query(t, &routes_get);
-	pg_ints(&q, c.callers, work->n);
-	pg_blobs(&q, c.names, work->n);
-	r = txn_ask(t, &q, &rows);
+	r = TXN_ASK(t, &routes_get, &rows, PG_INTS(c.callers, work->n), PG_BLOBS(c.names, work->n));
 	if (r == 0 && (size_t)rows.rows != work->n)
-		return ERR_BUSY; /* one was dropped in between */
+		return ERR_BUSY; /* one was dropped meanwhile: retry */
 	for (int row = 0; r == 0 && row < rows.rows; row++)
 		r = route_take(&rows, row, work);
 	return r;
@@ -148,13 +131,8 @@ static const struct pg_statement route_forget = {
 
 static int route_drop(struct pg_conn *c, const struct store_route *route)
 {
-	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	struct pg_query q = pg_query(c, &route_forget);
-	pg_int(&q, (int64_t)route->owner);
-	pg_text(&q, route->idempotency_key);
-	pg_int(&q, (int64_t)route->link_id);
-	pg_text(&q, route->ref.key);
-	return postgres_error(pg_ask(&q, &none, NULL));
+	return postgres_error(PG_EXEC(c, &route_forget, PG_INT(route->owner), PG_TEXT(route->idempotency_key),
+	                              PG_INT(route->link_id), PG_TEXT(route->ref.key)));
 }
 
 int postgres_route_drop(struct store_postgres *s, const struct store_route *route)

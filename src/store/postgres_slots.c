@@ -1,20 +1,18 @@
-/* A database's row of slots, and the map in the registry. store/slots.h says what they mean. */
-#include "store/postgres_slots.h"
-
-#include "store/postgres_rows.h"
+/* The slot row of a database, and the slot map in the registry (slots.h). */
 #include "store/postgres_store.h"
 
 #include <sys/random.h>
 
-/* The number is "curu": not the lock under which the tables are made. */
+/* The advisory lock is "curu". */
 #define SLOTS_LOCK(function) \
 	"SELECT " function "(1668641397, oid::int) FROM pg_namespace WHERE nspname = current_schema()"
 
 static const struct pg_statement slots_share = {"slots_share", SLOTS_LOCK("pg_advisory_xact_lock_shared")};
 static const struct pg_statement slots_lock = {"slots_lock", SLOTS_LOCK("pg_advisory_xact_lock")};
-/* This and slots_empty divide by 0 when it is not so: that ends the transaction without a round trip. */
-static const struct pg_statement slots_demand = {
-    "slots_demand", "SELECT 1 / (version = $1)::int FROM slot_state WHERE id = 1"};
+/* This and slots_assert_empty divide by 0 if the condition is false, which ends the transaction without a
+ * round trip. */
+static const struct pg_statement slots_assert_version = {
+    "slots_assert_version", "SELECT 1 / (version = $1)::int FROM slot_state WHERE id = 1"};
 static const struct pg_statement slots_version = {"slots_version",
                                                   "SELECT version FROM slot_state WHERE id = 1"};
 static const struct pg_statement slots_read = {
@@ -31,10 +29,11 @@ static const struct pg_statement slots_write = {
 	"(EXISTS (SELECT 1 FROM link) OR EXISTS (SELECT 1 FROM resting) OR EXISTS (SELECT 1 FROM" \
 	" spent_key) OR EXISTS (SELECT 1 FROM users))"
 static const struct pg_statement slots_used = {"slots_used", "SELECT " SLOTS_USED "::int"};
-static const struct pg_statement slots_empty = {"slots_empty", "SELECT 1 / (NOT " SLOTS_USED ")::int"};
+static const struct pg_statement slots_assert_empty = {"slots_assert_empty",
+                                                       "SELECT 1 / (NOT " SLOTS_USED ")::int"};
 static const struct pg_statement link_id_max = {"link_id_max", "SELECT coalesce(max(id), 0) FROM link"};
 
-/* Servers of 0.1.0 that still use the database alone go by this number, and are refused from now on. */
+/* Locks out servers of 0.1.0, which check this number. */
 static const struct pg_statement ring_end = {
     "ring_end", "UPDATE ring_state SET epoch = epoch + 1, description = NULL WHERE id = 1"};
 
@@ -42,19 +41,15 @@ void postgres_slots_hold(struct postgres_txn *t, const struct slot_row *row)
 {
 	if (row->version == 0)
 		return;
-	struct pg_query q = txn_query(t, &slots_share);
-	txn_put(t, &q);
-	q = txn_query(t, &slots_demand);
-	pg_int(&q, (int64_t)row->version);
-	txn_put(t, &q);
+	TXN_PUT(t, &slots_share);
+	TXN_PUT(t, &slots_assert_version, PG_INT(row->version));
 }
 
 void postgres_version_send(struct pg_conn *c, const struct slot_row *row)
 {
 	if (row->version == 0)
 		return;
-	struct pg_query q = pg_query(c, &slots_version);
-	pg_send(&q);
+	PG_SEND(c, &slots_version);
 }
 
 int postgres_version_check(struct pg_conn *c, const struct slot_row *row)
@@ -86,7 +81,7 @@ int postgres_slots_error(int r)
 	return r == ERR_CONFLICT ? r : postgres_error(r);
 }
 
-/* --- reading and writing it --- */
+/* --- the row --- */
 
 static bool bytes_take(struct str from, void *to, size_t len)
 {
@@ -123,8 +118,7 @@ static int row_take(const struct pg_result *r, struct slot_row *ret)
 static int row_get(struct pg_conn *c, struct slot_row *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &slots_read);
-	int r = pg_ask(&q, &result, NULL);
+	int r = PG_ASK(c, &slots_read, &result);
 	return r ? postgres_error(r) : row_take(&result, ret);
 }
 
@@ -142,20 +136,12 @@ static int row_put(struct postgres_txn *t, struct slot_row *row)
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	uint8_t step;
 	ASSERT(getrandom(&step, sizeof(step), 0) == sizeof(step));
-	row->version += 1 + (uint64_t)step; /* a database that was restored does not give a version again */
-	struct pg_query q = txn_query(t, &slots_write);
-	pg_int(&q, (int64_t)row->version);
-	pg_bytes(&q, &row->owned, SLOT_SET_BYTES);
-	pg_bytes(&q, &row->out, SLOT_SET_BYTES);
-	pg_int(&q, row->move);
-	pg_int(&q, (int64_t)row->out_token);
-	pg_bytes(&q, row->out_to, SHARD_NAME_BYTES);
-	pg_int(&q, row->until_ms);
-	pg_bytes(&q, &row->in, SLOT_SET_BYTES);
-	pg_int(&q, (int64_t)row->in_token);
-	pg_bytes(&q, &row->garbage, SLOT_SET_BYTES);
-	pg_text(&q, str_of(row->registry));
-	int r = txn_ask(t, &q, &result);
+	row->version += 1 + (uint64_t)step; /* a restored database does not repeat a version */
+	int r = TXN_ASK(t, &slots_write, &result, PG_INT(row->version), PG_BYTES(&row->owned, SLOT_SET_BYTES),
+	                PG_BYTES(&row->out, SLOT_SET_BYTES), PG_INT(row->move), PG_INT(row->out_token),
+	                PG_BYTES(row->out_to, SHARD_NAME_BYTES), PG_INT(row->until_ms),
+	                PG_BYTES(&row->in, SLOT_SET_BYTES), PG_INT(row->in_token),
+	                PG_BYTES(&row->garbage, SLOT_SET_BYTES), PG_TEXT(str_of(row->registry)));
 	if (r == 0)
 		row->transaction = (uint64_t)pg_get_int(&result, 0, 0);
 	return r;
@@ -171,24 +157,17 @@ static int change_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct change_work *work = ctx;
-	struct pg_query q = txn_query(t, &slots_lock);
-	txn_put(t, &q);
-	q = txn_query(t, &slots_read);
-	int r = txn_ask(t, &q, &result);
-	if (r == 0)
-		r = row_take(&result, &work->row);
-	if (r == 0)
-		r = work->rule(&work->row, work->attempt);
+	TXN_PUT(t, &slots_lock);
+	int r = TXN_ASK(t, &slots_read, &result)
+		?: row_take(&result, &work->row)
+		?: work->rule(&work->row, work->attempt);
 	if (r != 0)
 		return r;
-	if (work->attempt->if_empty) {
-		q = txn_query(t, &slots_empty);
-		txn_put(t, &q);
-	}
+	if (work->attempt->if_empty)
+		TXN_PUT(t, &slots_assert_empty);
 	if (work->attempt->makes_routes) {
 		postgres_routes_fill(t);
-		q = txn_query(t, &ring_end);
-		txn_put(t, &q);
+		TXN_PUT(t, &ring_end);
 	}
 	return row_put(t, &work->row);
 }
@@ -204,16 +183,11 @@ int postgres_slots_change(struct store_postgres *s, slot_rule_fn *rule, const st
 	return postgres_slots_error(r);
 }
 
-/* --- what lies there --- */
+/* --- contents --- */
 
 static int number_on(struct pg_conn *c, const struct pg_statement *statement, uint64_t *ret)
 {
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, statement);
-	int r = pg_ask(&q, &result, NULL);
-	if (r == 0)
-		*ret = (uint64_t)pg_get_int(&result, 0, 0);
-	return postgres_error(r);
+	return postgres_error(PG_ASK_INT(c, statement, (int64_t *)ret));
 }
 
 int postgres_is_used(struct store_postgres *s, bool *ret)
@@ -242,8 +216,7 @@ static const struct pg_statement map_update = {
 static int map_get_on(struct pg_conn *c, struct slot_map *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
-	struct pg_query q = pg_query(c, &map_read);
-	int r = pg_ask(&q, &row, NULL);
+	int r = PG_ASK(c, &map_read, &row);
 	if (r != 0)
 		return postgres_error(r);
 	if (row.rows > 0)
@@ -261,10 +234,8 @@ static int map_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result row = {NULL, 0};
 	const struct slot_map *map = ctx;
-	struct pg_query q = txn_query(t, map->version == 0 ? &map_insert : &map_update);
-	pg_int(&q, (int64_t)map->version);
-	pg_text(&q, slot_map_text(map));
-	int r = txn_ask(t, &q, &row);
+	int r = TXN_ASK(t, map->version == 0 ? &map_insert : &map_update, &row, PG_INT(map->version),
+	                PG_TEXT(slot_map_text(map)));
 	return r == 0 && row.rows == 0 ? ERR_CONFLICT : r;
 }
 

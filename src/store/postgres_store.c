@@ -1,23 +1,22 @@
 /*
- * Opens a PostgreSQL database.
+ * Opens and checks a PostgreSQL database.
  *
- * Changes, leases and the like go to the primary, over the connections of `writers`; each batch of changes is
- * one transaction, and its answer means that the primary has it on disk. Reads have connections of their own
- * (`readers`), so that they never wait for changes; lookups go to replicas where there are some.
+ * Writes go to the primary over the pool `writers`. Each batch of changes is one transaction; when it is
+ * answered, it is on the primary's disk. Reads use their own pool, `readers`, so they never wait for
+ * writes. Lookups may go to replicas.
  *
- * Other servers work on the same database. Whatever must not happen twice is decided by a unique constraint
- * or under a row's lock; whoever loses looks again (postgres_txn.h).
+ * Other servers write to the same database. Uniqueness is decided by constraints or under row locks; a
+ * transaction that loses is retried (postgres_txn.h).
  */
 #include "store/postgres_store.h"
 #include "store/postgres_replica.h"
-#include "store/postgres_rows.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 
 enum { READERS_DEFAULT = 4, WRITERS_DEFAULT = 2 };
 
-enum { READ_PATIENCE_MS = 3000 }; /* for an answer */
+enum { READ_TIMEOUT_MS = 3000 };
 
 /* --- health --- */
 
@@ -29,33 +28,30 @@ static int ping_read(struct store_postgres *s, struct err *e)
 	return postgres_error(r);
 }
 
-/* Changes nothing, and takes what a change takes: the rights, and room for a row. */
-static const struct pg_statement touch_insert = {"touch_insert",
+/* Change nothing, but need what a change needs: privileges, and space for a row. */
+static const struct pg_statement probe_insert = {"probe_insert",
                                                  "INSERT INTO link SELECT * FROM link WHERE false"};
-static const struct pg_statement touch_update = {
-    "touch_update", "UPDATE link SET clicks = clicks"
+static const struct pg_statement probe_update = {
+    "probe_update", "UPDATE link SET clicks = clicks"
                     " WHERE key IN (SELECT key FROM link LIMIT 1 FOR UPDATE SKIP LOCKED)"};
 
 static int write_probe(struct postgres_txn *t, void *ctx)
 {
 	(void)ctx;
-	struct pg_query q = txn_query(t, &touch_insert);
-	txn_put(t, &q);
-	if (!t->is_distributed) { /* it would have to lock rows of all shards */
-		q = txn_query(t, &touch_update);
-		txn_put(t, &q);
-	}
+	TXN_PUT(t, &probe_insert);
+	if (!t->is_distributed) /* it would lock rows on all nodes */
+		TXN_PUT(t, &probe_update);
 	return 0;
 }
 
-/* After a failure only a write can tell whether writing works again, and nobody may be writing: a server that
- * is not ready gets no requests. */
+/* After a failed write, ping writes until it succeeds: a server that is not ready gets no requests, so
+ * nobody else would. */
 static int ping_write(struct store_postgres *s, struct err *e)
 {
 	struct postgres_work work = postgres_work(s, write_probe, NULL);
 	int r = postgres_error(postgres_write(s, &work, e));
 	if (r == 0)
-		atomic_store_explicit(&s->is_troubled, false, memory_order_relaxed);
+		atomic_store_explicit(&s->write_failed, false, memory_order_relaxed);
 	return r;
 }
 
@@ -63,7 +59,7 @@ int postgres_ping(struct store_postgres *s, struct err *e)
 {
 	calls_enter(&s->calls);
 	int r = ping_read(s, e);
-	if (r == 0 && atomic_load_explicit(&s->is_troubled, memory_order_relaxed))
+	if (r == 0 && atomic_load_explicit(&s->write_failed, memory_order_relaxed))
 		r = ping_write(s, e);
 	calls_leave(&s->calls);
 	return r;
@@ -83,24 +79,24 @@ void postgres_close(struct store_postgres *s)
 	free(s);
 }
 
-/* Citus would spread a small statement over many connections, which it opens for it, and lock rows in no
- * order. Over one, a batch locks its rows shard by shard, and two that name the same things do not block each
- * other. */
-static const char *const citus_manners = "SET citus.max_adaptive_executor_pool_size = 1;"
-                                         " SET citus.multi_shard_modify_mode = 'sequential'";
+/* By default Citus runs a small statement over many connections, and locks rows in no defined order. Over
+ * one connection a batch locks shard by shard, so batches with common keys do not deadlock. */
+static const char *const citus_settings = "SET citus.max_adaptive_executor_pool_size = 1;"
+                                          " SET citus.multi_shard_modify_mode = 'sequential'";
 
 static int reader_setup(struct pg_conn *c, void *ctx, struct err *e)
 {
 	const struct store_postgres *s = ctx;
-	return s->kind.is_distributed ? pg_run(c, citus_manners, e) : 0;
+	return s->kind.is_distributed ? pg_run(c, citus_settings, e) : 0;
 }
 
-/* A server that only follows another one would refuse every write. */
+/* A standby would refuse every write. */
 static int writer_setup(struct pg_conn *c, void *ctx, struct err *e)
 {
 	const struct store_postgres *s = ctx;
 	if (pg_is_standby(c))
-		return err_set(e, ERR_UNAVAILABLE, "%s is a standby: name the primary",
+		return err_set(e, ERR_UNAVAILABLE,
+		               "%s is a standby, which takes no writes; use the address of its primary",
 		               pg_pool_address(s->writers).ptr);
 	return reader_setup(c, ctx, e);
 }
@@ -111,14 +107,13 @@ static int pools_new(struct store_postgres *s, const struct postgres_config *con
 	size_t readers = config->readers ? config->readers : READERS_DEFAULT;
 	s->marks = postgres_marks_new(writers);
 	if (!s->marks)
-		return err_set(e, ERR_NOMEM, "memory ran out");
-	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e);
-	if (r == 0)
-		r = pg_pool_new(config->url, readers, reader_setup, s, &s->readers, e);
+		return err_set(e, ERR_NOMEM, "out of memory");
+	int r = pg_pool_new(config->url, writers, writer_setup, s, &s->writers, e)
+	            ?: pg_pool_new(config->url, readers, reader_setup, s, &s->readers, e);
 	if (r != 0)
 		return r;
-	pg_pool_timeout(s->writers, WRITE_PATIENCE_MS);
-	pg_pool_timeout(s->readers, READ_PATIENCE_MS);
+	pg_pool_timeout(s->writers, WRITE_TIMEOUT_MS);
+	pg_pool_timeout(s->readers, READ_TIMEOUT_MS);
 	return config->replica_count == 0
 	           ? 0
 	           : postgres_replicas_new(config->replicas, config->replica_count, s->name, s->readers,
@@ -129,7 +124,7 @@ int postgres_new(const struct postgres_config *config, struct store_postgres **r
 {
 	struct store_postgres *s = calloc(1, sizeof(*s));
 	if (!s)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	s->registry.ops = &postgres_registry_ops;
 	s->rules.gives_keys_back = true;
 	ASSERT(getrandom(&s->rules.hash_seed, sizeof(s->rules.hash_seed), 0) == sizeof(s->rules.hash_seed));
@@ -149,20 +144,18 @@ int postgres_connect(struct store_postgres *s, struct err *e)
 	struct pg_conn *c = pg_take(s->writers, e);
 	if (!c)
 		return ERR_UNAVAILABLE;
-	int r = postgres_layout_make(c, &s->kind, &why);
-	if (r == 0)
-		r = reader_setup(c, s, &why);
+	int r = postgres_layout_make(c, &s->kind, &why) ?: reader_setup(c, s, &why);
 	pg_return(c);
 	if (r != 0)
 		return err_set(e, r == ERR_INVALID ? r : ERR_UNAVAILABLE, "%s: %s", address, why.text);
 	if (s->replicas && s->kind.is_distributed)
 		return err_set(e, ERR_INVALID,
-		               "%s: Citus spreads its links over nodes, and no replica of it has them all; "
+		               "%s: a replica of one Citus node does not have all links; "
 		               "leave store.replicas empty",
 		               address);
 	ASSERT(getrandom(s->name, sizeof(s->name), 0) == sizeof(s->name));
 	r = registry_constant(&s->registry, REPLICA_NAME, s->name, sizeof(s->name));
 	if (r != 0)
-		return err_set(e, r, "%s: the database's name cannot be read", address);
+		return err_set(e, r, "%s: cannot read the database's constant 'part-name'", address);
 	return s->replicas ? postgres_replicas_start(s->replicas, e) : 0;
 }

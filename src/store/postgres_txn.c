@@ -9,9 +9,9 @@
 
 enum {
 	TRIES_MAX = 8,
-	TRIES_TOGETHER = 2,        /* then alone, as in the first after a deadlock */
+	SHARED_TRIES = 2,          /* then exclusively, and after every deadlock */
 	TRY_PAUSE_MS = 5,          /* times the number of the try */
-	RESOLVE_TIMEOUT_MS = 5000, /* a server that crashed is often back by then */
+	RESOLVE_TIMEOUT_MS = 5000, /* a crashed server has often restarted by then */
 	RESOLVE_PAUSE_MS = 20,
 };
 
@@ -28,12 +28,19 @@ static int txn_fail(struct postgres_txn *t, int error, const struct err *why)
 
 void txn_no_memory_note(struct postgres_txn *t)
 {
-	txn_fail(t, ERR_NOMEM, &(const struct err){"memory ran out"});
+	txn_fail(t, ERR_NOMEM, &(const struct err){"out of memory"});
 }
 
 void txn_put(struct postgres_txn *t, struct pg_query *q)
 {
 	pg_send(q);
+	t->put_count++;
+}
+
+void txn_put_values(struct postgres_txn *t, const struct pg_statement *statement,
+                    const struct pg_value *values, size_t n)
+{
+	pg_send_values(t->conn, statement, values, n);
 	t->put_count++;
 }
 
@@ -96,18 +103,34 @@ int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
 	return r;
 }
 
+void txn_ask_add_values(struct postgres_txn *t, const struct pg_statement *statement,
+                        const struct pg_value *values, size_t n)
+{
+	struct pg_query q = txn_query(t, statement);
+	pg_bind(&q, values, n);
+	txn_ask_add(t, &q);
+}
+
+int txn_ask_values(struct postgres_txn *t, const struct pg_statement *statement, struct pg_result *ret,
+                   const struct pg_value *values, size_t n)
+{
+	struct pg_query q = txn_query(t, statement);
+	pg_bind(&q, values, n);
+	return txn_ask(t, &q, ret);
+}
+
 /* --- marks --- */
 
 enum { MARK_ID_BYTES = 20 };
 
 struct postgres_mark {
 	uint8_t id[MARK_ID_BYTES];
-	int64_t sequence; /* of the last transaction */
+	int64_t sequence; /* number of the last transaction */
 	bool is_lent;
 };
 
 struct postgres_marks {
-	pthread_mutex_t lock; /* guards who is lent */
+	pthread_mutex_t lock; /* guards is_lent */
 	pthread_cond_t returned;
 	size_t count;
 	struct postgres_mark marks[];
@@ -167,47 +190,30 @@ static const struct pg_statement mark_set = {
     "mark_set", "INSERT INTO commit_mark (writer, sequence, at_ms) VALUES ($1, $2, $3)"
                 " ON CONFLICT (writer) DO UPDATE SET sequence = excluded.sequence, at_ms = excluded.at_ms"};
 
-/* Also where there is no row yet this waits for the transaction that is making it. */
+/* This waits for a transaction that is writing the row, also if there is no row yet. */
 static const struct pg_statement mark_get = {
     "mark_get", "INSERT INTO commit_mark (writer, sequence, at_ms) VALUES ($1, 0, $2)"
                 " ON CONFLICT (writer) DO UPDATE SET at_ms = excluded.at_ms RETURNING sequence"};
 
-static void mark_put(struct postgres_txn *t, struct postgres_mark *mark)
-{
-	struct pg_query q = txn_query(t, &mark_set);
-	pg_bytes(&q, mark->id, MARK_ID_BYTES);
-	pg_int(&q, ++mark->sequence);
-	pg_int(&q, clock_real_ms());
-	txn_put(t, &q);
-}
-
 static int mark_ask(struct pg_conn *c, const struct postgres_mark *mark, bool *ret_committed)
 {
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = pg_query(c, &mark_get);
-	pg_bytes(&q, mark->id, MARK_ID_BYTES);
-	pg_int(&q, clock_real_ms());
-	int r = pg_ask(&q, &result, NULL);
-	if (r == 0)
-		*ret_committed = pg_get_int(&result, 0, 0) == mark->sequence;
+	int64_t sequence = 0;
+	int r = PG_ASK_INT(c, &mark_get, &sequence, PG_BYTES(mark->id, MARK_ID_BYTES),
+	                   PG_INT(clock_real_ms()));
+	*ret_committed = sequence == mark->sequence;
 	return r;
 }
 
-static int mark_ask_once(struct pg_pool *pool, const struct postgres_mark *mark, bool *ret_committed)
-{
-	struct pg_conn *c = pg_take(pool, NULL);
-	int r = c ? mark_ask(c, mark, ret_committed) : ERR_UNAVAILABLE;
-	pg_return(c);
-	return r;
-}
-
-/* The answer to COMMIT got lost: 0 it happened; ERR_BUSY it did not; ERR_UNCERTAIN nobody tells. */
+/* The answer to COMMIT was lost: 0 it was applied; ERR_BUSY it was not; ERR_UNCERTAIN unknown. */
 static int commit_resolve(struct pg_pool *pool, const struct postgres_mark *mark)
 {
 	int64_t until_ms = clock_mono_ms() + RESOLVE_TIMEOUT_MS;
 	do {
 		bool committed;
-		if (mark_ask_once(pool, mark, &committed) == 0)
+		struct pg_conn *c = pg_take(pool, NULL);
+		int r = c ? mark_ask(c, mark, &committed) : ERR_UNAVAILABLE;
+		pg_return(c);
+		if (r == 0)
 			return committed ? 0 : ERR_BUSY;
 		usleep(RESOLVE_PAUSE_MS * 1000);
 	} while (clock_mono_ms() < until_ms);
@@ -219,69 +225,56 @@ static int commit_resolve(struct pg_pool *pool, const struct postgres_mark *mark
 static const struct pg_statement txn_begin = {"txn_begin", TXN_BEGIN};
 static const struct pg_statement txn_commit = {"txn_commit", "COMMIT"};
 
-/* The number is "curv". */
-#define WAY_LOCK(function) \
+/* The advisory lock is "curv". */
+#define SERIALIZE_LOCK(function) \
 	"SELECT " function "(1668641398, oid::int) FROM pg_namespace WHERE nspname = current_schema()"
 
-static const struct pg_statement way_share = {"way_share", WAY_LOCK("pg_advisory_xact_lock_shared")};
-static const struct pg_statement way_own = {"way_own", WAY_LOCK("pg_advisory_xact_lock")};
+static const struct pg_statement exclusive_lock_share = {"exclusive_lock_share",
+                                                         SERIALIZE_LOCK("pg_advisory_xact_lock_shared")};
+static const struct pg_statement exclusive_lock_take = {"exclusive_lock_take",
+                                                        SERIALIZE_LOCK("pg_advisory_xact_lock")};
 
-/* Who waits to be alone makes all others wait behind it. */
-static const struct pg_statement way_patience = {"way_patience", "SET LOCAL lock_timeout = 1000"};
-static const struct pg_statement lock_brief = {"lock_brief", "SET LOCAL lock_timeout = 250"};
+/* A waiting exclusive lock makes all others wait behind it. */
+static const struct pg_statement exclusive_timeout = {"exclusive_timeout", "SET LOCAL lock_timeout = 1000"};
+static const struct pg_statement brief_timeout = {"brief_timeout", "SET LOCAL lock_timeout = 250"};
 _Static_assert(TXN_BRIEF_MS == 250, "the statement says so");
 
-/* One try at a transaction: how it is to be made, and what was in its way. */
+/* One attempt at a transaction: its mode, and why it failed. */
 struct attempt {
-	bool is_alone;
-	bool is_refused; /* others did not come to an end: it cannot be alone */
+	bool is_exclusive;
+	bool exclusive_timed_out; /* others did not finish in time */
 	bool was_deadlocked;
-	bool waited_in_vain;
+	bool lock_timed_out;
 };
 
-static void plain_put(struct postgres_txn *t, const struct pg_statement *statement)
-{
-	struct pg_query q = txn_query(t, statement);
-	txn_put(t, &q);
-}
-
-static int way_own_take(struct postgres_txn *t, struct attempt *a)
+static int exclusive_lock_wait(struct postgres_txn *t, struct attempt *a)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
-	plain_put(t, &way_patience);
-	struct pg_query q = txn_query(t, &way_own);
-	int r = txn_ask(t, &q, &none);
-	a->is_refused = r == ERR_BUSY;
+	TXN_PUT(t, &exclusive_timeout);
+	int r = TXN_ASK(t, &exclusive_lock_take, &none);
+	a->exclusive_timed_out = r == ERR_BUSY;
 	return r;
 }
 
 static int txn_work(struct postgres_txn *t, struct postgres_mark *mark, const struct postgres_work *work,
                     struct attempt *a)
 {
-	plain_put(t, &txn_begin);
-	int r = a->is_alone ? way_own_take(t, a) : 0;
+	TXN_PUT(t, &txn_begin);
+	int r = a->is_exclusive ? exclusive_lock_wait(t, a) : 0;
 	if (r != 0)
 		return r;
 	if (work->is_brief)
-		plain_put(t, &lock_brief);
-	if (work->gives_way && !a->is_alone)
-		plain_put(t, &way_share);
+		TXN_PUT(t, &brief_timeout);
+	if (work->can_serialize && !a->is_exclusive)
+		TXN_PUT(t, &exclusive_lock_share);
 	if (mark)
-		mark_put(t, mark);
+		TXN_PUT(t, &mark_set, PG_BYTES(mark->id, MARK_ID_BYTES), PG_INT(++mark->sequence),
+		        PG_INT(clock_real_ms()));
 	r = work->run(t, work->ctx);
 	return r ? r : t->error;
 }
 
-/* What was put last travels with the COMMIT, which is skipped when one of them fails. */
-static int txn_end(struct postgres_txn *t)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	struct pg_query q = txn_query(t, &txn_commit);
-	return txn_ask(t, &q, &result);
-}
-
-/* Once, on one connection, which is given back. A unique violation is somebody else's doing: what we looked
- * for was not there when we looked. */
+/* One attempt, on one connection. A unique violation is a race: the row did not exist when we looked. */
 static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                    struct attempt *a, struct err *e)
 {
@@ -292,12 +285,13 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 	    .conn = c, .is_distributed = work->is_distributed, .is_postgres = work->is_postgres, .e = e};
 	int r = txn_work(&t, mark, work, a);
 	bool at_commit = r == 0;
-	if (at_commit)
-		r = txn_end(&t);
+	CLEANUP(pg_result_end) struct pg_result committed = {NULL, 0};
+	if (at_commit) /* pending statements are sent with the COMMIT, which is skipped if one of them fails */
+		r = TXN_ASK(&t, &txn_commit, &committed);
 	bool lost = pg_conn_failed(c);
 	a->was_deadlocked = pg_was_deadlocked(c);
-	a->waited_in_vain = pg_waited_in_vain(c);
-	/* Otherwise the connection is closed, which comes to the same. */
+	a->lock_timed_out = pg_lock_timed_out(c);
+	/* otherwise the pool closes the connection, which also rolls back */
 	if (r != 0 && !lost && t.put_count == 0 && !t.is_asking)
 		pg_run(c, "ROLLBACK", NULL);
 	pg_return(c);
@@ -312,17 +306,18 @@ static int txn_try(struct pg_pool *pool, struct postgres_mark *mark, const struc
 int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                      struct err *e)
 {
-	struct err why = {"others were in the way each time"};
-	bool can_be_alone = work->gives_way;
-	struct attempt a = {.is_alone = false};
+	struct err why = {"the transaction conflicted with others on every attempt"};
+	bool may_be_exclusive = work->can_serialize;
+	struct attempt a = {.is_exclusive = false};
 	for (unsigned i = 1; i <= TRIES_MAX; i++) {
 		int r = txn_try(pool, mark, work, &a, &why);
-		/* Whoever holds it may have gone: others are not to wait as well. */
-		if (r != ERR_BUSY || (a.waited_in_vain && !a.is_refused))
+		/* a lock timeout is not retried: others shall not wait as well */
+		if (r != ERR_BUSY || (a.lock_timed_out && !a.exclusive_timed_out))
 			return r ? err_set(e, r, "%s", why.text) : 0;
-		can_be_alone &= !a.is_refused;
-		a = (struct attempt){.is_alone = can_be_alone &&
-		                                 (a.is_alone || a.was_deadlocked || i >= TRIES_TOGETHER)};
+		may_be_exclusive &= !a.exclusive_timed_out;
+		a = (struct attempt){
+		    .is_exclusive = may_be_exclusive &&
+		                    (a.is_exclusive || a.was_deadlocked || i >= SHARED_TRIES)};
 		usleep(i * TRY_PAUSE_MS * 1000);
 	}
 	pg_pool_log(pool, why.text);

@@ -1,12 +1,12 @@
 /*
- * A transaction of a PostgreSQL store. For the files of the PostgreSQL store only.
+ * Transactions of a PostgreSQL store, pipelined.
  *
- * Statements are put and asked. What is put goes into the pipeline, and nobody waits for it: the server works
- * in order, so whatever is asked later sees it. What is asked travels with all that was put before it, and
- * costs a round trip. So a batch costs as many round trips as it has questions, and one to commit.
+ * txn_put adds a statement to the pipeline without waiting. The server executes in order, so later
+ * statements see its effects. txn_ask sends all pending statements and waits for one result: one round
+ * trip. So a batch costs one round trip per question, and one to commit.
  *
- * Functions return 0 or an error that ends the transaction. ERR_BUSY: somebody else was in the way, do it all
- * again.
+ * Functions return 0, or an error that ends the transaction. ERR_BUSY: a conflict with another transaction;
+ * retry all of it.
  */
 #pragma once
 
@@ -15,16 +15,16 @@
 
 struct postgres_txn {
 	struct pg_conn *conn;
-	bool is_distributed;      /* by Citus: rows of several keys cannot be locked at once */
-	bool is_postgres;         /* itself, not CockroachDB */
-	bool accounts_are_locked; /* against other changes of them */
-	size_t put_count;         /* put since the last answer */
-	bool is_asking;           /* questions were added whose answers were not read to the end */
-	struct pg_result *kept;   /* where the answer to one of them goes, */
-	size_t kept_at;           /* to this one; see txn_put_kept */
-	struct arena scratch;     /* until the transaction ends */
-	int error;                /* the first failure */
-	struct err *e;            /* its sentence; may be NULL */
+	bool is_distributed;      /* by Citus, which cannot lock rows of several keys at once */
+	bool is_postgres;         /* not CockroachDB */
+	bool accounts_are_locked; /* account_version is locked */
+	size_t put_count;         /* statements put since the last round trip */
+	bool is_asking;           /* some results have not been read yet */
+	struct pg_result *kept;   /* receives the result */
+	size_t kept_at;           /* of this statement; see txn_put_kept */
+	struct arena scratch;     /* lives until the transaction ends */
+	int error;                /* the first error */
+	struct err *e;            /* receives its message; may be NULL */
 };
 
 static inline struct pg_query txn_query(struct postgres_txn *t, const struct pg_statement *statement)
@@ -32,27 +32,39 @@ static inline struct pg_query txn_query(struct postgres_txn *t, const struct pg_
 	return pg_query(t->conn, statement);
 }
 
-/* Each statement sees what was committed before it began, whatever the database's own default is: who waited
- * for a lock must see what its holder did. */
+/* Independent of the database's default: after waiting for a lock, a statement must see what its holder
+ * committed. */
 #define TXN_BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED"
 
-/* Adds a statement whose answer nobody needs, unless it fails. */
+/* Adds a statement whose result matters only if it fails. */
 void txn_put(struct postgres_txn *t, struct pg_query *q);
 
-/* Likewise, but its rows come with the next answer or the COMMIT. One at a time; the caller ends *ret. */
+/* Likewise, but keeps its rows: they arrive with the next round trip or the COMMIT. One at a time; the
+ * caller ends *ret. */
 void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret);
 
-/* Sends all that was put, and the question. */
+/* Sends all pending statements and the question. */
 int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret);
 
-/* Several questions at a time: add each, send all, read the answers in order (each ended by its reader, also
- * after a failure), end. */
+/* Several questions in one round trip: add each, send all, read the results in order (the reader ends each,
+ * also after a failure), end. */
 void txn_ask_add(struct postgres_txn *t, struct pg_query *q);
 int txn_ask_send(struct postgres_txn *t);
 int txn_ask_next(struct postgres_txn *t, struct pg_result *ret);
 int txn_ask_end(struct postgres_txn *t);
 
-/* Memory ran out. */
+/* The same with a statement and its values: TXN_PUT(t, &user_lock, PG_INT(id)). */
+#define TXN_PUT(t, statement, ...)      txn_put_values(t, statement, PG_VALUES(__VA_ARGS__))
+#define TXN_ASK(t, statement, ret, ...) txn_ask_values(t, statement, ret, PG_VALUES(__VA_ARGS__))
+#define TXN_ASK_ADD(t, statement, ...)  txn_ask_add_values(t, statement, PG_VALUES(__VA_ARGS__))
+void txn_put_values(struct postgres_txn *t, const struct pg_statement *statement,
+                    const struct pg_value *values, size_t n);
+int txn_ask_values(struct postgres_txn *t, const struct pg_statement *statement, struct pg_result *ret,
+                   const struct pg_value *values, size_t n);
+void txn_ask_add_values(struct postgres_txn *t, const struct pg_statement *statement,
+                        const struct pg_value *values, size_t n);
+
+/* Records that memory ran out. */
 void txn_no_memory_note(struct postgres_txn *t);
 static inline int txn_no_memory(struct postgres_txn *t)
 {
@@ -61,15 +73,15 @@ static inline int txn_no_memory(struct postgres_txn *t)
 }
 
 /*
- * Runs `work` in a transaction on a connection of the pool, again when it was ERR_BUSY, and commits. Batches
- * that name the same things in different orders may wait for each other in a circle; the database ends one of
- * them, and that one is done again while no other runs, if those soon come to an end.
+ * Runs `work` in a transaction on a connection of the pool, and commits. Retries after ERR_BUSY. Batches
+ * with common keys in different orders may deadlock: the database aborts one, which is retried alone, under
+ * an exclusive advisory lock, if the others finish soon.
  *
- * With a mark, a COMMIT whose answer got lost is resolved: 0 when it happened, and all is done again when it
- * did not. ERR_UNCERTAIN when that could not be found out in time. Without one it is ERR_UNCERTAIN at once.
+ * With a mark, a COMMIT whose answer was lost is resolved: 0 if it was applied, a retry if it was not,
+ * ERR_UNCERTAIN if that cannot be found out in time. Without a mark it is ERR_UNCERTAIN.
  *
- * ERR_UNAVAILABLE: nothing happened. ERR_BUSY: nor did it, as somebody holds for long what it wants.
- * ERR_CONFLICT is the work's own and comes back as it is, with nothing done.
+ * ERR_UNAVAILABLE: nothing was applied. ERR_BUSY: likewise, because a lock timed out. ERR_CONFLICT and
+ * ERR_NOT_FOUND from the work are returned as they are, with nothing applied.
  */
 enum { TXN_BRIEF_MS = 250 };
 
@@ -79,19 +91,18 @@ struct postgres_work {
 	void *ctx;
 	bool is_distributed;
 	bool is_postgres;
-	bool gives_way; /* there are advisory locks: it can be done alone */
-	bool is_brief;  /* waits TXN_BRIEF_MS for a lock at most, not the connection's usual time */
+	bool can_serialize; /* it may be retried alone: the server has advisory locks */
+	bool is_brief;      /* lock timeout TXN_BRIEF_MS instead of the connection's */
 };
 int postgres_txn_run(struct pg_pool *pool, struct postgres_mark *mark, const struct postgres_work *work,
                      struct err *e);
 
-/*
- * Marks tell whether a transaction was committed: each writer has a row of its own, and sets it to the
- * transaction's number. A new connection that touches the row waits until the old transaction has ended, and
- * then sees which number it left.
- */
+/* Marks tell whether a transaction was committed. Each writer has its own row, and sets it to the
+ * transaction's number. A new connection that updates the row waits until the old transaction has ended,
+ * and then reads the number that it left. */
 struct postgres_marks;
-struct postgres_marks *postgres_marks_new(size_t count); /* how many may write at once; NULL: no memory */
+/* count: most concurrent writers; NULL: out of memory */
+struct postgres_marks *postgres_marks_new(size_t count);
 void postgres_marks_free(struct postgres_marks *m);
-struct postgres_mark *postgres_mark_take(struct postgres_marks *m); /* waits for one */
+struct postgres_mark *postgres_mark_take(struct postgres_marks *m); /* waits for a free one */
 void postgres_mark_return(struct postgres_marks *m, struct postgres_mark *mark);

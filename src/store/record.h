@@ -1,4 +1,4 @@
-/* What a link store keeps. Plain data: strings are borrowed from whoever made the record. */
+/* The records of a store. Plain data; strings are borrowed. */
 #pragma once
 
 #include "base/str.h"
@@ -11,24 +11,25 @@ enum {
 	FINGERPRINT_BYTES = 16,
 	SESSION_ID_BYTES = 16,
 	SESSION_AGENT_BYTES_MAX = 256,
-	PERMITTED_MAX = 10000,  /* users on one link's list */
-	ACCOUNT_KEYS_MAX = 100, /* API keys in force, of a user with an email address */
+	PERMITTED_MAX = 10000,  /* users on one link's permission list */
+	ACCOUNT_KEYS_MAX = 100, /* active API keys of a user with an email address */
 };
 
-/* What has died goes in small portions: at most `max` rows of those that stood at `until_ms` or before. */
+/* A bounded purge: at most `max` rows that ended at `until_ms` or before. */
 struct purge {
 	int64_t until_ms;
-	int64_t max; /* 0: nothing is to go */
+	int64_t max; /* 0: purge nothing */
 };
 
 /*
- * How a link is named. `key` is what stands behind the slash: the name in the one domain there is, 0. Names
- * of other domains will begin with bytes that no key has, so that for databases, caches and slots a name
- * stays a string of bytes. `id` is the number that `key` decodes to under the key cipher, 0 when it decodes
- * to none. A link with a generated key is found by its id; a link with an alias is found by its name. An
- * alias may well look like a generated key.
+ * A reference to a link. `key` is the path after the slash. Today there is one domain, 0. Names of other
+ * domains will start with bytes that no key has, so databases, caches and slots may treat a name as opaque
+ * bytes. `id` is the number that `key` decodes to under the key cipher; 0: none.
  *
- * Without a key (STR_NULL) it means the row of that id, whatever its name; for lookups only.
+ * A link with a generated key is found by its id, a link with an alias by its name. An alias may look like
+ * a generated key.
+ *
+ * Without a key (STR_NULL) it is the row with that id, whatever its name; lookups only.
  */
 struct link_ref {
 	uint64_t id;
@@ -36,32 +37,31 @@ struct link_ref {
 };
 
 struct link_record {
-	uint64_t id;   /* of the row, never used twice */
-	bool is_alias; /* named by `key`; otherwise named by the key that encodes `id` */
+	uint64_t id;   /* of the row, never reused */
+	bool is_alias; /* its name is `key`; otherwise the key that encodes `id` */
 	struct str key;
-	uint64_t owner; /* id of the user whose it is; 0: made on the machine itself, for admins only */
-	uint64_t
-	    api_key; /* id of the API key that made it, if its own limits hold for it; 0: the owner's do */
-	struct str user_name; /* who made it, in the maker's own words; may be STR_NULL */
+	uint64_t owner;       /* user id; 0: created on the machine itself, visible to admins only */
+	uint64_t api_key;     /* API key whose own limits apply; 0: the owner's limits apply */
+	struct str user_name; /* creator's label; may be STR_NULL */
 	struct str url;       /* canonical */
 	int64_t created_ms;
 	int64_t updated_ms;
 	int64_t not_before_ms;  /* 0: at once */
 	int64_t expires_ms;     /* 0: never */
-	struct str expired_url; /* canonical: where the late are sent; STR_NULL: nowhere */
+	struct str expired_url; /* canonical: target after the end; STR_NULL: 404 */
 	uint64_t max_clicks;    /* 0: no limit */
 	uint16_t redirect_status;
 	bool enabled;
-	bool is_private;     /* for its owner, admins and the users on its list */
-	struct str password; /* as argon2id's own text; STR_NULL: none */
+	bool is_private;     /* only its owner, admins and permitted users may follow it */
+	struct str password; /* argon2id string; STR_NULL: none */
 	struct str title;    /* STR_NULL: none; likewise note and tags */
 	struct str note;
 	struct str tags;        /* a JSON array of strings */
-	struct str external_id; /* what another system calls it; STR_NULL: nothing */
-	uint64_t clicks;        /* in all, as the store was last told (store_set_clicks) */
+	struct str external_id; /* id in another system; STR_NULL: none */
+	uint64_t clicks;        /* total, as of the last store_set_clicks */
 };
 
-/* What an UPDATE of a link sets. */
+/* The mask of a link UPDATE. */
 enum {
 	LINK_URL = 1 << 0,
 	LINK_EXPIRES = 1 << 1,
@@ -75,20 +75,20 @@ enum {
 	LINK_MAX_CLICKS = 1 << 9,
 	LINK_PRIVATE = 1 << 10,
 	LINK_PASSWORD = 1 << 11,
-	LINK_OWNER = 1 << 12, /* and api_key: the limits of who it belonged to are not the new owner's */
+	LINK_OWNER = 1 << 12, /* also sets api_key: limits do not move to the new owner */
 	LINK_EXTERNAL_ID = 1 << 13,
 };
 
-/* Its time is over: nobody is sent to its target any more. */
+/* It no longer redirects to its target. */
 static inline bool link_has_ended(const struct link_record *link, int64_t now_ms)
 {
 	return link->expires_ms != 0 && link->expires_ms <= now_ms;
 }
 
-/* How long an ended link stays that has a place to send the late. */
+/* How long an ended link with an expired_url is kept. */
 #define LINK_LATE_MS (2LL * 365 * 24 * 3600 * 1000)
 
-/* When it may be removed, and no longer holds its name; 0: never. */
+/* When it expires: it may be removed, and its name is free. 0: never. The SQL column is over_ms. */
 static inline int64_t link_expired_ms(const struct link_record *link)
 {
 	if (link->expires_ms == 0)
@@ -98,17 +98,17 @@ static inline int64_t link_expired_ms(const struct link_record *link)
 
 static inline bool link_is_expired(const struct link_record *link, int64_t now_ms)
 {
-	int64_t over_ms = link_expired_ms(link);
-	return over_ms != 0 && over_ms <= now_ms;
+	int64_t expired_ms = link_expired_ms(link);
+	return expired_ms != 0 && expired_ms <= now_ms;
 }
 
-/* What somebody may do. A role has some of them, and an API key may have fewer than its user. */
+/* Rights. A role has some of them; an API key may have fewer than its user. */
 enum {
 	RIGHT_READ = 1 << 0,
 	RIGHT_STATS = 1 << 1,
-	RIGHT_CREATE = 1 << 2, /* and change */
+	RIGHT_CREATE = 1 << 2, /* also update */
 	RIGHT_DELETE = 1 << 3,
-	RIGHT_ADMIN = 1 << 4, /* everybody's links, accounts, the whole server */
+	RIGHT_ADMIN = 1 << 4, /* all links, accounts, the whole server */
 	RIGHTS_ALL = (1 << 5) - 1,
 };
 
@@ -124,21 +124,21 @@ static inline unsigned role_rights(enum user_role role)
 	return 0;
 }
 
-/* Somebody, or something: an API key that belongs to nobody in particular has a user of its own, without an
- * email address. Users are never removed, so an id means the same for ever. */
+/* A user. An API key without an owner gets its own user, without an email address. Users are never removed,
+ * so an id is never reused. */
 struct user_record {
 	uint64_t id;
-	struct str email;                              /* in lower case, unique; STR_NULL: nobody signs in */
+	struct str email;                              /* lower case, unique; STR_NULL: cannot sign in */
 	struct str first_name, middle_name, last_name; /* STR_NULL: none */
 	enum user_role role;
 	bool enabled;
-	struct str password; /* as argon2id's own text; STR_NULL: none, so nobody signs in */
-	uint64_t generation; /* of sessions: those made under an earlier one have ended */
+	struct str password; /* argon2id string; STR_NULL: cannot sign in */
+	uint64_t generation; /* of sessions: those of an earlier generation are invalid */
 	int64_t created_ms;
 	int64_t updated_ms;
 };
 
-/* What an UPDATE of a user sets. */
+/* The mask of a user UPDATE. */
 enum {
 	USER_EMAIL = 1 << 0,
 	USER_FIRST_NAME = 1 << 1,
@@ -148,33 +148,34 @@ enum {
 	USER_ROLE = 1 << 4,
 	USER_ENABLED = 1 << 5,
 	USER_PASSWORD = 1 << 6,
-	USER_SESSIONS = 1 << 7, /* ends them, and changes nothing else */
+	USER_END_SESSIONS = 1 << 7, /* ends all sessions, changes nothing else */
 };
 
-/* Somebody is signed in. It has ended when its row is gone, its time is over, or its user's generation is a
- * later one. */
+/*
+ * A signed-in session. It is invalid if its row is gone, it has expired, or the user's generation is later.
+ */
 struct session_record {
 	uint8_t id[SESSION_ID_BYTES];
 	uint64_t user;
-	uint64_t generation; /* of the user's sessions when it was made */
+	uint64_t generation; /* of the user when it began */
 	int64_t created_ms;
 	int64_t expires_ms;
-	struct str address; /* it was made from, truncated; STR_NULL: not known; likewise agent */
+	struct str address; /* client address, truncated; STR_NULL: unknown; likewise agent */
 	struct str agent;
 };
 
-/* An API key. The key itself is shown once and never kept. */
+/* An API key. The secret is shown once and never stored. */
 struct key_record {
 	uint64_t id;
-	uint64_t user; /* whose it is */
+	uint64_t user; /* its owner */
 	struct str name;
 	uint8_t digest[KEY_DIGEST_BYTES];
-	unsigned rights; /* RIGHT_ bits; those that its user's role lacks are worth nothing */
+	unsigned rights; /* RIGHT_ bits; limited by the user's role */
 	int64_t created_ms;
 	int64_t expires_ms;     /* 0: never */
-	int64_t revoked_ms;     /* 0: in force */
-	int64_t used_ms;        /* last, as the store was told (STORE_KEY_USED); 0: never */
-	uint64_t creates_max;   /* per period; 0: no limit of its own */
-	uint64_t redirects_max; /* per period, over all links that it made; 0: no limit of its own */
+	int64_t revoked_ms;     /* 0: not revoked */
+	int64_t used_ms;        /* last use, as of REGISTRY_KEY_USED; 0: never */
+	uint64_t creates_max;   /* per period; 0: no own limit */
+	uint64_t redirects_max; /* per period, over all its links; 0: no own limit */
 	uint64_t period_ms;
 };

@@ -1,7 +1,8 @@
 /*
- * The role `registry`: users, API keys, sessions, counters and constants. There is one for all links, however
- * many databases those are spread over. It belongs to a store (store.h), which opens it and ends it. Calls
- * block, as the store's do.
+ * The registry interface: users, API keys, sessions, counters and constants. All links share one registry,
+ * however many databases they are spread over. It belongs to a store (store.h), which opens and closes it.
+ *
+ * All calls block. They may come from any thread except an event loop.
  */
 #pragma once
 
@@ -24,70 +25,71 @@ enum registry_write_kind {
 struct registry_write {
 	enum registry_write_kind kind;
 	int64_t now_ms;
-	uint64_t actor;      /* the user who does it, for the feed; 0: the machine's own */
-	struct arena *arena; /* where the strings of what comes back go */
-	int result;          /* out: 0 or this change's own error; its effects are then absent */
+	uint64_t actor;      /* user id for the feed; 0: this machine */
+	struct arena *arena; /* owns the returned strings */
+	int result;          /* out: 0 or the error of this change, which then has no effect */
 
 	/*
-	 * Users. CREATE: all but id and generation, which come back; ERR_CONFLICT when the email address is
-	 * taken. UPDATE: by user.id (ERR_NOT_FOUND), sets what user_fields says and updated_ms, and comes
-	 * back whole; ERR_CONFLICT when the email address is taken; ERR_BUSY when it would shut out the last
-	 * admin who can get in: enabled, with an email address and a password, or with an API key in force
-	 * at now_ms that has RIGHT_ADMIN. A change that shuts no such admin out is never refused so. A change
-	 * of password, and enabled = false, raise the generation, as USER_SESSIONS does: all sessions made
-	 * before have ended. With session.user the update makes that session too, under the user's new
-	 * generation.
+	 * Users.
+	 *
+	 *   CREATE  Takes all but id and generation, which it returns. ERR_CONFLICT: the email address is
+	 *           taken.
+	 *   UPDATE  By user.id (ERR_NOT_FOUND). Sets the user_fields and updated_ms, returns the whole user.
+	 *           ERR_CONFLICT: the email address is taken. ERR_BUSY: no admin could sign in any more.
+	 *           (Sign-in needs an enabled admin with email address and password, or with an active
+	 *           RIGHT_ADMIN key.) A change that locks out no admin is never refused.
+	 *
+	 * A new password, enabled = false and USER_END_SESSIONS raise the generation, which ends all
+	 * sessions. With session.user the update also creates that session, under the new generation.
 	 */
 	struct user_record user;
 	unsigned user_fields;
 
-	/* CREATE: all of it. END: by its id; it may have ended before. Those whose time is over are
-	 * forgotten by later CREATEs, some by each. */
+	/* CREATE takes all of it. END is by id; the session may have ended before. Each CREATE purges a few
+	 * expired sessions. */
 	struct session_record session;
 
 	/*
-	 * API keys. CREATE: all but id, which comes back; ERR_CONFLICT when the digest is there already;
-	 * ERR_INVALID when key.user is nobody; ERR_LIMIT when that user has an email address and
-	 * ACCOUNT_KEYS_MAX keys in force at now_ms. With key.user == 0 the key gets a user of its own, made
-	 * from `user` as by USER_CREATE in the same step. REVOKE: by key.id, and by key.user unless that is 0
-	 * (otherwise ERR_NOT_FOUND); sets revoked_ms to now_ms (the first time's stays); comes back whole;
-	 * ERR_CONFLICT when it is the last admin's key in force at now_ms (not revoked, not expired,
-	 * RIGHT_ADMIN, of an enabled admin). USED: sets used_ms of key.id unless it is later already;
-	 * ERR_NOT_FOUND. PURGE: removes keys that were revoked, or expired, at purge.until_ms or before, and
-	 * at most purge.max of either; no id is ever used again.
+	 * API keys. A key is active if it is neither revoked nor expired at now_ms.
+	 *
+	 *   CREATE  Takes all but id, which it returns. ERR_CONFLICT: the digest exists. ERR_INVALID:
+	 *           key.user does not exist. ERR_LIMIT: that user has an email address and ACCOUNT_KEYS_MAX
+	 *           active keys. key.user == 0: also creates the key's own user from `user`, as USER_CREATE
+	 *           does.
+	 *   REVOKE  By key.id, and by key.user unless that is 0 (ERR_NOT_FOUND). Sets revoked_ms to now_ms
+	 *           unless it is set, returns the whole key. ERR_CONFLICT: it is the last active RIGHT_ADMIN
+	 *           key of all enabled admins.
+	 *   USED    Sets used_ms of key.id unless it is later already. ERR_NOT_FOUND.
+	 *   PURGE   Removes keys that were revoked or expired at purge.until_ms or before, at most purge.max
+	 *           of either. Ids are never reused.
 	 */
 	struct key_record key;
 	struct purge purge;
 };
 
-/* By id, from the smallest. */
-struct registry_users {
-	uint64_t after; /* ids above this */
+/* A page of users or of API keys, in the order of ids. API keys include revoked and expired ones. */
+struct registry_page {
+	bool of_keys;
+	uint64_t user;  /* API keys: owner; 0: all users */
+	uint64_t after; /* only ids above this */
 	size_t limit;
 	struct arena *arena;
-	struct user_record *users; /* out */
+	union { /* out */
+		void *rows;
+		struct user_record *users;
+		struct key_record *keys;
+	};
 	size_t count;
-	bool more; /* out: there are further ones */
-};
-
-/* Likewise; revoked and expired ones too. */
-struct registry_keys {
-	uint64_t user; /* whose; 0: everybody's */
-	uint64_t after;
-	size_t limit;
-	struct arena *arena;
-	struct key_record *keys; /* out */
-	size_t count;
-	bool more;
+	bool more; /* out: another page follows */
 };
 
 enum registry_by { BY_USER, BY_EMAIL, BY_KEY, BY_DIGEST, BY_SESSION };
 
-/* One account, found by an index. */
+/* A lookup of one account by an index. */
 struct registry_account {
 	enum registry_by by; /* in */
-	uint64_t id;         /* in: of the user or the API key */
-	struct str text;     /* in: the email address in lower case, the digest, or the session's id */
+	uint64_t id;         /* in: for BY_USER and BY_KEY */
+	struct str text;     /* in: lower-case email address, digest, or session id */
 	int result;          /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT or ERR_NOMEM */
 	union {
 		struct user_record user;
@@ -98,39 +100,38 @@ struct registry_account {
 
 struct registry {
 	const struct registry_ops *ops;
-	struct store_fault *fault; /* its store's */
+	struct store_fault *fault; /* owned by its store */
 };
 
 struct registry_ops {
-	/* Does n changes in order as one transaction, durable when it returns 0. ERR_UNAVAILABLE: none of
-	 * them happened, may be retried. ERR_UNCERTAIN: all or none of them happened. */
+	/* Applies n changes in order in one transaction, durable when it returns 0. ERR_UNAVAILABLE: none
+	 * was applied, safe to retry. ERR_UNCERTAIN: all or none were applied. */
 	int (*apply)(struct registry *, struct registry_write *writes, size_t n);
 
-	/* A page of all users, and of API keys. ERR_INVALID: no limit. Safe to retry. */
-	int (*users)(struct registry *, struct registry_users *page);
-	int (*keys)(struct registry *, struct registry_keys *page);
+	/* Reads a page. ERR_INVALID: limit is 0. Safe to retry. */
+	int (*page)(struct registry *, struct registry_page *page);
 
-	/* Reads n accounts in one go: 0, or an error that holds for all of them. Safe to retry. */
+	/* Reads n accounts in one round trip: 0, or an error of all of them. Safe to retry. */
 	int (*accounts)(struct registry *, struct registry_account *reads, size_t n, struct arena *arena);
 
-	/* Takes the next `count` numbers of a counter that starts at 1, durably: no process will ever be
-	 * given them again. On failure numbers may be lost, never given twice. */
+	/* Takes the next `count` numbers of a counter that starts at 1, durably: no process gets them
+	 * again. A failure may lose numbers, but never issues them twice. */
 	int (*lease)(struct registry *, struct str counter, uint64_t count, uint64_t *ret_first);
 
-	/* What the counter will give next. Safe to retry. */
+	/* Reads the next number of a counter. Safe to retry. */
 	int (*counter)(struct registry *, struct str counter, uint64_t *ret_next);
 
-	/* Names a value once and for all: stores `value` when there is none of that name, and overwrites
-	 * `value` with what is stored. ERR_CORRUPT when the stored one has another length. */
+	/* Defines a constant: stores `value` if the name is new, otherwise replaces `value` by the stored
+	 * one. ERR_CORRUPT: the stored value has another length. */
 	int (*constant)(struct registry *, struct str name, void *value, size_t len);
 
-	/* Forgets constants: all with from <= name < before, by bytes. Safe to retry. */
+	/* Deletes the constants with from <= name < before, in byte order. Safe to retry. */
 	int (*forget)(struct registry *, struct str from, struct str before);
 
-	/* What has changed since `page->cursor`: users, API keys and sessions. Safe to retry. */
+	/* Reads the account feed after page->cursor. Safe to retry. */
 	int (*feed)(struct registry *, struct feed_page *page);
 
-	/* Removes what is older from the feed, some of it at a time: *ret says how many rows went. */
+	/* Deletes some rows older than until_ms from the feed; *ret: how many. */
 	int (*feed_prune)(struct registry *, int64_t until_ms, size_t *ret);
 };
 
@@ -142,21 +143,23 @@ static inline int registry_apply(struct registry *r, struct registry_write *writ
 {
 	return UNLIKELY(r->fault != NULL) ? registry_fault_apply(r, writes, n) : r->ops->apply(r, writes, n);
 }
-static inline int registry_users(struct registry *r, struct registry_users *page)
+static inline int registry_users(struct registry *r, struct registry_page *page)
 {
-	return STORE_CALL(r, STORE_OP_USERS, r->ops->users(r, page));
+	page->of_keys = false;
+	return STORE_CALL(r, STORE_OP_USERS, r->ops->page(r, page));
 }
-static inline int registry_keys(struct registry *r, struct registry_keys *page)
+static inline int registry_keys(struct registry *r, struct registry_page *page)
 {
-	return STORE_CALL(r, STORE_OP_KEYS, r->ops->keys(r, page));
+	page->of_keys = true;
+	return STORE_CALL(r, STORE_OP_KEYS, r->ops->page(r, page));
 }
 static inline int registry_accounts(struct registry *r, struct registry_account *reads, size_t n,
                                     struct arena *arena)
 {
 	return STORE_CALL(r, STORE_OP_ACCOUNTS, r->ops->accounts(r, reads, n, arena));
 }
-/* The user of that email address (in lower case), or of that id when it is STR_NULL: 0, ERR_NOT_FOUND or a
- * failure. */
+/* Reads the user with that lower-case email address or, if it is STR_NULL, that id. ERR_NOT_FOUND, or an
+ * error of the store. */
 static inline int registry_user(struct registry *r, uint64_t id, struct str email, struct arena *arena,
                                 struct user_record *ret)
 {

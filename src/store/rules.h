@@ -1,4 +1,4 @@
-/* Rules of the role `store` that every backend follows alike. For backends only. */
+/* Rules and helpers that all store backends share. */
 #pragma once
 
 #include "store/fields.h"
@@ -8,24 +8,23 @@
 #include <stdatomic.h>
 
 enum {
-	REPLAY_MS = 24 * 3600 * 1000, /* how long an idempotency key is remembered */
-	/* What has died is removed in small portions, each by a write that may add one: always more than it
-	 * adds. */
+	REPLAY_MS = 24 * 3600 * 1000, /* lifetime of an idempotency key */
+	/* Each write that may add a row purges more than it adds. */
 	REPLAY_PURGE_PER_CREATE = 2,
 	QUARANTINE_PURGE_PER_SWEEP = 2,
 	SESSION_PURGE_PER_CREATE = 2,
 	USER_GENERATION_FIRST = 1,
 	COUNTER_FIRST = 1,
-	FEED_PRUNE_MAX = 1000, /* rows of each feed in one go */
+	FEED_PRUNE_MAX = 1000, /* rows of a feed per call */
 };
 
-/* How many calls are under way, also those that wait for a lock, so that `free` can let them end. */
+/* Counts running calls, including those that wait for a lock, so that `free` can wait for them. */
 static inline void calls_enter(atomic_uint *calls)
 {
 	atomic_fetch_add_explicit(calls, 1, memory_order_relaxed);
 }
 
-static inline void calls_leave(atomic_uint *calls) /* touches nothing of the store afterwards */
+static inline void calls_leave(atomic_uint *calls) /* must not touch the store afterwards */
 {
 	atomic_fetch_sub_explicit(calls, 1, memory_order_release); /* pairs with calls_wait */
 }
@@ -36,7 +35,7 @@ static inline void calls_wait(atomic_uint *calls)
 		sched_yield();
 }
 
-/* Ids fit a signed number in every database. */
+/* Ids must fit a signed 64-bit column. */
 static inline bool id_is_valid(uint64_t id)
 {
 	return id != 0 && id <= INT64_MAX;
@@ -44,7 +43,7 @@ static inline bool id_is_valid(uint64_t id)
 
 /* --- links --- */
 
-/* Sets what an UPDATE sets. Strings stay the update's own. */
+/* Applies an UPDATE to a record. Strings stay borrowed. */
 static inline void fields_take(const struct store_write *w, struct link_record *to)
 {
 	ASSERT(!(w->fields & LINK_URL) || w->link.url.ptr);
@@ -60,13 +59,13 @@ static inline bool str_own(struct arena *arena, struct str *s)
 	return done;
 }
 
-/* Moves a link's strings into the arena: 0 or ERR_NOMEM. */
+/* Copies a link's strings into the arena: 0 or ERR_NOMEM. */
 static inline int link_own(struct arena *arena, struct link_record *link)
 {
 	return fields_own(&link_fields, arena, link);
 }
 
-/* What a link takes of a page's bytes. */
+/* What a link adds to store_list.bytes_max. */
 static inline size_t link_bytes(const struct link_record *link)
 {
 	return fields_bytes(&link_fields, link);
@@ -74,7 +73,6 @@ static inline size_t link_bytes(const struct link_record *link)
 
 /* --- users and API keys --- */
 
-/* Moves a user's strings into the arena: 0 or ERR_NOMEM. */
 static inline int user_own(struct arena *arena, struct user_record *user)
 {
 	return fields_own(&user_fields, arena, user);
@@ -82,16 +80,14 @@ static inline int user_own(struct arena *arena, struct user_record *user)
 
 /* --- pages --- */
 
-/*
- * The cursor of a list: the id of the last link that was handed out, in plain decimal. The next page holds
- * smaller ids only, so it stays right when links come and go in between.
- */
+/* The cursor of a list is the decimal id of the last link of the page. The next page has smaller ids only,
+ * so concurrent creates and deletes do not disturb it. */
 static inline struct str cursor_format(struct arena *arena, uint64_t last_id)
 {
 	return arena_printf(arena, "%llu", (unsigned long long)last_id);
 }
 
-/* STR_NULL is the start: every id counts. False when this is no text that cursor_format makes. */
+/* STR_NULL: start at the newest. False: cursor_format never writes such a text. */
 static inline bool cursor_parse(struct str cursor, uint64_t *ret_id_max)
 {
 	uint64_t last_id;
@@ -110,8 +106,8 @@ static inline bool page_is_full(const struct store_list *page, size_t count, siz
 	return count == page->limit || (page->bytes_max > 0 && count > 0 && bytes >= page->bytes_max);
 }
 
-/* Room for one more item in a growing array of the arena; NULL when memory ran out. It doubles, so that a
- * short page under a large limit stays small. */
+/* Grows an array in the arena by doubling, so that a short page under a large limit stays small. NULL: out
+ * of memory. */
 static inline void *array_room(struct arena *arena, void *items, size_t count, size_t *cap, size_t item_bytes)
 {
 	if (count < *cap)

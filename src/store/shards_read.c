@@ -1,4 +1,4 @@
-/* Reads of links, and what asks every database: lists, tags, totals, keys that come back. */
+/* Lookups of links, and operations that ask every database: lists, tags, click totals, claims. */
 #include "store/shards.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int lookup_call(struct store_postgres *db, const struct slot_row *row, vo
 	return postgres_lookup(db, row, items, n);
 }
 
-/* What is there counts more than what failed, and that more than what is not there. */
+/* A found link overrides an error, which overrides "not found". */
 static void lookup_take(void *item, const void *copy, int error)
 {
 	struct store_lookup *read = item;
@@ -47,71 +47,71 @@ int shards_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
 	struct store_shards *s = shards_of(base);
 	struct shards_batch b = {.kind = &lookups, .items = reads, .n = n};
-	int r = n > 0 ? shards_batch_whole(s, &b) : 0;
-	if (n == 0 || b.is_whole)
+	int r = n > 0 ? shards_batch_unsharded(s, &b) : 0;
+	if (n == 0 || b.is_unsharded)
 		return r;
 	b.pending = malloc(n);
 	if (!b.pending)
 		return ERR_NOMEM;
 	memset(b.pending, true, n);
-	shards_batch_spread(s, &b);
+	shards_batch_sharded(s, &b);
 	free(b.pending);
 	return 0;
 }
 
-/* --- a question to every database --- */
+/* --- a query of every database --- */
 
-/* What one has said: items in their order, which lie in the arena. */
-struct answer {
+/* The result of one database: sorted items, in the arena. */
+struct shard_answer {
 	struct arena arena;
 	void *items;
-	size_t count, at; /* those before `at` were taken */
-	bool more;        /* there are further ones behind them */
+	size_t count, at; /* items before `at` were taken */
+	bool more;        /* the result was cut off; more items follow */
 	uint64_t total;
 };
 
-struct question {
+struct shard_query {
 	int (*ask)(const void *what, struct store_postgres *db, const struct slot_row *row,
-	           struct answer *ret);
+	           struct shard_answer *ret);
 	const void *what;
-	struct answer answers[SHARDS_MAX];
+	struct shard_answer answers[SHARDS_MAX];
 };
 
-static void question_reset(struct question *q)
+static void shard_query_reset(struct shard_query *q)
 {
 	for (size_t i = 0; i < SHARDS_MAX; i++)
 		arena_release(&q->answers[i].arena);
 	memset(q->answers, 0, sizeof(q->answers));
 }
 
-static int question_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
+static int shard_query_call(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
-	struct question *q = ctx;
+	struct shard_query *q = ctx;
 	return row ? q->ask(q->what, db, row, &q->answers[number]) : ERR_UNAVAILABLE;
 }
 
-static int question_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
+static int shard_query_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
 {
-	int results[SHARD_KINDS];
-	question_reset(ctx);
+	int results[SHARD_OWNERS];
+	shard_query_reset(ctx);
 	*stale |= v->owners & STALE_ALL;
-	shards_each(s, v, v->owners & ~STALE_ALL, question_call, ctx, results);
+	shards_each(s, v, v->owners & ~STALE_ALL, shard_query_call, ctx, results);
 	return shards_result(results, stale);
 }
 
-static int question_ask(struct store *base, struct question *q)
+static int shard_query_run(struct store *base, struct shard_query *q)
 {
-	return shards_try(shards_of(base), question_once, q);
+	return shards_retry(shards_of(base), shard_query_once, q);
 }
 
-/* The answer whose next item stands before all others'; NULL when there is none, or one was cut off there. */
-static struct answer *answer_first(struct question *q, struct ranked_id (*rank)(const struct answer *a),
-                                   bool rises)
+/* The result with the first next item; NULL if there is none, or if a result was cut off there. */
+static struct shard_answer *answer_next(struct shard_query *q,
+                                        struct ranked_id (*rank)(const struct shard_answer *a), bool rises)
 {
-	struct answer *first = NULL;
+	struct shard_answer *first = NULL;
 	struct ranked_id best = {0};
 	for (size_t i = 0; i < SHARDS_MAX; i++) {
-		struct answer *a = &q->answers[i];
+		struct shard_answer *a = &q->answers[i];
 		if (a->at == a->count && a->more)
 			return NULL;
 		if (a->at == a->count)
@@ -128,18 +128,13 @@ static struct answer *answer_first(struct question *q, struct ranked_id (*rank)(
 
 /* --- pages, the newest first --- */
 
-/* A cursor is "CREATED_MS.ID" of the last link of a page. */
-static struct str cursor_write(struct arena *arena, const struct link_record *last)
-{
-	return arena_printf(arena, "%lld.%llu", (long long)last->created_ms, (unsigned long long)last->id);
-}
-
 static bool cursor_number(struct str text, uint64_t *ret)
 {
 	bool padded = text.len > 1 && text.ptr[0] == '0';
 	return !padded && str_u64(text, ret) && *ret <= INT64_MAX;
 }
 
+/* A cursor is "CREATED_MS.ID" of a page's last link. */
 static bool cursor_read(struct str cursor, struct ranked_id *ret)
 {
 	uint64_t created_ms;
@@ -162,7 +157,7 @@ struct list_what {
 };
 
 static int list_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
-                    struct answer *ret)
+                    struct shard_answer *ret)
 {
 	const struct list_what *w = what;
 	struct store_list page = *w->page;
@@ -173,22 +168,22 @@ static int list_ask(const void *what, struct store_postgres *db, const struct sl
 	return r;
 }
 
-static const struct link_record *link_at(const struct answer *a)
+static const struct link_record *link_at(const struct shard_answer *a)
 {
 	return (const struct link_record *)a->items + a->at;
 }
 
-static struct ranked_id link_rank(const struct answer *a)
+static struct ranked_id link_rank(const struct shard_answer *a)
 {
 	return (struct ranked_id){link_at(a)->created_ms, link_at(a)->id};
 }
 
-static int pages_merge(struct question *q, struct store_list *page)
+static int pages_merge(struct shard_query *q, struct store_list *page)
 {
 	struct link_record *links = NULL;
-	struct answer *from;
+	struct shard_answer *from;
 	size_t count = 0, cap = 0, bytes = 0;
-	while (!page_is_full(page, count, bytes) && (from = answer_first(q, link_rank, false)) != NULL) {
+	while (!page_is_full(page, count, bytes) && (from = answer_next(q, link_rank, false)) != NULL) {
 		links = array_room(page->arena, links, count, &cap, sizeof(*links));
 		if (!links)
 			return ERR_NOMEM;
@@ -203,7 +198,8 @@ static int pages_merge(struct question *q, struct store_list *page)
 	for (size_t i = 0; i < SHARDS_MAX; i++)
 		goes_on |= q->answers[i].at < q->answers[i].count || q->answers[i].more;
 	if (count > 0 && goes_on) {
-		next = cursor_write(page->arena, &links[count - 1]);
+		next = arena_printf(page->arena, "%lld.%llu", (long long)links[count - 1].created_ms,
+		                    (unsigned long long)links[count - 1].id);
 		if (!next.ptr)
 			return ERR_NOMEM;
 	}
@@ -216,17 +212,16 @@ static int pages_merge(struct question *q, struct store_list *page)
 int shards_list(struct store *base, struct store_list *page)
 {
 	struct list_what what = {.page = page};
-	CLEANUP(question_reset) struct question q = {.ask = list_ask, .what = &what};
+	CLEANUP(shard_query_reset) struct shard_query q = {.ask = list_ask, .what = &what};
 	if (page->limit == 0 || !cursor_read(page->cursor, &what.from))
 		return ERR_INVALID;
-	int r = question_ask(base, &q);
-	return r ? r : pages_merge(&q, page);
+	return shard_query_run(base, &q) ?: pages_merge(&q, page);
 }
 
 /* --- ids in an order --- */
 
 static int ids_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
-                   struct answer *ret)
+                   struct shard_answer *ret)
 {
 	struct postgres_ids ids = *(const struct postgres_ids *)what;
 	ret->items = ids.ids = arena_alloc(&ret->arena, (ids.max + 1) * sizeof(*ids.ids));
@@ -238,22 +233,22 @@ static int ids_ask(const void *what, struct store_postgres *db, const struct slo
 	return r;
 }
 
-static struct ranked_id id_rank(const struct answer *a)
+static struct ranked_id id_rank(const struct shard_answer *a)
 {
 	return ((const struct ranked_id *)a->items)[a->at];
 }
 
-/* The first of all. */
+/* Merges the first ids of all databases. */
 static int ids_gather(struct store *base, const struct postgres_ids *what, uint64_t *ret_ids,
                       size_t *ret_count, uint64_t *ret_total)
 {
-	CLEANUP(question_reset) struct question q = {.ask = ids_ask, .what = what};
-	struct answer *from;
-	int r = question_ask(base, &q);
+	CLEANUP(shard_query_reset) struct shard_query q = {.ask = ids_ask, .what = what};
+	struct shard_answer *from;
+	int r = shard_query_run(base, &q);
 	if (r != 0)
 		return r;
 	*ret_count = *ret_total = 0;
-	while (*ret_count < what->max && (from = answer_first(&q, id_rank, !what->tag.ptr)) != NULL) {
+	while (*ret_count < what->max && (from = answer_next(&q, id_rank, !what->tag.ptr)) != NULL) {
 		ret_ids[(*ret_count)++] = id_rank(from).id;
 		from->at++;
 	}
@@ -282,7 +277,7 @@ int shards_expired(struct store *base, struct store_expired *expired)
 /* --- who may follow a link --- */
 
 static int permitted_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
-                         struct answer *ret)
+                         struct shard_answer *ret)
 {
 	uint64_t *users = NULL;
 	int r = postgres_permitted(db, row, *(const uint64_t *)what, &ret->arena, &users, &ret->count);
@@ -293,9 +288,9 @@ static int permitted_ask(const void *what, struct store_postgres *db, const stru
 int shards_permitted(struct store *base, uint64_t link, struct arena *arena, uint64_t **ret,
                      size_t *ret_count)
 {
-	CLEANUP(question_reset) struct question q = {.ask = permitted_ask, .what = &link};
-	const struct answer *there = &q.answers[0]; /* the link is in one of them */
-	int r = question_ask(base, &q);
+	CLEANUP(shard_query_reset) struct shard_query q = {.ask = permitted_ask, .what = &link};
+	const struct shard_answer *there = &q.answers[0]; /* the link is in one database */
+	int r = shard_query_run(base, &q);
 	if (r != 0)
 		return r;
 	for (size_t i = 0; i < SHARDS_MAX; i++)
@@ -318,9 +313,9 @@ struct clicks_what {
 	size_t n;
 };
 
-/* One whose slot is frozen waits like any change. */
+/* A frozen slot is waited for, as for any change. */
 static int clicks_ask(const void *what, struct store_postgres *db, const struct slot_row *row,
-                      struct answer *ret)
+                      struct shard_answer *ret)
 {
 	const struct clicks_what *w = what;
 	(void)ret;
@@ -330,13 +325,13 @@ static int clicks_ask(const void *what, struct store_postgres *db, const struct 
 
 int shards_set_clicks(struct store *base, uint64_t node, const struct store_count *counts, size_t n)
 {
-	struct question q = {.ask = clicks_ask, .what = &(struct clicks_what){node, counts, n}};
-	return question_ask(base, &q);
+	struct shard_query q = {.ask = clicks_ask, .what = &(struct clicks_what){node, counts, n}};
+	return shard_query_run(base, &q);
 }
 
-/* --- keys that come back --- */
+/* --- keys for reuse --- */
 
-struct claim {
+struct key_claim {
 	int64_t now_ms;
 	uint64_t quarantine_ms;
 	size_t max;
@@ -345,11 +340,11 @@ struct claim {
 	unsigned turn;
 };
 
-/* Each time another one is asked first. One that fails keeps its keys. */
+/* Round robin. A database that fails keeps its keys. */
 static int claim_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
 {
-	struct claim *c = ctx;
-	int results[SHARD_KINDS] = {0};
+	struct key_claim *c = ctx;
+	int results[SHARD_OWNERS] = {0};
 	for (size_t i = 0; i < s->count && c->count < c->max; i++) {
 		size_t number = (c->turn + i) % s->count, more = 0;
 		struct store_postgres *db = v->is_known[number] ? shard_db(s, number) : NULL;
@@ -368,12 +363,12 @@ int shards_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, siz
                  size_t *ret_count)
 {
 	struct store_shards *s = shards_of(base);
-	struct claim c = {.now_ms = now_ms,
-	                  .quarantine_ms = quarantine_ms,
-	                  .max = max,
-	                  .ids = ret_ids,
-	                  .turn = atomic_fetch_add(&s->turn, 1)};
-	int r = shards_try(s, claim_once, &c);
+	struct key_claim c = {.now_ms = now_ms,
+	                      .quarantine_ms = quarantine_ms,
+	                      .max = max,
+	                      .ids = ret_ids,
+	                      .turn = atomic_fetch_add(&s->turn, 1)};
+	int r = shards_retry(s, claim_once, &c);
 	*ret_count = c.count;
 	return r;
 }

@@ -1,8 +1,6 @@
-/*
- * What a server knows of the databases' slots, and how it learns more: from the row of each database, which
- * is the truth, and from the map for those that cannot be asked. Whoever meets a move that was not finished
- * finishes it here, so it does not matter where `curt reshard` died.
- */
+/* What a server knows about slots, and how it learns more: from the row of each database, which is the
+ * authority, and from the map for databases that do not answer. Any server that finds an unfinished move
+ * completes it here, so it does not matter where `curt reshard` died. */
 #include "store/shards.h"
 
 #include <stdlib.h>
@@ -35,11 +33,11 @@ static void view_put(struct store_shards *s, struct shards_view *v)
 	shards_view_unref(old);
 }
 
-/* One that can be changed until it is put. */
+/* A copy that may be changed until view_put. */
 static struct shards_view *view_copy(const struct shards_view *from)
 {
 	struct shards_view *v = calloc(1, sizeof(*v));
-	if (v && from) /* all but the references, which others change */
+	if (v && from) /* all but the reference count, which others change */
 		memcpy(&v->map, &from->map, sizeof(*v) - offsetof(struct shards_view, map));
 	if (v)
 		atomic_init(&v->refs, 1);
@@ -57,34 +55,34 @@ size_t view_shard_find(const struct store_shards *s, const struct shards_view *v
 		if (!v->is_known[i] && str_eq(s->shards[i].address, str_of(v->map.shards[at].address)))
 			return i;
 	}
-	return SHARD_AWAY;
+	return SHARD_UNREACHABLE;
 }
 
-/* One that was never enrolled still takes itself for the whole. */
-static bool row_counts(const struct store_shards *s, const struct shards_view *v, size_t number)
+/* A database that was never enrolled still claims all slots. */
+static bool row_is_authoritative(const struct store_shards *s, const struct shards_view *v, size_t number)
 {
 	const struct slot_row *row = &v->rows[number];
 	if (s->is_single)
-		return slot_row_is_whole(row);
+		return slot_row_owns_all(row);
 	return view_is_member(v, number) && (row->registry[0] || v->map.count == 1);
 }
 
-/* By the rows that count. Of two that say so, the map knows which: the other was restored from a backup, or
- * its row is an old one. If nobody says that the slot is his, who does not answer may. */
+/* The owner by the authoritative rows. If two claim a slot, the map decides: the other was restored, or its
+ * row is outdated. If none does, the owner may be a database that does not answer. */
 static size_t owner_of(const struct store_shards *s, const struct shards_view *v, uint64_t counting,
                        size_t mapped, unsigned slot)
 {
-	size_t owner = SHARD_NOBODY;
+	size_t owner = SHARD_NONE;
 	for (size_t i = 0; i < s->count; i++) {
 		if (shards_has(counting, i) && slots_have(&v->rows[i].owned, slot) &&
-		    (owner == SHARD_NOBODY || i == mapped))
+		    (owner == SHARD_NONE || i == mapped))
 			owner = i;
 	}
-	if (owner != SHARD_NOBODY)
+	if (owner != SHARD_NONE)
 		return owner;
 	if (s->is_single)
-		return SHARD_AWAY;
-	return mapped < SHARDS_MAX && v->is_known[mapped] ? SHARD_NOBODY : mapped;
+		return SHARD_UNREACHABLE;
+	return mapped < SHARDS_MAX && v->is_known[mapped] ? SHARD_NONE : mapped;
 }
 
 static void owners_build(const struct store_shards *s, struct shards_view *v)
@@ -94,18 +92,18 @@ static void owners_build(const struct store_shards *s, struct shards_view *v)
 	for (size_t i = 0; i < v->map.count; i++)
 		numbers[i] = view_shard_find(s, v, v->map.shards[i].name);
 	for (size_t i = 0; i < s->count; i++)
-		counting |= (uint64_t)(v->is_known[i] && row_counts(s, v, i)) << i;
+		counting |= (uint64_t)(v->is_known[i] && row_is_authoritative(s, v, i)) << i;
 	v->owners = 0;
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		size_t mapped = v->map.version > 0 ? numbers[v->map.owner[slot]] : SHARD_AWAY;
+		size_t mapped = v->map.version > 0 ? numbers[v->map.owner[slot]] : SHARD_UNREACHABLE;
 		v->owner[slot] = (uint8_t)owner_of(s, v, counting, mapped, slot);
 		v->owners |= (uint64_t)1 << v->owner[slot];
 	}
-	v->is_whole = v->is_known[s->registry] && slot_row_is_whole(&v->rows[s->registry]) &&
-	              v->owners == (uint64_t)1 << s->registry;
+	v->is_unsharded = v->is_known[s->registry] && slot_row_owns_all(&v->rows[s->registry]) &&
+	                  v->owners == (uint64_t)1 << s->registry;
 }
 
-/* --- learning; `refreshing` is held, and the view is a copy that nobody else has --- */
+/* --- refreshing; with the lock `refreshing` held, on a private copy of the view --- */
 
 static int row_load(void *ctx, struct store_postgres *db, const struct slot_row *row, size_t number)
 {
@@ -114,10 +112,10 @@ static int row_load(void *ctx, struct store_postgres *db, const struct slot_row 
 	return postgres_slots_get(db, &v->rows[number]);
 }
 
-/* Bits: who answered. */
+/* Returns the set that answered. */
 static uint64_t rows_load(struct store_shards *s, struct shards_view *v, uint64_t set)
 {
-	int results[SHARD_KINDS];
+	int results[SHARD_OWNERS];
 	uint64_t answered = 0;
 	shards_each(s, v, set, row_load, v, results);
 	for (size_t i = 0; i < s->count; i++) {
@@ -145,13 +143,13 @@ static int row_change(struct store_shards *s, struct shards_view *v, size_t numb
 {
 	struct store_postgres *db = shard_db(s, number);
 	int r = db ? postgres_slots_change(db, rule, a, &v->rows[number]) : ERR_UNAVAILABLE;
-	if (r == ERR_CONFLICT) /* somebody was faster */
+	if (r == ERR_CONFLICT) /* another process was faster */
 		rows_load(s, v, (uint64_t)1 << number);
 	owners_build(s, v);
 	return r;
 }
 
-/* Slots go to who has them now, and databases by the addresses that they have now. */
+/* Updates owners and addresses in the map. */
 static void map_follow(const struct store_shards *s, const struct shards_view *v, struct slot_map *map)
 {
 	for (size_t i = 0; i < s->count; i++) {
@@ -170,7 +168,7 @@ static void map_follow(const struct store_shards *s, const struct shards_view *v
 	}
 }
 
-/* 0 also when nothing is to be changed; ERR_CONFLICT: somebody else has changed it. */
+/* 0 also if nothing changed. ERR_CONFLICT: another process changed the map. */
 static int map_write(struct store_shards *s, struct shards_view *v, struct slot_map *map)
 {
 	struct store_postgres *registry = shards_registry(s);
@@ -189,7 +187,7 @@ static int complete(struct store_shards *s, struct shards_view *v, size_t source
 	const struct slot_row *row = &v->rows[source];
 	const struct slot_attempt a = {.token = row->out_token};
 	size_t target = view_shard_find(s, v, row->out_to);
-	if (target == SHARD_AWAY)
+	if (target == SHARD_UNREACHABLE)
 		return ERR_UNAVAILABLE;
 	int r = row_change(s, v, target, slot_row_take, &a);
 	if (r == ERR_CONFLICT && v->is_known[target] && slots_include(&v->rows[target].owned, &row->out))
@@ -198,13 +196,13 @@ static int complete(struct store_shards *s, struct shards_view *v, size_t source
 		return r == ERR_CONFLICT ? 0 : r;
 	struct slot_map map = v->map;
 	map_follow(s, v, &map);
-	(void)map_write(s, v, &map); /* if it does not follow now, it will when it is next looked at */
+	(void)map_write(s, v, &map); /* a failure is repaired by the next refresh */
 	r = row_change(s, v, source, slot_row_finish, &a);
 	return r == ERR_CONFLICT ? 0 : r;
 }
 
-/* What others have left behind. */
-static void rows_settle(struct store_shards *s, struct shards_view *v, uint64_t fresh)
+/* Thaws expired freezes, and completes moves that were given. */
+static void moves_finish(struct store_shards *s, struct shards_view *v, uint64_t fresh)
 {
 	for (size_t i = 0; i < s->count; i++) {
 		const struct slot_row *row = &v->rows[i];
@@ -225,7 +223,7 @@ static uint64_t refresh(struct store_shards *s, struct shards_view *v, uint64_t 
 		if (registry && postgres_map_get(registry, &map) == 0 && map.version > 0)
 			v->map = map;
 		answered |= rows_load(s, v, is_all ? reachable(s) : stale);
-		rows_settle(s, v, answered);
+		moves_finish(s, v, answered);
 		owners_build(s, v);
 		if (is_all || !(v->owners & STALE_ALL))
 			break;
@@ -234,13 +232,13 @@ static uint64_t refresh(struct store_shards *s, struct shards_view *v, uint64_t 
 	unsigned tries = v->owners & STALE_ALL ? atomic_load(&s->orphan_tries) + 1 : 0;
 	atomic_store(&s->orphan_tries, tries);
 	if (tries > ORPHAN_TRIES_MAX)
-		task_wake(&s->opener);
+		task_wake(&s->reconnector);
 	return answered;
 }
 
 /* --- changing the view --- */
 
-/* A copy to be changed until edit_end; NULL: memory ran out. */
+/* A copy that may be changed until edit_end; NULL: out of memory. */
 static struct shards_view *edit_begin(struct store_shards *s)
 {
 	pthread_mutex_lock(&s->refreshing);
@@ -309,7 +307,7 @@ int shards_map_change(struct store_shards *s, map_change_fn *change, void *ctx, 
 		}
 		edit_end(s, v);
 	}
-	return r ? shard_fail(s, s->registry, r, "does not take the new map", e) : 0;
+	return r ? shard_fail(s, s->registry, r, "cannot store the new map", e) : 0;
 }
 
 /* --- what is wrong --- */
@@ -330,7 +328,7 @@ static bool is_listed(const struct store_shards *s, const char *address)
 
 static int single_check(const struct store_shards *s, const struct shards_view *v, struct err *e)
 {
-	if (v->is_whole)
+	if (v->is_unsharded)
 		return 0;
 	const char *with = v->rows[0].registry;
 	for (size_t i = 0; i < v->map.count; i++) {
@@ -338,7 +336,7 @@ static int single_check(const struct store_shards *s, const struct shards_view *
 			with = v->map.shards[i].address;
 	}
 	return err_set(e, ERR_INVALID,
-	               "%.*s is one of several databases that links are spread over, with %s: store.url must "
+	               "%.*s is one shard of a store, with %s; store.url must "
 	               "list all of them, separated by commas",
 	               STR_ARG(s->shards[0].address), with);
 }
@@ -349,33 +347,32 @@ int shards_check(struct store_shards *s, const struct shards_view *v, struct err
 		return single_check(s, v, e);
 	for (size_t i = 0; i < v->map.count; i++) {
 		const char *address = v->map.shards[i].address;
-		if (view_shard_find(s, v, v->map.shards[i].name) != SHARD_AWAY)
+		if (view_shard_find(s, v, v->map.shards[i].name) != SHARD_UNREACHABLE)
 			continue;
 		if (is_listed(s, address))
 			return err_set(
 			    e, ERR_UNAVAILABLE,
-			    "the database at %s is not the one that links were spread over; put that "
-			    "one back, from a backup if need be, or give it up: 'curt reshard --forget %s'",
+			    "the database at %s is not the one that the slot map names; restore that "
+			    "one, or give it up: 'curt reshard --forget %s'",
 			    address, address);
 		return err_set(
 		    e, ERR_INVALID,
-		    "links are spread over a database at %s, too, which store.url does not list; add "
+		    "store.url does not list the database at %s, which holds some of the links; add "
 		    "its URL",
 		    address);
 	}
 	size_t orphans = 0;
 	const char *address = "";
 	for (unsigned slot = 0; slot < SLOT_COUNT; slot++) {
-		if (v->owner[slot] != SHARD_NOBODY)
+		if (v->owner[slot] != SHARD_NONE)
 			continue;
 		address = v->map.shards[v->map.owner[slot]].address;
 		orphans++;
 	}
 	if (orphans > 0)
-		return err_set(
-		    e, ERR_UNAVAILABLE,
-		    "%zu slots have no owner; was %s restored from a backup that is older than they "
-		    "came there? 'curt reshard --forget %s' gives them back, empty",
-		    orphans, address, address);
+		return err_set(e, ERR_UNAVAILABLE,
+		               "%zu slots have no owner; if %s was restored from a backup older than their "
+		               "move, 'curt reshard --forget %s' returns them, empty",
+		               orphans, address, address);
 	return 0;
 }

@@ -1,40 +1,39 @@
 /*
- * Changes, in one transaction of each database that they are about. Where creates with an idempotency key
- * went is asked of the registry before.
+ * Changes of links: one transaction in each database that they touch.
  *
- * Routes. A create with an idempotency key writes down in the registry which key it will have, before it goes
- * to that key's database, where the link and the memory of the idempotency key are made in one transaction. A
- * retry has chosen another key, but finds the first one's route and goes to the same database: there it is
- * repeated, or made now under the first one's key if the first never arrived. Routes lie in the registry, and
- * not spread over the databases, since the registry stays where it is.
+ * Routes. A create with an idempotency key first stores in the registry which key it chose. Then it goes to
+ * that key's database, which writes the link and the idempotency key in one transaction. A retry has chosen
+ * another key, but finds the route of the first attempt and goes to the same database. There it is replayed
+ * or, if the first attempt never arrived, created under the first key. Routes are in the registry because
+ * the registry never moves.
  *
- * A route may lead to a create that was not like this one (an alias of another name): then that database is
- * asked only whether it happened. If not, the route is forgotten and this one takes its place.
+ * A route may lead to a different create (an alias of another name). Then that database is asked only
+ * whether that create happened. If it did not, the route is dropped, and this create takes its place.
  */
 #include "store/shards.h"
 
 enum { ROUNDS_MAX = 4 };
 
-/* A change beside what its database gets, which stands in changes.batch. */
-struct change {
+/* A routed_write, and its route. batch.items has the copy that its database gets. */
+struct routed_write {
 	struct store_write *from;  /* the caller's */
-	struct store_route *route; /* NULL: it has none */
-	bool foreign; /* the route leads to another create: it is asked whether that one happened */
+	struct store_route *route; /* NULL: no idempotency key */
+	bool foreign;              /* the route leads to a different create: ask only whether that happened */
 };
 
-struct changes {
+struct write_batch {
 	struct store_shards *s;
 	struct shards_batch batch;
-	struct store_write *writes; /* the batch's items */
-	struct change *all;
-	struct store_route *routes; /* of those that have one */
+	struct store_write *writes; /* batch.items */
+	struct routed_write *all;
+	struct store_route *routes; /* of the creates with an idempotency key */
 	struct arena arena;
 };
 
 /* --- routes --- */
 
-/* Follows the route. A generated key is as good as any other; a name that somebody chose is not. */
-static void route_follow(struct change *c, struct store_write *w)
+/* Applies the route. Generated keys are interchangeable; a chosen name is not. */
+static void route_follow(struct routed_write *c, struct store_write *w)
 {
 	const struct store_route *route = c->route;
 	bool plain = !w->link.is_alias && !route->is_alias;
@@ -60,49 +59,48 @@ static struct store_route route_of(const struct store_write *w)
 	                            .is_alias = w->link.is_alias};
 }
 
-static void routes_ask(struct changes *changes)
+static void routes_ask(struct write_batch *wb)
 {
-	const struct shards_batch *b = &changes->batch;
+	const struct shards_batch *b = &wb->batch;
 	size_t count = 0;
 	for (size_t i = 0; i < b->n; i++) {
-		const struct store_write *w = &changes->writes[i];
+		const struct store_write *w = &wb->writes[i];
 		bool wants = b->pending[i] && w->kind == STORE_LINK_CREATE && w->idempotency_key.ptr;
-		changes->all[i].route = wants ? &changes->routes[count] : NULL;
+		wb->all[i].route = wants ? &wb->routes[count] : NULL;
 		if (wants)
-			changes->routes[count++] = route_of(w);
+			wb->routes[count++] = route_of(w);
 	}
-	int r = postgres_routes_get(shards_registry(changes->s), changes->routes, count);
+	int r = postgres_routes_get(shards_registry(wb->s), wb->routes, count);
 	for (size_t i = 0; i < b->n; i++) {
-		if (!changes->all[i].route)
+		if (!wb->all[i].route)
 			continue;
 		if (r == 0) {
-			route_follow(&changes->all[i], &changes->writes[i]);
+			route_follow(&wb->all[i], &wb->writes[i]);
 			continue;
 		}
-		/* Of the create nothing has happened. */
-		changes->writes[i].result = r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : r;
+		/* the create has not been tried */
+		wb->writes[i].result = r == ERR_UNCERTAIN ? ERR_UNAVAILABLE : r;
 		b->pending[i] = false;
 	}
 }
 
-/* After the databases have answered: forgets routes that lead nowhere. True when there are creates that may
- * be tried again. */
-static bool routes_settle(struct changes *changes)
+/* After the databases have answered: drops useless routes. True: some creates must be tried again. */
+static bool routes_finish(struct write_batch *wb)
 {
 	bool again = false;
-	for (size_t i = 0; i < changes->batch.n; i++) {
-		struct change *c = &changes->all[i];
-		struct store_write *w = &changes->writes[i];
+	for (size_t i = 0; i < wb->batch.n; i++) {
+		struct routed_write *c = &wb->all[i];
+		struct store_write *w = &wb->writes[i];
 		if (!c->route)
 			continue;
-		/* It was only to be repeated if it happened before. */
-		bool nothing = w->replay_only && w->result == ERR_LIMIT && !c->from->replay_only;
-		if (nothing || w->result == ERR_CONFLICT) /* left behind, it is asked again */
-			(void)postgres_route_drop(shards_registry(changes->s), c->route);
-		if (nothing && c->foreign) {
+		/* it was only a replay, and there was nothing to replay */
+		bool round_trip = w->replay_only && w->result == ERR_LIMIT && !c->from->replay_only;
+		if (round_trip || w->result == ERR_CONFLICT) /* a route that stays is harmless */
+			(void)postgres_route_drop(shards_registry(wb->s), c->route);
+		if (round_trip && c->foreign) {
 			*w = *c->from;
-			w->result = ERR_UNAVAILABLE; /* unless it is tried again */
-			changes->batch.pending[i] = again = true;
+			w->result = ERR_UNAVAILABLE; /* unless the next round succeeds */
+			wb->batch.pending[i] = again = true;
 		}
 	}
 	return again;
@@ -110,14 +108,14 @@ static bool routes_settle(struct changes *changes)
 
 /* --- transactions --- */
 
-/* One whose slot is frozen waits. */
+/* A change of a frozen slot waits. */
 static uint64_t write_shards(void *item, const struct shards_view *v, uint64_t *ret_stale)
 {
 	const struct store_write *w = item;
 	unsigned slot = slot_of(w->ref.key);
 	size_t shard = v->owner[slot];
 	bool is_frozen = shard < SHARDS_MAX && v->is_known[shard] && slot_is_frozen(&v->rows[shard], slot);
-	*ret_stale = is_frozen || shard == SHARD_NOBODY ? (uint64_t)1 << shard : 0;
+	*ret_stale = is_frozen || shard == SHARD_NONE ? (uint64_t)1 << shard : 0;
 	return (uint64_t)1 << shard;
 }
 
@@ -136,7 +134,7 @@ static void write_take(void *item, const void *copy, int error)
 		*w = *from;
 		w->arena = arena;
 		if (link_own(arena, &w->link) != 0)
-			result = ERR_UNCERTAIN; /* it happened, but cannot be told whole */
+			result = ERR_UNCERTAIN; /* it was applied, but cannot be returned */
 	}
 	w->replayed = !error && from->replayed;
 	w->result = result;
@@ -154,24 +152,24 @@ static void outcome_give(const struct store_write *w, struct store_write *to)
 	to->replayed = w->replayed;
 	bool made = w->kind == STORE_LINK_CREATE && !w->replayed;
 	if (made && (w->result == 0 || w->result == ERR_UNCERTAIN))
-		to->ref = w->ref; /* as its route said */
+		to->ref = w->ref; /* as its route says */
 	if (w->result == 0)
 		to->link = w->link;
 }
 
-static int changes_make(struct changes *changes, struct store_write *writes, size_t n)
+static int write_batch_init(struct write_batch *wb, struct store_write *writes, size_t n)
 {
-	changes->all = arena_zalloc(&changes->arena, n * sizeof(*changes->all));
-	changes->writes = arena_alloc(&changes->arena, n * sizeof(*writes));
-	changes->routes = arena_alloc(&changes->arena, n * sizeof(*changes->routes));
-	changes->batch.pending = arena_alloc(&changes->arena, n);
-	if (!changes->all || !changes->writes || !changes->routes || !changes->batch.pending)
+	wb->all = arena_zalloc(&wb->arena, n * sizeof(*wb->all));
+	wb->writes = arena_alloc(&wb->arena, n * sizeof(*writes));
+	wb->routes = arena_alloc(&wb->arena, n * sizeof(*wb->routes));
+	wb->batch.pending = arena_alloc(&wb->arena, n);
+	if (!wb->all || !wb->writes || !wb->routes || !wb->batch.pending)
 		return ERR_NOMEM;
-	changes->batch.items = memcpy(changes->writes, writes, n * sizeof(*writes));
-	memset(changes->batch.pending, true, n);
+	wb->batch.items = memcpy(wb->writes, writes, n * sizeof(*writes));
+	memset(wb->batch.pending, true, n);
 	for (size_t i = 0; i < n; i++) {
-		changes->all[i].from = &writes[i];
-		changes->writes[i].replayed = false;
+		wb->all[i].from = &writes[i];
+		wb->writes[i].replayed = false;
 	}
 	return 0;
 }
@@ -179,23 +177,23 @@ static int changes_make(struct changes *changes, struct store_write *writes, siz
 int shards_apply(struct store *base, struct store_write *writes, size_t n)
 {
 	struct store_shards *s = shards_of(base);
-	struct changes changes = {.s = s, .batch = {.kind = &writes_kind, .items = writes, .n = n}};
-	int r = n > 0 ? shards_batch_whole(s, &changes.batch) : 0;
-	if (n == 0 || changes.batch.is_whole)
+	struct write_batch wb = {.s = s, .batch = {.kind = &writes_kind, .items = writes, .n = n}};
+	int r = n > 0 ? shards_batch_unsharded(s, &wb.batch) : 0;
+	if (n == 0 || wb.batch.is_unsharded)
 		return r;
 	if (s->is_single)
 		return ERR_UNAVAILABLE;
-	r = changes_make(&changes, writes, n);
+	r = write_batch_init(&wb, writes, n);
 	calls_enter(&s->calls);
 	bool again = r == 0;
 	for (int round = 0; again && round < ROUNDS_MAX; round++) {
-		routes_ask(&changes);
-		shards_batch_spread(s, &changes.batch);
-		again = routes_settle(&changes);
+		routes_ask(&wb);
+		shards_batch_sharded(s, &wb.batch);
+		again = routes_finish(&wb);
 	}
 	calls_leave(&s->calls);
 	for (size_t i = 0; r == 0 && i < n; i++)
-		outcome_give(&changes.writes[i], &writes[i]);
-	arena_release(&changes.arena);
+		outcome_give(&wb.writes[i], &writes[i]);
+	arena_release(&wb.arena);
 	return r;
 }

@@ -35,6 +35,12 @@ size_t slot_map_find(const struct slot_map *map, const uint8_t *name)
 	return at;
 }
 
+bool slot_map_is_target(const struct slot_map *map, const uint8_t *name)
+{
+	size_t at = slot_map_find(map, name);
+	return at < map->count && map->shards[at].is_target;
+}
+
 bool slot_map_moves(const struct slot_map *map)
 {
 	bool moves = false;

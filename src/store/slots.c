@@ -166,7 +166,7 @@ int slot_row_clean(struct slot_row *row, const struct slot_attempt *a)
 
 int slot_row_enroll(struct slot_row *row, const struct slot_attempt *a)
 {
-	if (row->registry[0] || !slot_row_is_whole(row) || a->registry.len >= SHARD_ADDRESS_MAX)
+	if (row->registry[0] || !slot_row_owns_all(row) || a->registry.len >= SHARD_ADDRESS_MAX)
 		return ERR_CONFLICT;
 	row->owned = *a->slots;
 	memcpy(row->registry, a->registry.ptr, a->registry.len);

@@ -1,40 +1,41 @@
 /*
- * Slots: how the names of links are spread over several databases, the shards.
+ * Slots: how links are spread over several databases, the shards.
  *
- * A name belongs to one of SLOT_COUNT slots by a hash of its bytes, for ever. A slot belongs to one database.
- * The ring (base/ring.h) says which database a slot should belong to; `curt reshard` moves it there.
+ * A name belongs to one of SLOT_COUNT slots by a hash of its bytes, which never changes. A slot belongs to
+ * one database. The ring (base/ring.h) says which database should own a slot; `curt reshard` moves it
+ * there.
  *
- * The truth. Each database keeps one row that says which slots it owns. The row has a version that grows with
- * every change. A server knows the row of each database and sends the version with every statement, read or
- * write; the database refuses a statement that comes with another version. Then the server reads the row
- * again and chooses again. So nobody works by what was true before, and a slot that is not ours is never
- * taken for a link that is not there. Whoever changes the row waits for the writers that were let in under
- * the version before: when the change is committed, none of them is left.
+ * Each database has one row that says which slots it owns. This row is the authority. Every change of the
+ * row raises its version. A server caches the rows and sends the version with every statement, read or
+ * write. A database refuses a statement with another version; the server then reads the row again and
+ * retries. So no server acts on outdated ownership, and a slot that moved away is never mistaken for a link
+ * that does not exist. A change of the row waits for all writers that were admitted under the version
+ * before. When the change is committed, none of them is left.
  *
- * The map says which slot belongs to which database, too. It lies in one of them, the registry, and follows
- * the rows. Servers need it for the slots of a database that does not answer.
+ * The slot map in the registry also says which database owns which slot. It follows the rows. Servers need
+ * it for databases that do not answer.
  *
- * Moving the slots M from S to T. Each line is one change of a row, and is committed before the next begins:
+ * Moving the slots M from S to T. Each line is one change of a row, committed before the next begins:
  *
- *	S: begin    M is being copied. Who changes something under M appends its name to S's feed.
- *	T: expect   Rows under M may lie here, but are not ours yet: nobody sees them.
- *	            Copy every name of M. Then copy again the names that the feed has, until few are left.
- *	S: freeze   Changes of M wait, until a deadline on the database's clock. Reads go on.
- *	            Copy the last names of the feed: as of now nobody changes M.
- *	S: give     S owns M no more; only if the freeze still holds. This is the moment of the move.
+ *	S: begin    M is being copied. Every change under M appends its name to S's feed.
+ *	T: expect   Rows under M may be stored here, but are invisible.
+ *	            Copy every name of M. Then copy the names in the feed again, until few are left.
+ *	S: freeze   Changes of M wait, until a deadline on S's clock. Reads continue.
+ *	            Copy the last names of the feed: nobody changes M now.
+ *	S: give     S no longer owns M; only if the freeze still holds. This is the moment of the switch.
  *	T: take     T owns M.
  *	            The map follows.
- *	S: finish   S forgets the move. What lies there under M is garbage: delete it, then
- *	S: clean    nothing is left.
+ *	S: finish   S forgets the move. Its rows under M are garbage: delete them.
+ *	S: clean    No garbage is left.
  *
- * Killed after any line, nothing is lost. Before `give`, S owns M: a freeze whose deadline has passed is
- * thawed by anybody who meets it, and the next `curt reshard` abandons the copy and begins again. After
- * `give`, M has no owner until T takes it: anybody who meets that finishes the move, as S's row says to whom
- * M was given. A token names the attempt, so that one that was paused and wakes up late is refused by S and
- * by T, and its copies by T's version.
+ * Killed after any line, nothing is lost. Before `give`, S owns M: any server thaws a freeze whose deadline
+ * has passed, and the next `curt reshard` abandons the copy and starts again. After `give`, M has no owner
+ * until T takes it: any server that finds this completes the move, because S's row names T. A token
+ * identifies the attempt. An attempt that was paused and resumes too late is refused by S and by T, and its
+ * copies are refused by T's version.
  *
- * What follows here is pure: rows and what may become of them. Functions that change a row return 0, or
- * ERR_CONFLICT when that is not possible any more.
+ * The code here is pure: rows, and the rules that change them. A rule returns 0, or ERR_CONFLICT if the row
+ * does not allow it.
  */
 #pragma once
 
@@ -49,7 +50,7 @@ enum {
 	SHARDS_MAX = 32,
 };
 
-/* FNV-1a over the bytes and the last step of MurmurHash3; the upper 12 bits. Stored data relies on it. */
+/* FNV-1a, then the finalizer of MurmurHash3; the upper 12 bits. Stored data depends on it. */
 static inline unsigned slot_of(struct str name)
 {
 	uint64_t h = 0xcbf29ce484222325ULL;
@@ -84,67 +85,66 @@ extern const struct slot_set slots_all, slots_none;
 enum slot_move { MOVE_NONE, MOVE_COPY, MOVE_FREEZE, MOVE_GIVEN };
 
 struct slot_row {
-	uint8_t name[SHARD_NAME_BYTES]; /* the database's own, random: its identity */
+	uint8_t name[SHARD_NAME_BYTES]; /* random, the identity of the database */
 	uint64_t version;
 	struct slot_set owned;
-	struct slot_set out; /* what is moving away; owned until it was given */
+	struct slot_set out; /* moving away; owned until given */
 	enum slot_move move;
 	uint64_t out_token;
 	uint8_t out_to[SHARD_NAME_BYTES];
-	int64_t until_ms;   /* of a freeze, on the database's clock */
-	struct slot_set in; /* what is moving here */
-	uint64_t in_token;  /* 0: nothing is */
+	int64_t until_ms;   /* deadline of a freeze, on the database's clock */
+	struct slot_set in; /* moving here */
+	uint64_t in_token;  /* 0: nothing moves here */
 	struct slot_set garbage;
-	char registry[SHARD_ADDRESS_MAX]; /* where the map is, for people; empty: it was never one of several
-	                                   */
+	char registry[SHARD_ADDRESS_MAX]; /* address of the registry, for people; empty: never a shard */
 
-	int64_t now_ms;       /* the database's clock when this was read */
-	uint64_t transaction; /* that made this row; 0: it was only read */
+	int64_t now_ms;       /* the database's clock when the row was read */
+	uint64_t transaction; /* that wrote the row; 0: it was only read */
 };
 
-/* May a change of the slot be made now? */
+/* Must changes of the slot wait? */
 static inline bool slot_is_frozen(const struct slot_row *row, unsigned slot)
 {
 	return row->move == MOVE_FREEZE && slots_have(&row->out, slot);
 }
 
-/* Rows that nobody may see lie here. */
+/* The database stores rows that must stay invisible. */
 static inline bool slot_row_has_hidden(const struct slot_row *row)
 {
 	return row->in_token != 0 || slots_count(&row->garbage) > 0 || row->move == MOVE_GIVEN;
 }
 
-/* The database is the whole store: it need ask nobody else for anything. */
-static inline bool slot_row_is_whole(const struct slot_row *row)
+/* The database owns all slots, and nothing moves. */
+static inline bool slot_row_owns_all(const struct slot_row *row)
 {
 	return row->move == MOVE_NONE && slots_include(&row->owned, &slots_all);
 }
 
-/* An attempt to move slots. */
+/* The arguments of a rule; most rules use a few of them. */
 struct slot_attempt {
 	uint64_t token;
 	const struct slot_set *slots;
 	const uint8_t *to;
 	int64_t freeze_ms;
 	struct str registry;
-	/* What the database sees to in the same transaction: that it holds no links or accounts (otherwise
-	 * ERR_CONFLICT); that what it remembers of creates with an idempotency key becomes routes. */
+	/* Checked and done in the same transaction: the database has no links and accounts (ERR_CONFLICT);
+	 * its idempotency keys become routes. */
 	bool if_empty, makes_routes;
 };
 
 typedef int slot_rule_fn(struct slot_row *row, const struct slot_attempt *a);
 
-/* In the order above; `touch` changes nothing but the version, so that all writers before it have ended. */
+/* The steps above, in order. `touch` changes only the version, which waits for all earlier writers. */
 slot_rule_fn slot_row_begin, slot_row_expect, slot_row_touch, slot_row_freeze, slot_row_give, slot_row_take,
     slot_row_finish, slot_row_clean;
 
-/* What is left of attempts that died. */
-slot_rule_fn slot_row_thaw;    /* of a freeze that is past its time */
-slot_rule_fn slot_row_abandon; /* of S: it was not given */
-slot_rule_fn slot_row_reclaim; /* of S: who it was given to is lost */
-slot_rule_fn slot_row_refuse;  /* of T: what came is garbage */
+/* Cleaning up after attempts that died. */
+slot_rule_fn slot_row_thaw;    /* S: the freeze has expired */
+slot_rule_fn slot_row_abandon; /* S: before `give` */
+slot_rule_fn slot_row_reclaim; /* S: the database that M was given to is lost */
+slot_rule_fn slot_row_refuse;  /* T: the copies become garbage */
 
-/* Who owns what, without a move. An empty database that was never one of several is enrolled with its share;
- * after a loss, or a restore of a backup, a database adopts slots that have no owner, or disowns some, as
- * was decided by the row whose version is the token. */
+/* Ownership without a move. `enroll`: an empty database becomes a shard, with its share of slots. `adopt`:
+ * after a loss or a restore, a database takes slots without an owner. `disown`: it drops slots that another
+ * owns; the token is the version that the decision was based on. */
 slot_rule_fn slot_row_enroll, slot_row_adopt, slot_row_disown;

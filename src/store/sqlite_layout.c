@@ -1,20 +1,19 @@
 /*
- * The link file. Links lie under sequential integer ids, so a new one is appended to the table's last page
- * and costs no search; names that people chose lie in a second, small table. A list by owner walks the index
- * link_by_owner, whose entries end in the row's id.
+ * The tables of a link file.
  *
- * A link's tags stand in its row as they were given, and once more, each by itself, in the table tag, so that
- * the links of a tag are found. Both are written in one transaction.
+ *	link         a link, under a sequential id: a new one is appended to the last page, without a search
+ *	alias        chosen names
+ *	tag          the tags of a link, one row each; link.tags has them as given
+ *	permission   users who may follow a private link; link.permitted is their number
+ *	resting      quarantine: aliases that only their last owner may take; never also in `alias`
+ *	replay       creates with an idempotency key
+ *	user, api_key, session, counter, constant      the registry
+ *	link_feed, account_feed                        one row per transaction: feed.h
  *
- * over_ms is link_expired_ms of the row, and link_by_over has the links that will be over one day: expiries
- * are mostly given as so much from now, so a new link's entry is appended there too. `permitted` is how many
- * users are on the link's list, so that its bound costs no counting.
- *
- * A name that people chose is held (alias) or rests (resting), never both.
+ * link.over_ms is link_expired_ms. Most expiries are relative to now, so a new link's entry is appended to
+ * link_by_over, too. link_by_owner ends in the id, so the list of an owner's links walks that index.
  */
-#include "store/sqlite_layout.h"
-
-#include "store/fields.h"
+#include "store/sqlite_store.h"
 
 #define FIRST(column, ...)  #column
 #define NEXT(column, ...)   ", " #column
@@ -22,14 +21,14 @@
 #define ASSIGN(column, ...) ", " #column " = ?"
 #define NONE(...)
 
-/* `alias` is link.key of those that have one. */
+/* `alias` is link.key, or NULL. */
 #define LINK_COLUMNS "alias, " LINK_FIELDS(FIRST, NEXT, NEXT, NONE)
 #define LINK_PLACES  "?" LINK_FIELDS(PLACE, PLACE, PLACE, NONE)
 #define USER_COLUMNS USER_FIELDS(FIRST, NEXT, NEXT, NONE)
 #define KEY_COLUMNS  KEY_FIELDS(FIRST, NEXT, NEXT, NONE)
 
-/* What an admin gets in with: a password, or a key in force at ?1. Numbers are spelled out, so that SQLite
- * knows that the index of admins will do; and they are walked first, for they are few. */
+/* How an admin can sign in: with a password, or with a key active at ?1. Numbers are literals so that
+ * SQLite uses the index of admins, which comes first because they are few. */
 #define ADMIN_SIGNS_IN "role = 3 AND enabled <> 0 AND email IS NOT NULL AND password IS NOT NULL"
 #define KEY_FOR_ADMINS "revoked_ms = 0 AND (expires_ms = 0 OR expires_ms > ?1) AND rights & 16"
 #define ADMINS_KEYS                                                                            \
@@ -40,7 +39,7 @@ _Static_assert(RIGHT_ADMIN == 16 && ROLE_ADMIN == 3, "the statements say so");
 static const char *const migrations[] = {
     "CREATE TABLE link ("
     "	id INTEGER PRIMARY KEY,"
-    "	alias TEXT," /* NULL: named by the key that encodes id */
+    "	alias TEXT," /* NULL: the key that encodes id */
     "	owner INTEGER NOT NULL,"
     "	user_name TEXT,"
     "	url TEXT NOT NULL,"
@@ -55,7 +54,7 @@ static const char *const migrations[] = {
     ") STRICT;"
     "CREATE INDEX link_by_owner ON link (owner);"
     "CREATE TABLE alias (name TEXT PRIMARY KEY, id INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE replay (" /* answers to creates with an idempotency key */
+    "CREATE TABLE replay (" /* creates with an idempotency key */
     "	owner INTEGER NOT NULL,"
     "	key TEXT NOT NULL,"
     "	fingerprint BLOB NOT NULL,"
@@ -80,14 +79,13 @@ static const char *const migrations[] = {
 
     "ALTER TABLE link ADD COLUMN clicks INTEGER NOT NULL DEFAULT 0;"
     "CREATE TABLE tag (name TEXT, link INTEGER, PRIMARY KEY (name, link)) STRICT, WITHOUT ROWID;"
-    /* Not json_valid(): it says no, too, when memory has run out. */
+    /* Not json_valid(): it also fails when memory runs out. */
     "INSERT INTO tag (name, link) SELECT value, link.id FROM link,"
     " json_each(CASE WHEN link.tags LIKE '[\"%\"]' THEN link.tags ELSE '[]' END)"
     " WHERE type = 'text' ON CONFLICT DO NOTHING;",
 
-    /* Links are copied into a new table: ADD COLUMN would read all of a strict one, once for each column.
-     * What used to be an API key's becomes that of a user of the same id, whom nobody can be any more when
-     * the key is revoked. */
+    /* Links are copied into a new table: ADD COLUMN would scan a strict table once per column. What
+     * belonged to an API key goes to a user with the same id, who is disabled if the key was revoked. */
     "CREATE TABLE link_3 ("
     "	id INTEGER PRIMARY KEY,"
     "	alias TEXT,"
@@ -120,7 +118,7 @@ static const char *const migrations[] = {
     "CREATE INDEX link_by_owner ON link (owner);"
     "CREATE INDEX link_by_over ON link (over_ms) WHERE over_ms > 0;"
     "CREATE TABLE permission (link INTEGER, user INTEGER, PRIMARY KEY (link, user)) STRICT, WITHOUT ROWID;"
-    "CREATE TABLE resting (" /* aliases that only their last owner may take */
+    "CREATE TABLE resting (" /* quarantine */
     "	name TEXT PRIMARY KEY,"
     "	owner INTEGER NOT NULL,"
     "	until_ms INTEGER NOT NULL"
@@ -164,12 +162,12 @@ static const char *const migrations[] = {
 
     "ALTER TABLE api_key RENAME COLUMN user TO user_id;",
 
-    /* One row for each transaction: store/feed.h. */
+    /* One row per transaction: store/feed.h. */
     "CREATE TABLE link_feed (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, entries BLOB NOT NULL) STRICT;"
     "CREATE TABLE account_feed (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, entries BLOB NOT NULL)"
     " STRICT;",
 
-    /* Accounts that are read one by one. Sessions were tokens without a row, so they have all ended. */
+    /* Sessions were tokens without a row: all have ended. */
     "DROP TABLE ended_session;"
     "CREATE TABLE session ("
     "	id BLOB PRIMARY KEY,"

@@ -1,10 +1,10 @@
-/* Links in a link file: fetched for the rules (decide.h), and written as they have decided. */
+/* Fetches links for the rules (decide.h), and writes what they decided. */
 #include "store/sqlite_store.h"
 #include "store/tags.h"
 
 /* --- fetching --- */
 
-/* The row with that id, in the view's memory; NULL when there is none, or it is damaged. */
+/* The row with that id, in the view's arena; NULL: not found, or damaged. */
 static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const struct link_record **ret,
                       bool *ret_damaged)
 {
@@ -21,7 +21,7 @@ static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const 
 	return sqlite_of_error(result);
 }
 
-/* Who holds the name as an alias, and for whom it rests. */
+/* The holder of an alias, and its quarantine. */
 static int name_fetch(struct sqlite_conn *c, struct name_row *row, uint64_t *ret_alias)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_NAME_STATE);
@@ -38,7 +38,7 @@ static int name_fetch(struct sqlite_conn *c, struct name_row *row, uint64_t *ret
 	return rc;
 }
 
-/* A generated key is found by its id. An alias's row never goes by its id. */
+/* A generated key is found by its id, an alias only by its name. */
 static int holder_fetch(struct sqlite_conn *c, struct view *v, struct name_row *row)
 {
 	uint64_t alias;
@@ -46,7 +46,7 @@ static int holder_fetch(struct sqlite_conn *c, struct view *v, struct name_row *
 	int rc = name_fetch(c, row, &alias);
 	if (rc == SQLITE_OK && alias != 0) {
 		rc = link_fetch(c, v, alias, &row->before.link, &row->before.is_damaged);
-		row->before.is_damaged |= rc == SQLITE_OK && !row->before.link; /* a name of nothing */
+		row->before.is_damaged |= rc == SQLITE_OK && !row->before.link; /* an alias without a link */
 		return rc;
 	}
 	if (rc != SQLITE_OK || row->is_generated || row->id == 0)
@@ -69,15 +69,13 @@ static int permitted_count(struct sqlite_conn *c, uint64_t link, uint64_t *ret)
 	return rc;
 }
 
-static int list_fetch(struct sqlite_conn *c, struct list_row *row)
+static int permission_fetch(struct sqlite_conn *c, struct permission_row *row)
 {
 	struct name_state *name = &row->name->before;
-	int rc = SQLITE_OK;
-	if (name->link)
-		rc = sqlite_permission_find(c, name->link->id, row->user, &row->before);
-	if (rc == SQLITE_OK && name->link)
-		rc = permitted_count(c, name->link->id, &name->permitted);
-	return rc;
+	if (!name->link)
+		return SQLITE_OK;
+	return sqlite_permission_find(c, name->link->id, row->user, &row->before)
+	           ?: permitted_count(c, name->link->id, &name->permitted);
 }
 
 static int replay_fetch(struct sqlite_conn *c, struct view *v, struct replay_row *row)
@@ -102,8 +100,8 @@ int sqlite_fetch_links(struct sqlite_conn *c, struct view *v)
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < v->name_count; i++)
 		rc = holder_fetch(c, v, &v->names[i]);
-	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
-		rc = list_fetch(c, &v->lists[i]);
+	for (size_t i = 0; rc == SQLITE_OK && i < v->permission_count; i++)
+		rc = permission_fetch(c, &v->permissions[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)
 		rc = replay_fetch(c, v, &v->replays[i]);
 	return rc;
@@ -111,70 +109,35 @@ int sqlite_fetch_links(struct sqlite_conn *c, struct view *v)
 
 /* --- writing --- */
 
-struct tag_run {
+struct tag_call {
 	struct sqlite_conn *c;
 	unsigned sql;
 	uint64_t link_id;
 };
 
-static int tag_run(void *ctx, struct str name)
+static int tag_write(void *ctx, struct str name)
 {
-	const struct tag_run *run = ctx;
-	CLEANUP(query_end) struct query q = query_begin(run->c, run->sql);
-	query_str(&q, name);
-	query_int(&q, (int64_t)run->link_id);
-	return query_run(&q);
+	const struct tag_call *call = ctx;
+	return QUERY_RUN(call->c, call->sql, Q_STR(name), Q_INT(call->link_id));
 }
 
 static int tags_run(struct sqlite_conn *c, unsigned sql, uint64_t link_id, struct str tags)
 {
-	struct tag_run run = {.c = c, .sql = sql, .link_id = link_id};
-	int rc = tags_each(tags, tag_run, &run);
+	struct tag_call call = {.c = c, .sql = sql, .link_id = link_id};
+	int rc = tags_each(tags, tag_write, &call);
 	return rc == ERR_NOMEM ? SQLITE_NOMEM : rc;
-}
-
-static int tags_change(struct sqlite_conn *c, uint64_t link_id, struct str from, struct str to)
-{
-	if (str_eq(from, to))
-		return SQLITE_OK;
-	int rc = tags_run(c, SQL_TAG_DROP, link_id, from);
-	return rc == SQLITE_OK ? tags_run(c, SQL_TAG_ADD, link_id, to) : rc;
-}
-
-static int alias_insert(struct sqlite_conn *c, const struct link_record *link)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_ALIAS_INSERT);
-	query_str(&q, link->key);
-	query_int(&q, (int64_t)link->id);
-	return query_run(&q);
-}
-
-static int name_run(struct sqlite_conn *c, unsigned sql, struct str name)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_str(&q, name);
-	return query_run(&q);
-}
-
-/* A statement whose only parameter is the link's id. */
-static int link_run(struct sqlite_conn *c, unsigned sql, uint64_t id)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, (int64_t)id);
-	return query_run(&q);
 }
 
 static int link_remove(struct sqlite_conn *c, const struct link_record *link)
 {
-	int rc = link->is_alias ? name_run(c, SQL_ALIAS_DELETE, link->key) : SQLITE_OK;
-	if (rc == SQLITE_OK)
-		rc = tags_run(c, SQL_TAG_DROP, link->id, link->tags);
-	if (rc == SQLITE_OK)
-		rc = link_run(c, SQL_PERMISSIONS_DROP, link->id);
-	return rc == SQLITE_OK ? link_run(c, SQL_LINK_DELETE, link->id) : rc;
+	int rc = link->is_alias ? QUERY_RUN(c, SQL_ALIAS_DELETE, Q_STR(link->key)) : SQLITE_OK;
+	return rc
+	           ?: tags_run(c, SQL_TAG_DROP, link->id, link->tags)
+	           ?: QUERY_RUN(c, SQL_PERMISSIONS_DROP, Q_INT(link->id))
+	           ?: QUERY_RUN(c, SQL_LINK_DELETE, Q_INT(link->id));
 }
 
-/* Does nothing when the id is taken. */
+/* Does nothing if the id is taken. */
 static int link_insert(struct sqlite_conn *c, const struct link_record *link, bool *ret_done)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_INSERT);
@@ -184,15 +147,6 @@ static int link_insert(struct sqlite_conn *c, const struct link_record *link, bo
 	int rc = query_run(&q);
 	*ret_done = rc == SQLITE_OK && sqlite3_changes(c->db) == 1;
 	return rc;
-}
-
-static int link_write(struct sqlite_conn *c, const struct link_record *link)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_UPDATE);
-	query_int(&q, link_expired_ms(link));
-	sqlite_bind_record(&q, &link_fields, FIELDS_CHANGING, link);
-	query_int(&q, (int64_t)link->id);
-	return query_run(&q);
 }
 
 static int link_make(struct sqlite_conn *c, struct name_row *row, bool *ret_lost)
@@ -205,92 +159,78 @@ static int link_make(struct sqlite_conn *c, struct name_row *row, bool *ret_lost
 		return rc;
 	}
 	if (link->is_alias)
-		rc = alias_insert(c, link);
-	return rc == SQLITE_OK ? tags_run(c, SQL_TAG_ADD, link->id, link->tags) : rc;
+		rc = QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(link->key), Q_INT(link->id));
+	return rc ?: tags_run(c, SQL_TAG_ADD, link->id, link->tags);
 }
 
-static int quarantine_put(struct sqlite_conn *c, const struct name_row *row)
+static int link_update(struct sqlite_conn *c, const struct link_record *before, const struct link_record *now)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_QUARANTINE_PUT);
-	query_str(&q, row->name);
-	query_int(&q, (int64_t)row->now.quarantine_owner);
-	query_int(&q, row->now.quarantined_until_ms);
+	int rc = SQLITE_OK;
+	if (!str_eq(before->tags, now->tags))
+		rc = tags_run(c, SQL_TAG_DROP, now->id, before->tags)
+		         ?: tags_run(c, SQL_TAG_ADD, now->id, now->tags);
+	if (rc != SQLITE_OK)
+		return rc;
+	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_UPDATE);
+	query_int(&q, link_expired_ms(now));
+	sqlite_bind_record(&q, &link_fields, FIELDS_CHANGING, now);
+	query_int(&q, (int64_t)now->id);
 	return query_run(&q);
 }
 
 static int name_write(struct sqlite_conn *c, struct name_row *row, bool *ret_lost)
 {
-	int rc = name_loses_link(row) ? link_remove(c, row->before.link) : SQLITE_OK;
+	const struct name_state *before = &row->before, *now = &row->now;
+	int rc = name_loses_link(row) ? link_remove(c, before->link) : SQLITE_OK;
 	if (rc == SQLITE_OK && name_gains_link(row))
 		rc = link_make(c, row, ret_lost);
-	if (rc == SQLITE_OK && name_changes_link(row)) {
-		rc = tags_change(c, row->now.link->id, row->before.link->tags, row->now.link->tags);
-		if (rc == SQLITE_OK)
-			rc = link_write(c, row->now.link);
-	}
-	if (rc == SQLITE_OK && row->now.quarantined &&
-	    (!row->before.quarantined || row->now.quarantined_until_ms != row->before.quarantined_until_ms))
-		rc = quarantine_put(c, row);
-	else if (rc == SQLITE_OK && !row->now.quarantined && row->before.quarantined)
-		rc = name_run(c, SQL_QUARANTINE_DROP, row->name);
+	if (rc == SQLITE_OK && name_changes_link(row))
+		rc = link_update(c, before->link, now->link);
+	if (rc == SQLITE_OK && name_enters_quarantine(row))
+		rc = QUERY_RUN(c, SQL_QUARANTINE_PUT, Q_STR(row->name), Q_INT(now->quarantine_owner),
+		               Q_INT(now->quarantined_until_ms));
+	else if (rc == SQLITE_OK && !now->quarantined && before->quarantined)
+		rc = QUERY_RUN(c, SQL_QUARANTINE_DROP, Q_STR(row->name));
 	return rc;
 }
 
-int sqlite_numbers_run(struct sqlite_conn *c, unsigned sql, int64_t a, int64_t b)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	query_int(&q, a);
-	query_int(&q, b);
-	return query_run(&q);
-}
-
-static int list_write(struct sqlite_conn *c, const struct list_row *row)
+static int permission_write(struct sqlite_conn *c, const struct permission_row *row)
 {
 	const struct link_record *link = row->name->now.link;
-	if (!link || row->now == (row->before && name_keeps_list(row->name)))
+	if (!link || row->now == (row->before && name_keeps_permissions(row->name)))
 		return SQLITE_OK;
-	int64_t id = (int64_t)link->id;
-	int rc = sqlite_numbers_run(c, row->now ? SQL_PERMISSION_ADD : SQL_PERMISSION_DROP, id,
-	                            (int64_t)row->user);
-	return rc ? rc : sqlite_numbers_run(c, SQL_PERMITTED_SET, id, (int64_t)row->name->now.permitted);
+	return QUERY_RUN(c, row->now ? SQL_PERMISSION_ADD : SQL_PERMISSION_DROP, Q_INT(link->id),
+	                 Q_INT(row->user))
+	           ?: QUERY_RUN(c, SQL_PERMITTED_SET, Q_INT(link->id), Q_INT(row->name->now.permitted));
 }
 
 static int replay_write(struct sqlite_conn *c, const struct replay_row *row)
 {
 	if (!row->name)
-		return SQLITE_OK; /* it made nothing */
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_REPLAY_PUT);
-	query_int(&q, (int64_t)row->caller);
-	query_str(&q, row->key);
-	query_blob(&q, row->now.fingerprint.ptr, row->now.fingerprint.len);
-	query_int(&q, (int64_t)row->now.link_id);
-	query_int(&q, row->now.made_ms);
-	return query_run(&q);
-}
-
-static int feed_write(struct sqlite_conn *c, struct view *v)
-{
-	struct str entries;
-	if (!view_feed(v, true, &v->arena, &entries))
-		return SQLITE_NOMEM;
-	return sqlite_feed_add(c, SQL_LINK_FEED, v->now_ms, entries);
+		return SQLITE_OK; /* it created nothing */
+	const struct replay_state *now = &row->now;
+	return QUERY_RUN(c, SQL_REPLAY_PUT, Q_INT(row->caller), Q_STR(row->key),
+	                 Q_BLOB(now->fingerprint.ptr, now->fingerprint.len), Q_INT(now->link_id),
+	                 Q_INT(now->made_ms));
 }
 
 int sqlite_write_links(struct sqlite_conn *c, struct view *v, bool *ret_lost)
 {
+	struct str entries;
 	int rc = SQLITE_OK;
 	*ret_lost = false;
 	for (size_t i = 0; rc == SQLITE_OK && !*ret_lost && i < v->name_count; i++)
 		rc = name_write(c, &v->names[i], ret_lost);
 	if (*ret_lost)
 		return rc;
-	for (size_t i = 0; rc == SQLITE_OK && i < v->list_count; i++)
-		rc = list_write(c, &v->lists[i]);
+	for (size_t i = 0; rc == SQLITE_OK && i < v->permission_count; i++)
+		rc = permission_write(c, &v->permissions[i]);
 	for (size_t i = 0; rc == SQLITE_OK && i < v->replay_count; i++)
 		rc = replay_write(c, &v->replays[i]);
-	if (rc == SQLITE_OK)
-		rc = feed_write(c, v);
-	if (rc == SQLITE_OK)
-		rc = sqlite_purge(c, SQL_REPLAY_PURGE, &v->replays_purge);
-	return rc == SQLITE_OK ? sqlite_purge(c, SQL_QUARANTINE_PURGE, &v->quarantine_purge) : rc;
+	if (rc == SQLITE_OK && !view_feed(v, true, &v->arena, &entries))
+		rc = SQLITE_NOMEM;
+	return rc
+	           ?: sqlite_feed_add(c, SQL_LINK_FEED, v->now_ms, entries)
+	           ?: sqlite_purge(c, SQL_REPLAY_PURGE, &v->replays_purge)
+	           ?: sqlite_purge(c, SQL_QUARANTINE_PURGE, &v->quarantine_purge);
 }

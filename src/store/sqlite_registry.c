@@ -1,5 +1,5 @@
-/* The role `registry` in a link file. Users, their sessions and API keys are fetched for the rules
- * (decide_accounts.h), and written as they have decided. */
+/* The registry in a link file. Accounts are fetched for the rules (decide_accounts.h), and written as
+ * decided. */
 #include "store/decide_accounts.h"
 #include "store/sqlite_store.h"
 
@@ -23,7 +23,7 @@ static int account_find(struct sqlite_conn *c, struct registry_account *read, st
 	if (read->by == BY_USER || read->by == BY_KEY)
 		query_int(&q, id_is_valid(read->id) ? (int64_t)read->id : 0);
 	else if (read->by == BY_EMAIL)
-		query_str(&q, read->text); /* NULL finds nobody */
+		query_str(&q, read->text); /* NULL matches no row */
 	else
 		query_blob(&q, read->text.ptr, read->text.len);
 	bool found;
@@ -56,70 +56,38 @@ static int accounts(struct registry *r, struct registry_account *reads, size_t n
 	return sqlite_error(rc);
 }
 
-/* A page of users or API keys: statements with ?1 the id before it, ?2 the limit and one more. */
-struct page {
-	const struct fields *fields;
-	size_t row_bytes;
-	size_t limit;
-	struct arena *arena;
-	void *rows;
-	size_t count;
-	bool more;
-};
-
-static int page_read(struct query *q, uint64_t after, uint64_t user, struct page *p)
+static int page(struct registry *r, struct registry_page *to)
 {
-	size_t cap = 0;
-	int rc, r = 0;
-	query_int(q, (int64_t)MIN(after, INT64_MAX));
-	query_int(q, (int64_t)MIN(p->limit, INT32_MAX) + 1);
-	if (user)
-		query_int(q, (int64_t)MIN(user, INT64_MAX));
-	while (r == 0 && (rc = query_step(q)) == SQLITE_ROW && p->count < p->limit) {
-		p->rows = array_room(p->arena, p->rows, p->count, &cap, p->row_bytes);
-		r = p->rows ? sqlite_row_read(q->stmt, p->fields, p->arena,
-		                              (char *)p->rows + p->count * p->row_bytes, p->row_bytes)
-		            : ERR_NOMEM;
-		p->count++;
-	}
-	if (r != 0)
-		return r;
-	p->more = rc == SQLITE_ROW;
-	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : sqlite_error(rc);
-}
-
-static int users(struct registry *r, struct registry_users *to)
-{
-	struct page p = {
-	    .fields = &user_fields, .row_bytes = sizeof(*to->users), .limit = to->limit, .arena = to->arena};
-	if (to->limit == 0)
-		return ERR_INVALID;
-	SQLITE_READER(self(r), read);
-	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_USERS);
-	int result = page_read(&q, to->after, 0, &p);
-	if (result != 0)
-		return result;
-	to->users = p.rows;
-	to->count = p.count;
-	to->more = p.more;
-	return 0;
-}
-
-static int keys(struct registry *r, struct registry_keys *to)
-{
-	struct page p = {
-	    .fields = &key_fields, .row_bytes = sizeof(*to->keys), .limit = to->limit, .arena = to->arena};
+	const struct fields *fields = to->of_keys ? &key_fields : &user_fields;
+	size_t row_bytes = to->of_keys ? sizeof(*to->keys) : sizeof(*to->users);
+	bool of_user = to->of_keys && to->user != 0;
 	if (to->limit == 0)
 		return ERR_INVALID;
 	SQLITE_READER(self(r), read);
 	CLEANUP(query_end)
-	struct query q = query_begin(read.conn, to->user ? SQL_KEYS_OF_USER : SQL_KEYS_OF_ALL);
-	int result = page_read(&q, to->after, to->user, &p);
-	if (result != 0)
-		return result;
-	to->keys = p.rows;
-	to->count = p.count;
-	to->more = p.more;
+	struct query q = query_begin(read.conn, of_user       ? SQL_KEYS_OF_USER
+	                                        : to->of_keys ? SQL_KEYS_OF_ALL
+	                                                      : SQL_USERS);
+	query_int(&q, (int64_t)MIN(to->after, INT64_MAX));
+	query_int(&q,
+	          (int64_t)MIN(to->limit, INT32_MAX) + 1); /* one more tells whether another page follows */
+	if (of_user)
+		query_int(&q, (int64_t)MIN(to->user, INT64_MAX));
+	char *rows = NULL;
+	size_t count = 0, cap = 0;
+	int rc;
+	while ((rc = query_step(&q)) == SQLITE_ROW && count < to->limit) {
+		rows = array_room(to->arena, rows, count, &cap, row_bytes);
+		char *row = rows ? rows + count++ * row_bytes : NULL;
+		int result = row ? sqlite_row_read(q.stmt, fields, to->arena, row, row_bytes) : ERR_NOMEM;
+		if (result != 0)
+			return result;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return sqlite_error(rc);
+	to->rows = rows;
+	to->count = count;
+	to->more = rc == SQLITE_ROW;
 	return 0;
 }
 
@@ -183,7 +151,7 @@ static int rows_fetch(struct sqlite_conn *c, const struct registry_write *w, str
 
 /* --- writing --- */
 
-/* Its id comes back in *ret_id, which is the record's own. */
+/* *ret_id is the record's own id field. */
 static int record_insert(struct sqlite_conn *c, unsigned sql, const struct fields *fields, const void *record,
                          uint64_t *ret_id)
 {
@@ -203,24 +171,12 @@ static int user_write(struct sqlite_conn *c, const struct user_record *user)
 	return query_run(&q);
 }
 
-static int session_insert(struct sqlite_conn *c, const struct session_record *session)
+static int session_insert(struct sqlite_conn *c, const struct session_record *session, int64_t now_ms)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_INSERT);
-	query_blob(&q, session->id, SESSION_ID_BYTES);
-	query_int(&q, (int64_t)session->user);
-	query_int(&q, (int64_t)session->generation);
-	query_int(&q, session->created_ms);
-	query_int(&q, session->expires_ms);
-	query_str(&q, session->address);
-	query_str(&q, session->agent);
-	return query_run(&q);
-}
-
-static int session_delete(struct sqlite_conn *c, const uint8_t *id)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_SESSION_DELETE);
-	query_blob(&q, id, SESSION_ID_BYTES);
-	return query_run(&q);
+	return QUERY_RUN(c, SQL_SESSION_INSERT, Q_BLOB(session->id, SESSION_ID_BYTES), Q_INT(session->user),
+	                 Q_INT(session->generation), Q_INT(session->created_ms), Q_INT(session->expires_ms),
+	                 Q_STR(session->address), Q_STR(session->agent))
+	           ?: QUERY_RUN(c, SQL_SESSION_PURGE, Q_INT(now_ms), Q_INT(SESSION_PURGE_PER_CREATE));
 }
 
 static int account_write(struct sqlite_conn *c, unsigned edits, const struct registry_write *w,
@@ -236,20 +192,16 @@ static int account_write(struct sqlite_conn *c, unsigned edits, const struct reg
 	if (rc == SQLITE_OK && edits & EDIT_KEY_INSERT)
 		rc = record_insert(c, SQL_KEY_INSERT, &key_fields, &out->key, &out->key.id);
 	if (rc == SQLITE_OK && edits & EDIT_KEY_REVOKE)
-		rc = sqlite_numbers_run(c, SQL_KEY_REVOKE, (int64_t)out->key.id, out->key.revoked_ms);
+		rc = QUERY_RUN(c, SQL_KEY_REVOKE, Q_INT(out->key.id), Q_INT(out->key.revoked_ms));
 	if (rc == SQLITE_OK && edits & EDIT_KEY_USED)
-		rc = sqlite_numbers_run(c, SQL_KEY_USED, (int64_t)out->key.id, out->key.used_ms);
-	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT) {
-		rc = session_insert(c, &out->session);
-		if (rc == SQLITE_OK)
-			rc = sqlite_numbers_run(c, SQL_SESSION_PURGE, w->now_ms, SESSION_PURGE_PER_CREATE);
-	}
+		rc = QUERY_RUN(c, SQL_KEY_USED, Q_INT(out->key.id), Q_INT(out->key.used_ms));
+	if (rc == SQLITE_OK && edits & EDIT_SESSION_INSERT)
+		rc = session_insert(c, &out->session, w->now_ms);
 	if (rc == SQLITE_OK && edits & EDIT_SESSION_DELETE)
-		rc = session_delete(c, w->session.id);
+		rc = QUERY_RUN(c, SQL_SESSION_DELETE, Q_BLOB(w->session.id, SESSION_ID_BYTES));
 	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
-		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge);
-	if (rc == SQLITE_OK && edits & EDIT_KEY_PURGE)
-		rc = sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
+		rc = sqlite_purge(c, SQL_KEY_PURGE_REVOKED, &w->purge)
+		         ?: sqlite_purge(c, SQL_KEY_PURGE_EXPIRED, &w->purge);
 	return rc;
 }
 
@@ -307,14 +259,6 @@ static int counter_next(struct sqlite_conn *c, struct str name, int64_t *ret)
 	return rc;
 }
 
-static int counter_set(struct sqlite_conn *c, struct str name, int64_t next)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_SET);
-	query_str(&q, name);
-	query_int(&q, next);
-	return query_run(&q);
-}
-
 static int lease(struct registry *r, struct str counter, uint64_t count, uint64_t *ret_first)
 {
 	struct sqlite_file *f = self(r)->file;
@@ -330,7 +274,7 @@ static int lease(struct registry *r, struct str counter, uint64_t count, uint64_
 	int rc = counter_next(c, counter, &first);
 	bool fits = rc == SQLITE_OK && !__builtin_add_overflow(first, (int64_t)count, &next);
 	if (fits)
-		rc = counter_set(c, counter, next);
+		rc = QUERY_RUN(c, SQL_COUNTER_SET, Q_STR(counter), Q_INT(next));
 	result = sqlite_file_write_end(f, rc);
 	if (result == 0 && fits)
 		*ret_first = (uint64_t)first;
@@ -347,7 +291,7 @@ static int counter(struct registry *r, struct str name, uint64_t *ret_next)
 	return sqlite_error(rc);
 }
 
-/* ERR_NOT_FOUND in *ret_result: there is none of that name. */
+/* *ret_result is ERR_NOT_FOUND if the name is new. */
 static int constant_get(struct sqlite_conn *c, struct str name, void *value, size_t len, int *ret_result)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_GET);
@@ -368,14 +312,6 @@ static int constant_get(struct sqlite_conn *c, struct str name, void *value, siz
 	return SQLITE_OK;
 }
 
-static int constant_put(struct sqlite_conn *c, struct str name, const void *value, size_t len)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_PUT);
-	query_str(&q, name);
-	query_blob(&q, value, len);
-	return query_run(&q);
-}
-
 static int constant(struct registry *r, struct str name, void *value, size_t len)
 {
 	struct sqlite_file *f = self(r)->file;
@@ -385,19 +321,11 @@ static int constant(struct registry *r, struct str name, void *value, size_t len
 		return end;
 	int rc = constant_get(c, name, value, len, &result);
 	if (rc == SQLITE_OK && result == ERR_NOT_FOUND) {
-		rc = constant_put(c, name, value, len);
+		rc = QUERY_RUN(c, SQL_CONSTANT_PUT, Q_STR(name), Q_BLOB(value, len));
 		result = 0;
 	}
 	end = sqlite_file_write_end(f, rc);
 	return end ? end : result;
-}
-
-static int constants_drop(struct sqlite_conn *c, struct str from, struct str before)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANTS_DROP);
-	query_str(&q, from);
-	query_str(&q, before);
-	return query_run(&q);
 }
 
 static int forget(struct registry *r, struct str from, struct str before)
@@ -405,7 +333,9 @@ static int forget(struct registry *r, struct str from, struct str before)
 	struct sqlite_file *f = self(r)->file;
 	struct sqlite_conn *c;
 	int result = sqlite_file_write_begin(f, &c);
-	return result ? result : sqlite_file_write_end(f, constants_drop(c, from, before));
+	if (result != 0)
+		return result;
+	return sqlite_file_write_end(f, QUERY_RUN(c, SQL_CONSTANTS_DROP, Q_STR(from), Q_STR(before)));
 }
 
 /* --- the feed --- */
@@ -422,8 +352,7 @@ static int feed_prune(struct registry *r, int64_t until_ms, size_t *ret)
 
 const struct registry_ops sqlite_registry_ops = {
     .apply = apply,
-    .users = users,
-    .keys = keys,
+    .page = page,
     .accounts = accounts,
     .lease = lease,
     .counter = counter,

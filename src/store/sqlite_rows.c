@@ -1,6 +1,4 @@
-#include "store/sqlite_rows.h"
-
-#include "store/rules.h"
+#include "store/sqlite_store.h"
 
 static bool column_str(sqlite3_stmt *row, int column, struct arena *arena, struct str *ret)
 {
@@ -13,11 +11,6 @@ static bool column_str(sqlite3_stmt *row, int column, struct arena *arena, struc
 	return ret->ptr != NULL;
 }
 
-static uint64_t column_u64(sqlite3_stmt *row, int column)
-{
-	return (uint64_t)sqlite3_column_int64(row, column);
-}
-
 void sqlite_bind_record(struct query *q, const struct fields *s, enum fields_which which, const void *record)
 {
 	for (const struct field *f = s->rows, *end = f + s->count; f < end; f++) {
@@ -28,7 +21,7 @@ void sqlite_bind_record(struct query *q, const struct fields *s, enum fields_whi
 		else if (f->type == FIELD_DIGEST)
 			query_blob(q, (const char *)record + f->offset, f->size);
 		else if (f->type == FIELD_ID && field_int(f, record) == 0)
-			query_str(q, STR_NULL); /* SQLite chooses one */
+			query_str(q, STR_NULL); /* SQLite assigns one */
 		else
 			query_int(q, field_stored_int(f, record));
 	}
@@ -90,14 +83,14 @@ int sqlite_link_by_id(struct sqlite_conn *c, uint64_t id, struct arena *arena, i
 	return rc;
 }
 
-/* The row's id, or 0 when nobody has that name. */
+/* The row's id; 0: the name is free. */
 static int alias_by_name(struct sqlite_conn *c, struct str name, uint64_t *ret_id)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_ALIAS_BY_NAME);
 	query_str(&q, name);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret_id = found ? column_u64(q.stmt, 0) : 0;
+	*ret_id = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : 0;
 	return rc;
 }
 
@@ -114,7 +107,7 @@ int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *a
 			*ret = link;
 			return SQLITE_OK;
 		}
-		*ret_result = ERR_NOT_FOUND; /* no such row, or one that goes by another name */
+		*ret_result = ERR_NOT_FOUND; /* no such row, or its name is an alias */
 	}
 	uint64_t id;
 	if (!ref.key.ptr)
@@ -124,7 +117,7 @@ int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *a
 		return rc;
 	rc = sqlite_link_by_id(c, id, arena, ret_result, &link);
 	if (*ret_result == ERR_NOT_FOUND)
-		*ret_result = ERR_CORRUPT; /* a name of nothing */
+		*ret_result = ERR_CORRUPT; /* an alias without a link */
 	if (rc == SQLITE_OK && *ret_result == 0)
 		*ret = link;
 	return rc;

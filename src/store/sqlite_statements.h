@@ -1,7 +1,6 @@
-/* Every statement of the link file. It becomes an enum in sqlite_layout.h, and the texts in sqlite_layout.c.
- */
+/* All statements of a link file: an enum in sqlite_store.h, the texts in sqlite_layout.c. */
 
-/* When a feed is pruned, its last row stays: the next one is numbered by it. */
+/* Pruning keeps the last row of a feed, because the next row is numbered after it. */
 #define FEED(name, table)                                                                               \
 	STATEMENT(name, "SELECT seq, at_ms, entries FROM " table " WHERE seq > ? ORDER BY seq LIMIT ?") \
 	STATEMENT(name##_ADD, "INSERT INTO " table " (at_ms, entries) VALUES (?, ?)")                   \
@@ -29,13 +28,13 @@ STATEMENT(SQL_PERMITTED_GET, "SELECT permitted FROM link WHERE id = ?")
 STATEMENT(SQL_PERMITTED_SET, "UPDATE link SET permitted = ?2 WHERE id = ?1")
 STATEMENT(SQL_PERMISSIONS, "SELECT user FROM permission WHERE link = ? ORDER BY user")
 STATEMENT(SQL_PERMISSIONS_DROP, "DELETE FROM permission WHERE link = ?")
-/* A total that is there already costs no write. */
+/* An unchanged total costs no write. */
 STATEMENT(SQL_CLICKS_SET, "UPDATE link SET clicks = ?2 WHERE id = ?1 AND clicks <> ?2")
 STATEMENT(SQL_TAG_ADD, "INSERT INTO tag (name, link) VALUES (?, ?) ON CONFLICT DO NOTHING")
 STATEMENT(SQL_TAG_DROP, "DELETE FROM tag WHERE name = ? AND link = ?")
 STATEMENT(SQL_TAGGED, "SELECT link FROM tag WHERE name = ? ORDER BY link DESC LIMIT ?")
 STATEMENT(SQL_ALIAS_BY_NAME, "SELECT id FROM alias WHERE name = ?")
-/* Who holds a name, and for whom it rests. */
+/* The holder of a name, and its quarantine. */
 STATEMENT(SQL_NAME_STATE, "SELECT (SELECT id FROM alias WHERE name = ?1), owner, until_ms"
                           " FROM (SELECT 1) LEFT JOIN resting ON name = ?1")
 STATEMENT(SQL_ALIAS_INSERT, "INSERT INTO alias (name, id) VALUES (?, ?)")
@@ -72,7 +71,7 @@ STATEMENT(SQL_SESSION_PURGE, "DELETE FROM session WHERE id IN (SELECT id FROM se
 STATEMENT(SQL_SESSION_BY_ID, "SELECT user_id, generation, created_ms, expires_ms FROM session WHERE id = ?")
 STATEMENT(SQL_KEY_BY_ID, "SELECT " KEY_COLUMNS " FROM api_key WHERE id = ?")
 STATEMENT(SQL_KEY_BY_DIGEST, "SELECT " KEY_COLUMNS " FROM api_key WHERE digest = ?")
-/* Of user ?1 at ?2, up to ?3. */
+/* Active keys of user ?1 at ?2, counted up to ?3. */
 STATEMENT(
     SQL_KEYS_LIVE,
     "SELECT count(*) FROM (SELECT 1 FROM api_key WHERE user_id = ?1 AND revoked_ms = 0 AND expires_ms = 0"
@@ -82,14 +81,14 @@ STATEMENT(SQL_KEY_INSERT,
           "INSERT INTO api_key (" KEY_COLUMNS ") VALUES (?" KEY_FIELDS(NONE, PLACE, PLACE, NONE) ")")
 STATEMENT(SQL_KEY_REVOKE, "UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1")
 STATEMENT(SQL_KEY_USED, "UPDATE api_key SET used_ms = ?2 WHERE id = ?1")
-/* The last key stays: SQLite would give its id to the next one, and links know keys by their ids. */
+/* The last key is kept: SQLite would reuse its id, and links refer to keys by id. */
 STATEMENT(SQL_KEY_PURGE_REVOKED,
           "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE revoked_ms > 0 AND revoked_ms <= ?"
           " ORDER BY revoked_ms LIMIT ?) AND id < (SELECT max(id) FROM api_key)")
 STATEMENT(SQL_KEY_PURGE_EXPIRED,
           "DELETE FROM api_key WHERE id IN (SELECT id FROM api_key WHERE expires_ms > 0 AND expires_ms <= ?"
           " ORDER BY expires_ms LIMIT ?) AND id < (SELECT max(id) FROM api_key)")
-/* Two will do. */
+/* Two are enough for the rules. */
 STATEMENT(SQL_ADMIN_KEYS, "SELECT k.id FROM " ADMINS_KEYS " LIMIT 2")
 STATEMENT(SQL_KEYS_OF_ALL, "SELECT " KEY_COLUMNS " FROM api_key WHERE id > ?1 ORDER BY id LIMIT ?2")
 STATEMENT(SQL_KEYS_OF_USER,

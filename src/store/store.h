@@ -1,7 +1,8 @@
 /*
- * The role `store`: links and who may follow them. What belongs to no link (users, API keys, counters) is its
- * registry's (registry.h). Backends are opened by the composition root; everybody else holds a `struct store
- * *`. All calls block and may come from any thread that is not an event loop; a backend orders them itself.
+ * The store interface: links and who may follow them. Users, API keys and counters belong to its registry
+ * (registry.h). The composition root opens a backend (backends.h).
+ *
+ * All calls block. They may come from any thread except an event loop; a backend does its own locking.
  */
 #pragma once
 
@@ -10,21 +11,21 @@
 #include "store/registry.h"
 
 struct store_lookup {
-	struct link_ref ref;     /* in */
-	uint64_t user;           /* in: somebody; 0: nobody */
-	bool fresh;              /* in: it may just have changed: ask nobody who may lag behind */
-	struct arena *arena;     /* in: where the record's strings go */
-	int result;              /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT, ERR_NOMEM or its database's error */
+	struct link_ref ref; /* in */
+	uint64_t user;       /* in: user id; 0: anonymous */
+	bool fresh;          /* in: it may just have changed: do not ask replicas */
+	struct arena *arena; /* in: owns the record's strings */
+	int result;          /* out: 0, ERR_NOT_FOUND, ERR_CORRUPT, ERR_NOMEM or an error of its database */
 	struct link_record link; /* out, when result is 0 */
-	bool permitted;          /* out, when the link is private: is `user` on its list? */
-	bool old; /* in: false; out: a replica said so, and nobody knows how far behind it is */
+	bool permitted;          /* out, if the link is private: `user` is on its permission list */
+	bool old;                /* in: false; out: read from a replica of unknown lag */
 };
 
 enum store_write_kind {
 	STORE_LINK_CREATE,
 	STORE_LINK_UPDATE,
 	STORE_LINK_DELETE,
-	STORE_LINK_SWEEP, /* delete if link_is_expired; otherwise ERR_CONFLICT */
+	STORE_LINK_SWEEP, /* delete if link_is_expired; ERR_CONFLICT if not */
 	STORE_PERMIT,
 	STORE_FORBID,
 };
@@ -32,162 +33,164 @@ enum store_write_kind {
 struct store_write {
 	enum store_write_kind kind;
 	int64_t now_ms;
-	uint64_t actor;      /* the user who does it, for the feed; 0: the machine's own */
-	struct arena *arena; /* where the strings of what comes back go */
-	int result;          /* out: 0 or this change's own error; its effects are then absent */
+	uint64_t actor;      /* user id for the feed; 0: this machine */
+	struct arena *arena; /* owns the returned strings */
+	int result;          /* out: 0 or the error of this change, which then has no effect */
 
 	/*
-	 * Links. CREATE: `link` as it shall be, with no clicks yet; `ref` names it (ref.key == link.key; for
-	 * a generated key ref.id == link.id; for an alias ref.id is what the name would decode to, or 0). It
-	 * is ERR_CONFLICT when the name is taken in either way: an alias of that name, or a generated link
-	 * whose id is ref.id, or a row whose id is link.id (a store of several databases looks in one of
-	 * them: ids come from one counter). An alias that is over (link_is_expired) does not hold its name
-	 * any more: its link is removed, as by REAP.
+	 * CREATE takes the whole `link`, with 0 clicks. `ref` names it: ref.key == link.key; for a
+	 * generated key ref.id == link.id; for an alias ref.id is what the name decodes to, or 0.
 	 *
-	 * A generated key is never given out twice, not as an alias either, whoever asks: one whose link is
-	 * over stays taken, and so does one whose link is gone. Gone is an alias's ref.id that the counter
-	 * STORE_LINK_COUNTER has passed, whether it was ever used or not: the caller knows (`was_given`). A
-	 * store that gives keys back (claim) also remembers those whose links went, however they were made.
+	 * ERR_CONFLICT: the name is taken. It is taken by an alias of that name, by a generated link whose
+	 * id is ref.id, or by any row whose id is link.id. (A store of several databases looks in one of
+	 * them: ids come from one counter.) An expired alias (link_is_expired) gives way: its link is
+	 * removed, as by SWEEP.
 	 *
-	 * The alias of a link that went by REAP rests for quarantine_ms from the moment it was over: until
-	 * then only the same owner may take it again (for others it is ERR_CONFLICT), so that nobody inherits
-	 * another's visitors. DELETE frees an alias at once. Names that have rested are forgotten by later
-	 * REAPs, some by each.
+	 * A generated key is never issued twice, not as an alias either, even if its link has expired or
+	 * was removed. An alias's ref.id below the counter STORE_LINK_COUNTER was issued, whether it was
+	 * used or not; the caller knows (`was_issued`). A store that supports claim also remembers the keys
+	 * of removed links.
 	 *
-	 * UPDATE, DELETE, REAP, PERMIT, FORBID: `ref` says which, `owner` (unless 0) must be the record's
-	 * owner, otherwise ERR_NOT_FOUND. UPDATE sets the fields whose bit is in `fields` from `link`, and
-	 * updated_ms to now_ms; `link` comes back as stored. DELETE and REAP give back the record that was
-	 * removed; its list goes with it.
+	 * The alias of a swept link is quarantined for quarantine_ms from its expiry: until then only the
+	 * same owner may take it (ERR_CONFLICT for others), so that nobody inherits another user's
+	 * visitors. DELETE frees an alias at once. Each SWEEP purges a few expired quarantines.
 	 *
-	 * PERMIT puts `user` on the link's list, FORBID takes it off; both are content when it was so before,
-	 * and `link` comes back. That the user is there is the caller's to know. PERMIT is ERR_INVALID when
-	 * it is 0, ERR_LIMIT beyond PERMITTED_MAX.
+	 * UPDATE, DELETE, SWEEP, PERMIT and FORBID find the link by `ref`. ERR_NOT_FOUND: not found, or
+	 * `owner` is not 0 and not the record's owner. UPDATE sets `fields` from `link`, and updated_ms to
+	 * now_ms, and returns the stored link. DELETE and SWEEP return the removed link; its permission
+	 * list is removed too.
+	 *
+	 * PERMIT adds `user` to the permission list, FORBID removes it; both succeed if nothing changes,
+	 * and return the link. The caller checks that the user exists. PERMIT: ERR_INVALID if the user is
+	 * 0, ERR_LIMIT beyond PERMITTED_MAX.
 	 */
 	struct link_ref ref;
 	uint64_t owner;
 	unsigned fields;
 	struct link_record link;
 	uint64_t user;          /* PERMIT, FORBID */
-	uint64_t quarantine_ms; /* CREATE, REAP */
-	bool was_given;         /* CREATE: the alias reads like a key that was given out, used or not */
+	uint64_t quarantine_ms; /* CREATE, SWEEP */
+	bool was_issued;        /* CREATE: the alias decodes to an issued id, used or not */
 
-	/* CREATE: the name is a generated key that was given out before and came back (store_claim). Only
-	 * whether somebody has it now is asked. Its link is kept as if the name were an alias, under an id of
-	 * its own, so that it inherits nothing. */
+	/* CREATE: the name is a generated key from store_claim. Only a current holder blocks it. The link
+	 * is stored like an alias, under an id of its own, so that it inherits no statistics. */
 	bool reuse;
 
 	/*
-	 * CREATE with an idempotency key (remembered for 24 h in the same transaction): when its owner used
-	 * it before with the same fingerprint, nothing is created, `link` comes back as the link of that
-	 * time, whoever owns it now (who may see it is the API's business), `replayed` is true and result is
-	 * 0 (ERR_NOT_FOUND when that link is gone since). With another fingerprint result is ERR_INVALID.
+	 * CREATE with an idempotency key, which is remembered for 24 h in the same transaction. If its
+	 * owner used it before with the same fingerprint, nothing is created: `replayed` is set, and `link`
+	 * is the link of that time (ERR_NOT_FOUND: it was removed). The API checks who may see it. With
+	 * another fingerprint: ERR_INVALID.
 	 */
 	struct str idempotency_key; /* STR_NULL: none */
-	uint64_t idempotency_owner; /* whose idempotency key it is: the caller's, not the link's owner's */
+	uint64_t idempotency_owner; /* the caller's user id, not the link owner's */
 	uint8_t fingerprint[FINGERPRINT_BYTES];
-	bool replay_only; /* create nothing: ERR_LIMIT when there is nothing to repeat */
+	bool replay_only; /* create nothing: ERR_LIMIT unless it is a replay */
 	bool replayed;
 };
 
-/* Links that may go: link_is_expired. */
+/* Expired links (link_is_expired). */
 struct store_expired {
 	int64_t now_ms;
 	size_t max;
-	uint64_t *ids; /* room for `max` */
-	size_t count;  /* out; those that were over first come first */
+	uint64_t *ids; /* array of `max` */
+	size_t count;  /* out; earliest expiry first */
 	bool count_all;
-	uint64_t total; /* out, when count_all: how many there are */
+	uint64_t total; /* out, if count_all: the number of all expired links */
 };
 
-/* Newest first. */
+/* A page of links, newest first. */
 struct store_list {
-	uint64_t owner; /* 0: everybody's */
-	struct str
-	    cursor; /* STR_NULL: from the newest; otherwise what `next` was; ERR_INVALID if it never was */
+	uint64_t owner; /* 0: all owners */
+	/* STR_NULL: start at the newest; otherwise a previous `next` (ERR_INVALID if it is not). */
+	struct str cursor;
 	size_t limit;
-	size_t bytes_max; /* a page ends early when its strings come to this much; 0: no bound */
+	size_t bytes_max; /* end the page early at this many bytes of strings; 0: no bound */
 	struct arena *arena;
 	struct link_record *links; /* out */
 	size_t count;              /* out */
-	struct str next;           /* out: STR_NULL at the end */
+	struct str next;           /* out: STR_NULL on the last page */
 };
 
-/* A link's total, by its row's id. */
+/* The click total of a link, by row id. */
 struct store_count {
 	uint64_t id;
 	uint64_t clicks;
 };
 
-enum { STORE_COUNTS_MAX = 512 }; /* in one call */
+enum { STORE_COUNTS_MAX = 512 }; /* per call */
 
-/* The registry's counter that the ids of links are leased from. */
+/* The registry counter that link ids are leased from. */
 #define STORE_LINK_COUNTER STR("link")
 
 struct store {
 	const struct store_ops *ops;
 	struct registry *registry;
-	bool is_shared;            /* other processes may write to it, too */
-	struct store_fault *fault; /* NULL; a hook that makes calls fail: store_fault.c */
+	bool is_shared;            /* other processes may write to it */
+	struct store_fault *fault; /* NULL, or fault injection (store_fault.c) */
 };
 
 struct store_ops {
-	/* Waits for calls under way to end; then all acknowledged work is on its medium. */
+	/* Waits for running calls. Then all acknowledged changes are durable. */
 	void (*free)(struct store *);
 
-	/* Reads n links in one go. 0, or an error that holds for all of them; a store of several databases
-	 * returns 0, with such an error as the `result` of the reads whose database failed. Safe to retry. */
+	/* Reads n links in one round trip: 0, or an error of all of them. A store of several databases
+	 * returns 0, and sets `result` of the reads whose database failed. Safe to retry. */
 	int (*lookup)(struct store *, struct store_lookup *reads, size_t n);
 
-	/* Does n changes in order as one transaction, durable when it returns 0 (they survive power
-	 * loss). ERR_UNAVAILABLE: none of them happened, may be retried. ERR_UNCERTAIN: all or none of them
-	 * happened. A store of several databases makes one transaction in each, and one that others write to
-	 * may make several when somebody holds what one of them wants: it returns 0 then, with such an error
-	 * as the `result` of the changes that failed. */
+	/*
+	 * Applies n changes in order in one transaction, durable (through power loss) when it returns 0.
+	 * ERR_UNAVAILABLE: none was applied, safe to retry. ERR_UNCERTAIN: all or none were applied.
+	 *
+	 * A store of several databases uses one transaction in each. A database with other writers may
+	 * split a batch when a row stays locked. In both cases it returns 0, and sets `result` of the
+	 * changes that failed.
+	 */
 	int (*apply)(struct store *, struct store_write *writes, size_t n);
 
-	/* Safe to retry. A page never costs more than its own length, however many links there are. */
+	/* Safe to retry. The cost of a page depends only on its length, not on the number of links. */
 	int (*list)(struct store *, struct store_list *page);
 
-	/* The row ids of the links that carry the tag, newest first, at most `max`; ended ones too. Safe to
+	/* The row ids of at most `max` links with the tag, newest first, including ended links. Safe to
 	 * retry. */
 	int (*tagged)(struct store *, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count);
 
 	/*
-	 * Sets the totals of at most STORE_COUNTS_MAX links, as one node has counted them: a link's clicks
-	 * are the sum over the nodes. (A store that serves one process only may take each node for the last
-	 * one.) Ids that are not there are passed over; updated_ms stays. Totals are counted elsewhere and
-	 * only shown here: power loss may take them back. Safe to retry, whatever it said.
+	 * Sets the totals that one node has counted, of at most STORE_COUNTS_MAX links. A link's clicks are
+	 * the sum over the nodes. (A store for one process may ignore the node.) Unknown ids are skipped;
+	 * updated_ms is unchanged. Totals are only a copy, so power loss may undo this. Safe to retry after
+	 * any error.
 	 */
 	int (*set_clicks)(struct store *, uint64_t node, const struct store_count *counts, size_t n);
 
-	/* The users on a private link's list, by id; the link is named by its row's id. Safe to retry. */
+	/* The users on a link's permission list, by id; `link` is a row id. Safe to retry. */
 	int (*permitted)(struct store *, uint64_t link, struct arena *arena, uint64_t **ret,
 	                 size_t *ret_count);
 
-	/* Safe to retry; costs no more than what it gives, unless all are counted. */
+	/* Safe to retry. The cost depends only on `max`, unless count_all. */
 	int (*expired)(struct store *, struct store_expired *expired);
 
-	/* What has changed since `page->cursor`, in the database page->shard. Safe to retry. */
+	/* Reads the link feed of database page->shard after page->cursor. Safe to retry. */
 	int (*feed)(struct store *, struct feed_page *page);
 
-	/* Removes what is older from the feed, some of it at a time: *ret says how many rows went. */
+	/* Deletes some rows older than until_ms from the feed; *ret: how many. */
 	int (*feed_prune)(struct store *, int64_t until_ms, size_t *ret);
 
-	/* 0 when the backend answers; otherwise an error and a sentence for /readyz. */
+	/* 0 if the backend answers; otherwise an error with a sentence for /readyz. */
 	int (*ping)(struct store *, struct err *e);
 
 	/*
-	 * Takes, for good, up to `max` generated keys whose links went by REAP, or wait for it, and whose
-	 * rest (quarantine_ms from the moment they were over) has ended: their ids. Two callers never get the
-	 * same one, and neither waits for the other. A CREATE with `reuse` may name links so. A store that
-	 * serves one process gives none: it never gives a generated key out again. On failure keys may be
-	 * lost, never given twice.
+	 * Takes up to `max` generated keys for reuse: their ids. Their links were swept, or are expired,
+	 * and their quarantine (quarantine_ms from the expiry) has ended. A CREATE with `reuse` may use
+	 * them. No key is given to two callers, and callers do not wait for each other. A store for one
+	 * process returns none: it never reissues a generated key. A failure may lose keys, but never gives
+	 * one twice.
 	 */
 	int (*claim)(struct store *, int64_t now_ms, uint64_t quarantine_ms, size_t max, uint64_t *ret_ids,
 	             size_t *ret_count);
 
-	/* How many databases the links are spread over, and which of them, from 0, a name lies in now. A
-	 * change of names of one of them never waits for another one. */
+	/* The number of databases, and which of them (from 0) owns a name now. Changes in one database
+	 * never wait for another. */
 	size_t (*shard_count)(struct store *);
 	size_t (*shard_of)(struct store *, struct str name);
 };

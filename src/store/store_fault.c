@@ -1,14 +1,12 @@
-/*
- * A store that fails when told to: a hook that store.h asks before each call. Rules are read once; calls are
- * counted per operation over all threads.
- */
+/* Fault injection: store.h asks this before each call. Rules are parsed once; calls are counted per
+ * operation over all threads. */
 #include "store/backends.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { RULES_MAX = 32, SLOW = -100 /* beside the error codes */, SLOW_MS = 300 };
+enum { RULES_MAX = 32, SLOW = -100 /* not an error code */, SLOW_MS = 300 };
 
 static const char *const op_names[STORE_OP_COUNT] = {"lookup",    "apply",   "list",     "tagged", "clicks",
                                                      "permitted", "over",    "users",    "keys",   "accounts",
@@ -16,7 +14,7 @@ static const char *const op_names[STORE_OP_COUNT] = {"lookup",    "apply",   "li
 
 static const int error_codes[] = {ERR_UNAVAILABLE, ERR_UNCERTAIN, ERR_CORRUPT, ERR_BUSY, ERR_NOMEM};
 
-struct rule { /* calls `first` to `last`, counted from 1, fail with `error` */
+struct rule { /* calls `first` to `last`, from 1, fail with `error` */
 	enum store_op op;
 	int error;
 	uint64_t first;
@@ -29,7 +27,7 @@ struct store_fault {
 	_Atomic uint64_t calls[STORE_OP_COUNT];
 };
 
-/* The first rule that meets the call decides. */
+/* The first matching rule decides. */
 int store_fault_hit(struct store_fault *f, enum store_op op)
 {
 	uint64_t call = atomic_fetch_add(&f->calls[op], 1) + 1;
@@ -52,8 +50,8 @@ int store_fault_lookup(struct store *s, struct store_lookup *reads, size_t n)
 	return r;
 }
 
-/* Of either role. Uncertain: the work is done and nothing of it comes back, as when an answer is lost on its
- * way. */
+/* For store and registry. `uncertain` applies the changes but returns nothing of them, as if the answer was
+ * lost. */
 #define FAULT_APPLY(role, writes, n)                                                                    \
 	({                                                                                              \
 		int fault_ = store_fault_hit((role)->fault, STORE_OP_APPLY);                            \
@@ -81,8 +79,7 @@ int registry_fault_apply(struct registry *r, struct registry_write *writes, size
 int store_fault_ping(struct store *s, struct err *e)
 {
 	int fault = store_fault_hit(s->fault, STORE_OP_PING);
-	return fault ? err_set(e, fault, "the store was told to fail: %s", err_name(fault))
-	             : s->ops->ping(s, e);
+	return fault ? err_set(e, fault, "injected fault: %s", err_name(fault)) : s->ops->ping(s, e);
 }
 
 void store_fault_free(struct store_fault *f)
@@ -112,7 +109,7 @@ static bool parse_error(struct str name, int *ret)
 	return false;
 }
 
-/* "3" is from the third on, "3!" the third only, nothing at all is every call. */
+/* "3": from the third call on; "3!": only the third; STR_NULL: every call. */
 static bool parse_calls(struct str text, struct rule *rule)
 {
 	rule->first = 1;
@@ -135,22 +132,22 @@ static int parse_rule(struct str text, struct rule *rule, struct err *e)
 	struct str op = str_cut(&rest, '=');
 	struct str error = str_cut(&rest, '@');
 	if (!parse_op(op, &rule->op))
-		return err_set(
-		    e, ERR_INVALID,
-		    "fault '%.*s': '%.*s' is none of lookup, apply, list, tagged, clicks, permitted, "
-		    "over, users, keys, accounts, lease, counter, constant, ping, claim",
-		    STR_ARG(text), STR_ARG(op));
+		return err_set(e, ERR_INVALID,
+		               "fault '%.*s': unknown operation '%.*s'; use lookup, apply, list, tagged, "
+		               "clicks, permitted, "
+		               "over, users, keys, accounts, lease, counter, constant, ping or claim",
+		               STR_ARG(text), STR_ARG(op));
 	if (rule->op == STORE_OP_LOOKUP && str_eq(error, STR("slow")))
 		rule->error = SLOW;
 	else if (!parse_error(error, &rule->error))
 		return err_set(
 		    e, ERR_INVALID,
-		    "fault '%.*s': the error must be unavailable, uncertain, corrupt, busy or no-memory",
+		    "fault '%.*s': unknown error; use unavailable, uncertain, corrupt, busy or no-memory",
 		    STR_ARG(text));
 	if (!parse_calls(rest, rule))
 		return err_set(
 		    e, ERR_INVALID,
-		    "fault '%.*s': after '@' comes the number of a call from 1, with '!' for that one only",
+		    "fault '%.*s': after '@' put a call number from 1, and '!' to fail only that call",
 		    STR_ARG(text));
 	return 0;
 }
@@ -162,7 +159,8 @@ static int parse_spec(struct store_fault *f, struct str spec, struct err *e)
 	while (spec.ptr) {
 		struct str text = str_cut(&spec, ',');
 		if (f->rule_count == RULES_MAX)
-			return err_set(e, ERR_INVALID, "more than %d faults", RULES_MAX);
+			return err_set(e, ERR_INVALID, "too many faults; at most %d are supported",
+			               RULES_MAX);
 		int r = parse_rule(text, &f->rules[f->rule_count], e);
 		if (r != 0)
 			return r;
@@ -175,7 +173,7 @@ int store_fault_open(const char *spec, struct store *store, struct store **ret, 
 {
 	struct store_fault *f = calloc(1, sizeof(*f));
 	if (!f)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	int r = parse_spec(f, str_of(spec), e);
 	if (r != 0) {
 		free(f);

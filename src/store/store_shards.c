@@ -1,10 +1,10 @@
 /*
- * The role `store` over PostgreSQL databases (slots.h). What belongs to no link (the role `registry`, the
- * map, the routes of idempotency keys) lies in one of them, the registry: the first URL of the list when the
- * databases first became one store.
+ * The store over PostgreSQL databases (slots.h). What belongs to no link (the registry, the slot map,
+ * routes of idempotency keys) is in one of them, the registry: the first URL of the list when the databases
+ * became one store.
  *
- * A database that is away fails what is about its own slots, and nothing else: each call runs on its caller's
- * thread, and on others only as far as it is about several databases (fan.h).
+ * A database that is down fails only operations on its own slots. Each call runs on the caller's thread,
+ * and on others only if it needs several databases (fanout.h).
  */
 #include "obs/log.h"
 #include "store/postgres_feed.h"
@@ -45,16 +45,17 @@ static int ping_call(void *ctx, struct store_postgres *db, const struct slot_row
 {
 	struct err *sentences = ctx;
 	int r = postgres_ping(db, &sentences[number]);
-	return r == 0 && !row ? err_set(&sentences[number], ERR_UNAVAILABLE, "its slots are not known yet")
+	return r == 0 && !row ? err_set(&sentences[number], ERR_UNAVAILABLE,
+	                                "its slots are not known yet; wait a second")
 	                      : r;
 }
 
 static int ping_all(struct store_shards *s, const struct shards_view *v, struct err *e)
 {
 	struct err sentences[SHARDS_MAX] = {0};
-	int results[SHARD_KINDS];
+	int results[SHARD_OWNERS];
 	uint64_t asked = v->owners | (uint64_t)1 << s->registry;
-	shards_each(s, v, asked & SHARDS_REAL, ping_call, sentences, results);
+	shards_each(s, v, asked & SHARDS_ALL, ping_call, sentences, results);
 	for (size_t i = 0; i < s->count; i++) {
 		const char *why = sentences[i].text;
 		if (results[i] != 0)
@@ -69,11 +70,9 @@ static int shards_ping(struct store *base, struct err *e)
 	struct store_shards *s = shards_of(base);
 	calls_enter(&s->calls);
 	struct shards_view *v = shards_view_get(s);
-	int r = ping_all(s, v, e);
-	if (r == 0)
-		r = shards_check(s, v, e);
+	int r = ping_all(s, v, e) ?: shards_check(s, v, e);
 	if (r != 0)
-		task_wake(&s->opener);
+		task_wake(&s->reconnector);
 	shards_view_unref(v);
 	calls_leave(&s->calls);
 	return r == 0 ? 0 : ERR_UNAVAILABLE;
@@ -101,18 +100,17 @@ static int shard_open(struct store_shards *s, size_t number, struct err *e)
 	struct shard *shard = &s->shards[number];
 	int r = postgres_connect(shard->db, e);
 	if (r == 0 && !postgres_can_be_shard(shard->db) && (s->count > 1 || s->is_admin))
-		r = err_set(e, ERR_INVALID,
-		            "%.*s cannot be one of several databases: it must be PostgreSQL without Citus",
+		r = err_set(e, ERR_INVALID, "%.*s cannot be a shard; use PostgreSQL without Citus",
 		            STR_ARG(shard->address));
 	if (r == 0)
 		atomic_store_explicit(&shard->is_open, true, memory_order_release); /* pairs with shard_db */
 	return r;
 }
 
-/* Once in a while, as long as something is missing. */
-static int64_t opener_run(struct task *t)
+/* Runs once a second while something is missing. */
+static int64_t reconnect_run(struct task *t)
 {
-	struct store_shards *s = container_of(t, struct store_shards, opener);
+	struct store_shards *s = container_of(t, struct store_shards, reconnector);
 	for (size_t i = 0; i < s->count && !task_is_stopping(t); i++) {
 		struct err e = {""};
 		if (!atomic_load(&s->shards[i].is_open) && shard_open(s, i, &e) == ERR_INVALID)
@@ -137,7 +135,8 @@ static int has_map(struct store_postgres *db, bool *ret)
 	return r;
 }
 
-/* The one database that says yes; s->count: none does. Two may not: `two` says why. */
+/* Finds the single database for which `ask` says yes; s->count: none. With two it fails, and `two` says
+ * why. */
 static int find_one(struct store_shards *s, int (*ask)(struct store_postgres *db, bool *ret), const char *two,
                     size_t *ret, struct err *e)
 {
@@ -156,8 +155,8 @@ static int find_one(struct store_shards *s, int (*ask)(struct store_postgres *db
 	return 0;
 }
 
-/* Servers that start at once, from lists in different orders, must choose the same registry: the database
- * with the smallest name keeps what the first of them chose. */
+/* Servers that start at the same time, with lists in different orders, must choose the same registry. The
+ * database with the smallest name stores the first choice. */
 static int registry_choose(struct store_shards *s, struct err *e)
 {
 	struct store_postgres *judge = s->shards[0].db;
@@ -175,19 +174,19 @@ static int registry_choose(struct store_shards *s, struct err *e)
 			return 0;
 	}
 	return err_set(e, ERR_INVALID,
-	               "another server makes one store of these databases and others that store.url does not "
-	               "list; give all servers the same list");
+	               "another server uses these databases together with some that store.url does not "
+	               "list; use the same list on all servers");
 }
 
-/* All are empty: slots are spread over all. One has been a store of its own: it has all slots, and the others
- * wait for `curt reshard`. */
+/* If all databases are empty, slots are spread over all. If one has been in use, it owns all slots, and the
+ * others wait for `curt reshard`. */
 static int map_make(struct store_shards *s, struct err *e)
 {
 	const uint8_t *names[SHARDS_MAX] = {NULL};
 	struct slot_map map = {.version = 0};
 	bool done = true;
 	int r = find_one(s, postgres_is_used,
-	                 "both hold links or accounts, but never were one store; list one of them only, or "
+	                 "both have links or accounts, but are not one store; list only one of them, or "
 	                 "empty the other",
 	                 &s->registry, e);
 	bool is_used = s->registry < s->count;
@@ -204,12 +203,12 @@ static int map_make(struct store_shards *s, struct err *e)
 	if (!done || !slots_place(names, map.owner))
 		return err_set(e, ERR_NOMEM, "out of memory");
 	r = postgres_map_set(s->shards[s->registry].db, &map);
-	return r == 0 || r == ERR_CONFLICT /* another process made it at the same moment */
+	return r == 0 || r == ERR_CONFLICT /* another process made it at the same time */
 	           ? 0
-	           : shard_fail(s, s->registry, r, "does not take the map", e);
+	           : shard_fail(s, s->registry, r, "cannot store the slot map", e);
 }
 
-/* Those of the map that still take themselves for the whole get their share. */
+/* Enrolls the databases of the map that still claim all slots. */
 static int members_enroll(struct store_shards *s, struct err *e)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
@@ -227,7 +226,7 @@ static int members_enroll(struct store_shards *s, struct err *e)
 		                               .if_empty = !slots_include(&share, &slots_all)};
 		int r = shards_change(s, i, slot_row_enroll, &a, NULL);
 		if (r != 0 && r != ERR_CONFLICT)
-			return shard_fail(s, i, r, "does not take its slots", e);
+			return shard_fail(s, i, r, "cannot take its slots", e);
 	}
 	return 0;
 }
@@ -239,13 +238,13 @@ static int last_id_call(void *ctx, struct store_postgres *db, const struct slot_
 	return postgres_link_id_last(db, &last[number]);
 }
 
-/* A registry that was restored from a backup would give out ids again. */
+/* A registry restored from a backup would issue ids again. */
 static int counter_raise(struct store_shards *s, struct err *e)
 {
 	CLEANUP(shards_view_unrefp) struct shards_view *v = shards_view_get(s);
 	uint64_t last[SHARDS_MAX] = {0}, highest = 0, next, first;
-	int results[SHARD_KINDS];
-	shards_each(s, v, v->owners & SHARDS_REAL, last_id_call, last, results);
+	int results[SHARD_OWNERS];
+	shards_each(s, v, v->owners & SHARDS_ALL, last_id_call, last, results);
 	for (size_t i = 0; i < s->count; i++)
 		highest = MAX(highest, last[i]);
 	struct registry *registry = &shards_registry(s)->registry;
@@ -257,8 +256,7 @@ static int counter_raise(struct store_shards *s, struct err *e)
 
 static int map_find_or_make(struct store_shards *s, struct err *e)
 {
-	int r = find_one(s, has_map,
-	                 "belong to two different stores; store.url must list the databases of one",
+	int r = find_one(s, has_map, "belong to different stores; list the databases of one store",
 	                 &s->registry, e);
 	if (r != 0 || s->registry < s->count)
 		return r;
@@ -266,14 +264,15 @@ static int map_find_or_make(struct store_shards *s, struct err *e)
 	for (size_t i = 0; i < s->count; i++) {
 		if (!shard_db(s, i))
 			return err_set(e, ERR_UNAVAILABLE,
-			               "%.*s does not answer, and without it nobody knows where links are",
+			               "%.*s does not answer; start it: until the slot map exists, all "
+			               "databases must answer",
 			               STR_ARG(s->shards[i].address));
 	}
 	if (s->is_admin)
 		return err_set(
 		    e, ERR_NOT_FOUND,
-		    "the databases are not one store yet, and servers that use one of them alone "
-		    "would not find what moves; restart all servers with the whole list in store.url "
+		    "the databases are not one store yet, and a server that uses only one of them "
+		    "would lose links that move; restart all servers with the whole list in store.url "
 		    "first");
 	return map_make(s, e);
 }
@@ -317,8 +316,8 @@ static int open_all(struct store_shards *s, const struct store_shards_config *co
 	                             .replica_count = config->replica_count,
 	                             .readers = config->readers,
 	                             .writers = config->writers};
-	const struct task_config opener = {
-	    .name = "shard-opener", .run = opener_run, .first_ms = OPEN_PAUSE_MS};
+	const struct task_config reconnector = {
+	    .name = "shard-conn", .run = reconnect_run, .first_ms = OPEN_PAUSE_MS};
 	int r = 0;
 	for (; r == 0 && s->count < config->count; s->count += r == 0) {
 		struct shard *shard = &s->shards[s->count];
@@ -333,21 +332,21 @@ static int open_all(struct store_shards *s, const struct store_shards_config *co
 			r = 0;
 	}
 	if (r == 0)
-		r = fan_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0,
-		            &s->fan, e);
+		r = fanout_new(s->count > 1 ? (unsigned)MIN(s->count * THREADS_PER_SHARD, THREADS_MAX) : 0,
+		               &s->fanout, e);
 	if (r == 0)
 		r = join(s, e);
-	return r ? r : task_start(&s->opener, &opener, e);
+	return r ? r : task_start(&s->reconnector, &reconnector, e);
 }
 
 static void shards_free(struct store *base)
 {
 	struct store_shards *s = shards_of(base);
-	task_stop(&s->opener);
+	task_stop(&s->reconnector);
 	calls_wait(&s->calls);
 	for (size_t i = 0; i < s->count; i++)
 		postgres_close(s->shards[i].db);
-	fan_free(s->fan);
+	fanout_free(s->fanout);
 	shards_view_unref(s->view);
 	pthread_mutex_destroy(&s->refreshing);
 	pthread_mutex_destroy(&s->view_lock);
@@ -374,8 +373,8 @@ static const struct store_ops shards_ops = {
 int store_shards_open(const struct store_shards_config *config, struct store **ret, struct err *e)
 {
 	if (config->count == 0 || config->count > SHARDS_MAX)
-		return err_set(e, ERR_INVALID, "links can be spread over 1 to %d databases, not %zu",
-		               SHARDS_MAX, config->count);
+		return err_set(e, ERR_INVALID, "store.url lists %zu databases; 1 to %d are supported",
+		               config->count, SHARDS_MAX);
 	struct store_shards *s = calloc(1, sizeof(*s));
 	struct shards_view *v = calloc(1, sizeof(*v));
 	if (!s || !v) {

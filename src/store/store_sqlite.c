@@ -1,10 +1,10 @@
 /*
- * The role `store` on a SQLite file (client/sqlite_file.h). It is written with synchronous=FULL, so a commit
- * that succeeded survives power loss.
+ * The store on a SQLite file (client/sqlite_file.h). synchronous=FULL: a committed batch survives power
+ * loss.
  *
- * A batch is judged before it is written (decide.h): a change that fails by itself (a conflict, say) touches
- * nothing. When SQLite fails, the whole batch is rolled back. What comes back to the caller is held in
- * `struct store_outcome` until the commit, so a batch that failed can be handed in again as it is.
+ * The rules run before anything is written (decide.h), so a change that fails by itself touches nothing. If
+ * SQLite fails, the whole batch is rolled back. Results are published only after the commit, so a batch
+ * that failed can be submitted again unchanged.
  */
 #include "store/backends.h"
 #include "store/sqlite_store.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-enum { CHECKPOINT_PAGES = 1000 }; /* 4 MB: changes are small, and a lookup searches the log first */
+enum { CHECKPOINT_PAGES = 1000 }; /* 4 MB: changes are small, and lookups search the WAL first */
 
 static struct store_sqlite *self(struct store *base)
 {
@@ -21,7 +21,7 @@ static struct store_sqlite *self(struct store *base)
 
 /* --- reads --- */
 
-/* The link, and whether the user is on its list; only a private one costs the second question. */
+/* Only a private link needs the second statement. */
 static int lookup_one(struct sqlite_conn *c, struct store_lookup *read)
 {
 	int rc = sqlite_link_find(c, read->ref, read->arena, &read->result, &read->link);
@@ -36,14 +36,14 @@ static int lookup_each(struct sqlite_conn *c, struct store_lookup *reads, size_t
 	for (size_t i = 0; i < n; i++) {
 		int rc = lookup_one(c, &reads[i]);
 		if (sqlite_error(rc) == ERR_CORRUPT)
-			reads[i].result = ERR_CORRUPT; /* its page is bad; the others' may be good */
+			reads[i].result = ERR_CORRUPT; /* its page is damaged; others may be intact */
 		else if (rc != SQLITE_OK)
 			return sqlite_error(rc);
 	}
 	return 0;
 }
 
-/* Several together in one snapshot: the locks that a read takes are then taken once for all. */
+/* One snapshot for all: a read takes its locks only once. */
 static int sqlite_lookup(struct store *base, struct store_lookup *reads, size_t n)
 {
 	SQLITE_READER(self(base), read);
@@ -52,7 +52,7 @@ static int sqlite_lookup(struct store *base, struct store_lookup *reads, size_t 
 		int r = lookup_each(c, reads, n);
 		if (r != 0 || reads[0].result != ERR_CORRUPT)
 			return r;
-		/* A link may have gone between its name and its row: look again, at one moment. */
+		/* The link may have been removed between the two statements: read again in one snapshot. */
 	}
 	int rc = sqlite_conn_run(c, SQL_BEGIN_READ);
 	if (rc != SQLITE_OK)
@@ -70,7 +70,7 @@ static int list_collect(struct query *q, struct store_list *page)
 	int rc;
 	ASSERT(page->limit > 0);
 	while ((rc = query_step(q)) == SQLITE_ROW) {
-		if (page_is_full(page, count, bytes)) { /* and here is one row more: there is another page */
+		if (page_is_full(page, count, bytes)) { /* one more row: another page follows */
 			next = cursor_format(page->arena, links[count - 1].id);
 			if (!next.ptr)
 				return ERR_NOMEM;
@@ -106,7 +106,7 @@ static int sqlite_list(struct store *base, struct store_list *page)
 	return list_collect(&q, page);
 }
 
-/* There is room for as many rows as the statement gives at most. */
+/* `ret_ids` has room for the statement's limit. */
 static int ids_collect(struct query *q, uint64_t *ret_ids, size_t *ret_count)
 {
 	size_t count = 0;
@@ -169,17 +169,6 @@ static int expired_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
 	return sqlite_error(rc);
 }
 
-static int expired_both(struct sqlite_conn *c, struct store_expired *expired)
-{
-	uint64_t total = 0;
-	int r = expired_count(c, expired->now_ms, &total);
-	if (r == 0)
-		r = expired_ids(c, expired);
-	if (r == 0)
-		expired->total = total;
-	return r;
-}
-
 static int sqlite_expired(struct store *base, struct store_expired *expired)
 {
 	SQLITE_READER(self(base), read);
@@ -189,7 +178,10 @@ static int sqlite_expired(struct store *base, struct store_expired *expired)
 	int rc = sqlite_conn_run(c, SQL_BEGIN_READ); /* one snapshot for both */
 	if (rc != SQLITE_OK)
 		return sqlite_error(rc);
-	int r = expired_both(c, expired);
+	uint64_t total = 0;
+	int r = expired_count(c, expired->now_ms, &total) ?: expired_ids(c, expired);
+	if (r == 0)
+		expired->total = total;
 	sqlite_conn_run(c, SQL_ROLLBACK);
 	return r;
 }
@@ -200,12 +192,9 @@ static int changes_run(struct sqlite_conn *c, struct view *v, const struct store
                        struct store_outcome *outcomes, bool *ret_lost)
 {
 	memset(outcomes, 0, n * sizeof(*outcomes));
-	int rc = sqlite_fetch_links(c, v);
-	if (rc == SQLITE_OK)
-		rc = sqlite_of_error(decide_links(v, writes, n, outcomes));
-	if (rc == SQLITE_OK)
-		rc = sqlite_write_links(c, v, ret_lost);
-	return rc;
+	return sqlite_fetch_links(c, v)
+	           ?: sqlite_of_error(decide_links(v, writes, n, outcomes))
+	           ?: sqlite_write_links(c, v, ret_lost);
 }
 
 static int apply(struct sqlite_file *f, struct view *v, const struct store_write *writes, size_t n,
@@ -217,13 +206,11 @@ static int apply(struct sqlite_file *f, struct view *v, const struct store_write
 		return r;
 	bool lost = false;
 	int rc = changes_run(c, v, writes, n, outcomes, &lost);
-	while (rc == SQLITE_OK && lost) { /* an id is taken: a bug of whoever gave it out */
+	while (rc == SQLITE_OK && lost) { /* an id is taken: a bug in the id counter */
 		lost = false;
-		rc = sqlite_conn_run(c, SQL_ROLLBACK);
-		if (rc == SQLITE_OK)
-			rc = sqlite_conn_run(c, SQL_BEGIN_WRITE);
-		if (rc == SQLITE_OK)
-			rc = changes_run(c, v, writes, n, outcomes, &lost);
+		rc = sqlite_conn_run(c, SQL_ROLLBACK)
+		         ?: sqlite_conn_run(c, SQL_BEGIN_WRITE)
+		         ?: changes_run(c, v, writes, n, outcomes, &lost);
 	}
 	return sqlite_file_write_end(f, rc);
 }
@@ -253,7 +240,7 @@ static int sqlite_set_clicks(struct store *base, uint64_t node, const struct sto
 {
 	struct sqlite_file *f = self(base)->file;
 	struct sqlite_conn *c;
-	(void)node; /* there is one only */
+	(void)node; /* there is only one */
 	ASSERT(n <= STORE_COUNTS_MAX);
 	int r = n > 0 ? sqlite_file_write_begin(f, &c) : 0;
 	if (r != 0 || n == 0)
@@ -261,8 +248,7 @@ static int sqlite_set_clicks(struct store *base, uint64_t node, const struct sto
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < n; i++) {
 		if (id_is_valid(counts[i].id))
-			rc = sqlite_numbers_run(c, SQL_CLICKS_SET, (int64_t)counts[i].id,
-			                        (int64_t)counts[i].clicks);
+			rc = QUERY_RUN(c, SQL_CLICKS_SET, Q_INT(counts[i].id), Q_INT(counts[i].clicks));
 	}
 	return sqlite_file_write_end(f, rc);
 }
@@ -279,8 +265,8 @@ static int feed_ends(struct sqlite_conn *c, unsigned sql, uint64_t *ret_first, u
 	return sqlite_error(rc);
 }
 
-/* One process writes, and its transactions are numbered in the order of their commits: all are settled, and a
- * number that is missing was pruned. Rows go by their time, and clocks may be set back. */
+/* One process writes, and numbers its transactions in the order of commits: every row is settled, and a
+ * missing number was pruned. Rows are pruned by time, and clocks may be set back, so gaps are possible. */
 static int feed_read(struct sqlite_conn *c, unsigned feed, struct feed_page *page)
 {
 	uint64_t first, last;
@@ -288,7 +274,7 @@ static int feed_read(struct sqlite_conn *c, unsigned feed, struct feed_page *pag
 	page->entries = NULL;
 	page->count = 0;
 	page->more = false;
-	/* A cursor behind the last row comes from before the file was restored. */
+	/* A cursor after the last row is older than a restore of the file. */
 	page->lost = r == 0 && !page->from_end &&
 	             (first > page->cursor.sequence + 1 || page->cursor.sequence > last);
 	if (r == 0 && page->from_end)
@@ -323,12 +309,9 @@ int sqlite_feed_read(struct sqlite_file *f, unsigned feed, struct feed_page *pag
 
 int sqlite_feed_add(struct sqlite_conn *c, unsigned feed, int64_t now_ms, struct str entries)
 {
-	if (entries.len == 0)
-		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, feed + FEED_ADD);
-	query_int(&q, now_ms);
-	query_blob(&q, entries.ptr, entries.len);
-	return query_run(&q);
+	return entries.len > 0
+	           ? QUERY_RUN(c, feed + FEED_ADD, Q_INT(now_ms), Q_BLOB(entries.ptr, entries.len))
+	           : SQLITE_OK;
 }
 
 int sqlite_feed_prune(struct sqlite_file *f, unsigned feed, int64_t until_ms, size_t *ret)
@@ -338,7 +321,7 @@ int sqlite_feed_prune(struct sqlite_file *f, unsigned feed, int64_t until_ms, si
 	int r = sqlite_file_write_begin(f, &c);
 	if (r != 0)
 		return r;
-	int rc = sqlite_numbers_run(c, feed + FEED_PRUNE, until_ms, FEED_PRUNE_MAX);
+	int rc = QUERY_RUN(c, feed + FEED_PRUNE, Q_INT(until_ms), Q_INT(FEED_PRUNE_MAX));
 	if (rc == SQLITE_OK)
 		*ret = (size_t)sqlite3_changes(c->db);
 	return sqlite_file_write_end(f, rc);
@@ -361,7 +344,7 @@ static int sqlite_ping(struct store *base, struct err *e)
 	return sqlite_file_ping(self(base)->file, e);
 }
 
-/* No generated key comes back here: the counter of ids says which were given out. */
+/* Generated keys are never reused here: the counter tells which were issued. */
 static int sqlite_claim(struct store *base, int64_t now_ms, uint64_t quarantine_ms, size_t max,
                         uint64_t *ret_ids, size_t *ret_count)
 {
@@ -411,7 +394,8 @@ int store_sqlite_open(const char *path, struct store **ret, struct err *e)
 	    .path = path,
 	    .layout = &link_file_layout,
 	    .checkpoint_pages = CHECKPOINT_PAGES,
-	    .ping_writes = true, /* a server that is not ready gets no requests, so nobody would write */
+	    /* a server that is not ready gets no requests, so nothing else would write */
+	    .ping_writes = true,
 	};
 	struct store_sqlite *s = calloc(1, sizeof(*s));
 	if (!s)

@@ -1,27 +1,15 @@
-/*
- * A reader of its own, as neither jansson nor SQLite's json_valid() tells memory that ran out from text that
- * is wrong, and a name that is passed over for want of memory would stay in the index for good, or never get
- * there.
- */
+/* Its own parser: jansson and SQLite's json_valid() do not distinguish lack of memory from invalid text. A
+ * tag that is skipped for lack of memory would be missing from the index for ever, or never be removed from
+ * it. */
 #include "store/tags.h"
 
 #include "base/buf.h"
 
-static bool is_space(char c)
-{
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-static void skip_space(struct str *s)
-{
-	while (s->len > 0 && is_space(s->ptr[0]))
-		*s = str_n(s->ptr + 1, s->len - 1);
-}
-
-/* Takes the character, with the white space before it, when it is next. */
+/* Consumes the character, and white space before it, if it is next. */
 static bool take(struct str *s, char c)
 {
-	skip_space(s);
+	while (s->len > 0 && memchr(" \t\n\r", s->ptr[0], 4))
+		*s = str_n(s->ptr + 1, s->len - 1);
 	if (s->len == 0 || s->ptr[0] != c)
 		return false;
 	*s = str_n(s->ptr + 1, s->len - 1);
@@ -45,7 +33,7 @@ static bool take_hex(struct str *s, uint32_t *ret)
 	return true;
 }
 
-/* The code point behind "\u", which may need a second one. */
+/* The code point after "\u"; a surrogate needs a second one. */
 static bool take_code(struct str *s, uint32_t *ret)
 {
 	uint32_t low;
@@ -75,7 +63,7 @@ static void put_utf8(struct buf *b, uint32_t code)
 		buf_char(b, (char)(0x80 | (code >> 6 * more & 0x3f)));
 }
 
-/* What is behind a backslash. */
+/* What follows a backslash. */
 static bool take_escape(struct str *s, struct buf *name)
 {
 	static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -116,7 +104,7 @@ static bool take_string(struct str *s, struct buf *name)
 
 int tags_each(struct str tags, int (*fn)(void *ctx, struct str name), void *ctx)
 {
-	if (tags.len <= STR("[]").len || !take(&tags, '[')) /* most links have none */
+	if (tags.len <= STR("[]").len || !take(&tags, '[')) /* most links have no tags */
 		return 0;
 	CLEANUP(buf_release) struct buf name = {0};
 	int r = 0;

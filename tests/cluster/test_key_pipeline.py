@@ -24,7 +24,7 @@ SHARDS, STOCKS, SERVICES, TAKERS = 4, 2, 4, 4
 STEADY = SHARDS * HIGH + STOCKS * STOCK_HIGH
 AMOUNT = 10 * STEADY
 LIST = "curt:keys:available"
-NEWS = re.compile(r"keys: (?:stock|shard) (\S+): (looked after from here|given up)")
+NEWS = re.compile(r"keys: lease (acquired|released) (?:database|shard)=(\S+)")
 
 
 class Pipeline:
@@ -66,8 +66,8 @@ class Pipeline:
 def places(service):
     """What it looks after, as its log says."""
     held = {}
-    for place, what in NEWS.findall(service.log.read_text(errors="replace")):
-        held[place] = what != "given up"
+    for what, place in NEWS.findall(service.log.read_text(errors="replace")):
+        held[place] = what == "acquired"
     return {place for place, is_held in held.items() if is_held}
 
 

@@ -277,7 +277,7 @@ def test_a_replica_that_has_not_replayed_a_switch_is_not_asked(engines, nursery)
     reader = nursery(env={**env, "CURT_STORE_REPLICAS": ",".join(replica.url(name) for name in "abc")})
     links = make_links(writer, 30)
     until(lambda: primary.replayed(replica), "the replica has the links")
-    until(lambda: f"127.0.0.1:{replica.port}/b answers lookups" in reader.stderr, "the replica is asked")
+    until(lambda: f"replica in use replica=127.0.0.1:{replica.port}/b" in reader.stderr, "the replica is asked")
     replica.sql("SELECT pg_wal_replay_pause()")
     done = harness.curt("reshard", env=env)
     assert done.returncode == 0, done.stderr

@@ -41,13 +41,13 @@ static int both_down(void **state)
 /* A node that is late leaves what it has unsettled; it gets it again. */
 static void settle_all(struct limiter *l, struct limiter_use *uses, size_t n)
 {
-	UNTIL(l->ops->settle(l, uses, n, &counted) == 0);
+	UNTIL(l->ops->sync(l, uses, n, &counted) == 0);
 }
 
 static struct limiter_use settle_use(struct limiter *l, struct limiter_use use)
 {
 	settle_all(l, &use, 1);
-	assert_true(use.settled);
+	assert_true(use.synced);
 	assert_in_range(counted, 1, 3);
 	return use;
 }

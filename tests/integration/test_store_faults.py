@@ -146,7 +146,7 @@ def test_readiness_says_why_not_and_when_it_is_over(faulty):
     response = server.get("/readyz", key=None)
     assert response.status_code == 503
     assert response.json()["status"] == "not ready"
-    assert "told to fail: unavailable" in response.json()["checks"]["store"]
+    assert "injected fault: unavailable" in response.json()["checks"]["store"]
     assert server.get("/healthz", key=None).status_code == 200, "it is alive all the same"
     assert "corrupt" in server.get("/readyz", key=None).json()["checks"]["store"]
     assert server.get("/readyz", key=None).json() == {"status": "ready", "checks": WELL}

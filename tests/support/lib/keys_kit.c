@@ -89,7 +89,7 @@ static struct source_stats source_stats(struct key_source *base)
 struct key_source *pipe_source_new(unsigned first)
 {
 	static const struct key_source_ops ops = {
-	    .free = source_free, .take = source_take, .give_back = source_give_back, .stats = source_stats};
+	    .free = source_free, .take = source_take, .put_back = source_give_back, .stats = source_stats};
 	struct pipe_source *s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->base.ops = &ops;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lib/test.h"
-#include "link/source.h"
+#include "link/key_source.h"
 
 /* Number `number` (below 10^7) as a key. */
 struct source_key pipe_key(unsigned number);

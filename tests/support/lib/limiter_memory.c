@@ -168,7 +168,7 @@ static void settle_one_locked(struct limiter_memory *l, struct limiter_use *u, i
 	}
 	u->period = row->period;
 	u->left_ms = row->period ? (uint64_t)(row->end_ms - now_ms) : 0;
-	u->settled = true;
+	u->synced = true;
 }
 
 static int memory_settle(struct limiter *base, struct limiter_use *uses, size_t n, unsigned *ret_servers)
@@ -187,7 +187,7 @@ static int memory_settle(struct limiter *base, struct limiter_use *uses, size_t 
 		if (answers)
 			uses[i] = use;
 		else
-			uses[i].settled = false;
+			uses[i].synced = false;
 	}
 	if (answers)
 		*ret_servers = servers_locked(w, now_ms);
@@ -215,7 +215,7 @@ static void memory_free(struct limiter *base)
 
 static const struct limiter_ops memory_ops = {
     .free = memory_free,
-    .settle = memory_settle,
+    .sync = memory_settle,
     .ping = memory_ping,
 };
 

@@ -98,7 +98,7 @@ int kit_apply_account(struct store *s, struct registry_write *w)
 
 struct key_record *kit_keys(struct store *s, struct arena *a, size_t *ret_count)
 {
-	struct registry_keys page = {.limit = SIZE_MAX, .arena = a};
+	struct registry_page page = {.limit = SIZE_MAX, .arena = a};
 	assert_int_equal(registry_keys(s->registry, &page), 0);
 	assert_false(page.more);
 	*ret_count = page.count;

@@ -50,7 +50,7 @@ static void accounts_fill(struct arena *a, unsigned b, struct registry_write bat
 	batch[0] = kit_user(a, address(a, b), ROLE_EDITOR);
 	batch[1] = kit_key(a, (uint8_t)b, 0);
 	batch[2] = (struct registry_write){
-	    .kind = REGISTRY_USER_UPDATE, .arena = a, .user.id = FIRST, .user_fields = USER_SESSIONS};
+	    .kind = REGISTRY_USER_UPDATE, .arena = a, .user.id = FIRST, .user_fields = USER_END_SESSIONS};
 	batch[3] = (struct registry_write){.kind = REGISTRY_KEY_USED, .key = {.id = FIRST, .used_ms = b}};
 	batch[4] = (struct registry_write){
 	    .kind = REGISTRY_SESSION_CREATE,
@@ -158,7 +158,7 @@ static void accounts_check(const struct ledger *ledger, struct store *store, str
 {
 	struct user_record user;
 	struct session_record session;
-	struct registry_users page = {.limit = 4 * LEDGER_BATCHES, .arena = a};
+	struct registry_page page = {.limit = 4 * LEDGER_BATCHES, .arena = a};
 	size_t batches = 0, key_count;
 	assert_int_equal(registry_users(store->registry, &page), 0);
 	struct key_record *keys = kit_keys(store, a, &key_count);

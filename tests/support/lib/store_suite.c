@@ -582,7 +582,7 @@ TEST(old_idempotency_keys_go_and_young_ones_stay)
 	}
 }
 
-/* --- lists --- */
+/* --- permissions --- */
 
 static struct store_list list(uint64_t owner, struct str cursor, size_t limit)
 {

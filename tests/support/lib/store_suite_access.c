@@ -1,4 +1,4 @@
-/* The conformance suite's tests of private links and of the lists of those who may follow them. */
+/* The conformance suite's tests of private links and of the permissions of those who may follow them. */
 #include "lib/store_suite_private.h"
 #include "lib/test.h"
 

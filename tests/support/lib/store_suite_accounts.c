@@ -31,7 +31,7 @@ static uint64_t create_admin(const char *email, const char *password)
 
 static size_t count_users(void)
 {
-	struct registry_users page = {.limit = SIZE_MAX, .arena = &suite.arena};
+	struct registry_page page = {.limit = SIZE_MAX, .arena = &suite.arena};
 	assert_int_equal(registry_users(suite.store->registry, &page), 0);
 	assert_false(page.more);
 	return page.count;
@@ -141,7 +141,7 @@ TEST(an_update_of_a_user_sets_the_named_fields_and_no_others)
 	                                    .generation = 999,
 	                                    .created_ms = 999,
 	                                    .updated_ms = 999};
-	for (unsigned bit = 0; 1U << bit <= USER_SESSIONS; bit++) {
+	for (unsigned bit = 0; 1U << bit <= USER_END_SESSIONS; bit++) {
 		struct registry_write w = update_user(made.user.id, 1U << bit);
 		w.now_ms = KIT_NOW_MS + 100 + bit;
 		w.user = changes;
@@ -160,7 +160,7 @@ TEST(an_update_of_a_user_sets_the_named_fields_and_no_others)
 			expected.password = changes.password;
 			expected.generation++;
 			break;
-		case USER_SESSIONS: expected.generation++; break;
+		case USER_END_SESSIONS: expected.generation++; break;
 		}
 		assert_int_equal(kit_apply(suite.store, &w), 0);
 		assert_user(&w.user, &expected);
@@ -182,8 +182,8 @@ TEST(sessions_end_by_password_by_disabling_and_on_request)
 	             {USER_ENABLED, false, true},
 	             {USER_ENABLED, true, false},
 	             {USER_PASSWORD, false, true},
-	             {USER_SESSIONS, false, true},
-	             {USER_PASSWORD | USER_SESSIONS | USER_ENABLED, false, true}};
+	             {USER_END_SESSIONS, false, true},
+	             {USER_PASSWORD | USER_END_SESSIONS | USER_ENABLED, false, true}};
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct registry_write w = update_user(id, cases[i].fields);
 		w.user.enabled = cases[i].enabled;
@@ -280,7 +280,7 @@ TEST(the_last_admin_who_can_get_in_stays_one)
 	assert_last_admin(b, false);
 
 	struct registry_write same = update_user(b, USER_EMAIL | USER_NAMES | USER_ROLE | USER_ENABLED |
-	                                                USER_PASSWORD | USER_SESSIONS);
+	                                                USER_PASSWORD | USER_END_SESSIONS);
 	same.user.email = STR("new@example.com"); /* whatever leaves an admin is fine */
 	same.user.password = STR("new");
 	same.user.role = ROLE_ADMIN;
@@ -339,7 +339,7 @@ TEST(pages_of_users_cover_everybody_once)
 {
 	enum { USERS = 50 };
 	struct registry_write w[USERS];
-	struct registry_users none = {.limit = 5, .arena = &suite.arena, .count = 9, .more = true};
+	struct registry_page none = {.limit = 5, .arena = &suite.arena, .count = 9, .more = true};
 	assert_int_equal(registry_users(suite.store->registry, &none), 0);
 	assert_int_equal(none.count, 0);
 	assert_false(none.more);
@@ -347,7 +347,7 @@ TEST(pages_of_users_cover_everybody_once)
 		w[i] = kit_user(&suite.arena, arena_printf(&suite.arena, "u%zu", USERS - i).ptr, ROLE_VIEWER);
 	assert_int_equal(registry_apply(suite.store->registry, w, USERS), 0);
 	for (size_t limit = 1; limit <= USERS + 1; limit += 7) {
-		struct registry_users page = {.limit = limit, .arena = &suite.arena};
+		struct registry_page page = {.limit = limit, .arena = &suite.arena};
 		size_t seen = 0;
 		do {
 			assert_int_equal(registry_users(suite.store->registry, &page), 0);
@@ -363,7 +363,7 @@ TEST(pages_of_users_cover_everybody_once)
 	}
 	const uint64_t beyond[] = {w[USERS - 1].user.id, INT64_MAX, UINT64_MAX};
 	for (size_t i = 0; i < ARRAY_LEN(beyond); i++) {
-		struct registry_users page = {.after = beyond[i], .limit = SIZE_MAX, .arena = &suite.arena};
+		struct registry_page page = {.after = beyond[i], .limit = SIZE_MAX, .arena = &suite.arena};
 		assert_int_equal(registry_users(suite.store->registry, &page), 0);
 		assert_int_equal(page.count, 0);
 		assert_false(page.more);
@@ -372,7 +372,7 @@ TEST(pages_of_users_cover_everybody_once)
 
 TEST(a_page_of_users_without_room_is_refused)
 {
-	struct registry_users page = {.limit = 0, .arena = &suite.arena};
+	struct registry_page page = {.limit = 0, .arena = &suite.arena};
 	assert_int_equal(registry_users(suite.store->registry, &page), ERR_INVALID);
 }
 
@@ -711,7 +711,7 @@ TEST(keys_are_read_in_pages_of_all_and_of_one_user)
 		ids[i] = w.key.id;
 	}
 	for (size_t limit = 1; limit <= 10; limit++) {
-		struct registry_keys all = {.limit = limit, .arena = &suite.arena},
+		struct registry_page all = {.limit = limit, .arena = &suite.arena},
 		                     one = {.user = users[1], .limit = limit, .arena = &suite.arena};
 		size_t seen = 0, of_one = 0;
 		do {
@@ -729,7 +729,7 @@ TEST(keys_are_read_in_pages_of_all_and_of_one_user)
 		} while (one.more);
 		assert_int_equal(of_one, 3);
 	}
-	struct registry_keys none = {.limit = 5, .after = UINT64_MAX, .arena = &suite.arena, .more = true};
+	struct registry_page none = {.limit = 5, .after = UINT64_MAX, .arena = &suite.arena, .more = true};
 	assert_int_equal(registry_keys(suite.store->registry, &none), 0);
 	assert_true(none.count == 0 && !none.more);
 	none.limit = 0;

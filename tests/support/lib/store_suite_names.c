@@ -113,7 +113,7 @@ static int take_key(uint64_t row, uint64_t id, uint64_t owner)
 	uint64_t next;
 	assert_int_equal(registry_counter(suite.store->registry, STORE_LINK_COUNTER, &next), 0);
 	w.ref.id = id;
-	w.was_given = id < next;
+	w.was_issued = id < next;
 	return kit_apply(suite.store, &w);
 }
 
@@ -532,7 +532,7 @@ static void model_update(unsigned i, int64_t now_ms)
 
 static void assert_model(int64_t now_ms)
 {
-	size_t over_count = 0;
+	size_t expired_count = 0;
 	for (unsigned i = 0; i < MODEL_NAMES; i++) {
 		struct link_record link;
 		int r = find(0, model_name(i), &link);
@@ -541,11 +541,11 @@ static void assert_model(int64_t now_ms)
 			assert_int_equal(link.id, model[i].link);
 			assert_int_equal(link.owner, model[i].owner);
 		}
-		over_count += model_is_over(i, now_ms);
+		expired_count += model_is_over(i, now_ms);
 	}
 	struct store_expired expired = {.now_ms = now_ms, .count_all = true};
 	assert_int_equal(store_expired(suite.store, &expired), 0);
-	assert_int_equal(expired.total, over_count);
+	assert_int_equal(expired.total, expired_count);
 }
 
 TEST(names_are_right_after_any_changes)

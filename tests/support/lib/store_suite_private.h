@@ -16,7 +16,7 @@ extern struct suite suite;
 
 /* Each part runs its tests and returns how many failed. */
 int store_suite_names_run(const char *name);    /* ends of links, and what becomes of their names */
-int store_suite_access_run(const char *name);   /* private links and their lists */
+int store_suite_access_run(const char *name);   /* private links and their permissions */
 int store_suite_accounts_run(const char *name); /* users, sessions, API keys */
 int store_suite_feed_run(const char *name);     /* what the feed of changes tells */
 

@@ -309,7 +309,7 @@ static int open_client(const char *options)
 	char url[CLICKHOUSE_KIT_BYTES], with[CLICKHOUSE_KIT_BYTES + 16];
 	clickhouse_kit_url(url);
 	snprintf(with, sizeof(with), "%s%s", url, options);
-	struct clickhouse_call call = {.timeout_ms = 30000, .is_outside = true};
+	struct clickhouse_call call = {.timeout_ms = 30000, .without_database = true};
 	char sql[128];
 	if (clickhouse_new(str_of(with), &client, NULL) != 0)
 		return -1;

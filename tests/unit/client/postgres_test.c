@@ -426,14 +426,14 @@ TEST(a_row_that_somebody_holds_makes_nobody_sick)
 	struct pg_conn *holder = take(p), *waiter = take(p);
 	assert_int_equal(pg_run(holder, "BEGIN; SELECT id FROM held FOR UPDATE", &e), 0);
 	assert_int_equal(pg_timeout(waiter, 2000, &e), 0);
-	assert_false(pg_waited_in_vain(waiter));
+	assert_false(pg_lock_timed_out(waiter));
 	assert_int_equal(pg_run(waiter, "SELECT id FROM held FOR UPDATE", &e), ERR_BUSY);
-	assert_true(pg_waited_in_vain(waiter));
+	assert_true(pg_lock_timed_out(waiter));
 	assert_false(pg_conn_failed(waiter));
 	pg_return(waiter);
 	assert_false(pg_is_failing(p));
 	waiter = take(p);
-	assert_false(pg_waited_in_vain(waiter));
+	assert_false(pg_lock_timed_out(waiter));
 	pg_return(waiter);
 	pg_return(holder);
 	pg_pool_free(p);

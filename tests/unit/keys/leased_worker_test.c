@@ -16,32 +16,33 @@ struct keeper {
 	struct leased_worker *leased_worker;
 };
 
-static int lease_of(void *ctx, size_t place, struct leases **ret, char name[LEASE_NAME_BYTES], struct err *e)
+static int lease_of(void *ctx, size_t resource, struct leases **ret, char name[LEASE_NAME_BYTES],
+                    struct err *e)
 {
 	(void)e;
 	struct keeper *k = ctx;
 	char number[8];
-	snprintf(number, sizeof(number), "%zu", place);
+	snprintf(number, sizeof(number), "%zu", resource);
 	leased_worker_name("test", str_of(number), name);
 	*ret = k->leases;
 	return 0;
 }
 
-static int begin(void *ctx, size_t place, uint64_t fence, struct err *e)
+static int begin(void *ctx, size_t resource, uint64_t fence, struct err *e)
 {
 	struct keeper *k = ctx;
-	atomic_store(&k->fence[place], fence);
-	atomic_fetch_add(&k->begun[place], 1);
-	return atomic_load(&k->failing[place]) ? err_set(e, ERR_UNAVAILABLE, "it fails") : 0;
+	atomic_store(&k->fence[resource], fence);
+	atomic_fetch_add(&k->begun[resource], 1);
+	return atomic_load(&k->failing[resource]) ? err_set(e, ERR_UNAVAILABLE, "it fails") : 0;
 }
 
-static int visit(void *ctx, size_t place, uint64_t fence, struct err *e)
+static int visit(void *ctx, size_t resource, uint64_t fence, struct err *e)
 {
 	struct keeper *k = ctx;
-	if (fence != atomic_load(&k->fence[place]) || atomic_load(&k->failing[place]) ||
-	    atomic_load(&k->mute[place]))
+	if (fence != atomic_load(&k->fence[resource]) || atomic_load(&k->failing[resource]) ||
+	    atomic_load(&k->mute[resource]))
 		return err_set(e, ERR_UNAVAILABLE, "it fails");
-	atomic_fetch_add(&k->visited[place], 1);
+	atomic_fetch_add(&k->visited[resource], 1);
 	return 0;
 }
 
@@ -52,10 +53,10 @@ static void status(void *ctx, const bool *held, uint64_t ms)
 	(void)ms;
 }
 
-static struct str address(void *ctx, size_t place)
+static struct str address(void *ctx, size_t resource)
 {
 	(void)ctx;
-	(void)place;
+	(void)resource;
 	return STR("somewhere");
 }
 
@@ -74,7 +75,7 @@ static void keeper_start(struct keeper *k, size_t held_max)
 	    .ctx = k,
 	    .task = "test",
 	    .what = "place",
-	    .places = PLACES,
+	    .resources = PLACES,
 	    .held_max = held_max,
 	    .lease_ms = LIFE_MS,
 	};
@@ -157,8 +158,8 @@ TEST(a_place_that_goes_on_failing_is_reported_once, test_dir_make, test_dir_remo
 	leased_worker_stop(k.leased_worker);
 	leases_free(k.leases);
 	log_stop();
-	assert_in_range(lines_with(path, "given up: it fails"), 1, PLACES); /* once for each */
-	assert_in_range(lines_with(path, "looked after from here"), 1, PLACES);
+	assert_in_range(lines_with(path, "error=\"it fails\""), 1, PLACES); /* once for each */
+	assert_in_range(lines_with(path, "lease acquired"), 1, PLACES);
 }
 
 /* A lease service whose word can be made doubtful. */
@@ -204,16 +205,16 @@ TEST(no_place_is_visited_under_a_lease_in_doubt, test_dir_make, test_dir_remove)
 	struct keeper k = {.leases = &doubtful.base};
 	keeper_start(&k, 1);
 	UNTIL(places_of(&k) == 1);
-	int place = 0;
-	while (atomic_load(&k.visited[place]) == 0)
-		place++;
+	int resource = 0;
+	while (atomic_load(&k.visited[resource]) == 0)
+		resource++;
 	atomic_store(&doubtful.doubt, true);
-	UNTIL(atomic_load(&k.begun[place]) >= 2); /* given up and taken anew */
-	unsigned visited = atomic_load(&k.visited[place]);
-	UNTIL(atomic_load(&k.begun[place]) >= 3);
-	assert_int_equal(atomic_load(&k.visited[place]), visited);
+	UNTIL(atomic_load(&k.begun[resource]) >= 2); /* given up and taken anew */
+	unsigned visited = atomic_load(&k.visited[resource]);
+	UNTIL(atomic_load(&k.begun[resource]) >= 3);
+	assert_int_equal(atomic_load(&k.visited[resource]), visited);
 	atomic_store(&doubtful.doubt, false);
-	UNTIL(atomic_load(&k.visited[place]) > visited);
+	UNTIL(atomic_load(&k.visited[resource]) > visited);
 	leased_worker_stop(k.leased_worker);
 	leases_free(doubtful.inner);
 }

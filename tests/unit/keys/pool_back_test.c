@@ -71,7 +71,7 @@ static struct key_list_view on_shards(void)
 		struct key_list_view view = {0};
 		assert_int_equal(key_list_look(fx.lists[i], &view, NULL), 0);
 		sum.count += view.count;
-		sum.aside += view.aside;
+		sum.deferred += view.deferred;
 	}
 	return sum;
 }
@@ -83,12 +83,12 @@ TEST(what_finds_no_room_at_hand_goes_back_to_a_shard)
 	pool_open();
 	take_all_of(keys, MANY);
 	assert_int_equal(stats().taken, MANY);
-	fx.pool->ops->give_back(fx.pool, keys, MANY, false);
+	fx.pool->ops->put_back(fx.pool, keys, MANY, false);
 	UNTIL(on_shards().count == MANY - 2 * BATCH);
 	assert_int_equal(stats().lost, 0);
 	take_all_of(keys, MANY); /* all of them are there */
 	assert_int_equal(stats().taken, MANY);
-	fx.pool->ops->give_back(fx.pool, keys, MANY, false);
+	fx.pool->ops->put_back(fx.pool, keys, MANY, false);
 	pool_close();
 	assert_int_equal(on_shards().count, MANY);
 }
@@ -99,10 +99,10 @@ TEST(keys_for_later_lie_aside_and_others_are_taken)
 	fill(0, 0, MANY);
 	pool_open();
 	take_all_of(keys, MANY);
-	fx.pool->ops->give_back(fx.pool, keys, MANY, true);
-	UNTIL(on_shards().aside == MANY);
+	fx.pool->ops->put_back(fx.pool, keys, MANY, true);
+	UNTIL(on_shards().deferred == MANY);
 	assert_int_equal(on_shards().count, 0);
-	UNTIL(stats().aside == MANY);
+	UNTIL(stats().deferred == MANY);
 	fill(1, 1000, MANY);
 	UNTIL(stats().available == MANY);
 	/* of those aside, few for each batch of others, as long as they come back */
@@ -112,7 +112,7 @@ TEST(keys_for_later_lie_aside_and_others_are_taken)
 		if (pipe_key_number(&other) >= 1000)
 			continue;
 		later++;
-		fx.pool->ops->give_back(fx.pool, &other, 1, true);
+		fx.pool->ops->put_back(fx.pool, &other, 1, true);
 	}
 	assert_in_range(later, 1, MANY / 4);
 	assert_int_equal(stats().lost, 0);
@@ -125,16 +125,16 @@ TEST(when_nothing_else_is_left_all_those_aside_are_taken)
 	fill(0, 0, MANY);
 	pool_open();
 	take_all_of(keys, MANY);
-	fx.pool->ops->give_back(fx.pool, keys, MANY, true);
+	fx.pool->ops->put_back(fx.pool, keys, MANY, true);
 	pool_close();
-	assert_int_equal(on_shards().aside, MANY);
+	assert_int_equal(on_shards().deferred, MANY);
 	pool_open();
-	UNTIL(stats().aside == MANY);
+	UNTIL(stats().deferred == MANY);
 	take_all_of(keys, MANY);
 	pipe_seen_init(&seen, MANY);
 	pipe_seen_note(&seen, keys, MANY);
 	pipe_seen_release(&seen);
-	assert_int_equal(on_shards().aside, 0);
+	assert_int_equal(on_shards().deferred, 0);
 }
 
 TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it)
@@ -145,9 +145,9 @@ TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it)
 	for (int i = 0; i < SERVERS; i++)
 		redis_server_kill(&servers[i]);
 	pipe_keys(keys, MANY, 0);
-	fx.pool->ops->give_back(fx.pool, keys, MANY, true);
+	fx.pool->ops->put_back(fx.pool, keys, MANY, true);
 	redis_kit_renew(state);
-	UNTIL(on_shards().aside == MANY);
+	UNTIL(on_shards().deferred == MANY);
 	assert_int_equal(stats().lost, 0);
 	for (int i = 0; i < SERVERS; i++)
 		redis_server_kill(&servers[i]);
@@ -157,7 +157,7 @@ TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it)
 	pipe_keys(keys, KEY_LIST_KEYS_MAX, MANY);
 	size_t given = 0;
 	for (; stats().lost == lost; given += KEY_LIST_KEYS_MAX)
-		fx.pool->ops->give_back(fx.pool, keys, KEY_LIST_KEYS_MAX, true);
+		fx.pool->ops->put_back(fx.pool, keys, KEY_LIST_KEYS_MAX, true);
 	assert_true(given > 10000);
 }
 

@@ -94,17 +94,17 @@ TEST(what_comes_back_is_handed_out_again_and_goes_back_at_the_end, key_lists_ope
 	struct key_source *pool = open_pool();
 	struct source_key key, again, many[5 * BATCH];
 	take(pool, &key, 1);
-	pool->ops->give_back(pool, &key, 1, false);
+	pool->ops->put_back(pool, &key, 1, false);
 	assert_int_equal(take(pool, &again, 1), 1);
 	assert_memory_equal(again.text, key.text, key.len);
-	pool->ops->give_back(pool, &again, 1, false);
+	pool->ops->put_back(pool, &again, 1, false);
 	assert_int_equal(pool->ops->stats(pool).available, 1);
 	pool->ops->free(pool);
 	assert_int_equal(left_in(0), 1);
 	pool = open_pool();
 	pipe_keys(many, 5 * BATCH, 1000);
-	pool->ops->give_back(pool, many, 5 * BATCH, false); /* more than there is room for */
-	pool->ops->give_back(pool, many, 5 * BATCH, false);
+	pool->ops->put_back(pool, many, 5 * BATCH, false); /* more than there is room for */
+	pool->ops->put_back(pool, many, 5 * BATCH, false);
 	assert_int_equal(take(pool, many, 5 * BATCH), 2 * BATCH);
 	pool->ops->free(pool);
 }

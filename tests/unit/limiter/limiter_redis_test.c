@@ -20,35 +20,35 @@ static struct limiter *open_limiter(void)
 static uint64_t first_owner;
 
 /* Each of so many budgets has been used so often. */
-static int settle(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
+static int sync_uses(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < USES; i++)
 		uses[i] = (struct limiter_use){
 		    .owner = first_owner + i, .what = 'r', .period_ms = PERIOD_MS, .max = 1000, .used = used};
-	int r = l->ops->settle(l, uses, USES, &count);
+	int r = l->ops->sync(l, uses, USES, &count);
 	assert_in_range(count, 0, 2); /* none: no node has answered in time */
 	return r;
 }
 
 static unsigned settled_of(const struct limiter_use uses[USES])
 {
-	unsigned settled = 0;
+	unsigned synced = 0;
 	for (unsigned i = 0; i < USES; i++)
-		settled += uses[i].settled;
-	return settled;
+		synced += uses[i].synced;
+	return synced;
 }
 
 static void settle_until_all_are(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
-	UNTIL(settle(l, uses, used) == 0);
+	UNTIL(sync_uses(l, uses, used) == 0);
 	assert_int_equal(settled_of(uses), USES);
 }
 
 /* While a node is down. The other one may be late, and gets it again. */
 static void settle_until_some_are(struct limiter *l, struct limiter_use uses[USES], uint64_t used)
 {
-	UNTIL(settle(l, uses, used) == 0 || settled_of(uses) > 0);
+	UNTIL(sync_uses(l, uses, used) == 0 || settled_of(uses) > 0);
 	assert_in_range(settled_of(uses), 1, USES - 1);
 }
 
@@ -90,7 +90,7 @@ TEST(a_node_that_is_down_leaves_only_its_own_budgets_unsettled, redis_kit_renew)
 	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
 	settle_until_some_are(other, uses, 1);
 	for (unsigned i = 0; i < USES; i++) {
-		if (uses[i].settled)
+		if (uses[i].synced)
 			assert_int_equal(uses[i].others, 2);
 	}
 	redis_server_restart(&servers[1], NULL);
@@ -125,12 +125,11 @@ TEST(without_any_node_nothing_is_settled)
 {
 	struct limiter *l;
 	struct err e = {""};
-	struct limiter_use use = {
-	    .owner = 1, .what = 'c', .period_ms = PERIOD_MS, .used = 1, .settled = true};
+	struct limiter_use use = {.owner = 1, .what = 'c', .period_ms = PERIOD_MS, .used = 1, .synced = true};
 	unsigned count = 7;
 	assert_int_equal(limiter_redis_open("redis://127.0.0.1:1", "test", &l, &e), 0);
-	assert_int_equal(l->ops->settle(l, &use, 1, &count), ERR_UNAVAILABLE);
-	assert_false(use.settled);
+	assert_int_equal(l->ops->sync(l, &use, 1, &count), ERR_UNAVAILABLE);
+	assert_false(use.synced);
 	assert_int_equal(count, 7);
 	assert_int_equal(l->ops->ping(l, &e), ERR_UNAVAILABLE);
 	l->ops->free(l);

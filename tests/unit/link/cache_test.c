@@ -122,7 +122,7 @@ TEST(news_of_a_new_link_removes_what_is_not_of_that_link)
 	for (size_t i = 0; i < ARRAY_LEN(fills); i++) {
 		uint32_t epoch = cache_epoch(c, fills[i].key);
 		cache_insert(c, &fills[i], epoch);
-		cache_made(c, fills[i].key, 4);
+		cache_link_created(c, fills[i].key, 4);
 		assert_int_equal(cache_find(c, fills[i].key) != NULL, fills[i].link == 4);
 		assert_true(cache_epoch(c, fills[i].key) != epoch); /* a lookup may have found nothing */
 	}

@@ -65,7 +65,7 @@ TEST(a_click_limit_gives_exactly_what_is_left)
 	}
 	assert_true(click_limit_is_spent(g, 10));
 	assert_false(click_limit_take(g, 10));
-	click_limit_give_back(g);
+	click_limit_put_back(g);
 	assert_false(click_limit_is_spent(g, 10));
 	assert_true(click_limit_take(g, 10));
 	assert_false(click_limit_take(g, 10));
@@ -94,7 +94,7 @@ TEST(a_click_limit_whose_limit_was_changed_is_counted_again)
 	click_limits_uncount(click_limits, 1);
 	assert_false(click_limit_is_counted(changed));
 	assert_true(click_limit_is_counted(other));
-	click_limit_give_back(changed); /* of an answer from before: it is in no count */
+	click_limit_put_back(changed); /* of an answer from before: it is in no count */
 	assert_false(click_limit_is_counted(changed));
 	assert_false(click_limit_take(changed, 10));
 	count(changed, 9);
@@ -117,7 +117,7 @@ static void *take_all(void *arg)
 	while (click_limit_take(g, TAKES_MAX)) {
 		taken++;
 		if (taken % 7 == 0) {
-			click_limit_give_back(g);
+			click_limit_put_back(g);
 			taken--;
 			if (click_limit_take(g, TAKES_MAX))
 				taken++;

@@ -353,7 +353,7 @@ TEST(a_change_elsewhere_removes_the_entry_and_ends_lookups_under_way)
 	struct str key = create();
 	assert_int_equal(resolve(fx.other, key, NULL), 0);
 	uint32_t epoch = cache_epoch(links_cache(fx.other), key);
-	links_changed(fx.other, key);
+	links_changed_elsewhere(fx.other, key);
 	assert_null(cache_find(links_cache(fx.other), key));
 	assert_true(cache_epoch(links_cache(fx.other), key) != epoch);
 }
@@ -385,7 +385,7 @@ TEST(when_messages_were_lost_every_entry_is_due)
 	resolve(fx.links, two, NULL);
 	resolve(fx.links, STR("nobody"), NULL);
 	uint32_t epoch = cache_epoch(links_cache(fx.links), one);
-	links_lost(fx.links);
+	links_feed_lost(fx.links);
 	int64_t now_ms = clock_mono_ms();
 	assert_true(cache_find(links_cache(fx.links), one)->due_ms <= now_ms);
 	assert_true(cache_find(links_cache(fx.links), two)->due_ms <= now_ms);
@@ -468,16 +468,16 @@ TEST(a_limit_that_comes_back_elsewhere_is_counted_again)
 	click_limit_count(r.limit, click_limit_round(r.limit), 3);
 	click_limit_unpin(r.limit);
 	set_limit(fx.links, key, 7); /* the gate has seen every click that went by here */
-	links_changed(fx.other, key);
+	links_changed_elsewhere(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_OPEN);
 	click_limit_unpin(r.limit);
 	set_limit(fx.links, key, 0);
-	links_changed(fx.other, key);
+	links_changed_elsewhere(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_null(r.limit); /* from now on clicks go by that it does not see */
 	set_limit(fx.links, key, 50);
-	links_changed(fx.other, key);
+	links_changed_elsewhere(fx.other, key);
 	r = resolved(fx.other, key);
 	assert_int_equal(r.verdict, LINK_UNCOUNTED);
 	click_limit_unpin(r.limit);

@@ -49,7 +49,7 @@ static void key_list_give_back(struct key_source *s, const struct source_key *ke
 	}
 }
 
-static const struct key_source_ops key_list_ops = {.take = key_list_take, .give_back = key_list_give_back};
+static const struct key_source_ops key_list_ops = {.take = key_list_take, .put_back = key_list_give_back};
 
 static void shelve(struct str text, bool used_before)
 {
@@ -504,14 +504,14 @@ TEST(what_comes_back_is_given_out_before_anything_is_claimed)
 	estate.ids[estate.count++] = 3;
 	estate.ids[estate.count++] = 4;
 	assert_int_equal(source->ops->take(source, keys, 2, &count, NULL), 0);
-	source->ops->give_back(source, keys, 2, false);
+	source->ops->put_back(source, keys, 2, false);
 	assert_int_equal(source->ops->take(source, again, 4, &count, NULL), 0);
 	assert_int_equal(count, 2);
 	assert_memory_equal(again, keys, 2 * sizeof(*keys));
 	assert_int_equal(estate.calls, 1);
 	for (size_t i = 0; i < ARRAY_LEN(again); i++)
 		again[i] = keys[0];
-	source->ops->give_back(source, again, ARRAY_LEN(again), false); /* more than there is room for */
+	source->ops->put_back(source, again, ARRAY_LEN(again), false); /* more than there is room for */
 	assert_int_equal(source->ops->take(source, again, ARRAY_LEN(again), &count, NULL), 0);
 	assert_int_equal(count, 1024);
 	assert_int_equal(source->ops->stats(source).lost, ARRAY_LEN(again) - 1024);
@@ -527,9 +527,9 @@ TEST(a_claimed_key_of_a_shard_that_is_down_is_no_obstacle_and_a_new_one_is_dropp
 	estate.ids[estate.count++] = 3;
 	assert_int_equal(source->ops->take(source, &claimed, 1, &count, NULL), 0);
 	assert_int_equal(source->ops->take(source, &made, 1, &count, NULL), 0);
-	source->ops->give_back(source, &claimed, 1, true);
-	source->ops->give_back(source, &made, 1, true);
-	assert_int_equal(source->ops->stats(source).aside, 1);
+	source->ops->put_back(source, &claimed, 1, true);
+	source->ops->put_back(source, &made, 1, true);
+	assert_int_equal(source->ops->stats(source).deferred, 1);
 	assert_int_equal(source->ops->take(source, &next, 1, &count, NULL), 0);
 	assert_false(next.used_before);
 	assert_memory_not_equal(next.text, made.text, made.len);

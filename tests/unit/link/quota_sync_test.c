@@ -38,7 +38,7 @@ static void world_start(void)
 static void pass_time(unsigned count, int64_t ms)
 {
 	for (int64_t end = world.now_ms + ms; world.now_ms < end;) {
-		world.now_ms += SETTLE_MS;
+		world.now_ms += SYNC_MS;
 		for (unsigned i = 0; i < count; i++)
 			quota_sync_once(servers[i].quota_sync, world.now_ms);
 	}
@@ -103,7 +103,7 @@ static void hammer_all(unsigned count, unsigned rounds)
 	for (unsigned round = 0; round < rounds; round++) {
 		for (unsigned i = 0; i < count; i++)
 			hammer(&servers[i], 20);
-		pass_time(count, SETTLE_MS);
+		pass_time(count, SYNC_MS);
 	}
 }
 
@@ -134,7 +134,7 @@ TEST(an_idle_server_holds_little_and_gives_that_back_when_others_need_it)
 	assert_true(passed_by(2) >= 950);
 	for (unsigned round = 0; round < 50; round++) {
 		hammer(&servers[1], 20);
-		pass_time(2, SETTLE_MS);
+		pass_time(2, SYNC_MS);
 	}
 	assert_int_equal(passed_by(2), 1000);
 	stop(2);
@@ -149,7 +149,7 @@ TEST(servers_that_begin_before_they_hear_of_each_other_stay_within_a_twentieth)
 			take(&servers[i]); /* no round in between */
 	}
 	assert_in_range(passed_by(3), 950, 1050);
-	pass_time(3, SETTLE_MS);
+	pass_time(3, SYNC_MS);
 	unsigned before = passed_by(3);
 	hammer_all(3, 20);
 	assert_in_range(passed_by(3), before, MAX(before, 1000));
@@ -168,7 +168,7 @@ TEST(of_a_small_limit_no_more_than_a_twentieth_goes_over)
 				take(&servers[i]); /* no round in between */
 			hammer(&servers[i], 12);
 		}
-		assert_in_range(passed_by(3), max, max + max / OPENING_SHARE);
+		assert_in_range(passed_by(3), max, max + max / INITIAL_SHARE);
 		stop(3);
 	}
 }
@@ -178,15 +178,15 @@ TEST(the_first_of_a_small_limit_waits_for_a_word_and_is_let_through)
 	struct meter_reading reading;
 	start(2, 5);
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
-	assert_true(reading.unheard);
+	assert_true(reading.unsynced);
 	assert_in_range(reading.reset_ms, 1, 1000); /* it is worth trying again */
 	quota_sync_once(servers[0].quota_sync, world.now_ms);
 	assert_true(meter_take(servers[0].meter, world.now_ms, &reading));
-	assert_false(reading.unheard);
+	assert_false(reading.unsynced);
 	hammer_all(2, 50);
 	assert_int_equal(passed_by(2), 5 - 1);
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
-	assert_false(reading.unheard); /* nobody waits for what is used up */
+	assert_false(reading.unsynced); /* nobody waits for what is used up */
 	stop(2);
 }
 
@@ -197,12 +197,12 @@ TEST(nobody_waits_longer_than_it_takes_to_know_that_the_limiter_is_down)
 	world.is_away = true;
 	pass_time(2, 2000);
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
-	assert_true(reading.unheard);
+	assert_true(reading.unsynced);
 	quota_sync_once(servers[0].quota_sync, world.now_ms);
 	for (unsigned i = 0; i < 5; i++)
 		assert_true(meter_take(servers[0].meter, world.now_ms, NULL));
 	assert_false(meter_take(servers[0].meter, world.now_ms, &reading));
-	assert_false(reading.unheard);
+	assert_false(reading.unsynced);
 	world.is_away = false;
 	stop(2);
 }
@@ -243,7 +243,7 @@ TEST(a_reading_counts_what_others_have_used)
 	start(2, 100);
 	hammer(&servers[0], 40);
 	hammer(&servers[1], 1);
-	pass_time(2, SETTLE_MS);
+	pass_time(2, SYNC_MS);
 	assert_true(meter_take(servers[1].meter, world.now_ms, &reading));
 	assert_int_equal(reading.limit, 100);
 	assert_true(reading.remaining <= 58);
@@ -272,7 +272,7 @@ TEST(a_long_time_without_the_limiter_in_mid_period_costs_nothing)
 	start(2, 1000);
 	hammer(&servers[0], 300);
 	hammer(&servers[1], 100);
-	pass_time(2, SETTLE_MS);
+	pass_time(2, SYNC_MS);
 	world.is_away = true;
 	hammer_all(2, 100);
 	assert_in_range(passed_by(2), 900, 1000);
@@ -302,7 +302,7 @@ TEST(a_late_visitor_during_a_short_stall_costs_little)
 	world.is_away = true;
 	for (unsigned i = 0; i < 8; i++) {
 		hammer(&servers[1], 100);
-		pass_time(2, SETTLE_MS);
+		pass_time(2, SYNC_MS);
 	}
 	world.is_away = false;
 	hammer_all(2, 30);
@@ -360,9 +360,9 @@ TEST(refunds_of_all_that_was_taken_leave_the_whole_limit)
 	start(1, 100);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_true(meter_take(servers[0].meter, world.now_ms, &reading));
-		pass_time(1, SETTLE_MS);
+		pass_time(1, SYNC_MS);
 		meter_refund(servers[0].meter, &reading);
-		pass_time(1, 3 * SETTLE_MS);
+		pass_time(1, 3 * SYNC_MS);
 	}
 	assert_int_equal(limiter_world_used(&world, OWNER), 0);
 	hammer(&servers[0], 100);
@@ -374,7 +374,7 @@ TEST(what_a_killed_server_held_is_free_again_and_what_it_used_is_not)
 {
 	start(1, 1000);
 	hammer(&servers[0], 60);
-	pass_time(1, SETTLE_MS);
+	pass_time(1, SYNC_MS);
 	struct limiter *dead = servers[0].limiter;
 	server_kill(&servers[0]);
 	server_start(&servers[0], 1000);
@@ -393,7 +393,7 @@ TEST(a_limiter_that_forgot_everything_learns_it_again)
 	start(2, 1000);
 	hammer(&servers[0], 300);
 	hammer(&servers[1], 300);
-	pass_time(2, SETTLE_MS);
+	pass_time(2, SYNC_MS);
 	limiter_world_forget(&world);
 	hammer(&servers[0], 1000); /* before the other has said a word */
 	hammer_all(2, 200);
@@ -406,7 +406,7 @@ TEST(a_period_that_began_anew_in_between_gives_way_to_the_one_under_way)
 {
 	start(2, 1000);
 	hammer(&servers[0], 900);
-	pass_time(2, SETTLE_MS);
+	pass_time(2, SYNC_MS);
 	limiter_world_forget(&world);
 	hammer(&servers[1], 10); /* who knows of no period, and begins one */
 	pass_time(2, 1000);
@@ -439,10 +439,10 @@ TEST(a_server_that_stood_still_uses_nothing_that_others_were_given)
 	start(2, 1000);
 	hammer(&servers[0], 1);
 	hammer(&servers[1], 200);
-	pass_time(2, SETTLE_MS);
+	pass_time(2, SYNC_MS);
 	for (unsigned round = 0; round < 50; round++) { /* without a word from the other */
 		hammer(&servers[0], 40);
-		pass_time(1, SETTLE_MS);
+		pass_time(1, SYNC_MS);
 	}
 	assert_int_equal(passed_by(2), 1000);
 	for (unsigned i = 0; i < 200; i++)
@@ -475,7 +475,7 @@ TEST(when_there_are_more_meters_than_can_be_settled_in_time_all_have_their_turn)
 		meter_take(&b->creates, world.now_ms, NULL);
 	}
 	for (unsigned round = 0; round < 3; round++) { /* those of the last round are due again in each */
-		world.now_ms += SETTLE_MS;
+		world.now_ms += SYNC_MS;
 		quota_sync_once(servers[0].quota_sync, world.now_ms);
 	}
 	for (unsigned i = 0; i < MANY; i++)
@@ -512,7 +512,7 @@ TEST(who_waits_is_told_when_the_thread_has_heard)
 	assert_int_equal(quota_sync_start(servers[0].quota_sync, NULL), 0);
 	bool taken = false;
 	for (int64_t end_ms = clock_mono_ms() + 20000; !taken && clock_mono_ms() < end_ms;) {
-		meter_needs_refresh(servers[0].meter, clock_mono_ms() + LIMIT_REFRESH_MS_MAX);
+		meter_wait_for_grant(servers[0].meter, clock_mono_ms() + LIMIT_REFRESH_MS_MAX);
 		taken = meter_take(servers[0].meter, clock_mono_ms(), NULL);
 	}
 	assert_true(taken);

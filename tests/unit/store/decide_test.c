@@ -97,7 +97,7 @@ TEST(a_name_is_free_or_taken_as_the_rules_say)
 		bool is_spent = i / (HOLDERS * RESTS) & 1, decodes = i / (HOLDERS * RESTS) & 2,
 		     reuse = i / (HOLDERS * RESTS) & 4;
 		struct store_write w = create(9, "name", true);
-		w.was_given = decodes;
+		w.was_issued = decodes;
 		w.reuse = reuse;
 		struct view v;
 		struct store_outcome out;
@@ -321,7 +321,7 @@ TEST(a_create_is_repeated_refused_or_made)
 	}
 }
 
-/* --- lists --- */
+/* --- permissions --- */
 
 TEST(a_list_grows_to_its_bound_and_not_by_nobody)
 {
@@ -348,10 +348,10 @@ TEST(a_list_grows_to_its_bound_and_not_by_nobody)
 		assert_int_equal(view_init(&v, &plain, &w, 1), 0);
 		v.names[0].before = (struct name_state){.link = link_of(3, "name", ME, 0),
 		                                        .permitted = cases[i].permitted};
-		v.lists[0].before = cases[i].listed;
+		v.permissions[0].before = cases[i].listed;
 		decide(&v, &w, 1, &out);
 		assert_int_equal(out.result, cases[i].result);
-		assert_int_equal(v.lists[0].now, cases[i].now);
+		assert_int_equal(v.permissions[0].now, cases[i].now);
 		assert_int_equal(v.names[0].now.permitted,
 		                 cases[i].permitted + cases[i].now - cases[i].listed);
 		view_release(&v);
@@ -384,7 +384,7 @@ TEST(the_last_admin_is_not_shut_out)
 	    {USER_ENABLED, {.enabled = true}, true, true},
 	    {USER_EMAIL, {.email = {NULL, 0}}, false, true},
 	    {USER_PASSWORD, {.password = {NULL, 0}}, false, true},
-	    {USER_SESSIONS, {.id = 0}, true, true},
+	    {USER_END_SESSIONS, {.id = 0}, true, true},
 	};
 	for (unsigned i = 0; i < ARRAY_LEN(changes) * 8; i++) {
 		unsigned c = i / 8;
@@ -407,7 +407,7 @@ TEST(the_last_admin_is_not_shut_out)
 		assert_int_equal(out.result, result);
 		assert_int_equal(edits, result ? 0 : EDIT_USER_UPDATE);
 		if (result == 0) {
-			bool ends = changes[c].fields & (USER_PASSWORD | USER_SESSIONS) ||
+			bool ends = changes[c].fields & (USER_PASSWORD | USER_END_SESSIONS) ||
 			            (changes[c].fields & USER_ENABLED && !changes[c].to.enabled);
 			assert_int_equal(out.user.generation, 4 + ends);
 		}

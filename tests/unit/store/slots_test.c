@@ -51,9 +51,9 @@ TEST(a_move_goes_step_by_step)
 	const struct slot_attempt a = {.token = 5, .slots = &half, .to = to, .freeze_ms = 100},
 	                          b = {.token = 6};
 	struct slot_row s = {.owned = slots_all, .now_ms = 1000}, t = {.owned = slots_none};
-	assert_true(slot_row_is_whole(&s));
+	assert_true(slot_row_owns_all(&s));
 	assert_int_equal(slot_row_begin(&s, &a), 0);
-	assert_false(slot_row_is_whole(&s));
+	assert_false(slot_row_owns_all(&s));
 	assert_int_equal(slot_row_begin(&s, &a), ERR_CONFLICT); /* one at a time */
 	assert_int_equal(slot_row_expect(&t, &a), 0);
 	assert_int_equal(slot_row_expect(&t, &a), ERR_CONFLICT);
@@ -93,7 +93,7 @@ TEST(a_freeze_past_its_time_is_thawed_by_anybody_and_gives_nothing)
 	assert_int_equal(slot_row_freeze(&s, &a), 0); /* and is tried again */
 	assert_int_equal(slot_row_abandon(&s, &none), 0);
 	assert_int_equal(slot_row_freeze(&s, &a), ERR_CONFLICT); /* somebody else has taken over */
-	assert_true(slot_row_is_whole(&s));
+	assert_true(slot_row_owns_all(&s));
 }
 
 TEST(what_came_for_nothing_is_garbage_and_does_not_come_back)

@@ -28,10 +28,10 @@ static int call(struct store *s, const char *op)
 {
 	struct store_lookup read = {.ref = {.id = 1, .key = STR("g1")}, .arena = &arena};
 	struct store_list page = {.limit = 1, .arena = &arena};
-	struct registry_users users = {.limit = 1, .arena = &arena};
+	struct registry_page users = {.limit = 1, .arena = &arena};
 	struct store_expired expired = {.now_ms = 1};
 	struct user_record user;
-	struct registry_keys keys = {.limit = 1, .arena = &arena};
+	struct registry_page keys = {.limit = 1, .arena = &arena};
 	size_t count;
 	uint64_t first, id, *ids;
 	const struct store_count clicks = {.id = 1, .clicks = 1};

@@ -275,7 +275,7 @@ TEST(databases_that_were_never_one_store_are_refused)
 		store_free(s);
 	}
 	assert_null(open_these(two, 2, false));
-	assert_non_null(strstr(e.text, "both hold links"));
+	assert_non_null(strstr(e.text, "both have links"));
 }
 
 TEST(a_ring_of_an_earlier_version_is_refused_with_what_to_do)

@@ -64,8 +64,8 @@ static void assert_clean_error(int r)
 static void accounts_under_fault(struct store *store, struct arena *a, uint64_t ids[1])
 {
 	struct store_expired expired = {.now_ms = KIT_NOW_MS, .max = 1, .ids = ids, .count_all = true};
-	struct registry_users page = {.limit = 5, .arena = a};
-	struct registry_keys keys = {.limit = 5, .arena = a};
+	struct registry_page page = {.limit = 5, .arena = a};
+	struct registry_page keys = {.limit = 5, .arena = a};
 	struct user_record user;
 	uint64_t *users;
 	size_t count;

@@ -112,7 +112,7 @@ TEST(a_row_that_cannot_be_read_fails_only_those_who_want_it)
 	assert_int_equal(batch[3].result, ERR_CONFLICT);
 	assert_int_equal(batch[4].result, 0);
 	struct registry_write accounts[] = {
-	    {.kind = REGISTRY_USER_UPDATE, .arena = &a, .user = user.user, .user_fields = USER_SESSIONS},
+	    {.kind = REGISTRY_USER_UPDATE, .arena = &a, .user = user.user, .user_fields = USER_END_SESSIONS},
 	    kit_user(&a, NULL, ROLE_VIEWER)};
 	assert_int_equal(registry_apply(store->registry, accounts, 2), 0);
 	assert_int_equal(accounts[0].result, ERR_CORRUPT);
@@ -189,7 +189,7 @@ TEST(a_key_of_an_earlier_version_becomes_a_user_of_the_same_id)
 	for (int version = 1; version <= STORE_VERSION_LAST; version++) {
 		store_version_make(path, version);
 		struct store *store = store_open();
-		struct registry_users page = {.limit = 9, .arena = &a};
+		struct registry_page page = {.limit = 9, .arena = &a};
 		size_t count;
 		struct key_record *keys = kit_keys(store, &a, &count);
 		assert_int_equal(registry_users(store->registry, &page), 0);

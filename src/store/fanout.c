@@ -1,21 +1,21 @@
-#include "store/fan.h"
+#include "store/fanout.h"
 
 #include "base/list.h"
 #include "os/thread.h"
 
 #include <stdlib.h>
 
-struct fan {
-	pthread_mutex_t lock; /* guards all below, and the calls */
+struct fanout {
+	pthread_mutex_t lock; /* guards all below, and the fanout_calls */
 	pthread_cond_t work;
-	struct list queue; /* of calls with something that nobody has begun */
+	struct list queue; /* of calls with work that no thread has started */
 	bool ends;
 	unsigned thread_count;
 	pthread_t threads[];
 };
 
-/* One fan_run. */
-struct fan_call {
+/* One fanout_run. Lives on the caller's stack. */
+struct fanout_call {
 	struct list list;
 	void (*run)(void *ctx, size_t i);
 	void *ctx;
@@ -23,8 +23,8 @@ struct fan_call {
 	pthread_cond_t done;
 };
 
-/* Does the next one that nobody has begun. */
-static void call_step_locked(struct fan *f, struct fan_call *call)
+/* Runs the next index that no thread has started. */
+static void call_step_locked(struct fanout *f, struct fanout_call *call)
 {
 	size_t i = call->begun++;
 	if (call->begun == call->n)
@@ -38,21 +38,21 @@ static void call_step_locked(struct fan *f, struct fan_call *call)
 
 static void *thread_main(void *arg)
 {
-	struct fan *f = arg;
+	struct fanout *f = arg;
 	pthread_mutex_lock(&f->lock);
 	while (!f->ends) {
 		if (list_empty(&f->queue))
 			pthread_cond_wait(&f->work, &f->lock);
 		else
-			call_step_locked(f, container_of(f->queue.next, struct fan_call, list));
+			call_step_locked(f, container_of(f->queue.next, struct fanout_call, list));
 	}
 	pthread_mutex_unlock(&f->lock);
 	return NULL;
 }
 
-int fan_new(unsigned threads, struct fan **ret, struct err *e)
+int fanout_new(unsigned threads, struct fanout **ret, struct err *e)
 {
-	struct fan *f = calloc(1, sizeof(*f) + threads * sizeof(f->threads[0]));
+	struct fanout *f = calloc(1, sizeof(*f) + threads * sizeof(f->threads[0]));
 	if (!f)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	pthread_mutex_init(&f->lock, NULL);
@@ -61,7 +61,7 @@ int fan_new(unsigned threads, struct fan **ret, struct err *e)
 	for (; f->thread_count < threads; f->thread_count++) {
 		int r = thread_start(&f->threads[f->thread_count], "curt-shard", thread_main, f, e);
 		if (r < 0) {
-			fan_free(f);
+			fanout_free(f);
 			return r;
 		}
 	}
@@ -69,7 +69,7 @@ int fan_new(unsigned threads, struct fan **ret, struct err *e)
 	return 0;
 }
 
-void fan_free(struct fan *f)
+void fanout_free(struct fanout *f)
 {
 	if (!f)
 		return;
@@ -84,14 +84,14 @@ void fan_free(struct fan *f)
 	free(f);
 }
 
-void fan_run(struct fan *f, size_t n, void (*run)(void *ctx, size_t i), void *ctx)
+void fanout_run(struct fanout *f, size_t n, void (*run)(void *ctx, size_t i), void *ctx)
 {
 	if (n <= 1 || f->thread_count == 0) {
 		for (size_t i = 0; i < n; i++)
 			run(ctx, i);
 		return;
 	}
-	struct fan_call call = {.run = run, .ctx = ctx, .n = n};
+	struct fanout_call call = {.run = run, .ctx = ctx, .n = n};
 	pthread_cond_init(&call.done, NULL);
 	pthread_mutex_lock(&f->lock);
 	list_push(&f->queue, &call.list);

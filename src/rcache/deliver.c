@@ -1,7 +1,5 @@
-/*
- * Telling a node what it has not acknowledged yet, on a thread of its own: there may be much of it, and the
- * listener must not wait for it.
- */
+/* Delivers pending invalidations to a node, on its own thread: there may be many, and the listener must not
+ * wait. */
 #include "obs/log.h"
 #include "os/clock.h"
 #include "rcache/node.h"
@@ -11,13 +9,13 @@
 
 enum {
 	TURN_MS = 25,
-	RETRY_MS = 500, /* after a refusal: a node that cannot take it now can hardly do so at once */
+	RETRY_MS = 500, /* after a refusal */
 	SCAN_KEYS = 500,
 	CURSOR_BYTES = 32,
 	LATE_FILL_MS = RCACHE_MARK_MS,
 };
 
-static int settle_keys(struct node *n, struct redis_conn *c, struct err *e)
+static int settle_keys(struct rcache_node *n, struct redis_conn *c, struct err *e)
 {
 	for (;;) {
 		struct arena CLEANUP(arena_release) arena = {0};
@@ -30,7 +28,7 @@ static int settle_keys(struct node *n, struct redis_conn *c, struct err *e)
 	}
 }
 
-/* The names that one answer of SCAN holds, which ends with the next answer. NULL when memory ran out. */
+/* The names of one SCAN reply, valid until the next reply. NULL: out of memory. */
 static struct str *names_copy(const struct redis_reply *found, struct arena *arena)
 {
 	struct str *names = arena_alloc(arena, (found->count + 1) * sizeof(*names));
@@ -42,8 +40,9 @@ static struct str *names_copy(const struct redis_reply *found, struct arena *are
 	return names;
 }
 
-/* One step of SCAN. `cursor` holds the server's, which is "0" at the end. */
-static int cover_some(const struct node *n, struct redis_conn *c, char cursor[CURSOR_BYTES], struct err *e)
+/* One step of SCAN. `cursor` is the server's, "0" at the end. */
+static int cover_some(const struct rcache_node *n, struct redis_conn *c, char cursor[CURSOR_BYTES],
+                      struct err *e)
 {
 	struct redis_reply reply;
 	char pattern[64], step[16];
@@ -60,24 +59,22 @@ static int cover_some(const struct node *n, struct redis_conn *c, char cursor[CU
 		               reply.text.ptr ? reply.text.ptr : "");
 	struct redis_reply next = redis_reply_at(&reply, 0), found = redis_reply_at(&reply, 1);
 	if (next.text.len >= CURSOR_BYTES || found.type != REDIS_ARRAY)
-		return err_set(e, ERR_UNAVAILABLE, "SCAN is answered in an unknown way");
+		return err_set(e, ERR_UNAVAILABLE, "SCAN: unexpected reply");
 	memcpy(cursor, next.text.ptr, next.text.len);
 	cursor[next.text.len] = '\0';
 	struct arena CLEANUP(arena_release) arena = {0};
 	size_t count = found.count;
 	const struct str *names = names_copy(&found, &arena);
-	r = names ? 0 : err_set(e, ERR_NOMEM, "memory ran out");
+	r = names ? 0 : err_set(e, ERR_NOMEM, "out of memory");
 	for (size_t at = 0; r == 0 && at < count; at += NODE_BATCH_MAX)
 		r = node_cover(c, names + at, MIN(count - at, NODE_BATCH_MAX), e);
 	return r;
 }
 
-/*
- * Everything is owed. Marks are put over whatever the node holds, so nothing can be believed that was there.
- * SCAN may miss what is filled while it runs; so it begins only when nobody fills any more with what was read
- * before the last change that found no room.
- */
-static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
+/* All keys are pending: overwrites everything on the node with marks, so no old value is used. SCAN may
+ * miss what is filled while it runs. So it starts only when no fill can be older than the last change that
+ * found no room. */
+static int settle_all(struct rcache_node *n, struct redis_conn *c, struct err *e)
 {
 	int64_t since_ms;
 	uint64_t version;
@@ -85,7 +82,7 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	if (!pending_all_begin(n->pending, &since_ms, &version) || clock_mono_ms() - since_ms < LATE_FILL_MS)
 		return 0;
 	do {
-		int r = task_is_stopping(&n->settle) ? ERR_BUSY : cover_some(n, c, cursor, e);
+		int r = task_is_stopping(&n->deliver) ? ERR_BUSY : cover_some(n, c, cursor, e);
 		if (r)
 			return r;
 	} while (strcmp(cursor, "0") != 0);
@@ -95,7 +92,7 @@ static int settle_all(struct node *n, struct redis_conn *c, struct err *e)
 	return r;
 }
 
-static void settle(struct node *n)
+static void deliver(struct rcache_node *n)
 {
 	struct err e = {""};
 	if (!pending_any(n->pending))
@@ -107,11 +104,11 @@ static void settle(struct node *n)
 	redis_return(c);
 	if (r == 0) {
 		n->refuses = false;
-	} else if (e.text[0] && !redis_is_failing(n->redis)) { /* that it is away is the listener's to tell */
+	} else if (e.text[0] && !redis_is_failing(n->redis)) { /* the listener logs that it is down */
 		if (!n->refuses)
 			log_warn("rcache",
-			         "the node %.*s of the shared cache refuses to hear of changes: %s; they "
-			         "wait, and other servers may see what was there before until it does",
+			         "cache node refuses invalidations, other servers may see old values "
+			         "node=%.*s error=\"%s\"",
 			         STR_ARG(redis_name(n->redis)), e.text);
 		n->refuses = true;
 	}
@@ -119,25 +116,25 @@ static void settle(struct node *n)
 		n->retry_at_ms = clock_mono_ms() + RETRY_MS;
 }
 
-static int64_t settle_run(struct task *t)
+static int64_t deliver_run(struct task *t)
 {
-	struct node *n = container_of(t, struct node, settle);
-	/* A command may have failed though the subscription stands: nobody else tries the node. */
+	struct rcache_node *n = container_of(t, struct rcache_node, deliver);
+	/* A command may have failed while the subscription works: nobody else retries the node. */
 	if (redis_is_failing(n->redis))
 		redis_return(redis_take(n->redis, NULL));
 	if (clock_mono_ms() >= n->retry_at_ms)
-		settle(n);
+		deliver(n);
 	return TURN_MS;
 }
 
 static void settle_end(struct task *t)
 {
-	settle(container_of(t, struct node, settle));
+	deliver(container_of(t, struct rcache_node, deliver));
 }
 
-int node_settle_start(struct node *n, struct err *e)
+int node_settle_start(struct rcache_node *n, struct err *e)
 {
 	const struct task_config config = {
-	    .name = "rcache-settle", .run = settle_run, .end = settle_end, .first_ms = TURN_MS};
-	return task_start(&n->settle, &config, e);
+	    .name = "rcache-settle", .run = deliver_run, .end = settle_end, .first_ms = TURN_MS};
+	return task_start(&n->deliver, &config, e);
 }

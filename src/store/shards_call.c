@@ -1,4 +1,4 @@
-/* How databases are asked: side by side, by the slots that they own, and again when those have moved. */
+/* Calls to databases: in parallel, by the slots that they own, and again after slots have moved. */
 #include "os/clock.h"
 #include "store/shards.h"
 
@@ -10,7 +10,7 @@ struct each {
 	shards_call_fn *call;
 	void *ctx;
 	int *results;
-	size_t numbers[SHARD_KINDS];
+	size_t numbers[SHARD_OWNERS];
 };
 
 static void each_run(void *ctx, size_t i)
@@ -23,22 +23,22 @@ static void each_run(void *ctx, size_t i)
 }
 
 void shards_each(struct store_shards *s, const struct shards_view *v, uint64_t set, shards_call_fn *call,
-                 void *ctx, int results[SHARD_KINDS])
+                 void *ctx, int results[SHARD_OWNERS])
 {
 	struct each each = {.s = s, .v = v, .call = call, .ctx = ctx, .results = results};
 	size_t count = 0;
-	memset(results, 0, SHARD_KINDS * sizeof(*results));
-	for (size_t i = 0; i < SHARD_KINDS; i++) {
+	memset(results, 0, SHARD_OWNERS * sizeof(*results));
+	for (size_t i = 0; i < SHARD_OWNERS; i++) {
 		if (shards_has(set, i))
 			each.numbers[count++] = i;
 	}
-	fan_run(s->fan, count, each_run, &each);
+	fanout_run(s->fanout, count, each_run, &each);
 }
 
-int shards_result(const int results[SHARD_KINDS], uint64_t *stale)
+int shards_result(const int results[SHARD_OWNERS], uint64_t *stale)
 {
 	int worst = 0;
-	for (size_t i = 0; i < SHARD_KINDS; i++) {
+	for (size_t i = 0; i < SHARD_OWNERS; i++) {
 		if (results[i] == ERR_CONFLICT)
 			*stale |= (uint64_t)1 << i;
 		else if (results[i] != 0)
@@ -47,7 +47,7 @@ int shards_result(const int results[SHARD_KINDS], uint64_t *stale)
 	return worst ? worst : *stale ? ERR_CONFLICT : 0;
 }
 
-int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx)
+int shards_retry(struct store_shards *s, shards_attempt_fn *once, void *ctx)
 {
 	int64_t end_ms = 0;
 	bool again;
@@ -60,7 +60,7 @@ int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx)
 		r = once(s, v, &stale, ctx);
 		if (r == ERR_CONFLICT && stale == STALE_ALL &&
 		    atomic_load(&s->orphan_tries) > ORPHAN_TRIES_MAX)
-			r = ERR_UNAVAILABLE; /* the opener looks for owners now and then */
+			r = ERR_UNAVAILABLE; /* the reconnector keeps looking for an owner */
 		if (r == ERR_CONFLICT && end_ms == 0)
 			end_ms = clock_mono_ms() + TRY_MS;
 		again = r == ERR_CONFLICT && clock_mono_ms() < end_ms;
@@ -78,35 +78,35 @@ int shards_try(struct store_shards *s, shards_once_fn *once, void *ctx)
 
 /* --- batches --- */
 
-static int whole_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
+static int unsharded_once(struct store_shards *s, const struct shards_view *v, uint64_t *stale, void *ctx)
 {
 	struct shards_batch *b = ctx;
-	b->is_whole = v->is_whole;
-	if (!v->is_whole)
+	b->is_unsharded = v->is_unsharded;
+	if (!v->is_unsharded)
 		return 0;
 	int r = b->kind->call(shards_registry(s), &v->rows[s->registry], b->items, b->n);
 	*stale |= r == ERR_CONFLICT ? (uint64_t)1 << s->registry : 0;
 	return r;
 }
 
-int shards_batch_whole(struct store_shards *s, struct shards_batch *b)
+int shards_batch_unsharded(struct store_shards *s, struct shards_batch *b)
 {
-	return shards_try(s, whole_once, b);
+	return shards_retry(s, unsharded_once, b);
 }
 
-/* The items as they are handed to databases: those of one stand side by side in their order, and share an
- * arena that no other thread touches. */
+/* Copies of the items, grouped by database in their order. Each database has an arena that no other thread
+ * uses. */
 struct spread {
 	const struct shards_batch *b;
 	char *copies;
-	size_t *items; /* whose copy it is */
-	size_t begin[SHARD_KINDS];
-	struct arena arenas[SHARD_KINDS]; /* that of SHARD_NOBODY has the arrays */
+	size_t *items; /* the index of the original */
+	size_t begin[SHARD_OWNERS];
+	struct arena arenas[SHARD_OWNERS]; /* that of SHARD_NONE holds the arrays */
 };
 
 static void spread_release(struct spread *sp)
 {
-	for (size_t i = 0; i < SHARD_KINDS; i++)
+	for (size_t i = 0; i < SHARD_OWNERS; i++)
 		arena_release(&sp->arenas[i]);
 }
 
@@ -127,7 +127,7 @@ static void spread_add(struct spread *sp, size_t at, size_t item, size_t shard)
 static int spread_fill(struct spread *sp, const struct shards_view *v, uint64_t *stale)
 {
 	const struct shards_batch *b = sp->b;
-	struct arena *arena = &sp->arenas[SHARD_NOBODY];
+	struct arena *arena = &sp->arenas[SHARD_NONE];
 	uint64_t *sets = arena_zalloc(arena, b->n * sizeof(*sets));
 	size_t count = 0, at = 0;
 	for (size_t i = 0; sets && i < b->n; i++) {
@@ -140,7 +140,7 @@ static int spread_fill(struct spread *sp, const struct shards_view *v, uint64_t 
 	sp->items = arena_alloc(arena, (count + 1) * sizeof(*sp->items));
 	if (!sets || !sp->copies || !sp->items)
 		return ERR_NOMEM;
-	for (size_t shard = 0; shard < SHARD_NOBODY; shard++) {
+	for (size_t shard = 0; shard < SHARD_NONE; shard++) {
 		for (size_t i = 0; i < b->n; i++) {
 			if (shards_has(sets[i], shard))
 				spread_add(sp, at++, i, shard);
@@ -162,17 +162,17 @@ static int spread_once(struct store_shards *s, const struct shards_view *v, uint
 {
 	CLEANUP(spread_release) struct spread sp = {.b = ctx};
 	const struct shards_batch *b = sp.b;
-	int results[SHARD_KINDS];
+	int results[SHARD_OWNERS];
 	uint64_t asked = 0;
 	int r = spread_fill(&sp, v, stale);
 	if (r != 0)
 		return r;
-	for (size_t shard = 0; shard < SHARD_NOBODY; shard++)
+	for (size_t shard = 0; shard < SHARD_NONE; shard++)
 		asked |= (uint64_t)(sp.begin[shard] < sp.begin[shard + 1]) << shard;
 	shards_each(s, v, asked, spread_call, &sp, results);
-	for (size_t i = 0; i < sp.begin[SHARD_NOBODY]; i++)
+	for (size_t i = 0; i < sp.begin[SHARD_NONE]; i++)
 		b->pending[sp.items[i]] = false;
-	for (size_t shard = 0; shard < SHARD_NOBODY; shard++) {
+	for (size_t shard = 0; shard < SHARD_NONE; shard++) {
 		bool refused = results[shard] == ERR_CONFLICT;
 		*stale |= (uint64_t)refused << shard;
 		for (size_t i = sp.begin[shard]; i < sp.begin[shard + 1]; i++) {
@@ -186,9 +186,9 @@ static int spread_once(struct store_shards *s, const struct shards_view *v, uint
 	return *stale ? ERR_CONFLICT : 0;
 }
 
-void shards_batch_spread(struct store_shards *s, struct shards_batch *b)
+void shards_batch_sharded(struct store_shards *s, struct shards_batch *b)
 {
-	int r = shards_try(s, spread_once, b);
+	int r = shards_retry(s, spread_once, b);
 	for (size_t i = 0; i < b->n; i++) {
 		if (b->pending[i])
 			b->kind->take(batch_item(b, i), NULL, r);
