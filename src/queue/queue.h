@@ -17,7 +17,7 @@
 /* One stream, for whoever reads it. */
 struct queue_stream {
 	uint64_t number;
-	uint64_t lane; /* see `lanes` */
+	uint64_t partition; /* see `partitions` */
 	void *notes;   /* the reader's own, NULL at first */
 	void (*notes_free)(void *notes);
 };
@@ -27,8 +27,8 @@ struct queue_event {
 	struct queue_stream *stream;
 	const struct event *event;
 	/* It may have been given before, and nobody noted what became of it; or one that was, and has the
-	 * same id for its impression, may come after it. Only the sink knows. Where lanes keep their order
-	 * (see `lanes`) it does not matter: the first is the first again. */
+	 * same id for its impression, may come after it. Only the sink knows. Where partitions keep their order
+	 * (see `partitions`) it does not matter: the first is the first again. */
 	bool in_doubt;
 	/* What a visit brought along. A queue that keeps texts apart leaves them out (`has_texts` is false):
 	 * the event's numbers then say where they are, for `text`, and EVENT_STRING gives most of them in
@@ -67,10 +67,10 @@ struct queue_ops {
 	/* What was read since the last commit, good until the queue is used again. */
 	size_t (*advances)(struct queue *, const struct advance **ret);
 
-	/* The same by lanes: rows in which all impressions with the same id come, in an order that never
-	 * changes but for events that are in doubt. A lane begins where it ended before, whatever became of
+	/* The same by partitions: rows in which all impressions with the same id come, in an order that never
+	 * changes but for events that are in doubt. A partition begins where it ended before, whatever became of
 	 * its streams. */
-	size_t (*lanes)(struct queue *, const struct advance **ret);
+	size_t (*partition_advances)(struct queue *, const struct advance **ret);
 	int (*commit)(struct queue *);
 	void (*rewind)(struct queue *);
 

@@ -179,18 +179,18 @@ static size_t kafka_advances(struct queue *base, const struct advance **ret)
 	return n;
 }
 
-/* Impressions are keyed by their ids: a partition of theirs is a lane. */
-static size_t kafka_lanes(struct queue *base, const struct advance **ret)
+/* Impressions are keyed by their ids: a partition of theirs is a partition. */
+static size_t kafka_partition_advances(struct queue *base, const struct advance **ret)
 {
 	struct queue_kafka *q = self(base);
 	size_t n = 0;
 	for (size_t i = 0; i < q->partition_count; i++) {
 		const struct partition *p = q->partitions[i];
 		if (p->topic == WIRE_IMPRESSIONS && p->read != p->committed)
-			q->lanes[n++] = (struct advance){p->stream.lane, (uint64_t)p->committed,
+			q->partition_advances[n++] = (struct advance){p->stream.partition, (uint64_t)p->committed,
 			                                 (uint64_t)p->read};
 	}
-	*ret = q->lanes;
+	*ret = q->partition_advances;
 	return n;
 }
 
@@ -265,7 +265,7 @@ static const struct queue_ops kafka_ops = {
     .next = kafka_next,
     .put_back = kafka_put_back,
     .advances = kafka_advances,
-    .lanes = kafka_lanes,
+    .partition_advances = kafka_partition_advances,
     .commit = kafka_commit,
     .rewind = kafka_rewind,
     .is_behind = kafka_is_behind,

@@ -40,7 +40,7 @@ static bool partitions_grow(struct queue_kafka *q)
 	pthread_mutex_unlock(&q->lock);
 	if (!has_grown || !ARRAY_ROOM(q->partitions, room[1], need) ||
 	    !ARRAY_ROOM(q->places, room[2], need) || !ARRAY_ROOM(q->bounds, room[3], need) ||
-	    !ARRAY_ROOM(q->lanes, room[4], need))
+	    !ARRAY_ROOM(q->partition_advances, room[4], need))
 		return false;
 	q->partition_room = room[0];
 	return true;
@@ -58,7 +58,7 @@ static void partition_add(struct queue_kafka *q, const struct kafka_place *place
 	uint64_t number = (uint64_t)(place->topic + 1) << 32 | (uint32_t)place->partition;
 	*p = (struct partition){
 	    .stream.number = number,
-	    .stream.lane = number,
+	    .stream.partition = number,
 	    .topic = place->topic,
 	    .partition = place->partition,
 	    .state = PARTITION_GIVEN,
@@ -288,6 +288,6 @@ void partitions_release(struct queue_kafka *q)
 	free(q->partitions);
 	free(q->places);
 	free(q->bounds);
-	free(q->lanes);
+	free(q->partition_advances);
 	free(q->lags);
 }

@@ -40,7 +40,7 @@ struct queue_kafka {
 	size_t partition_count, partition_room;
 	struct kafka_place *places;  /* as many as there is room for parts */
 	struct kafka_bounds *bounds; /* likewise */
-	struct advance *lanes;       /* likewise */
+	struct advance *partition_advances;       /* likewise */
 	struct advance *advances;
 	size_t advance_room;
 

@@ -40,7 +40,7 @@ struct queue_log {
 	struct event_counts counts; /* read since the last commit */
 	struct position *kept;      /* what goes into the checkpoint: as many as sources */
 	bool checkpoint_failed;
-	struct advance lane;
+	struct advance partition;
 	uint32_t boot; /* the oldest with something to read */
 	bool in_doubt; /* in this round */
 	int64_t remove_due_ms;
@@ -288,13 +288,13 @@ static size_t log_advances(struct queue *base, const struct advance **ret)
 	return n;
 }
 
-/* All of it is one lane, counted in impressions. */
-static size_t log_lanes(struct queue *base, const struct advance **ret)
+/* All of it is one partition, counted in impressions. */
+static size_t log_partition_advances(struct queue *base, const struct advance **ret)
 {
 	struct queue_log *q = self(base);
 	uint64_t from = q->config.counts.impressions;
-	q->lane = (struct advance){0, from, from + q->counts.impressions};
-	*ret = &q->lane;
+	q->partition = (struct advance){0, from, from + q->counts.impressions};
+	*ret = &q->partition;
 	return 1;
 }
 
@@ -406,7 +406,7 @@ static void log_retention(struct queue *base)
 		if (!old && kept_bytes <= c->settings->keep_bytes)
 			continue;
 		if (!settled &&
-		    (q->checkpoint_failed || (q->config.settle && q->config.settle(q->config.ctx) != 0)))
+		    (q->checkpoint_failed || (q->config.sync && q->config.sync(q->config.ctx) != 0)))
 			return;
 		settled = true;
 		if (event_log_remove(c->log, s->stream.number) < 0)
@@ -439,7 +439,7 @@ static const struct queue_ops log_ops = {
     .put_back = log_put_back,
     .text = log_text,
     .advances = log_advances,
-    .lanes = log_lanes,
+    .partition_advances = log_partition_advances,
     .commit = log_commit,
     .rewind = log_rewind,
     .is_behind = log_is_behind,

@@ -18,7 +18,7 @@ struct queue_log_config {
 	bool boots_in_order;
 	/* Before segments are removed: makes sure that what was committed survives power loss. Afterwards:
 	 * their positions need not be kept. */
-	int (*settle)(void *ctx);
+	int (*sync)(void *ctx);
 	void (*forget)(void *ctx, const uint64_t *segments, size_t count);
 	void *ctx;
 };

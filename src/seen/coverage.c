@@ -8,13 +8,13 @@
 enum {
 	FIELD_BYTES = 40,
 	RECORD_BYTES = 160,
-	REPEATED_MAX = 100 * 1000 * 1000, /* a lane is not read again from so far back: it is another one */
+	REPEATED_MAX = 100 * 1000 * 1000, /* a partition is not read again from so far back: it is another one */
 };
 #define ALWAYS_MS (INT64_MIN / 2)
 
 void coverage_release(struct coverage *t)
 {
-	free(t->lanes);
+	free(t->partitions);
 	*t = (struct coverage){0};
 }
 
@@ -71,10 +71,10 @@ static bool record_is_good(const struct coverage *t, const struct record *r, int
 	       r->covered_ms <= now_ms + COVERAGE_SLACK_MS;
 }
 
-static struct str lane_field(const struct seen_batch *b, size_t lane, char out[FIELD_BYTES])
+static struct str partition_field(const struct seen_batch *b, size_t partition, char out[FIELD_BYTES])
 {
 	int n = snprintf(out, FIELD_BYTES, "%016llx:%llx", (unsigned long long)b->source,
-	                 (unsigned long long)b->lanes[lane].stream);
+	                 (unsigned long long)b->partitions[partition].stream);
 	return str_n(out, (size_t)n);
 }
 
@@ -118,7 +118,7 @@ static int read_state(struct coverage *t, struct redis_conn *c, struct err *why)
 
 /* Beginnings */
 
-/* What is found out about lanes that nobody has read before, once for a batch. */
+/* What is found out about partitions that nobody has read before, once for a batch. */
 struct beginning {
 	const struct coverage_config *config;
 	struct redis_conn *conn;
@@ -173,21 +173,21 @@ static int beginning_ask(const struct coverage *t, struct beginning *g)
 
 static int by_number(const void *a, const void *b)
 {
-	const struct coverage_lane *x = a, *y = b;
+	const struct coverage_partition *x = a, *y = b;
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-const struct coverage_lane *coverage_lane_find(const struct coverage *t, uint64_t number)
+const struct coverage_partition *coverage_partition_find(const struct coverage *t, uint64_t number)
 {
-	const struct coverage_lane key = {.number = number};
-	return t->count ? bsearch(&key, t->lanes, t->count, sizeof(key), by_number) : NULL;
+	const struct coverage_partition key = {.number = number};
+	return t->count ? bsearch(&key, t->partitions, t->count, sizeof(key), by_number) : NULL;
 }
 
 /* Goes on where the record ends, or begins anew now. */
-static int lane_judge(struct coverage *t, const struct advance *a, const struct record *r,
-                      struct beginning *g, struct coverage_lane *ret)
+static int partition_judge(struct coverage *t, const struct advance *a, const struct record *r,
+                      struct beginning *g, struct coverage_partition *ret)
 {
-	*ret = (struct coverage_lane){.number = a->stream, .since_ms = g->now_ms + COVERAGE_SLACK_MS};
+	*ret = (struct coverage_partition){.number = a->stream, .since_ms = g->now_ms + COVERAGE_SLACK_MS};
 	if (!r->is_there && a->from == 0) {
 		if (beginning_ask(t, g) < 0)
 			return ERR_UNAVAILABLE;
@@ -234,11 +234,11 @@ static int draw_make(struct coverage *t, const struct coverage_config *config, s
 	return 0;
 }
 
-/* Reads the lanes, or sets them. */
-static int lanes_write(const struct coverage *t, const struct coverage_config *config,
+/* Reads the partitions, or sets them. */
+static int partitions_write(const struct coverage *t, const struct coverage_config *config,
                        const struct seen_batch *b, struct redis_conn *c, bool is_set)
 {
-	size_t n = 0, count = b->lane_count;
+	size_t n = 0, count = b->partition_count;
 	struct str *args = calloc(5 + 2 * count, sizeof(*args));
 	char(*fields)[FIELD_BYTES] = calloc(count + 1, sizeof(*fields));
 	char(*records)[RECORD_BYTES] = calloc(is_set ? count + 1 : 1, sizeof(*records));
@@ -256,10 +256,10 @@ static int lanes_write(const struct coverage *t, const struct coverage_config *c
 		args[n++] = beginning_field;
 	}
 	for (size_t i = 0; has_room && i < count; i++) {
-		args[n++] = lane_field(b, i, fields[i]);
+		args[n++] = partition_field(b, i, fields[i]);
 		if (is_set)
-			args[n++] = record_text(t, b->lanes[i].to,
-			                        coverage_lane_find(t, b->lanes[i].stream)->since_ms,
+			args[n++] = record_text(t, b->partitions[i].to,
+			                        coverage_partition_find(t, b->partitions[i].stream)->since_ms,
 			                        b->now_ms, records[i]);
 	}
 	if (has_room)
@@ -270,11 +270,11 @@ static int lanes_write(const struct coverage *t, const struct coverage_config *c
 	return has_room ? 0 : ERR_NOMEM;
 }
 
-static int lanes_judge(struct coverage *t, const struct seen_batch *b, struct record *records,
+static int partitions_judge(struct coverage *t, const struct seen_batch *b, struct record *records,
                        struct beginning *g)
 {
 	struct redis_reply reply;
-	size_t count = b->lane_count;
+	size_t count = b->partition_count;
 	if (coverage_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
 		return ERR_UNAVAILABLE;
 	if (reply.count != count + 2)
@@ -289,9 +289,9 @@ static int lanes_judge(struct coverage *t, const struct seen_batch *b, struct re
 	if (r == 0 && !t->draw[0])
 		r = draw_make(t, g->config, g->conn, g->why);
 	for (size_t i = 0; r == 0 && i < count; i++)
-		r = lane_judge(t, &b->lanes[i], &records[i], g, &t->lanes[i]);
+		r = partition_judge(t, &b->partitions[i], &records[i], g, &t->partitions[i]);
 	t->count = r == 0 ? count : 0;
-	qsort(t->lanes, t->count, sizeof(*t->lanes), by_number);
+	qsort(t->partitions, t->count, sizeof(*t->partitions), by_number);
 	return r;
 }
 
@@ -301,15 +301,15 @@ int coverage_ask(struct coverage *t, const struct coverage_config *config, const
 	struct beginning g = {.config = config, .conn = c, .why = why, .now_ms = b->now_ms};
 	t->count = 0;
 	t->has_gap = false;
-	struct record *records = calloc(b->lane_count + 1, sizeof(*records));
-	if (!records || !ARRAY_ROOM(t->lanes, t->cap, b->lane_count + 1) ||
-	    lanes_write(t, config, b, c, false) < 0) {
+	struct record *records = calloc(b->partition_count + 1, sizeof(*records));
+	if (!records || !ARRAY_ROOM(t->partitions, t->cap, b->partition_count + 1) ||
+	    partitions_write(t, config, b, c, false) < 0) {
 		free(records);
 		return err_set(why, ERR_NOMEM, "out of memory");
 	}
 	redis_write(c, REDIS_ARGS(STR("INFO"), STR("server")));
 	redis_write(c, REDIS_ARGS(STR("INFO"), STR("stats")));
-	int r = lanes_judge(t, b, records, &g);
+	int r = partitions_judge(t, b, records, &g);
 	free(records);
 	return r;
 }
@@ -320,7 +320,7 @@ int coverage_write(const struct coverage *t, const struct coverage_config *confi
                    struct redis_conn *c, struct err *why)
 {
 	struct redis_reply reply;
-	if (lanes_write(t, config, b, c, true) < 0)
+	if (partitions_write(t, config, b, c, true) < 0)
 		return err_set(why, ERR_NOMEM, "out of memory");
 	if (t->has_gap)
 		redis_write(c, REDIS_ARGS(STR("HDEL"), str_of(config->key), beginning_field));

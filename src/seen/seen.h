@@ -3,8 +3,8 @@
  * slow to tell. A filter, never the truth: it is told after the sink has kept an impression, it may forget
  * everything at any time, and it knows when it may have. Backend: Redis (seen_redis.c).
  *
- * Impressions come in lanes: all with the same fingerprint in the same one, in an order that never changes.
- * With each batch goes how far its lanes were read (`struct advance`, which counts impressions or offsets):
+ * Impressions come in partitions: all with the same fingerprint in the same one, in an order that never changes.
+ * With each batch goes how far its partitions were read (`struct advance`, which counts impressions or offsets):
  * so the filter notices when marks are missing that it should have got, whoever failed to give them.
  *
  * One thread asks and marks. A filter that is away knows nothing; that is no error for whoever asks.
@@ -27,7 +27,7 @@ struct seen_item {
 	uint8_t fingerprint[SEEN_FINGERPRINT_BYTES];
 	struct event_id event;
 	int64_t received_ms;
-	uint64_t lane;
+	uint64_t partition;
 	enum seen_verdict verdict; /* out of `ask` */
 };
 
@@ -35,9 +35,9 @@ struct seen_batch {
 	struct seen_item
 	    *items; /* of those with the same fingerprint, all but one are duplicates when they are marked */
 	size_t count;
-	uint64_t source;             /* whose lanes these are: */
-	const struct advance *lanes; /* of all items, and perhaps more */
-	size_t lane_count;
+	uint64_t source;             /* whose partitions these are: */
+	const struct advance *partitions; /* of all items, and perhaps more */
+	size_t partition_count;
 	int64_t now_ms;
 };
 

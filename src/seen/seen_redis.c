@@ -37,7 +37,7 @@ struct seen_redis {
 	struct seen base;
 	struct redis_ring ring;
 	char prefix[PREFIX_BYTES_MAX];
-	char lanes_key[KEY_BYTES_MAX];
+	char coverage_key[KEY_BYTES_MAX];
 	uint64_t window_ms;
 	struct coverage_config coverage;
 	struct node *nodes;
@@ -270,24 +270,24 @@ static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
 		struct seen_item *item = &b->items[i];
 		if (s->node_of[bucket_of(item)] != node || (n->answers && item->verdict != SEEN_UNKNOWN))
 			continue;
-		const struct coverage_lane *lane = n->answers ? coverage_lane_find(&n->coverage, item->lane)
+		const struct coverage_partition *partition = n->answers ? coverage_partition_find(&n->coverage, item->partition)
 		                                              : NULL;
-		bool never = lane && lane->is_whole &&
-		             item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
+		bool never = partition && partition->is_whole &&
+		             item->received_ms - (int64_t)s->window_ms >= partition->since_ms &&
 		             b->now_ms - item->received_ms <= MARGIN_MS &&
 		             item->received_ms - b->now_ms <= COVERAGE_SLACK_MS;
 		item->verdict = never ? SEEN_NEVER : SEEN_UNKNOWN;
 	}
 }
 
-/* A batch without lanes has no impressions. */
+/* A batch without partitions has no impressions. */
 static void redis_seen_ask(struct seen *base, struct seen_batch *b)
 {
 	struct seen_redis *s = self(base);
 	struct err trouble = {""};
 	for (size_t i = 0; i < b->count; i++)
 		b->items[i].verdict = SEEN_UNKNOWN;
-	s->is_asked = b->lane_count > 0 && buckets_fill(s, b) == 0;
+	s->is_asked = b->partition_count > 0 && buckets_fill(s, b) == 0;
 	if (!s->is_asked)
 		return;
 	for (size_t node = 0; node < s->ring.count; node++) {
@@ -356,7 +356,7 @@ static int mark_items(struct seen_redis *s, const struct seen_batch *b, size_t n
 	return 0;
 }
 
-/* A node that did not answer when it was asked is not told of the lanes: what it knows of them is unknown.
+/* A node that did not answer when it was asked is not told of the partitions: what it knows of them is unknown.
  * Nor is one that has not taken all marks: the gap shows the next time. */
 static void redis_seen_mark(struct seen *base, const struct seen_batch *b)
 {
@@ -416,13 +416,13 @@ int seen_redis_open(const struct seen_redis_config *config, struct seen **ret, s
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &redis_seen_ops;
 	s->window_ms = config->window_ms;
-	s->coverage = (struct coverage_config){.key = s->lanes_key,
+	s->coverage = (struct coverage_config){.key = s->coverage_key,
 	                                       .window_ms = config->window_ms,
 	                                       .sink_is_empty = config->sink_is_empty,
 	                                       .ctx = config->ctx};
 	pthread_mutex_init(&s->lock, NULL);
 	snprintf(s->prefix, sizeof(s->prefix), "curt:seen:%s:", config->installation);
-	snprintf(s->lanes_key, sizeof(s->lanes_key), "%slanes", s->prefix);
+	snprintf(s->coverage_key, sizeof(s->coverage_key), "%slanes", s->prefix);
 	int r = redis_ring_open(str_of(config->urls), &s->ring, e);
 	if (r == 0 && nodes_make(s) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");

@@ -228,7 +228,7 @@ int backend_open_rcache(const char *urls, struct store *store, const struct rcac
 static int sink_is_empty(void *ctx)
 {
 	struct sink *sink = ctx;
-	int r = sink->ops->recalls_any(sink);
+	int r = sink->ops->has_fingerprints(sink);
 	return r < 0 ? r : !r;
 }
 

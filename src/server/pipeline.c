@@ -55,7 +55,7 @@ static int checkpoint_open(struct pipeline *p, struct err *e)
 /* Sinks that can tell duplicates themselves need no filter. */
 static int seen_open(struct pipeline *p, struct err *e)
 {
-	if (!p->sink->ops->recall || !p->settings->serve.seen_url[0])
+	if (!p->sink->ops->find_duplicates || !p->settings->serve.seen_url[0])
 		return 0;
 	return backend_open_seen(p->settings->serve.seen_url, p->store, p->sink, p->settings->sink.seen_ms,
 	                         &p->seen, e);
@@ -138,10 +138,10 @@ int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret,
 
 /* Queues */
 
-static int log_settle(void *ctx)
+static int log_sync(void *ctx)
 {
 	struct pipeline *p = ctx;
-	return p->checkpoint_path ? 0 : p->sink->ops->settle(p->sink);
+	return p->checkpoint_path || !p->sink->ops->sync ? 0 : p->sink->ops->sync(p->sink);
 }
 
 static void log_forget(void *ctx, const uint64_t *segments, size_t count)
@@ -166,7 +166,7 @@ static int open_local(struct pipeline *p, struct err *e)
 	    .checkpoint = p->checkpoint_path,
 	    .counts = p->checkpoint.counts,
 	    .boots_in_order = has_kafka(p),
-	    .settle = log_settle,
+	    .sync = log_sync,
 	    .forget = log_forget,
 	    .ctx = p,
 	};
@@ -273,8 +273,8 @@ struct pump *pipeline_pump(struct pipeline *p)
 
 void pipeline_let_go(struct pipeline *p)
 {
-	if (p->sink && !p->stats && p->sink->ops->let_go)
-		p->sink->ops->let_go(p->sink);
+	if (p->sink && !p->stats && p->sink->ops->cancel)
+		p->sink->ops->cancel(p->sink);
 }
 
 /* What a sink that hangs was given is counted after the next start: nobody waits for it here. */
@@ -288,8 +288,8 @@ static void threads_end(struct pipeline *p)
 	if (pump_wait_end(stats_worker_pump(p->stats), END_MS))
 		return;
 	log_warn("cmd", "the sink does not answer; what it has not taken is counted after the next start");
-	if (p->sink->ops->let_go)
-		p->sink->ops->let_go(p->sink);
+	if (p->sink->ops->cancel)
+		p->sink->ops->cancel(p->sink);
 }
 
 void pipeline_stop(struct pipeline *p)

@@ -1,4 +1,4 @@
-/* Questions but those of postgres_stats.c: single visits, windows of impressions, links by clicks. */
+/* Queries for single visits, windows of impressions, and links by clicks. */
 #include "sink/ads.h"
 #include "sink/postgres_sink.h"
 
@@ -45,7 +45,7 @@ static int visit_fill(const struct pg_result *rows, int row, const struct visits
 	return address.ptr && !ret->address.ptr ? ERR_NOMEM : 0;
 }
 
-/* All but the shapes, whose numbers are in `ids`. */
+/* Fills everything but the dimension sets, whose ids go to `ids`. */
 static int page_fill(const struct pg_result *rows, struct visits_query *q, const uint8_t *key, int64_t *ids)
 {
 	size_t count = MIN((size_t)rows->rows, q->limit);
@@ -57,10 +57,11 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 	}
 	if (r == 0 && (size_t)rows->rows > count) {
 		int last = (int)count - 1;
-		next = page_cursor(
+		next = page_cursor_text(
 		    q->arena, key, q->link,
-		    (struct page_from){.minute_ms = time_floor(pg_get_int(rows, last, VISIT_TIME), MINUTE_MS),
-		                       .rank = (uint64_t)pg_get_int(rows, last, VISIT_NUMBER)});
+		    (struct page_cursor){
+		        .minute_ms = time_floor(pg_get_int(rows, last, VISIT_TIME), MINUTE_MS),
+		        .rank = (uint64_t)pg_get_int(rows, last, VISIT_NUMBER)});
 		r = next.ptr ? 0 : ERR_NOMEM;
 	}
 	q->next = next;
@@ -69,7 +70,7 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 }
 
 int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t *key,
-                        const struct page_from *from)
+                        const struct page_cursor *from)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	struct pg_query ask = pg_query(c, &visits_of);
@@ -110,7 +111,7 @@ static int ads_read(const struct pg_result *rows, struct window_query *q)
 	for (int row = 0; row < rows->rows; row++) {
 		struct ad_count *ad = &q->ads[q->count++];
 		ad->count = (uint64_t)pg_get_int(rows, row, 1);
-		ad->ad = STR(ADS_OTHER); /* its name was swept */
+		ad->ad = STR(ADS_OTHER); /* if its name was swept */
 		if (!pg_is_null(rows, row, 0) && !text_get(rows, row, 0, q->arena, &ad->ad))
 			return ERR_NOMEM;
 	}
@@ -149,7 +150,7 @@ int postgres_window_get(struct pg_conn *c, struct window_query *q)
 		for (size_t i = 0; r == 0 && i < count; i++)
 			r = ads_read(&results[i], q);
 		if (r == 0)
-			q->count = ads_settle(q->ads, q->count);
+			q->count = ads_merge(q->ads, q->count);
 	}
 	for (size_t i = 0; i < count; i++)
 		pg_result_end(&results[i]);

@@ -57,8 +57,8 @@ bool sketch_add(struct sketch *s, uint32_t hash)
 	return true;
 }
 
-/* The two sums with which Ertl's estimator (2017) corrects for registers that are still empty and for those
- * that are full; unlike the first HyperLogLog it needs no switch between small and large. */
+/* The two sums of Ertl's estimator (2017), which correct for empty and for saturated registers. Unlike the
+ * original HyperLogLog it needs no switch between small and large counts. */
 static double empty_part(double x)
 {
 	if (x == 1)

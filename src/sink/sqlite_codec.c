@@ -165,14 +165,14 @@ int runs_rotate(struct runs *r, size_t count)
 	return 0;
 }
 
-void runs_settle(struct runs *r, uint64_t first)
+void runs_normalize(struct runs *r, uint64_t first)
 {
 	if (!runs_are_sorted(r))
 		qsort(r->items, r->count, sizeof(*r->items), run_compare);
 	size_t kept = 0;
 	for (size_t i = 0, end = 0; i < r->count; i++) {
 		if (i == end) {
-			/* The minute's last run is also the one with the largest numbers. */
+			/* A minute's last run has its largest ids. */
 			for (end = i + 1; end < r->count && r->items[end].minute == r->items[i].minute;)
 				end++;
 			if (r->items[end - 1].first + r->items[end - 1].count <= first) {

@@ -519,7 +519,7 @@ static int add_impression(struct batch *b, const struct queue_event *ev)
 	to->event = ev->id;
 	to->time_ms = i->time_ms;
 	to->received_ms = i->received_ms;
-	to->lane = ev->stream->lane;
+	to->partition = ev->stream->partition;
 	to->id = str_n(texts, i->id.len);
 	to->user = str_n(texts + i->id.len, i->user.len);
 	to->ad = str_n(texts + i->id.len + i->user.len, i->ad.len);

@@ -166,7 +166,9 @@ static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
 			advances[batch.advance_count++] = (struct advance){p->stream, from, p->offset};
 	}
 	batch.advances = advances;
-	r = (batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0) ?: s->ops->settle(s);
+	r = batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0;
+	if (r == 0 && s->ops->sync)
+		r = s->ops->sync(s);
 	return r < 0
 	           ? err_set(e, r, "the sink does not take how far the event log was read (%s)", err_name(r))
 	           : 0;

@@ -6,12 +6,12 @@ struct dedup {
 	struct sink *sink;
 	struct seen *filter;
 	struct seen_batch batch; /* what the filter is asked about, and told */
-	struct advance *lanes;
-	size_t lane_cap;
+	struct advance *partitions;
+	size_t partition_cap;
 	size_t cap; /* of the four below */
 	struct seen_item *items;
 	uint8_t *known;
-	struct sink_recall *asked;
+	struct duplicate_query *asked;
 	struct sink_impression *impressions;
 	struct sink_note *notes;
 	size_t note_cap;
@@ -42,7 +42,7 @@ void dedup_free(struct dedup *d)
 		return;
 	free(d->items);
 	free(d->known);
-	free(d->lanes);
+	free(d->partitions);
 	free(d->asked);
 	free(d->impressions);
 	free(d->notes);
@@ -50,13 +50,13 @@ void dedup_free(struct dedup *d)
 }
 
 /* They grow alike, so one number says for how many there is room. */
-static int make_room(struct dedup *d, const struct sink_batch *b, size_t lanes)
+static int make_room(struct dedup *d, const struct sink_batch *b, size_t partitions)
 {
 	size_t n = MAX(b->impression_count, 1), cap = d->cap, of_known = cap, of_asked = cap, of_kept = cap;
 	if (!ARRAY_ROOM(d->items, cap, n) || !ARRAY_ROOM(d->known, of_known, n) ||
 	    !ARRAY_ROOM(d->asked, of_asked, n) || !ARRAY_ROOM(d->impressions, of_kept, n) ||
 	    !ARRAY_ROOM(d->notes, d->note_cap, b->note_count + n) ||
-	    !ARRAY_ROOM(d->lanes, d->lane_cap, MAX(lanes, 1)))
+	    !ARRAY_ROOM(d->partitions, d->partition_cap, MAX(partitions, 1)))
 		return ERR_NOMEM;
 	d->cap = cap;
 	return 0;
@@ -70,11 +70,11 @@ static int ask_sink(struct dedup *d, size_t count)
 		const struct seen_item *item = &d->items[i];
 		if (item->verdict != SEEN_UNKNOWN)
 			continue;
-		struct sink_recall *ask = &d->asked[n++];
-		*ask = (struct sink_recall){.event = item->event, .received_ms = item->received_ms};
+		struct duplicate_query *ask = &d->asked[n++];
+		*ask = (struct duplicate_query){.event = item->event, .received_ms = item->received_ms};
 		memcpy(ask->fingerprint, item->fingerprint, SINK_FINGERPRINT_BYTES);
 	}
-	int r = n > 0 ? d->sink->ops->recall(d->sink, d->asked, n) : 0;
+	int r = n > 0 ? d->sink->ops->find_duplicates(d->sink, d->asked, n) : 0;
 	if (r < 0)
 		return r;
 	for (size_t i = 0, k = 0; i < count; i++) {
@@ -82,8 +82,8 @@ static int ask_sink(struct dedup *d, size_t count)
 		d->known[i] = item->verdict == SEEN_ITSELF ? KNOWN_COUNTED : 0;
 		if (item->verdict != SEEN_UNKNOWN)
 			continue;
-		const struct sink_recall *reported = &d->asked[k++];
-		if (reported->is_itself)
+		const struct duplicate_query *reported = &d->asked[k++];
+		if (reported->is_replay)
 			d->known[i] = KNOWN_COUNTED; /* but the filter has to hear of it */
 		else if (reported->is_duplicate)
 			item->verdict = SEEN_DUPLICATE;
@@ -131,26 +131,26 @@ static void leave_out(struct dedup *d, struct sink_batch *b)
 	b->note_count = notes;
 }
 
-int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lanes, size_t lane_count)
+int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *partitions, size_t partition_count)
 {
-	d->batch.count = d->batch.lane_count = 0;
-	if (!d->sink->ops->recall)
+	d->batch.count = d->batch.partition_count = 0;
+	if (!d->sink->ops->find_duplicates)
 		return 0;
-	if (make_room(d, b, lane_count) < 0)
+	if (make_room(d, b, partition_count) < 0)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < b->impression_count; i++) {
 		const struct sink_impression *from = &b->impressions[i];
 		d->items[i] = (struct seen_item){
-		    .event = from->event, .received_ms = from->received_ms, .lane = from->lane};
+		    .event = from->event, .received_ms = from->received_ms, .partition = from->partition};
 		memcpy(d->items[i].fingerprint, from->fingerprint, SEEN_FINGERPRINT_BYTES);
 	}
-	if (lane_count > 0)
-		memcpy(d->lanes, lanes, lane_count * sizeof(*lanes));
+	if (partition_count > 0)
+		memcpy(d->partitions, partitions, partition_count * sizeof(*partitions));
 	d->batch = (struct seen_batch){.items = d->items,
 	                               .count = b->impression_count,
 	                               .source = b->source,
-	                               .lanes = d->lanes,
-	                               .lane_count = lane_count,
+	                               .partitions = d->partitions,
+	                               .partition_count = partition_count,
 	                               .now_ms = b->now_ms};
 	if (d->filter)
 		d->filter->ops->ask(d->filter, &d->batch);
@@ -169,6 +169,6 @@ int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lane
 
 void dedup_remember(struct dedup *d)
 {
-	if (d->filter && d->batch.lane_count > 0)
+	if (d->filter && d->batch.partition_count > 0)
 		d->filter->ops->mark(d->filter, &d->batch);
 }

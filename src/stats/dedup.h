@@ -19,9 +19,9 @@ int dedup_new(struct sink *sink, struct seen *filter, struct dedup **ret);
 void dedup_free(struct dedup *d);
 
 /* Once for each batch, before it is committed: a commit that is tried again must be of the very same rows.
- * Changes the batch's impressions, notes and tally; what they point to is good until the next call. `lanes`
+ * Changes the batch's impressions, notes and tally; what they point to is good until the next call. `partitions`
  * are the queue's. */
-int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lanes, size_t lane_count);
+int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *partitions, size_t partition_count);
 
 /* The sink has what was sifted last. */
 void dedup_remember(struct dedup *d);

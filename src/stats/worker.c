@@ -85,9 +85,9 @@ static int sift(struct stats_worker *w)
 		return 0;
 	w->sifted = *batch_result(w->batch);
 	w->sifted.source = w->config.queue->ops->source(w->config.queue);
-	const struct advance *lanes;
-	size_t lane_count = w->config.queue->ops->lanes(w->config.queue, &lanes);
-	int r = dedup_sift(w->dedup, &w->sifted, lanes, lane_count);
+	const struct advance *partitions;
+	size_t partition_count = w->config.queue->ops->partition_advances(w->config.queue, &partitions);
+	int r = dedup_sift(w->dedup, &w->sifted, partitions, partition_count);
 	w->is_sifted = r == 0;
 	return r;
 }
@@ -246,7 +246,7 @@ static int parts_make(struct stats_worker *w, struct err *e)
 	    .events_max = s->batch,
 	    .dedup_key = s->dedup_key,
 	    .seen_ms = w->config.seen_ms,
-	    .keeps_doubtful = w->config.sink->ops->recall != NULL,
+	    .keeps_doubtful = w->config.sink->ops->find_duplicates != NULL,
 	    .agents = w->agents,
 	    .places = w->places,
 	    .dead_letters = w->dead_letters,

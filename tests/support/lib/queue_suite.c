@@ -454,10 +454,10 @@ static void impressions_with_the_same_id_come_in_the_same_order_again(void **sta
 	lines_release(&second);
 }
 
-static void lanes_begin_where_they_ended(void **state)
+static void partitions_begin_where_they_ended(void **state)
 {
 	(void)state;
-	struct queue_keeper lanes = {0};
+	struct queue_keeper partitions = {0};
 	struct lines want = {0}, got = {0};
 	const struct advance *steps;
 	write_all(40);
@@ -465,9 +465,9 @@ static void lanes_begin_where_they_ended(void **state)
 	struct queue *q = queue_bed.open();
 	while (got.count < want.count) {
 		read_count(q, MIN(want.count - got.count, (size_t)25), &got);
-		size_t count = q->ops->lanes(q, &steps);
+		size_t count = q->ops->partition_advances(q, &steps);
 		for (size_t i = 0; i < count; i++) {
-			struct position *p = keeper_find(&lanes, steps[i].stream);
+			struct position *p = keeper_find(&partitions, steps[i].stream);
 			assert_int_equal(p->offset, steps[i].from);
 			p->offset = steps[i].to;
 		}
@@ -476,11 +476,11 @@ static void lanes_begin_where_they_ended(void **state)
 	uint64_t impressions = 0, through = 0;
 	for (size_t i = 0; i < want.count; i++)
 		impressions += want.all[i][KIND_AT] == '0' + EVENT_IMPRESSION;
-	for (size_t i = 0; i < lanes.count; i++)
-		through += lanes.positions[i].offset;
+	for (size_t i = 0; i < partitions.count; i++)
+		through += partitions.positions[i].offset;
 	assert_int_equal(through, impressions);
 	q->ops->free(q);
-	keeper_release(&lanes);
+	keeper_release(&partitions);
 	lines_release(&want);
 	lines_release(&got);
 }
@@ -498,7 +498,7 @@ int queue_suite_run(const char *name, int (*setup)(void **state), int (*teardown
 	    TEST(what_was_put_back_comes_again),
 	    TEST(what_comes_later_and_after_a_new_start_of_the_log_comes_too),
 	    TEST(impressions_with_the_same_id_come_in_the_same_order_again),
-	    TEST(lanes_begin_where_they_ended),
+	    TEST(partitions_begin_where_they_ended),
 	};
 #undef TEST
 	return cmocka_run_group_tests_name(name, tests, NULL, NULL);

@@ -14,7 +14,7 @@ static const int64_t start_ms = 1790000000000, minute_ms = 60000, hour_ms = 3600
 enum { WINDOW_MS = 24 * 3600000 };
 
 static struct seen *seen;
-static struct advance lanes[2];
+static struct advance partitions[2];
 static struct seen_item items[8];
 
 static int sink_empty; /* what the sink says to that question */
@@ -46,8 +46,8 @@ static void begin(bool is_fresh)
 	sink_empty = is_fresh;
 	sink_asked = 0;
 	seen = open_filter();
-	lanes[0] = (struct advance){.stream = 7};
-	lanes[1] = (struct advance){.stream = 8};
+	partitions[0] = (struct advance){.stream = 7};
+	partitions[1] = (struct advance){.stream = 8};
 }
 
 static int end(void **state)
@@ -59,11 +59,11 @@ static int end(void **state)
 	return 0;
 }
 
-/* The impression of that fingerprint that came as event `event`, in lane 7 or 8. */
+/* The impression of that fingerprint that came as event `event`, in partition 7 or 8. */
 static struct seen_item item(unsigned fingerprint, uint64_t event, int64_t received_ms)
 {
 	struct seen_item i = {
-	    .event = {1, 2, event}, .received_ms = received_ms, .lane = 7 + fingerprint % 2};
+	    .event = {1, 2, event}, .received_ms = received_ms, .partition = 7 + fingerprint % 2};
 	for (unsigned k = 0; k < SEEN_FINGERPRINT_BYTES; k++)
 		i.fingerprint[k] = (uint8_t)(fingerprint * 37 + k);
 	return i;
@@ -71,13 +71,13 @@ static struct seen_item item(unsigned fingerprint, uint64_t event, int64_t recei
 
 static struct seen_batch batch_of(size_t count, int64_t now_ms)
 {
-	for (size_t i = 0; i < ARRAY_LEN(lanes); i++)
-		lanes[i].to = lanes[i].from + 10;
+	for (size_t i = 0; i < ARRAY_LEN(partitions); i++)
+		partitions[i].to = partitions[i].from + 10;
 	return (struct seen_batch){.items = items,
 	                           .count = count,
 	                           .source = 99,
-	                           .lanes = lanes,
-	                           .lane_count = ARRAY_LEN(lanes),
+	                           .partitions = partitions,
+	                           .partition_count = ARRAY_LEN(partitions),
 	                           .now_ms = now_ms};
 }
 
@@ -93,8 +93,8 @@ static void mark_asked(size_t count, int64_t now_ms)
 {
 	struct seen_batch b = batch_of(count, now_ms);
 	seen->ops->mark(seen, &b);
-	for (size_t i = 0; i < ARRAY_LEN(lanes); i++)
-		lanes[i].from = lanes[i].to;
+	for (size_t i = 0; i < ARRAY_LEN(partitions); i++)
+		partitions[i].from = partitions[i].to;
 }
 
 static void count_one(struct seen_item about, int64_t now_ms)
@@ -122,7 +122,7 @@ static void one_that_knows_nothing_of_the_past_leaves_it_to_the_sink(void **stat
 {
 	(void)state;
 	begin(false);
-	lanes[0].from = lanes[1].from = 1000;
+	partitions[0].from = partitions[1].from = 1000;
 	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_UNKNOWN);
 	mark_asked(1, start_ms);
 	assert_int_equal(ask(item(2, 2, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
@@ -217,7 +217,7 @@ static void one_that_has_evicted_something_is_not_sure_any_more(void **state)
 	assert_int_equal(ask(item(7, 7, later_ms), later_ms), SEEN_NEVER);
 }
 
-static void lanes_that_begin_soon_after_others_are_sure_too(void **state)
+static void partitions_that_begin_soon_after_others_are_sure_too(void **state)
 {
 	(void)state;
 	begin(true);
@@ -225,49 +225,49 @@ static void lanes_that_begin_soon_after_others_are_sure_too(void **state)
 	sink_empty = 0; /* it has the first one now */
 	seen->ops->free(seen);
 	seen = open_filter();
-	lanes[0].stream = 17;
-	lanes[0].from = 0;
+	partitions[0].stream = 17;
+	partitions[0].from = 0;
 	struct seen_item i = item(2, 2, start_ms + hour_ms);
-	i.lane = 17;
+	i.partition = 17;
 	assert_int_equal(ask(i, start_ms + hour_ms), SEEN_NEVER);
 	assert_int_equal(sink_asked, 1);
 }
 
-static void lanes_that_are_added_later_are_not(void **state)
+static void partitions_that_are_added_later_are_not(void **state)
 {
 	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0;
-	lanes[0].stream = 17;
-	lanes[0].from = 0;
+	partitions[0].stream = 17;
+	partitions[0].from = 0;
 	int64_t later_ms = start_ms + WINDOW_MS;
 	struct seen_item i = item(2, 2, later_ms);
-	i.lane = 17;
+	i.partition = 17;
 	assert_int_equal(ask(i, later_ms), SEEN_UNKNOWN);
 }
 
-static void lanes_that_are_added_after_something_was_forgotten_are_not_sure(void **state)
+static void partitions_that_are_added_after_something_was_forgotten_are_not_sure(void **state)
 {
 	(void)state;
 	struct seen_item i = item(2, 2, start_ms + 1);
-	i.lane = 17;
+	i.partition = 17;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0;
-	struct advance before = lanes[0];
-	/* A batch of another lane was not marked; that shows, and new lanes are not sure any more. */
-	lanes[0].from += 10;
+	struct advance before = partitions[0];
+	/* A batch of another partition was not marked; that shows, and new partitions are not sure any more. */
+	partitions[0].from += 10;
 	assert_int_equal(ask(item(4, 4, start_ms), start_ms), SEEN_UNKNOWN);
 	mark_asked(1, start_ms);
-	lanes[0] = (struct advance){.stream = 17};
+	partitions[0] = (struct advance){.stream = 17};
 	assert_int_equal(ask(i, start_ms + 1), SEEN_UNKNOWN);
 	/* Likewise when all of it is gone. */
 	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
-	lanes[0] = (struct advance){.stream = 18};
-	i.lane = 18;
+	partitions[0] = (struct advance){.stream = 18};
+	i.partition = 18;
 	assert_int_equal(ask(i, start_ms + 1), SEEN_UNKNOWN);
-	lanes[0] = before;
+	partitions[0] = before;
 }
 
 static void a_sink_that_cannot_be_asked_is_not_taken_for_empty(void **state)
@@ -294,34 +294,34 @@ static void marks_of_a_clock_that_is_ahead_are_not_relied_on(void **state)
 	assert_int_equal(ask(item(3, 3, ahead_ms + 6 * minute_ms), ahead_ms), SEEN_UNKNOWN);
 }
 
-static void as_many_lanes_as_there_are_partitions_are_kept_apart(void **state)
+static void many_partitions_are_kept_apart(void **state)
 {
 	(void)state;
 	enum { LANES = 5000 };
 	begin(true);
 	struct advance *many = calloc(LANES, sizeof(*many));
 	assert_non_null(many);
-	struct seen_batch b = {.items = items, .count = 1, .source = 99, .lanes = many, .lane_count = LANES};
+	struct seen_batch b = {.items = items, .count = 1, .source = 99, .partitions = many, .partition_count = LANES};
 	b.now_ms = start_ms;
 	for (size_t i = 0; i < LANES; i++)
 		many[i] = (struct advance){.stream = LANES - i, .to = 10 + i};
 	items[0] = item(1, 1, start_ms);
-	items[0].lane = 4321;
+	items[0].partition = 4321;
 	seen->ops->ask(seen, &b);
 	assert_int_equal(items[0].verdict, SEEN_NEVER);
 	seen->ops->mark(seen, &b);
 	for (size_t i = 0; i < LANES; i++)
 		many[i].from = many[i].to + (many[i].stream == 7); /* one has a gap */
-	for (unsigned lane = 5; lane <= 9; lane++) {
+	for (unsigned partition = 5; partition <= 9; partition++) {
 		items[0] = item(2, 2, start_ms);
-		items[0].lane = lane;
+		items[0].partition = partition;
 		seen->ops->ask(seen, &b);
-		assert_int_equal(items[0].verdict, lane == 7 ? SEEN_UNKNOWN : SEEN_NEVER);
+		assert_int_equal(items[0].verdict, partition == 7 ? SEEN_UNKNOWN : SEEN_NEVER);
 	}
 	free(many);
 }
 
-static void a_batch_without_lanes_is_no_trouble(void **state)
+static void a_batch_without_partitions_is_no_trouble(void **state)
 {
 	(void)state;
 	struct err e;
@@ -364,19 +364,19 @@ static void marks_that_were_not_given_are_a_gap(void **state)
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	/* A batch that nobody marked, then the next. */
-	lanes[0].from += 10;
-	lanes[1].from += 10;
+	partitions[0].from += 10;
+	partitions[1].from += 10;
 	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
 	assert_int_equal(ask(item(1, 3, start_ms + 1), start_ms + 1), SEEN_DUPLICATE);
 }
 
-static void a_lane_that_is_read_again_has_no_gap(void **state)
+static void a_partition_that_is_read_again_has_no_gap(void **state)
 {
 	(void)state;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
-	lanes[0].from -= 10;
-	lanes[1].from -= 10;
+	partitions[0].from -= 10;
+	partitions[1].from -= 10;
 	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_ITSELF);
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
@@ -445,16 +445,16 @@ int main(void)
 	    ONE(one_that_is_flushed_between_asking_and_marking_is_not_sure_either),
 	    ONE(one_that_was_started_again_is_not_sure_even_if_it_kept_its_data),
 	    ONE(one_that_has_evicted_something_is_not_sure_any_more),
-	    ONE(lanes_that_begin_soon_after_others_are_sure_too),
-	    ONE(lanes_that_are_added_later_are_not),
-	    ONE(lanes_that_are_added_after_something_was_forgotten_are_not_sure),
+	    ONE(partitions_that_begin_soon_after_others_are_sure_too),
+	    ONE(partitions_that_are_added_later_are_not),
+	    ONE(partitions_that_are_added_after_something_was_forgotten_are_not_sure),
 	    ONE(a_sink_that_cannot_be_asked_is_not_taken_for_empty),
 	    ONE(marks_of_a_clock_that_is_ahead_are_not_relied_on),
-	    ONE(as_many_lanes_as_there_are_partitions_are_kept_apart),
-	    ONE(a_batch_without_lanes_is_no_trouble),
+	    ONE(many_partitions_are_kept_apart),
+	    ONE(a_batch_without_partitions_is_no_trouble),
 	    ONE(a_server_that_refuses_is_quoted),
 	    ONE(marks_that_were_not_given_are_a_gap),
-	    ONE(a_lane_that_is_read_again_has_no_gap),
+	    ONE(a_partition_that_is_read_again_has_no_gap),
 	    ONE(another_filter_goes_on_where_the_first_was),
 	    ONE(a_server_that_is_away_knows_nothing_and_says_so),
 	};

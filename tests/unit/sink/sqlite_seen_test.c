@@ -16,7 +16,7 @@ static const int64_t start_ms = 1790000000000, window_ms = 24 * 60000;
 
 static struct temp folder;
 static struct sqlite_conn conn;
-static struct seen seen;
+static struct seen_index seen;
 
 static int setup(void **state)
 {
@@ -96,7 +96,7 @@ static void a_full_table_is_sealed_and_still_known(void **state)
 {
 	(void)state;
 	enum { ENTRIES = 3000 };
-	seen.sealed_at = ENTRIES;
+	seen.seal_at = ENTRIES;
 	add(0, ENTRIES, start_ms);
 	assert_int_equal(seen.run_count, 0);
 	add(ENTRIES, 5, start_ms + 1);
@@ -125,7 +125,7 @@ static void a_table_that_spans_too_long_is_sealed(void **state)
 static void everything_is_known_after_loading(void **state)
 {
 	(void)state;
-	seen.sealed_at = 500;
+	seen.seal_at = 500;
 	for (uint64_t i = 0; i < 20; i++)
 		add(i * 100, 100, start_ms + (int64_t)i);
 	size_t runs = seen.run_count, count = seen.table.count;
@@ -145,7 +145,7 @@ static void a_rollback_leaves_everything_as_it_was(void **state)
 {
 	(void)state;
 	for (int sealing = 0; sealing < 2; sealing++) {
-		seen.sealed_at = sealing ? 1 : SEEN_SEALED_AT;
+		seen.seal_at = sealing ? 1 : SEEN_SEAL_AT;
 		if (!sealing)
 			add(0, 50, start_ms);
 		struct seen_entry *entries = entries_of(1000, 50, start_ms);
@@ -178,7 +178,7 @@ static void entries_that_share_their_first_bytes_are_told_apart(void **state)
 		memcpy(impression.fingerprint + 6, &odd, sizeof(odd));
 		entries[i] = seen_entry_of(&impression);
 	}
-	seen.sealed_at = ENTRIES;
+	seen.seal_at = ENTRIES;
 	begin_and_add(entries, ENTRIES);
 	assert_int_equal(sqlite_conn_run(&conn, SQL_COMMIT), SQLITE_OK);
 	assert_int_equal(seen_committed(&seen), SQLITE_OK);
@@ -222,7 +222,7 @@ static int64_t rows_in(const char *table)
 static void a_run_is_dropped_when_nobody_can_repeat_it(void **state)
 {
 	(void)state;
-	seen.sealed_at = 1;
+	seen.seal_at = 1;
 	add(0, 60000, start_ms);
 	add(60000, 10, start_ms + 5);
 	add(70000, 1, start_ms + 6);
@@ -245,7 +245,7 @@ static void few_chunks_are_read_for_what_was_never_seen(void **state)
 {
 	(void)state;
 	enum { ENTRIES = 50000 };
-	seen.sealed_at = ENTRIES;
+	seen.seal_at = ENTRIES;
 	add(0, ENTRIES, start_ms);
 	add(ENTRIES, 1, start_ms);
 	struct seen_entry *entries = entries_of(10 * ENTRIES, ENTRIES, start_ms);

@@ -60,14 +60,14 @@ static int fake_commit(struct sink *s, const struct sink_batch *b, uint64_t *ret
 	return fake.says;
 }
 
-static int fake_settle(struct sink *s)
+static int fake_sync(struct sink *s)
 {
 	(void)s;
 	fake.settled++;
 	return fake.says;
 }
 
-static int fake_books(struct sink *s, uint64_t node, bool deep, struct reconciliation *ret)
+static int fake_reconciliation(struct sink *s, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	(void)s;
 	(void)deep;
@@ -77,9 +77,9 @@ static int fake_books(struct sink *s, uint64_t node, bool deep, struct reconcili
 }
 
 static const struct sink_ops keeping = {
-    .resume = fake_resume, .commit = fake_commit, .settle = fake_settle, .reconciliation = fake_books};
+    .resume = fake_resume, .commit = fake_commit, .sync = fake_sync, .reconciliation = fake_reconciliation};
 static const struct sink_ops forgetting = {
-    .commit = fake_commit, .settle = fake_settle, .reconciliation = fake_books};
+    .commit = fake_commit, .sync = fake_sync, .reconciliation = fake_reconciliation};
 
 static int setup(void **state)
 {

@@ -85,18 +85,18 @@ static void insert(struct table *t, struct event_id event, const uint8_t *print)
 		memcpy(r->print, print, sizeof(r->print));
 }
 
-static int fake_recall(struct sink *s, struct sink_recall *about, size_t count)
+static int fake_recall(struct sink *s, struct duplicate_query *about, size_t count)
 {
 	(void)s;
 	asked += (unsigned)count;
 	for (size_t i = 0; i < count; i++) {
-		about[i].is_itself = row_of(&seen_rows, about[i].event) != NULL;
-		about[i].is_duplicate = !about[i].is_itself && print_of(&seen_rows, about[i].fingerprint);
+		about[i].is_replay = row_of(&seen_rows, about[i].event) != NULL;
+		about[i].is_duplicate = !about[i].is_replay && print_of(&seen_rows, about[i].fingerprint);
 	}
 	return 0;
 }
 
-static const struct sink_ops sink_ops = {.recall = fake_recall};
+static const struct sink_ops sink_ops = {.find_duplicates = fake_recall};
 static struct sink sink = {&sink_ops};
 
 /* A filter that always believes that it was told everything. */
@@ -211,9 +211,9 @@ static void gather(void)
 static void carry(enum step last)
 {
 	struct sink_batch b = *batch_result(batch);
-	const struct advance *lanes;
-	size_t lane_count = queue->ops->lanes(queue, &lanes);
-	assert_int_equal(dedup_sift(dedup, &b, lanes, lane_count), 0);
+	const struct advance *partitions;
+	size_t partition_count = queue->ops->partition_advances(queue, &partitions);
+	assert_int_equal(dedup_sift(dedup, &b, partitions, partition_count), 0);
 	assert_int_equal(b.tally.impressions, b.impression_count + b.tally.duplicates);
 	assert_int_equal(b.note_count, b.tally.duplicates);
 	for (size_t i = 0; last >= STEP_SEEN && i < b.impression_count; i++)
