@@ -18,8 +18,8 @@
 struct queue_stream {
 	uint64_t number;
 	uint64_t partition; /* see `partitions` */
-	void *notes;   /* the reader's own, NULL at first */
-	void (*notes_free)(void *notes);
+	void *reader_data; /* the reader's own, NULL at first */
+	void (*reader_data_free)(void *reader_data);
 };
 
 struct queue_event {

@@ -72,8 +72,8 @@ static void partition_add(struct queue_kafka *q, const struct kafka_place *place
 
 static void partition_free(struct partition *p)
 {
-	if (p->stream.notes)
-		p->stream.notes_free(p->stream.notes);
+	if (p->stream.reader_data)
+		p->stream.reader_data_free(p->stream.reader_data);
 	free(p);
 }
 

@@ -101,9 +101,9 @@ static struct source *source_add(struct queue_log *q, uint64_t segment)
 static void source_close(struct source *s)
 {
 	event_reader_close(&s->reader);
-	if (s->stream.notes)
-		s->stream.notes_free(s->stream.notes);
-	s->stream.notes = NULL;
+	if (s->stream.reader_data)
+		s->stream.reader_data_free(s->stream.reader_data);
+	s->stream.reader_data = NULL;
 	s->is_open = false;
 }
 

@@ -31,16 +31,16 @@ static bool sink_is_ours(const struct pipeline *p)
 /* Opening */
 
 /* Who keeps how far the log was read. */
-static enum log_keeper keeper_of(const struct pipeline *p)
+static enum checkpoint_owner owner_of(const struct pipeline *p)
 {
 	if (has_kafka(p))
-		return KEEPER_FORWARDER;
-	return p->sink->ops->resume ? KEEPER_SINK : KEEPER_COUNTER;
+		return OWNER_FORWARDER;
+	return p->sink->ops->resume ? OWNER_SINK : OWNER_WORKER;
 }
 
 static int checkpoint_open(struct pipeline *p, struct err *e)
 {
-	const char *file = p->folder ? handover_file(keeper_of(p)) : NULL;
+	const char *file = p->folder ? handover_file(owner_of(p)) : NULL;
 	p->events_path = p->folder ? folder_path(p->folder, "events") : NULL;
 	if ((p->folder && !p->events_path) ||
 	    (file && asprintf(&p->checkpoint_path, "%s/%s", p->events_path, file) < 0)) {
@@ -112,9 +112,9 @@ int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct positi
 	(void)arena;
 	const struct handover_config config = {
 	    .folder = p->events_path,
-	    .keeper = keeper_of(p),
+	    .owner = owner_of(p),
 	    .sink = p->sink,
-	    .sink_is_away = p->sink_is_lazy,
+	    .sink_is_unavailable = p->sink_is_lazy,
 	};
 	int r = p->has_handover ? 0 : checkpoint_handover(&config, node, &p->arena, &p->checkpoint, &e);
 	if (r < 0) {

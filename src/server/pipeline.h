@@ -41,7 +41,7 @@ struct pipeline {
 /* Whose news go where; `publish` may be NULL. */
 struct pipeline_outlet {
 	const char *folder; /* for dead letters */
-	void (*publish)(void *ctx, const struct stats_news *news);
+	void (*publish)(void *ctx, const struct live_batch *news);
 	bool (*is_watched)(void *ctx); /* with it: does anybody want news? */
 	void *ctx;
 };

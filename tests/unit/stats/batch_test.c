@@ -82,8 +82,8 @@ static int add(struct event_reader *r, struct queue_stream *stream, const struct
 
 static void stream_release(struct queue_stream *stream)
 {
-	if (stream->notes)
-		stream->notes_free(stream->notes);
+	if (stream->reader_data)
+		stream->reader_data_free(stream->reader_data);
 }
 
 /* Reads the writer's segment from `from` on into a batch that has just begun. */
@@ -288,7 +288,7 @@ static void of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked(void **state
 	assert_int_equal(b->impression_count, 2); /* nobody can be asked */
 	batch_free(batch);
 	batch = NULL;
-	config.keeps_doubtful = true;
+	config.keeps_in_doubt = true;
 	b = feed(0);
 	assert_int_equal(b->impression_count, 6);
 	assert_int_equal(b->tally.impressions, 6);
@@ -557,7 +557,7 @@ static void the_first_visits_are_news_with_their_keys(void **state)
 		assert_true(event_writer_visit(w, &v, &nobody));
 	}
 	const struct sink_batch *b = feed(0);
-	const struct stats_recent *recent = batch_recent(batch, &count);
+	const struct live_visit *recent = batch_recent(batch, &count);
 	assert_int_equal(count, BATCH_RECENT_MAX);
 	for (size_t i = 0; i < count; i++) {
 		char want[32];

@@ -229,7 +229,7 @@ static void clicks_are_live_after_each_batch_and_stored_at_the_end(void **state)
 	begin(true, false, LONG_MS);
 	while (world.at < EVENTS) {
 		batch_run(BATCH_MAX, 4);
-		clicks_chores(clicks);
+		clicks_maintain(clicks);
 	}
 	assert_live(true);
 	assert_int_equal(world.store_calls, 0);
@@ -252,10 +252,10 @@ static void the_store_is_told_when_it_is_time(void **state)
 	(void)state;
 	begin(true, false, 0);
 	read_all();
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_stored();
 	unsigned calls = world.store_calls;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.store_calls, calls); /* nothing has changed */
 }
 
@@ -265,11 +265,11 @@ static void a_store_that_fails_is_told_later(void **state)
 	begin(true, false, 0);
 	batch_run(BATCH_MAX, 4);
 	world.store_fails = ERR_UNAVAILABLE;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.store_calls, 1);
 	read_all();
 	world.store_fails = 0;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.store_calls, 1); /* it is left alone for a while */
 	clicks_finish(clicks);
 	assert_stored();
@@ -297,13 +297,13 @@ static void a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise(void **
 	batch_run(BATCH_MAX, 4);
 	assert_int_equal(world.sink_calls, 1);
 	assert_live(true);
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.sink_calls, 1);
 	assert_stored();
 	/* The next links are not known to either: they have to wait. */
 	while (truth_of(LINKS / 2) == 0)
 		batch_run(BATCH_MAX, 4);
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.sink_calls, 1);
 	assert_live(false);
 	world.later_ms += 60000;
@@ -324,7 +324,7 @@ static void totals_that_are_too_high_are_put_right(void **state)
 	const struct counters_step step = {
 	    .source = SOURCE, .at = {.stream = STREAM, .to = world.at}, .links = &one, .count = 1};
 	counters->ops->put(counters, &step);
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_live(true);
 	assert_stored();
 }
@@ -334,7 +334,7 @@ static void without_counters_the_store_is_told_what_the_sink_says(void **state)
 	(void)state;
 	begin(false, false, 0);
 	read_all();
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_stored();
 }
 
@@ -355,7 +355,7 @@ static void live_once(bool sink_keeps_place, bool workers_die, bool redis_forget
 		if (redis_forgets && dice(4) == 0)
 			redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
 		if (!sink_keeps_place && dice(8) == 0)
-			clicks_chores(clicks);
+			clicks_maintain(clicks);
 		live += assert_live(false);
 	}
 	assert_true(live > 1000); /* most of the time most of them are known */
@@ -410,7 +410,7 @@ static void without_counters_what_a_killed_worker_left_is_told_by_the_next(void 
 		if (dice(4) == 0) {
 			world.later_ms += 2 * LONG_MS;
 			world.store_fails = dice(2) ? ERR_UNAVAILABLE : 0;
-			clicks_chores(clicks); /* perhaps all of it, perhaps a part */
+			clicks_maintain(clicks); /* perhaps all of it, perhaps a part */
 			world.store_fails = 0;
 		}
 		batch_run(1 + dice(BATCH_MAX), 1 + dice(4));
@@ -421,7 +421,7 @@ static void without_counters_what_a_killed_worker_left_is_told_by_the_next(void 
 	worker_die();
 	worker_start(LONG_MS);
 	world.later_ms += 2 * LONG_MS;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_stored();
 	unsigned calls = world.store_calls;
 	worker_die();

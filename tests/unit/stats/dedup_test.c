@@ -150,7 +150,7 @@ static void begin(uint64_t seed)
 	events = kit_log_open(dir.path, &kit_settings, WRITERS);
 	assert_int_equal(agents_new(64, &agents, NULL), 0);
 	const struct batch_config config = {
-	    .events_max = BATCH, .seen_ms = WINDOW_MS, .keeps_doubtful = true, .agents = agents};
+	    .events_max = BATCH, .seen_ms = WINDOW_MS, .keeps_in_doubt = true, .agents = agents};
 	assert_int_equal(batch_new(&config, &batch), 0);
 	assert_int_equal(dedup_new(&sink, &filter, &dedup), 0);
 }
@@ -213,7 +213,7 @@ static void carry(enum step last)
 	struct sink_batch b = *batch_result(batch);
 	const struct advance *partitions;
 	size_t partition_count = queue->ops->partition_advances(queue, &partitions);
-	assert_int_equal(dedup_sift(dedup, &b, partitions, partition_count), 0);
+	assert_int_equal(dedup_filter(dedup, &b, partitions, partition_count), 0);
 	assert_int_equal(b.tally.impressions, b.impression_count + b.tally.duplicates);
 	assert_int_equal(b.note_count, b.tally.duplicates);
 	for (size_t i = 0; last >= STEP_SEEN && i < b.impression_count; i++)
@@ -223,7 +223,7 @@ static void carry(enum step last)
 	for (size_t i = 0; last >= STEP_NOTES && i < b.note_count; i++)
 		insert(&notes, b.notes[i].event, NULL);
 	if (last >= STEP_MARKED)
-		dedup_remember(dedup);
+		dedup_record(dedup);
 	if (last >= STEP_COMMITTED)
 		assert_int_equal(queue->ops->commit(queue), 0);
 }
