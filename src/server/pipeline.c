@@ -266,9 +266,9 @@ int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outl
 	return start_stats(p, p->remote, outlet, e);
 }
 
-struct pump *pipeline_pump(struct pipeline *p)
+struct queue_consumer *pipeline_pump(struct pipeline *p)
 {
-	return p->forwarder ? forwarder_pump(p->forwarder) : p->stats ? stats_worker_pump(p->stats) : NULL;
+	return p->forwarder ? forwarder_consumer(p->forwarder) : p->stats ? stats_worker_consumer(p->stats) : NULL;
 }
 
 void pipeline_let_go(struct pipeline *p)
@@ -281,11 +281,11 @@ void pipeline_let_go(struct pipeline *p)
 static void threads_end(struct pipeline *p)
 {
 	if (p->forwarder)
-		pump_ask_end(forwarder_pump(p->forwarder));
+		queue_consumer_ask_stop(forwarder_consumer(p->forwarder));
 	if (!p->stats)
 		return;
-	pump_ask_end(stats_worker_pump(p->stats));
-	if (pump_wait_end(stats_worker_pump(p->stats), END_MS))
+	queue_consumer_ask_stop(stats_worker_consumer(p->stats));
+	if (queue_consumer_wait_stop(stats_worker_consumer(p->stats), END_MS))
 		return;
 	log_warn("cmd", "the sink does not answer; what it has not taken is counted after the next start");
 	if (p->sink->ops->cancel)

@@ -44,7 +44,7 @@ const size_t stats_row_count = ARRAY_LEN(stats_rows);
 
 struct stats_worker {
 	struct stats_worker_config config;
-	struct pump *pump;
+	struct queue_consumer *consumer;
 	struct metrics *metrics;
 	struct agents *agents;
 	struct places *places;
@@ -182,7 +182,7 @@ static void retention(struct stats_worker *w)
 		w->retention_due_ms = clock_mono_ms() + RETENTION_EVERY_MS;
 }
 
-static void worker_chores(void *ctx, bool caught_up)
+static void worker_maintain(void *ctx, bool caught_up)
 {
 	struct stats_worker *w = ctx;
 	int64_t now_ms = clock_mono_ms();
@@ -207,12 +207,12 @@ static void worker_finish(void *ctx)
 		totals_flush(w, clock_mono_ms() + TOTALS_MS);
 }
 
-static const struct pump_consumer consumer = {
+static const struct batch_handler handler = {
     .begin = worker_begin,
     .is_full = worker_is_full,
     .add = worker_add,
     .commit = worker_commit,
-    .chores = worker_chores,
+    .maintain = worker_maintain,
     .finish = worker_finish,
 };
 
@@ -267,16 +267,16 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	}
 	w->config = *config;
 	w->totals_due_ms = clock_mono_ms() + (int64_t)totals_ms(config);
-	const struct pump_config pump = {
+	const struct queue_consumer_config consumer_config = {
 	    .name = "stats",
 	    .refuses = "the sink does not take events",
 	    .queue = config->queue,
-	    .consumer = &consumer,
+	    .handler = &handler,
 	    .ctx = w,
 	    .interval_ms = config->settings->interval_ms,
 	    .idle_ms = IDLE_COMMIT_MS,
 	};
-	int r = parts_make(w, e) ?: pump_start(&pump, &w->pump, e);
+	int r = parts_make(w, e) ?: queue_consumer_start(&consumer_config, &w->consumer, e);
 	if (r < 0) {
 		stats_worker_stop(w);
 		return r;
@@ -285,16 +285,16 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	return 0;
 }
 
-struct pump *stats_worker_pump(struct stats_worker *w)
+struct queue_consumer *stats_worker_consumer(struct stats_worker *w)
 {
-	return w->pump;
+	return w->consumer;
 }
 
 void stats_worker_stop(struct stats_worker *w)
 {
 	if (!w)
 		return;
-	pump_stop(w->pump);
+	queue_consumer_stop(w->consumer);
 	batch_free(w->batch);
 	dedup_free(w->dedup);
 	clicks_free(w->clicks);

@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "counters/counters.h"
-#include "queue/pump.h"
+#include "queue/consumer.h"
 #include "seen/seen.h"
 #include "stats/live_batch.h"
 #include "store/store.h"
@@ -45,4 +45,4 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 /* Reads the rest of the queue for two seconds at most, flushes, and ends. NULL is fine. */
 void stats_worker_stop(struct stats_worker *w);
 
-struct pump *stats_worker_pump(struct stats_worker *w);
+struct queue_consumer *stats_worker_consumer(struct stats_worker *w);

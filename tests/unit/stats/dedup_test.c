@@ -123,7 +123,7 @@ static void fake_mark(struct seen *s, const struct seen_batch *b)
 	}
 }
 
-static const struct seen_ops filter_ops = {.ask = fake_ask, .mark = fake_mark};
+static const struct seen_ops filter_ops = {.ask = fake_ask, .mark_end = fake_mark};
 static struct seen filter = {&filter_ops};
 
 static struct temp dir;

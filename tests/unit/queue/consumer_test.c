@@ -1,4 +1,4 @@
-/* The pump, on a queue and a consumer that do as they are told. Catching up is in worker_test.c, through the
+/* The queue consumer, with a scripted queue and a scripted handler. Catching up is in worker_test.c, through the
  * stats worker. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include "lib/until.h"
 #include "obs/log.h"
-#include "queue/pump.h"
+#include "queue/consumer.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static struct sink_like {
 	bool finished;
 } taker;
 
-static struct pump *pump;
+static struct queue_consumer *consumer;
 static char refuses[64];
 
 #define LOCKED(...)                                 \
@@ -215,7 +215,7 @@ static void taker_finish(void *ctx)
 	LOCKED(taker.finished = true);
 }
 
-static const struct pump_consumer consumer = {taker_begin,  taker_is_full, taker_add,
+static const struct batch_handler handler = {taker_begin,  taker_is_full, taker_add,
                                               taker_commit, taker_chores,  taker_finish};
 
 static int setup(void **state)
@@ -227,12 +227,12 @@ static int setup(void **state)
 	taker = (struct sink_like){0};
 	pthread_mutex_init(&source.lock, NULL);
 	snprintf(refuses, sizeof(refuses), "nobody takes it");
-	const struct pump_config config = {.name = "pump",
+	const struct queue_consumer_config config = {.name = "consumer",
 	                                   .refuses = refuses,
 	                                   .queue = &source.base,
-	                                   .consumer = &consumer,
+	                                   .handler = &handler,
 	                                   .interval_ms = 1};
-	if (pump_start(&config, &pump, &e) < 0)
+	if (queue_consumer_start(&config, &consumer, &e) < 0)
 		fail_msg("%s", e.text);
 	return 0;
 }
@@ -240,8 +240,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	pump_stop(pump);
-	pump = NULL;
+	queue_consumer_stop(consumer);
+	consumer = NULL;
 	pthread_mutex_destroy(&source.lock);
 	return 0;
 }
@@ -262,13 +262,13 @@ static void a_batch_that_is_refused_is_offered_again(void **state)
 	(void)state;
 	struct err e = {""};
 	LOCKED(taker.commit_says = ERR_UNAVAILABLE; source.written = 3);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "nobody takes it"));
 	assert_int_equal(number_of(&source.committed), 0);
 	LOCKED(taker.commit_says = 0);
 	UNTIL(number_of(&source.committed) == 3);
 	assert_int_equal(number_of(&taker.taken), 3);
-	UNTIL(pump_trouble(pump, &e) == 0);
+	UNTIL(queue_consumer_trouble(consumer, &e) == 0);
 	unsigned rewinds;
 	LOCKED(rewinds = source.rewinds);
 	assert_int_equal(rewinds, 0);
@@ -303,46 +303,46 @@ static void a_trouble_of_the_queue_is_told_until_it_is_over(void **state)
 	(void)state;
 	struct err e = {""};
 	LOCKED(source.trouble_says = ERR_UNAVAILABLE);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "the queue hurts"));
 	LOCKED(source.trouble_says = 0);
-	UNTIL(pump_trouble(pump, &e) == 0);
+	UNTIL(queue_consumer_trouble(consumer, &e) == 0);
 }
 
 static void one_that_stops_takes_what_is_left(void **state)
 {
 	(void)state;
 	LOCKED(source.written = 500);
-	pump_stop(pump);
-	pump = NULL;
+	queue_consumer_stop(consumer);
+	consumer = NULL;
 	assert_int_equal(taker.taken, 500);
 	assert_int_equal(source.committed, 500);
 	assert_true(taker.finished);
 }
 
-static void one_that_stops_does_not_wait_for_a_consumer_that_refuses(void **state)
+static void one_that_stops_does_not_wait_for_a_handler_that_refuses(void **state)
 {
 	(void)state;
 	struct err e;
 	LOCKED(taker.commit_says = ERR_UNAVAILABLE; source.written = 3);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
-	pump_stop(pump);
-	pump = NULL;
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
+	queue_consumer_stop(consumer);
+	consumer = NULL;
 	assert_int_equal(source.committed, 0);
 	assert_true(taker.finished);
 }
 
-static void a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants(void **state)
+static void a_handler_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants(void **state)
 {
 	(void)state;
 	struct err e = {""};
 	LOCKED(taker.hangs = true; source.written = 3);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "under way"));
-	pump_ask_end(pump);
-	assert_false(pump_wait_end(pump, 20));
+	queue_consumer_ask_stop(consumer);
+	assert_false(queue_consumer_wait_stop(consumer, 20));
 	LOCKED(taker.hangs = false; taker.commit_says = ERR_UNAVAILABLE);
-	assert_true(pump_wait_end(pump, UNTIL_MS));
+	assert_true(queue_consumer_wait_stop(consumer, UNTIL_MS));
 	assert_true(taker.finished);
 	assert_int_equal(source.committed, 0);
 }
@@ -357,8 +357,8 @@ int main(void)
 	    TEST(an_event_that_must_not_be_in_the_batch_is_in_the_next),
 	    TEST(a_trouble_of_the_queue_is_told_until_it_is_over),
 	    TEST(one_that_stops_takes_what_is_left),
-	    TEST(one_that_stops_does_not_wait_for_a_consumer_that_refuses),
-	    TEST(a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants),
+	    TEST(one_that_stops_does_not_wait_for_a_handler_that_refuses),
+	    TEST(a_handler_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
