@@ -1,7 +1,7 @@
 #include "event/log_private.h"
 #include "event/reader.h"
 
-static void tell_counts(struct buf *report, const struct event_scan *s)
+static void report_counts(struct buf *report, const struct event_scan *s)
 {
 	buf_printf(report, "%llu clicks, %llu orphan visits, %llu impressions",
 	           (unsigned long long)s->counts.clicks, (unsigned long long)s->counts.orphans,
@@ -9,8 +9,8 @@ static void tell_counts(struct buf *report, const struct event_scan *s)
 }
 
 /* True when the segment is damaged. */
-static bool tell_segment(struct buf *report, const char *path, const struct event_scan *s, bool may_grow,
-                         bool has_next)
+static bool report_segment(struct buf *report, const char *path, const struct event_scan *s, bool may_grow,
+                           bool has_next)
 {
 	uint64_t rest = s->size - s->valid_end;
 	buf_printf(report, "%s: ", path);
@@ -22,7 +22,7 @@ static bool tell_segment(struct buf *report, const char *path, const struct even
 		buf_printf(report, "DAMAGED at byte 0: its header is not valid; nothing in it can be read\n");
 		return true;
 	}
-	tell_counts(report, s);
+	report_counts(report, s);
 	if (event_scan_is_damage(s)) {
 		buf_printf(report, "; DAMAGED at byte %llu: %s; ", (unsigned long long)s->valid_end,
 		           event_fault_text(s->fault));
@@ -92,8 +92,8 @@ int event_verify(const char *folder, bool growing, struct buf *report, struct er
 		if (r < 0)
 			return r;
 		bool may_grow = growing && event_segment_boot(segments[i]) == newest;
-		damaged += tell_segment(report, path, &scan, may_grow,
-		                        event_segment_has_next(segments, count, i));
+		damaged += report_segment(report, path, &scan, may_grow,
+		                          event_segment_has_next(segments, count, i));
 	}
 	return damaged;
 }

@@ -118,7 +118,8 @@ static int batch_gather(struct queue_consumer *p)
 	const struct queue_consumer_config *c = &p->config;
 	uint64_t requested = last_request(p);
 	int r = c->queue->ops->refresh(c->queue);
-	/* Requests made while an end is marked wait for the next one: an end that moves might never be reached. */
+	/* Requests made while an end is marked wait for the next one: an end that moves might never be
+	 * reached. */
 	if (r == 0 && p->marked <= p->caught_up && requested != p->marked) {
 		c->queue->ops->mark_end(c->queue);
 		pthread_mutex_lock(&p->lock);

@@ -16,7 +16,8 @@ enum {
 	TEXT_SLOTS = 4096, /* cached texts */
 };
 
-/* A message's key and value, one after the other in the batch's bytes, which may move while the batch grows. */
+/* A message's key and value, one after the other in the batch's bytes, which may move while the batch
+ * grows. */
 struct message_span {
 	size_t at;
 	uint32_t key_len, value_len;

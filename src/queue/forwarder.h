@@ -1,11 +1,11 @@
 /*
  * The forwarder: a queue consumer that sends the events of the event log to Kafka (docs/kafka.md). The log's
- * checkpoint moves only when all events of a batch have their receipts. So an unavailable broker only makes the
- * log grow. After a crash, the events since the checkpoint are sent again with the same ids.
+ * checkpoint moves only when all events of a batch have their receipts. So an unavailable broker only makes
+ * the log grow. After a crash, the events since the checkpoint are sent again with the same ids.
  *
- * Readers recognise repetitions by watermarks (watermarks.h). So the queue must deliver a writer's events in the
- * order of their ids (queue_log's `boots_in_order`), and a batch is delivered completely before the next one is
- * begun.
+ * Readers recognise repetitions by watermarks (watermarks.h). So the queue must deliver a writer's events in
+ * the order of their ids (queue_log's `boots_in_order`), and a batch is delivered completely before the next
+ * one is begun.
  */
 #pragma once
 

@@ -81,7 +81,8 @@ static int message_check(struct queue_kafka *q, struct kafka_partition *p, const
 		         "offsets went back, messages were lost: topic=%s partition=%d from=%lld to=%lld",
 		         q->topics.names[p->topic], p->partition, (long long)p->read, (long long)m->offset);
 	else if (UNLIKELY(m->offset > p->read)) {
-		/* Offsets have gaps, for example from transactions. Only messages before the first one are lost. */
+		/* Offsets have gaps, for example from transactions. Only messages before the first one are
+		 * lost. */
 		int64_t first = kafka_consumer_first(q->consumer, p->topic, p->partition);
 		if (first > p->read)
 			partition_lose(q, p, MIN(first, m->offset));
@@ -274,9 +275,9 @@ int queue_kafka_new(const struct queue_kafka_config *config, struct queue **ret,
 	q->config = *config;
 	pthread_mutex_init(&q->lock, NULL);
 	const struct kafka_listener listener = {partitions_assigned, partitions_revoked, q};
-	int r = topics_init(&q->topics, config->settings, e);
-	if (r == 0)
-		r = kafka_consumer_new(&q->topics.kafka, config->settings->group, &listener, &q->consumer, e);
+	int r = topics_init(&q->topics, config->settings, e)
+	            ?: kafka_consumer_new(&q->topics.kafka, config->settings->group, &listener, &q->consumer,
+	                                  e);
 	if (r < 0) {
 		kafka_free(&q->base);
 		return r;

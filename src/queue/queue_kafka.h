@@ -2,15 +2,16 @@
  * The role `queue` on Kafka: partitions are the streams, numbered by topic and partition. The workers of a
  * consumer group share them.
  *
- *	sink keeps positions   a partition continues at the sink's position, or at its beginning if it has none
+ *	sink keeps positions   a partition continues at the sink's position, or at its beginning if it has
+ *	                       none
  *	sink keeps none        it continues at the group's offset
  *
- * The group's offset is committed in either case, asynchronously and after the sink's commit. It may be behind:
- * then events are read again, with the same ids. If the sink has a position and the group no offset, the topic
- * was created again, and is read from its beginning.
+ * The group's offset is committed in either case, asynchronously and after the sink's commit. It may be
+ * behind: then events are read again, with the same ids. If the sink has a position and the group no offset,
+ * the topic was created again, and is read from its beginning.
  *
- * Messages that Kafka removed before they were read are logged and counted. Messages that forwarders sent twice
- * are skipped (watermarks.h). A message that is not an event is delivered as EVENT_UNUSABLE.
+ * Messages that Kafka removed before they were read are logged and counted. Messages that forwarders sent
+ * twice are skipped (watermarks.h). A message that is not an event is delivered as EVENT_UNUSABLE.
  */
 #pragma once
 

@@ -90,8 +90,9 @@ static void partition_remove(struct queue_kafka *q, const struct kafka_place *pl
 }
 
 /*
- * While partitions are assigned and revoked, librdkafka (2.0.2) pauses the remaining ones, discards messages it
- * had fetched, and continues after them: messages would be missing. So each partition must seek to its position.
+ * While partitions are assigned and revoked, librdkafka (2.0.2) pauses the remaining ones, discards messages
+ * it had fetched, and continues after them: messages would be missing. So each partition must seek to its
+ * position.
  */
 static void partitions_mark_seek(struct queue_kafka *q)
 {
@@ -168,9 +169,9 @@ void partition_lose(struct queue_kafka *q, struct kafka_partition *p, int64_t to
 }
 
 /*
- * The group's offsets are deleted with a topic. So if the sink has a position and the group has no offset, the
- * position is of an earlier topic with the same name. This one is read from its beginning, and the watermarks
- * skip what was counted. A sink without a position has no events, whatever the group's offset is.
+ * The group's offsets are deleted with a topic. So if the sink has a position and the group has no offset,
+ * the position is of an earlier topic with the same name. This one is read from its beginning, and the
+ * watermarks skip what was counted. A sink without a position has no events, whatever the group's offset is.
  */
 static void partition_set_start(struct queue_kafka *q, struct kafka_partition *p,
                                 const struct kafka_bounds *known)

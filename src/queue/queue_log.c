@@ -203,8 +203,8 @@ static int log_refresh(struct queue *base)
 	q->turn = 0;
 	q->first++;
 	q->boot = UINT32_MAX;
-	/* Segments take turns, in another order after a restart. So all events are in doubt while any segment has
-	 * events that may have been delivered before. */
+	/* Segments take turns, in another order after a restart. So all events are in doubt while any segment
+	 * has events that may have been delivered before. */
 	q->in_doubt = false;
 	for (size_t i = q->count; i-- > 0;) {
 		const struct segment_stream *s = q->segments[i];
@@ -246,7 +246,7 @@ static int log_next(struct queue *base, struct queue_event *ret)
 		if (r == 0)
 			continue;
 		if (r > 0) {
-			event_counts_take(&q->counts, &q->event, 1);
+			event_counts_count(&q->counts, &q->event, 1);
 			*ret = (struct queue_event){
 			    .id = {s->reader.node, s->stream.number, q->event.position},
 			    .stream = &s->stream,
@@ -265,7 +265,7 @@ static void log_put_back(struct queue *base)
 	struct segment_stream *s = q->segments[(q->first + q->turn) % q->count];
 	s->reader.position = q->given_at;
 	s->is_over = true;
-	event_counts_take(&q->counts, &q->event, (uint64_t)-1);
+	event_counts_count(&q->counts, &q->event, (uint64_t)-1);
 }
 
 static struct str log_text(struct queue *base, struct queue_stream *stream, uint32_t at,

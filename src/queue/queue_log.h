@@ -12,8 +12,8 @@ struct queue_log_config {
 	/* The checkpoint file, and the counts so far; NULL: the handler stores positions and counts. */
 	const char *checkpoint;
 	struct event_counts counts;
-	/* Reads earlier boots completely before later ones, so that a writer's events come in the order of their
-	 * ids. */
+	/* Reads earlier boots completely before later ones, so that a writer's events come in the order of
+	 * their ids. */
 	bool boots_in_order;
 	/* `sync` makes commits durable before segments are removed; `forget` drops their positions after. */
 	int (*sync)(void *ctx);

@@ -1,7 +1,7 @@
 /*
- * Watermarks: how far each writer's events have come in each partition. A forwarder that restarts sends events
- * without a receipt again, in the same order and to the same partition. So an event at or before its writer's
- * watermark is a repetition.
+ * Watermarks: how far each writer's events have come in each partition. A forwarder that restarts sends
+ * events without a receipt again, in the same order and to the same partition. So an event at or before its
+ * writer's watermark is a repetition.
  *
  * Watermarks are stored with the positions, as two streams each: segment and position. The number of such a
  * stream is a hash with the highest bit set, which no partition's number has.

@@ -2,8 +2,8 @@
  * The JSON encoding of events as Kafka messages (docs/kafka.md). Other programs may read them and, for
  * impressions, write them. Pure functions over memory.
  *
- * A text that is not UTF-8 is sent twice: with U+FFFD for each invalid byte, and in hexadecimal under its name
- * followed by "Hex". So every event is decoded as it was, except that a country which is not two capital
+ * A text that is not UTF-8 is sent twice: with U+FFFD for each invalid byte, and in hexadecimal under its
+ * name followed by "Hex". So every event is decoded as it was, except that a country which is not two capital
  * letters is left out.
  */
 #pragma once

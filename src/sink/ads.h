@@ -1,4 +1,5 @@
-/* Names of ads, and the split of a window into buckets. Clients choose the names, so their number is bounded. */
+/* Names of ads, and the split of a window into buckets. Clients choose the names, so their number is
+ * bounded. */
 #pragma once
 
 #include "sink/calendar.h"

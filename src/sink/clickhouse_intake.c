@@ -5,9 +5,10 @@
  * The rows of a failed commit are kept. If the next commit has the same rows, it is a retry: it skips tables
  * that have theirs, and uses the same query ids, so that the server rejects it while the first INSERT runs.
  *
- * The outcome of an INSERT that timed out is unknown, so it is sent again. Its timeout is twice the time since
- * the first attempt, at most ten minutes: a server that needs minutes for a block accepts it at the second or
- * third attempt. The queue's reader must be allowed to be busy for three times as long (kafka_consumer.c).
+ * The outcome of an INSERT that timed out is unknown, so it is sent again. Its timeout is twice the time
+ * since the first attempt, at most ten minutes: a server that needs minutes for a block accepts it at the
+ * second or third attempt. The queue's reader must be allowed to be busy for three times as long
+ * (kafka_consumer.c).
  */
 #include "os/clock.h"
 #include "sink/clickhouse_sink.h"

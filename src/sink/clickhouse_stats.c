@@ -1,7 +1,7 @@
 /*
- * A stats query. One SELECT groups the visits by all requested attributes (step, kind, bot, dimensions), and an
- * outer one sums the groups up for each attribute. So all numbers are of the same moment, each visit is read
- * once, and only requested numbers are transferred.
+ * A stats query. One SELECT groups the visits by all requested attributes (step, kind, bot, dimensions), and
+ * an outer one sums the groups up for each attribute. So all numbers are of the same moment, each visit is
+ * read once, and only requested numbers are transferred.
  *
  * Unique visitors are those of whole days. For each register of a sketch, the server returns the number of
  * distinct hashes, and the minimum of their lower bits, which has the longest run of leading zeros. A sketch

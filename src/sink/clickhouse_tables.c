@@ -1,8 +1,8 @@
 /*
  * The tables. Every row of an event has the event's id (node, segment, position) in the sorting key of a
- * ReplacingMergeTree, after values that follow from the event itself: of two rows of one event, one stays. The
- * row's day follows from the event too, so both are in the same partition. As merges take time, queries read
- * with FINAL, which does the same while reading, except for merged days (clickhouse_merged_days.c).
+ * ReplacingMergeTree, after values that follow from the event itself: of two rows of one event, one stays.
+ * The row's day follows from the event too, so both are in the same partition. As merges take time, queries
+ * read with FINAL, which does the same while reading, except for merged days (clickhouse_merged_days.c).
  *
  *	table       rows                                                    partition
  *	visit       Visits. `details` is 1 while the visit can be listed;   day of the visit

@@ -1,7 +1,7 @@
 /*
  * Lists single visits of a link: newest minute first, and within a minute the largest event id first, so that
- * the last recorded visit of a node comes first. New events do not change the order of others. A cursor is the
- * minute and the id of the last visit returned.
+ * the last recorded visit of a node comes first. New events do not change the order of others. A cursor is
+ * the minute and the id of the last visit returned.
  */
 #include "sink/clickhouse_sink.h"
 #include "sink/keyed.h"

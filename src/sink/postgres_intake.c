@@ -4,8 +4,8 @@
  *	1. Locks the positions of its streams, and compares them with where the batch begins. If all are where
  *	   it ends, an earlier attempt committed it and the answer got lost. If they are elsewhere, another
  *	   worker reads the streams.
- *	2. Inserts the fingerprints. A unique key decides which worker counts an impression: the second one waits
- *	   until the first has committed or rolled back.
+ *	2. Inserts the fingerprints. A unique key decides which worker counts an impression: the second one
+ *	   waits until the first has committed or rolled back.
  *	3. Inserts the rows.
  *	4. Updates the counters, whose rows other workers may wait for.
  *	5. COMMIT. If its answer is lost, step 1 of the next attempt finds out.
@@ -327,7 +327,8 @@ int postgres_intake_run(struct postgres_intake *in, struct err *e)
 	struct intake_run r = {.in = in, .conn = in->conn, .batch = in->batch, .e = e};
 	r.kept = arena_zalloc(&r.arena, in->batch->impression_count + 1);
 	int result = run(&r);
-	/* When memory ran out, statements may be under way: then the connection is closed, which rolls back. */
+	/* When memory ran out, statements may be under way: then the connection is closed, which rolls
+	 * back. */
 	if ((result != 0 || in->was_done) && result != ERR_NOMEM)
 		postgres_txn_undo(in->conn);
 	arena_release(&r.arena);

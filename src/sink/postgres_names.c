@@ -1,6 +1,6 @@
 /*
- * Ids of dimension sets and ads. The cache has what the database has. If a transaction that assigns ids fails,
- * the state of the database is unknown, and the cache is emptied.
+ * Ids of dimension sets and ads. The cache has what the database has. If a transaction that assigns ids
+ * fails, the state of the database is unknown, and the cache is emptied.
  *
  * The row of an ad has the day of its last use, which protects its name from being swept. So each used ad is
  * looked up at least once a day.

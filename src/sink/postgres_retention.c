@@ -1,6 +1,6 @@
 /*
- * Each step is a transaction and preserves all counts: cells that leave a level are added to the next level, or
- * to stats_retired. The kinds of steps take turns, so that none can starve the others. One worker runs
+ * Each step is a transaction and preserves all counts: cells that leave a level are added to the next level,
+ * or to stats_retired. The kinds of steps take turns, so that none can starve the others. One worker runs
  * retention at a time; for the others nothing is due meanwhile.
  */
 #include "sink/ads.h"
@@ -152,9 +152,9 @@ static int oldest_ask(struct postgres_step *t, const struct pg_statement *statem
 	return postgres_find(&q, ret_ms, 1, t->e);
 }
 
-/* Advances kept_ms: from then on, queries use no seconds, minutes and rows before it, and they can be dropped.
- * If it is too far ahead (the clock was wrong, or the setting has changed), it goes back to where all data is
- * still present: nothing is missing after the oldest minute. */
+/* Advances kept_ms: from then on, queries use no seconds, minutes and rows before it, and they can be
+ * dropped. If it is too far ahead (the clock was wrong, or the setting has changed), it goes back to where
+ * all data is still present: nothing is missing after the oldest minute. */
 static int step_move_kept(struct postgres_step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);

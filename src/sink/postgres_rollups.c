@@ -125,7 +125,8 @@ static const struct pg_statement visitors_put = {
     "UPDATE stats_day d SET visitors = n.visitors FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])"
     " AS n(link, day, visitors) WHERE d.link = n.link AND d.day = n.day"};
 
-/* Link, day and visitor (0: none) of each click; and again for all links together, whose days have no clicks. */
+/* Link, day and visitor (0: none) of each click; and again for all links together, whose days have no
+ * clicks. */
 static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 {
 	ret->items = malloc((2 * b->visit_count + 1) * sizeof(*ret->items));

@@ -1,5 +1,6 @@
 /*
- * A stats query adds up cells that are inside the range, and the rows of cells that an edge of the range cuts.
+ * A stats query adds up cells that are inside the range, and the rows of cells that an edge of the range
+ * cuts.
  *
  * A row does not say which cell counts it, since cells are folded. So at each edge, the region of the largest
  * cut cell is taken, with all cells that begin in it and all its rows. Rows count at their own time. If the

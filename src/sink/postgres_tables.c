@@ -1,25 +1,26 @@
 /*
- * The tables. They are created and changed in steps, like those of the link store. stats_layout has the number
- * of steps done. A released step never changes. All missing steps run in one transaction.
+ * The tables. They are created and changed in steps, like those of the link store. stats_layout has the
+ * number of steps done. A released step never changes. All missing steps run in one transaction.
  *
  *	stats_visit       Single visits with their texts, by day of the visit. `number` rises in the order of
  *	                  recording.
  *	stats_impression  Single impressions that count, by day of receipt.
  *	stats_cell        The rollup: visits per link, dimension set, and minute, hour or day. A visit is in
- *	                  exactly one cell of its link: old minutes are folded into hours, old hours into days.
- *	                  Link 0 is all links together, -1 orphans.
- *	stats_day         Clicks and the sketch of visitors per link and day. Link 0 has the sketch of all links.
+ *	                  exactly one cell of its link: old minutes are folded into hours, old hours into
+ *	                  days. Link 0 is all links together, -1 orphans.
+ *	stats_day         Clicks and the sketch of visitors per link and day. Link 0 has the sketch of all
+ *	                  links.
  *	stats_total       Clicks per link, ever.
  *	stats_shape       Dimension sets by id. Their number is bounded (dimension_set.h).
  *	stats_ad          Names of ads by id. Their number is bounded (ads.h).
  *	stats_ad_cell     Counts per ad by second, minute, hour and day. Before stats_clock.kept_ms there are
  *	                  only hours and days.
- *	stats_seen        Fingerprints of the impressions counted within the window: the last time of receipt, and
- *	                  earlier ones.
+ *	stats_seen        Fingerprints of the impressions counted within the window: the last time of receipt,
+ *	                  and earlier ones.
  *	stats_position    How far each stream was read.
  *	stats_book        Tallies of the events consumed from each node, ever.
- *	stats_names       One row: how many names exist, and how many are new today. Locked by the process that
- *	                  assigns ids.
+ *	stats_names       One row: how many names exist, and how many are new today. Locked by the process
+ *	                  that assigns ids.
  *	stats_clock       One row: the time of the last commit, of the newest impression, and kept_ms.
  *	stats_retired     One row: visits and impressions whose last rollup was dropped.
  *

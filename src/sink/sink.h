@@ -216,9 +216,9 @@ struct ad_count {
 struct window_query {
 	int64_t from_ms, to_ms; /* from < time <= to, exact to the millisecond at both edges */
 	struct arena *arena;
-	/* out, sorted by ad, without zero counts. Names are bounded (ads.h): at most 50,000, and "(other)" for
-	 * the rest. Backends that number ads accept 10,000 new names a day; the others return the ads with the
-	 * highest counts. */
+	/* out, sorted by ad, without zero counts. Names are bounded (ads.h): at most 50,000, and "(other)"
+	 * for the rest. Backends that number ads accept 10,000 new names a day; the others return the ads
+	 * with the highest counts. */
 	struct ad_count *ads;
 	size_t count;
 };
@@ -263,9 +263,9 @@ struct sink_ops {
 	 *
 	 *	ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT  the same batch may be retried: nothing counts twice
 	 *	ERR_LIMIT                                likewise, and commits should come less often
-	 *	ERR_UNCERTAIN                            the streams are not where the batch begins: another worker
-	 *	                                         reads them, or an earlier commit succeeded although it
-	 *	                                         reported failure; continue from `resume`
+	 *	ERR_UNCERTAIN                            the streams are not where the batch begins: another
+	 *	                                         worker reads them, or an earlier commit succeeded
+	 *	                                         although it reported failure; continue from `resume`
 	 */
 	int (*commit)(struct sink *, const struct sink_batch *batch, uint64_t *ret_duplicates);
 
@@ -275,27 +275,27 @@ struct sink_ops {
 	/* Likewise. 1: `find_duplicates` may find something; 0: no fingerprint is stored. Constant time. */
 	int (*has_fingerprints)(struct sink *);
 
-	/* Makes all commits durable (they survive power loss): fully read segments may then be removed. NULL: an
-	 * answered commit is durable, or will be before the queue drops its events. */
+	/* Makes all commits durable (they survive power loss): fully read segments may then be removed. NULL:
+	 * an answered commit is durable, or will be before the queue drops its events. */
 	int (*sync)(struct sink *);
 
 	/* The streams no longer exist: drops their positions. NULL without `resume`. */
 	int (*forget)(struct sink *, uint64_t source, const uint64_t *streams, size_t count);
 
-	/* One bounded step (some milliseconds, rarely some hundred): folds old rollups and deletes expired data.
-	 * Never goes beyond one hour after the last commit, whatever `now_ms` says. >0: more is due; 0: nothing
-	 * is due; <0: error. */
+	/* One bounded step (some milliseconds, rarely some hundred): folds old rollups and deletes expired
+	 * data. Never goes beyond one hour after the last commit, whatever `now_ms` says. >0: more is due; 0:
+	 * nothing is due; <0: error. */
 	int (*retention)(struct sink *, int64_t now_ms);
 
-	/* Links whose total changed since it was marked as flushed, at most `max`; and marking them, unless the
-	 * total has changed again. Expensive: call every few seconds, not after every commit. The newest visits
-	 * may be missing until a later call. NULL: this sink does not track changed totals. */
+	/* Links whose total changed since it was marked as flushed, at most `max`; and marking them, unless
+	 * the total has changed again. Expensive: call every few seconds, not after every commit. The newest
+	 * visits may be missing until a later call. NULL: this sink does not track changed totals. */
 	int (*totals)(struct sink *, size_t max, struct arena *arena, struct sink_total **ret,
 	              size_t *ret_count);
 	int (*totals_flushed)(struct sink *, const struct sink_total *totals, size_t count);
 
-	/* Queries: 0, ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT, and what the query's fields name. Safe to retry.
-	 * Each sees one consistent state between two commits. */
+	/* Queries: 0, ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT, and what the query's fields name. Safe to
+	 * retry. Each sees one consistent state between two commits. */
 	int (*stats)(struct sink *, struct stats_query *q);
 	int (*visits)(struct sink *, struct visits_query *q);
 	int (*window)(struct sink *, struct window_query *q);
@@ -304,7 +304,8 @@ struct sink_ops {
 	 * whose rollups have expired; 0 for a link without visits. Some microseconds per link, some
 	 * milliseconds while many visits are buffered. */
 	int (*clicks)(struct sink *, struct sink_total *links, size_t n);
-	/* Of the events first logged by this node; 0: of all nodes. A sink of a single node ignores `node`. */
+	/* Of the events first logged by this node; 0: of all nodes. A sink of a single node ignores
+	 * `node`. */
 	int (*reconciliation)(struct sink *, uint64_t node, bool deep, struct reconciliation *ret);
 	int (*ping)(struct sink *, struct err *e);
 };

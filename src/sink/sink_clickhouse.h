@@ -8,8 +8,8 @@
  *
  * Its guarantees are weaker than those of the other backends:
  *
- *	atomicity    A commit is one INSERT per table, and an INSERT is atomic only within one day. A query may
- *	             see a commit's visits before its impressions, or one day before another.
+ *	atomicity    A commit is one INSERT per table, and an INSERT is atomic only within one day. A query
+ *	             may see a commit's visits before its impressions, or one day before another.
  *	consistency  A query is one SELECT, except that unique visitors are a second one.
  *	durability   Commits survive power loss once the server's operating system has written them to disk.
  *

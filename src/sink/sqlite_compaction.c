@@ -2,8 +2,8 @@
  * Compaction moves buffered visits into blocks, and adds them to cells, days and totals.
  *
  * A step sorts its visits by minute and link, and writes each affected row once. Orphans have link 0, so they
- * come before the links of their minute. Thus all orphans of a minute, all its other visits, and the visits of
- * each link have consecutive ids: each cell gets one run.
+ * come before the links of their minute. Thus all orphans of a minute, all its other visits, and the visits
+ * of each link have consecutive ids: each cell gets one run.
  *
  * A step takes the visits of some neighbouring links. So all steps together write hardly more pages than a
  * single one would.

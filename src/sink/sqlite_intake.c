@@ -1,9 +1,9 @@
 /*
- * A commit writes new dimension sets and texts to their dictionaries, visits to the buffer (the table `fresh`),
- * impressions not seen before with their counts, positions, and the row `book`.
+ * A commit writes new dimension sets and texts to their dictionaries, visits to the buffer (the table
+ * `fresh`), impressions not seen before with their counts, positions, and the row `book`.
  *
- * Values that visitors and clients choose are bounded per day: further dimension sets and ads become "(other)",
- * further texts are not stored.
+ * Values that visitors and clients choose are bounded per day: further dimension sets and ads become
+ * "(other)", further texts are not stored.
  */
 #include "sink/dimension_set.h"
 #include "sink/sqlite_seen.h"

@@ -190,9 +190,10 @@ static int oldest_ad_cell(struct sqlite_conn *c, enum ad_level level, int64_t re
 	return FIND(c, SQL_AD_CELL_OLDEST, ret, 2, ad_cell_key(level, 0));
 }
 
-/* Advances kept_ms: from then on, queries use no seconds, minutes and rows before it, and they can be dropped.
- * If it is too far ahead (the clock was wrong, or the setting has changed), it goes back to where all data is
- * still present: minutes are dropped no later than seconds and rows, so nothing is missing after the oldest. */
+/* Advances kept_ms: from then on, queries use no seconds, minutes and rows before it, and they can be
+ * dropped. If it is too far ahead (the clock was wrong, or the setting has changed), it goes back to where
+ * all data is still present: minutes are dropped no later than seconds and rows, so nothing is missing after
+ * the oldest. */
 static int move_kept(struct retention_step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);
@@ -241,7 +242,8 @@ static int step_drop_ad_days(struct retention_step *t)
 	return rc;
 }
 
-/* Every impression is counted in its day's cell: no count refers to a name last used before the oldest day. */
+/* Every impression is counted in its day's cell: no count refers to a name last used before the oldest
+ * day. */
 static int step_sweep_ads(struct retention_step *t)
 {
 	int64_t cell[2];

@@ -3,16 +3,16 @@
  * random keys in a B-tree would write a page for each event.
  *
  *	table   in memory: the newest fingerprints. Each commit also appends its own to `seen_batch`.
- *	run     immutable, in the file: when the table is full, or covers more than a part of the window, it is
- *	        sealed into a run, and `seen_batch` is emptied. Entries are sorted and stored in chunks of about
- *	        a page (`seen_chunk`, keyed by the run and the first four bytes of the chunk's first
+ *	run     immutable, in the file: when the table is full, or covers more than a part of the window, it
+ *	        is sealed into a run, and `seen_batch` is emptied. Entries are sorted and stored in chunks of
+ *	        about a page (`seen_chunk`, keyed by the run and the first four bytes of the chunk's first
  *	        fingerprint). Its Bloom filter is in memory and in `seen_run`.
  *
  * A lookup checks the table, then the filter of each run, and reads a chunk only if the filter matches. A run
  * is dropped when its newest entry is out of the window of everything that may still arrive.
  *
- * Lookups are exact: an impression is a duplicate if a counted one with its fingerprint was received less than
- * the window before or after it. Memory changes only after the transaction is committed:
+ * Lookups are exact: an impression is a duplicate if a counted one with its fingerprint was received less
+ * than the window before or after it. Memory changes only after the transaction is committed:
  *
  *	seen_check, seen_add                 in the transaction
  *	seen_committed or seen_rolled_back   after it

@@ -82,7 +82,8 @@ int book_get(struct sqlite_conn *c, struct book_row *ret);
 
 /* A statement with these integers as its first parameters: QUERY(c, SQL_CELL_GET, level, start_ms, link). */
 struct query db_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
-#define DB_ARGS(...)       (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+#define DB_ARGS(...) (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+
 #define QUERY(c, sql, ...) db_query(c, sql, DB_ARGS(__VA_ARGS__))
 
 /* Runs a statement that returns no rows and has no other parameters. */

@@ -1,6 +1,6 @@
 /*
- * A stats query adds up cells that are inside the range, the rows of cells that an edge of the range cuts, and
- * buffered visits.
+ * A stats query adds up cells that are inside the range, the rows of cells that an edge of the range cuts,
+ * and buffered visits.
  *
  * Rows of a cut cell may have expired. Visits with a row count at their own time, the others at the start of
  * the cell. So if the start is inside the range, the cell's counts are added and the rows outside are

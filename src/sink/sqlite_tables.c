@@ -13,41 +13,42 @@
  *	   appends them to `visit` in blocks of about a page, and adds them to all rollups, one write per row.
  *
  * Queries add the buffer to the rollups by scanning it: at most some hundred thousand packed visits, a few
- * milliseconds. So results are always complete. Compacting many links takes seconds, so it is done in steps by
- * rising link, each in its own transaction. `book` records the progress, and a scan of the buffer skips what
- * is compacted.
+ * milliseconds. So results are always complete. Compacting many links takes seconds, so it is done in steps
+ * by rising link, each in its own transaction. `book` records the progress, and a scan of the buffer skips
+ * what is compacted.
  *
  *	table       contents
  *	fresh       The buffer. A row has the visits of a commit, at most 8,192.
- *	visit       Blocks of visits. Each visit has an id, never reused; `first` is the id of the block's first
- *	            visit. The oldest blocks are dropped when their newest visit has expired.
- *	cell        The rollup: visits of one link in one minute, hour or day. `shapes` counts each dimension set,
- *	            `runs` has the ids of the visits with their minutes, which folding preserves. A visit is in
- *	            exactly one cell of its link: old minutes are folded into hours, old hours into days.
- *	            Clustered by time, as a compaction writes the cells of one or two minutes. Levels from
- *	            CELL_TOGETHER on have all links together (link 0) and orphans (link -1).
- *	day_link    Per day and link (orphans: -1): clicks, a bit for each hour with visits, which tells readers
- *	            where to look for cells, and the sketch of visitors. Link 0 has the sketch of all links
- *	            together, and no clicks.
+ *	visit       Blocks of visits. Each visit has an id, never reused; `first` is the id of the block's
+ *	            first visit. The oldest blocks are dropped when their newest visit has expired.
+ *	cell        The rollup: visits of one link in one minute, hour or day. `shapes` counts each dimension
+ *	            set, `runs` has the ids of the visits with their minutes, which folding preserves. A visit
+ *	            is in exactly one cell of its link: old minutes are folded into hours, old hours into
+ *	            days. Clustered by time, as a compaction writes the cells of one or two minutes. Levels
+ *	            from CELL_TOGETHER on have all links together (link 0) and orphans (link -1).
+ *	day_link    Per day and link (orphans: -1): clicks, a bit for each hour with visits, which tells
+ *	            readers where to look for cells, and the sketch of visitors. Link 0 has the sketch of all
+ *	            links together, and no clicks.
  *	total       Clicks per link, ever. `flushed`: the link store has this number.
  *	shape       Dimension sets by id. Their number is bounded: see dimension_set.h.
- *	text        User agents, referrers, places and paths by id. Deleted when unused for as long as visits are
- *	            kept. New texts per day are bounded; further ones are not stored. The hash is keyed with the
- *	            file's secret, so that collisions cannot be prepared.
+ *	text        User agents, referrers, places and paths by id. Deleted when unused for as long as visits
+ *	            are kept. New texts per day are bounded; further ones are not stored. The hash is keyed
+ *	            with the file's secret, so that collisions cannot be prepared.
  *	impression  The impressions of one second and commit, packed: `ads` has (millisecond, ad) of each,
  *	            `details` the rest. The key is the second and a part number; when all part numbers of a
  *	            second are used, further impressions are appended to existing rows.
- *	ad_cell     Counts of each ad by second, minute, hour and day, all written by the commit. The key is the
- *	            level (top byte) and the start. A window is the sum of the largest whole buckets in it, plus
- *	            rows at both edges. Before book.kept_ms, a full hour, only hours and days are kept.
+ *	ad_cell     Counts of each ad by second, minute, hour and day, all written by the commit. The key is
+ *	            the level (top byte) and the start. A window is the sum of the largest whole buckets in
+ *	            it, plus rows at both edges. Before book.kept_ms, a full hour, only hours and days are
+ *	            kept.
  *	ad          Names of ads by id; ids are never reused. Their number is bounded: see ads.h. A name is
- *	            deleted when no count refers to it. When names are scarce, it is deleted when unused for as
- *	            long as rows are kept; older counts of it are then reported as "(other)".
+ *	            deleted when no count refers to it. When names are scarce, it is deleted when unused for
+ *	            as long as rows are kept; older counts of it are then reported as "(other)".
  *	seen_*      Fingerprints of the impressions within the window: see sqlite_seen.h.
  *	position    How far each segment of the event log was read. Segments are unsigned, stored as signed.
  *	book        One row: the tallies of all consumed events, and the state of the file. Visits whose last
- *	            cell was dropped are in retired_*, with separate sums for cells of all links together and of
- *	            single links, as those are dropped at different times.
+ *	            cell was dropped are in retired_*, with separate sums for cells of all links together and
+ *	            of single links, as those are dropped at different times.
  */
 #include "sink/dimension_set.h"
 #include "sink/sqlite_sink.h"

@@ -2,7 +2,8 @@
  * Lists single visits of a link: newest minute first, and within a minute the last recorded first. Runs of
  * cells, which keep their minutes when cells are folded, and the buffer say which visits a minute has. Visits
  * of a minute are ranked in the order of recording. Folding and compaction do not change a rank, and new
- * visits get higher ones. So a cursor is a minute and a rank, and a walk over the pages meets each visit once.
+ * visits get higher ones. So a cursor is a minute and a rank, and a walk over the pages meets each visit
+ * once.
  *
  * A page's visits are picked first and filled in afterwards, so that texts are read only for picked ones.
  */

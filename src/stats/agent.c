@@ -3,9 +3,9 @@
  * lists of rules at once. The three of uap-core give the browser, the system and the device. Two lists below
  * find bots, and form factors that neither the system nor the device reveals.
  *
- * Names. A rule has a fixed name, or takes it from the user agent ("$1"). Most of the latter can only be one of
- * a few names in the rule. The others ("any word that ends in bot") are chosen by clients: they must be short
- * and printable, and have a limit of their own, so that made-up names cannot displace real ones.
+ * Names. A rule has a fixed name, or takes it from the user agent ("$1"). Most of the latter can only be one
+ * of a few names in the rule. The others ("any word that ends in bot") are chosen by clients: they must be
+ * short and printable, and have a limit of their own, so that made-up names cannot displace real ones.
  */
 #include "stats/agent.h"
 

@@ -3,8 +3,8 @@
  * whether it is a bot.
  *
  * Rules are loaded at the first user agent that is not cached, and compiled when they are first tried. Memory
- * is bounded: cached results by `cache_entries_max`, names chosen by clients by 4096 (further ones are "Other").
- * Not thread-safe.
+ * is bounded: cached results by `cache_entries_max`, names chosen by clients by 4096 (further ones are
+ * "Other"). Not thread-safe.
  */
 #pragma once
 

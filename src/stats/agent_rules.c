@@ -1,8 +1,9 @@
 /*
- * The literals of all rules form an Aho-Corasick automaton: a trie with failure links. Walking it along a text
- * passes every literal that the text contains. A literal leads to the requirements that it satisfies, a
- * requirement to its rule. A rule whose last requirement is satisfied becomes a candidate. Literals are matched
- * in lower case, so that case-sensitive rules share the trie: that admits a few more candidates and loses none.
+ * The literals of all rules form an Aho-Corasick automaton: a trie with failure links. Walking it along a
+ * text passes every literal that the text contains. A literal leads to the requirements that it satisfies, a
+ * requirement to its rule. A rule whose last requirement is satisfied becomes a candidate. Literals are
+ * matched in lower case, so that case-sensitive rules share the trie: that admits a few more candidates and
+ * loses none.
  */
 #include "stats/agent_rules.h"
 

@@ -3,9 +3,9 @@
  *
  * There are more than a thousand rules, and nearly all cannot match a given text, because it lacks a literal
  * that they require. So the required literals of each rule are derived when it is loaded ("a|b & c": a or b,
- * and c). One pass over a text finds all literals at once, and only rules whose literals are present are tried,
- * in order. A rule is compiled when it is first tried. The result equals that of trying every rule, except that
- * a rule which exceeds its limit of steps counts as not matching.
+ * and c). One pass over a text finds all literals at once, and only rules whose literals are present are
+ * tried, in order. A rule is compiled when it is first tried. The result equals that of trying every rule,
+ * except that a rule which exceeds its limit of steps counts as not matching.
  *
  * Not thread-safe.
  */

@@ -142,8 +142,8 @@ const struct live_visit *batch_recent(const struct batch *b, size_t *ret_count)
 
 /* Strings */
 
-/* The interned id of the string at a position of the stream. One that was written before this process began to
- * read the stream is fetched. */
+/* The interned id of the string at a position of the stream. One that was written before this process began
+ * to read the stream is fetched. */
 static uint32_t string_at(struct batch *b, struct queue *q, struct queue_stream *stream, uint32_t position)
 {
 	char text[EVENT_STRING_BYTES_MAX];

@@ -1,7 +1,7 @@
 /*
- * Builds a sink's batch from events of the queue: validated, enriched, and without duplicates within the batch.
- * If only the sink can tell which of two events in doubt was counted, both stay. A builder is reused, and keeps
- * its memory.
+ * Builds a sink's batch from events of the queue: validated, enriched, and without duplicates within the
+ * batch. If only the sink can tell which of two events in doubt was counted, both stay. A builder is reused,
+ * and keeps its memory.
  *
  * Owned by the stats worker's thread.
  */
@@ -37,8 +37,8 @@ void batch_free(struct batch *b);
 void batch_begin(struct batch *b, int64_t now_ms);
 bool batch_is_full(const struct batch *b);
 
-/* Adds one event. On failure it is not in the batch. ERR_NOMEM; ERR_LIMIT: this batch must be committed first,
- * and is full now. The batch owns the reader_data of the streams. */
+/* Adds one event. On failure it is not in the batch. ERR_NOMEM; ERR_LIMIT: this batch must be committed
+ * first, and is full now. The batch owns the reader_data of the streams. */
 int batch_add(struct batch *b, struct queue *queue, const struct queue_event *ev);
 
 /* The first visits, with their keys. */

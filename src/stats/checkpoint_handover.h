@@ -2,7 +2,8 @@
  * The reader of a data folder's event log changes with the settings. The checkpoint is kept by the forwarder
  * (file `forwarded` beside the log), by a stats worker whose sink keeps no positions (`counted`), or by the
  * sink. A starting reader resumes at the furthest position of its predecessors in each segment, so that no
- * event is counted or forwarded by two of them. It then owns the checkpoint, and the others' files are removed.
+ * event is counted or forwarded by two of them. It then owns the checkpoint, and the others' files are
+ * removed.
  */
 #pragma once
 
@@ -22,9 +23,9 @@ struct handover_config {
 const char *handover_file(enum checkpoint_owner owner);
 
 /*
- * The positions at which `node`'s log is resumed, and the counts of all events read so far. (If the sink keeps
- * positions, these are the counts of the files; its reconciliation may know of more.) ERR_UNAVAILABLE if only
- * the sink knows and it does not answer.
+ * The positions at which `node`'s log is resumed, and the counts of all events read so far. (If the sink
+ * keeps positions, these are the counts of the files; its reconciliation may know of more.) ERR_UNAVAILABLE
+ * if only the sink knows and it does not answer.
  */
 int checkpoint_handover(const struct handover_config *c, uint64_t node, struct arena *arena,
                         struct checkpoint *ret, struct err *e);

@@ -16,8 +16,7 @@ enum {
 	LINKS_MAX = 1 << 20, /* dirty links that start a flush at once */
 	STEP_MAX = STORE_COUNTS_MAX,
 };
-_Static_assert((int)STEP_MAX <= (int)SINK_CLICKS_MAX,
-               "one query to the sink covers one write to the store");
+_Static_assert((int)STEP_MAX <= (int)SINK_CLICKS_MAX, "one query to the sink covers one write to the store");
 
 struct click_stream {
 	uint64_t number;

@@ -2,11 +2,11 @@
  * Publishes click counts committed to the sink: to the counters after every batch; and to the link store from
  * time to time, if the sink does not track which totals changed.
  *
- * The sink has the exact totals but is slow, so it is queried during at most a tenth of the time. Counters need
- * the totals of links that they do not know; until there is time for that, the API shows the store's total. The
- * store gets the totals of the sink or, if there is no time, of the counters. It gets totals, never
- * differences, so a flush may be repeated. Links that were clicked since their last flush ("dirty") are kept
- * here, and in the counters or in a file, for the next process after a crash.
+ * The sink has the exact totals but is slow, so it is queried during at most a tenth of the time. Counters
+ * need the totals of links that they do not know; until there is time for that, the API shows the store's
+ * total. The store gets the totals of the sink or, if there is no time, of the counters. It gets totals,
+ * never differences, so a flush may be repeated. Links that were clicked since their last flush ("dirty") are
+ * kept here, and in the counters or in a file, for the next process after a crash.
  *
  * Owned by the stats worker's thread.
  */

@@ -80,7 +80,7 @@ static int query_sink(struct dedup *d, size_t count)
 		return r;
 	for (size_t i = 0, k = 0; i < count; i++) {
 		struct seen_item *item = &d->items[i];
-		d->known[i] = item->verdict == SEEN_ITSELF ? KNOWN_COUNTED : 0;
+		d->known[i] = item->verdict == SEEN_REPLAY ? KNOWN_COUNTED : 0;
 		if (item->verdict != SEEN_UNKNOWN)
 			continue;
 		const struct duplicate_query *q = &d->queries[k++];
@@ -155,7 +155,7 @@ int dedup_filter(struct dedup *d, struct sink_batch *b, const struct advance *pa
 	                               .partition_count = partition_count,
 	                               .now_ms = b->now_ms};
 	if (d->filter)
-		d->filter->ops->ask(d->filter, &d->batch);
+		d->filter->ops->check(d->filter, &d->batch);
 	/* A killed process may not have recorded all that it had counted. */
 	for (size_t i = 0; i < b->impression_count; i++)
 		if (b->impressions[i].in_doubt && d->items[i].verdict == SEEN_NEVER)
@@ -171,5 +171,5 @@ int dedup_filter(struct dedup *d, struct sink_batch *b, const struct advance *pa
 void dedup_record(struct dedup *d)
 {
 	if (d->filter && d->batch.partition_count > 0)
-		d->filter->ops->mark(d->filter, &d->batch);
+		d->filter->ops->record(d->filter, &d->batch);
 }

@@ -1,9 +1,9 @@
 /*
- * Removes impressions from a batch that were counted before, for sinks whose commit does not detect duplicates
- * (those with `find_duplicates`); for others it does nothing. The filter is asked first, and the sink about
- * the rest: the sink alone would be correct, but slow. For events in doubt (queue.h), the filter may not know
- * that they were counted, or which of two was. The sink is always asked about those, and the one it has stays,
- * so that the result is the same as the first time.
+ * Removes impressions from a batch that were counted before, for sinks whose commit does not detect
+ * duplicates (those with `find_duplicates`); for others it does nothing. The filter is asked first, and the
+ * sink about the rest: the sink alone would be correct, but slow. For events in doubt (queue.h), the filter
+ * may not know that they were counted, or which of two was. The sink is always asked about those, and the one
+ * it has stays, so that the result is the same as the first time.
  *
  * Owned by the stats worker's thread.
  */

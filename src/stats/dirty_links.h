@@ -1,8 +1,8 @@
 /*
- * Links that were clicked since their totals were flushed to the link store, in a file. For a worker that reads
- * its own log into a sink that does not track them, and may be killed. A link is in the file before its clicks
- * are in the sink, until it is flushed. The file is not synced: after power loss the last links may be missing,
- * and their `clicks` in the store stay old until the next click.
+ * Links that were clicked since their totals were flushed to the link store, in a file. For a worker that
+ * reads its own log into a sink that does not track them, and may be killed. A link is in the file before its
+ * clicks are in the sink, until it is flushed. The file is not synced: after power loss the last links may be
+ * missing, and their `clicks` in the store stay old until the next click.
  *
  * Owned by the stats worker's thread.
  */

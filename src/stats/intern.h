@@ -56,8 +56,8 @@ static inline struct str intern_text(const struct intern *t, uint32_t number)
 	return number == INTERN_NONE ? STR_NULL : t->list[number].text;
 }
 
-/* Sets the CPU time for classifying new user agents. When it is used up, they are "Other" until there is more:
- * a flood of made-up user agents must not delay the statistics. */
+/* Sets the CPU time for classifying new user agents. When it is used up, they are "Other" until there is
+ * more: a flood of made-up user agents must not delay the statistics. */
 void intern_allow(struct intern *t, int64_t agent_ns);
 
 /* Parses a text as a user agent: sets browser, os, device and bot. Also for INTERN_NONE. */

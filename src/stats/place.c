@@ -1,6 +1,6 @@
 /*
- * The library checks offsets against the bounds of the file. Values are checked here: in a damaged file a city
- * may be a number, or control characters.
+ * The library checks offsets against the bounds of the file. Values are checked here: in a damaged file a
+ * city may be a number, or control characters.
  */
 #include "stats/place.h"
 

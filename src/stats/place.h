@@ -1,6 +1,6 @@
 /*
- * GeoIP lookups in a database of MaxMind's format (GeoLite2, DB-IP and others). The file is mapped into memory:
- * replace it by rename, never write into it. The next places_open sees the new file.
+ * GeoIP lookups in a database of MaxMind's format (GeoLite2, DB-IP and others). The file is mapped into
+ * memory: replace it by rename, never write into it. The next places_open sees the new file.
  *
  * Lookups are thread-safe.
  */

@@ -1,8 +1,8 @@
 /*
- * Parses a regular expression once, part by part. A part is known either by all texts that it can match (while
- * they are few, in lower case), or by sets of words of which every match contains one. Consecutive parts
- * multiply their texts while these stay few ("Black[bB]erry" is one, "UC? ?Browser" is four). Alternatives add
- * them up. Optional parts, and parts that are not understood, add nothing.
+ * Parses a regular expression once, part by part. A part is known either by all texts that it can match
+ * (while they are few, in lower case), or by sets of words of which every match contains one. Consecutive
+ * parts multiply their texts while these stay few ("Black[bB]erry" is one, "UC? ?Browser" is four).
+ * Alternatives add them up. Optional parts, and parts that are not understood, add nothing.
  */
 #include "stats/required_literals.h"
 

@@ -14,7 +14,7 @@ struct literal_set { /* at least one of its words is required */
 	struct required_literal *words;
 };
 
-/* A list of sets, all of which are required; NULL: nothing is. Constructs that are not understood add nothing.
- * `regex` must be valid for PCRE. All memory is from `mem`. ERR_NOMEM. */
+/* A list of sets, all of which are required; NULL: nothing is. Constructs that are not understood add
+ * nothing. `regex` must be valid for PCRE. All memory is from `mem`. ERR_NOMEM. */
 int required_literals_find(struct arena *mem, struct str regex, struct literal_set **ret,
                            bool *ret_names_fixed);

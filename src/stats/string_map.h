@@ -1,6 +1,7 @@
 /*
  * The interned ids of the strings of one stream, by position. For queues that keep texts apart from events.
- * Ids are valid for one generation: a lookup in a later one finds nothing. Owned by the stats worker's thread.
+ * Ids are valid for one generation: a lookup in a later one finds nothing. Owned by the stats worker's
+ * thread.
  */
 #pragma once
 

@@ -216,7 +216,7 @@ static void taker_finish(void *ctx)
 }
 
 static const struct batch_handler handler = {taker_begin,  taker_is_full, taker_add,
-                                              taker_commit, taker_chores,  taker_finish};
+                                             taker_commit, taker_chores,  taker_finish};
 
 static int setup(void **state)
 {
@@ -228,10 +228,10 @@ static int setup(void **state)
 	pthread_mutex_init(&source.lock, NULL);
 	snprintf(refuses, sizeof(refuses), "nobody takes it");
 	const struct queue_consumer_config config = {.name = "consumer",
-	                                   .refuses = refuses,
-	                                   .queue = &source.base,
-	                                   .handler = &handler,
-	                                   .interval_ms = 1};
+	                                             .refuses = refuses,
+	                                             .queue = &source.base,
+	                                             .handler = &handler,
+	                                             .interval_ms = 1};
 	if (queue_consumer_start(&config, &consumer, &e) < 0)
 		fail_msg("%s", e.text);
 	return 0;

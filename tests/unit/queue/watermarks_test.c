@@ -1,4 +1,4 @@
-/* Marks: what was there before is recognised, and whoever keeps positions keeps the marks. */
+/* Watermarks: repeated events are recognised, and the positions that a sink stores restore the watermarks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,13 +19,13 @@ static struct watermarks *watermarks;
 static int make(void **state)
 {
 	(void)state;
-	return watermarks_new(&marks);
+	return watermarks_new(&watermarks);
 }
 
 static int release(void **state)
 {
 	(void)state;
-	watermarks_free(marks);
+	watermarks_free(watermarks);
 	return 0;
 }
 
@@ -38,14 +38,15 @@ static struct event_id id_of(unsigned node, unsigned boot, unsigned writer, unsi
 static void what_was_there_before_is_told(void **state)
 {
 	(void)state;
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 0, 64)), 1);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 0, 64)), 0);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 0, 100)), 1);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 0, 64)), 0);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 1, 64)), 1); /* the writer's next segment */
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 0, 900)), 0);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 2, 2, 0, 64)), 1); /* its next boot */
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 2, 7, 64)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 0, 64)), 1);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 0, 64)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 0, 100)), 1);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 0, 64)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 1, 64)),
+	                 1); /* the writer's next segment */
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 0, 900)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 2, 2, 0, 64)), 1); /* its next boot */
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 2, 7, 64)), 0);
 }
 
 static void partitions_nodes_and_writers_are_told_apart(void **state)
@@ -54,7 +55,7 @@ static void partitions_nodes_and_writers_are_told_apart(void **state)
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned n = 0; n < PARTITIONS * NODES * WRITERS; n++) {
 			struct event_id id = id_of(n % NODES, 1, n / NODES % WRITERS, 0, 64 + n);
-			assert_int_equal(watermarks_advance(marks, n / NODES / WRITERS, id), round == 0);
+			assert_int_equal(watermarks_advance(watermarks, n / NODES / WRITERS, id), round == 0);
 		}
 	}
 }
@@ -62,14 +63,14 @@ static void partitions_nodes_and_writers_are_told_apart(void **state)
 static void what_is_undone_comes_again(void **state)
 {
 	(void)state;
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 64)), 1);
-	watermarks_commit(marks);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 80)), 1);
-	watermarks_undo(marks);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 80)), 1);
-	watermarks_rewind(marks);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 64)), 0);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 80)), 1);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 64)), 1);
+	watermarks_commit(watermarks);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 80)), 1);
+	watermarks_undo(watermarks);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 80)), 1);
+	watermarks_rewind(watermarks);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 64)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 80)), 1);
 }
 
 /* Somebody else who begins with what was kept leaves out what we would. */
@@ -80,12 +81,12 @@ static void what_is_kept_is_taken_up_by_another(void **state)
 	struct queue_keeper keeper = {0};
 	for (unsigned n = 0; n < 200; n++) {
 		struct event_id id = id_of(n % NODES, 1 + n / 100, n % WRITERS, n / 30 % 3, 64 + n);
-		watermarks_advance(marks, n % PARTITIONS, id);
-		assert_true(watermarks_changes_max(marks) <= STEPS_MAX);
+		watermarks_advance(watermarks, n % PARTITIONS, id);
+		assert_true(watermarks_changes_max(watermarks) <= STEPS_MAX);
 		if (n % 10 == 9) {
-			keeper_take(&keeper, steps, watermarks_changes(marks, steps));
-			watermarks_commit(marks);
-			assert_int_equal(watermarks_changes(marks, steps), 0);
+			keeper_take(&keeper, steps, watermarks_changes(watermarks, steps));
+			watermarks_commit(watermarks);
+			assert_int_equal(watermarks_changes(watermarks, steps), 0);
 		}
 	}
 	struct watermarks *other;
@@ -94,7 +95,7 @@ static void what_is_kept_is_taken_up_by_another(void **state)
 	for (unsigned n = 0; n < 400; n++) {
 		struct event_id id = id_of(n % NODES, 1 + n / 100, n % WRITERS, n / 30 % 3, 64 + n);
 		assert_int_equal(watermarks_advance(other, n % PARTITIONS, id),
-		                 watermarks_advance(marks, n % PARTITIONS, id));
+		                 watermarks_advance(watermarks, n % PARTITIONS, id));
 	}
 	/* The steps of the other begin where they should, too. */
 	keeper_take(&keeper, steps, watermarks_changes(other, steps));
@@ -107,8 +108,9 @@ static void streams_of_marks_are_never_those_of_partitions(void **state)
 	(void)state;
 	struct advance steps[STEPS_MAX];
 	for (unsigned n = 0; n < PARTITIONS * NODES * WRITERS; n++)
-		watermarks_advance(marks, n / NODES / WRITERS, id_of(n % NODES, 1, n / NODES % WRITERS, 0, 64));
-	size_t count = watermarks_changes(marks, steps);
+		watermarks_advance(watermarks, n / NODES / WRITERS,
+		                   id_of(n % NODES, 1, n / NODES % WRITERS, 0, 64));
+	size_t count = watermarks_changes(watermarks, steps);
 	assert_int_equal(count, STEPS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		assert_true(steps[i].stream >> 63 == 1);
@@ -123,17 +125,17 @@ static void a_partition_that_was_forgotten_begins_with_what_is_kept(void **state
 	(void)state;
 	struct advance steps[STEPS_MAX];
 	struct queue_keeper keeper = {0};
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 64)), 1);
-	assert_int_equal(watermarks_advance(marks, 2, id_of(1, 1, 0, 0, 70)), 1);
-	keeper_take(&keeper, steps, watermarks_changes(marks, steps));
-	watermarks_commit(marks);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 90)), 1);
-	watermarks_forget(marks, 1);
-	assert_int_equal(watermarks_load(marks, keeper.positions, keeper.count), 0);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 64)), 0);
-	assert_int_equal(watermarks_advance(marks, 2, id_of(1, 1, 0, 0, 70)), 0);
-	assert_int_equal(watermarks_advance(marks, 1, id_of(1, 1, 0, 0, 90)), 1);
-	keeper_take(&keeper, steps, watermarks_changes(marks, steps));
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 64)), 1);
+	assert_int_equal(watermarks_advance(watermarks, 2, id_of(1, 1, 0, 0, 70)), 1);
+	keeper_take(&keeper, steps, watermarks_changes(watermarks, steps));
+	watermarks_commit(watermarks);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 90)), 1);
+	watermarks_forget(watermarks, 1);
+	assert_int_equal(watermarks_load(watermarks, keeper.positions, keeper.count), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 64)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 2, id_of(1, 1, 0, 0, 70)), 0);
+	assert_int_equal(watermarks_advance(watermarks, 1, id_of(1, 1, 0, 0, 90)), 1);
+	keeper_take(&keeper, steps, watermarks_changes(watermarks, steps));
 	keeper_release(&keeper);
 }
 

@@ -85,14 +85,14 @@ static enum seen_verdict ask(struct seen_item about, int64_t now_ms)
 {
 	items[0] = about;
 	struct seen_batch b = batch_of(1, now_ms);
-	seen->ops->ask(seen, &b);
+	seen->ops->check(seen, &b);
 	return items[0].verdict;
 }
 
 static void mark_asked(size_t count, int64_t now_ms)
 {
 	struct seen_batch b = batch_of(count, now_ms);
-	seen->ops->mark(seen, &b);
+	seen->ops->record(seen, &b);
 	for (size_t i = 0; i < ARRAY_LEN(partitions); i++)
 		partitions[i].from = partitions[i].to;
 }
@@ -112,7 +112,7 @@ static void a_fresh_installation_is_sure_from_the_beginning(void **state)
 		mark_asked(1, start_ms);
 	}
 	for (unsigned i = 0; i < 8; i++) {
-		assert_int_equal(ask(item(i, i, start_ms), start_ms + minute_ms), SEEN_ITSELF);
+		assert_int_equal(ask(item(i, i, start_ms), start_ms + minute_ms), SEEN_REPLAY);
 		assert_int_equal(ask(item(i, 100 + i, start_ms + 1), start_ms + minute_ms), SEEN_DUPLICATE);
 		assert_int_equal(ask(item(i, 100 + i, start_ms), start_ms + minute_ms), SEEN_DUPLICATE);
 	}
@@ -301,21 +301,22 @@ static void many_partitions_are_kept_apart(void **state)
 	begin(true);
 	struct advance *many = calloc(LANES, sizeof(*many));
 	assert_non_null(many);
-	struct seen_batch b = {.items = items, .count = 1, .source = 99, .partitions = many, .partition_count = LANES};
+	struct seen_batch b = {
+	    .items = items, .count = 1, .source = 99, .partitions = many, .partition_count = LANES};
 	b.now_ms = start_ms;
 	for (size_t i = 0; i < LANES; i++)
 		many[i] = (struct advance){.stream = LANES - i, .to = 10 + i};
 	items[0] = item(1, 1, start_ms);
 	items[0].partition = 4321;
-	seen->ops->ask(seen, &b);
+	seen->ops->check(seen, &b);
 	assert_int_equal(items[0].verdict, SEEN_NEVER);
-	seen->ops->mark(seen, &b);
+	seen->ops->record(seen, &b);
 	for (size_t i = 0; i < LANES; i++)
 		many[i].from = many[i].to + (many[i].stream == 7); /* one has a gap */
 	for (unsigned partition = 5; partition <= 9; partition++) {
 		items[0] = item(2, 2, start_ms);
 		items[0].partition = partition;
-		seen->ops->ask(seen, &b);
+		seen->ops->check(seen, &b);
 		assert_int_equal(items[0].verdict, partition == 7 ? SEEN_UNKNOWN : SEEN_NEVER);
 	}
 	free(many);
@@ -327,8 +328,8 @@ static void a_batch_without_partitions_is_no_trouble(void **state)
 	struct err e;
 	begin(true);
 	struct seen_batch b = {.items = items, .source = 99, .now_ms = start_ms};
-	seen->ops->ask(seen, &b);
-	seen->ops->mark(seen, &b);
+	seen->ops->check(seen, &b);
+	seen->ops->record(seen, &b);
 	assert_int_equal(seen->ops->trouble(seen, &e), 0);
 }
 
@@ -377,7 +378,7 @@ static void a_partition_that_is_read_again_has_no_gap(void **state)
 	count_one(item(1, 1, start_ms), start_ms);
 	partitions[0].from -= 10;
 	partitions[1].from -= 10;
-	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_ITSELF);
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_REPLAY);
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
 
@@ -422,12 +423,12 @@ static void many_items_over_several_servers_are_told_apart(void **state)
 		struct seen_batch b = batch_of(0, start_ms);
 		b.items = many;
 		b.count = COUNT;
-		seen->ops->ask(seen, &b);
+		seen->ops->check(seen, &b);
 		for (unsigned i = 0; i < COUNT; i++)
 			assert_int_equal(many[i].verdict, round == 0   ? SEEN_NEVER
 			                                  : i % 3 == 0 ? SEEN_DUPLICATE
-			                                               : SEEN_ITSELF);
-		seen->ops->mark(seen, &b);
+			                                               : SEEN_REPLAY);
+		seen->ops->record(seen, &b);
 	}
 	free(many);
 }

@@ -23,7 +23,8 @@ static void names_are_found_however_many_there_are(void **state)
 	char text[16];
 	assert_null(name_table_find(&t, 1, STR("name-0")));
 	for (unsigned i = 0; i < NAMES; i++) /* many have the same hash */
-		assert_int_equal(name_table_put(&t, (struct name_entry){i % 100, text_of(i, text), i + 1}), 0);
+		assert_int_equal(name_table_put(&t, (struct name_entry){i % 100, text_of(i, text), i + 1}),
+		                 0);
 	for (unsigned i = 0; i < NAMES; i++)
 		assert_int_equal(name_table_find(&t, i % 100, text_of(i, text))->id, i + 1);
 	assert_null(name_table_find(&t, 0, STR("name-5000")));

@@ -100,30 +100,30 @@ static const struct sink_ops sink_ops = {.find_duplicates = fake_recall};
 static struct sink sink = {&sink_ops};
 
 /* A filter that always believes that it was told everything. */
-static void fake_ask(struct seen *s, struct seen_batch *b)
+static void fake_check(struct seen *s, struct seen_batch *b)
 {
 	(void)s;
 	for (size_t i = 0; i < b->count; i++) {
 		const struct row *r = print_of(&marks, b->items[i].fingerprint);
 		b->items[i].verdict = !r                                             ? SEEN_NEVER
-		                      : event_id_equals(r->event, b->items[i].event) ? SEEN_ITSELF
+		                      : event_id_equals(r->event, b->items[i].event) ? SEEN_REPLAY
 		                                                                     : SEEN_DUPLICATE;
 	}
 }
 
-static void fake_mark(struct seen *s, const struct seen_batch *b)
+static void fake_record(struct seen *s, const struct seen_batch *b)
 {
 	(void)s;
 	for (size_t i = 0; i < b->count; i++) {
 		const struct seen_item *item = &b->items[i];
-		if (item->verdict == SEEN_DUPLICATE || item->verdict == SEEN_ITSELF)
+		if (item->verdict == SEEN_DUPLICATE || item->verdict == SEEN_REPLAY)
 			continue;
 		assert_null(print_of(&marks, item->fingerprint));
 		insert(&marks, item->event, item->fingerprint);
 	}
 }
 
-static const struct seen_ops filter_ops = {.ask = fake_ask, .mark_end = fake_mark};
+static const struct seen_ops filter_ops = {.check = fake_check, .record = fake_record};
 static struct seen filter = {&filter_ops};
 
 static struct temp dir;

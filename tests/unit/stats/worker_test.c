@@ -305,7 +305,8 @@ static void nobody_waits_for_a_worker_that_lets_go(void **state)
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
 	queue_consumer_cancel_waits(stats_worker_consumer(worker));
-	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), 100 * TIMEOUT_MS), ERR_UNAVAILABLE);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), 100 * TIMEOUT_MS),
+	                 ERR_UNAVAILABLE);
 	set_failing(0);
 }
 
